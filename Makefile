@@ -1,0 +1,118 @@
+# What a person types in this repository. `make` alone lists the targets.
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS   += --no-print-directory
+
+GO       ?= go
+BIN      := bin
+SERVICES := admission profiler planner executor nodeagent energy
+LINTER   := $(BIN)/golangci-lint
+LINTER_PACKAGE := github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+PYTHON   ?= $(firstword $(wildcard /usr/bin/python3) $(shell command -v python3))
+
+# Flags for every `go test` of `make test`, for example `make test TESTFLAGS=-count=1`.
+TESTFLAGS ?=
+# One package to work on, for example `make test PKG=./libs/event/...`.
+PKG       ?= ./...
+BENCH     ?= .
+BENCHTIME ?= 1s
+FUZZTIME  ?= 20s
+
+# Recorded traces and measurements that some tests and benchmarks replay.
+ifndef SWITCHYARD_DATA
+ifneq ($(wildcard ../shared/data),)
+SWITCHYARD_DATA := $(abspath ../shared/data)
+endif
+endif
+ifdef SWITCHYARD_DATA
+export SWITCHYARD_DATA
+endif
+
+# The NVML header marks old calls as deprecated; its binding still wraps them.
+CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
+export CGO_CFLAGS
+
+.PHONY: help demo build test test-go test-python race check vet lint generated skips generate bench fuzz clean tools-go tools-cc FORCE
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(BIN)/switchyard $(BIN)/switchyard-trainer ## train a few jobs on simulated accelerators on this machine
+	$(BIN)/switchyard demo
+
+build: $(BIN)/switchyard $(BIN)/switchyard-trainer $(SERVICES:%=$(BIN)/switchyard-%) ## build the command, the six services and the example trainer into bin/
+
+# Go's build cache knows what changed, so every build asks it.
+$(BIN)/switchyard: tools-cc FORCE
+	$(GO) build -o $@ ./cmd/switchyard
+
+$(BIN)/switchyard-trainer: tools-cc FORCE
+	$(GO) build -o $@ ./examples/gotrainer
+
+$(SERVICES:%=$(BIN)/switchyard-%): $(BIN)/switchyard-%: tools-cc FORCE
+	$(GO) build -o $@ ./services/$*/cmd/$*
+
+# Python first: go test's closing lines stay at the end of the output.
+test: test-python test-go ## run every test, Go and Python
+
+test-go: tools-cc
+	$(GO) test -timeout 9m $(TESTFLAGS) $(PKG)
+
+test-python:
+ifeq ($(PYTHON),)
+	@echo 'SKIPPED the Python tests: there is no python3 here (Debian: apt-get install python3)'
+else
+	$(PYTHON) -m unittest discover -s libs/python/tests -t libs/python
+endif
+
+race: tools-cc ## run the Go tests under the race detector (slow)
+	$(GO) test -race $(TESTFLAGS) $(PKG)
+
+check: vet lint generated skips ## everything that must hold besides the tests: vet, lint, generated files, listed skips
+
+vet: tools-cc
+	$(GO) vet $(PKG)
+
+lint: tools-cc $(LINTER) ## golangci-lint with .golangci.yml
+	$(LINTER) run $(PKG)
+
+# A few minutes the first time, then only when the pinned version changes.
+$(LINTER): go.tools.mod go.tools.sum | tools-go
+	@echo 'building the linter (minutes the first time)'
+	nice $(GO) build -modfile=go.tools.mod -o $@ $(LINTER_PACKAGE)
+	@touch $@
+
+generated: tools-cc
+	$(GO) run ./libs/event/gen -check
+
+skips: tools-go
+	$(GO) run ./tools/skipcheck
+
+generate: tools-cc ## write the generated files anew
+	$(GO) run ./libs/event/gen
+
+bench: tools-cc ## run the benchmarks (BENCH=pattern BENCHTIME=1s)
+	@packages=$$(grep -rlE --include='*_test.go' --exclude-dir=devcluster '^func Benchmark' . | xargs -r -n1 dirname | sort -u); \
+	[ -n "$$packages" ] || { echo 'no package has a benchmark'; exit 1; }; \
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -timeout 60m $$packages
+
+fuzz: tools-cc ## run every fuzz target for FUZZTIME (20s)
+	@grep -roE --include='*_test.go' --exclude-dir=devcluster '^func Fuzz[A-Za-z0-9_]+' . | sed 's/^\(.*\)\/[^/]*:func /\1 /' | sort | \
+	while read -r package target; do \
+	    echo "$$package $$target"; \
+	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package" </dev/null; \
+	done
+
+clean: ## remove what make built
+	rm -rf $(BIN)
+
+tools-go:
+	@command -v $(GO) >/dev/null || { \
+	    echo 'Go is missing: install Go 1.26 or newer from https://go.dev/dl/ and put its bin folder on PATH'; exit 1; }
+
+# The NVML binding is cgo; the NVIDIA library itself is loaded at run time and may be absent.
+tools-cc: tools-go
+	@printf '#include <stdlib.h>\n' | $${CC:-gcc} -E - >/dev/null 2>&1 || { \
+	    echo 'A C compiler with the C library headers is missing (the NVML binding needs cgo).'; \
+	    echo 'Debian or Ubuntu: apt-get install gcc libc6-dev   Fedora: dnf install gcc glibc-devel'; exit 1; }

@@ -1,0 +1,246 @@
+// Package jobapi speaks to the node agent's job API: what the training has done goes
+// out, whether it should stop comes back. The API is a help and never a condition:
+// while it is away the training goes on, facts about epochs wait, and heartbeats are
+// dropped.
+package jobapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+const (
+	callTimeout  = 2 * time.Second
+	flushTimeout = 5 * time.Second // for all that waits, so that a slow server cannot hold the ring up
+	firstBackOff = 500 * time.Millisecond
+	lastBackOff  = 15 * time.Second
+	endTries     = 3
+	pendingLimit = 64
+	answerLimit  = 64 << 10 // bytes
+)
+
+// Steps is a heartbeat.
+type Steps struct {
+	Step        uint64  `json:"step"`  // cumulative over the whole job
+	Epoch       uint64  `json:"epoch"` // the one under way, from 0
+	Steps       int     `json:"steps"` // in this heartbeat
+	StepSeconds float64 `json:"step_seconds"`
+	Samples     int     `json:"samples"` // of all workers, in this heartbeat
+	Rank        int     `json:"rank"`
+	Loss        float64 `json:"loss"`
+	GradSqr     float64 `json:"grad_sqr"`
+	GradVar     float64 `json:"grad_var"`
+}
+
+// Epoch tells of an epoch that is done and whose checkpoint is written.
+type Epoch struct {
+	EpochsDone   uint64             `json:"epochs_done"`
+	EpochSeconds float64            `json:"epoch_seconds"`
+	Steps        int                `json:"steps"`
+	Samples      int                `json:"samples"`
+	Rank         int                `json:"rank"`
+	Loss         float64            `json:"loss"`
+	Metrics      map[string]float64 `json:"metrics"`
+}
+
+// Checkpoint tells of a checkpoint that is on disk.
+type Checkpoint struct {
+	EpochsDone uint64  `json:"epochs_done"`
+	Path       string  `json:"path"`
+	Bytes      int     `json:"bytes"`
+	Seconds    float64 `json:"seconds"`
+}
+
+// Outcome is how an attempt ended.
+type Outcome string
+
+// The outcomes that the API knows.
+const (
+	Finished Outcome = "finished"
+	Stopped  Outcome = "stopped"
+	Failed   Outcome = "failed"
+)
+
+// End is the last word of an attempt.
+type End struct {
+	Outcome    Outcome `json:"outcome"`
+	EpochsDone uint64  `json:"epochs_done"`
+	Message    string  `json:"message"`
+}
+
+type fact struct {
+	kind string
+	body any
+}
+
+// Client reports for one job. It is not safe for concurrent use. The zero Client
+// reports to nobody.
+type Client struct {
+	base    string
+	http    *http.Client
+	log     io.Writer
+	pending []fact
+	backOff time.Duration
+	retryAt time.Time
+}
+
+// New makes a client of the API at base (http://host:port/attempt/token) for the job
+// of this UUID. With an empty base it reports to nobody. Complaints go to log.
+func New(base, jobUUID string, log io.Writer) *Client {
+	if base == "" {
+		return &Client{}
+	}
+	return &Client{
+		base: strings.TrimRight(base, "/") + "/v1/jobs/" + url.PathEscape(jobUUID) + "/",
+		// Never by a proxy: the agent is on this host.
+		http: &http.Client{Timeout: callTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: 1}},
+		log:  log,
+	}
+}
+
+// Steps sends a heartbeat, or drops it while the API is away.
+func (c *Client) Steps(ctx context.Context, s Steps) {
+	if c.base == "" || time.Now().Before(c.retryAt) {
+		return
+	}
+	if c.flush(ctx) {
+		c.post(ctx, fact{"steps", s})
+	}
+}
+
+// EpochEnded sends the checkpoint's fact and the epoch's, after those that still
+// wait. It tries even when the API was away a moment ago.
+func (c *Client) EpochEnded(ctx context.Context, saved Checkpoint, e Epoch) {
+	if c.base == "" {
+		return
+	}
+	c.pending = append(c.pending, fact{"checkpoints", saved}, fact{"epochs", e})
+	if extra := len(c.pending) - pendingLimit; extra > 0 {
+		c.pending = c.pending[extra:]
+	}
+	c.flush(ctx)
+}
+
+// StopRequested asks whether the attempt should stop. While the API is away the
+// answer is no.
+func (c *Client) StopRequested(ctx context.Context) bool {
+	if c.base == "" || len(c.pending) > 0 {
+		return false // it was away just now, at the epoch's end
+	}
+	var control struct {
+		Stop bool `json:"stop"`
+	}
+	answer, err := c.do(ctx, http.MethodGet, "control", nil)
+	if err == nil {
+		err = json.Unmarshal(answer, &control)
+	}
+	if err != nil {
+		c.away("control", err)
+		return false
+	}
+	return control.Stop
+}
+
+// End says the last word, and tries a few times, because nothing comes after it.
+func (c *Client) End(ctx context.Context, e End) {
+	if c.base == "" {
+		return
+	}
+	c.backOff = 0
+	for try := range endTries {
+		if try > 0 && !sleep(ctx, time.Until(c.retryAt)) {
+			return
+		}
+		if c.flush(ctx) && c.post(ctx, fact{"end", e}) {
+			return
+		}
+	}
+}
+
+// flush sends what waits, in order; false when the API is away.
+func (c *Client) flush(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
+	defer cancel()
+	for len(c.pending) > 0 {
+		if !c.post(ctx, c.pending[0]) {
+			return false
+		}
+		c.pending = c.pending[1:]
+	}
+	return true
+}
+
+// post sends one fact; false when it should be tried again.
+func (c *Client) post(ctx context.Context, f fact) bool {
+	body, err := json.Marshal(f.body)
+	if err == nil {
+		_, err = c.do(ctx, http.MethodPost, f.kind, body)
+	}
+	if refused, ok := err.(refusal); ok {
+		// It would be refused again; keeping it would hold up all that follows.
+		fmt.Fprintf(c.log, "job API refused %s: %v\n", f.kind, refused)
+		return true
+	}
+	if err != nil {
+		c.away(f.kind, err)
+		return false
+	}
+	c.backOff, c.retryAt = 0, time.Time{}
+	return true
+}
+
+// refusal is an answer that a repetition would not change.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+func (c *Client) do(ctx context.Context, method, kind string, body []byte) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, method, c.base+kind, bytes.NewReader(body))
+	if err != nil {
+		return nil, refusal(err.Error())
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(response.Body, answerLimit))
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case response.StatusCode < 300:
+		return answer, nil
+	case response.StatusCode >= 400 && response.StatusCode < 500 &&
+		response.StatusCode != http.StatusTooManyRequests && response.StatusCode != http.StatusRequestTimeout:
+		return nil, refusal(response.Status + " " + strings.TrimSpace(string(answer)))
+	default:
+		return nil, fmt.Errorf("answer %s", response.Status)
+	}
+}
+
+// away notes a failed call: one line, and a pause that doubles.
+func (c *Client) away(kind string, err error) {
+	c.backOff = min(max(2*c.backOff, firstBackOff), lastBackOff)
+	c.retryAt = time.Now().Add(c.backOff)
+	fmt.Fprintf(c.log, "job API did not take %s, training goes on: %v\n", kind, err)
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,205 @@
+// Package bus is the only door to JetStream: it publishes facts with their keys, runs durable consumers, and offers typed key-value buckets that are
+// changed by compare-and-swap. Acks and message ids are hints that make repetition rare; compare-and-swap on a record is what makes it harmless.
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+)
+
+// Errors that callers tell apart.
+var (
+	// ErrConflict: somebody else changed the record or appended to the subject first.
+	ErrConflict = errors.New("changed by somebody else")
+	// ErrNotFound: the key or message does not exist.
+	ErrNotFound = errors.New("not found")
+	// ErrPoison marks a message that no repetition will make good: it is set aside with the reason.
+	ErrPoison = errors.New("poison")
+	// ErrAway: the server did not answer.
+	ErrAway = errors.New("bus does not answer")
+)
+
+// Config says where the bus is and who is asking.
+type Config struct {
+	URL string
+	// Name is the service's name: the source of its facts and the name of its connection.
+	Name string
+	Log  *slog.Logger
+	// Options are added for tests (in-process connections).
+	Options []nats.Option
+}
+
+// Bus is a connection. It reconnects for ever; what fails meanwhile fails at once with ErrAway and is retried by the caller's loop.
+type Bus struct {
+	nc   *nats.Conn
+	js   jetstream.JetStream
+	name string
+	log  *slog.Logger
+
+	mu       sync.Mutex
+	watchers map[chan struct{}]struct{}
+}
+
+// requestTimeout bounds one exchange with the server.
+const requestTimeout = 3 * time.Second
+
+// Connect opens the bus and waits until the server answers or ctx ends.
+func Connect(ctx context.Context, c Config) (*Bus, error) {
+	b := &Bus{name: c.Name, log: c.Log, watchers: map[chan struct{}]struct{}{}}
+	if b.log == nil {
+		b.log = slog.New(slog.DiscardHandler)
+	}
+	options := append([]nats.Option{
+		nats.Name("switchyard-" + c.Name),
+		nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(200 * time.Millisecond),
+		nats.ReconnectJitter(50*time.Millisecond, 50*time.Millisecond),
+		// A publish while disconnected must fail now, not be stored after the caller has been told that it timed out.
+		nats.ReconnectBufSize(-1),
+		nats.ConnectHandler(func(*nats.Conn) { b.wake() }),
+		nats.ReconnectHandler(func(*nats.Conn) { b.wake() }),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				b.log.Warn("bus disconnected", "error", err)
+			}
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { b.log.Warn("bus error", "error", err) }),
+	}, c.Options...)
+	nc, err := nats.Connect(c.URL, options...)
+	if err != nil {
+		return nil, fmt.Errorf("connect %s: %w", c.URL, err)
+	}
+	b.nc = nc
+	if err := b.waitConnected(ctx); err != nil {
+		nc.Close()
+		return nil, fmt.Errorf("connect %s: %w", c.URL, err)
+	}
+	if b.js, err = jetstream.New(nc, jetstream.WithDefaultTimeout(requestTimeout)); err != nil {
+		nc.Close()
+		return nil, fmt.Errorf("open JetStream at %s: %w", c.URL, err)
+	}
+	return b, nil
+}
+
+func (b *Bus) waitConnected(ctx context.Context) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !b.nc.IsConnected() {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ErrAway, ctx.Err())
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+// Close drains and closes the connection.
+func (b *Bus) Close() { b.nc.Close() }
+
+// Ready says whether the server is connected.
+func (b *Bus) Ready() error {
+	if b.nc.IsConnected() {
+		return nil
+	}
+	return ErrAway
+}
+
+// Name is the name under which facts are published.
+func (b *Bus) Name() string { return b.name }
+
+// wake tells every watcher that the connection is new.
+func (b *Bus) wake() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for c := range b.watchers {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// reconnects gives a channel that is signalled after each reconnect, and a function that ends it.
+func (b *Bus) reconnects() (<-chan struct{}, func()) {
+	c := make(chan struct{}, 1)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.watchers[c] = struct{}{}
+	return c, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.watchers, c)
+	}
+}
+
+// Ensure creates or updates the streams and buckets of the contract. It is repeated until it succeeds or ctx ends, since a server that
+// has just been started answers before its JetStream is ready.
+func (b *Bus) Ensure(ctx context.Context) error {
+	return retry(ctx, func() error {
+		for _, s := range event.Streams() {
+			if err := b.ensureStream(ctx, s); err != nil {
+				return err
+			}
+		}
+		for _, k := range event.Buckets() {
+			if err := b.ensureBucket(ctx, k); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (b *Bus) ensureStream(ctx context.Context, s event.Stream) error {
+	discard := jetstream.DiscardNew
+	if s.DropOld {
+		discard = jetstream.DiscardOld
+	}
+	_, err := b.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		Name: s.Name, Subjects: s.Subjects, Description: s.Doc,
+		Storage: jetstream.FileStorage, Retention: jetstream.LimitsPolicy, Discard: discard,
+		MaxAge: s.MaxAge, MaxBytes: s.MaxBytes, Duplicates: min(2*time.Hour, s.MaxAge), AllowDirect: true,
+	})
+	if err != nil {
+		return fmt.Errorf("ensure stream %s: %w", s.Name, err)
+	}
+	return nil
+}
+
+func (b *Bus) ensureBucket(ctx context.Context, k event.Bucket) error {
+	_, err := b.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket: k.Name, Description: k.Doc, History: 1, Storage: jetstream.FileStorage, MaxBytes: 1 << 30,
+	})
+	if err != nil {
+		return fmt.Errorf("ensure bucket %s: %w", k.Name, err)
+	}
+	return nil
+}
+
+// retry repeats f with a growing delay until it succeeds or ctx ends; then the last error of f is returned.
+func retry(ctx context.Context, f func() error) error {
+	delay := 50 * time.Millisecond
+	for {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w (%w)", err, ctx.Err())
+		case <-time.After(delay):
+		}
+		delay = min(2*delay, 2*time.Second)
+	}
+}

@@ -1,0 +1,220 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+)
+
+// Message is one stored fact as a consumer sees it.
+type Message struct {
+	// Subject is the raw subject; Parsed its parts, zero where ParseErr is set.
+	Subject  string
+	Parsed   event.Subject
+	ParseErr error
+	Key      string
+	Source   string
+	Cause    string
+	// Time is when it happened by its publisher, else when it was stored.
+	Time     time.Time
+	Sequence uint64
+	Data     []byte
+}
+
+func newMessage(subject string, header nats.Header, data []byte, sequence uint64, stored time.Time) Message {
+	m := Message{
+		Subject: subject, Key: header.Get(jetstream.MsgIDHeader), Source: header.Get(event.HeaderSource), Cause: header.Get(event.HeaderCause),
+		Time: stored, Sequence: sequence, Data: data,
+	}
+	m.Parsed, m.ParseErr = event.ParseSubject(subject)
+	if t, err := time.Parse(time.RFC3339Nano, header.Get(event.HeaderTime)); err == nil {
+		m.Time = t
+	}
+	return m
+}
+
+// Handler turns a message into facts. They are published with their keys before the message is acknowledged, so a crash anywhere repeats the whole, which
+// must be harmless. An error that wraps ErrPoison sets the message aside; any other one has it delivered again with a growing delay.
+type Handler func(ctx context.Context, m Message) ([]event.Fact, error)
+
+// Consumer is a durable, strictly ordered reader of a stream: one message at a time, the next one after the ack.
+type Consumer struct {
+	Name    string
+	Stream  string
+	Filters []string
+	Handle  Handler
+}
+
+// Consume runs the consumer until ctx ends. It survives restarts of the server.
+func (b *Bus) Consume(ctx context.Context, c Consumer) error {
+	for {
+		err := b.consume(ctx, c)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // a stop that was asked for
+		}
+		b.log.Warn("consumer interrupted", "consumer", c.Name, "error", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(300 * time.Millisecond):
+		}
+	}
+}
+
+func (b *Bus) consume(ctx context.Context, c Consumer) error {
+	cons, err := b.js.CreateOrUpdateConsumer(ctx, c.Stream, jetstream.ConsumerConfig{
+		Durable: c.Name, FilterSubjects: c.Filters, AckPolicy: jetstream.AckExplicitPolicy, AckWait: 30 * time.Second,
+		MaxAckPending: 1, DeliverPolicy: jetstream.DeliverAllPolicy,
+	})
+	if err != nil {
+		return fmt.Errorf("ensure consumer %s: %w", c.Name, err)
+	}
+	messages, err := cons.Messages(jetstream.PullExpiry(5*time.Second), jetstream.PullHeartbeat(time.Second), jetstream.WithMessagesErrOnMissingHeartbeat(true))
+	if err != nil {
+		return fmt.Errorf("open consumer %s: %w", c.Name, err)
+	}
+	defer messages.Stop()
+	for {
+		raw, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return fmt.Errorf("read consumer %s: %w", c.Name, err)
+		}
+		if err := b.deliver(ctx, c, raw); err != nil {
+			return err
+		}
+	}
+}
+
+func (b *Bus) deliver(ctx context.Context, c Consumer, raw jetstream.Msg) error {
+	meta, err := raw.Metadata()
+	if err != nil {
+		return fmt.Errorf("read metadata of %s: %w", raw.Subject(), err)
+	}
+	m := newMessage(raw.Subject(), raw.Headers(), raw.Data(), meta.Sequence.Stream, meta.Timestamp)
+	facts, err := protect(ctx, c.Handle, m)
+	if err == nil {
+		for i := range facts {
+			if facts[i].Cause == "" {
+				facts[i].Cause = m.Key
+			}
+		}
+		err = b.Publish(ctx, facts...)
+	}
+	switch {
+	case err == nil:
+		return ackError(raw.DoubleAck(ctx))
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, ErrPoison):
+		if err := b.Publish(ctx, poison(c, m, err)); err != nil {
+			return err
+		}
+		b.log.Warn("message set aside", "consumer", c.Name, "subject", m.Subject, "sequence", m.Sequence, "reason", err)
+		return ackError(raw.TermWithReason(err.Error()))
+	default:
+		delay := retryDelay(meta.NumDelivered)
+		b.log.Warn("message postponed", "consumer", c.Name, "subject", m.Subject, "sequence", m.Sequence, "delay", delay, "error", err)
+		return ackError(raw.NakWithDelay(delay))
+	}
+}
+
+// ackError lets the loop go on where an ack was lost: the message comes again, and handlers are repeatable.
+func ackError(err error) error {
+	if err != nil && !errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
+		return fmt.Errorf("acknowledge: %w", err)
+	}
+	return nil
+}
+
+// protect turns a panic into poison: one bad message must not take a service down, nor come back for ever.
+func protect(ctx context.Context, h Handler, m Message) (facts []event.Fact, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: handler panicked: %v\n%s", ErrPoison, r, debug.Stack())
+		}
+	}()
+	return h(ctx, m)
+}
+
+func poison(c Consumer, m Message, reason error) event.Fact {
+	const excerpt = 4 << 10
+	return event.Fact{
+		Subject: event.Subject{Entity: "poison", ID: c.Name, Fact: event.FactSetAside, Version: 1},
+		Key:     fmt.Sprintf("poison/%s/%d/%s", c.Stream, m.Sequence, c.Name),
+		Cause:   m.Key,
+		Body: event.Poisoned{
+			Subject: m.Subject, Stream: c.Stream, Sequence: m.Sequence, Consumer: c.Name, Reason: reason.Error(),
+			Body: string(m.Data[:min(len(m.Data), excerpt)]), SizeBytes: len(m.Data),
+		},
+	}
+}
+
+func retryDelay(delivered uint64) time.Duration {
+	return min(100*time.Millisecond<<min(delivered, 10), 30*time.Second)
+}
+
+// Follow reads a stream from a sequence on (0: only what is new; 1: everything) without a durable consumer, until ctx ends. f is called in order and
+// may see a message again after a reconnect with a server that was away.
+func (b *Bus) Follow(ctx context.Context, stream string, filters []string, from uint64, f func(Message)) error {
+	next := from
+	for ctx.Err() == nil {
+		err := b.follow(ctx, stream, filters, next, func(m Message) {
+			if m.Sequence >= next {
+				next = m.Sequence + 1
+				f(m)
+			}
+		})
+		if ctx.Err() != nil {
+			break
+		}
+		b.log.Debug("follow interrupted", "stream", stream, "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(300 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+func (b *Bus) follow(ctx context.Context, stream string, filters []string, from uint64, f func(Message)) error {
+	config := jetstream.OrderedConsumerConfig{FilterSubjects: filters, DeliverPolicy: jetstream.DeliverNewPolicy}
+	if from > 0 {
+		config.DeliverPolicy, config.OptStartSeq = jetstream.DeliverByStartSequencePolicy, from
+	}
+	cons, err := b.js.OrderedConsumer(ctx, stream, config)
+	if err != nil {
+		return fmt.Errorf("follow %s: %w", stream, err)
+	}
+	messages, err := cons.Messages(jetstream.PullExpiry(5*time.Second), jetstream.PullHeartbeat(time.Second))
+	if err != nil {
+		return fmt.Errorf("follow %s: %w", stream, err)
+	}
+	defer messages.Stop()
+	for {
+		raw, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return fmt.Errorf("follow %s: %w", stream, err)
+		}
+		meta, err := raw.Metadata()
+		if err != nil {
+			return fmt.Errorf("follow %s: %w", stream, err)
+		}
+		f(newMessage(raw.Subject(), raw.Headers(), raw.Data(), meta.Sequence.Stream, meta.Timestamp))
+	}
+}
+
+// LastSequence is the sequence of the newest message of a stream.
+func (b *Bus) LastSequence(ctx context.Context, stream string) (uint64, error) {
+	s, err := b.js.Stream(ctx, stream)
+	if err != nil {
+		return 0, fmt.Errorf("open stream %s: %w", stream, err)
+	}
+	return s.CachedInfo().State.LastSeq, nil
+}

@@ -1,0 +1,117 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+)
+
+// Publish stores facts in order and returns when the server has them all on disk. What the server does not answer is sent again with the same key
+// until ctx ends, so a fact may be stored although an error is returned, and never twice within the stream's window of duplicates.
+func (b *Bus) Publish(ctx context.Context, facts ...event.Fact) error {
+	for _, f := range facts {
+		if err := b.publish(ctx, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *Bus) publish(ctx context.Context, f event.Fact) error {
+	msg, err := b.message(f)
+	if err != nil {
+		return err
+	}
+	options := []jetstream.PublishOpt{}
+	if f.Once {
+		options = append(options, jetstream.WithExpectLastSequencePerSubject(0))
+	}
+	var permanent error
+	err = retry(ctx, func() error {
+		_, err := b.js.PublishMsg(ctx, msg, options...)
+		switch {
+		case err == nil, f.Once && isWrongSequence(err):
+			return nil // a fact of which there is one at most is there already
+		case isPermanent(err):
+			permanent = err
+			return nil
+		}
+		return err
+	})
+	if err = errors.Join(err, permanent); err != nil {
+		return fmt.Errorf("publish %s: %w", f.Subject, err)
+	}
+	return nil
+}
+
+// PublishAfter appends a fact if last is still the sequence of the newest one on its subject, else returns ErrConflict. It does not
+// repeat: after any other error the caller reads the newest one and compares keys.
+func (b *Bus) PublishAfter(ctx context.Context, f event.Fact, last uint64) (uint64, error) {
+	msg, err := b.message(f)
+	if err != nil {
+		return 0, err
+	}
+	ack, err := b.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(last))
+	if isWrongSequence(err) {
+		return 0, fmt.Errorf("publish %s after %d: %w", f.Subject, last, ErrConflict)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("publish %s after %d: %w", f.Subject, last, err)
+	}
+	return ack.Sequence, nil
+}
+
+// Last reads the newest fact on a subject; ErrNotFound when there is none.
+func (b *Bus) Last(ctx context.Context, stream string, subject event.Subject) (Message, error) {
+	s, err := b.js.Stream(ctx, stream)
+	if err != nil {
+		return Message{}, fmt.Errorf("open stream %s: %w", stream, err)
+	}
+	raw, err := s.GetLastMsgForSubject(ctx, subject.String())
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return Message{}, fmt.Errorf("read the last %s: %w", subject, ErrNotFound)
+	}
+	if err != nil {
+		return Message{}, fmt.Errorf("read the last %s: %w", subject, err)
+	}
+	return newMessage(raw.Subject, raw.Header, raw.Data, raw.Sequence, raw.Time), nil
+}
+
+func (b *Bus) message(f event.Fact) (*nats.Msg, error) {
+	data, err := f.Encode()
+	if err != nil {
+		return nil, err
+	}
+	msg := nats.NewMsg(f.Subject.String())
+	msg.Data = data
+	at := f.Time
+	if at.IsZero() {
+		at = time.Now()
+	}
+	msg.Header.Set(jetstream.MsgIDHeader, f.Key)
+	msg.Header.Set(event.HeaderTime, at.UTC().Format(time.RFC3339Nano))
+	source := f.Source
+	if source == "" {
+		source = b.name
+	}
+	msg.Header.Set(event.HeaderSource, source)
+	if f.Cause != "" {
+		msg.Header.Set(event.HeaderCause, f.Cause)
+	}
+	return msg, nil
+}
+
+func isWrongSequence(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence
+}
+
+func isPermanent(err error) bool {
+	return errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) || errors.Is(err, nats.ErrConnectionClosed)
+}

@@ -1,0 +1,64 @@
+// Package bustest starts the nats-server that Switchyard embeds: JetStream with file storage in which every acknowledged message is on disk. Tests use
+// it on a free port; `switchyard up` and `switchyard bus` use the same function.
+package bustest
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// Options say where the server listens and stores.
+type Options struct {
+	Host string
+	// Port 0 takes a free one.
+	Port int
+	// Dir is where JetStream keeps its files.
+	Dir string
+}
+
+// Server is a running nats-server.
+type Server struct{ s *server.Server }
+
+// Start runs a server and waits until it takes connections.
+func Start(o Options) (*Server, error) {
+	if o.Host == "" {
+		o.Host = "127.0.0.1"
+	}
+	port := o.Port
+	if port == 0 {
+		port = server.RANDOM_PORT
+	}
+	s, err := server.NewServer(&server.Options{
+		ServerName: "switchyard", Host: o.Host, Port: port, NoSigs: true, NoLog: true,
+		JetStream: true, StoreDir: o.Dir,
+		// An acknowledged message is a promise to a user: it is synced before the ack, not two minutes later.
+		SyncAlways: true, MaxPayload: 1 << 20,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("configure nats-server: %w", err)
+	}
+	s.Start()
+	if !s.ReadyForConnections(15 * time.Second) {
+		s.Shutdown()
+		return nil, fmt.Errorf("start nats-server on %s:%d: %w", o.Host, o.Port, errNotReady)
+	}
+	if !s.JetStreamEnabled() {
+		s.Shutdown()
+		return nil, fmt.Errorf("start JetStream in %s: %w", o.Dir, errNotReady)
+	}
+	return &Server{s: s}, nil
+}
+
+var errNotReady = errors.New("not ready (is the port taken or the folder in use?)")
+
+// URL is where clients connect.
+func (s *Server) URL() string { return s.s.ClientURL() }
+
+// Stop shuts the server down and waits for it.
+func (s *Server) Stop() {
+	s.s.Shutdown()
+	s.s.WaitForShutdown()
+}

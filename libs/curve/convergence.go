@@ -1,0 +1,235 @@
+// Package curve turns what was observed of a job into train.Model: the fits of loss, step time and memory, and the
+// correction of an estimate that turned out wrong. Everything is pure and deterministic; bad points (NaN, infinite,
+// not positive) are ignored. It does not decide anything from the models.
+package curve
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"sort"
+
+	"gonum.org/v1/gonum/stat/distuv"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// ErrTooFew says that a fit has fewer usable points than its form needs.
+var ErrTooFew = errors.New("too few points")
+
+// Point is the training loss at the end of an epoch (1 is the first; fractions count).
+type Point struct {
+	Epoch float64 `json:"epoch"`
+	Loss  float64 `json:"loss"`
+}
+
+// MinConvergencePoints is how many different epochs FitConvergence needs.
+const MinConvergencePoints = 3
+
+const (
+	offsetCandidates = 25 // of the first scan over B2
+	offsetRefined    = 10 // of each closer scan around the best
+	offsetRounds     = 2
+	reweightings     = 3
+	// noiseFloor is the noise of a normalised loss below which residuals are not believed: three points always fit.
+	noiseFloor = 0.003
+	// likelyQuantile is the two-sided 90 % interval for the offset B2.
+	likelyQuantile = 0.95
+)
+
+// FitConvergence fits Optimus's loss curve 1/(B0*k+B1)+B2 (EuroSys'18, section 3.1): outliers are replaced, losses are
+// divided by their maximum, and for each candidate B2 the curve is linear in B0 and B1, found by NNLS. Points of the
+// last third of the epochs weigh most. An epoch that was reported twice counts with its last report. Likely holds the
+// curves at both ends of the 90 % profile-likelihood interval of B2, the coefficient that says where the loss ends.
+func FitConvergence(points []Point) (train.Convergence, error) {
+	points = usable(points)
+	if len(points) < MinConvergencePoints {
+		return train.Convergence{Points: len(points)}, ErrTooFew
+	}
+	points = withoutOutliers(points)
+	scale := 0.0
+	for _, p := range points {
+		scale = math.Max(scale, p.Loss)
+	}
+	for i := range points {
+		points[i].Loss /= scale
+	}
+	scan := newOffsetScan(points)
+	best := scan.run()
+	fit := train.Convergence{Hyperbola: best.Hyperbola, Scale: scale, Points: len(points), RMSE: math.Sqrt(best.squares)}
+	fit.Likely = scan.likely(best)
+	return fit, nil
+}
+
+// usable are the points with a finite positive loss, ascending by epoch, one for each.
+func usable(points []Point) []Point {
+	kept := make([]Point, 0, len(points))
+	for _, p := range points {
+		if inRange(p.Loss) && p.Epoch >= 0 && p.Epoch < 1e9 {
+			kept = append(kept, p)
+		}
+	}
+	slices.SortStableFunc(kept, func(a, b Point) int {
+		if a.Epoch < b.Epoch {
+			return -1
+		}
+		if a.Epoch > b.Epoch {
+			return 1
+		}
+		return 0
+	})
+	unique := kept[:0]
+	for i, p := range kept {
+		if i+1 == len(kept) || kept[i+1].Epoch != p.Epoch {
+			unique = append(unique, p)
+		}
+	}
+	return unique
+}
+
+// inRange says whether x is positive and of a size whose squares and inverses stay finite.
+func inRange(x float64) bool { return x > 1e-30 && x < 1e30 }
+
+// withoutOutliers replaces each inner loss that lies outside the range of its neighbours (two on each side, widened by
+// half that range, so that ordinary noise passes) by the mean of the two next to it. The first and last points stay:
+// the first is the highest by nature, the last has no witness yet.
+func withoutOutliers(points []Point) []Point {
+	clean := slices.Clone(points)
+	for i := 1; i+1 < len(points); i++ {
+		low, high := math.Inf(1), math.Inf(-1)
+		for j := max(i-2, 0); j <= min(i+2, len(points)-1); j++ {
+			if j != i {
+				low, high = math.Min(low, points[j].Loss), math.Max(high, points[j].Loss)
+			}
+		}
+		margin := (high - low) / 2
+		if l := points[i].Loss; l < low-margin || l > high+margin {
+			clean[i].Loss = (points[i-1].Loss + points[i+1].Loss) / 2
+		}
+	}
+	return clean
+}
+
+// recencyWeights are Optimus's: three equal segments that weigh 1, 16 and 256, here scaled to a sum of 1.
+func recencyWeights(n int) []float64 {
+	weights, sum := make([]float64, n), 0.0
+	for i := range weights {
+		weights[i] = math.Pow(16, float64(3*i/n))
+		sum += weights[i]
+	}
+	for i := range weights {
+		weights[i] /= sum
+	}
+	return weights
+}
+
+// candidate is the best curve with one B2, and its weighted mean square residual.
+type candidate struct {
+	train.Hyperbola
+	squares float64
+}
+
+// offsetScan tries values of B2.
+type offsetScan struct {
+	points  []Point // normalised
+	weights []float64
+	tried   []candidate
+	expect  []float64 // scratch
+}
+
+func newOffsetScan(points []Point) *offsetScan {
+	return &offsetScan{points: points, weights: recencyWeights(len(points)), expect: make([]float64, len(points))}
+}
+
+// run scans B2 from 0 to the median loss of the last third (noise may put single points below the true offset) and
+// then closer around the best.
+func (s *offsetScan) run() candidate {
+	tail := make([]float64, 0, len(s.points)/3+1)
+	for _, p := range s.points[len(s.points)-max(len(s.points)/3, 1):] {
+		tail = append(tail, p.Loss)
+	}
+	low, high, steps := 0.0, median(tail), offsetCandidates
+	// Some curve must be there whatever the points: the flat one through their weighted mean.
+	best := s.flat()
+	for range 1 + offsetRounds {
+		width := (high - low) / float64(steps)
+		for i := range steps + 1 {
+			c := s.try(low + width*float64(i))
+			s.tried = append(s.tried, c)
+			if c.squares < best.squares {
+				best = c
+			}
+		}
+		low, high, steps = math.Max(best.B2-width, 0), math.Min(best.B2+width, high), offsetRefined
+	}
+	return best
+}
+
+// flat is the constant curve.
+func (s *offsetScan) flat() candidate {
+	mean, squares := 0.0, 0.0
+	for i, p := range s.points {
+		mean += s.weights[i] * p.Loss
+	}
+	for i, p := range s.points {
+		squares += s.weights[i] * (p.Loss - mean) * (p.Loss - mean)
+	}
+	return candidate{Hyperbola: train.Hyperbola{B1: 1 / mean}, squares: squares}
+}
+
+// try fits B0 and B1 for one B2. With y = loss-B2 the curve says y*(B0*k+B1) = 1, which is linear; a residual of that
+// equation times the expected y is a residual of the loss, so each pass weighs by the y that the last one expects.
+func (s *offsetScan) try(offset float64) candidate {
+	h := train.Hyperbola{B2: offset}
+	for i, p := range s.points {
+		s.expect[i] = math.Max(p.Loss-offset, 1e-3)
+	}
+	for range reweightings {
+		eq := newEquations(2)
+		for i, p := range s.points {
+			y := p.Loss - offset
+			eq.add([]float64{y * p.Epoch, y}, 1, s.expect[i]*math.Sqrt(s.weights[i]))
+		}
+		b := eq.solve()
+		h.B0, h.B1 = b[0], b[1]
+		for i, p := range s.points {
+			s.expect[i] = math.Min(h.At(p.Epoch)-offset, 10)
+		}
+	}
+	squares := 0.0
+	for i, p := range s.points {
+		residual := p.Loss - h.At(p.Epoch)
+		squares += s.weights[i] * residual * residual
+	}
+	return candidate{Hyperbola: h, squares: squares}
+}
+
+// likely are the tried curves with the smallest and the largest B2 whose fit is not significantly worse than the best.
+func (s *offsetScan) likely(best candidate) []train.Hyperbola {
+	sum := 0.0
+	for _, w := range s.weights {
+		sum += w * w
+	}
+	effective := 1 / sum // as many points of equal weight say as much
+	freedom := math.Max(effective-3, 1)
+	variance := math.Max(best.squares*effective/freedom, noiseFloor*noiseFloor)
+	t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: freedom}.Quantile(likelyQuantile)
+	limit := best.squares + variance*t*t/effective
+	sort.SliceStable(s.tried, func(i, j int) bool { return s.tried[i].B2 < s.tried[j].B2 })
+	var within []train.Hyperbola
+	for _, c := range s.tried {
+		if c.squares <= limit {
+			within = append(within, c.Hyperbola)
+		}
+	}
+	if len(within) == 0 {
+		return nil
+	}
+	return []train.Hyperbola{within[0], within[len(within)-1]}
+}
+
+// median sorts values and returns the middle; the lower one of two.
+func median(values []float64) float64 {
+	slices.Sort(values)
+	return values[(len(values)-1)/2]
+}

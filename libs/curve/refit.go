@@ -1,0 +1,130 @@
+package curve
+
+import (
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// EpochRecord is one ended epoch. What the job does not report stays zero.
+type EpochRecord struct {
+	Epoch   int          `json:"epoch"`
+	Loss    float64      `json:"loss,omitempty"`
+	Seconds float64      `json:"seconds"`
+	Config  train.Config `json:"config"`
+	// Steps is the number of optimizer steps of the epoch; with it, an epoch stands in for missing step samples.
+	Steps int `json:"steps,omitempty"`
+	// GradSqr and GradVar are the squared norm of the mean gradient and its variance, at History.BaseBatch.
+	GradSqr float64 `json:"grad_sqr,omitempty"`
+	GradVar float64 `json:"grad_var,omitempty"`
+}
+
+// History is everything observed of one job, in the order in which it happened. It grows by appending; step samples
+// and memory points may be folded on the way (Fold).
+type History struct {
+	Job       string          `json:"job"`
+	Kind      train.SpeedKind `json:"kind"`
+	BaseBatch int             `json:"base_batch,omitempty"`
+	Epochs    []EpochRecord   `json:"epochs,omitempty"`
+	Steps     []StepSample    `json:"steps,omitempty"`
+	Memory    []MemoryPoint   `json:"memory,omitempty"`
+}
+
+// lately is how many of the last epochs tell a job's present state.
+const lately = 3
+
+// Refit learns the model of a job from its history. It never fails: a part without enough evidence is left out. It
+// is cheap enough to be called after each epoch.
+func Refit(h History) train.Model {
+	model := train.Model{Job: h.Job}
+	points := make([]Point, 0, len(h.Epochs))
+	for _, e := range h.Epochs {
+		points = append(points, Point{Epoch: float64(e.Epoch), Loss: e.Loss})
+	}
+	if fit, err := FitConvergence(points); err == nil {
+		model.Convergence = &fit
+	}
+	model.Speed = refitSpeed(h)
+	for _, m := range model.Speed.Measured {
+		model.StepsSeen += m.Weight
+	}
+	if fit, err := FitMemory(h.Memory); err == nil {
+		model.Memory = &fit
+	}
+	model.Efficiency = efficiency(h)
+	refitEpochs(&model, h.Epochs)
+	return model
+}
+
+// refitSpeed fits the job's form; below the least number of configurations of a parameter-server form, its prior fills in.
+func refitSpeed(h History) train.Speed {
+	samples := slices.Concat(h.Steps, stepsOfEpochs(h))
+	if h.Kind == train.SpeedServersSync || h.Kind == train.SpeedServersAsync {
+		if fit, err := FitSpeedPS(h.Kind, samples); err == nil {
+			return fit
+		}
+		measured, typical := configurations(samples)
+		if len(measured) == 0 {
+			return train.Speed{Kind: h.Kind}
+		}
+		return fitServers(h.Kind, measured, typical, priorStrength)
+	}
+	fit, err := FitStepTime(samples)
+	if err != nil {
+		return train.Speed{Kind: train.SpeedAllReduce}
+	}
+	return fit
+}
+
+// stepsOfEpochs are mean step times of epochs on configurations without a step sample of their own.
+func stepsOfEpochs(h History) []StepSample {
+	sampled := make(map[train.Config]bool, len(h.Steps))
+	for _, s := range h.Steps {
+		sampled[s.Config] = true
+	}
+	var derived []StepSample
+	for _, e := range h.Epochs {
+		if e.Steps > 0 && !sampled[e.Config] {
+			derived = append(derived, StepSample{Config: e.Config, StepSeconds: e.Seconds / float64(e.Steps), Weight: float64(e.Steps)})
+		}
+	}
+	return derived
+}
+
+// efficiency is the mean gradient noise of the last epochs that report it.
+func efficiency(h History) *train.Efficiency {
+	if h.BaseBatch < 1 {
+		return nil
+	}
+	sqr, variance, n := 0.0, 0.0, 0.0
+	for _, e := range slices.Backward(h.Epochs) {
+		if inRange(e.GradSqr) && inRange(e.GradVar) && n < lately {
+			sqr, variance, n = sqr+e.GradSqr, variance+e.GradVar, n+1
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return &train.Efficiency{Variance: variance / n, Square: sqr / n, BaseBatch: h.BaseBatch}
+}
+
+// refitEpochs takes the median duration of the last epochs on the configuration of the very last one: the first epoch
+// after a start is often slower.
+func refitEpochs(model *train.Model, epochs []EpochRecord) {
+	var seconds []float64
+	for _, e := range slices.Backward(epochs) {
+		if !inRange(e.Seconds) || !plausible(e.Config) {
+			continue
+		}
+		model.EpochsSeen++
+		if len(seconds) == 0 {
+			model.EpochConfig = e.Config
+		}
+		if len(seconds) < lately && e.Config == model.EpochConfig {
+			seconds = append(seconds, e.Seconds)
+		}
+	}
+	if len(seconds) > 0 {
+		model.EpochSeconds = median(seconds)
+	}
+}

@@ -1,0 +1,295 @@
+package curve
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// StepSample is a step time seen on a configuration; Weight is how many steps it is the mean of (zero counts as one).
+type StepSample struct {
+	train.Config
+	StepSeconds float64 `json:"step_seconds"`
+	Weight      float64 `json:"weight"`
+}
+
+// Fold takes the weighted mean of the samples of each configuration, in a fixed order, and leaves out the unusable. A
+// caller that keeps folded samples instead of all of them has a history that does not grow.
+func Fold(samples []StepSample) []train.Measured {
+	sums := make(map[train.Config]*train.Measured)
+	for _, s := range samples {
+		if s.Weight == 0 {
+			s.Weight = 1
+		}
+		if !inRange(s.StepSeconds) || !inRange(s.Weight) || !plausible(s.Config) {
+			continue
+		}
+		sum := sums[s.Config]
+		if sum == nil {
+			sum = &train.Measured{Config: s.Config}
+			sums[s.Config] = sum
+		}
+		sum.Weight += s.Weight
+		sum.StepSeconds += (s.StepSeconds - sum.StepSeconds) * s.Weight / sum.Weight
+	}
+	folded := make([]train.Measured, 0, len(sums))
+	for _, sum := range sums {
+		folded = append(folded, *sum)
+	}
+	slices.SortFunc(folded, func(a, b train.Measured) int {
+		return cmp.Or(cmp.Compare(a.Workers, b.Workers), cmp.Compare(a.Servers, b.Servers),
+			cmp.Compare(a.Nodes, b.Nodes), cmp.Compare(a.LocalBatch, b.LocalBatch))
+	})
+	return folded
+}
+
+// plausible bounds a configuration to what a cluster can hold.
+func plausible(c train.Config) bool {
+	const most = 1 << 30
+	return c.Workers >= 1 && c.Workers <= most && c.Servers >= 0 && c.Servers <= most &&
+		c.Nodes >= 1 && c.Nodes <= most && c.LocalBatch >= 0 && c.LocalBatch <= most
+}
+
+// priorStrength is the weight of the prior against one configuration: a coefficient that moves a typical step by as much as one worker alone takes costs as much as a residual of 5 %. The distance is counted in time, not
+// in multiples of the prior, which would hold on to a small prior value however clear the samples are.
+const priorStrength = 0.05
+
+// The prior of one step of a job, in units of a step of one worker alone at the typical batch: a quarter of it does
+// not depend on the batch; workers on one node add 5 % and 1 % for each beyond two; the step across nodes adds
+// half, and 2 % for each worker beyond two, and 10 % for each further worker that shares a node's link. So a job of
+// which only one configuration is known is expected to scale well on one node and poorly across nodes.
+func priorAllReduce(typicalBatch int) train.AllReduce {
+	return train.AllReduce{
+		ComputeFixed: 0.25, ComputePerSample: 0.75 / float64(typicalBatch),
+		LocalBase: 0.05, LocalPerWorker: 0.01,
+		CrossBase: 0.5, CrossPerWorker: 0.02, CrossPerPeer: 0.1, Overlap: 1,
+	}
+}
+
+// overlaps are the candidates for the exponent, and the least number of configurations for more than the first.
+func overlaps(configs int) []float64 {
+	if configs < 6 {
+		return []float64{1}
+	}
+	return []float64{1, 1.5, 2, 3, 5, 10}
+}
+
+// FitStepTime fits the all-reduce form from samples of at least one configuration. Residuals are relative; each
+// configuration counts once, however often it was measured, since the misfit of the form outweighs the noise of a
+// mean. What the samples leave open stays at the prior (see priorAllReduce), scaled to the samples.
+func FitStepTime(samples []StepSample) (train.Speed, error) {
+	measured, typical := configurations(samples)
+	if len(measured) == 0 {
+		return train.Speed{Kind: train.SpeedAllReduce}, ErrTooFew
+	}
+	speed := train.Speed{Kind: train.SpeedAllReduce, Measured: measured, TypicalBatch: typical}
+	f := newStepFit(measured, typical)
+	best, least := train.AllReduce{}, math.Inf(1)
+	theta := f.linear()
+	for _, overlap := range overlaps(len(measured)) {
+		theta = f.refine(theta, overlap)
+		// Pollux's penalty keeps the exponent at 1 unless the samples ask for more.
+		if cost := math.Sqrt(f.cost(theta, overlap)) + 1e-3*(overlap-1)*(overlap-1); cost < least {
+			best, least = allReduce(theta, overlap), cost
+		}
+	}
+	speed.AllReduce = best
+	speed.FitError = relativeRMS(speed)
+	return speed, nil
+}
+
+// configurations are the folded samples and the median of their batches, which also stands in for batches not given.
+func configurations(samples []StepSample) (measured []train.Measured, typical int) {
+	measured, typical = Fold(samples), 1
+	var known []float64
+	for _, m := range measured {
+		if m.LocalBatch > 0 {
+			known = append(known, float64(m.LocalBatch))
+		}
+	}
+	if len(known) > 0 {
+		typical = int(median(known))
+	}
+	if len(known) == len(measured) {
+		return measured, typical
+	}
+	named := make([]StepSample, 0, len(measured))
+	for _, m := range measured {
+		m.LocalBatch = cmp.Or(m.LocalBatch, typical)
+		named = append(named, StepSample(m))
+	}
+	return Fold(named), typical
+}
+
+// relativeRMS is the root mean square of the fit's relative residuals over the measured configurations.
+func relativeRMS(s train.Speed) float64 {
+	sum := 0.0
+	for _, m := range s.Measured {
+		r := s.FittedSeconds(m.Config)/m.StepSeconds - 1
+		sum += r * r
+	}
+	return math.Min(math.Sqrt(sum/float64(len(s.Measured))), 1)
+}
+
+const computeColumns, allReduceColumns = 2, 7
+
+// allReduce gives the coefficients their names.
+func allReduce(t []float64, overlap float64) train.AllReduce {
+	return train.AllReduce{
+		ComputeFixed: t[0], ComputePerSample: t[1], LocalBase: t[2], LocalPerWorker: t[3],
+		CrossBase: t[4], CrossPerWorker: t[5], CrossPerPeer: t[6], Overlap: overlap,
+	}
+}
+
+// stepFit is one least-squares problem over the coefficients of train.AllReduce.
+type stepFit struct {
+	rows  [][]float64 // columns of each configuration, divided by its step time: the target is 1
+	prior prior
+}
+
+func newStepFit(measured []train.Measured, batch int) *stepFit {
+	f := &stepFit{}
+	shape := priorAllReduce(batch)
+	var scales []float64
+	for _, m := range measured {
+		scales = append(scales, m.StepSeconds/shape.StepSeconds(m.Config))
+		row := []float64{1, float64(m.LocalBatch), 0, 0, 0, 0, 0}
+		more := float64(max(m.Workers-2, 0))
+		switch {
+		case m.Workers > 1 && m.Nodes > 1:
+			row[4], row[5], row[6] = 1, more, math.Max(float64(m.Workers)/float64(m.Nodes)-1, 0)
+		case m.Workers > 1:
+			row[2], row[3] = 1, more
+		}
+		for i := range row {
+			row[i] /= m.StepSeconds
+		}
+		f.rows = append(f.rows, row)
+	}
+	f.prior = prior{
+		value: []float64{
+			shape.ComputeFixed, shape.ComputePerSample, shape.LocalBase, shape.LocalPerWorker,
+			shape.CrossBase, shape.CrossPerWorker, shape.CrossPerPeer,
+		},
+		typical: []float64{1, float64(batch), 1, 2, 1, 6, 3}, // 4 workers on a node, 8 on two
+		scale:   median(scales),
+	}
+	return f
+}
+
+// prior is what is believed of the coefficients before any sample: values in units of scale seconds, and the size of
+// each column in a typical step.
+type prior struct {
+	value, typical []float64
+	scale          float64
+}
+
+// distance is how far one coefficient is from its prior, as a fraction of scale.
+func (p prior) distance(j int, coefficient float64) float64 {
+	return (coefficient/p.scale - p.value[j]) * p.typical[j]
+}
+
+// addTo enters one row for each coefficient.
+func (p prior) addTo(eq *equations, strength float64) {
+	row := make([]float64, len(p.value))
+	for j := range row {
+		row[j] = p.typical[j] / p.scale
+		eq.add(row, p.value[j]*p.typical[j], strength)
+		row[j] = 0
+	}
+}
+
+// parts are compute and network of one row at theta, as fractions of the measured step.
+func parts(row, theta []float64) (compute, network float64) {
+	for j, x := range row {
+		if j < computeColumns {
+			compute += x * theta[j]
+		} else {
+			network += x * theta[j]
+		}
+	}
+	return compute, network
+}
+
+// combined is (compute^g + network^g)^(1/g).
+func combined(compute, network, overlap float64) float64 {
+	long, short := math.Max(compute, network), math.Min(compute, network)
+	if short <= 0 || overlap == 1 {
+		return long + math.Max(short, 0)
+	}
+	return long * math.Pow(1+math.Pow(short/long, overlap), 1/overlap)
+}
+
+// cost is the mean square relative residual plus the distance from the prior.
+func (f *stepFit) cost(theta []float64, overlap float64) float64 {
+	sum := 0.0
+	for _, row := range f.rows {
+		compute, network := parts(row, theta)
+		r := combined(compute, network, overlap) - 1
+		sum += r * r
+	}
+	for j := range theta {
+		r := priorStrength * f.prior.distance(j, theta[j])
+		sum += r * r
+	}
+	return sum / float64(len(f.rows))
+}
+
+// linear is the solution without overlap.
+func (f *stepFit) linear() []float64 { return f.solve(nil, 1) }
+
+// solve is one Gauss-Newton step. At a fixed overlap the step time is homogeneous of degree one in the coefficients,
+// so by Euler's theorem it equals the sum of coefficient times derivative, and the linearised problem is itself a
+// non-negative least-squares problem for the coefficients rather than for their change.
+func (f *stepFit) solve(theta []float64, overlap float64) []float64 {
+	eq := newEquations(allReduceColumns)
+	slope := make([]float64, allReduceColumns)
+	for _, row := range f.rows {
+		byCompute, byNetwork := 1.0, 1.0
+		if overlap > 1 {
+			compute, network := parts(row, theta)
+			if whole := combined(compute, network, overlap); whole > 0 {
+				byCompute = math.Pow(compute/whole, overlap-1)
+				byNetwork = math.Pow(network/whole, overlap-1)
+			}
+		}
+		for j, x := range row {
+			slope[j] = x * byNetwork
+			if j < computeColumns {
+				slope[j] = x * byCompute
+			}
+		}
+		eq.add(slope, 1, 1)
+	}
+	f.prior.addTo(eq, priorStrength)
+	return eq.solve()
+}
+
+// refine descends at one overlap, halving steps that do not lower the cost.
+func (f *stepFit) refine(theta []float64, overlap float64) []float64 {
+	if overlap == 1 {
+		return theta
+	}
+	cost := f.cost(theta, overlap)
+	for range 8 {
+		next, improved := f.solve(theta, overlap), false
+		for range 4 {
+			if c := f.cost(next, overlap); c < cost {
+				improved = cost-c > 1e-4*cost
+				theta, cost = next, c
+				break
+			}
+			mid := make([]float64, len(theta))
+			for j := range mid {
+				mid[j] = (theta[j] + next[j]) / 2
+			}
+			next = mid
+		}
+		if !improved {
+			break
+		}
+	}
+	return theta
+}

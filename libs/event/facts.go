@@ -1,0 +1,232 @@
+package event
+
+import (
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+// Submitted is a submission: publishing it is all that it takes to submit a job.
+type Submitted struct {
+	train.Spec
+}
+
+// Admitted says that a job was accepted and will run.
+type Admitted struct {
+	// Spec is the submission with its defaults filled in, identity applied and paths resolved.
+	Spec train.Spec `json:"spec"`
+	// Position is the place in the queue at that moment, from 1 on.
+	Position int `json:"position"`
+}
+
+// Rejected refuses a submission, with every reason at once.
+type Rejected struct {
+	Reasons []train.Reason `json:"reasons"`
+	// Message is the reasons in words.
+	Message string `json:"message"`
+	// Infeasible is set when the job is well-formed but can never run here.
+	Infeasible bool `json:"infeasible,omitempty"`
+}
+
+// Conflicted answers a second, different submission under an id that is taken: the first one stands.
+type Conflicted struct {
+	Message string `json:"message"`
+}
+
+// Queued says why a job waits.
+type Queued struct {
+	Generation uint64         `json:"generation"`
+	Blockers   []train.Reason `json:"blockers"`
+	Position   int            `json:"position"`
+	// StartInSeconds is the predicted wait; 0 when unknown.
+	StartInSeconds float64 `json:"start_in_seconds,omitempty"`
+}
+
+// Planned says that a plan gives the job these devices.
+type Planned struct {
+	Generation       uint64           `json:"generation"`
+	Node             train.NodeID     `json:"node"`
+	Devices          []train.DeviceID `json:"devices"`
+	Reason           train.Reason     `json:"reason"`
+	RemainingSeconds float64          `json:"remaining_seconds,omitempty"`
+}
+
+// Started says that the processes of an attempt were started.
+type Started struct {
+	Attempt    int              `json:"attempt"`
+	Generation uint64           `json:"generation"`
+	Node       train.NodeID     `json:"node"`
+	Devices    []train.DeviceID `json:"devices"`
+	EpochsDone int              `json:"epochs_done"`
+	// Mounts is false where /custom, /snapshots and /data are given by environment variables instead.
+	Mounts bool `json:"mounts"`
+}
+
+// EpochEnded says that the training code finished an epoch.
+type EpochEnded struct {
+	Attempt      int                `json:"attempt"`
+	EpochsDone   int                `json:"epochs_done"`
+	EpochSeconds float64            `json:"epoch_seconds,omitempty"`
+	StepSeconds  float64            `json:"step_seconds,omitempty"`
+	Steps        int                `json:"steps,omitempty"`
+	Samples      int                `json:"samples,omitempty"`
+	Loss         *float64           `json:"loss,omitempty"`
+	Metrics      map[string]float64 `json:"metrics,omitempty"`
+	GradSquared  *float64           `json:"grad_sqr,omitempty"`
+	GradVariance *float64           `json:"grad_var,omitempty"`
+	MemoryBytes  unit.Bytes         `json:"memory_bytes,omitempty"`
+	Devices      int                `json:"devices"`
+}
+
+// CheckpointWritten says that the training code has saved its state.
+type CheckpointWritten struct {
+	Attempt    int        `json:"attempt"`
+	EpochsDone int        `json:"epochs_done"`
+	Path       string     `json:"path"`
+	Size       unit.Bytes `json:"size_bytes,omitempty"`
+	Seconds    float64    `json:"seconds,omitempty"`
+}
+
+// StopRequested says that an attempt was asked to leave at its next epoch's end.
+type StopRequested struct {
+	Attempt int             `json:"attempt"`
+	Cause   train.StopCause `json:"cause"`
+	Reason  train.Reason    `json:"reason"`
+}
+
+// Preempted says that an attempt left as asked; the job goes on from its checkpoint.
+type Preempted struct {
+	Attempt    int             `json:"attempt"`
+	Cause      train.StopCause `json:"cause"`
+	EpochsDone int             `json:"epochs_done"`
+	// Forced is set when the grace period ran out and the processes were killed.
+	Forced bool `json:"forced,omitempty"`
+}
+
+// AttemptLost says that an attempt was killed or vanished; another one follows from the last checkpoint.
+type AttemptLost struct {
+	Attempt      int        `json:"attempt"`
+	EpochsDone   int        `json:"epochs_done"`
+	Exit         train.Exit `json:"exit"`
+	RetrySeconds float64    `json:"retry_seconds"`
+}
+
+// Reestimated corrects the estimate of the whole run.
+type Reestimated struct {
+	EpochsDone int `json:"epochs_done"`
+	// TotalSeconds is the predicted run time of the job, RemainingSeconds what is left of it, with an interval.
+	TotalSeconds         float64 `json:"total_seconds"`
+	RemainingSeconds     float64 `json:"remaining_seconds"`
+	RemainingLowSeconds  float64 `json:"remaining_low_seconds"`
+	RemainingHighSeconds float64 `json:"remaining_high_seconds"`
+	// PriorityPenalty is set for a job that outruns the user's estimate; Warning says it in words.
+	PriorityPenalty int    `json:"priority_penalty,omitempty"`
+	Warning         string `json:"warning,omitempty"`
+}
+
+// CancelRequested asks for the end of a job.
+type CancelRequested struct {
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// Succeeded ends a job well.
+type Succeeded struct {
+	Attempt    int `json:"attempt"`
+	EpochsDone int `json:"epochs_done"`
+	// Note says what a person should know, e.g. that fewer epochs than asked were reported.
+	Note string `json:"note,omitempty"`
+}
+
+// Failed ends a job that cannot go on.
+type Failed struct {
+	Attempt    int          `json:"attempt"`
+	EpochsDone int          `json:"epochs_done"`
+	Exit       train.Exit   `json:"exit"`
+	Reason     train.Reason `json:"reason"`
+}
+
+// Cancelled ends a job as asked.
+type Cancelled struct {
+	Attempt    int `json:"attempt"`
+	EpochsDone int `json:"epochs_done"`
+}
+
+// PlanDecided is the one message that holds the whole plan, stored with the expected last sequence: of two planners one loses.
+type PlanDecided struct {
+	train.Plan
+}
+
+// Stepped is a heartbeat of training code between two epochs.
+type Stepped struct {
+	Job          train.JobID        `json:"job"`
+	Attempt      int                `json:"attempt"`
+	Rank         int                `json:"rank"`
+	Step         int                `json:"step"`
+	Epoch        int                `json:"epoch"`
+	Steps        int                `json:"steps,omitempty"`
+	StepSeconds  float64            `json:"step_seconds"`
+	Samples      int                `json:"samples,omitempty"`
+	Loss         *float64           `json:"loss,omitempty"`
+	Metrics      map[string]float64 `json:"metrics,omitempty"`
+	GradSquared  *float64           `json:"grad_sqr,omitempty"`
+	GradVariance *float64           `json:"grad_var,omitempty"`
+	MemoryBytes  unit.Bytes         `json:"memory_bytes,omitempty"`
+	Devices      int                `json:"devices"`
+}
+
+// Measured is one interval of a node's meters. Intervals of one (node, boot) are numbered without gaps and never overlap.
+type Measured struct {
+	Node     train.NodeID `json:"node"`
+	BootID   string       `json:"boot_id"`
+	Sequence uint64       `json:"sequence"`
+	// From and To bound the interval; GapSeconds is unmeasured time before it.
+	From       time.Time `json:"from"`
+	To         time.Time `json:"to"`
+	GapSeconds float64   `json:"gap_seconds,omitempty"`
+	Meters     []Meter   `json:"meters"`
+	// Users are the attempts that used the node in the interval.
+	Users []Use `json:"users,omitempty"`
+}
+
+// Meter is the energy of one component in an interval.
+type Meter struct {
+	// Component is cpu, dram or gpu; Device the device id where there is one (gpu:0).
+	Component string         `json:"component"`
+	Device    train.DeviceID `json:"device,omitempty"`
+	// Method is nvml_counter, nvml_power, rapl or modelled.
+	Method string      `json:"method"`
+	Energy unit.Energy `json:"energy_uj"`
+	// Idle is what the component would have spent without any work, where that is known.
+	Idle unit.Energy `json:"idle_uj,omitempty"`
+	// Capacity is the work that the component could do in the interval, in the unit of Use.Work (CPU: core-seconds).
+	Capacity float64 `json:"capacity,omitempty"`
+}
+
+// Use is what one attempt used of a component in an interval.
+type Use struct {
+	Job       train.JobID    `json:"job"`
+	Attempt   int            `json:"attempt"`
+	Component string         `json:"component"`
+	Device    train.DeviceID `json:"device,omitempty"`
+	// Work is CPU seconds, or SM-utilisation seconds on a GPU.
+	Work float64 `json:"work"`
+}
+
+// Accounted is the final energy account of a job.
+type Accounted struct {
+	Account train.Account `json:"account"`
+}
+
+// Poisoned keeps a message that could not be handled.
+type Poisoned struct {
+	Subject  string `json:"subject"`
+	Stream   string `json:"stream"`
+	Sequence uint64 `json:"sequence"`
+	Consumer string `json:"consumer"`
+	Reason   string `json:"reason"`
+	// Body is the beginning of the message, SizeBytes its whole size.
+	Body      string `json:"body"`
+	SizeBytes int    `json:"size_bytes"`
+}

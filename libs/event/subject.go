@@ -1,0 +1,44 @@
+package event
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// Subject is the parsed form of `yard.<entity>.<id>.<fact>.v<N>`.
+type Subject struct {
+	Entity  string
+	ID      string
+	Fact    string
+	Version int
+}
+
+// String is the subject on the wire.
+func (s Subject) String() string {
+	return fmt.Sprintf("yard.%s.%s.%s.v%d", s.Entity, s.ID, s.Fact, s.Version)
+}
+
+// JobSubject is the subject of a job's fact in its current version.
+func JobSubject(id train.JobID, fact string) Subject {
+	return Subject{Entity: "job", ID: string(id), Fact: fact, Version: 1}
+}
+
+// ParseSubject reads a subject from the wire. The error says which part is wrong.
+func ParseSubject(s string) (Subject, error) {
+	parts := strings.Split(s, ".")
+	if len(parts) != 5 || parts[0] != "yard" {
+		return Subject{}, fmt.Errorf("subject %.200q: want yard.<entity>.<id>.<fact>.v<N>, five parts (an id has no dots)", s)
+	}
+	if _, err := train.ParseJobID(parts[2]); err != nil {
+		return Subject{}, fmt.Errorf("subject %.200q: %w", s, err)
+	}
+	version, ok := strings.CutPrefix(parts[4], "v")
+	n, err := strconv.Atoi(version)
+	if !ok || err != nil || n < 1 {
+		return Subject{}, fmt.Errorf("subject %.200q: version %q: want v1, v2, ..", s, parts[4])
+	}
+	return Subject{Entity: parts[1], ID: parts[2], Fact: parts[3], Version: n}, nil
+}

@@ -1,0 +1,67 @@
+package event
+
+import "time"
+
+// The streams.
+const (
+	StreamJobs    = "JOBS"
+	StreamPlans   = "PLANS"
+	StreamSamples = "SAMPLES"
+	StreamEnergy  = "ENERGY"
+	StreamPoison  = "POISON"
+)
+
+// Stream describes one stream. All are kept in files, and all refuse new messages when full rather than drop old ones unseen, but for SAMPLES.
+type Stream struct {
+	Name     string
+	Subjects []string
+	MaxAge   time.Duration
+	MaxBytes int64
+	// DropOld lets the oldest messages go when the stream is full: for telemetry only.
+	DropOld bool
+	Doc     string
+}
+
+// Streams is the table of streams.
+func Streams() []Stream {
+	const day = 24 * time.Hour
+	const gib = int64(1) << 30
+	return []Stream{
+		{StreamJobs, []string{"yard.job.>"}, 30 * day, 4 * gib, false, "The facts of jobs, in the one order that the register folds."},
+		{StreamPlans, []string{"yard.plan.>"}, 30 * day, gib, true, "Plans, one message each, appended by compare-and-swap."},
+		{StreamSamples, []string{"yard.sample.>", "yard.energy.>"}, time.Hour, gib, true, "Heartbeats and meters."},
+		{StreamEnergy, []string{"yard.ledger.>"}, 30 * day, gib, false, "Final energy accounts."},
+		{StreamPoison, []string{"yard.poison.>"}, 30 * day, gib / 4, true, "What could not be handled, with the reason."},
+	}
+}
+
+// The buckets.
+const (
+	BucketJobs     = "jobs"
+	BucketNodes    = "nodes"
+	BucketModels   = "models"
+	BucketAttempts = "attempts"
+	BucketReports  = "reports"
+	BucketLedger   = "ledger"
+)
+
+// Bucket describes one key-value bucket. Each key has one writing service; it is changed by compare-and-swap.
+type Bucket struct {
+	Name   string
+	Writer string
+	Key    string
+	Value  string
+	Doc    string
+}
+
+// Buckets is the table of buckets.
+func Buckets() []Bucket {
+	return []Bucket{
+		{BucketJobs, "admission", "<job>", "train.Job", "The register: the fold of each job's facts."},
+		{BucketNodes, "nodeagent", "<node>", "train.Node", "Inventory; seen_at is refreshed every few seconds and tells a live node from one that is gone."},
+		{BucketModels, "profiler", "<job>", "train.Model", "What was learned about a job."},
+		{BucketAttempts, "executor", "<job>", "train.Attempt", "The newest attempt of a job: the truth about its processes and the devices they hold."},
+		{BucketReports, "nodeagent", "<job>.<attempt>", "train.AttemptReport", "What training code said of an attempt."},
+		{BucketLedger, "energy", "job.<job>, node.<node>", "train.Account, energy.Book", "Accounts of jobs; the book of a node holds the last interval that was booked."},
+	}
+}

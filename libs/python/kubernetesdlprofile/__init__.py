@@ -1,0 +1,1 @@
+"""Drop-in for the library of the same import name: ``from kubernetesdlprofile import kubeprofiler``."""

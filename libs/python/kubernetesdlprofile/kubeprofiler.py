@@ -1,0 +1,223 @@
+"""KubeProfiler, call for call and byte for byte what scripts written for it expect, on Switchyard's job API.
+
+What differs from the original is only what happens when something is missing: without nvidia-smi the memory is
+0, and a server that is away costs at most two seconds now and then. Heartbeats leave from one thread, in order.
+"""
+
+import atexit
+import datetime
+import os
+import re
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+
+from switchyard._environment import make_snapshot_dir, snapshot_dir
+from switchyard._http import Address, Client, address_from_environment, complain, segment
+from switchyard._sender import Sender
+
+NVIDIA_SMI_TIMEOUT_SECONDS = 5.0
+MEMORY_READING_LASTS_SECONDS = 1.0
+
+
+class KubeProfiler(object):
+    """Tells the scheduler how fast a job trains, and leaves the process when it is asked to.
+
+    Call start_epoch, then measure after each training step, then end_epoch. job_manager_hostname answers
+    has_to_stop and takes end_epoch, db_hostname takes the profile; both are host or host:port, and both are by
+    default the job API that the scheduler names in the environment.
+    """
+
+    def __init__(self, job_manager_hostname: Optional[str] = None, db_hostname: Optional[str] = None):
+        self.jmHostname = job_manager_hostname
+        self.dbHostname = db_hostname
+        self._read_environment()
+        self.mean_iteration_duration = 0
+        self.iterations = 0
+        self.epoch = self.EPOCHS_DONE
+        self.iterationPerEpoch = int(self.TRAINING_SET_SIZE / (self.BATCH_SIZE * self.NUM_GPUS * self.NUM_NODES))
+        self.maxIterations = self.iterationPerEpoch * self.EPOCHS
+        self.last_time: Optional[datetime.datetime] = None
+        self.has_to_stop = False
+        self.start_epoch_time: Optional[datetime.datetime] = None
+        self.end_epoch_time: Optional[datetime.datetime] = None
+
+        folder = snapshot_dir(os.environ, self.JOBID)
+        make_snapshot_dir(folder)
+        self.root_dir = str(folder)
+        if self.RESTARTED:
+            self.ckpt_path = _lightning_checkpoint(folder) or self.root_dir + "/tf_ckpt"
+        self._connect()
+
+    def start_epoch(self) -> None:
+        """Asks whether to stop. A stop is obeyed by the next measure, and never with only the last epoch left."""
+        self.start_epoch_time = datetime.datetime.now()
+        if self._job_manager is None:
+            return
+        answer = self._job_manager.get("/has_to_stop/" + segment(self.JOBID))
+        if answer is not None and answer.ok and answer.body == b"1" and self.epoch < self.EPOCHS - 1:
+            self.has_to_stop = True
+
+    def measure(self) -> None:
+        """Counts a training step; sends the profile every PROFILE_EACH steps; leaves by SystemExit when armed."""
+        now = datetime.datetime.now()
+        if self.last_time is not None:
+            seconds = (now - self.last_time).total_seconds()
+            self.iterations += 1
+            self.mean_iteration_duration += (seconds - self.mean_iteration_duration) / self.iterations
+        self.last_time = now
+        if self.PROFILE_EACH > 0 and self.iterations > 0 and self.iterations % self.PROFILE_EACH == 0:
+            self.send_profiling()
+        if self.has_to_stop:
+            sys.exit()
+
+    def end_epoch(self) -> None:
+        """Sends the epoch's profile and the number of epochs done, and waits, shortly, until both have left."""
+        self.end_epoch_time = now = datetime.datetime.now()
+        started = self.start_epoch_time or now
+        self._post_profile(dict(self._profile(now), epochDur=(now - started).total_seconds()))
+        self.epoch += 1
+        if self._job_manager is not None:
+            done = {"done": self.epoch}
+            path = "/end_epoch/" + segment(self.JOBID)
+            self._sender.post(self._job_manager, path, lambda: done, keep=True)
+        self._sender.flush()
+
+    def end(self) -> None:
+        """Nothing: the end of the process is the end of the job."""
+
+    def send_profiling(self) -> None:
+        """Sends the profile as it is now."""
+        self._post_profile(self._profile(datetime.datetime.now()))
+
+    def __getstate__(self) -> Dict[str, Any]:
+        # Frameworks copy and pickle the model that holds a profiler; a connection does not travel.
+        connected = ("_job_manager", "_profile_store", "_sender")
+        return {name: value for name, value in self.__dict__.items() if name not in connected}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._connect()
+
+    def _read_environment(self) -> None:
+        missing = [name for name in ("JOB_UUID", "BATCH_SIZE", "EPOCHS_TO_BE_DONE", "TRAINING_SET_SIZE")
+                   if not os.environ.get(name)]
+        if missing:
+            raise EnvironmentError(
+                "not set in the environment: %s. Submit the script as a job, or set them yourself" % ", ".join(missing)
+            )
+        self.JOBID = os.environ["JOB_UUID"]
+        self.PROFILE_EACH = int(os.environ.get("HEARTBEAT_FREQ", "10"))
+        self.RANK = int(os.environ.get("NODE_RANK", "0"))
+        self.NODE_LIST = os.environ.get("NODELIST", "")
+        # A job without devices still trains, on the processor.
+        self.NUM_GPUS = max(1, int(os.environ.get("NUM_GPUS", "1")))
+        self.NUM_NODES = max(1, int(os.environ.get("NUM_NODES", "1")))
+        self.RESTARTED = os.environ.get("JOB_RESTARTED") != "FALSE"
+        self.BATCH_SIZE = int(os.environ["BATCH_SIZE"])
+        self.EPOCHS = int(os.environ["EPOCHS_TO_BE_DONE"])
+        self.EPOCHS_DONE = int(os.environ.get("EPOCHS_DONE", "0"))
+        self.TRAINING_SET_SIZE = int(os.environ["TRAINING_SET_SIZE"])
+        self.LOCAL_RANK = int(os.environ.get("LOCAL_RANK", "-1"))
+
+    def _connect(self) -> None:
+        here = address_from_environment(os.environ)
+        if here is None and os.environ.get("SWITCHYARD_JOB_MANAGER"):
+            here = Address.parse(os.environ["SWITCHYARD_JOB_MANAGER"])
+        job_manager = Address.parse(self.jmHostname) if self.jmHostname else here
+        profile_store = Address.parse(self.dbHostname) if self.dbHostname else here
+        self._job_manager = Client(job_manager) if job_manager is not None else None
+        self._profile_store = self._job_manager
+        if profile_store != job_manager:
+            self._profile_store = Client(profile_store) if profile_store is not None else None
+        self._sender = Sender()
+        atexit.register(self._sender.last_words)
+
+    def _profile(self, now: datetime.datetime) -> Dict[str, Any]:
+        """The record without its memory, which is slow to read and therefore read where it is sent."""
+        return {
+            "jobid": self.JOBID,
+            "timestamp": now.isoformat(),
+            "iternum": self.iterations,
+            "nodelist": self.NODE_LIST,
+            "numgpu": self.NUM_GPUS,
+            "rank": self.RANK,
+            "meandur": self.mean_iteration_duration,
+            "gpumem": 0,
+        }
+
+    def _post_profile(self, record: Dict[str, Any]) -> None:
+        if self._profile_store is None:
+            return
+        path = "/profiling/" + segment(self.JOBID)
+        self._sender.post(self._profile_store, path, lambda: dict(record, gpumem=_memory.used_mib()))
+
+
+class _GPUMemory:
+    """This process's GPU memory by nvidia-smi, which is heavy: a reading lasts a while, and its absence for good."""
+
+    def __init__(self) -> None:
+        self._absent = False
+        self._reading: Tuple[float, int] = (float("-inf"), 0)
+
+    def used_mib(self) -> int:
+        """MiB in use; 0 where nvidia-smi is missing, fails or does not list this process."""
+        read_at, mib = self._reading
+        if self._absent or time.monotonic() - read_at < MEMORY_READING_LASTS_SECONDS:
+            return mib
+        try:
+            mib = _memory_in(_nvidia_smi(), os.getpid())
+        except FileNotFoundError:
+            self._absent = True
+            mib = 0
+        except (OSError, subprocess.SubprocessError, ElementTree.ParseError) as problem:
+            complain("nvidia-smi: %s" % problem)
+            self._absent = True
+            mib = 0
+        self._reading = (time.monotonic(), mib)
+        return mib
+
+
+_memory = _GPUMemory()
+
+
+def _nvidia_smi() -> bytes:
+    return subprocess.run(
+        ["nvidia-smi", "-q", "-x"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        timeout=NVIDIA_SMI_TIMEOUT_SECONDS,
+        check=True,
+    ).stdout
+
+
+def _memory_in(report: bytes, pid: int) -> int:
+    """The MiB that report gives for pid; as in the original the last device listed counts, not the sum."""
+    mib = 0
+    for process in ElementTree.fromstring(report).findall("gpu/processes/process_info"):
+        used = re.match(r"\d+", process.findtext("used_memory") or "")
+        if process.findtext("pid") == str(pid) and used:
+            mib = int(used.group())
+    return mib
+
+
+def _lightning_checkpoint(folder: Path) -> Optional[str]:
+    """The first file of the newest lightning_logs/version_<n>/checkpoints that has one."""
+    for version in reversed(_versions(folder / "lightning_logs")):
+        checkpoints = folder / "lightning_logs" / ("version_%d" % version) / "checkpoints"
+        files: List[Path] = []
+        if checkpoints.is_dir():
+            files = sorted(entry for entry in checkpoints.iterdir() if entry.is_file())
+        if files:
+            return str(files[0])
+    return None
+
+
+def _versions(logs: Path) -> List[int]:
+    if not logs.is_dir():
+        return []
+    names = (re.match(r"version_(\d+)$", entry.name) for entry in logs.iterdir())
+    return sorted(int(name.group(1)) for name in names if name)

@@ -1,0 +1,301 @@
+"""A training job as its own code sees it: which epochs are left, what to report, when to leave."""
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Type
+
+from switchyard import _checkpoint
+from switchyard._environment import Environment, make_snapshot_dir
+from switchyard._http import address_from_environment, complain
+from switchyard._link import FAILED, FINISHED, STOPPED, Control, Link
+from switchyard._meter import Meter, Stopwatch, figures, finite, gpu_memory_bytes, samples_in
+
+SECONDS_BETWEEN_HEARTBEATS = 1.0
+
+
+class Job:
+    """One process's view of its job. Made by switchyard.job(); one per process, used from the training thread.
+
+    Attributes, all from the environment: uuid, name, attempt, restarted, epochs_total (None outside of Switchyard
+    until epochs is told), batch_size (per device), training_set_size, steps_per_epoch, samples_per_step, num_devices (of this
+    node), num_nodes, node_list, rank, world_size, checkpoint_dir (a pathlib.Path, the same for every attempt).
+    epochs_done counts the whole epochs behind us; load may set it back to what the checkpoint holds.
+    """
+
+    def __init__(self, environ: Mapping[str, str], epochs: Optional[int] = None):
+        environment = Environment.read(environ)
+        self.environment = environment
+        self.uuid = environment.uuid
+        self.name = environment.name
+        self.attempt = environment.attempt
+        self.restarted = environment.restarted
+        self.epochs_done = environment.epochs_done
+        self.epochs_total = environment.epochs or epochs
+        self.batch_size = environment.batch_size
+        self.training_set_size = environment.training_set_size
+        self.steps_per_epoch = environment.steps_per_epoch
+        self.samples_per_step = environment.samples_per_step
+        self.num_devices = environment.num_devices
+        self.num_nodes = environment.num_nodes
+        self.node_list = environment.node_list
+        self.rank = environment.rank
+        self.world_size = environment.world_size
+        self.checkpoint_dir = environment.checkpoint_dir
+        if self.uuid:
+            make_snapshot_dir(self.checkpoint_dir)
+
+        self._link = Link(address_from_environment(environ), self.uuid, self.rank)
+        self._steps_done = self.epochs_done * (self.steps_per_epoch or 0)
+        self._loaded: Optional[_checkpoint.Progress] = None
+        self._heartbeat = Meter()
+        self._epoch = Meter()
+        self._reported: Dict[str, Any] = {}
+        self._step_values: Dict[str, Any] = {}
+        self._step_watch = Stopwatch()
+        self._epoch_watch = Stopwatch()
+        self._heartbeat_watch = Stopwatch()
+        self._begun = False
+        self._in_step = False
+        self._epoch_open = False
+        self._epoch_trained = False
+        self._in_context = False
+        self._ended = False
+        self._control = self._link.control(self.epochs_done) or Control(False, None, None)
+        # A stop is obeyed after an epoch of this attempt at the earliest: else a job could be moved about for ever.
+        self._stop_asked = False
+
+    def __enter__(self) -> "Job":
+        self._in_context = True
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], problem: Optional[BaseException], where: Optional[TracebackType]
+    ) -> None:
+        self._in_context = False
+        if problem is None or (isinstance(problem, SystemExit) and not problem.code):
+            self.finish()
+        else:
+            self._end(FAILED, "%s: %s" % (type(problem).__name__, problem))
+
+    def epochs(self, total: Optional[int] = None) -> Iterator[int]:
+        """The numbers of the epochs still to do; each is reported as done when the loop comes back for the next.
+
+        Ends early, after a finished epoch, when the scheduler wants the devices; never with only the last epoch
+        left. ``total`` is how many epochs there are in all when the scheduler says nothing of it.
+        """
+        if self.epochs_total is None:
+            self.epochs_total = total
+        if self.epochs_total is None:
+            raise ValueError("how many epochs? set EPOCHS_TO_BE_DONE or call job.epochs(total)")
+        while self.epochs_done < self.epochs_total and not self.should_stop():
+            self.start_epoch()
+            yield self.epochs_done
+            if self._epoch_open:
+                self.end_epoch()
+        if not self._in_context:
+            self.finish()
+
+    def steps(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """The batches of loader, each counted as one optimizer step when the loop comes back for the next.
+
+        A body that calls step itself is not counted twice. report, inside the body, is about the current step.
+        """
+        self._open_epoch()
+        for batch in loader:
+            before = self._steps_done
+            self._in_step = True
+            yield batch
+            self._in_step = False
+            if self._steps_done == before:
+                values, self._step_values = self._step_values, {}
+                self._count_step(samples_in(batch), values)
+        self._epoch_trained = True
+
+    def step(
+        self,
+        loss: Any = None,
+        samples: Optional[int] = None,
+        grad_sqr: Any = None,
+        grad_var: Any = None,
+        **metrics: Any
+    ) -> None:
+        """One optimizer step. samples: how many this process trained on, samples_per_step unless given.
+
+        grad_sqr and grad_var: estimates of the squared norm of the true gradient and of the variance of a
+        one-sample gradient (together the gradient noise scale). Numbers and tensors are both welcome.
+        """
+        self._open_epoch()
+        values, self._step_values = self._step_values, {}
+        values.update(metrics, loss=loss, grad_sqr=grad_sqr, grad_var=grad_var)
+        self._count_step(samples, values)
+
+    def report(self, **values: Any) -> None:
+        """Values (loss=, accuracy=, ...) of the current step inside job.steps, else of the epoch just trained."""
+        if self._in_step:
+            self._step_values.update(values)
+        else:
+            self._reported.update(values)
+            self._epoch_trained = True
+
+    def start_epoch(self) -> None:
+        """Starts the clock of an epoch. Called by epochs, and by the first step of an epoch."""
+        self._begun = True
+        self._epoch_open = True
+        self._epoch_trained = False
+        self._in_step = False
+        self._reported = {}
+        self._step_values = {}
+        self._epoch.reset()
+        self._epoch_watch.lap()
+        self._step_watch.lap()
+
+    def end_epoch(self, loss: Any = None, **metrics: Any) -> None:
+        """Reports a whole epoch, then asks the scheduler, for at most two seconds, what to do next."""
+        self._open_epoch()
+        self._send_heartbeat()
+        self.epochs_done += 1
+        self._epoch_open = False
+        self._epoch_trained = False
+        given = dict(self._reported, loss=loss if loss is not None else self._reported.get("loss"), **metrics)
+        values = self._epoch.values()
+        values.update(_finite_values(given))
+        body: Dict[str, Any] = {
+            "epochs_done": self.epochs_done,
+            "epoch_seconds": self._epoch_watch.lap(),
+            "steps": self._epoch.steps,
+            "samples": self._epoch.samples,
+        }
+        body.update(figures(values))
+        self._link.epoch(body)
+        control = self._link.control(self.epochs_done)
+        if control is not None:
+            self._control = control
+            self._stop_asked = control.stop
+        self._heartbeat.reset()
+        self._step_watch.lap()
+
+    def should_stop(self) -> bool:
+        """Whether to leave now: the scheduler wants the devices, or runs this job elsewhere.
+
+        Changes at the end of an epoch only, and is false while only the last epoch is left: finishing is cheaper
+        than coming back.
+        """
+        if self._link.fenced:
+            return True
+        left = None if self.epochs_total is None else self.epochs_total - self.epochs_done
+        return self._stop_asked and (left is None or left > 1)
+
+    def micro_batch(self) -> Optional[int]:
+        """Samples per device and forward pass that the scheduler asked for last; None: as the job likes."""
+        return self._control.micro_batch
+
+    def accumulation(self) -> Optional[int]:
+        """Forward passes per optimizer step that the scheduler asked for last; None: as the job likes."""
+        return self._control.accumulation
+
+    def save(self, content: Any, name: str, epochs_done: Optional[int] = None, all_ranks: bool = False) -> Path:
+        """Writes a checkpoint that is whole or absent, tells the scheduler, and returns its path.
+
+        content is pickled, or, when callable, called with the path of a temporary file to write
+        (``lambda path: torch.save(model.state_dict(), path)``). epochs_done: the whole epochs in it; unless given,
+        the running one counts once job.steps is through or the epoch's values are reported. Only rank 0 writes;
+        with all_ranks every process does (give each its own name).
+        """
+        path = self.checkpoint_dir / name
+        if self._link.fenced:
+            complain("checkpoint %s not written: it belongs to a newer attempt now" % path)
+            return path
+        if self.rank != 0 and not all_ranks:
+            return path
+        if epochs_done is None:
+            epochs_done = self.epochs_done + (1 if self._epoch_open and self._epoch_trained else 0)
+        watch = Stopwatch()
+        size_bytes = _checkpoint.write(path, content, _checkpoint.Progress(epochs_done, self._steps_done))
+        self._link.checkpoint(epochs_done, path.absolute(), size_bytes, watch.lap())
+        self._step_watch.lap()
+        return path
+
+    def load(self, name: str, reader: Optional[Callable[[str], Any]] = None, default: Any = None) -> Any:
+        """What save wrote under name: unpickled, or reader(path) (``torch.load``); default where there is nothing.
+
+        Before the first epoch it also sets epochs_done to what the checkpoint holds (the least, of several), so that
+        epochs goes on from there whatever was reported; with no checkpoint at all it starts from the first.
+        """
+        path = self.checkpoint_dir / name
+        try:
+            content = _checkpoint.read(path, reader)
+        except FileNotFoundError:
+            if not self._begun and self._loaded is None and self.epochs_done > 0:
+                complain("no checkpoint %s: starting from the first epoch" % path)
+                self._continue_from(_checkpoint.Progress(0, 0))
+            return default
+        progress = _checkpoint.progress_of(path)
+        if progress is not None and not self._begun:
+            self._loaded = min(progress, self._loaded or progress)
+            self._continue_from(self._loaded)
+        return content
+
+    def finish(self) -> None:
+        """Reports the end: finished, or stopped for the scheduler. Not needed inside ``with``."""
+        if self._epoch_open and self._epoch_trained:
+            self.end_epoch()
+        self._end(STOPPED if self.should_stop() and not self._complete() else FINISHED, "")
+
+    def leave(self) -> None:
+        """Called at the exit of the process: a loop without ``with`` is over, or something went wrong in it."""
+        if self._ended:
+            return
+        if self._complete() or self.should_stop():
+            self.finish()
+        else:
+            self._link.last_words()
+
+    def _complete(self) -> bool:
+        return self.epochs_total is not None and self.epochs_done >= self.epochs_total
+
+    def _continue_from(self, progress: _checkpoint.Progress) -> None:
+        self.epochs_done, self._steps_done = progress
+
+    def _open_epoch(self) -> None:
+        if not self._epoch_open:
+            self.start_epoch()
+
+    def _count_step(self, samples: Optional[int], values: Dict[str, Any]) -> None:
+        seconds = self._step_watch.lap()
+        count = self.samples_per_step if samples is None else int(samples)
+        self._steps_done += 1
+        self._heartbeat.add(seconds, count, values)
+        self._epoch.add(seconds, count, values)
+        due = self._heartbeat.steps >= self.environment.heartbeat_steps
+        if (due or self._heartbeat_watch.elapsed() >= SECONDS_BETWEEN_HEARTBEATS) and self._link.ready_for_heartbeat():
+            self._send_heartbeat()
+
+    def _send_heartbeat(self) -> None:
+        meter = self._heartbeat
+        self._heartbeat_watch.lap()
+        if meter.steps == 0:
+            return
+        body: Dict[str, Any] = {
+            "step": self._steps_done,
+            "epoch": self.epochs_done,
+            "steps": meter.steps,
+            "step_seconds": meter.seconds / meter.steps,
+            "samples": meter.samples,
+        }
+        body.update(figures(meter.values()))
+        memory_bytes = gpu_memory_bytes()
+        if memory_bytes is not None:
+            body["gpu_memory_bytes"] = memory_bytes
+        self._link.steps(body)
+        meter.reset()
+
+    def _end(self, outcome: str, message: str) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        self._link.end(outcome, self.epochs_done, message)
+
+
+def _finite_values(values: Mapping[str, Any]) -> Dict[str, float]:
+    numbers = {name: finite(value) for name, value in values.items()}
+    return {name: number for name, number in numbers.items() if number is not None}

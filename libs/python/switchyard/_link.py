@@ -1,0 +1,94 @@
+"""What a job says to its job API and hears from it, in the API's own words. No decision is taken here."""
+
+import json
+from pathlib import Path
+from typing import Any, Dict, NamedTuple, Optional
+
+from switchyard._http import Address, Answer, Client, complain, segment
+from switchyard._sender import Sender
+
+FINISHED = "finished"
+STOPPED = "stopped"
+FAILED = "failed"
+LONGEST_MESSAGE = 2000
+
+
+class Control(NamedTuple):
+    """What the scheduler asks of a job. None: it asks nothing of the kind."""
+
+    stop: bool
+    micro_batch: Optional[int]
+    accumulation: Optional[int]
+
+
+class Link:
+    """The job API of one attempt; silent outside of Switchyard, where there is no address."""
+
+    def __init__(self, address: Optional[Address], uuid: str, rank: int):
+        self._client = Client(address) if address is not None and uuid else None
+        self._sender = Sender()
+        self._base = "/v1/jobs/%s/" % segment(uuid)
+        self._rank = rank
+
+    @property
+    def fenced(self) -> bool:
+        """Whether a newer attempt has taken this one's place."""
+        return self._client is not None and self._client.fenced
+
+    def ready_for_heartbeat(self) -> bool:
+        """Whether a heartbeat would leave at once."""
+        return self._client is not None and not self._sender.heartbeat_waiting()
+
+    def steps(self, body: Dict[str, Any]) -> None:
+        """Queues a heartbeat."""
+        self._queue("steps", dict(body, rank=self._rank), heartbeat=True)
+
+    def epoch(self, body: Dict[str, Any]) -> None:
+        """Queues a finished epoch and waits, shortly, until it and all before it has left."""
+        self._queue("epochs", dict(body, rank=self._rank), keep=True)
+        self._sender.flush()
+
+    def checkpoint(self, epochs_done: int, path: Path, size_bytes: int, seconds: float) -> None:
+        """Queues a checkpoint."""
+        body = {"epochs_done": epochs_done, "path": str(path), "bytes": size_bytes, "seconds": seconds}
+        self._queue("checkpoints", body, keep=True)
+
+    def control(self, epochs_done: int) -> Optional[Control]:
+        """Asks what to do after epochs_done epochs. None: nobody answered.
+
+        The question names its epoch, so that the processes of one job, which ask at slightly different moments,
+        can be given one answer.
+        """
+        if self._client is None:
+            return None
+        answer = self._client.get("%scontrol?epochs_done=%d&rank=%d" % (self._base, epochs_done, self._rank))
+        return _control(answer) if answer is not None and answer.ok else None
+
+    def last_words(self) -> None:
+        """Sends all that waits, with one more try in the middle of a back-off: the process is about to leave."""
+        self._sender.last_words()
+
+    def end(self, outcome: str, epochs_done: int, message: str) -> None:
+        """Sends all that waits, then how the job ended."""
+        if self._client is None:
+            return
+        self.last_words()
+        body = {"outcome": outcome, "epochs_done": epochs_done, "message": message[:LONGEST_MESSAGE]}
+        self._client.post(self._base + "end", body, insist=True)
+
+    def _queue(self, what: str, body: Dict[str, Any], keep: bool = False, heartbeat: bool = False) -> None:
+        if self._client is not None:
+            self._sender.post(self._client, self._base + what, lambda: body, keep, heartbeat)
+
+
+def _control(answer: Answer) -> Optional[Control]:
+    try:
+        said = json.loads(answer.body)
+        return Control(said.get("stop") is True, _count(said.get("micro_batch")), _count(said.get("accumulation")))
+    except (ValueError, AttributeError):
+        complain("the scheduler's answer is no control record: %r" % answer.body[:200])
+        return None
+
+
+def _count(value: Any) -> Optional[int]:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

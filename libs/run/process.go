@@ -1,0 +1,138 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+)
+
+// Process is what a service gets from its surroundings.
+type Process struct {
+	Common  Common
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+	health  *Health
+	service string
+}
+
+// Connect opens the service's own connection, makes sure that the streams and buckets exist, and ties readiness to it.
+func (p Process) Connect(ctx context.Context) (*bus.Bus, error) {
+	b, err := bus.Connect(ctx, bus.Config{URL: p.Common.NATS, Name: p.service, Log: p.Log})
+	if err != nil {
+		return nil, err
+	}
+	if err := b.Ensure(ctx); err != nil {
+		b.Close()
+		return nil, err
+	}
+	p.Check("bus", b.Ready)
+	return b, nil
+}
+
+// Check adds a condition of readiness: nil when it holds.
+func (p Process) Check(name string, check func() error) { p.health.set(p.service+"/"+name, check) }
+
+// Started says that the service has taken up its work.
+func (p Process) Started() { p.health.set(p.service+"/started", func() error { return nil }) }
+
+// Health collects the conditions of readiness.
+type Health struct {
+	mu     sync.Mutex
+	checks map[string]func() error
+}
+
+// NewHealth makes an empty collection.
+func NewHealth() *Health { return &Health{checks: map[string]func() error{}} }
+
+func (h *Health) set(name string, check func() error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.checks[name] = check
+}
+
+// Ready lists what does not hold yet.
+func (h *Health) Ready() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var faults []string
+	for name, check := range h.checks {
+		if err := check(); err != nil {
+			faults = append(faults, fmt.Sprintf("%s: %v", name, err))
+		}
+	}
+	slices.Sort(faults)
+	return faults
+}
+
+// NewLogger makes the logger that the configuration asks for.
+func (c *Common) NewLogger(w io.Writer) *slog.Logger {
+	level, err := parseLevel(c.LogLevel)
+	if err != nil {
+		level = slog.LevelInfo
+	}
+	options := &slog.HandlerOptions{Level: level}
+	if c.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// Registry makes a registry with the process's own metrics.
+func Registry() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
+}
+
+// Handler serves /healthz, /readyz and /metrics.
+func Handler(h *Health, metrics *prometheus.Registry) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if faults := h.Ready(); len(faults) > 0 {
+			http.Error(w, strings.Join(faults, "\n"), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.WriteString(w, "ready\n")
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	return mux
+}
+
+// ServeHTTP serves h on address until ctx ends, then lets the requests in flight finish. ready gets the address.
+func ServeHTTP(ctx context.Context, address string, h http.Handler, ready func(net.Addr)) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("listen on --http %s: %w", address, err)
+	}
+	ready(listener.Addr())
+	return ServeListener(ctx, listener, h)
+}
+
+// ServeListener serves h on an open listener until ctx ends, then lets the requests in flight finish.
+func ServeListener(ctx context.Context, listener net.Listener, h http.Handler) error {
+	s := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute}
+	stop := context.AfterFunc(ctx, func() {
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+		defer cancel()
+		_ = s.Shutdown(grace)
+	})
+	defer stop()
+	if err := s.Serve(listener); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("serve %s: %w", listener.Addr(), err)
+	}
+	return nil
+}

@@ -1,0 +1,244 @@
+// Package train holds the nouns of Switchyard: jobs, nodes, devices, attempts, plans, what is learned about a job, and the table
+// of states with the legal transitions between them. It reads no clock and does no I/O.
+package train
+
+import (
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+// JobID is the public name of a job: one token of a NATS subject and one component of a path.
+type JobID string
+
+// MaxIDLength is the longest job or node id.
+const MaxIDLength = 64
+
+var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*$`) //nolint:gochecknoglobals // compiled once, never written
+
+// ParseJobID checks that s may name a job.
+func ParseJobID(s string) (JobID, error) {
+	if len(s) > MaxIDLength || !idPattern.MatchString(s) {
+		return "", fmt.Errorf("job id %.80q: want 1 to %d letters, digits, '-' or '_', beginning with a letter or digit", s, MaxIDLength)
+	}
+	return JobID(s), nil
+}
+
+// Strategy says how the processes of a job share the work.
+type Strategy string
+
+// The strategies.
+const (
+	StrategyNone            Strategy = "none"             // one process, one device
+	StrategyAllReduce       Strategy = "all_reduce"       // data parallel, gradients averaged each step
+	StrategyParameterServer Strategy = "parameter_server" // workers push to and pull from servers
+)
+
+// Launch says how many processes a job gets.
+type Launch string
+
+// The ways to launch.
+const (
+	LaunchPerNode   Launch = "per_node"   // one process per node, which spreads over the node's devices itself
+	LaunchPerDevice Launch = "per_device" // one process per device, ranks set
+)
+
+// Spec is what a user asks for: the body of a submission.
+type Spec struct {
+	// Name is a person's name for the experiment.
+	Name string `json:"name"`
+	// User and Tenant may be left out: they come from the identity of whoever submits. A body that names another is refused.
+	User   string `json:"user,omitempty"`
+	Tenant string `json:"tenant,omitempty"`
+
+	// Command is the program and its arguments. Give Command or ScriptPath.
+	Command []string `json:"command,omitempty"`
+	// ScriptPath is a Python script, as the job sees it: run as `python ScriptPath`.
+	ScriptPath string `json:"script_path,omitempty"`
+	// Image is a container image to run in; left out, the job is a process on the node.
+	Image string `json:"image,omitempty"`
+	// WorkDir is the folder where the command starts (default: CustomDir, else the job's own folder).
+	WorkDir string `json:"work_dir,omitempty"`
+	// CustomDir is mounted at /custom, SnapshotsDir at /snapshots, DatasetsDir at /data. All below the allowed roots.
+	CustomDir    string `json:"custom_dir,omitempty"`
+	SnapshotsDir string `json:"snapshots_dir,omitempty"`
+	DatasetsDir  string `json:"datasets_dir,omitempty"`
+	// Env is added to the job's environment. It cannot set what the scheduler sets.
+	Env map[string]string `json:"env,omitempty"`
+
+	// BatchSize is the number of samples per device and step.
+	BatchSize int `json:"batch_size"`
+	// TrainingSetSize is the number of samples of an epoch, validation excluded.
+	TrainingSetSize int `json:"training_set_size"`
+	// MaxEpochs is the number of epochs to train.
+	MaxEpochs int `json:"max_epochs"`
+
+	// SingleDevice says that the code does not support more than one device.
+	SingleDevice bool `json:"single_device,omitempty"`
+	// DisableSharing keeps the job alone on its devices.
+	DisableSharing bool `json:"disable_sharing,omitempty"`
+	// EstimatedMemoryMiB is the device memory that the job will use, in MiB per device.
+	EstimatedMemoryMiB int64 `json:"estimated_memory_mib,omitempty"`
+	// EstimatedHours is the user's estimate of the whole run, in hours, greater than 1.
+	EstimatedHours float64 `json:"estimated_hours,omitempty"`
+	// Ports are container ports to expose on the node.
+	Ports []PortMapping `json:"ports,omitempty"`
+
+	// Priority from 0 to 100; higher goes first. Left out it is 50.
+	Priority *int `json:"priority,omitempty"`
+	// MinDevices and MaxDevices bound the allocation (default 1 and 1; a job with a strategy may grow up to MaxDevices).
+	MinDevices int `json:"min_devices,omitempty"`
+	MaxDevices int `json:"max_devices,omitempty"`
+	// Strategy: none, all_reduce or parameter_server.
+	Strategy Strategy `json:"strategy,omitempty"`
+	// Launch: per_node (default) or per_device.
+	Launch Launch `json:"launch,omitempty"`
+	// MaxRestarts bounds how often an attempt that was killed or lost is started again without progress (default 3).
+	MaxRestarts *int `json:"max_restarts,omitempty"`
+}
+
+// PortMapping exposes a port of the job on its node.
+type PortMapping struct {
+	NodePort      int `json:"node_port"`
+	ContainerPort int `json:"container_port"`
+}
+
+// Default values of a Spec.
+const (
+	DefaultPriority    = 50
+	DefaultMaxRestarts = 3
+)
+
+// WithDefaults fills what the user left out.
+func (s Spec) WithDefaults() Spec {
+	if s.Priority == nil {
+		p := DefaultPriority
+		s.Priority = &p
+	}
+	if s.MaxRestarts == nil {
+		n := DefaultMaxRestarts
+		s.MaxRestarts = &n
+	}
+	if s.MinDevices == 0 {
+		s.MinDevices = 1
+	}
+	if s.MaxDevices == 0 {
+		s.MaxDevices = s.MinDevices
+	}
+	if s.SingleDevice {
+		s.MaxDevices = 1
+	}
+	if s.Strategy == "" {
+		s.Strategy = StrategyNone
+		if s.MaxDevices > 1 {
+			s.Strategy = StrategyAllReduce
+		}
+	}
+	if s.Launch == "" {
+		s.Launch = LaunchPerNode
+	}
+	return s
+}
+
+// StepsPerEpoch is the number of optimizer steps of one epoch on so many devices, rounded down as the upstream library does it,
+// and at least 1.
+func (s Spec) StepsPerEpoch(devices int) int {
+	global := s.BatchSize * max(devices, 1)
+	if global <= 0 {
+		return 1
+	}
+	return max(s.TrainingSetSize/global, 1)
+}
+
+// EstimatedMemory is the device memory asked for, per device.
+func (s Spec) EstimatedMemory() unit.Bytes { return unit.Bytes(s.EstimatedMemoryMiB) * unit.MiB }
+
+// Reason is a fact about a job in a form for programs (Code, CamelCase) and in words (Message), with what to do about it (Hint).
+type Reason struct {
+	Code    string `json:"code"`
+	Field   string `json:"field,omitempty"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// String is the reason in words.
+func (r Reason) String() string {
+	s := r.Message
+	if r.Field != "" {
+		s = r.Field + ": " + s
+	}
+	if r.Hint != "" {
+		s += " (" + r.Hint + ")"
+	}
+	return s
+}
+
+// Job is the register's record of one job: the fold of all its facts.
+type Job struct {
+	ID       JobID  `json:"id"`
+	Spec     Spec   `json:"spec"`
+	SpecHash string `json:"spec_hash"`
+
+	State State `json:"state"`
+	// Reason, Message and Hint explain State; Blockers are all of them while a job waits, the dominant one first.
+	Reason   string    `json:"reason,omitempty"`
+	Message  string    `json:"message,omitempty"`
+	Hint     string    `json:"hint,omitempty"`
+	Blockers []Reason  `json:"blockers,omitempty"`
+	Since    time.Time `json:"since"`
+
+	SubmittedAt time.Time `json:"submitted_at"`
+	AdmittedAt  time.Time `json:"admitted_at,omitzero"`
+	StartedAt   time.Time `json:"started_at,omitzero"`
+	FinishedAt  time.Time `json:"finished_at,omitzero"`
+
+	Attempt     int        `json:"attempt"`
+	EpochsDone  int        `json:"epochs_done"`
+	Restarts    int        `json:"restarts"` // attempts after the first, whatever the cause
+	Rescales    int        `json:"rescales"`
+	Preemptions int        `json:"preemptions"`
+	Recoveries  int        `json:"recoveries"` // attempts that were killed or lost
+	Devices     []DeviceID `json:"devices,omitempty"`
+	Generation  uint64     `json:"generation,omitempty"`
+	// RunSeconds adds up the attempts that have ended; AttemptStartedAt is set while one runs.
+	RunSeconds       float64   `json:"run_seconds"`
+	AttemptStartedAt time.Time `json:"attempt_started_at,omitzero"`
+
+	CancelRequested bool `json:"cancel_requested,omitempty"`
+	// EstimateSeconds is the whole run as now predicted; PriorityPenalty is what a job loses that outran the user's estimate.
+	EstimateSeconds float64 `json:"estimate_seconds,omitempty"`
+	PriorityPenalty int     `json:"priority_penalty,omitempty"`
+	// FirstPredictedFinish is the first finish that was predicted after an epoch, PredictedFinish the newest.
+	FirstPredictedFinish time.Time `json:"first_predicted_finish,omitzero"`
+	PredictedFinish      time.Time `json:"predicted_finish,omitzero"`
+	ExitCode             *int      `json:"exit_code,omitempty"`
+	LogTail              string    `json:"log_tail,omitempty"`
+	Warnings             []string  `json:"warnings,omitempty"`
+
+	History []Change `json:"history,omitempty"`
+	// LastSequence is the stream sequence of the newest fact folded in: a fact that is delivered again is skipped.
+	LastSequence uint64 `json:"last_sequence"`
+}
+
+// EffectivePriority is the user's priority less the penalty for outrunning the estimate.
+func (j Job) EffectivePriority() int {
+	p := DefaultPriority
+	if j.Spec.Priority != nil {
+		p = *j.Spec.Priority
+	}
+	return p - j.PriorityPenalty
+}
+
+// Change is one line of a job's allocation history.
+type Change struct {
+	At      time.Time  `json:"at"`
+	Fact    string     `json:"fact"`
+	State   State      `json:"state"`
+	Attempt int        `json:"attempt,omitempty"`
+	Devices []DeviceID `json:"devices,omitempty"`
+	Epochs  int        `json:"epochs,omitempty"`
+	Reason  string     `json:"reason,omitempty"`
+	Message string     `json:"message,omitempty"`
+}

@@ -1,0 +1,396 @@
+package train
+
+import (
+	"math"
+	"sort"
+)
+
+// This file holds what is learned about a job while it runs. The types are plain data, fitted by libs/curve and
+// carried on the wire; their methods only predict. No value is NaN or infinite.
+
+// Span is a prediction with the interval that the evidence allows: Low <= Expected <= High, all in one unit.
+type Span struct {
+	Expected float64 `json:"expected"`
+	Low      float64 `json:"low"`
+	High     float64 `json:"high"`
+}
+
+// Hyperbola is the normalised loss curve 1/(B0*k+B1)+B2 over epochs k, with no negative coefficient (Optimus,
+// EuroSys'18, equation 1).
+type Hyperbola struct {
+	B0 float64 `json:"b0"`
+	B1 float64 `json:"b1"`
+	B2 float64 `json:"b2"`
+}
+
+// At is the normalised loss after k epochs. A curve without an offset in the denominator has no finite loss at zero
+// epochs; the denominator is then held at 1e-9.
+func (h Hyperbola) At(k float64) float64 {
+	return 1/math.Max(h.B0*k+h.B1, 1e-9) + h.B2
+}
+
+// drop is the fall of the normalised loss between epochs k-1 and k, in the closed form that does not subtract two
+// nearly equal numbers. It never rises with k.
+func (h Hyperbola) drop(k float64) float64 {
+	before := math.Max(h.B0*(k-1)+h.B1, 1e-9)
+	after := math.Max(h.B0*k+h.B1, 1e-9)
+	return (after - before) / after / before
+}
+
+// stopsAt is the first epoch that ends a run of patience epochs, each with a drop below threshold; at most limit.
+func (h Hyperbola) stopsAt(threshold float64, patience, limit int) float64 {
+	calm := 1 + sort.Search(limit, func(i int) bool { return h.drop(float64(i+1)) < threshold })
+	return float64(min(calm+patience-1, limit))
+}
+
+// Convergence predicts the training loss: Loss(k) = Scale*(1/(B0*k+B1)+B2), k in epochs.
+type Convergence struct {
+	Hyperbola
+	// Scale is the largest loss seen, in the job's own unit of loss; the curve itself is relative to it.
+	Scale float64 `json:"scale"`
+	// Points is how many epochs the fit has seen.
+	Points int `json:"points"`
+	// RMSE is the weighted root mean square residual, as a fraction of Scale.
+	RMSE float64 `json:"rmse"`
+	// Likely are other curves that explain the points about as well; they give the interval of a prediction.
+	Likely []Hyperbola `json:"likely,omitempty"`
+}
+
+// Loss is the predicted loss at the end of an epoch, in the job's unit.
+func (c Convergence) Loss(epoch float64) float64 { return c.Scale * c.At(epoch) }
+
+// EpochsUntil counts the epochs from the start of training until it has converged: the loss has fallen by less than
+// threshold (in the job's unit of loss) in each of patience consecutive epochs. The count never exceeds limit, which
+// is also the answer where the threshold is not positive. The interval spans all likely curves.
+func (c Convergence) EpochsUntil(threshold float64, patience, limit int) Span {
+	limit, patience = max(limit, 0), max(patience, 1)
+	if !(threshold > 0) || !(c.Scale > 0) {
+		return Span{Expected: float64(limit), Low: float64(limit), High: float64(limit)}
+	}
+	relative := threshold / c.Scale
+	at := c.stopsAt(relative, patience, limit)
+	span := Span{Expected: at, Low: at, High: at}
+	for _, h := range c.Likely {
+		at := h.stopsAt(relative, patience, limit)
+		span.Low, span.High = math.Min(span.Low, at), math.Max(span.High, at)
+	}
+	return span
+}
+
+// StopRule says when a job ends: after MaxEpochs, or earlier once the loss has fallen by less than MinDecrease per
+// epoch for Patience epochs. A MinDecrease of zero never stops early.
+type StopRule struct {
+	MaxEpochs   int     `json:"max_epochs"`
+	MinDecrease float64 `json:"min_decrease,omitempty"`
+	Patience    int     `json:"patience,omitempty"`
+}
+
+// Efficiency is the statistical efficiency of larger batches, from the gradient noise at BaseBatch samples.
+type Efficiency struct {
+	// Variance of the gradient and squared norm of its mean, both at BaseBatch, in the same arbitrary unit.
+	Variance float64 `json:"grad_var"`
+	Square   float64 `json:"grad_sqr"`
+	// BaseBatch is the global batch, in samples, at which progress is counted.
+	BaseBatch int `json:"base_batch"`
+}
+
+// Gain is the progress of one step at a global batch, in steps at BaseBatch: (var+sqr)/(var*M0/M+sqr) (Pollux,
+// OSDI'21). It lies between 1 and batch/BaseBatch; without any measurement it is 1, which promises nothing.
+func (e Efficiency) Gain(batch int) float64 {
+	if batch <= 0 || e.BaseBatch <= 0 {
+		return 1
+	}
+	shrink := float64(e.BaseBatch) / float64(batch)
+	top := math.Max(e.Variance, e.Square)
+	if !(top > 0) {
+		return 1
+	}
+	variance, square := e.Variance/top, e.Square/top
+	return (variance + square) / (variance*shrink + square)
+}
+
+// Memory is the device memory of one worker: FixedBytes + SampleBytes*batch.
+type Memory struct {
+	FixedBytes  float64 `json:"fixed_bytes"`
+	SampleBytes float64 `json:"sample_bytes"`
+	// Points is how many different batch sizes were measured. With one, the part that grows is an assumption.
+	Points int `json:"points"`
+	// ErrorBytes is the largest residual of the fit.
+	ErrorBytes float64 `json:"error_bytes"`
+}
+
+// Bytes is the memory of one worker at a batch per device, rounded up.
+func (m Memory) Bytes(localBatch int) int64 {
+	return int64(math.Ceil(math.Min(m.FixedBytes+m.SampleBytes*float64(max(localBatch, 0)), math.MaxInt64/2)))
+}
+
+// Model is all that is learned about one job. Every part may be missing.
+type Model struct {
+	Job         string       `json:"job"`
+	Convergence *Convergence `json:"convergence,omitempty"`
+	Speed       Speed        `json:"speed"`
+	Efficiency  *Efficiency  `json:"efficiency,omitempty"`
+	Memory      *Memory      `json:"memory,omitempty"`
+
+	// EpochSeconds is the typical duration of the latest epochs on EpochConfig; zero where none has ended.
+	EpochSeconds float64 `json:"epoch_seconds,omitempty"`
+	EpochConfig  Config  `json:"epoch_config"`
+	// EpochsSeen and StepsSeen count the evidence: ended epochs, and the weight of all step samples.
+	EpochsSeen int     `json:"epochs_seen"`
+	StepsSeen  float64 `json:"steps_seen"`
+}
+
+// EpochsLeft is what remains after epochsDone epochs (fractions count), by the stop rule. Without a fitted
+// convergence the interval starts at zero, since the job may stop at any epoch.
+func (m Model) EpochsLeft(epochsDone float64, rule StopRule) Span {
+	limit := float64(max(rule.MaxEpochs, 0))
+	total := Span{Expected: limit, Low: limit, High: limit}
+	if rule.MinDecrease > 0 {
+		total.Low = 0
+		if m.Convergence != nil {
+			total = m.Convergence.EpochsUntil(rule.MinDecrease, rule.Patience, rule.MaxEpochs)
+		}
+	}
+	return Span{
+		Expected: math.Max(total.Expected-epochsDone, 0),
+		Low:      math.Max(total.Low-epochsDone, 0),
+		High:     math.Max(total.High-epochsDone, 0),
+	}
+}
+
+// EpochSecondsOn predicts one epoch on a configuration. What an observed epoch took beyond its steps (validation,
+// loading, checkpoints) is added to every configuration unchanged. stepsPerEpoch depends on the global batch. False
+// where neither an epoch nor a step was ever measured.
+func (m Model) EpochSecondsOn(cfg Config, stepsPerEpoch func(Config) float64) (float64, bool) {
+	if m.EpochSeconds > 0 && cfg == m.EpochConfig {
+		return m.EpochSeconds, true
+	}
+	if !m.Speed.Known() {
+		return 0, false
+	}
+	overhead := 0.0
+	if m.EpochSeconds > 0 {
+		overhead = math.Max(m.EpochSeconds-stepsPerEpoch(m.EpochConfig)*m.Speed.StepSeconds(m.EpochConfig), 0)
+	}
+	return overhead + stepsPerEpoch(cfg)*m.Speed.StepSeconds(cfg), true
+}
+
+// RemainingSeconds predicts the time that a job still needs if it ran on cfg from now on: epochs left, times seconds
+// per epoch. The interval combines both uncertainties. False where nothing about the job's speed is known.
+func (m Model) RemainingSeconds(cfg Config, epochsDone float64, rule StopRule, stepsPerEpoch func(Config) float64) (Span, bool) {
+	each, ok := m.EpochSecondsOn(cfg, stepsPerEpoch)
+	if !ok {
+		return Span{}, false
+	}
+	left := m.EpochsLeft(epochsDone, rule)
+	slack := 1 + m.Speed.RelativeError(cfg)
+	if m.EpochSeconds > 0 && cfg == m.EpochConfig {
+		slack = 1 + measuredError
+	}
+	return Span{Expected: left.Expected * each, Low: left.Low * each / slack, High: left.High * each * slack}, true
+}
+
+// Config is a configuration of a job as far as its speed depends on it: how many workers on how many nodes, how many
+// parameter servers, and the samples per worker and step (zero: the typical one of the job).
+type Config struct {
+	Workers    int `json:"workers"`
+	Servers    int `json:"servers,omitempty"`
+	Nodes      int `json:"nodes"`
+	LocalBatch int `json:"local_batch,omitempty"`
+}
+
+// SpeedKind names the form of the step-time model.
+type SpeedKind string
+
+const (
+	// SpeedAllReduce covers one worker alone and data-parallel workers that average their gradients.
+	SpeedAllReduce SpeedKind = "all_reduce"
+	// SpeedServersSync and SpeedServersAsync are parameter servers, as in Optimus.
+	SpeedServersSync  SpeedKind = "servers_sync"
+	SpeedServersAsync SpeedKind = "servers_async"
+)
+
+// AllReduce is Pollux's step time (OSDI'21, section 3.2) in seconds: compute ComputeFixed + ComputePerSample*batch, network
+// LocalBase + LocalPerWorker*(n-2) on one node, or CrossBase + CrossPerWorker*(n-2) + CrossPerPeer*(n/nodes-1) over
+// several, where the last term is ours: workers of one node share its link. Both parts overlap by the exponent:
+// (compute^Overlap + network^Overlap)^(1/Overlap), from 1 (one after the other) to 10 (almost hidden).
+type AllReduce struct {
+	ComputeFixed     float64 `json:"compute_fixed_seconds"`
+	ComputePerSample float64 `json:"compute_seconds_per_sample"`
+	LocalBase        float64 `json:"local_base_seconds"`
+	LocalPerWorker   float64 `json:"local_seconds_per_worker"`
+	CrossBase        float64 `json:"cross_base_seconds"`
+	CrossPerWorker   float64 `json:"cross_seconds_per_worker"`
+	CrossPerPeer     float64 `json:"cross_seconds_per_peer"`
+	Overlap          float64 `json:"overlap"`
+}
+
+// ComputeSeconds is one forward and backward pass of one worker, without the network: the cost of one more pass when
+// gradients are accumulated.
+func (a AllReduce) ComputeSeconds(cfg Config) float64 {
+	return a.ComputeFixed + a.ComputePerSample*float64(cfg.LocalBatch)
+}
+
+// NetworkSeconds is the gradient exchange of one step if nothing overlapped; zero for one worker.
+func (a AllReduce) NetworkSeconds(cfg Config) float64 {
+	more := float64(max(cfg.Workers-2, 0))
+	switch {
+	case cfg.Workers <= 1:
+		return 0
+	case cfg.Nodes <= 1:
+		return a.LocalBase + a.LocalPerWorker*more
+	}
+	peers := math.Max(float64(cfg.Workers)/float64(cfg.Nodes)-1, 0)
+	return a.CrossBase + a.CrossPerWorker*more + a.CrossPerPeer*peers
+}
+
+// StepSeconds is one optimizer step. Powers are taken of the ratio, so that no size of a step overflows.
+func (a AllReduce) StepSeconds(cfg Config) float64 {
+	compute, network := a.ComputeSeconds(cfg), a.NetworkSeconds(cfg)
+	long, short := math.Max(compute, network), math.Min(compute, network)
+	if long <= 0 || short <= 0 {
+		return math.Max(long, 0)
+	}
+	overlap := math.Max(a.Overlap, 1)
+	return long * math.Pow(1+math.Pow(short/long, overlap), 1/overlap)
+}
+
+// Servers is Optimus's parameter-server model with p servers, w workers and m samples per worker. Synchronous:
+// seconds per step = PerSample*m + Fixed + PerShare*w/p + PerWorker*w + PerServer*p (Optimus's t0..t4 with M/w = m).
+// Asynchronous: the same without the batch, which Optimus takes as constant, and divided by w, since every worker
+// pushes its own steps (Fixed, PerShare, PerWorker, PerServer are Optimus's t0..t3).
+type Servers struct {
+	PerSample float64 `json:"seconds_per_sample,omitempty"`
+	Fixed     float64 `json:"fixed_seconds"`
+	PerShare  float64 `json:"seconds_per_share"`
+	PerWorker float64 `json:"seconds_per_worker"`
+	PerServer float64 `json:"seconds_per_server"`
+}
+
+// StepSeconds is the time of one step of the whole job.
+func (s Servers) StepSeconds(cfg Config, async bool) float64 {
+	w, p := float64(max(cfg.Workers, 1)), float64(max(cfg.Servers, 1))
+	seconds := s.PerSample*float64(cfg.LocalBatch) + s.Fixed + s.PerShare*w/p + s.PerWorker*w + s.PerServer*p
+	if async {
+		return seconds / w
+	}
+	return seconds
+}
+
+// Measured is the mean step time observed on one configuration.
+type Measured struct {
+	Config
+	StepSeconds float64 `json:"step_seconds"`
+	// Weight is how many steps (or whatever else was counted) the mean rests on.
+	Weight float64 `json:"weight"`
+}
+
+// Speed predicts the time of one step on any configuration. A configuration that was measured is answered with its
+// mean; all others with the fitted form. libs/curve pulls each fit towards a stated prior, so that one measured
+// configuration suffices for a prediction; RelativeError says how far to trust it.
+type Speed struct {
+	Kind      SpeedKind `json:"kind,omitempty"`
+	AllReduce AllReduce `json:"all_reduce,omitzero"`
+	Servers   Servers   `json:"servers,omitzero"`
+	// TypicalBatch stands in for a LocalBatch of zero.
+	TypicalBatch int `json:"typical_batch,omitempty"`
+	// FitError is the weighted root mean square relative residual on the measured configurations.
+	FitError float64    `json:"fit_error"`
+	Measured []Measured `json:"measured,omitempty"`
+}
+
+// Known says whether anything was measured. Where not, StepSeconds and StepsPerSecond are zero.
+func (s Speed) Known() bool { return len(s.Measured) > 0 }
+
+// normal fills in the typical batch, so that configurations compare.
+func (s Speed) normal(cfg Config) Config {
+	if cfg.LocalBatch <= 0 {
+		cfg.LocalBatch = s.TypicalBatch
+	}
+	cfg.Workers, cfg.Nodes = max(cfg.Workers, 1), max(cfg.Nodes, 1)
+	return cfg
+}
+
+// Observed is the mean step time of a configuration that was measured.
+func (s Speed) Observed(cfg Config) (Measured, bool) {
+	cfg = s.normal(cfg)
+	for _, m := range s.Measured {
+		if m.Config == cfg {
+			return m, true
+		}
+	}
+	return Measured{}, false
+}
+
+// StepSeconds predicts one step of the whole job: measured where possible, fitted elsewhere.
+func (s Speed) StepSeconds(cfg Config) float64 {
+	if m, ok := s.Observed(cfg); ok {
+		return m.StepSeconds
+	}
+	return s.FittedSeconds(cfg)
+}
+
+// FittedSeconds is the fitted form alone, also where there is a measurement.
+func (s Speed) FittedSeconds(cfg Config) float64 {
+	if !s.Known() {
+		return 0
+	}
+	cfg = s.normal(cfg)
+	switch s.Kind {
+	case SpeedServersSync, SpeedServersAsync:
+		return s.Servers.StepSeconds(cfg, s.Kind == SpeedServersAsync)
+	case SpeedAllReduce:
+	}
+	return s.AllReduce.StepSeconds(cfg)
+}
+
+// StepsPerSecond is the inverse of StepSeconds; zero where nothing is known.
+func (s Speed) StepsPerSecond(cfg Config) float64 {
+	if seconds := s.StepSeconds(cfg); seconds > 0 {
+		return 1 / seconds
+	}
+	return 0
+}
+
+// What a prediction may be wrong by, as fractions. The figures are chosen so that on the published step times of six
+// applications at least two thirds of the errors stay below RelativeError.
+const (
+	measuredError   = 0.03 // a mean of the same configuration
+	perDoubling     = 0.10 // each doubling of workers, servers or batch away from the nearest measurement
+	unseenNetwork   = 0.40 // the first step beyond one worker, or beyond one node
+	unknownRelative = 1.0  // nothing measured
+)
+
+// RelativeError is how far, as a fraction, the predicted step time on cfg may be off (about one standard deviation):
+// the fit's own residual, growing with the distance to the nearest measured configuration.
+func (s Speed) RelativeError(cfg Config) float64 {
+	if _, ok := s.Observed(cfg); ok {
+		return measuredError
+	}
+	cfg = s.normal(cfg)
+	nearest := unknownRelative
+	for _, m := range s.Measured {
+		away := perDoubling * (doublings(cfg.Workers, m.Workers) + doublings(cfg.Servers, m.Servers) + doublings(cfg.LocalBatch, m.LocalBatch))
+		if reach(cfg) > reach(m.Config) {
+			away += unseenNetwork
+		}
+		nearest = math.Min(nearest, away)
+	}
+	return math.Min(measuredError+s.FitError+nearest, unknownRelative)
+}
+
+// doublings is the distance of two counts in powers of two.
+func doublings(a, b int) float64 {
+	return math.Abs(math.Log2(float64(max(a, 1)) / float64(max(b, 1))))
+}
+
+// reach ranks what a configuration's gradients cross: nothing, one node, several nodes.
+func reach(cfg Config) int {
+	switch {
+	case cfg.Workers <= 1 && cfg.Servers == 0:
+		return 0
+	case cfg.Nodes <= 1:
+		return 1
+	}
+	return 2
+}

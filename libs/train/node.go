@@ -1,0 +1,83 @@
+package train
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+// NodeID names a machine; one token.
+type NodeID string
+
+// DeviceID names a device on its node: "gpu:0", "cpu:3".
+type DeviceID string
+
+// Kind of the device: the part of its id before the colon.
+func (d DeviceID) Kind() DeviceKind {
+	kind, _, _ := strings.Cut(string(d), ":")
+	return DeviceKind(kind)
+}
+
+// Index of the device: the part of its id after the colon.
+func (d DeviceID) Index() string {
+	_, index, _ := strings.Cut(string(d), ":")
+	return index
+}
+
+// JoinDevices prints device ids as one word for environments and tables.
+func JoinDevices(ids []DeviceID) string {
+	words := make([]string, len(ids))
+	for i, id := range ids {
+		words[i] = string(id)
+	}
+	return strings.Join(words, ",")
+}
+
+// SameDevices says whether a and b hold the same devices, in any order.
+func SameDevices(a, b []DeviceID) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	x, y := slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b))
+	return slices.Equal(x, y)
+}
+
+// DeviceKind tells GPUs from CPU slots.
+type DeviceKind string
+
+// The kinds of device.
+const (
+	KindGPU DeviceKind = "gpu"
+	KindCPU DeviceKind = "cpu"
+)
+
+// Device is what the planner hands out whole.
+type Device struct {
+	ID     DeviceID   `json:"id"`
+	Kind   DeviceKind `json:"kind"`
+	Model  string     `json:"model,omitempty"`
+	UUID   string     `json:"uuid,omitempty"`
+	Memory unit.Bytes `json:"memory_bytes,omitempty"`
+	// Core is the processor that a CPU slot stands for.
+	Core int `json:"core,omitempty"`
+}
+
+// Node is a machine as its agent reports it.
+type Node struct {
+	ID      NodeID     `json:"id"`
+	BootID  string     `json:"boot_id"`
+	Cores   int        `json:"cores"`
+	Memory  unit.Bytes `json:"memory_bytes"`
+	Devices []Device   `json:"devices"`
+	// ContainerRuntime is docker, podman or empty.
+	ContainerRuntime string `json:"container_runtime,omitempty"`
+	// JobAPI is the host:port and JobAPISocket the Unix socket where training code reaches the agent.
+	JobAPI       string `json:"job_api"`
+	JobAPISocket string `json:"job_api_socket,omitempty"`
+	// Meters names what measures energy here, e.g. nvml, rapl, modelled.
+	Meters []string `json:"meters,omitempty"`
+	// SeenAt is refreshed by the agent every few seconds: an old one means a node that is gone.
+	SeenAt time.Time `json:"seen_at"`
+}

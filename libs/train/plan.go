@@ -1,0 +1,150 @@
+package train
+
+import "time"
+
+// Plan is the planner's whole decision: which job holds which devices, and why the others wait.
+type Plan struct {
+	Generation uint64    `json:"generation"`
+	Policy     string    `json:"policy"`
+	DecidedAt  time.Time `json:"decided_at"`
+	// Allocations are ordered by job id; a job that is not listed gets nothing.
+	Allocations []Allocation `json:"allocations"`
+	// Waiting are the jobs that got nothing, in the order in which they would be served.
+	Waiting []Waiting `json:"waiting,omitempty"`
+}
+
+// Allocation gives devices of one node to a job.
+type Allocation struct {
+	Job     JobID      `json:"job"`
+	Node    NodeID     `json:"node"`
+	Devices []DeviceID `json:"devices"`
+	Reason  Reason     `json:"reason"`
+	// RemainingSeconds is the predicted time to the end of the job on this allocation; 0 when nothing is known.
+	RemainingSeconds float64 `json:"remaining_seconds,omitempty"`
+}
+
+// Waiting says why a job got nothing.
+type Waiting struct {
+	Job JobID `json:"job"`
+	// Blockers are all the reasons, the dominant one first.
+	Blockers []Reason `json:"blockers"`
+	// StartInSeconds is when the job is predicted to start, from the decision on; 0 when unknown.
+	StartInSeconds float64 `json:"start_in_seconds,omitempty"`
+}
+
+// Find gives the allocation of a job.
+func (p Plan) Find(job JobID) (Allocation, bool) {
+	for _, a := range p.Allocations {
+		if a.Job == job {
+			return a, true
+		}
+	}
+	return Allocation{}, false
+}
+
+// Phase is where an attempt stands.
+type Phase string
+
+// The phases of an attempt. Claimed is written before the process is started, so that a crash in between is seen.
+const (
+	PhaseClaimed Phase = "claimed"
+	PhaseRunning Phase = "running"
+	PhaseExited  Phase = "exited"
+)
+
+// StopCause says why an attempt is asked to stop.
+type StopCause string
+
+// The causes.
+const (
+	StopNone    StopCause = ""
+	StopPreempt StopCause = "preempt"
+	StopRescale StopCause = "rescale"
+	StopCancel  StopCause = "cancel"
+)
+
+// Attempt is one run of a job's processes on given devices. The executor is its only writer; per (job, number) at most one is ever started, and
+// number+1 starts only after the exit of number was seen.
+type Attempt struct {
+	Job        JobID      `json:"job"`
+	Number     int        `json:"number"`
+	Node       NodeID     `json:"node"`
+	Generation uint64     `json:"generation"`
+	Devices    []DeviceID `json:"devices"`
+	Phase      Phase      `json:"phase"`
+	// Stop is set when the job shall leave at its next epoch's end; the node agent answers has_to_stop from it.
+	Stop      StopCause `json:"stop,omitempty"`
+	StopSince time.Time `json:"stop_since,omitzero"`
+	// CapabilityHash is the SHA-256 (hex) of JOB_UUID, TokenHash that of the attempt's own token: the secrets themselves are only in the job's
+	// environment and in the executor's private folder.
+	CapabilityHash string `json:"capability_hash"`
+	TokenHash      string `json:"token_hash"`
+	// PID and PIDStart (clock ticks since boot, field 22 of /proc/<pid>/stat) identify the supervisor of the processes across restarts.
+	PID       int       `json:"pid,omitempty"`
+	PIDStart  uint64    `json:"pid_start,omitempty"`
+	BootID    string    `json:"boot_id,omitempty"`
+	StartedAt time.Time `json:"started_at,omitzero"`
+	ExitedAt  time.Time `json:"exited_at,omitzero"`
+	Exit      *Exit     `json:"exit,omitempty"`
+	// Outcome is decided once, by compare-and-swap, before the fact that tells it is published.
+	Outcome Outcome `json:"outcome,omitempty"`
+	// Told is set when that fact is stored: until then it is published again, with the same key.
+	Told bool `json:"told,omitempty"`
+	// StartedEpochs is how many epochs were done when the attempt began; LostInARow counts the attempts before this one that ended by
+	// force without finishing an epoch.
+	StartedEpochs int `json:"started_epochs,omitempty"`
+	LostInARow    int `json:"lost_in_a_row,omitempty"`
+	// NotBefore delays the start after a loss.
+	NotBefore time.Time `json:"not_before,omitzero"`
+}
+
+// Live says whether processes of the attempt may exist: it holds its devices.
+func (a Attempt) Live() bool { return a.Phase == PhaseClaimed || a.Phase == PhaseRunning }
+
+// Exit tells how the processes of an attempt ended.
+type Exit struct {
+	// Code is the exit status of the process that ended first with trouble, else 0; Signal names the signal that killed it.
+	Code   int    `json:"code"`
+	Signal string `json:"signal,omitempty"`
+	// Lost is set when nothing is known: the supervisor itself was killed or the machine was restarted.
+	Lost bool `json:"lost,omitempty"`
+	// LogTail is the end of the output, for failures.
+	LogTail string `json:"log_tail,omitempty"`
+	// Message says in words what went wrong before the program ran, e.g. that it was not found.
+	Message string `json:"message,omitempty"`
+}
+
+// Outcome is what the end of an attempt means for the job.
+type Outcome string
+
+// The outcomes. Preempted covers rescaling; Recovering is a loss that is followed by another attempt.
+const (
+	OutcomeNone       Outcome = ""
+	OutcomeSucceeded  Outcome = "succeeded"
+	OutcomeFailed     Outcome = "failed"
+	OutcomeCancelled  Outcome = "cancelled"
+	OutcomePreempted  Outcome = "preempted"
+	OutcomeRecovering Outcome = "recovering"
+)
+
+// Terminal says whether the outcome ends the job.
+func (o Outcome) Terminal() bool {
+	return o == OutcomeSucceeded || o == OutcomeFailed || o == OutcomeCancelled
+}
+
+// AttemptReport is what the node agent knows of an attempt from the training code itself.
+type AttemptReport struct {
+	Job     JobID `json:"job"`
+	Attempt int   `json:"attempt"`
+	// EpochsDone is the highest number of finished epochs that the code reported.
+	EpochsDone int `json:"epochs_done"`
+	// Spoke is set by the first call: only such a job can be asked to stop at an epoch's end.
+	Spoke bool `json:"spoke"`
+	// StopAnswered is set before the code is told to stop: only then is an exit with status 0 before the last epoch a preemption.
+	StopAnswered bool `json:"stop_answered,omitempty"`
+	// Ended is the outcome that the code itself reported: finished, stopped or failed.
+	Ended string `json:"ended,omitempty"`
+	// Checkpoint is the newest one that was reported.
+	Checkpoint       string `json:"checkpoint,omitempty"`
+	CheckpointEpochs int    `json:"checkpoint_epochs,omitempty"`
+}

@@ -1,0 +1,92 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// State is what a person sees of a job.
+type State string
+
+// The states.
+const (
+	StateNone       State = ""
+	StateSubmitted  State = "submitted"
+	StateQueued     State = "queued"
+	StateStarting   State = "starting"
+	StateProfiling  State = "profiling" // runs, first epoch not finished yet
+	StateRunning    State = "running"
+	StatePreempting State = "preempting" // asked to leave at the epoch's end
+	StatePreempted  State = "preempted"
+	StateRecovering State = "recovering" // an attempt was lost, the next one follows
+	StateSucceeded  State = "succeeded"
+	StateFailed     State = "failed"
+	StateCancelled  State = "cancelled"
+	StateRejected   State = "rejected"
+)
+
+// Terminal says whether no fact changes the state any more.
+func (s State) Terminal() bool {
+	return s == StateSucceeded || s == StateFailed || s == StateCancelled || s == StateRejected
+}
+
+// Active says whether processes of the job may exist.
+func (s State) Active() bool {
+	return s == StateStarting || s == StateProfiling || s == StateRunning || s == StatePreempting
+}
+
+// Stay as a Transition's To leaves the state as it is.
+const Stay State = "*"
+
+// Transition is one row of the table: a fact moves a job from one of the states to another.
+type Transition struct {
+	Fact string
+	From []State
+	To   State
+}
+
+// Transitions is the whole table. Facts of different services may overtake each other on the bus, so a fact is legal in every state in
+// which it can truthfully arrive; terminal states absorb everything.
+func Transitions() []Transition {
+	waiting := []State{StateSubmitted, StateQueued, StatePreempted, StateRecovering}
+	active := []State{StateStarting, StateProfiling, StateRunning, StatePreempting}
+	all := slices.Concat(waiting, active)
+	return []Transition{
+		{"submitted", []State{StateNone}, StateSubmitted},
+		{"admitted", []State{StateSubmitted}, StateQueued},
+		{"rejected", []State{StateNone, StateSubmitted}, StateRejected},
+		{"queued", waiting, Stay},
+		{"queued", active, Stay},
+		{"planned", []State{StateQueued, StatePreempted, StateRecovering}, StateStarting},
+		{"planned", active, Stay},
+		{"started", all, StateProfiling},
+		{"epoch_ended", []State{StateProfiling, StateStarting}, StateRunning},
+		{"epoch_ended", []State{StateRunning, StatePreempting, StatePreempted, StateRecovering}, Stay},
+		{"checkpoint_written", all, Stay},
+		{"stop_requested", active, StatePreempting},
+		{"preempted", all, StatePreempted},
+		{"attempt_lost", all, StateRecovering},
+		{"reestimated", all, Stay},
+		{"cancel_requested", all, Stay},
+		{"succeeded", all, StateSucceeded},
+		{"failed", all, StateFailed},
+		{"cancelled", all, StateCancelled},
+	}
+}
+
+// ErrIllegal marks a fact that cannot happen in the job's state.
+var ErrIllegal = errors.New("illegal transition")
+
+// Next gives the state of a job in state from after the fact.
+func Next(from State, fact string) (State, error) {
+	for _, t := range Transitions() {
+		if t.Fact == fact && slices.Contains(t.From, from) {
+			if t.To == Stay {
+				return from, nil
+			}
+			return t.To, nil
+		}
+	}
+	return from, fmt.Errorf("%w: fact %q in state %q", ErrIllegal, fact, from)
+}

@@ -1,0 +1,85 @@
+// Package unit holds the physical quantities that cross package borders: energy, power and memory.
+// It decides nothing but how they are stored and converted.
+package unit
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Energy is a signed amount of energy in microjoules. It is signed so that the reset of a counter shows as a
+// negative difference, which is caught, and never as 2^63 joules.
+type Energy int64
+
+// Units of energy.
+const (
+	Microjoule   Energy = 1
+	Millijoule          = 1000 * Microjoule
+	Joule               = 1000 * Millijoule
+	KilowattHour        = 3_600_000 * Joule
+)
+
+// Joules gives e in joules.
+func (e Energy) Joules() float64 { return float64(e) / float64(Joule) }
+
+// KilowattHours gives e in kWh.
+func (e Energy) KilowattHours() float64 { return float64(e) / float64(KilowattHour) }
+
+// String prints e with a unit that a person reads easily.
+func (e Energy) String() string {
+	switch abs := math.Abs(e.Joules()); {
+	case abs >= 100_000:
+		return fmt.Sprintf("%.3g kWh", e.KilowattHours())
+	case abs >= 10_000:
+		return fmt.Sprintf("%.1f kJ", e.Joules()/1000)
+	default:
+		return fmt.Sprintf("%.1f J", e.Joules())
+	}
+}
+
+// Power is a rate of energy in microwatts.
+type Power int64
+
+// Units of power.
+const (
+	Microwatt Power = 1
+	Watt            = 1_000_000 * Microwatt
+)
+
+// Watts turns a number of watts into a Power.
+func Watts(w float64) Power { return Power(math.Round(w * float64(Watt))) }
+
+// Watts gives p in watts.
+func (p Power) Watts() float64 { return float64(p) / float64(Watt) }
+
+// Over is the energy that p spends in d.
+func (p Power) Over(d time.Duration) Energy {
+	return Energy(math.Round(float64(p) * d.Seconds()))
+}
+
+// Bytes is an amount of memory.
+type Bytes int64
+
+// Units of memory.
+const (
+	Byte Bytes = 1
+	KiB        = 1024 * Byte
+	MiB        = 1024 * KiB
+	GiB        = 1024 * MiB
+)
+
+// MiB gives b in mebibytes, rounded up, as the RESERVED_MEM variable of a job wants it.
+func (b Bytes) MiB() int64 { return int64((b + MiB - 1) / MiB) }
+
+// String prints b with a binary unit.
+func (b Bytes) String() string {
+	switch {
+	case b >= GiB:
+		return fmt.Sprintf("%.1f GiB", float64(b)/float64(GiB))
+	case b >= MiB:
+		return fmt.Sprintf("%.1f MiB", float64(b)/float64(MiB))
+	default:
+		return fmt.Sprintf("%d B", int64(b))
+	}
+}

@@ -1,0 +1,114 @@
+// Command skipcheck keeps docs/skips.md true: every Go or Python test that may skip itself has a row there with its
+// reason, and every row names a test that still may. It reads source text alone; it runs no test, so a skip that only
+// some machine takes is found on every machine.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+func main() {
+	root := flag.String("root", ".", "the repository")
+	list := flag.String("list", "docs/skips.md", "the table of tests that may skip, under the repository")
+	flag.Parse()
+	complaints, err := check(*root, filepath.Join(*root, *list))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "skipcheck:", err)
+		os.Exit(2)
+	}
+	for _, complaint := range complaints {
+		fmt.Println(complaint)
+	}
+	if len(complaints) > 0 {
+		os.Exit(1)
+	}
+}
+
+// check compares the tests that may skip under root with the table in listPath and returns one line for each difference.
+func check(root, listPath string) ([]string, error) {
+	listed, complaints, err := readTable(listPath)
+	if err != nil {
+		return nil, err
+	}
+	found, err := findSkips(root)
+	if err != nil {
+		return nil, err
+	}
+	for name, at := range found {
+		if _, ok := listed[name]; !ok {
+			complaints = append(complaints, fmt.Sprintf("%s: %s may skip: list it with its reason in %s", at, name, listPath))
+		}
+	}
+	for name, at := range listed {
+		if _, ok := found[name]; !ok {
+			complaints = append(complaints, fmt.Sprintf("%s: no test named %s may skip: remove the row", at, name))
+		}
+	}
+	slices.Sort(complaints)
+	return complaints, nil
+}
+
+// readTable returns the first column of the table in a Markdown file with the place of each row, and a complaint for
+// each row without a reason.
+func readTable(path string) (map[string]string, []string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read table of skips: %w", err)
+	}
+	rows := map[string]string{}
+	var complaints []string
+	for i, line := range strings.Split(string(text), "\n") {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		name := strings.Trim(strings.TrimSpace(cells[0]), "`")
+		if !strings.HasPrefix(line, "|") || name == "test" || strings.Trim(name, "-: ") == "" {
+			continue
+		}
+		at := fmt.Sprintf("%s:%d", path, i+1)
+		rows[name] = at
+		if len(cells) < 2 || strings.TrimSpace(cells[1]) == "" {
+			complaints = append(complaints, fmt.Sprintf("%s: %s has no reason", at, name))
+		}
+	}
+	return rows, complaints, nil
+}
+
+// findSkips returns the tests under root that may skip, by name, with the place of the first skip in each.
+func findSkips(root string) (map[string]string, error) {
+	found := map[string]string{}
+	code := newGoCode()
+	err := filepath.WalkDir(root, func(path string, entry os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := entry.Name()
+		if entry.IsDir() {
+			hidden := strings.HasPrefix(name, ".") && path != root
+			if hidden || name == "bin" || name == "testdata" || name == "node_modules" || name == "vendor" {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		rel, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		rel = filepath.ToSlash(rel)
+		switch {
+		case strings.HasSuffix(name, ".go"):
+			return code.add(path, rel)
+		case strings.HasPrefix(name, "test") && strings.HasSuffix(name, ".py"):
+			return addPython(found, path, rel)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read tests under %s: %w", root, err)
+	}
+	code.tests(found)
+	return found, nil
+}
