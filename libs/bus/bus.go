@@ -49,8 +49,12 @@ type Bus struct {
 	watchers map[chan struct{}]struct{}
 }
 
-// requestTimeout bounds one exchange with the server.
-const requestTimeout = 3 * time.Second
+// requestTimeout bounds one exchange with the server: a request that is sent while a server comes back may never be answered.
+const requestTimeout = 2 * time.Second
+
+func exchange(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, requestTimeout)
+}
 
 // Connect opens the bus and waits until the server answers or ctx ends.
 func Connect(ctx context.Context, c Config) (*Bus, error) {
@@ -147,6 +151,8 @@ func (b *Bus) reconnects() (<-chan struct{}, func()) {
 // has just been started answers before its JetStream is ready.
 func (b *Bus) Ensure(ctx context.Context) error {
 	return retry(ctx, func() error {
+		ctx, cancel := context.WithTimeout(ctx, 10*requestTimeout)
+		defer cancel()
 		for _, s := range event.Streams() {
 			if err := b.ensureStream(ctx, s); err != nil {
 				return err
@@ -203,3 +209,6 @@ func retry(ctx context.Context, f func() error) error {
 		delay = min(2*delay, 2*time.Second)
 	}
 }
+
+// URL is the server that the bus is connected to.
+func (b *Bus) URL() string { return b.nc.ConnectedUrl() }

@@ -23,7 +23,9 @@ type Message struct {
 	Source   string
 	Cause    string
 	// Time is when it happened by its publisher, else when it was stored.
-	Time     time.Time
+	Time time.Time
+	// Stored is when the server stored it: what to go by where the publisher is not trusted.
+	Stored   time.Time
 	Sequence uint64
 	Data     []byte
 }
@@ -31,7 +33,7 @@ type Message struct {
 func newMessage(subject string, header nats.Header, data []byte, sequence uint64, stored time.Time) Message {
 	m := Message{
 		Subject: subject, Key: header.Get(jetstream.MsgIDHeader), Source: header.Get(event.HeaderSource), Cause: header.Get(event.HeaderCause),
-		Time: stored, Sequence: sequence, Data: data,
+		Time: stored, Stored: stored, Sequence: sequence, Data: data,
 	}
 	m.Parsed, m.ParseErr = event.ParseSubject(subject)
 	if t, err := time.Parse(time.RFC3339Nano, header.Get(event.HeaderTime)); err == nil {
@@ -69,8 +71,10 @@ func (b *Bus) Consume(ctx context.Context, c Consumer) error {
 }
 
 func (b *Bus) consume(ctx context.Context, c Consumer) error {
-	cons, err := b.js.CreateOrUpdateConsumer(ctx, c.Stream, jetstream.ConsumerConfig{
-		Durable: c.Name, FilterSubjects: c.Filters, AckPolicy: jetstream.AckExplicitPolicy, AckWait: 30 * time.Second,
+	try, cancel := exchange(ctx)
+	defer cancel()
+	cons, err := b.js.CreateOrUpdateConsumer(try, c.Stream, jetstream.ConsumerConfig{
+		Durable: c.Name, FilterSubjects: c.Filters, AckPolicy: jetstream.AckExplicitPolicy, AckWait: 5 * time.Second,
 		MaxAckPending: 1, DeliverPolicy: jetstream.DeliverAllPolicy,
 	})
 	if err != nil {
@@ -109,7 +113,9 @@ func (b *Bus) deliver(ctx context.Context, c Consumer, raw jetstream.Msg) error 
 	}
 	switch {
 	case err == nil:
-		return ackError(raw.DoubleAck(ctx))
+		try, cancel := exchange(ctx)
+		defer cancel()
+		return ackError(raw.DoubleAck(try))
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, ErrPoison):
@@ -188,7 +194,9 @@ func (b *Bus) follow(ctx context.Context, stream string, filters []string, from 
 	if from > 0 {
 		config.DeliverPolicy, config.OptStartSeq = jetstream.DeliverByStartSequencePolicy, from
 	}
-	cons, err := b.js.OrderedConsumer(ctx, stream, config)
+	try, cancel := exchange(ctx)
+	defer cancel()
+	cons, err := b.js.OrderedConsumer(try, stream, config)
 	if err != nil {
 		return fmt.Errorf("follow %s: %w", stream, err)
 	}
@@ -212,6 +220,8 @@ func (b *Bus) follow(ctx context.Context, stream string, filters []string, from 
 
 // LastSequence is the sequence of the newest message of a stream.
 func (b *Bus) LastSequence(ctx context.Context, stream string) (uint64, error) {
+	ctx, cancel := exchange(ctx)
+	defer cancel()
 	s, err := b.js.Stream(ctx, stream)
 	if err != nil {
 		return 0, fmt.Errorf("open stream %s: %w", stream, err)

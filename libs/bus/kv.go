@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/sourcegraph/conc"
 )
 
 // KV is a typed view of a bucket.
@@ -35,6 +37,8 @@ func OpenKV[T any](ctx context.Context, b *Bus, bucket string) (*KV[T], error) {
 
 // Get reads a key; ErrNotFound when there is none.
 func (k *KV[T]) Get(ctx context.Context, key string) (Entry[T], error) {
+	ctx, cancel := exchange(ctx)
+	defer cancel()
 	raw, err := k.kv.Get(ctx, key)
 	if errors.Is(err, jetstream.ErrKeyNotFound) || errors.Is(err, jetstream.ErrInvalidKey) {
 		return Entry[T]{}, fmt.Errorf("read %s/%s: %w", k.bucket, key, ErrNotFound)
@@ -59,6 +63,8 @@ func (k *KV[T]) Swap(ctx context.Context, key string, value T, revision uint64) 
 	if err != nil {
 		return 0, fmt.Errorf("encode %s/%s: %w", k.bucket, key, err)
 	}
+	ctx, cancel := exchange(ctx)
+	defer cancel()
 	if revision == 0 {
 		revision, err = k.kv.Create(ctx, key, data)
 	} else {
@@ -98,6 +104,8 @@ func (k *KV[T]) Modify(ctx context.Context, key string, change func(*T) (bool, e
 
 // Delete removes a key if revision is still the newest one.
 func (k *KV[T]) Delete(ctx context.Context, key string, revision uint64) error {
+	ctx, cancel := exchange(ctx)
+	defer cancel()
 	err := k.kv.Delete(ctx, key, jetstream.LastRevision(revision))
 	if isWrongSequence(err) {
 		return fmt.Errorf("delete %s/%s: %w", k.bucket, key, ErrConflict)
@@ -111,42 +119,17 @@ func (k *KV[T]) Delete(ctx context.Context, key string, revision uint64) error {
 // List reads every entry of the bucket; patterns such as "job.*" narrow it.
 func (k *KV[T]) List(ctx context.Context, patterns ...string) ([]Entry[T], error) {
 	var entries []Entry[T]
-	err := k.scan(ctx, patterns, func(w jetstream.KeyWatcher) error {
-		for {
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case raw, open := <-w.Updates():
-				if !open {
-					return ErrAway
-				}
-				if raw == nil {
-					return nil
-				}
-				e, err := k.decode(raw)
-				if err != nil {
-					return err
-				}
-				entries = append(entries, e)
-			}
+	done, stop := context.WithCancel(ctx)
+	defer stop()
+	err := k.scan(done, patterns, func(e Entry[T], deleted bool) {
+		if !deleted {
+			entries = append(entries, e)
 		}
-	}, jetstream.IgnoreDeletes())
-	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", k.bucket, err)
+	}, stop)
+	if done.Err() != nil && ctx.Err() == nil {
+		return entries, nil // the picture was complete
 	}
-	return entries, nil
-}
-
-func (k *KV[T]) scan(ctx context.Context, patterns []string, f func(jetstream.KeyWatcher) error, options ...jetstream.WatchOpt) error {
-	if len(patterns) == 0 {
-		patterns = []string{">"}
-	}
-	w, err := k.kv.WatchFiltered(ctx, patterns, options...)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = w.Stop() }()
-	return f(w)
+	return nil, fmt.Errorf("list %s: %w", k.bucket, errors.Join(err, ctx.Err()))
 }
 
 // relistInterval bounds how long a watcher that missed something goes on with an old picture.
@@ -158,9 +141,24 @@ const relistInterval = 30 * time.Second
 func (k *KV[T]) Watch(ctx context.Context, f func(e Entry[T], deleted bool), synced func()) error {
 	wake, stop := k.bus.reconnects()
 	defer stop()
+	if synced == nil {
+		synced = func() {}
+	}
 	for ctx.Err() == nil {
-		err := k.scan(ctx, nil, func(w jetstream.KeyWatcher) error { return k.drain(ctx, w, wake, f, synced) })
-		if err != nil && ctx.Err() == nil {
+		round, end := context.WithTimeout(ctx, relistInterval)
+		var listening conc.WaitGroup
+		listening.Go(func() {
+			select {
+			case <-wake:
+				end()
+			case <-round.Done():
+			}
+		})
+		err := k.scan(round, nil, f, synced)
+		lost := round.Err() == nil
+		end()
+		listening.Wait()
+		if lost {
 			k.bus.log.Debug("watch interrupted", "bucket", k.bucket, "error", err)
 			select {
 			case <-ctx.Done():
@@ -171,35 +169,59 @@ func (k *KV[T]) Watch(ctx context.Context, f func(e Entry[T], deleted bool), syn
 	return nil
 }
 
-func (k *KV[T]) drain(ctx context.Context, w jetstream.KeyWatcher, wake <-chan struct{}, f func(Entry[T], bool), synced func()) error {
-	again := time.NewTimer(relistInterval)
-	defer again.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-wake:
-			return ErrAway
-		case <-again.C:
-			return nil
-		case raw, open := <-w.Updates():
-			switch {
-			case !open:
-				return ErrAway
-			case raw == nil:
-				if synced != nil {
-					synced()
-				}
-			case raw.Operation() != jetstream.KeyValuePut:
-				f(Entry[T]{Key: raw.Key(), Revision: raw.Revision()}, true)
-			default:
-				e, err := k.decode(raw)
-				if err != nil {
-					k.bus.log.Error("watch skips a value", "error", err)
-					continue
-				}
-				f(e, false)
-			}
+// scan reads the newest value of each key and then the changes until ctx ends. It reads with a pull consumer: a push watch that is
+// opened in the moment in which the server comes back can stay silent for good.
+func (k *KV[T]) scan(ctx context.Context, patterns []string, f func(Entry[T], bool), synced func()) error {
+	if len(patterns) == 0 {
+		patterns = []string{">"}
+	}
+	prefix := "$KV." + k.bucket + "."
+	filters := make([]string, len(patterns))
+	for i, p := range patterns {
+		filters[i] = prefix + p
+	}
+	try, cancel := exchange(ctx)
+	defer cancel()
+	cons, err := k.bus.js.OrderedConsumer(try, "KV_"+k.bucket, jetstream.OrderedConsumerConfig{
+		FilterSubjects: filters, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
+	})
+	if err != nil {
+		return err
+	}
+	missing := cons.CachedInfo().NumPending
+	if missing == 0 {
+		synced()
+	}
+	messages, err := cons.Messages(jetstream.PullExpiry(5*time.Second), jetstream.PullHeartbeat(time.Second))
+	if err != nil {
+		return err
+	}
+	defer messages.Stop()
+	for seen := uint64(1); ; seen++ {
+		raw, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return err
+		}
+		meta, err := raw.Metadata()
+		if err != nil {
+			return err
+		}
+		k.emit(strings.TrimPrefix(raw.Subject(), prefix), meta.Sequence.Stream, raw, f)
+		if seen == missing {
+			synced()
 		}
 	}
+}
+
+func (k *KV[T]) emit(key string, revision uint64, raw jetstream.Msg, f func(Entry[T], bool)) {
+	e := Entry[T]{Key: key, Revision: revision}
+	if raw.Headers().Get("KV-Operation") != "" { // a marker of a deletion
+		f(e, true)
+		return
+	}
+	if err := json.Unmarshal(raw.Data(), &e.Value); err != nil {
+		k.bus.log.Error("watch skips a value", "bucket", k.bucket, "key", key, "error", err)
+		return
+	}
+	f(e, false)
 }

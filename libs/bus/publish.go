@@ -34,7 +34,9 @@ func (b *Bus) publish(ctx context.Context, f event.Fact) error {
 	}
 	var permanent error
 	err = retry(ctx, func() error {
-		_, err := b.js.PublishMsg(ctx, msg, options...)
+		try, cancel := exchange(ctx)
+		defer cancel()
+		_, err := b.js.PublishMsg(try, msg, options...)
 		switch {
 		case err == nil, f.Once && isWrongSequence(err):
 			return nil // a fact of which there is one at most is there already
@@ -57,7 +59,9 @@ func (b *Bus) PublishAfter(ctx context.Context, f event.Fact, last uint64) (uint
 	if err != nil {
 		return 0, err
 	}
-	ack, err := b.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(last))
+	try, cancel := exchange(ctx)
+	defer cancel()
+	ack, err := b.js.PublishMsg(try, msg, jetstream.WithExpectLastSequencePerSubject(last))
 	if isWrongSequence(err) {
 		return 0, fmt.Errorf("publish %s after %d: %w", f.Subject, last, ErrConflict)
 	}
@@ -69,6 +73,8 @@ func (b *Bus) PublishAfter(ctx context.Context, f event.Fact, last uint64) (uint
 
 // Last reads the newest fact on a subject; ErrNotFound when there is none.
 func (b *Bus) Last(ctx context.Context, stream string, subject event.Subject) (Message, error) {
+	ctx, cancel := exchange(ctx)
+	defer cancel()
 	s, err := b.js.Stream(ctx, stream)
 	if err != nil {
 		return Message{}, fmt.Errorf("open stream %s: %w", stream, err)

@@ -134,7 +134,7 @@ type offsetScan struct {
 	points  []Point // normalised
 	weights []float64
 	tried   []candidate
-	expect  []float64 // scratch
+	expect  []float64 // scratch: the expected loss above the offset
 }
 
 func newOffsetScan(points []Point) *offsetScan {
@@ -185,11 +185,15 @@ func (s *offsetScan) try(offset float64) candidate {
 		s.expect[i] = math.Max(p.Loss-offset, 1e-3)
 	}
 	for range reweightings {
-		eq := newEquations(2)
+		// The sums of equations.add, written out: this is the inner loop of a refit.
+		kk, k1, one, k0, o0, all := 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
 		for i, p := range s.points {
 			y := p.Loss - offset
-			eq.add([]float64{y * p.Epoch, y}, 1, s.expect[i]*math.Sqrt(s.weights[i]))
+			w := s.weights[i] * s.expect[i] * s.expect[i]
+			one, o0, all = one+w*y*y, o0+w*y, all+w
+			kk, k1, k0 = kk+w*y*y*p.Epoch*p.Epoch, k1+w*y*y*p.Epoch, k0+w*y*p.Epoch
 		}
+		eq := equations{g: [][]float64{{kk, k1}, {k1, one}}, h: []float64{k0, o0}, bb: all}
 		b := eq.solve()
 		h.B0, h.B1 = b[0], b[1]
 		for i, p := range s.points {

@@ -56,11 +56,11 @@ func plausible(c train.Config) bool {
 // in multiples of the prior, which would hold on to a small prior value however clear the samples are.
 const priorStrength = 0.05
 
-// The prior of one step of a job, in units of a step of one worker alone at the typical batch: a quarter of it does
+// PriorAllReduce is what is believed of a step before any sample, in units of a step of one worker alone at the typical batch: a quarter of it does
 // not depend on the batch; workers on one node add 5 % and 1 % for each beyond two; the step across nodes adds
 // half, and 2 % for each worker beyond two, and 10 % for each further worker that shares a node's link. So a job of
 // which only one configuration is known is expected to scale well on one node and poorly across nodes.
-func priorAllReduce(typicalBatch int) train.AllReduce {
+func PriorAllReduce(typicalBatch int) train.AllReduce {
 	return train.AllReduce{
 		ComputeFixed: 0.25, ComputePerSample: 0.75 / float64(typicalBatch),
 		LocalBase: 0.05, LocalPerWorker: 0.01,
@@ -78,7 +78,7 @@ func overlaps(configs int) []float64 {
 
 // FitStepTime fits the all-reduce form from samples of at least one configuration. Residuals are relative; each
 // configuration counts once, however often it was measured, since the misfit of the form outweighs the noise of a
-// mean. What the samples leave open stays at the prior (see priorAllReduce), scaled to the samples.
+// mean. What the samples leave open stays at the prior (see PriorAllReduce), scaled to the samples.
 func FitStepTime(samples []StepSample) (train.Speed, error) {
 	measured, typical := configurations(samples)
 	if len(measured) == 0 {
@@ -151,7 +151,7 @@ type stepFit struct {
 
 func newStepFit(measured []train.Measured, batch int) *stepFit {
 	f := &stepFit{}
-	shape := priorAllReduce(batch)
+	shape := PriorAllReduce(batch)
 	var scales []float64
 	for _, m := range measured {
 		scales = append(scales, m.StepSeconds/shape.StepSeconds(m.Config))
@@ -173,7 +173,7 @@ func newStepFit(measured []train.Measured, batch int) *stepFit {
 			shape.ComputeFixed, shape.ComputePerSample, shape.LocalBase, shape.LocalPerWorker,
 			shape.CrossBase, shape.CrossPerWorker, shape.CrossPerPeer,
 		},
-		typical: []float64{1, float64(batch), 1, 2, 1, 6, 3}, // 4 workers on a node, 8 on two
+		typical: []float64{1, float64(batch), 1, 2, 1, 14, 3}, // 4 workers on a node, 16 on four
 		scale:   median(scales),
 	}
 	return f

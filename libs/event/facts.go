@@ -202,6 +202,8 @@ type Meter struct {
 	Idle unit.Energy `json:"idle_uj,omitempty"`
 	// Capacity is the work that the component could do in the interval, in the unit of Use.Work (CPU: core-seconds).
 	Capacity float64 `json:"capacity,omitempty"`
+	// Busy is the work that was done in all, by jobs and everything else, in the same unit; 0 when only jobs are known.
+	Busy float64 `json:"busy,omitempty"`
 }
 
 // Use is what one attempt used of a component in an interval.

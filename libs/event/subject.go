@@ -37,8 +37,8 @@ func ParseSubject(s string) (Subject, error) {
 	}
 	version, ok := strings.CutPrefix(parts[4], "v")
 	n, err := strconv.Atoi(version)
-	if !ok || err != nil || n < 1 {
-		return Subject{}, fmt.Errorf("subject %.200q: version %q: want v1, v2, ..", s, parts[4])
+	if !ok || err != nil || n < 1 || strconv.Itoa(n) != version {
+		return Subject{}, fmt.Errorf("subject %.200q: version %q: want v1 or higher", s, parts[4])
 	}
 	return Subject{Entity: parts[1], ID: parts[2], Fact: parts[3], Version: n}, nil
 }

@@ -16,7 +16,7 @@ type JobID string
 // MaxIDLength is the longest job or node id.
 const MaxIDLength = 64
 
-var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*$`) //nolint:gochecknoglobals // compiled once, never written
+var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*$`)
 
 // ParseJobID checks that s may name a job.
 func ParseJobID(s string) (JobID, error) {

@@ -353,12 +353,13 @@ func (s Speed) StepsPerSecond(cfg Config) float64 {
 }
 
 // What a prediction may be wrong by, as fractions. The figures are chosen so that on the published step times of six
-// applications at least two thirds of the errors stay below RelativeError.
+// applications about two thirds of the errors stay below RelativeError.
 const (
-	measuredError   = 0.03 // a mean of the same configuration
-	perDoubling     = 0.10 // each doubling of workers, servers or batch away from the nearest measurement
-	unseenNetwork   = 0.40 // the first step beyond one worker, or beyond one node
-	unknownRelative = 1.0  // nothing measured
+	measuredError    = 0.03 // a mean of the same configuration
+	oneConfiguration = 0.45 // divided by the number of configurations: what the prior may be wrong by
+	perDoubling      = 0.06 // each doubling of workers, servers or batch away from the nearest measurement
+	unseenNetwork    = 0.10 // the first step beyond one worker, or beyond one node
+	unknownRelative  = 1.0  // nothing measured
 )
 
 // RelativeError is how far, as a fraction, the predicted step time on cfg may be off (about one standard deviation):
@@ -376,7 +377,8 @@ func (s Speed) RelativeError(cfg Config) float64 {
 		}
 		nearest = math.Min(nearest, away)
 	}
-	return math.Min(measuredError+s.FitError+nearest, unknownRelative)
+	few := oneConfiguration / float64(max(len(s.Measured), 1))
+	return math.Min(measuredError+s.FitError+few+nearest, unknownRelative)
 }
 
 // doublings is the distance of two counts in powers of two.

@@ -106,6 +106,8 @@ type Exit struct {
 	// Code is the exit status of the process that ended first with trouble, else 0; Signal names the signal that killed it.
 	Code   int    `json:"code"`
 	Signal string `json:"signal,omitempty"`
+	// Forced is set when the supervisor was told to end the processes: they did not leave of their own accord.
+	Forced bool `json:"forced,omitempty"`
 	// Lost is set when nothing is known: the supervisor itself was killed or the machine was restarted.
 	Lost bool `json:"lost,omitempty"`
 	// LogTail is the end of the output, for failures.

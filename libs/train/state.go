@@ -57,6 +57,7 @@ func Transitions() []Transition {
 		{"admitted", []State{StateSubmitted}, StateQueued},
 		{"rejected", []State{StateNone, StateSubmitted}, StateRejected},
 		{"queued", waiting, Stay},
+		{"queued", []State{StateStarting}, StateQueued}, // the devices were taken back before anything started
 		{"queued", active, Stay},
 		{"planned", []State{StateQueued, StatePreempted, StateRecovering}, StateStarting},
 		{"planned", active, Stay},

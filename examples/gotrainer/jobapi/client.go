@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -183,7 +184,8 @@ func (c *Client) post(ctx context.Context, f fact) bool {
 	if err == nil {
 		_, err = c.do(ctx, http.MethodPost, f.kind, body)
 	}
-	if refused, ok := err.(refusal); ok {
+	var refused refusal
+	if errors.As(err, &refused) {
 		// It would be refused again; keeping it would hold up all that follows.
 		fmt.Fprintf(c.log, "job API refused %s: %v\n", f.kind, refused)
 		return true

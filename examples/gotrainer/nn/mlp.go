@@ -74,15 +74,23 @@ func Initial(s Shape, seed uint64) []float64 {
 	return parameters
 }
 
-// Update applies one step of SGD with momentum: velocity = momentum*velocity +
-// scale*gradient, parameters -= rate*velocity. scale turns a summed gradient into a
-// mean one.
-func Update(parameters, velocity, gradient []float64, scale, rate, momentum float64) {
+// Rule is how a step changes the parameters.
+type Rule struct {
+	Rate, Momentum float64
+	// Decay pulls the parameters towards zero, as a penalty of Decay/2 times their
+	// squared norm would.
+	Decay float64
+}
+
+// Update applies one step of SGD with momentum and weight decay: velocity =
+// momentum*velocity + scale*gradient + decay*parameters, parameters -= rate*velocity.
+// scale turns a summed gradient into a mean one.
+func Update(parameters, velocity, gradient []float64, scale float64, rule Rule) {
 	gradient = gradient[:len(parameters)]
 	velocity = velocity[:len(parameters)]
-	for i := range parameters {
-		v := momentum*velocity[i] + scale*gradient[i]
+	for i, p := range parameters {
+		v := rule.Momentum*velocity[i] + scale*gradient[i] + rule.Decay*p
 		velocity[i] = v
-		parameters[i] -= rate * v
+		parameters[i] = p - rule.Rate*v
 	}
 }

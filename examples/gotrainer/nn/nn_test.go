@@ -102,10 +102,15 @@ func TestGradientForgetsTheLastBatch(t *testing.T) {
 	}
 }
 
-func TestUpdateFollowsTheMomentumRule(t *testing.T) {
+func TestUpdateFollowsItsRule(t *testing.T) {
 	parameters, velocity := []float64{1, -2}, []float64{0.5, 0}
-	nn.Update(parameters, velocity, []float64{4, 8}, 0.25, 0.1, 0.9)
-	for i, want := range []float64{1 - 0.1*(0.45+1), -2 - 0.1*2} {
+	nn.Update(parameters, velocity, []float64{4, 8}, 0.25, nn.Rule{Rate: 0.1, Momentum: 0.9, Decay: 0.01})
+	for i, want := range []float64{0.45 + 1 + 0.01, 2 - 0.02} {
+		if math.Abs(velocity[i]-want) > 1e-15 {
+			t.Errorf("velocity %d = %g, want %g", i, velocity[i], want)
+		}
+	}
+	for i, want := range []float64{1 - 0.146, -2 - 0.198} {
 		if math.Abs(parameters[i]-want) > 1e-15 {
 			t.Errorf("parameter %d = %g, want %g", i, parameters[i], want)
 		}

@@ -13,14 +13,15 @@ import sys
 import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional
 
 from switchyard._environment import make_snapshot_dir, snapshot_dir
-from switchyard._http import Address, Client, address_from_environment, complain, segment
+from switchyard._http import Address, Client, address_from_environment, segment
 from switchyard._sender import Sender
 
 NVIDIA_SMI_TIMEOUT_SECONDS = 5.0
 MEMORY_READING_LASTS_SECONDS = 1.0
+MEMORY_FAILURE_LASTS_SECONDS = 60.0
 
 
 class KubeProfiler(object):
@@ -95,7 +96,7 @@ class KubeProfiler(object):
 
     def __getstate__(self) -> Dict[str, Any]:
         # Frameworks copy and pickle the model that holds a profiler; a connection does not travel.
-        connected = ("_job_manager", "_profile_store", "_sender")
+        connected = ("_job_manager", "_profile_store", "_sender", "_memory")
         return {name: value for name, value in self.__dict__.items() if name not in connected}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
@@ -134,6 +135,7 @@ class KubeProfiler(object):
         if profile_store != job_manager:
             self._profile_store = Client(profile_store) if profile_store is not None else None
         self._sender = Sender()
+        self._memory = _GPUMemory()
         atexit.register(self._sender.last_words)
 
     def _profile(self, now: datetime.datetime) -> Dict[str, Any]:
@@ -152,36 +154,29 @@ class KubeProfiler(object):
     def _post_profile(self, record: Dict[str, Any]) -> None:
         if self._profile_store is None:
             return
-        path = "/profiling/" + segment(self.JOBID)
-        self._sender.post(self._profile_store, path, lambda: dict(record, gpumem=_memory.used_mib()))
+        path, memory = "/profiling/" + segment(self.JOBID), self._memory
+        self._sender.post(self._profile_store, path, lambda: dict(record, gpumem=memory.used_mib()))
 
 
 class _GPUMemory:
-    """This process's GPU memory by nvidia-smi, which is heavy: a reading lasts a while, and its absence for good."""
+    """This process's GPU memory by nvidia-smi, which is heavy: a reading lasts a while."""
 
     def __init__(self) -> None:
-        self._absent = False
-        self._reading: Tuple[float, int] = (float("-inf"), 0)
+        self._mib = 0
+        self._stale_at = float("-inf")
 
     def used_mib(self) -> int:
         """MiB in use; 0 where nvidia-smi is missing, fails or does not list this process."""
-        read_at, mib = self._reading
-        if self._absent or time.monotonic() - read_at < MEMORY_READING_LASTS_SECONDS:
-            return mib
+        if time.monotonic() < self._stale_at:
+            return self._mib
+        lasts_seconds = MEMORY_READING_LASTS_SECONDS
         try:
-            mib = _memory_in(_nvidia_smi(), os.getpid())
-        except FileNotFoundError:
-            self._absent = True
-            mib = 0
-        except (OSError, subprocess.SubprocessError, ElementTree.ParseError) as problem:
-            complain("nvidia-smi: %s" % problem)
-            self._absent = True
-            mib = 0
-        self._reading = (time.monotonic(), mib)
-        return mib
-
-
-_memory = _GPUMemory()
+            self._mib = _memory_in(_nvidia_smi(), os.getpid())
+        except (OSError, subprocess.SubprocessError, ElementTree.ParseError):
+            self._mib = 0
+            lasts_seconds = MEMORY_FAILURE_LASTS_SECONDS
+        self._stale_at = time.monotonic() + lasts_seconds
+        return self._mib
 
 
 def _nvidia_smi() -> bytes:

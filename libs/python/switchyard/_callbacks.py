@@ -1,4 +1,4 @@
-"""Adapters for training loops that belong to a framework. No framework is imported: the caller hands over its module."""
+"""Adapters for training loops that belong to a framework. None is imported: the caller hands over its module."""
 
 from typing import Any, Dict, Optional
 

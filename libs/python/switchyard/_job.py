@@ -1,5 +1,6 @@
 """A training job as its own code sees it: which epochs are left, what to report, when to leave."""
 
+import os
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Type
@@ -17,8 +18,8 @@ class Job:
     """One process's view of its job. Made by switchyard.job(); one per process, used from the training thread.
 
     Attributes, all from the environment: uuid, name, attempt, restarted, epochs_total (None outside of Switchyard
-    until epochs is told), batch_size (per device), training_set_size, steps_per_epoch, samples_per_step, num_devices (of this
-    node), num_nodes, node_list, rank, world_size, checkpoint_dir (a pathlib.Path, the same for every attempt).
+    until epochs is told), batch_size (per device), training_set_size, steps_per_epoch, samples_per_step, num_devices
+    (of this node), num_nodes, node_list, rank, world_size, checkpoint_dir (a pathlib.Path, the same for every attempt).
     epochs_done counts the whole epochs behind us; load may set it back to what the checkpoint holds.
     """
 
@@ -44,6 +45,7 @@ class Job:
         if self.uuid:
             make_snapshot_dir(self.checkpoint_dir)
 
+        self._pid = os.getpid()
         self._link = Link(address_from_environment(environ), self.uuid, self.rank)
         self._steps_done = self.epochs_done * (self.steps_per_epoch or 0)
         self._loaded: Optional[_checkpoint.Progress] = None
@@ -243,7 +245,7 @@ class Job:
 
     def leave(self) -> None:
         """Called at the exit of the process: a loop without ``with`` is over, or something went wrong in it."""
-        if self._ended:
+        if self._ended or self._pid != os.getpid():  # A forked child must not speak for its parent.
             return
         if self._complete() or self.should_stop():
             self.finish()

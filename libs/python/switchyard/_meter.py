@@ -100,7 +100,7 @@ def figures(values: Mapping[str, float]) -> Dict[str, Any]:
 
 
 def samples_in(batch: Any) -> Optional[int]:
-    """The number of samples in a batch of tensors (alone, or in a tuple, list or dict); None where it shows no shape."""
+    """The samples in a batch of tensors (alone, or in a tuple, list or dict); None where it shows no shape."""
     if isinstance(batch, Mapping):
         batch = next(iter(batch.values()), None)
     elif isinstance(batch, (tuple, list)):

@@ -6,7 +6,8 @@ import threading
 import time
 from typing import Any, Callable, Deque, NamedTuple, Optional
 
-from switchyard._http import TIMEOUT_SECONDS, Answer, Client, complain
+from switchyard import _http
+from switchyard._http import Answer, Client, complain
 
 MOST_POSTS_QUEUED = 1000
 
@@ -50,11 +51,14 @@ class Sender:
         with self._changed:
             return any(post.heartbeat for post in self._posts)
 
-    def flush(self, timeout_seconds: float = TIMEOUT_SECONDS) -> bool:
-        """Waits until all is sent, but not through a back-off. False: something is still waiting."""
+    def flush(self) -> bool:
+        """Waits until all is sent, for as long as one request may take and not through a back-off.
+
+        False: something is still waiting.
+        """
         if self._pid != os.getpid():
             return True
-        deadline = time.monotonic() + timeout_seconds
+        deadline = time.monotonic() + _http.TIMEOUT_SECONDS
         with self._changed:
             while self._posts or self._sending:
                 left = deadline - time.monotonic()
@@ -71,7 +75,7 @@ class Sender:
             kept = [post for post in self._posts if post.keep]
             self._posts.clear()
         for post in kept:
-            if post.client.post(post.path, post.body(), insist=True) is None:
+            if _may_be_taken_later(post.client.post(post.path, post.body(), insist=True), post.client):
                 return
 
     def _reset(self) -> None:

@@ -1,10 +1,10 @@
-// Package bustest starts the nats-server that Switchyard embeds: JetStream with file storage in which every acknowledged message is on disk. Tests use
-// it on a free port; `switchyard up` and `switchyard bus` use the same function.
-package bustest
+// Package busserver starts the nats-server that Switchyard embeds: JetStream with file storage in which every acknowledged message is on disk before the ack.
+package busserver
 
 import (
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -61,4 +61,12 @@ func (s *Server) URL() string { return s.s.ClientURL() }
 func (s *Server) Stop() {
 	s.s.Shutdown()
 	s.s.WaitForShutdown()
+}
+
+// Port is where the server listens.
+func (s *Server) Port() int {
+	if a, ok := s.s.Addr().(*net.TCPAddr); ok {
+		return a.Port
+	}
+	return 0
 }

@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// demoReport is the closing report.
+type demoReport struct {
+	Jobs            []demoRow `json:"jobs"`
+	MakespanSeconds float64   `json:"makespan_seconds"`
+	Policy          string    `json:"policy"`
+}
+
+// demoRow is one job of it. JCT is the job completion time: submission to end.
+type demoRow struct {
+	ID           train.JobID `json:"id"`
+	State        train.State `json:"state"`
+	EpochsDone   int         `json:"epochs_done"`
+	Restarts     int         `json:"restarts"`
+	Rescales     int         `json:"rescales"`
+	Preemptions  int         `json:"preemptions"`
+	WaitSeconds  float64     `json:"wait_seconds"`
+	RunSeconds   float64     `json:"run_seconds"`
+	JCTSeconds   float64     `json:"jct_seconds"`
+	EnergyJoules float64     `json:"energy_joules"`
+	EnergyMethod string      `json:"energy_method"`
+	// PredictedJCTSeconds is the JCT that followed from the first prediction, after the job's first epoch; 0 when there was none.
+	PredictedJCTSeconds float64 `json:"predicted_jct_seconds"`
+}
+
+func (s *stage) report(policy string) demoReport {
+	p := s.picture()
+	r := demoReport{Policy: policy}
+	var first, last time.Time
+	for _, j := range p.jobs {
+		account := p.accounts[j.ID]
+		row := demoRow{
+			ID: j.ID, State: j.State, EpochsDone: j.EpochsDone, Restarts: j.Restarts, Rescales: j.Rescales, Preemptions: j.Preemptions,
+			RunSeconds: j.RunSeconds, JCTSeconds: j.FinishedAt.Sub(j.SubmittedAt).Seconds(),
+			EnergyJoules: account.Energy.Joules(), EnergyMethod: strings.Join(account.Methods, "+"),
+		}
+		row.WaitSeconds = max(row.JCTSeconds-row.RunSeconds, 0)
+		if !j.FirstPredictedFinish.IsZero() {
+			row.PredictedJCTSeconds = j.FirstPredictedFinish.Sub(j.SubmittedAt).Seconds()
+		}
+		if first.IsZero() || j.SubmittedAt.Before(first) {
+			first = j.SubmittedAt
+		}
+		if j.FinishedAt.After(last) {
+			last = j.FinishedAt
+		}
+		r.Jobs = append(r.Jobs, row)
+	}
+	r.MakespanSeconds = last.Sub(first).Seconds()
+	return r
+}
+
+// verdict fails the demo when it did not show what it promises.
+func (r demoReport) verdict() error {
+	rescales, preemptions := 0, 0
+	for _, row := range r.Jobs {
+		if row.State != train.StateSucceeded {
+			return failure(ExitError, "run it again with --keep and look at the job's output.log", "job %s ended %s", row.ID, row.State)
+		}
+		rescales += row.Rescales
+		preemptions += row.Preemptions
+	}
+	if r.Policy == "optimus" && (rescales == 0 || preemptions == 0) {
+		return failure(ExitError, "", "%d rescales and %d preemptions: the demo shows at least one of each", rescales, preemptions)
+	}
+	return nil
+}
+
+func (a *app) printReport(r demoReport) error {
+	total := 0.0
+	_, _ = fmt.Fprintln(a.stdout)
+	err := a.table("JOB\tSTATE\tEPOCHS\tWAIT\tRUN\tJCT\tPREDICTED\tRESTARTS\tRESCALES\tPREEMPTIONS\tENERGY\tMETHOD", func(w io.Writer) {
+		for _, j := range r.Jobs {
+			total += j.EnergyJoules
+			predicted := "-"
+			if j.PredictedJCTSeconds > 0 {
+				predicted = fmt.Sprintf("%.1fs (%+.0f%%)", j.PredictedJCTSeconds, 100*(j.PredictedJCTSeconds/j.JCTSeconds-1))
+			}
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%d\t%.1fs\t%.1fs\t%.1fs\t%s\t%d\t%d\t%d\t%.1f J\t%s\n",
+				j.ID, j.State, j.EpochsDone, j.WaitSeconds, j.RunSeconds, j.JCTSeconds, predicted, j.Restarts, j.Rescales, j.Preemptions, j.EnergyJoules, j.EnergyMethod)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.stdout, "\npolicy %s, makespan %.1f s, %.1f J attributed to jobs\nPREDICTED is the completion time foreseen after the job's first epoch, before later arrivals were known.\n", r.Policy, r.MakespanSeconds, total)
+	return runtime(err)
+}
+
+// screen shows the picture: redrawn on a terminal, a line per change elsewhere.
+type screen struct {
+	out      io.Writer
+	terminal bool
+	lines    int
+	seen     map[string]string
+}
+
+func (s *screen) show(p stagePicture, since time.Duration) {
+	if s.terminal {
+		s.redraw(p, since)
+		return
+	}
+	for _, j := range p.jobs {
+		now := fmt.Sprintf("%s on %s", j.State, devicesOrDash(j))
+		if s.seen[string(j.ID)] == now {
+			continue
+		}
+		s.seen[string(j.ID)] = now
+		_, _ = fmt.Fprintf(s.out, "%6.1fs  %-8s %-11s %-12s epoch %d/%d%s\n", since.Seconds(), j.ID, j.State, devicesOrDash(j), j.EpochsDone, j.Spec.MaxEpochs, because(j))
+	}
+}
+
+func (s *screen) redraw(p stagePicture, since time.Duration) {
+	var b strings.Builder
+	if s.lines > 0 {
+		_, _ = fmt.Fprintf(&b, "\x1b[%dA", s.lines)
+	}
+	_, _ = fmt.Fprintf(&b, "switchyard demo  %5.1f s\x1b[K\n", since.Seconds())
+	for _, j := range p.jobs {
+		_, _ = fmt.Fprintf(&b, "%-8s %-11s %-12s %s %3d/%-3d %-9s %8.1f J%s\x1b[K\n",
+			j.ID, j.State, devicesOrDash(j), progressBar(j.EpochsDone, j.Spec.MaxEpochs, 16), j.EpochsDone, j.Spec.MaxEpochs, finishIn(j), p.accounts[j.ID].Energy.Joules(), because(j))
+	}
+	s.lines = len(p.jobs) + 1
+	_, _ = io.WriteString(s.out, b.String())
+}
+
+func devicesOrDash(j train.Job) string {
+	if !j.State.Active() || len(j.Devices) == 0 {
+		return "-"
+	}
+	return train.JoinDevices(j.Devices)
+}
+
+func finishIn(j train.Job) string {
+	if j.State.Terminal() || j.PredictedFinish.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf("~%.0f s", max(time.Until(j.PredictedFinish).Seconds(), 0))
+}
+
+func because(j train.Job) string {
+	if j.Message == "" || j.State == train.StateRunning || j.State.Terminal() {
+		return ""
+	}
+	const width = 90
+	message := escapeText(j.Message)
+	if runes := []rune(message); len(runes) > width {
+		message = string(runes[:width]) + ".."
+	}
+	return "  " + message
+}

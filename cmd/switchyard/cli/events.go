@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/sourcegraph/conc/pool"
+	"github.com/spf13/cobra"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+)
+
+func (a *app) eventsCommand() *cobra.Command {
+	var poison, samples, all, once bool
+	var job string
+	cmd := &cobra.Command{
+		Use:   "events",
+		Short: "Follow the bus: every fact as it is stored",
+		Example: `  switchyard events                   follow jobs, plans and accounts
+  switchyard events --all --once      print what is stored, then stop
+  switchyard events --poison          what could not be handled, with the reason
+  switchyard events --job resnet-x1 -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			b, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer b.Close()
+			streams := []string{event.StreamJobs, event.StreamPlans, event.StreamEnergy}
+			switch {
+			case poison:
+				streams, all, once = []string{event.StreamPoison}, true, true
+			case samples:
+				streams = append(streams, event.StreamSamples)
+			}
+			return runtime(a.follow(cmd.Context(), b, streams, all, once, job))
+		},
+	}
+	fs := cmd.Flags()
+	fs.BoolVar(&poison, "poison", false, "print what was set aside, with the reason, and stop")
+	fs.BoolVar(&samples, "samples", false, "heartbeats and meters too")
+	fs.BoolVar(&all, "all", false, "from the oldest stored fact on")
+	fs.BoolVar(&once, "once", false, "stop at the newest stored fact")
+	fs.StringVar(&job, "job", "", "only the facts of this job")
+	return cmd
+}
+
+// follow prints streams side by side, each in its own order.
+func (a *app) follow(ctx context.Context, b *bus.Bus, streams []string, all, once bool, job string) error {
+	var printing sync.Mutex
+	reading := pool.New().WithErrors().WithContext(ctx)
+	for _, stream := range streams {
+		reading.Go(func(ctx context.Context) error {
+			last, err := b.LastSequence(ctx, stream)
+			if err != nil {
+				return err
+			}
+			if once && last == 0 {
+				return nil
+			}
+			own, stop := context.WithCancel(ctx)
+			defer stop()
+			from := uint64(0)
+			if all || once {
+				from = 1
+			}
+			return b.Follow(own, stream, nil, from, func(m bus.Message) {
+				if job == "" || m.Parsed.ID == job {
+					printing.Lock()
+					a.printMessage(m)
+					printing.Unlock()
+				}
+				if once && m.Sequence >= last {
+					stop()
+				}
+			})
+		})
+	}
+	return reading.Wait()
+}
+
+func (a *app) printMessage(m bus.Message) {
+	if a.output == "json" {
+		body := json.RawMessage(m.Data)
+		if !json.Valid(body) {
+			body, _ = json.Marshal(string(m.Data)) // a string always encodes
+		}
+		line, err := json.Marshal(map[string]any{
+			"subject": m.Subject, "sequence": m.Sequence, "time": m.Time, "source": m.Source, "key": m.Key, "cause": m.Cause, "body": body,
+		})
+		if err == nil {
+			_, _ = fmt.Fprintf(a.stdout, "%s\n", line)
+		}
+		return
+	}
+	const width = 300
+	body := escapeText(string(m.Data[:min(len(m.Data), width)]))
+	if len(m.Data) > width {
+		body += fmt.Sprintf(" .. (%d bytes)", len(m.Data))
+	}
+	_, _ = fmt.Fprintf(a.stdout, "%s %-9s %s %s\n", m.Time.Local().Format("15:04:05.000"), m.Source, strings.TrimPrefix(m.Subject, "yard."), body)
+}

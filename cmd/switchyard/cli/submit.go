@@ -1,0 +1,238 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base32"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+func (a *app) submitCommand() *cobra.Command {
+	var f submitFlags
+	cmd := &cobra.Command{
+		Use:   "submit [FILE|-] [flags] [-- COMMAND ARG..]",
+		Short: "Submit a job from a YAML or JSON file, from flags, or both",
+		Long: `Publishes one message to yard.job.<id>.submitted.v1 and waits until the job is admitted or refused. Flags go over the file, and what follows -- is
+the command. --print-event shows the message instead, for any other NATS client.`,
+		Example: `  switchyard submit job.yaml
+  switchyard submit --name mnist --batch-size 64 --training-set-size 50000 --epochs 10 --custom-dir ~/mnist -- python3 train.py
+  switchyard submit job.json --priority 80 --print-event`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			spec, err := a.readSpec(cmd, args, f)
+			if err != nil {
+				return err
+			}
+			id, err := f.jobID(spec)
+			if err != nil {
+				return err
+			}
+			if f.printEvent {
+				return a.printJSON(map[string]any{"subject": event.JobSubject(id, event.FactSubmitted).String(), "body": spec})
+			}
+			b, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer b.Close()
+			result, err := a.submit(cmd.Context(), b, spec, id)
+			if err != nil {
+				return runtime(err)
+			}
+			return a.printSubmission(result)
+		},
+	}
+	f.declare(cmd.Flags())
+	return cmd
+}
+
+// readSpec puts file, flags and command together and checks the whole as strictly as admission does.
+func (a *app) readSpec(cmd *cobra.Command, args []string, f submitFlags) (train.Spec, error) {
+	file, command := args, []string(nil)
+	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+		file, command = args[:dash], args[dash:]
+	}
+	if len(file) > 1 {
+		return train.Spec{}, failure(ExitUsage, "put the job's command after --", "want one file, found %d arguments", len(file))
+	}
+	var spec train.Spec
+	if len(file) == 1 {
+		var err error
+		if spec, err = a.readSpecFile(file[0]); err != nil {
+			return spec, err
+		}
+	}
+	if len(command) > 0 {
+		spec.Command = command
+	}
+	if err := f.apply(cmd.Flags(), &spec); err != nil {
+		return spec, failure(ExitUsage, "", "%v", err)
+	}
+	return spec, nil
+}
+
+// maxFileBytes bounds a job file: it becomes one message.
+const maxFileBytes = event.MaxBodyBytes
+
+func (a *app) readSpecFile(path string) (train.Spec, error) {
+	in := a.stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return train.Spec{}, failure(ExitUsage, "", "read the job file: %v", err)
+		}
+		defer func() { _ = f.Close() }()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxFileBytes+1))
+	if err != nil {
+		return train.Spec{}, failure(ExitError, "", "read the job file: %v", err)
+	}
+	if len(data) > maxFileBytes {
+		return train.Spec{}, failure(ExitUsage, "", "%s: larger than %d bytes, which no job file is", path, maxFileBytes)
+	}
+	if !json.Valid(data) {
+		if data, err = yaml.YAMLToJSONStrict(data); err != nil {
+			return train.Spec{}, failure(ExitUsage, "", "%s: neither JSON nor YAML: %v", path, err)
+		}
+	}
+	spec, reasons := event.DecodeSubmission(data)
+	if len(reasons) > 0 {
+		return spec, failure(ExitUsage, "", "%s:\n  %s", path, joinReasons(reasons))
+	}
+	return spec, nil
+}
+
+func joinReasons(reasons []train.Reason) string {
+	lines := make([]string, len(reasons))
+	for i, r := range reasons {
+		lines[i] = r.Code + " " + r.String()
+	}
+	return strings.Join(lines, "\n  ")
+}
+
+// newID makes an id out of the job's name and 40 random bits.
+func newID(name string) train.JobID {
+	clean := strings.Trim(strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r + 'a' - 'A'
+		}
+		return '-'
+	}, name), "-")
+	if clean == "" {
+		clean = "job"
+	}
+	random := make([]byte, 5)
+	_, _ = rand.Read(random) // never fails, by its contract
+	suffix := strings.ToLower(base32.StdEncoding.EncodeToString(random))
+	return train.JobID(clean[:min(len(clean), 40)] + "-" + suffix)
+}
+
+// submitResult is what became of a submission.
+type submitResult struct {
+	ID      train.JobID    `json:"id"`
+	State   train.State    `json:"state"`
+	Repeat  bool           `json:"repeat,omitempty"`
+	Reasons []train.Reason `json:"reasons,omitempty"`
+	Message string         `json:"message,omitempty"`
+}
+
+// submit publishes a submission and waits for the answer of admission.
+func (a *app) submit(ctx context.Context, b *bus.Bus, spec train.Spec, id train.JobID) (submitResult, error) {
+	result := submitResult{ID: id}
+	fact := event.OnceFact(id, event.FactSubmitted, "submitted", event.Submitted{Spec: spec})
+	repeat, err := publishSubmission(ctx, b, fact)
+	if err != nil {
+		return result, err
+	}
+	result.Repeat = repeat
+	wait, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	jobs, err := bus.OpenKV[train.Job](wait, b, event.BucketJobs)
+	if err != nil {
+		return result, err
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		e, err := jobs.Get(wait, string(id))
+		if err == nil && e.Value.State != train.StateSubmitted {
+			j := e.Value
+			result.State, result.Reasons, result.Message = j.State, j.Blockers, j.Message
+			return result, refusal(j)
+		}
+		if err != nil && !errors.Is(err, bus.ErrNotFound) && wait.Err() == nil {
+			return result, err
+		}
+		select {
+		case <-wait.Done():
+			return result, failure(ExitUnreachable, "the submission is stored and will be taken up; is the admission service running? `switchyard describe "+string(id)+"` tells", "job %s: no answer from admission in 10 s", id)
+		case <-tick.C:
+		}
+	}
+}
+
+// publishSubmission stores the fact as the first of its subject. An equal one that is there already is a repetition, a different one a conflict.
+func publishSubmission(ctx context.Context, b *bus.Bus, fact event.Fact) (repeat bool, err error) {
+	_, err = b.PublishAfter(ctx, fact, 0)
+	if err == nil {
+		return false, nil
+	}
+	first, lastErr := b.Last(ctx, event.StreamJobs, fact.Subject)
+	switch {
+	case errors.Is(lastErr, bus.ErrNotFound):
+		return false, b.Publish(ctx, fact) // it did not arrive: try until it does
+	case lastErr != nil:
+		return false, err
+	}
+	body, err := fact.Encode()
+	if err != nil {
+		return false, err
+	}
+	if string(first.Data) != string(body) {
+		return false, failure(ExitError, "choose another --id, or leave it out", "job %s: another submission has this id, and the first one stands", fact.Subject.ID)
+	}
+	return true, nil
+}
+
+func refusal(j train.Job) error {
+	if j.State != train.StateRejected {
+		return nil
+	}
+	code := ExitUsage
+	if j.Reason == "Infeasible" {
+		code = ExitInfeasible
+	}
+	lines := j.Message
+	if len(j.Blockers) > 0 {
+		lines = joinReasons(j.Blockers)
+	}
+	return failure(code, "", "job %s rejected:\n  %s", j.ID, lines)
+}
+
+func (a *app) printSubmission(r submitResult) error {
+	if a.output == "json" {
+		return a.printJSON(r)
+	}
+	word := "admitted"
+	if r.Repeat {
+		word = "was submitted before, nothing changes"
+	}
+	_, err := fmt.Fprintf(a.stdout, "job %s %s (%s)\n  next  switchyard logs -f %s | switchyard describe %s\n", r.ID, word, r.State, r.ID, r.ID)
+	return runtime(err)
+}

@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// submitFlags are the fields of a submission as flags. Only those that were given go over the file.
+type submitFlags struct {
+	id         string
+	printEvent bool
+	spec       train.Spec
+	priority   int
+	restarts   int
+	strategy   string
+	launch     string
+	env        []string
+	ports      string
+}
+
+func (f *submitFlags) declare(fs *pflag.FlagSet) {
+	s := &f.spec
+	fs.StringVar(&f.id, "id", "", "id of the job (default: the name and a random suffix)")
+	fs.BoolVar(&f.printEvent, "print-event", false, "print the message instead of publishing it")
+	fs.StringVar(&s.Name, "name", "", "name of the experiment")
+	fs.StringVar(&s.ScriptPath, "script", "", "Python script to run, as the job sees it")
+	fs.StringVar(&s.Image, "image", "", "container image to run in")
+	fs.StringVar(&s.WorkDir, "work-dir", "", "folder where the command starts")
+	fs.StringVar(&s.CustomDir, "custom-dir", "", "folder that the job sees as /custom")
+	fs.StringVar(&s.SnapshotsDir, "snapshots-dir", "", "folder that the job sees as /snapshots")
+	fs.StringVar(&s.DatasetsDir, "datasets-dir", "", "folder that the job sees as /data")
+	fs.IntVar(&s.BatchSize, "batch-size", 0, "samples per device and step")
+	fs.IntVar(&s.TrainingSetSize, "training-set-size", 0, "samples of an epoch")
+	fs.IntVar(&s.MaxEpochs, "epochs", 0, "epochs to train")
+	fs.BoolVar(&s.SingleDevice, "single-device", false, "the code does not support more than one device")
+	fs.BoolVar(&s.DisableSharing, "disable-sharing", false, "keep the job alone on its devices")
+	fs.Int64Var(&s.EstimatedMemoryMiB, "memory-mib", 0, "estimated device memory, MiB per device")
+	fs.Float64Var(&s.EstimatedHours, "hours", 0, "estimated duration in hours, greater than 1")
+	fs.StringVar(&f.ports, "port", "", "NODE:CONTAINER[,NODE:CONTAINER..]: ports to expose")
+	fs.IntVar(&f.priority, "priority", train.DefaultPriority, "0 to 100, higher goes first")
+	fs.IntVar(&s.MinDevices, "min-devices", 0, "fewest devices to run on (default 1)")
+	fs.IntVar(&s.MaxDevices, "max-devices", 0, "most devices to run on (default: the fewest)")
+	fs.StringVar(&f.strategy, "strategy", "", "none, all_reduce or parameter_server")
+	fs.StringVar(&f.launch, "launch", "", "per_node or per_device")
+	fs.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE for the job's environment (repeatable)")
+	fs.IntVar(&f.restarts, "max-restarts", train.DefaultMaxRestarts, "restarts in a row after losses")
+}
+
+// apply writes the flags that were given over spec. Folders are made absolute, since the job does not start where the person stands.
+func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
+	given := func(name string, set func()) {
+		if fs.Changed(name) {
+			set()
+		}
+	}
+	given("name", func() { spec.Name = f.spec.Name })
+	given("script", func() { spec.ScriptPath = f.spec.ScriptPath })
+	given("image", func() { spec.Image = f.spec.Image })
+	given("batch-size", func() { spec.BatchSize = f.spec.BatchSize })
+	given("training-set-size", func() { spec.TrainingSetSize = f.spec.TrainingSetSize })
+	given("epochs", func() { spec.MaxEpochs = f.spec.MaxEpochs })
+	given("single-device", func() { spec.SingleDevice = f.spec.SingleDevice })
+	given("disable-sharing", func() { spec.DisableSharing = f.spec.DisableSharing })
+	given("memory-mib", func() { spec.EstimatedMemoryMiB = f.spec.EstimatedMemoryMiB })
+	given("hours", func() { spec.EstimatedHours = f.spec.EstimatedHours })
+	given("priority", func() { spec.Priority = &f.priority })
+	given("min-devices", func() { spec.MinDevices = f.spec.MinDevices })
+	given("max-devices", func() { spec.MaxDevices = f.spec.MaxDevices })
+	given("strategy", func() { spec.Strategy = train.Strategy(f.strategy) })
+	given("launch", func() { spec.Launch = train.Launch(f.launch) })
+	given("max-restarts", func() { spec.MaxRestarts = &f.restarts })
+	given("work-dir", func() { spec.WorkDir = f.spec.WorkDir })
+	given("custom-dir", func() { spec.CustomDir = f.spec.CustomDir })
+	given("snapshots-dir", func() { spec.SnapshotsDir = f.spec.SnapshotsDir })
+	given("datasets-dir", func() { spec.DatasetsDir = f.spec.DatasetsDir })
+	for _, dir := range []*string{&spec.WorkDir, &spec.CustomDir, &spec.SnapshotsDir, &spec.DatasetsDir} {
+		if *dir != "" {
+			absolute, err := filepath.Abs(*dir)
+			if err != nil {
+				return fmt.Errorf("folder %q: %w", *dir, err)
+			}
+			*dir = absolute
+		}
+	}
+	for _, pair := range f.env {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok {
+			return fmt.Errorf("--env %q: want NAME=VALUE", pair)
+		}
+		if spec.Env == nil {
+			spec.Env = map[string]string{}
+		}
+		spec.Env[name] = value
+	}
+	if fs.Changed("port") {
+		ports, err := parsePorts(f.ports)
+		if err != nil {
+			return fmt.Errorf("--port %q: %w", f.ports, err)
+		}
+		spec.Ports = ports
+	}
+	return nil
+}
+
+// parsePorts reads NODE:CONTAINER[,NODE:CONTAINER..].
+func parsePorts(s string) ([]train.PortMapping, error) {
+	var ports []train.PortMapping
+	for pair := range strings.SplitSeq(s, ",") {
+		node, container, ok := strings.Cut(pair, ":")
+		n, err1 := strconv.Atoi(node)
+		c, err2 := strconv.Atoi(container)
+		if !ok || err1 != nil || err2 != nil {
+			return nil, fmt.Errorf("%q: want NODE:CONTAINER, two port numbers", pair)
+		}
+		ports = append(ports, train.PortMapping{NodePort: n, ContainerPort: c})
+	}
+	return ports, nil
+}
+
+// jobID gives the id that was asked for, or a new one.
+func (f *submitFlags) jobID(spec train.Spec) (train.JobID, error) {
+	if f.id == "" {
+		return newID(spec.Name), nil
+	}
+	id, err := train.ParseJobID(f.id)
+	if err != nil {
+		return "", failure(ExitUsage, "", "--id: %v", err)
+	}
+	return id, nil
+}

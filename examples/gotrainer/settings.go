@@ -1,0 +1,152 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/examples/gotrainer/nn"
+)
+
+// settings is all that a process is told, by its environment and its flags.
+type settings struct {
+	shape         nn.Shape
+	seed          uint64
+	samples       int // in the training set
+	batch         int // for each worker
+	epochs        int // to be done in all
+	rule          nn.Rule
+	scaleRate     bool
+	strongScaling bool
+
+	jobUUID        string
+	snapshots      string // directory of this job's checkpoints
+	api            string
+	heartbeatSteps int
+	epochsDone     int // what the scheduler believes; the checkpoint knows better
+
+	rank, processes int
+	workers         int // in this process
+	master          string
+	joinTimeout     time.Duration
+	ringTimeout     time.Duration
+
+	ledger identity
+}
+
+// totalWorkers is the number of workers of the whole job.
+func (s settings) totalWorkers() int { return s.processes * s.workers }
+
+// session names this attempt and what its processes must agree on.
+func (s settings) session() string {
+	return fmt.Sprintf("%s attempt %d: %+v, seed %d, %d samples, batch %d, %d epochs, %d workers each, %+v, %t, %t",
+		s.jobUUID, s.ledger.Attempt, s.shape, s.seed, s.samples, s.batch, s.epochs, s.workers,
+		s.rule, s.scaleRate, s.strongScaling)
+}
+
+// environment reads variables and collects what is wrong with them.
+type environment struct {
+	get  func(string) string
+	errs []error
+}
+
+func (e *environment) text(name, otherwise string) string {
+	if v := e.get(name); v != "" {
+		return v
+	}
+	return otherwise
+}
+
+func (e *environment) count(name string, otherwise int) int {
+	v := e.get(name)
+	if v == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 0 {
+		e.errs = append(e.errs, fmt.Errorf("%s=%q is not a count", name, v))
+	}
+	return n
+}
+
+// readSettings reads the environment, then the flags, which prevail.
+func readSettings(args []string, getenv func(string) string, stderr io.Writer) (settings, error) {
+	env := &environment{get: getenv}
+	s := settings{
+		jobUUID:        env.text("JOB_UUID", "local"),
+		api:            env.text("SWITCHYARD_JOB_API", ""),
+		heartbeatSteps: env.count("HEARTBEAT_FREQ", 10),
+		epochsDone:     env.count("EPOCHS_DONE", 0),
+		processes:      max(1, env.count("WORLD_SIZE", 1)),
+		ledger: identity{
+			path: env.text("SWITCHYARD_TRAIN_LEDGER", ""), Job: env.text("SWITCHYARD_JOB", ""),
+			Attempt: env.count("SWITCHYARD_ATTEMPT", 0), Devices: env.text("SWITCHYARD_DEVICES", ""),
+		},
+	}
+	flags := flag.NewFlagSet("gotrainer", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.IntVar(&s.samples, "training-set-size", env.count("TRAINING_SET_SIZE", 4000), "samples in the training set")
+	flags.IntVar(&s.batch, "batch-size", env.count("BATCH_SIZE", 64), "samples per worker and step")
+	flags.IntVar(&s.epochs, "epochs", env.count("EPOCHS_TO_BE_DONE", 10), "epochs to be done in all")
+	flags.IntVar(&s.shape.Features, "features", 64, "inputs of the network")
+	flags.IntVar(&s.shape.Hidden, "hidden", 416, "units in each of the two hidden layers")
+	flags.IntVar(&s.shape.Classes, "classes", 10, "classes to tell apart")
+	flags.Float64Var(&s.rule.Rate, "lr", 0.01, "learning rate for one worker's batch")
+	flags.Float64Var(&s.rule.Momentum, "momentum", 0.9, "momentum")
+	flags.Float64Var(&s.rule.Decay, "decay", 0.005, "weight decay; it keeps the network from learning wrong labels by heart")
+	flags.BoolVar(&s.scaleRate, "scale-lr", true, "let the learning rate grow with the square root of the number of workers")
+	flags.BoolVar(&s.strongScaling, "strong-scaling", true, "split each epoch over the workers; otherwise each worker does the whole set")
+	flags.Uint64Var(&s.seed, "seed", 1, "seed of the training set and of the first weights")
+	flags.DurationVar(&s.joinTimeout, "join-timeout", time.Minute, "how long the processes wait for each other at the start")
+	flags.DurationVar(&s.ringTimeout, "ring-timeout", 30*time.Second, "how long a process may keep the others waiting")
+	if err := flags.Parse(args); err != nil {
+		return settings{}, err
+	}
+	s.place(env)
+	// One path element, so that a job cannot reach another's directory.
+	if s.jobUUID != filepath.Base(s.jobUUID) || strings.Trim(s.jobUUID, ".") == "" {
+		env.errs = append(env.errs, fmt.Errorf("JOB_UUID=%q is not a plain name", s.jobUUID))
+	}
+	s.snapshots = filepath.Join(env.text("SWITCHYARD_SNAPSHOTS_DIR", "/snapshots"), s.jobUUID)
+	env.errs = append(env.errs, s.shape.Validate())
+	if s.samples < 1 || s.batch < 1 || s.heartbeatSteps < 1 {
+		env.errs = append(env.errs, fmt.Errorf("training-set size %d, batch size %d and heartbeat frequency %d: each must be at least 1",
+			s.samples, s.batch, s.heartbeatSteps))
+	}
+	return s, errors.Join(env.errs...)
+}
+
+// place finds out which process this is. NUM_GPUS counts the devices of the whole
+// job: as many as processes where each device has one, else each process spreads over
+// its node's devices itself.
+func (s *settings) place(env *environment) {
+	devices := env.count("NUM_GPUS", 0)
+	if devices == 0 {
+		devices = s.processes
+	}
+	s.workers = devices / s.processes
+	if s.workers*s.processes != devices {
+		env.errs = append(env.errs, fmt.Errorf("NUM_GPUS=%d devices cannot be split evenly over WORLD_SIZE=%d processes", devices, s.processes))
+	}
+	s.rank = env.count("RANK", env.count("NODE_RANK", 0))
+	if s.rank >= s.processes {
+		env.errs = append(env.errs, fmt.Errorf("rank %d does not exist among WORLD_SIZE=%d processes", s.rank, s.processes))
+	}
+	if s.processes == 1 {
+		return
+	}
+	if env.get("RANK") == "" && env.get("NODE_RANK") == "" {
+		env.errs = append(env.errs, fmt.Errorf("WORLD_SIZE=%d, but neither RANK nor NODE_RANK says which process this is", s.processes))
+	}
+	address, port := env.get("MASTER_ADDR"), env.get("MASTER_PORT")
+	if address == "" || port == "" {
+		env.errs = append(env.errs, fmt.Errorf("WORLD_SIZE=%d, but MASTER_ADDR and MASTER_PORT do not say where to meet", s.processes))
+	}
+	s.master = net.JoinHostPort(address, port)
+}

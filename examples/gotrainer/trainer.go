@@ -1,0 +1,248 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/examples/gotrainer/checkpoint"
+	"github.com/switchyard-dl/switchyard/examples/gotrainer/dataset"
+	"github.com/switchyard-dl/switchyard/examples/gotrainer/jobapi"
+	"github.com/switchyard-dl/switchyard/examples/gotrainer/nn"
+	"github.com/switchyard-dl/switchyard/examples/gotrainer/ring"
+)
+
+// heldOutSamples is on how many samples accuracy is measured after each epoch.
+const heldOutSamples = 500
+
+// failureWordTimeout is all the time that a failing process takes to say so.
+const failureWordTimeout = 2 * time.Second
+
+// trainer is one process of a training. All processes hold the same state and change
+// it in the same way; rank 0 speaks and writes for them.
+type trainer struct {
+	settings
+	ring      *ring.Ring
+	crew      *crew
+	api       *jobapi.Client
+	ledger    *ledger
+	directory checkpoint.Directory // of rank 0 alone
+	state     checkpoint.State
+	rng       *rand.PCG
+	stdout    io.Writer
+}
+
+// train runs a process from start to end. It returns nil when all epochs are done and
+// when it was asked to stop.
+func train(ctx context.Context, s settings, book *ledger, stdout, stderr io.Writer) error {
+	t := &trainer{settings: s, ledger: book, stdout: stdout, api: &jobapi.Client{}, rng: rand.NewPCG(s.seed, 0x0de5)}
+	if s.rank == 0 {
+		t.api = jobapi.New(s.api, s.jobUUID, stderr)
+	}
+	outcome, err := t.run(ctx, stderr)
+	switch {
+	case err == nil:
+		t.api.End(ctx, jobapi.End{Outcome: outcome, EpochsDone: t.state.Epochs})
+	case errors.Is(err, ring.ErrPeerLost):
+		// Not this process's story: whoever started the lost one knows how it ended,
+		// and it may have been told to.
+	default:
+		ctx, cancel := context.WithTimeout(ctx, failureWordTimeout)
+		defer cancel()
+		t.api.End(ctx, jobapi.End{Outcome: jobapi.Failed, EpochsDone: t.state.Epochs, Message: err.Error()})
+	}
+	return err
+}
+
+func (t *trainer) run(ctx context.Context, stderr io.Writer) (outcome jobapi.Outcome, err error) {
+	err = t.load(stderr)
+	known := t.state.Epochs
+	if t.rank != 0 {
+		known = uint64(t.epochsDone)
+	}
+	t.ledger.start(known)
+	if err != nil {
+		return "", err
+	}
+	t.ring, err = ring.Join(ctx, ring.Place{
+		Rank: t.rank, World: t.processes, Master: t.master, Session: t.session(),
+		JoinTimeout: t.joinTimeout, Timeout: t.ringTimeout,
+	})
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, t.ring.Close()) }()
+	if err := t.share(); err != nil {
+		return "", err
+	}
+	t.crew = newCrew(t.settings, t.ring)
+	for t.state.Epochs < uint64(t.epochs) {
+		stop, err := t.epoch(ctx)
+		if err != nil {
+			return "", fmt.Errorf("train epoch %d: %w", t.state.Epochs, err)
+		}
+		if stop && t.state.Epochs < uint64(t.epochs) {
+			return jobapi.Stopped, nil
+		}
+	}
+	return jobapi.Finished, nil
+}
+
+// load gives rank 0 the state to begin with: the checkpoint's, or a fresh one.
+func (t *trainer) load(stderr io.Writer) error {
+	if t.rank != 0 {
+		return nil
+	}
+	var err error
+	if t.directory, err = checkpoint.Open(t.snapshots); err != nil {
+		return err
+	}
+	loaded, err := t.directory.Load()
+	if err != nil {
+		return err
+	}
+	if loaded.Warning != "" {
+		fmt.Fprintln(stderr, loaded.Warning)
+	}
+	if loaded.Found {
+		if loaded.State.Shape != t.shape || loaded.State.Seed != t.seed {
+			return fmt.Errorf("the checkpoint is of network %+v and seed %d, not of %+v and %d",
+				loaded.State.Shape, loaded.State.Seed, t.shape, t.seed)
+		}
+		t.state = loaded.State
+		return nil
+	}
+	if t.epochsDone > 0 {
+		fmt.Fprintf(stderr, "told that %d epochs are done, but there is no checkpoint in %s: beginning anew\n", t.epochsDone, t.snapshots)
+	}
+	t.state = checkpoint.State{Seed: t.seed, Shape: t.shape, Weights: nn.Initial(t.shape, t.seed)}
+	t.state.Velocity = make([]float64, len(t.state.Weights))
+	if t.state.RNG, err = t.rng.MarshalBinary(); err != nil {
+		return fmt.Errorf("seed permutations: %w", err)
+	}
+	return nil
+}
+
+// share hands rank 0's state to all, so that the others need not see its disk.
+func (t *trainer) share() error {
+	var data []byte
+	var err error
+	if t.rank == 0 {
+		if data, err = checkpoint.Encode(t.state); err != nil {
+			return err
+		}
+	}
+	if data, err = t.ring.Broadcast(data); err != nil {
+		return fmt.Errorf("share state: %w", err)
+	}
+	if t.state, err = checkpoint.Decode(data); err != nil {
+		return fmt.Errorf("share state: %w", err)
+	}
+	if err := t.rng.UnmarshalBinary(t.state.RNG); err != nil {
+		return fmt.Errorf("restore permutations: %w", err)
+	}
+	return nil
+}
+
+// epoch trains one epoch, saves, reports, and says whether to stop after it.
+func (t *trainer) epoch(ctx context.Context) (stop bool, err error) {
+	begun := time.Now()
+	schedule := dataset.Schedule{
+		Samples: t.samples, Batch: t.batch, Workers: t.totalWorkers(), Repeat: !t.strongScaling,
+	}
+	order := rand.New(t.rng).Perm(t.samples)
+	var whole, beat tally
+	for step := range schedule.Steps() {
+		one, err := t.step(schedule, order, step)
+		if err != nil {
+			return false, fmt.Errorf("step %d: %w", step, err)
+		}
+		whole.add(one)
+		beat.add(one)
+		if beat.steps == t.heartbeatSteps || step == schedule.Steps()-1 {
+			t.api.Steps(ctx, beat.heartbeat(t.state))
+			beat = tally{}
+		}
+	}
+	accuracy, err := t.crew.evaluate(t.state.Weights, heldOutSamples, t.totalWorkers(), t.batch)
+	if err != nil {
+		return false, fmt.Errorf("measure accuracy: %w", err)
+	}
+	t.state.Epochs++
+	seconds := time.Since(begun).Seconds()
+	if t.rank == 0 {
+		stop, err = t.conclude(ctx, jobapi.Epoch{
+			EpochsDone: t.state.Epochs, EpochSeconds: seconds, Steps: whole.steps, Samples: whole.samples,
+			Loss: whole.loss / float64(whole.samples), Metrics: map[string]float64{"accuracy": accuracy},
+		})
+		if err != nil {
+			return false, err
+		}
+	}
+	return t.agree(stop)
+}
+
+// conclude is the end of an epoch on rank 0, in an order that a crash cannot turn
+// against the job: what is reported as done is on disk.
+func (t *trainer) conclude(ctx context.Context, done jobapi.Epoch) (stop bool, err error) {
+	begun := time.Now()
+	if t.state.RNG, err = t.rng.MarshalBinary(); err != nil {
+		return false, fmt.Errorf("save permutations: %w", err)
+	}
+	data, err := checkpoint.Encode(t.state)
+	if err != nil {
+		return false, err
+	}
+	if err := t.directory.Save(data); err != nil {
+		return false, err
+	}
+	saved := jobapi.Checkpoint{
+		EpochsDone: t.state.Epochs, Path: t.directory.Path(), Bytes: len(data), Seconds: time.Since(begun).Seconds(),
+	}
+	t.ledger.epoch(t.state.Epochs)
+	fmt.Fprintf(t.stdout, "epoch %d/%d loss %.4f accuracy %.3f seconds %.3f workers %d\n",
+		done.EpochsDone, t.epochs, done.Loss, done.Metrics["accuracy"], done.EpochSeconds, t.totalWorkers())
+	t.api.EpochEnded(ctx, saved, done)
+	return t.api.StopRequested(ctx), nil
+}
+
+// agree lets rank 0's answer count for all.
+func (t *trainer) agree(stop bool) (bool, error) {
+	word := []byte{0}
+	if stop {
+		word[0] = 1
+	}
+	word, err := t.ring.Broadcast(word)
+	if err != nil {
+		return false, fmt.Errorf("agree whether to go on: %w", err)
+	}
+	if t.rank != 0 {
+		t.ledger.epoch(t.state.Epochs)
+	}
+	return len(word) == 1 && word[0] == 1, nil
+}
+
+// step does one step of SGD in every process alike.
+func (t *trainer) step(schedule dataset.Schedule, order []int, number int) (tally, error) {
+	begun := time.Now()
+	if err := t.crew.gradient(t.state.Weights, schedule, order, number); err != nil {
+		return tally{}, err
+	}
+	length := len(t.state.Weights)
+	gradient, tail := t.crew.sum[:length], t.crew.sum[length:]
+	if math.IsNaN(tail[tailLoss]) || math.IsInf(tail[tailLoss], 0) {
+		return tally{}, fmt.Errorf("the loss is %g: the learning rate %g is too high", tail[tailLoss], t.rule.Rate)
+	}
+	rule := t.rule
+	if t.scaleRate {
+		// The square root keeps the variance of an update's noise (Krizhevsky 2014).
+		rule.Rate *= math.Sqrt(float64(t.totalWorkers()))
+	}
+	nn.Update(t.state.Weights, t.state.Velocity, gradient, 1/tail[tailSamples], rule)
+	t.state.Steps++
+	return newTally(gradient, tail, time.Since(begun)), nil
+}

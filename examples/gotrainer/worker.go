@@ -1,0 +1,114 @@
+package main
+
+import (
+	"sync"
+
+	"github.com/switchyard-dl/switchyard/examples/gotrainer/dataset"
+	"github.com/switchyard-dl/switchyard/examples/gotrainer/nn"
+	"github.com/switchyard-dl/switchyard/examples/gotrainer/ring"
+)
+
+// What follows the gradient in the vector that is summed over all workers.
+const (
+	tailLoss = iota
+	tailSquaredNorms
+	tailCorrect
+	tailSamples
+	tailLength
+)
+
+// worker computes on one device's share. Its number counts over the whole job.
+type worker struct {
+	number   int
+	sampler  *dataset.Sampler
+	work     *nn.Workspace
+	indices  []int
+	inputs   []float64
+	labels   []int
+	features int
+}
+
+// crew is the workers of this process and the vectors that they sum.
+type crew struct {
+	ring    *ring.Ring
+	workers []*worker
+	parts   [][]float64 // one per worker: its gradient, then the tail
+	sum     []float64   // over all workers of all processes
+}
+
+func newCrew(s settings, r *ring.Ring) *crew {
+	set := dataset.New(s.seed, s.shape.Features, s.shape.Classes)
+	length := s.shape.Parameters() + tailLength
+	c := &crew{ring: r, sum: make([]float64, length)}
+	for i := range s.workers {
+		c.parts = append(c.parts, make([]float64, length))
+		c.workers = append(c.workers, &worker{
+			number: s.rank*s.workers + i, sampler: set.Sampler(), work: nn.NewWorkspace(s.shape, s.batch),
+			inputs: make([]float64, s.batch*s.shape.Features), labels: make([]int, s.batch), features: s.shape.Features,
+		})
+	}
+	return c
+}
+
+// each runs task for every worker at once and waits; a single one runs right here.
+func (c *crew) each(task func(w *worker, part []float64)) {
+	if len(c.workers) == 1 {
+		task(c.workers[0], c.parts[0])
+		return
+	}
+	var all sync.WaitGroup
+	for i, w := range c.workers {
+		all.Go(func() { task(w, c.parts[i]) })
+	}
+	all.Wait()
+}
+
+// gradient sums the gradient of one step over all workers; the result is in c.sum.
+func (c *crew) gradient(weights []float64, schedule dataset.Schedule, order []int, step int) error {
+	c.each(func(w *worker, part []float64) {
+		w.indices = schedule.Append(w.indices[:0], order, step, w.number)
+		for i, index := range w.indices {
+			w.labels[i] = w.sampler.Training(index, w.inputs[i*w.features:][:w.features])
+		}
+		gradient := part[:len(weights)]
+		setTail(part[len(weights):], w.work.Gradient(gradient, weights, w.inputs, w.labels[:len(w.indices)]))
+	})
+	ring.SumInOrder(c.sum, c.parts)
+	return c.ring.AllReduce(c.sum)
+}
+
+// evaluate measures the network on samples that are not trained on, shared out among
+// the workers.
+func (c *crew) evaluate(weights []float64, samples, totalWorkers, batch int) (accuracy float64, err error) {
+	sum := c.sum[len(weights):]
+	tails := make([][]float64, len(c.parts))
+	c.each(func(w *worker, part []float64) {
+		tail := part[len(weights):]
+		clear(tail)
+		end := (w.number + 1) * samples / totalWorkers
+		for begin := w.number * samples / totalWorkers; begin < end; begin += batch {
+			n := min(batch, end-begin)
+			for i := range n {
+				w.labels[i] = w.sampler.HeldOut(begin+i, w.inputs[i*w.features:][:w.features])
+			}
+			totals := w.work.Evaluate(weights, w.inputs, w.labels[:n])
+			tail[tailCorrect] += float64(totals.Correct)
+			tail[tailSamples] += float64(totals.Samples)
+		}
+	})
+	for i, part := range c.parts {
+		tails[i] = part[len(weights):]
+	}
+	ring.SumInOrder(sum, tails)
+	if err := c.ring.AllReduce(sum); err != nil {
+		return 0, err
+	}
+	return sum[tailCorrect] / sum[tailSamples], nil
+}
+
+func setTail(tail []float64, totals nn.Totals) {
+	tail[tailLoss] = totals.Loss
+	tail[tailSquaredNorms] = totals.SquaredNorms
+	tail[tailCorrect] = float64(totals.Correct)
+	tail[tailSamples] = float64(totals.Samples)
+}

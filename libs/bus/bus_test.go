@@ -1,0 +1,222 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/busserver"
+	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestOnceFactIsStoredOnce(t *testing.T) {
+	ctx := within(t)
+	b := bustest.Connect(t, bustest.Start(t), "admission")
+	for range 3 {
+		if err := b.Publish(ctx, event.OnceFact("j1", event.FactAdmitted, "admitted", event.Admitted{Position: 1})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A key that differs does not get a second one in either.
+	if err := b.Publish(ctx, event.OnceFact("j1", event.FactAdmitted, "other", event.Admitted{Position: 2})); err != nil {
+		t.Fatal(err)
+	}
+	last, err := b.LastSequence(ctx, event.StreamJobs)
+	if err != nil || last != 1 {
+		t.Fatalf("last sequence %d, error %v: want 1", last, err)
+	}
+}
+
+func TestPublishAfterDetectsTheOtherPlanner(t *testing.T) {
+	ctx := within(t)
+	b := bustest.Connect(t, bustest.Start(t), "planner")
+	plan := func(generation int) event.Fact {
+		return event.Fact{
+			Subject: event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1},
+			Key:     fmt.Sprintf("plan/%d", generation), Body: event.PlanDecided{Plan: train.Plan{Generation: uint64(generation)}},
+		}
+	}
+	first, err := b.PublishAfter(ctx, plan(1), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.PublishAfter(ctx, plan(2), 0); !errors.Is(err, bus.ErrConflict) {
+		t.Fatalf("stale append: %v, want ErrConflict", err)
+	}
+	if _, err := b.PublishAfter(ctx, plan(2), first); err != nil {
+		t.Fatal(err)
+	}
+	m, err := b.Last(ctx, event.StreamPlans, plan(0).Subject)
+	if err != nil || m.Key != "plan/2" {
+		t.Fatalf("last plan %q, error %v", m.Key, err)
+	}
+}
+
+func TestPoisonIsSetAsideAndTheStreamGoesOn(t *testing.T) {
+	ctx, cancel := context.WithCancel(within(t))
+	b := bustest.Connect(t, bustest.Start(t), "admission")
+	nc, err := nats.Connect(urlOf(t, b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	for _, subject := range []string{"yard.job.a.b.submitted.v1", "yard.job.panic.submitted.v1", "yard.job.good.submitted.v1"} {
+		if _, err := nc.Request(subject, []byte("{"), time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := make(chan string, 10)
+	done := make(chan error, 1)
+	go func() {
+		done <- b.Consume(ctx, bus.Consumer{Name: "admission", Stream: event.StreamJobs, Handle: func(_ context.Context, m bus.Message) ([]event.Fact, error) {
+			if m.ParseErr != nil {
+				return nil, fmt.Errorf("%w: %w", bus.ErrPoison, m.ParseErr)
+			}
+			if m.Parsed.ID == "panic" {
+				panic("a handler's fault")
+			}
+			seen <- m.Parsed.ID
+			return nil, nil
+		}})
+	}()
+	if id := <-seen; id != "good" {
+		t.Fatalf("saw %q", id)
+	}
+	reasons := make(chan string, 10)
+	follow, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		_ = b.Follow(follow, event.StreamPoison, nil, 1, func(m bus.Message) { reasons <- string(m.Data) })
+	}()
+	for range 2 {
+		if r := <-reasons; r == "" {
+			t.Fatal("poison without a reason")
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAFailingHandlerSeesTheMessageAgainInOrder(t *testing.T) {
+	ctx, cancel := context.WithCancel(within(t))
+	defer cancel()
+	b := bustest.Connect(t, bustest.Start(t), "admission")
+	for _, id := range []train.JobID{"a", "b"} {
+		if err := b.Publish(ctx, event.OnceFact(id, event.FactSubmitted, "submitted", event.Submitted{})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen, failed := make(chan string, 10), false
+	go func() {
+		_ = b.Consume(ctx, bus.Consumer{Name: "admission", Stream: event.StreamJobs, Handle: func(_ context.Context, m bus.Message) ([]event.Fact, error) {
+			if !failed {
+				failed = true
+				return nil, errors.New("the record cannot be written now")
+			}
+			seen <- m.Parsed.ID
+			return nil, nil
+		}})
+	}()
+	if first, second := <-seen, <-seen; first != "a" || second != "b" {
+		t.Fatalf("order %s %s, want a b", first, second)
+	}
+}
+
+func TestModifyRetriesUntilNobodyCameBetween(t *testing.T) {
+	ctx := within(t)
+	b := bustest.Connect(t, bustest.Start(t), "x")
+	kv, err := bus.OpenKV[train.AttemptReport](ctx, b, event.BucketReports)
+	if err != nil {
+		t.Fatal(err)
+	}
+	intruded := false
+	e, err := kv.Modify(ctx, "j.1", func(r *train.AttemptReport) (bool, error) {
+		if !intruded {
+			intruded = true
+			if _, err := kv.Swap(ctx, "j.1", train.AttemptReport{EpochsDone: 7}, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.Spoke = true
+		return true, nil
+	})
+	if err != nil || e.Value.EpochsDone != 7 || !e.Value.Spoke {
+		t.Fatalf("%+v, %v: want both changes", e.Value, err)
+	}
+	if _, err := kv.Swap(ctx, "j.1", train.AttemptReport{}, e.Revision-1); !errors.Is(err, bus.ErrConflict) {
+		t.Fatalf("stale swap: %v, want ErrConflict", err)
+	}
+}
+
+func TestEverythingComesBackWithTheServer(t *testing.T) {
+	ctx, cancel := context.WithCancel(within(t))
+	defer cancel()
+	dir := t.TempDir()
+	s, err := busserver.Start(busserver.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := s.Port()
+	b := bustest.Connect(t, s, "x")
+	kv, err := bus.OpenKV[train.AttemptReport](ctx, b, event.BucketReports)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values, facts := make(chan int, 100), make(chan string, 100)
+	go func() {
+		_ = kv.Watch(ctx, func(e bus.Entry[train.AttemptReport], _ bool) { values <- e.Value.EpochsDone }, nil)
+	}()
+	go func() {
+		_ = b.Consume(ctx, bus.Consumer{Name: "admission", Stream: event.StreamJobs, Handle: func(_ context.Context, m bus.Message) ([]event.Fact, error) {
+			facts <- m.Parsed.ID
+			return nil, nil
+		}})
+	}()
+	if _, err := kv.Swap(ctx, "k", train.AttemptReport{EpochsDone: 1}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if v := <-values; v != 1 {
+		t.Fatalf("value %d", v)
+	}
+	s.Stop()
+	if s, err = busserver.Start(busserver.Options{Dir: dir, Port: port}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	// Publish retries by itself until the server is back.
+	if err := b.Publish(ctx, event.OnceFact("late", event.FactSubmitted, "submitted", event.Submitted{})); err != nil {
+		t.Fatal(err)
+	}
+	if id := <-facts; id != "late" {
+		t.Fatalf("fact %q", id)
+	}
+	if _, err := kv.Modify(ctx, "k", func(r *train.AttemptReport) (bool, error) { r.EpochsDone = 2; return true, nil }); err != nil {
+		t.Fatal(err)
+	}
+	for v := range values {
+		if v == 2 {
+			return
+		}
+	}
+}
+
+func urlOf(t *testing.T, b *bus.Bus) string {
+	t.Helper()
+	return b.URL()
+}

@@ -1,0 +1,38 @@
+// Package bustest gives a test the real bus: an embedded JetStream on a free port, its streams and buckets made.
+package bustest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/busserver"
+)
+
+// Start runs a server for the length of the test.
+func Start(t testing.TB) *busserver.Server {
+	t.Helper()
+	s, err := busserver.Start(busserver.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	return s
+}
+
+// Connect opens a connection under a name for the length of the test, with the streams and buckets of the contract in place.
+func Connect(t testing.TB, s *busserver.Server, name string) *bus.Bus {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	b, err := bus.Connect(ctx, bus.Config{URL: s.URL(), Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	if err := b.Ensure(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}

@@ -1,0 +1,49 @@
+"""The distribution installs as the README says, with nothing but setuptools."""
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from tests import jobapi
+
+
+class Install(unittest.TestCase):
+    def test_pip_installs_both_packages_without_build_isolation(self):
+        for module in ("pip", "setuptools"):
+            if importlib.util.find_spec(module) is None:
+                self.skipTest("this python has no %s" % module)
+        version = importlib.metadata.version("setuptools")
+        if int(version.split(".")[0]) < 61:
+            self.skipTest("setuptools %s reads no pyproject.toml: 61 is needed" % version)
+        with tempfile.TemporaryDirectory() as folder:
+            # A copy, so that the build leaves nothing in the source tree.
+            source, target = Path(folder, "source"), Path(folder, "target")
+            ignored = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")
+            shutil.copytree(jobapi.LIBRARY, source, ignore=ignored)
+            installed = subprocess.run(
+                [sys.executable, "-m", "pip", "install", "--no-build-isolation", "--no-index", "--no-deps",
+                 "--disable-pip-version-check", "--target", str(target), str(source)],
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True,
+            )  # fmt: skip
+            self.assertEqual(0, installed.returncode, installed.stdout)
+            code = (
+                "import switchyard, kubernetesdlprofile.kubeprofiler as k, importlib.metadata as m;"
+                "print(switchyard.__file__, k.__file__, m.version('switchyard-train') == switchyard.__version__)"
+            )
+            shown = subprocess.run(
+                [sys.executable, "-c", code],
+                cwd=folder, env={"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(target)},
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True,
+            )  # fmt: skip
+            want = "%s %s True\n" % (target / "switchyard/__init__.py", target / "kubernetesdlprofile/kubeprofiler.py")
+            self.assertEqual(want, shown.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,294 @@
+"""The switchyard package against a real server: what is reported, and when a job leaves."""
+
+import contextlib
+import io
+import os
+import unittest
+from pathlib import Path
+from unittest import mock
+
+import switchyard
+from switchyard import _http
+from tests import jobapi
+
+BASE = "/attempt/t0k3n/v1/jobs/job-1/"
+
+
+@contextlib.contextmanager
+def running(**changes):
+    """A server, and a job's environment that points to it."""
+    with jobapi.serve() as api, jobapi.environment(SWITCHYARD_JOB_API=api.url, **changes):
+        yield api
+
+
+def train(job, batches=4):
+    """The plain loop; returns the numbers of the epochs it ran."""
+    ran = []
+    with job:
+        for epoch in job.epochs():
+            for index, _ in enumerate(job.steps(range(batches))):
+                job.report(loss=float(index))
+            job.report(accuracy=0.5)
+            job.save({"epoch": epoch}, "state.pkl")
+            ran.append(epoch)
+    return ran
+
+
+class Reports(unittest.TestCase):
+    def test_a_whole_run(self):
+        with running(HEARTBEAT_FREQ=100) as api:
+            self.assertEqual([0, 1, 2], train(switchyard.job()))
+            state = Path(os.environ["SWITCHYARD_SNAPSHOTS_DIR"], "job-1", "state.pkl")
+            self.assertEqual(state.stat().st_size, api.bodies("checkpoints")[0]["bytes"])
+        epoch = ["POST job-1/checkpoints", "POST job-1/steps", "POST job-1/epochs", "GET job-1/control"]
+        self.assertEqual(["GET job-1/control"] + 3 * epoch + ["POST job-1/end"], api.calls())
+        self.assertTrue(all(request.path.startswith(BASE) for request in api.requests))
+
+        first = api.bodies("steps")[1]
+        self.assertGreaterEqual(first.pop("step_seconds"), 0)
+        want = {"step": 8, "epoch": 1, "steps": 4, "samples": 64, "rank": 0, "loss": 1.5}
+        self.assertEqual(want, first)
+        ended = api.bodies("epochs")[1]
+        self.assertGreaterEqual(ended.pop("epoch_seconds"), 0)
+        want = {"epochs_done": 2, "steps": 4, "samples": 64, "rank": 0, "loss": 1.5, "metrics": {"accuracy": 0.5}}
+        self.assertEqual(want, ended)
+        kept = api.bodies("checkpoints")
+        self.assertEqual([1, 2, 3], [body["epochs_done"] for body in kept])
+        self.assertEqual({str(state)}, {body["path"] for body in kept})
+        self.assertEqual([{"outcome": "finished", "epochs_done": 3, "message": ""}], api.bodies("end"))
+
+    def test_heartbeats_hold_every_step_once(self):
+        with running(HEARTBEAT_FREQ=3) as api:
+            train(switchyard.job(), batches=100)
+        beats = api.bodies("steps")
+        self.assertEqual(300, sum(beat["steps"] for beat in beats))
+        self.assertEqual(300, beats[-1]["step"])
+        self.assertEqual([0, 1, 2], sorted({beat["epoch"] for beat in beats}))
+
+    def test_plain_calls(self):
+        with running(HEARTBEAT_FREQ=2) as api:
+            job = switchyard.job()
+            while job.epochs_done < job.epochs_total and not job.should_stop():
+                job.step(loss=2.0, samples=5, grad_sqr=0.25, grad_var=8.0, entropy=1.0)
+                job.step(loss=4.0, samples=6, grad_sqr=0.75, grad_var=4.0)
+                job.end_epoch(loss=1.0, accuracy=0.9)
+            job.finish()
+            job.finish()
+        beat = api.bodies("steps")[0]
+        names = ("steps", "samples", "loss", "grad_sqr", "grad_var")
+        self.assertEqual([2, 11, 3.0, 0.5, 6.0], [beat[name] for name in names])
+        self.assertEqual({"entropy": 1.0}, beat["metrics"])
+        ended = api.bodies("epochs")[2]
+        self.assertEqual([3, 1.0, 0.5], [ended[k] for k in ("epochs_done", "loss", "grad_sqr")])
+        self.assertEqual({"accuracy": 0.9, "entropy": 1.0}, ended["metrics"])
+        self.assertEqual([{"outcome": "finished", "epochs_done": 3, "message": ""}], api.bodies("end"))
+
+    def test_no_nan_or_infinity_is_sent(self):
+        bad = [float("nan"), float("inf"), -float("inf"), "text", None, 10**400]
+        with running(HEARTBEAT_FREQ=1) as api:
+            with switchyard.job() as job:
+                for value in bad:
+                    job.step(loss=value, grad_sqr=value, odd=value)
+                job.step(loss=1.0)
+                job.end_epoch(loss=float("nan"), accuracy=float("inf"), fine=2)
+        for body in api.bodies("steps")[:1]:
+            self.assertFalse({"loss", "grad_sqr", "metrics"} & set(body), body)
+        ended = api.bodies("epochs")[0]
+        self.assertEqual((1.0, {"fine": 2.0}), (ended["loss"], ended["metrics"]))
+
+    def test_tensors_are_read_once_a_heartbeat(self):
+        class Tensor:
+            reads = 0
+
+            def __init__(self, value):
+                self.value = value
+                self.shape = (7, 3)
+
+            def detach(self):
+                return self
+
+            def __float__(self):
+                Tensor.reads += 1
+                return self.value
+
+        with running(HEARTBEAT_FREQ=100) as api:
+            with switchyard.job() as job:
+                for batch in job.steps([(Tensor(1.0), "labels"), {"x": Tensor(2.0)}, Tensor(3.0)]):
+                    job.report(loss=Tensor(5.0))
+                self.assertEqual(0, Tensor.reads)
+                job.end_epoch()
+        self.assertEqual((21, 5.0), tuple(api.bodies("epochs")[0][k] for k in ("samples", "loss")))
+        self.assertEqual(2, Tensor.reads)
+
+    def test_a_failure_is_told_with_its_message_and_goes_on(self):
+        with running() as api:
+            with self.assertRaisesRegex(RuntimeError, "out of memory"):
+                with switchyard.job() as job:
+                    for _ in job.epochs():
+                        raise RuntimeError("out of memory")
+        want = [{"outcome": "failed", "epochs_done": 0, "message": "RuntimeError: out of memory"}]
+        self.assertEqual(want, api.bodies("end"))
+        self.assertEqual([], api.bodies("epochs"))
+
+    def test_leaving_early_by_break_counts_a_trained_epoch(self):
+        for trained, done in ((True, 1), (False, 0)):
+            with self.subTest(trained=trained), running() as api:
+                with switchyard.job() as job:
+                    for _ in job.epochs():
+                        for _ in job.steps([1, 2]):
+                            if not trained:
+                                break
+                        break
+                self.assertEqual(done, api.bodies("end")[0]["epochs_done"])
+                self.assertEqual("finished", api.bodies("end")[0]["outcome"])
+
+
+class Stopping(unittest.TestCase):
+    def test_leaves_after_the_first_finished_epoch(self):
+        with running() as api:
+            api.control = dict(api.control, stop=True)
+            self.assertEqual([0], train(switchyard.job()))
+        self.assertEqual({"outcome": "stopped", "epochs_done": 1, "message": ""}, api.bodies("end")[0])
+
+    def test_the_last_epoch_just_finishes(self):
+        with running(EPOCHS_DONE=1) as api:
+            api.control = dict(api.control, stop=True)
+            self.assertEqual([1, 2], train(switchyard.job()))
+        self.assertEqual("finished", api.bodies("end")[0]["outcome"])
+
+    def test_a_stop_can_be_taken_back(self):
+        with running(EPOCHS_TO_BE_DONE=5) as api:
+            job = switchyard.job()
+            api.control = dict(api.control, stop=True)
+            job.end_epoch()
+            self.assertTrue(job.should_stop())
+            api.control = dict(api.control, stop=False)
+            job.end_epoch()
+            self.assertFalse(job.should_stop())
+
+    def test_micro_batch_and_accumulation_follow_the_scheduler(self):
+        with running(EPOCHS_TO_BE_DONE=5) as api:
+            job = switchyard.job()
+            self.assertEqual((None, None), (job.micro_batch(), job.accumulation()))
+            for said, want in (
+                ({"micro_batch": 4, "accumulation": 2}, (4, 2)),
+                ({"micro_batch": 0, "accumulation": "2"}, (None, None)),
+                ({"micro_batch": True}, (None, None)),
+            ):
+                api.control = said
+                job.end_epoch()
+                self.assertEqual(want, (job.micro_batch(), job.accumulation()))
+
+    def test_the_question_names_epoch_and_rank(self):
+        with running(RANK=3, LOCAL_WORLD_SIZE=4) as api:
+            switchyard.job().end_epoch()
+        asked = [request.path for request in api.requests if request.method == "GET"]
+        self.assertEqual([BASE + "control?epochs_done=%d&rank=3" % done for done in (0, 1)], asked)
+
+
+class Resuming(unittest.TestCase):
+    def test_goes_on_where_the_checkpoint_was_taken_whatever_was_reported(self):
+        with running() as api:
+            snapshots = os.environ["SWITCHYARD_SNAPSHOTS_DIR"]
+            api.control = dict(api.control, stop=True)
+            train(switchyard.job())
+            api.control = dict(api.control, stop=False)
+            for reported in (0, 1, 2):
+                changes = {"EPOCHS_DONE": reported, "JOB_RESTARTED": "TRUE", "SWITCHYARD_JOB_API": api.url}
+                table = jobapi.variables(snapshots, **changes)
+                with self.subTest(reported=reported), mock.patch.dict(os.environ, table):
+                    job = switchyard.job()
+                    self.assertTrue(job.restarted)
+                    self.assertEqual({"epoch": 0}, job.load("state.pkl"))
+                    self.assertEqual(1, job.epochs_done)
+                    job.step()
+                    self.assertEqual(5, job._steps_done)
+
+    def test_without_a_checkpoint_starts_over_and_says_so(self):
+        said = io.StringIO()
+        with running(EPOCHS_DONE=2, JOB_RESTARTED="TRUE"), contextlib.redirect_stderr(said):
+            job = switchyard.job()
+            self.assertEqual("new", job.load("state.pkl", default="new"))
+            self.assertEqual(0, job.epochs_done)
+        self.assertIn("starting from the first epoch", said.getvalue())
+
+    def test_without_load_the_scheduler_is_believed(self):
+        with running(EPOCHS_DONE=2, JOB_RESTARTED="TRUE"):
+            self.assertEqual([2], train(switchyard.job()))
+
+    def test_of_several_checkpoints_the_oldest_counts(self):
+        with running():
+            job = switchyard.job()
+            job.save(1, "model", epochs_done=2)
+            job.save(2, "optimizer", epochs_done=1)
+            again = switchyard.job()
+            self.assertEqual((1, 2, None), (again.load("model"), again.load("optimizer"), again.load("extra")))
+            self.assertEqual(1, again.epochs_done)
+
+    def test_loading_in_the_middle_of_training_moves_no_counter(self):
+        with running():
+            job = switchyard.job()
+            job.save("best", "best", epochs_done=0)
+            job.end_epoch()
+            job.load("best")
+            job.load("absent")
+            self.assertEqual(1, job.epochs_done)
+
+    def test_only_the_first_rank_writes(self):
+        with running(RANK=1, LOCAL_WORLD_SIZE=2) as api:
+            job = switchyard.job()
+            self.assertFalse(job.save(1, "state").exists())
+            self.assertTrue(job.save(1, "state.1", all_ranks=True).exists())
+            job.finish()
+        self.assertEqual(1, len(api.bodies("checkpoints")))
+
+
+class OutsideOfTheScheduler(unittest.TestCase):
+    def test_runs_silently_with_local_checkpoints(self):
+        with jobapi.environment() as folder, mock.patch.dict(os.environ, {}, clear=True):
+            before = os.getcwd()
+            os.chdir(folder)
+            self.addCleanup(os.chdir, before)
+            with mock.patch.object(_http.Client, "request", side_effect=AssertionError("a request")):
+                self.assertEqual([0, 1], train(switchyard.job(epochs=2)))
+            self.assertEqual(["state.pkl", "state.pkl.progress.json"], sorted(os.listdir("checkpoints")))
+            job = switchyard.job()
+            self.assertEqual(Path("checkpoints"), job.checkpoint_dir)
+            self.assertEqual({"epoch": 1}, job.load("state.pkl"))
+            self.assertEqual([2], list(job.epochs(3)))
+            os.chdir(before)
+
+    def test_epochs_must_come_from_somewhere(self):
+        with mock.patch.dict(os.environ, {}, clear=True):
+            with self.assertRaisesRegex(ValueError, "how many epochs"):
+                list(switchyard.job().epochs())
+
+
+class Environment(unittest.TestCase):
+    def test_ranks_and_sizes(self):
+        cases = [
+            ({}, 0, 16, 4),
+            ({"NODE_RANK": 1, "NUM_NODES": 2}, 1, 16, 2),
+            ({"NODE_RANK": 1, "NUM_NODES": 2, "RANK": 3, "LOCAL_WORLD_SIZE": 2}, 3, 8, 2),
+            ({"NODE_RANK": 1, "NUM_NODES": 2, "LOCAL_RANK": 1}, 3, 8, 2),
+            ({"NUM_GPUS": 0}, 0, 8, 8),
+            ({"BATCH_SIZE": None}, 0, 0, None),
+        ]
+        for changes, rank, samples, steps in cases:
+            with self.subTest(changes=changes), jobapi.environment(**changes):
+                job = switchyard.job()
+                self.assertEqual((rank, samples, steps), (job.rank, job.samples_per_step, job.steps_per_epoch))
+
+    def test_a_variable_that_is_no_number_is_named(self):
+        with jobapi.environment(NUM_GPUS="two"), self.assertRaisesRegex(ValueError, "NUM_GPUS='two'"):
+            switchyard.job()
+
+    def test_a_bad_address_does_not_stop_training(self):
+        said = io.StringIO()
+        with jobapi.environment(SWITCHYARD_JOB_API="ftp://x"), contextlib.redirect_stderr(said):
+            self.assertEqual([0, 1, 2], train(switchyard.job()))
+        self.assertIn("ftp://x", said.getvalue())
+
+
+if __name__ == "__main__":
+    unittest.main()

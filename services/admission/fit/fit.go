@@ -1,0 +1,147 @@
+// Package fit decides whether a submission is well-formed and could ever run on the machines that are known. It gives every reason at once, each with what
+// was wanted and what was found. It does not touch the file system (the shell resolves paths) and does not decide when a job runs.
+package fit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// Identity is who submits, as the door knows it.
+type Identity struct {
+	User   string
+	Tenant string
+	// TrustBodies takes the names in a body as they are: for people who trust each other and share one account.
+	TrustBodies bool
+}
+
+// Inventory is what the machines have, gone ones included: they may come back. Without any node nothing is infeasible yet.
+type Inventory struct {
+	Nodes []train.Node
+}
+
+// Paths are the folders and the script of a spec as the shell found them.
+type Paths struct {
+	// Roots are the folders, resolved, below which a job may have its folders.
+	Roots []string
+	// WorkDir and the others are zero where the spec does not name them.
+	WorkDir      Path
+	CustomDir    Path
+	SnapshotsDir Path
+	DatasetsDir  Path
+	// Script is the file on this machine that script_path means; zero where it lies in an image.
+	Script Path
+}
+
+// Path is one path after following symbolic links.
+type Path struct {
+	// Resolved is empty where the path could not be followed; Fault says why.
+	Resolved string
+	Fault    string
+	IsFolder bool
+}
+
+// Verdict is the answer. Without reasons Spec is ready to be admitted: identity applied, paths resolved, defaults filled in.
+type Verdict struct {
+	Spec    train.Spec
+	Reasons []train.Reason
+	// Infeasible is set when the job is well-formed but can never run here.
+	Infeasible bool
+}
+
+// Message is all reasons in words.
+func (v Verdict) Message() string {
+	words := make([]string, len(v.Reasons))
+	for i, r := range v.Reasons {
+		words[i] = r.String()
+	}
+	return strings.Join(words, "; ")
+}
+
+// Limits of a spec.
+const (
+	MaxNameLength  = 63
+	MaxEpochs      = 1_000_000
+	MaxSamples     = 1 << 40
+	MaxHours       = 100_000
+	MaxMemoryMiB   = 1 << 30
+	MaxDevices     = 4096
+	MaxRestarts    = 100
+	MaxPorts       = 64
+	FirstNodePort  = 1024
+	maxReasons     = 50
+	maxCommandSize = 1024
+)
+
+// Check gives the verdict on a decoded spec.
+func Check(spec train.Spec, who Identity, where Inventory, paths Paths) Verdict {
+	c := checker{spec: spec, who: who, where: where, paths: paths}
+	c.identity()
+	c.program()
+	c.folders()
+	c.environment()
+	c.amounts()
+	c.devices()
+	c.ports()
+	malformed := len(c.reasons) > 0
+	c.feasible()
+	v := Verdict{Reasons: bounded(c.reasons), Infeasible: !malformed && len(c.reasons) > 0}
+	v.Spec = c.completed()
+	return v
+}
+
+// checker collects reasons.
+type checker struct {
+	spec    train.Spec
+	who     Identity
+	where   Inventory
+	paths   Paths
+	reasons []train.Reason
+}
+
+func (c *checker) refuse(code, field, hint, format string, args ...any) {
+	c.reasons = append(c.reasons, train.Reason{Code: code, Field: field, Message: fmt.Sprintf(format, args...), Hint: hint})
+}
+
+// between refuses a number outside its range.
+func (c *checker) between(field string, found, low, high int64, hint string) {
+	switch {
+	case found < low:
+		c.refuse("OutOfRange", field, hint, "want at least %d, found %d", low, found)
+	case found > high:
+		c.refuse("OutOfRange", field, hint, "want at most %d, found %d", high, found)
+	}
+}
+
+// bounded keeps the answer to a hostile body small.
+func bounded(reasons []train.Reason) []train.Reason {
+	if len(reasons) <= maxReasons {
+		return reasons
+	}
+	more := train.Reason{Code: "TooManyProblems", Message: fmt.Sprintf("and %d more problems", len(reasons)-maxReasons)}
+	return append(slices.Clone(reasons[:maxReasons]), more)
+}
+
+// completed is the spec with identity, resolved paths and defaults.
+func (c *checker) completed() train.Spec {
+	s := c.spec
+	if s.User == "" {
+		s.User = c.who.User
+	}
+	if s.Tenant == "" {
+		s.Tenant = c.who.Tenant
+	}
+	replace := func(asked *string, found Path) {
+		if *asked != "" && found.Resolved != "" {
+			*asked = found.Resolved
+		}
+	}
+	replace(&s.CustomDir, c.paths.CustomDir)
+	replace(&s.SnapshotsDir, c.paths.SnapshotsDir)
+	replace(&s.DatasetsDir, c.paths.DatasetsDir)
+	replace(&s.WorkDir, c.paths.WorkDir)
+	return s.WithDefaults()
+}

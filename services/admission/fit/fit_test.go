@@ -1,0 +1,321 @@
+package fit
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+func good() train.Spec {
+	return train.Spec{
+		Name: "mnist", ScriptPath: "/custom/test1.py", CustomDir: "/home/ann/tests", SnapshotsDir: "/home/ann/snap",
+		BatchSize: 64, TrainingSetSize: 60000, MaxEpochs: 10,
+	}
+}
+
+func goodPaths() Paths {
+	return Paths{
+		Roots:        []string{"/home", "/data"},
+		CustomDir:    Path{Resolved: "/home/ann/tests", IsFolder: true},
+		SnapshotsDir: Path{Resolved: "/data/ann/snap", IsFolder: true},
+		Script:       Path{Resolved: "/home/ann/tests/test1.py"},
+	}
+}
+
+func lab() Inventory {
+	return Inventory{Nodes: []train.Node{
+		{ID: "small", Devices: []train.Device{{ID: "gpu:0", Memory: 16 * unit.GiB}}},
+		{ID: "large", Devices: []train.Device{{ID: "gpu:0", Memory: 24 * unit.GiB}, {ID: "gpu:1", Memory: 24 * unit.GiB}}},
+	}}
+}
+
+func ann() Identity { return Identity{User: "ann", Tenant: "vision"} }
+
+func TestAGoodSpecIsCompleted(t *testing.T) {
+	v := Check(good(), ann(), lab(), goodPaths())
+	if len(v.Reasons) > 0 || v.Infeasible {
+		t.Fatalf("refused: %s", v.Message())
+	}
+	want := good()
+	want.User, want.Tenant, want.SnapshotsDir = "ann", "vision", "/data/ann/snap"
+	if diff := cmp.Diff(want.WithDefaults(), v.Spec); diff != "" {
+		t.Fatal(diff)
+	}
+}
+
+type refusal struct {
+	name   string
+	change func(*train.Spec, *Identity, *Inventory, *Paths)
+	want   []string
+}
+
+func run(t *testing.T, cases []refusal, infeasible bool) {
+	t.Helper()
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			spec, who, where, paths := good(), ann(), lab(), goodPaths()
+			tc.change(&spec, &who, &where, &paths)
+			v := Check(spec, who, where, paths)
+			var got []string
+			for _, r := range v.Reasons {
+				got = append(got, r.Code+" "+r.String())
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Error(diff)
+			}
+			if v.Infeasible != (infeasible && len(tc.want) > 0) {
+				t.Errorf("infeasible is %v", v.Infeasible)
+			}
+		})
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	two, none, many, negative := 2, 0, 101, -1
+	spec := func(f func(*train.Spec)) func(*train.Spec, *Identity, *Inventory, *Paths) {
+		return func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { f(s) }
+	}
+	run(t, []refusal{
+		{"no name", spec(func(s *train.Spec) { s.Name = "" }), []string{
+			`InvalidName name: want 1 to 63 printable characters, found "" (name the experiment, e.g. resnet50-lr3)`,
+		}},
+		{"long name", spec(func(s *train.Spec) { s.Name = strings.Repeat("é", 63) }), nil},
+		{"too long a name", spec(func(s *train.Spec) { s.Name = strings.Repeat("é", 64) }), []string{
+			`InvalidName name: want 1 to 63 printable characters, found "` + strings.Repeat("é", 64) + `" (name the experiment, e.g. resnet50-lr3)`,
+		}},
+		{"name that reorders text", spec(func(s *train.Spec) { s.Name = "a\u202eb" }), []string{
+			`InvalidName name: want 1 to 63 printable characters, found "a\u202eb" (name the experiment, e.g. resnet50-lr3)`,
+		}},
+		{"somebody else", spec(func(s *train.Spec) { s.User, s.Tenant = "bob", "speech" }), []string{
+			`NotYourself user: the body says "bob", the identity of this door is "ann" (leave it out: it comes from who submits)`,
+			`NotYourself tenant: the body says "speech", the identity of this door is "vision" (leave it out: it comes from who submits)`,
+		}},
+		{"oneself", spec(func(s *train.Spec) { s.User, s.Tenant = "ann", "vision" }), nil},
+		{"two programs", spec(func(s *train.Spec) { s.Command = []string{"python", "a.py"} }), []string{
+			"TwoPrograms script_path: both command and script_path are given (give one of them)",
+		}},
+		{"no program", spec(func(s *train.Spec) { s.ScriptPath = "" }), []string{
+			`NoProgram command: neither command, nor script_path, nor an image with a program of its own (e.g. "command": ["python", "train.py"])`,
+		}},
+		{"empty program", spec(func(s *train.Spec) { s.ScriptPath, s.Command = "", []string{"", "x\x00"} }), []string{
+			"NoProgram command[0]: the program has an empty name", "InvalidText command[1]: holds a NUL character",
+		}},
+		{"image that is an option", spec(func(s *train.Spec) { s.Image = "--privileged" }), []string{
+			`InvalidImage image: "--privileged" is no name of an image (e.g. docker.io/pytorch/pytorch:2.4.0)`,
+			"NoContainerRuntime image: no node can run containers (install docker or podman on the node, or leave image out and run the job as a process)",
+		}},
+		{"no sizes", spec(func(s *train.Spec) { s.BatchSize, s.TrainingSetSize, s.MaxEpochs = 0, -4, 0 }), []string{
+			"OutOfRange batch_size: want at least 1, found 0 (the number of samples per device and step)",
+			"OutOfRange training_set_size: want at least 1, found -4 (the number of samples of an epoch, validation excluded)",
+			"OutOfRange max_epochs: want at least 1, found 0",
+		}},
+		{"too many epochs", spec(func(s *train.Spec) { s.MaxEpochs = 1_000_001 }), []string{"OutOfRange max_epochs: want at most 1000000, found 1000001"}},
+		{"most epochs", spec(func(s *train.Spec) { s.MaxEpochs = 1_000_000 }), nil},
+		{"batch larger than the set", spec(func(s *train.Spec) { s.BatchSize, s.TrainingSetSize = 65, 64 }), []string{
+			"BatchTooLarge batch_size: want at most training_set_size 64, found 65 (an epoch needs at least one full batch)",
+		}},
+		{"batch as large as the set", spec(func(s *train.Spec) { s.BatchSize, s.TrainingSetSize = 64, 64 }), nil},
+		{"one hour", spec(func(s *train.Spec) { s.EstimatedHours = 1 }), []string{
+			"OutOfRange estimated_hours: want more than 1 and at most 100000 hours, found 1 (leave it out for a short job)",
+		}},
+		{"negative hours", spec(func(s *train.Spec) { s.EstimatedHours = -2 }), []string{
+			"OutOfRange estimated_hours: want more than 1 and at most 100000 hours, found -2 (leave it out for a short job)",
+		}},
+		{"a bit more than one hour", spec(func(s *train.Spec) { s.EstimatedHours = 1.01 }), nil},
+		{"negative memory", spec(func(s *train.Spec) { s.EstimatedMemoryMiB = -1 }), []string{"OutOfRange estimated_memory_mib: want at least 0, found -1"}},
+		{"memory that overflows", spec(func(s *train.Spec) { s.EstimatedMemoryMiB = 1 << 62 }), []string{
+			"OutOfRange estimated_memory_mib: want at most 1073741824, found 4611686018427387904",
+		}},
+		{"priority and restarts at their borders", spec(func(s *train.Spec) { s.Priority, s.MaxRestarts = &none, &none }), nil},
+		{"priority and restarts beyond", spec(func(s *train.Spec) { s.Priority, s.MaxRestarts = &many, &negative }), []string{
+			"OutOfRange priority: want at most 100, found 101", "OutOfRange max_restarts: want at least 0, found -1",
+		}},
+		{"two restarts", spec(func(s *train.Spec) { s.MaxRestarts = &two }), nil},
+		{"ports", spec(func(s *train.Spec) {
+			s.Ports = []train.PortMapping{{NodePort: 80, ContainerPort: 0}, {NodePort: 30000, ContainerPort: 65536}, {NodePort: 30000, ContainerPort: 1}}
+		}), []string{
+			"OutOfRange ports[0].node_port: want at least 1024, found 80", "OutOfRange ports[0].container_port: want at least 1, found 0",
+			"OutOfRange ports[1].container_port: want at most 65535, found 65536",
+			"Contradiction ports[2].node_port: port 30000 of the node is given by ports[1] already",
+		}},
+		{"fewer than least", spec(func(s *train.Spec) { s.MinDevices, s.MaxDevices = 2, 1 }), []string{"Contradiction min_devices: min_devices is 2, max_devices 1"}},
+		{"single device on two", spec(func(s *train.Spec) { s.SingleDevice, s.MinDevices = true, 2 }), []string{
+			"Contradiction min_devices: single_device is set, but min_devices is 2 (leave out single_device if the code can use several devices)",
+		}},
+		{"no strategy for two", spec(func(s *train.Spec) { s.Strategy, s.MaxDevices = "none", 2 }), []string{
+			"Contradiction max_devices: strategy none uses one device, but max_devices is 2 (use strategy all_reduce, or one device)",
+		}},
+		{"two devices", spec(func(s *train.Spec) {
+			s.Strategy, s.MinDevices, s.MaxDevices, s.Launch = "all_reduce", 1, 2, "per_device"
+		}), nil},
+		{"unknown words", spec(func(s *train.Spec) { s.Strategy, s.Launch = "allreduce", "per-gpu" }), []string{
+			`UnknownValue strategy: want none, all_reduce or parameter_server, found "allreduce" (did you mean all_reduce?)`,
+			`UnknownValue launch: want per_node or per_device, found "per-gpu"`,
+		}},
+		{"variables", spec(func(s *train.Spec) {
+			s.Env = map[string]string{"LR": "0.1", "1X": "", "JOB_UUID": "x", "SWITCHYARD_JOB": "y", "Z": "\x00", "": ""}
+		}), []string{
+			`InvalidVariable env.: want letters, digits and '_', not beginning with a digit; found ""`,
+			`InvalidVariable env.1X: want letters, digits and '_', not beginning with a digit; found "1X"`,
+			`ReservedVariable env.JOB_UUID: the scheduler sets JOB_UUID (leave it out: the job gets it from the scheduler)`,
+			`ReservedVariable env.SWITCHYARD_JOB: the scheduler sets SWITCHYARD_JOB (leave it out: the job gets it from the scheduler)`,
+			`InvalidText env.Z: holds a NUL character`,
+		}},
+		{"everything at once", spec(func(s *train.Spec) { s.Name, s.BatchSize, s.MaxEpochs, s.ScriptPath = "", 0, 0, "" }), []string{
+			`InvalidName name: want 1 to 63 printable characters, found "" (name the experiment, e.g. resnet50-lr3)`,
+			`NoProgram command: neither command, nor script_path, nor an image with a program of its own (e.g. "command": ["python", "train.py"])`,
+			"OutOfRange batch_size: want at least 1, found 0 (the number of samples per device and step)",
+			"OutOfRange max_epochs: want at least 1, found 0",
+		}},
+	}, false)
+}
+
+func TestPaths(t *testing.T) {
+	run(t, []refusal{
+		{"host path of the script", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.ScriptPath = "/home/ann/tests/test1.py" }, []string{
+			`HostPath script_path: "/home/ann/tests/test1.py" is a path on the host; the job sees custom_dir at /custom (use /custom/test1.py)`,
+		}},
+		{"host path behind a link", func(s *train.Spec, _ *Identity, _ *Inventory, p *Paths) {
+			s.CustomDir, p.CustomDir.Resolved, s.ScriptPath = "/home/ann/link", "/home/ann/tests", "/home/ann/tests/sub/test1.py"
+		}, []string{
+			`HostPath script_path: "/home/ann/tests/sub/test1.py" is a path on the host; the job sees custom_dir at /custom (use /custom/sub/test1.py)`,
+		}},
+		{"script beside the folder", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.ScriptPath = "/home/ann/tests2/test1.py" }, nil},
+		{"script below nothing", func(s *train.Spec, _ *Identity, _ *Inventory, p *Paths) { s.CustomDir, p.CustomDir = "", Path{} }, []string{
+			`NoCustomDir script_path: "/custom/test1.py" is below /custom, but custom_dir is not given (give custom_dir, the folder that is mounted at /custom)`,
+		}},
+		{"relative script", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.ScriptPath = "test1.py" }, []string{
+			`RelativePath script_path: want an absolute path as the job sees it, found "test1.py"`,
+		}},
+		{"script in an image", func(s *train.Spec, _ *Identity, w *Inventory, p *Paths) {
+			s.Image, s.ScriptPath, p.Script, w.Nodes[0].ContainerRuntime = "torch:2", "train.py", Path{}, "docker"
+		}, nil},
+		{"an image alone", func(s *train.Spec, _ *Identity, w *Inventory, p *Paths) {
+			s.Image, s.ScriptPath, s.CustomDir, p.CustomDir, p.Script, w.Nodes[0].ContainerRuntime = "torch:2", "", "", Path{}, Path{}, "docker"
+		}, nil},
+		{"missing script", func(_ *train.Spec, _ *Identity, _ *Inventory, p *Paths) { p.Script = Path{Fault: "does not exist"} }, []string{
+			`NoSuchFile script_path: "/custom/test1.py": does not exist`,
+		}},
+		{"script that is a folder", func(_ *train.Spec, _ *Identity, _ *Inventory, p *Paths) { p.Script.IsFolder = true }, []string{
+			`NotAFile script_path: "/custom/test1.py" is a folder`,
+		}},
+		{"missing folder", func(_ *train.Spec, _ *Identity, _ *Inventory, p *Paths) { p.CustomDir = Path{Fault: "does not exist"} }, []string{
+			`NoSuchFolder custom_dir: "/home/ann/tests": does not exist (create it first, readable for the scheduler)`,
+		}},
+		{"file for a folder", func(_ *train.Spec, _ *Identity, _ *Inventory, p *Paths) { p.SnapshotsDir.IsFolder = false }, []string{
+			`NotAFolder snapshots_dir: "/home/ann/snap" is no folder`,
+		}},
+		{"relative folder", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.DatasetsDir = "data" }, []string{
+			`RelativePath datasets_dir: want an absolute path, found "data"`,
+		}},
+		{"link out of the roots", func(_ *train.Spec, _ *Identity, _ *Inventory, p *Paths) { p.CustomDir.Resolved = "/etc" }, []string{
+			`OutsideRoots custom_dir: "/home/ann/tests" (which is "/etc") lies outside the allowed folders (use a folder below /home or /data, or ask the operator for --allow-root)`,
+		}},
+		{"name that only begins like a root", func(s *train.Spec, _ *Identity, _ *Inventory, p *Paths) {
+			s.CustomDir, p.CustomDir.Resolved = "/home2/x", "/home2/x"
+		}, []string{
+			`OutsideRoots custom_dir: "/home2/x" lies outside the allowed folders (use a folder below /home or /data, or ask the operator for --allow-root)`,
+		}},
+		{"the root of everything is a root", func(s *train.Spec, _ *Identity, _ *Inventory, p *Paths) {
+			p.Roots, s.CustomDir, p.CustomDir.Resolved = []string{"/"}, "/etc", "/etc"
+		}, nil},
+		{"work_dir below a mount", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.WorkDir = "/custom/sub" }, nil},
+		{"work_dir that is missing", func(s *train.Spec, _ *Identity, _ *Inventory, p *Paths) {
+			s.WorkDir, p.WorkDir = "/data/w", Path{Fault: "does not exist"}
+		}, []string{`NoSuchFolder work_dir: "/data/w": does not exist (create it first, readable for the scheduler)`}},
+	}, false)
+}
+
+func TestWhatCanNeverRunHere(t *testing.T) {
+	run(t, []refusal{
+		{"too many devices", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.MinDevices = 3 }, []string{
+			"TooFewDevices min_devices: want at least 3 on one node, the largest node large has 2 (ask for fewer)",
+		}},
+		{"as many as there are", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.MinDevices, s.MaxDevices = 2, 8 }, nil},
+		{"nodes without devices", func(_ *train.Spec, _ *Identity, w *Inventory, _ *Paths) { w.Nodes = []train.Node{{ID: "bare"}} }, []string{
+			"TooFewDevices min_devices: want at least 1 on one node, the largest node bare has 0 (ask for fewer)",
+		}},
+		{"too much memory", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.EstimatedMemoryMiB = 24*1024 + 1 }, []string{
+			"TooMuchMemory estimated_memory_mib: want 24577 MiB per device, the largest device (node large) has 24576 (a smaller batch_size needs less)",
+		}},
+		{"all the memory", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.EstimatedMemoryMiB = 24 * 1024 }, nil},
+		{"a device that tells no memory", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
+			s.EstimatedMemoryMiB, w.Nodes[0].Devices[0].Memory = 1<<20, 0
+		}, nil},
+		{"an image without a runtime", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.Image = "torch:2" }, []string{
+			"NoContainerRuntime image: no node can run containers (install docker or podman on the node, or leave image out and run the job as a process)",
+		}},
+		{"parameter servers", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.Strategy = "parameter_server" }, []string{
+			"NotSupported strategy: parameter servers cannot be started here: jobs run on one machine (use all_reduce)",
+		}},
+		{"no node known yet", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
+			w.Nodes, s.MinDevices, s.Image, s.EstimatedMemoryMiB = nil, 9, "torch:2", 1<<20
+		}, nil},
+	}, true)
+}
+
+func TestMalformedIsNotInfeasible(t *testing.T) {
+	s := good()
+	s.Name, s.MinDevices = "", 9
+	v := Check(s, ann(), lab(), goodPaths())
+	if v.Infeasible || len(v.Reasons) != 2 {
+		t.Fatalf("infeasible %v: %s", v.Infeasible, v.Message())
+	}
+}
+
+func TestTrustedBodiesNameTheirUser(t *testing.T) {
+	s, who := good(), ann()
+	who.TrustBodies, s.User = true, "bob"
+	if v := Check(s, who, lab(), goodPaths()); len(v.Reasons) > 0 || v.Spec.User != "bob" || v.Spec.Tenant != "vision" {
+		t.Fatalf("user %s of %s: %s", v.Spec.User, v.Spec.Tenant, v.Message())
+	}
+	s.User = "bob\n"
+	if v := Check(s, who, lab(), goodPaths()); len(v.Reasons) != 1 {
+		t.Fatalf("an unprintable user: %s", v.Message())
+	}
+}
+
+// TestAdmittedSpecsKeepTheRules draws specs without sense: what is accepted keeps every rule, and the answer stays small.
+func TestAdmittedSpecsKeepTheRules(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		small := rapid.IntRange(-1, 4)
+		s := good()
+		s.Name = rapid.StringN(0, 70, 300).Draw(t, "name")
+		s.BatchSize, s.TrainingSetSize, s.MaxEpochs = small.Draw(t, "batch"), small.Draw(t, "set"), small.Draw(t, "epochs")
+		s.MinDevices, s.MaxDevices, s.SingleDevice = small.Draw(t, "min"), small.Draw(t, "max"), rapid.Bool().Draw(t, "single")
+		s.Strategy = train.Strategy(rapid.SampledFrom([]string{"", "none", "all_reduce", "x"}).Draw(t, "strategy"))
+		s.Env = rapid.MapOfN(rapid.StringN(0, 5, 20), rapid.Just("v"), 0, 100).Draw(t, "env")
+		v := Check(s, ann(), lab(), goodPaths())
+		if data, err := json.Marshal(v.Reasons); err != nil || len(data) > 64<<10 {
+			t.Fatalf("an answer of %d bytes, error %v", len(data), err)
+		}
+		if len(v.Reasons) > 0 {
+			return
+		}
+		got := v.Spec
+		ok := got.BatchSize >= 1 && got.TrainingSetSize >= got.BatchSize && got.MaxEpochs >= 1 && got.MinDevices >= 1 &&
+			got.MinDevices <= got.MaxDevices && got.MinDevices <= 2 && (!got.SingleDevice || got.MaxDevices == 1) &&
+			(got.MaxDevices == 1 || got.Strategy == train.StrategyAllReduce) && got.Name != ""
+		for name := range got.Env {
+			ok = ok && variable(name) && !Reserved(name)
+		}
+		if !ok {
+			t.Fatalf("admitted %+v", got)
+		}
+	})
+}
+
+func ExampleVerdict_Message() {
+	spec := good()
+	spec.BatchSize, spec.ScriptPath = 0, "/home/ann/tests/test1.py"
+	fmt.Println(Check(spec, ann(), lab(), goodPaths()).Message())
+	// Output:
+	// script_path: "/home/ann/tests/test1.py" is a path on the host; the job sees custom_dir at /custom (use /custom/test1.py); batch_size: want at least 1, found 0 (the number of samples per device and step)
+}

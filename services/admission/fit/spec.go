@@ -1,0 +1,275 @@
+package fit
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+func (c *checker) identity() {
+	if n := utf8.RuneCountInString(c.spec.Name); n < 1 || n > MaxNameLength || !printable(c.spec.Name) {
+		c.refuse("InvalidName", "name", "name the experiment, e.g. resnet50-lr3", "want 1 to %d printable characters, found %s", MaxNameLength, quote(c.spec.Name))
+	}
+	c.own("user", c.spec.User, c.who.User)
+	c.own("tenant", c.spec.Tenant, c.who.Tenant)
+}
+
+// own refuses a body that speaks for somebody else.
+func (c *checker) own(field, found, own string) {
+	switch {
+	case found == "" || found == own:
+	case !c.who.TrustBodies:
+		c.refuse("NotYourself", field, "leave it out: it comes from who submits", "the body says %s, the identity of this door is %s", quote(found), quote(own))
+	case utf8.RuneCountInString(found) > MaxNameLength || !printable(found):
+		c.refuse("InvalidName", field, "", "want 1 to %d printable characters, found %s", MaxNameLength, quote(found))
+	}
+}
+
+// printable says whether s can be shown to people as it is. Spaces at the ends and characters that reorder text are not.
+func printable(s string) bool {
+	for _, r := range s {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return false
+		}
+	}
+	return strings.TrimSpace(s) == s
+}
+
+func quote(s string) string { return fmt.Sprintf("%.80q", s) }
+
+func (c *checker) program() {
+	hasCommand, hasScript := len(c.spec.Command) > 0, c.spec.ScriptPath != ""
+	switch {
+	case hasCommand && hasScript:
+		c.refuse("TwoPrograms", "script_path", "give one of them", "both command and script_path are given")
+	case !hasCommand && !hasScript && c.spec.Image == "":
+		c.refuse("NoProgram", "command", `e.g. "command": ["python", "train.py"]`, "neither command, nor script_path, nor an image with a program of its own")
+	}
+	if hasCommand {
+		c.command()
+	}
+	if hasScript {
+		c.script()
+	}
+	c.text("image", c.spec.Image)
+	if strings.ContainsAny(c.spec.Image, " \t\r\n") || strings.HasPrefix(c.spec.Image, "-") {
+		c.refuse("InvalidImage", "image", "e.g. docker.io/pytorch/pytorch:2.4.0", "%s is no name of an image", quote(c.spec.Image))
+	}
+}
+
+func (c *checker) command() {
+	if len(c.spec.Command) > maxCommandSize {
+		c.refuse("OutOfRange", "command", "", "want at most %d words, found %d", maxCommandSize, len(c.spec.Command))
+	}
+	if c.spec.Command[0] == "" {
+		c.refuse("NoProgram", "command[0]", "", "the program has an empty name")
+	}
+	for i, word := range c.spec.Command {
+		c.text(fmt.Sprintf("command[%d]", i), word)
+	}
+}
+
+// text refuses what no process can be given.
+func (c *checker) text(field, s string) {
+	if strings.ContainsRune(s, 0) {
+		c.refuse("InvalidText", field, "", "holds a NUL character")
+	}
+}
+
+// script checks script_path, which is a path as the job sees it: /custom is custom_dir.
+func (c *checker) script() {
+	script := c.spec.ScriptPath
+	c.text("script_path", script)
+	inside, below := c.insideCustom(script)
+	switch {
+	case below:
+		c.refuse("HostPath", "script_path", "use "+inside, "%s is a path on the host; the job sees custom_dir at /custom", quote(script))
+	case under(script, "/custom") && c.spec.CustomDir == "":
+		c.refuse("NoCustomDir", "script_path", "give custom_dir, the folder that is mounted at /custom", "%s is below /custom, but custom_dir is not given", quote(script))
+	case c.spec.Image == "" && !path.IsAbs(script):
+		c.refuse("RelativePath", "script_path", "", "want an absolute path as the job sees it, found %s", quote(script))
+	case c.paths.Script.Fault != "":
+		c.refuse("NoSuchFile", "script_path", "", "%s: %s", quote(script), c.paths.Script.Fault)
+	case c.paths.Script.IsFolder:
+		c.refuse("NotAFile", "script_path", "", "%s is a folder", quote(script))
+	}
+}
+
+// insideCustom gives the path in the job of a host path that lies in custom_dir.
+func (c *checker) insideCustom(script string) (string, bool) {
+	for _, dir := range []string{c.spec.CustomDir, c.paths.CustomDir.Resolved} {
+		if dir == "" || path.Clean(dir) == "/custom" || !under(script, dir) {
+			continue
+		}
+		return path.Join("/custom", strings.TrimPrefix(path.Clean(script), path.Clean(dir))), true
+	}
+	return "", false
+}
+
+// under says whether p lies in dir or is dir, both absolute.
+func under(p, dir string) bool {
+	p, dir = path.Clean(p), path.Clean(dir)
+	return p == dir || strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/")
+}
+
+func (c *checker) folders() {
+	c.folder("custom_dir", c.spec.CustomDir, c.paths.CustomDir)
+	c.folder("snapshots_dir", c.spec.SnapshotsDir, c.paths.SnapshotsDir)
+	c.folder("datasets_dir", c.spec.DatasetsDir, c.paths.DatasetsDir)
+	switch dir := c.spec.WorkDir; {
+	case dir == "":
+	case c.spec.Image != "" || c.mounted(dir):
+		c.text("work_dir", dir)
+		if !path.IsAbs(dir) {
+			c.refuse("RelativePath", "work_dir", "", "want an absolute path, found %s", quote(dir))
+		}
+	default:
+		c.folder("work_dir", dir, c.paths.WorkDir)
+	}
+}
+
+// mounted says whether a path lies in one of the folders that the job sees under another name.
+func (c *checker) mounted(p string) bool {
+	return c.spec.CustomDir != "" && under(p, "/custom") || c.spec.SnapshotsDir != "" && under(p, "/snapshots") || c.spec.DatasetsDir != "" && under(p, "/data")
+}
+
+func (c *checker) folder(field, asked string, found Path) {
+	switch {
+	case asked == "":
+	case !path.IsAbs(asked):
+		c.refuse("RelativePath", field, "", "want an absolute path, found %s", quote(asked))
+	case found.Fault != "":
+		c.refuse("NoSuchFolder", field, "create it first, readable for the scheduler", "%s: %s", quote(asked), found.Fault)
+	case !found.IsFolder:
+		c.refuse("NotAFolder", field, "", "%s is no folder", quote(asked))
+	case !slices.ContainsFunc(c.paths.Roots, func(root string) bool { return under(found.Resolved, root) }):
+		where := quote(asked)
+		if found.Resolved != path.Clean(asked) {
+			where += " (which is " + quote(found.Resolved) + ")"
+		}
+		c.refuse("OutsideRoots", field, "use a folder below "+listed(c.paths.Roots)+", or ask the operator for --allow-root", "%s lies outside the allowed folders", where)
+	}
+}
+
+func listed(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
+}
+
+func (c *checker) environment() {
+	for _, name := range slices.Sorted(maps.Keys(c.spec.Env)) {
+		field := "env." + name
+		if len(field) > 100 {
+			field = field[:100]
+		}
+		switch {
+		case !variable(name):
+			c.refuse("InvalidVariable", strings.ToValidUTF8(field, ""), "", "want letters, digits and '_', not beginning with a digit; found %s", quote(name))
+		case Reserved(name):
+			c.refuse("ReservedVariable", field, "leave it out: the job gets it from the scheduler", "the scheduler sets %s", name)
+		}
+		c.text(field, c.spec.Env[name])
+	}
+}
+
+func variable(name string) bool {
+	for i, r := range name {
+		letter := r == '_' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+		if !letter && (i == 0 || r < '0' || r > '9') {
+			return false
+		}
+	}
+	return name != ""
+}
+
+// Reserved says whether the scheduler itself sets an environment variable.
+func Reserved(name string) bool {
+	switch name {
+	case "JOB_UUID", "JOB_RESTARTED", "EPOCHS_DONE", "EPOCHS_TO_BE_DONE", "HEARTBEAT_FREQ", "NODELIST", "NUM_GPUS", "NUM_NODES",
+		"BATCH_SIZE", "TRAINING_SET_SIZE", "RESERVED_MEM", "TF_CONFIG", "PL_TORCH_DISTRIBUTED_BACKEND", "MASTER_ADDR", "MASTER_PORT",
+		"WORLD_SIZE", "NODE_RANK", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "CUDA_VISIBLE_DEVICES":
+		return true
+	}
+	return strings.HasPrefix(name, "SWITCHYARD_")
+}
+
+func (c *checker) amounts() {
+	s := c.spec
+	c.between("batch_size", int64(s.BatchSize), 1, MaxSamples, "the number of samples per device and step")
+	c.between("training_set_size", int64(s.TrainingSetSize), 1, MaxSamples, "the number of samples of an epoch, validation excluded")
+	if s.BatchSize >= 1 && s.TrainingSetSize >= 1 && s.TrainingSetSize < s.BatchSize {
+		c.refuse("BatchTooLarge", "batch_size", "an epoch needs at least one full batch", "want at most training_set_size %d, found %d", s.TrainingSetSize, s.BatchSize)
+	}
+	c.between("max_epochs", int64(s.MaxEpochs), 1, MaxEpochs, "")
+	if h := s.EstimatedHours; h != 0 && !(h > 1 && h <= MaxHours) {
+		c.refuse("OutOfRange", "estimated_hours", "leave it out for a short job", "want more than 1 and at most %d hours, found %g", MaxHours, h)
+	}
+	c.between("estimated_memory_mib", s.EstimatedMemoryMiB, 0, MaxMemoryMiB, "")
+	if s.Priority != nil {
+		c.between("priority", int64(*s.Priority), 0, 100, "")
+	}
+	if s.MaxRestarts != nil {
+		c.between("max_restarts", int64(*s.MaxRestarts), 0, MaxRestarts, "")
+	}
+}
+
+func (c *checker) devices() {
+	s := c.spec
+	c.between("min_devices", int64(s.MinDevices), 0, MaxDevices, "")
+	c.between("max_devices", int64(s.MaxDevices), 0, MaxDevices, "")
+	if s.MaxDevices > 0 && s.MinDevices > s.MaxDevices {
+		c.refuse("Contradiction", "min_devices", "", "min_devices is %d, max_devices %d", s.MinDevices, s.MaxDevices)
+	}
+	if most := max(s.MinDevices, s.MaxDevices); most > 1 {
+		field := "max_devices"
+		if s.MaxDevices < most {
+			field = "min_devices"
+		}
+		if s.SingleDevice {
+			c.refuse("Contradiction", field, "leave out single_device if the code can use several devices", "single_device is set, but %s is %d", field, most)
+		}
+		if s.Strategy == train.StrategyNone {
+			c.refuse("Contradiction", field, "use strategy all_reduce, or one device", "strategy none uses one device, but %s is %d", field, most)
+		}
+	}
+	c.oneOf("strategy", string(s.Strategy), string(train.StrategyNone), string(train.StrategyAllReduce), string(train.StrategyParameterServer))
+	c.oneOf("launch", string(s.Launch), string(train.LaunchPerNode), string(train.LaunchPerDevice))
+}
+
+// oneOf refuses a word that is not known; an empty one was left out.
+func (c *checker) oneOf(field, found string, known ...string) {
+	if found == "" || slices.Contains(known, found) {
+		return
+	}
+	hint := ""
+	if near := train.NearMiss(found, known); near != "" && len(found) <= MaxNameLength {
+		hint = "did you mean " + near + "?"
+	}
+	c.refuse("UnknownValue", field, hint, "want %s, found %s", listed(known), quote(found))
+}
+
+func (c *checker) ports() {
+	if len(c.spec.Ports) > MaxPorts {
+		c.refuse("OutOfRange", "ports", "", "want at most %d, found %d", MaxPorts, len(c.spec.Ports))
+		return
+	}
+	first := map[int]int{}
+	for i, p := range c.spec.Ports {
+		field := fmt.Sprintf("ports[%d]", i)
+		c.between(field+".node_port", int64(p.NodePort), FirstNodePort, 65535, "")
+		c.between(field+".container_port", int64(p.ContainerPort), 1, 65535, "")
+		if j, twice := first[p.NodePort]; twice {
+			c.refuse("Contradiction", field+".node_port", "", "port %d of the node is given by ports[%d] already", p.NodePort, j)
+			continue
+		}
+		first[p.NodePort] = i
+	}
+}

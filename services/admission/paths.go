@@ -1,0 +1,79 @@
+package admission
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/admission/fit"
+)
+
+// resolve looks at the folders and the script of a spec on this machine.
+func resolve(spec train.Spec, roots []string) fit.Paths {
+	paths := fit.Paths{
+		CustomDir: look(spec.CustomDir), SnapshotsDir: look(spec.SnapshotsDir), DatasetsDir: look(spec.DatasetsDir), WorkDir: look(spec.WorkDir),
+	}
+	if script := onHost(spec, paths); script != "" {
+		paths.Script = look(script)
+	}
+	seen := map[string]bool{}
+	for _, root := range roots {
+		// A root that does not exist allows nothing.
+		if found := look(root); found.IsFolder && !seen[found.Resolved] {
+			seen[found.Resolved] = true
+			paths.Roots = append(paths.Roots, found.Resolved)
+		}
+	}
+	return paths
+}
+
+// onHost is the file on this machine that script_path means, or "" where it lies in an image or in a folder that is not given.
+func onHost(spec train.Spec, paths fit.Paths) string {
+	script := path.Clean(spec.ScriptPath)
+	for _, mount := range []struct {
+		inside string
+		host   fit.Path
+	}{{"/custom", paths.CustomDir}, {"/snapshots", paths.SnapshotsDir}, {"/data", paths.DatasetsDir}} {
+		if rest, below := strings.CutPrefix(script, mount.inside+"/"); below && mount.host.Resolved != "" {
+			return path.Join(mount.host.Resolved, rest)
+		}
+	}
+	if spec.Image != "" || !path.IsAbs(script) || strings.HasPrefix(script, "/custom/") {
+		return ""
+	}
+	return script
+}
+
+// look follows symbolic links. Only absolute paths are looked at.
+func look(name string) fit.Path {
+	if !filepath.IsAbs(name) {
+		return fit.Path{}
+	}
+	resolved, err := filepath.EvalSymlinks(name)
+	if err != nil {
+		return fit.Path{Fault: fault(err)}
+	}
+	info, err := os.Stat(resolved)
+	if err != nil {
+		return fit.Path{Fault: fault(err)}
+	}
+	return fit.Path{Resolved: resolved, IsFolder: info.IsDir()}
+}
+
+// fault says what is wrong without the path, which the reader knows.
+func fault(err error) string {
+	var at *fs.PathError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "does not exist on this machine"
+	case errors.Is(err, fs.ErrPermission):
+		return "the scheduler may not read it"
+	case errors.As(err, &at):
+		return at.Err.Error()
+	}
+	return err.Error()
+}

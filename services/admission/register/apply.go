@@ -1,0 +1,342 @@
+package register
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// apply changes the record by a fact that is legal in its state. It may correct the state that the table gives. False where the fact is an old one that says
+// nothing any more.
+func apply(job *train.Job, f Fact, state *train.State) (bool, error) {
+	switch b := f.Body.(type) {
+	case *event.Submitted:
+		return is(f, event.FactSubmitted, func() bool { return submitted(job, f, b) })
+	case *event.Admitted:
+		return is(f, event.FactAdmitted, func() bool { return admitted(job, f, b) })
+	case *event.Rejected:
+		return is(f, event.FactRejected, func() bool { return rejected(job, f, b) })
+	case *event.Queued:
+		return is(f, event.FactQueued, func() bool { return queued(job, b, *state) })
+	case *event.Planned:
+		return is(f, event.FactPlanned, func() bool { return planned(job, f, b, *state) })
+	case *event.Started:
+		return is(f, event.FactStarted, func() bool { return started(job, f, b, state) })
+	case *event.EpochEnded:
+		return is(f, event.FactEpochEnded, func() bool { return epochEnded(job, b, state) })
+	case *event.CheckpointWritten:
+		return is(f, event.FactCheckpointWritten, func() bool { return true })
+	case *event.StopRequested:
+		return is(f, event.FactStopRequested, func() bool { return stopRequested(job, b) })
+	case *event.Preempted:
+		return is(f, event.FactPreempted, func() bool { return preempted(job, f, b) })
+	case *event.AttemptLost:
+		return is(f, event.FactAttemptLost, func() bool { return attemptLost(job, f, b) })
+	case *event.Reestimated:
+		return is(f, event.FactReestimated, func() bool { return reestimated(job, f, b) })
+	case *event.CancelRequested:
+		return is(f, event.FactCancelRequested, func() bool { return cancelRequested(job, b) })
+	case *event.Succeeded:
+		return is(f, event.FactSucceeded, func() bool { return succeeded(job, f, b) })
+	case *event.Failed:
+		return is(f, event.FactFailed, func() bool { return failed(job, f, b) })
+	case *event.Cancelled:
+		return is(f, event.FactCancelled, func() bool { return cancelled(job, f, b) })
+	}
+	return false, errBody
+}
+
+func is(f Fact, name string, change func() bool) (bool, error) {
+	if f.Name != name {
+		return false, errBody
+	}
+	return change(), nil
+}
+
+func submitted(job *train.Job, f Fact, b *event.Submitted) bool {
+	hash, err := Hash(b.Spec)
+	if err != nil {
+		return false
+	}
+	job.Spec, job.SpecHash, job.SubmittedAt = b.Spec, hash, f.Time
+	explain(job, "Submitted", "waits to be admitted", "")
+	return true
+}
+
+func admitted(job *train.Job, f Fact, b *event.Admitted) bool {
+	job.Spec, job.AdmittedAt = b.Spec, f.Time
+	explain(job, "Admitted", fmt.Sprintf("waits for the next plan, position %d in the queue", b.Position), "")
+	return true
+}
+
+func rejected(job *train.Job, f Fact, b *event.Rejected) bool {
+	job.Blockers = bounded(b.Reasons)
+	first := train.Reason{}
+	if len(b.Reasons) > 0 {
+		first = b.Reasons[0]
+	}
+	explain(job, cmp.Or(first.Code, "Rejected"), cmp.Or(b.Message, "refused"), first.Hint)
+	if job.SubmittedAt.IsZero() {
+		job.SubmittedAt = f.Time
+	}
+	job.FinishedAt = f.Time
+	return true
+}
+
+func queued(job *train.Job, b *event.Queued, state train.State) bool {
+	job.Generation = b.Generation
+	if !waits(state) {
+		return true // it still runs: what it waits for afterwards is told when it has left
+	}
+	job.Devices = nil
+	job.Blockers = bounded(b.Blockers)
+	code, message, hint := "Waiting", "waits for devices", ""
+	if len(b.Blockers) > 0 {
+		first := b.Blockers[0]
+		code, message, hint = cmp.Or(first.Code, code), cmp.Or(first.Message, message), first.Hint
+	}
+	if b.Position > 0 {
+		message += fmt.Sprintf("; position %d in the queue", b.Position)
+	}
+	if b.StartInSeconds > 0 {
+		message += ", starts in about " + spoken(b.StartInSeconds)
+	}
+	explain(job, code, message, hint)
+	return true
+}
+
+func planned(job *train.Job, f Fact, b *event.Planned, state train.State) bool {
+	job.Generation = b.Generation
+	place := fmt.Sprintf("%s of node %s", train.JoinDevices(b.Devices), b.Node)
+	switch {
+	case state == train.StateStarting:
+		job.Devices = b.Devices
+		explain(job, cmp.Or(b.Reason.Code, "Planned"), join("starts on "+place, b.Reason.Message), b.Reason.Hint)
+	case train.SameDevices(job.Devices, b.Devices):
+		explain(job, cmp.Or(b.Reason.Code, "Planned"), join("goes on with "+place, b.Reason.Message), b.Reason.Hint)
+	default:
+		explain(job, cmp.Or(b.Reason.Code, "Planned"), join("will move to "+place, b.Reason.Message), b.Reason.Hint)
+	}
+	if b.RemainingSeconds > 0 {
+		predict(job, f.Time, b.RemainingSeconds)
+	}
+	return true
+}
+
+func started(job *train.Job, f Fact, b *event.Started, state *train.State) bool {
+	if b.Attempt <= job.Attempt {
+		return false
+	}
+	if job.StartedAt.IsZero() {
+		job.StartedAt = f.Time
+	}
+	// An epoch of this attempt may have been told before its start.
+	if job.EpochsDone > b.EpochsDone {
+		*state = train.StateRunning
+	}
+	job.Attempt, job.Restarts = b.Attempt, max(b.Attempt-1, 0)
+	job.Devices, job.Generation, job.AttemptStartedAt = b.Devices, b.Generation, f.Time
+	job.EpochsDone = max(job.EpochsDone, b.EpochsDone)
+	message := fmt.Sprintf("attempt %d runs on %s of node %s", b.Attempt, train.JoinDevices(b.Devices), b.Node)
+	if b.EpochsDone > 0 {
+		message += fmt.Sprintf(", goes on after epoch %d", b.EpochsDone)
+	}
+	explain(job, "Started", message, "")
+	return true
+}
+
+func epochEnded(job *train.Job, b *event.EpochEnded, state *train.State) bool {
+	late := b.Attempt < job.Attempt
+	if late {
+		*state = job.State
+	}
+	if late && b.EpochsDone <= job.EpochsDone {
+		return false
+	}
+	job.EpochsDone = max(job.EpochsDone, b.EpochsDone)
+	if late || *state != train.StateRunning {
+		return true
+	}
+	message := fmt.Sprintf("%d of %d epochs done", job.EpochsDone, job.Spec.MaxEpochs)
+	if b.EpochSeconds > 0 {
+		message += fmt.Sprintf(", the last one in %s", spoken(b.EpochSeconds))
+	}
+	if b.Loss != nil {
+		message += fmt.Sprintf(", loss %.4g", *b.Loss)
+	}
+	explain(job, "Training", message, "")
+	return true
+}
+
+func stopRequested(job *train.Job, b *event.StopRequested) bool {
+	if b.Attempt < job.Attempt {
+		return false
+	}
+	message := "asked to leave at the end of its epoch"
+	switch b.Cause {
+	case train.StopRescale:
+		message = "leaves at the end of its epoch to go on with other devices"
+	case train.StopCancel:
+		message = "asked to end"
+	case train.StopPreempt, train.StopNone:
+	}
+	explain(job, cmp.Or(b.Reason.Code, "StopRequested"), join(message, b.Reason.Message), b.Reason.Hint)
+	return true
+}
+
+func preempted(job *train.Job, f Fact, b *event.Preempted) bool {
+	if !endAttempt(job, f.Time, b.Attempt, b.EpochsDone) {
+		return false
+	}
+	message := fmt.Sprintf("left after epoch %d", job.EpochsDone)
+	switch b.Cause {
+	case train.StopRescale:
+		job.Rescales++
+		message += " to go on with other devices"
+	case train.StopPreempt:
+		job.Preemptions++
+		message += " to make room; goes on from its checkpoint"
+	case train.StopNone, train.StopCancel:
+	}
+	hint := ""
+	if b.Forced {
+		message += " (killed: it did not leave within the grace period)"
+		hint = "call start_epoch and end_epoch in the training loop, so that the job can leave without losing work"
+		warn(job, fmt.Sprintf("attempt %d was killed because it did not leave within the grace period", b.Attempt))
+	}
+	explain(job, "Preempted", message, hint)
+	return true
+}
+
+func attemptLost(job *train.Job, f Fact, b *event.AttemptLost) bool {
+	if !endAttempt(job, f.Time, b.Attempt, b.EpochsDone) {
+		return false
+	}
+	job.Recoveries++
+	what := "vanished"
+	if b.Exit.Signal != "" {
+		what = "was killed by " + b.Exit.Signal
+	}
+	if b.Exit.LogTail != "" {
+		job.LogTail = clipTail(b.Exit.LogTail, maxLogTail)
+	}
+	explain(job, "AttemptLost", fmt.Sprintf("attempt %d %s; starts again after epoch %d in %s", b.Attempt, what, job.EpochsDone, spoken(b.RetrySeconds)), "")
+	return true
+}
+
+func reestimated(job *train.Job, f Fact, b *event.Reestimated) bool {
+	job.EstimateSeconds = b.TotalSeconds
+	if b.PriorityPenalty > job.PriorityPenalty {
+		warn(job, b.Warning)
+	}
+	job.PriorityPenalty = b.PriorityPenalty
+	predict(job, f.Time, b.RemainingSeconds)
+	return true
+}
+
+func cancelRequested(job *train.Job, b *event.CancelRequested) bool {
+	if job.CancelRequested {
+		return false
+	}
+	job.CancelRequested = true
+	message := "shall end"
+	if b.By != "" {
+		message += ", asked for by " + clip(b.By, maxText/4)
+	}
+	explain(job, "CancelRequested", join(message, b.Reason), "")
+	return true
+}
+
+func succeeded(job *train.Job, f Fact, b *event.Succeeded) bool {
+	finish(job, f.Time, b.Attempt, b.EpochsDone)
+	code := 0
+	job.ExitCode = &code
+	warn(job, b.Note)
+	explain(job, "Finished", join(fmt.Sprintf("%d epochs in %s", job.EpochsDone, spoken(job.RunSeconds)), b.Note), "")
+	return true
+}
+
+func failed(job *train.Job, f Fact, b *event.Failed) bool {
+	finish(job, f.Time, b.Attempt, b.EpochsDone)
+	code := b.Exit.Code
+	job.ExitCode = &code
+	job.LogTail = clipTail(b.Exit.LogTail, maxLogTail)
+	message := cmp.Or(b.Reason.Message, join(fmt.Sprintf("attempt %d ended with status %d", b.Attempt, b.Exit.Code), b.Exit.Message))
+	explain(job, cmp.Or(b.Reason.Code, "Failed"), message, cmp.Or(b.Reason.Hint, fmt.Sprintf("switchyard logs %s", job.ID)))
+	return true
+}
+
+func cancelled(job *train.Job, f Fact, b *event.Cancelled) bool {
+	finish(job, f.Time, b.Attempt, b.EpochsDone)
+	explain(job, "Cancelled", fmt.Sprintf("ended as asked after %d epochs", job.EpochsDone), "")
+	return true
+}
+
+// endAttempt closes the attempt once. False where it ended before, or another one has begun since.
+func endAttempt(job *train.Job, at time.Time, attempt, epochs int) bool {
+	if attempt < job.Attempt || attempt == job.Attempt && job.AttemptStartedAt.IsZero() {
+		return false
+	}
+	job.Attempt, job.Restarts = attempt, max(attempt-1, 0)
+	job.EpochsDone = max(job.EpochsDone, epochs)
+	addRun(job, at)
+	return true
+}
+
+func finish(job *train.Job, at time.Time, attempt, epochs int) {
+	job.Attempt = max(job.Attempt, attempt)
+	job.Restarts = max(job.Attempt-1, 0)
+	job.EpochsDone = max(job.EpochsDone, epochs)
+	job.FinishedAt = at
+	addRun(job, at)
+}
+
+// addRun adds the open attempt to the run time and gives its devices back.
+func addRun(job *train.Job, at time.Time) {
+	if !job.AttemptStartedAt.IsZero() {
+		job.RunSeconds += math.Max(at.Sub(job.AttemptStartedAt).Seconds(), 0)
+	}
+	job.AttemptStartedAt, job.Devices = time.Time{}, nil
+}
+
+// predict sets the finish that is predicted now, and keeps the first one after an epoch.
+func predict(job *train.Job, now time.Time, remainingSeconds float64) {
+	const century = 100 * 365 * 24 * 3600.0
+	job.PredictedFinish = now.Add(time.Duration(math.Min(remainingSeconds, century) * float64(time.Second)))
+	if job.FirstPredictedFinish.IsZero() && job.EpochsDone > 0 {
+		job.FirstPredictedFinish = job.PredictedFinish
+	}
+}
+
+func bounded(reasons []train.Reason) []train.Reason {
+	kept := make([]train.Reason, 0, min(len(reasons), maxBlockers))
+	for _, r := range reasons[:min(len(reasons), maxBlockers)] {
+		kept = append(kept, train.Reason{
+			Code: clip(r.Code, maxText/4), Field: clip(r.Field, maxText/4), Message: clip(r.Message, maxText), Hint: clip(r.Hint, maxText),
+		})
+	}
+	return kept
+}
+
+func join(first, second string) string {
+	if second == "" {
+		return first
+	}
+	return first + ": " + second
+}
+
+// spoken prints a duration as people say it.
+func spoken(seconds float64) string {
+	switch {
+	case seconds < 100:
+		return fmt.Sprintf("%.3g s", seconds)
+	case seconds < 100*60:
+		return fmt.Sprintf("%.0f min", seconds/60)
+	default:
+		return fmt.Sprintf("%.1f h", seconds/3600)
+	}
+}

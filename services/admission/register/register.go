@@ -1,0 +1,167 @@
+// Package register folds the facts of a job into its record, which is what people see and what the planner and the executor go by. The fold is pure and
+// repeatable: a fact that was folded before changes nothing, nor does one that cannot have happened. Whether a submission is accepted is not decided here.
+package register
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// Fact is one fact of a job as the register sees it.
+type Fact struct {
+	Name string
+	// Time is when it happened, Sequence its place in the stream.
+	Time     time.Time
+	Sequence uint64
+	// Body is what event.Kind.New makes, e.g. *event.Started.
+	Body any
+}
+
+// ErrIllegal marks a fact that cannot happen in the job's state; it changed nothing.
+var ErrIllegal = train.ErrIllegal
+
+// errBody marks a body that is not the fact's.
+var errBody = errors.New("body of another fact")
+
+// Bounds that keep a record small whatever the facts hold.
+const (
+	MaxHistory  = 200
+	maxWarnings = 20
+	maxBlockers = 50
+	maxText     = 2000
+	maxLogTail  = 8 << 10
+)
+
+// Fold gives the record after the fact. For a new job it is train.Job{ID: id}. Repeated and late facts change nothing at all, not even LastSequence; so does
+// a fact in a terminal state.
+func Fold(job train.Job, f Fact) (train.Job, error) {
+	if f.Sequence <= job.LastSequence || job.State.Terminal() {
+		return job, nil
+	}
+	if f.Name == event.FactConflicted { // about another submission: legal in every state
+		return conflicted(job, f)
+	}
+	state, err := train.Next(job.State, f.Name)
+	if err != nil {
+		return job, fmt.Errorf("fold job %s: %w", job.ID, err)
+	}
+	next := job
+	changed, err := apply(&next, f, &state)
+	if err != nil {
+		return job, fmt.Errorf("fold job %s: fact %s: %w: %T", job.ID, f.Name, err, f.Body)
+	}
+	if !changed {
+		return job, nil
+	}
+	moved := state != job.State
+	next.State, next.LastSequence = state, f.Sequence
+	if moved {
+		next.Since = f.Time
+	}
+	if !waits(state) && state != train.StateRejected {
+		next.Blockers = nil
+	}
+	if remembered(job, next, f.Name, moved) {
+		next.History = remember(next, f)
+	}
+	return next, nil
+}
+
+// Hash identifies a submission: two with the same hash ask for the same.
+func Hash(spec train.Spec) (string, error) {
+	data, err := json.Marshal(spec)
+	if err != nil {
+		return "", fmt.Errorf("hash the spec of %q: %w", spec.Name, err)
+	}
+	return HashBytes(data), nil
+}
+
+// HashBytes identifies a submission that could not be read.
+func HashBytes(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+func waits(s train.State) bool { return !s.Terminal() && !s.Active() }
+
+// remembered says whether a fact belongs in the history: what changes the state or the allocation, not each epoch or each repeated wait.
+func remembered(before, after train.Job, fact string, moved bool) bool {
+	switch fact {
+	case event.FactQueued:
+		return moved || before.Reason != after.Reason
+	case event.FactEpochEnded, event.FactCheckpointWritten, event.FactReestimated:
+		return moved
+	}
+	return true
+}
+
+func remember(job train.Job, f Fact) []train.Change {
+	change := train.Change{
+		At: f.Time, Fact: f.Name, State: job.State, Attempt: job.Attempt, Devices: job.Devices, Epochs: job.EpochsDone,
+		Reason: job.Reason, Message: clip(job.Message, maxText/4),
+	}
+	first := max(len(job.History)+1-MaxHistory, 0)
+	return append(slices.Clone(job.History[first:]), change)
+}
+
+func conflicted(job train.Job, f Fact) (train.Job, error) {
+	body, ok := f.Body.(*event.Conflicted)
+	if !ok {
+		return job, fmt.Errorf("fold job %s: fact %s: %w: %T", job.ID, f.Name, errBody, f.Body)
+	}
+	job.LastSequence = f.Sequence
+	warn(&job, body.Message)
+	return job, nil
+}
+
+// explain says in words why the job is where it is.
+func explain(job *train.Job, reason, message, hint string) {
+	job.Reason, job.Message, job.Hint = clip(reason, maxText/4), clip(message, maxText), clip(hint, maxText)
+}
+
+// warn adds a warning once; of too many the oldest goes.
+func warn(job *train.Job, text string) {
+	text = clip(text, maxText/4)
+	if text == "" || slices.Contains(job.Warnings, text) {
+		return
+	}
+	first := max(len(job.Warnings)+1-maxWarnings, 0)
+	job.Warnings = append(slices.Clone(job.Warnings[first:]), text)
+}
+
+// clip cuts s at a rune's border within n bytes.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	const mark = ".."
+	cut := 0
+	for i := range s {
+		if i > n-len(mark) {
+			break
+		}
+		cut = i
+	}
+	return s[:cut] + mark
+}
+
+// clipTail keeps the end of s.
+func clipTail(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for i := range s {
+		if len(s)-i <= n {
+			return s[i:]
+		}
+	}
+	return ""
+}

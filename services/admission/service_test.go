@@ -1,0 +1,499 @@
+package admission
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/pflag"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/admission/fit"
+)
+
+// bench is a server with a test's own connections.
+type bench struct {
+	t    *testing.T
+	ctx  context.Context //nolint:containedctx // the deadline of one test
+	url  string
+	bus  *bus.Bus
+	raw  *nats.Conn
+	jobs *bus.KV[train.Job]
+	root string
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	t.Cleanup(cancel)
+	server := bustest.Start(t)
+	b := &bench{t: t, ctx: ctx, url: server.URL(), bus: bustest.Connect(t, server, "admission")}
+	var err error
+	if b.raw, err = nats.Connect(b.url); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.raw.Close)
+	if b.jobs, err = bus.OpenKV[train.Job](ctx, b.bus, event.BucketJobs); err != nil {
+		t.Fatal(err)
+	}
+	if b.root, err = filepath.EvalSymlinks(t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(b.root, "train.py"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// serve runs the service until the returned function is called, which waits for its end.
+func (b *bench) serve() (stop func()) {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(b.ctx)
+	done := make(chan error, 1)
+	s := &Service{roots: []string{b.root}, identity: fit.Identity{User: "ann", Tenant: "vision"}}
+	common := run.Common{NATS: b.url, HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: b.t.TempDir(), Node: "n"}
+	go func() { done <- run.Together(ctx, common, io.Discard, func(net.Addr) {}, s) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-done; err != nil {
+			b.t.Error(err)
+		}
+	}
+	b.t.Cleanup(stop)
+	return stop
+}
+
+// send stores a message as any client of NATS would.
+func (b *bench) send(subject, body string) {
+	b.t.Helper()
+	reply, err := b.raw.RequestWithContext(b.ctx, subject, []byte(body))
+	if err != nil || strings.Contains(string(reply.Data), "error") {
+		b.t.Fatalf("%s: %v %s", subject, err, reply.Data)
+	}
+}
+
+// await gives the record when it is as wanted.
+func (b *bench) await(id train.JobID, wanted func(train.Job) bool) train.Job {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(b.ctx)
+	defer cancel()
+	var found train.Job
+	last := train.Job{}
+	_ = b.jobs.Watch(ctx, func(e bus.Entry[train.Job], _ bool) {
+		if e.Key == string(id) {
+			if last = e.Value; wanted(last) {
+				found = last
+				cancel()
+			}
+		}
+	}, nil)
+	if found.ID == "" {
+		b.t.Fatalf("job %s never got there; last %+v", id, last)
+	}
+	return found
+}
+
+func inState(s train.State) func(train.Job) bool {
+	return func(j train.Job) bool { return j.State == s }
+}
+
+// facts are the stored facts of the jobs as `id fact`, in their order.
+func (b *bench) facts() []string {
+	b.t.Helper()
+	var all []string
+	for _, m := range b.messages(event.StreamJobs) {
+		all = append(all, m.Parsed.ID+" "+m.Parsed.Fact)
+	}
+	return all
+}
+
+// messages are all messages of a stream so far.
+func (b *bench) messages(stream string) []bus.Message {
+	b.t.Helper()
+	last, err := b.bus.LastSequence(b.ctx, stream)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var all []bus.Message
+	if last == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(b.ctx)
+	defer cancel()
+	_ = b.bus.Follow(ctx, stream, nil, 1, func(m bus.Message) {
+		all = append(all, m)
+		if m.Sequence >= last {
+			cancel()
+		}
+	})
+	return all
+}
+
+func (b *bench) spec() string {
+	return fmt.Sprintf(`{"name":"mnist","script_path":"/custom/train.py","custom_dir":%q,"batch_size":64,"training_set_size":640,"max_epochs":3}`, b.root)
+}
+
+func TestASubmissionIsAdmitted(t *testing.T) {
+	b := newBench(t)
+	b.serve()
+	b.send("yard.job.one.submitted.v1", b.spec())
+	job := b.await("one", inState(train.StateQueued))
+	if job.Spec.User != "ann" || job.Spec.Tenant != "vision" || *job.Spec.Priority != train.DefaultPriority || job.AdmittedAt.IsZero() || job.SubmittedAt.IsZero() {
+		t.Fatalf("record %+v", job)
+	}
+	b.send("yard.job.two.submitted.v1", b.spec())
+	if job := b.await("two", inState(train.StateQueued)); job.Message != "waits for the next plan, position 2 in the queue" {
+		t.Fatalf("message %q", job.Message)
+	}
+	// Its life goes on by the facts of the other services.
+	executor := bustestConnect(t, b, "executor")
+	if err := executor.Publish(b.ctx, event.JobFact("one", event.FactStarted, "attempt/1/started", event.Started{Attempt: 1, Devices: []train.DeviceID{"cpu:0"}})); err != nil {
+		t.Fatal(err)
+	}
+	b.await("one", inState(train.StateProfiling))
+	b.send("yard.job.one.cancel_requested.v1", "")
+	if job := b.await("one", func(j train.Job) bool { return j.CancelRequested }); job.State != train.StateProfiling {
+		t.Fatalf("state %s", job.State)
+	}
+}
+
+func bustestConnect(t *testing.T, b *bench, name string) *bus.Bus {
+	t.Helper()
+	other, err := bus.Connect(b.ctx, bus.Config{URL: b.url, Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(other.Close)
+	return other
+}
+
+func TestABadSubmissionIsRejectedWithEveryReason(t *testing.T) {
+	b := newBench(t)
+	b.serve()
+	b.send("yard.job.bad.submitted.v1", `{"name":"x","batchsize":64}`)
+	job := b.await("bad", inState(train.StateRejected))
+	if job.Reason != "UnknownField" || job.Hint != "did you mean batch_size?" {
+		t.Fatalf("%s: %s (%s)", job.Reason, job.Message, job.Hint)
+	}
+	b.send("yard.job.many.submitted.v1", fmt.Sprintf(`{"name":"x","script_path":%q,"custom_dir":%q,"user":"bob"}`, b.root+"/train.py", b.root))
+	job = b.await("many", inState(train.StateRejected))
+	var codes []string
+	for _, r := range job.Blockers {
+		codes = append(codes, r.Code+" "+r.Field)
+	}
+	want := []string{"NotYourself user", "HostPath script_path", "OutOfRange batch_size", "OutOfRange training_set_size", "OutOfRange max_epochs"}
+	if diff := cmp.Diff(want, codes); diff != "" {
+		t.Fatal(diff)
+	}
+	b.send("yard.job.huge.submitted.v1", `{"name":"`+strings.Repeat("x", event.MaxBodyBytes)+`"}`)
+	if job = b.await("huge", inState(train.StateRejected)); job.Reason != "TooLarge" {
+		t.Fatalf("%s: %s", job.Reason, job.Message)
+	}
+	// Escaped it would be six times as long as it is.
+	b.send("yard.job.escapes.submitted.v1", `{"name":"`+strings.Repeat("<", event.MaxBodyBytes-20)+`"}`)
+	if job = b.await("escapes", inState(train.StateRejected)); job.Reason != "TooLarge" {
+		t.Fatalf("%s: %s", job.Reason, job.Message)
+	}
+	b.send("yard.job.future.submitted.v2", b.spec())
+	if job = b.await("future", inState(train.StateRejected)); job.Reason != "UnsupportedVersion" {
+		t.Fatalf("%s: %s", job.Reason, job.Message)
+	}
+}
+
+func TestTheFirstSubmissionStands(t *testing.T) {
+	b := newBench(t)
+	b.serve()
+	b.send("yard.job.a.submitted.v1", b.spec())
+	b.send("yard.job.a.submitted.v1", "  "+b.spec())
+	b.send("yard.job.a.submitted.v1", strings.Replace(b.spec(), "mnist", "other", 1))
+	b.send("yard.job.a.submitted.v2", `{"v2": true}`)
+	job := b.await("a", func(j train.Job) bool { return len(j.Warnings) > 0 })
+	if job.Spec.Name != "mnist" || job.State != train.StateQueued {
+		t.Fatalf("%s of %s", job.State, job.Spec.Name)
+	}
+	b.send("yard.job.z.submitted.v1", b.spec())
+	b.await("z", inState(train.StateQueued))
+	want := []string{
+		"a submitted", "a submitted", "a submitted", "a submitted", "a admitted", "a conflicted", "a conflicted", "z submitted", "z admitted",
+	}
+	// How many of the submissions are stored before the first answer depends on timing; each has its answer once.
+	if diff := cmp.Diff(counts(want), counts(b.facts())); diff != "" {
+		t.Fatal(diff)
+	}
+}
+
+func counts(words []string) map[string]int {
+	n := map[string]int{}
+	for _, w := range words {
+		n[w]++
+	}
+	return n
+}
+
+func TestPoisonDoesNotBlockTheStream(t *testing.T) {
+	b := newBench(t)
+	b.serve()
+	executor := bustestConnect(t, b, "energy")
+	b.send("yard.job.a.b.c.submitted.v1", b.spec())
+	b.send("yard.job.never.cancel_requested.v1", "{}")
+	b.send("yard.job.good.exploded.v1", "{}")
+	b.send("yard.job.good.started.v7", "{}")
+	b.send("yard.job.good.submitted.v1", b.spec())
+	b.send("yard.job.good.started.v1", `{"attempt":"one"}`)
+	if err := executor.Publish(b.ctx, event.JobFact("good", event.FactStarted, "attempt/1/started", event.Started{Attempt: 1})); err != nil {
+		t.Fatal(err)
+	}
+	b.send("yard.job.last.submitted.v1", b.spec())
+	b.await("last", inState(train.StateQueued))
+	if job := b.await("good", inState(train.StateQueued)); job.Attempt != 0 {
+		t.Fatalf("record %+v", job)
+	}
+	var reasons []string
+	for _, m := range b.messages(event.StreamPoison) {
+		var p event.Poisoned
+		if err := json.Unmarshal(m.Data, &p); err != nil {
+			t.Fatal(err)
+		}
+		reason, _, _ := strings.Cut(strings.TrimPrefix(p.Reason, "poison: "), ":")
+		reasons = append(reasons, reason)
+	}
+	want := []string{"InvalidSubject", "UnknownJob", "UnknownFact", "UnknownFact", "InvalidBody", "WrongPublisher"}
+	if diff := cmp.Diff(want, reasons); diff != "" {
+		t.Fatal(diff)
+	}
+}
+
+// TestACrashAnywhereIsHarmless hands each message to fresh desks as a consumer does after crashes: before anything, after the record, after the answer.
+func TestACrashAnywhereIsHarmless(t *testing.T) {
+	b := newBench(t)
+	b.send("yard.job.a.submitted.v1", b.spec())
+	m := b.messages(event.StreamJobs)[0]
+	fresh := func() *desk {
+		d := newDesk(b.bus, b.jobs, fit.Identity{User: "ann", Tenant: "vision"}, []string{b.root}, slog.New(slog.DiscardHandler))
+		return d
+	}
+	first, err := fresh().handle(b.ctx, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := fresh().handle(b.ctx, m) // crashed between the record and the answer
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(first, second); diff != "" || len(first) != 1 || first[0].Subject.Fact != event.FactAdmitted {
+		t.Fatalf("first %v, second %v", first, second)
+	}
+	if err := b.bus.Publish(b.ctx, first...); err != nil {
+		t.Fatal(err)
+	}
+	// Crashed between the answer and the ack. Meanwhile the machines changed, so that a new verdict would differ.
+	changed := fresh()
+	changed.lab.nodes["bare"] = train.Node{ID: "bare"}
+	if again, err := changed.handle(b.ctx, m); err != nil || len(again) > 0 {
+		t.Fatalf("decided once more: %v %v", again, err)
+	}
+	admitted := b.messages(event.StreamJobs)[1]
+	for range 2 {
+		if facts, err := fresh().handle(b.ctx, admitted); err != nil || len(facts) > 0 {
+			t.Fatal(facts, err)
+		}
+	}
+	e, err := b.jobs.Get(b.ctx, "a")
+	if err != nil || e.Value.State != train.StateQueued || e.Value.LastSequence != 2 || len(e.Value.History) != 2 || e.Revision != 2 {
+		t.Fatalf("record %+v at %d, error %v", e.Value, e.Revision, err)
+	}
+	// And everything from the beginning, as with a new consumer.
+	d := fresh()
+	for _, m := range b.messages(event.StreamJobs) {
+		if facts, err := d.handle(b.ctx, m); err != nil || len(facts) > 0 {
+			t.Fatal(facts, err)
+		}
+	}
+	if again, err := b.jobs.Get(b.ctx, "a"); err != nil || again.Revision != e.Revision {
+		t.Fatalf("written again: %+v, %v", again, err)
+	}
+}
+
+// TestAStaleRecordIsReadAgain has two desks that take turns, as two processes with one durable consumer do.
+func TestAStaleRecordIsReadAgain(t *testing.T) {
+	b := newBench(t)
+	desks := [2]*desk{}
+	for i := range desks {
+		desks[i] = newDesk(b.bus, b.jobs, fit.Identity{User: "ann", Tenant: "vision"}, []string{b.root}, slog.New(slog.DiscardHandler))
+	}
+	b.send("yard.job.a.submitted.v1", b.spec())
+	for _, f := range []event.Fact{
+		event.OnceFact("a", event.FactAdmitted, "admitted", event.Admitted{Spec: train.Spec{Name: "mnist", MaxEpochs: 3}}),
+		event.JobFact("a", event.FactPlanned, "planned", event.Planned{Generation: 1}),
+		event.JobFact("a", event.FactStarted, "attempt/1/started", event.Started{Attempt: 1}),
+		event.JobFact("a", event.FactPreempted, "attempt/1/end", event.Preempted{Attempt: 1, Cause: train.StopRescale, EpochsDone: 1}),
+		event.JobFact("a", event.FactPlanned, "planned again", event.Planned{Generation: 2}),
+		event.JobFact("a", event.FactStarted, "attempt/2/started", event.Started{Attempt: 2, EpochsDone: 1}),
+		event.JobFact("a", event.FactEpochEnded, "attempt/2/epoch/2", event.EpochEnded{Attempt: 2, EpochsDone: 2}),
+		event.OnceFact("a", event.FactSucceeded, "end", event.Succeeded{Attempt: 2, EpochsDone: 3}),
+	} {
+		k, _ := event.Find(f.Subject)
+		f.Source = k.Publisher
+		if err := b.bus.Publish(b.ctx, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, m := range b.messages(event.StreamJobs) {
+		if _, err := desks[i/2%2].handle(b.ctx, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e, err := b.jobs.Get(b.ctx, "a")
+	if err != nil || e.Value.State != train.StateSucceeded || e.Value.Rescales != 1 || e.Value.Restarts != 1 || e.Value.EpochsDone != 3 || e.Revision != 9 {
+		t.Fatalf("record %+v at %d, error %v", e.Value, e.Revision, err)
+	}
+	for i, d := range desks {
+		if len(d.line.waiting) > 1 {
+			t.Errorf("desk %d has %d waiting", i, len(d.line.waiting))
+		}
+	}
+}
+
+// TestAFlood has two thousand submissions at once, a restart in the middle: each is admitted once, at a place in the queue that it can have.
+func TestAFlood(t *testing.T) {
+	const n = 2000
+	b := newBench(t)
+	for i := range n {
+		if err := b.raw.Publish(fmt.Sprintf("yard.job.flood-%d.submitted.v1", i), []byte(b.spec())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.raw.FlushWithContext(b.ctx); err != nil {
+		t.Fatal(err)
+	}
+	stop := b.serve()
+	b.await("flood-700", func(train.Job) bool { return true })
+	stop()
+	b.serve()
+	b.await(train.JobID(fmt.Sprintf("flood-%d", n-1)), inState(train.StateQueued))
+	admitted, places := map[string]int{}, map[int]int{}
+	for _, m := range b.messages(event.StreamJobs) {
+		if m.Parsed.Fact != event.FactAdmitted {
+			continue
+		}
+		body, err := event.Decode[event.Admitted](m.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		admitted[m.Parsed.ID]++
+		places[body.Position]++
+		if body.Position < 1 || body.Position > n {
+			t.Errorf("%s at place %d", m.Parsed.ID, body.Position)
+		}
+	}
+	if len(admitted) != n {
+		t.Fatalf("%d admitted, want %d", len(admitted), n)
+	}
+	for id, times := range admitted {
+		if times != 1 {
+			t.Errorf("%s admitted %d times", id, times)
+		}
+	}
+	if len(places) < n*9/10 {
+		t.Errorf("only %d different places of %d", len(places), n)
+	}
+}
+
+func TestRecordsAreBounded(t *testing.T) {
+	r := records{map[train.JobID]bus.Entry[train.Job]{}}
+	for i := range 3 * maxRecords {
+		r.put(bus.Entry[train.Job]{Value: train.Job{ID: train.JobID(fmt.Sprint(i)), State: train.StateQueued}})
+	}
+	if len(r.entries) > maxRecords {
+		t.Fatalf("%d records kept", len(r.entries))
+	}
+	r.put(bus.Entry[train.Job]{Value: train.Job{ID: "end", State: train.StateFailed}})
+	if _, kept := r.entries["end"]; kept {
+		t.Fatal("a record that has ended is kept")
+	}
+}
+
+func TestResolve(t *testing.T) {
+	b := t.TempDir()
+	real, err := filepath.EvalSymlinks(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside, outside := filepath.Join(real, "in"), filepath.Join(real, "out")
+	for _, dir := range []string{inside, outside} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(outside, filepath.Join(inside, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(inside, "loop"), filepath.Join(inside, "loop")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(inside, "a.py"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	spec := train.Spec{CustomDir: inside, SnapshotsDir: filepath.Join(inside, "link"), DatasetsDir: filepath.Join(inside, "none"), WorkDir: filepath.Join(inside, "loop"), ScriptPath: "/custom/a.py"}
+	got := resolve(spec, []string{inside, inside + "/.", filepath.Join(real, "no root"), "relative"})
+	want := fit.Paths{
+		Roots: []string{inside}, CustomDir: fit.Path{Resolved: inside, IsFolder: true}, SnapshotsDir: fit.Path{Resolved: outside, IsFolder: true},
+		DatasetsDir: fit.Path{Fault: "does not exist on this machine"}, WorkDir: fit.Path{Fault: "EvalSymlinks: too many links"},
+		Script: fit.Path{Resolved: filepath.Join(inside, "a.py")},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatal(diff)
+	}
+	for _, tc := range []struct{ image, script, want string }{
+		{"", "/opt/a.py", "/opt/a.py"},
+		{"", "a.py", ""},
+		{"torch:2", "/opt/a.py", ""},
+		{"torch:2", "/custom/../custom/x.py", inside + "/x.py"},
+		{"", "/snapshots/x.py", outside + "/x.py"},
+	} {
+		spec.Image, spec.ScriptPath = tc.image, tc.script
+		if found := onHost(spec, want); found != tc.want {
+			t.Errorf("%s in image %q is %q, want %q", tc.script, tc.image, found, tc.want)
+		}
+	}
+	if found := onHost(train.Spec{ScriptPath: "/custom/x.py"}, fit.Paths{}); found != "" {
+		t.Errorf("found %q without custom_dir", found)
+	}
+}
+
+func TestValidateNamesEveryWrongFlag(t *testing.T) {
+	s := New()
+	fs := pflag.NewFlagSet("x", pflag.ContinueOnError)
+	s.Flags(fs)
+	if err := s.Validate(run.Common{}); err != nil {
+		t.Fatalf("defaults: %v", err)
+	}
+	if err := fs.Parse([]string{"--allow-root", "here", "--identity-user", "", "--identity-tenant", "a\nb"}); err != nil {
+		t.Fatal(err)
+	}
+	err := s.Validate(run.Common{})
+	for _, flag := range []string{"--allow-root", "--identity-user", "--identity-tenant"} {
+		if err == nil || !strings.Contains(err.Error(), flag) {
+			t.Errorf("%s is not named in: %v", flag, err)
+		}
+	}
+}

@@ -1,0 +1,16 @@
+// Command executor runs jobs on this machine as the newest plan says.
+package main
+
+import (
+	"os"
+
+	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/services/executor"
+	"github.com/switchyard-dl/switchyard/services/executor/local"
+)
+
+func main() {
+	// Supervisors of jobs are this program too.
+	local.RunIfAsked(os.Args)
+	os.Exit(run.Main(os.Args[1:], os.Environ(), os.Stderr, executor.New()))
+}

@@ -1,0 +1,305 @@
+// Package diff decides what an executor does next: it compares the newest plan with the attempts that were observed and gives the actions that lead
+// from one to the other. It decides nothing about who gets which device, and it does nothing itself.
+//
+// What always holds, whatever plans come in: a device is held from the claim of an attempt until its exit was seen, and is given to one attempt at a
+// time; attempt n+1 of a job is claimed only after the exit of attempt n was seen and told; a job that has ended is never started again.
+package diff
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// Kind of an action.
+type Kind string
+
+// The kinds of action.
+const (
+	// Start claims the next attempt of a job and starts its processes.
+	Start Kind = "start"
+	// RequestStop asks an attempt to leave at its next epoch's end.
+	RequestStop Kind = "request_stop"
+	// Kill ends the processes of an attempt now; Cause says why. It is repeated until the exit is seen.
+	Kill Kind = "kill"
+	// Decide records what the exit of an attempt means.
+	Decide Kind = "decide"
+	// Tell publishes a recorded outcome.
+	Tell Kind = "tell"
+	// Cancel records the cancellation of a job that has no live attempt.
+	Cancel Kind = "cancel"
+)
+
+// Action is one thing to do. Every action may be done again without harm.
+type Action struct {
+	Kind   Kind
+	Job    train.JobID
+	Number int
+	// Devices, Generation, StartedEpochs and LostInARow are of a Start.
+	Devices       []train.DeviceID
+	Generation    uint64
+	StartedEpochs int
+	LostInARow    int
+	// Cause and Reason are of a RequestStop or a Kill.
+	Cause  train.StopCause
+	Reason train.Reason
+	// Verdict is of a Decide.
+	Verdict Verdict
+}
+
+// State is all that the decision depends on.
+type State struct {
+	Now  time.Time
+	Node train.NodeID
+	// Plan is the newest plan that was accepted; Planned is false while none is known, and then nothing is started or stopped for its sake.
+	Plan    train.Plan
+	Planned bool
+	Jobs    map[train.JobID]train.Job
+	// Attempts are the newest attempt of each job, also those of other nodes; Reports what training code said of them.
+	Attempts map[train.JobID]train.Attempt
+	Reports  map[ReportKey]train.AttemptReport
+}
+
+// ReportKey names the report of an attempt.
+type ReportKey struct {
+	Job    train.JobID
+	Number int
+}
+
+// report is what is known of an attempt from its code.
+func (s State) report(a train.Attempt) train.AttemptReport {
+	return s.Reports[ReportKey{a.Job, a.Number}]
+}
+
+// Restarts says whether an attempt has a state of its job to go on from: a finished epoch, or a checkpoint of an attempt before it. Code that is told so
+// loads its checkpoint, and would fail where there is none.
+func Restarts(s State, a train.Attempt) bool {
+	for n := 1; n < a.Number; n++ {
+		if s.Reports[ReportKey{a.Job, n}].Checkpoint != "" {
+			return true
+		}
+	}
+	return a.Number > 1 && a.StartedEpochs > 0
+}
+
+// Limits bound how long things may take.
+type Limits struct {
+	// StopGrace is how long an attempt may take to leave after it was asked to.
+	StopGrace time.Duration
+}
+
+// Actions gives what is to be done now, in order: ends before starts, jobs by id, starts in the plan's order.
+func Actions(s State, l Limits) []Action {
+	var actions []Action
+	for _, id := range slices.Sorted(maps.Keys(s.Attempts)) {
+		a := s.Attempts[id]
+		if a.Node != s.Node {
+			continue
+		}
+		if action, ok := forAttempt(s, l, a); ok {
+			actions = append(actions, action)
+		}
+	}
+	actions = append(actions, cancels(s)...)
+	return append(actions, starts(s)...)
+}
+
+func forAttempt(s State, l Limits, a train.Attempt) (Action, bool) {
+	switch {
+	case a.Live():
+		return forLive(s, l, a)
+	case a.Outcome == train.OutcomeNone:
+		return Action{Kind: Decide, Job: a.Job, Number: a.Number, Verdict: Judge(a, s.report(a), s.Jobs[a.Job])}, true
+	case !a.Told:
+		return Action{Kind: Tell, Job: a.Job, Number: a.Number}, true
+	}
+	return Action{}, false
+}
+
+// forLive says whether a live attempt has to leave, and how.
+func forLive(s State, l Limits, a train.Attempt) (Action, bool) {
+	action := Action{Job: a.Job, Number: a.Number}
+	job := s.Jobs[a.Job]
+	if job.CancelRequested || job.State.Terminal() {
+		action.Kind, action.Cause = Kill, train.StopCancel
+		action.Reason = train.Reason{Code: "CancelRequested", Message: "the job shall end"}
+		return action, true
+	}
+	if a.Stop == train.StopCancel {
+		action.Kind, action.Cause = Kill, train.StopCancel
+		action.Reason = train.Reason{Code: "CancelRequested", Message: "the job shall end"}
+		return action, true
+	}
+	if a.Stop != train.StopNone {
+		grace := Grace(a, s.report(a), job, l)
+		if s.Now.Sub(a.StopSince) < grace {
+			return action, false
+		}
+		action.Kind, action.Cause = Kill, a.Stop
+		action.Reason = train.Reason{
+			Code:    "GraceRanOut",
+			Message: fmt.Sprintf("asked to leave %s ago and still there, %s is the limit", s.Now.Sub(a.StopSince).Round(time.Second), grace),
+		}
+		return action, true
+	}
+	return requestStop(s, a)
+}
+
+// requestStop compares the devices of an attempt with a plan that is newer than the one it was started from.
+func requestStop(s State, a train.Attempt) (Action, bool) {
+	action := Action{Kind: RequestStop, Job: a.Job, Number: a.Number}
+	if !s.Planned || s.Plan.Generation <= a.Generation {
+		return action, false
+	}
+	wanted, planned := s.Plan.Find(a.Job)
+	switch {
+	case planned && wanted.Node == a.Node && train.SameDevices(wanted.Devices, a.Devices):
+		return action, false
+	case planned:
+		action.Cause = train.StopRescale
+		action.Reason = wanted.Reason
+		if action.Reason.Message == "" {
+			action.Reason = train.Reason{Code: "Replanned", Message: fmt.Sprintf("plan %d gives it %s", s.Plan.Generation, train.JoinDevices(wanted.Devices))}
+		}
+	default:
+		action.Cause = train.StopPreempt
+		action.Reason = blocker(s.Plan, a.Job)
+	}
+	return action, true
+}
+
+// blocker is the dominant reason why the plan gives a job nothing.
+func blocker(p train.Plan, job train.JobID) train.Reason {
+	for _, w := range p.Waiting {
+		if w.Job == job && len(w.Blockers) > 0 {
+			return w.Blockers[0]
+		}
+	}
+	return train.Reason{Code: "Replanned", Message: fmt.Sprintf("plan %d gives it no device", p.Generation)}
+}
+
+// Grace is how long an attempt may take to leave: the limit, or three of its epochs where these are longer, since it is asked at the end of one and
+// saves its state there. One that was told to stop is on its way out and gets twice the time.
+func Grace(a train.Attempt, r train.AttemptReport, job train.Job, l Limits) time.Duration {
+	grace := max(l.StopGrace, 3*epochTime(a, r, job))
+	if r.StopAnswered {
+		return 2 * grace
+	}
+	return grace
+}
+
+// epochTime is the mean time of an epoch as far as it can be told from counts, 0 where no epoch has ended.
+func epochTime(a train.Attempt, r train.AttemptReport, job train.Job) time.Duration {
+	var longest time.Duration
+	if n := r.EpochsDone - a.StartedEpochs; n > 0 && a.StopSince.After(a.StartedAt) && !a.StartedAt.IsZero() {
+		longest = a.StopSince.Sub(a.StartedAt) / time.Duration(n)
+	}
+	if a.StartedEpochs > 0 {
+		longest = max(longest, time.Duration(job.RunSeconds/float64(a.StartedEpochs)*float64(time.Second)))
+	}
+	return longest
+}
+
+// cancels ends jobs that were asked to end and have no process.
+func cancels(s State) []Action {
+	var actions []Action
+	for _, id := range slices.Sorted(maps.Keys(s.Jobs)) {
+		job := s.Jobs[id]
+		if !job.CancelRequested || job.State.Terminal() {
+			continue
+		}
+		a, tried := s.Attempts[id]
+		if tried && (a.Node != s.Node || !ended(a) || a.Outcome.Terminal()) {
+			continue
+		}
+		actions = append(actions, Action{Kind: Cancel, Job: id, Number: a.Number})
+	}
+	return actions
+}
+
+// ended says that nothing more is to be done for the attempt itself.
+func ended(a train.Attempt) bool {
+	return a.Phase == train.PhaseExited && a.Outcome != train.OutcomeNone && a.Told
+}
+
+// starts gives free devices to the jobs that the plan puts there.
+func starts(s State) []Action {
+	if !s.Planned {
+		return nil
+	}
+	held := map[train.DeviceID]bool{}
+	for _, a := range s.Attempts {
+		if a.Live() && a.Node == s.Node {
+			hold(held, a.Devices)
+		}
+	}
+	var actions []Action
+	seen := map[train.JobID]bool{}
+	for _, w := range s.Plan.Allocations {
+		if w.Node != s.Node || len(w.Devices) == 0 || seen[w.Job] || !free(held, w.Devices) || !mayStart(s, w.Job) {
+			continue
+		}
+		seen[w.Job] = true
+		hold(held, w.Devices)
+		actions = append(actions, start(s, w))
+	}
+	return actions
+}
+
+func hold(held map[train.DeviceID]bool, devices []train.DeviceID) {
+	for _, d := range devices {
+		held[d] = true
+	}
+}
+
+// free says whether every device can be taken; a device that is listed twice cannot.
+func free(held map[train.DeviceID]bool, devices []train.DeviceID) bool {
+	for i, d := range devices {
+		if held[d] || slices.Contains(devices[:i], d) {
+			return false
+		}
+	}
+	return true
+}
+
+// mayStart says whether the job itself is ready for its next attempt.
+func mayStart(s State, id train.JobID) bool {
+	job, known := s.Jobs[id]
+	if !known || job.State.Terminal() || job.CancelRequested || job.State == train.StateNone || job.State == train.StateSubmitted {
+		return false
+	}
+	a, tried := s.Attempts[id]
+	return !tried || ended(a) && !a.Outcome.Terminal() && !s.Now.Before(a.NotBefore)
+}
+
+func start(s State, w train.Allocation) Action {
+	job, last := s.Jobs[w.Job], s.Attempts[w.Job]
+	report := s.report(last)
+	return Action{
+		Kind: Start, Job: w.Job, Number: last.Number + 1, Devices: slices.Clone(w.Devices), Generation: s.Plan.Generation,
+		StartedEpochs: max(job.EpochsDone, last.StartedEpochs, report.EpochsDone),
+		LostInARow:    lostBeforeNext(last, report),
+	}
+}
+
+// NextWake is when something becomes due by the clock alone, the zero time if nothing does.
+func NextWake(s State, l Limits) time.Time {
+	var due []time.Time
+	for _, a := range s.Attempts {
+		switch {
+		case a.Node != s.Node:
+		case a.Live() && a.Stop != train.StopNone:
+			due = append(due, a.StopSince.Add(Grace(a, s.report(a), s.Jobs[a.Job], l)))
+		case !a.Live() && a.NotBefore.After(s.Now):
+			due = append(due, a.NotBefore)
+		}
+	}
+	if len(due) == 0 {
+		return time.Time{}
+	}
+	return slices.MinFunc(due, func(x, y time.Time) int { return cmp.Compare(x.UnixNano(), y.UnixNano()) })
+}

@@ -1,0 +1,50 @@
+package executor
+
+import (
+	"fmt"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/diff"
+)
+
+func startedFact(a train.Attempt, mounts bool) event.Fact {
+	f := event.JobFact(a.Job, event.FactStarted, fmt.Sprintf("attempt/%d/started", a.Number), event.Started{
+		Attempt: a.Number, Generation: a.Generation, Node: a.Node, Devices: a.Devices, EpochsDone: a.StartedEpochs, Mounts: mounts,
+	})
+	f.Time = a.StartedAt
+	return f
+}
+
+func stopFact(a train.Attempt, reason train.Reason) event.Fact {
+	f := event.JobFact(a.Job, event.FactStopRequested, fmt.Sprintf("attempt/%d/stop", a.Number),
+		event.StopRequested{Attempt: a.Number, Cause: a.Stop, Reason: reason})
+	f.Time = a.StopSince
+	return f
+}
+
+// endFact tells the outcome of an attempt.
+func endFact(a train.Attempt, v diff.Verdict) event.Fact {
+	attempt := fmt.Sprintf("attempt/%d/end", a.Number)
+	exit := train.Exit{Lost: true}
+	if a.Exit != nil {
+		exit = *a.Exit
+	}
+	var f event.Fact
+	switch a.Outcome {
+	case train.OutcomeSucceeded:
+		f = event.OnceFact(a.Job, event.FactSucceeded, "end", event.Succeeded{Attempt: a.Number, EpochsDone: v.EpochsDone, Note: v.Note})
+	case train.OutcomeCancelled:
+		f = event.OnceFact(a.Job, event.FactCancelled, "end", event.Cancelled{Attempt: a.Number, EpochsDone: v.EpochsDone})
+	case train.OutcomePreempted:
+		f = event.JobFact(a.Job, event.FactPreempted, attempt, event.Preempted{Attempt: a.Number, Cause: a.Stop, EpochsDone: v.EpochsDone, Forced: v.Forced})
+	case train.OutcomeRecovering:
+		f = event.JobFact(a.Job, event.FactAttemptLost, attempt, event.AttemptLost{
+			Attempt: a.Number, EpochsDone: v.EpochsDone, Exit: exit, RetrySeconds: v.Retry.Seconds(),
+		})
+	case train.OutcomeFailed, train.OutcomeNone:
+		f = event.OnceFact(a.Job, event.FactFailed, "end", event.Failed{Attempt: a.Number, EpochsDone: v.EpochsDone, Exit: exit, Reason: v.Reason})
+	}
+	f.Time = a.ExitedAt
+	return f
+}

@@ -1,0 +1,358 @@
+package local
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// Backend starts, watches and ends attempts on this machine.
+type Backend struct {
+	Layout
+	mu sync.Mutex
+	// children are supervisors that this process has started and must collect.
+	children []int
+	// asked is when a supervisor was first told to end, by folder.
+	asked map[string]time.Time
+}
+
+// New makes a back end over a data folder.
+func New(dataDir string) *Backend {
+	return &Backend{Layout: Layout{DataDir: dataDir}, asked: map[string]time.Time{}}
+}
+
+// Sight is what is seen of an attempt.
+type Sight struct {
+	Phase Phase
+	// PID, PIDStart and BootID are of the supervisor, where it ran at all; StartedAt is when all programs had been started.
+	PID       int
+	PIDStart  uint64
+	BootID    string
+	StartedAt time.Time
+	// Exit and ExitedAt are of an exit that was recorded.
+	Exit     train.Exit
+	ExitedAt time.Time
+}
+
+// Phase is how far an attempt has come.
+type Phase int
+
+// The phases. An attempt that is Absent may be started, any other one must not.
+const (
+	Absent Phase = iota
+	Starting
+	Running
+	Exited
+	// Lost: there was a supervisor, it is gone, and it left no record of an end.
+	Lost
+)
+
+// Secret reads the secret in a file, or makes one of 32 random bytes if there is none yet; it is 64 hexadecimal digits.
+func Secret(path string) (string, error) {
+	data, err := os.ReadFile(path)
+	if err == nil && len(data) == 64 {
+		return string(data), nil
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("read %s: %w", path, err)
+	}
+	raw := make([]byte, 32)
+	if _, err := rand.Read(raw); err != nil {
+		return "", fmt.Errorf("make a secret: %w", err)
+	}
+	secret := hex.EncodeToString(raw)
+	return secret, WriteFile(path, []byte(secret))
+}
+
+// Secrets gives the capability of a job and the token of an attempt. They are made once and stay.
+func (b *Backend) Secrets(job train.JobID, number int) (capability, token string, err error) {
+	dir := b.Attempt(job, number)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", "", fmt.Errorf("make %s: %w", dir, err)
+	}
+	capability, err = Secret(filepath.Join(b.Job(job), "capability"))
+	if err != nil {
+		return "", "", err
+	}
+	token, err = Secret(filepath.Join(dir, tokenName))
+	return capability, token, err
+}
+
+// Start has a supervisor run the launch, unless one was started for this attempt before. It does not wait for it.
+func (b *Backend) Start(l Launch) error {
+	dir := b.Attempt(l.Job, l.Attempt)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make %s: %w", dir, err)
+	}
+	if exists(filepath.Join(dir, claimName)) {
+		return nil
+	}
+	// A launch that is there was written by an executor that died before it saw a supervisor: one may be reading it.
+	if launch := filepath.Join(dir, launchName); !exists(launch) {
+		if err := writeJSON(launch, l); err != nil {
+			return err
+		}
+	}
+	noise, err := os.OpenFile(filepath.Join(dir, noiseName), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("start the supervisor of %s: %w", l.Job, err)
+	}
+	defer noise.Close()
+	cmd := exec.Command("/proc/self/exe", shimArgument, dir)
+	cmd.Dir, cmd.Env = "/", []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
+	cmd.Stdout, cmd.Stderr = noise, noise
+	// A session of its own: neither the terminal nor the end of the executor reaches it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the supervisor of %s: %w", l.Job, err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.children = append(b.children, cmd.Process.Pid)
+	return cmd.Process.Release()
+}
+
+// Refuse records the end of an attempt that cannot be started, in words; nothing happens where it was started before.
+func (b *Backend) Refuse(job train.JobID, number int, e train.Exit) error {
+	dir := b.Attempt(job, number)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make %s: %w", dir, err)
+	}
+	lock, err := tryLock(filepath.Join(dir, lockName))
+	if err != nil || lock == nil {
+		return err
+	}
+	defer lock.Close()
+	taken, err := claim(dir)
+	if err != nil || !taken {
+		return err
+	}
+	return writeJSON(filepath.Join(dir, exitName), exitFile{Exit: e, ExitedAt: time.Now().UTC()})
+}
+
+// Collect reaps supervisors that have ended.
+func (b *Backend) Collect() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.children = slices.DeleteFunc(b.children, func(pid int) bool {
+		got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil)
+		return got == pid || errors.Is(err, unix.ECHILD)
+	})
+}
+
+// Look says how far an attempt has come.
+func (b *Backend) Look(job train.JobID, number int) (Sight, error) {
+	dir := b.Attempt(job, number)
+	if !exists(dir) {
+		return Sight{}, nil
+	}
+	lock, err := tryLock(filepath.Join(dir, lockName))
+	if err != nil {
+		return Sight{}, err
+	}
+	alive := lock == nil
+	if lock != nil {
+		defer lock.Close()
+	}
+	s, err := sight(dir)
+	switch {
+	case err != nil || s.Phase == Exited:
+	case !exists(filepath.Join(dir, claimName)):
+		// Whoever holds the lock is about to claim; nobody has started anything.
+		s.Phase = Absent
+	case !alive:
+		s.Phase = Lost
+	case !s.StartedAt.IsZero():
+		s.Phase = Running
+	default:
+		s.Phase = Starting
+	}
+	return s, err
+}
+
+// sight reads what the supervisor wrote.
+func sight(dir string) (Sight, error) {
+	var s Sight
+	shim, found, err := readJSON[shimFile](filepath.Join(dir, shimName))
+	if err != nil {
+		return s, err
+	}
+	if found {
+		s.PID, s.PIDStart, s.BootID, s.StartedAt = shim.PID, shim.PIDStart, shim.BootID, shim.StartedAt
+	}
+	end, found, err := readJSON[exitFile](filepath.Join(dir, exitName))
+	if err != nil {
+		return s, err
+	}
+	if found {
+		s.Phase, s.Exit, s.ExitedAt = Exited, end.Exit, end.ExitedAt
+	}
+	return s, nil
+}
+
+// stuckAfter is how long a supervisor that was told to end may take beyond the time that it gives the processes.
+const stuckAfter = 15 * time.Second
+
+// Stop has the processes of an attempt end: they are asked, and killed after a while. It does not wait, and is called until the exit is seen. One that was
+// not started yet never will be. A supervisor that does not act is killed itself, and its processes with it.
+func (b *Backend) Stop(job train.JobID, number int, killAfter time.Duration, now time.Time) error {
+	dir := b.Attempt(job, number)
+	s, err := b.Look(job, number)
+	if err != nil {
+		return err
+	}
+	switch s.Phase {
+	case Absent:
+		return b.Refuse(job, number, train.Exit{Forced: true, Signal: "SIGTERM"})
+	case Exited, Lost:
+		return nil
+	case Starting, Running:
+		if s.PID == 0 {
+			return nil // about to say who it is
+		}
+	}
+	b.mu.Lock()
+	first, asked := b.asked[dir]
+	if !asked {
+		first, b.asked[dir] = now, now
+	}
+	b.mu.Unlock()
+	signal := unix.SIGTERM
+	if now.Sub(first) > killAfter+stuckAfter {
+		signal = unix.SIGKILL
+	} else if asked {
+		return nil
+	}
+	return signalProcess(s.PID, s.PIDStart, signal)
+}
+
+// signalProcess signals a process if it is still the one that is meant.
+func signalProcess(pid int, start uint64, signal unix.Signal) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("signal %d: %w", pid, err)
+	}
+	defer unix.Close(fd)
+	if s, err := processStat(pid); err != nil || s.start != start {
+		return nil //nolint:nilerr // it is gone
+	}
+	if err := unix.PidfdSendSignal(fd, signal, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("signal %d: %w", pid, err)
+	}
+	return nil
+}
+
+// Sweep kills what is left of an attempt whose supervisor is gone; left is how many processes were seen. It is called until none are.
+func (b *Backend) Sweep(a train.Attempt) (left int, err error) {
+	dir := b.Attempt(a.Job, a.Number)
+	shim, found, err := readJSON[shimFile](filepath.Join(dir, shimName))
+	if err != nil {
+		return 0, err
+	}
+	if !found {
+		shim = shimFile{PID: a.PID, PIDStart: a.PIDStart, BootID: a.BootID}
+	}
+	launch, _, err := readJSON[Launch](filepath.Join(dir, launchName))
+	if err != nil {
+		return 0, err
+	}
+	if shim.BootID != bootID() {
+		shim.PID = 0 // its numbers mean nothing any more
+	}
+	pids, err := leftovers(shim, Marker(a))
+	if err != nil {
+		return 0, err
+	}
+	for _, pid := range pids {
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+	if len(pids) == 0 {
+		runCleanup(launch.Cleanup)
+	}
+	return len(pids), nil
+}
+
+// Forget removes the private files of an attempt that is over: its token is worth nothing any more. The log stays.
+func (b *Backend) Forget(job train.JobID, number int) error {
+	dir := b.Attempt(job, number)
+	b.mu.Lock()
+	delete(b.asked, dir)
+	b.mu.Unlock()
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove %s: %w", dir, err)
+	}
+	return nil
+}
+
+// Alive lists the attempts whose supervisors are alive.
+func (b *Backend) Alive() ([]Found, error) {
+	jobs, err := os.ReadDir(filepath.Join(b.DataDir, "jobs"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("list attempts: %w", err)
+	}
+	var found []Found
+	for _, job := range jobs {
+		id := train.JobID(job.Name())
+		numbers, err := os.ReadDir(filepath.Join(b.Job(id), "attempts"))
+		if err != nil {
+			continue // a job that was never started here
+		}
+		for _, n := range numbers {
+			number, err := strconv.Atoi(n.Name())
+			if err != nil || !exists(filepath.Join(b.Attempt(id, number), claimName)) {
+				continue
+			}
+			if s, err := b.Look(id, number); err == nil && (s.Phase == Running || s.Phase == Starting) {
+				found = append(found, Found{Job: id, Number: number})
+			}
+		}
+	}
+	return found, nil
+}
+
+// Found is an attempt that was found on the machine.
+type Found struct {
+	Job    train.JobID
+	Number int
+}
+
+// WaitExit returns when the supervisor has ended or ctx is done.
+func WaitExit(ctx context.Context, s Sight) {
+	fd, err := unix.PidfdOpen(s.PID, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return
+	}
+	// The runtime's poller waits for it without a thread of its own.
+	f := os.NewFile(uintptr(fd), "pidfd")
+	defer f.Close()
+	if now, err := processStat(s.PID); err != nil || now.start != s.PIDStart {
+		return
+	}
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return
+	}
+	stop := context.AfterFunc(ctx, func() { _ = f.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	_ = raw.Read(func(fd uintptr) bool {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+	})
+}

@@ -1,0 +1,173 @@
+package local
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// Bounds are the operator's settings for every attempt.
+type Bounds struct {
+	LogBytes        int64
+	KillAfterMillis int64
+	Sandbox         Sandbox
+}
+
+// Compose makes the launch of an attempt on the machine itself or in containers.
+func Compose(s Setting, l Layout, b Bounds, header string) Launch {
+	launch := Launch{
+		Job: s.Job, Attempt: s.Attempt.Number, Marker: Marker(s.Attempt), Output: l.Output(s.Job), LimitBytes: b.LogBytes, Header: header,
+		KillAfterMillis: b.KillAfterMillis,
+	}
+	if s.Spec.Image != "" {
+		for rank := range s.ranks() {
+			launch.Processes = append(launch.Processes, container(s, rank))
+			launch.Cleanup = append(launch.Cleanup, []string{s.Node.ContainerRuntime, "rm", "--force", containerName(s, rank)})
+		}
+		return launch
+	}
+	if s.Mounted {
+		launch.Sandbox, launch.Mounts = b.Sandbox, mounts(s)
+	}
+	for rank := range s.ranks() {
+		p := Process{Args: command(s), Env: s.Environment(rank), Dir: workDir(s), CPUs: s.cpus(rank)}
+		if p.Args[0] == "python" {
+			p.Fallback = "python3"
+		}
+		launch.Processes = append(launch.Processes, p)
+	}
+	return launch
+}
+
+func mounts(s Setting) []Mount {
+	var list []Mount
+	for _, m := range []Mount{{s.Custom, CustomTarget}, {s.Snapshots, SnapshotsTarget}, {s.Datasets, DataTarget}} {
+		if m.Source != "" {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// command is what a process runs. Where nothing is mounted, names below the mounted folders are those of the real ones.
+func command(s Setting) []string {
+	args := s.Spec.Command
+	if s.Spec.ScriptPath != "" {
+		args = []string{"python", s.Spec.ScriptPath}
+	}
+	if len(args) == 0 {
+		return []string{""} // there is no such program: the attempt says so
+	}
+	found := make([]string, len(args))
+	for i, a := range args {
+		found[i] = realPath(s, a)
+	}
+	return found
+}
+
+// realPath replaces a mounted folder at the beginning of a path by the real one, unless it is mounted.
+func realPath(s Setting, path string) string {
+	if s.Mounted {
+		return path
+	}
+	for _, m := range mounts(s) {
+		if path == m.Target {
+			return m.Source
+		}
+		if rest, below := strings.CutPrefix(path, m.Target+"/"); below {
+			return filepath.Join(m.Source, rest)
+		}
+	}
+	return path
+}
+
+func workDir(s Setting) string {
+	switch {
+	case s.Spec.WorkDir != "":
+		return realPath(s, s.Spec.WorkDir)
+	case s.Custom != "":
+		return realPath(s, CustomTarget)
+	default:
+		return s.Work
+	}
+}
+
+// containerName is the same for every executor that looks after the attempt. A data folder of its own has tokens of its own.
+func containerName(s Setting, rank int) string {
+	name := fmt.Sprintf("switchyard-%s-%d", s.Job, s.Attempt.Number)
+	if s.ranks() > 1 {
+		name += fmt.Sprintf("-rank%d", rank)
+	}
+	return name
+}
+
+// container is the command that runs a rank in an image. Secrets are in the environment of the command, never in its arguments, which everybody on
+// the machine can read.
+func container(s Setting, rank int) Process {
+	args := []string{s.Node.ContainerRuntime, "run", "--rm", "--name", containerName(s, rank), "--network", "host", "--init"}
+	for _, m := range mounts(s) {
+		args = append(args, "--volume", m.Source+":"+m.Target)
+	}
+	if s.Node.JobAPISocket != "" {
+		args = append(args, "--volume", s.Node.JobAPISocket+":"+s.Node.JobAPISocket)
+	}
+	inside := map[string]string{"PYTHONUNBUFFERED": "1"}
+	maps.Copy(inside, s.Spec.Env)
+	maps.Copy(inside, s.Scheduler(rank))
+	// The client needs a PATH, a HOME and the like of its own.
+	client := map[string]string{}
+	for _, pair := range s.Base {
+		if name, value, found := strings.Cut(pair, "="); found && !strings.HasPrefix(name, "SWITCHYARD_") {
+			client[name] = value
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(inside)) {
+		if _, own := client[name]; own && s.Spec.Env[name] != "" {
+			args = append(args, "--env", name+"="+inside[name])
+			continue
+		}
+		args, client[name] = append(args, "--env", name), inside[name]
+	}
+	args = append(args, containerDevices(s, rank)...)
+	if s.Spec.WorkDir != "" {
+		args = append(args, "--workdir", s.Spec.WorkDir)
+	}
+	args = append(args, s.Spec.Image)
+	switch {
+	case s.Spec.ScriptPath != "":
+		args = append(args, "python", s.Spec.ScriptPath)
+	default:
+		args = append(args, s.Spec.Command...)
+	}
+	return Process{Args: args, Env: pairs(client), Dir: s.Work}
+}
+
+// containerDevices gives a container the devices of its rank. With one process per device each still sees all GPUs of the job and picks its own by
+// LOCAL_RANK, as it does outside of containers.
+func containerDevices(s Setting, rank int) []string {
+	if !s.onGPUs() {
+		var cores []string
+		for _, c := range s.cpus(rank) {
+			cores = append(cores, fmt.Sprint(c))
+		}
+		return []string{"--cpuset-cpus", strings.Join(cores, ",")}
+	}
+	if s.Node.ContainerRuntime == "podman" {
+		var devices []string
+		for _, d := range s.Devices {
+			devices = append(devices, "--device", "nvidia.com/gpu="+d.ID.Index())
+		}
+		return devices
+	}
+	// The quotes are part of the value: it is read as CSV, and the comma belongs to the field.
+	return []string{"--gpus", `"device=` + s.gpus() + `"`}
+}
+
+// Header is the line that begins the output of an attempt.
+func Header(a train.Attempt, at string) string {
+	return fmt.Sprintf("[switchyard: attempt %d of %s on %s, %s]", a.Number, a.Job, train.JoinDevices(a.Devices), at)
+}

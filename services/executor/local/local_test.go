@@ -1,0 +1,388 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// TestMain lets the test program be the supervisor of its own jobs.
+func TestMain(m *testing.M) {
+	RunIfAsked(os.Args)
+	os.Exit(m.Run())
+}
+
+// bench is a back end over a fresh folder; whatever is still alive at the end of the test is killed.
+type bench struct {
+	*Backend
+	t   *testing.T
+	ctx context.Context
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	b := &bench{Backend: New(t.TempDir()), t: t, ctx: ctx}
+	t.Cleanup(func() {
+		cancel()
+		found, err := b.Alive()
+		if err != nil {
+			t.Error(err)
+		}
+		for _, f := range found {
+			if s, err := b.Look(f.Job, f.Number); err == nil && s.PID != 0 {
+				_ = unix.Kill(s.PID, unix.SIGKILL)
+			}
+		}
+	})
+	return b
+}
+
+// until polls with a ticker until the condition holds.
+func (b *bench) until(what string, holds func() bool) {
+	b.t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-b.ctx.Done():
+			b.t.Fatalf("waited too long for: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+func (b *bench) phase(job train.JobID, want Phase) Sight {
+	b.t.Helper()
+	var s Sight
+	b.until(fmt.Sprintf("phase %d of %s", want, job), func() bool {
+		var err error
+		if s, err = b.Look(job, 1); err != nil {
+			b.t.Fatal(err)
+		}
+		return s.Phase == want
+	})
+	b.Collect()
+	return s
+}
+
+func (b *bench) launch(job train.JobID, commands ...[]string) Launch {
+	l := Launch{
+		Job: job, Attempt: 1, Marker: Marker(train.Attempt{Job: job, Number: 1, TokenHash: b.DataDir}), Output: b.Output(job), LimitBytes: 1 << 20,
+		Header: "[header]", KillAfterMillis: 300,
+	}
+	for _, c := range commands {
+		l.Processes = append(l.Processes, Process{Args: c, Env: []string{"PATH=" + os.Getenv("PATH"), l.Marker, "DIR=" + b.DataDir}, Dir: b.DataDir})
+	}
+	return l
+}
+
+func (b *bench) start(l Launch) {
+	b.t.Helper()
+	if err := b.Start(l); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) log(job train.JobID) string {
+	b.t.Helper()
+	data, err := os.ReadFile(b.Output(job))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return string(data)
+}
+
+func sh(script string) []string { return []string{"sh", "-c", script} }
+
+func alive(pid int) bool {
+	s, err := processStat(pid)
+	return err == nil && s.state != 'Z'
+}
+
+// pidIn waits for a file with a process number in it.
+func (b *bench) pidIn(name string) int {
+	b.t.Helper()
+	var pid int
+	b.until("a number in "+name, func() bool {
+		data, err := os.ReadFile(filepath.Join(b.DataDir, name))
+		if err != nil {
+			return false
+		}
+		pid, err = strconv.Atoi(strings.TrimSpace(string(data)))
+		return err == nil
+	})
+	return pid
+}
+
+func TestExitsAreRecorded(t *testing.T) {
+	tests := []struct {
+		name     string
+		commands [][]string
+		want     train.Exit
+	}{
+		{"success", [][]string{sh("echo out; echo err >&2")}, train.Exit{}},
+		{"status", [][]string{sh("echo bad; exit 3")}, train.Exit{Code: 3, LogTail: "bad\n"}},
+		{"signal", [][]string{sh("kill -SEGV $$")}, train.Exit{Signal: "SIGSEGV"}},
+		{"no-such-program", [][]string{{"switchyard-no-such"}}, train.Exit{Code: 127, Message: "command not found: switchyard-no-such"}},
+		{"no-such-path", [][]string{{"/nowhere/x"}}, train.Exit{Code: 127, Message: "command not found: /nowhere/x"}},
+		{"folder", [][]string{{"/usr"}}, train.Exit{Code: 127, Message: "cannot run /usr: is a folder"}},
+		{"not-executable", [][]string{{"/etc/passwd"}}, train.Exit{Code: 127, Message: "cannot run /etc/passwd: no permission to execute it"}},
+		{"no-command", [][]string{{""}}, train.Exit{Code: 127, Message: "no command"}},
+		{"one-rank-fails", [][]string{sh("echo long; exec sleep 1000"), sh("exit 7")}, train.Exit{Code: 7}},
+		{"stubborn-rank", [][]string{sh("trap '' TERM; while :; do sleep 0.1; done"), sh("exit 7")}, train.Exit{Code: 7}},
+	}
+	b := newBench(t)
+	for _, test := range tests {
+		b.start(b.launch(train.JobID(test.name), test.commands...))
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			s := b.phase(train.JobID(test.name), Exited)
+			got := s.Exit
+			if test.want.LogTail == "" {
+				got.LogTail = ""
+			}
+			if got != test.want {
+				t.Errorf("exit %+v, want %+v", got, test.want)
+			}
+			if s.StartedAt.IsZero() == (test.want.Message == "") {
+				t.Errorf("started at %v although the exit is %+v", s.StartedAt, got)
+			}
+			b.until("the end of the supervisor", func() bool { b.Collect(); return !alive(s.PID) })
+		})
+	}
+	if got, want := b.log("success"), "[header]\nout\nerr\n"; got != want {
+		t.Errorf("log %q, want %q", got, want)
+	}
+}
+
+func TestNothingSurvivesTheProgram(t *testing.T) {
+	b := newBench(t)
+	// A daemon in a session of its own, with an environment of its own and its parent gone, and an ordinary background process.
+	b.start(b.launch("j", sh(`(setsid env -i sh -c 'echo $$ > daemon.tmp; mv daemon.tmp daemon; exec sleep 1000' &) ; sleep 1000 & echo $! > child; while ! [ -e daemon ]; do sleep 0.01; done`)))
+	s := b.phase("j", Exited)
+	if s.Exit != (train.Exit{}) {
+		t.Errorf("exit %+v, want a good one", s.Exit)
+	}
+	for _, name := range []string{"daemon", "child"} {
+		if pid := b.pidIn(name); alive(pid) {
+			t.Errorf("%s %d is alive", name, pid)
+		}
+	}
+}
+
+func TestStopAsksThenKills(t *testing.T) {
+	b := newBench(t)
+	b.start(b.launch("polite", sh(`trap 'echo bye; exit 0' TERM; touch ready; while :; do sleep 0.02; done`)))
+	b.start(b.launch("stubborn", sh(`trap '' TERM; echo $$ > stubborn; while :; do sleep 0.02; done`)))
+	b.until("ready", func() bool { return exists(filepath.Join(b.DataDir, "ready")) })
+	pid := b.pidIn("stubborn")
+	for _, job := range []train.JobID{"polite", "stubborn"} {
+		b.phase(job, Running)
+		for range 2 {
+			if err := b.Stop(job, 1, 300*time.Millisecond, time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := b.phase("polite", Exited).Exit; got.Code != 0 || got.Signal != "" || !got.Forced {
+		t.Errorf("polite: %+v, want a forced exit with status 0", got)
+	}
+	if got := b.phase("stubborn", Exited).Exit; got.Signal != "SIGKILL" || !got.Forced {
+		t.Errorf("stubborn: %+v, want killed by force", got)
+	}
+	if !strings.Contains(b.log("polite"), "bye\n") {
+		t.Errorf("log %q lacks the last words", b.log("polite"))
+	}
+	if alive(pid) {
+		t.Error("the stubborn program is alive")
+	}
+}
+
+func TestStopBeforeTheStartPreventsIt(t *testing.T) {
+	b := newBench(t)
+	if err := b.Stop("j", 1, time.Second, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	b.start(b.launch("j", sh("touch ran")))
+	if s := b.phase("j", Exited); !s.Exit.Forced {
+		t.Errorf("exit %+v, want a forced one", s.Exit)
+	}
+	if exists(filepath.Join(b.DataDir, "ran")) {
+		t.Error("the program ran")
+	}
+}
+
+// A supervisor that is stopped by a signal does nothing that it is asked; it is killed itself in the end.
+func TestSupervisorThatHangsIsKilled(t *testing.T) {
+	b := newBench(t)
+	b.start(b.launch("j", sh("echo $$ > pid; exec sleep 1000")))
+	s := b.phase("j", Running)
+	pid := b.pidIn("pid")
+	if err := unix.Kill(s.PID, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	for _, at := range []time.Time{now, now.Add(time.Second), now.Add(time.Minute)} {
+		if err := b.Stop("j", 1, time.Second, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.phase("j", Lost)
+	b.until("the end of the program", func() bool { return !alive(pid) })
+}
+
+func TestManySupervisorsOneStart(t *testing.T) {
+	b := newBench(t)
+	l := b.launch("j", sh("echo started >> starts; sleep 0.2"))
+	dir := b.Attempt("j", 1)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeJSON(filepath.Join(dir, launchName), l); err != nil {
+		t.Fatal(err)
+	}
+	var shims []*exec.Cmd
+	for range 8 {
+		cmd := exec.Command("/proc/self/exe", shimArgument, dir)
+		cmd.Stderr = os.Stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		shims = append(shims, cmd)
+	}
+	for _, cmd := range shims {
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+	b.start(l) // and an executor that comes late
+	data, err := os.ReadFile(filepath.Join(b.DataDir, "starts"))
+	if err != nil || string(data) != "started\n" {
+		t.Errorf("starts %q, error %v: want one", data, err)
+	}
+	if got := b.phase("j", Exited).Exit; got != (train.Exit{}) {
+		t.Errorf("exit %+v, want a good one", got)
+	}
+}
+
+func TestKilledSupervisorIsALoss(t *testing.T) {
+	b := newBench(t)
+	l := b.launch("j", sh(`echo $$ > program
+		sh -c 'echo $$ > child; while :; do sleep 1000; done' &
+		(setsid sh -c 'echo $$ > daemon; while :; do sleep 1000; done' &)
+		wait`), sh(`exec sleep 1000`))
+	b.start(l)
+	s := b.phase("j", Running)
+	pids := map[string]int{"program": b.pidIn("program"), "child": b.pidIn("child"), "daemon": b.pidIn("daemon")}
+	if err := unix.Kill(s.PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	b.phase("j", Lost)
+	a := train.Attempt{Job: "j", Number: 1, TokenHash: b.DataDir}
+	b.until("nothing left", func() bool {
+		left, err := b.Sweep(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return left == 0
+	})
+	for name, pid := range pids {
+		if alive(pid) {
+			t.Errorf("%s %d is alive", name, pid)
+		}
+	}
+	// Whoever comes late starts nothing.
+	b.start(l)
+	b.phase("j", Lost)
+}
+
+func TestWaitExit(t *testing.T) {
+	b := newBench(t)
+	b.start(b.launch("short", sh("while ! [ -e go ]; do sleep 0.01; done")))
+	s := b.phase("short", Running)
+	done := make(chan struct{})
+	go func() { defer close(done); WaitExit(b.ctx, s) }()
+	select {
+	case <-done:
+		t.Fatal("returned while the supervisor lives")
+	default:
+	}
+	if err := os.WriteFile(filepath.Join(b.DataDir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	if s := b.phase("short", Exited); s.Exit != (train.Exit{}) {
+		t.Errorf("exit %+v", s.Exit)
+	}
+	b.start(b.launch("long", sh("exec sleep 1000")))
+	s = b.phase("long", Running)
+	ctx, cancel := context.WithCancel(b.ctx)
+	cancel()
+	WaitExit(ctx, s) // returns although it lives
+	if !alive(s.PID) {
+		t.Error("the supervisor is gone")
+	}
+}
+
+func TestOneExecutorPerDataFolder(t *testing.T) {
+	dir := t.TempDir()
+	first, err := LockDataDir(dir)
+	if err != nil || first == nil {
+		t.Fatalf("first: %v, %v", first, err)
+	}
+	if second, err := LockDataDir(dir); err != nil || second != nil {
+		t.Fatalf("second got the folder too: %v, %v", second, err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	third, err := LockDataDir(dir)
+	if err != nil || third == nil {
+		t.Fatalf("third: %v, %v", third, err)
+	}
+	third.Close()
+}
+
+func TestParseStat(t *testing.T) {
+	line := "42 (a (b) c d) S 7 40 39 0 -1 4194560 1 0 0 0 5 6 0 0 20 0 1 0 123456 0 0 18446744073709551615"
+	got, err := parseStat([]byte(line))
+	if want := (stat{pid: 42, parent: 7, session: 39, state: 'S', start: 123456}); err != nil || got != want {
+		t.Errorf("%+v, %v: want %+v", got, err, want)
+	}
+	for _, bad := range []string{"", "42", "42 (x", "42 (x) S 1", "x (x) S 7 40 39 0 -1 4194560 1 0 0 0 5 6 0 0 20 0 1 0 123456"} {
+		if _, err := parseStat([]byte(bad)); err == nil {
+			t.Errorf("%q is taken for a stat line", bad)
+		}
+	}
+}
+
+func TestSecretsStay(t *testing.T) {
+	b := newBench(t)
+	capability, token, err := b.Secrets("j", 1)
+	if err != nil || len(capability) != 64 || len(token) != 64 || capability == token {
+		t.Fatalf("%q, %q, %v", capability, token, err)
+	}
+	again, second, err := errors3(b.Secrets("j", 2))
+	if err != nil || again != capability || second == token {
+		t.Errorf("attempt 2 got %q and %q, %v", again, second, err)
+	}
+	info, err := os.Stat(filepath.Join(b.Job("j"), "capability"))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("capability: %v, %v: want mode 0600", info.Mode(), err)
+	}
+}
+
+func errors3(a, b string, err error) (string, string, error) { return a, b, errors.Join(err) }

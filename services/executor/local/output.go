@@ -1,0 +1,278 @@
+package local
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf8"
+)
+
+// The log of a job is one file that a person can read as it is: its beginning, and once it has outgrown its bound a line that tells how much was left
+// out, and the end. A log that is full is rewritten with half of its end, so on average each byte is written twice at most.
+const (
+	// maxLine bounds a line; what is longer is cut there with a note.
+	maxLine = 16 << 10
+	// tailBytes is how much of the end is told with a failure.
+	tailBytes = 4 << 10
+	// minLimit is the smallest bound: the beginning must hold a line and the mark.
+	minLimit = 8 * maxLine
+
+	markPrefix = "[switchyard: "
+	markSuffix = " bytes of output left out here]"
+)
+
+// output appends to the log of a job. Only one supervisor at a time writes it.
+type output struct {
+	mu    sync.Mutex
+	path  string
+	file  *os.File
+	limit int64
+	shape shape
+	tail  []byte
+	// lost is set when a write failed (a full disk): the job goes on, its output is dropped.
+	lost error
+}
+
+// shape tells where the parts of a log are.
+type shape struct {
+	// head is the length of the beginning, skip the length of the mark after it (0: nothing was left out), dropped the bytes left out.
+	head, skip, dropped int64
+	// size is the length of the file.
+	size int64
+}
+
+// written is how many bytes the job has written in all.
+func (s shape) written() int64 { return s.size - s.skip + s.dropped }
+
+// headEnd is the fixed place in the file where the mark ends, so that it is found again.
+func headEnd(limit int64) int64 { return limit / 4 }
+
+// openOutput opens the log for one more attempt.
+func openOutput(path string, limit int64) (*output, error) {
+	o := &output{path: path, limit: max(limit, minLimit)}
+	if err := o.reopen(); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+func (o *output) reopen() error {
+	f, err := os.OpenFile(o.path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("open the log %s: %w", o.path, err)
+	}
+	s, err := readShape(f, o.limit)
+	if err != nil {
+		_ = f.Close()
+		return err
+	}
+	if o.file != nil {
+		_ = o.file.Close()
+	}
+	o.file, o.shape = f, s
+	return nil
+}
+
+// readShape finds the mark.
+func readShape(f *os.File, limit int64) (shape, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return shape{}, fmt.Errorf("stat %s: %w", f.Name(), err)
+	}
+	s := shape{size: info.Size(), head: info.Size()}
+	end := headEnd(max(limit, minLimit))
+	if s.size < end {
+		return s, nil
+	}
+	window := make([]byte, min(end, 2*maxLine))
+	if _, err := f.ReadAt(window, end-int64(len(window))); err != nil && err != io.EOF {
+		return s, fmt.Errorf("read %s: %w", f.Name(), err)
+	}
+	at := bytes.LastIndex(window, []byte(markPrefix))
+	if at < 0 {
+		return s, nil
+	}
+	rest, found := strings.CutSuffix(string(window[at+len(markPrefix):]), markSuffix+"\n")
+	digits := strings.TrimLeft(rest, ".")
+	dropped, err := strconv.ParseInt(digits, 10, 64)
+	if !found || err != nil {
+		return s, nil //nolint:nilerr // a line of the job that looks like the beginning of a mark
+	}
+	s.skip = int64(len(window) - at)
+	s.head, s.dropped = end-s.skip, dropped
+	return s, nil
+}
+
+// mark is the line that tells how much was left out, padded so that it ends at headEnd.
+func mark(dropped, length int64) []byte {
+	digits := strconv.FormatInt(dropped, 10)
+	padding := int(length) - len(markPrefix) - len(digits) - len(markSuffix) - 1
+	return []byte(markPrefix + strings.Repeat(".", max(padding, 0)) + digits + markSuffix + "\n")
+}
+
+// Write appends whole lines.
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.tail = append(o.tail, p...)
+	if excess := len(o.tail) - tailBytes; excess > 0 {
+		o.tail = append(o.tail[:0], o.tail[excess:]...)
+	}
+	n, err := o.file.Write(p)
+	o.shape.size += int64(n)
+	if o.shape.skip == 0 {
+		o.shape.head = o.shape.size
+	}
+	if err == nil && o.shape.size > o.limit {
+		err = o.compact()
+	}
+	if err != nil {
+		o.lost = err
+	}
+	return len(p), nil
+}
+
+// compact rewrites the log with the beginning, the mark and the newest half of the rest.
+func (o *output) compact() error {
+	end := headEnd(o.limit)
+	s := o.shape
+	if s.skip == 0 {
+		head, err := lineEndBefore(o.file, end-int64(len(mark(0, 0)))-20)
+		if err != nil {
+			return err
+		}
+		s.head, s.skip = head, 0
+	}
+	tail, err := lineEndBefore(o.file, s.size-o.limit/2)
+	if err != nil {
+		return err
+	}
+	s.dropped += tail - s.head - s.skip
+	s.skip = end - s.head
+	f, err := os.CreateTemp(filepath.Dir(o.path), ".output.*")
+	if err != nil {
+		return fmt.Errorf("rewrite %s: %w", o.path, err)
+	}
+	defer func() { _ = os.Remove(f.Name()) }()
+	defer f.Close()
+	for _, part := range []io.Reader{
+		io.NewSectionReader(o.file, 0, s.head), bytes.NewReader(mark(s.dropped, s.skip)), io.NewSectionReader(o.file, tail, s.size-tail),
+	} {
+		if _, err := io.Copy(f, part); err != nil {
+			return fmt.Errorf("rewrite %s: %w", o.path, err)
+		}
+	}
+	if err := os.Rename(f.Name(), o.path); err != nil {
+		return fmt.Errorf("rewrite %s: %w", o.path, err)
+	}
+	return o.reopen()
+}
+
+// lineEndBefore gives the place after the last line end at or before at. Lines are bounded, so one is near.
+func lineEndBefore(f *os.File, at int64) (int64, error) {
+	window := make([]byte, min(at, 2*maxLine))
+	if _, err := f.ReadAt(window, at-int64(len(window))); err != nil && err != io.EOF {
+		return 0, fmt.Errorf("read %s: %w", f.Name(), err)
+	}
+	if i := bytes.LastIndexAny(window, "\n\r"); i >= 0 {
+		return at - int64(len(window)) + int64(i) + 1, nil
+	}
+	return at, nil
+}
+
+// Tail is the end of what was written since the log was opened, with control characters escaped.
+func (o *output) Tail() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return escape(o.tail)
+}
+
+// Close syncs and closes the log. The error is the first trouble with it, if any.
+func (o *output) Close() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err := o.file.Sync(); err != nil && o.lost == nil {
+		o.lost = err
+	}
+	if err := o.file.Close(); err != nil && o.lost == nil {
+		o.lost = err
+	}
+	return o.lost
+}
+
+// escape makes output fit for messages: control and text-direction characters are spelled out, broken UTF-8 is replaced.
+func escape(raw []byte) string {
+	var b strings.Builder
+	for len(raw) > 0 {
+		r, size := utf8.DecodeRune(raw)
+		switch {
+		case r == '\n' || r == '\t':
+			b.WriteRune(r)
+		case r == utf8.RuneError && size <= 1:
+			fmt.Fprintf(&b, "\\x%02x", raw[0])
+		case r < 0x20, r >= 0x7f && r < 0xa0, r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r == 0x200e, r == 0x200f:
+			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+		default:
+			b.WriteRune(r)
+		}
+		raw = raw[size:]
+	}
+	return b.String()
+}
+
+// lines copies a process's output into the log in whole lines, each with the prefix; a line that is too long is cut.
+type lines struct {
+	to      io.Writer
+	prefix  string
+	pending []byte
+	cut     int
+}
+
+// Write takes output as it comes. A carriage return ends a line too: progress bars would otherwise be one endless line.
+func (l *lines) Write(p []byte) (int, error) {
+	n := len(p)
+	for len(p) > 0 {
+		end := bytes.IndexAny(p, "\n\r")
+		if end < 0 {
+			l.keep(p)
+			break
+		}
+		if p[end] == '\r' && end+1 < len(p) && p[end+1] == '\n' {
+			end++
+		}
+		l.keep(p[:end+1])
+		l.flush()
+		p = p[end+1:]
+	}
+	return n, nil
+}
+
+func (l *lines) keep(p []byte) {
+	room := max(maxLine-len(l.pending), 0)
+	kept := min(room, len(p))
+	l.pending = append(l.pending, p[:kept]...)
+	l.cut += len(p) - kept
+}
+
+// flush writes what is pending; a line that was cut, or the last one without an end, gets one.
+func (l *lines) flush() {
+	if len(l.pending) == 0 {
+		return
+	}
+	line := l.pending
+	if l.prefix != "" {
+		line = append([]byte(l.prefix), line...)
+	}
+	if l.cut > 0 {
+		line = fmt.Appendf(line, "... [switchyard: %d bytes of this line left out]\n", l.cut)
+	} else if last := line[len(line)-1]; last != '\n' && last != '\r' {
+		line = append(line, '\n')
+	}
+	_, _ = l.to.Write(line)
+	l.pending, l.cut = l.pending[:0], 0
+}

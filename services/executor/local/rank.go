@@ -1,0 +1,184 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// The hidden first arguments with which the program starts itself.
+const (
+	shimArgument = "__shim"
+	rankArgument = "__rank"
+)
+
+// troubleFD is where a process that is about to become the job's program says why it cannot. It closes by itself when the program takes over.
+const troubleFD = 3
+
+// RunIfAsked takes over a process that was started as a supervisor or as one of its processes, and then does not return. Main functions call it first.
+func RunIfAsked(args []string) {
+	if len(args) < 2 {
+		return
+	}
+	switch args[1] {
+	case shimArgument:
+		os.Exit(runShim(args[2:])) //nolint:forbidigo // the process is the supervisor from here on: there is no main to go back to
+	case rankArgument:
+		os.Exit(runRank(args[2:])) //nolint:forbidigo // likewise
+	}
+}
+
+// runRank prepares a process and becomes the job's program: processors, file system, folder, environment. It returns only when it cannot.
+func runRank(args []string) int {
+	// What is set below belongs to the thread, and the thread that executes the program passes it on.
+	runtime.LockOSThread()
+	trouble := os.NewFile(troubleFD, "trouble")
+	unix.CloseOnExec(troubleFD)
+	err := becomeRank(args)
+	_, _ = io.WriteString(trouble, err.Error())
+	const cannotExecute = 127
+	return cannotExecute
+}
+
+func becomeRank(args []string) error {
+	if len(args) != 2 {
+		return fmt.Errorf("start a process: want a folder and a rank, have %q", args)
+	}
+	launch, found, err := readJSON[Launch](filepath.Join(args[0], launchName))
+	if err != nil || !found {
+		return fmt.Errorf("start a process: no launch file in %s: %w", args[0], err)
+	}
+	rank, err := strconv.Atoi(args[1])
+	if err != nil || rank < 0 || rank >= len(launch.Processes) {
+		return fmt.Errorf("start a process: no rank %q", args[1])
+	}
+	p := launch.Processes[rank]
+	if err := bind(p.CPUs); err != nil {
+		return err
+	}
+	if launch.Sandbox != SandboxNone {
+		if err := enter(args[0], launch.Mounts); err != nil {
+			return err
+		}
+	}
+	if err := os.Chdir(p.Dir); err != nil {
+		return fmt.Errorf("enter the working folder: %w", plain(err))
+	}
+	program, name, err := find(p)
+	if err != nil {
+		return err
+	}
+	// The executed program must not outlive its supervisor. The kernel forgets this where privileges were dropped on the way, hence here again.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("tie the program to its supervisor: %w", err)
+	}
+	// The name is passed on as it was given: interpreters find their libraries by it.
+	if err := syscall.Exec(program, append([]string{name}, p.Args[1:]...), p.Env); err != nil {
+		return cannotExecute(program, err)
+	}
+	return nil
+}
+
+// cannotExecute says in words what the kernel says in codes.
+func cannotExecute(program string, err error) error {
+	switch {
+	case errors.Is(err, unix.ENOEXEC):
+		return fmt.Errorf("cannot run %s: not a program (does a script begin with #!?)", program)
+	case errors.Is(err, unix.ENOENT):
+		return fmt.Errorf("cannot run %s: the interpreter in its first line is not there", program)
+	default:
+		return fmt.Errorf("cannot run %s: %w", program, err)
+	}
+}
+
+// plain strips the operation from an error about a path: the message is for the job's owner.
+func plain(err error) error {
+	var path *os.PathError
+	if errors.As(err, &path) {
+		return fmt.Errorf("%s: %w", path.Path, path.Err)
+	}
+	return err
+}
+
+// find looks the program up as a shell would, in the PATH of the job; it also gives the name by which it was found.
+func find(p Process) (program, name string, err error) {
+	if len(p.Args) == 0 || p.Args[0] == "" {
+		return "", "", errors.New("no command")
+	}
+	var errs []string
+	for _, name := range []string{p.Args[0], p.Fallback} {
+		if name == "" {
+			continue
+		}
+		program, err := lookUp(name, p.Env)
+		if err == nil {
+			return program, name, nil
+		}
+		errs = append(errs, err.Error())
+	}
+	return "", "", errors.New(strings.Join(errs, "; "))
+}
+
+func lookUp(name string, env []string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, executable(name)
+	}
+	for _, dir := range filepath.SplitList(variable(env, "PATH")) {
+		program := filepath.Join(dir, name)
+		if executable(program) == nil {
+			return filepath.Abs(program)
+		}
+	}
+	return "", fmt.Errorf("command not found: %s", name)
+}
+
+func executable(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("command not found: %s", path)
+	case err != nil:
+		return fmt.Errorf("cannot run %w", plain(err))
+	case info.IsDir():
+		return fmt.Errorf("cannot run %s: is a folder", path)
+	}
+	if _, err := exec.LookPath(path); err != nil {
+		return fmt.Errorf("cannot run %s: no permission to execute it", path)
+	}
+	return nil
+}
+
+// variable gives the last value of a name, which is the one that counts.
+func variable(env []string, name string) string {
+	value := ""
+	for _, pair := range env {
+		if v, found := strings.CutPrefix(pair, name+"="); found {
+			value = v
+		}
+	}
+	return value
+}
+
+// bind keeps the calling thread, and the program that it becomes, on the given processors.
+func bind(cpus []int) error {
+	if len(cpus) == 0 {
+		return nil
+	}
+	var set unix.CPUSet
+	for _, cpu := range cpus {
+		set.Set(cpu)
+	}
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return fmt.Errorf("bind to the processors %v: %w", cpus, err)
+	}
+	return nil
+}

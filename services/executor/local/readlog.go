@@ -1,0 +1,59 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// maxChunk bounds a piece of a log: with base64 around it, it must fit into a message.
+const maxChunk = 512 << 10
+
+// ReadLog reads a piece of a job's log. Offsets count what the job has written, whether it is still there or not; what was left out is stepped over. A job
+// that has not written anything has an empty log.
+func (l Layout) ReadLog(r train.LogRequest, limit int64) (train.LogChunk, error) {
+	f, err := os.Open(l.Output(r.Job))
+	if errors.Is(err, fs.ErrNotExist) {
+		return train.LogChunk{}, nil
+	}
+	if err != nil {
+		return train.LogChunk{}, fmt.Errorf("open the log of %s: %w", r.Job, err)
+	}
+	defer f.Close()
+	s, err := readShape(f, limit)
+	if err != nil {
+		return train.LogChunk{}, err
+	}
+	chunk := train.LogChunk{Size: s.written()}
+	offset := r.Offset
+	if offset < 0 {
+		offset = max(chunk.Size+offset, 0)
+	}
+	offset = min(offset, chunk.Size)
+	wanted := r.Max
+	if wanted <= 0 || wanted > maxChunk {
+		wanted = maxChunk
+	}
+	if offset >= s.head && offset < s.head+s.dropped {
+		chunk.Cut, offset = true, s.head+s.dropped
+	}
+	at, end := offset, s.head
+	if s.skip > 0 && offset >= s.head+s.dropped {
+		at, end = offset-s.dropped+s.skip, s.size
+	}
+	data := make([]byte, min(int64(wanted), max(end-at, 0)))
+	n, err := f.ReadAt(data, at)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return chunk, fmt.Errorf("read the log of %s: %w", r.Job, err)
+	}
+	chunk.Data, chunk.Next = data[:n], offset+int64(n)
+	if chunk.Cut {
+		chunk.Data = append([]byte(strings.TrimLeft(string(mark(s.dropped, 0)), "\n")), chunk.Data...)
+	}
+	return chunk, nil
+}

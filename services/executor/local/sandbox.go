@@ -1,0 +1,211 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Sandbox says how a job gets a file system of its own.
+type Sandbox string
+
+// The ways: none; a mount namespace; a mount namespace within a user namespace, for executors that are not root.
+const (
+	SandboxNone Sandbox = ""
+	SandboxRoot Sandbox = "mounts"
+	SandboxUser Sandbox = "user_mounts"
+)
+
+// apply adds the namespaces to the attributes of a process that is about to be started.
+func (s Sandbox) apply(a *syscall.SysProcAttr) {
+	switch s {
+	case SandboxNone:
+	case SandboxRoot:
+		a.Cloneflags |= syscall.CLONE_NEWNS
+	case SandboxUser:
+		a.Cloneflags |= syscall.CLONE_NEWNS | syscall.CLONE_NEWUSER
+		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
+		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
+		// The user stays who they are; the right to mount within the namespace survives one exec and is dropped before the job's program.
+		a.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN}
+	}
+}
+
+// Probe finds out which sandbox this machine allows, by running `true` in it with folders mounted. The error says why there is none.
+func Probe(ctx context.Context, scratch string) (Sandbox, error) {
+	kind := SandboxUser
+	if os.Geteuid() == 0 {
+		kind = SandboxRoot
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	dir, err := os.MkdirTemp(scratch, "probe-")
+	if err != nil {
+		return SandboxNone, fmt.Errorf("probe mounts: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if err := os.WriteFile(filepath.Join(dir, "seen"), nil, 0o600); err != nil {
+		return SandboxNone, fmt.Errorf("probe mounts: %w", err)
+	}
+	launch := Launch{
+		Sandbox: kind, Mounts: []Mount{{Source: dir, Target: "/custom"}, {Source: dir, Target: "/snapshots"}, {Source: dir, Target: "/data"}},
+		Processes: []Process{{Args: []string{"test", "-e", "/custom/seen"}, Dir: "/custom", Env: []string{"PATH=" + os.Getenv("PATH")}}},
+	}
+	if err := writeJSON(filepath.Join(dir, launchName), launch); err != nil {
+		return SandboxNone, fmt.Errorf("probe mounts: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", rankArgument, dir, "0")
+	trouble, in, err := os.Pipe()
+	if err != nil {
+		return SandboxNone, fmt.Errorf("probe mounts: %w", err)
+	}
+	defer trouble.Close()
+	cmd.ExtraFiles = []*os.File{in}
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	kind.apply(cmd.SysProcAttr)
+	err = cmd.Run()
+	_ = in.Close()
+	if err != nil {
+		words := make([]byte, 1024)
+		n, _ := trouble.Read(words)
+		return SandboxNone, errors.Join(fmt.Errorf("probe mounts: %w", err), errorOf(words[:n]))
+	}
+	return kind, nil
+}
+
+func errorOf(words []byte) error {
+	if len(words) == 0 {
+		return nil
+	}
+	return errors.New(string(words))
+}
+
+// enter gives the calling process a file system of its own: everything that is at the root of the machine, and the mounts beside it, under a root that
+// cannot be written to. The process is alone in its mount namespace, so nothing changes for anybody else. base is any folder; it is hidden for a moment.
+func enter(base string, mounts []Mount) error {
+	// What is mounted from here on stays in here; what the machine mounts later is still seen.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return fmt.Errorf("detach the mounts: %w", err)
+	}
+	for i, m := range mounts {
+		// Links are followed now, since absolute ones lead elsewhere later on.
+		source, err := filepath.EvalSymlinks(m.Source)
+		if err != nil {
+			return fmt.Errorf("mount %s: %w", m.Target, plain(err))
+		}
+		mounts[i].Source = source
+	}
+	if err := stepAside(base); err != nil {
+		return err
+	}
+	if err := build(mounts); err != nil {
+		return err
+	}
+	return settle()
+}
+
+// The places of the old and the new root while the new one is built.
+const (
+	oldRoot = "/old"
+	newRoot = "/new"
+)
+
+// stepAside makes an empty file system the root and puts the machine's below it, so that the new root can be built without being part of what it shows.
+func stepAside(base string) error {
+	if err := unix.Mount("switchyard", base, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=4m"); err != nil {
+		return fmt.Errorf("make a root: %w", err)
+	}
+	old := filepath.Join(base, oldRoot)
+	if err := errors.Join(os.Mkdir(old, 0o755), os.Mkdir(filepath.Join(base, newRoot), 0o755)); err != nil {
+		return fmt.Errorf("make a root: %w", err)
+	}
+	if err := unix.PivotRoot(base, old); err != nil {
+		return fmt.Errorf("change the root: %w", err)
+	}
+	if err := os.Chdir("/"); err != nil {
+		return fmt.Errorf("change the root: %w", err)
+	}
+	if err := unix.Mount(newRoot, newRoot, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind the new root: %w", err)
+	}
+	return nil
+}
+
+// build fills the new root. An entry of the machine's root that cannot be shown (no permission) is left out; a mount of the job must succeed.
+func build(mounts []Mount) error {
+	taken := map[string]bool{}
+	for _, m := range mounts {
+		taken[strings.TrimPrefix(m.Target, "/")] = true
+		if err := bindTo(filepath.Join(oldRoot, m.Source), filepath.Join(newRoot, m.Target)); err != nil {
+			return fmt.Errorf("mount %s: %w", m.Target, err)
+		}
+	}
+	entries, err := os.ReadDir(oldRoot)
+	if err != nil {
+		return fmt.Errorf("list the root: %w", err)
+	}
+	for _, e := range entries {
+		if taken[e.Name()] {
+			continue
+		}
+		from, to := filepath.Join(oldRoot, e.Name()), filepath.Join(newRoot, e.Name())
+		if e.Type()&os.ModeSymlink != 0 {
+			if target, err := os.Readlink(from); err == nil {
+				_ = os.Symlink(target, to)
+			}
+			continue
+		}
+		_ = bindTo(from, to)
+	}
+	return nil
+}
+
+// bindTo shows a folder or file at another place, with everything that is mounted below it.
+func bindTo(from, to string) error {
+	info, err := os.Stat(from)
+	if err != nil {
+		return plain(err)
+	}
+	if info.IsDir() {
+		err = os.Mkdir(to, 0o755)
+	} else {
+		err = os.WriteFile(to, nil, 0o600)
+	}
+	if err != nil {
+		return plain(err)
+	}
+	return unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, "")
+}
+
+// settle moves into the new root and gives up the old one.
+func settle() error {
+	if err := unix.Mount("", newRoot, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
+		return fmt.Errorf("protect the root: %w", err)
+	}
+	if err := os.Chdir(newRoot); err != nil {
+		return fmt.Errorf("enter the root: %w", err)
+	}
+	// The old root comes to lie on top of the new one, and is taken off.
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("change the root: %w", err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("give up the old root: %w", err)
+	}
+	if err := os.Chdir("/"); err != nil {
+		return fmt.Errorf("enter the root: %w", err)
+	}
+	// The right to mount ends here; for root it stays, as for any process of root.
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return fmt.Errorf("drop the right to mount: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,283 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/sourcegraph/conc"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/diff"
+	"github.com/switchyard-dl/switchyard/services/executor/local"
+)
+
+// executor is one run of the service. Records are written by its loop alone.
+type executor struct {
+	bus      *bus.Bus
+	log      *slog.Logger
+	node     train.NodeID
+	backend  *local.Backend
+	fence    *fence
+	metrics  *metrics
+	limits   diff.Limits
+	settings Service
+	bounds   local.Bounds
+	picture  *picture
+	wake     chan struct{}
+
+	attempts *bus.KV[train.Attempt]
+	jobs     *bus.KV[train.Job]
+	nodes    *bus.KV[train.Node]
+	reports  *bus.KV[train.AttemptReport]
+
+	// What follows is of the loop alone. waiting are the attempts whose exit is waited for, claimedAt when they were claimed, strays the supervisors without a
+	// record that are being ended.
+	waiters   conc.WaitGroup
+	waiting   map[diff.ReportKey]bool
+	claimedAt map[diff.ReportKey]time.Time
+	strays    []local.Found
+	trouble   trouble
+}
+
+const (
+	// tick is how often everything is looked at without any reason.
+	tick = time.Second
+	// fastTick is how often while processes are about to appear or to vanish.
+	fastTick = 20 * time.Millisecond
+	// callTime bounds an exchange with the bus.
+	callTime = 5 * time.Second
+)
+
+// nudge has the loop look again soon.
+func (e *executor) nudge() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// loop compares and acts on every change, until ctx ends. started is called when the first comparison has been made.
+func (e *executor) loop(ctx context.Context, started func()) error {
+	defer e.waiters.Wait()
+	for first := true; ctx.Err() == nil; {
+		pause := tick
+		if e.picture.ready() {
+			pause = e.pass(ctx)
+			if first {
+				started()
+				first = false
+			}
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+		case <-e.wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+	return nil
+}
+
+// pass looks at every live attempt, does what is to be done, and says when to look again.
+func (e *executor) pass(ctx context.Context) time.Duration {
+	e.backend.Collect()
+	if e.bus.Ready() != nil {
+		return tick // what happens meanwhile is on disk
+	}
+	pause := tick
+	for _, a := range e.picture.live(e.node) {
+		soon, err := e.observe(ctx, a)
+		e.report(ctx, "attempt not observed", a.Job, err)
+		if soon {
+			pause = fastTick
+		}
+	}
+	actions, due := e.picture.actions(e.node, time.Now(), e.limits)
+	for _, action := range actions {
+		changed, err := e.apply(ctx, action)
+		e.report(ctx, "action postponed", action.Job, err)
+		if changed && err == nil {
+			e.nudge() // one thing leads to another
+		}
+	}
+	e.endStrays(ctx)
+	e.metrics.running.Set(float64(len(e.picture.live(e.node))))
+	if !due.IsZero() {
+		pause = min(pause, max(time.Until(due), fastTick))
+	}
+	return pause
+}
+
+// trouble remembers what was said last, so that a fault that lasts is not repeated at every tick.
+type trouble struct {
+	text string
+	at   time.Time
+}
+
+func (e *executor) report(ctx context.Context, what string, job train.JobID, err error) {
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	const again = 30 * time.Second
+	if now := time.Now(); err.Error() != e.trouble.text || now.Sub(e.trouble.at) > again {
+		e.log.Warn(what, "job", job, "error", err) //nolint:sloglint // two constant messages
+		e.trouble = trouble{err.Error(), now}
+	}
+}
+
+// swap writes an attempt over the one that is known. After a conflict what is there is read, and the loop decides anew.
+func (e *executor) swap(ctx context.Context, a train.Attempt) error {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	_, revision := e.picture.attempt(a.Job)
+	next, err := e.attempts.Swap(ctx, string(a.Job), a, revision)
+	if err == nil {
+		e.picture.keep(a, next)
+		return nil
+	}
+	// An error is not an answer: the write may have happened.
+	switch there, getErr := e.attempts.Get(ctx, string(a.Job)); {
+	case getErr == nil:
+		e.picture.keep(there.Value, there.Revision)
+	case errors.Is(getErr, bus.ErrNotFound):
+		e.picture.forgetAttempt(a.Job)
+	}
+	return err
+}
+
+// observe compares the record of a live attempt with the machine. soon asks for another look in a moment.
+func (e *executor) observe(ctx context.Context, a train.Attempt) (soon bool, err error) {
+	sight, err := e.backend.Look(a.Job, a.Number)
+	if err != nil {
+		return false, err
+	}
+	switch sight.Phase {
+	case local.Absent:
+		if a.Phase == train.PhaseClaimed {
+			return true, e.launch(a)
+		}
+		return e.lose(ctx, a)
+	case local.Starting:
+		return true, nil
+	case local.Running:
+		if a.Phase == train.PhaseClaimed {
+			err = e.running(ctx, a, sight)
+		}
+		e.awaitExit(ctx, a, sight)
+		return false, err
+	case local.Exited:
+		return false, e.exited(ctx, a, sight)
+	case local.Lost:
+		return e.lose(ctx, a)
+	}
+	return false, nil
+}
+
+// awaitExit has the loop woken when the supervisor ends.
+func (e *executor) awaitExit(ctx context.Context, a train.Attempt, s local.Sight) {
+	key := diff.ReportKey{Job: a.Job, Number: a.Number}
+	if e.waiting[key] {
+		return
+	}
+	e.waiting[key] = true
+	e.waiters.Go(func() {
+		local.WaitExit(ctx, s)
+		e.nudge()
+	})
+}
+
+// running records that the processes were started. The fact goes first: after a crash in between it is published again, with the same key.
+func (e *executor) running(ctx context.Context, a train.Attempt, s local.Sight) error {
+	a.Phase, a.PID, a.PIDStart, a.BootID, a.StartedAt = train.PhaseRunning, s.PID, s.PIDStart, s.BootID, s.StartedAt
+	if err := e.publish(ctx, startedFact(a, e.mounted(a))); err != nil {
+		return err
+	}
+	if err := e.swap(ctx, a); err != nil {
+		return err
+	}
+	if at, known := e.claimedAt[diff.ReportKey{Job: a.Job, Number: a.Number}]; known {
+		e.metrics.startLatency.Observe(s.StartedAt.Sub(at).Seconds())
+	}
+	e.log.Info("attempt started", "job", a.Job, "attempt", a.Number, "devices", train.JoinDevices(a.Devices), "pid", a.PID)
+	return nil
+}
+
+// exited records an exit that the supervisor wrote down.
+func (e *executor) exited(ctx context.Context, a train.Attempt, s local.Sight) error {
+	if a.Phase == train.PhaseClaimed && !s.StartedAt.IsZero() {
+		// It was over before anybody looked, and yet it was there.
+		if err := e.running(ctx, a, s); err != nil {
+			return err
+		}
+		a, _ = e.picture.attempt(a.Job)
+	}
+	exit := s.Exit
+	a.Phase, a.Exit, a.ExitedAt = train.PhaseExited, &exit, s.ExitedAt
+	if err := e.swap(ctx, a); err != nil {
+		return err
+	}
+	e.log.Info("attempt exited", "job", a.Job, "attempt", a.Number, "code", exit.Code, "signal", exit.Signal, "forced", exit.Forced, "message", exit.Message)
+	e.nudge()
+	return nil
+}
+
+// lose records that an attempt vanished, once nothing of it is left on the machine.
+func (e *executor) lose(ctx context.Context, a train.Attempt) (soon bool, err error) {
+	left, err := e.backend.Sweep(a)
+	if err != nil || left > 0 {
+		return true, err
+	}
+	e.metrics.losses.Inc()
+	a.Phase, a.Exit, a.ExitedAt = train.PhaseExited, &train.Exit{Lost: true}, time.Now().UTC()
+	if err := e.swap(ctx, a); err != nil {
+		return true, err
+	}
+	e.log.Warn("attempt lost", "job", a.Job, "attempt", a.Number)
+	e.nudge()
+	return false, nil
+}
+
+// endStrays ends supervisors that no record speaks of: the record was lost with the bus.
+func (e *executor) endStrays(ctx context.Context) {
+	e.picture.mu.Lock()
+	due := e.picture.orphans
+	e.picture.orphans = false
+	e.picture.mu.Unlock()
+	if due {
+		alive, err := e.backend.Alive()
+		e.report(ctx, "machine not searched", "", err)
+		e.strays = nil
+		for _, f := range alive {
+			if a, _ := e.picture.attempt(f.Job); !a.Live() || a.Number != f.Number {
+				e.strays = append(e.strays, f)
+				e.log.Warn("ending a job that no record speaks of", "job", f.Job, "attempt", f.Number)
+			}
+		}
+	}
+	e.strays = slices.DeleteFunc(e.strays, func(f local.Found) bool {
+		sight, err := e.backend.Look(f.Job, f.Number)
+		if err == nil && sight.Phase == local.Exited {
+			err = e.backend.Forget(f.Job, f.Number)
+		} else if err == nil {
+			err = e.backend.Stop(f.Job, f.Number, e.settings.killAfter, time.Now())
+		}
+		e.report(ctx, "stray job not ended", f.Job, err)
+		return err == nil && sight.Phase == local.Exited
+	})
+}
+
+func (e *executor) publish(ctx context.Context, f event.Fact) error {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	if err := e.bus.Publish(ctx, f); err != nil {
+		return fmt.Errorf("tell of %s: %w", f.Key, err)
+	}
+	return nil
+}

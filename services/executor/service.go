@@ -1,0 +1,158 @@
+// Package executor acts: it compares the newest plan with the attempts that run on its machine and starts, stops and judges them. Every service may be
+// killed at any moment: what is true of an attempt is in its record in the bucket "attempts", changed by compare-and-swap, and in the files of its supervisor,
+// so a new executor goes on where the last one stopped.
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sourcegraph/conc/pool"
+	"github.com/spf13/pflag"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/diff"
+	"github.com/switchyard-dl/switchyard/services/executor/local"
+)
+
+// Service is the executor.
+type Service struct {
+	stopGrace      time.Duration
+	killAfter      time.Duration
+	heartbeatSteps int
+	pythonPath     string
+	logLimitMiB    int64
+	mounts         string
+}
+
+// New makes a service with its defaults.
+func New() *Service { return &Service{} }
+
+// Name is executor.
+func (s *Service) Name() string { return "executor" }
+
+// Flags declares the service's own flags.
+func (s *Service) Flags(fs *pflag.FlagSet) {
+	fs.DurationVar(&s.stopGrace, "stop-grace", 10*time.Minute, "how long a job may take to leave at its epoch's end before it is killed (at least three of its epochs)")
+	fs.DurationVar(&s.killAfter, "kill-after", 5*time.Second, "time between asking a job's processes to end (SIGTERM) and killing them")
+	fs.IntVar(&s.heartbeatSteps, "heartbeat-steps", 10, "training steps between two heartbeats of a job")
+	fs.StringVar(&s.pythonPath, "python-path", "", "folder that is added to the PYTHONPATH of jobs, e.g. the one with the switchyard package")
+	fs.Int64Var(&s.logLimitMiB, "job-log-limit", 16, "size to which a job's log is kept, in MiB: its beginning and its end")
+	fs.StringVar(&s.mounts, "job-mounts", "auto", "give jobs /custom, /snapshots and /data as mounts: auto (where the machine allows it) or never")
+}
+
+// Validate names every wrong setting at once.
+func (s *Service) Validate(run.Common) error {
+	var errs []error
+	if s.stopGrace < 0 {
+		errs = append(errs, fmt.Errorf("--stop-grace %s: want 0s or more", s.stopGrace))
+	}
+	if s.killAfter <= 0 {
+		errs = append(errs, fmt.Errorf("--kill-after %s: want more than 0s", s.killAfter))
+	}
+	if s.heartbeatSteps < 1 {
+		errs = append(errs, fmt.Errorf("--heartbeat-steps %d: want 1 or more", s.heartbeatSteps))
+	}
+	if s.pythonPath != "" && !filepath.IsAbs(s.pythonPath) {
+		errs = append(errs, fmt.Errorf("--python-path %q: want an absolute path", s.pythonPath))
+	}
+	if s.logLimitMiB < 1 || s.logLimitMiB > 1<<20 {
+		errs = append(errs, fmt.Errorf("--job-log-limit %d: want 1 or more MiB", s.logLimitMiB))
+	}
+	if s.mounts != "auto" && s.mounts != "never" {
+		errs = append(errs, fmt.Errorf("--job-mounts %q: want auto or never", s.mounts))
+	}
+	return errors.Join(errs...)
+}
+
+// Run works until ctx ends. Jobs that run then go on.
+func (s *Service) Run(ctx context.Context, p run.Process) error {
+	lock, err := waitForLock(ctx, p.Common.DataDir, p.Log)
+	if lock == nil {
+		return err
+	}
+	defer lock.Close()
+	b, err := p.Connect(ctx)
+	if err != nil {
+		return stopped(ctx, err)
+	}
+	defer b.Close()
+	e, err := s.open(ctx, p, b)
+	if err != nil {
+		return stopped(ctx, err)
+	}
+	loops := pool.New().WithContext(ctx).WithCancelOnError().WithFirstError()
+	loops.Go(func(ctx context.Context) error { return e.attempts.Watch(ctx, e.seeAttempt, e.sawAttempts) })
+	loops.Go(func(ctx context.Context) error { return e.jobs.Watch(ctx, e.seeJob, e.sawJobs) })
+	loops.Go(func(ctx context.Context) error { return e.nodes.Watch(ctx, e.seeNode, nil) })
+	loops.Go(func(ctx context.Context) error { return e.reports.Watch(ctx, e.seeReport, e.sawReports) })
+	loops.Go(e.followPlans)
+	loops.Go(func(ctx context.Context) error { return bus.Answer(ctx, b, train.LogSubject(e.node), e.answerLogs) })
+	loops.Go(func(ctx context.Context) error { return e.loop(ctx, p.Started) })
+	return stopped(ctx, loops.Wait())
+}
+
+// stopped turns what a stop that was asked for leaves behind into nothing.
+func stopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// waitForLock returns when this process is the only executor of the data folder, or with nil when ctx ends first.
+func waitForLock(ctx context.Context, dataDir string, log *slog.Logger) (*os.File, error) {
+	again := time.NewTicker(200 * time.Millisecond)
+	defer again.Stop()
+	for said := false; ; said = true {
+		lock, err := local.LockDataDir(dataDir)
+		if err != nil || lock != nil {
+			return lock, err
+		}
+		if !said {
+			log.Info("standing by: another executor uses the data folder", "data_dir", dataDir)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil
+		case <-again.C:
+		}
+	}
+}
+
+// open makes the executor with its buckets and settings.
+func (s *Service) open(ctx context.Context, p run.Process, b *bus.Bus) (*executor, error) {
+	fence, err := openFence(p.Common.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	e := &executor{
+		bus: b, log: p.Log, node: p.Common.NodeID(), backend: local.New(p.Common.DataDir), fence: fence, metrics: newMetrics(p.Metrics),
+		limits: diff.Limits{StopGrace: s.stopGrace}, settings: *s,
+		bounds:  local.Bounds{LogBytes: s.logLimitMiB << 20, KillAfterMillis: s.killAfter.Milliseconds()},
+		picture: newPicture(), wake: make(chan struct{}, 1), waiting: map[diff.ReportKey]bool{}, claimedAt: map[diff.ReportKey]time.Time{},
+	}
+	if s.mounts == "auto" {
+		scratch := filepath.Join(p.Common.DataDir, "jobs")
+		if err := os.MkdirAll(scratch, 0o700); err != nil {
+			return nil, fmt.Errorf("make %s: %w", scratch, err)
+		}
+		if e.bounds.Sandbox, err = local.Probe(ctx, scratch); err != nil {
+			p.Log.Info("jobs find their folders by environment variables: this machine allows no mounts", "reason", err)
+		}
+	}
+	var errs [4]error
+	e.attempts, errs[0] = bus.OpenKV[train.Attempt](ctx, b, event.BucketAttempts)
+	e.jobs, errs[1] = bus.OpenKV[train.Job](ctx, b, event.BucketJobs)
+	e.nodes, errs[2] = bus.OpenKV[train.Node](ctx, b, event.BucketNodes)
+	e.reports, errs[3] = bus.OpenKV[train.AttemptReport](ctx, b, event.BucketReports)
+	return e, errors.Join(errs[:]...)
+}

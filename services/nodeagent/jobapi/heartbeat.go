@@ -1,0 +1,59 @@
+package jobapi
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+)
+
+const (
+	// beatSpacing is the least time between two heartbeats of a process that are passed on.
+	beatSpacing = 500 * time.Millisecond
+	// beatsQueued bounds what waits for the bus; what comes beyond it is dropped, since newer figures follow.
+	beatsQueued = 256
+)
+
+// beat passes a heartbeat on, or drops it. It never waits.
+func (a *API) beat(c call, s event.Stepped) {
+	if !c.session.beatDue(int64(s.Rank), c.now) {
+		return
+	}
+	attempt := c.session.attempt
+	s.Job, s.Attempt, s.Devices = attempt.Job, attempt.Number, len(attempt.Devices)
+	fact := event.Fact{
+		Subject: event.Subject{Entity: "sample", ID: string(s.Job), Fact: event.FactStepped, Version: 1},
+		Key:     fmt.Sprintf("job/%s/attempt/%d/step/%d/%d", s.Job, s.Attempt, s.Step, s.Rank),
+		Time:    c.now, Body: s,
+	}
+	select {
+	case a.beats <- fact:
+	default:
+		a.dropped.Inc()
+	}
+}
+
+// RunHeartbeats publishes heartbeats until ctx ends. Those that the bus does not take are dropped.
+func (a *API) RunHeartbeats(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case fact := <-a.beats:
+			if err := a.publishBeat(ctx, fact); err != nil {
+				a.dropped.Inc()
+				a.log.Debug("heartbeat dropped", "key", fact.Key, "error", err)
+			}
+		}
+	}
+}
+
+func (a *API) publishBeat(ctx context.Context, fact event.Fact) error {
+	if err := a.bus.Ready(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return a.bus.Publish(ctx, fact)
+}

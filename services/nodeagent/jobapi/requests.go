@@ -1,0 +1,219 @@
+package jobapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+const okText = "ok"
+
+// hasToStop is KubeProfiler's question: a body of exactly 1 means yes.
+func (a *API) hasToStop(ctx context.Context, c call) (answer, *refusal) {
+	if a.mustStop(ctx, c.session) {
+		return answer{text: "1"}, nil
+	}
+	return answer{text: "0"}, nil
+}
+
+// mustStop says whether the attempt shall leave. A yes is recorded before it is said: only then is the exit that follows a preemption. If it
+// cannot be recorded the answer is no, and the next epoch's end brings another chance.
+func (a *API) mustStop(ctx context.Context, s *session) bool {
+	if s.known().StopAnswered {
+		return true // some process may have heard it
+	}
+	if s.stopCause() == train.StopNone || a.bus.Ready() != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	r, err := a.store(ctx, train.AttemptReport{Job: s.attempt.Job, Attempt: s.attempt.Number, Spoke: true, StopAnswered: true})
+	if err != nil {
+		a.log.Warn("stop not told: it could not be recorded", "job", s.attempt.Job, "attempt", s.attempt.Number, "error", err)
+		return false
+	}
+	s.learn(r)
+	return true
+}
+
+// control is the richer question. One that names its epoch is answered alike to all processes of the attempt.
+func (a *API) control(ctx context.Context, c call) (answer, *refusal) {
+	epochs, err := strconv.ParseInt(c.query("epochs_done"), 10, 64)
+	named := err == nil
+	stop, known := false, false
+	if named {
+		stop, known = c.session.answered(epochs)
+	}
+	if !known {
+		stop = a.mustStop(ctx, c.session)
+		if named {
+			stop = c.session.remember(epochs, stop)
+		}
+	}
+	return answer{json: controlRecord{Stop: stop, Generation: c.session.generation()}}, nil
+}
+
+// controlRecord is what the scheduler asks of a job; null asks nothing.
+type controlRecord struct {
+	Stop         bool   `json:"stop"`
+	MicroBatch   *int   `json:"micro_batch"`
+	Accumulation *int   `json:"accumulation"`
+	Generation   uint64 `json:"generation"`
+}
+
+// profiling takes KubeProfiler's heartbeat. Its last one of an epoch carries the epoch's duration and comes before end_epoch.
+func (a *API) profiling(_ context.Context, c call) (answer, *refusal) {
+	var b profile
+	if problems := parseAndCheck(c.body, &b, func() []problem { return b.check() }); problems != nil {
+		return answer{}, badRequest(problems)
+	}
+	memory := unit.Bytes(b.MemoryMiB) * unit.MiB
+	if b.Rank == 0 {
+		c.session.gather(func(t *tally) {
+			// The mean is over the whole run so far: the newest one stands for all.
+			t.stepSeconds, t.steps, t.memory = b.MeanSeconds, 1, max(t.memory, memory)
+			if b.EpochTime != nil {
+				t.epochSeconds = *b.EpochTime
+			}
+		})
+	}
+	a.beat(c, event.Stepped{
+		Rank: int(b.Rank), Step: int(*b.Iteration), Epoch: c.session.known().EpochsDone, StepSeconds: b.MeanSeconds, MemoryBytes: memory,
+	})
+	return answer{text: okText}, nil
+}
+
+// endEpoch takes KubeProfiler's end of an epoch.
+func (a *API) endEpoch(ctx context.Context, c call) (answer, *refusal) {
+	var b doneBody
+	if problems := parseAndCheck(c.body, &b, func() []problem { return b.check() }); problems != nil {
+		return answer{}, badRequest(problems)
+	}
+	return answer{text: okText}, a.endOfEpoch(ctx, c, "done", *b.Done, event.EpochEnded{})
+}
+
+// signalEnd takes the end of a job as older libraries tell it.
+func (a *API) signalEnd(ctx context.Context, c call) (answer, *refusal) {
+	return answer{text: okText}, a.record(ctx, c, nil, train.AttemptReport{Ended: endFinished})
+}
+
+// steps takes a heartbeat.
+func (a *API) steps(_ context.Context, c call) (answer, *refusal) {
+	var b stepsBody
+	if problems := parseAndCheck(c.body, &b, func() []problem { return b.check() }); problems != nil {
+		return answer{}, badRequest(problems)
+	}
+	memory := unit.Bytes(b.MemoryBytes)
+	if b.Rank == 0 {
+		c.session.gather(func(t *tally) { t.step(b.StepSeconds, b.Steps, memory) })
+	}
+	a.beat(c, event.Stepped{
+		Rank: int(b.Rank), Step: int(*b.Step), Epoch: int(b.Epoch), Steps: int(b.Steps), StepSeconds: b.StepSeconds, Samples: int(b.Samples),
+		Loss: b.Loss, Metrics: b.Metrics, GradSquared: b.GradSquared, GradVariance: b.GradVariance, MemoryBytes: memory,
+	})
+	return answer{json: struct{}{}}, nil
+}
+
+// epochs takes the end of an epoch. All processes of a job may tell of it; the first one's word is recorded.
+func (a *API) epochs(ctx context.Context, c call) (answer, *refusal) {
+	var b epochBody
+	if problems := parseAndCheck(c.body, &b, func() []problem { return b.check() }); problems != nil {
+		return answer{}, badRequest(problems)
+	}
+	if b.Rank != 0 {
+		return answer{json: struct{}{}}, nil
+	}
+	return answer{json: struct{}{}}, a.endOfEpoch(ctx, c, "epochs_done", *b.EpochsDone, event.EpochEnded{
+		EpochSeconds: b.EpochSeconds, Steps: int(b.Steps), Samples: int(b.Samples), Loss: b.Loss, Metrics: b.Metrics,
+		GradSquared: b.GradSquared, GradVariance: b.GradVariance, MemoryBytes: unit.Bytes(b.MemoryBytes),
+	})
+}
+
+// endOfEpoch records that so many epochs are done. A number that is known already was recorded before and is answered alike.
+func (a *API) endOfEpoch(ctx context.Context, c call, field string, done int64, fact event.EpochEnded) *refusal {
+	if refused := c.plausible(field, done); refused != nil {
+		return refused
+	}
+	attempt := c.session.attempt
+	if int(done) <= c.session.known().EpochsDone {
+		return nil
+	}
+	running := c.session.takeTally()
+	fact.Attempt, fact.EpochsDone, fact.Devices = attempt.Number, int(done), len(attempt.Devices)
+	if fact.EpochSeconds == 0 {
+		fact.EpochSeconds = running.epochSeconds
+	}
+	fact.StepSeconds = running.meanStepSeconds()
+	fact.MemoryBytes = max(fact.MemoryBytes, running.memory)
+	f := event.JobFact(attempt.Job, event.FactEpochEnded, fmt.Sprintf("attempt/%d/epoch/%d", attempt.Number, done), fact)
+	return a.record(ctx, c, &f, train.AttemptReport{EpochsDone: int(done)})
+}
+
+// checkpoints takes a state that was saved.
+func (a *API) checkpoints(ctx context.Context, c call) (answer, *refusal) {
+	var b checkpointBody
+	if problems := parseAndCheck(c.body, &b, func() []problem { return b.check() }); problems != nil {
+		return answer{}, badRequest(problems)
+	}
+	if refused := c.plausible("epochs_done", *b.EpochsDone); refused != nil {
+		return answer{}, refused
+	}
+	attempt := c.session.attempt
+	f := event.JobFact(attempt.Job, event.FactCheckpointWritten, fmt.Sprintf("attempt/%d/checkpoint/%d", attempt.Number, *b.EpochsDone),
+		event.CheckpointWritten{
+			Attempt: attempt.Number, EpochsDone: int(*b.EpochsDone), Path: b.Path, Size: unit.Bytes(b.Bytes), Seconds: b.Seconds,
+		})
+	return answer{json: struct{}{}}, a.record(ctx, c, &f, train.AttemptReport{Checkpoint: b.Path, CheckpointEpochs: int(*b.EpochsDone)})
+}
+
+// end takes the last word of an attempt.
+func (a *API) end(ctx context.Context, c call) (answer, *refusal) {
+	var b endBody
+	if problems := parseAndCheck(c.body, &b, func() []problem { return b.check() }); problems != nil {
+		return answer{}, badRequest(problems)
+	}
+	change := train.AttemptReport{Ended: b.Outcome}
+	if b.EpochsDone != nil {
+		if refused := c.plausible("epochs_done", *b.EpochsDone); refused != nil {
+			return answer{}, refused
+		}
+		change.EpochsDone = int(*b.EpochsDone)
+	}
+	return answer{json: struct{}{}}, a.record(ctx, c, nil, change)
+}
+
+// record makes a fact and a change of the attempt's record durable.
+func (a *API) record(ctx context.Context, c call, fact *event.Fact, change train.AttemptReport) *refusal {
+	change.Job, change.Attempt = c.session.attempt.Job, c.session.attempt.Number
+	d, err := newDeed(fact, c.now, change)
+	if err == nil {
+		err = a.keep(ctx, c.session, d)
+	}
+	if err != nil {
+		a.log.Error("report not kept", "job", change.Job, "attempt", change.Attempt, "error", err)
+		return &refusal{http.StatusServiceUnavailable, "Unavailable", "this could be stored neither on the bus nor on disk", "try again"}
+	}
+	return nil
+}
+
+// plausible refuses a number of epochs that no training reaches.
+func (c call) plausible(field string, epochs int64) *refusal {
+	most := int64(max(c.session.known().EpochsDone, c.session.attempt.StartedEpochs)) + maxEpochLeap
+	if epochs > most {
+		return badRequest([]problem{{field, fmt.Sprintf("want at most %d, got %d", most, epochs)}})
+	}
+	return nil
+}
+
+// parseAndCheck reads a body and says what is wrong with it.
+func parseAndCheck(data []byte, body any, check func() []problem) []problem {
+	if problems := parse(data, body); problems != nil {
+		return problems
+	}
+	return check()
+}

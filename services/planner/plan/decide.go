@@ -1,0 +1,66 @@
+// Package plan decides which job holds which devices. Decide is pure: the same state and policy give the same plan. The plan is what is
+// desired; carrying it out, and waiting for a job to leave before the next one starts on its devices, is the executor's business.
+//
+// For every policy: a device is given once; a job gets between min_devices and max_devices on one node or nothing; jobs with a strictly higher
+// priority go first and may take devices from lower ones, which leave at their next checkpoint; an attempt that never spoke to the job API is
+// neither moved nor resized, since it could only be killed; a job whose size does not change keeps its devices, one that shrinks keeps
+// some of them, one that grows all.
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// Policy decides how many devices each job gets, and on which node.
+type Policy interface {
+	Name() string
+	// share fills in node and size of each candidate.
+	share(b *board)
+}
+
+// DefaultPolicy is the name of the policy that is used unless another is asked for.
+const DefaultPolicy = "optimus"
+
+// Policies are all policies by name.
+func Policies() map[string]Policy {
+	all := map[string]Policy{}
+	for _, p := range []Policy{FIFO{}, SRTF{}, Optimus{}} {
+		all[p.Name()] = p
+	}
+	return all
+}
+
+// PolicyNames are the names of all policies, in alphabetical order.
+func PolicyNames() []string { return slices.Sorted(maps.Keys(Policies())) }
+
+// Find gives the policy of a name; the error lists the names.
+func Find(name string) (Policy, error) {
+	if p, ok := Policies()[name]; ok {
+		return p, nil
+	}
+	return nil, fmt.Errorf("policy %q: want one of %v", name, PolicyNames())
+}
+
+// maxRounds bounds the search for a plan that would not be changed again at once. Each round that changes something leaves fewer jobs that may
+// be changed, so few are needed.
+const maxRounds = 8
+
+// Decide makes the plan; its generation and time are left to the caller. The policy is asked again with its own answer applied until it leaves
+// it as it is, so that deciding again without news changes nothing.
+func Decide(s State, p Policy) train.Plan {
+	b := newBoard(s)
+	for range maxRounds {
+		b.clear()
+		p.share(b)
+		if b.stable() {
+			break
+		}
+		b.apply()
+	}
+	b.assign()
+	return explain(b, p)
+}

@@ -1,0 +1,115 @@
+package plan
+
+import (
+	"math"
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/curve"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// predicted are remaining times by number of devices, computed when first asked for.
+type predicted struct {
+	// source says what they rest on.
+	source source
+	// guess is the remaining time on min devices where there is no model.
+	guess   float64
+	seconds []float64 // by devices-min; NaN: not yet computed
+}
+
+// source tells where a prediction comes from.
+type source int
+
+const (
+	fromNothing source = iota
+	fromUser
+	fromModel
+)
+
+// predict finds out what is known of each job.
+func (b *board) predict() {
+	var known []float64
+	for _, c := range b.jobs {
+		p := &c.predicted
+		p.seconds = slices.Repeat([]float64{math.NaN()}, 1+max(min(c.max, b.widest())-c.min, 0))
+		if m := c.Model; m != nil && c.Spec.MaxEpochs > 0 && (m.Speed.Known() || m.EpochSeconds > 0) {
+			p.source = fromModel
+			known = append(known, c.remaining(c.min))
+			continue
+		}
+		if declared := c.Spec.EstimatedHours * 3600; declared > 0 {
+			// What has run is taken off, but a job that outruns its estimate is not taken to be done.
+			p.source, p.guess = fromUser, math.Max(declared-c.RunSeconds, declared/10)
+			known = append(known, p.guess)
+		}
+	}
+	b.typicalSeconds = b.tuning.UnknownSeconds
+	if len(known) > 0 {
+		slices.Sort(known)
+		b.typicalSeconds = known[len(known)/2]
+	}
+	for _, c := range b.jobs {
+		if c.predicted.source == fromNothing {
+			c.predicted.guess = b.typicalSeconds
+		}
+	}
+}
+
+// widest is the size of the largest node.
+func (b *board) widest() int {
+	most := 0
+	for i := range b.nodes {
+		most = max(most, len(b.nodes[i].devices))
+	}
+	return most
+}
+
+// config is the configuration of a job on so many devices of one node; the batch per device stays as it is.
+func (c *candidate) config(devices int) train.Config {
+	return train.Config{Workers: devices, Nodes: 1, LocalBatch: c.Spec.BatchSize}
+}
+
+// remaining is the predicted time to the job's end, in seconds, if it ran on so many devices from now on.
+func (c *candidate) remaining(devices int) float64 {
+	i := devices - c.min
+	if i < 0 || i >= len(c.predicted.seconds) {
+		return c.compute(devices)
+	}
+	if math.IsNaN(c.predicted.seconds[i]) {
+		c.predicted.seconds[i] = c.compute(devices)
+	}
+	return c.predicted.seconds[i]
+}
+
+func (c *candidate) compute(devices int) float64 {
+	steps := func(cfg train.Config) float64 { return float64(c.Spec.StepsPerEpoch(cfg.Workers)) }
+	if c.predicted.source == fromModel {
+		left, _ := c.Model.RemainingSeconds(c.config(devices), float64(c.EpochsDone), train.StopRule{MaxEpochs: c.Spec.MaxEpochs}, steps)
+		return left.Expected
+	}
+	// The prior only says how the step grows with the devices; the time itself is guessed.
+	shape := curve.PriorAllReduce(max(c.Spec.BatchSize, 1))
+	epoch := func(n int) float64 {
+		cfg := c.config(n)
+		cfg.LocalBatch = max(cfg.LocalBatch, 1)
+		return shape.StepSeconds(cfg) * steps(cfg)
+	}
+	return c.predicted.guess * epoch(devices) / epoch(c.min)
+}
+
+// changeable is the share of a job's remaining time that a restart could still shorten: it leaves at the end of the epoch that it is in.
+func (c *candidate) changeable() float64 {
+	if c.Spec.MaxEpochs <= 0 {
+		return 1
+	}
+	left := float64(c.Spec.MaxEpochs - c.EpochsDone)
+	if left <= 1 {
+		return 0
+	}
+	return (left - 1) / left
+}
+
+// saves is what a restart on another number of devices would save, in seconds.
+func (c *candidate) saves(from, to int) float64 {
+	return c.changeable() * (c.remaining(from) - c.remaining(to))
+}

@@ -1,0 +1,221 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/switchyard-dl/switchyard/libs/curve"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+// TestScenarios plays the stories of testdata/scenarios. Their commands:
+//
+//	node id=a devices=4 [kind=gpu] [memory=16]      a node with so many devices (memory in GiB each)
+//	gone id=a                                       the node is not alive any more
+//	job id=x [min max priority hours epochs ...]    a job, submitted one second after the one before
+//	runs id=x node=a devices=(cpu:0,cpu:1) [seconds=60] [epochs=2] [silent] [stopping]
+//	planned id=x node=a devices=(cpu:0)             what the last plan gave, where that differs from what runs
+//	learn id=x seconds=10 [devices=1] [scaling=bad] [seen=5]   epochs take so long on so many devices
+//	done id=x epochs=5; ended id=x; cancel id=x
+//	decide policy                                   prints the plan
+//	apply [settled]                                 the last plan now runs; settled: each job has spoken and finished an epoch
+func TestScenarios(t *testing.T) {
+	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
+		s := &story{}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return s.play(t, d) })
+	})
+}
+
+// story is the state that a scenario builds up.
+type story struct {
+	state State
+	last  train.Plan
+}
+
+func (s *story) play(t *testing.T, d *datadriven.TestData) string {
+	t.Helper()
+	switch d.Cmd {
+	case "node":
+		s.node(t, d)
+	case "gone":
+		id := text(t, d, "id", "")
+		s.state.Nodes = slices.DeleteFunc(s.state.Nodes, func(n train.Node) bool { return string(n.ID) == id })
+	case "job":
+		s.job(t, d)
+	case "runs":
+		s.runs(t, d)
+	case "planned":
+		h := holding(t, d)
+		s.find(t, d).Planned = &h
+	case "learn":
+		s.learn(t, d)
+	case "done":
+		s.find(t, d).EpochsDone = count(t, d, "epochs", 0)
+	case "cancel":
+		s.find(t, d).CancelRequested = true
+	case "ended":
+		id := s.find(t, d).ID
+		s.state.Jobs = slices.DeleteFunc(s.state.Jobs, func(j Job) bool { return j.ID == id })
+	case "decide":
+		p, err := Find(d.CmdArgs[0].Key)
+		if err != nil {
+			return err.Error() + "\n"
+		}
+		s.last = Decide(s.state, p)
+		return words(s.last)
+	case "apply":
+		s.apply(d.HasArg("settled"))
+	default:
+		t.Fatalf("%s: no command %q", d.Pos, d.Cmd)
+	}
+	return ""
+}
+
+func text(t *testing.T, d *datadriven.TestData, key, otherwise string) string {
+	t.Helper()
+	value := otherwise
+	d.MaybeScanArgs(t, key, &value)
+	return value
+}
+
+func count(t *testing.T, d *datadriven.TestData, key string, otherwise int) int {
+	t.Helper()
+	value := otherwise
+	d.MaybeScanArgs(t, key, &value)
+	return value
+}
+
+func (s *story) find(t *testing.T, d *datadriven.TestData) *Job {
+	t.Helper()
+	id := text(t, d, "id", "")
+	for i := range s.state.Jobs {
+		if string(s.state.Jobs[i].ID) == id {
+			return &s.state.Jobs[i]
+		}
+	}
+	t.Fatalf("%s: no job %q", d.Pos, id)
+	return nil
+}
+
+func (s *story) node(t *testing.T, d *datadriven.TestData) {
+	t.Helper()
+	kind := text(t, d, "kind", "cpu")
+	n := train.Node{ID: train.NodeID(text(t, d, "id", ""))}
+	for i := range count(t, d, "devices", 1) {
+		n.Devices = append(n.Devices, train.Device{
+			ID: train.DeviceID(fmt.Sprintf("%s:%d", kind, i)), Kind: train.DeviceKind(kind), Memory: unit.Bytes(count(t, d, "memory", 0)) * unit.GiB,
+		})
+	}
+	s.state.Nodes = append(s.state.Nodes, n)
+}
+
+func (s *story) job(t *testing.T, d *datadriven.TestData) {
+	t.Helper()
+	j := Job{
+		ID: train.JobID(text(t, d, "id", "")), Priority: count(t, d, "priority", 50),
+		SubmittedAt: time.Unix(int64(1000+len(s.state.Jobs)), 0),
+		Spec: train.Spec{
+			MinDevices: count(t, d, "min", 1), MaxDevices: count(t, d, "max", 0), MaxEpochs: count(t, d, "epochs", 10),
+			EstimatedHours: float64(count(t, d, "hours", 0)), EstimatedMemoryMiB: int64(count(t, d, "memory", 0)) * 1024,
+			BatchSize: 10, TrainingSetSize: count(t, d, "samples", 8400),
+		},
+	}
+	s.state.Jobs = append(s.state.Jobs, j)
+}
+
+func holding(t *testing.T, d *datadriven.TestData) Holding {
+	t.Helper()
+	h := Holding{Node: train.NodeID(text(t, d, "node", "a"))}
+	for _, a := range d.CmdArgs {
+		if a.Key == "devices" {
+			for _, v := range a.Vals {
+				h.Devices = append(h.Devices, train.DeviceID(v))
+			}
+		}
+	}
+	return h
+}
+
+func (s *story) runs(t *testing.T, d *datadriven.TestData) {
+	t.Helper()
+	h, j := holding(t, d), s.find(t, d)
+	j.Planned = &h
+	j.Running = &Running{
+		Holding: h, Seconds: float64(count(t, d, "seconds", 60)), Epochs: count(t, d, "epochs", 2),
+		Spoke: !d.HasArg("silent"), StopPending: d.HasArg("stopping"),
+	}
+}
+
+func (s *story) learn(t *testing.T, d *datadriven.TestData) {
+	t.Helper()
+	j := s.find(t, d)
+	workers, seconds := count(t, d, "devices", 1), float64(count(t, d, "seconds", 10))
+	seen := train.Config{Workers: workers, Nodes: 1, LocalBatch: j.Spec.BatchSize}
+	step := seconds / float64(j.Spec.StepsPerEpoch(workers))
+	samples := []curve.StepSample{{Config: seen, StepSeconds: step}}
+	if text(t, d, "scaling", "") == "bad" {
+		for n := 2; n <= 8; n++ {
+			samples = append(samples, curve.StepSample{Config: train.Config{Workers: n, Nodes: 1, LocalBatch: j.Spec.BatchSize}, StepSeconds: step * float64(n) * 1.1})
+		}
+	}
+	speed, err := curve.FitStepTime(samples)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.Model = &train.Model{Job: string(j.ID), Speed: speed, EpochsSeen: count(t, d, "seen", 5)}
+}
+
+// apply makes the last plan run.
+func (s *story) apply(settled bool) {
+	for i := range s.state.Jobs {
+		j := &s.state.Jobs[i]
+		a, ok := s.last.Find(j.ID)
+		if !ok {
+			j.Planned, j.Running = nil, nil
+			continue
+		}
+		h := Holding{Node: a.Node, Devices: a.Devices}
+		if j.Running == nil || j.Running.Node != h.Node || !train.SameDevices(j.Running.Devices, h.Devices) {
+			j.Running = &Running{Holding: h}
+		}
+		if settled {
+			j.Running.Seconds, j.Running.Epochs, j.Running.Spoke = 60, 2, true
+		}
+		j.Planned = &h
+	}
+}
+
+// words prints a plan for reading.
+func words(p train.Plan) string {
+	var w strings.Builder
+	for _, a := range p.Allocations {
+		fmt.Fprintf(&w, "%s on %s: %s, %s: %s", a.Job, a.Node, train.JoinDevices(a.Devices), a.Reason.Code, a.Reason.Message)
+		if a.RemainingSeconds > 0 {
+			fmt.Fprintf(&w, " (%.0f s left)", a.RemainingSeconds)
+		}
+		w.WriteString("\n")
+	}
+	for _, a := range p.Waiting {
+		fmt.Fprintf(&w, "%s waits", a.Job)
+		if a.StartInSeconds > 0 {
+			fmt.Fprintf(&w, " %.0f s", a.StartInSeconds)
+		}
+		for _, r := range a.Blockers {
+			fmt.Fprintf(&w, "\n  %s: %s", r.Code, r.Message)
+			if r.Hint != "" {
+				fmt.Fprintf(&w, " (%s)", r.Hint)
+			}
+		}
+		w.WriteString("\n")
+	}
+	if w.Len() == 0 {
+		return "nothing\n"
+	}
+	return w.String()
+}
