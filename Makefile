@@ -38,7 +38,7 @@ export CGO_CFLAGS
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(BIN)/switchyard $(BIN)/switchyard-trainer ## train a few jobs on simulated accelerators on this machine
+demo: $(BIN)/switchyard $(BIN)/switchyard-trainer ## watch real training jobs being scheduled on this machine (under three minutes)
 	$(BIN)/switchyard demo
 
 build: $(BIN)/switchyard $(BIN)/switchyard-trainer $(SERVICES:%=$(BIN)/switchyard-%) ## build the command, the six services and the example trainer into bin/

@@ -110,7 +110,7 @@ func start(t *testing.T, binary, dir, api string, number, processes int, args ..
 			"JOB_UUID=job", "SWITCHYARD_SNAPSHOTS_DIR=" + dir, "SWITCHYARD_JOB_API=" + api, "HEARTBEAT_FREQ=2",
 			"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port, "RANK=" + strconv.Itoa(rank),
 			"WORLD_SIZE=" + strconv.Itoa(processes), "NUM_GPUS=" + strconv.Itoa(processes),
-			"SWITCHYARD_TRAIN_LEDGER=" + filepath.Join(dir, "ledger"), "SWITCHYARD_JOB=mnist",
+			"TRAIN_LEDGER=" + filepath.Join(dir, "ledger"), "SWITCHYARD_JOB=mnist",
 			"SWITCHYARD_ATTEMPT=" + strconv.Itoa(number), "SWITCHYARD_DEVICES=cpu:" + strconv.Itoa(rank),
 		}
 		out, complaints := &bytes.Buffer{}, &bytes.Buffer{}

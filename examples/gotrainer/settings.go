@@ -85,7 +85,7 @@ func readSettings(args []string, getenv func(string) string, stderr io.Writer) (
 		epochsDone:     env.count("EPOCHS_DONE", 0),
 		processes:      max(1, env.count("WORLD_SIZE", 1)),
 		ledger: identity{
-			path: env.text("SWITCHYARD_TRAIN_LEDGER", ""), Job: env.text("SWITCHYARD_JOB", ""),
+			path: env.text("TRAIN_LEDGER", ""), Job: env.text("SWITCHYARD_JOB", ""),
 			Attempt: env.count("SWITCHYARD_ATTEMPT", 0), Devices: env.text("SWITCHYARD_DEVICES", ""),
 		},
 	}

@@ -1,6 +1,6 @@
 """A record of its own of which process trained what, apart from the scheduler: the oracle of tests that kill things.
 
-Where SWITCHYARD_TRAIN_LEDGER names a file, one JSON line per event is appended in a single write, so that lines of
+Where TRAIN_LEDGER names a file, one JSON line per event is appended in a single write, so that lines of
 several processes never mix. A process that was killed outright leaves no exit line; one that got SIGTERM does.
 """
 
@@ -17,7 +17,7 @@ class Ledger:
     """Appends lines; does nothing where no file is named."""
 
     def __init__(self, rank: int):
-        self._path = os.environ.get("SWITCHYARD_TRAIN_LEDGER", "")
+        self._path = os.environ.get("TRAIN_LEDGER", "")
         self._identity = {
             "job": os.environ.get("SWITCHYARD_JOB") or os.environ.get("JOB_UUID", ""),
             "attempt": int(os.environ.get("SWITCHYARD_ATTEMPT") or 0),

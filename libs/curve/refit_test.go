@@ -192,7 +192,7 @@ func FuzzRefit(f *testing.F) {
 	f.Add(word(), uint8(0))
 	f.Add(word(3, 2, 1, 0.5, 0.4, 0.3, 0.25), uint8(0))
 	f.Add(word(1, 1, 1, 1, 1, 1, 1, 1, 1), uint8(1))
-	f.Add(word(math.NaN(), math.Inf(1), -1, 0, 1e300, 1e-300, math.MaxFloat64, -0.0), uint8(2))
+	f.Add(word(math.NaN(), math.Inf(1), -1, 0, 1e300, 1e-300, math.MaxFloat64, math.Copysign(0, -1)), uint8(2))
 	f.Add(word(1e29, 1e-29, 1e29, 1e-29, 1e29, 1e-29, 1e29, 1e-29, 1e29, 1e-29, 1e29, 1e-29), uint8(0))
 	f.Fuzz(func(t *testing.T, data []byte, kind uint8) {
 		kinds := []train.SpeedKind{train.SpeedAllReduce, train.SpeedServersSync, train.SpeedServersAsync}

@@ -128,8 +128,11 @@ func TestFitSpeedPSRecoversCoefficients(t *testing.T) {
 			}
 			got := exact.Servers
 			for _, pair := range [][2]float64{
-				{got.PerSample * 100, truth.PerSample * 100}, {got.Fixed, truth.Fixed}, {got.PerShare, truth.PerShare},
-				{got.PerWorker, truth.PerWorker}, {got.PerServer, truth.PerServer},
+				{got.PerSample * 100, truth.PerSample * 100},
+				{got.Fixed, truth.Fixed},
+				{got.PerShare, truth.PerShare},
+				{got.PerWorker, truth.PerWorker},
+				{got.PerServer, truth.PerServer},
 			} {
 				if math.Abs(pair[0]-pair[1]) > 0.01 {
 					t.Fatalf("exact samples: got %+v, want %+v", got, truth)

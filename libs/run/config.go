@@ -113,7 +113,7 @@ func defaultNode() string {
 // its environment.
 func foreign(name string) bool {
 	switch name {
-	case "SWITCHYARD_DATA", "SWITCHYARD_JOB", "SWITCHYARD_ATTEMPT", "SWITCHYARD_DEVICES", "SWITCHYARD_TRAIN_LEDGER", "SWITCHYARD_CONTEXT":
+	case "SWITCHYARD_DATA", "SWITCHYARD_JOB", "SWITCHYARD_ATTEMPT", "SWITCHYARD_DEVICES", "SWITCHYARD_CONTEXT":
 		return true
 	}
 	return strings.HasPrefix(name, "SWITCHYARD_JOB_") || (strings.HasPrefix(name, "SWITCHYARD_") && strings.HasSuffix(name, "_DIR") && name != "SWITCHYARD_DATA_DIR")

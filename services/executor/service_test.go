@@ -335,3 +335,219 @@ func TestExecutorComesBack(t *testing.T) {
 		t.Errorf("%d facts of a start, want 1", n)
 	}
 }
+
+func TestPreemptionAndResumption(t *testing.T) {
+	y := newYard(t)
+	y.job("j1", command(`echo "attempt $SWITCHYARD_ATTEMPT restarted $JOB_RESTARTED done $EPOCHS_DONE"; while ! [ -e `+y.path("go")+`$SWITCHYARD_ATTEMPT ]; do sleep 0.02; done`))
+	y.plan(on("j1", "cpu:0"))
+	y.attempt("j1", "running", isRunning(1))
+	y.plan(on("j1", "cpu:0", "cpu:1"))
+	if got := fact[event.StopRequested](y, "j1", event.FactStopRequested); got.Cause != train.StopRescale || got.Attempt != 1 {
+		t.Errorf("stop requested %+v", got)
+	}
+	// The agent tells the code to stop, and the code leaves after its first epoch.
+	_, err := y.reports.Swap(y.ctx, "j1.1", train.AttemptReport{Job: "j1", Attempt: 1, EpochsDone: 1, Spoke: true, StopAnswered: true}, 0)
+	y.must(err)
+	y.touch("go1")
+	if got := fact[event.Preempted](y, "j1", event.FactPreempted); got.Cause != train.StopRescale || got.EpochsDone != 1 || got.Forced {
+		t.Errorf("preempted %+v", got)
+	}
+	a := y.attempt("j1", "running again", isRunning(2))
+	if a.StartedEpochs != 1 || len(a.Devices) != 2 || a.Generation != 2 {
+		t.Errorf("second attempt %+v", a)
+	}
+	// Nobody told it to leave: an exit with status 0 is its end.
+	y.touch("go2")
+	got := fact[event.Succeeded](y, "j1", event.FactSucceeded)
+	if got.Attempt != 2 || got.EpochsDone != 1 {
+		t.Errorf("succeeded %+v", got)
+	}
+	data, err := os.ReadFile(local.Layout{DataDir: y.dir}.Output("j1"))
+	y.must(err)
+	for _, line := range []string{"attempt 1 restarted FALSE done 0\n", "attempt 2 restarted TRUE done 1\n"} {
+		if !strings.Contains(string(data), line) {
+			t.Errorf("log %q lacks %q", data, line)
+		}
+	}
+}
+
+func TestGraceRunsOut(t *testing.T) {
+	y := newYard(t, "--stop-grace=50ms")
+	y.job("j1", command("trap '' TERM; while :; do sleep 0.02; done"))
+	y.plan(on("j1", "cpu:0"))
+	y.attempt("j1", "running", isRunning(1))
+	y.plan()
+	if got := fact[event.Preempted](y, "j1", event.FactPreempted); got.Cause != train.StopPreempt || !got.Forced {
+		t.Errorf("preempted %+v", got)
+	}
+	y.attempt("j1", "told", told)
+}
+
+func TestCancel(t *testing.T) {
+	y := newYard(t)
+	y.job("waits", command("true"))
+	y.job("runs", command("touch "+y.path("runs")+"; exec sleep 1000"))
+	y.plan(on("runs", "cpu:0"))
+	y.attempt("runs", "running", isRunning(1))
+	for _, id := range []train.JobID{"waits", "runs"} {
+		y.change(id, func(j *train.Job) { j.CancelRequested = true })
+		fact[event.Cancelled](y, id, event.FactCancelled)
+		if a := y.attempt(id, "told", told); a.Outcome != train.OutcomeCancelled {
+			t.Errorf("%s: %+v", id, a)
+		}
+	}
+	// A plan that came too late starts nothing.
+	y.plan(on("waits", "cpu:0"))
+	y.job("other", command("true"))
+	y.plan(on("waits", "cpu:0"), on("other", "cpu:1"))
+	fact[event.Succeeded](y, "other", event.FactSucceeded)
+	if n := len(y.told("waits", event.FactStarted)); n != 0 {
+		t.Error("a cancelled job was started")
+	}
+}
+
+func TestLostAttemptIsTriedAgainAndThenGivenUp(t *testing.T) {
+	y := newYard(t)
+	limit := 1
+	spec := command("echo $$ > " + y.path("pid") + "$SWITCHYARD_ATTEMPT; exec sleep 1000")
+	spec.MaxRestarts = &limit
+	spec.BatchSize, spec.TrainingSetSize, spec.MaxEpochs = 1, 1, 3
+	y.job("j1", spec)
+	y.plan(on("j1", "cpu:0"))
+	// Once the supervisor is killed, once the program.
+	first := y.attempt("j1", "running", isRunning(1))
+	y.must(unix.Kill(first.PID, unix.SIGKILL))
+	if got := fact[event.AttemptLost](y, "j1", event.FactAttemptLost); !got.Exit.Lost || got.RetrySeconds != 1 || got.Attempt != 1 {
+		t.Errorf("lost %+v", got)
+	}
+	second := y.attempt("j1", "running", isRunning(2))
+	if lost := y.told("j1", event.FactAttemptLost)[0].Time; second.StartedAt.Before(lost.Add(time.Second)) || second.LostInARow != 1 {
+		t.Errorf("lost at %v, second attempt %+v: want it a second later", lost, second)
+	}
+	var pid int
+	y.until("the program", func() bool {
+		data, err := os.ReadFile(y.path("pid2"))
+		n, scanErr := fmt.Sscan(string(data), &pid)
+		return err == nil && n == 1 && scanErr == nil
+	})
+	y.must(unix.Kill(pid, unix.SIGKILL))
+	if got := fact[event.Failed](y, "j1", event.FactFailed); got.Reason.Code != "TooManyRestarts" || got.Exit.Signal != "SIGKILL" || got.Attempt != 2 {
+		t.Errorf("failed %+v", got)
+	}
+}
+
+func TestOlderPlanIsRefused(t *testing.T) {
+	y := newYard(t)
+	y.job("j1", command("exec sleep 1000"))
+	y.planAs(7, on("j1", "cpu:0"))
+	y.attempt("j1", "running", isRunning(1))
+	y.stop()
+	y.run()
+	// A planner whose past was lost begins anew: its plan would stop the job.
+	y.planAs(1)
+	y.job("j2", command("true"))
+	y.planAs(8, on("j1", "cpu:0"), on("j2", "cpu:1"))
+	fact[event.Succeeded](y, "j2", event.FactSucceeded)
+	if a := y.attempt("j1", "running", isRunning(1)); a.Stop != train.StopNone {
+		t.Errorf("an older plan stopped the job: %+v", a)
+	}
+	if n := len(y.told("j1", event.FactStopRequested)); n != 0 {
+		t.Error("an older plan had the job asked to stop")
+	}
+}
+
+// Every way in which an executor can die between two steps of a start leaves exactly one start.
+func TestCrashBetweenTheStepsOfAStart(t *testing.T) {
+	y := newYard(t)
+	y.stop()
+	b := local.New(y.dir)
+	claimed := func(id train.JobID) train.Attempt {
+		y.job(id, command("echo start >> "+y.path("starts-"+string(id))))
+		capability, token, err := b.Secrets(id, 1)
+		y.must(err)
+		a := train.Attempt{
+			Job: id, Number: 1, Node: "n1", Generation: 1, Devices: []train.DeviceID{"cpu:0"}, Phase: train.PhaseClaimed,
+			CapabilityHash: hash(capability), TokenHash: hash(token),
+		}
+		_, err = y.attempts.Swap(y.ctx, string(id), a, 0)
+		y.must(err)
+		return a
+	}
+	claimed("claimed")
+	// Started, not seen; and ended, not seen.
+	for _, id := range []train.JobID{"spawned", "over"} {
+		a := claimed(id)
+		s := local.Setting{Job: id, Spec: command("echo start >> " + y.path("starts-"+string(id))), Attempt: a, Base: os.Environ(), Work: y.dir}
+		y.must(b.Start(local.Compose(s, b.Layout, local.Bounds{LogBytes: 1 << 20, KillAfterMillis: 300}, "[header]")))
+		if id == "over" {
+			y.until("its end", func() bool {
+				s, err := b.Look(id, 1)
+				y.must(err)
+				return s.Phase == local.Exited
+			})
+		}
+	}
+	// Claimed over a data folder that is no more: it cannot be known whether it ran.
+	foreign := claimed("foreign")
+	y.must(b.Forget("foreign", 1))
+	y.run()
+	for _, id := range []train.JobID{"claimed", "spawned", "over"} {
+		fact[event.Succeeded](y, id, event.FactSucceeded)
+		starts, err := os.ReadFile(y.path("starts-" + string(id)))
+		y.must(err)
+		if string(starts) != "start\n" {
+			t.Errorf("%s: %d starts, want one", id, strings.Count(string(starts), "start"))
+		}
+	}
+	if got := fact[event.AttemptLost](y, "foreign", event.FactAttemptLost); !got.Exit.Lost || got.Attempt != foreign.Number {
+		t.Errorf("foreign: %+v", got)
+	}
+}
+
+func TestRecordedOutcomeIsToldByTheNextExecutor(t *testing.T) {
+	y := newYard(t)
+	y.stop()
+	y.job("j1", command("true"))
+	_, err := y.attempts.Swap(y.ctx, "j1", train.Attempt{
+		Job: "j1", Number: 1, Node: "n1", Devices: []train.DeviceID{"cpu:0"}, Phase: train.PhaseExited, Exit: &train.Exit{}, Outcome: train.OutcomeSucceeded,
+	}, 0)
+	y.must(err)
+	y.run()
+	fact[event.Succeeded](y, "j1", event.FactSucceeded)
+	y.attempt("j1", "told", told)
+}
+
+func TestStrayJobIsEnded(t *testing.T) {
+	y := newYard(t)
+	y.job("j1", command("exec sleep 1000"))
+	y.plan(on("j1", "cpu:0"))
+	a := y.attempt("j1", "running", isRunning(1))
+	y.stop()
+	entry, err := y.attempts.Get(y.ctx, "j1")
+	y.must(err)
+	y.must(y.attempts.Delete(y.ctx, "j1", entry.Revision))
+	e, err := y.jobs.Get(y.ctx, "j1")
+	y.must(err)
+	y.must(y.jobs.Delete(y.ctx, "j1", e.Revision))
+	y.run()
+	y.until("the end of the stray job", func() bool {
+		_, err := os.Stat(local.Layout{DataDir: y.dir}.Attempt("j1", a.Number))
+		return errors.Is(err, os.ErrNotExist)
+	})
+}
+
+func TestSecondExecutorStandsBy(t *testing.T) {
+	y := newYard(t)
+	y.job("j1", command("true"))
+	y.plan(on("j1", "cpu:0"))
+	fact[event.Succeeded](y, "j1", event.FactSucceeded)
+	stopFirst := y.stop
+	y.run() // the second one
+	y.job("j2", command("true"))
+	y.plan(on("j2", "cpu:0"))
+	fact[event.Succeeded](y, "j2", event.FactSucceeded)
+	stopFirst()
+	y.job("j3", command("true"))
+	y.plan(on("j3", "cpu:0"))
+	fact[event.Succeeded](y, "j3", event.FactSucceeded)
+}

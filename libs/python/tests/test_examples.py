@@ -86,7 +86,7 @@ class SmallNetwork(Example):
     def kill_after_first_epoch(self, script, ledger, signal_number):
         """Starts script, kills it while it waits for an answer after its first epoch, and returns its status."""
         with jobapi.serve() as api:
-            table = self.table(api, SWITCHYARD_TRAIN_LEDGER=ledger, PYTHONPATH=jobapi.LIBRARY, SWITCHYARD_JOB="shown")
+            table = self.table(api, TRAIN_LEDGER=ledger, PYTHONPATH=jobapi.LIBRARY, SWITCHYARD_JOB="shown")
             api.hold_from = lambda calls: calls.count("GET has_to_stop/job-1") == 2 or "POST job-1/epochs" in calls
             with subprocess.Popen(
                 [sys.executable, str(script)], env=table, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -113,7 +113,7 @@ class SmallNetwork(Example):
                         {"event", "job", "attempt", "pid", "rank", "epoch", "devices", "unix_seconds"}, set(events[0])
                     )
                     # What the scheduler believes is off by one on purpose: the checkpoint decides.
-                    resumed = self.table(JOB_RESTARTED="TRUE", EPOCHS_DONE=2, SWITCHYARD_TRAIN_LEDGER=ledger)
+                    resumed = self.table(JOB_RESTARTED="TRUE", EPOCHS_DONE=2, TRAIN_LEDGER=ledger)
                     after = weights(self.succeed(PYTHON / name, resumed))
                     self.assertEqual(whole[4], after[4])
                     self.assertEqual("exit", json.loads(ledger.read_text().splitlines()[-1])["event"])

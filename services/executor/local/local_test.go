@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sourcegraph/conc"
 	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -313,17 +313,17 @@ func TestWaitExit(t *testing.T) {
 	b := newBench(t)
 	b.start(b.launch("short", sh("while ! [ -e go ]; do sleep 0.01; done")))
 	s := b.phase("short", Running)
-	done := make(chan struct{})
-	go func() { defer close(done); WaitExit(b.ctx, s) }()
-	select {
-	case <-done:
-		t.Fatal("returned while the supervisor lives")
-	default:
-	}
+	var waiter conc.WaitGroup
+	waiter.Go(func() {
+		WaitExit(b.ctx, s)
+		if alive(s.PID) {
+			t.Error("returned while the supervisor lives")
+		}
+	})
 	if err := os.WriteFile(filepath.Join(b.DataDir, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	<-done
+	waiter.Wait()
 	if s := b.phase("short", Exited); s.Exit != (train.Exit{}) {
 		t.Errorf("exit %+v", s.Exit)
 	}
@@ -375,7 +375,7 @@ func TestSecretsStay(t *testing.T) {
 	if err != nil || len(capability) != 64 || len(token) != 64 || capability == token {
 		t.Fatalf("%q, %q, %v", capability, token, err)
 	}
-	again, second, err := errors3(b.Secrets("j", 2))
+	again, second, err := b.Secrets("j", 2)
 	if err != nil || again != capability || second == token {
 		t.Errorf("attempt 2 got %q and %q, %v", again, second, err)
 	}
@@ -384,5 +384,3 @@ func TestSecretsStay(t *testing.T) {
 		t.Errorf("capability: %v, %v: want mode 0600", info.Mode(), err)
 	}
 }
-
-func errors3(a, b string, err error) (string, string, error) { return a, b, errors.Join(err) }

@@ -140,7 +140,7 @@ func (a *API) endOfEpoch(ctx context.Context, c call, field string, done int64, 
 		return refused
 	}
 	attempt := c.session.attempt
-	if int(done) <= c.session.known().EpochsDone {
+	if int(done) <= c.session.epochsRecorded(0) {
 		return nil
 	}
 	running := c.session.takeTally()
@@ -151,7 +151,11 @@ func (a *API) endOfEpoch(ctx context.Context, c call, field string, done int64, 
 	fact.StepSeconds = running.meanStepSeconds()
 	fact.MemoryBytes = max(fact.MemoryBytes, running.memory)
 	f := event.JobFact(attempt.Job, event.FactEpochEnded, fmt.Sprintf("attempt/%d/epoch/%d", attempt.Number, done), fact)
-	return a.record(ctx, c, &f, train.AttemptReport{EpochsDone: int(done)})
+	if refused := a.record(ctx, c, &f, train.AttemptReport{EpochsDone: int(done)}); refused != nil {
+		return refused
+	}
+	c.session.epochsRecorded(int(done))
+	return nil
 }
 
 // checkpoints takes a state that was saved.

@@ -18,6 +18,8 @@ type session struct {
 	// report is the record in the bucket as last seen or written; loaded says that it was read.
 	report train.AttemptReport
 	loaded bool
+	// recorded is the highest number of epochs of which a fact is known to be kept.
+	recorded int
 	// beats is when the last heartbeat of a rank was let through.
 	beats map[int64]time.Time
 	// running gathers the epoch under way, as rank 0 sees it.
@@ -133,7 +135,18 @@ func (s *session) known() train.AttemptReport {
 func (s *session) learn(r train.AttemptReport) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.loaded {
+		s.recorded = max(s.recorded, r.EpochsDone)
+	}
 	s.report, s.loaded = merge(s.report, r), true
+}
+
+// epochsRecorded gives the highest number of epochs of which a fact is kept, and raises it.
+func (s *session) epochsRecorded(kept int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.recorded = max(s.recorded, kept)
+	return s.recorded
 }
 
 func (s *session) isLoaded() bool {

@@ -82,7 +82,7 @@ func (o Optimus) grow(b *board, frozen []bool) {
 	}
 	heap.Init(&queue)
 	for len(queue) > 0 {
-		best := heap.Pop(&queue).(offered).job //nolint:forcetypeassert,errcheck // the heap holds nothing else
+		best := heap.Pop(&queue).(offered).job
 		if b.nodes[best.got.node].free() == 0 {
 			continue
 		}
@@ -189,7 +189,7 @@ func (g gains) Less(i, j int) bool {
 func (g gains) Swap(i, j int) { g[i], g[j] = g[j], g[i] }
 
 // Push and Pop make gains a heap.Interface.
-func (g *gains) Push(x any) { *g = append(*g, x.(offered)) } //nolint:forcetypeassert,errcheck // only offers are pushed
+func (g *gains) Push(x any) { *g = append(*g, x.(offered)) }
 
 // Pop takes the last one off.
 func (g *gains) Pop() any {

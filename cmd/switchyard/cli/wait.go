@@ -1,0 +1,146 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+func (a *app) waitCommand() *cobra.Command {
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "wait JOB..",
+		Short: "Wait until jobs have ended; the exit code tells how",
+		Long: `Waits until all the jobs have ended. A job is named by its id, the beginning of its id, or its name (the newest one of that name).
+
+Exit codes: 0 all succeeded, 100 a job failed or was rejected, 103 a job was cancelled, 101 not all ended in time, 102 a job is unknown. Of several the first
+in this order counts: 102, 100, 101, 103.`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, refs []string) error {
+			if timeout < 0 {
+				return failure(ExitUsage, "", "--timeout %s: want 0s (no bound) or more", timeout)
+			}
+			return a.withBus(cmd, func(ctx context.Context, b *bus.Bus) error { return a.wait(ctx, b, refs, timeout) })
+		},
+	}
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "stop waiting after this long, e.g. 90m (0: never)")
+	return cmd
+}
+
+// waitRow is what became of a job.
+type waitRow struct {
+	ID         train.JobID `json:"id"`
+	State      train.State `json:"state"`
+	Reason     string      `json:"reason"`
+	Message    string      `json:"message"`
+	EpochsDone int         `json:"epochs_done"`
+	ExitCode   *int        `json:"exit_code,omitempty"`
+}
+
+func (a *app) wait(ctx context.Context, b *bus.Bus, refs []string, timeout time.Duration) error {
+	jobs, err := findJobs(ctx, b, refs, ExitUnknownJob)
+	if err != nil {
+		return err
+	}
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	last, err := watchToEnd(ctx, b, jobs, func(j train.Job) {
+		if a.output != "json" {
+			_, _ = fmt.Fprintln(a.stdout, endLine(j))
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if a.output == "json" {
+		rows := make([]waitRow, 0, len(last))
+		for _, j := range last {
+			rows = append(rows, waitRow{ID: j.ID, State: j.State, Reason: j.Reason, Message: j.Message, EpochsDone: j.EpochsDone, ExitCode: j.ExitCode})
+		}
+		if err := a.printJSON(rows); err != nil {
+			return err
+		}
+	}
+	return waitVerdict(last)
+}
+
+// endLine tells in one line how a job ended.
+func endLine(j train.Job) string {
+	line := fmt.Sprintf("job %s %s", j.ID, j.State)
+	if j.Message != "" {
+		line += ": " + escapeText(j.Message)
+	}
+	return line
+}
+
+// waitVerdict turns the last states into the exit code.
+func waitVerdict(jobs []train.Job) error {
+	var failed, open, cancelled int
+	for _, j := range jobs {
+		switch j.State {
+		case train.StateSucceeded:
+		case train.StateFailed, train.StateRejected:
+			failed++
+		case train.StateCancelled:
+			cancelled++
+		default:
+			open++
+		}
+	}
+	of := fmt.Sprintf("of %s", plural(len(jobs), "job"))
+	switch {
+	case failed > 0:
+		return failure(ExitJobFailed, "`switchyard describe JOB` tells why", "%d %s failed", failed, of)
+	case open > 0:
+		return failure(ExitUnfinished, "", "%d %s not ended in time", open, of)
+	case cancelled > 0:
+		return failure(ExitJobCancelled, "", "%d %s cancelled", cancelled, of)
+	}
+	return nil
+}
+
+// watchToEnd follows jobs until all have ended or ctx ends, and gives them as they were last seen, in the given order. ended is called once for each.
+func watchToEnd(ctx context.Context, b *bus.Bus, jobs []train.Job, ended func(train.Job)) ([]train.Job, error) {
+	kv, err := openBucket[train.Job](ctx, b, event.BucketJobs)
+	if err != nil {
+		return nil, err
+	}
+	last, place, open := make([]train.Job, len(jobs)), map[string]int{}, 0
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	note := func(i int, j train.Job) {
+		if last[i].State.Terminal() {
+			return
+		}
+		if last[i] = j; j.State.Terminal() {
+			ended(j)
+			open--
+		}
+		if open == 0 {
+			stop()
+		}
+	}
+	open = len(jobs)
+	for i, j := range jobs {
+		place[string(j.ID)] = i
+		note(i, j)
+	}
+	if open == 0 {
+		return last, nil
+	}
+	err = kv.Watch(ctx, func(e bus.Entry[train.Job], deleted bool) {
+		if i, asked := place[e.Key]; asked && !deleted {
+			note(i, e.Value)
+		}
+	}, nil)
+	return last, err
+}

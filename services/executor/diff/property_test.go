@@ -1,0 +1,119 @@
+package diff
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// Whatever plans come in, also ones that give a device to several jobs, whatever ends how and whenever the executor is interrupted between two actions:
+// no device is held twice, an attempt starts only after the one before it was seen to end and told, and what has ended stays ended.
+func TestPromisesHold(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld()
+		for i := range 4 {
+			restarts := 2
+			id := train.JobID(fmt.Sprintf("j%d", i))
+			w.Jobs[id] = train.Job{ID: id, State: train.StateQueued, Spec: train.Spec{MaxEpochs: 5, MaxRestarts: &restarts}}
+		}
+		job := rapid.SampledFrom(w.ids())
+		t.Repeat(map[string]func(*rapid.T){
+			"plan": func(t *rapid.T) { w.accept(drawPlan(t, w)) },
+			"act": func(t *rapid.T) {
+				// All of it, or the first few before the executor is killed.
+				actions := Actions(w.State, w.limits)
+				for _, a := range actions[:rapid.IntRange(0, len(actions)).Draw(t, "done")] {
+					if err := w.act(a); err != nil {
+						t.Fatal(err)
+					}
+				}
+			},
+			"exit": func(t *rapid.T) {
+				w.exit(job.Draw(t, "job"), train.Exit{
+					Code: rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(t, "code"), Signal: rapid.SampledFrom([]string{"", "", "SIGKILL"}).Draw(t, "signal"),
+					Lost: rapid.Bool().Draw(t, "lost"),
+				})
+			},
+			"report": func(t *rapid.T) {
+				id := job.Draw(t, "job")
+				a := w.Attempts[id]
+				r := w.Reports[ReportKey{id, a.Number}]
+				r.Job, r.Attempt, r.Spoke = id, a.Number, true
+				r.EpochsDone = max(r.EpochsDone, a.StartedEpochs) + rapid.IntRange(0, 1).Draw(t, "epochs")
+				r.StopAnswered = r.StopAnswered || a.Stop != train.StopNone
+				w.Reports[ReportKey{id, a.Number}] = r
+			},
+			"cancel": func(t *rapid.T) {
+				if rapid.IntRange(0, 5).Draw(t, "rarely") == 0 {
+					id := job.Draw(t, "job")
+					j := w.Jobs[id]
+					j.CancelRequested = true
+					w.Jobs[id] = j
+				}
+			},
+			"register": func(t *rapid.T) {
+				if err := w.fold(); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"pass": func(t *rapid.T) {
+				w.Now = w.Now.Add(time.Duration(rapid.IntRange(0, 700).Draw(t, "seconds")) * time.Second)
+			},
+			"": func(t *rapid.T) {
+				if err := w.oversubscribed(); err != nil {
+					t.Fatal(err)
+				}
+			},
+		})
+		// Left alone, everything settles, and a job that shall end has ended.
+		w.Now = w.Now.Add(24 * time.Hour)
+		if _, err := w.settle(); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range w.ids() {
+			if j := w.Jobs[id]; j.CancelRequested && !j.State.Terminal() {
+				t.Fatalf("%s shall end and is %s: %+v", id, j.State, w.Attempts[id])
+			}
+		}
+		if slices.Sort(w.log); len(slices.Compact(slices.Clone(w.log))) != len(w.log) {
+			t.Fatalf("an attempt was started twice: %v", w.log)
+		}
+	})
+}
+
+func drawPlan(t *rapid.T, w *world) train.Plan {
+	p := train.Plan{Generation: w.Plan.Generation + uint64(rapid.IntRange(0, 2).Draw(t, "newer"))}
+	if rapid.IntRange(0, 9).Draw(t, "stale") == 0 && p.Generation > 3 {
+		p.Generation -= 3
+	}
+	device := rapid.SampledFrom([]train.DeviceID{"gpu:0", "gpu:1", "gpu:2"})
+	for _, id := range w.ids() {
+		if rapid.Bool().Draw(t, "gets") {
+			p.Allocations = append(p.Allocations, train.Allocation{Job: id, Node: "n1", Devices: rapid.SliceOfN(device, 1, 2).Draw(t, "devices")})
+		}
+	}
+	return p
+}
+
+// The same picture gives the same actions.
+func TestActionsDependOnNothingElse(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld()
+		for i := range 5 {
+			id := train.JobID(fmt.Sprintf("j%d", i))
+			w.Jobs[id] = train.Job{ID: id, State: train.StateQueued, CancelRequested: rapid.Bool().Draw(t, "cancel")}
+		}
+		w.accept(drawPlan(t, w))
+		first := fmt.Sprint(Actions(w.State, w.limits))
+		for range 5 {
+			if again := fmt.Sprint(Actions(w.State, w.limits)); again != first {
+				t.Fatalf("%s\nthen\n%s", first, again)
+			}
+		}
+	})
+}

@@ -1,0 +1,153 @@
+package diff
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// TestScenarios plays the files in testdata/scenarios. A block is a list of things that happen, one a line, and then what the executor does about them:
+//
+//	job a [epochs=3] [max_restarts=1]      a job is admitted
+//	plan 2: a on gpu:0,gpu:1; b on gpu:2   a plan comes in; `waits c (why)` gives a reason
+//	a reports epochs=2 [answered] [spoke] [ended=finished] [checkpoint]
+//	a exits [with 3 | by SIGKILL | lost | forced | says ..]
+//	a is cancelled
+//	10m pass
+func TestScenarios(t *testing.T) {
+	datadriven.Walk(t, filepath.Join("testdata", "scenarios"), func(t *testing.T, path string) {
+		w := newWorld()
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			var out strings.Builder
+			for line := range strings.Lines(d.Input) {
+				note, err := w.happen(strings.Fields(line))
+				if err != nil {
+					d.Fatalf(t, "%s: %v", strings.TrimSpace(line), err)
+				}
+				out.WriteString(note)
+			}
+			done, err := w.settle()
+			if err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+			if len(done) == 0 {
+				done = []string{"nothing"}
+			}
+			out.WriteString(strings.Join(done, "\n") + "\n")
+			return out.String()
+		})
+	})
+}
+
+// happen lets one line of a scenario happen.
+func (w *world) happen(words []string) (string, error) {
+	if len(words) < 2 {
+		return "", fmt.Errorf("cannot read %q", words)
+	}
+	id := train.JobID(words[0])
+	switch {
+	case words[0] == "job":
+		job := train.Job{ID: train.JobID(words[1]), State: train.StateQueued, Spec: train.Spec{MaxEpochs: number(words, "epochs", 10)}.WithDefaults()}
+		restarts := number(words, "max_restarts", train.DefaultMaxRestarts)
+		job.Spec.MaxRestarts = &restarts
+		w.Jobs[job.ID] = job
+	case words[0] == "plan":
+		p, err := parsePlan(words[1:])
+		if err != nil {
+			return "", err
+		}
+		if !w.accept(p) {
+			return fmt.Sprintf("plan %d is refused\n", p.Generation), nil
+		}
+	case words[1] == "pass":
+		d, err := time.ParseDuration(words[0])
+		if err != nil {
+			return "", err
+		}
+		w.Now = w.Now.Add(d)
+	case words[1] == "reports":
+		w.reports(id, words[2:])
+	case words[1] == "exits":
+		w.exit(id, exitOf(words[2:]))
+	case words[1] == "is" && words[2] == "cancelled":
+		job := w.Jobs[id]
+		job.CancelRequested = true
+		w.Jobs[id] = job
+	default:
+		return "", fmt.Errorf("cannot read %q", words)
+	}
+	return "", nil
+}
+
+func (w *world) reports(id train.JobID, words []string) {
+	a := w.Attempts[id]
+	r := w.Reports[ReportKey{id, a.Number}]
+	r.Job, r.Attempt, r.Spoke = id, a.Number, true
+	r.EpochsDone = number(words, "epochs", r.EpochsDone)
+	for _, word := range words {
+		switch {
+		case word == "answered":
+			r.StopAnswered = true
+		case strings.HasPrefix(word, "ended="):
+			r.Ended = strings.TrimPrefix(word, "ended=")
+		}
+	}
+	w.Reports[ReportKey{id, a.Number}] = r
+}
+
+func number(words []string, name string, otherwise int) int {
+	for _, word := range words {
+		if value, found := strings.CutPrefix(word, name+"="); found {
+			if n, err := strconv.Atoi(value); err == nil {
+				return n
+			}
+		}
+	}
+	return otherwise
+}
+
+func exitOf(words []string) train.Exit {
+	switch {
+	case len(words) == 0:
+		return train.Exit{}
+	case words[0] == "with":
+		return train.Exit{Code: number([]string{"n=" + words[1]}, "n", 1)}
+	case words[0] == "by":
+		return train.Exit{Signal: words[1]}
+	case words[0] == "forced":
+		return train.Exit{Forced: true}
+	case words[0] == "says":
+		return train.Exit{Code: 127, Message: strings.Join(words[1:], " ")}
+	default:
+		return train.Exit{Lost: true}
+	}
+}
+
+func parsePlan(words []string) (train.Plan, error) {
+	generation, err := strconv.ParseUint(strings.TrimSuffix(words[0], ":"), 10, 64)
+	p := train.Plan{Generation: generation}
+	for part := range strings.SplitSeq(strings.Join(words[1:], " "), ";") {
+		fields := strings.Fields(part)
+		switch {
+		case len(fields) == 3 && fields[1] == "on":
+			a := train.Allocation{Job: train.JobID(fields[0]), Node: "n1"}
+			for d := range strings.SplitSeq(fields[2], ",") {
+				a.Devices = append(a.Devices, train.DeviceID(d))
+			}
+			p.Allocations = append(p.Allocations, a)
+		case len(fields) > 2 && fields[0] == "waits":
+			why := strings.Trim(strings.Join(fields[2:], " "), "()")
+			p.Waiting = append(p.Waiting, train.Waiting{Job: train.JobID(fields[1]), Blockers: []train.Reason{{Code: "Test", Message: why}}})
+		case len(fields) > 0:
+			return p, fmt.Errorf("cannot read %q", part)
+		}
+	}
+	return p, err
+}

@@ -1,0 +1,219 @@
+package diff
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// world is an executor and its machine as far as the decisions see them. It keeps the rules of the records: what it refuses, a bucket changed by
+// compare-and-swap refuses too.
+type world struct {
+	State
+	limits Limits
+	began  time.Time
+	// log is every attempt that was ever claimed, facts the ends that the register has not learnt of yet.
+	log   []string
+	facts []train.Attempt
+}
+
+func newWorld() *world {
+	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	return &world{
+		State: State{
+			Now: began, Node: "n1", Jobs: map[train.JobID]train.Job{}, Attempts: map[train.JobID]train.Attempt{},
+			Reports: map[ReportKey]train.AttemptReport{},
+		},
+		limits: Limits{StopGrace: 10 * time.Minute}, began: began,
+	}
+}
+
+func (w *world) accept(p train.Plan) bool {
+	if w.Planned && p.Generation < w.Plan.Generation {
+		return false
+	}
+	w.Plan, w.Planned = p, true
+	return true
+}
+
+// act carries out one action as the executor does; the machine starts what is claimed at once. The error is a broken promise.
+func (w *world) act(a Action) error {
+	last, tried := w.Attempts[a.Job]
+	switch a.Kind {
+	case Start:
+		if err := w.mayStart(a, last, tried); err != nil {
+			return err
+		}
+		w.Attempts[a.Job] = train.Attempt{
+			Job: a.Job, Number: a.Number, Node: w.Node, Generation: a.Generation, Devices: a.Devices, Phase: train.PhaseRunning, StartedAt: w.Now,
+			StartedEpochs: a.StartedEpochs, LostInARow: a.LostInARow,
+		}
+	case RequestStop:
+		if !last.Live() || last.Stop != train.StopNone {
+			return fmt.Errorf("asks %s/%d to stop, which is %s with %q", a.Job, a.Number, last.Phase, last.Stop)
+		}
+		last.Stop, last.StopSince = a.Cause, w.Now
+		w.Attempts[a.Job] = last
+	case Kill:
+		if last.Stop != a.Cause {
+			last.Stop, last.StopSince = a.Cause, w.Now
+			w.Attempts[a.Job] = last
+		}
+		w.exit(a.Job, train.Exit{Forced: true, Signal: "SIGTERM"})
+	case Decide:
+		if last.Live() || last.Outcome != train.OutcomeNone {
+			return fmt.Errorf("decides %s/%d again", a.Job, a.Number)
+		}
+		last.Outcome = a.Verdict.Outcome
+		if last.Outcome == train.OutcomeRecovering {
+			last.NotBefore = w.Now.Add(a.Verdict.Retry)
+		}
+		w.Attempts[a.Job] = last
+	case Tell:
+		return w.tell(a.Job, last)
+	case Cancel:
+		if last.Live() || last.Outcome.Terminal() {
+			return fmt.Errorf("cancels %s, whose attempt is %s, %q", a.Job, last.Phase, last.Outcome)
+		}
+		last.Job, last.Node, last.Phase, last.Outcome, last.Told = a.Job, w.Node, train.PhaseExited, train.OutcomeCancelled, false
+		w.Attempts[a.Job] = last
+	}
+	return nil
+}
+
+func (w *world) mayStart(a Action, last train.Attempt, tried bool) error {
+	switch {
+	case tried && (last.Live() || !last.Told):
+		return fmt.Errorf("starts %s/%d while attempt %d is %s, told %t", a.Job, a.Number, last.Number, last.Phase, last.Told)
+	case last.Outcome.Terminal():
+		return fmt.Errorf("starts %s/%d, which has %s", a.Job, a.Number, last.Outcome)
+	case a.Number != last.Number+1:
+		return fmt.Errorf("starts %s/%d after %d", a.Job, a.Number, last.Number)
+	case w.Now.Before(last.NotBefore):
+		return fmt.Errorf("starts %s/%d %s too early", a.Job, a.Number, last.NotBefore.Sub(w.Now))
+	case w.Jobs[a.Job].CancelRequested:
+		return fmt.Errorf("starts %s/%d, which shall end", a.Job, a.Number)
+	}
+	w.log = append(w.log, fmt.Sprintf("%s/%d", a.Job, a.Number))
+	return nil
+}
+
+func (w *world) tell(id train.JobID, last train.Attempt) error {
+	if last.Told || last.Outcome == train.OutcomeNone {
+		return fmt.Errorf("tells %s again", id)
+	}
+	last.Told = true
+	w.Attempts[id] = last
+	w.facts = append(w.facts, last)
+	return nil
+}
+
+// fold has the register learn what was told; until then it knows nothing of it.
+func (w *world) fold() error {
+	for _, a := range w.facts {
+		job := w.Jobs[a.Job]
+		if job.State.Terminal() {
+			return fmt.Errorf("%s ends as %s after it ended as %s", a.Job, a.Outcome, job.State)
+		}
+		if a.Outcome.Terminal() || a.Outcome == train.OutcomePreempted || a.Outcome == train.OutcomeRecovering {
+			job.State = train.State(a.Outcome)
+		}
+		w.Jobs[a.Job] = job
+	}
+	w.facts = nil
+	return nil
+}
+
+func (w *world) exit(id train.JobID, e train.Exit) {
+	a := w.Attempts[id]
+	if !a.Live() {
+		return
+	}
+	a.Phase, a.Exit, a.ExitedAt = train.PhaseExited, &e, w.Now
+	w.Attempts[id] = a
+}
+
+// oversubscribed finds a device that two attempts hold.
+func (w *world) oversubscribed() error {
+	holders := map[train.DeviceID]train.JobID{}
+	for id, a := range w.Attempts {
+		if !a.Live() {
+			continue
+		}
+		for _, d := range a.Devices {
+			if other, held := holders[d]; held {
+				return fmt.Errorf("%s is held by %s and by %s", d, other, id)
+			}
+			holders[d] = id
+		}
+	}
+	return nil
+}
+
+func describe(a Action) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s/%d", strings.ReplaceAll(string(a.Kind), "_", " "), a.Job, a.Number)
+	switch a.Kind {
+	case Start:
+		fmt.Fprintf(&b, " on %s of plan %d", train.JoinDevices(a.Devices), a.Generation)
+		if a.StartedEpochs > 0 {
+			fmt.Fprintf(&b, ", %d epochs done", a.StartedEpochs)
+		}
+		if a.LostInARow > 0 {
+			fmt.Fprintf(&b, ", lost %d in a row", a.LostInARow)
+		}
+	case RequestStop, Kill:
+		fmt.Fprintf(&b, " to %s: %s", a.Cause, a.Reason.Message)
+	case Decide:
+		fmt.Fprintf(&b, ": %s after %d epochs", a.Verdict.Outcome, a.Verdict.EpochsDone)
+		for _, more := range []string{a.Verdict.Note, a.Verdict.Reason.String()} {
+			if more != "" {
+				b.WriteString("; " + more)
+			}
+		}
+		if a.Verdict.Forced {
+			b.WriteString("; forced")
+		}
+		if a.Verdict.Retry > 0 {
+			fmt.Fprintf(&b, "; again in %s", a.Verdict.Retry)
+		}
+	case Tell, Cancel:
+	}
+	return b.String()
+}
+
+// settle acts until nothing is left to do and tells what was done.
+func (w *world) settle() ([]string, error) {
+	var done []string
+	for range 100 {
+		if err := w.fold(); err != nil {
+			return done, err
+		}
+		actions := Actions(w.State, w.limits)
+		if len(actions) == 0 {
+			return done, nil
+		}
+		for _, a := range actions {
+			done = append(done, describe(a))
+			if err := w.act(a); err != nil {
+				return done, err
+			}
+			if err := w.oversubscribed(); err != nil {
+				return done, err
+			}
+		}
+	}
+	return done, fmt.Errorf("never settles: %v", done[len(done)-4:])
+}
+
+func (w *world) ids() []train.JobID {
+	ids := make([]train.JobID, 0, len(w.Jobs))
+	for id := range w.Jobs {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}

@@ -1,0 +1,11 @@
+// Command nodeagent runs the node agent as a process of its own.
+package main
+
+import (
+	"os"
+
+	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/services/nodeagent"
+)
+
+func main() { os.Exit(run.Main(os.Args[1:], os.Environ(), os.Stderr, nodeagent.New())) }

@@ -1,0 +1,210 @@
+package nodeagent
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// doors are where training code reaches the job API.
+type doors struct {
+	tcp    net.Listener
+	unix   net.Listener
+	socket string
+}
+
+func (d doors) close() {
+	_ = d.tcp.Close()
+	_ = d.unix.Close()
+}
+
+// openDoors listens on the address and on a Unix socket in the agent's folder.
+func openDoors(ctx context.Context, dir, address string, log *slog.Logger) (doors, error) {
+	tcp, err := listenTCP(ctx, dir, address, log)
+	if err != nil {
+		return doors{}, err
+	}
+	socket, err := socketPath(dir)
+	if err == nil {
+		var u net.Listener
+		if u, err = listenUnix(ctx, socket); err == nil {
+			log.Info("serving the job API", "address", tcp.Addr().String(), "socket", socket)
+			return doors{tcp: tcp, unix: u, socket: socket}, nil
+		}
+	}
+	_ = tcp.Close()
+	return doors{}, err
+}
+
+const portFile = "job_api_port"
+
+// listenTCP takes the port of the process before this one: jobs that run know it.
+func listenTCP(ctx context.Context, dir, address string, log *slog.Logger) (net.Listener, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("listen on --job-api %s: %w", address, err)
+	}
+	config := net.ListenConfig{}
+	if port != "0" {
+		l, err := config.Listen(ctx, "tcp", address)
+		if err != nil {
+			return nil, fmt.Errorf("listen on --job-api %s: %w", address, err)
+		}
+		return l, nil
+	}
+	path := filepath.Join(dir, portFile)
+	if remembered := rememberedPort(path); remembered != "" {
+		l, err := config.Listen(ctx, "tcp", net.JoinHostPort(host, remembered))
+		if err == nil {
+			return l, nil
+		}
+		log.Warn("the job API moves to another port: jobs that run cannot reach it until they are started again", "error", err)
+	}
+	l, err := config.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen on --job-api %s: %w", address, err)
+	}
+	if err := rememberPort(path, l.Addr()); err != nil {
+		_ = l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func rememberedPort(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	word := strings.TrimSpace(string(data))
+	if n, err := strconv.ParseUint(word, 10, 16); err != nil || n == 0 {
+		return ""
+	}
+	return word
+}
+
+func rememberPort(path string, address net.Addr) error {
+	_, port, err := net.SplitHostPort(address.String())
+	if err == nil {
+		fresh := path + ".new"
+		if err = os.WriteFile(fresh, []byte(port+"\n"), 0o600); err == nil {
+			err = os.Rename(fresh, path)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("remember the job API's port: %w", err)
+	}
+	return nil
+}
+
+// longestSocketPath leaves room below the kernel's 107 bytes.
+const longestSocketPath = 100
+
+// socketPath is in the agent's folder, or, where that is too long for a socket, in a folder of its own among the temporary ones.
+func socketPath(dir string) (string, error) {
+	const name = "job.sock"
+	if path := filepath.Join(dir, name); len(path) <= longestSocketPath {
+		return path, nil
+	}
+	sum := sha256.Sum256([]byte(dir))
+	short := filepath.Join(os.TempDir(), fmt.Sprintf("switchyard-%d-%s", os.Getuid(), hex.EncodeToString(sum[:6])))
+	if err := os.Mkdir(short, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("make a folder for the job API's socket: %w", err)
+	}
+	// Others may write among the temporary folders: what is there under this name must be ours.
+	info, err := os.Lstat(short)
+	if err != nil {
+		return "", fmt.Errorf("make a folder for the job API's socket: %w", err)
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !info.IsDir() || info.Mode().Perm() != 0o700 || !ok || int(owner.Uid) != os.Getuid() {
+		return "", fmt.Errorf("folder %s for the job API's socket: it is not this user's alone", short)
+	}
+	return filepath.Join(short, name), nil
+}
+
+func listenUnix(ctx context.Context, path string) (net.Listener, error) {
+	// One that is left over from a process that was killed; the folder is locked, so it is nobody's now.
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("remove the old socket: %w", err)
+		}
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	if err := os.Chmod(path, 0o660); err != nil {
+		_ = l.Close()
+		return nil, fmt.Errorf("set the mode of %s: %w", path, err)
+	}
+	return l, nil
+}
+
+// lockFolder makes this process the only agent of a folder. A process that is about to end may still have it, so it waits until ctx ends.
+func lockFolder(ctx context.Context, dir string, log *slog.Logger) (func(), error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make %s: %w", dir, err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	said := false
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { _ = f.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			_ = f.Close()
+			return nil, fmt.Errorf("lock %s: %w", dir, err)
+		}
+		if !said {
+			log.Warn("another node agent uses the data folder: waiting for its end", "folder", dir)
+			said = true
+		}
+		select {
+		case <-ctx.Done():
+			_ = f.Close()
+			return func() {}, nil
+		case <-tick.C:
+		}
+	}
+}
+
+// signal is set once and for all.
+type signal struct {
+	once sync.Once
+	c    chan struct{}
+}
+
+func newSignal() *signal { return &signal{c: make(chan struct{})} }
+
+func (s *signal) set() { s.once.Do(func() { close(s.c) }) }
+
+// wait returns false if ctx ended before.
+func (s *signal) wait(ctx context.Context) bool {
+	select {
+	case <-s.c:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,38 @@
+// Package gpu is what the agent wants to know of accelerators, whoever tells it.
+package gpu
+
+import "github.com/switchyard-dl/switchyard/libs/unit"
+
+// Device is one accelerator.
+type Device struct {
+	Index  int
+	UUID   string
+	Model  string
+	Memory unit.Bytes
+}
+
+// Sample is one reading of a device.
+type Sample struct {
+	// Energy is the device's own counter since the driver was loaded, where HasEnergy is set; Power what it draws now, where HasPower is set.
+	Energy    unit.Energy
+	HasEnergy bool
+	Power     unit.Power
+	HasPower  bool
+	// Processes are those that have a context on the device or used it since the last reading.
+	Processes []Process
+}
+
+// Process is one process on a device.
+type Process struct {
+	PID int
+	// Utilisation is the mean share of time, from 0 to 1, in which the device's processors worked for it since the last reading.
+	Utilisation float64
+}
+
+// Reader reads accelerators. It is used by one goroutine at a time.
+type Reader interface {
+	// Devices lists what is there now.
+	Devices() ([]Device, error)
+	// Sample reads one device by its index.
+	Sample(index int) (Sample, error)
+}

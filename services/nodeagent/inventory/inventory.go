@@ -1,0 +1,139 @@
+// Package inventory finds out what the node has to offer: devices, cores, memory, a container runtime. It decides nothing about who gets it.
+package inventory
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/proc"
+)
+
+// The choices of what is offered as devices.
+const (
+	KindAuto = "auto" // GPUs where there are some, else slots
+	KindGPU  = "gpu"
+	KindCPU  = "cpu"
+)
+
+// Config says what to offer.
+type Config struct {
+	// Kind is one of the choices above; Slots the number of CPU slots, 0 for one per core.
+	Kind  string
+	Slots int
+	Proc  proc.Root
+	// Cgroups is where control groups are mounted.
+	Cgroups string
+}
+
+// Inventory is what does not change while the agent runs, and the container runtime as it was last seen.
+type Inventory struct {
+	config  Config
+	bootID  string
+	allowed []int
+	cores   int
+	memory  unit.Bytes
+
+	runtime   string
+	runtimeAt time.Time
+}
+
+// New looks at the machine.
+func New(c Config) (*Inventory, error) {
+	bootID, err := c.Proc.BootID()
+	if err != nil {
+		return nil, err
+	}
+	allowed, err := allowedCores()
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(string(c.Proc) + "/meminfo")
+	if err != nil {
+		return nil, fmt.Errorf("read memory: %w", err)
+	}
+	memory, err := parseMemory(string(text))
+	if err != nil {
+		return nil, err
+	}
+	l := readLimits(word(string(c.Proc)+"/self/cgroup"), c.Cgroups)
+	if l.memory > 0 {
+		memory = min(memory, l.memory)
+	}
+	return &Inventory{config: c, bootID: bootID, allowed: allowed, cores: coreCount(len(allowed), l), memory: memory}, nil
+}
+
+// Node describes the machine with the GPUs that there are now.
+func (i *Inventory) Node(ctx context.Context, id train.NodeID, gpus []gpu.Device, now time.Time) train.Node {
+	return train.Node{
+		ID: id, BootID: i.bootID, Cores: i.cores, Memory: i.memory, Devices: i.devices(gpus),
+		ContainerRuntime: i.containerRuntime(ctx, now), SeenAt: now,
+	}
+}
+
+// BootID names the run of the kernel.
+func (i *Inventory) BootID() string { return i.bootID }
+
+func (i *Inventory) devices(gpus []gpu.Device) []train.Device {
+	if i.config.Kind == KindGPU || (i.config.Kind == KindAuto && len(gpus) > 0) {
+		devices := make([]train.Device, len(gpus))
+		for n, g := range gpus {
+			devices[n] = train.Device{
+				ID: train.DeviceID(fmt.Sprintf("%s:%d", train.KindGPU, g.Index)), Kind: train.KindGPU, Model: g.Model, UUID: g.UUID, Memory: g.Memory,
+			}
+		}
+		return devices
+	}
+	return slots(i.config.Slots, i.cores, i.allowed)
+}
+
+// slots gives CPU slots, each with a processor of its own as far as there are enough. What memory a slot has is not said: the slots share the machine's.
+func slots(n, cores int, allowed []int) []train.Device {
+	if n == 0 {
+		n = cores
+	}
+	devices := make([]train.Device, n)
+	for s := range devices {
+		devices[s] = train.Device{
+			ID: train.DeviceID(fmt.Sprintf("%s:%d", train.KindCPU, s)), Kind: train.KindCPU, Core: allowed[s%len(allowed)],
+		}
+	}
+	return devices
+}
+
+const (
+	// runtimeTimeout is how long a container runtime may take to answer, runtimeEvery how often it is asked.
+	runtimeTimeout = 2 * time.Second
+	runtimeEvery   = time.Minute
+)
+
+// containerRuntime names the first runtime that works, not merely is installed.
+func (i *Inventory) containerRuntime(ctx context.Context, now time.Time) string {
+	if !i.runtimeAt.IsZero() && now.Sub(i.runtimeAt) < runtimeEvery {
+		return i.runtime
+	}
+	i.runtime, i.runtimeAt = "", now
+	names := []string{"docker", "podman"}
+	if n := slices.IndexFunc(names, func(name string) bool { return answers(ctx, name) }); n >= 0 {
+		i.runtime = names[n]
+	}
+	return i.runtime
+}
+
+func answers(ctx context.Context, name string) bool {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, "info")
+	cmd.WaitDelay = runtimeTimeout
+	return cmd.Run() == nil
+}

@@ -1,0 +1,229 @@
+package meter
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// pauseFactor and leastPause bound an interval: after a longer one a counter may have wrapped twice, so it counts as a gap.
+const (
+	pauseFactor = 10
+	leastPause  = 30 * time.Second
+)
+
+// clock turns monotonic time into the bounds of intervals that follow each other without a gap or an overlap, whatever happens to the wall clock.
+type clock struct {
+	interval time.Duration
+	last     time.Time // with its monotonic reading
+	edge     time.Time // the end of the last interval as it was published
+	gap      time.Duration
+}
+
+func newClock(interval time.Duration, now time.Time) *clock {
+	return &clock{interval: interval, last: now, edge: now.Round(0)}
+}
+
+// tick ends the interval at now. When measured is false the time is a gap: the machine slept or this process did not run.
+func (c *clock) tick(now time.Time) (from, to time.Time, gap time.Duration, measured bool) {
+	elapsed, wall := now.Sub(c.last), now.Round(0).Sub(c.last.Round(0))
+	c.last = now
+	longest := max(pauseFactor*c.interval, leastPause)
+	switch {
+	case elapsed > longest:
+		measured = false
+	case wall-elapsed > longest:
+		// The monotonic clock stands still while the machine sleeps, the wall clock does not.
+		elapsed, measured = wall, false
+	default:
+		measured = elapsed > 0
+	}
+	from = c.edge
+	c.edge = c.edge.Add(elapsed)
+	if !measured {
+		c.gap += elapsed
+		return from, c.edge, 0, false
+	}
+	gap, c.gap = c.gap, 0
+	return from, c.edge, gap, true
+}
+
+// lost counts an interval that was measured and could not be kept as a gap.
+func (c *clock) lost(d time.Duration) { c.gap += d }
+
+// queueLimit bounds what waits for the bus: as much as the stream keeps at one interval per second.
+const queueLimit = 3600
+
+// queue holds intervals that the bus has not taken yet.
+type queue struct {
+	mu    sync.Mutex
+	facts []event.Fact
+	wake  chan struct{}
+}
+
+func (q *queue) len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.facts)
+}
+
+func (q *queue) full() bool { return q.len() >= queueLimit }
+
+func (q *queue) put(f event.Fact) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.facts = append(q.facts, f)
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (q *queue) first() (event.Fact, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.facts) == 0 {
+		return event.Fact{}, false
+	}
+	return q.facts[0], true
+}
+
+func (q *queue) drop() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.facts = q.facts[1:]
+}
+
+// Recorder measures interval after interval and publishes them, numbered without gaps.
+type Recorder struct {
+	node     train.NodeID
+	boot     string
+	interval time.Duration
+	meter    *Meter
+	live     func() []train.Attempt
+	log      *slog.Logger
+
+	clock    *clock
+	sequence uint64
+	queue    queue
+	power    *prometheus.GaugeVec
+}
+
+// RecorderConfig is what a Recorder needs. Boot must differ from that of every earlier one on this node.
+type RecorderConfig struct {
+	Node     train.NodeID
+	Boot     string
+	Interval time.Duration
+	Meter    *Meter
+	Live     func() []train.Attempt
+	Log      *slog.Logger
+	Metrics  prometheus.Registerer
+}
+
+// NewRecorder makes a recorder.
+func NewRecorder(c RecorderConfig) *Recorder {
+	r := &Recorder{
+		node: c.Node, boot: c.Boot, interval: c.Interval, meter: c.Meter, live: c.Live, log: c.Log, queue: queue{wake: make(chan struct{}, 1)},
+		power: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "switchyard_nodeagent_power_watts", Help: "Mean power of the last interval by component, device and method.",
+		}, []string{"component", "device", "method"}),
+	}
+	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "switchyard_nodeagent_intervals_waiting", Help: "Measured intervals that wait for the bus.",
+	}, func() float64 { return float64(r.queue.len()) })
+	c.Metrics.MustRegister(r.power, waiting)
+	return r
+}
+
+// Measure closes an interval at every tick until ctx ends, and then the last one.
+func (r *Recorder) Measure(ctx context.Context) error {
+	if err := r.meter.Begin(r.live()); err != nil {
+		return fmt.Errorf("begin to measure: %w", err)
+	}
+	r.clock = newClock(r.interval, time.Now())
+	ticker := time.NewTicker(r.interval) // its ticks keep their distance to the first one
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			r.close(time.Now())
+			return nil
+		case <-ticker.C:
+			r.close(time.Now())
+		}
+	}
+}
+
+func (r *Recorder) close(now time.Time) {
+	from, to, gap, measured := r.clock.tick(now)
+	reading, err := r.meter.Read(to.Sub(from), r.live())
+	switch {
+	case err != nil:
+		r.log.Error("interval not measured", "error", err)
+		r.clock.lost(to.Sub(from) + gap)
+		return
+	case !measured:
+		r.log.Warn("interval not measured: the machine or this process was paused", "seconds", to.Sub(from).Seconds())
+		return
+	case r.queue.full():
+		r.clock.lost(to.Sub(from) + gap)
+		return
+	}
+	r.sequence++
+	r.queue.put(event.Fact{
+		Subject: event.Subject{Entity: "energy", ID: string(r.node), Fact: event.FactMeasured, Version: 1},
+		Key:     fmt.Sprintf("node/%s/%s/%d", r.node, r.boot, r.sequence),
+		Time:    now,
+		Body: event.Measured{
+			Node: r.node, BootID: r.boot, Sequence: r.sequence, From: from, To: to, GapSeconds: gap.Seconds(),
+			Meters: reading.Meters, Users: reading.Users,
+		},
+	})
+	r.power.Reset()
+	for _, m := range reading.Meters {
+		r.power.WithLabelValues(m.Component, string(m.Device), m.Method).Set(m.Energy.Joules() / to.Sub(from).Seconds())
+	}
+}
+
+// publisher is the part of the bus that is needed.
+type publisher interface {
+	Publish(ctx context.Context, facts ...event.Fact) error
+}
+
+// Publish sends intervals in order until ctx ends.
+func (r *Recorder) Publish(ctx context.Context, b publisher) error {
+	for {
+		if !r.Flush(ctx, b) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.queue.wake:
+		}
+	}
+}
+
+// Flush sends what waits; false when ctx ended before.
+func (r *Recorder) Flush(ctx context.Context, b publisher) bool {
+	for {
+		fact, found := r.queue.first()
+		if !found {
+			return true
+		}
+		if err := b.Publish(ctx, fact); err != nil {
+			if ctx.Err() != nil {
+				return false // it is sent again with the same key
+			}
+			r.log.Error("interval dropped: the bus refuses it", "key", fact.Key, "error", err)
+		}
+		r.queue.drop()
+	}
+}

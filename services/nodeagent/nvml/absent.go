@@ -1,0 +1,26 @@
+//go:build !cgo
+
+package nvml
+
+import (
+	"errors"
+
+	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
+)
+
+// Library stands for NVML in a build that cannot load it.
+type Library struct{}
+
+// Open fails.
+func Open() (*Library, error) { return nil, errors.New("load NVML: built without cgo") }
+
+// Close does nothing.
+func (l *Library) Close() {}
+
+// Devices lists none.
+func (l *Library) Devices() ([]gpu.Device, error) { return nil, nil }
+
+// Sample fails.
+func (l *Library) Sample(int) (gpu.Sample, error) {
+	return gpu.Sample{}, errors.New("built without cgo")
+}

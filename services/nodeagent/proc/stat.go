@@ -1,0 +1,113 @@
+// Package proc reads what the kernel says of processes and processors. It measures nothing by itself: callers compare two readings.
+package proc
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// TicksPerSecond is the unit of the kernel's times for user space: USER_HZ, which is 100 on every architecture that Go runs on with Linux but for alpha.
+const TicksPerSecond = 100
+
+// Ticks is an amount of processor time.
+type Ticks int64
+
+// Seconds gives t in seconds.
+func (t Ticks) Seconds() float64 { return float64(t) / TicksPerSecond }
+
+// Stat is what matters of /proc/<pid>/stat.
+type Stat struct {
+	PID    int
+	Parent int
+	State  byte
+	// Own is the processor time of the process itself, all its threads included; Reaped that of its children that have ended and were waited for.
+	Own    Ticks
+	Reaped Ticks
+	// Start is when it began, in ticks since the boot: with the PID it names a process for good.
+	Start uint64
+}
+
+// ParseStat reads the line; the command name in it may hold spaces and parentheses.
+func ParseStat(line []byte) (Stat, error) {
+	open, end := bytes.IndexByte(line, '('), bytes.LastIndexByte(line, ')')
+	if open < 1 || end < open {
+		return Stat{}, fmt.Errorf("parse stat %.80q: no command name", line)
+	}
+	pid, err := strconv.Atoi(string(bytes.TrimSpace(line[:open])))
+	if err != nil {
+		return Stat{}, fmt.Errorf("parse stat %.80q: %w", line, err)
+	}
+	// The fields are numbered as in proc(5); the first one after the name is number 3.
+	const first, parent, utime, stime, cutime, cstime, start = 3, 4, 14, 15, 16, 17, 22
+	fields := strings.Fields(string(line[end+1:]))
+	if len(fields) <= start-first || len(fields[0]) != 1 {
+		return Stat{}, fmt.Errorf("parse stat %.80q: too short", line)
+	}
+	var errs []error
+	number := func(field int) int64 {
+		n, err := strconv.ParseInt(fields[field-first], 10, 64)
+		errs = append(errs, err)
+		return n
+	}
+	s := Stat{
+		PID: pid, State: fields[0][0], Parent: int(number(parent)),
+		Own: Ticks(number(utime) + number(stime)), Reaped: Ticks(number(cutime) + number(cstime)), Start: uint64(number(start)),
+	}
+	if err := errors.Join(errs...); err != nil {
+		return Stat{}, fmt.Errorf("parse stat %.80q: %w", line, err)
+	}
+	return s, nil
+}
+
+// CPU is what all processors of the machine did since the boot.
+type CPU struct {
+	Busy  Ticks
+	Cores int
+}
+
+// ParseCPU reads /proc/stat. Waiting for a disk is idle; time that a hypervisor gave to others is neither.
+func ParseCPU(text []byte) (CPU, error) {
+	var c CPU
+	found := false
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || !strings.HasPrefix(fields[0], "cpu") {
+			continue
+		}
+		if fields[0] != "cpu" {
+			c.Cores++
+			continue
+		}
+		// user nice system idle iowait irq softirq steal guest guest_nice; the guests' time is part of user and nice.
+		const least = 8
+		if len(fields) < least {
+			return CPU{}, fmt.Errorf("parse /proc/stat: %.80q is too short", line)
+		}
+		for _, i := range []int{1, 2, 3, 6, 7} {
+			n, err := strconv.ParseInt(fields[i], 10, 64)
+			if err != nil {
+				return CPU{}, fmt.Errorf("parse /proc/stat: %w", err)
+			}
+			c.Busy += Ticks(n)
+		}
+		found = true
+	}
+	if !found || c.Cores == 0 {
+		return CPU{}, errors.New("parse /proc/stat: no processors in it")
+	}
+	return c, nil
+}
+
+// ParseUptime reads /proc/uptime: the time since the boot, suspension included.
+func ParseUptime(text []byte) (time.Duration, error) {
+	first, _, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
+	seconds, err := strconv.ParseFloat(first, 64)
+	if err != nil {
+		return 0, fmt.Errorf("parse /proc/uptime: %w", err)
+	}
+	return time.Duration(seconds * float64(time.Second)), nil
+}

@@ -1,0 +1,193 @@
+// Package rapl reads the energy counters of processors and memory that Linux shows below /sys/class/powercap.
+//
+// Zones nest: psys (the whole platform) holds packages, a package holds its cores, the uncore and, on some machines, the memory controller. A zone is
+// never added to one that it is part of, so what is read are the packages ("cpu") and the memory ("dram") only. The same zone may be shown twice, by
+// registers and by memory-mapped I/O; it is read once.
+package rapl
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+// DefaultRoot is where Linux shows the counters.
+const DefaultRoot = "/sys/class/powercap"
+
+// mostPower is beyond what any package draws: a difference that would need more is the reset of a counter and no wrap.
+const mostPower = 5000 * unit.Watt
+
+// Energy is what a component spent in an interval. A negative one shows that a counter was reset.
+type Energy struct {
+	Component string
+	Energy    unit.Energy
+}
+
+// Counters are the zones that are read. A nil one reads nothing.
+type Counters struct {
+	zones []*zone
+	// trouble says why the zones are not usable.
+	trouble error
+}
+
+type zone struct {
+	path      string
+	name      string
+	component string
+	size      unit.Energy // the counter begins anew after this
+	last      unit.Energy
+	seen      bool
+}
+
+// Open finds the zones below root; nil where there are none.
+func Open(root string) (*Counters, error) {
+	folders, err := os.ReadDir(root)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list power zones %s: %w", root, err)
+	}
+	c := &Counters{}
+	taken := map[string]bool{}
+	names := make([]string, 0, len(folders))
+	for _, f := range folders {
+		names = append(names, f.Name())
+	}
+	// Registers before memory-mapped I/O, and a package before what is in it.
+	slices.SortFunc(names, func(a, b string) int {
+		mapped := func(s string) int { return strings.Count(s, "mmio") }
+		return min(1, max(-1, 2*(mapped(a)-mapped(b))+strings.Compare(a, b)))
+	})
+	for _, folder := range names {
+		z, identity, err := openZone(root, folder)
+		if err != nil {
+			c.trouble = errors.Join(c.trouble, err)
+			continue
+		}
+		if z == nil || taken[identity] {
+			continue
+		}
+		taken[identity] = true
+		c.zones = append(c.zones, z)
+	}
+	if len(c.zones) == 0 && c.trouble == nil {
+		return nil, nil
+	}
+	return c, nil
+}
+
+// openZone reads what does not change of a zone; nil for one that is part of another one, or holds others.
+func openZone(root, folder string) (*zone, string, error) {
+	path := filepath.Join(root, folder)
+	name, err := readWord(filepath.Join(path, "name"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, "", nil // the control type itself, which is no zone
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("read power zone %s: %w", folder, err)
+	}
+	component, identity := "", name
+	switch {
+	case strings.HasPrefix(name, "package-"):
+		component = "cpu"
+	case name == "dram":
+		// Every package has a zone of that name: they differ in the package.
+		parent, _, nested := cutLast(folder, ":")
+		if owner, err := readWord(filepath.Join(root, parent, "name")); nested && err == nil {
+			identity = owner + "/dram"
+		} else {
+			identity = folder
+		}
+		component = "dram"
+	default:
+		return nil, "", nil
+	}
+	size, err := readNumber(filepath.Join(path, "max_energy_range_uj"))
+	if err != nil {
+		return nil, "", fmt.Errorf("read power zone %s (%s): %w", folder, name, err)
+	}
+	return &zone{path: path, name: name, component: component, size: unit.Energy(size)}, identity, nil
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
+
+// Usable says whether the last reading succeeded.
+func (c *Counters) Usable() bool { return c != nil && len(c.zones) > 0 && c.trouble == nil }
+
+// Read gives what each component spent since the last call, d ago; nil after the first call and where there is nothing to read. A zone that vanished
+// or may not be read is an error: the others alone would be too little.
+func (c *Counters) Read(d time.Duration) ([]Energy, error) {
+	if c == nil {
+		return nil, nil
+	}
+	if len(c.zones) == 0 {
+		return nil, c.trouble
+	}
+	c.trouble = nil
+	sums, first := map[string]unit.Energy{}, false
+	for _, z := range c.zones {
+		now, err := readNumber(filepath.Join(z.path, "energy_uj"))
+		if err != nil {
+			z.seen = false
+			c.trouble = errors.Join(c.trouble, fmt.Errorf("read power zone %s (%s): %w", filepath.Base(z.path), z.name, err))
+			continue
+		}
+		if !z.seen {
+			first = true
+		}
+		sums[z.component] += difference(z.last, unit.Energy(now), z.size, d)
+		z.last, z.seen = unit.Energy(now), true
+	}
+	if c.trouble != nil || first || d <= 0 {
+		return nil, c.trouble
+	}
+	var spent []Energy
+	for _, component := range []string{"cpu", "dram"} {
+		if e, ok := sums[component]; ok {
+			spent = append(spent, Energy{component, e})
+		}
+	}
+	return spent, nil
+}
+
+// difference of two readings of a counter that begins anew at size.
+func difference(last, now, size unit.Energy, d time.Duration) unit.Energy {
+	delta := now - last
+	if delta >= 0 {
+		return delta
+	}
+	if wrapped := delta + size; wrapped >= 0 && wrapped <= mostPower.Over(d) {
+		return wrapped
+	}
+	return delta
+}
+
+func readWord(path string) (string, error) {
+	data, err := os.ReadFile(path)
+	return strings.TrimSpace(string(data)), err
+}
+
+func readNumber(path string) (int64, error) {
+	word, err := readWord(path)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(word, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("parse %s: %w", path, err)
+	}
+	return n, nil
+}

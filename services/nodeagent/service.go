@@ -1,0 +1,256 @@
+// Package nodeagent is a node's hands and eyes: it says what the node has to offer, measures what it spends, and speaks with training code. It decides
+// nothing about jobs.
+package nodeagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/sourcegraph/conc/pool"
+	"github.com/spf13/pflag"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/inventory"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/jobapi"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/meter"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/nvml"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/outbox"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/proc"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/rapl"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/roster"
+)
+
+// Service is the node agent.
+type Service struct {
+	jobAPI        string
+	deviceKind    string
+	cpuSlots      int
+	meterInterval time.Duration
+	idleWatts     float64
+	coreWatts     float64
+	raplRoot      string
+}
+
+// New makes a node agent with its defaults.
+func New() *Service { return &Service{} }
+
+// Name is the service's name.
+func (s *Service) Name() string { return "nodeagent" }
+
+const anyPort = "127.0.0.1:0"
+
+// Flags declares the service's flags.
+func (s *Service) Flags(fs *pflag.FlagSet) {
+	fs.StringVar(&s.jobAPI, "job-api", anyPort, "loopback address of the job API (port 0: a free one, kept over restarts)")
+	fs.StringVar(&s.deviceKind, "device-kind", inventory.KindAuto, "what to offer as devices: gpu, cpu, or auto (GPUs where there are some, else CPU slots)")
+	fs.IntVar(&s.cpuSlots, "cpu-slots", 0, "number of CPU slots to offer (0: one per core)")
+	fs.DurationVar(&s.meterInterval, "meter-interval", time.Second, "how often energy is measured")
+	fs.Float64Var(&s.idleWatts, "model-idle-watts", 10, "assumed power of the idle machine, where it cannot be measured")
+	fs.Float64Var(&s.coreWatts, "model-core-watts", 6, "assumed power of each busy core, where it cannot be measured")
+	fs.StringVar(&s.raplRoot, "rapl-root", rapl.DefaultRoot, "where Linux shows the energy counters of processors")
+}
+
+// Validate names every wrong setting at once.
+func (s *Service) Validate(run.Common) error {
+	var errs []error
+	host, port, err := net.SplitHostPort(s.jobAPI)
+	ip := net.ParseIP(host)
+	if err != nil || ip == nil || !ip.IsLoopback() {
+		errs = append(errs, fmt.Errorf("--job-api %q: want a loopback address such as %s: whoever reaches it needs only a job's secret", s.jobAPI, anyPort))
+	} else if n, err := strconv.ParseUint(port, 10, 16); err != nil {
+		errs = append(errs, fmt.Errorf("--job-api %q: port %d: want 0 to 65535", s.jobAPI, n))
+	}
+	switch s.deviceKind {
+	case inventory.KindAuto, inventory.KindGPU, inventory.KindCPU:
+	default:
+		errs = append(errs, fmt.Errorf("--device-kind %q: want auto, gpu or cpu", s.deviceKind))
+	}
+	const mostSlots = 4096
+	if s.cpuSlots < 0 || s.cpuSlots > mostSlots {
+		errs = append(errs, fmt.Errorf("--cpu-slots %d: want 0 to %d", s.cpuSlots, mostSlots))
+	}
+	if s.meterInterval < 50*time.Millisecond || s.meterInterval > time.Minute {
+		errs = append(errs, fmt.Errorf("--meter-interval %s: want 50ms to 1m", s.meterInterval))
+	}
+	for flag, watts := range map[string]float64{"model-idle-watts": s.idleWatts, "model-core-watts": s.coreWatts} {
+		const most = 100_000
+		if !(watts >= 0 && watts <= most) {
+			errs = append(errs, fmt.Errorf("--%s %g: want 0 to %d", flag, watts, most))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// outboxLimit bounds the facts on disk; one is at most as large as a request.
+const outboxLimit = 10_000
+
+// Run works until ctx ends.
+func (s *Service) Run(ctx context.Context, p run.Process) error {
+	dir := filepath.Join(p.Common.DataDir, "nodeagent")
+	unlock, err := lockFolder(ctx, dir, p.Log)
+	if err != nil || ctx.Err() != nil {
+		return err
+	}
+	defer unlock()
+	b, err := p.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	attempts, err := bus.OpenKV[train.Attempt](ctx, b, event.BucketAttempts)
+	if err != nil {
+		return err
+	}
+	reports, err := bus.OpenKV[train.AttemptReport](ctx, b, event.BucketReports)
+	if err != nil {
+		return err
+	}
+	nodes, err := bus.OpenKV[train.Node](ctx, b, event.BucketNodes)
+	if err != nil {
+		return err
+	}
+	box, err := outbox.Open(filepath.Join(dir, "outbox"), outboxLimit, p.Log)
+	if err != nil {
+		return err
+	}
+	known := roster.New(attempts)
+	recorder, m, machine, closeGPUs, err := s.open(p, known)
+	if err != nil {
+		return err
+	}
+	defer closeGPUs()
+	doors, err := openDoors(ctx, dir, s.jobAPI, p.Log)
+	if err != nil {
+		return err
+	}
+	defer doors.close()
+	api := jobapi.New(jobapi.Config{
+		Node: p.Common.NodeID(), Bus: b, Reports: reports, Roster: known, Outbox: box, Log: p.Log, Metrics: p.Metrics,
+	})
+	work := pool.New().WithContext(ctx).WithCancelOnError()
+	synced := newSignal()
+	work.Go(func(ctx context.Context) error { return attempts.Watch(ctx, known.Put, synced.set) })
+	work.Go(func(ctx context.Context) error { return box.Run(ctx, api.DeliverKept) })
+	work.Go(api.RunHeartbeats)
+	work.Go(func(ctx context.Context) error { return run.ServeListener(ctx, doors.tcp, api.Handler()) })
+	work.Go(func(ctx context.Context) error { return run.ServeListener(ctx, doors.unix, api.Handler()) })
+	work.Go(func(ctx context.Context) error {
+		if !synced.wait(ctx) {
+			return nil
+		}
+		entry := func(now time.Time) train.Node {
+			n := machine.Node(ctx, p.Common.NodeID(), m.Devices(), now)
+			n.JobAPI, n.JobAPISocket, n.Meters = doors.tcp.Addr().String(), doors.socket, m.Names()
+			return n
+		}
+		return announce(ctx, nodes, entry, p)
+	})
+	work.Go(func(ctx context.Context) error {
+		if !synced.wait(ctx) {
+			return nil
+		}
+		return record(ctx, recorder, b)
+	})
+	return work.Wait()
+}
+
+// open makes the meter and the inventory from what the machine has.
+func (s *Service) open(p run.Process, known *roster.Roster) (*meter.Recorder, *meter.Meter, *inventory.Inventory, func(), error) {
+	const root, cgroups = proc.Root("/proc"), "/sys/fs/cgroup"
+	machine, err := inventory.New(inventory.Config{Kind: s.deviceKind, Slots: s.cpuSlots, Proc: root, Cgroups: cgroups})
+	if err != nil {
+		return nil, nil, nil, nil, err
+	}
+	counters, err := rapl.Open(s.raplRoot)
+	if err != nil {
+		p.Log.Warn("energy counters not found", "error", err)
+	}
+	var gpus gpu.Reader
+	closeGPUs := func() {}
+	if library, err := nvml.Open(); err != nil {
+		p.Log.Info("no GPUs", "reason", err)
+	} else {
+		gpus, closeGPUs = library, library.Close
+	}
+	m, err := meter.New(meter.Config{
+		Proc: root, RAPL: counters, GPUs: gpus, Log: p.Log,
+		Model: meter.Model{Idle: unit.Watts(s.idleWatts), Core: unit.Watts(s.coreWatts)},
+	})
+	if err != nil {
+		closeGPUs()
+		return nil, nil, nil, nil, err
+	}
+	node := p.Common.NodeID()
+	recorder := meter.NewRecorder(meter.RecorderConfig{
+		// The numbers of intervals begin anew with every start of the agent.
+		Node: node, Boot: machine.BootID() + "-" + strconv.FormatInt(time.Now().UnixNano(), 36), Interval: s.meterInterval,
+		Meter: m, Live: func() []train.Attempt { return known.Live(node) }, Log: p.Log, Metrics: p.Metrics,
+	})
+	return recorder, m, machine, closeGPUs, nil
+}
+
+// announceEvery is how often the node's entry is refreshed.
+const announceEvery = 5 * time.Second
+
+// announce keeps the node's entry fresh until ctx ends.
+func announce(ctx context.Context, nodes *bus.KV[train.Node], entry func(time.Time) train.Node, p run.Process) error {
+	ticker := time.NewTicker(announceEvery)
+	defer ticker.Stop()
+	started := false
+	for {
+		if err := write(ctx, nodes, entry(time.Now().UTC())); err != nil && ctx.Err() == nil {
+			p.Log.Warn("node not announced", "error", err)
+		} else if err == nil && !started {
+			started = true
+			p.Started()
+		}
+		// Until it is known at all, it is tried more often.
+		var soon <-chan time.Time
+		if !started {
+			soon = time.After(200 * time.Millisecond)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-soon:
+		case <-ticker.C:
+		}
+	}
+}
+
+func write(ctx context.Context, nodes *bus.KV[train.Node], n train.Node) error {
+	ctx, cancel := context.WithTimeout(ctx, announceEvery)
+	defer cancel()
+	_, err := nodes.Modify(ctx, string(n.ID), func(known *train.Node) (bool, error) {
+		*known = n
+		return true, nil
+	})
+	return err
+}
+
+// flushTimeout is how long a stop waits for the bus to take the last intervals.
+const flushTimeout = 2 * time.Second
+
+// record measures and publishes until ctx ends.
+func record(ctx context.Context, r *meter.Recorder, b *bus.Bus) error {
+	work := pool.New().WithContext(ctx).WithCancelOnError()
+	work.Go(r.Measure)
+	work.Go(func(ctx context.Context) error { return r.Publish(ctx, b) })
+	err := work.Wait()
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+	defer cancel()
+	if b.Ready() == nil {
+		r.Flush(last, b)
+	}
+	return err
+}

@@ -1,0 +1,209 @@
+package planner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/plan"
+)
+
+// debounce gathers changes that come together.
+const debounce = 50 * time.Millisecond
+
+// loop decides and tells.
+type loop struct {
+	bus      *bus.Bus
+	log      *slog.Logger
+	meters   *meters
+	picture  *picture
+	policy   plan.Policy
+	tuning   plan.Tuning
+	interval time.Duration
+
+	// last is the newest plan, sequence its place in the stream, known whether there is one, loaded whether that was asked.
+	last     train.Plan
+	sequence uint64
+	known    bool
+	loaded   bool
+	// told is what was last said of each job's place in the plan.
+	told map[train.JobID]string
+}
+
+// run decides at every change and at least every interval.
+func (l *loop) run(ctx context.Context, started func()) error {
+	tick := time.NewTicker(l.interval)
+	defer tick.Stop()
+	first := true
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-l.picture.changed:
+			if !pause(ctx, debounce) {
+				return nil
+			}
+		}
+		if !l.picture.ready() {
+			continue
+		}
+		if err := l.round(ctx); err != nil {
+			if ctx.Err() == nil {
+				l.log.Warn("plan not finished, the next round goes on", "error", err)
+			}
+			continue
+		}
+		if first {
+			started()
+			first = false
+		}
+	}
+}
+
+// pause waits; false where ctx ended meanwhile.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// round decides once, publishes the plan if it is another one, and tells the jobs. What is told has keys of the plan's generation, so after a crash
+// in between the first round says it again.
+func (l *loop) round(ctx context.Context) error {
+	if !l.loaded {
+		if err := l.load(ctx); err != nil {
+			return err
+		}
+		// The facts of the newest plan may be missing, if a planner was stopped before it had told them.
+		if err := l.tell(ctx); err != nil {
+			return err
+		}
+	}
+	// Another planner may win each time, but then there is a plan each time.
+	const attempts = 3
+	for range attempts {
+		next, err := l.decide(ctx)
+		if err != nil {
+			return err
+		}
+		if l.known && !differs(l.last, next) || !l.known && len(next.Allocations)+len(next.Waiting) == 0 {
+			break
+		}
+		err = l.publish(ctx, next)
+		if errors.Is(err, bus.ErrConflict) {
+			l.meters.conflicts.Inc()
+			if err := l.load(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil {
+			l.loaded = false // it may be stored all the same
+			return err
+		}
+		break
+	}
+	return l.tell(ctx)
+}
+
+func planSubject() event.Subject {
+	return event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1}
+}
+
+// load reads the newest plan.
+func (l *loop) load(ctx context.Context) error {
+	m, err := l.bus.Last(ctx, event.StreamPlans, planSubject())
+	if errors.Is(err, bus.ErrNotFound) {
+		l.last, l.sequence, l.known, l.loaded = train.Plan{}, 0, false, true
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	decided, err := event.Decode[event.PlanDecided](m.Data)
+	if err != nil {
+		return fmt.Errorf("read the newest plan: %w", err)
+	}
+	l.last, l.sequence, l.known, l.loaded = decided.Plan, m.Sequence, true, true
+	l.meters.published(l.last)
+	return nil
+}
+
+func (l *loop) decide(ctx context.Context) (train.Plan, error) {
+	now := time.Now()
+	state := l.picture.state(now, l.last, l.known, l.tuning)
+	if l.log.Enabled(ctx, slog.LevelDebug) {
+		input, err := json.Marshal(state)
+		if err != nil {
+			return train.Plan{}, fmt.Errorf("encode the state: %w", err)
+		}
+		l.log.Debug("deciding", "policy", l.policy.Name(), "state", string(input))
+	}
+	next := plan.Decide(state, l.policy)
+	l.meters.decided(time.Since(now))
+	next.Generation, next.DecidedAt = l.last.Generation+1, now.UTC()
+	return next, nil
+}
+
+// differs says whether a plan is worth publishing: another device, another order of those that wait, or another kind of reason for it. Predictions
+// and words change all the time.
+func differs(a, b train.Plan) bool {
+	same := slices.EqualFunc(a.Allocations, b.Allocations, sameAllocation) && slices.EqualFunc(a.Waiting, b.Waiting, func(x, y train.Waiting) bool {
+		return x.Job == y.Job && codes(x.Blockers) == codes(y.Blockers)
+	})
+	return !same || a.Policy != b.Policy
+}
+
+func sameAllocation(x, y train.Allocation) bool {
+	return x.Job == y.Job && x.Node == y.Node && train.SameDevices(x.Devices, y.Devices)
+}
+
+// publish appends the plan if no other was appended since the last one was read.
+func (l *loop) publish(ctx context.Context, next train.Plan) error {
+	stored := fitting(next)
+	sequence, err := l.bus.PublishAfter(ctx, planFact(stored), l.sequence)
+	if err != nil {
+		return err
+	}
+	l.last, l.sequence, l.known = next, sequence, true
+	l.meters.published(next)
+	l.log.Info("plan decided", "generation", next.Generation, "policy", next.Policy, "allocations", len(next.Allocations), "waiting", len(next.Waiting))
+	return nil
+}
+
+func planFact(p train.Plan) event.Fact {
+	return event.Fact{Subject: planSubject(), Key: fmt.Sprintf("plan/%d", p.Generation), Time: p.DecidedAt, Body: event.PlanDecided{Plan: p}}
+}
+
+// fitting shortens the list of those that wait, from its end, until the plan fits into one message; then the words of the allocations go. Which job
+// holds what is never left out: each waiting job is told its reasons in a fact of its own.
+func fitting(p train.Plan) train.Plan {
+	fits := func() bool {
+		_, err := planFact(p).Encode()
+		return err == nil
+	}
+	for len(p.Waiting) > 0 && !fits() {
+		p.Waiting = p.Waiting[:len(p.Waiting)/2]
+	}
+	if fits() {
+		return p
+	}
+	p.Allocations = slices.Clone(p.Allocations)
+	for i := range p.Allocations {
+		p.Allocations[i].Reason = train.Reason{Code: p.Allocations[i].Reason.Code}
+	}
+	return p
+}

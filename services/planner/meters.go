@@ -1,0 +1,51 @@
+package planner
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// meters are the service's metrics.
+type meters struct {
+	decide     prometheus.Histogram
+	generation prometheus.Gauge
+	waiting    prometheus.Gauge
+	devices    prometheus.Gauge
+	conflicts  prometheus.Counter
+}
+
+func newMeters(r prometheus.Registerer) (*meters, error) {
+	m := &meters{
+		decide: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "switchyard_planner_decide_seconds", Help: "Time of one decision, without telling it.", Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
+		}),
+		generation: prometheus.NewGauge(prometheus.GaugeOpts{Name: "switchyard_planner_plan_generation", Help: "Generation of the newest plan."}),
+		waiting:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "switchyard_planner_waiting_jobs", Help: "Jobs that the newest plan gives nothing."}),
+		devices:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "switchyard_planner_allocated_devices", Help: "Devices that the newest plan gives away."}),
+		conflicts: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "switchyard_planner_conflicts_total", Help: "Plans that were not published because another planner was faster.",
+		}),
+	}
+	for _, c := range []prometheus.Collector{m.decide, m.generation, m.waiting, m.devices, m.conflicts} {
+		if err := r.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics of the planner: %w", err)
+		}
+	}
+	return m, nil
+}
+
+func (m *meters) decided(took time.Duration) { m.decide.Observe(took.Seconds()) }
+
+func (m *meters) published(p train.Plan) {
+	devices := 0
+	for _, a := range p.Allocations {
+		devices += len(a.Devices)
+	}
+	m.generation.Set(float64(p.Generation))
+	m.waiting.Set(float64(len(p.Waiting)))
+	m.devices.Set(float64(devices))
+}

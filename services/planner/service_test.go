@@ -1,0 +1,360 @@
+package planner
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/busserver"
+	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/plan"
+)
+
+// bench is a bus with the records of the other services in a test's hands.
+type bench struct {
+	t      *testing.T
+	ctx    context.Context //nolint:containedctx // the test's own
+	server *busserver.Server
+	bus    *bus.Bus
+	jobs   *bus.KV[train.Job]
+	nodes  *bus.KV[train.Node]
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	t.Cleanup(cancel)
+	b := &bench{t: t, ctx: ctx, server: bustest.Start(t)}
+	b.bus = bustest.Connect(t, b.server, "test")
+	b.jobs, b.nodes = openKV[train.Job](b, event.BucketJobs), openKV[train.Node](b, event.BucketNodes)
+	return b
+}
+
+func openKV[T any](b *bench, bucket string) *bus.KV[T] {
+	b.t.Helper()
+	kv, err := bus.OpenKV[T](b.ctx, b.bus, bucket)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return kv
+}
+
+// serve runs the planner until the end of the test.
+func (b *bench) serve() {
+	b.t.Helper()
+	s := New()
+	fs := pflag.NewFlagSet("planner", pflag.ContinueOnError)
+	s.Flags(fs)
+	common := run.Common{NATS: b.server.URL(), HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: b.t.TempDir(), Node: "n"}
+	if err := s.Validate(common); err != nil {
+		b.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.ctx)
+	done := make(chan error, 1)
+	go func() { done <- run.Together(ctx, common, io.Discard, func(net.Addr) {}, s) }()
+	b.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			b.t.Error(err)
+		}
+	})
+}
+
+func put[T any](b *bench, kv *bus.KV[T], key string, value T) {
+	b.t.Helper()
+	if _, err := kv.Modify(b.ctx, key, func(v *T) (bool, error) { *v = value; return true, nil }); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) node(devices int) {
+	b.t.Helper()
+	n := train.Node{ID: "a", SeenAt: time.Now()}
+	for i := range devices {
+		n.Devices = append(n.Devices, train.Device{ID: train.DeviceID(fmt.Sprintf("cpu:%d", i)), Kind: train.KindCPU})
+	}
+	put(b, b.nodes, "a", n)
+}
+
+func admitted(id train.JobID, devices int) train.Job {
+	spec := train.Spec{Name: "x", BatchSize: 32, TrainingSetSize: 3200, MaxEpochs: 5, MinDevices: devices}.WithDefaults()
+	return train.Job{ID: id, Spec: spec, State: train.StateQueued, SubmittedAt: time.Unix(int64(len(id)), 0), AdmittedAt: time.Unix(9, 0)}
+}
+
+// await follows a stream until a message is as wanted, and returns all up to that one.
+func (b *bench) await(stream string, wanted func(bus.Message) bool) []bus.Message {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(b.ctx)
+	defer cancel()
+	var all []bus.Message
+	found := false
+	_ = b.bus.Follow(ctx, stream, nil, 1, func(m bus.Message) {
+		if found {
+			return
+		}
+		all = append(all, m)
+		if wanted(m) {
+			found = true
+			cancel()
+		}
+	})
+	if !found {
+		b.t.Fatalf("%s: the message never came; there are %d", stream, len(all))
+	}
+	return all
+}
+
+func key(k string) func(bus.Message) bool { return func(m bus.Message) bool { return m.Key == k } }
+
+func decode[T any](t *testing.T, m bus.Message) T {
+	t.Helper()
+	body, err := event.Decode[T](m.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
+func TestPlansAreMadeWhenSomethingChanges(t *testing.T) {
+	b := newBench(t)
+	b.node(2)
+	put(b, b.jobs, "j", admitted("j", 1))
+	b.serve()
+	facts := b.await(event.StreamJobs, key("plan/1/job/j/planned"))
+	if told := decode[event.Planned](t, facts[0]); len(facts) != 1 || told.Generation != 1 || told.Node != "a" || !slices.Equal(told.Devices, []train.DeviceID{"cpu:0"}) || told.Reason.Message == "" {
+		t.Fatalf("facts %+v, told %+v", facts, told)
+	}
+	// Words in the register change nothing, nor does a job that is not admitted yet; the next plan is that of the job after them.
+	same := admitted("j", 1)
+	same.Message = "starts on cpu:0"
+	put(b, b.jobs, "j", same)
+	early := admitted("early", 1)
+	early.State = train.StateSubmitted
+	put(b, b.jobs, "early", early)
+	put(b, b.jobs, "large", admitted("large", 2))
+	facts = b.await(event.StreamJobs, key("plan/2/job/large/queued"))
+	if told := decode[event.Queued](t, facts[1]); len(facts) != 2 || told.Position != 1 || told.Blockers[0].Code != plan.ReasonWaitingForDevices {
+		t.Fatalf("%d facts, told %+v", len(facts), told)
+	}
+	plans := b.await(event.StreamPlans, key("plan/2"))
+	decided := decode[event.PlanDecided](t, plans[1])
+	if len(plans) != 2 || decided.Generation != 2 || decided.Policy != "optimus" || len(decided.Allocations) != 1 || len(decided.Waiting) != 1 || decided.DecidedAt.IsZero() {
+		t.Fatalf("%d plans, newest %+v", len(plans), decided)
+	}
+	// An ended job makes room.
+	gone := admitted("j", 1)
+	gone.State = train.StateSucceeded
+	put(b, b.jobs, "j", gone)
+	b.await(event.StreamJobs, key("plan/3/job/large/planned"))
+}
+
+func TestFactsOfANewestPlanAreToldAfterACrash(t *testing.T) {
+	b := newBench(t)
+	b.node(1)
+	put(b, b.jobs, "j", admitted("j", 1))
+	put(b, b.jobs, "next", admitted("next", 1))
+	// A planner published this plan and was killed before it told anybody.
+	p := train.Plan{
+		Generation: 7, Policy: "optimus", Allocations: []train.Allocation{{Job: "j", Node: "a", Devices: []train.DeviceID{"cpu:0"}}},
+		Waiting: []train.Waiting{{Job: "next", Blockers: []train.Reason{{Code: plan.ReasonWaitingForDevices, Message: "waits"}}}},
+	}
+	if _, err := b.bus.PublishAfter(b.ctx, planFact(p), 0); err != nil {
+		t.Fatal(err)
+	}
+	b.serve()
+	facts := b.await(event.StreamJobs, key("plan/7/job/next/queued"))
+	if len(facts) != 2 || facts[0].Key != "plan/7/job/j/planned" {
+		t.Fatalf("facts %+v", facts)
+	}
+	// The same decision is not published again.
+	put(b, b.jobs, "third", admitted("third", 1))
+	if plans := b.await(event.StreamPlans, key("plan/8")); len(plans) != 2 {
+		t.Fatalf("%d plans", len(plans))
+	}
+}
+
+// newLoop is a planner's loop without its watches, on a picture of one node and one job.
+func newLoop(t *testing.T, b *bench, name string) *loop {
+	t.Helper()
+	m, err := newMeters(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	look := newPicture()
+	look.seeNode(bus.Entry[train.Node]{Key: "a", Value: train.Node{ID: "a", SeenAt: time.Now(), Devices: []train.Device{{ID: "cpu:0"}}}}, false)
+	look.seeJob(bus.Entry[train.Job]{Key: "j", Value: admitted("j", 1)}, false)
+	return &loop{
+		bus: bustest.Connect(t, b.server, name), log: slog.New(slog.DiscardHandler), meters: m, picture: look,
+		policy: plan.Optimus{}, told: map[train.JobID]string{},
+	}
+}
+
+func TestTwoPlannersOneLosesAndDecidesAgain(t *testing.T) {
+	b := newBench(t)
+	first, second := newLoop(t, b, "planner"), newLoop(t, b, "planner-2")
+	for _, l := range []*loop{first, second} {
+		if err := l.load(b.ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, l := range []*loop{first, second} {
+		if err := l.round(b.ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if second.last.Generation != 1 || second.sequence != first.sequence {
+		t.Fatalf("the second planner is at generation %d: the same decision needs no plan of its own", second.last.Generation)
+	}
+	// The second one knows more and publishes; the first one finds out when its own plan is refused.
+	for _, l := range []*loop{second, first} {
+		l.picture.seeJob(bus.Entry[train.Job]{Key: "k", Value: admitted("k", 1)}, false)
+	}
+	if err := second.round(b.ctx); err != nil {
+		t.Fatal(err)
+	}
+	first.picture.seeJob(bus.Entry[train.Job]{Key: "l", Value: admitted("l", 1)}, false)
+	if err := first.round(b.ctx); err != nil {
+		t.Fatal(err)
+	}
+	plans := b.await(event.StreamPlans, key("plan/3"))
+	if newest := decode[event.PlanDecided](t, plans[2]); len(plans) != 3 || len(newest.Waiting) != 2 {
+		t.Fatalf("%d plans, newest %+v", len(plans), newest)
+	}
+}
+
+func TestALongLineFitsIntoOneMessage(t *testing.T) {
+	p := train.Plan{Generation: 1, Policy: "optimus"}
+	for i := range 1000 {
+		p.Allocations = append(p.Allocations, train.Allocation{
+			Job: train.JobID(fmt.Sprintf("running-%05d", i)), Node: "node-1", Devices: []train.DeviceID{train.DeviceID(fmt.Sprintf("gpu:%d", i))},
+			Reason: train.Reason{Code: plan.ReasonKept, Message: "keeps 1 device"},
+		})
+	}
+	for i := range 10_000 {
+		p.Waiting = append(p.Waiting, train.Waiting{Job: train.JobID(fmt.Sprintf("waiting-%05d", i)), Blockers: []train.Reason{{Code: "C", Message: "needs 2 devices on one node"}}})
+	}
+	stored := fitting(p)
+	if _, err := planFact(stored).Encode(); err != nil {
+		t.Fatal(err)
+	}
+	if len(stored.Allocations) != 1000 || len(stored.Waiting) == 0 || stored.Waiting[0].Job != "waiting-00000" || len(p.Waiting) != 10_000 {
+		t.Fatalf("%d allocations and %d waiting stored, %d left in the decision", len(stored.Allocations), len(stored.Waiting), len(p.Waiting))
+	}
+}
+
+func TestLongLineIsToldInPortions(t *testing.T) {
+	l := &loop{picture: newPicture(), told: map[train.JobID]string{}, known: true}
+	for i := range tellAtOnce + 20 {
+		j := admitted(train.JobID(fmt.Sprintf("j%05d", i)), 1)
+		l.picture.seeJob(bus.Entry[train.Job]{Key: string(j.ID), Value: j}, false)
+		l.last.Waiting = append(l.last.Waiting, train.Waiting{Job: j.ID, Blockers: []train.Reason{{Code: "C"}}})
+	}
+	total := 0
+	for _, want := range []int{tellAtOnce, 20, 0} {
+		facts, said, more := l.news()
+		for _, s := range said {
+			l.told[s.job] = s.words
+		}
+		total += len(facts)
+		if len(facts) != want || more != (want == tellAtOnce) {
+			t.Fatalf("%d facts, more %v: want %d", len(facts), more, want)
+		}
+	}
+}
+
+func TestStateOfThePicture(t *testing.T) {
+	now := time.Unix(10_000, 0)
+	p := newPicture()
+	see := func(j train.Job) { p.seeJob(bus.Entry[train.Job]{Key: string(j.ID), Value: j}, false) }
+	try := func(a train.Attempt) { p.seeAttempt(bus.Entry[train.Attempt]{Key: string(a.Job), Value: a}, false) }
+	devices := []train.Device{{ID: "cpu:0"}, {ID: "cpu:1"}}
+	for id, age := range map[train.NodeID]time.Duration{"fresh": time.Second, "stale": time.Minute, "lost": time.Hour, "idle": time.Minute} {
+		p.seeNode(bus.Entry[train.Node]{Key: string(id), Value: train.Node{ID: id, SeenAt: now.Add(-age), Devices: devices}}, false)
+	}
+	running := admitted("running", 1)
+	running.State, running.EpochsDone, running.RunSeconds = train.StateRunning, 4, 100
+	over, early, ended := admitted("over", 1), admitted("early", 1), admitted("ended", 1)
+	early.State, ended.State = train.StateSubmitted, train.StateFailed
+	for _, j := range []train.Job{running, over, early, ended} {
+		see(j)
+	}
+	try(train.Attempt{
+		Job: "running", Number: 2, Node: "stale", Devices: []train.DeviceID{"cpu:1"}, Phase: train.PhaseRunning, Stop: train.StopRescale,
+		StartedAt: now.Add(-30 * time.Second), StartedEpochs: 3,
+	})
+	try(train.Attempt{Job: "over", Number: 1, Phase: train.PhaseExited, Outcome: train.OutcomeSucceeded})
+	p.seeReport(bus.Entry[train.AttemptReport]{Key: "running.1", Value: train.AttemptReport{Job: "running", Attempt: 1, EpochsDone: 3, Spoke: true}}, false)
+	p.seeReport(bus.Entry[train.AttemptReport]{Key: "running.2", Value: train.AttemptReport{Job: "running", Attempt: 2, EpochsDone: 5, Spoke: true}}, false)
+	p.seeModel(bus.Entry[train.Model]{Key: "running", Value: train.Model{Job: "running", EpochsSeen: 5}}, false)
+
+	s := p.state(now, train.Plan{}, false, plan.Tuning{})
+	if len(s.Nodes) != 2 || len(s.Jobs) != 1 {
+		t.Fatalf("%d nodes and %d jobs: want the fresh node, the stale one with what runs there, and the running job", len(s.Nodes), len(s.Jobs))
+	}
+	for _, n := range s.Nodes {
+		if want := map[train.NodeID]int{"fresh": 2, "stale": 1}[n.ID]; len(n.Devices) != want {
+			t.Errorf("node %s has %d devices, want %d", n.ID, len(n.Devices), want)
+		}
+	}
+	j := s.Jobs[0]
+	if j.EpochsDone != 5 || j.RunSeconds != 130 || j.Model == nil || j.Running == nil || j.Planned == nil {
+		t.Fatalf("job %+v", j)
+	}
+	if r := j.Running; r.Node != "stale" || !r.StopPending || !r.Spoke || r.Epochs != 2 || r.Seconds != 30 {
+		t.Errorf("running %+v", r)
+	}
+	// Where there has been a plan, what it leaves out holds nothing.
+	if s := p.state(now, train.Plan{}, true, plan.Tuning{}); s.Jobs[0].Planned != nil {
+		t.Errorf("planned %+v by a plan that does not list it", s.Jobs[0].Planned)
+	}
+}
+
+func TestRestartPriceIsTheMeanOfThoseSeen(t *testing.T) {
+	p := newPicture()
+	try := func(a train.Attempt) { p.seeAttempt(bus.Entry[train.Attempt]{Key: string(a.Job), Value: a}, false) }
+	at := func(s int64) time.Time { return time.Unix(s, 0) }
+	for i, gap := range []int64{2, 4} {
+		job := train.JobID(fmt.Sprintf("j%d", i))
+		try(train.Attempt{Job: job, Number: 1, Phase: train.PhaseRunning, StartedAt: at(10)})
+		try(train.Attempt{Job: job, Number: 1, Phase: train.PhaseExited, Outcome: train.OutcomePreempted, StartedAt: at(10), ExitedAt: at(100)})
+		try(train.Attempt{Job: job, Number: 2, Phase: train.PhaseClaimed})
+		for range 3 { // a watch repeats itself
+			try(train.Attempt{Job: job, Number: 2, Phase: train.PhaseRunning, StartedAt: at(100 + gap)})
+		}
+	}
+	// The delay after a loss is not the price of a restart.
+	try(train.Attempt{Job: "lost", Number: 1, Phase: train.PhaseExited, Outcome: train.OutcomeRecovering, ExitedAt: at(100)})
+	try(train.Attempt{Job: "lost", Number: 2, Phase: train.PhaseRunning, StartedAt: at(160)})
+	if got := p.state(at(200), train.Plan{}, false, plan.Tuning{}).Tuning.RestartSeconds; got != 3 {
+		t.Errorf("restart price %v s, want the mean of 2 and 4", got)
+	}
+	if got := p.state(at(200), train.Plan{}, false, plan.Tuning{RestartSeconds: 9}).Tuning.RestartSeconds; got != 9 {
+		t.Errorf("restart price %v s, want what was set", got)
+	}
+}
+
+func TestWrongFlagsAreAllNamed(t *testing.T) {
+	s := &Service{policy: "lifo", interval: time.Millisecond, restartPrice: -1, rescaleAfter: 0}
+	err := s.Validate(run.Common{})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, flag := range []string{"--policy", "--plan-interval", "--restart-price", "--rescale-min-interval"} {
+		if !strings.Contains(err.Error(), flag) {
+			t.Errorf("%s is not named in: %v", flag, err)
+		}
+	}
+}

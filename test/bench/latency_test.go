@@ -1,0 +1,133 @@
+// Package bench measures how long a job takes from message to process, beside the bare round trip of the bus on the same machine in the same minute.
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sourcegraph/conc/pool"
+	"github.com/spf13/pflag"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/admission"
+	"github.com/switchyard-dl/switchyard/services/energy"
+	"github.com/switchyard-dl/switchyard/services/executor"
+	"github.com/switchyard-dl/switchyard/services/executor/local"
+	"github.com/switchyard-dl/switchyard/services/nodeagent"
+	"github.com/switchyard-dl/switchyard/services/planner"
+	"github.com/switchyard-dl/switchyard/services/profiler"
+)
+
+func TestMain(m *testing.M) {
+	local.RunIfAsked(os.Args)
+	os.Exit(m.Run())
+}
+
+// up runs the six services in this process for the length of the benchmark.
+func up(b *testing.B, url string) {
+	b.Helper()
+	var common run.Common
+	fs := pflag.NewFlagSet("bench", pflag.ContinueOnError)
+	common.Flags(fs)
+	all := []run.Service{admission.New(), planner.New(), profiler.New(), executor.New(), nodeagent.New(), energy.New()}
+	for _, s := range all {
+		s.Flags(fs)
+	}
+	for name, value := range map[string]string{"nats": url, "data-dir": b.TempDir(), "devices": "cpu", "cpu-slots": "2"} {
+		if err := fs.Set(name, value); err != nil {
+			b.Fatal(err)
+		}
+	}
+	ctx, stop := context.WithCancel(b.Context())
+	running := pool.New().WithErrors()
+	running.Go(func() error { return run.Together(ctx, common, io.Discard, func(net.Addr) {}, all...) })
+	b.Cleanup(func() {
+		stop()
+		if err := running.Wait(); err != nil {
+			b.Error(err)
+		}
+	})
+}
+
+// moments are when a job's facts were seen by a follower.
+type moments struct {
+	facts chan bus.Message
+}
+
+func follow(b *testing.B, conn *bus.Bus, stream string) moments {
+	b.Helper()
+	m := moments{facts: make(chan bus.Message, 1000)}
+	ctx, stop := context.WithCancel(b.Context())
+	running := pool.New()
+	running.Go(func() { _ = conn.Follow(ctx, stream, nil, 1, func(x bus.Message) { m.facts <- x }) })
+	b.Cleanup(func() { stop(); running.Wait() })
+	return m
+}
+
+// await gives the time at which the fact of the job was seen.
+func (m moments) await(b *testing.B, id train.JobID, fact string) time.Time {
+	b.Helper()
+	timeout := time.After(30 * time.Second)
+	for {
+		select {
+		case x := <-m.facts:
+			if x.Parsed.ID == string(id) && x.Parsed.Fact == fact {
+				return time.Now()
+			}
+		case <-timeout:
+			b.Fatalf("no fact %s of job %s in 30 s", fact, id)
+		}
+	}
+}
+
+func median(d []time.Duration) time.Duration {
+	slices.Sort(d)
+	return d[len(d)/2]
+}
+
+// BenchmarkSubmissionToProcess reports medians: the bare round trip of the bus (a synced publish until a follower sees it), from publish to `admitted` and from there to
+// `started`, each seen by the same follower, and their ratios to the round trip.
+func BenchmarkSubmissionToProcess(b *testing.B) {
+	server := bustest.Start(b)
+	conn := bustest.Connect(b, server, "cli")
+	up(b, server.URL())
+	m := follow(b, conn, event.StreamJobs)
+	poison := follow(b, conn, event.StreamPoison)
+	var bare, admitted, started []time.Duration
+	for i := 0; b.Loop(); i++ {
+		id := train.JobID(fmt.Sprintf("job-%d", i))
+		at := time.Now()
+		fact := event.Fact{Subject: event.Subject{Entity: "poison", ID: string(id), Fact: event.FactSetAside, Version: 1}, Key: "bench/" + string(id), Body: event.Poisoned{}}
+		if err := conn.Publish(b.Context(), fact); err != nil {
+			b.Fatal(err)
+		}
+		bare = append(bare, poison.await(b, id, event.FactSetAside).Sub(at))
+		spec := train.Spec{Name: "true", Command: []string{"true"}, BatchSize: 1, TrainingSetSize: 1, MaxEpochs: 1}
+		at = time.Now()
+		if err := conn.Publish(b.Context(), event.OnceFact(id, event.FactSubmitted, "submitted", event.Submitted{Spec: spec})); err != nil {
+			b.Fatal(err)
+		}
+		in := m.await(b, id, event.FactAdmitted)
+		on := m.await(b, id, event.FactStarted)
+		admitted, started = append(admitted, in.Sub(at)), append(started, on.Sub(in))
+		m.await(b, id, event.FactSucceeded)
+	}
+	base := median(bare)
+	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+	b.ReportMetric(ms(base), "bare-ms")
+	b.ReportMetric(ms(median(admitted)), "admitted-ms")
+	b.ReportMetric(ms(median(started)), "started-ms")
+	b.ReportMetric(float64(median(admitted))/float64(base), "admitted/bare")
+	b.ReportMetric(float64(median(started))/float64(base), "started/bare")
+	b.ReportMetric(0, "ns/op")
+}

@@ -1,0 +1,235 @@
+package kill
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// names of the six services.
+func serviceNames() []string {
+	return []string{"admission", "profiler", "planner", "executor", "nodeagent", "energy"}
+}
+
+var binaries string //nolint:gochecknoglobals // built once for all tests of the package, in TestMain
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "switchyard-kill-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		binaries = dir
+		build := map[string]string{"switchyard": "cmd/switchyard", "trainer": "examples/gotrainer"}
+		for _, s := range serviceNames() {
+			build[s] = "services/" + s + "/cmd/" + s
+		}
+		for name, pkg := range build {
+			cmd := exec.Command("go", "build", "-o", filepath.Join(dir, name), "../../"+pkg)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				fmt.Fprintf(os.Stderr, "build %s: %v\n%s", pkg, err, out)
+				return 1
+			}
+		}
+		return m.Run()
+	}())
+}
+
+// cluster is a whole Switchyard of real processes over one data folder.
+type cluster struct {
+	t      *testing.T
+	dir    string
+	port   int
+	ledger string
+	procs  map[string]*exec.Cmd
+	log    *bytes.Buffer
+	bus    *bus.Bus
+	ctx    context.Context //nolint:containedctx // the length of one test
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
+	c := &cluster{t: t, dir: t.TempDir(), port: freePort(t), procs: map[string]*exec.Cmd{}, ctx: ctx}
+	c.ledger = filepath.Join(c.dir, "ledger.jsonl")
+	t.Cleanup(func() {
+		cancel()
+		for name := range c.procs {
+			c.kill(name, syscall.SIGKILL)
+		}
+		for _, pid := range c.trainers() {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		if t.Failed() {
+			c.dump()
+		}
+	})
+	return c
+}
+
+func (c *cluster) dump() {
+	logs, _ := filepath.Glob(filepath.Join(c.dir, "*.log"))
+	for _, path := range logs {
+		data, _ := os.ReadFile(path)
+		c.t.Logf("%s:\n%s", filepath.Base(path), data[max(0, len(data)-4000):])
+	}
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func (c *cluster) url() string { return "nats://127.0.0.1:" + strconv.Itoa(c.port) }
+
+// start runs one of the processes: bus, up, or a service.
+func (c *cluster) start(name string) {
+	c.t.Helper()
+	slots := []string{"--devices", "cpu", "--cpu-slots", "2"}
+	path, args := filepath.Join(binaries, name), []string{"--nats", c.url(), "--data-dir", c.dir}
+	switch name {
+	case "bus":
+		path, args = filepath.Join(binaries, "switchyard"), []string{"bus", "--data-dir", c.dir, "--port", strconv.Itoa(c.port)}
+	case "up":
+		path, args = filepath.Join(binaries, "switchyard"), append([]string{"up", "--data-dir", c.dir, "--port", strconv.Itoa(c.port)}, slots...)
+	case "nodeagent":
+		args = append(args, slots...)
+	}
+	log, err := os.OpenFile(filepath.Join(c.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := exec.Command(path, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), "SWITCHYARD_CONTEXT="+filepath.Join(c.dir, "context.json"))
+	// A group of its own, as a service manager would give it: a kill hits this process alone.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	c.procs[name] = cmd
+}
+
+func (c *cluster) kill(name string, signal syscall.Signal) {
+	cmd := c.procs[name]
+	delete(c.procs, name)
+	_ = cmd.Process.Signal(signal)
+	_ = cmd.Wait()
+}
+
+func (c *cluster) connect() {
+	c.t.Helper()
+	b, err := bus.Connect(c.ctx, bus.Config{URL: c.url(), Name: "cli"})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(b.Close)
+	if err := b.Ensure(c.ctx); err != nil {
+		c.t.Fatal(err)
+	}
+	c.bus = b
+}
+
+// submit publishes a job of the Go trainer; epochs take about 0.2 s.
+func (c *cluster) submit(id train.JobID, epochs, devices int) {
+	c.t.Helper()
+	spec := train.Spec{
+		Name: string(id), Command: []string{filepath.Join(binaries, "trainer"), "-hidden", "128"}, Env: map[string]string{"TRAIN_LEDGER": c.ledger},
+		BatchSize: 32, TrainingSetSize: 6000, MaxEpochs: epochs, MaxDevices: devices, WorkDir: c.dir,
+	}
+	if err := c.bus.Publish(c.ctx, event.OnceFact(id, event.FactSubmitted, "submitted", event.Submitted{Spec: spec})); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// await polls until a condition holds for the register.
+func (c *cluster) await(what string, holds func(map[train.JobID]train.Job) bool) {
+	c.t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	var jobs map[train.JobID]train.Job
+	for {
+		if now, err := c.register(); err == nil {
+			if jobs = now; holds(jobs) {
+				return
+			}
+		}
+		select {
+		case <-c.ctx.Done():
+			for id, j := range jobs {
+				c.t.Logf("job %s: %s %s attempt %d epochs %d: %s", id, j.State, j.Reason, j.Attempt, j.EpochsDone, j.Message)
+			}
+			c.t.Fatalf("%s: not seen in time", what)
+		case <-tick.C:
+		}
+	}
+}
+
+func (c *cluster) register() (map[train.JobID]train.Job, error) {
+	kv, err := bus.OpenKV[train.Job](c.ctx, c.bus, event.BucketJobs)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := kv.List(c.ctx)
+	jobs := map[train.JobID]train.Job{}
+	for _, e := range entries {
+		jobs[e.Value.ID] = e.Value
+	}
+	return jobs, err
+}
+
+// terminals counts the terminal facts of each job in the stream.
+func (c *cluster) terminals() map[string]int {
+	c.t.Helper()
+	last, err := c.bus.LastSequence(c.ctx, event.StreamJobs)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	counts := map[string]int{}
+	ctx, stop := context.WithCancel(c.ctx)
+	defer stop()
+	_ = c.bus.Follow(ctx, event.StreamJobs, nil, 1, func(m bus.Message) {
+		if train.State(m.Parsed.Fact).Terminal() {
+			counts[m.Parsed.ID]++
+		}
+		if m.Sequence >= last {
+			stop()
+		}
+	})
+	return counts
+}
+
+// trainers are the processes that belong to jobs of this cluster, whoever their parent is.
+func (c *cluster) trainers() []int {
+	var pids []int
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		environ, err := os.ReadFile(filepath.Join(dir, "environ"))
+		if err == nil && strings.Contains(string(environ), "TRAIN_LEDGER="+c.ledger) {
+			pid, _ := strconv.Atoi(filepath.Base(dir))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
