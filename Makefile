@@ -91,6 +91,7 @@ skips: tools-go
 
 generate: tools-cc ## write the generated files anew
 	$(GO) run ./libs/event/gen
+	$(GO) run ./cmd/switchyard reference > docs/configuration.md
 
 bench: tools-cc ## run the benchmarks (BENCH=pattern BENCHTIME=1s)
 	@packages=$$(grep -rlE --include='*_test.go' --exclude-dir=devcluster '^func Benchmark' . | xargs -r -n1 dirname | sort -u); \

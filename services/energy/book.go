@@ -62,6 +62,13 @@ func checkMeasured(m event.Measured, subject event.Subject) error {
 	return nil
 }
 
+// clone makes a book that can be changed without changing b.
+func (b *Book) clone() Book {
+	c := *b
+	c.Totals, c.Running = maps.Clone(b.Totals), maps.Clone(b.Running)
+	return c
+}
+
 // has says whether an interval was booked before: at its place in the stream, or published twice.
 func (b *Book) has(m event.Measured, stream uint64) bool {
 	return stream <= b.StreamSequence || m.BootID == b.Boot && m.Sequence <= b.Sequence
@@ -115,14 +122,9 @@ func (b *Book) follow(m event.Measured) {
 
 // join opens the account of a job that has none.
 func (b *Book) join(job train.JobID) {
-	a, found := b.Running[job]
-	if !found {
-		a = train.Account{Job: job}
+	if _, found := b.Running[job]; !found {
+		b.Running[job] = train.Account{Job: job}
 	}
-	for _, method := range b.Methods {
-		a.Methods = include(a.Methods, method)
-	}
-	b.Running[job] = a
 }
 
 // divide splits one meter and books its parts. It gives the shares of the jobs.
@@ -147,6 +149,7 @@ func (b *Book) divide(meter event.Meter, users []event.Use, closed func(train.Jo
 		t.Attributed += share.Energy
 		a := b.Running[share.Job]
 		a.Energy += share.Energy
+		a.Methods = include(a.Methods, meter.Method)
 		components := maps.Clone(a.Components)
 		if components == nil {
 			components = map[string]unit.Energy{}

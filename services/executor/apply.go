@@ -21,6 +21,9 @@ import (
 // apply does one action. changed says that a record changed, so that more may be to do.
 func (e *executor) apply(ctx context.Context, action diff.Action) (changed bool, err error) {
 	a, _ := e.picture.attempt(action.Job)
+	if action.Kind == diff.Start && a.Number != action.Number-1 || action.Kind != diff.Start && a.Number != action.Number {
+		return true, nil // the record changed since: decide anew
+	}
 	switch action.Kind {
 	case diff.Start:
 		return true, e.start(ctx, action, a)
@@ -198,7 +201,7 @@ func freePorts(n int) ([]int, error) {
 		if err != nil {
 			return nil, fmt.Errorf("find a free port: %w", err)
 		}
-		defer l.Close()
+		defer func() { _ = l.Close() }()
 		if a, ok := l.Addr().(*net.TCPAddr); ok {
 			ports[i] = a.Port
 		}

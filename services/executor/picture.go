@@ -89,6 +89,15 @@ func (p *picture) live(node train.NodeID) []train.Attempt {
 	return list
 }
 
+// orphansDue says once after each complete listing that the machine is to be compared with it.
+func (p *picture) orphansDue() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	due := p.orphans
+	p.orphans = false
+	return due
+}
+
 func (p *picture) attempt(job train.JobID) (train.Attempt, uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/sourcegraph/conc"
@@ -36,10 +37,11 @@ type executor struct {
 	nodes    *bus.KV[train.Node]
 	reports  *bus.KV[train.AttemptReport]
 
-	// What follows is of the loop alone. waiting are the attempts whose exit is waited for, claimedAt when they were claimed, strays the supervisors without a
-	// record that are being ended.
+	// What follows is of the loop alone. waiting are the attempts whose exit is waited for, set when it has come; lookedAt is when all attempts were looked
+	// at, claimedAt when an attempt was claimed; strays are the supervisors without a record that are being ended.
 	waiters   conc.WaitGroup
-	waiting   map[diff.ReportKey]bool
+	waiting   map[diff.ReportKey]*atomic.Bool
+	lookedAt  time.Time
 	claimedAt map[diff.ReportKey]time.Time
 	strays    []local.Found
 	trouble   trouble
@@ -91,15 +93,22 @@ func (e *executor) pass(ctx context.Context) time.Duration {
 	if e.bus.Ready() != nil {
 		return tick // what happens meanwhile is on disk
 	}
-	pause := tick
+	pause, now := tick, time.Now()
+	all := now.Sub(e.lookedAt) >= tick
+	if all {
+		e.lookedAt = now
+	}
 	for _, a := range e.picture.live(e.node) {
+		if gone := e.waiting[diff.ReportKey{Job: a.Job, Number: a.Number}]; !all && a.Phase == train.PhaseRunning && gone != nil && !gone.Load() {
+			continue // it is waited for: looking costs more than the rest of the pass
+		}
 		soon, err := e.observe(ctx, a)
 		e.report(ctx, "attempt not observed", a.Job, err)
 		if soon {
 			pause = fastTick
 		}
 	}
-	actions, due := e.picture.actions(e.node, time.Now(), e.limits)
+	actions, due := e.picture.actions(e.node, now, e.limits)
 	for _, action := range actions {
 		changed, err := e.apply(ctx, action)
 		e.report(ctx, "action postponed", action.Job, err)
@@ -183,12 +192,14 @@ func (e *executor) observe(ctx context.Context, a train.Attempt) (soon bool, err
 // awaitExit has the loop woken when the supervisor ends.
 func (e *executor) awaitExit(ctx context.Context, a train.Attempt, s local.Sight) {
 	key := diff.ReportKey{Job: a.Job, Number: a.Number}
-	if e.waiting[key] {
+	if e.waiting[key] != nil {
 		return
 	}
-	e.waiting[key] = true
+	gone := new(atomic.Bool)
+	e.waiting[key] = gone
 	e.waiters.Go(func() {
 		local.WaitExit(ctx, s)
+		gone.Store(true)
 		e.nudge()
 	})
 }
@@ -230,7 +241,7 @@ func (e *executor) exited(ctx context.Context, a train.Attempt, s local.Sight) e
 
 // lose records that an attempt vanished, once nothing of it is left on the machine.
 func (e *executor) lose(ctx context.Context, a train.Attempt) (soon bool, err error) {
-	left, err := e.backend.Sweep(a)
+	left, err := e.backend.Sweep(ctx, a)
 	if err != nil || left > 0 {
 		return true, err
 	}
@@ -244,32 +255,36 @@ func (e *executor) lose(ctx context.Context, a train.Attempt) (soon bool, err er
 	return false, nil
 }
 
-// endStrays ends supervisors that no record speaks of: the record was lost with the bus.
+// endStrays ends supervisors that no record speaks of, since the record was lost with the bus, and forgets the files of attempts that were told.
 func (e *executor) endStrays(ctx context.Context) {
-	e.picture.mu.Lock()
-	due := e.picture.orphans
-	e.picture.orphans = false
-	e.picture.mu.Unlock()
-	if due {
-		alive, err := e.backend.Alive()
+	if e.picture.orphansDue() {
+		found, err := e.backend.Find()
 		e.report(ctx, "machine not searched", "", err)
-		e.strays = nil
-		for _, f := range alive {
-			if a, _ := e.picture.attempt(f.Job); !a.Live() || a.Number != f.Number {
-				e.strays = append(e.strays, f)
-				e.log.Warn("ending a job that no record speaks of", "job", f.Job, "attempt", f.Number)
-			}
+		e.strays = slices.DeleteFunc(found, func(f local.Found) bool {
+			a, _ := e.picture.attempt(f.Job)
+			return a.Number == f.Number && (a.Live() || !a.Told)
+		})
+		for _, f := range e.strays {
+			e.log.Warn("no record speaks of this attempt", "job", f.Job, "attempt", f.Number, "running", f.Phase == local.Running)
 		}
 	}
 	e.strays = slices.DeleteFunc(e.strays, func(f local.Found) bool {
 		sight, err := e.backend.Look(f.Job, f.Number)
-		if err == nil && sight.Phase == local.Exited {
-			err = e.backend.Forget(f.Job, f.Number)
-		} else if err == nil {
+		over := sight.Phase == local.Exited
+		switch {
+		case err != nil:
+		case sight.Phase == local.Lost:
+			var left int
+			left, err = e.backend.Sweep(ctx, train.Attempt{Job: f.Job, Number: f.Number})
+			over = left == 0
+		case !over:
 			err = e.backend.Stop(f.Job, f.Number, e.settings.killAfter, time.Now())
 		}
+		if err == nil && over {
+			err = e.backend.Forget(f.Job, f.Number)
+		}
 		e.report(ctx, "stray job not ended", f.Job, err)
-		return err == nil && sight.Phase == local.Exited
+		return err == nil && over
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/sourcegraph/conc/pool"
@@ -79,7 +80,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if lock == nil {
 		return err
 	}
-	defer lock.Close()
+	defer func() { _ = lock.Close() }()
 	b, err := p.Connect(ctx)
 	if err != nil {
 		return stopped(ctx, err)
@@ -102,10 +103,10 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 
 // stopped turns what a stop that was asked for leaves behind into nothing.
 func stopped(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
+	if ctx.Err() == nil {
+		return err
 	}
-	return err
+	return nil
 }
 
 // waitForLock returns when this process is the only executor of the data folder, or with nil when ctx ends first.
@@ -138,7 +139,7 @@ func (s *Service) open(ctx context.Context, p run.Process, b *bus.Bus) (*executo
 		bus: b, log: p.Log, node: p.Common.NodeID(), backend: local.New(p.Common.DataDir), fence: fence, metrics: newMetrics(p.Metrics),
 		limits: diff.Limits{StopGrace: s.stopGrace}, settings: *s,
 		bounds:  local.Bounds{LogBytes: s.logLimitMiB << 20, KillAfterMillis: s.killAfter.Milliseconds()},
-		picture: newPicture(), wake: make(chan struct{}, 1), waiting: map[diff.ReportKey]bool{}, claimedAt: map[diff.ReportKey]time.Time{},
+		picture: newPicture(), wake: make(chan struct{}, 1), waiting: map[diff.ReportKey]*atomic.Bool{}, claimedAt: map[diff.ReportKey]time.Time{},
 	}
 	if s.mounts == "auto" {
 		scratch := filepath.Join(p.Common.DataDir, "jobs")

@@ -34,10 +34,11 @@ func TestMain(m *testing.M) {
 // yard is a bus with an executor beside it; the test plays the other services.
 type yard struct {
 	t      *testing.T
-	ctx    context.Context
 	server *busserver.Server
 	bus    *bus.Bus
-	dir    string
+	// dir is the executor's data folder, store the server's.
+	dir   string
+	store string
 	// stop ends the executor that runs now.
 	stop func()
 
@@ -55,9 +56,10 @@ type yard struct {
 
 func newYard(t *testing.T, args ...string) *yard {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
-	t.Cleanup(cancel)
-	y := &yard{t: t, ctx: ctx, server: bustest.Start(t), dir: t.TempDir()}
+	ctx := t.Context()
+	y := &yard{t: t, dir: t.TempDir(), store: t.TempDir()}
+	y.serve(0)
+	t.Cleanup(func() { y.server.Stop() })
 	y.bus = bustest.Connect(t, y.server, "admission")
 	var errs [4]error
 	y.attempts, errs[0] = bus.OpenKV[train.Attempt](ctx, y.bus, event.BucketAttempts)
@@ -66,7 +68,7 @@ func newYard(t *testing.T, args ...string) *yard {
 	y.reports, errs[3] = bus.OpenKV[train.AttemptReport](ctx, y.bus, event.BucketReports)
 	y.must(errors.Join(errs[:]...))
 	var follower conc.WaitGroup
-	follow, stop := context.WithCancel(ctx)
+	follow, stop := context.WithCancel(context.WithoutCancel(ctx))
 	follower.Go(func() {
 		_ = y.bus.Follow(follow, event.StreamJobs, nil, 1, func(m bus.Message) {
 			y.mu.Lock()
@@ -84,10 +86,18 @@ func newYard(t *testing.T, args ...string) *yard {
 	return y
 }
 
+// serve starts the server over what it stored before.
+func (y *yard) serve(port int) {
+	y.t.Helper()
+	s, err := busserver.Start(busserver.Options{Dir: y.store, Port: port})
+	y.must(err)
+	y.server = s
+}
+
 // killAll ends what the test left behind.
 func (y *yard) killAll() {
 	b := local.New(y.dir)
-	found, err := b.Alive()
+	found, err := b.Find()
 	y.must(err)
 	for _, f := range found {
 		if s, err := b.Look(f.Job, f.Number); err == nil && s.PID != 0 {
@@ -112,7 +122,7 @@ func (y *yard) run(args ...string) {
 	y.must(fs.Parse(append([]string{"--kill-after=300ms"}, args...)))
 	common := run.Common{NATS: y.server.URL(), HTTP: "127.0.0.1:0", LogLevel: "debug", LogFormat: "text", DataDir: y.dir, Node: "n1"}
 	y.must(s.Validate(common))
-	ctx, cancel := context.WithCancel(y.ctx)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(y.t.Context()))
 	var done conc.WaitGroup
 	done.Go(func() {
 		if err := run.Together(ctx, common, testLog{y.t}, func(net.Addr) {}, s); err != nil {
@@ -136,9 +146,11 @@ func (y *yard) until(what string, holds func() bool) {
 	y.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
+	patience := time.NewTimer(time.Minute)
+	defer patience.Stop()
 	for !holds() {
 		select {
-		case <-y.ctx.Done():
+		case <-patience.C:
 			y.t.Fatalf("waited too long for: %s", what)
 		case <-tick.C:
 		}
@@ -151,7 +163,7 @@ func (y *yard) job(id train.JobID, spec train.Spec) {
 	if spec.BatchSize == 0 {
 		spec.BatchSize, spec.TrainingSetSize, spec.MaxEpochs = 1, 1, 3
 	}
-	_, err := y.jobs.Modify(y.ctx, string(id), func(j *train.Job) (bool, error) {
+	_, err := y.jobs.Modify(y.t.Context(), string(id), func(j *train.Job) (bool, error) {
 		j.ID, j.Spec, j.State = id, spec.WithDefaults(), train.StateQueued
 		return true, nil
 	})
@@ -160,7 +172,7 @@ func (y *yard) job(id train.JobID, spec train.Spec) {
 
 func (y *yard) change(id train.JobID, change func(*train.Job)) {
 	y.t.Helper()
-	_, err := y.jobs.Modify(y.ctx, string(id), func(j *train.Job) (bool, error) { change(j); return true, nil })
+	_, err := y.jobs.Modify(y.t.Context(), string(id), func(j *train.Job) (bool, error) { change(j); return true, nil })
 	y.must(err)
 }
 
@@ -173,7 +185,7 @@ func (y *yard) plan(allocations ...train.Allocation) {
 
 func (y *yard) planAs(generation uint64, allocations ...train.Allocation) {
 	y.t.Helper()
-	sequence, err := y.bus.PublishAfter(y.ctx, event.Fact{
+	sequence, err := y.bus.PublishAfter(y.t.Context(), event.Fact{
 		Subject: event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1}, Key: fmt.Sprintf("plan/%d/%d", generation, y.lastPlan),
 		Body: event.PlanDecided{Plan: train.Plan{Generation: generation, Allocations: allocations}},
 	}, y.lastPlan)
@@ -219,7 +231,7 @@ func (y *yard) attempt(job train.JobID, what string, fits func(train.Attempt) bo
 	y.t.Helper()
 	var a train.Attempt
 	y.until(fmt.Sprintf("attempt of %s: %s", job, what), func() bool {
-		e, err := y.attempts.Get(y.ctx, string(job))
+		e, err := y.attempts.Get(y.t.Context(), string(job))
 		if errors.Is(err, bus.ErrNotFound) {
 			return false
 		}
@@ -260,13 +272,13 @@ func TestPlanToSuccess(t *testing.T) {
 		t.Errorf("record %+v", a)
 	}
 	y.change("j1", func(j *train.Job) { j.State = train.StateSucceeded })
-	chunk, err := bus.Ask[train.LogRequest, train.LogChunk](y.ctx, y.bus, train.LogSubject("n1"), train.LogRequest{Job: "j1"})
+	chunk, err := bus.Ask[train.LogRequest, train.LogChunk](y.t.Context(), y.bus, train.LogSubject("n1"), train.LogRequest{Job: "j1"})
 	y.must(err)
 	if !strings.Contains(string(chunk.Data), "hello from j1\n") || chunk.Next != chunk.Size {
 		t.Errorf("log %q of %d, next %d", chunk.Data, chunk.Size, chunk.Next)
 	}
 	y.until("the end of the log", func() bool {
-		chunk, err := bus.Ask[train.LogRequest, train.LogChunk](y.ctx, y.bus, train.LogSubject("n1"), train.LogRequest{Job: "j1", Offset: chunk.Next})
+		chunk, err := bus.Ask[train.LogRequest, train.LogChunk](y.t.Context(), y.bus, train.LogSubject("n1"), train.LogRequest{Job: "j1", Offset: chunk.Next})
 		y.must(err)
 		return chunk.Ended && len(chunk.Data) == 0
 	})
@@ -346,7 +358,7 @@ func TestPreemptionAndResumption(t *testing.T) {
 		t.Errorf("stop requested %+v", got)
 	}
 	// The agent tells the code to stop, and the code leaves after its first epoch.
-	_, err := y.reports.Swap(y.ctx, "j1.1", train.AttemptReport{Job: "j1", Attempt: 1, EpochsDone: 1, Spoke: true, StopAnswered: true}, 0)
+	_, err := y.reports.Swap(y.t.Context(), "j1.1", train.AttemptReport{Job: "j1", Attempt: 1, EpochsDone: 1, Spoke: true, StopAnswered: true}, 0)
 	y.must(err)
 	y.touch("go1")
 	if got := fact[event.Preempted](y, "j1", event.FactPreempted); got.Cause != train.StopRescale || got.EpochsDone != 1 || got.Forced {
@@ -469,7 +481,7 @@ func TestCrashBetweenTheStepsOfAStart(t *testing.T) {
 			Job: id, Number: 1, Node: "n1", Generation: 1, Devices: []train.DeviceID{"cpu:0"}, Phase: train.PhaseClaimed,
 			CapabilityHash: hash(capability), TokenHash: hash(token),
 		}
-		_, err = y.attempts.Swap(y.ctx, string(id), a, 0)
+		_, err = y.attempts.Swap(y.t.Context(), string(id), a, 0)
 		y.must(err)
 		return a
 	}
@@ -508,7 +520,7 @@ func TestRecordedOutcomeIsToldByTheNextExecutor(t *testing.T) {
 	y := newYard(t)
 	y.stop()
 	y.job("j1", command("true"))
-	_, err := y.attempts.Swap(y.ctx, "j1", train.Attempt{
+	_, err := y.attempts.Swap(y.t.Context(), "j1", train.Attempt{
 		Job: "j1", Number: 1, Node: "n1", Devices: []train.DeviceID{"cpu:0"}, Phase: train.PhaseExited, Exit: &train.Exit{}, Outcome: train.OutcomeSucceeded,
 	}, 0)
 	y.must(err)
@@ -523,12 +535,12 @@ func TestStrayJobIsEnded(t *testing.T) {
 	y.plan(on("j1", "cpu:0"))
 	a := y.attempt("j1", "running", isRunning(1))
 	y.stop()
-	entry, err := y.attempts.Get(y.ctx, "j1")
+	entry, err := y.attempts.Get(y.t.Context(), "j1")
 	y.must(err)
-	y.must(y.attempts.Delete(y.ctx, "j1", entry.Revision))
-	e, err := y.jobs.Get(y.ctx, "j1")
+	y.must(y.attempts.Delete(y.t.Context(), "j1", entry.Revision))
+	e, err := y.jobs.Get(y.t.Context(), "j1")
 	y.must(err)
-	y.must(y.jobs.Delete(y.ctx, "j1", e.Revision))
+	y.must(y.jobs.Delete(y.t.Context(), "j1", e.Revision))
 	y.run()
 	y.until("the end of the stray job", func() bool {
 		_, err := os.Stat(local.Layout{DataDir: y.dir}.Attempt("j1", a.Number))
@@ -550,4 +562,51 @@ func TestSecondExecutorStandsBy(t *testing.T) {
 	y.job("j3", command("true"))
 	y.plan(on("j3", "cpu:0"))
 	fact[event.Succeeded](y, "j3", event.FactSucceeded)
+}
+
+// Jobs go on without a bus, and what happened to them meanwhile is told when it is back.
+func TestBusGoesAway(t *testing.T) {
+	y := newYard(t)
+	y.job("ends", command("while ! [ -e "+y.path("go")+" ]; do sleep 0.02; done; exit 4"))
+	y.job("stays", command("exec sleep 1000"))
+	y.plan(on("ends", "cpu:0"), on("stays", "cpu:1"))
+	y.attempt("ends", "running", isRunning(1))
+	before := y.attempt("stays", "running", isRunning(1))
+	port := y.server.Port()
+	y.server.Stop()
+	y.touch("go")
+	b := local.New(y.dir)
+	y.until("the end of a job", func() bool {
+		s, err := b.Look("ends", 1)
+		y.must(err)
+		return s.Phase == local.Exited
+	})
+	y.serve(port)
+	if got := fact[event.Failed](y, "ends", event.FactFailed); got.Exit.Code != 4 {
+		t.Errorf("failed %+v", got)
+	}
+	if after := y.attempt("stays", "running", isRunning(1)); after.PID != before.PID || after.Stop != train.StopNone {
+		t.Errorf("the other job was %+v and is %+v", before, after)
+	}
+}
+
+func TestSettings(t *testing.T) {
+	for _, test := range []struct{ flag, want string }{
+		{"--stop-grace=-1s", "--stop-grace -1s"},
+		{"--kill-after=0s", "--kill-after 0s"},
+		{"--heartbeat-steps=0", "--heartbeat-steps 0"},
+		{"--python-path=libs", `--python-path "libs"`},
+		{"--job-log-limit=0", "--job-log-limit 0"},
+		{"--job-mounts=always", `--job-mounts "always"`},
+	} {
+		s := New()
+		fs := pflag.NewFlagSet("executor", pflag.ContinueOnError)
+		s.Flags(fs)
+		if err := fs.Parse([]string{test.flag}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Validate(run.Common{}); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want it named", test.flag, err)
+		}
+	}
 }

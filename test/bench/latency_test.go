@@ -43,7 +43,7 @@ func up(b *testing.B, url string) {
 	for _, s := range all {
 		s.Flags(fs)
 	}
-	for name, value := range map[string]string{"nats": url, "data-dir": b.TempDir(), "devices": "cpu", "cpu-slots": "2"} {
+	for name, value := range map[string]string{"nats": url, "data-dir": b.TempDir(), "device-kind": "cpu", "cpu-slots": "2"} {
 		if err := fs.Set(name, value); err != nil {
 			b.Fatal(err)
 		}

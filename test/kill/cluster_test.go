@@ -105,7 +105,7 @@ func (c *cluster) url() string { return "nats://127.0.0.1:" + strconv.Itoa(c.por
 // start runs one of the processes: bus, up, or a service.
 func (c *cluster) start(name string) {
 	c.t.Helper()
-	slots := []string{"--devices", "cpu", "--cpu-slots", "2"}
+	slots := []string{"--device-kind", "cpu", "--cpu-slots", "2"}
 	path, args := filepath.Join(binaries, name), []string{"--nats", c.url(), "--data-dir", c.dir}
 	switch name {
 	case "bus":

@@ -100,8 +100,8 @@ func demoServices(ctx context.Context, url, dir, policy string, log *os.File) er
 		s.Flags(fs)
 	}
 	settings := map[string]string{
-		"nats": url, "data-dir": dir, "policy": policy, "devices": "cpu", "cpu-slots": "2",
-		"python-path": filepath.Join(dir, "python"), "allow-root": dir,
+		"nats": url, "data-dir": dir, "policy": policy, "device-kind": "cpu", "cpu-slots": "2",
+		"python-path": filepath.Join(dir, "python"),
 	}
 	for name, value := range settings {
 		if err := fs.Set(name, value); err != nil {

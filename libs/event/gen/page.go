@@ -61,8 +61,9 @@ nats kv get jobs mnist-1
 ` + "```" + `
 
 ` + "`admitted`" + ` or ` + "`rejected`" + ` with every reason follows at once. The same body again changes nothing; another body under a taken id is
-answered with ` + "`conflicted`" + `, and the first one stands. User and tenant come from the identity of the door, not from the body. The body is at most
-256 KiB of JSON without unknown keys, duplicate keys or nulls. To end a job, store ` + "`{}`" + ` on ` + "`yard.job.mnist-1.cancel_requested.v1`" + `.
+answered with ` + "`conflicted`" + `, and the first one stands. User and tenant come from the identity of the door (the operating-system
+user that runs admission, or ` + "`--identity-user`" + ` and ` + "`--identity-tenant`" + `), and a body that names somebody else is refused: otherwise anybody could
+submit as anybody. People who share a bus and trust each other set ` + "`--trust-bodies`" + `. The body is at most 256 KiB of JSON without unknown keys, duplicate keys or nulls. To end a job, store ` + "`{}`" + ` on ` + "`yard.job.mnist-1.cancel_requested.v1`" + `.
 
 In Go, with nats.go's jetstream package:
 

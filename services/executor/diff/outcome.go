@@ -141,6 +141,7 @@ func Details(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 		v.Forced = exit.Forced
 	case train.OutcomeRecovering:
 		v.Retry = max(a.NotBefore.Sub(a.ExitedAt), 0)
+	case train.OutcomeCancelled, train.OutcomeNone:
 	}
 	return v
 }

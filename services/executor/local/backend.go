@@ -111,9 +111,9 @@ func (b *Backend) Start(l Launch) error {
 	if err != nil {
 		return fmt.Errorf("start the supervisor of %s: %w", l.Job, err)
 	}
-	defer noise.Close()
+	defer func() { _ = noise.Close() }()
 	cmd := exec.Command("/proc/self/exe", shimArgument, dir)
-	cmd.Dir, cmd.Env = "/", []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
+	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = noise, noise
 	// A session of its own: neither the terminal nor the end of the executor reaches it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -136,7 +136,7 @@ func (b *Backend) Refuse(job train.JobID, number int, e train.Exit) error {
 	if err != nil || lock == nil {
 		return err
 	}
-	defer lock.Close()
+	defer func() { _ = lock.Close() }()
 	taken, err := claim(dir)
 	if err != nil || !taken {
 		return err
@@ -166,7 +166,7 @@ func (b *Backend) Look(job train.JobID, number int) (Sight, error) {
 	}
 	alive := lock == nil
 	if lock != nil {
-		defer lock.Close()
+		defer func() { _ = lock.Close() }()
 	}
 	s, err := sight(dir)
 	switch {
@@ -249,9 +249,9 @@ func signalProcess(pid int, start uint64, signal unix.Signal) error {
 	if err != nil {
 		return fmt.Errorf("signal %d: %w", pid, err)
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	if s, err := processStat(pid); err != nil || s.start != start {
-		return nil //nolint:nilerr // it is gone
+		return nil // it is gone
 	}
 	if err := unix.PidfdSendSignal(fd, signal, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("signal %d: %w", pid, err)
@@ -260,7 +260,7 @@ func signalProcess(pid int, start uint64, signal unix.Signal) error {
 }
 
 // Sweep kills what is left of an attempt whose supervisor is gone; left is how many processes were seen. It is called until none are.
-func (b *Backend) Sweep(a train.Attempt) (left int, err error) {
+func (b *Backend) Sweep(ctx context.Context, a train.Attempt) (left int, err error) {
 	dir := b.Attempt(a.Job, a.Number)
 	shim, found, err := readJSON[shimFile](filepath.Join(dir, shimName))
 	if err != nil {
@@ -269,14 +269,17 @@ func (b *Backend) Sweep(a train.Attempt) (left int, err error) {
 	if !found {
 		shim = shimFile{PID: a.PID, PIDStart: a.PIDStart, BootID: a.BootID}
 	}
-	launch, _, err := readJSON[Launch](filepath.Join(dir, launchName))
+	launch, found, err := readJSON[Launch](filepath.Join(dir, launchName))
 	if err != nil {
 		return 0, err
+	}
+	if !found {
+		launch.Marker = Marker(a)
 	}
 	if shim.BootID != bootID() {
 		shim.PID = 0 // its numbers mean nothing any more
 	}
-	pids, err := leftovers(shim, Marker(a))
+	pids, err := leftovers(shim, launch.Marker)
 	if err != nil {
 		return 0, err
 	}
@@ -284,7 +287,7 @@ func (b *Backend) Sweep(a train.Attempt) (left int, err error) {
 		_ = unix.Kill(pid, unix.SIGKILL)
 	}
 	if len(pids) == 0 {
-		runCleanup(launch.Cleanup)
+		runCleanup(ctx, launch.Cleanup)
 	}
 	return len(pids), nil
 }
@@ -301,8 +304,15 @@ func (b *Backend) Forget(job train.JobID, number int) error {
 	return nil
 }
 
-// Alive lists the attempts whose supervisors are alive.
-func (b *Backend) Alive() ([]Found, error) {
+// Found is an attempt that was found on the machine.
+type Found struct {
+	Job    train.JobID
+	Number int
+	Phase  Phase
+}
+
+// Find lists the attempts that were started on this machine and not forgotten yet.
+func (b *Backend) Find() ([]Found, error) {
 	jobs, err := os.ReadDir(filepath.Join(b.DataDir, "jobs"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("list attempts: %w", err)
@@ -316,21 +326,15 @@ func (b *Backend) Alive() ([]Found, error) {
 		}
 		for _, n := range numbers {
 			number, err := strconv.Atoi(n.Name())
-			if err != nil || !exists(filepath.Join(b.Attempt(id, number), claimName)) {
+			if err != nil {
 				continue
 			}
-			if s, err := b.Look(id, number); err == nil && (s.Phase == Running || s.Phase == Starting) {
-				found = append(found, Found{Job: id, Number: number})
+			if s, err := b.Look(id, number); err == nil && s.Phase != Absent {
+				found = append(found, Found{Job: id, Number: number, Phase: s.Phase})
 			}
 		}
 	}
 	return found, nil
-}
-
-// Found is an attempt that was found on the machine.
-type Found struct {
-	Job    train.JobID
-	Number int
 }
 
 // WaitExit returns when the supervisor has ended or ctx is done.
@@ -341,7 +345,7 @@ func WaitExit(ctx context.Context, s Sight) {
 	}
 	// The runtime's poller waits for it without a thread of its own.
 	f := os.NewFile(uintptr(fd), "pidfd")
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	if now, err := processStat(s.PID); err != nil || now.start != s.PIDStart {
 		return
 	}

@@ -134,7 +134,7 @@ func syncFolder(path string) error {
 	if err != nil {
 		return fmt.Errorf("sync %s: %w", path, err)
 	}
-	defer d.Close()
+	defer func() { _ = d.Close() }()
 	if err := d.Sync(); err != nil {
 		return fmt.Errorf("sync %s: %w", path, err)
 	}

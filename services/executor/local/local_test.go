@@ -20,23 +20,25 @@ import (
 // TestMain lets the test program be the supervisor of its own jobs.
 func TestMain(m *testing.M) {
 	RunIfAsked(os.Args)
+	if len(os.Args) == 3 && os.Args[1] == probeArgument {
+		kind, err := Probe(context.Background(), os.Args[2])
+		fmt.Printf("%s %v\n", kind, err)
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 
 // bench is a back end over a fresh folder; whatever is still alive at the end of the test is killed.
 type bench struct {
 	*Backend
-	t   *testing.T
-	ctx context.Context
+	t *testing.T
 }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
-	b := &bench{Backend: New(t.TempDir()), t: t, ctx: ctx}
+	b := &bench{Backend: New(t.TempDir()), t: t}
 	t.Cleanup(func() {
-		cancel()
-		found, err := b.Alive()
+		found, err := b.Find()
 		if err != nil {
 			t.Error(err)
 		}
@@ -54,9 +56,11 @@ func (b *bench) until(what string, holds func() bool) {
 	b.t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
+	patience := time.NewTimer(time.Minute)
+	defer patience.Stop()
 	for !holds() {
 		select {
-		case <-b.ctx.Done():
+		case <-patience.C:
 			b.t.Fatalf("waited too long for: %s", what)
 		case <-tick.C:
 		}
@@ -293,7 +297,7 @@ func TestKilledSupervisorIsALoss(t *testing.T) {
 	b.phase("j", Lost)
 	a := train.Attempt{Job: "j", Number: 1, TokenHash: b.DataDir}
 	b.until("nothing left", func() bool {
-		left, err := b.Sweep(a)
+		left, err := b.Sweep(t.Context(), a)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -315,7 +319,7 @@ func TestWaitExit(t *testing.T) {
 	s := b.phase("short", Running)
 	var waiter conc.WaitGroup
 	waiter.Go(func() {
-		WaitExit(b.ctx, s)
+		WaitExit(b.t.Context(), s)
 		if alive(s.PID) {
 			t.Error("returned while the supervisor lives")
 		}
@@ -329,7 +333,7 @@ func TestWaitExit(t *testing.T) {
 	}
 	b.start(b.launch("long", sh("exec sleep 1000")))
 	s = b.phase("long", Running)
-	ctx, cancel := context.WithCancel(b.ctx)
+	ctx, cancel := context.WithCancel(b.t.Context())
 	cancel()
 	WaitExit(ctx, s) // returns although it lives
 	if !alive(s.PID) {

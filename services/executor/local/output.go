@@ -159,7 +159,7 @@ func (o *output) compact() error {
 		return fmt.Errorf("rewrite %s: %w", o.path, err)
 	}
 	defer func() { _ = os.Remove(f.Name()) }()
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	for _, part := range []io.Reader{
 		io.NewSectionReader(o.file, 0, s.head), bytes.NewReader(mark(s.dropped, s.skip)), io.NewSectionReader(o.file, tail, s.size-tail),
 	} {

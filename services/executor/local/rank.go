@@ -102,8 +102,7 @@ func cannotExecute(program string, err error) error {
 
 // plain strips the operation from an error about a path: the message is for the job's owner.
 func plain(err error) error {
-	var path *os.PathError
-	if errors.As(err, &path) {
+	if path, ok := errors.AsType[*os.PathError](err); ok {
 		return fmt.Errorf("%s: %w", path.Path, path.Err)
 	}
 	return err

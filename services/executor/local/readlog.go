@@ -24,7 +24,7 @@ func (l Layout) ReadLog(r train.LogRequest, limit int64) (train.LogChunk, error)
 	if err != nil {
 		return train.LogChunk{}, fmt.Errorf("open the log of %s: %w", r.Job, err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	s, err := readShape(f, limit)
 	if err != nil {
 		return train.LogChunk{}, err

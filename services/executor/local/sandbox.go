@@ -67,7 +67,7 @@ func Probe(ctx context.Context, scratch string) (Sandbox, error) {
 	if err != nil {
 		return SandboxNone, fmt.Errorf("probe mounts: %w", err)
 	}
-	defer trouble.Close()
+	defer func() { _ = trouble.Close() }()
 	cmd.ExtraFiles = []*os.File{in}
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	kind.apply(cmd.SysProcAttr)

@@ -64,12 +64,12 @@ func supervise(dir string) error {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
 	// Not signal.Ignore: the job's processes would inherit that.
-	signal.Notify(make(chan os.Signal), unix.SIGHUP)
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
 	lock, err := takeOver(dir)
 	if err != nil || lock == nil {
 		return err
 	}
-	defer lock.Close()
+	defer func() { _ = lock.Close() }()
 	s := &shim{dir: dir, live: map[int]int{}}
 	launch, found, err := readJSON[Launch](filepath.Join(dir, launchName))
 	if err != nil || !found {
@@ -91,7 +91,7 @@ func supervise(dir string) error {
 	}
 	s.wait(signals)
 	if s.blamed || s.forced {
-		runCleanup(s.launch.Cleanup)
+		runCleanup(context.Background(), s.launch.Cleanup)
 	}
 	return s.finish(s.first)
 }
@@ -176,13 +176,13 @@ func (s *shim) start(rank int) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer troubleIn.Close()
+	defer func() { _ = troubleIn.Close() }()
 	out, in, err := os.Pipe()
 	if err != nil {
 		_ = trouble.Close()
 		return nil, err
 	}
-	defer in.Close()
+	defer func() { _ = in.Close() }()
 	cmd := exec.Command("/proc/self/exe", rankArgument, s.dir, strconv.Itoa(rank))
 	// The marker is there from the first moment on, and nothing of the supervisor's own surroundings.
 	cmd.Env = []string{s.launch.Marker}
@@ -206,7 +206,7 @@ func (s *shim) start(rank int) (*os.File, error) {
 	}
 	s.outs = append(s.outs, out)
 	s.pipes.Go(func() {
-		defer out.Close()
+		defer func() { _ = out.Close() }()
 		_, _ = io.Copy(copied, out)
 		copied.flush()
 	})
@@ -272,7 +272,7 @@ func (s *shim) wait(signals <-chan os.Signal) {
 			leave()
 		case <-kill:
 			killing = true
-			runCleanup(s.launch.Cleanup)
+			runCleanup(context.Background(), s.launch.Cleanup)
 		case <-sweep.C:
 		}
 		// A program that has ended has ended: nothing that it left behind is waited for.
@@ -323,8 +323,8 @@ func (s *shim) killAll() {
 }
 
 // runCleanup ends what runs elsewhere, i.e. containers. That it was gone already is no trouble.
-func runCleanup(commands [][]string) {
-	ctx, cancel := context.WithTimeout(context.Background(), cleanupTime)
+func runCleanup(ctx context.Context, commands [][]string) {
+	ctx, cancel := context.WithTimeout(ctx, cleanupTime)
 	defer cancel()
 	for _, c := range commands {
 		_ = exec.CommandContext(ctx, c[0], c[1:]...).Run()

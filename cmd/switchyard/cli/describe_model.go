@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// model tells what was learned.
+func (p *page) model(d description) {
+	m := d.Model
+	if m == nil {
+		return
+	}
+	p.section(fmt.Sprintf("learned from %s and %.0f steps", plural(m.EpochsSeen, "epoch"), m.StepsSeen))
+	if c := m.Convergence; c != nil {
+		p.field("  loss", "%.4g * (1/(%.4g*epoch + %.4g) + %.4g), from %s, residual %.1f %%", c.Scale, c.B0, c.B1, c.B2, plural(c.Points, "point"), 100*c.RMSE)
+		if last := d.Job.Spec.MaxEpochs; last > 0 {
+			p.field("", "predicts %.4g after epoch %d", c.Loss(float64(last)), last)
+		}
+	}
+	if m.EpochSeconds > 0 {
+		p.field("  epoch", "%s on %s", duration(m.EpochSeconds), plural(m.EpochConfig.Workers, "device"))
+	}
+	if m.Memory != nil {
+		p.field("  memory", "%.0f MiB + %.3g MiB per sample of the batch, from %s", m.Memory.FixedBytes/(1<<20), m.Memory.SampleBytes/(1<<20), plural(m.Memory.Points, "batch size"))
+	}
+	if e := m.Efficiency; e != nil && e.BaseBatch > 0 {
+		p.field("  batch", "a step at %d samples makes %.2f times the progress of one at %d", 2*e.BaseBatch, e.Gain(2*e.BaseBatch), e.BaseBatch)
+	}
+	p.speed(*d.Model)
+}
+
+// speed lists the step times that were measured, each beside what the fitted form says.
+func (p *page) speed(m train.Model) {
+	if !m.Speed.Known() {
+		return
+	}
+	p.field("  speed", "%s, fitted within %.1f %%", m.Speed.Kind, 100*m.Speed.FitError)
+	var lines []string
+	widest := train.Config{}
+	for _, s := range m.Speed.Measured {
+		lines = append(lines, fmt.Sprintf("%d\t%d\t%d\t%d\t%s\t%s\t%.0f", s.Workers, s.Servers, s.Nodes, s.LocalBatch, stepTime(s.StepSeconds),
+			stepTime(m.Speed.FittedSeconds(s.Config)), s.Weight))
+		if s.Workers > widest.Workers {
+			widest = s.Config
+		}
+	}
+	p.rows("WORKERS\tSERVERS\tNODES\tBATCH\tSTEP\tFITTED\tSTEPS", lines)
+	if widest.Workers > 0 && m.Speed.Kind == train.SpeedAllReduce {
+		widest.Workers *= 2
+		p.field("", "%d workers are predicted to take %s per step, +-%.0f %%", widest.Workers, stepTime(m.Speed.StepSeconds(widest)), 100*m.Speed.RelativeError(widest))
+	}
+}
+
+func (p *page) energy(d description) {
+	account := d.Account
+	if account == nil {
+		return
+	}
+	p.section("energy")
+	soFar := " so far"
+	if account.Final {
+		soFar = ""
+	}
+	how := "by " + strings.Join(account.Methods, " and ")
+	if modelledMark(account.Methods) != "" {
+		how = "modelled from the use of the processor, not measured"
+	}
+	p.field("  spent", "%s%s, %s", energyOf(*account), soFar, how)
+	var parts []string
+	for _, component := range slices.Sorted(maps.Keys(account.Components)) {
+		parts = append(parts, fmt.Sprintf("%s %s", escapeText(component), account.Components[component]))
+	}
+	if len(parts) > 0 {
+		p.field("  of which", "%s", strings.Join(parts, ", "))
+	}
+	p.field("  power", "%.1f W mean over %s, %.1f W peak", account.MeanPower.Watts(), duration(account.Seconds), account.PeakPower.Watts())
+	if account.Epochs > 0 {
+		p.field("  per epoch", "%.1f J", account.Energy.Joules()/float64(account.Epochs))
+	}
+}

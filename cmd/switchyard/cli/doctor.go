@@ -1,0 +1,304 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+func (a *app) doctorCommand() *cobra.Command {
+	var dataDir string
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Look at what this machine offers, and say what each absence costs",
+		Long: `Looks at the machine, the bus, the container runtimes and Python. "ok" is there, "--" is absent (with what that costs and how to change it), "!!" is needed
+and broken. The exit code is 1 only where something needed is broken.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("data-dir") {
+				if p, err := readContext(a.contextPath()); err == nil && p.DataDir != "" {
+					dataDir = p.DataDir
+				}
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), 30*time.Second)
+			defer cancel()
+			return a.printFindings(findings(a.survey(ctx, dataDir)))
+		},
+	}
+	cmd.Flags().StringVar(&dataDir, "data-dir", run.DefaultDataDir(), "data folder to look at (default: the one of the running `switchyard up`)")
+	return cmd
+}
+
+// The verdicts of doctor.
+const (
+	verdictOK     = "ok"
+	verdictAbsent = "absent"
+	verdictBroken = "broken"
+)
+
+// finding is one thing that doctor looked at.
+type finding struct {
+	Name    string `json:"name"`
+	Verdict string `json:"verdict"`
+	Detail  string `json:"detail"`
+	// Costs says what is lost, Fix what to do about it.
+	Costs string `json:"costs,omitempty"`
+	Fix   string `json:"fix,omitempty"`
+}
+
+// survey is what was seen of a machine.
+type survey struct {
+	Kernel, Arch string
+	Cores        int
+	Memory       unit.Bytes
+	Root         bool
+	// GPUs are as nvidia-smi lists them; GPUTrouble is why it lists none.
+	GPUs       []string
+	GPUTrouble string
+	// RAPLZones counts the energy counters, RAPLReadable those that can be read.
+	RAPLZones, RAPLReadable int
+	// PerfParanoid is the kernel's setting; nil where the kernel has no performance counters.
+	PerfParanoid *int
+	Cgroup       int
+	// MountTrouble is why this process may not make a mount namespace; empty where it may.
+	MountTrouble string
+	// Containers are the runtimes that answer; ContainerTrouble says why the others do not.
+	Containers       []string
+	ContainerTrouble string
+	// Python is the version, Torch that of PyTorch; Packages says of ours which can be imported.
+	Python, Torch string
+	Packages      map[string]bool
+	BusURL        string
+	BusUp         bool
+	Nodes         []train.Node
+	SurveyedAt    time.Time
+	// Port is the bus's default one, PortTrouble why it cannot be taken.
+	Port        int
+	PortTrouble string
+	DataDir     string
+	DataTrouble string
+	DataFree    unit.Bytes
+}
+
+// findings judges a survey.
+func findings(s survey) []finding {
+	list := []finding{
+		{Name: "kernel", Verdict: verdictOK, Detail: s.Kernel + " " + s.Arch},
+		{Name: "processor", Verdict: verdictOK, Detail: fmt.Sprintf("%s, %s of memory", plural(s.Cores, "core"), s.Memory)},
+		gpuFinding(s), raplFinding(s), perfFinding(s), cgroupFinding(s), mountFinding(s), containerFinding(s), pythonFinding(s),
+	}
+	if s.Python != "" {
+		list = append(list, torchFinding(s), packageFinding(s))
+	}
+	list = append(list, dataFinding(s), busFinding(s))
+	for _, n := range s.Nodes {
+		list = append(list, nodeFinding(n, s.SurveyedAt))
+	}
+	return list
+}
+
+func gpuFinding(s survey) finding {
+	if len(s.GPUs) > 0 {
+		return finding{Name: "GPU", Verdict: verdictOK, Detail: strings.Join(s.GPUs, "; ")}
+	}
+	return finding{
+		Name: "GPU", Verdict: verdictAbsent, Detail: s.GPUTrouble, Costs: "jobs get processor cores as devices (CPU slots)",
+		Fix: "install NVIDIA's driver where there is a GPU; nothing else is needed",
+	}
+}
+
+func raplFinding(s survey) finding {
+	f := finding{Name: "RAPL", Verdict: verdictAbsent, Costs: "the energy of processor and memory is modelled, not measured, and says so"}
+	switch {
+	case s.RAPLReadable > 0:
+		return finding{Name: "RAPL", Verdict: verdictOK, Detail: plural(s.RAPLReadable, "energy counter") + " can be read"}
+	case s.RAPLZones > 0:
+		f.Detail = "permission denied"
+		f.Fix = "grant the node agent read access: chmod o+r /sys/class/powercap/*/energy_uj (again after each boot)"
+	default:
+		f.Detail = "the kernel shows no energy counters"
+		f.Fix = "run on the machine itself and not in a virtual one; modprobe intel_rapl_common"
+	}
+	return f
+}
+
+func perfFinding(s survey) finding {
+	f := finding{
+		Name: "counters", Verdict: verdictAbsent, Costs: "a job's signature rests on its use of processor and memory alone",
+		Fix: "sysctl kernel.perf_event_paranoid=2, or run the node agent with CAP_PERFMON",
+	}
+	const ownProcesses = 2 // up to this level a user may count in their own processes
+	switch {
+	case s.PerfParanoid == nil:
+		f.Detail, f.Fix = "the kernel offers no performance counters", "run on the machine itself and not in a sandbox"
+	case *s.PerfParanoid > ownProcesses && !s.Root:
+		f.Detail = fmt.Sprintf("perf_event_paranoid is %d", *s.PerfParanoid)
+	default:
+		return finding{Name: "counters", Verdict: verdictOK, Detail: fmt.Sprintf("perf_event_paranoid is %d", *s.PerfParanoid)}
+	}
+	return f
+}
+
+func cgroupFinding(s survey) finding {
+	if s.Cgroup == 2 {
+		return finding{Name: "cgroups", Verdict: verdictOK, Detail: "version 2"}
+	}
+	f := finding{
+		Name: "cgroups", Verdict: verdictAbsent, Detail: "version 1", Costs: "the use of jobs in containers is read process by process",
+		Fix: "boot with systemd.unified_cgroup_hierarchy=1",
+	}
+	if s.Cgroup == 0 {
+		f.Detail, f.Fix = "not mounted", "mount -t cgroup2 none /sys/fs/cgroup"
+	}
+	return f
+}
+
+func mountFinding(s survey) finding {
+	if s.MountTrouble == "" {
+		return finding{Name: "mounts", Verdict: verdictOK, Detail: "jobs see their folders as /custom, /snapshots and /data"}
+	}
+	return finding{
+		Name: "mounts", Verdict: verdictAbsent, Detail: s.MountTrouble, Costs: "jobs find their folders by SWITCHYARD_CUSTOM_DIR, _SNAPSHOTS_DIR and _DATA_DIR instead",
+		Fix: "sysctl user.max_user_namespaces=10000, or run the executor as root",
+	}
+}
+
+func containerFinding(s survey) finding {
+	if len(s.Containers) > 0 {
+		return finding{Name: "containers", Verdict: verdictOK, Detail: strings.Join(s.Containers, "; ")}
+	}
+	return finding{
+		Name: "containers", Verdict: verdictAbsent, Detail: s.ContainerTrouble, Costs: "jobs with an image are refused; commands and scripts run as processes",
+		Fix: "install docker or podman and let this user use it",
+	}
+}
+
+func pythonFinding(s survey) finding {
+	if s.Python != "" {
+		return finding{Name: "Python", Verdict: verdictOK, Detail: s.Python}
+	}
+	return finding{
+		Name: "Python", Verdict: verdictAbsent, Detail: "no python3 in PATH", Costs: "jobs with a script_path cannot run here, but in an image of their own", Fix: "install python3",
+	}
+}
+
+func torchFinding(s survey) finding {
+	if s.Torch != "" {
+		return finding{Name: "PyTorch", Verdict: verdictOK, Detail: s.Torch}
+	}
+	return finding{
+		Name: "PyTorch", Verdict: verdictAbsent, Detail: "this python3 has no torch", Costs: "scripts that import it need an image or a Python of their own", Fix: "pip install torch",
+	}
+}
+
+func packageFinding(s survey) finding {
+	var missing []string
+	for _, name := range packageNames() {
+		if !s.Packages[name] {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) == 0 {
+		return finding{Name: "packages", Verdict: verdictOK, Detail: strings.Join(packageNames(), " and ") + " can be imported"}
+	}
+	return finding{
+		Name: "packages", Verdict: verdictAbsent, Detail: "this python3 cannot import " + strings.Join(missing, " and "),
+		Costs: "scripts that import them fail; jobs that call nothing run, but report no epochs and cannot be moved without loss",
+		Fix:   "pip install ./libs/python, or give `switchyard up` the folder: --python-path /path/to/libs/python",
+	}
+}
+
+// packageNames are the product's own packages for training code.
+func packageNames() []string { return []string{"switchyard", "kubernetesdlprofile"} }
+
+// lowSpace is when the data folder is about to be full: the bus alone may need some of it.
+const lowSpace = 2 * unit.GiB
+
+func dataFinding(s survey) finding {
+	if s.DataTrouble != "" {
+		return finding{
+			Name: "data", Verdict: verdictBroken, Detail: s.DataTrouble, Costs: "neither the bus nor jobs can store anything", Fix: "name another folder: --data-dir DIR",
+		}
+	}
+	f := finding{Name: "data", Verdict: verdictOK, Detail: fmt.Sprintf("%s, %s free", s.DataDir, s.DataFree)}
+	if s.DataFree < lowSpace {
+		f.Verdict, f.Costs, f.Fix = verdictAbsent, "a full disk stops the bus and with it all that is new", "make room, or name another folder: --data-dir DIR"
+	}
+	return f
+}
+
+func busFinding(s survey) finding {
+	switch {
+	case s.BusUp:
+		return finding{Name: "bus", Verdict: verdictOK, Detail: s.BusURL}
+	case s.PortTrouble != "":
+		return finding{
+			Name: "bus", Verdict: verdictBroken, Detail: fmt.Sprintf("none at %s, and port %d cannot be had: %s", s.BusURL, s.Port, s.PortTrouble),
+			Costs: "`switchyard up` cannot start with its defaults", Fix: "`switchyard up --port 0` takes a free one",
+		}
+	}
+	return finding{
+		Name: "bus", Verdict: verdictAbsent, Detail: fmt.Sprintf("none at %s; port %d is free", s.BusURL, s.Port), Costs: "no job can be submitted",
+		Fix: "`switchyard up` starts one, --nats names one",
+	}
+}
+
+func nodeFinding(n train.Node, now time.Time) finding {
+	detail := fmt.Sprintf("%s: %s", n.ID, plural(len(n.Devices), "device"))
+	if len(n.Devices) > 0 {
+		detail += " (" + string(n.Devices[0].Kind) + ")"
+	}
+	if len(n.Meters) > 0 {
+		detail += ", energy by " + strings.Join(n.Meters, " and ")
+	}
+	if age := now.Sub(n.SeenAt); age > nodeStale {
+		return finding{
+			Name: "node", Verdict: verdictAbsent, Detail: fmt.Sprintf("%s, last seen %s ago", detail, duration(age.Seconds())), Costs: "nothing new is placed on it",
+			Fix: "start its node agent",
+		}
+	}
+	return finding{Name: "node", Verdict: verdictOK, Detail: detail}
+}
+
+// findingsText tells findings to a person.
+func findingsText(list []finding) string {
+	var b strings.Builder
+	marks := map[string]string{verdictOK: "ok", verdictAbsent: "--", verdictBroken: "!!"}
+	for _, f := range list {
+		_, _ = fmt.Fprintf(&b, "%s  %-11s %s\n", marks[f.Verdict], f.Name, escapeText(f.Detail))
+		if f.Costs != "" {
+			_, _ = fmt.Fprintf(&b, "    %-11s costs: %s\n", "", f.Costs)
+		}
+		if f.Fix != "" {
+			_, _ = fmt.Fprintf(&b, "    %-11s fix:   %s\n", "", f.Fix)
+		}
+	}
+	return b.String()
+}
+
+func (a *app) printFindings(list []finding) error {
+	broken := 0
+	for _, f := range list {
+		if f.Verdict == verdictBroken {
+			broken++
+		}
+	}
+	if a.output == "json" {
+		if err := a.printJSON(list); err != nil {
+			return err
+		}
+	} else if _, err := fmt.Fprint(a.stdout, findingsText(list)); err != nil {
+		return runtime(err)
+	}
+	if broken > 0 {
+		return failure(ExitError, "", "%s that Switchyard needs is broken", plural(broken, "thing"))
+	}
+	return nil
+}

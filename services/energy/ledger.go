@@ -1,0 +1,327 @@
+package energy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// Keys of the bucket.
+func nodeKey(node train.NodeID) string { return "node." + string(node) }
+func jobKey(job train.JobID) string    { return "job." + string(job) }
+
+// settleAfter is how long after a job's end, and after a node's last interval, an account is closed although no interval told of a later time.
+const settleAfter = 5 * time.Second
+
+// ledger books intervals and closes accounts. The bucket is the truth; what is in memory is a copy.
+type ledger struct {
+	bus      *bus.Bus
+	books    *bus.KV[Book]
+	accounts *bus.KV[train.Account]
+	log      *slog.Logger
+
+	// work is held while something is written.
+	work sync.Mutex
+	// heard is when the last interval of a node came; began when this process began to listen.
+	heard map[train.NodeID]time.Time
+	began time.Time
+
+	mu     sync.Mutex
+	pages  map[train.NodeID]Book
+	jobs   map[train.JobID]train.Job
+	closed map[train.JobID]bool
+}
+
+func newLedger(ctx context.Context, b *bus.Bus, log *slog.Logger, now time.Time) (*ledger, error) {
+	books, err := bus.OpenKV[Book](ctx, b, event.BucketLedger)
+	if err != nil {
+		return nil, err
+	}
+	accounts, err := bus.OpenKV[train.Account](ctx, b, event.BucketLedger)
+	if err != nil {
+		return nil, err
+	}
+	l := &ledger{
+		bus: b, books: books, accounts: accounts, log: log, heard: map[train.NodeID]time.Time{}, began: now,
+		pages: map[train.NodeID]Book{}, jobs: map[train.JobID]train.Job{}, closed: map[train.JobID]bool{},
+	}
+	return l, l.load(ctx)
+}
+
+// load takes up what a process before this one has written.
+func (l *ledger) load(ctx context.Context) error {
+	pages, err := l.books.List(ctx, "node.*")
+	if err != nil {
+		return err
+	}
+	accounts, err := l.accounts.List(ctx, "job.*")
+	if err != nil {
+		return err
+	}
+	for _, e := range pages {
+		l.pages[e.Value.Node] = e.Value
+	}
+	for _, e := range accounts {
+		if e.Value.Final {
+			l.closed[train.JobID(strings.TrimPrefix(e.Key, "job."))] = true
+		}
+	}
+	return nil
+}
+
+// handle books one interval.
+func (l *ledger) handle(ctx context.Context, m bus.Message) ([]event.Fact, error) {
+	measured, err := event.Decode[event.Measured](m.Data)
+	if err == nil {
+		err = errors.Join(m.ParseErr, checkMeasured(measured, m.Parsed))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", bus.ErrPoison, err)
+	}
+	l.work.Lock()
+	defer l.work.Unlock()
+	e, err := l.books.Modify(ctx, nodeKey(measured.Node), func(b *Book) (bool, error) {
+		if b.has(measured, m.Sequence) {
+			return false, nil
+		}
+		b.add(measured, m.Sequence, l.isClosed)
+		return true, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.turn(e.Value)
+	l.heard[measured.Node] = time.Now()
+	// Of an interval that was booked before, too: the copies may be what was missed.
+	touched := map[train.JobID]bool{}
+	for _, u := range measured.Users {
+		touched[u.Job] = true
+	}
+	for job := range touched {
+		if err := l.copyAccount(ctx, job); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+func (l *ledger) turn(b Book) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pages[b.Node] = b.clone()
+}
+
+// copyAccount shows a running account under the job's own key. The books are the truth.
+func (l *ledger) copyAccount(ctx context.Context, job train.JobID) error {
+	account, found := l.account(job)
+	if !found || l.isClosed(job) {
+		return nil
+	}
+	return l.write(ctx, account)
+}
+
+func (l *ledger) write(ctx context.Context, account train.Account) error {
+	_, err := l.accounts.Modify(ctx, jobKey(account.Job), func(a *train.Account) (bool, error) {
+		*a = account
+		return true, nil
+	})
+	return err
+}
+
+func (l *ledger) account(job train.JobID) (train.Account, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a, found := combined(job, l.pages)
+	a.Epochs = l.jobs[job].EpochsDone
+	return a, found
+}
+
+func (l *ledger) isClosed(job train.JobID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closed[job]
+}
+
+// see takes a job's record from the register.
+func (l *ledger) see(e bus.Entry[train.Job], deleted bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	job := e.Value
+	if deleted || job.State == train.StateRejected || job.State == train.StateNone || l.settled(job.ID) {
+		return
+	}
+	l.jobs[job.ID] = job
+}
+
+// settled says whether nothing is left to do for a job. The caller holds mu.
+func (l *ledger) settled(job train.JobID) bool {
+	if !l.closed[job] {
+		return false
+	}
+	_, running := combined(job, l.pages)
+	return !running
+}
+
+// settle closes the accounts of jobs that have ended and of which no more energy is to come.
+func (l *ledger) settle(ctx context.Context, now time.Time) error {
+	l.work.Lock()
+	defer l.work.Unlock()
+	var errs []error
+	for _, job := range l.due(now) {
+		if err := l.closeAccount(ctx, job); err != nil {
+			errs = append(errs, fmt.Errorf("close the account of %s: %w", job, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// due are the jobs whose account can be closed, in order.
+func (l *ledger) due(now time.Time) []train.JobID {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var due []train.JobID
+	for id, job := range l.jobs {
+		if job.State.Terminal() && l.complete(id, endOf(job), now) {
+			due = append(due, id)
+		}
+	}
+	slices.Sort(due)
+	return due
+}
+
+func endOf(job train.Job) time.Time {
+	if job.FinishedAt.IsZero() {
+		return job.Since
+	}
+	return job.FinishedAt
+}
+
+// complete says whether every node has told of a later time than the end of a job, or nothing any more. The caller holds mu.
+func (l *ledger) complete(job train.JobID, end, now time.Time) bool {
+	quiet := func(node train.NodeID) bool {
+		last := l.began
+		if heard, ok := l.heard[node]; ok {
+			last = heard
+		}
+		return now.Sub(last) > settleAfter && now.Sub(end) > settleAfter
+	}
+	_, used := combined(job, l.pages)
+	told := false
+	for node, page := range l.pages {
+		if _, here := page.Running[job]; used && !here {
+			continue
+		}
+		told = true
+		if !page.To.After(end) && !quiet(node) {
+			return false
+		}
+	}
+	return told || quiet("")
+}
+
+// closeAccount writes the final account, tells it, and takes the job out of the books: in this order, so that each step can be repeated.
+func (l *ledger) closeAccount(ctx context.Context, job train.JobID) error {
+	account, found := l.account(job)
+	if l.isClosed(job) {
+		stored, err := l.accounts.Get(ctx, jobKey(job))
+		if err != nil {
+			return err
+		}
+		account = stored.Value
+	} else {
+		if !found {
+			account.Methods = l.methodsPresent()
+		}
+		account.Final = true
+		if err := l.write(ctx, account); err != nil {
+			return err
+		}
+		l.mu.Lock()
+		l.closed[job] = true
+		l.mu.Unlock()
+	}
+	err := l.bus.Publish(ctx, event.Fact{
+		Subject: event.Subject{Entity: "ledger", ID: string(job), Fact: event.FactAccounted, Version: 1},
+		Key:     fmt.Sprintf("job/%s/account", job), Once: true, Body: event.Accounted{Account: account},
+	})
+	if err != nil {
+		return err
+	}
+	return l.strike(ctx, job)
+}
+
+// strike takes a job out of the books.
+func (l *ledger) strike(ctx context.Context, job train.JobID) error {
+	l.mu.Lock()
+	var nodes []train.NodeID
+	for node, page := range l.pages {
+		if _, here := page.Running[job]; here {
+			nodes = append(nodes, node)
+		}
+	}
+	l.mu.Unlock()
+	for _, node := range nodes {
+		e, err := l.books.Modify(ctx, nodeKey(node), func(b *Book) (bool, error) {
+			_, here := b.Running[job]
+			delete(b.Running, job)
+			return here, nil
+		})
+		if err != nil {
+			return err
+		}
+		l.turn(e.Value)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.jobs, job)
+	return nil
+}
+
+// methodNone is the method of an account of a job that nothing measured.
+const methodNone = "none"
+
+// methodsPresent are the methods by which a job would have been measured, had it lived long enough.
+func (l *ledger) methodsPresent() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []string
+	for _, page := range l.pages {
+		for _, m := range page.Methods {
+			all = include(all, m)
+		}
+	}
+	if len(all) == 0 {
+		return []string{methodNone}
+	}
+	return all
+}
+
+// totals are the sums over all nodes, by component, and what was missed.
+func (l *ledger) totals() (byComponent map[string]Totals, gapSeconds float64, missing, resets uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	byComponent = map[string]Totals{}
+	for _, page := range l.pages {
+		for component, t := range page.Totals {
+			sum := byComponent[component]
+			sum.Measured += t.Measured
+			sum.Attributed += t.Attributed
+			sum.Idle += t.Idle
+			sum.Unattributed += t.Unattributed
+			byComponent[component] = sum
+		}
+		gapSeconds += page.GapSeconds
+		missing += page.Missing
+		resets += page.Resets
+	}
+	return byComponent, gapSeconds, missing, resets
+}

@@ -1,0 +1,450 @@
+package energy
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/sourcegraph/conc"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+// hour is when the tests' intervals begin.
+var hour = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// interval is the n-th second of a node.
+func interval(node train.NodeID, boot string, n uint64, meters []event.Meter, users ...event.Use) event.Measured {
+	from := hour.Add(time.Duration(n-1) * time.Second)
+	return event.Measured{Node: node, BootID: boot, Sequence: n, From: from, To: from.Add(time.Second), Meters: meters, Users: users}
+}
+
+func factOf(m event.Measured, key string) event.Fact {
+	return event.Fact{
+		Subject: event.Subject{Entity: "energy", ID: string(m.Node), Fact: event.FactMeasured, Version: 1},
+		Key:     fmt.Sprintf("node/%s/%s/%d%s", m.Node, m.BootID, m.Sequence, key), Body: m,
+	}
+}
+
+func cpu(energy, idle unit.Energy, busy float64) []event.Meter {
+	return []event.Meter{{Component: "cpu", Method: "modelled", Energy: energy, Idle: idle, Busy: busy, Capacity: 2}}
+}
+
+// books is the service on a bus of its own, started and stopped at will.
+type books struct {
+	t    *testing.T
+	bus  *bus.Bus
+	url  string
+	stop func()
+	jobs *bus.KV[train.Job]
+}
+
+func newBooks(t *testing.T) *books {
+	b := bustest.Connect(t, bustest.Start(t), "test")
+	jobs, err := bus.OpenKV[train.Job](within(t), b, event.BucketJobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &books{t: t, bus: b, url: b.URL(), jobs: jobs}
+}
+
+// start runs the service as its process would.
+func (k *books) start() {
+	k.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	common := run.Common{NATS: k.url, HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: k.t.TempDir(), Node: "n1"}
+	var running conc.WaitGroup
+	running.Go(func() {
+		if err := run.Together(ctx, common, io.Discard, func(net.Addr) {}, New()); err != nil {
+			k.t.Error(err)
+		}
+	})
+	k.stop = func() { cancel(); running.Wait() }
+	k.t.Cleanup(k.stop)
+}
+
+func (k *books) publish(facts ...event.Fact) {
+	k.t.Helper()
+	if err := k.bus.Publish(within(k.t), facts...); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+func (k *books) job(j train.Job) {
+	k.t.Helper()
+	_, err := k.jobs.Modify(within(k.t), string(j.ID), func(known *train.Job) (bool, error) { *known = j; return true, nil })
+	if err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// await follows a key of the ledger until it is as wanted.
+func await[T any](k *books, key string, wanted func(T) bool) T {
+	k.t.Helper()
+	ctx, cancel := context.WithCancel(within(k.t))
+	defer cancel()
+	kv, err := bus.OpenKV[T](ctx, k.bus, event.BucketLedger)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	var last T
+	met := false
+	// Every key of the bucket comes by; those of the other kind decode into something that is thrown away.
+	if err := kv.Watch(ctx, func(e bus.Entry[T], _ bool) {
+		if e.Key != key || met {
+			return
+		}
+		if last = e.Value; wanted(last) {
+			met = true
+			cancel()
+		}
+	}, nil); err != nil {
+		k.t.Fatal(err)
+	}
+	if !met {
+		k.t.Fatalf("%s stayed %+v", key, last)
+	}
+	return last
+}
+
+func TestBooksAreExactThroughRestartsAndRedelivery(t *testing.T) {
+	k := newBooks(t)
+	const n = 60
+	rng := rand.New(rand.NewPCG(1, 2))
+	var all []event.Fact
+	measured := unit.Energy(0)
+	for i := range uint64(n) {
+		meters := cpu(unit.Energy(rng.Int64N(50_000_000)), unit.Energy(rng.Int64N(20_000_000)), rng.Float64()*2)
+		meters = append(meters, event.Meter{Component: "gpu", Device: "gpu:0", Method: "nvml_counter", Energy: unit.Energy(rng.Int64N(300_000_000)), Idle: 60_000_000})
+		for _, m := range meters {
+			measured += m.Energy
+		}
+		all = append(all, factOf(interval("n1", "b1", i+1, meters,
+			event.Use{Job: "a", Attempt: 1, Component: "cpu", Work: rng.Float64()}, event.Use{Job: "b", Attempt: 1, Component: "cpu", Work: rng.Float64()},
+			event.Use{Job: "a", Attempt: 1, Component: "gpu", Device: "gpu:0", Work: rng.Float64()},
+		), ""))
+	}
+	// An agent that did not hear the ack in time sends an interval again, beyond the stream's window of duplicates.
+	again := all[7]
+	again.Key += "/again"
+	k.publish(slices.Concat(all[:20], []event.Fact{again}, all[20:])...)
+
+	k.start()
+	await(k, "node.n1", func(b Book) bool { return b.Sequence >= 10 })
+	k.stop() // wherever it is at this moment
+	k.start()
+	await(k, "node.n1", func(b Book) bool { return b.Sequence == n })
+	k.stop()
+
+	// The consumer forgets everything: the whole stream is delivered once more.
+	forgetConsumer(t, k.url)
+	k.start()
+	k.publish(factOf(interval("n1", "b1", n+1, cpu(5, 5, 0)), ""))
+	got := await(k, "node.n1", func(b Book) bool { return b.Sequence == n+1 })
+	measured += 5
+
+	sum, attributed := unit.Energy(0), unit.Energy(0)
+	for component, t2 := range got.Totals {
+		if t2.Measured != t2.Attributed+t2.Idle+t2.Unattributed {
+			t.Errorf("%s: %+v does not add up", component, t2)
+		}
+		sum += t2.Measured
+		attributed += t2.Attributed
+	}
+	if sum != measured {
+		t.Errorf("booked %d uJ, measured %d", sum, measured)
+	}
+	jobs := got.Running["a"].Energy + got.Running["b"].Energy
+	if jobs != attributed || attributed == 0 {
+		t.Errorf("accounts hold %d uJ, attributed were %d", jobs, attributed)
+	}
+	if got.Missing != 0 || got.GapSeconds != 0 || got.Resets != 0 {
+		t.Errorf("missing %d, gap %g s, resets %d: want none", got.Missing, got.GapSeconds, got.Resets)
+	}
+	account := await(k, "job.a", func(a train.Account) bool { return a.Seconds == n })
+	if d := cmp.Diff(got.Running["a"].Energy, account.Energy); d != "" {
+		t.Errorf("account of a (-book +copy)\n%s", d)
+	}
+	if want := []string{"modelled", "nvml_counter"}; !slices.Equal(account.Methods, want) || account.Final {
+		t.Errorf("account %+v, want methods %v and not final", account, want)
+	}
+}
+
+func forgetConsumer(t *testing.T, url string) {
+	t.Helper()
+	nc, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteConsumer(within(t), event.StreamSamples, "energy"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAnAccountIsClosedWithTheIntervalAfterTheEnd(t *testing.T) {
+	k := newBooks(t)
+	end := hour.Add(1500 * time.Millisecond)
+	use := event.Use{Job: "a", Attempt: 1, Component: "cpu", Work: 1}
+	k.job(train.Job{ID: "a", State: train.StateRunning, EpochsDone: 2})
+	k.publish(factOf(interval("n1", "b", 1, cpu(30, 10, 2), use), ""))
+	k.start()
+	running := await(k, "job.a", func(a train.Account) bool { return a.Energy == 10 && a.Epochs == 2 })
+	if running.Final {
+		t.Error("final while the job runs")
+	}
+	k.job(train.Job{ID: "a", State: train.StateSucceeded, EpochsDone: 3, FinishedAt: end})
+	k.publish(factOf(interval("n1", "b", 2, cpu(30, 10, 2), use), ""))
+	final := await(k, "job.a", func(a train.Account) bool { return a.Final })
+	if want := (train.Account{
+		Job: "a", Energy: 20, Components: map[string]unit.Energy{"cpu": 20}, Methods: []string{"modelled"}, Seconds: 2, Epochs: 3,
+		MeanPower: 10, PeakPower: 10, Final: true,
+	}); cmp.Diff(want, final) != "" {
+		t.Errorf("(-want +got)\n%s", cmp.Diff(want, final))
+	}
+	told := accounted(t, k, "a")
+	if d := cmp.Diff(final, told.Account); d != "" {
+		t.Errorf("fact (-ledger +fact)\n%s", d)
+	}
+	// What is told of the job afterwards has no account to go to.
+	k.publish(factOf(interval("n1", "b", 3, cpu(30, 10, 2), use), ""))
+	book := await(k, "node.n1", func(b Book) bool { return b.Sequence == 3 && len(b.Running) == 0 })
+	if want := (Totals{Measured: 90, Idle: 30, Attributed: 20, Unattributed: 40}); book.Totals["cpu"] != want {
+		t.Errorf("%+v, want %+v", book.Totals["cpu"], want)
+	}
+}
+
+// accounted waits for the final fact of a job.
+func accounted(t *testing.T, k *books, job train.JobID) event.Accounted {
+	t.Helper()
+	ctx, cancel := context.WithCancel(within(t))
+	defer cancel()
+	var told event.Accounted
+	found := 0
+	err := k.bus.Follow(ctx, event.StreamEnergy, []string{"yard.ledger." + string(job) + ".>"}, 1, func(m bus.Message) {
+		body, err := event.Decode[event.Accounted](m.Data)
+		if err != nil {
+			t.Error(err)
+		}
+		told = body
+		found++
+		cancel()
+	})
+	if err != nil || found != 1 {
+		t.Fatalf("%d facts, error %v", found, err)
+	}
+	return told
+}
+
+func TestAJobThatEndedBeforeAnyIntervalHasAnAccountOfNothing(t *testing.T) {
+	k := newBooks(t)
+	k.publish(factOf(interval("n1", "b", 1, cpu(30, 10, 2)), ""))
+	k.job(train.Job{ID: "quick", State: train.StateFailed, FinishedAt: hour})
+	k.job(train.Job{ID: "refused", State: train.StateRejected, FinishedAt: hour})
+	k.start()
+	want := train.Account{Job: "quick", Methods: []string{"modelled"}, Final: true}
+	if d := cmp.Diff(want, await(k, "job.quick", func(a train.Account) bool { return a.Final })); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+	accounted(t, k, "quick")
+	if l := open(t, k); l.isClosed("refused") || !l.isClosed("quick") {
+		t.Error("want an account of quick and none of refused")
+	}
+}
+
+// open gives the ledger without its loops.
+func open(t *testing.T, k *books) *ledger {
+	t.Helper()
+	l, err := newLedger(within(t), k.bus, slog.New(slog.DiscardHandler), hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func message(t *testing.T, m event.Measured, sequence uint64) bus.Message {
+	t.Helper()
+	f := factOf(m, "")
+	data, err := f.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bus.Message{Subject: f.Subject.String(), Parsed: f.Subject, Key: f.Key, Sequence: sequence, Data: data}
+}
+
+func TestClosingAnAccountCanBeRepeatedFromAnyPoint(t *testing.T) {
+	k, ctx := newBooks(t), within(t)
+	use := event.Use{Job: "a", Attempt: 1, Component: "cpu", Work: 2}
+	l := open(t, k)
+	if _, err := l.handle(ctx, message(t, interval("n1", "b", 1, cpu(30, 10, 2), use), 1)); err != nil {
+		t.Fatal(err)
+	}
+	// A process wrote the final account and died before it told anybody.
+	account, _ := l.account("a")
+	account.Final = true
+	if err := l.write(ctx, account); err != nil {
+		t.Fatal(err)
+	}
+	l = open(t, k)
+	if _, err := l.handle(ctx, message(t, interval("n1", "b", 2, cpu(30, 10, 2), use), 2)); err != nil {
+		t.Fatal(err)
+	}
+	l.see(bus.Entry[train.Job]{Key: "a", Value: train.Job{ID: "a", State: train.StateSucceeded, FinishedAt: hour}}, false)
+	for range 2 {
+		if err := l.settle(ctx, hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if told := accounted(t, k, "a"); told.Account.Energy != 20 {
+		t.Errorf("told %d uJ, want the 20 that were final", told.Account.Energy)
+	}
+	book := await(k, "node.n1", func(b Book) bool { return len(b.Running) == 0 })
+	if want := (Totals{Measured: 60, Idle: 20, Attributed: 20, Unattributed: 20}); book.Totals["cpu"] != want {
+		t.Errorf("%+v, want %+v", book.Totals["cpu"], want)
+	}
+}
+
+func TestWhenAnAccountMayBeClosed(t *testing.T) {
+	end := hour.Add(10 * time.Second)
+	page := func(to time.Time, jobs ...train.JobID) Book {
+		b := Book{To: to, Running: map[train.JobID]train.Account{}}
+		for _, j := range jobs {
+			b.Running[j] = train.Account{Job: j}
+		}
+		return b
+	}
+	for _, c := range []struct {
+		name  string
+		pages map[train.NodeID]Book
+		heard map[train.NodeID]time.Time
+		now   time.Time
+		want  bool
+	}{
+		{"a later interval was booked", map[train.NodeID]Book{"n1": page(end.Add(1), "a")}, nil, end, true},
+		{"the end lies after the last interval", map[train.NodeID]Book{"n1": page(end, "a")}, map[train.NodeID]time.Time{"n1": end}, end.Add(5 * time.Second), false},
+		{"the node fell silent", map[train.NodeID]Book{"n1": page(end, "a")}, map[train.NodeID]time.Time{"n1": end}, end.Add(6 * time.Second), true},
+		{"a backlog is being booked", map[train.NodeID]Book{"n1": page(end, "a")}, map[train.NodeID]time.Time{"n1": end.Add(time.Hour)}, end.Add(time.Hour + time.Second), false},
+		{"other nodes do not matter", map[train.NodeID]Book{"n1": page(end.Add(1), "a"), "n2": page(hour)}, map[train.NodeID]time.Time{"n2": end}, end, true},
+		{"one of two nodes lags behind", map[train.NodeID]Book{"n1": page(end.Add(1), "a"), "n2": page(hour, "a")}, map[train.NodeID]time.Time{"n2": end}, end, false},
+		{"the job was never seen, some node is later", map[train.NodeID]Book{"n1": page(end.Add(1))}, nil, end, true},
+		{"nothing was ever measured, just now", nil, nil, end.Add(time.Second), false},
+		{"nothing was ever measured", nil, nil, end.Add(6 * time.Second), true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := &ledger{pages: c.pages, heard: c.heard, began: hour}
+			if got := l.complete("a", end, c.now); got != c.want {
+				t.Errorf("%v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestBookNotesWhatWasMissed(t *testing.T) {
+	never := func(train.JobID) bool { return false }
+	var b Book
+	b.add(interval("n1", "b1", 1, cpu(10, 0, 0)), 1, never)
+	b.add(interval("n1", "b1", 4, cpu(10, 0, 0)), 2, never) // two never came
+	late := interval("n1", "b1", 5, cpu(10, 0, 0))
+	late.GapSeconds = 7 // the agent says so itself
+	b.add(late, 3, never)
+	b.add(interval("n1", "b2", 9, cpu(10, 0, 0)), 4, never) // another agent, three seconds later
+	b.add(interval("n1", "b2", 10, cpu(-99, 0, 0)), 5, never)
+	if b.Missing != 2 || b.GapSeconds != 2+7+3 || b.Resets != 1 {
+		t.Errorf("missing %d, gap %g s, resets %d; want 2, 12 s, 1", b.Missing, b.GapSeconds, b.Resets)
+	}
+	if want := (Totals{Measured: 40, Unattributed: 40}); b.Totals["cpu"] != want {
+		t.Errorf("%+v, want %+v", b.Totals["cpu"], want)
+	}
+}
+
+func TestMemoryIsSharedByProcessorTime(t *testing.T) {
+	var b Book
+	meters := []event.Meter{{Component: "dram", Method: "rapl", Energy: 100, Busy: 2}}
+	b.add(interval("n1", "b", 1, meters, event.Use{Job: "a", Component: "cpu", Work: 1}), 1, func(train.JobID) bool { return false })
+	if got := b.Running["a"]; got.Components["dram"] != 50 || !slices.Equal(got.Methods, []string{"rapl"}) {
+		t.Errorf("%+v, want half of the memory's energy", got)
+	}
+}
+
+func TestUnusableIntervalsArePoison(t *testing.T) {
+	good := interval("n1", "b", 1, cpu(1, 1, 0))
+	if err := checkMeasured(good, factOf(good, "").Subject); err != nil {
+		t.Fatal(err)
+	}
+	for name, spoil := range map[string]func(*event.Measured){
+		"another node":     func(m *event.Measured) { m.Node = "n2" },
+		"no boot":          func(m *event.Measured) { m.BootID = "" },
+		"no number":        func(m *event.Measured) { m.Sequence = 0 },
+		"no time":          func(m *event.Measured) { m.To = m.From },
+		"backwards":        func(m *event.Measured) { m.To = m.From.Add(-time.Second) },
+		"nameless meter":   func(m *event.Measured) { m.Meters = []event.Meter{{Method: "rapl"}} },
+		"methodless meter": func(m *event.Measured) { m.Meters = []event.Meter{{Component: "cpu"}} },
+	} {
+		bad := good
+		spoil(&bad)
+		if err := checkMeasured(bad, factOf(good, "").Subject); err == nil {
+			t.Errorf("%s: taken", name)
+		}
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	k, ctx := newBooks(t), within(t)
+	l := open(t, k)
+	for n := range uint64(2) {
+		m := interval("n1", "b", 2*n+1, cpu(30*unit.Joule, 10*unit.Joule, 2), event.Use{Job: "a", Component: "cpu", Work: 1})
+		if _, err := l.handle(ctx, message(t, m, n+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := `
+# HELP switchyard_energy_counter_resets_total Readings that were left out because a counter began anew.
+# TYPE switchyard_energy_counter_resets_total counter
+switchyard_energy_counter_resets_total 0
+# HELP switchyard_energy_gap_seconds_total Time between intervals in which nothing was measured.
+# TYPE switchyard_energy_gap_seconds_total counter
+switchyard_energy_gap_seconds_total 1
+# HELP switchyard_energy_joules_total Energy booked, by component and by what became of it.
+# TYPE switchyard_energy_joules_total counter
+switchyard_energy_joules_total{component="cpu",kind="attributed"} 20
+switchyard_energy_joules_total{component="cpu",kind="idle"} 20
+switchyard_energy_joules_total{component="cpu",kind="unattributed"} 20
+# HELP switchyard_energy_missing_intervals_total Intervals that were measured and never came.
+# TYPE switchyard_energy_missing_intervals_total counter
+switchyard_energy_missing_intervals_total 1
+`
+	if err := testutil.CollectAndCompare(collector{l}, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+	if got := slices.Sorted(maps.Keys(l.pages)); len(got) != 1 {
+		t.Errorf("pages %v", got)
+	}
+}

@@ -1,0 +1,264 @@
+package local
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+func slots() Setting {
+	return Setting{
+		Job: "job-a", Spec: train.Spec{
+			Command: []string{"train", "--data", "/data/x"}, BatchSize: 32, TrainingSetSize: 6400, MaxEpochs: 12, Launch: train.LaunchPerNode,
+			Env: map[string]string{"MINE": "yes", "WORLD_SIZE": "99", "JOB_UUID": "forged", "PATH": "/my/bin"},
+		},
+		Attempt:    train.Attempt{Job: "job-a", Number: 3, Node: "node-1", Devices: []train.DeviceID{"cpu:1", "cpu:0"}, StartedEpochs: 4, TokenHash: "0123456789abcdef0123"},
+		Node:       train.Node{ID: "node-1", JobAPI: "127.0.0.1:8099", JobAPISocket: "/run/job.sock", ContainerRuntime: "docker"},
+		Devices:    []train.Device{{ID: "cpu:1", Kind: train.KindCPU, Core: 5}, {ID: "cpu:0", Kind: train.KindCPU, Core: 3}},
+		Capability: "capability", Token: "token", Restarted: true, HeartbeatSteps: 10, Ports: []int{4001, 4002},
+		Custom: "/home/me/code", Snapshots: "/home/me/saved", Datasets: "/home/me/datasets", Work: "/var/work",
+		Base: []string{"PATH=/usr/bin", "HOME=/home/me", "SWITCHYARD_NATS=nats://secret", "PYTHONPATH=/lib/a"}, PythonPath: "/lib/b",
+	}
+}
+
+func gpus() Setting {
+	s := slots()
+	s.Spec.Launch = train.LaunchPerDevice
+	s.Devices = []train.Device{{ID: "gpu:2", Kind: train.KindGPU, Memory: 10 * unit.GiB}, {ID: "gpu:0", Kind: train.KindGPU, Memory: 10 * unit.GiB}}
+	s.Attempt.Devices = []train.DeviceID{"gpu:2", "gpu:0"}
+	s.Attempt.Number, s.Attempt.StartedEpochs, s.Restarted, s.Mounted = 1, 0, false, true
+	return s
+}
+
+// The whole table of variables that a job finds, for one process on slots and for the second of two processes on GPUs.
+func TestEnvironmentTable(t *testing.T) {
+	common := map[string]string{
+		"JOB_UUID": "capability", "EPOCHS_TO_BE_DONE": "12", "BATCH_SIZE": "32", "TRAINING_SET_SIZE": "6400", "HEARTBEAT_FREQ": "10",
+		"NODELIST": "node-1", "NUM_GPUS": "2", "NUM_NODES": "1", "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "4001",
+		"SWITCHYARD_JOB": "job-a", "SWITCHYARD_JOB_API": "http://127.0.0.1:8099/attempt/token", "SWITCHYARD_JOB_MANAGER": "127.0.0.1:8099",
+		"SWITCHYARD_JOB_SOCKET": "/run/job.sock", "PYTHONUNBUFFERED": "1", "MINE": "yes", "PATH": "/my/bin", "HOME": "/home/me",
+		"PYTHONPATH": "/lib/a:/lib/b", "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+	}
+	tests := []struct {
+		name string
+		s    Setting
+		rank int
+		own  map[string]string
+	}{
+		{"slots", slots(), 0, map[string]string{
+			"JOB_RESTARTED": "TRUE", "EPOCHS_DONE": "4", "WORLD_SIZE": "1", "RESERVED_MEM": "0", "PL_TORCH_DISTRIBUTED_BACKEND": "gloo",
+			"TF_CONFIG":          `{"cluster":{"worker":["127.0.0.1:4001"]},"task":{"type":"worker","index":0}}`,
+			"SWITCHYARD_ATTEMPT": "3", "SWITCHYARD_DEVICES": "cpu:1,cpu:0", "CUDA_VISIBLE_DEVICES": "",
+			"SWITCHYARD_JOB_ATTEMPT": "job-a/3/0123456789abcdef", "SWITCHYARD_CUSTOM_DIR": "/home/me/code",
+			"SWITCHYARD_SNAPSHOTS_DIR": "/home/me/saved", "SWITCHYARD_DATA_DIR": "/home/me/datasets",
+		}},
+		{"gpus", gpus(), 1, map[string]string{
+			"JOB_RESTARTED": "FALSE", "EPOCHS_DONE": "0", "WORLD_SIZE": "2", "RESERVED_MEM": "10240", "PL_TORCH_DISTRIBUTED_BACKEND": "nccl",
+			"TF_CONFIG":          `{"cluster":{"worker":["127.0.0.1:4001","127.0.0.1:4002"]},"task":{"type":"worker","index":1}}`,
+			"SWITCHYARD_ATTEMPT": "1", "SWITCHYARD_DEVICES": "gpu:2,gpu:0", "CUDA_VISIBLE_DEVICES": "2,0",
+			"SWITCHYARD_JOB_ATTEMPT": "job-a/1/0123456789abcdef", "RANK": "1", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2",
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			want := maps.Clone(common)
+			maps.Copy(want, test.own)
+			got := map[string]string{}
+			for _, pair := range test.s.Environment(test.rank) {
+				name, value, _ := strings.Cut(pair, "=")
+				got[name] = value
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("environment (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestReservedMemoryIsWhatWasAskedFor(t *testing.T) {
+	s := gpus()
+	s.Spec.EstimatedMemoryMiB = 2048
+	if got := s.Scheduler(0)["RESERVED_MEM"]; got != "2048" {
+		t.Errorf("RESERVED_MEM %s, want 2048", got)
+	}
+}
+
+func TestComposeProcesses(t *testing.T) {
+	bounds := Bounds{LogBytes: 1 << 20, KillAfterMillis: 5000, Sandbox: SandboxRoot}
+	layout := Layout{DataDir: "/var/lib/switchyard"}
+	tests := []struct {
+		name    string
+		change  func(*Setting)
+		args    []string
+		dir     string
+		cpus    [][]int
+		sandbox Sandbox
+		mounts  int
+	}{
+		{"real folders", func(*Setting) {}, []string{"train", "--data", "/home/me/datasets/x"}, "/home/me/code", [][]int{{3, 5}}, SandboxNone, 0},
+		{"mounts", func(s *Setting) { s.Mounted = true }, []string{"train", "--data", "/data/x"}, "/custom", [][]int{{3, 5}}, SandboxRoot, 3},
+		{"script", func(s *Setting) { s.Spec.ScriptPath = "/custom/a b.py" }, []string{"python", "/home/me/code/a b.py"}, "/home/me/code", [][]int{{3, 5}}, SandboxNone, 0},
+		{
+			"work_dir", func(s *Setting) { s.Spec.WorkDir = "/custom/deep" },
+			[]string{"train", "--data", "/home/me/datasets/x"},
+			"/home/me/code/deep",
+			[][]int{{3, 5}},
+			SandboxNone, 0,
+		},
+		{"alone", func(s *Setting) { s.Custom, s.Datasets = "", "" }, []string{"train", "--data", "/data/x"}, "/var/work", [][]int{{3, 5}}, SandboxNone, 0},
+		{
+			"per device", func(s *Setting) { s.Spec.Launch = train.LaunchPerDevice },
+			[]string{"train", "--data", "/home/me/datasets/x"},
+			"/home/me/code",
+			[][]int{{5}, {3}},
+			SandboxNone, 0,
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			s := slots()
+			test.change(&s)
+			l := Compose(s, layout, bounds, "header")
+			if len(l.Processes) != len(test.cpus) || l.Sandbox != test.sandbox || len(l.Mounts) != test.mounts {
+				t.Fatalf("launch %+v", l)
+			}
+			for rank, p := range l.Processes {
+				if !slices.Equal(p.Args, test.args) || p.Dir != test.dir || !slices.Equal(p.CPUs, test.cpus[rank]) {
+					t.Errorf("process %d: %q in %s on %v", rank, p.Args, p.Dir, p.CPUs)
+				}
+				if (p.Args[0] == "python") != (p.Fallback == "python3") {
+					t.Errorf("process %d: %q falls back to %q", rank, p.Args, p.Fallback)
+				}
+			}
+		})
+	}
+	if l := Compose(gpus(), layout, bounds, ""); l.Processes[0].CPUs != nil || l.Processes[1].CPUs != nil {
+		t.Errorf("jobs on GPUs share the processors: %+v", l.Processes)
+	}
+}
+
+func TestComposeContainers(t *testing.T) {
+	layout := Layout{DataDir: "/var/lib/switchyard"}
+	s := slots()
+	s.Spec.Image, s.Mounted = "registry/image:1", true
+	l := Compose(s, layout, Bounds{}, "")
+	got := strings.Join(l.Processes[0].Args, " ")
+	for _, want := range []string{
+		"docker run --rm --name switchyard-job-a-3 --network host --init", "--volume /home/me/code:/custom", "--volume /home/me/saved:/snapshots",
+		"--volume /home/me/datasets:/data", "--volume /run/job.sock:/run/job.sock", "--cpuset-cpus 3,5", "--env JOB_UUID", "--env MINE",
+		"--env PATH=/my/bin", "registry/image:1 train --data /data/x",
+	} {
+		if !strings.Contains(got+" ", want+" ") {
+			t.Errorf("command %q lacks %q", got, want)
+		}
+	}
+	for _, secret := range []string{s.Capability, "attempt/token"} {
+		if strings.Contains(got, secret) {
+			t.Errorf("command %q shows the secret %q", got, secret)
+		}
+	}
+	env := l.Processes[0].Env
+	if variable(env, "JOB_UUID") != "capability" || variable(env, "PATH") != "/usr/bin" || variable(env, "SWITCHYARD_NATS") != "" || l.Sandbox != SandboxNone {
+		t.Errorf("client environment %q", env)
+	}
+	if diff := cmp.Diff([][]string{{"docker", "rm", "--force", "switchyard-job-a-3"}}, l.Cleanup); diff != "" {
+		t.Error(diff)
+	}
+	g := gpus()
+	g.Spec.Image, g.Spec.ScriptPath, g.Spec.Command = "image", "/custom/x.py", nil
+	l = Compose(g, layout, Bounds{}, "")
+	if len(l.Processes) != 2 || len(l.Cleanup) != 2 {
+		t.Fatalf("launch %+v", l)
+	}
+	got = strings.Join(l.Processes[1].Args, " ")
+	for _, want := range []string{"--name switchyard-job-a-1-rank1", `--gpus "device=2,0"`, "image python /custom/x.py"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("command %q lacks %q", got, want)
+		}
+	}
+	g.Node.ContainerRuntime = "podman"
+	got = strings.Join(Compose(g, layout, Bounds{}, "").Processes[0].Args, " ")
+	if want := "--device nvidia.com/gpu=2 --device nvidia.com/gpu=0"; !strings.HasPrefix(got, "podman run") || !strings.Contains(got, want) {
+		t.Errorf("command %q lacks %q", got, want)
+	}
+}
+
+// fakeDocker runs the command of an image on the machine, with the variables that were handed in and no others, and keeps a list of what is running.
+const fakeDocker = `#!/bin/sh
+if [ "$1" = rm ]; then
+	echo "rm $3" >> "$STATE/calls"
+	[ -e "$STATE/$3" ] && kill -KILL -- $(cat "$STATE/$3")
+	rm -f "$STATE/$3"
+	exit 0
+fi
+shift; vars=""
+while [ "${1#-}" != "$1" ]; do
+	case "$1" in
+	--rm|--init) shift;;
+	--name) name=$2; shift 2;;
+	--env) vars="$vars $2"; shift 2;;
+	*) shift 2;;
+	esac
+done
+shift
+echo "run $name" >> "$STATE/calls"
+# The engine runs containers, not its client: they survive the client.
+setsid sh -c 'echo $$ > "$0"; shift 0; exec "$@"' "$STATE/$name" "$@" &
+trap 'kill -TERM $!' TERM
+wait $!; status=$?
+rm -f "$STATE/$name"
+exit $status
+`
+
+func TestContainersByAFakeEngine(t *testing.T) {
+	b := newBench(t)
+	bin, state := filepath.Join(b.DataDir, "bin"), filepath.Join(b.DataDir, "state")
+	for _, dir := range []string{bin, state} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(bin, "docker"), []byte(fakeDocker), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// The command that removes a container is the supervisor's own.
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	t.Setenv("STATE", state)
+	compose := func(job train.JobID, command ...string) Launch {
+		s := slots()
+		s.Job, s.Attempt.Job, s.Attempt.Number, s.Work = job, job, 1, b.DataDir
+		s.Spec.Image, s.Spec.Command, s.Spec.Env = "image", command, nil
+		s.Base = os.Environ()
+		return Compose(s, b.Layout, Bounds{LogBytes: 1 << 20, KillAfterMillis: 200}, "[header]")
+	}
+	b.start(compose("ok", "sh", "-c", "echo uuid $JOB_UUID; exit 3"))
+	if got := b.phase("ok", Exited).Exit; got.Code != 3 || !strings.Contains(b.log("ok"), "uuid capability\n") {
+		t.Errorf("exit %+v, log %q", got, b.log("ok"))
+	}
+	// A container that does not want to go is removed by its name.
+	b.start(compose("stubborn", "sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"))
+	b.phase("stubborn", Running)
+	pid := b.pidIn("state/switchyard-stubborn-1")
+	if err := b.Stop("stubborn", 1, 200*time.Millisecond, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.phase("stubborn", Exited).Exit; !got.Forced {
+		t.Errorf("exit %+v, want forced", got)
+	}
+	if alive(pid) {
+		t.Error("the container is alive")
+	}
+	calls, err := os.ReadFile(filepath.Join(state, "calls"))
+	if err != nil || !strings.Contains(string(calls), "rm switchyard-stubborn-1\n") {
+		t.Errorf("calls %q, %v", calls, err)
+	}
+}

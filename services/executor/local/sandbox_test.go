@@ -1,0 +1,193 @@
+package local
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// probeArgument has the test program probe the sandbox as somebody else.
+const probeArgument = "__probe"
+
+// sandboxed gives the sandbox of this machine, or skips.
+func sandboxed(t *testing.T, b *bench) Sandbox {
+	t.Helper()
+	kind, err := Probe(b.t.Context(), b.DataDir)
+	if err != nil {
+		t.Skipf("this machine allows no mount namespaces: %v", err)
+	}
+	return kind
+}
+
+func TestSandboxShowsTheJobsFolders(t *testing.T) {
+	b := newBench(t)
+	kind := sandboxed(t, b)
+	l := b.launch("j", sh(`set -e
+		cat /custom/in; echo "from $PWD"; echo saved > /snapshots/out; cat /data/set
+		test -d /proc/self; test -e /dev/null; test -d `+b.DataDir+`; ls / | tr '\n' ' '
+		if touch /here 2>/dev/null; then echo "the root can be written to"; fi
+		echo; echo "left over: $(grep -c " /old[ /]" /proc/self/mountinfo)"`))
+	for _, name := range []string{"custom", "snapshots", "data"} {
+		dir := filepath.Join(b.DataDir, name)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		l.Mounts = append(l.Mounts, Mount{Source: dir, Target: "/" + name})
+	}
+	for path, text := range map[string]string{"custom/in": "custom code\n", "data/set": "samples\n"} {
+		if err := os.WriteFile(filepath.Join(b.DataDir, path), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := mountPoints(t)
+	l.Sandbox, l.Processes[0].Dir = kind, "/custom"
+	b.start(l)
+	if got := b.phase("j", Exited).Exit; got != (train.Exit{}) {
+		t.Fatalf("exit %+v, log %s", got, b.log("j"))
+	}
+	log := b.log("j")
+	for _, want := range []string{"custom code\nfrom /custom\nsamples\n", " custom ", " data ", " snapshots ", " usr ", "\nleft over: 0\n"} {
+		if !strings.Contains(log, want) {
+			t.Errorf("log %q lacks %q", log, want)
+		}
+	}
+	if strings.Contains(log, "can be written") {
+		t.Error("the root can be written to: what is saved there would vanish")
+	}
+	if saved, err := os.ReadFile(filepath.Join(b.DataDir, "snapshots", "out")); err != nil || string(saved) != "saved\n" {
+		t.Errorf("snapshot %q, %v", saved, err)
+	}
+	if after := mountPoints(t); !slices.Equal(before, after) {
+		t.Errorf("the machine's mounts changed: %s", cmp.Diff(before, after))
+	}
+}
+
+func mountPoints(t *testing.T) []string {
+	t.Helper()
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var points []string
+	for line := range strings.Lines(string(data)) {
+		points = append(points, strings.Fields(line)[4])
+	}
+	return points
+}
+
+func TestSandboxSaysWhatIsMissing(t *testing.T) {
+	b := newBench(t)
+	kind := sandboxed(t, b)
+	for job, change := range map[train.JobID]func(*Launch){
+		"no-folder": func(l *Launch) { l.Mounts = []Mount{{Source: "/no/such/folder", Target: "/custom"}} },
+		"no-program": func(l *Launch) {
+			l.Processes[0].Args = []string{"python", "/custom/x.py"}
+			l.Processes[0].Env = []string{"PATH=/custom"}
+		},
+		"no-dir": func(l *Launch) { l.Processes[0].Dir = "/custom/deeper" },
+	} {
+		l := b.launch(job, []string{"true"})
+		l.Sandbox, l.Mounts = kind, []Mount{{Source: b.DataDir, Target: "/custom"}}
+		change(&l)
+		b.start(l)
+	}
+	for job, want := range map[train.JobID]string{
+		"no-folder": "mount /custom: /no: no such file or directory", "no-program": "command not found: python",
+		"no-dir": "enter the working folder: /custom/deeper: no such file or directory",
+	} {
+		if got := b.phase(job, Exited).Exit; got.Message != want || got.Code != 127 {
+			t.Errorf("%s: exit %+v, want %q", job, got, want)
+		}
+	}
+}
+
+// An executor of an ordinary user makes a user namespace for the mounts; the program in it has no rights that the user does not have.
+func TestSandboxOfAnOrdinaryUser(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can become somebody else; for an ordinary user the other tests use the user namespace")
+	}
+	// The build folder of the test is closed to others.
+	dir, err := os.MkdirTemp("/tmp", "switchyard-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	const nobody = 65534
+	if err := os.Chown(dir, nobody, nobody); err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dir, "program")
+	copyFile(t, "/proc/self/exe", program)
+	cmd := exec.Command(program, probeArgument, dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if strings.Contains(string(out), "not permitted") || strings.Contains(string(out), "denied") {
+		t.Skipf("this machine allows no user namespaces: %s", out)
+	}
+	if got := string(out); got != "user_mounts <nil>\n" {
+		t.Errorf("probe says %q", got)
+	}
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	in, err := os.Open(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o755)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		t.Fatal(err)
+	}
+	if err := out.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestProcessesStayOnTheirProcessors(t *testing.T) {
+	b := newBench(t)
+	show := sh("grep Cpus_allowed_list /proc/self/status")
+	l := b.launch("one", show)
+	l.Processes[0].CPUs = []int{0}
+	b.start(l)
+	l = b.launch("free", show)
+	b.start(l)
+	b.phase("one", Exited)
+	b.phase("free", Exited)
+	if log := b.log("one"); !strings.Contains(log, "Cpus_allowed_list:\t0\n") {
+		t.Errorf("bound to processor 0: %q", log)
+	}
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, all, _ := strings.Cut(string(status), "Cpus_allowed_list:\t")
+	all, _, _ = strings.Cut(all, "\n")
+	if log := b.log("free"); !strings.Contains(log, "Cpus_allowed_list:\t"+all+"\n") {
+		t.Errorf("not bound: %q, want %s", log, all)
+	}
+	l = b.launch("absent", show)
+	l.Processes[0].CPUs = []int{1000}
+	b.start(l)
+	if got := b.phase("absent", Exited).Exit; !strings.HasPrefix(got.Message, "bind to the processors [1000]") {
+		t.Errorf("processor %s: %+v", strconv.Itoa(1000), got)
+	}
+}

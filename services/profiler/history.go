@@ -1,0 +1,210 @@
+package profiler
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/curve"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+// Bounds of what is kept of one job: beyond maxEpochRecords every second one of those before the newest recentEpochs goes.
+const (
+	maxEpochRecords = 600
+	recentEpochs    = 200
+)
+
+// job is what was observed of one job that has not ended. It follows from the facts alone, so a restart finds the same.
+type job struct {
+	id      train.JobID
+	spec    train.Spec
+	history curve.History
+	// live are the step times since the last ended epoch; they are heartbeats, so after a restart they are gone.
+	live []curve.StepSample
+
+	attempt    int
+	startedAt  time.Time // of the attempt that runs; zero between attempts
+	ranSeconds float64   // of the attempts that have ended
+	devices    int
+	epochsDone int
+	// epochAt is when the last epoch of this attempt ended; elapsed is how long the job had run by then.
+	epochAt time.Time
+	elapsed float64
+
+	ended bool
+	// told is the newest estimate that was published; nil before the first.
+	told *event.Reestimated
+}
+
+func newJob(id train.JobID, spec train.Spec) *job {
+	return &job{id: id, spec: spec, devices: max(spec.MinDevices, 1), history: curve.History{Job: string(id), Kind: train.SpeedAllReduce, BaseBatch: spec.BatchSize}}
+}
+
+// config is the job's configuration on so many devices; one node holds them all.
+func (j *job) config(devices int) train.Config {
+	return train.Config{Workers: max(devices, 1), Nodes: 1, LocalBatch: j.spec.BatchSize}
+}
+
+func (j *job) started(at time.Time, b *event.Started) {
+	if b.Attempt <= j.attempt {
+		return
+	}
+	j.attempt, j.startedAt, j.epochAt = b.Attempt, at, time.Time{}
+	j.devices = max(len(b.Devices), 1)
+	j.live = nil
+}
+
+// left closes the attempt that runs.
+func (j *job) left(at time.Time, attempt int) {
+	if attempt < j.attempt || j.startedAt.IsZero() {
+		return
+	}
+	j.ranSeconds += math.Max(at.Sub(j.startedAt).Seconds(), 0)
+	j.startedAt, j.epochAt, j.live = time.Time{}, time.Time{}, nil
+}
+
+// epochEnded adds an epoch; false for one that is known already.
+func (j *job) epochEnded(at time.Time, b *event.EpochEnded) bool {
+	if b.EpochsDone <= j.epochsDone {
+		return false
+	}
+	devices := b.Devices
+	if devices < 1 {
+		devices = j.devices
+	}
+	record := curve.EpochRecord{
+		Epoch: b.EpochsDone, Seconds: b.EpochSeconds, Config: j.config(devices), Steps: b.Steps,
+		Loss: deref(b.Loss), GradSqr: deref(b.GradSquared), GradVar: deref(b.GradVariance),
+	}
+	if record.Seconds <= 0 {
+		record.Seconds = j.sinceLastEpoch(at, b)
+	}
+	if record.Steps < 1 {
+		record.Steps = j.spec.StepsPerEpoch(devices)
+	}
+	j.history.Epochs = thin(append(j.history.Epochs, record))
+	// The epoch's own mean covers the heartbeats since the one before.
+	if b.StepSeconds > 0 {
+		j.live = []curve.StepSample{{Config: record.Config, StepSeconds: b.StepSeconds, Weight: float64(record.Steps)}}
+	}
+	j.history.Steps, j.live = folded(append(j.history.Steps, j.live...)), nil
+	j.remember(b.MemoryBytes)
+	j.epochsDone, j.epochAt, j.elapsed = b.EpochsDone, at, j.ranSeconds
+	if !j.startedAt.IsZero() {
+		j.elapsed += math.Max(at.Sub(j.startedAt).Seconds(), 0)
+	}
+	return true
+}
+
+// sinceLastEpoch stands in for the duration that a job does not tell; 0 where it cannot be known.
+func (j *job) sinceLastEpoch(at time.Time, b *event.EpochEnded) float64 {
+	from := j.epochAt
+	if from.IsZero() {
+		from = j.startedAt
+	}
+	if from.IsZero() || b.Attempt != j.attempt || b.EpochsDone != j.epochsDone+1 {
+		return 0
+	}
+	return math.Max(at.Sub(from).Seconds(), 0)
+}
+
+// stepped adds a heartbeat; false where it says nothing.
+func (j *job) stepped(b event.Stepped) bool {
+	if b.Attempt != j.attempt || j.startedAt.IsZero() || !(b.StepSeconds > 0) {
+		return false
+	}
+	devices := b.Devices
+	if devices < 1 {
+		devices = j.devices
+	}
+	sample := curve.StepSample{Config: j.config(devices), StepSeconds: b.StepSeconds, Weight: float64(max(b.Steps, 1))}
+	j.live = folded(append(j.live, sample))
+	j.remember(b.MemoryBytes)
+	return true
+}
+
+// remember keeps the peak of the device memory; the batch per device never changes here.
+func (j *job) remember(peak unit.Bytes) {
+	switch {
+	case peak <= 0:
+	case len(j.history.Memory) == 0:
+		j.history.Memory = []curve.MemoryPoint{{LocalBatch: j.spec.BatchSize, Bytes: float64(peak)}}
+	default:
+		j.history.Memory[0].Bytes = math.Max(j.history.Memory[0].Bytes, float64(peak))
+	}
+}
+
+// model is what the history teaches now.
+func (j *job) model() train.Model {
+	h := j.history
+	h.Steps = folded(slices.Concat(h.Steps, j.live))
+	return curve.Refit(h)
+}
+
+// estimate is the run time as it looks at the end of the last epoch. False before one has ended, or where nothing is known of the speed.
+func (j *job) estimate(m train.Model) (event.Reestimated, bool) {
+	steps := func(c train.Config) float64 { return float64(j.spec.StepsPerEpoch(c.Workers)) }
+	left, known := m.RemainingSeconds(j.config(j.devices), float64(j.epochsDone), train.StopRule{MaxEpochs: j.spec.MaxEpochs}, steps)
+	if !known || j.epochsDone < 1 {
+		return event.Reestimated{}, false
+	}
+	declared := j.spec.EstimatedHours * 3600
+	e := curve.CorrectEstimate(declared, j.elapsed, left.Expected, j.epochsDone)
+	r := event.Reestimated{
+		EpochsDone: j.epochsDone, TotalSeconds: e.Seconds,
+		RemainingSeconds: left.Expected, RemainingLowSeconds: left.Low, RemainingHighSeconds: left.High,
+		PriorityPenalty: e.LostSteps(),
+	}
+	if e.Overrun {
+		r.Warning = fmt.Sprintf("will run for about %.1f h, %.0f %% more than the %.4g h that were estimated: its priority is lowered by %d",
+			e.Seconds/3600, 100*(e.Ratio-1), j.spec.EstimatedHours, r.PriorityPenalty)
+	}
+	return r, true
+}
+
+// changeWorthTelling is the relative change of the total below which nobody is told.
+const changeWorthTelling = 0.05
+
+// news says whether an estimate tells something that the last one did not.
+func (j *job) news(r event.Reestimated) bool {
+	if j.told == nil || j.told.PriorityPenalty != r.PriorityPenalty {
+		return true
+	}
+	return math.Abs(r.TotalSeconds-j.told.TotalSeconds) > changeWorthTelling*j.told.TotalSeconds
+}
+
+// thin bounds the epochs that are kept: the old ones, which a curve needs least, lose every second one.
+func thin(epochs []curve.EpochRecord) []curve.EpochRecord {
+	if len(epochs) <= maxEpochRecords {
+		return epochs
+	}
+	kept := make([]curve.EpochRecord, 0, maxEpochRecords)
+	old := len(epochs) - recentEpochs
+	for i, e := range epochs {
+		if i >= old || i%2 == 0 {
+			kept = append(kept, e)
+		}
+	}
+	return kept
+}
+
+// folded is one sample for each configuration.
+func folded(samples []curve.StepSample) []curve.StepSample {
+	measured := curve.Fold(samples)
+	kept := make([]curve.StepSample, len(measured))
+	for i, m := range measured {
+		kept[i] = curve.StepSample(m)
+	}
+	return kept
+}
+
+func deref(x *float64) float64 {
+	if x == nil {
+		return 0
+	}
+	return *x
+}

@@ -1,0 +1,232 @@
+package profiler
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/switchyard-dl/switchyard/libs/curve"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+func nine() time.Time { return time.Date(2030, 1, 1, 9, 0, 0, 0, time.UTC) }
+
+func after(seconds float64) time.Time {
+	return nine().Add(time.Duration(seconds * float64(time.Second)))
+}
+
+func spec() train.Spec {
+	return train.Spec{Name: "n", BatchSize: 10, TrainingSetSize: 1000, MaxEpochs: 10, MaxDevices: 2}.WithDefaults()
+}
+
+func TestEpochsBecomeAModel(t *testing.T) {
+	j := newJob("a", spec())
+	j.started(after(0), &event.Started{Attempt: 1, Devices: []train.DeviceID{"cpu:0"}})
+	for i := 1; i <= 4; i++ {
+		if !j.epochEnded(after(float64(20*i)), &event.EpochEnded{Attempt: 1, EpochsDone: i, EpochSeconds: 20, Devices: 1, Loss: new(1 / float64(i)), MemoryBytes: unit.Bytes(1000 + i)}) {
+			t.Fatalf("epoch %d was not taken", i)
+		}
+	}
+	if j.epochEnded(after(90), &event.EpochEnded{Attempt: 1, EpochsDone: 4, EpochSeconds: 99, Devices: 1}) {
+		t.Fatal("an epoch was taken twice")
+	}
+	m := j.model()
+	if m.Job != "a" || m.EpochSeconds != 20 || m.EpochsSeen != 4 || m.Convergence == nil || m.Memory == nil {
+		t.Fatalf("model %+v", m)
+	}
+	// An epoch of 100 steps in 20 s, without a step time of its own.
+	if got := m.Speed.StepSeconds(j.config(1)); math.Abs(got-0.2) > 1e-9 {
+		t.Fatalf("%v s a step, want 0.2", got)
+	}
+	if got := m.Memory.Bytes(10); got != 1004 {
+		t.Fatalf("%d bytes, want the peak 1004", got)
+	}
+	r, known := j.estimate(m)
+	want := event.Reestimated{EpochsDone: 4, TotalSeconds: 200, RemainingSeconds: 120}
+	r.RemainingLowSeconds, r.RemainingHighSeconds = 0, 0
+	if diff := cmp.Diff(want, r); !known || diff != "" {
+		t.Fatal(diff)
+	}
+}
+
+func TestHeartbeatsTeachBeforeTheFirstEpoch(t *testing.T) {
+	j := newJob("a", spec())
+	if j.stepped(event.Stepped{Attempt: 1, StepSeconds: 0.3, Devices: 1}) {
+		t.Fatal("a heartbeat of an attempt that was not started")
+	}
+	j.started(after(0), &event.Started{Attempt: 1, Devices: []train.DeviceID{"cpu:0"}})
+	for range 3 {
+		if !j.stepped(event.Stepped{Attempt: 1, StepSeconds: 0.3, Steps: 10, Devices: 1}) {
+			t.Fatal("a heartbeat was not taken")
+		}
+	}
+	m := j.model()
+	if got := m.Speed.StepSeconds(j.config(1)); math.Abs(got-0.3) > 1e-9 || m.StepsSeen != 30 {
+		t.Fatalf("%v s a step of %v", got, m.StepsSeen)
+	}
+	if _, known := j.estimate(m); known {
+		t.Fatal("an estimate before the first epoch")
+	}
+	// The epoch's own mean takes the place of its heartbeats, so that a restart, which does not see them, learns the same.
+	j.epochEnded(after(40), &event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 40, StepSeconds: 0.35, Steps: 100, Devices: 1})
+	if got := j.model().Speed.StepSeconds(j.config(1)); math.Abs(got-0.35) > 1e-9 {
+		t.Fatalf("%v s a step, want 0.35", got)
+	}
+	if j.stepped(event.Stepped{Attempt: 2, StepSeconds: 0.3}) || j.stepped(event.Stepped{Attempt: 1, StepSeconds: math.NaN()}) {
+		t.Fatal("a heartbeat without sense was taken")
+	}
+}
+
+func TestDurationsThatAreNotToldComeFromTheFacts(t *testing.T) {
+	j := newJob("a", spec())
+	j.started(after(0), &event.Started{Attempt: 1, Devices: []train.DeviceID{"cpu:0"}})
+	j.epochEnded(after(12), &event.EpochEnded{Attempt: 1, EpochsDone: 1})
+	j.epochEnded(after(22), &event.EpochEnded{Attempt: 1, EpochsDone: 2})
+	j.epochEnded(after(50), &event.EpochEnded{Attempt: 1, EpochsDone: 4}) // one was not told: its share is not known
+	j.left(after(51), 1)
+	j.started(after(60), &event.Started{Attempt: 2, Devices: []train.DeviceID{"cpu:0", "cpu:1"}, EpochsDone: 4})
+	j.epochEnded(after(67), &event.EpochEnded{Attempt: 2, EpochsDone: 5})
+	var got []string
+	for _, e := range j.history.Epochs {
+		got = append(got, fmt.Sprintf("%d: %v s on %d, %d steps", e.Epoch, e.Seconds, e.Config.Workers, e.Steps))
+	}
+	want := []string{"1: 12 s on 1, 100 steps", "2: 10 s on 1, 100 steps", "4: 0 s on 1, 100 steps", "5: 7 s on 2, 50 steps"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatal(diff)
+	}
+	if j.elapsed != 58 { // 51 s of the first attempt, 7 of the second
+		t.Fatalf("%v s elapsed, want 58", j.elapsed)
+	}
+	// A late end of the first attempt closes nothing.
+	if j.left(after(70), 1); j.startedAt.IsZero() {
+		t.Fatal("an old attempt ended the new one")
+	}
+}
+
+func TestAJobThatOutrunsItsEstimateLosesPriority(t *testing.T) {
+	for _, tc := range []struct {
+		hours, epochSeconds float64
+		penalty             int
+		warning             string
+	}{
+		{0, 3600, 0, ""},
+		{12, 3600, 0, ""},
+		{9, 3600, 0, ""}, // 11 % more is within the tolerance
+		{8, 3600, 1, "will run for about 10.0 h, 25 % more than the 8 h that were estimated: its priority is lowered by 1"},
+		{4, 3600, 2, "will run for about 10.0 h, 150 % more than the 4 h that were estimated: its priority is lowered by 2"},
+		{1.5, 3600, 3, "will run for about 10.0 h, 567 % more than the 1.5 h that were estimated: its priority is lowered by 3"},
+	} {
+		s := spec()
+		s.EstimatedHours = tc.hours
+		j := newJob("a", s)
+		j.started(after(0), &event.Started{Attempt: 1, Devices: []train.DeviceID{"cpu:0"}})
+		j.epochEnded(after(tc.epochSeconds), &event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: tc.epochSeconds, Devices: 1})
+		r, known := j.estimate(j.model())
+		if !known || r.PriorityPenalty != tc.penalty || r.Warning != tc.warning {
+			t.Errorf("%v h: penalty %d, warning %q", tc.hours, r.PriorityPenalty, r.Warning)
+		}
+	}
+}
+
+func TestOnlyNewsIsTold(t *testing.T) {
+	j := newJob("a", spec())
+	first := event.Reestimated{TotalSeconds: 100}
+	if !j.news(first) {
+		t.Fatal("the first estimate is news")
+	}
+	j.told = &first
+	for _, tc := range []struct {
+		next event.Reestimated
+		news bool
+	}{
+		{event.Reestimated{TotalSeconds: 105}, false},
+		{event.Reestimated{TotalSeconds: 106}, true},
+		{event.Reestimated{TotalSeconds: 94}, true},
+		{event.Reestimated{TotalSeconds: 100, PriorityPenalty: 1}, true},
+		{event.Reestimated{TotalSeconds: 100, EpochsDone: 9}, false},
+	} {
+		if j.news(tc.next) != tc.news {
+			t.Errorf("%+v: news is %v", tc.next, !tc.news)
+		}
+	}
+}
+
+func TestHistoryIsBounded(t *testing.T) {
+	s := spec()
+	s.MaxEpochs = 10_000
+	j := newJob("a", s)
+	j.started(after(0), &event.Started{Attempt: 1, Devices: []train.DeviceID{"cpu:0"}})
+	for i := 1; i <= 5000; i++ {
+		j.stepped(event.Stepped{Attempt: 1, StepSeconds: 0.1, Devices: 1 + i%3})
+		j.epochEnded(after(float64(i)), &event.EpochEnded{Attempt: 1, EpochsDone: i, EpochSeconds: 1, Devices: 1, Loss: new(1 + 1/float64(i))})
+	}
+	epochs := j.history.Epochs
+	if len(epochs) > maxEpochRecords || len(j.history.Steps) > 3 || len(j.live) > 3 {
+		t.Fatalf("%d epochs, %d step samples, %d live", len(epochs), len(j.history.Steps), len(j.live))
+	}
+	if epochs[0].Epoch != 1 || epochs[len(epochs)-1].Epoch != 5000 || epochs[len(epochs)-recentEpochs].Epoch != 5001-recentEpochs {
+		t.Fatalf("kept epochs %d .. %d .. %d", epochs[0].Epoch, epochs[len(epochs)-recentEpochs].Epoch, epochs[len(epochs)-1].Epoch)
+	}
+	if m := j.model(); m.Convergence == nil || m.EpochSeconds != 1 {
+		t.Fatalf("model %+v", m)
+	}
+}
+
+// TestWhateverIsToldTheEstimateHasSense draws facts without order.
+func TestWhateverIsToldTheEstimateHasSense(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := spec()
+		s.EstimatedHours = rapid.SampledFrom([]float64{0, 1.5, 100}).Draw(t, "hours")
+		j := newJob("a", s)
+		seconds, number := rapid.Float64Range(-5, 1e6), rapid.IntRange(-1, 12)
+		for range rapid.IntRange(0, 30).Draw(t, "facts") {
+			at := after(seconds.Draw(t, "at"))
+			switch rapid.IntRange(0, 3).Draw(t, "fact") {
+			case 0:
+				j.started(at, &event.Started{Attempt: number.Draw(t, "attempt"), Devices: make([]train.DeviceID, rapid.IntRange(0, 3).Draw(t, "devices"))})
+			case 1:
+				j.left(at, number.Draw(t, "attempt"))
+			case 2:
+				j.stepped(event.Stepped{Attempt: number.Draw(t, "attempt"), StepSeconds: seconds.Draw(t, "step"), Devices: number.Draw(t, "devices"), Steps: number.Draw(t, "steps")})
+			default:
+				l := seconds.Draw(t, "loss")
+				j.epochEnded(at, &event.EpochEnded{Attempt: 1, EpochsDone: number.Draw(t, "epochs"), EpochSeconds: seconds.Draw(t, "epoch"), Devices: number.Draw(t, "devices"), Loss: &l})
+			}
+		}
+		m := j.model()
+		r, known := j.estimate(m)
+		if !known {
+			return
+		}
+		if _, err := (event.Fact{Body: r}).Encode(); err != nil {
+			t.Fatal(err)
+		}
+		if r.TotalSeconds < 0 || r.RemainingLowSeconds > r.RemainingSeconds || r.RemainingSeconds > r.RemainingHighSeconds || (r.Warning == "") != (r.PriorityPenalty == 0) {
+			t.Fatalf("estimate %+v", r)
+		}
+	})
+}
+
+func TestThinKeepsTheOrder(t *testing.T) {
+	var epochs []curve.EpochRecord
+	for i := range maxEpochRecords + 1 {
+		epochs = append(epochs, curve.EpochRecord{Epoch: i})
+	}
+	last := -1
+	for _, e := range thin(epochs) {
+		if e.Epoch <= last {
+			t.Fatalf("epoch %d after %d", e.Epoch, last)
+		}
+		last = e.Epoch
+	}
+	if got := len(thin(epochs)); got >= maxEpochRecords || last != maxEpochRecords || !strings.HasPrefix(fmt.Sprint(got), "40") {
+		t.Fatalf("%d kept, the last one %d", got, last)
+	}
+}

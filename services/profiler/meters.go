@@ -1,0 +1,40 @@
+package profiler
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// meters are the service's metrics.
+type meters struct {
+	refits    prometheus.Histogram
+	models    prometheus.Counter
+	estimates prometheus.Counter
+}
+
+func newMeters() *meters {
+	return &meters{
+		refits: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "switchyard_profiler_refit_seconds", Help: "Time of one fit of a job's model.", Buckets: prometheus.ExponentialBuckets(1e-5, 4, 9),
+		}),
+		models:    prometheus.NewCounter(prometheus.CounterOpts{Name: "switchyard_profiler_models_written_total", Help: "Models written because they changed."}),
+		estimates: prometheus.NewCounter(prometheus.CounterOpts{Name: "switchyard_profiler_estimates_total", Help: "Estimates told."}),
+	}
+}
+
+// register adds the metrics, and the number of jobs that are followed.
+func (m *meters) register(r prometheus.Registerer, jobs func() int) error {
+	followed := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "switchyard_profiler_followed_jobs", Help: "Jobs that have not ended.",
+	}, func() float64 { return float64(jobs()) })
+	for _, c := range []prometheus.Collector{m.refits, m.models, m.estimates, followed} {
+		if err := r.Register(c); err != nil {
+			return fmt.Errorf("register metrics of profiler: %w", err)
+		}
+	}
+	return nil
+}
+
+func (m *meters) fitted(took time.Duration) { m.refits.Observe(took.Seconds()) }

@@ -1,0 +1,304 @@
+package profiler
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// bench is a server with a test's own connection, which speaks for every service.
+type bench struct {
+	t      *testing.T
+	ctx    context.Context //nolint:containedctx // the deadline of one test
+	url    string
+	bus    *bus.Bus
+	models *bus.KV[train.Model]
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	t.Cleanup(cancel)
+	server := bustest.Start(t)
+	b := &bench{t: t, ctx: ctx, url: server.URL(), bus: bustest.Connect(t, server, "test")}
+	var err error
+	if b.models, err = bus.OpenKV[train.Model](ctx, b.bus, event.BucketModels); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// serve runs the service until the returned function is called.
+func (b *bench) serve() (stop func()) {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(b.ctx)
+	done := make(chan error, 1)
+	common := run.Common{NATS: b.url, HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: b.t.TempDir(), Node: "n"}
+	go func() {
+		done <- run.Together(ctx, common, io.Discard, func(net.Addr) {}, &Service{refitInterval: 100 * time.Millisecond})
+	}()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-done; err != nil {
+			b.t.Error(err)
+		}
+	}
+	b.t.Cleanup(stop)
+	return stop
+}
+
+func (b *bench) publish(id train.JobID, fact, key string, seconds float64, body any) {
+	b.t.Helper()
+	f := event.JobFact(id, fact, key, body)
+	kind, _ := event.Find(f.Subject)
+	f.Source, f.Time = kind.Publisher, after(seconds)
+	if err := b.bus.Publish(b.ctx, f); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) begin(id train.JobID, s train.Spec) {
+	b.publish(id, event.FactAdmitted, "admitted", 0, event.Admitted{Spec: s})
+	b.publish(id, event.FactStarted, "attempt/1/started", 0, event.Started{Attempt: 1, Devices: []train.DeviceID{"cpu:0"}})
+}
+
+func (b *bench) epoch(id train.JobID, n int, seconds float64) {
+	b.publish(id, event.FactEpochEnded, fmt.Sprintf("attempt/1/epoch/%d", n), seconds*float64(n),
+		event.EpochEnded{Attempt: 1, EpochsDone: n, EpochSeconds: seconds, Devices: 1})
+}
+
+// await gives the model when it is as wanted.
+func (b *bench) await(id train.JobID, wanted func(train.Model) bool) bus.Entry[train.Model] {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(b.ctx)
+	defer cancel()
+	var found bus.Entry[train.Model]
+	_ = b.models.Watch(ctx, func(e bus.Entry[train.Model], _ bool) {
+		if e.Key == string(id) && wanted(e.Value) {
+			found = e
+			cancel()
+		}
+	}, nil)
+	if found.Key == "" {
+		b.t.Fatalf("the model of %s never got there", id)
+	}
+	return found
+}
+
+// estimates are the first n that were told.
+func (b *bench) estimates(n int) []event.Reestimated {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(b.ctx)
+	defer cancel()
+	var told []event.Reestimated
+	_ = b.bus.Follow(ctx, event.StreamJobs, []string{"yard.job.*.reestimated.v1"}, 1, func(m bus.Message) {
+		r, err := event.Decode[event.Reestimated](m.Data)
+		if err != nil {
+			b.t.Error(err)
+		}
+		if told = append(told, r); len(told) == n {
+			cancel()
+		}
+	})
+	if len(told) < n {
+		b.t.Fatalf("%d estimates, want %d", len(told), n)
+	}
+	return told
+}
+
+func seen(epochs int) func(train.Model) bool {
+	return func(m train.Model) bool { return m.EpochsSeen == epochs }
+}
+
+func TestTheProfilerLearnsAndTells(t *testing.T) {
+	b := newBench(t)
+	b.serve()
+	b.begin("a", spec())
+	b.epoch("a", 1, 20)
+	if e := b.await("a", seen(1)); e.Value.EpochSeconds != 20 || !e.Value.Speed.Known() {
+		t.Fatalf("model %+v", e.Value)
+	}
+	first := b.estimates(1)[0]
+	if first.TotalSeconds != 200 || first.RemainingSeconds != 180 || first.EpochsDone != 1 {
+		t.Fatalf("estimate %+v", first)
+	}
+	// As predicted: nothing to tell. Then the job gets slower.
+	b.epoch("a", 2, 20)
+	b.await("a", seen(2))
+	for n := 3; n <= 5; n++ {
+		b.publish("a", event.FactEpochEnded, fmt.Sprintf("attempt/1/epoch/%d", n), 40+30*float64(n-2), event.EpochEnded{Attempt: 1, EpochsDone: n, EpochSeconds: 30, Devices: 1})
+		b.await("a", seen(n))
+	}
+	told := b.estimates(2)
+	if told[1].EpochsDone < 3 || told[1].TotalSeconds <= told[0].TotalSeconds {
+		t.Fatalf("estimates %+v", told)
+	}
+}
+
+func TestHeartbeatsAreFittedAtIntervals(t *testing.T) {
+	b := newBench(t)
+	b.serve()
+	b.begin("a", spec())
+	b.epoch("a", 1, 20)
+	b.await("a", seen(1)) // by now the start of the attempt is known
+	f := event.Fact{
+		Subject: event.Subject{Entity: "sample", ID: "a", Fact: event.FactStepped, Version: 1}, Key: "job/a/attempt/1/step/110/0", Source: "nodeagent",
+		Body: event.Stepped{Job: "a", Attempt: 1, Step: 110, Steps: 10, StepSeconds: 0.25, Devices: 2},
+	}
+	if err := b.bus.Publish(b.ctx, f); err != nil {
+		t.Fatal(err)
+	}
+	b.await("a", func(m train.Model) bool {
+		_, measured := m.Speed.Observed(train.Config{Workers: 2, Nodes: 1, LocalBatch: 10})
+		return measured
+	})
+}
+
+func TestARestartFindsTheSameAndTellsNothingTwice(t *testing.T) {
+	b := newBench(t)
+	stop := b.serve()
+	b.begin("a", spec())
+	b.epoch("a", 1, 20)
+	b.epoch("a", 2, 20)
+	before := b.await("a", seen(2))
+	b.estimates(1)
+	b.begin("gone", spec())
+	b.epoch("gone", 1, 5)
+	b.await("gone", seen(1))
+	b.estimates(2)
+	b.publish("gone", event.FactSucceeded, "end", 50, event.Succeeded{Attempt: 1, EpochsDone: 10})
+	stop()
+	// While it is away one job starts, another one goes on.
+	b.begin("new", spec())
+	b.epoch("new", 1, 7)
+	b.serve()
+	b.await("new", seen(1))
+	b.estimates(3)
+	b.epoch("a", 3, 20)
+	b.await("a", seen(3))
+	b.epoch("new", 2, 14)
+	b.await("new", seen(2))
+	// The third epoch of a is as was told before the restart; the second one of new took twice as long as the first.
+	if r := b.estimates(4)[3]; r.TotalSeconds != 84 {
+		t.Fatalf("told once more: %+v", r)
+	}
+	if before.Value.EpochSeconds != 20 {
+		t.Fatalf("model %+v", before.Value)
+	}
+}
+
+func TestThePastEndsWithItsNewestFact(t *testing.T) {
+	b := newBench(t)
+	teach := &teacher{bus: b.bus, models: b.models}
+	if last, err := teach.newest(b.ctx); err != nil || last != 0 {
+		t.Fatalf("newest of nothing: %d, %v", last, err)
+	}
+	b.begin("a", spec())
+	b.epoch("a", 1, 20)
+	b.publish("a", event.FactCheckpointWritten, "attempt/1/checkpoint/1", 21, event.CheckpointWritten{Attempt: 1, EpochsDone: 1})
+	if last, err := teach.newest(b.ctx); err != nil || last != 3 {
+		t.Fatalf("newest: %d, %v; want the epoch's 3", last, err)
+	}
+}
+
+func TestAnUnchangedModelIsNotWritten(t *testing.T) {
+	b := newBench(t)
+	stop := b.serve()
+	b.begin("a", spec())
+	b.epoch("a", 1, 20)
+	before := b.await("a", seen(1))
+	b.estimates(1)
+	stop()
+	b.serve()
+	b.begin("z", spec())
+	b.epoch("z", 1, 20)
+	b.await("z", seen(1)) // jobs are stored in the order of their ids, so a was looked at
+	again, err := b.models.Get(b.ctx, "a")
+	if err != nil || again.Revision != before.Revision {
+		t.Fatalf("revision %d after %d, error %v", again.Revision, before.Revision, err)
+	}
+}
+
+func TestTheLastEpochOfAJobCounts(t *testing.T) {
+	l := newLearner()
+	l.present = true
+	feed(t, l, event.JobFact("a", event.FactAdmitted, "admitted", event.Admitted{Spec: spec()}))
+	feed(t, l, event.JobFact("a", event.FactEpochEnded, "e", event.EpochEnded{EpochsDone: 1, EpochSeconds: 3, Devices: 1}))
+	feed(t, l, event.OnceFact("a", event.FactSucceeded, "end", event.Succeeded{EpochsDone: 1}))
+	out, known := l.lesson("a")
+	if !known || out.model.EpochsSeen != 1 || out.estimate != nil || l.size() != 0 {
+		t.Fatalf("lesson %+v of %d jobs", out, l.size())
+	}
+	if _, known := l.lesson("a"); known {
+		t.Fatal("a job that has ended is still known")
+	}
+	// In the past, a job that has ended is forgotten at once.
+	l.present = false
+	feed(t, l, event.JobFact("b", event.FactAdmitted, "admitted", event.Admitted{Spec: spec()}))
+	feed(t, l, event.JobFact("b", event.FactEpochEnded, "e", event.EpochEnded{EpochsDone: 1, EpochSeconds: 3, Devices: 1}))
+	feed(t, l, event.OnceFact("b", event.FactFailed, "end", event.Failed{}))
+	if l.size() != 0 || len(l.due(true)) != 0 {
+		t.Fatal("an old job is kept")
+	}
+}
+
+func feed(t *testing.T, l *learner, f event.Fact) {
+	t.Helper()
+	data, err := f.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.fact(bus.Message{Subject: f.Subject.String(), Parsed: f.Subject, Time: nine(), Data: data}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheLearnerIgnoresStrangers(t *testing.T) {
+	l := newLearner()
+	m := bus.Message{Subject: "yard.job.a.started.v1", Parsed: event.JobSubject("a", event.FactStarted), Data: []byte(`{}`), Source: "energy"}
+	if err := l.fact(m); err == nil {
+		t.Error("a start by another service was believed")
+	}
+	m.Source, m.Data = "executor", []byte(`{"attempt":"x"}`)
+	if err := l.fact(m); err == nil {
+		t.Error("a body of another shape was believed")
+	}
+	m.Data = []byte(`{"attempt":1}`)
+	if err := l.fact(m); err != nil || l.size() != 0 {
+		t.Errorf("a job that was never admitted: %d jobs, %v", l.size(), err)
+	}
+	if err := l.sample(bus.Message{Parsed: event.Subject{ID: "a"}, Data: []byte(`{`)}); err == nil {
+		t.Error("a broken heartbeat was believed")
+	}
+}
+
+func TestValidate(t *testing.T) {
+	s := New()
+	fs := pflag.NewFlagSet("x", pflag.ContinueOnError)
+	s.Flags(fs)
+	if err := s.Validate(run.Common{}); err != nil {
+		t.Fatalf("defaults: %v", err)
+	}
+	if err := fs.Parse([]string{"--refit-interval=1ms"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Validate(run.Common{}); err == nil {
+		t.Fatal("1ms was accepted")
+	}
+}
