@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -171,7 +172,7 @@ func (s *Service) open(p run.Process, known *roster.Roster) (*meter.Recorder, *m
 	if err != nil {
 		return nil, nil, nil, nil, err
 	}
-	counters, err := rapl.Open(s.raplRoot)
+	counters, err := rapl.Open(os.DirFS(s.raplRoot))
 	if err != nil {
 		p.Log.Warn("energy counters not found", "error", err)
 	}

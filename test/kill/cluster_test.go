@@ -1,7 +1,6 @@
 package kill
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -24,7 +23,7 @@ func serviceNames() []string {
 	return []string{"admission", "profiler", "planner", "executor", "nodeagent", "energy"}
 }
 
-var binaries string //nolint:gochecknoglobals // built once for all tests of the package, in TestMain
+var binaries string
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
@@ -57,7 +56,6 @@ type cluster struct {
 	port   int
 	ledger string
 	procs  map[string]*exec.Cmd
-	log    *bytes.Buffer
 	bus    *bus.Bus
 	ctx    context.Context //nolint:containedctx // the length of one test
 }

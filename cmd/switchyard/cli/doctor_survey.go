@@ -11,7 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
+	goruntime "runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -28,7 +28,7 @@ import (
 func (a *app) survey(ctx context.Context, dataDir string) survey {
 	const defaultPort = 4222
 	s := survey{
-		Arch: runtime.GOARCH, Cores: runtime.NumCPU(), Root: os.Geteuid() == 0, DataDir: dataDir, BusURL: a.url(), Port: defaultPort, SurveyedAt: time.Now(),
+		Arch: goruntime.GOARCH, Cores: goruntime.NumCPU(), Root: os.Geteuid() == 0, DataDir: dataDir, BusURL: a.url(), Port: defaultPort, SurveyedAt: time.Now(),
 	}
 	s.Kernel = kernel()
 	var info unix.Sysinfo_t
