@@ -64,6 +64,11 @@ func newTerminal(t *testing.T) *terminal {
 	return &terminal{app: a, bus: b, out: &out, err: &err}
 }
 
+func newTerminalWithoutBus() *terminal {
+	var out, err bytes.Buffer
+	return &terminal{app: &app{output: "table", stdin: strings.NewReader(""), stdout: &out, stderr: &err}, out: &out, err: &err}
+}
+
 // run runs a whole command line and gives its exit code and what it printed.
 func (s *terminal) run(args ...string) (code int, out, err string) {
 	var stdout, stderr bytes.Buffer

@@ -11,9 +11,11 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/libs/busserver"
+	library "github.com/switchyard-dl/switchyard/libs/python"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/services/admission"
 	"github.com/switchyard-dl/switchyard/services/energy"
@@ -52,6 +54,9 @@ Every flag can be set by the environment: --log-level is SWITCHYARD_LOG_LEVEL. W
 			if cmd.Flags().Changed("nats") {
 				port = -1
 			}
+			if err := a.giveLibrary(cmd.Flags(), common.DataDir); err != nil {
+				return runtime(err)
+			}
 			return runtime(a.up(cmd.Context(), common, port, all))
 		},
 	}
@@ -62,6 +67,18 @@ Every flag can be set by the environment: --log-level is SWITCHYARD_LOG_LEVEL. W
 		s.Flags(fs)
 	}
 	return cmd
+}
+
+// giveLibrary puts the Python packages beside the jobs, so that a script can import them with nothing installed.
+func (a *app) giveLibrary(fs *pflag.FlagSet, dataDir string) error {
+	if fs.Changed("python-path") {
+		return nil
+	}
+	dir := filepath.Join(dataDir, "python")
+	if err := unpack(dir, library.Files); err != nil {
+		return err
+	}
+	return fs.Set("python-path", dir)
 }
 
 func validate(common run.Common, all []run.Service) error {
