@@ -17,8 +17,8 @@ import (
 // bare is a machine on which nearly everything is absent.
 func bare() survey {
 	return survey{
-		Kernel: "Linux 6.8.0", Arch: "amd64", Cores: 2, Memory: 8 * unit.GiB, GPUTrouble: "no nvidia-smi in PATH", RAPLZones: 2, PerfParanoid: number(4), Cgroup: 1,
-		MountTrouble: "user.max_user_namespaces is 0", ContainerTrouble: "no docker in PATH; podman: \x1b[31mpermission denied", BusURL: "nats://127.0.0.1:4222", Port: 4222,
+		Kernel: "Linux 6.8.0", Arch: "amd64", Cores: 2, Memory: 8 * unit.GiB, GPUTrouble: "no nvidia-smi in PATH", RAPLZones: 2, PerfParanoid: new(4), Cgroup: 1,
+		MountTrouble: "user.max_user_namespaces is 0", MountFix: "sysctl user.max_user_namespaces=10000, or run the executor as root", ContainerTrouble: "no docker in PATH; podman: \x1b[31mpermission denied", BusURL: "nats://127.0.0.1:4222", Port: 4222,
 		DataDir: "/home/ann/.local/state/switchyard", DataFree: unit.GiB, SurveyedAt: noon,
 	}
 }
@@ -27,7 +27,7 @@ func bare() survey {
 func full() survey {
 	return survey{
 		Kernel: "Linux 6.8.0", Arch: "amd64", Cores: 64, Memory: 512 * unit.GiB, Root: true, GPUs: []string{"NVIDIA H200, 143771 MiB", "NVIDIA H200, 143771 MiB"}, RAPLZones: 3, RAPLReadable: 3,
-		PerfParanoid: number(4), Cgroup: 2, Containers: []string{"docker 28.1.0"}, Python: "3.12.3 (/usr/bin/python3)", Torch: "2.7.0",
+		PerfParanoid: new(4), Cgroup: 2, Containers: []string{"docker 28.1.0"}, Python: "3.12.3 (/usr/bin/python3)", Torch: "2.7.0",
 		Packages: map[string]bool{"switchyard": true, "kubernetesdlprofile": true}, BusURL: "nats://10.0.0.1:4222", BusUp: true, Port: 4222, PortTrouble: "somebody else listens there",
 		DataDir: "/srv/switchyard", DataFree: 900 * unit.GiB, SurveyedAt: noon,
 		Nodes: []train.Node{
@@ -55,8 +55,7 @@ func TestOnlyWhatIsBrokenFails(t *testing.T) {
 		for _, s.output = range []string{"table", "json"} {
 			err := s.printFindings(findings(tc.survey))
 			code := ExitOK
-			var exit *exitError
-			if errors.As(err, &exit) {
+			if exit, isExit := errors.AsType[*exitError](err); isExit {
 				code = exit.code
 			}
 			out, _ := s.printed()
@@ -192,8 +191,8 @@ func TestSurveyOfMounts(t *testing.T) {
 			for name, text := range tc.files {
 				write(t, filepath.Join(proc, name), text)
 			}
-			if got := surveyMounts(proc, tc.root); got != tc.want {
-				t.Errorf("%q, want %q", got, tc.want)
+			if got, fix := surveyMounts(proc, tc.root); got != tc.want || (got == "") != (fix == "") {
+				t.Errorf("%q, want %q; fix: %q", got, tc.want, fix)
 			}
 		})
 	}

@@ -15,6 +15,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/busserver"
+	"github.com/switchyard-dl/switchyard/libs/bustest"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -157,7 +159,7 @@ func TestLogsAreFollowedToTheEnd(t *testing.T) {
 	}}
 	story.serve(t, s.bus, "gpu1")
 	var out bytes.Buffer
-	r := &logReader{bus: s.bus, job: resnet(), stderr: s.err, follow: true, poll: time.Millisecond}
+	r := &logReader{bus: s.bus, job: resnet(), stderr: s.err, follow: true, poll: time.Millisecond, patience: askTimeout}
 	if err := r.copy(t.Context(), &out, -1); err != nil {
 		t.Fatal(err)
 	}
@@ -167,6 +169,70 @@ func TestLogsAreFollowedToTheEnd(t *testing.T) {
 	if !strings.Contains(s.err.String(), "job resnet-4f2a succeeded: 40 epochs in 3.4 h") {
 		t.Errorf("%q", s.err)
 	}
+}
+
+// The bus may go away and come back while a job is followed: nothing is lost or shown twice.
+func TestLogsAreFollowedThroughARestart(t *testing.T) {
+	dir := t.TempDir()
+	server, err := busserver.Start(busserver.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := server.Port()
+	t.Cleanup(func() { server.Stop() })
+	b := bustest.Connect(t, server, "test")
+	putJob(t, b, resnet())
+	put(t, b, event.BucketAttempts, "resnet-4f2a", train.Attempt{Job: "resnet-4f2a", Number: 2, Node: "gpu1", Phase: train.PhaseRunning})
+	middle, again := make(chan struct{}), make(chan struct{})
+	story := &shelf{piece: 5, output: []byte(lines(3)), asked: func(s *shelf, times int) {
+		if times == 3 {
+			close(middle)
+		}
+		select {
+		case <-again:
+			if !s.ended {
+				s.output, s.ended = append(s.output, "the end\n"...), true
+				j := resnet()
+				j.State = train.StateSucceeded
+				putJob(t, b, j)
+			}
+		default:
+		}
+	}}
+	story.serve(t, b, "gpu1")
+	var out, stderr bytes.Buffer
+	reader := bustest.Connect(t, server, "cli")
+	var following conc.WaitGroup
+	following.Go(func() {
+		r := &logReader{bus: reader, job: resnet(), stderr: &stderr, follow: true, poll: time.Millisecond, patience: time.Second}
+		if err := r.copy(t.Context(), &out, -1); err != nil {
+			t.Errorf("follow: %v", err)
+		}
+	})
+	<-middle
+	server.Stop()
+	if server, err = busserver.Start(busserver.Options{Dir: dir, Port: port}); err != nil {
+		t.Fatal(err)
+	}
+	awaitReady(t, b)
+	close(again)
+	following.Wait()
+	if want := lines(3) + "the end\n"; out.String() != want {
+		t.Errorf("%q, want %q; %s", out.String(), want, stderr.String())
+	}
+}
+
+// awaitReady waits until the connection is back and the store answers.
+func awaitReady(t *testing.T, b *bus.Bus) {
+	t.Helper()
+	for t.Context().Err() == nil {
+		if b.Ready() == nil {
+			if _, found, err := getIfThere[train.Job](t.Context(), b, event.BucketJobs, "resnet-4f2a"); found && err == nil {
+				return
+			}
+		}
+	}
+	t.Fatal("the bus does not come back")
 }
 
 // onWrite calls back at the first write.
@@ -193,7 +259,7 @@ func TestLogsWaitForTheStart(t *testing.T) {
 		putJob(t, s.bus, j)
 		put(t, s.bus, event.BucketAttempts, "bert-91bc", train.Attempt{Job: "bert-91bc", Number: 1, Node: "gpu1"})
 	}}
-	r := &logReader{bus: s.bus, job: bert(), stderr: said, follow: true, poll: time.Millisecond}
+	r := &logReader{bus: s.bus, job: bert(), stderr: said, follow: true, poll: time.Millisecond, patience: askTimeout}
 	if err := r.copy(t.Context(), &out, -1); err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +278,7 @@ func TestLogsOfAJobThatNeverStarts(t *testing.T) {
 		putJob(t, s.bus, j)
 		put(t, s.bus, event.BucketAttempts, "bert-91bc", train.Attempt{Job: "bert-91bc", Outcome: train.OutcomeCancelled})
 	}}
-	r := &logReader{bus: s.bus, job: bert(), stderr: said, follow: true, poll: time.Millisecond}
+	r := &logReader{bus: s.bus, job: bert(), stderr: said, follow: true, poll: time.Millisecond, patience: askTimeout}
 	if err := r.copy(t.Context(), &bytes.Buffer{}, -1); err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +294,7 @@ func TestTheTailIsFoundInALongOutput(t *testing.T) {
 	story := &shelf{output: long, piece: 100 << 10, ended: true}
 	story.serve(t, s.bus, "gpu1")
 	for _, n := range []int{1, 3, 33, 150, 199, 200, 500} {
-		r := &logReader{bus: s.bus, job: vgg(), stderr: s.err, node: "gpu1"}
+		r := &logReader{bus: s.bus, job: vgg(), stderr: s.err, node: "gpu1", patience: askTimeout}
 		data, next, err := r.readTail(t.Context(), n)
 		if want := min(n, 200) * 1000; err != nil || len(data) != want || next != int64(len(long)) {
 			t.Errorf("%d lines: %d bytes up to %d, want %d; %v", n, len(data), next, want, err)

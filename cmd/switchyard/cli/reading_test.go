@@ -84,19 +84,20 @@ func (s *terminal) printed() (out, err string) {
 	return out, err
 }
 
-// put writes a record, whatever was there.
+// put writes a record, whatever was there. It may be called by other goroutines of the test.
 func put[T any](t *testing.T, b *bus.Bus, bucket, key string, value T) {
 	t.Helper()
 	kv, err := bus.OpenKV[T](t.Context(), b, bucket)
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
+		return
 	}
 	_, err = kv.Modify(t.Context(), key, func(v *T) (bool, error) {
 		*v = value
 		return true, nil
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
 	}
 }
 
@@ -122,8 +123,6 @@ func parse[T any](t *testing.T, text string) T {
 	}
 	return v
 }
-
-func number(n int) *int { return &n }
 
 // resnet runs.
 func resnet() train.Job {
@@ -165,7 +164,7 @@ func mnist() train.Job {
 	return train.Job{
 		ID: "mnist-77de", Spec: train.Spec{Name: "mnist", User: "ann", Command: []string{"./train"}, BatchSize: 32, TrainingSetSize: 60000, MaxEpochs: 10, SingleDevice: true},
 		State: train.StateSucceeded, Reason: "Finished", Message: "10 epochs in 20 min", Since: ago(20 * time.Hour), SubmittedAt: ago(21 * time.Hour), StartedAt: ago(20*time.Hour + 20*time.Minute),
-		FinishedAt: ago(20 * time.Hour), FirstPredictedFinish: ago(20*time.Hour + time.Minute), Attempt: 1, EpochsDone: 10, RunSeconds: 1200, ExitCode: number(0),
+		FinishedAt: ago(20 * time.Hour), FirstPredictedFinish: ago(20*time.Hour + time.Minute), Attempt: 1, EpochsDone: 10, RunSeconds: 1200, ExitCode: new(0),
 	}
 }
 
@@ -174,7 +173,7 @@ func vgg() train.Job {
 	return train.Job{
 		ID: "vgg-0c", Spec: train.Spec{Name: "vgg\x1b[31m\u202eevil", User: "bob", Command: []string{"python3", "vgg.py"}, BatchSize: 32, TrainingSetSize: 60000, MaxEpochs: 10},
 		State: train.StateFailed, Reason: "NonZeroExit", Message: "attempt 1 ended with status 3", Hint: "switchyard logs vgg-0c", Since: ago(time.Hour), SubmittedAt: ago(2 * time.Hour),
-		StartedAt: ago(2 * time.Hour), FinishedAt: ago(time.Hour), Attempt: 1, EpochsDone: 2, RunSeconds: 3600, ExitCode: number(3),
+		StartedAt: ago(2 * time.Hour), FinishedAt: ago(time.Hour), Attempt: 1, EpochsDone: 2, RunSeconds: 3600, ExitCode: new(3),
 		LogTail: "epoch 2\r\n\x1b]0;title\x07Traceback\n  10%|#\r  20%|##\rdone",
 	}
 }
@@ -233,8 +232,10 @@ func (s *terminal) fill(t *testing.T) {
 	put(t, s.bus, event.BucketNodes, "gpu1", train.Node{
 		ID: "gpu1", Cores: 32, Memory: 256 * unit.GiB, SeenAt: ago(3 * time.Second), Meters: []string{"nvml_counter", "rapl"},
 		Devices: []train.Device{
-			{ID: "gpu:0", Kind: train.KindGPU, Model: "NVIDIA H200"}, {ID: "gpu:1", Kind: train.KindGPU, Model: "NVIDIA H200"},
-			{ID: "gpu:2", Kind: train.KindGPU, Model: "NVIDIA H200"}, {ID: "gpu:3", Kind: train.KindGPU, Model: "NVIDIA H200"},
+			{ID: "gpu:0", Kind: train.KindGPU, Model: "NVIDIA H200"},
+			{ID: "gpu:1", Kind: train.KindGPU, Model: "NVIDIA H200"},
+			{ID: "gpu:2", Kind: train.KindGPU, Model: "NVIDIA H200"},
+			{ID: "gpu:3", Kind: train.KindGPU, Model: "NVIDIA H200"},
 		},
 	})
 	put(t, s.bus, event.BucketNodes, "cpu1", train.Node{
@@ -253,7 +254,8 @@ func (s *terminal) fill(t *testing.T) {
 		}}},
 		event.Fact{Subject: event.Subject{Entity: "energy", ID: "gpu1", Fact: event.FactMeasured, Version: 1}, Key: "node/gpu1/boot/9", Body: event.Measured{
 			Node: "gpu1", From: ago(4 * time.Second), To: ago(2 * time.Second), Meters: []event.Meter{
-				{Component: "gpu", Device: "gpu:0", Method: "nvml_counter", Energy: 800 * unit.Joule}, {Component: "gpu", Device: "gpu:1", Method: "nvml_counter", Energy: 600 * unit.Joule},
+				{Component: "gpu", Device: "gpu:0", Method: "nvml_counter", Energy: 800 * unit.Joule},
+				{Component: "gpu", Device: "gpu:1", Method: "nvml_counter", Energy: 600 * unit.Joule},
 				{Component: "cpu", Method: "rapl", Energy: 200 * unit.Joule},
 			},
 		}},

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/busserver"
 	library "github.com/switchyard-dl/switchyard/libs/python"
 	"github.com/switchyard-dl/switchyard/libs/run"
@@ -105,6 +106,9 @@ func (a *app) up(ctx context.Context, common run.Common, port int, all []run.Ser
 		defer s.Stop()
 		common.NATS = s.URL()
 	}
+	if err := furnish(ctx, common); err != nil {
+		return err
+	}
 	return run.Together(ctx, common, a.stderr, func(web net.Addr) {
 		p := place{NATS: common.NATS, HTTP: "http://" + web.String(), DataDir: common.DataDir, PID: os.Getpid()}
 		if err := writeContext(a.contextPath(), p); err != nil {
@@ -112,6 +116,16 @@ func (a *app) up(ctx context.Context, common run.Common, port int, all []run.Ser
 		}
 		log.Info("switchyard is up", "nats", p.NATS, "http", p.HTTP, "data_dir", p.DataDir)
 	}, all...)
+}
+
+// furnish makes streams and buckets before anybody is told where the bus is.
+func furnish(ctx context.Context, common run.Common) error {
+	b, err := bus.Connect(ctx, bus.Config{URL: common.NATS, Name: "up"})
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	return b.Ensure(ctx)
 }
 
 // lockDir makes sure that one process at a time works on a data folder. The lock goes with the process, however it ends.

@@ -33,8 +33,7 @@ func TestWaitVerdict(t *testing.T) {
 			jobs = append(jobs, train.Job{State: train.State(state)})
 		}
 		code, err := ExitOK, waitVerdict(jobs)
-		var exit *exitError
-		if errors.As(err, &exit) {
+		if exit, isExit := errors.AsType[*exitError](err); isExit {
 			code = exit.code
 		}
 		if code != tc.code {
@@ -64,8 +63,8 @@ func TestWait(t *testing.T) {
 	}
 	code, out, _ := s.run("wait", "mnist", "vgg", "-o", "json")
 	want := []waitRow{
-		{ID: "mnist-77de", State: "succeeded", Reason: "Finished", Message: "10 epochs in 20 min", EpochsDone: 10, ExitCode: number(0)},
-		{ID: "vgg-0c", State: "failed", Reason: "NonZeroExit", Message: "attempt 1 ended with status 3", EpochsDone: 2, ExitCode: number(3)},
+		{ID: "mnist-77de", State: "succeeded", Reason: "Finished", Message: "10 epochs in 20 min", EpochsDone: 10, ExitCode: new(0)},
+		{ID: "vgg-0c", State: "failed", Reason: "NonZeroExit", Message: "attempt 1 ended with status 3", EpochsDone: 2, ExitCode: new(3)},
 	}
 	if diff := cmp.Diff(want, parse[[]waitRow](t, out)); code != ExitJobFailed || diff != "" {
 		t.Errorf("exit %d\n%s", code, diff)
@@ -77,7 +76,7 @@ func TestWaitSeesTheEnd(t *testing.T) {
 	s := newTerminal(t)
 	s.fill(t)
 	var told []train.State
-	jobs, err := watchToEnd(t.Context(), s.bus, []train.Job{resnet(), bert(), mnist()}, func(j train.Job) {
+	jobs, err := watchToEnd(t.Context(), s.bus, []train.Job{resnet(), bert(), mnist()}, 0, func(j train.Job) {
 		told = append(told, j.State)
 		switch j.ID { // one end brings the next
 		case "mnist-77de":

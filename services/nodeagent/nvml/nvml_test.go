@@ -106,8 +106,11 @@ func TestProcesses(t *testing.T) {
 	c.GetProcessUtilizationFunc = func(since uint64) ([]api.ProcessUtilizationSample, api.Return) {
 		asked = append(asked, since)
 		return []api.ProcessUtilizationSample{
-			{Pid: 11, TimeStamp: 100, SmUtil: 40}, {Pid: 11, TimeStamp: 200, SmUtil: 60}, {Pid: 13, TimeStamp: 150, SmUtil: 10},
-			{Pid: 0, TimeStamp: 900, SmUtil: 5}, {Pid: 12, TimeStamp: 90, SmUtil: 255},
+			{Pid: 11, TimeStamp: 100, SmUtil: 40},
+			{Pid: 11, TimeStamp: 200, SmUtil: 60},
+			{Pid: 13, TimeStamp: 150, SmUtil: 10},
+			{Pid: 0, TimeStamp: 900, SmUtil: 5},
+			{Pid: 12, TimeStamp: 90, SmUtil: 255},
 		}, api.SUCCESS
 	}
 	l := library(t, c)
@@ -122,6 +125,18 @@ func TestProcesses(t *testing.T) {
 	}
 	if asked[0] != 0 || asked[1] == 0 {
 		t.Errorf("asked since %v", asked)
+	}
+}
+
+func TestProcessesWithoutUtilisation(t *testing.T) {
+	c := card()
+	c.GetComputeRunningProcessesFunc = func() ([]api.ProcessInfo, api.Return) { return []api.ProcessInfo{{Pid: 11}}, api.SUCCESS }
+	for _, ret := range []api.Return{api.ERROR_NOT_FOUND, api.ERROR_INSUFFICIENT_SIZE, api.ERROR_NOT_SUPPORTED, api.ERROR_NO_PERMISSION} {
+		c.GetProcessUtilizationFunc = func(uint64) ([]api.ProcessUtilizationSample, api.Return) { return nil, ret }
+		got := sample(t, library(t, c))
+		if diff := gocmp.Diff([]gpu.Process{{PID: 11}}, got.Processes); diff != "" || !got.HasEnergy {
+			t.Errorf("%s: energy %v, (-want +got)\n%s", ret.Error(), got.HasEnergy, diff)
+		}
 	}
 }
 

@@ -1,4 +1,4 @@
-package kill
+package system
 
 import (
 	"bytes"
