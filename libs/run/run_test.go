@@ -62,8 +62,12 @@ func TestBadConfigurationIsRefusedByName(t *testing.T) {
 		want    []string
 	}{
 		{"unknown flag", []string{"--nope"}, nil, []string{"unknown flag: --nope"}},
-		{"every wrong value at once", []string{"--nats", "x", "--http", "y", "--log-level", "loud", "--log-format", "xml", "--data-dir", "rel", "--node", "a.b", "--desk-grace", "0s"}, nil,
-			[]string{`--nats "x"`, `--http "y"`, `--log-level "loud"`, `--log-format "xml"`, `--data-dir "rel"`, `--node "a.b"`, "--desk-grace"}},
+		{
+			"every wrong value at once",
+			[]string{"--nats", "x", "--http", "y", "--log-level", "loud", "--log-format", "xml", "--data-dir", "rel", "--node", "a.b", "--desk-grace", "0s"},
+			nil,
+			[]string{`--nats "x"`, `--http "y"`, `--log-level "loud"`, `--log-format "xml"`, `--data-dir "rel"`, `--node "a.b"`, "--desk-grace"},
+		},
 		{"a variable that sets nothing", nil, []string{"SWITCHYARD_LOG_LEVLE=info"}, []string{"SWITCHYARD_LOG_LEVLE sets nothing", "did you mean SWITCHYARD_LOG_LEVEL?"}},
 		{"a variable with a wrong value", nil, []string{"SWITCHYARD_DESK_GRACE=soon"}, []string{"SWITCHYARD_DESK_GRACE"}},
 		{"an argument", []string{"now"}, nil, []string{`unexpected argument "now"`}},

@@ -2,10 +2,10 @@ package meter
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"os/exec"
 	"slices"
+	"syscall"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -182,20 +182,17 @@ func (c *cards) Sample(i int) (gpu.Sample, error) {
 	return s, nil
 }
 
-// spin starts a process that burns time, below a shell that stands for a supervisor.
+// spin starts a process that burns time, below a shell that stands for a supervisor. Both are in a group of their own, so that none outlives the test.
 func spin(t *testing.T) train.Attempt {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "sh -c 'while :; do :; done' & wait")
+	cmd := exec.Command("/bin/sh", "-c", "sh -c 'while :; do :; done' & wait")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		all, err := root.Processes()
-		if err != nil {
+		if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil {
 			t.Error(err)
-		}
-		for pid := range proc.Tree(all, cmd.Process.Pid, all[cmd.Process.Pid].Start) {
-			_ = exec.Command("/bin/kill", "-9", fmt.Sprint(pid)).Run()
 		}
 		_ = cmd.Wait()
 	})
