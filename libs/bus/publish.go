@@ -110,6 +110,9 @@ func (b *Bus) message(f event.Fact) (*nats.Msg, error) {
 	if f.Cause != "" {
 		msg.Header.Set(event.HeaderCause, f.Cause)
 	}
+	if f.TraceParent != "" {
+		msg.Header.Set(event.HeaderTraceParent, f.TraceParent)
+	}
 	return msg, nil
 }
 
