@@ -49,7 +49,6 @@ func (s Setting) ranks() int {
 	return 1
 }
 
-
 // Marker is NAME=value, unique to the attempt, also among several data folders on one machine.
 func Marker(a train.Attempt) string {
 	return train.MarkVariable + "=" + a.Mark()
