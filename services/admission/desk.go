@@ -173,7 +173,7 @@ func (d *desk) fold(ctx context.Context, id train.JobID, m bus.Message) error {
 		return fmt.Errorf("%w: UnknownFact: %s", bus.ErrPoison, m.Subject)
 	}
 	const anyone = "anyone"
-	if m.Source != "" && kind.Publisher != anyone && m.Source != kind.Publisher {
+	if kind.Publisher != anyone && m.Source != kind.Publisher {
 		return fmt.Errorf("%w: WrongPublisher: %s comes from %.80q, only %s may say so", bus.ErrPoison, m.Subject, m.Source, kind.Publisher)
 	}
 	body, err := event.DecodeBody(kind, m.Data)

@@ -85,7 +85,17 @@ func (b *bench) serve() (stop func()) {
 // send stores a message as any client of NATS would.
 func (b *bench) send(subject, body string) {
 	b.t.Helper()
-	reply, err := b.raw.RequestWithContext(b.ctx, subject, []byte(body))
+	b.sendAs("", subject, body)
+}
+
+func (b *bench) sendAs(source, subject, body string) {
+	b.t.Helper()
+	m := nats.NewMsg(subject)
+	m.Data = []byte(body)
+	if source != "" {
+		m.Header.Set(event.HeaderSource, source)
+	}
+	reply, err := b.raw.RequestMsgWithContext(b.ctx, m)
 	if err != nil || strings.Contains(string(reply.Data), "error") {
 		b.t.Fatalf("%s: %v %s", subject, err, reply.Data)
 	}
@@ -258,7 +268,8 @@ func TestPoisonDoesNotBlockTheStream(t *testing.T) {
 	b.send("yard.job.good.exploded.v1", "{}")
 	b.send("yard.job.good.started.v7", "{}")
 	b.send("yard.job.good.submitted.v1", b.spec())
-	b.send("yard.job.good.started.v1", `{"attempt":"one"}`)
+	b.sendAs("executor", "yard.job.good.started.v1", `{"attempt":"one"}`)
+	b.send("yard.job.good.succeeded.v1", `{"attempt":1,"epochs_done":3}`)
 	if err := executor.Publish(b.ctx, event.JobFact("good", event.FactStarted, "attempt/1/started", event.Started{Attempt: 1})); err != nil {
 		t.Fatal(err)
 	}
@@ -276,8 +287,37 @@ func TestPoisonDoesNotBlockTheStream(t *testing.T) {
 		reason, _, _ := strings.Cut(strings.TrimPrefix(p.Reason, "poison: "), ":")
 		reasons = append(reasons, reason)
 	}
-	want := []string{"InvalidSubject", "UnknownJob", "UnknownFact", "UnknownFact", "InvalidBody", "WrongPublisher"}
+	want := []string{"InvalidSubject", "UnknownJob", "UnknownFact", "UnknownFact", "InvalidBody", "WrongPublisher", "WrongPublisher"}
 	if diff := cmp.Diff(want, reasons); diff != "" {
+		t.Fatal(diff)
+	}
+}
+
+// TestASpoiledRecordIsSetAside has records in the register that are none: what is said of their jobs is set aside, and all others go on.
+func TestASpoiledRecordIsSetAside(t *testing.T) {
+	b := newBench(t)
+	b.send("$KV.jobs.bad", "garbage{")
+	stop := b.serve()
+	b.send("yard.job.bad.submitted.v1", b.spec())
+	b.send("yard.job.bad.cancel_requested.v1", "{}")
+	b.send("yard.job.good.submitted.v1", b.spec())
+	b.await("good", inState(train.StateQueued))
+	b.send("$KV.jobs.good", `{"id":7}`)
+	stop()
+	b.serve()
+	b.send("yard.job.good.cancel_requested.v1", "{}")
+	b.send("yard.job.last.submitted.v1", b.spec())
+	b.await("last", inState(train.StateQueued))
+	var subjects []string
+	for _, m := range b.messages(event.StreamPoison) {
+		var p event.Poisoned
+		if err := json.Unmarshal(m.Data, &p); err != nil {
+			t.Fatal(err)
+		}
+		subjects = append(subjects, p.Subject)
+	}
+	want := []string{"yard.job.bad.submitted.v1", "yard.job.bad.cancel_requested.v1", "yard.job.good.cancel_requested.v1"}
+	if diff := cmp.Diff(want, subjects); diff != "" {
 		t.Fatal(diff)
 	}
 }

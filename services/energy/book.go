@@ -44,6 +44,14 @@ type Totals struct {
 	Unattributed unit.Energy `json:"unattributed_uj"`
 }
 
+// What no node spends and no agent measures: sums of it would leave the range of numbers.
+const (
+	mostPower  = 1e6 * unit.Watt
+	mostEnergy = 1e10 * unit.Joule
+	mostWork   = 1e12
+	mostGap    = 1e10
+)
+
 // checkMeasured says whether an interval can be booked at all.
 func checkMeasured(m event.Measured, subject event.Subject) error {
 	switch {
@@ -53,10 +61,37 @@ func checkMeasured(m event.Measured, subject event.Subject) error {
 		return errors.New("no boot id or no sequence")
 	case !m.To.After(m.From):
 		return fmt.Errorf("interval from %s to %s", m.From, m.To)
+	case !(m.GapSeconds >= 0 && m.GapSeconds <= mostGap):
+		return fmt.Errorf("gap of %g s", m.GapSeconds)
 	}
-	for _, meter := range m.Meters {
-		if meter.Component == "" || meter.Method == "" {
+	for _, u := range m.Users {
+		if _, err := train.ParseJobID(string(u.Job)); err != nil {
+			return err
+		}
+		if !(u.Work >= 0 && u.Work <= mostWork) {
+			return fmt.Errorf("work %g of job %s", u.Work, u.Job)
+		}
+	}
+	return checkMeters(m.Meters, m.To.Sub(m.From))
+}
+
+// checkMeters says whether the energies of an interval can be booked. A negative one is a counter that began anew.
+func checkMeters(meters []event.Meter, d time.Duration) error {
+	sum, most := unit.Energy(0), mostEnergy
+	if joules := mostPower.Watts() * d.Seconds(); joules < mostEnergy.Joules() {
+		most = unit.Energy(joules * float64(unit.Joule))
+	}
+	for _, meter := range meters {
+		switch {
+		case meter.Component == "" || meter.Method == "":
 			return errors.New("meter without component or method")
+		case !(meter.Busy >= 0 && meter.Busy <= mostWork) || !(meter.Capacity >= 0 && meter.Capacity <= mostWork):
+			return fmt.Errorf("meter of %.80q with work %g of %g", meter.Component, meter.Busy, meter.Capacity)
+		case meter.Energy < -mostEnergy || meter.Energy > most || meter.Idle < -mostEnergy || meter.Idle > mostEnergy:
+			return fmt.Errorf("meter of %.80q with %s in %s, %s of it idle", meter.Component, meter.Energy, d, meter.Idle)
+		}
+		if sum += max(meter.Energy, 0); sum > most {
+			return fmt.Errorf("all meters together with %s in %s", sum, d)
 		}
 	}
 	return nil

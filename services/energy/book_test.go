@@ -1,6 +1,7 @@
 package energy
 
 import (
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -49,6 +50,17 @@ func TestUnusableIntervalsArePoison(t *testing.T) {
 		"backwards":        func(m *event.Measured) { m.To = m.From.Add(-time.Second) },
 		"nameless meter":   func(m *event.Measured) { m.Meters = []event.Meter{{Method: "rapl"}} },
 		"methodless meter": func(m *event.Measured) { m.Meters = []event.Meter{{Component: "cpu"}} },
+		"no job id":        func(m *event.Measured) { m.Users = []event.Use{{Job: "../x", Component: "cpu", Work: 1}} },
+		"negative work":    func(m *event.Measured) { m.Users = []event.Use{{Job: "a", Component: "cpu", Work: -1}} },
+		"work beyond all":  func(m *event.Measured) { m.Users = []event.Use{{Job: "a", Component: "cpu", Work: 1e308}} },
+		"negative busy":    func(m *event.Measured) { m.Meters = cpu(1, 1, -1) },
+		"busy beyond all":  func(m *event.Measured) { m.Meters = cpu(1, 1, 1e300) },
+		"too much energy":  func(m *event.Measured) { m.Meters = cpu(math.MaxInt64, 0, 1) },
+		"too much in all":  func(m *event.Measured) { m.Meters = slices.Repeat(cpu(mostEnergy/20_000, 0, 1), 3) },
+		"too little":       func(m *event.Measured) { m.Meters = cpu(math.MinInt64, 0, 1) },
+		"a century":        func(m *event.Measured) { m.To = m.To.AddDate(99, 0, 0); m.Meters = cpu(mostEnergy+1, 0, 1) },
+		"endless gap":      func(m *event.Measured) { m.GapSeconds = 1e308 },
+		"negative gap":     func(m *event.Measured) { m.GapSeconds = -1 },
 	} {
 		bad := good
 		spoil(&bad)

@@ -80,8 +80,12 @@ func (l *ledger) load(ctx context.Context) error {
 
 // handle books one interval.
 func (l *ledger) handle(ctx context.Context, m bus.Message) ([]event.Fact, error) {
+	const agent = "nodeagent"
 	measured, err := event.Decode[event.Measured](m.Data)
-	if err == nil {
+	switch {
+	case m.Source != agent:
+		err = fmt.Errorf("it comes from %.80q, only %s may say so", m.Source, agent)
+	case err == nil:
 		err = errors.Join(m.ParseErr, checkMeasured(measured, m.Parsed))
 	}
 	if err != nil {

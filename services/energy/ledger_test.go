@@ -46,7 +46,7 @@ func interval(node train.NodeID, boot string, n uint64, meters []event.Meter, us
 func factOf(m event.Measured, key string) event.Fact {
 	return event.Fact{
 		Subject: event.Subject{Entity: "energy", ID: string(m.Node), Fact: event.FactMeasured, Version: 1},
-		Key:     fmt.Sprintf("node/%s/%s/%d%s", m.Node, m.BootID, m.Sequence, key), Body: m,
+		Key:     fmt.Sprintf("node/%s/%s/%d%s", m.Node, m.BootID, m.Sequence, key), Body: m, Source: "nodeagent",
 	}
 }
 
@@ -242,6 +242,24 @@ func TestAnAccountIsClosedWithTheIntervalAfterTheEnd(t *testing.T) {
 	}
 }
 
+func TestAnUnusableIntervalDoesNotHoldUpTheOthers(t *testing.T) {
+	k := newBooks(t)
+	k.start()
+	stranger := factOf(interval("n1", "b", 7, cpu(1000, 0, 0)), "")
+	stranger.Source = "nobody"
+	k.publish(
+		factOf(interval("n1", "b", 1, cpu(30, 10, 2), event.Use{Job: "../x", Component: "cpu", Work: 1}), ""), stranger,
+		factOf(interval("n1", "b", 2, cpu(30, 10, 2)), ""),
+	)
+	book := await(k, "node.n1", func(b Book) bool { return b.Sequence == 2 })
+	if want := (Totals{Measured: 30, Idle: 10, Unattributed: 20}); book.Totals["cpu"] != want {
+		t.Errorf("%+v, want %+v", book.Totals["cpu"], want)
+	}
+	if n, err := k.bus.LastSequence(within(t), event.StreamPoison); err != nil || n != 2 {
+		t.Errorf("%d messages set aside, error %v", n, err)
+	}
+}
+
 // accounted waits for the final fact of a job.
 func accounted(t *testing.T, k *books, job train.JobID) event.Accounted {
 	t.Helper()
@@ -297,7 +315,7 @@ func message(t *testing.T, m event.Measured, sequence uint64) bus.Message {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return bus.Message{Subject: f.Subject.String(), Parsed: f.Subject, Key: f.Key, Sequence: sequence, Data: data}
+	return bus.Message{Subject: f.Subject.String(), Parsed: f.Subject, Key: f.Key, Sequence: sequence, Data: data, Source: f.Source}
 }
 
 func TestClosingAnAccountCanBeRepeatedFromAnyPoint(t *testing.T) {

@@ -146,6 +146,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	work.Go(api.RunHeartbeats)
 	work.Go(func(ctx context.Context) error { return run.ServeListener(ctx, doors.tcp, api.Handler()) })
 	work.Go(func(ctx context.Context) error { return run.ServeListener(ctx, doors.unix, api.Handler()) })
+	work.Go(func(ctx context.Context) error { return sweep(ctx, t, p.Log) })
 	// Nobody is told of the job API, nor is anything measured, before it is known which attempts there are.
 	work.Go(synced.then(func(ctx context.Context) error { return announce(ctx, t.nodes, describe, p) }))
 	work.Go(synced.then(func(ctx context.Context) error { return record(ctx, recorder, b) }))
@@ -157,14 +158,16 @@ type tables struct {
 	attempts *bus.KV[train.Attempt]
 	reports  *bus.KV[train.AttemptReport]
 	nodes    *bus.KV[train.Node]
+	jobs     *bus.KV[train.Job]
 }
 
 func openTables(ctx context.Context, b *bus.Bus) (tables, error) {
 	var t tables
-	var errs [3]error
+	var errs [4]error
 	t.attempts, errs[0] = bus.OpenKV[train.Attempt](ctx, b, event.BucketAttempts)
 	t.reports, errs[1] = bus.OpenKV[train.AttemptReport](ctx, b, event.BucketReports)
 	t.nodes, errs[2] = bus.OpenKV[train.Node](ctx, b, event.BucketNodes)
+	t.jobs, errs[3] = bus.OpenKV[train.Job](ctx, b, event.BucketJobs)
 	return t, errors.Join(errs[:]...)
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
@@ -31,13 +32,11 @@ type loop struct {
 	tuning   plan.Tuning
 	interval time.Duration
 
-	// last is the newest plan, sequence its place in the stream, known whether there is one, loaded whether that was asked.
-	last     train.Plan
-	sequence uint64
-	known    bool
-	loaded   bool
+	newest
+	// arrived is the place in the stream of the newest plan that was seen there, whoever published it.
+	arrived atomic.Uint64
 	// told is what was last said of each job's place in the plan.
-	told map[train.JobID]string
+	told map[train.JobID]saying
 }
 
 // run decides at every change and at least every interval.
@@ -74,6 +73,20 @@ func (l *loop) run(ctx context.Context, started func()) error {
 	}
 }
 
+// listen notes the time as it goes by.
+func (l *loop) listen(ctx context.Context) error {
+	tick := time.NewTicker(listenEvery)
+	defer tick.Stop()
+	for {
+		l.picture.listen(time.Now(), l.bus.Ready() == nil)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
 // pause waits; false where ctx ended meanwhile.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
@@ -89,7 +102,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 // round decides once, publishes the plan if it is another one, and tells the jobs. What is told has keys of the plan's generation, so after a crash
 // in between the first round says it again.
 func (l *loop) round(ctx context.Context) error {
-	if !l.loaded {
+	if !l.loaded || l.arrived.Load() > l.sequence {
 		if err := l.load(ctx); err != nil {
 			return err
 		}
@@ -105,7 +118,8 @@ func (l *loop) round(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if l.known && !differs(l.last, next) || !l.known && len(next.Allocations)+len(next.Waiting) == 0 {
+		changed := !l.known && len(next.Allocations)+len(next.Waiting) > 0 || l.known && differs(l.last, next)
+		if !changed && !l.spoiled {
 			break
 		}
 		err = l.publish(ctx, next)
@@ -125,31 +139,9 @@ func (l *loop) round(ctx context.Context) error {
 	return l.tell(ctx)
 }
 
-func planSubject() event.Subject {
-	return event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1}
-}
-
-// load reads the newest plan.
-func (l *loop) load(ctx context.Context) error {
-	m, err := l.bus.Last(ctx, event.StreamPlans, planSubject())
-	if errors.Is(err, bus.ErrNotFound) {
-		l.last, l.sequence, l.known, l.loaded = train.Plan{}, 0, false, true
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	decided, err := event.Decode[event.PlanDecided](m.Data)
-	if err != nil {
-		return fmt.Errorf("read the newest plan: %w", err)
-	}
-	l.last, l.sequence, l.known, l.loaded = decided.Plan, m.Sequence, true, true
-	l.meters.published(l.last)
-	return nil
-}
-
 func (l *loop) decide(ctx context.Context) (train.Plan, error) {
 	now := time.Now()
+	l.picture.listen(now, l.bus.Ready() == nil)
 	state := l.picture.state(now, l.last, l.known, l.tuning)
 	if l.log.Enabled(ctx, slog.LevelDebug) {
 		input, err := json.Marshal(state)
@@ -160,7 +152,7 @@ func (l *loop) decide(ctx context.Context) (train.Plan, error) {
 	}
 	next := plan.Decide(state, l.policy)
 	l.meters.decided(time.Since(now))
-	next.Generation, next.DecidedAt = l.last.Generation+1, now.UTC()
+	next.Generation, next.DecidedAt = max(l.last.Generation, l.picture.generation())+1, now.UTC()
 	return next, nil
 }
 
@@ -184,14 +176,16 @@ func (l *loop) publish(ctx context.Context, next train.Plan) error {
 	if err != nil {
 		return err
 	}
-	l.last, l.sequence, l.known = next, sequence, true
+	l.newest = newest{last: next, sequence: sequence, known: true, loaded: true}
 	l.meters.published(next)
 	l.log.Info("plan decided", "generation", next.Generation, "policy", next.Policy, "allocations", len(next.Allocations), "waiting", len(next.Waiting))
 	return nil
 }
 
 func planFact(p train.Plan) event.Fact {
-	return event.Fact{Subject: planSubject(), Key: fmt.Sprintf("plan/%d", p.Generation), Time: p.DecidedAt, Body: event.PlanDecided{Plan: p}}
+	return event.Fact{
+		Subject: planSubject(), Key: fmt.Sprintf("plan/%d", p.Generation), Time: p.DecidedAt, Source: publisher, Body: event.PlanDecided{Plan: p},
+	}
 }
 
 // fitting shortens the list of those that wait, from its end, until the plan fits into one message; then the words of the allocations go. Which job

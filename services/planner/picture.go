@@ -13,19 +13,12 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
-const (
-	// nodeTimeout is the age of a node's record at which nothing new is placed there: agents refresh it every 5 s.
-	nodeTimeout = 20 * time.Second
-	// nodeLost is the age at which what runs there is taken to be gone, too. Until then it keeps its devices: an agent that restarts must not
-	// have its jobs stopped.
-	nodeLost = 2 * time.Minute
-)
-
 // picture is what the planner knows, kept by watches.
 type picture struct {
 	mu       sync.Mutex
 	jobs     map[string]train.Job
 	nodes    map[string]train.Node
+	silence  silence
 	attempts map[string]train.Attempt
 	reports  map[string]train.AttemptReport
 	models   map[string]train.Model
@@ -39,7 +32,7 @@ func newPicture() *picture {
 	return &picture{
 		jobs: map[string]train.Job{}, nodes: map[string]train.Node{}, attempts: map[string]train.Attempt{},
 		reports: map[string]train.AttemptReport{}, models: map[string]train.Model{}, changed: make(chan struct{}, 1),
-		restarts: restartMean{left: map[train.JobID]train.Attempt{}},
+		restarts: restartMean{left: map[train.JobID]train.Attempt{}}, silence: newSilence(),
 		missing: map[string]bool{
 			event.BucketJobs: true, event.BucketNodes: true, event.BucketAttempts: true, event.BucketReports: true, event.BucketModels: true,
 		},
@@ -96,20 +89,36 @@ func (p *picture) seeJob(e bus.Entry[train.Job], deleted bool) {
 	take(p, p.jobs, e, deleted)
 }
 
-// seeNode keeps each sign of life, but only what else is new is worth a decision.
-func (p *picture) seeNode(e bus.Entry[train.Node], deleted bool) {
+// seeNode keeps each sign of life, but only what else is new, or the first sign after a silence, is worth a decision.
+func (p *picture) seeNode(now time.Time, e bus.Entry[train.Node], deleted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before, had := p.nodes[e.Key]
-	if had && !deleted && e.Value.SeenAt.Sub(before.SeenAt) < nodeTimeout {
+	if deleted {
+		p.silence.forget(e.Key)
+		take(p, p.nodes, e, true)
+		return
+	}
+	missed := p.silence.of(e.Key) >= nodeTimeout
+	if !had {
+		p.silence.meet(e.Key, now.Sub(e.Value.SeenAt))
+	} else if !e.Value.SeenAt.Equal(before.SeenAt) {
+		p.silence.broken(e.Key)
 		same := e.Value
 		same.SeenAt = before.SeenAt
-		if reflect.DeepEqual(before, same) {
+		if !missed && reflect.DeepEqual(before, same) {
 			p.nodes[e.Key] = e.Value
 			return
 		}
 	}
-	take(p, p.nodes, e, deleted)
+	take(p, p.nodes, e, false)
+}
+
+// listen notes that time went by, and whether the bus could be heard.
+func (p *picture) listen(now time.Time, connected bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.silence.listen(now, connected)
 }
 
 func (p *picture) seeAttempt(e bus.Entry[train.Attempt], deleted bool) {
@@ -141,12 +150,12 @@ func (p *picture) state(now time.Time, last train.Plan, known bool, tuning plan.
 	if tuning.RestartSeconds == 0 {
 		s.Tuning.RestartSeconds = p.restarts.seconds()
 	}
-	for _, n := range p.nodes {
-		age := now.Sub(n.SeenAt)
-		if age >= nodeTimeout {
+	for key, n := range p.nodes {
+		silent := p.silence.of(key)
+		if silent >= nodeTimeout {
 			n.Devices = p.inUse(n)
 		}
-		if age < nodeLost && len(n.Devices) > 0 {
+		if silent < nodeLost && len(n.Devices) > 0 {
 			s.Nodes = append(s.Nodes, n)
 		}
 	}
@@ -219,49 +228,23 @@ func (p *picture) waits(id train.JobID) bool {
 	return known && !j.State.Active()
 }
 
+// generation is the highest one of a plan that was acted on.
+func (p *picture) generation() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	highest := uint64(0)
+	for _, a := range p.attempts {
+		if a.Generation <= lastGeneration {
+			highest = max(highest, a.Generation)
+		}
+	}
+	return highest
+}
+
 // knows says whether a job is in the register and has not ended.
 func (p *picture) knows(id train.JobID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_, known := p.jobs[string(id)]
 	return known
-}
-
-// restartMean is the mean time from the end of an attempt that was asked to leave to the start of the next one, over the last ones seen.
-type restartMean struct {
-	left       map[train.JobID]train.Attempt
-	sum, count float64
-}
-
-// remembered is about how many restarts count.
-const remembered = 20
-
-func (r *restartMean) see(a train.Attempt) {
-	if a.Phase == train.PhaseExited {
-		if a.Outcome == train.OutcomePreempted && !a.ExitedAt.IsZero() {
-			r.left[a.Job] = a
-		}
-		return
-	}
-	before, left := r.left[a.Job]
-	if !left || a.StartedAt.IsZero() {
-		return
-	}
-	delete(r.left, a.Job)
-	if a.Number != before.Number+1 {
-		return
-	}
-	if r.count == remembered {
-		r.sum, r.count = r.sum*(remembered-1)/remembered, remembered-1
-	}
-	r.sum += max(a.StartedAt.Sub(before.ExitedAt).Seconds(), 0)
-	r.count++
-}
-
-// seconds is 0 where no restart was seen.
-func (r *restartMean) seconds() float64 {
-	if r.count == 0 {
-		return 0
-	}
-	return r.sum / r.count
 }

@@ -80,9 +80,11 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	l := &loop{
-		bus: b, log: p.Log, meters: m, picture: look, policy: policy, interval: s.interval, told: map[train.JobID]string{},
+		bus: b, log: p.Log, meters: m, picture: look, policy: policy, interval: s.interval, told: map[train.JobID]saying{},
 		tuning: plan.Tuning{RestartSeconds: s.restartPrice.Seconds(), MinRescaleSeconds: s.rescaleAfter.Seconds()},
 	}
+	watching.Go(l.listen)
+	watching.Go(l.followPlans)
 	watching.Go(func(ctx context.Context) error { return l.run(ctx, p.Started) })
 	return watching.Wait()
 }
@@ -111,7 +113,8 @@ func (s *Service) watch(ctx context.Context, b *bus.Bus, look *picture, watching
 	}
 	watching.Go(func(ctx context.Context) error { return jobs.Watch(ctx, look.seeJob, look.complete(event.BucketJobs)) })
 	watching.Go(func(ctx context.Context) error {
-		return nodes.Watch(ctx, look.seeNode, look.complete(event.BucketNodes))
+		see := func(e bus.Entry[train.Node], deleted bool) { look.seeNode(time.Now(), e, deleted) }
+		return nodes.Watch(ctx, see, look.complete(event.BucketNodes))
 	})
 	watching.Go(func(ctx context.Context) error {
 		return attempts.Watch(ctx, look.seeAttempt, look.complete(event.BucketAttempts))

@@ -194,11 +194,11 @@ func newLoop(t *testing.T, b *bench, name string) *loop {
 		t.Fatal(err)
 	}
 	look := newPicture()
-	look.seeNode(bus.Entry[train.Node]{Key: "a", Value: train.Node{ID: "a", SeenAt: time.Now(), Devices: []train.Device{{ID: "cpu:0"}}}}, false)
+	look.seeNode(time.Now(), bus.Entry[train.Node]{Key: "a", Value: train.Node{ID: "a", SeenAt: time.Now(), Devices: []train.Device{{ID: "cpu:0"}}}}, false)
 	look.seeJob(bus.Entry[train.Job]{Key: "j", Value: admitted("j", 1)}, false)
 	return &loop{
 		bus: bustest.Connect(t, b.server, name), log: slog.New(slog.DiscardHandler), meters: m, picture: look,
-		policy: plan.Optimus{}, told: map[train.JobID]string{},
+		policy: plan.Optimus{}, told: map[train.JobID]saying{},
 	}
 }
 
@@ -256,7 +256,7 @@ func TestALongLineFitsIntoOneMessage(t *testing.T) {
 }
 
 func TestLongLineIsToldInPortions(t *testing.T) {
-	l := &loop{picture: newPicture(), told: map[train.JobID]string{}, known: true}
+	l := &loop{picture: newPicture(), told: map[train.JobID]saying{}, newest: newest{known: true}}
 	for i := range tellAtOnce + 20 {
 		j := admitted(train.JobID(fmt.Sprintf("j%05d", i)), 1)
 		l.picture.seeJob(bus.Entry[train.Job]{Key: string(j.ID), Value: j}, false)
@@ -266,7 +266,7 @@ func TestLongLineIsToldInPortions(t *testing.T) {
 	for _, want := range []int{tellAtOnce, 20, 0} {
 		facts, said, more := l.news()
 		for _, s := range said {
-			l.told[s.job] = s.words
+			l.told[s.job] = s
 		}
 		total += len(facts)
 		if len(facts) != want || more != (want == tellAtOnce) {
@@ -282,8 +282,9 @@ func TestStateOfThePicture(t *testing.T) {
 	try := func(a train.Attempt) { p.seeAttempt(bus.Entry[train.Attempt]{Key: string(a.Job), Value: a}, false) }
 	devices := []train.Device{{ID: "cpu:0"}, {ID: "cpu:1"}}
 	for id, age := range map[train.NodeID]time.Duration{"fresh": time.Second, "stale": time.Minute, "lost": time.Hour, "idle": time.Minute} {
-		p.seeNode(bus.Entry[train.Node]{Key: string(id), Value: train.Node{ID: id, SeenAt: now.Add(-age), Devices: devices}}, false)
+		p.seeNode(now, bus.Entry[train.Node]{Key: string(id), Value: train.Node{ID: id, SeenAt: now.Add(-age), Devices: devices}}, false)
 	}
+	p.silence.since["lost"] = -time.Hour
 	running := admitted("running", 1)
 	running.State, running.EpochsDone, running.RunSeconds = train.StateRunning, 4, 100
 	over, early, ended := admitted("over", 1), admitted("early", 1), admitted("ended", 1)

@@ -3,18 +3,15 @@ package planner
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-const (
-	// tellAtOnce bounds how many facts one round publishes, so that a long line does not hold up the next decision.
-	tellAtOnce = 500
-	// tellWords is how far down the line a change of words, not only of codes, is told.
-	tellWords = 50
-)
+// tellAtOnce bounds how many facts one round publishes, so that a long line does not hold up the next decision.
+const tellAtOnce = 500
 
 // tell publishes what is new to each job: what it is given as soon as that is decided, what it waits for once it has left.
 func (l *loop) tell(ctx context.Context) error {
@@ -23,7 +20,7 @@ func (l *loop) tell(ctx context.Context) error {
 		if err := l.bus.Publish(ctx, f); err != nil {
 			return err
 		}
-		l.told[said[i].job] = said[i].words
+		l.told[said[i].job] = said[i]
 	}
 	if more {
 		l.picture.nudge()
@@ -35,6 +32,22 @@ func (l *loop) tell(ctx context.Context) error {
 type saying struct {
 	job   train.JobID
 	words string
+	// position in the queue, 0 for a job that has devices.
+	position int
+}
+
+// closePosition is from where on each step in the queue is worth a fact.
+const closePosition = 3
+
+// repeats says whether a fact that says s is not worth telling after the one that said before: other words for the same reasons, or a step
+// far down the queue. A long queue would else be told to each of its jobs with every plan.
+func (s saying) repeats(before saying) bool {
+	if s.words != before.words {
+		return false
+	}
+	moved := s.position != before.position
+	far := s.position > closePosition && 2*s.position > before.position && s.position < 2*before.position
+	return !moved || far
 }
 
 // news are the facts of the newest plan that were not told yet, at most tellAtOnce; more says that there are others.
@@ -43,9 +56,10 @@ func (l *loop) news() (facts []event.Fact, said []saying, more bool) {
 		return nil, nil, false
 	}
 	listed := make(map[train.JobID]bool, len(l.last.Allocations)+len(l.last.Waiting))
-	add := func(id train.JobID, words, fact string, body any) {
+	add := func(now saying, fact string, body any) {
+		id := now.job
 		listed[id] = true
-		if l.told[id] == words {
+		if before, told := l.told[id]; told && now.repeats(before) {
 			return
 		}
 		if len(facts) == tellAtOnce {
@@ -56,13 +70,14 @@ func (l *loop) news() (facts []event.Fact, said []saying, more bool) {
 			Subject: event.JobSubject(id, fact), Key: fmt.Sprintf("plan/%d/job/%s/%s", l.last.Generation, id, fact),
 			Cause: fmt.Sprintf("plan/%d", l.last.Generation), Body: body,
 		})
-		said = append(said, saying{id, words})
+		said = append(said, now)
 	}
 	for _, a := range l.last.Allocations {
 		if !l.picture.knows(a.Job) {
 			continue
 		}
-		add(a.Job, fmt.Sprintf("planned %s %s", a.Node, train.JoinDevices(a.Devices)), event.FactPlanned, event.Planned{
+		now := saying{job: a.Job, words: fmt.Sprintf("planned %s %s", a.Node, train.JoinDevices(a.Devices))}
+		add(now, event.FactPlanned, event.Planned{
 			Generation: l.last.Generation, Node: a.Node, Devices: a.Devices, Reason: a.Reason, RemainingSeconds: a.RemainingSeconds,
 		})
 	}
@@ -71,11 +86,7 @@ func (l *loop) news() (facts []event.Fact, said []saying, more bool) {
 		if !l.picture.waits(w.Job) {
 			continue
 		}
-		words := "queued " + codes(w.Blockers)
-		if i < tellWords {
-			words += " " + messages(w.Blockers)
-		}
-		add(w.Job, words, event.FactQueued, event.Queued{
+		add(saying{job: w.Job, words: "queued " + reasons(w.Blockers), position: i + 1}, event.FactQueued, event.Queued{
 			Generation: l.last.Generation, Blockers: w.Blockers, Position: i + 1, StartInSeconds: w.StartInSeconds,
 		})
 	}
@@ -95,10 +106,15 @@ func codes(reasons []train.Reason) string {
 	return strings.Join(words, " ")
 }
 
-func messages(reasons []train.Reason) string {
-	words := make([]string, len(reasons))
-	for i, r := range reasons {
-		words[i] = r.Message
+// reasons are the dominant code and the set of all.
+func reasons(blockers []train.Reason) string {
+	if len(blockers) == 0 {
+		return ""
 	}
-	return strings.Join(words, "; ")
+	set := make([]string, len(blockers))
+	for i, r := range blockers {
+		set[i] = r.Code
+	}
+	slices.Sort(set)
+	return blockers[0].Code + ": " + strings.Join(slices.Compact(set), " ")
 }

@@ -52,7 +52,7 @@ func (l *learner) fact(m bus.Message) error {
 	if m.ParseErr != nil || !known {
 		return fmt.Errorf("read %s: no fact that is known here", m.Subject)
 	}
-	if m.Source != "" && m.Source != kind.Publisher {
+	if m.Source != kind.Publisher {
 		return fmt.Errorf("read %s: comes from %.80q, not from %s", m.Subject, m.Source, kind.Publisher)
 	}
 	body, err := event.DecodeBody(kind, m.Data)

@@ -56,6 +56,11 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if err != nil {
 		return err
 	}
+	jobs, err := bus.OpenKV[train.Job](ctx, b, event.BucketJobs)
+	if err != nil {
+		return err
+	}
+	old := &sweeper{models: models, jobs: jobs, log: p.Log}
 	t := &teacher{bus: b, models: models, learner: newLearner(), log: p.Log, meters: newMeters()}
 	if err := t.meters.register(p.Metrics, t.learner.size); err != nil {
 		return err
@@ -70,6 +75,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		catchUp()
 	}
 	running := pool.New().WithContext(ctx).WithCancelOnError()
+	running.Go(old.run)
 	running.Go(func(ctx context.Context) error {
 		return b.Follow(ctx, event.StreamJobs, filters(), 1, func(m bus.Message) {
 			t.ignore(m, t.learner.fact(m))

@@ -264,7 +264,8 @@ func feed(t *testing.T, l *learner, f event.Fact) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.fact(bus.Message{Subject: f.Subject.String(), Parsed: f.Subject, Time: nine(), Data: data}); err != nil {
+	kind, _ := event.Find(f.Subject)
+	if err := l.fact(bus.Message{Subject: f.Subject.String(), Parsed: f.Subject, Time: nine(), Data: data, Source: kind.Publisher}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -274,6 +275,10 @@ func TestTheLearnerIgnoresStrangers(t *testing.T) {
 	m := bus.Message{Subject: "yard.job.a.started.v1", Parsed: event.JobSubject("a", event.FactStarted), Data: []byte(`{}`), Source: "energy"}
 	if err := l.fact(m); err == nil {
 		t.Error("a start by another service was believed")
+	}
+	m.Source, m.Data = "", []byte(`{"attempt":1}`)
+	if err := l.fact(m); err == nil {
+		t.Error("a start by nobody was believed")
 	}
 	m.Source, m.Data = "executor", []byte(`{"attempt":"x"}`)
 	if err := l.fact(m); err == nil {

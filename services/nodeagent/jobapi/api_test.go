@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/sourcegraph/conc"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/busserver"
@@ -157,6 +160,53 @@ func TestAStopIsRecordedBeforeItIsTold(t *testing.T) {
 	d.put(a)
 	s.Stop()
 	d.want("GET", "/has_to_stop/"+capability, "", 200, "0")
+}
+
+func TestAStopThatWasPerhapsRecordedIsTakenBack(t *testing.T) {
+	s := bustest.Start(t)
+	d := newDesk(t, s)
+	a := attempt(1)
+	a.Stop = train.StopPreempt
+	d.put(a)
+	raw, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	js, err := jetstream.New(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteKeyValue(within(t), event.BucketReports); err != nil {
+		t.Fatal(err)
+	}
+	d.want("GET", "/has_to_stop/"+capability, "", 200, "0")
+	// It was recorded all the same.
+	if err := d.bus.Ensure(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.reports.Swap(within(t), reportKey("j1", 1), train.AttemptReport{Job: "j1", Attempt: 1, Spoke: true, StopAnswered: true}, 0); err != nil {
+		t.Fatal(err)
+	}
+	d.want("GET", "/has_to_stop/"+capability, "", 200, "0")
+	d.restart() // what is to be taken back is not forgotten
+	d.want("GET", "/has_to_stop/"+capability, "", 200, "0")
+	ctx, cancel := context.WithCancel(within(t))
+	var delivering conc.WaitGroup
+	delivering.Go(func() { _ = d.box.Run(ctx, d.api.DeliverKept) })
+	_ = d.reports.Watch(ctx, func(e bus.Entry[train.AttemptReport], _ bool) {
+		if !e.Value.StopAnswered {
+			cancel()
+		}
+	}, nil)
+	delivering.Wait()
+	if d.report(1).StopAnswered {
+		t.Error("recorded and not told")
+	}
+	d.want("GET", "/has_to_stop/"+capability, "", 200, "1")
+	if !d.report(1).StopAnswered {
+		t.Error("told and not recorded")
+	}
 }
 
 func TestAStopThatWasToldStaysTold(t *testing.T) {

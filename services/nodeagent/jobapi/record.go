@@ -17,6 +17,8 @@ import (
 type deed struct {
 	Fact   *storedFact         `json:"fact,omitempty"`
 	Report train.AttemptReport `json:"report"`
+	// NotStopped takes back that a stop was told.
+	NotStopped bool `json:"not_stopped,omitempty"`
 }
 
 // storedFact is a fact with its body encoded.
@@ -48,6 +50,9 @@ func (d deed) key() string {
 		return d.Fact.Key
 	}
 	r := d.Report
+	if d.NotStopped {
+		return fmt.Sprintf("not_stopped/%s/%d", r.Job, r.Attempt)
+	}
 	return fmt.Sprintf("report/%s/%d/%d/%s", r.Job, r.Attempt, r.EpochsDone, r.Ended)
 }
 
@@ -107,7 +112,20 @@ func (a *API) deliver(ctx context.Context, d deed) error {
 			return err
 		}
 	}
+	if d.NotStopped {
+		return a.storeNotStopped(ctx, d.Report)
+	}
 	_, err := a.store(ctx, d.Report)
+	return err
+}
+
+// storeNotStopped writes in any case: a yes that is still under way then comes too late, by its revision.
+func (a *API) storeNotStopped(ctx context.Context, change train.AttemptReport) error {
+	_, err := a.reports.Modify(ctx, reportKey(change.Job, change.Attempt), func(r *train.AttemptReport) (bool, error) {
+		*r = merge(*r, change)
+		r.StopAnswered = false
+		return true, nil
+	})
 	return err
 }
 
@@ -136,7 +154,12 @@ func (a *API) store(ctx context.Context, change train.AttemptReport) (train.Atte
 
 // load reads the record of an attempt once: a process before this one may have written it.
 func (a *API) load(ctx context.Context, s *session) {
-	if s.isLoaded() || a.bus.Ready() != nil {
+	if s.isLoaded() {
+		return
+	}
+	s.recording.Lock()
+	defer s.recording.Unlock()
+	if s.isLoaded() || a.box.Len() > 0 || a.bus.Ready() != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -152,7 +175,12 @@ func (a *API) load(ctx context.Context, s *session) {
 
 // noteSpoke records that the code of an attempt talks to the agent at all. It is tried with every request until it is stored.
 func (a *API) noteSpoke(ctx context.Context, s *session) {
-	if s.known().Spoke || a.bus.Ready() != nil {
+	if s.known().Spoke {
+		return
+	}
+	s.recording.Lock()
+	defer s.recording.Unlock()
+	if s.known().Spoke || a.box.Len() > 0 || a.bus.Ready() != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)

@@ -2,6 +2,7 @@ package jobapi
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -30,15 +31,36 @@ func (a *API) mustStop(ctx context.Context, s *session) bool {
 	if s.stopCause() == train.StopNone || a.bus.Ready() != nil {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	s.recording.Lock()
+	defer s.recording.Unlock()
+	if s.known().StopAnswered {
+		return true
+	}
+	if a.box.Len() > 0 {
+		return false // what waits there comes first: it may be a yes that is taken back
+	}
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	r, err := a.store(ctx, train.AttemptReport{Job: s.attempt.Job, Attempt: s.attempt.Number, Spoke: true, StopAnswered: true})
+	r, err := a.store(within, train.AttemptReport{Job: s.attempt.Job, Attempt: s.attempt.Number, Spoke: true, StopAnswered: true})
 	if err != nil {
 		a.log.Warn("stop not told: it could not be recorded", "job", s.attempt.Job, "attempt", s.attempt.Number, "error", err)
+		a.takeBack(s)
 		return false
 	}
 	s.learn(r)
 	return true
+}
+
+// takeBack has a yes taken out of the record that is there perhaps, although nobody has heard it: the bus may have stored what it did not acknowledge.
+func (a *API) takeBack(s *session) {
+	d := deed{Report: train.AttemptReport{Job: s.attempt.Job, Attempt: s.attempt.Number, Spoke: true}, NotStopped: true}
+	data, err := json.Marshal(d)
+	if err == nil {
+		err = a.box.Put(d.key(), data)
+	}
+	if err != nil {
+		a.log.Error("the record may say that a stop was told", "job", s.attempt.Job, "attempt", s.attempt.Number, "error", err)
+	}
 }
 
 // control is the richer question. One that names its epoch is answered alike to all processes of the attempt.

@@ -12,6 +12,8 @@ import (
 type session struct {
 	// attempt is who this is; of what may change in it only newest is right.
 	attempt train.Attempt
+	// recording is held while the record is read or written for what it says of a stop: an answer that is not certain must not be learned as given.
+	recording sync.Mutex
 
 	mu     sync.Mutex
 	newest train.Attempt

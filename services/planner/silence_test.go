@@ -1,0 +1,92 @@
+package planner
+
+import (
+	"testing"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/plan"
+)
+
+func TestOnlyTimeInWhichANodeWouldBeHeardAgesIt(t *testing.T) {
+	now := time.Unix(10_000, 0)
+	p := newPicture()
+	devices := []train.Device{{ID: "cpu:0"}, {ID: "cpu:1"}}
+	node := train.Node{ID: "a", SeenAt: now, Devices: devices}
+	say := func() {
+		node.SeenAt = node.SeenAt.Add(5 * time.Second)
+		p.seeNode(now, bus.Entry[train.Node]{Key: "a", Value: node}, false)
+	}
+	p.seeNode(now, bus.Entry[train.Node]{Key: "a", Value: node}, false)
+	p.seeAttempt(bus.Entry[train.Attempt]{Key: "j", Value: train.Attempt{Job: "j", Node: "a", Devices: []train.DeviceID{"cpu:1"}, Phase: train.PhaseRunning}}, false)
+	listen := func(d time.Duration, connected bool) {
+		for end := now.Add(d); now.Before(end); p.listen(now, connected) {
+			now = now.Add(time.Second)
+		}
+	}
+	want := func(what string, n int) {
+		t.Helper()
+		got := 0
+		for _, node := range p.state(now, train.Plan{}, false, plan.Tuning{}).Nodes {
+			got += len(node.Devices)
+		}
+		if got != n {
+			t.Errorf("%s: %d devices, want %d", what, got, n)
+		}
+	}
+	listen(10*time.Second, true)
+	want("at first", 2)
+	now = now.Add(time.Hour) // the machine slept
+	p.listen(now, true)
+	want("after a pause", 2)
+	listen(time.Hour, false)
+	want("after the bus was away", 2)
+	now = now.Add(-24 * time.Hour)
+	p.listen(now, true)
+	want("after the clock was put back", 2)
+	listen(nodeTimeout, true)
+	want("not heard for a while: what runs there stays", 1)
+	p.seeNode(now, bus.Entry[train.Node]{Key: "a", Value: node}, false)
+	want("the same record listed again", 1)
+	say()
+	want("back", 2)
+	listen(nodeLost, true)
+	want("lost", 0)
+	now = now.Add(time.Hour)
+	p.listen(now, true)
+	want("a pause brings nobody back", 0)
+	for range 100 {
+		listen(5*time.Second, true)
+		say()
+	}
+	want("a node whose clock is wrong by hours, and that speaks", 2)
+}
+
+func TestJobsOfANodeGoOnAfterALongPause(t *testing.T) {
+	b := newBench(t)
+	put(b, b.nodes, "a", train.Node{ID: "a", SeenAt: time.Now().Add(-time.Hour), Devices: []train.Device{{ID: "cpu:0"}, {ID: "cpu:1"}}})
+	running := admitted("running", 1)
+	running.State = train.StateRunning
+	put(b, b.jobs, "running", running)
+	put(b, openKV[train.Attempt](b, event.BucketAttempts), "running", train.Attempt{
+		Job: "running", Number: 1, Generation: 6, Node: "a", Devices: []train.DeviceID{"cpu:1"}, Phase: train.PhaseRunning, StartedAt: time.Now().Add(-time.Hour),
+	})
+	p := train.Plan{Generation: 6, Policy: "optimus", Allocations: []train.Allocation{{Job: "running", Node: "a", Devices: []train.DeviceID{"cpu:1"}}}}
+	if _, err := b.bus.PublishAfter(b.ctx, planFact(p), 0); err != nil {
+		t.Fatal(err)
+	}
+	put(b, b.jobs, "next", admitted("next", 1))
+	b.serve()
+	plans := b.await(event.StreamPlans, key("plan/7"))
+	decided := decode[event.PlanDecided](t, plans[1])
+	if _, kept := decided.Find("running"); !kept || len(decided.Waiting) != 1 {
+		t.Fatalf("%+v", decided)
+	}
+	b.node(2) // the agent speaks again
+	plans = b.await(event.StreamPlans, key("plan/8"))
+	if decided = decode[event.PlanDecided](t, plans[2]); len(decided.Allocations) != 2 {
+		t.Fatalf("%+v", decided)
+	}
+}
