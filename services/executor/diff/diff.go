@@ -125,6 +125,9 @@ func forAttempt(s State, l Limits, a train.Attempt) (Action, bool) {
 	case a.Live():
 		return forLive(s, l, a)
 	case a.Outcome == train.OutcomeNone:
+		if untilSettled(a, s) > 0 {
+			return Action{}, false
+		}
 		return Action{Kind: Decide, Job: a.Job, Number: a.Number, Verdict: Judge(a, s.report(a), s.Jobs[a.Job])}, true
 	case !a.Told:
 		return Action{Kind: Tell, Job: a.Job, Number: a.Number}, true
@@ -307,6 +310,20 @@ func start(s State, w train.Allocation) Action {
 	}
 }
 
+// settlePatience is how long an exit waits for what the training code may have said before it.
+const settlePatience = 10 * time.Second
+
+// untilSettled is how long the exit of a is not to be judged yet. While the bus is away the node agent keeps what training code reports, and a job that has
+// ended meanwhile must not be taken for one that stopped early because its last epochs are told a moment later.
+func untilSettled(a train.Attempt, s State) time.Duration {
+	r, job := s.report(a), s.Jobs[a.Job]
+	clean := a.Exit != nil && a.Exit.Code == 0 && a.Exit.Signal == "" && !a.Exit.Lost && !a.Exit.Forced
+	if !clean || !r.Spoke || r.StopAnswered || r.Ended != "" || r.EpochsDone >= job.Spec.MaxEpochs {
+		return 0
+	}
+	return min(settlePatience-s.Now.Sub(a.ExitedAt), settlePatience) // a clock that steps back must not make it longer
+}
+
 // NextWake is when something becomes due by the clock alone, the zero time if nothing does.
 func NextWake(s State, l Limits) time.Time {
 	var due []time.Time
@@ -315,6 +332,8 @@ func NextWake(s State, l Limits) time.Time {
 		case a.Node != s.Node:
 		case a.Live() && a.Stop != train.StopNone:
 			due = append(due, s.Now.Add(Grace(a, s.report(a), s.Jobs[a.Job], l)-s.asked(a)))
+		case !a.Live() && a.Outcome == train.OutcomeNone && untilSettled(a, s) > 0:
+			due = append(due, s.Now.Add(untilSettled(a, s)))
 		case !a.Live() && untilDue(s, a) > 0:
 			due = append(due, s.Now.Add(untilDue(s, a)))
 		}
