@@ -2,6 +2,8 @@ package plan
 
 import (
 	"container/heap"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // Optimus gives devices by marginal gain (Peng et al., EuroSys'18, section 4.1): each job gets min_devices in order, then the next device goes to the
@@ -12,6 +14,8 @@ type Optimus struct{}
 
 // Name is optimus.
 func (Optimus) Name() string { return "optimus" }
+
+func (o Optimus) decide(s State) train.Plan { return settle(s, o) }
 
 func (o Optimus) share(b *board) {
 	// Still is the plan in which whoever holds devices keeps them.
