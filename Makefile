@@ -33,7 +33,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: help demo build test test-go test-python race check vet lint generated skips generate bench fuzz clean tools-go tools-cc FORCE
+.PHONY: help picture demo build test test-go test-python race check vet lint generated skips generate bench fuzz clean tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -117,3 +117,6 @@ tools-cc: tools-go
 	@printf '#include <stdlib.h>\n' | $${CC:-gcc} -E - >/dev/null 2>&1 || { \
 	    echo 'A C compiler with the C library headers is missing (the NVML binding needs cgo).'; \
 	    echo 'Debian or Ubuntu: apt-get install gcc libc6-dev   Fedora: dnf install gcc glibc-devel'; exit 1; }
+
+picture: $(BIN)/switchyard $(BIN)/switchyard-trainer ## draw docs/demo.svg from a real run (needs util-linux's script)
+	script -qefc 'stty cols 168 rows 40; $(BIN)/switchyard demo' /dev/null | $(GO) run ./tools/termpicture > docs/demo.svg

@@ -4,7 +4,7 @@ Corrected against the guide's listing:
 - the methods of TestNN are indented into the class (as printed they were functions beside it);
 - the instance is called net: as nn it hid the module torch.nn;
 - the loss is cross entropy: the network returns scores, not logarithms of probabilities;
-- the data is downloaded once, by hand, into /data/cifar or the folder that SWITCHYARD_DATA_DIR stands for;
+- the data is downloaded once, by hand, into /data/cifar or the folder that SWITCHYARD_DATASETS_DIR stands for;
 - shuffling is seeded, so that a restart splits the data as before;
 - the accelerator follows what there is: the same script runs where there is no CUDA;
 - this file's own name must not hide a package: its folder is taken off the import path.
@@ -54,7 +54,7 @@ class TestNN(pl.LightningModule):
 
 
 def main():
-    data = os.path.join(os.environ.get("SWITCHYARD_DATA_DIR", "/data"), "cifar")
+    data = os.path.join(os.environ.get("SWITCHYARD_DATASETS_DIR", "/data"), "cifar")
     dataset = CIFAR10(data, transform=transforms.ToTensor())
     net = TestNN()
     sizes = [net.prof.TRAINING_SET_SIZE, len(dataset) - net.prof.TRAINING_SET_SIZE]

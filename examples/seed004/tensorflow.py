@@ -1,7 +1,7 @@
 """The TensorFlow example of the guide to kubernetesdlprofile, in a form that can be resumed.
 
 Corrected against the guide's listing:
-- the data is read from mnist.npz in /data, or in the folder that SWITCHYARD_DATA_DIR stands for; nothing is downloaded;
+- the data is read from mnist.npz in /data, or in the folder that SWITCHYARD_DATASETS_DIR stands for; nothing is downloaded;
 - every epoch is saved, not only the best one: a job resumed from an older epoch would train too little;
 - the weights' file has the suffix that Keras 3 asks for, and is loaded only where it exists;
 - this file's own name must not hide the package: its folder is taken off the import path.
@@ -46,7 +46,7 @@ def network():
 
 
 def main():
-    with np.load(os.path.join(os.environ.get("SWITCHYARD_DATA_DIR", "/data"), "mnist.npz")) as data:
+    with np.load(os.path.join(os.environ.get("SWITCHYARD_DATASETS_DIR", "/data"), "mnist.npz")) as data:
         x_train, y_train, x_test, y_test = (data[name] for name in ("x_train", "y_train", "x_test", "y_test"))
     x_train, x_test = x_train / 255.0, x_test / 255.0
     prof = kubeprofiler.KubeProfiler()

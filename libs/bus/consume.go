@@ -56,18 +56,7 @@ type Consumer struct {
 
 // Consume runs the consumer until ctx ends. It survives restarts of the server.
 func (b *Bus) Consume(ctx context.Context, c Consumer) error {
-	for {
-		err := b.consume(ctx, c)
-		if ctx.Err() != nil {
-			return nil //nolint:nilerr // a stop that was asked for
-		}
-		b.log.Warn("consumer interrupted", "consumer", c.Name, "error", err)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(300 * time.Millisecond):
-		}
-	}
+	return b.persist(ctx, "consumer "+c.Name, func() error { return b.consume(ctx, c) })
 }
 
 func (b *Bus) consume(ctx context.Context, c Consumer) error {
@@ -166,24 +155,36 @@ func retryDelay(delivered uint64) time.Duration {
 	return min(100*time.Millisecond<<min(delivered, 10), 30*time.Second)
 }
 
-// Follow reads a stream from a sequence on (0: only what is new; 1: everything) without a durable consumer, until ctx ends. f is called in order and
-// may see a message again after a reconnect with a server that was away.
+// Follow reads a stream from a sequence on (0: only what is new; 1: everything) without a durable consumer, until ctx ends. f is called in order, once per
+// message, also over restarts of the server.
 func (b *Bus) Follow(ctx context.Context, stream string, filters []string, from uint64, f func(Message)) error {
 	next := from
-	for ctx.Err() == nil {
-		err := b.follow(ctx, stream, filters, next, func(m Message) {
+	return b.persist(ctx, "stream "+stream, func() error {
+		if next == 0 {
+			last, err := b.LastSequence(ctx, stream)
+			if err != nil {
+				return err
+			}
+			next = last + 1
+		}
+		return b.follow(ctx, stream, filters, next, func(m Message) {
 			if m.Sequence >= next {
 				next = m.Sequence + 1
 				f(m)
 			}
 		})
-		if ctx.Err() != nil {
-			break
+	})
+}
+
+// persist repeats a reading loop until ctx ends: whatever interrupts it, the server comes back some time.
+func (b *Bus) persist(ctx context.Context, what string, read func() error) error {
+	for ctx.Err() == nil {
+		if err := read(); ctx.Err() == nil {
+			b.log.Debug("reading interrupted", "what", what, "error", err)
 		}
-		b.log.Debug("follow interrupted", "stream", stream, "error", err)
 		select {
 		case <-ctx.Done():
-		case <-time.After(300 * time.Millisecond):
+		case <-time.After(200 * time.Millisecond):
 		}
 	}
 	return nil

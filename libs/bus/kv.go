@@ -144,29 +144,27 @@ func (k *KV[T]) Watch(ctx context.Context, f func(e Entry[T], deleted bool), syn
 	if synced == nil {
 		synced = func() {}
 	}
-	for ctx.Err() == nil {
-		round, end := context.WithTimeout(ctx, relistInterval)
-		var listening conc.WaitGroup
-		listening.Go(func() {
-			select {
-			case <-wake:
-				end()
-			case <-round.Done():
-			}
-		})
-		err := k.scan(round, nil, f, synced)
-		lost := round.Err() == nil
-		end()
-		listening.Wait()
-		if lost {
-			k.bus.log.Debug("watch interrupted", "bucket", k.bucket, "error", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(200 * time.Millisecond):
+	return k.bus.persist(ctx, "bucket "+k.bucket, func() error {
+		for ctx.Err() == nil {
+			round, end := context.WithTimeout(ctx, relistInterval)
+			var listening conc.WaitGroup
+			listening.Go(func() {
+				select {
+				case <-wake:
+					end()
+				case <-round.Done():
+				}
+			})
+			err := k.scan(round, nil, f, synced)
+			lost := round.Err() == nil
+			end()
+			listening.Wait()
+			if lost {
+				return err
 			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // scan reads the newest value of each key and then the changes until ctx ends. It reads with a pull consumer: a push watch that is

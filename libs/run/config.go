@@ -113,10 +113,11 @@ func defaultNode() string {
 // its environment.
 func foreign(name string) bool {
 	switch name {
-	case "SWITCHYARD_DATA", "SWITCHYARD_JOB", "SWITCHYARD_ATTEMPT", "SWITCHYARD_DEVICES", "SWITCHYARD_CONTEXT":
+	case "SWITCHYARD_DATA", "SWITCHYARD_CONTEXT", "SWITCHYARD_JOB", "SWITCHYARD_ATTEMPT", "SWITCHYARD_DEVICES",
+		"SWITCHYARD_CUSTOM_DIR", "SWITCHYARD_SNAPSHOTS_DIR", "SWITCHYARD_DATASETS_DIR":
 		return true
 	}
-	return strings.HasPrefix(name, "SWITCHYARD_JOB_") || (strings.HasPrefix(name, "SWITCHYARD_") && strings.HasSuffix(name, "_DIR") && name != "SWITCHYARD_DATA_DIR")
+	return strings.HasPrefix(name, "SWITCHYARD_JOB_")
 }
 
 // ApplyEnv sets from the environment every flag that the command line left alone. A variable with the product's prefix that

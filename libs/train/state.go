@@ -50,7 +50,8 @@ type Transition struct {
 // which it can truthfully arrive; terminal states absorb everything.
 func Transitions() []Transition {
 	waiting := []State{StateSubmitted, StateQueued, StatePreempted, StateRecovering}
-	active := []State{StateStarting, StateProfiling, StateRunning, StatePreempting}
+	running := []State{StateProfiling, StateRunning, StatePreempting}
+	active := slices.Concat([]State{StateStarting}, running)
 	all := slices.Concat(waiting, active)
 	return []Transition{
 		{"submitted", []State{StateNone}, StateSubmitted},
@@ -58,7 +59,7 @@ func Transitions() []Transition {
 		{"rejected", []State{StateNone, StateSubmitted}, StateRejected},
 		{"queued", waiting, Stay},
 		{"queued", []State{StateStarting}, StateQueued}, // the devices were taken back before anything started
-		{"queued", active, Stay},
+		{"queued", running, Stay},
 		{"planned", []State{StateQueued, StatePreempted, StateRecovering}, StateStarting},
 		{"planned", active, Stay},
 		{"started", all, StateProfiling},

@@ -33,7 +33,7 @@ func (e *executor) apply(ctx context.Context, action diff.Action) (changed bool,
 			return false, err
 		}
 		e.log.Info("attempt asked to leave", "job", a.Job, "attempt", a.Number, "cause", a.Stop, "reason", action.Reason.Message)
-		return true, e.publish(ctx, stopFact(a, action.Reason))
+		return true, e.tellStop(ctx, a, action.Reason)
 	case diff.Kill:
 		return false, e.kill(ctx, action, a)
 	case diff.Decide:
@@ -44,6 +44,20 @@ func (e *executor) apply(ctx context.Context, action diff.Action) (changed bool,
 		return true, e.cancel(ctx, action, a)
 	}
 	return false, fmt.Errorf("apply %q: %w", action.Kind, errors.ErrUnsupported)
+}
+
+// tellStop tells once that an attempt was asked to leave. The record is what counts, so the fact comes after it; an executor that finds such a record tells
+// it again, with the same key.
+func (e *executor) tellStop(ctx context.Context, a train.Attempt, reason train.Reason) error {
+	key := diff.ReportKey{Job: a.Job, Number: a.Number}
+	if e.stopTold[key] {
+		return nil
+	}
+	if err := e.publish(ctx, stopFact(a, reason)); err != nil {
+		return err
+	}
+	e.stopTold[key] = true
+	return nil
 }
 
 // start claims the next attempt of a job. Its processes are started when the claim is stored, by whoever sees a claim without them.
@@ -275,6 +289,7 @@ func (e *executor) tell(ctx context.Context, a train.Attempt) error {
 	key := diff.ReportKey{Job: a.Job, Number: a.Number}
 	delete(e.waiting, key)
 	delete(e.claimedAt, key)
+	delete(e.stopTold, key)
 	return e.backend.Forget(a.Job, a.Number)
 }
 

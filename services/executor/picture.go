@@ -30,7 +30,7 @@ type picture struct {
 	plan      train.Plan
 	planned   bool
 	// complete says of which buckets the whole was seen once; orphans is set when the machine is to be compared with the records again.
-	complete struct{ jobs, attempts, reports bool }
+	complete struct{ jobs, nodes, attempts, reports bool }
 	orphans  bool
 }
 
@@ -45,7 +45,7 @@ func newPicture() *picture {
 func (p *picture) ready() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.complete.jobs && p.complete.attempts && p.complete.reports
+	return p.complete.jobs && p.complete.nodes && p.complete.attempts && p.complete.reports
 }
 
 // actions decides what is to be done now, and when something is due by the clock.
@@ -161,6 +161,13 @@ func (e *executor) seeNode(entry bus.Entry[train.Node], deleted bool) {
 	e.picture.mu.Lock()
 	defer e.picture.mu.Unlock()
 	e.picture.node = entry.Value
+	e.nudge()
+}
+
+func (e *executor) sawNodes() {
+	e.picture.mu.Lock()
+	defer e.picture.mu.Unlock()
+	e.picture.complete.nodes = true
 	e.nudge()
 }
 

@@ -38,11 +38,13 @@ type executor struct {
 	reports  *bus.KV[train.AttemptReport]
 
 	// What follows is of the loop alone. waiting are the attempts whose exit is waited for, set when it has come; lookedAt is when all attempts were looked
-	// at, claimedAt when an attempt was claimed; strays are the supervisors without a record that are being ended.
+	// at, claimedAt when an attempt was claimed; stopTold are the attempts of which it was told that they were asked to leave, strays the supervisors without
+	// a record that are being ended.
 	waiters   conc.WaitGroup
 	waiting   map[diff.ReportKey]*atomic.Bool
 	lookedAt  time.Time
 	claimedAt map[diff.ReportKey]time.Time
+	stopTold  map[diff.ReportKey]bool
 	strays    []local.Found
 	trouble   trouble
 }
@@ -163,6 +165,12 @@ func (e *executor) swap(ctx context.Context, a train.Attempt) error {
 
 // observe compares the record of a live attempt with the machine. soon asks for another look in a moment.
 func (e *executor) observe(ctx context.Context, a train.Attempt) (soon bool, err error) {
+	if a.Stop == train.StopPreempt || a.Stop == train.StopRescale {
+		again := train.Reason{Code: "Replanned", Message: "a newer plan has other use for its devices"}
+		if err := e.tellStop(ctx, a, again); err != nil {
+			return false, err
+		}
+	}
 	sight, err := e.backend.Look(a.Job, a.Number)
 	if err != nil {
 		return false, err
@@ -265,7 +273,9 @@ func (e *executor) endStrays(ctx context.Context) {
 			return a.Number == f.Number && (a.Live() || !a.Told)
 		})
 		for _, f := range e.strays {
-			e.log.Warn("no record speaks of this attempt", "job", f.Job, "attempt", f.Number, "running", f.Phase == local.Running)
+			if f.Phase == local.Running || f.Phase == local.Starting {
+				e.log.Warn("ending a job that no record speaks of", "job", f.Job, "attempt", f.Number)
+			}
 		}
 	}
 	e.strays = slices.DeleteFunc(e.strays, func(f local.Found) bool {

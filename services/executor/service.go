@@ -93,7 +93,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	loops := pool.New().WithContext(ctx).WithCancelOnError().WithFirstError()
 	loops.Go(func(ctx context.Context) error { return e.attempts.Watch(ctx, e.seeAttempt, e.sawAttempts) })
 	loops.Go(func(ctx context.Context) error { return e.jobs.Watch(ctx, e.seeJob, e.sawJobs) })
-	loops.Go(func(ctx context.Context) error { return e.nodes.Watch(ctx, e.seeNode, nil) })
+	loops.Go(func(ctx context.Context) error { return e.nodes.Watch(ctx, e.seeNode, e.sawNodes) })
 	loops.Go(func(ctx context.Context) error { return e.reports.Watch(ctx, e.seeReport, e.sawReports) })
 	loops.Go(e.followPlans)
 	loops.Go(func(ctx context.Context) error { return bus.Answer(ctx, b, train.LogSubject(e.node), e.answerLogs) })
@@ -140,6 +140,7 @@ func (s *Service) open(ctx context.Context, p run.Process, b *bus.Bus) (*executo
 		limits: diff.Limits{StopGrace: s.stopGrace}, settings: *s,
 		bounds:  local.Bounds{LogBytes: s.logLimitMiB << 20, KillAfterMillis: s.killAfter.Milliseconds()},
 		picture: newPicture(), wake: make(chan struct{}, 1), waiting: map[diff.ReportKey]*atomic.Bool{}, claimedAt: map[diff.ReportKey]time.Time{},
+		stopTold: map[diff.ReportKey]bool{},
 	}
 	if s.mounts == "auto" {
 		scratch := filepath.Join(p.Common.DataDir, "jobs")

@@ -199,12 +199,14 @@ func newSignal() *signal { return &signal{c: make(chan struct{})} }
 
 func (s *signal) set() { s.once.Do(func() { close(s.c) }) }
 
-// wait returns false if ctx ended before.
-func (s *signal) wait(ctx context.Context) bool {
-	select {
-	case <-s.c:
-		return true
-	case <-ctx.Done():
-		return false
+// then makes a loop begin only when the signal is set.
+func (s *signal) then(f func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		select {
+		case <-s.c:
+			return f(ctx)
+		case <-ctx.Done():
+			return nil
+		}
 	}
 }

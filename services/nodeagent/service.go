@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -107,15 +108,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	defer b.Close()
-	attempts, err := bus.OpenKV[train.Attempt](ctx, b, event.BucketAttempts)
-	if err != nil {
-		return err
-	}
-	reports, err := bus.OpenKV[train.AttemptReport](ctx, b, event.BucketReports)
-	if err != nil {
-		return err
-	}
-	nodes, err := bus.OpenKV[train.Node](ctx, b, event.BucketNodes)
+	t, err := openTables(ctx, b)
 	if err != nil {
 		return err
 	}
@@ -123,7 +116,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if err != nil {
 		return err
 	}
-	known := roster.New(attempts)
+	known := roster.New(t.attempts)
 	recorder, m, machine, closeGPUs, err := s.open(p, known)
 	if err != nil {
 		return err
@@ -135,33 +128,40 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	}
 	defer doors.close()
 	api := jobapi.New(jobapi.Config{
-		Node: p.Common.NodeID(), Bus: b, Reports: reports, Roster: known, Outbox: box, Log: p.Log, Metrics: p.Metrics,
+		Node: p.Common.NodeID(), Bus: b, Reports: t.reports, Roster: known, Outbox: box, Log: p.Log, Metrics: p.Metrics,
 	})
+	describe := func(ctx context.Context, now time.Time) train.Node {
+		n := machine.Node(ctx, p.Common.NodeID(), m.Devices(), now)
+		n.JobAPI, n.JobAPISocket, n.Meters = doors.tcp.Addr().String(), doors.socket, m.Names()
+		return n
+	}
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	synced := newSignal()
-	work.Go(func(ctx context.Context) error { return attempts.Watch(ctx, known.Put, synced.set) })
+	work.Go(func(ctx context.Context) error { return t.attempts.Watch(ctx, known.Put, synced.set) })
 	work.Go(func(ctx context.Context) error { return box.Run(ctx, api.DeliverKept) })
 	work.Go(api.RunHeartbeats)
 	work.Go(func(ctx context.Context) error { return run.ServeListener(ctx, doors.tcp, api.Handler()) })
 	work.Go(func(ctx context.Context) error { return run.ServeListener(ctx, doors.unix, api.Handler()) })
-	work.Go(func(ctx context.Context) error {
-		if !synced.wait(ctx) {
-			return nil
-		}
-		entry := func(now time.Time) train.Node {
-			n := machine.Node(ctx, p.Common.NodeID(), m.Devices(), now)
-			n.JobAPI, n.JobAPISocket, n.Meters = doors.tcp.Addr().String(), doors.socket, m.Names()
-			return n
-		}
-		return announce(ctx, nodes, entry, p)
-	})
-	work.Go(func(ctx context.Context) error {
-		if !synced.wait(ctx) {
-			return nil
-		}
-		return record(ctx, recorder, b)
-	})
+	// Nobody is told of the job API, nor is anything measured, before it is known which attempts there are.
+	work.Go(synced.then(func(ctx context.Context) error { return announce(ctx, t.nodes, describe, p) }))
+	work.Go(synced.then(func(ctx context.Context) error { return record(ctx, recorder, b) }))
 	return work.Wait()
+}
+
+// tables are the buckets that the agent uses.
+type tables struct {
+	attempts *bus.KV[train.Attempt]
+	reports  *bus.KV[train.AttemptReport]
+	nodes    *bus.KV[train.Node]
+}
+
+func openTables(ctx context.Context, b *bus.Bus) (tables, error) {
+	var t tables
+	var errs [3]error
+	t.attempts, errs[0] = bus.OpenKV[train.Attempt](ctx, b, event.BucketAttempts)
+	t.reports, errs[1] = bus.OpenKV[train.AttemptReport](ctx, b, event.BucketReports)
+	t.nodes, errs[2] = bus.OpenKV[train.Node](ctx, b, event.BucketNodes)
+	return t, errors.Join(errs[:]...)
 }
 
 // open makes the meter and the inventory from what the machine has.
@@ -171,7 +171,7 @@ func (s *Service) open(p run.Process, known *roster.Roster) (*meter.Recorder, *m
 	if err != nil {
 		return nil, nil, nil, nil, err
 	}
-	counters, err := rapl.Open(s.raplRoot)
+	counters, err := rapl.Open(os.DirFS(s.raplRoot))
 	if err != nil {
 		p.Log.Warn("energy counters not found", "error", err)
 	}
@@ -203,12 +203,12 @@ func (s *Service) open(p run.Process, known *roster.Roster) (*meter.Recorder, *m
 const announceEvery = 5 * time.Second
 
 // announce keeps the node's entry fresh until ctx ends.
-func announce(ctx context.Context, nodes *bus.KV[train.Node], entry func(time.Time) train.Node, p run.Process) error {
+func announce(ctx context.Context, nodes *bus.KV[train.Node], describe func(context.Context, time.Time) train.Node, p run.Process) error {
 	ticker := time.NewTicker(announceEvery)
 	defer ticker.Stop()
 	started := false
 	for {
-		if err := write(ctx, nodes, entry(time.Now().UTC())); err != nil && ctx.Err() == nil {
+		if err := write(ctx, nodes, describe(ctx, time.Now().UTC())); err != nil && ctx.Err() == nil {
 			p.Log.Warn("node not announced", "error", err)
 		} else if err == nil && !started {
 			started = true

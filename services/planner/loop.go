@@ -15,8 +15,11 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
-// debounce gathers changes that come together.
-const debounce = 50 * time.Millisecond
+// A change after a quiet time is decided on soon; changes in a row are gathered for longer.
+const (
+	gatherFirst = 5 * time.Millisecond
+	gatherMore  = 50 * time.Millisecond
+)
 
 // loop decides and tells.
 type loop struct {
@@ -42,20 +45,23 @@ func (l *loop) run(ctx context.Context, started func()) error {
 	tick := time.NewTicker(l.interval)
 	defer tick.Stop()
 	first := true
+	var decided time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		case <-l.picture.changed:
-			if !pause(ctx, debounce) {
+			if !pause(ctx, max(gatherFirst, gatherMore-time.Since(decided))) {
 				return nil
 			}
 		}
 		if !l.picture.ready() {
 			continue
 		}
-		if err := l.round(ctx); err != nil {
+		err := l.round(ctx)
+		decided = time.Now()
+		if err != nil {
 			if ctx.Err() == nil {
 				l.log.Warn("plan not finished, the next round goes on", "error", err)
 			}

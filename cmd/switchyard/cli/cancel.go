@@ -71,9 +71,7 @@ func (a *app) cancel(ctx context.Context, b *bus.Bus, refs []string, o cancelOpt
 	}
 	last := jobs
 	if !o.noWait {
-		wait, stop := context.WithTimeout(ctx, o.timeout)
-		defer stop()
-		if last, err = watchToEnd(wait, b, jobs, func(train.Job) {}); err != nil {
+		if last, err = watchToEnd(ctx, b, jobs, o.timeout, func(train.Job) {}); err != nil {
 			return err
 		}
 	}

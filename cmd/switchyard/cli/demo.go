@@ -151,8 +151,17 @@ func (a *app) newScreen(o demoOptions) *screen {
 	if o.json {
 		out = a.stderr
 	}
-	f, ok := out.(*os.File)
-	return &screen{out: out, terminal: ok && term.IsTerminal(int(f.Fd())), seen: map[string]string{}}
+	shown := &screen{out: out, seen: map[string]string{}}
+	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		shown.width = func() int {
+			const narrow = 80
+			if columns, _, err := term.GetSize(int(f.Fd())); err == nil && columns > 1 {
+				return columns
+			}
+			return narrow
+		}
+	}
+	return shown
 }
 
 // findTrainer looks for the Go trainer that `make build` puts beside the binary.

@@ -99,14 +99,15 @@ func (a *app) printReport(r demoReport) error {
 
 // screen shows the picture: redrawn on a terminal, a line per change elsewhere.
 type screen struct {
-	out      io.Writer
-	terminal bool
-	lines    int
-	seen     map[string]string
+	out io.Writer
+	// width gives the columns of the terminal; nil where there is none.
+	width func() int
+	lines int
+	seen  map[string]string
 }
 
 func (s *screen) show(p stagePicture, since time.Duration) {
-	if s.terminal {
+	if s.width != nil {
 		s.redraw(p, since)
 		return
 	}
@@ -120,17 +121,25 @@ func (s *screen) show(p stagePicture, since time.Duration) {
 	}
 }
 
+// redraw writes the picture over the last one. A line that wrapped would break the count of lines, so each is cut at the edge.
 func (s *screen) redraw(p stagePicture, since time.Duration) {
+	lines := []string{
+		fmt.Sprintf("switchyard demo, %.0f s", since.Seconds()),
+		fmt.Sprintf("%-8s %-11s %-12s %-24s %-7s %10s", "JOB", "STATE", "DEVICES", "EPOCHS", "FINISH", "ENERGY"),
+	}
+	for _, j := range p.jobs {
+		lines = append(lines, fmt.Sprintf("%-8s %-11s %-12s %s %3d/%-3d %-7s %8.1f J%s",
+			j.ID, j.State, devicesOrDash(j), progressBar(j.EpochsDone, j.Spec.MaxEpochs, 16), j.EpochsDone, j.Spec.MaxEpochs, finishIn(j), p.accounts[j.ID].Energy.Joules(), because(j)))
+	}
 	var b strings.Builder
 	if s.lines > 0 {
 		_, _ = fmt.Fprintf(&b, "\x1b[%dA", s.lines)
 	}
-	_, _ = fmt.Fprintf(&b, "switchyard demo  %5.1f s\x1b[K\n", since.Seconds())
-	for _, j := range p.jobs {
-		_, _ = fmt.Fprintf(&b, "%-8s %-11s %-12s %s %3d/%-3d %-9s %8.1f J%s\x1b[K\n",
-			j.ID, j.State, devicesOrDash(j), progressBar(j.EpochsDone, j.Spec.MaxEpochs, 16), j.EpochsDone, j.Spec.MaxEpochs, finishIn(j), p.accounts[j.ID].Energy.Joules(), because(j))
+	for _, line := range lines {
+		runes := []rune(line)
+		_, _ = fmt.Fprintf(&b, "%s\x1b[K\n", string(runes[:min(len(runes), s.width()-1)]))
 	}
-	s.lines = len(p.jobs) + 1
+	s.lines = len(lines)
 	_, _ = io.WriteString(s.out, b.String())
 }
 

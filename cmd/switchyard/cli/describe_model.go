@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // model tells what was learned.
@@ -80,6 +81,6 @@ func (p *page) energy(d description) {
 	}
 	p.field("  power", "%.1f W mean over %s, %.1f W peak", account.MeanPower.Watts(), duration(account.Seconds), account.PeakPower.Watts())
 	if account.Epochs > 0 {
-		p.field("  per epoch", "%.1f J", account.Energy.Joules()/float64(account.Epochs))
+		p.field("  per epoch", "%s", account.Energy/unit.Energy(account.Epochs))
 	}
 }

@@ -231,7 +231,7 @@ func (p *page) spec(s train.Spec) {
 	if len(s.Env) > 0 {
 		p.field("  env", "%s (values: -o json)", escapeText(strings.Join(slices.Sorted(maps.Keys(s.Env)), ", ")))
 	}
-	p.field("  training", "%s of %d samples, batches of %d per device", plural(s.MaxEpochs, "epoch"), s.TrainingSetSize, s.BatchSize)
+	p.field("  training", "%s of %s, batches of %d per device", plural(s.MaxEpochs, "epoch"), plural(s.TrainingSetSize, "sample"), s.BatchSize)
 	devices := plural(s.MinDevices, "device")
 	if s.MaxDevices > s.MinDevices {
 		devices = fmt.Sprintf("%d to %d devices", s.MinDevices, s.MaxDevices)
@@ -245,11 +245,7 @@ func (p *page) spec(s train.Spec) {
 	}
 	p.field("  devices", "%s", devices)
 	if len(s.Ports) > 0 {
-		var pairs []string
-		for _, m := range s.Ports {
-			pairs = append(pairs, fmt.Sprintf("%d:%d", m.NodePort, m.ContainerPort))
-		}
-		p.field("  ports", "%s (node:container)", strings.Join(pairs, ", "))
+		p.field("  ports", "%s (node:container)", portMapping(s.Ports))
 	}
 	line := fmt.Sprintf("%d, at most %s in a row after losses", *s.Priority, plural(*s.MaxRestarts, "restart"))
 	if s.EstimatedHours > 0 {

@@ -67,8 +67,8 @@ type survey struct {
 	// PerfParanoid is the kernel's setting; nil where the kernel has no performance counters.
 	PerfParanoid *int
 	Cgroup       int
-	// MountTrouble is why this process may not make a mount namespace; empty where it may.
-	MountTrouble string
+	// MountTrouble is why this process may not make a mount namespace, empty where it may; MountFix is what to do about it.
+	MountTrouble, MountFix string
 	// Containers are the runtimes that answer; ContainerTrouble says why the others do not.
 	Containers       []string
 	ContainerTrouble string
@@ -131,7 +131,7 @@ func raplFinding(s survey) finding {
 
 func perfFinding(s survey) finding {
 	f := finding{
-		Name: "counters", Verdict: verdictAbsent, Costs: "a job's signature rests on its use of processor and memory alone",
+		Name: "counters", Verdict: verdictAbsent, Costs: "nothing yet: no service reads hardware counters so far",
 		Fix: "sysctl kernel.perf_event_paranoid=2, or run the node agent with CAP_PERFMON",
 	}
 	const ownProcesses = 2 // up to this level a user may count in their own processes
@@ -147,17 +147,13 @@ func perfFinding(s survey) finding {
 }
 
 func cgroupFinding(s survey) finding {
-	if s.Cgroup == 2 {
-		return finding{Name: "cgroups", Verdict: verdictOK, Detail: "version 2"}
+	if s.Cgroup > 0 {
+		return finding{Name: "cgroups", Verdict: verdictOK, Detail: fmt.Sprintf("version %d", s.Cgroup)}
 	}
-	f := finding{
-		Name: "cgroups", Verdict: verdictAbsent, Detail: "version 1", Costs: "the use of jobs in containers is read process by process",
-		Fix: "boot with systemd.unified_cgroup_hierarchy=1",
+	return finding{
+		Name: "cgroups", Verdict: verdictAbsent, Detail: "not mounted", Costs: "limits on cores and memory that the node agent runs under are not seen",
+		Fix: "mount -t cgroup2 none /sys/fs/cgroup",
 	}
-	if s.Cgroup == 0 {
-		f.Detail, f.Fix = "not mounted", "mount -t cgroup2 none /sys/fs/cgroup"
-	}
-	return f
 }
 
 func mountFinding(s survey) finding {
@@ -166,7 +162,7 @@ func mountFinding(s survey) finding {
 	}
 	return finding{
 		Name: "mounts", Verdict: verdictAbsent, Detail: s.MountTrouble, Costs: "jobs find their folders by SWITCHYARD_CUSTOM_DIR, _SNAPSHOTS_DIR and _DATA_DIR instead",
-		Fix: "sysctl user.max_user_namespaces=10000, or run the executor as root",
+		Fix: s.MountFix,
 	}
 }
 
@@ -176,7 +172,7 @@ func containerFinding(s survey) finding {
 	}
 	return finding{
 		Name: "containers", Verdict: verdictAbsent, Detail: s.ContainerTrouble, Costs: "jobs with an image are refused; commands and scripts run as processes",
-		Fix: "install docker or podman and let this user use it",
+		Fix: "install docker or podman, start it, and let this user use it",
 	}
 }
 

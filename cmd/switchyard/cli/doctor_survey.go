@@ -11,7 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
+	goruntime "runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -28,7 +28,7 @@ import (
 func (a *app) survey(ctx context.Context, dataDir string) survey {
 	const defaultPort = 4222
 	s := survey{
-		Arch: runtime.GOARCH, Cores: runtime.NumCPU(), Root: os.Geteuid() == 0, DataDir: dataDir, BusURL: a.url(), Port: defaultPort, SurveyedAt: time.Now(),
+		Arch: goruntime.GOARCH, Cores: goruntime.NumCPU(), Root: os.Geteuid() == 0, DataDir: dataDir, BusURL: a.url(), Port: defaultPort, SurveyedAt: time.Now(),
 	}
 	s.Kernel = kernel()
 	var info unix.Sysinfo_t
@@ -39,7 +39,7 @@ func (a *app) survey(ctx context.Context, dataDir string) survey {
 	s.RAPLZones, s.RAPLReadable = surveyRAPL("/sys/class/powercap")
 	s.PerfParanoid = surveyParanoid("/proc/sys/kernel/perf_event_paranoid")
 	s.Cgroup = surveyCgroup("/sys/fs/cgroup")
-	s.MountTrouble = surveyMounts("/proc", s.Root)
+	s.MountTrouble, s.MountFix = surveyMounts("/proc", s.Root)
 	s.Containers, s.ContainerTrouble = surveyContainers(ctx)
 	surveyPython(ctx, &s)
 	s.DataFree, s.DataTrouble = surveyFolder(dataDir)
@@ -132,24 +132,25 @@ func surveyCgroup(folder string) int {
 	return 0
 }
 
-// surveyMounts says why a process may not make a mount namespace; empty where it may. It reads settings and makes none.
-func surveyMounts(proc string, root bool) string {
+// surveyMounts says why a process may not make a mount namespace, empty where it may, and what to do about it. It reads settings and makes none.
+func surveyMounts(proc string, root bool) (trouble, fix string) {
 	if root {
 		const mayMount = 1 << unix.CAP_SYS_ADMIN
 		if capabilities(filepath.Join(proc, "self", "status"))&mayMount != 0 {
-			return ""
+			return "", ""
 		}
-		return "root without CAP_SYS_ADMIN, as in a container"
+		return "root without CAP_SYS_ADMIN, as in a container", "give the container CAP_SYS_ADMIN (docker run --cap-add SYS_ADMIN)"
 	}
-	for _, setting := range []struct{ file, forbids string }{
-		{"user/max_user_namespaces", "0"}, {"kernel/unprivileged_userns_clone", "0"}, {"kernel/apparmor_restrict_unprivileged_userns", "1"},
+	for _, setting := range []struct{ file, forbids, allows string }{
+		{"user/max_user_namespaces", "0", "10000"}, {"kernel/unprivileged_userns_clone", "0", "1"}, {"kernel/apparmor_restrict_unprivileged_userns", "1", "0"},
 	} {
 		data, err := os.ReadFile(filepath.Join(proc, "sys", setting.file))
 		if err == nil && strings.TrimSpace(string(data)) == setting.forbids {
-			return strings.ReplaceAll(setting.file, "/", ".") + " is " + setting.forbids
+			name := strings.ReplaceAll(setting.file, "/", ".")
+			return name + " is " + setting.forbids, fmt.Sprintf("sysctl %s=%s, or run the executor as root", name, setting.allows)
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // capabilities reads the effective ones from a status file.
@@ -273,7 +274,7 @@ func (a *app) surveyBus(ctx context.Context) ([]train.Node, error) {
 	defer b.Close()
 	nodes, err := listBucket[train.Node](ctx, b, event.BucketNodes)
 	if err != nil && !errors.Is(err, bus.ErrAway) {
-		return nil, nil //nolint:nilerr // a bus on which no service has run yet
+		return nil, nil // a bus on which no service has run yet
 	}
 	return nodes, err
 }

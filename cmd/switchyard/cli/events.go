@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -50,38 +51,51 @@ func (a *app) eventsCommand() *cobra.Command {
 	return cmd
 }
 
-// follow prints streams side by side, each in its own order.
+// follow prints streams side by side, each in its own order; what is stored already in the order of time.
 func (a *app) follow(ctx context.Context, b *bus.Bus, streams []string, all, once bool, job string) error {
 	var printing sync.Mutex
+	var stored []bus.Message
+	show := func(m bus.Message) {
+		if job != "" && m.Parsed.ID != job {
+			return
+		}
+		printing.Lock()
+		defer printing.Unlock()
+		if once {
+			stored = append(stored, m)
+			return
+		}
+		a.printMessage(m)
+	}
 	reading := pool.New().WithErrors().WithContext(ctx)
 	for _, stream := range streams {
-		reading.Go(func(ctx context.Context) error {
-			last, err := b.LastSequence(ctx, stream)
-			if err != nil {
-				return err
-			}
-			if once && last == 0 {
-				return nil
-			}
-			own, stop := context.WithCancel(ctx)
-			defer stop()
-			from := uint64(0)
-			if all || once {
-				from = 1
-			}
-			return b.Follow(own, stream, nil, from, func(m bus.Message) {
-				if job == "" || m.Parsed.ID == job {
-					printing.Lock()
-					a.printMessage(m)
-					printing.Unlock()
-				}
-				if once && m.Sequence >= last {
-					stop()
-				}
-			})
-		})
+		reading.Go(func(ctx context.Context) error { return readStream(ctx, b, stream, all, once, show) })
 	}
-	return reading.Wait()
+	err := reading.Wait()
+	slices.SortStableFunc(stored, func(x, y bus.Message) int { return x.Time.Compare(y.Time) })
+	for _, m := range stored {
+		a.printMessage(m)
+	}
+	return err
+}
+
+func readStream(ctx context.Context, b *bus.Bus, stream string, all, once bool, show func(bus.Message)) error {
+	last, err := b.LastSequence(ctx, stream)
+	if err != nil || once && last == 0 {
+		return err
+	}
+	own, stop := context.WithCancel(ctx)
+	defer stop()
+	from := uint64(0)
+	if all || once {
+		from = 1
+	}
+	return b.Follow(own, stream, nil, from, func(m bus.Message) {
+		show(m)
+		if once && m.Sequence >= last {
+			stop()
+		}
+	})
 }
 
 func (a *app) printMessage(m bus.Message) {

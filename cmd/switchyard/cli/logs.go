@@ -54,7 +54,7 @@ func (a *app) logs(ctx context.Context, b *bus.Bus, ref string, o logOptions) er
 	if err != nil {
 		return err
 	}
-	r := &logReader{bus: b, job: job, stderr: a.stderr, follow: o.follow, poll: logPoll}
+	r := &logReader{bus: b, job: job, stderr: a.stderr, follow: o.follow, poll: logPoll, patience: askTimeout}
 	out := a.logWriter(job.ID, o.raw)
 	err = r.copy(ctx, out, o.tail)
 	if flushed := out.Flush(); err == nil {
@@ -138,7 +138,8 @@ type logReader struct {
 	node   train.NodeID
 	stderr io.Writer
 	follow bool
-	poll   time.Duration
+	// poll is how often to ask again where there is nothing new, patience how long to wait for an answer.
+	poll, patience time.Duration
 }
 
 // copy writes the output to w: the last lines of it, or everything, and with follow what comes later, until the job has ended.
@@ -195,10 +196,8 @@ func (r *logReader) stream(ctx context.Context, w io.Writer, offset int64) error
 			return nil
 		case moved && !chunk.Ended:
 			continue
-		case chunk.Ended:
-			if over, err := r.ended(ctx); err != nil || over {
-				return err
-			}
+		case chunk.Ended && r.ended(ctx):
+			return nil
 		}
 		if !pause(ctx, r.poll) {
 			return ctx.Err()
@@ -208,10 +207,10 @@ func (r *logReader) stream(ctx context.Context, w io.Writer, offset int64) error
 
 // ask reads a piece from an offset on; a negative one counts from the end.
 func (r *logReader) ask(ctx context.Context, offset int64) (train.LogChunk, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, r.patience)
 	defer cancel()
 	chunk, err := bus.Ask[train.LogRequest, train.LogChunk](ctx, r.bus, train.LogSubject(r.node), train.LogRequest{Job: r.job.ID, Offset: offset})
-	if errors.Is(err, context.DeadlineExceeded) {
+	if err != nil && (errors.Is(err, context.DeadlineExceeded) || r.bus.Ready() != nil) {
 		err = fmt.Errorf("%w: %w", bus.ErrAway, err)
 	}
 	return chunk, err
@@ -259,28 +258,35 @@ func lastLines(data []byte, lines int) (last []byte, enough bool) {
 // awaitNode finds out where the job's output is. False where there is none: the job has not started, and nobody waits for it.
 func (r *logReader) awaitNode(ctx context.Context) (bool, error) {
 	for said := false; ; said = true {
-		attempt, found, err := getIfThere[train.Attempt](ctx, r.bus, event.BucketAttempts, string(r.job.ID))
-		if err != nil {
+		node, err := r.findNode(ctx)
+		switch {
+		case err != nil && (!r.follow || ctx.Err() != nil):
 			return false, err
-		}
-		if found && attempt.Number > 0 {
-			r.node = attempt.Node
+		case node != "":
+			r.node = node
 			return true, nil
-		}
-		if r.job.State.Terminal() || !r.follow {
+		case err == nil && (r.job.State.Terminal() || !r.follow):
 			_, _ = fmt.Fprintf(r.stderr, "no output: job %s has not started; %s\n", r.job.ID, standing(r.job))
 			return false, nil
-		}
-		if !said {
+		case !said:
 			_, _ = fmt.Fprintf(r.stderr, "waiting for job %s to start; %s\n", r.job.ID, standing(r.job))
 		}
 		if !pause(ctx, r.poll) {
 			return false, ctx.Err()
 		}
-		if err := r.refresh(ctx); err != nil {
-			return false, err
-		}
 	}
+}
+
+// findNode reads the register, then where the newest attempt is or was; empty where there was none.
+func (r *logReader) findNode(ctx context.Context) (train.NodeID, error) {
+	if err := r.refresh(ctx); err != nil {
+		return "", err
+	}
+	attempt, _, err := getIfThere[train.Attempt](ctx, r.bus, event.BucketAttempts, string(r.job.ID))
+	if err != nil || attempt.Number == 0 {
+		return "", err
+	}
+	return attempt.Node, nil
 }
 
 // standing is the state of a job and why.
@@ -300,13 +306,13 @@ func (r *logReader) refresh(ctx context.Context) error {
 	return err
 }
 
-// ended checks in the register whether the job is over, as the executor says, and tells how it ended.
-func (r *logReader) ended(ctx context.Context) (bool, error) {
+// ended checks in the register whether the job is over, as the executor says, and tells how it ended. A register that does not answer is asked again later.
+func (r *logReader) ended(ctx context.Context) bool {
 	if err := r.refresh(ctx); err != nil || !r.job.State.Terminal() {
-		return false, err
+		return false
 	}
 	_, _ = fmt.Fprintln(r.stderr, endLine(r.job))
-	return true, nil
+	return true
 }
 
 // fallBack shows what the register has kept of the output when the executor cannot tell, and passes the error on.

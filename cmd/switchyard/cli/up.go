@@ -11,9 +11,12 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/busserver"
+	library "github.com/switchyard-dl/switchyard/libs/python"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/services/admission"
 	"github.com/switchyard-dl/switchyard/services/energy"
@@ -52,6 +55,9 @@ Every flag can be set by the environment: --log-level is SWITCHYARD_LOG_LEVEL. W
 			if cmd.Flags().Changed("nats") {
 				port = -1
 			}
+			if err := a.giveLibrary(cmd.Flags(), common.DataDir); err != nil {
+				return runtime(err)
+			}
 			return runtime(a.up(cmd.Context(), common, port, all))
 		},
 	}
@@ -62,6 +68,18 @@ Every flag can be set by the environment: --log-level is SWITCHYARD_LOG_LEVEL. W
 		s.Flags(fs)
 	}
 	return cmd
+}
+
+// giveLibrary puts the Python packages beside the jobs, so that a script can import them with nothing installed.
+func (a *app) giveLibrary(fs *pflag.FlagSet, dataDir string) error {
+	if fs.Changed("python-path") {
+		return nil
+	}
+	dir := filepath.Join(dataDir, "python")
+	if err := unpack(dir, library.Files); err != nil {
+		return err
+	}
+	return fs.Set("python-path", dir)
 }
 
 func validate(common run.Common, all []run.Service) error {
@@ -88,6 +106,9 @@ func (a *app) up(ctx context.Context, common run.Common, port int, all []run.Ser
 		defer s.Stop()
 		common.NATS = s.URL()
 	}
+	if err := furnish(ctx, common); err != nil {
+		return err
+	}
 	return run.Together(ctx, common, a.stderr, func(web net.Addr) {
 		p := place{NATS: common.NATS, HTTP: "http://" + web.String(), DataDir: common.DataDir, PID: os.Getpid()}
 		if err := writeContext(a.contextPath(), p); err != nil {
@@ -95,6 +116,16 @@ func (a *app) up(ctx context.Context, common run.Common, port int, all []run.Ser
 		}
 		log.Info("switchyard is up", "nats", p.NATS, "http", p.HTTP, "data_dir", p.DataDir)
 	}, all...)
+}
+
+// furnish makes streams and buckets before anybody is told where the bus is.
+func furnish(ctx context.Context, common run.Common) error {
+	b, err := bus.Connect(ctx, bus.Config{URL: common.NATS, Name: "up"})
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	return b.Ensure(ctx)
 }
 
 // lockDir makes sure that one process at a time works on a data folder. The lock goes with the process, however it ends.

@@ -48,12 +48,7 @@ func (a *app) wait(ctx context.Context, b *bus.Bus, refs []string, timeout time.
 	if err != nil {
 		return err
 	}
-	if timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, timeout)
-		defer cancel()
-	}
-	last, err := watchToEnd(ctx, b, jobs, func(j train.Job) {
+	last, err := watchToEnd(ctx, b, jobs, timeout, func(j train.Job) {
 		if a.output != "json" {
 			_, _ = fmt.Fprintln(a.stdout, endLine(j))
 		}
@@ -108,8 +103,9 @@ func waitVerdict(jobs []train.Job) error {
 	return nil
 }
 
-// watchToEnd follows jobs until all have ended or ctx ends, and gives them as they were last seen, in the given order. ended is called once for each.
-func watchToEnd(ctx context.Context, b *bus.Bus, jobs []train.Job, ended func(train.Job)) ([]train.Job, error) {
+// watchToEnd follows jobs until all have ended, the time is over (0: never) or ctx ends, and gives them as they were last seen, in the given order. ended
+// is called once for each.
+func watchToEnd(ctx context.Context, b *bus.Bus, jobs []train.Job, timeout time.Duration, ended func(train.Job)) ([]train.Job, error) {
 	kv, err := openBucket[train.Job](ctx, b, event.BucketJobs)
 	if err != nil {
 		return nil, err
@@ -117,6 +113,11 @@ func watchToEnd(ctx context.Context, b *bus.Bus, jobs []train.Job, ended func(tr
 	last, place, open := make([]train.Job, len(jobs)), map[string]int{}, 0
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
 	note := func(i int, j train.Job) {
 		if last[i].State.Terminal() {
 			return

@@ -156,14 +156,14 @@ func TestLoad(t *testing.T) {
 
 func TestSaveKeepsTwoAndLeavesNothingElse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "not", "there", "yet")
-	directory, err := checkpoint.Open(path)
-	if err != nil {
+	if _, err := checkpoint.Open(path); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(path, "checkpoint.unfinished-9"), []byte("half"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if directory, err = checkpoint.Open(path); err != nil {
+	directory, err := checkpoint.Open(path)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for epoch := uint64(1); epoch <= 4; epoch++ {

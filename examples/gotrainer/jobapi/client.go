@@ -184,8 +184,7 @@ func (c *Client) post(ctx context.Context, f fact) bool {
 	if err == nil {
 		_, err = c.do(ctx, http.MethodPost, f.kind, body)
 	}
-	var refused refusal
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[refusal](err); ok {
 		// It would be refused again; keeping it would hold up all that follows.
 		fmt.Fprintf(c.log, "job API refused %s: %v\n", f.kind, refused)
 		return true

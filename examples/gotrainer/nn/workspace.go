@@ -1,6 +1,9 @@
 package nn
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Totals are sums over the samples of one call.
 type Totals struct {
@@ -56,8 +59,7 @@ func (w *Workspace) Gradient(gradient, parameters, inputs []float64, labels []in
 	w.forward(parameters, inputs, samples)
 	totals := w.score(labels)
 	w.outputDelta(labels)
-	for i := len(w.layers) - 1; i >= 0; i-- {
-		l := w.layers[i]
+	for i, l := range slices.Backward(w.layers) {
 		delta := w.delta[i][:samples*l.out]
 		input := w.activation[i][:samples*l.in]
 		w.accumulate(gradient, l, input, delta, samples)

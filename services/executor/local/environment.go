@@ -81,7 +81,7 @@ func (s Setting) Scheduler(rank int) map[string]string {
 	}
 	if !s.Mounted {
 		for name, folder := range map[string]string{
-			"SWITCHYARD_CUSTOM_DIR": s.Custom, "SWITCHYARD_SNAPSHOTS_DIR": s.Snapshots, "SWITCHYARD_DATA_DIR": s.Datasets,
+			"SWITCHYARD_CUSTOM_DIR": s.Custom, "SWITCHYARD_SNAPSHOTS_DIR": s.Snapshots, "SWITCHYARD_DATASETS_DIR": s.Datasets,
 		} {
 			if folder != "" {
 				env[name] = folder

@@ -59,7 +59,7 @@ func TestEnvironmentTable(t *testing.T) {
 			"TF_CONFIG":          `{"cluster":{"worker":["127.0.0.1:4001"]},"task":{"type":"worker","index":0}}`,
 			"SWITCHYARD_ATTEMPT": "3", "SWITCHYARD_DEVICES": "cpu:1,cpu:0", "CUDA_VISIBLE_DEVICES": "",
 			"SWITCHYARD_JOB_ATTEMPT": "job-a/3/0123456789abcdef", "SWITCHYARD_CUSTOM_DIR": "/home/me/code",
-			"SWITCHYARD_SNAPSHOTS_DIR": "/home/me/saved", "SWITCHYARD_DATA_DIR": "/home/me/datasets",
+			"SWITCHYARD_SNAPSHOTS_DIR": "/home/me/saved", "SWITCHYARD_DATASETS_DIR": "/home/me/datasets",
 		}},
 		{"gpus", gpus(), 1, map[string]string{
 			"JOB_RESTARTED": "FALSE", "EPOCHS_DONE": "0", "WORLD_SIZE": "2", "RESERVED_MEM": "10240", "PL_TORCH_DISTRIBUTED_BACKEND": "nccl",

@@ -388,3 +388,22 @@ func TestSecretsStay(t *testing.T) {
 		t.Errorf("capability: %v, %v: want mode 0600", info.Mode(), err)
 	}
 }
+
+func TestPythonByEitherName(t *testing.T) {
+	b := newBench(t)
+	if err := os.WriteFile(filepath.Join(b.DataDir, "python3"), []byte("#!/bin/sh\necho python3 runs $1\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l := b.launch("j", []string{"python", "x.py"})
+	l.Processes[0].Fallback, l.Processes[0].Env = "python3", []string{"PATH=" + b.DataDir}
+	b.start(l)
+	if got := b.phase("j", Exited).Exit; got != (train.Exit{}) || !strings.Contains(b.log("j"), "python3 runs x.py\n") {
+		t.Errorf("exit %+v, log %q", got, b.log("j"))
+	}
+	l = b.launch("none", []string{"python", "x.py"})
+	l.Processes[0].Fallback, l.Processes[0].Env = "python3", []string{"PATH=/nowhere"}
+	b.start(l)
+	if got := b.phase("none", Exited).Exit; got.Message != "command not found: python; command not found: python3" {
+		t.Errorf("exit %+v", got)
+	}
+}

@@ -1,17 +1,18 @@
 package local
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -166,14 +167,22 @@ func TestProcessesStayOnTheirProcessors(t *testing.T) {
 	b := newBench(t)
 	show := sh("grep Cpus_allowed_list /proc/self/status")
 	l := b.launch("one", show)
-	l.Processes[0].CPUs = []int{0}
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		t.Fatal(err)
+	}
+	cpu := 0
+	for !set.IsSet(cpu) {
+		cpu++
+	}
+	l.Processes[0].CPUs = []int{cpu}
 	b.start(l)
 	l = b.launch("free", show)
 	b.start(l)
 	b.phase("one", Exited)
 	b.phase("free", Exited)
-	if log := b.log("one"); !strings.Contains(log, "Cpus_allowed_list:\t0\n") {
-		t.Errorf("bound to processor 0: %q", log)
+	if log := b.log("one"); !strings.Contains(log, fmt.Sprintf("Cpus_allowed_list:\t%d\n", cpu)) {
+		t.Errorf("bound to processor %d: %q", cpu, log)
 	}
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -188,6 +197,6 @@ func TestProcessesStayOnTheirProcessors(t *testing.T) {
 	l.Processes[0].CPUs = []int{1000}
 	b.start(l)
 	if got := b.phase("absent", Exited).Exit; !strings.HasPrefix(got.Message, "bind to the processors [1000]") {
-		t.Errorf("processor %s: %+v", strconv.Itoa(1000), got)
+		t.Errorf("processor 1000: %+v", got)
 	}
 }

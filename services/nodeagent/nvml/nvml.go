@@ -106,8 +106,8 @@ func (l *Library) Sample(index int) (gpu.Sample, error) {
 	return s, nil
 }
 
-// utilisation is the mean of each process's samples since the last call. NVML leaves out processes that did nothing, and calls it "not found" when
-// all did nothing.
+// utilisation is the mean of each process's samples since the last call. NVML leaves out processes that did nothing, and calls it "not found", or a buffer
+// that is too small for nothing, when all did nothing. Where it does not tell at all, as with MIG, the processes that run count alike.
 func (l *Library) utilisation(handle nvml.Device) (map[int]float64, error) {
 	uuid, ret := handle.GetUUID()
 	if !errors.Is(ret, nvml.SUCCESS) {
@@ -117,7 +117,8 @@ func (l *Library) utilisation(handle nvml.Device) (map[int]float64, error) {
 	last := l.lastSeen[uuid]
 	samples, ret := handle.GetProcessUtilization(last)
 	switch {
-	case errors.Is(ret, nvml.ERROR_NOT_FOUND), errors.Is(ret, nvml.ERROR_NOT_SUPPORTED):
+	case errors.Is(ret, nvml.ERROR_NOT_FOUND), errors.Is(ret, nvml.ERROR_INSUFFICIENT_SIZE),
+		errors.Is(ret, nvml.ERROR_NOT_SUPPORTED), errors.Is(ret, nvml.ERROR_NO_PERMISSION):
 		return sums, nil
 	case !errors.Is(ret, nvml.SUCCESS):
 		return nil, fmt.Errorf("read utilisation: %s", word(ret))

@@ -8,8 +8,8 @@ package rapl
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"io/fs"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,13 +32,14 @@ type Energy struct {
 
 // Counters are the zones that are read. A nil one reads nothing.
 type Counters struct {
+	root  fs.FS
 	zones []*zone
 	// trouble says why the zones are not usable.
 	trouble error
 }
 
 type zone struct {
-	path      string
+	folder    string
 	name      string
 	component string
 	size      unit.Energy // the counter begins anew after this
@@ -46,16 +47,16 @@ type zone struct {
 	seen      bool
 }
 
-// Open finds the zones below root; nil where there are none.
-func Open(root string) (*Counters, error) {
-	folders, err := os.ReadDir(root)
-	if errors.Is(err, os.ErrNotExist) {
+// Open finds the zones in root; nil where there are none.
+func Open(root fs.FS) (*Counters, error) {
+	folders, err := fs.ReadDir(root, ".")
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list power zones %s: %w", root, err)
+		return nil, fmt.Errorf("list power zones: %w", err)
 	}
-	c := &Counters{}
+	c := &Counters{root: root}
 	taken := map[string]bool{}
 	names := make([]string, 0, len(folders))
 	for _, f := range folders {
@@ -85,10 +86,9 @@ func Open(root string) (*Counters, error) {
 }
 
 // openZone reads what does not change of a zone; nil for one that is part of another one, or holds others.
-func openZone(root, folder string) (*zone, string, error) {
-	path := filepath.Join(root, folder)
-	name, err := readWord(filepath.Join(path, "name"))
-	if errors.Is(err, os.ErrNotExist) {
+func openZone(root fs.FS, folder string) (*zone, string, error) {
+	name, err := readWord(root, path.Join(folder, "name"))
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, "", nil // the control type itself, which is no zone
 	}
 	if err != nil {
@@ -101,7 +101,7 @@ func openZone(root, folder string) (*zone, string, error) {
 	case name == "dram":
 		// Every package has a zone of that name: they differ in the package.
 		parent, _, nested := cutLast(folder, ":")
-		if owner, err := readWord(filepath.Join(root, parent, "name")); nested && err == nil {
+		if owner, err := readWord(root, path.Join(parent, "name")); nested && err == nil {
 			identity = owner + "/dram"
 		} else {
 			identity = folder
@@ -110,11 +110,11 @@ func openZone(root, folder string) (*zone, string, error) {
 	default:
 		return nil, "", nil
 	}
-	size, err := readNumber(filepath.Join(path, "max_energy_range_uj"))
+	size, err := readNumber(root, path.Join(folder, "max_energy_range_uj"))
 	if err != nil {
 		return nil, "", fmt.Errorf("read power zone %s (%s): %w", folder, name, err)
 	}
-	return &zone{path: path, name: name, component: component, size: unit.Energy(size)}, identity, nil
+	return &zone{folder: folder, name: name, component: component, size: unit.Energy(size)}, identity, nil
 }
 
 func cutLast(s, sep string) (before, after string, found bool) {
@@ -139,10 +139,10 @@ func (c *Counters) Read(d time.Duration) ([]Energy, error) {
 	c.trouble = nil
 	sums, first := map[string]unit.Energy{}, false
 	for _, z := range c.zones {
-		now, err := readNumber(filepath.Join(z.path, "energy_uj"))
+		now, err := readNumber(c.root, path.Join(z.folder, "energy_uj"))
 		if err != nil {
 			z.seen = false
-			c.trouble = errors.Join(c.trouble, fmt.Errorf("read power zone %s (%s): %w", filepath.Base(z.path), z.name, err))
+			c.trouble = errors.Join(c.trouble, fmt.Errorf("read power zone %s (%s): %w", z.folder, z.name, err))
 			continue
 		}
 		if !z.seen {
@@ -175,19 +175,19 @@ func difference(last, now, size unit.Energy, d time.Duration) unit.Energy {
 	return delta
 }
 
-func readWord(path string) (string, error) {
-	data, err := os.ReadFile(path)
+func readWord(root fs.FS, name string) (string, error) {
+	data, err := fs.ReadFile(root, name)
 	return strings.TrimSpace(string(data)), err
 }
 
-func readNumber(path string) (int64, error) {
-	word, err := readWord(path)
+func readNumber(root fs.FS, name string) (int64, error) {
+	word, err := readWord(root, name)
 	if err != nil {
 		return 0, err
 	}
 	n, err := strconv.ParseInt(word, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("parse %s: %w", path, err)
+		return 0, fmt.Errorf("parse %s: %w", name, err)
 	}
 	return n, nil
 }

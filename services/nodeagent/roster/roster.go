@@ -38,8 +38,9 @@ type Roster struct {
 	byJob        map[train.JobID]bus.Entry[train.Attempt]
 	byCapability map[string]train.JobID
 
-	// listing is held by whoever reads the whole bucket; lastList is when that last began.
+	// listing is held by whoever reads the whole bucket. lastTry is when that last began, lastList when one that succeeded did.
 	listing  chan struct{}
+	lastTry  time.Time
 	lastList time.Time
 }
 
@@ -154,16 +155,17 @@ func (r *Roster) list(ctx context.Context, arrived time.Time) error {
 	if r.lastList.After(arrived) {
 		return nil
 	}
-	if wait := listSpacing - time.Since(r.lastList); wait > 0 {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return fmt.Errorf("list attempts: %w", ctx.Err())
-		}
+	timer := time.NewTimer(listSpacing - time.Since(r.lastTry))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("list attempts: %w", err)
 	}
 	began := time.Now()
+	r.lastTry = began
 	entries, err := r.source.List(ctx)
 	if err != nil {
 		return err

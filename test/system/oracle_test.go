@@ -1,6 +1,6 @@
-// Package kill proves that nothing is lost and nothing runs twice: it runs the real processes, kills them in the middle of the work, and judges by a ledger
+// Package system runs the real processes as their users do. It proves that nothing is lost and nothing runs twice: it kills them in the middle of the work, and judges by a ledger
 // that the trainers write themselves, apart from the bus.
-package kill
+package system
 
 import (
 	"bufio"

@@ -1,8 +1,8 @@
-package kill
+package system
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -24,7 +24,7 @@ func serviceNames() []string {
 	return []string{"admission", "profiler", "planner", "executor", "nodeagent", "energy"}
 }
 
-var binaries string //nolint:gochecknoglobals // built once for all tests of the package, in TestMain
+var binaries string
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		defer os.RemoveAll(dir)
+		defer func() { _ = os.RemoveAll(dir) }()
 		binaries = dir
 		build := map[string]string{"switchyard": "cmd/switchyard", "trainer": "examples/gotrainer"}
 		for _, s := range serviceNames() {
@@ -57,9 +57,11 @@ type cluster struct {
 	port   int
 	ledger string
 	procs  map[string]*exec.Cmd
-	log    *bytes.Buffer
-	bus    *bus.Bus
-	ctx    context.Context //nolint:containedctx // the length of one test
+	// flags and env are added for `switchyard up`.
+	flags []string
+	env   []string
+	bus   *bus.Bus
+	ctx   context.Context //nolint:containedctx // the length of one test
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -111,7 +113,7 @@ func (c *cluster) start(name string) {
 	case "bus":
 		path, args = filepath.Join(binaries, "switchyard"), []string{"bus", "--data-dir", c.dir, "--port", strconv.Itoa(c.port)}
 	case "up":
-		path, args = filepath.Join(binaries, "switchyard"), append([]string{"up", "--data-dir", c.dir, "--port", strconv.Itoa(c.port)}, slots...)
+		path, args = filepath.Join(binaries, "switchyard"), append([]string{"up", "--data-dir", c.dir, "--port", strconv.Itoa(c.port)}, append(slots, c.flags...)...)
 	case "nodeagent":
 		args = append(args, slots...)
 	}
@@ -122,13 +124,35 @@ func (c *cluster) start(name string) {
 	defer log.Close()
 	cmd := exec.Command(path, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(os.Environ(), "SWITCHYARD_CONTEXT="+filepath.Join(c.dir, "context.json"))
+	cmd.Env = c.environ()
 	// A group of its own, as a service manager would give it: a kill hits this process alone.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		c.t.Fatal(err)
 	}
 	c.procs[name] = cmd
+}
+
+func (c *cluster) environ() []string {
+	return append(append(os.Environ(), "SWITCHYARD_CONTEXT="+filepath.Join(c.dir, "context.json")), c.env...)
+}
+
+// command runs the command line and gives its exit code and both outputs.
+func (c *cluster) command(args ...string) (int, string) {
+	c.t.Helper()
+	return c.program(filepath.Join(binaries, "switchyard"), args...)
+}
+
+func (c *cluster) program(path string, args ...string) (int, string) {
+	c.t.Helper()
+	cmd := exec.CommandContext(c.ctx, path, args...)
+	cmd.Env = append(c.environ(), "SWITCHYARD_NATS="+c.url())
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		c.t.Fatalf("%s %q: %v", path, args, err)
+	}
+	return cmd.ProcessState.ExitCode(), string(out)
 }
 
 func (c *cluster) kill(name string, signal syscall.Signal) {

@@ -1,6 +1,7 @@
-package kill
+package system
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -175,18 +176,9 @@ func parentOf(t *testing.T, pid int) int {
 	}
 	var parent int
 	var state string
-	tail := data[lastIndex(data, ')')+1:]
+	tail := data[bytes.LastIndexByte(data, ')')+1:]
 	if _, err := fmt.Sscan(string(tail), &state, &parent); err != nil {
 		t.Fatal(err)
 	}
 	return parent
-}
-
-func lastIndex(data []byte, c byte) int {
-	for i := len(data) - 1; i >= 0; i-- {
-		if data[i] == c {
-			return i
-		}
-	}
-	return -1
 }

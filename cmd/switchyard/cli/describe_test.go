@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+func TestDescribe(t *testing.T) {
+	s := newTerminal(t)
+	s.fill(t)
+	for _, id := range []string{"resnet-4f2a", "bert-91bc", "mnist-77de", "vgg-0c", "huge"} {
+		t.Run(id, func(t *testing.T) {
+			if err := s.describe(t.Context(), s.bus, id, noon); err != nil {
+				t.Fatal(err)
+			}
+			out, _ := s.printed()
+			golden(t, "describe-"+id+".txt", out)
+			if strings.Contains(out, "secret") {
+				t.Error("shows the value of a variable")
+			}
+			for _, r := range out {
+				if r != '\n' && obeyed(r) {
+					t.Errorf("lets %q through", r)
+				}
+			}
+		})
+	}
+	s.output = "json"
+	if err := s.describe(t.Context(), s.bus, "resnet-4f2a", noon); err != nil {
+		t.Fatal(err)
+	}
+	out, _ := s.printed()
+	golden(t, "describe.json", out)
+	if strings.Contains(out, "token_hash") || strings.Contains(out, "capability_hash") {
+		t.Error("shows what belongs to the node's agent")
+	}
+}
+
+func TestDescribeShowsTheNewestChanges(t *testing.T) {
+	j := bert()
+	for i := range historyShown + 5 {
+		j.History = append(j.History, train.Change{At: noon, Fact: "queued", State: train.StateQueued, Message: fmt.Sprintf("change %02d", i)})
+	}
+	text := describeText(description{Job: j}, noon)
+	if !strings.Contains(text, "5 changes before") || strings.Contains(text, "change 04") || !strings.Contains(text, "change 05") || !strings.Contains(text, "change 34") {
+		t.Error(text)
+	}
+}
+
+// A description of which nearly everything is missing still is one.
+func TestDescribeOfAlmostNothing(t *testing.T) {
+	text := describeText(description{Job: train.Job{ID: "x", State: train.StateSubmitted}}, noon)
+	if !strings.Contains(text, "job x\n") || !strings.Contains(text, "not taken up yet") {
+		t.Error(text)
+	}
+	waiting := train.Job{ID: "x", State: train.StateRecovering, Attempt: 1, RunSeconds: 3, SubmittedAt: ago(time.Minute)}
+	text = describeText(description{
+		Job: waiting, RunSeconds: 3, Attempt: &attemptView{Number: 1, Phase: train.PhaseExited, Node: "a", NotBefore: noon.Add(4 * time.Second)}, Report: &train.AttemptReport{},
+		Model: &train.Model{}, Account: &train.Account{},
+	}, noon)
+	if !strings.Contains(text, "the next one in 4.0s") || !strings.Contains(text, "has not called the job API") {
+		t.Error(text)
+	}
+}

@@ -1,0 +1,209 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+// bare is a machine on which nearly everything is absent.
+func bare() survey {
+	return survey{
+		Kernel: "Linux 6.8.0", Arch: "amd64", Cores: 2, Memory: 8 * unit.GiB, GPUTrouble: "no nvidia-smi in PATH", RAPLZones: 2, PerfParanoid: new(4), Cgroup: 1,
+		MountTrouble: "user.max_user_namespaces is 0", MountFix: "sysctl user.max_user_namespaces=10000, or run the executor as root", ContainerTrouble: "no docker in PATH; podman: \x1b[31mpermission denied", BusURL: "nats://127.0.0.1:4222", Port: 4222,
+		DataDir: "/home/ann/.local/state/switchyard", DataFree: unit.GiB, SurveyedAt: noon,
+	}
+}
+
+// full is a machine that has it all.
+func full() survey {
+	return survey{
+		Kernel: "Linux 6.8.0", Arch: "amd64", Cores: 64, Memory: 512 * unit.GiB, Root: true, GPUs: []string{"NVIDIA H200, 143771 MiB", "NVIDIA H200, 143771 MiB"}, RAPLZones: 3, RAPLReadable: 3,
+		PerfParanoid: new(4), Cgroup: 2, Containers: []string{"docker 28.1.0"}, Python: "3.12.3 (/usr/bin/python3)", Torch: "2.7.0",
+		Packages: map[string]bool{"switchyard": true, "kubernetesdlprofile": true}, BusURL: "nats://10.0.0.1:4222", BusUp: true, Port: 4222, PortTrouble: "somebody else listens there",
+		DataDir: "/srv/switchyard", DataFree: 900 * unit.GiB, SurveyedAt: noon,
+		Nodes: []train.Node{
+			{ID: "gpu1", Devices: []train.Device{{ID: "gpu:0", Kind: train.KindGPU}, {ID: "gpu:1", Kind: train.KindGPU}}, Meters: []string{"nvml_counter", "rapl"}, SeenAt: ago(time.Second)},
+			{ID: "gpu2", Devices: []train.Device{{ID: "gpu:0", Kind: train.KindGPU}}, SeenAt: ago(time.Hour)},
+		},
+	}
+}
+
+func TestFindings(t *testing.T) {
+	golden(t, "doctor-bare.txt", findingsText(findings(bare())))
+	golden(t, "doctor-full.txt", findingsText(findings(full())))
+	broken := bare()
+	broken.DataTrouble, broken.PortTrouble, broken.Python = "/home/ann cannot be written to", "somebody else listens there", "3.9.2 (/usr/bin/python3)"
+	broken.PerfParanoid, broken.RAPLZones, broken.Cgroup = nil, 0, 0
+	golden(t, "doctor-broken.txt", findingsText(findings(broken)))
+}
+
+func TestOnlyWhatIsBrokenFails(t *testing.T) {
+	s := newTerminalWithoutBus()
+	for name, tc := range map[string]struct {
+		survey survey
+		code   int
+	}{"bare": {bare(), ExitOK}, "full": {full(), ExitOK}, "broken": {survey{DataTrouble: "x"}, ExitError}} {
+		for _, s.output = range []string{"table", "json"} {
+			err := s.printFindings(findings(tc.survey))
+			code := ExitOK
+			if exit, isExit := errors.AsType[*exitError](err); isExit {
+				code = exit.code
+			}
+			out, _ := s.printed()
+			if code != tc.code {
+				t.Errorf("%s: exit %d, want %d", name, code, tc.code)
+			}
+			if s.output != "json" {
+				continue
+			}
+			for _, f := range parse[[]finding](t, out) {
+				if f.Verdict != verdictOK && (f.Costs == "" || f.Fix == "") {
+					t.Errorf("%s: %s does not say what it costs and what to do: %+v", name, f.Name, f)
+				}
+			}
+		}
+	}
+}
+
+// The machine of the test is looked at for real.
+func TestDoctorHere(t *testing.T) {
+	s := newTerminal(t)
+	s.fill(t)
+	dir := filepath.Join(t.TempDir(), "not", "yet", "there")
+	code, out, stderr := s.run("doctor", "--data-dir", dir, "-o", "json")
+	if code != ExitOK {
+		t.Fatalf("exit %d, %s", code, stderr)
+	}
+	seen := map[string]finding{}
+	for _, f := range parse[[]finding](t, out) {
+		seen[f.Name] = f
+	}
+	for _, name := range []string{"kernel", "processor", "GPU", "RAPL", "counters", "cgroups", "mounts", "containers", "Python", "data", "bus", "node"} {
+		if seen[name].Detail == "" {
+			t.Errorf("nothing about %s", name)
+		}
+	}
+	if f := seen["bus"]; f.Verdict != verdictOK || f.Detail != s.nats {
+		t.Errorf("%+v", f)
+	}
+	if f := seen["data"]; !strings.HasPrefix(f.Detail, dir) {
+		t.Errorf("%+v", f)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("makes the folder that it is to look at")
+	}
+}
+
+func TestSurveyOfFolders(t *testing.T) {
+	dir := t.TempDir()
+	if free, trouble := surveyFolder(filepath.Join(dir, "a", "b")); free <= 0 || trouble != "" {
+		t.Errorf("%v, %q", free, trouble)
+	}
+	file := filepath.Join(dir, "file")
+	write(t, file, "x")
+	if _, trouble := surveyFolder(file); trouble != file+" is no folder" {
+		t.Errorf("%q", trouble)
+	}
+	if _, trouble := surveyFolder(filepath.Join(file, "below")); trouble == "" {
+		t.Error("a folder below a file")
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 1 {
+		t.Errorf("leaves something behind: %v, %v", left, err)
+	}
+}
+
+func TestSurveyOfPorts(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var port int
+	if _, err := fmt.Sscanf(l.Addr().String(), "127.0.0.1:%d", &port); err != nil {
+		t.Fatal(err)
+	}
+	if trouble := surveyPort(t.Context(), port); trouble != "somebody else listens there" {
+		t.Errorf("%q", trouble)
+	}
+	_ = l.Close()
+	if trouble := surveyPort(t.Context(), port); trouble != "" {
+		t.Errorf("%q", trouble)
+	}
+}
+
+func TestSurveyOfTheKernel(t *testing.T) {
+	dir := t.TempDir()
+	if zones, readable := surveyRAPL(dir); zones != 0 || readable != 0 {
+		t.Error(zones, readable)
+	}
+	write(t, filepath.Join(dir, "intel-rapl:0", "energy_uj"), "1")
+	write(t, filepath.Join(dir, "intel-rapl:1", "energy_uj", "not a file"), "1")
+	if zones, readable := surveyRAPL(dir); zones != 2 || readable != 1 {
+		t.Error(zones, readable)
+	}
+	if surveyParanoid(filepath.Join(dir, "none")) != nil {
+		t.Error("a setting that is not there")
+	}
+	write(t, filepath.Join(dir, "paranoid"), "-1\n")
+	if level := surveyParanoid(filepath.Join(dir, "paranoid")); level == nil || *level != -1 {
+		t.Error(level)
+	}
+	group := filepath.Join(dir, "cgroup")
+	if version := surveyCgroup(group); version != 0 {
+		t.Error(version)
+	}
+	write(t, filepath.Join(group, "cpu", "tasks"), "")
+	if version := surveyCgroup(group); version != 1 {
+		t.Error(version)
+	}
+	write(t, filepath.Join(group, "cgroup.controllers"), "")
+	if version := surveyCgroup(group); version != 2 {
+		t.Error(version)
+	}
+}
+
+func TestSurveyOfMounts(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		root  bool
+		files map[string]string
+		want  string
+	}{
+		{"root on a machine", true, map[string]string{"self/status": "Name:\tx\nCapEff:\t000001ffffffffff\n"}, ""},
+		{"root in a container", true, map[string]string{"self/status": "CapEff:\t00000000a80425fb\n"}, "root without CAP_SYS_ADMIN, as in a container"},
+		{"root without a status", true, nil, "root without CAP_SYS_ADMIN, as in a container"},
+		{"user on an open machine", false, map[string]string{"sys/user/max_user_namespaces": "15000\n", "sys/kernel/unprivileged_userns_clone": "1\n"}, ""},
+		{"no namespaces", false, map[string]string{"sys/user/max_user_namespaces": "0\n"}, "user.max_user_namespaces is 0"},
+		{"not for users", false, map[string]string{"sys/kernel/unprivileged_userns_clone": "0\n"}, "kernel.unprivileged_userns_clone is 0"},
+		{"restricted", false, map[string]string{"sys/kernel/apparmor_restrict_unprivileged_userns": "1\n"}, "kernel.apparmor_restrict_unprivileged_userns is 1"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			proc := t.TempDir()
+			for name, text := range tc.files {
+				write(t, filepath.Join(proc, name), text)
+			}
+			if got, fix := surveyMounts(proc, tc.root); got != tc.want || (got == "") != (fix == "") {
+				t.Errorf("%q, want %q; fix: %q", got, tc.want, fix)
+			}
+		})
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,167 @@
+package run_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+
+	"github.com/switchyard-dl/switchyard/libs/run"
+)
+
+// fake is a service that tells when it runs and stops.
+type fake struct {
+	name    string
+	grace   time.Duration
+	err     error
+	running func(p run.Process)
+	stopped func()
+}
+
+func (f *fake) Name() string { return f.name }
+
+func (f *fake) Flags(fs *pflag.FlagSet) {
+	fs.DurationVar(&f.grace, f.name+"-grace", time.Second, "a setting of its own")
+}
+
+func (f *fake) Validate(run.Common) error {
+	if f.grace <= 0 {
+		return fmt.Errorf("--%s-grace %v: want more than 0", f.name, f.grace)
+	}
+	return nil
+}
+
+func (f *fake) Run(ctx context.Context, p run.Process) error {
+	if f.running != nil {
+		f.running(p)
+	}
+	if f.err != nil {
+		return f.err
+	}
+	<-ctx.Done()
+	if f.stopped != nil {
+		f.stopped()
+	}
+	return nil
+}
+
+func TestBadConfigurationIsRefusedByName(t *testing.T) {
+	tests := []struct {
+		name    string
+		args    []string
+		environ []string
+		want    []string
+	}{
+		{"unknown flag", []string{"--nope"}, nil, []string{"unknown flag: --nope"}},
+		{
+			"every wrong value at once",
+			[]string{"--nats", "x", "--http", "y", "--log-level", "loud", "--log-format", "xml", "--data-dir", "rel", "--node", "a.b", "--desk-grace", "0s"},
+			nil,
+			[]string{`--nats "x"`, `--http "y"`, `--log-level "loud"`, `--log-format "xml"`, `--data-dir "rel"`, `--node "a.b"`, "--desk-grace"},
+		},
+		{"a variable that sets nothing", nil, []string{"SWITCHYARD_LOG_LEVLE=info"}, []string{"SWITCHYARD_LOG_LEVLE sets nothing", "did you mean SWITCHYARD_LOG_LEVEL?"}},
+		{"a variable with a wrong value", nil, []string{"SWITCHYARD_DESK_GRACE=soon"}, []string{"SWITCHYARD_DESK_GRACE"}},
+		{"an argument", []string{"now"}, nil, []string{`unexpected argument "now"`}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var stderr strings.Builder
+			if code := run.Main(tt.args, tt.environ, &stderr, &fake{name: "desk"}); code != run.ExitUsage {
+				t.Errorf("exit code %d, want %d", code, run.ExitUsage)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(stderr.String(), want) {
+					t.Errorf("message %q lacks %q", stderr.String(), want)
+				}
+			}
+		})
+	}
+}
+
+func TestTheCommandLineGoesOverTheEnvironment(t *testing.T) {
+	f := &fake{name: "desk"}
+	fs := pflag.NewFlagSet("desk", pflag.ContinueOnError)
+	f.Flags(fs)
+	var level string
+	fs.StringVar(&level, "log-level", "info", "")
+	if err := fs.Parse([]string{"--desk-grace", "2s"}); err != nil {
+		t.Fatal(err)
+	}
+	err := run.ApplyEnv(fs, []string{"SWITCHYARD_DESK_GRACE=3s", "SWITCHYARD_LOG_LEVEL=debug", "SWITCHYARD_JOB_API=x", "SWITCHYARD_DATA=/d", "HOME=/"})
+	if err != nil || f.grace != 2*time.Second || level != "debug" {
+		t.Fatalf("grace %v, level %s, error %v", f.grace, level, err)
+	}
+}
+
+func TestServicesStopInOrderAndTellTheirHealth(t *testing.T) {
+	var mu sync.Mutex
+	var order []string
+	note := func(what string) func() {
+		return func() { mu.Lock(); order = append(order, what); mu.Unlock() }
+	}
+	counted := make(chan struct{})
+	first := &fake{name: "first", stopped: note("first"), running: func(p run.Process) { p.Started() }}
+	second := &fake{name: "second", stopped: note("second"), running: func(p run.Process) {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: "switchyard_things_total", Help: "Things."})
+		p.Metrics.MustRegister(c)
+		c.Inc()
+		p.Check("bus", func() error { return errors.New("not there yet") })
+		close(counted)
+	}}
+	ctx, stop := context.WithCancel(t.Context())
+	address, done := make(chan net.Addr, 1), make(chan error, 1)
+	go func() {
+		done <- run.Together(ctx, run.Common{HTTP: "127.0.0.1:0"}, io.Discard, func(a net.Addr) { address <- a }, first, second)
+	}()
+	base := "http://" + (<-address).String()
+	<-counted
+	if code, _ := get(t, base+"/healthz"); code != http.StatusOK {
+		t.Errorf("/healthz %d", code)
+	}
+	if code, body := get(t, base+"/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "second/bus: not there yet") || !strings.Contains(body, "second/started: starting") {
+		t.Errorf("/readyz %d %q", code, body)
+	}
+	if _, body := get(t, base+"/metrics"); !strings.Contains(body, `switchyard_things_total{service="second"} 1`) {
+		t.Errorf("/metrics lacks the counter:\n%s", body)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(order, " "); got != "first second" {
+		t.Errorf("stopped in order %q", got)
+	}
+}
+
+func TestAFailingServiceStopsTheOthers(t *testing.T) {
+	broken := errors.New("the disk is gone")
+	stopped := false
+	err := run.Together(t.Context(), run.Common{HTTP: "127.0.0.1:0"}, io.Discard, func(net.Addr) {},
+		&fake{name: "good", stopped: func() { stopped = true }}, &fake{name: "bad", err: broken})
+	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "bad: ") || !stopped {
+		t.Fatalf("error %v, stopped %v", err, stopped)
+	}
+}
+
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	r, err := http.Get(url) //nolint:noctx // a test on loopback
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.StatusCode, string(body)
+}

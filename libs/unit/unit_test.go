@@ -1,0 +1,30 @@
+package unit_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+func TestConversions(t *testing.T) {
+	if e := unit.Watts(250).Over(2 * time.Second); e != 500*unit.Joule {
+		t.Errorf("250 W over 2 s is %d uJ", e)
+	}
+	if e := unit.KilowattHour; e.Joules() != 3.6e6 || e.KilowattHours() != 1 {
+		t.Errorf("a kWh is %v J, %v kWh", e.Joules(), e.KilowattHours())
+	}
+	if m := (unit.MiB + 1).MiB(); m != 2 {
+		t.Errorf("a byte over a MiB reserves %d MiB, want 2", m)
+	}
+}
+
+func TestEnergyReadsWell(t *testing.T) {
+	for e, want := range map[unit.Energy]string{
+		0: "0.0 J", 1500 * unit.Millijoule: "1.5 J", 12_345 * unit.Joule: "12.3 kJ", 2 * unit.KilowattHour: "2 kWh", -3 * unit.Joule: "-3.0 J",
+	} {
+		if got := e.String(); got != want {
+			t.Errorf("%d uJ reads %q, want %q", e, got, want)
+		}
+	}
+}

@@ -1,0 +1,284 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sourcegraph/conc"
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/busserver"
+	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/local"
+)
+
+// executorArgument has the test program be an executor that can be killed.
+const executorArgument = "__executor"
+
+func TestMain(m *testing.M) {
+	local.RunIfAsked(os.Args)
+	if len(os.Args) > 1 && os.Args[1] == executorArgument {
+		os.Exit(run.Main(os.Args[2:], nil, os.Stderr, New()))
+	}
+	os.Exit(m.Run())
+}
+
+// yard is a bus with an executor beside it; the test plays the other services.
+type yard struct {
+	t      *testing.T
+	server *busserver.Server
+	bus    *bus.Bus
+	// dir is the executor's data folder, store the server's.
+	dir   string
+	store string
+	// stop ends the executor that runs now.
+	stop func()
+
+	attempts *bus.KV[train.Attempt]
+	jobs     *bus.KV[train.Job]
+	nodes    *bus.KV[train.Node]
+	reports  *bus.KV[train.AttemptReport]
+
+	plans    uint64
+	lastPlan uint64
+
+	mu    sync.Mutex
+	facts []bus.Message
+}
+
+func newYard(t *testing.T, args ...string) *yard {
+	t.Helper()
+	ctx := t.Context()
+	y := &yard{t: t, dir: t.TempDir(), store: t.TempDir()}
+	y.serve(0)
+	t.Cleanup(func() { y.server.Stop() })
+	y.bus = bustest.Connect(t, y.server, "admission")
+	var errs [4]error
+	y.attempts, errs[0] = bus.OpenKV[train.Attempt](ctx, y.bus, event.BucketAttempts)
+	y.jobs, errs[1] = bus.OpenKV[train.Job](ctx, y.bus, event.BucketJobs)
+	y.nodes, errs[2] = bus.OpenKV[train.Node](ctx, y.bus, event.BucketNodes)
+	y.reports, errs[3] = bus.OpenKV[train.AttemptReport](ctx, y.bus, event.BucketReports)
+	y.must(errors.Join(errs[:]...))
+	var follower conc.WaitGroup
+	follow, stop := context.WithCancel(context.WithoutCancel(ctx))
+	follower.Go(func() {
+		_ = y.bus.Follow(follow, event.StreamJobs, nil, 1, func(m bus.Message) {
+			y.mu.Lock()
+			defer y.mu.Unlock()
+			y.facts = append(y.facts, m)
+		})
+	})
+	t.Cleanup(func() { stop(); follower.Wait() })
+	first, last := cores(t)
+	_, err := y.nodes.Swap(ctx, "n1", train.Node{
+		ID: "n1", Cores: 2, JobAPI: "127.0.0.1:1", Devices: []train.Device{{ID: "cpu:0", Kind: train.KindCPU, Core: first}, {ID: "cpu:1", Kind: train.KindCPU, Core: last}},
+	}, 0)
+	y.must(err)
+	t.Cleanup(y.killAll)
+	y.run(args...)
+	return y
+}
+
+// serve starts the server over what it stored before.
+func (y *yard) serve(port int) {
+	y.t.Helper()
+	s, err := busserver.Start(busserver.Options{Dir: y.store, Port: port})
+	y.must(err)
+	y.server = s
+}
+
+// killAll ends what the test left behind.
+func (y *yard) killAll() {
+	b := local.New(y.dir)
+	found, err := b.Find()
+	y.must(err)
+	for _, f := range found {
+		if s, err := b.Look(f.Job, f.Number); err == nil && s.PID != 0 {
+			_ = unix.Kill(s.PID, unix.SIGKILL)
+		}
+	}
+}
+
+func (y *yard) must(err error) {
+	y.t.Helper()
+	if err != nil {
+		y.t.Fatal(err)
+	}
+}
+
+// run starts an executor over the yard's data folder.
+func (y *yard) run(args ...string) {
+	y.t.Helper()
+	s := New()
+	fs := pflag.NewFlagSet("executor", pflag.ContinueOnError)
+	s.Flags(fs)
+	y.must(fs.Parse(append([]string{"--kill-after=300ms"}, args...)))
+	common := run.Common{NATS: y.server.URL(), HTTP: "127.0.0.1:0", LogLevel: "debug", LogFormat: "text", DataDir: y.dir, Node: "n1"}
+	y.must(s.Validate(common))
+	ctx, cancel := context.WithCancel(context.WithoutCancel(y.t.Context()))
+	var done conc.WaitGroup
+	done.Go(func() {
+		if err := run.Together(ctx, common, testLog{y.t}, func(net.Addr) {}, s); err != nil {
+			y.t.Errorf("executor: %v", err)
+		}
+	})
+	y.stop = sync.OnceFunc(func() { cancel(); done.Wait() })
+	y.t.Cleanup(y.stop)
+}
+
+type testLog struct{ t *testing.T }
+
+func (l testLog) Write(p []byte) (int, error) {
+	l.t.Log(strings.TrimRight(string(p), "\n"))
+	return len(p), nil
+}
+
+var _ io.Writer = testLog{}
+
+func (y *yard) until(what string, holds func() bool) {
+	y.t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	patience := time.NewTimer(time.Minute)
+	defer patience.Stop()
+	for !holds() {
+		select {
+		case <-patience.C:
+			y.t.Fatalf("waited too long for: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// job admits a job.
+func (y *yard) job(id train.JobID, spec train.Spec) {
+	y.t.Helper()
+	if spec.BatchSize == 0 {
+		spec.BatchSize, spec.TrainingSetSize, spec.MaxEpochs = 1, 1, 3
+	}
+	_, err := y.jobs.Modify(y.t.Context(), string(id), func(j *train.Job) (bool, error) {
+		j.ID, j.Spec, j.State = id, spec.WithDefaults(), train.StateQueued
+		return true, nil
+	})
+	y.must(err)
+}
+
+func (y *yard) change(id train.JobID, change func(*train.Job)) {
+	y.t.Helper()
+	_, err := y.jobs.Modify(y.t.Context(), string(id), func(j *train.Job) (bool, error) { change(j); return true, nil })
+	y.must(err)
+}
+
+// plan publishes the next plan.
+func (y *yard) plan(allocations ...train.Allocation) {
+	y.t.Helper()
+	y.plans++
+	y.planAs(y.plans, allocations...)
+}
+
+func (y *yard) planAs(generation uint64, allocations ...train.Allocation) {
+	y.t.Helper()
+	sequence, err := y.bus.PublishAfter(y.t.Context(), event.Fact{
+		Subject: event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1}, Key: fmt.Sprintf("plan/%d/%d", generation, y.lastPlan),
+		Body: event.PlanDecided{Plan: train.Plan{Generation: generation, Allocations: allocations}},
+	}, y.lastPlan)
+	y.must(err)
+	y.lastPlan = sequence
+}
+
+func on(job train.JobID, devices ...train.DeviceID) train.Allocation {
+	return train.Allocation{Job: job, Node: "n1", Devices: devices}
+}
+
+// fact waits for a fact of a job and decodes it.
+func fact[T any](y *yard, job train.JobID, name string) T {
+	y.t.Helper()
+	var body T
+	y.until(fmt.Sprintf("%s of %s", name, job), func() bool {
+		found := y.told(job, name)
+		if len(found) == 0 {
+			return false
+		}
+		var err error
+		body, err = event.Decode[T](found[len(found)-1].Data)
+		y.must(err)
+		return true
+	})
+	return body
+}
+
+func (y *yard) told(job train.JobID, name string) []bus.Message {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	var found []bus.Message
+	for _, m := range y.facts {
+		if m.Parsed.ID == string(job) && m.Parsed.Fact == name {
+			found = append(found, m)
+		}
+	}
+	return found
+}
+
+// attempt waits until the record of a job's attempt fits.
+func (y *yard) attempt(job train.JobID, what string, fits func(train.Attempt) bool) train.Attempt {
+	y.t.Helper()
+	var a train.Attempt
+	y.until(fmt.Sprintf("attempt of %s: %s", job, what), func() bool {
+		e, err := y.attempts.Get(y.t.Context(), string(job))
+		if errors.Is(err, bus.ErrNotFound) {
+			return false
+		}
+		y.must(err)
+		a = e.Value
+		return fits(a)
+	})
+	return a
+}
+
+func isRunning(n int) func(train.Attempt) bool {
+	return func(a train.Attempt) bool { return a.Number == n && a.Phase == train.PhaseRunning }
+}
+
+func told(a train.Attempt) bool { return a.Told }
+
+func command(script string) train.Spec { return train.Spec{Command: []string{"sh", "-c", script}} }
+
+func (y *yard) path(name string) string { return filepath.Join(y.dir, name) }
+
+func (y *yard) touch(name string) {
+	y.t.Helper()
+	y.must(os.WriteFile(y.path(name), nil, 0o600))
+}
+
+// cores gives the first and the last processor that the test may use.
+func cores(t *testing.T) (first, last int) {
+	t.Helper()
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		t.Fatal(err)
+	}
+	first = -1
+	for i := range 1024 {
+		if set.IsSet(i) {
+			if first < 0 {
+				first = i
+			}
+			last = i
+		}
+	}
+	return first, last
+}

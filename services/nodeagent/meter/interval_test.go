@@ -1,0 +1,168 @@
+package meter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/sourcegraph/conc"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+func TestClock(t *testing.T) {
+	start := time.Now()
+	c := newClock(time.Second, start)
+	edge := start.Round(0)
+	for i, step := range []struct {
+		after    time.Duration
+		measured bool
+		gap      time.Duration
+	}{
+		{time.Second, true, 0},
+		{1100 * time.Millisecond, true, 0},
+		{29 * time.Second, true, 0}, // slow, but no counter wraps in that time
+		{31 * time.Second, false, 0},
+		{40 * time.Second, false, 0},
+		{time.Second, true, 71 * time.Second},
+		{time.Second, true, 0},
+		{0, false, 0},
+	} {
+		start = start.Add(step.after)
+		from, to, gap, measured := c.tick(start)
+		if !from.Equal(edge) || to.Sub(from) != step.after || measured != step.measured || gap != step.gap {
+			t.Errorf("step %d: from %s to %s, gap %s, measured %v", i, from, to, gap, measured)
+		}
+		edge = to
+	}
+}
+
+func TestClockAfterSleep(t *testing.T) {
+	start := time.Now()
+	c := newClock(time.Second, start)
+	// While the machine slept for an hour, its monotonic clock stood still; Round strips it, as the kernel's step of the wall clock would show.
+	c.last = c.last.Add(-time.Hour).Round(0)
+	_, to, _, measured := c.tick(start.Round(0))
+	if measured || to.Sub(start.Round(0)) != time.Hour {
+		t.Errorf("to %s, measured %v", to, measured)
+	}
+}
+
+// press stores what is published, or fails.
+type press struct {
+	fail  int
+	facts chan event.Fact
+}
+
+func (p *press) Publish(ctx context.Context, facts ...event.Fact) error {
+	if p.fail > 0 {
+		p.fail--
+		return errors.New("refused")
+	}
+	for _, f := range facts {
+		select {
+		case p.facts <- f:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+func newRecorder(t *testing.T) *Recorder {
+	t.Helper()
+	m, err := New(Config{Proc: root, Model: Model{Idle: unit.Watt}, Log: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewRecorder(RecorderConfig{
+		Node: "n1", Boot: "b", Interval: 20 * time.Millisecond, Meter: m, Live: func() []train.Attempt { return nil }, Log: quiet(),
+		Metrics: prometheus.NewRegistry(),
+	})
+}
+
+func TestIntervalsFollowEachOther(t *testing.T) {
+	r := newRecorder(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	p := &press{facts: make(chan event.Fact)}
+	var running conc.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() {
+		if err := r.Measure(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	running.Go(func() { _ = r.Publish(ctx, p) })
+	var last event.Measured
+	for n := range uint64(5) {
+		f := <-p.facts
+		m, ok := f.Body.(event.Measured)
+		if !ok || m.Sequence != n+1 || f.Key != fmt.Sprintf("node/n1/b/%d", n+1) || f.Subject.String() != "yard.energy.n1.measured.v1" {
+			t.Fatalf("%+v", f)
+		}
+		if n > 0 && !m.From.Equal(last.To) || !m.To.After(m.From) {
+			t.Errorf("from %s to %s after %s", m.From, m.To, last.To)
+		}
+		want := event.Meter{Component: "cpu", Method: "modelled", Idle: unit.Watt.Over(m.To.Sub(m.From))}
+		if diff := cmp.Diff(want, m.Meters[0], cmpopts.IgnoreFields(event.Meter{}, "Energy", "Busy", "Capacity")); diff != "" {
+			t.Errorf("(-want +got)\n%s", diff)
+		}
+		last = m
+	}
+}
+
+func TestTheLastIntervalIsClosedAndFlushed(t *testing.T) {
+	r := newRecorder(t)
+	r.interval = time.Hour // no tick of its own
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.Measure(ctx); err != nil {
+		t.Fatal(err)
+	}
+	p := &press{facts: make(chan event.Fact, 10)}
+	if !r.Flush(t.Context(), p) || len(p.facts) != 1 || r.queue.len() != 0 {
+		t.Errorf("%d facts, %d wait", len(p.facts), r.queue.len())
+	}
+}
+
+func TestAQueueThatIsFullLeavesAGapAndNoHole(t *testing.T) {
+	r := newRecorder(t)
+	now := time.Now()
+	r.clock = newClock(r.interval, now)
+	for range queueLimit + 2 {
+		now = now.Add(time.Second)
+		if r.queue.len() < queueLimit-1 {
+			r.sequence++
+			r.queue.put(event.Fact{})
+			r.clock.tick(now)
+			continue
+		}
+		r.close(now)
+	}
+	p := &press{facts: make(chan event.Fact, queueLimit)}
+	r.Flush(t.Context(), p)
+	r.close(now.Add(time.Second))
+	f, _ := r.queue.first()
+	m, ok := f.Body.(event.Measured)
+	if !ok || m.Sequence != queueLimit+1 || m.GapSeconds != 2 {
+		t.Errorf("%+v: want number %d after a gap of 2 s", m, queueLimit+1)
+	}
+}
+
+func TestWhatTheBusRefusesDoesNotHoldUpTheRest(t *testing.T) {
+	r := newRecorder(t)
+	r.queue.put(event.Fact{Key: "1"})
+	r.queue.put(event.Fact{Key: "2"})
+	p := &press{fail: 1, facts: make(chan event.Fact, 2)}
+	if !r.Flush(t.Context(), p) || (<-p.facts).Key != "2" {
+		t.Error("want the second one")
+	}
+}

@@ -1,0 +1,279 @@
+package meter
+
+import (
+	"errors"
+	"log/slog"
+	"os/exec"
+	"slices"
+	"syscall"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/proc"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/rapl"
+)
+
+const root = proc.Root("/proc")
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func attempt(job train.JobID, number, pid int, start uint64, devices ...train.DeviceID) train.Attempt {
+	return train.Attempt{Job: job, Number: number, PID: pid, PIDStart: start, BootID: "boot", Phase: train.PhaseRunning, Devices: devices}
+}
+
+func stats(all ...proc.Stat) map[int]proc.Stat {
+	m := map[int]proc.Stat{}
+	for _, s := range all {
+		m[s.PID] = s
+	}
+	return m
+}
+
+func TestWorkOfAnAttempt(t *testing.T) {
+	w := workers{since: 100, bootID: "boot", total: map[run]proc.Ticks{}}
+	a, b := attempt("a", 1, 10, 50), attempt("b", 1, 20, 150)
+	ra, rb := runOf(a), runOf(b)
+	both := []train.Attempt{a, b}
+	supervisorA, supervisorB := proc.Stat{PID: 10, Parent: 1, Start: 50, Own: 3}, proc.Stat{PID: 20, Parent: 1, Start: 150, Own: 2}
+	for i, c := range []struct {
+		all  map[int]proc.Stat
+		want map[run]proc.Ticks
+	}{
+		// a began before this process did: what it used so far was measured already. b began later and counts from its beginning.
+		{stats(supervisorA, proc.Stat{PID: 11, Parent: 10, Own: 500}, supervisorB, proc.Stat{PID: 21, Parent: 20, Own: 7}), map[run]proc.Ticks{ra: 0, rb: 9}},
+		// A grandchild counts, and a child that ended and waits to be noticed.
+		{
+			stats(
+				supervisorA, proc.Stat{PID: 11, Parent: 10, Own: 510}, proc.Stat{PID: 12, Parent: 11, Own: 5},
+				supervisorB, proc.Stat{PID: 21, Parent: 20, Own: 17, State: 'Z'},
+			),
+			map[run]proc.Ticks{ra: 15, rb: 10},
+		},
+		// Children that were waited for go on counting with their parents.
+		{
+			stats(proc.Stat{PID: 10, Parent: 1, Start: 50, Own: 3, Reaped: 530}, proc.Stat{PID: 20, Parent: 1, Start: 150, Own: 2, Reaped: 17}),
+			map[run]proc.Ticks{ra: 533 - 518, rb: 0},
+		},
+		// The number of a supervisor was given to another process, and b's child took its time with it.
+		{stats(proc.Stat{PID: 10, Parent: 1, Start: 999, Own: 1000}, proc.Stat{PID: 20, Parent: 1, Start: 150, Own: 2}), map[run]proc.Ticks{rb: 0}},
+		{stats(proc.Stat{PID: 20, Parent: 1, Start: 150, Own: 6}), map[run]proc.Ticks{rb: 4}},
+	} {
+		if diff := cmp.Diff(c.want, w.used(c.all, both), cmp.AllowUnexported(run{})); diff != "" {
+			t.Errorf("reading %d (-want +got)\n%s", i, diff)
+		}
+	}
+	otherBoot := attempt("c", 1, 20, 150)
+	otherBoot.BootID = "before"
+	unstarted := attempt("d", 1, 0, 0)
+	if got := w.used(stats(supervisorB), []train.Attempt{otherBoot, unstarted}); len(got) != 0 {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestOwnersOfProcesses(t *testing.T) {
+	w := workers{bootID: "boot"}
+	a := attempt("a", 1, 10, 50)
+	w.used(stats(proc.Stat{PID: 10, Parent: 1, Start: 50}, proc.Stat{PID: 11, Parent: 10}, proc.Stat{PID: 30, Parent: 1}), []train.Attempt{a})
+	want := map[int]run{10: runOf(a), 11: runOf(a)}
+	if diff := cmp.Diff(want, w.owner, cmp.AllowUnexported(run{})); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestModel(t *testing.T) {
+	m := Model{Idle: 10 * unit.Watt, Core: 6 * unit.Watt}
+	total, idle := m.energy(1.5, time.Second)
+	if total != 19*unit.Joule || idle != 10*unit.Joule {
+		t.Errorf("%s, idle %s", total, idle)
+	}
+}
+
+func TestBoard(t *testing.T) {
+	const id = train.DeviceID("gpu:0")
+	owner := map[int]run{11: {job: "a"}, 12: {job: "b"}}
+	process := func(pid int, u float64) gpu.Process { return gpu.Process{PID: pid, Utilisation: u} }
+	sample := func(joules float64, on ...gpu.Process) gpu.Sample {
+		return gpu.Sample{Energy: unit.Energy(joules * float64(unit.Joule)), HasEnergy: true, Processes: on}
+	}
+	use := func(job train.JobID, work float64) event.Use {
+		return event.Use{Job: job, Component: "gpu", Device: id, Work: work}
+	}
+	b := &board{}
+	for i, c := range []struct {
+		sample gpu.Sample
+		meter  *event.Meter
+		uses   []event.Use
+	}{
+		{sample(1000), nil, nil},
+		{sample(1120), &event.Meter{Energy: 120 * unit.Joule, Idle: 120 * unit.Joule}, nil}, // empty: all idle, and 60 W is what it draws bare
+		{sample(1420, process(11, 0.5)), &event.Meter{Energy: 300 * unit.Joule, Idle: 120 * unit.Joule}, []event.Use{use("a", 1)}},
+		{
+			sample(1920, process(11, 0.5), process(12, 0.25)), &event.Meter{Energy: 500 * unit.Joule, Idle: 120 * unit.Joule},
+			[]event.Use{use("a", 1), use("b", 0.5)},
+		},
+		{ // somebody else works, too
+			sample(2420, process(11, 0.5), process(99, 0.25)), &event.Meter{Energy: 500 * unit.Joule, Idle: 120 * unit.Joule, Busy: 1.5},
+			[]event.Use{use("a", 1)},
+		},
+		{sample(2520, process(11, 0)), &event.Meter{Energy: 100 * unit.Joule, Idle: 100 * unit.Joule}, []event.Use{use("a", 0)}},
+		{sample(20), &event.Meter{Energy: -2500 * unit.Joule}, nil}, // the driver was loaded again
+	} {
+		on := tenantsOf(id, c.sample, owner, nil)
+		got, ok := b.read(id, c.sample, 2*time.Second, on)
+		if ok != (c.meter != nil) {
+			t.Fatalf("reading %d: ok %v", i, ok)
+		}
+		if !ok {
+			continue
+		}
+		c.meter.Component, c.meter.Device, c.meter.Method, c.meter.Capacity = "gpu", id, "nvml_counter", 2
+		if diff := cmp.Diff(*c.meter, got); diff != "" {
+			t.Errorf("reading %d (-want +got)\n%s", i, diff)
+		}
+		if diff := cmp.Diff(c.uses, on.uses(id, 2*time.Second)); diff != "" {
+			t.Errorf("uses %d (-want +got)\n%s", i, diff)
+		}
+	}
+}
+
+func TestBoardWithoutACounter(t *testing.T) {
+	b := &board{}
+	watts := func(w int64) gpu.Sample { return gpu.Sample{Power: unit.Power(w) * unit.Watt, HasPower: true} }
+	b.read("gpu:0", watts(100), time.Second, tenants{})
+	got, ok := b.read("gpu:0", watts(200), 2*time.Second, tenants{})
+	if !ok || got.Method != "nvml_power" || got.Energy != 300*unit.Joule {
+		t.Errorf("%+v, %v: want the mean power over the time", got, ok)
+	}
+	if got, ok := b.read("gpu:0", gpu.Sample{}, time.Second, tenants{}); ok {
+		t.Errorf("%+v of nothing", got)
+	}
+}
+
+func TestAProcessInAContainerBelongsToWhoHoldsTheDevice(t *testing.T) {
+	attempts := []train.Attempt{attempt("a", 1, 10, 1, "gpu:1"), attempt("b", 1, 20, 1, "gpu:0")}
+	on := tenantsOf("gpu:0", gpu.Sample{Processes: []gpu.Process{{PID: 7, Utilisation: 0.5}, {PID: 8, Utilisation: 0.25}}}, nil, attempts)
+	want := tenants{jobs: map[run]float64{runOf(attempts[1]): 0.75}}
+	if diff := cmp.Diff(want, on, cmp.AllowUnexported(tenants{}, run{})); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// cards is a gpu.Reader.
+type cards struct {
+	devices []gpu.Device
+	err     error
+	samples map[int]gpu.Sample
+}
+
+func (c *cards) Devices() ([]gpu.Device, error) { return c.devices, c.err }
+
+func (c *cards) Sample(i int) (gpu.Sample, error) {
+	s, ok := c.samples[i]
+	if !ok {
+		return s, errors.New("fell off the bus")
+	}
+	return s, nil
+}
+
+// spin starts a process that burns time, below a shell that stands for a supervisor. Both are in a group of their own, so that none outlives the test.
+func spin(t *testing.T) train.Attempt {
+	t.Helper()
+	cmd := exec.Command("/bin/sh", "-c", "sh -c 'while :; do :; done' & wait")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil {
+			t.Error(err)
+		}
+		_ = cmd.Wait()
+	})
+	all, err := root.Processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	boot, err := root.BootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := attempt("spin", 1, cmd.Process.Pid, all[cmd.Process.Pid].Start)
+	a.BootID = boot
+	return a
+}
+
+// TestThisMachine measures a real process by the real /proc.
+func TestThisMachine(t *testing.T) {
+	c := &cards{devices: []gpu.Device{{Index: 0, UUID: "u"}}, samples: map[int]gpu.Sample{0: {HasEnergy: true}}}
+	m, err := New(Config{Proc: root, GPUs: c, Model: Model{Idle: 10 * unit.Watt, Core: 6 * unit.Watt}, Log: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	attempts := []train.Attempt{spin(t)}
+	work, busy := 0.0, 0.0
+	for began := time.Now(); work < 0.2 && t.Context().Err() == nil; {
+		d := time.Since(began)
+		began = began.Add(d)
+		c.samples[0] = gpu.Sample{HasEnergy: true, Energy: c.samples[0].Energy + 5}
+		r, err := m.Read(d, attempts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Meters) != 2 || r.Meters[0].Method != "modelled" || r.Meters[1].Energy != 5 || len(r.Users) != 1 || r.Users[0].Job != "spin" {
+			t.Fatalf("%+v", r)
+		}
+		cpu := r.Meters[0]
+		if want, _ := m.model.energy(cpu.Busy, d); cpu.Energy != want || cpu.Busy > cpu.Capacity {
+			t.Fatalf("%+v, want %d uJ", cpu, want)
+		}
+		work, busy = work+r.Users[0].Work, busy+cpu.Busy
+	}
+	if busy == 0 {
+		t.Error("a busy machine showed no work")
+	}
+	if want := []string{"nvml", "modelled"}; !slices.Equal(m.Names(), want) || len(m.Devices()) != 1 {
+		t.Errorf("%v, %v", m.Names(), m.Devices())
+	}
+	delete(c.samples, 0)
+	if r, err := m.Read(time.Second, nil); err != nil || len(r.Meters) != 1 {
+		t.Errorf("%+v, error %v: a GPU that does not answer is left out", r, err)
+	}
+}
+
+func TestRAPLComesBeforeTheModel(t *testing.T) {
+	file := func(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s)} }
+	zones := fstest.MapFS{
+		"intel-rapl:0/name": file("package-0\n"), "intel-rapl:0/energy_uj": file("100\n"), "intel-rapl:0/max_energy_range_uj": file("262143328850\n"),
+	}
+	counters, err := rapl.Open(zones)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(Config{Proc: root, RAPL: counters, Log: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	zones["intel-rapl:0/energy_uj"] = file("1100\n")
+	r, err := m.Read(time.Second, nil)
+	if err != nil || len(r.Meters) != 1 {
+		t.Fatalf("%+v, error %v", r, err)
+	}
+	got := r.Meters[0]
+	if got.Method != "rapl" || got.Energy != 1000 || got.Idle < 0 || got.Idle > 1000 {
+		t.Errorf("%+v", got)
+	}
+	if !slices.Equal(m.Names(), []string{"rapl"}) {
+		t.Errorf("%v", m.Names())
+	}
+	delete(zones, "intel-rapl:0/energy_uj")
+	if r, err := m.Read(time.Second, nil); err != nil || r.Meters[0].Method != "modelled" || !slices.Equal(m.Names(), []string{"modelled"}) {
+		t.Errorf("%+v, error %v, %v: want the model where the counter cannot be read", r, err, m.Names())
+	}
+}

@@ -1,0 +1,329 @@
+package nodeagent
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sourcegraph/conc"
+	"github.com/spf13/pflag"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/proc"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/roster"
+)
+
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// service makes an agent from flags.
+func service(t *testing.T, args ...string) *Service {
+	t.Helper()
+	s := New()
+	fs := pflag.NewFlagSet("nodeagent", pflag.ContinueOnError)
+	s.Flags(fs)
+	if err := fs.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// start runs an agent as its process would; the function stops it.
+func start(t *testing.T, url, dir string) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	common := run.Common{NATS: url, HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: dir, Node: "n1"}
+	s := service(t, "--device-kind=cpu", "--cpu-slots=3", "--meter-interval=100ms")
+	if err := s.Validate(common); err != nil {
+		t.Fatal(err)
+	}
+	var running conc.WaitGroup
+	running.Go(func() {
+		if err := run.Together(ctx, common, io.Discard, func(net.Addr) {}, s); err != nil {
+			t.Error(err)
+		}
+	})
+	stop = func() { cancel(); running.Wait() }
+	t.Cleanup(stop)
+	return stop
+}
+
+// node waits for an entry of the agent that is newer than a time.
+func node(t *testing.T, b *bus.Bus, after time.Time) train.Node {
+	t.Helper()
+	ctx, cancel := context.WithCancel(within(t))
+	defer cancel()
+	nodes, err := bus.OpenKV[train.Node](ctx, b, event.BucketNodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n train.Node
+	err = nodes.Watch(ctx, func(e bus.Entry[train.Node], _ bool) {
+		if e.Value.SeenAt.After(after) {
+			n = e.Value
+			cancel()
+		}
+	}, nil)
+	if err != nil || n.ID != "n1" {
+		t.Fatalf("%+v, error %v", n, err)
+	}
+	return n
+}
+
+func post(t *testing.T, client *http.Client, url, body string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(within(t), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if text, err := io.ReadAll(response.Body); err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%d %s, error %v", response.StatusCode, text, err)
+	}
+}
+
+// burn starts a supervisor whose child uses the processor, and gives its attempt.
+func burn(t *testing.T) train.Attempt {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "while :; do :; done")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	const root = proc.Root("/proc")
+	all, err := root.Processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	boot, err := root.BootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return train.Attempt{
+		Job: "j1", Number: 1, Node: "n1", Phase: train.PhaseRunning, Devices: []train.DeviceID{"cpu:0"}, BootID: boot,
+		CapabilityHash: roster.Hash("secret"), TokenHash: roster.Hash("token"), PID: cmd.Process.Pid, PIDStart: all[cmd.Process.Pid].Start,
+	}
+}
+
+func TestTheWholeAgentOverARestart(t *testing.T) {
+	server := bustest.Start(t)
+	b := bustest.Connect(t, server, "test")
+	attempts, err := bus.OpenKV[train.Attempt](within(t), b, event.BucketAttempts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	stop := start(t, server.URL(), dir)
+	first := node(t, b, time.Time{})
+	if len(first.Devices) != 3 || first.Cores < 1 || first.BootID == "" || len(first.Meters) == 0 {
+		t.Errorf("%+v", first)
+	}
+	if _, err := attempts.Swap(within(t), "j1", burn(t), 0); err != nil {
+		t.Fatal(err)
+	}
+	base := "/attempt/token/v1/jobs/secret/epochs"
+	post(t, http.DefaultClient, "http://"+first.JobAPI+base, `{"epochs_done":1}`)
+	stop()
+	stopped := time.Now()
+	start(t, server.URL(), dir)
+	second := node(t, b, stopped)
+	if second.JobAPI != first.JobAPI || second.JobAPISocket != first.JobAPISocket {
+		t.Errorf("after the restart at %s and %s, before at %s and %s", second.JobAPI, second.JobAPISocket, first.JobAPI, first.JobAPISocket)
+	}
+	socket := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", second.JobAPISocket)
+	}}}
+	defer socket.CloseIdleConnections()
+	post(t, socket, "http://agent"+base, `{"epochs_done":2}`)
+	if info, err := os.Stat(second.JobAPISocket); err != nil || info.Mode().Perm() != 0o660 {
+		t.Errorf("socket %v, error %v", info, err)
+	}
+	if last, err := b.LastSequence(within(t), event.StreamJobs); err != nil || last != 2 {
+		t.Errorf("%d facts, error %v", last, err)
+	}
+	checkIntervals(t, b)
+}
+
+// checkIntervals reads what was measured until two agents have told of the process that burns.
+func checkIntervals(t *testing.T, b *bus.Bus) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(within(t))
+	defer cancel()
+	next, worked, last := map[string]uint64{}, map[string]bool{}, time.Time{}
+	err := b.Follow(ctx, event.StreamSamples, []string{"yard.energy.n1.measured.v1"}, 1, func(m bus.Message) {
+		got, err := event.Decode[event.Measured](m.Data)
+		if err != nil {
+			t.Error(err)
+		}
+		if next[got.BootID]++; next[got.BootID] != got.Sequence {
+			t.Errorf("interval %d of %s, want number %d", got.Sequence, got.BootID, next[got.BootID])
+		}
+		if got.From.Before(last) {
+			t.Errorf("interval from %s overlaps the one to %s", got.From, last)
+		}
+		last = got.To
+		for _, u := range got.Users {
+			if u.Job == "j1" && u.Work > 0 {
+				worked[got.BootID] = true
+			}
+		}
+		if len(worked) == 2 {
+			cancel()
+		}
+	})
+	if err != nil || len(worked) != 2 {
+		t.Errorf("agents that saw the job work: %v, error %v", worked, err)
+	}
+}
+
+func TestOneAgentPerFolder(t *testing.T) {
+	dir := t.TempDir()
+	unlock, err := lockFolder(within(t), dir, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	ctx, cancel := context.WithCancel(within(t))
+	waits := slog.New(slog.NewTextHandler(writer(func(p []byte) { log.Write(p); cancel() }), nil))
+	if _, err := lockFolder(ctx, dir, waits); err != nil || !strings.Contains(log.String(), "another node agent") {
+		t.Errorf("error %v, log %q", err, log.String())
+	}
+	unlock()
+	again, err := lockFolder(within(t), dir, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	again()
+}
+
+type writer func([]byte)
+
+func (w writer) Write(p []byte) (int, error) { w(p); return len(p), nil }
+
+func TestThePortOfTheJobAPI(t *testing.T) {
+	dir := t.TempDir()
+	listen := func(address string) net.Listener {
+		t.Helper()
+		l, err := listenTCP(within(t), dir, address, quiet())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	first := listen(anyPort)
+	taken := listen(anyPort) // somebody else has it now: another one, which is remembered instead
+	if taken.Addr().String() == first.Addr().String() {
+		t.Fatal("two listeners on one port")
+	}
+	_ = first.Close()
+	_ = taken.Close()
+	third := listen(anyPort)
+	defer third.Close()
+	if third.Addr().String() != taken.Addr().String() {
+		t.Errorf("at %s, want %s", third.Addr(), taken.Addr())
+	}
+	if l, err := listenTCP(within(t), dir, third.Addr().String(), quiet()); err == nil {
+		_ = l.Close()
+		t.Error("a port that was asked for by name and is taken is an error")
+	}
+	for _, text := range []string{"", "x", "0", "70000", "-1"} {
+		path := filepath.Join(t.TempDir(), portFile)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := rememberedPort(path); got != "" {
+			t.Errorf("%q is no port, got %q", text, got)
+		}
+	}
+}
+
+func TestSocketPath(t *testing.T) {
+	t.Setenv("TMPDIR", "/tmp")
+	short, err := socketPath("/data/nodeagent")
+	if err != nil || short != "/data/nodeagent/job.sock" {
+		t.Errorf("%s, error %v", short, err)
+	}
+	tmp, err := os.MkdirTemp("/tmp", "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(tmp) })
+	t.Setenv("TMPDIR", tmp)
+	long := filepath.Join(t.TempDir(), strings.Repeat("x", 100))
+	path, err := socketPath(long)
+	if err != nil || len(path) > longestSocketPath || !strings.HasPrefix(path, tmp) {
+		t.Fatalf("%s, error %v", path, err)
+	}
+	if again, err := socketPath(long); err != nil || again != path {
+		t.Errorf("%s, error %v: want the same for the same folder", again, err)
+	}
+	// A socket that a killed process has left is replaced.
+	for range 2 {
+		l, err := listenUnix(within(t), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if u, ok := l.(*net.UnixListener); ok {
+			u.SetUnlinkOnClose(false)
+		}
+		_ = l.Close()
+	}
+	// A folder that others may use is refused.
+	if err := os.Chmod(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := socketPath(long); err == nil {
+		t.Errorf("%s in a folder that everybody may enter", p)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	if err := service(t).Validate(run.Common{}); err != nil {
+		t.Errorf("the defaults: %v", err)
+	}
+	for _, c := range []struct{ flag, words string }{
+		{"--job-api=0.0.0.0:80", "loopback"},
+		{"--job-api=localhost:80", "loopback"},
+		{"--job-api=127.0.0.1", "loopback"},
+		{"--job-api=127.0.0.1:http", "port"},
+		{"--device-kind=tpu", "auto, gpu or cpu"},
+		{"--cpu-slots=-1", "0 to"},
+		{"--cpu-slots=5000", "0 to"},
+		{"--meter-interval=1ms", "50ms to 1m"},
+		{"--meter-interval=2m", "50ms to 1m"},
+		{"--model-idle-watts=-1", "--model-idle-watts"},
+		{"--model-core-watts=NaN", "--model-core-watts"},
+	} {
+		if err := service(t, c.flag).Validate(run.Common{}); err == nil || !strings.Contains(err.Error(), c.words) {
+			t.Errorf("%s: %v, want %q", c.flag, err, c.words)
+		}
+	}
+	all := service(t, "--job-api=x", "--cpu-slots=-1").Validate(run.Common{})
+	if n := strings.Count(fmt.Sprint(all), "--"); n != 2 {
+		t.Errorf("%v: want both at once", all)
+	}
+}
