@@ -52,6 +52,17 @@ func Published() map[string]Policy {
 	return all
 }
 
+// PublishedNames are the names of all policies of simulations, in alphabetical order.
+func PublishedNames() []string { return slices.Sorted(maps.Keys(Published())) }
+
+// FindPublished gives the policy of a name for simulations; the error lists the names.
+func FindPublished(name string) (Policy, error) {
+	if p, ok := Published()[name]; ok {
+		return p, nil
+	}
+	return nil, fmt.Errorf("policy %q: want one of %v", name, PublishedNames())
+}
+
 // Find gives the policy of a name; the error lists the names.
 func Find(name string) (Policy, error) {
 	if p, ok := Policies()[name]; ok {

@@ -29,6 +29,12 @@ type Rules struct {
 	ShapeOnly bool
 }
 
+// UntypedRules are those of the simulator published with Pollux, TypedRules those of Sia's.
+func UntypedRules() Rules { return Rules{RestartSeconds: 30} }
+
+// TypedRules price each application's restarts by itself and slow its steps down, and let gangs move without a restart where only nodes change.
+func TypedRules() Rules { return Rules{RestartSeconds: 30, PerApplication: true, ShapeOnly: true} }
+
 // Config is all that a run depends on.
 type Config struct {
 	Applications map[string]*Application
@@ -42,9 +48,9 @@ type Config struct {
 	// Interference is the share of its speed that a gang over several nodes loses on a node with another such gang.
 	Interference float64
 	Tuning       plan.Tuning
-	// Decide, if set, stands between the simulator and plan.Decide, to measure it; Watch is told of each tick.
+	// Decide, if set, stands between the simulator and plan.Decide, to measure it; Watch is told of each tick and ends the run by false.
 	Decide func(plan.State, plan.Policy) train.Plan
-	Watch  func(Tick)
+	Watch  func(Tick) bool
 }
 
 // Tick is the world after a decision.
@@ -86,8 +92,7 @@ func Run(c Config) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	for !w.finished() && w.now < longest {
-		w.tick()
+	for !w.finished() && w.now < longest && w.tick() {
 	}
 	return w.result(), nil
 }
@@ -100,6 +105,7 @@ func newWorld(c Config) (*world, error) {
 		c.Decide = plan.Decide
 	}
 	c.Tuning.RestartSeconds = cmp.Or(c.Tuning.RestartSeconds, c.Rules.RestartSeconds)
+	c.Applications = ownCaches(c.Applications)
 	w := &world{Config: c, models: map[train.NodeID]string{}, byID: map[train.JobID]*job{}}
 	w.build()
 	if w.total == 0 {
@@ -117,6 +123,22 @@ func newWorld(c Config) (*world, error) {
 		w.tune = func(j *job) train.Batch { return t.Tune(w.observe(j), j.devices(), len(j.shape), j.model) }
 	}
 	return w, nil
+}
+
+// ownCaches are the applications with look-ups of their own, so that runs side by side share what was loaded.
+func ownCaches(shared map[string]*Application) map[string]*Application {
+	own := make(map[string]*Application, len(shared))
+	for name, app := range shared {
+		mine := *app
+		mine.Steps = make(map[string]*StepTimes, len(app.Steps))
+		for model, s := range app.Steps {
+			steps := *s
+			steps.cache = map[cacheKey]StepTime{}
+			mine.Steps[model] = &steps
+		}
+		own[name] = &mine
+	}
+	return own
 }
 
 // build makes the nodes.
@@ -163,8 +185,8 @@ func (w *world) finished() bool {
 	return !slices.ContainsFunc(w.jobs, func(j *job) bool { return !j.done })
 }
 
-// tick lets every job run for an interval and then decides anew, in the order of the published simulator.
-func (w *world) tick() {
+// tick lets every job run for an interval and then decides anew, in the order of the published simulator; false ends the run.
+func (w *world) tick() bool {
 	slowed := w.slowed()
 	active := 0.0
 	for _, j := range w.jobs {
@@ -190,13 +212,13 @@ func (w *world) tick() {
 		w.apply(decided)
 		t.Plan = &decided
 	}
-	w.tell(t)
+	return w.tell(t)
 }
 
 // tell completes the report of a tick for whoever watches.
-func (w *world) tell(t Tick) {
+func (w *world) tell(t Tick) bool {
 	if w.Watch == nil {
-		return
+		return true
 	}
 	for _, j := range w.jobs {
 		if j.done {
@@ -207,7 +229,7 @@ func (w *world) tell(t Tick) {
 			t.BusyDevices += n
 		}
 	}
-	w.Watch(t)
+	return w.Watch(t)
 }
 
 // slowed is the interference that each gang over several nodes suffers.
