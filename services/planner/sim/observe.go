@@ -16,10 +16,14 @@ type jobView struct {
 
 func newJobView(j *job, total int) *jobView {
 	l := j.app.Limits
+	most := max(min(l.MaxBatch/l.MinLocal, total), 1)
+	if j.app.OneDevice {
+		most = 1
+	}
 	return &jobView{
 		spec: train.Spec{
 			Name: j.Application, BatchSize: ceil(float64(j.Batch) / float64(j.Devices)), TrainingSetSize: j.app.Training.samplesPerEpoch(),
-			MaxEpochs: j.app.Epochs, MinDevices: 1, MaxDevices: max(min(l.MaxBatch/l.MinLocal, total), 1), Strategy: train.StrategyAllReduce,
+			MaxEpochs: j.app.Epochs, MinDevices: 1, MaxDevices: most, Strategy: train.StrategyAllReduce,
 		},
 		request: plan.Request{Devices: j.Devices, GlobalBatch: j.Batch}, limits: l,
 	}
