@@ -46,7 +46,7 @@ func PolicyNames() []string { return slices.Sorted(maps.Keys(Policies())) }
 // Published are the policies of simulations by name, in the form in which they were published or, where that is on one node, on gangs.
 func Published() map[string]Policy {
 	all := map[string]Policy{}
-	for _, p := range []Policy{Tiresias{}, OptimusOracle{}, Pollux{}} {
+	for _, p := range []Policy{GangFIFO{}, GangSRTF{}, DRF{}, Tetris{}, Tiresias{}, OptimusOracle{}, Pollux{}, MaxThroughput{}} {
 		all[p.Name()] = p
 	}
 	return all
@@ -57,6 +57,9 @@ func PublishedNames() []string { return slices.Sorted(maps.Keys(Published())) }
 
 // FindPublished gives the policy of a name for simulations; the error lists the names.
 func FindPublished(name string) (Policy, error) {
+	if name == "gavel" {
+		name = MaxThroughput{}.Name()
+	}
 	if p, ok := Published()[name]; ok {
 		return p, nil
 	}

@@ -182,20 +182,58 @@ func (f *fleet) keep(g *gang) bool {
 	return true
 }
 
+// shelves place gangs: one shelf for each model of device, since a gang does not mix models.
+type shelves struct {
+	fleet *fleet
+	all   []*shelf
+}
+
 // shelf finds the node with the most free devices, the first of them, without a search. It is good as long as no devices come free.
 type shelf struct {
 	fleet *fleet
+	model string
+	// free counts the free devices of the model, total all of them.
+	free, total int
 	// byFree are heaps of nodes by the number of devices that were free when they were put there; others are outdated.
 	byFree []intHeap
 	top    int
 }
 
-func (f *fleet) newShelf() *shelf {
-	s := &shelf{fleet: f}
+func (f *fleet) newShelves() *shelves {
+	all := &shelves{fleet: f}
+	byModel := map[string]*shelf{}
 	for i := range f.nodes {
+		s := byModel[f.nodes[i].model]
+		if s == nil {
+			s = &shelf{fleet: f, model: f.nodes[i].model}
+			byModel[s.model] = s
+			all.all = append(all.all, s)
+		}
+		s.free += f.nodes[i].free
+		s.total += len(f.nodes[i].devices)
 		s.put(i)
 	}
-	return s
+	return all
+}
+
+// largest is the most devices that one gang can ever have.
+func (s *shelves) largest() int {
+	most := 0
+	for _, one := range s.all {
+		most = max(most, one.total)
+	}
+	return most
+}
+
+// pack gives a gang so many devices of the model of which the most are free, all or nothing.
+func (s *shelves) pack(g *gang, devices int) bool {
+	var best *shelf
+	for _, one := range s.all {
+		if one.free >= devices && (best == nil || one.free > best.free) {
+			best = one
+		}
+	}
+	return best != nil && best.pack(g, devices)
 }
 
 func (s *shelf) put(node int) {
@@ -224,10 +262,11 @@ func (s *shelf) emptiest() (int, bool) {
 // pack gives a gang so many devices, each time from the emptiest node (the placer that the published simulator shares between policies). It gives all or
 // nothing.
 func (s *shelf) pack(g *gang, devices int) bool {
-	if s.fleet.free < devices {
+	if devices < 1 || s.free < devices {
 		return false
 	}
 	var shares []share
+	s.free -= devices
 	for devices > 0 {
 		node, _ := s.emptiest()
 		take := min(devices, s.fleet.nodes[node].free)

@@ -1,9 +1,7 @@
 package plan
 
 import (
-	"cmp"
 	"container/heap"
-	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -20,27 +18,17 @@ func (OptimusOracle) Name() string { return "optimus" }
 func (p OptimusOracle) decide(s State) train.Plan { return allot(s, p) }
 
 func (p OptimusOracle) grant(f *fleet) {
-	sizes := p.sizes(f)
-	var placed []int
-	for i, g := range f.gangs {
-		if sizes[i] > 0 && (width(g.held) != sizes[i] || !f.keep(g)) {
-			placed = append(placed, i)
-		}
-	}
-	slices.SortStableFunc(placed, func(x, y int) int { return cmp.Compare(sizes[x], sizes[y]) })
-	shelf := f.newShelf()
-	for _, i := range placed {
-		shelf.pack(f.gangs[i], sizes[i])
-	}
+	sizes := p.sizes(f, f.newShelves().largest())
+	f.resize(sizes)
 }
 
 // sizes gives devices by marginal gain.
-func (OptimusOracle) sizes(f *fleet) []int {
+func (OptimusOracle) sizes(f *fleet, largest int) []int {
 	sizes := make([]int, len(f.gangs))
 	left := f.free
 	var queue sizeGains
 	offer := func(i int) {
-		if o := f.gangs[i].Oracle; o != nil && sizes[i] < len(o.StepSeconds) {
+		if o := f.gangs[i].Oracle; o != nil && sizes[i] < min(len(o.StepSeconds), largest) {
 			if gain := (o.StepSeconds[sizes[i]-1] - o.StepSeconds[sizes[i]]) * o.RemainingSteps; gain > 0 {
 				heap.Push(&queue, sizeGain{i, gain})
 			}

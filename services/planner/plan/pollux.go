@@ -225,7 +225,7 @@ func (s *polluxSearch) cross(x, y []uint8) []uint8 {
 
 // mutate sets each place with a chance of one in the number of nodes to a random number of devices.
 func (s *polluxSearch) mutate(genes []uint8) {
-	rate := 1 / float64(s.nodes)
+	rate := 2 / float64(len(genes))
 	// The gaps between successes of a Bernoulli sequence are geometric: one die for each mutation instead of one for each place.
 	for at := s.gap(rate); at < len(genes); at += 1 + s.gap(rate) {
 		genes[at] = uint8(s.dice.IntN(int(s.room[at%s.nodes]) + 1))

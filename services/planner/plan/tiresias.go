@@ -23,28 +23,7 @@ func (p Tiresias) decide(s State) train.Plan { return allot(s, p) }
 
 func (Tiresias) grant(f *fleet) {
 	queues := recallQueues(f)
-	var running, starting []*gang
-	left := f.free
-	for _, g := range slices.Concat(queues[0], queues[1]) {
-		if g.wanted() > left {
-			continue
-		}
-		left -= g.wanted()
-		if len(g.held) > 0 && width(g.held) == g.wanted() {
-			running = append(running, g)
-		} else {
-			starting = append(starting, g)
-		}
-	}
-	for _, g := range running {
-		if !f.keep(g) {
-			starting = append(starting, g)
-		}
-	}
-	shelf := f.newShelf()
-	for _, g := range starting {
-		shelf.pack(g, g.wanted())
-	}
+	f.runRequested(slices.Concat(queues[0], queues[1]))
 }
 
 // recallQueues restores the order in which jobs entered the queues from the last plan, and moves on who has used up the quantum.
