@@ -15,7 +15,7 @@ func (Switchyard) Name() string { return "switchyard" }
 func (p Switchyard) decide(s State) train.Plan { return allot(s, p) }
 
 // Knobs are for experiments.
-var Knobs = map[string]float64{"a": 0.45, "tau": 900, "fill": 1}
+var Knobs = map[string]float64{"a": 0.45, "tau": 900, "fill": 1, "look": 0.5}
 
 func (Switchyard) grant(f *fleet) {
 	book := openBook(f)
@@ -60,8 +60,10 @@ type option struct {
 	pool, devices, nodes int
 	// goodput is the progress per second with the best batch, value what it is worth per second.
 	goodput, value float64
-	batch          train.Batch
-	held           bool
+	// left is the time to the end with it.
+	left  float64
+	batch train.Batch
+	held  bool
 }
 
 func newMarket(f *fleet, b *book) *market {
@@ -125,16 +127,18 @@ func (m *market) bid(g *gang) *bidder {
 				o.nodes, o.held = len(g.held), true
 			}
 			o.goodput, o.batch = curve.best(g, o.devices, o.nodes)
-			if n == 1 {
-				b.single = math.Min(b.single, left/o.goodput)
-			}
 			if o.goodput > 0 {
+				o.left = curve.timeLeft(g, o.devices, o.nodes, o.goodput)
+				if n == 1 {
+					b.single = math.Min(b.single, o.left)
+				}
 				b.options = append(b.options, o)
 			}
 		}
 		if k == heldPool && !b.hasHeld() {
 			o := option{pool: k, devices: heldDevices, nodes: len(g.held), held: true}
 			o.goodput, o.batch = curve.best(g, o.devices, o.nodes)
+			o.left = curve.timeLeft(g, o.devices, o.nodes, o.goodput)
 			b.options = append(b.options, o)
 		}
 	}
@@ -154,13 +158,26 @@ func (b *bidder) hasHeld() bool {
 // appraise sets the values.
 func (m *market) appraise(b *bidder, left float64) {
 	restart := m.fleet.state.Tuning.RestartSeconds
+	single := 0.0
+	for i := range b.options {
+		if b.options[i].devices == 1 {
+			single = math.Max(single, b.options[i].goodput)
+		}
+	}
+	if single == 0 && len(b.options) > 0 {
+		single = b.options[0].goodput / float64(b.options[0].devices)
+		b.single = b.options[0].left * float64(b.options[0].devices)
+	}
 	weight := math.Pow(math.Max(b.single, 60), -Knobs["a"])
 	for i := range b.options {
 		o := &b.options[i]
-		up := o.goodput * b.single / left
-		if !o.held {
-			horizon := math.Min(left/o.goodput+restart, Knobs["tau"])
-			up *= 1 - restart/horizon*b.scale()
+		tau := Knobs["tau"]
+		// The speed over the time that the choice is expected to last.
+		mix := math.Min(Knobs["look"], 1)
+		up := (1-mix)*o.goodput/single + mix*b.single/o.left
+		if !o.held && len(b.gang.held) > 0 {
+			horizon := math.Min(o.left+restart, tau)
+			up *= 1 - restart/horizon
 		}
 		o.value = weight * up
 	}

@@ -128,7 +128,7 @@ func (b *book) curve(g *gang, p *pool) *speedCurve {
 			return c
 		}
 	}
-	c := &speedCurve{limits: key.limits, rows: map[[2]int][]pace{}}
+	c := &speedCurve{limits: key.limits, rows: map[[2]int][]pace{}, ahead: map[[2]int][]float64{}}
 	if ch := b.Chapters[g.Signature]; ch != nil && g.Signature != "" {
 		c.noise = ch.Noise
 		l := ch.Seen[p.model]

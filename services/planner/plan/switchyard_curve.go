@@ -16,6 +16,7 @@ type speedCurve struct {
 	passes    []float64
 	noise     []train.Efficiency
 	rows      map[[2]int][]pace
+	ahead     map[[2]int][]float64
 }
 
 // pace is a batch and the time of a step with it.
@@ -94,15 +95,7 @@ func (c *speedCurve) best(g *gang, devices, nodes int) (float64, train.Batch) {
 		// Nothing is known of larger batches.
 		return 1 / rows[0].seconds * math.Max(1, rows[0].global/float64(max(c.limits.BaseBatch, 1))*0.5), rows[0].batch
 	}
-	base := float64(c.limits.BaseBatch)
-	top := noise.Variance + noise.Square
-	best, at := 0.0, 0
-	for i := range rows {
-		gain := top / (noise.Variance*base/rows[i].global + noise.Square)
-		if v := gain / rows[i].seconds; v > best {
-			best, at = v, i
-		}
-	}
+	best, at := bestOf(rows, noise, float64(c.limits.BaseBatch))
 	return best, rows[at].batch
 }
 
@@ -117,4 +110,70 @@ func (c *speedCurve) noiseOf(g *gang) (train.Efficiency, bool) {
 		}
 	}
 	return train.Efficiency{}, false
+}
+
+// rest is how long the parts of a training after the k-th take together, in units of one part's work in steps at the base batch.
+func (c *speedCurve) rest(devices, nodes int) []float64 {
+	key := [2]int{devices, nodes}
+	if r, ok := c.ahead[key]; ok {
+		return r
+	}
+	var r []float64
+	rows := c.row(devices, nodes)
+	if len(c.noise) > 0 && len(rows) > 0 {
+		r = make([]float64, noiseParts+1)
+		noise := train.Efficiency{}
+		each := make([]float64, noiseParts)
+		for k := range noiseParts {
+			if n := c.noise[k]; n.Variance+n.Square > 0 {
+				noise = n
+			}
+			if noise.Variance+noise.Square > 0 {
+				g, _ := bestOf(rows, noise, float64(c.limits.BaseBatch))
+				each[k] = 1 / g
+			}
+		}
+		for k := noiseParts - 1; k >= 0; k-- {
+			r[k] = r[k+1] + each[k]
+		}
+	}
+	c.ahead[key] = r
+	return r
+}
+
+// bestOf is the best of a row.
+func bestOf(rows []pace, noise train.Efficiency, base float64) (float64, int) {
+	top := noise.Variance + noise.Square
+	best, at := 0.0, 0
+	for i := range rows {
+		gain := top / (noise.Variance*base/rows[i].global + noise.Square)
+		if v := gain / rows[i].seconds; v > best {
+			best, at = v, i
+		}
+	}
+	return best, at
+}
+
+// timeLeft is the time to the end of a job if it kept these devices, with a goodput now.
+func (c *speedCurve) timeLeft(g *gang, devices, nodes int, goodput float64) float64 {
+	left := g.workLeft()
+	r := c.rest(devices, nodes)
+	k := g.part()
+	total := left / math.Max(1-g.done(), 1e-9)
+	if r == nil || r[k] <= 0 {
+		return left / goodput
+	}
+	part := total / noiseParts
+	inside := math.Max(float64(k+1)/noiseParts-g.done(), 0) * total
+	ahead := math.Max(left-inside, 0) / math.Max(part*float64(noiseParts-1-k), 1e-9)
+	if k == noiseParts-1 {
+		return left / goodput
+	}
+	return (left-math.Max(left-inside, 0))/goodput + ahead*part*r[k+1]
+}
+
+// done is the share of the training that is done.
+func (g *gang) done() float64 {
+	total := float64(g.Spec.TrainingSetSize) * float64(g.Spec.MaxEpochs) / float64(max(g.base(), 1))
+	return math.Min(g.Progress/math.Max(total, 1), 0.999)
 }
