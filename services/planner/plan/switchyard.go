@@ -1,7 +1,9 @@
 package plan
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -15,7 +17,7 @@ func (Switchyard) Name() string { return "switchyard" }
 func (p Switchyard) decide(s State) train.Plan { return allot(s, p) }
 
 // Knobs are for experiments.
-var Knobs = map[string]float64{"a": 0.45, "tau": 900, "fill": 1, "look": 0.5}
+var Knobs = map[string]float64{"a": 0, "tau": 900, "fill": 1, "look": 0.5, "p": 0.7, "r": 0, "v": 1, "e": 1}
 
 func (Switchyard) grant(f *fleet) {
 	book := openBook(f)
@@ -53,6 +55,8 @@ type bidder struct {
 	chosen int
 	// single is the time to its end on one device.
 	single float64
+	rank   float64
+	behind float64
 }
 
 // option is an allocation that a job may have.
@@ -85,6 +89,30 @@ func newMarket(f *fleet, b *book) *market {
 	for _, g := range f.gangs {
 		m.jobs = append(m.jobs, m.bid(g))
 	}
+	order := slices.Clone(m.jobs)
+	key := func(b *bidder) float64 { return b.single }
+	if Knobs["key"] == 1 {
+		key = func(b *bidder) float64 {
+			best := math.Inf(1)
+			for _, o := range b.options {
+				best = math.Min(best, o.left)
+			}
+			return best
+		}
+	}
+	slices.SortStableFunc(order, func(x, y *bidder) int { return cmp.Compare(key(y), key(x)) })
+	p := Knobs["p"]
+	q := 1 / (1 - p)
+	for i, b := range order {
+		r := float64(i)
+		b.rank = math.Pow(math.Pow(r+1, q)-math.Pow(r, q), 1-p)
+		b.rank = math.Pow(b.rank, Knobs["r"])
+		b.behind = float64(len(order) - 1 - i)
+		b.behind = r
+	}
+	for _, b := range m.jobs {
+		m.appraise(b, b.gang.workLeft())
+	}
 	return m
 }
 
@@ -116,7 +144,6 @@ func (m *market) bid(g *gang) *bidder {
 			}
 		}
 	}
-	left := g.workLeft()
 	for k := range m.pools {
 		p := &m.pools[k]
 		curve := m.book.curve(g, p)
@@ -142,7 +169,6 @@ func (m *market) bid(g *gang) *bidder {
 			b.options = append(b.options, o)
 		}
 	}
-	m.appraise(b, left)
 	return b
 }
 
@@ -168,13 +194,19 @@ func (m *market) appraise(b *bidder, left float64) {
 		single = b.options[0].goodput / float64(b.options[0].devices)
 		b.single = b.options[0].left * float64(b.options[0].devices)
 	}
-	weight := math.Pow(math.Max(b.single, 60), -Knobs["a"])
+	weight := math.Pow(math.Max(b.single, 60), -Knobs["a"]) * b.rank
+	if Knobs["v"] > 0 {
+		weight = math.Inf(1)
+		for _, o := range b.options {
+			up := b.up(o, single)
+			weight = math.Min(weight, (1+b.behind/Knobs["v"]/float64(m.fleet.total)*float64(o.devices))/up)
+		}
+		weight *= math.Pow(math.Max(b.single, 60), -Knobs["a"])
+	}
 	for i := range b.options {
 		o := &b.options[i]
 		tau := Knobs["tau"]
-		// The speed over the time that the choice is expected to last.
-		mix := math.Min(Knobs["look"], 1)
-		up := (1-mix)*o.goodput/single + mix*b.single/o.left
+		up := b.up(*o, single)
 		if !o.held && len(b.gang.held) > 0 {
 			horizon := math.Min(o.left+restart, tau)
 			up *= 1 - restart/horizon
@@ -201,4 +233,10 @@ func (g *gang) base() int {
 		return g.Limits.BaseBatch
 	}
 	return g.Spec.BatchSize
+}
+
+func (b *bidder) up(o option, single float64) float64 {
+	// The speed over the time that the choice is expected to last.
+	mix := math.Min(Knobs["look"], 1)
+	return (1-mix)*o.goodput/single + mix*b.single/o.left
 }
