@@ -17,7 +17,7 @@ func (Switchyard) Name() string { return "switchyard" }
 func (p Switchyard) decide(s State) train.Plan { return allot(s, p) }
 
 // Knobs are for experiments.
-var Knobs = map[string]float64{"a": 0, "tau": 900, "fill": 1, "look": 0.5, "p": 0.7, "r": 0, "v": 1, "e": 1}
+var Knobs = map[string]float64{"a": 0, "tau": 900, "fill": 1, "look": 0.3, "p": 0.7, "r": 0, "v": 1, "t0": 14400}
 
 func (Switchyard) grant(f *fleet) {
 	book := openBook(f)
@@ -197,7 +197,13 @@ func (m *market) appraise(b *bidder, left float64) {
 	weight := math.Pow(math.Max(b.single, 60), -Knobs["a"]) * b.rank
 	if Knobs["v"] > 0 {
 		weight = math.Inf(1)
+		age := m.fleet.state.Now.Sub(b.gang.SubmittedAt).Seconds()
+		t0 := Knobs["t0"]
+		mean := (b.gang.DeviceSeconds + float64(m.fleet.total)*t0) / (age + t0)
 		for _, o := range b.options {
+			if float64(o.devices) > mean && o.devices > 1 {
+				continue
+			}
 			up := b.up(o, single)
 			weight = math.Min(weight, (1+b.behind/Knobs["v"]/float64(m.fleet.total)*float64(o.devices))/up)
 		}
