@@ -32,8 +32,12 @@ const (
 // Learn is Pollux's own fit.
 func (Pollux) Learn(seen []Seen) train.Speed { return fitPollux(seen) }
 
-// Tune chooses the batch with the most goodput for a gang as it stands.
+// Tune chooses the batch with the most goodput for a gang as it stands. A job for which more than one device is of no use trains at its largest
+// batch, as in the published evaluation.
 func (Pollux) Tune(j Job, devices, nodes int, model string) train.Batch {
+	if j.Spec.MaxDevices == 1 {
+		return splitBatch(j.Limits.MaxBatch, devices, *j.Limits)
+	}
 	speed, known := j.Speeds[model]
 	if !known || !speed.Known() || j.Noise == nil {
 		return splitBatch(max(j.Limits.BaseBatch, j.Limits.MinLocal*devices), devices, *j.Limits)
