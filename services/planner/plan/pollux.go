@@ -71,6 +71,8 @@ type polluxSearch struct {
 	dice  *rand.Rand
 	jobs  []polluxJob
 	nodes int
+	// mixed says that there are several models of device.
+	mixed bool
 	room  []uint8
 	base  []uint8
 	// order is scratch space.
@@ -104,6 +106,7 @@ func newPolluxSearch(f *fleet) *polluxSearch {
 	}
 	for i := range f.nodes {
 		s.room = append(s.room, uint8(min(f.nodes[i].free, math.MaxUint8)))
+		s.mixed = s.mixed || f.nodes[i].model != f.nodes[0].model
 	}
 	share := math.Ceil(float64(f.total) / float64(len(f.gangs)))
 	for i, g := range f.gangs {
