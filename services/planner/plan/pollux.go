@@ -36,13 +36,14 @@ func (Pollux) Learn(seen []Seen) train.Speed { return fitPollux(seen) }
 // batch, as in the published evaluation.
 func (Pollux) Tune(j Job, devices, nodes int, model string) train.Batch {
 	if j.Spec.MaxDevices == 1 {
-		return splitBatch(j.Limits.MaxBatch, devices, *j.Limits)
+		return splitBatch(j.Limits.MaxBatch, devices, j.Limits.On(model))
 	}
+	limits := j.Limits.On(model)
 	speed, known := j.Speeds[model]
 	if !known || !speed.Known() || j.Noise == nil {
-		return splitBatch(max(j.Limits.BaseBatch, j.Limits.MinLocal*devices), devices, *j.Limits)
+		return splitBatch(max(limits.BaseBatch, limits.MinLocal*devices), devices, limits)
 	}
-	_, b := bestBatch(speed.AllReduce, *j.Noise, *j.Limits, nodes, devices)
+	_, b := bestBatch(speed.AllReduce, *j.Noise, limits, nodes, devices)
 	return b
 }
 
@@ -124,7 +125,7 @@ func newPolluxJob(f *fleet, g *gang, share float64) polluxJob {
 		profiled = max(profiled, seen.Workers)
 	}
 	age := f.state.Now.Sub(g.SubmittedAt).Seconds()
-	restart := f.state.Tuning.RestartSeconds
+	restart := cmp.Or(g.RestartSeconds, f.state.Tuning.RestartSeconds)
 	j := polluxJob{
 		gang: g, most: min(max(2*profiled, 1), g.most()), fairDevices: share,
 		moved: math.Max(age-restart*float64(g.Restarts), 0) / (age + restart),

@@ -116,7 +116,7 @@ func (w *world) meanActive(j *job) float64 {
 func (w *world) alone(j *job, devices int) float64 {
 	single := &job{
 		Arrival: j.Arrival, app: j.app, slowdown: j.slowdown, rescale: j.restart, model: w.Pools[0].Model,
-		known: map[seenKey]bool{}, stale: map[string]bool{}, shape: packed(devices, w.Pools[0].Devices),
+		view: j.view, known: map[seenKey]bool{}, stale: map[string]bool{}, shape: packed(devices, w.Pools[0].Devices),
 	}
 	single.adjust(nil)
 	for !single.done && single.now < longest {
