@@ -59,6 +59,7 @@ Policies: ` + strings.Join(plan.PublishedNames(), ", ") + `. What each of them k
 		},
 	}
 	o.flags(cmd)
+	cmd.AddCommand(a.compareCommand())
 	return cmd
 }
 
@@ -191,7 +192,7 @@ func names(known map[string]bool) []string {
 	return list
 }
 
-// progress is the bar of a long run.
+// simulationProgress is the bar of a long run.
 func simulationProgress(done, total int, elapsed time.Duration) string {
 	const width = 30
 	left := ""

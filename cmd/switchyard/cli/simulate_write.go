@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/switchyard-dl/switchyard/services/planner/sim"
 )
@@ -61,26 +62,20 @@ func writeResultsCSV(out io.Writer, runs []simulated) error {
 
 // writeTimeline writes one row for each change of an allocation. Placements are node:devices, in order of ranks.
 func writeTimeline(path string, runs []simulated) error {
-	file, err := os.Create(path)
-	if err != nil {
-		return fmt.Errorf("write timeline: %w", err)
-	}
-	defer file.Close()
-	w := csv.NewWriter(file)
-	if err := w.Write([]string{"policy", "workload", "seconds", "job", "devices", "placement", "reason"}); err != nil {
-		return fmt.Errorf("write timeline %s: %w", path, err)
-	}
+	var text strings.Builder
+	rows := [][]string{{"policy", "workload", "seconds", "job", "devices", "placement", "reason"}}
 	for _, r := range runs {
 		for _, c := range r.history {
-			row := []string{r.Policy, r.Workload, strconv.FormatFloat(c.seconds, 'f', -1, 64), c.job, strconv.Itoa(c.devices), c.placement, c.reason}
-			if err := w.Write(row); err != nil {
-				return fmt.Errorf("write timeline %s: %w", path, err)
-			}
+			rows = append(rows, []string{
+				r.Policy, r.Workload, strconv.FormatFloat(c.seconds, 'f', -1, 64), c.job, strconv.Itoa(c.devices), c.placement, c.reason,
+			})
 		}
 	}
-	w.Flush()
-	if err := w.Error(); err != nil {
+	if err := csv.NewWriter(&text).WriteAll(rows); err != nil {
 		return fmt.Errorf("write timeline %s: %w", path, err)
 	}
-	return file.Close()
+	if err := os.WriteFile(path, []byte(text.String()), 0o644); err != nil {
+		return fmt.Errorf("write timeline: %w", err)
+	}
+	return nil
 }

@@ -32,13 +32,18 @@ const (
 // Learn is Pollux's own fit.
 func (Pollux) Learn(seen []Seen) train.Speed { return fitPollux(seen) }
 
-// Tune chooses the batch with the most goodput for a gang as it stands.
+// Tune chooses the batch with the most goodput for a gang as it stands. A job for which more than one device is of no use trains at its largest
+// batch, as in the published evaluation.
 func (Pollux) Tune(j Job, devices, nodes int, model string) train.Batch {
+	if j.Spec.MaxDevices == 1 {
+		return splitBatch(j.Limits.MaxBatch, devices, j.Limits.On(model))
+	}
+	limits := j.Limits.On(model)
 	speed, known := j.Speeds[model]
 	if !known || !speed.Known() || j.Noise == nil {
-		return splitBatch(max(j.Limits.BaseBatch, j.Limits.MinLocal*devices), devices, *j.Limits)
+		return splitBatch(max(limits.BaseBatch, limits.MinLocal*devices), devices, limits)
 	}
-	_, b := bestBatch(speed.AllReduce, *j.Noise, *j.Limits, nodes, devices)
+	_, b := bestBatch(speed.AllReduce, *j.Noise, limits, nodes, devices)
 	return b
 }
 
@@ -67,6 +72,8 @@ type polluxSearch struct {
 	dice  *rand.Rand
 	jobs  []polluxJob
 	nodes int
+	// mixed says that there are several models of device.
+	mixed bool
 	room  []uint8
 	base  []uint8
 	// order is scratch space.
@@ -100,6 +107,7 @@ func newPolluxSearch(f *fleet) *polluxSearch {
 	}
 	for i := range f.nodes {
 		s.room = append(s.room, uint8(min(f.nodes[i].free, math.MaxUint8)))
+		s.mixed = s.mixed || f.nodes[i].model != f.nodes[0].model
 	}
 	share := math.Ceil(float64(f.total) / float64(len(f.gangs)))
 	for i, g := range f.gangs {
@@ -117,7 +125,7 @@ func newPolluxJob(f *fleet, g *gang, share float64) polluxJob {
 		profiled = max(profiled, seen.Workers)
 	}
 	age := f.state.Now.Sub(g.SubmittedAt).Seconds()
-	restart := f.state.Tuning.RestartSeconds
+	restart := cmp.Or(g.RestartSeconds, f.state.Tuning.RestartSeconds)
 	j := polluxJob{
 		gang: g, most: min(max(2*profiled, 1), g.most()), fairDevices: share,
 		moved: math.Max(age-restart*float64(g.Restarts), 0) / (age + restart),

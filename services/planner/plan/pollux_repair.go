@@ -4,11 +4,41 @@ package plan
 // is drawn at random.
 func (s *polluxSearch) repair(genes []uint8) {
 	for i := range s.jobs {
+		if s.mixed {
+			s.unmix(s.row(genes, i))
+		}
 		s.limit(s.row(genes, i), s.jobs[i].most)
 	}
 	s.separate(genes)
 	for n := range s.nodes {
 		s.unload(genes, n)
+	}
+}
+
+// unmix leaves a gang the devices of one model: that of a random node among its own.
+func (s *polluxSearch) unmix(row []uint8) {
+	used := 0
+	for _, n := range row {
+		if n > 0 {
+			used++
+		}
+	}
+	if used < 2 {
+		return
+	}
+	model, pick := "", s.dice.IntN(used)
+	for at, n := range row {
+		if n > 0 {
+			if pick == 0 {
+				model = s.fleet.nodes[at].model
+			}
+			pick--
+		}
+	}
+	for at := range row {
+		if s.fleet.nodes[at].model != model {
+			row[at] = 0
+		}
 	}
 }
 

@@ -46,6 +46,8 @@ type Job struct {
 	// Restarts is how often the job was started after the first time, DeviceSeconds what all its attempts held together.
 	Restarts      int     `json:"restarts,omitempty"`
 	DeviceSeconds float64 `json:"device_seconds,omitempty"`
+	// RestartSeconds is the price of a restart of this job; zero where only Tuning.RestartSeconds is known.
+	RestartSeconds float64 `json:"restart_seconds,omitempty"`
 	// Progress is the training done so far, in steps at Limits.BaseBatch: each step counts by its gain (see train.Efficiency).
 	Progress float64 `json:"progress,omitempty"`
 	// Seen are the configurations on which the job has run, Noise the gradient noise as last measured, Speeds the step times fitted from
@@ -70,6 +72,16 @@ type Limits struct {
 	MaxBatch  int `json:"max_batch"`
 	MinLocal  int `json:"min_local"`
 	MaxLocal  int `json:"max_local"`
+	// MaxLocalOn is the most per device on models of device where that is another number than MaxLocal.
+	MaxLocalOn map[string]int `json:"max_local_on,omitempty"`
+}
+
+// On are the limits on a model of device.
+func (l Limits) On(model string) Limits {
+	if most, other := l.MaxLocalOn[model]; other {
+		l.MaxLocal = most
+	}
+	return l
 }
 
 // Seen is what was measured on one configuration.

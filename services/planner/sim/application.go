@@ -43,20 +43,36 @@ type Application struct {
 	Training Training
 }
 
+// limits are those of the profile, with what fits on each model of device: the profile itself is about the devices of the untyped traces; on others the
+// largest batch that was measured fits.
+func (a *Application) limits() plan.Limits {
+	l := a.Limits
+	l.MaxLocalOn = map[string]int{}
+	for model, steps := range a.Steps {
+		if model != "" && model != profiledModel {
+			l.MaxLocalOn[model] = steps.largestBatch()
+		}
+	}
+	return l
+}
+
+// profiledModel is the name, in typed traces, of the devices of the untyped ones.
+const profiledModel = "aws"
+
 // split is the rule by which a job of a fixed batch spreads it over so many devices: the fewest passes that fit, and at least two on one device for
 // more than the base batch, since the gradient noise cannot be measured from one pass alone.
-func (p Profile) split(batch, devices int) train.Batch {
+func split(batch, devices int, l plan.Limits) train.Batch {
 	local := ceil(float64(batch) / float64(devices))
-	more := ceil(float64(local)/float64(p.Limits.MaxLocal)) - 1
-	if devices == 1 && batch > p.Limits.BaseBatch {
+	more := ceil(float64(local)/float64(l.MaxLocal)) - 1
+	if devices == 1 && batch > l.BaseBatch {
 		more = max(more, 1)
 	}
-	return p.bound(train.Batch{LocalBatch: ceil(float64(local) / float64(more+1)), Accumulation: more}, devices)
+	return bound(train.Batch{LocalBatch: ceil(float64(local) / float64(more+1)), Accumulation: more}, devices, l)
 }
 
 // bound keeps the global batch below the largest.
-func (p Profile) bound(b train.Batch, devices int) train.Batch {
-	b.LocalBatch = min(b.LocalBatch, p.Limits.MaxBatch/(devices*(b.Accumulation+1)))
+func bound(b train.Batch, devices int, l plan.Limits) train.Batch {
+	b.LocalBatch = max(min(b.LocalBatch, l.MaxBatch/(devices*(b.Accumulation+1))), 1)
 	return b
 }
 

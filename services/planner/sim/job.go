@@ -67,9 +67,9 @@ func (j *job) adjust(tune tuner) {
 	switch {
 	case n == 0 || j.chosen:
 	case tune != nil:
-		j.batch = j.app.bound(tune(j), n)
+		j.batch = bound(tune(j), n, j.view.limits)
 	default:
-		j.batch = j.app.split(j.Batch, n)
+		j.batch = split(j.Batch, n, j.view.limits.On(j.model))
 	}
 }
 
@@ -164,16 +164,16 @@ func (j *job) remainingSteps() float64 {
 }
 
 // oracleSteps are the true step times of the requested batch on 1, 2, .. devices packed onto nodes of one size.
-func oracleSteps(app *Application, steps *StepTimes, batch, perNode, most int) []float64 {
-	useful := min(max(batch/app.Limits.MinLocal, 1), most)
+func oracleSteps(app *Application, limits plan.Limits, steps *StepTimes, batch, perNode, most int) []float64 {
+	useful := min(max(batch/limits.MinLocal, 1), most)
 	if app.OneDevice {
 		useful = 1
 	}
 	times := make([]float64, useful)
 	for n := 1; n <= useful; n++ {
-		b := app.split(batch, n)
+		b := split(batch, n, limits)
 		if n == 1 && b.Accumulation == 0 {
-			b = app.bound(train.Batch{LocalBatch: ceil(float64(batch) / 2), Accumulation: 1}, 1)
+			b = bound(train.Batch{LocalBatch: ceil(float64(batch) / 2), Accumulation: 1}, 1, limits)
 		}
 		times[n-1] = steps.At(packed(n, perNode), b.LocalBatch).With(b.Accumulation)
 	}

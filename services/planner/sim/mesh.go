@@ -1,6 +1,10 @@
 package sim
 
-import "math"
+import (
+	"maps"
+	"math"
+	"slices"
+)
 
 // mesh is the piecewise linear interpolation over tetrahedra of points at (nodes, devices, local batch).
 type mesh struct {
@@ -83,22 +87,27 @@ func determinant(m [3][3]float64) float64 {
 	return m[0][0]*(m[1][1]*m[2][2]-m[1][2]*m[2][1]) - m[0][1]*(m[1][0]*m[2][2]-m[1][2]*m[2][0]) + m[0][2]*(m[1][0]*m[2][1]-m[1][1]*m[2][0])
 }
 
-// nearest answers what no measurement surrounds: the nearest number of nodes, then of devices, interpolated over the batch.
+// nearest answers what no tetrahedron holds: on the nearest number of nodes that was measured, linearly between the numbers of devices and batches there.
 func (s *StepTimes) nearest(x [3]float64) StepTime {
-	best, least := point{}, math.Inf(1)
+	nodes := math.Inf(1)
 	for _, p := range s.points {
-		// A node more or less matters most, then a doubling of the devices.
-		away := 10*math.Abs(p.nodes-x[0]) + 4*math.Abs(math.Log2(p.devices/x[1]))
-		if away < least {
-			best, least = p, away
+		if math.Abs(p.nodes-x[0]) < math.Abs(nodes-x[0]) {
+			nodes = p.nodes
+		}
+	}
+	byDevices := map[float64]*series{}
+	for _, p := range s.points {
+		if p.nodes == nodes {
+			if byDevices[p.devices] == nil {
+				byDevices[p.devices] = &series{}
+			}
+			byDevices[p.devices].add(p.batch, p.StepTime)
 		}
 	}
 	over := series{}
-	for _, p := range s.points {
-		if p.nodes == best.nodes && p.devices == best.devices {
-			over.add(p.batch, p.StepTime)
-		}
+	for _, devices := range slices.Sorted(maps.Keys(byDevices)) {
+		byDevices[devices].sort()
+		over.add(devices, byDevices[devices].at(x[2]))
 	}
-	over.sort()
-	return over.at(x[2])
+	return over.at(x[1])
 }

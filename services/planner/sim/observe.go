@@ -15,7 +15,7 @@ type jobView struct {
 }
 
 func newJobView(j *job, total int) *jobView {
-	l := j.app.Limits
+	l := j.app.limits()
 	most := max(min(l.MaxBatch/l.MinLocal, total), 1)
 	if j.app.OneDevice {
 		most = 1
@@ -53,7 +53,7 @@ func (w *world) observe(j *job) plan.Job {
 	o := plan.Job{
 		ID: j.Name, Spec: j.view.spec, Priority: train.DefaultPriority, SubmittedAt: at(j.Seconds), EpochsDone: j.epoch, RunSeconds: j.worked,
 		Request: &j.view.request, Limits: &j.view.limits, Signature: j.Application, Restarts: max(j.starts-1, 0), DeviceSeconds: j.deviceSeconds,
-		Progress: j.progress, Seen: j.seen, Noise: j.noise, Speeds: maps.Clone(j.speeds),
+		Progress: j.progress, Seen: j.seen, Noise: j.noise, RestartSeconds: j.restart, Speeds: maps.Clone(j.speeds),
 	}
 	if len(j.parts) == 0 {
 		return o

@@ -80,11 +80,36 @@ func paperCluster() []Pool { return []Pool{{Nodes: 16, Devices: 4}} }
 
 func replay(t testing.TB, apps map[string]*Application, w Workload, policy plan.Policy) Result {
 	t.Helper()
-	r, err := Run(Config{Applications: apps, Workload: w, Pools: paperCluster(), Policy: policy, Rules: Rules{RestartSeconds: 30}})
+	r, err := Run(Config{Applications: apps, Workload: w, Pools: paperCluster(), Policy: policy, Rules: UntypedRules(), Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// TestPublishedAverages compares Pollux, whose search is random, by the average of each workload.
+func TestPublishedAverages(t *testing.T) {
+	apps := applications(t)
+	for _, dir := range []string{"workloads-0.5", "workloads"} {
+		for number := 1; number <= 4; number++ {
+			if testing.Short() && (dir == "workloads" || number > 1) {
+				continue
+			}
+			w := workload(t, dir, number)
+			t.Run(fmt.Sprintf("%s/%s", dir, w.Name), func(t *testing.T) {
+				t.Parallel()
+				want := 0.0
+				for _, jct := range published(t, "pollux", dir, w.Name) {
+					want += jct / float64(len(w.Jobs))
+				}
+				got := replay(t, apps, w, plan.Pollux{}).AvgJCTSeconds
+				t.Logf("average %.0f s, published %.0f s: %.3f", got, want, got/want)
+				if math.Abs(got/want-1) > 0.05 {
+					t.Errorf("average completion time %.0f s, published %.0f s", got, want)
+				}
+			})
+		}
+	}
 }
 
 // TestPublishedCompletionTimes replays the workloads of the published evaluation and compares every single job.
@@ -113,5 +138,22 @@ func TestPublishedCompletionTimes(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// BenchmarkWorkload is a whole simulation of 160 jobs.
+func BenchmarkWorkload(b *testing.B) {
+	apps := applications(b)
+	w := workload(b, "workloads", 1)
+	for _, name := range []string{"fifo", "tiresias", "optimus", "pollux"} {
+		b.Run(name, func(b *testing.B) {
+			policy, err := plan.FindPublished(name)
+			if err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				replay(b, apps, w, policy)
+			}
+		})
 	}
 }

@@ -72,8 +72,7 @@ func (w *world) worstFairness() float64 {
 		if !j.done {
 			continue
 		}
-		share := ceil(float64(w.total) / max(w.meanActive(j), 1))
-		key := aloneKey{j.Application, j.Batch, min(share, len(j.oracle))}
+		key := aloneKey{j.Application, j.Batch, ceil(float64(w.total) / max(w.meanActive(j), 1))}
 		if _, known := alone[key]; !known {
 			alone[key] = w.alone(j, key.devices)
 		}
@@ -112,15 +111,20 @@ func (w *world) meanActive(j *job) float64 {
 	return sum / count
 }
 
-// alone is how long a job takes by itself on so many devices of the first pool, its one start included.
+// alone is how long a job takes by itself on so many devices, or as many of them as its batch can use, of whichever pool is fastest; its one start is
+// included.
 func (w *world) alone(j *job, devices int) float64 {
-	single := &job{
-		Arrival: j.Arrival, app: j.app, slowdown: j.slowdown, rescale: j.restart, model: w.Pools[0].Model,
-		known: map[seenKey]bool{}, stale: map[string]bool{}, shape: packed(devices, w.Pools[0].Devices),
+	least := math.Inf(1)
+	for _, p := range w.Pools {
+		single := &job{
+			Arrival: j.Arrival, app: j.app, view: j.view, slowdown: j.slowdown, rescale: j.restart, model: p.Model,
+			known: map[seenKey]bool{}, stale: map[string]bool{}, shape: packed(min(devices, len(j.oracle), p.Nodes*p.Devices), p.Devices),
+		}
+		single.adjust(nil)
+		for !single.done && single.now < longest {
+			single.step(w.IntervalSeconds, 0, nil)
+		}
+		least = min(least, single.now)
 	}
-	single.adjust(nil)
-	for !single.done && single.now < longest {
-		single.step(w.IntervalSeconds, 0, nil)
-	}
-	return single.now
+	return least
 }

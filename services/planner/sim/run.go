@@ -177,7 +177,8 @@ func (w *world) newJob(a Arrival) (*job, error) {
 		}
 	}
 	j.view = newJobView(j, w.total)
-	j.oracle = oracleSteps(app, app.Steps[w.Pools[0].Model], a.Batch, w.Pools[0].Devices, w.total)
+	first := w.Pools[0]
+	j.oracle = oracleSteps(app, j.view.limits.On(first.Model), app.Steps[first.Model], a.Batch, first.Devices, w.total)
 	return j, nil
 }
 

@@ -163,6 +163,15 @@ func (s *StepTimes) Interpolate(name string, points, simplices, lookup []byte) e
 	return nil
 }
 
+// largestBatch is the largest local batch that was measured.
+func (s *StepTimes) largestBatch() int {
+	most := 0.0
+	for _, p := range s.points {
+		most = max(most, p.batch)
+	}
+	return int(most)
+}
+
 // mostNodes is the largest number of nodes that was measured.
 const mostNodes = 16
 
