@@ -34,7 +34,7 @@ const DefaultPolicy = "optimus"
 // Policies are the policies of the live planner by name: each job runs on one node. Published lists those of simulations.
 func Policies() map[string]Policy {
 	all := map[string]Policy{}
-	for _, p := range []Policy{FIFO{}, SRTF{}, Optimus{}} {
+	for _, p := range []Policy{FIFO{}, SRTF{}, Optimus{}, Switchyard{}} {
 		all[p.Name()] = p
 	}
 	return all

@@ -199,7 +199,7 @@ func checkGangSize(t *rapid.T, j Job, n int, policy Policy) {
 	switch policy.(type) {
 	case OptimusOracle:
 		most = max(len(j.Oracle.StepSeconds), 1)
-	case Pollux:
+	case Pollux, Switchyard:
 		most = j.Spec.MaxDevices
 	case DRF:
 	default:
@@ -236,7 +236,7 @@ func large(nodes, jobs int) State {
 }
 
 func BenchmarkGangs(b *testing.B) {
-	for _, name := range []string{"tiresias", "optimus", "drf"} {
+	for _, name := range []string{"tiresias", "optimus", "drf", "switchyard"} {
 		for _, jobs := range []int{250, 500, 1000, 2000, 4000, 8000} {
 			b.Run(fmt.Sprintf("%s/%d", name, jobs), func(b *testing.B) {
 				policy, err := FindPublished(name)

@@ -17,20 +17,23 @@ func (Optimus) Name() string { return "optimus" }
 
 func (o Optimus) decide(s State) train.Plan { return settle(s, o) }
 
-func (o Optimus) share(b *board) {
+func (Optimus) share(b *board) { b.shareByGain(b.gain) }
+
+// shareByGain gives min devices to each job and then the rest by gain, which says what one more device is worth to a job of a size.
+func (b *board) shareByGain(gain func(c *candidate, size int) float64) {
 	// Still is the plan in which whoever holds devices keeps them.
 	frozen := make([]bool, len(b.jobs))
 	for _, c := range b.jobs {
 		frozen[c.rank] = true
 	}
-	o.solve(b, frozen)
+	b.solve(frozen, gain)
 	still := b.outcome()
 	for _, c := range b.jobs {
 		frozen[c.rank] = !c.rescalable || c.changeable()*c.remaining(c.base.size) <= b.tuning.RestartSeconds
 	}
 	for {
 		b.clear()
-		o.solve(b, frozen)
+		b.solve(frozen, gain)
 		if !b.freeze(frozen) {
 			break
 		}
@@ -41,7 +44,7 @@ func (o Optimus) share(b *board) {
 }
 
 // solve gives min devices to each job in order and then the rest by marginal gain. Frozen jobs that hold devices keep their size.
-func (o Optimus) solve(b *board, frozen []bool) {
+func (b *board) solve(frozen []bool, gain func(*candidate, int) float64) {
 	for _, c := range b.jobs {
 		if c.base.held() && !frozen[c.rank] {
 			b.waive(c, c.min)
@@ -64,17 +67,17 @@ func (o Optimus) solve(b *board, frozen []bool) {
 			}
 		}
 	}
-	o.grow(b, frozen)
+	b.grow(frozen, gain)
 }
 
 // grow hands out what is left, one device at a time.
-func (o Optimus) grow(b *board, frozen []bool) {
+func (b *board) grow(frozen []bool, worth func(*candidate, int) float64) {
 	var queue gains
 	offer := func(c *candidate) {
 		if c.got.size >= c.max || b.nodes[c.got.node].free() == 0 {
 			return
 		}
-		if gain := b.gain(c, c.got.size); gain > 0 {
+		if gain := worth(c, c.got.size); gain > 0 {
 			queue = append(queue, offered{c, gain})
 		}
 	}

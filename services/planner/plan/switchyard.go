@@ -2,247 +2,105 @@ package plan
 
 import (
 	"cmp"
-	"math"
 	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// Switchyard is the project's own policy.
+// Switchyard is the project's own policy: it minimises the mean completion time of jobs whose speed it learns while they run.
+//
+// Goodput. G(n) is the progress per second on n devices, in steps at the base batch: the gain of a step by the gradient noise over its time, at
+// the batch and accumulation for which that is most. Step times are a fit with terms for compute, for the network of a node and for that
+// between nodes, corrected by how far it was off at the configurations like it that have run. Jobs of one signature share what they taught,
+// step times as well as how the noise develops over a training; what nobody has run yet is filled in by a prior. The speed-up s(n) is
+// G(n)/G(1), partly now and partly over all that is left of the training, T(1)/T(n), where T is the predicted time to the end.
+//
+// Weight. For jobs with a power law as speed-up the mean completion time is least if each job weighs as much as those that wait for it: ordered by
+// T(1), k jobs have more left than this one, and each device that it holds for a second delays them together by k/N seconds, N the cluster's
+// devices. A job that pays for that ends at a cost of T(n)(1+nk/N), so a second's work on one device is worth
+//
+//	w = min over n of (1 + nk/N)/s(n).
+//
+// Those with the least left thus get the most, but no more than they use well. In a job that has held fewer devices than others for hours the
+// minimum is only over what it may expect, n <= (D + 4h*N)/(age + 4h) with D its device time: its weight grows, and so nobody starves.
+//
+// Allocation. The devices go where sum of w*s(n) is most. A job that would have to restart for R seconds counts its speed-up only for the rest
+// of the time for which the change will last, 1 - R/min(T(n), 900 s), so that a plan is left alone unless a change pays. Each pool of one model
+// of device has a price, found by bisection, at which the jobs together ask for no more than there is, each for the option with the
+// largest w*s(n) - price*n; what is left over goes to whom it is worth most. Sizes are those that fill a node or nodes. Gangs that keep
+// their size stay where they are; the others go, the large ones first, to the node that they leave the least room on, or over the
+// emptiest ones. A state without news leaves the plan as it is.
+//
+// Live jobs that do not let the planner choose their batch run on one node each; they are weighed by the same rule, and a change must pay as
+// under Optimus.
 type Switchyard struct{}
 
 // Name is switchyard.
 func (Switchyard) Name() string { return "switchyard" }
 
-func (p Switchyard) decide(s State) train.Plan { return allot(s, p) }
-
-// Knobs are for experiments.
-var Knobs = map[string]float64{"a": 0, "tau": 900, "fill": 1, "look": 0.3, "p": 0.7, "r": 0, "v": 1, "t0": 14400}
+func (p Switchyard) decide(s State) train.Plan {
+	for i := range s.Jobs {
+		if s.Jobs[i].Limits != nil || s.Jobs[i].Request != nil {
+			return allot(s, p)
+		}
+	}
+	return settle(s, p)
+}
 
 func (Switchyard) grant(f *fleet) {
-	book := openBook(f)
-	defer func() { f.memory = book.close() }()
-	if len(f.gangs) == 0 {
-		return
+	b := openBook(f)
+	if news := f.news(); b.News != 0 && b.News == f.withHoldings(news, heldShares) {
+		f.keepAll(b)
+	} else {
+		m := newMarket(f, b)
+		m.clear()
+		m.place()
+		b.News = f.withHoldings(news, gotShares)
 	}
-	m := newMarket(f, book)
-	m.clear()
-	m.place()
+	f.memory = b.close()
 }
 
-// market is one decision: the bids of all jobs for the devices of each pool.
-type market struct {
-	fleet *fleet
-	book  *book
-	pools []pool
-	jobs  []*bidder
+const (
+	// horizonSeconds is how long a change is taken to last at most.
+	horizonSeconds = 900
+	// patienceSeconds is how long a job's mean share of the devices is taken to be all of them, whatever it has held so far.
+	patienceSeconds = 4 * 3600
+	// lookAhead is the part of the speed-up that is over the rest of the training instead of now.
+	lookAhead = 0.3
+)
+
+// share weighs jobs on one node each.
+func (Switchyard) share(b *board) {
+	weights := make([]float64, len(b.jobs))
+	total := 0
+	for i := range b.nodes {
+		total += len(b.nodes[i].devices)
+	}
+	order := slices.Clone(b.jobs)
+	slices.SortStableFunc(order, func(x, y *candidate) int { return cmp.Compare(y.remaining(y.min), x.remaining(x.min)) })
+	for behind, c := range order {
+		weights[c.rank] = c.weight(float64(behind)/float64(max(total, 1)), min(c.max, b.widest()))
+	}
+	b.shareByGain(func(c *candidate, size int) float64 {
+		return weights[c.rank] * (c.speedup(size+1) - c.speedup(size))
+	})
 }
 
-// pool is the nodes of one model of device.
-type pool struct {
-	model string
-	nodes []int
-	// perNode is the size of its largest node, free its free devices.
-	perNode, free int
-	price         float64
-}
-
-// bidder is a job with what each allocation is worth to it.
-type bidder struct {
-	gang    *gang
-	options []option
-	// chosen is the place of the option it has; nowhere: none.
-	chosen int
-	// single is the time to its end on one device.
-	single float64
-	rank   float64
-	behind float64
-}
-
-// option is an allocation that a job may have.
-type option struct {
-	pool, devices, nodes int
-	// goodput is the progress per second with the best batch, value what it is worth per second.
-	goodput, value float64
-	// left is the time to the end with it.
-	left  float64
-	batch train.Batch
-	held  bool
-}
-
-func newMarket(f *fleet, b *book) *market {
-	m := &market{fleet: f, book: b}
-	byModel := map[string]int{}
-	for i := range f.nodes {
-		n := &f.nodes[i]
-		k, ok := byModel[n.model]
-		if !ok {
-			k = len(m.pools)
-			byModel[n.model] = k
-			m.pools = append(m.pools, pool{model: n.model})
-		}
-		p := &m.pools[k]
-		p.nodes = append(p.nodes, i)
-		p.perNode = max(p.perNode, len(n.devices))
-		p.free += n.free
-	}
-	for _, g := range f.gangs {
-		m.jobs = append(m.jobs, m.bid(g))
-	}
-	order := slices.Clone(m.jobs)
-	key := func(b *bidder) float64 { return b.single }
-	if Knobs["key"] == 1 {
-		key = func(b *bidder) float64 {
-			best := math.Inf(1)
-			for _, o := range b.options {
-				best = math.Min(best, o.left)
-			}
-			return best
-		}
-	}
-	slices.SortStableFunc(order, func(x, y *bidder) int { return cmp.Compare(key(y), key(x)) })
-	p := Knobs["p"]
-	q := 1 / (1 - p)
-	for i, b := range order {
-		r := float64(i)
-		b.rank = math.Pow(math.Pow(r+1, q)-math.Pow(r, q), 1-p)
-		b.rank = math.Pow(b.rank, Knobs["r"])
-		b.behind = float64(len(order) - 1 - i)
-		b.behind = r
-	}
-	for _, b := range m.jobs {
-		m.appraise(b, b.gang.workLeft())
-	}
-	return m
-}
-
-// sizes are the numbers of devices worth considering in a pool.
-func (p *pool) sizes(most int) []int {
-	most = min(most, p.free)
-	var sizes []int
-	for n := 1; n <= min(p.perNode, most); n++ {
-		if p.perNode <= 4 || n <= 4 || n%2 == 0 {
-			sizes = append(sizes, n)
-		}
-	}
-	for n := 2 * p.perNode; n <= most; n += p.perNode * max(1, n/p.perNode/8) {
-		sizes = append(sizes, n)
-	}
-	if k := len(sizes); k > 0 && sizes[k-1] < most && most > p.perNode {
-		sizes = append(sizes, most)
-	}
-	return sizes
-}
-
-func (m *market) bid(g *gang) *bidder {
-	b := &bidder{gang: g, chosen: nowhere, single: math.Inf(1)}
-	heldPool, heldDevices := nowhere, width(g.held)
-	if heldDevices > 0 {
-		for k := range m.pools {
-			if m.pools[k].model == m.fleet.nodes[g.held[0].node].model {
-				heldPool = k
-			}
-		}
-	}
-	for k := range m.pools {
-		p := &m.pools[k]
-		curve := m.book.curve(g, p)
-		for _, n := range p.sizes(g.most()) {
-			nodes := (n + p.perNode - 1) / p.perNode
-			o := option{pool: k, devices: n, nodes: nodes}
-			if k == heldPool && n == heldDevices {
-				o.nodes, o.held = len(g.held), true
-			}
-			o.goodput, o.batch = curve.best(g, o.devices, o.nodes)
-			if o.goodput > 0 {
-				o.left = curve.timeLeft(g, o.devices, o.nodes, o.goodput)
-				if n == 1 {
-					b.single = math.Min(b.single, o.left)
-				}
-				b.options = append(b.options, o)
-			}
-		}
-		if k == heldPool && !b.hasHeld() {
-			o := option{pool: k, devices: heldDevices, nodes: len(g.held), held: true}
-			o.goodput, o.batch = curve.best(g, o.devices, o.nodes)
-			o.left = curve.timeLeft(g, o.devices, o.nodes, o.goodput)
-			b.options = append(b.options, o)
-		}
-	}
-	return b
-}
-
-func (b *bidder) hasHeld() bool {
-	for i := range b.options {
-		if b.options[i].held {
-			return true
-		}
-	}
-	return false
-}
-
-// appraise sets the values.
-func (m *market) appraise(b *bidder, left float64) {
-	restart := m.fleet.state.Tuning.RestartSeconds
-	single := 0.0
-	for i := range b.options {
-		if b.options[i].devices == 1 {
-			single = math.Max(single, b.options[i].goodput)
-		}
-	}
-	if single == 0 && len(b.options) > 0 {
-		single = b.options[0].goodput / float64(b.options[0].devices)
-		b.single = b.options[0].left * float64(b.options[0].devices)
-	}
-	weight := math.Pow(math.Max(b.single, 60), -Knobs["a"]) * b.rank
-	if Knobs["v"] > 0 {
-		weight = math.Inf(1)
-		age := m.fleet.state.Now.Sub(b.gang.SubmittedAt).Seconds()
-		t0 := Knobs["t0"]
-		mean := (b.gang.DeviceSeconds + float64(m.fleet.total)*t0) / (age + t0)
-		for _, o := range b.options {
-			if float64(o.devices) > mean && o.devices > 1 {
-				continue
-			}
-			up := b.up(o, single)
-			weight = math.Min(weight, (1+b.behind/Knobs["v"]/float64(m.fleet.total)*float64(o.devices))/up)
-		}
-		weight *= math.Pow(math.Max(b.single, 60), -Knobs["a"])
-	}
-	for i := range b.options {
-		o := &b.options[i]
-		tau := Knobs["tau"]
-		up := b.up(*o, single)
-		if !o.held && len(b.gang.held) > 0 {
-			horizon := math.Min(o.left+restart, tau)
-			up *= 1 - restart/horizon
-		}
-		o.value = weight * up
-	}
-}
-
-func (b *bidder) scale() float64 {
-	if len(b.gang.held) == 0 {
-		return 0
+// speedup is over the least devices that the job runs on.
+func (c *candidate) speedup(size int) float64 {
+	if left := c.remaining(size); left > 0 {
+		return c.remaining(c.min) / left
 	}
 	return 1
 }
 
-// workLeft is what the user declared less what is done, in steps at the base batch.
-func (g *gang) workLeft() float64 {
-	total := float64(g.Spec.TrainingSetSize) * float64(g.Spec.MaxEpochs) / float64(max(g.base(), 1))
-	return math.Max(total-g.Progress, total/1000)
-}
-
-func (g *gang) base() int {
-	if g.Limits != nil {
-		return g.Limits.BaseBatch
+// weight is the least cost of a second's work if each device delays the others so much.
+func (c *candidate) weight(delay float64, most int) float64 {
+	least := 1 + delay*float64(c.min)
+	for n := c.min + 1; n <= most; n++ {
+		if up := c.speedup(n); up > 0 {
+			least = min(least, (1+delay*float64(n))/up)
+		}
 	}
-	return g.Spec.BatchSize
-}
-
-func (b *bidder) up(o option, single float64) float64 {
-	// The speed over the time that the choice is expected to last.
-	mix := math.Min(Knobs["look"], 1)
-	return (1-mix)*o.goodput/single + mix*b.single/o.left
+	return least
 }

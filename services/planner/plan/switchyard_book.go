@@ -2,6 +2,7 @@ package plan
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
 	"slices"
 
@@ -9,100 +10,126 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// book is what the trainings of each signature taught.
+// book is what the jobs of each signature taught. It is the policy's memory.
 type book struct {
 	Chapters map[string]*chapter `json:"chapters"`
-	curves   map[curveKey]*speedCurve
+	// News is the fingerprint of the last state with its plan applied.
+	News   uint64 `json:"news"`
+	curves map[curveKey]*speedCurve
 }
 
-// chapter is about the jobs of one signature.
+// chapter is about one signature.
 type chapter struct {
-	Seen map[string]*lesson `json:"seen"`
-	// Noise is by part of the training.
+	Models map[string]*lesson `json:"models"`
+	// Noise is the gradient noise in each part of the training, as last measured there.
 	Noise []train.Efficiency `json:"noise,omitempty"`
 }
 
-// lesson is what was measured on one model of device, and the fit of it.
+// lesson is what was measured on one model of device.
 type lesson struct {
 	Samples []Seen          `json:"samples"`
 	Fit     train.AllReduce `json:"fit"`
 	stale   bool
 }
 
-type curveKey struct {
-	signature, model string
-	limits           Limits
-	perNode          int
-}
+type curveKey struct{ signature, model string }
 
+// The bounds of the memory.
 const (
-	mostSamples = 64
-	noiseParts  = 32
+	mostChapters = 256
+	mostSamples  = 64
+	// sameBatch is the ratio of batches below which a further sample teaches nothing.
+	sameBatch = 1.2
+	// noiseParts is into how many parts a training is divided.
+	noiseParts = 32
 )
 
+// openBook recalls the last book and adds what the jobs have measured since.
 func openBook(f *fleet) *book {
 	b := &book{}
 	if len(f.state.Memory) == 0 || json.Unmarshal(f.state.Memory, b) != nil || b.Chapters == nil {
 		b = &book{Chapters: map[string]*chapter{}}
 	}
 	b.curves = map[curveKey]*speedCurve{}
+	b.forget(f)
 	for _, g := range f.gangs {
 		b.learn(g)
+	}
+	for _, c := range b.Chapters {
+		for _, l := range c.Models {
+			l.fit()
+		}
 	}
 	return b
 }
 
 func (b *book) close() []byte {
-	out, err := json.Marshal(b)
+	memory, err := json.Marshal(b)
 	if err != nil {
 		return nil
 	}
-	return out
+	return memory
 }
 
+// forget drops signatures of which there is no job once there are too many.
+func (b *book) forget(f *fleet) {
+	if len(b.Chapters) < mostChapters {
+		return
+	}
+	present := map[string]bool{}
+	for _, g := range f.gangs {
+		present[g.Signature] = true
+	}
+	maps.DeleteFunc(b.Chapters, func(signature string, _ *chapter) bool { return !present[signature] })
+}
+
+// learn takes in what one job has measured.
 func (b *book) learn(g *gang) {
 	if g.Signature == "" || len(g.Seen) == 0 {
 		return
 	}
 	c := b.Chapters[g.Signature]
 	if c == nil {
-		c = &chapter{Seen: map[string]*lesson{}}
+		if len(b.Chapters) >= mostChapters {
+			return
+		}
+		c = &chapter{Models: map[string]*lesson{}}
 		b.Chapters[g.Signature] = c
 	}
 	for _, s := range g.Seen {
-		l := c.Seen[s.Model]
-		if l == nil {
-			l = &lesson{}
-			c.Seen[s.Model] = l
+		if c.Models[s.Model] == nil {
+			c.Models[s.Model] = &lesson{}
 		}
-		l.add(s)
+		c.Models[s.Model].add(s)
 	}
 	if g.Noise != nil {
-		if len(c.Noise) == 0 {
+		if len(c.Noise) != noiseParts {
 			c.Noise = make([]train.Efficiency, noiseParts)
 		}
 		c.Noise[g.part()] = *g.Noise
 	}
 }
 
-// part is the part of its training in which a job is.
+// part is the part of its training that a job is in.
 func (g *gang) part() int {
 	return min(g.EpochsDone*noiseParts/max(g.Spec.MaxEpochs, 1), noiseParts-1)
 }
 
 func (l *lesson) add(s Seen) {
-	near := func(o Seen) bool {
-		return o.Workers == s.Workers && o.Nodes == s.Nodes && math.Abs(math.Log(float64(o.LocalBatch)/float64(s.LocalBatch))) < 0.2
-	}
-	if len(l.Samples) >= mostSamples || slices.ContainsFunc(l.Samples, near) {
+	if s.StepSeconds <= 0 || s.LocalBatch <= 0 || len(l.Samples) >= mostSamples {
 		return
 	}
-	s.Shape = nil
-	l.Samples = append(l.Samples, s)
-	l.stale = true
+	near := func(o Seen) bool {
+		ratio := float64(o.LocalBatch) / float64(s.LocalBatch)
+		return o.Workers == s.Workers && o.Nodes == s.Nodes && math.Max(ratio, 1/ratio) < sameBatch
+	}
+	if !slices.ContainsFunc(l.Samples, near) {
+		s.Shape = nil
+		l.Samples, l.stale = append(l.Samples, s), true
+	}
 }
 
-// fit brings the fit up to date.
+// fit is done again only when something new was seen.
 func (l *lesson) fit() {
 	if !l.stale {
 		return
@@ -117,54 +144,32 @@ func (l *lesson) fit() {
 	}
 }
 
-// curve is the speeds of a job on a pool.
-func (b *book) curve(g *gang, p *pool) *speedCurve {
-	key := curveKey{signature: g.Signature, model: p.model, perNode: p.perNode}
-	if g.Limits != nil {
-		key.limits = *g.Limits
+// curve is how fast a job is on a model of device: by what its signature taught, else by its own fit, else by the prior. On a model that none of
+// its kind has run on, another model stands in.
+func (b *book) curve(g *gang, model string) *speedCurve {
+	key := curveKey{g.Signature, model}
+	if c := b.curves[key]; c != nil && g.Signature != "" {
+		return c
 	}
-	if g.Signature != "" {
-		if c, ok := b.curves[key]; ok {
-			return c
-		}
-	}
-	c := &speedCurve{limits: key.limits, rows: map[[2]int][]pace{}, ahead: map[[2]int][]float64{}}
-	if ch := b.Chapters[g.Signature]; ch != nil && g.Signature != "" {
-		c.noise = ch.Noise
-		l := ch.Seen[p.model]
-		if l == nil {
-			for _, m := range sortedModels(ch.Seen) {
-				l = ch.Seen[m]
+	c := newSpeedCurve(g, model)
+	if known := b.Chapters[g.Signature]; known != nil && g.Signature != "" {
+		c.noise = known.Noise
+		l := known.Models[model]
+		for _, other := range slices.Sorted(maps.Keys(known.Models)) {
+			if l == nil {
+				l = known.Models[other]
 			}
 		}
 		if l != nil {
-			l.fit()
-			c.fit, c.samples = l.Fit, l.Samples
+			c.correct(l)
 		}
 	}
 	if c.fit == (train.AllReduce{}) {
-		if s, ok := g.Speeds[p.model]; ok && s.Known() {
+		c.fit = curve.PriorAllReduce(c.limits.BaseBatch)
+		if s, ok := g.Speeds[model]; ok && s.Known() {
 			c.fit = s.AllReduce
-		} else {
-			c.fit = curve.PriorAllReduce(max(c.limits.BaseBatch, 1))
-			c.unknown = true
 		}
 	}
-	for _, s := range c.samples {
-		c.residuals = append(c.residuals, math.Log(s.StepSeconds/c.fit.StepSeconds(s.Config)))
-		c.passes = append(c.passes, math.Log(math.Max(s.StepSeconds-s.SyncSeconds, 1e-9)/math.Max(c.fit.ComputeSeconds(s.Config), 1e-9)))
-	}
-	if g.Signature != "" {
-		b.curves[key] = c
-	}
+	b.curves[key] = c
 	return c
-}
-
-func sortedModels(m map[string]*lesson) []string {
-	var all []string
-	for k := range m {
-		all = append(all, k)
-	}
-	slices.Sort(all)
-	return all
 }

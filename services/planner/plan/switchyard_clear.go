@@ -2,53 +2,85 @@ package plan
 
 import (
 	"cmp"
+	"container/heap"
 	"math"
 	"slices"
 )
 
-// best gives the option with the most value over its price, nowhere where none is worth it.
-func (m *market) bestOption(b *bidder) int {
-	best, surplus := nowhere, 0.0
+// The bisection of prices: with several pools each is set again as the others change.
+const (
+	priceHalvings = 24
+	priceSweeps   = 4
+)
+
+// pick is the option with the most value above its price; nowhere if none is worth it.
+func (m *market) pick(b *bidder) int {
+	best, most := nowhere, 0.0
 	for i := range b.options {
 		o := &b.options[i]
-		if s := o.value - m.pools[o.pool].price*float64(o.devices); s > surplus {
-			best, surplus = i, s
+		if surplus := o.value - m.pools[o.pool].price*float64(o.devices); surplus > most {
+			best, most = i, surplus
 		}
 	}
 	return best
 }
 
-// demand chooses for all and counts the devices of a pool.
+// demand counts the devices of a pool that all ask for at the present prices.
 func (m *market) demand(pool int) int {
 	sum := 0
 	for _, b := range m.jobs {
-		if at := m.bestOption(b); at != nowhere && b.options[at].pool == pool {
+		if at := m.pick(b); at != nowhere && b.options[at].pool == pool {
 			sum += b.options[at].devices
 		}
 	}
 	return sum
 }
 
-// clear finds the prices at which the devices suffice, and gives what is left to whom it is worth most.
+// clear gives each job its option.
 func (m *market) clear() {
+	m.setPrices()
+	left := make([]int, len(m.pools))
+	for k := range m.pools {
+		left[k] = m.pools[k].free
+	}
+	perDevice := func(b *bidder) float64 { return b.options[b.chosen].value / float64(b.options[b.chosen].devices) }
+	var order []*bidder
+	for _, b := range m.jobs {
+		if b.chosen = m.pick(b); b.chosen != nowhere {
+			order = append(order, b)
+		}
+	}
+	slices.SortStableFunc(order, func(x, y *bidder) int { return cmp.Compare(perDevice(y), perDevice(x)) })
+	for _, b := range order {
+		if o := b.options[b.chosen]; o.devices <= left[o.pool] {
+			left[o.pool] -= o.devices
+		} else {
+			b.chosen = nowhere
+		}
+	}
+	m.fill(left)
+}
+
+// setPrices finds the least prices at which the devices suffice.
+func (m *market) setPrices() {
 	top := 0.0
 	for _, b := range m.jobs {
-		for _, o := range b.options {
-			top = math.Max(top, o.value/float64(o.devices))
+		for i := range b.options {
+			top = math.Max(top, b.options[i].value/float64(b.options[i].devices))
 		}
 	}
 	sweeps := 1
 	if len(m.pools) > 1 {
-		sweeps = 4
-		for k := range m.pools {
-			m.pools[k].price = top / 8
-		}
+		sweeps = priceSweeps
+	}
+	for k := range m.pools {
+		m.pools[k].price = top / 8
 	}
 	for range sweeps {
 		for k := range m.pools {
 			p := &m.pools[k]
-			low, high := 0.0, top*1.01
-			for range 24 {
+			low, high := 0.0, 1.01*top
+			for range priceHalvings {
 				p.price = (low + high) / 2
 				if m.demand(k) > p.free {
 					low = p.price
@@ -59,136 +91,88 @@ func (m *market) clear() {
 			p.price = high
 		}
 	}
-	left := make([]int, len(m.pools))
-	for k := range m.pools {
-		left[k] = m.pools[k].free
-	}
-	type wish struct {
-		b   *bidder
-		per float64
-	}
-	var order []wish
-	for _, b := range m.jobs {
-		b.chosen = m.bestOption(b)
-		if b.chosen != nowhere {
-			o := b.options[b.chosen]
-			order = append(order, wish{b, o.value / float64(o.devices)})
-		}
-	}
-	slices.SortStableFunc(order, func(x, y wish) int { return cmp.Compare(y.per, x.per) })
-	for _, w := range order {
-		o := w.b.options[w.b.chosen]
-		if left[o.pool] < o.devices {
-			w.b.chosen = nowhere
-			continue
-		}
-		left[o.pool] -= o.devices
-	}
-	m.fill(left)
 }
 
-// fill upgrades jobs one at a time by the most value per device, as long as devices are left.
+// upgrade is a better option for a job, and what it is worth more per further device.
+type upgrade struct {
+	job, option int
+	per         float64
+}
+
+// fill hands out what is left, the best upgrade first.
 func (m *market) fill(left []int) {
-	for {
-		var who *bidder
-		what, most := nowhere, 0.0
-		for _, b := range m.jobs {
-			had, pool, value := 0, nowhere, 0.0
+	var queue upgrades
+	for i := range m.jobs {
+		if u, found := m.bestUpgrade(i, left); found {
+			queue = append(queue, u)
+		}
+	}
+	heap.Init(&queue)
+	for len(queue) > 0 {
+		u := heap.Pop(&queue).(upgrade)
+		now, found := m.bestUpgrade(u.job, left)
+		if !found {
+			continue
+		}
+		if now == u {
+			b := m.jobs[u.job]
 			if b.chosen != nowhere {
-				o := b.options[b.chosen]
-				had, pool, value = o.devices, o.pool, o.value
+				left[b.options[b.chosen].pool] += b.options[b.chosen].devices
 			}
-			for i := range b.options {
-				o := &b.options[i]
-				room, more := left[o.pool], o.devices
-				if o.pool == pool {
-					room += had
-					more -= had
-				}
-				if o.value <= value || o.devices > room {
-					continue
-				}
-				if per := (o.value - value) / math.Max(float64(more), 0.5); per > most {
-					who, what, most = b, i, per
-				}
-			}
-		}
-		if who == nil {
-			return
-		}
-		if who.chosen != nowhere {
-			o := who.options[who.chosen]
-			left[o.pool] += o.devices
-		}
-		who.chosen = what
-		left[who.options[what].pool] -= who.options[what].devices
-	}
-}
-
-// place puts the gangs on nodes.
-func (m *market) place() {
-	var moving []*bidder
-	for _, b := range m.jobs {
-		if b.chosen == nowhere {
-			continue
-		}
-		o := b.options[b.chosen]
-		if o.held && m.fleet.keep(b.gang) {
-			b.gang.batch = o.batch
-			continue
-		}
-		moving = append(moving, b)
-	}
-	slices.SortStableFunc(moving, func(x, y *bidder) int {
-		return cmp.Compare(y.options[y.chosen].devices, x.options[x.chosen].devices)
-	})
-	for _, b := range moving {
-		m.put(b)
-	}
-}
-
-func (m *market) put(b *bidder) {
-	o := b.options[b.chosen]
-	p := &m.pools[o.pool]
-	nodes := m.fleet.nodes
-	if o.devices <= p.perNode {
-		// The node that it leaves the least room on, its own first.
-		best := nowhere
-		for _, i := range p.nodes {
-			if nodes[i].free < o.devices {
+			b.chosen = u.option
+			left[b.options[u.option].pool] -= b.options[u.option].devices
+			if now, found = m.bestUpgrade(u.job, left); !found {
 				continue
 			}
-			if best == nowhere || nodes[i].free < nodes[best].free {
-				best = i
-			}
 		}
-		if best != nowhere {
-			m.fleet.give(b.gang, []share{{best, o.devices}})
-			b.gang.batch = o.batch
-			return
+		heap.Push(&queue, now)
+	}
+}
+
+// bestUpgrade is the best that fits; false if there is none.
+func (m *market) bestUpgrade(job int, left []int) (upgrade, bool) {
+	b := m.jobs[job]
+	has := option{pool: nowhere}
+	if b.chosen != nowhere {
+		has = b.options[b.chosen]
+	}
+	best := upgrade{job: job, option: nowhere}
+	for i := range b.options {
+		o := &b.options[i]
+		more, room := o.devices, left[o.pool]
+		if o.pool == has.pool {
+			more -= has.devices
+		}
+		if o.value <= has.value || more > room {
+			continue
+		}
+		// A better option that needs no more devices comes first of all.
+		if per := (o.value - has.value) / math.Max(float64(more), 1e-3); per > best.per {
+			best.option, best.per = i, per
 		}
 	}
-	order := slices.Clone(p.nodes)
-	slices.SortStableFunc(order, func(x, y int) int { return cmp.Compare(nodes[y].free, nodes[x].free) })
-	if o.devices <= p.perNode && nodes[order[0]].free > 0 {
-		n := nodes[order[0]].free
-		m.fleet.give(b.gang, []share{{order[0], n}})
-		_, b.gang.batch = m.book.curve(b.gang, p).best(b.gang, n, 1)
-		return
+	return best, best.option != nowhere
+}
+
+// upgrades is a heap, the most value per device first, then the earliest job.
+type upgrades []upgrade
+
+func (q upgrades) Len() int { return len(q) }
+func (q upgrades) Less(i, j int) bool {
+	if q[i].per != q[j].per {
+		return q[i].per > q[j].per
 	}
-	var shares []share
-	left := o.devices
-	for _, i := range order {
-		take := min(left, nodes[i].free)
-		if take == 0 {
-			break
-		}
-		shares = append(shares, share{i, take})
-		left -= take
-	}
-	if len(shares) == 0 {
-		return
-	}
-	m.fleet.give(b.gang, shares)
-	_, b.gang.batch = m.book.curve(b.gang, p).best(b.gang, o.devices-left, len(shares))
+	return q[i].job < q[j].job
+}
+func (q upgrades) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+
+// Push and Pop make it a heap.Interface.
+func (q *upgrades) Push(x any) { *q = append(*q, x.(upgrade)) }
+
+// Pop takes the last one off.
+func (q *upgrades) Pop() any {
+	last := len(*q) - 1
+	x := (*q)[last]
+	*q = (*q)[:last]
+	return x
 }

@@ -6,174 +6,187 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// speedCurve is the speed of the jobs of one signature on one pool.
+// speedCurve predicts the goodput of the jobs of one signature on one model of device.
 type speedCurve struct {
-	limits    Limits
-	fit       train.AllReduce
-	unknown   bool
-	samples   []Seen
-	residuals []float64
-	passes    []float64
-	noise     []train.Efficiency
-	rows      map[[2]int][]pace
-	ahead     map[[2]int][]float64
+	limits Limits
+	fit    train.AllReduce
+	// samples are where the fit was off, noise is by part of the training.
+	samples []residual
+	noise   []train.Efficiency
+	// rows are the batches to choose from, and rests the times of the parts of a training, by devices and nodes.
+	rows  map[spread][]pace
+	rests map[spread][]float64
 }
 
-// pace is a batch and the time of a step with it.
+type spread struct{ devices, nodes int }
+
+// pace is a batch, the samples of its step and the time of one.
 type pace struct {
-	batch   train.Batch
-	global  float64
-	seconds float64
+	batch           train.Batch
+	global, seconds float64
 }
 
-// row are the paces on so many devices of so many nodes.
+// residual is by how much, as a logarithm, a measured step and a measured pass differ from the fit.
+type residual struct {
+	nodes                  int
+	logDevices, logBatch   float64
+	stepMissed, passMissed float64
+}
+
+func newSpeedCurve(g *gang, model string) *speedCurve {
+	base := g.base()
+	l := Limits{BaseBatch: base, MaxBatch: base, MinLocal: 1, MaxLocal: base}
+	if g.Limits != nil {
+		l = g.Limits.On(model)
+	}
+	return &speedCurve{limits: l, rows: map[spread][]pace{}, rests: map[spread][]float64{}}
+}
+
+// correct takes in a fit and where it was off.
+func (c *speedCurve) correct(l *lesson) {
+	const least = 1e-9
+	c.fit = l.Fit
+	for _, s := range l.Samples {
+		step, pass := math.Max(l.Fit.StepSeconds(s.Config), least), math.Max(l.Fit.ComputeSeconds(s.Config), least)
+		c.samples = append(c.samples, residual{
+			nodes: s.Nodes, logDevices: math.Log(float64(s.Workers)), logBatch: math.Log(float64(s.LocalBatch)),
+			stepMissed: math.Log(s.StepSeconds / step), passMissed: math.Log(math.Max(s.StepSeconds-s.SyncSeconds, least) / pass),
+		})
+	}
+}
+
+// row are the batches to choose from on so many devices: the smallest that keeps all busy, and from there in four steps to each doubling.
 func (c *speedCurve) row(devices, nodes int) []pace {
-	key := [2]int{devices, nodes}
-	if r, ok := c.rows[key]; ok {
+	const perDoubling = 4
+	key := spread{devices, nodes}
+	if r, known := c.rows[key]; known {
 		return r
 	}
 	var r []pace
 	l := c.limits
-	low, high := float64(max(l.BaseBatch, l.MinLocal*devices)), float64(l.MaxBatch)
-	if low > high {
-		c.rows[key] = nil
-		return nil
-	}
-	steps := max(2, int(math.Ceil(math.Log2(high/low)*4))+1)
-	ratio := math.Pow(high/low, 1/float64(steps-1))
-	last := train.Batch{}
-	for i, m := 0, low; i < steps; i, m = i+1, m*ratio {
-		b := splitSamples(math.Min(m, high), devices, l)
-		b.LocalBatch = min(b.LocalBatch, l.MaxBatch/(devices*(b.Accumulation+1)))
-		if b == last || b.LocalBatch < 1 {
-			continue
+	if low, high := float64(max(l.BaseBatch, l.MinLocal*devices)), float64(l.MaxBatch); low <= high {
+		steps := int(math.Ceil(math.Log2(high/low) * perDoubling))
+		ratio := math.Pow(high/low, 1/math.Max(float64(steps), 1))
+		last := train.Batch{}
+		for i, samples := 0, low; i <= steps; i, samples = i+1, samples*ratio {
+			b := splitSamples(math.Min(samples, high), devices, l)
+			if b.LocalBatch = min(b.LocalBatch, l.MaxBatch/(devices*(b.Accumulation+1))); b == last || b.LocalBatch < 1 {
+				continue
+			}
+			last = b
+			r = append(r, pace{b, float64(b.Global(devices)), c.seconds(devices, nodes, b)})
 		}
-		last = b
-		r = append(r, pace{b, float64(b.Global(devices)), c.seconds(devices, nodes, b)})
 	}
 	c.rows[key] = r
 	return r
 }
 
-// seconds is the time of a step: the fit, corrected by how far it was off at the configurations like it.
+// seconds is the time of a step: the fit, corrected by the mean of where it was off, the configurations most like this one first.
 func (c *speedCurve) seconds(devices, nodes int, b train.Batch) float64 {
+	const (
+		// A sample on other devices, on another number of nodes, or across nodes instead of within one, says less.
+		farDevices, farBatch, otherNodes, otherNetwork = 6, 2, 1, 10
+		exact                                          = 0.03
+	)
 	cfg := train.Config{Workers: devices, Nodes: nodes, LocalBatch: b.LocalBatch}
-	step, pass := c.fit.StepSeconds(cfg), c.fit.ComputeSeconds(cfg)
-	var off, offPass, weight float64
-	for i, s := range c.samples {
-		x := math.Log(float64(s.Workers) / float64(devices))
-		y := math.Log(float64(s.LocalBatch) / float64(b.LocalBatch))
-		d := 6*x*x + 2*y*y
-		if s.Nodes != nodes {
-			d += 1
-			if s.Nodes == 1 || nodes == 1 {
-				d += 10
+	logDevices, logBatch := math.Log(float64(devices)), math.Log(float64(b.LocalBatch))
+	step, pass, weight := 0.0, 0.0, 1.0
+	for i := range c.samples {
+		s := &c.samples[i]
+		far := exact + farDevices*squareOf(s.logDevices-logDevices) + farBatch*squareOf(s.logBatch-logBatch)
+		if s.nodes != nodes {
+			far += otherNodes
+			if s.nodes == 1 || nodes == 1 {
+				far += otherNetwork
 			}
 		}
-		w := 1 / (0.03 + d)
-		w *= w
-		off += w * c.residuals[i]
-		offPass += w * c.passes[i]
-		weight += w
+		w := 1 / (far * far)
+		step, pass, weight = step+w*s.stepMissed, pass+w*s.passMissed, weight+w
 	}
-	weight += 1
-	step *= math.Exp(off / weight)
-	if b.Accumulation > 0 {
-		step += float64(b.Accumulation) * math.Min(pass*math.Exp(offPass/weight), step)
+	whole := c.fit.StepSeconds(cfg) * math.Exp(step/weight)
+	if b.Accumulation == 0 {
+		return whole
 	}
-	return step
+	return whole + float64(b.Accumulation)*math.Min(c.fit.ComputeSeconds(cfg)*math.Exp(pass/weight), whole)
 }
 
-// best is the batch with the most goodput, and that goodput.
+// best is the most goodput on so many devices, and the batch for it. Without any gradient noise the base batch is the best.
 func (c *speedCurve) best(g *gang, devices, nodes int) (float64, train.Batch) {
-	noise, known := c.noiseOf(g)
-	rows := c.row(devices, nodes)
-	if len(rows) == 0 {
+	row := c.row(devices, nodes)
+	if len(row) == 0 {
 		return 0, train.Batch{}
 	}
+	noise, known := c.noiseOf(g)
 	if !known {
-		// Nothing is known of larger batches.
-		return 1 / rows[0].seconds * math.Max(1, rows[0].global/float64(max(c.limits.BaseBatch, 1))*0.5), rows[0].batch
+		// Half of what a larger batch could gain at best.
+		return math.Max(1, row[0].global/float64(c.limits.BaseBatch)/2) / row[0].seconds, row[0].batch
 	}
-	best, at := bestOf(rows, noise, float64(c.limits.BaseBatch))
-	return best, rows[at].batch
+	goodput, at := bestPace(row, noise, float64(c.limits.BaseBatch))
+	return goodput, row[at].batch
 }
 
-// noiseOf is the gradient noise of a job as it was last measured, or as other jobs of its signature had it.
-func (c *speedCurve) noiseOf(g *gang) (train.Efficiency, bool) {
-	if g.Noise != nil && g.Noise.Variance+g.Noise.Square > 0 {
-		return *g.Noise, true
-	}
-	if len(c.noise) > 0 {
-		if n := c.noise[g.part()]; n.Variance+n.Square > 0 {
-			return n, true
-		}
-	}
-	return train.Efficiency{}, false
-}
-
-// rest is how long the parts of a training after the k-th take together, in units of one part's work in steps at the base batch.
-func (c *speedCurve) rest(devices, nodes int) []float64 {
-	key := [2]int{devices, nodes}
-	if r, ok := c.ahead[key]; ok {
-		return r
-	}
-	var r []float64
-	rows := c.row(devices, nodes)
-	if len(c.noise) > 0 && len(rows) > 0 {
-		r = make([]float64, noiseParts+1)
-		noise := train.Efficiency{}
-		each := make([]float64, noiseParts)
-		for k := range noiseParts {
-			if n := c.noise[k]; n.Variance+n.Square > 0 {
-				noise = n
-			}
-			if noise.Variance+noise.Square > 0 {
-				g, _ := bestOf(rows, noise, float64(c.limits.BaseBatch))
-				each[k] = 1 / g
-			}
-		}
-		for k := noiseParts - 1; k >= 0; k-- {
-			r[k] = r[k+1] + each[k]
-		}
-	}
-	c.ahead[key] = r
-	return r
-}
-
-// bestOf is the best of a row.
-func bestOf(rows []pace, noise train.Efficiency, base float64) (float64, int) {
+// bestPace is the pace with the most goodput.
+func bestPace(row []pace, noise train.Efficiency, base float64) (float64, int) {
 	top := noise.Variance + noise.Square
 	best, at := 0.0, 0
-	for i := range rows {
-		gain := top / (noise.Variance*base/rows[i].global + noise.Square)
-		if v := gain / rows[i].seconds; v > best {
+	for i := range row {
+		if v := top / (noise.Variance*base/row[i].global + noise.Square) / row[i].seconds; v > best {
 			best, at = v, i
 		}
 	}
 	return best, at
 }
 
-// timeLeft is the time to the end of a job if it kept these devices, with a goodput now.
-func (c *speedCurve) timeLeft(g *gang, devices, nodes int, goodput float64) float64 {
-	left := g.workLeft()
-	r := c.rest(devices, nodes)
-	k := g.part()
-	total := left / math.Max(1-g.done(), 1e-9)
-	if r == nil || r[k] <= 0 {
-		return left / goodput
+// noiseOf is the gradient noise of a job as last measured, or as others of its signature had it at this point.
+func (c *speedCurve) noiseOf(g *gang) (train.Efficiency, bool) {
+	if g.Noise != nil && measured(*g.Noise) {
+		return *g.Noise, true
 	}
-	part := total / noiseParts
-	inside := math.Max(float64(k+1)/noiseParts-g.done(), 0) * total
-	ahead := math.Max(left-inside, 0) / math.Max(part*float64(noiseParts-1-k), 1e-9)
-	if k == noiseParts-1 {
-		return left / goodput
+	if len(c.noise) == noiseParts && measured(c.noise[g.part()]) {
+		return c.noise[g.part()], true
 	}
-	return (left-math.Max(left-inside, 0))/goodput + ahead*part*r[k+1]
+	return train.Efficiency{}, false
 }
 
-// done is the share of the training that is done.
-func (g *gang) done() float64 {
-	total := float64(g.Spec.TrainingSetSize) * float64(g.Spec.MaxEpochs) / float64(max(g.base(), 1))
-	return math.Min(g.Progress/math.Max(total, 1), 0.999)
+func measured(e train.Efficiency) bool {
+	return e.Variance >= 0 && e.Square >= 0 && e.Variance+e.Square > 0
+}
+
+// rest is what the parts of a training after the k-th take together, for a unit of progress each, as far as the noise in them is known.
+func (c *speedCurve) rest(devices, nodes int) []float64 {
+	key := spread{devices, nodes}
+	if r, known := c.rests[key]; known {
+		return r
+	}
+	var r []float64
+	if row := c.row(devices, nodes); len(c.noise) == noiseParts && len(row) > 0 {
+		r = make([]float64, noiseParts+1)
+		noise := train.Efficiency{}
+		for k := range noiseParts {
+			if measured(c.noise[k]) {
+				noise = c.noise[k] // a part that nobody has reached is taken to be like the one before
+			}
+			if measured(noise) {
+				goodput, _ := bestPace(row, noise, float64(c.limits.BaseBatch))
+				r[k] = 1 / goodput
+			}
+		}
+		for k := noiseParts - 1; k >= 0; k-- {
+			r[k] += r[k+1]
+		}
+	}
+	c.rests[key] = r
+	return r
+}
+
+// timeLeft is the time to a job's end if it kept these devices: the part that it is in at the goodput of now, the later ones at that of their noise.
+func (c *speedCurve) timeLeft(g *gang, devices, nodes int, goodput float64) float64 {
+	total, left := g.work()
+	rest, k := c.rest(devices, nodes), g.part()
+	later := float64(noiseParts-1-k) / noiseParts * total
+	if rest == nil || rest[k+1] <= 0 || left <= 0 {
+		return left / goodput
+	}
+	ahead := math.Min(later, left)
+	return (left-ahead)/goodput + ahead/later*total/noiseParts*rest[k+1]
 }
