@@ -33,8 +33,8 @@ type bidder struct {
 	options []option
 	// chosen is the place of its option; nowhere: none.
 	chosen int
-	// single is the time to its end, and base its goodput, on one device.
-	single, base float64
+	// single is the time to its end, and base its goodput, on one device. Useful are the devices of all pools, counted by their speed for it.
+	single, base, useful float64
 }
 
 // option is an allocation.
@@ -44,8 +44,8 @@ type option struct {
 	batch                train.Batch
 	// goodput is with the best batch, left the time to the end.
 	goodput, left float64
-	// up is the speed-up, value what it is worth.
-	up, value float64
+	// up is the speed-up, value what it is worth, occupied the devices, those of a slow model counting for less.
+	up, value, occupied float64
 }
 
 func newMarket(f *fleet, b *book) *market {
@@ -122,22 +122,33 @@ func (m *market) bid(g *gang) *bidder {
 			offer(option{pool: k, devices: had, nodes: len(g.held), held: true})
 		}
 	}
-	b.measure()
+	b.measure(m.pools)
 	return b
 }
 
 // measure finds the speed on one device, on the model where that is fastest, and the speed-ups over it. A job that does not run on one device is
 // measured by its smallest option.
-func (b *bidder) measure() {
+func (b *bidder) measure(pools []pool) {
+	slow := make([]float64, len(pools))
 	for _, o := range b.options {
 		n := float64(o.devices)
-		if b.base == 0 || o.devices == 1 && o.goodput > b.base {
+		if slow[o.pool] == 0 || o.devices == 1 {
+			slow[o.pool] = o.goodput / n
+		}
+		if b.base == 0 || slow[o.pool] > b.base && o.goodput/n == slow[o.pool] {
 			b.base, b.single = o.goodput/n, o.left*n
 		}
+	}
+	for k := range pools {
+		if b.base > 0 {
+			slow[k] /= b.base
+		}
+		b.useful += slow[k] * float64(pools[k].free)
 	}
 	for i := range b.options {
 		o := &b.options[i]
 		o.up = (1-lookAhead)*o.goodput/b.base + lookAhead*b.single/o.left
+		o.occupied = float64(o.devices) * slow[o.pool]
 	}
 }
 
@@ -146,7 +157,7 @@ func (m *market) weigh() {
 	order := slices.Clone(m.jobs)
 	slices.SortStableFunc(order, func(x, y *bidder) int { return cmp.Compare(y.single, x.single) })
 	for behind, b := range order {
-		weight := m.weight(b, float64(behind)/float64(max(m.fleet.total, 1)))
+		weight := m.weight(b, float64(behind)/math.Max(b.useful, 1))
 		for i := range b.options {
 			o := &b.options[i]
 			o.value = weight * o.up
@@ -165,7 +176,7 @@ func (m *market) weight(b *bidder, delay float64) float64 {
 	least, smallest := math.Inf(1), true
 	for _, o := range b.options {
 		if n := float64(o.devices); smallest || n <= expected {
-			least, smallest = math.Min(least, (1+delay*n)/o.up), false
+			least, smallest = math.Min(least, (1+delay*o.occupied)/o.up), false
 		}
 	}
 	return least
