@@ -95,7 +95,8 @@ func (p *pool) sizes(most int) []int {
 
 // bid lists a job's options.
 func (m *market) bid(g *gang) *bidder {
-	b := &bidder{gang: g, chosen: nowhere}
+	const usual = 24 // options in a pool
+	b := &bidder{gang: g, chosen: nowhere, options: make([]option, 0, usual*len(m.pools))}
 	had := width(g.held)
 	for k := range m.pools {
 		p := &m.pools[k]
