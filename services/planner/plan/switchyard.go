@@ -16,16 +16,19 @@ import (
 // G(n)/G(1), partly now and partly over all that is left of the training, T(1)/T(n), where T is the predicted time to the end.
 //
 // Weight. For jobs with a power law as speed-up the mean completion time is least if each job weighs as much as those that wait for it: ordered by
-// T(1), k jobs have more left than this one, and each device that it holds for a second delays them together by k/N seconds, N the cluster's
-// devices. A job that pays for that ends at a cost of T(n)(1+nk/N), so a second's work on one device is worth
+// T(1), K jobs have more left than this one, and each device that it holds for a second delays them together by K/N seconds, N the cluster's
+// devices; with those that come meanwhile, which wait as well, k = 1.4 K. A job that pays for that ends at a cost of T(n)(1+nk/N), so a second's
+// work on one device is worth
 //
 //	w = min over n of (1 + nk/N)/s(n).
+//
+// On several models of device n and N count a device by its speed for the job, the fastest as one.
 //
 // Those with the least left thus get the most, but no more than they use well. In a job that has held fewer devices than others for hours the
 // minimum is only over what it may expect, n <= (D + 4h*N)/(age + 4h) with D its device time: its weight grows, and so nobody starves.
 //
 // Allocation. The devices go where sum of w*s(n) is most. A job that would have to restart for R seconds counts its speed-up only for the rest
-// of the time for which the change will last, 1 - R/min(T(n), 900 s), so that a plan is left alone unless a change pays. Each pool of one model
+// of the time for which the change will last, 1 - R/min(T(n), 600 s), so that a plan is left alone unless a change pays. Each pool of one model
 // of device has a price, found by bisection, at which the jobs together ask for no more than there is, each for the option with the
 // largest w*s(n) - price*n; what is left over goes to whom it is worth most. Sizes are those that fill a node or nodes. Gangs that keep
 // their size stay where they are; the others go, the large ones first, to the node that they leave the least room on, or over the
@@ -62,7 +65,9 @@ func (Switchyard) grant(f *fleet) {
 
 const (
 	// horizonSeconds is how long a change is taken to last at most.
-	horizonSeconds = 900
+	horizonSeconds = 600
+	// stillToCome scales the number of jobs that wait by those that come meanwhile.
+	stillToCome = 1.4
 	// patienceSeconds is how long a job's mean share of the devices is taken to be all of them, whatever it has held so far.
 	patienceSeconds = 4 * 3600
 	// lookAhead is the part of the speed-up that is over the rest of the training instead of now.
@@ -79,7 +84,7 @@ func (Switchyard) share(b *board) {
 	order := slices.Clone(b.jobs)
 	slices.SortStableFunc(order, func(x, y *candidate) int { return cmp.Compare(y.remaining(y.min), x.remaining(x.min)) })
 	for behind, c := range order {
-		weights[c.rank] = c.weight(float64(behind)/float64(max(total, 1)), min(c.max, b.widest()))
+		weights[c.rank] = c.weight(stillToCome*float64(behind)/float64(max(total, 1)), min(c.max, b.widest()))
 	}
 	b.shareByGain(func(c *candidate, size int) float64 {
 		return weights[c.rank] * (c.speedup(size+1) - c.speedup(size))
