@@ -1,9 +1,6 @@
 package train
 
-import (
-	"encoding/json"
-	"time"
-)
+import "time"
 
 // Plan is the planner's whole decision: which job holds which devices, and why the others wait.
 type Plan struct {
@@ -14,8 +11,8 @@ type Plan struct {
 	Allocations []Allocation `json:"allocations"`
 	// Waiting are the jobs that got nothing, in the order in which they would be served.
 	Waiting []Waiting `json:"waiting,omitempty"`
-	// Memory is what the policy wants to find again when it decides next: its queues, say. Without it the policy still decides.
-	Memory json.RawMessage `json:"memory,omitempty"`
+	// Memory is what the policy wants to find again when it decides next, in its own form: its queues, say. Without it the policy still decides.
+	Memory string `json:"memory,omitempty"`
 }
 
 // Part is devices of one node within a gang.
@@ -24,10 +21,11 @@ type Part struct {
 	Devices []DeviceID `json:"devices"`
 }
 
-// Batch is how a gang steps: LocalBatch samples per device and pass, and Accumulation passes before the one that ends with the exchange of
-// gradients. The zero value leaves the batch as it was submitted.
+// Batch is how a gang steps. The zero value leaves the batch as it was submitted.
 type Batch struct {
-	LocalBatch   int `json:"local_batch,omitempty"`
+	// LocalBatch is the number of samples per device and pass.
+	LocalBatch int `json:"local_batch,omitempty"`
+	// Accumulation is the number of passes before the one that ends with the exchange of gradients.
 	Accumulation int `json:"accumulation,omitempty"`
 }
 
