@@ -1,6 +1,9 @@
 package train
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Plan is the planner's whole decision: which job holds which devices, and why the others wait.
 type Plan struct {
@@ -128,6 +131,12 @@ type Attempt struct {
 	// NotBefore delays the start after a loss.
 	NotBefore time.Time `json:"not_before,omitzero"`
 }
+
+// MarkVariable is in the environment of every process of an attempt, containers included: what belongs to it is found by it.
+const MarkVariable = "SWITCHYARD_JOB_ATTEMPT"
+
+// Mark is the value of MarkVariable: unique to the attempt, also among several installations on one machine.
+func (a Attempt) Mark() string { return fmt.Sprintf("%s/%d/%.16s", a.Job, a.Number, a.TokenHash) }
 
 // Live says whether processes of the attempt may exist: it holds its devices.
 func (a Attempt) Live() bool { return a.Phase == PhaseClaimed || a.Phase == PhaseRunning }
