@@ -26,6 +26,9 @@ var (
 	ErrPoison = errors.New("poison")
 	// ErrAway: the server did not answer.
 	ErrAway = errors.New("bus does not answer")
+	// ErrStuck: the server is connected but has stored nothing for a while although it was asked to. After a full disk only a restart of the
+	// server helps.
+	ErrStuck = errors.New("bus is connected but stores nothing")
 )
 
 // Config says where the bus is and who is asking.
@@ -47,6 +50,8 @@ type Bus struct {
 
 	mu       sync.Mutex
 	watchers map[chan struct{}]struct{}
+	// unanswered is when the first of the writes was sent that were not answered since; zero while writes are answered.
+	unanswered time.Time
 }
 
 // requestTimeout bounds one exchange with the server: a request that is sent while a server comes back may never be answered.
@@ -111,12 +116,32 @@ func (b *Bus) waitConnected(ctx context.Context) error {
 // Close drains and closes the connection.
 func (b *Bus) Close() { b.nc.Close() }
 
-// Ready says whether the server is connected.
+// stuckAfter is how long writes may go unanswered before the bus counts as stuck.
+const stuckAfter = 10 * time.Second
+
+// Ready says whether the server is connected and stores what it is sent.
 func (b *Bus) Ready() error {
-	if b.nc.IsConnected() {
-		return nil
+	if !b.nc.IsConnected() {
+		return ErrAway
 	}
-	return ErrAway
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.unanswered.IsZero() && time.Since(b.unanswered) > stuckAfter {
+		return fmt.Errorf("%w since %s", ErrStuck, b.unanswered.Format(time.TimeOnly))
+	}
+	return nil
+}
+
+// wrote notes the end of a write that began at a time: whether the server answered, be it with a refusal.
+func (b *Bus) wrote(began time.Time, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrTimeout):
+		b.unanswered = time.Time{}
+	case b.unanswered.IsZero() && b.nc.IsConnected():
+		b.unanswered = began
+	}
 }
 
 // Name is the name under which facts are published.
@@ -150,7 +175,14 @@ func (b *Bus) reconnects() (<-chan struct{}, func()) {
 // Ensure creates or updates the streams and buckets of the contract. It is repeated until it succeeds or ctx ends, since a server that
 // has just been started answers before its JetStream is ready.
 func (b *Bus) Ensure(ctx context.Context) error {
-	return retry(ctx, func() error {
+	said := ""
+	return retry(ctx, func() (err error) {
+		defer func() {
+			if err != nil && err.Error() != said {
+				said = err.Error()
+				b.log.Warn("streams and buckets are not there yet", "error", err)
+			}
+		}()
 		ctx, cancel := context.WithTimeout(ctx, 10*requestTimeout)
 		defer cancel()
 		for _, s := range event.Streams() {
@@ -175,7 +207,7 @@ func (b *Bus) ensureStream(ctx context.Context, s event.Stream) error {
 	_, err := b.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 		Name: s.Name, Subjects: s.Subjects, Description: s.Doc,
 		Storage: jetstream.FileStorage, Retention: jetstream.LimitsPolicy, Discard: discard,
-		MaxAge: s.MaxAge, MaxBytes: s.MaxBytes, Duplicates: min(2*time.Hour, s.MaxAge), AllowDirect: true,
+		MaxAge: s.MaxAge, MaxBytes: s.MaxBytes, MaxMsgsPerSubject: event.MaxFactsPerSubject, Duplicates: min(2*time.Hour, s.MaxAge), AllowDirect: true,
 	})
 	if err != nil {
 		return fmt.Errorf("ensure stream %s: %w", s.Name, err)

@@ -164,6 +164,35 @@ func TestModifyRetriesUntilNobodyCameBetween(t *testing.T) {
 	}
 }
 
+func TestRubbishInARecordIsPoisonOrMadeAnew(t *testing.T) {
+	ctx := within(t)
+	b := bustest.Connect(t, bustest.Start(t), "x")
+	kv, err := bus.OpenKV[train.AttemptReport](ctx, b, event.BucketReports)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(urlOf(t, b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if _, err := nc.Request("$KV.reports.j.1", []byte("garbage{"), time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := kv.Get(ctx, "j.1"); !errors.Is(err, bus.ErrPoison) || e.Revision == 0 {
+		t.Errorf("read: %+v, %v", e, err)
+	}
+	if _, err := kv.Modify(ctx, "j.1", func(r *train.AttemptReport) (bool, error) { r.EpochsDone = 1; return true, nil }); err != nil {
+		t.Error(err)
+	}
+	if e, err := kv.Get(ctx, "j.1"); err != nil || e.Value.EpochsDone != 1 {
+		t.Errorf("made anew: %+v, %v", e, err)
+	}
+	if _, err := kv.Swap(ctx, "../x", train.AttemptReport{}, 0); !errors.Is(err, bus.ErrPoison) {
+		t.Errorf("a key that is none: %v", err)
+	}
+}
+
 func TestEverythingComesBackWithTheServer(t *testing.T) {
 	ctx, cancel := context.WithCancel(within(t))
 	defer cancel()

@@ -22,6 +22,8 @@ type Message struct {
 	Key      string
 	Source   string
 	Cause    string
+	// TraceParent is the W3C trace context that the publisher gave, if any.
+	TraceParent string
 	// Time is when it happened by its publisher, else when it was stored.
 	Time time.Time
 	// Stored is when the server stored it: what to go by where the publisher is not trusted.
@@ -33,7 +35,8 @@ type Message struct {
 func newMessage(subject string, header nats.Header, data []byte, sequence uint64, stored time.Time) Message {
 	m := Message{
 		Subject: subject, Key: header.Get(jetstream.MsgIDHeader), Source: header.Get(event.HeaderSource), Cause: header.Get(event.HeaderCause),
-		Time: stored, Stored: stored, Sequence: sequence, Data: data,
+		TraceParent: header.Get(event.HeaderTraceParent),
+		Time:        stored, Stored: stored, Sequence: sequence, Data: data,
 	}
 	m.Parsed, m.ParseErr = event.ParseSubject(subject)
 	if t, err := time.Parse(time.RFC3339Nano, header.Get(event.HeaderTime)); err == nil {
@@ -95,7 +98,7 @@ func (b *Bus) deliver(ctx context.Context, c Consumer, raw jetstream.Msg) error 
 	if err == nil {
 		for i := range facts {
 			if facts[i].Cause == "" {
-				facts[i].Cause = m.Key
+				facts[i].Cause, facts[i].TraceParent = m.Key, m.TraceParent
 			}
 		}
 		err = b.Publish(ctx, facts...)

@@ -28,14 +28,25 @@ type Entry[T any] struct {
 
 // OpenKV opens a bucket of the contract (made by Ensure).
 func OpenKV[T any](ctx context.Context, b *Bus, bucket string) (*KV[T], error) {
-	kv, err := b.js.KeyValue(ctx, bucket)
-	if err != nil {
+	var kv jetstream.KeyValue
+	var missing error
+	err := retry(ctx, func() (err error) {
+		try, cancel := exchange(ctx)
+		defer cancel()
+		kv, err = b.js.KeyValue(try, bucket)
+		if errors.Is(err, jetstream.ErrBucketNotFound) {
+			missing = fmt.Errorf("%w: no service has made it yet", err)
+			return nil
+		}
+		return err
+	})
+	if err = errors.Join(err, missing); err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", bucket, err)
 	}
 	return &KV[T]{bus: b, bucket: bucket, kv: kv}, nil
 }
 
-// Get reads a key; ErrNotFound when there is none.
+// Get reads a key; ErrNotFound when there is none, ErrPoison (with the revision) where the value is no T.
 func (k *KV[T]) Get(ctx context.Context, key string) (Entry[T], error) {
 	ctx, cancel := exchange(ctx)
 	defer cancel()
@@ -52,7 +63,7 @@ func (k *KV[T]) Get(ctx context.Context, key string) (Entry[T], error) {
 func (k *KV[T]) decode(raw jetstream.KeyValueEntry) (Entry[T], error) {
 	e := Entry[T]{Key: raw.Key(), Revision: raw.Revision()}
 	if err := json.Unmarshal(raw.Value(), &e.Value); err != nil {
-		return e, fmt.Errorf("decode %s/%s: %w", k.bucket, raw.Key(), err)
+		return Entry[T]{Key: e.Key, Revision: e.Revision}, fmt.Errorf("%w: decode %s/%s: %w", ErrPoison, k.bucket, raw.Key(), err)
 	}
 	return e, nil
 }
@@ -65,10 +76,15 @@ func (k *KV[T]) Swap(ctx context.Context, key string, value T, revision uint64) 
 	}
 	ctx, cancel := exchange(ctx)
 	defer cancel()
+	began := time.Now()
 	if revision == 0 {
 		revision, err = k.kv.Create(ctx, key, data)
 	} else {
 		revision, err = k.kv.Update(ctx, key, data, revision)
+	}
+	k.bus.wrote(began, err)
+	if errors.Is(err, jetstream.ErrInvalidKey) {
+		return 0, fmt.Errorf("%w: write %s/%s: %w", ErrPoison, k.bucket, key, err)
 	}
 	if errors.Is(err, jetstream.ErrKeyExists) || isWrongSequence(err) {
 		return 0, fmt.Errorf("write %s/%s: %w", k.bucket, key, ErrConflict)
@@ -80,11 +96,14 @@ func (k *KV[T]) Swap(ctx context.Context, key string, value T, revision uint64) 
 }
 
 // Modify reads a key, lets change work on the value (zero if there is none) and writes it back, again and again until nobody else came
-// in between or ctx ends. When change returns false nothing is written. The value as it then stands is returned.
+// in between or ctx ends. When change returns false nothing is written. The value as it then stands is returned. Only for records that their one writer
+// can make anew: a value that does not decode is taken for none and replaced.
 func (k *KV[T]) Modify(ctx context.Context, key string, change func(*T) (bool, error)) (Entry[T], error) {
 	for {
 		e, err := k.Get(ctx, key)
-		if err != nil && !errors.Is(err, ErrNotFound) {
+		if errors.Is(err, ErrPoison) {
+			k.bus.log.Error("record is made anew", "error", err)
+		} else if err != nil && !errors.Is(err, ErrNotFound) {
 			return e, err
 		}
 		e.Key = key
@@ -146,7 +165,11 @@ func (k *KV[T]) Watch(ctx context.Context, f func(e Entry[T], deleted bool), syn
 	}
 	return k.bus.persist(ctx, "bucket "+k.bucket, func() error {
 		for ctx.Err() == nil {
-			round, end := context.WithTimeout(ctx, relistInterval)
+			round, end := context.WithCancel(ctx)
+			complete := func() {
+				synced()
+				time.AfterFunc(relistInterval, end) // from when the picture is complete: a long list must not be cut for ever
+			}
 			var listening conc.WaitGroup
 			listening.Go(func() {
 				select {
@@ -155,7 +178,7 @@ func (k *KV[T]) Watch(ctx context.Context, f func(e Entry[T], deleted bool), syn
 				case <-round.Done():
 				}
 			})
-			err := k.scan(round, nil, f, synced)
+			err := k.scan(round, nil, f, complete)
 			lost := round.Err() == nil
 			end()
 			listening.Wait()

@@ -36,7 +36,9 @@ func (b *Bus) publish(ctx context.Context, f event.Fact) error {
 	err = retry(ctx, func() error {
 		try, cancel := exchange(ctx)
 		defer cancel()
+		began := time.Now()
 		_, err := b.js.PublishMsg(try, msg, options...)
+		b.wrote(began, err)
 		switch {
 		case err == nil, f.Once && isWrongSequence(err):
 			return nil // a fact of which there is one at most is there already
@@ -61,7 +63,9 @@ func (b *Bus) PublishAfter(ctx context.Context, f event.Fact, last uint64) (uint
 	}
 	try, cancel := exchange(ctx)
 	defer cancel()
+	began := time.Now()
 	ack, err := b.js.PublishMsg(try, msg, jetstream.WithExpectLastSequencePerSubject(last))
+	b.wrote(began, err)
 	if isWrongSequence(err) {
 		return 0, fmt.Errorf("publish %s after %d: %w", f.Subject, last, ErrConflict)
 	}
@@ -109,6 +113,9 @@ func (b *Bus) message(f event.Fact) (*nats.Msg, error) {
 	msg.Header.Set(event.HeaderSource, source)
 	if f.Cause != "" {
 		msg.Header.Set(event.HeaderCause, f.Cause)
+	}
+	if f.TraceParent != "" {
+		msg.Header.Set(event.HeaderTraceParent, f.TraceParent)
 	}
 	return msg, nil
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
 )
 
 // Options say where the server listens and stores.
@@ -18,6 +20,9 @@ type Options struct {
 	// Dir is where JetStream keeps its files.
 	Dir string
 }
+
+// MaxPayloadBytes is the largest message that a client can send: a body and its headers. A larger one is refused by the client's own library.
+const MaxPayloadBytes = event.MaxBodyBytes + 32<<10
 
 // Server is a running nats-server.
 type Server struct{ s *server.Server }
@@ -34,8 +39,11 @@ func Start(o Options) (*Server, error) {
 	s, err := server.NewServer(&server.Options{
 		ServerName: "switchyard", Host: o.Host, Port: port, NoSigs: true, NoLog: true,
 		JetStream: true, StoreDir: o.Dir,
+		// The limits of streams and buckets are ceilings, not reservations: by default the server would refuse them where less than
+		// their sum is free. What the disk really has room for is seen by readiness and by `doctor`.
+		JetStreamMaxStore: 1 << 40, JetStreamMaxMemory: 1 << 30,
 		// An acknowledged message is a promise to a user: it is synced before the ack, not two minutes later.
-		SyncAlways: true, MaxPayload: 1 << 20,
+		SyncAlways: true, MaxPayload: MaxPayloadBytes,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("configure nats-server: %w", err)

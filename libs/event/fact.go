@@ -28,7 +28,9 @@ type Fact struct {
 	Time   time.Time
 	Source string
 	Cause  string
-	Body   any
+	// TraceParent is the W3C trace context, handed on from the fact that this one follows from.
+	TraceParent string
+	Body        any
 	// Once asks the bus to store the fact only if its subject has none yet.
 	Once bool
 }

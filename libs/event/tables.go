@@ -11,6 +11,9 @@ const (
 	StreamPoison  = "POISON"
 )
 
+// MaxFactsPerSubject bounds what one job can say of one kind: beyond it the oldest goes.
+const MaxFactsPerSubject = 100_000
+
 // Stream describes one stream. All are kept in files, and all refuse new messages when full rather than drop old ones unseen, but for SAMPLES.
 type Stream struct {
 	Name     string

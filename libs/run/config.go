@@ -31,7 +31,7 @@ type Common struct {
 	LogFormat string
 	// DataDir is the node's folder: logs, attempts, private files.
 	DataDir string
-	// Node is the id of this machine.
+	// Node is the id of this machine; left empty, it is the one that the data folder was first used with (SettleNode).
 	Node string
 }
 
@@ -42,7 +42,7 @@ func (c *Common) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&c.LogFormat, "log-format", "text", "text or json")
 	fs.StringVar(&c.DataDir, "data-dir", DefaultDataDir(), "folder for job logs, attempts and the embedded bus")
-	fs.StringVar(&c.Node, "node", defaultNode(), "id of this machine")
+	fs.StringVar(&c.Node, "node", "", "id of this machine")
 }
 
 // Validate names every wrong setting at once.
@@ -63,13 +63,13 @@ func (c *Common) Validate() error {
 	if !filepath.IsAbs(c.DataDir) {
 		errs = append(errs, fmt.Errorf("--data-dir %q: want an absolute path", c.DataDir))
 	}
-	if _, err := train.ParseJobID(c.Node); err != nil {
+	if _, err := train.ParseJobID(c.Node); c.Node != "" && err != nil {
 		errs = append(errs, fmt.Errorf("--node %q: want letters, digits, '-' or '_'", c.Node))
 	}
 	return errors.Join(errs...)
 }
 
-// NodeID is the id of this machine.
+// NodeID is the id of this machine, once it is settled.
 func (c *Common) NodeID() train.NodeID { return train.NodeID(c.Node) }
 
 func parseLevel(s string) (slog.Level, error) {

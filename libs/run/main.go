@@ -14,6 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sourcegraph/conc/pool"
 	"github.com/spf13/pflag"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
 )
 
 // Service is one of the six, or anything else that lives beside them.
@@ -120,6 +122,7 @@ func Together(ctx context.Context, common Common, stderr io.Writer, listening fu
 			return err
 		})
 	}
+	running.Go(func() error { return watchStuck(web, health, fail) })
 	select {
 	case <-ctx.Done():
 	case <-all.Done():
@@ -129,6 +132,33 @@ func Together(ctx context.Context, common Common, stderr io.Writer, listening fu
 	}
 	stopWeb()
 	return running.Wait()
+}
+
+// stuckFor is how long the bus may store nothing before the process gives up, so that whoever restarts it restarts the bus, too.
+const stuckFor = 30 * time.Second
+
+// watchStuck ends everything when the bus has stored nothing for long.
+func watchStuck(ctx context.Context, health *Health, fail func(error)) error {
+	tick := time.NewTicker(stuckFor / 6)
+	defer tick.Stop()
+	var since time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		err := health.find(bus.ErrStuck)
+		switch {
+		case err == nil:
+			since = time.Time{}
+		case since.IsZero():
+			since = time.Now()
+		case time.Since(since) >= stuckFor:
+			fail(err)
+			return err
+		}
+	}
 }
 
 var errStarting = errors.New("starting")

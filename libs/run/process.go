@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -75,6 +76,18 @@ func (h *Health) Ready() []string {
 	}
 	slices.Sort(faults)
 	return faults
+}
+
+// find gives a fault of a kind, or nil.
+func (h *Health) find(kind error) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for name, check := range h.checks {
+		if err := check(); errors.Is(err, kind) {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // NewLogger makes the logger that the configuration asks for.

@@ -142,6 +142,11 @@ func (s Spec) WithDefaults() Spec {
 	return s
 }
 
+// Folders gives the fields that name folders of the node.
+func (s *Spec) Folders() []*string {
+	return []*string{&s.WorkDir, &s.CustomDir, &s.SnapshotsDir, &s.DatasetsDir}
+}
+
 // StepsPerEpoch is the number of optimizer steps of one epoch on so many devices, rounded down as the upstream library does it,
 // and at least 1.
 func (s Spec) StepsPerEpoch(devices int) int {

@@ -1,7 +1,7 @@
 package train
 
 import (
-	"encoding/json"
+	"fmt"
 	"time"
 )
 
@@ -14,8 +14,8 @@ type Plan struct {
 	Allocations []Allocation `json:"allocations"`
 	// Waiting are the jobs that got nothing, in the order in which they would be served.
 	Waiting []Waiting `json:"waiting,omitempty"`
-	// Memory is what the policy wants to find again when it decides next: its queues, say. Without it the policy still decides.
-	Memory json.RawMessage `json:"memory,omitempty"`
+	// Memory is what the policy wants to find again when it decides next, in its own form: its queues, say. Without it the policy still decides.
+	Memory string `json:"memory,omitempty"`
 }
 
 // Part is devices of one node within a gang.
@@ -24,10 +24,11 @@ type Part struct {
 	Devices []DeviceID `json:"devices"`
 }
 
-// Batch is how a gang steps: LocalBatch samples per device and pass, and Accumulation passes before the one that ends with the exchange of
-// gradients. The zero value leaves the batch as it was submitted.
+// Batch is how a gang steps. The zero value leaves the batch as it was submitted.
 type Batch struct {
-	LocalBatch   int `json:"local_batch,omitempty"`
+	// LocalBatch is the number of samples per device and pass.
+	LocalBatch int `json:"local_batch,omitempty"`
+	// Accumulation is the number of passes before the one that ends with the exchange of gradients.
 	Accumulation int `json:"accumulation,omitempty"`
 }
 
@@ -130,6 +131,12 @@ type Attempt struct {
 	// NotBefore delays the start after a loss.
 	NotBefore time.Time `json:"not_before,omitzero"`
 }
+
+// MarkVariable is in the environment of every process of an attempt, containers included: what belongs to it is found by it.
+const MarkVariable = "SWITCHYARD_JOB_ATTEMPT"
+
+// Mark is the value of MarkVariable: unique to the attempt, also among several installations on one machine.
+func (a Attempt) Mark() string { return fmt.Sprintf("%s/%d/%.16s", a.Job, a.Number, a.TokenHash) }
 
 // Live says whether processes of the attempt may exist: it holds its devices.
 func (a Attempt) Live() bool { return a.Phase == PhaseClaimed || a.Phase == PhaseRunning }

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/user"
-	"path/filepath"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
@@ -82,8 +80,37 @@ func (e *executor) start(ctx context.Context, action diff.Action, last train.Att
 	}
 	e.claimedAt[diff.ReportKey{Job: a.Job, Number: a.Number}] = now
 	e.metrics.starts.Inc()
-	return e.launch(a)
+	_, err = e.launchInTime(ctx, a)
+	return err
 }
+
+// launches counts the supervisors that were started for an attempt.
+type launches struct {
+	tries int
+	next  time.Time
+}
+
+// launchInTime starts the processes of a claimed attempt unless they are being started. What failed, or a supervisor that ended without taking the attempt
+// over, is tried again later each time. soon asks for another look in a moment.
+func (e *executor) launchInTime(ctx context.Context, a train.Attempt) (soon bool, err error) {
+	if e.backend.Starting(a.Job, a.Number) {
+		return true, nil
+	}
+	key, now := diff.ReportKey{Job: a.Job, Number: a.Number}, time.Now()
+	l := e.launches[key]
+	if now.Before(l.next) {
+		return false, nil
+	}
+	if l.tries > 0 {
+		e.report(ctx, "attempt is started again", a.Job, fmt.Errorf("attempt %d: no supervisor has taken it over: %w", a.Number, errNotTaken))
+	}
+	l.tries++
+	l.next = now.Add(diff.RetryDelay(l.tries))
+	e.launches[key] = l
+	return true, e.launch(a)
+}
+
+var errNotTaken = errors.New("shim.log in its folder may say why")
 
 func hash(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
@@ -162,49 +189,6 @@ func (e *executor) mounted(a train.Attempt) bool {
 	e.picture.mu.Lock()
 	defer e.picture.mu.Unlock()
 	return e.mountable(e.picture.jobs[a.Job].Spec)
-}
-
-// folders finds the folders of a job and makes those that are the scheduler's to make.
-func (e *executor) folders(s *local.Setting) error {
-	s.Custom, s.Snapshots, s.Datasets, s.Work = s.Spec.CustomDir, s.Spec.SnapshotsDir, s.Spec.DatasetsDir, e.backend.Work(s.Job)
-	if s.Snapshots == "" {
-		s.Snapshots = e.backend.Snapshots(s.Job)
-		if err := os.MkdirAll(s.Snapshots, 0o700); err != nil {
-			return fmt.Errorf("make the snapshots folder: %w", err)
-		}
-	}
-	if s.Datasets == "" {
-		s.Datasets = userDatasets(s.Spec.User)
-	}
-	if err := os.MkdirAll(s.Work, 0o700); err != nil {
-		return fmt.Errorf("make the working folder: %w", err)
-	}
-	for name, folder := range map[string]string{"custom_dir": s.Custom, "snapshots_dir": s.Snapshots, "datasets_dir": s.Datasets} {
-		if info, err := os.Stat(folder); folder != "" && (err != nil || !info.IsDir()) {
-			return fmt.Errorf("%s %s is not a folder that can be read here", name, folder)
-		}
-	}
-	// Scripts save below /snapshots/JOB_UUID without making it.
-	if err := os.MkdirAll(filepath.Join(s.Snapshots, s.Capability), 0o700); err != nil {
-		return fmt.Errorf("make the job's folder in the snapshots folder: %w", err)
-	}
-	return nil
-}
-
-// userDatasets is the folder of datasets in a user's home, if there is one.
-func userDatasets(name string) string {
-	if name == "" {
-		return ""
-	}
-	home := filepath.Join("/home", name)
-	if u, err := user.Lookup(name); err == nil {
-		home = u.HomeDir
-	}
-	folder := filepath.Join(home, "datasets")
-	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
-		return ""
-	}
-	return folder
 }
 
 // freePorts finds ports that nobody listens on now. Between this and their use somebody else may take one; the attempt then fails to meet, and says so.
@@ -290,6 +274,7 @@ func (e *executor) tell(ctx context.Context, a train.Attempt) error {
 	delete(e.waiting, key)
 	delete(e.claimedAt, key)
 	delete(e.stopTold, key)
+	delete(e.launches, key)
 	return e.backend.Forget(a.Job, a.Number)
 }
 

@@ -26,6 +26,7 @@ type picture struct {
 	attempts  map[train.JobID]train.Attempt
 	revisions map[train.JobID]uint64
 	reports   map[diff.ReportKey]train.AttemptReport
+	stopSeen  map[diff.ReportKey]time.Time
 	node      train.Node
 	plan      train.Plan
 	planned   bool
@@ -37,7 +38,7 @@ type picture struct {
 func newPicture() *picture {
 	return &picture{
 		jobs: map[train.JobID]train.Job{}, attempts: map[train.JobID]train.Attempt{}, revisions: map[train.JobID]uint64{},
-		reports: map[diff.ReportKey]train.AttemptReport{},
+		reports: map[diff.ReportKey]train.AttemptReport{}, stopSeen: map[diff.ReportKey]time.Time{},
 	}
 }
 
@@ -53,12 +54,49 @@ func (p *picture) actions(node train.NodeID, now time.Time, l diff.Limits) ([]di
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.prune()
+	p.noteStops(now)
 	s := p.state(node, now)
 	return diff.Actions(s, l), diff.NextWake(s, l)
 }
 
 func (p *picture) state(node train.NodeID, now time.Time) diff.State {
-	return diff.State{Now: now, Node: node, Plan: p.plan, Planned: p.planned, Jobs: p.jobs, Attempts: p.attempts, Reports: p.reports}
+	return diff.State{Now: now, Node: node, Plan: p.plan, Planned: p.planned, Jobs: p.jobs, Attempts: p.attempts, Reports: p.reports, StopSeen: p.stopSeen}
+}
+
+// noteStops takes down when it was first seen that an attempt shall leave.
+func (p *picture) noteStops(now time.Time) {
+	leaving := map[diff.ReportKey]bool{}
+	for _, a := range p.attempts {
+		key := diff.ReportKey{Job: a.Job, Number: a.Number}
+		if leaving[key] = a.Live() && a.Stop != train.StopNone; !leaving[key] {
+			continue
+		}
+		if _, seen := p.stopSeen[key]; !seen {
+			p.stopSeen[key] = now
+		}
+	}
+	maps.DeleteFunc(p.stopSeen, func(k diff.ReportKey, _ time.Time) bool { return !leaving[k] })
+}
+
+// keepEnded is how long the record of an attempt outlives its job.
+const keepEnded = time.Hour
+
+// expired lists the records on the node whose jobs ended long ago, a few at a time.
+func (p *picture) expired(node train.NodeID, now time.Time) []bus.Entry[train.Attempt] {
+	const atOnce = 64
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var list []bus.Entry[train.Attempt]
+	for id, job := range p.jobs {
+		a, tried := p.attempts[id]
+		if len(list) == atOnce || !tried || a.Node != node || a.Phase != train.PhaseExited || !a.Told || !job.State.Terminal() || job.FinishedAt.IsZero() {
+			continue
+		}
+		if now.Sub(job.FinishedAt) > keepEnded {
+			list = append(list, bus.Entry[train.Attempt]{Key: string(id), Value: a, Revision: p.revisions[id]})
+		}
+	}
+	return list
 }
 
 // prune drops the jobs that have ended here and in the register. A job that is not known is never started, so nothing else remembers them.
@@ -68,6 +106,7 @@ func (p *picture) prune() {
 		if job.State.Terminal() && (!tried || a.Phase == train.PhaseExited && a.Told) {
 			delete(p.jobs, id)
 			delete(p.attempts, id)
+			delete(p.revisions, id)
 		}
 	}
 	maps.DeleteFunc(p.reports, func(k diff.ReportKey, _ train.AttemptReport) bool {
@@ -115,16 +154,20 @@ func (p *picture) keep(a train.Attempt, revision uint64) {
 
 func (e *executor) seeAttempt(entry bus.Entry[train.Attempt], deleted bool) {
 	if deleted {
-		e.picture.forgetAttempt(train.JobID(entry.Key))
+		e.picture.forgetAttempt(train.JobID(entry.Key), entry.Revision)
 	} else {
 		e.picture.keep(entry.Value, entry.Revision)
 	}
 	e.nudge()
 }
 
-func (p *picture) forgetAttempt(job train.JobID) {
+// forgetAttempt drops a record that was deleted, unless a newer one is known.
+func (p *picture) forgetAttempt(job train.JobID, revision uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if revision <= p.revisions[job] {
+		return
+	}
 	delete(p.attempts, job)
 	delete(p.revisions, job)
 }
@@ -172,11 +215,15 @@ func (e *executor) sawNodes() {
 }
 
 func (e *executor) seeReport(entry bus.Entry[train.AttemptReport], deleted bool) {
-	if deleted {
-		return
-	}
 	e.picture.mu.Lock()
 	defer e.picture.mu.Unlock()
+	if deleted {
+		job, number, _ := strings.Cut(entry.Key, ".")
+		if n, err := strconv.Atoi(number); err == nil {
+			delete(e.picture.reports, diff.ReportKey{Job: train.JobID(job), Number: n})
+		}
+		return
+	}
 	e.picture.reports[diff.ReportKey{Job: entry.Value.Job, Number: entry.Value.Attempt}] = entry.Value
 }
 
@@ -210,11 +257,19 @@ func (e *executor) followPlans(ctx context.Context) error {
 	return e.bus.Follow(ctx, event.StreamPlans, []string{subject.String()}, from, e.seePlan)
 }
 
+// planner is the service whose plans are followed.
+const planner = "planner"
+
 // seePlan accepts a plan unless a newer one was accepted before: also by an executor that ran here earlier.
 func (e *executor) seePlan(m bus.Message) {
 	decided, err := event.Decode[event.PlanDecided](m.Data)
 	if err != nil {
 		e.log.Error("plan cannot be read", "sequence", m.Sequence, "error", err)
+		return
+	}
+	if m.Source != "" && m.Source != planner {
+		e.metrics.refused.Inc()
+		e.log.Warn("plan of somebody else refused", "generation", decided.Generation, "source", m.Source)
 		return
 	}
 	accepted, err := e.fence.accept(decided.Generation)
@@ -224,7 +279,7 @@ func (e *executor) seePlan(m bus.Message) {
 	}
 	if !accepted {
 		e.metrics.refused.Inc()
-		e.log.Warn("older plan refused", "generation", decided.Generation, "accepted", e.fence.highest, "file", e.fence.path)
+		e.log.Warn("plan refused: its generation is older, or too far ahead", "generation", decided.Generation, "accepted", e.fence.highest, "file", e.fence.path)
 		return
 	}
 	e.picture.mu.Lock()
@@ -255,10 +310,14 @@ func openFence(dataDir string) (*fence, error) {
 	return f, nil
 }
 
+// farthestLeap bounds how far a generation may be ahead of the last one. Planners count by one; a number near the end of the range, once accepted, would have
+// every later plan refused.
+const farthestLeap = 1 << 40
+
 // accept says whether a plan may be followed; what it accepted is on disk when it returns.
 func (f *fence) accept(generation uint64) (bool, error) {
 	switch {
-	case generation < f.highest:
+	case generation < f.highest || generation-f.highest > farthestLeap:
 		return false, nil
 	case generation == f.highest:
 		return true, nil

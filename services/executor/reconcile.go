@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -38,15 +39,16 @@ type executor struct {
 	reports  *bus.KV[train.AttemptReport]
 
 	// What follows is of the loop alone. waiting are the attempts whose exit is waited for, set when it has come; lookedAt is when all attempts were looked
-	// at, claimedAt when an attempt was claimed; stopTold are the attempts of which it was told that they were asked to leave, strays the supervisors without
-	// a record that are being ended.
+	// at, claimedAt when an attempt was claimed, launches the tries to start its processes; stopTold are the attempts of which it was told that they were
+	// asked to leave, strays the supervisors without a record that are being ended, troubles what was said of faults.
 	waiters   conc.WaitGroup
 	waiting   map[diff.ReportKey]*atomic.Bool
 	lookedAt  time.Time
 	claimedAt map[diff.ReportKey]time.Time
 	stopTold  map[diff.ReportKey]bool
 	strays    []local.Found
-	trouble   trouble
+	launches  map[diff.ReportKey]launches
+	troubles  troubles
 }
 
 const (
@@ -110,6 +112,7 @@ func (e *executor) pass(ctx context.Context) time.Duration {
 			pause = fastTick
 		}
 	}
+	e.deleteExpired(ctx, now)
 	actions, due := e.picture.actions(e.node, now, e.limits)
 	for _, action := range actions {
 		changed, err := e.apply(ctx, action)
@@ -126,20 +129,22 @@ func (e *executor) pass(ctx context.Context) time.Duration {
 	return pause
 }
 
-// trouble remembers what was said last, so that a fault that lasts is not repeated at every tick.
-type trouble struct {
-	text string
-	at   time.Time
+func (e *executor) report(ctx context.Context, what string, job train.JobID, err error) {
+	if err != nil && ctx.Err() == nil && e.troubles.news(job, err.Error(), time.Now()) {
+		e.log.Warn(what, "job", job, "error", err) //nolint:sloglint // a few constant messages
+	}
 }
 
-func (e *executor) report(ctx context.Context, what string, job train.JobID, err error) {
-	if err == nil || ctx.Err() != nil {
-		return
-	}
-	const again = 30 * time.Second
-	if now := time.Now(); err.Error() != e.trouble.text || now.Sub(e.trouble.at) > again {
-		e.log.Warn(what, "job", job, "error", err) //nolint:sloglint // two constant messages
-		e.trouble = trouble{err.Error(), now}
+// deleteExpired deletes what nobody asks for any more. The job's own record stays in the register, so it is never started again.
+func (e *executor) deleteExpired(ctx context.Context, now time.Time) {
+	for _, entry := range e.picture.expired(e.node, now) {
+		err := e.backend.ForgetAll(entry.Value.Job)
+		if err == nil {
+			err = e.attempts.Delete(ctx, entry.Key, entry.Revision)
+		}
+		if !errors.Is(err, bus.ErrConflict) { // a deletion that was not answered has happened
+			e.report(ctx, "old record not deleted", entry.Value.Job, err)
+		}
 	}
 }
 
@@ -158,7 +163,7 @@ func (e *executor) swap(ctx context.Context, a train.Attempt) error {
 	case getErr == nil:
 		e.picture.keep(there.Value, there.Revision)
 	case errors.Is(getErr, bus.ErrNotFound):
-		e.picture.forgetAttempt(a.Job)
+		e.picture.forgetAttempt(a.Job, math.MaxUint64)
 	}
 	return err
 }
@@ -178,7 +183,7 @@ func (e *executor) observe(ctx context.Context, a train.Attempt) (soon bool, err
 	switch sight.Phase {
 	case local.Absent:
 		if a.Phase == train.PhaseClaimed {
-			return true, e.launch(a)
+			return e.launchInTime(ctx, a)
 		}
 		return e.lose(ctx, a)
 	case local.Starting:

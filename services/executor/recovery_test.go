@@ -89,10 +89,18 @@ func TestOlderPlanIsRefused(t *testing.T) {
 	y.attempt("j1", "running", isRunning(1))
 	y.stop()
 	y.run()
+	y.job("j0", command("true"))
+	y.planAs(7, on("j1", "cpu:0"), on("j0", "cpu:1"))
+	fact[event.Succeeded](y, "j0", event.FactSucceeded) // it follows the plans from here on, one by one
 	// A planner whose past was lost begins anew: its plan would stop the job.
 	y.planAs(1)
+	// Neither is somebody else's followed, nor one that would end all counting: either would have those after it refused.
+	y.planner = "profiler"
+	y.planAs(20)
+	y.planner = "planner"
+	y.planAs(1<<64 - 1)
 	y.job("j2", command("true"))
-	y.planAs(8, on("j1", "cpu:0"), on("j2", "cpu:1"))
+	y.planAs(9, on("j1", "cpu:0"), on("j2", "cpu:1"))
 	fact[event.Succeeded](y, "j2", event.FactSucceeded)
 	if a := y.attempt("j1", "running", isRunning(1)); a.Stop != train.StopNone {
 		t.Errorf("an older plan stopped the job: %+v", a)

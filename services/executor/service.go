@@ -76,6 +76,10 @@ func (s *Service) Validate(run.Common) error {
 
 // Run works until ctx ends. Jobs that run then go on.
 func (s *Service) Run(ctx context.Context, p run.Process) error {
+	var err error
+	if p.Common, err = run.SettleNode(p.Common); err != nil {
+		return err
+	}
 	lock, err := waitForLock(ctx, p.Common.DataDir, p.Log)
 	if lock == nil {
 		return err
@@ -140,7 +144,10 @@ func (s *Service) open(ctx context.Context, p run.Process, b *bus.Bus) (*executo
 		limits: diff.Limits{StopGrace: s.stopGrace}, settings: *s,
 		bounds:  local.Bounds{LogBytes: s.logLimitMiB << 20, KillAfterMillis: s.killAfter.Milliseconds()},
 		picture: newPicture(), wake: make(chan struct{}, 1), waiting: map[diff.ReportKey]*atomic.Bool{}, claimedAt: map[diff.ReportKey]time.Time{},
-		stopTold: map[diff.ReportKey]bool{},
+		stopTold: map[diff.ReportKey]bool{}, launches: map[diff.ReportKey]launches{}, troubles: troubles{},
+	}
+	if err := e.backend.Tidy(); err != nil {
+		p.Log.Warn("leftovers of an earlier run not removed", "error", err)
 	}
 	if s.mounts == "auto" {
 		scratch := filepath.Join(p.Common.DataDir, "jobs")

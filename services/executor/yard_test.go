@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -45,6 +46,10 @@ type yard struct {
 	// dir is the executor's data folder, store the server's.
 	dir   string
 	store string
+	// node is the id that an executor is started with.
+	node string
+	// planner is who publishes plans.
+	planner string
 	// stop ends the executor that runs now.
 	stop func()
 
@@ -63,7 +68,7 @@ type yard struct {
 func newYard(t *testing.T, args ...string) *yard {
 	t.Helper()
 	ctx := t.Context()
-	y := &yard{t: t, dir: t.TempDir(), store: t.TempDir()}
+	y := &yard{t: t, dir: t.TempDir(), store: t.TempDir(), node: "n1", planner: "planner"}
 	y.serve(0)
 	t.Cleanup(func() { y.server.Stop() })
 	y.bus = bustest.Connect(t, y.server, "admission")
@@ -127,7 +132,7 @@ func (y *yard) run(args ...string) {
 	fs := pflag.NewFlagSet("executor", pflag.ContinueOnError)
 	s.Flags(fs)
 	y.must(fs.Parse(append([]string{"--kill-after=300ms"}, args...)))
-	common := run.Common{NATS: y.server.URL(), HTTP: "127.0.0.1:0", LogLevel: "debug", LogFormat: "text", DataDir: y.dir, Node: "n1"}
+	common := run.Common{NATS: y.server.URL(), HTTP: "127.0.0.1:0", LogLevel: "debug", LogFormat: "text", DataDir: y.dir, Node: y.node}
 	y.must(s.Validate(common))
 	ctx, cancel := context.WithCancel(context.WithoutCancel(y.t.Context()))
 	var done conc.WaitGroup
@@ -148,6 +153,11 @@ func (l testLog) Write(p []byte) (int, error) {
 }
 
 var _ io.Writer = testLog{}
+
+func testLogger(t *testing.T) *slog.Logger {
+	t.Helper()
+	return slog.New(slog.NewTextHandler(testLog{t}, nil))
+}
 
 func (y *yard) until(what string, holds func() bool) {
 	y.t.Helper()
@@ -194,7 +204,7 @@ func (y *yard) planAs(generation uint64, allocations ...train.Allocation) {
 	y.t.Helper()
 	sequence, err := y.bus.PublishAfter(y.t.Context(), event.Fact{
 		Subject: event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1}, Key: fmt.Sprintf("plan/%d/%d", generation, y.lastPlan),
-		Body: event.PlanDecided{Plan: train.Plan{Generation: generation, Allocations: allocations}},
+		Source: y.planner, Body: event.PlanDecided{Plan: train.Plan{Generation: generation, Allocations: allocations}},
 	}, y.lastPlan)
 	y.must(err)
 	y.lastPlan = sequence

@@ -97,6 +97,10 @@ const outboxLimit = 10_000
 
 // Run works until ctx ends.
 func (s *Service) Run(ctx context.Context, p run.Process) error {
+	var err error
+	if p.Common, err = run.SettleNode(p.Common); err != nil {
+		return err
+	}
 	dir := filepath.Join(p.Common.DataDir, "nodeagent")
 	unlock, err := lockFolder(ctx, dir, p.Log)
 	if err != nil || ctx.Err() != nil {

@@ -2,6 +2,7 @@ package system
 
 import (
 	"encoding/json"
+	"errors"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -35,6 +37,19 @@ func (c *cluster) publish(subject, body string) {
 	}
 }
 
+// refused publishes a message that the client library itself must refuse.
+func (c *cluster) refused(subject, body string) {
+	c.t.Helper()
+	nc, err := nats.Connect(c.url())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer nc.Close()
+	if err := nc.Publish(subject, []byte(body)); !errors.Is(err, nats.ErrMaxPayload) {
+		c.t.Errorf("publish %s of %d bytes: %v, want %v", subject, len(body), err, nats.ErrMaxPayload)
+	}
+}
+
 func TestAnyNATSClientSubmitsAndRubbishBlocksNothing(t *testing.T) {
 	c := newCluster(t)
 	c.start("up")
@@ -48,7 +63,7 @@ func TestAnyNATSClientSubmitsAndRubbishBlocksNothing(t *testing.T) {
 		"yard.job.unknown.submitted.v1":      `{"name":"unknown","command":["true"],"batchsize":1,"training_set_size":1,"max_epochs":1}`,
 		"yard.job.twice.submitted.v1":        `{"name":"a","name":"b","command":["true"],"batch_size":1,"training_set_size":1,"max_epochs":1}`,
 		"yard.job.deep.submitted.v1":         deep,
-		"yard.job.large.submitted.v1":        `{"name":"` + strings.Repeat("x", 900_000) + `"}`,
+		"yard.job.large.submitted.v1":        `{"name":"` + strings.Repeat("x", event.MaxBodyBytes) + `"}`,
 		"yard.job.newer.submitted.v9":        good,
 		"yard.job.a.b.submitted.v1":          good,
 		"yard.job.a/b.submitted.v1":          good,
@@ -58,6 +73,7 @@ func TestAnyNATSClientSubmitsAndRubbishBlocksNothing(t *testing.T) {
 	} {
 		c.publish(subject, body)
 	}
+	c.refused("yard.job.larger.submitted.v1", strings.Repeat("x", 10<<20))
 	c.publish("yard.job.good.submitted.v1", good)
 	c.await("the good job", state("good", train.StateSucceeded))
 	jobs, err := c.register()

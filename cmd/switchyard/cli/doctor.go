@@ -206,8 +206,8 @@ func packageFinding(s survey) finding {
 	}
 	return finding{
 		Name: "packages", Verdict: verdictAbsent, Detail: "this python3 cannot import " + strings.Join(missing, " and "),
-		Costs: "scripts that import them fail; jobs that call nothing run, but report no epochs and cannot be moved without loss",
-		Fix:   "pip install ./libs/python, or give `switchyard up` the folder: --python-path /path/to/libs/python",
+		Costs: "nothing under `switchyard up`, which gives jobs the packages; services run one by one need --python-path, images an installation",
+		Fix:   "pip install ./libs/python, to import them outside of jobs too",
 	}
 }
 

@@ -84,10 +84,20 @@ func lastIfThere[T any](ctx context.Context, b *bus.Bus, stream string, subject 
 	return body, err == nil, err
 }
 
-// lastPlan is what the planner decided last; an empty plan where it has not decided yet.
+// lastPlan is what the planner decided last; an empty plan where it has not decided yet, or where something else was put in the place of its plan.
 func lastPlan(ctx context.Context, b *bus.Bus) (train.Plan, error) {
-	body, _, err := lastIfThere[event.PlanDecided](ctx, b, event.StreamPlans, event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1})
-	return body.Plan, err
+	m, err := b.Last(ctx, event.StreamPlans, event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1})
+	if errors.Is(err, bus.ErrNotFound) {
+		return train.Plan{}, nil
+	}
+	if err != nil {
+		return train.Plan{}, err
+	}
+	decided, unreadable := event.Decode[event.PlanDecided](m.Data)
+	if unreadable != nil {
+		decided = event.PlanDecided{} // the planner publishes its plan again as soon as it sees this
+	}
+	return decided.Plan, nil
 }
 
 // findJob gives the job that a person means by ref: an id, the newest job of that name, or the beginning of an id. An unknown one fails with the

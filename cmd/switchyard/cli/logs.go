@@ -282,11 +282,13 @@ func (r *logReader) findNode(ctx context.Context) (train.NodeID, error) {
 	if err := r.refresh(ctx); err != nil {
 		return "", err
 	}
-	attempt, _, err := getIfThere[train.Attempt](ctx, r.bus, event.BucketAttempts, string(r.job.ID))
-	if err != nil || attempt.Number == 0 {
-		return "", err
+	attempt, found, err := getIfThere[train.Attempt](ctx, r.bus, event.BucketAttempts, string(r.job.ID))
+	if err != nil || found && attempt.Number > 0 {
+		return attempt.Node, err
 	}
-	return attempt.Node, nil
+	// The record of a job that ended long ago is deleted; where it was started is still told.
+	started, _, err := lastIfThere[event.Started](ctx, r.bus, event.StreamJobs, event.JobSubject(r.job.ID, event.FactStarted))
+	return started.Node, err
 }
 
 // standing is the state of a job and why.

@@ -56,7 +56,7 @@ func writeFlags(b *strings.Builder, title string, fs *pflag.FlagSet) {
 		case "data-dir":
 			value = "~/.local/state/switchyard"
 		case "node":
-			value = "the host's name"
+			value = "what the data folder remembers, at first the host's name"
 		case "identity-user":
 			value = "the user of the process"
 		case "allow-root":

@@ -56,6 +56,7 @@ func (a *app) compare(s simulation, runs []simulated, out string) error {
 		}
 	}
 	var text strings.Builder
+	writeAverages(&text, s, runs, bounds)
 	for i, w := range s.workloads {
 		writeComparison(&text, w.Name, ofWorkload(runs, len(s.workloads), i), bounds[i])
 	}
@@ -83,6 +84,29 @@ func ofWorkload(runs []simulated, workloads, which int) []simulated {
 		some = append(some, runs[i])
 	}
 	return some
+}
+
+// writeAverages is the average completion time of each policy on each workload, and the mean over the workloads.
+func writeAverages(w io.Writer, s simulation, runs []simulated, bounds []sim.Bounds) {
+	row := func(name string, value func(workload int) float64) {
+		_, _ = fmt.Fprintf(w, "| %s |", name)
+		sum := 0.0
+		for i := range s.workloads {
+			sum += value(i)
+			_, _ = fmt.Fprintf(w, " %.0f |", value(i))
+		}
+		_, _ = fmt.Fprintf(w, " %.0f |\n", sum/float64(len(s.workloads)))
+	}
+	_, _ = fmt.Fprint(w, "### Average completion times, s\n\n| policy |")
+	for _, one := range s.workloads {
+		_, _ = fmt.Fprintf(w, " %s |", one.Name)
+	}
+	_, _ = fmt.Fprintf(w, " mean |\n|---|%s\n", strings.Repeat("---|", len(s.workloads)+1))
+	for k, p := range s.policies {
+		row(p.Name(), func(i int) float64 { return runs[k*len(s.workloads)+i].AvgJCTSeconds })
+	}
+	row("lower bound", func(i int) float64 { return bounds[i].Best() })
+	_, _ = fmt.Fprintln(w)
 }
 
 // writeComparison is one table: a row for each policy.

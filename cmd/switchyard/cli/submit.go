@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -111,6 +112,13 @@ func (a *app) readSpecFile(path string) (train.Spec, error) {
 	spec, reasons := event.DecodeSubmission(data)
 	if len(reasons) > 0 {
 		return spec, failure(ExitUsage, "", "%s:\n  %s", path, joinReasons(reasons))
+	}
+	if path != "-" { // folders of a file are meant as seen from the file
+		for _, dir := range spec.Folders() {
+			if *dir != "" && !filepath.IsAbs(*dir) {
+				*dir = filepath.Join(filepath.Dir(path), *dir)
+			}
+		}
 	}
 	return spec, nil
 }

@@ -79,7 +79,7 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 	given("custom-dir", func() { spec.CustomDir = f.spec.CustomDir })
 	given("snapshots-dir", func() { spec.SnapshotsDir = f.spec.SnapshotsDir })
 	given("datasets-dir", func() { spec.DatasetsDir = f.spec.DatasetsDir })
-	for _, dir := range []*string{&spec.WorkDir, &spec.CustomDir, &spec.SnapshotsDir, &spec.DatasetsDir} {
+	for _, dir := range spec.Folders() {
 		if *dir != "" {
 			absolute, err := filepath.Abs(*dir)
 			if err != nil {

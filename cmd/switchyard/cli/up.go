@@ -58,7 +58,13 @@ Every flag can be set by the environment: --log-level is SWITCHYARD_LOG_LEVEL. W
 			if err := a.giveLibrary(cmd.Flags(), common.DataDir); err != nil {
 				return runtime(err)
 			}
-			return runtime(a.up(cmd.Context(), common, port, all))
+			for {
+				err := a.up(cmd.Context(), common, port, all)
+				if port < 0 || !errors.Is(err, bus.ErrStuck) {
+					return runtime(err)
+				}
+				_, _ = fmt.Fprintf(a.stderr, "starting the bus and the services again: %v\n", err)
+			}
 		},
 	}
 	fs := cmd.Flags()

@@ -62,6 +62,9 @@ type State struct {
 	// Attempts are the newest attempt of each job, also those of other nodes; Reports what training code said of them.
 	Attempts map[train.JobID]train.Attempt
 	Reports  map[ReportKey]train.AttemptReport
+	// StopSeen is when this executor first saw that an attempt was asked to leave. The grace counts from then and not from the time in the record: the
+	// clock of the machine may have been set since.
+	StopSeen map[ReportKey]time.Time
 }
 
 // ReportKey names the report of an attempt.
@@ -73,6 +76,15 @@ type ReportKey struct {
 // report is what is known of an attempt from its code.
 func (s State) report(a train.Attempt) train.AttemptReport {
 	return s.Reports[ReportKey{a.Job, a.Number}]
+}
+
+// asked is how long an attempt has been asked to leave; a stop that was not seen before begins now.
+func (s State) asked(a train.Attempt) time.Duration {
+	seen, known := s.StopSeen[ReportKey{a.Job, a.Number}]
+	if !known {
+		return 0
+	}
+	return s.Now.Sub(seen)
 }
 
 // Restarts says whether an attempt has a state of its job to go on from: a finished epoch, or a checkpoint of an attempt before it. Code that is told so
@@ -136,13 +148,13 @@ func forLive(s State, l Limits, a train.Attempt) (Action, bool) {
 	}
 	if a.Stop != train.StopNone {
 		grace := Grace(a, s.report(a), job, l)
-		if s.Now.Sub(a.StopSince) < grace {
+		if s.asked(a) < grace {
 			return action, false
 		}
 		action.Kind, action.Cause = Kill, a.Stop
 		action.Reason = train.Reason{
 			Code:    "GraceRanOut",
-			Message: fmt.Sprintf("asked to leave %s ago and still there, %s is the limit", s.Now.Sub(a.StopSince).Round(time.Second), grace),
+			Message: fmt.Sprintf("asked to leave %s ago and still there, %s is the limit", s.asked(a).Round(time.Second), grace),
 		}
 		return action, true
 	}
@@ -273,7 +285,16 @@ func mayStart(s State, id train.JobID) bool {
 		return false
 	}
 	a, tried := s.Attempts[id]
-	return !tried || ended(a) && !a.Outcome.Terminal() && !s.Now.Before(a.NotBefore)
+	return !tried || ended(a) && !a.Outcome.Terminal() && untilDue(s, a) <= 0
+}
+
+// untilDue is how long the next attempt has to wait. A time that is further off than any delay was written by a clock that was wrong.
+func untilDue(s State, a train.Attempt) time.Duration {
+	wait := a.NotBefore.Sub(s.Now)
+	if wait > longestRetry {
+		return 0
+	}
+	return wait
 }
 
 func start(s State, w train.Allocation) Action {
@@ -293,9 +314,9 @@ func NextWake(s State, l Limits) time.Time {
 		switch {
 		case a.Node != s.Node:
 		case a.Live() && a.Stop != train.StopNone:
-			due = append(due, a.StopSince.Add(Grace(a, s.report(a), s.Jobs[a.Job], l)))
-		case !a.Live() && a.NotBefore.After(s.Now):
-			due = append(due, a.NotBefore)
+			due = append(due, s.Now.Add(Grace(a, s.report(a), s.Jobs[a.Job], l)-s.asked(a)))
+		case !a.Live() && untilDue(s, a) > 0:
+			due = append(due, s.Now.Add(untilDue(s, a)))
 		}
 	}
 	if len(due) == 0 {

@@ -116,9 +116,11 @@ func lostBeforeNext(a train.Attempt, r train.AttemptReport) int {
 
 // RetryDelay is how long the next attempt waits after so many losses in a row: 1 s, 2 s, 4 s and so on up to a minute.
 func RetryDelay(lostInARow int) time.Duration {
-	const longest = time.Minute
-	return min(time.Second<<min(max(lostInARow-1, 0), 10), longest)
+	return min(time.Second<<min(max(lostInARow-1, 0), 10), longestRetry)
 }
+
+// longestRetry bounds RetryDelay.
+const longestRetry = time.Minute
 
 // Details gives the verdict that belongs to a recorded outcome, for telling it: the record stands even if a report that came later would now be judged
 // otherwise.

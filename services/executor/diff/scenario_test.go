@@ -21,6 +21,7 @@ import (
 //	a exits [with 3 | by SIGKILL | lost | forced | says ..]
 //	a is cancelled
 //	10m pass
+//	clock is 48h ahead                     what is recorded from now on bears such times
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, filepath.Join("testdata", "scenarios"), func(t *testing.T, path string) {
 		w := newWorld()
@@ -72,6 +73,15 @@ func (w *world) happen(words []string) (string, error) {
 			return "", err
 		}
 		w.Now = w.Now.Add(d)
+	case words[0] == "clock":
+		step, err := time.ParseDuration(words[2])
+		if err != nil {
+			return "", err
+		}
+		w.step = step
+		if words[3] == "behind" {
+			w.step = -step
+		}
 	case words[1] == "reports":
 		w.reports(id, words[2:])
 	case words[1] == "exits":

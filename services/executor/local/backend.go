@@ -6,11 +6,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -24,15 +23,15 @@ import (
 type Backend struct {
 	Layout
 	mu sync.Mutex
-	// children are supervisors that this process has started and must collect.
-	children []int
+	// children are supervisors that this process has started and must collect, by process number, with the folder of their attempt.
+	children map[int]string
 	// asked is when a supervisor was first told to end, by folder.
 	asked map[string]time.Time
 }
 
 // New makes a back end over a data folder.
 func New(dataDir string) *Backend {
-	return &Backend{Layout: Layout{DataDir: dataDir}, asked: map[string]time.Time{}}
+	return &Backend{Layout: Layout{DataDir: dataDir}, children: map[int]string{}, asked: map[string]time.Time{}}
 }
 
 // Sight is what is seen of an attempt.
@@ -92,9 +91,26 @@ func (b *Backend) Secrets(job train.JobID, number int) (capability, token string
 	return capability, token, err
 }
 
-// Start has a supervisor run the launch, unless one was started for this attempt before. It does not wait for it.
+// Starting says whether a supervisor that this process started for the attempt has not been collected yet.
+func (b *Backend) Starting(job train.JobID, number int) bool {
+	dir := b.Attempt(job, number)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, d := range b.children {
+		if d == dir {
+			return true
+		}
+	}
+	return false
+}
+
+// Start has a supervisor run the launch, unless one was started for this attempt before. It does not wait for it. On a busy machine a supervisor takes its
+// time to claim the attempt; until it has ended, no other one is started.
 func (b *Backend) Start(l Launch) error {
 	dir := b.Attempt(l.Job, l.Attempt)
+	if b.Starting(l.Job, l.Attempt) {
+		return nil
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make %s: %w", dir, err)
 	}
@@ -122,7 +138,7 @@ func (b *Backend) Start(l Launch) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.children = append(b.children, cmd.Process.Pid)
+	b.children[cmd.Process.Pid] = dir
 	return cmd.Process.Release()
 }
 
@@ -148,7 +164,7 @@ func (b *Backend) Refuse(job train.JobID, number int, e train.Exit) error {
 func (b *Backend) Collect() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.children = slices.DeleteFunc(b.children, func(pid int) bool {
+	maps.DeleteFunc(b.children, func(pid int, _ string) bool {
 		got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil)
 		return got == pid || errors.Is(err, unix.ECHILD)
 	})
@@ -200,6 +216,9 @@ func sight(dir string) (Sight, error) {
 	}
 	if found {
 		s.Phase, s.Exit, s.ExitedAt = Exited, end.Exit, end.ExitedAt
+		if s.StartedAt.IsZero() {
+			s.StartedAt = end.StartedAt
+		}
 	}
 	return s, nil
 }
@@ -290,51 +309,6 @@ func (b *Backend) Sweep(ctx context.Context, a train.Attempt) (left int, err err
 		runCleanup(ctx, launch.Cleanup)
 	}
 	return len(pids), nil
-}
-
-// Forget removes the private files of an attempt that is over: its token is worth nothing any more. The log stays.
-func (b *Backend) Forget(job train.JobID, number int) error {
-	dir := b.Attempt(job, number)
-	b.mu.Lock()
-	delete(b.asked, dir)
-	b.mu.Unlock()
-	if err := os.RemoveAll(dir); err != nil {
-		return fmt.Errorf("remove %s: %w", dir, err)
-	}
-	return nil
-}
-
-// Found is an attempt that was found on the machine.
-type Found struct {
-	Job    train.JobID
-	Number int
-	Phase  Phase
-}
-
-// Find lists the attempts that were started on this machine and not forgotten yet.
-func (b *Backend) Find() ([]Found, error) {
-	jobs, err := os.ReadDir(filepath.Join(b.DataDir, "jobs"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("list attempts: %w", err)
-	}
-	var found []Found
-	for _, job := range jobs {
-		id := train.JobID(job.Name())
-		numbers, err := os.ReadDir(filepath.Join(b.Job(id), "attempts"))
-		if err != nil {
-			continue // a job that was never started here
-		}
-		for _, n := range numbers {
-			number, err := strconv.Atoi(n.Name())
-			if err != nil {
-				continue
-			}
-			if s, err := b.Look(id, number); err == nil && s.Phase != Absent {
-				found = append(found, Found{Job: id, Number: number, Phase: s.Phase})
-			}
-		}
-	}
-	return found, nil
 }
 
 // WaitExit returns when the supervisor has ended or ctx is done.

@@ -49,12 +49,9 @@ func (s Setting) ranks() int {
 	return 1
 }
 
-// MarkerName is the variable that every process of an attempt has: what a lost attempt left behind is found by it.
-const MarkerName = "SWITCHYARD_JOB_ATTEMPT"
-
 // Marker is NAME=value, unique to the attempt, also among several data folders on one machine.
 func Marker(a train.Attempt) string {
-	return fmt.Sprintf("%s=%s/%d/%.16s", MarkerName, a.Job, a.Number, a.TokenHash)
+	return train.MarkVariable + "=" + a.Mark()
 }
 
 // Scheduler gives the variables that the scheduler sets for the process of a rank. The user's cannot override them.

@@ -69,6 +69,8 @@ type shimFile struct {
 type exitFile struct {
 	Exit     train.Exit `json:"exit"`
 	ExitedAt time.Time  `json:"exited_at"`
+	// StartedAt is here, too, since it may not have been possible to write it down before.
+	StartedAt time.Time `json:"started_at,omitzero"`
 }
 
 // The files of an attempt's folder.
@@ -82,6 +84,9 @@ const (
 	noiseName  = "shim.log"
 )
 
+// attemptsName is the folder in a job's folder that holds those of its attempts.
+const attemptsName = "attempts"
+
 // Layout knows where a job's files are, below the data folder.
 type Layout struct{ DataDir string }
 
@@ -90,7 +95,7 @@ func (l Layout) Job(job train.JobID) string { return filepath.Join(l.DataDir, "j
 
 // Attempt is the private folder of an attempt.
 func (l Layout) Attempt(job train.JobID, number int) string {
-	return filepath.Join(l.Job(job), "attempts", strconv.Itoa(number))
+	return filepath.Join(l.Job(job), attemptsName, strconv.Itoa(number))
 }
 
 // Output is the log of a job.
@@ -165,10 +170,11 @@ func claim(dir string) (taken bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("claim %s: %w", dir, err)
 	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return false, fmt.Errorf("claim %s: %w", dir, err)
+	if err := errors.Join(f.Sync(), f.Close(), syncFolder(dir)); err != nil {
+		// Nobody has the attempt: the caller holds the lock and starts nothing, and the next one may try.
+		return false, errors.Join(fmt.Errorf("claim %s: %w", dir, err), os.Remove(f.Name()))
 	}
-	return true, syncFolder(dir)
+	return true, nil
 }
 
 func exists(path string) bool {

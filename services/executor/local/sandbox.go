@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -39,6 +40,9 @@ func (s Sandbox) apply(a *syscall.SysProcAttr) {
 	}
 }
 
+// probePrefix begins the name of a probe's folder; no job's name begins so.
+const probePrefix = ".probe-"
+
 // Probe finds out which sandbox this machine allows, by running `true` in it with folders mounted. The error says why there is none.
 func Probe(ctx context.Context, scratch string) (Sandbox, error) {
 	kind := SandboxUser
@@ -47,7 +51,11 @@ func Probe(ctx context.Context, scratch string) (Sandbox, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	dir, err := os.MkdirTemp(scratch, "probe-")
+	scratch, err := filepath.EvalSymlinks(scratch)
+	if err != nil {
+		return SandboxNone, fmt.Errorf("probe mounts: %w", err)
+	}
+	dir, err := os.MkdirTemp(scratch, probePrefix)
 	if err != nil {
 		return SandboxNone, fmt.Errorf("probe mounts: %w", err)
 	}
@@ -96,8 +104,7 @@ func enter(base string, mounts []Mount) error {
 		return fmt.Errorf("detach the mounts: %w", err)
 	}
 	for i, m := range mounts {
-		// Links are followed now, since absolute ones lead elsewhere later on.
-		source, err := filepath.EvalSymlinks(m.Source)
+		source, err := pin(m.Source)
 		if err != nil {
 			return fmt.Errorf("mount %s: %w", m.Target, plain(err))
 		}
@@ -110,6 +117,21 @@ func enter(base string, mounts []Mount) error {
 		return err
 	}
 	return settle()
+}
+
+// pin holds on to a folder and gives a name for it that leads there whatever is put in its place. The path must be free of symbolic links: it was resolved
+// when the launch was written, and a link in it was put there since, perhaps to lead out of the folders that jobs may use. The descriptor is closed when the
+// job's program takes over.
+func pin(path string) (string, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	pinned := filepath.Join("/proc/self/fd", strconv.Itoa(fd))
+	if led, err := os.Readlink(pinned); err != nil || led != filepath.Clean(path) {
+		return "", fmt.Errorf("%s now leads to %s by a symbolic link", path, led)
+	}
+	return pinned, nil
 }
 
 // The places of the old and the new root while the new one is built.

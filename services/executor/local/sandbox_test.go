@@ -89,6 +89,11 @@ func mountPoints(t *testing.T) []string {
 func TestSandboxSaysWhatIsMissing(t *testing.T) {
 	b := newBench(t)
 	kind := sandboxed(t, b)
+	for name, to := range map[string]string{"to-etc": "/etc", "to-root": "/"} {
+		if err := os.Symlink(to, filepath.Join(b.DataDir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for job, change := range map[train.JobID]func(*Launch){
 		"no-folder": func(l *Launch) { l.Mounts = []Mount{{Source: "/no/such/folder", Target: "/custom"}} },
 		"no-program": func(l *Launch) {
@@ -96,6 +101,11 @@ func TestSandboxSaysWhatIsMissing(t *testing.T) {
 			l.Processes[0].Env = []string{"PATH=/custom"}
 		},
 		"no-dir": func(l *Launch) { l.Processes[0].Dir = "/custom/deeper" },
+		// Links that were put there after the launch was written, in the place of the folder and on the way to it.
+		"link": func(l *Launch) { l.Mounts = []Mount{{Source: filepath.Join(b.DataDir, "to-etc"), Target: "/custom"}} },
+		"link-above": func(l *Launch) {
+			l.Mounts = []Mount{{Source: filepath.Join(b.DataDir, "to-root", "etc"), Target: "/custom"}}
+		},
 	} {
 		l := b.launch(job, []string{"true"})
 		l.Sandbox, l.Mounts = kind, []Mount{{Source: b.DataDir, Target: "/custom"}}
@@ -103,8 +113,10 @@ func TestSandboxSaysWhatIsMissing(t *testing.T) {
 		b.start(l)
 	}
 	for job, want := range map[train.JobID]string{
-		"no-folder": "mount /custom: /no: no such file or directory", "no-program": "command not found: python",
-		"no-dir": "enter the working folder: /custom/deeper: no such file or directory",
+		"no-folder": "mount /custom: /no/such/folder: no such file or directory", "no-program": "command not found: python",
+		"no-dir":     "enter the working folder: /custom/deeper: no such file or directory",
+		"link":       "mount /custom: " + b.DataDir + "/to-etc now leads to /etc by a symbolic link",
+		"link-above": "mount /custom: " + b.DataDir + "/to-root/etc now leads to /etc by a symbolic link",
 	} {
 		if got := b.phase(job, Exited).Exit; got.Message != want || got.Code != 127 {
 			t.Errorf("%s: exit %+v, want %q", job, got, want)

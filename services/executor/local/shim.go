@@ -43,7 +43,13 @@ type shim struct {
 	forced bool
 	pipes  conc.WaitGroup
 	outs   []*os.File
+	// startedAt is when all programs had been started; untold is set while that is not on disk.
+	startedAt time.Time
+	untold    bool
 }
+
+// writeAgain is how long after a failed write (a full disk) the next one is tried.
+const writeAgain = time.Second
 
 // runShim is the life of a supervisor; it gives the exit status of its process.
 func runShim(args []string) int {
@@ -76,18 +82,27 @@ func supervise(dir string) error {
 		return s.finish(train.Exit{Code: 127, Message: fmt.Sprintf("no launch file: %v", err)})
 	}
 	s.launch = launch
-	if s.log, err = openOutput(launch.Output, launch.LimitBytes); err != nil {
+	s.log, err = openOutput(launch.Output, launch.LimitBytes)
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return s.giveUp(err)
+	}
+	if err != nil {
 		return s.finish(train.Exit{Code: 127, Message: err.Error()})
 	}
 	_, _ = io.WriteString(s.log, launch.Header+"\n")
 	s.log.tail = nil
-	if err := s.prepare(); err != nil {
-		return s.finish(train.Exit{Code: 127, Message: err.Error()})
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return s.finish(train.Exit{Code: 127, Message: fmt.Sprintf("become the parent of orphans: %v", err)})
+	}
+	// Nothing is started before it is on disk who supervises: nobody could end it.
+	if err := s.declare(time.Time{}); err != nil {
+		return s.giveUp(err)
 	}
 	if err := s.startAll(); err != nil {
 		s.blame(train.Exit{Code: 127, Message: err.Error()})
-	} else if err := s.declare(time.Now().UTC()); err != nil {
-		fmt.Fprintf(os.Stderr, "supervisor: %v\n", err) // the exit will tell
+	} else {
+		s.startedAt, s.untold = time.Now().UTC(), true
+		s.tellStart()
 	}
 	s.wait(signals)
 	if s.blamed || s.forced {
@@ -126,12 +141,30 @@ func takeOver(dir string) (*os.File, error) {
 	}
 }
 
-// prepare makes this process the parent of every orphan of the job and says who it is.
-func (s *shim) prepare() error {
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("become the parent of orphans: %w", err)
+// giveUp gives the attempt back before anything was started, so that it can be started once there is room on the disk.
+func (s *shim) giveUp(err error) error {
+	return errors.Join(err, os.Remove(filepath.Join(s.dir, claimName)))
+}
+
+// persist tries to write until it works or the folder is gone: a full disk passes, and what is not written would be taken for a loss.
+func (s *shim) persist(write func() error) error {
+	again := time.NewTicker(writeAgain)
+	defer again.Stop()
+	for said := false; ; said = true {
+		err := write()
+		if err == nil || !exists(s.dir) {
+			return err
+		}
+		if !said {
+			fmt.Fprintf(os.Stderr, "supervisor: trying again: %v\n", err)
+		}
+		<-again.C
 	}
-	return s.declare(time.Time{})
+}
+
+// tellStart writes down that the programs run. Where that fails it is tried again later; the exit tells it in any case.
+func (s *shim) tellStart() {
+	s.untold = s.declare(s.startedAt) != nil
 }
 
 // declare says who supervises, and since when the programs run.
@@ -236,6 +269,9 @@ func collect(ends chan<- ended) {
 	}
 }
 
+// sweepAgain is the time between two looks for descendants that are to be killed.
+const sweepAgain = 20 * time.Millisecond
+
 // wait returns when no process of the attempt is left.
 func (s *shim) wait(signals <-chan os.Signal) {
 	ends := make(chan ended)
@@ -244,8 +280,13 @@ func (s *shim) wait(signals <-chan os.Signal) {
 	collector.Go(func() { collect(ends) })
 	patience := time.Duration(s.launch.KillAfterMillis) * time.Millisecond
 	var kill <-chan time.Time // set when the processes were asked to end
-	sweep := time.NewTicker(20 * time.Millisecond)
-	defer sweep.Stop()
+	// Descendants are looked for only when they are to be killed: reading all processes is not for free.
+	var sweep <-chan time.Time
+	again := time.NewTicker(writeAgain)
+	defer again.Stop()
+	if !s.untold {
+		again.Stop()
+	}
 	leave := func() {
 		if kill == nil {
 			s.signalGroup(unix.SIGTERM)
@@ -273,11 +314,16 @@ func (s *shim) wait(signals <-chan os.Signal) {
 		case <-kill:
 			killing = true
 			runCleanup(context.Background(), s.launch.Cleanup)
-		case <-sweep.C:
+		case <-sweep:
+		case <-again.C:
+			if s.tellStart(); !s.untold {
+				again.Stop()
+			}
 		}
 		// A program that has ended has ended: nothing that it left behind is waited for.
 		if killing || len(s.live) == 0 {
 			s.killAll()
+			sweep = time.After(sweepAgain)
 		}
 	}
 }
@@ -331,7 +377,8 @@ func runCleanup(ctx context.Context, commands [][]string) {
 	}
 }
 
-// finish records the end; it is on disk when this returns.
+// finish records the end; it is on disk when this returns. As long as it cannot be written this process stays and holds the lock: a job that has finished
+// must not be taken for lost and run again. A stop does not change what happened; whoever cannot wait kills the supervisor.
 func (s *shim) finish(e train.Exit) error {
 	if s.forced {
 		e.Forced = true
@@ -348,5 +395,6 @@ func (s *shim) finish(e train.Exit) error {
 			fmt.Fprintf(os.Stderr, "supervisor: log: %v\n", err)
 		}
 	}
-	return writeJSON(filepath.Join(s.dir, exitName), exitFile{Exit: e, ExitedAt: time.Now().UTC()})
+	end := exitFile{Exit: e, ExitedAt: time.Now().UTC(), StartedAt: s.startedAt}
+	return s.persist(func() error { return writeJSON(filepath.Join(s.dir, exitName), end) })
 }

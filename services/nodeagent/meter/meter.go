@@ -57,6 +57,7 @@ type Meter struct {
 
 	workers workers
 	busy    proc.Ticks
+	marks   markReader
 	boards  map[int]*board
 	said    map[string]string
 
@@ -136,7 +137,7 @@ func (m *Meter) Read(d time.Duration, attempts []train.Attempt) (Reading, error)
 	busySeconds := min((cpu.Busy - m.busy).Seconds(), float64(cpu.Cores)*d.Seconds())
 	busySeconds = max(busySeconds, 0)
 	m.busy = cpu.Busy
-	for who, ticks := range m.workers.used(all, attempts) {
+	for who, ticks := range m.workers.used(all, attempts, m.marks.read(m.proc, all)) {
 		r.Users = append(r.Users, event.Use{Job: who.job, Attempt: who.attempt, Component: componentCPU, Work: ticks.Seconds()})
 	}
 	r.Meters = m.processors(d, busySeconds, float64(cpu.Cores)*d.Seconds())

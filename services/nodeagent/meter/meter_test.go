@@ -65,22 +65,57 @@ func TestWorkOfAnAttempt(t *testing.T) {
 		{stats(proc.Stat{PID: 10, Parent: 1, Start: 999, Own: 1000}, proc.Stat{PID: 20, Parent: 1, Start: 150, Own: 2}), map[run]proc.Ticks{rb: 0}},
 		{stats(proc.Stat{PID: 20, Parent: 1, Start: 150, Own: 6}), map[run]proc.Ticks{rb: 4}},
 	} {
-		if diff := cmp.Diff(c.want, w.used(c.all, both), cmp.AllowUnexported(run{})); diff != "" {
+		if diff := cmp.Diff(c.want, w.used(c.all, both, nil), cmp.AllowUnexported(run{})); diff != "" {
 			t.Errorf("reading %d (-want +got)\n%s", i, diff)
 		}
 	}
 	otherBoot := attempt("c", 1, 20, 150)
 	otherBoot.BootID = "before"
 	unstarted := attempt("d", 1, 0, 0)
-	if got := w.used(stats(supervisorB), []train.Attempt{otherBoot, unstarted}); len(got) != 0 {
+	if got := w.used(stats(supervisorB), []train.Attempt{otherBoot, unstarted}, nil); len(got) != 0 {
 		t.Errorf("%v", got)
+	}
+}
+
+func TestWorkInAContainerIsFoundByItsMark(t *testing.T) {
+	w := workers{bootID: "boot", total: map[run]proc.Ticks{}}
+	a := attempt("a", 1, 10, 50)
+	supervisor, engine := proc.Stat{PID: 10, Parent: 1, Start: 50, Own: 1}, proc.Stat{PID: 20, Parent: 1, Own: 900}
+	all := stats(supervisor, engine, proc.Stat{PID: 21, Parent: 20, Start: 60, Own: 30}, proc.Stat{PID: 22, Parent: 21, Start: 61, Own: 4}, proc.Stat{PID: 30, Parent: 1, Own: 77})
+	got := w.used(all, []train.Attempt{a}, map[int]string{21: a.Mark(), 22: a.Mark(), 30: "b/1/0123"})
+	if want := (map[run]proc.Ticks{runOf(a): 35}); !cmp.Equal(got, want, cmp.AllowUnexported(run{})) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if w.owner[22] != runOf(a) || w.owner[20] == runOf(a) {
+		t.Errorf("owners %v", w.owner)
+	}
+}
+
+func TestMarksAreReadFromTheEnvironment(t *testing.T) {
+	a := attempt("a", 1, 10, 50)
+	cmd := exec.CommandContext(t.Context(), "sleep", "60")
+	cmd.Env = []string{train.MarkVariable + "=" + a.Mark()}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	const root = proc.Root("/proc")
+	all, err := root.Processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r markReader
+	for range 2 { // the second time from memory
+		if got := r.read(root, all)[cmd.Process.Pid]; got != a.Mark() {
+			t.Fatalf("mark %q, want %q", got, a.Mark())
+		}
 	}
 }
 
 func TestOwnersOfProcesses(t *testing.T) {
 	w := workers{bootID: "boot"}
 	a := attempt("a", 1, 10, 50)
-	w.used(stats(proc.Stat{PID: 10, Parent: 1, Start: 50}, proc.Stat{PID: 11, Parent: 10}, proc.Stat{PID: 30, Parent: 1}), []train.Attempt{a})
+	w.used(stats(proc.Stat{PID: 10, Parent: 1, Start: 50}, proc.Stat{PID: 11, Parent: 10}, proc.Stat{PID: 30, Parent: 1}), []train.Attempt{a}, nil)
 	want := map[int]run{10: runOf(a), 11: runOf(a)}
 	if diff := cmp.Diff(want, w.owner, cmp.AllowUnexported(run{})); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)

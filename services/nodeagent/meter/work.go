@@ -1,6 +1,8 @@
 package meter
 
 import (
+	"maps"
+
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/proc"
 )
@@ -18,7 +20,8 @@ func runOf(a train.Attempt) run { return run{a.Job, a.Number, a.PID, a.PIDStart}
 // workers follows the processor time of attempts.
 //
 // The time of a supervisor and all its live descendants, plus the time of children that each of them has waited for, only grows: a child that
-// ends moves from the first part to the second. The supervisor adopts orphans, so none leaves the tree.
+// ends moves from the first part to the second. The supervisor adopts orphans, so none leaves the tree; the processes of a container descend
+// from its engine instead and are found by the mark in their environment.
 type workers struct {
 	// since is the time since boot from which on everything was measured: a supervisor that began later counts from its beginning.
 	since  uint64
@@ -28,8 +31,8 @@ type workers struct {
 	owner map[int]run
 }
 
-// used gives the processor time that each attempt used since the last call.
-func (w *workers) used(all map[int]proc.Stat, attempts []train.Attempt) map[run]proc.Ticks {
+// used gives the processor time that each attempt used since the last call. marks tells the marks of processes outside of any supervisor's tree.
+func (w *workers) used(all map[int]proc.Stat, attempts []train.Attempt, marks map[int]string) map[run]proc.Ticks {
 	used, total, owner := map[run]proc.Ticks{}, map[run]proc.Ticks{}, map[int]run{}
 	for _, a := range attempts {
 		if a.PID <= 0 || a.BootID != "" && a.BootID != w.bootID {
@@ -38,6 +41,12 @@ func (w *workers) used(all map[int]proc.Stat, attempts []train.Attempt) map[run]
 		tree := proc.Tree(all, a.PID, a.PIDStart)
 		if tree == nil {
 			continue
+		}
+		mark := a.Mark()
+		for pid, m := range marks {
+			if _, inside := tree[pid]; m == mark && !inside {
+				maps.Copy(tree, proc.Tree(all, pid, all[pid].Start))
+			}
 		}
 		r, sum := runOf(a), proc.Ticks(0)
 		for pid, s := range tree {
@@ -54,4 +63,39 @@ func (w *workers) used(all map[int]proc.Stat, attempts []train.Attempt) map[run]
 	}
 	w.total, w.owner = total, owner
 	return used
+}
+
+// markReader remembers the marks of processes: an environment is read a few times and no more.
+type markReader struct {
+	known map[int]marked
+}
+
+type marked struct {
+	start uint64
+	mark  string
+	looks int
+}
+
+// looks is how often a process is looked at: a young one may be about to become the job's program.
+const looks = 3
+
+// read gives the marks of the processes that have one. Kernel threads and the scheduler's own processes have none.
+func (r *markReader) read(root proc.Root, all map[int]proc.Stat) map[int]string {
+	known, marks := map[int]marked{}, map[int]string{}
+	for pid, s := range all {
+		m, seen := r.known[pid]
+		if !seen || m.start != s.Start {
+			m = marked{start: s.Start}
+		}
+		if m.mark == "" && m.looks < looks {
+			m.mark = root.Variable(pid, train.MarkVariable)
+			m.looks++
+		}
+		known[pid] = m
+		if m.mark != "" {
+			marks[pid] = m.mark
+		}
+	}
+	r.known = known
+	return marks
 }

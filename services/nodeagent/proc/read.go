@@ -63,6 +63,20 @@ func (r Root) BootID() (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
+// Variable reads a variable of a process's environment as it was at its start; "" where it has none or may not be read.
+func (r Root) Variable(pid int, name string) string {
+	environ, err := os.ReadFile(filepath.Join(string(r), strconv.Itoa(pid), "environ"))
+	if err != nil {
+		return ""
+	}
+	for pair := range strings.SplitSeq(string(environ), "\x00") {
+		if value, found := strings.CutPrefix(pair, name+"="); found {
+			return value
+		}
+	}
+	return ""
+}
+
 // Tree finds a process and all that descends from it; nil when the process is gone or its number was given to another one.
 func Tree(all map[int]Stat, pid int, start uint64) map[int]Stat {
 	root, found := all[pid]

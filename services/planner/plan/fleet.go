@@ -17,7 +17,7 @@ type fleet struct {
 	// total counts all devices, free those that nobody was given yet.
 	total, free int
 	// memory goes into the plan.
-	memory []byte
+	memory string
 }
 
 // slot is a node.

@@ -263,15 +263,15 @@ func (s *polluxSearch) remember() {
 		m.Genes = append(m.Genes, x.genes)
 	}
 	if memory, err := json.Marshal(m); err == nil {
-		s.fleet.memory = memory
+		s.fleet.memory = string(memory)
 	}
 }
 
 // recall fits the last population to the present jobs and adds what they hold.
-func (s *polluxSearch) recall(memory []byte) [][]uint8 {
+func (s *polluxSearch) recall(memory string) [][]uint8 {
 	first := [][]uint8{slices.Clone(s.base)}
 	var m polluxMemory
-	if len(memory) == 0 || json.Unmarshal(memory, &m) != nil || m.Nodes != s.nodes {
+	if memory == "" || json.Unmarshal([]byte(memory), &m) != nil || m.Nodes != s.nodes {
 		return first
 	}
 	was := map[train.JobID]int{}

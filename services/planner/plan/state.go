@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"encoding/json"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -17,8 +16,8 @@ type State struct {
 	// IntervalSeconds is how far apart decisions are, where they come at intervals.
 	IntervalSeconds float64 `json:"interval_seconds,omitempty"`
 	// Memory is what the policy left in its last plan. Seed is for policies that search at random.
-	Memory json.RawMessage `json:"memory,omitempty"`
-	Seed   uint64          `json:"seed,omitempty"`
+	Memory string `json:"memory,omitempty"`
+	Seed   uint64 `json:"seed,omitempty"`
 }
 
 // Job is what the planner needs to know of a job.

@@ -31,7 +31,7 @@ func recallQueues(f *fleet) [2][]*gang {
 	var remembered struct {
 		Queues [2][]train.JobID `json:"queues"`
 	}
-	if len(f.state.Memory) > 0 && json.Unmarshal(f.state.Memory, &remembered) != nil {
+	if f.state.Memory != "" && json.Unmarshal([]byte(f.state.Memory), &remembered) != nil {
 		remembered.Queues = [2][]train.JobID{} // another policy's
 	}
 	alive := make(map[train.JobID]*gang, len(f.gangs))
@@ -70,7 +70,7 @@ func recallQueues(f *fleet) [2][]*gang {
 		}
 	}
 	if memory, err := json.Marshal(remembered); err == nil {
-		f.memory = memory
+		f.memory = string(memory)
 	}
 	return queues
 }

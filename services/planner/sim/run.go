@@ -74,7 +74,7 @@ type world struct {
 	total   int
 	jobs    []*job
 	now     float64
-	memory  []byte
+	memory  string
 	busy    float64
 	tune    tuner
 	// byID finds jobs.

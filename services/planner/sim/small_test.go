@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
@@ -210,6 +211,32 @@ func TestEveryPolicyCompletesEveryJob(t *testing.T) {
 			if d := cmp.Diff(first, again); d != "" {
 				t.Errorf("the same run gives another result:\n%s", d)
 			}
+		})
+	}
+}
+
+// TestNobodyStarves: whatever jobs come, as long as each of them could run alone, all of them end.
+func TestNobodyStarves(t *testing.T) {
+	apps := smallApplications(t)
+	for _, name := range plan.PublishedNames() {
+		if name == "pollux" {
+			continue // a search takes too long for many runs; TestEveryPolicyCompletesEveryJob has one of it
+		}
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(rt *rapid.T) {
+				policy, err := plan.FindPublished(name)
+				if err != nil {
+					rt.Fatal(err)
+				}
+				var rows []string
+				for i := range rapid.IntRange(1, 10).Draw(rt, "jobs") {
+					rows = append(rows, fmt.Sprintf("j%d,%d,bert,%d,48", i, rapid.IntRange(0, 2000).Draw(rt, "time"), rapid.IntRange(1, 8).Draw(rt, "devices")))
+				}
+				r, err := Run(Config{Applications: apps, Workload: arrivals(t, rows...), Pools: []Pool{{Nodes: 2, Devices: 4}}, Policy: policy, Rules: UntypedRules()})
+				if err != nil || r.Completed != r.Jobs {
+					rt.Fatalf("%d of %d jobs completed: %v", r.Completed, r.Jobs, err)
+				}
+			})
 		})
 	}
 }

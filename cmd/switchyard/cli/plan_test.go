@@ -1,0 +1,30 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+)
+
+func TestRubbishInThePlaceOfThePlan(t *testing.T) {
+	s := newTerminal(t)
+	s.fill(t)
+	raw, err := nats.Connect(s.bus.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	subject := event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1}
+	if _, err := raw.RequestWithContext(t.Context(), subject.String(), []byte("garbage{")); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"describe", "resnet-4f2a"}, {"ps", "-A"}} {
+		code, out, err := s.run(args...)
+		if code != ExitOK || !strings.Contains(out, "resnet-4f2a") {
+			t.Errorf("%s: %d %s %s", args, code, out, err)
+		}
+	}
+}

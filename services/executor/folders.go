@@ -1,0 +1,104 @@
+package executor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/local"
+)
+
+// folders finds the folders of a job and makes those that are the scheduler's to make.
+func (e *executor) folders(s *local.Setting) error {
+	s.Custom, s.Snapshots, s.Datasets, s.Work = s.Spec.CustomDir, s.Spec.SnapshotsDir, s.Spec.DatasetsDir, e.backend.Work(s.Job)
+	if err := os.MkdirAll(s.Work, 0o700); err != nil {
+		return fmt.Errorf("make the working folder: %w", err)
+	}
+	if s.Snapshots == "" {
+		// Links on the way to the data folder are the operator's; the folder itself must be none, as with folders that users name.
+		own, err := filepath.EvalSymlinks(e.backend.Job(s.Job))
+		if err != nil {
+			return fmt.Errorf("make the snapshots folder: %w", err)
+		}
+		s.Snapshots = filepath.Join(own, filepath.Base(e.backend.Snapshots(s.Job)))
+		if err := os.MkdirAll(s.Snapshots, 0o700); err != nil {
+			return fmt.Errorf("make the snapshots folder: %w", err)
+		}
+	}
+	if s.Datasets == "" {
+		s.Datasets = userDatasets(s.Spec.User)
+	}
+	for name, folder := range map[string]string{
+		"custom_dir": s.Custom, "snapshots_dir": s.Snapshots, "datasets_dir": s.Datasets, "work_dir": workDirHere(s.Spec),
+	} {
+		if err := settled(folder); folder != "" && err != nil {
+			return fmt.Errorf("%s %w", name, err)
+		}
+	}
+	// Scripts save below /snapshots/JOB_UUID without making it.
+	if err := os.MkdirAll(filepath.Join(s.Snapshots, s.Capability), 0o700); err != nil {
+		return fmt.Errorf("make the job's folder in the snapshots folder: %w", err)
+	}
+	return nil
+}
+
+// workDirHere is the working folder that a job asks for, if it names a folder of this machine: not one in an image or in a folder that is mounted.
+func workDirHere(spec train.Spec) string {
+	if spec.Image != "" || !filepath.IsAbs(spec.WorkDir) {
+		return ""
+	}
+	for target, given := range map[string]string{
+		local.CustomTarget: spec.CustomDir, local.SnapshotsTarget: spec.SnapshotsDir, local.DataTarget: spec.DatasetsDir,
+	} {
+		if given != "" && (spec.WorkDir == target || strings.HasPrefix(spec.WorkDir, target+"/")) {
+			return ""
+		}
+	}
+	return spec.WorkDir
+}
+
+// settled checks that a path is a folder and leads where it says. A job was admitted with its folders resolved: a link in one of them was put there since,
+// and may lead out of the folders that jobs may use.
+func settled(folder string) error {
+	info, err := os.Stat(folder)
+	if err != nil || !info.IsDir() {
+		return fmt.Errorf("%s %w", folder, errNoFolder)
+	}
+	resolved, err := filepath.EvalSymlinks(folder)
+	if err != nil {
+		return fmt.Errorf("%s %w", folder, errNoFolder)
+	}
+	if resolved != filepath.Clean(folder) {
+		return fmt.Errorf("%s %w: it leads to %s now", folder, errMoved, resolved)
+	}
+	return nil
+}
+
+var (
+	errNoFolder = errors.New("is not a folder that can be read here")
+	errMoved    = errors.New("was replaced by a symbolic link after the job was admitted")
+)
+
+// userDatasets is the folder of datasets in a user's home, if there is one.
+func userDatasets(name string) string {
+	if name == "" {
+		return ""
+	}
+	home := filepath.Join("/home", name)
+	if u, err := user.Lookup(name); err == nil {
+		home = u.HomeDir
+	}
+	// A link here is resolved now: the folder is no choice of the job.
+	folder, err := filepath.EvalSymlinks(filepath.Join(home, "datasets"))
+	if err != nil {
+		return ""
+	}
+	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
+		return ""
+	}
+	return folder
+}

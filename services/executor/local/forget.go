@@ -1,0 +1,102 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// Forget removes the private files of an attempt that is over: its token is worth nothing any more. The log stays.
+func (b *Backend) Forget(job train.JobID, number int) error {
+	dir := b.Attempt(job, number)
+	b.mu.Lock()
+	delete(b.asked, dir)
+	b.mu.Unlock()
+	// It loses its name in one step: a supervisor that comes late must never find the launch without the claim.
+	away := filepath.Join(filepath.Dir(dir), forgottenPrefix+filepath.Base(dir))
+	if err := os.RemoveAll(away); err != nil {
+		return fmt.Errorf("remove %s: %w", away, err)
+	}
+	if err := os.Rename(dir, away); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove %s: %w", dir, err)
+	}
+	if err := os.RemoveAll(away); err != nil {
+		return fmt.Errorf("remove %s: %w", away, err)
+	}
+	return nil
+}
+
+// forgottenPrefix begins the name of an attempt's folder that is being removed; Find does not see it.
+const forgottenPrefix = ".forgotten-"
+
+// ForgetAll removes the private files of every attempt of a job that has ended long ago. Its log, its work and its snapshots stay.
+func (b *Backend) ForgetAll(job train.JobID) error {
+	dir := filepath.Join(b.Job(job), attemptsName)
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("list the attempts of %s: %w", job, err)
+	}
+	var errs []error
+	for _, e := range entries {
+		if number, err := strconv.Atoi(e.Name()); err == nil {
+			errs = append(errs, b.Forget(job, number))
+		}
+	}
+	return errors.Join(append(errs, os.RemoveAll(dir))...)
+}
+
+// Tidy removes what an executor that was killed left half made or half removed. Only the one executor of the data folder calls it, before anything else.
+func (b *Backend) Tidy() error {
+	var errs []error
+	for _, pattern := range []string{probePrefix + "*", filepath.Join("*", attemptsName, forgottenPrefix+"*")} {
+		left, err := filepath.Glob(filepath.Join(escaped(b.DataDir), "jobs", pattern))
+		errs = append(errs, err)
+		for _, dir := range left {
+			errs = append(errs, os.RemoveAll(dir))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// escaped makes a path mean itself in a pattern.
+func escaped(path string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
+}
+
+// Found is an attempt that was found on the machine.
+type Found struct {
+	Job    train.JobID
+	Number int
+	Phase  Phase
+}
+
+// Find lists the attempts that were started on this machine and not forgotten yet.
+func (b *Backend) Find() ([]Found, error) {
+	jobs, err := os.ReadDir(filepath.Join(b.DataDir, "jobs"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("list attempts: %w", err)
+	}
+	var found []Found
+	for _, job := range jobs {
+		id := train.JobID(job.Name())
+		numbers, err := os.ReadDir(filepath.Join(b.Job(id), attemptsName))
+		if err != nil {
+			continue // a job that was never started here
+		}
+		for _, n := range numbers {
+			number, err := strconv.Atoi(n.Name())
+			if err != nil {
+				continue
+			}
+			if s, err := b.Look(id, number); err == nil && s.Phase != Absent {
+				found = append(found, Found{Job: id, Number: number, Phase: s.Phase})
+			}
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,199 @@
+package executor
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/diff"
+	"github.com/switchyard-dl/switchyard/services/executor/local"
+)
+
+// The host has another name: what runs here is still found, and devices that it holds are not given again.
+func TestAnotherNodesDataFolderIsRefused(t *testing.T) {
+	y := newYard(t)
+	y.job("j1", command("exec sleep 1000"))
+	y.plan(on("j1", "cpu:0"))
+	y.attempt("j1", "running", isRunning(1))
+	y.stop()
+	common := run.Common{NATS: y.server.URL(), HTTP: "127.0.0.1:0", LogFormat: "text", DataDir: y.dir, Node: "n2"}
+	s := New()
+	err := run.Together(t.Context(), common, testLog{t}, func(net.Addr) {}, s)
+	if err == nil || !strings.Contains(err.Error(), `belongs to node "n1"`) {
+		t.Fatalf("%v: want the folder refused", err)
+	}
+	y.node = ""
+	y.run()
+	y.change("j1", func(j *train.Job) { j.CancelRequested = true })
+	fact[event.Cancelled](y, "j1", event.FactCancelled)
+}
+
+// A folder that was admitted becomes a link before the job starts.
+func TestFolderThatBecameALink(t *testing.T) {
+	y := newYard(t)
+	dir := t.TempDir()
+	for _, name := range []string{"custom", "elsewhere"} {
+		y.must(os.Mkdir(filepath.Join(dir, name), 0o700))
+	}
+	link := filepath.Join(dir, "link")
+	y.must(os.Symlink("custom", link))
+	y.must(os.Symlink(dir, filepath.Join(dir, "above")))
+	for id, spec := range map[train.JobID]train.Spec{
+		"custom": {CustomDir: link}, "snapshots": {SnapshotsDir: link}, "datasets": {DatasetsDir: link}, "work": {WorkDir: link},
+		"above": {CustomDir: filepath.Join(dir, "above", "custom")},
+	} {
+		spec.Command = []string{"touch", y.path("ran")}
+		y.job(id, spec)
+		y.plan(on(id, "cpu:0"))
+		if got := fact[event.Failed](y, id, event.FactFailed); !strings.Contains(got.Reason.Message, "was replaced by a symbolic link") {
+			t.Errorf("%s: failed %+v", id, got)
+		}
+	}
+	// Links on the way to the data folder are the operator's own.
+	y.stop()
+	data := filepath.Join(dir, "data")
+	y.must(os.Symlink(y.dir, data))
+	y.dir = data
+	y.run()
+	y.job("fine", command("cd ${SWITCHYARD_SNAPSHOTS_DIR:-/snapshots} && touch saved"))
+	y.plan(on("fine", "cpu:0"))
+	fact[event.Succeeded](y, "fine", event.FactSucceeded)
+	if _, err := os.Stat(y.path("ran")); err == nil {
+		t.Error("a program ran over a folder that leads elsewhere")
+	}
+}
+
+// The records of jobs that ended long ago are deleted with their files; the jobs do not come back, and others stay.
+func TestOldRecordsAreDeleted(t *testing.T) {
+	y := newYard(t)
+	for _, id := range []train.JobID{"old", "new", "waits"} {
+		y.job(id, command("echo $SWITCHYARD_JOB >> "+y.path("ledger")))
+	}
+	y.plan(on("old", "cpu:0"), on("new", "cpu:1"))
+	for id, age := range map[train.JobID]time.Duration{"new": time.Minute, "old": 2 * time.Hour} {
+		fact[event.Succeeded](y, id, event.FactSucceeded)
+		y.attempt(id, "told", told)
+		y.change(id, func(j *train.Job) { j.State, j.FinishedAt = train.StateSucceeded, time.Now().Add(-age) })
+	}
+	y.stop()
+	y.run() // sees all records anew
+	y.until("the old record is gone", func() bool {
+		_, err := y.attempts.Get(t.Context(), "old")
+		return errors.Is(err, bus.ErrNotFound)
+	})
+	layout := local.Layout{DataDir: y.dir}
+	if _, err := os.Stat(filepath.Dir(layout.Attempt("old", 1))); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder of its attempts: %v, want it gone", err)
+	}
+	if _, err := os.Stat(layout.Output("old")); err != nil {
+		t.Errorf("its log: %v", err)
+	}
+	y.plan(on("old", "cpu:0"), on("new", "cpu:1"), on("waits", "cpu:0"))
+	y.plan(on("waits", "cpu:0"))
+	fact[event.Succeeded](y, "waits", event.FactSucceeded)
+	y.attempt("new", "still there", told)
+	ledger, err := os.ReadFile(y.path("ledger"))
+	y.must(err)
+	lines := strings.Fields(string(ledger))
+	slices.Sort(lines)
+	if got := strings.Join(lines, " "); got != "new old waits" {
+		t.Errorf("started %q", got)
+	}
+}
+
+func TestPictureForgetsEndedJobs(t *testing.T) {
+	p := newPicture()
+	a := train.Attempt{Job: "j", Number: 1, Node: "n1", Phase: train.PhaseRunning, Stop: train.StopPreempt}
+	p.keep(a, 5)
+	p.jobs["j"] = train.Job{ID: "j", State: train.StateRunning}
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	p.actions("n1", now, diff.Limits{StopGrace: time.Minute})
+	if actions, _ := p.actions("n1", now.Add(time.Minute), diff.Limits{StopGrace: time.Minute}); len(actions) != 1 || actions[0].Kind != diff.Kill {
+		t.Errorf("a minute after the stop was seen: %+v", actions)
+	}
+	p.forgetAttempt("j", 4) // the deletion of an older record
+	if got, revision := p.attempt("j"); got.Number != 1 || revision != 5 {
+		t.Errorf("attempt %+v, revision %d: an old deletion took the newer record away", got, revision)
+	}
+	a.Phase, a.Outcome, a.Told = train.PhaseExited, train.OutcomePreempted, true
+	p.keep(a, 6)
+	p.jobs["j"] = train.Job{ID: "j", State: train.StateSucceeded}
+	p.actions("n1", now, diff.Limits{})
+	if len(p.jobs)+len(p.attempts)+len(p.revisions)+len(p.stopSeen) != 0 {
+		t.Errorf("still there: %+v, %+v, %+v, %+v", p.jobs, p.attempts, p.revisions, p.stopSeen)
+	}
+}
+
+// A launch that fails is tried again later each time, not at each look.
+func TestFailedLaunchesWait(t *testing.T) {
+	y := newYard(t)
+	y.stop()
+	b := local.New(y.dir)
+	capability, token, err := b.Secrets("j1", 1)
+	y.must(err)
+	// A folder where the supervisor keeps its name: none can take the attempt over.
+	blocked := filepath.Join(b.Attempt("j1", 1), "shim.json")
+	y.must(os.MkdirAll(blocked, 0o700))
+	a := train.Attempt{
+		Job: "j1", Number: 1, Node: "n1", Devices: []train.DeviceID{"cpu:0"}, Phase: train.PhaseClaimed, CapabilityHash: hash(capability), TokenHash: hash(token),
+	}
+	e := &executor{
+		backend: b, node: "n1", picture: newPicture(), launches: map[diff.ReportKey]launches{}, troubles: troubles{}, bounds: local.Bounds{LogBytes: 1 << 20},
+	}
+	e.log = testLogger(t)
+	e.picture.jobs["j1"] = train.Job{ID: "j1", Spec: command("true")}
+	e.picture.node = train.Node{ID: "n1", JobAPI: "127.0.0.1:1", Devices: []train.Device{{ID: "cpu:0", Kind: train.KindCPU}}}
+	for range 20 {
+		_, err := e.launchInTime(t.Context(), a)
+		y.must(err)
+		y.until("the end of the supervisor", func() bool { b.Collect(); return !b.Starting("j1", 1) })
+	}
+	noise, err := os.ReadFile(filepath.Join(b.Attempt("j1", 1), "shim.log"))
+	y.must(err)
+	if n := strings.Count(string(noise), "supervisor:"); n < 1 || n > 3 {
+		t.Errorf("%d supervisors were started in 20 looks:\n%s", n, noise)
+	}
+	y.must(os.Remove(blocked))
+}
+
+func TestTroublesAreNotRepeated(t *testing.T) {
+	told := troubles{}
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, test := range []struct {
+		job   train.JobID
+		text  string
+		after time.Duration
+		want  bool
+	}{
+		{"a", "no disk", 0, true},
+		{"b", "no disk", 0, true},
+		{"a", "no disk", time.Second, false},
+		{"b", "no bus", time.Second, false},
+		{"b", "no bus", 3 * time.Second, true},
+		{"a", "no disk", 29 * time.Second, false},
+		{"a", "no disk", 30 * time.Second, true},
+	} {
+		if got := told.news(test.job, test.text, now.Add(test.after)); got != test.want {
+			t.Errorf("%s %q after %s: told %t, want %t", test.job, test.text, test.after, got, test.want)
+		}
+	}
+	for i := range 3 * mostTroubles {
+		told.news(train.JobID(fmt.Sprint(i)), "no disk", now)
+	}
+	if len(told) > mostTroubles {
+		t.Errorf("%d are remembered", len(told))
+	}
+	if !told.news("late", "no disk", now.Add(time.Hour)) {
+		t.Error("old troubles keep a new one from being told")
+	}
+}
