@@ -47,7 +47,7 @@ const (
 // openBook recalls the last book and adds what the jobs have measured since.
 func openBook(f *fleet) *book {
 	b := &book{}
-	if len(f.state.Memory) == 0 || json.Unmarshal(f.state.Memory, b) != nil || b.Chapters == nil {
+	if len(f.state.Memory) == 0 || json.Unmarshal([]byte(f.state.Memory), b) != nil || b.Chapters == nil {
 		b = &book{Chapters: map[string]*chapter{}}
 	}
 	b.curves = map[curveKey]*speedCurve{}
@@ -63,12 +63,12 @@ func openBook(f *fleet) *book {
 	return b
 }
 
-func (b *book) close() []byte {
+func (b *book) close() string {
 	memory, err := json.Marshal(b)
 	if err != nil {
-		return nil
+		return ""
 	}
-	return memory
+	return string(memory)
 }
 
 // forget drops signatures of which there is no job once there are too many.

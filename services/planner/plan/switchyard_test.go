@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -181,7 +180,7 @@ func TestSwitchyardForgivesItsMemory(t *testing.T) {
 	for _, memory := range []string{"", "null", "{", `{"chapters":null}`, `{"queues":[[],[]]}`, `{"chapters":{"a":{"models":{"":{"samples":[]}},"noise":[{}]}}}`} {
 		s := newShop(2, 4)
 		job := s.submit("a", 100)
-		s.state.Memory = json.RawMessage(memory)
+		s.state.Memory = memory
 		p := Decide(s.state, Switchyard{})
 		if a, ok := p.Find(job); !ok || a.Batch.LocalBatch == 0 {
 			t.Errorf("memory %s: no devices: %+v", memory, p)
