@@ -136,6 +136,8 @@ func (f *fleet) news() uint64 {
 		number(g.DeviceSeconds)
 		number(float64(g.EpochsDone))
 		number(float64(len(g.Seen)))
+		number(float64(g.Spec.MaxEpochs))
+		number(float64(g.Spec.MaxDevices))
 		if g.Noise != nil {
 			number(g.Noise.Variance)
 			number(g.Noise.Square)
