@@ -87,12 +87,13 @@ func replay(t testing.TB, apps map[string]*Application, w Workload, policy plan.
 	return r
 }
 
-// TestPublishedAverages compares Pollux, whose search is random, by the average of each workload.
+// TestPublishedAverages compares Pollux, whose search is random and takes its time, by the average of each workload: those of half the load, and with
+// SWITCHYARD_LONG_TESTS set also those of the whole.
 func TestPublishedAverages(t *testing.T) {
 	apps := applications(t)
 	for _, dir := range []string{"workloads-0.5", "workloads"} {
 		for number := 1; number <= 4; number++ {
-			if testing.Short() && (dir == "workloads" || number > 1) {
+			if dir == "workloads" && os.Getenv("SWITCHYARD_LONG_TESTS") == "" || testing.Short() && number > 1 {
 				continue
 			}
 			w := workload(t, dir, number)
