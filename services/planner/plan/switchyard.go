@@ -66,7 +66,8 @@ func (Switchyard) grant(f *fleet) {
 const (
 	// horizonSeconds is how long a change is taken to last at most.
 	horizonSeconds = 600
-	// stillToCome scales the number of jobs that wait by those that come meanwhile.
+	// stillToCome scales the number of jobs that wait by those that come meanwhile. It and horizonSeconds were not derived but chosen on
+	// published workloads; from 1 to 2, and from 450 to 1800 s, average completion times there differ by about a hundredth.
 	stillToCome = 1.4
 	// patienceSeconds is how long a job's mean share of the devices is taken to be all of them, whatever it has held so far.
 	patienceSeconds = 4 * 3600
