@@ -33,7 +33,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: help picture demo build test test-go test-python race check vet lint generated skips generate bench fuzz clean tools-go tools-cc FORCE
+.PHONY: help picture demo build test test-go test-python race check vet lint generated skips generate bench bench-sched fuzz clean tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,6 +97,20 @@ bench: tools-cc ## run the benchmarks (BENCH=pattern BENCHTIME=1s)
 	@packages=$$(grep -rlE --include='*_test.go' --exclude-dir=devcluster '^func Benchmark' . | xargs -r -n1 dirname | sort -u); \
 	[ -n "$$packages" ] || { echo 'no package has a benchmark'; exit 1; }; \
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -timeout 60m $$packages
+
+# The policies to compare, and how many of the published workloads.
+POLICIES ?= fifo,srtf,drf,tetris,max-throughput,tiresias,optimus,pollux
+WORKLOADS ?= 1 2 3 4
+
+bench-sched: $(BIN)/switchyard ## compare the scheduling policies on the published workloads, into docs/comparison (needs SWITCHYARD_DATA)
+ifndef SWITCHYARD_DATA
+	@echo 'SWITCHYARD_DATA does not name the folder of published traces'; exit 1
+else
+	for load in workloads workloads-0.5 workloads-realistic; do \
+	    files=$$(printf '%s\n' $(WORKLOADS) | sed "s|.*|$(SWITCHYARD_DATA)/pollux/$$load/workload-&.csv|" | paste -sd,); \
+	    $(BIN)/switchyard simulate compare --traces $(SWITCHYARD_DATA)/pollux --workload "$$files" --policy $(POLICIES) --out docs/comparison/$$load; \
+	done
+endif
 
 fuzz: tools-cc ## run every fuzz target for FUZZTIME (20s)
 	@grep -roE --include='*_test.go' --exclude-dir=devcluster '^func Fuzz[A-Za-z0-9_]+' . | sed 's/^\(.*\)\/[^/]*:func /\1 /' | sort | \

@@ -14,16 +14,47 @@ type Plan struct {
 	Allocations []Allocation `json:"allocations"`
 	// Waiting are the jobs that got nothing, in the order in which they would be served.
 	Waiting []Waiting `json:"waiting,omitempty"`
+	// Memory is what the policy wants to find again when it decides next, in its own form: its queues, say. Without it the policy still decides.
+	Memory string `json:"memory,omitempty"`
 }
 
-// Allocation gives devices of one node to a job.
+// Part is devices of one node within a gang.
+type Part struct {
+	Node    NodeID     `json:"node"`
+	Devices []DeviceID `json:"devices"`
+}
+
+// Batch is how a gang steps. The zero value leaves the batch as it was submitted.
+type Batch struct {
+	// LocalBatch is the number of samples per device and pass.
+	LocalBatch int `json:"local_batch,omitempty"`
+	// Accumulation is the number of passes before the one that ends with the exchange of gradients.
+	Accumulation int `json:"accumulation,omitempty"`
+}
+
+// Global is the number of samples of one optimizer step on so many devices.
+func (b Batch) Global(devices int) int { return devices * b.LocalBatch * (b.Accumulation + 1) }
+
+// Allocation gives devices to a job: those of one node in Node and Devices, those of a gang over several nodes in Parts.
 type Allocation struct {
 	Job     JobID      `json:"job"`
 	Node    NodeID     `json:"node"`
 	Devices []DeviceID `json:"devices"`
 	Reason  Reason     `json:"reason"`
+	// Parts are set instead of Node and Devices where the gang spans several nodes, in the order of its ranks.
+	Parts []Part `json:"parts,omitempty"`
+	// Batch is chosen together with the devices by policies that do so.
+	Batch Batch `json:"batch,omitzero"`
 	// RemainingSeconds is the predicted time to the end of the job on this allocation; 0 when nothing is known.
 	RemainingSeconds float64 `json:"remaining_seconds,omitempty"`
+}
+
+// Places are the parts of the allocation, also where it is of one node.
+func (a Allocation) Places() []Part {
+	if len(a.Parts) > 0 {
+		return a.Parts
+	}
+	return []Part{{Node: a.Node, Devices: a.Devices}}
 }
 
 // Waiting says why a job got nothing.

@@ -146,7 +146,7 @@ func (p *picture) seeModel(e bus.Entry[train.Model], deleted bool) {
 func (p *picture) state(now time.Time, last train.Plan, known bool, tuning plan.Tuning) plan.State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := plan.State{Now: now, Tuning: tuning}
+	s := plan.State{Now: now, Tuning: tuning, Memory: last.Memory}
 	if tuning.RestartSeconds == 0 {
 		s.Tuning.RestartSeconds = p.restarts.seconds()
 	}
@@ -161,7 +161,7 @@ func (p *picture) state(now time.Time, last train.Plan, known bool, tuning plan.
 	}
 	planned := make(map[train.JobID]*plan.Holding, len(last.Allocations))
 	for _, a := range last.Allocations {
-		planned[a.Job] = &plan.Holding{Node: a.Node, Devices: a.Devices}
+		planned[a.Job] = &plan.Holding{Node: a.Node, Devices: a.Devices, Parts: a.Parts}
 	}
 	for key, j := range p.jobs {
 		a, tried := p.attempts[key]

@@ -15,8 +15,14 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// Policy decides how many devices each job gets, and on which node.
+// Policy decides how many devices each job gets, and where.
 type Policy interface {
+	Name() string
+	decide(s State) train.Plan
+}
+
+// sharer is a policy whose jobs each run on one node.
+type sharer interface {
 	Name() string
 	// share fills in node and size of each candidate.
 	share(b *board)
@@ -25,10 +31,10 @@ type Policy interface {
 // DefaultPolicy is the name of the policy that is used unless another is asked for.
 const DefaultPolicy = "optimus"
 
-// Policies are all policies by name.
+// Policies are the policies of the live planner by name: each job runs on one node. Published lists those of simulations.
 func Policies() map[string]Policy {
 	all := map[string]Policy{}
-	for _, p := range []Policy{FIFO{}, SRTF{}, Optimus{}} {
+	for _, p := range []Policy{FIFO{}, SRTF{}, Optimus{}, Switchyard{}} {
 		all[p.Name()] = p
 	}
 	return all
@@ -36,6 +42,29 @@ func Policies() map[string]Policy {
 
 // PolicyNames are the names of all policies, in alphabetical order.
 func PolicyNames() []string { return slices.Sorted(maps.Keys(Policies())) }
+
+// Published are the policies of simulations by name, in the form in which they were published or, where that is on one node, on gangs.
+func Published() map[string]Policy {
+	all := map[string]Policy{}
+	for _, p := range []Policy{GangFIFO{}, GangSRTF{}, DRF{}, Tetris{}, Tiresias{}, OptimusOracle{}, Pollux{}, MaxThroughput{}, Switchyard{}} {
+		all[p.Name()] = p
+	}
+	return all
+}
+
+// PublishedNames are the names of all policies of simulations, in alphabetical order.
+func PublishedNames() []string { return slices.Sorted(maps.Keys(Published())) }
+
+// FindPublished gives the policy of a name for simulations; the error lists the names.
+func FindPublished(name string) (Policy, error) {
+	if name == "gavel" {
+		name = MaxThroughput{}.Name()
+	}
+	if p, ok := Published()[name]; ok {
+		return p, nil
+	}
+	return nil, fmt.Errorf("policy %q: want one of %v", name, PublishedNames())
+}
 
 // Find gives the policy of a name; the error lists the names.
 func Find(name string) (Policy, error) {
@@ -49,9 +78,11 @@ func Find(name string) (Policy, error) {
 // be changed, so few are needed.
 const maxRounds = 8
 
-// Decide makes the plan; its generation and time are left to the caller. The policy is asked again with its own answer applied until it leaves
-// it as it is, so that deciding again without news changes nothing.
-func Decide(s State, p Policy) train.Plan {
+// Decide makes the plan; its generation and time are left to the caller. It is one function for the live planner and for simulations.
+func Decide(s State, p Policy) train.Plan { return p.decide(s) }
+
+// settle asks the policy again with its own answer applied until it leaves it as it is, so that deciding again without news changes nothing.
+func settle(s State, p sharer) train.Plan {
 	b := newBoard(s)
 	for range maxRounds {
 		b.clear()
@@ -63,4 +94,14 @@ func Decide(s State, p Policy) train.Plan {
 	}
 	b.assign()
 	return explain(b, p)
+}
+
+// Tuner is a policy that also chooses the batch of a running gang between decisions, after each epoch, as the job's own agent would.
+type Tuner interface {
+	Tune(j Job, devices, nodes int, model string) train.Batch
+}
+
+// Learner is a policy with a fit of step times of its own; the seen are all on one model of device.
+type Learner interface {
+	Learn(seen []Seen) train.Speed
 }

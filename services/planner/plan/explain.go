@@ -32,7 +32,7 @@ const (
 // account is the finished board with what the words need.
 type account struct {
 	*board
-	policy Policy
+	policy sharer
 	// owner is the job that gets a device, former the one that held it when the decision began, by node and device.
 	owner, former [][]*candidate
 	waiting       []*candidate // in the order in which they would be served
@@ -42,7 +42,7 @@ type account struct {
 }
 
 // explain turns the board into a plan with a reason for every job.
-func explain(b *board, p Policy) train.Plan {
+func explain(b *board, p sharer) train.Plan {
 	a := newAccount(b, p)
 	made := train.Plan{Policy: p.Name(), Allocations: []train.Allocation{}}
 	for _, c := range b.jobs {
@@ -62,7 +62,7 @@ func explain(b *board, p Policy) train.Plan {
 	return made
 }
 
-func newAccount(b *board, p Policy) *account {
+func newAccount(b *board, p sharer) *account {
 	a := &account{board: b, policy: p, owner: make([][]*candidate, len(b.nodes)), former: make([][]*candidate, len(b.nodes))}
 	for i := range b.nodes {
 		a.owner[i] = make([]*candidate, len(b.nodes[i].devices))

@@ -1,11 +1,15 @@
 package plan
 
+import "github.com/switchyard-dl/switchyard/libs/train"
+
 // FIFO serves jobs strictly in order of priority, then of submission. Each takes as many devices as are free, up to max_devices; running jobs stay
 // as they are. The first job that finds too few blocks all behind it: nothing is backfilled.
 type FIFO struct{}
 
 // Name is fifo.
 func (FIFO) Name() string { return "fifo" }
+
+func (p FIFO) decide(s State) train.Plan { return settle(s, p) }
 
 func (FIFO) share(b *board) {
 	var head *candidate

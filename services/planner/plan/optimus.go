@@ -2,6 +2,8 @@ package plan
 
 import (
 	"container/heap"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // Optimus gives devices by marginal gain (Peng et al., EuroSys'18, section 4.1): each job gets min_devices in order, then the next device goes to the
@@ -13,20 +15,25 @@ type Optimus struct{}
 // Name is optimus.
 func (Optimus) Name() string { return "optimus" }
 
-func (o Optimus) share(b *board) {
+func (o Optimus) decide(s State) train.Plan { return settle(s, o) }
+
+func (Optimus) share(b *board) { b.shareByGain(b.gain) }
+
+// shareByGain gives min devices to each job and then the rest by gain, which says what one more device is worth to a job of a size.
+func (b *board) shareByGain(gain func(c *candidate, size int) float64) {
 	// Still is the plan in which whoever holds devices keeps them.
 	frozen := make([]bool, len(b.jobs))
 	for _, c := range b.jobs {
 		frozen[c.rank] = true
 	}
-	o.solve(b, frozen)
+	b.solve(frozen, gain)
 	still := b.outcome()
 	for _, c := range b.jobs {
 		frozen[c.rank] = !c.rescalable || c.changeable()*c.remaining(c.base.size) <= b.tuning.RestartSeconds
 	}
 	for {
 		b.clear()
-		o.solve(b, frozen)
+		b.solve(frozen, gain)
 		if !b.freeze(frozen) {
 			break
 		}
@@ -37,7 +44,7 @@ func (o Optimus) share(b *board) {
 }
 
 // solve gives min devices to each job in order and then the rest by marginal gain. Frozen jobs that hold devices keep their size.
-func (o Optimus) solve(b *board, frozen []bool) {
+func (b *board) solve(frozen []bool, gain func(*candidate, int) float64) {
 	for _, c := range b.jobs {
 		if c.base.held() && !frozen[c.rank] {
 			b.waive(c, c.min)
@@ -60,17 +67,17 @@ func (o Optimus) solve(b *board, frozen []bool) {
 			}
 		}
 	}
-	o.grow(b, frozen)
+	b.grow(frozen, gain)
 }
 
 // grow hands out what is left, one device at a time.
-func (o Optimus) grow(b *board, frozen []bool) {
+func (b *board) grow(frozen []bool, worth func(*candidate, int) float64) {
 	var queue gains
 	offer := func(c *candidate) {
 		if c.got.size >= c.max || b.nodes[c.got.node].free() == 0 {
 			return
 		}
-		if gain := b.gain(c, c.got.size); gain > 0 {
+		if gain := worth(c, c.got.size); gain > 0 {
 			queue = append(queue, offered{c, gain})
 		}
 	}

@@ -3,6 +3,8 @@ package plan
 import (
 	"cmp"
 	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // SRTF serves jobs by priority and then by the shortest predicted remaining time. A job may take the devices of a running one of the same priority, if that one
@@ -12,6 +14,8 @@ type SRTF struct{}
 
 // Name is srtf.
 func (SRTF) Name() string { return "srtf" }
+
+func (p SRTF) decide(s State) train.Plan { return settle(s, p) }
 
 func (SRTF) share(b *board) {
 	turn := 0

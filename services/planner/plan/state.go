@@ -13,6 +13,11 @@ type State struct {
 	// Jobs are those that are admitted and not ended.
 	Jobs   []Job  `json:"jobs"`
 	Tuning Tuning `json:"tuning"`
+	// IntervalSeconds is how far apart decisions are, where they come at intervals.
+	IntervalSeconds float64 `json:"interval_seconds,omitempty"`
+	// Memory is what the policy left in its last plan. Seed is for policies that search at random.
+	Memory string `json:"memory,omitempty"`
+	Seed   uint64 `json:"seed,omitempty"`
 }
 
 // Job is what the planner needs to know of a job.
@@ -30,12 +35,88 @@ type Job struct {
 	// stable while it is being applied.
 	Running *Running `json:"running,omitempty"`
 	Planned *Holding `json:"planned,omitempty"`
+
+	// Request is what the user asked for, word for word; policies that tune sizes may give something else.
+	Request *Request `json:"request,omitempty"`
+	// Limits bound the batch of a job that lets the planner choose it.
+	Limits *Limits `json:"limits,omitempty"`
+	// Signature is alike for jobs that run the same training.
+	Signature string `json:"signature,omitempty"`
+	// Restarts is how often the job was started after the first time, DeviceSeconds what all its attempts held together.
+	Restarts      int     `json:"restarts,omitempty"`
+	DeviceSeconds float64 `json:"device_seconds,omitempty"`
+	// RestartSeconds is the price of a restart of this job; zero where only Tuning.RestartSeconds is known.
+	RestartSeconds float64 `json:"restart_seconds,omitempty"`
+	// Progress is the training done so far, in steps at Limits.BaseBatch: each step counts by its gain (see train.Efficiency).
+	Progress float64 `json:"progress,omitempty"`
+	// Seen are the configurations on which the job has run, Noise the gradient noise as last measured, Speeds the step times fitted from
+	// Seen by model of device.
+	Seen   []Seen                 `json:"seen,omitempty"`
+	Noise  *train.Efficiency      `json:"noise,omitempty"`
+	Speeds map[string]train.Speed `json:"speeds,omitempty"`
+	// Oracle is known to nobody outside a simulation.
+	Oracle *Oracle `json:"oracle,omitempty"`
 }
 
-// Holding is devices of one node.
+// Request is what a user asks for where the size is part of the request.
+type Request struct {
+	Devices int `json:"devices"`
+	// GlobalBatch is the number of samples of one optimizer step.
+	GlobalBatch int `json:"global_batch"`
+}
+
+// Limits are the batch sizes with which a job may run: globally from BaseBatch to MaxBatch, per device and pass from MinLocal to MaxLocal.
+type Limits struct {
+	BaseBatch int `json:"base_batch"`
+	MaxBatch  int `json:"max_batch"`
+	MinLocal  int `json:"min_local"`
+	MaxLocal  int `json:"max_local"`
+	// MaxLocalOn is the most per device on models of device where that is another number than MaxLocal.
+	MaxLocalOn map[string]int `json:"max_local_on,omitempty"`
+}
+
+// On are the limits on a model of device.
+func (l Limits) On(model string) Limits {
+	if most, other := l.MaxLocalOn[model]; other {
+		l.MaxLocal = most
+	}
+	return l
+}
+
+// Seen is what was measured on one configuration.
+type Seen struct {
+	train.Config
+	// Model is the kind of device, Shape the devices used on each node.
+	Model string `json:"model,omitempty"`
+	Shape []int  `json:"shape,omitempty"`
+	// StepSeconds is one optimizer step without accumulation, SyncSeconds the part of it in which gradients are exchanged: a further
+	// accumulated pass costs the difference.
+	StepSeconds float64 `json:"step_seconds"`
+	SyncSeconds float64 `json:"sync_seconds"`
+}
+
+// Oracle is a trace's future. Only published policies that were evaluated with it read it: optimus and srtf.
+type Oracle struct {
+	// RemainingSteps is the true number of steps to the end at the requested batch.
+	RemainingSteps float64 `json:"remaining_steps"`
+	// StepSeconds are the true step times on 1, 2, .. devices packed onto as few nodes as possible; more are of no use.
+	StepSeconds []float64 `json:"step_seconds"`
+}
+
+// Holding is devices of one node, or the parts of a gang over several.
 type Holding struct {
 	Node    train.NodeID     `json:"node"`
 	Devices []train.DeviceID `json:"devices"`
+	// Parts are set instead where there are several.
+	Parts []train.Part `json:"parts,omitempty"`
+}
+
+// places are the parts of the holding, also where it is of one node.
+func (h Holding) places() []train.Part {
+	if len(h.Parts) > 0 {
+		return h.Parts
+	}
+	return []train.Part{{Node: h.Node, Devices: h.Devices}}
 }
 
 // Running is a live attempt.

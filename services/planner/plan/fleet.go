@@ -1,0 +1,299 @@
+package plan
+
+import (
+	"cmp"
+	"container/heap"
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// fleet is the state for policies whose gangs may span nodes: devices are counted by node and named at the very end.
+type fleet struct {
+	state State
+	nodes []slot
+	// gangs are the jobs that a decision may move, by submission; pinned ones keep what they run on.
+	gangs, pinned []*gang
+	// total counts all devices, free those that nobody was given yet.
+	total, free int
+	// memory goes into the plan.
+	memory string
+}
+
+// slot is a node.
+type slot struct {
+	id      train.NodeID
+	model   string
+	devices []train.Device
+	free    int
+}
+
+// share is a number of devices of one node, by its place in fleet.nodes.
+type share struct{ node, devices int }
+
+// gang is a job and what it gets. The order of shares is the order of ranks.
+type gang struct {
+	Job
+	held, got []share
+	batch     train.Batch
+}
+
+// width is the number of devices of all shares.
+func width(shares []share) int {
+	sum := 0
+	for _, s := range shares {
+		sum += s.devices
+	}
+	return sum
+}
+
+// wanted is how many devices the user asked for.
+func (g *gang) wanted() int {
+	if g.Request != nil {
+		return max(g.Request.Devices, 1)
+	}
+	return max(g.Spec.MinDevices, 1)
+}
+
+// most is how many devices are of any use to a job that may be resized.
+func (g *gang) most() int { return max(g.Spec.MaxDevices, g.Spec.MinDevices, 1) }
+
+func newFleet(s State) *fleet {
+	f := &fleet{state: s, nodes: make([]slot, 0, len(s.Nodes))}
+	f.state.Tuning = s.Tuning.withDefaults()
+	for _, n := range s.Nodes {
+		at := slot{id: n.ID, devices: inOrder(n.Devices), free: len(n.Devices)}
+		if len(n.Devices) > 0 {
+			at.model = n.Devices[0].Model
+		}
+		f.nodes = append(f.nodes, at)
+		f.total += at.free
+	}
+	slices.SortFunc(f.nodes, func(x, y slot) int { return cmp.Compare(x.id, y.id) })
+	f.free = f.total
+	index := make(map[train.NodeID]int, len(f.nodes))
+	for i := range f.nodes {
+		index[f.nodes[i].id] = i
+	}
+	for _, j := range s.Jobs {
+		if j.CancelRequested {
+			continue
+		}
+		g := &gang{Job: j, held: f.locate(index, j)}
+		if r := j.Running; r != nil && !r.Spoke && !r.StopPending && len(g.held) > 0 {
+			f.pinned = append(f.pinned, g)
+			continue
+		}
+		f.gangs = append(f.gangs, g)
+	}
+	earlier := func(x, y *gang) int {
+		return cmp.Or(x.SubmittedAt.Compare(y.SubmittedAt), cmp.Compare(x.ID, y.ID))
+	}
+	// Jobs that were submitted in one instant keep the order in which the state lists them, if it is in order at all.
+	if !slices.IsSortedFunc(f.gangs, func(x, y *gang) int { return x.SubmittedAt.Compare(y.SubmittedAt) }) {
+		slices.SortFunc(f.gangs, earlier)
+	}
+	f.settlePinned()
+	return f
+}
+
+// inOrder sorts devices by kind and number; mostly they are.
+func inOrder(devices []train.Device) []train.Device {
+	less := func(x, y train.Device) int {
+		return cmp.Or(cmp.Compare(x.ID.Kind(), y.ID.Kind()), cmp.Compare(number(x.ID), number(y.ID)), cmp.Compare(x.ID, y.ID))
+	}
+	if slices.IsSortedFunc(devices, less) {
+		return devices
+	}
+	return slices.SortedFunc(slices.Values(devices), less)
+}
+
+// locate counts what a job holds by the last plan, or else by its live attempt; nothing where a node or a device of it is gone.
+func (f *fleet) locate(index map[train.NodeID]int, j Job) []share {
+	var h Holding
+	switch {
+	case j.Running != nil && !j.Running.Spoke && !j.Running.StopPending:
+		h = j.Running.Holding
+	case j.Planned != nil:
+		h = *j.Planned
+	default:
+		return nil
+	}
+	var shares []share
+	for _, p := range h.places() {
+		i, found := index[p.Node]
+		if !found || len(p.Devices) == 0 {
+			return nil
+		}
+		for _, id := range p.Devices {
+			if f.nodes[i].find(id) < 0 {
+				return nil
+			}
+		}
+		shares = append(shares, share{i, len(p.Devices)})
+	}
+	return shares
+}
+
+// find is the place of a device on its node.
+func (n *slot) find(id train.DeviceID) int {
+	return slices.IndexFunc(n.devices, func(d train.Device) bool { return d.ID == id })
+}
+
+// settlePinned gives jobs that cannot be asked to leave what they run on; one whose devices are another's already is moved like any other.
+func (f *fleet) settlePinned() {
+	kept := f.pinned[:0]
+	for _, g := range f.pinned {
+		if !f.keep(g) {
+			g.held = nil
+			f.gangs = append(f.gangs, g)
+			continue
+		}
+		kept = append(kept, g)
+	}
+	f.pinned = kept
+}
+
+// fits says whether all the shares are free.
+func (f *fleet) fits(shares []share) bool {
+	for _, s := range shares {
+		if f.nodes[s.node].free < s.devices {
+			return false
+		}
+	}
+	return true
+}
+
+// give hands shares to a gang that has none. They must be free.
+func (f *fleet) give(g *gang, shares []share) {
+	g.got = shares
+	for _, s := range shares {
+		f.nodes[s.node].free -= s.devices
+		f.free -= s.devices
+	}
+}
+
+// keep gives a gang what it holds, if that is free.
+func (f *fleet) keep(g *gang) bool {
+	if len(g.held) == 0 || !f.fits(g.held) {
+		return false
+	}
+	f.give(g, g.held)
+	return true
+}
+
+// shelves place gangs: one shelf for each model of device, since a gang does not mix models.
+type shelves struct {
+	fleet *fleet
+	all   []*shelf
+}
+
+// shelf finds the node with the most free devices, the first of them, without a search. It is good as long as no devices come free.
+type shelf struct {
+	fleet *fleet
+	model string
+	// free counts the free devices of the model, total all of them.
+	free, total int
+	// byFree are heaps of nodes by the number of devices that were free when they were put there; others are outdated.
+	byFree []intHeap
+	top    int
+}
+
+func (f *fleet) newShelves() *shelves {
+	all := &shelves{fleet: f}
+	byModel := map[string]*shelf{}
+	for i := range f.nodes {
+		s := byModel[f.nodes[i].model]
+		if s == nil {
+			s = &shelf{fleet: f, model: f.nodes[i].model}
+			byModel[s.model] = s
+			all.all = append(all.all, s)
+		}
+		s.free += f.nodes[i].free
+		s.total += len(f.nodes[i].devices)
+		s.put(i)
+	}
+	return all
+}
+
+// largest is the most devices that one gang can ever have.
+func (s *shelves) largest() int {
+	most := 0
+	for _, one := range s.all {
+		most = max(most, one.total)
+	}
+	return most
+}
+
+// pack gives a gang so many devices of the model of which the most are free, all or nothing.
+func (s *shelves) pack(g *gang, devices int) bool {
+	var best *shelf
+	for _, one := range s.all {
+		if one.free >= devices && (best == nil || one.free > best.free) {
+			best = one
+		}
+	}
+	return best != nil && best.pack(g, devices)
+}
+
+func (s *shelf) put(node int) {
+	free := s.fleet.nodes[node].free
+	for len(s.byFree) <= free {
+		s.byFree = append(s.byFree, nil)
+	}
+	heap.Push(&s.byFree[free], node)
+	s.top = max(s.top, free)
+}
+
+// emptiest is the node with the most free devices, the first of them; false where none is free.
+func (s *shelf) emptiest() (int, bool) {
+	for ; s.top > 0; s.top-- {
+		for len(s.byFree[s.top]) > 0 {
+			node := s.byFree[s.top][0]
+			if s.fleet.nodes[node].free == s.top {
+				return node, true
+			}
+			heap.Pop(&s.byFree[s.top])
+		}
+	}
+	return nowhere, false
+}
+
+// pack gives a gang so many devices, each time from the emptiest node (the placer that the published simulator shares between policies). It gives all or
+// nothing.
+func (s *shelf) pack(g *gang, devices int) bool {
+	if devices < 1 || s.free < devices {
+		return false
+	}
+	var shares []share
+	s.free -= devices
+	for devices > 0 {
+		node, _ := s.emptiest()
+		take := min(devices, s.fleet.nodes[node].free)
+		shares = append(shares, share{node, take})
+		s.fleet.nodes[node].free -= take
+		s.fleet.free -= take
+		devices -= take
+		s.put(node)
+	}
+	g.got = shares
+	return true
+}
+
+// intHeap is a heap of numbers, the smallest first.
+type intHeap []int
+
+func (h intHeap) Len() int           { return len(h) }
+func (h intHeap) Less(i, j int) bool { return h[i] < h[j] }
+func (h intHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+
+// Push and Pop make it a heap.Interface.
+func (h *intHeap) Push(x any) { *h = append(*h, x.(int)) }
+
+// Pop takes the last one off.
+func (h *intHeap) Pop() any {
+	last := len(*h) - 1
+	x := (*h)[last]
+	*h = (*h)[:last]
+	return x
+}

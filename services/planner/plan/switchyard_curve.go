@@ -1,0 +1,192 @@
+package plan
+
+import (
+	"math"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// speedCurve predicts the goodput of the jobs of one signature on one model of device.
+type speedCurve struct {
+	limits Limits
+	fit    train.AllReduce
+	// samples are where the fit was off, noise is by part of the training.
+	samples []residual
+	noise   []train.Efficiency
+	// rows are the batches to choose from, and rests the times of the parts of a training, by devices and nodes.
+	rows  map[spread][]pace
+	rests map[spread][]float64
+}
+
+type spread struct{ devices, nodes int }
+
+// pace is a batch, the samples of its step and the time of one.
+type pace struct {
+	batch           train.Batch
+	global, seconds float64
+}
+
+// residual is by how much, as a logarithm, a measured step and a measured pass differ from the fit.
+type residual struct {
+	nodes                  int
+	logDevices, logBatch   float64
+	stepMissed, passMissed float64
+}
+
+func newSpeedCurve(g *gang, model string) *speedCurve {
+	base := g.base()
+	l := Limits{BaseBatch: base, MaxBatch: base, MinLocal: 1, MaxLocal: base}
+	if g.Limits != nil {
+		l = g.Limits.On(model)
+	}
+	return &speedCurve{limits: l, rows: map[spread][]pace{}, rests: map[spread][]float64{}}
+}
+
+// correct takes in a fit and where it was off.
+func (c *speedCurve) correct(l *lesson) {
+	const least = 1e-9
+	c.fit = l.Fit
+	for _, s := range l.Samples {
+		step, pass := math.Max(l.Fit.StepSeconds(s.Config), least), math.Max(l.Fit.ComputeSeconds(s.Config), least)
+		c.samples = append(c.samples, residual{
+			nodes: s.Nodes, logDevices: math.Log(float64(s.Workers)), logBatch: math.Log(float64(s.LocalBatch)),
+			stepMissed: math.Log(s.StepSeconds / step), passMissed: math.Log(math.Max(s.StepSeconds-s.SyncSeconds, least) / pass),
+		})
+	}
+}
+
+// row are the batches to choose from on so many devices: the smallest that keeps all busy, and from there in four steps to each doubling.
+func (c *speedCurve) row(devices, nodes int) []pace {
+	const perDoubling = 4
+	key := spread{devices, nodes}
+	if r, known := c.rows[key]; known {
+		return r
+	}
+	var r []pace
+	l := c.limits
+	if low, high := float64(max(l.BaseBatch, l.MinLocal*devices)), float64(l.MaxBatch); low <= high {
+		steps := int(math.Ceil(math.Log2(high/low) * perDoubling))
+		ratio := math.Pow(high/low, 1/math.Max(float64(steps), 1))
+		last := train.Batch{}
+		for i, samples := 0, low; i <= steps; i, samples = i+1, samples*ratio {
+			b := splitSamples(math.Min(samples, high), devices, l)
+			if b.LocalBatch = min(b.LocalBatch, l.MaxBatch/(devices*(b.Accumulation+1))); b == last || b.LocalBatch < 1 {
+				continue
+			}
+			last = b
+			r = append(r, pace{b, float64(b.Global(devices)), c.seconds(devices, nodes, b)})
+		}
+	}
+	c.rows[key] = r
+	return r
+}
+
+// seconds is the time of a step: the fit, corrected by the mean of where it was off, the configurations most like this one first.
+func (c *speedCurve) seconds(devices, nodes int, b train.Batch) float64 {
+	const (
+		// A sample on other devices, on another number of nodes, or across nodes instead of within one, says less.
+		farDevices, farBatch, otherNodes, otherNetwork = 6, 2, 1, 10
+		exact                                          = 0.03
+	)
+	cfg := train.Config{Workers: devices, Nodes: nodes, LocalBatch: b.LocalBatch}
+	logDevices, logBatch := math.Log(float64(devices)), math.Log(float64(b.LocalBatch))
+	step, pass, weight := 0.0, 0.0, 1.0
+	for i := range c.samples {
+		s := &c.samples[i]
+		far := exact + farDevices*squareOf(s.logDevices-logDevices) + farBatch*squareOf(s.logBatch-logBatch)
+		if s.nodes != nodes {
+			far += otherNodes
+			if s.nodes == 1 || nodes == 1 {
+				far += otherNetwork
+			}
+		}
+		w := 1 / (far * far)
+		step, pass, weight = step+w*s.stepMissed, pass+w*s.passMissed, weight+w
+	}
+	whole := c.fit.StepSeconds(cfg) * math.Exp(step/weight)
+	if b.Accumulation == 0 {
+		return whole
+	}
+	return whole + float64(b.Accumulation)*math.Min(c.fit.ComputeSeconds(cfg)*math.Exp(pass/weight), whole)
+}
+
+// best is the most goodput on so many devices, and the batch for it. Without any gradient noise the base batch is the best.
+func (c *speedCurve) best(g *gang, devices, nodes int) (float64, train.Batch) {
+	row := c.row(devices, nodes)
+	if len(row) == 0 {
+		return 0, train.Batch{}
+	}
+	noise, known := c.noiseOf(g)
+	if !known {
+		// Half of what a larger batch could gain at best.
+		return math.Max(1, row[0].global/float64(c.limits.BaseBatch)/2) / row[0].seconds, row[0].batch
+	}
+	goodput, at := bestPace(row, noise, float64(c.limits.BaseBatch))
+	return goodput, row[at].batch
+}
+
+// bestPace is the pace with the most goodput.
+func bestPace(row []pace, noise train.Efficiency, base float64) (float64, int) {
+	top := noise.Variance + noise.Square
+	best, at := 0.0, 0
+	for i := range row {
+		if v := top / (noise.Variance*base/row[i].global + noise.Square) / row[i].seconds; v > best {
+			best, at = v, i
+		}
+	}
+	return best, at
+}
+
+// noiseOf is the gradient noise of a job as last measured, or as others of its signature had it at this point.
+func (c *speedCurve) noiseOf(g *gang) (train.Efficiency, bool) {
+	if g.Noise != nil && measured(*g.Noise) {
+		return *g.Noise, true
+	}
+	if len(c.noise) == noiseParts && measured(c.noise[g.part()]) {
+		return c.noise[g.part()], true
+	}
+	return train.Efficiency{}, false
+}
+
+func measured(e train.Efficiency) bool {
+	return e.Variance >= 0 && e.Square >= 0 && e.Variance+e.Square > 0
+}
+
+// rest is what the parts of a training after the k-th take together, for a unit of progress each, as far as the noise in them is known.
+func (c *speedCurve) rest(devices, nodes int) []float64 {
+	key := spread{devices, nodes}
+	if r, known := c.rests[key]; known {
+		return r
+	}
+	var r []float64
+	if row := c.row(devices, nodes); len(c.noise) == noiseParts && len(row) > 0 {
+		r = make([]float64, noiseParts+1)
+		noise := train.Efficiency{}
+		for k := range noiseParts {
+			if measured(c.noise[k]) {
+				noise = c.noise[k] // a part that nobody has reached is taken to be like the one before
+			}
+			if measured(noise) {
+				goodput, _ := bestPace(row, noise, float64(c.limits.BaseBatch))
+				r[k] = 1 / goodput
+			}
+		}
+		for k := noiseParts - 1; k >= 0; k-- {
+			r[k] += r[k+1]
+		}
+	}
+	c.rests[key] = r
+	return r
+}
+
+// timeLeft is the time to a job's end if it kept these devices: the part that it is in at the goodput of now, the later ones at that of their noise.
+func (c *speedCurve) timeLeft(g *gang, devices, nodes int, goodput float64) float64 {
+	total, left := g.work()
+	rest, k := c.rest(devices, nodes), g.part()
+	later := float64(noiseParts-1-k) / noiseParts * total
+	if rest == nil || rest[k+1] <= 0 || left <= 0 {
+		return left / goodput
+	}
+	ahead := math.Min(later, left)
+	return (left-ahead)/goodput + ahead/later*total/noiseParts*rest[k+1]
+}

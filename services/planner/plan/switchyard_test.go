@@ -1,0 +1,211 @@
+package plan
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// shop is a small cluster on which gangs progress as their step times and gradient noise say, a minute at a time.
+type shop struct {
+	state State
+	born  int
+}
+
+func newShop(nodes, perNode int) *shop {
+	s := &shop{state: State{Now: time.Unix(0, 0), Tuning: Tuning{RestartSeconds: 30}}}
+	for i := range nodes {
+		n := train.Node{ID: train.NodeID(fmt.Sprintf("n%02d", i))}
+		for k := range perNode {
+			n.Devices = append(n.Devices, train.Device{ID: train.DeviceID(fmt.Sprintf("gpu:%d", k)), Kind: train.KindGPU})
+		}
+		s.state.Nodes = append(s.state.Nodes, n)
+	}
+	return s
+}
+
+// submit adds a job of so many seconds on one device at the base batch.
+func (s *shop) submit(signature string, seconds int) train.JobID {
+	s.born++
+	j := Job{
+		ID: train.JobID(fmt.Sprintf("%s-%03d", signature, s.born)), SubmittedAt: s.state.Now, Signature: signature,
+		Spec:    train.Spec{MinDevices: 1, MaxDevices: 64, MaxEpochs: 10, TrainingSetSize: seconds * 16},
+		Request: &Request{Devices: 1, GlobalBatch: 16}, Limits: &Limits{BaseBatch: 16, MaxBatch: 1024, MinLocal: 4, MaxLocal: 32},
+	}
+	s.state.Jobs = append(s.state.Jobs, j)
+	return j.ID
+}
+
+// truth is the step time: a tenth of a second a sample, and the network.
+func truth(devices, nodes, local int) (step, sync float64) {
+	switch {
+	case nodes > 1:
+		sync = 0.2
+	case devices > 1:
+		sync = 0.05
+	}
+	return 0.1*float64(local)/16*10 + sync, sync
+}
+
+// minute decides, carries the plan out and lets the jobs run; ended ones leave.
+func (s *shop) minute() train.Plan {
+	p := Decide(s.state, Switchyard{})
+	s.state = applied(s.state, p)
+	s.state.Now = s.state.Now.Add(time.Minute)
+	var alive []Job
+	for _, j := range s.state.Jobs {
+		if a, ok := p.Find(j.ID); ok {
+			devices := given(a)
+			nodes := len(a.Places())
+			step, sync := truth(devices, nodes, a.Batch.LocalBatch)
+			noise := train.Efficiency{Variance: 20, Square: 1, BaseBatch: 16}
+			seconds := step + float64(a.Batch.Accumulation)*(step-sync)
+			j.Progress += 60 * noise.Gain(a.Batch.Global(devices)) / seconds
+			j.DeviceSeconds += 60 * float64(devices)
+			j.EpochsDone = min(int(j.Progress/float64(j.Spec.TrainingSetSize)*16), j.Spec.MaxEpochs)
+			j.Noise = &noise
+			j.Seen = append(j.Seen, Seen{
+				Config: train.Config{Workers: devices, Nodes: nodes, LocalBatch: a.Batch.LocalBatch}, StepSeconds: step, SyncSeconds: sync,
+			})
+		}
+		if j.EpochsDone < j.Spec.MaxEpochs {
+			alive = append(alive, j)
+		}
+	}
+	s.state.Jobs = alive
+	return p
+}
+
+func given(a train.Allocation) int {
+	sum := 0
+	for _, p := range a.Places() {
+		sum += len(p.Devices)
+	}
+	return sum
+}
+
+// TestSwitchyardLetsNobodyStarve: short jobs arrive for ever, at up to 70 % of what the cluster can do; a long one ends all the same.
+func TestSwitchyardLetsNobodyStarve(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newShop(rapid.IntRange(1, 2).Draw(t, "nodes"), rapid.IntRange(1, 3).Draw(t, "devices"))
+		devices := float64(len(s.state.Nodes) * len(s.state.Nodes[0].Devices))
+		load := rapid.Float64Range(0.1, 0.7).Draw(t, "load")
+		long := s.submit("long", int(3600*devices/10))
+		work := 0.0
+		for minute := range 60 * 40 {
+			// A short job is ten epochs of a minute each on one device.
+			for work += load * devices / 10; work >= 1; work-- {
+				s.submit("short", 60)
+			}
+			s.minute()
+			if _, running := find(s.state, long); !running {
+				t.Logf("ended after %d minutes", minute)
+				return
+			}
+		}
+		t.Fatal("the long job has not ended in 40 hours")
+	})
+}
+
+func find(s State, id train.JobID) (Job, bool) {
+	for _, j := range s.Jobs {
+		if j.ID == id {
+			return j, true
+		}
+	}
+	return Job{}, false
+}
+
+// TestSwitchyardLearnsFromSignatures: the first job of its kind begins at the base batch, the second one knows better.
+func TestSwitchyardLearnsFromSignatures(t *testing.T) {
+	s := newShop(1, 4)
+	first := s.submit("resnet", 600)
+	a, _ := s.minute().Find(first)
+	if got := a.Batch.Global(given(a)); got != 16 {
+		t.Errorf("the first of its kind begins with a batch of %d, want that which was submitted", got)
+	}
+	for {
+		if _, running := find(s.state, first); !running {
+			break
+		}
+		s.submitNothing(t)
+	}
+	second := s.submit("resnet", 600)
+	b, _ := s.minute().Find(second)
+	if got := b.Batch.Global(given(b)); got <= 16 {
+		t.Errorf("the second of its kind begins with a batch of %d: nothing was learned", got)
+	}
+	stranger := s.submit("bert", 600)
+	s.state.Jobs = s.state.Jobs[1:]
+	c, _ := s.minute().Find(stranger)
+	if got := c.Batch.Global(given(c)); got != 16 {
+		t.Errorf("a stranger begins with a batch of %d: it was taken for another", got)
+	}
+}
+
+func (s *shop) submitNothing(t *testing.T) {
+	t.Helper()
+	if s.minute(); s.state.Now.After(time.Unix(100*3600, 0)) {
+		t.Fatal("the job never ends")
+	}
+}
+
+// TestSwitchyardPaysForRestarts: a gang moves to more devices only while what is left of it is worth the restart.
+func TestSwitchyardPaysForRestarts(t *testing.T) {
+	for _, c := range []struct {
+		restart float64
+		grows   bool
+	}{{1, true}, {600, false}} {
+		s := newShop(1, 4)
+		s.state.Tuning.RestartSeconds = c.restart
+		job := s.submit("a", 100)
+		rival := s.submit("b", 100)
+		s.minute()
+		before, _ := find(s.state, job)
+		s.state.Jobs = []Job{before}
+		a, _ := s.minute().Find(job)
+		had := len(before.Planned.Devices)
+		if got := given(a); got > had != c.grows {
+			t.Errorf("a restart costs %.0f s, %s has ended: from %d to %d devices, want it to grow: %v", c.restart, rival, had, got, c.grows)
+		}
+	}
+}
+
+// TestSwitchyardForgivesItsMemory: whatever stands in it, there is a plan.
+func TestSwitchyardForgivesItsMemory(t *testing.T) {
+	for _, memory := range []string{"", "null", "{", `{"chapters":null}`, `{"queues":[[],[]]}`, `{"chapters":{"a":{"models":{"":{"samples":[]}},"noise":[{}]}}}`} {
+		s := newShop(2, 4)
+		job := s.submit("a", 100)
+		s.state.Memory = memory
+		p := Decide(s.state, Switchyard{})
+		if a, ok := p.Find(job); !ok || a.Batch.LocalBatch == 0 {
+			t.Errorf("memory %s: no devices: %+v", memory, p)
+		}
+	}
+}
+
+// BenchmarkSwitchyard is one decision for jobs that have run and learned, on as many devices as there are in the published simulations.
+func BenchmarkSwitchyard(b *testing.B) {
+	for _, jobs := range []int{40, 160} {
+		b.Run(fmt.Sprint(jobs), func(b *testing.B) {
+			s := newShop(16, 4)
+			for i := range jobs {
+				s.submit(fmt.Sprint("kind", i%6), 1000*(1+i%7))
+			}
+			for range 10 {
+				s.minute()
+			}
+			for i := range s.state.Jobs {
+				s.state.Jobs[i].Progress++ // news
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				Decide(s.state, Switchyard{})
+			}
+		})
+	}
+}

@@ -1,0 +1,160 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/switchyard-dl/switchyard/services/planner/plan"
+)
+
+// data is the folder of published traces; tests are skipped where it is absent.
+func data(t testing.TB) string {
+	t.Helper()
+	root := os.Getenv("SWITCHYARD_DATA")
+	if root == "" {
+		t.Skip("SWITCHYARD_DATA does not name the folder of published traces")
+	}
+	dir := filepath.Join(root, "pollux")
+	if _, err := os.Stat(filepath.Join(dir, "traces")); err != nil {
+		t.Skipf("no published traces: %v", err)
+	}
+	return dir
+}
+
+func applications(t testing.TB) map[string]*Application {
+	t.Helper()
+	apps, err := Load(os.DirFS(data(t)), "traces", "derived")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return apps
+}
+
+func workload(t testing.TB, dir string, number int) Workload {
+	t.Helper()
+	name := fmt.Sprintf("workload-%d", number)
+	content, err := os.ReadFile(filepath.Join(data(t), dir, name+".csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := ParseWorkload(name, content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// published are the completion times in the published results, by job.
+func published(t testing.TB, policy, dir, workload string) map[string]float64 {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(data(t), "reference-results", "jcts-jobload.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := parseTable("jcts-jobload", content, "policy", "workload_dir", "workload", "job", "jct_s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	jcts := map[string]float64{}
+	for row := range rows.rows {
+		if rows.text(row, "policy") != policy || rows.text(row, "workload_dir") != dir || rows.text(row, "workload") != workload {
+			continue
+		}
+		x, err := rows.numbers(row, "jct_s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		jcts[rows.text(row, "job")] = x[0]
+	}
+	if len(jcts) == 0 {
+		t.Fatalf("no published results of %s on %s/%s", policy, dir, workload)
+	}
+	return jcts
+}
+
+// paperCluster is the cluster of the published simulations.
+func paperCluster() []Pool { return []Pool{{Nodes: 16, Devices: 4}} }
+
+func replay(t testing.TB, apps map[string]*Application, w Workload, policy plan.Policy) Result {
+	t.Helper()
+	r, err := Run(Config{Applications: apps, Workload: w, Pools: paperCluster(), Policy: policy, Rules: UntypedRules(), Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestPublishedAverages compares Pollux, whose search is random and takes its time, by the average of each workload: those of half the load, and with
+// SWITCHYARD_LONG_TESTS set also those of the whole.
+func TestPublishedAverages(t *testing.T) {
+	apps := applications(t)
+	for _, dir := range []string{"workloads-0.5", "workloads"} {
+		for number := 1; number <= 4; number++ {
+			if dir == "workloads" && os.Getenv("SWITCHYARD_LONG_TESTS") == "" || testing.Short() && number > 1 {
+				continue
+			}
+			w := workload(t, dir, number)
+			t.Run(fmt.Sprintf("%s/%s", dir, w.Name), func(t *testing.T) {
+				t.Parallel()
+				want := 0.0
+				for _, jct := range published(t, "pollux", dir, w.Name) {
+					want += jct / float64(len(w.Jobs))
+				}
+				got := replay(t, apps, w, plan.Pollux{}).AvgJCTSeconds
+				t.Logf("average %.0f s, published %.0f s: %.3f", got, want, got/want)
+				if math.Abs(got/want-1) > 0.05 {
+					t.Errorf("average completion time %.0f s, published %.0f s", got, want)
+				}
+			})
+		}
+	}
+}
+
+// TestPublishedCompletionTimes replays the workloads of the published evaluation and compares every single job.
+func TestPublishedCompletionTimes(t *testing.T) {
+	apps := applications(t)
+	for _, policy := range []plan.Policy{plan.Tiresias{}, plan.OptimusOracle{}} {
+		for _, dir := range []string{"workloads", "workloads-0.5"} {
+			for number := 1; number <= 4; number++ {
+				w := workload(t, dir, number)
+				t.Run(fmt.Sprintf("%s/%s/%s", policy.Name(), dir, w.Name), func(t *testing.T) {
+					want := published(t, policy.Name(), dir, w.Name)
+					got := replay(t, apps, w, policy)
+					if got.Completed != len(w.Jobs) || len(want) != len(w.Jobs) {
+						t.Fatalf("%d of %d jobs completed, %d published", got.Completed, len(w.Jobs), len(want))
+					}
+					off := 0
+					for job, jct := range want {
+						if d := math.Abs(got.JCTs[job] - jct); d > 0 {
+							t.Logf("%s: %.0f s, published %.0f s", job, got.JCTs[job], jct)
+							off++
+						}
+					}
+					if off > 0 {
+						t.Errorf("%d of %d jobs differ from what was published", off, len(want))
+					}
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkWorkload is a whole simulation of 160 jobs.
+func BenchmarkWorkload(b *testing.B) {
+	apps := applications(b)
+	w := workload(b, "workloads", 1)
+	for _, name := range []string{"fifo", "tiresias", "optimus", "pollux"} {
+		b.Run(name, func(b *testing.B) {
+			policy, err := plan.FindPublished(name)
+			if err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				replay(b, apps, w, policy)
+			}
+		})
+	}
+}

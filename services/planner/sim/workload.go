@@ -1,0 +1,72 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// Arrival is a job of a workload.
+type Arrival struct {
+	Name        train.JobID
+	Seconds     float64
+	Application string
+	// Devices and Batch are what the user asks for.
+	Devices, Batch int
+}
+
+// Workload is a sequence of arrivals.
+type Workload struct {
+	Name string
+	Jobs []Arrival
+}
+
+// ParseWorkload reads a table of arrivals.
+func ParseWorkload(name string, data []byte) (Workload, error) {
+	t, err := parseTable(name, data, "name", "time", "application", "num_replicas", "batch_size")
+	if err != nil {
+		return Workload{}, err
+	}
+	w := Workload{Name: name}
+	seen := map[train.JobID]bool{}
+	for row := range t.rows {
+		x, err := t.numbers(row, "time", "num_replicas", "batch_size")
+		if err != nil {
+			return Workload{}, err
+		}
+		id, err := train.ParseJobID(t.text(row, "name"))
+		if err != nil {
+			return Workload{}, fmt.Errorf("parse %s: row %d: %w", name, row+2, err)
+		}
+		if seen[id] {
+			return Workload{}, fmt.Errorf("parse %s: row %d: second job of the name %s", name, row+2, id)
+		}
+		seen[id] = true
+		if x[0] < 0 || x[1] < 1 || x[2] < 1 {
+			return Workload{}, fmt.Errorf("parse %s: row %d: want a time from 0 on, devices and a batch from 1 on", name, row+2)
+		}
+		w.Jobs = append(w.Jobs, Arrival{Name: id, Seconds: x[0], Application: t.text(row, "application"), Devices: int(x[1]), Batch: int(x[2])})
+	}
+	return w, nil
+}
+
+// Union is all workloads at once. Where there are several, the jobs of the k-th are renamed to wk-name.
+func Union(name string, all ...Workload) Workload {
+	if len(all) == 1 {
+		return Workload{Name: name, Jobs: all[0].Jobs}
+	}
+	u := Workload{Name: name}
+	for i, w := range all {
+		for _, a := range w.Jobs {
+			a.Name = train.JobID(fmt.Sprintf("w%d-%s", i+1, a.Name))
+			u.Jobs = append(u.Jobs, a)
+		}
+	}
+	slices.SortStableFunc(u.Jobs, func(x, y Arrival) int { return cmp.Compare(x.Seconds, y.Seconds) })
+	return u
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
