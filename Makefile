@@ -99,7 +99,7 @@ bench: tools-cc ## run the benchmarks (BENCH=pattern BENCHTIME=1s)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -timeout 60m $$packages
 
 # The policies to compare, and how many of the published workloads.
-POLICIES ?= fifo,srtf,drf,tetris,max-throughput,tiresias,optimus,pollux
+POLICIES ?= fifo,srtf,drf,tetris,max-throughput,tiresias,optimus,pollux,switchyard
 WORKLOADS ?= 1 2 3 4
 
 bench-sched: $(BIN)/switchyard ## compare the scheduling policies on the published workloads, into docs/comparison (needs SWITCHYARD_DATA)
