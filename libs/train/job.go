@@ -236,6 +236,14 @@ func (j Job) EffectivePriority() int {
 	return p - j.PriorityPenalty
 }
 
+// KeepEnded is how long what services note about a job outlives its end: whoever judges, shows or bills it has seen it by then. The register and the ledger keep it.
+const KeepEnded = time.Hour
+
+// LongEnded says whether the notes about the job may go.
+func (j Job) LongEnded(now time.Time) bool {
+	return j.State.Terminal() && !j.FinishedAt.IsZero() && now.Sub(j.FinishedAt) > KeepEnded
+}
+
 // Change is one line of a job's allocation history.
 type Change struct {
 	At      time.Time  `json:"at"`

@@ -78,9 +78,6 @@ func (p *picture) noteStops(now time.Time) {
 	maps.DeleteFunc(p.stopSeen, func(k diff.ReportKey, _ time.Time) bool { return !leaving[k] })
 }
 
-// keepEnded is how long the record of an attempt outlives its job.
-const keepEnded = time.Hour
-
 // expired lists the records on the node whose jobs ended long ago, a few at a time.
 func (p *picture) expired(node train.NodeID, now time.Time) []bus.Entry[train.Attempt] {
 	const atOnce = 64
@@ -89,12 +86,10 @@ func (p *picture) expired(node train.NodeID, now time.Time) []bus.Entry[train.At
 	var list []bus.Entry[train.Attempt]
 	for id, job := range p.jobs {
 		a, tried := p.attempts[id]
-		if len(list) == atOnce || !tried || a.Node != node || a.Phase != train.PhaseExited || !a.Told || !job.State.Terminal() || job.FinishedAt.IsZero() {
+		if len(list) == atOnce || !tried || a.Node != node || a.Phase != train.PhaseExited || !a.Told || !job.LongEnded(now) {
 			continue
 		}
-		if now.Sub(job.FinishedAt) > keepEnded {
-			list = append(list, bus.Entry[train.Attempt]{Key: string(id), Value: a, Revision: p.revisions[id]})
-		}
+		list = append(list, bus.Entry[train.Attempt]{Key: string(id), Value: a, Revision: p.revisions[id]})
 	}
 	return list
 }

@@ -9,12 +9,9 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 const (
-	// keepEnded is how long the reports of a job outlive its end: whoever judges, shows or bills it has seen them by then.
-	keepEnded = time.Hour
 	// sweepEvery is how often old reports are looked for.
 	sweepEvery = 10 * time.Minute
 	// sweepTimeout bounds one look.
@@ -54,7 +51,7 @@ func sweepReports(ctx context.Context, t tables, now time.Time) error {
 		if err != nil {
 			return fmt.Errorf("look whether %s has ended: %w", id, err)
 		}
-		if !old(job.Value, now) {
+		if !job.Value.LongEnded(now) {
 			continue
 		}
 		if err := t.reports.Delete(ctx, r.Key, r.Revision); err != nil && !errors.Is(err, bus.ErrConflict) {
@@ -62,8 +59,4 @@ func sweepReports(ctx context.Context, t tables, now time.Time) error {
 		}
 	}
 	return nil
-}
-
-func old(j train.Job, now time.Time) bool {
-	return j.State.Terminal() && !j.FinishedAt.IsZero() && now.Sub(j.FinishedAt) > keepEnded
 }

@@ -12,8 +12,6 @@ import (
 )
 
 const (
-	// keepEnded is how long the model of a job outlives its end.
-	keepEnded = time.Hour
 	// sweepEvery is how often old models are looked for.
 	sweepEvery = 10 * time.Minute
 	// sweepTimeout bounds one look.
@@ -58,7 +56,7 @@ func (s *sweeper) sweep(ctx context.Context, now time.Time) error {
 		if err != nil {
 			return fmt.Errorf("look whether %s has ended: %w", m.Key, err)
 		}
-		if j := job.Value; !j.State.Terminal() || j.FinishedAt.IsZero() || now.Sub(j.FinishedAt) <= keepEnded {
+		if !job.Value.LongEnded(now) {
 			continue
 		}
 		if err := s.models.Delete(ctx, m.Key, m.Revision); err != nil && !errors.Is(err, bus.ErrConflict) {

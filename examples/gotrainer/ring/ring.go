@@ -40,9 +40,6 @@ type Ring struct {
 // Rank is this process's number, from 0.
 func (r *Ring) Rank() int { return r.rank }
 
-// World is the number of processes.
-func (r *Ring) World() int { return r.world }
-
 // Close gives up the connections; the other processes see ErrPeerLost if they still
 // wait for this one.
 func (r *Ring) Close() error {
