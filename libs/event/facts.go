@@ -59,6 +59,8 @@ type Started struct {
 	Node       train.NodeID     `json:"node"`
 	Devices    []train.DeviceID `json:"devices"`
 	EpochsDone int              `json:"epochs_done"`
+	// Servers is how many parameter servers were started beside the processes of the devices.
+	Servers int `json:"servers,omitempty"`
 	// Mounts is false where /custom, /snapshots and /data are given by environment variables instead.
 	Mounts bool `json:"mounts"`
 }
@@ -182,7 +184,7 @@ type Stepped struct {
 	Steps       int         `json:"steps,omitempty"`
 	StepSeconds float64     `json:"step_seconds"`
 	// WaitSeconds is the part of StepSeconds in which the process waited for the gradients of the others.
-	WaitSeconds  *float64           `json:"wait_seconds,omitempty"`
+	WaitSeconds  float64            `json:"wait_seconds,omitempty"`
 	Samples      int                `json:"samples,omitempty"`
 	Loss         *float64           `json:"loss,omitempty"`
 	Metrics      map[string]float64 `json:"metrics,omitempty"`

@@ -226,6 +226,15 @@ func (s Spec) StepsPerEpoch(devices int) int {
 	return max(s.TrainingSetSize/global, 1)
 }
 
+// StepsIn is the number of steps of an epoch in the unit of the job's speed model: where workers wait for each other they make a step together, else each
+// step of each worker counts.
+func (s Spec) StepsIn(cfg Config) float64 {
+	if s.SpeedKind() == SpeedServersAsync {
+		return float64(s.StepsPerEpoch(1))
+	}
+	return float64(s.StepsPerEpoch(cfg.Workers))
+}
+
 // EstimatedMemory is the device memory asked for, per device.
 func (s Spec) EstimatedMemory() unit.Bytes { return unit.Bytes(s.EstimatedMemoryMiB) * unit.MiB }
 

@@ -37,8 +37,9 @@ func (b Batch) Global(devices int) int { return devices * b.LocalBatch * (b.Accu
 
 // ServerPart is parameter servers of one node.
 type ServerPart struct {
-	Node  NodeID `json:"node"`
-	Count int    `json:"count"`
+	Node NodeID `json:"node"`
+	// Count is how many run there.
+	Count int `json:"count"`
 }
 
 // Allocation gives devices to a job: those of one node in Node and Devices, those of a gang over several nodes in Parts.

@@ -258,6 +258,7 @@ func converged(job *train.Job, b *event.Converged) bool {
 		return false
 	}
 	job.ConvergedEpochs = b.EpochsDone
+	explain(job, "Converged", fmt.Sprintf("the loss has converged after %d of %d epochs: it fell by %.3g in the last one; ends at the end of the present one", b.EpochsDone, job.Spec.MaxEpochs, b.LossDecrease), "")
 	return true
 }
 
@@ -278,7 +279,9 @@ func succeeded(job *train.Job, f Fact, b *event.Succeeded) bool {
 	finish(job, f.Time, b.Attempt, b.EpochsDone)
 	code := 0
 	job.ExitCode = &code
-	warn(job, b.Note)
+	if job.ConvergedEpochs == 0 { // which is what was asked for
+		warn(job, b.Note)
+	}
 	explain(job, "Finished", join(fmt.Sprintf("%d epochs in %s", job.EpochsDone, spoken(job.RunSeconds)), b.Note), "")
 	return true
 }
