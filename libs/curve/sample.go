@@ -15,6 +15,14 @@ const MaxSampleRuns = 8
 // enoughAllReduce is how many sizes tell the terms of workers on one node apart: alone, two, and more.
 const enoughAllReduce = 4
 
+// EnoughSamples is with how many configurations NextSample is content.
+func EnoughSamples(kind train.SpeedKind) int {
+	if kind == train.SpeedAllReduce {
+		return enoughAllReduce
+	}
+	return MaxSampleRuns
+}
+
 // SampleBounds are the configurations that may be sampled: workers from MinWorkers to MaxWorkers and, for parameter-server jobs, servers from 1 to MaxServers.
 type SampleBounds struct {
 	MinWorkers, MaxWorkers, MaxServers int
@@ -27,9 +35,8 @@ type SampleBounds struct {
 func NextSample(kind train.SpeedKind, seen []train.Measured, bounds SampleBounds) (train.Config, bool) {
 	bounds.MinWorkers = max(bounds.MinWorkers, 1)
 	servers := []int{0}
-	enough := enoughAllReduce
-	if kind == train.SpeedServersSync || kind == train.SpeedServersAsync {
-		servers, enough = levels(1, max(bounds.MaxServers, 1)), MaxSampleRuns
+	if kind != train.SpeedAllReduce {
+		servers = levels(1, max(bounds.MaxServers, 1))
 	}
 	known := map[train.Config]bool{}
 	information := mat.NewSymDense(designColumns, nil)
@@ -41,14 +48,14 @@ func NextSample(kind train.SpeedKind, seen []train.Measured, bounds SampleBounds
 	}
 	for _, m := range seen {
 		c := train.Config{Workers: m.Workers, Servers: m.Servers}
-		if m.Nodes > 1 || known[c] {
+		if kind == train.SpeedAllReduce && m.Nodes > 1 || known[c] {
 			continue
 		}
 		known[c] = true
 		x := scaled(designRow(kind, c), scale)
 		information.SymRankOne(information, 1, x)
 	}
-	if len(known) >= enough {
+	if len(known) >= EnoughSamples(kind) {
 		return train.Config{}, false
 	}
 	var factors mat.Cholesky

@@ -348,12 +348,12 @@ func TestRestartPriceIsTheMeanOfThoseSeen(t *testing.T) {
 }
 
 func TestWrongFlagsAreAllNamed(t *testing.T) {
-	s := &Service{policy: "lifo", interval: time.Millisecond, restartPrice: -1, rescaleAfter: 0}
+	s := &Service{policy: "lifo", interval: time.Millisecond, restartPrice: -1, rescaleAfter: 0, maxRestarts: -1}
 	err := s.Validate(run.Common{})
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, flag := range []string{"--policy", "--plan-interval", "--restart-price", "--rescale-min-interval"} {
+	for _, flag := range []string{"--policy", "--plan-interval", "--restart-price", "--rescale-min-interval", "--max-restarts-per-hour"} {
 		if !strings.Contains(err.Error(), flag) {
 			t.Errorf("%s is not named in: %v", flag, err)
 		}

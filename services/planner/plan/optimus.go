@@ -9,7 +9,9 @@ import (
 // Optimus gives devices by marginal gain (Peng et al., EuroSys'18, section 4.1): each job gets min_devices in order, then the next device goes to the
 // job whose remaining time it shortens most, as long as it shortens any. The dominant resource of one more worker is always one device, so dividing
 // by it changes nothing. Gains of jobs with few observed epochs are scaled down. Unlike the paper's, the sizes are not changed every slot:
-// a change must pay for the restarts that it causes (see pays).
+// a change must pay for the restarts that it causes (see pays), and none comes oftener than Tuning.MaxRestartsPerHour. Jobs of which little is known are
+// put on configurations that teach most while devices are free (see explore). That is the form for back ends that run a job on one node
+// (Tuning.OneNode); else jobs may have parameter servers and span nodes (see crew).
 type Optimus struct{}
 
 // Name is optimus.
@@ -17,7 +19,10 @@ func (Optimus) Name() string { return "optimus" }
 
 func (o Optimus) decide(s State) train.Plan { return settle(s, o) }
 
-func (Optimus) share(b *board) { b.shareByGain(b.gain) }
+func (Optimus) share(b *board) {
+	b.shareByGain(b.gain)
+	b.explore()
+}
 
 // shareByGain gives min devices to each job and then the rest by gain, which says what one more device is worth to a job of a size.
 func (b *board) shareByGain(gain func(c *candidate, size int) float64) {
