@@ -26,6 +26,8 @@ func EnoughSamples(kind train.SpeedKind) int {
 // SampleBounds are the configurations that may be sampled: workers from MinWorkers to MaxWorkers and, for parameter-server jobs, servers from 1 to MaxServers.
 type SampleBounds struct {
 	MinWorkers, MaxWorkers, MaxServers int
+	// Affordable leaves out what would cost too much; nil leaves out nothing.
+	Affordable func(train.Config) bool
 }
 
 // NextSample is the configuration from which most would be learned, given those that have run; false where enough are known or none is left. It takes, among
@@ -66,13 +68,18 @@ func NextSample(kind train.SpeedKind, seen []train.Measured, bounds SampleBounds
 	for _, w := range levels(bounds.MinWorkers, bounds.MaxWorkers) {
 		for _, p := range servers {
 			c := train.Config{Workers: w, Servers: p}
-			if news := leverage(&factors, scaled(designRow(kind, c), scale)); !known[c] && news > most*(1+1e-9) {
+			if news := leverage(&factors, scaled(designRow(kind, c), scale)); !known[c] && news > most*(1+1e-9) && bounds.affords(c) {
 				best, most = c, news
 			}
 		}
 	}
 	best.Nodes = 1
 	return best, most > 0
+}
+
+func (b SampleBounds) affords(c train.Config) bool {
+	c.Nodes = 1
+	return b.Affordable == nil || b.Affordable(c)
 }
 
 // levels are the powers of two times low up to high, and high itself.

@@ -73,7 +73,8 @@ func TestSamplesTellAllTermsApart(t *testing.T) {
 }
 
 func TestSamplesStayWithinTheBounds(t *testing.T) {
-	for _, b := range []curve.SampleBounds{{1, 1, 1}, {2, 3, 1}, {1, 6, 2}, {4, 4, 4}, {1, 16, 0}} {
+	for _, n := range [][3]int{{1, 1, 1}, {2, 3, 1}, {1, 6, 2}, {4, 4, 4}, {1, 16, 0}} {
+		b := curve.SampleBounds{MinWorkers: n[0], MaxWorkers: n[1], MaxServers: n[2]}
 		for _, kind := range []train.SpeedKind{train.SpeedAllReduce, train.SpeedServersSync, train.SpeedServersAsync} {
 			var seen []train.Measured
 			for {
@@ -83,19 +84,19 @@ func TestSamplesStayWithinTheBounds(t *testing.T) {
 				}
 				servers := kind != train.SpeedAllReduce
 				if c.Workers < b.MinWorkers || c.Workers > b.MaxWorkers || servers != (c.Servers > 0) || c.Servers > max(b.MaxServers, 1) {
-					t.Fatalf("%s %+v: samples %+v", kind, b, c)
+					t.Fatalf("%s %v: samples %+v", kind, n, c)
 				}
 				for _, m := range seen {
 					if m.Config == c {
-						t.Fatalf("%s %+v: samples %+v twice", kind, b, c)
+						t.Fatalf("%s %v: samples %+v twice", kind, n, c)
 					}
 				}
 				if seen = append(seen, train.Measured{Config: c, StepSeconds: 1}); len(seen) > curve.MaxSampleRuns {
-					t.Fatalf("%s %+v: more than %d runs", kind, b, curve.MaxSampleRuns)
+					t.Fatalf("%s %v: more than %d runs", kind, n, curve.MaxSampleRuns)
 				}
 			}
 			if len(seen) == 0 {
-				t.Errorf("%s %+v: nothing is sampled", kind, b)
+				t.Errorf("%s %v: nothing is sampled", kind, b)
 			}
 		}
 	}

@@ -161,7 +161,7 @@ func (p *picture) state(now time.Time, last train.Plan, known bool, tuning plan.
 	}
 	planned := make(map[train.JobID]*plan.Holding, len(last.Allocations))
 	for _, a := range last.Allocations {
-		planned[a.Job] = &plan.Holding{Node: a.Node, Devices: a.Devices, Parts: a.Parts}
+		planned[a.Job] = &plan.Holding{Node: a.Node, Devices: a.Devices, Parts: a.Parts, Servers: a.Servers}
 	}
 	for key, j := range p.jobs {
 		a, tried := p.attempts[key]

@@ -130,9 +130,11 @@ func (b *board) occupy(j Job) {
 	if j.Running == nil {
 		return
 	}
-	if p, ok := b.locate(j.Running.Holding); ok {
-		for _, d := range p.devices {
-			b.nodes[p.node].busy[d] = true
+	for _, part := range j.Running.places() {
+		if p, ok := b.locate(Holding{Node: part.Node, Devices: part.Devices}); ok {
+			for _, d := range p.devices {
+				b.nodes[p.node].busy[d] = true
+			}
 		}
 	}
 }

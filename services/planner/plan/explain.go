@@ -108,7 +108,7 @@ func (a *account) allocated(c *candidate) train.Reason {
 		return train.Reason{Code: ReasonSampling, Message: fmt.Sprintf("goes on with %s instead of %d for an epoch: how fast it is there is not known, and nobody waits",
 			devices(has.size), had.size)}
 	case len(c.replaced) > 0 && has.size == had.size:
-		return a.replacedSlow(c)
+		return c.replacedSlow()
 	case has.node != had.node:
 		return train.Reason{Code: ReasonMoved, Message: fmt.Sprintf("goes on with %s of node %s: %s", devices(has.size), a.nodes[has.node].id, a.lostTo(c))}
 	case slices.Equal(had.devices, has.devices):

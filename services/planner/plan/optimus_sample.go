@@ -19,18 +19,22 @@ func (b *board) explore() {
 			continue
 		}
 		bounds := curve.SampleBounds{MinWorkers: c.min, MaxWorkers: min(c.max, c.got.size+b.nodes[c.got.node].free())}
-		next, ok := c.nextSample(train.SpeedAllReduce, bounds)
-		if ok && next.Workers != c.got.size && b.affordable(c, c.config(c.got.size), c.config(next.Workers)) {
+		// Parameter servers are not of this board: a job runs its own.
+		if next, ok := b.nextSample(c, train.SpeedAllReduce, c.config(c.got.size), bounds); ok {
 			b.give(c, c.got.node, next.Workers)
 			c.sampled = true
 		}
 	}
 }
 
-// nextSample is the configuration to learn about next; false where enough is known, or nothing that could be completed by samples.
-func (c *candidate) nextSample(kind train.SpeedKind, bounds curve.SampleBounds) (train.Config, bool) {
+// nextSample is the configuration to learn about next; false where enough is known, nothing that could be completed by samples, or nothing is cheap enough.
+func (b *board) nextSample(c *candidate, kind train.SpeedKind, here train.Config, bounds curve.SampleBounds) (train.Config, bool) {
 	if c.predicted.source != fromModel || !c.Model.Speed.Known() {
 		return train.Config{}, false
+	}
+	bounds.Affordable = func(next train.Config) bool {
+		next.LocalBatch = here.LocalBatch
+		return (next.Workers != here.Workers || next.Servers != here.Servers) && b.affordable(c, here, next)
 	}
 	return curve.NextSample(kind, c.Model.Speed.Measured, bounds)
 }

@@ -77,7 +77,7 @@ func (d *day) change() {
 		j.CancelRequested = j.CancelRequested || d.chance(3)
 		if r := j.Running; r != nil && d.chance(60) {
 			r.Spoke, r.Epochs, r.Seconds, j.EpochsDone = true, r.Epochs+1, r.Seconds+20, min(j.EpochsDone+1, j.Spec.MaxEpochs)
-			d.learn(j, len(r.Devices))
+			d.learn(j, deviceCount(r.Holding))
 		}
 	}
 }
@@ -93,6 +93,14 @@ func (d *day) job() Job {
 			EstimatedHours: float64(d.between(0, 3)), EstimatedMemoryMiB: (12 << 10) * int64(d.between(0, 4)/4),
 		},
 	}
+}
+
+func deviceCount(h Holding) int {
+	n := 0
+	for _, p := range h.places() {
+		n += len(p.Devices)
+	}
+	return n
 }
 
 func (d *day) learn(j *Job, workers int) {

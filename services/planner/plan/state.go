@@ -113,6 +113,8 @@ type Holding struct {
 	Devices []train.DeviceID `json:"devices"`
 	// Parts are set instead where there are several.
 	Parts []train.Part `json:"parts,omitempty"`
+	// Servers are the job's parameter servers.
+	Servers []train.ServerPart `json:"servers,omitempty"`
 }
 
 // places are the parts of the holding, also where it is of one node.
