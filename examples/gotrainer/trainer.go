@@ -232,6 +232,9 @@ func (t *trainer) agree(stop bool) (bool, error) {
 // step does one step of SGD in every process alike.
 func (t *trainer) step(schedule dataset.Schedule, order []int, number int) (tally, error) {
 	begun := time.Now()
+	if t.slowBy > 0 {
+		time.Sleep(t.slowBy)
+	}
 	waited, err := t.crew.gradient(t.state.Weights, schedule, order, number)
 	if err != nil {
 		return tally{}, err

@@ -50,8 +50,8 @@ type Allocation struct {
 	Reason  Reason     `json:"reason"`
 	// Parts are set instead of Node and Devices where the gang spans several nodes, in the order of its ranks.
 	Parts []Part `json:"parts,omitempty"`
-	// Servers are the job's parameter servers; its workers have a device each. The executor on processes starts no servers of its own: such a
-	// job runs them in its workers.
+	// Servers are the job's parameter servers; its workers have a device each. A back end that runs jobs as processes of
+	// one machine starts no servers, and refuses such jobs.
 	Servers []ServerPart `json:"servers,omitempty"`
 	// Batch is chosen together with the devices by policies that do so.
 	Batch Batch `json:"batch,omitzero"`

@@ -19,7 +19,7 @@ func (b *board) explore() {
 			continue
 		}
 		bounds := curve.SampleBounds{MinWorkers: c.min, MaxWorkers: min(c.max, c.got.size+b.nodes[c.got.node].free())}
-		// Parameter servers are not of this board: a job runs its own.
+		// Jobs with parameter servers are not of this board.
 		if next, ok := b.nextSample(c, train.SpeedAllReduce, c.config(c.got.size), bounds); ok {
 			b.give(c, c.got.node, next.Workers)
 			c.sampled = true

@@ -26,7 +26,6 @@ import (
 //	    [at=(4/1,..)] [seen=5]                      workers/servers on which it was seen; left out, on enough to know all
 //	slow id=x device=cpu:1 [node=a] [times=3]       a worker held up the others
 //	restarted id=x times=6                          within the last hour
-//	onenode                                         the back end runs a job on one node
 //	done id=x epochs=5; ended id=x; cancel id=x
 //	decide policy                                   prints the plan
 //	apply [settled]                                 the last plan now runs; settled: each job has spoken and finished an epoch
@@ -70,8 +69,6 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 		})
 	case "restarted":
 		s.find(t, d).RecentRestarts = count(t, d, "times", 0)
-	case "onenode":
-		s.state.Tuning.OneNode = true
 	case "done":
 		s.find(t, d).EpochsDone = count(t, d, "epochs", 0)
 	case "cancel":
