@@ -20,6 +20,8 @@ type crew struct {
 	base, got roles
 	// held and placed are where.
 	held, placed []berth
+	// epochsLeft are expected where there is a model.
+	epochsLeft float64
 	// settled: it keeps its size in this round.
 	settled bool
 }
@@ -80,8 +82,8 @@ func (d *crews) remaining(c *crew, r roles) float64 {
 		return train.Config{Workers: r.workers, Servers: r.servers, Nodes: max(nodes, 1), LocalBatch: c.Spec.BatchSize}
 	}
 	if c.predicted.source == fromModel {
-		left, _ := c.Model.RemainingSeconds(config(r), float64(c.EpochsDone), c.Spec.StopRule(), c.Spec.StepsIn)
-		return left.Expected
+		each, _ := c.Model.EpochSecondsOn(config(r), c.Spec.StepsIn)
+		return c.epochsLeft * each
 	}
 	if c.servers == nil {
 		return c.candidate.remaining(r.workers)

@@ -85,6 +85,9 @@ func (d *crews) newCrew(candidate *candidate, silent bool, taken [][]bool) *crew
 	if candidate.Spec.Strategy == train.StrategyParameterServer {
 		c.servers = candidate.Spec.WithDefaults().ParameterServers
 	}
+	if c.Model != nil {
+		c.epochsLeft = c.Model.EpochsLeft(float64(c.EpochsDone), c.Spec.StopRule()).Expected
+	}
 	c.pinned, c.rescalable, c.movable = false, false, false
 	h, holds := c.holding(silent)
 	if !holds || !d.hold(c, h, taken) {

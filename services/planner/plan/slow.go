@@ -54,12 +54,14 @@ func (n *node) swapSlow(c *candidate, devices, had []int, taken []bool, may func
 	return replaced
 }
 
-// freeDevice is one that nobody has or leaves and on which the job was not slow; below zero where there is none.
+// freeDevice is one that is given to nobody and on which the job was not slow, rather none that another job is still leaving; below zero where there is none.
 func (n *node) freeDevice(c *candidate, taken []bool) int {
-	for i, d := range n.devices {
-		slow := slices.ContainsFunc(c.Slow, func(s train.Straggler) bool { return s.Node == n.id && s.Device == d.ID })
-		if !taken[i] && !n.busy[i] && !slow {
-			return i
+	for _, leaving := range []bool{false, true} {
+		for i, d := range n.devices {
+			slow := slices.ContainsFunc(c.Slow, func(s train.Straggler) bool { return s.Node == n.id && s.Device == d.ID })
+			if !taken[i] && n.busy[i] == leaving && !slow {
+				return i
+			}
 		}
 	}
 	return -1
