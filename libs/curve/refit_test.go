@@ -239,3 +239,22 @@ func BenchmarkRefit200EpochsOneConfiguration(b *testing.B) {
 		Refit(h)
 	}
 }
+
+// TestSpreadOfEpochs: epochs that differ in length make the remaining time less certain, and many that do not make it more certain.
+func TestSpreadOfEpochs(t *testing.T) {
+	spread := func(seconds ...float64) float64 {
+		h := History{Kind: train.SpeedAllReduce}
+		for i, s := range seconds {
+			h.Epochs = append(h.Epochs, EpochRecord{Epoch: i + 1, Seconds: s, Config: cfg(1, 1, 32), Steps: 70})
+		}
+		m := Refit(h)
+		if m.EpochSteps != 70 {
+			t.Fatalf("%v steps in an epoch, want 70", m.EpochSteps)
+		}
+		return m.EpochSpread
+	}
+	one, few, many, drifting := spread(50), spread(50, 50, 50), spread(slices.Repeat([]float64{50}, 40)...), spread(80, 60, 50)
+	if !(0 < many && many < few && few < one && few < drifting && drifting <= 1) {
+		t.Errorf("spread of one epoch %v, three %v, forty %v, three that differ %v", one, few, many, drifting)
+	}
+}
