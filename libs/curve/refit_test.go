@@ -173,11 +173,22 @@ func TestCorrectEstimate(t *testing.T) {
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			got := CorrectEstimate(tc.declared, tc.elapsed, tc.remaining, tc.epochs)
+			got := CorrectEstimate(tc.declared, tc.elapsed, train.Span{Expected: tc.remaining, Low: tc.remaining, High: tc.remaining}, tc.epochs)
 			if got != tc.want || got.LostSteps() != tc.lost {
 				t.Errorf("%+v loses %d steps, want %+v and %d", got, got.LostSteps(), tc.want, tc.lost)
 			}
 		})
+	}
+}
+
+// TestOverrunIsSaidWhenItIsSure: a prediction that may well be too long accuses nobody.
+func TestOverrunIsSaidWhenItIsSure(t *testing.T) {
+	unsure := CorrectEstimate(1000, 100, train.Span{Expected: 1400, Low: 1000, High: 2000}, 1)
+	if unsure.Overrun || unsure.LostSteps() != 0 || unsure.Seconds != 1500 || unsure.Ratio != 1.5 {
+		t.Errorf("1,100 s at least of 1,000: %+v", unsure)
+	}
+	if sure := CorrectEstimate(1000, 100, train.Span{Expected: 1400, Low: 1300, High: 2000}, 1); !sure.Overrun || sure.LostSteps() != 1 {
+		t.Errorf("1,400 s at least of 1,000: %+v", sure)
 	}
 }
 

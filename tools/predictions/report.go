@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/switchyard-dl/switchyard/libs/curve"
 )
 
 // report is every outcome.
@@ -88,8 +90,34 @@ func (r *report) tables() string {
 	life(&b, r.wallClock, "as the first epoch", "as the last epoch")
 	b.WriteString("Time to the declared end if it went on with twice as many devices, which it never has, and half the batch on each:\n\n")
 	life(&b, r.elsewhere, "declared steps, halved", "last epoch, halved")
+	overruns(&b, slices.Concat(r.seconds, r.wallClock))
 	r.speedTable(&b)
 	return b.String()
+}
+
+// overruns is a table of the jobs that are told that they exceed what they declared (curve.CorrectEstimate): of those that declared the truth, and of those
+// that truly take half as long again.
+func overruns(b *strings.Builder, all []outcome) {
+	b.WriteString("Jobs that are said to run longer than declared (`curve.CorrectEstimate`), held-out half of both:\n\n| life | jobs | that declared the truth | that take 1.5 times as long |\n|---|---|---|---|\n")
+	for tenth := 1; tenth <= tenths; tenth++ {
+		jobs, honest, late := 0.0, 0.0, 0.0
+		for _, o := range all {
+			if !o.heldOut || o.tenth != tenth || !o.known {
+				continue
+			}
+			jobs++
+			if curve.CorrectEstimate(o.whole, o.whole-o.truth, o.predicted, 1).Overrun {
+				honest++
+			}
+			if curve.CorrectEstimate(o.whole/1.5, o.whole-o.truth, o.predicted, 1).Overrun {
+				late++
+			}
+		}
+		if jobs > 0 {
+			fmt.Fprintf(b, "| %d %% | %.0f | %.0f %% | %.0f %% |\n", 10*tenth, jobs, 100*honest/jobs, 100*late/jobs)
+		}
+	}
+	b.WriteString("\n")
 }
 
 // life is a table over the life of a job: the held-out half by tenths and as a whole, and the other half as a whole.
