@@ -42,7 +42,8 @@ const (
 // FitConvergence fits Optimus's loss curve 1/(B0*k+B1)+B2 (EuroSys'18, section 3.1): outliers are replaced, losses are
 // divided by their maximum, and for each candidate B2 the curve is linear in B0 and B1, found by NNLS. Points of the
 // last third of the epochs weigh most. An epoch that was reported twice counts with its last report. Likely holds the
-// curves at both ends of the 90 % profile-likelihood interval of B2, the coefficient that says where the loss ends.
+// curves over the 90 % profile-likelihood interval of B2, the coefficient that says where the loss ends: both ends of
+// it and, in between, stretches of equal probability.
 func FitConvergence(points []Point) (train.Convergence, error) {
 	points = usable(points)
 	if len(points) < MinConvergencePoints {
