@@ -222,6 +222,41 @@ func (b *Bus) follow(ctx context.Context, stream string, filters []string, from 
 	}
 }
 
+// Stored calls f with what a stream keeps now of the given subjects (none: all), stored since a time (zero: since ever), in order, and returns.
+func (b *Bus) Stored(ctx context.Context, stream string, filters []string, since time.Time, f func(Message)) error {
+	config := jetstream.OrderedConsumerConfig{FilterSubjects: filters, DeliverPolicy: jetstream.DeliverAllPolicy}
+	if !since.IsZero() {
+		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, &since
+	}
+	try, cancel := exchange(ctx)
+	defer cancel()
+	cons, err := b.js.OrderedConsumer(try, stream, config)
+	if err != nil {
+		return fmt.Errorf("read stream %s: %w", stream, err)
+	}
+	if cons.CachedInfo().NumPending == 0 {
+		return nil
+	}
+	messages, err := cons.Messages(jetstream.PullExpiry(5*time.Second), jetstream.PullHeartbeat(time.Second))
+	if err != nil {
+		return fmt.Errorf("read stream %s: %w", stream, err)
+	}
+	defer messages.Stop()
+	for pending := uint64(1); pending > 0; {
+		raw, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return fmt.Errorf("read stream %s: %w", stream, err)
+		}
+		meta, err := raw.Metadata()
+		if err != nil {
+			return fmt.Errorf("read stream %s: %w", stream, err)
+		}
+		pending = meta.NumPending
+		f(newMessage(raw.Subject(), raw.Headers(), raw.Data(), meta.Sequence.Stream, meta.Timestamp))
+	}
+	return nil
+}
+
 // LastSequence is the sequence of the newest message of a stream.
 func (b *Bus) LastSequence(ctx context.Context, stream string) (uint64, error) {
 	ctx, cancel := exchange(ctx)
