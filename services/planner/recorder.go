@@ -14,7 +14,7 @@ const (
 	recordsWaiting = 4
 	// recordTimeout bounds the storing of one input.
 	recordTimeout = 10 * time.Second
-	// drainTimeout bounds the storing of what still waits when the planner ends.
+	// drainTimeout bounds, for all together, the storing of what still waits when the planner ends.
 	drainTimeout = 2 * time.Second
 )
 
@@ -46,26 +46,28 @@ func (r *recorder) lost(in Input, why any) {
 
 // run stores until ctx ends, and then what still waits.
 func (r *recorder) run(ctx context.Context) error {
+	// An end in the middle would leave half of the parts.
+	storing, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(drainTimeout, end) })()
 	for {
 		select {
 		case in := <-r.queue:
-			r.store(ctx, in, recordTimeout)
+			r.store(storing, in)
+			continue
 		case <-ctx.Done():
-			for {
-				select {
-				case in := <-r.queue:
-					r.store(ctx, in, drainTimeout)
-				default:
-					return nil
-				}
-			}
+		}
+		select {
+		case in := <-r.queue:
+			r.store(storing, in)
+		default:
+			return nil
 		}
 	}
 }
 
-func (r *recorder) store(ctx context.Context, in Input, timeout time.Duration) {
-	// An end in the middle would leave half of the parts.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+func (r *recorder) store(ctx context.Context, in Input) {
+	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
 	facts, err := in.facts()
 	if err == nil {

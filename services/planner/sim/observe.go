@@ -34,18 +34,27 @@ func (w *world) state() plan.State {
 	s := plan.State{
 		Now: at(w.now), Nodes: w.nodes, Tuning: w.Tuning, IntervalSeconds: w.IntervalSeconds, Memory: w.memory, Seed: w.Seed,
 	}
+	if len(w.Nodes) > 0 {
+		s = w.Config.State
+		s.Now, s.Nodes, s.Jobs, s.Memory = at(w.now), w.nodes, nil, w.memory
+	}
 	for _, j := range w.jobs {
 		if j.Seconds > w.now || j.done {
 			continue
 		}
-		seen := w.observe(j)
-		seen.Oracle = &plan.Oracle{RemainingSteps: j.remainingSteps(), StepSeconds: j.oracle}
-		s.Jobs = append(s.Jobs, seen)
+		s.Jobs = append(s.Jobs, j.course.observe(w, j))
 	}
 	return s
 }
 
-// observe is what is known of one job.
+// observe adds what only oracles may read.
+func (a *Application) observe(w *world, j *job) plan.Job {
+	seen := w.observe(j)
+	seen.Oracle = &plan.Oracle{RemainingSteps: j.remainingSteps(), StepSeconds: j.oracle}
+	return seen
+}
+
+// observe is what is known of one job of the traces.
 func (w *world) observe(j *job) plan.Job {
 	if len(j.stale) > 0 {
 		w.learn(j)
@@ -55,8 +64,14 @@ func (w *world) observe(j *job) plan.Job {
 		Request: &j.view.request, Limits: &j.view.limits, Signature: j.Application, Restarts: max(j.starts-1, 0), DeviceSeconds: j.deviceSeconds,
 		Progress: j.progress, Seen: j.seen, Noise: j.noise, RestartSeconds: j.restart, Speeds: maps.Clone(j.speeds),
 	}
+	w.observeHolding(j, &o)
+	return o
+}
+
+// observeHolding is what the job holds: plans are carried out at once.
+func (w *world) observeHolding(j *job, o *plan.Job) {
 	if len(j.parts) == 0 {
-		return o
+		return
 	}
 	h := plan.Holding{Parts: j.parts}
 	if len(j.parts) == 1 {
@@ -64,5 +79,4 @@ func (w *world) observe(j *job) plan.Job {
 	}
 	o.Planned = &h
 	o.Running = &plan.Running{Holding: h, Seconds: w.now - j.startedAt, Epochs: j.epoch - j.startedEpoch, Spoke: true}
-	return o
 }

@@ -40,6 +40,10 @@ type Config struct {
 	Applications map[string]*Application
 	Workload     Workload
 	Pools        []Pool
+	// Nodes, if there are any, are the cluster instead of Pools: those of a live one. State is then what such a planner is told at every
+	// decision beside the time, the nodes and the jobs.
+	Nodes        []train.Node
+	State        plan.State
 	Policy       plan.Policy
 	Rules        Rules
 	// IntervalSeconds is how far apart decisions are (default 60).
@@ -143,6 +147,18 @@ func ownCaches(shared map[string]*Application) map[string]*Application {
 
 // build makes the nodes.
 func (w *world) build() {
+	for _, n := range w.Nodes {
+		if len(n.Devices) == 0 {
+			continue
+		}
+		w.models[n.ID] = n.Devices[0].Model
+		w.nodes = append(w.nodes, n)
+		w.total += len(n.Devices)
+		w.perNode = max(w.perNode, len(n.Devices))
+	}
+	if len(w.Nodes) > 0 {
+		return
+	}
 	for _, p := range w.Pools {
 		for range p.Nodes {
 			n := train.Node{ID: train.NodeID(fmt.Sprintf("n%05d", len(w.nodes)))}
@@ -160,12 +176,15 @@ func (w *world) build() {
 }
 
 func (w *world) newJob(a Arrival) (*job, error) {
+	if a.Recorded != nil {
+		return &job{Arrival: a, course: newRecordedCourse(a.Recorded), slowdown: 1, restart: a.Recorded.StartSeconds}, nil
+	}
 	app, ok := w.Applications[a.Application]
 	if !ok {
 		return nil, fmt.Errorf("simulate %s: job %s: no application %q", w.Workload.Name, a.Name, a.Application)
 	}
 	j := &job{
-		Arrival: a, app: app, slowdown: 1, restart: w.Rules.RestartSeconds,
+		Arrival: a, app: app, course: app, slowdown: 1, restart: w.Rules.RestartSeconds,
 		known: map[seenKey]bool{}, stale: map[string]bool{}, speeds: map[string]train.Speed{},
 	}
 	if w.Rules.PerApplication {
