@@ -18,6 +18,8 @@ type Recorded struct {
 	Epochs int
 	// Seen are the epochs that were recorded, of this job or of one just like it.
 	Seen []RecordedEpoch
+	// Model is what a profiler learned from heartbeats; it counts where no epoch was recorded.
+	Model *train.Model
 	// RunSeconds is set instead of epochs for a job that says nothing of itself: it runs that long, whatever it holds, and cannot be moved.
 	RunSeconds float64
 	// StartSeconds is what each start costs: from the start to the first step, and from the last step to the end.
@@ -76,6 +78,9 @@ func newRecordedCourse(r *Recorded) *recordedCourse {
 		c.models[device] = curve.Refit(curve.History{Kind: train.SpeedAllReduce, Epochs: epochs})
 	}
 	c.any = curve.Refit(all)
+	if len(all.Epochs) == 0 && r.Model != nil {
+		c.any = *r.Model
+	}
 	return c
 }
 
@@ -172,7 +177,7 @@ func (c *recordedCourse) alone(w *world, _ *job, devices int) float64 {
 	return least
 }
 
-// Known says whether anything tells how fast the job is.
-func (r *Recorded) Known() bool {
-	return r.RunSeconds > 0 || slices.ContainsFunc(r.Seen, func(e RecordedEpoch) bool { return e.Seconds > 0 })
+// known says whether anything tells how fast the job is.
+func (r *Recorded) known() bool {
+	return r.RunSeconds > 0 || r.Model != nil && r.Model.Speed.Known() || slices.ContainsFunc(r.Seen, func(e RecordedEpoch) bool { return e.Seconds > 0 })
 }

@@ -81,6 +81,8 @@ type world struct {
 	memory  string
 	busy    float64
 	tune    tuner
+	// idle counts the decisions in a row that gave nothing to anybody.
+	idle int
 	// byID finds jobs.
 	byID map[train.JobID]*job
 	// activeSum adds up, tick by tick, how many jobs were active.
@@ -96,7 +98,7 @@ func Run(c Config) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	for !w.finished() && w.now < longest && w.tick() {
+	for !w.finished() && !w.stalled() && w.now < longest && w.tick() {
 	}
 	return w.result(), nil
 }
@@ -177,6 +179,9 @@ func (w *world) build() {
 
 func (w *world) newJob(a Arrival) (*job, error) {
 	if a.Recorded != nil {
+		if !a.Recorded.known() {
+			return nil, fmt.Errorf("simulate %s: job %s: nothing tells how fast it is", w.Workload.Name, a.Name)
+		}
 		return &job{Arrival: a, course: newRecordedCourse(a.Recorded), slowdown: 1, restart: a.Recorded.StartSeconds}, nil
 	}
 	app, ok := w.Applications[a.Application]
@@ -202,7 +207,20 @@ func (w *world) newJob(a Arrival) (*job, error) {
 }
 
 func (w *world) finished() bool {
-	return !slices.ContainsFunc(w.jobs, func(j *job) bool { return !j.done })
+	return !slices.ContainsFunc(w.jobs, func(j *job) bool { return !j.done && !j.Background })
+}
+
+// patience is how many decisions in a row may give nothing to anybody although all jobs have come: more of them would not, either.
+const patience = 1000
+
+// stalled says whether the jobs that are left can never run here.
+func (w *world) stalled() bool {
+	hope := slices.ContainsFunc(w.jobs, func(j *job) bool { return j.Seconds > w.now || len(j.shape) > 0 })
+	if hope {
+		w.idle = 0
+	}
+	w.idle++
+	return w.idle > patience
 }
 
 // tick lets every job run for an interval and then decides anew, in the order of the published simulator; false ends the run.

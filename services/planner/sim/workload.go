@@ -18,6 +18,8 @@ type Arrival struct {
 	Devices, Batch int
 	// Recorded is set for a job of a live cluster: it stands in for Devices and Batch, and for what Application names.
 	Recorded *Recorded
+	// Background says that the run may end before the job does.
+	Background bool
 }
 
 // Workload is a sequence of arrivals.
