@@ -24,6 +24,9 @@ type job struct {
 	batch train.Batch
 	// chosen says that the plan chose the batch.
 	chosen bool
+	// planned is what the last plan gave a recorded job; leaving that it was asked to leave what it holds, which it does at its epoch's end.
+	planned *plan.Holding
+	leaving bool
 
 	now, rescale float64
 	epoch        int
@@ -106,6 +109,10 @@ func (j *job) step(seconds, interference float64, tune tuner) {
 			}
 		}
 		j.course.adjust(j, tune)
+		if j.leaving {
+			j.stop()
+			break
+		}
 	}
 	j.now += seconds
 }
@@ -161,7 +168,7 @@ func (j *job) place(a train.Allocation, model string, changed bool, tune tuner) 
 }
 
 // stop takes the job's devices away.
-func (j *job) stop() { j.parts, j.shape = nil, nil }
+func (j *job) stop() { j.parts, j.shape, j.leaving = nil, nil, false }
 
 // remainingSteps is the truth that only oracles are told: the steps to the end at the requested batch.
 func (j *job) remainingSteps() float64 {

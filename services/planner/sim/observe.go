@@ -34,7 +34,7 @@ func (w *world) state() plan.State {
 	s := plan.State{
 		Now: at(w.now), Nodes: w.nodes, Tuning: w.Tuning, IntervalSeconds: w.IntervalSeconds, Memory: w.memory, Seed: w.Seed,
 	}
-	if len(w.Nodes) > 0 {
+	if w.live() {
 		s = w.Config.State
 		s.Now, s.Nodes, s.Jobs, s.Memory = at(w.now), w.nodes, nil, w.memory
 	}
@@ -64,19 +64,18 @@ func (w *world) observe(j *job) plan.Job {
 		Request: &j.view.request, Limits: &j.view.limits, Signature: j.Application, Restarts: max(j.starts-1, 0), DeviceSeconds: j.deviceSeconds,
 		Progress: j.progress, Seen: j.seen, Noise: j.noise, RestartSeconds: j.restart, Speeds: maps.Clone(j.speeds),
 	}
-	w.observeHolding(j, &o)
+	if len(j.parts) == 0 {
+		return o
+	}
+	h := holding(j.parts)
+	o.Planned = &h
+	o.Running = &plan.Running{Holding: h, Seconds: w.now - j.startedAt, Epochs: j.epoch - j.startedEpoch, Spoke: true}
 	return o
 }
 
-// observeHolding is what the job holds: plans are carried out at once.
-func (w *world) observeHolding(j *job, o *plan.Job) {
-	if len(j.parts) == 0 {
-		return
+func holding(parts []train.Part) plan.Holding {
+	if len(parts) == 1 {
+		return plan.Holding{Node: parts[0].Node, Devices: parts[0].Devices}
 	}
-	h := plan.Holding{Parts: j.parts}
-	if len(j.parts) == 1 {
-		h = plan.Holding{Node: j.parts[0].Node, Devices: j.parts[0].Devices}
-	}
-	o.Planned = &h
-	o.Running = &plan.Running{Holding: h, Seconds: w.now - j.startedAt, Epochs: j.epoch - j.startedEpoch, Spoke: true}
+	return plan.Holding{Parts: parts}
 }

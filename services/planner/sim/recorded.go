@@ -156,9 +156,13 @@ func (c *recordedCourse) observe(w *world, j *job) plan.Job {
 		m := c.learned
 		o.Model = &m
 	}
-	w.observeHolding(j, &o)
-	if o.Running != nil {
-		o.Running.Spoke = c.RunSeconds == 0
+	o.Planned = j.planned
+	if len(j.parts) > 0 {
+		o.Running = &plan.Running{
+			Holding: holding(j.parts), StopPending: j.leaving, Seconds: w.now - j.startedAt, Epochs: j.epoch - j.startedEpoch,
+			// What starts has not called yet.
+			Spoke: c.RunSeconds == 0 && j.rescale <= 0,
+		}
 	}
 	return o
 }

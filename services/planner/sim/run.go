@@ -247,7 +247,11 @@ func (w *world) tick() bool {
 	if len(state.Jobs) > 0 {
 		decided := w.Decide(state, w.Policy)
 		w.memory = decided.Memory
-		w.apply(decided)
+		if w.live() {
+			w.follow(decided)
+		} else {
+			w.apply(decided)
+		}
 		t.Plan = &decided
 	}
 	return w.tell(t)
