@@ -67,7 +67,7 @@ func NewWriter(w io.Writer, h History, redact bool) (*Writer, error) {
 
 // redacted is the history without secrets. Facts are kept as what this program knows of them: a key that it does not know may be anything.
 func redacted(h History) History {
-	facts, nodes := make([]Fact, 0, len(h.Facts)), slices.Clone(h.Nodes)
+	facts := make([]Fact, 0, len(h.Facts))
 	for _, f := range h.Facts {
 		_, _, body, ok := f.parsed()
 		if !ok {
@@ -79,10 +79,7 @@ func redacted(h History) History {
 			facts = append(facts, f)
 		}
 	}
-	for i := range nodes {
-		nodes[i] = redactNode(nodes[i])
-	}
-	h.Facts, h.Nodes = facts, nodes
+	h.Facts, h.Nodes = facts, redactNodes(h.Nodes)
 	return h
 }
 

@@ -101,7 +101,9 @@ func (l *life) end(at time.Time, number int) {
 // first one of an attempt counts as it was reported, and what is left of the time since the start is the price of the start.
 func (l *life) epochEnded(at time.Time, b *event.EpochEnded) {
 	n := len(l.attempts)
-	if b.EpochsDone <= l.done || n == 0 || l.attempts[n-1].number != b.Attempt {
+	// A leap so wide is no report that was lost.
+	const widest = 10_000
+	if b.EpochsDone <= l.done || b.EpochsDone-l.done > widest || n == 0 || l.attempts[n-1].number != b.Attempt {
 		return
 	}
 	a := &l.attempts[n-1]

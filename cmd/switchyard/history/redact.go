@@ -54,12 +54,15 @@ func redactInput(in planner.Input) planner.Input {
 	for i := range jobs {
 		jobs[i].Spec = redactSpec(jobs[i].Spec)
 	}
-	in.State.Jobs = jobs
+	in.State.Jobs, in.State.Nodes = jobs, redactNodes(in.State.Nodes)
 	return in
 }
 
-// redactNode drops where the node's agent listens.
-func redactNode(n train.Node) train.Node {
-	n.JobAPI, n.JobAPISocket = "", ""
-	return n
+// redactNodes drops where the agents listen.
+func redactNodes(nodes []train.Node) []train.Node {
+	nodes = slices.Clone(nodes)
+	for i := range nodes {
+		nodes[i].JobAPI, nodes[i].JobAPISocket = "", ""
+	}
+	return nodes
 }
