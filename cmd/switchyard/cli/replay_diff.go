@@ -5,6 +5,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -63,13 +64,11 @@ type saying struct {
 func sayings(p train.Plan) map[train.JobID]saying {
 	said := map[train.JobID]saying{}
 	for _, a := range p.Allocations {
-		what := "gets"
-		for i, part := range a.Places() {
-			if i > 0 {
-				what += " and"
-			}
-			what += fmt.Sprintf(" %s of node %s", train.JoinDevices(part.Devices), part.Node)
+		var parts []string
+		for _, part := range a.Places() {
+			parts = append(parts, fmt.Sprintf("%s of node %s", train.JoinDevices(part.Devices), part.Node))
 		}
+		what := "gets " + strings.Join(parts, " and ")
 		if a.Batch != (train.Batch{}) {
 			what += fmt.Sprintf(" with batch %d a device, accumulated %d times", a.Batch.LocalBatch, a.Batch.Accumulation)
 		}

@@ -157,8 +157,13 @@ func TestWhatAnotherClusterWouldHaveDone(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 	for _, wrong := range [][]string{
-		{"--from-bus", "--policy", "tiresias"}, {"--from-bus", "--traces", "x"}, {"--from-bus", "--like", "nowhere", "--add-nodes", "1"},
-		{"--bundle", bundle, "--since", "1h"}, {"--bundle", bundle + "x"}, {"--from-bus", "--add-nodes", "-1"}, {"--from-bus", "--interval", "1ms"},
+		{"--from-bus", "--policy", "tiresias"},
+		{"--from-bus", "--traces", "x"},
+		{"--from-bus", "--like", "nowhere", "--add-nodes", "1"},
+		{"--bundle", bundle, "--since", "1h"},
+		{"--bundle", bundle + "x"},
+		{"--from-bus", "--add-nodes", "-1"},
+		{"--from-bus", "--interval", "1ms"},
 	} {
 		if code, out, err := l.run(append([]string{"simulate"}, wrong...)...); code != ExitUsage || out != "" {
 			t.Errorf("%s: exit code %d: %s %s", wrong, code, out, err)

@@ -165,12 +165,8 @@ func (h *History) read(name string, r io.Reader, generation uint64) error {
 	case plansFile:
 		return readLines(r, &h.Plans)
 	}
-	base, isJSON := strings.CutSuffix(path.Base(name), ".json")
-	number, err := strconv.ParseUint(base, 10, 64)
-	if path.Dir(name) != decisionsDir || !isJSON || err != nil {
-		return nil
-	}
-	if generation != 0 && number != generation || h.Input != nil && h.Input.Generation > number {
+	number, isInput := inputFile(name)
+	if !isInput || generation != 0 && number != generation || h.Input != nil && h.Input.Generation > number {
 		return nil
 	}
 	data, err := io.ReadAll(r)
@@ -182,6 +178,13 @@ func (h *History) read(name string, r io.Reader, generation uint64) error {
 		h.Input = &in
 	}
 	return err
+}
+
+// inputFile is the generation of a decision's file; false for other files.
+func inputFile(name string) (generation uint64, ok bool) {
+	base, isJSON := strings.CutSuffix(path.Base(name), ".json")
+	generation, err := strconv.ParseUint(base, 10, 64)
+	return generation, err == nil && isJSON && path.Dir(name) == decisionsDir
 }
 
 func readLines(r io.Reader, facts *[]Fact) error {

@@ -271,4 +271,3 @@ func FuzzReadBundle(f *testing.F) {
 		}
 	})
 }
-

@@ -104,7 +104,9 @@ func (c *recordedCourse) config(devices, nodes int) train.Config {
 	return train.Config{Workers: max(devices, 1), Nodes: max(nodes, 1), LocalBatch: c.Spec.BatchSize}
 }
 
-func (c *recordedCourse) steps(cfg train.Config) float64 { return float64(c.Spec.StepsPerEpoch(cfg.Workers)) }
+func (c *recordedCourse) steps(cfg train.Config) float64 {
+	return float64(c.Spec.StepsPerEpoch(cfg.Workers))
+}
 
 // epochSeconds is what this very epoch took if it was seen on such devices, else the mean of those that were, else what the model of the job predicts
 // from the configurations that were seen.

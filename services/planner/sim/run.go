@@ -42,10 +42,10 @@ type Config struct {
 	Pools        []Pool
 	// Nodes, if there are any, are the cluster instead of Pools: those of a live one. State is then what such a planner is told at every
 	// decision beside the time, the nodes and the jobs.
-	Nodes        []train.Node
-	State        plan.State
-	Policy       plan.Policy
-	Rules        Rules
+	Nodes  []train.Node
+	State  plan.State
+	Policy plan.Policy
+	Rules  Rules
 	// IntervalSeconds is how far apart decisions are (default 60).
 	IntervalSeconds float64
 	Seed            uint64
