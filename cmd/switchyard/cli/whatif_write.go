@@ -19,8 +19,8 @@ const (
 	kindWhatIf     = "what_if"
 )
 
-// whatIfRow is one way in which the recorded workload went, or would have gone. Its figures are over the jobs that really ended; over all of them where
-// none did.
+// whatIfRow is one way in which the recorded workload went, or would have gone. Its figures are over the jobs that were submitted in the stretch and have
+// ended; over all of them where there are none.
 type whatIfRow struct {
 	Kind            string             `json:"kind"`
 	Policy          string             `json:"policy"`
@@ -36,6 +36,9 @@ type whatIfRow struct {
 	JCTs            map[string]float64 `json:"jcts"`
 	// LeftOut are the recorded jobs that no simulation can tell anything about; in the measured row alone.
 	LeftOut []history.LeftOut `json:"left_out,omitempty"`
+
+	// first and last are when the first job was submitted and when the last one ended.
+	first, last float64
 }
 
 // whatIfResult is what was measured, then simulated.
@@ -85,12 +88,15 @@ func newRow(kind, policy string, nodes []train.Node) whatIfRow {
 
 func (r *whatIfRow) add(id train.JobID, arrived, jct float64, starts int) {
 	r.JCTs[string(id)] = jct
-	r.MakespanSeconds = max(r.MakespanSeconds, arrived+jct)
+	if len(r.JCTs) == 1 || arrived < r.first {
+		r.first = arrived
+	}
+	r.last = max(r.last, arrived+jct)
 	r.Restarts += max(starts-1, 0)
 }
 
 func (r *whatIfRow) sum(jobs int) {
-	r.Jobs, r.Completed = jobs, len(r.JCTs)
+	r.Jobs, r.Completed, r.MakespanSeconds = jobs, len(r.JCTs), r.last-r.first
 	var jcts []float64
 	for _, jct := range r.JCTs {
 		jcts = append(jcts, jct)
@@ -152,7 +158,7 @@ func shortSeconds(s float64) string {
 // calibration says how far the simulation is from what happened.
 func calibration(measured, same whatIfRow) string {
 	if measured.Completed == 0 {
-		return "no recorded job has ended: the figures are predictions for all jobs, and nothing tells how good they are"
+		return "no job that was submitted in this time has ended: the figures are predictions for all jobs, and nothing tells how good they are"
 	}
 	text := fmt.Sprintf("same policy, simulated: %s; measured: %s (average completion time", shortSeconds(same.AvgJCTSeconds), shortSeconds(measured.AvgJCTSeconds))
 	if measured.AvgJCTSeconds > 0 {

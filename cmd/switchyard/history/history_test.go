@@ -152,6 +152,35 @@ func TestJobsThatTellLittle(t *testing.T) {
 	}
 }
 
+func TestJobsUnderWayAtTheBeginningAreNotCompared(t *testing.T) {
+	s := &story{t: t}
+	s.admit(0, "before", nil)
+	s.start(20, "before", 1, 1)
+	s.epoch(30, "before", 1, 5, 2)
+	s.admit(25, "within", nil)
+	s.tell(31, "before", event.FactSucceeded, event.Succeeded{Attempt: 1, EpochsDone: 5})
+	s.start(31, "within", 1, 1)
+	s.epoch(40, "within", 1, 5, 2)
+	s.tell(41, "within", event.FactSucceeded, event.Succeeded{Attempt: 1, EpochsDone: 5})
+	l, err := History{Manifest: Manifest{Since: moment(24)}, Facts: s.facts}.Live()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(l.Workload.Jobs) != 2 || !l.Workload.Jobs[0].Background || l.Workload.Jobs[1].Background || len(l.Happened) != 1 || l.Happened["within"].JCTSeconds != 16 {
+		t.Errorf("%+v", l)
+	}
+}
+
+func TestPredictionsWhereNoJobHasEnded(t *testing.T) {
+	s := &story{t: t}
+	s.admit(0, "a", nil)
+	s.start(1, "a", 1, 1)
+	s.epoch(11, "a", 1, 1, 10)
+	if l := s.live(); len(l.Happened) != 0 || len(l.Workload.Jobs) != 1 || l.Workload.Jobs[0].Background || l.Workload.Jobs[0].Recorded.Epochs != 5 {
+		t.Errorf("%+v", l)
+	}
+}
+
 func TestFactsOfOthersCountForNothing(t *testing.T) {
 	s := &story{t: t}
 	s.admit(0, "a", nil)

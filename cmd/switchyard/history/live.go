@@ -19,7 +19,8 @@ type Live struct {
 	// State is what the planner was told beside the time, the nodes and the jobs; Policy is the one that decided last.
 	State  plan.State
 	Policy string
-	// Happened are the jobs that have ended: only they can be compared.
+	// Happened are the jobs that can be compared: those that have ended and were not under way when the stretch began, since what they then waited for
+	// is not known.
 	Happened map[train.JobID]Outcome
 	LeftOut  []LeftOut
 	// Seconds is how long all of it took.
@@ -65,13 +66,18 @@ func (h History) Live() (Live, error) {
 			continue
 		}
 		arrived := l.submitted.Sub(first).Seconds()
-		live.Workload.Jobs = append(live.Workload.Jobs, sim.Arrival{Name: l.id, Seconds: arrived, Application: string(l.id), Recorded: r, Background: l.finished.IsZero()})
-		if !l.finished.IsZero() {
+		compared := !l.finished.IsZero() && !l.submitted.Before(h.Since)
+		live.Workload.Jobs = append(live.Workload.Jobs, sim.Arrival{Name: l.id, Seconds: arrived, Application: string(l.id), Recorded: r, Background: !compared})
+		if compared {
 			live.Happened[l.id] = Outcome{arrived, l.finished.Sub(l.submitted).Seconds(), len(l.attempts)}
 		}
 	}
 	if len(live.Workload.Jobs) == 0 {
 		return live, fmt.Errorf("none of the %d recorded jobs tells how fast it is; %s: %s", len(all), live.LeftOut[0].Job, live.LeftOut[0].Why)
+	}
+	for i := range live.Workload.Jobs {
+		// Where nothing can be compared the figures are predictions for all.
+		live.Workload.Jobs[i].Background = live.Workload.Jobs[i].Background && len(live.Happened) > 0
 	}
 	live.decider(h)
 	return live, nil
