@@ -209,7 +209,8 @@ func TestDecidingChangesNothingInTheState(t *testing.T) {
 	}
 }
 
-// BenchmarkRound is a decision until its plan is published, on so many waiting jobs, with and without its input being recorded.
+// BenchmarkRound is a decision until its plan is published, on so many waiting jobs, with and without inputs being recorded beside it. Decisions are as
+// far apart as the loop makes them at least.
 func BenchmarkRound(b *testing.B) {
 	for _, jobs := range []int{100, 2000} {
 		for _, record := range []bool{false, true} {
@@ -235,6 +236,9 @@ func benchmarkRound(b *testing.B, jobs int, record bool) {
 	}
 	for i := 0; b.Loop(); i++ {
 		see(admitted(train.JobID(fmt.Sprintf("new-%d", i)), 1))
+		b.StopTimer()
+		pause(ctx, gatherMore)
+		b.StartTimer()
 		next, state, err := l.decide(ctx)
 		if err != nil {
 			b.Fatal(err)
@@ -250,5 +254,26 @@ func benchmarkRound(b *testing.B, jobs int, record bool) {
 	cancel()
 	if err := <-done; err != nil {
 		b.Fatal(err)
+	}
+}
+
+// BenchmarkPackInput is what recording costs beside the loop, without the bus.
+func BenchmarkPackInput(b *testing.B) {
+	for _, jobs := range []int{100, 2000} {
+		b.Run(fmt.Sprintf("jobs=%d", jobs), func(b *testing.B) {
+			in := Input{Version: InputVersion, Generation: 5, Policy: "fifo", State: noisy(jobs)}
+			size := 0
+			for b.Loop() {
+				facts, err := in.facts()
+				if err != nil {
+					b.Fatal(err)
+				}
+				size = 0
+				for _, f := range facts {
+					size += len(f.Body.(event.DecisionRecorded).Data)
+				}
+			}
+			b.ReportMetric(float64(size), "bytes")
+		})
 	}
 }
