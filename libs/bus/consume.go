@@ -243,7 +243,7 @@ func (b *Bus) Stored(ctx context.Context, stream string, filters []string, since
 	}
 	defer messages.Stop()
 	for pending := uint64(1); pending > 0; {
-		raw, err := messages.Next(jetstream.NextContext(ctx))
+		raw, err := nextStored(ctx, messages)
 		if err != nil {
 			return fmt.Errorf("read stream %s: %w", stream, err)
 		}
@@ -255,6 +255,13 @@ func (b *Bus) Stored(ctx context.Context, stream string, filters []string, since
 		f(newMessage(raw.Subject(), raw.Headers(), raw.Data(), meta.Sequence.Stream, meta.Timestamp))
 	}
 	return nil
+}
+
+// nextStored bounds the wait for a message that is stored: what was the newest may have reached its age meanwhile.
+func nextStored(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*requestTimeout)
+	defer cancel()
+	return messages.Next(jetstream.NextContext(ctx))
 }
 
 // LastSequence is the sequence of the newest message of a stream.

@@ -91,6 +91,7 @@ func (j *job) step(seconds, interference float64, tune tuner) {
 	j.now += delay
 	seconds -= delay
 	for seconds > 0 && !j.done {
+		epoch := j.epoch
 		goodput := j.course.goodput(j) * (1 - interference)
 		end := j.course.end(j.epoch + 1)
 		if j.progress+goodput*seconds < end {
@@ -109,7 +110,7 @@ func (j *job) step(seconds, interference float64, tune tuner) {
 			}
 		}
 		j.course.adjust(j, tune)
-		if j.leaving {
+		if j.leaving && j.epoch > epoch {
 			j.stop()
 			break
 		}

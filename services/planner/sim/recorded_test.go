@@ -130,3 +130,81 @@ func TestMoreNodesShortenAQueue(t *testing.T) {
 		}
 	}
 }
+
+func TestAJobLeavesAtItsEpochsEnd(t *testing.T) {
+	low, urgent := recorded(3, 1, 10), recorded(2, 1, 5)
+	low.StartSeconds, urgent.Priority = 1, 90
+	got, err := Run(live(plan.Optimus{}, liveNodes(1),
+		Arrival{Name: "low", Application: "low", Recorded: low}, Arrival{Name: "urgent", Seconds: 14, Application: "urgent", Recorded: urgent}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// low begins at 0.5 s and ends its second epoch at 21.5 s. The urgent one takes its place until 31.5 s; then low starts again, 1 s, and trains 10 s.
+	if got.Starts["low"] != 2 || math.Abs(got.JCTs["urgent"]-17.5) > 0.51 || math.Abs(got.JCTs["low"]-42.5) > 1.01 {
+		t.Errorf("completion times %v, starts %v", got.JCTs, got.Starts)
+	}
+}
+
+func TestNoDeviceOfALiveClusterIsHeldTwice(t *testing.T) {
+	var jobs []Arrival
+	for i := range 12 {
+		id := train.JobID(fmt.Sprintf("j%02d", i))
+		r := recorded(2+i%4, 1+i%3, 7, 4, 3)
+		r.Priority, r.StartSeconds = 10*(i%5), 0.7
+		jobs = append(jobs, Arrival{Name: id, Seconds: float64(3 * i), Application: string(id), Recorded: r})
+	}
+	for name, policy := range plan.Policies() {
+		moves := 0
+		c := live(policy, liveNodes(3, 2), jobs...)
+		c.Decide = func(s plan.State, p plan.Policy) train.Plan {
+			holder := map[heldDevice]train.JobID{}
+			for _, j := range s.Jobs {
+				if j.Running == nil {
+					continue
+				}
+				if j.Running.StopPending {
+					moves++
+				}
+				for _, d := range j.Running.Devices {
+					on := heldDevice{j.Running.Node, d}
+					if other, twice := holder[on]; twice {
+						t.Fatalf("%s: %s and %s hold %v", name, j.ID, other, on)
+					}
+					holder[on] = j.ID
+				}
+			}
+			return plan.Decide(s, p)
+		}
+		got, err := Run(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Completed != len(jobs) || moves == 0 {
+			t.Errorf("%s: %d of %d completed, %d times a job was about to leave", name, got.Completed, len(jobs), moves)
+		}
+	}
+}
+
+func TestARunEndsWhereNothingCanHappenAnyMore(t *testing.T) {
+	wide := recorded(2, 4, 5)
+	wide.Spec.MinDevices = 4
+	got, err := Run(live(plan.FIFO{}, liveNodes(2),
+		Arrival{Name: "wide", Application: "wide", Recorded: wide}, Arrival{Name: "small", Application: "small", Recorded: recorded(2, 1, 5)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, done := got.JCTs["wide"]; done || got.Jobs != 2 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestBackgroundJobsDoNotHoldUpTheEnd(t *testing.T) {
+	ticks := 0
+	c := live(plan.FIFO{}, liveNodes(2),
+		Arrival{Name: "endless", Application: "endless", Recorded: recorded(1000, 1, 50), Background: true}, Arrival{Name: "small", Application: "small", Recorded: recorded(2, 1, 5)})
+	c.Watch = func(Tick) bool { ticks++; return true }
+	got, err := Run(c)
+	if err != nil || got.Completed != 1 || ticks > 30 {
+		t.Errorf("%d completed after %d ticks: %v", got.Completed, ticks, err)
+	}
+}
