@@ -139,8 +139,14 @@ func (c *recordedCourse) adjust(j *job, _ tuner) {
 	c.history.Epochs = append(c.history.Epochs, curve.EpochRecord{
 		Epoch: j.epoch, Seconds: c.epochSeconds(j.model, cfg, j.epoch), Config: cfg, Steps: int(c.steps(cfg)),
 	})
+	if len(c.history.Epochs) > mostEpochs {
+		c.history.Epochs = slices.Delete(c.history.Epochs, 0, mostEpochs/2)
+	}
 	c.fresh = true
 }
+
+// mostEpochs bounds what a job is fitted to, as the profiler bounds it.
+const mostEpochs = 600
 
 // observe is what the live planner is told: the model that the profiler would have fitted by now.
 func (c *recordedCourse) observe(w *world, j *job) plan.Job {

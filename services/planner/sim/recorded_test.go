@@ -208,3 +208,23 @@ func TestBackgroundJobsDoNotHoldUpTheEnd(t *testing.T) {
 		t.Errorf("%d completed after %d ticks: %v", got.Completed, ticks, err)
 	}
 }
+
+// BenchmarkRecorded is a day of 300 jobs of 200 epochs on 16 nodes of 4 devices.
+func BenchmarkRecorded(b *testing.B) {
+	var jobs []Arrival
+	for i := range 300 {
+		id := train.JobID(fmt.Sprintf("j%03d", i))
+		jobs = append(jobs, Arrival{Name: id, Seconds: float64(288 * i), Application: string(id), Recorded: recorded(200, 1+i%4, 60, 35, 25, 20)})
+	}
+	sizes := make([]int, 16)
+	for i := range sizes {
+		sizes[i] = 4
+	}
+	for b.Loop() {
+		c := live(plan.Optimus{}, liveNodes(sizes...), jobs...)
+		c.IntervalSeconds = 30
+		if got, err := Run(c); err != nil || got.Completed != len(jobs) {
+			b.Fatalf("%d completed: %v", got.Completed, err)
+		}
+	}
+}
