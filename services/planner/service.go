@@ -79,14 +79,14 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if err := s.watch(ctx, b, look, watching); err != nil {
 		return err
 	}
-	records := newRecorder(b, p.Log, m)
 	l := &loop{
-		bus: b, log: p.Log, meters: m, recorder: records, picture: look, policy: policy, interval: s.interval, told: map[train.JobID]saying{},
+		bus: b, log: p.Log, meters: m, picture: look, policy: policy, interval: s.interval, told: map[train.JobID]saying{},
 		tuning: plan.Tuning{RestartSeconds: s.restartPrice.Seconds(), MinRescaleSeconds: s.rescaleAfter.Seconds()},
 	}
 	watching.Go(l.listen)
 	watching.Go(l.followPlans)
-	watching.Go(records.run)
+	l.recorder = newRecorder(b, p.Log, m)
+	watching.Go(l.recorder.run)
 	watching.Go(func(ctx context.Context) error { return l.run(ctx, p.Started) })
 	return watching.Wait()
 }
