@@ -35,7 +35,12 @@ func newLab(t *testing.T) *lab {
 	t.Helper()
 	s := newTerminal(t)
 	p := planner.New()
-	p.Flags(pflag.NewFlagSet("planner", pflag.ContinueOnError))
+	flags := pflag.NewFlagSet("planner", pflag.ContinueOnError)
+	p.Flags(flags)
+	// What happened was played by the rules of fifo.
+	if err := flags.Set("policy", "fifo"); err != nil {
+		t.Fatal(err)
+	}
 	common := run.Common{NATS: s.nats, HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: t.TempDir(), Node: "n"}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -153,7 +158,7 @@ func TestWhatAnotherClusterWouldHaveDone(t *testing.T) {
 		}
 	}
 	code, out, _ := l.run("simulate", "--from-bus", "--cluster", "nodes=3,gpus=2")
-	if code != ExitOK || !strings.Contains(out, "same policy, simulated: 6") || !strings.Contains(out, "measured: 60.5 s") || !strings.Contains(out, "what if: optimus") {
+	if code != ExitOK || !strings.Contains(out, "same policy, simulated: 6") || !strings.Contains(out, "measured: 60.5 s") || !strings.Contains(out, "what if: fifo") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 	for _, wrong := range [][]string{
