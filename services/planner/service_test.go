@@ -119,7 +119,7 @@ func (b *bench) await(stream string, wanted func(bus.Message) bool) []bus.Messag
 
 func key(k string) func(bus.Message) bool { return func(m bus.Message) bool { return m.Key == k } }
 
-func decode[T any](t *testing.T, m bus.Message) T {
+func decode[T any](t testing.TB, m bus.Message) T {
 	t.Helper()
 	body, err := event.Decode[T](m.Data)
 	if err != nil {
