@@ -38,6 +38,8 @@ const (
 	FactPreempted         = "preempted"
 	FactAttemptLost       = "attempt_lost"
 	FactReestimated       = "reestimated"
+	FactStraggling        = "straggling"
+	FactConverged         = "converged"
 	FactCancelRequested   = "cancel_requested"
 	FactSucceeded         = "succeeded"
 	FactFailed            = "failed"
@@ -73,6 +75,8 @@ func Kinds() []Kind {
 		job(FactPreempted, "executor", "job/<id>/attempt/<n>/end", false, "An attempt left as asked; the job goes on from its checkpoint.", func() any { return new(Preempted) }),
 		job(FactAttemptLost, "executor", "job/<id>/attempt/<n>/end", false, "An attempt was killed or vanished; another follows.", func() any { return new(AttemptLost) }),
 		job(FactReestimated, "profiler", "job/<id>/estimate/<epoch>", false, "The predicted run time was corrected.", func() any { return new(Reestimated) }),
+		job(FactStraggling, "profiler", "job/<id>/attempt/<n>/straggling", false, "A worker of an attempt holds up the others.", func() any { return new(Straggling) }),
+		job(FactConverged, "profiler", "job/<id>/converged", true, "The loss has converged by the rule that the user gave.", func() any { return new(Converged) }),
 		job(FactCancelRequested, "anyone", "job/<id>/cancel", false, "The job shall end.", func() any { return new(CancelRequested) }),
 		job(FactSucceeded, "executor", "job/<id>/end", true, "The job ended well.", func() any { return new(Succeeded) }),
 		job(FactFailed, "executor", "job/<id>/end", true, "The job cannot go on.", func() any { return new(Failed) }),

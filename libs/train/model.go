@@ -145,6 +145,22 @@ type Model struct {
 	// EpochsSeen and StepsSeen count the evidence: ended epochs, and the weight of all step samples.
 	EpochsSeen int     `json:"epochs_seen"`
 	StepsSeen  float64 `json:"steps_seen"`
+
+	// Stragglers are the workers that were found to hold up the others, at most MaxStragglers.
+	Stragglers []Straggler `json:"stragglers,omitempty"`
+}
+
+// MaxStragglers bounds for how many slow workers a job is moved in its whole life.
+const MaxStragglers = 3
+
+// Straggler is a worker that held up the others of its attempt.
+type Straggler struct {
+	Attempt int      `json:"attempt"`
+	Rank    int      `json:"rank"`
+	Node    NodeID   `json:"node"`
+	Device  DeviceID `json:"device"`
+	// Slowdown is its time for a step, waiting excluded, over the median of the attempt's workers.
+	Slowdown float64 `json:"slowdown"`
 }
 
 // EpochsLeft is what remains, for a job that still runs, after epochsDone epochs (fractions count), by the stop rule.
