@@ -174,6 +174,15 @@ type PlanDecided struct {
 	train.Plan
 }
 
+// DecisionRecorded is one part of what a published plan was decided on. All parts together, in their order, are gzip of the planner's JSON.
+type DecisionRecorded struct {
+	Generation uint64 `json:"generation"`
+	// Part counts from 1 to Parts.
+	Part  int    `json:"part"`
+	Parts int    `json:"parts"`
+	Data  []byte `json:"data"`
+}
+
 // Stepped is a heartbeat of training code between two epochs.
 type Stepped struct {
 	Job         train.JobID `json:"job"`

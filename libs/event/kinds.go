@@ -49,6 +49,7 @@ const (
 // The other facts.
 const (
 	FactDecided   = "decided"
+	FactRecorded  = "recorded"
 	FactStepped   = "stepped"
 	FactMeasured  = "measured"
 	FactAccounted = "accounted"
@@ -81,6 +82,7 @@ func Kinds() []Kind {
 		job(FactFailed, "executor", "job/<id>/end", true, "The job cannot go on.", func() any { return new(Failed) }),
 		job(FactCancelled, "executor", "job/<id>/end", true, "The job ended as asked.", func() any { return new(Cancelled) }),
 		{"plan", FactDecided, 1, StreamPlans, "planner", "plan/<generation>", false, "The whole plan in one message.", func() any { return new(PlanDecided) }},
+		{"decision", FactRecorded, 1, StreamDecisions, "planner", "plan/<generation>/input/<part>", false, "What a published plan was decided on, in parts; <id> is the plan's generation.", func() any { return new(DecisionRecorded) }},
 		{"sample", FactStepped, 1, StreamSamples, "nodeagent", "job/<id>/attempt/<n>/step/<step>/<rank>", false, "A heartbeat of training code; <id> is the job's.", func() any { return new(Stepped) }},
 		{"energy", FactMeasured, 1, StreamSamples, "nodeagent", "node/<id>/<boot>/<sequence>", false, "One interval of a node's meters; <id> is the node's.", func() any { return new(Measured) }},
 		{"ledger", FactAccounted, 1, StreamEnergy, "energy", "job/<id>/account", true, "The final energy account of a job.", func() any { return new(Accounted) }},

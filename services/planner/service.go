@@ -90,6 +90,8 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	}
 	watching.Go(l.listen)
 	watching.Go(l.followPlans)
+	l.recorder = newRecorder(b, p.Log, m)
+	watching.Go(l.recorder.run)
 	watching.Go(func(ctx context.Context) error { return l.run(ctx, p.Started) })
 	return watching.Wait()
 }
