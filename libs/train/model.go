@@ -150,19 +150,6 @@ type Model struct {
 	Stragglers []Straggler `json:"stragglers,omitempty"`
 }
 
-// MaxStragglers bounds for how many slow workers a job is moved in its whole life.
-const MaxStragglers = 3
-
-// Straggler is a worker that held up the others of its attempt.
-type Straggler struct {
-	Attempt int      `json:"attempt"`
-	Rank    int      `json:"rank"`
-	Node    NodeID   `json:"node"`
-	Device  DeviceID `json:"device"`
-	// Slowdown is its time for a step, waiting excluded, over the median of the attempt's workers.
-	Slowdown float64 `json:"slowdown"`
-}
-
 // EpochsLeft is what remains, for a job that still runs, after epochsDone epochs (fractions count), by the stop rule.
 // Without a fitted convergence the interval starts at one epoch, since the job may stop at any.
 func (m Model) EpochsLeft(epochsDone float64, rule StopRule) Span {

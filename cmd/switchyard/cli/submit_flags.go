@@ -78,14 +78,8 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 	given("strategy", func() { spec.Strategy = train.Strategy(f.strategy) })
 	given("launch", func() { spec.Launch = train.Launch(f.launch) })
 	given("max-restarts", func() { spec.MaxRestarts = &f.restarts })
-	stop := func() *train.StopSpec {
-		if spec.Stop == nil {
-			spec.Stop = &train.StopSpec{}
-		}
-		return spec.Stop
-	}
-	given("stop-loss-decrease", func() { stop().LossDecrease = f.stop.LossDecrease })
-	given("stop-epochs", func() { stop().Epochs = f.stop.Epochs })
+	given("stop-loss-decrease", func() { stopOf(spec).LossDecrease = f.stop.LossDecrease })
+	given("stop-epochs", func() { stopOf(spec).Epochs = f.stop.Epochs })
 	given("work-dir", func() { spec.WorkDir = f.spec.WorkDir })
 	given("custom-dir", func() { spec.CustomDir = f.spec.CustomDir })
 	given("snapshots-dir", func() { spec.SnapshotsDir = f.spec.SnapshotsDir })
@@ -117,6 +111,14 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 		spec.Ports = ports
 	}
 	return nil
+}
+
+// stopOf is the stop rule of a spec, made where there is none.
+func stopOf(spec *train.Spec) *train.StopSpec {
+	if spec.Stop == nil {
+		spec.Stop = &train.StopSpec{}
+	}
+	return spec.Stop
 }
 
 // parsePorts reads NODE:CONTAINER[,NODE:CONTAINER..].
