@@ -24,12 +24,13 @@ const (
 
 // loop decides and tells.
 type loop struct {
-	bus      *bus.Bus
-	log      *slog.Logger
-	meters   *meters
-	picture  *picture
-	policy   plan.Policy
-	tuning   plan.Tuning
+	bus     *bus.Bus
+	log     *slog.Logger
+	meters  *meters
+	picture *picture
+	policy  plan.Policy
+	// terms are the part of each state that does not change.
+	terms    plan.State
 	interval time.Duration
 
 	newest
@@ -142,7 +143,7 @@ func (l *loop) round(ctx context.Context) error {
 func (l *loop) decide(ctx context.Context) (train.Plan, error) {
 	now := time.Now()
 	l.picture.listen(now, l.bus.Ready() == nil)
-	state := l.picture.state(now, l.last, l.known, l.tuning)
+	state := l.picture.state(now, l.last, l.known, l.terms)
 	if l.log.Enabled(ctx, slog.LevelDebug) {
 		input, err := json.Marshal(state)
 		if err != nil {
@@ -166,7 +167,9 @@ func differs(a, b train.Plan) bool {
 }
 
 func sameAllocation(x, y train.Allocation) bool {
-	return x.Job == y.Job && x.Node == y.Node && train.SameDevices(x.Devices, y.Devices)
+	return x.Job == y.Job && slices.EqualFunc(x.Places(), y.Places(), func(a, b train.Part) bool {
+		return a.Node == b.Node && train.SameDevices(a.Devices, b.Devices)
+	})
 }
 
 // publish appends the plan if no other was appended since the last one was read.
@@ -201,6 +204,7 @@ func fitting(p train.Plan) train.Plan {
 	if fits() {
 		return p
 	}
+	p.Memory = "" // what the policy has learned it learns again
 	p.Allocations = slices.Clone(p.Allocations)
 	for i := range p.Allocations {
 		p.Allocations[i].Reason = train.Reason{Code: p.Allocations[i].Reason.Code}

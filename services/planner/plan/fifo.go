@@ -21,7 +21,7 @@ func (FIFO) share(b *board) {
 				c.head = head
 				continue
 			}
-			if !b.serve(c) && b.possible(c) {
+			if !b.serve(c) && b.possible(c) && b.allowed(c) {
 				head = c
 			}
 		}
@@ -61,7 +61,7 @@ func (b *board) serve(c *candidate) bool {
 	if at == nowhere {
 		return false
 	}
-	b.give(c, at, min(c.max, max(c.min, b.nodes[at].unclaimed())))
+	b.give(c, at, min(c.max, max(c.min, min(b.nodes[at].unclaimed(), b.most(c, at)))))
 	return true
 }
 
@@ -73,4 +73,18 @@ func (b *board) possible(c *candidate) bool {
 		}
 	}
 	return false
+}
+
+// allowed says whether quotas and the power budget leave enough for a job.
+func (b *board) allowed(c *candidate) bool {
+	return b.allowance.most(c.Spec.Tenant, b.watts()) >= c.min
+}
+
+// watts is the most that a device draws more when a job has it.
+func (b *board) watts() float64 {
+	most := 0.0
+	for i := range b.nodes {
+		most = max(most, b.nodes[i].watts)
+	}
+	return most
 }

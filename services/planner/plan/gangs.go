@@ -9,12 +9,13 @@ import (
 // not fit waits, and later ones may pass.
 func (f *fleet) runRequested(line []*gang) {
 	var running, starting []*gang
-	left := f.free
+	left, allowance, watts := f.free, f.board.allowance.clone(), f.board.watts()
 	for _, g := range line {
-		if g.wanted() > left {
+		if g.wanted() > min(left, allowance.most(g.Spec.Tenant, watts)) {
 			continue
 		}
 		left -= g.wanted()
+		allowance.take(g.Spec.Tenant, g.wanted(), watts)
 		if width(g.held) == g.wanted() {
 			running = append(running, g)
 		} else {
@@ -43,7 +44,7 @@ func (f *fleet) resize(sizes []int) {
 	slices.SortStableFunc(placed, func(x, y int) int { return cmp.Compare(sizes[x], sizes[y]) })
 	shelves := f.newShelves()
 	for _, i := range placed {
-		shelves.pack(f.gangs[i], sizes[i])
+		shelves.pack(f.gangs[i], min(sizes[i], f.board.allowance.most(f.gangs[i].Spec.Tenant, f.board.watts())))
 	}
 }
 

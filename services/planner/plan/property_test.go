@@ -25,7 +25,7 @@ func TestPlansKeepThePromises(t *testing.T) {
 				t.Fatal(err)
 			}
 			rapid.Check(t, func(t *rapid.T) {
-				d := &day{t: t, dice: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "day"), 1))}
+				d := &day{t: t, dice: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "day"), 1)), state: State{Now: time.Unix(1000, 0), Tuning: live()}}
 				for range rapid.IntRange(1, 12).Draw(t, "rounds") {
 					d.change()
 					p := Decide(d.state, policy)
@@ -106,6 +106,7 @@ func (d *day) learn(j *Job, workers int) {
 
 // apply lets the executor get so far with each job of the plan.
 func (d *day) apply(p train.Plan) {
+	d.state.Memory = p.Memory
 	for i := range d.state.Jobs {
 		j := &d.state.Jobs[i]
 		j.Planned = nil
@@ -281,6 +282,7 @@ func checkRepeatable(t *rapid.T, s State, policy Policy, p train.Plan) {
 
 // checkStable: with the plan published, and with it carried out, deciding again without news changes no device.
 func checkStable(t *rapid.T, s State, policy Policy, p train.Plan) {
+	s.Memory = p.Memory
 	published, applied := s, s
 	published.Jobs, applied.Jobs = slices.Clone(s.Jobs), slices.Clone(s.Jobs)
 	for i, j := range s.Jobs {

@@ -27,7 +27,7 @@ import (
 //	apply [settled]                                 the last plan now runs; settled: each job has spoken and finished an epoch
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
-		s := &story{}
+		s := &story{state: State{Now: time.Unix(2000, 0), Tuning: live()}}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return s.play(t, d) })
 	})
 }
@@ -76,6 +76,9 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 	}
 	return ""
 }
+
+// live is how the planner of a cluster decides whose back end keeps a gang on one node.
+func live() Tuning { return Tuning{OneNode: true, AtEpochs: true} }
 
 func text(t *testing.T, d *datadriven.TestData, key, otherwise string) string {
 	t.Helper()
@@ -173,6 +176,7 @@ func (s *story) learn(t *testing.T, d *datadriven.TestData) {
 
 // apply makes the last plan run.
 func (s *story) apply(settled bool) {
+	s.state.Memory = s.last.Memory
 	for i := range s.state.Jobs {
 		j := &s.state.Jobs[i]
 		a, ok := s.last.Find(j.ID)
