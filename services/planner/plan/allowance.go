@@ -3,6 +3,8 @@ package plan
 import (
 	"maps"
 	"math"
+
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // allowance is what may be given away beside the devices themselves: by the quotas of tenants and the power budget.
@@ -16,12 +18,13 @@ type allowance struct {
 func newAllowance(s State) allowance {
 	a := allowance{quotas: s.Quotas, watts: math.Inf(1)}
 	if s.PowerBudgetWatts > 0 {
-		a.watts = s.PowerBudgetWatts
+		var idle unit.Power // whole numbers: the order of the nodes must not matter
 		for i := range s.Nodes {
 			for k := range s.Nodes[i].Devices {
-				a.watts -= s.Nodes[i].Devices[k].IdlePower().Watts()
+				idle += s.Nodes[i].Devices[k].IdlePower()
 			}
 		}
+		a.watts = s.PowerBudgetWatts - idle.Watts()
 	}
 	return a
 }

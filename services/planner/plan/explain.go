@@ -281,13 +281,18 @@ func (a *account) blockers(c *candidate, ahead int) []train.Reason {
 	if a.room(c).widest < c.min {
 		return []train.Reason{a.tooFew(c)}
 	}
+	limited, bound := a.bound(c)
 	var reasons []train.Reason
 	switch takers := a.takers(c); {
 	case len(takers) > 0 && takers[0].Priority > c.Priority:
 		reasons = append(reasons, train.Reason{Code: ReasonPreemptedByPriority, Message: "its devices go to " + list(takers), Hint: "it goes on from its checkpoint"})
-	case c.first.held():
-		reasons = append(reasons, train.Reason{Code: ReasonPreemptedByShorter, Message: "its devices go to " + list(takers), Hint: "it goes on from its checkpoint"})
-	case c.Planned != nil:
+	case len(takers) > 0 || c.first.held() && !bound:
+		r := train.Reason{Code: ReasonPreemptedByShorter, Message: "its devices are needed otherwise", Hint: "it goes on from its checkpoint"}
+		if len(takers) > 0 {
+			r.Message = "its devices go to " + list(takers)
+		}
+		reasons = append(reasons, r)
+	case !c.first.held() && c.Planned != nil:
 		reasons = append(reasons, train.Reason{Code: ReasonDevicesGone, Message: "the devices that it was given are gone"})
 	}
 	if c.head != nil {
@@ -299,8 +304,8 @@ func (a *account) blockers(c *candidate, ahead int) []train.Reason {
 	if c.head != nil {
 		return reasons // devices may well be free
 	}
-	if r, bound := a.bound(c); bound {
-		return append(reasons, r)
+	if bound {
+		return append(reasons, limited)
 	}
 	return append(reasons, a.needs(c, ahead))
 }

@@ -36,7 +36,10 @@ func (f *fleet) runRequested(line []*gang) {
 // resize gives each gang a size, by place in f.gangs. A gang whose size does not change stays where it is; the others are placed anew, the small ones first.
 func (f *fleet) resize(sizes []int) {
 	var placed []int
+	allowance, watts := f.board.allowance.clone(), f.board.watts()
 	for i, g := range f.gangs {
+		sizes[i] = min(sizes[i], allowance.most(g.Spec.Tenant, watts))
+		allowance.take(g.Spec.Tenant, sizes[i], watts)
 		if sizes[i] > 0 && (width(g.held) != sizes[i] || !f.keep(g)) {
 			placed = append(placed, i)
 		}
@@ -44,7 +47,7 @@ func (f *fleet) resize(sizes []int) {
 	slices.SortStableFunc(placed, func(x, y int) int { return cmp.Compare(sizes[x], sizes[y]) })
 	shelves := f.newShelves()
 	for _, i := range placed {
-		shelves.pack(f.gangs[i], min(sizes[i], f.board.allowance.most(f.gangs[i].Spec.Tenant, f.board.watts())))
+		shelves.pack(f.gangs[i], sizes[i])
 	}
 }
 

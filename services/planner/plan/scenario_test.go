@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,9 +17,12 @@ import (
 
 // TestScenarios plays the stories of testdata/scenarios. Their commands:
 //
-//	node id=a devices=4 [kind=gpu] [memory=16]      a node with so many devices (memory in GiB each)
+//	node id=a devices=4 [kind=gpu] [memory=16] [watts=250]   a node with so many devices (memory in GiB each, a fifth of the watts when idle)
+//	terms [quota=(ann=2)] [watts=1000] [waited=600] [unfair=2] [energy=100] [spanning]   quotas, power budget, bounds on waiting and unfairness,
+//	                                                weight of energy in per cent, and whether gangs may span nodes
+//	wait seconds=600                                time goes by; what runs, runs
 //	gone id=a                                       the node is not alive any more
-//	job id=x [min max priority hours epochs ...]    a job, submitted one second after the one before
+//	job id=x [min max priority hours epochs tenant deadline=600 ...]   a job, submitted one second after the one before
 //	runs id=x node=a devices=(cpu:0,cpu:1) [seconds=60] [epochs=2] [silent] [stopping]
 //	planned id=x node=a devices=(cpu:0)             what the last plan gave, where that differs from what runs
 //	learn id=x seconds=10 [devices=1] [scaling=bad] [seen=5]   epochs take so long on so many devices
@@ -27,7 +31,7 @@ import (
 //	apply [settled]                                 the last plan now runs; settled: each job has spoken and finished an epoch
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
-		s := &story{state: State{Now: time.Unix(2000, 0), Tuning: live()}}
+		s := &story{state: State{Now: time.Unix(1000, 0), Tuning: live()}}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return s.play(t, d) })
 	})
 }
@@ -43,6 +47,10 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "node":
 		s.node(t, d)
+	case "terms":
+		s.terms(t, d)
+	case "wait":
+		s.wait(float64(count(t, d, "seconds", 0)))
 	case "gone":
 		id := text(t, d, "id", "")
 		s.state.Nodes = slices.DeleteFunc(s.state.Nodes, func(n train.Node) bool { return string(n.ID) == id })
@@ -113,21 +121,60 @@ func (s *story) node(t *testing.T, d *datadriven.TestData) {
 	for i := range count(t, d, "devices", 1) {
 		n.Devices = append(n.Devices, train.Device{
 			ID: train.DeviceID(fmt.Sprintf("%s:%d", kind, i)), Kind: train.DeviceKind(kind), Memory: unit.Bytes(count(t, d, "memory", 0)) * unit.GiB,
+			BusyWatts: float64(count(t, d, "watts", 0)), IdleWatts: float64(count(t, d, "watts", 0)) / 5,
 		})
 	}
 	s.state.Nodes = append(s.state.Nodes, n)
+}
+
+func (s *story) terms(t *testing.T, d *datadriven.TestData) {
+	t.Helper()
+	for _, a := range d.CmdArgs {
+		if a.Key != "quota" {
+			continue
+		}
+		s.state.Quotas = map[string]int{}
+		for _, v := range a.Vals {
+			tenant, most, _ := strings.Cut(v, ":")
+			n, err := strconv.Atoi(most)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.state.Quotas[tenant] = n
+		}
+	}
+	s.state.PowerBudgetWatts = float64(count(t, d, "watts", 0))
+	s.state.Tuning.StarvationSeconds = float64(count(t, d, "waited", 0))
+	s.state.Tuning.FairnessBound = float64(count(t, d, "unfair", 0))
+	s.state.Tuning.EnergyWeight = float64(count(t, d, "energy", 0)) / 100
+	s.state.Tuning.OneNode = !d.HasArg("spanning")
+}
+
+// wait lets time go by for everybody.
+func (s *story) wait(seconds float64) {
+	s.state.Now = s.state.Now.Add(time.Duration(seconds * float64(time.Second)))
+	for i := range s.state.Jobs {
+		if r := s.state.Jobs[i].Running; r != nil {
+			r.Seconds += seconds
+			s.state.Jobs[i].RunSeconds += seconds
+		}
+	}
 }
 
 func (s *story) job(t *testing.T, d *datadriven.TestData) {
 	t.Helper()
 	j := Job{
 		ID: train.JobID(text(t, d, "id", "")), Priority: count(t, d, "priority", 50),
-		SubmittedAt: time.Unix(int64(1000+len(s.state.Jobs)), 0),
+		SubmittedAt: s.state.Now.Add(time.Duration(len(s.state.Jobs)) * time.Second),
 		Spec: train.Spec{
 			MinDevices: count(t, d, "min", 1), MaxDevices: count(t, d, "max", 0), MaxEpochs: count(t, d, "epochs", 10),
 			EstimatedHours: float64(count(t, d, "hours", 0)), EstimatedMemoryMiB: int64(count(t, d, "memory", 0)) * 1024,
-			BatchSize: 10, TrainingSetSize: count(t, d, "samples", 8400),
+			BatchSize: 10, TrainingSetSize: count(t, d, "samples", 8400), Tenant: text(t, d, "tenant", ""),
 		},
+	}
+	if until := count(t, d, "deadline", 0); until > 0 {
+		at := s.state.Now.Add(time.Duration(until) * time.Second)
+		j.Spec.Deadline = &at
 	}
 	s.state.Jobs = append(s.state.Jobs, j)
 }
@@ -184,8 +231,8 @@ func (s *story) apply(settled bool) {
 			j.Planned, j.Running = nil, nil
 			continue
 		}
-		h := Holding{Node: a.Node, Devices: a.Devices}
-		if j.Running == nil || j.Running.Node != h.Node || !train.SameDevices(j.Running.Devices, h.Devices) {
+		h := Holding{Node: a.Node, Devices: a.Devices, Parts: a.Parts}
+		if j.Running == nil || !j.Running.same(h) {
 			j.Running = &Running{Holding: h}
 		}
 		if settled {
@@ -199,7 +246,11 @@ func (s *story) apply(settled bool) {
 func words(p train.Plan) string {
 	var w strings.Builder
 	for _, a := range p.Allocations {
-		fmt.Fprintf(&w, "%s on %s: %s, %s: %s", a.Job, a.Node, train.JoinDevices(a.Devices), a.Reason.Code, a.Reason.Message)
+		fmt.Fprintf(&w, "%s", a.Job)
+		for _, p := range a.Places() {
+			fmt.Fprintf(&w, " on %s: %s,", p.Node, train.JoinDevices(p.Devices))
+		}
+		fmt.Fprintf(&w, " %s: %s", a.Reason.Code, a.Reason.Message)
 		if a.RemainingSeconds > 0 {
 			fmt.Fprintf(&w, " (%.0f s left)", a.RemainingSeconds)
 		}

@@ -81,7 +81,8 @@ func (b *board) predictStarts() []float64 {
 	starts := make([]float64, len(b.jobs))
 	var line []*candidate
 	for _, c := range b.jobs {
-		if !c.got.held() {
+		// Nobody foresees when a quota or the power budget has room again.
+		if !c.got.held() && b.allowed(c) {
 			line = append(line, c)
 		}
 	}

@@ -13,7 +13,9 @@ type market struct {
 	fleet *fleet
 	book  *book
 	pools []pool
-	jobs  []*bidder
+	// poolOf is the pool of each node.
+	poolOf []int
+	jobs   []*bidder
 	// tiers are the jobs by priority.
 	tiers [][]*bidder
 	// limits are what the jobs share: the devices of each pool, then the quotas of tenants, then the power budget.
@@ -68,20 +70,26 @@ type option struct {
 
 // newMarket is a market of the first priorities: of as many as fit, see admit.
 func newMarket(f *fleet, b *book, tiers [][]*gang) *market {
-	m := &market{fleet: f, book: b}
+	m := &market{fleet: f, book: b, poolOf: make([]int, len(f.nodes))}
 	type kind struct {
 		model  string
 		memory int64
+		watts  float64
 	}
 	byKind := map[kind]int{}
 	for i := range f.nodes {
 		n := &f.nodes[i]
-		k, known := byKind[kind{n.model, n.memory}]
+		is := kind{model: n.model, memory: n.memory}
+		if f.state.PowerBudgetWatts > 0 && f.state.Tuning.OneNode {
+			is.watts = n.watts
+		}
+		k, known := byKind[is]
 		if !known {
 			k = len(m.pools)
-			byKind[kind{n.model, n.memory}] = k
+			byKind[is] = k
 			m.pools = append(m.pools, pool{model: n.model, memory: n.memory})
 		}
+		m.poolOf[i] = k
 		p := &m.pools[k]
 		p.nodes = append(p.nodes, i)
 		p.perNode, p.roomiest = max(p.perNode, len(n.devices)), max(p.roomiest, n.free)
@@ -134,7 +142,7 @@ func (m *market) options(b *bidder) []option {
 	g, had := b.gang, width(b.gang.held)
 	for k := range m.pools {
 		p := &m.pools[k]
-		here := had > 0 && m.fleet.nodes[g.held[0].node].model == p.model && m.fleet.nodes[g.held[0].node].memory == p.memory
+		here := had > 0 && m.poolOf[g.held[0].node] == k
 		stuck := b.fixed || !g.fitsMemory(p.memory)
 		missing := here && had >= g.min && had <= g.most()
 		for _, n := range m.sizes(g, p) {
