@@ -32,6 +32,8 @@ type loop struct {
 	// terms are the part of each state that does not change.
 	terms    plan.State
 	interval time.Duration
+	// now is the clock by which decisions are made.
+	now func() time.Time
 
 	newest
 	// arrived is the place in the stream of the newest plan that was seen there, whoever published it.
@@ -141,7 +143,7 @@ func (l *loop) round(ctx context.Context) error {
 }
 
 func (l *loop) decide(ctx context.Context) (train.Plan, error) {
-	now := time.Now()
+	now, began := l.now(), time.Now()
 	l.picture.listen(now, l.bus.Ready() == nil)
 	state := l.picture.state(now, l.last, l.known, l.terms)
 	if l.log.Enabled(ctx, slog.LevelDebug) {
@@ -152,7 +154,7 @@ func (l *loop) decide(ctx context.Context) (train.Plan, error) {
 		l.log.Debug("deciding", "policy", l.policy.Name(), "state", string(input))
 	}
 	next := plan.Decide(state, l.policy)
-	l.meters.decided(time.Since(now))
+	l.meters.decided(time.Since(began))
 	next.Generation, next.DecidedAt = max(l.last.Generation, l.picture.generation())+1, now.UTC()
 	return next, nil
 }

@@ -110,7 +110,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	l := &loop{
-		bus: b, log: p.Log, meters: m, picture: look, policy: policy, interval: s.interval, told: map[train.JobID]saying{},
+		bus: b, log: p.Log, meters: m, picture: look, policy: policy, interval: s.interval, now: time.Now, told: map[train.JobID]saying{},
 		terms: s.terms(),
 	}
 	watching.Go(l.listen)

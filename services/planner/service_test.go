@@ -198,7 +198,7 @@ func newLoop(t *testing.T, b *bench, name string) *loop {
 	look.seeJob(bus.Entry[train.Job]{Key: "j", Value: admitted("j", 1)}, false)
 	return &loop{
 		bus: bustest.Connect(t, b.server, name), log: slog.New(slog.DiscardHandler), meters: m, picture: look,
-		policy: plan.Optimus{}, told: map[train.JobID]saying{},
+		policy: plan.Optimus{}, now: time.Now, told: map[train.JobID]saying{},
 	}
 }
 
