@@ -107,7 +107,7 @@ func (n *notes) bind(path string, v value, target reflect.Value) {
 		target.Set(reflect.New(target.Type().Elem()))
 		n.bind(path, v, target.Elem())
 	case reflect.Struct:
-		if at, isTime := target.Addr().Interface().(*time.Time); isTime {
+		if at, isTime := reflect.TypeAssert[*time.Time](target.Addr()); isTime {
 			n.bindTime(path, v, at)
 			return
 		}

@@ -9,6 +9,8 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/sourcegraph/conc/pool"
 	"github.com/spf13/pflag"
 
@@ -34,7 +36,7 @@ func TestLiveDecidesAsSimulated(t *testing.T) {
 			c := trafficJam(t, policy)
 			simulated := recordDecisions(t, c, func(now plan.State) train.Plan { return plan.Decide(asLive(now, s.terms()), policy) })
 			live := newLiveWorld(t, s, policy)
-			decided := recordDecisions(t, c, func(now plan.State) train.Plan { return live.decide(asLive(now, plan.State{})) })
+			decided := recordDecisions(t, c, func(now plan.State) train.Plan { return live.decide(asLive(now, s.terms())) })
 			if rescales := changes(simulated); rescales < 10 {
 				t.Fatalf("the simulated plans change %d times: there is nothing to compare", rescales)
 			}
@@ -207,6 +209,7 @@ func (w *liveWorld) decide(s plan.State) train.Plan {
 		w.end(id)
 	}
 	w.catchUp(len(s.Nodes))
+	w.compare(s)
 	if err := w.loop.round(w.ctx); err != nil {
 		w.t.Fatal(err)
 	}
@@ -215,6 +218,19 @@ func (w *liveWorld) decide(s plan.State) train.Plan {
 		w.t.Fatal(err)
 	}
 	return decode[event.PlanDecided](w.t, m).Plan
+}
+
+// compare checks that the planner has put together from the buckets what the world is like.
+func (w *liveWorld) compare(want plan.State) {
+	w.t.Helper()
+	got := w.loop.picture.state(w.clock, w.loop.last, w.loop.known, w.loop.terms)
+	ignored := cmp.Options{
+		cmpopts.IgnoreFields(plan.State{}, "Memory"), cmpopts.IgnoreFields(train.Node{}, "SeenAt"), cmpopts.EquateEmpty(), cmpopts.EquateApprox(0, 1e-6),
+		cmpopts.SortSlices(func(x, y plan.Job) bool { return x.ID < y.ID }), cmpopts.SortSlices(func(x, y train.Node) bool { return x.ID < y.ID }),
+	}
+	if d := cmp.Diff(want, got, ignored); d != "" {
+		w.t.Fatalf("round %d: the world (-) is not what the planner sees (+):\n%s", w.rounds, d)
+	}
 }
 
 // write notes of a job what the other services would.
