@@ -53,6 +53,8 @@ type bidder struct {
 	quota int
 	// single is the time to its end, and base its goodput, on one device. Useful are the devices of all pools, counted by their speed for it.
 	single, base, useful float64
+	// most is what a device is worth at most.
+	most float64
 }
 
 // option is an allocation.
@@ -145,6 +147,10 @@ func (m *market) options(b *bidder) []option {
 		here := had > 0 && m.poolOf[g.held[0].node] == k
 		stuck := b.fixed || !g.fitsMemory(p.memory)
 		missing := here && had >= g.min && had <= g.most()
+		var curve *speedCurve
+		if !g.fixedBatch() {
+			curve = m.book.curve(g, p.model)
+		}
 		for _, n := range m.sizes(g, p) {
 			if n < g.min || stuck && !(here && n == had) {
 				continue
@@ -153,27 +159,26 @@ func (m *market) options(b *bidder) []option {
 			if here && n == had {
 				o.nodes, o.held, missing = len(g.held), true, false
 			}
-			if m.foresee(g, p, &o) {
+			if o.foresee(g, p, curve) {
 				all = append(all, o)
 			}
 		}
-		if o := (option{pool: k, devices: had, nodes: len(g.held), held: true}); missing && m.foresee(g, p, &o) {
+		if o := (option{pool: k, devices: had, nodes: len(g.held), held: true}); missing && o.foresee(g, p, curve) {
 			all = append(all, o)
 		}
 	}
 	return all
 }
 
-// foresee fills in how fast a job would be; false where it cannot run like that.
-func (m *market) foresee(g *gang, p *pool, o *option) bool {
+// foresee fills in how fast a job would be; false where it cannot run like that. A job that keeps its batch has no curve.
+func (o *option) foresee(g *gang, p *pool, curve *speedCurve) bool {
 	o.watts = float64(o.devices) * p.watts
-	if g.fixedBatch() {
+	if curve == nil {
 		const least = 1e-3
 		o.left = math.Max(g.remainingOn(o.devices, o.nodes), least)
 		o.goodput = 1 / o.left
 		return true
 	}
-	curve := m.book.curve(g, p.model)
 	o.goodput, o.batch = curve.best(g, o.devices, o.nodes)
 	if o.goodput <= 0 {
 		return false

@@ -64,7 +64,13 @@ func (b *bidder) heldOption() int {
 
 // squeeze gives what is left over to jobs that got nothing: what was free for them in number was not where they needed it.
 func (m *market) squeeze(waiting []*bidder) {
-	slices.SortStableFunc(waiting, func(x, y *bidder) int { return cmp.Compare(m.most(y), m.most(x)) })
+	for _, b := range waiting {
+		b.most = 0
+		for i := range b.options {
+			b.most = math.Max(b.most, b.options[i].value/float64(b.options[i].devices))
+		}
+	}
+	slices.SortStableFunc(waiting, func(x, y *bidder) int { return cmp.Compare(y.most, x.most) })
 	for _, b := range waiting {
 		b.chosen = nowhere
 		if at := b.heldOption(); at != nowhere && m.fleet.keep(b.gang) {
@@ -94,15 +100,6 @@ func (m *market) squeeze(waiting []*bidder) {
 			}
 		}
 	}
-}
-
-// most is the most that a device is worth to a job.
-func (m *market) most(b *bidder) float64 {
-	best := 0.0
-	for i := range b.options {
-		best = math.Max(best, b.options[i].value/float64(b.options[i].devices))
-	}
-	return best
 }
 
 // spread lets gangs that may not span nodes have what is free where they are, the best upgrade first.
