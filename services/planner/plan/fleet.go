@@ -98,30 +98,6 @@ func newFleet(s State) *fleet {
 	return f
 }
 
-// shares are the parts of a place.
-func (p *place) shares() []share {
-	if !p.held() {
-		return nil
-	}
-	shares := make([]share, p.spread())
-	for i := range shares {
-		shares[i] = share{p.part(i).node, p.part(i).size}
-	}
-	return shares
-}
-
-// placeOf is the place of shares.
-func placeOf(shares []share) place {
-	if len(shares) == 0 {
-		return place{node: nowhere}
-	}
-	p := place{node: shares[0].node, size: shares[0].devices}
-	for _, s := range shares[1:] {
-		p.others = append(p.others, place{node: s.node, size: s.devices})
-	}
-	return p
-}
-
 // fits says whether all the shares are free and a gang may have them.
 func (f *fleet) fits(g *gang, shares []share) bool {
 	watts := 0.0

@@ -24,15 +24,29 @@ func (m *market) place() {
 }
 
 func (m *market) placeTier(tier []*bidder) {
-	var moving, waiting []*bidder
+	// Who must not be changed or has waited too long takes its place before the others keep theirs.
+	var first, rest []*bidder
 	for _, b := range tier {
+		if b.fixed || b.late {
+			first = append(first, b)
+		} else {
+			rest = append(rest, b)
+		}
+	}
+	m.squeeze(append(m.settle(first), m.settle(rest)...))
+}
+
+// settle places jobs where they are or anew, and gives back those that got nothing.
+func (m *market) settle(bidders []*bidder) []*bidder {
+	var moving, waiting []*bidder
+	for _, b := range bidders {
 		m.fleet.claim(b.gang, -1)
 		at := b.heldOption()
 		stays := at != nowhere && (b.fixed || b.chosen == at)
 		switch {
 		case stays && m.fleet.keep(b.gang):
 			b.chosen = at
-			b.gang.choose(b.options[b.chosen])
+			b.gang.choose(b.options[at])
 		case b.chosen != nowhere:
 			moving = append(moving, b)
 		default:
@@ -54,7 +68,7 @@ func (m *market) placeTier(tier []*bidder) {
 			waiting = append(waiting, b)
 		}
 	}
-	m.squeeze(waiting)
+	return waiting
 }
 
 // heldOption is the one that leaves the job as it is.
