@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -106,6 +107,10 @@ func (n *notes) bind(path string, v value, target reflect.Value) {
 		target.Set(reflect.New(target.Type().Elem()))
 		n.bind(path, v, target.Elem())
 	case reflect.Struct:
+		if at, isTime := reflect.TypeAssert[*time.Time](target.Addr()); isTime {
+			n.bindTime(path, v, at)
+			return
+		}
 		n.bindStruct(path, v, target)
 	case reflect.Map:
 		n.bindMap(path, v, target)
@@ -128,6 +133,21 @@ func (n *notes) bind(path string, v value, target reflect.Value) {
 	default:
 		n.bindInt(path, v, target)
 	}
+}
+
+// bindTime reads a moment.
+func (n *notes) bindTime(path string, v value, target *time.Time) {
+	const hint = "write it as 2026-01-31T18:00:00Z"
+	if v.kind != kindText {
+		n.wrongType(path, "a time", v, hint)
+		return
+	}
+	at, err := time.Parse(time.RFC3339, v.text)
+	if err != nil {
+		n.add(train.Reason{Code: "WrongType", Field: path, Message: fmt.Sprintf("want a time by RFC 3339, found %.80q", v.text), Hint: hint})
+		return
+	}
+	*target = at.UTC()
 }
 
 // quoted is the hint for a number or boolean where text is wanted.

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -13,13 +14,13 @@ import (
 )
 
 func TestDecodeSubmissionTakesEveryField(t *testing.T) {
-	priority, restarts := 70, 0
+	priority, restarts, deadline := 70, 0, time.Date(2030, 1, 31, 18, 0, 0, 0, time.UTC)
 	want := train.Spec{
 		Name: "mnist", User: "ann", Tenant: "vision", Command: []string{"python", "train.py"}, ScriptPath: "/custom/train.py", Image: "torch:2", WorkDir: "/w",
 		CustomDir: "/c", SnapshotsDir: "/s", DatasetsDir: "/d", Env: map[string]string{"http_proxy": "a", "HTTP_PROXY": "b"},
 		BatchSize: 64, TrainingSetSize: 60000, MaxEpochs: 10, SingleDevice: true, DisableSharing: true, EstimatedMemoryMiB: 4096, EstimatedHours: 1.5,
 		Ports: []train.PortMapping{{NodePort: 30000, ContainerPort: 6006}}, Priority: &priority, MinDevices: 1, MaxDevices: 2,
-		Strategy: train.StrategyAllReduce, Launch: train.LaunchPerDevice, MaxRestarts: &restarts,
+		Strategy: train.StrategyAllReduce, Launch: train.LaunchPerDevice, MaxRestarts: &restarts, Deadline: &deadline,
 		Stop: &train.StopSpec{LossDecrease: 0.001, Epochs: 5}, ParameterServers: &train.ServersSpec{Max: 4, Cores: 2, MemoryMiB: 512, Async: true},
 	}
 	data, err := json.Marshal(want)
@@ -47,6 +48,8 @@ func TestDecodeSubmissionNamesTheProblem(t *testing.T) {
 		want       []string // "Code field: message (hint)"
 	}{
 		{"fine", `{"name":"a"}`, nil},
+		{"times that are none", `{"deadline":"tomorrow"}`, []string{`WrongType deadline: want a time by RFC 3339, found "tomorrow" (write it as 2026-01-31T18:00:00Z)`}},
+		{"times as numbers", `{"deadline":1770000000}`, []string{"WrongType deadline: want a time, found 1770000000 (write it as 2026-01-31T18:00:00Z)"}},
 		{"whole numbers in other spellings", `{"batch_size":8.0,"training_set_size":6e4}`, nil},
 		{"unknown key with a near miss", `{"batchsize":1}`, []string{"UnknownField batchsize: no such field (did you mean batch_size?)"}},
 		{"other case", `{"Batch_Size":1}`, []string{"UnknownField Batch_Size: no such field (did you mean batch_size?)"}},

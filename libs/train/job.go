@@ -95,6 +95,8 @@ type Spec struct {
 	// MinDevices and MaxDevices bound the allocation (default 1 and 1; a job with a strategy may grow up to MaxDevices).
 	MinDevices int `json:"min_devices,omitempty"`
 	MaxDevices int `json:"max_devices,omitempty"`
+	// Deadline is when the job shall have ended, as RFC 3339: it then goes before others as far as that helps. It is not stopped after it.
+	Deadline *time.Time `json:"deadline,omitempty"`
 	// Strategy: none, all_reduce or parameter_server.
 	Strategy Strategy `json:"strategy,omitempty"`
 	// ParameterServers says what the strategy parameter_server needs beside its workers, which get a device each.
@@ -285,8 +287,9 @@ type Job struct {
 	Recoveries  int        `json:"recoveries"` // attempts that were killed or lost
 	Devices     []DeviceID `json:"devices,omitempty"`
 	Generation  uint64     `json:"generation,omitempty"`
-	// RunSeconds adds up the attempts that have ended; AttemptStartedAt is set while one runs.
+	// RunSeconds adds up the attempts that have ended, DeviceSeconds each times its devices; AttemptStartedAt is set while one runs.
 	RunSeconds       float64   `json:"run_seconds"`
+	DeviceSeconds    float64   `json:"device_seconds,omitempty"`
 	AttemptStartedAt time.Time `json:"attempt_started_at,omitzero"`
 
 	CancelRequested bool `json:"cancel_requested,omitempty"`

@@ -60,8 +60,38 @@ type Device struct {
 	Model  string     `json:"model,omitempty"`
 	UUID   string     `json:"uuid,omitempty"`
 	Memory unit.Bytes `json:"memory_bytes,omitempty"`
+	// IdleWatts is what it draws without work, BusyWatts what it draws at most, its power limit; 0 where that is unknown.
+	IdleWatts float64 `json:"idle_watts,omitempty"`
+	BusyWatts float64 `json:"busy_watts,omitempty"`
 	// Core is the processor that a CPU slot stands for.
 	Core int `json:"core,omitempty"`
+}
+
+// What a device is taken to draw where nobody says: that of a large accelerator, and of a core of a server.
+const (
+	typicalGPUWatts = 300
+	typicalCPUWatts = 10
+	// idlePart is what a device draws without work, of what it draws at most.
+	idlePart = 0.2
+)
+
+// BusyPower is what the device draws at most.
+func (d *Device) BusyPower() unit.Power {
+	switch {
+	case d.BusyWatts > 0:
+		return unit.Watts(d.BusyWatts)
+	case d.Kind == KindCPU:
+		return unit.Watts(typicalCPUWatts)
+	}
+	return unit.Watts(typicalGPUWatts)
+}
+
+// IdlePower is what the device draws without work.
+func (d *Device) IdlePower() unit.Power {
+	if d.IdleWatts > 0 {
+		return min(unit.Watts(d.IdleWatts), d.BusyPower())
+	}
+	return unit.Watts(idlePart * d.BusyPower().Watts())
 }
 
 // Node is a machine as its agent reports it.

@@ -53,6 +53,7 @@ func (d *desk) handle(ctx context.Context, m bus.Message) ([]event.Fact, error) 
 type submission struct {
 	spec    train.Spec
 	hash    string
+	at      time.Time
 	reasons []train.Reason
 }
 
@@ -61,7 +62,7 @@ const maxSpecBytes = event.MaxBodyBytes - 32<<10
 
 // read decodes a submission. What cannot be read is kept by its hash.
 func read(m bus.Message) submission {
-	s := submission{hash: register.HashBytes(m.Data)}
+	s := submission{hash: register.HashBytes(m.Data), at: m.Stored}
 	if m.Parsed.Version != 1 {
 		s.reasons = []train.Reason{{
 			Code: "UnsupportedVersion", Message: fmt.Sprintf("want submitted.v1, found submitted.v%d", m.Parsed.Version), Hint: "submit with the version of the command line that this scheduler has",
@@ -151,7 +152,9 @@ func (d *desk) decided(ctx context.Context, id train.JobID) (bool, error) {
 func (d *desk) decide(id train.JobID, s submission) []event.Fact {
 	verdict := fit.Verdict{Reasons: s.reasons}
 	if len(s.reasons) == 0 {
-		verdict = fit.Check(s.spec, d.who, d.lab.inventory(), resolve(s.spec, d.roots))
+		who := d.who
+		who.At = s.at
+		verdict = fit.Check(s.spec, who, d.lab.inventory(), resolve(s.spec, d.roots))
 	}
 	if len(verdict.Reasons) > 0 {
 		for _, r := range verdict.Reasons {

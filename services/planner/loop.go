@@ -24,14 +24,17 @@ const (
 
 // loop decides and tells.
 type loop struct {
-	bus      *bus.Bus
-	log      *slog.Logger
-	meters   *meters
-	picture  *picture
-	policy   plan.Policy
-	tuning   plan.Tuning
+	bus     *bus.Bus
+	log     *slog.Logger
+	meters  *meters
+	picture *picture
+	policy  plan.Policy
+	// terms are the part of each state that does not change.
+	terms    plan.State
 	interval time.Duration
 	recorder *recorder
+	// now is the clock by which decisions are made.
+	now func() time.Time
 
 	newest
 	// arrived is the place in the stream of the newest plan that was seen there, whoever published it.
@@ -144,9 +147,9 @@ func (l *loop) round(ctx context.Context) error {
 }
 
 func (l *loop) decide(ctx context.Context) (train.Plan, plan.State, error) {
-	now := time.Now()
+	now, began := l.now(), time.Now()
 	l.picture.listen(now, l.bus.Ready() == nil)
-	state := l.picture.state(now, l.last, l.known, l.tuning)
+	state := l.picture.state(now, l.last, l.known, l.terms)
 	if l.log.Enabled(ctx, slog.LevelDebug) {
 		input, err := json.Marshal(state)
 		if err != nil {
@@ -155,7 +158,7 @@ func (l *loop) decide(ctx context.Context) (train.Plan, plan.State, error) {
 		l.log.Debug("deciding", "policy", l.policy.Name(), "state", string(input))
 	}
 	next := plan.Decide(state, l.policy)
-	l.meters.decided(time.Since(now))
+	l.meters.decided(time.Since(began))
 	next.Generation, next.DecidedAt = max(l.last.Generation, l.picture.generation())+1, now.UTC()
 	return next, state, nil
 }
@@ -206,6 +209,7 @@ func fitting(p train.Plan) train.Plan {
 	if fits() {
 		return p
 	}
+	p.Memory = "" // what the policy has learned it learns again
 	p.Allocations = slices.Clone(p.Allocations)
 	for i := range p.Allocations {
 		p.Allocations[i].Reason = train.Reason{Code: p.Allocations[i].Reason.Code}

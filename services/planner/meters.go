@@ -51,7 +51,9 @@ func (m *meters) decided(took time.Duration) { m.decide.Observe(took.Seconds()) 
 func (m *meters) published(p train.Plan) {
 	devices := 0
 	for _, a := range p.Allocations {
-		devices += len(a.Devices)
+		for _, part := range a.Places() {
+			devices += len(part.Devices)
+		}
 	}
 	m.generation.Set(float64(p.Generation))
 	m.waiting.Set(float64(len(p.Waiting)))

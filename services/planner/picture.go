@@ -142,12 +142,14 @@ func (p *picture) seeModel(e bus.Entry[train.Model], deleted bool) {
 	take(p, p.models, e, deleted)
 }
 
-// state is the picture as the decision wants it. last is the newest plan; known is false where there has never been one.
-func (p *picture) state(now time.Time, last train.Plan, known bool, tuning plan.Tuning) plan.State {
+// state is the picture as the decision wants it. last is the newest plan; known is false where there has never been one. Terms
+// are what does not change.
+func (p *picture) state(now time.Time, last train.Plan, known bool, terms plan.State) plan.State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := plan.State{Now: now, Tuning: tuning, Memory: last.Memory}
-	if tuning.RestartSeconds == 0 {
+	s := terms
+	s.Now, s.Memory = now, last.Memory
+	if s.Tuning.RestartSeconds == 0 {
 		s.Tuning.RestartSeconds = p.restarts.seconds()
 	}
 	for key, n := range p.nodes {
@@ -198,7 +200,8 @@ func (p *picture) job(j train.Job, now time.Time) plan.Job {
 	key := string(j.ID)
 	job := plan.Job{
 		ID: j.ID, Spec: j.Spec, Priority: j.EffectivePriority(), SubmittedAt: j.SubmittedAt, EpochsDone: j.EpochsDone,
-		RunSeconds: j.RunSeconds, CancelRequested: j.CancelRequested, RecentRestarts: recentRestarts(j, now),
+		RunSeconds: j.RunSeconds, DeviceSeconds: j.DeviceSeconds, Restarts: j.Restarts, CancelRequested: j.CancelRequested,
+		RecentRestarts: recentRestarts(j, now),
 	}
 	if m, ok := p.models[key]; ok {
 		job.Model, job.Slow = &m, m.Stragglers
@@ -216,6 +219,7 @@ func (p *picture) job(j train.Job, now time.Time) plan.Job {
 	if !a.StartedAt.IsZero() {
 		job.Running.Seconds = max(now.Sub(a.StartedAt).Seconds(), 0)
 		job.RunSeconds += job.Running.Seconds
+		job.DeviceSeconds += job.Running.Seconds * float64(len(a.Devices))
 	}
 	return job
 }

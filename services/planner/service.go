@@ -6,6 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +29,11 @@ type Service struct {
 	restartPrice time.Duration
 	rescaleAfter time.Duration
 	maxRestarts  int
+	starvation   time.Duration
+	fairness     float64
+	energyWeight float64
+	powerBudget  float64
+	quotas       map[string]int
 }
 
 // New makes the service; its flags fill it.
@@ -41,6 +49,11 @@ func (s *Service) Flags(fs *pflag.FlagSet) {
 	fs.DurationVar(&s.restartPrice, "restart-price", 0, "what a restart of a job is taken to cost (0: the mean of those seen)")
 	fs.DurationVar(&s.rescaleAfter, "rescale-min-interval", 10*time.Second, "least time, and at least one epoch, between two changes of a job's size")
 	fs.IntVar(&s.maxRestarts, "max-restarts-per-hour", 6, "how often a job is resized or moved within an hour for the sake of speed; a job of higher priority may still take its devices")
+	fs.DurationVar(&s.starvation, "starvation-bound", time.Hour, "a job that has waited longer than this goes before others of its priority (policy switchyard)")
+	fs.Float64Var(&s.fairness, "fairness-bound", 0, "finish-time fairness beyond which a job gets its fair share before others, e.g. 4 (0: none; policy switchyard)")
+	fs.Float64Var(&s.energyWeight, "energy-weight", 0, "what energy counts against time, from 0 to 1 (policy switchyard)")
+	fs.Float64Var(&s.powerBudget, "power-budget-watts", 0, "the most that all devices together may be predicted to draw (0: no bound)")
+	fs.StringToIntVar(&s.quotas, "quota", nil, "the most devices that the jobs of a tenant may hold together, as TENANT=DEVICES (repeatable)")
 }
 
 // Validate names every wrong setting at once.
@@ -60,6 +73,23 @@ func (s *Service) Validate(run.Common) error {
 	}
 	if s.maxRestarts < 1 {
 		errs = append(errs, fmt.Errorf("--max-restarts-per-hour %d: want at least 1", s.maxRestarts))
+	}
+	if s.starvation <= 0 {
+		errs = append(errs, fmt.Errorf("--starvation-bound %v: want more than 0", s.starvation))
+	}
+	if !(s.fairness == 0 || s.fairness >= 1 && !math.IsInf(s.fairness, 0)) {
+		errs = append(errs, fmt.Errorf("--fairness-bound %v: want 0, or 1 or more", s.fairness))
+	}
+	if !(s.energyWeight >= 0 && s.energyWeight <= 1) {
+		errs = append(errs, fmt.Errorf("--energy-weight %v: want 0 to 1", s.energyWeight))
+	}
+	if !(s.powerBudget >= 0) || math.IsInf(s.powerBudget, 0) {
+		errs = append(errs, fmt.Errorf("--power-budget-watts %v: want 0 or more", s.powerBudget))
+	}
+	for _, tenant := range slices.Sorted(maps.Keys(s.quotas)) {
+		if s.quotas[tenant] < 0 {
+			errs = append(errs, fmt.Errorf("--quota %s=%d: want 0 or more", tenant, s.quotas[tenant]))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -85,8 +115,8 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	l := &loop{
-		bus: b, log: p.Log, meters: m, picture: look, policy: policy, interval: s.interval, told: map[train.JobID]saying{},
-		tuning: plan.Tuning{RestartSeconds: s.restartPrice.Seconds(), MinRescaleSeconds: s.rescaleAfter.Seconds(), MaxRestartsPerHour: s.maxRestarts, OneNode: true},
+		bus: b, log: p.Log, meters: m, picture: look, policy: policy, interval: s.interval, now: time.Now, told: map[train.JobID]saying{},
+		terms: s.terms(),
 	}
 	watching.Go(l.listen)
 	watching.Go(l.followPlans)
@@ -94,6 +124,18 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	watching.Go(l.recorder.run)
 	watching.Go(func(ctx context.Context) error { return l.run(ctx, p.Started) })
 	return watching.Wait()
+}
+
+// terms are what the operator chose, and what the back end can do: it keeps a gang on one node and lets a job leave at an epoch's end.
+func (s *Service) terms() plan.State {
+	return plan.State{
+		Quotas: s.quotas, PowerBudgetWatts: s.powerBudget,
+		Tuning: plan.Tuning{
+			RestartSeconds: s.restartPrice.Seconds(), MinRescaleSeconds: s.rescaleAfter.Seconds(), MaxRestartsPerHour: s.maxRestarts,
+			OneNode: true, AtEpochs: true,
+			StarvationSeconds: s.starvation.Seconds(), FairnessBound: s.fairness, EnergyWeight: s.energyWeight,
+		},
+	}
 }
 
 // watch opens the buckets and keeps the picture up to date with them.

@@ -151,7 +151,7 @@ func TestPlansAreMadeWhenSomethingChanges(t *testing.T) {
 	}
 	plans := b.await(event.StreamPlans, key("plan/2"))
 	decided := decode[event.PlanDecided](t, plans[1])
-	if len(plans) != 2 || decided.Generation != 2 || decided.Policy != "optimus" || len(decided.Allocations) != 1 || len(decided.Waiting) != 1 || decided.DecidedAt.IsZero() {
+	if len(plans) != 2 || decided.Generation != 2 || decided.Policy != plan.DefaultPolicy || len(decided.Allocations) != 1 || len(decided.Waiting) != 1 || decided.DecidedAt.IsZero() {
 		t.Fatalf("%d plans, newest %+v", len(plans), decided)
 	}
 	// An ended job makes room.
@@ -198,7 +198,7 @@ func newLoop(t testing.TB, b *bench, name string) *loop {
 	look.seeJob(bus.Entry[train.Job]{Key: "j", Value: admitted("j", 1)}, false)
 	own, log := bustest.Connect(t, b.server, name), slog.New(slog.DiscardHandler)
 	return &loop{
-		bus: own, log: log, meters: m, picture: look, recorder: newRecorder(own, log, m), policy: plan.Optimus{}, told: map[train.JobID]saying{},
+		bus: own, log: log, meters: m, picture: look, recorder: newRecorder(own, log, m), policy: plan.Optimus{}, now: time.Now, told: map[train.JobID]saying{},
 	}
 }
 
@@ -301,7 +301,7 @@ func TestStateOfThePicture(t *testing.T) {
 	p.seeReport(bus.Entry[train.AttemptReport]{Key: "running.2", Value: train.AttemptReport{Job: "running", Attempt: 2, EpochsDone: 5, Spoke: true}}, false)
 	p.seeModel(bus.Entry[train.Model]{Key: "running", Value: train.Model{Job: "running", EpochsSeen: 5}}, false)
 
-	s := p.state(now, train.Plan{}, false, plan.Tuning{})
+	s := p.state(now, train.Plan{}, false, plan.State{})
 	if len(s.Nodes) != 2 || len(s.Jobs) != 1 {
 		t.Fatalf("%d nodes and %d jobs: want the fresh node, the stale one with what runs there, and the running job", len(s.Nodes), len(s.Jobs))
 	}
@@ -318,7 +318,7 @@ func TestStateOfThePicture(t *testing.T) {
 		t.Errorf("running %+v", r)
 	}
 	// Where there has been a plan, what it leaves out holds nothing.
-	if s := p.state(now, train.Plan{}, true, plan.Tuning{}); s.Jobs[0].Planned != nil {
+	if s := p.state(now, train.Plan{}, true, plan.State{}); s.Jobs[0].Planned != nil {
 		t.Errorf("planned %+v by a plan that does not list it", s.Jobs[0].Planned)
 	}
 }
@@ -339,10 +339,10 @@ func TestRestartPriceIsTheMeanOfThoseSeen(t *testing.T) {
 	// The delay after a loss is not the price of a restart.
 	try(train.Attempt{Job: "lost", Number: 1, Phase: train.PhaseExited, Outcome: train.OutcomeRecovering, ExitedAt: at(100)})
 	try(train.Attempt{Job: "lost", Number: 2, Phase: train.PhaseRunning, StartedAt: at(160)})
-	if got := p.state(at(200), train.Plan{}, false, plan.Tuning{}).Tuning.RestartSeconds; got != 3 {
+	if got := p.state(at(200), train.Plan{}, false, plan.State{}).Tuning.RestartSeconds; got != 3 {
 		t.Errorf("restart price %v s, want the mean of 2 and 4", got)
 	}
-	if got := p.state(at(200), train.Plan{}, false, plan.Tuning{RestartSeconds: 9}).Tuning.RestartSeconds; got != 9 {
+	if got := p.state(at(200), train.Plan{}, false, plan.State{Tuning: plan.Tuning{RestartSeconds: 9}}).Tuning.RestartSeconds; got != 9 {
 		t.Errorf("restart price %v s, want what was set", got)
 	}
 }

@@ -29,7 +29,7 @@ func TestOnlyTimeInWhichANodeWouldBeHeardAgesIt(t *testing.T) {
 	want := func(what string, n int) {
 		t.Helper()
 		got := 0
-		for _, node := range p.state(now, train.Plan{}, false, plan.Tuning{}).Nodes {
+		for _, node := range p.state(now, train.Plan{}, false, plan.State{}).Nodes {
 			got += len(node.Devices)
 		}
 		if got != n {

@@ -69,7 +69,7 @@ func TestRecentRestartsAreThoseOfTheLastHour(t *testing.T) {
 	}
 	p := newPicture()
 	p.seeJob(bus.Entry[train.Job]{Key: "x", Value: j}, false)
-	if s := p.state(now, train.Plan{}, false, plan.Tuning{}); s.Jobs[0].RecentRestarts != 2 {
+	if s := p.state(now, train.Plan{}, false, plan.State{}); s.Jobs[0].RecentRestarts != 2 {
 		t.Errorf("%d restarts, want 2", s.Jobs[0].RecentRestarts)
 	}
 }

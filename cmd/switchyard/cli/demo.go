@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/sourcegraph/conc/pool"
@@ -18,6 +19,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/busserver"
 	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
 // demoOptions are the flags of the demo.
@@ -44,7 +46,7 @@ admitted, profiled, planned, started, rescaled, preempted at an epoch's end and 
 	fs := cmd.Flags()
 	fs.BoolVar(&o.json, "json", false, "print the closing report as one JSON object (the same as -o json)")
 	fs.BoolVar(&o.keep, "keep", false, "keep the temporary folder")
-	fs.StringVar(&o.policy, "with-policy", "optimus", "policy of the planner: fifo, srtf or optimus")
+	fs.StringVar(&o.policy, "with-policy", plan.DefaultPolicy, "policy of the planner: "+strings.Join(plan.PolicyNames(), ", "))
 	fs.StringVar(&o.trainer, "trainer", "", "the Go trainer (default: switchyard-trainer beside this binary, or on PATH)")
 	fs.DurationVar(&o.timeout, "timeout", 3*time.Minute, "give up after so long")
 	return cmd

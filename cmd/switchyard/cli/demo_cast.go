@@ -22,8 +22,8 @@ type role struct {
 	epochs int
 }
 
-// demoCast is the play: an elastic job fills the machine; small ones arrive and it is shrunk for them; then an urgent one that
-// needs the whole machine preempts everybody, and they resume from their checkpoints.
+// demoCast is the play: an elastic job fills the machine; a small one arrives and it is shrunk for it, with the next one it has to wait; then an urgent
+// job that needs the whole machine preempts everybody, and they resume from their checkpoints.
 func demoCast(dir, trainer string) ([]role, error) {
 	python, err := unpackPython(dir)
 	if err != nil {
@@ -34,7 +34,7 @@ func demoCast(dir, trainer string) ([]role, error) {
 			Name: name, Command: append([]string{trainer}, args...), BatchSize: 64, TrainingSetSize: samples, MaxEpochs: epochs, MaxDevices: 1,
 		}
 	}
-	vision := goJob("vision", 36, 4000)
+	vision := goJob("vision", 28, 4000)
 	vision.MaxDevices, vision.Strategy = 2, train.StrategyAllReduce
 	urgent := goJob("urgent", 8, 4000, "-hidden", "320")
 	urgent.MinDevices, urgent.MaxDevices, urgent.Strategy, urgent.Launch = 2, 2, train.StrategyAllReduce, train.LaunchPerDevice
@@ -53,8 +53,8 @@ func demoCast(dir, trainer string) ([]role, error) {
 	return []role{
 		{id: "vision", spec: vision},
 		{id: "speech", spec: pyJob("speech", "train_mlp.py", 16), after: "vision", epochs: 2},
-		{id: "recsys", spec: pyJob("recsys", "train_kube.py", 12), after: "vision", epochs: 2},
-		{id: "urgent", spec: urgent, after: "speech", epochs: 2},
+		{id: "recsys", spec: pyJob("recsys", "train_kube.py", 12), after: "speech", epochs: 1},
+		{id: "urgent", spec: urgent, after: "speech", epochs: 3},
 		{id: "tabular", spec: goJob("tabular", 10, 3000, "-hidden", "192"), after: "speech", epochs: 2},
 		{id: "ranking", spec: ranking, after: "urgent", epochs: 2},
 	}, nil

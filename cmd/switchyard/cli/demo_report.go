@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
 // demoReport is the closing report.
@@ -70,7 +71,8 @@ func (r demoReport) verdict() error {
 		rescales += row.Rescales
 		preemptions += row.Preemptions
 	}
-	if r.Policy == "optimus" && (rescales == 0 || preemptions == 0) {
+	resizing := r.Policy == plan.DefaultPolicy || r.Policy == plan.Optimus{}.Name()
+	if resizing && (rescales == 0 || preemptions == 0) {
 		return failure(ExitError, "", "%d rescales and %d preemptions: the demo shows at least one of each", rescales, preemptions)
 	}
 	return nil

@@ -66,3 +66,21 @@ func TestDescribeOfAlmostNothing(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+func TestDescribeHoldsThePredictionAgainstTheDeadline(t *testing.T) {
+	job := train.Job{ID: "x", State: train.StateRunning, Spec: train.Spec{Deadline: new(noon.Add(time.Hour))}, PredictedFinish: noon.Add(50 * time.Minute)}
+	for _, c := range []struct {
+		change func(j *train.Job)
+		want   string
+	}{
+		{func(*train.Job) {}, "predicted to be 10m00s before it"},
+		{func(j *train.Job) { j.PredictedFinish = noon.Add(2 * time.Hour) }, "predicted to be 1h00m late"},
+		{func(j *train.Job) { j.State, j.FinishedAt = train.StateSucceeded, noon.Add(90*time.Minute) }, "ended 30m00s late"},
+	} {
+		j := job
+		c.change(&j)
+		if text := describeText(description{Job: j}, noon); !strings.Contains(text, c.want) {
+			t.Errorf("want %q in:\n%s", c.want, text)
+		}
+	}
+}

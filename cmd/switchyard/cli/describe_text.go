@@ -168,6 +168,26 @@ func counted(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
+// deadline compares the end, or the predicted one, with what the user asked for.
+func (p *page) deadline(j train.Job, now time.Time) {
+	if j.Spec.Deadline == nil {
+		return
+	}
+	end, word := j.PredictedFinish, "predicted to be"
+	if j.State.Terminal() {
+		end, word = j.FinishedAt, "ended"
+	}
+	line := clock(*j.Spec.Deadline, now)
+	switch slack := j.Spec.Deadline.Sub(end).Seconds(); {
+	case end.IsZero():
+	case slack >= 0:
+		line += fmt.Sprintf(", %s %s before it", word, duration(slack))
+	default:
+		line += fmt.Sprintf(", %s %s late", word, duration(-slack))
+	}
+	p.field("deadline", "%s", line)
+}
+
 // finish compares what was predicted with what came.
 func (p *page) finish(d description, now time.Time) {
 	j := d.Job
@@ -184,7 +204,6 @@ func (p *page) finish(d description, now time.Time) {
 		}
 		p.field("finish", "%s", line)
 	case j.State.Terminal() || j.PredictedFinish.IsZero():
-		return
 	default:
 		line := fmt.Sprintf("predicted at %s, in %s", clock(j.PredictedFinish, now), duration(j.PredictedFinish.Sub(now).Seconds()))
 		if slack, known := finishSlack(d); known {
@@ -198,6 +217,7 @@ func (p *page) finish(d description, now time.Time) {
 			p.field("", "%s of running in all", duration(j.EstimateSeconds))
 		}
 	}
+	p.deadline(j, now)
 	if j.PriorityPenalty > 0 {
 		p.field("priority", "%d: lowered by %d, since the job outruns its user's estimate", j.EffectivePriority(), j.PriorityPenalty)
 	}

@@ -6,16 +6,19 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// Identity is who submits, as the door knows it.
+// Identity is who submits, as the door knows it, and when.
 type Identity struct {
 	User   string
 	Tenant string
 	// TrustBodies takes the names in a body as they are: for people who trust each other and share one account.
 	TrustBodies bool
+	// At is when the job was submitted.
+	At time.Time
 }
 
 // Inventory is what the machines have, gone ones included: they may come back. Without any node nothing is infeasible yet.
@@ -67,6 +70,7 @@ const (
 	MaxEpochs      = 1_000_000
 	MaxSamples     = 1 << 40
 	MaxHours       = 100_000
+	MaxDeadline    = MaxHours * time.Hour
 	MaxMemoryMiB   = 1 << 30
 	MaxDevices     = 4096
 	MaxRestarts    = 100

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -36,7 +37,7 @@ func lab() Inventory {
 	}}
 }
 
-func ann() Identity { return Identity{User: "ann", Tenant: "vision"} }
+func ann() Identity { return Identity{User: "ann", Tenant: "vision", At: time.Unix(0, 0)} }
 
 func TestAGoodSpecIsCompleted(t *testing.T) {
 	v := Check(good(), ann(), lab(), goodPaths())
@@ -145,6 +146,10 @@ func TestRefusals(t *testing.T) {
 		{"priority and restarts at their borders", spec(func(s *train.Spec) { s.Priority, s.MaxRestarts = &none, &none }), nil},
 		{"priority and restarts beyond", spec(func(s *train.Spec) { s.Priority, s.MaxRestarts = &many, &negative }), []string{
 			"OutOfRange priority: want at most 100, found 101", "OutOfRange max_restarts: want at least 0, found -1",
+		}},
+		{"a deadline", spec(func(s *train.Spec) { s.Deadline = new(time.Unix(3600, 0)) }), nil},
+		{"a deadline that is over", spec(func(s *train.Spec) { s.Deadline = new(time.Unix(0, 0)) }), []string{
+			"OutOfRange deadline: want a time after the submission at 1970-01-01T00:00:00Z, within 100000 hours, found 1970-01-01T00:00:00Z (leave it out if the job may end at any time)",
 		}},
 		{"two restarts", spec(func(s *train.Spec) { s.MaxRestarts = &two }), nil},
 		{"ports", spec(func(s *train.Spec) {

@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -221,6 +222,10 @@ func (c *checker) amounts() {
 	}
 	if s.Priority != nil {
 		c.between("priority", int64(*s.Priority), 0, 100, "")
+	}
+	if d := s.Deadline; d != nil && !(d.After(c.who.At) && d.Before(c.who.At.Add(MaxDeadline))) {
+		c.refuse("OutOfRange", "deadline", "leave it out if the job may end at any time", "want a time after the submission at %s, within %d hours, found %s",
+			c.who.At.UTC().Format(time.RFC3339), MaxHours, d.UTC().Format(time.RFC3339))
 	}
 	if s.MaxRestarts != nil {
 		c.between("max_restarts", int64(*s.MaxRestarts), 0, MaxRestarts, "")

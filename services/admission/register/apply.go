@@ -324,7 +324,9 @@ func finish(job *train.Job, at time.Time, attempt, epochs int) {
 // addRun adds the open attempt to the run time and gives its devices back.
 func addRun(job *train.Job, at time.Time) {
 	if !job.AttemptStartedAt.IsZero() {
-		job.RunSeconds += math.Max(at.Sub(job.AttemptStartedAt).Seconds(), 0)
+		seconds := math.Max(at.Sub(job.AttemptStartedAt).Seconds(), 0)
+		job.RunSeconds += seconds
+		job.DeviceSeconds += seconds * float64(len(job.Devices))
 	}
 	job.AttemptStartedAt, job.Devices = time.Time{}, nil
 }

@@ -9,6 +9,8 @@ type Device struct {
 	UUID   string
 	Model  string
 	Memory unit.Bytes
+	// PowerLimit is the most that it draws; 0 where that is unknown.
+	PowerLimit unit.Power
 }
 
 // Sample is one reading of a device.

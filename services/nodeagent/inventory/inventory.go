@@ -85,7 +85,7 @@ func (i *Inventory) devices(gpus []gpu.Device) []train.Device {
 		devices := make([]train.Device, len(gpus))
 		for n, g := range gpus {
 			devices[n] = train.Device{
-				ID: train.DeviceID(fmt.Sprintf("%s:%d", train.KindGPU, g.Index)), Kind: train.KindGPU, Model: g.Model, UUID: g.UUID, Memory: g.Memory,
+				ID: train.DeviceID(fmt.Sprintf("%s:%d", train.KindGPU, g.Index)), Kind: train.KindGPU, Model: g.Model, UUID: g.UUID, Memory: g.Memory, BusyWatts: g.PowerLimit.Watts(),
 			}
 		}
 		return devices

@@ -36,8 +36,8 @@ func TestSlots(t *testing.T) {
 }
 
 func TestWhatIsOffered(t *testing.T) {
-	gpus := []gpu.Device{{Index: 0, UUID: "GPU-a", Model: "T4", Memory: 16 * unit.GiB}}
-	card := []train.Device{{ID: "gpu:0", Kind: train.KindGPU, Model: "T4", UUID: "GPU-a", Memory: 16 * unit.GiB}}
+	gpus := []gpu.Device{{Index: 0, UUID: "GPU-a", Model: "T4", Memory: 16 * unit.GiB, PowerLimit: unit.Watts(70)}}
+	card := []train.Device{{ID: "gpu:0", Kind: train.KindGPU, Model: "T4", UUID: "GPU-a", Memory: 16 * unit.GiB, BusyWatts: 70}}
 	slot := []train.Device{{ID: "cpu:0", Kind: train.KindCPU, Core: 3}}
 	for _, c := range []struct {
 		kind string

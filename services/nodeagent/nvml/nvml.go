@@ -67,6 +67,9 @@ func (l *Library) device(index int) (gpu.Device, error) {
 	if memory, ret := handle.GetMemoryInfo(); errors.Is(ret, nvml.SUCCESS) {
 		d.Memory = unit.Bytes(memory.Total)
 	}
+	if milliwatts, ret := handle.GetEnforcedPowerLimit(); errors.Is(ret, nvml.SUCCESS) {
+		d.PowerLimit = unit.Watts(float64(milliwatts) / 1000)
+	}
 	return d, nil
 }
 

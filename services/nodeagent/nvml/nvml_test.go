@@ -24,6 +24,7 @@ func card() *mock.Device {
 		GetMemoryInfoFunc:              func() (api.Memory, api.Return) { return api.Memory{Total: 16 << 30}, api.SUCCESS },
 		GetTotalEnergyConsumptionFunc:  func() (uint64, api.Return) { return 5_000, api.SUCCESS },
 		GetPowerUsageFunc:              func() (uint32, api.Return) { return 70_500, api.SUCCESS },
+		GetEnforcedPowerLimitFunc:      func() (uint32, api.Return) { return 72_500, api.SUCCESS },
 		GetComputeRunningProcessesFunc: func() ([]api.ProcessInfo, api.Return) { return nil, api.SUCCESS },
 		GetProcessUtilizationFunc: func(uint64) ([]api.ProcessUtilizationSample, api.Return) {
 			return nil, api.ERROR_NOT_FOUND
@@ -65,7 +66,7 @@ func TestDevices(t *testing.T) {
 	lost := card()
 	lost.GetUUIDFunc = func() (string, api.Return) { return "", api.ERROR_GPU_IS_LOST }
 	got, err := library(t, lost, card()).Devices()
-	want := []gpu.Device{{Index: 1, UUID: "GPU-1", Model: "NVIDIA T4", Memory: 16 * unit.GiB}}
+	want := []gpu.Device{{Index: 1, UUID: "GPU-1", Model: "NVIDIA T4", Memory: 16 * unit.GiB, PowerLimit: unit.Watts(72.5)}}
 	if diff := gocmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("error %v, (-want +got)\n%s", err, diff)
 	}

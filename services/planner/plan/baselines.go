@@ -25,7 +25,8 @@ func (GangFIFO) grant(f *fleet) {
 	}
 	shelves := f.newShelves()
 	for _, g := range line {
-		if g.wanted() <= shelves.largest() && !shelves.pack(g, g.wanted()) {
+		possible := g.wanted() <= min(shelves.largest(), f.board.allowance.most(g.Spec.Tenant, f.board.watts()))
+		if possible && !shelves.pack(g, g.wanted()) {
 			return
 		}
 	}

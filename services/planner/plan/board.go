@@ -14,6 +14,10 @@ type board struct {
 	tuning Tuning
 	nodes  []node
 	jobs   []*candidate
+	// spans says that a gang may be spread over nodes.
+	spans bool
+	// allowance is what may still be given away, granted what could be in the beginning.
+	allowance, granted allowance
 	// total is the number of devices, used those that a policy has given away so far.
 	total, used int
 	// typicalSeconds is the median remaining time of the jobs of which it is known.
@@ -24,6 +28,9 @@ type board struct {
 type node struct {
 	id      train.NodeID
 	devices []train.Device
+	// model is that of the first device, watts what a device draws more when a job has it.
+	model string
+	watts float64
 	// memory is that of the smallest device; 0 where it is unknown or does not matter. A job must fit the smallest one.
 	memory int64
 	// used are given away, claimed are held by jobs that were not yet served.
@@ -34,18 +41,6 @@ type node struct {
 
 func (n *node) free() int      { return len(n.devices) - n.used }
 func (n *node) unclaimed() int { return n.free() - n.claimed }
-
-// nowhere is the node of a job that has none.
-const nowhere = -1
-
-// place is a number of devices on a node, and which ones once they are settled.
-type place struct {
-	node    int
-	size    int
-	devices []int
-}
-
-func (p place) held() bool { return p.node != nowhere }
 
 // candidate is a job that wants devices.
 type candidate struct {
@@ -65,14 +60,17 @@ type candidate struct {
 	// head is the job behind which this one waits in line.
 	head      *candidate
 	predicted predicted
+	// batch is chosen by policies that do so.
+	batch train.Batch
 }
 
-func newBoard(s State) *board {
-	b := &board{tuning: s.Tuning.withDefaults()}
+func newBoard(s State, spans bool) *board {
+	b := &board{tuning: s.Tuning.withDefaults(), spans: spans, granted: newAllowance(s), nodes: make([]node, 0, len(s.Nodes))}
 	for _, n := range s.Nodes {
 		b.nodes = append(b.nodes, newNode(n))
 		b.total += len(n.Devices)
 	}
+	b.allowance = b.granted.clone()
 	slices.SortFunc(b.nodes, func(x, y node) int { return cmp.Compare(x.id, y.id) })
 	for _, j := range s.Jobs {
 		if j.CancelRequested {
@@ -94,17 +92,30 @@ func newBoard(s State) *board {
 }
 
 func newNode(n train.Node) node {
-	devices := slices.Clone(n.Devices)
-	slices.SortFunc(devices, func(x, y train.Device) int {
-		return cmp.Or(cmp.Compare(x.ID.Kind(), y.ID.Kind()), cmp.Compare(number(x.ID), number(y.ID)), cmp.Compare(x.ID, y.ID))
-	})
+	devices := inOrder(n.Devices)
 	fresh := node{id: n.ID, devices: devices, busy: make([]bool, len(devices))}
-	for _, d := range devices {
+	if len(devices) > 0 {
+		fresh.model = devices[0].Model
+	}
+	for i := range devices {
+		d := &devices[i]
+		fresh.watts = max(fresh.watts, d.BusyPower().Watts()-d.IdlePower().Watts())
 		if m := int64(d.Memory); m > 0 && (fresh.memory == 0 || m < fresh.memory) {
 			fresh.memory = m
 		}
 	}
 	return fresh
+}
+
+// inOrder sorts devices by kind and number; mostly they are.
+func inOrder(devices []train.Device) []train.Device {
+	less := func(x, y train.Device) int {
+		return cmp.Or(cmp.Compare(x.ID.Kind(), y.ID.Kind()), cmp.Compare(number(x.ID), number(y.ID)), cmp.Compare(x.ID, y.ID))
+	}
+	if slices.IsSortedFunc(devices, less) {
+		return devices
+	}
+	return slices.SortedFunc(slices.Values(devices), less)
 }
 
 // number orders cpu:2 before cpu:10.
@@ -131,7 +142,7 @@ func (b *board) occupy(j Job) {
 		return
 	}
 	for _, part := range j.Running.places() {
-		if p, ok := b.locate(Holding{Node: part.Node, Devices: part.Devices}); ok {
+		if p, ok := b.locatePart(part); ok {
 			for _, d := range p.devices {
 				b.nodes[p.node].busy[d] = true
 			}
@@ -141,11 +152,27 @@ func (b *board) occupy(j Job) {
 
 // locate finds a holding among the nodes; false where any of it is gone.
 func (b *board) locate(h Holding) (place, bool) {
+	whole := place{node: nowhere}
+	for i, part := range h.places() {
+		p, ok := b.locatePart(part)
+		switch {
+		case !ok || i > 0 && !b.spans:
+			return place{node: nowhere}, false
+		case i == 0:
+			whole = p
+		default:
+			whole.others = append(whole.others, p)
+		}
+	}
+	return whole, whole.held()
+}
+
+func (b *board) locatePart(h train.Part) (place, bool) {
 	at, found := slices.BinarySearchFunc(b.nodes, h.Node, func(n node, id train.NodeID) int { return cmp.Compare(n.id, id) })
 	if !found || len(h.Devices) == 0 {
 		return place{node: nowhere}, false
 	}
-	p := place{node: at, size: len(h.Devices)}
+	p := place{node: at, size: len(h.Devices), devices: make([]int, 0, len(h.Devices))}
 	for _, id := range h.Devices {
 		d := slices.IndexFunc(b.nodes[at].devices, func(d train.Device) bool { return d.ID == id })
 		if d < 0 || slices.Contains(p.devices, d) {
@@ -160,49 +187,61 @@ func (b *board) locate(h Holding) (place, bool) {
 // findHoldings settles what each job holds. An attempt that cannot be asked to leave holds what it runs on; for all others the last plan
 // counts. Where two jobs hold the same device, the one that cannot leave keeps it, else the one that is served first.
 func (b *board) findHoldings() {
-	taken := make([][]bool, len(b.nodes))
-	for i := range b.nodes {
-		taken[i] = make([]bool, len(b.nodes[i].devices))
-	}
-	hold := func(c *candidate, h Holding) {
-		p, ok := b.locate(h)
-		if !ok || p.size < c.min || p.size > c.max && !c.pinned {
-			c.pinned = false
-			return
-		}
-		for _, d := range p.devices {
-			if taken[p.node][d] {
-				c.pinned = false
-				return
-			}
-		}
-		for _, d := range p.devices {
-			taken[p.node][d] = true
-		}
-		c.base, c.first = p, p
-	}
+	taken := b.marks()
 	for _, c := range b.jobs {
 		if r := c.Running; r != nil && !r.Spoke && !r.StopPending {
-			c.pinned = true
-			hold(c, r.Holding)
+			c.pinned = b.hold(c, r.Holding, taken)
 		}
 	}
 	for _, c := range b.jobs {
 		if c.base.held() || c.Planned == nil {
 			continue
 		}
-		hold(c, *c.Planned)
-		r := c.Running
-		c.rescalable = c.base.held() && r != nil && r.Spoke && !r.StopPending && r.Node == c.Planned.Node &&
-			train.SameDevices(r.Devices, c.Planned.Devices) && r.Epochs >= 1 && r.Seconds >= b.tuning.MinRescaleSeconds &&
+		held, r := b.hold(c, *c.Planned, taken), c.Running
+		c.rescalable = held && r != nil && r.Spoke && !r.StopPending && r.same(*c.Planned) && r.Epochs >= 1 && r.Seconds >= b.tuning.MinRescaleSeconds &&
 			c.RecentRestarts < b.tuning.MaxRestartsPerHour
 		c.movable = c.rescalable
 	}
 }
 
+// marks has a mark for each device, by node.
+func (b *board) marks() [][]bool {
+	marks := make([][]bool, len(b.nodes))
+	all := make([]bool, b.total)
+	for i := range b.nodes {
+		n := len(b.nodes[i].devices)
+		marks[i], all = all[:n:n], all[n:]
+	}
+	return marks
+}
+
+// hold enters what a job holds; false where that is gone, another's, or not of a size for it. Where the size is the user's own request, the policy judges
+// it.
+func (b *board) hold(c *candidate, h Holding, taken [][]bool) bool {
+	p, ok := b.locate(h)
+	silent := c.Running != nil && !c.Running.Spoke && !c.Running.StopPending
+	if n := p.total(); !ok || c.Request == nil && (n < c.min || n > c.max && !silent) {
+		return false
+	}
+	for i := range p.spread() {
+		part := p.part(i)
+		if slices.ContainsFunc(part.devices, func(d int) bool { return taken[part.node][d] }) {
+			return false
+		}
+	}
+	for i := range p.spread() {
+		for _, d := range p.part(i).devices {
+			taken[p.part(i).node][d] = true
+		}
+	}
+	c.base, c.first = p, p
+	return true
+}
+
 // clear takes back what was given in this round; jobs claim what they hold.
 func (b *board) clear() {
 	b.used = 0
+	b.allowance = b.granted.clone()
 	for i := range b.nodes {
 		b.nodes[i].used, b.nodes[i].claimed = 0, 0
 	}
@@ -234,21 +273,32 @@ func (b *board) give(c *candidate, at, size int) {
 	if c.got.held() {
 		b.nodes[c.got.node].used -= c.got.size
 		b.used -= c.got.size
+		b.allowance.take(c.Spec.Tenant, -c.got.size, b.nodes[c.got.node].watts)
 	}
 	c.got = place{node: at, size: size}
 	b.nodes[at].used += size
 	b.used += size
+	b.allowance.take(c.Spec.Tenant, size, b.nodes[at].watts)
+}
+
+// most is how many devices of a node a job may have at most, besides what it was given.
+func (b *board) most(c *candidate, at int) int {
+	return min(b.nodes[at].free(), b.allowance.most(c.Spec.Tenant, b.nodes[at].watts))
 }
 
 // fits says whether a job may run on a node at all.
 func (b *board) fits(c *candidate, n *node) bool {
-	need := int64(c.Spec.EstimatedMemory())
-	return len(n.devices) >= c.min && (n.memory == 0 || need <= n.memory)
+	return len(n.devices) >= c.min && c.fitsMemory(n.memory)
+}
+
+// fitsMemory says whether devices of so much memory are enough; 0 is unknown.
+func (c *candidate) fitsMemory(memory int64) bool {
+	return memory == 0 || int64(c.Spec.EstimatedMemory()) <= memory
 }
 
 // keep gives a job back what it holds, or less of it; false where others were served with it.
 func (b *board) keep(c *candidate, size int) bool {
-	if !c.base.held() || b.nodes[c.base.node].free() < size {
+	if !c.base.held() || b.most(c, c.base.node) < size {
 		return false
 	}
 	b.give(c, c.base.node, size)
@@ -266,7 +316,7 @@ func (b *board) find(c *candidate) int {
 	var key [3]int
 	for i := range b.nodes {
 		n := &b.nodes[i]
-		if n.free() < c.min || !b.fits(c, n) {
+		if b.most(c, i) < c.min || !b.fits(c, n) {
 			continue
 		}
 		room := n.free()
@@ -288,34 +338,40 @@ func (b *board) find(c *candidate) int {
 // assign settles which devices each job gets: as many as possible of those that it held in the beginning, then free ones, then those that others are
 // leaving.
 func (b *board) assign() {
-	taken := make([][]bool, len(b.nodes))
-	for i := range b.nodes {
-		taken[i] = make([]bool, len(b.nodes[i].devices))
-	}
+	taken := b.marks()
 	for _, c := range b.jobs {
-		c.got.devices = nil
-		if c.got.held() && c.got.node == c.first.node {
-			c.got.devices = slices.Clone(c.first.devices[:min(c.got.size, c.first.size)])
-			for _, d := range c.got.devices {
-				taken[c.got.node][d] = true
-			}
-		}
-	}
-	for _, c := range b.jobs {
-		for _, wanted := range []bool{false, true} {
-			if !c.got.held() {
-				continue
-			}
-			for d, busy := range b.nodes[c.got.node].busy {
-				if len(c.got.devices) < c.got.size && busy == wanted && !taken[c.got.node][d] {
-					taken[c.got.node][d] = true
-					c.got.devices = append(c.got.devices, d)
+		for i := range c.got.spread() {
+			part := c.got.part(i)
+			part.devices = make([]int, 0, part.size)
+			for k := range c.first.spread() {
+				if had := c.first.part(k); had.node == part.node {
+					part.devices = append(part.devices, had.devices[:min(part.size, had.size)]...)
 				}
 			}
+			for _, d := range part.devices {
+				taken[part.node][d] = true
+			}
 		}
-		slices.Sort(c.got.devices)
+	}
+	for _, c := range b.jobs {
+		for i := range c.got.spread() {
+			b.complete(c.got.part(i), taken)
+		}
 	}
 	b.replaceSlow(taken)
+}
+
+// complete adds devices to a part until there are enough.
+func (b *board) complete(part *place, taken [][]bool) {
+	for _, leaving := range []bool{false, true} {
+		for d, busy := range b.nodes[part.node].busy {
+			if len(part.devices) < part.size && busy == leaving && !taken[part.node][d] {
+				taken[part.node][d] = true
+				part.devices = append(part.devices, d)
+			}
+		}
+	}
+	slices.Sort(part.devices)
 }
 
 // stable says whether every job got what it holds.

@@ -33,7 +33,7 @@ func decideCrews(s State) train.Plan {
 }
 
 func newCrews(s State) *crews {
-	d := &crews{board: newBoard(s)}
+	d := &crews{board: newBoard(s, true)}
 	byID := make(map[train.NodeID]train.Node, len(s.Nodes))
 	for _, n := range s.Nodes {
 		byID[n.ID] = n
@@ -255,7 +255,7 @@ func (d *crews) plan() train.Plan {
 		}
 		a := train.Allocation{Job: c.ID, Reason: d.reason(c)}
 		for _, b := range c.placed {
-			part := train.Part{Node: d.nodes[b.node].id, Devices: d.ids(place{node: b.node, size: b.workers, devices: b.devices})}
+			part := train.Part{Node: d.nodes[b.node].id, Devices: d.ids(b.node, b.devices)}
 			a.Parts = append(a.Parts, part)
 			if b.servers > 0 {
 				a.Servers = append(a.Servers, train.ServerPart{Node: part.Node, Count: b.servers})

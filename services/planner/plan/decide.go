@@ -1,10 +1,10 @@
 // Package plan decides which job holds which devices. Decide is pure: the same state and policy give the same plan. The plan is what is
 // desired; carrying it out, and waiting for a job to leave before the next one starts on its devices, is the executor's business.
 //
-// For every policy: a device is given once; a job gets between min_devices and max_devices on one node or nothing; jobs with a strictly higher
-// priority go first and may take devices from lower ones, which leave at their next checkpoint; an attempt that never spoke to the job API is
-// neither moved nor resized, since it could only be killed; a job whose size does not change keeps its devices, one that shrinks keeps
-// some of them, one that grows all.
+// For every policy: a device is given once; no tenant holds more than its quota and no plan is predicted to draw more than the power budget. For those of
+// the live planner: a job gets between min_devices and max_devices or nothing; jobs with a strictly higher priority go first and may take devices
+// from lower ones, which leave at their next checkpoint; an attempt that never spoke to the job API is neither moved nor resized, since it could
+// only be killed; a job whose size does not change keeps its devices, one that shrinks keeps some of them, one that grows all.
 package plan
 
 import (
@@ -29,9 +29,9 @@ type sharer interface {
 }
 
 // DefaultPolicy is the name of the policy that is used unless another is asked for.
-const DefaultPolicy = "optimus"
+const DefaultPolicy = "switchyard"
 
-// Policies are the policies of the live planner by name: each job runs on one node. Published lists those of simulations.
+// Policies are the policies of the live planner by name. Published lists those of simulations.
 func Policies() map[string]Policy {
 	all := map[string]Policy{}
 	for _, p := range []Policy{FIFO{}, SRTF{}, Optimus{}, Switchyard{}} {
@@ -83,7 +83,7 @@ func Decide(s State, p Policy) train.Plan { return p.decide(s) }
 
 // settle asks the policy again with its own answer applied until it leaves it as it is, so that deciding again without news changes nothing.
 func settle(s State, p sharer) train.Plan {
-	b := newBoard(s)
+	b := newBoard(s, false)
 	for range maxRounds {
 		b.clear()
 		p.share(b)

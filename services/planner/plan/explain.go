@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // The codes of reasons, for programs; the words beside them may change.
@@ -29,31 +30,50 @@ const (
 	ReasonPreemptedByShorter  = "PreemptedByShorter"
 	ReasonHeadOfLineBlocked   = "HeadOfLineBlocked"
 	ReasonWaitingForDevices   = "WaitingForDevices"
+	ReasonQuotaReached        = "QuotaReached"
+	ReasonPowerBudgetReached  = "PowerBudgetReached"
 )
+
+// named is what the words need of a policy.
+type named interface{ Name() string }
 
 // account is the finished board with what the words need.
 type account struct {
 	*board
-	policy sharer
+	policy named
 	// owner is the job that gets a device, former the one that held it when the decision began, by node and device.
 	owner, former [][]*candidate
 	waiting       []*candidate // in the order in which they would be served
 	silent        []*candidate // cannot be asked to leave
 	// starts are predicted waits by rank; 0 when unknown.
 	starts []float64
+	spaces map[spaceKey]space
+}
+
+// space is the most devices that a job of a size and memory finds in one place, all of them and those that are free.
+type space struct{ widest, free int }
+
+type spaceKey struct {
+	memory unit.Bytes
+	least  int
 }
 
 // explain turns the board into a plan with a reason for every job.
-func explain(b *board, p sharer) train.Plan {
+func explain(b *board, p named) train.Plan {
 	a := newAccount(b, p)
 	made := train.Plan{Policy: p.Name(), Allocations: []train.Allocation{}}
 	for _, c := range b.jobs {
 		if !c.got.held() {
 			continue
 		}
-		allocation := train.Allocation{Job: c.ID, Node: b.nodes[c.got.node].id, Devices: b.ids(c.got), Reason: a.allocated(c)}
+		allocation := train.Allocation{Job: c.ID, Reason: a.allocated(c), Batch: c.batch}
+		if parts := b.parts(&c.got); len(parts) > 1 {
+			allocation.Parts = parts
+		} else {
+			allocation.Node, allocation.Devices = parts[0].Node, parts[0].Devices
+		}
 		if c.predicted.source != fromNothing {
-			allocation.RemainingSeconds = c.remaining(c.got.size)
+			allocation.RemainingSeconds = c.remaining(c.got.total())
 		}
 		made.Allocations = append(made.Allocations, allocation)
 	}
@@ -64,70 +84,112 @@ func explain(b *board, p sharer) train.Plan {
 	return made
 }
 
-func newAccount(b *board, p sharer) *account {
-	a := &account{board: b, policy: p, owner: make([][]*candidate, len(b.nodes)), former: make([][]*candidate, len(b.nodes))}
-	for i := range b.nodes {
-		a.owner[i] = make([]*candidate, len(b.nodes[i].devices))
-		a.former[i] = make([]*candidate, len(b.nodes[i].devices))
-	}
+func newAccount(b *board, p named) *account {
+	a := &account{board: b, policy: p, owner: b.owners(), former: b.owners(), spaces: map[spaceKey]space{}}
 	for _, c := range b.jobs {
 		if c.pinned {
 			a.silent = append(a.silent, c)
 		}
-		for _, d := range c.first.devices {
-			a.former[c.first.node][d] = c
-		}
+		c.first.own(a.former, c)
 		if !c.got.held() {
 			a.waiting = append(a.waiting, c)
 			continue
 		}
-		for _, d := range c.got.devices {
-			a.owner[c.got.node][d] = c
-		}
+		c.got.own(a.owner, c)
 	}
 	slices.SortFunc(a.waiting, func(x, y *candidate) int { return cmp.Compare(x.turn, y.turn) })
 	a.starts = a.predictStarts()
 	return a
 }
 
-func (b *board) ids(p place) []train.DeviceID {
-	ids := make([]train.DeviceID, 0, p.size)
-	for _, d := range p.devices {
-		ids = append(ids, b.nodes[p.node].devices[d].ID)
+// owners has room for a job for each device, by node.
+func (b *board) owners() [][]*candidate {
+	owners, all := make([][]*candidate, len(b.nodes)), make([]*candidate, b.total)
+	for i := range b.nodes {
+		n := len(b.nodes[i].devices)
+		owners[i], all = all[:n:n], all[n:]
+	}
+	return owners
+}
+
+// own enters a job as the one that has the devices of a place.
+func (p *place) own(owners [][]*candidate, c *candidate) {
+	for i := range p.spread() {
+		for _, d := range p.part(i).devices {
+			owners[p.part(i).node][d] = c
+		}
+	}
+}
+
+// parts names the devices of a place.
+func (b *board) parts(p *place) []train.Part {
+	parts := make([]train.Part, p.spread())
+	for i := range parts {
+		part := p.part(i)
+		parts[i] = train.Part{Node: b.nodes[part.node].id, Devices: b.ids(part.node, part.devices)}
+	}
+	return parts
+}
+
+// ids are the names of devices of a node.
+func (b *board) ids(node int, devices []int) []train.DeviceID {
+	ids := make([]train.DeviceID, len(devices))
+	for i, d := range devices {
+		ids[i] = b.nodes[node].devices[d].ID
 	}
 	return ids
 }
 
+// where names a place in words.
+func (a *account) where(p *place) string {
+	if p.spread() > 1 {
+		return fmt.Sprintf("%s on %d nodes", devices(p.total()), p.spread())
+	}
+	return fmt.Sprintf("%s of node %s", devices(p.size), a.nodes[p.node].id)
+}
+
 // allocated says why a job gets what it gets.
 func (a *account) allocated(c *candidate) train.Reason {
-	had, has := c.first, c.got
+	had, has := c.first.total(), c.got.total()
 	switch {
-	case !had.held():
+	case !c.first.held():
 		return a.placed(c)
-	case c.sampled && has.size != had.size:
+	case c.sampled && has != had:
 		return train.Reason{Code: ReasonSampling, Message: fmt.Sprintf("goes on with %s instead of %d for an epoch: how fast it is there is not known, and nobody waits",
-			devices(has.size), had.size)}
-	case len(c.replaced) > 0 && has.size == had.size:
+			devices(has), had)}
+	case len(c.replaced) > 0 && has == had:
 		return c.replacedSlow()
-	case has.node != had.node:
-		return train.Reason{Code: ReasonMoved, Message: fmt.Sprintf("goes on with %s of node %s: %s", devices(has.size), a.nodes[has.node].id, a.lostTo(c))}
-	case slices.Equal(had.devices, has.devices):
+	case c.first.same(&c.got):
 		return a.kept(c)
-	case has.size > had.size:
+	case c.got.node != c.first.node && c.got.spread() == 1:
+		return train.Reason{Code: ReasonMoved, Message: fmt.Sprintf("goes on with %s: %s", a.where(&c.got), a.lostTo(c))}
+	case has > had && c.predicted.source == fromNothing:
+		return train.Reason{Code: ReasonGrewByMarginalGain, Message: fmt.Sprintf("gets %s instead of %d", a.where(&c.got), had)}
+	case has > had:
 		return train.Reason{Code: ReasonGrewByMarginalGain, Message: fmt.Sprintf("%s instead of %d save %.0f s of %.0f s; the restart costs %.0f s",
-			devices(has.size), had.size, c.saves(had.size, has.size), c.remaining(had.size), a.tuning.RestartSeconds)}
-	case has.size < had.size:
-		if before, after := c.remaining(had.size), c.remaining(has.size); after < before {
-			return train.Reason{Code: ReasonShrunkForSpeed, Message: fmt.Sprintf("%s are predicted to save %.0f s of %.0f s against %d", devices(has.size), before-after, before, had.size)}
+			devices(has), had, c.saves(had, has), c.remaining(had), a.restartSeconds(c))}
+	case has < had:
+		if before, after := c.remaining(had), c.remaining(has); after < before {
+			return train.Reason{Code: ReasonShrunkForSpeed, Message: fmt.Sprintf("%s are predicted to save %.0f s of %.0f s against %d", devices(has), before-after, before, had)}
 		}
-		return train.Reason{Code: ReasonShrunkForOthers, Message: fmt.Sprintf("keeps %d of %s: %s", has.size, devices(had.size), a.lostTo(c))}
+		return train.Reason{Code: ReasonShrunkForOthers, Message: fmt.Sprintf("keeps %d of %s: %s", has, devices(had), a.lostTo(c))}
+	case c.got.spread() > 1 || c.first.spread() > 1:
+		return train.Reason{Code: ReasonMoved, Message: "goes on with " + a.where(&c.got)}
 	}
-	return train.Reason{Code: ReasonMoved, Message: fmt.Sprintf("goes on with other devices of node %s: %s", a.nodes[has.node].id, a.lostTo(c))}
+	return train.Reason{Code: ReasonMoved, Message: fmt.Sprintf("goes on with other devices of node %s: %s", a.nodes[c.got.node].id, a.lostTo(c))}
+}
+
+// restartSeconds is the price of a restart of a job.
+func (b *board) restartSeconds(c *candidate) float64 {
+	if c.RestartSeconds > 0 {
+		return c.RestartSeconds
+	}
+	return b.tuning.RestartSeconds
 }
 
 // placed is the reason of a job that held nothing.
 func (a *account) placed(c *candidate) train.Reason {
-	message := fmt.Sprintf("gets %s of node %s", devices(c.got.size), a.nodes[c.got.node].id)
+	message := "gets " + a.where(&c.got)
 	if _, marginal := a.policy.(Optimus); marginal && c.got.size > c.min {
 		before, after := c.remaining(c.min), c.remaining(c.got.size)
 		words := fmt.Sprintf("%s; %d instead of %d save %.0f s of %.0f s", message, c.got.size, c.min, before-after, before)
@@ -144,13 +206,20 @@ func (a *account) placed(c *candidate) train.Reason {
 
 // kept is the reason of a job that goes on as it is.
 func (a *account) kept(c *candidate) train.Reason {
-	r := train.Reason{Code: ReasonKept, Message: "keeps " + devices(c.got.size)}
-	_, marginal := a.policy.(Optimus)
-	free := min(a.nodes[c.got.node].free(), c.max-c.got.size)
+	r := train.Reason{Code: ReasonKept, Message: "keeps " + devices(c.got.total())}
+	grows := false
+	switch a.policy.(type) {
+	case Optimus, Switchyard:
+		grows = a.tuning.AtEpochs || !a.spans
+	}
+	free := 0
+	if c.got.spread() == 1 {
+		free = min(a.most(c, c.got.node), c.max-c.got.size)
+	}
 	switch {
 	case c.pinned:
 		r.Message += "; it has not called the job API yet, so it cannot be asked to leave"
-	case !marginal || free <= 0:
+	case !grows || free <= 0:
 	case c.RecentRestarts >= a.tuning.MaxRestartsPerHour:
 		r.Message += fmt.Sprintf("; it was restarted %d times within an hour, as often as is allowed", c.RecentRestarts)
 	case !c.rescalable:
@@ -172,25 +241,51 @@ func (a *account) lostTo(c *candidate) string {
 	return "the others go to " + list(takers)
 }
 
-func (a *account) takers(c *candidate) []*candidate {
-	var takers []*candidate
-	for _, d := range c.first.devices {
-		if o := a.owner[c.first.node][d]; o != nil && o != c && !slices.Contains(takers, o) {
-			takers = append(takers, o)
-		}
-	}
-	return takers
-}
+func (a *account) takers(c *candidate) []*candidate { return others(&c.first, a.owner, c) }
 
 // leaving names the jobs that held what c gets.
 func (a *account) leaving(c *candidate) []string {
 	var names []string
-	for _, d := range c.got.devices {
-		if o := a.former[c.got.node][d]; o != nil && o != c && !slices.Contains(names, string(o.ID)) {
-			names = append(names, string(o.ID))
-		}
+	for _, o := range others(&c.got, a.former, c) {
+		names = append(names, string(o.ID))
 	}
 	return names
+}
+
+// others are the jobs besides c that have devices of a place.
+func others(p *place, owners [][]*candidate, c *candidate) []*candidate {
+	var found []*candidate
+	for i := range p.spread() {
+		for _, d := range p.part(i).devices {
+			if o := owners[p.part(i).node][d]; o != nil && o != c && !slices.Contains(found, o) {
+				found = append(found, o)
+			}
+		}
+	}
+	return found
+}
+
+// space is what a job finds in one place.
+func (a *account) space(c *candidate) space {
+	key := spaceKey{c.Spec.EstimatedMemory(), c.min}
+	if r, known := a.spaces[key]; known {
+		return r
+	}
+	r, sums := space{}, map[string]space{}
+	for i := range a.nodes {
+		n := &a.nodes[i]
+		if !c.fitsMemory(n.memory) || !a.spans && len(n.devices) < c.min {
+			continue
+		}
+		here := space{len(n.devices), n.free()}
+		if a.spans {
+			here.widest, here.free = here.widest+sums[n.model].widest, here.free+sums[n.model].free
+			sums[n.model] = here
+		}
+		r.widest, r.free = max(r.widest, here.widest), max(r.free, here.free)
+	}
+	a.spaces[key] = r
+	return r
 }
 
 // blockers are all the reasons why a job waits, the dominant one first; ahead is the number of those that would be served before.
@@ -198,16 +293,21 @@ func (a *account) blockers(c *candidate, ahead int) []train.Reason {
 	if len(a.nodes) == 0 {
 		return []train.Reason{{Code: ReasonNoNode, Message: "no node is alive", Hint: "start a node agent"}}
 	}
-	if !a.possible(c) {
+	if a.space(c).widest < c.min {
 		return []train.Reason{a.tooFew(c)}
 	}
+	limited, bound := a.bound(c)
 	var reasons []train.Reason
 	switch takers := a.takers(c); {
 	case len(takers) > 0 && takers[0].Priority > c.Priority:
 		reasons = append(reasons, train.Reason{Code: ReasonPreemptedByPriority, Message: "its devices go to " + list(takers), Hint: "it goes on from its checkpoint"})
-	case c.first.held():
-		reasons = append(reasons, train.Reason{Code: ReasonPreemptedByShorter, Message: "its devices go to " + list(takers), Hint: "it goes on from its checkpoint"})
-	case c.Planned != nil:
+	case len(takers) > 0 || c.first.held() && !bound:
+		r := train.Reason{Code: ReasonPreemptedByShorter, Message: "its devices are needed otherwise", Hint: "it goes on from its checkpoint"}
+		if len(takers) > 0 {
+			r.Message = "its devices go to " + list(takers)
+		}
+		reasons = append(reasons, r)
+	case !c.first.held() && c.Planned != nil:
 		reasons = append(reasons, train.Reason{Code: ReasonDevicesGone, Message: "the devices that it was given are gone"})
 	}
 	if c.head != nil {
@@ -219,17 +319,46 @@ func (a *account) blockers(c *candidate, ahead int) []train.Reason {
 	if c.head != nil {
 		return reasons // devices may well be free
 	}
+	if bound {
+		return append(reasons, limited)
+	}
 	return append(reasons, a.needs(c, ahead))
 }
 
-// tooFew is the reason of a job that no present node can hold.
+// bound is the reason of a job that a quota or the power budget keeps from devices.
+func (a *account) bound(c *candidate) (train.Reason, bool) {
+	if left, has := a.allowance.quotas[c.Spec.Tenant]; has && left < c.min {
+		quota := a.granted.quotas[c.Spec.Tenant]
+		r := train.Reason{
+			Code: ReasonQuotaReached, Message: fmt.Sprintf("needs %s; %q holds %d of its quota of %d", devices(c.min), c.Spec.Tenant, quota-left, quota),
+			Hint: "it starts when jobs of the same tenant end",
+		}
+		if quota < c.min {
+			r.Hint = "lower min_devices or ask for a larger quota"
+		}
+		return r, true
+	}
+	if a.space(c).free >= c.min && !a.allowed(c) {
+		return train.Reason{
+			Code: ReasonPowerBudgetReached, Message: fmt.Sprintf("needs %s, and the power budget leaves %.0f W", devices(c.min), max(a.allowance.watts, 0)),
+			Hint: "it starts when others end, or with a larger power budget",
+		}, true
+	}
+	return train.Reason{}, false
+}
+
+// tooFew is the reason of a job that the present nodes can never hold.
 func (a *account) tooFew(c *candidate) train.Reason {
+	where, widest := " on one node", "the largest has"
+	if a.spans {
+		where, widest = "", "there are"
+	}
 	r := train.Reason{
-		Code: ReasonDevicesTooFew, Message: fmt.Sprintf("needs %s on one node, and the largest has %d", devices(c.min), a.widest()),
+		Code: ReasonDevicesTooFew, Message: fmt.Sprintf("needs %s%s, and %s %d", devices(c.min), where, widest, a.widest()),
 		Hint: "lower min_devices or add devices",
 	}
 	if a.widest() >= c.min {
-		r.Message = fmt.Sprintf("needs %s of %s each on one node, and no node has them", devices(c.min), c.Spec.EstimatedMemory())
+		r.Message = fmt.Sprintf("needs %s of %s each%s, and no node has them", devices(c.min), c.Spec.EstimatedMemory(), where)
 		r.Hint = "lower min_devices or estimated_memory_mib"
 	}
 	return r
@@ -237,15 +366,13 @@ func (a *account) tooFew(c *candidate) train.Reason {
 
 // needs is the plain reason: too few devices are free.
 func (a *account) needs(c *candidate, ahead int) train.Reason {
-	free := 0
-	for i := range a.nodes {
-		if a.fits(c, &a.nodes[i]) {
-			free = max(free, a.nodes[i].free())
-		}
+	free, where := a.space(c).free, " on one node"
+	if a.spans {
+		where = ""
 	}
 	r := train.Reason{
 		Code:    ReasonWaitingForDevices,
-		Message: fmt.Sprintf("needs %s on one node, %d free, %d more needed", devices(c.min), free, max(c.min-free, 0)),
+		Message: fmt.Sprintf("needs %s%s, %d free, %d more needed", devices(c.min), where, free, max(c.min-free, 0)),
 	}
 	if ahead > 0 {
 		r.Message += "; ahead: " + list(a.waiting[:ahead])

@@ -1,6 +1,10 @@
 package plan
 
-import "github.com/switchyard-dl/switchyard/libs/train"
+import (
+	"math"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
 
 // FIFO serves jobs strictly in order of priority, then of submission. Each takes as many devices as are free, up to max_devices; running jobs stay
 // as they are. The first job that finds too few blocks all behind it: nothing is backfilled.
@@ -21,7 +25,7 @@ func (FIFO) share(b *board) {
 				c.head = head
 				continue
 			}
-			if !b.serve(c) && b.possible(c) {
+			if !b.serve(c) && b.possible(c) && !b.barred(c) {
 				head = c
 			}
 		}
@@ -61,7 +65,7 @@ func (b *board) serve(c *candidate) bool {
 	if at == nowhere {
 		return false
 	}
-	b.give(c, at, min(c.max, max(c.min, b.nodes[at].unclaimed())))
+	b.give(c, at, min(c.max, max(c.min, min(b.nodes[at].unclaimed(), b.most(c, at)))))
 	return true
 }
 
@@ -73,4 +77,33 @@ func (b *board) possible(c *candidate) bool {
 		}
 	}
 	return false
+}
+
+// allowed says whether quotas and the power budget leave enough for a job.
+func (b *board) allowed(c *candidate) bool {
+	return b.allowance.most(c.Spec.Tenant, b.watts()) >= c.min
+}
+
+// barred says whether quotas and the power budget, less what is held by jobs that were not served yet, are too little for a job: whether it can be served
+// does not depend on devices then, and it need not hold up those behind it.
+func (b *board) barred(c *candidate) bool {
+	if len(b.allowance.quotas) == 0 && math.IsInf(b.allowance.watts, 1) {
+		return false
+	}
+	left := b.allowance.clone()
+	for _, o := range b.jobs {
+		if o.claim > 0 {
+			left.take(o.Spec.Tenant, o.claim, b.nodes[o.base.node].watts)
+		}
+	}
+	return left.most(c.Spec.Tenant, b.watts()) < c.min
+}
+
+// watts is the most that a device draws more when a job has it.
+func (b *board) watts() float64 {
+	most := 0.0
+	for i := range b.nodes {
+		most = max(most, b.nodes[i].watts)
+	}
+	return most
 }

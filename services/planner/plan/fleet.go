@@ -8,9 +8,10 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// fleet is the state for policies whose gangs may span nodes: devices are counted by node and named at the very end.
+// fleet is a board for policies whose gangs may span nodes: devices are counted by node and named at the very end.
 type fleet struct {
 	state State
+	board *board
 	nodes []slot
 	// gangs are the jobs that a decision may move, by submission; pinned ones keep what they run on.
 	gangs, pinned []*gang
@@ -25,7 +26,11 @@ type slot struct {
 	id      train.NodeID
 	model   string
 	devices []train.Device
-	free    int
+	// memory is that of the smallest device, watts what a device draws more when a job has it.
+	memory int64
+	watts  float64
+	// free were given to nobody; claimed are held by gangs that were not served yet, where that matters.
+	free, claimed int
 }
 
 // share is a number of devices of one node, by its place in fleet.nodes.
@@ -33,7 +38,7 @@ type share struct{ node, devices int }
 
 // gang is a job and what it gets. The order of shares is the order of ranks.
 type gang struct {
-	Job
+	*candidate
 	held, got []share
 	batch     train.Batch
 }
@@ -52,36 +57,33 @@ func (g *gang) wanted() int {
 	if g.Request != nil {
 		return max(g.Request.Devices, 1)
 	}
-	return max(g.Spec.MinDevices, 1)
+	return g.min
 }
 
 // most is how many devices are of any use to a job that may be resized.
-func (g *gang) most() int { return max(g.Spec.MaxDevices, g.Spec.MinDevices, 1) }
+func (g *gang) most() int { return g.max }
 
 func newFleet(s State) *fleet {
-	f := &fleet{state: s, nodes: make([]slot, 0, len(s.Nodes))}
-	f.state.Tuning = s.Tuning.withDefaults()
-	for _, n := range s.Nodes {
-		at := slot{id: n.ID, devices: inOrder(n.Devices), free: len(n.Devices)}
-		if len(n.Devices) > 0 {
-			at.model = n.Devices[0].Model
-		}
-		f.nodes = append(f.nodes, at)
-		f.total += at.free
+	b := newBoard(s, !s.Tuning.OneNode)
+	f := &fleet{state: s, board: b, nodes: make([]slot, len(b.nodes)), total: b.total, free: b.total}
+	f.state.Tuning = b.tuning
+	for i := range b.nodes {
+		n := &b.nodes[i]
+		f.nodes[i] = slot{id: n.id, model: n.model, devices: n.devices, memory: n.memory, watts: n.watts, free: len(n.devices)}
 	}
-	slices.SortFunc(f.nodes, func(x, y slot) int { return cmp.Compare(x.id, y.id) })
-	f.free = f.total
-	index := make(map[train.NodeID]int, len(f.nodes))
-	for i := range f.nodes {
-		index[f.nodes[i].id] = i
+	byID := make(map[train.JobID]*candidate, len(b.jobs))
+	for _, c := range b.jobs {
+		byID[c.ID] = c
 	}
-	for _, j := range s.Jobs {
-		if j.CancelRequested {
+	for i := range s.Jobs {
+		c := byID[s.Jobs[i].ID]
+		if c == nil {
 			continue
 		}
-		g := &gang{Job: j, held: f.locate(index, j)}
-		if r := j.Running; r != nil && !r.Spoke && !r.StopPending && len(g.held) > 0 {
+		g := &gang{candidate: c, held: c.base.shares()}
+		if c.pinned {
 			f.pinned = append(f.pinned, g)
+			f.give(g, g.held)
 			continue
 		}
 		f.gangs = append(f.gangs, g)
@@ -93,75 +95,19 @@ func newFleet(s State) *fleet {
 	if !slices.IsSortedFunc(f.gangs, func(x, y *gang) int { return x.SubmittedAt.Compare(y.SubmittedAt) }) {
 		slices.SortFunc(f.gangs, earlier)
 	}
-	f.settlePinned()
 	return f
 }
 
-// inOrder sorts devices by kind and number; mostly they are.
-func inOrder(devices []train.Device) []train.Device {
-	less := func(x, y train.Device) int {
-		return cmp.Or(cmp.Compare(x.ID.Kind(), y.ID.Kind()), cmp.Compare(number(x.ID), number(y.ID)), cmp.Compare(x.ID, y.ID))
-	}
-	if slices.IsSortedFunc(devices, less) {
-		return devices
-	}
-	return slices.SortedFunc(slices.Values(devices), less)
-}
-
-// locate counts what a job holds by the last plan, or else by its live attempt; nothing where a node or a device of it is gone.
-func (f *fleet) locate(index map[train.NodeID]int, j Job) []share {
-	var h Holding
-	switch {
-	case j.Running != nil && !j.Running.Spoke && !j.Running.StopPending:
-		h = j.Running.Holding
-	case j.Planned != nil:
-		h = *j.Planned
-	default:
-		return nil
-	}
-	var shares []share
-	for _, p := range h.places() {
-		i, found := index[p.Node]
-		if !found || len(p.Devices) == 0 {
-			return nil
-		}
-		for _, id := range p.Devices {
-			if f.nodes[i].find(id) < 0 {
-				return nil
-			}
-		}
-		shares = append(shares, share{i, len(p.Devices)})
-	}
-	return shares
-}
-
-// find is the place of a device on its node.
-func (n *slot) find(id train.DeviceID) int {
-	return slices.IndexFunc(n.devices, func(d train.Device) bool { return d.ID == id })
-}
-
-// settlePinned gives jobs that cannot be asked to leave what they run on; one whose devices are another's already is moved like any other.
-func (f *fleet) settlePinned() {
-	kept := f.pinned[:0]
-	for _, g := range f.pinned {
-		if !f.keep(g) {
-			g.held = nil
-			f.gangs = append(f.gangs, g)
-			continue
-		}
-		kept = append(kept, g)
-	}
-	f.pinned = kept
-}
-
-// fits says whether all the shares are free.
-func (f *fleet) fits(shares []share) bool {
+// fits says whether all the shares are free and a gang may have them.
+func (f *fleet) fits(g *gang, shares []share) bool {
+	watts := 0.0
 	for _, s := range shares {
 		if f.nodes[s.node].free < s.devices {
 			return false
 		}
+		watts = max(watts, f.nodes[s.node].watts)
 	}
-	return true
+	return width(shares) <= f.board.allowance.most(g.Spec.Tenant, watts)
 }
 
 // give hands shares to a gang that has none. They must be free.
@@ -170,12 +116,13 @@ func (f *fleet) give(g *gang, shares []share) {
 	for _, s := range shares {
 		f.nodes[s.node].free -= s.devices
 		f.free -= s.devices
+		f.board.allowance.take(g.Spec.Tenant, s.devices, f.nodes[s.node].watts)
 	}
 }
 
 // keep gives a gang what it holds, if that is free.
 func (f *fleet) keep(g *gang) bool {
-	if len(g.held) == 0 || !f.fits(g.held) {
+	if len(g.held) == 0 || !f.fits(g, g.held) {
 		return false
 	}
 	f.give(g, g.held)
@@ -192,8 +139,9 @@ type shelves struct {
 type shelf struct {
 	fleet *fleet
 	model string
-	// free counts the free devices of the model, total all of them.
+	// free counts the free devices of the model, total all of them; watts is the most that one of them draws more with work.
 	free, total int
+	watts       float64
 	// byFree are heaps of nodes by the number of devices that were free when they were put there; others are outdated.
 	byFree []intHeap
 	top    int
@@ -211,6 +159,7 @@ func (f *fleet) newShelves() *shelves {
 		}
 		s.free += f.nodes[i].free
 		s.total += len(f.nodes[i].devices)
+		s.watts = max(s.watts, f.nodes[i].watts)
 		s.put(i)
 	}
 	return all
@@ -262,7 +211,7 @@ func (s *shelf) emptiest() (int, bool) {
 // pack gives a gang so many devices, each time from the emptiest node (the placer that the published simulator shares between policies). It gives all or
 // nothing.
 func (s *shelf) pack(g *gang, devices int) bool {
-	if devices < 1 || s.free < devices {
+	if devices < 1 || s.free < devices || devices > s.fleet.board.allowance.most(g.Spec.Tenant, s.watts) {
 		return false
 	}
 	var shares []share
@@ -273,6 +222,7 @@ func (s *shelf) pack(g *gang, devices int) bool {
 		shares = append(shares, share{node, take})
 		s.fleet.nodes[node].free -= take
 		s.fleet.free -= take
+		s.fleet.board.allowance.take(g.Spec.Tenant, take, s.fleet.nodes[node].watts)
 		devices -= take
 		s.put(node)
 	}

@@ -9,12 +9,13 @@ import (
 // not fit waits, and later ones may pass.
 func (f *fleet) runRequested(line []*gang) {
 	var running, starting []*gang
-	left := f.free
+	left, allowance, watts := f.free, f.board.allowance.clone(), f.board.watts()
 	for _, g := range line {
-		if g.wanted() > left {
+		if g.wanted() > min(left, allowance.most(g.Spec.Tenant, watts)) {
 			continue
 		}
 		left -= g.wanted()
+		allowance.take(g.Spec.Tenant, g.wanted(), watts)
 		if width(g.held) == g.wanted() {
 			running = append(running, g)
 		} else {
@@ -35,7 +36,10 @@ func (f *fleet) runRequested(line []*gang) {
 // resize gives each gang a size, by place in f.gangs. A gang whose size does not change stays where it is; the others are placed anew, the small ones first.
 func (f *fleet) resize(sizes []int) {
 	var placed []int
+	allowance, watts := f.board.allowance.clone(), f.board.watts()
 	for i, g := range f.gangs {
+		sizes[i] = min(sizes[i], allowance.most(g.Spec.Tenant, watts))
+		allowance.take(g.Spec.Tenant, sizes[i], watts)
 		if sizes[i] > 0 && (width(g.held) != sizes[i] || !f.keep(g)) {
 			placed = append(placed, i)
 		}

@@ -30,12 +30,14 @@ func newGangDay(seed uint64) *gangDay {
 	for i := range 1 + d.dice.IntN(6) {
 		n := train.Node{ID: train.NodeID(fmt.Sprintf("n%d", i))}
 		model := models[d.dice.IntN(len(models))]
+		busy, idle := randomWatts(d.dice)
 		for k := range 1 + d.dice.IntN(8) {
-			n.Devices = append(n.Devices, train.Device{ID: train.DeviceID(fmt.Sprintf("gpu:%d", k)), Kind: train.KindGPU, Model: model})
+			n.Devices = append(n.Devices, train.Device{ID: train.DeviceID(fmt.Sprintf("gpu:%d", k)), Kind: train.KindGPU, Model: model, BusyWatts: busy, IdleWatts: idle})
 		}
 		d.state.Nodes = append(d.state.Nodes, n)
 	}
 	d.state.Now = time.Unix(1000, 0)
+	randomTerms(d.dice, &d.state)
 	return d
 }
 
@@ -71,8 +73,9 @@ func (d *gangDay) change() {
 func (d *gangDay) job() Job {
 	j := Job{
 		ID: train.JobID(fmt.Sprintf("j%03d", d.born)), SubmittedAt: d.state.Now.Add(-time.Duration(d.dice.IntN(60)) * time.Second), Signature: fmt.Sprint(d.dice.IntN(3)),
-		Spec:    train.Spec{MinDevices: 1, MaxDevices: 1 + d.dice.IntN(16), MaxEpochs: 10, TrainingSetSize: 1000},
-		Request: &Request{Devices: 1 + d.dice.IntN(12), GlobalBatch: 64}, Limits: &Limits{BaseBatch: 8, MaxBatch: 256, MinLocal: 4, MaxLocal: 32},
+		Spec:     train.Spec{MinDevices: 1, MaxDevices: 1 + d.dice.IntN(16), MaxEpochs: 10, TrainingSetSize: 1000, Tenant: fmt.Sprint("t", d.dice.IntN(3))},
+		Priority: 50 + 20*(d.dice.IntN(4)/3),
+		Request:  &Request{Devices: 1 + d.dice.IntN(12), GlobalBatch: 64}, Limits: &Limits{BaseBatch: 8, MaxBatch: 256, MinLocal: 4, MaxLocal: 32},
 	}
 	o := Oracle{RemainingSteps: 1000 * d.dice.Float64()}
 	for n := range 1 + d.dice.IntN(16) {
@@ -117,6 +120,7 @@ func TestGangsKeepThePromises(t *testing.T) {
 					d.change()
 					p := Decide(d.state, policy)
 					checkGangs(t, d.state, p, policy)
+					checkTerms(t, d.state, p)
 					checkSameBytes(t, d.state, p, policy)
 					d.apply(p)
 					if name != "pollux" { // it searches at random, and may find something better
@@ -251,7 +255,7 @@ func TestDecisionsAllocateInProportion(t *testing.T) {
 	for _, c := range []struct {
 		policy Policy
 		most   float64 // for each job
-	}{{GangFIFO{}, 30}, {OptimusOracle{}, 110}, {Switchyard{}, 60}} {
+	}{{GangFIFO{}, 75}, {OptimusOracle{}, 150}, {Switchyard{}, 75}} {
 		perJob := func(jobs int) float64 {
 			s := largeLater(4*jobs, jobs, c.policy)
 			return testing.AllocsPerRun(1, func() { Decide(s, c.policy) }) / float64(jobs)

@@ -86,7 +86,7 @@ func (b *board) solve(frozen []bool, gain func(*candidate, int) float64) {
 func (b *board) grow(frozen []bool, worth func(*candidate, int) float64) {
 	var queue gains
 	offer := func(c *candidate) {
-		if c.got.size >= c.max || b.nodes[c.got.node].free() == 0 {
+		if c.got.size >= c.max || b.most(c, c.got.node) == 0 {
 			return
 		}
 		if gain := worth(c, c.got.size); gain > 0 {
@@ -102,7 +102,7 @@ func (b *board) grow(frozen []bool, worth func(*candidate, int) float64) {
 	heap.Init(&queue)
 	for len(queue) > 0 {
 		best := heap.Pop(&queue).(offered).job
-		if b.nodes[best.got.node].free() == 0 {
+		if b.most(best, best.got.node) == 0 {
 			continue
 		}
 		b.give(best, best.got.node, best.got.size+1)

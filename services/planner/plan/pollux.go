@@ -60,7 +60,7 @@ func (Pollux) grant(f *fleet) {
 				shares = append(shares, share{n, int(devices)})
 			}
 		}
-		if len(shares) > 0 {
+		if len(shares) > 0 && f.fits(g, shares) {
 			f.give(g, shares)
 		}
 	}

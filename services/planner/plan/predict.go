@@ -29,9 +29,10 @@ const (
 // predict finds out what is known of each job.
 func (b *board) predict() {
 	var known []float64
+	widest := b.widest()
 	for _, c := range b.jobs {
 		p := &c.predicted
-		p.seconds = slices.Repeat([]float64{math.NaN()}, 1+max(min(c.max, b.widest())-c.min, 0))
+		p.seconds = slices.Repeat([]float64{math.NaN()}, 1+max(min(c.max, widest)-c.min, 0))
 		if m := c.Model; m != nil && c.Spec.MaxEpochs > 0 && (m.Speed.Known() || m.EpochSeconds > 0) {
 			p.source = fromModel
 			known = append(known, c.remaining(c.min))
@@ -55,46 +56,53 @@ func (b *board) predict() {
 	}
 }
 
-// widest is the size of the largest node.
+// widest is the size of the largest node, or where gangs may span nodes, of the largest number of devices of one model.
 func (b *board) widest() int {
-	most := 0
+	most, byModel := 0, map[string]int{}
 	for i := range b.nodes {
-		most = max(most, len(b.nodes[i].devices))
+		n := &b.nodes[i]
+		size := len(n.devices)
+		if b.spans {
+			size += byModel[n.model]
+			byModel[n.model] = size
+		}
+		most = max(most, size)
 	}
 	return most
 }
 
 // config is the configuration of a job on so many devices of one node; the batch per device stays as it is.
-func (c *candidate) config(devices int) train.Config {
-	return train.Config{Workers: devices, Nodes: 1, LocalBatch: c.Spec.BatchSize}
+func (c *candidate) config(devices int) train.Config { return c.configOn(devices, 1) }
+
+func (c *candidate) configOn(devices, nodes int) train.Config {
+	return train.Config{Workers: devices, Nodes: nodes, LocalBatch: c.Spec.BatchSize}
 }
 
 // remaining is the predicted time to the job's end, in seconds, if it ran on so many devices from now on.
 func (c *candidate) remaining(devices int) float64 {
 	i := devices - c.min
 	if i < 0 || i >= len(c.predicted.seconds) {
-		return c.compute(devices)
+		return c.computeOn(c.config(devices))
 	}
 	if math.IsNaN(c.predicted.seconds[i]) {
-		c.predicted.seconds[i] = c.compute(devices)
+		c.predicted.seconds[i] = c.computeOn(c.config(devices))
 	}
 	return c.predicted.seconds[i]
 }
 
-func (c *candidate) compute(devices int) float64 {
+func (c *candidate) computeOn(on train.Config) float64 {
 	steps := c.Spec.StepsIn
-	if c.predicted.source == fromModel {
-		left, _ := c.Model.RemainingSeconds(c.config(devices), float64(c.EpochsDone), c.Spec.StopRule(), steps)
+	if c.predicted.source == fromModel && c.Model != nil {
+		left, _ := c.Model.RemainingSeconds(on, float64(c.EpochsDone), c.Spec.StopRule(), steps)
 		return left.Expected
 	}
 	// The prior only says how the step grows with the devices; the time itself is guessed.
 	shape := curve.PriorAllReduce(max(c.Spec.BatchSize, 1))
-	epoch := func(n int) float64 {
-		cfg := c.config(n)
+	epoch := func(cfg train.Config) float64 {
 		cfg.LocalBatch = max(cfg.LocalBatch, 1)
 		return shape.StepSeconds(cfg) * steps(cfg)
 	}
-	return c.predicted.guess * epoch(devices) / epoch(c.min)
+	return c.predicted.guess * epoch(on) / epoch(c.config(c.min))
 }
 
 // changeable is the share of a job's remaining time that a restart could still shorten: it leaves at the end of the epoch that it is in.

@@ -25,7 +25,8 @@ func TestPlansKeepThePromises(t *testing.T) {
 				t.Fatal(err)
 			}
 			rapid.Check(t, func(t *rapid.T) {
-				d := &day{t: t, dice: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "day"), 1))}
+				d := &day{t: t, dice: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "day"), 1)), state: State{Now: time.Unix(1000, 0), Tuning: live()}}
+				d.terms()
 				for range rapid.IntRange(1, 12).Draw(t, "rounds") {
 					d.change()
 					p := Decide(d.state, policy)
@@ -33,6 +34,7 @@ func TestPlansKeepThePromises(t *testing.T) {
 					checkComplete(t, d.state, p)
 					checkHoldings(t, d.state, p)
 					checkPriorities(t, d.state, p)
+					checkTerms(t, d.state, p)
 					checkRepeatable(t, d.state, policy, p)
 					checkStable(t, d.state, policy, p)
 					d.apply(p)
@@ -55,14 +57,39 @@ func (d *day) chance(percent int) bool { return d.dice.IntN(100) < percent }
 // between is a number from low to high.
 func (d *day) between(low, high int) int { return low + d.dice.IntN(high-low+1) }
 
+// terms are quotas and a power budget, on some days.
+func (d *day) terms() { randomTerms(d.dice, &d.state) }
+
+func randomTerms(dice *rand.Rand, s *State) {
+	if dice.IntN(3) == 0 {
+		s.Quotas = map[string]int{"t0": dice.IntN(5), "t1": 1 + dice.IntN(8)}
+	}
+	if dice.IntN(3) == 0 {
+		s.PowerBudgetWatts = float64(100 + dice.IntN(1500))
+	}
+	if dice.IntN(3) == 0 {
+		s.Tuning.EnergyWeight, s.Tuning.FairnessBound, s.Tuning.StarvationSeconds = dice.Float64(), 1+3*dice.Float64(), 100
+	}
+}
+
+// randomWatts are what a device draws at most, and idle.
+func randomWatts(dice *rand.Rand) (busy, idle float64) {
+	busy = float64(50 + 25*dice.IntN(8))
+	return busy, busy / float64(2+dice.IntN(8))
+}
+
 func (d *day) change() {
+	d.state.Now = d.state.Now.Add(30 * time.Second)
 	if len(d.state.Nodes) == 0 || d.chance(20) {
 		id := train.NodeID(fmt.Sprintf("n%d", d.between(0, 2)))
 		d.state.Nodes = slices.DeleteFunc(d.state.Nodes, func(n train.Node) bool { return n.ID == id })
 		n := train.Node{ID: id}
 		memory := unit.Bytes(8*int64(d.between(0, 2))) * unit.GiB
+		busy, idle := randomWatts(d.dice)
 		for i := range d.between(1, 6) {
-			n.Devices = append(n.Devices, train.Device{ID: train.DeviceID(fmt.Sprintf("gpu:%d", i)), Kind: train.KindGPU, Memory: memory})
+			n.Devices = append(n.Devices, train.Device{
+				ID: train.DeviceID(fmt.Sprintf("gpu:%d", i)), Kind: train.KindGPU, Memory: memory, BusyWatts: busy, IdleWatts: idle,
+			})
 		}
 		d.state.Nodes = append(d.state.Nodes, n)
 	} else if d.chance(5) {
@@ -88,11 +115,16 @@ func (d *day) change() {
 func (d *day) job() Job {
 	d.born++
 	least := d.between(1, 3)
+	var deadline *time.Time
+	if d.chance(20) {
+		deadline = new(d.state.Now.Add(time.Duration(d.between(1, 7200)) * time.Second))
+	}
 	return Job{
 		ID: train.JobID(fmt.Sprintf("j%d", d.between(0, 9)*100+d.born)), Priority: 20 + 30*d.between(0, 2),
 		SubmittedAt: time.Unix(int64(d.between(0, 3)), 0),
 		Spec: train.Spec{
 			MinDevices: least, MaxDevices: least + d.between(0, 4), BatchSize: 10, TrainingSetSize: 1000, MaxEpochs: d.between(0, 30),
+			Tenant: fmt.Sprint("t", d.between(0, 2)), Deadline: deadline,
 			EstimatedHours: float64(d.between(0, 3)), EstimatedMemoryMiB: (12 << 10) * int64(d.between(0, 4)/4),
 		},
 	}
@@ -117,6 +149,7 @@ func (d *day) learn(j *Job, workers int) {
 
 // apply lets the executor get so far with each job of the plan.
 func (d *day) apply(p train.Plan) {
+	d.state.Memory = p.Memory
 	for i := range d.state.Jobs {
 		j := &d.state.Jobs[i]
 		j.Planned = nil
@@ -213,7 +246,9 @@ func checkHoldings(t *rapid.T, s State, p train.Plan) {
 			continue
 		}
 		young := j.Running == nil || !j.Running.Spoke || j.Running.Epochs < 1
-		if young && !has && !outranked(s, p, j) {
+		// Where quotas or power are short, nobody is spared.
+		spared := s.Quotas == nil && s.PowerBudgetWatts == 0
+		if young && !has && spared && !outranked(s, p, j) {
 			t.Fatalf("%s is stopped before its first epoch on %v, and for no job of higher priority", j.ID, j.Planned)
 		}
 		if !has || a.Node != j.Planned.Node {
@@ -229,7 +264,7 @@ func checkHoldings(t *rapid.T, s State, p train.Plan) {
 		if common < min(len(a.Devices), len(j.Planned.Devices))-len(j.Slow) {
 			t.Fatalf("%s held %v and gets %v: neither some of them nor more", j.ID, j.Planned.Devices, a.Devices)
 		}
-		if young && len(a.Devices) != len(j.Planned.Devices) && !outranked(s, p, j) {
+		if young && len(a.Devices) != len(j.Planned.Devices) && spared && !outranked(s, p, j) {
 			t.Fatalf("%s is resized from %v to %v before its first epoch there", j.ID, j.Planned.Devices, a.Devices)
 		}
 	}
@@ -256,7 +291,7 @@ func outranked(s State, p train.Plan, j Job) bool {
 // nobody passes the others wait for the head.
 func checkPriorities(t *rapid.T, s State, p train.Plan) {
 	for _, w := range p.Waiting {
-		if w.Blockers[0].Code == ReasonHeadOfLineBlocked || slices.ContainsFunc(w.Blockers, func(r train.Reason) bool { return r.Code == ReasonHeadOfLineBlocked }) {
+		if slices.ContainsFunc(w.Blockers, func(r train.Reason) bool { return r.Code == ReasonHeadOfLineBlocked }) {
 			continue
 		}
 		j := s.Jobs[slices.IndexFunc(s.Jobs, func(j Job) bool { return j.ID == w.Job })]
@@ -264,17 +299,76 @@ func checkPriorities(t *rapid.T, s State, p train.Plan) {
 			if len(n.Devices) > 0 && n.Devices[0].Memory > 0 && j.Spec.EstimatedMemory() > n.Devices[0].Memory {
 				continue
 			}
-			room := len(n.Devices)
+			room, mine, watts := len(n.Devices), 0, s.PowerBudgetWatts
+			for _, o := range s.Nodes {
+				for _, d := range o.Devices {
+					watts -= d.IdleWatts
+				}
+			}
 			for _, a := range p.Allocations {
 				o := s.Jobs[slices.IndexFunc(s.Jobs, func(j Job) bool { return j.ID == a.Job })]
-				if a.Node == n.ID && (o.Priority >= j.Priority || silent(o)) {
+				if o.Priority < j.Priority && !silent(o) {
+					continue
+				}
+				d := s.Nodes[slices.IndexFunc(s.Nodes, func(n train.Node) bool { return n.ID == a.Node })].Devices[0]
+				watts -= float64(len(a.Devices)) * (d.BusyWatts - d.IdleWatts)
+				if o.Spec.Tenant == j.Spec.Tenant {
+					mine += len(a.Devices)
+				}
+				if a.Node == n.ID {
 					room -= len(a.Devices)
 				}
 			}
+			if quota, has := s.Quotas[j.Spec.Tenant]; has {
+				room = min(room, quota-mine)
+			}
+			if each := n.Devices[0].BusyWatts - n.Devices[0].IdleWatts; s.PowerBudgetWatts > 0 {
+				room = min(room, int(watts/each))
+			}
 			if room >= j.Spec.MinDevices {
-				t.Fatalf("%s (priority %d, needs %d) waits, though %s has %d devices that are free or held by lower ones", j.ID, j.Priority, j.Spec.MinDevices, n.ID, room)
+				t.Fatalf("%s (priority %d, needs %d) waits, though %s has %d devices for it that are free or held by lower ones", j.ID, j.Priority, j.Spec.MinDevices, n.ID, room)
 			}
 		}
+	}
+}
+
+// checkTerms: no tenant gets more than its quota, and all devices together draw no more than the budget, unless attempts that cannot be asked to leave
+// do.
+func checkTerms(t *rapid.T, s State, p train.Plan) {
+	stuck, tenants := map[train.JobID]bool{}, map[train.JobID]string{}
+	for _, j := range s.Jobs {
+		tenants[j.ID], stuck[j.ID] = j.Spec.Tenant, silent(j) && !j.CancelRequested
+	}
+	watts := map[string]float64{}
+	draw, least := 0.0, 0.0
+	for _, n := range s.Nodes {
+		for _, d := range n.Devices {
+			watts[string(n.ID)+"/"+string(d.ID)] = d.BusyWatts - d.IdleWatts
+			draw += d.IdleWatts
+		}
+	}
+	least = draw
+	holds, must := map[string]int{}, map[string]int{}
+	for _, a := range p.Allocations {
+		for _, part := range a.Places() {
+			for _, d := range part.Devices {
+				w := watts[string(part.Node)+"/"+string(d)]
+				draw += w
+				holds[tenants[a.Job]]++
+				if stuck[a.Job] {
+					least += w
+					must[tenants[a.Job]]++
+				}
+			}
+		}
+	}
+	for tenant, quota := range s.Quotas {
+		if holds[tenant] > max(quota, must[tenant]) {
+			t.Fatalf("%s holds %d devices, its quota is %d", tenant, holds[tenant], quota)
+		}
+	}
+	if budget := s.PowerBudgetWatts; budget > 0 && draw > max(budget, least)+1e-6 {
+		t.Fatalf("the plan draws %.1f W, the budget is %.1f W", draw, budget)
 	}
 }
 
@@ -293,6 +387,7 @@ func checkRepeatable(t *rapid.T, s State, policy Policy, p train.Plan) {
 
 // checkStable: with the plan published, and with it carried out, deciding again without news changes no device.
 func checkStable(t *rapid.T, s State, policy Policy, p train.Plan) {
+	s.Memory = p.Memory
 	published, applied := s, s
 	published.Jobs, applied.Jobs = slices.Clone(s.Jobs), slices.Clone(s.Jobs)
 	for i, j := range s.Jobs {

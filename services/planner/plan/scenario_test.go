@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,9 +17,12 @@ import (
 
 // TestScenarios plays the stories of testdata/scenarios. Their commands:
 //
-//	node id=a devices=4 [kind=gpu] [memory=16]      a node with so many devices (memory in GiB each)
+//	node id=a devices=4 [kind=gpu] [memory=16] [watts=250]   a node with so many devices (memory in GiB each, a fifth of the watts when idle)
+//	terms [quota=(ann=2)] [watts=1000] [waited=600] [unfair=2] [energy=100] [spanning]   quotas, power budget, bounds on waiting and unfairness,
+//	                                                weight of energy in per cent, and whether gangs may span nodes
+//	wait seconds=600                                time goes by; what runs, runs
 //	gone id=a                                       the node is not alive any more
-//	job id=x [min max priority hours epochs ...]    a job, submitted one second after the one before
+//	job id=x [min max priority hours epochs tenant deadline=600 ...]   a job, submitted one second after the one before
 //	runs id=x node=a devices=(cpu:0,cpu:1) [seconds=60] [epochs=2] [silent] [stopping]
 //	planned id=x node=a devices=(cpu:0)             what the last plan gave, where that differs from what runs
 //	learn id=x seconds=10 [devices=1] [scaling=bad] [seen=5]   epochs take so long on so many devices
@@ -31,7 +35,7 @@ import (
 //	apply [settled]                                 the last plan now runs; settled: each job has spoken and finished an epoch
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
-		s := &story{}
+		s := &story{state: State{Now: time.Unix(1000, 0), Tuning: live()}}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return s.play(t, d) })
 	})
 }
@@ -47,6 +51,10 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "node":
 		s.node(t, d)
+	case "terms":
+		s.terms(t, d)
+	case "wait":
+		s.wait(float64(count(t, d, "seconds", 0)))
 	case "gone":
 		id := text(t, d, "id", "")
 		s.state.Nodes = slices.DeleteFunc(s.state.Nodes, func(n train.Node) bool { return string(n.ID) == id })
@@ -91,6 +99,9 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 	return ""
 }
 
+// live is how the planner of a cluster decides whose back end keeps a gang on one node.
+func live() Tuning { return Tuning{OneNode: true, AtEpochs: true} }
+
 func text(t *testing.T, d *datadriven.TestData, key, otherwise string) string {
 	t.Helper()
 	value := otherwise
@@ -124,25 +135,64 @@ func (s *story) node(t *testing.T, d *datadriven.TestData) {
 	for i := range count(t, d, "devices", 1) {
 		n.Devices = append(n.Devices, train.Device{
 			ID: train.DeviceID(fmt.Sprintf("%s:%d", kind, i)), Kind: train.DeviceKind(kind), Memory: unit.Bytes(count(t, d, "memory", 0)) * unit.GiB,
+			BusyWatts: float64(count(t, d, "watts", 0)), IdleWatts: float64(count(t, d, "watts", 0)) / 5,
 		})
 	}
 	s.state.Nodes = append(s.state.Nodes, n)
+}
+
+func (s *story) terms(t *testing.T, d *datadriven.TestData) {
+	t.Helper()
+	for _, a := range d.CmdArgs {
+		if a.Key != "quota" {
+			continue
+		}
+		s.state.Quotas = map[string]int{}
+		for _, v := range a.Vals {
+			tenant, most, _ := strings.Cut(v, ":")
+			n, err := strconv.Atoi(most)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.state.Quotas[tenant] = n
+		}
+	}
+	s.state.PowerBudgetWatts = float64(count(t, d, "watts", 0))
+	s.state.Tuning.StarvationSeconds = float64(count(t, d, "waited", 0))
+	s.state.Tuning.FairnessBound = float64(count(t, d, "unfair", 0))
+	s.state.Tuning.EnergyWeight = float64(count(t, d, "energy", 0)) / 100
+	s.state.Tuning.OneNode = !d.HasArg("spanning")
+}
+
+// wait lets time go by for everybody.
+func (s *story) wait(seconds float64) {
+	s.state.Now = s.state.Now.Add(time.Duration(seconds * float64(time.Second)))
+	for i := range s.state.Jobs {
+		if r := s.state.Jobs[i].Running; r != nil {
+			r.Seconds += seconds
+			s.state.Jobs[i].RunSeconds += seconds
+		}
+	}
 }
 
 func (s *story) job(t *testing.T, d *datadriven.TestData) {
 	t.Helper()
 	j := Job{
 		ID: train.JobID(text(t, d, "id", "")), Priority: count(t, d, "priority", 50),
-		SubmittedAt: time.Unix(int64(1000+len(s.state.Jobs)), 0),
+		SubmittedAt: s.state.Now.Add(time.Duration(len(s.state.Jobs)) * time.Second),
 		Spec: train.Spec{
 			MinDevices: count(t, d, "min", 1), MaxDevices: count(t, d, "max", 0), MaxEpochs: count(t, d, "epochs", 10),
 			EstimatedHours: float64(count(t, d, "hours", 0)), EstimatedMemoryMiB: int64(count(t, d, "memory", 0)) * 1024,
-			BatchSize: 10, TrainingSetSize: count(t, d, "samples", 8400),
+			BatchSize: 10, TrainingSetSize: count(t, d, "samples", 8400), Tenant: text(t, d, "tenant", ""),
 		},
 	}
 	if d.HasArg("servers") {
 		j.Spec.Strategy = train.StrategyParameterServer
 		j.Spec.ParameterServers = &train.ServersSpec{Max: count(t, d, "servers", 0), Cores: count(t, d, "cores", 1), Async: d.HasArg("async")}
+	}
+	if until := count(t, d, "deadline", 0); until > 0 {
+		at := s.state.Now.Add(time.Duration(until) * time.Second)
+		j.Spec.Deadline = &at
 	}
 	s.state.Jobs = append(s.state.Jobs, j)
 }
@@ -217,6 +267,7 @@ func (s *story) crew(t *testing.T, d *datadriven.TestData) {
 
 // apply makes the last plan run.
 func (s *story) apply(settled bool) {
+	s.state.Memory = s.last.Memory
 	for i := range s.state.Jobs {
 		j := &s.state.Jobs[i]
 		a, ok := s.last.Find(j.ID)
@@ -225,7 +276,7 @@ func (s *story) apply(settled bool) {
 			continue
 		}
 		h := Holding{Node: a.Node, Devices: a.Devices, Parts: a.Parts, Servers: a.Servers}
-		if j.Running == nil || !sameParts(j.Running.places(), h.places()) || j.Planned == nil || !slices.Equal(j.Planned.Servers, h.Servers) {
+		if j.Running == nil || !j.Running.same(h) || j.Planned == nil || !slices.Equal(j.Planned.Servers, h.Servers) {
 			j.Running = &Running{Holding: Holding{Node: a.Node, Devices: a.Devices, Parts: a.Parts}}
 		}
 		if settled {

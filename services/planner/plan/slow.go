@@ -20,15 +20,14 @@ func (b *board) replaceSlow(taken [][]bool) {
 		if c.replaced = nil; len(c.Slow) == 0 || !c.got.held() {
 			continue
 		}
-		var had []int
-		if c.first.node == c.got.node {
-			had = c.first.devices
-		}
 		may := func(s train.Straggler, held bool) bool {
-			return !held || c.got.size != c.first.size || b.tuning.worthReplacing(c, s, c.remaining(c.got.size), c.got.size)
+			return !held || c.got.total() != c.first.total() || b.tuning.worthReplacing(c, s, c.remaining(c.got.total()), c.got.total())
 		}
-		c.replaced = b.nodes[c.got.node].swapSlow(c, c.got.devices, had, taken[c.got.node], may)
-		slices.Sort(c.got.devices)
+		for i := range c.got.spread() {
+			p := c.got.part(i)
+			c.replaced = append(c.replaced, b.nodes[p.node].swapSlow(c, p.devices, c.first.devicesOn(p.node), taken[p.node], may)...)
+			slices.Sort(p.devices)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -13,6 +14,10 @@ type State struct {
 	// Jobs are those that are admitted and not ended.
 	Jobs   []Job  `json:"jobs"`
 	Tuning Tuning `json:"tuning"`
+	// Quotas are the most devices that the jobs of a tenant may hold together; a tenant that is not listed has none.
+	Quotas map[string]int `json:"quotas,omitempty"`
+	// PowerBudgetWatts bounds what all devices together are predicted to draw, idle ones included (0: no bound).
+	PowerBudgetWatts float64 `json:"power_budget_watts,omitempty"`
 	// IntervalSeconds is how far apart decisions are, where they come at intervals.
 	IntervalSeconds float64 `json:"interval_seconds,omitempty"`
 	// Memory is what the policy left in its last plan. Seed is for policies that search at random.
@@ -125,6 +130,11 @@ func (h Holding) places() []train.Part {
 	return []train.Part{{Node: h.Node, Devices: h.Devices}}
 }
 
+// same says whether two holdings are of the same devices.
+func (h Holding) same(o Holding) bool {
+	return slices.EqualFunc(h.places(), o.places(), func(x, y train.Part) bool { return x.Node == y.Node && train.SameDevices(x.Devices, y.Devices) })
+}
+
 // Running is a live attempt.
 type Running struct {
 	Holding
@@ -152,11 +162,20 @@ type Tuning struct {
 	// MaxRestartsPerHour bounds how often a job is resized or moved within an hour for the sake of speed (default 6, the 600 s slots of Optimus). Jobs
 	// of higher priority may still take its devices.
 	MaxRestartsPerHour int `json:"max_restarts_per_hour,omitempty"`
-	// OneNode says that the back end cannot spread a gang over nodes.
-	OneNode bool `json:"one_node,omitempty"`
 	// UnknownSeconds is the assumed remaining time where neither a model, nor the user, nor other jobs say anything
 	// (default 600).
 	UnknownSeconds float64 `json:"unknown_seconds,omitempty"`
+	// OneNode says that the back end cannot spread a gang over nodes.
+	OneNode bool `json:"one_node,omitempty"`
+	// AtEpochs says that a job leaves its devices at an epoch's end only: an attempt is then changed when it has spoken, has finished an epoch and is
+	// MinRescaleSeconds old, not sooner.
+	AtEpochs bool `json:"at_epochs,omitempty"`
+	// StarvationSeconds and FairnessBound are the bounds that Switchyard keeps (see there); StarvationSeconds is 4 h by default, and a FairnessBound of 0
+	// is none.
+	StarvationSeconds float64 `json:"starvation_seconds,omitempty"`
+	FairnessBound     float64 `json:"fairness_bound,omitempty"`
+	// EnergyWeight, from 0 to 1, is how much energy for each step of progress counts against time.
+	EnergyWeight float64 `json:"energy_weight,omitempty"`
 }
 
 // withDefaults fills in zero values.
@@ -171,6 +190,7 @@ func (t Tuning) withDefaults() Tuning {
 	fill(&t.MinRescaleSeconds, 10)
 	fill(&t.YoungFactor, 0.95)
 	fill(&t.UnknownSeconds, 600)
+	fill(&t.StarvationSeconds, 4*3600)
 	if t.YoungEpochs <= 0 {
 		t.YoungEpochs = 3
 	}

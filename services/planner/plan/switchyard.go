@@ -34,30 +34,44 @@ import (
 // their size stay where they are; the others go, the large ones first, to the node that they leave the least room on, or over the
 // emptiest ones. A state without news leaves the plan as it is.
 //
-// Live jobs that do not let the planner choose their batch run on one node each; they are weighed by the same rule, and a change must pay as
-// under Optimus.
+// Priorities, quotas and power. Jobs of a higher priority get at least their minimum before lower ones get anything, from these if need be. Each tenant's
+// quota and the power budget have a price like the pools: as the budget falls, the devices go whose watts are worth least.
+//
+// Energy. With an EnergyWeight eta an option is worth P/(eta*p + (1-eta)*P) times as much, p its power and P the most that the job could draw: at 1 the
+// options are compared by progress per joule.
+//
+// Deadlines. An option by which the job ends in time is worth up to 8 times as much, the closer it gets. A job that can no longer make it is treated
+// as if it had none; nobody is stopped at a deadline.
+//
+// Two bounds hold within a priority. A job that has waited for more than StarvationSeconds in all goes before all that have not, and among those that have,
+// in order of submission: from then on it holds at least its minimum, unless higher priorities, earlier ones like itself, jobs that cannot be moved
+// yet, its quota or the power budget leave less than that. A job whose finish-time fairness (its time in the cluster over its time alone on
+// its share, devices/jobs) would exceed FairnessBound even if it held that share from now on gets that share before all others but these,
+// the worst first.
+//
+// Live jobs that keep their batch per device are compared by their predicted remaining time, 1/T(n) for G(n). They leave at an epoch's end only (AtEpochs): an attempt is
+// left alone until it can be asked to leave, the gain of a change counts for the epochs after the present one, and a change must be
+// worth a tenth more than what the job has. Where the back end keeps a gang on one node (OneNode), no option is larger than that, and what is
+// free on a node but not where others could use it goes to the gangs there.
 type Switchyard struct{}
 
 // Name is switchyard.
 func (Switchyard) Name() string { return "switchyard" }
 
-func (p Switchyard) decide(s State) train.Plan {
-	for i := range s.Jobs {
-		if s.Jobs[i].Limits != nil || s.Jobs[i].Request != nil {
-			return allot(s, p)
-		}
-	}
-	return settle(s, p)
-}
+func (p Switchyard) decide(s State) train.Plan { return allot(s, p) }
 
 func (Switchyard) grant(f *fleet) {
-	b := openBook(f)
+	// Not even the order of jobs that were submitted in one instant may come from outside.
+	slices.SortFunc(f.gangs, func(x, y *gang) int { return cmp.Compare(x.rank, y.rank) })
+	f.trade(openBook(f))
+}
+
+// trade is a decision by what the book says.
+func (f *fleet) trade(b *book) {
 	if news := f.news(); b.News != 0 && b.News == f.withHoldings(news, heldShares) {
 		f.keepAll(b)
 	} else {
-		m := newMarket(f, b)
-		m.clear()
-		m.place()
+		f.serve(b)
 		b.News = f.withHoldings(news, gotShares)
 	}
 	f.memory = b.close()
@@ -74,39 +88,3 @@ const (
 	// lookAhead is the part of the speed-up that is over the rest of the training instead of now.
 	lookAhead = 0.3
 )
-
-// share weighs jobs on one node each.
-func (Switchyard) share(b *board) {
-	weights := make([]float64, len(b.jobs))
-	total := 0
-	for i := range b.nodes {
-		total += len(b.nodes[i].devices)
-	}
-	order := slices.Clone(b.jobs)
-	slices.SortStableFunc(order, func(x, y *candidate) int { return cmp.Compare(y.remaining(y.min), x.remaining(x.min)) })
-	for behind, c := range order {
-		weights[c.rank] = c.weight(stillToCome*float64(behind)/float64(max(total, 1)), min(c.max, b.widest()))
-	}
-	b.shareByGain(func(c *candidate, size int) float64 {
-		return weights[c.rank] * (c.speedup(size+1) - c.speedup(size))
-	})
-}
-
-// speedup is over the least devices that the job runs on.
-func (c *candidate) speedup(size int) float64 {
-	if left := c.remaining(size); left > 0 {
-		return c.remaining(c.min) / left
-	}
-	return 1
-}
-
-// weight is the least cost of a second's work if each device delays the others so much.
-func (c *candidate) weight(delay float64, most int) float64 {
-	least := 1 + delay*float64(c.min)
-	for n := c.min + 1; n <= most; n++ {
-		if up := c.speedup(n); up > 0 {
-			least = min(least, (1+delay*float64(n))/up)
-		}
-	}
-	return least
-}

@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"container/heap"
+	"maps"
 	"math"
 	"slices"
 )
@@ -13,82 +14,159 @@ const (
 	priceSweeps   = 4
 )
 
-// pick is the option with the most value above its price; nowhere if none is worth it.
+// limit sets up what the jobs share.
+func (m *market) limit() {
+	for k := range m.pools {
+		m.limits = append(m.limits, limit{left: float64(m.pools[k].free)})
+	}
+	allowance := &m.fleet.board.allowance
+	m.quotas = make(map[string]int, len(allowance.quotas))
+	for _, tenant := range slices.Sorted(maps.Keys(allowance.quotas)) {
+		m.quotas[tenant] = len(m.limits)
+		m.limits = append(m.limits, limit{left: float64(max(allowance.quotas[tenant], 0))})
+	}
+	m.power = nowhere
+	if !math.IsInf(allowance.watts, 1) {
+		m.power = len(m.limits)
+		m.limits = append(m.limits, limit{left: math.Max(allowance.watts, 0)})
+	}
+}
+
+// left is how much there is of each limit.
+func (m *market) left() []float64 {
+	left := make([]float64, len(m.limits))
+	for k := range m.limits {
+		left[k] = m.limits[k].left
+	}
+	return left
+}
+
+// use is how much of a limit an option takes.
+func (m *market) use(b *bidder, at, limit int) float64 {
+	if at == nowhere {
+		return 0
+	}
+	switch o := &b.options[at]; limit {
+	case o.pool, b.quota:
+		return float64(o.devices)
+	case m.power:
+		return o.watts
+	}
+	return 0
+}
+
+// fits says whether a job may have one option instead of another.
+func (m *market) fits(b *bidder, from, to int, left []float64) bool {
+	const slack = 1e-6
+	for _, k := range [...]int{b.options[to].pool, b.quota, m.power} {
+		if k != nowhere && m.use(b, to, k)-m.use(b, from, k) > left[k]+slack {
+			return false
+		}
+	}
+	return true
+}
+
+// take gives a job one option instead of another.
+func (m *market) take(b *bidder, from, to int, left []float64) {
+	for k := range left {
+		left[k] += m.use(b, from, k) - m.use(b, to, k)
+	}
+}
+
+// cost is what an option costs at the present prices.
+func (m *market) cost(b *bidder, o *option) float64 {
+	cost := m.limits[o.pool].price * float64(o.devices)
+	if b.quota != nowhere {
+		cost += m.limits[b.quota].price * float64(o.devices)
+	}
+	if m.power != nowhere {
+		cost += m.limits[m.power].price * o.watts
+	}
+	return cost
+}
+
+// pick is the option with the most value above its price; nowhere if none is worth it. A job that is promised something takes at least that, at any price.
 func (m *market) pick(b *bidder) int {
-	best, most := nowhere, 0.0
+	best, most, least := nowhere, 0.0, 0
+	if b.floor != nowhere {
+		most, least = math.Inf(-1), b.options[b.floor].devices
+	}
 	for i := range b.options {
 		o := &b.options[i]
-		if surplus := o.value - m.pools[o.pool].price*float64(o.devices); surplus > most {
+		if surplus := o.value - m.cost(b, o); surplus > most && o.devices >= least {
 			best, most = i, surplus
 		}
 	}
 	return best
 }
 
-// demand counts the devices of a pool that all ask for at the present prices.
-func (m *market) demand(pool int) int {
-	sum := 0
+// demand is how much of a limit all ask for at the present prices.
+func (m *market) demand(limit int) float64 {
+	sum := 0.0
 	for _, b := range m.jobs {
-		if at := m.pick(b); at != nowhere && b.options[at].pool == pool {
-			sum += b.options[at].devices
-		}
+		sum += m.use(b, m.pick(b), limit)
 	}
 	return sum
 }
 
-// clear gives each job its option.
+// clear gives each job its option: first what was promised, then what it asks for at the prices, then better ones of what is left.
 func (m *market) clear() {
 	m.setPrices()
-	left := make([]int, len(m.pools))
-	for k := range m.pools {
-		left[k] = m.pools[k].free
-	}
+	left := m.left()
 	perDevice := func(b *bidder) float64 { return b.options[b.chosen].value / float64(b.options[b.chosen].devices) }
 	var order []*bidder
 	for _, b := range m.jobs {
 		if b.chosen = m.pick(b); b.chosen != nowhere {
 			order = append(order, b)
 		}
+		m.take(b, nowhere, b.floor, left)
 	}
 	slices.SortStableFunc(order, func(x, y *bidder) int { return cmp.Compare(perDevice(y), perDevice(x)) })
 	for _, b := range order {
-		if o := b.options[b.chosen]; o.devices <= left[o.pool] {
-			left[o.pool] -= o.devices
+		if m.fits(b, b.floor, b.chosen, left) {
+			m.take(b, b.floor, b.chosen, left)
 		} else {
-			b.chosen = nowhere
+			b.chosen = b.floor
 		}
 	}
 	m.fill(left)
 }
 
-// setPrices finds the least prices at which the devices suffice.
+// setPrices finds the least prices at which what there is suffices.
 func (m *market) setPrices() {
-	top := 0.0
+	top := make([]float64, len(m.limits))
 	for _, b := range m.jobs {
 		for i := range b.options {
-			top = math.Max(top, b.options[i].value/float64(b.options[i].devices))
+			for k := range top {
+				if use := m.use(b, i, k); use > 0 {
+					top[k] = math.Max(top[k], b.options[i].value/use)
+				}
+			}
 		}
 	}
 	sweeps := 1
-	if len(m.pools) > 1 {
+	if len(m.limits) > 1 {
 		sweeps = priceSweeps
 	}
 	for k := range m.pools {
-		m.pools[k].price = top / 8
+		m.limits[k].price = slices.Max(top[:len(m.pools)]) / 8
 	}
 	for range sweeps {
-		for k := range m.pools {
-			p := &m.pools[k]
-			low, high := 0.0, 1.01*top
+		for k := range m.limits {
+			l := &m.limits[k]
+			low, high := 0.0, 1.01*top[k]
+			if k < len(m.pools) {
+				high = 1.01 * slices.Max(top[:len(m.pools)])
+			}
 			for range priceHalvings {
-				p.price = (low + high) / 2
-				if m.demand(k) > p.free {
-					low = p.price
+				l.price = (low + high) / 2
+				if m.demand(k) > l.left {
+					low = l.price
 				} else {
-					high = p.price
+					high = l.price
 				}
 			}
-			p.price = high
+			l.price = high
 		}
 	}
 }
@@ -100,7 +178,7 @@ type upgrade struct {
 }
 
 // fill hands out what is left, the best upgrade first.
-func (m *market) fill(left []int) {
+func (m *market) fill(left []float64) {
 	var queue upgrades
 	for i := range m.jobs {
 		if u, found := m.bestUpgrade(i, left); found {
@@ -116,11 +194,8 @@ func (m *market) fill(left []int) {
 		}
 		if now == u {
 			b := m.jobs[u.job]
-			if b.chosen != nowhere {
-				left[b.options[b.chosen].pool] += b.options[b.chosen].devices
-			}
+			m.take(b, b.chosen, u.option, left)
 			b.chosen = u.option
-			left[b.options[u.option].pool] -= b.options[u.option].devices
 			if now, found = m.bestUpgrade(u.job, left); !found {
 				continue
 			}
@@ -130,7 +205,7 @@ func (m *market) fill(left []int) {
 }
 
 // bestUpgrade is the best that fits; false if there is none.
-func (m *market) bestUpgrade(job int, left []int) (upgrade, bool) {
+func (m *market) bestUpgrade(job int, left []float64) (upgrade, bool) {
 	b := m.jobs[job]
 	has := option{pool: nowhere}
 	if b.chosen != nowhere {
@@ -139,15 +214,15 @@ func (m *market) bestUpgrade(job int, left []int) (upgrade, bool) {
 	best := upgrade{job: job, option: nowhere}
 	for i := range b.options {
 		o := &b.options[i]
-		more, room := o.devices, left[o.pool]
+		if o.value <= has.value {
+			continue
+		}
+		more := o.devices
 		if o.pool == has.pool {
 			more -= has.devices
 		}
-		if o.value <= has.value || more > room {
-			continue
-		}
 		// A better option that needs no more devices comes first of all.
-		if per := (o.value - has.value) / math.Max(float64(more), 1e-3); per > best.per {
+		if per := (o.value - has.value) / math.Max(float64(more), 1e-3); per > best.per && m.fits(b, b.chosen, i, left) {
 			best.option, best.per = i, per
 		}
 	}

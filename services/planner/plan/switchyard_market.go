@@ -13,16 +13,29 @@ type market struct {
 	fleet *fleet
 	book  *book
 	pools []pool
-	jobs  []*bidder
+	// poolOf is the pool of each node.
+	poolOf []int
+	jobs   []*bidder
+	// tiers are the jobs by priority.
+	tiers [][]*bidder
+	// limits are what the jobs share: the devices of each pool, then the quotas of tenants, then the power budget.
+	limits []limit
+	quotas map[string]int
+	power  int
 }
 
-// pool is the nodes of one model of device.
+// limit is something of which there is only so much, and its price.
+type limit struct{ left, price float64 }
+
+// pool is the nodes of one model of device and one size of its memory.
 type pool struct {
-	model string
-	nodes []int
-	// perNode is the size of the largest node, free the devices that pinned jobs leave.
-	perNode, free int
-	price         float64
+	model  string
+	memory int64
+	nodes  []int
+	// perNode is the size of the largest node, free the devices that are left, roomiest the most of them on one node.
+	perNode, free, roomiest int
+	// watts is the most that one of the devices draws more with work.
+	watts float64
 	// byFree are heaps of nodes by free devices, see shelf.
 	byFree []intHeap
 }
@@ -31,10 +44,17 @@ type pool struct {
 type bidder struct {
 	gang    *gang
 	options []option
-	// chosen is the place of its option; nowhere: none.
-	chosen int
+	// chosen is the place of its option; nowhere: none. It gets floor at least, if that is somewhere.
+	chosen, floor int
+	// fixed: it must not be changed now. late: it has waited for so long that it goes before others, with the devices that it is due.
+	fixed, late bool
+	due         int
+	// quota is the limit of its tenant.
+	quota int
 	// single is the time to its end, and base its goodput, on one device. Useful are the devices of all pools, counted by their speed for it.
 	single, base, useful float64
+	// most is what a device is worth at most.
+	most float64
 }
 
 // option is an allocation.
@@ -46,38 +66,51 @@ type option struct {
 	goodput, left float64
 	// up is the speed-up, value what it is worth, occupied the devices, those of a slow model counting for less.
 	up, value, occupied float64
+	// watts is what the devices draw more.
+	watts float64
 }
 
-func newMarket(f *fleet, b *book) *market {
-	m := &market{fleet: f, book: b}
-	byModel := map[string]int{}
+// newMarket is a market of the first priorities: of as many as fit, see admit.
+func newMarket(f *fleet, b *book, tiers [][]*gang) *market {
+	m := &market{fleet: f, book: b, poolOf: make([]int, len(f.nodes))}
+	type kind struct {
+		model  string
+		memory int64
+		watts  float64
+	}
+	byKind := map[kind]int{}
 	for i := range f.nodes {
 		n := &f.nodes[i]
-		k, known := byModel[n.model]
+		is := kind{model: n.model, memory: n.memory}
+		if f.state.PowerBudgetWatts > 0 && f.state.Tuning.OneNode {
+			is.watts = n.watts
+		}
+		k, known := byKind[is]
 		if !known {
 			k = len(m.pools)
-			byModel[n.model] = k
-			m.pools = append(m.pools, pool{model: n.model})
+			byKind[is] = k
+			m.pools = append(m.pools, pool{model: n.model, memory: n.memory})
 		}
+		m.poolOf[i] = k
 		p := &m.pools[k]
 		p.nodes = append(p.nodes, i)
-		p.perNode = max(p.perNode, len(n.devices))
+		p.perNode, p.roomiest = max(p.perNode, len(n.devices)), max(p.roomiest, n.free)
 		p.free += n.free
+		p.watts = max(p.watts, n.watts)
 	}
-	for _, g := range f.gangs {
-		m.jobs = append(m.jobs, m.bid(g))
-	}
+	m.limit()
+	m.admit(tiers)
 	m.weigh()
 	return m
 }
 
-// sizes are the numbers of devices that fill a node or nodes well, up to the most that a job can use.
+// sizes are the numbers of devices that fill a node or nodes well, up to the most that a job can use. On small nodes all of them do.
 func (p *pool) sizes(most int) []int {
 	const fine = 8 // numbers of nodes up to which all are tried
 	most = min(most, p.free)
 	var sizes []int
 	for n := 1; n <= min(p.perNode, most); n++ {
-		if n <= 4 || n%2 == 0 {
+		if n <= 4 || n%2 == 0 || n == most {
 			sizes = append(sizes, n)
 		}
 	}
@@ -93,38 +126,78 @@ func (p *pool) sizes(most int) []int {
 	return sizes
 }
 
-// bid lists a job's options.
+// bid is a job with its options.
 func (m *market) bid(g *gang) *bidder {
+	b := &bidder{gang: g, chosen: nowhere, floor: nowhere, quota: nowhere, fixed: m.fleet.fixed(g)}
+	if k, bound := m.quotas[g.Spec.Tenant]; bound {
+		b.quota = k
+	}
+	b.options = m.options(b)
+	b.measure(m.pools)
+	return b
+}
+
+// options lists what a job may have. One that must not be changed has no choice.
+func (m *market) options(b *bidder) []option {
 	const usual = 24 // options in a pool
-	b := &bidder{gang: g, chosen: nowhere, options: make([]option, 0, usual*len(m.pools))}
-	had := width(g.held)
+	all := make([]option, 0, usual*len(m.pools))
+	g, had := b.gang, width(b.gang.held)
 	for k := range m.pools {
 		p := &m.pools[k]
-		here := had > 0 && m.fleet.nodes[g.held[0].node].model == p.model
-		curve := m.book.curve(g, p.model)
-		offer := func(o option) {
-			if o.goodput, o.batch = curve.best(g, o.devices, o.nodes); o.goodput > 0 {
-				o.left = curve.timeLeft(g, o.devices, o.nodes, o.goodput)
-				b.options = append(b.options, o)
-			}
+		here := had > 0 && m.poolOf[g.held[0].node] == k
+		stuck := b.fixed || !g.fitsMemory(p.memory)
+		missing := here && had >= g.min && had <= g.most()
+		var curve *speedCurve
+		if !g.fixedBatch() {
+			curve = m.book.curve(g, p.model)
 		}
-		missing := here && had >= g.Spec.MinDevices && had <= g.most()
-		for _, n := range p.sizes(g.most()) {
-			if n < g.Spec.MinDevices {
+		for _, n := range m.sizes(g, p) {
+			if n < g.min || stuck && !(here && n == had) {
 				continue
 			}
 			o := option{pool: k, devices: n, nodes: (n + p.perNode - 1) / p.perNode}
 			if here && n == had {
 				o.nodes, o.held, missing = len(g.held), true, false
 			}
-			offer(o)
+			if o.foresee(g, p, curve) {
+				all = append(all, o)
+			}
 		}
-		if missing {
-			offer(option{pool: k, devices: had, nodes: len(g.held), held: true})
+		if o := (option{pool: k, devices: had, nodes: len(g.held), held: true}); missing && o.foresee(g, p, curve) {
+			all = append(all, o)
 		}
 	}
-	b.measure(m.pools)
-	return b
+	return all
+}
+
+// foresee fills in how fast a job would be; false where it cannot run like that. A job that keeps its batch has no curve.
+func (o *option) foresee(g *gang, p *pool, curve *speedCurve) bool {
+	o.watts = float64(o.devices) * p.watts
+	if curve == nil {
+		const least = 1e-3
+		o.left = math.Max(g.remainingOn(o.devices, o.nodes), least)
+		o.goodput = 1 / o.left
+		return true
+	}
+	o.goodput, o.batch = curve.best(g, o.devices, o.nodes)
+	if o.goodput <= 0 {
+		return false
+	}
+	o.left = curve.timeLeft(g, o.devices, o.nodes, o.goodput)
+	return true
+}
+
+// sizes are the numbers of devices of a pool that a job may have.
+func (m *market) sizes(g *gang, p *pool) []int {
+	most := g.most()
+	if m.fleet.state.Tuning.OneNode {
+		most = min(most, p.roomiest)
+	}
+	sizes := p.sizes(most)
+	if at, listed := slices.BinarySearch(sizes, g.min); !listed && g.min <= min(most, p.free) {
+		sizes = slices.Insert(sizes, at, g.min)
+	}
+	return sizes
 }
 
 // measure finds the speed on one device, on the model where that is fastest, and the speed-ups over it. A job that does not run on one device is
@@ -163,16 +236,17 @@ func (m *market) weigh() {
 			o := &b.options[i]
 			o.value = weight * o.up
 			if len(b.gang.held) > 0 && !o.held {
-				restart := m.fleet.restartSeconds(b.gang)
+				restart := m.fleet.board.restartSeconds(b.gang.candidate)
 				o.value *= 1 - restart/math.Min(o.left+restart, math.Max(horizonSeconds, 2*restart))
 			}
 		}
+		m.terms(b)
 	}
 }
 
 // weight is the least cost of a second's work on one device, where each device held delays the others so much.
 func (m *market) weight(b *bidder, delay float64) float64 {
-	age := math.Max(m.fleet.state.Now.Sub(b.gang.SubmittedAt).Seconds(), 0)
+	age := m.fleet.age(b.gang)
 	expected := (b.gang.DeviceSeconds + patienceSeconds*float64(m.fleet.total)) / (age + patienceSeconds)
 	least, smallest := math.Inf(1), true
 	for _, o := range b.options {
@@ -181,14 +255,6 @@ func (m *market) weight(b *bidder, delay float64) float64 {
 		}
 	}
 	return least
-}
-
-// restartSeconds is the price of a restart of a job.
-func (f *fleet) restartSeconds(g *gang) float64 {
-	if g.RestartSeconds > 0 {
-		return g.RestartSeconds
-	}
-	return f.state.Tuning.RestartSeconds
 }
 
 // base is the batch at which a job's progress is counted.

@@ -111,6 +111,46 @@ func TestSwitchyardLetsNobodyStarve(t *testing.T) {
 	})
 }
 
+// TestSwitchyardKeepsTheStarvationBound: of the jobs that have waited for longer than the bound, the first in order of submission hold devices, as many as
+// there are. So as long as no more jobs than devices have waited for longer, nobody waits longer than the bound and one interval.
+func TestSwitchyardKeepsTheStarvationBound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newShop(1, rapid.IntRange(1, 4).Draw(t, "devices"))
+		devices := len(s.state.Nodes[0].Devices)
+		bound := 60 * float64(rapid.IntRange(5, 60).Draw(t, "bound"))
+		s.state.Tuning.StarvationSeconds = bound
+		load := rapid.Float64Range(0.5, 3).Draw(t, "load")
+		waited, work, crowded := map[train.JobID]float64{}, 0.0, false
+		for range 120 {
+			for work += load * float64(devices) / 10; work >= 1; work-- {
+				s.submit("short", rapid.IntRange(10, 300).Draw(t, "seconds"))
+			}
+			for i := range s.state.Jobs {
+				j := &s.state.Jobs[i]
+				j.RunSeconds = s.state.Now.Sub(j.SubmittedAt).Seconds() - waited[j.ID]
+			}
+			before := s.state
+			p := s.minute()
+			starved := 0
+			for _, j := range before.Jobs {
+				_, runs := p.Find(j.ID)
+				if waited[j.ID] > bound {
+					starved++
+					if starved <= devices && !runs {
+						t.Fatalf("%s has waited for %.0f s, with %d before it on %d devices", j.ID, waited[j.ID], starved-1, devices)
+					}
+				}
+				if !runs {
+					waited[j.ID] += 60
+				}
+				if crowded = crowded || starved > devices; !crowded && waited[j.ID] > bound+60 {
+					t.Fatalf("%s has waited for %.0f s, the bound is %.0f s", j.ID, waited[j.ID], bound)
+				}
+			}
+		}
+	})
+}
+
 func find(s State, id train.JobID) (Job, bool) {
 	for _, j := range s.Jobs {
 		if j.ID == id {

@@ -1,0 +1,297 @@
+package planner
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/sourcegraph/conc/pool"
+	"github.com/spf13/pflag"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/plan"
+	"github.com/switchyard-dl/switchyard/services/planner/sim"
+)
+
+// TestLiveDecidesAsSimulated runs one workload twice in the simulator's world and time. Once the simulator asks plan.Decide. Once it plays admission, executor,
+// node agent and profiler: it writes what these would into the buckets of a real bus, and does what the live planner publishes there. Both times
+// the same jobs must get the same devices at the same moments.
+func TestLiveDecidesAsSimulated(t *testing.T) {
+	for _, policy := range []plan.Policy{plan.Switchyard{}, plan.Optimus{}, plan.SRTF{}} {
+		t.Run(policy.Name(), func(t *testing.T) {
+			flags := pflag.NewFlagSet("planner", pflag.ContinueOnError)
+			s := New()
+			s.Flags(flags)
+			if err := flags.Parse([]string{"--restart-price=30s", "--rescale-min-interval=60s", "--starvation-bound=30m", "--quota=ann=5"}); err != nil {
+				t.Fatal(err)
+			}
+			c := trafficJam(t, policy)
+			simulated := recordDecisions(t, c, func(now plan.State) train.Plan { return plan.Decide(asLive(now, s.terms()), policy) })
+			live := newLiveWorld(t, s, policy)
+			decided := recordDecisions(t, c, func(now plan.State) train.Plan { return live.decide(asLive(now, s.terms())) })
+			if rescales := changes(simulated); rescales < 10 {
+				t.Fatalf("the simulated plans change %d times: there is nothing to compare", rescales)
+			}
+			for i := range simulated {
+				if i >= len(decided) || simulated[i] != decided[i] {
+					t.Fatalf("decision %d of %d\nsimulated %s\nlive      %s", i, len(simulated), simulated[i], slices.Concat(decided, make([]string, len(simulated)))[i])
+				}
+			}
+			if len(decided) != len(simulated) {
+				t.Errorf("%d decisions live, %d simulated", len(decided), len(simulated))
+			}
+		})
+	}
+}
+
+// recordDecisions runs the workload and prints each plan.
+func recordDecisions(t *testing.T, c sim.Config, decide func(plan.State) train.Plan) []string {
+	t.Helper()
+	var decisions []string
+	c.Decide = func(s plan.State, _ plan.Policy) train.Plan {
+		made := decide(s)
+		words := s.Now.UTC().Format(time.TimeOnly)
+		for _, a := range made.Allocations {
+			words += fmt.Sprintf(" %s:%s/%s", a.Job, a.Node, train.JoinDevices(a.Devices))
+		}
+		decisions = append(decisions, words)
+		return made
+	}
+	r, err := sim.Run(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Completed != r.Jobs {
+		t.Fatalf("%d of %d jobs completed", r.Completed, r.Jobs)
+	}
+	return decisions
+}
+
+// changes counts the decisions that are not those before them.
+func changes(decisions []string) int {
+	n := 0
+	for i := 1; i < len(decisions); i++ {
+		_, before, _ := strings.Cut(decisions[i-1], " ")
+		if _, now, _ := strings.Cut(decisions[i], " "); now != before {
+			n++
+		}
+	}
+	return n
+}
+
+// trafficJam is two nodes of four devices and more jobs than fit.
+func trafficJam(t *testing.T, policy plan.Policy) sim.Config {
+	t.Helper()
+	apps, err := sim.Load(traces(), "traces", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := "name,time,application,num_replicas,batch_size\n"
+	for i, batch := range []int{128, 256, 1024, 128, 512, 2048, 128, 256, 512, 128} {
+		name := "calm"
+		if i%4 == 3 {
+			name = "urgent"
+		}
+		rows += fmt.Sprintf("%s-%d,%d,cifar10,%d,%d\n", name, i, 170*i, 1+i%3, batch)
+	}
+	w, err := sim.ParseWorkload("jam", []byte(rows))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sim.Config{Applications: apps, Workload: w, Pools: []sim.Pool{{Nodes: 2, Devices: 4}}, Policy: policy, Rules: sim.UntypedRules()}
+}
+
+// traces are of one training: an epoch is 50 steps, a step takes a tenth of a second, a little more for each sample, and the network.
+func traces() fstest.MapFS {
+	placements, scalability := "placement,local_bsz,step_time,sync_time\n", "num_nodes,num_replicas,local_bsz,step_time,sync_time\n"
+	row := func(batch int, sync float64) string {
+		return fmt.Sprintf(",%d,%g,%g\n", batch, 0.1+0.0005*float64(batch)+sync, sync)
+	}
+	for _, batch := range []int{1, 4096} {
+		for a := range 5 {
+			for b := a; b < 5 && b > 0; b++ {
+				shape, sync := strings.TrimPrefix(fmt.Sprint(a, b), "0 "), 0.03
+				if shape == "1" {
+					sync = 0
+				}
+				placements += strings.ReplaceAll(shape, " ", "") + row(batch, sync)
+			}
+		}
+		scalability += "16,64" + row(batch, 0.1)
+	}
+	validation := "progress,iteration,metric,grad_sqr,grad_var\n"
+	for epoch := 1; epoch <= 100; epoch++ {
+		validation += fmt.Sprintf("%d,%d,0.5,1,0\n", 50*epoch, 50*epoch)
+	}
+	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+	return fstest.MapFS{
+		"traces/cifar10/placements.csv": file(placements), "traces/cifar10/scalability.csv": file(scalability),
+		"traces/cifar10/validation-128.csv": file(validation), "traces/cifar10/validation-4096.csv": file(validation),
+	}
+}
+
+// asLive is what a live planner knows of the simulated jobs: they keep their batch per device, and models are of their own steps. The urgent ones are.
+func asLive(s, terms plan.State) plan.State {
+	live := terms
+	live.Now, live.Nodes, live.Memory = s.Now, s.Nodes, s.Memory
+	for _, j := range s.Jobs {
+		priority, tenant := train.DefaultPriority, "ann"
+		if strings.HasPrefix(string(j.ID), "urgent") {
+			priority, tenant = 90, "bob"
+		}
+		o := plan.Job{
+			ID: j.ID, Spec: j.Spec, Priority: priority, SubmittedAt: j.SubmittedAt, EpochsDone: j.EpochsDone, RunSeconds: j.RunSeconds,
+			DeviceSeconds: j.DeviceSeconds, Restarts: j.Restarts, Running: j.Running, Planned: j.Planned,
+		}
+		o.Spec.Priority, o.Spec.Tenant, o.Spec.MaxDevices = &priority, tenant, min(j.Spec.MaxDevices, 4)
+		if speed := j.Speeds[""]; speed.Known() && j.EpochsDone > 0 {
+			o.Model = &train.Model{Job: string(j.ID), Speed: speed, EpochsSeen: j.EpochsDone}
+		}
+		live.Jobs = append(live.Jobs, o)
+	}
+	return live
+}
+
+// liveWorld is the planner's loop on a real bus, and the records of the other services.
+type liveWorld struct {
+	*bench
+	loop     *loop
+	clock    time.Time
+	attempts *bus.KV[train.Attempt]
+	reports  *bus.KV[train.AttemptReport]
+	models   *bus.KV[train.Model]
+	// running is the newest attempt of each job that has not ended.
+	running map[train.JobID]train.Attempt
+	rounds  int
+}
+
+func newLiveWorld(t *testing.T, s *Service, policy plan.Policy) *liveWorld {
+	t.Helper()
+	b := newBench(t)
+	w := &liveWorld{
+		bench: b, loop: newLoop(t, b, "planner"), attempts: openKV[train.Attempt](b, event.BucketAttempts),
+		reports: openKV[train.AttemptReport](b, event.BucketReports), models: openKV[train.Model](b, event.BucketModels), running: map[train.JobID]train.Attempt{},
+	}
+	w.loop.picture, w.loop.policy, w.loop.terms = newPicture(), policy, s.terms()
+	w.loop.now = func() time.Time { return w.clock }
+	watching := pool.New().WithContext(b.ctx).WithCancelOnError()
+	if err := s.watch(b.ctx, w.loop.bus, w.loop.picture, watching); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// decide tells the planner of the state of the world and lets it decide.
+func (w *liveWorld) decide(s plan.State) train.Plan {
+	w.t.Helper()
+	w.clock = s.Now
+	w.rounds++
+	if w.rounds == 1 {
+		for _, n := range s.Nodes {
+			n.SeenAt = time.Now()
+			put(w.bench, w.nodes, string(n.ID), n)
+		}
+	}
+	gone := maps.Clone(w.running)
+	for _, j := range s.Jobs {
+		w.write(j)
+		delete(gone, j.ID)
+	}
+	for id := range gone {
+		w.end(id)
+	}
+	w.catchUp(len(s.Nodes))
+	w.compare(s)
+	if err := w.loop.round(w.ctx); err != nil {
+		w.t.Fatal(err)
+	}
+	m, err := w.bus.Last(w.ctx, event.StreamPlans, planSubject())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return decode[event.PlanDecided](w.t, m).Plan
+}
+
+// compare checks that the planner has put together from the buckets what the world is like.
+func (w *liveWorld) compare(want plan.State) {
+	w.t.Helper()
+	got := w.loop.picture.state(w.clock, w.loop.last, w.loop.known, w.loop.terms)
+	ignored := cmp.Options{
+		cmpopts.IgnoreFields(plan.State{}, "Memory"), cmpopts.IgnoreFields(train.Node{}, "SeenAt"), cmpopts.EquateEmpty(), cmpopts.EquateApprox(0, 1e-6),
+		cmpopts.SortSlices(func(x, y plan.Job) bool { return x.ID < y.ID }), cmpopts.SortSlices(func(x, y train.Node) bool { return x.ID < y.ID }),
+	}
+	if d := cmp.Diff(want, got, ignored); d != "" {
+		w.t.Fatalf("round %d: the world (-) is not what the planner sees (+):\n%s", w.rounds, d)
+	}
+}
+
+// write notes of a job what the other services would.
+func (w *liveWorld) write(j plan.Job) {
+	key := string(j.ID)
+	record := train.Job{
+		ID: j.ID, Spec: j.Spec, State: train.StateQueued, SubmittedAt: j.SubmittedAt, EpochsDone: j.EpochsDone, RunSeconds: j.RunSeconds,
+		DeviceSeconds: j.DeviceSeconds, Restarts: j.Restarts,
+	}
+	a := w.running[j.ID]
+	switch r := j.Running; {
+	case r == nil && a.Live():
+		a.Phase, a.Outcome = train.PhaseExited, train.OutcomePreempted
+	case r != nil:
+		record.State = train.StateRunning
+		record.RunSeconds -= r.Seconds
+		record.DeviceSeconds -= r.Seconds * float64(len(r.Devices))
+		if started := w.clock.Add(-time.Duration(r.Seconds) * time.Second); !a.Live() || !a.StartedAt.Equal(started) {
+			a = train.Attempt{Job: j.ID, Number: a.Number + 1, Phase: train.PhaseRunning, StartedAt: started, StartedEpochs: j.EpochsDone - r.Epochs}
+		}
+		a.Node, a.Devices = r.Node, r.Devices
+		put(w.bench, w.reports, fmt.Sprintf("%s.%d", key, a.Number), train.AttemptReport{Job: j.ID, Attempt: a.Number, EpochsDone: j.EpochsDone, Spoke: r.Spoke})
+	}
+	w.running[j.ID] = a
+	if a.Number > 0 {
+		put(w.bench, w.attempts, key, a)
+	}
+	if j.Model != nil {
+		put(w.bench, w.models, key, *j.Model)
+	}
+	put(w.bench, w.jobs, key, record)
+}
+
+// end notes that a job has succeeded.
+func (w *liveWorld) end(id train.JobID) {
+	a := w.running[id]
+	a.Phase, a.Outcome = train.PhaseExited, train.OutcomeSucceeded
+	put(w.bench, w.attempts, string(id), a)
+	put(w.bench, w.jobs, string(id), train.Job{ID: id, State: train.StateSucceeded})
+	delete(w.running, id)
+}
+
+// catchUp waits until the planner has seen all that was written: each bucket is seen in order, so a mark at the end of each will do.
+func (w *liveWorld) catchUp(nodes int) {
+	const mark = "mark"
+	put(w.bench, w.jobs, mark, train.Job{ID: mark, State: train.StateSubmitted, Attempt: w.rounds})
+	put(w.bench, w.attempts, mark, train.Attempt{Job: mark, Phase: train.PhaseExited, Number: w.rounds})
+	put(w.bench, w.reports, mark, train.AttemptReport{Job: mark, EpochsDone: w.rounds})
+	put(w.bench, w.models, mark, train.Model{Job: mark, EpochsSeen: w.rounds})
+	p := w.loop.picture
+	seen := func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.missing) == 0 && len(p.nodes) == nodes && p.jobs[mark].Attempt == w.rounds && p.attempts[mark].Number == w.rounds &&
+			p.reports[mark].EpochsDone == w.rounds && p.models[mark].EpochsSeen == w.rounds
+	}
+	for !seen() {
+		select {
+		case <-p.changed:
+		case <-w.ctx.Done():
+			w.t.Fatal("the planner never saw what was written")
+		}
+	}
+}
