@@ -34,7 +34,7 @@ func demoCast(dir, trainer string) ([]role, error) {
 			Name: name, Command: append([]string{trainer}, args...), BatchSize: 64, TrainingSetSize: samples, MaxEpochs: epochs, MaxDevices: 1,
 		}
 	}
-	vision := goJob("vision", 28, 4000)
+	vision := goJob("vision", 24, 4000)
 	vision.MaxDevices, vision.Strategy = 2, train.StrategyAllReduce
 	urgent := goJob("urgent", 8, 4000, "-hidden", "320")
 	urgent.MinDevices, urgent.MaxDevices, urgent.Strategy, urgent.Launch = 2, 2, train.StrategyAllReduce, train.LaunchPerDevice
