@@ -12,7 +12,9 @@ import (
 // Goodput. G(n) is the progress per second on n devices, in steps at the base batch: the gain of a step by the gradient noise over its time, at
 // the batch and accumulation for which that is most. Step times are a fit with terms for compute, for the network of a node and for that
 // between nodes, corrected by how far it was off at the configurations like it that have run. Jobs of one signature share what they taught,
-// step times as well as how the noise develops over a training; what nobody has run yet is filled in by a prior. The speed-up s(n) is
+// step times as well as how the noise develops over a training; what nobody has run yet is filled in by a prior, and on another model of
+// device by the ratio at which other signatures ran on the two. Batches up to twice as large as have run are tried when they might pay, since a batch changes without
+// a restart. The speed-up s(n) is
 // G(n)/G(1), partly now and partly over all that is left of the training, T(1)/T(n), where T is the predicted time to the end.
 //
 // Weight. For jobs with a power law as speed-up the mean completion time is least if each job weighs as much as those that wait for it: ordered by
@@ -30,7 +32,8 @@ import (
 // Allocation. The devices go where sum of w*s(n) is most. A job that would have to restart for R seconds counts its speed-up only for the rest
 // of the time for which the change will last, 1 - R/min(T(n), 600 s), so that a plan is left alone unless a change pays. Each pool of one model
 // of device has a price, found by bisection, at which the jobs together ask for no more than there is, each for the option with the
-// largest w*s(n) - price*n; what is left over goes to whom it is worth most. Sizes are those that fill a node or nodes. Gangs that keep
+// largest w*s(n) - price*n; what is left over goes to whom it is worth most. Where pools are small the sum is then made the most that there is, one pool after the
+// other. Sizes are those that fill a node or nodes. Gangs that keep
 // their size stay where they are; the others go, the large ones first, to the node that they leave the least room on, or over the
 // emptiest ones. A state without news leaves the plan as it is.
 //
@@ -50,13 +53,16 @@ func (p Switchyard) decide(s State) train.Plan {
 	return settle(s, p)
 }
 
-func (Switchyard) grant(f *fleet) {
-	b := openBook(f)
+func (Switchyard) grant(f *fleet) { f.trade(openBook(f)) }
+
+// trade is a decision by what the book says.
+func (f *fleet) trade(b *book) {
 	if news := f.news(); b.News != 0 && b.News == f.withHoldings(news, heldShares) {
 		f.keepAll(b)
 	} else {
 		m := newMarket(f, b)
 		m.clear()
+		m.refine()
 		m.place()
 		b.News = f.withHoldings(news, gotShares)
 	}

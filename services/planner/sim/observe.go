@@ -39,7 +39,7 @@ func (w *world) state() plan.State {
 			continue
 		}
 		seen := w.observe(j)
-		seen.Oracle = &plan.Oracle{RemainingSteps: j.remainingSteps(), StepSeconds: j.oracle}
+		seen.Oracle = &plan.Oracle{RemainingSteps: j.remainingSteps(), StepSeconds: j.oracle, StepTime: j.trueStep, Gain: j.trueGain}
 		s.Jobs = append(s.Jobs, seen)
 	}
 	return s
