@@ -153,7 +153,7 @@ func (j *job) estimate(m train.Model) (event.Reestimated, bool) {
 		return event.Reestimated{}, false
 	}
 	declared := j.spec.EstimatedHours * 3600
-	e := curve.CorrectEstimate(declared, j.elapsed, left.Expected, j.epochsDone)
+	e := curve.CorrectEstimate(declared, j.elapsed, left, j.epochsDone)
 	r := event.Reestimated{
 		EpochsDone: j.epochsDone, TotalSeconds: e.Seconds,
 		RemainingSeconds: left.Expected, RemainingLowSeconds: left.Low, RemainingHighSeconds: left.High,
