@@ -19,7 +19,7 @@ import (
 //
 // Weight. For jobs with a power law as speed-up the mean completion time is least if each job weighs as much as those that wait for it: ordered by
 // T(1), K jobs have more left than this one, and each device that it holds for a second delays them together by K/N seconds, N the cluster's
-// devices; with those that come meanwhile, which wait as well, k = 1.4 K. A job that pays for that ends at a cost of T(n)(1+nk/N), so a second's
+// devices; with those that come meanwhile, which wait as well, k = 1 + 1.4 K. A job that pays for that ends at a cost of T(n)(1+nk/N), so a second's
 // work on one device is worth
 //
 //	w = min over n of (1 + nk/N)/s(n).
@@ -30,7 +30,7 @@ import (
 // minimum is only over what it may expect, n <= (D + 4h*N)/(age + 4h) with D its device time: its weight grows, and so nobody starves.
 //
 // Allocation. The devices go where sum of w*s(n) is most. A job that would have to restart for R seconds counts its speed-up only for the rest
-// of the time for which the change will last, 1 - R/min(T(n), 600 s), so that a plan is left alone unless a change pays. Each pool of one model
+// of the time for which the change will last, 1 - R/min(T(n), 450 s), so that a plan is left alone unless a change pays. Each pool of one model
 // of device has a price, found by bisection, at which the jobs together ask for no more than there is, each for the option with the
 // largest w*s(n) - price*n; what is left over goes to whom it is worth most. Where pools are small the sum is then made the most that there is, one pool after the
 // other. Sizes are those that fill a node or nodes. Gangs that keep
@@ -71,9 +71,10 @@ func (f *fleet) trade(b *book) {
 
 const (
 	// horizonSeconds is how long a change is taken to last at most.
-	horizonSeconds = 600
-	// stillToCome scales the number of jobs that wait by those that come meanwhile. It and horizonSeconds were not derived but chosen on
-	// published workloads; from 1 to 2, and from 450 to 1800 s, average completion times there differ by about a hundredth.
+	horizonSeconds = 450
+	// stillToCome scales the number of jobs that wait by those that come meanwhile; one comes in any case, which keeps the last ones from running one after
+	// the other at the width where they are least efficient. It and horizonSeconds were not derived but chosen on published workloads; from 1 to
+	// 2, and from 400 to 900 s, average completion times there differ by about a hundredth.
 	stillToCome = 1.4
 	// patienceSeconds is how long a job's mean share of the devices is taken to be all of them, whatever it has held so far.
 	patienceSeconds = 4 * 3600

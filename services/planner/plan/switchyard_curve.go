@@ -14,7 +14,7 @@ type speedCurve struct {
 	// tried is the largest batch on a device that has run; slower, where another model stands in, by what factor its steps are too short.
 	tried  int
 	slower float64
-	// truth, if there, is asked instead of the fit and the noise of now.
+	// truth, if there, is asked instead of the fit, as is each job's own instead of its noise.
 	truth *Oracle
 	// samples are where the fit was off, noise is by part of the training.
 	samples []residual
@@ -157,7 +157,7 @@ func (c *speedCurve) best(g *gang, devices, nodes int) (float64, train.Batch) {
 		return 0, train.Batch{}
 	}
 	if c.truth != nil {
-		goodput, at := c.bestTrue(row)
+		goodput, at := bestTrue(row, g.Oracle.Gain)
 		return goodput, row[at].batch
 	}
 	noise, known := c.noiseOf(g)

@@ -23,11 +23,11 @@ func (c *speedCurve) trueSeconds(cfg train.Config, accumulation int) float64 {
 	return step + float64(accumulation)*(step-sync)
 }
 
-// bestTrue is the pace with the most goodput now.
-func (c *speedCurve) bestTrue(row []pace) (float64, int) {
+// bestTrue is the pace with the most goodput if steps have this gain.
+func bestTrue(row []pace, gain func(globalBatch int) float64) (float64, int) {
 	best, at := 0.0, 0
 	for i := range row {
-		if v := c.truth.Gain(int(row[i].global)) / row[i].seconds; v > best {
+		if v := gain(int(row[i].global)) / row[i].seconds; v > best {
 			best, at = v, i
 		}
 	}
