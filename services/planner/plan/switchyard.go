@@ -13,9 +13,9 @@ import (
 // the batch and accumulation for which that is most. Step times are a fit with terms for compute, for the network of a node and for that
 // between nodes, corrected by how far it was off at the configurations like it that have run. Jobs of one signature share what they taught,
 // step times as well as how the noise develops over a training; what nobody has run yet is filled in by a prior, and on another model of
-// device by the ratio at which other signatures ran on the two. Batches up to twice as large as have run are tried when they might pay, since a batch changes without
-// a restart. The speed-up s(n) is
-// G(n)/G(1), partly now and partly over all that is left of the training, T(1)/T(n), where T is the predicted time to the end.
+// device by the ratio at which other signatures ran on the two. Batches up to twice as large as have run are tried where they might pay, since
+// a batch changes without a restart. The speed-up s(n) is G(n)/G(1), partly now and partly over all that is left of the training, T(1)/T(n),
+// where T is the predicted time to the end.
 //
 // Weight. For jobs with a power law as speed-up the mean completion time is least if each job weighs as much as those that wait for it: ordered by
 // T(1), K jobs have more left than this one, and each device that it holds for a second delays them together by K/N seconds, N the cluster's
@@ -32,10 +32,9 @@ import (
 // Allocation. The devices go where sum of w*s(n) is most. A job that would have to restart for R seconds counts its speed-up only for the rest
 // of the time for which the change will last, 1 - R/min(T(n), 450 s), so that a plan is left alone unless a change pays. Each pool of one model
 // of device has a price, found by bisection, at which the jobs together ask for no more than there is, each for the option with the
-// largest w*s(n) - price*n; what is left over goes to whom it is worth most. Where pools are small the sum is then made the most that there is, one pool after the
-// other. Sizes are those that fill a node or nodes. Gangs that keep
-// their size stay where they are; the others go, the large ones first, to the node that they leave the least room on, or over the
-// emptiest ones. A state without news leaves the plan as it is.
+// largest w*s(n) - price*n; what is left over goes to whom it is worth most. Where pools are small the sum is then made the most that there is,
+// one pool after the other. Sizes are those that fill a node or nodes. Gangs that keep their size stay where they are; the others go, the
+// large ones first, to the node that they leave the least room on, or over the emptiest ones. A state without news leaves the plan as it is.
 //
 // Live jobs that do not let the planner choose their batch run on one node each; they are weighed by the same rule, and a change must pay as
 // under Optimus.

@@ -250,9 +250,11 @@ func BenchmarkSwitchyardTypes(b *testing.B) {
 		s.state.Jobs[i].Progress++ // news
 	}
 	b.ReportAllocs()
+	before := processorSeconds(b)
 	for b.Loop() {
 		Decide(s.state, Switchyard{})
 	}
+	b.ReportMetric(1e3*(processorSeconds(b)-before)/float64(b.N), "cpu-ms/op")
 }
 
 // TestRefinedMarketIsWorthMost: on small clusters no other combination of options is worth more than the one that the knapsack finds in a pool, and none
