@@ -53,3 +53,10 @@ func (a *allowance) most(tenant string, watts float64) int {
 	}
 	return most
 }
+
+// covers says whether a tenant may still get so many devices that draw so many watts more together.
+func (a *allowance) covers(tenant string, devices int, watts float64) bool {
+	const slack = 1e-6 // watts are added up in another order each time
+	left, bound := a.quotas[tenant]
+	return (!bound || devices <= left) && watts <= a.watts+slack
+}

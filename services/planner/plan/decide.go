@@ -46,7 +46,7 @@ func PolicyNames() []string { return slices.Sorted(maps.Keys(Policies())) }
 // Published are the policies of simulations by name, in the form in which they were published or, where that is on one node, on gangs.
 func Published() map[string]Policy {
 	all := map[string]Policy{}
-	for _, p := range []Policy{GangFIFO{}, GangSRTF{}, DRF{}, Tetris{}, Tiresias{}, OptimusOracle{}, Pollux{}, MaxThroughput{}, Switchyard{}} {
+	for _, p := range []Policy{GangFIFO{}, GangSRTF{}, DRF{}, Tetris{}, Tiresias{}, OptimusOracle{}, Pollux{}, MaxThroughput{}, Switchyard{}, SwitchyardOracle{}} {
 		all[p.Name()] = p
 	}
 	return all

@@ -105,9 +105,9 @@ func (f *fleet) fits(g *gang, shares []share) bool {
 		if f.nodes[s.node].free < s.devices {
 			return false
 		}
-		watts = max(watts, f.nodes[s.node].watts)
+		watts += float64(s.devices) * f.nodes[s.node].watts
 	}
-	return width(shares) <= f.board.allowance.most(g.Spec.Tenant, watts)
+	return f.board.allowance.covers(g.Spec.Tenant, width(shares), watts)
 }
 
 // give hands shares to a gang that has none. They must be free.

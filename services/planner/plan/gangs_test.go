@@ -204,7 +204,7 @@ func checkGangSize(t *rapid.T, j Job, n int, policy Policy) {
 	switch policy.(type) {
 	case OptimusOracle:
 		most = max(len(j.Oracle.StepSeconds), 1)
-	case Pollux, Switchyard:
+	case Pollux, Switchyard, SwitchyardOracle:
 		most = j.Spec.MaxDevices
 	case DRF:
 	default:

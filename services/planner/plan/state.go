@@ -104,12 +104,17 @@ type Seen struct {
 	SyncSeconds float64 `json:"sync_seconds"`
 }
 
-// Oracle is a trace's future. Only published policies that were evaluated with it read it: optimus and srtf.
+// Oracle is what a trace says and nobody observed. Its future is read only by published policies that were evaluated with it, optimus and srtf; its
+// present, exact, only by switchyard-oracle.
 type Oracle struct {
 	// RemainingSteps is the true number of steps to the end at the requested batch.
 	RemainingSteps float64 `json:"remaining_steps"`
 	// StepSeconds are the true step times on 1, 2, .. devices packed onto as few nodes as possible; more are of no use.
 	StepSeconds []float64 `json:"step_seconds"`
+	// StepTime is the true time of a step on packed devices and, of it, of the exchange; Gain the true progress
+	// of a step now.
+	StepTime func(cfg train.Config, model string) (step, sync float64) `json:"-"`
+	Gain     func(globalBatch int) float64                             `json:"-"`
 }
 
 // Holding is devices of one node, or the parts of a gang over several.

@@ -12,12 +12,14 @@ import (
 // Goodput. G(n) is the progress per second on n devices, in steps at the base batch: the gain of a step by the gradient noise over its time, at
 // the batch and accumulation for which that is most. Step times are a fit with terms for compute, for the network of a node and for that
 // between nodes, corrected by how far it was off at the configurations like it that have run. Jobs of one signature share what they taught,
-// step times as well as how the noise develops over a training; what nobody has run yet is filled in by a prior. The speed-up s(n) is
-// G(n)/G(1), partly now and partly over all that is left of the training, T(1)/T(n), where T is the predicted time to the end.
+// step times as well as how the noise develops over a training; what nobody has run yet is filled in by a prior, and on another model of
+// device by the ratio at which other signatures ran on the two. Batches up to twice as large as have run are tried where they might pay, since
+// a batch changes without a restart. The speed-up s(n) is G(n)/G(1), partly now and partly over all that is left of the training, T(1)/T(n),
+// where T is the predicted time to the end.
 //
 // Weight. For jobs with a power law as speed-up the mean completion time is least if each job weighs as much as those that wait for it: ordered by
 // T(1), K jobs have more left than this one, and each device that it holds for a second delays them together by K/N seconds, N the cluster's
-// devices; with those that come meanwhile, which wait as well, k = 1.4 K. A job that pays for that ends at a cost of T(n)(1+nk/N), so a second's
+// devices; with those that come meanwhile, which wait as well, k = 1 + 1.4 K. A job that pays for that ends at a cost of T(n)(1+nk/N), so a second's
 // work on one device is worth
 //
 //	w = min over n of (1 + nk/N)/s(n).
@@ -28,11 +30,11 @@ import (
 // minimum is only over what it may expect, n <= (D + 4h*N)/(age + 4h) with D its device time: its weight grows, and so nobody starves.
 //
 // Allocation. The devices go where sum of w*s(n) is most. A job that would have to restart for R seconds counts its speed-up only for the rest
-// of the time for which the change will last, 1 - R/min(T(n), 600 s), so that a plan is left alone unless a change pays. Each pool of one model
+// of the time for which the change will last, 1 - R/min(T(n), 450 s), so that a plan is left alone unless a change pays. Each pool of one model
 // of device has a price, found by bisection, at which the jobs together ask for no more than there is, each for the option with the
-// largest w*s(n) - price*n; what is left over goes to whom it is worth most. Sizes are those that fill a node or nodes. Gangs that keep
-// their size stay where they are; the others go, the large ones first, to the node that they leave the least room on, or over the
-// emptiest ones. A state without news leaves the plan as it is.
+// largest w*s(n) - price*n; what is left over goes to whom it is worth most. Where pools are small the sum is then made the most that there is,
+// one pool after the other. Sizes are those that fill a node or nodes. Gangs that keep their size stay where they are; the others go, the
+// large ones first, to the node that they leave the least room on, or over the emptiest ones. A state without news leaves the plan as it is.
 //
 // Priorities, quotas and power. Jobs of a higher priority get at least their minimum before lower ones get anything, from these if need be. Each tenant's
 // quota and the power budget have a price like the pools: as the budget falls, the devices go whose watts are worth least.
@@ -60,14 +62,12 @@ func (Switchyard) Name() string { return "switchyard" }
 
 func (p Switchyard) decide(s State) train.Plan { return allot(s, p) }
 
-func (Switchyard) grant(f *fleet) {
-	// Not even the order of jobs that were submitted in one instant may come from outside.
-	slices.SortFunc(f.gangs, func(x, y *gang) int { return cmp.Compare(x.rank, y.rank) })
-	f.trade(openBook(f))
-}
+func (Switchyard) grant(f *fleet) { f.trade(openBook(f)) }
 
 // trade is a decision by what the book says.
 func (f *fleet) trade(b *book) {
+	// Not even the order of jobs that were submitted in one instant may come from outside.
+	slices.SortFunc(f.gangs, func(x, y *gang) int { return cmp.Compare(x.rank, y.rank) })
 	if news := f.news(); b.News != 0 && b.News == f.withHoldings(news, heldShares) {
 		f.keepAll(b)
 	} else {
@@ -79,9 +79,10 @@ func (f *fleet) trade(b *book) {
 
 const (
 	// horizonSeconds is how long a change is taken to last at most.
-	horizonSeconds = 600
-	// stillToCome scales the number of jobs that wait by those that come meanwhile. It and horizonSeconds were not derived but chosen on
-	// published workloads; from 1 to 2, and from 450 to 1800 s, average completion times there differ by about a hundredth.
+	horizonSeconds = 450
+	// stillToCome scales the number of jobs that wait by those that come meanwhile; one comes in any case, which keeps the last ones from running one after
+	// the other at the width where they are least efficient. It and horizonSeconds were not derived but chosen on published workloads; from 1 to
+	// 2, and from 400 to 900 s, average completion times there differ by about a hundredth.
 	stillToCome = 1.4
 	// patienceSeconds is how long a job's mean share of the devices is taken to be all of them, whatever it has held so far.
 	patienceSeconds = 4 * 3600

@@ -16,6 +16,8 @@ type book struct {
 	// News is the fingerprint of the last state with its plan applied.
 	News   uint64 `json:"news"`
 	curves map[curveKey]*speedCurve
+	// oracle replaces what was learned by the truth.
+	oracle bool
 }
 
 // chapter is about one signature.
@@ -145,23 +147,24 @@ func (l *lesson) fit() {
 }
 
 // curve is how fast a job is on a model of device: by what its signature taught, else by its own fit, else by the prior. On a model that none of
-// its kind has run on, another model stands in.
+// its kind has run on, the best known model stands in, as much slower or faster as other signatures found the two to be.
 func (b *book) curve(g *gang, model string) *speedCurve {
 	key := curveKey{g.Signature, model}
 	if c := b.curves[key]; c != nil && g.Signature != "" {
 		return c
 	}
 	c := newSpeedCurve(g, model)
+	if o := g.Oracle; b.oracle && o != nil && o.StepTime != nil && o.Gain != nil {
+		c.truth = g.Oracle
+	}
 	if known := b.Chapters[g.Signature]; known != nil && g.Signature != "" {
 		c.noise = known.Noise
-		l := known.Models[model]
-		for _, other := range slices.Sorted(maps.Keys(known.Models)) {
-			if l == nil {
-				l = known.Models[other]
-			}
-		}
-		if l != nil {
+		if l := known.Models[model]; l != nil {
 			c.correct(l)
+			c.tried = l.largest()
+		} else if other := known.bestKnown(); other != "" {
+			c.correct(known.Models[other])
+			c.slower = b.ratio(model, other)
 		}
 	}
 	if c.fit == (train.AllReduce{}) {
@@ -172,4 +175,49 @@ func (b *book) curve(g *gang, model string) *speedCurve {
 	}
 	b.curves[key] = c
 	return c
+}
+
+// largest is the largest batch on a device that has run.
+func (l *lesson) largest() int {
+	most := 0
+	for _, s := range l.Samples {
+		most = max(most, s.LocalBatch)
+	}
+	return most
+}
+
+// bestKnown is the model of which the most was seen.
+func (c *chapter) bestKnown() string {
+	best := ""
+	for _, model := range slices.Sorted(maps.Keys(c.Models)) {
+		if best == "" || len(c.Models[model].Samples) > len(c.Models[best].Samples) {
+			best = model
+		}
+	}
+	return best
+}
+
+// throughput is the most samples per second that a device was seen to take, without the exchange; zero if none was.
+func (l *lesson) throughput() float64 {
+	most := 0.0
+	if l != nil {
+		for _, s := range l.Samples {
+			if pass := s.StepSeconds - s.SyncSeconds; pass > 0 {
+				most = math.Max(most, float64(s.LocalBatch)/pass)
+			}
+		}
+	}
+	return most
+}
+
+// ratio is that of step times on two models of device: the mean over the signatures that have run on both, and with half a vote that there is no difference.
+func (b *book) ratio(model, other string) float64 {
+	sum, count := 0.0, 0.5
+	for _, name := range slices.Sorted(maps.Keys(b.Chapters)) {
+		here, there := b.Chapters[name].Models[model].throughput(), b.Chapters[name].Models[other].throughput()
+		if here > 0 && there > 0 {
+			sum, count = sum+math.Log(there/here), count+1
+		}
+	}
+	return math.Exp(sum / count)
 }

@@ -9,7 +9,13 @@ import (
 // speedCurve predicts the goodput of the jobs of one signature on one model of device.
 type speedCurve struct {
 	limits Limits
+	model  string
 	fit    train.AllReduce
+	// tried is the largest batch on a device that has run; slower, where another model stands in, by what factor its steps are too short.
+	tried  int
+	slower float64
+	// truth, if there, is asked instead of the fit, as is each job's own instead of its noise.
+	truth *Oracle
 	// samples are where the fit was off, noise is by part of the training.
 	samples []residual
 	noise   []train.Efficiency
@@ -24,11 +30,14 @@ type spread struct{ devices, nodes int }
 type pace struct {
 	batch           train.Batch
 	global, seconds float64
+	// hoped is the time of a step if more than was tried costs less than the fit says.
+	hoped float64
 }
 
 // residual is by how much, as a logarithm, a measured step and a measured pass differ from the fit.
 type residual struct {
 	nodes                  int
+	batch                  float64
 	logDevices, logBatch   float64
 	stepMissed, passMissed float64
 }
@@ -39,7 +48,7 @@ func newSpeedCurve(g *gang, model string) *speedCurve {
 	if g.Limits != nil {
 		l = g.Limits.On(model)
 	}
-	return &speedCurve{limits: l, rows: map[spread][]pace{}, rests: map[spread][]float64{}}
+	return &speedCurve{limits: l, model: model, slower: 1, rows: map[spread][]pace{}, rests: map[spread][]float64{}}
 }
 
 // correct takes in a fit and where it was off.
@@ -49,7 +58,7 @@ func (c *speedCurve) correct(l *lesson) {
 	for _, s := range l.Samples {
 		step, pass := math.Max(l.Fit.StepSeconds(s.Config), least), math.Max(l.Fit.ComputeSeconds(s.Config), least)
 		c.samples = append(c.samples, residual{
-			nodes: s.Nodes, logDevices: math.Log(float64(s.Workers)), logBatch: math.Log(float64(s.LocalBatch)),
+			nodes: s.Nodes, batch: float64(s.LocalBatch), logDevices: math.Log(float64(s.Workers)), logBatch: math.Log(float64(s.LocalBatch)),
 			stepMissed: math.Log(s.StepSeconds / step), passMissed: math.Log(math.Max(s.StepSeconds-s.SyncSeconds, least) / pass),
 		})
 	}
@@ -74,7 +83,8 @@ func (c *speedCurve) row(devices, nodes int) []pace {
 				continue
 			}
 			last = b
-			r = append(r, pace{b, float64(b.Global(devices)), c.seconds(devices, nodes, b)})
+			seconds := c.seconds(devices, nodes, b)
+			r = append(r, pace{b, float64(b.Global(devices)), seconds, c.hope(devices, nodes, b, seconds)})
 		}
 	}
 	c.rows[key] = r
@@ -89,6 +99,9 @@ func (c *speedCurve) seconds(devices, nodes int, b train.Batch) float64 {
 		exact                                          = 0.03
 	)
 	cfg := train.Config{Workers: devices, Nodes: nodes, LocalBatch: b.LocalBatch}
+	if c.truth != nil {
+		return c.trueSeconds(cfg, b.Accumulation)
+	}
 	logDevices, logBatch := math.Log(float64(devices)), math.Log(float64(b.LocalBatch))
 	step, pass, weight := 0.0, 0.0, 1.0
 	for i := range c.samples {
@@ -103,34 +116,70 @@ func (c *speedCurve) seconds(devices, nodes int, b train.Batch) float64 {
 		w := 1 / (far * far)
 		step, pass, weight = step+w*s.stepMissed, pass+w*s.passMissed, weight+w
 	}
-	whole := c.fit.StepSeconds(cfg) * math.Exp(step/weight)
+	whole := c.slower * c.fit.StepSeconds(cfg) * math.Exp(step/weight)
 	if b.Accumulation == 0 {
 		return whole
 	}
-	return whole + float64(b.Accumulation)*math.Min(c.fit.ComputeSeconds(cfg)*math.Exp(pass/weight), whole)
+	return whole + float64(b.Accumulation)*math.Min(c.slower*c.fit.ComputeSeconds(cfg)*math.Exp(pass/weight), whole)
 }
 
-// best is the most goodput on so many devices, and the batch for it. Without any gradient noise the base batch is the best.
+// hope is the time of a step, halfway between the fit and no longer than what has run, with batches up to twice as large as have run on about so many
+// devices. To try one costs nothing but a slower step until the next decision.
+func (c *speedCurve) hope(devices, nodes int, b train.Batch, seconds float64) float64 {
+	const leap = 2
+	tried := c.triedOn(devices, nodes)
+	if ratio := float64(b.LocalBatch) / float64(max(tried, 1)); tried == 0 || ratio < sameBatch || ratio > leap {
+		return seconds
+	}
+	return math.Sqrt(seconds * c.seconds(devices, nodes, train.Batch{LocalBatch: tried, Accumulation: b.Accumulation}))
+}
+
+// triedOn is the largest batch that has run on about so many devices, or if none has, on any.
+func (c *speedCurve) triedOn(devices, nodes int) int {
+	const about = 0.8 // as a logarithm
+	most := 0.0
+	for i := range c.samples {
+		s := &c.samples[i]
+		if (s.nodes == 1) == (nodes == 1) && math.Abs(s.logDevices-math.Log(float64(devices))) < about {
+			most = math.Max(most, s.batch)
+		}
+	}
+	if most == 0 {
+		return c.tried
+	}
+	return int(most)
+}
+
+// best is the most goodput on so many devices, and the batch for it or one that might be better still. Without any gradient noise the base batch is the best.
 func (c *speedCurve) best(g *gang, devices, nodes int) (float64, train.Batch) {
 	row := c.row(devices, nodes)
 	if len(row) == 0 {
 		return 0, train.Batch{}
+	}
+	if c.truth != nil {
+		goodput, at := bestTrue(row, g.Oracle.Gain)
+		return goodput, row[at].batch
 	}
 	noise, known := c.noiseOf(g)
 	if !known {
 		// Half of what a larger batch could gain at best.
 		return math.Max(1, row[0].global/float64(c.limits.BaseBatch)/2) / row[0].seconds, row[0].batch
 	}
-	goodput, at := bestPace(row, noise, float64(c.limits.BaseBatch))
+	base := float64(c.limits.BaseBatch)
+	goodput, _ := bestPace(row, noise, base, pace.expected)
+	_, at := bestPace(row, noise, base, pace.atBest)
 	return goodput, row[at].batch
 }
 
-// bestPace is the pace with the most goodput.
-func bestPace(row []pace, noise train.Efficiency, base float64) (float64, int) {
+func (p pace) expected() float64 { return p.seconds }
+func (p pace) atBest() float64   { return p.hoped }
+
+// bestPace is the pace with the most goodput if steps take so long.
+func bestPace(row []pace, noise train.Efficiency, base float64, seconds func(pace) float64) (float64, int) {
 	top := noise.Variance + noise.Square
 	best, at := 0.0, 0
 	for i := range row {
-		if v := top / (noise.Variance*base/row[i].global + noise.Square) / row[i].seconds; v > best {
+		if v := top / (noise.Variance*base/row[i].global + noise.Square) / seconds(row[i]); v > best {
 			best, at = v, i
 		}
 	}
@@ -167,7 +216,7 @@ func (c *speedCurve) rest(devices, nodes int) []float64 {
 				noise = c.noise[k] // a part that nobody has reached is taken to be like the one before
 			}
 			if measured(noise) {
-				goodput, _ := bestPace(row, noise, float64(c.limits.BaseBatch))
+				goodput, _ := bestPace(row, noise, float64(c.limits.BaseBatch), pace.expected)
 				r[k] = 1 / goodput
 			}
 		}

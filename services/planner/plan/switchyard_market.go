@@ -231,7 +231,7 @@ func (m *market) weigh() {
 	order := slices.Clone(m.jobs)
 	slices.SortStableFunc(order, func(x, y *bidder) int { return cmp.Compare(y.single, x.single) })
 	for behind, b := range order {
-		weight := m.weight(b, stillToCome*float64(behind)/math.Max(b.useful, 1))
+		weight := m.weight(b, (1+stillToCome*float64(behind))/math.Max(b.useful, 1))
 		for i := range b.options {
 			o := &b.options[i]
 			o.value = weight * o.up

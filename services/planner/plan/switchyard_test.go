@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -69,7 +70,7 @@ func (s *shop) minute() train.Plan {
 			j.EpochsDone = min(int(j.Progress/float64(j.Spec.TrainingSetSize)*16), j.Spec.MaxEpochs)
 			j.Noise = &noise
 			j.Seen = append(j.Seen, Seen{
-				Config: train.Config{Workers: devices, Nodes: nodes, LocalBatch: a.Batch.LocalBatch}, StepSeconds: step, SyncSeconds: sync,
+				Config: train.Config{Workers: devices, Nodes: nodes, LocalBatch: a.Batch.LocalBatch}, Model: s.model(a), StepSeconds: step, SyncSeconds: sync,
 			})
 		}
 		if j.EpochsDone < j.Spec.MaxEpochs {
@@ -78,6 +79,12 @@ func (s *shop) minute() train.Plan {
 	}
 	s.state.Jobs = alive
 	return p
+}
+
+// model is the kind of device that a job got.
+func (s *shop) model(a train.Allocation) string {
+	at := slices.IndexFunc(s.state.Nodes, func(n train.Node) bool { return n.ID == a.Places()[0].Node })
+	return s.state.Nodes[at].Devices[0].Model
 }
 
 func given(a train.Allocation) int {
@@ -249,5 +256,151 @@ func BenchmarkSwitchyard(b *testing.B) {
 			}
 			b.ReportMetric(1e3*(processorSeconds(b)-before)/float64(b.N), "cpu-ms/op")
 		})
+	}
+}
+
+// BenchmarkSwitchyardTypes is one decision for 160 jobs at once on 64 devices of three models.
+func BenchmarkSwitchyardTypes(b *testing.B) {
+	s := newShop(11, 8)
+	for i := range s.state.Nodes {
+		n := &s.state.Nodes[i]
+		model := "slow"
+		switch {
+		case i < 6:
+			n.Devices = n.Devices[:4]
+		case i < 8:
+			model = "fast"
+		default:
+			model = "middle"
+		}
+		for k := range n.Devices {
+			n.Devices[k].Model = model
+		}
+	}
+	for i := range 160 {
+		s.submit(fmt.Sprint("kind", i%6), 10000*(1+i%7))
+	}
+	for range 10 {
+		s.minute()
+	}
+	if len(s.state.Jobs) != 160 {
+		b.Fatalf("%d jobs are left", len(s.state.Jobs))
+	}
+	for i := range s.state.Jobs {
+		s.state.Jobs[i].Progress++ // news
+	}
+	b.ReportAllocs()
+	before := processorSeconds(b)
+	for b.Loop() {
+		Decide(s.state, Switchyard{})
+	}
+	b.ReportMetric(1e3*(processorSeconds(b)-before)/float64(b.N), "cpu-ms/op")
+}
+
+// TestRefinedMarketIsWorthMost: on small clusters no other combination of options is worth more than the one that the knapsack finds in a pool, and none
+// of the pools gives more than it has.
+func TestRefinedMarketIsWorthMost(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &market{}
+		for range rapid.IntRange(1, 2).Draw(t, "pools") {
+			m.pools = append(m.pools, pool{free: rapid.IntRange(1, 6).Draw(t, "free")})
+		}
+		for range rapid.IntRange(1, 4).Draw(t, "jobs") {
+			b := &bidder{chosen: nowhere, floor: nowhere}
+			for range rapid.IntRange(0, 4).Draw(t, "options") {
+				b.options = append(b.options, option{
+					pool: rapid.IntRange(0, len(m.pools)-1).Draw(t, "pool"), devices: rapid.IntRange(1, 6).Draw(t, "devices"),
+					value: rapid.Float64Range(0.1, 9).Draw(t, "value"),
+				})
+			}
+			m.jobs = append(m.jobs, b)
+		}
+		m.refine()
+		used, worth := make([]int, len(m.pools)), 0.0
+		for _, b := range m.jobs {
+			if b.chosen != nowhere {
+				used[b.options[b.chosen].pool] += b.options[b.chosen].devices
+				worth += b.options[b.chosen].value
+			}
+		}
+		for k, p := range m.pools {
+			if used[k] > p.free {
+				t.Fatalf("%d devices of pool %d given, there are %d", used[k], k, p.free)
+			}
+		}
+		if best := mostWorth(m, 0, make([]int, len(m.pools))); len(m.pools) == 1 && worth < best-1e-9 {
+			t.Fatalf("worth %g, the best is %g", worth, best)
+		}
+	})
+}
+
+// mostWorth tries all combinations of options of the jobs from one on.
+func mostWorth(m *market, job int, used []int) float64 {
+	if job == len(m.jobs) {
+		return 0
+	}
+	best := mostWorth(m, job+1, used)
+	for _, o := range m.jobs[job].options {
+		if used[o.pool]+o.devices > m.pools[o.pool].free {
+			continue
+		}
+		used[o.pool] += o.devices
+		best = max(best, o.value+mostWorth(m, job+1, used))
+		used[o.pool] -= o.devices
+	}
+	return best
+}
+
+// TestSwitchyardTriesLargerBatches: a batch that is not much worse by the fit, and larger than all that have run, is tried, but not one beyond twice
+// as large; once it was as slow as the fit said, the batch goes back.
+func TestSwitchyardTriesLargerBatches(t *testing.T) {
+	job := Job{
+		Limits: &Limits{BaseBatch: 64, MaxBatch: 1024, MinLocal: 8, MaxLocal: 256}, Noise: &train.Efficiency{Variance: 1.5, Square: 1, BaseBatch: 64},
+	}
+	l := &lesson{}
+	best := func(local int, seconds float64) int {
+		l.add(Seen{Config: train.Config{Workers: 4, Nodes: 1, LocalBatch: local}, StepSeconds: seconds, SyncSeconds: 0.1})
+		l.fit()
+		c := newSpeedCurve(&gang{candidate: &candidate{Job: job}}, "")
+		c.correct(l)
+		c.tried = l.largest()
+		_, b := c.best(&gang{candidate: &candidate{Job: job}}, 4, 1)
+		return b.LocalBatch
+	}
+	tried := best(16, 1)
+	if tried <= 16 || tried > 32 {
+		t.Errorf("16 on a device has run: next %d, want more, and at most 32", tried)
+	}
+	if again := best(tried, 1.1*float64(tried)/16); again >= tried {
+		t.Errorf("%d was slow, and it goes on with %d", tried, again)
+	}
+}
+
+// TestSwitchyardKnowsFasterDevices: one signature has run on two models of device; of another that has run on the first alone it is expected that
+// the second is as much faster.
+func TestSwitchyardKnowsFasterDevices(t *testing.T) {
+	b := &book{Chapters: map[string]*chapter{}, curves: map[curveKey]*speedCurve{}}
+	learn := func(signature, model string, seconds float64) {
+		b.learn(&gang{candidate: &candidate{Job: Job{Signature: signature, Seen: []Seen{{Model: model, Config: train.Config{Workers: 1, Nodes: 1, LocalBatch: 16}, StepSeconds: seconds}}}}})
+	}
+	stranger := &gang{candidate: &candidate{Job: Job{Signature: "new", Limits: &Limits{BaseBatch: 16, MaxBatch: 64, MinLocal: 16, MaxLocal: 64}}}}
+	learn("new", "slow", 1)
+	faster := func() float64 {
+		clear(b.curves)
+		for _, l := range b.Chapters["new"].Models {
+			l.fit()
+		}
+		batch := train.Batch{LocalBatch: 16}
+		return b.curve(stranger, "slow").seconds(1, 1, batch) / b.curve(stranger, "fast").seconds(1, 1, batch)
+	}
+	if got := faster(); got != 1 {
+		t.Errorf("nobody has run on both: the second is %.2f times as fast, want 1", got)
+	}
+	for i := range 8 {
+		learn(fmt.Sprint("old", i), "slow", 1)
+		learn(fmt.Sprint("old", i), "fast", 0.25)
+	}
+	if got := faster(); got < 3 || got > 4.1 {
+		t.Errorf("eight kinds of job are 4 times as fast on the second, this one is expected to be %.2f times", got)
 	}
 }

@@ -17,6 +17,7 @@ func (f *fleet) serve(b *book) {
 	for len(tiers) > 0 {
 		m := newMarket(f, b, tiers)
 		m.clear()
+		m.refine()
 		m.place()
 		tiers = tiers[len(m.tiers):]
 	}

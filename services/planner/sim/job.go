@@ -180,6 +180,29 @@ func (j *job) remainingSteps() float64 {
 	return j.app.Training.iterations(j.Batch, last) - j.app.Training.iterations(j.Batch, j.epoch)
 }
 
+// trueStep is the time of a step on packed devices as it will be measured, and that of the exchange in it.
+func (j *job) trueStep(cfg train.Config, model string) (step, sync float64) {
+	t := j.app.Steps[model].At(spreadOver(cfg.Workers, cfg.Nodes), cfg.LocalBatch)
+	return t.Step * j.slowdown, t.Sync * j.slowdown
+}
+
+// trueGain is the progress of a step in the present epoch.
+func (j *job) trueGain(globalBatch int) float64 {
+	return j.app.Training.gain(globalBatch, j.epoch, j.app.Limits.BaseBatch)
+}
+
+// spreadOver is the shape of devices on so many nodes, as even as can be.
+func spreadOver(devices, nodes int) []int {
+	shape := make([]int, nodes)
+	for i := range shape {
+		shape[i] = devices / nodes
+		if i < devices%nodes {
+			shape[i]++
+		}
+	}
+	return shape
+}
+
 // oracleSteps are the true step times of the requested batch on 1, 2, .. devices packed onto nodes of one size.
 func oracleSteps(app *Application, limits plan.Limits, steps *StepTimes, batch, perNode, most int) []float64 {
 	useful := min(max(batch/limits.MinLocal, 1), most)

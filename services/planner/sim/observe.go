@@ -50,7 +50,7 @@ func (w *world) state() plan.State {
 // observe adds what only oracles may read.
 func (a *Application) observe(w *world, j *job) plan.Job {
 	seen := w.observe(j)
-	seen.Oracle = &plan.Oracle{RemainingSteps: j.remainingSteps(), StepSeconds: j.oracle}
+	seen.Oracle = &plan.Oracle{RemainingSteps: j.remainingSteps(), StepSeconds: j.oracle, StepTime: j.trueStep, Gain: j.trueGain}
 	return seen
 }
 
