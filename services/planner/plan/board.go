@@ -20,7 +20,7 @@ type board struct {
 	allowance, granted allowance
 	// total is the number of devices, used those that a policy has given away so far.
 	total, used int
-	// typicalSeconds is the median remaining time of the jobs of which it is known.
+	// typicalSeconds is the median time of a whole training, of the jobs of which it is known.
 	typicalSeconds float64
 }
 

@@ -35,13 +35,13 @@ func (b *board) predict() {
 		p.seconds = slices.Repeat([]float64{math.NaN()}, 1+max(min(c.max, widest)-c.min, 0))
 		if m := c.Model; m != nil && c.Spec.MaxEpochs > 0 && (m.Speed.Known() || m.EpochSeconds > 0) {
 			p.source = fromModel
-			known = append(known, c.remaining(c.min))
+			known = append(known, c.remaining(c.min)/c.ahead())
 			continue
 		}
 		if declared := c.Spec.EstimatedHours * 3600; declared > 0 {
 			// What has run is taken off, but a job that outruns its estimate is not taken to be done.
 			p.source, p.guess = fromUser, math.Max(declared-c.RunSeconds, declared/10)
-			known = append(known, p.guess)
+			known = append(known, declared)
 		}
 	}
 	b.typicalSeconds = b.tuning.UnknownSeconds
@@ -51,9 +51,18 @@ func (b *board) predict() {
 	}
 	for _, c := range b.jobs {
 		if c.predicted.source == fromNothing {
-			c.predicted.guess = b.typicalSeconds
+			c.predicted.guess = b.typicalSeconds * c.ahead()
 		}
 	}
+}
+
+// ahead is the part of the training that has not been done; a job that is at its end is taken to be nearly there.
+func (c *candidate) ahead() float64 {
+	if c.Spec.MaxEpochs <= 0 {
+		return 1
+	}
+	const least = 0.01
+	return math.Max(1-float64(c.EpochsDone)/float64(c.Spec.MaxEpochs), least)
 }
 
 // widest is the size of the largest node, or where gangs may span nodes, of the largest number of devices of one model.

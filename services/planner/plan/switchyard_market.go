@@ -229,7 +229,8 @@ func (b *bidder) measure(pools []pool) {
 // weigh orders the jobs by what they have left and sets what each option is worth.
 func (m *market) weigh() {
 	order := slices.Clone(m.jobs)
-	slices.SortStableFunc(order, func(x, y *bidder) int { return cmp.Compare(y.single, x.single) })
+	slices.Reverse(order) // of jobs that have as much left the first one weighs more
+	slices.SortStableFunc(order, func(x, y *bidder) int { return cmp.Compare(m.ahead(y), m.ahead(x)) })
 	for behind, b := range order {
 		weight := m.weight(b, (1+stillToCome*float64(behind))/math.Max(b.useful, 1))
 		for i := range b.options {
@@ -242,6 +243,16 @@ func (m *market) weigh() {
 		}
 		m.terms(b)
 	}
+}
+
+// ahead is what a job has left, for the order of the weights. One that waits, and would start for the sake of another's leaving, has to be shorter by more
+// than what that costs and than predictions can be wrong: else equal jobs would take devices from each other in turns.
+func (m *market) ahead(b *bidder) float64 {
+	t := &m.fleet.state.Tuning
+	if !t.AtEpochs || len(b.gang.held) > 0 {
+		return b.single
+	}
+	return (1+t.Hysteresis)*b.single + m.fleet.board.restartSeconds(b.gang.candidate)
 }
 
 // weight is the least cost of a second's work on one device, where each device held delays the others so much.

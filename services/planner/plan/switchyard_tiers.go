@@ -177,7 +177,7 @@ func (m *market) unfairness(b *bidder, age float64) (share int, ratio float64) {
 // partLeft is the part of the training that is still ahead.
 func (g *gang) partLeft() float64 {
 	if g.fixedBatch() {
-		return float64(max(g.Spec.MaxEpochs-g.EpochsDone, 0)) / float64(max(g.Spec.MaxEpochs, 1))
+		return g.ahead()
 	}
 	total, left := g.work()
 	return left / total
