@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // Bounds are the operator's settings for every attempt.
@@ -165,9 +164,4 @@ func containerDevices(s Setting, rank int) []string {
 	}
 	// The quotes are part of the value: it is read as CSV, and the comma belongs to the field.
 	return []string{"--gpus", `"device=` + s.gpus() + `"`}
-}
-
-// Header is the line that begins the output of an attempt.
-func Header(a train.Attempt, at string) string {
-	return fmt.Sprintf("[switchyard: attempt %d of %s on %s, %s]", a.Number, a.Job, train.JoinDevices(a.Devices), at)
 }
