@@ -300,6 +300,9 @@ func (l *Lines) keep(p []byte) {
 	l.cut += len(p) - kept
 }
 
+// Pending says whether a line has begun and not ended.
+func (l *Lines) Pending() bool { return len(l.pending) > 0 }
+
 // Flush writes what is pending; a line that was cut, or the last one without an end, gets one.
 func (l *Lines) Flush() {
 	if len(l.pending) == 0 {
@@ -328,5 +331,9 @@ func Header(a train.Attempt, at string) string {
 		}
 		devices = append(devices, words)
 	}
-	return fmt.Sprintf("[switchyard: attempt %d of %s on %s, %s]", a.Number, a.Job, strings.Join(devices, " "), at)
+	where := ""
+	if words := strings.Join(devices, " "); words != "" {
+		where = " on " + words
+	}
+	return fmt.Sprintf("[switchyard: attempt %d of %s%s, %s]", a.Number, a.Job, where, at)
 }

@@ -100,6 +100,17 @@ func (r *Roster) Live(node train.NodeID) []train.Attempt {
 	return live
 }
 
+// Newest lists the newest attempt of every job, on whatever node, over or not.
+func (r *Roster) Newest() []train.Attempt {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]train.Attempt, 0, len(r.byJob))
+	for _, e := range r.byJob {
+		all = append(all, e.Value)
+	}
+	return all
+}
+
 // Holds says whether an attempt is the newest of its job and live.
 func (r *Roster) Holds(job train.JobID, number int) bool {
 	r.mu.Lock()
