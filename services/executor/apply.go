@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/joblog"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
 	"github.com/switchyard-dl/switchyard/services/executor/local"
@@ -175,7 +174,7 @@ func (e *executor) launch(a train.Attempt) error {
 	if s.Ports, err = freePorts(max(len(found), 1)); err != nil {
 		return fmt.Errorf("start %s: %w", a.Job, err)
 	}
-	return e.backend.Start(local.Compose(s, e.backend.Layout, e.bounds, joblog.Header(a, time.Now().UTC().Format(time.RFC3339))))
+	return e.backend.Start(local.Compose(s, e.backend.Layout, e.bounds, local.Header(a, time.Now().UTC().Format(time.RFC3339))))
 }
 
 // cannotStart is the status that shells give for a program that cannot be run.

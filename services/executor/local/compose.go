@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // Bounds are the operator's settings for every attempt.
@@ -155,6 +156,9 @@ func containerDevices(s Setting, rank int) []string {
 		}
 		return []string{"--cpuset-cpus", strings.Join(cores, ",")}
 	}
+	if s.gpus() == "" {
+		return nil // simulated ones: the job has the machine's processors
+	}
 	if s.Node.ContainerRuntime == "podman" {
 		var devices []string
 		for _, d := range s.Devices {
@@ -164,4 +168,9 @@ func containerDevices(s Setting, rank int) []string {
 	}
 	// The quotes are part of the value: it is read as CSV, and the comma belongs to the field.
 	return []string{"--gpus", `"device=` + s.gpus() + `"`}
+}
+
+// Header is the line that begins the output of an attempt.
+func Header(a train.Attempt, at string) string {
+	return fmt.Sprintf("[switchyard: attempt %d of %s on %s, %s]", a.Number, a.Job, train.JoinDevices(a.Devices), at)
 }
