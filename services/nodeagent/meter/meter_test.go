@@ -136,6 +136,46 @@ func TestMarksAreReadFromTheEnvironment(t *testing.T) {
 	}
 }
 
+// What makes a container becomes the job's program late: until then it is looked at in vain.
+func TestAProcessThatBecomesTheJobsProgramIsLookedAtAgain(t *testing.T) {
+	a := attempt("a", 1, 10, 50)
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "read go; exec env "+train.MarkVariable+"="+a.Mark()+" sleep 60")
+	begin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	var r markReader
+	look := func() (name, mark string) {
+		all, err := root.Processes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all[cmd.Process.Pid].Name, r.read(root, all)[cmd.Process.Pid]
+	}
+	for range looks + 1 {
+		if _, mark := look(); mark != "" {
+			t.Fatalf("mark %q before the program began", mark)
+		}
+	}
+	if _, err := begin.Write([]byte("go\n")); err != nil {
+		t.Fatal(err)
+	}
+	for name, mark := look(); mark != a.Mark(); name, mark = look() {
+		if name == "sleep" && mark == "" {
+			if _, mark = look(); mark == "" {
+				t.Fatal("the program has begun and its mark is not seen")
+			}
+		}
+		if t.Context().Err() != nil {
+			t.Fatal("the program never began")
+		}
+	}
+}
+
 func TestOwnersOfProcesses(t *testing.T) {
 	w := workers{bootID: "boot"}
 	a := attempt("a", 1, 10, 50)

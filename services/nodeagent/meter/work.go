@@ -91,11 +91,12 @@ type markReader struct {
 
 type marked struct {
 	start uint64
+	name  string
 	mark  string
 	looks int
 }
 
-// looks is how often a process is looked at: a young one may be about to become the job's program.
+// looks is how often a program is looked at: a young process may be about to become the job's program, and what makes a container can take its time to.
 const looks = 3
 
 // read gives the marks of the processes that have one. Kernel threads and the scheduler's own processes have none.
@@ -103,8 +104,8 @@ func (r *markReader) read(root proc.Root, all map[int]proc.Stat) map[int]string 
 	known, marks := map[int]marked{}, map[int]string{}
 	for pid, s := range all {
 		m, seen := r.known[pid]
-		if !seen || m.start != s.Start {
-			m = marked{start: s.Start}
+		if !seen || m.start != s.Start || m.mark == "" && m.name != s.Name {
+			m = marked{start: s.Start, name: s.Name}
 		}
 		if m.mark == "" && m.looks < looks {
 			m.mark = root.Variable(pid, train.MarkVariable)

@@ -159,6 +159,7 @@ func (c *cluster) create(p pod) {
 			"affinity": object{"nodeAffinity": object{"requiredDuringSchedulingIgnoredDuringExecution": object{"nodeSelectorTerms": []object{here}}}},
 			"containers": []object{{
 				"name": "main", "image": image, "imagePullPolicy": "Never", "env": env, "resources": object{"limits": units, "requests": units},
+				"securityContext": object{"runAsUser": 1000, "allowPrivilegeEscalation": false},
 			}},
 		},
 	})

@@ -19,6 +19,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/busserver"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // agent is a node agent in the node's own mounts and network, as its DaemonSet's pod would be.
@@ -63,11 +64,9 @@ func (a *agent) kill() {
 	_ = a.cmd.Wait()
 }
 
-// beginning starts a bus and an agent beside it, and waits until the node is known.
-func beginning(t *testing.T, c *cluster, flags ...string) (*agent, *bus.Bus, train.Node) {
+// startBus starts a bus that the node reaches.
+func startBus(t *testing.T, c *cluster, dir string) *bus.Bus {
 	t.Helper()
-	c.giveImage()
-	dir := shortDir(t)
 	server, err := busserver.Start(busserver.Options{Host: c.machine, Dir: filepath.Join(dir, "bus")})
 	if err != nil {
 		t.Fatal(err)
@@ -81,8 +80,19 @@ func beginning(t *testing.T, c *cluster, flags ...string) (*agent, *bus.Bus, tra
 	if err := b.Ensure(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	a := &agent{c: c, binary: filepath.Join(dir, "nodeagent"), data: filepath.Join(dir, "data"), url: server.URL(), flags: flags}
-	c.build(a.binary, "../../../services/nodeagent/cmd/nodeagent")
+	return b
+}
+
+const agentPackage = "../../../services/nodeagent/cmd/nodeagent"
+
+// beginning starts a bus and an agent beside it, and waits until the node is known.
+func beginning(t *testing.T, c *cluster, flags ...string) (*agent, *bus.Bus, train.Node) {
+	t.Helper()
+	c.giveImage()
+	dir := shortDir(t)
+	b := startBus(t, c, dir)
+	a := &agent{c: c, binary: filepath.Join(dir, "nodeagent"), data: filepath.Join(dir, "data"), url: b.URL(), flags: flags}
+	c.build(a.binary, agentPackage)
 	a.start()
 	t.Cleanup(a.kill)
 	return a, b, awaitNode(t, b)
@@ -98,7 +108,7 @@ func awaitNode(t *testing.T, b *bus.Bus) train.Node {
 	}
 	var n train.Node
 	_ = nodes.Watch(ctx, func(e bus.Entry[train.Node], _ bool) { n = e.Value; cancel() }, nil)
-	if n.ID != nodeName || n.Backend != train.BackendKubernetes || n.Labels["gpushare"] != "true" || len(n.Devices) != 2 || n.Devices[0].Units != 16 {
+	if n.ID != nodeName || n.Backend != train.BackendKubernetes || len(n.Devices) != 2 || n.Devices[0].Units != 16 {
 		t.Fatalf("node %+v", n)
 	}
 	return n
@@ -208,9 +218,54 @@ func hash(secret string) string {
 func TestAJobsPodOnARealKubelet(t *testing.T) {
 	c := useCluster(t)
 	a, b, n := beginning(t, c)
-	const namespace = "switchyard-jobs"
-	if _, err := c.try("", "kubectl", "get", "namespace", namespace); err != nil {
-		c.kubectl("create", "namespace", namespace)
+	if n.Labels["gpushare"] != "true" {
+		t.Errorf("labels %v", n.Labels)
+	}
+	name, attempt := trainInAPod(t, c, b, n)
+	c.delete(jobsNamespace, name)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for range 2 { // the second time after the agent was killed
+		checkOutput(ctx, t, c, b, n, attempt)
+		a.kill()
+		a.start()
+	}
+}
+
+// The agent as a pod with few rights: it reads the node's labels, and the processes of jobs of other users.
+func TestTheAgentAsADaemonSet(t *testing.T) {
+	c := useCluster(t)
+	c.giveImage()
+	dir := shortDir(t)
+	b := startBus(t, c, dir)
+	binary := filepath.Join(dir, "nodeagent")
+	c.build(binary, agentPackage)
+	c.run("", "image", "build", "--dir", c.dir(), "--name", "localhost/switchyard-node-test-agent:dev", "--binary", binary)
+	manifest, err := os.ReadFile("testdata/daemonset.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.NewReplacer("NATS_URL", b.URL(), "DATA_DIR", filepath.Join(dir, "data")).Replace(string(manifest))
+	c.kubectl("label", "node", nodeName, "--overwrite", "gpushare=true")
+	t.Cleanup(func() { c.run(text, "kubectl", "delete", "--ignore-not-found", "--wait", "-f", "-") })
+	c.run(text, "kubectl", "apply", "-f", "-")
+	n := awaitNode(t, b)
+	if n.Labels["gpushare"] != "true" || n.Labels["kubernetes.io/hostname"] != nodeName || n.JobAPI != c.node+":7480" || n.Memory < unit.GiB {
+		t.Errorf("%+v", n)
+	}
+	_, attempt := trainInAPod(t, c, b, n)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	checkOutput(ctx, t, c, b, n, attempt)
+}
+
+const jobsNamespace = "switchyard-jobs"
+
+// trainInAPod has a pod work as a job's, as a user that is not root, until it has ended.
+func trainInAPod(t *testing.T, c *cluster, b *bus.Bus, n train.Node) (pod string, a train.Attempt) {
+	t.Helper()
+	if _, err := c.try("", "kubectl", "get", "namespace", jobsNamespace); err != nil {
+		c.kubectl("create", "namespace", jobsNamespace)
 	}
 	attempts, err := bus.OpenKV[train.Attempt](t.Context(), b, event.BucketAttempts)
 	if err != nil {
@@ -224,9 +279,8 @@ func TestAJobsPodOnARealKubelet(t *testing.T) {
 	}
 	worked := watchWork(t, b, attempt)
 	name := train.PodName(attempt.Job, 1, 0)
-	c.create(pod{namespace, name, map[string]int{n.Devices[0].Resource: 16}, map[string]string{
-		train.MarkVariable: attempt.Mark(), "SWITCHYARD_JOB_API": "http://" + n.JobAPI + "/attempt/token", "JOB_UUID": "secret", "WORK": "3s",
-	}})
+	c.until("units", "16/16", func() string { return c.units(n.Devices[0].Resource) })
+	c.create(podOf(name, n, attempt))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	select {
@@ -235,8 +289,7 @@ func TestAJobsPodOnARealKubelet(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal("no work was attributed to the pod")
 	}
-	c.until("pod "+name, "Succeeded", func() string { return c.podState(namespace, name) })
-	c.delete(namespace, name)
+	c.until("pod "+name, "Succeeded", func() string { return c.podState(jobsNamespace, name) })
 	jobs, err := bus.OpenKV[train.Job](ctx, b, event.BucketJobs)
 	if err != nil {
 		t.Fatal(err)
@@ -244,21 +297,30 @@ func TestAJobsPodOnARealKubelet(t *testing.T) {
 	if _, err := jobs.Swap(ctx, string(attempt.Job), train.Job{ID: attempt.Job, State: train.StateSucceeded}, 0); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second time after the agent was killed
-		chunk, err := bus.Ask[train.LogRequest, train.LogChunk](ctx, b, train.LogSubject(n.ID), train.LogRequest{Job: attempt.Job})
-		text := string(chunk.Data)
-		if err != nil || !chunk.Ended || !strings.HasPrefix(text, "[switchyard: attempt 1 of Job_1 on gpu:0, ") || !strings.HasSuffix(text, "worked 3s\n") ||
-			strings.Count(text, "job API: 200 OK\n") != 1 || strings.Count(text, "SWITCHYARD_JOB_GPU_") != 2 {
-			t.Errorf("ended %v, error %v:\n%s", chunk.Ended, err, text)
+	return name, attempt
+}
+
+func podOf(name string, n train.Node, a train.Attempt) pod {
+	return pod{jobsNamespace, name, map[string]int{n.Devices[0].Resource: 16}, map[string]string{
+		train.MarkVariable: a.Mark(), "SWITCHYARD_JOB_API": "http://" + n.JobAPI + "/attempt/token", "JOB_UUID": "secret", "WORK": "3s",
+	}}
+}
+
+// checkOutput asks the agent for the output of a job that has ended.
+func checkOutput(ctx context.Context, t *testing.T, c *cluster, b *bus.Bus, n train.Node, a train.Attempt) {
+	t.Helper()
+	var chunk train.LogChunk
+	c.until("the agent's answer", "answers", func() string {
+		var err error
+		if chunk, err = bus.Ask[train.LogRequest, train.LogChunk](ctx, b, train.LogSubject(n.ID), train.LogRequest{Job: a.Job}); err != nil {
+			return err.Error()
 		}
-		a.kill()
-		a.start()
-		c.until("the agent's answer", "answers", func() string {
-			if _, err := bus.Ask[train.LogRequest, train.LogChunk](ctx, b, train.LogSubject(n.ID), train.LogRequest{Job: attempt.Job}); err != nil {
-				return err.Error()
-			}
-			return "answers"
-		})
+		return "answers"
+	})
+	text := string(chunk.Data)
+	if !chunk.Ended || !strings.HasPrefix(text, "[switchyard: attempt 1 of Job_1 on gpu:0, ") || !strings.HasSuffix(text, "worked 3s\n") ||
+		strings.Count(text, "job API: 200 OK\n") != 1 || strings.Count(text, "SWITCHYARD_JOB_GPU_") != 2 {
+		t.Errorf("ended %v:\n%s", chunk.Ended, text)
 	}
 }
 
