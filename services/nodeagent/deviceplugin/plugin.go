@@ -30,6 +30,8 @@ type plugin struct {
 
 	mu  sync.Mutex
 	gpu gpu.Device
+	// asked says that a kubelet has asked for the units at some time.
+	asked bool
 	// changed is closed and made anew when what ListAndWatch tells has changed.
 	changed chan struct{}
 }
@@ -66,6 +68,13 @@ func (p *plugin) now() (gpu.Device, <-chan struct{}) {
 	return p.gpu, p.changed
 }
 
+// unheard says that no kubelet has ever asked for the units.
+func (p *plugin) unheard() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.asked
+}
+
 // GetInfo tells the kubelet's watcher of plugins who this is.
 func (p *plugin) GetInfo(context.Context, *registry.InfoRequest) (*registry.PluginInfo, error) {
 	g, _ := p.now()
@@ -91,6 +100,9 @@ func (p *plugin) GetDevicePluginOptions(context.Context, *kubelet.Empty) (*kubel
 
 // ListAndWatch tells the units of the GPU, and again whenever its health changes.
 func (p *plugin) ListAndWatch(_ *kubelet.Empty, to kubelet.DevicePlugin_ListAndWatchServer) error {
+	p.mu.Lock()
+	p.asked = true
+	p.mu.Unlock()
 	for {
 		g, changed := p.now()
 		health := kubelet.Healthy

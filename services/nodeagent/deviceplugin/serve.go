@@ -90,7 +90,8 @@ func listen(ctx context.Context, path string) (net.Listener, error) {
 func (p *plugin) watch(ctx context.Context, classic bool, every time.Duration) error {
 	own := identify(p.endpoint)
 	var registered fileID
-	said := ""
+	said, doubt := "", time.NewTimer(doubtAfter)
+	defer doubt.Stop()
 	for ctx.Err() == nil {
 		if identify(p.endpoint).inode != own.inode {
 			return errGone
@@ -106,10 +107,20 @@ func (p *plugin) watch(ctx context.Context, classic bool, every time.Duration) e
 				p.log.Warn("not registered with the kubelet yet", "error", err)
 			}
 		}
+		select {
+		case <-doubt.C:
+			if p.unheard() {
+				p.log.Warn("no kubelet has asked for the GPU: is its root folder another one?", "socket", p.endpoint)
+			}
+		default:
+		}
 		pause(ctx, every)
 	}
 	return nil
 }
+
+// doubtAfter is when a kubelet that has not come is spoken of.
+const doubtAfter = 30 * time.Second
 
 // registerTimeout bounds one registration.
 const registerTimeout = 5 * time.Second
