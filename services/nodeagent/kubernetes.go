@@ -94,7 +94,11 @@ type accountant interface {
 	Run(ctx context.Context, gpus func() []gpu.Device) error
 }
 
+// accountant is nil where there is no kubelet.
 func (k *kubernetes) accountant(log *slog.Logger, metrics prometheus.Registerer) accountant {
+	if !k.on() {
+		return nil
+	}
 	dir, classic := filepath.Join(k.kubelet, "plugins_registry"), false
 	if k.classicDir != "" {
 		dir, classic = k.classicDir, true
@@ -104,6 +108,9 @@ func (k *kubernetes) accountant(log *slog.Logger, metrics prometheus.Registerer)
 
 // describe adds to the description of a machine what it is in Kubernetes. Pods do not see the agent's socket.
 func (k *kubernetes) describe(machine func(context.Context, time.Time) train.Node, log *slog.Logger) func(context.Context, time.Time) train.Node {
+	if !k.on() {
+		return machine
+	}
 	labels := nodelabels.Cache{Source: k.labelSource(), Say: func(err error) {
 		if err != nil {
 			log.Warn("labels of the node not read", "error", err)

@@ -115,10 +115,7 @@ const outboxLimit = 10_000
 // Run works until ctx ends.
 func (s *Service) Run(ctx context.Context, p run.Process) error {
 	var err error
-	if s.kubernetes.on() {
-		// Kubernetes says who this is; the folder need not remember.
-		p.Common.Node = string(train.KubernetesNodeID(s.kubernetes.node))
-	} else if p.Common, err = run.SettleNode(p.Common); err != nil {
+	if p.Common, err = s.settle(p.Common); err != nil {
 		return err
 	}
 	dir := filepath.Join(p.Common.DataDir, "nodeagent")
@@ -141,10 +138,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	known := roster.New(t.attempts)
-	var accounts accountant
-	if s.kubernetes.on() {
-		accounts = s.kubernetes.accountant(p.Log, p.Metrics)
-	}
+	accounts := s.kubernetes.accountant(p.Log, p.Metrics)
 	recorder, m, machine, closeGPUs, err := s.open(p, known, accounts)
 	if err != nil {
 		return err
@@ -163,9 +157,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		n.JobAPI, n.JobAPISocket, n.Meters = doors.tcp.Addr().String(), doors.socket, m.Names()
 		return n
 	}
-	if s.kubernetes.on() {
-		describe = s.kubernetes.describe(describe, p.Log)
-	}
+	describe = s.kubernetes.describe(describe, p.Log)
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	synced := newSignal()
 	work.Go(func(ctx context.Context) error { return t.attempts.Watch(ctx, known.Put, synced.set) })
@@ -184,6 +176,15 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		work.Go(func(ctx context.Context) error { return accounts.Run(ctx, m.Devices) })
 	}
 	return work.Wait()
+}
+
+// settle gives the settings with the id of this machine. That of a node of Kubernetes is said there, and the folder need not remember it.
+func (s *Service) settle(c run.Common) (run.Common, error) {
+	if s.kubernetes.on() {
+		c.Node = string(train.KubernetesNodeID(s.kubernetes.node))
+		return c, nil
+	}
+	return run.SettleNode(c)
 }
 
 // tables are the buckets that the agent uses.
