@@ -33,10 +33,10 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: help picture demo build test test-go test-python race check vet lint generated skips generate bench bench-sched fuzz clean tools-go tools-cc FORCE
+.PHONY: help picture demo build test test-go test-python race check vet lint generated skips generate bench bench-sched bench-predict fuzz clean tools-go tools-cc FORCE
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(BIN)/switchyard $(BIN)/switchyard-trainer ## watch real training jobs being scheduled on this machine (under three minutes)
 	$(BIN)/switchyard demo
@@ -111,6 +111,9 @@ else
 	    $(BIN)/switchyard simulate compare --traces $(SWITCHYARD_DATA)/pollux --workload "$$files" --policy $(POLICIES) --out docs/comparison/$$load; \
 	done
 endif
+
+bench-predict: tools-go ## how far predictions are off over the life of measured trainings, into docs/benchmarks.md (needs SWITCHYARD_DATA)
+	$(GO) run ./tools/predictions -into docs/benchmarks.md
 
 fuzz: tools-cc ## run every fuzz target for FUZZTIME (20s)
 	@grep -roE --include='*_test.go' --exclude-dir=devcluster '^func Fuzz[A-Za-z0-9_]+' . | sed 's/^\(.*\)\/[^/]*:func /\1 /' | sort | \

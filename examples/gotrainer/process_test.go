@@ -216,18 +216,23 @@ func TestTwoProcessesStopWhenAskedAndResume(t *testing.T) {
 }
 
 // 210 samples in batches of 2 x 16: 7 steps an epoch, in heartbeats of 2, 2, 2 and 1,
-// after 14 steps of the first attempt.
+// after 14 steps of the first attempt. Both ranks tell them, so that the slower one can be
+// found: each waits for the other, but never longer than its step takes.
 func wantHeartbeats(t *testing.T, a *agent) {
 	t.Helper()
-	var beats []string
+	beats := [2][]string{}
 	for _, b := range a.beats {
-		beats = append(beats, fmt.Sprint(b["epoch"], " ", b["step"], " ", b["steps"], " ", b["samples"]))
-		if b["loss"].(float64) <= 0 || b["step_seconds"].(float64) <= 0 || b["grad_var"].(float64) <= 0 || b["rank"].(float64) != 0 {
+		rank := int(b["rank"].(float64))
+		beats[rank] = append(beats[rank], fmt.Sprint(b["epoch"], " ", b["step"], " ", b["steps"], " ", b["samples"]))
+		if b["loss"].(float64) <= 0 || b["step_seconds"].(float64) <= 0 || b["grad_var"].(float64) <= 0 ||
+			b["wait_seconds"].(float64) <= 0 || b["wait_seconds"].(float64) > b["step_seconds"].(float64) {
 			t.Errorf("heartbeat %v", b)
 		}
 	}
-	wantLines(t, "heartbeats", beats,
-		"2 16 2 64", "2 18 2 64", "2 20 2 64", "2 21 1 18", "3 23 2 64", "3 25 2 64", "3 27 2 64", "3 28 1 18")
+	for rank := range beats {
+		wantLines(t, fmt.Sprintf("heartbeats of rank %d", rank), beats[rank],
+			"2 16 2 64", "2 18 2 64", "2 20 2 64", "2 21 1 18", "3 23 2 64", "3 25 2 64", "3 27 2 64", "3 28 1 18")
+	}
 	epoch := a.bodies["epochs"]
 	if epoch["steps"] != 7.0 || epoch["samples"] != 210.0 || epoch["epoch_seconds"].(float64) <= 0 ||
 		epoch["metrics"].(map[string]any)["accuracy"].(float64) <= 0 {

@@ -37,6 +37,10 @@ type settings struct {
 	joinTimeout     time.Duration
 	ringTimeout     time.Duration
 
+	// slowBy is added to each step of this process, which then holds up the others.
+	slowDevice string
+	slowBy     time.Duration
+
 	ledger identity
 }
 
@@ -105,6 +109,8 @@ func readSettings(args []string, getenv func(string) string, stderr io.Writer) (
 	flags.Uint64Var(&s.seed, "seed", 1, "seed of the training set and of the first weights")
 	flags.DurationVar(&s.joinTimeout, "join-timeout", time.Minute, "how long the processes wait for each other at the start")
 	flags.DurationVar(&s.ringTimeout, "ring-timeout", 30*time.Second, "how long a process may keep the others waiting")
+	flags.StringVar(&s.slowDevice, "slow-device", "", "a device whose worker is slow, to see what a scheduler does about it (one process per device)")
+	flags.DurationVar(&s.slowBy, "slow-by", 0, "how much longer each step on that device takes")
 	if err := flags.Parse(args); err != nil {
 		return settings{}, err
 	}
@@ -139,10 +145,14 @@ func (s *settings) place(env *environment) {
 		env.errs = append(env.errs, fmt.Errorf("rank %d does not exist among WORLD_SIZE=%d processes", s.rank, s.processes))
 	}
 	if s.processes == 1 {
+		s.slowBy = 0
 		return
 	}
 	if env.get("RANK") == "" && env.get("NODE_RANK") == "" {
 		env.errs = append(env.errs, fmt.Errorf("WORLD_SIZE=%d, but neither RANK nor NODE_RANK says which process this is", s.processes))
+	}
+	if devices := strings.Split(s.ledger.Devices, ","); s.rank < len(devices) && devices[s.rank] != s.slowDevice {
+		s.slowBy = 0
 	}
 	address, port := env.get("MASTER_ADDR"), env.get("MASTER_PORT")
 	if address == "" || port == "" {

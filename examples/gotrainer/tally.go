@@ -10,7 +10,7 @@ import (
 // tally adds up steps.
 type tally struct {
 	steps, samples   int
-	seconds          float64
+	seconds, waited  float64
 	loss             float64 // summed over samples
 	gradSqr, gradVar float64 // summed over steps
 }
@@ -19,9 +19,9 @@ type tally struct {
 // the covariance of single samples' gradients are estimated as in McCandlish et al.
 // 2018 (appendix A.1, with a small batch of one and the step's batch as the large
 // one); both are unbiased, so single values may be negative.
-func newTally(gradient, tail []float64, took time.Duration) tally {
+func newTally(gradient, tail []float64, took, waited time.Duration) tally {
 	n := tail[tailSamples]
-	one := tally{steps: 1, samples: int(n), seconds: took.Seconds(), loss: tail[tailLoss]}
+	one := tally{steps: 1, samples: int(n), seconds: took.Seconds(), waited: waited.Seconds(), loss: tail[tailLoss]}
 	if n < 2 {
 		return one
 	}
@@ -39,6 +39,7 @@ func (t *tally) add(other tally) {
 	t.steps += other.steps
 	t.samples += other.samples
 	t.seconds += other.seconds
+	t.waited += other.waited
 	t.loss += other.loss
 	t.gradSqr += other.gradSqr
 	t.gradVar += other.gradVar
@@ -47,10 +48,10 @@ func (t *tally) add(other tally) {
 // heartbeat reports means over the tally. state counts the tally's steps already, but
 // not yet the epoch. Estimates are averaged before they are cut off at zero, since
 // each alone is too noisy to be cut.
-func (t *tally) heartbeat(state checkpoint.State) jobapi.Steps {
+func (t *tally) heartbeat(state checkpoint.State, rank int) jobapi.Steps {
 	steps := float64(t.steps)
 	return jobapi.Steps{
-		Step: state.Steps, Epoch: state.Epochs, Steps: t.steps, StepSeconds: t.seconds / steps, Samples: t.samples,
-		Loss: t.loss / float64(t.samples), GradSqr: max(0, t.gradSqr/steps), GradVar: max(0, t.gradVar/steps),
+		Step: state.Steps, Epoch: state.Epochs, Steps: t.steps, StepSeconds: t.seconds / steps, WaitSeconds: t.waited / steps, Samples: t.samples,
+		Rank: rank, Loss: t.loss / float64(t.samples), GradSqr: max(0, t.gradSqr/steps), GradVar: max(0, t.gradVar/steps),
 	}
 }

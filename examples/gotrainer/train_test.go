@@ -215,7 +215,7 @@ func TestGradientStatisticsAgreeWithTheirDefinition(t *testing.T) {
 	sum := []float64{6, 6}
 	tail := make([]float64, tailLength)
 	tail[tailSamples], tail[tailSquaredNorms] = 3, 1+13+20
-	got := newTally(sum, tail, 0)
+	got := newTally(sum, tail, 0, 0)
 	// Sample covariance: variances 1 and 4; |mean|^2 = 8.
 	if math.Abs(got.gradVar-5) > 1e-12 || math.Abs(got.gradSqr-(8-5.0/3)) > 1e-12 {
 		t.Errorf("variance %g and square %g, want 5 and %g", got.gradVar, got.gradSqr, 8-5.0/3)

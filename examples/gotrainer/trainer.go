@@ -23,12 +23,14 @@ const heldOutSamples = 500
 const failureWordTimeout = 2 * time.Second
 
 // trainer is one process of a training. All processes hold the same state and change
-// it in the same way; rank 0 speaks and writes for them.
+// it in the same way; rank 0 speaks and writes for them, but for heartbeats: how fast
+// each of them is tells which one holds up the others.
 type trainer struct {
 	settings
 	ring      *ring.Ring
 	crew      *crew
 	api       *jobapi.Client
+	beats     *jobapi.Client
 	ledger    *ledger
 	directory checkpoint.Directory // of rank 0 alone
 	state     checkpoint.State
@@ -40,8 +42,9 @@ type trainer struct {
 // when it was asked to stop.
 func train(ctx context.Context, s settings, book *ledger, stdout, stderr io.Writer) error {
 	t := &trainer{settings: s, ledger: book, stdout: stdout, api: &jobapi.Client{}, rng: rand.NewPCG(s.seed, 0x0de5)}
+	t.beats = jobapi.New(s.api, s.jobUUID, stderr)
 	if s.rank == 0 {
-		t.api = jobapi.New(s.api, s.jobUUID, stderr)
+		t.api = t.beats
 	}
 	outcome, err := t.run(ctx, stderr)
 	switch {
@@ -164,7 +167,7 @@ func (t *trainer) epoch(ctx context.Context) (stop bool, err error) {
 		whole.add(one)
 		beat.add(one)
 		if beat.steps == t.heartbeatSteps || step == schedule.Steps()-1 {
-			t.api.Steps(ctx, beat.heartbeat(t.state))
+			t.beats.Steps(ctx, beat.heartbeat(t.state, t.rank))
 			beat = tally{}
 		}
 	}
@@ -229,7 +232,11 @@ func (t *trainer) agree(stop bool) (bool, error) {
 // step does one step of SGD in every process alike.
 func (t *trainer) step(schedule dataset.Schedule, order []int, number int) (tally, error) {
 	begun := time.Now()
-	if err := t.crew.gradient(t.state.Weights, schedule, order, number); err != nil {
+	if t.slowBy > 0 {
+		time.Sleep(t.slowBy)
+	}
+	waited, err := t.crew.gradient(t.state.Weights, schedule, order, number)
+	if err != nil {
 		return tally{}, err
 	}
 	length := len(t.state.Weights)
@@ -244,5 +251,5 @@ func (t *trainer) step(schedule dataset.Schedule, order []int, number int) (tall
 	}
 	nn.Update(t.state.Weights, t.state.Velocity, gradient, 1/tail[tailSamples], rule)
 	t.state.Steps++
-	return newTally(gradient, tail, time.Since(begun)), nil
+	return newTally(gradient, tail, time.Since(begun), waited), nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"sync"
+	"time"
 
 	"github.com/switchyard-dl/switchyard/examples/gotrainer/dataset"
 	"github.com/switchyard-dl/switchyard/examples/gotrainer/nn"
@@ -63,8 +64,10 @@ func (c *crew) each(task func(w *worker, part []float64)) {
 	all.Wait()
 }
 
-// gradient sums the gradient of one step over all workers; the result is in c.sum.
-func (c *crew) gradient(weights []float64, schedule dataset.Schedule, order []int, step int) error {
+// gradient sums the gradient of one step over all workers; the result is in c.sum. It
+// also tells how long the sum over all processes took, which is mostly waiting for the
+// slowest.
+func (c *crew) gradient(weights []float64, schedule dataset.Schedule, order []int, step int) (waited time.Duration, err error) {
 	c.each(func(w *worker, part []float64) {
 		w.indices = schedule.Append(w.indices[:0], order, step, w.number)
 		for i, index := range w.indices {
@@ -74,7 +77,9 @@ func (c *crew) gradient(weights []float64, schedule dataset.Schedule, order []in
 		setTail(part[len(weights):], w.work.Gradient(gradient, weights, w.inputs, w.labels[:len(w.indices)]))
 	})
 	ring.SumInOrder(c.sum, c.parts)
-	return c.ring.AllReduce(c.sum)
+	ready := time.Now()
+	err = c.ring.AllReduce(c.sum)
+	return time.Since(ready), err
 }
 
 // evaluate measures the network on samples that are not trained on, shared out among

@@ -66,6 +66,47 @@ func TestPublishAfterDetectsTheOtherPlanner(t *testing.T) {
 	}
 }
 
+func TestStoredIsReadToItsEnd(t *testing.T) {
+	ctx := within(t)
+	b := bustest.Connect(t, bustest.Start(t), "executor")
+	read := func(since time.Time, filters ...string) (keys []string) {
+		t.Helper()
+		if err := b.Stored(ctx, event.StreamJobs, filters, since, func(m bus.Message) { keys = append(keys, m.Key) }); err != nil {
+			t.Fatal(err)
+		}
+		return keys
+	}
+	if keys := read(time.Time{}); len(keys) != 0 {
+		t.Fatalf("read %v of an empty stream", keys)
+	}
+	for i := range 300 {
+		fact := event.FactSucceeded
+		if i%2 == 1 {
+			fact = event.FactStarted
+		}
+		if err := b.Publish(ctx, event.JobFact("j", fact, fmt.Sprintf("key/%d", i), event.Succeeded{Attempt: i})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if keys := read(time.Time{}); len(keys) != 300 || keys[299] != "job/j/key/299" {
+		t.Errorf("read %d messages", len(keys))
+	}
+	// The newest message of the stream is of another subject.
+	if keys := read(time.Time{}, event.JobSubject("j", event.FactSucceeded).String()); len(keys) != 150 || keys[149] != "job/j/key/298" {
+		t.Errorf("read %d messages of one subject", len(keys))
+	}
+	at, err := b.At(ctx, event.StreamJobs, 250)
+	if err != nil || at.Key != "job/j/key/249" {
+		t.Fatalf("message 250 is %q: %v", at.Key, err)
+	}
+	if keys := read(at.Stored); len(keys) != 51 || keys[0] != at.Key {
+		t.Errorf("read %d messages since the 250th", len(keys))
+	}
+	if _, err := b.At(ctx, event.StreamJobs, 301); !errors.Is(err, bus.ErrNotFound) {
+		t.Errorf("message 301: %v, want ErrNotFound", err)
+	}
+}
+
 func TestPoisonIsSetAsideAndTheStreamGoesOn(t *testing.T) {
 	ctx, cancel := context.WithCancel(within(t))
 	b := bustest.Connect(t, bustest.Start(t), "admission")

@@ -222,6 +222,48 @@ func (b *Bus) follow(ctx context.Context, stream string, filters []string, from 
 	}
 }
 
+// Stored calls f with what a stream keeps now of the given subjects (none: all), stored since a time (zero: since ever), in order, and returns.
+func (b *Bus) Stored(ctx context.Context, stream string, filters []string, since time.Time, f func(Message)) error {
+	config := jetstream.OrderedConsumerConfig{FilterSubjects: filters, DeliverPolicy: jetstream.DeliverAllPolicy}
+	if !since.IsZero() {
+		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, &since
+	}
+	try, cancel := exchange(ctx)
+	defer cancel()
+	cons, err := b.js.OrderedConsumer(try, stream, config)
+	if err != nil {
+		return fmt.Errorf("read stream %s: %w", stream, err)
+	}
+	if cons.CachedInfo().NumPending == 0 {
+		return nil
+	}
+	messages, err := cons.Messages(jetstream.PullExpiry(5*time.Second), jetstream.PullHeartbeat(time.Second))
+	if err != nil {
+		return fmt.Errorf("read stream %s: %w", stream, err)
+	}
+	defer messages.Stop()
+	for pending := uint64(1); pending > 0; {
+		raw, err := nextStored(ctx, messages)
+		if err != nil {
+			return fmt.Errorf("read stream %s: %w", stream, err)
+		}
+		meta, err := raw.Metadata()
+		if err != nil {
+			return fmt.Errorf("read stream %s: %w", stream, err)
+		}
+		pending = meta.NumPending
+		f(newMessage(raw.Subject(), raw.Headers(), raw.Data(), meta.Sequence.Stream, meta.Timestamp))
+	}
+	return nil
+}
+
+// nextStored bounds the wait for a message that is stored: what was the newest may have reached its age meanwhile.
+func nextStored(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*requestTimeout)
+	defer cancel()
+	return messages.Next(jetstream.NextContext(ctx))
+}
+
 // LastSequence is the sequence of the newest message of a stream.
 func (b *Bus) LastSequence(ctx context.Context, stream string) (uint64, error) {
 	ctx, cancel := exchange(ctx)

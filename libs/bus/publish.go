@@ -93,6 +93,24 @@ func (b *Bus) Last(ctx context.Context, stream string, subject event.Subject) (M
 	return newMessage(raw.Subject, raw.Header, raw.Data, raw.Sequence, raw.Time), nil
 }
 
+// At reads one message of a stream by its sequence; ErrNotFound where it is gone.
+func (b *Bus) At(ctx context.Context, stream string, sequence uint64) (Message, error) {
+	ctx, cancel := exchange(ctx)
+	defer cancel()
+	s, err := b.js.Stream(ctx, stream)
+	if err != nil {
+		return Message{}, fmt.Errorf("open stream %s: %w", stream, err)
+	}
+	raw, err := s.GetMsg(ctx, sequence)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return Message{}, fmt.Errorf("read message %d of %s: %w", sequence, stream, ErrNotFound)
+	}
+	if err != nil {
+		return Message{}, fmt.Errorf("read message %d of %s: %w", sequence, stream, err)
+	}
+	return newMessage(raw.Subject, raw.Header, raw.Data, raw.Sequence, raw.Time), nil
+}
+
 func (b *Bus) message(f event.Fact) (*nats.Msg, error) {
 	data, err := f.Encode()
 	if err != nil {

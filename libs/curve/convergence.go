@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sort"
 
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat/distuv"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -35,12 +36,14 @@ const (
 	noiseFloor = 0.003
 	// likelyQuantile is the two-sided 90 % interval for the offset B2.
 	likelyQuantile = 0.95
+	deciles        = 10
 )
 
 // FitConvergence fits Optimus's loss curve 1/(B0*k+B1)+B2 (EuroSys'18, section 3.1): outliers are replaced, losses are
 // divided by their maximum, and for each candidate B2 the curve is linear in B0 and B1, found by NNLS. Points of the
 // last third of the epochs weigh most. An epoch that was reported twice counts with its last report. Likely holds the
-// curves at both ends of the 90 % profile-likelihood interval of B2, the coefficient that says where the loss ends.
+// curves over the 90 % profile-likelihood interval of B2, the coefficient that says where the loss ends: both ends of
+// it and, in between, stretches of equal probability.
 func FitConvergence(points []Point) (train.Convergence, error) {
 	points = usable(points)
 	if len(points) < MinConvergencePoints {
@@ -208,7 +211,8 @@ func (s *offsetScan) try(offset float64) candidate {
 	return candidate{Hyperbola: h, squares: squares}
 }
 
-// likely are the tried curves with the smallest and the largest B2 whose fit is not significantly worse than the best.
+// likely are, ascending by B2: the tried curve with the smallest B2 whose fit is not significantly worse than the best, those at the deciles of what the
+// points say of B2 (Student's likelihood, every B2 as probable as another before), and the one with the largest.
 func (s *offsetScan) likely(best candidate) []train.Hyperbola {
 	sum := 0.0
 	for _, w := range s.weights {
@@ -220,16 +224,28 @@ func (s *offsetScan) likely(best candidate) []train.Hyperbola {
 	t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: freedom}.Quantile(likelyQuantile)
 	limit := best.squares + variance*t*t/effective
 	sort.SliceStable(s.tried, func(i, j int) bool { return s.tried[i].B2 < s.tried[j].B2 })
-	var within []train.Hyperbola
-	for _, c := range s.tried {
-		if c.squares <= limit {
-			within = append(within, c.Hyperbola)
+	var within []candidate
+	var mass []float64
+	for i, c := range s.tried {
+		if c.squares > limit {
+			continue
 		}
+		// The scan is closer around the best: each candidate stands for the stretch between its neighbours.
+		stretch := s.tried[min(i+1, len(s.tried)-1)].B2 - s.tried[max(i-1, 0)].B2
+		excess := (c.squares - best.squares) * effective / (variance * freedom)
+		within, mass = append(within, c), append(mass, stretch*math.Pow(1+math.Max(excess, 0), -(freedom+1)/2))
 	}
 	if len(within) == 0 {
 		return nil
 	}
-	return []train.Hyperbola{within[0], within[len(within)-1]}
+	curves := []train.Hyperbola{within[0].Hyperbola}
+	total, below, next := floats.Sum(mass), 0.0, 1.0
+	for i, c := range within {
+		for below += mass[i]; next < deciles && below >= next/deciles*total; next++ {
+			curves = append(curves, c.Hyperbola)
+		}
+	}
+	return append(curves, within[len(within)-1].Hyperbola)
 }
 
 // median sorts values and returns the middle; the lower one of two.

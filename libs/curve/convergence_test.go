@@ -1,9 +1,11 @@
 package curve
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -125,5 +127,34 @@ func TestFitConvergenceEdges(t *testing.T) {
 	rising, err := FitConvergence([]Point{{1, 1}, {2, 2}, {3, 3}, {4, 4}})
 	if err != nil || rising.EpochsUntil(0.01, 3, 100).Expected != 3 {
 		t.Errorf("a rising loss has no decrease: %+v (%v)", rising, err)
+	}
+}
+
+// TestPredictedStopIsSteady: from epoch to epoch of a noisy training the predicted end moves little, though the single best curve flips.
+func TestPredictedStopIsSteady(t *testing.T) {
+	var middle, best float64
+	for seed := range uint64(40) {
+		points := trace(train.Hyperbola{B0: 0.3, B1: 0.8, B2: 0.3}, 1, 20, 0.02, seed)
+		var lastMiddle, lastBest float64
+		for n := 5; n <= len(points); n++ {
+			fit, err := FitConvergence(points[:n])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.IsSortedFunc(fit.Likely, func(a, b train.Hyperbola) int { return cmp.Compare(a.B2, b.B2) }) || len(fit.Likely) < 3 {
+				t.Fatalf("likely curves %+v", fit.Likely)
+			}
+			alone := fit
+			alone.Likely = nil
+			nowMiddle, nowBest := fit.EpochsUntil(0.005, 3, 200).Expected, alone.EpochsUntil(0.005, 3, 200).Expected
+			if n > 5 {
+				middle, best = middle+math.Abs(nowMiddle-lastMiddle), best+math.Abs(nowBest-lastBest)
+			}
+			lastMiddle, lastBest = nowMiddle, nowBest
+		}
+	}
+	t.Logf("moved by %.0f epochs, the best curve by %.0f", middle, best)
+	if middle > 0.85*best {
+		t.Errorf("the predicted end moved by %.0f epochs in all, that of the best curve by %.0f", middle, best)
 	}
 }

@@ -1,9 +1,13 @@
 package curve
 
-import "math"
+import (
+	"math"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
 
 // The rule for estimates that turn out too low: a job whose predicted total exceeds its declared estimate by more than
-// 20 % loses one priority step, and one more for each doubling of the ratio, but never more than ten.
+// 20 %, even at the low end of what is predicted, loses one priority step, and one more for each doubling of the ratio, but never more than ten.
 const (
 	OverrunTolerance = 1.2
 	MaxLostSteps     = 10
@@ -15,7 +19,7 @@ type Estimate struct {
 	Seconds float64 `json:"seconds"`
 	// Ratio is Seconds over the declared estimate; 1 where none was declared.
 	Ratio float64 `json:"ratio"`
-	// Overrun says that Ratio exceeds OverrunTolerance.
+	// Overrun says that the declared estimate is exceeded beyond OverrunTolerance, uncertainty allowed for.
 	Overrun bool `json:"overrun"`
 }
 
@@ -28,18 +32,20 @@ func (e Estimate) LostSteps() int {
 }
 
 // CorrectEstimate compares what a job declared with what is seen of it. Before the first epoch has ended the
-// prediction is not believed and the declared total stands, unless more time than that has passed already. A declared
-// estimate that is not positive means none: then nothing can be overrun. Values that are not finite count as zero.
-func CorrectEstimate(declaredSeconds, elapsedSeconds, predictedRemainingSeconds float64, epochsDone int) Estimate {
-	declared, elapsed, remaining := sane(declaredSeconds), sane(elapsedSeconds), sane(predictedRemainingSeconds)
-	total := elapsed + remaining
+// prediction is not believed and the declared total stands, unless more time than that has passed already. The low end
+// of the remaining seconds decides about an overrun: first epochs are slow, and who declared well would be accused of it. A
+// declared estimate that is not positive means none: then nothing can be overrun. Values that are not finite count as zero.
+func CorrectEstimate(declaredSeconds, elapsedSeconds float64, remaining train.Span, epochsDone int) Estimate {
+	declared, elapsed := sane(declaredSeconds), sane(elapsedSeconds)
+	total, least := elapsed+sane(remaining.Expected), elapsed+sane(remaining.Low)
 	if epochsDone < 1 && declared > 0 {
 		total = math.Max(declared, elapsed)
+		least = total
 	}
 	e := Estimate{Seconds: total, Ratio: 1}
 	if declared > 0 {
 		e.Ratio = math.Min(total/declared, math.MaxFloat64)
-		e.Overrun = e.Ratio > OverrunTolerance
+		e.Overrun = math.Min(least, total)/declared > OverrunTolerance
 	}
 	return e
 }

@@ -1,7 +1,10 @@
 package curve
 
 import (
+	"math"
 	"slices"
+
+	"gonum.org/v1/gonum/stat"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -108,10 +111,13 @@ func efficiency(h History) *train.Efficiency {
 	return &train.Efficiency{Variance: variance / n, Square: sqr / n, BaseBatch: h.BaseBatch}
 }
 
+// fewEpochs is by how much, as a part, epochs to come may differ from the only one that has been seen; with n it is an n-th.
+const fewEpochs = 0.2
+
 // refitEpochs takes the median duration of the last epochs on the configuration of the very last one: the first epoch
-// after a start is often slower.
+// after a start is often slower. Their spread is that of all epochs on it: durations drift over a training.
 func refitEpochs(model *train.Model, epochs []EpochRecord) {
-	var seconds []float64
+	var seconds, steps, logs []float64
 	for _, e := range slices.Backward(epochs) {
 		if !inRange(e.Seconds) || !plausible(e.Config) {
 			continue
@@ -120,11 +126,20 @@ func refitEpochs(model *train.Model, epochs []EpochRecord) {
 		if len(seconds) == 0 {
 			model.EpochConfig = e.Config
 		}
-		if len(seconds) < lately && e.Config == model.EpochConfig {
-			seconds = append(seconds, e.Seconds)
+		if e.Config != model.EpochConfig {
+			continue
+		}
+		logs = append(logs, math.Log(e.Seconds))
+		if len(seconds) < lately {
+			seconds, steps = append(seconds, e.Seconds), append(steps, float64(max(e.Steps, 0)))
 		}
 	}
 	if len(seconds) > 0 {
-		model.EpochSeconds = median(seconds)
+		model.EpochSeconds, model.EpochSteps = median(seconds), median(steps)
+		deviation := 0.0
+		if len(logs) > 1 {
+			deviation = stat.StdDev(logs, nil)
+		}
+		model.EpochSpread = math.Min(math.Expm1(deviation)+fewEpochs/float64(len(logs)), 1)
 	}
 }

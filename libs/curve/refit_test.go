@@ -173,11 +173,22 @@ func TestCorrectEstimate(t *testing.T) {
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			got := CorrectEstimate(tc.declared, tc.elapsed, tc.remaining, tc.epochs)
+			got := CorrectEstimate(tc.declared, tc.elapsed, train.Span{Expected: tc.remaining, Low: tc.remaining, High: tc.remaining}, tc.epochs)
 			if got != tc.want || got.LostSteps() != tc.lost {
 				t.Errorf("%+v loses %d steps, want %+v and %d", got, got.LostSteps(), tc.want, tc.lost)
 			}
 		})
+	}
+}
+
+// TestOverrunIsSaidWhenItIsSure: a prediction that may well be too long accuses nobody.
+func TestOverrunIsSaidWhenItIsSure(t *testing.T) {
+	unsure := CorrectEstimate(1000, 100, train.Span{Expected: 1400, Low: 1000, High: 2000}, 1)
+	if unsure.Overrun || unsure.LostSteps() != 0 || unsure.Seconds != 1500 || unsure.Ratio != 1.5 {
+		t.Errorf("1,100 s at least of 1,000: %+v", unsure)
+	}
+	if sure := CorrectEstimate(1000, 100, train.Span{Expected: 1400, Low: 1300, High: 2000}, 1); !sure.Overrun || sure.LostSteps() != 1 {
+		t.Errorf("1,400 s at least of 1,000: %+v", sure)
 	}
 }
 
@@ -237,5 +248,24 @@ func BenchmarkRefit200EpochsOneConfiguration(b *testing.B) {
 	h.Steps = slices.DeleteFunc(h.Steps, func(s StepSample) bool { return s.Config != cfg(1, 1, 128) })
 	for b.Loop() {
 		Refit(h)
+	}
+}
+
+// TestSpreadOfEpochs: epochs that differ in length make the remaining time less certain, and many that do not make it more certain.
+func TestSpreadOfEpochs(t *testing.T) {
+	spread := func(seconds ...float64) float64 {
+		h := History{Kind: train.SpeedAllReduce}
+		for i, s := range seconds {
+			h.Epochs = append(h.Epochs, EpochRecord{Epoch: i + 1, Seconds: s, Config: cfg(1, 1, 32), Steps: 70})
+		}
+		m := Refit(h)
+		if m.EpochSteps != 70 {
+			t.Fatalf("%v steps in an epoch, want 70", m.EpochSteps)
+		}
+		return m.EpochSpread
+	}
+	one, few, many, drifting := spread(50), spread(50, 50, 50), spread(slices.Repeat([]float64{50}, 40)...), spread(80, 60, 50)
+	if !(0 < many && many < few && few < one && few < drifting && drifting <= 1) {
+		t.Errorf("spread of one epoch %v, three %v, forty %v, three that differ %v", one, few, many, drifting)
 	}
 }

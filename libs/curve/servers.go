@@ -31,16 +31,22 @@ func FitSpeedPS(kind train.SpeedKind, samples []StepSample) (train.Speed, error)
 	return fitServers(kind, measured, typical, 1e-4), nil
 }
 
-// fitServers fits with a prior in units of one step of one worker and one server: in synchronous training 70 % is
-// compute, which shrinks with the batch, 10 % does not, and the rest goes to the three terms of the network; an
-// asynchronous step has no batch term, so there 80 % does not shrink.
-func fitServers(kind train.SpeedKind, measured []train.Measured, typical int, strength float64) train.Speed {
-	speed := train.Speed{Kind: kind, Measured: measured, TypicalBatch: typical}
-	async := kind == train.SpeedServersAsync
-	shape := train.Servers{PerSample: 0.7 / float64(typical), Fixed: 0.1, PerShare: 0.15, PerWorker: 0.04, PerServer: 0.01}
+// PriorServers is what is believed of a parameter-server step before any sample, in units of a step of one worker and one server: in synchronous training
+// 70 % is compute, which shrinks with the batch, 10 % does not, and the rest goes to the three terms of the network; an asynchronous step has no batch
+// term, so there 80 % does not shrink.
+func PriorServers(typicalBatch int, async bool) train.Servers {
+	shape := train.Servers{PerSample: 0.7 / float64(typicalBatch), Fixed: 0.1, PerShare: 0.15, PerWorker: 0.04, PerServer: 0.01}
 	if async {
 		shape.PerSample, shape.Fixed = 0, 0.8
 	}
+	return shape
+}
+
+// fitServers fits with the prior above.
+func fitServers(kind train.SpeedKind, measured []train.Measured, typical int, strength float64) train.Speed {
+	speed := train.Speed{Kind: kind, Measured: measured, TypicalBatch: typical}
+	async := kind == train.SpeedServersAsync
+	shape := PriorServers(typical, async)
 	eq := newEquations(5)
 	var scales []float64
 	for _, m := range measured {

@@ -20,6 +20,7 @@ func TestDecodeSubmissionTakesEveryField(t *testing.T) {
 		BatchSize: 64, TrainingSetSize: 60000, MaxEpochs: 10, SingleDevice: true, DisableSharing: true, EstimatedMemoryMiB: 4096, EstimatedHours: 1.5,
 		Ports: []train.PortMapping{{NodePort: 30000, ContainerPort: 6006}}, Priority: &priority, MinDevices: 1, MaxDevices: 2,
 		Strategy: train.StrategyAllReduce, Launch: train.LaunchPerDevice, MaxRestarts: &restarts,
+		Stop: &train.StopSpec{LossDecrease: 0.001, Epochs: 5}, ParameterServers: &train.ServersSpec{Max: 4, Cores: 2, MemoryMiB: 512, Async: true},
 	}
 	data, err := json.Marshal(want)
 	if err != nil {

@@ -59,6 +59,8 @@ type Started struct {
 	Node       train.NodeID     `json:"node"`
 	Devices    []train.DeviceID `json:"devices"`
 	EpochsDone int              `json:"epochs_done"`
+	// Servers is how many parameter servers were started beside the processes of the devices.
+	Servers int `json:"servers,omitempty"`
 	// Mounts is false where /custom, /snapshots and /data are given by environment variables instead.
 	Mounts bool `json:"mounts"`
 }
@@ -125,6 +127,20 @@ type Reestimated struct {
 	Warning         string `json:"warning,omitempty"`
 }
 
+// Straggling says that a worker of an attempt holds up the others. It is told once of an attempt; a plan may then replace the worker's device.
+type Straggling struct {
+	train.Straggler
+	// Workers is how many were compared.
+	Workers int `json:"workers"`
+}
+
+// Converged says that the loss has converged by the rule of the submission; the job is asked to leave and has then succeeded.
+type Converged struct {
+	EpochsDone int `json:"epochs_done"`
+	// LossDecrease is the fall of the fitted loss in the last of those epochs.
+	LossDecrease float64 `json:"loss_decrease"`
+}
+
 // CancelRequested asks for the end of a job.
 type CancelRequested struct {
 	By     string `json:"by,omitempty"`
@@ -158,15 +174,26 @@ type PlanDecided struct {
 	train.Plan
 }
 
+// DecisionRecorded is one part of what a published plan was decided on. All parts together, in their order, are gzip of the planner's JSON.
+type DecisionRecorded struct {
+	Generation uint64 `json:"generation"`
+	// Part counts from 1 to Parts.
+	Part  int    `json:"part"`
+	Parts int    `json:"parts"`
+	Data  []byte `json:"data"`
+}
+
 // Stepped is a heartbeat of training code between two epochs.
 type Stepped struct {
-	Job          train.JobID        `json:"job"`
-	Attempt      int                `json:"attempt"`
-	Rank         int                `json:"rank"`
-	Step         int                `json:"step"`
-	Epoch        int                `json:"epoch"`
-	Steps        int                `json:"steps,omitempty"`
-	StepSeconds  float64            `json:"step_seconds"`
+	Job         train.JobID `json:"job"`
+	Attempt     int         `json:"attempt"`
+	Rank        int         `json:"rank"`
+	Step        int         `json:"step"`
+	Epoch       int         `json:"epoch"`
+	Steps       int         `json:"steps,omitempty"`
+	StepSeconds float64     `json:"step_seconds"`
+	// WaitSeconds is the part of StepSeconds in which the process waited for the gradients of the others.
+	WaitSeconds  float64            `json:"wait_seconds,omitempty"`
 	Samples      int                `json:"samples,omitempty"`
 	Loss         *float64           `json:"loss,omitempty"`
 	Metrics      map[string]float64 `json:"metrics,omitempty"`

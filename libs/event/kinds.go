@@ -38,6 +38,8 @@ const (
 	FactPreempted         = "preempted"
 	FactAttemptLost       = "attempt_lost"
 	FactReestimated       = "reestimated"
+	FactStraggling        = "straggling"
+	FactConverged         = "converged"
 	FactCancelRequested   = "cancel_requested"
 	FactSucceeded         = "succeeded"
 	FactFailed            = "failed"
@@ -47,6 +49,7 @@ const (
 // The other facts.
 const (
 	FactDecided   = "decided"
+	FactRecorded  = "recorded"
 	FactStepped   = "stepped"
 	FactMeasured  = "measured"
 	FactAccounted = "accounted"
@@ -72,11 +75,14 @@ func Kinds() []Kind {
 		job(FactPreempted, "executor", "job/<id>/attempt/<n>/end", false, "An attempt left as asked; the job goes on from its checkpoint.", func() any { return new(Preempted) }),
 		job(FactAttemptLost, "executor", "job/<id>/attempt/<n>/end", false, "An attempt was killed or vanished; another follows.", func() any { return new(AttemptLost) }),
 		job(FactReestimated, "profiler", "job/<id>/estimate/<epoch>", false, "The predicted run time was corrected.", func() any { return new(Reestimated) }),
+		job(FactStraggling, "profiler", "job/<id>/attempt/<n>/straggling", false, "A worker of an attempt holds up the others.", func() any { return new(Straggling) }),
+		job(FactConverged, "profiler", "job/<id>/converged", true, "The loss has converged by the rule that the user gave.", func() any { return new(Converged) }),
 		job(FactCancelRequested, "anyone", "job/<id>/cancel", false, "The job shall end.", func() any { return new(CancelRequested) }),
 		job(FactSucceeded, "executor", "job/<id>/end", true, "The job ended well.", func() any { return new(Succeeded) }),
 		job(FactFailed, "executor", "job/<id>/end", true, "The job cannot go on.", func() any { return new(Failed) }),
 		job(FactCancelled, "executor", "job/<id>/end", true, "The job ended as asked.", func() any { return new(Cancelled) }),
 		{"plan", FactDecided, 1, StreamPlans, "planner", "plan/<generation>", false, "The whole plan in one message.", func() any { return new(PlanDecided) }},
+		{"decision", FactRecorded, 1, StreamDecisions, "planner", "plan/<generation>/input/<part>", false, "What a published plan was decided on, in parts; <id> is the plan's generation.", func() any { return new(DecisionRecorded) }},
 		{"sample", FactStepped, 1, StreamSamples, "nodeagent", "job/<id>/attempt/<n>/step/<step>/<rank>", false, "A heartbeat of training code; <id> is the job's.", func() any { return new(Stepped) }},
 		{"energy", FactMeasured, 1, StreamSamples, "nodeagent", "node/<id>/<boot>/<sequence>", false, "One interval of a node's meters; <id> is the node's.", func() any { return new(Measured) }},
 		{"ledger", FactAccounted, 1, StreamEnergy, "energy", "job/<id>/account", true, "The final energy account of a job.", func() any { return new(Accounted) }},

@@ -4,11 +4,12 @@ import "time"
 
 // The streams.
 const (
-	StreamJobs    = "JOBS"
-	StreamPlans   = "PLANS"
-	StreamSamples = "SAMPLES"
-	StreamEnergy  = "ENERGY"
-	StreamPoison  = "POISON"
+	StreamJobs      = "JOBS"
+	StreamPlans     = "PLANS"
+	StreamDecisions = "DECISIONS"
+	StreamSamples   = "SAMPLES"
+	StreamEnergy    = "ENERGY"
+	StreamPoison    = "POISON"
 )
 
 // MaxFactsPerSubject bounds what one job can say of one kind: beyond it the oldest goes.
@@ -32,6 +33,7 @@ func Streams() []Stream {
 	return []Stream{
 		{StreamJobs, []string{"yard.job.>"}, 30 * day, 4 * gib, false, "The facts of jobs, in the one order that the register folds."},
 		{StreamPlans, []string{"yard.plan.>"}, 30 * day, gib, true, "Plans, one message each, appended by compare-and-swap."},
+		{StreamDecisions, []string{"yard.decision.>"}, 30 * day, gib, true, "What each published plan was decided on: `switchyard replay` decides on it again."},
 		{StreamSamples, []string{"yard.sample.>", "yard.energy.>"}, time.Hour, gib, true, "Heartbeats and meters."},
 		{StreamEnergy, []string{"yard.ledger.>"}, 30 * day, gib, false, "Final energy accounts."},
 		{StreamPoison, []string{"yard.poison.>"}, 30 * day, gib / 4, true, "What could not be handled, with the reason."},

@@ -3,8 +3,10 @@
 package train
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/unit"
@@ -74,6 +76,8 @@ type Spec struct {
 	TrainingSetSize int `json:"training_set_size"`
 	// MaxEpochs is the number of epochs to train.
 	MaxEpochs int `json:"max_epochs"`
+	// Stop ends the job earlier, once its training loss has converged.
+	Stop *StopSpec `json:"stop,omitempty"`
 
 	// SingleDevice says that the code does not support more than one device.
 	SingleDevice bool `json:"single_device,omitempty"`
@@ -93,10 +97,31 @@ type Spec struct {
 	MaxDevices int `json:"max_devices,omitempty"`
 	// Strategy: none, all_reduce or parameter_server.
 	Strategy Strategy `json:"strategy,omitempty"`
+	// ParameterServers says what the strategy parameter_server needs beside its workers, which get a device each.
+	ParameterServers *ServersSpec `json:"parameter_servers,omitempty"`
 	// Launch: per_node (default) or per_device.
 	Launch Launch `json:"launch,omitempty"`
 	// MaxRestarts bounds how often an attempt that was killed or lost is started again without progress (default 3).
 	MaxRestarts *int `json:"max_restarts,omitempty"`
+}
+
+// StopSpec is when a training loss counts as converged. The job is then asked to leave and has succeeded.
+type StopSpec struct {
+	// LossDecrease is the fall of the training loss per epoch, in the job's own unit, below which an epoch counts as calm.
+	LossDecrease float64 `json:"loss_decrease"`
+	// Epochs is how many epochs in a row must be calm (default 3).
+	Epochs int `json:"epochs,omitempty"`
+}
+
+// ServersSpec describes the parameter servers of a job. Each needs processors and memory of a node, but no device.
+type ServersSpec struct {
+	// Max is the most servers that are of use (default: max_devices).
+	Max int `json:"max,omitempty"`
+	// Cores and MemoryMiB are what one server needs (default: 1 core, and no bound on memory).
+	Cores     int   `json:"cores,omitempty"`
+	MemoryMiB int64 `json:"memory_mib,omitempty"`
+	// Async says that workers push without waiting for each other.
+	Async bool `json:"async,omitempty"`
 }
 
 // PortMapping exposes a port of the job on its node.
@@ -109,6 +134,7 @@ type PortMapping struct {
 const (
 	DefaultPriority    = 50
 	DefaultMaxRestarts = 3
+	DefaultCalmEpochs  = 3
 )
 
 // WithDefaults fills what the user left out.
@@ -139,7 +165,50 @@ func (s Spec) WithDefaults() Spec {
 	if s.Launch == "" {
 		s.Launch = LaunchPerNode
 	}
+	if s.Stop != nil {
+		stop := *s.Stop
+		stop.Epochs = cmp.Or(stop.Epochs, DefaultCalmEpochs)
+		s.Stop = &stop
+	}
+	if s.Strategy == StrategyParameterServer {
+		servers := ServersSpec{}
+		if s.ParameterServers != nil {
+			servers = *s.ParameterServers
+		}
+		servers.Max, servers.Cores = cmp.Or(servers.Max, s.MaxDevices), cmp.Or(servers.Cores, 1)
+		s.ParameterServers = &servers
+	}
 	return s
+}
+
+// StopRule is when the job ends by what its user asked for.
+func (s Spec) StopRule() StopRule {
+	rule := StopRule{MaxEpochs: s.MaxEpochs}
+	if s.Stop != nil {
+		rule.MinDecrease, rule.Patience = s.Stop.LossDecrease, s.Stop.Epochs
+	}
+	return rule
+}
+
+// SpeedKind is the form of the job's step time.
+func (s Spec) SpeedKind() SpeedKind {
+	switch {
+	case s.Strategy != StrategyParameterServer:
+		return SpeedAllReduce
+	case s.ParameterServers != nil && s.ParameterServers.Async:
+		return SpeedServersAsync
+	}
+	return SpeedServersSync
+}
+
+// Signature is the same for jobs that run the same program with the same batch for the same tenant: what one teaches of its step times holds for the next.
+// It is empty where the spec names no program.
+func (s Spec) Signature() string {
+	program := slices.Concat([]string{s.Image, s.ScriptPath, s.CustomDir}, s.Command)
+	if !slices.ContainsFunc(program, func(word string) bool { return word != "" }) {
+		return ""
+	}
+	return fmt.Sprintf("%q %q %d %s", s.Tenant, program, s.BatchSize, s.SpeedKind())
 }
 
 // Folders gives the fields that name folders of the node.
@@ -155,6 +224,15 @@ func (s Spec) StepsPerEpoch(devices int) int {
 		return 1
 	}
 	return max(s.TrainingSetSize/global, 1)
+}
+
+// StepsIn is the number of steps of an epoch in the unit of the job's speed model: where workers wait for each other they make a step together, else each
+// step of each worker counts.
+func (s Spec) StepsIn(cfg Config) float64 {
+	if s.SpeedKind() == SpeedServersAsync {
+		return float64(s.StepsPerEpoch(1))
+	}
+	return float64(s.StepsPerEpoch(cfg.Workers))
 }
 
 // EstimatedMemory is the device memory asked for, per device.
@@ -212,6 +290,8 @@ type Job struct {
 	AttemptStartedAt time.Time `json:"attempt_started_at,omitzero"`
 
 	CancelRequested bool `json:"cancel_requested,omitempty"`
+	// ConvergedEpochs is after how many epochs the loss was found to have converged, by the rule that the user gave; 0 until then.
+	ConvergedEpochs int `json:"converged_epochs,omitempty"`
 	// EstimateSeconds is the whole run as now predicted; PriorityPenalty is what a job loses that outran the user's estimate.
 	EstimateSeconds float64 `json:"estimate_seconds,omitempty"`
 	PriorityPenalty int     `json:"priority_penalty,omitempty"`

@@ -2,6 +2,7 @@ package train
 
 import (
 	"math"
+	"slices"
 	"sort"
 )
 
@@ -52,7 +53,8 @@ type Convergence struct {
 	Points int `json:"points"`
 	// RMSE is the weighted root mean square residual, as a fraction of Scale.
 	RMSE float64 `json:"rmse"`
-	// Likely are other curves that explain the points about as well; they give the interval of a prediction.
+	// Likely are other curves that explain the points about as well, each about as probable as the next; they give the
+	// interval of a prediction and its middle.
 	Likely []Hyperbola `json:"likely,omitempty"`
 }
 
@@ -61,20 +63,21 @@ func (c Convergence) Loss(epoch float64) float64 { return c.Scale * c.At(epoch) 
 
 // EpochsUntil counts the epochs from the start of training until it has converged: the loss has fallen by less than
 // threshold (in the job's unit of loss) in each of patience consecutive epochs. The count never exceeds limit, which
-// is also the answer where the threshold is not positive. The interval spans all likely curves.
+// is also the answer where the threshold is not positive. The interval spans all likely curves; what is expected is the
+// middle of them.
 func (c Convergence) EpochsUntil(threshold float64, patience, limit int) Span {
 	limit, patience = max(limit, 0), max(patience, 1)
 	if !(threshold > 0) || !(c.Scale > 0) {
 		return Span{Expected: float64(limit), Low: float64(limit), High: float64(limit)}
 	}
 	relative := threshold / c.Scale
-	at := c.stopsAt(relative, patience, limit)
-	span := Span{Expected: at, Low: at, High: at}
+	// The single best curve jumps from one end of the interval to the other while points are few; the middle of all does not.
+	stops := []float64{c.stopsAt(relative, patience, limit)}
 	for _, h := range c.Likely {
-		at := h.stopsAt(relative, patience, limit)
-		span.Low, span.High = math.Min(span.Low, at), math.Max(span.High, at)
+		stops = append(stops, h.stopsAt(relative, patience, limit))
 	}
-	return span
+	slices.Sort(stops)
+	return Span{Expected: stops[len(stops)/2], Low: stops[0], High: stops[len(stops)-1]}
 }
 
 // StopRule says when a job ends: after MaxEpochs, or earlier once the loss has fallen by less than MinDecrease per
@@ -135,13 +138,20 @@ type Model struct {
 	// EpochSeconds is the typical duration of the latest epochs on EpochConfig; zero where none has ended.
 	EpochSeconds float64 `json:"epoch_seconds,omitempty"`
 	EpochConfig  Config  `json:"epoch_config"`
+	// EpochSteps is how many steps such an epoch had; zero where the job does not tell.
+	EpochSteps float64 `json:"epoch_steps,omitempty"`
+	// EpochSpread is by what factor, less one, an epoch to come may be longer or shorter than EpochSeconds.
+	EpochSpread float64 `json:"epoch_spread,omitempty"`
 	// EpochsSeen and StepsSeen count the evidence: ended epochs, and the weight of all step samples.
 	EpochsSeen int     `json:"epochs_seen"`
 	StepsSeen  float64 `json:"steps_seen"`
+
+	// Stragglers are the workers that were found to hold up the others, at most MaxStragglers.
+	Stragglers []Straggler `json:"stragglers,omitempty"`
 }
 
-// EpochsLeft is what remains after epochsDone epochs (fractions count), by the stop rule. Without a fitted
-// convergence the interval starts at zero, since the job may stop at any epoch.
+// EpochsLeft is what remains, for a job that still runs, after epochsDone epochs (fractions count), by the stop rule.
+// Without a fitted convergence the interval starts at one epoch, since the job may stop at any.
 func (m Model) EpochsLeft(epochsDone float64, rule StopRule) Span {
 	limit := float64(max(rule.MaxEpochs, 0))
 	total := Span{Expected: limit, Low: limit, High: limit}
@@ -151,16 +161,23 @@ func (m Model) EpochsLeft(epochsDone float64, rule StopRule) Span {
 			total = m.Convergence.EpochsUntil(rule.MinDecrease, rule.Patience, rule.MaxEpochs)
 		}
 	}
+	left := Span{Expected: total.Expected - epochsDone, Low: total.Low - epochsDone, High: total.High - epochsDone}
+	if rule.MinDecrease > 0 {
+		// A job that still runs has not met the rule, whatever the curve says: it lacks between one calm epoch and all of them.
+		patience := float64(max(rule.Patience, 1))
+		left = Span{Expected: math.Max(left.Expected, (1+patience)/2), Low: math.Max(left.Low, 1), High: math.Max(left.High, patience)}
+	}
+	most := math.Max(limit-epochsDone, 0)
 	return Span{
-		Expected: math.Max(total.Expected-epochsDone, 0),
-		Low:      math.Max(total.Low-epochsDone, 0),
-		High:     math.Max(total.High-epochsDone, 0),
+		Expected: math.Min(math.Max(left.Expected, 0), most),
+		Low:      math.Min(math.Max(left.Low, 0), most),
+		High:     math.Min(math.Max(left.High, 0), most),
 	}
 }
 
 // EpochSecondsOn predicts one epoch on a configuration. What an observed epoch took beyond its steps (validation,
-// loading, checkpoints) is added to every configuration unchanged. stepsPerEpoch depends on the global batch. False
-// where neither an epoch nor a step was ever measured.
+// loading, checkpoints) is added to every configuration unchanged. stepsPerEpoch depends on the global batch; an epoch
+// that had more or fewer steps than it says has them everywhere. False where neither an epoch nor a step was ever measured.
 func (m Model) EpochSecondsOn(cfg Config, stepsPerEpoch func(Config) float64) (float64, bool) {
 	if m.EpochSeconds > 0 && cfg == m.EpochConfig {
 		return m.EpochSeconds, true
@@ -168,11 +185,15 @@ func (m Model) EpochSecondsOn(cfg Config, stepsPerEpoch func(Config) float64) (f
 	if !m.Speed.Known() {
 		return 0, false
 	}
-	overhead := 0.0
+	overhead, more := 0.0, 1.0
 	if m.EpochSeconds > 0 {
-		overhead = math.Max(m.EpochSeconds-stepsPerEpoch(m.EpochConfig)*m.Speed.StepSeconds(m.EpochConfig), 0)
+		steps := stepsPerEpoch(m.EpochConfig)
+		if m.EpochSteps > 0 && steps > 0 {
+			more = m.EpochSteps / steps
+		}
+		overhead = math.Max(m.EpochSeconds-more*steps*m.Speed.StepSeconds(m.EpochConfig), 0)
 	}
-	return overhead + stepsPerEpoch(cfg)*m.Speed.StepSeconds(cfg), true
+	return overhead + more*stepsPerEpoch(cfg)*m.Speed.StepSeconds(cfg), true
 }
 
 // RemainingSeconds predicts the time that a job still needs if it ran on cfg from now on: epochs left, times seconds
@@ -187,6 +208,7 @@ func (m Model) RemainingSeconds(cfg Config, epochsDone float64, rule StopRule, s
 	if m.EpochSeconds > 0 && cfg == m.EpochConfig {
 		slack = 1 + measuredError
 	}
+	slack *= 1 + m.EpochSpread
 	return Span{Expected: left.Expected * each, Low: left.Low * each / slack, High: left.High * each * slack}, true
 }
 

@@ -185,8 +185,42 @@ func TestRemainingSeconds(t *testing.T) {
 	if _, ok := (Model{}).RemainingSeconds(one, 0, StopRule{MaxEpochs: 10}, steps); ok {
 		t.Error("a model that has seen nothing predicts nothing")
 	}
-	if got := (Model{}).EpochsLeft(2, StopRule{MaxEpochs: 10, MinDecrease: 0.1}); got != (Span{8, 0, 8}) {
-		t.Errorf("without a loss curve: %+v, want 8 with 0 to 8", got)
+	if got := (Model{}).EpochsLeft(2, StopRule{MaxEpochs: 10, MinDecrease: 0.1}); got != (Span{8, 1, 8}) {
+		t.Errorf("without a loss curve: %+v, want 8 with 1 to 8", got)
+	}
+}
+
+// TestARunningJobHasNotConverged: the curve says that the job should have stopped long ago, yet it runs.
+func TestARunningJobHasNotConverged(t *testing.T) {
+	m := Model{Convergence: &Convergence{Hyperbola: Hyperbola{B0: 1, B1: 1}, Scale: 1}}
+	for _, tc := range []struct {
+		done float64
+		want Span
+	}{{40, Span{3, 1, 5}}, {98, Span{2, 1, 2}}, {99.5, Span{0.5, 0.5, 0.5}}, {101, Span{}}} {
+		if got := m.EpochsLeft(tc.done, StopRule{MaxEpochs: 100, MinDecrease: 0.1, Patience: 5}); got != tc.want {
+			t.Errorf("after %v epochs: %+v left, want %+v", tc.done, got, tc.want)
+		}
+	}
+}
+
+// TestEpochsOfMoreSteps: an epoch had twice the steps that the batch says, which is no time beside the steps.
+func TestEpochsOfMoreSteps(t *testing.T) {
+	steps := func(c Config) float64 { return 1000 / float64(c.Workers) }
+	one, two := Config{Workers: 1, Nodes: 1, LocalBatch: 1}, Config{Workers: 2, Nodes: 1, LocalBatch: 1}
+	m := Model{
+		Speed: Speed{
+			Kind: SpeedAllReduce, AllReduce: AllReduce{ComputeFixed: 0.1, LocalBase: 0.02, Overlap: 1}, TypicalBatch: 1,
+			Measured: []Measured{{Config: one, StepSeconds: 0.1}},
+		},
+		EpochSeconds: 230, EpochConfig: one, EpochSteps: 2000,
+	}
+	if got, ok := m.EpochSecondsOn(two, steps); !ok || math.Abs(got-(30+1000*0.12)) > 1e-9 {
+		t.Errorf("%v s on two workers, want 150", got)
+	}
+	m.EpochSpread = 0.5
+	wide, _ := m.RemainingSeconds(one, 9, StopRule{MaxEpochs: 10}, steps)
+	if wide.Low > 230/1.5 || wide.High < 230*1.5 {
+		t.Errorf("epochs that differ by half: %+v", wide)
 	}
 }
 

@@ -35,6 +35,13 @@ type Batch struct {
 // Global is the number of samples of one optimizer step on so many devices.
 func (b Batch) Global(devices int) int { return devices * b.LocalBatch * (b.Accumulation + 1) }
 
+// ServerPart is parameter servers of one node.
+type ServerPart struct {
+	Node NodeID `json:"node"`
+	// Count is how many run there.
+	Count int `json:"count"`
+}
+
 // Allocation gives devices to a job: those of one node in Node and Devices, those of a gang over several nodes in Parts.
 type Allocation struct {
 	Job     JobID      `json:"job"`
@@ -43,6 +50,9 @@ type Allocation struct {
 	Reason  Reason     `json:"reason"`
 	// Parts are set instead of Node and Devices where the gang spans several nodes, in the order of its ranks.
 	Parts []Part `json:"parts,omitempty"`
+	// Servers are the job's parameter servers; its workers have a device each. A back end that runs jobs as processes of
+	// one machine starts no servers, and refuses such jobs.
+	Servers []ServerPart `json:"servers,omitempty"`
 	// Batch is chosen together with the devices by policies that do so.
 	Batch Batch `json:"batch,omitzero"`
 	// RemainingSeconds is the predicted time to the end of the job on this allocation; 0 when nothing is known.
@@ -55,6 +65,15 @@ func (a Allocation) Places() []Part {
 		return a.Parts
 	}
 	return []Part{{Node: a.Node, Devices: a.Devices}}
+}
+
+// ServerCount is the number of parameter servers on all nodes.
+func (a Allocation) ServerCount() int {
+	sum := 0
+	for _, s := range a.Servers {
+		sum += s.Count
+	}
+	return sum
 }
 
 // Waiting says why a job got nothing.
@@ -95,6 +114,8 @@ const (
 	StopPreempt StopCause = "preempt"
 	StopRescale StopCause = "rescale"
 	StopCancel  StopCause = "cancel"
+	// StopConverged ends the job well: its loss falls no more, by the rule that its user gave.
+	StopConverged StopCause = "converged"
 )
 
 // Attempt is one run of a job's processes on given devices. The executor is its only writer; per (job, number) at most one is ever started, and

@@ -70,6 +70,8 @@ func Transitions() []Transition {
 		{"preempted", all, StatePreempted},
 		{"attempt_lost", all, StateRecovering},
 		{"reestimated", all, Stay},
+		{"straggling", all, Stay},
+		{"converged", all, Stay},
 		{"cancel_requested", all, Stay},
 		{"succeeded", all, StateSucceeded},
 		{"failed", all, StateFailed},

@@ -170,8 +170,11 @@ func (e *executor) swap(ctx context.Context, a train.Attempt) error {
 
 // observe compares the record of a live attempt with the machine. soon asks for another look in a moment.
 func (e *executor) observe(ctx context.Context, a train.Attempt) (soon bool, err error) {
-	if a.Stop == train.StopPreempt || a.Stop == train.StopRescale {
+	if a.Stop == train.StopPreempt || a.Stop == train.StopRescale || a.Stop == train.StopConverged {
 		again := train.Reason{Code: "Replanned", Message: "a newer plan has other use for its devices"}
+		if a.Stop == train.StopConverged {
+			again = train.Reason{Code: "Converged", Message: "its loss has converged"}
+		}
 		if err := e.tellStop(ctx, a, again); err != nil {
 			return false, err
 		}

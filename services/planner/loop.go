@@ -31,6 +31,7 @@ type loop struct {
 	policy   plan.Policy
 	tuning   plan.Tuning
 	interval time.Duration
+	recorder *recorder
 
 	newest
 	// arrived is the place in the stream of the newest plan that was seen there, whoever published it.
@@ -114,7 +115,7 @@ func (l *loop) round(ctx context.Context) error {
 	// Another planner may win each time, but then there is a plan each time.
 	const attempts = 3
 	for range attempts {
-		next, err := l.decide(ctx)
+		next, state, err := l.decide(ctx)
 		if err != nil {
 			return err
 		}
@@ -134,26 +135,29 @@ func (l *loop) round(ctx context.Context) error {
 			l.loaded = false // it may be stored all the same
 			return err
 		}
+		l.recorder.record(Input{
+			Version: InputVersion, Generation: next.Generation, DecidedAt: next.DecidedAt, Policy: l.policy.Name(), PlanSequence: l.sequence, State: state,
+		})
 		break
 	}
 	return l.tell(ctx)
 }
 
-func (l *loop) decide(ctx context.Context) (train.Plan, error) {
+func (l *loop) decide(ctx context.Context) (train.Plan, plan.State, error) {
 	now := time.Now()
 	l.picture.listen(now, l.bus.Ready() == nil)
 	state := l.picture.state(now, l.last, l.known, l.tuning)
 	if l.log.Enabled(ctx, slog.LevelDebug) {
 		input, err := json.Marshal(state)
 		if err != nil {
-			return train.Plan{}, fmt.Errorf("encode the state: %w", err)
+			return train.Plan{}, state, fmt.Errorf("encode the state: %w", err)
 		}
 		l.log.Debug("deciding", "policy", l.policy.Name(), "state", string(input))
 	}
 	next := plan.Decide(state, l.policy)
 	l.meters.decided(time.Since(now))
 	next.Generation, next.DecidedAt = max(l.last.Generation, l.picture.generation())+1, now.UTC()
-	return next, nil
+	return next, state, nil
 }
 
 // differs says whether a plan is worth publishing: another device, another order of those that wait, or another kind of reason for it. Predictions
@@ -166,7 +170,8 @@ func differs(a, b train.Plan) bool {
 }
 
 func sameAllocation(x, y train.Allocation) bool {
-	return x.Job == y.Job && x.Node == y.Node && train.SameDevices(x.Devices, y.Devices)
+	samePart := func(x, y train.Part) bool { return x.Node == y.Node && train.SameDevices(x.Devices, y.Devices) }
+	return x.Job == y.Job && slices.EqualFunc(x.Places(), y.Places(), samePart) && slices.Equal(x.Servers, y.Servers)
 }
 
 // publish appends the plan if no other was appended since the last one was read.

@@ -16,6 +16,8 @@ type meters struct {
 	waiting    prometheus.Gauge
 	devices    prometheus.Gauge
 	conflicts  prometheus.Counter
+	recorded   prometheus.Counter
+	unrecorded prometheus.Counter
 }
 
 func newMeters(r prometheus.Registerer) (*meters, error) {
@@ -29,8 +31,14 @@ func newMeters(r prometheus.Registerer) (*meters, error) {
 		conflicts: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "switchyard_planner_conflicts_total", Help: "Plans that were not published because another planner was faster.",
 		}),
+		recorded: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "switchyard_planner_inputs_recorded_total", Help: "Published plans whose input was recorded.",
+		}),
+		unrecorded: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "switchyard_planner_inputs_lost_total", Help: "Published plans whose input was not recorded: the bus was too slow, or refused it.",
+		}),
 	}
-	for _, c := range []prometheus.Collector{m.decide, m.generation, m.waiting, m.devices, m.conflicts} {
+	for _, c := range []prometheus.Collector{m.decide, m.generation, m.waiting, m.devices, m.conflicts, m.recorded, m.unrecorded} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics of the planner: %w", err)
 		}

@@ -161,7 +161,7 @@ func (p *picture) state(now time.Time, last train.Plan, known bool, tuning plan.
 	}
 	planned := make(map[train.JobID]*plan.Holding, len(last.Allocations))
 	for _, a := range last.Allocations {
-		planned[a.Job] = &plan.Holding{Node: a.Node, Devices: a.Devices, Parts: a.Parts}
+		planned[a.Job] = &plan.Holding{Node: a.Node, Devices: a.Devices, Parts: a.Parts, Servers: a.Servers}
 	}
 	for key, j := range p.jobs {
 		a, tried := p.attempts[key]
@@ -198,10 +198,10 @@ func (p *picture) job(j train.Job, now time.Time) plan.Job {
 	key := string(j.ID)
 	job := plan.Job{
 		ID: j.ID, Spec: j.Spec, Priority: j.EffectivePriority(), SubmittedAt: j.SubmittedAt, EpochsDone: j.EpochsDone,
-		RunSeconds: j.RunSeconds, CancelRequested: j.CancelRequested,
+		RunSeconds: j.RunSeconds, CancelRequested: j.CancelRequested, RecentRestarts: recentRestarts(j, now),
 	}
 	if m, ok := p.models[key]; ok {
-		job.Model = &m
+		job.Model, job.Slow = &m, m.Stragglers
 	}
 	a, ok := p.attempts[key]
 	if !ok || !a.Live() {
@@ -218,6 +218,17 @@ func (p *picture) job(j train.Job, now time.Time) plan.Job {
 		job.RunSeconds += job.Running.Seconds
 	}
 	return job
+}
+
+// recentRestarts counts how often plans had a job leave within the last hour.
+func recentRestarts(j train.Job, now time.Time) int {
+	n := 0
+	for _, c := range j.History {
+		if c.Fact == event.FactPreempted && now.Sub(c.At) < time.Hour {
+			n++
+		}
+	}
+	return n
 }
 
 // waits says whether a job has no live attempt by the register: only then is it of use to say what it waits for.

@@ -25,6 +25,7 @@ type Service struct {
 	interval     time.Duration
 	restartPrice time.Duration
 	rescaleAfter time.Duration
+	maxRestarts  int
 }
 
 // New makes the service; its flags fill it.
@@ -39,6 +40,7 @@ func (s *Service) Flags(fs *pflag.FlagSet) {
 	fs.DurationVar(&s.interval, "plan-interval", 5*time.Second, "longest time between two decisions; a change is decided on at once")
 	fs.DurationVar(&s.restartPrice, "restart-price", 0, "what a restart of a job is taken to cost (0: the mean of those seen)")
 	fs.DurationVar(&s.rescaleAfter, "rescale-min-interval", 10*time.Second, "least time, and at least one epoch, between two changes of a job's size")
+	fs.IntVar(&s.maxRestarts, "max-restarts-per-hour", 6, "how often a job is resized or moved within an hour for the sake of speed; a job of higher priority may still take its devices")
 }
 
 // Validate names every wrong setting at once.
@@ -55,6 +57,9 @@ func (s *Service) Validate(run.Common) error {
 	}
 	if s.rescaleAfter <= 0 {
 		errs = append(errs, fmt.Errorf("--rescale-min-interval %v: want more than 0", s.rescaleAfter))
+	}
+	if s.maxRestarts < 1 {
+		errs = append(errs, fmt.Errorf("--max-restarts-per-hour %d: want at least 1", s.maxRestarts))
 	}
 	return errors.Join(errs...)
 }
@@ -81,10 +86,12 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	}
 	l := &loop{
 		bus: b, log: p.Log, meters: m, picture: look, policy: policy, interval: s.interval, told: map[train.JobID]saying{},
-		tuning: plan.Tuning{RestartSeconds: s.restartPrice.Seconds(), MinRescaleSeconds: s.rescaleAfter.Seconds()},
+		tuning: plan.Tuning{RestartSeconds: s.restartPrice.Seconds(), MinRescaleSeconds: s.rescaleAfter.Seconds(), MaxRestartsPerHour: s.maxRestarts, OneNode: true},
 	}
 	watching.Go(l.listen)
 	watching.Go(l.followPlans)
+	l.recorder = newRecorder(b, p.Log, m)
+	watching.Go(l.recorder.run)
 	watching.Go(func(ctx context.Context) error { return l.run(ctx, p.Started) })
 	return watching.Wait()
 }

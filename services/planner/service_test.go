@@ -25,7 +25,7 @@ import (
 
 // bench is a bus with the records of the other services in a test's hands.
 type bench struct {
-	t      *testing.T
+	t      testing.TB
 	ctx    context.Context //nolint:containedctx // the test's own
 	server *busserver.Server
 	bus    *bus.Bus
@@ -33,7 +33,7 @@ type bench struct {
 	nodes  *bus.KV[train.Node]
 }
 
-func newBench(t *testing.T) *bench {
+func newBench(t testing.TB) *bench {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	t.Cleanup(cancel)
@@ -119,7 +119,7 @@ func (b *bench) await(stream string, wanted func(bus.Message) bool) []bus.Messag
 
 func key(k string) func(bus.Message) bool { return func(m bus.Message) bool { return m.Key == k } }
 
-func decode[T any](t *testing.T, m bus.Message) T {
+func decode[T any](t testing.TB, m bus.Message) T {
 	t.Helper()
 	body, err := event.Decode[T](m.Data)
 	if err != nil {
@@ -187,7 +187,7 @@ func TestFactsOfANewestPlanAreToldAfterACrash(t *testing.T) {
 }
 
 // newLoop is a planner's loop without its watches, on a picture of one node and one job.
-func newLoop(t *testing.T, b *bench, name string) *loop {
+func newLoop(t testing.TB, b *bench, name string) *loop {
 	t.Helper()
 	m, err := newMeters(prometheus.NewRegistry())
 	if err != nil {
@@ -196,9 +196,9 @@ func newLoop(t *testing.T, b *bench, name string) *loop {
 	look := newPicture()
 	look.seeNode(time.Now(), bus.Entry[train.Node]{Key: "a", Value: train.Node{ID: "a", SeenAt: time.Now(), Devices: []train.Device{{ID: "cpu:0"}}}}, false)
 	look.seeJob(bus.Entry[train.Job]{Key: "j", Value: admitted("j", 1)}, false)
+	own, log := bustest.Connect(t, b.server, name), slog.New(slog.DiscardHandler)
 	return &loop{
-		bus: bustest.Connect(t, b.server, name), log: slog.New(slog.DiscardHandler), meters: m, picture: look,
-		policy: plan.Optimus{}, told: map[train.JobID]saying{},
+		bus: own, log: log, meters: m, picture: look, recorder: newRecorder(own, log, m), policy: plan.Optimus{}, told: map[train.JobID]saying{},
 	}
 }
 
@@ -348,12 +348,12 @@ func TestRestartPriceIsTheMeanOfThoseSeen(t *testing.T) {
 }
 
 func TestWrongFlagsAreAllNamed(t *testing.T) {
-	s := &Service{policy: "lifo", interval: time.Millisecond, restartPrice: -1, rescaleAfter: 0}
+	s := &Service{policy: "lifo", interval: time.Millisecond, restartPrice: -1, rescaleAfter: 0, maxRestarts: -1}
 	err := s.Validate(run.Common{})
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, flag := range []string{"--policy", "--plan-interval", "--restart-price", "--rescale-min-interval"} {
+	for _, flag := range []string{"--policy", "--plan-interval", "--restart-price", "--rescale-min-interval", "--max-restarts-per-hour"} {
 		if !strings.Contains(err.Error(), flag) {
 			t.Errorf("%s is not named in: %v", flag, err)
 		}

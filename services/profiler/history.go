@@ -38,15 +38,26 @@ type job struct {
 	ended bool
 	// told is the newest estimate that was published; nil before the first.
 	told *event.Reestimated
+
+	// node, held and servers are what the attempt that runs was given; paces how fast its workers are.
+	node    train.NodeID
+	held    []train.DeviceID
+	servers int
+	paces   map[int]curve.WorkerPace
+	// stragglers and converged were published.
+	stragglers []train.Straggler
+	converged  bool
+	// lent are step times of jobs with the same signature, for configurations that this one has not run on.
+	lent []curve.StepSample
 }
 
 func newJob(id train.JobID, spec train.Spec) *job {
-	return &job{id: id, spec: spec, devices: max(spec.MinDevices, 1), history: curve.History{Job: string(id), Kind: train.SpeedAllReduce, BaseBatch: spec.BatchSize}}
+	return &job{id: id, spec: spec, devices: max(spec.MinDevices, 1), history: curve.History{Job: string(id), Kind: spec.SpeedKind(), BaseBatch: spec.BatchSize}}
 }
 
 // config is the job's configuration on so many devices; one node holds them all.
 func (j *job) config(devices int) train.Config {
-	return train.Config{Workers: max(devices, 1), Nodes: 1, LocalBatch: j.spec.BatchSize}
+	return train.Config{Workers: max(devices, 1), Servers: j.servers, Nodes: 1, LocalBatch: j.spec.BatchSize}
 }
 
 func (j *job) started(at time.Time, b *event.Started) {
@@ -55,7 +66,8 @@ func (j *job) started(at time.Time, b *event.Started) {
 	}
 	j.attempt, j.startedAt, j.epochAt = b.Attempt, at, time.Time{}
 	j.devices = max(len(b.Devices), 1)
-	j.live = nil
+	j.node, j.held, j.servers = b.Node, b.Devices, b.Servers
+	j.live, j.paces = nil, nil
 }
 
 // left closes the attempt that runs.
@@ -64,7 +76,7 @@ func (j *job) left(at time.Time, attempt int) {
 		return
 	}
 	j.ranSeconds += math.Max(at.Sub(j.startedAt).Seconds(), 0)
-	j.startedAt, j.epochAt, j.live = time.Time{}, time.Time{}, nil
+	j.startedAt, j.epochAt, j.live, j.paces = time.Time{}, time.Time{}, nil, nil
 }
 
 // epochEnded adds an epoch; false for one that is known already.
@@ -83,13 +95,13 @@ func (j *job) epochEnded(at time.Time, b *event.EpochEnded) bool {
 	if record.Seconds <= 0 {
 		record.Seconds = j.sinceLastEpoch(at, b)
 	}
-	if record.Steps < 1 {
-		record.Steps = j.spec.StepsPerEpoch(devices)
+	if record.Steps < 1 || j.history.Kind == train.SpeedServersAsync {
+		record.Steps = int(j.spec.StepsIn(record.Config))
 	}
 	j.history.Epochs = thin(append(j.history.Epochs, record))
 	// The epoch's own mean covers the heartbeats since the one before.
 	if b.StepSeconds > 0 {
-		j.live = []curve.StepSample{{Config: record.Config, StepSeconds: b.StepSeconds, Weight: float64(record.Steps)}}
+		j.live = []curve.StepSample{{Config: record.Config, StepSeconds: j.stepOfJob(b.StepSeconds, devices), Weight: float64(record.Steps)}}
 	}
 	j.history.Steps, j.live = folded(append(j.history.Steps, j.live...)), nil
 	j.remember(b.MemoryBytes)
@@ -121,10 +133,19 @@ func (j *job) stepped(b event.Stepped) bool {
 	if devices < 1 {
 		devices = j.devices
 	}
-	sample := curve.StepSample{Config: j.config(devices), StepSeconds: b.StepSeconds, Weight: float64(max(b.Steps, 1))}
+	sample := curve.StepSample{Config: j.config(devices), StepSeconds: j.stepOfJob(b.StepSeconds, devices), Weight: float64(max(b.Steps, 1))}
 	j.live = folded(append(j.live, sample))
 	j.remember(b.MemoryBytes)
+	j.pace(b)
 	return true
+}
+
+// stepOfJob is the time between two steps of the whole job, where each process tells its own: asynchronous workers do not step together.
+func (j *job) stepOfJob(seconds float64, workers int) float64 {
+	if j.history.Kind == train.SpeedServersAsync && j.spec.Launch == train.LaunchPerDevice {
+		return seconds / float64(max(workers, 1))
+	}
+	return seconds
 }
 
 // remember keeps the peak of the device memory; the batch per device never changes here.
@@ -141,19 +162,21 @@ func (j *job) remember(peak unit.Bytes) {
 // model is what the history teaches now.
 func (j *job) model() train.Model {
 	h := j.history
-	h.Steps = folded(slices.Concat(h.Steps, j.live))
-	return curve.Refit(h)
+	own := folded(slices.Concat(h.Steps, j.live))
+	h.Steps = slices.Concat(own, j.borrowed(own))
+	m := curve.Refit(h)
+	m.Stragglers = j.stragglers
+	return m
 }
 
 // estimate is the run time as it looks at the end of the last epoch. False before one has ended, or where nothing is known of the speed.
 func (j *job) estimate(m train.Model) (event.Reestimated, bool) {
-	steps := func(c train.Config) float64 { return float64(j.spec.StepsPerEpoch(c.Workers)) }
-	left, known := m.RemainingSeconds(j.config(j.devices), float64(j.epochsDone), train.StopRule{MaxEpochs: j.spec.MaxEpochs}, steps)
+	left, known := m.RemainingSeconds(j.config(j.devices), float64(j.epochsDone), j.spec.StopRule(), j.spec.StepsIn)
 	if !known || j.epochsDone < 1 {
 		return event.Reestimated{}, false
 	}
 	declared := j.spec.EstimatedHours * 3600
-	e := curve.CorrectEstimate(declared, j.elapsed, left.Expected, j.epochsDone)
+	e := curve.CorrectEstimate(declared, j.elapsed, left, j.epochsDone)
 	r := event.Reestimated{
 		EpochsDone: j.epochsDone, TotalSeconds: e.Seconds,
 		RemainingSeconds: left.Expected, RemainingLowSeconds: left.Low, RemainingHighSeconds: left.High,

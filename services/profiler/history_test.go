@@ -112,25 +112,29 @@ func TestDurationsThatAreNotToldComeFromTheFacts(t *testing.T) {
 
 func TestAJobThatOutrunsItsEstimateLosesPriority(t *testing.T) {
 	for _, tc := range []struct {
-		hours, epochSeconds float64
-		penalty             int
-		warning             string
+		hours   float64
+		epochs  int
+		penalty int
+		warning string
 	}{
-		{0, 3600, 0, ""},
-		{12, 3600, 0, ""},
-		{9, 3600, 0, ""}, // 11 % more is within the tolerance
-		{8, 3600, 1, "will run for about 10.0 h, 25 % more than the 8 h that were estimated: its priority is lowered by 1"},
-		{4, 3600, 2, "will run for about 10.0 h, 150 % more than the 4 h that were estimated: its priority is lowered by 2"},
-		{1.5, 3600, 3, "will run for about 10.0 h, 567 % more than the 1.5 h that were estimated: its priority is lowered by 3"},
+		{0, 1, 0, ""},
+		{12, 1, 0, ""},
+		{9, 5, 0, ""}, // 11 % more is within the tolerance
+		{8, 1, 0, ""}, // one epoch is not enough to say so
+		{8, 5, 1, "will run for about 10.0 h, 25 % more than the 8 h that were estimated: its priority is lowered by 1"},
+		{4, 1, 2, "will run for about 10.0 h, 150 % more than the 4 h that were estimated: its priority is lowered by 2"},
+		{1.5, 1, 3, "will run for about 10.0 h, 567 % more than the 1.5 h that were estimated: its priority is lowered by 3"},
 	} {
 		s := spec()
 		s.EstimatedHours = tc.hours
 		j := newJob("a", s)
 		j.started(after(0), &event.Started{Attempt: 1, Devices: []train.DeviceID{"cpu:0"}})
-		j.epochEnded(after(tc.epochSeconds), &event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: tc.epochSeconds, Devices: 1})
+		for e := 1; e <= tc.epochs; e++ {
+			j.epochEnded(after(3600*float64(e)), &event.EpochEnded{Attempt: 1, EpochsDone: e, EpochSeconds: 3600, Devices: 1})
+		}
 		r, known := j.estimate(j.model())
 		if !known || r.PriorityPenalty != tc.penalty || r.Warning != tc.warning {
-			t.Errorf("%v h: penalty %d, warning %q", tc.hours, r.PriorityPenalty, r.Warning)
+			t.Errorf("%v h, %d epochs: penalty %d, warning %q", tc.hours, tc.epochs, r.PriorityPenalty, r.Warning)
 		}
 	}
 }

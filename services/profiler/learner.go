@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -21,19 +22,22 @@ type learner struct {
 	wake    chan struct{}
 	// present is set when the past has been read: from then on a job that ends is fitted once more before it is forgotten.
 	present bool
+	// taught are the step times of jobs that have ended, by signature.
+	taught teachings
 }
 
 func newLearner() *learner {
 	return &learner{
 		jobs: map[train.JobID]*job{}, fresh: map[train.JobID]struct{}{}, sampled: map[train.JobID]struct{}{}, wake: make(chan struct{}, 1),
+		taught: teachings{bySignature: map[string][]curve.StepSample{}},
 	}
 }
 
 // followed are the facts of a job that teach something.
 func followed() []string {
 	return []string{
-		event.FactAdmitted, event.FactStarted, event.FactEpochEnded, event.FactPreempted, event.FactAttemptLost, event.FactReestimated,
-		event.FactSucceeded, event.FactFailed, event.FactCancelled, event.FactRejected,
+		event.FactAdmitted, event.FactStarted, event.FactEpochEnded, event.FactPreempted, event.FactAttemptLost, event.FactReestimated, event.FactStraggling,
+		event.FactConverged, event.FactSucceeded, event.FactFailed, event.FactCancelled, event.FactRejected,
 	}
 }
 
@@ -65,7 +69,7 @@ func (l *learner) fact(m bus.Message) error {
 	j := l.jobs[id]
 	if j == nil {
 		if b, ok := body.(*event.Admitted); ok {
-			l.jobs[id] = newJob(id, b.Spec)
+			l.admit(newJob(id, b.Spec))
 		}
 		return nil // of a job that has ended, or was never admitted
 	}
@@ -78,6 +82,10 @@ func (l *learner) fact(m bus.Message) error {
 		j.left(m.Time, b.Attempt)
 	case *event.Reestimated:
 		j.told = b
+	case *event.Straggling:
+		j.straggled(b.Straggler)
+	case *event.Converged:
+		j.converged = true
 	case *event.EpochEnded:
 		if j.epochEnded(m.Time, b) {
 			l.fresh[id] = struct{}{}
@@ -85,11 +93,21 @@ func (l *learner) fact(m bus.Message) error {
 		}
 	case *event.Succeeded, *event.Failed, *event.Cancelled, *event.Rejected:
 		j.ended = true
+		l.taught.add(j.spec.Signature(), j.history)
 		if _, news := l.fresh[id]; !news || !l.present {
 			l.forget(id)
 		}
 	}
 	return nil
+}
+
+// admit begins with a job. What jobs of its signature taught is a model already.
+func (l *learner) admit(j *job) {
+	l.jobs[j.id] = j
+	if j.lent = l.taught.of(j.spec.Signature()); len(j.lent) > 0 {
+		l.fresh[j.id] = struct{}{}
+		l.stir()
+	}
 }
 
 // sample enters a heartbeat.
@@ -150,10 +168,12 @@ func (l *learner) due(withSamples bool) []train.JobID {
 	return slices.Sorted(maps.Keys(ids))
 }
 
-// lesson is what is to be stored of a job: its model, and an estimate where that is news.
+// lesson is what is to be stored of a job: its model, and what of it is news.
 type lesson struct {
-	model    train.Model
-	estimate *event.Reestimated
+	model      train.Model
+	estimate   *event.Reestimated
+	straggling *event.Straggling
+	converged  *event.Converged
 }
 
 // lesson refits a job, for the last time where it has ended; false where it is forgotten.
@@ -164,23 +184,24 @@ func (l *learner) lesson(id train.JobID) (lesson, bool) {
 	if j == nil {
 		return lesson{}, false
 	}
-	out := lesson{model: j.model()}
 	if j.ended {
 		l.forget(id)
-		return out, true
+		return lesson{model: j.model()}, true
 	}
+	// A straggler is in the model only once the fact of it is stored: a restart must find the same.
+	out := lesson{model: j.model(), straggling: j.straggling(), converged: j.stop()}
 	if r, known := j.estimate(out.model); known && j.news(r) {
 		out.estimate = &r
 	}
 	return out, true
 }
 
-// told notes that an estimate was published.
-func (l *learner) told(id train.JobID, r event.Reestimated) {
+// told notes what was published of a job.
+func (l *learner) told(id train.JobID, note func(*job)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if j := l.jobs[id]; j != nil {
-		j.told = &r
+		note(j)
 	}
 }
 

@@ -181,15 +181,8 @@ func (t *teacher) store(ctx context.Context, id train.JobID) error {
 		t.meters.models.Inc()
 		return true, nil
 	})
-	if err != nil || out.estimate == nil {
+	if err != nil {
 		return err
 	}
-	f := event.JobFact(id, event.FactReestimated, fmt.Sprintf("estimate/%d", out.estimate.EpochsDone), *out.estimate)
-	if err := t.bus.Publish(ctx, f); err != nil {
-		return err
-	}
-	t.learner.told(id, *out.estimate)
-	t.meters.estimates.Inc()
-	t.log.Info("estimate corrected", "job", id, "epochs_done", out.estimate.EpochsDone, "total_seconds", out.estimate.TotalSeconds, "penalty", out.estimate.PriorityPenalty)
-	return nil
+	return errors.Join(t.tellEstimate(ctx, id, out.estimate), t.tellStraggler(ctx, id, out.straggling), t.tellConverged(ctx, id, out.converged))
 }

@@ -101,6 +101,34 @@ func (b *bench) await(id train.JobID, wanted func(train.Model) bool) bus.Entry[t
 	return found
 }
 
+// follow hands out the facts of jobs from the first on until one is the last.
+func (b *bench) follow(filter string, last func(bus.Message) bool) {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(b.ctx)
+	defer cancel()
+	done := false
+	_ = b.bus.Follow(ctx, event.StreamJobs, []string{filter}, 1, func(m bus.Message) {
+		if !done && last(m) {
+			done = true
+			cancel()
+		}
+	})
+}
+
+// count is how often a fact is on the bus now: everything before a mark that is published for it.
+func (b *bench) count(fact string) int {
+	b.t.Helper()
+	b.publish("mark", event.FactCheckpointWritten, "attempt/1/checkpoint/1", 0, event.CheckpointWritten{Attempt: 1, EpochsDone: 1})
+	n := 0
+	b.follow("yard.job.>", func(m bus.Message) bool {
+		if m.Parsed.Fact == fact {
+			n++
+		}
+		return m.Parsed.ID == "mark"
+	})
+	return n
+}
+
 // estimates are the first n that were told.
 func (b *bench) estimates(n int) []event.Reestimated {
 	b.t.Helper()

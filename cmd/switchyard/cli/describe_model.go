@@ -22,6 +22,11 @@ func (p *page) model(d description) {
 		if last := d.Job.Spec.MaxEpochs; last > 0 {
 			p.field("", "predicts %.4g after epoch %d", c.Loss(float64(last)), last)
 		}
+		if rule := d.Job.Spec.StopRule(); rule.MinDecrease > 0 {
+			left := m.EpochsLeft(0, rule)
+			p.field("", "ends when it falls by less than %.3g in each of %d epochs: predicted after epoch %.0f (%.0f to %.0f)",
+				rule.MinDecrease, rule.Patience, left.Expected, left.Low, left.High)
+		}
 	}
 	if m.EpochSeconds > 0 {
 		p.field("  epoch", "%s on %s", duration(m.EpochSeconds), plural(m.EpochConfig.Workers, "device"))
@@ -31,6 +36,9 @@ func (p *page) model(d description) {
 	}
 	if e := m.Efficiency; e != nil && e.BaseBatch > 0 {
 		p.field("  batch", "a step at %d samples makes %.2f times the progress of one at %d", 2*e.BaseBatch, e.Gain(2*e.BaseBatch), e.BaseBatch)
+	}
+	for _, s := range m.Stragglers {
+		p.field("  straggler", "worker %d of attempt %d, on %s of node %s, took %.2g times as long for a step as the others", s.Rank, s.Attempt, s.Device, escapeText(string(s.Node)), s.Slowdown)
 	}
 	p.speed(*d.Model)
 }

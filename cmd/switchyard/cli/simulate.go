@@ -25,6 +25,7 @@ type simulateOptions struct {
 	seed         uint64
 	interference float64
 	timeline     string
+	whatIf       whatIfOptions
 }
 
 func (a *app) simulateCommand() *cobra.Command {
@@ -35,10 +36,16 @@ func (a *app) simulateCommand() *cobra.Command {
 		Long: `Replays workloads in virtual time with the planner's own code, on step times and trainings that were measured once (the layout of the traces of Pollux,
 OSDI'21, and Sia, SOSP'23). Each policy runs on each workload; several runs go in parallel. A run depends on its flags and seed alone.
 
-Policies: ` + strings.Join(plan.PublishedNames(), ", ") + `. What each of them knows is told in docs/simulator.md.`,
+With --from-bus or --bundle the workload is what the live cluster has recorded, and the policies are those of the live planner (` + strings.Join(plan.PolicyNames(), ", ") + `; default: the one
+that decided): what would another policy, or two more nodes, have done? What really happened stands beside it, and so does what the
+simulation makes of the policy that decided, which tells how far it can be trusted.
+
+Policies on traces: ` + strings.Join(plan.PublishedNames(), ", ") + `. What each of them knows is told in docs/simulator.md.`,
 		Example: `  switchyard simulate --traces pollux/traces --workload workload-1.csv --policy tiresias,optimus -o table
   switchyard simulate --traces pollux/traces --workload workload-1.csv+workload-2.csv --policy pollux -o json
-  switchyard simulate --traces sia/traces --workload philly/workload-1.csv --cluster nodes=6,gpus=4,type=aws --cluster nodes=3,gpus=8,type=rtx --policy fifo`,
+  switchyard simulate --traces sia/traces --workload philly/workload-1.csv --cluster nodes=6,gpus=4,type=aws --cluster nodes=3,gpus=8,type=rtx --policy fifo
+  switchyard simulate --from-bus --since 24h --policy fifo,optimus
+  switchyard simulate --bundle yesterday.tar.gz --add-nodes 2`,
 		Args: cobra.NoArgs,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			if !slices.Contains([]string{"table", "json", "csv"}, a.output) {
@@ -47,6 +54,9 @@ Policies: ` + strings.Join(plan.PublishedNames(), ", ") + `. What each of them k
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.whatIf.wanted() {
+				return a.whatIf(cmd, o)
+			}
 			s, err := o.prepare()
 			if err != nil {
 				return err
@@ -59,6 +69,7 @@ Policies: ` + strings.Join(plan.PublishedNames(), ", ") + `. What each of them k
 		},
 	}
 	o.flags(cmd)
+	o.whatIf.flags(cmd)
 	cmd.AddCommand(a.compareCommand())
 	return cmd
 }
@@ -73,11 +84,6 @@ func (o *simulateOptions) flags(cmd *cobra.Command) {
 	fs.Uint64Var(&o.seed, "seed", 1, "seed of policies that search at random")
 	fs.Float64Var(&o.interference, "interference", 0, "share of its speed, 0 to 1, that a gang over several nodes loses on a node with another such gang")
 	fs.StringVar(&o.timeline, "timeline", "", "write each change of an allocation to this file, as CSV")
-	for _, name := range []string{"traces", "workload", "policy"} {
-		if err := cmd.MarkFlagRequired(name); err != nil {
-			panic(err) // the flag is defined above
-		}
-	}
 }
 
 // simulation is what is to be run: each policy on each workload.
@@ -90,6 +96,9 @@ type simulation struct {
 // prepare checks the flags and loads the files.
 func (o *simulateOptions) prepare() (simulation, error) {
 	var s simulation
+	if o.traces == "" || len(o.workloads) == 0 || len(o.policies) == 0 {
+		return s, failure(ExitUsage, "or --from-bus, or --bundle FILE, for what a live cluster has recorded", "--traces, --workload and --policy are required")
+	}
 	if o.interval < time.Second {
 		return s, failure(ExitUsage, "", "--interval %s: want 1s or more", o.interval)
 	}

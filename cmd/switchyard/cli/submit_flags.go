@@ -18,6 +18,7 @@ type submitFlags struct {
 	spec       train.Spec
 	priority   int
 	restarts   int
+	stop       train.StopSpec
 	strategy   string
 	launch     string
 	env        []string
@@ -47,6 +48,8 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.IntVar(&s.MinDevices, "min-devices", 0, "fewest devices to run on (default 1)")
 	fs.IntVar(&s.MaxDevices, "max-devices", 0, "most devices to run on (default: the fewest)")
 	fs.StringVar(&f.strategy, "strategy", "", "none, all_reduce or parameter_server")
+	fs.Float64Var(&f.stop.LossDecrease, "stop-loss-decrease", 0, "end the job once its training loss falls by less than this per epoch")
+	fs.IntVar(&f.stop.Epochs, "stop-epochs", train.DefaultCalmEpochs, "for so many epochs in a row")
 	fs.StringVar(&f.launch, "launch", "", "per_node or per_device")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE for the job's environment (repeatable)")
 	fs.IntVar(&f.restarts, "max-restarts", train.DefaultMaxRestarts, "restarts in a row after losses")
@@ -75,6 +78,8 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 	given("strategy", func() { spec.Strategy = train.Strategy(f.strategy) })
 	given("launch", func() { spec.Launch = train.Launch(f.launch) })
 	given("max-restarts", func() { spec.MaxRestarts = &f.restarts })
+	given("stop-loss-decrease", func() { stopOf(spec).LossDecrease = f.stop.LossDecrease })
+	given("stop-epochs", func() { stopOf(spec).Epochs = f.stop.Epochs })
 	given("work-dir", func() { spec.WorkDir = f.spec.WorkDir })
 	given("custom-dir", func() { spec.CustomDir = f.spec.CustomDir })
 	given("snapshots-dir", func() { spec.SnapshotsDir = f.spec.SnapshotsDir })
@@ -106,6 +111,14 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 		spec.Ports = ports
 	}
 	return nil
+}
+
+// stopOf is the stop rule of a spec, made where there is none.
+func stopOf(spec *train.Spec) *train.StopSpec {
+	if spec.Stop == nil {
+		spec.Stop = &train.StopSpec{}
+	}
+	return spec.Stop
 }
 
 // parsePorts reads NODE:CONTAINER[,NODE:CONTAINER..].

@@ -24,9 +24,9 @@ func TestEveryExampleJobIsUnderstood(t *testing.T) {
 
 func TestFlagsGoOverTheFile(t *testing.T) {
 	var out strings.Builder
-	file := `{"name":"a","command":["x"],"batch_size":1,"training_set_size":1,"max_epochs":1,"priority":10,"env":{"A":"1"}}`
-	code := Main([]string{"switchyard", "submit", "-", "--print-event", "--id", "j1", "--epochs", "7", "--custom-dir", ".", "-e", "B=2", "--port", "8080:80", "--", "y", "-z"}, strings.NewReader(file), &out, &out)
-	for _, want := range []string{`"subject": "yard.job.j1.submitted.v1"`, `"max_epochs": 7`, `"priority": 10`, `"A": "1"`, `"B": "2"`, `"node_port": 8080`, `"-z"`, `"custom_dir": "/`} {
+	file := `{"name":"a","command":["x"],"batch_size":1,"training_set_size":1,"max_epochs":1,"priority":10,"env":{"A":"1"},"stop":{"loss_decrease":0.01}}`
+	code := Main([]string{"switchyard", "submit", "-", "--print-event", "--id", "j1", "--epochs", "7", "--custom-dir", ".", "-e", "B=2", "--port", "8080:80", "--stop-epochs", "5", "--", "y", "-z"}, strings.NewReader(file), &out, &out)
+	for _, want := range []string{`"subject": "yard.job.j1.submitted.v1"`, `"max_epochs": 7`, `"priority": 10`, `"A": "1"`, `"B": "2"`, `"node_port": 8080`, `"loss_decrease": 0.01`, `"epochs": 5`, `"-z"`, `"custom_dir": "/`} {
 		if code != ExitOK || !strings.Contains(out.String(), want) {
 			t.Errorf("exit %d, no %s in %s", code, want, out.String())
 		}

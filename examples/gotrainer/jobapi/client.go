@@ -33,7 +33,8 @@ type Steps struct {
 	Epoch       uint64  `json:"epoch"` // the one under way, from 0
 	Steps       int     `json:"steps"` // in this heartbeat
 	StepSeconds float64 `json:"step_seconds"`
-	Samples     int     `json:"samples"` // of all workers, in this heartbeat
+	WaitSeconds float64 `json:"wait_seconds"` // of StepSeconds, for the gradients of the others
+	Samples     int     `json:"samples"`      // of all workers, in this heartbeat
 	Rank        int     `json:"rank"`
 	Loss        float64 `json:"loss"`
 	GradSqr     float64 `json:"grad_sqr"`

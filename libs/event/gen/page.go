@@ -169,6 +169,9 @@ func (w *writer) typeWords(t reflect.Type) string {
 	case reflect.Pointer:
 		return w.typeWords(t.Elem())
 	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return "text"
+		}
 		return "list of " + w.typeWords(t.Elem())
 	case reflect.Map:
 		return "object of " + w.typeWords(t.Elem())

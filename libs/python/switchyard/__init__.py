@@ -17,10 +17,11 @@ import atexit
 import os
 from typing import Optional
 
+from switchyard._blocks import Slice, balance_blocks
 from switchyard._callbacks import keras_callback, lightning_callback
 from switchyard._job import Job
 
-__all__ = ["Job", "job", "keras_callback", "lightning_callback"]
+__all__ = ["Job", "Slice", "balance_blocks", "job", "keras_callback", "lightning_callback"]
 __version__ = "0.1.0"
 
 

@@ -1,5 +1,6 @@
 """A training job as its own code sees it: which epochs are left, what to report, when to leave."""
 
+import contextlib
 import os
 from pathlib import Path
 from types import TracebackType
@@ -53,6 +54,7 @@ class Job:
         self._epoch = Meter()
         self._reported: Dict[str, Any] = {}
         self._step_values: Dict[str, Any] = {}
+        self._waited = 0.0
         self._step_watch = Stopwatch()
         self._epoch_watch = Stopwatch()
         self._heartbeat_watch = Stopwatch()
@@ -131,6 +133,19 @@ class Job:
         values.update(metrics, loss=loss, grad_sqr=grad_sqr, grad_var=grad_var)
         self._count_step(samples, values)
 
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Around the exchange of gradients: ``with job.waiting(): all_reduce(gradients)``.
+
+        With one process per device, every process tells how long it waits for the others; the one that hardly ever
+        waits holds them up, and the scheduler may replace its device.
+        """
+        watch = Stopwatch()
+        try:
+            yield
+        finally:
+            self._waited += watch.elapsed()
+
     def report(self, **values: Any) -> None:
         """Values (loss=, accuracy=, ...) of the current step inside job.steps, else of the epoch just trained."""
         if self._in_step:
@@ -147,6 +162,7 @@ class Job:
         self._in_step = False
         self._reported = {}
         self._step_values = {}
+        self._waited = 0.0
         self._epoch.reset()
         self._epoch_watch.lap()
         self._step_watch.lap()
@@ -266,7 +282,8 @@ class Job:
         seconds = self._step_watch.lap()
         count = self.samples_per_step if samples is None else int(samples)
         self._steps_done += 1
-        self._heartbeat.add(seconds, count, values)
+        waited, self._waited = self._waited, 0.0
+        self._heartbeat.add(seconds, count, values, waited)
         self._epoch.add(seconds, count, values)
         due = self._heartbeat.steps >= self.environment.heartbeat_steps
         if (due or self._heartbeat_watch.elapsed() >= SECONDS_BETWEEN_HEARTBEATS) and self._link.ready_for_heartbeat():
@@ -284,6 +301,8 @@ class Job:
             "step_seconds": meter.seconds / meter.steps,
             "samples": meter.samples,
         }
+        if meter.wait_seconds > 0:
+            body["wait_seconds"] = meter.wait_seconds / meter.steps
         body.update(figures(meter.values()))
         memory_bytes = gpu_memory_bytes()
         if memory_bytes is not None:

@@ -20,13 +20,15 @@ class Meter:
         """Starts from nothing."""
         self.steps = 0
         self.seconds = 0.0
+        self.wait_seconds = 0.0
         self.samples = 0
         self._values: Dict[str, "_Value"] = {}
 
-    def add(self, seconds: float, samples: int, values: Mapping[str, Any]) -> None:
-        """One optimizer step."""
+    def add(self, seconds: float, samples: int, values: Mapping[str, Any], wait_seconds: float = 0.0) -> None:
+        """One optimizer step, in which the process waited for the others so long."""
         self.steps += 1
         self.seconds += seconds
+        self.wait_seconds += min(wait_seconds, seconds)
         self.samples += samples
         self.note(values)
 

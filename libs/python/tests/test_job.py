@@ -83,6 +83,22 @@ class Reports(unittest.TestCase):
         self.assertEqual({"accuracy": 0.9, "entropy": 1.0}, ended["metrics"])
         self.assertEqual([{"outcome": "finished", "epochs_done": 3, "message": ""}], api.bodies("end"))
 
+    def test_time_spent_waiting_is_told(self):
+        with running(HEARTBEAT_FREQ=2) as api:
+            job = switchyard.job()
+            clock = [0.0]
+            with mock.patch("time.monotonic", lambda: clock[0]):
+                job.start_epoch()
+                for seconds, waited in ((1.0, 0.25), (1.0, 0.75), (1.0, 0.0), (1.0, 0.0)):
+                    clock[0] += seconds - waited
+                    with job.waiting():
+                        clock[0] += waited
+                    job.step()
+            job.end_epoch()
+        first, second = api.bodies("steps")[:2]
+        self.assertEqual((1.0, 0.5), (first["step_seconds"], first["wait_seconds"]))
+        self.assertNotIn("wait_seconds", second)
+
     def test_no_nan_or_infinity_is_sent(self):
         bad = [float("nan"), float("inf"), -float("inf"), "text", None, 10**400]
         with running(HEARTBEAT_FREQ=1) as api:

@@ -70,6 +70,7 @@ const (
 	MaxMemoryMiB   = 1 << 30
 	MaxDevices     = 4096
 	MaxRestarts    = 100
+	MaxLoss        = 1e12
 	MaxPorts       = 64
 	FirstNodePort  = 1024
 	maxReasons     = 50

@@ -116,6 +116,15 @@ func TestRefusals(t *testing.T) {
 			"OutOfRange training_set_size: want at least 1, found -4 (the number of samples of an epoch, validation excluded)",
 			"OutOfRange max_epochs: want at least 1, found 0",
 		}},
+		{"a stop that never comes", spec(func(s *train.Spec) { s.Stop = &train.StopSpec{Epochs: -1} }), []string{
+			"OutOfRange stop.loss_decrease: want more than 0 and at most 1e+12, found 0 (the fall of the loss per epoch below which training is at its end)",
+			"OutOfRange stop.epochs: want at least 0, found -1",
+		}},
+		{"a stop", spec(func(s *train.Spec) { s.Stop = &train.StopSpec{LossDecrease: 0.01} }), nil},
+		{"servers without their strategy", spec(func(s *train.Spec) { s.ParameterServers = &train.ServersSpec{Max: -1, Cores: 1} }), []string{
+			`Contradiction parameter_servers: only jobs with that strategy have parameter servers, this one has "" (use strategy parameter_server)`,
+			"OutOfRange parameter_servers.max: want at least 0, found -1",
+		}},
 		{"too many epochs", spec(func(s *train.Spec) { s.MaxEpochs = 1_000_001 }), []string{"OutOfRange max_epochs: want at most 1000000, found 1000001"}},
 		{"most epochs", spec(func(s *train.Spec) { s.MaxEpochs = 1_000_000 }), nil},
 		{"batch larger than the set", spec(func(s *train.Spec) { s.BatchSize, s.TrainingSetSize = 65, 64 }), []string{

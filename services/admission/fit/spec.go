@@ -213,6 +213,12 @@ func (c *checker) amounts() {
 		c.refuse("OutOfRange", "estimated_hours", "leave it out for a short job", "want more than 1 and at most %d hours, found %g", MaxHours, h)
 	}
 	c.between("estimated_memory_mib", s.EstimatedMemoryMiB, 0, MaxMemoryMiB, "")
+	if stop := s.Stop; stop != nil {
+		if !(stop.LossDecrease > 0 && stop.LossDecrease <= MaxLoss) {
+			c.refuse("OutOfRange", "stop.loss_decrease", "the fall of the loss per epoch below which training is at its end", "want more than 0 and at most %g, found %g", MaxLoss, stop.LossDecrease)
+		}
+		c.between("stop.epochs", int64(stop.Epochs), 0, MaxEpochs, "")
+	}
 	if s.Priority != nil {
 		c.between("priority", int64(*s.Priority), 0, 100, "")
 	}
@@ -241,7 +247,22 @@ func (c *checker) devices() {
 		}
 	}
 	c.oneOf("strategy", string(s.Strategy), string(train.StrategyNone), string(train.StrategyAllReduce), string(train.StrategyParameterServer))
+	c.servers()
 	c.oneOf("launch", string(s.Launch), string(train.LaunchPerNode), string(train.LaunchPerDevice))
+}
+
+// servers checks what is asked for parameter servers.
+func (c *checker) servers() {
+	s := c.spec.ParameterServers
+	if s == nil {
+		return
+	}
+	if c.spec.Strategy != train.StrategyParameterServer {
+		c.refuse("Contradiction", "parameter_servers", "use strategy parameter_server", "only jobs with that strategy have parameter servers, this one has %s", quote(string(c.spec.Strategy)))
+	}
+	c.between("parameter_servers.max", int64(s.Max), 0, MaxDevices, "")
+	c.between("parameter_servers.cores", int64(s.Cores), 0, MaxDevices, "")
+	c.between("parameter_servers.memory_mib", s.MemoryMiB, 0, MaxMemoryMiB, "")
 }
 
 // oneOf refuses a word that is not known; an empty one was left out.

@@ -38,6 +38,10 @@ func apply(job *train.Job, f Fact, state *train.State) (bool, error) {
 		return is(f, event.FactAttemptLost, func() bool { return attemptLost(job, f, b) })
 	case *event.Reestimated:
 		return is(f, event.FactReestimated, func() bool { return reestimated(job, f, b) })
+	case *event.Straggling:
+		return is(f, event.FactStraggling, func() bool { return straggling(job, b) })
+	case *event.Converged:
+		return is(f, event.FactConverged, func() bool { return converged(job, b) })
 	case *event.CancelRequested:
 		return is(f, event.FactCancelRequested, func() bool { return cancelRequested(job, b) })
 	case *event.Succeeded:
@@ -182,6 +186,8 @@ func stopRequested(job *train.Job, b *event.StopRequested) bool {
 		message = "leaves at the end of its epoch to go on with other devices"
 	case train.StopCancel:
 		message = "asked to end"
+	case train.StopConverged:
+		message = "ends at the end of its epoch"
 	case train.StopPreempt, train.StopNone:
 	}
 	explain(job, cmp.Or(b.Reason.Code, "StopRequested"), join(message, b.Reason.Message), b.Reason.Hint)
@@ -200,7 +206,7 @@ func preempted(job *train.Job, f Fact, b *event.Preempted) bool {
 	case train.StopPreempt:
 		job.Preemptions++
 		message += " to make room; goes on from its checkpoint"
-	case train.StopNone, train.StopCancel:
+	case train.StopNone, train.StopCancel, train.StopConverged:
 	}
 	hint := ""
 	if b.Forced {
@@ -238,6 +244,24 @@ func reestimated(job *train.Job, f Fact, b *event.Reestimated) bool {
 	return true
 }
 
+func straggling(job *train.Job, b *event.Straggling) bool {
+	if b.Attempt < job.Attempt {
+		return false
+	}
+	warn(job, fmt.Sprintf("worker %d of attempt %d on %s of node %s takes %.2g times as long for a step as the median of its %d workers",
+		b.Rank, b.Attempt, b.Device, b.Node, b.Slowdown, b.Workers))
+	return true
+}
+
+func converged(job *train.Job, b *event.Converged) bool {
+	if job.ConvergedEpochs > 0 || b.EpochsDone < 1 {
+		return false
+	}
+	job.ConvergedEpochs = b.EpochsDone
+	explain(job, "Converged", fmt.Sprintf("the loss has converged after %d of %d epochs: it fell by %.3g in the last one; ends at the end of the present one", b.EpochsDone, job.Spec.MaxEpochs, b.LossDecrease), "")
+	return true
+}
+
 func cancelRequested(job *train.Job, b *event.CancelRequested) bool {
 	if job.CancelRequested {
 		return false
@@ -255,7 +279,9 @@ func succeeded(job *train.Job, f Fact, b *event.Succeeded) bool {
 	finish(job, f.Time, b.Attempt, b.EpochsDone)
 	code := 0
 	job.ExitCode = &code
-	warn(job, b.Note)
+	if job.ConvergedEpochs == 0 { // which is what was asked for
+		warn(job, b.Note)
+	}
 	explain(job, "Finished", join(fmt.Sprintf("%d epochs in %s", job.EpochsDone, spoken(job.RunSeconds)), b.Note), "")
 	return true
 }

@@ -161,6 +161,11 @@ func forLive(s State, l Limits, a train.Attempt) (Action, bool) {
 		}
 		return action, true
 	}
+	if job.ConvergedEpochs > 0 {
+		action.Kind, action.Cause = RequestStop, train.StopConverged
+		action.Reason = train.Reason{Code: "Converged", Message: converged(job)}
+		return action, true
+	}
 	return requestStop(s, a)
 }
 

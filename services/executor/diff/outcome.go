@@ -27,13 +27,17 @@ func Judge(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 	if a.Exit != nil {
 		exit = *a.Exit
 	}
-	whole := r.Ended == "finished" || job.Spec.MaxEpochs > 0 && v.EpochsDone >= job.Spec.MaxEpochs
+	whole := r.Ended == "finished" || job.Spec.MaxEpochs > 0 && v.EpochsDone >= job.Spec.MaxEpochs || job.ConvergedEpochs > 0
 	clean := exit.Code == 0 && exit.Signal == "" && !exit.Lost && exit.Message == ""
 	switch {
 	case a.Stop == train.StopCancel && !(clean && !exit.Forced && !r.StopAnswered):
 		v.Outcome = train.OutcomeCancelled
 	case clean && whole && r.Ended != "failed":
 		v.Outcome = train.OutcomeSucceeded
+		v.Note = converged(job)
+	case a.Stop == train.StopConverged && exit.Forced:
+		v.Outcome = train.OutcomeSucceeded
+		v.Note = converged(job) + "; it did not leave when asked and was ended"
 	case exit.Forced && (a.Stop == train.StopPreempt || a.Stop == train.StopRescale):
 		v.Outcome, v.Forced = train.OutcomePreempted, true
 	case exit.Forced || exit.Lost || exit.Signal != "":
@@ -51,6 +55,14 @@ func Judge(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 		v.Reason = failure(exit)
 	}
 	return v
+}
+
+// converged tells of a success before the last epoch; empty where the job did them all.
+func converged(job train.Job) string {
+	if job.ConvergedEpochs == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the loss had converged after %d of %d epochs", job.ConvergedEpochs, job.Spec.MaxEpochs)
 }
 
 // note tells of a success with fewer epochs than asked. A job that never spoke reports none, and nothing is wrong with that.

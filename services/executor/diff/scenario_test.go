@@ -86,6 +86,10 @@ func (w *world) happen(words []string) (string, error) {
 		w.reports(id, words[2:])
 	case words[1] == "exits":
 		w.exit(id, exitOf(words[2:]))
+	case words[1] == "converges":
+		job := w.Jobs[id]
+		job.ConvergedEpochs = number(words, "epochs", 1)
+		w.Jobs[id] = job
 	case words[1] == "is" && words[2] == "cancelled":
 		job := w.Jobs[id]
 		job.CancelRequested = true

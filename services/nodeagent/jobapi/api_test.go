@@ -26,7 +26,7 @@ func TestTheRicherRequests(t *testing.T) {
 	d.put(attempt(1))
 	const base = "/attempt/" + token + "1/v1/jobs/" + capability
 	d.want("GET", base+"/control?epochs_done=0&rank=0", "", 200, `{"stop":false,"micro_batch":null,"accumulation":null,"generation":7}`)
-	d.want("POST", base+"/steps", `{"step":4,"epoch":0,"steps":4,"step_seconds":0.5,"samples":64,"rank":0,"loss":2.5,"gpu_memory_bytes":1000}`, 200, "{}")
+	d.want("POST", base+"/steps", `{"step":4,"epoch":0,"steps":4,"step_seconds":0.5,"wait_seconds":0.125,"samples":64,"rank":0,"loss":2.5,"gpu_memory_bytes":1000}`, 200, "{}")
 	d.want("POST", base+"/steps", `{"step":8,"epoch":0,"steps":12,"step_seconds":0.1,"samples":64,"rank":0}`, 200, "{}")
 	d.want("POST", base+"/checkpoints", `{"epochs_done":1,"path":"/snapshots/x","bytes":9,"seconds":0.25}`, 200, "{}")
 	epoch := `{"epochs_done":1,"epoch_seconds":3.5,"steps":16,"samples":128,"rank":0,"loss":1.5,"metrics":{"accuracy":0.5},"grad_sqr":-0.1,"grad_var":2}`
@@ -53,7 +53,7 @@ func TestTheRicherRequests(t *testing.T) {
 	// The second heartbeat came less than half a second after the first.
 	beat := facts[event.Stepped](d, event.StreamSamples, event.FactStepped, 1)[0]
 	if diff := cmp.Diff(event.Stepped{
-		Job: "j1", Attempt: 1, Step: 4, Steps: 4, StepSeconds: 0.5, Samples: 64, Loss: number(2.5), MemoryBytes: 1000, Devices: 2,
+		Job: "j1", Attempt: 1, Step: 4, Steps: 4, StepSeconds: 0.5, WaitSeconds: 0.125, Samples: 64, Loss: number(2.5), MemoryBytes: 1000, Devices: 2,
 	}, beat); diff != "" {
 		t.Errorf("stepped (-want +got)\n%s", diff)
 	}

@@ -108,6 +108,7 @@ type stepsBody struct {
 	Step        *int64  `json:"step"`
 	Epoch       int64   `json:"epoch"`
 	StepSeconds float64 `json:"step_seconds"`
+	WaitSeconds float64 `json:"wait_seconds"`
 	measures
 }
 
@@ -116,6 +117,7 @@ func (b stepsBody) check() []problem {
 	c.required("step", b.Step)
 	c.count("epoch", b.Epoch)
 	c.seconds("step_seconds", b.StepSeconds)
+	c.seconds("wait_seconds", b.WaitSeconds)
 	b.measures.check(&c)
 	return c.problems
 }

@@ -135,8 +135,8 @@ func (a *API) steps(_ context.Context, c call) (answer, *refusal) {
 		c.session.gather(func(t *tally) { t.step(b.StepSeconds, b.Steps, memory) })
 	}
 	a.beat(c, event.Stepped{
-		Rank: int(b.Rank), Step: int(*b.Step), Epoch: int(b.Epoch), Steps: int(b.Steps), StepSeconds: b.StepSeconds, Samples: int(b.Samples),
-		Loss: b.Loss, Metrics: b.Metrics, GradSquared: b.GradSquared, GradVariance: b.GradVariance, MemoryBytes: memory,
+		Rank: int(b.Rank), Step: int(*b.Step), Epoch: int(b.Epoch), Steps: int(b.Steps), StepSeconds: b.StepSeconds, WaitSeconds: b.WaitSeconds,
+		Samples: int(b.Samples), Loss: b.Loss, Metrics: b.Metrics, GradSquared: b.GradSquared, GradVariance: b.GradVariance, MemoryBytes: memory,
 	})
 	return answer{json: struct{}{}}, nil
 }

@@ -57,6 +57,9 @@ type candidate struct {
 	first, base, got place
 	// pinned: runs and cannot be asked to leave. rescalable: may be resized now.
 	pinned, rescalable bool
+	// movable is what rescalable was when the decision began. sampled: runs where it does to be learned about. replaced are the slow devices that it leaves.
+	movable, sampled bool
+	replaced         []replacement
 	// claim is how many devices of its base node the job claims as long as it is not served.
 	claim int
 	// head is the job behind which this one waits in line.
@@ -127,9 +130,11 @@ func (b *board) occupy(j Job) {
 	if j.Running == nil {
 		return
 	}
-	if p, ok := b.locate(j.Running.Holding); ok {
-		for _, d := range p.devices {
-			b.nodes[p.node].busy[d] = true
+	for _, part := range j.Running.places() {
+		if p, ok := b.locate(Holding{Node: part.Node, Devices: part.Devices}); ok {
+			for _, d := range p.devices {
+				b.nodes[p.node].busy[d] = true
+			}
 		}
 	}
 }
@@ -189,7 +194,9 @@ func (b *board) findHoldings() {
 		hold(c, *c.Planned)
 		r := c.Running
 		c.rescalable = c.base.held() && r != nil && r.Spoke && !r.StopPending && r.Node == c.Planned.Node &&
-			train.SameDevices(r.Devices, c.Planned.Devices) && r.Epochs >= 1 && r.Seconds >= b.tuning.MinRescaleSeconds
+			train.SameDevices(r.Devices, c.Planned.Devices) && r.Epochs >= 1 && r.Seconds >= b.tuning.MinRescaleSeconds &&
+			c.RecentRestarts < b.tuning.MaxRestartsPerHour
+		c.movable = c.rescalable
 	}
 }
 
@@ -308,6 +315,7 @@ func (b *board) assign() {
 		}
 		slices.Sort(c.got.devices)
 	}
+	b.replaceSlow(taken)
 }
 
 // stable says whether every job got what it holds.

@@ -19,6 +19,8 @@ const (
 	ReasonShrunkForOthers    = "ShrunkForOthers"
 	ReasonShrunkForSpeed     = "ShrunkForSpeed"
 	ReasonMoved              = "Moved"
+	ReasonSampling           = "Sampling"
+	ReasonReplacedStraggler  = "ReplacedStraggler"
 	// Waiting.
 	ReasonNoNode              = "NoNode"
 	ReasonDevicesTooFew       = "DevicesTooFew"
@@ -102,6 +104,11 @@ func (a *account) allocated(c *candidate) train.Reason {
 	switch {
 	case !had.held():
 		return a.placed(c)
+	case c.sampled && has.size != had.size:
+		return train.Reason{Code: ReasonSampling, Message: fmt.Sprintf("goes on with %s instead of %d for an epoch: how fast it is there is not known, and nobody waits",
+			devices(has.size), had.size)}
+	case len(c.replaced) > 0 && has.size == had.size:
+		return c.replacedSlow()
 	case has.node != had.node:
 		return train.Reason{Code: ReasonMoved, Message: fmt.Sprintf("goes on with %s of node %s: %s", devices(has.size), a.nodes[has.node].id, a.lostTo(c))}
 	case slices.Equal(had.devices, has.devices):
@@ -144,6 +151,8 @@ func (a *account) kept(c *candidate) train.Reason {
 	case c.pinned:
 		r.Message += "; it has not called the job API yet, so it cannot be asked to leave"
 	case !marginal || free <= 0:
+	case c.RecentRestarts >= a.tuning.MaxRestartsPerHour:
+		r.Message += fmt.Sprintf("; it was restarted %d times within an hour, as often as is allowed", c.RecentRestarts)
 	case !c.rescalable:
 		r.Message += "; it may grow once it has finished an epoch on them"
 	default:

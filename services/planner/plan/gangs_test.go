@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -235,26 +236,60 @@ func large(nodes, jobs int) State {
 	return s
 }
 
+// largeLater is the large cluster after its first decision was carried out, half of the jobs have ended and as many came.
+func largeLater(nodes, jobs int, policy Policy) State {
+	s := large(nodes, jobs)
+	s = applied(s, Decide(s, policy))
+	for i := 0; i < len(s.Jobs); i += 2 {
+		s.Jobs[i].ID, s.Jobs[i].Planned, s.Jobs[i].Running = s.Jobs[i].ID+"x", nil, nil
+	}
+	return s
+}
+
+// TestDecisionsAllocateInProportion: four times as many jobs on four times as many nodes take about four times as many allocations, and few for each job.
+func TestDecisionsAllocateInProportion(t *testing.T) {
+	for _, c := range []struct {
+		policy Policy
+		most   float64 // for each job
+	}{{GangFIFO{}, 30}, {OptimusOracle{}, 110}, {Switchyard{}, 60}} {
+		perJob := func(jobs int) float64 {
+			s := largeLater(4*jobs, jobs, c.policy)
+			return testing.AllocsPerRun(1, func() { Decide(s, c.policy) }) / float64(jobs)
+		}
+		few, many := perJob(250), perJob(1000)
+		t.Logf("%s: %.1f allocations for each of 250 jobs, %.1f for each of 1000", c.policy.Name(), few, many)
+		if many > 1.25*few+1 || many > c.most {
+			t.Errorf("%s: %.1f allocations for each of 250 jobs, %.1f for each of 1000, want at most %.0f", c.policy.Name(), few, many, c.most)
+		}
+	}
+}
+
+// BenchmarkGangs also tells the processor time, since a busy machine makes the clock run ahead of it.
 func BenchmarkGangs(b *testing.B) {
-	for _, name := range []string{"tiresias", "optimus", "drf", "switchyard"} {
+	for _, name := range []string{"fifo", "tiresias", "optimus", "drf", "switchyard"} {
 		for _, jobs := range []int{250, 500, 1000, 2000, 4000, 8000} {
 			b.Run(fmt.Sprintf("%s/%d", name, jobs), func(b *testing.B) {
 				policy, err := FindPublished(name)
 				if err != nil {
 					b.Fatal(err)
 				}
-				s := large(16000, jobs)
-				first := Decide(s, policy)
-				s = applied(s, first)
-				// Half of the jobs have ended and others came.
-				for i := 0; i < len(s.Jobs); i += 2 {
-					s.Jobs[i].ID, s.Jobs[i].Planned, s.Jobs[i].Running = s.Jobs[i].ID+"x", nil, nil
-				}
+				s := largeLater(16000, jobs, policy)
 				b.ReportAllocs()
+				before := processorSeconds(b)
 				for b.Loop() {
 					Decide(s, policy)
 				}
+				b.ReportMetric(1e3*(processorSeconds(b)-before)/float64(b.N), "cpu-ms/op")
 			})
 		}
 	}
+}
+
+// processorSeconds is what this process has used so far, the collection of garbage included.
+func processorSeconds(b *testing.B) float64 {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano()).Seconds()
 }

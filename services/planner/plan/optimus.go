@@ -2,6 +2,7 @@ package plan
 
 import (
 	"container/heap"
+	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -9,15 +10,26 @@ import (
 // Optimus gives devices by marginal gain (Peng et al., EuroSys'18, section 4.1): each job gets min_devices in order, then the next device goes to the
 // job whose remaining time it shortens most, as long as it shortens any. The dominant resource of one more worker is always one device, so dividing
 // by it changes nothing. Gains of jobs with few observed epochs are scaled down. Unlike the paper's, the sizes are not changed every slot:
-// a change must pay for the restarts that it causes (see pays).
+// a change must pay for the restarts that it causes (see pays), and none comes oftener than Tuning.MaxRestartsPerHour. Jobs of which little is known are
+// put on configurations that teach most while devices are free (see explore). That is the form for back ends that run a job on one node
+// (Tuning.OneNode); where it can start parameter servers and some job wants them, jobs have both and may span nodes (see crew).
 type Optimus struct{}
 
 // Name is optimus.
 func (Optimus) Name() string { return "optimus" }
 
-func (o Optimus) decide(s State) train.Plan { return settle(s, o) }
+func (o Optimus) decide(s State) train.Plan {
+	withServers := func(j Job) bool { return j.Spec.Strategy == train.StrategyParameterServer }
+	if !s.Tuning.OneNode && slices.ContainsFunc(s.Jobs, withServers) {
+		return decideCrews(s)
+	}
+	return settle(s, o)
+}
 
-func (Optimus) share(b *board) { b.shareByGain(b.gain) }
+func (Optimus) share(b *board) {
+	b.shareByGain(b.gain)
+	b.explore()
+}
 
 // shareByGain gives min devices to each job and then the rest by gain, which says what one more device is worth to a job of a size.
 func (b *board) shareByGain(gain func(c *candidate, size int) float64) {
@@ -143,33 +155,56 @@ func (b *board) restore(outcome []place) {
 	}
 }
 
-// pays says whether moved is worth more than still: it serves more jobs of the highest priority in which the two differ, or it shortens the sum
-// of all remaining times, the restarts included, by more than the hysteresis asks of the jobs that it restarts.
+// pays says whether moved is worth more than still.
 func (b *board) pays(still, moved []place) bool {
-	served, saved, asked := 0, 0.0, 0.0
+	choices := make([]choice, len(b.jobs))
+	restarts := func(c *candidate, p place) bool {
+		return c.base.held() && (p.node != c.base.node || p.size != c.base.size)
+	}
 	for i, c := range b.jobs {
-		if served != 0 && c.Priority < b.jobs[i-1].Priority {
+		x := choice{priority: c.Priority, share: 1, restarts: restarts(c, moved[i]) && !restarts(c, still[i])}
+		if c.base.held() {
+			x.share = c.changeable()
+		}
+		for k, p := range []place{still[i], moved[i]} {
+			if x.held[k] = p.held(); x.held[k] {
+				x.seconds[k] = c.remaining(p.size)
+			}
+		}
+		choices[i] = x
+	}
+	return b.tuning.pays(choices)
+}
+
+// choice is what two outcomes, the one that leaves things as they are first, mean for a job.
+type choice struct {
+	priority int
+	held     [2]bool
+	seconds  [2]float64 // to the job's end
+	// restarts is set where only the second one restarts it, share the part of its time that the second one could still shorten.
+	restarts bool
+	share    float64
+}
+
+// pays says whether the second outcome is worth more: it serves more jobs of the highest priority in which the two differ, or it shortens the sum of all
+// remaining times, the restarts included, by more than the hysteresis asks of the jobs that it restarts. Choices are ordered by priority.
+func (t Tuning) pays(choices []choice) bool {
+	served, saved, asked := 0, 0.0, 0.0
+	for i, c := range choices {
+		if served != 0 && c.priority < choices[i-1].priority {
 			break
 		}
-		if still[i].held() != moved[i].held() {
+		switch {
+		case c.held[1] && !c.held[0]:
+			served++
+		case c.held[0] && !c.held[1]:
 			served--
-			if moved[i].held() {
-				served += 2
+		case c.held[1]:
+			saved += c.share * (c.seconds[0] - c.seconds[1])
+			if c.restarts {
+				saved -= t.RestartSeconds
+				asked += t.Hysteresis * c.seconds[0]
 			}
-			continue
-		}
-		if !moved[i].held() {
-			continue
-		}
-		before, share := c.remaining(still[i].size), 1.0
-		if c.base.held() {
-			share = c.changeable()
-		}
-		saved += share * (before - c.remaining(moved[i].size))
-		restarts := func(p place) bool { return c.base.held() && (p.node != c.base.node || p.size != c.base.size) }
-		if restarts(moved[i]) && !restarts(still[i]) {
-			saved -= b.tuning.RestartSeconds
-			asked += b.tuning.Hysteresis * before
 		}
 	}
 	if served != 0 {

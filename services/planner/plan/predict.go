@@ -82,9 +82,9 @@ func (c *candidate) remaining(devices int) float64 {
 }
 
 func (c *candidate) compute(devices int) float64 {
-	steps := func(cfg train.Config) float64 { return float64(c.Spec.StepsPerEpoch(cfg.Workers)) }
+	steps := c.Spec.StepsIn
 	if c.predicted.source == fromModel {
-		left, _ := c.Model.RemainingSeconds(c.config(devices), float64(c.EpochsDone), train.StopRule{MaxEpochs: c.Spec.MaxEpochs}, steps)
+		left, _ := c.Model.RemainingSeconds(c.config(devices), float64(c.EpochsDone), c.Spec.StopRule(), steps)
 		return left.Expected
 	}
 	// The prior only says how the step grows with the devices; the time itself is guessed.

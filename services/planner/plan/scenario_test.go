@@ -22,6 +22,10 @@ import (
 //	runs id=x node=a devices=(cpu:0,cpu:1) [seconds=60] [epochs=2] [silent] [stopping]
 //	planned id=x node=a devices=(cpu:0)             what the last plan gave, where that differs from what runs
 //	learn id=x seconds=10 [devices=1] [scaling=bad] [seen=5]   epochs take so long on so many devices
+//	crew id=x share=300 worker=10 ..                 true milliseconds of a step with parameter servers: fixed, share, worker, server;
+//	    [at=(4/1,..)] [seen=5]                      workers/servers on which it was seen; left out, on enough to know all
+//	slow id=x device=cpu:1 [node=a] [times=3]       a worker held up the others
+//	restarted id=x times=6                          within the last hour
 //	done id=x epochs=5; ended id=x; cancel id=x
 //	decide policy                                   prints the plan
 //	apply [settled]                                 the last plan now runs; settled: each job has spoken and finished an epoch
@@ -55,6 +59,16 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 		s.find(t, d).Planned = &h
 	case "learn":
 		s.learn(t, d)
+	case "crew":
+		s.crew(t, d)
+	case "slow":
+		j := s.find(t, d)
+		j.Slow = append(j.Slow, train.Straggler{
+			Attempt: len(j.Slow) + 1, Rank: 1, Node: train.NodeID(text(t, d, "node", "a")), Device: train.DeviceID(text(t, d, "device", "")),
+			Slowdown: float64(count(t, d, "times", 3)),
+		})
+	case "restarted":
+		s.find(t, d).RecentRestarts = count(t, d, "times", 0)
 	case "done":
 		s.find(t, d).EpochsDone = count(t, d, "epochs", 0)
 	case "cancel":
@@ -106,7 +120,7 @@ func (s *story) find(t *testing.T, d *datadriven.TestData) *Job {
 func (s *story) node(t *testing.T, d *datadriven.TestData) {
 	t.Helper()
 	kind := text(t, d, "kind", "cpu")
-	n := train.Node{ID: train.NodeID(text(t, d, "id", ""))}
+	n := train.Node{ID: train.NodeID(text(t, d, "id", "")), Cores: count(t, d, "cores", 0)}
 	for i := range count(t, d, "devices", 1) {
 		n.Devices = append(n.Devices, train.Device{
 			ID: train.DeviceID(fmt.Sprintf("%s:%d", kind, i)), Kind: train.DeviceKind(kind), Memory: unit.Bytes(count(t, d, "memory", 0)) * unit.GiB,
@@ -125,6 +139,10 @@ func (s *story) job(t *testing.T, d *datadriven.TestData) {
 			EstimatedHours: float64(count(t, d, "hours", 0)), EstimatedMemoryMiB: int64(count(t, d, "memory", 0)) * 1024,
 			BatchSize: 10, TrainingSetSize: count(t, d, "samples", 8400),
 		},
+	}
+	if d.HasArg("servers") {
+		j.Spec.Strategy = train.StrategyParameterServer
+		j.Spec.ParameterServers = &train.ServersSpec{Max: count(t, d, "servers", 0), Cores: count(t, d, "cores", 1), Async: d.HasArg("async")}
 	}
 	s.state.Jobs = append(s.state.Jobs, j)
 }
@@ -171,6 +189,32 @@ func (s *story) learn(t *testing.T, d *datadriven.TestData) {
 	j.Model = &train.Model{Job: string(j.ID), Speed: speed, EpochsSeen: count(t, d, "seen", 5)}
 }
 
+// crew gives a job a model with the true speed of its crew, fitted from what was measured.
+func (s *story) crew(t *testing.T, d *datadriven.TestData) {
+	t.Helper()
+	j := s.find(t, d)
+	ms := func(key string) float64 { return float64(count(t, d, key, 0)) / 1000 }
+	truth := train.Servers{Fixed: ms("fixed"), PerShare: ms("share"), PerWorker: ms("worker"), PerServer: ms("server")}
+	at := []string{"1/1", "1/4", "4/1", "4/4", "2/1", "1/2", "4/2", "2/4"}
+	for _, a := range d.CmdArgs {
+		if a.Key == "at" {
+			at = a.Vals
+		}
+	}
+	kind := j.Spec.SpeedKind()
+	h := curve.History{Kind: kind}
+	for _, x := range at {
+		c := train.Config{Nodes: 1, LocalBatch: j.Spec.BatchSize}
+		if _, err := fmt.Sscanf(x, "%d/%d", &c.Workers, &c.Servers); err != nil {
+			t.Fatalf("%s: %v", d.Pos, err)
+		}
+		h.Steps = append(h.Steps, curve.StepSample{Config: c, StepSeconds: truth.StepSeconds(c, kind == train.SpeedServersAsync)})
+	}
+	m := curve.Refit(h)
+	m.EpochsSeen = count(t, d, "seen", 5)
+	j.Model = &m
+}
+
 // apply makes the last plan run.
 func (s *story) apply(settled bool) {
 	for i := range s.state.Jobs {
@@ -180,9 +224,9 @@ func (s *story) apply(settled bool) {
 			j.Planned, j.Running = nil, nil
 			continue
 		}
-		h := Holding{Node: a.Node, Devices: a.Devices}
-		if j.Running == nil || j.Running.Node != h.Node || !train.SameDevices(j.Running.Devices, h.Devices) {
-			j.Running = &Running{Holding: h}
+		h := Holding{Node: a.Node, Devices: a.Devices, Parts: a.Parts, Servers: a.Servers}
+		if j.Running == nil || !sameParts(j.Running.places(), h.places()) || j.Planned == nil || !slices.Equal(j.Planned.Servers, h.Servers) {
+			j.Running = &Running{Holding: Holding{Node: a.Node, Devices: a.Devices, Parts: a.Parts}}
 		}
 		if settled {
 			j.Running.Seconds, j.Running.Epochs, j.Running.Spoke = 60, 2, true
@@ -195,7 +239,22 @@ func (s *story) apply(settled bool) {
 func words(p train.Plan) string {
 	var w strings.Builder
 	for _, a := range p.Allocations {
-		fmt.Fprintf(&w, "%s on %s: %s, %s: %s", a.Job, a.Node, train.JoinDevices(a.Devices), a.Reason.Code, a.Reason.Message)
+		for i, p := range a.Places() {
+			name := string(a.Job)
+			if i > 0 {
+				name = "  and"
+			}
+			fmt.Fprintf(&w, "%s on %s: %s", name, p.Node, train.JoinDevices(p.Devices))
+			for _, s := range a.Servers {
+				if s.Node == p.Node {
+					fmt.Fprintf(&w, " + %d servers", s.Count)
+				}
+			}
+			if i < len(a.Places())-1 {
+				w.WriteString("\n")
+			}
+		}
+		fmt.Fprintf(&w, ", %s: %s", a.Reason.Code, a.Reason.Message)
 		if a.RemainingSeconds > 0 {
 			fmt.Fprintf(&w, " (%.0f s left)", a.RemainingSeconds)
 		}

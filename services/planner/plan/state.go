@@ -47,6 +47,10 @@ type Job struct {
 	DeviceSeconds float64 `json:"device_seconds,omitempty"`
 	// RestartSeconds is the price of a restart of this job; zero where only Tuning.RestartSeconds is known.
 	RestartSeconds float64 `json:"restart_seconds,omitempty"`
+	// RecentRestarts is how often a plan had the job leave its devices within the last hour.
+	RecentRestarts int `json:"recent_restarts,omitempty"`
+	// Slow are devices on which a worker of the job held up the others.
+	Slow []train.Straggler `json:"slow,omitempty"`
 	// Progress is the training done so far, in steps at Limits.BaseBatch: each step counts by its gain (see train.Efficiency).
 	Progress float64 `json:"progress,omitempty"`
 	// Seen are the configurations on which the job has run, Noise the gradient noise as last measured, Speeds the step times fitted from
@@ -109,6 +113,8 @@ type Holding struct {
 	Devices []train.DeviceID `json:"devices"`
 	// Parts are set instead where there are several.
 	Parts []train.Part `json:"parts,omitempty"`
+	// Servers are the job's parameter servers.
+	Servers []train.ServerPart `json:"servers,omitempty"`
 }
 
 // places are the parts of the holding, also where it is of one node.
@@ -143,6 +149,11 @@ type Tuning struct {
 	// YoungFactor scales the gains of jobs with fewer than YoungEpochs observed epochs (defaults 0.95 and 3, as in Optimus).
 	YoungFactor float64 `json:"young_factor,omitempty"`
 	YoungEpochs int     `json:"young_epochs,omitempty"`
+	// MaxRestartsPerHour bounds how often a job is resized or moved within an hour for the sake of speed (default 6, the 600 s slots of Optimus). Jobs
+	// of higher priority may still take its devices.
+	MaxRestartsPerHour int `json:"max_restarts_per_hour,omitempty"`
+	// OneNode says that the back end cannot spread a gang over nodes.
+	OneNode bool `json:"one_node,omitempty"`
 	// UnknownSeconds is the assumed remaining time where neither a model, nor the user, nor other jobs say anything
 	// (default 600).
 	UnknownSeconds float64 `json:"unknown_seconds,omitempty"`
@@ -162,6 +173,9 @@ func (t Tuning) withDefaults() Tuning {
 	fill(&t.UnknownSeconds, 600)
 	if t.YoungEpochs <= 0 {
 		t.YoungEpochs = 3
+	}
+	if t.MaxRestartsPerHour <= 0 {
+		t.MaxRestartsPerHour = 6
 	}
 	return t
 }

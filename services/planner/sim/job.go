@@ -11,6 +11,8 @@ import (
 // job is a job of the workload in the making.
 type job struct {
 	Arrival
+	course course
+	// app is the course of a job of the traces.
 	app *Application
 	// slowdown divides its speed on every device; restart is the price of a start.
 	slowdown, restart float64
@@ -22,6 +24,9 @@ type job struct {
 	batch train.Batch
 	// chosen says that the plan chose the batch.
 	chosen bool
+	// planned is what the last plan gave a recorded job; leaving that it was asked to leave what it holds, which it does at its epoch's end.
+	planned *plan.Holding
+	leaving bool
 
 	now, rescale float64
 	epoch        int
@@ -62,7 +67,7 @@ func (j *job) devices() int {
 type tuner func(j *job) train.Batch
 
 // adjust sets the batch for the present devices.
-func (j *job) adjust(tune tuner) {
+func (a *Application) adjust(j *job, tune tuner) {
 	n := j.devices()
 	switch {
 	case n == 0 || j.chosen:
@@ -86,36 +91,48 @@ func (j *job) step(seconds, interference float64, tune tuner) {
 	j.now += delay
 	seconds -= delay
 	for seconds > 0 && !j.done {
-		goodput := j.goodput() * (1 - interference)
-		end := j.app.Training.ends[j.epoch+1]
+		epoch := j.epoch
+		goodput := j.course.goodput(j) * (1 - interference)
+		end := j.course.end(j.epoch + 1)
 		if j.progress+goodput*seconds < end {
 			j.progress += goodput * seconds
 			j.now += seconds
 			seconds = 0
 		} else {
-			d := math.RoundToEven((end - j.progress) / goodput)
+			d := j.course.lasts((end - j.progress) / goodput)
 			j.epoch++
 			j.progress = end
 			j.now += d
 			seconds -= d
-			if j.epoch == j.app.Epochs {
+			if j.epoch == j.course.epochs() {
 				j.done, j.completion = true, j.now
 				return
 			}
 		}
-		j.adjust(tune)
+		j.course.adjust(j, tune)
+		if j.leaving && j.epoch > epoch {
+			j.stop()
+			break
+		}
 	}
 	j.now += seconds
 }
 
-// goodput is the progress per second as it is, in steps at the base batch; on the way the job measures.
-func (j *job) goodput() float64 {
-	t := j.app.Steps[j.model].At(j.shape, j.batch.LocalBatch)
+// goodput is in steps at the base batch.
+func (a *Application) goodput(j *job) float64 {
+	t := a.Steps[j.model].At(j.shape, j.batch.LocalBatch)
 	global := j.batch.Global(j.devices())
 	j.measure(t, global)
-	gain := j.app.Training.gain(global, j.epoch, j.app.Limits.BaseBatch)
+	gain := a.Training.gain(global, j.epoch, a.Limits.BaseBatch)
 	return gain / t.With(j.batch.Accumulation) / j.slowdown
 }
+
+func (a *Application) epochs() int { return a.Epochs }
+
+func (a *Application) end(epoch int) float64 { return a.Training.ends[epoch] }
+
+// lasts rounds to whole seconds, as the published simulator does.
+func (a *Application) lasts(seconds float64) float64 { return math.RoundToEven(seconds) }
 
 // measure is what the training code of a live job would report of this step.
 func (j *job) measure(t StepTime, global int) {
@@ -148,11 +165,11 @@ func (j *job) place(a train.Allocation, model string, changed bool, tune tuner) 
 	j.rescale = j.restart
 	j.starts++
 	j.startedAt, j.startedEpoch = j.now, j.epoch
-	j.adjust(tune)
+	j.course.adjust(j, tune)
 }
 
 // stop takes the job's devices away.
-func (j *job) stop() { j.parts, j.shape = nil, nil }
+func (j *job) stop() { j.parts, j.shape, j.leaving = nil, nil, false }
 
 // remainingSteps is the truth that only oracles are told: the steps to the end at the requested batch.
 func (j *job) remainingSteps() float64 {

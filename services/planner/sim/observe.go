@@ -34,18 +34,27 @@ func (w *world) state() plan.State {
 	s := plan.State{
 		Now: at(w.now), Nodes: w.nodes, Tuning: w.Tuning, IntervalSeconds: w.IntervalSeconds, Memory: w.memory, Seed: w.Seed,
 	}
+	if w.live() {
+		s = w.Config.State
+		s.Now, s.Nodes, s.Jobs, s.Memory = at(w.now), w.nodes, nil, w.memory
+	}
 	for _, j := range w.jobs {
 		if j.Seconds > w.now || j.done {
 			continue
 		}
-		seen := w.observe(j)
-		seen.Oracle = &plan.Oracle{RemainingSteps: j.remainingSteps(), StepSeconds: j.oracle}
-		s.Jobs = append(s.Jobs, seen)
+		s.Jobs = append(s.Jobs, j.course.observe(w, j))
 	}
 	return s
 }
 
-// observe is what is known of one job.
+// observe adds what only oracles may read.
+func (a *Application) observe(w *world, j *job) plan.Job {
+	seen := w.observe(j)
+	seen.Oracle = &plan.Oracle{RemainingSteps: j.remainingSteps(), StepSeconds: j.oracle}
+	return seen
+}
+
+// observe is what is known of one job of the traces.
 func (w *world) observe(j *job) plan.Job {
 	if len(j.stale) > 0 {
 		w.learn(j)
@@ -58,11 +67,15 @@ func (w *world) observe(j *job) plan.Job {
 	if len(j.parts) == 0 {
 		return o
 	}
-	h := plan.Holding{Parts: j.parts}
-	if len(j.parts) == 1 {
-		h = plan.Holding{Node: j.parts[0].Node, Devices: j.parts[0].Devices}
-	}
+	h := holding(j.parts)
 	o.Planned = &h
 	o.Running = &plan.Running{Holding: h, Seconds: w.now - j.startedAt, Epochs: j.epoch - j.startedEpoch, Spoke: true}
 	return o
+}
+
+func holding(parts []train.Part) plan.Holding {
+	if len(parts) == 1 {
+		return plan.Holding{Node: parts[0].Node, Devices: parts[0].Devices}
+	}
+	return plan.Holding{Parts: parts}
 }

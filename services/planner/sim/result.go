@@ -23,14 +23,17 @@ type Result struct {
 	DecideMSP50             float64            `json:"decide_ms_p50"`
 	DecideMSP99             float64            `json:"decide_ms_p99"`
 	JCTs                    map[string]float64 `json:"jcts"`
+	// Starts is how often each job was started.
+	Starts map[string]int `json:"-"`
 }
 
 func (w *world) result() Result {
-	r := Result{Policy: w.Policy.Name(), Workload: w.Workload.Name, Jobs: len(w.jobs), JCTs: map[string]float64{}}
+	r := Result{Policy: w.Policy.Name(), Workload: w.Workload.Name, Jobs: len(w.jobs), JCTs: map[string]float64{}, Starts: map[string]int{}}
 	var jcts []float64
 	sum := 0.0
 	for _, j := range w.jobs {
 		r.Restarts += max(j.starts-1, 0)
+		r.Starts[string(j.Name)] = j.starts
 		if !j.done {
 			continue
 		}
@@ -74,7 +77,7 @@ func (w *world) worstFairness() float64 {
 		}
 		key := aloneKey{j.Application, j.Batch, ceil(float64(w.total) / max(w.meanActive(j), 1))}
 		if _, known := alone[key]; !known {
-			alone[key] = w.alone(j, key.devices)
+			alone[key] = j.course.alone(w, j, key.devices)
 		}
 		worst = max(worst, (j.completion-j.Seconds)/alone[key])
 	}
@@ -111,16 +114,15 @@ func (w *world) meanActive(j *job) float64 {
 	return sum / count
 }
 
-// alone is how long a job takes by itself on so many devices, or as many of them as its batch can use, of whichever pool is fastest; its one start is
-// included.
-func (w *world) alone(j *job, devices int) float64 {
+// alone is on as many of the devices as the job's batch can use, of whichever pool is fastest.
+func (a *Application) alone(w *world, j *job, devices int) float64 {
 	least := math.Inf(1)
 	for _, p := range w.Pools {
 		single := &job{
-			Arrival: j.Arrival, app: j.app, view: j.view, slowdown: j.slowdown, rescale: j.restart, model: p.Model,
+			Arrival: j.Arrival, app: a, course: a, view: j.view, slowdown: j.slowdown, rescale: j.restart, model: p.Model,
 			known: map[seenKey]bool{}, stale: map[string]bool{}, shape: packed(min(devices, len(j.oracle), p.Nodes*p.Devices), p.Devices),
 		}
-		single.adjust(nil)
+		a.adjust(single, nil)
 		for !single.done && single.now < longest {
 			single.step(w.IntervalSeconds, 0, nil)
 		}

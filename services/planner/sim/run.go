@@ -40,8 +40,12 @@ type Config struct {
 	Applications map[string]*Application
 	Workload     Workload
 	Pools        []Pool
-	Policy       plan.Policy
-	Rules        Rules
+	// Nodes, if there are any, are the cluster instead of Pools: those of a live one. State is then what such a planner is told at every
+	// decision beside the time, the nodes and the jobs.
+	Nodes  []train.Node
+	State  plan.State
+	Policy plan.Policy
+	Rules  Rules
 	// IntervalSeconds is how far apart decisions are (default 60).
 	IntervalSeconds float64
 	Seed            uint64
@@ -77,6 +81,8 @@ type world struct {
 	memory  string
 	busy    float64
 	tune    tuner
+	// idle counts the decisions in a row that gave nothing to anybody.
+	idle int
 	// byID finds jobs.
 	byID map[train.JobID]*job
 	// activeSum adds up, tick by tick, how many jobs were active.
@@ -92,7 +98,7 @@ func Run(c Config) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	for !w.finished() && w.now < longest && w.tick() {
+	for !w.finished() && !w.stalled() && w.now < longest && w.tick() {
 	}
 	return w.result(), nil
 }
@@ -143,6 +149,18 @@ func ownCaches(shared map[string]*Application) map[string]*Application {
 
 // build makes the nodes.
 func (w *world) build() {
+	for _, n := range w.Nodes {
+		if len(n.Devices) == 0 {
+			continue
+		}
+		w.models[n.ID] = n.Devices[0].Model
+		w.nodes = append(w.nodes, n)
+		w.total += len(n.Devices)
+		w.perNode = max(w.perNode, len(n.Devices))
+	}
+	if len(w.Nodes) > 0 {
+		return
+	}
 	for _, p := range w.Pools {
 		for range p.Nodes {
 			n := train.Node{ID: train.NodeID(fmt.Sprintf("n%05d", len(w.nodes)))}
@@ -160,12 +178,18 @@ func (w *world) build() {
 }
 
 func (w *world) newJob(a Arrival) (*job, error) {
+	if a.Recorded != nil {
+		if !a.Recorded.known() {
+			return nil, fmt.Errorf("simulate %s: job %s: nothing tells how fast it is", w.Workload.Name, a.Name)
+		}
+		return &job{Arrival: a, course: newRecordedCourse(a.Recorded), slowdown: 1, restart: a.Recorded.StartSeconds}, nil
+	}
 	app, ok := w.Applications[a.Application]
 	if !ok {
 		return nil, fmt.Errorf("simulate %s: job %s: no application %q", w.Workload.Name, a.Name, a.Application)
 	}
 	j := &job{
-		Arrival: a, app: app, slowdown: 1, restart: w.Rules.RestartSeconds,
+		Arrival: a, app: app, course: app, slowdown: 1, restart: w.Rules.RestartSeconds,
 		known: map[seenKey]bool{}, stale: map[string]bool{}, speeds: map[string]train.Speed{},
 	}
 	if w.Rules.PerApplication {
@@ -183,7 +207,20 @@ func (w *world) newJob(a Arrival) (*job, error) {
 }
 
 func (w *world) finished() bool {
-	return !slices.ContainsFunc(w.jobs, func(j *job) bool { return !j.done })
+	return !slices.ContainsFunc(w.jobs, func(j *job) bool { return !j.done && !j.Background })
+}
+
+// patience is how many decisions in a row may give nothing to anybody although all jobs have come: more of them would not, either.
+const patience = 1000
+
+// stalled says whether the jobs that are left can never run here.
+func (w *world) stalled() bool {
+	hope := slices.ContainsFunc(w.jobs, func(j *job) bool { return j.Seconds > w.now || len(j.shape) > 0 })
+	if hope {
+		w.idle = 0
+	}
+	w.idle++
+	return w.idle > patience
 }
 
 // tick lets every job run for an interval and then decides anew, in the order of the published simulator; false ends the run.
@@ -210,7 +247,11 @@ func (w *world) tick() bool {
 	if len(state.Jobs) > 0 {
 		decided := w.Decide(state, w.Policy)
 		w.memory = decided.Memory
-		w.apply(decided)
+		if w.live() {
+			w.follow(decided)
+		} else {
+			w.apply(decided)
+		}
 		t.Plan = &decided
 	}
 	return w.tell(t)

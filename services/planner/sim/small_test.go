@@ -160,7 +160,7 @@ func TestFiguresByHand(t *testing.T) {
 	// Both take 470 s and end at 530; 2 of 4 devices are busy from 60 on. Alone, on half of the cluster, a job takes 30 + 420 s.
 	want := Result{
 		Policy: "tiresias", Workload: "small", Jobs: 2, Completed: 2, AvgJCTSeconds: 470, P50JCTSeconds: 470, P99JCTSeconds: 470, MakespanSeconds: 530,
-		GPUUtilisation: 2. * 470 / (4 * 530), WorstFinishTimeFairness: 470. / 450, JCTs: map[string]float64{"a": 470, "b": 470},
+		GPUUtilisation: 2. * 470 / (4 * 530), WorstFinishTimeFairness: 470. / 450, JCTs: map[string]float64{"a": 470, "b": 470}, Starts: map[string]int{"a": 1, "b": 1},
 	}
 	if d := cmp.Diff(want, r, cmpopts.EquateApprox(1e-9, 0)); d != "" {
 		t.Errorf("result (-want +got):\n%s", d)

@@ -16,6 +16,10 @@ type Arrival struct {
 	Application string
 	// Devices and Batch are what the user asks for.
 	Devices, Batch int
+	// Recorded is set for a job of a live cluster: it stands in for Devices and Batch, and for what Application names.
+	Recorded *Recorded
+	// Background says that the run may end before the job does.
+	Background bool
 }
 
 // Workload is a sequence of arrivals.

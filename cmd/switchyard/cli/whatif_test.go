@@ -1,0 +1,295 @@
+package cli
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner"
+)
+
+// lab is a terminal on a bus with a real planner; the test plays the other services, in a time of its own.
+type lab struct {
+	*terminal
+	t     *testing.T
+	began time.Time
+}
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	s := newTerminal(t)
+	p := planner.New()
+	flags := pflag.NewFlagSet("planner", pflag.ContinueOnError)
+	p.Flags(flags)
+	// What happened was played by the rules of fifo.
+	if err := flags.Set("policy", "fifo"); err != nil {
+		t.Fatal(err)
+	}
+	common := run.Common{NATS: s.nats, HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: t.TempDir(), Node: "n"}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- run.Together(ctx, common, io.Discard, func(net.Addr) {}, p) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	put(t, s.bus, event.BucketNodes, "gpu1", train.Node{ID: "gpu1", SeenAt: time.Now(), JobAPI: "10.0.0.1:9000", Devices: []train.Device{{ID: "gpu:0", Kind: train.KindGPU, Model: "h100"}}})
+	return &lab{s, t, time.Now()}
+}
+
+func (l *lab) at(seconds float64) time.Time {
+	return l.began.Add(time.Duration(seconds * float64(time.Second)))
+}
+
+// says publishes a fact of a service.
+func (l *lab) says(source string, seconds float64, id train.JobID, fact string, body any) {
+	l.t.Helper()
+	f := event.JobFact(id, fact, fmt.Sprintf("%s/%v", fact, seconds), body)
+	f.Source, f.Time = source, l.at(seconds)
+	publish(l.t, l.bus, f)
+}
+
+// admit lets a job in and waits until its plan is recorded.
+func (l *lab) admit(seconds float64, id train.JobID, generation int) {
+	l.t.Helper()
+	spec := train.Spec{
+		Name: string(id), Command: []string{"python3", "train.py", "--key", "hunter1"}, Env: map[string]string{"API_TOKEN": "hunter2"},
+		BatchSize: 10, TrainingSetSize: 1000, MaxEpochs: 4,
+	}.WithDefaults()
+	l.says("admission", seconds, id, event.FactAdmitted, event.Admitted{Spec: spec, Position: 1})
+	putJob(l.t, l.bus, train.Job{ID: id, Spec: spec, State: train.StateQueued, SubmittedAt: l.at(seconds), AdmittedAt: l.at(seconds)})
+	l.recorded(generation)
+}
+
+// recorded waits until the input of a generation is stored.
+func (l *lab) recorded(generation int) {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(l.t.Context(), 30*time.Second)
+	defer cancel()
+	found := false
+	_ = l.bus.Follow(ctx, event.StreamDecisions, nil, 1, func(m bus.Message) {
+		if m.Parsed.ID == fmt.Sprint(generation) {
+			found = true
+			cancel()
+		}
+	})
+	if !found {
+		l.t.Fatalf("the input of generation %d is not recorded", generation)
+	}
+}
+
+// runs plays a job from its start on: 1 s until the first step, epochs of 10 s, 1 s until the end.
+func (l *lab) runs(seconds float64, id train.JobID, epochs int) {
+	l.t.Helper()
+	l.says("executor", seconds, id, event.FactStarted, event.Started{Attempt: 1, Node: "gpu1", Devices: []train.DeviceID{"gpu:0"}})
+	for e := 1; e <= epochs; e++ {
+		l.says("nodeagent", seconds+1+10*float64(e), id, event.FactEpochEnded, event.EpochEnded{Attempt: 1, EpochsDone: e, EpochSeconds: 10, Steps: 100, Devices: 1})
+	}
+}
+
+func (l *lab) ends(seconds float64, id train.JobID) {
+	l.t.Helper()
+	l.says("executor", seconds, id, event.FactSucceeded, event.Succeeded{Attempt: 1, EpochsDone: 4})
+	putJob(l.t, l.bus, train.Job{ID: id, State: train.StateSucceeded, SubmittedAt: l.at(0), FinishedAt: l.at(seconds)})
+}
+
+// twoJobs is a history in which the second job waits for the first one's device.
+func (l *lab) twoJobs() {
+	l.admit(0, "a", 1)
+	l.runs(0, "a", 4)
+	l.admit(5, "b", 2)
+	l.ends(42, "a")
+	l.recorded(3)
+	l.runs(42, "b", 4)
+	l.ends(84, "b")
+	l.recorded(4)
+}
+
+func near(x, want float64) bool { return math.Abs(x-want) < 1.5 }
+
+func TestWhatAnotherClusterWouldHaveDone(t *testing.T) {
+	l := newLab(t)
+	l.twoJobs()
+	bundle := filepath.Join(t.TempDir(), "b.tar.gz")
+	if code, out, err := l.run("bundle", "--out", bundle); code != ExitOK || !strings.Contains(out, "4 decisions") {
+		t.Fatalf("exit code %d: %s %s", code, out, err)
+	}
+	for _, source := range [][]string{{"--from-bus"}, {"--bundle", bundle}} {
+		code, out, err := l.run(append([]string{"simulate", "--add-nodes", "1", "--policy", "fifo,optimus", "-o", "json"}, source...)...)
+		if code != ExitOK {
+			t.Fatalf("%s: exit code %d: %s", source, code, err)
+		}
+		rows := parse[[]whatIfRow](t, out)
+		if len(rows) != 4 {
+			t.Fatalf("%s: %s", source, out)
+		}
+		for i, want := range []whatIfRow{
+			{Kind: kindMeasured, Nodes: 1, Devices: 1, JCTs: map[string]float64{"a": 42, "b": 79}},
+			{Kind: kindSamePolicy, Nodes: 1, Devices: 1, JCTs: map[string]float64{"a": 42, "b": 79}},
+			{Kind: kindWhatIf, Nodes: 2, Devices: 2, JCTs: map[string]float64{"a": 42, "b": 42}},
+			{Kind: kindWhatIf, Nodes: 2, Devices: 2, JCTs: map[string]float64{"a": 42, "b": 42}},
+		} {
+			got := rows[i]
+			if got.Kind != want.Kind || got.Nodes != want.Nodes || got.Devices != want.Devices || got.Jobs != 2 || got.Completed != 2 ||
+				!near(got.JCTs["a"], want.JCTs["a"]) || !near(got.JCTs["b"], want.JCTs["b"]) {
+				t.Errorf("%s: row %d is %+v, want about %+v", source, i, got, want)
+			}
+		}
+		if !near(rows[0].MakespanSeconds, 84) || !near(rows[2].MakespanSeconds, 47) || !near(rows[0].AvgJCTSeconds, 60.5) {
+			t.Errorf("%s: %s", source, out)
+		}
+	}
+	code, out, _ := l.run("simulate", "--from-bus", "--cluster", "nodes=3,gpus=2")
+	if code != ExitOK || !strings.Contains(out, "same policy, simulated: 6") || !strings.Contains(out, "measured: 60.5 s") || !strings.Contains(out, "what if: fifo") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	for _, wrong := range [][]string{
+		{"--from-bus", "--policy", "tiresias"},
+		{"--from-bus", "--traces", "x"},
+		{"--from-bus", "--like", "nowhere", "--add-nodes", "1"},
+		{"--bundle", bundle, "--since", "1h"},
+		{"--bundle", bundle + "x"},
+		{"--from-bus", "--add-nodes", "-1"},
+		{"--from-bus", "--interval", "1ms"},
+	} {
+		if code, out, err := l.run(append([]string{"simulate"}, wrong...)...); code != ExitUsage || out != "" {
+			t.Errorf("%s: exit code %d: %s %s", wrong, code, out, err)
+		}
+	}
+}
+
+func TestReplayADecision(t *testing.T) {
+	l := newLab(t)
+	if code, _, err := l.run("replay"); code != ExitError || !strings.Contains(err, "no decision is recorded") {
+		t.Errorf("on an empty bus: exit code %d: %s", code, err)
+	}
+	l.admit(0, "short", 1)
+	l.admit(1, "later", 2)
+	bundle := filepath.Join(t.TempDir(), "b.tar.gz")
+	if code, _, err := l.run("bundle", "--out", bundle); code != ExitOK {
+		t.Fatalf("exit code %d: %s", code, err)
+	}
+	for _, more := range [][]string{nil, {"1"}, {"--bundle", bundle}, {"1", "--bundle", bundle}} {
+		code, out, err := l.run(append([]string{"replay"}, more...)...)
+		if code != ExitOK || !strings.Contains(out, "identical") {
+			t.Errorf("replay %s: exit code %d: %s%s", more, code, out, err)
+		}
+	}
+	code, out, _ := l.run("replay", "-o", "json")
+	if r := parse[replayResult](t, out); code != ExitOK || !r.Identical || r.Generation != 2 || r.Jobs != 2 || r.Published == nil {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	if code, _, err := l.run("replay", "17"); code != ExitError || !strings.Contains(err, "not recorded") {
+		t.Errorf("exit code %d: %s", code, err)
+	}
+	if code, _, _ := l.run("replay", "--policy", "lifo"); code != ExitUsage {
+		t.Errorf("exit code %d for a policy that does not exist", code)
+	}
+	if code, _, _ := l.run("replay", "two"); code != ExitUsage {
+		t.Errorf("exit code %d for a generation that is no number", code)
+	}
+}
+
+// What was published is not what follows from the input: somebody else's code, or a fault.
+func TestReplayTellsADifference(t *testing.T) {
+	l := newLab(t)
+	l.admit(0, "short", 1)
+	l.admit(1, "later", 2)
+	input, err := planner.ReadInput(t.Context(), l.bus, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	published, err := planner.PublishedPlan(t.Context(), l.bus, input)
+	if err != nil {
+		t.Fatal(err)
+	}
+	input.State.Jobs = input.State.Jobs[:0:0]
+	if err := l.replay(replayed{input, published}, ""); err == nil {
+		t.Error("a plan for two jobs follows from an input without any")
+	}
+	out, _ := l.printed()
+	if !strings.Contains(out, "is not in it, instead of: gets gpu:0 of node gpu1") || !strings.Contains(out, "is not in it, instead of: waits at place 1") {
+		t.Errorf("told:\n%s", out)
+	}
+	if err := l.replay(replayed{input, published}, "fifo"); err != nil {
+		t.Errorf("what another policy would do is no fault: %v", err)
+	}
+	if err := l.replay(replayed{input: input}, ""); err == nil {
+		t.Error("identical to a plan that is gone")
+	}
+}
+
+func TestABundleHoldsNoSecrets(t *testing.T) {
+	l := newLab(t)
+	l.twoJobs()
+	l.admit(90, "c", 5)
+	l.says("executor", 91, "c", event.FactFailed, event.Failed{Attempt: 1, Exit: train.Exit{Code: 1, LogTail: "key hunter3"}})
+	for _, unredacted := range []bool{false, true} {
+		path := filepath.Join(t.TempDir(), "b.tar.gz")
+		args := []string{"bundle", "--out", path}
+		if unredacted {
+			args = append(args, "--unredacted")
+		}
+		if code, _, err := l.run(args...); code != ExitOK {
+			t.Fatalf("exit code %d: %s", code, err)
+		}
+		text := unpackBundle(t, path)
+		for _, secret := range []string{"hunter1", "hunter2", "hunter3", "10.0.0.1"} {
+			if strings.Contains(text, secret) != unredacted {
+				t.Errorf("unredacted %v: %s is in it: %v", unredacted, secret, !unredacted)
+			}
+		}
+		if !strings.Contains(text, "API_TOKEN") || !strings.Contains(text, "decisions/5.json") {
+			t.Error("the bundle lacks what is no secret")
+		}
+		if code, out, err := l.run("replay", "--bundle", path); code != ExitOK || !strings.Contains(out, "identical") {
+			t.Errorf("replay: exit code %d: %s%s", code, out, err)
+		}
+	}
+}
+
+// unpackBundle is all that is in a bundle, the names of its files included.
+func unpackBundle(t *testing.T, path string) string {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	zip, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for files := tar.NewReader(zip); ; {
+		h, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			return all.String()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.WriteString(h.Name + "\n")
+		if _, err := io.Copy(&all, files); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

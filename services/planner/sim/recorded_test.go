@@ -1,0 +1,230 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/switchyard-dl/switchyard/libs/curve"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/plan"
+)
+
+// liveNodes are nodes of so many devices.
+func liveNodes(sizes ...int) []train.Node {
+	var nodes []train.Node
+	for i, size := range sizes {
+		n := train.Node{ID: train.NodeID(fmt.Sprintf("lab%d", i))}
+		for d := range size {
+			n.Devices = append(n.Devices, train.Device{ID: train.DeviceID(fmt.Sprintf("gpu:%d", d)), Kind: train.KindGPU, Model: "h100"})
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes
+}
+
+// recorded is a job of so many epochs that were seen to take the given seconds on 1, 2, .. devices.
+func recorded(epochs, most int, seconds ...float64) *Recorded {
+	r := &Recorded{
+		Spec:     train.Spec{Name: "x", BatchSize: 10, TrainingSetSize: 1000, MaxEpochs: epochs, MinDevices: 1, MaxDevices: most}.WithDefaults(),
+		Priority: train.DefaultPriority, Epochs: epochs,
+	}
+	for i, s := range seconds {
+		r.Seen = append(r.Seen, RecordedEpoch{Device: "h100", EpochRecord: curve.EpochRecord{
+			Epoch: i + 1, Seconds: s, Config: train.Config{Workers: i + 1, Nodes: 1, LocalBatch: 10}, Steps: 100 / (i + 1),
+		}})
+	}
+	return r
+}
+
+func live(policy plan.Policy, nodes []train.Node, jobs ...Arrival) Config {
+	return Config{Workload: Workload{Name: "live", Jobs: jobs}, Nodes: nodes, Policy: policy, IntervalSeconds: 0.5}
+}
+
+func TestARecordedJobTakesWhatItTook(t *testing.T) {
+	r := recorded(4, 1, 3)
+	r.StartSeconds = 1.25
+	// The third epoch was slow.
+	r.Seen = append(r.Seen, RecordedEpoch{Device: "h100", EpochRecord: curve.EpochRecord{Epoch: 3, Seconds: 5, Config: r.Seen[0].Config, Steps: 100}})
+	got, err := Run(live(plan.FIFO{}, liveNodes(1), Arrival{Name: "a", Seconds: 2, Application: "a", Recorded: r}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Decided at 2.0 s; 1.25 s to start, epochs of 3, 4 (the mean), 5 and 4 s.
+	if jct := got.JCTs["a"]; math.Abs(jct-17.25) > 1e-9 {
+		t.Errorf("completion time %v s, want 17.25", jct)
+	}
+}
+
+func TestAnOpaqueJobRunsAsLongAsItRanAndIsNeverMoved(t *testing.T) {
+	opaque := &Recorded{Spec: train.Spec{Name: "o", BatchSize: 1, TrainingSetSize: 1, MaxEpochs: 9}.WithDefaults(), Priority: 10, RunSeconds: 30}
+	urgent := recorded(2, 1, 5)
+	urgent.Priority = 90
+	got, err := Run(live(plan.Optimus{}, liveNodes(1),
+		Arrival{Name: "opaque", Application: "opaque", Recorded: opaque}, Arrival{Name: "urgent", Seconds: 10, Application: "urgent", Recorded: urgent}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Starts["opaque"] != 1 || math.Abs(got.JCTs["opaque"]-30.5) > 1e-9 {
+		t.Errorf("the opaque job was started %d times and took %v s", got.Starts["opaque"], got.JCTs["opaque"])
+	}
+	if got.JCTs["urgent"] < 30 {
+		t.Errorf("the urgent job took %v s: it did not wait for the device", got.JCTs["urgent"])
+	}
+}
+
+// The policy knows what has run in the simulation, and nothing of what was recorded.
+func TestAPolicyLearnsRecordedJobsWhileTheyRun(t *testing.T) {
+	r := recorded(6, 2, 8, 4)
+	epochs := map[int]int{}
+	c := live(plan.Optimus{}, liveNodes(2), Arrival{Name: "a", Application: "a", Recorded: r})
+	c.Decide = func(s plan.State, p plan.Policy) train.Plan {
+		for _, j := range s.Jobs {
+			seen := 0
+			if j.Model != nil {
+				seen = j.Model.EpochsSeen
+			}
+			if seen != j.EpochsDone {
+				t.Errorf("after %d epochs the policy knows of %d", j.EpochsDone, seen)
+			}
+			epochs[j.EpochsDone]++
+			if j.Oracle != nil || j.Limits != nil || j.Request != nil {
+				t.Error("a live job is shown with more than a live planner knows")
+			}
+		}
+		return plan.Decide(s, p)
+	}
+	got, err := Run(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(epochs) != 6 {
+		t.Errorf("decisions by epochs done: %v", epochs)
+	}
+	if got.Completed != 1 || got.JCTs["a"] > 6*8 {
+		t.Errorf("%d completed, in %v s: the second device was of no use", got.Completed, got.JCTs["a"])
+	}
+}
+
+func TestMoreNodesShortenAQueue(t *testing.T) {
+	var jobs []Arrival
+	for i := range 6 {
+		id := train.JobID(fmt.Sprintf("j%d", i))
+		jobs = append(jobs, Arrival{Name: id, Seconds: float64(i), Application: string(id), Recorded: recorded(3, 2, 10, 6)})
+	}
+	for name, policy := range plan.Policies() {
+		few, err := Run(live(policy, liveNodes(2), jobs...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		many, err := Run(live(policy, liveNodes(2, 2, 2), jobs...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if few.Completed != 6 || many.Completed != 6 || many.AvgJCTSeconds >= few.AvgJCTSeconds || many.MakespanSeconds >= few.MakespanSeconds {
+			t.Errorf("%s: one node %v s on average, three %v s", name, few.AvgJCTSeconds, many.AvgJCTSeconds)
+		}
+		again, err := Run(live(policy, liveNodes(2), jobs...))
+		if err != nil || again.AvgJCTSeconds != few.AvgJCTSeconds {
+			t.Errorf("%s: %v s and then %v s (error %v)", name, few.AvgJCTSeconds, again.AvgJCTSeconds, err)
+		}
+	}
+}
+
+func TestAJobLeavesAtItsEpochsEnd(t *testing.T) {
+	low, urgent := recorded(3, 1, 10), recorded(2, 1, 5)
+	low.StartSeconds, urgent.Priority = 1, 90
+	got, err := Run(live(plan.Optimus{}, liveNodes(1),
+		Arrival{Name: "low", Application: "low", Recorded: low}, Arrival{Name: "urgent", Seconds: 14, Application: "urgent", Recorded: urgent}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// low begins at 0.5 s and ends its second epoch at 21.5 s. The urgent one takes its place until 31.5 s; then low starts again, 1 s, and trains 10 s.
+	if got.Starts["low"] != 2 || math.Abs(got.JCTs["urgent"]-17.5) > 0.51 || math.Abs(got.JCTs["low"]-42.5) > 1.01 {
+		t.Errorf("completion times %v, starts %v", got.JCTs, got.Starts)
+	}
+}
+
+func TestNoDeviceOfALiveClusterIsHeldTwice(t *testing.T) {
+	var jobs []Arrival
+	for i := range 12 {
+		id := train.JobID(fmt.Sprintf("j%02d", i))
+		r := recorded(2+i%4, 1+i%3, 7, 4, 3)
+		r.Priority, r.StartSeconds = 10*(i%5), 0.7
+		jobs = append(jobs, Arrival{Name: id, Seconds: float64(3 * i), Application: string(id), Recorded: r})
+	}
+	for name, policy := range plan.Policies() {
+		moves := 0
+		c := live(policy, liveNodes(3, 2), jobs...)
+		c.Decide = func(s plan.State, p plan.Policy) train.Plan {
+			holder := map[heldDevice]train.JobID{}
+			for _, j := range s.Jobs {
+				if j.Running == nil {
+					continue
+				}
+				if j.Running.StopPending {
+					moves++
+				}
+				for _, d := range j.Running.Devices {
+					on := heldDevice{j.Running.Node, d}
+					if other, twice := holder[on]; twice {
+						t.Fatalf("%s: %s and %s hold %v", name, j.ID, other, on)
+					}
+					holder[on] = j.ID
+				}
+			}
+			return plan.Decide(s, p)
+		}
+		got, err := Run(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Completed != len(jobs) || moves == 0 {
+			t.Errorf("%s: %d of %d completed, %d times a job was about to leave", name, got.Completed, len(jobs), moves)
+		}
+	}
+}
+
+func TestARunEndsWhereNothingCanHappenAnyMore(t *testing.T) {
+	wide := recorded(2, 4, 5)
+	wide.Spec.MinDevices = 4
+	got, err := Run(live(plan.FIFO{}, liveNodes(2),
+		Arrival{Name: "wide", Application: "wide", Recorded: wide}, Arrival{Name: "small", Application: "small", Recorded: recorded(2, 1, 5)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, done := got.JCTs["wide"]; done || got.Jobs != 2 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestBackgroundJobsDoNotHoldUpTheEnd(t *testing.T) {
+	ticks := 0
+	c := live(plan.FIFO{}, liveNodes(2),
+		Arrival{Name: "endless", Application: "endless", Recorded: recorded(1000, 1, 50), Background: true}, Arrival{Name: "small", Application: "small", Recorded: recorded(2, 1, 5)})
+	c.Watch = func(Tick) bool { ticks++; return true }
+	got, err := Run(c)
+	if err != nil || got.Completed != 1 || ticks > 30 {
+		t.Errorf("%d completed after %d ticks: %v", got.Completed, ticks, err)
+	}
+}
+
+// BenchmarkRecorded is a day of 300 jobs of 200 epochs on 16 nodes of 4 devices.
+func BenchmarkRecorded(b *testing.B) {
+	var jobs []Arrival
+	for i := range 300 {
+		id := train.JobID(fmt.Sprintf("j%03d", i))
+		jobs = append(jobs, Arrival{Name: id, Seconds: float64(288 * i), Application: string(id), Recorded: recorded(200, 1+i%4, 60, 35, 25, 20)})
+	}
+	sizes := make([]int, 16)
+	for i := range sizes {
+		sizes[i] = 4
+	}
+	for b.Loop() {
+		c := live(plan.Optimus{}, liveNodes(sizes...), jobs...)
+		c.IntervalSeconds = 30
+		if got, err := Run(c); err != nil || got.Completed != len(jobs) {
+			b.Fatalf("%d completed: %v", got.Completed, err)
+		}
+	}
+}

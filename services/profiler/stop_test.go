@@ -1,0 +1,162 @@
+package profiler
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// facts are the first n of a kind, of any job.
+func facts[T any](b *bench, fact string, n int) []T {
+	b.t.Helper()
+	var told []T
+	b.follow("yard.job.*."+fact+".v1", func(m bus.Message) bool {
+		body, err := event.Decode[T](m.Data)
+		if err != nil {
+			b.t.Error(err)
+		}
+		told = append(told, body)
+		return len(told) == n
+	})
+	if len(told) < n {
+		b.t.Fatalf("%d facts %s, want %d", len(told), fact, n)
+	}
+	return told
+}
+
+// lossOf has converged by the rule after about ten epochs.
+func lossOf(epoch int) float64 { return 1/(0.5*float64(epoch)+0.5) + 1 }
+
+func (b *bench) lossy(id train.JobID, epoch int) {
+	b.publish(id, event.FactEpochEnded, fmt.Sprintf("attempt/1/epoch/%d", epoch), 20*float64(epoch),
+		event.EpochEnded{Attempt: 1, EpochsDone: epoch, EpochSeconds: 20, Devices: 1, Loss: new(lossOf(epoch))})
+	b.await(id, seen(epoch))
+}
+
+func TestAConvergedJobIsToldOnceAcrossARestart(t *testing.T) {
+	b := newBench(t)
+	stop := b.serve()
+	s := spec()
+	s.MaxEpochs, s.Stop = 100, &train.StopSpec{LossDecrease: 0.02, Epochs: 3}
+	b.begin("a", s)
+	b.begin("plain", spec()) // as calm, but nobody asked for an end
+	end := 0
+	for e := 1; e <= 20; e++ {
+		b.lossy("a", e)
+		// The drop of the true curve at its third calm epoch tells where the end is due.
+		if end == 0 && e > 3 && lossOf(e-3)-lossOf(e-2) < 0.02 {
+			end = e
+		}
+	}
+	first := facts[event.Converged](b, event.FactConverged, 1)[0]
+	if first.EpochsDone < end-1 || first.EpochsDone > end+1 || first.LossDecrease <= 0 || first.LossDecrease >= 0.02 {
+		t.Fatalf("told %+v, want about epoch %d", first, end)
+	}
+	// The estimate is of the predicted end, not of all epochs.
+	if r := b.estimates(1); r[0].TotalSeconds > 100*20 {
+		t.Errorf("estimate %+v", r[0])
+	}
+	stop()
+	b.serve()
+	b.lossy("a", 21)
+	if told := b.count(event.FactConverged); told != 1 {
+		t.Errorf("told %d times", told)
+	}
+}
+
+func TestAStragglerIsToldOnceAnAttemptAndKeptInTheModel(t *testing.T) {
+	b := newBench(t)
+	stop := b.serve()
+	s := spec()
+	s.MinDevices, s.MaxDevices, s.Launch, s.Strategy = 3, 3, train.LaunchPerDevice, train.StrategyAllReduce
+	devices := []train.DeviceID{"cpu:4", "cpu:5", "cpu:6"}
+	b.publish("a", event.FactAdmitted, "admitted", 0, event.Admitted{Spec: s})
+	b.publish("a", event.FactStarted, "attempt/1/started", 0, event.Started{Attempt: 1, Node: "lab1", Devices: devices})
+	b.epoch("a", 1, 20)
+	b.await("a", seen(1))
+	b.beats(1, []float64{0.4, 0, 0.4})
+	told := facts[event.Straggling](b, event.FactStraggling, 1)[0]
+	if told.Rank != 1 || told.Device != "cpu:5" || told.Node != "lab1" || told.Attempt != 1 || told.Workers != 3 || told.Slowdown < 1.6 || told.Slowdown > 1.7 {
+		t.Fatalf("told %+v", told)
+	}
+	kept := func(n int) func(train.Model) bool { return func(m train.Model) bool { return len(m.Stragglers) == n } }
+	if m := b.await("a", kept(1)).Value; m.Stragglers[0].Device != "cpu:5" {
+		t.Fatalf("model %+v", m)
+	}
+	// A restart knows it, and the next attempt has one of its own.
+	stop()
+	b.serve()
+	b.publish("a", event.FactStarted, "attempt/2/started", 60, event.Started{Attempt: 2, Node: "lab1", Devices: []train.DeviceID{"cpu:4", "cpu:6", "cpu:7"}})
+	b.publish("a", event.FactEpochEnded, "attempt/2/epoch/2", 80, event.EpochEnded{Attempt: 2, EpochsDone: 2, EpochSeconds: 20, Devices: 3})
+	b.await("a", seen(2))
+	b.beats(2, []float64{0.4, 0.4, 0})
+	if m := b.await("a", kept(2)).Value; m.Stragglers[0].Device != "cpu:5" || m.Stragglers[1].Device != "cpu:7" {
+		t.Fatalf("model %+v", m)
+	}
+	if told := b.count(event.FactStraggling); told != 2 {
+		t.Errorf("told %d times", told)
+	}
+}
+
+// beats publishes a heartbeat of each worker of job a, of a step of a second in which it waited so long.
+func (b *bench) beats(attempt int, waited []float64) {
+	b.t.Helper()
+	for rank, wait := range waited {
+		f := event.Fact{
+			Subject: event.Subject{Entity: "sample", ID: "a", Fact: event.FactStepped, Version: 1}, Source: "nodeagent",
+			Key:  fmt.Sprintf("job/a/attempt/%d/step/50/%d", attempt, rank),
+			Body: event.Stepped{Job: "a", Attempt: attempt, Rank: rank, Step: 50, Steps: 50, StepSeconds: 1, WaitSeconds: wait, Devices: len(waited)},
+		}
+		if err := b.bus.Publish(b.ctx, f); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+func TestANewJobStartsWithWhatItsKindTaught(t *testing.T) {
+	b := newBench(t)
+	b.serve()
+	s := spec()
+	s.Command = []string{"train"}
+	b.begin("first", s)
+	b.epoch("first", 1, 20)
+	b.await("first", seen(1))
+	b.publish("first", event.FactSucceeded, "end", 50, event.Succeeded{Attempt: 1, EpochsDone: 10})
+	other := s
+	other.Command = []string{"another"}
+	b.begin("other", other)
+	b.begin("second", s)
+	// 100 steps in 20 s.
+	m := b.await("second", func(m train.Model) bool { return m.Speed.Known() }).Value
+	if step := m.Speed.StepSeconds(train.Config{Workers: 1, Nodes: 1, LocalBatch: 10}); step != 0.2 || m.EpochsSeen != 0 {
+		t.Fatalf("model %+v", m)
+	}
+	// What it measures itself counts, and nothing is known of another program.
+	b.epoch("second", 1, 40)
+	if m := b.await("second", seen(1)).Value; len(m.Speed.Measured) != 1 || m.Speed.Measured[0].StepSeconds != 0.4 {
+		t.Fatalf("model %+v", m)
+	}
+	b.epoch("other", 1, 10)
+	if m := b.await("other", seen(1)).Value; m.Speed.Measured[0].StepSeconds != 0.1 {
+		t.Fatalf("model %+v", m)
+	}
+}
+
+func TestWhatIsTaughtIsBounded(t *testing.T) {
+	l := newLearner()
+	for i := range maxTaught + 5 {
+		s := spec()
+		s.Command = []string{fmt.Sprint(i)}
+		j := newJob("a", s)
+		j.started(after(0), &event.Started{Attempt: 1, Devices: []train.DeviceID{"cpu:0"}})
+		j.epochEnded(after(20), &event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 20, Devices: 1})
+		l.taught.add(s.Signature(), j.history)
+	}
+	s := spec()
+	if l.taught.add(s.Signature(), newJob("a", s).history); len(l.taught.bySignature) != maxTaught || len(l.taught.order) != maxTaught {
+		t.Errorf("%d signatures, %d in order", len(l.taught.bySignature), len(l.taught.order))
+	}
+}
