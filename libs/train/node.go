@@ -65,7 +65,21 @@ type Device struct {
 	BusyWatts float64 `json:"busy_watts,omitempty"`
 	// Core is the processor that a CPU slot stands for.
 	Core int `json:"core,omitempty"`
+	// Simulated is set for a GPU that only exists on paper: its jobs run on processors.
+	Simulated bool `json:"simulated,omitempty"`
+	// Resource is the extended resource under which a kubelet accounts for this one device, Units how many of it are the whole device.
+	Resource string `json:"resource,omitempty"`
+	Units    int    `json:"units,omitempty"`
 }
+
+// Backend says what starts processes on a node.
+type Backend string
+
+// The back ends.
+const (
+	BackendLocal      Backend = ""           // the executor of the machine itself
+	BackendKubernetes Backend = "kubernetes" // pods
+)
 
 // What a device is taken to draw where nobody says: that of a large accelerator, and of a core of a server.
 const (
@@ -96,11 +110,16 @@ func (d *Device) IdlePower() unit.Power {
 
 // Node is a machine as its agent reports it.
 type Node struct {
-	ID      NodeID     `json:"id"`
-	BootID  string     `json:"boot_id"`
-	Cores   int        `json:"cores"`
-	Memory  unit.Bytes `json:"memory_bytes"`
-	Devices []Device   `json:"devices"`
+	ID NodeID `json:"id"`
+	// Backend says what starts processes here. A gang spans nodes only where that is Kubernetes.
+	Backend Backend `json:"backend,omitempty"`
+	// Name is what Kubernetes calls the node, Labels the labels that it has there.
+	Name    string            `json:"name,omitempty"`
+	Labels  map[string]string `json:"labels,omitempty"`
+	BootID  string            `json:"boot_id"`
+	Cores   int               `json:"cores"`
+	Memory  unit.Bytes        `json:"memory_bytes"`
+	Devices []Device          `json:"devices"`
 	// ContainerRuntime is docker, podman or empty.
 	ContainerRuntime string `json:"container_runtime,omitempty"`
 	// JobAPI is the host:port and JobAPISocket the Unix socket where training code reaches the agent.

@@ -126,7 +126,9 @@ type Attempt struct {
 	Node       NodeID     `json:"node"`
 	Generation uint64     `json:"generation"`
 	Devices    []DeviceID `json:"devices"`
-	Phase      Phase      `json:"phase"`
+	// Parts are set instead of Node and Devices for a gang over several nodes, in the order of its ranks.
+	Parts []Part `json:"parts,omitempty"`
+	Phase Phase  `json:"phase"`
 	// Stop is set when the job shall leave at its next epoch's end; the node agent answers has_to_stop from it.
 	Stop      StopCause `json:"stop,omitempty"`
 	StopSince time.Time `json:"stop_since,omitzero"`
@@ -158,6 +160,14 @@ const MarkVariable = "SWITCHYARD_JOB_ATTEMPT"
 
 // Mark is the value of MarkVariable: unique to the attempt, also among several installations on one machine.
 func (a Attempt) Mark() string { return fmt.Sprintf("%s/%d/%.16s", a.Job, a.Number, a.TokenHash) }
+
+// Places are the parts of the attempt, also where it is on one node.
+func (a Attempt) Places() []Part {
+	if len(a.Parts) > 0 {
+		return a.Parts
+	}
+	return []Part{{Node: a.Node, Devices: a.Devices}}
+}
 
 // Live says whether processes of the attempt may exist: it holds its devices.
 func (a Attempt) Live() bool { return a.Phase == PhaseClaimed || a.Phase == PhaseRunning }

@@ -156,6 +156,9 @@ func containerDevices(s Setting, rank int) []string {
 		}
 		return []string{"--cpuset-cpus", strings.Join(cores, ",")}
 	}
+	if s.gpus() == "" {
+		return nil // simulated ones: the job has the machine's processors
+	}
 	if s.Node.ContainerRuntime == "podman" {
 		var devices []string
 		for _, d := range s.Devices {

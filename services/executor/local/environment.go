@@ -125,7 +125,7 @@ func (s Setting) reservedMiB() int64 {
 
 // collectives is nccl as the library's guide promises, but where there is no GPU it could not work.
 func (s Setting) collectives() string {
-	if s.onGPUs() {
+	if s.onGPUs() && !s.Devices[0].Simulated {
 		return "nccl"
 	}
 	return "gloo"
@@ -133,11 +133,11 @@ func (s Setting) collectives() string {
 
 func (s Setting) onGPUs() bool { return len(s.Devices) > 0 && s.Devices[0].Kind == train.KindGPU }
 
-// gpus lists the GPUs that the job may see: none for a job on processor slots.
+// gpus lists the GPUs that the job may see: none for a job on processor slots, and none that is only simulated.
 func (s Setting) gpus() string {
 	var indices []string
 	for _, d := range s.Devices {
-		if d.Kind == train.KindGPU {
+		if d.Kind == train.KindGPU && !d.Simulated {
 			indices = append(indices, d.ID.Index())
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/proc"
 )
 
 func TestSlots(t *testing.T) {
@@ -49,6 +50,20 @@ func TestWhatIsOffered(t *testing.T) {
 		i := &Inventory{config: Config{Kind: c.kind}, cores: 1, allowed: []int{3}}
 		if diff := cmp.Diff(c.want, i.devices(c.gpus)); diff != "" {
 			t.Errorf("%s with %d GPUs (-want +got)\n%s", c.kind, len(c.gpus), diff)
+		}
+	}
+}
+
+func TestAGPUInTroubleIsNotOffered(t *testing.T) {
+	i := &Inventory{config: Config{Kind: KindAuto, Account: func(g gpu.Device) (string, int) { return "r-" + g.UUID, 16 }}, cores: 1, allowed: []int{3}}
+	well, sick := gpu.Device{Index: 0, UUID: "a", Simulated: true}, gpu.Device{Index: 1, UUID: "b", Trouble: "it smokes"}
+	card := train.Device{ID: "gpu:0", Kind: train.KindGPU, UUID: "a", Simulated: true, Resource: "r-a", Units: 16}
+	for _, step := range []struct {
+		gpus []gpu.Device
+		want []train.Device
+	}{{[]gpu.Device{well, sick}, []train.Device{card}}, {[]gpu.Device{sick}, []train.Device{}}, {nil, []train.Device{}}} {
+		if diff := cmp.Diff(step.want, i.devices(step.gpus)); diff != "" {
+			t.Errorf("%+v (-want +got)\n%s", step.gpus, diff)
 		}
 	}
 }
@@ -117,6 +132,23 @@ func TestThisMachine(t *testing.T) {
 	for _, d := range n.Devices {
 		if !slices.Contains(i.allowed, d.Core) {
 			t.Errorf("%+v: not one of the processors %v", d, i.allowed)
+		}
+	}
+}
+
+// An agent that is a pod of its own says what the machine has, not what its own limits are.
+func TestLimitsOfTheAgentsOwnPodDoNotCount(t *testing.T) {
+	root := groups(t, map[string]string{
+		"self/cgroup": "0::/pod\n", "sys/kernel/random/boot_id": "b\n", "meminfo": "MemTotal: 2097152 kB\n",
+	})
+	mount := groups(t, map[string]string{"pod/memory.max": "1048576\n", "pod/cpu.max": "10000 100000\n"})
+	for cgroups, want := range map[string]unit.Bytes{mount: unit.MiB, "": 2 * unit.GiB} {
+		i, err := New(Config{Kind: KindCPU, Proc: proc.Root(root), Cgroups: cgroups})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i.memory != want || cgroups != "" && i.cores != 1 || cgroups == "" && i.cores != len(i.allowed) {
+			t.Errorf("cgroups %q: %s and %d of %d cores, want %s", cgroups, i.memory, i.cores, len(i.allowed), want)
 		}
 	}
 }

@@ -18,6 +18,7 @@ func line(name string) string {
 func TestParseStat(t *testing.T) {
 	want := Stat{PID: 4242, Parent: 17, State: 'S', Own: 120, Reaped: 10, Start: 98765}
 	for _, name := range []string{"python", "tmux: server", "a) S 1 2 (b", ") R 1 1 1 (", "", "\xff\x01"} {
+		want.Name = name
 		got, err := ParseStat([]byte(line(name)))
 		if err != nil || got != want {
 			t.Errorf("name %q: %+v, error %v; want %+v", name, got, err, want)

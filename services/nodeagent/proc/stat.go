@@ -21,7 +21,9 @@ func (t Ticks) Seconds() float64 { return float64(t) / TicksPerSecond }
 
 // Stat is what matters of /proc/<pid>/stat.
 type Stat struct {
-	PID    int
+	PID int
+	// Name is that of the program, shortened by the kernel; it changes when the process becomes another one.
+	Name   string
 	Parent int
 	State  byte
 	// Own is the processor time of the process itself, all its threads included; Reaped that of its children that have ended and were waited for.
@@ -54,7 +56,7 @@ func ParseStat(line []byte) (Stat, error) {
 		return n
 	}
 	s := Stat{
-		PID: pid, State: fields[0][0], Parent: int(number(parent)),
+		PID: pid, Name: string(line[open+1 : end]), State: fields[0][0], Parent: int(number(parent)),
 		Own: Ticks(number(utime) + number(stime)), Reaped: Ticks(number(cutime) + number(cstime)), Start: uint64(number(start)),
 	}
 	if err := errors.Join(errs...); err != nil {
