@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,74 +16,84 @@ import (
 // systemGroup is the group, below the cluster's own, of the programs that are no pods; the kubelet makes kubepods beside it.
 const systemGroup = "system"
 
-// hierarchies lists where control groups are mounted: one place with version 2, one a controller with version 1.
-func hierarchies() (paths []string, unified bool, err error) {
-	mounts, err := os.Open("/proc/self/mounts")
+// hierarchies are where control groups are mounted: one place a controller with version 1, or one place for all with version 2. A machine
+// with version 1 often mounts version 2 too, without controllers; containers have groups there all the same.
+type hierarchies struct {
+	first, second []string
+}
+
+func findHierarchies() (hierarchies, error) {
+	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
-		return nil, false, fmt.Errorf("read mounts: %w", err)
+		return hierarchies{}, fmt.Errorf("read mounts: %w", err)
 	}
-	defer mounts.Close()
-	var second []string
-	lines := bufio.NewScanner(mounts)
-	for lines.Scan() {
-		fields := strings.Fields(lines.Text())
+	var found hierarchies
+	for line := range strings.Lines(string(mounts)) {
+		fields := strings.Fields(line)
 		if len(fields) < 3 || !strings.HasPrefix(fields[1], "/sys/fs/cgroup") {
 			continue
 		}
 		switch fields[2] {
 		case "cgroup":
-			paths = append(paths, fields[1])
+			found.first = append(found.first, fields[1])
 		case "cgroup2":
-			second = append(second, fields[1])
+			found.second = append(found.second, fields[1])
 		}
 	}
-	if err := lines.Err(); err != nil {
-		return nil, false, fmt.Errorf("read mounts: %w", err)
+	if len(found.all()) == 0 {
+		return hierarchies{}, errors.New("no control groups are mounted below /sys/fs/cgroup")
 	}
-	if len(paths) > 0 {
-		return paths, false, nil
+	return found, nil
+}
+
+func (h hierarchies) all() []string { return slices.Concat(h.first, h.second) }
+
+// unified tells whether version 2 has the controllers.
+func (h hierarchies) unified() bool { return len(h.first) == 0 }
+
+// controlling are the places with controllers.
+func (h hierarchies) controlling() []string {
+	if h.unified() {
+		return h.second
 	}
-	if len(second) == 0 {
-		return nil, false, errors.New("no control groups are mounted below /sys/fs/cgroup")
+	return h.first
+}
+
+// systemProcs is the file that takes a process into the system group of the cluster with that group. With version 1 the pids controller's is
+// enough: the group is there to find every process of the cluster again, not to limit them.
+func (h hierarchies) systemProcs(name string) string {
+	chosen := h.controlling()[0]
+	if at := slices.IndexFunc(h.first, func(path string) bool { return filepath.Base(path) == "pids" }); at >= 0 {
+		chosen = h.first[at]
 	}
-	return second, true, nil
+	return filepath.Join(chosen, name, systemGroup, "cgroup.procs")
 }
 
 // makeCgroups makes the cluster's group in every hierarchy, as the kubelet asks of the root that it is given, and the system group.
 func (c *Cluster) makeCgroups() error {
-	paths, unified, err := hierarchies()
+	found, err := findHierarchies()
 	if err != nil {
 		return err
 	}
-	for _, hierarchy := range paths {
+	for _, hierarchy := range found.controlling() {
 		group := filepath.Join(hierarchy, c.cgroupName())
-		if unified {
+		if found.unified() {
 			enableControllers(hierarchy)
 		}
 		if err := os.MkdirAll(group, 0o755); err != nil {
 			return fmt.Errorf("make control group: %w", err)
 		}
-		if unified {
+		if found.unified() {
 			enableControllers(group)
 		}
 		if err := copyCpuset(hierarchy, group); err != nil {
 			return err
 		}
 	}
-	if err := os.MkdirAll(filepath.Dir(systemProcs(paths, c.cgroupName())), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(found.systemProcs(c.cgroupName())), 0o755); err != nil {
 		return fmt.Errorf("make control group: %w", err)
 	}
 	return nil
-}
-
-// systemProcs is the file that takes a process into the system group. With version 1 the pids controller's is enough: the group is there to
-// find every process of the cluster again, not to limit them.
-func systemProcs(hierarchies []string, name string) string {
-	chosen := hierarchies[0]
-	if at := slices.IndexFunc(hierarchies, func(path string) bool { return filepath.Base(path) == "pids" }); at >= 0 {
-		chosen = hierarchies[at]
-	}
-	return filepath.Join(chosen, name, systemGroup, "cgroup.procs")
 }
 
 // enableControllers gives the group's children every controller there is. One that cannot be given the kubelet reports by its name.
@@ -117,13 +126,13 @@ func copyCpuset(hierarchy, group string) error {
 
 // killGroup ends every process of the cluster: programs, containers' shims and containers, whoever started them.
 func (c *Cluster) killGroup(patience time.Duration) error {
-	paths, _, err := hierarchies()
+	found, err := findHierarchies()
 	if err != nil {
 		return err
 	}
 	var left []int
 	ended := poll(patience, func() bool {
-		left, err = groupProcesses(paths, c.cgroupName())
+		left, err = groupProcesses(found, c.cgroupName())
 		for _, pid := range left {
 			if killErr := syscall.Kill(pid, syscall.SIGKILL); killErr != nil && !errors.Is(killErr, syscall.ESRCH) {
 				err = errors.Join(err, fmt.Errorf("kill process %d: %w", pid, killErr))
@@ -137,9 +146,9 @@ func (c *Cluster) killGroup(patience time.Duration) error {
 	return err
 }
 
-func groupProcesses(hierarchies []string, name string) ([]int, error) {
+func groupProcesses(h hierarchies, name string) ([]int, error) {
 	var pids []int
-	for _, group := range groups(hierarchies, name) {
+	for _, group := range groups(h, name) {
 		data, err := os.ReadFile(filepath.Join(group, "cgroup.procs"))
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) {
 			continue
@@ -160,9 +169,9 @@ func groupProcesses(hierarchies []string, name string) ([]int, error) {
 }
 
 // groups lists the cluster's groups in every hierarchy, children before their parents.
-func groups(hierarchies []string, name string) []string {
+func groups(h hierarchies, name string) []string {
 	var found []string
-	for _, hierarchy := range hierarchies {
+	for _, hierarchy := range h.all() {
 		// A group that vanishes while it is walked is what the caller wants.
 		_ = filepath.WalkDir(filepath.Join(hierarchy, name), func(path string, entry fs.DirEntry, err error) error {
 			if err == nil && entry.IsDir() {
@@ -176,16 +185,16 @@ func groups(hierarchies []string, name string) []string {
 }
 
 func (c *Cluster) removeCgroups(patience time.Duration) error {
-	paths, _, err := hierarchies()
+	found, err := findHierarchies()
 	if err != nil {
 		return err
 	}
 	removed := poll(patience, func() bool {
-		for _, group := range groups(paths, c.cgroupName()) {
+		for _, group := range groups(found, c.cgroupName()) {
 			// The kernel refuses while it still lets go of the processes.
 			_ = syscall.Rmdir(group)
 		}
-		return len(groups(paths, c.cgroupName())) == 0
+		return len(groups(found, c.cgroupName())) == 0
 	})
 	if !removed {
 		return fmt.Errorf("control groups %s do not go", c.cgroupName())

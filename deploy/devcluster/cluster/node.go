@@ -150,11 +150,11 @@ func (c *Cluster) inNode(args []string) ([]string, error) {
 	if !c.Node {
 		return args, nil
 	}
-	paths, _, err := hierarchies()
+	found, err := findHierarchies()
 	if err != nil {
 		return nil, err
 	}
-	placed := []string{"sh", "-c", `echo $$ >"$0" && exec "$@"`, systemProcs(paths, c.cgroupName())}
+	placed := []string{"sh", "-c", `echo $$ >"$0" && exec "$@"`, found.systemProcs(c.cgroupName())}
 	if args[1] != NodeHolder {
 		enter, err := c.enter()
 		if err != nil {

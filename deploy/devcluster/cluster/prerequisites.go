@@ -44,7 +44,7 @@ func nodePrerequisites(executable string) []error {
 	if len(packages) > 0 {
 		problems = append(problems, fmt.Errorf("programs are missing; Debian or Ubuntu: apt-get install %s", strings.Join(packages, " ")))
 	}
-	if _, _, err := hierarchies(); err != nil {
+	if _, err := findHierarchies(); err != nil {
 		problems = append(problems, err)
 	}
 	return problems

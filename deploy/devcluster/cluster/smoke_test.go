@@ -71,11 +71,11 @@ func nothingLeft(t *testing.T, c *Cluster, before []string) {
 			t.Errorf("process still runs: %s: %q", table, line)
 		}
 	}
-	paths, _, err := hierarchies()
+	found, err := findHierarchies()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if left := groups(paths, c.cgroupName()); len(left) > 0 {
+	if left := groups(found, c.cgroupName()); len(left) > 0 {
 		t.Errorf("control groups are left: %v", left)
 	}
 	if _, err := os.Stat("/sys/class/net/" + c.hostLink()); !errors.Is(err, fs.ErrNotExist) {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"testing"
 
+	"github.com/sourcegraph/conc/pool"
 	"golang.org/x/net/dns/dnsmessage"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -109,14 +110,20 @@ func listen(t *testing.T, n dns.Names) (datagrams, streams string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { packets.Close() })
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { listener.Close() })
-	go n.ServeDatagrams(packets)
-	go n.ServeStreams(listener)
+	servers := pool.New().WithErrors()
+	servers.Go(func() error { return n.ServeDatagrams(packets) })
+	servers.Go(func() error { return n.ServeStreams(listener) })
+	t.Cleanup(func() {
+		packets.Close()
+		listener.Close()
+		if err := servers.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
 	return packets.LocalAddr().String(), listener.Addr().String()
 }
 
