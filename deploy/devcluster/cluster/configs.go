@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"embed"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"text/template"
@@ -26,11 +27,9 @@ type configValues struct {
 func (c *Cluster) writeConfigs() error {
 	kubeconfigOf := map[string]string{"kube-scheduler.yaml": Scheduler}
 	if c.Node {
-		for file, program := range map[string]string{
+		maps.Copy(kubeconfigOf, map[string]string{
 			"containerd.toml": "", "cni/pods.conflist": "", "kubelet.yaml": Kubelet, "kube-proxy.yaml": Proxy,
-		} {
-			kubeconfigOf[file] = program
-		}
+		})
 	}
 	if c.FakeNodes > 0 {
 		kubeconfigOf["kwok.yaml"] = Kwok

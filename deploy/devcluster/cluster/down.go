@@ -13,6 +13,9 @@ import (
 // patience is how long an ending program or control group is waited for.
 const patience = 20 * time.Second
 
+// politeness is how long a program that is stopped alone may take: the API server would wait for its watchers for minutes.
+const politeness = 5 * time.Second
+
 // Down ends the cluster, whatever is left of it, and removes its folder.
 func (c *Cluster) Down() error {
 	if err := c.end(); err != nil {
@@ -59,9 +62,10 @@ func (c *Cluster) end() error {
 	}
 	// The kernel takes the wire away with the node's network, a moment later than its processes; and it may never have got there.
 	gone := poll(patience, func() bool {
-		_ = exec.Command("ip", "link", "delete", c.hostLink()).Run()
-		_, err := os.Stat("/sys/class/net/" + c.hostLink())
-		return errors.Is(err, fs.ErrNotExist)
+		if c.ownsLink() {
+			_ = exec.Command("ip", "link", "delete", c.hostLink()).Run()
+		}
+		return !c.ownsLink()
 	})
 	if !gone {
 		return fmt.Errorf("link %s does not go", c.hostLink())

@@ -118,6 +118,14 @@ func (c *Cluster) fakeNode(index int) *corev1.Node {
 		Spec: corev1.NodeSpec{
 			Taints: []corev1.Taint{{Key: fakeAnnotation, Value: "fake", Effect: corev1.TaintEffectNoSchedule}},
 		},
-		Status: corev1.NodeStatus{Capacity: resources, Allocatable: resources},
+		Status: corev1.NodeStatus{
+			Capacity:    resources,
+			Allocatable: resources,
+			// Ready from the start: a thousand nodes are written once, not twice.
+			Conditions: []corev1.NodeCondition{{
+				Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "played by kwok",
+				LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),
+			}},
+		},
 	}
 }

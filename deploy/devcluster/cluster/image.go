@@ -49,8 +49,10 @@ func (c *Cluster) BuildImage(ctx context.Context, image Image) error {
 	if err != nil {
 		return fmt.Errorf("make image archive: %w", err)
 	}
-	defer os.Remove(archive.Name())
-	defer archive.Close()
+	defer func() {
+		_ = archive.Close()
+		_ = os.Remove(archive.Name())
+	}()
 	if err := image.Write(archive); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	clientapi "k8s.io/client-go/tools/clientcmd/api"
@@ -65,6 +66,7 @@ func (c *Cluster) Client() (kubernetes.Interface, error) {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	}
 	config.QPS, config.Burst = 1000, 1000
+	config.ContentType = runtime.ContentTypeProtobuf
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)

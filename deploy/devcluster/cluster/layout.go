@@ -3,6 +3,8 @@
 package cluster
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,7 +33,7 @@ const NodeName = "node1"
 
 // Config is what a cluster was started with; it lies beside the cluster, so that every later command finds it.
 type Config struct {
-	// Index tells the clusters of one machine apart: it is in their addresses, their link's name and their control group.
+	// Index tells the running clusters of one machine apart: it is in their addresses and their link's name.
 	Index int `json:"index"`
 	// Node says that there is a real node, in namespaces of its own.
 	Node bool `json:"node"`
@@ -150,7 +152,11 @@ func (c *Cluster) hostLink() string { return fmt.Sprintf("swdev%d", c.Index) }
 
 func (c *Cluster) nodeLink() string { return fmt.Sprintf("swdev%dn", c.Index) }
 
-func (c *Cluster) cgroupName() string { return fmt.Sprintf("switchyard-devcluster-%d", c.Index) }
+// cgroupName is of the folder, not of the index: an index that a cluster has given up is soon another's, and what is in the group is killed.
+func (c *Cluster) cgroupName() string {
+	sum := sha256.Sum256([]byte(c.Dir))
+	return "switchyard-devcluster-" + hex.EncodeToString(sum[:4])
+}
 
 // privatePaths are folders that a node's programs insist on wherever they run. The node sees folders of its own there, so several clusters
 // and a kubelet of the machine's own do not meet.

@@ -57,10 +57,10 @@ func (c *Cluster) makeNode() error {
 func (c *Cluster) claimIndex() error {
 	var err error
 	for c.Index = range maxIndex {
-		// Whoever stops at the next line leaves a link that no folder knows; it is claimed at once, so that this is a matter of microseconds.
 		err = command("ip", "link", "add", c.hostLink(), "type", "veth", "peer", "name", c.nodeLink())
 		if err == nil {
-			return nil
+			// Who is killed between these two leaves a link that nobody removes, and its number unused: harmless.
+			return command("ip", "link", "set", c.hostLink(), "alias", c.Dir)
 		}
 	}
 	return fmt.Errorf("find a free number for the cluster: %w", err)
@@ -68,6 +68,12 @@ func (c *Cluster) claimIndex() error {
 
 // madeMark lies in a mount point that a cluster made, so that whichever cluster of the machine ends last takes it away.
 const madeMark = ".made-by-switchyard-devcluster"
+
+// ownsLink tells whether the link of the cluster's number is still this cluster's.
+func (c *Cluster) ownsLink() bool {
+	alias, err := os.ReadFile("/sys/class/net/" + c.hostLink() + "/ifalias")
+	return err == nil && strings.TrimSpace(string(alias)) == c.Dir
+}
 
 // makePrivateDirs makes what lies behind the private paths, and the mount points where the machine has none.
 func (c *Cluster) makePrivateDirs() error {
@@ -95,8 +101,10 @@ func (c *Cluster) startHolder() error {
 	if err != nil {
 		return fmt.Errorf("make pipe: %w", err)
 	}
-	defer ready.Close()
-	defer theirs.Close()
+	defer func() {
+		_ = ready.Close()
+		_ = theirs.Close()
+	}()
 	args := []string{c.Executable, NodeHolder, "--dir", c.Dir}
 	command, closeLog, err := c.command(NodeHolder, args)
 	if err != nil {
@@ -108,7 +116,8 @@ func (c *Cluster) startHolder() error {
 	if err := c.launch(NodeHolder, args, command); err != nil {
 		return err
 	}
-	theirs.Close()
+	// As long as this end is open here, the holder's death is not seen.
+	_ = theirs.Close()
 	if line, err := bufio.NewReader(ready).ReadString('\n'); err != nil {
 		return fmt.Errorf("make the node's namespaces: %w (%q); see %s", err, line, c.LogFile(NodeHolder))
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -31,8 +32,12 @@ func nodePrerequisites(executable string) []error {
 	}
 	var packages []string
 	for _, need := range []struct{ program, debianPackage string }{
-		{"containerd", "containerd"}, {"ctr", "containerd"}, {"runc", "runc"}, {"iptables", "iptables"},
-		{"ip", "iproute2"}, {"nsenter", "util-linux"}, {"mount", "mount"},
+		{"containerd", "containerd"},
+		{"ctr", "containerd"},
+		{"runc", "runc"},
+		{"iptables", "iptables"},
+		{"ip", "iproute2"},
+		{"nsenter", "util-linux"},
 	} {
 		if _, err := exec.LookPath(need.program); err != nil {
 			packages = append(packages, need.debianPackage)
@@ -42,6 +47,7 @@ func nodePrerequisites(executable string) []error {
 		packages = append(packages, "containernetworking-plugins")
 	}
 	if len(packages) > 0 {
+		packages = slices.Compact(packages)
 		problems = append(problems, fmt.Errorf("programs are missing; Debian or Ubuntu: apt-get install %s", strings.Join(packages, " ")))
 	}
 	if _, err := findHierarchies(); err != nil {

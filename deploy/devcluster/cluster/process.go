@@ -71,14 +71,14 @@ func (c *Cluster) command(program string, args []string) (*exec.Cmd, func(), err
 	}
 	placed, err := c.inNode(args)
 	if err != nil {
-		log.Close()
+		_ = log.Close()
 		return nil, nil, err
 	}
 	command := exec.Command(placed[0], placed[1:]...)
 	command.Dir = "/"
 	command.Stdout, command.Stderr = log, log
 	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	return command, func() { log.Close() }, nil
+	return command, func() { _ = log.Close() }, nil
 }
 
 func (c *Cluster) launch(program string, args []string, command *exec.Cmd) error {

@@ -55,7 +55,7 @@ func (c *Cluster) Stop(program string) error {
 	if err != nil {
 		return err
 	}
-	if err := p.stop(patience); err != nil {
+	if err := p.stop(politeness); err != nil {
 		return fmt.Errorf("stop %s: %w", program, err)
 	}
 	// A program without a number was stopped on purpose.

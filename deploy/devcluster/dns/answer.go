@@ -3,11 +3,13 @@
 package dns
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	discoverylisters "k8s.io/client-go/listers/discovery/v1"
@@ -48,9 +50,11 @@ func (n Names) Resolve(name string) (Answer, error) {
 		hostname, parts = parts[0], parts[1:]
 	}
 	service, err := n.Services.Services(parts[1]).Get(parts[0])
-	if err != nil {
-		// From a cache there is no other error than that there is none.
+	if apierrors.IsNotFound(err) {
 		return answer, nil
+	}
+	if err != nil {
+		return answer, fmt.Errorf("look up service %s: %w", name, err)
 	}
 	if service.Spec.ClusterIP != corev1.ClusterIPNone {
 		if address, err := netip.ParseAddr(service.Spec.ClusterIP); err == nil && hostname == "" {
@@ -66,7 +70,7 @@ func (n Names) headless(service *corev1.Service, hostname string) (Answer, error
 	answer := Answer{Inside: true, Exists: hostname == ""}
 	slices, err := n.Slices.EndpointSlices(service.Namespace).List(labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: service.Name}))
 	if err != nil {
-		return answer, err
+		return answer, fmt.Errorf("look up endpoints of %s: %w", service.Name, err)
 	}
 	for _, slice := range slices {
 		if slice.AddressType != discoveryv1.AddressTypeIPv4 {
