@@ -36,7 +36,7 @@ export CGO_CFLAGS
 .PHONY: help picture demo build test test-go test-python race check vet lint generated skips generate bench bench-sched fuzz clean devcluster devcluster-stop e2e-kube tools-go tools-cc FORCE
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(BIN)/switchyard $(BIN)/switchyard-trainer ## watch real training jobs being scheduled on this machine (under three minutes)
 	$(BIN)/switchyard demo

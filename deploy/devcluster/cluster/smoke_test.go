@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -134,6 +137,7 @@ func TestPodsRunAndNothingIsLeft(t *testing.T) {
 			t.Errorf("the pod says %q, not %q", log, want)
 		}
 	})
+	t.Run("a gang finds its first", func(t *testing.T) { gang(t, c, client) })
 	t.Run("kubelet killed", func(t *testing.T) {
 		kubelet, err := c.readProcess(Kubelet)
 		if err != nil {
@@ -162,6 +166,7 @@ func TestPodsRunAndNothingIsLeft(t *testing.T) {
 			t.Errorf("the API server has forgotten a pod: %v", err)
 		}
 	})
+	t.Run("fake node", func(t *testing.T) { fakeNodeRecovers(t, client) })
 	t.Run("fake pod with a GPU", func(t *testing.T) {
 		fake := pod("fake", "nothing:dev", FakeNodeName(2))
 		fake.Annotations = map[string]string{"pod-end.switchyard.dev/after": "1s"}
@@ -182,6 +187,87 @@ func TestPodsRunAndNothingIsLeft(t *testing.T) {
 	nothingLeft(t, c, before)
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("folder %s is left: %v", dir, err)
+	}
+}
+
+// gang shows that pods find each other by the names of a headless Service, and this machine them by a NodePort.
+func gang(t *testing.T, c *Cluster, client kubernetes.Interface) {
+	labels := map[string]string{"gang": "g"}
+	port := corev1.ServicePort{Name: "http", Port: 8080, TargetPort: intstr.FromInt32(8080)}
+	outside := port
+	outside.NodePort = 30080
+	for _, service := range []*corev1.Service{
+		{
+			ObjectMeta: metav1.ObjectMeta{Name: "gang"},
+			Spec:       corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Selector: labels, Ports: []corev1.ServicePort{port}},
+		},
+		{
+			ObjectMeta: metav1.ObjectMeta{Name: "door"},
+			Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Selector: labels, Ports: []corev1.ServicePort{outside}},
+		},
+	} {
+		if _, err := client.CoreV1().Services("default").Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := pod("rank-0", "localhost/visitor:dev", NodeName)
+	first.Labels = labels
+	first.Spec.Hostname, first.Spec.Subdomain = "rank-0", "gang"
+	first.Spec.Containers[0].Args = []string{"first"}
+	create(t, client, first)
+	follow(t, client, "rank-0", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
+
+	var body []byte
+	reached := poll(time.Minute, func() bool {
+		response, err := http.Get("http://" + c.nodeAddress() + ":30080")
+		if err != nil {
+			return false
+		}
+		defer response.Body.Close()
+		body, err = io.ReadAll(response.Body)
+		return err == nil
+	})
+	if !reached || string(body) != "first" {
+		t.Errorf("through the NodePort: %q", body)
+	}
+	second := pod("rank-1", "localhost/visitor:dev", NodeName)
+	second.Spec.Containers[0].Args = []string{"ask", "rank-0.gang"}
+	create(t, client, second)
+	succeeds(t, client, "rank-1")
+	log, err := client.CoreV1().Pods("default").GetLogs("rank-1", &corev1.PodLogOptions{}).DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "rank-0.gang says first <nil>\n"; string(log) != want {
+		t.Errorf("the second pod says %q, not %q", log, want)
+	}
+}
+
+// fakeNodeRecovers shows that kwok brings back a node that was marked as not ready.
+func fakeNodeRecovers(t *testing.T, client kubernetes.Interface) {
+	nodes := client.CoreV1().Nodes()
+	node, err := nodes.Get(t.Context(), FakeNodeName(1), metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range node.Status.Conditions {
+		if node.Status.Conditions[i].Type == corev1.NodeReady {
+			node.Status.Conditions[i].Status = corev1.ConditionFalse
+		}
+	}
+	marked, err := nodes.UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if takesPods(marked) {
+		t.Fatalf("the node was not marked: %+v", marked.Status)
+	}
+	back := poll(time.Minute, func() bool {
+		node, err = nodes.Get(t.Context(), FakeNodeName(1), metav1.GetOptions{})
+		return err == nil && takesPods(node)
+	})
+	if !back {
+		t.Errorf("the node is not ready again (%v): %+v", err, node.Status)
 	}
 }
 

@@ -1,4 +1,5 @@
-// Command visitor is what the tests run in a pod: it asks the API server, as any program in a cluster does, and ends.
+// Command visitor is what the tests run in a pod: it asks the API server, as any program in a cluster does, and ends; with an argument it
+// serves, and with two it asks that host.
 package main
 
 import (
@@ -14,6 +15,21 @@ import (
 const account = "/var/run/secrets/kubernetes.io/serviceaccount/"
 
 func main() {
+	switch len(os.Args) {
+	case 2:
+		fmt.Println(http.ListenAndServe(":8080", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, os.Args[1]) })))
+		os.Exit(1)
+	case 3:
+		response, err := http.Get("http://" + os.Args[2] + ":8080")
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		fmt.Printf("%s says %s %v\n", os.Args[2], body, err)
+		return
+	}
 	body, err := ask()
 	if err != nil {
 		fmt.Println("the API server does not answer:", err)
