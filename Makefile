@@ -158,7 +158,7 @@ $(BIN)/kwok: | tools-go
 	CGO_ENABLED=0 GOBIN=$(abspath $(BIN)) nice $(GO) install sigs.k8s.io/kwok/cmd/kwok@$(KWOK_VERSION)
 
 e2e-kube: $(DEVCLUSTER) $(BIN)/kwok ## end-to-end tests on that Kubernetes (root)
-	cd $(DEVCLUSTER_MODULE) && CGO_ENABLED=0 DEVCLUSTER=$(abspath $(DEVCLUSTER)) $(GO) test -tags e2e -count=1 -timeout 15m ./cluster
+	cd $(DEVCLUSTER_MODULE) && CGO_ENABLED=0 DEVCLUSTER=$(abspath $(DEVCLUSTER)) $(GO) test -tags e2e -count=1 -timeout 15m ./cluster ./dns
 
 picture: $(BIN)/switchyard $(BIN)/switchyard-trainer ## draw docs/demo.svg from a real run (needs util-linux's script)
 	script -qefc 'stty cols 168 rows 40; $(BIN)/switchyard demo' /dev/null | $(GO) run ./tools/termpicture > docs/demo.svg
