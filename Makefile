@@ -33,7 +33,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: help picture demo build test test-go test-python race check vet lint generated skips generate bench bench-sched bench-predict fuzz clean devcluster devcluster-stop e2e-kube tools-go tools-cc FORCE
+.PHONY: help picture images image-root e2e-compose demo build test test-go test-python race check vet lint generated skips generate bench bench-sched bench-predict fuzz clean devcluster devcluster-stop e2e-kube tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -162,6 +162,41 @@ $(BIN)/kwok: | tools-go
 
 e2e-kube: $(DEVCLUSTER) $(BIN)/kwok ## end-to-end tests on that Kubernetes (root)
 	cd $(DEVCLUSTER_MODULE) && CGO_ENABLED=0 DEVCLUSTER=$(abspath $(DEVCLUSTER)) $(GO) test -tags e2e -count=1 -timeout 15m ./cluster ./dns
+	DEVCLUSTER=$(abspath $(DEVCLUSTER)) $(GO) test -count=1 -timeout 30m ./test/kube/...
+
+# The file system of one service's image, below bin/image. With CGO=0 the binary is static and runs on any base image, the empty one included.
+CGO ?= 0
+IMAGE_ROOT = $(BIN)/image/$(SERVICE)
+
+image-root:
+	@rm -rf $(IMAGE_ROOT)
+	@mkdir -p $(IMAGE_ROOT)/usr/local/bin $(IMAGE_ROOT)/var/lib/switchyard $(IMAGE_ROOT)/tmp
+	@chmod 1777 $(IMAGE_ROOT)/tmp
+	CGO_ENABLED=$(CGO) $(GO) build -trimpath -o $(IMAGE_ROOT)/usr/local/bin/$(image-binary) ./$(image-package)
+	@ln -s usr/local/bin/$(image-binary) $(IMAGE_ROOT)/entrypoint
+	@if [ $(SERVICE) = executor ]; then \
+	    CGO_ENABLED=0 $(GO) build -trimpath -o $(IMAGE_ROOT)/usr/local/bin/switchyard-trainer ./examples/gotrainer; \
+	    mkdir -p $(IMAGE_ROOT)/opt/switchyard; cp -r libs/python $(IMAGE_ROOT)/opt/switchyard/; \
+	fi
+
+image-binary = $(if $(filter $(SERVICES),$(SERVICE)),switchyard-$(SERVICE),switchyard)
+image-package = $(if $(filter $(SERVICES),$(SERVICE)),services/$(SERVICE)/cmd/$(SERVICE),cmd/switchyard)
+
+# Images of the services and of the command line. BASE applies to all of them; without it each has the one that suits it.
+DOCKER ?= docker
+BASE   ?=
+base-nodeagent := debian:bookworm-slim
+base-executor  := python:3.12-slim-bookworm
+base = $(or $(BASE),$(base-$*),gcr.io/distroless/static-debian12:nonroot)
+
+images: $(SERVICES:%=image-%) image-switchyard ## build a container image of each service (BASE=scratch: nothing but static binaries)
+
+image-%: tools-cc
+	$(MAKE) image-root SERVICE=$* CGO=$(if $(filter scratch,$(base)),0,$(if $(filter nodeagent,$*),1,0))
+	$(DOCKER) build -q -t switchyard/$* --target packed --build-arg SERVICE=$* --build-arg BASE=$(base) -f deploy/images/Dockerfile .
+
+e2e-compose: tools-go ## bring the compose stack up from images built here and run a job on it (needs a Docker engine)
+	deploy/compose/e2e.sh
 
 picture: $(BIN)/switchyard $(BIN)/switchyard-trainer ## draw docs/demo.svg from a real run (needs util-linux's script)
 	script -qefc 'stty cols 168 rows 40; $(BIN)/switchyard demo' /dev/null | $(GO) run ./tools/termpicture > docs/demo.svg

@@ -37,6 +37,8 @@ type Config struct {
 	// Name is the service's name: the source of its facts and the name of its connection.
 	Name string
 	Log  *slog.Logger
+	// Replicas is on how many servers of a NATS cluster each stream and bucket is kept (0: 1).
+	Replicas int
 	// Options are added for tests (in-process connections).
 	Options []nats.Option
 }
@@ -47,6 +49,8 @@ type Bus struct {
 	js   jetstream.JetStream
 	name string
 	log  *slog.Logger
+	// replicas of each stream and bucket that Ensure makes.
+	replicas int
 
 	mu       sync.Mutex
 	watchers map[chan struct{}]struct{}
@@ -63,7 +67,7 @@ func exchange(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // Connect opens the bus and waits until the server answers or ctx ends.
 func Connect(ctx context.Context, c Config) (*Bus, error) {
-	b := &Bus{name: c.Name, log: c.Log, watchers: map[chan struct{}]struct{}{}}
+	b := &Bus{name: c.Name, log: c.Log, replicas: max(c.Replicas, 1), watchers: map[chan struct{}]struct{}{}}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}
@@ -208,6 +212,7 @@ func (b *Bus) ensureStream(ctx context.Context, s event.Stream) error {
 		Name: s.Name, Subjects: s.Subjects, Description: s.Doc,
 		Storage: jetstream.FileStorage, Retention: jetstream.LimitsPolicy, Discard: discard,
 		MaxAge: s.MaxAge, MaxBytes: s.MaxBytes, MaxMsgsPerSubject: event.MaxFactsPerSubject, Duplicates: min(2*time.Hour, s.MaxAge), AllowDirect: true,
+		Replicas: b.replicas,
 	})
 	if err != nil {
 		return fmt.Errorf("ensure stream %s: %w", s.Name, err)
@@ -217,7 +222,8 @@ func (b *Bus) ensureStream(ctx context.Context, s event.Stream) error {
 
 func (b *Bus) ensureBucket(ctx context.Context, k event.Bucket) error {
 	_, err := b.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket: k.Name, Description: k.Doc, History: 1, Storage: jetstream.FileStorage, MaxBytes: 1 << 30,
+		Bucket: k.Name, Description: k.Doc, History: 1, Storage: jetstream.FileStorage, MaxBytes: 1 << 30, LimitMarkerTTL: k.MarkerTTL,
+		Replicas: b.replicas,
 	})
 	if err != nil {
 		return fmt.Errorf("ensure bucket %s: %w", k.Name, err)

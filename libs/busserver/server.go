@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -19,6 +21,25 @@ type Options struct {
 	Port int
 	// Dir is where JetStream keeps its files.
 	Dir string
+	// Cluster, if not nil, makes it one of several servers that keep replicas of the same streams.
+	Cluster *Cluster
+}
+
+// Cluster says who a server is among others.
+type Cluster struct {
+	// Name is the server's own, unique among them. Port is where it listens to the others, Peers the ports of all on this machine.
+	Name  string
+	Port  int
+	Peers []int
+}
+
+// routes are the URLs of the peers.
+func (c *Cluster) routes() []*url.URL {
+	var list []*url.URL
+	for _, port := range c.Peers {
+		list = append(list, &url.URL{Scheme: "nats", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))})
+	}
+	return list
 }
 
 // MaxPayloadBytes is the largest message that a client can send: a body and its headers. A larger one is refused by the client's own library.
@@ -36,7 +57,7 @@ func Start(o Options) (*Server, error) {
 	if port == 0 {
 		port = server.RANDOM_PORT
 	}
-	s, err := server.NewServer(&server.Options{
+	options := &server.Options{
 		ServerName: "switchyard", Host: o.Host, Port: port, NoSigs: true, NoLog: true,
 		JetStream: true, StoreDir: o.Dir,
 		// The limits of streams and buckets are ceilings, not reservations: by default the server would refuse them where less than
@@ -44,7 +65,12 @@ func Start(o Options) (*Server, error) {
 		JetStreamMaxStore: 1 << 40, JetStreamMaxMemory: 1 << 30,
 		// An acknowledged message is a promise to a user: it is synced before the ack, not two minutes later.
 		SyncAlways: true, MaxPayload: MaxPayloadBytes,
-	})
+	}
+	if c := o.Cluster; c != nil {
+		options.ServerName, options.Routes = c.Name, c.routes()
+		options.Cluster = server.ClusterOpts{Name: "switchyard", Host: "127.0.0.1", Port: c.Port}
+	}
+	s, err := server.NewServer(options)
 	if err != nil {
 		return nil, fmt.Errorf("configure nats-server: %w", err)
 	}

@@ -3,6 +3,8 @@ package bustest
 
 import (
 	"context"
+	"fmt"
+	"net"
 	"testing"
 	"time"
 
@@ -35,4 +37,32 @@ func Connect(t testing.TB, s *busserver.Server, name string) *bus.Bus {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// StartCluster runs so many servers that keep replicas of the same streams.
+func StartCluster(t testing.TB, servers int) []*busserver.Server {
+	t.Helper()
+	ports := make([]int, servers)
+	for i := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // nothing is waited for
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports[i] = l.Addr().(*net.TCPAddr).Port
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	started := make([]*busserver.Server, servers)
+	for i := range started {
+		s, err := busserver.Start(busserver.Options{
+			Dir: t.TempDir(), Cluster: &busserver.Cluster{Name: fmt.Sprintf("bus-%d", i), Port: ports[i], Peers: ports},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Stop)
+		started[i] = s
+	}
+	return started
 }

@@ -48,6 +48,7 @@ const (
 	BucketAttempts = "attempts"
 	BucketReports  = "reports"
 	BucketLedger   = "ledger"
+	BucketLeases   = "leases"
 )
 
 // Bucket describes one key-value bucket. Each key has one writing service; it is changed by compare-and-swap.
@@ -57,16 +58,22 @@ type Bucket struct {
 	Key    string
 	Value  string
 	Doc    string
+	// MarkerTTL is set where keys run out by themselves: it is how long the marker of that stays.
+	MarkerTTL time.Duration
 }
 
 // Buckets is the table of buckets.
 func Buckets() []Bucket {
 	return []Bucket{
-		{BucketJobs, "admission", "<job>", "train.Job", "The register: the fold of each job's facts."},
-		{BucketNodes, "nodeagent", "<node>", "train.Node", "Inventory; seen_at is refreshed every few seconds and tells a live node from one that is gone."},
-		{BucketModels, "profiler", "<job>", "train.Model", "What was learned about a job."},
-		{BucketAttempts, "executor", "<job>", "train.Attempt", "The newest attempt of a job: the truth about its processes and the devices they hold."},
-		{BucketReports, "nodeagent", "<job>.<attempt>", "train.AttemptReport", "What training code said of an attempt."},
-		{BucketLedger, "energy", "job.<job>, node.<node>", "train.Account, energy.Book", "Accounts of jobs; the book of a node holds the last interval that was booked."},
+		{Name: BucketJobs, Writer: "admission", Key: "<job>", Value: "train.Job", Doc: "The register: the fold of each job's facts."},
+		{Name: BucketNodes, Writer: "nodeagent", Key: "<node>", Value: "train.Node", Doc: "Inventory; seen_at is refreshed every few seconds and tells a live node from one that is gone."},
+		{Name: BucketModels, Writer: "profiler", Key: "<job>", Value: "train.Model", Doc: "What was learned about a job."},
+		{Name: BucketAttempts, Writer: "executor", Key: "<job>", Value: "train.Attempt", Doc: "The newest attempt of a job: the truth about its processes and the devices they hold."},
+		{Name: BucketReports, Writer: "nodeagent", Key: "<job>.<attempt>", Value: "train.AttemptReport", Doc: "What training code said of an attempt."},
+		{Name: BucketLedger, Writer: "energy", Key: "job.<job>, node.<node>", Value: "train.Account, energy.Book", Doc: "Accounts of jobs; the book of a node holds the last interval that was booked."},
+		{
+			Name: BucketLeases, Writer: "whoever holds it", Key: "<service>", Value: "bus.Lease", MarkerTTL: time.Minute,
+			Doc: "Which process of a service works while the others stand by. A key runs out when its holder does not renew it.",
+		},
 	}
 }

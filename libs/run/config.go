@@ -25,10 +25,12 @@ const DefaultURL = "nats://127.0.0.1:4222"
 
 // Common is the configuration that every service shares.
 type Common struct {
-	NATS      string
-	HTTP      string
-	LogLevel  string
-	LogFormat string
+	NATS string
+	// BusReplicas is on how many servers of a NATS cluster everything is kept.
+	BusReplicas int
+	HTTP        string
+	LogLevel    string
+	LogFormat   string
 	// DataDir is the node's folder: logs, attempts, private files.
 	DataDir string
 	// Node is the id of this machine; left empty, it is the one that the data folder was first used with (SettleNode).
@@ -38,6 +40,7 @@ type Common struct {
 // Flags declares the common flags. The folder is absolute by default, under the user's state folder.
 func (c *Common) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.NATS, "nats", DefaultURL, "URL of the NATS server")
+	fs.IntVar(&c.BusReplicas, "bus-replicas", 1, "servers of a NATS cluster that keep each stream and bucket: 1, 3 or 5, the same for every service")
 	fs.StringVar(&c.HTTP, "http", "127.0.0.1:0", "address of /healthz, /readyz and /metrics (port 0: a free one, printed in the log)")
 	fs.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&c.LogFormat, "log-format", "text", "text or json")
@@ -50,6 +53,9 @@ func (c *Common) Validate() error {
 	var errs []error
 	if u, err := url.Parse(c.NATS); err != nil || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) || u.Host == "" {
 		errs = append(errs, fmt.Errorf("--nats %q: want a URL such as %s", c.NATS, DefaultURL))
+	}
+	if c.BusReplicas != 1 && c.BusReplicas != 3 && c.BusReplicas != 5 {
+		errs = append(errs, fmt.Errorf("--bus-replicas %d: want 1, 3 or 5", c.BusReplicas))
 	}
 	if _, _, err := net.SplitHostPort(c.HTTP); err != nil {
 		errs = append(errs, fmt.Errorf("--http %q: want host:port, e.g. 127.0.0.1:9100", c.HTTP))

@@ -30,6 +30,13 @@ type Service interface {
 	Run(ctx context.Context, p Process) error
 }
 
+// Exclusive is a service of which one process at a time works while the others stand by. Its Run is called anew each time when the process's turn comes.
+type Exclusive interface {
+	Service
+	// Task names what one process at a time does; empty where that does not matter.
+	Task(c Common) string
+}
+
 // The exit codes of a service.
 const (
 	ExitOK    = 0
@@ -101,7 +108,7 @@ func Together(ctx context.Context, common Common, stderr io.Writer, listening fu
 			Common: common, Log: log.With("service", s.Name()), health: health, service: s.Name(),
 			Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"service": s.Name()}, registry),
 		}
-		health.set(s.Name()+"/started", func() error { return errStarting })
+		p.starting()
 		own, cancel := context.WithCancel(all)
 		ended := make(chan struct{})
 		stops[i] = func() {
@@ -114,7 +121,7 @@ func Together(ctx context.Context, common Common, stderr io.Writer, listening fu
 		}
 		running.Go(func() error {
 			defer close(ended)
-			err := s.Run(own, p)
+			err := work(own, s, p)
 			if err != nil {
 				err = fmt.Errorf("%s: %w", s.Name(), err)
 				fail(err)
@@ -162,3 +169,5 @@ func watchStuck(ctx context.Context, health *Health, fail func(error)) error {
 }
 
 var errStarting = errors.New("starting")
+
+func (p Process) starting() { p.health.set(p.service+"/started", func() error { return errStarting }) }

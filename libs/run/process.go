@@ -31,7 +31,7 @@ type Process struct {
 
 // Connect opens the service's own connection, makes sure that the streams and buckets exist, and ties readiness to it.
 func (p Process) Connect(ctx context.Context) (*bus.Bus, error) {
-	b, err := bus.Connect(ctx, bus.Config{URL: p.Common.NATS, Name: p.service, Log: p.Log})
+	b, err := bus.Connect(ctx, bus.Config{URL: p.Common.NATS, Name: p.service, Log: p.Log, Replicas: p.Common.BusReplicas})
 	if err != nil {
 		return nil, err
 	}

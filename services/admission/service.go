@@ -34,6 +34,9 @@ func New() *Service { return &Service{} }
 // Name is the service's name on the bus: the durable consumer has the same.
 func (s *Service) Name() string { return "admission" }
 
+// Task is the same for all processes: one at a time works.
+func (s *Service) Task(run.Common) string { return s.Name() }
+
 // Flags declares who submits and which folders jobs may use.
 func (s *Service) Flags(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&s.roots, "allow-root", defaultRoots(), "folder below which jobs may have their folders (repeatable; --data-dir is always one)")

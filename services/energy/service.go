@@ -24,6 +24,9 @@ func New() *Service { return &Service{} }
 // Name is the service's name.
 func (s *Service) Name() string { return "energy" }
 
+// Task is the same for all processes: one at a time works.
+func (s *Service) Task(run.Common) string { return s.Name() }
+
 // Flags declares none: there is nothing to choose.
 func (s *Service) Flags(*pflag.FlagSet) {}
 

@@ -42,6 +42,9 @@ func New() *Service { return &Service{} }
 // Name is planner.
 func (s *Service) Name() string { return "planner" }
 
+// Task is the same for all processes: one at a time works.
+func (s *Service) Task(run.Common) string { return s.Name() }
+
 // Flags declares how to decide and how often.
 func (s *Service) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.policy, "policy", plan.DefaultPolicy, "who gets devices: "+strings.Join(plan.PolicyNames(), ", "))

@@ -32,6 +32,9 @@ func New() *Service { return &Service{} }
 // Name is the service's name on the bus.
 func (s *Service) Name() string { return "profiler" }
 
+// Task is the same for all processes: one at a time works.
+func (s *Service) Task(run.Common) string { return s.Name() }
+
 // Flags declares how often heartbeats lead to a new fit.
 func (s *Service) Flags(fs *pflag.FlagSet) {
 	fs.DurationVar(&s.refitInterval, "refit-interval", 3*time.Second, "least time between two fits of a job from heartbeats alone; an ended epoch leads to one at once")

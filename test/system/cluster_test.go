@@ -104,11 +104,12 @@ func freePort(t *testing.T) int {
 
 func (c *cluster) url() string { return "nats://127.0.0.1:" + strconv.Itoa(c.port) }
 
-// start runs one of the processes: bus, up, or a service.
+// start runs one of the processes: bus, up, or a service; service@x is a replica with a data folder of its own.
 func (c *cluster) start(name string) {
 	c.t.Helper()
 	slots := []string{"--device-kind", "cpu", "--cpu-slots", "2"}
-	path, args := filepath.Join(binaries, name), []string{"--nats", c.url(), "--data-dir", c.dir}
+	program, replica, _ := strings.Cut(name, "@")
+	path, args := filepath.Join(binaries, program), []string{"--nats", c.url(), "--data-dir", filepath.Join(c.dir, replica)}
 	switch name {
 	case "bus":
 		path, args = filepath.Join(binaries, "switchyard"), []string{"bus", "--data-dir", c.dir, "--port", strconv.Itoa(c.port)}

@@ -1,0 +1,161 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sourcegraph/conc"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/event"
+)
+
+// turn is one time that a contender leads.
+type turn struct {
+	holder string
+	term   uint64
+	lost   <-chan struct{}
+	leave  chan error
+}
+
+// contend has a process compete for the lease of a task; each of its turns lasts until it is told to leave or loses the lease.
+func contend(ctx context.Context, t *testing.T, wait *conc.WaitGroup, b *bus.Bus, holder string, turns chan<- turn) {
+	t.Helper()
+	wait.Go(func() {
+		err := b.Lead(ctx, bus.Claim{Task: "planner", Holder: holder}, func(ctx context.Context, term uint64) error {
+			now := turn{holder, term, ctx.Done(), make(chan error, 1)}
+			turns <- now
+			select {
+			case <-ctx.Done():
+				return nil
+			case err := <-now.leave:
+				return err
+			}
+		})
+		if err != nil && !errors.Is(err, errLeft) {
+			t.Errorf("%s: %v", holder, err)
+		}
+	})
+}
+
+var errLeft = errors.New("left")
+
+func next(t *testing.T, turns <-chan turn) turn {
+	t.Helper()
+	select {
+	case now := <-turns:
+		return now
+	case <-time.After(20 * time.Second):
+		t.Fatal("nobody leads")
+		return turn{}
+	}
+}
+
+func TestOneProcessAtATimeLeads(t *testing.T) {
+	s := bustest.Start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wait conc.WaitGroup
+	turns := make(chan turn)
+	for _, holder := range []string{"a", "b", "c"} {
+		contend(ctx, t, &wait, bustest.Connect(t, s, holder), holder, turns)
+	}
+	term := uint64(0)
+	seen := map[string]bool{}
+	for range 3 {
+		now := next(t, turns)
+		if now.term <= term || seen[now.holder] {
+			t.Fatalf("%s leads in term %d after term %d", now.holder, now.term, term)
+		}
+		term, seen[now.holder] = now.term, true
+		select {
+		case other := <-turns:
+			t.Fatalf("%s leads beside %s", other.holder, now.holder)
+		case <-time.After(1500 * time.Millisecond): // longer than a standby waits between two looks
+		}
+		now.leave <- errLeft
+	}
+	cancel()
+	wait.Wait()
+}
+
+// TestLeaseOfADeadHolderRunsOut: a holder that is cut off for good is replaced without anybody's help, and one with its name takes over at once.
+func TestLeaseOfADeadHolderRunsOut(t *testing.T) {
+	s := bustest.Start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wait conc.WaitGroup
+	turns := make(chan turn)
+	dying := bustest.Connect(t, s, "a")
+	contend(ctx, t, &wait, dying, "a", turns)
+	first := next(t, turns)
+	dying.Close()
+	contend(ctx, t, &wait, bustest.Connect(t, s, "a again"), "a", turns)
+	again := next(t, turns)
+	if again.term <= first.term {
+		t.Errorf("term %d after %d", again.term, first.term)
+	}
+	contend(ctx, t, &wait, bustest.Connect(t, s, "b"), "b", turns)
+	kv, err := bus.OpenKV[bus.Lease](ctx, bustest.Connect(t, s, "thief"), event.BucketLeases)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, err := kv.Get(ctx, "planner")
+	if err != nil || held.Value.Holder != "a" {
+		t.Fatalf("lease %+v, %v: want a's", held, err)
+	}
+	cancel()
+	wait.Wait()
+	if _, err := kv.Get(t.Context(), "planner"); !errors.Is(err, bus.ErrNotFound) {
+		t.Errorf("after an orderly stop the lease is still there: %v", err)
+	}
+}
+
+func TestAnotherProcessTakesOverFromADeadOne(t *testing.T) {
+	s := bustest.Start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wait conc.WaitGroup
+	turns := make(chan turn)
+	dying := bustest.Connect(t, s, "a")
+	contend(ctx, t, &wait, dying, "a", turns)
+	first := next(t, turns)
+	contend(ctx, t, &wait, bustest.Connect(t, s, "b"), "b", turns)
+	dying.Close()
+	if now := next(t, turns); now.holder != "b" || now.term <= first.term {
+		t.Errorf("%s leads in term %d, want b after term %d", now.holder, now.term, first.term)
+	}
+	cancel()
+	wait.Wait()
+}
+
+// TestHolderThatLostItsLeaseStops: whoever finds another name in the lease ends its turn.
+func TestHolderThatLostItsLeaseStops(t *testing.T) {
+	s := bustest.Start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wait conc.WaitGroup
+	turns := make(chan turn)
+	contend(ctx, t, &wait, bustest.Connect(t, s, "a"), "a", turns)
+	now := next(t, turns)
+	b := bustest.Connect(t, s, "thief")
+	kv, err := bus.OpenKV[bus.Lease](ctx, b, event.BucketLeases)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stolen atomic.Bool
+	if _, err := kv.Modify(ctx, "planner", func(l *bus.Lease) (bool, error) {
+		*l = bus.Lease{Holder: "thief", Since: time.Now()}
+		stolen.Store(true)
+		return true, nil
+	}); err != nil || !stolen.Load() {
+		t.Fatal(err)
+	}
+	select {
+	case <-now.lost:
+	case <-time.After(20 * time.Second):
+		t.Error("the turn goes on although another one holds the lease")
+	}
+	cancel()
+	wait.Wait()
+}

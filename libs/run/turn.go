@@ -1,0 +1,137 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+)
+
+// work runs a service, one that is exclusive when its turn comes.
+func work(ctx context.Context, s Service, p Process) error {
+	e, exclusive := s.(Exclusive)
+	if !exclusive || e.Task(p.Common) == "" {
+		return s.Run(ctx, p)
+	}
+	task := e.Task(p.Common)
+	holder, unlock, err := p.identity(ctx, task)
+	if err != nil || ctx.Err() != nil {
+		return err
+	}
+	defer unlock()
+	b, err := p.Connect(ctx)
+	if err != nil {
+		return dropAtStop(ctx, err)
+	}
+	defer b.Close()
+	leading := prometheus.NewGauge(prometheus.GaugeOpts{Name: "switchyard_lease_term", Help: "The term in which this process holds the lease of its service; 0 while it stands by."})
+	if err := p.Metrics.Register(leading); err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	waiting := func(other string) {
+		p.Log.Info("standing by: another process does this work", "holder", other)
+		p.Started() // ready to take over
+	}
+	return b.Lead(ctx, bus.Claim{Task: task, Holder: holder, Waiting: waiting}, func(ctx context.Context, term uint64) error {
+		p.Log.Debug("lease taken", "task", task, "term", term)
+		leading.Set(float64(term))
+		defer leading.Set(0)
+		p.starting()
+		metrics := &turnMetrics{Registerer: p.Metrics}
+		defer func() {
+			metrics.unregister()
+			p.Check("bus", b.Ready)
+		}()
+		mine := p
+		mine.Metrics = metrics
+		return s.Run(ctx, mine)
+	})
+}
+
+func dropAtStop(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// identity is the name under which this process holds leases: that of its machine and data folder, so that one that was killed is followed at once by the
+// one that replaces it. A lock in the folder keeps two of them from living at the same time; whoever comes second waits for it.
+func (p Process) identity(ctx context.Context, task string) (holder string, unlock func(), err error) {
+	if err := os.MkdirAll(p.Common.DataDir, 0o700); err != nil {
+		return "", nil, fmt.Errorf("make %s: %w", p.Common.DataDir, err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", nil, fmt.Errorf("find the name of this machine: %w", err)
+	}
+	path := filepath.Join(p.Common.DataDir, task+".lock")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return "", nil, fmt.Errorf("open the lock %s: %w", path, err)
+	}
+	again := time.NewTicker(200 * time.Millisecond)
+	defer again.Stop()
+	for said := false; ; said = true {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return host + ":" + p.Common.DataDir, func() { _ = f.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return "", nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+		}
+		if !said {
+			p.Log.Info("standing by: another process works in the data folder", "data_dir", p.Common.DataDir)
+			p.Started()
+		}
+		select {
+		case <-ctx.Done():
+			return "", nil, f.Close()
+		case <-again.C:
+		}
+	}
+}
+
+// turnMetrics takes back at the end of a turn what was registered in it.
+type turnMetrics struct {
+	prometheus.Registerer
+	mu    sync.Mutex
+	added []prometheus.Collector
+}
+
+// Register implements prometheus.Registerer.
+func (t *turnMetrics) Register(c prometheus.Collector) error {
+	if err := t.Registerer.Register(c); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.added = append(t.added, c)
+	return nil
+}
+
+// MustRegister implements prometheus.Registerer.
+func (t *turnMetrics) MustRegister(cs ...prometheus.Collector) {
+	for _, c := range cs {
+		if err := t.Register(c); err != nil {
+			panic(err)
+		}
+	}
+}
+
+func (t *turnMetrics) unregister() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range t.added {
+		t.Unregister(c)
+	}
+	t.added = nil
+}

@@ -1,0 +1,89 @@
+package system
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// replicated are the services of which several processes may run.
+func replicated() []string { return []string{"admission", "profiler", "planner", "energy"} }
+
+// leader is the replica that holds a service's lease, once one does that lives and is not the one that is left out.
+func (c *cluster) leader(service, not string) string {
+	c.t.Helper()
+	kv, err := bus.OpenKV[bus.Lease](c.ctx, c.bus, event.BucketLeases)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if e, err := kv.Get(c.ctx, service); err == nil {
+			_, dir, _ := strings.Cut(e.Value.Holder, ":")
+			if name := service + "@" + filepath.Base(dir); name != not && c.procs[name] != nil {
+				return name
+			}
+		}
+		select {
+		case <-c.ctx.Done():
+			c.t.Fatalf("nobody leads %s", service)
+		case <-tick.C:
+		}
+	}
+}
+
+// TestLossOfLeadersAtRandom runs two processes of each service and kills whichever leads, or stops it for longer than its lease and lets it go on, again
+// and again, while jobs come in.
+func TestLossOfLeadersAtRandom(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	c := newCluster(t)
+	c.start("bus")
+	c.connect()
+	c.start("executor")
+	c.start("nodeagent")
+	for _, s := range replicated() {
+		c.start(s + "@a")
+		c.start(s + "@b")
+	}
+	epochs := map[string]int{}
+	submit := func(id string, devices int) {
+		epochs[id] = 8
+		c.submit(train.JobID(id), 8, devices)
+	}
+	submit("first", 2)
+	for round := range 4 {
+		c.await(fmt.Sprintf("progress in round %d", round), progressed(4*round+1))
+		victims := replicated()
+		random.Shuffle(len(victims), func(i, j int) { victims[i], victims[j] = victims[j], victims[i] })
+		for _, service := range victims[:2] {
+			name := c.leader(service, "")
+			submit(fmt.Sprintf("meanwhile-%d-%s", round, service), 1)
+			if round%2 == 0 {
+				c.kill(name, syscall.SIGKILL)
+				c.start(name)
+				continue
+			}
+			paused := c.procs[name].Process
+			if err := paused.Signal(syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			c.leader(service, name)
+			if err := paused.Signal(syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	c.await("the end of all jobs", allEnded(len(epochs)))
+	c.verify(epochs, nil)
+}
