@@ -95,6 +95,8 @@ type Spec struct {
 	Strategy Strategy `json:"strategy,omitempty"`
 	// Launch: per_node (default) or per_device.
 	Launch Launch `json:"launch,omitempty"`
+	// ParameterServers is the number of servers of a parameter_server job (default: one for each worker).
+	ParameterServers int `json:"parameter_servers,omitempty"`
 	// MaxRestarts bounds how often an attempt that was killed or lost is started again without progress (default 3).
 	MaxRestarts *int `json:"max_restarts,omitempty"`
 }
