@@ -240,6 +240,10 @@ func (c *checker) devices() {
 			c.refuse("Contradiction", field, "use strategy all_reduce, or one device", "strategy none uses one device, but %s is %d", field, most)
 		}
 	}
+	c.between("parameter_servers", int64(s.ParameterServers), 0, MaxDevices, "")
+	if s.ParameterServers > 0 && s.Strategy != train.StrategyParameterServer {
+		c.refuse("Contradiction", "parameter_servers", "use strategy parameter_server, or leave it out", "only strategy parameter_server has servers")
+	}
 	c.oneOf("strategy", string(s.Strategy), string(train.StrategyNone), string(train.StrategyAllReduce), string(train.StrategyParameterServer))
 	c.oneOf("launch", string(s.Launch), string(train.LaunchPerNode), string(train.LaunchPerDevice))
 }

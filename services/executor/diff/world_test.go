@@ -145,6 +145,15 @@ func (w *world) exit(id train.JobID, e train.Exit) {
 	w.Attempts[id] = a
 }
 
+// trouble is seen of a part of an attempt.
+func (w *world) trouble(id train.JobID, e train.Exit) {
+	a := w.Attempts[id]
+	if a.Live() && a.Ending == nil {
+		a.Ending = &e
+		w.Attempts[id] = a
+	}
+}
+
 // oversubscribed finds a device that two attempts hold.
 func (w *world) oversubscribed() error {
 	holders := map[slot]train.JobID{}
