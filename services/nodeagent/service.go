@@ -29,6 +29,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/nodeagent/proc"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/rapl"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/roster"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/simgpu"
 )
 
 // Service is the node agent.
@@ -40,6 +41,9 @@ type Service struct {
 	idleWatts     float64
 	coreWatts     float64
 	raplRoot      string
+	simGPUs       int
+	simGPUMemory  int
+	kubernetes    kubernetes
 }
 
 // New makes a node agent with its defaults.
@@ -52,24 +56,32 @@ const anyPort = "127.0.0.1:0"
 
 // Flags declares the service's flags.
 func (s *Service) Flags(fs *pflag.FlagSet) {
-	fs.StringVar(&s.jobAPI, "job-api", anyPort, "loopback address of the job API (port 0: a free one, kept over restarts)")
+	fs.StringVar(&s.jobAPI, "job-api", anyPort, "address of the job API: loopback, or the node's own where jobs are pods (port 0: a free one, kept over restarts)")
 	fs.StringVar(&s.deviceKind, "device-kind", inventory.KindAuto, "what to offer as devices: gpu, cpu, or auto (GPUs where there are some, else CPU slots)")
 	fs.IntVar(&s.cpuSlots, "cpu-slots", 0, "number of CPU slots to offer (0: one per core)")
 	fs.DurationVar(&s.meterInterval, "meter-interval", time.Second, "how often energy is measured")
 	fs.Float64Var(&s.idleWatts, "model-idle-watts", 10, "assumed power of the idle machine, where it cannot be measured")
 	fs.Float64Var(&s.coreWatts, "model-core-watts", 6, "assumed power of each busy core, where it cannot be measured")
 	fs.StringVar(&s.raplRoot, "rapl-root", rapl.DefaultRoot, "where Linux shows the energy counters of processors")
+	fs.IntVar(&s.simGPUs, "sim-gpus", 0, "number of simulated GPUs to offer instead of real ones; jobs on them run on processors")
+	fs.IntVar(&s.simGPUMemory, "sim-gpu-memory", 16, "memory of a simulated GPU, in GiB")
+	s.kubernetes.flags(fs)
 }
 
 // Validate names every wrong setting at once.
-func (s *Service) Validate(run.Common) error {
-	var errs []error
-	host, port, err := net.SplitHostPort(s.jobAPI)
-	ip := net.ParseIP(host)
-	if err != nil || ip == nil || !ip.IsLoopback() {
-		errs = append(errs, fmt.Errorf("--job-api %q: want a loopback address such as %s: whoever reaches it needs only a job's secret", s.jobAPI, anyPort))
-	} else if n, err := strconv.ParseUint(port, 10, 16); err != nil {
-		errs = append(errs, fmt.Errorf("--job-api %q: port %d: want 0 to 65535", s.jobAPI, n))
+func (s *Service) Validate(common run.Common) error {
+	errs := []error{s.kubernetes.validate(common)}
+	if err := s.kubernetes.validateJobAPI(s.jobAPI); err != nil {
+		errs = append(errs, err)
+	} else if _, port, _ := net.SplitHostPort(s.jobAPI); !isPort(port) {
+		errs = append(errs, fmt.Errorf("--job-api %q: port %s: want 0 to 65535", s.jobAPI, port))
+	}
+	const mostGPUs, mostGiB = 64, 1024
+	if s.simGPUs < 0 || s.simGPUs > mostGPUs {
+		errs = append(errs, fmt.Errorf("--sim-gpus %d: want 0 to %d", s.simGPUs, mostGPUs))
+	}
+	if s.simGPUMemory < 1 || s.simGPUMemory > mostGiB {
+		errs = append(errs, fmt.Errorf("--sim-gpu-memory %d: want 1 to %d GiB", s.simGPUMemory, mostGiB))
 	}
 	switch s.deviceKind {
 	case inventory.KindAuto, inventory.KindGPU, inventory.KindCPU:
@@ -92,13 +104,21 @@ func (s *Service) Validate(run.Common) error {
 	return errors.Join(errs...)
 }
 
+func isPort(s string) bool {
+	_, err := strconv.ParseUint(s, 10, 16)
+	return err == nil
+}
+
 // outboxLimit bounds the facts on disk; one is at most as large as a request.
 const outboxLimit = 10_000
 
 // Run works until ctx ends.
 func (s *Service) Run(ctx context.Context, p run.Process) error {
 	var err error
-	if p.Common, err = run.SettleNode(p.Common); err != nil {
+	if s.kubernetes.on() {
+		// Kubernetes says who this is; the folder need not remember.
+		p.Common.Node = string(train.KubernetesNodeID(s.kubernetes.node))
+	} else if p.Common, err = run.SettleNode(p.Common); err != nil {
 		return err
 	}
 	dir := filepath.Join(p.Common.DataDir, "nodeagent")
@@ -121,7 +141,11 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	known := roster.New(t.attempts)
-	recorder, m, machine, closeGPUs, err := s.open(p, known)
+	var accounts accountant
+	if s.kubernetes.on() {
+		accounts = s.kubernetes.accountant(p.Log, p.Metrics)
+	}
+	recorder, m, machine, closeGPUs, err := s.open(p, known, accounts)
 	if err != nil {
 		return err
 	}
@@ -139,6 +163,9 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		n.JobAPI, n.JobAPISocket, n.Meters = doors.tcp.Addr().String(), doors.socket, m.Names()
 		return n
 	}
+	if s.kubernetes.on() {
+		describe = s.kubernetes.describe(describe, p.Log)
+	}
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	synced := newSignal()
 	work.Go(func(ctx context.Context) error { return t.attempts.Watch(ctx, known.Put, synced.set) })
@@ -150,6 +177,12 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	// Nobody is told of the job API, nor is anything measured, before it is known which attempts there are.
 	work.Go(synced.then(func(ctx context.Context) error { return announce(ctx, t.nodes, describe, p) }))
 	work.Go(synced.then(func(ctx context.Context) error { return record(ctx, recorder, b) }))
+	if s.kubernetes.on() {
+		logs := s.kubernetes.tailer(p, known.Newest)
+		work.Go(synced.then(logs.Run))
+		work.Go(synced.then(func(ctx context.Context) error { return answerLogs(ctx, b, p.Common.NodeID(), t.jobs, logs) }))
+		work.Go(func(ctx context.Context) error { return accounts.Run(ctx, m.Devices) })
+	}
 	return work.Wait()
 }
 
@@ -172,9 +205,13 @@ func openTables(ctx context.Context, b *bus.Bus) (tables, error) {
 }
 
 // open makes the meter and the inventory from what the machine has.
-func (s *Service) open(p run.Process, known *roster.Roster) (*meter.Recorder, *meter.Meter, *inventory.Inventory, func(), error) {
+func (s *Service) open(p run.Process, known *roster.Roster, accounts accountant) (*meter.Recorder, *meter.Meter, *inventory.Inventory, func(), error) {
 	const root, cgroups = proc.Root("/proc"), "/sys/fs/cgroup"
-	machine, err := inventory.New(inventory.Config{Kind: s.deviceKind, Slots: s.cpuSlots, Proc: root, Cgroups: cgroups})
+	offered := inventory.Config{Kind: s.deviceKind, Slots: s.cpuSlots, Proc: root, Cgroups: cgroups}
+	if accounts != nil {
+		offered.Account = accounts.Account
+	}
+	machine, err := inventory.New(offered)
 	if err != nil {
 		return nil, nil, nil, nil, err
 	}
@@ -182,13 +219,7 @@ func (s *Service) open(p run.Process, known *roster.Roster) (*meter.Recorder, *m
 	if err != nil {
 		p.Log.Warn("energy counters not found", "error", err)
 	}
-	var gpus gpu.Reader
-	closeGPUs := func() {}
-	if library, err := nvml.Open(); err != nil {
-		p.Log.Info("no GPUs", "reason", err)
-	} else {
-		gpus, closeGPUs = library, library.Close
-	}
+	gpus, closeGPUs := s.openGPUs(p)
 	m, err := meter.New(meter.Config{
 		Proc: root, RAPL: counters, GPUs: gpus, Log: p.Log,
 		Model: meter.Model{Idle: unit.Watts(s.idleWatts), Core: unit.Watts(s.coreWatts)},
@@ -204,6 +235,22 @@ func (s *Service) open(p run.Process, known *roster.Roster) (*meter.Recorder, *m
 		Meter: m, Live: func() []train.Attempt { return known.Live(node) }, Log: p.Log, Metrics: p.Metrics,
 	})
 	return recorder, m, machine, closeGPUs, nil
+}
+
+// openGPUs gives what reads GPUs, nil where there are none, and what closes it.
+func (s *Service) openGPUs(p run.Process) (gpu.Reader, func()) {
+	if s.simGPUs > 0 {
+		return simgpu.Reader{
+			Node: p.Common.NodeID(), Count: s.simGPUs, Memory: unit.Bytes(s.simGPUMemory) * unit.GiB,
+			Sick: filepath.Join(p.Common.DataDir, "nodeagent", "sick-gpus"),
+		}, func() {}
+	}
+	library, err := nvml.Open()
+	if err != nil {
+		p.Log.Info("no GPUs", "reason", err)
+		return nil, func() {}
+	}
+	return library, library.Close
 }
 
 // announceEvery is how often the node's entry is refreshed.

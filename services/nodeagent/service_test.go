@@ -49,11 +49,11 @@ func service(t *testing.T, args ...string) *Service {
 }
 
 // start runs an agent as its process would; the function stops it.
-func start(t *testing.T, url, dir string) (stop func()) {
+func start(t *testing.T, url, dir string, args ...string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	common := run.Common{NATS: url, HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: dir, Node: "n1"}
-	s := service(t, "--device-kind=cpu", "--cpu-slots=3", "--meter-interval=100ms")
+	s := service(t, append([]string{"--device-kind=cpu", "--cpu-slots=3", "--meter-interval=100ms"}, args...)...)
 	if err := s.Validate(common); err != nil {
 		t.Fatal(err)
 	}
@@ -311,6 +311,18 @@ func TestValidate(t *testing.T) {
 		{"--job-api=localhost:80", "loopback"},
 		{"--job-api=127.0.0.1", "loopback"},
 		{"--job-api=127.0.0.1:http", "port"},
+		{"--kubernetes-node=n1 --job-api=0.0.0.0:80", "address of this node"},
+		{"--kubernetes-node=n1 --job-api=n1:80", "address of this node"},
+		{"--kubernetes-node=n1 --job-api=10.0.0.1:http", "port"},
+		{"--kubernetes-node=n/1", "name of a node"},
+		{"--kubernetes-node=n1 --pod-logs=logs", "absolute"},
+		{"--kubernetes-node=n1 --kubelet-root=", "absolute"},
+		{"--kubernetes-node=n1 --device-plugin-dir=x", "absolute"},
+		{"--kubernetes-node=n1 --node-labels=x", "absolute"},
+		{"--kubernetes-node=n1 --pod-log-limit=0", "1 to"},
+		{"--kubernetes-node=n1 --pod-namespace=", "namespace"},
+		{"--sim-gpus=-1", "0 to"},
+		{"--sim-gpu-memory=0", "1 to"},
 		{"--device-kind=tpu", "auto, gpu or cpu"},
 		{"--cpu-slots=-1", "0 to"},
 		{"--cpu-slots=5000", "0 to"},
@@ -319,9 +331,16 @@ func TestValidate(t *testing.T) {
 		{"--model-idle-watts=-1", "--model-idle-watts"},
 		{"--model-core-watts=NaN", "--model-core-watts"},
 	} {
-		if err := service(t, c.flag).Validate(run.Common{}); err == nil || !strings.Contains(err.Error(), c.words) {
+		if err := service(t, strings.Fields(c.flag)...).Validate(run.Common{}); err == nil || !strings.Contains(err.Error(), c.words) {
 			t.Errorf("%s: %v, want %q", c.flag, err, c.words)
 		}
+	}
+	inCluster := service(t, "--kubernetes-node=gpu-7.example", "--job-api=10.0.0.1:7480")
+	if err := inCluster.Validate(run.Common{}); err != nil {
+		t.Errorf("the node's own address in a cluster: %v", err)
+	}
+	if err := inCluster.Validate(run.Common{Node: "n2"}); err == nil || !strings.Contains(err.Error(), "gpu-7-example-") {
+		t.Errorf("another id than Kubernetes gives the node: %v", err)
 	}
 	all := service(t, "--job-api=x", "--cpu-slots=-1").Validate(run.Common{})
 	if n := strings.Count(fmt.Sprint(all), "--"); n != 2 {

@@ -14,11 +14,11 @@ import (
 )
 
 func (a *app) doctorCommand() *cobra.Command {
-	var dataDir string
+	var dataDir, kubeletRoot, podLogs string
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look at what this machine offers, and say what each absence costs",
-		Long: `Looks at the machine, the bus, the container runtimes and Python. "ok" is there, "--" is absent (with what that costs and how to change it), "!!" is needed
+		Long: `Looks at the machine, the bus, the container runtimes, the kubelet and Python. "ok" is there, "--" is absent (with what that costs and how to change it), "!!" is needed
 and broken. The exit code is 1 only where something needed is broken.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -29,10 +29,12 @@ and broken. The exit code is 1 only where something needed is broken.`,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), 30*time.Second)
 			defer cancel()
-			return a.printFindings(findings(a.survey(ctx, dataDir)))
+			return a.printFindings(findings(a.survey(ctx, dataDir, kubeletRoot, podLogs)))
 		},
 	}
 	cmd.Flags().StringVar(&dataDir, "data-dir", run.DefaultDataDir(), "data folder to look at (default: the one of the running `switchyard up`)")
+	cmd.Flags().StringVar(&kubeletRoot, "kubelet-root", "/var/lib/kubelet", "root folder of a kubelet to look at")
+	cmd.Flags().StringVar(&podLogs, "pod-logs", "/var/log/pods", "folder of pods' logs to look at")
 	return cmd
 }
 
@@ -62,6 +64,9 @@ type survey struct {
 	// GPUs are as nvidia-smi lists them; GPUTrouble is why it lists none.
 	GPUs       []string
 	GPUTrouble string
+	Driver     driverSurvey
+	Engines    []engineSurvey
+	Kubelet    kubeletSurvey
 	// RAPLZones counts the energy counters, RAPLReadable those that can be read.
 	RAPLZones, RAPLReadable int
 	// PerfParanoid is the kernel's setting; nil where the kernel has no performance counters.
@@ -97,6 +102,7 @@ func findings(s survey) []finding {
 	if s.Python != "" {
 		list = append(list, torchFinding(s), packageFinding(s))
 	}
+	list = append(list, kubernetesFindings(s)...)
 	list = append(list, dataFinding(s), busFinding(s))
 	for _, n := range s.Nodes {
 		list = append(list, nodeFinding(n, s.SurveyedAt))
@@ -249,7 +255,11 @@ func busFinding(s survey) finding {
 func nodeFinding(n train.Node, now time.Time) finding {
 	detail := fmt.Sprintf("%s: %s", n.ID, plural(len(n.Devices), "device"))
 	if len(n.Devices) > 0 {
-		detail += " (" + string(n.Devices[0].Kind) + ")"
+		kind := string(n.Devices[0].Kind)
+		if n.Devices[0].Simulated {
+			kind = "simulated " + kind
+		}
+		detail += " (" + kind + ")"
 	}
 	if len(n.Meters) > 0 {
 		detail += ", energy by " + strings.Join(n.Meters, " and ")

@@ -25,7 +25,7 @@ import (
 )
 
 // survey looks at this machine. What cannot be found out is left empty or told as trouble.
-func (a *app) survey(ctx context.Context, dataDir string) survey {
+func (a *app) survey(ctx context.Context, dataDir, kubeletRoot, podLogs string) survey {
 	const defaultPort = 4222
 	s := survey{
 		Arch: goruntime.GOARCH, Cores: goruntime.NumCPU(), Root: os.Geteuid() == 0, DataDir: dataDir, BusURL: a.url(), Port: defaultPort, SurveyedAt: time.Now(),
@@ -36,6 +36,9 @@ func (a *app) survey(ctx context.Context, dataDir string) survey {
 		s.Memory = unit.Bytes(info.Totalram) * unit.Bytes(info.Unit)
 	}
 	s.GPUs, s.GPUTrouble = surveyGPUs(ctx)
+	s.Driver = surveyDriver(ctx, "/sys", "/proc")
+	s.Engines = surveyEngines(ctx, "/etc")
+	s.Kubelet = surveyKubelet(kubeletRoot, podLogs)
 	s.RAPLZones, s.RAPLReadable = surveyRAPL("/sys/class/powercap")
 	s.PerfParanoid = surveyParanoid("/proc/sys/kernel/perf_event_paranoid")
 	s.Cgroup = surveyCgroup("/sys/fs/cgroup")

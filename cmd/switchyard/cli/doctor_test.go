@@ -19,7 +19,7 @@ func bare() survey {
 	return survey{
 		Kernel: "Linux 6.8.0", Arch: "amd64", Cores: 2, Memory: 8 * unit.GiB, GPUTrouble: "no nvidia-smi in PATH", RAPLZones: 2, PerfParanoid: new(4), Cgroup: 1,
 		MountTrouble: "user.max_user_namespaces is 0", MountFix: "sysctl user.max_user_namespaces=10000, or run the executor as root", ContainerTrouble: "no docker in PATH; podman: \x1b[31mpermission denied", BusURL: "nats://127.0.0.1:4222", Port: 4222,
-		DataDir: "/home/ann/.local/state/switchyard", DataFree: unit.GiB, SurveyedAt: noon,
+		DataDir: "/home/ann/.local/state/switchyard", DataFree: unit.GiB, SurveyedAt: noon, Kubelet: kubeletSurvey{Root: "/var/lib/kubelet"},
 	}
 }
 
@@ -29,7 +29,9 @@ func full() survey {
 		Kernel: "Linux 6.8.0", Arch: "amd64", Cores: 64, Memory: 512 * unit.GiB, Root: true, GPUs: []string{"NVIDIA H200, 143771 MiB", "NVIDIA H200, 143771 MiB"}, RAPLZones: 3, RAPLReadable: 3,
 		PerfParanoid: new(4), Cgroup: 2, Containers: []string{"docker 28.1.0"}, Python: "3.12.3 (/usr/bin/python3)", Torch: "2.7.0",
 		Packages: map[string]bool{"switchyard": true, "kubernetesdlprofile": true}, BusURL: "nats://10.0.0.1:4222", BusUp: true, Port: 4222, PortTrouble: "somebody else listens there",
-		DataDir: "/srv/switchyard", DataFree: 900 * unit.GiB, SurveyedAt: noon,
+		DataDir: "/srv/switchyard", DataFree: 900 * unit.GiB, SurveyedAt: noon, Driver: driverSurvey{Cards: 2, Module: "570.86.15", Library: "570.86.15"},
+		Engines: []engineSurvey{{Name: "docker", DefaultRuntime: "runc", Where: "/etc/docker/daemon.json"}, {Name: "containerd", DefaultRuntime: "nvidia"}},
+		Kubelet: kubeletSurvey{Root: "/var/lib/kubelet", There: true, PodLogs: "/var/log/pods"},
 		Nodes: []train.Node{
 			{ID: "gpu1", Devices: []train.Device{{ID: "gpu:0", Kind: train.KindGPU}, {ID: "gpu:1", Kind: train.KindGPU}}, Meters: []string{"nvml_counter", "rapl"}, SeenAt: ago(time.Second)},
 			{ID: "gpu2", Devices: []train.Device{{ID: "gpu:0", Kind: train.KindGPU}}, SeenAt: ago(time.Hour)},
@@ -43,6 +45,8 @@ func TestFindings(t *testing.T) {
 	broken := bare()
 	broken.DataTrouble, broken.PortTrouble, broken.Python = "/home/ann cannot be written to", "somebody else listens there", "3.9.2 (/usr/bin/python3)"
 	broken.PerfParanoid, broken.RAPLZones, broken.Cgroup = nil, 0, 0
+	broken.Driver = driverSurvey{Cards: 1, Module: "535.54.03", Library: "550.54.15"}
+	broken.Kubelet = kubeletSurvey{There: true, RegistryTrouble: "no permission for /var/lib/kubelet/plugins_registry", PodLogTrouble: "/var/log/pods is not there"}
 	golden(t, "doctor-broken.txt", findingsText(findings(broken)))
 }
 
@@ -195,6 +199,101 @@ func TestSurveyOfMounts(t *testing.T) {
 				t.Errorf("%q, want %q; fix: %q", got, tc.want, fix)
 			}
 		})
+	}
+}
+
+func TestSurveyOfTheDriver(t *testing.T) {
+	t.Setenv("PATH", t.TempDir()) // no nvidia-smi
+	dir := t.TempDir()
+	for card, files := range map[string][2]string{"0000:01:00.0": {"0x10de", "0x030200"}, "0000:02:00.0": {"0x10de", "0x020000"}, "0000:03:00.0": {"0x8086", "0x030000"}} {
+		write(t, filepath.Join(dir, "sys/bus/pci/devices", card, "vendor"), files[0]+"\n")
+		write(t, filepath.Join(dir, "sys/bus/pci/devices", card, "class"), files[1]+"\n")
+	}
+	if got := surveyDriver(t.Context(), filepath.Join(dir, "sys"), filepath.Join(dir, "proc")); got != (driverSurvey{Cards: 1}) {
+		t.Errorf("%+v", got)
+	}
+	write(t, filepath.Join(dir, "proc/driver/nvidia/version"),
+		"NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\nGCC version:  gcc version 11.4.0\n")
+	write(t, filepath.Join(dir, "bin/nvidia-smi"), "#!/bin/sh\necho 550.54.15\necho 550.54.15\n")
+	if err := os.Chmod(filepath.Join(dir, "bin/nvidia-smi"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", filepath.Join(dir, "bin")+":"+os.Getenv("PATH")+":/bin")
+	if got := surveyDriver(t.Context(), filepath.Join(dir, "sys"), filepath.Join(dir, "proc")); got != (driverSurvey{1, "550.54.15", "550.54.15"}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestDriverFindings(t *testing.T) {
+	for _, c := range []struct {
+		driver driverSurvey
+		words  string
+		ok     bool
+	}{
+		{driverSurvey{}, "", true},
+		{driverSurvey{Cards: 1}, "no driver", false},
+		{driverSurvey{1, "", "550.1"}, "without its kernel module", false},
+		{driverSurvey{1, "550.1", ""}, "nvidia-smi does not work", false},
+		{driverSurvey{1, "550.1", "535.1"}, "library 535.1", false},
+		{driverSurvey{1, "580.65.06", "580.65.06"}, "CUDA 13", true},
+		{driverSurvey{1, "525.60.13", "525.60.13"}, "CUDA 12", true},
+		{driverSurvey{1, "470.1", "470.1"}, "CUDA 11", true},
+		{driverSurvey{1, "390.157", "390.157"}, "390.157", false},
+	} {
+		list := driverFindings(c.driver)
+		if c.words == "" {
+			if len(list) != 0 {
+				t.Errorf("%+v", list)
+			}
+			continue
+		}
+		if len(list) != 1 || !strings.Contains(list[0].Detail, c.words) || (list[0].Verdict == verdictOK) != c.ok || !c.ok && (list[0].Costs == "" || list[0].Fix == "") {
+			t.Errorf("%+v: %+v, want %q, ok %v", c.driver, list, c.words, c.ok)
+		}
+	}
+}
+
+func TestSurveyOfEngines(t *testing.T) {
+	t.Setenv("PATH", t.TempDir()) // no docker
+	etc := t.TempDir()
+	if got := surveyEngines(t.Context(), etc); len(got) != 0 {
+		t.Errorf("%+v", got)
+	}
+	config := filepath.Join(etc, "containerd/config.toml")
+	for _, step := range []struct{ path, text, want string }{
+		{config, "version = 2\n", "runc"},
+		{config, "[plugins.\"io.containerd.grpc.v1.cri\".containerd]\n  default_runtime_name = \"crun\"\n", "crun"},
+		{filepath.Join(etc, "containerd/conf.d/99-nvidia.toml"), "default_runtime_name = 'nvidia'\n", "nvidia"},
+	} {
+		write(t, step.path, step.text)
+		got := surveyEngines(t.Context(), etc)
+		if want := (engineSurvey{"containerd", step.want, config}); len(got) != 1 || got[0] != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+}
+
+func TestSurveyOfTheKubelet(t *testing.T) {
+	dir := t.TempDir()
+	root, logs := filepath.Join(dir, "kubelet"), filepath.Join(dir, "logs")
+	if got := surveyKubelet(root, logs); got.There {
+		t.Errorf("%+v", got)
+	}
+	write(t, filepath.Join(root, "plugins_registry"), "a file\n")
+	got := surveyKubelet(root, logs)
+	if !got.There || !strings.Contains(got.RegistryTrouble, "no folder") || !strings.Contains(got.PodLogTrouble, "not there") {
+		t.Errorf("%+v", got)
+	}
+	if err := os.Remove(filepath.Join(root, "plugins_registry")); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{filepath.Join(root, "plugins_registry"), logs} {
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := surveyKubelet(root, logs), (kubeletSurvey{Root: root, There: true, PodLogs: logs}); got != want {
+		t.Errorf("%+v", got)
 	}
 }
 

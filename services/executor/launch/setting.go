@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -62,11 +63,6 @@ func NewSecret() (string, error) {
 // Marker is NAME=value, unique to the attempt, also among several installations on one machine.
 func Marker(a train.Attempt) string {
 	return train.MarkVariable + "=" + a.Mark()
-}
-
-// Header is the line that begins the output of an attempt.
-func Header(a train.Attempt, at string) string {
-	return fmt.Sprintf("[switchyard: attempt %d of %s on %s, %s]", a.Number, a.Job, train.JoinPlaces(a.Places()), at)
 }
 
 // Home is the node whose agent serves the job API to all processes of the attempt.
@@ -163,10 +159,11 @@ func (s Setting) reservedMiB() int64 {
 	return all[0].Memory.MiB()
 }
 
-// collectives is nccl as the library's guide promises, but where there is no GPU it could not work.
+// collectives is nccl as the library's guide promises, but where there is not a GPU for each it could not work.
 func (s Setting) collectives() string {
-	if s.OnGPUs() && !s.Devices()[0].Simulated {
-		return "nccl"
+	without := func(d train.Device) bool { return d.Kind != train.KindGPU || d.Simulated }
+	if all := s.Devices(); len(all) == 0 || slices.ContainsFunc(all, without) {
+		return "gloo"
 	}
-	return "gloo"
+	return "nccl"
 }

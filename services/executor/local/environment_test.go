@@ -265,3 +265,21 @@ func TestContainersByAFakeEngine(t *testing.T) {
 		t.Errorf("calls %q, %v", calls, err)
 	}
 }
+
+// Simulated GPUs are counted like real ones, but no program is told to use one.
+func TestSimulatedGPUs(t *testing.T) {
+	s := gpus()
+	for i := range s.Places[0].Devices {
+		s.Places[0].Devices[i].Simulated = true
+	}
+	env := s.Scheduler(0)
+	for name, want := range map[string]string{"CUDA_VISIBLE_DEVICES": "", "PL_TORCH_DISTRIBUTED_BACKEND": "gloo", "NUM_GPUS": "2", "SWITCHYARD_DEVICES": "gpu:2,gpu:0"} {
+		if env[name] != want {
+			t.Errorf("%s is %q, want %q", name, env[name], want)
+		}
+	}
+	s.Spec.Image, s.Places[0].Node.ContainerRuntime = "image", "docker"
+	if got := strings.Join(container(s, 0).Args, " "); strings.Contains(got, "--gpus") || strings.Contains(got, "--cpuset-cpus") {
+		t.Errorf("%s: want all processors and no GPU", got)
+	}
+}

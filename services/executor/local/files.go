@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/switchyard-dl/switchyard/libs/joblog"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -100,6 +101,11 @@ func (l Layout) Attempt(job train.JobID, number int) string {
 
 // Output is the log of a job.
 func (l Layout) Output(job train.JobID) string { return filepath.Join(l.Job(job), "output.log") }
+
+// ReadLog reads a piece of a job's log, which keeps to so many bytes.
+func (l Layout) ReadLog(r train.LogRequest, limit int64) (train.LogChunk, error) {
+	return joblog.Read(l.Output(r.Job), r, limit)
+}
 
 // Snapshots is where a job saves its state unless it says otherwise, Work where it starts.
 func (l Layout) Snapshots(job train.JobID) string { return filepath.Join(l.Job(job), "snapshots") }

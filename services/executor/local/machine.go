@@ -12,6 +12,7 @@ import (
 
 	"github.com/sourcegraph/conc"
 
+	"github.com/switchyard-dl/switchyard/libs/joblog"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
@@ -72,7 +73,7 @@ func (m *Machine) Start(_ context.Context, s launch.Setting) error {
 	if s.Ports, err = freePorts(len(s.Processes())); err != nil {
 		return err
 	}
-	return m.Backend.Start(Compose(s, m.Layout, m.bounds, launch.Header(s.Attempt, time.Now().UTC().Format(time.RFC3339))))
+	return m.Backend.Start(Compose(s, m.Layout, m.bounds, joblog.Header(s.Attempt, time.Now().UTC().Format(time.RFC3339))))
 }
 
 // freePorts finds ports that nobody listens on now. Between this and their use somebody else may take one; the attempt then fails to meet, and says so.

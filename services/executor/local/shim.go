@@ -17,6 +17,7 @@ import (
 	"github.com/sourcegraph/conc"
 	"golang.org/x/sys/unix"
 
+	"github.com/switchyard-dl/switchyard/libs/joblog"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -33,7 +34,7 @@ const claimPatience = 10 * time.Second
 type shim struct {
 	dir    string
 	launch Launch
-	log    *output
+	log    *joblog.Log
 	// live are the processes that were started and have not ended, by process number, with their rank; group is their process group.
 	live  map[int]int
 	group int
@@ -82,15 +83,14 @@ func supervise(dir string) error {
 		return s.finish(train.Exit{Code: 127, Message: fmt.Sprintf("no launch file: %v", err)})
 	}
 	s.launch = launch
-	s.log, err = openOutput(launch.Output, launch.LimitBytes)
+	s.log, err = joblog.Open(launch.Output, launch.LimitBytes)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return s.giveUp(err)
 	}
 	if err != nil {
 		return s.finish(train.Exit{Code: 127, Message: err.Error()})
 	}
-	_, _ = io.WriteString(s.log, launch.Header+"\n")
-	s.log.tail = nil
+	s.log.Begin(launch.Header)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return s.finish(train.Exit{Code: 127, Message: fmt.Sprintf("become the parent of orphans: %v", err)})
 	}
@@ -233,15 +233,16 @@ func (s *shim) start(rank int) (*os.File, error) {
 	s.live[pid] = rank
 	// The supervisor collects all ends itself, those of orphans too.
 	_ = cmd.Process.Release()
-	copied := &lines{to: s.log}
+	prefix := ""
 	if len(s.launch.Processes) > 1 {
-		copied.prefix = fmt.Sprintf("[%d] ", rank)
+		prefix = fmt.Sprintf("[%d] ", rank)
 	}
+	copied := joblog.NewLines(s.log, prefix)
 	s.outs = append(s.outs, out)
 	s.pipes.Go(func() {
 		defer func() { _ = out.Close() }()
 		_, _ = io.Copy(copied, out)
-		copied.flush()
+		copied.Flush()
 	})
 	return trouble, nil
 }

@@ -1,7 +1,12 @@
 // Package gpu is what the agent wants to know of accelerators, whoever tells it.
 package gpu
 
-import "github.com/switchyard-dl/switchyard/libs/unit"
+import (
+	"fmt"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
 
 // Device is one accelerator.
 type Device struct {
@@ -9,6 +14,17 @@ type Device struct {
 	UUID   string
 	Model  string
 	Memory unit.Bytes
+	// Path is its device node, empty where it has none.
+	Path string
+	// Simulated is set for one that only exists on paper.
+	Simulated bool
+	// Trouble says why nothing new may be put on it, empty where it is well.
+	Trouble string
+}
+
+// ID names the device on its node.
+func (d Device) ID() train.DeviceID {
+	return train.DeviceID(fmt.Sprintf("%s:%d", train.KindGPU, d.Index))
 }
 
 // Sample is one reading of a device.

@@ -30,6 +30,8 @@ type Config struct {
 	Proc  proc.Root
 	// Cgroups is where control groups are mounted.
 	Cgroups string
+	// Account says under which resource a kubelet accounts for a GPU, and in how many units. Nil where there is no kubelet.
+	Account func(gpu.Device) (resource string, units int)
 }
 
 // Inventory is what does not change while the agent runs, and the container runtime as it was last seen.
@@ -39,6 +41,8 @@ type Inventory struct {
 	allowed []int
 	cores   int
 	memory  unit.Bytes
+	// hadGPUs stays when the last of them is in trouble: its node does not turn into one of CPU slots.
+	hadGPUs bool
 
 	runtime   string
 	runtimeAt time.Time
@@ -81,16 +85,27 @@ func (i *Inventory) Node(ctx context.Context, id train.NodeID, gpus []gpu.Device
 func (i *Inventory) BootID() string { return i.bootID }
 
 func (i *Inventory) devices(gpus []gpu.Device) []train.Device {
-	if i.config.Kind == KindGPU || (i.config.Kind == KindAuto && len(gpus) > 0) {
-		devices := make([]train.Device, len(gpus))
-		for n, g := range gpus {
-			devices[n] = train.Device{
-				ID: train.DeviceID(fmt.Sprintf("%s:%d", train.KindGPU, g.Index)), Kind: train.KindGPU, Model: g.Model, UUID: g.UUID, Memory: g.Memory,
-			}
-		}
-		return devices
+	i.hadGPUs = i.hadGPUs || len(gpus) > 0
+	if i.config.Kind == KindGPU || (i.config.Kind == KindAuto && i.hadGPUs) {
+		return i.cards(gpus)
 	}
 	return slots(i.config.Slots, i.cores, i.allowed)
+}
+
+// cards gives the GPUs on which something new may be put.
+func (i *Inventory) cards(gpus []gpu.Device) []train.Device {
+	devices := []train.Device{}
+	for _, g := range gpus {
+		if g.Trouble != "" {
+			continue
+		}
+		d := train.Device{ID: g.ID(), Kind: train.KindGPU, Model: g.Model, UUID: g.UUID, Memory: g.Memory, Simulated: g.Simulated}
+		if i.config.Account != nil {
+			d.Resource, d.Units = i.config.Account(g)
+		}
+		devices = append(devices, d)
+	}
+	return devices
 }
 
 // slots gives CPU slots, each with a processor of its own as far as there are enough. What memory a slot has is not said: the slots share the machine's.

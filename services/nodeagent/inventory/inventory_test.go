@@ -53,6 +53,20 @@ func TestWhatIsOffered(t *testing.T) {
 	}
 }
 
+func TestAGPUInTroubleIsNotOffered(t *testing.T) {
+	i := &Inventory{config: Config{Kind: KindAuto, Account: func(g gpu.Device) (string, int) { return "r-" + g.UUID, 16 }}, cores: 1, allowed: []int{3}}
+	well, sick := gpu.Device{Index: 0, UUID: "a", Simulated: true}, gpu.Device{Index: 1, UUID: "b", Trouble: "it smokes"}
+	card := train.Device{ID: "gpu:0", Kind: train.KindGPU, UUID: "a", Simulated: true, Resource: "r-a", Units: 16}
+	for _, step := range []struct {
+		gpus []gpu.Device
+		want []train.Device
+	}{{[]gpu.Device{well, sick}, []train.Device{card}}, {[]gpu.Device{sick}, []train.Device{}}, {nil, []train.Device{}}} {
+		if diff := cmp.Diff(step.want, i.devices(step.gpus)); diff != "" {
+			t.Errorf("%+v (-want +got)\n%s", step.gpus, diff)
+		}
+	}
+}
+
 // groups writes files below a folder.
 func groups(t *testing.T, files map[string]string) string {
 	t.Helper()

@@ -197,6 +197,8 @@ func (a *API) identify(ctx context.Context, capability, token string) (train.Att
 	}
 }
 
+// current says whether this agent serves the attempt. The ranks of a gang over several nodes all come to one agent: were they told apart when to stop, those
+// that go on would wait for those that left.
 func (a *API) current(attempt train.Attempt, tokenHash string) bool {
-	return attempt.Live() && attempt.Node == a.node && (tokenHash == "" || roster.SameHash(attempt.TokenHash, tokenHash))
+	return attempt.Live() && attempt.Home() == a.node && (tokenHash == "" || roster.SameHash(attempt.TokenHash, tokenHash))
 }

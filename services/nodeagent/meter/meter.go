@@ -107,7 +107,7 @@ func (m *Meter) Devices() []gpu.Device {
 
 func (m *Meter) tell(devices []gpu.Device) {
 	names := []string{}
-	if len(devices) > 0 {
+	if slices.ContainsFunc(devices, func(d gpu.Device) bool { return !d.Simulated }) {
 		names = append(names, "nvml")
 	}
 	if m.rapl.Usable() {

@@ -91,6 +91,30 @@ func TestWorkInAContainerIsFoundByItsMark(t *testing.T) {
 	}
 }
 
+func TestWorkInPodsIsFoundByItsMarkAlone(t *testing.T) {
+	w := workers{since: 100, bootID: "boot", total: map[run]proc.Ticks{}}
+	a, starting := attempt("a", 1, 0, 0), attempt("b", 1, 0, 0)
+	starting.Phase = train.PhaseClaimed
+	marks := map[int]string{21: a.Mark(), 31: a.Mark(), 41: starting.Mark()}
+	shim, other := proc.Stat{PID: 20, Parent: 1, Own: 900}, proc.Stat{PID: 41, Parent: 20, Start: 300, Own: 9}
+	for i, c := range []struct {
+		all  map[int]proc.Stat
+		want proc.Ticks
+	}{
+		// One rank is older than this process, so what it used so far was measured already; the other is new.
+		{stats(shim, other, proc.Stat{PID: 21, Parent: 20, Start: 50, Own: 500}, proc.Stat{PID: 31, Parent: 20, Start: 200, Own: 7}), 7},
+		{stats(shim, other, proc.Stat{PID: 21, Parent: 20, Start: 50, Own: 510}, proc.Stat{PID: 31, Parent: 20, Start: 200, Own: 9}), 12},
+		// A rank that has ended takes its time with it.
+		{stats(shim, other, proc.Stat{PID: 31, Parent: 20, Start: 200, Own: 19}), 0},
+		{stats(shim, other, proc.Stat{PID: 31, Parent: 20, Start: 200, Own: 24}), 5},
+	} {
+		got := w.used(c.all, []train.Attempt{a, starting}, marks)
+		if want := (map[run]proc.Ticks{runOf(a): c.want}); !cmp.Equal(got, want, cmp.AllowUnexported(run{})) {
+			t.Errorf("reading %d: %v, want %v", i, got, want)
+		}
+	}
+}
+
 func TestMarksAreReadFromTheEnvironment(t *testing.T) {
 	a := attempt("a", 1, 10, 50)
 	cmd := exec.CommandContext(t.Context(), "sleep", "60")

@@ -35,27 +35,21 @@ type workers struct {
 func (w *workers) used(all map[int]proc.Stat, attempts []train.Attempt, marks map[int]string) map[run]proc.Ticks {
 	used, total, owner := map[run]proc.Ticks{}, map[run]proc.Ticks{}, map[int]run{}
 	for _, a := range attempts {
-		if a.PID <= 0 || a.BootID != "" && a.BootID != w.bootID {
-			continue
-		}
-		tree := proc.Tree(all, a.PID, a.PIDStart)
+		tree := w.tree(all, a, marks)
 		if tree == nil {
 			continue
 		}
-		mark := a.Mark()
-		for pid, m := range marks {
-			if _, inside := tree[pid]; m == mark && !inside {
-				maps.Copy(tree, proc.Tree(all, pid, all[pid].Start))
-			}
-		}
-		r, sum := runOf(a), proc.Ticks(0)
+		r, sum, old := runOf(a), proc.Ticks(0), proc.Ticks(0)
 		for pid, s := range tree {
 			sum += s.Own + s.Reaped
+			if s.Start < w.since {
+				old += s.Own + s.Reaped
+			}
 			owner[pid] = r
 		}
 		before, known := w.total[r]
 		if !known && a.PIDStart < w.since {
-			before = sum // an agent before this one has measured that
+			before = old // an agent before this one has measured that
 		}
 		// Children of a process that refuses to hear of their end take their time with them.
 		used[r] = max(sum-before, 0)
@@ -63,6 +57,31 @@ func (w *workers) used(all map[int]proc.Stat, attempts []train.Attempt, marks ma
 	}
 	w.total, w.owner = total, owner
 	return used
+}
+
+// tree is what an attempt has for processes: its supervisor and all below it, and what carries its mark. In pods there is no supervisor, the mark alone tells.
+func (w *workers) tree(all map[int]proc.Stat, a train.Attempt, marks map[int]string) map[int]proc.Stat {
+	tree := map[int]proc.Stat{}
+	if a.PID > 0 {
+		if a.BootID != "" && a.BootID != w.bootID {
+			return nil
+		}
+		if tree = proc.Tree(all, a.PID, a.PIDStart); tree == nil {
+			return nil
+		}
+	} else if a.Phase != train.PhaseRunning {
+		return nil // its supervisor is about to say who it is
+	}
+	mark := a.Mark()
+	for pid, m := range marks {
+		if _, inside := tree[pid]; m == mark && !inside {
+			maps.Copy(tree, proc.Tree(all, pid, all[pid].Start))
+		}
+	}
+	if len(tree) == 0 {
+		return nil
+	}
+	return tree
 }
 
 // markReader remembers the marks of processes: an environment is read a few times and no more.

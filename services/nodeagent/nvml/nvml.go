@@ -3,6 +3,7 @@
 package nvml
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -17,6 +18,8 @@ type Library struct {
 	api nvml.Interface
 	// lastSeen is the time stamp of the newest utilisation sample of each device, by its UUID.
 	lastSeen map[string]uint64
+	// known are the devices that could be read at some time: one that is lost later still has a name.
+	known map[int]gpu.Device
 }
 
 // Open loads the library. The error says why there are no GPUs to be seen.
@@ -26,13 +29,13 @@ func open(api nvml.Interface) (*Library, error) {
 	if ret := api.Init(); !errors.Is(ret, nvml.SUCCESS) {
 		return nil, fmt.Errorf("load NVML: %s", word(ret))
 	}
-	return &Library{api: api, lastSeen: map[string]uint64{}}, nil
+	return &Library{api: api, lastSeen: map[string]uint64{}, known: map[int]gpu.Device{}}, nil
 }
 
 // Close gives the library back.
 func (l *Library) Close() { _ = l.api.Shutdown() }
 
-// Devices lists the GPUs. One that cannot be read is left out, as it can be used by nobody.
+// Devices lists the GPUs. One that can no longer be read is in trouble; one that never could be is left out, as nobody knows its name.
 func (l *Library) Devices() ([]gpu.Device, error) {
 	count, ret := l.api.DeviceGetCount()
 	if !errors.Is(ret, nvml.SUCCESS) {
@@ -41,9 +44,13 @@ func (l *Library) Devices() ([]gpu.Device, error) {
 	var devices []gpu.Device
 	for i := range count {
 		d, err := l.device(i)
-		if err == nil {
-			devices = append(devices, d)
+		if known, before := l.known[i]; err != nil && before {
+			d, d.Trouble = known, err.Error()
+		} else if err != nil {
+			continue
 		}
+		l.known[i] = d
+		devices = append(devices, d)
 	}
 	if len(devices) == 0 && count > 0 {
 		return nil, fmt.Errorf("read GPUs: none of %d answers", count)
@@ -67,7 +74,30 @@ func (l *Library) device(index int) (gpu.Device, error) {
 	if memory, ret := handle.GetMemoryInfo(); errors.Is(ret, nvml.SUCCESS) {
 		d.Memory = unit.Bytes(memory.Total)
 	}
+	if minor, ret := handle.GetMinorNumber(); errors.Is(ret, nvml.SUCCESS) {
+		d.Path = fmt.Sprintf("/dev/nvidia%d", minor)
+	}
+	d.Trouble = recovery(handle)
 	return d, nil
+}
+
+// recovery is what the driver says must be done before the device can be trusted with new work, empty where nothing must. Drivers that are too old to be
+// asked say nothing.
+func recovery(handle nvml.Device) string {
+	values := []nvml.FieldValue{{FieldId: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}}
+	if ret := handle.GetFieldValues(values); !errors.Is(ret, nvml.SUCCESS) || !errors.Is(nvml.Return(values[0].NvmlReturn), nvml.SUCCESS) {
+		return ""
+	}
+	switch action := nvml.DeviceGpuRecoveryAction(binary.NativeEndian.Uint32(values[0].Value[:])); action {
+	case nvml.GPU_RECOVERY_ACTION_NONE:
+		return ""
+	case nvml.GPU_RECOVERY_ACTION_GPU_RESET:
+		return "the driver wants the GPU to be reset"
+	case nvml.GPU_RECOVERY_ACTION_NODE_REBOOT:
+		return "the driver wants the node to be rebooted"
+	default:
+		return fmt.Sprintf("the driver wants the GPU to be drained (recovery action %d)", action)
+	}
 }
 
 // Sample reads energy, power and processes of a GPU.

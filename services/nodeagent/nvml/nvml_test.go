@@ -4,6 +4,7 @@ package nvml
 
 import (
 	"cmp"
+	"encoding/binary"
 	"slices"
 	"strings"
 	"testing"
@@ -22,6 +23,8 @@ func card() *mock.Device {
 		GetUUIDFunc:                    func() (string, api.Return) { return "GPU-1", api.SUCCESS },
 		GetNameFunc:                    func() (string, api.Return) { return "NVIDIA T4", api.SUCCESS },
 		GetMemoryInfoFunc:              func() (api.Memory, api.Return) { return api.Memory{Total: 16 << 30}, api.SUCCESS },
+		GetMinorNumberFunc:             func() (int, api.Return) { return 4, api.SUCCESS },
+		GetFieldValuesFunc:             func([]api.FieldValue) api.Return { return api.ERROR_NOT_SUPPORTED },
 		GetTotalEnergyConsumptionFunc:  func() (uint64, api.Return) { return 5_000, api.SUCCESS },
 		GetPowerUsageFunc:              func() (uint32, api.Return) { return 70_500, api.SUCCESS },
 		GetComputeRunningProcessesFunc: func() ([]api.ProcessInfo, api.Return) { return nil, api.SUCCESS },
@@ -65,7 +68,7 @@ func TestDevices(t *testing.T) {
 	lost := card()
 	lost.GetUUIDFunc = func() (string, api.Return) { return "", api.ERROR_GPU_IS_LOST }
 	got, err := library(t, lost, card()).Devices()
-	want := []gpu.Device{{Index: 1, UUID: "GPU-1", Model: "NVIDIA T4", Memory: 16 * unit.GiB}}
+	want := []gpu.Device{{Index: 1, UUID: "GPU-1", Model: "NVIDIA T4", Memory: 16 * unit.GiB, Path: "/dev/nvidia4"}}
 	if diff := gocmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("error %v, (-want +got)\n%s", err, diff)
 	}
@@ -74,6 +77,38 @@ func TestDevices(t *testing.T) {
 	}
 	if got, err := library(t).Devices(); err != nil || len(got) != 0 {
 		t.Errorf("%v, error %v of a machine without GPUs", got, err)
+	}
+}
+
+func TestHealthGoesDownAndUp(t *testing.T) {
+	c := card()
+	l := library(t, c)
+	for _, step := range []struct {
+		name    string
+		uuid    api.Return
+		action  api.DeviceGpuRecoveryAction
+		trouble string
+	}{
+		{"well", api.SUCCESS, api.GPU_RECOVERY_ACTION_NONE, ""},
+		{"off the bus", api.ERROR_GPU_IS_LOST, api.GPU_RECOVERY_ACTION_NONE, "read UUID of GPU 0"},
+		{"back", api.SUCCESS, api.GPU_RECOVERY_ACTION_NONE, ""},
+		{"an error that a reset would cure", api.SUCCESS, api.GPU_RECOVERY_ACTION_GPU_RESET, "to be reset"},
+		{"worse", api.SUCCESS, api.GPU_RECOVERY_ACTION_NODE_REBOOT, "to be rebooted"},
+		{"to be left", api.SUCCESS, 4, "to be drained"},
+		{"cured", api.SUCCESS, api.GPU_RECOVERY_ACTION_NONE, ""},
+	} {
+		c.GetUUIDFunc = func() (string, api.Return) { return "GPU-1", step.uuid }
+		c.GetFieldValuesFunc = func(values []api.FieldValue) api.Return {
+			binary.NativeEndian.PutUint32(values[0].Value[:], uint32(step.action))
+			return api.SUCCESS
+		}
+		got, err := l.Devices()
+		if err != nil || len(got) != 1 || got[0].UUID != "GPU-1" {
+			t.Fatalf("%s: %+v, error %v", step.name, got, err)
+		}
+		if said := got[0].Trouble; (said == "") != (step.trouble == "") || !strings.Contains(said, step.trouble) {
+			t.Errorf("%s: trouble %q, want %q", step.name, said, step.trouble)
+		}
 	}
 }
 

@@ -85,18 +85,30 @@ func (r *Roster) Put(e bus.Entry[train.Attempt], deleted bool) {
 	}
 }
 
-// Live lists the attempts of a node that may have processes, ordered by job.
+// Live lists the attempts that may have processes on a node, ordered by job. Of an attempt that spans several nodes it tells the part on this one.
 func (r *Roster) Live(node train.NodeID) []train.Attempt {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var live []train.Attempt
 	for _, e := range r.byJob {
-		if e.Value.Node == node && e.Value.Live() {
-			live = append(live, e.Value)
+		if a := e.Value; a.IsOn(node) && a.Live() {
+			a.Node, a.Devices, a.Parts = node, a.DevicesOn(node), nil
+			live = append(live, a)
 		}
 	}
 	slices.SortFunc(live, func(a, b train.Attempt) int { return strings.Compare(string(a.Job), string(b.Job)) })
 	return live
+}
+
+// Newest lists the newest attempt of every job, on whatever node, over or not.
+func (r *Roster) Newest() []train.Attempt {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]train.Attempt, 0, len(r.byJob))
+	for _, e := range r.byJob {
+		all = append(all, e.Value)
+	}
+	return all
 }
 
 // Holds says whether an attempt is the newest of its job and live.

@@ -64,6 +64,22 @@ func TestAnOlderEntryChangesNothing(t *testing.T) {
 	}
 }
 
+func TestAGangIsLiveOnEachOfItsNodes(t *testing.T) {
+	r := New(&bucket{})
+	gang := entry("a", 1, 1)
+	gang.Value.Node = ""
+	gang.Value.Parts = []train.Part{{Node: "n1", Devices: []train.DeviceID{"gpu:0"}}, {Node: "n2", Devices: []train.DeviceID{"gpu:3"}}}
+	r.Put(gang, false)
+	want := gang.Value
+	want.Node, want.Devices, want.Parts = "n2", []train.DeviceID{"gpu:3"}, nil
+	if diff := cmp.Diff([]train.Attempt{want}, r.Live("n2")); diff != "" {
+		t.Errorf("on n2 (-want +got)\n%s", diff)
+	}
+	if got := r.Live("n3"); len(got) != 0 {
+		t.Errorf("on n3: %+v", got)
+	}
+}
+
 func TestFindLooksIntoTheBucketBeforeItGivesUp(t *testing.T) {
 	b := &bucket{}
 	r := New(b)

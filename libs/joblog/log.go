@@ -1,4 +1,6 @@
-package local
+// Package joblog keeps the output of a job in one bounded file and reads it by offsets that count all that the job has written. It does not know where the
+// output comes from, nor who may read it.
+package joblog
 
 import (
 	"bytes"
@@ -10,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"unicode/utf8"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // The log of a job is one file that a person can read as it is: its beginning, and once it has outgrown its bound a line that tells how much was left
@@ -19,15 +23,15 @@ const (
 	maxLine = 16 << 10
 	// tailBytes is how much of the end is told with a failure.
 	tailBytes = 4 << 10
-	// minLimit is the smallest bound: the beginning must hold a line and the mark.
-	minLimit = 8 * maxLine
+	// MinLimit is the smallest bound: the beginning must hold a line and the mark.
+	MinLimit = 8 * maxLine
 
 	markPrefix = "[switchyard: "
 	markSuffix = " bytes of output left out here]"
 )
 
-// output appends to the log of a job. Only one supervisor at a time writes it.
-type output struct {
+// Log appends to the log of a job. Only one process at a time writes it.
+type Log struct {
 	mu    sync.Mutex
 	path  string
 	file  *os.File
@@ -52,16 +56,16 @@ func (s shape) written() int64 { return s.size - s.skip + s.dropped }
 // headEnd is the fixed place in the file where the mark ends, so that it is found again.
 func headEnd(limit int64) int64 { return limit / 4 }
 
-// openOutput opens the log for one more attempt.
-func openOutput(path string, limit int64) (*output, error) {
-	o := &output{path: path, limit: max(limit, minLimit)}
+// Open opens a log, new or not, that keeps to so many bytes.
+func Open(path string, limit int64) (*Log, error) {
+	o := &Log{path: path, limit: max(limit, MinLimit)}
 	if err := o.reopen(); err != nil {
 		return nil, err
 	}
 	return o, nil
 }
 
-func (o *output) reopen() error {
+func (o *Log) reopen() error {
 	f, err := os.OpenFile(o.path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("open the log %s: %w", o.path, err)
@@ -85,7 +89,7 @@ func readShape(f *os.File, limit int64) (shape, error) {
 		return shape{}, fmt.Errorf("stat %s: %w", f.Name(), err)
 	}
 	s := shape{size: info.Size(), head: info.Size()}
-	end := headEnd(max(limit, minLimit))
+	end := headEnd(max(limit, MinLimit))
 	if s.size < end {
 		return s, nil
 	}
@@ -116,7 +120,7 @@ func mark(dropped, length int64) []byte {
 }
 
 // Write appends whole lines.
-func (o *output) Write(p []byte) (int, error) {
+func (o *Log) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.tail = append(o.tail, p...)
@@ -138,7 +142,7 @@ func (o *output) Write(p []byte) (int, error) {
 }
 
 // compact rewrites the log with the beginning, the mark and the newest half of the rest.
-func (o *output) compact() error {
+func (o *Log) compact() error {
 	end := headEnd(o.limit)
 	s := o.shape
 	if s.skip == 0 {
@@ -185,15 +189,49 @@ func lineEndBefore(f *os.File, at int64) (int64, error) {
 	return at, nil
 }
 
-// Tail is the end of what was written since the log was opened, with control characters escaped.
-func (o *output) Tail() string {
+// Begin writes the line that begins the output of an attempt. The tail is of what follows.
+func (o *Log) Begin(header string) {
+	_, _ = o.Write([]byte(header + "\n"))
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return escape(o.tail)
+	o.tail = nil
+}
+
+// Written is how many bytes the job has written in all.
+func (o *Log) Written() int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.shape.written()
+}
+
+// Rewind takes back what was written beyond a number of bytes in all, for a writer that was killed before it could note how far it had come. What has been
+// left out of the log by then cannot be taken back.
+func (o *Log) Rewind(written int64) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	end := o.shape.size
+	if o.shape.skip > 0 {
+		end -= o.shape.head + o.shape.skip
+	}
+	excess := min(o.shape.written()-written, end)
+	if excess <= 0 {
+		return nil
+	}
+	if err := o.file.Truncate(o.shape.size - excess); err != nil {
+		return fmt.Errorf("rewind %s: %w", o.path, err)
+	}
+	return o.reopen()
+}
+
+// Tail is the end of what was written since the log was opened, with control characters escaped.
+func (o *Log) Tail() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return Escape(o.tail)
 }
 
 // Close syncs and closes the log. The error is the first trouble with it, if any.
-func (o *output) Close() error {
+func (o *Log) Close() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err := o.file.Sync(); err != nil && o.lost == nil {
@@ -205,8 +243,8 @@ func (o *output) Close() error {
 	return o.lost
 }
 
-// escape makes output fit for messages: control and text-direction characters are spelled out, broken UTF-8 is replaced.
-func escape(raw []byte) string {
+// Escape makes output fit for messages: control and text-direction characters are spelled out, broken UTF-8 is replaced.
+func Escape(raw []byte) string {
 	var b strings.Builder
 	for len(raw) > 0 {
 		r, size := utf8.DecodeRune(raw)
@@ -225,16 +263,19 @@ func escape(raw []byte) string {
 	return b.String()
 }
 
-// lines copies a process's output into the log in whole lines, each with the prefix; a line that is too long is cut.
-type lines struct {
+// Lines copies a process's output into a log in whole lines, each with the prefix; a line that is too long is cut.
+type Lines struct {
 	to      io.Writer
 	prefix  string
 	pending []byte
 	cut     int
 }
 
+// NewLines makes one. The writer gets one line at a time.
+func NewLines(to io.Writer, prefix string) *Lines { return &Lines{to: to, prefix: prefix} }
+
 // Write takes output as it comes. A carriage return ends a line too: progress bars would otherwise be one endless line.
-func (l *lines) Write(p []byte) (int, error) {
+func (l *Lines) Write(p []byte) (int, error) {
 	n := len(p)
 	for len(p) > 0 {
 		end := bytes.IndexAny(p, "\n\r")
@@ -246,21 +287,24 @@ func (l *lines) Write(p []byte) (int, error) {
 			end++
 		}
 		l.keep(p[:end+1])
-		l.flush()
+		l.Flush()
 		p = p[end+1:]
 	}
 	return n, nil
 }
 
-func (l *lines) keep(p []byte) {
+func (l *Lines) keep(p []byte) {
 	room := max(maxLine-len(l.pending), 0)
 	kept := min(room, len(p))
 	l.pending = append(l.pending, p[:kept]...)
 	l.cut += len(p) - kept
 }
 
-// flush writes what is pending; a line that was cut, or the last one without an end, gets one.
-func (l *lines) flush() {
+// Pending says whether a line has begun and not ended.
+func (l *Lines) Pending() bool { return len(l.pending) > 0 }
+
+// Flush writes what is pending; a line that was cut, or the last one without an end, gets one.
+func (l *Lines) Flush() {
 	if len(l.pending) == 0 {
 		return
 	}
@@ -275,4 +319,21 @@ func (l *lines) flush() {
 	}
 	_, _ = l.to.Write(line)
 	l.pending, l.cut = l.pending[:0], 0
+}
+
+// Header is the line that begins the output of an attempt.
+func Header(a train.Attempt, at string) string {
+	var devices []string
+	for _, p := range a.Places() {
+		words := train.JoinDevices(p.Devices)
+		if len(a.Parts) > 0 {
+			words = string(p.Node) + "/" + words
+		}
+		devices = append(devices, words)
+	}
+	where := ""
+	if words := strings.Join(devices, " "); words != "" {
+		where = " on " + words
+	}
+	return fmt.Sprintf("[switchyard: attempt %d of %s%s, %s]", a.Number, a.Job, where, at)
 }

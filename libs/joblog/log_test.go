@@ -1,4 +1,4 @@
-package local
+package joblog
 
 import (
 	"bytes"
@@ -13,12 +13,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
-func openLog(t testing.TB, path string, limit int64) *output {
+func openLog(t testing.TB, path string, limit int64) *Log {
 	t.Helper()
-	o, err := openOutput(path, limit)
+	o, err := Open(path, limit)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,11 +25,11 @@ func openLog(t testing.TB, path string, limit int64) *output {
 }
 
 // readAll follows a log from its beginning in pieces of the given size.
-func readAll(t rapid.TB, l Layout, job train.JobID, limit int64, piece int) (text string, cuts int) {
+func readAll(t rapid.TB, path string, limit int64, piece int) (text string, cuts int) {
 	t.Helper()
 	var all []byte
 	for offset := int64(0); ; {
-		c, err := l.ReadLog(train.LogRequest{Job: job, Offset: offset, Max: piece}, limit)
+		c, err := Read(path, train.LogRequest{Job: "j", Offset: offset, Max: piece}, limit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,14 +48,11 @@ func readAll(t rapid.TB, l Layout, job train.JobID, limit int64, piece int) (tex
 }
 
 func TestLogKeepsItsBeginningAndItsEnd(t *testing.T) {
-	l := Layout{DataDir: t.TempDir()}
-	if err := os.MkdirAll(l.Job("j"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	const limit, count = minLimit, 100_000
+	path := filepath.Join(t.TempDir(), "output.log")
+	const limit, count = MinLimit, 100_000
 	written := 0
 	for attempt := range 3 { // the log is opened again for each attempt
-		o := openLog(t, l.Output("j"), limit)
+		o := openLog(t, path, limit)
 		for i := range count {
 			line := fmt.Sprintf("attempt %d line %d\n", attempt, i)
 			written += len(line)
@@ -68,7 +64,7 @@ func TestLogKeepsItsBeginningAndItsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	raw, err := os.ReadFile(l.Output("j"))
+	raw, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,11 +88,11 @@ func TestLogKeepsItsBeginningAndItsEnd(t *testing.T) {
 			t.Fatalf("broken line %q", line)
 		}
 	}
-	followed, cuts := readAll(t, l, "j", limit, 1000)
+	followed, cuts := readAll(t, path, limit, 1000)
 	if cuts != 1 || !strings.Contains(followed, " bytes of output left out here]\n") {
 		t.Errorf("%d cuts were told", cuts)
 	}
-	end, err := l.ReadLog(train.LogRequest{Job: "j", Offset: -10}, limit)
+	end, err := Read(path, train.LogRequest{Job: "j", Offset: -10}, limit)
 	if err != nil || string(end.Data) != text[len(text)-10:] || end.Size != int64(written) {
 		t.Errorf("the last ten bytes are %q of %d, %v", end.Data, end.Size, err)
 	}
@@ -108,17 +104,13 @@ func TestLogAddsUp(t *testing.T) {
 	n := 0
 	rapid.Check(t, func(t *rapid.T) {
 		n++
-		job := train.JobID(fmt.Sprintf("j%d", n))
-		l := Layout{DataDir: dir}
-		if err := os.MkdirAll(l.Job(job), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		path := filepath.Join(dir, fmt.Sprintf("log%d", n))
 		for range rapid.IntRange(1, 3).Draw(t, "attempts") {
-			o, err := openOutput(l.Output(job), minLimit)
+			o, err := Open(path, MinLimit)
 			if err != nil {
 				t.Fatal(err)
 			}
-			w := &lines{to: o}
+			w := NewLines(o, "")
 			for range rapid.IntRange(0, 30).Draw(t, "writes") {
 				length := rapid.SampledFrom([]int{1, 10, 1000, maxLine - 1, maxLine, 3 * maxLine}).Draw(t, "length")
 				end := rapid.SampledFrom([]string{"\n", "\n", "\r", ""}).Draw(t, "end")
@@ -127,24 +119,24 @@ func TestLogAddsUp(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			w.flush()
+			w.Flush()
 			if err := o.Close(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		f, err := os.Open(l.Output(job))
+		f, err := os.Open(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		s, err := readShape(f, minLimit)
+		s, err := readShape(f, MinLimit)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.size > minLimit || s.head > s.size || s.dropped < 0 || (s.skip > 0) != (s.dropped > 0) {
+		if s.size > MinLimit || s.head > s.size || s.dropped < 0 || (s.skip > 0) != (s.dropped > 0) {
 			t.Fatalf("shape %+v", s)
 		}
-		text, cuts := readAll(t, l, job, minLimit, rapid.IntRange(1000, 100_000).Draw(t, "piece"))
+		text, cuts := readAll(t, path, MinLimit, rapid.IntRange(1000, 100_000).Draw(t, "piece"))
 		if kept := s.size - s.skip; cuts == 0 && int64(len(text)) != kept || cuts > 0 && int64(len(text)) != kept+int64(len(mark(s.dropped, 0))) {
 			t.Fatalf("read %d bytes with %d cuts of %+v", len(text), cuts, s)
 		}
@@ -161,7 +153,7 @@ func TestLinesAreBounded(t *testing.T) {
 	for _, test := range tests {
 		for _, size := range []int{1, 3, 1 << 20} {
 			var out parts
-			l := &lines{to: &out, prefix: "p "}
+			l := NewLines(&out, "p ")
 			for rest := []byte(test.in); len(rest) > 0; {
 				n := min(size, len(rest))
 				if _, err := l.Write(rest[:n]); err != nil {
@@ -169,7 +161,7 @@ func TestLinesAreBounded(t *testing.T) {
 				}
 				rest = rest[n:]
 			}
-			l.flush()
+			l.Flush()
 			want := test.want
 			if size == 1 {
 				want = strings.ReplaceAll(want, "\r\n|", "\r|p \n|") // the end of the line came in two pieces
@@ -189,8 +181,38 @@ func (p *parts) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// A writer that was killed before it noted how far it had come takes back what it wrote since, and writes it again: nothing is there twice.
+func TestRewindTakesBackTheEnd(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	for _, before := range []int{0, 5, 4000, 40_000} {
+		o := openLog(t, path, MinLimit)
+		for i := range before {
+			_, _ = fmt.Fprintf(o, "line %d\n", i)
+		}
+		noted := o.Written()
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = o.Write([]byte("not noted\n"))
+		if err := o.Close(); err != nil {
+			t.Fatal(err)
+		}
+		again := openLog(t, path, MinLimit)
+		for range 2 { // the second time there is nothing to take back
+			if err := again.Rewind(noted); err != nil || again.Written() != noted {
+				t.Errorf("after %d lines: %d bytes, want %d, error %v", before, again.Written(), noted, err)
+			}
+		}
+		_ = again.Close()
+		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("after %d lines: %d bytes in the file, want %d, error %v", before, len(got), len(want), err)
+		}
+	}
+}
+
 func TestTailIsEscapedAndBounded(t *testing.T) {
-	o := openLog(t, filepath.Join(t.TempDir(), "log"), minLimit)
+	o := openLog(t, filepath.Join(t.TempDir(), "log"), MinLimit)
 	if _, err := o.Write([]byte("\x1b[31mred\u202egnp.exe\x00\xff\u0085é\n")); err != nil {
 		t.Fatal(err)
 	}
@@ -202,32 +224,5 @@ func TestTailIsEscapedAndBounded(t *testing.T) {
 	}
 	if got := o.Tail(); len(got) != tailBytes {
 		t.Errorf("tail of %d bytes, want %d", len(got), tailBytes)
-	}
-}
-
-func TestJobThatFloodsItsLog(t *testing.T) {
-	b := newBench(t)
-	l := b.launch("j", sh("echo first; head -c 5000000 /dev/zero | tr '\\0' x | fold -w 100; echo last >&2"))
-	l.LimitBytes = minLimit
-	b.start(l)
-	if got := b.phase("j", launch.Exited).Exit; got != (train.Exit{}) {
-		t.Fatalf("exit %+v", got)
-	}
-	log := b.log("j")
-	if !strings.HasPrefix(log, "[header]\nfirst\nxxx") || !strings.HasSuffix(log, "last\n") || len(log) > minLimit {
-		t.Errorf("log of %d bytes begins %.30q and ends %q", len(log), log, log[len(log)-30:])
-	}
-}
-
-func TestRanksAreToldApart(t *testing.T) {
-	b := newBench(t)
-	b.start(b.launch("j", sh("echo zero; touch done"), sh("while ! [ -e done ]; do sleep 0.01; done; echo one; exit 2")))
-	if got := b.phase("j", launch.Exited).Exit; got.Code != 2 {
-		t.Errorf("exit %+v", got)
-	}
-	for _, line := range []string{"[0] zero\n", "[1] one\n"} {
-		if !strings.Contains(b.log("j"), line) {
-			t.Errorf("log %q lacks %q", b.log("j"), line)
-		}
 	}
 }

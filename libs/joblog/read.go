@@ -1,4 +1,4 @@
-package local
+package joblog
 
 import (
 	"errors"
@@ -14,10 +14,10 @@ import (
 // maxChunk bounds a piece of a log: with base64 around it, it must fit into a message.
 const maxChunk = 512 << 10
 
-// ReadLog reads a piece of a job's log. Offsets count what the job has written, whether it is still there or not; what was left out is stepped over. A job
+// Read reads a piece of the job's log at path. Offsets count what the job has written, whether it is still there or not; what was left out is stepped over. A job
 // that has not written anything has an empty log.
-func (l Layout) ReadLog(r train.LogRequest, limit int64) (train.LogChunk, error) {
-	f, err := os.Open(l.Output(r.Job))
+func Read(path string, r train.LogRequest, limit int64) (train.LogChunk, error) {
+	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return train.LogChunk{}, nil
 	}

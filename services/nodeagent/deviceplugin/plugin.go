@@ -1,0 +1,159 @@
+package deviceplugin
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	kubelet "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	registry "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
+)
+
+// plugin serves one GPU to the kubelet.
+type plugin struct {
+	kubelet.UnimplementedDevicePluginServer
+	registry.UnimplementedRegistrationServer
+
+	// dev is where device nodes are, endpoint the path of the socket.
+	dev      string
+	endpoint string
+	log      *slog.Logger
+
+	mu  sync.Mutex
+	gpu gpu.Device
+	// changed is closed and made anew when what ListAndWatch tells has changed.
+	changed chan struct{}
+}
+
+func newPlugin(g gpu.Device, dev, endpoint string, log *slog.Logger) *plugin {
+	return &plugin{
+		dev: dev, endpoint: endpoint, gpu: g, changed: make(chan struct{}),
+		log: log.With("device", g.ID(), "resource", Resource(g.UUID)),
+	}
+}
+
+// update takes the GPU as it is now.
+func (p *plugin) update(g gpu.Device) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was := p.gpu.Trouble
+	p.gpu = g
+	if was == g.Trouble {
+		return
+	}
+	if g.Trouble != "" {
+		p.log.Warn("GPU is in trouble: nothing new is put on it", "trouble", g.Trouble)
+	} else {
+		p.log.Info("GPU is well again")
+	}
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// now gives the GPU, and what is closed when it changes.
+func (p *plugin) now() (gpu.Device, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.gpu, p.changed
+}
+
+// GetInfo tells the kubelet's watcher of plugins who this is.
+func (p *plugin) GetInfo(context.Context, *registry.InfoRequest) (*registry.PluginInfo, error) {
+	g, _ := p.now()
+	return &registry.PluginInfo{
+		Type: registry.DevicePlugin, Name: Resource(g.UUID), Endpoint: p.endpoint, SupportedVersions: []string{kubelet.Version},
+	}, nil
+}
+
+// NotifyRegistrationStatus hears what the kubelet makes of it.
+func (p *plugin) NotifyRegistrationStatus(_ context.Context, s *registry.RegistrationStatus) (*registry.RegistrationStatusResponse, error) {
+	if s.PluginRegistered {
+		p.log.Info("the kubelet accounts for the GPU")
+	} else {
+		p.log.Error("the kubelet refuses the device plugin", "error", s.Error)
+	}
+	return &registry.RegistrationStatusResponse{}, nil
+}
+
+// GetDevicePluginOptions says that nothing special is needed.
+func (p *plugin) GetDevicePluginOptions(context.Context, *kubelet.Empty) (*kubelet.DevicePluginOptions, error) {
+	return &kubelet.DevicePluginOptions{}, nil
+}
+
+// ListAndWatch tells the units of the GPU, and again whenever its health changes.
+func (p *plugin) ListAndWatch(_ *kubelet.Empty, to kubelet.DevicePlugin_ListAndWatchServer) error {
+	for {
+		g, changed := p.now()
+		health := kubelet.Healthy
+		if g.Trouble != "" {
+			health = kubelet.Unhealthy
+		}
+		var answer kubelet.ListAndWatchResponse
+		for _, id := range unitIDs(g) {
+			answer.Devices = append(answer.Devices, &kubelet.Device{ID: id, Health: health})
+		}
+		if err := to.Send(&answer); err != nil {
+			return err
+		}
+		select {
+		case <-to.Context().Done():
+			return nil
+		case <-changed:
+		}
+	}
+}
+
+// Allocate tells what containers that get units of the GPU need. Names are the GPU's own, so that a container with two GPUs gets both answers whole.
+func (p *plugin) Allocate(_ context.Context, r *kubelet.AllocateRequest) (*kubelet.AllocateResponse, error) {
+	g, _ := p.now()
+	known := unitIDs(g)
+	var answer kubelet.AllocateResponse
+	for _, c := range r.ContainerRequests {
+		for _, id := range c.DevicesIds {
+			if !slices.Contains(known, id) {
+				return nil, status.Errorf(codes.InvalidArgument, "%s has no unit %q", Resource(g.UUID), id)
+			}
+		}
+		name := "SWITCHYARD_JOB_GPU_" + strings.ToUpper(short(g.UUID))
+		answer.ContainerResponses = append(answer.ContainerResponses, &kubelet.ContainerAllocateResponse{
+			Envs:    map[string]string{name: g.UUID, name + "_UNITS": strconv.Itoa(len(c.DevicesIds)) + "/" + strconv.Itoa(len(known))},
+			Devices: p.nodes(g),
+		})
+	}
+	return &answer, nil
+}
+
+// nodes are the device nodes of a GPU and those that all GPUs of a machine share. A container with two GPUs gets the latter twice, which the kubelet takes as
+// one.
+func (p *plugin) nodes(g gpu.Device) []*kubelet.DeviceSpec {
+	if g.Path == "" {
+		return nil
+	}
+	var nodes []*kubelet.DeviceSpec
+	for _, name := range []string{filepath.Base(g.Path), "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"} {
+		path := filepath.Join(p.dev, name)
+		if _, err := os.Stat(path); err == nil {
+			nodes = append(nodes, &kubelet.DeviceSpec{ContainerPath: "/dev/" + name, HostPath: path, Permissions: "rw"})
+		}
+	}
+	return nodes
+}
+
+// GetPreferredAllocation is never asked: one unit is as good as another.
+func (p *plugin) GetPreferredAllocation(context.Context, *kubelet.PreferredAllocationRequest) (*kubelet.PreferredAllocationResponse, error) {
+	return &kubelet.PreferredAllocationResponse{}, nil
+}
+
+// PreStartContainer is never asked.
+func (p *plugin) PreStartContainer(context.Context, *kubelet.PreStartContainerRequest) (*kubelet.PreStartContainerResponse, error) {
+	return &kubelet.PreStartContainerResponse{}, nil
+}

@@ -1,0 +1,190 @@
+package nodeagent
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	kubelet "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/roster"
+)
+
+// shortDir is short enough for sockets.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// unitsOf gives what the kubelet is told of a GPU: all units, and the healthy ones.
+func unitsOf(t *testing.T, socket string) (all, healthy int) {
+	t.Helper()
+	connection, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close()
+	units, err := kubelet.NewDevicePluginClient(connection).ListAndWatch(within(t), &kubelet.Empty{}, grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := units.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range answer.Devices {
+		if d.Health == kubelet.Healthy {
+			healthy++
+		}
+	}
+	return len(answer.Devices), healthy
+}
+
+func TestTheWholeAgentOnANodeOfKubernetes(t *testing.T) {
+	server := bustest.Start(t)
+	b := bustest.Connect(t, server, "test")
+	tables, err := openTables(within(t), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := shortDir(t)
+	put(t, filepath.Join(dir, "labels"), "gpushare=\"true\"\n")
+	start(t, server.URL(), filepath.Join(dir, "data"), "--kubernetes-node=n1", "--node-labels="+filepath.Join(dir, "labels"), "--device-kind=auto", "--sim-gpus=2",
+		"--sim-gpu-memory=24", "--kubelet-root="+filepath.Join(dir, "kubelet"), "--pod-logs="+filepath.Join(dir, "pods"), "--job-api=127.0.0.2:0")
+	n := node(t, b, time.Time{})
+	checkNode(t, n)
+	for _, d := range n.Devices {
+		socket := filepath.Join(dir, "kubelet", "plugins_registry", "switchyard-gpu-"+strings.TrimPrefix(d.Resource, "switchyard.dev/gpu-")+".sock")
+		if all, healthy := unitsOf(t, socket); all != d.Units || healthy != all {
+			t.Errorf("the kubelet is told of %d units, %d of them healthy, the planner of %d", all, healthy, d.Units)
+		}
+	}
+	// Training code in a pod, rank 1 of a gang that is at home here.
+	attempt := train.Attempt{
+		Job: "j1", Number: 1, Phase: train.PhaseRunning, CapabilityHash: roster.Hash("secret"), TokenHash: roster.Hash("token"),
+		Parts: []train.Part{{Node: "n1", Devices: []train.DeviceID{"gpu:0"}}, {Node: "n2", Devices: []train.DeviceID{"gpu:0"}}},
+	}
+	if _, err := tables.attempts.Swap(within(t), "j1", attempt, 0); err != nil {
+		t.Fatal(err)
+	}
+	post(t, http.DefaultClient, "http://"+n.JobAPI+"/attempt/token/v1/jobs/secret/epochs", `{"epochs_done":1,"rank":1}`)
+	checkLog(t, b, tables, filepath.Join(dir, "pods"))
+	// A GPU in trouble is not offered, and comes back.
+	sick := filepath.Join(dir, "data", "nodeagent", "sick-gpus")
+	put(t, sick, "gpu:1")
+	untilDevices(t, tables.nodes, 1)
+	if err := os.Remove(sick); err != nil {
+		t.Fatal(err)
+	}
+	untilDevices(t, tables.nodes, 2)
+}
+
+func checkNode(t *testing.T, n train.Node) {
+	t.Helper()
+	want := train.Node{
+		ID: "n1", Backend: train.BackendKubernetes, Name: "n1", Labels: map[string]string{"gpushare": "true"}, Meters: []string{"modelled"},
+		Devices: []train.Device{
+			{ID: "gpu:0", Kind: train.KindGPU, Model: "simulated", Memory: 24 * unit.GiB, Simulated: true, Units: 24},
+			{ID: "gpu:1", Kind: train.KindGPU, Model: "simulated", Memory: 24 * unit.GiB, Simulated: true, Units: 24},
+		},
+	}
+	ofTheMachine := cmpopts.IgnoreFields(train.Node{}, "BootID", "Cores", "Memory", "ContainerRuntime", "JobAPI", "SeenAt")
+	if diff := cmp.Diff(want, n, ofTheMachine, cmpopts.IgnoreFields(train.Device{}, "UUID", "Resource")); diff != "" {
+		t.Errorf("node (-want +got)\n%s", diff)
+	}
+	if !strings.HasPrefix(n.JobAPI, "127.0.0.2:") {
+		t.Errorf("the job API is at %s", n.JobAPI)
+	}
+}
+
+// checkLog writes as a container of rank 0 would and asks as the command line does.
+func checkLog(t *testing.T, b *bus.Bus, tables tables, pods string) {
+	t.Helper()
+	ask := func() (train.LogChunk, error) {
+		return bus.Ask[train.LogRequest, train.LogChunk](within(t), b, train.LogSubject("n1"), train.LogRequest{Job: "j1"})
+	}
+	if _, err := ask(); err == nil || !strings.Contains(err.Error(), "no output here") {
+		t.Errorf("error %v of a job that is not known to have begun", err)
+	}
+	if _, err := tables.jobs.Swap(within(t), "j1", train.Job{ID: "j1", State: train.StateSucceeded}, 0); err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(pods, "switchyard-jobs_"+train.PodName("j1", 1, 0)+"_uid", "main", "0.log"), "2026-01-02T03:04:05Z stdout F hello\n")
+	// Of a job that has ended everything is read before the answer.
+	chunk, err := ask()
+	want := "[switchyard: attempt 1 of j1 on n1/gpu:0 n2/gpu:0, 2026-01-02T03:04:05Z]\nhello\n"
+	if err != nil || string(chunk.Data) != want || !chunk.Ended {
+		t.Errorf("%q, ended %v, error %v", chunk.Data, chunk.Ended, err)
+	}
+}
+
+// untilDevices waits until the node offers so many devices.
+func untilDevices(t *testing.T, nodes *bus.KV[train.Node], want int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(within(t))
+	defer cancel()
+	got := -1
+	_ = nodes.Watch(ctx, func(e bus.Entry[train.Node], _ bool) {
+		if got = len(e.Value.Devices); got == want {
+			cancel()
+		}
+	}, nil)
+	if got != want {
+		t.Errorf("%d devices are offered, want %d", got, want)
+	}
+}
+
+// A rank on a node that is not the gang's home is sent away: were it answered here, the ranks could be told different things.
+func TestTheRanksOfAGangComeToOneAgent(t *testing.T) {
+	server := bustest.Start(t)
+	b := bustest.Connect(t, server, "test")
+	start(t, server.URL(), shortDir(t))
+	n := node(t, b, time.Time{})
+	attempts, err := bus.OpenKV[train.Attempt](within(t), b, event.BucketAttempts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	attempt := train.Attempt{
+		Job: "j1", Number: 1, Phase: train.PhaseRunning, CapabilityHash: roster.Hash("secret"), TokenHash: roster.Hash("token"),
+		Parts: []train.Part{{Node: "n0"}, {Node: "n1"}},
+	}
+	if _, err := attempts.Swap(within(t), "j1", attempt, 0); err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.Get("http://" + n.JobAPI + "/attempt/token/v1/jobs/secret/control") //nolint:noctx // a test
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusConflict {
+		t.Errorf("status %d, want %d", response.StatusCode, http.StatusConflict)
+	}
+}

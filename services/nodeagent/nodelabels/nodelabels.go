@@ -1,0 +1,167 @@
+// Package nodelabels reads what labels a node has in Kubernetes. It needs one request and no client library: the agent has no other business with the API
+// server, and goes on without it.
+package nodelabels
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Source is where labels are read.
+type Source interface {
+	Labels(ctx context.Context) (map[string]string, error)
+}
+
+// file holds labels as Kubernetes writes them into files: one key="value" a line.
+type file string
+
+// File reads a file at every call, since it may be written anew.
+func File(path string) Source { return file(path) }
+
+// Labels reads the file.
+func (f file) Labels(context.Context) (map[string]string, error) {
+	text, err := os.ReadFile(string(f))
+	if err != nil {
+		return nil, fmt.Errorf("read labels: %w", err)
+	}
+	return parse(string(text))
+}
+
+func parse(text string) (map[string]string, error) {
+	labels := map[string]string{}
+	for l := range strings.Lines(text) {
+		l = strings.TrimSpace(l)
+		if l == "" {
+			continue
+		}
+		key, quoted, found := strings.Cut(l, "=")
+		value, err := strconv.Unquote(quoted)
+		if !found || key == "" || err != nil {
+			return nil, fmt.Errorf("read labels: line %.80q: want key=\"value\"", l)
+		}
+		labels[key] = value
+	}
+	return labels, nil
+}
+
+// ErrOutside says that this process is in no pod.
+var ErrOutside = errors.New("not in a pod of Kubernetes")
+
+// serviceAccount is where a pod finds its credentials.
+const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+// cluster asks the API server.
+type cluster struct {
+	node string
+	// address is host:port of the API server, empty outside of a cluster; account the folder with token and authority.
+	address, account string
+}
+
+// Cluster asks the API server of the cluster in which this process is a pod, as its service account, which needs the verb get on nodes.
+func Cluster(node string) Source {
+	c := cluster{node: node, account: serviceAccount}
+	if host := os.Getenv("KUBERNETES_SERVICE_HOST"); host != "" {
+		c.address = net.JoinHostPort(host, os.Getenv("KUBERNETES_SERVICE_PORT"))
+	}
+	return c
+}
+
+const (
+	// patience bounds one request, longestAnswer what is read of its answer: nodes with many images are large.
+	patience      = 2 * time.Second
+	longestAnswer = 8 << 20
+)
+
+// Labels asks for the node.
+func (c cluster) Labels(ctx context.Context) (map[string]string, error) {
+	if c.address == "" {
+		return nil, ErrOutside
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	// Both are replaced from time to time.
+	token, err := os.ReadFile(filepath.Join(c.account, "token"))
+	if err != nil {
+		return nil, fmt.Errorf("read the service account: %w", err)
+	}
+	authority, err := os.ReadFile(filepath.Join(c.account, "ca.crt"))
+	if err != nil {
+		return nil, fmt.Errorf("read the service account: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(authority) {
+		return nil, errors.New("read the service account: no certificate in ca.crt")
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+	defer transport.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+c.address+"/api/v1/nodes/"+url.PathEscape(c.node), nil)
+	if err != nil {
+		return nil, fmt.Errorf("ask for node %s: %w", c.node, err)
+	}
+	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	request.Header.Set("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json")
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("ask for node %s: %w", c.node, err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("ask for node %s: %s", c.node, response.Status)
+	}
+	var answer struct {
+		Metadata struct {
+			Labels map[string]string `json:"labels"`
+		} `json:"metadata"`
+	}
+	if err := json.NewDecoder(io.LimitReader(response.Body, longestAnswer)).Decode(&answer); err != nil {
+		return nil, fmt.Errorf("ask for node %s: %w", c.node, err)
+	}
+	return answer.Metadata.Labels, nil
+}
+
+// Every is how often labels are read again.
+const Every = 30 * time.Second
+
+// Cache reads labels now and then and gives the last ones that could be read. It is used by one goroutine.
+type Cache struct {
+	Source Source
+	// Say hears of trouble when it changes; nil is its end.
+	Say func(error)
+
+	labels map[string]string
+	next   time.Time
+	said   string
+}
+
+// Labels gives the labels as they were lately.
+func (c *Cache) Labels(ctx context.Context, now time.Time) map[string]string {
+	if now.Before(c.next) {
+		return c.labels
+	}
+	c.next = now.Add(Every)
+	labels, err := c.Source.Labels(ctx)
+	text := ""
+	if err != nil {
+		text = err.Error()
+	} else {
+		c.labels = labels
+	}
+	if text != c.said {
+		c.said = text
+		c.Say(err)
+	}
+	return c.labels
+}

@@ -1,0 +1,66 @@
+package podlog
+
+import (
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// pod is a pod of a job, as the name of its folder tells.
+type pod struct {
+	// folder is below the root of logs, uid what Kubernetes calls this very pod.
+	folder, uid string
+	job         train.JobID
+	attempt     int
+	rank        int
+}
+
+// slug is what the names of a job's pods begin with.
+func slug(job train.JobID) string { return strings.TrimSuffix(train.PodName(job, 0, 0), "-0-0") }
+
+// slugs finds jobs by that.
+func slugs(attempts []train.Attempt) map[string]train.Attempt {
+	found := map[string]train.Attempt{}
+	for _, a := range attempts {
+		found[slug(a.Job)] = a
+	}
+	return found
+}
+
+// parseFolder reads "<namespace>_<pod>_<uid>"; ok is false where that is no pod of a known job.
+func parseFolder(folder, namespace string, known map[string]train.Attempt) (p pod, ok bool) {
+	parts := strings.Split(folder, "_")
+	if len(parts) != 3 || parts[0] != namespace {
+		return pod{}, false
+	}
+	rest, rank, found := cutNumber(parts[1])
+	name, attempt, more := cutNumber(rest)
+	a, is := known[name]
+	if !found || !more || !is || attempt > a.Number {
+		return pod{}, false
+	}
+	return pod{folder: folder, uid: parts[2], job: a.Job, attempt: attempt, rank: rank}, true
+}
+
+// cutNumber cuts "-7" off the end of a name.
+func cutNumber(name string) (rest string, number int, ok bool) {
+	at := strings.LastIndexByte(name, '-')
+	if at < 0 {
+		return name, 0, false
+	}
+	number, err := strconv.Atoi(name[at+1:])
+	return name[:at], number, err == nil && number >= 0
+}
+
+// logFiles lists the logs of a pod's containers, below its folder: "<container>/<start>.log".
+func logFiles(folder string) []string {
+	paths, _ := filepath.Glob(filepath.Join(escaped(folder), "*", "*.log")) // the pattern is well-formed
+	return paths
+}
+
+// escaped makes a path mean itself in a pattern.
+func escaped(path string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
+}

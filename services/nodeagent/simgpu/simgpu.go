@@ -1,0 +1,58 @@
+// Package simgpu stands for GPUs on a machine that has none, so that all that is done with GPUs can be tried there. What runs "on" them runs on processors:
+// they have no device node, draw no power of their own, and say of every device that it is simulated.
+package simgpu
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
+)
+
+// Model is what simulated GPUs are called.
+const Model = "simulated"
+
+// Reader is a gpu.Reader of a number of simulated GPUs of one size.
+type Reader struct {
+	Node   train.NodeID
+	Count  int
+	Memory unit.Bytes
+	// Sick is a file that lists the devices (gpu:0) that are to be in trouble, in words separated by white space. Without the file all are well.
+	Sick string
+}
+
+// Devices lists the GPUs. Each has the same name after every start.
+func (r Reader) Devices() ([]gpu.Device, error) {
+	text, err := os.ReadFile(r.Sick)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read which simulated GPUs are in trouble: %w", err)
+	}
+	sick := strings.Fields(string(text))
+	devices := make([]gpu.Device, r.Count)
+	for i := range devices {
+		d := gpu.Device{Index: i, UUID: uuid(r.Node, i), Model: Model, Memory: r.Memory, Simulated: true}
+		if slices.Contains(sick, string(d.ID())) {
+			d.Trouble = r.Sick + " says so"
+		}
+		devices[i] = d
+	}
+	return devices, nil
+}
+
+// Sample knows nothing: the energy of what runs here is that of the processors.
+func (r Reader) Sample(int) (gpu.Sample, error) { return gpu.Sample{}, nil }
+
+// uuid has the form that NVIDIA's have, with another beginning.
+func uuid(node train.NodeID, index int) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", node, index))
+	h := hex.EncodeToString(sum[:16])
+	return fmt.Sprintf("SIM-%s-%s-%s-%s-%s", h[:8], h[8:12], h[12:16], h[16:20], h[20:])
+}
