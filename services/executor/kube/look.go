@@ -138,14 +138,19 @@ func (b *Backend) warnings(ctx context.Context, pods []*corev1.Pod) string {
 // lookForNone is the sight of an attempt of which the cache knows no pod.
 func (b *Backend) lookForNone(ctx context.Context, a train.Attempt, refused bool) (launch.Sight, error) {
 	over := launch.Sight{Phase: launch.Exited, ExitedAt: time.Now().UTC()}
-	if busy, _ := b.desk.state(keyOf(a)); busy {
+	busy, last := b.desk.state(keyOf(a))
+	if busy {
 		return launch.Sight{Phase: launch.Starting}, nil
 	}
 	switch {
+	case !refused && a.Phase == train.PhaseClaimed && last != nil && b.view(a, nil).waited > b.options.StartLimit:
+		over.Exit = train.Exit{Lost: true, Unstarted: true, Reason: train.Reason{Code: "NotCreated", Message: "Kubernetes takes no pods of it: " + firstLine(last.Error())}}
+		return over, nil
 	case refused:
 		over.Exit = *a.Ending
 		return over, nil
 	case a.Phase == train.PhaseClaimed:
+		b.view(a, nil) // from now on it is waited for
 		return launch.Sight{Phase: launch.Absent}, nil
 	case a.Phase != train.PhaseRunning:
 		return over, nil

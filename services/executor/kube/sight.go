@@ -249,6 +249,9 @@ func hopeless(p *corev1.Pod) *trouble {
 	return nil
 }
 
+// imagePatience is how long the kubelet may try to pull an image again after it could not.
+const imagePatience = time.Minute
+
 // late says that pods do not run after the time that they had.
 func (v view) late() (train.Exit, bool) {
 	var stuck *corev1.Pod
@@ -276,11 +279,13 @@ func (v view) late() (train.Exit, bool) {
 		return train.Exit{}, false
 	case unscheduled.Code != "" && v.waited > v.limits.ScheduleLimit:
 		return train.Exit{Lost: true, Unstarted: true, Reason: unscheduled}, true
-	case v.waited <= v.limits.StartLimit:
-		return train.Exit{}, false
 	}
 	w := waiting(stuck)
-	if strings.Contains(w.Reason, "Image") {
+	noImage := strings.Contains(w.Reason, "Image")
+	if v.waited <= v.limits.StartLimit && !(noImage && v.waited > imagePatience) {
+		return train.Exit{}, false
+	}
+	if noImage {
 		return train.Exit{Lost: true, Reason: train.Reason{
 			Code: "ImageMissing", Message: fmt.Sprintf("node %s cannot pull %s: %s", stuck.Spec.NodeName, stuck.Spec.Containers[0].Image, firstLine(w.Message)),
 			Hint: "is the name right, and may the nodes pull it?",

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/sourcegraph/conc/pool"
 	corev1 "k8s.io/api/core/v1"
@@ -77,6 +78,9 @@ func (b *Backend) create(ctx context.Context, o order) error {
 
 // orRefused takes an answer that will always be the same for the end of the attempt.
 func (b *Backend) orRefused(o order, err error) error {
+	if err != nil && strings.Contains(err.Error(), "already allocated") {
+		return err // a port of the node: that of the attempt before this one goes a moment after its pods
+	}
 	if !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) && !apierrors.IsRequestEntityTooLargeError(err) {
 		return err
 	}
