@@ -209,7 +209,7 @@ func (s *Service) open(p run.Process, known *roster.Roster, accounts accountant)
 	const root, cgroups = proc.Root("/proc"), "/sys/fs/cgroup"
 	offered := inventory.Config{Kind: s.deviceKind, Slots: s.cpuSlots, Proc: root, Cgroups: cgroups}
 	if accounts != nil {
-		offered.Account = accounts.Account
+		offered.Account, offered.Cgroups = accounts.Account, ""
 	}
 	machine, err := inventory.New(offered)
 	if err != nil {

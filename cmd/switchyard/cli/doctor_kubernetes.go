@@ -129,7 +129,8 @@ func folderTrouble(path string, mode uint32) string {
 // kubernetesFindings judge what matters on nodes of Kubernetes. Of a machine without GPUs and without a kubelet they say little.
 func kubernetesFindings(s survey) []finding {
 	list := driverFindings(s.Driver)
-	if s.Driver.Cards > 0 || len(s.GPUs) > 0 {
+	// On one machine, docker and podman are told of GPUs container by container.
+	if s.Kubelet.There && (s.Driver.Cards > 0 || len(s.GPUs) > 0) {
 		for _, e := range s.Engines {
 			list = append(list, engineFinding(e))
 		}

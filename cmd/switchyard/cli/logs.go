@@ -284,7 +284,7 @@ func (r *logReader) findNode(ctx context.Context) (train.NodeID, error) {
 	}
 	attempt, found, err := getIfThere[train.Attempt](ctx, r.bus, event.BucketAttempts, string(r.job.ID))
 	if err != nil || found && attempt.Number > 0 {
-		return attempt.Node, err
+		return attempt.Home(), err
 	}
 	// The record of a job that ended long ago is deleted; where it was started is still told.
 	started, _, err := lastIfThere[event.Started](ctx, r.bus, event.StreamJobs, event.JobSubject(r.job.ID, event.FactStarted))

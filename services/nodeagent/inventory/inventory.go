@@ -28,7 +28,7 @@ type Config struct {
 	Kind  string
 	Slots int
 	Proc  proc.Root
-	// Cgroups is where control groups are mounted.
+	// Cgroups is where control groups are mounted; empty where the limits of this process are not those of jobs, as in a pod of its own.
 	Cgroups string
 	// Account says under which resource a kubelet accounts for a GPU, and in how many units. Nil where there is no kubelet.
 	Account func(gpu.Device) (resource string, units int)
@@ -66,7 +66,10 @@ func New(c Config) (*Inventory, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := readLimits(word(string(c.Proc)+"/self/cgroup"), c.Cgroups)
+	var l limits
+	if c.Cgroups != "" {
+		l = readLimits(word(string(c.Proc)+"/self/cgroup"), c.Cgroups)
+	}
 	if l.memory > 0 {
 		memory = min(memory, l.memory)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/proc"
 )
 
 func TestSlots(t *testing.T) {
@@ -131,6 +132,23 @@ func TestThisMachine(t *testing.T) {
 	for _, d := range n.Devices {
 		if !slices.Contains(i.allowed, d.Core) {
 			t.Errorf("%+v: not one of the processors %v", d, i.allowed)
+		}
+	}
+}
+
+// An agent that is a pod of its own says what the machine has, not what its own limits are.
+func TestLimitsOfTheAgentsOwnPodDoNotCount(t *testing.T) {
+	root := groups(t, map[string]string{
+		"self/cgroup": "0::/pod\n", "sys/kernel/random/boot_id": "b\n", "meminfo": "MemTotal: 2097152 kB\n",
+	})
+	mount := groups(t, map[string]string{"pod/memory.max": "1048576\n", "pod/cpu.max": "10000 100000\n"})
+	for cgroups, want := range map[string]unit.Bytes{mount: unit.MiB, "": 2 * unit.GiB} {
+		i, err := New(Config{Kind: KindCPU, Proc: proc.Root(root), Cgroups: cgroups})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i.memory != want || cgroups != "" && i.cores != 1 || cgroups == "" && i.cores != len(i.allowed) {
+			t.Errorf("cgroups %q: %s and %d of %d cores, want %s", cgroups, i.memory, i.cores, len(i.allowed), want)
 		}
 	}
 }

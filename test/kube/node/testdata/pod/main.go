@@ -1,0 +1,43 @@
+// Command pod is what the tests run in containers: it says what it was given, asks the job API, works for a while and waits for its end.
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM)
+	environ := os.Environ()
+	slices.Sort(environ)
+	for _, pair := range environ {
+		if strings.HasPrefix(pair, "SWITCHYARD_JOB_GPU_") {
+			fmt.Println(pair)
+		}
+	}
+	if api := os.Getenv("SWITCHYARD_JOB_API"); api != "" {
+		response, err := http.Get(api + "/v1/jobs/" + os.Getenv("JOB_UUID") + "/control")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		} else {
+			fmt.Fprintln(os.Stderr, "job API:", response.Status)
+		}
+	}
+	work, _ := time.ParseDuration(os.Getenv("WORK"))
+	sum := 0
+	for end := time.Now().Add(work); time.Now().Before(end); {
+		sum++
+	}
+	if os.Getenv("WORK") == "" {
+		<-stop
+		return
+	}
+	fmt.Println("worked", work)
+}
