@@ -33,10 +33,10 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: help picture demo build test test-go test-python race check vet lint generated skips generate bench bench-sched fuzz clean tools-go tools-cc FORCE
+.PHONY: help picture demo build test test-go test-python race check vet lint generated skips generate bench bench-sched fuzz clean devcluster devcluster-stop e2e-kube tools-go tools-cc FORCE
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(BIN)/switchyard $(BIN)/switchyard-trainer ## watch real training jobs being scheduled on this machine (under three minutes)
 	$(BIN)/switchyard demo
@@ -131,6 +131,34 @@ tools-cc: tools-go
 	@printf '#include <stdlib.h>\n' | $${CC:-gcc} -E - >/dev/null 2>&1 || { \
 	    echo 'A C compiler with the C library headers is missing (the NVML binding needs cgo).'; \
 	    echo 'Debian or Ubuntu: apt-get install gcc libc6-dev   Fedora: dnf install gcc glibc-devel'; exit 1; }
+
+# A real Kubernetes on this machine (docs/devcluster.md); a Go module of its own, which neither `go build ./...` nor the linter of this one sees.
+DEVCLUSTER        := $(BIN)/devcluster
+DEVCLUSTER_MODULE := deploy/devcluster
+KUBERNETES        := $(shell sed -n 's|^\tk8s.io/kubernetes ||p' $(DEVCLUSTER_MODULE)/go.mod)
+KWOK_VERSION      := v0.7.0
+# Nodes that kwok plays beside the real one, and the GPUs that each of them shows.
+KWOK_NODES ?= 0
+KWOK_GPUS  ?= 0
+# For example --dir DIR; `make devcluster-stop` takes the same.
+DEVCLUSTER_FLAGS ?=
+
+devcluster: $(DEVCLUSTER) $(if $(filter-out 0,$(KWOK_NODES)),$(BIN)/kwok) ## start a real Kubernetes on this machine (root; KWOK_NODES=100 adds fake nodes)
+	$(DEVCLUSTER) up $(DEVCLUSTER_FLAGS) --kwok-nodes $(KWOK_NODES) --kwok-gpus $(KWOK_GPUS)
+
+devcluster-stop: ## end that Kubernetes and leave nothing of it
+	[ ! -x $(DEVCLUSTER) ] || $(DEVCLUSTER) down $(DEVCLUSTER_FLAGS)
+
+# The first build compiles Kubernetes: minutes. Without cgo it needs no C compiler.
+$(DEVCLUSTER): tools-go FORCE
+	cd $(DEVCLUSTER_MODULE) && CGO_ENABLED=0 nice $(GO) build -ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)' -o $(abspath $@) .
+	cd $(DEVCLUSTER_MODULE) && CGO_ENABLED=0 $(GO) build -ldflags '-s -w' -o $(abspath $@)-pause ./pause
+
+$(BIN)/kwok: | tools-go
+	CGO_ENABLED=0 GOBIN=$(abspath $(BIN)) nice $(GO) install sigs.k8s.io/kwok/cmd/kwok@$(KWOK_VERSION)
+
+e2e-kube: $(DEVCLUSTER) $(BIN)/kwok ## end-to-end tests on that Kubernetes (root)
+	cd $(DEVCLUSTER_MODULE) && CGO_ENABLED=0 DEVCLUSTER=$(abspath $(DEVCLUSTER)) $(GO) test -tags e2e -count=1 -timeout 15m ./cluster
 
 picture: $(BIN)/switchyard $(BIN)/switchyard-trainer ## draw docs/demo.svg from a real run (needs util-linux's script)
 	script -qefc 'stty cols 168 rows 40; $(BIN)/switchyard demo' /dev/null | $(GO) run ./tools/termpicture > docs/demo.svg
