@@ -159,6 +159,7 @@ $(BIN)/kwok: | tools-go
 
 e2e-kube: $(DEVCLUSTER) $(BIN)/kwok ## end-to-end tests on that Kubernetes (root)
 	cd $(DEVCLUSTER_MODULE) && CGO_ENABLED=0 DEVCLUSTER=$(abspath $(DEVCLUSTER)) $(GO) test -tags e2e -count=1 -timeout 15m ./cluster
+	DEVCLUSTER=$(abspath $(DEVCLUSTER)) $(GO) test -count=1 -timeout 30m -p 1 ./test/kube/...
 
 picture: $(BIN)/switchyard $(BIN)/switchyard-trainer ## draw docs/demo.svg from a real run (needs util-linux's script)
 	script -qefc 'stty cols 168 rows 40; $(BIN)/switchyard demo' /dev/null | $(GO) run ./tools/termpicture > docs/demo.svg

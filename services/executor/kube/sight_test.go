@@ -178,7 +178,7 @@ func say(e train.Exit) string {
 }
 
 func containsAll(text, parts string) bool {
-	for _, part := range strings.Fields(parts) {
+	for part := range strings.FieldsSeq(parts) {
 		if !strings.Contains(text, part) {
 			return false
 		}

@@ -92,12 +92,22 @@ func (b *Backend) remove(ctx context.Context, k key) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete Secret %s: %w", k.base(), err)
 	}
-	pods := b.podsOf(k)
+	pods := slices.DeleteFunc(b.podsOf(k), b.mayStillRun)
 	if err := b.release(ctx, pods); err != nil {
 		return err
 	}
 	now := int64(0)
 	return b.deletePods(ctx, pods, &now)
+}
+
+// mayStillRun says that a node which is silent may run the pod. It is left to the kubelet, which ends it when it is back; until then the scheduler counts its
+// devices as taken. Find comes back to it.
+func (b *Backend) mayStillRun(p *corev1.Pod) bool {
+	if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		return false
+	}
+	_, err := b.nodeList.Get(p.Spec.NodeName)
+	return err == nil
 }
 
 // release takes the finalizer off pods, so that they can go.

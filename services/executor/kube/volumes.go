@@ -39,7 +39,8 @@ func composeVolumes(s launch.Setting, o Options) (volumes, error) {
 	}
 	var v volumes
 	for _, f := range []struct{ field, folder, target string }{
-		{"custom_dir", s.Spec.CustomDir, launch.CustomTarget}, {"datasets_dir", s.Spec.DatasetsDir, launch.DataTarget},
+		{"custom_dir", s.Spec.CustomDir, launch.CustomTarget},
+		{"datasets_dir", s.Spec.DatasetsDir, launch.DataTarget},
 		{"snapshots_dir", s.Spec.SnapshotsDir, launch.SnapshotsTarget},
 	} {
 		if f.folder == "" {

@@ -211,7 +211,7 @@ func (b *Backend) Stop(job train.JobID, number int, killAfter time.Duration, now
 		return b.Refuse(job, number, train.Exit{Forced: true, Signal: "SIGTERM"})
 	case launch.Exited, launch.Lost:
 		return nil
-	case launch.Starting, launch.Running:
+	case launch.Starting, launch.Running, launch.Ending:
 		if s.PID == 0 {
 			return nil // about to say who it is
 		}

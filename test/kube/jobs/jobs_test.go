@@ -190,6 +190,30 @@ func TestAPIServerAway(t *testing.T) {
 	y.nothingLeft()
 }
 
+// The kubelet is silent: the attempt is given up, and the next one begins when the node is back and what ran there has ended.
+func TestNodeLost(t *testing.T) {
+	y := newYard(t, "--node-lost-after=3s", "--pod-schedule-limit=2m")
+	y.submit("lost", 1500, 4, nil)
+	y.plan(on("lost", "gpu:0"))
+	y.job("lost", "two epochs", epochs(2))
+	y.must(run(devcluster, "stop", "kubelet", "--dir", clusterDir))
+	t.Cleanup(func() { _ = run(devcluster, "start", "kubelet", "--dir", clusterDir) })
+	j := y.job("lost", "recovering", func(j train.Job) bool { return j.Recoveries == 1 })
+	if !slices.ContainsFunc(j.History, func(c train.Change) bool {
+		return c.Reason == "NodeLost" && strings.Contains(c.Message, "node node1 has been silent")
+	}) {
+		t.Errorf("history %+v", j.History)
+	}
+	y.attempt("lost", "number 2 is claimed", func(a train.Attempt) bool { return a.Number == 2 })
+	y.must(run(devcluster, "start", "kubelet", "--dir", clusterDir))
+	y.running("lost", 2)
+	y.until("attempt 2 begins", func() bool { return began(y.ledger("lost"), 2) >= 2 })
+	y.plan()
+	y.state("lost", train.StatePreempted)
+	y.ledger("lost")
+	y.nothingLeft()
+}
+
 // The executor is killed again and again, in the middle of whatever it does: no rank of an attempt begins twice, and all jobs succeed.
 func TestExecutorKilled(t *testing.T) {
 	y := newYard(t)
