@@ -33,6 +33,7 @@ type Options struct {
 	PullPolicy     string
 	Roots          []string
 	SnapshotsRoot  string
+	Tolerate       []string
 	MemoryLimit    string
 	RunAsUser      int64
 	StartLimit     time.Duration
@@ -51,6 +52,7 @@ func (o *Options) Flags(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&o.Roots, "pod-volume-root", []string{"/data", "/home", "/mnt", "/srv"},
 		"folder of the nodes below which jobs' folders may be; /mnt/team=pvc:NAME has what is below it taken from a claim instead (repeatable)")
 	fs.StringVar(&o.SnapshotsRoot, "pod-snapshots-root", "/var/lib/switchyard/snapshots", "folder of the snapshots of jobs that name none: of the nodes, or PATH=pvc:NAME")
+	fs.StringArrayVar(&o.Tolerate, "pod-tolerate", []string{"nvidia.com/gpu"}, "key of a taint that keeps other pods off the nodes, and jobs' not (repeatable)")
 	fs.StringVar(&o.MemoryLimit, "pod-memory-limit", "", "main memory that a pod may use, e.g. 64Gi (default: no limit)")
 	fs.Int64Var(&o.RunAsUser, "pod-run-as-user", -1, "user id of jobs' processes; -1 leaves it to the image")
 	fs.DurationVar(&o.StartLimit, "pod-start-limit", 5*time.Minute, "how long it may take until all pods of a job run; then all of them are removed and tried again")
@@ -73,6 +75,11 @@ func (o *Options) Validate() error {
 	for _, text := range append(slices.Clone(o.Roots), o.SnapshotsRoot) {
 		if _, err := parseRoot(text); err != nil {
 			errs = append(errs, err)
+		}
+	}
+	for _, taint := range o.Tolerate {
+		if len(validation.IsQualifiedName(taint)) > 0 {
+			wrong("--pod-tolerate %q: want the key of a taint, e.g. nvidia.com/gpu", taint)
 		}
 	}
 	if o.MemoryLimit != "" {

@@ -97,7 +97,7 @@ func (o order) pod(rank int, meeting string) *corev1.Pod {
 		Spec: corev1.PodSpec{
 			RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: &grace, AutomountServiceAccountToken: &no, EnableServiceLinks: &no,
 			Affinity: pinnedTo(o.Places[p.Place].Node.Name), Volumes: o.volumes.sources,
-			Tolerations:     []corev1.Toleration{{Key: "nvidia.com/gpu", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}},
+			Tolerations:     tolerations(o.options.Tolerate),
 			SecurityContext: &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
 			Containers: []corev1.Container{{
 				Name: "job", Image: o.Spec.Image, ImagePullPolicy: corev1.PullPolicy(o.options.PullPolicy), Command: o.command(), WorkingDir: o.workDir(),
@@ -124,6 +124,14 @@ func (o order) pod(rank int, meeting string) *corev1.Pod {
 		pod.Spec.Containers[0].Env = append(pod.Spec.Containers[0].Env, ownAddress(o.processes[0].Role, o.Servers)...)
 	}
 	return pod
+}
+
+func tolerations(taints []string) []corev1.Toleration {
+	var list []corev1.Toleration
+	for _, t := range taints {
+		list = append(list, corev1.Toleration{Key: t, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
+	}
+	return list
 }
 
 // ownAddress tells the first process the place to meet by number: its own name may not be resolved in its own pod.

@@ -44,7 +44,7 @@ func setting(places ...launch.Place) launch.Setting {
 
 func defaults() Options {
 	return Options{
-		Namespace: "jobs", PullPolicy: "IfNotPresent", Roots: []string{"/home", "/mnt/team=pvc:team"}, SnapshotsRoot: "/var/lib/switchyard/snapshots", RunAsUser: -1,
+		Namespace: "jobs", PullPolicy: "IfNotPresent", Roots: []string{"/home", "/mnt/team=pvc:team"}, SnapshotsRoot: "/var/lib/switchyard/snapshots", RunAsUser: -1, Tolerate: []string{"nvidia.com/gpu"},
 		StartLimit: time.Minute, ScheduleLimit: time.Minute, NodeLostAfter: time.Minute, QueriesPerSec: 1, CallsInOneTime: 1,
 	}
 }

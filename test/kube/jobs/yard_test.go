@@ -88,6 +88,7 @@ type yard struct {
 	t         *testing.T
 	ctx       context.Context //nolint:containedctx // the length of one test
 	dir       string
+	cluster   string
 	port      int
 	namespace string
 	flags     []string
@@ -104,18 +105,8 @@ func newYard(t *testing.T, executorFlags ...string) *yard {
 	if devcluster == "" {
 		t.Skip("DEVCLUSTER names no program that starts a cluster (make e2e-kube does)")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-	y := &yard{
-		t: t, ctx: ctx, dir: t.TempDir(), port: freePort(t), flags: executorFlags, procs: map[string]*exec.Cmd{},
-		namespace: "jobs-" + strings.ToLower(strings.TrimPrefix(t.Name(), "Test")),
-	}
-	t.Cleanup(func() { cancel(); y.end() })
-	y.kubectl("create", "namespace", y.namespace)
-	y.start("bus")
-	y.connect()
-	for _, name := range []string{"admission", "nodeagent", "executor"} {
-		y.start(name)
-	}
+	y := newYardOn(t, clusterDir, executorFlags...)
+	y.start("nodeagent")
 	y.until("two GPUs that the kubelet accounts for", func() bool {
 		node, err := y.node()
 		if err != nil || len(node.Devices) != 2 {
@@ -124,6 +115,23 @@ func newYard(t *testing.T, executorFlags ...string) *yard {
 		units := y.kubectl("get", "node", "node1", "-o", fmt.Sprintf(`jsonpath={.status.allocatable.%s}`, strings.ReplaceAll(node.Devices[1].Resource, ".", `\.`)))
 		return units == strconv.Itoa(node.Devices[1].Units)
 	})
+	return y
+}
+
+// newYardOn has no agent.
+func newYardOn(t *testing.T, cluster string, executorFlags ...string) *yard {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	y := &yard{
+		t: t, ctx: ctx, dir: t.TempDir(), cluster: cluster, port: freePort(t), flags: executorFlags, procs: map[string]*exec.Cmd{},
+		namespace: "jobs-" + strings.ToLower(strings.TrimPrefix(t.Name(), "Test")),
+	}
+	t.Cleanup(func() { cancel(); y.end() })
+	y.kubectl("create", "namespace", y.namespace)
+	y.start("bus")
+	y.connect()
+	y.start("admission")
+	y.start("executor")
 	return y
 }
 
@@ -172,7 +180,7 @@ func (y *yard) start(name string) {
 			"--sim-gpu-memory=16", "--pod-namespace="+y.namespace, "--job-api="+y.gateway()+":0")...)
 		path = "nsenter"
 	case "executor":
-		args = append(append(args, "--backend=kubernetes", "--kubeconfig="+filepath.Join(clusterDir, "kubeconfig"), "--jobs-namespace="+y.namespace,
+		args = append(append(args, "--backend=kubernetes", "--kubeconfig="+filepath.Join(y.cluster, "kubeconfig"), "--jobs-namespace="+y.namespace,
 			"--pod-snapshots-root="+y.snapshots(), "--pod-image-pull-policy=Never", "--kill-after=2s"), y.flags...)
 	}
 	log, err := os.OpenFile(filepath.Join(y.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -224,7 +232,7 @@ func (y *yard) kubectl(args ...string) string {
 
 func (y *yard) command(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, devcluster, append([]string{"kubectl"}, args...)...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(clusterDir, "kubeconfig"))
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(y.cluster, "kubeconfig"))
 	var noise bytes.Buffer
 	cmd.Stderr = &noise
 	out, err := cmd.Output()
