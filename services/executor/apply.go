@@ -9,21 +9,21 @@ import (
 	"os"
 	"time"
 
+	"github.com/sourcegraph/conc/pool"
+
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
-// apply does one action. changed says that a record changed, so that more may be to do.
+// apply does one action other than a start. changed says that a record changed, so that more may be to do.
 func (e *executor) apply(ctx context.Context, action diff.Action) (changed bool, err error) {
 	a, _ := e.picture.attempt(action.Job)
-	if action.Kind == diff.Start && a.Number != action.Number-1 || action.Kind != diff.Start && a.Number != action.Number {
+	if a.Number != action.Number {
 		return true, nil // the record changed since: decide anew
 	}
 	switch action.Kind {
-	case diff.Start:
-		return true, e.start(ctx, action, a)
 	case diff.RequestStop:
 		a.Stop, a.StopSince = action.Cause, time.Now().UTC()
 		if err := e.swap(ctx, a); err != nil {
@@ -57,29 +57,53 @@ func (e *executor) tellStop(ctx context.Context, a train.Attempt, reason train.R
 	return nil
 }
 
-// start claims the next attempt of a job. Its processes are started when the claim is stored, by whoever sees a claim without them.
-func (e *executor) start(ctx context.Context, action diff.Action, last train.Attempt) error {
+// claimsInOneTime is how many attempts are claimed at the same time. A claim waits for the disk of the bus, and on Kubernetes for that of the API server, too.
+const claimsInOneTime = 16
+
+// applyStarts claims attempts, then has their processes started. Whoever sees a claim without processes starts them, so nothing is lost in between.
+func (e *executor) applyStarts(ctx context.Context, starts []diff.Action) {
+	claimed, errs := make([]train.Attempt, len(starts)), make([]error, len(starts))
+	group := pool.New().WithMaxGoroutines(claimsInOneTime)
+	for i, action := range starts {
+		group.Go(func() { claimed[i], errs[i] = e.claim(ctx, action) })
+	}
+	group.Wait()
+	for i, a := range claimed {
+		e.report(ctx, "action postponed", starts[i].Job, errs[i])
+		if a.Job == "" {
+			continue
+		}
+		e.claimedAt[diff.ReportKey{Job: a.Job, Number: a.Number}] = time.Now()
+		e.metrics.starts.Inc()
+		_, err := e.launchInTime(ctx, a, launch.Sight{})
+		e.report(ctx, "action postponed", a.Job, err)
+		e.nudge()
+	}
+}
+
+// claim stores that the next attempt of a job is taken. Nothing is claimed where the record has changed since the decision.
+func (e *executor) claim(ctx context.Context, action diff.Action) (train.Attempt, error) {
+	if last, _ := e.picture.attempt(action.Job); last.Number != action.Number-1 {
+		e.nudge()
+		return train.Attempt{}, nil
+	}
 	a := train.Attempt{
 		Job: action.Job, Number: action.Number, Backend: e.realm.Backend, Generation: action.Generation, Phase: train.PhaseClaimed,
 		StartedEpochs: action.StartedEpochs, LostInARow: action.LostInARow, UnstartedInARow: action.UnstartedInARow,
 	}
 	a.SetPlaces(action.Places)
 	if _, err := e.picture.places(a); err != nil {
-		return fmt.Errorf("start %s: %w", action.Job, err)
+		return train.Attempt{}, fmt.Errorf("start %s: %w", action.Job, err)
 	}
 	capability, token, err := e.backend.MakeSecrets(ctx, action.Job, action.Number)
 	if err != nil {
-		return fmt.Errorf("start %s: %w", action.Job, err)
+		return train.Attempt{}, fmt.Errorf("start %s: %w", action.Job, err)
 	}
 	a.CapabilityHash, a.TokenHash = hash(capability), hash(token)
-	now := time.Now()
 	if err := e.swap(ctx, a); err != nil {
-		return fmt.Errorf("claim attempt %d of %s after %d: %w", a.Number, a.Job, last.Number, err)
+		return train.Attempt{}, fmt.Errorf("claim attempt %d of %s: %w", a.Number, a.Job, err)
 	}
-	e.claimedAt[diff.ReportKey{Job: a.Job, Number: a.Number}] = now
-	e.metrics.starts.Inc()
-	_, err = e.launchInTime(ctx, a, launch.Sight{})
-	return err
+	return a, nil
 }
 
 // launches counts the tries to start the processes of an attempt since one of them was last seen to have come.

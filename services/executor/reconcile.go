@@ -111,13 +111,18 @@ func (e *executor) pass(ctx context.Context) time.Duration {
 	}
 	e.deleteExpired(ctx, now)
 	actions, due := e.picture.actions(e.realm, now, e.limits)
-	for _, action := range actions {
+	first := slices.IndexFunc(actions, func(a diff.Action) bool { return a.Kind == diff.Start }) // they are the last ones
+	if first < 0 {
+		first = len(actions)
+	}
+	for _, action := range actions[:first] {
 		changed, err := e.apply(ctx, action)
 		e.report(ctx, "action postponed", action.Job, err)
 		if changed && err == nil {
 			e.nudge() // one thing leads to another
 		}
 	}
+	e.applyStarts(ctx, actions[first:])
 	e.endStrays(ctx)
 	e.metrics.running.Set(float64(len(e.picture.live(e.realm))))
 	if !due.IsZero() {

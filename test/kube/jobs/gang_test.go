@@ -14,7 +14,7 @@ import (
 )
 
 // fakeNodes starts a control plane whose nodes and pods only exist on paper, and describes the nodes as their agents would.
-func fakeNodes(t *testing.T, n int) *yard {
+func fakeNodes(t testing.TB, n int) *yard {
 	t.Helper()
 	if devcluster == "" {
 		t.Skip("DEVCLUSTER names no program that starts a cluster (make e2e-kube does)")

@@ -85,7 +85,7 @@ func build(dir string) error {
 
 // yard is Switchyard beside the cluster, over a namespace and a data folder of its own.
 type yard struct {
-	t         *testing.T
+	t         testing.TB
 	ctx       context.Context //nolint:containedctx // the length of one test
 	dir       string
 	cluster   string
@@ -119,12 +119,12 @@ func newYard(t *testing.T, executorFlags ...string) *yard {
 }
 
 // newYardOn has no agent.
-func newYardOn(t *testing.T, cluster string, executorFlags ...string) *yard {
+func newYardOn(t testing.TB, cluster string, executorFlags ...string) *yard {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	y := &yard{
 		t: t, ctx: ctx, dir: t.TempDir(), cluster: cluster, port: freePort(t), flags: executorFlags, procs: map[string]*exec.Cmd{},
-		namespace: "jobs-" + strings.ToLower(strings.TrimPrefix(t.Name(), "Test")),
+		namespace: "jobs-" + strings.ToLower(strings.TrimPrefix(strings.TrimPrefix(t.Name(), "Benchmark"), "Test")),
 	}
 	t.Cleanup(func() { cancel(); y.end() })
 	y.kubectl("create", "namespace", y.namespace)
@@ -144,7 +144,7 @@ func (y *yard) end() {
 			y.t.Logf("%s:\n%s", filepath.Base(path), data[max(0, len(data)-5000):])
 		}
 		out, _ := y.command(context.Background(), "get", "pods,secrets,services,events", "-n", y.namespace, "-o", "wide")
-		y.t.Logf("%s", out)
+		y.t.Logf("%s", out[:min(len(out), 20_000)])
 	}
 	for name := range y.procs {
 		y.kill(name)
@@ -157,7 +157,7 @@ func (y *yard) end() {
 	_, _ = y.command(context.Background(), "delete", "namespace", y.namespace, "--wait=false")
 }
 
-func freePort(t *testing.T) int {
+func freePort(t testing.TB) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
