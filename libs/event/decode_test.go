@@ -19,7 +19,7 @@ func TestDecodeSubmissionTakesEveryField(t *testing.T) {
 		CustomDir: "/c", SnapshotsDir: "/s", DatasetsDir: "/d", Env: map[string]string{"http_proxy": "a", "HTTP_PROXY": "b"},
 		BatchSize: 64, TrainingSetSize: 60000, MaxEpochs: 10, SingleDevice: true, DisableSharing: true, EstimatedMemoryMiB: 4096, EstimatedHours: 1.5,
 		Ports: []train.PortMapping{{NodePort: 30000, ContainerPort: 6006}}, Priority: &priority, MinDevices: 1, MaxDevices: 2,
-		Strategy: train.StrategyAllReduce, Launch: train.LaunchPerDevice, MaxRestarts: &restarts,
+		Strategy: train.StrategyAllReduce, Launch: train.LaunchPerDevice, ParameterServers: 3, MaxRestarts: &restarts,
 	}
 	data, err := json.Marshal(want)
 	if err != nil {

@@ -39,6 +39,7 @@ func (e *executor) apply(ctx context.Context, action diff.Action) (changed bool,
 		return true, e.tell(ctx, a)
 	case diff.Cancel:
 		return true, e.cancel(ctx, action, a)
+	case diff.Start: // applyStarts does it
 	}
 	return false, fmt.Errorf("apply %q: %w", action.Kind, errors.ErrUnsupported)
 }
