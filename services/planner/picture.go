@@ -184,7 +184,7 @@ func (p *picture) inUse(n train.Node) []train.Device {
 	var used []train.Device
 	for _, d := range n.Devices {
 		for _, a := range p.attempts {
-			if a.Node == n.ID && a.Live() && slices.Contains(a.Devices, d.ID) {
+			if a.Live() && slices.Contains(a.DevicesOn(n.ID), d.ID) {
 				used = append(used, d)
 				break
 			}
@@ -210,7 +210,7 @@ func (p *picture) job(j train.Job, now time.Time) plan.Job {
 	report := p.reports[fmt.Sprintf("%s.%d", key, a.Number)]
 	job.EpochsDone = max(job.EpochsDone, report.EpochsDone)
 	job.Running = &plan.Running{
-		Holding: plan.Holding{Node: a.Node, Devices: a.Devices}, StopPending: a.Stop != train.StopNone,
+		Holding: plan.Holding{Node: a.Node, Devices: a.Devices, Parts: a.Parts}, StopPending: a.Stop != train.StopNone,
 		Epochs: max(report.EpochsDone-a.StartedEpochs, 0), Spoke: report.Spoke,
 	}
 	if !a.StartedAt.IsZero() {
