@@ -162,7 +162,7 @@ $(BIN)/kwok: | tools-go
 
 e2e-kube: $(DEVCLUSTER) $(BIN)/kwok ## end-to-end tests on that Kubernetes (root)
 	cd $(DEVCLUSTER_MODULE) && CGO_ENABLED=0 DEVCLUSTER=$(abspath $(DEVCLUSTER)) $(GO) test -tags e2e -count=1 -timeout 15m ./cluster ./dns
-	DEVCLUSTER=$(abspath $(DEVCLUSTER)) $(GO) test -count=1 -timeout 30m ./test/kube/...
+	DEVCLUSTER=$(abspath $(DEVCLUSTER)) $(GO) test -count=1 -timeout 30m -p 1 ./test/kube/...
 
 # The file system of one service's image, below bin/image. With CGO=0 the binary is static and runs on any base image, the empty one included.
 CGO ?= 0

@@ -128,17 +128,17 @@ func readSettings(args []string, getenv func(string) string, stderr io.Writer) (
 	return s, errors.Join(env.errs...)
 }
 
-// place finds out which process this is. NUM_GPUS counts the devices of the whole
-// job: as many as processes where each device has one, else each process spreads over
-// its node's devices itself.
+// place finds out which process this is. NUM_GPUS counts the devices of each of
+// NUM_NODES nodes: together as many as processes where each device has one, else each
+// process spreads over its node's devices itself.
 func (s *settings) place(env *environment) {
-	devices := env.count("NUM_GPUS", 0)
+	devices := env.count("NUM_GPUS", 0) * max(env.count("NUM_NODES", 1), 1)
 	if devices == 0 {
 		devices = s.processes
 	}
 	s.workers = devices / s.processes
 	if s.workers*s.processes != devices {
-		env.errs = append(env.errs, fmt.Errorf("NUM_GPUS=%d devices cannot be split evenly over WORLD_SIZE=%d processes", devices, s.processes))
+		env.errs = append(env.errs, fmt.Errorf("%d devices (NUM_GPUS of each node) cannot be split evenly over WORLD_SIZE=%d processes", devices, s.processes))
 	}
 	s.rank = env.count("RANK", env.count("NODE_RANK", 0))
 	if s.rank >= s.processes {

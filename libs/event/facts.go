@@ -58,7 +58,9 @@ type Started struct {
 	Generation uint64           `json:"generation"`
 	Node       train.NodeID     `json:"node"`
 	Devices    []train.DeviceID `json:"devices"`
-	EpochsDone int              `json:"epochs_done"`
+	// Parts are set for a gang over several nodes; Node is then that of the first rank, and Devices are those of all.
+	Parts      []train.Part `json:"parts,omitempty"`
+	EpochsDone int          `json:"epochs_done"`
 	// Servers is how many parameter servers were started beside the processes of the devices.
 	Servers int `json:"servers,omitempty"`
 	// Mounts is false where /custom, /snapshots and /data are given by environment variables instead.

@@ -2,6 +2,8 @@ package train
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -128,7 +130,11 @@ type Attempt struct {
 	Devices    []DeviceID `json:"devices"`
 	// Parts are set instead of Node and Devices for a gang over several nodes, in the order of its ranks.
 	Parts []Part `json:"parts,omitempty"`
-	Phase Phase  `json:"phase"`
+	// Servers is how many parameter servers run beside the workers.
+	Servers int `json:"servers,omitempty"`
+	// Backend is what runs the processes: the executor of pods looks after its attempts also where a node is not described any more.
+	Backend Backend `json:"backend,omitempty"`
+	Phase   Phase   `json:"phase"`
 	// Stop is set when the job shall leave at its next epoch's end; the node agent answers has_to_stop from it.
 	Stop      StopCause `json:"stop,omitempty"`
 	StopSince time.Time `json:"stop_since,omitzero"`
@@ -143,6 +149,8 @@ type Attempt struct {
 	StartedAt time.Time `json:"started_at,omitzero"`
 	ExitedAt  time.Time `json:"exited_at,omitzero"`
 	Exit      *Exit     `json:"exit,omitempty"`
+	// Ending is how the attempt will have ended: some of its processes are in trouble, and the others are being ended for it.
+	Ending *Exit `json:"ending,omitempty"`
 	// Outcome is decided once, by compare-and-swap, before the fact that tells it is published.
 	Outcome Outcome `json:"outcome,omitempty"`
 	// Told is set when that fact is stored: until then it is published again, with the same key.
@@ -151,6 +159,8 @@ type Attempt struct {
 	// force without finishing an epoch.
 	StartedEpochs int `json:"started_epochs,omitempty"`
 	LostInARow    int `json:"lost_in_a_row,omitempty"`
+	// UnstartedInARow counts the attempts before this one whose processes never all ran. They delay the next one and are no restarts.
+	UnstartedInARow int `json:"unstarted_in_a_row,omitempty"`
 	// NotBefore delays the start after a loss.
 	NotBefore time.Time `json:"not_before,omitzero"`
 }
@@ -169,6 +179,53 @@ func (a Attempt) Places() []Part {
 	return []Part{{Node: a.Node, Devices: a.Devices}}
 }
 
+// SetPlaces is the reverse of Places: one part is the attempt's node, several are its parts.
+func (a *Attempt) SetPlaces(parts []Part) {
+	a.Node, a.Devices, a.Parts = "", nil, nil
+	if len(parts) == 1 {
+		a.Node, a.Devices = parts[0].Node, parts[0].Devices
+	} else {
+		a.Parts = parts
+	}
+}
+
+// SamePlaces says whether a and b are the same devices of the same nodes, in any order.
+func SamePlaces(a, b []Part) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for _, p := range a {
+		if !slices.ContainsFunc(b, func(q Part) bool { return p.Node == q.Node && SameDevices(p.Devices, q.Devices) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// AllDevices are those of all parts in the order of ranks; with several nodes an id may be there more than once.
+func AllDevices(parts []Part) []DeviceID {
+	if len(parts) == 1 {
+		return parts[0].Devices
+	}
+	var all []DeviceID
+	for _, p := range parts {
+		all = append(all, p.Devices...)
+	}
+	return all
+}
+
+// JoinPlaces prints parts as words: the devices, and where there are several nodes their names.
+func JoinPlaces(parts []Part) string {
+	if len(parts) == 1 {
+		return JoinDevices(parts[0].Devices)
+	}
+	words := make([]string, len(parts))
+	for i, p := range parts {
+		words[i] = JoinDevices(p.Devices) + " of " + string(p.Node)
+	}
+	return strings.Join(words, " and ")
+}
+
 // Live says whether processes of the attempt may exist: it holds its devices.
 func (a Attempt) Live() bool { return a.Phase == PhaseClaimed || a.Phase == PhaseRunning }
 
@@ -185,6 +242,10 @@ type Exit struct {
 	LogTail string `json:"log_tail,omitempty"`
 	// Message says in words what went wrong before the program ran, e.g. that it was not found.
 	Message string `json:"message,omitempty"`
+	// Unstarted is set together with Lost where not all processes ever ran, for want of a place or a device: another attempt may fare better.
+	Unstarted bool `json:"unstarted,omitempty"`
+	// Reason is what is known beyond the status, e.g. that a container was killed for want of memory.
+	Reason Reason `json:"reason,omitzero"`
 }
 
 // Outcome is what the end of an attempt means for the job.

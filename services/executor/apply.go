@@ -6,25 +6,24 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"time"
+
+	"github.com/sourcegraph/conc/pool"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
-	"github.com/switchyard-dl/switchyard/services/executor/local"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
-// apply does one action. changed says that a record changed, so that more may be to do.
+// apply does one action other than a start. changed says that a record changed, so that more may be to do.
 func (e *executor) apply(ctx context.Context, action diff.Action) (changed bool, err error) {
 	a, _ := e.picture.attempt(action.Job)
-	if action.Kind == diff.Start && a.Number != action.Number-1 || action.Kind != diff.Start && a.Number != action.Number {
+	if a.Number != action.Number {
 		return true, nil // the record changed since: decide anew
 	}
 	switch action.Kind {
-	case diff.Start:
-		return true, e.start(ctx, action, a)
 	case diff.RequestStop:
 		a.Stop, a.StopSince = action.Cause, time.Now().UTC()
 		if err := e.swap(ctx, a); err != nil {
@@ -40,6 +39,7 @@ func (e *executor) apply(ctx context.Context, action diff.Action) (changed bool,
 		return true, e.tell(ctx, a)
 	case diff.Cancel:
 		return true, e.cancel(ctx, action, a)
+	case diff.Start: // applyStarts does it
 	}
 	return false, fmt.Errorf("apply %q: %w", action.Kind, errors.ErrUnsupported)
 }
@@ -58,153 +58,127 @@ func (e *executor) tellStop(ctx context.Context, a train.Attempt, reason train.R
 	return nil
 }
 
-// start claims the next attempt of a job. Its processes are started when the claim is stored, by whoever sees a claim without them.
-func (e *executor) start(ctx context.Context, action diff.Action, last train.Attempt) error {
-	e.picture.mu.Lock()
-	node := e.picture.node
-	e.picture.mu.Unlock()
-	if _, err := devices(node, action.Devices); err != nil {
-		return fmt.Errorf("start %s: %w", action.Job, err)
+// claimsInOneTime is how many attempts are claimed at the same time. A claim waits for the disk of the bus, and on Kubernetes for that of the API server, too.
+const claimsInOneTime = 16
+
+// applyStarts claims attempts, then has their processes started. Whoever sees a claim without processes starts them, so nothing is lost in between.
+func (e *executor) applyStarts(ctx context.Context, starts []diff.Action) {
+	claimed, errs := make([]train.Attempt, len(starts)), make([]error, len(starts))
+	group := pool.New().WithMaxGoroutines(claimsInOneTime)
+	for i, action := range starts {
+		group.Go(func() { claimed[i], errs[i] = e.claim(ctx, action) })
 	}
-	capability, token, err := e.backend.Secrets(action.Job, action.Number)
-	if err != nil {
-		return fmt.Errorf("start %s: %w", action.Job, err)
+	group.Wait()
+	for i, a := range claimed {
+		e.report(ctx, "action postponed", starts[i].Job, errs[i])
+		if a.Job == "" {
+			continue
+		}
+		e.claimedAt[diff.ReportKey{Job: a.Job, Number: a.Number}] = time.Now()
+		e.metrics.starts.Inc()
+		_, err := e.launchInTime(ctx, a, launch.Sight{})
+		e.report(ctx, "action postponed", a.Job, err)
+		e.nudge()
+	}
+}
+
+// claim stores that the next attempt of a job is taken. Nothing is claimed where the record has changed since the decision.
+func (e *executor) claim(ctx context.Context, action diff.Action) (train.Attempt, error) {
+	if last, _ := e.picture.attempt(action.Job); last.Number != action.Number-1 {
+		e.nudge()
+		return train.Attempt{}, nil
 	}
 	a := train.Attempt{
-		Job: action.Job, Number: action.Number, Node: e.node, Generation: action.Generation, Devices: action.Devices, Phase: train.PhaseClaimed,
-		CapabilityHash: hash(capability), TokenHash: hash(token), StartedEpochs: action.StartedEpochs, LostInARow: action.LostInARow,
+		Job: action.Job, Number: action.Number, Backend: e.realm.Backend, Generation: action.Generation, Phase: train.PhaseClaimed,
+		StartedEpochs: action.StartedEpochs, LostInARow: action.LostInARow, UnstartedInARow: action.UnstartedInARow,
+		Servers: action.Servers,
 	}
-	now := time.Now()
+	a.SetPlaces(action.Places)
+	if _, err := e.picture.places(a); err != nil {
+		return train.Attempt{}, fmt.Errorf("start %s: %w", action.Job, err)
+	}
+	capability, token, err := e.backend.MakeSecrets(ctx, action.Job, action.Number)
+	if err != nil {
+		return train.Attempt{}, fmt.Errorf("start %s: %w", action.Job, err)
+	}
+	a.CapabilityHash, a.TokenHash = hash(capability), hash(token)
 	if err := e.swap(ctx, a); err != nil {
-		return fmt.Errorf("claim attempt %d of %s after %d: %w", a.Number, a.Job, last.Number, err)
+		return train.Attempt{}, fmt.Errorf("claim attempt %d of %s: %w", a.Number, a.Job, err)
 	}
-	e.claimedAt[diff.ReportKey{Job: a.Job, Number: a.Number}] = now
-	e.metrics.starts.Inc()
-	_, err = e.launchInTime(ctx, a)
-	return err
+	return a, nil
 }
 
-// launches counts the supervisors that were started for an attempt.
+// launches counts the tries to start the processes of an attempt since one of them was last seen to have come.
 type launches struct {
-	tries int
-	next  time.Time
+	tries   int
+	present int
+	next    time.Time
 }
 
-// launchInTime starts the processes of a claimed attempt unless they are being started. What failed, or a supervisor that ended without taking the attempt
-// over, is tried again later each time. soon asks for another look in a moment.
-func (e *executor) launchInTime(ctx context.Context, a train.Attempt) (soon bool, err error) {
-	if e.backend.Starting(a.Job, a.Number) {
-		return true, nil
+// launchInTime starts the processes of a claimed attempt unless they are being started. What came to nothing is tried again later each time. soon asks for
+// another look in a moment.
+func (e *executor) launchInTime(ctx context.Context, a train.Attempt, s launch.Sight) (soon bool, err error) {
+	starting, why := e.backend.Starting(a.Job, a.Number)
+	if starting {
+		return !e.backend.Quiet(a), nil
 	}
 	key, now := diff.ReportKey{Job: a.Job, Number: a.Number}, time.Now()
 	l := e.launches[key]
+	if s.Present > l.present {
+		l = launches{present: s.Present}
+	}
 	if now.Before(l.next) {
 		return false, nil
 	}
-	if l.tries > 0 {
-		e.report(ctx, "attempt is started again", a.Job, fmt.Errorf("attempt %d: no supervisor has taken it over: %w", a.Number, errNotTaken))
+	if l.tries > 0 && why != nil {
+		e.report(ctx, "attempt is started again", a.Job, fmt.Errorf("attempt %d: %w", a.Number, why))
 	}
 	l.tries++
 	l.next = now.Add(diff.RetryDelay(l.tries))
 	e.launches[key] = l
-	return true, e.launch(a)
+	return !e.backend.Quiet(a), e.launch(ctx, a)
 }
-
-var errNotTaken = errors.New("shim.log in its folder may say why")
 
 func hash(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:])
 }
 
-// devices describes the devices of an allocation as the node's agent does.
-func devices(node train.Node, ids []train.DeviceID) ([]train.Device, error) {
-	if node.ID == "" || node.JobAPI == "" {
-		return nil, fmt.Errorf("the node's agent has not described the node yet: %w", bus.ErrAway)
-	}
-	known := map[train.DeviceID]train.Device{}
-	for _, d := range node.Devices {
-		known[d.ID] = d
-	}
-	var list []train.Device
-	for _, id := range ids {
-		d, found := known[id]
-		if !found {
-			return nil, fmt.Errorf("device %s: %w", id, errNoDevice)
-		}
-		list = append(list, d)
-	}
-	return list, nil
-}
-
-var errNoDevice = errors.New("not on this node (any more)")
-
 // launch starts the processes of a claimed attempt. What can never work is recorded as its end; any other trouble is tried again.
-func (e *executor) launch(a train.Attempt) error {
+func (e *executor) launch(ctx context.Context, a train.Attempt) error {
 	e.picture.mu.Lock()
-	node, job, known := e.picture.node, e.picture.jobs[a.Job], false
-	_, known = e.picture.jobs[a.Job]
-	restarts := diff.Restarts(e.picture.state(e.node, time.Time{}), a)
+	job, known := e.picture.jobs[a.Job]
+	restarts := diff.Restarts(diff.State{Reports: e.picture.reports}, a)
 	e.picture.mu.Unlock()
 	if !known {
 		return fmt.Errorf("start %s: the register has no such job: %w", a.Job, bus.ErrNotFound)
 	}
-	found, err := devices(node, a.Devices)
+	places, err := e.picture.places(a)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", a.Job, err)
 	}
-	capability, token, err := e.backend.Secrets(a.Job, a.Number)
+	capability, token, err := e.backend.ReadSecrets(ctx, a.Job, a.Number)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", a.Job, err)
 	}
 	if hash(token) != a.TokenHash || hash(capability) != a.CapabilityHash {
-		// It was claimed over another data folder, or this one was emptied since: whether it ran is not known.
-		return e.backend.Refuse(a.Job, a.Number, train.Exit{Lost: true})
+		// It was claimed over other secrets, or these were removed since: whether it ran is not known.
+		return e.backend.Refuse(ctx, a, train.Exit{Lost: true})
 	}
-	if job.Spec.Image != "" && node.ContainerRuntime == "" {
-		return e.backend.Refuse(a.Job, a.Number, train.Exit{Code: cannotStart, Message: "this node has no container runtime (docker or podman) to run the image in"})
-	}
-	s := local.Setting{
-		Job: a.Job, Spec: job.Spec, Attempt: a, Node: node, Devices: found, Capability: capability, Token: token, Restarted: restarts,
-		HeartbeatSteps: e.settings.heartbeatSteps, Base: os.Environ(), PythonPath: e.settings.pythonPath, Mounted: e.mountable(job.Spec),
-	}
-	if err := e.folders(&s); err != nil {
-		return e.backend.Refuse(a.Job, a.Number, train.Exit{Code: cannotStart, Message: err.Error()})
-	}
-	if s.Ports, err = freePorts(max(len(found), 1)); err != nil {
+	err = e.backend.Start(ctx, launch.Setting{
+		Job: a.Job, Spec: job.Spec, Attempt: a, Places: places, Capability: capability, Token: token, Restarted: restarts,
+		HeartbeatSteps: e.settings.heartbeatSteps, Base: os.Environ(), PythonPath: e.settings.pythonPath,
+	})
+	if err != nil {
 		return fmt.Errorf("start %s: %w", a.Job, err)
 	}
-	return e.backend.Start(local.Compose(s, e.backend.Layout, e.bounds, local.Header(a, time.Now().UTC().Format(time.RFC3339))))
-}
-
-// cannotStart is the status that shells give for a program that cannot be run.
-const cannotStart = 127
-
-// mountable says whether a job sees its folders under their fixed names: always in a container, else where the machine allows it.
-func (e *executor) mountable(spec train.Spec) bool {
-	return spec.Image != "" || e.bounds.Sandbox != local.SandboxNone
+	return nil
 }
 
 func (e *executor) mounted(a train.Attempt) bool {
 	e.picture.mu.Lock()
 	defer e.picture.mu.Unlock()
-	return e.mountable(e.picture.jobs[a.Job].Spec)
-}
-
-// freePorts finds ports that nobody listens on now. Between this and their use somebody else may take one; the attempt then fails to meet, and says so.
-func freePorts(n int) ([]int, error) {
-	ports := make([]int, n)
-	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // nothing is waited for
-		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
-		}
-		defer func() { _ = l.Close() }()
-		if a, ok := l.Addr().(*net.TCPAddr); ok {
-			ports[i] = a.Port
-		}
-	}
-	return ports, nil
+	return e.backend.Mounts(e.picture.jobs[a.Job].Spec)
 }
 
 // kill records why, then has the processes ended.
@@ -216,7 +190,7 @@ func (e *executor) kill(ctx context.Context, action diff.Action, a train.Attempt
 		}
 		e.log.Info("ending an attempt", "job", a.Job, "attempt", a.Number, "cause", a.Stop, "reason", action.Reason.Message)
 	}
-	return e.backend.Stop(a.Job, a.Number, e.settings.killAfter, time.Now())
+	return e.backend.Stop(ctx, a, time.Now())
 }
 
 // decide records what an exit means. The report is read anew: the agent stores that it told the code to stop before it does so.
@@ -271,17 +245,16 @@ func (e *executor) tell(ctx context.Context, a train.Attempt) error {
 	e.metrics.outcomes.WithLabelValues(string(a.Outcome)).Inc()
 	e.log.Info("attempt ended", "job", a.Job, "attempt", a.Number, "outcome", a.Outcome, "epochs_done", verdict.EpochsDone)
 	key := diff.ReportKey{Job: a.Job, Number: a.Number}
-	delete(e.waiting, key)
 	delete(e.claimedAt, key)
 	delete(e.stopTold, key)
 	delete(e.launches, key)
-	return e.backend.Forget(a.Job, a.Number)
+	return e.backend.Forget(ctx, a)
 }
 
 // cancel records the end of a job without processes. A job that was never tried gets a record for it, so that no start can come in between.
 func (e *executor) cancel(ctx context.Context, action diff.Action, a train.Attempt) error {
 	if a.Job == "" {
-		a = train.Attempt{Job: action.Job, Node: e.node, Phase: train.PhaseExited}
+		a = train.Attempt{Job: action.Job, Node: e.realm.Node, Backend: e.realm.Backend, Phase: train.PhaseExited}
 	}
 	a.Outcome, a.Told = train.OutcomeCancelled, false
 	return e.swap(ctx, a)

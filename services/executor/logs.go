@@ -10,7 +10,7 @@ import (
 
 var errNoOutput = errors.New("no output here: the job has not started on this node")
 
-// answerLogs serves a piece of a job's log.
+// answerLogs serves a piece of a job's log from this machine.
 func (e *executor) answerLogs(_ context.Context, r train.LogRequest) (train.LogChunk, error) {
 	if _, err := train.ParseJobID(string(r.Job)); err != nil {
 		return train.LogChunk{}, err
@@ -20,7 +20,7 @@ func (e *executor) answerLogs(_ context.Context, r train.LogRequest) (train.LogC
 	job, known := e.picture.jobs[r.Job]
 	e.picture.mu.Unlock()
 	over := !known || job.State.Terminal()
-	chunk, err := e.backend.ReadLog(r, e.bounds.LogBytes)
+	chunk, err := e.machine.ReadLog(r)
 	if err != nil {
 		return chunk, err
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
 	"github.com/switchyard-dl/switchyard/services/executor/local"
 )
 
@@ -27,9 +29,10 @@ type picture struct {
 	revisions map[train.JobID]uint64
 	reports   map[diff.ReportKey]train.AttemptReport
 	stopSeen  map[diff.ReportKey]time.Time
-	node      train.Node
-	plan      train.Plan
-	planned   bool
+	// nodes are those on which attempts may be started.
+	nodes   map[train.NodeID]train.Node
+	plan    train.Plan
+	planned bool
 	// complete says of which buckets the whole was seen once; orphans is set when the machine is to be compared with the records again.
 	complete struct{ jobs, nodes, attempts, reports bool }
 	orphans  bool
@@ -39,6 +42,7 @@ func newPicture() *picture {
 	return &picture{
 		jobs: map[train.JobID]train.Job{}, attempts: map[train.JobID]train.Attempt{}, revisions: map[train.JobID]uint64{},
 		reports: map[diff.ReportKey]train.AttemptReport{}, stopSeen: map[diff.ReportKey]time.Time{},
+		nodes: map[train.NodeID]train.Node{},
 	}
 }
 
@@ -50,17 +54,21 @@ func (p *picture) ready() bool {
 }
 
 // actions decides what is to be done now, and when something is due by the clock.
-func (p *picture) actions(node train.NodeID, now time.Time, l diff.Limits) ([]diff.Action, time.Time) {
+func (p *picture) actions(realm diff.Realm, now time.Time, l diff.Limits) ([]diff.Action, time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.prune()
 	p.noteStops(now)
-	s := p.state(node, now)
+	s := p.state(realm, now)
 	return diff.Actions(s, l), diff.NextWake(s, l)
 }
 
-func (p *picture) state(node train.NodeID, now time.Time) diff.State {
-	return diff.State{Now: now, Node: node, Plan: p.plan, Planned: p.planned, Jobs: p.jobs, Attempts: p.attempts, Reports: p.reports, StopSeen: p.stopSeen}
+func (p *picture) state(realm diff.Realm, now time.Time) diff.State {
+	realm.Nodes = make(map[train.NodeID]bool, len(p.nodes))
+	for id := range p.nodes {
+		realm.Nodes[id] = true
+	}
+	return diff.State{Now: now, Realm: realm, Plan: p.plan, Planned: p.planned, Jobs: p.jobs, Attempts: p.attempts, Reports: p.reports, StopSeen: p.stopSeen}
 }
 
 // noteStops takes down when it was first seen that an attempt shall leave.
@@ -78,15 +86,15 @@ func (p *picture) noteStops(now time.Time) {
 	maps.DeleteFunc(p.stopSeen, func(k diff.ReportKey, _ time.Time) bool { return !leaving[k] })
 }
 
-// expired lists the records on the node whose jobs ended long ago, a few at a time.
-func (p *picture) expired(node train.NodeID, now time.Time) []bus.Entry[train.Attempt] {
+// expired lists the records of the realm whose jobs ended long ago, a few at a time.
+func (p *picture) expired(realm diff.Realm, now time.Time) []bus.Entry[train.Attempt] {
 	const atOnce = 64
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var list []bus.Entry[train.Attempt]
 	for id, job := range p.jobs {
 		a, tried := p.attempts[id]
-		if len(list) == atOnce || !tried || a.Node != node || a.Phase != train.PhaseExited || !a.Told || !job.LongEnded(now) {
+		if len(list) == atOnce || !tried || !realm.Owns(a) || a.Phase != train.PhaseExited || !a.Told || !job.LongEnded(now) {
 			continue
 		}
 		list = append(list, bus.Entry[train.Attempt]{Key: string(id), Value: a, Revision: p.revisions[id]})
@@ -110,13 +118,13 @@ func (p *picture) prune() {
 	})
 }
 
-// live lists the attempts on the node that may have processes.
-func (p *picture) live(node train.NodeID) []train.Attempt {
+// live lists the attempts of the realm that may have processes.
+func (p *picture) live(realm diff.Realm) []train.Attempt {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var list []train.Attempt
 	for _, a := range p.attempts {
-		if a.Node == node && a.Live() {
+		if realm.Owns(a) && a.Live() {
 			list = append(list, a)
 		}
 	}
@@ -193,14 +201,44 @@ func (e *executor) sawJobs() {
 }
 
 func (e *executor) seeNode(entry bus.Entry[train.Node], deleted bool) {
-	if deleted || entry.Value.ID != e.node {
-		return
-	}
 	e.picture.mu.Lock()
 	defer e.picture.mu.Unlock()
-	e.picture.node = entry.Value
+	id := train.NodeID(entry.Key)
+	switch {
+	case deleted && e.realm.Backend != train.BackendLocal:
+		delete(e.picture.nodes, id) // nothing is started where no agent serves the job API
+	case deleted || entry.Value.Backend != e.realm.Backend || e.realm.Backend == train.BackendLocal && entry.Value.ID != e.realm.Node:
+		return
+	default:
+		e.picture.nodes[id] = entry.Value
+	}
 	e.nudge()
 }
+
+// places describes the devices of an attempt as the nodes' agents do.
+func (p *picture) places(a train.Attempt) ([]launch.Place, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var list []launch.Place
+	for _, part := range a.Places() {
+		node := p.nodes[part.Node]
+		if node.ID == "" || node.JobAPI == "" {
+			return nil, fmt.Errorf("the agent of node %s has not described it yet: %w", part.Node, bus.ErrAway)
+		}
+		place := launch.Place{Node: node}
+		for _, id := range part.Devices {
+			i := slices.IndexFunc(node.Devices, func(d train.Device) bool { return d.ID == id })
+			if i < 0 {
+				return nil, fmt.Errorf("device %s: %w %s (any more)", id, errNoDevice, part.Node)
+			}
+			place.Devices = append(place.Devices, node.Devices[i])
+		}
+		list = append(list, place)
+	}
+	return list, nil
+}
+
+var errNoDevice = errors.New("not on node")
 
 func (e *executor) sawNodes() {
 	e.picture.mu.Lock()

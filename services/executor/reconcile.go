@@ -7,29 +7,28 @@ import (
 	"log/slog"
 	"math"
 	"slices"
-	"sync/atomic"
 	"time"
-
-	"github.com/sourcegraph/conc"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
 	"github.com/switchyard-dl/switchyard/services/executor/local"
 )
 
 // executor is one run of the service. Records are written by its loop alone.
 type executor struct {
-	bus      *bus.Bus
-	log      *slog.Logger
-	node     train.NodeID
-	backend  *local.Backend
+	bus     *bus.Bus
+	log     *slog.Logger
+	realm   diff.Realm
+	backend backend
+	// machine is the back end of a local executor, which also answers for the logs.
+	machine  *local.Machine
 	fence    *fence
 	metrics  *metrics
 	limits   diff.Limits
 	settings Service
-	bounds   local.Bounds
 	picture  *picture
 	wake     chan struct{}
 
@@ -38,15 +37,13 @@ type executor struct {
 	nodes    *bus.KV[train.Node]
 	reports  *bus.KV[train.AttemptReport]
 
-	// What follows is of the loop alone. waiting are the attempts whose exit is waited for, set when it has come; lookedAt is when all attempts were looked
-	// at, claimedAt when an attempt was claimed, launches the tries to start its processes; stopTold are the attempts of which it was told that they were
-	// asked to leave, strays the supervisors without a record that are being ended, troubles what was said of faults.
-	waiters   conc.WaitGroup
-	waiting   map[diff.ReportKey]*atomic.Bool
+	// What follows is of the loop alone. lookedAt is when all attempts were looked at, claimedAt when an attempt was claimed, launches the tries to start its
+	// processes; stopTold are the attempts of which it was told that they were asked to leave, strays the attempts without a record that are being ended,
+	// troubles what was said of faults.
 	lookedAt  time.Time
 	claimedAt map[diff.ReportKey]time.Time
 	stopTold  map[diff.ReportKey]bool
-	strays    []local.Found
+	strays    []launch.Found
 	launches  map[diff.ReportKey]launches
 	troubles  troubles
 }
@@ -70,7 +67,7 @@ func (e *executor) nudge() {
 
 // loop compares and acts on every change, until ctx ends. started is called when the first comparison has been made.
 func (e *executor) loop(ctx context.Context, started func()) error {
-	defer e.waiters.Wait()
+	defer e.backend.Close()
 	for first := true; ctx.Err() == nil; {
 		pause := tick
 		if e.picture.ready() {
@@ -94,7 +91,7 @@ func (e *executor) loop(ctx context.Context, started func()) error {
 // pass looks at every live attempt, does what is to be done, and says when to look again.
 func (e *executor) pass(ctx context.Context) time.Duration {
 	e.backend.Collect()
-	if e.bus.Ready() != nil {
+	if e.bus.Ready() != nil || e.backend.Ready() != nil {
 		return tick // what happens meanwhile is on disk
 	}
 	pause, now := tick, time.Now()
@@ -102,9 +99,9 @@ func (e *executor) pass(ctx context.Context) time.Duration {
 	if all {
 		e.lookedAt = now
 	}
-	for _, a := range e.picture.live(e.node) {
-		if gone := e.waiting[diff.ReportKey{Job: a.Job, Number: a.Number}]; !all && a.Phase == train.PhaseRunning && gone != nil && !gone.Load() {
-			continue // it is waited for: looking costs more than the rest of the pass
+	for _, a := range e.picture.live(e.realm) {
+		if !all && e.backend.Quiet(a) {
+			continue // looking costs more than the rest of the pass
 		}
 		soon, err := e.observe(ctx, a)
 		e.report(ctx, "attempt not observed", a.Job, err)
@@ -113,16 +110,21 @@ func (e *executor) pass(ctx context.Context) time.Duration {
 		}
 	}
 	e.deleteExpired(ctx, now)
-	actions, due := e.picture.actions(e.node, now, e.limits)
-	for _, action := range actions {
+	actions, due := e.picture.actions(e.realm, now, e.limits)
+	first := slices.IndexFunc(actions, func(a diff.Action) bool { return a.Kind == diff.Start }) // they are the last ones
+	if first < 0 {
+		first = len(actions)
+	}
+	for _, action := range actions[:first] {
 		changed, err := e.apply(ctx, action)
 		e.report(ctx, "action postponed", action.Job, err)
 		if changed && err == nil {
 			e.nudge() // one thing leads to another
 		}
 	}
+	e.applyStarts(ctx, actions[first:])
 	e.endStrays(ctx)
-	e.metrics.running.Set(float64(len(e.picture.live(e.node))))
+	e.metrics.running.Set(float64(len(e.picture.live(e.realm))))
 	if !due.IsZero() {
 		pause = min(pause, max(time.Until(due), fastTick))
 	}
@@ -137,8 +139,8 @@ func (e *executor) report(ctx context.Context, what string, job train.JobID, err
 
 // deleteExpired deletes what nobody asks for any more. The job's own record stays in the register, so it is never started again.
 func (e *executor) deleteExpired(ctx context.Context, now time.Time) {
-	for _, entry := range e.picture.expired(e.node, now) {
-		err := e.backend.ForgetAll(entry.Value.Job)
+	for _, entry := range e.picture.expired(e.realm, now) {
+		err := e.backend.ForgetAll(ctx, entry.Value.Job)
 		if err == nil {
 			err = e.attempts.Delete(ctx, entry.Key, entry.Revision)
 		}
@@ -179,49 +181,56 @@ func (e *executor) observe(ctx context.Context, a train.Attempt) (soon bool, err
 			return false, err
 		}
 	}
-	sight, err := e.backend.Look(a.Job, a.Number)
+	sight, err := e.backend.Look(ctx, a)
 	if err != nil {
 		return false, err
 	}
 	switch sight.Phase {
-	case local.Absent:
+	case launch.Absent:
+		if a.Phase == train.PhaseClaimed && (a.Stop == train.StopCancel || a.Ending != nil) {
+			return false, nil // it is about to be ended
+		}
 		if a.Phase == train.PhaseClaimed {
-			return e.launchInTime(ctx, a)
+			return e.launchInTime(ctx, a, sight)
 		}
 		return e.lose(ctx, a)
-	case local.Starting:
-		return true, nil
-	case local.Running:
+	case launch.Starting:
+		return !e.backend.Quiet(a), nil
+	case launch.Running:
 		if a.Phase == train.PhaseClaimed {
-			err = e.running(ctx, a, sight)
+			if err := e.running(ctx, a, sight); err != nil {
+				return false, err
+			}
 		}
-		e.awaitExit(ctx, a, sight)
-		return false, err
-	case local.Exited:
+		e.backend.Follow(ctx, a, sight, e.nudge)
+		return false, nil
+	case launch.Ending:
+		return false, e.ending(ctx, a, sight)
+	case launch.Exited:
 		return false, e.exited(ctx, a, sight)
-	case local.Lost:
+	case launch.Lost:
 		return e.lose(ctx, a)
 	}
 	return false, nil
 }
 
-// awaitExit has the loop woken when the supervisor ends.
-func (e *executor) awaitExit(ctx context.Context, a train.Attempt, s local.Sight) {
-	key := diff.ReportKey{Job: a.Job, Number: a.Number}
-	if e.waiting[key] != nil {
-		return
+// ending records why the rest of an attempt has to end, before it is ended.
+func (e *executor) ending(ctx context.Context, a train.Attempt, s launch.Sight) error {
+	if a.Ending != nil {
+		return nil
 	}
-	gone := new(atomic.Bool)
-	e.waiting[key] = gone
-	e.waiters.Go(func() {
-		local.WaitExit(ctx, s)
-		gone.Store(true)
-		e.nudge()
-	})
+	exit := s.Exit
+	a.Ending = &exit
+	if err := e.swap(ctx, a); err != nil {
+		return err
+	}
+	e.log.Info("the rest of an attempt is ended", "job", a.Job, "attempt", a.Number, "code", exit.Code, "signal", exit.Signal,
+		"reason", exit.Reason.Code, "message", exit.Reason.Message)
+	return nil
 }
 
 // running records that the processes were started. The fact goes first: after a crash in between it is published again, with the same key.
-func (e *executor) running(ctx context.Context, a train.Attempt, s local.Sight) error {
+func (e *executor) running(ctx context.Context, a train.Attempt, s launch.Sight) error {
 	a.Phase, a.PID, a.PIDStart, a.BootID, a.StartedAt = train.PhaseRunning, s.PID, s.PIDStart, s.BootID, s.StartedAt
 	if err := e.publish(ctx, startedFact(a, e.mounted(a))); err != nil {
 		return err
@@ -232,12 +241,12 @@ func (e *executor) running(ctx context.Context, a train.Attempt, s local.Sight) 
 	if at, known := e.claimedAt[diff.ReportKey{Job: a.Job, Number: a.Number}]; known {
 		e.metrics.startLatency.Observe(s.StartedAt.Sub(at).Seconds())
 	}
-	e.log.Info("attempt started", "job", a.Job, "attempt", a.Number, "devices", train.JoinDevices(a.Devices), "pid", a.PID)
+	e.log.Info("attempt started", "job", a.Job, "attempt", a.Number, "devices", train.JoinPlaces(a.Places()), "pid", a.PID)
 	return nil
 }
 
 // exited records an exit that the supervisor wrote down.
-func (e *executor) exited(ctx context.Context, a train.Attempt, s local.Sight) error {
+func (e *executor) exited(ctx context.Context, a train.Attempt, s launch.Sight) error {
 	if a.Phase == train.PhaseClaimed && !s.StartedAt.IsZero() {
 		// It was over before anybody looked, and yet it was there.
 		if err := e.running(ctx, a, s); err != nil {
@@ -274,32 +283,33 @@ func (e *executor) lose(ctx context.Context, a train.Attempt) (soon bool, err er
 // endStrays ends supervisors that no record speaks of, since the record was lost with the bus, and forgets the files of attempts that were told.
 func (e *executor) endStrays(ctx context.Context) {
 	if e.picture.orphansDue() {
-		found, err := e.backend.Find()
+		found, err := e.backend.Find(ctx)
 		e.report(ctx, "machine not searched", "", err)
-		e.strays = slices.DeleteFunc(found, func(f local.Found) bool {
+		e.strays = slices.DeleteFunc(found, func(f launch.Found) bool {
 			a, _ := e.picture.attempt(f.Job)
 			return a.Number == f.Number && (a.Live() || !a.Told)
 		})
 		for _, f := range e.strays {
-			if f.Phase == local.Running || f.Phase == local.Starting {
+			if f.Phase == launch.Running || f.Phase == launch.Starting {
 				e.log.Warn("ending a job that no record speaks of", "job", f.Job, "attempt", f.Number)
 			}
 		}
 	}
-	e.strays = slices.DeleteFunc(e.strays, func(f local.Found) bool {
-		sight, err := e.backend.Look(f.Job, f.Number)
-		over := sight.Phase == local.Exited
+	e.strays = slices.DeleteFunc(e.strays, func(f launch.Found) bool {
+		stray := train.Attempt{Job: f.Job, Number: f.Number, Backend: e.realm.Backend, Node: e.realm.Node}
+		sight, err := e.backend.Look(ctx, stray)
+		over := sight.Phase == launch.Exited
 		switch {
 		case err != nil:
-		case sight.Phase == local.Lost:
+		case sight.Phase == launch.Lost:
 			var left int
-			left, err = e.backend.Sweep(ctx, train.Attempt{Job: f.Job, Number: f.Number})
+			left, err = e.backend.Sweep(ctx, stray)
 			over = left == 0
 		case !over:
-			err = e.backend.Stop(f.Job, f.Number, e.settings.killAfter, time.Now())
+			err = e.backend.Stop(ctx, stray, time.Now())
 		}
 		if err == nil && over {
-			err = e.backend.Forget(f.Job, f.Number)
+			err = e.backend.Forget(ctx, stray)
 		}
 		e.report(ctx, "stray job not ended", f.Job, err)
 		return err == nil && over

@@ -12,6 +12,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
 	"github.com/switchyard-dl/switchyard/services/executor/local"
 )
 
@@ -28,7 +29,7 @@ func TestExecutorComesBack(t *testing.T) {
 	y.until("the short job's end", func() bool {
 		s, err := b.Look("short", 1)
 		y.must(err)
-		return s.Phase == local.Exited
+		return s.Phase == launch.Exited
 	})
 	if n := len(y.told("short", event.FactSucceeded)); n != 0 {
 		t.Fatalf("an end was told without an executor")
@@ -130,13 +131,13 @@ func TestCrashBetweenTheStepsOfAStart(t *testing.T) {
 	// Started, not seen; and ended, not seen.
 	for _, id := range []train.JobID{"spawned", "over"} {
 		a := claimed(id)
-		s := local.Setting{Job: id, Spec: command("echo start >> " + y.path("starts-"+string(id))), Attempt: a, Base: os.Environ(), Work: y.dir}
+		s := launch.Setting{Job: id, Spec: command("echo start >> " + y.path("starts-"+string(id))), Attempt: a, Places: []launch.Place{{}}, Base: os.Environ(), Work: y.dir}
 		y.must(b.Start(local.Compose(s, b.Layout, local.Bounds{LogBytes: 1 << 20, KillAfterMillis: 300}, "[header]")))
 		if id == "over" {
 			y.until("its end", func() bool {
 				s, err := b.Look(id, 1)
 				y.must(err)
-				return s.Phase == local.Exited
+				return s.Phase == launch.Exited
 			})
 		}
 	}
@@ -219,7 +220,7 @@ func TestBusGoesAway(t *testing.T) {
 	y.until("the end of a job", func() bool {
 		s, err := b.Look("ends", 1)
 		y.must(err)
-		return s.Phase == local.Exited
+		return s.Phase == launch.Exited
 	})
 	y.serve(port)
 	if got := fact[event.Failed](y, "ends", event.FactFailed); got.Exit.Code != 4 {

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"time"
 
 	"github.com/sourcegraph/conc/pool"
@@ -21,6 +20,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
+	"github.com/switchyard-dl/switchyard/services/executor/kube"
 	"github.com/switchyard-dl/switchyard/services/executor/local"
 )
 
@@ -32,6 +32,8 @@ type Service struct {
 	pythonPath     string
 	logLimitMiB    int64
 	mounts         string
+	backend        string
+	kube           kube.Options
 }
 
 // New makes a service with its defaults.
@@ -40,6 +42,14 @@ func New() *Service { return &Service{} }
 // Name is executor.
 func (s *Service) Name() string { return "executor" }
 
+// Task is to be done by one process for all nodes of Kubernetes; a local executor has its machine for itself, by a lock in its folder.
+func (s *Service) Task(run.Common) string {
+	if s.backend == backendKubernetes {
+		return s.Name()
+	}
+	return ""
+}
+
 // Flags declares the service's own flags.
 func (s *Service) Flags(fs *pflag.FlagSet) {
 	fs.DurationVar(&s.stopGrace, "stop-grace", 10*time.Minute, "how long a job may take to leave at its epoch's end before it is killed (at least three of its epochs)")
@@ -47,6 +57,8 @@ func (s *Service) Flags(fs *pflag.FlagSet) {
 	fs.IntVar(&s.heartbeatSteps, "heartbeat-steps", 10, "training steps between two heartbeats of a job")
 	fs.StringVar(&s.pythonPath, "python-path", "", "folder that is added to the PYTHONPATH of jobs, e.g. the one with the switchyard package")
 	fs.Int64Var(&s.logLimitMiB, "job-log-limit", 16, "size to which a job's log is kept, in MiB: its beginning and its end")
+	fs.StringVar(&s.backend, "backend", backendLocal, "what runs jobs: local (processes of this machine) or kubernetes (pods on all nodes of a cluster)")
+	s.kube.Flags(fs)
 	fs.StringVar(&s.mounts, "job-mounts", "auto", "give jobs /custom, /snapshots and /data as mounts: auto (where the machine allows it) or never")
 }
 
@@ -71,13 +83,29 @@ func (s *Service) Validate(run.Common) error {
 	if s.mounts != "auto" && s.mounts != "never" {
 		errs = append(errs, fmt.Errorf("--job-mounts %q: want auto or never", s.mounts))
 	}
+	switch s.backend {
+	case backendLocal:
+	case backendKubernetes:
+		errs = append(errs, s.kube.Validate())
+	default:
+		errs = append(errs, fmt.Errorf("--backend %q: want local or kubernetes", s.backend))
+	}
 	return errors.Join(errs...)
 }
+
+// The values of --backend.
+const (
+	backendLocal      = "local"
+	backendKubernetes = "kubernetes"
+)
 
 // Run works until ctx ends. Jobs that run then go on.
 func (s *Service) Run(ctx context.Context, p run.Process) error {
 	var err error
-	if p.Common, err = run.SettleNode(p.Common); err != nil {
+	if s.backend == backendKubernetes {
+		// Beside the folder of an executor of the machine, not in it: both may run here.
+		p.Common.DataDir = filepath.Join(p.Common.DataDir, "kubernetes")
+	} else if p.Common, err = run.SettleNode(p.Common); err != nil {
 		return err
 	}
 	lock, err := waitForLock(ctx, p.Common.DataDir, p.Log)
@@ -100,7 +128,12 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	loops.Go(func(ctx context.Context) error { return e.nodes.Watch(ctx, e.seeNode, e.sawNodes) })
 	loops.Go(func(ctx context.Context) error { return e.reports.Watch(ctx, e.seeReport, e.sawReports) })
 	loops.Go(e.followPlans)
-	loops.Go(func(ctx context.Context) error { return bus.Answer(ctx, b, train.LogSubject(e.node), e.answerLogs) })
+	if e.machine != nil {
+		loops.Go(func(ctx context.Context) error {
+			return bus.Answer(ctx, b, train.LogSubject(e.realm.Node), e.answerLogs)
+		})
+	}
+	loops.Go(func(ctx context.Context) error { return e.backend.Run(ctx, e.nudge) })
 	loops.Go(func(ctx context.Context) error { return e.loop(ctx, p.Started) })
 	return stopped(ctx, loops.Wait())
 }
@@ -140,23 +173,20 @@ func (s *Service) open(ctx context.Context, p run.Process, b *bus.Bus) (*executo
 		return nil, err
 	}
 	e := &executor{
-		bus: b, log: p.Log, node: p.Common.NodeID(), backend: local.New(p.Common.DataDir), fence: fence, metrics: newMetrics(p.Metrics),
-		limits: diff.Limits{StopGrace: s.stopGrace}, settings: *s,
-		bounds:  local.Bounds{LogBytes: s.logLimitMiB << 20, KillAfterMillis: s.killAfter.Milliseconds()},
-		picture: newPicture(), wake: make(chan struct{}, 1), waiting: map[diff.ReportKey]*atomic.Bool{}, claimedAt: map[diff.ReportKey]time.Time{},
+		bus: b, log: p.Log, fence: fence, metrics: newMetrics(p.Metrics), limits: diff.Limits{StopGrace: s.stopGrace}, settings: *s,
+		picture: newPicture(), wake: make(chan struct{}, 1), claimedAt: map[diff.ReportKey]time.Time{},
 		stopTold: map[diff.ReportKey]bool{}, launches: map[diff.ReportKey]launches{}, troubles: troubles{},
 	}
-	if err := e.backend.Tidy(); err != nil {
-		p.Log.Warn("leftovers of an earlier run not removed", "error", err)
+	if s.backend == backendKubernetes {
+		e.realm.Backend = train.BackendKubernetes
+		e.backend, err = kube.New(ctx, s.kube, s.killAfter, p.Log)
+	} else {
+		e.realm.Node = p.Common.NodeID()
+		e.machine, err = s.openMachine(ctx, p)
+		e.backend = e.machine
 	}
-	if s.mounts == "auto" {
-		scratch := filepath.Join(p.Common.DataDir, "jobs")
-		if err := os.MkdirAll(scratch, 0o700); err != nil {
-			return nil, fmt.Errorf("make %s: %w", scratch, err)
-		}
-		if e.bounds.Sandbox, err = local.Probe(ctx, scratch); err != nil {
-			p.Log.Info("jobs find their folders by environment variables: this machine allows no mounts", "reason", err)
-		}
+	if err != nil {
+		return nil, err
 	}
 	var errs [4]error
 	e.attempts, errs[0] = bus.OpenKV[train.Attempt](ctx, b, event.BucketAttempts)
@@ -164,4 +194,20 @@ func (s *Service) open(ctx context.Context, p run.Process, b *bus.Bus) (*executo
 	e.nodes, errs[2] = bus.OpenKV[train.Node](ctx, b, event.BucketNodes)
 	e.reports, errs[3] = bus.OpenKV[train.AttemptReport](ctx, b, event.BucketReports)
 	return e, errors.Join(errs[:]...)
+}
+
+// openMachine makes the back end of this machine.
+func (s *Service) openMachine(ctx context.Context, p run.Process) (*local.Machine, error) {
+	m := local.NewMachine(local.New(p.Common.DataDir), local.Bounds{LogBytes: s.logLimitMiB << 20, KillAfterMillis: s.killAfter.Milliseconds()})
+	if err := m.Tidy(); err != nil {
+		p.Log.Warn("leftovers of an earlier run not removed", "error", err)
+	}
+	if s.mounts != "auto" {
+		return m, nil
+	}
+	reason, err := m.TryMounts(ctx)
+	if reason != nil {
+		p.Log.Info("jobs find their folders by environment variables: this machine allows no mounts", "reason", reason)
+	}
+	return m, err
 }

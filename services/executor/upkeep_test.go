@@ -16,6 +16,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
 	"github.com/switchyard-dl/switchyard/services/executor/local"
 )
 
@@ -117,8 +118,8 @@ func TestPictureForgetsEndedJobs(t *testing.T) {
 	p.keep(a, 5)
 	p.jobs["j"] = train.Job{ID: "j", State: train.StateRunning}
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	p.actions("n1", now, diff.Limits{StopGrace: time.Minute})
-	if actions, _ := p.actions("n1", now.Add(time.Minute), diff.Limits{StopGrace: time.Minute}); len(actions) != 1 || actions[0].Kind != diff.Kill {
+	p.actions(diff.Realm{Node: "n1"}, now, diff.Limits{StopGrace: time.Minute})
+	if actions, _ := p.actions(diff.Realm{Node: "n1"}, now.Add(time.Minute), diff.Limits{StopGrace: time.Minute}); len(actions) != 1 || actions[0].Kind != diff.Kill {
 		t.Errorf("a minute after the stop was seen: %+v", actions)
 	}
 	p.forgetAttempt("j", 4) // the deletion of an older record
@@ -128,7 +129,7 @@ func TestPictureForgetsEndedJobs(t *testing.T) {
 	a.Phase, a.Outcome, a.Told = train.PhaseExited, train.OutcomePreempted, true
 	p.keep(a, 6)
 	p.jobs["j"] = train.Job{ID: "j", State: train.StateSucceeded}
-	p.actions("n1", now, diff.Limits{})
+	p.actions(diff.Realm{Node: "n1"}, now, diff.Limits{})
 	if len(p.jobs)+len(p.attempts)+len(p.revisions)+len(p.stopSeen) != 0 {
 		t.Errorf("still there: %+v, %+v, %+v, %+v", p.jobs, p.attempts, p.revisions, p.stopSeen)
 	}
@@ -148,13 +149,14 @@ func TestFailedLaunchesWait(t *testing.T) {
 		Job: "j1", Number: 1, Node: "n1", Devices: []train.DeviceID{"cpu:0"}, Phase: train.PhaseClaimed, CapabilityHash: hash(capability), TokenHash: hash(token),
 	}
 	e := &executor{
-		backend: b, node: "n1", picture: newPicture(), launches: map[diff.ReportKey]launches{}, troubles: troubles{}, bounds: local.Bounds{LogBytes: 1 << 20},
+		backend: local.NewMachine(b, local.Bounds{LogBytes: 1 << 20}), realm: diff.Realm{Node: "n1"}, picture: newPicture(),
+		launches: map[diff.ReportKey]launches{}, troubles: troubles{},
 	}
 	e.log = testLogger(t)
 	e.picture.jobs["j1"] = train.Job{ID: "j1", Spec: command("true")}
-	e.picture.node = train.Node{ID: "n1", JobAPI: "127.0.0.1:1", Devices: []train.Device{{ID: "cpu:0", Kind: train.KindCPU}}}
+	e.picture.nodes["n1"] = train.Node{ID: "n1", JobAPI: "127.0.0.1:1", Devices: []train.Device{{ID: "cpu:0", Kind: train.KindCPU}}}
 	for range 20 {
-		_, err := e.launchInTime(t.Context(), a)
+		_, err := e.launchInTime(t.Context(), a, launch.Sight{})
 		y.must(err)
 		y.until("the end of the supervisor", func() bool { b.Collect(); return !b.Starting("j1", 1) })
 	}

@@ -51,9 +51,7 @@ func (m *meters) decided(took time.Duration) { m.decide.Observe(took.Seconds()) 
 func (m *meters) published(p train.Plan) {
 	devices := 0
 	for _, a := range p.Allocations {
-		for _, part := range a.Places() {
-			devices += len(part.Devices)
-		}
+		devices += len(train.AllDevices(a.Places()))
 	}
 	m.generation.Set(float64(p.Generation))
 	m.waiting.Set(float64(len(p.Waiting)))

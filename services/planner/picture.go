@@ -161,6 +161,8 @@ func (p *picture) state(now time.Time, last train.Plan, known bool, terms plan.S
 			s.Nodes = append(s.Nodes, n)
 		}
 	}
+	// A gang is spread over nodes only by Kubernetes, and a plan does not tell one job's nodes from another's.
+	s.Tuning.OneNode = len(s.Nodes) == 0 || slices.ContainsFunc(s.Nodes, func(n train.Node) bool { return n.Backend != train.BackendKubernetes })
 	planned := make(map[train.JobID]*plan.Holding, len(last.Allocations))
 	for _, a := range last.Allocations {
 		planned[a.Job] = &plan.Holding{Node: a.Node, Devices: a.Devices, Parts: a.Parts, Servers: a.Servers}
@@ -186,7 +188,7 @@ func (p *picture) inUse(n train.Node) []train.Device {
 	var used []train.Device
 	for _, d := range n.Devices {
 		for _, a := range p.attempts {
-			if a.Node == n.ID && a.Live() && slices.Contains(a.Devices, d.ID) {
+			if a.Live() && slices.Contains(a.DevicesOn(n.ID), d.ID) {
 				used = append(used, d)
 				break
 			}
@@ -213,7 +215,7 @@ func (p *picture) job(j train.Job, now time.Time) plan.Job {
 	report := p.reports[fmt.Sprintf("%s.%d", key, a.Number)]
 	job.EpochsDone = max(job.EpochsDone, report.EpochsDone)
 	job.Running = &plan.Running{
-		Holding: plan.Holding{Node: a.Node, Devices: a.Devices}, StopPending: a.Stop != train.StopNone,
+		Holding: plan.Holding{Node: a.Node, Devices: a.Devices, Parts: a.Parts}, StopPending: a.Stop != train.StopNone,
 		Epochs: max(report.EpochsDone-a.StartedEpochs, 0), Spoke: report.Spoke,
 	}
 	if !a.StartedAt.IsZero() {

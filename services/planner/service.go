@@ -135,7 +135,7 @@ func (s *Service) terms() plan.State {
 		Quotas: s.quotas, PowerBudgetWatts: s.powerBudget,
 		Tuning: plan.Tuning{
 			RestartSeconds: s.restartPrice.Seconds(), MinRescaleSeconds: s.rescaleAfter.Seconds(), MaxRestartsPerHour: s.maxRestarts,
-			OneNode: true, AtEpochs: true,
+			AtEpochs:          true,
 			StarvationSeconds: s.starvation.Seconds(), FairnessBound: s.fairness, EnergyWeight: s.energyWeight,
 		},
 	}

@@ -76,9 +76,9 @@ func (l *loop) news() (facts []event.Fact, said []saying, more bool) {
 		if !l.picture.knows(a.Job) {
 			continue
 		}
-		now := saying{job: a.Job, words: fmt.Sprintf("planned %s %s", a.Node, train.JoinDevices(a.Devices))}
+		now := saying{job: a.Job, words: fmt.Sprintf("planned %s %s", a.Node, train.JoinPlaces(a.Places()))}
 		add(now, event.FactPlanned, event.Planned{
-			Generation: l.last.Generation, Node: a.Node, Devices: a.Devices, Reason: a.Reason, RemainingSeconds: a.RemainingSeconds,
+			Generation: l.last.Generation, Node: a.Places()[0].Node, Devices: train.AllDevices(a.Places()), Reason: a.Reason, RemainingSeconds: a.RemainingSeconds,
 		})
 	}
 	for i, w := range l.last.Waiting {

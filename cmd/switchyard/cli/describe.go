@@ -44,6 +44,7 @@ type attemptView struct {
 	Number    int              `json:"number"`
 	Node      train.NodeID     `json:"node"`
 	Devices   []train.DeviceID `json:"devices"`
+	Parts     []train.Part     `json:"parts,omitempty"`
 	Phase     train.Phase      `json:"phase"`
 	Stop      train.StopCause  `json:"stop,omitempty"`
 	StopSince time.Time        `json:"stop_since,omitzero"`
@@ -52,6 +53,10 @@ type attemptView struct {
 	NotBefore time.Time        `json:"not_before,omitzero"`
 	Exit      *train.Exit      `json:"exit,omitempty"`
 	Outcome   train.Outcome    `json:"outcome,omitempty"`
+}
+
+func (a attemptView) places() []train.Part {
+	return train.Attempt{Node: a.Node, Devices: a.Devices, Parts: a.Parts}.Places()
 }
 
 // planView is what the newest plan says of a job: an allocation, or its place among those that wait.
@@ -92,7 +97,7 @@ func gather(ctx context.Context, b *bus.Bus, job train.Job, now time.Time) (desc
 	}
 	if found && attempt.Number > 0 {
 		d.Attempt = &attemptView{
-			Number: attempt.Number, Node: attempt.Node, Devices: attempt.Devices, Phase: attempt.Phase, Stop: attempt.Stop, StopSince: attempt.StopSince,
+			Number: attempt.Number, Node: attempt.Node, Devices: attempt.Devices, Parts: attempt.Parts, Phase: attempt.Phase, Stop: attempt.Stop, StopSince: attempt.StopSince,
 			StartedAt: attempt.StartedAt, ExitedAt: attempt.ExitedAt, NotBefore: attempt.NotBefore, Exit: attempt.Exit, Outcome: attempt.Outcome,
 		}
 		if d.Report, err = optional[train.AttemptReport](ctx, b, event.BucketReports, fmt.Sprintf("%s.%d", id, attempt.Number)); err != nil {

@@ -101,7 +101,7 @@ func (p *page) plan(d description, now time.Time) {
 	}
 	by := fmt.Sprintf("plan %d of %s by %s", d.Plan.Generation, clock(d.Plan.DecidedAt, now), d.Plan.Policy)
 	if a := d.Plan.Allocation; a != nil {
-		p.field("plan", "%s on node %s, %s", train.JoinDevices(a.Devices), a.Node, by)
+		p.field("plan", "%s, %s", spread(a.Places(), "on"), by)
 		if a.Reason.Code != "" {
 			p.field("", "%s - %s", escapeText(a.Reason.Code), escapeText(a.Reason.String()))
 		}
@@ -142,7 +142,7 @@ func (p *page) course(d description, now time.Time) {
 			plural(j.Preemptions, "preemption"), counted(j.Recoveries, "recovery", "recoveries"))
 	}
 	if a := d.Attempt; a != nil && !j.State.Terminal() {
-		line := fmt.Sprintf("%d %s on %s of node %s", a.Number, a.Phase, train.JoinDevices(a.Devices), a.Node)
+		line := fmt.Sprintf("%d %s on %s", a.Number, a.Phase, spread(a.places(), "of"))
 		if a.Stop != train.StopNone {
 			line += fmt.Sprintf(", asked to stop (%s) %s ago", a.Stop, duration(now.Sub(a.StopSince).Seconds()))
 		}
@@ -350,4 +350,12 @@ func (p *page) logTail(j train.Job) {
 	for line := range strings.Lines(strings.TrimSuffix(escapeLines(j.LogTail), "\n") + "\n") {
 		_, _ = fmt.Fprint(p, "  | "+line)
 	}
+}
+
+// spread says where something runs: the devices and their node, or for a gang all of them.
+func spread(parts []train.Part, of string) string {
+	if len(parts) > 1 {
+		return train.JoinPlaces(parts)
+	}
+	return fmt.Sprintf("%s %s node %s", train.JoinDevices(parts[0].Devices), of, parts[0].Node)
 }

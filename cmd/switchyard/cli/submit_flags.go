@@ -19,6 +19,7 @@ type submitFlags struct {
 	priority   int
 	restarts   int
 	stop       train.StopSpec
+	servers    int
 	strategy   string
 	launch     string
 	env        []string
@@ -50,6 +51,7 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&f.strategy, "strategy", "", "none, all_reduce or parameter_server")
 	fs.Float64Var(&f.stop.LossDecrease, "stop-loss-decrease", 0, "end the job once its training loss falls by less than this per epoch")
 	fs.IntVar(&f.stop.Epochs, "stop-epochs", train.DefaultCalmEpochs, "for so many epochs in a row")
+	fs.IntVar(&f.servers, "parameter-servers", 0, "most servers of a parameter_server job (default: one for each worker)")
 	fs.StringVar(&f.launch, "launch", "", "per_node or per_device")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE for the job's environment (repeatable)")
 	fs.IntVar(&f.restarts, "max-restarts", train.DefaultMaxRestarts, "restarts in a row after losses")
@@ -77,6 +79,7 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 	given("max-devices", func() { spec.MaxDevices = f.spec.MaxDevices })
 	given("strategy", func() { spec.Strategy = train.Strategy(f.strategy) })
 	given("launch", func() { spec.Launch = train.Launch(f.launch) })
+	given("parameter-servers", func() { spec.ParameterServers = &train.ServersSpec{Max: f.servers} })
 	given("max-restarts", func() { spec.MaxRestarts = &f.restarts })
 	given("stop-loss-decrease", func() { stopOf(spec).LossDecrease = f.stop.LossDecrease })
 	given("stop-epochs", func() { stopOf(spec).Epochs = f.stop.Epochs })

@@ -151,11 +151,13 @@ func holders(attempts []train.Attempt, jobs []train.Job, accounts map[train.JobI
 		if len(account.Methods) > 0 {
 			methods = account.Methods
 		}
-		for _, device := range attempt.Devices {
-			at := devicePlace{attempt.Node, device}
-			held[at] = append(held[at], topJob{
-				ID: attempt.Job, State: j.State, EpochsDone: j.EpochsDone, MaxEpochs: j.Spec.MaxEpochs, MeanPower: account.MeanPower, Methods: methods,
-			})
+		for _, part := range attempt.Places() {
+			for _, device := range part.Devices {
+				at := devicePlace{part.Node, device}
+				held[at] = append(held[at], topJob{
+					ID: attempt.Job, State: j.State, EpochsDone: j.EpochsDone, MaxEpochs: j.Spec.MaxEpochs, MeanPower: account.MeanPower, Methods: methods,
+				})
+			}
 		}
 	}
 	for _, list := range held {

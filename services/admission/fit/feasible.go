@@ -9,25 +9,39 @@ import (
 
 // feasible refuses what no machine that is known could ever run.
 func (c *checker) feasible() {
-	if c.spec.Strategy == train.StrategyParameterServer {
-		c.refuse("NotSupported", "strategy", "use all_reduce", "parameter servers cannot be started here: jobs run on one machine")
+	if c.spec.Strategy == train.StrategyParameterServer && !slices.ContainsFunc(c.where.Nodes, inCluster) {
+		c.refuse("NotSupported", "strategy", "use all_reduce", "parameter servers cannot be started here: they run on Kubernetes, and no node of one is known")
 	}
 	if len(c.where.Nodes) == 0 {
 		return // the job waits until one is known
 	}
 	c.enoughDevices()
 	c.enoughMemory()
-	if c.spec.Image != "" && !slices.ContainsFunc(c.where.Nodes, func(n train.Node) bool { return n.ContainerRuntime != "" }) {
+	if c.spec.Image != "" && !slices.ContainsFunc(c.where.Nodes, func(n train.Node) bool { return n.ContainerRuntime != "" || inCluster(n) }) {
 		c.refuse("NoContainerRuntime", "image", "install docker or podman on the node, or leave image out and run the job as a process", "no node can run containers")
 	}
 }
 
 func (c *checker) enoughDevices() {
 	largest := slices.MaxFunc(c.where.Nodes, func(a, b train.Node) int { return len(a.Devices) - len(b.Devices) })
-	if least := max(c.spec.MinDevices, 1); least > len(largest.Devices) {
+	gang := 0
+	for _, n := range c.where.Nodes {
+		if inCluster(n) {
+			gang += len(n.Devices)
+		}
+	}
+	least := max(c.spec.MinDevices, 1)
+	switch {
+	case least <= len(largest.Devices) || least <= gang:
+	case gang > len(largest.Devices):
+		c.refuse("TooFewDevices", "min_devices", "ask for fewer", "want at least %d, all nodes of the cluster together have %d", least, gang)
+	default:
 		c.refuse("TooFewDevices", "min_devices", "ask for fewer", "want at least %d on one node, the largest node %s has %d", least, largest.ID, len(largest.Devices))
 	}
 }
+
+// inCluster says that a node runs pods: only there a job spans several nodes, has servers of its own, and finds a runtime for its image always.
+func inCluster(n train.Node) bool { return n.Backend == train.BackendKubernetes }
 
 // enoughMemory compares with the largest device. A device that does not tell its memory may have enough.
 func (c *checker) enoughMemory() {

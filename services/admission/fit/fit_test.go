@@ -267,7 +267,18 @@ func TestWhatCanNeverRunHere(t *testing.T) {
 			"NoContainerRuntime image: no node can run containers (install docker or podman on the node, or leave image out and run the job as a process)",
 		}},
 		{"parameter servers", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.Strategy = "parameter_server" }, []string{
-			"NotSupported strategy: parameter servers cannot be started here: jobs run on one machine (use all_reduce)",
+			"NotSupported strategy: parameter servers cannot be started here: they run on Kubernetes, and no node of one is known (use all_reduce)",
+		}},
+		{"parameter servers in a cluster", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
+			s.Strategy, s.ParameterServers, s.Image, w.Nodes = "parameter_server", &train.ServersSpec{Max: 2}, "mxnet:1", cluster()
+		}, nil},
+		{"a gang over the nodes of a cluster", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
+			s.MinDevices, s.MaxDevices, w.Nodes = 4, 4, cluster()
+		}, nil},
+		{"more than a cluster has", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
+			s.MinDevices, s.MaxDevices, w.Nodes = 5, 5, cluster()
+		}, []string{
+			"TooFewDevices min_devices: want at least 5, all nodes of the cluster together have 4 (ask for fewer)",
 		}},
 		{"no node known yet", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
 			w.Nodes, s.MinDevices, s.Image, s.EstimatedMemoryMiB = nil, 9, "torch:2", 1<<20
@@ -332,4 +343,10 @@ func ExampleVerdict_Message() {
 	fmt.Println(Check(spec, ann(), lab(), goodPaths()).Message())
 	// Output:
 	// script_path: "/home/ann/tests/test1.py" is a path on the host; the job sees custom_dir at /custom (use /custom/test1.py); batch_size: want at least 1, found 0 (the number of samples per device and step)
+}
+
+// cluster is two nodes of Kubernetes with two GPUs each.
+func cluster() []train.Node {
+	devices := []train.Device{{ID: "gpu:0", Kind: train.KindGPU}, {ID: "gpu:1", Kind: train.KindGPU}}
+	return []train.Node{{ID: "k1", Backend: train.BackendKubernetes, Devices: devices}, {ID: "k2", Backend: train.BackendKubernetes, Devices: devices}}
 }

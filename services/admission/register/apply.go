@@ -222,15 +222,21 @@ func attemptLost(job *train.Job, f Fact, b *event.AttemptLost) bool {
 	if !endAttempt(job, f.Time, b.Attempt, b.EpochsDone) {
 		return false
 	}
-	job.Recoveries++
+	if !b.Exit.Unstarted {
+		job.Recoveries++
+	}
 	what := "vanished"
-	if b.Exit.Signal != "" {
+	switch {
+	case b.Exit.Reason.Message != "":
+		what = "ended: " + clip(b.Exit.Reason.Message, maxText/2)
+	case b.Exit.Signal != "":
 		what = "was killed by " + b.Exit.Signal
 	}
 	if b.Exit.LogTail != "" {
 		job.LogTail = clipTail(b.Exit.LogTail, maxLogTail)
 	}
-	explain(job, "AttemptLost", fmt.Sprintf("attempt %d %s; starts again after epoch %d in %s", b.Attempt, what, job.EpochsDone, spoken(b.RetrySeconds)), "")
+	message := fmt.Sprintf("attempt %d %s; starts again after epoch %d in %s", b.Attempt, what, job.EpochsDone, spoken(b.RetrySeconds))
+	explain(job, cmp.Or(clip(b.Exit.Reason.Code, maxText/4), "AttemptLost"), message, clip(b.Exit.Reason.Hint, maxText))
 	return true
 }
 

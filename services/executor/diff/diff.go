@@ -39,11 +39,14 @@ type Action struct {
 	Kind   Kind
 	Job    train.JobID
 	Number int
-	// Devices, Generation, StartedEpochs and LostInARow are of a Start.
-	Devices       []train.DeviceID
-	Generation    uint64
-	StartedEpochs int
-	LostInARow    int
+	// What follows is of a Start. Places are the devices that it takes, in the order of ranks.
+	Places []train.Part
+	// Servers is the number of its parameter servers.
+	Servers         int
+	Generation      uint64
+	StartedEpochs   int
+	LostInARow      int
+	UnstartedInARow int
 	// Cause and Reason are of a RequestStop or a Kill.
 	Cause  train.StopCause
 	Reason train.Reason
@@ -51,10 +54,35 @@ type Action struct {
 	Verdict Verdict
 }
 
+// Realm says which attempts an executor looks after: those of one machine, or all that run as pods.
+type Realm struct {
+	Backend train.Backend
+	// Node is the machine of a local executor.
+	Node train.NodeID
+	// Nodes are those on which attempts may be started.
+	Nodes map[train.NodeID]bool
+}
+
+// Owns says whether an attempt is looked after here, also where its node is not described any more.
+func (r Realm) Owns(a train.Attempt) bool {
+	return a.Backend == r.Backend && (r.Backend != train.BackendLocal || a.Node == r.Node && len(a.Parts) == 0)
+}
+
+// reaches says whether all nodes of an allocation are here. A gang over several nodes is nothing for a machine alone.
+func (r Realm) reaches(w train.Allocation) bool {
+	places := w.Places()
+	for _, p := range places {
+		if !r.Nodes[p.Node] || len(p.Devices) == 0 {
+			return false
+		}
+	}
+	return r.Backend != train.BackendLocal || len(places) == 1
+}
+
 // State is all that the decision depends on.
 type State struct {
-	Now  time.Time
-	Node train.NodeID
+	Now   time.Time
+	Realm Realm
 	// Plan is the newest plan that was accepted; Planned is false while none is known, and then nothing is started or stopped for its sake.
 	Plan    train.Plan
 	Planned bool
@@ -109,7 +137,7 @@ func Actions(s State, l Limits) []Action {
 	var actions []Action
 	for _, id := range slices.Sorted(maps.Keys(s.Attempts)) {
 		a := s.Attempts[id]
-		if a.Node != s.Node {
+		if !s.Realm.Owns(a) {
 			continue
 		}
 		if action, ok := forAttempt(s, l, a); ok {
@@ -149,6 +177,11 @@ func forLive(s State, l Limits, a train.Attempt) (Action, bool) {
 		action.Reason = train.Reason{Code: "CancelRequested", Message: "the job shall end"}
 		return action, true
 	}
+	if a.Ending != nil {
+		// All or nothing: what is left of it waits for processes that do not come back.
+		action.Kind, action.Cause, action.Reason = Kill, a.Stop, a.Ending.Reason
+		return action, true
+	}
 	if a.Stop != train.StopNone {
 		grace := Grace(a, s.report(a), job, l)
 		if s.asked(a) < grace {
@@ -177,13 +210,13 @@ func requestStop(s State, a train.Attempt) (Action, bool) {
 	}
 	wanted, planned := s.Plan.Find(a.Job)
 	switch {
-	case planned && wanted.Node == a.Node && train.SameDevices(wanted.Devices, a.Devices):
+	case planned && train.SamePlaces(wanted.Places(), a.Places()):
 		return action, false
 	case planned:
 		action.Cause = train.StopRescale
 		action.Reason = wanted.Reason
 		if action.Reason.Message == "" {
-			action.Reason = train.Reason{Code: "Replanned", Message: fmt.Sprintf("plan %d gives it %s", s.Plan.Generation, train.JoinDevices(wanted.Devices))}
+			action.Reason = train.Reason{Code: "Replanned", Message: fmt.Sprintf("plan %d gives it %s", s.Plan.Generation, train.JoinPlaces(wanted.Places()))}
 		}
 	default:
 		action.Cause = train.StopPreempt
@@ -233,7 +266,7 @@ func cancels(s State) []Action {
 			continue
 		}
 		a, tried := s.Attempts[id]
-		if tried && (a.Node != s.Node || !ended(a) || a.Outcome.Terminal()) {
+		if tried && (!s.Realm.Owns(a) || !ended(a) || a.Outcome.Terminal()) {
 			continue
 		}
 		actions = append(actions, Action{Kind: Cancel, Job: id, Number: a.Number})
@@ -251,36 +284,52 @@ func starts(s State) []Action {
 	if !s.Planned {
 		return nil
 	}
-	held := map[train.DeviceID]bool{}
+	held := holding{}
 	for _, a := range s.Attempts {
-		if a.Live() && a.Node == s.Node {
-			hold(held, a.Devices)
+		if a.Live() && a.Backend == s.Realm.Backend {
+			held.take(a.Places())
 		}
 	}
 	var actions []Action
 	seen := map[train.JobID]bool{}
 	for _, w := range s.Plan.Allocations {
-		if w.Node != s.Node || len(w.Devices) == 0 || seen[w.Job] || !free(held, w.Devices) || !mayStart(s, w.Job) {
+		if seen[w.Job] || !s.Realm.reaches(w) || !held.free(w.Places()) || !mayStart(s, w.Job) {
 			continue
 		}
 		seen[w.Job] = true
-		hold(held, w.Devices)
+		held.take(w.Places())
 		actions = append(actions, start(s, w))
 	}
 	return actions
 }
 
-func hold(held map[train.DeviceID]bool, devices []train.DeviceID) {
-	for _, d := range devices {
-		held[d] = true
+// slot is a device of one of several nodes.
+type slot struct {
+	node   train.NodeID
+	device train.DeviceID
+}
+
+// holding are the devices that are taken.
+type holding map[slot]bool
+
+func (h holding) take(places []train.Part) {
+	for _, p := range places {
+		for _, d := range p.Devices {
+			h[slot{p.Node, d}] = true
+		}
 	}
 }
 
-// free says whether every device can be taken; a device that is listed twice cannot.
-func free(held map[train.DeviceID]bool, devices []train.DeviceID) bool {
-	for i, d := range devices {
-		if held[d] || slices.Contains(devices[:i], d) {
-			return false
+// free says whether every device of all places can be taken, since a gang starts as a whole; a device that is listed twice cannot.
+func (h holding) free(places []train.Part) bool {
+	asked := holding{}
+	for _, p := range places {
+		for _, d := range p.Devices {
+			at := slot{p.Node, d}
+			if h[at] || asked[at] {
+				return false
+			}
+			asked[at] = true
 		}
 	}
 	return true
@@ -308,10 +357,15 @@ func untilDue(s State, a train.Attempt) time.Duration {
 func start(s State, w train.Allocation) Action {
 	job, last := s.Jobs[w.Job], s.Attempts[w.Job]
 	report := s.report(last)
+	servers := w.ServerCount()
+	if job.Spec.Strategy == train.StrategyParameterServer && servers == 0 { // the policy leaves it to the job
+		servers = min(len(train.AllDevices(w.Places())), job.Spec.WithDefaults().ParameterServers.Max)
+	}
 	return Action{
-		Kind: Start, Job: w.Job, Number: last.Number + 1, Devices: slices.Clone(w.Devices), Generation: s.Plan.Generation,
-		StartedEpochs: max(job.EpochsDone, last.StartedEpochs, report.EpochsDone),
-		LostInARow:    lostBeforeNext(last, report),
+		Kind: Start, Job: w.Job, Number: last.Number + 1, Places: slices.Clone(w.Places()), Servers: servers, Generation: s.Plan.Generation,
+		StartedEpochs:   max(job.EpochsDone, last.StartedEpochs, report.EpochsDone),
+		LostInARow:      lostBeforeNext(last, report),
+		UnstartedInARow: unstartedBeforeNext(last),
 	}
 }
 
@@ -334,7 +388,7 @@ func NextWake(s State, l Limits) time.Time {
 	var due []time.Time
 	for _, a := range s.Attempts {
 		switch {
-		case a.Node != s.Node:
+		case !s.Realm.Owns(a):
 		case a.Live() && a.Stop != train.StopNone:
 			due = append(due, s.Now.Add(Grace(a, s.report(a), s.Jobs[a.Job], l)-s.asked(a)))
 		case !a.Live() && a.Outcome == train.OutcomeNone && untilSettled(a, s) > 0:

@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -74,6 +75,9 @@ func note(done int, r train.AttemptReport, job train.Job) string {
 }
 
 func failure(e train.Exit) train.Reason {
+	if e.Reason.Code != "" {
+		return e.Reason
+	}
 	if e.Message != "" {
 		return train.Reason{Code: "NotStarted", Message: e.Message, Hint: "correct the submission and submit it under another id"}
 	}
@@ -86,6 +90,10 @@ func failure(e train.Exit) train.Reason {
 func lost(v Verdict, a train.Attempt, r train.AttemptReport, job train.Job, e train.Exit) Verdict {
 	a.Outcome = train.OutcomeRecovering
 	row := lostBeforeNext(a, r)
+	if e.Unstarted {
+		v.Outcome, v.Retry = train.OutcomeRecovering, RetryDelay(unstartedBeforeNext(a))
+		return v
+	}
 	limit := train.DefaultMaxRestarts
 	if job.Spec.MaxRestarts != nil {
 		limit = *job.Spec.MaxRestarts
@@ -95,7 +103,7 @@ func lost(v Verdict, a train.Attempt, r train.AttemptReport, job train.Job, e tr
 		v.Reason = train.Reason{
 			Code:    "TooManyRestarts",
 			Message: fmt.Sprintf("%s; %d attempts in a row ended so without finishing an epoch, max_restarts is %d", how(e), row, limit),
-			Hint:    "look at the logs for what all of them have in common (memory?)",
+			Hint:    cmp.Or(e.Reason.Hint, "look at the logs for what all of them have in common (memory?)"),
 		}
 		return v
 	}
@@ -106,6 +114,8 @@ func lost(v Verdict, a train.Attempt, r train.AttemptReport, job train.Job, e tr
 
 func how(e train.Exit) string {
 	switch {
+	case e.Reason.Message != "":
+		return e.Reason.Message
 	case e.Lost:
 		return "the processes vanished"
 	case e.Forced:
@@ -120,10 +130,21 @@ func lostBeforeNext(a train.Attempt, r train.AttemptReport) int {
 	if r.EpochsDone > a.StartedEpochs {
 		return 0
 	}
-	if a.Outcome == train.OutcomeRecovering {
+	if a.Outcome == train.OutcomeRecovering && !unstarted(a) {
 		return a.LostInARow + 1
 	}
 	return a.LostInARow
+}
+
+// unstarted says that not all processes of a ever ran, for which its code is not to blame.
+func unstarted(a train.Attempt) bool { return a.Exit != nil && a.Exit.Unstarted }
+
+// unstartedBeforeNext counts the attempts in a row whose processes never all ran, up to and including a.
+func unstartedBeforeNext(a train.Attempt) int {
+	if unstarted(a) {
+		return a.UnstartedInARow + 1
+	}
+	return 0
 }
 
 // RetryDelay is how long the next attempt waits after so many losses in a row: 1 s, 2 s, 4 s and so on up to a minute.

@@ -16,6 +16,9 @@ import (
 func TestPromisesHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()
+		if rapid.Bool().Draw(t, "cluster") {
+			w.Realm = Realm{Backend: train.BackendKubernetes, Nodes: map[train.NodeID]bool{"n1": true, "n2": true}}
+		}
 		for i := range 4 {
 			restarts := 2
 			id := train.JobID(fmt.Sprintf("j%d", i))
@@ -38,6 +41,9 @@ func TestPromisesHold(t *testing.T) {
 					Code: rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(t, "code"), Signal: rapid.SampledFrom([]string{"", "", "SIGKILL"}).Draw(t, "signal"),
 					Lost: rapid.Bool().Draw(t, "lost"),
 				})
+			},
+			"trouble": func(t *rapid.T) {
+				w.trouble(job.Draw(t, "job"), train.Exit{Lost: true, Unstarted: rapid.Bool().Draw(t, "unstarted")})
 			},
 			"report": func(t *rapid.T) {
 				id := job.Draw(t, "job")
@@ -94,7 +100,12 @@ func drawPlan(t *rapid.T, w *world) train.Plan {
 	device := rapid.SampledFrom([]train.DeviceID{"gpu:0", "gpu:1", "gpu:2"})
 	for _, id := range w.ids() {
 		if rapid.Bool().Draw(t, "gets") {
-			p.Allocations = append(p.Allocations, train.Allocation{Job: id, Node: "n1", Devices: rapid.SliceOfN(device, 1, 2).Draw(t, "devices")})
+			a := train.Allocation{Job: id, Node: "n1", Devices: rapid.SliceOfN(device, 1, 2).Draw(t, "devices")}
+			if w.Realm.Backend == train.BackendKubernetes && rapid.Bool().Draw(t, "gang") {
+				other := train.Part{Node: "n2", Devices: rapid.SliceOfN(device, 1, 2).Draw(t, "devices of n2")}
+				a.Parts, a.Node, a.Devices = []train.Part{{Node: a.Node, Devices: a.Devices}, other}, "", nil
+			}
+			p.Allocations = append(p.Allocations, a)
 		}
 	}
 	return p

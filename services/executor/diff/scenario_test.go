@@ -18,7 +18,11 @@ import (
 //	job a [epochs=3] [max_restarts=1]      a job is admitted
 //	plan 2: a on gpu:0,gpu:1; b on gpu:2   a plan comes in; `waits c (why)` gives a reason
 //	a reports epochs=2 [answered] [spoke] [ended=finished] [checkpoint]
-//	a exits [with 3 | by SIGKILL | lost | forced | says ..]
+//	a exits [with 3 | by SIGKILL | lost | forced | says .. | imageless]
+//	a is in trouble: CODE what happened     a pod of it is: the rest has to end, and it will have been lost
+//	a never runs: CODE what happened        likewise, and not all of it ran
+//	cluster n1 n2                          the executor is that of a cluster; plans say `a on gpu:0@n1,gpu:0@n2`
+//	n2 goes                                its agent is silent
 //	a is cancelled
 //	10m pass
 //	clock is 48h ahead                     what is recorded from now on bears such times
@@ -59,6 +63,17 @@ func (w *world) happen(words []string) (string, error) {
 		restarts := number(words, "max_restarts", train.DefaultMaxRestarts)
 		job.Spec.MaxRestarts = &restarts
 		w.Jobs[job.ID] = job
+	case words[0] == "cluster":
+		w.Realm = Realm{Backend: train.BackendKubernetes, Nodes: map[train.NodeID]bool{}}
+		for _, n := range words[1:] {
+			w.Realm.Nodes[train.NodeID(n)] = true
+		}
+	case words[1] == "goes":
+		delete(w.Realm.Nodes, train.NodeID(words[0]))
+	case len(words) > 4 && words[3] == "trouble:":
+		w.trouble(id, train.Exit{Lost: true, Reason: train.Reason{Code: words[4], Message: strings.Join(words[5:], " ")}})
+	case len(words) > 3 && words[2] == "runs:":
+		w.trouble(id, train.Exit{Lost: true, Unstarted: true, Reason: train.Reason{Code: words[3], Message: strings.Join(words[4:], " ")}})
 	case words[0] == "plan":
 		p, err := parsePlan(words[1:])
 		if err != nil {
@@ -137,6 +152,8 @@ func exitOf(words []string) train.Exit {
 		return train.Exit{Signal: words[1]}
 	case words[0] == "forced":
 		return train.Exit{Forced: true}
+	case words[0] == "imageless":
+		return train.Exit{Code: 127, Reason: train.Reason{Code: "ImageMissing", Message: "image x is not on node n1", Hint: "load it"}}
 	case words[0] == "says":
 		return train.Exit{Code: 127, Message: strings.Join(words[1:], " ")}
 	default:
@@ -151,11 +168,7 @@ func parsePlan(words []string) (train.Plan, error) {
 		fields := strings.Fields(part)
 		switch {
 		case len(fields) == 3 && fields[1] == "on":
-			a := train.Allocation{Job: train.JobID(fields[0]), Node: "n1"}
-			for d := range strings.SplitSeq(fields[2], ",") {
-				a.Devices = append(a.Devices, train.DeviceID(d))
-			}
-			p.Allocations = append(p.Allocations, a)
+			p.Allocations = append(p.Allocations, allocation(fields[0], fields[2]))
 		case len(fields) > 2 && fields[0] == "waits":
 			why := strings.Trim(strings.Join(fields[2:], " "), "()")
 			p.Waiting = append(p.Waiting, train.Waiting{Job: train.JobID(fields[1]), Blockers: []train.Reason{{Code: "Test", Message: why}}})
@@ -164,4 +177,24 @@ func parsePlan(words []string) (train.Plan, error) {
 		}
 	}
 	return p, err
+}
+
+// allocation reads `gpu:0,gpu:1` of the one node, or `gpu:0@n1,gpu:0@n2`.
+func allocation(job, devices string) train.Allocation {
+	a := train.Allocation{Job: train.JobID(job)}
+	for word := range strings.SplitSeq(devices, ",") {
+		device, node, named := strings.Cut(word, "@")
+		if !named {
+			node = "n1"
+		}
+		if last := len(a.Parts) - 1; last >= 0 && a.Parts[last].Node == train.NodeID(node) {
+			a.Parts[last].Devices = append(a.Parts[last].Devices, train.DeviceID(device))
+			continue
+		}
+		a.Parts = append(a.Parts, train.Part{Node: train.NodeID(node), Devices: []train.DeviceID{train.DeviceID(device)}})
+	}
+	if len(a.Parts) == 1 {
+		a.Node, a.Devices, a.Parts = a.Parts[0].Node, a.Parts[0].Devices, nil
+	}
+	return a
 }

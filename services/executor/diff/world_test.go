@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,7 +27,7 @@ func newWorld() *world {
 	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	return &world{
 		State: State{
-			Now: began, Node: "n1", Jobs: map[train.JobID]train.Job{}, Attempts: map[train.JobID]train.Attempt{},
+			Now: began, Realm: Realm{Node: "n1", Nodes: map[train.NodeID]bool{"n1": true}}, Jobs: map[train.JobID]train.Job{}, Attempts: map[train.JobID]train.Attempt{},
 			Reports: map[ReportKey]train.AttemptReport{}, StopSeen: map[ReportKey]time.Time{},
 		},
 		limits: Limits{StopGrace: 10 * time.Minute}, began: began,
@@ -49,10 +50,12 @@ func (w *world) act(a Action) error {
 		if err := w.mayStart(a, last, tried); err != nil {
 			return err
 		}
-		w.Attempts[a.Job] = train.Attempt{
-			Job: a.Job, Number: a.Number, Node: w.Node, Generation: a.Generation, Devices: a.Devices, Phase: train.PhaseRunning, StartedAt: w.Now,
-			StartedEpochs: a.StartedEpochs, LostInARow: a.LostInARow,
+		next := train.Attempt{
+			Job: a.Job, Number: a.Number, Backend: w.Realm.Backend, Generation: a.Generation, Phase: train.PhaseRunning, StartedAt: w.Now,
+			StartedEpochs: a.StartedEpochs, LostInARow: a.LostInARow, UnstartedInARow: a.UnstartedInARow,
 		}
+		next.SetPlaces(a.Places)
+		w.Attempts[a.Job] = next
 	case RequestStop:
 		if !last.Live() || last.Stop != train.StopNone {
 			return fmt.Errorf("asks %s/%d to stop, which is %s with %q", a.Job, a.Number, last.Phase, last.Stop)
@@ -64,7 +67,11 @@ func (w *world) act(a Action) error {
 			last.Stop, last.StopSince = a.Cause, w.Now
 			w.Attempts[a.Job] = last
 		}
-		w.exit(a.Job, train.Exit{Forced: true, Signal: "SIGTERM"})
+		if last.Ending != nil {
+			w.exit(a.Job, *last.Ending)
+		} else {
+			w.exit(a.Job, train.Exit{Forced: true, Signal: "SIGTERM"})
+		}
 	case Decide:
 		if last.Live() || last.Outcome != train.OutcomeNone {
 			return fmt.Errorf("decides %s/%d again", a.Job, a.Number)
@@ -80,7 +87,7 @@ func (w *world) act(a Action) error {
 		if last.Live() || last.Outcome.Terminal() {
 			return fmt.Errorf("cancels %s, whose attempt is %s, %q", a.Job, last.Phase, last.Outcome)
 		}
-		last.Job, last.Node, last.Phase, last.Outcome, last.Told = a.Job, w.Node, train.PhaseExited, train.OutcomeCancelled, false
+		last.Job, last.Node, last.Backend, last.Phase, last.Outcome, last.Told = a.Job, w.Realm.Node, w.Realm.Backend, train.PhaseExited, train.OutcomeCancelled, false
 		w.Attempts[a.Job] = last
 	}
 	return nil
@@ -138,18 +145,30 @@ func (w *world) exit(id train.JobID, e train.Exit) {
 	w.Attempts[id] = a
 }
 
+// trouble is seen of a part of an attempt.
+func (w *world) trouble(id train.JobID, e train.Exit) {
+	a := w.Attempts[id]
+	if a.Live() && a.Ending == nil {
+		a.Ending = &e
+		w.Attempts[id] = a
+	}
+}
+
 // oversubscribed finds a device that two attempts hold.
 func (w *world) oversubscribed() error {
-	holders := map[train.DeviceID]train.JobID{}
+	holders := map[slot]train.JobID{}
 	for id, a := range w.Attempts {
 		if !a.Live() {
 			continue
 		}
-		for _, d := range a.Devices {
-			if other, held := holders[d]; held {
-				return fmt.Errorf("%s is held by %s and by %s", d, other, id)
+		for _, p := range a.Places() {
+			for _, d := range p.Devices {
+				at := slot{p.Node, d}
+				if other, held := holders[at]; held {
+					return fmt.Errorf("%s of %s is held by %s and by %s", d, p.Node, other, id)
+				}
+				holders[at] = id
 			}
-			holders[d] = id
 		}
 	}
 	return nil
@@ -160,15 +179,18 @@ func describe(a Action) string {
 	fmt.Fprintf(&b, "%s %s/%d", strings.ReplaceAll(string(a.Kind), "_", " "), a.Job, a.Number)
 	switch a.Kind {
 	case Start:
-		fmt.Fprintf(&b, " on %s of plan %d", train.JoinDevices(a.Devices), a.Generation)
+		fmt.Fprintf(&b, " on %s of plan %d", train.JoinPlaces(a.Places), a.Generation)
 		if a.StartedEpochs > 0 {
 			fmt.Fprintf(&b, ", %d epochs done", a.StartedEpochs)
 		}
 		if a.LostInARow > 0 {
 			fmt.Fprintf(&b, ", lost %d in a row", a.LostInARow)
 		}
+		if a.UnstartedInARow > 0 {
+			fmt.Fprintf(&b, ", unstarted %d in a row", a.UnstartedInARow)
+		}
 	case RequestStop, Kill:
-		fmt.Fprintf(&b, " to %s: %s", a.Cause, a.Reason.Message)
+		fmt.Fprintf(&b, " to %s: %s", cmp.Or(string(a.Cause), "end it"), a.Reason.Message)
 	case Decide:
 		fmt.Fprintf(&b, ": %s after %d epochs", a.Verdict.Outcome, a.Verdict.EpochsDone)
 		for _, more := range []string{a.Verdict.Note, a.Verdict.Reason.String()} {

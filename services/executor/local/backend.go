@@ -2,8 +2,6 @@ package local
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
 // Backend starts, watches and ends attempts on this machine.
@@ -34,32 +33,6 @@ func New(dataDir string) *Backend {
 	return &Backend{Layout: Layout{DataDir: dataDir}, children: map[int]string{}, asked: map[string]time.Time{}}
 }
 
-// Sight is what is seen of an attempt.
-type Sight struct {
-	Phase Phase
-	// PID, PIDStart and BootID are of the supervisor, where it ran at all; StartedAt is when all programs had been started.
-	PID       int
-	PIDStart  uint64
-	BootID    string
-	StartedAt time.Time
-	// Exit and ExitedAt are of an exit that was recorded.
-	Exit     train.Exit
-	ExitedAt time.Time
-}
-
-// Phase is how far an attempt has come.
-type Phase int
-
-// The phases. An attempt that is Absent may be started, any other one must not.
-const (
-	Absent Phase = iota
-	Starting
-	Running
-	Exited
-	// Lost: there was a supervisor, it is gone, and it left no record of an end.
-	Lost
-)
-
 // Secret reads the secret in a file, or makes one of 32 random bytes if there is none yet; it is 64 hexadecimal digits.
 func Secret(path string) (string, error) {
 	data, err := os.ReadFile(path)
@@ -69,11 +42,10 @@ func Secret(path string) (string, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", fmt.Errorf("read %s: %w", path, err)
 	}
-	raw := make([]byte, 32)
-	if _, err := rand.Read(raw); err != nil {
-		return "", fmt.Errorf("make a secret: %w", err)
+	secret, err := launch.NewSecret()
+	if err != nil {
+		return "", err
 	}
-	secret := hex.EncodeToString(raw)
 	return secret, WriteFile(path, []byte(secret))
 }
 
@@ -118,8 +90,8 @@ func (b *Backend) Start(l Launch) error {
 		return nil
 	}
 	// A launch that is there was written by an executor that died before it saw a supervisor: one may be reading it.
-	if launch := filepath.Join(dir, launchName); !exists(launch) {
-		if err := writeJSON(launch, l); err != nil {
+	if path := filepath.Join(dir, launchName); !exists(path) {
+		if err := writeJSON(path, l); err != nil {
 			return err
 		}
 	}
@@ -171,14 +143,14 @@ func (b *Backend) Collect() {
 }
 
 // Look says how far an attempt has come.
-func (b *Backend) Look(job train.JobID, number int) (Sight, error) {
+func (b *Backend) Look(job train.JobID, number int) (launch.Sight, error) {
 	dir := b.Attempt(job, number)
 	if !exists(dir) {
-		return Sight{}, nil
+		return launch.Sight{}, nil
 	}
 	lock, err := tryLock(filepath.Join(dir, lockName))
 	if err != nil {
-		return Sight{}, err
+		return launch.Sight{}, err
 	}
 	alive := lock == nil
 	if lock != nil {
@@ -186,23 +158,23 @@ func (b *Backend) Look(job train.JobID, number int) (Sight, error) {
 	}
 	s, err := sight(dir)
 	switch {
-	case err != nil || s.Phase == Exited:
+	case err != nil || s.Phase == launch.Exited:
 	case !exists(filepath.Join(dir, claimName)):
 		// Whoever holds the lock is about to claim; nobody has started anything.
-		s.Phase = Absent
+		s.Phase = launch.Absent
 	case !alive:
-		s.Phase = Lost
+		s.Phase = launch.Lost
 	case !s.StartedAt.IsZero():
-		s.Phase = Running
+		s.Phase = launch.Running
 	default:
-		s.Phase = Starting
+		s.Phase = launch.Starting
 	}
 	return s, err
 }
 
 // sight reads what the supervisor wrote.
-func sight(dir string) (Sight, error) {
-	var s Sight
+func sight(dir string) (launch.Sight, error) {
+	var s launch.Sight
 	shim, found, err := readJSON[shimFile](filepath.Join(dir, shimName))
 	if err != nil {
 		return s, err
@@ -215,7 +187,7 @@ func sight(dir string) (Sight, error) {
 		return s, err
 	}
 	if found {
-		s.Phase, s.Exit, s.ExitedAt = Exited, end.Exit, end.ExitedAt
+		s.Phase, s.Exit, s.ExitedAt = launch.Exited, end.Exit, end.ExitedAt
 		if s.StartedAt.IsZero() {
 			s.StartedAt = end.StartedAt
 		}
@@ -235,11 +207,11 @@ func (b *Backend) Stop(job train.JobID, number int, killAfter time.Duration, now
 		return err
 	}
 	switch s.Phase {
-	case Absent:
+	case launch.Absent:
 		return b.Refuse(job, number, train.Exit{Forced: true, Signal: "SIGTERM"})
-	case Exited, Lost:
+	case launch.Exited, launch.Lost:
 		return nil
-	case Starting, Running:
+	case launch.Starting, launch.Running, launch.Ending:
 		if s.PID == 0 {
 			return nil // about to say who it is
 		}
@@ -288,17 +260,17 @@ func (b *Backend) Sweep(ctx context.Context, a train.Attempt) (left int, err err
 	if !found {
 		shim = shimFile{PID: a.PID, PIDStart: a.PIDStart, BootID: a.BootID}
 	}
-	launch, found, err := readJSON[Launch](filepath.Join(dir, launchName))
+	l, found, err := readJSON[Launch](filepath.Join(dir, launchName))
 	if err != nil {
 		return 0, err
 	}
 	if !found {
-		launch.Marker = Marker(a)
+		l.Marker = launch.Marker(a)
 	}
 	if shim.BootID != bootID() {
 		shim.PID = 0 // its numbers mean nothing any more
 	}
-	pids, err := leftovers(shim, launch.Marker)
+	pids, err := leftovers(shim, l.Marker)
 	if err != nil {
 		return 0, err
 	}
@@ -306,13 +278,13 @@ func (b *Backend) Sweep(ctx context.Context, a train.Attempt) (left int, err err
 		_ = unix.Kill(pid, unix.SIGKILL)
 	}
 	if len(pids) == 0 {
-		runCleanup(ctx, launch.Cleanup)
+		runCleanup(ctx, l.Cleanup)
 	}
 	return len(pids), nil
 }
 
 // WaitExit returns when the supervisor has ended or ctx is done.
-func WaitExit(ctx context.Context, s Sight) {
+func WaitExit(ctx context.Context, s launch.Sight) {
 	fd, err := unix.PidfdOpen(s.PID, unix.PIDFD_NONBLOCK)
 	if err != nil {
 		return

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
 // Bounds are the operator's settings for every attempt.
@@ -18,34 +18,34 @@ type Bounds struct {
 }
 
 // Compose makes the launch of an attempt on the machine itself or in containers.
-func Compose(s Setting, l Layout, b Bounds, header string) Launch {
-	launch := Launch{
-		Job: s.Job, Attempt: s.Attempt.Number, Marker: Marker(s.Attempt), Output: l.Output(s.Job), LimitBytes: b.LogBytes, Header: header,
+func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
+	made := Launch{
+		Job: s.Job, Attempt: s.Attempt.Number, Marker: launch.Marker(s.Attempt), Output: l.Output(s.Job), LimitBytes: b.LogBytes, Header: header,
 		KillAfterMillis: b.KillAfterMillis,
 	}
 	if s.Spec.Image != "" {
-		for rank := range s.ranks() {
-			launch.Processes = append(launch.Processes, container(s, rank))
-			launch.Cleanup = append(launch.Cleanup, []string{s.Node.ContainerRuntime, "rm", "--force", containerName(s, rank)})
+		for rank := range s.Processes() {
+			made.Processes = append(made.Processes, container(s, rank))
+			made.Cleanup = append(made.Cleanup, []string{s.Home().ContainerRuntime, "rm", "--force", containerName(s, rank)})
 		}
-		return launch
+		return made
 	}
 	if s.Mounted {
-		launch.Sandbox, launch.Mounts = b.Sandbox, mounts(s)
+		made.Sandbox, made.Mounts = b.Sandbox, mounts(s)
 	}
-	for rank := range s.ranks() {
-		p := Process{Args: command(s), Env: s.Environment(rank), Dir: workDir(s), CPUs: s.cpus(rank)}
+	for rank := range s.Processes() {
+		p := Process{Args: command(s), Env: environment(s, rank), Dir: workDir(s), CPUs: cpus(s, rank)}
 		if p.Args[0] == "python" {
 			p.Fallback = "python3"
 		}
-		launch.Processes = append(launch.Processes, p)
+		made.Processes = append(made.Processes, p)
 	}
-	return launch
+	return made
 }
 
-func mounts(s Setting) []Mount {
+func mounts(s launch.Setting) []Mount {
 	var list []Mount
-	for _, m := range []Mount{{s.Custom, CustomTarget}, {s.Snapshots, SnapshotsTarget}, {s.Datasets, DataTarget}} {
+	for _, m := range []Mount{{s.Custom, launch.CustomTarget}, {s.Snapshots, launch.SnapshotsTarget}, {s.Datasets, launch.DataTarget}} {
 		if m.Source != "" {
 			list = append(list, m)
 		}
@@ -54,7 +54,7 @@ func mounts(s Setting) []Mount {
 }
 
 // command is what a process runs. Where nothing is mounted, names below the mounted folders are those of the real ones.
-func command(s Setting) []string {
+func command(s launch.Setting) []string {
 	args := s.Spec.Command
 	if s.Spec.ScriptPath != "" {
 		args = []string{"python", s.Spec.ScriptPath}
@@ -70,7 +70,7 @@ func command(s Setting) []string {
 }
 
 // realPath replaces a mounted folder at the beginning of a path by the real one, unless it is mounted.
-func realPath(s Setting, path string) string {
+func realPath(s launch.Setting, path string) string {
 	if s.Mounted {
 		return path
 	}
@@ -85,21 +85,21 @@ func realPath(s Setting, path string) string {
 	return path
 }
 
-func workDir(s Setting) string {
+func workDir(s launch.Setting) string {
 	switch {
 	case s.Spec.WorkDir != "":
 		return realPath(s, s.Spec.WorkDir)
 	case s.Custom != "":
-		return realPath(s, CustomTarget)
+		return realPath(s, launch.CustomTarget)
 	default:
 		return s.Work
 	}
 }
 
 // containerName is the same for every executor that looks after the attempt. A data folder of its own has tokens of its own.
-func containerName(s Setting, rank int) string {
+func containerName(s launch.Setting, rank int) string {
 	name := fmt.Sprintf("switchyard-%s-%d", s.Job, s.Attempt.Number)
-	if s.ranks() > 1 {
+	if len(s.Processes()) > 1 {
 		name += fmt.Sprintf("-rank%d", rank)
 	}
 	return name
@@ -107,13 +107,13 @@ func containerName(s Setting, rank int) string {
 
 // container is the command that runs a rank in an image. Secrets are in the environment of the command, never in its arguments, which everybody on
 // the machine can read.
-func container(s Setting, rank int) Process {
-	args := []string{s.Node.ContainerRuntime, "run", "--rm", "--name", containerName(s, rank), "--network", "host", "--init"}
+func container(s launch.Setting, rank int) Process {
+	args := []string{s.Home().ContainerRuntime, "run", "--rm", "--name", containerName(s, rank), "--network", "host", "--init"}
 	for _, m := range mounts(s) {
 		args = append(args, "--volume", m.Source+":"+m.Target)
 	}
-	if s.Node.JobAPISocket != "" {
-		args = append(args, "--volume", s.Node.JobAPISocket+":"+s.Node.JobAPISocket)
+	if s.Home().JobAPISocket != "" {
+		args = append(args, "--volume", s.Home().JobAPISocket+":"+s.Home().JobAPISocket)
 	}
 	inside := map[string]string{"PYTHONUNBUFFERED": "1"}
 	maps.Copy(inside, s.Spec.Env)
@@ -148,29 +148,25 @@ func container(s Setting, rank int) Process {
 
 // containerDevices gives a container the devices of its rank. With one process per device each still sees all GPUs of the job and picks its own by
 // LOCAL_RANK, as it does outside of containers.
-func containerDevices(s Setting, rank int) []string {
-	if !s.onGPUs() {
+func containerDevices(s launch.Setting, rank int) []string {
+	if !s.OnGPUs() {
 		var cores []string
-		for _, c := range s.cpus(rank) {
+		for _, c := range cpus(s, rank) {
 			cores = append(cores, fmt.Sprint(c))
 		}
 		return []string{"--cpuset-cpus", strings.Join(cores, ",")}
 	}
-	if s.gpus() == "" {
-		return nil // simulated ones: the job has the machine's processors
+	gpus := s.Places[0].GPUs()
+	if gpus == "" {
+		return nil // they exist on paper only
 	}
-	if s.Node.ContainerRuntime == "podman" {
+	if s.Home().ContainerRuntime == "podman" {
 		var devices []string
-		for _, d := range s.Devices {
+		for _, d := range s.Devices() {
 			devices = append(devices, "--device", "nvidia.com/gpu="+d.ID.Index())
 		}
 		return devices
 	}
 	// The quotes are part of the value: it is read as CSV, and the comma belongs to the field.
-	return []string{"--gpus", `"device=` + s.gpus() + `"`}
-}
-
-// Header is the line that begins the output of an attempt.
-func Header(a train.Attempt, at string) string {
-	return fmt.Sprintf("[switchyard: attempt %d of %s on %s, %s]", a.Number, a.Job, train.JoinDevices(a.Devices), at)
+	return []string{"--gpus", `"device=` + gpus + `"`}
 }

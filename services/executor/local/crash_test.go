@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
 func (b *bench) must(err error) {
@@ -47,7 +48,7 @@ func TestExitIsRecordedWhenThereIsRoomAgain(t *testing.T) {
 		t.Fatalf("the supervisor has left its attempt: lock %v, error %v", lock, err)
 	}
 	unblock()
-	if s := b.phase("j", Exited); s.Exit != (train.Exit{}) {
+	if s := b.phase("j", launch.Exited); s.Exit != (train.Exit{}) {
 		t.Errorf("exit %+v, want a good one", s.Exit)
 	}
 }
@@ -63,11 +64,11 @@ func TestNothingStartsBeforeItIsDeclared(t *testing.T) {
 		t.Error("the program ran, and nobody could have ended it")
 	}
 	unblock()
-	if s, err := b.Look("j", 1); err != nil || s.Phase != Absent {
+	if s, err := b.Look("j", 1); err != nil || s.Phase != launch.Absent {
 		t.Fatalf("phase %d, error %v: want it absent", s.Phase, err)
 	}
 	b.start(l)
-	if s := b.phase("j", Exited); s.Exit != (train.Exit{}) {
+	if s := b.phase("j", launch.Exited); s.Exit != (train.Exit{}) {
 		t.Errorf("exit %+v, want a good one", s.Exit)
 	}
 	if data, err := os.ReadFile(filepath.Join(b.DataDir, "starts")); err != nil || string(data) != "started\n" {
@@ -79,9 +80,9 @@ func TestNothingStartsBeforeItIsDeclared(t *testing.T) {
 func TestExitTellsTheStart(t *testing.T) {
 	b := newBench(t)
 	b.start(b.launch("j", sh("true")))
-	b.phase("j", Exited)
+	b.phase("j", launch.Exited)
 	b.must(os.Remove(filepath.Join(b.Attempt("j", 1), shimName)))
-	if s := b.phase("j", Exited); s.StartedAt.IsZero() {
+	if s := b.phase("j", launch.Exited); s.StartedAt.IsZero() {
 		t.Error("the start is not known")
 	}
 }
@@ -110,14 +111,14 @@ func TestOneSupervisorAtATime(t *testing.T) {
 		t.Errorf("%d supervisors wait, want 1", supervisors)
 	}
 	b.must(lock.Close())
-	b.phase("j", Running)
+	b.phase("j", launch.Running)
 }
 
 // While an attempt is forgotten its folder is never under its name without the claim.
 func TestForgottenAttemptLosesItsNameFirst(t *testing.T) {
 	b := newBench(t)
 	b.start(b.launch("j", sh("true")))
-	s := b.phase("j", Exited)
+	s := b.phase("j", launch.Exited)
 	b.until("the end of the supervisor", func() bool { b.Collect(); return !alive(s.PID) })
 	folder, err := os.Open(b.Attempt("j", 1))
 	b.must(err)

@@ -13,27 +13,30 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
-func slots() Setting {
-	return Setting{
+func slots() launch.Setting {
+	return launch.Setting{
 		Job: "job-a", Spec: train.Spec{
 			Command: []string{"train", "--data", "/data/x"}, BatchSize: 32, TrainingSetSize: 6400, MaxEpochs: 12, Launch: train.LaunchPerNode,
 			Env: map[string]string{"MINE": "yes", "WORLD_SIZE": "99", "JOB_UUID": "forged", "PATH": "/my/bin"},
 		},
-		Attempt:    train.Attempt{Job: "job-a", Number: 3, Node: "node-1", Devices: []train.DeviceID{"cpu:1", "cpu:0"}, StartedEpochs: 4, TokenHash: "0123456789abcdef0123"},
-		Node:       train.Node{ID: "node-1", JobAPI: "127.0.0.1:8099", JobAPISocket: "/run/job.sock", ContainerRuntime: "docker"},
-		Devices:    []train.Device{{ID: "cpu:1", Kind: train.KindCPU, Core: 5}, {ID: "cpu:0", Kind: train.KindCPU, Core: 3}},
+		Attempt: train.Attempt{Job: "job-a", Number: 3, Node: "node-1", Devices: []train.DeviceID{"cpu:1", "cpu:0"}, StartedEpochs: 4, TokenHash: "0123456789abcdef0123"},
+		Places: []launch.Place{{
+			Node:    train.Node{ID: "node-1", JobAPI: "127.0.0.1:8099", JobAPISocket: "/run/job.sock", ContainerRuntime: "docker"},
+			Devices: []train.Device{{ID: "cpu:1", Kind: train.KindCPU, Core: 5}, {ID: "cpu:0", Kind: train.KindCPU, Core: 3}},
+		}},
 		Capability: "capability", Token: "token", Restarted: true, HeartbeatSteps: 10, Ports: []int{4001, 4002},
 		Custom: "/home/me/code", Snapshots: "/home/me/saved", Datasets: "/home/me/datasets", Work: "/var/work",
 		Base: []string{"PATH=/usr/bin", "HOME=/home/me", "SWITCHYARD_NATS=nats://secret", "PYTHONPATH=/lib/a"}, PythonPath: "/lib/b",
 	}
 }
 
-func gpus() Setting {
+func gpus() launch.Setting {
 	s := slots()
 	s.Spec.Launch = train.LaunchPerDevice
-	s.Devices = []train.Device{{ID: "gpu:2", Kind: train.KindGPU, Memory: 10 * unit.GiB}, {ID: "gpu:0", Kind: train.KindGPU, Memory: 10 * unit.GiB}}
+	s.Places[0].Devices = []train.Device{{ID: "gpu:2", Kind: train.KindGPU, Memory: 10 * unit.GiB}, {ID: "gpu:0", Kind: train.KindGPU, Memory: 10 * unit.GiB}}
 	s.Attempt.Devices = []train.DeviceID{"gpu:2", "gpu:0"}
 	s.Attempt.Number, s.Attempt.StartedEpochs, s.Restarted, s.Mounted = 1, 0, false, true
 	return s
@@ -50,7 +53,7 @@ func TestEnvironmentTable(t *testing.T) {
 	}
 	tests := []struct {
 		name string
-		s    Setting
+		s    launch.Setting
 		rank int
 		own  map[string]string
 	}{
@@ -73,7 +76,7 @@ func TestEnvironmentTable(t *testing.T) {
 			want := maps.Clone(common)
 			maps.Copy(want, test.own)
 			got := map[string]string{}
-			for _, pair := range test.s.Environment(test.rank) {
+			for _, pair := range environment(test.s, test.rank) {
 				name, value, _ := strings.Cut(pair, "=")
 				got[name] = value
 			}
@@ -97,26 +100,26 @@ func TestComposeProcesses(t *testing.T) {
 	layout := Layout{DataDir: "/var/lib/switchyard"}
 	tests := []struct {
 		name    string
-		change  func(*Setting)
+		change  func(*launch.Setting)
 		args    []string
 		dir     string
 		cpus    [][]int
 		sandbox Sandbox
 		mounts  int
 	}{
-		{"real folders", func(*Setting) {}, []string{"train", "--data", "/home/me/datasets/x"}, "/home/me/code", [][]int{{3, 5}}, SandboxNone, 0},
-		{"mounts", func(s *Setting) { s.Mounted = true }, []string{"train", "--data", "/data/x"}, "/custom", [][]int{{3, 5}}, SandboxRoot, 3},
-		{"script", func(s *Setting) { s.Spec.ScriptPath = "/custom/a b.py" }, []string{"python", "/home/me/code/a b.py"}, "/home/me/code", [][]int{{3, 5}}, SandboxNone, 0},
+		{"real folders", func(*launch.Setting) {}, []string{"train", "--data", "/home/me/datasets/x"}, "/home/me/code", [][]int{{3, 5}}, SandboxNone, 0},
+		{"mounts", func(s *launch.Setting) { s.Mounted = true }, []string{"train", "--data", "/data/x"}, "/custom", [][]int{{3, 5}}, SandboxRoot, 3},
+		{"script", func(s *launch.Setting) { s.Spec.ScriptPath = "/custom/a b.py" }, []string{"python", "/home/me/code/a b.py"}, "/home/me/code", [][]int{{3, 5}}, SandboxNone, 0},
 		{
-			"work_dir", func(s *Setting) { s.Spec.WorkDir = "/custom/deep" },
+			"work_dir", func(s *launch.Setting) { s.Spec.WorkDir = "/custom/deep" },
 			[]string{"train", "--data", "/home/me/datasets/x"},
 			"/home/me/code/deep",
 			[][]int{{3, 5}},
 			SandboxNone, 0,
 		},
-		{"alone", func(s *Setting) { s.Custom, s.Datasets = "", "" }, []string{"train", "--data", "/data/x"}, "/var/work", [][]int{{3, 5}}, SandboxNone, 0},
+		{"alone", func(s *launch.Setting) { s.Custom, s.Datasets = "", "" }, []string{"train", "--data", "/data/x"}, "/var/work", [][]int{{3, 5}}, SandboxNone, 0},
 		{
-			"per device", func(s *Setting) { s.Spec.Launch = train.LaunchPerDevice },
+			"per device", func(s *launch.Setting) { s.Spec.Launch = train.LaunchPerDevice },
 			[]string{"train", "--data", "/home/me/datasets/x"},
 			"/home/me/code",
 			[][]int{{5}, {3}},
@@ -185,7 +188,7 @@ func TestComposeContainers(t *testing.T) {
 			t.Errorf("command %q lacks %q", got, want)
 		}
 	}
-	g.Node.ContainerRuntime = "podman"
+	g.Places[0].Node.ContainerRuntime = "podman"
 	got = strings.Join(Compose(g, layout, Bounds{}, "").Processes[0].Args, " ")
 	if want := "--device nvidia.com/gpu=2 --device nvidia.com/gpu=0"; !strings.HasPrefix(got, "podman run") || !strings.Contains(got, want) {
 		t.Errorf("command %q lacks %q", got, want)
@@ -241,17 +244,17 @@ func TestContainersByAFakeEngine(t *testing.T) {
 		return Compose(s, b.Layout, Bounds{LogBytes: 1 << 20, KillAfterMillis: 200}, "[header]")
 	}
 	b.start(compose("ok", "sh", "-c", "echo uuid $JOB_UUID; exit 3"))
-	if got := b.phase("ok", Exited).Exit; got.Code != 3 || !strings.Contains(b.log("ok"), "uuid capability\n") {
+	if got := b.phase("ok", launch.Exited).Exit; got.Code != 3 || !strings.Contains(b.log("ok"), "uuid capability\n") {
 		t.Errorf("exit %+v, log %q", got, b.log("ok"))
 	}
 	// A container that does not want to go is removed by its name.
 	b.start(compose("stubborn", "sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"))
-	b.phase("stubborn", Running)
+	b.phase("stubborn", launch.Running)
 	pid := b.pidIn("state/switchyard-stubborn-1")
 	if err := b.Stop("stubborn", 1, 200*time.Millisecond, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.phase("stubborn", Exited).Exit; !got.Forced {
+	if got := b.phase("stubborn", launch.Exited).Exit; !got.Forced {
 		t.Errorf("exit %+v, want forced", got)
 	}
 	if alive(pid) {
@@ -266,8 +269,8 @@ func TestContainersByAFakeEngine(t *testing.T) {
 // Simulated GPUs are counted like real ones, but no program is told to use one.
 func TestSimulatedGPUs(t *testing.T) {
 	s := gpus()
-	for i := range s.Devices {
-		s.Devices[i].Simulated = true
+	for i := range s.Places[0].Devices {
+		s.Places[0].Devices[i].Simulated = true
 	}
 	env := s.Scheduler(0)
 	for name, want := range map[string]string{"CUDA_VISIBLE_DEVICES": "", "PL_TORCH_DISTRIBUTED_BACKEND": "gloo", "NUM_GPUS": "2", "SWITCHYARD_DEVICES": "gpu:2,gpu:0"} {
@@ -275,7 +278,7 @@ func TestSimulatedGPUs(t *testing.T) {
 			t.Errorf("%s is %q, want %q", name, env[name], want)
 		}
 	}
-	s.Spec.Image, s.Node.ContainerRuntime = "image", "docker"
+	s.Spec.Image, s.Places[0].Node.ContainerRuntime = "image", "docker"
 	if got := strings.Join(container(s, 0).Args, " "); strings.Contains(got, "--gpus") || strings.Contains(got, "--cpuset-cpus") {
 		t.Errorf("%s: want all processors and no GPU", got)
 	}

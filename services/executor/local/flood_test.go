@@ -6,6 +6,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/joblog"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
 func TestJobThatFloodsItsLog(t *testing.T) {
@@ -13,7 +14,7 @@ func TestJobThatFloodsItsLog(t *testing.T) {
 	l := b.launch("j", sh("echo first; head -c 5000000 /dev/zero | tr '\\0' x | fold -w 100; echo last >&2"))
 	l.LimitBytes = joblog.MinLimit
 	b.start(l)
-	if got := b.phase("j", Exited).Exit; got != (train.Exit{}) {
+	if got := b.phase("j", launch.Exited).Exit; got != (train.Exit{}) {
 		t.Fatalf("exit %+v", got)
 	}
 	log := b.log("j")
@@ -25,7 +26,7 @@ func TestJobThatFloodsItsLog(t *testing.T) {
 func TestRanksAreToldApart(t *testing.T) {
 	b := newBench(t)
 	b.start(b.launch("j", sh("echo zero; touch done"), sh("while ! [ -e done ]; do sleep 0.01; done; echo one; exit 2")))
-	if got := b.phase("j", Exited).Exit; got.Code != 2 {
+	if got := b.phase("j", launch.Exited).Exit; got.Code != 2 {
 		t.Errorf("exit %+v", got)
 	}
 	for _, line := range []string{"[0] zero\n", "[1] one\n"} {

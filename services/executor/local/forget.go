@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
 // Forget removes the private files of an attempt that is over: its token is worth nothing any more. The log stays.
@@ -68,20 +69,13 @@ func escaped(path string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }
 
-// Found is an attempt that was found on the machine.
-type Found struct {
-	Job    train.JobID
-	Number int
-	Phase  Phase
-}
-
 // Find lists the attempts that were started on this machine and not forgotten yet.
-func (b *Backend) Find() ([]Found, error) {
+func (b *Backend) Find() ([]launch.Found, error) {
 	jobs, err := os.ReadDir(filepath.Join(b.DataDir, "jobs"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("list attempts: %w", err)
 	}
-	var found []Found
+	var found []launch.Found
 	for _, job := range jobs {
 		id := train.JobID(job.Name())
 		numbers, err := os.ReadDir(filepath.Join(b.Job(id), attemptsName))
@@ -93,8 +87,8 @@ func (b *Backend) Find() ([]Found, error) {
 			if err != nil {
 				continue
 			}
-			if s, err := b.Look(id, number); err == nil && s.Phase != Absent {
-				found = append(found, Found{Job: id, Number: number, Phase: s.Phase})
+			if s, err := b.Look(id, number); err == nil && s.Phase != launch.Absent {
+				found = append(found, launch.Found{Job: id, Number: number, Phase: s.Phase})
 			}
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
 // TestMain lets the test program be the supervisor of its own jobs.
@@ -67,9 +68,9 @@ func (b *bench) until(what string, holds func() bool) {
 	}
 }
 
-func (b *bench) phase(job train.JobID, want Phase) Sight {
+func (b *bench) phase(job train.JobID, want launch.Phase) launch.Sight {
 	b.t.Helper()
-	var s Sight
+	var s launch.Sight
 	b.until(fmt.Sprintf("phase %d of %s", want, job), func() bool {
 		var err error
 		if s, err = b.Look(job, 1); err != nil {
@@ -83,7 +84,7 @@ func (b *bench) phase(job train.JobID, want Phase) Sight {
 
 func (b *bench) launch(job train.JobID, commands ...[]string) Launch {
 	l := Launch{
-		Job: job, Attempt: 1, Marker: Marker(train.Attempt{Job: job, Number: 1, TokenHash: b.DataDir}), Output: b.Output(job), LimitBytes: 1 << 20,
+		Job: job, Attempt: 1, Marker: launch.Marker(train.Attempt{Job: job, Number: 1, TokenHash: b.DataDir}), Output: b.Output(job), LimitBytes: 1 << 20,
 		Header: "[header]", KillAfterMillis: 300,
 	}
 	for _, c := range commands {
@@ -153,7 +154,7 @@ func TestExitsAreRecorded(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			s := b.phase(train.JobID(test.name), Exited)
+			s := b.phase(train.JobID(test.name), launch.Exited)
 			got := s.Exit
 			if test.want.LogTail == "" {
 				got.LogTail = ""
@@ -176,7 +177,7 @@ func TestNothingSurvivesTheProgram(t *testing.T) {
 	b := newBench(t)
 	// A daemon in a session of its own, with an environment of its own and its parent gone, and an ordinary background process.
 	b.start(b.launch("j", sh(`(setsid env -i sh -c 'echo $$ > daemon.tmp; mv daemon.tmp daemon; exec sleep 1000' &) ; sleep 1000 & echo $! > child; while ! [ -e daemon ]; do sleep 0.01; done`)))
-	s := b.phase("j", Exited)
+	s := b.phase("j", launch.Exited)
 	if s.Exit != (train.Exit{}) {
 		t.Errorf("exit %+v, want a good one", s.Exit)
 	}
@@ -194,17 +195,17 @@ func TestStopAsksThenKills(t *testing.T) {
 	b.until("ready", func() bool { return exists(filepath.Join(b.DataDir, "ready")) })
 	pid := b.pidIn("stubborn")
 	for _, job := range []train.JobID{"polite", "stubborn"} {
-		b.phase(job, Running)
+		b.phase(job, launch.Running)
 		for range 2 {
 			if err := b.Stop(job, 1, 300*time.Millisecond, time.Now()); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if got := b.phase("polite", Exited).Exit; got.Code != 0 || got.Signal != "" || !got.Forced {
+	if got := b.phase("polite", launch.Exited).Exit; got.Code != 0 || got.Signal != "" || !got.Forced {
 		t.Errorf("polite: %+v, want a forced exit with status 0", got)
 	}
-	if got := b.phase("stubborn", Exited).Exit; got.Signal != "SIGKILL" || !got.Forced {
+	if got := b.phase("stubborn", launch.Exited).Exit; got.Signal != "SIGKILL" || !got.Forced {
 		t.Errorf("stubborn: %+v, want killed by force", got)
 	}
 	if !strings.Contains(b.log("polite"), "bye\n") {
@@ -221,7 +222,7 @@ func TestStopBeforeTheStartPreventsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.start(b.launch("j", sh("touch ran")))
-	if s := b.phase("j", Exited); !s.Exit.Forced {
+	if s := b.phase("j", launch.Exited); !s.Exit.Forced {
 		t.Errorf("exit %+v, want a forced one", s.Exit)
 	}
 	if exists(filepath.Join(b.DataDir, "ran")) {
@@ -233,7 +234,7 @@ func TestStopBeforeTheStartPreventsIt(t *testing.T) {
 func TestSupervisorThatHangsIsKilled(t *testing.T) {
 	b := newBench(t)
 	b.start(b.launch("j", sh("echo $$ > pid; exec sleep 1000")))
-	s := b.phase("j", Running)
+	s := b.phase("j", launch.Running)
 	pid := b.pidIn("pid")
 	if err := unix.Kill(s.PID, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -244,7 +245,7 @@ func TestSupervisorThatHangsIsKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b.phase("j", Lost)
+	b.phase("j", launch.Lost)
 	b.until("the end of the program", func() bool { return !alive(pid) })
 }
 
@@ -277,7 +278,7 @@ func TestManySupervisorsOneStart(t *testing.T) {
 	if err != nil || string(data) != "started\n" {
 		t.Errorf("starts %q, error %v: want one", data, err)
 	}
-	if got := b.phase("j", Exited).Exit; got != (train.Exit{}) {
+	if got := b.phase("j", launch.Exited).Exit; got != (train.Exit{}) {
 		t.Errorf("exit %+v, want a good one", got)
 	}
 }
@@ -289,12 +290,12 @@ func TestKilledSupervisorIsALoss(t *testing.T) {
 		(setsid sh -c 'echo $$ > daemon; while :; do sleep 1000; done' &)
 		wait`), sh(`exec sleep 1000`))
 	b.start(l)
-	s := b.phase("j", Running)
+	s := b.phase("j", launch.Running)
 	pids := map[string]int{"program": b.pidIn("program"), "child": b.pidIn("child"), "daemon": b.pidIn("daemon")}
 	if err := unix.Kill(s.PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	b.phase("j", Lost)
+	b.phase("j", launch.Lost)
 	a := train.Attempt{Job: "j", Number: 1, TokenHash: b.DataDir}
 	b.until("nothing left", func() bool {
 		left, err := b.Sweep(t.Context(), a)
@@ -310,13 +311,13 @@ func TestKilledSupervisorIsALoss(t *testing.T) {
 	}
 	// Whoever comes late starts nothing.
 	b.start(l)
-	b.phase("j", Lost)
+	b.phase("j", launch.Lost)
 }
 
 func TestWaitExit(t *testing.T) {
 	b := newBench(t)
 	b.start(b.launch("short", sh("while ! [ -e go ]; do sleep 0.01; done")))
-	s := b.phase("short", Running)
+	s := b.phase("short", launch.Running)
 	var waiter conc.WaitGroup
 	waiter.Go(func() {
 		WaitExit(b.t.Context(), s)
@@ -328,11 +329,11 @@ func TestWaitExit(t *testing.T) {
 		t.Fatal(err)
 	}
 	waiter.Wait()
-	if s := b.phase("short", Exited); s.Exit != (train.Exit{}) {
+	if s := b.phase("short", launch.Exited); s.Exit != (train.Exit{}) {
 		t.Errorf("exit %+v", s.Exit)
 	}
 	b.start(b.launch("long", sh("exec sleep 1000")))
-	s = b.phase("long", Running)
+	s = b.phase("long", launch.Running)
 	ctx, cancel := context.WithCancel(b.t.Context())
 	cancel()
 	WaitExit(ctx, s) // returns although it lives
@@ -397,13 +398,13 @@ func TestPythonByEitherName(t *testing.T) {
 	l := b.launch("j", []string{"python", "x.py"})
 	l.Processes[0].Fallback, l.Processes[0].Env = "python3", []string{"PATH=" + b.DataDir}
 	b.start(l)
-	if got := b.phase("j", Exited).Exit; got != (train.Exit{}) || !strings.Contains(b.log("j"), "python3 runs x.py\n") {
+	if got := b.phase("j", launch.Exited).Exit; got != (train.Exit{}) || !strings.Contains(b.log("j"), "python3 runs x.py\n") {
 		t.Errorf("exit %+v, log %q", got, b.log("j"))
 	}
 	l = b.launch("none", []string{"python", "x.py"})
 	l.Processes[0].Fallback, l.Processes[0].Env = "python3", []string{"PATH=/nowhere"}
 	b.start(l)
-	if got := b.phase("none", Exited).Exit; got.Message != "command not found: python; command not found: python3" {
+	if got := b.phase("none", launch.Exited).Exit; got.Message != "command not found: python; command not found: python3" {
 		t.Errorf("exit %+v", got)
 	}
 }

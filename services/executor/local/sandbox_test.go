@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
 // probeArgument has the test program probe the sandbox as somebody else.
@@ -53,7 +54,7 @@ func TestSandboxShowsTheJobsFolders(t *testing.T) {
 	before := mountPoints(t)
 	l.Sandbox, l.Processes[0].Dir = kind, "/custom"
 	b.start(l)
-	if got := b.phase("j", Exited).Exit; got != (train.Exit{}) {
+	if got := b.phase("j", launch.Exited).Exit; got != (train.Exit{}) {
 		t.Fatalf("exit %+v, log %s", got, b.log("j"))
 	}
 	log := b.log("j")
@@ -118,7 +119,7 @@ func TestSandboxSaysWhatIsMissing(t *testing.T) {
 		"link":       "mount /custom: " + b.DataDir + "/to-etc now leads to /etc by a symbolic link",
 		"link-above": "mount /custom: " + b.DataDir + "/to-root/etc now leads to /etc by a symbolic link",
 	} {
-		if got := b.phase(job, Exited).Exit; got.Message != want || got.Code != 127 {
+		if got := b.phase(job, launch.Exited).Exit; got.Message != want || got.Code != 127 {
 			t.Errorf("%s: exit %+v, want %q", job, got, want)
 		}
 	}
@@ -191,8 +192,8 @@ func TestProcessesStayOnTheirProcessors(t *testing.T) {
 	b.start(l)
 	l = b.launch("free", show)
 	b.start(l)
-	b.phase("one", Exited)
-	b.phase("free", Exited)
+	b.phase("one", launch.Exited)
+	b.phase("free", launch.Exited)
 	if log := b.log("one"); !strings.Contains(log, fmt.Sprintf("Cpus_allowed_list:\t%d\n", cpu)) {
 		t.Errorf("bound to processor %d: %q", cpu, log)
 	}
@@ -208,7 +209,7 @@ func TestProcessesStayOnTheirProcessors(t *testing.T) {
 	l = b.launch("absent", show)
 	l.Processes[0].CPUs = []int{1000}
 	b.start(l)
-	if got := b.phase("absent", Exited).Exit; !strings.HasPrefix(got.Message, "bind to the processors [1000]") {
+	if got := b.phase("absent", launch.Exited).Exit; !strings.HasPrefix(got.Message, "bind to the processors [1000]") {
 		t.Errorf("processor 1000: %+v", got)
 	}
 }

@@ -1,4 +1,4 @@
-package executor
+package local
 
 import (
 	"errors"
@@ -9,22 +9,22 @@ import (
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/services/executor/local"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
 // folders finds the folders of a job and makes those that are the scheduler's to make.
-func (e *executor) folders(s *local.Setting) error {
-	s.Custom, s.Snapshots, s.Datasets, s.Work = s.Spec.CustomDir, s.Spec.SnapshotsDir, s.Spec.DatasetsDir, e.backend.Work(s.Job)
+func (m *Machine) folders(s *launch.Setting) error {
+	s.Custom, s.Snapshots, s.Datasets, s.Work = s.Spec.CustomDir, s.Spec.SnapshotsDir, s.Spec.DatasetsDir, m.Work(s.Job)
 	if err := os.MkdirAll(s.Work, 0o700); err != nil {
 		return fmt.Errorf("make the working folder: %w", err)
 	}
 	if s.Snapshots == "" {
 		// Links on the way to the data folder are the operator's; the folder itself must be none, as with folders that users name.
-		own, err := filepath.EvalSymlinks(e.backend.Job(s.Job))
+		own, err := filepath.EvalSymlinks(m.Job(s.Job))
 		if err != nil {
 			return fmt.Errorf("make the snapshots folder: %w", err)
 		}
-		s.Snapshots = filepath.Join(own, filepath.Base(e.backend.Snapshots(s.Job)))
+		s.Snapshots = filepath.Join(own, filepath.Base(m.Layout.Snapshots(s.Job)))
 		if err := os.MkdirAll(s.Snapshots, 0o700); err != nil {
 			return fmt.Errorf("make the snapshots folder: %w", err)
 		}
@@ -52,7 +52,7 @@ func workDirHere(spec train.Spec) string {
 		return ""
 	}
 	for target, given := range map[string]string{
-		local.CustomTarget: spec.CustomDir, local.SnapshotsTarget: spec.SnapshotsDir, local.DataTarget: spec.DatasetsDir,
+		launch.CustomTarget: spec.CustomDir, launch.SnapshotsTarget: spec.SnapshotsDir, launch.DataTarget: spec.DatasetsDir,
 	} {
 		if given != "" && (spec.WorkDir == target || strings.HasPrefix(spec.WorkDir, target+"/")) {
 			return ""
@@ -101,4 +101,11 @@ func userDatasets(name string) string {
 		return ""
 	}
 	return folder
+}
+
+func makeFolder(path string) error {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return fmt.Errorf("make %s: %w", path, err)
+	}
+	return nil
 }

@@ -1,0 +1,89 @@
+package kube
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
+)
+
+// The labels and annotations of what is made. A label cannot hold every job's id, so programs read the annotation.
+const (
+	prefix          = "switchyard.dev/"
+	labelManaged    = "app.kubernetes.io/managed-by"
+	labelJob        = prefix + "job"
+	labelAttempt    = prefix + "attempt"
+	labelRank       = prefix + "rank"
+	labelRole       = prefix + "role"
+	labelGeneration = prefix + "generation"
+	// annotationMark is unique to the attempt, annotationRanks the number of its pods.
+	annotationJob   = prefix + "job"
+	annotationMark  = prefix + "mark"
+	annotationRanks = prefix + "ranks"
+	// finalizer keeps a pod until its end was recorded.
+	finalizer = prefix + "recorded"
+	manager   = "switchyard"
+	// selector finds all that the executor makes.
+	selector = labelManaged + "=" + manager
+)
+
+// key names an attempt.
+type key struct {
+	job    train.JobID
+	number int
+}
+
+func keyOf(a train.Attempt) key { return key{a.Job, a.Number} }
+
+// base is the name of an attempt: that of its first pod without the rank.
+func (k key) base() string { return strings.TrimSuffix(train.PodName(k.job, k.number, 0), "-0") }
+
+func (k key) pod(rank int) string { return train.PodName(k.job, k.number, rank) }
+
+// Services' names begin with a letter, and a job's may not.
+func (k key) rendezvous() string { return "r-" + k.base() }
+func (k key) ports() string      { return "p-" + k.base() }
+
+// slug is the job's id as a label.
+func (k key) slug() string { return strings.TrimSuffix(k.base(), fmt.Sprintf("-%d", k.number)) }
+
+// labels are those of everything that belongs to an attempt.
+func (k key) labels(generation uint64) map[string]string {
+	return map[string]string{
+		labelManaged: manager, labelJob: k.slug(), labelAttempt: strconv.Itoa(k.number), labelGeneration: strconv.FormatUint(generation, 10),
+	}
+}
+
+// podLabels adds what tells the pods of an attempt apart.
+func (k key) podLabels(generation uint64, rank int, role launch.Role) map[string]string {
+	labels := k.labels(generation)
+	labels[labelRank], labels[labelRole] = strconv.Itoa(rank), string(role)
+	return labels
+}
+
+// keyFrom reads the attempt that an object belongs to.
+func keyFrom(o metav1.Object) (key, bool) {
+	job, err := train.ParseJobID(o.GetAnnotations()[annotationJob])
+	if err != nil {
+		return key{}, false
+	}
+	number, err := strconv.Atoi(o.GetLabels()[labelAttempt])
+	return key{job, number}, err == nil
+}
+
+func rankOf(o metav1.Object) int {
+	rank, err := strconv.Atoi(o.GetLabels()[labelRank])
+	if err != nil {
+		return -1
+	}
+	return rank
+}
+
+func compareKeys(x, y key) int {
+	return cmp.Or(cmp.Compare(x.job, y.job), cmp.Compare(x.number, y.number))
+}

@@ -1,0 +1,123 @@
+package kube
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write testdata anew")
+
+func gpu(n, uuid string, simulated bool) train.Device {
+	return train.Device{
+		ID: train.DeviceID("gpu:" + n), Kind: train.KindGPU, UUID: "GPU-" + uuid, Memory: 16 * unit.GiB, Resource: "switchyard.dev/gpu-" + uuid, Units: 16, Simulated: simulated,
+	}
+}
+
+func setting(places ...launch.Place) launch.Setting {
+	a := train.Attempt{Job: "job-a", Number: 3, Generation: 7, StartedEpochs: 4, TokenHash: "0123456789abcdef0123", Backend: train.BackendKubernetes}
+	var parts []train.Part
+	for _, p := range places {
+		part := train.Part{Node: p.Node.ID}
+		for _, d := range p.Devices {
+			part.Devices = append(part.Devices, d.ID)
+		}
+		parts = append(parts, part)
+	}
+	a.SetPlaces(parts)
+	return launch.Setting{
+		Job: "job-a", Attempt: a, Places: places, Capability: "capability", Token: "token", Restarted: true, HeartbeatSteps: 10,
+		Spec: train.Spec{Command: []string{"train", "--name", "$(HOME)"}, Image: "trainer:1", BatchSize: 32, TrainingSetSize: 6400, MaxEpochs: 12, Launch: train.LaunchPerNode},
+	}
+}
+
+func defaults() Options {
+	return Options{
+		Namespace: "jobs", PullPolicy: "IfNotPresent", Roots: []string{"/home", "/mnt/team=pvc:team"}, SnapshotsRoot: "/var/lib/switchyard/snapshots", RunAsUser: -1, Tolerate: []string{"nvidia.com/gpu"},
+		StartLimit: time.Minute, ScheduleLimit: time.Minute, NodeLostAfter: time.Minute, QueriesPerSec: 1, CallsInOneTime: 1,
+	}
+}
+
+// The pods as they are sent to Kubernetes.
+func TestPods(t *testing.T) {
+	one := launch.Place{Node: train.Node{ID: "n1", Name: "n1.example", JobAPI: "192.168.0.1:8099", JobAPISocket: "/run/x"}, Devices: []train.Device{gpu("0", "aa", false), gpu("1", "bb", false)}}
+	two := launch.Place{Node: train.Node{ID: "n2", Name: "n2.example", JobAPI: "192.168.0.2:8099"}, Devices: []train.Device{gpu("0", "cc", true)}}
+	folders := setting(one)
+	folders.Spec.CustomDir, folders.Spec.SnapshotsDir, folders.Spec.Env = "/home/me/code", "/mnt/team/saved", map[string]string{"JOB_UUID": "forged", "MINE": "$(yes)"}
+	servers := setting(one, two)
+	servers.Spec.Strategy, servers.Attempt.Servers = train.StrategyParameterServer, 1
+	perDevice := setting(one)
+	perDevice.Spec.Launch = train.LaunchPerDevice
+	strict := defaults()
+	strict.RunAsUser, strict.MemoryLimit, strict.SnapshotsRoot = 1000, "4Gi", "/snap=pvc:snap"
+	slots := setting(launch.Place{Node: one.Node, Devices: []train.Device{{ID: "cpu:0", Kind: train.KindCPU}, {ID: "cpu:1", Kind: train.KindCPU}}})
+	for _, test := range []struct {
+		name    string
+		s       launch.Setting
+		options Options
+		rank    int
+		meeting string
+	}{
+		{"two-gpus-with-folders", folders, defaults(), 0, ""},
+		{"gang-first", setting(one, two), defaults(), 0, ""},
+		{"gang-second", setting(one, two), defaults(), 1, "10.1.0.1"},
+		{"servers-scheduler", servers, defaults(), 0, ""},
+		{"servers-server", servers, defaults(), 1, "10.1.0.1"},
+		{"servers-worker", servers, defaults(), 3, "10.1.0.1"},
+		{"one-process-per-device", perDevice, defaults(), 1, "10.1.0.1"},
+		{"slots-strict", slots, strict, 0, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			o, err := newOrder(test.s, test.options, 5*time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.owner = metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: o.key.base(), UID: "uid"}
+			got, err := yaml.Marshal(o.pod(test.rank, test.meeting))
+			if err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join("testdata", test.name+".yaml")
+			if *rewrite {
+				if err := os.WriteFile(path, got, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+				t.Errorf("pod (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestFoldersStayBelowTheRoots(t *testing.T) {
+	for folder, allowed := range map[string]bool{
+		"/home/me": true, "/home": true, "/mnt/team/x": true, "/homes/me": false, "/etc": false, "/home/../etc": false, "home/me": false, "/mnt": false,
+	} {
+		s := setting(launch.Place{})
+		s.Spec.DatasetsDir = folder
+		if _, err := newOrder(s, defaults(), time.Second); errors.Is(err, errOutside) == allowed {
+			t.Errorf("%s: %v", folder, err)
+		}
+	}
+	for text, good := range map[string]bool{"/a": true, "/a=pvc:b": true, "/": false, "a": false, "/a=b": false, "/a=pvc:": false, "/a/": false, "/a=pvc:B!": false} {
+		if _, err := parseRoot(text); (err == nil) != good {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

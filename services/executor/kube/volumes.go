@@ -1,0 +1,92 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
+)
+
+// ownSnapshots is where a container sees its job's own folder of snapshots besides /snapshots/JOB_UUID. It is mounted there for its side effect: the kubelet
+// makes the folder, below which scripts save without making it.
+const ownSnapshots = "/switchyard/snapshots"
+
+// volumes are the folders of a job as a pod sees them.
+type volumes struct {
+	sources []corev1.Volume
+	mounts  []corev1.VolumeMount
+}
+
+var errOutside = errors.New("is not below a folder that jobs may use on Kubernetes (--pod-volume-root)")
+
+// composeVolumes gives a pod its folders. Paths below a root that is a claim are folders of that claim.
+func composeVolumes(s launch.Setting, o Options) (volumes, error) {
+	snapshots, err := parseRoot(o.SnapshotsRoot)
+	if err != nil {
+		return volumes{}, err
+	}
+	var roots []root
+	for _, text := range o.Roots {
+		r, err := parseRoot(text)
+		if err != nil {
+			return volumes{}, err
+		}
+		roots = append(roots, r)
+	}
+	var v volumes
+	for _, f := range []struct{ field, folder, target string }{
+		{"custom_dir", s.Spec.CustomDir, launch.CustomTarget},
+		{"datasets_dir", s.Spec.DatasetsDir, launch.DataTarget},
+		{"snapshots_dir", s.Spec.SnapshotsDir, launch.SnapshotsTarget},
+	} {
+		if f.folder == "" {
+			continue
+		}
+		if err := v.addGiven(f.field, f.folder, f.target, roots); err != nil {
+			return v, err
+		}
+	}
+	if s.Spec.SnapshotsDir == "" {
+		v.add("snapshots", snapshots, path.Join(snapshots.path, string(s.Job)), launch.SnapshotsTarget, corev1.HostPathDirectoryOrCreate)
+	}
+	for _, m := range v.mounts {
+		if m.MountPath == launch.SnapshotsTarget {
+			m.MountPath, m.SubPathExpr, m.SubPath = ownSnapshots, path.Join(m.SubPath, "$(JOB_UUID)"), ""
+			v.mounts = append(v.mounts, m)
+			break
+		}
+	}
+	// Loaders of data hand batches from process to process through shared memory; the 64 MiB of a container are too few.
+	v.sources = append(v.sources, corev1.Volume{
+		Name: "shm", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}},
+	})
+	v.mounts = append(v.mounts, corev1.VolumeMount{Name: "shm", MountPath: "/dev/shm"})
+	return v, nil
+}
+
+// addGiven adds a folder that the user named. It must be there: a folder that is made for a misspelt name would only hide the mistake.
+func (v *volumes) addGiven(field, folder, target string, roots []root) error {
+	clean := path.Clean(folder)
+	for _, r := range roots {
+		if path.IsAbs(folder) && r.holds(clean) {
+			v.add(strings.TrimSuffix(field, "_dir"), r, clean, target, corev1.HostPathDirectory)
+			return nil
+		}
+	}
+	return fmt.Errorf("%s %s %w", field, folder, errOutside)
+}
+
+func (v *volumes) add(name string, r root, folder, target string, kind corev1.HostPathType) {
+	mount := corev1.VolumeMount{Name: name, MountPath: target}
+	source := corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: folder, Type: &kind}}
+	if r.claim != "" {
+		source = corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: r.claim}}
+		mount.SubPath = strings.TrimPrefix(strings.TrimPrefix(folder, r.path), "/")
+	}
+	v.sources = append(v.sources, corev1.Volume{Name: name, VolumeSource: source})
+	v.mounts = append(v.mounts, mount)
+}

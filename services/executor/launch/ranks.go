@@ -1,0 +1,126 @@
+package launch
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// Role is what a process does in its job.
+type Role string
+
+// The roles. A scheduler is where servers and workers of a parameter-server job meet.
+const (
+	RoleWorker    Role = "worker"
+	RoleServer    Role = "ps"
+	RoleScheduler Role = "scheduler"
+)
+
+// Process is one process of an attempt.
+type Process struct {
+	Role Role
+	// Index counts the processes of the role, Place is the place in Setting.Places.
+	Index int
+	Place int
+	// Local is the rank among the processes of one place, of which there are Locals.
+	Local, Locals int
+	// Devices are those that the process uses: none for a server.
+	Devices []train.Device
+}
+
+// Processes are those of the attempt. The first one is where the others meet; the workers stay together, in the order of the places.
+func (s Setting) Processes() []Process {
+	var all []Process
+	if s.Servers > 0 {
+		all = append(all, Process{Role: RoleScheduler, Locals: 1})
+	}
+	for i := range s.Servers {
+		all = append(all, Process{Role: RoleServer, Index: i, Place: i % max(len(s.Places), 1), Locals: 1})
+	}
+	index := 0
+	for place, p := range s.Places {
+		locals := 1
+		if s.Spec.Launch == train.LaunchPerDevice {
+			locals = max(len(p.Devices), 1)
+		}
+		for local := range locals {
+			w := Process{Role: RoleWorker, Index: index, Place: place, Local: local, Locals: locals, Devices: p.Devices}
+			if locals > 1 {
+				w.Devices = p.Devices[local : local+1]
+			}
+			all = append(all, w)
+			index++
+		}
+	}
+	return all
+}
+
+func workers(all []Process) int {
+	n := 0
+	for _, p := range all {
+		if p.Role == RoleWorker {
+			n++
+		}
+	}
+	return n
+}
+
+// addRank adds what tells the processes of a job apart.
+func (s Setting) addRank(env map[string]string, all []Process, rank int) {
+	p, number := all[rank], strconv.Itoa
+	if p.Role == RoleWorker && (s.Spec.Launch == train.LaunchPerDevice || len(s.Places) > 1) {
+		env["RANK"] = number(p.Index)
+	}
+	if p.Role == RoleWorker && s.Spec.Launch == train.LaunchPerDevice {
+		env["LOCAL_RANK"], env["LOCAL_WORLD_SIZE"] = number(p.Local), number(p.Locals)
+	}
+	env["TF_CONFIG"] = s.tfConfig(all, rank)
+	if s.Servers == 0 {
+		return
+	}
+	role := string(p.Role)
+	if p.Role == RoleServer {
+		role = "server" // MXNet's word for what TensorFlow calls ps
+	}
+	env["SWITCHYARD_ROLE"] = string(p.Role)
+	env["DMLC_ROLE"], env["DMLC_PS_ROOT_URI"], env["DMLC_PS_ROOT_PORT"] = role, s.address(0), number(s.port(0))
+	env["DMLC_NUM_SERVER"], env["DMLC_NUM_WORKER"] = number(s.Servers), number(workers(all))
+}
+
+func (s Setting) port(i int) int {
+	if i < len(s.Ports) {
+		return s.Ports[i]
+	}
+	return 0
+}
+
+func (s Setting) address(i int) string {
+	if i < len(s.Addresses) {
+		return s.Addresses[i]
+	}
+	return "127.0.0.1"
+}
+
+// tfConfig describes the processes to TensorFlow. MXNet's scheduler is no part of TensorFlow's clusters.
+func (s Setting) tfConfig(all []Process, rank int) string {
+	cluster := map[Role][]string{}
+	for i, p := range all {
+		if p.Role != RoleScheduler {
+			cluster[p.Role] = append(cluster[p.Role], fmt.Sprintf("%s:%d", s.address(i), s.port(i)))
+		}
+	}
+	type task struct {
+		Type  Role `json:"type"`
+		Index int  `json:"index"`
+	}
+	data, err := json.Marshal(struct {
+		Cluster map[Role][]string `json:"cluster"`
+		Task    task              `json:"task"`
+	}{cluster, task{all[rank].Role, all[rank].Index}})
+	if err != nil || all[rank].Role == RoleScheduler {
+		return "" // strings and numbers always encode
+	}
+	return string(data)
+}

@@ -1,0 +1,169 @@
+// Package launch is what the back ends of the executor share: what an attempt is started with (its processes, their ranks and their environment) and what is
+// seen of one. It starts nothing and decides nothing.
+package launch
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// Setting is all that the environment and the command of an attempt are made from.
+type Setting struct {
+	Job     train.JobID
+	Spec    train.Spec
+	Attempt train.Attempt
+	// Places are those of the attempt, in its order, as their nodes describe them.
+	Places     []Place
+	Capability string
+	Token      string
+	// Restarted says that there is a state to go on from.
+	Restarted      bool
+	HeartbeatSteps int
+	// Ports and Addresses say where each process is reached, in the order of Processes; the first is the rendezvous. Without addresses all are on this machine.
+	Ports     []int
+	Addresses []string
+	// Servers is the number of parameter servers that are started beside the workers; 0 leaves them to the code itself.
+	Servers int
+	// Folders are the real ones; Datasets may be empty. Mounted says that the job sees them as /custom, /snapshots and /data.
+	Custom, Snapshots, Datasets, Work string
+	Mounted                           bool
+	// Base is what a job on the machine itself inherits, as NAME=value. PythonPath is added to PYTHONPATH.
+	Base       []string
+	PythonPath string
+}
+
+// Place is a node with those of its devices that an attempt holds, in the attempt's order.
+type Place struct {
+	Node    train.Node
+	Devices []train.Device
+}
+
+// The names under which a job sees its folders.
+const (
+	CustomTarget    = "/custom"
+	SnapshotsTarget = "/snapshots"
+	DataTarget      = "/data"
+)
+
+// NewSecret draws 32 random bytes, as 64 hexadecimal digits.
+func NewSecret() (string, error) {
+	raw := make([]byte, 32)
+	if _, err := rand.Read(raw); err != nil {
+		return "", fmt.Errorf("make a secret: %w", err)
+	}
+	return hex.EncodeToString(raw), nil
+}
+
+// Marker is NAME=value, unique to the attempt, also among several installations on one machine.
+func Marker(a train.Attempt) string {
+	return train.MarkVariable + "=" + a.Mark()
+}
+
+// Home is the node whose agent serves the job API to all processes of the attempt.
+func (s Setting) Home() train.Node {
+	if len(s.Places) == 0 {
+		return train.Node{}
+	}
+	return s.Places[0].Node
+}
+
+// Devices are those of all places.
+func (s Setting) Devices() []train.Device {
+	var all []train.Device
+	for _, p := range s.Places {
+		all = append(all, p.Devices...)
+	}
+	return all
+}
+
+// OnGPUs says whether the job has GPUs.
+func (s Setting) OnGPUs() bool {
+	all := s.Devices()
+	return len(all) > 0 && all[0].Kind == train.KindGPU
+}
+
+// GPUs lists the indices of the GPUs of a place that programs may open: none for a job on processor slots, and none that is only simulated.
+func (p Place) GPUs() string {
+	var indices []string
+	for _, d := range p.Devices {
+		if d.Kind == train.KindGPU && !d.Simulated {
+			indices = append(indices, d.ID.Index())
+		}
+	}
+	return strings.Join(indices, ",")
+}
+
+// Scheduler gives the variables that the scheduler sets for a process. The user's cannot override them.
+func (s Setting) Scheduler(rank int) map[string]string {
+	number := strconv.Itoa
+	all := s.Processes()
+	p := all[rank]
+	place, home := s.Places[p.Place], s.Home()
+	env := map[string]string{
+		"JOB_UUID": s.Capability, "JOB_RESTARTED": "FALSE", "EPOCHS_DONE": number(s.Attempt.StartedEpochs),
+		"EPOCHS_TO_BE_DONE": number(s.Spec.MaxEpochs), "BATCH_SIZE": number(s.Spec.BatchSize), "TRAINING_SET_SIZE": number(s.Spec.TrainingSetSize),
+		"HEARTBEAT_FREQ": number(s.HeartbeatSteps), "NODELIST": s.nodeList(), "NUM_GPUS": number(len(place.Devices)), "NUM_NODES": number(len(s.Places)),
+		"NODE_RANK": number(p.Place), "WORLD_SIZE": number(workers(all)), "MASTER_ADDR": s.address(0), "MASTER_PORT": number(s.port(0)),
+		"RESERVED_MEM": strconv.FormatInt(s.reservedMiB(), 10), "PL_TORCH_DISTRIBUTED_BACKEND": s.collectives(),
+		"SWITCHYARD_JOB": string(s.Job), "SWITCHYARD_ATTEMPT": number(s.Attempt.Number), "SWITCHYARD_DEVICES": joinIDs(place.Devices),
+		"SWITCHYARD_JOB_API":     fmt.Sprintf("http://%s/attempt/%s", home.JobAPI, s.Token),
+		"SWITCHYARD_JOB_MANAGER": home.JobAPI, "SWITCHYARD_JOB_SOCKET": home.JobAPISocket,
+		"CUDA_VISIBLE_DEVICES": place.GPUs(), "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+	}
+	name, value, _ := strings.Cut(Marker(s.Attempt), "=")
+	env[name] = value
+	if s.Restarted {
+		env["JOB_RESTARTED"] = "TRUE"
+	}
+	s.addRank(env, all, rank)
+	if !s.Mounted {
+		for name, folder := range map[string]string{
+			"SWITCHYARD_CUSTOM_DIR": s.Custom, "SWITCHYARD_SNAPSHOTS_DIR": s.Snapshots, "SWITCHYARD_DATASETS_DIR": s.Datasets,
+		} {
+			if folder != "" {
+				env[name] = folder
+			}
+		}
+	}
+	return env
+}
+
+func (s Setting) nodeList() string {
+	names := make([]string, len(s.Places))
+	for i, p := range s.Places {
+		names[i] = string(p.Node.ID)
+	}
+	return strings.Join(names, ",")
+}
+
+func joinIDs(devices []train.Device) string {
+	ids := make([]train.DeviceID, len(devices))
+	for i, d := range devices {
+		ids[i] = d.ID
+	}
+	return train.JoinDevices(ids)
+}
+
+// reservedMiB is the memory that the job may count on, per device: what it asked for, else all of the device.
+func (s Setting) reservedMiB() int64 {
+	all := s.Devices()
+	if s.Spec.EstimatedMemoryMiB > 0 || len(all) == 0 {
+		return s.Spec.EstimatedMemoryMiB
+	}
+	return all[0].Memory.MiB()
+}
+
+// collectives is nccl as the library's guide promises, but where there is not a GPU for each it could not work.
+func (s Setting) collectives() string {
+	without := func(d train.Device) bool { return d.Kind != train.KindGPU || d.Simulated }
+	if all := s.Devices(); len(all) == 0 || slices.ContainsFunc(all, without) {
+		return "gloo"
+	}
+	return "nccl"
+}

@@ -1,0 +1,124 @@
+package jobs
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// fakeNodes starts a control plane whose nodes and pods only exist on paper, and describes the nodes as their agents would.
+func fakeNodes(t testing.TB, n int) *yard {
+	t.Helper()
+	if devcluster == "" {
+		t.Skip("DEVCLUSTER names no program that starts a cluster (make e2e-kube does)")
+	}
+	dir := filepath.Join(t.TempDir(), "cluster")
+	t.Cleanup(func() { _ = run(devcluster, "down", "--dir", dir) })
+	if err := run(devcluster, "up", "--dir", dir, "--no-kubelet", "--kwok-nodes", fmt.Sprint(n), "--kwok-gpus", "1"); err != nil {
+		t.Fatal(err)
+	}
+	y := newYardOn(t, dir, "--pod-tolerate=kwok.x-k8s.io/node", "--pod-schedule-limit=2s")
+	kv, err := bus.OpenKV[train.Node](y.ctx, y.bus, event.BucketNodes)
+	y.must(err)
+	for i := range n {
+		node := train.Node{
+			ID: train.NodeID(fmt.Sprintf("kwok-%d", i)), Name: fmt.Sprintf("kwok-%d", i), Backend: train.BackendKubernetes, JobAPI: "10.0.0.1:1",
+			Devices: []train.Device{{ID: "gpu:0", Kind: train.KindGPU, UUID: "GPU-0", Resource: "switchyard.dev/gpu-kwok-0", Units: 16}},
+		}
+		_, err := kv.Swap(y.ctx, string(node.ID), node, 0)
+		y.must(err)
+	}
+	return y
+}
+
+// gang is an allocation of the GPU of each of some nodes.
+func gang(id train.JobID, nodes ...int) train.Allocation {
+	a := train.Allocation{Job: id}
+	for _, n := range nodes {
+		a.Parts = append(a.Parts, train.Part{Node: train.NodeID(fmt.Sprintf("kwok-%d", n)), Devices: []train.DeviceID{"gpu:0"}})
+	}
+	return a
+}
+
+func (y *yard) pods(id train.JobID) []string {
+	y.t.Helper()
+	return strings.Fields(y.kubectl("get", "pods", "-n", y.namespace, "-l", "switchyard.dev/job="+string(id), "-o", `jsonpath={range .items[*]}{.metadata.name}@{.spec.nodeName} {end}`))
+}
+
+// A gang over several nodes runs as a whole or not at all.
+func TestGangOverNodes(t *testing.T) {
+	y := fakeNodes(t, 4)
+	wide := func(s *train.Spec) { s.MinDevices, s.MaxDevices, s.Launch = 3, 3, train.LaunchPerNode }
+	y.submit("whole", 5, 1, wide)
+	y.plan(gang("whole", 2, 0, 1))
+	if a := y.running("whole", 1); len(a.Parts) != 3 || a.Node != "" {
+		t.Errorf("attempt %+v", a)
+	}
+	if got := y.pods("whole"); !slices.Equal(got, []string{"whole-1-0@kwok-2", "whole-1-1@kwok-0", "whole-1-2@kwok-1"}) {
+		t.Errorf("pods %q", got)
+	}
+	// One is deleted by hand: all end, and all begin again.
+	y.kubectl("delete", "pod", "whole-1-1", "-n", y.namespace, "--wait=false")
+	y.running("whole", 2)
+	y.until("the pods of the first attempt are gone", func() bool {
+		return slices.Equal(y.pods("whole"), []string{"whole-2-0@kwok-2", "whole-2-1@kwok-0", "whole-2-2@kwok-1"})
+	})
+	y.must(y.bus.Publish(y.ctx, event.OnceFact("whole", event.FactCancelRequested, "cancel", event.CancelRequested{})))
+	y.state("whole", train.StateCancelled)
+	y.nothingLeft()
+
+	// One node has no room: nothing of the gang stays, and the reason is told.
+	squatter := filepath.Join(y.dir, "squatter.json")
+	y.must(os.WriteFile(squatter, []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"squatter"},"spec":{"nodeName":"kwok-1","tolerations":[{"operator":"Exists"}],
+		"containers":[{"name":"c","image":"x","resources":{"limits":{"switchyard.dev/gpu-kwok-0":"1"}}}]}}`), 0o600))
+	y.kubectl("apply", "-n", y.namespace, "-f", squatter)
+	y.submit("squeezed", 5, 1, wide)
+	y.plan(gang("squeezed", 0, 1, 2))
+	y.job("squeezed", "the reason", func(j train.Job) bool {
+		return slices.ContainsFunc(j.History, func(c train.Change) bool {
+			return c.Reason == "Unschedulable" && strings.Contains(c.Message, "Insufficient")
+		})
+	})
+	e, err := y.attempts.Get(y.ctx, "squeezed")
+	y.must(err)
+	if !e.Value.StartedAt.IsZero() {
+		t.Errorf("part of a gang counts as started: %+v", e.Value)
+	}
+	y.kubectl("delete", "pod", "squatter", "-n", y.namespace, "--grace-period=0", "--force")
+	last := y.attempt("squeezed", "it runs", func(a train.Attempt) bool { return a.Phase == train.PhaseRunning })
+	if j := y.job("squeezed", "it runs", func(j train.Job) bool { return j.Attempt == last.Number }); j.Recoveries > 0 {
+		t.Errorf("%d recoveries, want none for want of room", j.Recoveries)
+	}
+	if got := len(y.pods("squeezed")); got != 3 {
+		t.Errorf("%d pods, want three", got)
+	}
+	y.must(y.bus.Publish(y.ctx, event.OnceFact("squeezed", event.FactCancelRequested, "cancel", event.CancelRequested{})))
+	y.state("squeezed", train.StateCancelled)
+	y.nothingLeft()
+}
+
+// A parameter-server job has a scheduler, servers and workers; when the workers are done the rest is ended and the job has succeeded.
+func TestParameterServers(t *testing.T) {
+	y := fakeNodes(t, 2)
+	y.submit("servers", 5, 1, func(s *train.Spec) {
+		s.Strategy, s.ParameterServers, s.MinDevices, s.MaxDevices, s.Launch = train.StrategyParameterServer, &train.ServersSpec{Max: 1}, 2, 2, train.LaunchPerNode
+	})
+	y.plan(gang("servers", 0, 1))
+	y.running("servers", 1)
+	roles := y.kubectl("get", "pods", "-n", y.namespace, "-l", "switchyard.dev/job=servers", "-o", `jsonpath={range .items[*]}{.metadata.labels.switchyard\.dev/role} {end}`)
+	if roles != "scheduler ps worker worker" {
+		t.Errorf("roles %q", roles)
+	}
+	for rank := range 2 {
+		y.kubectl("annotate", "pod", fmt.Sprintf("servers-1-%d", rank+2), "-n", y.namespace, "pod-end.switchyard.dev/after=1s")
+	}
+	y.state("servers", train.StateSucceeded)
+	y.nothingLeft()
+}

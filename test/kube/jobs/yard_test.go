@@ -1,0 +1,381 @@
+// Package jobs holds tests of jobs on a real Kubernetes: kubelet, containers that train, and the services as processes of their own. The test plays the
+// planner, so that it decides when a job moves.
+package jobs
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// image is the Go trainer's.
+const image = "localhost/switchyard/trainer:test"
+
+// devcluster is the program that starts a cluster on this machine; clusterDir is the cluster's folder, binaries that of the programs under test.
+var devcluster, clusterDir, binaries string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		devcluster = os.Getenv("DEVCLUSTER")
+		if devcluster == "" {
+			return m.Run()
+		}
+		dir, err := os.MkdirTemp("", "switchyard-kube-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		binaries, clusterDir = dir, os.Getenv("DEVCLUSTER_DIR") // a cluster that runs already is left as it is
+		if clusterDir == "" {
+			clusterDir = filepath.Join(dir, "cluster")
+			defer func() { _ = run(devcluster, "down", "--dir", clusterDir) }()
+			if err := run(devcluster, "up", "--dir", clusterDir); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return 1
+			}
+		}
+		if err := build(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+func run(name string, args ...string) error {
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %q: %w\n%s", name, args, err, out)
+	}
+	return nil
+}
+
+func build(dir string) error {
+	for name, pkg := range map[string]string{
+		"switchyard": "cmd/switchyard", "admission": "services/admission/cmd/admission", "executor": "services/executor/cmd/executor",
+		"nodeagent": "services/nodeagent/cmd/nodeagent",
+	} {
+		if err := run("go", "build", "-o", filepath.Join(dir, name), "../../../"+pkg); err != nil {
+			return err
+		}
+	}
+	trainer := exec.Command("go", "build", "-o", filepath.Join(dir, "trainer"), "../../../examples/gotrainer")
+	trainer.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := trainer.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the trainer: %w\n%s", err, out)
+	}
+	return run(devcluster, "image", "build", "--dir", clusterDir, "--name", image, "--binary", filepath.Join(dir, "trainer"))
+}
+
+// yard is Switchyard beside the cluster, over a namespace and a data folder of its own.
+type yard struct {
+	t         testing.TB
+	ctx       context.Context //nolint:containedctx // the length of one test
+	dir       string
+	cluster   string
+	port      int
+	namespace string
+	flags     []string
+	procs     map[string]*exec.Cmd
+	bus       *bus.Bus
+	attempts  *bus.KV[train.Attempt]
+	jobs      *bus.KV[train.Job]
+	plans     uint64
+	lastPlan  uint64
+}
+
+func newYard(t *testing.T, executorFlags ...string) *yard {
+	t.Helper()
+	if devcluster == "" {
+		t.Skip("DEVCLUSTER names no program that starts a cluster (make e2e-kube does)")
+	}
+	y := newYardOn(t, clusterDir, executorFlags...)
+	y.start("nodeagent")
+	y.until("two GPUs that the kubelet accounts for", func() bool {
+		node, err := y.node()
+		if err != nil || len(node.Devices) != 2 {
+			return false
+		}
+		units := y.kubectl("get", "node", "node1", "-o", fmt.Sprintf(`jsonpath={.status.allocatable.%s}`, strings.ReplaceAll(node.Devices[1].Resource, ".", `\.`)))
+		return units == strconv.Itoa(node.Devices[1].Units)
+	})
+	return y
+}
+
+// newYardOn has no agent.
+func newYardOn(t testing.TB, cluster string, executorFlags ...string) *yard {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	y := &yard{
+		t: t, ctx: ctx, dir: t.TempDir(), cluster: cluster, port: freePort(t), flags: executorFlags, procs: map[string]*exec.Cmd{},
+		namespace: "jobs-" + strings.ToLower(strings.TrimPrefix(strings.TrimPrefix(t.Name(), "Benchmark"), "Test")),
+	}
+	t.Cleanup(func() { cancel(); y.end() })
+	y.kubectl("create", "namespace", y.namespace)
+	y.start("bus")
+	y.connect()
+	y.start("admission")
+	y.start("executor")
+	return y
+}
+
+// end stops everything and removes what was made in the cluster.
+func (y *yard) end() {
+	if y.t.Failed() {
+		logs, _ := filepath.Glob(filepath.Join(y.dir, "*.log"))
+		for _, path := range logs {
+			data, _ := os.ReadFile(path)
+			y.t.Logf("%s:\n%s", filepath.Base(path), data[max(0, len(data)-5000):])
+		}
+		out, _ := y.command(context.Background(), "get", "pods,secrets,services,events", "-n", y.namespace, "-o", "wide")
+		y.t.Logf("%s", out[:min(len(out), 20_000)])
+	}
+	for name := range y.procs {
+		y.kill(name)
+	}
+	// Nobody is left to take the finalizers off.
+	names, _ := y.command(context.Background(), "get", "pods", "-n", y.namespace, "-o", "name")
+	for name := range strings.FieldsSeq(names) {
+		_, _ = y.command(context.Background(), "patch", name, "-n", y.namespace, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+	}
+	_, _ = y.command(context.Background(), "delete", "namespace", y.namespace, "--wait=false")
+}
+
+func freePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// start runs one of the processes.
+func (y *yard) start(name string) {
+	y.t.Helper()
+	path, args := filepath.Join(binaries, name), []string{"--nats", y.url(), "--data-dir", y.dir}
+	switch name {
+	case "bus":
+		path, args = filepath.Join(binaries, "switchyard"), []string{"bus", "--data-dir", y.dir, "--port", strconv.Itoa(y.port)}
+	case "nodeagent":
+		// The kubelet's folders are in the mounts of the node, and pods reach this machine by its address on the node's network.
+		args = append([]string{"--mount=/proc/" + y.kubelet() + "/ns/mnt", "--", path}, append(args, "--kubernetes-node=node1", "--sim-gpus=2",
+			"--sim-gpu-memory=16", "--pod-namespace="+y.namespace, "--job-api="+y.gateway()+":0")...)
+		path = "nsenter"
+	case "executor":
+		args = append(append(args, "--backend=kubernetes", "--kubeconfig="+filepath.Join(y.cluster, "kubeconfig"), "--jobs-namespace="+y.namespace,
+			"--pod-snapshots-root="+y.snapshots(), "--pod-image-pull-policy=Never", "--kill-after=2s"), y.flags...)
+	}
+	log, err := os.OpenFile(filepath.Join(y.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	y.must(err)
+	defer log.Close()
+	cmd := exec.Command(path, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	y.must(cmd.Start())
+	y.procs[name] = cmd
+}
+
+func (y *yard) kill(name string) {
+	cmd := y.procs[name]
+	delete(y.procs, name)
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	_ = cmd.Wait()
+}
+
+func (y *yard) url() string       { return "nats://127.0.0.1:" + strconv.Itoa(y.port) }
+func (y *yard) snapshots() string { return filepath.Join(y.dir, "snapshots") }
+
+// kubelet is the process number of the cluster's kubelet.
+func (y *yard) kubelet() string {
+	y.t.Helper()
+	var process struct {
+		PID int `json:"pid"`
+	}
+	data, err := os.ReadFile(filepath.Join(clusterDir, "run", "kubelet.json"))
+	y.must(err)
+	y.must(json.Unmarshal(data, &process))
+	return strconv.Itoa(process.PID)
+}
+
+// gateway is the address of this machine on the node's network: the first of it.
+func (y *yard) gateway() string {
+	y.t.Helper()
+	node := y.kubectl("get", "node", "node1", "-o", `jsonpath={.status.addresses[?(@.type=="InternalIP")].address}`)
+	return node[:strings.LastIndex(node, ".")] + ".1"
+}
+
+// kubectl asks the cluster.
+func (y *yard) kubectl(args ...string) string {
+	y.t.Helper()
+	out, err := y.command(y.ctx, args...)
+	y.must(err)
+	return out
+}
+
+func (y *yard) command(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, devcluster, append([]string{"kubectl"}, args...)...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(y.cluster, "kubeconfig"))
+	var noise bytes.Buffer
+	cmd.Stderr = &noise
+	out, err := cmd.Output()
+	if err != nil {
+		return string(out), fmt.Errorf("kubectl %q: %w: %s", args, err, noise.String())
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+func (y *yard) must(err error) {
+	y.t.Helper()
+	if err != nil {
+		y.t.Fatal(err)
+	}
+}
+
+func (y *yard) connect() {
+	y.t.Helper()
+	b, err := bus.Connect(y.ctx, bus.Config{URL: y.url(), Name: "cli"})
+	y.must(err)
+	y.t.Cleanup(b.Close)
+	y.must(b.Ensure(y.ctx))
+	y.bus = b
+	y.attempts, err = bus.OpenKV[train.Attempt](y.ctx, b, event.BucketAttempts)
+	y.must(err)
+	y.jobs, err = bus.OpenKV[train.Job](y.ctx, b, event.BucketJobs)
+	y.must(err)
+}
+
+func (y *yard) node() (train.Node, error) {
+	kv, err := bus.OpenKV[train.Node](y.ctx, y.bus, event.BucketNodes)
+	if err != nil {
+		return train.Node{}, err
+	}
+	entry, err := kv.Get(y.ctx, "node1")
+	return entry.Value, err
+}
+
+// until waits for a condition.
+func (y *yard) until(what string, holds func() bool) {
+	y.t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-y.ctx.Done():
+			entries, _ := y.jobs.List(context.Background())
+			for _, e := range entries {
+				y.t.Logf("job %s: %s %s attempt %d epochs %d: %s", e.Key, e.Value.State, e.Value.Reason, e.Value.Attempt, e.Value.EpochsDone, e.Value.Message)
+			}
+			y.t.Fatalf("%s: not seen in time", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// job waits until the register's record of a job fits. One that has ended will not fit any more.
+func (y *yard) job(id train.JobID, what string, fits func(train.Job) bool) train.Job {
+	y.t.Helper()
+	var job train.Job
+	y.until(fmt.Sprintf("job %s: %s", id, what), func() bool {
+		e, err := y.jobs.Get(y.ctx, string(id))
+		job = e.Value
+		if err == nil && !fits(job) && job.State.Terminal() {
+			y.t.Fatalf("job %s is %s, want %s: %s: %s", id, job.State, what, job.Reason, job.Message)
+		}
+		return err == nil && fits(job)
+	})
+	return job
+}
+
+// state waits until a job is in a state.
+func (y *yard) state(id train.JobID, state train.State) train.Job {
+	y.t.Helper()
+	return y.job(id, string(state), func(j train.Job) bool { return j.State == state })
+}
+
+// attempt waits until the record of a job's attempt fits.
+func (y *yard) attempt(id train.JobID, what string, fits func(train.Attempt) bool) train.Attempt {
+	y.t.Helper()
+	var a train.Attempt
+	y.until(fmt.Sprintf("attempt of %s: %s", id, what), func() bool {
+		e, err := y.attempts.Get(y.ctx, string(id))
+		a = e.Value
+		return err == nil && fits(a)
+	})
+	return a
+}
+
+func (y *yard) running(id train.JobID, number int) train.Attempt {
+	y.t.Helper()
+	return y.attempt(id, fmt.Sprintf("number %d runs", number), func(a train.Attempt) bool { return a.Number == number && a.Phase == train.PhaseRunning })
+}
+
+// submit publishes a job of the trainer and waits until it is admitted. Epochs take a tenth of a second or so, times slow.
+func (y *yard) submit(id train.JobID, epochs, slow int, change func(*train.Spec)) {
+	y.t.Helper()
+	spec := train.Spec{
+		Name: string(id), Image: image, Command: []string{"/trainer", "-hidden", "64"}, BatchSize: 32, TrainingSetSize: 4000 * slow, MaxEpochs: epochs,
+		MaxDevices: 2, Launch: train.LaunchPerDevice, Env: map[string]string{"TRAIN_LEDGER": "/snapshots/ledger"},
+	}
+	if change != nil {
+		change(&spec)
+	}
+	y.must(y.bus.Publish(y.ctx, event.OnceFact(id, event.FactSubmitted, "submitted", event.Submitted{Spec: spec})))
+	job := y.job(id, "admitted", func(j train.Job) bool { return j.State != train.StateSubmitted && j.State != train.StateNone })
+	if job.State == train.StateRejected {
+		y.t.Fatalf("job %s is rejected: %s", id, job.Message)
+	}
+}
+
+// on gives devices of the node to a job.
+func on(id train.JobID, devices ...train.DeviceID) train.Allocation {
+	return train.Allocation{Job: id, Node: "node1", Devices: devices}
+}
+
+// plan publishes the next plan.
+func (y *yard) plan(allocations ...train.Allocation) {
+	y.t.Helper()
+	y.plans++
+	sequence, err := y.bus.PublishAfter(y.ctx, event.Fact{
+		Subject: event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1}, Key: fmt.Sprintf("plan/%d", y.plans), Source: "planner",
+		Body: event.PlanDecided{Plan: train.Plan{Generation: y.plans, Allocations: allocations}},
+	}, y.lastPlan)
+	y.must(err)
+	y.lastPlan = sequence
+}
+
+// nothingLeft waits until the cluster holds nothing of any job.
+func (y *yard) nothingLeft() {
+	y.t.Helper()
+	y.until("nothing is left of the jobs", func() bool {
+		out, err := y.command(y.ctx, "get", "pods,secrets,services", "-n", y.namespace, "-o", "name")
+		return err == nil && out == "secret/switchyard-executor-key"
+	})
+}
+
+// log asks the node's agent for the log of a job.
+func (y *yard) log(id train.JobID) string {
+	y.t.Helper()
+	chunk, err := bus.Ask[train.LogRequest, train.LogChunk](y.ctx, y.bus, train.LogSubject("node1"), train.LogRequest{Job: id})
+	if err != nil && !errors.Is(err, bus.ErrAway) {
+		y.t.Fatal(err)
+	}
+	return string(chunk.Data)
+}
