@@ -73,7 +73,7 @@ func (p Process) identity(ctx context.Context, task string) (holder string, unlo
 	if err != nil {
 		return "", nil, fmt.Errorf("find the name of this machine: %w", err)
 	}
-	path := filepath.Join(p.Common.DataDir, task+".lock")
+	path := filepath.Join(p.Common.DataDir, task+".turn")
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return "", nil, fmt.Errorf("open the lock %s: %w", path, err)

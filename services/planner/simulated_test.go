@@ -141,7 +141,7 @@ func traces() fstest.MapFS {
 // asLive is what a live planner knows of the simulated jobs: they keep their batch per device, and models are of their own steps. The urgent ones are.
 func asLive(s, terms plan.State) plan.State {
 	live := terms
-	live.Now, live.Nodes, live.Memory = s.Now, s.Nodes, s.Memory
+	live.Now, live.Nodes, live.Memory, live.Tuning.OneNode = s.Now, s.Nodes, s.Memory, true
 	for _, j := range s.Jobs {
 		priority, tenant := train.DefaultPriority, "ann"
 		if strings.HasPrefix(string(j.ID), "urgent") {
