@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -153,9 +154,10 @@ func (c *recordedCourse) observe(w *world, j *job) plan.Job {
 	if c.fresh {
 		c.learned, c.fresh = curve.Refit(c.history), false
 	}
+	j.left = slices.DeleteFunc(j.left, func(seconds float64) bool { return w.now-seconds >= time.Hour.Seconds() })
 	o := plan.Job{
 		ID: j.Name, Spec: c.Spec, Priority: c.Priority, SubmittedAt: at(j.Seconds), RunSeconds: j.worked, Restarts: max(j.starts-1, 0),
-		DeviceSeconds: j.deviceSeconds,
+		RecentRestarts: len(j.left), DeviceSeconds: j.deviceSeconds,
 	}
 	if c.RunSeconds == 0 {
 		o.EpochsDone = j.epoch

@@ -228,3 +228,29 @@ func BenchmarkRecorded(b *testing.B) {
 		}
 	}
 }
+
+// A live planner is told how often a plan had a job leave within the last hour, and so is a simulated one: the bound on restarts holds for both.
+func TestARecordedJobKnowsItsRecentRestarts(t *testing.T) {
+	c := live(plan.FIFO{}, liveNodes(2), Arrival{Name: "a", Application: "a", Recorded: recorded(8, 1, 900)})
+	c.IntervalSeconds = 10
+	most := 0
+	c.Decide = func(s plan.State, p plan.Policy) train.Plan {
+		decided := plan.Decide(s, p)
+		// Wherever it is, it is to leave.
+		j, device := s.Jobs[0], train.DeviceID("gpu:0")
+		if j.Running != nil && j.Running.Devices[0] == device {
+			device = "gpu:1"
+		}
+		decided.Allocations[0].Devices = []train.DeviceID{device}
+		most = max(most, j.RecentRestarts)
+		return decided
+	}
+	got, err := Run(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Seven restarts, a quarter of an hour and a little apart: four at most are within an hour.
+	if got.Restarts != 7 || most != 4 {
+		t.Errorf("%d restarts, and at most %d were told of; want 7 and 4", got.Restarts, most)
+	}
+}
