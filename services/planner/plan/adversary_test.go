@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -109,5 +110,42 @@ func TestABatchFarBelowWhatFitsIsOnePass(t *testing.T) {
 	l := Limits{BaseBatch: 16, MaxBatch: math.MaxInt32, MinLocal: 1, MaxLocal: math.MaxInt32}
 	if got := splitBatch(16, 4, l); got != (train.Batch{LocalBatch: 4}) {
 		t.Errorf("16 samples on 4 devices: %+v", got)
+	}
+}
+
+// TestNobodyMovesForNothing: the market would give the short job a second device, from a job of a higher priority that uses it less well; but the two that it
+// could have are on different nodes. Then all stay as they are, since one device elsewhere is no more than the one that it has.
+func TestNobodyMovesForNothing(t *testing.T) {
+	s := State{Now: time.Unix(1000, 0), Tuning: live()}
+	for i, size := range []int{2, 1} {
+		n := train.Node{ID: train.NodeID(fmt.Sprint("n", i))}
+		for d := range size {
+			n.Devices = append(n.Devices, train.Device{ID: train.DeviceID(fmt.Sprintf("gpu:%d", d)), Kind: train.KindGPU})
+		}
+		s.Nodes = append(s.Nodes, n)
+	}
+	running := func(id string, priority, epochs int, node train.NodeID, seconds []float64, devices ...train.DeviceID) {
+		var samples []curve.StepSample
+		for i, step := range seconds {
+			samples = append(samples, curve.StepSample{Config: train.Config{Workers: i + 1, Nodes: 1, LocalBatch: 10}, StepSeconds: step, Weight: 100})
+		}
+		speed, err := curve.FitStepTime(samples)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := Holding{Node: node, Devices: devices}
+		s.Jobs = append(s.Jobs, Job{
+			ID: train.JobID(id), Priority: priority, EpochsDone: 2, Planned: &h, Running: &Running{Holding: h, Spoke: true, Epochs: 2, Seconds: 100},
+			Spec:  train.Spec{MinDevices: 1, MaxDevices: 2, BatchSize: 10, TrainingSetSize: 1000, MaxEpochs: epochs},
+			Model: &train.Model{Speed: speed, EpochsSeen: 2},
+		})
+	}
+	running("long", 50, 1000, "n0", []float64{1, 0.95}, "gpu:0", "gpu:1")
+	running("short", 30, 50, "n1", []float64{1, 0.5}, "gpu:0")
+	p := Decide(s, Switchyard{})
+	for _, j := range s.Jobs {
+		if a, has := p.Find(j.ID); !has || a.Node != j.Planned.Node || !train.SameDevices(a.Devices, j.Planned.Devices) {
+			t.Errorf("%s held %v:\n%s", j.ID, j.Planned, words(p))
+		}
 	}
 }
