@@ -95,12 +95,15 @@ func (l *loop) review(ctx context.Context, from uint64, found *newest) error {
 			return
 		}
 		p, err := readPlan(m, found.last.Generation)
-		if found.spoiled = err != nil; found.spoiled {
-			l.log.Warn("message is no plan", "sequence", m.Sequence, "error", err)
-		} else {
+		newest := m.Sequence >= found.sequence
+		switch found.spoiled = err != nil; {
+		case err == nil:
 			found.last, found.known = p, true
+		case newest:
+			// Those before it are no news, and after a restart rightly older than what was acted on.
+			l.log.Warn("message is no plan", "sequence", m.Sequence, "error", err)
 		}
-		if m.Sequence >= found.sequence {
+		if newest {
 			complete, found.sequence = true, m.Sequence
 			done()
 		}

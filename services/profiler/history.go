@@ -162,9 +162,8 @@ func (j *job) remember(peak unit.Bytes) {
 // model is what the history teaches now.
 func (j *job) model() train.Model {
 	h := j.history
-	own := folded(slices.Concat(h.Steps, j.live))
-	h.Steps = slices.Concat(own, j.borrowed(own))
-	m := curve.Refit(h)
+	h.Steps = folded(slices.Concat(h.Steps, j.live))
+	m := curve.Refit(h.With(j.lent))
 	m.Stragglers = j.stragglers
 	return m
 }

@@ -23,13 +23,12 @@ type learner struct {
 	// present is set when the past has been read: from then on a job that ends is fitted once more before it is forgotten.
 	present bool
 	// taught are the step times of jobs that have ended, by signature.
-	taught teachings
+	taught curve.Teachings
 }
 
 func newLearner() *learner {
 	return &learner{
 		jobs: map[train.JobID]*job{}, fresh: map[train.JobID]struct{}{}, sampled: map[train.JobID]struct{}{}, wake: make(chan struct{}, 1),
-		taught: teachings{bySignature: map[string][]curve.StepSample{}},
 	}
 }
 
@@ -93,7 +92,7 @@ func (l *learner) fact(m bus.Message) error {
 		}
 	case *event.Succeeded, *event.Failed, *event.Cancelled, *event.Rejected:
 		j.ended = true
-		l.taught.add(j.spec.Signature(), j.history)
+		l.taught.Add(j.spec.Signature(), j.history)
 		if _, news := l.fresh[id]; !news || !l.present {
 			l.forget(id)
 		}
@@ -104,7 +103,7 @@ func (l *learner) fact(m bus.Message) error {
 // admit begins with a job. What jobs of its signature taught is a model already.
 func (l *learner) admit(j *job) {
 	l.jobs[j.id] = j
-	if j.lent = l.taught.of(j.spec.Signature()); len(j.lent) > 0 {
+	if j.lent = l.taught.Of(j.spec.Signature()); len(j.lent) > 0 {
 		l.fresh[j.id] = struct{}{}
 		l.stir()
 	}

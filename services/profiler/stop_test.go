@@ -144,19 +144,3 @@ func TestANewJobStartsWithWhatItsKindTaught(t *testing.T) {
 		t.Fatalf("model %+v", m)
 	}
 }
-
-func TestWhatIsTaughtIsBounded(t *testing.T) {
-	l := newLearner()
-	for i := range maxTaught + 5 {
-		s := spec()
-		s.Command = []string{fmt.Sprint(i)}
-		j := newJob("a", s)
-		j.started(after(0), &event.Started{Attempt: 1, Devices: []train.DeviceID{"cpu:0"}})
-		j.epochEnded(after(20), &event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 20, Devices: 1})
-		l.taught.add(s.Signature(), j.history)
-	}
-	s := spec()
-	if l.taught.add(s.Signature(), newJob("a", s).history); len(l.taught.bySignature) != maxTaught || len(l.taught.order) != maxTaught {
-		t.Errorf("%d signatures, %d in order", len(l.taught.bySignature), len(l.taught.order))
-	}
-}

@@ -107,7 +107,7 @@ account for its energy. ` + "`switchyard demo`" + ` shows it; ` + "`switchyard u
 Exit codes: 0 ok, 1 error, 2 usage, 3 the job can never run here, 4 the bus cannot be reached; wait: 100 the job failed, 101 not finished in time, 102 unknown job, 103 cancelled.`,
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	root.PersistentFlags().StringVar(&a.nats, "nats", "", "URL of the NATS server (default: $SWITCHYARD_NATS, else the one that `switchyard up` wrote down, else "+run.DefaultURL+")")
+	root.PersistentFlags().StringVar(&a.nats, "nats", "", "`URL` of the NATS server (default: $SWITCHYARD_NATS, else the one that switchyard up wrote down, else "+run.DefaultURL+")")
 	root.PersistentFlags().StringVarP(&a.output, "output", "o", "table", "table or json")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if !slices.Contains([]string{"table", "json"}, a.output) {

@@ -3,6 +3,8 @@ package cli
 import (
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,6 +56,9 @@ Policies on traces: ` + strings.Join(plan.PublishedNames(), ", ") + `. What each
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.checkTimeline(); err != nil {
+				return err
+			}
 			if o.whatIf.wanted() {
 				return a.whatIf(cmd, o)
 			}
@@ -131,12 +136,30 @@ func (o *simulateOptions) prepare() (simulation, error) {
 	return s, err
 }
 
+// checkTimeline looks before a long run, not after it, whether its timeline can be written.
+func (o *simulateOptions) checkTimeline() error {
+	if o.timeline == "" {
+		return nil
+	}
+	folder := filepath.Dir(o.timeline)
+	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
+		return failure(ExitUsage, "", "--timeline %s: there is no folder %s", o.timeline, folder)
+	}
+	if info, err := os.Stat(o.timeline); err == nil && info.IsDir() {
+		return failure(ExitUsage, "", "--timeline %s: that is a folder", o.timeline)
+	}
+	return nil
+}
+
 func nearPolicy(name string) string {
 	if near := train.NearMiss(name, plan.PublishedNames()); near != "" {
 		return "did you mean " + near + "?"
 	}
 	return "policies are " + strings.Join(plan.PublishedNames(), ", ")
 }
+
+// mostGPUs is what a simulated cluster may have of one type: more would not fit into the memory of many machines.
+const mostGPUs = 1_000_000
 
 // parsePool reads nodes=16,gpus=4,type=aws.
 func parsePool(text string) (sim.Pool, error) {
@@ -161,6 +184,9 @@ func parsePool(text string) (sim.Pool, error) {
 	}
 	if p.Nodes == 0 || p.Devices == 0 {
 		return wrong()
+	}
+	if p.Nodes > mostGPUs || p.Devices > mostGPUs || p.Nodes*p.Devices > mostGPUs {
+		return p, failure(ExitUsage, "", "--cluster %q: want at most %d GPUs", text, mostGPUs)
 	}
 	return p, nil
 }

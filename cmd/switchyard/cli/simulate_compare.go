@@ -24,9 +24,17 @@ first. With --out it also writes the table, the distribution of completion times
 		Example: `  switchyard simulate compare --traces pollux/traces --workload workload-1.csv,workload-2.csv --policy tiresias,optimus,pollux --out docs/comparison`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.checkTimeline(); err != nil {
+				return err
+			}
 			s, err := o.prepare()
 			if err != nil {
 				return err
+			}
+			if out != "" {
+				if err := os.MkdirAll(out, 0o755); err != nil {
+					return failure(ExitUsage, "", "--out: %v", err)
+				}
 			}
 			runs, err := a.simulate(cmd.Context(), s)
 			if err != nil {
@@ -62,9 +70,6 @@ func (a *app) compare(s simulation, runs []simulated, out string) error {
 	}
 	if _, err := io.WriteString(a.stdout, text.String()); err != nil || out == "" {
 		return err
-	}
-	if err := os.MkdirAll(out, 0o755); err != nil {
-		return fmt.Errorf("write comparison: %w", err)
 	}
 	if err := os.WriteFile(filepath.Join(out, "comparison.md"), []byte(text.String()), 0o644); err != nil {
 		return fmt.Errorf("write comparison: %w", err)

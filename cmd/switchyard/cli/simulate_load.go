@@ -35,6 +35,9 @@ func loadWorkloads(specs []string) ([]sim.Workload, error) {
 		name := workloadName(spec, count[workloadName(spec, false)] > 1)
 		var parts []sim.Workload
 		for path := range strings.SplitSeq(spec, "+") {
+			if path == "" {
+				return nil, failure(ExitUsage, "files are joined by commas, or by + to run both at once", "--workload %q: a name of a file is empty", spec)
+			}
 			data, err := os.ReadFile(path)
 			if err != nil {
 				return nil, failure(ExitUsage, "", "--workload: %v", err)

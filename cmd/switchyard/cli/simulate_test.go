@@ -112,6 +112,10 @@ func TestSimulateRefuses(t *testing.T) {
 		"no workload":                  {map[string]string{"--workload": "nowhere.csv"}, "no such file"},
 		"too much interference":        {map[string]string{"--interference": "1"}, "less than 1"},
 		"an interval of nothing":       {map[string]string{"--interval": "0s"}, "1s or more"},
+		"a cluster beyond memory":      {map[string]string{"--cluster": "nodes=99999999,gpus=99999999"}, "at most 1000000 GPUs"},
+		"a workload without a name":    {map[string]string{"--workload": workload + "+"}, "a name of a file is empty"},
+		"a timeline into nowhere":      {map[string]string{"--timeline": filepath.Join(traces, "nowhere", "t.csv")}, "there is no folder"},
+		"a timeline that is a folder":  {map[string]string{"--timeline": traces}, "that is a folder"},
 		"an output that is none":       {map[string]string{"-o": "xml"}, "want table, json or csv"},
 	} {
 		t.Run(name, func(t *testing.T) {

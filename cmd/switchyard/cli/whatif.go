@@ -190,9 +190,6 @@ func (o *simulateOptions) otherNodes(device train.Device) ([]train.Node, error) 
 		if err != nil {
 			return nil, err
 		}
-		if p.Nodes > 100_000 || p.Devices > 1000 {
-			return nil, failure(ExitUsage, "", "--cluster %q: want at most 100000 nodes of 1000 devices", text)
-		}
 		for range p.Nodes {
 			n := train.Node{ID: train.NodeID(fmt.Sprintf("node-%05d", len(nodes))), Memory: math.MaxInt64, Cores: p.Devices}
 			for i := range p.Devices {

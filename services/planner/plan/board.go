@@ -68,10 +68,16 @@ func newBoard(s State, spans bool) *board {
 	b := &board{tuning: s.Tuning.withDefaults(), spans: spans, granted: newAllowance(s), nodes: make([]node, 0, len(s.Nodes))}
 	for _, n := range s.Nodes {
 		b.nodes = append(b.nodes, newNode(n))
-		b.total += len(n.Devices)
 	}
 	b.allowance = b.granted.clone()
-	slices.SortFunc(b.nodes, func(x, y node) int { return cmp.Compare(x.id, y.id) })
+	slices.SortFunc(b.nodes, func(x, y node) int {
+		return cmp.Or(cmp.Compare(x.id, y.id), cmp.Compare(len(y.devices), len(x.devices)))
+	})
+	// A node that is listed twice has its devices once.
+	b.nodes = slices.CompactFunc(b.nodes, func(x, y node) bool { return x.id == y.id })
+	for i := range b.nodes {
+		b.total += len(b.nodes[i].devices)
+	}
 	for _, j := range s.Jobs {
 		if j.CancelRequested {
 			b.occupy(j)

@@ -83,7 +83,7 @@ func (d *crews) remaining(c *crew, r roles) float64 {
 	}
 	if c.predicted.source == fromModel {
 		each, _ := c.Model.EpochSecondsOn(config(r), c.Spec.StepsIn)
-		return c.epochsLeft * each
+		return bounded(c.epochsLeft * each)
 	}
 	if c.servers == nil {
 		return c.candidate.remaining(r.workers)
@@ -96,7 +96,7 @@ func (d *crews) remaining(c *crew, r roles) float64 {
 		on.LocalBatch = batch
 		return shape.StepSeconds(on, c.servers.Async) * c.Spec.StepsIn(on)
 	}
-	return c.predicted.guess * epoch(r) / epoch(c.floor())
+	return bounded(c.predicted.guess * epoch(r) / epoch(c.floor()))
 }
 
 // solve gives each crew its floor, in order of priority and within one those first that hold something; settled ones keep what they hold. What is left goes

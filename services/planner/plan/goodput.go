@@ -18,7 +18,7 @@ func splitBatch(batch, devices int, l Limits) train.Batch {
 func splitSamples(batch float64, devices int, l Limits) train.Batch {
 	const slack = 1e-8
 	local := batch / float64(devices)
-	more := math.Ceil(local/float64(l.MaxLocal)-slack) - 1
+	more := math.Max(math.Ceil(local/float64(l.MaxLocal)-slack)-1, 0)
 	if devices == 1 && batch > float64(l.BaseBatch)+slack {
 		more = math.Max(more, 1)
 	}

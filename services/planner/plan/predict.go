@@ -103,7 +103,7 @@ func (c *candidate) computeOn(on train.Config) float64 {
 	steps := c.Spec.StepsIn
 	if c.predicted.source == fromModel && c.Model != nil {
 		left, _ := c.Model.RemainingSeconds(on, float64(c.EpochsDone), c.Spec.StopRule(), steps)
-		return left.Expected
+		return bounded(left.Expected)
 	}
 	// The prior only says how the step grows with the devices; the time itself is guessed.
 	shape := curve.PriorAllReduce(max(c.Spec.BatchSize, 1))
@@ -111,7 +111,16 @@ func (c *candidate) computeOn(on train.Config) float64 {
 		cfg.LocalBatch = max(cfg.LocalBatch, 1)
 		return shape.StepSeconds(cfg) * steps(cfg)
 	}
-	return c.predicted.guess * epoch(on) / epoch(c.config(c.min))
+	return bounded(c.predicted.guess * epoch(on) / epoch(c.config(c.min)))
+}
+
+// bounded keeps what no model should say out of the arithmetic and the plan: of one infinite number no plan could be published, for nobody.
+func bounded(seconds float64) float64 {
+	const longest = 1e10 // three centuries
+	if math.IsNaN(seconds) {
+		return longest
+	}
+	return math.Min(math.Max(seconds, 0), longest)
 }
 
 // changeable is the share of a job's remaining time that a restart could still shorten: it leaves at the end of the epoch that it is in.

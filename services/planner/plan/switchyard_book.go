@@ -53,6 +53,7 @@ func openBook(f *fleet) *book {
 		b = &book{Chapters: map[string]*chapter{}}
 	}
 	b.curves = map[curveKey]*speedCurve{}
+	b.mend()
 	b.forget(f)
 	for _, g := range f.gangs {
 		b.learn(g)
@@ -71,6 +72,14 @@ func (b *book) close() string {
 		return ""
 	}
 	return string(memory)
+}
+
+// mend drops what is no chapter or lesson: the memory comes from outside.
+func (b *book) mend() {
+	maps.DeleteFunc(b.Chapters, func(_ string, c *chapter) bool { return c == nil || c.Models == nil })
+	for _, c := range b.Chapters {
+		maps.DeleteFunc(c.Models, func(_ string, l *lesson) bool { return l == nil })
+	}
 }
 
 // forget drops signatures of which there is no job once there are too many.

@@ -182,7 +182,8 @@ func (p *pool) first(f *fleet, free int) (int, bool) {
 }
 
 // put places one gang: on the node that it leaves the least room on, or over the emptiest ones. Where no node has room for a small gang, it gets what
-// the emptiest has rather than a network between its devices; and where nobody has even the least room, it takes the places of lower priorities.
+// the emptiest has rather than a network between its devices, or what it holds if that is as much; and where nobody has even the least room, it takes the
+// places of lower priorities.
 func (m *market) put(b *bidder) bool {
 	o := b.options[b.chosen]
 	p := &m.pools[o.pool]
@@ -199,6 +200,9 @@ func (m *market) put(b *bidder) bool {
 				return true
 			}
 		}
+	}
+	if m.fleet.state.Tuning.OneNode && m.stay(b, p) {
+		return true
 	}
 	var shares []share
 	missing := wanted
@@ -223,6 +227,34 @@ func (m *market) put(b *bidder) bool {
 		}
 	}
 	m.seat(b, o, shares)
+	return true
+}
+
+// stay leaves a gang, for which no node has the room that it was to get, where it is, unless some node has more than it holds: as much elsewhere would be a
+// restart for nothing.
+func (m *market) stay(b *bidder, p *pool) bool {
+	g, at := b.gang, b.heldOption()
+	if at == nowhere || b.options[at].pool != b.options[b.chosen].pool || b.options[at].devices > b.options[b.chosen].devices {
+		return false
+	}
+	for _, s := range g.held {
+		if m.fleet.nodes[s.node].unclaimed() < s.devices {
+			return false
+		}
+	}
+	for free := p.perNode; free > width(g.held); free-- {
+		if _, found := p.first(m.fleet, free); found {
+			return false
+		}
+	}
+	if !m.fleet.keep(g) {
+		return false
+	}
+	b.chosen = at
+	g.choose(b.options[at])
+	for _, s := range g.held {
+		p.put(m.fleet, s.node)
+	}
 	return true
 }
 

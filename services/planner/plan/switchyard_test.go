@@ -224,9 +224,13 @@ func TestSwitchyardPaysForRestarts(t *testing.T) {
 
 // TestSwitchyardForgivesItsMemory: whatever stands in it, there is a plan.
 func TestSwitchyardForgivesItsMemory(t *testing.T) {
-	for _, memory := range []string{"", "null", "{", `{"chapters":null}`, `{"queues":[[],[]]}`, `{"chapters":{"a":{"models":{"":{"samples":[]}},"noise":[{}]}}}`} {
+	for _, memory := range []string{
+		"", "null", "{", `{"chapters":null}`, `{"chapters":{"a":null,"b":null}}`, `{"chapters":{"b":{"models":{"":null}}}}`, `{"chapters":{"a":{"models":null}}}`,
+		`{"queues":[[],[]]}`, `{"chapters":{"a":{"models":{"":{"samples":[]}},"noise":[{}]}}}`,
+	} {
 		s := newShop(2, 4)
 		job := s.submit("a", 100)
+		s.state.Jobs[0].Seen = []Seen{{Config: train.Config{Workers: 1, Nodes: 1, LocalBatch: 16}, StepSeconds: 1}}
 		s.state.Memory = memory
 		p := Decide(s.state, Switchyard{})
 		if a, ok := p.Find(job); !ok || a.Batch.LocalBatch == 0 {

@@ -27,6 +27,8 @@ type job struct {
 	// planned is what the last plan gave a recorded job; leaving that it was asked to leave what it holds, which it does at its epoch's end.
 	planned *plan.Holding
 	leaving bool
+	// left are the times at which it was made to leave within the last hour.
+	left []float64
 
 	now, rescale float64
 	epoch        int
@@ -111,6 +113,7 @@ func (j *job) step(seconds, interference float64, tune tuner) {
 		}
 		j.course.adjust(j, tune)
 		if j.leaving && j.epoch > epoch {
+			j.left = append(j.left, j.now)
 			j.stop()
 			break
 		}

@@ -100,6 +100,8 @@ func TestWorkloadsThatAreRefused(t *testing.T) {
 	for name, text := range map[string]string{
 		"empty": "", "a column is missing": "name,time\na,1\n", "no number": header + "a,x,bert,1,12\n", "twice": header + "a,1,bert,1,12\na,2,bert,1,12\n",
 		"no devices": header + "a,1,bert,0,12\n", "before the start": header + "a,-1,bert,1,12\n", "no name": header + ",1,bert,1,12\n",
+		"no job": header, "no time": header + "a,NaN,bert,1,12\n", "never": header + "a,inf,bert,1,12\n", "after the end of time": header + "a,1e300,bert,1,12\n",
+		"too many devices": header + "a,1,bert,9223372036854775808,12\n", "too large a batch": header + "a,1,bert,1,1e12\n",
 	} {
 		if w, err := ParseWorkload("w", []byte(text)); err == nil {
 			t.Errorf("%s: taken as %+v", name, w)

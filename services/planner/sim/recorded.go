@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -46,6 +47,9 @@ type recordedCourse struct {
 	history curve.History
 	learned train.Model
 	fresh   bool
+	// lent are the step times that earlier jobs of its signature taught, as they were when it came (met).
+	lent []curve.StepSample
+	met  bool
 }
 
 type ranOn struct {
@@ -92,6 +96,12 @@ func (c *recordedCourse) epochs() int {
 }
 
 func (c *recordedCourse) end(epoch int) float64 { return float64(epoch) }
+
+// teach lets later jobs of the signature know what this one, which has ended, has shown.
+func (c *recordedCourse) teach(w *world, j *job) {
+	c.adjust(j, nil) // its last epoch
+	w.taught.Add(c.Spec.Signature(), c.history)
+}
 
 func (c *recordedCourse) lasts(seconds float64) float64 { return seconds }
 
@@ -150,17 +160,22 @@ const mostEpochs = 600
 
 // observe is what the live planner is told: the model that the profiler would have fitted by now.
 func (c *recordedCourse) observe(w *world, j *job) plan.Job {
-	if c.fresh {
-		c.learned, c.fresh = curve.Refit(c.history), false
+	if !c.met {
+		c.met, c.lent = true, w.taught.Of(c.Spec.Signature())
+		c.fresh = len(c.lent) > 0
 	}
+	if c.fresh {
+		c.learned, c.fresh = curve.Refit(c.history.With(c.lent)), false
+	}
+	j.left = slices.DeleteFunc(j.left, func(seconds float64) bool { return w.now-seconds >= time.Hour.Seconds() })
 	o := plan.Job{
 		ID: j.Name, Spec: c.Spec, Priority: c.Priority, SubmittedAt: at(j.Seconds), RunSeconds: j.worked, Restarts: max(j.starts-1, 0),
-		DeviceSeconds: j.deviceSeconds,
+		RecentRestarts: len(j.left), DeviceSeconds: j.deviceSeconds,
 	}
 	if c.RunSeconds == 0 {
 		o.EpochsDone = j.epoch
 	}
-	if len(c.history.Epochs) > 0 {
+	if len(c.history.Epochs)+len(c.lent) > 0 {
 		m := c.learned
 		o.Model = &m
 	}

@@ -228,3 +228,56 @@ func BenchmarkRecorded(b *testing.B) {
 		}
 	}
 }
+
+// A live planner is told how often a plan had a job leave within the last hour, and so is a simulated one: the bound on restarts holds for both.
+func TestARecordedJobKnowsItsRecentRestarts(t *testing.T) {
+	c := live(plan.FIFO{}, liveNodes(2), Arrival{Name: "a", Application: "a", Recorded: recorded(8, 1, 900)})
+	c.IntervalSeconds = 10
+	most := 0
+	c.Decide = func(s plan.State, p plan.Policy) train.Plan {
+		decided := plan.Decide(s, p)
+		// Wherever it is, it is to leave.
+		j, device := s.Jobs[0], train.DeviceID("gpu:0")
+		if j.Running != nil && j.Running.Devices[0] == device {
+			device = "gpu:1"
+		}
+		decided.Allocations[0].Devices = []train.DeviceID{device}
+		most = max(most, j.RecentRestarts)
+		return decided
+	}
+	got, err := Run(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Seven restarts, a quarter of an hour and a little apart: four at most are within an hour.
+	if got.Restarts != 7 || most != 4 {
+		t.Errorf("%d restarts, and at most %d were told of; want 7 and 4", got.Restarts, most)
+	}
+}
+
+// As the profiler does, a simulation lends a new job the step times of those of its signature that have ended.
+func TestARecordedJobStartsWithWhatItsKindTaught(t *testing.T) {
+	known := map[string]bool{}
+	job := func(name string, arrives float64, command string) Arrival {
+		r := recorded(2, 1, 10)
+		r.Spec.Command = []string{command}
+		return Arrival{Name: train.JobID(name), Application: name, Seconds: arrives, Recorded: r}
+	}
+	c := live(plan.Switchyard{}, liveNodes(3), job("first", 0, "train"), job("early", 1, "train"), job("later", 30, "train"), job("other", 30, "another"))
+	c.Decide = func(s plan.State, p plan.Policy) train.Plan {
+		for _, j := range s.Jobs {
+			if _, met := known[string(j.ID)]; !met {
+				known[string(j.ID)] = j.Model != nil && j.Model.Speed.StepSeconds(train.Config{Workers: 1, Nodes: 1, LocalBatch: 10}) == 0.1 && j.Model.EpochsSeen == 0
+			}
+		}
+		return plan.Decide(s, p)
+	}
+	if _, err := Run(c); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"first": false, "early": false, "later": true, "other": false} {
+		if known[name] != want {
+			t.Errorf("the speed of %s was known when it came: %v, want %v", name, known[name], want)
+		}
+	}
+}

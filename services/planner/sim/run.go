@@ -83,6 +83,8 @@ type world struct {
 	tune    tuner
 	// idle counts the decisions in a row that gave nothing to anybody.
 	idle int
+	// taught is what recorded jobs that have ended taught those of their signature.
+	taught curve.Teachings
 	// byID finds jobs.
 	byID map[train.JobID]*job
 	// activeSum adds up, tick by tick, how many jobs were active.
@@ -236,6 +238,9 @@ func (w *world) tick() bool {
 		j.step(w.IntervalSeconds, slowed[j], w.tune)
 		if j.done && j.shape != nil {
 			w.busy -= float64(j.devices()) * (before + w.IntervalSeconds - j.completion)
+			if c, recorded := j.course.(*recordedCourse); recorded {
+				c.teach(w, j)
+			}
 			j.stop()
 		}
 		j.now = w.now + w.IntervalSeconds

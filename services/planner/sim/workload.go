@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -28,6 +29,9 @@ type Workload struct {
 	Jobs []Arrival
 }
 
+// mostAsked bounds the devices and the batch of a request.
+const mostAsked = math.MaxInt32
+
 // ParseWorkload reads a table of arrivals.
 func ParseWorkload(name string, data []byte) (Workload, error) {
 	t, err := parseTable(name, data, "name", "time", "application", "num_replicas", "batch_size")
@@ -49,10 +53,13 @@ func ParseWorkload(name string, data []byte) (Workload, error) {
 			return Workload{}, fmt.Errorf("parse %s: row %d: second job of the name %s", name, row+2, id)
 		}
 		seen[id] = true
-		if x[0] < 0 || x[1] < 1 || x[2] < 1 {
-			return Workload{}, fmt.Errorf("parse %s: row %d: want a time from 0 on, devices and a batch from 1 on", name, row+2)
+		if !(x[0] >= 0 && x[0] < longest && x[1] >= 1 && x[1] <= mostAsked && x[2] >= 1 && x[2] <= mostAsked) {
+			return Workload{}, fmt.Errorf("parse %s: row %d: want a time from 0 to %d s, devices and a batch from 1 to %d", name, row+2, longest, mostAsked)
 		}
 		w.Jobs = append(w.Jobs, Arrival{Name: id, Seconds: x[0], Application: t.text(row, "application"), Devices: int(x[1]), Batch: int(x[2])})
+	}
+	if len(w.Jobs) == 0 {
+		return Workload{}, fmt.Errorf("parse %s: there is no job in it", name)
 	}
 	return w, nil
 }
