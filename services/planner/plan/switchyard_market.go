@@ -231,8 +231,12 @@ func (m *market) weigh() {
 	order := slices.Clone(m.jobs)
 	slices.Reverse(order) // of jobs that have as much left the first one weighs more
 	slices.SortStableFunc(order, func(x, y *bidder) int { return cmp.Compare(m.ahead(y), m.ahead(x)) })
+	longest := 0.0
+	for _, b := range order {
+		longest = math.Max(longest, b.shortest())
+	}
 	for behind, b := range order {
-		weight := m.weight(b, (1+stillToCome*float64(behind))/math.Max(b.useful, 1))
+		weight := (1 + criticalShare*b.shortest()/math.Max(longest, 1)) * m.weight(b, (1+stillToCome*float64(behind))/math.Max(b.useful, 1))
 		for i := range b.options {
 			o := &b.options[i]
 			o.value = weight * o.up
@@ -243,6 +247,17 @@ func (m *market) weigh() {
 		}
 		m.terms(b)
 	}
+}
+
+// shortest is the time to the job's end on whatever would be best for it: no plan can end it sooner.
+func (b *bidder) shortest() float64 {
+	least := 0.0
+	for i := range b.options {
+		if left := b.options[i].left; i == 0 || left < least {
+			least = left
+		}
+	}
+	return least
 }
 
 // ahead is what a job has left, for the order of the weights. One that waits, and would start for the sake of another's leaving, has to be shorter by more

@@ -76,6 +76,7 @@ func (m *market) admit(tiers [][]*gang) {
 		}
 		m.oblige(fixed, left)
 		m.oblige(m.overdue(rest), left)
+		m.welcome(rest, left)
 		if t == len(tiers)-1 {
 			return
 		}
@@ -106,6 +107,32 @@ func (m *market) oblige(line []*bidder, left []float64) bool {
 		m.take(b, nowhere, at, left)
 	}
 	return all
+}
+
+// welcome promises jobs of which nothing is known yet the least that they can run on, out of what others hold beyond their own least: as long as they wait
+// nobody can tell what waiting costs them. Only for jobs that come by themselves; those of traces have kinds that have taught before.
+func (m *market) welcome(line []*bidder, left []float64) {
+	if !m.fleet.state.Tuning.AtEpochs {
+		return
+	}
+	spare := slices.Clone(left)
+	for _, b := range line {
+		if at := nowhere; len(b.gang.held) > 0 && b.floor == nowhere {
+			if at = m.smallest(b, spare); at != nowhere {
+				m.take(b, nowhere, at, spare)
+			}
+		}
+	}
+	for _, b := range line {
+		if len(b.gang.held) > 0 || b.floor != nowhere || b.gang.predicted.source != fromNothing {
+			continue
+		}
+		if at := m.smallest(b, spare); at != nowhere {
+			b.floor = at
+			m.take(b, nowhere, at, spare)
+			m.take(b, nowhere, at, left)
+		}
+	}
 }
 
 // smallest is the option with the fewest devices that fits, but no fewer than the job is due; nowhere where there is none.
