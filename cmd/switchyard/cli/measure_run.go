@@ -74,7 +74,8 @@ func (a *app) runScale(ctx context.Context, b *bus.Bus, spec train.Spec, every t
 	}
 	if _, err := a.submit(ctx, b, spec, id); err != nil {
 		var exit *exitError
-		if !errors.As(err, &exit) || exit.code == ExitUnreachable {
+		if ctx.Err() != nil || !errors.As(err, &exit) || exit.code == ExitUnreachable {
+			a.giveUp(ctx, b, id) // it may be stored, and would be taken up later
 			return nil, err
 		}
 		c.state, c.reason = train.StateRejected, strings.ReplaceAll(exit.text, "\n  ", " ")

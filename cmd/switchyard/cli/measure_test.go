@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/sourcegraph/conc/pool"
+	"github.com/sourcegraph/conc"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/curve"
@@ -137,9 +137,9 @@ func play(t *testing.T, b *bus.Bus, m bus.Message) {
 func TestMeasure(t *testing.T) {
 	s := newTerminal(t)
 	ctx, stop := context.WithCancel(t.Context())
-	services := pool.New().WithContext(ctx)
-	services.Go(func(ctx context.Context) error {
-		return s.bus.Follow(ctx, event.StreamJobs, []string{"yard.job.*.submitted.v1"}, 1, func(m bus.Message) { play(t, s.bus, m) })
+	var services conc.WaitGroup
+	services.Go(func() {
+		_ = s.bus.Follow(ctx, event.StreamJobs, []string{"yard.job.*.submitted.v1"}, 1, func(m bus.Message) { play(t, s.bus, m) })
 	})
 	file := filepath.Join(t.TempDir(), "job.json")
 	job := `{"name":"a","command":["x"],"batch_size":10,"training_set_size":1000,"max_epochs":50,"strategy":"all_reduce"}`
@@ -148,7 +148,7 @@ func TestMeasure(t *testing.T) {
 	}
 	code, out, errs := s.run("measure", file, "--workers", "1..3", "--epochs", "3", "-o", "json")
 	stop()
-	_ = services.Wait()
+	services.Wait()
 	var m measurement
 	if err := json.Unmarshal([]byte(out), &m); err != nil || code != ExitError || len(m.Runs) != 3 || m.Speed == nil {
 		t.Fatalf("exit %d, error %v: %s%s", code, err, out, errs)
@@ -170,6 +170,41 @@ func TestMeasure(t *testing.T) {
 	if len(m.Speed.Measured) != 2 || !strings.Contains(errs, "epoch 1 of 3, 500 samples/s") || !strings.Contains(errs, "with 3 workers: rejected") {
 		t.Errorf("%+v\n%s", m.Speed, errs)
 	}
+}
+
+func TestAnInterruptedMeasurementCancelsItsRun(t *testing.T) {
+	s := newTerminal(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	reading, stop := context.WithCancel(t.Context())
+	var services conc.WaitGroup
+	cancelled := make(chan string, 1)
+	services.Go(func() {
+		_ = s.bus.Follow(reading, event.StreamJobs, []string{"yard.job.>"}, 1, func(m bus.Message) {
+			switch m.Parsed.Fact {
+			case event.FactSubmitted:
+				putJob(t, s.bus, train.Job{ID: train.JobID(m.Parsed.ID), State: train.StateQueued})
+				publish(t, s.bus, event.JobFact(train.JobID(m.Parsed.ID), event.FactStarted, "started", event.Started{Attempt: 1, Node: "n"}))
+			case event.FactStarted:
+				interrupt()
+			case event.FactCancelRequested:
+				cancelled <- m.Parsed.ID
+			}
+		})
+	})
+	c, err := s.runScale(ctx, s.bus, train.Spec{Name: "a", MaxEpochs: 3}, time.Hour)
+	if err == nil || c != nil {
+		t.Errorf("a run that was interrupted: %+v, error %v", c, err)
+	}
+	select {
+	case id := <-cancelled:
+		if !strings.HasPrefix(id, "a-") {
+			t.Errorf("%s is cancelled", id)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the run is not cancelled")
+	}
+	stop()
+	services.Wait()
 }
 
 func TestMeasurementsAreWritten(t *testing.T) {

@@ -89,9 +89,8 @@ func (t *Template) readHeader(text string, p *problems) {
 
 // wrong enters an error of the YAML decoder; it knows lines.
 func wrong(err error, line int, p *problems) {
-	var types *yaml.TypeError
 	messages := []string{err.Error()}
-	if errors.As(err, &types) {
+	if types, ok := errors.AsType[*yaml.TypeError](err); ok {
 		messages = types.Errors
 	}
 	for _, m := range messages {
