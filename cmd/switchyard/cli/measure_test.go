@@ -138,9 +138,8 @@ func TestMeasure(t *testing.T) {
 	s := newTerminal(t)
 	ctx, stop := context.WithCancel(t.Context())
 	var services conc.WaitGroup
-	services.Go(func() {
-		_ = s.bus.Follow(ctx, event.StreamJobs, []string{"yard.job.*.submitted.v1"}, 1, func(m bus.Message) { play(t, s.bus, m) })
-	})
+	act := func(m bus.Message) { play(t, s.bus, m) }
+	services.Go(func() { _ = s.bus.Follow(ctx, event.StreamJobs, []string{"yard.job.*.submitted.v1"}, 1, act) })
 	file := filepath.Join(t.TempDir(), "job.json")
 	job := `{"name":"a","command":["x"],"batch_size":10,"training_set_size":1000,"max_epochs":50,"strategy":"all_reduce"}`
 	if err := os.WriteFile(file, []byte(job), 0o600); err != nil {
@@ -178,19 +177,18 @@ func TestAnInterruptedMeasurementCancelsItsRun(t *testing.T) {
 	reading, stop := context.WithCancel(t.Context())
 	var services conc.WaitGroup
 	cancelled := make(chan string, 1)
-	services.Go(func() {
-		_ = s.bus.Follow(reading, event.StreamJobs, []string{"yard.job.>"}, 1, func(m bus.Message) {
-			switch m.Parsed.Fact {
-			case event.FactSubmitted:
-				putJob(t, s.bus, train.Job{ID: train.JobID(m.Parsed.ID), State: train.StateQueued})
-				publish(t, s.bus, event.JobFact(train.JobID(m.Parsed.ID), event.FactStarted, "started", event.Started{Attempt: 1, Node: "n"}))
-			case event.FactStarted:
-				interrupt()
-			case event.FactCancelRequested:
-				cancelled <- m.Parsed.ID
-			}
-		})
-	})
+	act := func(m bus.Message) {
+		switch m.Parsed.Fact {
+		case event.FactSubmitted:
+			putJob(t, s.bus, train.Job{ID: train.JobID(m.Parsed.ID), State: train.StateQueued})
+			publish(t, s.bus, event.JobFact(train.JobID(m.Parsed.ID), event.FactStarted, "started", event.Started{Attempt: 1, Node: "n"}))
+		case event.FactStarted:
+			interrupt()
+		case event.FactCancelRequested:
+			cancelled <- m.Parsed.ID
+		}
+	}
+	services.Go(func() { _ = s.bus.Follow(reading, event.StreamJobs, []string{"yard.job.>"}, 1, act) })
 	c, err := s.runScale(ctx, s.bus, train.Spec{Name: "a", MaxEpochs: 3}, time.Hour)
 	if err == nil || c != nil {
 		t.Errorf("a run that was interrupted: %+v, error %v", c, err)
