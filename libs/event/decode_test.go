@@ -22,6 +22,7 @@ func TestDecodeSubmissionTakesEveryField(t *testing.T) {
 		Ports: []train.PortMapping{{NodePort: 30000, ContainerPort: 6006}}, Priority: &priority, MinDevices: 1, MaxDevices: 2,
 		Strategy: train.StrategyAllReduce, Launch: train.LaunchPerDevice, MaxRestarts: &restarts, Deadline: &deadline,
 		Stop: &train.StopSpec{LossDecrease: 0.001, Epochs: 5}, ParameterServers: &train.ServersSpec{Max: 4, Cores: 2, MemoryMiB: 512, Async: true},
+		NodeLabels: map[string]string{"gpushare": "true"},
 	}
 	data, err := json.Marshal(want)
 	if err != nil {

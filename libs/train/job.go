@@ -95,6 +95,8 @@ type Spec struct {
 	// MinDevices and MaxDevices bound the allocation (default 1 and 1; a job with a strategy may grow up to MaxDevices).
 	MinDevices int `json:"min_devices,omitempty"`
 	MaxDevices int `json:"max_devices,omitempty"`
+	// NodeLabels are labels that a node must have, all of them, for the job to run there.
+	NodeLabels map[string]string `json:"node_labels,omitempty"`
 	// Deadline is when the job shall have ended, as RFC 3339: it then goes before others as far as that helps. It is not stopped after it.
 	Deadline *time.Time `json:"deadline,omitempty"`
 	// Strategy: none, all_reduce or parameter_server.

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -129,4 +130,47 @@ type Node struct {
 	Meters []string `json:"meters,omitempty"`
 	// SeenAt is refreshed by the agent every few seconds: an old one means a node that is gone.
 	SeenAt time.Time `json:"seen_at"`
+}
+
+// Has says whether the node has all of these labels.
+func (n *Node) Has(labels map[string]string) bool {
+	for key, want := range labels {
+		if value, found := n.Labels[key]; !found || value != want {
+			return false
+		}
+	}
+	return true
+}
+
+// IsLabel says whether a node of Kubernetes can have such a label: a key, with a domain before a slash or without, and a value that may be empty.
+func IsLabel(key, value string) bool {
+	const longestDomain = 253
+	domain, name, split := strings.Cut(key, "/")
+	if !split {
+		domain, name = "", key
+	}
+	if split && (len(domain) > longestDomain || !labelWord(domain)) {
+		return false
+	}
+	return len(name) <= longestLabel && labelWord(name) && len(value) <= longestLabel && (value == "" || labelWord(value))
+}
+
+// labelWord says whether s is letters, digits, '-', '_' and '.', with a letter or digit at both ends.
+func labelWord(s string) bool {
+	plain := func(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' }
+	for i := range len(s) {
+		if !plain(s[i]) && !strings.ContainsRune("-_.", rune(s[i])) {
+			return false
+		}
+	}
+	return s != "" && plain(s[0]) && plain(s[len(s)-1])
+}
+
+// JoinLabels prints labels in the order of their keys: a=1,b=2.
+func JoinLabels(labels map[string]string) string {
+	words := make([]string, 0, len(labels))
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		words = append(words, key+"="+labels[key])
+	}
+	return strings.Join(words, ",")
 }

@@ -63,3 +63,32 @@ func TestNearMiss(t *testing.T) {
 		}
 	}
 }
+
+func TestLabelsOfNodes(t *testing.T) {
+	n := train.Node{Labels: map[string]string{"tier": "fast", "empty": ""}}
+	for _, tt := range []struct {
+		asked map[string]string
+		want  bool
+	}{
+		{nil, true},
+		{map[string]string{"tier": "fast"}, true},
+		{map[string]string{"tier": "fast", "empty": ""}, true},
+		{map[string]string{"tier": "slow"}, false},
+		{map[string]string{"tier": "fast", "none": ""}, false},
+	} {
+		if got := n.Has(tt.asked); got != tt.want {
+			t.Errorf("has %v: %v", tt.asked, got)
+		}
+	}
+	for label, want := range map[[2]string]bool{
+		{"gpushare", "true"}: true, {"example.com/tier", ""}: true, {"a", "B_c.d-9"}: true,
+		{"", "x"}: false, {"/a", "x"}: false, {"a/", "x"}: false, {"a/b/c", "x"}: false, {"a", "-x"}: false, {"a.", "x"}: false, {"a", "é"}: false, {strings.Repeat("a", 64), ""}: false,
+	} {
+		if got := train.IsLabel(label[0], label[1]); got != want {
+			t.Errorf("label %q: %v", label, got)
+		}
+	}
+	if got := train.JoinLabels(map[string]string{"b": "2", "a": "1"}); got != "a=1,b=2" {
+		t.Error(got)
+	}
+}

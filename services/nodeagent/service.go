@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -43,6 +45,7 @@ type Service struct {
 	raplRoot      string
 	simGPUs       int
 	simGPUMemory  int
+	labels        map[string]string
 	kubernetes    kubernetes
 }
 
@@ -65,6 +68,7 @@ func (s *Service) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.raplRoot, "rapl-root", rapl.DefaultRoot, "where Linux shows the energy counters of processors")
 	fs.IntVar(&s.simGPUs, "sim-gpus", 0, "number of simulated GPUs to offer instead of real ones; jobs on them run on processors")
 	fs.IntVar(&s.simGPUMemory, "sim-gpu-memory", 16, "memory of a simulated GPU, in GiB")
+	fs.StringToStringVar(&s.labels, "label", nil, "NAME=VALUE: label of the node, for jobs that ask for it with node_labels (repeatable); on Kubernetes those of the node hold instead")
 	s.kubernetes.flags(fs)
 }
 
@@ -75,6 +79,11 @@ func (s *Service) Validate(common run.Common) error {
 		errs = append(errs, err)
 	} else if _, port, _ := net.SplitHostPort(s.jobAPI); !isPort(port) {
 		errs = append(errs, fmt.Errorf("--job-api %q: port %s: want 0 to 65535", s.jobAPI, port))
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.labels)) {
+		if !train.IsLabel(key, s.labels[key]) {
+			errs = append(errs, fmt.Errorf("--label %s=%s: want letters, digits, '-', '_' and '.'", key, s.labels[key]))
+		}
 	}
 	const mostGPUs, mostGiB = 64, 1024
 	if s.simGPUs < 0 || s.simGPUs > mostGPUs {
@@ -154,6 +163,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	})
 	describe := func(ctx context.Context, now time.Time) train.Node {
 		n := machine.Node(ctx, p.Common.NodeID(), m.Devices(), now)
+		n.Labels = s.labels
 		n.JobAPI, n.JobAPISocket, n.Meters = doors.tcp.Addr().String(), doors.socket, m.Names()
 		return n
 	}

@@ -322,6 +322,7 @@ func TestValidate(t *testing.T) {
 		{"--kubernetes-node=n1 --pod-log-limit=0", "1 to"},
 		{"--kubernetes-node=n1 --pod-namespace=", "namespace"},
 		{"--sim-gpus=-1", "0 to"},
+		{"--label=tier=fast --label=-x=y", "--label -x"},
 		{"--sim-gpu-memory=0", "1 to"},
 		{"--device-kind=tpu", "auto, gpu or cpu"},
 		{"--cpu-slots=-1", "0 to"},

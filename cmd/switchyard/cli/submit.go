@@ -87,31 +87,50 @@ func (a *app) readSpec(cmd *cobra.Command, args []string, f submitFlags) (train.
 // maxFileBytes bounds a job file: it becomes one message.
 const maxFileBytes = event.MaxBodyBytes
 
-func (a *app) readSpecFile(path string) (train.Spec, error) {
+// readJobFile reads a file, or standard input where its name is -.
+func (a *app) readJobFile(path string) ([]byte, error) {
 	in := a.stdin
 	if path != "-" {
 		f, err := os.Open(path)
 		if err != nil {
-			return train.Spec{}, failure(ExitUsage, "", "read the job file: %v", err)
+			return nil, failure(ExitUsage, "", "read the job file: %v", err)
 		}
 		defer func() { _ = f.Close() }()
 		in = f
 	}
 	data, err := io.ReadAll(io.LimitReader(in, maxFileBytes+1))
 	if err != nil {
-		return train.Spec{}, failure(ExitError, "", "read the job file: %v", err)
+		return nil, failure(ExitError, "", "read the job file: %v", err)
 	}
 	if len(data) > maxFileBytes {
-		return train.Spec{}, failure(ExitUsage, "", "%s: larger than %d bytes, which no job file is", path, maxFileBytes)
+		return nil, failure(ExitUsage, "", "%s: larger than %d bytes, which no job file is", path, maxFileBytes)
 	}
+	return data, nil
+}
+
+// decodeSpec reads JSON or YAML as strictly as admission does; name says where it comes from.
+func decodeSpec(name string, data []byte) (train.Spec, error) {
 	if !json.Valid(data) {
+		var err error
 		if data, err = yaml.YAMLToJSONStrict(data); err != nil {
-			return train.Spec{}, failure(ExitUsage, "", "%s: neither JSON nor YAML: %v", path, err)
+			return train.Spec{}, failure(ExitUsage, "", "%s: neither JSON nor YAML: %v", name, err)
 		}
 	}
 	spec, reasons := event.DecodeSubmission(data)
 	if len(reasons) > 0 {
-		return spec, failure(ExitUsage, "", "%s:\n  %s", path, joinReasons(reasons))
+		return spec, failure(ExitUsage, "", "%s:\n  %s", name, joinReasons(reasons))
+	}
+	return spec, nil
+}
+
+func (a *app) readSpecFile(path string) (train.Spec, error) {
+	data, err := a.readJobFile(path)
+	if err != nil {
+		return train.Spec{}, err
+	}
+	spec, err := decodeSpec(path, data)
+	if err != nil {
+		return spec, err
 	}
 	if path != "-" { // folders of a file are meant as seen from the file
 		for _, dir := range spec.Folders() {

@@ -15,6 +15,13 @@ func (c *checker) feasible() {
 	if len(c.where.Nodes) == 0 {
 		return // the job waits until one is known
 	}
+	if labels := c.spec.NodeLabels; len(labels) > 0 {
+		c.where.Nodes = slices.DeleteFunc(slices.Clone(c.where.Nodes), func(n train.Node) bool { return !n.Has(labels) })
+		if len(c.where.Nodes) == 0 {
+			c.refuse("NoNode", "node_labels", "label a node, or leave node_labels out", "no node has the labels %.200s", train.JoinLabels(labels))
+			return
+		}
+	}
 	c.enoughDevices()
 	c.enoughMemory()
 	if c.spec.Image != "" && !slices.ContainsFunc(c.where.Nodes, func(n train.Node) bool { return n.ContainerRuntime != "" || inCluster(n) }) {

@@ -76,6 +76,7 @@ const (
 	MaxRestarts    = 100
 	MaxLoss        = 1e12
 	MaxPorts       = 64
+	MaxLabels      = 32
 	FirstNodePort  = 1024
 	maxReasons     = 50
 	maxCommandSize = 1024
@@ -90,6 +91,7 @@ func Check(spec train.Spec, who Identity, where Inventory, paths Paths) Verdict 
 	c.environment()
 	c.amounts()
 	c.devices()
+	c.labels()
 	c.ports()
 	malformed := len(c.reasons) > 0
 	c.feasible()

@@ -151,6 +151,14 @@ func TestRefusals(t *testing.T) {
 		{"a deadline that is over", spec(func(s *train.Spec) { s.Deadline = new(time.Unix(0, 0)) }), []string{
 			"OutOfRange deadline: want a time after the submission at 1970-01-01T00:00:00Z, within 100000 hours, found 1970-01-01T00:00:00Z (leave it out if the job may end at any time)",
 		}},
+		{"labels", spec(func(s *train.Spec) {
+			s.NodeLabels = map[string]string{"example.com/tier": "", "-tier": "fast", "gpu": "a b", "/x": "y"}
+		}), []string{
+			`InvalidLabel node_labels: "-tier": "fast" is no label that a node can have (e.g. gpushare: "true")`,
+			`InvalidLabel node_labels: "/x": "y" is no label that a node can have (e.g. gpushare: "true")`,
+			"InvalidLabel node_labels: \"gpu\": \"a b\" is no label that a node can have (e.g. gpushare: \"true\")",
+			`NoNode node_labels: no node has the labels -tier=fast,/x=y,example.com/tier=,gpu=a b (label a node, or leave node_labels out)`,
+		}},
 		{"two restarts", spec(func(s *train.Spec) { s.MaxRestarts = &two }), nil},
 		{"ports", spec(func(s *train.Spec) {
 			s.Ports = []train.PortMapping{{NodePort: 80, ContainerPort: 0}, {NodePort: 30000, ContainerPort: 65536}, {NodePort: 30000, ContainerPort: 1}}
@@ -266,6 +274,15 @@ func TestWhatCanNeverRunHere(t *testing.T) {
 		{"an image without a runtime", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.Image = "torch:2" }, []string{
 			"NoContainerRuntime image: no node can run containers (install docker or podman on the node, or leave image out and run the job as a process)",
 		}},
+		{"labels of a node", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
+			s.NodeLabels, s.MinDevices, w.Nodes[1].Labels = map[string]string{"tier": "fast"}, 2, map[string]string{"tier": "fast", "gpushare": "true"}
+		}, nil},
+		{"labels that no node has", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
+			s.NodeLabels, w.Nodes[1].Labels = map[string]string{"tier": "fast", "gpushare": "true"}, map[string]string{"tier": "fast"}
+		}, []string{"NoNode node_labels: no node has the labels gpushare=true,tier=fast (label a node, or leave node_labels out)"}},
+		{"labels of a node that is too small", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
+			s.NodeLabels, s.MinDevices, w.Nodes[0].Labels = map[string]string{"tier": "slow"}, 2, map[string]string{"tier": "slow"}
+		}, []string{"TooFewDevices min_devices: want at least 2 on one node, the largest node small has 1 (ask for fewer)"}},
 		{"parameter servers", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.Strategy = "parameter_server" }, []string{
 			"NotSupported strategy: parameter servers cannot be started here: they run on Kubernetes, and no node of one is known (use all_reduce)",
 		}},

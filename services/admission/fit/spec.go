@@ -256,6 +256,20 @@ func (c *checker) devices() {
 	c.oneOf("launch", string(s.Launch), string(train.LaunchPerNode), string(train.LaunchPerDevice))
 }
 
+// labels checks what a node is asked to have, by the grammar of Kubernetes.
+func (c *checker) labels() {
+	asked := c.spec.NodeLabels
+	if len(asked) > MaxLabels {
+		c.refuse("OutOfRange", "node_labels", "", "want at most %d, found %d", MaxLabels, len(asked))
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(asked)) {
+		if !train.IsLabel(key, asked[key]) {
+			c.refuse("InvalidLabel", "node_labels", "e.g. gpushare: \"true\"", "%s: %s is no label that a node can have", quote(key), quote(asked[key]))
+		}
+	}
+}
+
 // servers checks what is asked for parameter servers.
 func (c *checker) servers() {
 	s := c.spec.ParameterServers

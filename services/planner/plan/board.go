@@ -33,6 +33,8 @@ type node struct {
 	watts float64
 	// memory is that of the smallest device; 0 where it is unknown or does not matter. A job must fit the smallest one.
 	memory int64
+	// traits tells nodes apart by their labels as far as any job asks for some.
+	traits traits
 	// used are given away, claimed are held by jobs that were not yet served.
 	used, claimed int
 	// busy marks devices on which an attempt is live.
@@ -62,6 +64,8 @@ type candidate struct {
 	predicted predicted
 	// batch is chosen by policies that do so.
 	batch train.Batch
+	// wish is the place of the job's node labels among those that jobs ask for; nowhere where any node will do.
+	wish int
 }
 
 func newBoard(s State, spans bool) *board {
@@ -92,6 +96,7 @@ func newBoard(s State, spans bool) *board {
 		c.rank, c.turn = i, i
 		b.occupy(c.Job)
 	}
+	b.readLabels(s.Nodes)
 	b.findHoldings()
 	b.predict()
 	return b
@@ -134,7 +139,7 @@ func number(d train.DeviceID) int {
 
 func newCandidate(j Job) *candidate {
 	spec := j.Spec.WithDefaults()
-	c := &candidate{Job: j, min: max(spec.MinDevices, 1), first: place{node: nowhere}, base: place{node: nowhere}}
+	c := &candidate{Job: j, min: max(spec.MinDevices, 1), wish: nowhere, first: place{node: nowhere}, base: place{node: nowhere}}
 	c.max = max(spec.MaxDevices, c.min)
 	if spec.Strategy == train.StrategyNone {
 		c.max = c.min
@@ -294,7 +299,7 @@ func (b *board) most(c *candidate, at int) int {
 
 // fits says whether a job may run on a node at all.
 func (b *board) fits(c *candidate, n *node) bool {
-	return len(n.devices) >= c.min && c.fitsMemory(n.memory)
+	return len(n.devices) >= c.min && c.suits(n.memory, n.traits)
 }
 
 // fitsMemory says whether devices of so much memory are enough; 0 is unknown.

@@ -340,6 +340,9 @@ func (d *crews) blocker(c *crew) train.Reason {
 	if len(d.nodes) == 0 {
 		return train.Reason{Code: ReasonNoNode, Message: "no node is alive", Hint: "start a node agent"}
 	}
+	if none, unlabelled := d.labelled(c.candidate); unlabelled {
+		return none
+	}
 	if d.spread(c, floor, racks(d.rooms), d.rooms) == nil {
 		return train.Reason{Code: ReasonDevicesTooFew, Message: fmt.Sprintf("needs %s, more than all nodes have room for", floor.words()), Hint: "lower min_devices or what a parameter server needs"}
 	}

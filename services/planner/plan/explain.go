@@ -56,6 +56,7 @@ type space struct{ widest, free int }
 type spaceKey struct {
 	memory unit.Bytes
 	least  int
+	wish   int
 }
 
 // explain turns the board into a plan with a reason for every job.
@@ -267,14 +268,14 @@ func others(p *place, owners [][]*candidate, c *candidate) []*candidate {
 
 // space is what a job finds in one place.
 func (a *account) space(c *candidate) space {
-	key := spaceKey{c.Spec.EstimatedMemory(), c.min}
+	key := spaceKey{c.Spec.EstimatedMemory(), c.min, c.wish}
 	if r, known := a.spaces[key]; known {
 		return r
 	}
 	r, sums := space{}, map[string]space{}
 	for i := range a.nodes {
 		n := &a.nodes[i]
-		if !c.fitsMemory(n.memory) || !a.spans && len(n.devices) < c.min {
+		if !c.suits(n.memory, n.traits) || !a.spans && len(n.devices) < c.min {
 			continue
 		}
 		here := space{len(n.devices), n.free()}
@@ -292,6 +293,9 @@ func (a *account) space(c *candidate) space {
 func (a *account) blockers(c *candidate, ahead int) []train.Reason {
 	if len(a.nodes) == 0 {
 		return []train.Reason{{Code: ReasonNoNode, Message: "no node is alive", Hint: "start a node agent"}}
+	}
+	if none, unlabelled := a.labelled(c); unlabelled {
+		return []train.Reason{none}
 	}
 	if a.space(c).widest < c.min {
 		return []train.Reason{a.tooFew(c)}
@@ -357,7 +361,12 @@ func (a *account) tooFew(c *candidate) train.Reason {
 		Code: ReasonDevicesTooFew, Message: fmt.Sprintf("needs %s%s, and %s %d", devices(c.min), where, widest, a.widest()),
 		Hint: "lower min_devices or add devices",
 	}
-	if a.widest() >= c.min {
+	switch {
+	case a.widest() < c.min:
+	case c.wish != nowhere:
+		r.Message = fmt.Sprintf("needs %s%s%s, and there are not so many", devices(c.min), where, withLabels(c))
+		r.Hint = "lower min_devices or what is asked of the node"
+	default:
 		r.Message = fmt.Sprintf("needs %s of %s each%s, and no node has them", devices(c.min), c.Spec.EstimatedMemory(), where)
 		r.Hint = "lower min_devices or estimated_memory_mib"
 	}
@@ -372,7 +381,7 @@ func (a *account) needs(c *candidate, ahead int) train.Reason {
 	}
 	r := train.Reason{
 		Code:    ReasonWaitingForDevices,
-		Message: fmt.Sprintf("needs %s%s, %d free, %d more needed", devices(c.min), where, free, max(c.min-free, 0)),
+		Message: fmt.Sprintf("needs %s%s%s, %d free, %d more needed", devices(c.min), where, withLabels(c), free, max(c.min-free, 0)),
 	}
 	if ahead > 0 {
 		r.Message += "; ahead: " + list(a.waiting[:ahead])

@@ -29,6 +29,7 @@ type slot struct {
 	// memory is that of the smallest device, watts what a device draws more when a job has it.
 	memory int64
 	watts  float64
+	traits traits
 	// free were given to nobody; claimed are held by gangs that were not served yet, where that matters.
 	free, claimed int
 }
@@ -69,7 +70,7 @@ func newFleet(s State) *fleet {
 	f.state.Tuning = b.tuning
 	for i := range b.nodes {
 		n := &b.nodes[i]
-		f.nodes[i] = slot{id: n.id, model: n.model, devices: n.devices, memory: n.memory, watts: n.watts, free: len(n.devices)}
+		f.nodes[i] = slot{id: n.id, model: n.model, devices: n.devices, memory: n.memory, watts: n.watts, traits: n.traits, free: len(n.devices)}
 	}
 	byID := make(map[train.JobID]*candidate, len(b.jobs))
 	for _, c := range b.jobs {

@@ -35,6 +35,7 @@ func TestPlansKeepThePromises(t *testing.T) {
 					checkHoldings(t, d.state, p)
 					checkPriorities(t, d.state, p)
 					checkTerms(t, d.state, p)
+					checkLabels(t, d.state, p)
 					checkRepeatable(t, d.state, policy, p)
 					checkStable(t, d.state, policy, p)
 					d.apply(p)
@@ -83,7 +84,7 @@ func (d *day) change() {
 	if len(d.state.Nodes) == 0 || d.chance(20) {
 		id := train.NodeID(fmt.Sprintf("n%d", d.between(0, 2)))
 		d.state.Nodes = slices.DeleteFunc(d.state.Nodes, func(n train.Node) bool { return n.ID == id })
-		n := train.Node{ID: id}
+		n := train.Node{ID: id, Labels: d.labels()}
 		memory := unit.Bytes(8*int64(d.between(0, 2))) * unit.GiB
 		busy, idle := randomWatts(d.dice)
 		for i := range d.between(1, 6) {
@@ -126,8 +127,22 @@ func (d *day) job() Job {
 			MinDevices: least, MaxDevices: least + d.between(0, 4), BatchSize: 10, TrainingSetSize: 1000, MaxEpochs: d.between(0, 30),
 			Tenant: fmt.Sprint("t", d.between(0, 2)), Deadline: deadline,
 			EstimatedHours: float64(d.between(0, 3)), EstimatedMemoryMiB: (12 << 10) * int64(d.between(0, 4)/4),
+			NodeLabels: d.labels(),
 		},
 	}
+}
+
+// labels are those of a node, or what a job asks for: mostly none.
+func (d *day) labels() map[string]string {
+	switch d.between(0, 5) {
+	case 0:
+		return map[string]string{"tier": "fast"}
+	case 1:
+		return map[string]string{"tier": "fast", "gpushare": "true"}
+	case 2:
+		return map[string]string{"tier": "slow"}
+	}
+	return nil
 }
 
 func deviceCount(h Holding) int {
@@ -296,6 +311,9 @@ func checkPriorities(t *rapid.T, s State, p train.Plan) {
 		}
 		j := s.Jobs[slices.IndexFunc(s.Jobs, func(j Job) bool { return j.ID == w.Job })]
 		for _, n := range s.Nodes {
+			if !hasLabels(n, j.Spec.NodeLabels) {
+				continue
+			}
 			if len(n.Devices) > 0 && n.Devices[0].Memory > 0 && j.Spec.EstimatedMemory() > n.Devices[0].Memory {
 				continue
 			}
@@ -327,6 +345,31 @@ func checkPriorities(t *rapid.T, s State, p train.Plan) {
 			}
 			if room >= j.Spec.MinDevices {
 				t.Fatalf("%s (priority %d, needs %d) waits, though %s has %d devices for it that are free or held by lower ones", j.ID, j.Priority, j.Spec.MinDevices, n.ID, room)
+			}
+		}
+	}
+}
+
+func hasLabels(n train.Node, asked map[string]string) bool {
+	for key, value := range asked {
+		if n.Labels[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// checkLabels: a job is put on nodes that have all the labels that it asks for. Where it has been it may stay, whatever has become of the labels.
+func checkLabels(t *rapid.T, s State, p train.Plan) {
+	for _, a := range p.Allocations {
+		j := s.Jobs[slices.IndexFunc(s.Jobs, func(j Job) bool { return j.ID == a.Job })]
+		for _, part := range a.Places() {
+			if j.Planned != nil && j.Planned.Node == part.Node || j.Running != nil && j.Running.Node == part.Node {
+				continue
+			}
+			n := s.Nodes[slices.IndexFunc(s.Nodes, func(n train.Node) bool { return n.ID == part.Node })]
+			if !hasLabels(n, j.Spec.NodeLabels) {
+				t.Fatalf("%s asks for %v and is put on %s, which has %v", j.ID, j.Spec.NodeLabels, n.ID, n.Labels)
 			}
 		}
 	}

@@ -105,7 +105,7 @@ func (d *crews) spread(c *crew, r roles, shelves []*rack, free []room) []berth {
 			if len(nodes) == r.workers || free[n].devices == 0 {
 				break
 			}
-			if !d.fitsMemory(c, n) {
+			if !c.suits(d.nodes[n].memory, d.nodes[n].traits) {
 				continue
 			}
 			nodes = append(nodes, n)
@@ -115,12 +115,6 @@ func (d *crews) spread(c *crew, r roles, shelves []*rack, free []room) []berth {
 		}
 	}
 	return nil
-}
-
-// fitsMemory says whether a worker fits a device of a node.
-func (d *crews) fitsMemory(c *crew, node int) bool {
-	memory := d.nodes[node].memory
-	return memory == 0 || int64(c.Spec.EstimatedMemory()) <= memory
 }
 
 // evenly puts a crew on just these nodes; nil where some part does not fit. The first ones get a worker more where the division leaves some, the last ones a

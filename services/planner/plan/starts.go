@@ -13,6 +13,7 @@ const predictedStarts = 200
 type ground struct {
 	devices  int
 	memory   int64
+	traits   traits
 	releases []release
 }
 
@@ -27,16 +28,17 @@ func (b *board) grounds() ([]ground, []int) {
 	type kind struct {
 		model  string
 		memory int64
+		traits traits
 	}
 	var all []ground
 	of, byKind := make([]int, len(b.nodes)), map[kind]int{}
 	for i := range b.nodes {
 		n := &b.nodes[i]
-		at, known := byKind[kind{n.model, n.memory}]
+		at, known := byKind[kind{n.model, n.memory, n.traits}]
 		if !known || !b.spans {
 			at = len(all)
-			byKind[kind{n.model, n.memory}] = at
-			all = append(all, ground{memory: n.memory})
+			byKind[kind{n.model, n.memory, n.traits}] = at
+			all = append(all, ground{memory: n.memory, traits: n.traits})
 		}
 		of[i] = at
 		g := &all[at]
@@ -105,7 +107,7 @@ func (b *board) predictStarts() []float64 {
 		at, start := nowhere, math.Inf(1)
 		for i := range grounds {
 			g := &grounds[i]
-			if g.devices >= c.min && c.fitsMemory(g.memory) && g.after(c.min) < start {
+			if g.devices >= c.min && c.suits(g.memory, g.traits) && g.after(c.min) < start {
 				at, start = i, g.after(c.min)
 			}
 		}

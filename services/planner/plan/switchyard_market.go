@@ -27,10 +27,11 @@ type market struct {
 // limit is something of which there is only so much, and its price.
 type limit struct{ left, price float64 }
 
-// pool is the nodes of one model of device and one size of its memory.
+// pool is the nodes of one model of device and one size of its memory, and, where jobs ask for labels, of those that have the same of these.
 type pool struct {
 	model  string
 	memory int64
+	traits traits
 	nodes  []int
 	// perNode is the size of the largest node, free the devices that are left, roomiest the most of them on one node.
 	perNode, free, roomiest int
@@ -77,11 +78,12 @@ func newMarket(f *fleet, b *book, tiers [][]*gang) *market {
 		model  string
 		memory int64
 		watts  float64
+		traits traits
 	}
 	byKind := map[kind]int{}
 	for i := range f.nodes {
 		n := &f.nodes[i]
-		is := kind{model: n.model, memory: n.memory}
+		is := kind{model: n.model, memory: n.memory, traits: n.traits}
 		if f.state.PowerBudgetWatts > 0 && f.state.Tuning.OneNode {
 			is.watts = n.watts
 		}
@@ -89,7 +91,7 @@ func newMarket(f *fleet, b *book, tiers [][]*gang) *market {
 		if !known {
 			k = len(m.pools)
 			byKind[is] = k
-			m.pools = append(m.pools, pool{model: n.model, memory: n.memory})
+			m.pools = append(m.pools, pool{model: n.model, memory: n.memory, traits: n.traits})
 		}
 		m.poolOf[i] = k
 		p := &m.pools[k]
@@ -145,7 +147,7 @@ func (m *market) options(b *bidder) []option {
 	for k := range m.pools {
 		p := &m.pools[k]
 		here := had > 0 && m.poolOf[g.held[0].node] == k
-		stuck := b.fixed || !g.fitsMemory(p.memory)
+		stuck := b.fixed || !g.suits(p.memory, p.traits)
 		missing := here && had >= g.min && had <= g.most()
 		var curve *speedCurve
 		if !g.fixedBatch() {

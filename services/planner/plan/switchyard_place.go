@@ -339,6 +339,7 @@ func (f *fleet) news() uint64 {
 	for i := range f.nodes {
 		buffer = append(append(buffer, f.nodes[i].id...), 0)
 		number(float64(len(f.nodes[i].devices)), float64(f.nodes[i].memory))
+		buffer = append(buffer, f.nodes[i].traits...)
 	}
 	for _, g := range f.everyone() {
 		buffer = append(append(buffer, g.ID...), 0)
