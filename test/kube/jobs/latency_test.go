@@ -15,15 +15,16 @@ import (
 )
 
 // BenchmarkSubmissionToContainer is how long a job that comes alone takes from its publication to a running container, and from the fact that it is planned to
-// its pod: bus, admission, planner, executor and agent as processes of their own, on a real kubelet. Run it with -benchtime 30x.
+// its pod: bus, admission, planner, executor and agent as processes of their own, on a real kubelet. Run it with -benchtime 1x.
 func BenchmarkSubmissionToContainer(b *testing.B) {
+	const jobs = 30
 	y := newYard(b)
 	y.start("planner")
 	w := y.witness(y.client(), y.namespace)
 	planned := y.facts(event.FactPlanned)
 	var toPlan, toPod, toRun []time.Duration
-	for i := range b.N {
-		id := train.JobID(fmt.Sprintf("c%d-%d", b.N, i))
+	for i := range jobs {
+		id := train.JobID(fmt.Sprintf("c%d", i))
 		spec := train.Spec{Name: string(id), Image: image, Command: []string{"/trainer", "-hidden", "8"}, BatchSize: 10, TrainingSetSize: 100, MaxEpochs: 1, MaxDevices: 1}
 		began := time.Now()
 		y.must(y.bus.Publish(y.ctx, event.OnceFact(id, event.FactSubmitted, "submitted", event.Submitted{Spec: spec})))

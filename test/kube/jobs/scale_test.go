@@ -14,11 +14,17 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// BenchmarkTenThousandPods fills a cluster that exists on paper, then starts and cancels single jobs in it: what the executor needs for so many pods, and how
-// long it takes from a plan to the pod, and from a wish to cancel until the pod is told to go. Run it with -benchtime 1x.
-func BenchmarkTenThousandPods(b *testing.B) {
-	const nodes, jobsOfANode, podsOfAJob, changes = 1000, 2, 5, 200
-	const pods = nodes * jobsOfANode * podsOfAJob
+// BenchmarkManyPods fills a cluster that exists on paper, then starts and cancels single jobs in it: what the executor needs for so many pods, and how long it
+// takes from a plan to the pod, and from a wish to cancel until the pod is told to go. Run it with -benchtime 1x.
+func BenchmarkManyPods(b *testing.B) {
+	for _, pods := range []int{5000, 10_000} {
+		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) { manyPods(b, pods) })
+	}
+}
+
+func manyPods(b *testing.B, pods int) {
+	const jobsOfANode, podsOfAJob, changes = 2, 5, 200
+	nodes := pods / jobsOfANode / podsOfAJob
 	y := fakeNodes(b, nodes, jobsOfANode*podsOfAJob+1)
 	w := y.witness(y.client(), y.namespace)
 	empty := y.use("executor")
@@ -29,10 +35,10 @@ func BenchmarkTenThousandPods(b *testing.B) {
 	y.await(w, "full-", pods, ran)
 	y.untilRunning(len(planned))
 	full := y.use("executor")
-	b.ReportMetric(pods/filled.Seconds(), "pods/s")
+	b.ReportMetric(float64(pods)/filled.Seconds(), "pods/s")
 	b.ReportMetric(float64(full.residentMiB), "MiB")
-	b.ReportMetric(float64(full.residentMiB-empty.residentMiB)*1024/pods, "KiB/pod")
-	b.ReportMetric((full.processor-empty.processor).Seconds()*1000/pods, "cpu-ms/pod")
+	b.ReportMetric(float64(full.residentMiB-empty.residentMiB)*1024/float64(pods), "KiB/pod")
+	b.ReportMetric((full.processor-empty.processor).Seconds()*1000/float64(pods), "cpu-ms/pod")
 
 	rest := time.NewTimer(20 * time.Second) // nothing happens meanwhile
 	before := time.Now()

@@ -128,7 +128,7 @@ func newYardOn(t testing.TB, cluster string, executorFlags ...string) *yard {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	y := &yard{
 		t: t, ctx: ctx, dir: t.TempDir(), cluster: cluster, port: freePort(t), flags: executorFlags, procs: map[string]*exec.Cmd{},
-		namespace: "jobs-" + strings.ToLower(strings.TrimPrefix(strings.TrimPrefix(t.Name(), "Benchmark"), "Test")),
+		namespace: "jobs-" + strings.ToLower(strings.TrimPrefix(strings.TrimPrefix(strings.Split(t.Name(), "/")[0], "Benchmark"), "Test")),
 	}
 	t.Cleanup(func() { cancel(); y.end() })
 	y.kubectl("create", "namespace", y.namespace)
