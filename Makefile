@@ -33,7 +33,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: help picture images image-root e2e-compose demo build test test-go test-python race check vet lint generated skips generate bench bench-sched bench-predict fuzz clean devcluster devcluster-stop e2e-kube tools-go tools-cc FORCE
+.PHONY: help picture images image-root e2e-compose demo build test test-go test-python race check vet lint generated skips generate bench bench-sched bench-predict fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -163,6 +163,9 @@ $(BIN)/kwok: | tools-go
 e2e-kube: $(DEVCLUSTER) $(BIN)/kwok ## end-to-end tests on that Kubernetes (root)
 	cd $(DEVCLUSTER_MODULE) && CGO_ENABLED=0 DEVCLUSTER=$(abspath $(DEVCLUSTER)) $(GO) test -tags e2e -count=1 -timeout 15m ./cluster ./dns
 	DEVCLUSTER=$(abspath $(DEVCLUSTER)) $(GO) test -count=1 -timeout 30m -p 1 ./test/kube/...
+
+bench-kube: $(DEVCLUSTER) $(BIN)/kwok ## what jobs on Kubernetes cost, on clusters of its own (root; 20 minutes)
+	DEVCLUSTER=$(abspath $(DEVCLUSTER)) $(GO) test -run '^$$' -bench . -benchtime 1x -v -timeout 60m ./test/kube/jobs
 
 # The file system of one service's image, below bin/image. With CGO=0 the binary is static and runs on any base image, the empty one included.
 CGO ?= 0

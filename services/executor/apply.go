@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/sourcegraph/conc"
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
@@ -61,15 +62,24 @@ func (e *executor) tellStop(ctx context.Context, a train.Attempt, reason train.R
 // claimsInOneTime is how many attempts are claimed at the same time. A claim waits for the disk of the bus, and on Kubernetes for that of the API server, too.
 const claimsInOneTime = 16
 
-// applyStarts claims attempts, then has their processes started. Whoever sees a claim without processes starts them, so nothing is lost in between.
+// applyStarts claims attempts and has the processes of each started as soon as it is claimed, while others are still being claimed. Whoever sees a claim without
+// processes starts them, so nothing is lost in between.
 func (e *executor) applyStarts(ctx context.Context, starts []diff.Action) {
-	claimed, errs := make([]train.Attempt, len(starts)), make([]error, len(starts))
-	group := pool.New().WithMaxGoroutines(claimsInOneTime)
-	for i, action := range starts {
-		group.Go(func() { claimed[i], errs[i] = e.claim(ctx, action) })
-	}
-	group.Wait()
-	for i, a := range claimed {
+	claimed, errs, done := make([]train.Attempt, len(starts)), make([]error, len(starts)), make(chan int, len(starts))
+	var claims conc.WaitGroup
+	claims.Go(func() {
+		defer close(done)
+		group := pool.New().WithMaxGoroutines(claimsInOneTime)
+		for i, action := range starts {
+			group.Go(func() {
+				claimed[i], errs[i] = e.claim(ctx, action)
+				done <- i
+			})
+		}
+		group.Wait()
+	})
+	for i := range done {
+		a := claimed[i]
 		e.report(ctx, "action postponed", starts[i].Job, errs[i])
 		if a.Job == "" {
 			continue
@@ -80,6 +90,7 @@ func (e *executor) applyStarts(ctx context.Context, starts []diff.Action) {
 		e.report(ctx, "action postponed", a.Job, err)
 		e.nudge()
 	}
+	claims.Wait()
 }
 
 // claim stores that the next attempt of a job is taken. Nothing is claimed where the record has changed since the decision.

@@ -14,14 +14,14 @@ import (
 )
 
 // fakeNodes starts a control plane whose nodes and pods only exist on paper, and describes the nodes as their agents would.
-func fakeNodes(t testing.TB, n int) *yard {
+func fakeNodes(t testing.TB, n, gpus int) *yard {
 	t.Helper()
 	if devcluster == "" {
 		t.Skip("DEVCLUSTER names no program that starts a cluster (make e2e-kube does)")
 	}
 	dir := filepath.Join(t.TempDir(), "cluster")
 	t.Cleanup(func() { _ = run(devcluster, "down", "--dir", dir) })
-	if err := run(devcluster, "up", "--dir", dir, "--no-kubelet", "--kwok-nodes", fmt.Sprint(n), "--kwok-gpus", "1"); err != nil {
+	if err := run(devcluster, "up", "--dir", dir, "--no-kubelet", "--kwok-nodes", fmt.Sprint(n), "--kwok-gpus", fmt.Sprint(gpus)); err != nil {
 		t.Fatal(err)
 	}
 	y := newYardOn(t, dir, "--pod-tolerate=kwok.x-k8s.io/node", "--pod-schedule-limit=2s")
@@ -30,13 +30,20 @@ func fakeNodes(t testing.TB, n int) *yard {
 	for i := range n {
 		node := train.Node{
 			ID: train.NodeID(fmt.Sprintf("kwok-%d", i)), Name: fmt.Sprintf("kwok-%d", i), Backend: train.BackendKubernetes, JobAPI: "10.0.0.1:1",
-			Devices: []train.Device{{ID: "gpu:0", Kind: train.KindGPU, UUID: "GPU-0", Resource: "switchyard.dev/gpu-kwok-0", Units: 16}},
+		}
+		for g := range gpus {
+			node.Devices = append(node.Devices, train.Device{
+				ID: train.DeviceID(fmt.Sprintf("gpu:%d", g)), Kind: train.KindGPU, UUID: fmt.Sprintf("GPU-%d", g), Resource: resourceOf(g), Units: 16,
+			})
 		}
 		_, err := kv.Swap(y.ctx, string(node.ID), node, 0)
 		y.must(err)
 	}
 	return y
 }
+
+// resourceOf is what the scheduler calls a GPU of a fake node.
+func resourceOf(gpu int) string { return fmt.Sprintf("switchyard.dev/gpu-kwok-%d", gpu) }
 
 // gang is an allocation of the GPU of each of some nodes.
 func gang(id train.JobID, nodes ...int) train.Allocation {
@@ -54,7 +61,7 @@ func (y *yard) pods(id train.JobID) []string {
 
 // A gang over several nodes runs as a whole or not at all.
 func TestGangOverNodes(t *testing.T) {
-	y := fakeNodes(t, 4)
+	y := fakeNodes(t, 4, 1)
 	wide := func(s *train.Spec) { s.MinDevices, s.MaxDevices, s.Launch = 3, 3, train.LaunchPerNode }
 	y.submit("whole", 5, 1, wide)
 	y.plan(gang("whole", 2, 0, 1))
@@ -106,7 +113,7 @@ func TestGangOverNodes(t *testing.T) {
 
 // A parameter-server job has a scheduler, servers and workers; when the workers are done the rest is ended and the job has succeeded.
 func TestParameterServers(t *testing.T) {
-	y := fakeNodes(t, 2)
+	y := fakeNodes(t, 2, 1)
 	y.submit("servers", 5, 1, func(s *train.Spec) {
 		s.Strategy, s.ParameterServers, s.MinDevices, s.MaxDevices, s.Launch = train.StrategyParameterServer, &train.ServersSpec{Max: 1}, 2, 2, train.LaunchPerNode
 	})

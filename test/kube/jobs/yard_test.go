@@ -69,7 +69,7 @@ func run(name string, args ...string) error {
 func build(dir string) error {
 	for name, pkg := range map[string]string{
 		"switchyard": "cmd/switchyard", "admission": "services/admission/cmd/admission", "executor": "services/executor/cmd/executor",
-		"nodeagent": "services/nodeagent/cmd/nodeagent",
+		"nodeagent": "services/nodeagent/cmd/nodeagent", "planner": "services/planner/cmd/planner",
 	} {
 		if err := run("go", "build", "-o", filepath.Join(dir, name), "../../../"+pkg); err != nil {
 			return err
@@ -100,7 +100,7 @@ type yard struct {
 	lastPlan  uint64
 }
 
-func newYard(t *testing.T, executorFlags ...string) *yard {
+func newYard(t testing.TB, executorFlags ...string) *yard {
 	t.Helper()
 	if devcluster == "" {
 		t.Skip("DEVCLUSTER names no program that starts a cluster (make e2e-kube does)")
@@ -121,10 +121,14 @@ func newYard(t *testing.T, executorFlags ...string) *yard {
 // newYardOn has no agent.
 func newYardOn(t testing.TB, cluster string, executorFlags ...string) *yard {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	limit := 4 * time.Minute
+	if _, bench := t.(*testing.B); bench {
+		limit = 15 * time.Minute
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	y := &yard{
 		t: t, ctx: ctx, dir: t.TempDir(), cluster: cluster, port: freePort(t), flags: executorFlags, procs: map[string]*exec.Cmd{},
-		namespace: "jobs-" + strings.ToLower(strings.TrimPrefix(strings.TrimPrefix(t.Name(), "Benchmark"), "Test")),
+		namespace: "jobs-" + strings.ToLower(strings.TrimPrefix(strings.TrimPrefix(strings.Split(t.Name(), "/")[0], "Benchmark"), "Test")),
 	}
 	t.Cleanup(func() { cancel(); y.end() })
 	y.kubectl("create", "namespace", y.namespace)
@@ -148,6 +152,9 @@ func (y *yard) end() {
 	}
 	for name := range y.procs {
 		y.kill(name)
+	}
+	if _, bench := y.t.(*testing.B); bench && y.cluster != clusterDir {
+		return // the cluster goes with its thousands of pods
 	}
 	// Nobody is left to take the finalizers off.
 	names, _ := y.command(context.Background(), "get", "pods", "-n", y.namespace, "-o", "name")
