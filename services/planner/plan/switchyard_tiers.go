@@ -117,10 +117,11 @@ func (m *market) welcome(line []*bidder, left []float64) {
 	}
 	spare := slices.Clone(left)
 	for _, b := range line {
-		if at := nowhere; len(b.gang.held) > 0 && b.floor == nowhere {
-			if at = m.smallest(b, spare); at != nowhere {
-				m.take(b, nowhere, at, spare)
-			}
+		if len(b.gang.held) == 0 || b.floor != nowhere {
+			continue
+		}
+		if at := m.smallest(b, spare); at != nowhere {
+			m.take(b, nowhere, at, spare)
 		}
 	}
 	for _, b := range line {
