@@ -82,8 +82,8 @@ func TestOneProcessAtATimeLeads(t *testing.T) {
 	wait.Wait()
 }
 
-// TestLeaseOfADeadHolderRunsOut: a holder that is cut off for good is replaced without anybody's help, and one with its name takes over at once.
-func TestLeaseOfADeadHolderRunsOut(t *testing.T) {
+// TestOneOfTheSameNameTakesOverAtOnce: the successor of a process that was killed does not wait for the lease to run out, and an orderly stop gives it back.
+func TestOneOfTheSameNameTakesOverAtOnce(t *testing.T) {
 	s := bustest.Start(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wait conc.WaitGroup

@@ -2,15 +2,12 @@ package run
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 )
@@ -23,7 +20,7 @@ func work(ctx context.Context, s Service, p Process) error {
 	}
 	task := e.Task(p.Common)
 	holder, unlock, err := p.identity(ctx, task)
-	if err != nil || ctx.Err() != nil {
+	if err != nil {
 		return err
 	}
 	defer unlock()
@@ -66,38 +63,15 @@ func dropAtStop(ctx context.Context, err error) error {
 // identity is the name under which this process holds leases: that of its machine and data folder, so that one that was killed is followed at once by the
 // one that replaces it. A lock in the folder keeps two of them from living at the same time; whoever comes second waits for it.
 func (p Process) identity(ctx context.Context, task string) (holder string, unlock func(), err error) {
-	if err := os.MkdirAll(p.Common.DataDir, 0o700); err != nil {
-		return "", nil, fmt.Errorf("make %s: %w", p.Common.DataDir, err)
-	}
 	host, err := os.Hostname()
 	if err != nil {
 		return "", nil, fmt.Errorf("find the name of this machine: %w", err)
 	}
-	path := filepath.Join(p.Common.DataDir, task+".turn")
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return "", nil, fmt.Errorf("open the lock %s: %w", path, err)
-	}
-	again := time.NewTicker(200 * time.Millisecond)
-	defer again.Stop()
-	for said := false; ; said = true {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return host + ":" + p.Common.DataDir, func() { _ = f.Close() }, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return "", nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
-		}
-		if !said {
-			p.Log.Info("standing by: another process works in the data folder", "data_dir", p.Common.DataDir)
-			p.Started()
-		}
-		select {
-		case <-ctx.Done():
-			return "", nil, f.Close()
-		case <-again.C:
-		}
-	}
+	unlock, err = Lock(ctx, filepath.Join(p.Common.DataDir, task+".turn"), func() {
+		p.Log.Info("standing by: another process works in the data folder", "data_dir", p.Common.DataDir)
+		p.Started()
+	})
+	return host + ":" + p.Common.DataDir, unlock, err
 }
 
 // turnMetrics takes back at the end of a turn what was registered in it.

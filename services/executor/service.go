@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -108,11 +106,13 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	} else if p.Common, err = run.SettleNode(p.Common); err != nil {
 		return err
 	}
-	lock, err := waitForLock(ctx, p.Common.DataDir, p.Log)
-	if lock == nil {
+	unlock, err := run.Lock(ctx, filepath.Join(p.Common.DataDir, "executor.lock"), func() {
+		p.Log.Info("standing by: another executor uses the data folder", "data_dir", p.Common.DataDir)
+	})
+	if err != nil {
 		return err
 	}
-	defer func() { _ = lock.Close() }()
+	defer unlock()
 	b, err := p.Connect(ctx)
 	if err != nil {
 		return stopped(ctx, err)
@@ -144,26 +144,6 @@ func stopped(ctx context.Context, err error) error {
 		return err
 	}
 	return nil
-}
-
-// waitForLock returns when this process is the only executor of the data folder, or with nil when ctx ends first.
-func waitForLock(ctx context.Context, dataDir string, log *slog.Logger) (*os.File, error) {
-	again := time.NewTicker(200 * time.Millisecond)
-	defer again.Stop()
-	for said := false; ; said = true {
-		lock, err := local.LockDataDir(dataDir)
-		if err != nil || lock != nil {
-			return lock, err
-		}
-		if !said {
-			log.Info("standing by: another executor uses the data folder", "data_dir", dataDir)
-		}
-		select {
-		case <-ctx.Done():
-			return nil, nil
-		case <-again.C:
-		}
-	}
 }
 
 // open makes the executor with its buckets and settings.

@@ -15,9 +15,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // doors are where training code reaches the job API.
@@ -153,40 +150,6 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 		return nil, fmt.Errorf("set the mode of %s: %w", path, err)
 	}
 	return l, nil
-}
-
-// lockFolder makes this process the only agent of a folder. A process that is about to end may still have it, so it waits until ctx ends.
-func lockFolder(ctx context.Context, dir string, log *slog.Logger) (func(), error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make %s: %w", dir, err)
-	}
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock %s: %w", dir, err)
-	}
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	said := false
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { _ = f.Close() }, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			_ = f.Close()
-			return nil, fmt.Errorf("lock %s: %w", dir, err)
-		}
-		if !said {
-			log.Warn("another node agent uses the data folder: waiting for its end", "folder", dir)
-			said = true
-		}
-		select {
-		case <-ctx.Done():
-			_ = f.Close()
-			return func() {}, nil
-		case <-tick.C:
-		}
-	}
 }
 
 // signal is set once and for all.

@@ -128,7 +128,9 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	dir := filepath.Join(p.Common.DataDir, "nodeagent")
-	unlock, err := lockFolder(ctx, dir, p.Log)
+	unlock, err := run.Lock(ctx, filepath.Join(dir, "lock"), func() {
+		p.Log.Warn("another node agent uses the data folder: waiting for its end", "folder", dir)
+	})
 	if err != nil || ctx.Err() != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package nodeagent
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -200,30 +199,6 @@ func checkIntervals(t *testing.T, b *bus.Bus, agents int) {
 		t.Errorf("agents that saw the job work: %v, error %v", worked, err)
 	}
 }
-
-func TestOneAgentPerFolder(t *testing.T) {
-	dir := t.TempDir()
-	unlock, err := lockFolder(within(t), dir, quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var log bytes.Buffer
-	ctx, cancel := context.WithCancel(within(t))
-	waits := slog.New(slog.NewTextHandler(writer(func(p []byte) { log.Write(p); cancel() }), nil))
-	if _, err := lockFolder(ctx, dir, waits); err != nil || !strings.Contains(log.String(), "another node agent") {
-		t.Errorf("error %v, log %q", err, log.String())
-	}
-	unlock()
-	again, err := lockFolder(within(t), dir, quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
-	again()
-}
-
-type writer func([]byte)
-
-func (w writer) Write(p []byte) (int, error) { w(p); return len(p), nil }
 
 func TestThePortOfTheJobAPI(t *testing.T) {
 	dir := t.TempDir()

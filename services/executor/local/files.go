@@ -204,11 +204,3 @@ func tryLock(path string) (*os.File, error) {
 	}
 	return nil, fmt.Errorf("lock %s: %w", path, err)
 }
-
-// LockDataDir makes the caller the only executor of a data folder; nil where another one is. Closing the file gives it back.
-func LockDataDir(dataDir string) (*os.File, error) {
-	if err := os.MkdirAll(dataDir, 0o700); err != nil {
-		return nil, fmt.Errorf("make %s: %w", dataDir, err)
-	}
-	return tryLock(filepath.Join(dataDir, "executor.lock"))
-}

@@ -342,25 +342,6 @@ func TestWaitExit(t *testing.T) {
 	}
 }
 
-func TestOneExecutorPerDataFolder(t *testing.T) {
-	dir := t.TempDir()
-	first, err := LockDataDir(dir)
-	if err != nil || first == nil {
-		t.Fatalf("first: %v, %v", first, err)
-	}
-	if second, err := LockDataDir(dir); err != nil || second != nil {
-		t.Fatalf("second got the folder too: %v, %v", second, err)
-	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
-	third, err := LockDataDir(dir)
-	if err != nil || third == nil {
-		t.Fatalf("third: %v, %v", third, err)
-	}
-	third.Close()
-}
-
 func TestParseStat(t *testing.T) {
 	line := "42 (a (b) c d) S 7 40 39 0 -1 4194560 1 0 0 0 5 6 0 0 20 0 1 0 123456 0 0 18446744073709551615"
 	got, err := parseStat([]byte(line))

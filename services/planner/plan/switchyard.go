@@ -24,6 +24,9 @@ import (
 //
 //	w = min over n of (1 + nk/N)/s(n).
 //
+// The critical path weighs, too: w grows by 0.2 c/C, c the time to the job's end on what is best for it, C the longest of these: the job that ends last in
+// any case must not be kept waiting by many small ones.
+//
 // On several models of device n and N count a device by its speed for the job, the fastest as one.
 //
 // Those with the least left thus get the most, but no more than they use well. In a job that has held fewer devices than others for hours the
@@ -53,7 +56,8 @@ import (
 //
 // Live jobs that keep their batch per device are compared by their predicted remaining time, 1/T(n) for G(n). They leave at an epoch's end only (AtEpochs): an attempt is
 // left alone until it can be asked to leave, the gain of a change counts for the epochs after the present one, and a change must be
-// worth a tenth more than what the job has. Where the back end keeps a gang on one node (OneNode), no option is larger than that, and what is
+// worth a tenth more than what the job has. Of two jobs that need as long the first one keeps its devices; one of which nothing is known gets its least at
+// once, out of what others hold beyond theirs. Where the back end keeps a gang on one node (OneNode), no option is larger than that, and what is
 // free on a node but not where others could use it goes to the gangs there.
 type Switchyard struct{}
 

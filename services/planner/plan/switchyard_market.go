@@ -54,6 +54,8 @@ type bidder struct {
 	quota int
 	// single is the time to its end, and base its goodput, on one device. Useful are the devices of all pools, counted by their speed for it.
 	single, base, useful float64
+	// soonest is the time to its end on what is best for it: no plan can end it sooner.
+	soonest float64
 	// most is what a device is worth at most.
 	most float64
 }
@@ -223,6 +225,9 @@ func (b *bidder) measure(pools []pool) {
 	}
 	for i := range b.options {
 		o := &b.options[i]
+		if i == 0 || o.left < b.soonest {
+			b.soonest = o.left
+		}
 		o.up = (1-lookAhead)*o.goodput/b.base + lookAhead*b.single/o.left
 		o.occupied = float64(o.devices) * slow[o.pool]
 	}
@@ -233,12 +238,12 @@ func (m *market) weigh() {
 	order := slices.Clone(m.jobs)
 	slices.Reverse(order) // of jobs that have as much left the first one weighs more
 	slices.SortStableFunc(order, func(x, y *bidder) int { return cmp.Compare(m.ahead(y), m.ahead(x)) })
-	longest := 0.0
+	longest := 1.0
 	for _, b := range order {
-		longest = math.Max(longest, b.shortest())
+		longest = math.Max(longest, b.soonest)
 	}
 	for behind, b := range order {
-		weight := (1 + criticalShare*b.shortest()/math.Max(longest, 1)) * m.weight(b, (1+stillToCome*float64(behind))/math.Max(b.useful, 1))
+		weight := (1 + criticalShare*b.soonest/longest) * m.weight(b, (1+stillToCome*float64(behind))/math.Max(b.useful, 1))
 		for i := range b.options {
 			o := &b.options[i]
 			o.value = weight * o.up
@@ -249,17 +254,6 @@ func (m *market) weigh() {
 		}
 		m.terms(b)
 	}
-}
-
-// shortest is the time to the job's end on whatever would be best for it: no plan can end it sooner.
-func (b *bidder) shortest() float64 {
-	least := 0.0
-	for i := range b.options {
-		if left := b.options[i].left; i == 0 || left < least {
-			least = left
-		}
-	}
-	return least
 }
 
 // ahead is what a job has left, for the order of the weights. One that waits, and would start for the sake of another's leaving, has to be shorter by more
