@@ -14,11 +14,21 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
+// The overlays that this cluster cannot run, for want of images or nodes, are looked at by its API server.
+func TestTheOtherOverlaysAreValid(t *testing.T) {
+	s := begin(t)
+	dir := t.TempDir()
+	s.must(os.CopyFS(dir, os.DirFS(manifests)))
+	s.must(os.WriteFile(filepath.Join(dir, "overlays/replicated/bus.env"), []byte("password=secret\nurl=nats://switchyard:secret@bus.switchyard.svc:4222\n"), 0o600))
+	for _, overlay := range []string{"development", "replicated"} {
+		s.kubectl("apply", "--dry-run=server", "-k", filepath.Join(dir, "overlays", overlay))
+	}
+}
+
 // TestTheManifestsRunJobs submits jobs by events, kills every executor and planner in the middle of the work, and sees both jobs through: one shrinks for the
-// other by its checkpoint. The jobs' processes are not root, and save all the same. The overlays that this cluster cannot run are checked by the API server.
+// other by its checkpoint. The jobs' processes are not root, and save all the same.
 func TestTheManifestsRunJobs(t *testing.T) {
 	s := apply(t, "lab")
-	s.check("development", "replicated")
 	urgent := 80
 	s.submit("wide", func(*train.Spec) {})
 	s.until("wide on both GPUs", func() bool { j := s.job("wide"); return len(j.Devices) == 2 && j.EpochsDone > 0 })
@@ -26,17 +36,6 @@ func TestTheManifestsRunJobs(t *testing.T) {
 	s.until("both run", func() bool { return s.job("wide").Rescales > 0 && s.job("urgent").EpochsDone > 0 })
 	s.kubectl("-n", "switchyard", "delete", "pod", "-l", "app.kubernetes.io/name in (executor,planner)", "--force", "--grace-period=0")
 	s.succeeded("wide", "urgent")
-}
-
-// check has the API server look at overlays.
-func (s *site) check(overlays ...string) {
-	s.t.Helper()
-	dir := s.t.TempDir()
-	s.must(os.CopyFS(dir, os.DirFS(manifests)))
-	s.must(os.WriteFile(filepath.Join(dir, "overlays/replicated/bus.env"), []byte("password=secret\nurl=nats://switchyard:secret@bus.switchyard.svc:4222\n"), 0o600))
-	for _, overlay := range overlays {
-		s.kubectl("apply", "--dry-run=server", "-k", filepath.Join(dir, "overlays", overlay))
-	}
 }
 
 // TestReplicasOutliveTheirLeaders runs three servers of the bus and two processes of each service, and kills whichever leads: the server that leads the stream

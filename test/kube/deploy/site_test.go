@@ -61,8 +61,8 @@ type site struct {
 	jobs *bus.KV[train.Job]
 }
 
-// apply applies an overlay, waits until all of it works, and has it removed at the end of the test.
-func apply(t *testing.T, overlay string) *site {
+// begin makes the namespaces, and has them removed with all that is in them at the end of the test.
+func begin(t *testing.T) *site {
 	t.Helper()
 	if cluster == nil {
 		t.Skip("DEVCLUSTER names no program that starts a cluster (make e2e-kube does)")
@@ -79,6 +79,13 @@ func apply(t *testing.T, overlay string) *site {
 		}
 	})
 	s.kubectl("apply", "-f", filepath.Join(manifests, "base", "namespaces.yaml"))
+	return s
+}
+
+// apply applies an overlay and waits until all of it works.
+func apply(t *testing.T, overlay string) *site {
+	t.Helper()
+	s := begin(t)
 	s.kubectl("apply", "-k", filepath.Join(manifests, "overlays", overlay))
 	for _, what := range []string{"statefulset/bus", "deploy/admission", "deploy/profiler", "deploy/planner", "deploy/energy", "deploy/executor"} {
 		s.kubectl("-n", "switchyard", "rollout", "status", what, "--timeout=4m")
@@ -90,10 +97,10 @@ func apply(t *testing.T, overlay string) *site {
 		servers = append(servers, "nats://switchyard:development@"+address+":4222")
 	}
 	s.url = strings.Join(servers, ",")
-	s.bus, err = bus.Connect(ctx, bus.Config{URL: s.url, Name: "cli"})
+	s.bus, err = bus.Connect(s.ctx, bus.Config{URL: s.url, Name: "cli"})
 	s.must(err)
 	t.Cleanup(s.bus.Close)
-	s.jobs, err = bus.OpenKV[train.Job](ctx, s.bus, event.BucketJobs)
+	s.jobs, err = bus.OpenKV[train.Job](s.ctx, s.bus, event.BucketJobs)
 	s.must(err)
 	return s
 }
@@ -123,7 +130,7 @@ func (s *site) until(what string, holds func() bool) {
 // tell is for failures.
 func (s *site) tell() {
 	for _, args := range [][]string{
-		{"get", "pods", "-A", "-o", "wide"}, {"get", "events", "-A"},
+		{"get", "pods", "-A", "-o", "wide"}, {"get", "events", "-A", "--field-selector=type=Warning"},
 		{"logs", "-n", "switchyard", "-l", "app.kubernetes.io/component=service", "--tail=20", "--prefix"},
 		{"logs", "-n", "switchyard", "-l", "app.kubernetes.io/name=bus", "--tail=20", "--prefix"},
 		{"logs", "-n", "switchyard-nodes", "-l", "app.kubernetes.io/name=nodeagent", "--tail=20"},
