@@ -51,8 +51,7 @@ for try in $(seq 60); do
     sleep 1
 done
 stack kill planner && stack start planner
-yard submit /examples/digits.yaml --id second-job --epochs 150
-stack kill admission && stack start admission
+yard submit /examples/digits.yaml --id second-job --epochs 400
 # The executor's jobs end with its container, and go on from their checkpoints; the node agent need not know.
 for try in $(seq 60); do
     [[ $(yard logs second-job 2>/dev/null) != *'epoch 2/'* ]] || break
@@ -61,7 +60,8 @@ for try in $(seq 60); do
 done
 stack kill executor && stack start executor
 stack kill nodeagent && stack start nodeagent
-yard wait --timeout 3m first-job second-job
+stack kill admission && stack start admission
+yard wait --timeout 8m first-job second-job
 yard describe second-job
 yard ps
 for job in first-job second-job; do

@@ -51,7 +51,7 @@ func TestJobsThatCannotRun(t *testing.T) {
 	y.submit("wrong", 3, 1, func(s *train.Spec) { s.Command = []string{"/trainer", "-hidden", "-1"} })
 	y.plan(on("greedy", "gpu:0"), on("wrong", "gpu:1"))
 	y.state("greedy", train.StateFailed)
-	y.told("greedy", "OutOfMemory", "want of main memory: the limit is 300Mi")
+	y.told("greedy", "TooManyRestarts", "want of main memory: the limit is 300Mi")
 	y.state("wrong", train.StateFailed)
 	y.told("wrong", "ExitStatus", "")
 	y.nothingLeft()
@@ -82,8 +82,7 @@ func TestPodsThatAreTakenAway(t *testing.T) {
 	y.running("bulky", 1)
 	y.kubectl("delete", "limitrange", "small", "-n", y.namespace)
 	y.told("bulky", "Evicted", "node node1 evicted the pod: ")
-	y.plan()
-	y.state("bulky", train.StatePreempted)
+	y.cancel("bulky")
 	y.nothingLeft()
 }
 

@@ -86,7 +86,7 @@ func newYard(t testing.TB, executorFlags ...string) *yard {
 // newYardOn has no agent.
 func newYardOn(t testing.TB, on *lab.Cluster, executorFlags ...string) *yard {
 	t.Helper()
-	limit := 4 * time.Minute
+	limit := 8 * time.Minute
 	if _, bench := t.(*testing.B); bench {
 		limit = 15 * time.Minute
 	}
