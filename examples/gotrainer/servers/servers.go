@@ -84,7 +84,7 @@ func Serve(ctx context.Context, listener net.Listener, world int) error {
 		for rank, w := range workers {
 			parts[rank] = message{Numbers: parts[rank].Numbers[:0]}
 			if err := w.receive(&parts[rank]); err != nil {
-				return nil //nolint:nilerr // it has ended
+				return nil // it has ended
 			}
 			if len(parts[rank].Numbers) != len(parts[0].Numbers) {
 				return fmt.Errorf("sum the parts of rank 0 and %d: %w", rank, errSizes)
@@ -98,7 +98,7 @@ func Serve(ctx context.Context, listener net.Listener, world int) error {
 		}
 		for _, w := range workers {
 			if err := w.send(sum); err != nil {
-				return nil //nolint:nilerr // it has ended
+				return nil // it has ended
 			}
 		}
 	}

@@ -51,7 +51,7 @@ func (o *Options) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.PullPolicy, "pod-image-pull-policy", "IfNotPresent", "when nodes pull images: Always, IfNotPresent or Never")
 	fs.StringArrayVar(&o.Roots, "pod-volume-root", []string{"/data", "/home", "/mnt", "/srv"},
 		"folder of the nodes below which jobs' folders may be; with =pvc:NAME it is a claim instead, with =nfs:SERVER:/EXPORT what a server exports (repeatable)")
-	fs.StringVar(&o.SnapshotsRoot, "pod-snapshots-root", "/var/lib/switchyard/snapshots", "folder of the snapshots of jobs that name none: of the nodes, or PATH=pvc:NAME or PATH=nfs:SERVER:/EXPORT; jobs write as the users that they run as")
+	fs.StringVar(&o.SnapshotsRoot, "pod-snapshots-root", "/var/lib/switchyard/snapshots", "folder of the snapshots of jobs that name none: of the nodes, or PATH=pvc:NAME or PATH=nfs:SERVER:/EXPORT")
 	fs.StringArrayVar(&o.Tolerate, "pod-tolerate", []string{"nvidia.com/gpu"}, "key of a taint that keeps other pods off the nodes, and jobs' not (repeatable)")
 	fs.StringVar(&o.MemoryLimit, "pod-memory-limit", "", "main memory that a pod may use, e.g. 64Gi (default: no limit)")
 	fs.Int64Var(&o.RunAsUser, "pod-run-as-user", -1, "user id of jobs' processes; -1 leaves it to the image")

@@ -130,7 +130,8 @@ func (s *site) until(what string, holds func() bool) {
 // tell is for failures.
 func (s *site) tell() {
 	for _, args := range [][]string{
-		{"get", "pods", "-A", "-o", "wide"}, {"get", "events", "-A", "--field-selector=type=Warning"},
+		{"get", "pods", "-A", "-o", "wide"},
+		{"get", "events", "-A", "--field-selector=type=Warning"},
 		{"logs", "-n", "switchyard", "-l", "app.kubernetes.io/component=service", "--tail=20", "--prefix"},
 		{"logs", "-n", "switchyard", "-l", "app.kubernetes.io/name=bus", "--tail=20", "--prefix"},
 		{"logs", "-n", "switchyard-nodes", "-l", "app.kubernetes.io/name=nodeagent", "--tail=20"},

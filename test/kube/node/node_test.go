@@ -218,10 +218,8 @@ func TestAJobsPodOnARealKubelet(t *testing.T) {
 	}
 	name, attempt := trainInAPod(t, c, b, n)
 	c.delete(jobsNamespace, name)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
 	for range 2 { // the second time after the agent was killed
-		checkOutput(ctx, t, c, b, n, attempt)
+		checkOutput(t, c, b, n, attempt)
 		a.kill()
 		a.start()
 	}
@@ -249,9 +247,7 @@ func TestTheAgentAsADaemonSet(t *testing.T) {
 		t.Errorf("%+v", n)
 	}
 	_, attempt := trainInAPod(t, c, b, n)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	checkOutput(ctx, t, c, b, n, attempt)
+	checkOutput(t, c, b, n, attempt)
 }
 
 const jobsNamespace = "switchyard-jobs"
@@ -302,12 +298,12 @@ func podOf(name string, n train.Node, a train.Attempt) pod {
 }
 
 // checkOutput asks the agent for the output of a job that has ended.
-func checkOutput(ctx context.Context, t *testing.T, c *cluster, b *bus.Bus, n train.Node, a train.Attempt) {
+func checkOutput(t *testing.T, c *cluster, b *bus.Bus, n train.Node, a train.Attempt) {
 	t.Helper()
 	var chunk train.LogChunk
 	c.until("the agent's answer", "answers", func() string {
 		var err error
-		if chunk, err = bus.Ask[train.LogRequest, train.LogChunk](ctx, b, train.LogSubject(n.ID), train.LogRequest{Job: a.Job}); err != nil {
+		if chunk, err = bus.Ask[train.LogRequest, train.LogChunk](t.Context(), b, train.LogSubject(n.ID), train.LogRequest{Job: a.Job}); err != nil {
 			return err.Error()
 		}
 		return "answers"
