@@ -126,8 +126,12 @@ func (w *agendaWorld) attempt(t *rapid.T) {
 	case a.Number > 0 && !a.Told:
 		a.Told = true
 	default:
+		parts := drawParts(t)
+		if i, planned := w.p.plan.at[id]; planned && rapid.IntRange(0, 3).Draw(t, "as planned") > 0 {
+			parts = w.p.plan.plan.Allocations[i].Places()
+		}
 		a = train.Attempt{Job: id, Number: a.Number + 1, Backend: train.BackendKubernetes, Phase: train.PhaseClaimed, Generation: w.p.plan.plan.Generation}
-		a.SetPlaces(drawParts(t))
+		a.SetPlaces(parts)
 	}
 	w.p.seeAttempt(bus.Entry[train.Attempt]{Key: string(id), Value: a, Revision: w.next()}, false)
 }
@@ -163,6 +167,49 @@ func (w *agendaWorld) pass(t *rapid.T, after time.Duration) {
 	}
 }
 
+func TestAFreeDeviceIsNewsOfWhoShallHaveIt(t *testing.T) {
+	w := newAgendaWorld()
+	parts := []train.Part{{Node: "n1", Devices: []train.DeviceID{"gpu:0"}}}
+	holds := train.Attempt{Job: "j0", Number: 1, Backend: train.BackendKubernetes, Phase: train.PhaseRunning}
+	holds.SetPlaces(parts)
+	w.p.keep(holds, w.next())
+	w.p.follow(train.Plan{Generation: 1, Allocations: []train.Allocation{{Job: "j1", Parts: parts}}})
+	if got := w.starts(); len(got) != 0 {
+		t.Fatalf("%v start on a device that j0 holds", got)
+	}
+	holds.Phase = train.PhaseExited
+	w.p.keep(holds, w.next())
+	if got := w.starts(); !slices.Equal(got, []train.JobID{"j1"}) {
+		t.Fatalf("%v start when j0 has exited", got)
+	}
+}
+
+func TestANewNodeIsNewsOfAll(t *testing.T) {
+	w := newAgendaWorld()
+	w.p.follow(train.Plan{Generation: 1, Allocations: []train.Allocation{{Job: "j1", Node: "n3", Devices: []train.DeviceID{"gpu:0"}}}})
+	if got := w.starts(); len(got) != 0 {
+		t.Fatalf("%v start on a node that nobody knows", got)
+	}
+	w.node("n3", false)
+	if got := w.starts(); !slices.Equal(got, []train.JobID{"j1"}) {
+		t.Fatalf("%v start when the node is there", got)
+	}
+	if got := w.p.take(w.now); len(got) != 0 {
+		t.Fatalf("%v are looked at again although nothing happened", got)
+	}
+}
+
+// starts are the jobs that a pass starts now.
+func (w *agendaWorld) starts() []train.JobID {
+	var jobs []train.JobID
+	for _, a := range w.p.actions(w.p.take(w.now), w.now, diff.Limits{StopGrace: time.Minute}) {
+		if a.Kind == diff.Start {
+			jobs = append(jobs, a.Job)
+		}
+	}
+	return jobs
+}
+
 func TestStartsArePutOffInPortions(t *testing.T) {
 	p := newPicture(diff.Realm{Backend: train.BackendKubernetes})
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -178,4 +225,41 @@ func TestStartsArePutOffInPortions(t *testing.T) {
 			t.Fatalf("%d jobs in a pass, want %d", len(got), want)
 		}
 	}
+}
+
+// BenchmarkPass is the part of a pass that decides, with 10,000 attempts that run: after news of one job, and about all of them.
+func BenchmarkPass(b *testing.B) {
+	const jobs = 10_000
+	p := newPicture(diff.Realm{Backend: train.BackendKubernetes})
+	plan := train.Plan{Generation: 1}
+	for i := range jobs {
+		id, node := train.JobID(fmt.Sprintf("j%d", i)), train.NodeID(fmt.Sprintf("n%d", i/8))
+		devices := []train.DeviceID{train.DeviceID(fmt.Sprintf("gpu:%d", i%8))}
+		plan.Allocations = append(plan.Allocations, train.Allocation{Job: id, Node: node, Devices: devices})
+		p.seeNode(bus.Entry[train.Node]{Key: string(node), Value: train.Node{ID: node, Backend: train.BackendKubernetes}}, false)
+		p.seeJob(bus.Entry[train.Job]{Key: string(id), Value: train.Job{ID: id, State: train.StateRunning}, Revision: 1}, false)
+		p.keep(train.Attempt{Job: id, Number: 1, Backend: train.BackendKubernetes, Phase: train.PhaseRunning, Generation: 1, Node: node, Devices: devices}, 1)
+	}
+	p.follow(plan)
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	p.take(now)
+	for name, news := range map[string]func(){
+		"one": func() { p.news("j4711") },
+		"all": func() { p.agenda.resync = now },
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				news()
+				if actions := p.actions(p.take(now), now, diff.Limits{StopGrace: time.Minute}); len(actions) > 0 {
+					b.Fatalf("something to do: %v", actions)
+				}
+			}
+		})
+	}
+	b.Run("plan", func(b *testing.B) {
+		for b.Loop() {
+			plan.Generation++
+			p.follow(plan)
+		}
+	})
 }
