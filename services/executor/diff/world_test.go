@@ -34,6 +34,17 @@ func newWorld() *world {
 	}
 }
 
+// actions are those about all jobs.
+func (w *world) actions() []Action {
+	w.Held = Holding{}
+	for _, a := range w.Attempts {
+		if a.Live() && a.Backend == w.Realm.Backend {
+			w.Held.Take(a.Places())
+		}
+	}
+	return Actions(w.State, w.limits)
+}
+
 func (w *world) accept(p train.Plan) bool {
 	if w.Planned && p.Generation < w.Plan.Generation {
 		return false
@@ -156,19 +167,16 @@ func (w *world) trouble(id train.JobID, e train.Exit) {
 
 // oversubscribed finds a device that two attempts hold.
 func (w *world) oversubscribed() error {
-	holders := map[slot]train.JobID{}
+	holders := map[Slot]train.JobID{}
 	for id, a := range w.Attempts {
 		if !a.Live() {
 			continue
 		}
-		for _, p := range a.Places() {
-			for _, d := range p.Devices {
-				at := slot{p.Node, d}
-				if other, held := holders[at]; held {
-					return fmt.Errorf("%s of %s is held by %s and by %s", d, p.Node, other, id)
-				}
-				holders[at] = id
+		for _, at := range Slots(a.Places()) {
+			if other, held := holders[at]; held {
+				return fmt.Errorf("%s of %s is held by %s and by %s", at.Device, at.Node, other, id)
 			}
+			holders[at] = id
 		}
 	}
 	return nil
@@ -216,7 +224,7 @@ func (w *world) settle() ([]string, error) {
 		if err := w.fold(); err != nil {
 			return done, err
 		}
-		actions := Actions(w.State, w.limits)
+		actions := w.actions()
 		if len(actions) == 0 {
 			return done, nil
 		}

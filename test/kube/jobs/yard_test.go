@@ -88,7 +88,7 @@ func newYardOn(t testing.TB, on *lab.Cluster, executorFlags ...string) *yard {
 	t.Helper()
 	limit := 8 * time.Minute
 	if _, bench := t.(*testing.B); bench {
-		limit = 15 * time.Minute
+		limit = 45 * time.Minute
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	y := &yard{
@@ -165,10 +165,13 @@ func (y *yard) start(name string) {
 	y.procs[name] = cmd
 }
 
-func (y *yard) kill(name string) {
+func (y *yard) kill(name string) { y.signal(name, syscall.SIGKILL) }
+
+// signal ends a process and waits for it.
+func (y *yard) signal(name string, s syscall.Signal) {
 	cmd := y.procs[name]
 	delete(y.procs, name)
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	_ = syscall.Kill(-cmd.Process.Pid, s)
 	_ = cmd.Wait()
 }
 
