@@ -22,8 +22,9 @@ const (
 // whatIfRow is one way in which the recorded workload went, or would have gone. Its figures are over the jobs that were submitted in the stretch and have
 // ended; over all of them where there are none.
 type whatIfRow struct {
-	Kind            string             `json:"kind"`
-	Policy          string             `json:"policy"`
+	Kind   string `json:"kind"`
+	Policy string `json:"policy"`
+	// Nodes and Devices are all that were ever there.
 	Nodes           int                `json:"nodes"`
 	Devices         int                `json:"devices"`
 	Jobs            int                `json:"jobs"`
@@ -122,6 +123,9 @@ func (r whatIfRow) name() string {
 func (a *app) writeWhatIf(r whatIfResult) error {
 	for _, l := range r.live.LeftOut {
 		_, _ = fmt.Fprintf(a.stderr, "left out: %s %s\n", escapeText(string(l.Job)), l.Why)
+	}
+	if away := r.live.CameAndWent(); away > 0 {
+		_, _ = fmt.Fprintf(a.stderr, "%d of %s came or went, wholly or in part, and so they do in the simulations of this cluster\n", away, plural(len(r.live.Nodes), "node"))
 	}
 	for _, row := range r.rows[1:] {
 		if row.Completed < row.Jobs {
