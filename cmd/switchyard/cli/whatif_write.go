@@ -175,11 +175,10 @@ func writeWhatIfCSV(out io.Writer, all []whatIfRow) error {
 	rows := [][]string{{
 		"kind", "policy", "nodes", "devices", "jobs", "completed", "avg_jct_seconds", "p50_jct_seconds", "p99_jct_seconds", "makespan_seconds", "restarts",
 	}}
-	number := func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
 	for _, r := range all {
 		rows = append(rows, []string{
-			r.Kind, r.Policy, strconv.Itoa(r.Nodes), strconv.Itoa(r.Devices), strconv.Itoa(r.Jobs), strconv.Itoa(r.Completed), number(r.AvgJCTSeconds),
-			number(r.P50JCTSeconds), number(r.P99JCTSeconds), number(r.MakespanSeconds), strconv.Itoa(r.Restarts),
+			r.Kind, r.Policy, strconv.Itoa(r.Nodes), strconv.Itoa(r.Devices), strconv.Itoa(r.Jobs), strconv.Itoa(r.Completed), exactly(r.AvgJCTSeconds),
+			exactly(r.P50JCTSeconds), exactly(r.P99JCTSeconds), exactly(r.MakespanSeconds), strconv.Itoa(r.Restarts),
 		})
 	}
 	return csv.NewWriter(out).WriteAll(rows)
