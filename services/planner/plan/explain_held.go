@@ -17,10 +17,10 @@ func (a *account) allocated(c *candidate) train.Reason {
 	case c.sampled && has != had:
 		return train.Reason{Code: ReasonSampling, Message: fmt.Sprintf("goes on with %s instead of %d for an epoch: how fast it is there is not known, and nobody waits",
 			devices(has), had)}
-	case len(c.replaced) > 0 && has == had:
-		return c.replacedSlow()
 	case c.first.same(&c.got):
 		return a.kept(c)
+	case len(c.replaced) > 0 && has == had:
+		return c.replacedSlow()
 	case c.got.node != c.first.node && c.got.spread() == 1:
 		return train.Reason{Code: ReasonMoved, Message: fmt.Sprintf("goes on with %s: %s", a.where(&c.got), a.lostTo(c))}
 	case has > had && c.predicted.source == fromNothing:
