@@ -52,10 +52,9 @@ func (m *meters) register(r prometheus.Registerer) error {
 
 func (m *meters) folded(fact string)   { m.facts.WithLabelValues(fact).Inc() }
 func (m *meters) illegal(fact string)  { m.nothing.WithLabelValues(fact).Inc() }
-func (m *meters) filled(stream string, share float64) {
-	m.fill.WithLabelValues(stream).Set(share)
-}
 func (m *meters) rejected(code string) { m.refusals.WithLabelValues(code).Inc() }
+
+func (m *meters) filled(stream string, share float64) { m.fill.WithLabelValues(stream).Set(share) }
 
 func (m *meters) admitted(after time.Duration) {
 	m.admits.Inc()

@@ -65,7 +65,7 @@ func TestPurge(t *testing.T) {
 		t.Fatalf("exit code %d: %s%s", code, out, errs)
 	}
 	var want []string
-	for _, f := range strings.Fields(before) {
+	for f := range strings.FieldsSeq(before) {
 		if (!strings.HasPrefix(f, "old/") || strings.HasPrefix(f, "old/snapshots")) && !strings.HasPrefix(f, "unknown-old/") {
 			want = append(want, f)
 		}
