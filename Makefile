@@ -33,7 +33,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: help picture images image-root e2e-compose demo build test test-go test-python race check vet lint generated skips generate bench bench-sched bench-predict fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
+.PHONY: help picture images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips generate bench bench-sched bench-predict fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,11 +74,12 @@ check: vet lint generated skips ## everything that must hold besides the tests: 
 vet: tools-cc
 	$(GO) vet $(PKG)
 
-lint: tools-cc $(LINTER) ## golangci-lint with .golangci.yml, the module of the development cluster too
+lint: tools-cc $(LINTER) ## golangci-lint with .golangci.yml
 	$(LINTER) run $(PKG)
-ifeq ($(PKG),./...)
+
+# Apart from `check`: it reads the sources of all of Kubernetes, which takes minutes and gigabytes.
+lint-devcluster: tools-cc $(LINTER) ## the same for the module of the development cluster
 	cd $(DEVCLUSTER_MODULE) && CGO_ENABLED=0 nice $(abspath $(LINTER)) run --build-tags e2e --timeout 30m ./...
-endif
 
 # A few minutes the first time, then only when the pinned version changes.
 $(LINTER): go.tools.mod go.tools.sum | tools-go
