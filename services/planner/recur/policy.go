@@ -47,6 +47,9 @@ func (Grid) Next(g *Group) Choice {
 	tried, failed := map[knobs]bool{}, map[int]bool{}
 	best, least := Choice{BatchSize: g.Default, LimitWatts: g.highest()}, -1.0
 	for _, a := range g.Attempts {
+		if !slices.Contains(g.BatchSizes, a.BatchSize) || !slices.Contains(g.LimitsWatts, a.LimitWatts) {
+			continue // the user allows it no more
+		}
 		tried[knobs{a.BatchSize, a.LimitWatts}] = true
 		if !a.Reached {
 			failed[a.BatchSize] = true

@@ -41,7 +41,7 @@ type pruning struct {
 	next  int   // the batch size to try next, 0 when the round is over
 	good  []int // those that reached the target, ascending
 	best  int   // the cheapest of them
-	steps int   // how many attempts the round took
+	steps int   // how many attempts passed meanwhile
 }
 
 func walk(g *Group, arms []int, start int, attempts []Attempt) pruning {
@@ -54,6 +54,10 @@ func walk(g *Group, arms []int, start int, attempts []Attempt) pruning {
 	w, least := pruning{}, math.Inf(1)
 	for _, direction := range [][]int{down, arms[at+1:]} {
 		for _, batch := range direction {
+			// Attempts that started while another one was under way were no steps of the walk.
+			for w.steps < len(attempts) && attempts[w.steps].BatchSize != batch {
+				w.steps++
+			}
 			if w.steps == len(attempts) {
 				w.next = batch
 				return w
@@ -99,7 +103,7 @@ func sample(g *Group, arms []int) int {
 func best(g *Group) int {
 	choice, least := g.Default, math.Inf(1)
 	for _, a := range g.Attempts {
-		if cost := g.cost(a); a.Reached && cost < least {
+		if cost := g.cost(a); a.Reached && cost < least && slices.Contains(g.BatchSizes, a.BatchSize) {
 			choice, least = a.BatchSize, cost
 		}
 	}

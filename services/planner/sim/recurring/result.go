@@ -104,7 +104,7 @@ func (t *Training) judge(spent []expense, eta float64) Figures {
 	}
 }
 
-// expected is what reaching the target takes on average, with the runs that give up before.
+// expected is what reaching the target takes on average, with the runs that give up before; infinite where none reaches it.
 func (t *Training) expected(b Batch, e recur.Window) expense {
 	sum, reached := 0.0, 0.0
 	for _, epochs := range b.Epochs {
@@ -121,8 +121,9 @@ func (t *Training) oracle(eta float64) float64 {
 	least := math.Inf(1)
 	for _, b := range t.Batches {
 		for _, e := range b.Limits {
-			x := t.expected(b, e)
-			least = min(least, recur.Cost(eta, t.MaxPowerWatts, x.joules, x.seconds))
+			if x := t.expected(b, e); !math.IsInf(x.seconds, 1) {
+				least = min(least, recur.Cost(eta, t.MaxPowerWatts, x.joules, x.seconds))
+			}
 		}
 	}
 	return least

@@ -83,8 +83,9 @@ func Load(files fs.FS, gpu string) ([]Training, error) {
 			continue
 		}
 		t.Default = min(j.batch, t.Batches[len(t.Batches)-1].Size)
-		if !slices.ContainsFunc(t.Batches, func(b Batch) bool { return b.Size == t.Default }) {
-			return nil, fmt.Errorf("load %s on %s: its default batch size %d was not measured", j.dataset, gpu, t.Default)
+		reaches := func(b Batch) bool { return b.Size == t.Default && slices.Min(b.Epochs) <= float64(t.MaxEpochs) }
+		if !slices.ContainsFunc(t.Batches, reaches) {
+			return nil, fmt.Errorf("load %s on %s: no run with its default batch size %d reached the target", j.dataset, gpu, t.Default)
 		}
 		all = append(all, t)
 	}
