@@ -37,9 +37,6 @@ type Attempt struct {
 	Seconds      float64 `json:"seconds"`
 	// Reached says whether the job came to its target. It may have given up, or have been stopped when it cost too much.
 	Reached bool `json:"reached"`
-	// ProfilingJoules and ProfilingSeconds are the part of the above that would not have been spent at LimitWatts from the start.
-	ProfilingJoules  float64 `json:"profiling_joules,omitempty"`
-	ProfilingSeconds float64 `json:"profiling_seconds,omitempty"`
 }
 
 // Choice is how the next attempt shall run.
@@ -83,11 +80,6 @@ func Cost(eta, maxPowerWatts, joules, seconds float64) float64 {
 
 // cost is what an attempt cost.
 func (g *Group) cost(a Attempt) float64 { return g.Cost(a.EnergyJoules, a.Seconds) }
-
-// lasting is what an attempt would have cost without profiling: what its batch size will cost again.
-func (g *Group) lasting(a Attempt) float64 {
-	return g.Cost(a.EnergyJoules-a.ProfilingJoules, a.Seconds-a.ProfilingSeconds)
-}
 
 // Recurrences is how many recurrences have ended.
 func (g *Group) Recurrences() int {

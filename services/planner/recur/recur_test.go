@@ -136,7 +136,6 @@ func drawGroup(t *rapid.T) *recur.Group {
 		g.Attempts = append(g.Attempts, recur.Attempt{
 			BatchSize: rapid.SampledFrom(append([]int{7}, g.BatchSizes...)).Draw(t, "batch"), LimitWatts: rapid.SampledFrom(g.LimitsWatts).Draw(t, "limit"),
 			EnergyJoules: cost.Draw(t, "joules"), Seconds: cost.Draw(t, "seconds"), Reached: rapid.Bool().Draw(t, "reached"),
-			ProfilingJoules: cost.Draw(t, "profiling"),
 		})
 	}
 	g.Running = rapid.IntRange(0, 2).Draw(t, "running")
@@ -182,9 +181,6 @@ func TestDecisionsSurviveTheirStorage(t *testing.T) {
 func TestSwitchyardKnowsNoUnit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := drawGroup(t)
-		for i := range g.Attempts {
-			g.Attempts[i].ProfilingJoules = 0
-		}
 		large := *g
 		large.Attempts = slices.Clone(g.Attempts)
 		for i := range large.Attempts {

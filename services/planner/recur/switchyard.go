@@ -70,12 +70,12 @@ func newHistory(g *Group) history {
 	cheapest := math.Inf(1)
 	for _, a := range g.Attempts {
 		i := slices.Index(g.BatchSizes, a.BatchSize)
-		if cost := g.lasting(a); i >= 0 && a.Reached && cost > 0 && cost < cheapest {
+		if cost := g.cost(a); i >= 0 && a.Reached && cost > 0 && cost < cheapest {
 			cheapest, h.best = cost, i
 		}
 	}
 	for _, a := range g.Attempts {
-		i, cost := slices.Index(g.BatchSizes, a.BatchSize), g.lasting(a)
+		i, cost := slices.Index(g.BatchSizes, a.BatchSize), g.cost(a)
 		if i < 0 || a.Reached && !(cost > 0) {
 			continue // the user allows it no more, or nothing was measured
 		}

@@ -92,8 +92,7 @@ func (w *world) attempt(c recur.Choice) recur.Attempt {
 	if fresh && n >= 1 {
 		// The first epoch is spent on all limits, an equal part on each.
 		mean := batch.mean()
-		a.ProfilingJoules, a.ProfilingSeconds = mean.joules-e.EnergyJoules, mean.seconds-e.Seconds
-		a.EnergyJoules, a.Seconds = a.EnergyJoules+a.ProfilingJoules, a.Seconds+a.ProfilingSeconds
+		a.EnergyJoules, a.Seconds = (n-1)*e.EnergyJoules+mean.joules, (n-1)*e.Seconds+mean.seconds
 	}
 	return a
 }
