@@ -11,16 +11,6 @@ type Policy interface {
 // Policies are all of them, the simplest first.
 func Policies() []Policy { return []Policy{Default{}, Grid{}, Zeus{}, Switchyard{StandardPrior()}} }
 
-// Find gives the policy of a name.
-func Find(name string) (Policy, bool) {
-	all := Policies()
-	at := slices.IndexFunc(all, func(p Policy) bool { return p.Name() == name })
-	if at < 0 {
-		return nil, false
-	}
-	return all[at], true
-}
-
 // Default takes what the user would: the default batch size at the highest power limit.
 type Default struct{}
 

@@ -194,17 +194,6 @@ func TestSwitchyardKnowsNoUnit(t *testing.T) {
 	})
 }
 
-func TestFind(t *testing.T) {
-	for _, p := range recur.Policies() {
-		if found, ok := recur.Find(p.Name()); !ok || found != p {
-			t.Errorf("policy %s is not found", p.Name())
-		}
-	}
-	if _, ok := recur.Find("none"); ok {
-		t.Error("a policy that is none is found")
-	}
-}
-
 func TestCheck(t *testing.T) {
 	for name, spoil := range map[string]func(*recur.Group){
 		"no batch size":       func(g *recur.Group) { g.BatchSizes = nil },
