@@ -19,7 +19,7 @@ type Training struct {
 	GPU, Dataset string
 	// MaxEpochs is when a run gives up.
 	MaxEpochs int
-	// Default is the user's batch size, or the largest that the GPU has room for.
+	// Default is the user's batch size, or the next smaller one that was measured: the GPU may have no room for it.
 	Default int
 	// Batches are in ascending order, and so are the limits of each.
 	Batches []Batch
@@ -82,7 +82,12 @@ func Load(files fs.FS, gpu string) ([]Training, error) {
 		if len(t.Batches) == 0 {
 			continue
 		}
-		t.Default = min(j.batch, t.Batches[len(t.Batches)-1].Size)
+		t.Default = t.Batches[0].Size
+		for _, b := range t.Batches {
+			if b.Size <= j.batch {
+				t.Default = b.Size
+			}
+		}
 		reaches := func(b Batch) bool { return b.Size == t.Default && slices.Min(b.Epochs) <= float64(t.MaxEpochs) }
 		if !slices.ContainsFunc(t.Batches, reaches) {
 			return nil, fmt.Errorf("load %s on %s: no run with its default batch size %d reached the target", j.dataset, gpu, t.Default)
