@@ -75,7 +75,7 @@ Policies on traces: ` + strings.Join(plan.PublishedNames(), ", ") + `. What each
 	}
 	o.flags(cmd)
 	o.whatIf.flags(cmd)
-	cmd.AddCommand(a.compareCommand())
+	cmd.AddCommand(a.compareCommand(), a.simulateEnergyCommand(), a.simulateLimitCommand())
 	return cmd
 }
 

@@ -1,0 +1,149 @@
+package cli
+
+import (
+	"context"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"strconv"
+	"strings"
+
+	"github.com/sourcegraph/conc/pool"
+	"github.com/spf13/cobra"
+
+	"github.com/switchyard-dl/switchyard/services/planner/recur"
+	"github.com/switchyard-dl/switchyard/services/planner/sim/recurring"
+)
+
+// energyOptions are the flags of simulate energy.
+type energyOptions struct {
+	data  string
+	gpus  []string
+	seeds int
+	eta   float64
+}
+
+// energyResult is what simulate energy prints as JSON.
+type energyResult struct {
+	Rows      []recurring.Row              `json:"rows"`
+	Aggregate map[string]recurring.Figures `json:"aggregate"`
+}
+
+func (a *app) simulateEnergyCommand() *cobra.Command {
+	var o energyOptions
+	cmd := &cobra.Command{
+		Use:   "energy",
+		Short: "Replay jobs that recur on measured trainings: which batch sizes and power limits would have been chosen, at what energy and time",
+		Long: `Replays jobs that come again and again, on trainings and power that were measured once (the layout of the traces of Zeus, NSDI'23), once for each policy
+that chooses batch sizes and power limits. Every training comes twice for each of its batch sizes and power limits. Ratios are to what the
+user's own batch size at the highest limit is expected to take; the regret is what was paid beyond the cheapest configuration, in runs of it.`,
+		Example: `  switchyard simulate energy --data zeus --gpu v100,a40 --seeds 20 --eta 0.5 -o json`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			trainings, err := o.prepare()
+			if err != nil {
+				return err
+			}
+			rows, err := replayEnergy(cmd.Context(), trainings, o)
+			if err != nil {
+				return runtime(err)
+			}
+			return a.writeEnergy(energyResult{rows, recurring.ByPolicy(rows)})
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&o.data, "data", "", "folder whose folder trace holds summary_train.csv and summary_power_GPU.csv")
+	fs.StringSliceVar(&o.gpus, "gpu", nil, "types of GPU, joined by commas")
+	fs.IntVar(&o.seeds, "seeds", 20, "how often each training is replayed")
+	fs.Float64Var(&o.eta, "eta", 0.5, "what energy weighs against time, 0 (time) to 1 (energy)")
+	return cmd
+}
+
+func checkEta(eta float64) error {
+	if !(eta >= 0 && eta <= 1) {
+		return failure(ExitUsage, "", "--eta %g: want 0 (time) to 1 (energy)", eta)
+	}
+	return nil
+}
+
+// prepare checks the flags and reads the files.
+func (o *energyOptions) prepare() ([]recurring.Training, error) {
+	if o.data == "" || len(o.gpus) == 0 {
+		return nil, failure(ExitUsage, "", "--data and --gpu are required")
+	}
+	if o.seeds < 1 {
+		return nil, failure(ExitUsage, "", "--seeds %d: want 1 or more", o.seeds)
+	}
+	if err := checkEta(o.eta); err != nil {
+		return nil, err
+	}
+	var all []recurring.Training
+	for _, gpu := range o.gpus {
+		trainings, err := recurring.Load(os.DirFS(filepath.Join(o.data, "trace")), strings.ToLower(gpu))
+		if err != nil {
+			return nil, failure(ExitUsage, "--data names a folder with the folder trace, --gpu what follows summary_power_ there", "%v", err)
+		}
+		all = append(all, trainings...)
+	}
+	if len(all) == 0 {
+		return nil, failure(ExitUsage, "", "%s: none of the published trainings", o.data)
+	}
+	return all, nil
+}
+
+// replayEnergy replays every training under every policy, as many at once as there are processors. Rows are by training, then by policy.
+func replayEnergy(ctx context.Context, trainings []recurring.Training, o energyOptions) ([]recurring.Row, error) {
+	policies := recur.Policies()
+	rows := make([]recurring.Row, len(trainings)*len(policies))
+	p := pool.New().WithContext(ctx).WithCancelOnError().WithMaxGoroutines(goruntime.GOMAXPROCS(0))
+	for i := range rows {
+		p.Go(func(ctx context.Context) error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			var err error
+			rows[i], err = recurring.Run(&trainings[i/len(policies)], policies[i%len(policies)], o.eta, o.seeds)
+			return err
+		})
+	}
+	return rows, p.Wait()
+}
+
+func (a *app) writeEnergy(result energyResult) error {
+	switch a.output {
+	case "json":
+		return a.printJSON(result)
+	case "csv":
+		return runtime(writeEnergyCSV(a.stdout, result.Rows))
+	}
+	return a.table("GPU\tDATASET\tPOLICY\tENERGY\tTIME\tCOST\tREGRET\tFIRST 20\tWORST TIME", func(w io.Writer) {
+		line := func(gpu, dataset, policy string, f recurring.Figures) {
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%.3f\t%.3f\t%.3f\t%.2f\t%.3f\t%.2f\n", gpu, dataset, policy, f.EnergyRatio, f.TimeRatio, f.CostRatio, f.Regret,
+				f.First20EnergyRatio, f.WorstTimeRatio)
+		}
+		for _, r := range result.Rows {
+			line(r.GPU, r.Dataset, r.Policy, r.Figures)
+		}
+		for _, p := range recur.Policies() {
+			line("all", "mean", p.Name(), result.Aggregate[p.Name()])
+		}
+	})
+}
+
+func writeEnergyCSV(out io.Writer, rows []recurring.Row) error {
+	w := csv.NewWriter(out)
+	lines := [][]string{{
+		"gpu", "dataset", "policy", "energy_ratio", "time_ratio", "cost_ratio", "regret", "first20_energy_ratio", "worst_time_ratio",
+	}}
+	number := func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
+	for _, r := range rows {
+		lines = append(lines, []string{
+			r.GPU, r.Dataset, r.Policy, number(r.EnergyRatio), number(r.TimeRatio), number(r.CostRatio), number(r.Regret), number(r.First20EnergyRatio),
+			number(r.WorstTimeRatio),
+		})
+	}
+	return w.WriteAll(lines)
+}

@@ -1,0 +1,160 @@
+package recur
+
+import (
+	"math"
+	"slices"
+)
+
+// Prior is what is believed of trainings in general: standard deviations of the logarithm of the cost, where x is the logarithm to the base 2 of the batch
+// size over the default's.
+type Prior struct {
+	// Slope is of the cost over x at the default.
+	Slope float64
+	// Bend is of the change of the slope from one x to the next.
+	Bend float64
+	// Rough is of what a batch size has for itself.
+	Rough float64
+	// Noise is of one run. It counts like NoiseRuns runs against what runs of the same batch size have shown.
+	Noise, NoiseRuns float64
+	// MinHorizon is the least number of recurrences that are expected to come.
+	MinHorizon float64
+}
+
+// StandardPrior says: twice the batch may cost a third less or half as much again, and runs of the same batch size differ by a tenth.
+func StandardPrior() Prior {
+	return Prior{Slope: 0.5, Bend: 0.2, Rough: 0.1, Noise: 0.1, NoiseRuns: 4, MinHorizon: 30}
+}
+
+// belief is a Gaussian belief about the logarithm of the expected cost of every batch size.
+type belief struct {
+	mean  []float64
+	cov   [][]float64
+	noise float64   // variance of one run
+	known []bool    // has run
+	out   []bool    // is not to be tried again
+	nodes []float64 // normal deviates, equally probable
+}
+
+func newBelief(p Prior, sizes []int, start int, h history) *belief {
+	n := len(sizes)
+	b := &belief{mean: make([]float64, n), cov: make([][]float64, n), noise: h.noise(p), known: make([]bool, n), out: make([]bool, n), nodes: normalNodes()}
+	x := make([]float64, n)
+	for i, size := range sizes {
+		x[i] = math.Log2(float64(size) / float64(start))
+		b.known[i] = h.runs[i] > 0
+		b.out[i] = h.failed[i] > h.reached[i]
+	}
+	for i := range n {
+		b.mean[i] = h.mean[h.best]
+		b.cov[i] = make([]float64, n)
+		for k := range n {
+			b.cov[i][k] = p.covariance(x[i], x[k])
+		}
+		b.cov[i][i] += p.Rough * p.Rough
+	}
+	for i := range n {
+		if b.known[i] {
+			b.observe(i, h.mean[i], b.noise/h.runs[i])
+		}
+	}
+	b.prune()
+	return b
+}
+
+// covariance is that of the costs at two distances from the default before any run: of the level, of which nothing is known, of the slope, and of the bends,
+// which add up on the way from the default as the integral of a Brownian motion. So what lies far beyond the runs is uncertain.
+func (p Prior) covariance(x, y float64) float64 {
+	const level = 1
+	c := level + p.Slope*p.Slope*x*y
+	if x*y > 0 {
+		near, far := min(math.Abs(x), math.Abs(y)), max(math.Abs(x), math.Abs(y))
+		c += p.Bend * p.Bend * near * near * (far/2 - near/6)
+	}
+	return c
+}
+
+// observe conditions the belief on the mean y of runs of batch size i.
+func (b *belief) observe(i int, y, variance float64) {
+	row := slices.Clone(b.cov[i])
+	off, total := y-b.mean[i], row[i]+variance
+	for k := range b.mean {
+		b.mean[k] += row[k] / total * off
+		for l := range b.mean {
+			b.cov[k][l] -= row[k] / total * row[l]
+		}
+	}
+}
+
+// prune gives up what lies beyond a failure, seen from the best: there the next failure is likely.
+func (b *belief) prune() {
+	best := b.bestKnown()
+	for i := best + 1; i < len(b.out); i++ {
+		b.out[i] = b.out[i] || i-1 > best && b.out[i-1]
+	}
+	for i := best - 1; i >= 0; i-- {
+		b.out[i] = b.out[i] || i+1 < best && b.out[i+1]
+	}
+}
+
+// bestKnown is the batch size of the least mean among those that ran and are not out, or among all that ran where there is none.
+func (b *belief) bestKnown() int {
+	best := -1
+	better := func(i int) bool {
+		return best < 0 || b.out[best] && !b.out[i] || b.out[best] == b.out[i] && b.mean[i] < b.mean[best]
+	}
+	for i, known := range b.known {
+		if known && better(i) {
+			best = i
+		}
+	}
+	return best
+}
+
+// open says whether batch size i may be tried: it has run, or is next to one that has.
+func (b *belief) open(i int) bool {
+	near := b.known[i] || i > 0 && b.known[i-1] || i+1 < len(b.known) && b.known[i+1]
+	return near && !b.out[i]
+}
+
+// price is the expected cost of one run, in units of the best known: it is stopped at stopRatio and then another one follows.
+func (b *belief) price(i, best int) float64 {
+	deviation, sum := math.Sqrt(b.cov[i][i]+b.noise), 0.0
+	for _, z := range b.nodes {
+		cost := math.Exp(b.mean[i] - b.mean[best] + deviation*z)
+		if cost > stopRatio {
+			cost = stopRatio + 1
+		}
+		sum += cost
+	}
+	return sum / float64(len(b.nodes))
+}
+
+// gain is by which share the least expected cost falls, on average, when batch size i runs once more.
+func (b *belief) gain(i int) float64 {
+	deviation, sum := math.Sqrt(b.cov[i][i]+b.noise), 0.0
+	now := b.least(i, 0)
+	for _, z := range b.nodes {
+		sum += 1 - math.Exp(b.least(i, z/deviation)-now)
+	}
+	return max(sum/float64(len(b.nodes)), 0)
+}
+
+// least is the least mean among what has run and batch size i, after a run of i that came out by so many of its variances too dear.
+func (b *belief) least(i int, off float64) float64 {
+	least := math.Inf(1)
+	for k, m := range b.mean {
+		if (b.known[k] || k == i) && !b.out[k] {
+			least = min(least, m+b.cov[k][i]*off)
+		}
+	}
+	return least
+}
+
+// normalNodes are the middles of equally probable slices of the normal distribution.
+func normalNodes() []float64 {
+	nodes := make([]float64, 32)
+	for i := range nodes {
+		nodes[i] = math.Sqrt2 * math.Erfinv(2*(float64(i)+0.5)/float64(len(nodes))-1)
+	}
+	return nodes
+}

@@ -1,0 +1,104 @@
+package recur
+
+import (
+	"math"
+	"slices"
+)
+
+// Switchyard asks of every batch size what one more run of it would teach, and takes the one whose lesson is worth most for the recurrences to come, less what
+// the run itself costs more than that of the best one known: the knowledge gradient of Ryzhov, Powell and Frazier (Operations Research 60(1), 2012) on a
+// Gaussian belief about the logarithm of costs, in which neighbours tell of each other. What failed more often than not is not tried again, nor what lies
+// beyond it. docs/energy.md derives it.
+type Switchyard struct{ Prior Prior }
+
+// Name is "switchyard".
+func (Switchyard) Name() string { return "switchyard" }
+
+// Next weighs all batch sizes next to those that ran.
+func (s Switchyard) Next(g *Group) Choice {
+	c := Choice{MaxCost: g.maxCost()}
+	h := newHistory(g)
+	if h.best < 0 {
+		c.BatchSize = outward(g.BatchSizes, g.Default, len(g.Attempts))
+		return c
+	}
+	b := newBelief(s.Prior, g.BatchSizes, g.Default, h)
+	best := b.bestKnown()
+	c.BatchSize = g.BatchSizes[best]
+	if g.Running > 0 {
+		return c // what is under way will teach first
+	}
+	// Recurrences to come: as many as there were, as one expects of a process of unknown length, and not few.
+	horizon := max(float64(g.Recurrences()), s.Prior.MinHorizon)
+	least, most := b.price(best, best), horizon*b.gain(best)
+	for i, size := range g.BatchSizes {
+		if i == best || !b.open(i) {
+			continue
+		}
+		if worth := horizon*b.gain(i) - (b.price(i, best) - least); worth > most+1e-9 {
+			c.BatchSize, most = size, worth
+		}
+	}
+	return c
+}
+
+// outward gives batch sizes by their distance from a start, the smaller first: where not even the default reaches the target, others are tried in turn.
+func outward(sizes []int, start, turn int) int {
+	at := slices.Index(sizes, start)
+	order := []int{start}
+	for d := 1; d < len(sizes); d++ {
+		if at-d >= 0 {
+			order = append(order, sizes[at-d])
+		}
+		if at+d < len(sizes) {
+			order = append(order, sizes[at+d])
+		}
+	}
+	return order[turn%len(order)]
+}
+
+// history is what the attempts of a group say of each batch size.
+type history struct {
+	runs, mean, squares []float64 // how many, the mean logarithm of their cost, and the sum of squares of the distances from it
+	reached, failed     []int
+	best                int // the batch size of the cheapest run, -1 while none has reached its target
+}
+
+func newHistory(g *Group) history {
+	n := len(g.BatchSizes)
+	h := history{make([]float64, n), make([]float64, n), make([]float64, n), make([]int, n), make([]int, n), -1}
+	cheapest := math.Inf(1)
+	for _, a := range g.Attempts {
+		i := slices.Index(g.BatchSizes, a.BatchSize)
+		if cost := g.cost(a); i >= 0 && a.Reached && cost > 0 && cost < cheapest {
+			cheapest, h.best = cost, i
+		}
+	}
+	for _, a := range g.Attempts {
+		i, cost := slices.Index(g.BatchSizes, a.BatchSize), g.cost(a)
+		if i < 0 || a.Reached && !(cost > 0) {
+			continue // the user allows it no more, or nothing was measured
+		}
+		if a.Reached {
+			h.reached[i]++
+		} else {
+			// Had it gone on, it would have cost more than where it was stopped, and another run had to follow.
+			h.failed[i]++
+			cost = max(cost, stopRatio*cheapest) + cheapest
+		}
+		h.runs[i]++
+		off := math.Log(cost) - h.mean[i]
+		h.mean[i] += off / h.runs[i]
+		h.squares[i] += off * (math.Log(cost) - h.mean[i])
+	}
+	return h
+}
+
+// noise is the variance of one run, as the prior has it and runs of the same batch size show it.
+func (h history) noise(p Prior) float64 {
+	squares, runs := p.NoiseRuns*p.Noise*p.Noise, p.NoiseRuns
+	for i, n := range h.runs {
+		squares, runs = squares+h.squares[i], runs+max(n-1, 0)
+	}
+	return squares / runs
+}

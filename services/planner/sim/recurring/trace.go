@@ -1,0 +1,221 @@
+package recurring
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/csv"
+	"fmt"
+	"io/fs"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/switchyard-dl/switchyard/services/planner/recur"
+)
+
+// Training is one job on one type of GPU: all that was measured of it.
+type Training struct {
+	GPU, Dataset string
+	// MaxEpochs is when a run gives up.
+	MaxEpochs int
+	// Default is the user's batch size, or the next smaller one that was measured: the GPU may have no room for it.
+	Default int
+	// Batches are in ascending order, and so are the limits of each.
+	Batches []Batch
+	// MaxPowerWatts is the highest power limit of the GPU.
+	MaxPowerWatts float64
+}
+
+// Batch is a batch size as it was measured.
+type Batch struct {
+	Size int
+	// Epochs are those that each run needed to reach the target; infinite where it never did.
+	Epochs []float64
+	// Limits are what an epoch takes at each power limit.
+	Limits []recur.Window
+}
+
+// job is how the users of a training define it: its target, when it gives up, and its default batch size.
+type job struct {
+	dataset, network, optimizer string
+	target                      float64
+	maxEpochs, batch            int
+}
+
+// published are the jobs that the traces were published with.
+func published() []job {
+	return []job{
+		{"cifar100", "shufflenetv2", "adadelta", 0.60, 100, 1024},
+		{"imagenet", "resnet50", "adadelta", 0.65, 100, 256},
+		{"librispeech", "deepspeech2", "adamw", 40, 16, 192},
+		{"movielens-1m", "ncf", "adam", 0.41, 100, 1024},
+		{"sentiment140", "bert_base_uncased", "adamw", 0.84, 10, 128},
+		{"squad", "bert_base_uncased", "adamw", 84, 6, 32},
+	}
+}
+
+// Load reads the published jobs on one type of GPU: the files summary_train.csv and summary_power_GPU.csv.
+func Load(files fs.FS, gpu string) ([]Training, error) {
+	runs, err := readTable(files, "summary_train.csv")
+	if err != nil {
+		return nil, err
+	}
+	power, err := readTable(files, "summary_power_"+gpu+".csv")
+	if err != nil {
+		return nil, err
+	}
+	maxPower := 0.0
+	for _, row := range power {
+		watts, err := row.number("power_limit")
+		if err != nil {
+			return nil, err
+		}
+		maxPower = max(maxPower, watts)
+	}
+	var all []Training
+	for _, j := range published() {
+		t := Training{GPU: gpu, Dataset: j.dataset, MaxEpochs: j.maxEpochs, MaxPowerWatts: maxPower}
+		if t.Batches, err = j.join(runs, power); err != nil {
+			return nil, err
+		}
+		if len(t.Batches) == 0 {
+			continue
+		}
+		t.Default = t.Batches[0].Size
+		for _, b := range t.Batches {
+			if b.Size <= j.batch {
+				t.Default = b.Size
+			}
+		}
+		reaches := func(b Batch) bool { return b.Size == t.Default && slices.Min(b.Epochs) <= float64(t.MaxEpochs) }
+		if !slices.ContainsFunc(t.Batches, reaches) {
+			return nil, fmt.Errorf("load %s on %s: no run with its default batch size %d reached the target", j.dataset, gpu, t.Default)
+		}
+		all = append(all, t)
+	}
+	return all, nil
+}
+
+// join collects the batch sizes of which both runs and power were measured.
+func (j job) join(runs, power []record) ([]Batch, error) {
+	batches := map[int]*Batch{}
+	for _, row := range power {
+		if !j.is(row) {
+			continue
+		}
+		size, e, err := row.epoch()
+		if err != nil {
+			return nil, err
+		}
+		if batches[size] == nil {
+			batches[size] = &Batch{Size: size}
+		}
+		batches[size].Limits = append(batches[size].Limits, e)
+	}
+	for _, row := range runs {
+		if !j.is(row) {
+			continue
+		}
+		size, target, epochs, err := row.run()
+		if err != nil {
+			return nil, err
+		}
+		if b := batches[size]; b != nil && math.Abs(target-j.target) < 1e-9 {
+			b.Epochs = append(b.Epochs, epochs)
+		}
+	}
+	var all []Batch
+	for _, b := range batches {
+		if len(b.Epochs) == 0 {
+			continue
+		}
+		slices.SortFunc(b.Limits, func(a, c recur.Window) int { return cmp.Compare(a.LimitWatts, c.LimitWatts) })
+		all = append(all, *b)
+	}
+	slices.SortFunc(all, func(a, b Batch) int { return a.Size - b.Size })
+	return all, nil
+}
+
+func (j job) is(row record) bool {
+	return row.text("dataset") == j.dataset && row.text("network") == j.network && row.text("optimizer") == j.optimizer
+}
+
+// record is a row of a CSV file whose columns are found by name.
+type record struct {
+	where   string
+	columns map[string]int
+	cells   []string
+}
+
+func readTable(files fs.FS, name string) ([]record, error) {
+	data, err := fs.ReadFile(files, name)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	rows, err := csv.NewReader(bytes.NewReader(data)).ReadAll()
+	if err != nil {
+		return nil, fmt.Errorf("parse %s: %w", name, err)
+	}
+	if len(rows) == 0 {
+		return nil, fmt.Errorf("parse %s: it is empty", name)
+	}
+	columns := map[string]int{}
+	for i, column := range rows[0] {
+		columns[column] = i
+	}
+	all := make([]record, 0, len(rows)-1)
+	for i, cells := range rows[1:] {
+		all = append(all, record{fmt.Sprintf("%s: row %d", name, i+2), columns, cells})
+	}
+	return all, nil
+}
+
+// text is a cell, empty where there is no such column.
+func (r record) text(column string) string {
+	if i, ok := r.columns[column]; ok {
+		return strings.TrimSpace(r.cells[i])
+	}
+	return ""
+}
+
+func (r record) number(column string) (float64, error) {
+	x, err := strconv.ParseFloat(r.text(column), 64)
+	if err != nil || math.IsNaN(x) || math.IsInf(x, 0) || x < 0 {
+		return 0, fmt.Errorf("parse %s, column %s: %q is no number of 0 or more", r.where, column, r.text(column))
+	}
+	return x, nil
+}
+
+// epoch reads a row of the power measurements.
+func (r record) epoch() (size int, e recur.Window, err error) {
+	batch, err := r.number("batch_size")
+	if err != nil {
+		return 0, e, err
+	}
+	if e.LimitWatts, err = r.number("power_limit"); err != nil {
+		return 0, e, err
+	}
+	if e.Seconds, err = r.number("time_per_epoch"); err != nil {
+		return 0, e, err
+	}
+	watts, err := r.number("average_power")
+	e.EnergyJoules = watts * e.Seconds
+	return int(batch), e, err
+}
+
+// run reads a row of the runs of training.
+func (r record) run() (size int, target, epochs float64, err error) {
+	batch, err := r.number("batch_size")
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	if target, err = r.number("target_metric"); err != nil {
+		return 0, 0, 0, err
+	}
+	if reached := r.text("target_epoch"); reached == "" || strings.EqualFold(reached, "nan") {
+		return int(batch), target, math.Inf(1), nil
+	}
+	epochs, err = r.number("target_epoch")
+	return int(batch), target, epochs, err
+}

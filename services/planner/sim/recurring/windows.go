@@ -1,0 +1,104 @@
+package recurring
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/switchyard-dl/switchyard/services/planner/recur"
+)
+
+// Profile is what a job's devices measured at each power limit, as a monitor of windows logged it.
+type Profile struct {
+	// File is the name of the log.
+	File    string
+	Devices int
+	Windows []recur.Window
+}
+
+// LoadProfiles reads every log of windows in a folder, by name. A log has the columns window_name, which ends in an underscore and the limit in watts,
+// elapsed_time in seconds, and gpu<i>_energy in joules for each device.
+func LoadProfiles(files fs.FS) ([]Profile, error) {
+	names, err := fs.Glob(files, "*.csv")
+	if err != nil {
+		return nil, fmt.Errorf("list logs of windows: %w", err)
+	}
+	all := make([]Profile, 0, len(names))
+	for _, name := range names {
+		p, err := loadProfile(files, name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+func loadProfile(files fs.FS, name string) (Profile, error) {
+	p := Profile{File: path.Base(name)}
+	rows, err := readTable(files, name)
+	if err != nil {
+		return p, err
+	}
+	for _, row := range rows {
+		ranks, err := row.windows()
+		if err != nil {
+			return p, err
+		}
+		p.Devices = len(ranks)
+		p.Windows = append(p.Windows, recur.Merge(ranks))
+	}
+	if p.Devices == 0 {
+		return p, fmt.Errorf("parse %s: no window, or no column gpu0_energy", name)
+	}
+	return p, nil
+}
+
+// windows reads a row of a log: one window for each device.
+func (r record) windows() ([]recur.Window, error) {
+	text := r.text("window_name")
+	limit, err := strconv.ParseFloat(text[strings.LastIndex(text, "_")+1:], 64)
+	if err != nil || !(limit > 0) {
+		return nil, fmt.Errorf("parse %s: window_name %q does not end in a power limit", r.where, text)
+	}
+	seconds, err := r.number("elapsed_time")
+	if err != nil {
+		return nil, err
+	}
+	var all []recur.Window
+	for column := range r.columns {
+		if !strings.HasPrefix(column, "gpu") || !strings.HasSuffix(column, "_energy") {
+			continue
+		}
+		joules, err := r.number(column)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, recur.Window{LimitWatts: limit, EnergyJoules: joules, Seconds: seconds})
+	}
+	return all, nil
+}
+
+// Choice is the limit that costs a job least, and what it saves.
+type Choice struct {
+	File       string  `json:"file"`
+	Devices    int     `json:"devices"`
+	PowerLimit float64 `json:"power_limit"` // watts, of each device
+	// EnergyRatio and TimeRatio compare with the highest limit.
+	EnergyRatio float64 `json:"energy_ratio"`
+	TimeRatio   float64 `json:"time_ratio"`
+}
+
+// Choose takes the limit of least cost; a second is worth the highest limit of all devices together.
+func (p Profile) Choose(eta float64) Choice {
+	var top recur.Window
+	for _, w := range p.Windows {
+		if w.LimitWatts > top.LimitWatts {
+			top = w
+		}
+	}
+	w, _ := recur.ChooseLimit(p.Windows, eta, float64(p.Devices)*top.LimitWatts)
+	return Choice{p.File, p.Devices, w.LimitWatts, w.EnergyJoules / top.EnergyJoules, w.Seconds / top.Seconds}
+}
