@@ -27,13 +27,13 @@ type workers struct {
 	since  uint64
 	bootID string
 	total  map[run]proc.Ticks
-	// owner tells whose process a number is, as of the last reading.
-	owner map[int]run
+	// owner tells whose process a number is, as of the last reading; former as of the one before.
+	owner, former map[int]owned
 }
 
 // used gives the processor time that each attempt used since the last call. marks tells the marks of processes outside of any supervisor's tree.
 func (w *workers) used(all map[int]proc.Stat, attempts []train.Attempt, marks map[int]string) map[run]proc.Ticks {
-	used, total, owner := map[run]proc.Ticks{}, map[run]proc.Ticks{}, map[int]run{}
+	used, total, owner := map[run]proc.Ticks{}, map[run]proc.Ticks{}, map[int]owned{}
 	for _, a := range attempts {
 		tree := w.tree(all, a, marks)
 		if tree == nil {
@@ -45,7 +45,7 @@ func (w *workers) used(all map[int]proc.Stat, attempts []train.Attempt, marks ma
 			if s.Start < w.since {
 				old += s.Own + s.Reaped
 			}
-			owner[pid] = r
+			owner[pid] = owned{r, s.Start}
 		}
 		before, known := w.total[r]
 		if !known && a.PIDStart < w.since {
@@ -55,7 +55,7 @@ func (w *workers) used(all map[int]proc.Stat, attempts []train.Attempt, marks ma
 		used[r] = max(sum-before, 0)
 		total[r] = sum
 	}
-	w.total, w.owner = total, owner
+	w.total, w.owner, w.former = total, owner, w.owner
 	return used
 }
 
