@@ -301,7 +301,7 @@ func TestAJobThatEndedBeforeAnyIntervalHasAnAccountOfNothing(t *testing.T) {
 // open gives the ledger without its loops.
 func open(t *testing.T, k *books) *ledger {
 	t.Helper()
-	l, err := newLedger(within(t), k.bus, slog.New(slog.DiscardHandler), hour)
+	l, err := newLedger(within(t), k.bus, false, slog.New(slog.DiscardHandler), hour)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,6 +72,8 @@ type Meter struct {
 // Config says what can be read.
 type Config struct {
 	Proc proc.Root
+	// Cgroups is where control groups are mounted; empty for processes alone.
+	Cgroups string
 	// Sources are in the order in which they are believed.
 	Sources []Source
 	GPUs    gpu.Reader
@@ -98,7 +100,10 @@ func New(c Config) (*Meter, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.workers = workers{since: uint64(uptime.Seconds() * proc.TicksPerSecond), bootID: bootID, total: map[run]proc.Ticks{}}
+	m.workers = workers{
+		since: uint64(uptime.Seconds() * proc.TicksPerSecond), bootID: bootID, total: map[run]proc.Ticks{},
+		groups: groups{proc: c.Proc, mount: c.Cgroups, known: map[run]grouped{}},
+	}
 	return m, m.Begin(nil)
 }
 
