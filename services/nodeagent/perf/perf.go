@@ -25,6 +25,8 @@ const (
 // Counters are open counters, each on every processor. They are used by one goroutine.
 type Counters struct {
 	counters []*counter
+	// hardware is how many of the 58 events are counted by the processor itself.
+	hardware int
 	// missing says of each of the 58 events that is not counted why it is not.
 	missing map[string]error
 }
@@ -60,7 +62,6 @@ func Open() (*Counters, error) {
 
 func openAll(devices fs.FS, cpus []int, open opener) (*Counters, error) {
 	c := &Counters{missing: map[string]error{}}
-	core := false
 	for _, name := range hardwareNames() {
 		e, err := resolve(name, devices)
 		if err == nil {
@@ -70,9 +71,11 @@ func openAll(devices fs.FS, cpus []int, open opener) (*Counters, error) {
 			c.missing[name] = err
 			continue
 		}
-		core = core || !strings.HasPrefix(name, "msr/") // virtual machines have a time-stamp counter and nothing else
+		if !strings.HasPrefix(name, "msr/") { // virtual machines have a time-stamp counter and nothing else
+			c.hardware++
+		}
 	}
-	if core {
+	if c.hardware > 0 {
 		return c, nil
 	}
 	var troubles []error
@@ -105,7 +108,10 @@ func (c *Counters) add(e Event, cpus []int, open opener) error {
 	return nil
 }
 
-// Names lists the events that are counted; Missing is how many of the 58 are not.
+// Hardware is how many of the events are counted by the processor's own counters.
+func (c *Counters) Hardware() int { return c.hardware }
+
+// Names lists the events that are counted.
 func (c *Counters) Names() []string {
 	var names []string
 	for _, o := range c.counters {
