@@ -42,6 +42,8 @@ type Service struct {
 	simGPUMemory int
 	labels       map[string]string
 	kubernetes   kubernetes
+	// gpus are read instead of the machine's, where a test says so.
+	gpus gpu.Reader
 }
 
 // New makes a node agent with its defaults.
@@ -265,6 +267,9 @@ func metersOf(statuses []meter.Status) (working []string, troubles map[string]st
 
 // openGPUs gives what reads GPUs, nil where there are none, and what closes it.
 func (s *Service) openGPUs(p run.Process) (gpu.Reader, func()) {
+	if s.gpus != nil {
+		return s.gpus, func() {}
+	}
 	if s.simGPUs > 0 {
 		return simgpu.Reader{
 			Node: p.Common.NodeID(), Count: s.simGPUs, Memory: unit.Bytes(s.simGPUMemory) * unit.GiB,
