@@ -140,7 +140,6 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	defer opened.close()
-	m := opened.meter
 	doors, err := openDoors(ctx, dir, s.jobAPI, p.Log)
 	if err != nil {
 		return err
@@ -150,14 +149,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		Node: p.Common.NodeID(), Bus: b, Reports: t.reports, Roster: known, Outbox: box, EpochEnded: opened.recorder.Mark, Log: p.Log,
 		Metrics: p.Metrics,
 	})
-	describe := func(ctx context.Context, now time.Time) train.Node {
-		n := opened.machine.Node(ctx, p.Common.NodeID(), m.Devices(), now)
-		n.Labels = s.labels
-		n.JobAPI, n.JobAPISocket = doors.tcp.Addr().String(), doors.socket
-		n.Meters, n.MeterTroubles = metersOf(m.Statuses())
-		return n
-	}
-	describe = s.kubernetes.describe(describe, p.Log)
+	describe := s.kubernetes.describe(s.describe(p.Common.NodeID(), opened, doors), p.Log)
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	synced := newSignal()
 	work.Go(func(ctx context.Context) error { return t.attempts.Watch(ctx, known.Put, synced.set) })
@@ -176,9 +168,20 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		logs := s.kubernetes.tailer(p, known.Newest)
 		work.Go(synced.then(logs.Run))
 		work.Go(synced.then(func(ctx context.Context) error { return answerLogs(ctx, b, p.Common.NodeID(), t.jobs, logs) }))
-		work.Go(func(ctx context.Context) error { return accounts.Run(ctx, m.Devices) })
+		work.Go(func(ctx context.Context) error { return accounts.Run(ctx, opened.meter.Devices) })
 	}
 	return work.Wait()
+}
+
+// describe makes what tells of the node.
+func (s *Service) describe(node train.NodeID, o opened, d doors) func(context.Context, time.Time) train.Node {
+	return func(ctx context.Context, now time.Time) train.Node {
+		n := o.machine.Node(ctx, node, o.meter.Devices(), now)
+		n.Labels = s.labels
+		n.JobAPI, n.JobAPISocket = d.tcp.Addr().String(), d.socket
+		n.Meters, n.MeterTroubles = metersOf(o.meter.Statuses())
+		return n
+	}
 }
 
 // settle gives the settings with the id of this machine. That of a node of Kubernetes is said there, and the folder need not remember it.
