@@ -30,6 +30,7 @@ const (
 	ReasonPreemptedByShorter  = "PreemptedByShorter"
 	ReasonHeadOfLineBlocked   = "HeadOfLineBlocked"
 	ReasonWaitingForDevices   = "WaitingForDevices"
+	ReasonWaitingForMemory    = "WaitingForMemory"
 	ReasonQuotaReached        = "QuotaReached"
 	ReasonPowerBudgetReached  = "PowerBudgetReached"
 )
