@@ -64,10 +64,7 @@ func (p *picture) actions(realm diff.Realm, now time.Time, l diff.Limits) ([]dif
 }
 
 func (p *picture) state(realm diff.Realm, now time.Time) diff.State {
-	realm.Nodes = make(map[train.NodeID]bool, len(p.nodes))
-	for id := range p.nodes {
-		realm.Nodes[id] = true
-	}
+	realm.Nodes = p.nodes
 	return diff.State{Now: now, Realm: realm, Plan: p.plan, Planned: p.planned, Jobs: p.jobs, Attempts: p.attempts, Reports: p.reports, StopSeen: p.stopSeen}
 }
 

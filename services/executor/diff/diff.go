@@ -2,7 +2,7 @@
 // from one to the other. It decides nothing about who gets which device, and it does nothing itself.
 //
 // What always holds, whatever plans come in: a device is held from the claim of an attempt until its exit was seen, and is given to one attempt at a
-// time; attempt n+1 of a job is claimed only after the exit of attempt n was seen and told; a job that has ended is never started again.
+// time, or to several that share its memory and together have no more of it than there is; attempt n+1 of a job is claimed only after the exit of attempt n was seen and told; a job that has ended is never started again.
 package diff
 
 import (
@@ -60,7 +60,7 @@ type Realm struct {
 	// Node is the machine of a local executor.
 	Node train.NodeID
 	// Nodes are those on which attempts may be started.
-	Nodes map[train.NodeID]bool
+	Nodes map[train.NodeID]train.Node
 }
 
 // Owns says whether an attempt is looked after here, also where its node is not described any more.
@@ -72,7 +72,7 @@ func (r Realm) Owns(a train.Attempt) bool {
 func (r Realm) reaches(w train.Allocation) bool {
 	places := w.Places()
 	for _, p := range places {
-		if !r.Nodes[p.Node] || len(p.Devices) == 0 {
+		if _, here := r.Nodes[p.Node]; !here || len(p.Devices) == 0 {
 			return false
 		}
 	}
@@ -284,7 +284,7 @@ func starts(s State) []Action {
 	if !s.Planned {
 		return nil
 	}
-	held := holding{}
+	held := newHolding(s.Realm.Nodes)
 	for _, a := range s.Attempts {
 		if a.Live() && a.Backend == s.Realm.Backend {
 			held.take(a.Places())
@@ -301,38 +301,6 @@ func starts(s State) []Action {
 		actions = append(actions, start(s, w))
 	}
 	return actions
-}
-
-// slot is a device of one of several nodes.
-type slot struct {
-	node   train.NodeID
-	device train.DeviceID
-}
-
-// holding are the devices that are taken.
-type holding map[slot]bool
-
-func (h holding) take(places []train.Part) {
-	for _, p := range places {
-		for _, d := range p.Devices {
-			h[slot{p.Node, d}] = true
-		}
-	}
-}
-
-// free says whether every device of all places can be taken, since a gang starts as a whole; a device that is listed twice cannot.
-func (h holding) free(places []train.Part) bool {
-	asked := holding{}
-	for _, p := range places {
-		for _, d := range p.Devices {
-			at := slot{p.Node, d}
-			if h[at] || asked[at] {
-				return false
-			}
-			asked[at] = true
-		}
-	}
-	return true
 }
 
 // mayStart says whether the job itself is ready for its next attempt.

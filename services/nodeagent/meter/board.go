@@ -66,7 +66,7 @@ type tenants struct {
 }
 
 // tenantsOf tells whose processes are on a device. An attempt that holds the device is a tenant as soon as something unknown runs on it: the
-// processes of a container may have numbers of their own.
+// processes of a container may have numbers of their own. What is unknown on a device that attempts share is theirs in equal parts.
 func tenantsOf(id train.DeviceID, s gpu.Sample, owner map[int]run, attempts []train.Attempt) tenants {
 	t := tenants{jobs: map[run]float64{}}
 	for _, p := range s.Processes {
@@ -81,12 +81,12 @@ func tenantsOf(id train.DeviceID, s gpu.Sample, owner map[int]run, attempts []tr
 	if t.strangers == 0 || len(t.jobs) > 0 {
 		return t
 	}
-	for _, a := range attempts {
-		if slices.Contains(a.Devices, id) {
-			t.jobs[runOf(a)] = t.strangeUse
-			t.strangers, t.strangeUse = 0, 0
-			break
-		}
+	holders := slices.DeleteFunc(slices.Clone(attempts), func(a train.Attempt) bool { return !slices.Contains(a.Devices, id) })
+	for _, a := range holders {
+		t.jobs[runOf(a)] = t.strangeUse / float64(len(holders))
+	}
+	if len(holders) > 0 {
+		t.strangers, t.strangeUse = 0, 0
 	}
 	return t
 }

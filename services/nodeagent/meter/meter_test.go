@@ -262,6 +262,12 @@ func TestAProcessInAContainerBelongsToWhoHoldsTheDevice(t *testing.T) {
 	if diff := cmp.Diff(want, on, cmp.AllowUnexported(tenants{}, run{})); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
+	attempts = append(attempts, attempt("c", 1, 30, 1, "gpu:0"))
+	on = tenantsOf("gpu:0", gpu.Sample{Processes: []gpu.Process{{PID: 7, Utilisation: 0.5}, {PID: 8, Utilisation: 0.25}}}, nil, attempts)
+	want = tenants{jobs: map[run]float64{runOf(attempts[1]): 0.375, runOf(attempts[2]): 0.375}}
+	if diff := cmp.Diff(want, on, cmp.AllowUnexported(tenants{}, run{})); diff != "" {
+		t.Errorf("shared (-want +got)\n%s", diff)
+	}
 }
 
 // cards is a gpu.Reader.
