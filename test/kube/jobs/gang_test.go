@@ -77,8 +77,7 @@ func TestGangOverNodes(t *testing.T) {
 	y.until("the pods of the first attempt are gone", func() bool {
 		return slices.Equal(y.pods("whole"), []string{"whole-2-0@kwok-2", "whole-2-1@kwok-0", "whole-2-2@kwok-1"})
 	})
-	y.must(y.bus.Publish(y.ctx, event.OnceFact("whole", event.FactCancelRequested, "cancel", event.CancelRequested{})))
-	y.state("whole", train.StateCancelled)
+	y.cancel("whole")
 	y.nothingLeft()
 
 	// One node has no room: nothing of the gang stays, and the reason is told.
@@ -106,8 +105,7 @@ func TestGangOverNodes(t *testing.T) {
 	if got := len(y.pods("squeezed")); got != 3 {
 		t.Errorf("%d pods, want three", got)
 	}
-	y.must(y.bus.Publish(y.ctx, event.OnceFact("squeezed", event.FactCancelRequested, "cancel", event.CancelRequested{})))
-	y.state("squeezed", train.StateCancelled)
+	y.cancel("squeezed")
 	y.nothingLeft()
 }
 
