@@ -17,8 +17,10 @@ type lodgings struct {
 	// board is that of the jobs that may share: their order, labels and predictions.
 	board *board
 	// open are the nodes whose devices may be shared.
-	open    []bool
+	open []bool
+	// lodgers are these jobs in the order in which they are served.
 	lodgers []*lodger
+	byID    map[train.JobID]*lodger
 	// shared are the devices that hosts have in this round, in the order of the board.
 	shared []*lodging
 }
@@ -26,6 +28,8 @@ type lodgings struct {
 // lodger is a job that may share its device.
 type lodger struct {
 	*candidate
+	// memory is what it needs of a device.
+	memory unit.Bytes
 	// held is where it lodged when the decision began, at where it lodges now.
 	held, at spot
 	// silent: it runs and cannot be asked to leave.
@@ -61,14 +65,17 @@ func mayShare(j Job) bool {
 func newLodgings(s State) *lodgings {
 	own := s
 	own.Jobs = slices.DeleteFunc(slices.Clone(s.Jobs), func(j Job) bool { return !mayShare(j) })
-	l := &lodgings{state: s, board: newBoard(own, false)}
+	l := &lodgings{state: s, board: newBoard(own, false), byID: map[train.JobID]*lodger{}}
 	l.open = l.board.openNodes(s.Nodes)
 	for _, c := range l.board.jobs {
-		one := &lodger{candidate: c, held: l.find(c.Planned), silent: c.Running != nil && !c.Running.Spoke && !c.Running.StopPending}
+		one := &lodger{
+			candidate: c, memory: c.Spec.SharedMemory(), held: l.find(c.Planned),
+			silent: c.Running != nil && !c.Running.Spoke && !c.Running.StopPending,
+		}
 		if on := l.find(c.runsOn()); one.silent && on.somewhere() {
 			one.held = on
 		}
-		l.lodgers = append(l.lodgers, one)
+		l.lodgers, l.byID[c.ID] = append(l.lodgers, one), one
 	}
 	return l
 }
@@ -104,8 +111,8 @@ func (l *lodgings) decide(p Policy) train.Plan {
 	for range maxRounds {
 		made = p.decide(l.without(riders))
 		hosts := map[*lodger]spot{}
-		for _, one := range l.lodgers {
-			if a, has := made.Find(one.ID); has {
+		for _, a := range made.Allocations {
+			if one := l.byID[a.Job]; one != nil {
 				hosts[one] = l.find(&Holding{Node: a.Node, Devices: a.Devices})
 			}
 		}
@@ -132,7 +139,7 @@ func (l *lodgings) without(riders map[train.JobID]bool) State {
 	s := l.state
 	s.Jobs = slices.Clone(s.Jobs)
 	for i := range s.Jobs {
-		s.Jobs[i].rides = riders[s.Jobs[i].ID]
+		s.Jobs[i].Rides = riders[s.Jobs[i].ID]
 	}
 	return s
 }
@@ -169,8 +176,8 @@ func (l *lodgings) firstRiders() map[train.JobID]bool {
 func (l *lodgings) firstHosts() map[*lodger]spot {
 	first := map[spot]*lodger{}
 	better := func(x, y *lodger) bool {
-		if rides, other := x.rode(), y.rode(); rides != other {
-			return other
+		if x.rode() != y.rode() {
+			return y.rode()
 		}
 		return x.silent && !y.silent
 	}
@@ -265,8 +272,11 @@ func (l *lodgings) lodge(one *lodger) {
 
 // fits says whether a job may lodge beside the host of a device: a fault of one may reach the other, so they are of one tenant.
 func (l *lodgings) fits(one *lodger, here *lodging) bool {
+	if one.memory > here.left || one.Spec.Tenant != here.host.Spec.Tenant {
+		return false
+	}
 	part := l.partAt(one, here.spot)
-	return one.Spec.Tenant == here.host.Spec.Tenant && part > 0 && part <= here.left && (one.held == here.spot || l.board.nodes[here.node].traits.grant(one.wish))
+	return part > 0 && part <= here.left && (one.held == here.spot || l.board.nodes[here.node].traits.grant(one.wish))
 }
 
 func (here *lodging) take(one *lodger, part unit.Bytes) {
@@ -282,7 +292,7 @@ func (l *lodgings) partAt(one *lodger, at spot) unit.Bytes {
 	if !l.open[at.node] {
 		return 0
 	}
-	return l.device(at).Share(one.Spec.SharedMemory())
+	return l.device(at).Share(one.memory)
 }
 
 func (l *lodgings) device(at spot) *train.Device { return &l.board.nodes[at.node].devices[at.device] }

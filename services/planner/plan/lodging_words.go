@@ -12,27 +12,33 @@ import (
 
 // explain adds to a plan of whole devices who shares them, and why whoever found no room waits.
 func (l *lodgings) explain(made train.Plan) train.Plan {
-	byID := make(map[train.JobID]*lodger, len(l.lodgers))
-	for _, one := range l.lodgers {
-		byID[one.ID] = one
-	}
 	for i := range made.Allocations {
 		a := &made.Allocations[i]
-		if one := byID[a.Job]; one != nil && one.part > 0 {
+		if one := l.byID[a.Job]; one != nil && one.part > 0 {
 			a.Memory = one.part
 			a.Reason.Message += fmt.Sprintf("; it has %s of the memory%s", one.part, l.companions(one))
 		}
 	}
-	// A job that both rides and waits, or neither, is one about which the rounds did not come to an end.
-	made.Waiting = slices.DeleteFunc(made.Waiting, func(w train.Waiting) bool { return byID[w.Job] != nil && byID[w.Job].at.somewhere() })
+	listed := map[*lodger]bool{}
+	made.Waiting = slices.DeleteFunc(made.Waiting, func(w train.Waiting) bool {
+		one := l.byID[w.Job]
+		listed[one] = true
+		return one != nil && one.host != nil
+	})
 	for _, one := range l.lodgers {
-		if one.host != nil {
+		switch {
+		case one.host != nil:
 			made.Allocations = append(made.Allocations, l.allocation(one))
-		} else if !one.at.somewhere() {
-			l.explainWait(&made, one)
+		case !one.at.somewhere() && !listed[one]: // it rode in the last round, and lost its room there
+			made.Waiting = append(made.Waiting, train.Waiting{Job: one.ID})
 		}
 	}
 	slices.SortFunc(made.Allocations, func(x, y train.Allocation) int { return cmp.Compare(x.Job, y.Job) })
+	for i := range made.Waiting {
+		if one := l.byID[made.Waiting[i].Job]; one != nil {
+			l.explainWait(one, &made.Waiting[i])
+		}
+	}
 	return made
 }
 
@@ -76,25 +82,18 @@ func (l *lodgings) companions(one *lodger) string {
 }
 
 // explainWait puts what is missing of memory in the place of what is missing of devices.
-func (l *lodgings) explainWait(made *train.Plan, one *lodger) {
-	at := slices.IndexFunc(made.Waiting, func(w train.Waiting) bool { return w.Job == one.ID })
-	if at < 0 {
-		at = len(made.Waiting)
-		made.Waiting = append(made.Waiting, train.Waiting{Job: one.ID})
-	}
-	blockers := &made.Waiting[at].Blockers
-	if len(*blockers) > 0 && ((*blockers)[0].Code == ReasonNoNode || (*blockers)[0].Code == ReasonDevicesTooFew) {
+func (l *lodgings) explainWait(one *lodger, w *train.Waiting) {
+	if len(w.Blockers) > 0 && (w.Blockers[0].Code == ReasonNoNode || w.Blockers[0].Code == ReasonDevicesTooFew) {
 		return
 	}
 	missing := l.needs(one)
-	for i, r := range *blockers {
-		if r.Code == ReasonWaitingForDevices {
-			missing.Hint = r.Hint
-			(*blockers)[i] = missing
-			return
-		}
+	at := slices.IndexFunc(w.Blockers, func(r train.Reason) bool { return r.Code == ReasonWaitingForDevices })
+	if at < 0 {
+		w.Blockers = append(w.Blockers, missing)
+		return
 	}
-	*blockers = append(*blockers, missing)
+	missing.Hint = w.Blockers[at].Hint
+	w.Blockers[at] = missing
 }
 
 // needs is the reason of a job that found no room.
@@ -105,7 +104,7 @@ func (l *lodgings) needs(one *lodger) train.Reason {
 			most = max(most, here.left)
 		}
 	}
-	words := fmt.Sprintf("needs %s of GPU memory on one device%s; ", one.Spec.SharedMemory(), withLabels(one.candidate))
+	words := fmt.Sprintf("needs %s of GPU memory on one device%s; ", one.memory, withLabels(one.candidate))
 	if most > 0 {
 		return train.Reason{Code: ReasonWaitingForMemory, Message: words + fmt.Sprintf("the most that is free on a device that may be shared is %s", most)}
 	}

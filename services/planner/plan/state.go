@@ -66,8 +66,8 @@ type Job struct {
 	Speeds map[string]train.Speed `json:"speeds,omitempty"`
 	// Oracle is known to nobody outside a simulation.
 	Oracle *Oracle `json:"oracle,omitempty"`
-	// rides: another job stands before the policy for the device that this one shares.
-	rides bool
+	// Rides is set within a decision: another job stands before the policy for the device that this one shares.
+	Rides bool `json:"-"`
 }
 
 // Request is what a user asks for where the size is part of the request.
