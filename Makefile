@@ -74,8 +74,11 @@ check: vet lint generated skips ## everything that must hold besides the tests: 
 vet: tools-cc
 	$(GO) vet $(PKG)
 
-lint: tools-cc $(LINTER) ## golangci-lint with .golangci.yml
+lint: tools-cc $(LINTER) ## golangci-lint with .golangci.yml, the module of the development cluster too
 	$(LINTER) run $(PKG)
+ifeq ($(PKG),./...)
+	cd $(DEVCLUSTER_MODULE) && CGO_ENABLED=0 nice $(abspath $(LINTER)) run --build-tags e2e --timeout 30m ./...
+endif
 
 # A few minutes the first time, then only when the pinned version changes.
 $(LINTER): go.tools.mod go.tools.sum | tools-go
@@ -135,7 +138,7 @@ tools-cc: tools-go
 	    echo 'A C compiler with the C library headers is missing (the NVML binding needs cgo).'; \
 	    echo 'Debian or Ubuntu: apt-get install gcc libc6-dev   Fedora: dnf install gcc glibc-devel'; exit 1; }
 
-# A real Kubernetes on this machine (docs/devcluster.md); a Go module of its own, which neither `go build ./...` nor the linter of this one sees.
+# A real Kubernetes on this machine (docs/devcluster.md); a Go module of its own, which `go build ./...` does not see.
 DEVCLUSTER        := $(BIN)/devcluster
 DEVCLUSTER_MODULE := deploy/devcluster
 KUBERNETES        := $(shell sed -n 's|^\tk8s.io/kubernetes ||p' $(DEVCLUSTER_MODULE)/go.mod)

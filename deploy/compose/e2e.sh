@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Brings the compose stack up from images that are built here, sees its seed job and one more job finish, kills two services on the way, and takes everything
+# Brings the compose stack up from images that are built here, sees its seed job and one more job finish, kills four services on the way, and takes everything
 # down. Nothing is pulled: NATS and InfluxDB are built from Go modules, Grafana is left out.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -12,16 +12,22 @@ if ! docker info >/dev/null 2>&1; then
 fi
 command -v "${compose%% *}" >/dev/null || { echo 'docker-compose is missing (Debian: apt-get install docker-compose)'; exit 1; }
 
-# third NAME PACKAGE: the file system of an image with one program from a Go module.
-third() {
+# folder NAME: where the one program of an image goes, below the file system of that image.
+folder() {
     local dir=$root/bin/image/$1
-    [ -x "$dir/usr/local/bin/$1" ] && return
     mkdir -p "$dir/usr/local/bin" "$dir/data" "$dir/tmp"
-    (cd "$root" && CGO_ENABLED=0 GOBIN="$dir/usr/local/bin" go install "$2")
     ln -sf "usr/local/bin/$1" "$dir/entrypoint"
+    echo "$dir/usr/local/bin"
+}
+# third NAME PACKAGE: the image of a program from a Go module.
+third() {
+    local dir
+    dir=$(folder "$1")
+    [ -x "$dir/$1" ] || (cd "$root" && CGO_ENABLED=0 GOBIN="$dir" go install "$2")
 }
 third nats-server github.com/nats-io/nats-server/v2@v2.15.2
 third influxd github.com/influxdata/influxdb/cmd/influxd@v1.8.10
+(cd "$root/deploy/devcluster" && CGO_ENABLED=0 go build -o "$(folder pause)/" ./pause)
 for service in admission profiler planner executor nodeagent energy switchyard; do
     make -C "$root" image-root SERVICE=$service CGO=0
 done
@@ -36,7 +42,7 @@ finish() {
 }
 trap finish EXIT
 stack build -q
-stack up -d nats influxdb admission profiler planner executor nodeagent energy seed
+stack up -d nats influxdb admission profiler planner node1 executor nodeagent energy seed
 
 yard() { stack run --rm --no-deps -T seed "$@"; }
 for try in $(seq 60); do
@@ -45,9 +51,17 @@ for try in $(seq 60); do
     sleep 1
 done
 stack kill planner && stack start planner
-yard submit /examples/digits.yaml --id second-job --epochs 60
+yard submit /examples/digits.yaml --id second-job --epochs 400
+# The executor's jobs end with its container, and go on from their checkpoints; the node agent need not know.
+for try in $(seq 60); do
+    [[ $(yard logs second-job 2>/dev/null) != *'epoch 2/'* ]] || break
+    [ "$try" != 60 ] || { echo 'the second job was never seen to train'; exit 1; }
+    sleep 1
+done
+stack kill executor && stack start executor
+stack kill nodeagent && stack start nodeagent
 stack kill admission && stack start admission
-yard wait --timeout 3m first-job second-job
+yard wait --timeout 8m first-job second-job
 yard describe second-job
 yard ps
 for job in first-job second-job; do
@@ -55,4 +69,5 @@ for job in first-job second-job; do
     told=$(yard logs "$job")
     [ -n "$told" ] || { echo "job $job has no log"; exit 1; }
 done
+[[ $told == *'attempt 2 of second-job'* ]] || { echo 'the second job was not begun again after the end of the executor'; exit 1; }
 echo 'ok: both jobs trained to their end on the compose stack'

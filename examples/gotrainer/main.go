@@ -8,10 +8,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"runtime"
 	"syscall"
+
+	"github.com/switchyard-dl/switchyard/examples/gotrainer/servers"
 )
 
 // Exit codes: a shell's for SIGTERM, and that of a wrong command line.
@@ -36,10 +39,13 @@ func run() int {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(s.workers) // one device, one processor
 	}
-	book := newLedger(s.ledger, s.rank, os.Stderr)
-	defer book.exit()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	if s.task.Type != taskWorker {
+		return attend(ctx, s)
+	}
+	book := newLedger(s.ledger, s.rank, os.Stderr)
+	defer book.exit()
 	// Nothing is finished first: what is on disk is whole at any moment.
 	defer context.AfterFunc(ctx, func() {
 		book.exit()
@@ -50,4 +56,24 @@ func run() int {
 		return 1
 	}
 	return 0
+}
+
+// attend is what a process does that is no worker: it serves the workers, or does nothing, until it is told to end.
+func attend(ctx context.Context, s settings) int {
+	if s.task.Type == taskServer {
+		_, port, err := net.SplitHostPort(s.servers[s.task.Index])
+		var listener net.Listener
+		if err == nil {
+			listener, err = net.Listen("tcp", ":"+port)
+		}
+		if err == nil {
+			err = servers.Serve(ctx, listener, s.processes)
+		}
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "gotrainer: server %d: %v\n", s.task.Index, err)
+			return 1
+		}
+	}
+	<-ctx.Done()
+	return exitTerminated
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -34,8 +35,11 @@ type settings struct {
 	rank, processes int
 	workers         int // in this process
 	master          string
-	joinTimeout     time.Duration
-	ringTimeout     time.Duration
+	// servers are the addresses of the job's parameter servers, task is what this process does.
+	servers     []string
+	task        task
+	joinTimeout time.Duration
+	ringTimeout time.Duration
 
 	// slowBy is added to each step of this process, which then holds up the others.
 	slowDevice string
@@ -115,6 +119,7 @@ func readSettings(args []string, getenv func(string) string, stderr io.Writer) (
 		return settings{}, err
 	}
 	s.place(env)
+	s.findServers(env)
 	// One path element, so that a job cannot reach another's directory.
 	if s.jobUUID != filepath.Base(s.jobUUID) || strings.Trim(s.jobUUID, ".") == "" {
 		env.errs = append(env.errs, fmt.Errorf("JOB_UUID=%q is not a plain name", s.jobUUID))
@@ -159,4 +164,38 @@ func (s *settings) place(env *environment) {
 		env.errs = append(env.errs, fmt.Errorf("WORLD_SIZE=%d, but MASTER_ADDR and MASTER_PORT do not say where to meet", s.processes))
 	}
 	s.master = net.JoinHostPort(address, port)
+}
+
+// task is what a process of a job with parameter servers does.
+type task struct {
+	// Type is worker or ps; for the scheduler, where the processes of other systems meet, it is empty.
+	Type  string `json:"type"`
+	Index int    `json:"index"`
+}
+
+const (
+	taskWorker = "worker"
+	taskServer = "ps"
+)
+
+// findServers reads which processes of the job are parameter servers, as TensorFlow is told.
+func (s *settings) findServers(env *environment) {
+	s.task.Type = taskWorker
+	if env.count("DMLC_NUM_SERVER", 0) == 0 {
+		return
+	}
+	var config struct {
+		Cluster map[string][]string `json:"cluster"`
+		Task    task                `json:"task"`
+	}
+	if text := env.get("TF_CONFIG"); text != "" {
+		if err := json.Unmarshal([]byte(text), &config); err != nil {
+			env.errs = append(env.errs, fmt.Errorf("TF_CONFIG=%q: %w", text, err))
+			return
+		}
+	}
+	s.servers, s.task = config.Cluster[taskServer], config.Task
+	if s.task.Type == taskServer && s.task.Index >= len(s.servers) {
+		env.errs = append(env.errs, fmt.Errorf("TF_CONFIG: there is no server %d among %d", s.task.Index, len(s.servers)))
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/switchyard-dl/switchyard/examples/gotrainer/jobapi"
 	"github.com/switchyard-dl/switchyard/examples/gotrainer/nn"
 	"github.com/switchyard-dl/switchyard/examples/gotrainer/ring"
+	"github.com/switchyard-dl/switchyard/examples/gotrainer/servers"
 )
 
 // heldOutSamples is on how many samples accuracy is measured after each epoch.
@@ -27,7 +28,7 @@ const failureWordTimeout = 2 * time.Second
 // each of them is tells which one holds up the others.
 type trainer struct {
 	settings
-	ring      *ring.Ring
+	exchange  exchange
 	crew      *crew
 	api       *jobapi.Client
 	beats     *jobapi.Client
@@ -71,18 +72,14 @@ func (t *trainer) run(ctx context.Context, stderr io.Writer) (outcome jobapi.Out
 	if err != nil {
 		return "", err
 	}
-	t.ring, err = ring.Join(ctx, ring.Place{
-		Rank: t.rank, World: t.processes, Master: t.master, Session: t.session(),
-		JoinTimeout: t.joinTimeout, Timeout: t.ringTimeout,
-	})
-	if err != nil {
+	if t.exchange, err = t.meet(ctx); err != nil {
 		return "", err
 	}
-	defer func() { err = errors.Join(err, t.ring.Close()) }()
+	defer func() { err = errors.Join(err, t.exchange.Close()) }()
 	if err := t.share(); err != nil {
 		return "", err
 	}
-	t.crew = newCrew(t.settings, t.ring)
+	t.crew = newCrew(t.settings, t.exchange)
 	for t.state.Epochs < uint64(t.epochs) {
 		stop, err := t.epoch(ctx)
 		if err != nil {
@@ -93,6 +90,27 @@ func (t *trainer) run(ctx context.Context, stderr io.Writer) (outcome jobapi.Out
 		}
 	}
 	return jobapi.Finished, nil
+}
+
+// exchange is how the processes of a job sum what they have computed.
+type exchange interface {
+	// AllReduce replaces v, in every process, by the sum of all processes' v.
+	AllReduce(v []float64) error
+	// Broadcast hands rank 0's payload to every process.
+	Broadcast(payload []byte) ([]byte, error)
+	Close() error
+}
+
+// meet joins the others: around the job's parameter servers, where it has some, else in a ring.
+func (t *trainer) meet(ctx context.Context) (exchange, error) {
+	if len(t.servers) > 0 {
+		return servers.Join(ctx, servers.Place{
+			Rank: t.rank, World: t.processes, Addresses: t.servers, Session: t.session(), JoinTimeout: t.joinTimeout, Timeout: t.ringTimeout,
+		})
+	}
+	return ring.Join(ctx, ring.Place{
+		Rank: t.rank, World: t.processes, Master: t.master, Session: t.session(), JoinTimeout: t.joinTimeout, Timeout: t.ringTimeout,
+	})
 }
 
 // load gives rank 0 the state to begin with: the checkpoint's, or a fresh one.
@@ -139,7 +157,7 @@ func (t *trainer) share() error {
 			return err
 		}
 	}
-	if data, err = t.ring.Broadcast(data); err != nil {
+	if data, err = t.exchange.Broadcast(data); err != nil {
 		return fmt.Errorf("share state: %w", err)
 	}
 	if t.state, err = checkpoint.Decode(data); err != nil {
@@ -219,7 +237,7 @@ func (t *trainer) agree(stop bool) (bool, error) {
 	if stop {
 		word[0] = 1
 	}
-	word, err := t.ring.Broadcast(word)
+	word, err := t.exchange.Broadcast(word)
 	if err != nil {
 		return false, fmt.Errorf("agree whether to go on: %w", err)
 	}

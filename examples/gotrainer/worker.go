@@ -31,16 +31,16 @@ type worker struct {
 
 // crew is the workers of this process and the vectors that they sum.
 type crew struct {
-	ring    *ring.Ring
-	workers []*worker
-	parts   [][]float64 // one per worker: its gradient, then the tail
-	sum     []float64   // over all workers of all processes
+	exchange exchange
+	workers  []*worker
+	parts    [][]float64 // one per worker: its gradient, then the tail
+	sum      []float64   // over all workers of all processes
 }
 
-func newCrew(s settings, r *ring.Ring) *crew {
+func newCrew(s settings, e exchange) *crew {
 	set := dataset.New(s.seed, s.shape.Features, s.shape.Classes)
 	length := s.shape.Parameters() + tailLength
-	c := &crew{ring: r, sum: make([]float64, length)}
+	c := &crew{exchange: e, sum: make([]float64, length)}
 	for i := range s.workers {
 		c.parts = append(c.parts, make([]float64, length))
 		c.workers = append(c.workers, &worker{
@@ -78,7 +78,7 @@ func (c *crew) gradient(weights []float64, schedule dataset.Schedule, order []in
 	})
 	ring.SumInOrder(c.sum, c.parts)
 	ready := time.Now()
-	err = c.ring.AllReduce(c.sum)
+	err = c.exchange.AllReduce(c.sum)
 	return time.Since(ready), err
 }
 
@@ -105,7 +105,7 @@ func (c *crew) evaluate(weights []float64, samples, totalWorkers, batch int) (ac
 		tails[i] = part[len(weights):]
 	}
 	ring.SumInOrder(sum, tails)
-	if err := c.ring.AllReduce(sum); err != nil {
+	if err := c.exchange.AllReduce(sum); err != nil {
 		return 0, err
 	}
 	return sum[tailCorrect] / sum[tailSamples], nil

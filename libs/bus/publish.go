@@ -112,12 +112,19 @@ func (b *Bus) At(ctx context.Context, stream string, sequence uint64) (Message, 
 }
 
 func (b *Bus) message(f event.Fact) (*nats.Msg, error) {
-	data, err := f.Encode()
+	body, err := f.Encode()
 	if err != nil {
 		return nil, err
 	}
+	data, encoding, err := event.Pack(body)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", f.Subject, err)
+	}
 	msg := nats.NewMsg(f.Subject.String())
 	msg.Data = data
+	if encoding != "" {
+		msg.Header.Set(event.HeaderEncoding, encoding)
+	}
 	at := f.Time
 	if at.IsZero() {
 		at = time.Now()

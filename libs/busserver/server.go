@@ -43,7 +43,7 @@ func (c *Cluster) routes() []*url.URL {
 }
 
 // MaxPayloadBytes is the largest message that a client can send: a body and its headers. A larger one is refused by the client's own library.
-const MaxPayloadBytes = event.MaxBodyBytes + 32<<10
+const MaxPayloadBytes = event.MaxStoredBytes + 32<<10
 
 // Server is a running nats-server.
 type Server struct{ s *server.Server }

@@ -51,8 +51,8 @@ func DecodeSubmission(data []byte) (train.Spec, []train.Reason) {
 // have no body at all.
 func DecodeBody(k Kind, data []byte) (any, error) {
 	body := k.New()
-	if len(data) > MaxBodyBytes {
-		return nil, fmt.Errorf("decode %s: %d bytes, at most %d", k.Subject(), len(data), MaxBodyBytes)
+	if err := checkSize(body, data); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", k.Subject(), err)
 	}
 	if len(data) == 0 && k.Publisher == "anyone" {
 		return body, nil

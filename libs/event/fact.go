@@ -2,17 +2,28 @@ package event
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// MaxBodyBytes is the largest body that is read; a larger one is refused.
-const MaxBodyBytes = 256 << 10
+const (
+	// MaxBodyBytes is the largest body that is read; a larger one is refused. Plans alone may be larger.
+	MaxBodyBytes = 256 << 10
+	// MaxPlanBytes bounds a plan: it is one message whatever the number of jobs, so that none is ever seen by half.
+	MaxPlanBytes = 16 << 20
+	// MaxStoredBytes is the largest body as it is stored. A plan of the largest size, packed, takes some three quarters of it.
+	MaxStoredBytes = 4 << 20
+)
+
+// ErrTooLarge says that a body is larger than any that is read.
+var ErrTooLarge = errors.New("too large")
 
 // The headers of a fact beside Nats-Msg-Id.
 const (
+	HeaderEncoding    = "Content-Encoding"
 	HeaderTime        = "Yard-Time"
 	HeaderSource      = "Yard-Source"
 	HeaderCause       = "Yard-Cause"
@@ -50,11 +61,11 @@ func OnceFact(id train.JobID, fact, key string, body any) Fact {
 // Encode gives the body as JSON. It fails on NaN and infinities.
 func (f Fact) Encode() ([]byte, error) {
 	data, err := json.Marshal(f.Body)
+	if err == nil {
+		err = checkSize(f.Body, data)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", f.Subject, err)
-	}
-	if len(data) > MaxBodyBytes {
-		return nil, fmt.Errorf("encode %s: %d bytes, at most %d", f.Subject, len(data), MaxBodyBytes)
 	}
 	return data, nil
 }
@@ -62,11 +73,28 @@ func (f Fact) Encode() ([]byte, error) {
 // Decode reads the body of a fact between services: unknown keys are ignored, anything else must fit.
 func Decode[T any](data []byte) (T, error) {
 	var body T
-	if len(data) > MaxBodyBytes {
-		return body, fmt.Errorf("decode %T: %d bytes, at most %d", body, len(data), MaxBodyBytes)
+	err := checkSize(body, data)
+	if err == nil {
+		err = json.Unmarshal(data, &body)
 	}
-	if err := json.Unmarshal(data, &body); err != nil {
+	if err != nil {
 		return body, fmt.Errorf("decode %T: %w", body, err)
 	}
 	return body, nil
+}
+
+// large is a body with a bound of its own.
+type large interface{ maxBytes() int }
+
+func (PlanDecided) maxBytes() int { return MaxPlanBytes }
+
+func checkSize(body any, data []byte) error {
+	most := MaxBodyBytes
+	if l, ok := body.(large); ok {
+		most = l.maxBytes()
+	}
+	if len(data) > most {
+		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(data), most)
+	}
+	return nil
 }

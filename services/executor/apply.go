@@ -18,31 +18,31 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
-// apply does one action other than a start. changed says that a record changed, so that more may be to do.
-func (e *executor) apply(ctx context.Context, action diff.Action) (changed bool, err error) {
+// apply does one action other than a start.
+func (e *executor) apply(ctx context.Context, action diff.Action) error {
 	a, _ := e.picture.attempt(action.Job)
 	if a.Number != action.Number {
-		return true, nil // the record changed since: decide anew
+		return nil // the record changed since, which is news
 	}
 	switch action.Kind {
 	case diff.RequestStop:
 		a.Stop, a.StopSince = action.Cause, time.Now().UTC()
 		if err := e.swap(ctx, a); err != nil {
-			return false, err
+			return err
 		}
 		e.log.Info("attempt asked to leave", "job", a.Job, "attempt", a.Number, "cause", a.Stop, "reason", action.Reason.Message)
-		return true, e.tellStop(ctx, a, action.Reason)
+		return e.tellStop(ctx, a, action.Reason)
 	case diff.Kill:
-		return false, e.kill(ctx, action, a)
+		return e.kill(ctx, action, a)
 	case diff.Decide:
-		return true, e.decide(ctx, a)
+		return e.decide(ctx, a)
 	case diff.Tell:
-		return true, e.tell(ctx, a)
+		return e.tell(ctx, a)
 	case diff.Cancel:
-		return true, e.cancel(ctx, action, a)
+		return e.cancel(ctx, action, a)
 	case diff.Start: // applyStarts does it
 	}
-	return false, fmt.Errorf("apply %q: %w", action.Kind, errors.ErrUnsupported)
+	return fmt.Errorf("apply %q: %w", action.Kind, errors.ErrUnsupported)
 }
 
 // tellStop tells once that an attempt was asked to leave. The record is what counts, so the fact comes after it; an executor that finds such a record tells
@@ -80,15 +80,14 @@ func (e *executor) applyStarts(ctx context.Context, starts []diff.Action) {
 	})
 	for i := range done {
 		a := claimed[i]
-		e.report(ctx, "action postponed", starts[i].Job, errs[i])
+		e.postponed(ctx, starts[i].Job, errs[i])
 		if a.Job == "" {
 			continue
 		}
 		e.claimedAt[diff.ReportKey{Job: a.Job, Number: a.Number}] = time.Now()
 		e.metrics.starts.Inc()
 		_, err := e.launchInTime(ctx, a, launch.Sight{})
-		e.report(ctx, "action postponed", a.Job, err)
-		e.nudge()
+		e.postponed(ctx, a.Job, err)
 	}
 	claims.Wait()
 }
@@ -96,7 +95,6 @@ func (e *executor) applyStarts(ctx context.Context, starts []diff.Action) {
 // claim stores that the next attempt of a job is taken. Nothing is claimed where the record has changed since the decision.
 func (e *executor) claim(ctx context.Context, action diff.Action) (train.Attempt, error) {
 	if last, _ := e.picture.attempt(action.Job); last.Number != action.Number-1 {
-		e.nudge()
 		return train.Attempt{}, nil
 	}
 	a := train.Attempt{
@@ -126,12 +124,12 @@ type launches struct {
 	next    time.Time
 }
 
-// launchInTime starts the processes of a claimed attempt unless they are being started. What came to nothing is tried again later each time. soon asks for
-// another look in a moment.
-func (e *executor) launchInTime(ctx context.Context, a train.Attempt, s launch.Sight) (soon bool, err error) {
+// launchInTime starts the processes of a claimed attempt unless they are being started. What came to nothing is tried again later each time. again is after how
+// long to look again.
+func (e *executor) launchInTime(ctx context.Context, a train.Attempt, s launch.Sight) (again time.Duration, err error) {
 	starting, why := e.backend.Starting(a.Job, a.Number)
 	if starting {
-		return !e.backend.Quiet(a), nil
+		return s.Again, nil
 	}
 	key, now := diff.ReportKey{Job: a.Job, Number: a.Number}, time.Now()
 	l := e.launches[key]
@@ -139,15 +137,19 @@ func (e *executor) launchInTime(ctx context.Context, a train.Attempt, s launch.S
 		l = launches{present: s.Present}
 	}
 	if now.Before(l.next) {
-		return false, nil
+		return l.next.Sub(now), nil
 	}
 	if l.tries > 0 && why != nil {
 		e.report(ctx, "attempt is started again", a.Job, fmt.Errorf("attempt %d: %w", a.Number, why))
 	}
 	l.tries++
-	l.next = now.Add(diff.RetryDelay(l.tries))
+	again = diff.RetryDelay(l.tries)
+	l.next = now.Add(again)
 	e.launches[key] = l
-	return !e.backend.Quiet(a), e.launch(ctx, a)
+	if s.Again > 0 {
+		again = min(again, s.Again)
+	}
+	return again, e.launch(ctx, a)
 }
 
 func hash(secret string) string {
@@ -157,10 +159,7 @@ func hash(secret string) string {
 
 // launch starts the processes of a claimed attempt. What can never work is recorded as its end; any other trouble is tried again.
 func (e *executor) launch(ctx context.Context, a train.Attempt) error {
-	e.picture.mu.Lock()
-	job, known := e.picture.jobs[a.Job]
-	restarts := diff.Restarts(diff.State{Reports: e.picture.reports}, a)
-	e.picture.mu.Unlock()
+	job, known := e.picture.job(a.Job)
 	if !known {
 		return fmt.Errorf("start %s: the register has no such job: %w", a.Job, bus.ErrNotFound)
 	}
@@ -177,19 +176,13 @@ func (e *executor) launch(ctx context.Context, a train.Attempt) error {
 		return e.backend.Refuse(ctx, a, train.Exit{Lost: true})
 	}
 	err = e.backend.Start(ctx, launch.Setting{
-		Job: a.Job, Spec: job.Spec, Attempt: a, Places: places, Capability: capability, Token: token, Restarted: restarts,
+		Job: a.Job, Spec: job.Spec, Attempt: a, Places: places, Capability: capability, Token: token, Restarted: e.picture.restarts(a),
 		HeartbeatSteps: e.settings.heartbeatSteps, Base: os.Environ(), PythonPath: e.settings.pythonPath,
 	})
 	if err != nil {
 		return fmt.Errorf("start %s: %w", a.Job, err)
 	}
 	return nil
-}
-
-func (e *executor) mounted(a train.Attempt) bool {
-	e.picture.mu.Lock()
-	defer e.picture.mu.Unlock()
-	return e.backend.Mounts(e.picture.jobs[a.Job].Spec)
 }
 
 // kill records why, then has the processes ended.
@@ -226,10 +219,7 @@ func (e *executor) known(ctx context.Context, a train.Attempt) (train.AttemptRep
 	if err != nil && !errors.Is(err, bus.ErrNotFound) {
 		return report.Value, train.Job{}, err
 	}
-	e.picture.mu.Lock()
-	job, found := e.picture.jobs[a.Job]
-	e.picture.mu.Unlock()
-	if found {
+	if job, found := e.picture.job(a.Job); found {
 		return report.Value, job, nil
 	}
 	entry, err := e.jobs.Get(ctx, string(a.Job))

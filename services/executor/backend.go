@@ -11,8 +11,8 @@ import (
 // backend runs attempts, as processes of this machine or as pods. Every call may be repeated, also by the executor after this one: what is true of an attempt is
 // found out by looking. A call that begins something does not wait for its end.
 type backend interface {
-	// Run does what goes on in the background until ctx ends; changed is called when an attempt is worth a look. Before Ready gives nil nothing is seen.
-	Run(ctx context.Context, changed func()) error
+	// Run does what goes on in the background until ctx ends; news is called with the jobs whose attempts are worth a look. Before Ready gives nil nothing is seen.
+	Run(ctx context.Context, news func(...train.JobID)) error
 	Ready() error
 	// MakeSecrets gives the capability of a job and the token of an attempt before the attempt is claimed, ReadSecrets those of an attempt that was: they are
 	// never made anew, and empty where they are gone.
@@ -28,9 +28,8 @@ type backend interface {
 	Refuse(ctx context.Context, a train.Attempt, e train.Exit) error
 	// Look says how far an attempt has come.
 	Look(ctx context.Context, a train.Attempt) (launch.Sight, error)
-	// Follow has changed called when there is news of an attempt that runs; Quiet says that there was none since the last look.
+	// Follow has changed called when there is news of an attempt that runs.
 	Follow(ctx context.Context, a train.Attempt, s launch.Sight, changed func())
-	Quiet(a train.Attempt) bool
 	// Stop has the processes of an attempt end: asked first, killed after a while.
 	Stop(ctx context.Context, a train.Attempt, now time.Time) error
 	// Sweep kills what is left of an attempt that was lost; left is how much was seen.

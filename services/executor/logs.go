@@ -15,10 +15,8 @@ func (e *executor) answerLogs(_ context.Context, r train.LogRequest) (train.LogC
 	if _, err := train.ParseJobID(string(r.Job)); err != nil {
 		return train.LogChunk{}, err
 	}
-	e.picture.mu.Lock()
 	// A job that has ended is dropped from the picture, or is about to be.
-	job, known := e.picture.jobs[r.Job]
-	e.picture.mu.Unlock()
+	job, known := e.picture.job(r.Job)
 	over := !known || job.State.Terminal()
 	chunk, err := e.machine.ReadLog(r)
 	if err != nil {

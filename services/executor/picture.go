@@ -1,49 +1,97 @@
 package executor
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
-	"github.com/switchyard-dl/switchyard/services/executor/local"
 )
 
 // picture is what the executor knows, kept by watches. It is locked for the time of a look, never for that of a call to somebody else.
 type picture struct {
-	mu        sync.Mutex
-	jobs      map[train.JobID]train.Job
-	attempts  map[train.JobID]train.Attempt
-	revisions map[train.JobID]uint64
-	reports   map[diff.ReportKey]train.AttemptReport
-	stopSeen  map[diff.ReportKey]time.Time
-	// nodes are those on which attempts may be started.
-	nodes   map[train.NodeID]train.Node
-	plan    train.Plan
-	planned bool
+	// wake has room for one signal that there is something to do.
+	wake chan struct{}
+
+	mu sync.Mutex
+	// realm has the nodes on which attempts may be started.
+	realm    diff.Realm
+	jobs     map[train.JobID]bus.Entry[train.Job]
+	attempts map[train.JobID]bus.Entry[train.Attempt]
+	reports  map[diff.ReportKey]train.AttemptReport
+	stopSeen map[diff.ReportKey]time.Time
+	plan     planned
+	// held are the devices of live attempts, live the number of those that are looked after here.
+	held   diff.Holding
+	live   int
+	agenda agenda
 	// complete says of which buckets the whole was seen once; orphans is set when the machine is to be compared with the records again.
 	complete struct{ jobs, nodes, attempts, reports bool }
 	orphans  bool
 }
 
-func newPicture() *picture {
+func newPicture(realm diff.Realm) *picture {
+	realm.Nodes = map[train.NodeID]train.Node{}
 	return &picture{
-		jobs: map[train.JobID]train.Job{}, attempts: map[train.JobID]train.Attempt{}, revisions: map[train.JobID]uint64{},
+		wake: make(chan struct{}, 1), realm: realm,
+		jobs: map[train.JobID]bus.Entry[train.Job]{}, attempts: map[train.JobID]bus.Entry[train.Attempt]{},
 		reports: map[diff.ReportKey]train.AttemptReport{}, stopSeen: map[diff.ReportKey]time.Time{},
-		nodes: map[train.NodeID]train.Node{},
+		held: diff.Holding{}, agenda: newAgenda(),
 	}
+}
+
+// nudge has the loop look again soon.
+func (p *picture) nudge() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// touch has the next pass look at a job. It needs the lock.
+func (p *picture) touch(job train.JobID) {
+	p.agenda.touched[job] = true
+	p.nudge()
+}
+
+// news says that there is something new of some jobs.
+func (p *picture) news(jobs ...train.JobID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, id := range jobs {
+		p.touch(id)
+	}
+	p.nudge()
+}
+
+// again has a pass look at a job at a time.
+func (p *picture) again(job train.JobID, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.agenda.at(job, at)
+}
+
+// postpone puts starts off to the passes after this one.
+func (p *picture) postpone(starts []diff.Action) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range starts {
+		p.agenda.later = append(p.agenda.later, s.Job)
+	}
+	p.nudge()
+}
+
+// soonest is when something is due by the clock, the zero time if nothing is.
+func (p *picture) soonest() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.agenda.soonest
 }
 
 // ready says whether every bucket was seen: before that, what is missing means nothing.
@@ -53,79 +101,133 @@ func (p *picture) ready() bool {
 	return p.complete.jobs && p.complete.nodes && p.complete.attempts && p.complete.reports
 }
 
-// actions decides what is to be done now, and when something is due by the clock.
-func (p *picture) actions(realm diff.Realm, now time.Time, l diff.Limits) ([]diff.Action, time.Time) {
+// saw sets what is to be known once a bucket was seen as a whole.
+func (p *picture) saw(flags ...*bool) func() {
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, f := range flags {
+			*f = true
+		}
+		p.nudge()
+	}
+}
+
+// take takes the jobs off the agenda that are to be looked at now.
+func (p *picture) take(now time.Time) []train.JobID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.prune()
-	p.noteStops(now)
-	s := p.state(realm, now)
-	return diff.Actions(s, l), diff.NextWake(s, l)
-}
-
-func (p *picture) state(realm diff.Realm, now time.Time) diff.State {
-	realm.Nodes = p.nodes
-	return diff.State{Now: now, Realm: realm, Plan: p.plan, Planned: p.planned, Jobs: p.jobs, Attempts: p.attempts, Reports: p.reports, StopSeen: p.stopSeen}
-}
-
-// noteStops takes down when it was first seen that an attempt shall leave.
-func (p *picture) noteStops(now time.Time) {
-	leaving := map[diff.ReportKey]bool{}
-	for _, a := range p.attempts {
-		key := diff.ReportKey{Job: a.Job, Number: a.Number}
-		if leaving[key] = a.Live() && a.Stop != train.StopNone; !leaving[key] {
-			continue
-		}
-		if _, seen := p.stopSeen[key]; !seen {
-			p.stopSeen[key] = now
-		}
-	}
-	maps.DeleteFunc(p.stopSeen, func(k diff.ReportKey, _ time.Time) bool { return !leaving[k] })
-}
-
-// expired lists the records of the realm whose jobs ended long ago, a few at a time.
-func (p *picture) expired(realm diff.Realm, now time.Time) []bus.Entry[train.Attempt] {
-	const atOnce = 64
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var list []bus.Entry[train.Attempt]
-	for id, job := range p.jobs {
-		a, tried := p.attempts[id]
-		if len(list) == atOnce || !tried || !realm.Owns(a) || a.Phase != train.PhaseExited || !a.Told || !job.LongEnded(now) {
-			continue
-		}
-		list = append(list, bus.Entry[train.Attempt]{Key: string(id), Value: a, Revision: p.revisions[id]})
-	}
-	return list
-}
-
-// prune drops the jobs that have ended here and in the register. A job that is not known is never started, so nothing else remembers them.
-func (p *picture) prune() {
-	for id, job := range p.jobs {
-		a, tried := p.attempts[id]
-		if job.State.Terminal() && (!tried || a.Phase == train.PhaseExited && a.Told) {
-			delete(p.jobs, id)
-			delete(p.attempts, id)
-			delete(p.revisions, id)
-		}
+	jobs, all := p.agenda.take(now)
+	if !all {
+		return slices.Collect(maps.Keys(jobs))
 	}
 	maps.DeleteFunc(p.reports, func(k diff.ReportKey, _ train.AttemptReport) bool {
 		_, known := p.jobs[k.Job]
 		return !known
 	})
+	list := slices.Collect(maps.Keys(p.jobs))
+	for id := range p.attempts {
+		if _, listed := p.jobs[id]; !listed {
+			list = append(list, id)
+		}
+	}
+	return list
 }
 
-// live lists the attempts of the realm that may have processes.
-func (p *picture) live(realm diff.Realm) []train.Attempt {
+// actions decides what is to be done now about some jobs, and enters when something is due for them by the clock.
+func (p *picture) actions(jobs []train.JobID, now time.Time, l diff.Limits) []diff.Action {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, id := range jobs {
+		p.prune(id)
+		p.noteStop(id, now)
+	}
+	s := p.state(jobs, now)
+	for id, at := range diff.Due(s, l) {
+		p.agenda.at(id, at)
+	}
+	return diff.Actions(s, l)
+}
+
+// state is what is known of some jobs.
+func (p *picture) state(jobs []train.JobID, now time.Time) diff.State {
+	s := diff.State{
+		Now: now, Realm: p.realm, Plan: p.plan.about(jobs), Planned: p.plan.known, Jobs: make(map[train.JobID]train.Job, len(jobs)),
+		Attempts: make(map[train.JobID]train.Attempt, len(jobs)), Reports: p.reports, Held: p.held, StopSeen: p.stopSeen,
+	}
+	for _, id := range jobs {
+		if e, known := p.jobs[id]; known {
+			s.Jobs[id] = e.Value
+		}
+		if e, known := p.attempts[id]; known {
+			s.Attempts[id] = e.Value
+		}
+	}
+	return s
+}
+
+// noteStop takes down when it was first seen that the attempt of a job shall leave.
+func (p *picture) noteStop(job train.JobID, now time.Time) {
+	a := p.attempts[job].Value
+	key := diff.ReportKey{Job: a.Job, Number: a.Number}
+	if !a.Live() || a.Stop == train.StopNone {
+		delete(p.stopSeen, key)
+	} else if _, seen := p.stopSeen[key]; !seen {
+		p.stopSeen[key] = now
+	}
+}
+
+// prune drops a job that has ended here and in the register. A job that is not known is never started, so nothing else remembers it.
+func (p *picture) prune(job train.JobID) {
+	e, known := p.jobs[job]
+	a, tried := p.attempts[job]
+	if !known || !e.Value.State.Terminal() || tried && (a.Value.Phase != train.PhaseExited || !a.Value.Told) {
+		return
+	}
+	delete(p.jobs, job)
+	delete(p.attempts, job)
+	for n := range a.Value.Number + 1 {
+		key := diff.ReportKey{Job: job, Number: n}
+		delete(p.reports, key)
+		delete(p.stopSeen, key)
+	}
+}
+
+// expired lists those records of some jobs whose jobs ended long ago, a few at a time.
+func (p *picture) expired(jobs []train.JobID, now time.Time) []bus.Entry[train.Attempt] {
+	const atOnce = 64
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var list []bus.Entry[train.Attempt]
+	for _, id := range jobs {
+		job, known := p.jobs[id]
+		e, tried := p.attempts[id]
+		a := e.Value
+		if len(list) < atOnce && known && tried && p.realm.Owns(a) && a.Phase == train.PhaseExited && a.Told && job.Value.LongEnded(now) {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// alive lists those attempts of some jobs that are looked after here and may have processes.
+func (p *picture) alive(jobs []train.JobID) []train.Attempt {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var list []train.Attempt
-	for _, a := range p.attempts {
-		if realm.Owns(a) && a.Live() {
+	for _, id := range jobs {
+		if a := p.attempts[id].Value; p.realm.Owns(a) && a.Live() {
 			list = append(list, a)
 		}
 	}
 	return list
+}
+
+// running is the number of attempts here that may have processes.
+func (p *picture) running() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.live
 }
 
 // orphansDue says once after each complete listing that the machine is to be compared with it.
@@ -137,79 +239,25 @@ func (p *picture) orphansDue() bool {
 	return due
 }
 
+func (p *picture) job(id train.JobID) (train.Job, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e, known := p.jobs[id]
+	return e.Value, known
+}
+
+// restarts says whether an attempt has a state of its job to go on from.
+func (p *picture) restarts(a train.Attempt) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return diff.Restarts(diff.State{Reports: p.reports}, a)
+}
+
 func (p *picture) attempt(job train.JobID) (train.Attempt, uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.attempts[job], p.revisions[job]
-}
-
-// keep takes an attempt over if it is newer than what is known.
-func (p *picture) keep(a train.Attempt, revision uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if revision > p.revisions[a.Job] {
-		p.attempts[a.Job], p.revisions[a.Job] = a, revision
-	}
-}
-
-func (e *executor) seeAttempt(entry bus.Entry[train.Attempt], deleted bool) {
-	if deleted {
-		e.picture.forgetAttempt(train.JobID(entry.Key), entry.Revision)
-	} else {
-		e.picture.keep(entry.Value, entry.Revision)
-	}
-	e.nudge()
-}
-
-// forgetAttempt drops a record that was deleted, unless a newer one is known.
-func (p *picture) forgetAttempt(job train.JobID, revision uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if revision <= p.revisions[job] {
-		return
-	}
-	delete(p.attempts, job)
-	delete(p.revisions, job)
-}
-
-func (e *executor) sawAttempts() {
-	e.picture.mu.Lock()
-	defer e.picture.mu.Unlock()
-	e.picture.complete.attempts, e.picture.orphans = true, true
-	e.nudge()
-}
-
-func (e *executor) seeJob(entry bus.Entry[train.Job], deleted bool) {
-	e.picture.mu.Lock()
-	defer e.picture.mu.Unlock()
-	if deleted {
-		delete(e.picture.jobs, train.JobID(entry.Key))
-	} else {
-		e.picture.jobs[entry.Value.ID] = entry.Value
-	}
-	e.nudge()
-}
-
-func (e *executor) sawJobs() {
-	e.picture.mu.Lock()
-	defer e.picture.mu.Unlock()
-	e.picture.complete.jobs = true
-	e.nudge()
-}
-
-func (e *executor) seeNode(entry bus.Entry[train.Node], deleted bool) {
-	e.picture.mu.Lock()
-	defer e.picture.mu.Unlock()
-	id := train.NodeID(entry.Key)
-	switch {
-	case deleted && e.realm.Backend != train.BackendLocal:
-		delete(e.picture.nodes, id) // nothing is started where no agent serves the job API
-	case deleted || entry.Value.Backend != e.realm.Backend || e.realm.Backend == train.BackendLocal && entry.Value.ID != e.realm.Node:
-		return
-	default:
-		e.picture.nodes[id] = entry.Value
-	}
-	e.nudge()
+	e := p.attempts[job]
+	return e.Value, e.Revision
 }
 
 // places describes the devices of an attempt as the nodes' agents do.
@@ -218,7 +266,7 @@ func (p *picture) places(a train.Attempt) ([]launch.Place, error) {
 	defer p.mu.Unlock()
 	var list []launch.Place
 	for _, part := range a.Places() {
-		node := p.nodes[part.Node]
+		node := p.realm.Nodes[part.Node]
 		if node.ID == "" || node.JobAPI == "" {
 			return nil, fmt.Errorf("the agent of node %s has not described it yet: %w", part.Node, bus.ErrAway)
 		}
@@ -236,125 +284,3 @@ func (p *picture) places(a train.Attempt) ([]launch.Place, error) {
 }
 
 var errNoDevice = errors.New("not on node")
-
-func (e *executor) sawNodes() {
-	e.picture.mu.Lock()
-	defer e.picture.mu.Unlock()
-	e.picture.complete.nodes = true
-	e.nudge()
-}
-
-func (e *executor) seeReport(entry bus.Entry[train.AttemptReport], deleted bool) {
-	e.picture.mu.Lock()
-	defer e.picture.mu.Unlock()
-	if deleted {
-		job, number, _ := strings.Cut(entry.Key, ".")
-		if n, err := strconv.Atoi(number); err == nil {
-			delete(e.picture.reports, diff.ReportKey{Job: train.JobID(job), Number: n})
-		}
-		return
-	}
-	e.picture.reports[diff.ReportKey{Job: entry.Value.Job, Number: entry.Value.Attempt}] = entry.Value
-}
-
-func (e *executor) sawReports() {
-	e.picture.mu.Lock()
-	defer e.picture.mu.Unlock()
-	e.picture.complete.reports = true
-	e.nudge()
-}
-
-// followPlans takes over each newer plan as it is published.
-func (e *executor) followPlans(ctx context.Context) error {
-	subject := event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1}
-	from := uint64(1)
-	again := time.NewTicker(300 * time.Millisecond)
-	defer again.Stop()
-	for {
-		last, err := e.bus.Last(ctx, event.StreamPlans, subject)
-		if err == nil {
-			from = last.Sequence
-		}
-		if err == nil || errors.Is(err, bus.ErrNotFound) {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-again.C:
-		}
-	}
-	return e.bus.Follow(ctx, event.StreamPlans, []string{subject.String()}, from, e.seePlan)
-}
-
-// planner is the service whose plans are followed.
-const planner = "planner"
-
-// seePlan accepts a plan unless a newer one was accepted before: also by an executor that ran here earlier.
-func (e *executor) seePlan(m bus.Message) {
-	decided, err := event.Decode[event.PlanDecided](m.Data)
-	if err != nil {
-		e.log.Error("plan cannot be read", "sequence", m.Sequence, "error", err)
-		return
-	}
-	if m.Source != "" && m.Source != planner {
-		e.metrics.refused.Inc()
-		e.log.Warn("plan of somebody else refused", "generation", decided.Generation, "source", m.Source)
-		return
-	}
-	accepted, err := e.fence.accept(decided.Generation)
-	if err != nil {
-		e.log.Error("plan not taken over", "generation", decided.Generation, "error", err)
-		return
-	}
-	if !accepted {
-		e.metrics.refused.Inc()
-		e.log.Warn("plan refused: its generation is older, or too far ahead", "generation", decided.Generation, "accepted", e.fence.highest, "file", e.fence.path)
-		return
-	}
-	e.picture.mu.Lock()
-	defer e.picture.mu.Unlock()
-	e.picture.plan, e.picture.planned = decided.Plan, true
-	e.nudge()
-}
-
-// fence keeps the highest generation of a plan that was accepted here. It is a file and not a key of the bus, since what it guards against is a bus whose
-// past was lost: a plan from a restored backup must not move jobs. Who starts over with an empty bus on purpose removes the file.
-type fence struct {
-	path    string
-	highest uint64
-}
-
-func openFence(dataDir string) (*fence, error) {
-	f := &fence{path: filepath.Join(dataDir, "executor.generation")}
-	data, err := os.ReadFile(f.path)
-	if errors.Is(err, os.ErrNotExist) {
-		return f, nil
-	}
-	if err == nil {
-		f.highest, err = strconv.ParseUint(strings.TrimSpace(string(data)), 10, 64)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the highest accepted plan from %s: %w", f.path, err)
-	}
-	return f, nil
-}
-
-// farthestLeap bounds how far a generation may be ahead of the last one. Planners count by one; a number near the end of the range, once accepted, would have
-// every later plan refused.
-const farthestLeap = 1 << 40
-
-// accept says whether a plan may be followed; what it accepted is on disk when it returns.
-func (f *fence) accept(generation uint64) (bool, error) {
-	switch {
-	case generation < f.highest || generation-f.highest > farthestLeap:
-		return false, nil
-	case generation == f.highest:
-		return true, nil
-	}
-	if err := local.WriteFile(f.path, strconv.AppendUint(nil, generation, 10)); err != nil {
-		return false, err
-	}
-	f.highest = generation
-	return true, nil
-}

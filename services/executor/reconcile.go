@@ -30,17 +30,14 @@ type executor struct {
 	limits   diff.Limits
 	settings Service
 	picture  *picture
-	wake     chan struct{}
 
 	attempts *bus.KV[train.Attempt]
 	jobs     *bus.KV[train.Job]
 	nodes    *bus.KV[train.Node]
 	reports  *bus.KV[train.AttemptReport]
 
-	// What follows is of the loop alone. lookedAt is when all attempts were looked at, claimedAt when an attempt was claimed, launches the tries to start its
-	// processes; stopTold are the attempts of which it was told that they were asked to leave, strays the attempts without a record that are being ended,
-	// troubles what was said of faults.
-	lookedAt  time.Time
+	// What follows is of the loop alone. claimedAt is when an attempt was claimed, launches the tries to start its processes; stopTold are the attempts of which
+	// it was told that they were asked to leave, strays the attempts without a record that are being ended, troubles what was said of faults.
 	claimedAt map[diff.ReportKey]time.Time
 	stopTold  map[diff.ReportKey]bool
 	strays    []launch.Found
@@ -48,28 +45,14 @@ type executor struct {
 	troubles  troubles
 }
 
-const (
-	// tick is how often everything is looked at without any reason.
-	tick = time.Second
-	// fastTick is how often while processes are about to appear or to vanish.
-	fastTick = 20 * time.Millisecond
-	// callTime bounds an exchange with the bus.
-	callTime = 5 * time.Second
-)
-
-// nudge has the loop look again soon.
-func (e *executor) nudge() {
-	select {
-	case e.wake <- struct{}{}:
-	default:
-	}
-}
+// callTime bounds an exchange with the bus.
+const callTime = 5 * time.Second
 
 // loop compares and acts on every change, until ctx ends. started is called when the first comparison has been made.
 func (e *executor) loop(ctx context.Context, started func()) error {
 	defer e.backend.Close()
 	for first := true; ctx.Err() == nil; {
-		pause := tick
+		pause := launch.Later
 		if e.picture.ready() {
 			pause = e.pass(ctx)
 			if first {
@@ -80,7 +63,7 @@ func (e *executor) loop(ctx context.Context, started func()) error {
 		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
-		case <-e.wake:
+		case <-e.picture.wake:
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -88,47 +71,61 @@ func (e *executor) loop(ctx context.Context, started func()) error {
 	return nil
 }
 
-// pass looks at every live attempt, does what is to be done, and says when to look again.
+// pass looks at the jobs of which there is news or something is due, does what is to be done, and says when to look again.
 func (e *executor) pass(ctx context.Context) time.Duration {
 	e.backend.Collect()
 	if e.bus.Ready() != nil || e.backend.Ready() != nil {
-		return tick // what happens meanwhile is on disk
+		return launch.Later // what happens meanwhile is on disk
 	}
-	pause, now := tick, time.Now()
-	all := now.Sub(e.lookedAt) >= tick
-	if all {
-		e.lookedAt = now
-	}
-	for _, a := range e.picture.live(e.realm) {
-		if !all && e.backend.Quiet(a) {
-			continue // looking costs more than the rest of the pass
+	now := time.Now()
+	jobs := e.picture.take(now)
+	for _, a := range e.picture.alive(jobs) {
+		again, err := e.observe(ctx, a)
+		if err != nil {
+			e.report(ctx, "attempt not observed", a.Job, err)
+			again = launch.Later
 		}
-		soon, err := e.observe(ctx, a)
-		e.report(ctx, "attempt not observed", a.Job, err)
-		if soon {
-			pause = fastTick
+		if again > 0 {
+			e.picture.again(a.Job, now.Add(again))
 		}
 	}
-	e.deleteExpired(ctx, now)
-	actions, due := e.picture.actions(e.realm, now, e.limits)
-	first := slices.IndexFunc(actions, func(a diff.Action) bool { return a.Kind == diff.Start }) // they are the last ones
+	e.deleteExpired(ctx, jobs, now)
+	e.act(ctx, e.picture.actions(jobs, now, e.limits))
+	e.endStrays(ctx)
+	e.metrics.running.Set(float64(e.picture.running()))
+	if soonest := e.picture.soonest(); !soonest.IsZero() {
+		return min(launch.Later, max(time.Until(soonest), launch.Soon))
+	}
+	return launch.Later
+}
+
+// act does what is to be done, the starts last.
+func (e *executor) act(ctx context.Context, actions []diff.Action) {
+	first := slices.IndexFunc(actions, func(a diff.Action) bool { return a.Kind == diff.Start })
 	if first < 0 {
 		first = len(actions)
 	}
 	for _, action := range actions[:first] {
-		changed, err := e.apply(ctx, action)
-		e.report(ctx, "action postponed", action.Job, err)
-		if changed && err == nil {
-			e.nudge() // one thing leads to another
+		e.postponed(ctx, action.Job, e.apply(ctx, action))
+		if action.Kind == diff.Kill {
+			e.picture.again(action.Job, time.Now().Add(launch.Later)) // until the exit is seen
 		}
 	}
-	e.applyStarts(ctx, actions[first:])
-	e.endStrays(ctx)
-	e.metrics.running.Set(float64(len(e.picture.live(e.realm))))
-	if !due.IsZero() {
-		pause = min(pause, max(time.Until(due), fastTick))
+	starts := actions[first:]
+	if len(starts) > startsInOnePass {
+		e.picture.postpone(starts[startsInOnePass:])
+		starts = starts[:startsInOnePass]
 	}
-	return pause
+	e.applyStarts(ctx, starts)
+}
+
+// postponed has what could not be done tried again.
+func (e *executor) postponed(ctx context.Context, job train.JobID, err error) {
+	if err == nil {
+		return
+	}
+	e.report(ctx, "action postponed", job, err)
+	e.picture.again(job, time.Now().Add(launch.Later))
 }
 
 func (e *executor) report(ctx context.Context, what string, job train.JobID, err error) {
@@ -138,8 +135,8 @@ func (e *executor) report(ctx context.Context, what string, job train.JobID, err
 }
 
 // deleteExpired deletes what nobody asks for any more. The job's own record stays in the register, so it is never started again.
-func (e *executor) deleteExpired(ctx context.Context, now time.Time) {
-	for _, entry := range e.picture.expired(e.realm, now) {
+func (e *executor) deleteExpired(ctx context.Context, jobs []train.JobID, now time.Time) {
+	for _, entry := range e.picture.expired(jobs, now) {
 		err := e.backend.ForgetAll(ctx, entry.Value.Job)
 		if err == nil {
 			err = e.attempts.Delete(ctx, entry.Key, entry.Revision)
@@ -170,48 +167,48 @@ func (e *executor) swap(ctx context.Context, a train.Attempt) error {
 	return err
 }
 
-// observe compares the record of a live attempt with the machine. soon asks for another look in a moment.
-func (e *executor) observe(ctx context.Context, a train.Attempt) (soon bool, err error) {
+// observe compares the record of a live attempt with the machine. again is after how long to look again, 0 where there will be news.
+func (e *executor) observe(ctx context.Context, a train.Attempt) (again time.Duration, err error) {
 	if a.Stop == train.StopPreempt || a.Stop == train.StopRescale || a.Stop == train.StopConverged {
-		again := train.Reason{Code: "Replanned", Message: "a newer plan has other use for its devices"}
+		reason := train.Reason{Code: "Replanned", Message: "a newer plan has other use for its devices"}
 		if a.Stop == train.StopConverged {
-			again = train.Reason{Code: "Converged", Message: "its loss has converged"}
+			reason = train.Reason{Code: "Converged", Message: "its loss has converged"}
 		}
-		if err := e.tellStop(ctx, a, again); err != nil {
-			return false, err
+		if err := e.tellStop(ctx, a, reason); err != nil {
+			return 0, err
 		}
 	}
 	sight, err := e.backend.Look(ctx, a)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	switch sight.Phase {
 	case launch.Absent:
 		if a.Phase == train.PhaseClaimed && (a.Stop == train.StopCancel || a.Ending != nil) {
-			return false, nil // it is about to be ended
+			return 0, nil // it is about to be ended
 		}
 		if a.Phase == train.PhaseClaimed {
 			return e.launchInTime(ctx, a, sight)
 		}
 		return e.lose(ctx, a)
 	case launch.Starting:
-		return !e.backend.Quiet(a), nil
+		return sight.Again, nil
 	case launch.Running:
 		if a.Phase == train.PhaseClaimed {
 			if err := e.running(ctx, a, sight); err != nil {
-				return false, err
+				return 0, err
 			}
 		}
-		e.backend.Follow(ctx, a, sight, e.nudge)
-		return false, nil
+		e.backend.Follow(ctx, a, sight, func() { e.picture.news(a.Job) })
+		return sight.Again, nil
 	case launch.Ending:
-		return false, e.ending(ctx, a, sight)
+		return sight.Again, e.ending(ctx, a, sight)
 	case launch.Exited:
-		return false, e.exited(ctx, a, sight)
+		return 0, e.exited(ctx, a, sight)
 	case launch.Lost:
 		return e.lose(ctx, a)
 	}
-	return false, nil
+	return 0, nil
 }
 
 // ending records why the rest of an attempt has to end, before it is ended.
@@ -232,7 +229,8 @@ func (e *executor) ending(ctx context.Context, a train.Attempt, s launch.Sight) 
 // running records that the processes were started. The fact goes first: after a crash in between it is published again, with the same key.
 func (e *executor) running(ctx context.Context, a train.Attempt, s launch.Sight) error {
 	a.Phase, a.PID, a.PIDStart, a.BootID, a.StartedAt = train.PhaseRunning, s.PID, s.PIDStart, s.BootID, s.StartedAt
-	if err := e.publish(ctx, startedFact(a, e.mounted(a))); err != nil {
+	job, _ := e.picture.job(a.Job)
+	if err := e.publish(ctx, startedFact(a, e.backend.Mounts(job.Spec))); err != nil {
 		return err
 	}
 	if err := e.swap(ctx, a); err != nil {
@@ -260,24 +258,22 @@ func (e *executor) exited(ctx context.Context, a train.Attempt, s launch.Sight) 
 		return err
 	}
 	e.log.Info("attempt exited", "job", a.Job, "attempt", a.Number, "code", exit.Code, "signal", exit.Signal, "forced", exit.Forced, "message", exit.Message)
-	e.nudge()
 	return nil
 }
 
 // lose records that an attempt vanished, once nothing of it is left on the machine.
-func (e *executor) lose(ctx context.Context, a train.Attempt) (soon bool, err error) {
+func (e *executor) lose(ctx context.Context, a train.Attempt) (again time.Duration, err error) {
 	left, err := e.backend.Sweep(ctx, a)
 	if err != nil || left > 0 {
-		return true, err
+		return launch.Soon, err
 	}
 	e.metrics.losses.Inc()
 	a.Phase, a.Exit, a.ExitedAt = train.PhaseExited, &train.Exit{Lost: true}, time.Now().UTC()
 	if err := e.swap(ctx, a); err != nil {
-		return true, err
+		return 0, err
 	}
 	e.log.Warn("attempt lost", "job", a.Job, "attempt", a.Number)
-	e.nudge()
-	return false, nil
+	return 0, nil
 }
 
 // endStrays ends supervisors that no record speaks of, since the record was lost with the bus, and forgets the files of attempts that were told.

@@ -123,17 +123,24 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return stopped(ctx, err)
 	}
 	loops := pool.New().WithContext(ctx).WithCancelOnError().WithFirstError()
-	loops.Go(func(ctx context.Context) error { return e.attempts.Watch(ctx, e.seeAttempt, e.sawAttempts) })
-	loops.Go(func(ctx context.Context) error { return e.jobs.Watch(ctx, e.seeJob, e.sawJobs) })
-	loops.Go(func(ctx context.Context) error { return e.nodes.Watch(ctx, e.seeNode, e.sawNodes) })
-	loops.Go(func(ctx context.Context) error { return e.reports.Watch(ctx, e.seeReport, e.sawReports) })
+	look := e.picture
+	loops.Go(func(ctx context.Context) error {
+		return e.attempts.Watch(ctx, look.seeAttempt, look.saw(&look.complete.attempts, &look.orphans))
+	})
+	loops.Go(func(ctx context.Context) error { return e.jobs.Watch(ctx, look.seeJob, look.saw(&look.complete.jobs)) })
+	loops.Go(func(ctx context.Context) error {
+		return e.nodes.Watch(ctx, look.seeNode, look.saw(&look.complete.nodes))
+	})
+	loops.Go(func(ctx context.Context) error {
+		return e.reports.Watch(ctx, look.seeReport, look.saw(&look.complete.reports))
+	})
 	loops.Go(e.followPlans)
 	if e.machine != nil {
 		loops.Go(func(ctx context.Context) error {
 			return bus.Answer(ctx, b, train.LogSubject(e.realm.Node), e.answerLogs)
 		})
 	}
-	loops.Go(func(ctx context.Context) error { return e.backend.Run(ctx, e.nudge) })
+	loops.Go(func(ctx context.Context) error { return e.backend.Run(ctx, look.news) })
 	loops.Go(func(ctx context.Context) error { return e.loop(ctx, p.Started) })
 	return stopped(ctx, loops.Wait())
 }
@@ -154,8 +161,8 @@ func (s *Service) open(ctx context.Context, p run.Process, b *bus.Bus) (*executo
 	}
 	e := &executor{
 		bus: b, log: p.Log, fence: fence, metrics: newMetrics(p.Metrics), limits: diff.Limits{StopGrace: s.stopGrace}, settings: *s,
-		picture: newPicture(), wake: make(chan struct{}, 1), claimedAt: map[diff.ReportKey]time.Time{},
-		stopTold: map[diff.ReportKey]bool{}, launches: map[diff.ReportKey]launches{}, troubles: troubles{},
+		claimedAt: map[diff.ReportKey]time.Time{},
+		stopTold:  map[diff.ReportKey]bool{}, launches: map[diff.ReportKey]launches{}, troubles: troubles{},
 	}
 	if s.backend == backendKubernetes {
 		e.realm.Backend = train.BackendKubernetes
@@ -168,6 +175,7 @@ func (s *Service) open(ctx context.Context, p run.Process, b *bus.Bus) (*executo
 	if err != nil {
 		return nil, err
 	}
+	e.picture = newPicture(e.realm)
 	var errs [4]error
 	e.attempts, errs[0] = bus.OpenKV[train.Attempt](ctx, b, event.BucketAttempts)
 	e.jobs, errs[1] = bus.OpenKV[train.Job](ctx, b, event.BucketJobs)

@@ -113,13 +113,18 @@ func TestOldRecordsAreDeleted(t *testing.T) {
 }
 
 func TestPictureForgetsEndedJobs(t *testing.T) {
-	p := newPicture()
+	p := newPicture(diff.Realm{Node: "n1"})
+	job := func(revision uint64, state train.State) {
+		p.seeJob(bus.Entry[train.Job]{Key: "j", Value: train.Job{ID: "j", State: state}, Revision: revision}, false)
+	}
 	a := train.Attempt{Job: "j", Number: 1, Node: "n1", Phase: train.PhaseRunning, Stop: train.StopPreempt}
 	p.keep(a, 5)
-	p.jobs["j"] = train.Job{ID: "j", State: train.StateRunning}
+	job(1, train.StateRunning)
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	p.actions(diff.Realm{Node: "n1"}, now, diff.Limits{StopGrace: time.Minute})
-	if actions, _ := p.actions(diff.Realm{Node: "n1"}, now.Add(time.Minute), diff.Limits{StopGrace: time.Minute}); len(actions) != 1 || actions[0].Kind != diff.Kill {
+	limits := diff.Limits{StopGrace: time.Minute}
+	p.actions(p.take(now), now, limits)
+	now = now.Add(time.Minute)
+	if actions := p.actions(p.take(now), now, limits); len(actions) != 1 || actions[0].Kind != diff.Kill {
 		t.Errorf("a minute after the stop was seen: %+v", actions)
 	}
 	p.forgetAttempt("j", 4) // the deletion of an older record
@@ -128,10 +133,10 @@ func TestPictureForgetsEndedJobs(t *testing.T) {
 	}
 	a.Phase, a.Outcome, a.Told = train.PhaseExited, train.OutcomePreempted, true
 	p.keep(a, 6)
-	p.jobs["j"] = train.Job{ID: "j", State: train.StateSucceeded}
-	p.actions(diff.Realm{Node: "n1"}, now, diff.Limits{})
-	if len(p.jobs)+len(p.attempts)+len(p.revisions)+len(p.stopSeen) != 0 {
-		t.Errorf("still there: %+v, %+v, %+v, %+v", p.jobs, p.attempts, p.revisions, p.stopSeen)
+	job(2, train.StateSucceeded)
+	p.actions(p.take(now), now, limits)
+	if len(p.jobs)+len(p.attempts)+len(p.stopSeen)+len(p.held)+p.live != 0 {
+		t.Errorf("still there: %+v, %+v, %+v, %+v, %d", p.jobs, p.attempts, p.stopSeen, p.held, p.live)
 	}
 }
 
@@ -149,12 +154,12 @@ func TestFailedLaunchesWait(t *testing.T) {
 		Job: "j1", Number: 1, Node: "n1", Devices: []train.DeviceID{"cpu:0"}, Phase: train.PhaseClaimed, CapabilityHash: hash(capability), TokenHash: hash(token),
 	}
 	e := &executor{
-		backend: local.NewMachine(b, local.Bounds{LogBytes: 1 << 20}), realm: diff.Realm{Node: "n1"}, picture: newPicture(),
+		backend: local.NewMachine(b, local.Bounds{LogBytes: 1 << 20}), realm: diff.Realm{Node: "n1"}, picture: newPicture(diff.Realm{Node: "n1"}),
 		launches: map[diff.ReportKey]launches{}, troubles: troubles{},
 	}
 	e.log = testLogger(t)
-	e.picture.jobs["j1"] = train.Job{ID: "j1", Spec: command("true")}
-	e.picture.nodes["n1"] = train.Node{ID: "n1", JobAPI: "127.0.0.1:1", Devices: []train.Device{{ID: "cpu:0", Kind: train.KindCPU}}}
+	e.picture.jobs["j1"] = bus.Entry[train.Job]{Value: train.Job{ID: "j1", Spec: command("true")}}
+	e.picture.realm.Nodes["n1"] = train.Node{ID: "n1", JobAPI: "127.0.0.1:1", Devices: []train.Device{{ID: "cpu:0", Kind: train.KindCPU}}}
 	for range 20 {
 		_, err := e.launchInTime(t.Context(), a, launch.Sight{})
 		y.must(err)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -137,6 +139,24 @@ func (k *kubernetes) tailer(p run.Process, attempts func() []train.Attempt) *pod
 		Root: k.podLogs, Namespace: k.namespace, Jobs: filepath.Join(p.Common.DataDir, "jobs"), LimitBytes: int64(k.logMiB) << 20,
 		Attempts: attempts, Log: p.Log,
 	})
+}
+
+// makeSnapshots makes the folder of the node in which jobs save, for jobs of any user. The kubelet makes the folder of each job in it, with its mode; were it
+// to make this one too, only root could write. A folder that is there is left as its owner has it.
+func (k *kubernetes) makeSnapshots(dataDir string) error {
+	if !k.on() {
+		return nil
+	}
+	const everybody = fs.ModePerm | fs.ModeSticky
+	dir := filepath.Join(dataDir, "snapshots")
+	err := os.Mkdir(dir, fs.ModePerm)
+	if err == nil {
+		err = os.Chmod(dir, everybody) // what the umask has taken
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("make the folder of snapshots %s: %w", dir, err)
+	}
+	return nil
 }
 
 var errNoOutput = errors.New("no output here: the job has not started on this node")

@@ -2,6 +2,7 @@ package nodeagent
 
 import (
 	"context"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -81,6 +82,9 @@ func TestTheWholeAgentOnANodeOfKubernetes(t *testing.T) {
 		"--sim-gpu-memory=24", "--kubelet-root="+filepath.Join(dir, "kubelet"), "--pod-logs="+filepath.Join(dir, "pods"), "--job-api=127.0.0.2:0")
 	n := node(t, b, time.Time{})
 	checkNode(t, n)
+	if made, err := os.Stat(filepath.Join(dir, "data", "snapshots")); err != nil || made.Mode() != fs.ModeDir|fs.ModeSticky|fs.ModePerm {
+		t.Errorf("the folder of snapshots: %v %v, want one in which jobs of any user can save", made, err)
+	}
 	for _, d := range n.Devices {
 		socket := filepath.Join(dir, "kubelet", "plugins_registry", "switchyard-gpu-"+strings.TrimPrefix(d.Resource, "switchyard.dev/gpu-")+".sock")
 		if all, healthy := unitsOf(t, socket); all != d.Units || healthy != all {

@@ -135,6 +135,9 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	defer unlock()
+	if err := s.kubernetes.makeSnapshots(p.Common.DataDir); err != nil {
+		return err
+	}
 	b, err := p.Connect(ctx)
 	if err != nil {
 		return err

@@ -135,8 +135,9 @@ func (l *loop) round(ctx context.Context) error {
 			continue
 		}
 		if err != nil {
+			l.meters.unpublished.Inc()
 			l.loaded = false // it may be stored all the same
-			return err
+			return fmt.Errorf("plan %d of %d allocations, the one before it stands: %w", next.Generation, len(next.Allocations), err)
 		}
 		l.recorder.record(Input{
 			Version: InputVersion, Generation: next.Generation, DecidedAt: next.DecidedAt, Policy: l.policy.Name(), PlanSequence: l.sequence, State: state,
@@ -178,8 +179,7 @@ func sameAllocation(x, y train.Allocation) bool {
 
 // publish appends the plan if no other was appended since the last one was read.
 func (l *loop) publish(ctx context.Context, next train.Plan) error {
-	stored := fitting(next)
-	sequence, err := l.bus.PublishAfter(ctx, planFact(stored), l.sequence)
+	sequence, err := l.bus.PublishAfter(ctx, planFact(fitting(next)), l.sequence)
 	if err != nil {
 		return err
 	}
@@ -195,23 +195,32 @@ func planFact(p train.Plan) event.Fact {
 	}
 }
 
-// fitting shortens the list of those that wait, from its end, until the plan fits into one message; then the words of the allocations go. Which job
-// holds what is never left out: each waiting job is told its reasons in a fact of its own.
+// fitting leaves out the end of a long line of those that wait, and of a plan that is too large all words. Which job holds what is never left out: a plan that
+// is too large even then is not published. Each waiting job is told its reasons in a fact of its own.
 func fitting(p train.Plan) train.Plan {
-	fits := func() bool {
-		_, err := planFact(p).Encode()
-		return err == nil
-	}
-	for len(p.Waiting) > 0 && !fits() {
-		p.Waiting = p.Waiting[:len(p.Waiting)/2]
-	}
-	if fits() {
+	p.Waiting = front(p.Waiting)
+	if _, err := planFact(p).Encode(); !errors.Is(err, event.ErrTooLarge) {
 		return p
 	}
-	p.Memory = "" // what the policy has learned it learns again
+	p.Waiting, p.Memory = nil, "" // what the policy has learned it learns again
 	p.Allocations = slices.Clone(p.Allocations)
 	for i := range p.Allocations {
 		p.Allocations[i].Reason = train.Reason{Code: p.Allocations[i].Reason.Code}
 	}
 	return p
+}
+
+// frontBytes bounds the part of a plan that says who waits.
+const frontBytes = 128 << 10
+
+// front are the first of a line, as many as have room in a plan.
+func front(waiting []train.Waiting) []train.Waiting {
+	bytes := 0
+	for i, w := range waiting {
+		one, err := json.Marshal(w)
+		if bytes += len(one); bytes > frontBytes || err != nil {
+			return waiting[:i]
+		}
+	}
+	return waiting
 }

@@ -11,13 +11,14 @@ import (
 
 // meters are the service's metrics.
 type meters struct {
-	decide     prometheus.Histogram
-	generation prometheus.Gauge
-	waiting    prometheus.Gauge
-	devices    prometheus.Gauge
-	conflicts  prometheus.Counter
-	recorded   prometheus.Counter
-	unrecorded prometheus.Counter
+	decide      prometheus.Histogram
+	generation  prometheus.Gauge
+	waiting     prometheus.Gauge
+	devices     prometheus.Gauge
+	conflicts   prometheus.Counter
+	unpublished prometheus.Counter
+	recorded    prometheus.Counter
+	unrecorded  prometheus.Counter
 }
 
 func newMeters(r prometheus.Registerer) (*meters, error) {
@@ -31,6 +32,9 @@ func newMeters(r prometheus.Registerer) (*meters, error) {
 		conflicts: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "switchyard_planner_conflicts_total", Help: "Plans that were not published because another planner was faster.",
 		}),
+		unpublished: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "switchyard_planner_unpublished_total", Help: "Plans that the bus did not store, since they were too large or it did not answer. The plan before stands.",
+		}),
 		recorded: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "switchyard_planner_inputs_recorded_total", Help: "Published plans whose input was recorded.",
 		}),
@@ -38,7 +42,7 @@ func newMeters(r prometheus.Registerer) (*meters, error) {
 			Name: "switchyard_planner_inputs_lost_total", Help: "Published plans whose input was not recorded: the bus was too slow, or refused it.",
 		}),
 	}
-	for _, c := range []prometheus.Collector{m.decide, m.generation, m.waiting, m.devices, m.conflicts, m.recorded, m.unrecorded} {
+	for _, c := range []prometheus.Collector{m.decide, m.generation, m.waiting, m.devices, m.conflicts, m.unpublished, m.recorded, m.unrecorded} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics of the planner: %w", err)
 		}

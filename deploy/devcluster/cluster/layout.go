@@ -158,13 +158,14 @@ func (c *Cluster) cgroupName() string {
 	return "switchyard-devcluster-" + hex.EncodeToString(sum[:4])
 }
 
-// privatePaths are folders that a node's programs insist on wherever they run. The node sees folders of its own there, so several clusters
+// privatePaths are folders that a node's programs, or the product's manifests, insist on wherever they run. The node sees folders of its own there, so several clusters
 // and a kubelet of the machine's own do not meet.
 func privatePaths() []string {
 	return []string{
 		"/run/containerd",
 		"/var/lib/cni",
 		"/var/lib/kubelet",
+		"/var/lib/switchyard",
 		"/var/log/containers",
 		"/var/log/pods",
 	}

@@ -86,6 +86,7 @@ ack = await js.publish("yard.job.mnist-1.submitted.v1", body, headers={"Nats-Exp
 | ` + "`" + event.HeaderSource + "`" + ` | service that says so; a fact of another service's is set aside |
 | ` + "`" + event.HeaderCause + "`" + ` | key of the fact that it follows from |
 | ` + "`" + event.HeaderTraceParent + "`" + ` | W3C trace context |
+| ` + "`" + event.HeaderEncoding + "`" + ` | ` + "`gzip`" + ` where the body is packed: a plan of more than 256 KiB |
 `
 
 func (w *writer) index() {

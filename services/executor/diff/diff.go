@@ -6,7 +6,6 @@
 package diff
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -79,7 +78,8 @@ func (r Realm) reaches(w train.Allocation) bool {
 	return r.Backend != train.BackendLocal || len(places) == 1
 }
 
-// State is all that the decision depends on.
+// State is all that the decision depends on. What is done about a job depends on nothing of the others but the devices that they hold, so jobs, attempts and the
+// plan's allocations may be those of a few jobs: then the actions are those about these few.
 type State struct {
 	Now   time.Time
 	Realm Realm
@@ -90,9 +90,13 @@ type State struct {
 	// Attempts are the newest attempt of each job, also those of other nodes; Reports what training code said of them.
 	Attempts map[train.JobID]train.Attempt
 	Reports  map[ReportKey]train.AttemptReport
+	// Held are the devices that live attempts hold, those of all jobs.
+	Held Holding
 	// StopSeen is when this executor first saw that an attempt was asked to leave. The grace counts from then and not from the time in the record: the
 	// clock of the machine may have been set since.
 	StopSeen map[ReportKey]time.Time
+
+	wanted map[train.JobID]train.Allocation
 }
 
 // ReportKey names the report of an attempt.
@@ -134,6 +138,10 @@ type Limits struct {
 
 // Actions gives what is to be done now, in order: ends before starts, jobs by id, starts in the plan's order.
 func Actions(s State, l Limits) []Action {
+	s.wanted = make(map[train.JobID]train.Allocation, len(s.Plan.Allocations))
+	for _, w := range slices.Backward(s.Plan.Allocations) { // of a job that is listed twice the first counts
+		s.wanted[w.Job] = w
+	}
 	var actions []Action
 	for _, id := range slices.Sorted(maps.Keys(s.Attempts)) {
 		a := s.Attempts[id]
@@ -208,7 +216,7 @@ func requestStop(s State, a train.Attempt) (Action, bool) {
 	if !s.Planned || s.Plan.Generation <= a.Generation {
 		return action, false
 	}
-	wanted, planned := s.Plan.Find(a.Job)
+	wanted, planned := s.wanted[a.Job]
 	switch {
 	case planned && train.SamePlaces(wanted.Places(), a.Places()):
 		return action, false
@@ -284,20 +292,16 @@ func starts(s State) []Action {
 	if !s.Planned {
 		return nil
 	}
-	held := newHolding(s.Realm.Nodes)
-	for _, a := range s.Attempts {
-		if a.Live() && a.Backend == s.Realm.Backend {
-			held.take(a.Places())
-		}
-	}
 	var actions []Action
+	taken := Holding{}
 	seen := map[train.JobID]bool{}
 	for _, w := range s.Plan.Allocations {
-		if seen[w.Job] || !s.Realm.reaches(w) || !held.free(w.Places()) || !mayStart(s, w.Job) {
+		places := w.Places()
+		if seen[w.Job] || !s.Realm.reaches(w) || !mayStart(s, w.Job) || !s.Realm.free(places, s.Held, taken) {
 			continue
 		}
 		seen[w.Job] = true
-		held.take(w.Places())
+		taken.Take(places)
 		actions = append(actions, start(s, w))
 	}
 	return actions
@@ -351,22 +355,19 @@ func untilSettled(a train.Attempt, s State) time.Duration {
 	return min(settlePatience-s.Now.Sub(a.ExitedAt), settlePatience) // a clock that steps back must not make it longer
 }
 
-// NextWake is when something becomes due by the clock alone, the zero time if nothing does.
-func NextWake(s State, l Limits) time.Time {
-	var due []time.Time
-	for _, a := range s.Attempts {
+// Due is when something becomes due for a job by the clock alone.
+func Due(s State, l Limits) map[train.JobID]time.Time {
+	due := map[train.JobID]time.Time{}
+	for id, a := range s.Attempts {
 		switch {
 		case !s.Realm.Owns(a):
 		case a.Live() && a.Stop != train.StopNone:
-			due = append(due, s.Now.Add(Grace(a, s.report(a), s.Jobs[a.Job], l)-s.asked(a)))
+			due[id] = s.Now.Add(Grace(a, s.report(a), s.Jobs[a.Job], l) - s.asked(a))
 		case !a.Live() && a.Outcome == train.OutcomeNone && untilSettled(a, s) > 0:
-			due = append(due, s.Now.Add(untilSettled(a, s)))
+			due[id] = s.Now.Add(untilSettled(a, s))
 		case !a.Live() && untilDue(s, a) > 0:
-			due = append(due, s.Now.Add(untilDue(s, a)))
+			due[id] = s.Now.Add(untilDue(s, a))
 		}
 	}
-	if len(due) == 0 {
-		return time.Time{}
-	}
-	return slices.MinFunc(due, func(x, y time.Time) int { return cmp.Compare(x.UnixNano(), y.UnixNano()) })
+	return due
 }

@@ -30,7 +30,7 @@ func TestPromisesHold(t *testing.T) {
 			"plan": func(t *rapid.T) { w.accept(drawPlan(t, w)) },
 			"act": func(t *rapid.T) {
 				// All of it, or the first few before the executor is killed.
-				actions := Actions(w.State, w.limits)
+				actions := w.actions()
 				for _, a := range actions[:rapid.IntRange(0, len(actions)).Draw(t, "done")] {
 					if err := w.act(a); err != nil {
 						t.Fatal(err)
@@ -124,9 +124,9 @@ func TestActionsDependOnNothingElse(t *testing.T) {
 			w.Jobs[id] = train.Job{ID: id, State: train.StateQueued, CancelRequested: rapid.Bool().Draw(t, "cancel")}
 		}
 		w.accept(drawPlan(t, w))
-		first := fmt.Sprint(Actions(w.State, w.limits))
+		first := fmt.Sprint(w.actions())
 		for range 5 {
-			if again := fmt.Sprint(Actions(w.State, w.limits)); again != first {
+			if again := fmt.Sprint(w.actions()); again != first {
 				t.Fatalf("%s\nthen\n%s", first, again)
 			}
 		}

@@ -44,6 +44,17 @@ func newWorld() *world {
 	}
 }
 
+// actions are those about all jobs.
+func (w *world) actions() []Action {
+	w.Held = Holding{}
+	for _, a := range w.Attempts {
+		if a.Live() && a.Backend == w.Realm.Backend {
+			w.Held.Take(a.Places())
+		}
+	}
+	return Actions(w.State, w.limits)
+}
+
 func (w *world) accept(p train.Plan) bool {
 	if w.Planned && p.Generation < w.Plan.Generation {
 		return false
@@ -166,20 +177,17 @@ func (w *world) trouble(id train.JobID, e train.Exit) {
 
 // oversubscribed finds a device that two attempts hold.
 func (w *world) oversubscribed() error {
-	holders, parts := map[slot]train.Attempt{}, map[slot]unit.Bytes{}
+	holders, parts := map[Slot]train.Attempt{}, map[Slot]unit.Bytes{}
 	for id, a := range w.Attempts {
 		if !a.Live() {
 			continue
 		}
-		for _, p := range a.Places() {
-			for _, d := range p.Devices {
-				at := slot{p.Node, d}
-				parts[at] += p.Memory
-				if other, held := holders[at]; held && (p.Memory == 0 || other.Memory == 0) || parts[at] > 16*unit.GiB {
-					return fmt.Errorf("%s of %s is held by %s and by %s, %s of it in parts", d, p.Node, other.Job, id, parts[at])
-				}
-				holders[at] = a
+		for _, at := range Slots(a.Places()) {
+			parts[at] += a.Memory
+			if other, held := holders[at]; held && (a.Memory == 0 || other.Memory == 0) || parts[at] > 16*unit.GiB {
+				return fmt.Errorf("%s of %s is held by %s and by %s, %s of it in parts", at.Device, at.Node, other.Job, id, parts[at])
 			}
+			holders[at] = a
 		}
 	}
 	return nil
@@ -227,7 +235,7 @@ func (w *world) settle() ([]string, error) {
 		if err := w.fold(); err != nil {
 			return done, err
 		}
-		actions := Actions(w.State, w.limits)
+		actions := w.actions()
 		if len(actions) == 0 {
 			return done, nil
 		}

@@ -39,8 +39,7 @@ type Backend struct {
 	// ready is set when the caches were filled and the key is known.
 	ready   bool
 	keyData []byte
-	// dirty are the attempts of which there was news since the last look, since is when pods of an attempt were first waited for.
-	dirty   map[key]bool
+	// since is when pods of an attempt were first waited for.
 	since   map[key]time.Time
 	secrets map[key]secret
 	// refused are attempts that were ended before they had pods.
@@ -51,8 +50,11 @@ type Backend struct {
 	searched time.Time
 }
 
-// byAttempt is the index of pods by attempt.
-const byAttempt = "attempt"
+// The indices of pods: by their attempt, and by the node that they are on.
+const (
+	byAttempt = "attempt"
+	byNode    = "node"
+)
 
 // New makes a back end for the cluster that the options name. It asks the cluster nothing yet.
 func New(_ context.Context, o Options, killAfter time.Duration, log *slog.Logger) (*Backend, error) {
@@ -87,21 +89,27 @@ func clientConfig(kubeconfig string) (*rest.Config, error) {
 func newBackend(client kubernetes.Interface, o Options, killAfter time.Duration, log *slog.Logger) (*Backend, error) {
 	b := &Backend{
 		options: o, killAfter: killAfter, log: log, client: client, desk: newDesk(),
-		dirty: map[key]bool{}, since: map[key]time.Time{}, secrets: map[key]secret{}, refused: map[key]train.Exit{}, silent: map[string]time.Time{},
+		since: map[key]time.Time{}, secrets: map[key]secret{}, refused: map[key]train.Exit{}, silent: map[string]time.Time{},
 	}
 	b.podCache = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(o.Namespace),
 		informers.WithTweakListOptions(func(l *metav1.ListOptions) { l.LabelSelector = selector }), informers.WithTransform(slim))
 	b.allCache = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim))
 	b.pods, b.nodes = b.podCache.Core().V1().Pods().Informer(), b.allCache.Core().V1().Nodes().Informer()
 	b.nodeList = b.allCache.Core().V1().Nodes().Lister()
-	err := b.pods.AddIndexers(cache.Indexers{byAttempt: func(o any) ([]string, error) {
-		if p, ok := o.(*corev1.Pod); ok {
-			if k, found := keyFrom(p); found {
-				return []string{k.base()}, nil
+	index := func(of func(p *corev1.Pod, k key) string) cache.IndexFunc {
+		return func(o any) ([]string, error) {
+			if p, ok := o.(*corev1.Pod); ok {
+				if k, found := keyFrom(p); found {
+					return []string{of(p, k)}, nil
+				}
 			}
+			return nil, nil
 		}
-		return nil, nil
-	}})
+	}
+	err := b.pods.AddIndexers(cache.Indexers{
+		byAttempt: index(func(_ *corev1.Pod, k key) string { return k.base() }),
+		byNode:    index(func(p *corev1.Pod, _ key) string { return p.Spec.NodeName }),
+	})
 	if err != nil {
 		return nil, fmt.Errorf("index pods: %w", err)
 	}
@@ -127,22 +135,27 @@ func slim(o any) (any, error) {
 }
 
 // Run keeps the caches and does what was begun, until ctx ends.
-func (b *Backend) Run(ctx context.Context, changed func()) error {
-	news := func(o any) {
+func (b *Backend) Run(ctx context.Context, news func(...train.JobID)) error {
+	see := func(o any, deleted bool) {
 		if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
 			o = gone.Obj
 		}
-		if p, ok := o.(*corev1.Pod); ok {
-			if k, found := keyFrom(p); found {
-				b.markDirty(k)
-				changed()
+		switch o := o.(type) {
+		case *corev1.Pod:
+			if k, found := keyFrom(o); found {
+				news(k.job)
+			}
+		case *corev1.Node:
+			if b.seeNode(o, deleted) {
+				news(b.jobsOn(o.Name)...)
 			}
 		}
 	}
-	_, podErr := b.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: news, UpdateFunc: func(_, o any) { news(o) }, DeleteFunc: news})
-	_, nodeErr := b.nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: b.seeNode, UpdateFunc: func(_, o any) { b.seeNode(o) }, DeleteFunc: b.loseNode,
-	})
+	handler := cache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) { see(o, false) }, UpdateFunc: func(_, o any) { see(o, false) }, DeleteFunc: func(o any) { see(o, true) },
+	}
+	_, podErr := b.pods.AddEventHandler(handler)
+	_, nodeErr := b.nodes.AddEventHandler(handler)
 	if err := errors.Join(podErr, nodeErr); err != nil {
 		return fmt.Errorf("watch Kubernetes: %w", err)
 	}
@@ -151,10 +164,10 @@ func (b *Backend) Run(ctx context.Context, changed func()) error {
 	defer b.podCache.Shutdown()
 	defer b.allCache.Shutdown()
 	work := pool.New().WithContext(ctx)
-	work.Go(func(ctx context.Context) error { return b.becomeReady(ctx, changed) })
+	work.Go(func(ctx context.Context) error { return b.becomeReady(ctx, news) })
 	for range b.options.CallsInOneTime {
 		work.Go(func(ctx context.Context) error {
-			b.desk.work(ctx, func(k key) { b.markDirty(k); changed() })
+			b.desk.work(ctx, func(k key) { news(k.job) })
 			return nil
 		})
 	}
@@ -162,7 +175,7 @@ func (b *Backend) Run(ctx context.Context, changed func()) error {
 }
 
 // becomeReady fills the caches and reads the key, however long the API server takes to answer.
-func (b *Backend) becomeReady(ctx context.Context, changed func()) error {
+func (b *Backend) becomeReady(ctx context.Context, news func(...train.JobID)) error {
 	again := time.NewTicker(2 * time.Second)
 	defer again.Stop()
 	for said := ""; ctx.Err() == nil; {
@@ -171,7 +184,7 @@ func (b *Backend) becomeReady(ctx context.Context, changed func()) error {
 			b.mu.Lock()
 			b.ready, b.keyData = true, data
 			b.mu.Unlock()
-			changed()
+			news()
 			return nil
 		}
 		if err != nil && err.Error() != said && ctx.Err() == nil {
@@ -198,42 +211,45 @@ func (b *Backend) Ready() error {
 	return nil
 }
 
-func (b *Backend) markDirty(k key) {
+// seeNode notes whether a node is ready, by the clock of this process; silent says that it has just ceased to be.
+func (b *Backend) seeNode(n *corev1.Node, deleted bool) (silent bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.dirty[k] = true
-}
-
-func (b *Backend) seeNode(o any) {
-	n, ok := o.(*corev1.Node)
-	if !ok {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if isReady(n) {
+	if !deleted && isReady(n) {
 		delete(b.silent, n.Name)
-		return
+		return false
 	}
-	b.noteSilent(n.Name)
+	_, known := b.silent[n.Name]
+	if !known {
+		b.silent[n.Name] = time.Now()
+	}
+	return !known
 }
 
-func (b *Backend) loseNode(o any) {
-	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
-		o = gone.Obj
+// jobsOn are the jobs with pods on a node.
+func (b *Backend) jobsOn(node string) []train.JobID {
+	var jobs []train.JobID
+	for _, p := range b.indexed(byNode, node) {
+		if k, found := keyFrom(p); found {
+			jobs = append(jobs, k.job)
+		}
 	}
-	if n, ok := o.(*corev1.Node); ok {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.noteSilent(n.Name)
-	}
+	return jobs
 }
 
-// noteSilent takes down since when a node is silent, by the clock of this process.
-func (b *Backend) noteSilent(name string) {
-	if _, known := b.silent[name]; !known {
-		b.silent[name] = time.Now()
+// indexed are the pods that the cache knows under a value of an index.
+func (b *Backend) indexed(index, value string) []*corev1.Pod {
+	found, err := b.pods.GetIndexer().ByIndex(index, value)
+	if err != nil {
+		return nil // there is such an index
 	}
+	pods := make([]*corev1.Pod, 0, len(found))
+	for _, o := range found {
+		if p, ok := o.(*corev1.Pod); ok {
+			pods = append(pods, p)
+		}
+	}
+	return pods
 }
 
 func isReady(n *corev1.Node) bool {
@@ -245,19 +261,26 @@ func isReady(n *corev1.Node) bool {
 	return false
 }
 
-// lost says that a node has been silent for too long.
-func (b *Backend) lost(name string) bool {
+// patience is how long a node that is silent may be so until its pods are given up.
+func (b *Backend) patience(name string) (left time.Duration, silent bool) {
 	if name == "" {
-		return false
+		return 0, false
 	}
 	_, err := b.nodeList.Get(name)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err != nil {
-		b.noteSilent(name)
-	}
 	since, silent := b.silent[name]
-	return silent && time.Since(since) > b.options.NodeLostAfter
+	if err != nil && !silent {
+		since, silent = time.Now(), true
+		b.silent[name] = since
+	}
+	return b.options.NodeLostAfter - time.Since(since), silent
+}
+
+// lost says that a node has been silent for too long.
+func (b *Backend) lost(name string) bool {
+	left, silent := b.patience(name)
+	return silent && left < 0
 }
 
 // Mounts is so: pods see their folders under the fixed names.
@@ -265,13 +288,6 @@ func (b *Backend) Mounts(train.Spec) bool { return true }
 
 // Follow has nothing to do: the cache tells of every pod.
 func (b *Backend) Follow(context.Context, train.Attempt, launch.Sight, func()) {}
-
-// Quiet says that there was no news of an attempt since the last look.
-func (b *Backend) Quiet(a train.Attempt) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return !b.dirty[keyOf(a)]
-}
 
 // Collect has nothing to do.
 func (b *Backend) Collect() {}

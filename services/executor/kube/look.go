@@ -21,16 +21,7 @@ const confirmTime = 5 * time.Second
 
 // podsOf are the pods of an attempt that the cache knows, by rank.
 func (b *Backend) podsOf(k key) []*corev1.Pod {
-	found, err := b.pods.GetIndexer().ByIndex(byAttempt, k.base())
-	if err != nil {
-		return nil // there is such an index
-	}
-	pods := make([]*corev1.Pod, 0, len(found))
-	for _, o := range found {
-		if p, ok := o.(*corev1.Pod); ok {
-			pods = append(pods, p)
-		}
-	}
+	pods := b.indexed(byAttempt, k.base())
 	slices.SortFunc(pods, func(x, y *corev1.Pod) int { return cmp.Compare(rankOf(x), rankOf(y)) })
 	return pods
 }
@@ -42,7 +33,6 @@ func (b *Backend) Look(ctx context.Context, a train.Attempt) (launch.Sight, erro
 	}
 	k := keyOf(a)
 	b.mu.Lock()
-	delete(b.dirty, k)
 	refused, isRefused := b.refused[k]
 	b.mu.Unlock()
 	if isRefused && a.Ending == nil {
@@ -57,10 +47,29 @@ func (b *Backend) Look(ctx context.Context, a train.Attempt) (launch.Sight, erro
 	if s.Phase == launch.Running {
 		b.notWaiting(k)
 	}
+	s.Again = b.again(v, s.Phase)
 	if s.Phase != launch.Exited && (s.Phase != launch.Ending || a.Ending != nil) {
 		return s, nil
 	}
 	return b.confirm(ctx, a, v, isRefused)
+}
+
+// again is after how long the same pods may be seen otherwise: when a limit of those that do not run yet, or the patience with a silent node, runs out.
+func (b *Backend) again(v view, phase launch.Phase) time.Duration {
+	var waits []time.Duration
+	for _, p := range v.pods {
+		if left, silent := b.patience(p.Spec.NodeName); silent {
+			waits = append(waits, left)
+		}
+	}
+	if phase == launch.Starting || phase == launch.Absent {
+		waits = append(waits, v.limits.ScheduleLimit-v.waited, v.limits.StartLimit-v.waited, imagePatience-v.waited)
+	}
+	waits = slices.DeleteFunc(waits, func(d time.Duration) bool { return d < 0 })
+	if len(waits) == 0 {
+		return 0
+	}
+	return max(slices.Min(waits), launch.Soon)
 }
 
 // view puts together what is known of pods.
@@ -157,7 +166,7 @@ func (b *Backend) lookForNone(ctx context.Context, a train.Attempt, refused bool
 	}
 	// The finalizer of each was removed by somebody else, or the cache is behind.
 	if left, err := b.list(ctx, keyOf(a)); err != nil || len(left) > 0 {
-		return launch.Sight{Phase: launch.Starting}, err
+		return launch.Sight{Phase: launch.Starting, Again: launch.Later}, err
 	}
 	switch {
 	case a.Ending != nil:

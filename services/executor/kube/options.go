@@ -50,8 +50,8 @@ func (o *Options) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Image, "pod-image", "", "image of jobs that name none; without it they are refused on Kubernetes")
 	fs.StringVar(&o.PullPolicy, "pod-image-pull-policy", "IfNotPresent", "when nodes pull images: Always, IfNotPresent or Never")
 	fs.StringArrayVar(&o.Roots, "pod-volume-root", []string{"/data", "/home", "/mnt", "/srv"},
-		"folder of the nodes below which jobs' folders may be; /mnt/team=pvc:NAME has what is below it taken from a claim instead (repeatable)")
-	fs.StringVar(&o.SnapshotsRoot, "pod-snapshots-root", "/var/lib/switchyard/snapshots", "folder of the snapshots of jobs that name none: of the nodes, or PATH=pvc:NAME")
+		"folder of the nodes below which jobs' folders may be; with =pvc:NAME it is a claim instead, with =nfs:SERVER:/EXPORT what a server exports (repeatable)")
+	fs.StringVar(&o.SnapshotsRoot, "pod-snapshots-root", "/var/lib/switchyard/snapshots", "folder of the snapshots of jobs that name none: of the nodes, or PATH=pvc:NAME or PATH=nfs:SERVER:/EXPORT")
 	fs.StringArrayVar(&o.Tolerate, "pod-tolerate", []string{"nvidia.com/gpu"}, "key of a taint that keeps other pods off the nodes, and jobs' not (repeatable)")
 	fs.StringVar(&o.MemoryLimit, "pod-memory-limit", "", "main memory that a pod may use, e.g. 64Gi (default: no limit)")
 	fs.Int64Var(&o.RunAsUser, "pod-run-as-user", -1, "user id of jobs' processes; -1 leaves it to the image")
@@ -96,19 +96,36 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// root is a folder below which jobs' folders may be: of the nodes, or of a claim.
-type root struct{ path, claim string }
+// root is a folder below which jobs' folders may be: of the nodes, of a claim, or of what a server exports by NFS.
+type root struct{ path, claim, server, export string }
 
-var errRoot = errors.New("want an absolute path other than /, or PATH=pvc:NAME")
+var errRoot = errors.New("want an absolute path other than /, PATH=pvc:NAME or PATH=nfs:SERVER:/EXPORT")
 
 func parseRoot(text string) (root, error) {
 	folder, source, given := strings.Cut(text, "=")
-	claim, isClaim := strings.CutPrefix(source, "pvc:")
-	if !path.IsAbs(folder) || path.Clean(folder) != folder || folder == "/" || given && (!isClaim || len(validation.IsDNS1123Subdomain(claim)) > 0) {
+	r := root{path: folder}
+	good := isFolder(folder) && folder != "/"
+	if given {
+		kind, place, _ := strings.Cut(source, ":")
+		switch kind {
+		case "pvc":
+			r.claim = place
+			good = good && len(validation.IsDNS1123Subdomain(place)) == 0
+		case "nfs":
+			server, export, found := strings.Cut(place, ":/")
+			r.server, r.export = server, "/"+export
+			good = good && found && server != "" && !strings.ContainsAny(server, "/ ") && isFolder(r.export)
+		default:
+			good = false
+		}
+	}
+	if !good {
 		return root{}, fmt.Errorf("folder of jobs %q: %w", text, errRoot)
 	}
-	return root{folder, claim}, nil
+	return r, nil
 }
+
+func isFolder(text string) bool { return path.IsAbs(text) && path.Clean(text) == text }
 
 // holds says whether a folder is the root or below it.
 func (r root) holds(folder string) bool {

@@ -44,7 +44,7 @@ func setting(places ...launch.Place) launch.Setting {
 
 func defaults() Options {
 	return Options{
-		Namespace: "jobs", PullPolicy: "IfNotPresent", Roots: []string{"/home", "/mnt/team=pvc:team"}, SnapshotsRoot: "/var/lib/switchyard/snapshots", RunAsUser: -1, Tolerate: []string{"nvidia.com/gpu"},
+		Namespace: "jobs", PullPolicy: "IfNotPresent", Roots: []string{"/home", "/mnt/team=pvc:team", "/nfs=nfs:files.example:/export"}, SnapshotsRoot: "/var/lib/switchyard/snapshots", RunAsUser: -1, Tolerate: []string{"nvidia.com/gpu"},
 		StartLimit: time.Minute, ScheduleLimit: time.Minute, NodeLostAfter: time.Minute, QueriesPerSec: 1, CallsInOneTime: 1,
 	}
 }
@@ -54,7 +54,7 @@ func TestPods(t *testing.T) {
 	one := launch.Place{Node: train.Node{ID: "n1", Name: "n1.example", JobAPI: "192.168.0.1:8099", JobAPISocket: "/run/x"}, Devices: []train.Device{gpu("0", "aa", false), gpu("1", "bb", false)}}
 	two := launch.Place{Node: train.Node{ID: "n2", Name: "n2.example", JobAPI: "192.168.0.2:8099"}, Devices: []train.Device{gpu("0", "cc", true)}}
 	folders := setting(one)
-	folders.Spec.CustomDir, folders.Spec.SnapshotsDir, folders.Spec.Env = "/home/me/code", "/mnt/team/saved", map[string]string{"JOB_UUID": "forged", "MINE": "$(yes)"}
+	folders.Spec.CustomDir, folders.Spec.DatasetsDir, folders.Spec.SnapshotsDir, folders.Spec.Env = "/home/me/code", "/nfs/mnist", "/mnt/team/saved", map[string]string{"JOB_UUID": "forged", "MINE": "$(yes)"}
 	servers := setting(one, two)
 	servers.Spec.Strategy, servers.Attempt.Servers = train.StrategyParameterServer, 1
 	perDevice := setting(one)
@@ -118,7 +118,10 @@ func TestFoldersStayBelowTheRoots(t *testing.T) {
 			t.Errorf("%s: %v", folder, err)
 		}
 	}
-	for text, good := range map[string]bool{"/a": true, "/a=pvc:b": true, "/": false, "a": false, "/a=b": false, "/a=pvc:": false, "/a/": false, "/a=pvc:B!": false} {
+	for text, good := range map[string]bool{
+		"/a": true, "/a=pvc:b": true, "/": false, "a": false, "/a=b": false, "/a=pvc:": false, "/a/": false, "/a=pvc:B!": false,
+		"/a=nfs:server:/": true, "/a=nfs:fd00::1:/b/c": true, "/a=nfs:server": false, "/a=nfs:server:b": false, "/a=nfs::/b": false, "/a=nfs:server:/b/": false,
+	} {
 		if _, err := parseRoot(text); (err == nil) != good {
 			t.Errorf("%s: %v", text, err)
 		}

@@ -211,7 +211,7 @@ func signalOf(code int32) string {
 func disrupted(p *corev1.Pod) train.Reason {
 	switch p.Status.Reason {
 	case "Evicted":
-		return train.Reason{Code: "Evicted", Message: fmt.Sprintf("node %s was short of something and evicted the pod: %s", p.Spec.NodeName, firstLine(p.Status.Message))}
+		return train.Reason{Code: "Evicted", Message: fmt.Sprintf("node %s evicted the pod: %s", p.Spec.NodeName, firstLine(p.Status.Message))}
 	case "UnexpectedAdmissionError", "OutOfcpu", "OutOfmemory", "OutOfpods", "NodeAffinity", "Terminated", "NodeShutdown", "OutOfephemeral-storage":
 		return train.Reason{Code: "NodeRefused", Message: fmt.Sprintf("node %s refused the pod: %s", p.Spec.NodeName, words(p.Status.Reason, p.Status.Message))}
 	}

@@ -162,5 +162,4 @@ func (b *Backend) refuse(k key, e train.Exit) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.refused[k] = e
-	b.dirty[k] = true
 }

@@ -69,7 +69,6 @@ func (b *Backend) Sweep(context.Context, train.Attempt) (int, error) { return 0,
 func (b *Backend) Forget(_ context.Context, a train.Attempt) error {
 	k := keyOf(a)
 	b.mu.Lock()
-	delete(b.dirty, k)
 	delete(b.since, k)
 	delete(b.refused, k)
 	delete(b.secrets, k)

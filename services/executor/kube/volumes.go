@@ -51,7 +51,7 @@ func composeVolumes(s launch.Setting, o Options) (volumes, error) {
 		}
 	}
 	if s.Spec.SnapshotsDir == "" {
-		v.add("snapshots", snapshots, path.Join(snapshots.path, string(s.Job)), launch.SnapshotsTarget, corev1.HostPathDirectoryOrCreate)
+		v.addOwn("snapshots", snapshots, string(s.Job), launch.SnapshotsTarget)
 	}
 	for _, m := range v.mounts {
 		if m.MountPath == launch.SnapshotsTarget {
@@ -73,20 +73,34 @@ func (v *volumes) addGiven(field, folder, target string, roots []root) error {
 	clean := path.Clean(folder)
 	for _, r := range roots {
 		if path.IsAbs(folder) && r.holds(clean) {
-			v.add(strings.TrimSuffix(field, "_dir"), r, clean, target, corev1.HostPathDirectory)
+			v.add(strings.TrimSuffix(field, "_dir"), r, strings.TrimPrefix(strings.TrimPrefix(clean, r.path), "/"), target)
 			return nil
 		}
 	}
 	return fmt.Errorf("%s %s %w", field, folder, errOutside)
 }
 
-func (v *volumes) add(name string, r root, folder, target string, kind corev1.HostPathType) {
-	mount := corev1.VolumeMount{Name: name, MountPath: target}
-	source := corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: folder, Type: &kind}}
-	if r.claim != "" {
+// add mounts what is below a root. Only a claim is mounted as a whole.
+func (v *volumes) add(name string, r root, below, target string) {
+	mount, kind := corev1.VolumeMount{Name: name, MountPath: target}, corev1.HostPathDirectory
+	source := corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path.Join(r.path, below), Type: &kind}}
+	switch {
+	case r.claim != "":
 		source = corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: r.claim}}
-		mount.SubPath = strings.TrimPrefix(strings.TrimPrefix(folder, r.path), "/")
+		mount.SubPath = below
+	case r.server != "":
+		source = corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: r.server, Path: path.Join(r.export, below)}}
 	}
 	v.sources = append(v.sources, corev1.Volume{Name: name, VolumeSource: source})
 	v.mounts = append(v.mounts, mount)
+}
+
+// addOwn mounts a folder that the kubelet makes. It gives it the mode of the root, so whether jobs that are not root may write is up to the root.
+func (v *volumes) addOwn(name string, r root, folder, target string) {
+	v.add(name, r, "", target)
+	if made := v.sources[len(v.sources)-1].HostPath; made != nil {
+		kind := corev1.HostPathDirectoryOrCreate
+		made.Type = &kind
+	}
+	v.mounts[len(v.mounts)-1].SubPath = folder
 }

@@ -9,6 +9,8 @@ import (
 // Sight is what is seen of an attempt.
 type Sight struct {
 	Phase Phase
+	// Again is after how long another look may see something else without any news of it; 0 where whatever happens will be news.
+	Again time.Duration
 	// Present is how many of its processes were seen: while it grows, starting the others is not tried in vain.
 	Present int
 	// PID, PIDStart and BootID are of the supervisor, where there is one; StartedAt is when all programs had been started.
@@ -20,6 +22,13 @@ type Sight struct {
 	Exit     train.Exit
 	ExitedAt time.Time
 }
+
+const (
+	// Soon is after how long to look again while processes are about to appear or to vanish.
+	Soon = 20 * time.Millisecond
+	// Later is after how long to look again at anything else that tells nothing by itself.
+	Later = time.Second
+)
 
 // Phase is how far an attempt has come.
 type Phase int

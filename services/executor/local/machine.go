@@ -7,7 +7,6 @@ import (
 	"net"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sourcegraph/conc"
@@ -21,15 +20,15 @@ import (
 type Machine struct {
 	*Backend
 	bounds Bounds
-	// waiting are the attempts whose supervisor's end is waited for, set when it has come.
+	// waiting are the attempts whose supervisor's end is waited for.
 	waiters   conc.WaitGroup
 	waitingMu sync.Mutex
-	waiting   map[string]*atomic.Bool
+	waiting   map[string]bool
 }
 
 // NewMachine makes the back end of a data folder.
 func NewMachine(b *Backend, bounds Bounds) *Machine {
-	return &Machine{Backend: b, bounds: bounds, waiting: map[string]*atomic.Bool{}}
+	return &Machine{Backend: b, bounds: bounds, waiting: map[string]bool{}}
 }
 
 // MakeSecrets gives the capability of a job and the token of an attempt. They are made once and stay.
@@ -97,9 +96,14 @@ func (m *Machine) Refuse(_ context.Context, a train.Attempt, e train.Exit) error
 	return m.Backend.Refuse(a.Job, a.Number, e)
 }
 
-// Look says how far an attempt has come.
+// Look says how far an attempt has come. Files tell nothing by themselves.
 func (m *Machine) Look(_ context.Context, a train.Attempt) (launch.Sight, error) {
-	return m.Backend.Look(a.Job, a.Number)
+	s, err := m.Backend.Look(a.Job, a.Number)
+	s.Again = launch.Later
+	if s.Phase == launch.Absent || s.Phase == launch.Starting {
+		s.Again = launch.Soon
+	}
+	return s, err
 }
 
 // Follow has changed called when the supervisor of a running attempt ends.
@@ -107,28 +111,18 @@ func (m *Machine) Follow(ctx context.Context, a train.Attempt, s launch.Sight, c
 	dir := m.Attempt(a.Job, a.Number)
 	m.waitingMu.Lock()
 	defer m.waitingMu.Unlock()
-	if m.waiting[dir] != nil {
+	if m.waiting[dir] {
 		return
 	}
-	gone := new(atomic.Bool)
-	m.waiting[dir] = gone
+	m.waiting[dir] = true
 	m.waiters.Go(func() {
 		WaitExit(ctx, s)
-		gone.Store(true)
 		changed()
 	})
 }
 
-// Quiet says that the supervisor is waited for and has not ended: looking costs more than it tells.
-func (m *Machine) Quiet(a train.Attempt) bool {
-	m.waitingMu.Lock()
-	defer m.waitingMu.Unlock()
-	gone := m.waiting[m.Attempt(a.Job, a.Number)]
-	return gone != nil && !gone.Load()
-}
-
 // Run has nothing to do: the supervisors are processes of their own.
-func (m *Machine) Run(ctx context.Context, _ func()) error {
+func (m *Machine) Run(ctx context.Context, _ func(...train.JobID)) error {
 	<-ctx.Done()
 	return nil
 }

@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,20 +10,21 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/test/kube/lab"
 )
 
 // fakeNodes starts a control plane whose nodes and pods only exist on paper, and describes the nodes as their agents would.
 func fakeNodes(t testing.TB, n, gpus int) *yard {
 	t.Helper()
-	if devcluster == "" {
+	if cluster == nil {
 		t.Skip("DEVCLUSTER names no program that starts a cluster (make e2e-kube does)")
 	}
-	dir := filepath.Join(t.TempDir(), "cluster")
-	t.Cleanup(func() { _ = run(devcluster, "down", "--dir", dir) })
-	if err := run(devcluster, "up", "--dir", dir, "--no-kubelet", "--kwok-nodes", fmt.Sprint(n), "--kwok-gpus", fmt.Sprint(gpus)); err != nil {
+	fake, err := lab.Start(t.Context(), filepath.Join(t.TempDir(), "cluster"), "--no-kubelet", "--kwok-nodes", fmt.Sprint(n), "--kwok-gpus", fmt.Sprint(gpus))
+	t.Cleanup(func() { _ = fake.Down() })
+	if err != nil {
 		t.Fatal(err)
 	}
-	y := newYardOn(t, dir, "--pod-tolerate=kwok.x-k8s.io/node", "--pod-schedule-limit=2s")
+	y := newYardOn(t, fake, "--pod-tolerate=kwok.x-k8s.io/node", "--pod-schedule-limit=2s")
 	kv, err := bus.OpenKV[train.Node](y.ctx, y.bus, event.BucketNodes)
 	y.must(err)
 	for i := range n {
@@ -81,10 +81,8 @@ func TestGangOverNodes(t *testing.T) {
 	y.nothingLeft()
 
 	// One node has no room: nothing of the gang stays, and the reason is told.
-	squatter := filepath.Join(y.dir, "squatter.json")
-	y.must(os.WriteFile(squatter, []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"squatter"},"spec":{"nodeName":"kwok-1","tolerations":[{"operator":"Exists"}],
-		"containers":[{"name":"c","image":"x","resources":{"limits":{"switchyard.dev/gpu-kwok-0":"1"}}}]}}`), 0o600))
-	y.kubectl("apply", "-n", y.namespace, "-f", squatter)
+	y.apply(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"squatter"},"spec":{"nodeName":"kwok-1","tolerations":[{"operator":"Exists"}],
+		"containers":[{"name":"c","image":"x","resources":{"limits":{"switchyard.dev/gpu-kwok-0":"1"}}}]}}`)
 	y.submit("squeezed", 5, 1, wide)
 	y.plan(gang("squeezed", 0, 1, 2))
 	y.job("squeezed", "the reason", func(j train.Job) bool {

@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -65,11 +64,4 @@ func TestJobsShareAGPU(t *testing.T) {
 		y.cancel(id)
 	}
 	y.nothingLeft()
-}
-
-// cancel ends a job.
-func (y *yard) cancel(id train.JobID) {
-	y.t.Helper()
-	y.must(y.bus.Publish(y.ctx, event.OnceFact(id, event.FactCancelRequested, "cancel", event.CancelRequested{})))
-	y.state(id, train.StateCancelled)
 }

@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 // The executor's defaults, for the loop that stands beside it.
@@ -23,7 +21,7 @@ const (
 // client talks to the cluster as the executor does.
 func (y *yard) client() kubernetes.Interface {
 	y.t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(y.cluster, "kubeconfig"))
+	config, err := y.cluster.Config()
 	y.must(err)
 	config.QPS, config.Burst = queriesPerSec, queriesPerSec
 	client, err := kubernetes.NewForConfig(config)

@@ -3,7 +3,6 @@
 package jobs
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,66 +20,32 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/test/kube/lab"
 )
 
 // image is the Go trainer's.
 const image = "localhost/switchyard/trainer:test"
 
-// devcluster is the program that starts a cluster on this machine; clusterDir is the cluster's folder, binaries that of the programs under test.
-var devcluster, clusterDir, binaries string
+// cluster has a real node; binaries is the folder of the programs under test. Both are empty where there is no development cluster.
+var (
+	cluster  *lab.Cluster
+	binaries string
+)
 
-func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		devcluster = os.Getenv("DEVCLUSTER")
-		if devcluster == "" {
-			return m.Run()
-		}
-		dir, err := os.MkdirTemp("", "switchyard-kube-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer func() { _ = os.RemoveAll(dir) }()
-		binaries, clusterDir = dir, os.Getenv("DEVCLUSTER_DIR") // a cluster that runs already is left as it is
-		if clusterDir == "" {
-			clusterDir = filepath.Join(dir, "cluster")
-			defer func() { _ = run(devcluster, "down", "--dir", clusterDir) }()
-			if err := run(devcluster, "up", "--dir", clusterDir); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				return 1
-			}
-		}
-		if err := build(dir); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		return m.Run()
-	}())
-}
+func TestMain(m *testing.M) { os.Exit(lab.Main(m, prepare)) }
 
-func run(name string, args ...string) error {
-	out, err := exec.Command(name, args...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%s %q: %w\n%s", name, args, err, out)
-	}
-	return nil
-}
-
-func build(dir string) error {
+func prepare(c *lab.Cluster, dir string) error {
+	cluster, binaries = c, dir
+	ctx := context.Background()
 	for name, pkg := range map[string]string{
 		"switchyard": "cmd/switchyard", "admission": "services/admission/cmd/admission", "executor": "services/executor/cmd/executor",
 		"nodeagent": "services/nodeagent/cmd/nodeagent", "planner": "services/planner/cmd/planner",
 	} {
-		if err := run("go", "build", "-o", filepath.Join(dir, name), "../../../"+pkg); err != nil {
+		if err := lab.Build(ctx, filepath.Join(dir, name), "../../../"+pkg); err != nil {
 			return err
 		}
 	}
-	trainer := exec.Command("go", "build", "-o", filepath.Join(dir, "trainer"), "../../../examples/gotrainer")
-	trainer.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := trainer.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the trainer: %w\n%s", err, out)
-	}
-	return run(devcluster, "image", "build", "--dir", clusterDir, "--name", image, "--binary", filepath.Join(dir, "trainer"))
+	return c.Image(ctx, image, filepath.Join(dir, "trainer"), "../../../examples/gotrainer")
 }
 
 // yard is Switchyard beside the cluster, over a namespace and a data folder of its own.
@@ -88,7 +53,7 @@ type yard struct {
 	t         testing.TB
 	ctx       context.Context //nolint:containedctx // the length of one test
 	dir       string
-	cluster   string
+	cluster   *lab.Cluster
 	port      int
 	namespace string
 	flags     []string
@@ -102,10 +67,10 @@ type yard struct {
 
 func newYard(t testing.TB, executorFlags ...string) *yard {
 	t.Helper()
-	if devcluster == "" {
+	if cluster == nil {
 		t.Skip("DEVCLUSTER names no program that starts a cluster (make e2e-kube does)")
 	}
-	y := newYardOn(t, clusterDir, executorFlags...)
+	y := newYardOn(t, cluster, executorFlags...)
 	y.start("nodeagent")
 	y.until("two GPUs that the kubelet accounts for", func() bool {
 		node, err := y.node()
@@ -119,15 +84,15 @@ func newYard(t testing.TB, executorFlags ...string) *yard {
 }
 
 // newYardOn has no agent.
-func newYardOn(t testing.TB, cluster string, executorFlags ...string) *yard {
+func newYardOn(t testing.TB, on *lab.Cluster, executorFlags ...string) *yard {
 	t.Helper()
-	limit := 4 * time.Minute
+	limit := 8 * time.Minute
 	if _, bench := t.(*testing.B); bench {
-		limit = 15 * time.Minute
+		limit = 45 * time.Minute
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	y := &yard{
-		t: t, ctx: ctx, dir: t.TempDir(), cluster: cluster, port: freePort(t), flags: executorFlags, procs: map[string]*exec.Cmd{},
+		t: t, ctx: ctx, dir: t.TempDir(), cluster: on, port: freePort(t), flags: executorFlags, procs: map[string]*exec.Cmd{},
 		namespace: "jobs-" + strings.ToLower(strings.TrimPrefix(strings.TrimPrefix(strings.Split(t.Name(), "/")[0], "Benchmark"), "Test")),
 	}
 	t.Cleanup(func() { cancel(); y.end() })
@@ -147,21 +112,21 @@ func (y *yard) end() {
 			data, _ := os.ReadFile(path)
 			y.t.Logf("%s:\n%s", filepath.Base(path), data[max(0, len(data)-5000):])
 		}
-		out, _ := y.command(context.Background(), "get", "pods,secrets,services,events", "-n", y.namespace, "-o", "wide")
+		out, _ := y.cluster.Kubectl(context.Background(), "get", "pods,secrets,services,events", "-n", y.namespace, "-o", "wide")
 		y.t.Logf("%s", out[:min(len(out), 20_000)])
 	}
 	for name := range y.procs {
 		y.kill(name)
 	}
-	if _, bench := y.t.(*testing.B); bench && y.cluster != clusterDir {
+	if _, bench := y.t.(*testing.B); bench && y.cluster != cluster {
 		return // the cluster goes with its thousands of pods
 	}
 	// Nobody is left to take the finalizers off.
-	names, _ := y.command(context.Background(), "get", "pods", "-n", y.namespace, "-o", "name")
+	names, _ := y.cluster.Kubectl(context.Background(), "get", "pods", "-n", y.namespace, "-o", "name")
 	for name := range strings.FieldsSeq(names) {
-		_, _ = y.command(context.Background(), "patch", name, "-n", y.namespace, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+		_, _ = y.cluster.Kubectl(context.Background(), "patch", name, "-n", y.namespace, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
 	}
-	_, _ = y.command(context.Background(), "delete", "namespace", y.namespace, "--wait=false")
+	_, _ = y.cluster.Kubectl(context.Background(), "delete", "namespace", y.namespace, "--wait=false")
 }
 
 func freePort(t testing.TB) int {
@@ -187,7 +152,7 @@ func (y *yard) start(name string) {
 			"--sim-gpu-memory=16", "--pod-namespace="+y.namespace, "--job-api="+y.gateway()+":0")...)
 		path = "nsenter"
 	case "executor":
-		args = append(append(args, "--backend=kubernetes", "--kubeconfig="+filepath.Join(y.cluster, "kubeconfig"), "--jobs-namespace="+y.namespace,
+		args = append(append(args, "--backend=kubernetes", "--kubeconfig="+y.cluster.Kubeconfig(), "--jobs-namespace="+y.namespace,
 			"--pod-snapshots-root="+y.snapshots(), "--pod-image-pull-policy=Never", "--kill-after=2s"), y.flags...)
 	}
 	log, err := os.OpenFile(filepath.Join(y.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -200,10 +165,13 @@ func (y *yard) start(name string) {
 	y.procs[name] = cmd
 }
 
-func (y *yard) kill(name string) {
+func (y *yard) kill(name string) { y.signal(name, syscall.SIGKILL) }
+
+// signal ends a process and waits for it.
+func (y *yard) signal(name string, s syscall.Signal) {
 	cmd := y.procs[name]
 	delete(y.procs, name)
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	_ = syscall.Kill(-cmd.Process.Pid, s)
 	_ = cmd.Wait()
 }
 
@@ -216,37 +184,40 @@ func (y *yard) kubelet() string {
 	var process struct {
 		PID int `json:"pid"`
 	}
-	data, err := os.ReadFile(filepath.Join(clusterDir, "run", "kubelet.json"))
+	data, err := os.ReadFile(filepath.Join(y.cluster.Dir(), "run", "kubelet.json"))
 	y.must(err)
 	y.must(json.Unmarshal(data, &process))
 	return strconv.Itoa(process.PID)
 }
 
-// gateway is the address of this machine on the node's network: the first of it.
+// gateway is the address of this machine on the node's network.
 func (y *yard) gateway() string {
 	y.t.Helper()
-	node := y.kubectl("get", "node", "node1", "-o", `jsonpath={.status.addresses[?(@.type=="InternalIP")].address}`)
-	return node[:strings.LastIndex(node, ".")] + ".1"
+	_, machine, err := y.cluster.Addresses()
+	y.must(err)
+	return machine
 }
 
 // kubectl asks the cluster.
 func (y *yard) kubectl(args ...string) string {
 	y.t.Helper()
-	out, err := y.command(y.ctx, args...)
+	out, err := y.cluster.Kubectl(y.ctx, args...)
 	y.must(err)
 	return out
 }
 
-func (y *yard) command(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, devcluster, append([]string{"kubectl"}, args...)...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(y.cluster, "kubeconfig"))
-	var noise bytes.Buffer
-	cmd.Stderr = &noise
-	out, err := cmd.Output()
-	if err != nil {
-		return string(out), fmt.Errorf("kubectl %q: %w: %s", args, err, noise.String())
-	}
-	return strings.TrimSpace(string(out)), nil
+// apply gives the cluster a manifest.
+func (y *yard) apply(manifest string) {
+	y.t.Helper()
+	_, err := y.cluster.Feed(y.ctx, manifest, "apply", "-n", y.namespace, "-f", "-")
+	y.must(err)
+}
+
+// devcluster does something to the cluster itself.
+func (y *yard) devcluster(args ...string) {
+	y.t.Helper()
+	_, err := y.cluster.Run(y.ctx, args...)
+	y.must(err)
 }
 
 func (y *yard) must(err error) {
@@ -281,19 +252,14 @@ func (y *yard) node() (train.Node, error) {
 // until waits for a condition.
 func (y *yard) until(what string, holds func() bool) {
 	y.t.Helper()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-y.ctx.Done():
-			entries, _ := y.jobs.List(context.Background())
-			for _, e := range entries {
-				y.t.Logf("job %s: %s %s attempt %d epochs %d: %s", e.Key, e.Value.State, e.Value.Reason, e.Value.Attempt, e.Value.EpochsDone, e.Value.Message)
-			}
-			y.t.Fatalf("%s: not seen in time", what)
-		case <-tick.C:
-		}
+	if lab.Await(y.ctx, holds) {
+		return
 	}
+	entries, _ := y.jobs.List(context.Background())
+	for _, e := range entries {
+		y.t.Logf("job %s: %s %s attempt %d epochs %d: %s", e.Key, e.Value.State, e.Value.Reason, e.Value.Attempt, e.Value.EpochsDone, e.Value.Message)
+	}
+	y.t.Fatalf("%s: not seen in time", what)
 }
 
 // job waits until the register's record of a job fits. One that has ended will not fit any more.
@@ -351,6 +317,23 @@ func (y *yard) submit(id train.JobID, epochs, slow int, change func(*train.Spec)
 	}
 }
 
+// cancel ends a job.
+func (y *yard) cancel(id train.JobID) {
+	y.t.Helper()
+	y.must(y.bus.Publish(y.ctx, event.OnceFact(id, event.FactCancelRequested, "cancel", event.CancelRequested{})))
+	y.state(id, train.StateCancelled)
+}
+
+// describe is what a person is told of a job.
+func (y *yard) describe(id train.JobID) string {
+	y.t.Helper()
+	out, err := exec.CommandContext(y.ctx, filepath.Join(binaries, "switchyard"), "describe", string(id), "--nats", y.url()).CombinedOutput()
+	if err != nil {
+		y.t.Fatalf("describe %s: %v\n%s", id, err, out)
+	}
+	return string(out)
+}
+
 // on gives devices of the node to a job.
 func on(id train.JobID, devices ...train.DeviceID) train.Allocation {
 	return train.Allocation{Job: id, Node: "node1", Devices: devices}
@@ -372,7 +355,7 @@ func (y *yard) plan(allocations ...train.Allocation) {
 func (y *yard) nothingLeft() {
 	y.t.Helper()
 	y.until("nothing is left of the jobs", func() bool {
-		out, err := y.command(y.ctx, "get", "pods,secrets,services", "-n", y.namespace, "-o", "name")
+		out, err := y.cluster.Kubectl(y.ctx, "get", "pods,secrets,services", "-n", y.namespace, "-o", "name")
 		return err == nil && out == "secret/switchyard-executor-key"
 	})
 }

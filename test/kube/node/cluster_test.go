@@ -1,53 +1,58 @@
-// Package node tests the node agent on a real kubelet, that of the development cluster (docs/devcluster.md): with DEVCLUSTER naming the devcluster program it starts a
-// cluster of its own, and with KUBECONFIG too it takes the one that runs.
+// Package node tests the node agent on a real kubelet, that of the development cluster.
 package node
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"sigs.k8s.io/yaml"
+	"github.com/switchyard-dl/switchyard/test/kube/lab"
 )
 
 const (
-	nodeName = "node1"
-	image    = "localhost/switchyard-node-test:dev"
-	patience = 2 * time.Minute
+	image      = "localhost/switchyard-node-test:dev"
+	agentImage = "localhost/switchyard-node-test-agent:dev"
+	patience   = 2 * time.Minute
 )
 
-// cluster is the development cluster.
+// kube is the development cluster, agentBinary the agent's program; there are none without it.
+var (
+	kube        *lab.Cluster
+	agentBinary string
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(lab.Main(m, func(c *lab.Cluster, binaries string) error {
+		kube, agentBinary = c, filepath.Join(binaries, "nodeagent")
+		if err := c.Image(context.Background(), image, filepath.Join(binaries, "pod"), "./testdata/pod"); err != nil {
+			return err
+		}
+		return c.Image(context.Background(), agentImage, agentBinary, "../../../services/nodeagent/cmd/nodeagent")
+	}))
+}
+
+// cluster is the development cluster as one test uses it.
 type cluster struct {
-	t       *testing.T
-	program string
-	config  string
+	t *testing.T
 	// node is the node's address, machine this machine's as the node and its pods reach it.
 	node, machine string
 }
 
 func useCluster(t *testing.T) *cluster {
 	t.Helper()
-	program := os.Getenv("DEVCLUSTER")
-	if program == "" {
-		t.Skip("DEVCLUSTER does not name the devcluster program: run make e2e-kube")
+	if kube == nil {
+		t.Skip("DEVCLUSTER names no program that starts a cluster (make e2e-kube does)")
 	}
-	c := &cluster{t: t, program: program, config: os.Getenv("KUBECONFIG")}
-	if c.config == "" {
-		dir := shortDir(t)
-		c.config = filepath.Join(dir, "kubeconfig")
-		t.Cleanup(func() { c.run("", "down", "--dir", dir) })
-		c.run("", "up", "--dir", dir)
+	node, machine, err := kube.Addresses()
+	if err != nil {
+		t.Fatal(err)
 	}
-	c.findAddresses()
-	return c
+	return &cluster{t, node, machine}
 }
 
 // shortDir is short enough for sockets in it.
@@ -61,76 +66,37 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-func (c *cluster) dir() string { return filepath.Dir(c.config) }
-
-// findAddresses reads where the API server is: on the node, whose network begins with this machine.
-func (c *cluster) findAddresses() {
-	c.t.Helper()
-	text, err := os.ReadFile(c.config)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	var config struct {
-		Clusters []struct {
-			Cluster struct{ Server string }
-		}
-	}
-	if err := yaml.Unmarshal(text, &config); err != nil || len(config.Clusters) == 0 {
-		c.t.Fatalf("read %s: %v", c.config, err)
-	}
-	server, err := url.Parse(config.Clusters[0].Cluster.Server)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	c.node = server.Hostname()
-	c.machine = c.node[:strings.LastIndexByte(c.node, '.')] + ".1"
-}
-
 // run runs the devcluster program and gives its output.
-func (c *cluster) run(stdin string, args ...string) string {
+func (c *cluster) run(args ...string) string {
 	c.t.Helper()
-	out, err := c.try(stdin, args...)
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+	defer cancel()
+	out, err := kube.Run(ctx, args...)
 	if err != nil {
-		c.t.Fatalf("devcluster %s: %v\n%s", strings.Join(args, " "), err, out)
+		c.t.Fatal(err)
 	}
 	return out
 }
 
-func (c *cluster) try(stdin string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.t.Context()), patience) // cleanups use it too
-	defer cancel()
-	cmd := exec.CommandContext(ctx, c.program, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.config)
-	cmd.Stdin = strings.NewReader(stdin)
-	var out, trouble bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &trouble
-	err := cmd.Run()
-	if err != nil {
-		return trouble.String(), err
-	}
-	return out.String(), nil
-}
-
 func (c *cluster) kubectl(args ...string) string {
 	c.t.Helper()
-	return c.run("", append([]string{"kubectl"}, args...)...)
+	return c.feed("", args...)
 }
 
-// giveImage makes the tests' image and gives it to the node.
-func (c *cluster) giveImage() {
+// feed runs kubectl with a manifest.
+func (c *cluster) feed(manifest string, args ...string) string {
 	c.t.Helper()
-	binary := filepath.Join(c.t.TempDir(), "pod")
-	c.build(binary, "./testdata/pod")
-	c.run("", "image", "build", "--dir", c.dir(), "--name", image, "--binary", binary)
-}
-
-func (c *cluster) build(binary, target string) {
-	c.t.Helper()
-	cmd := exec.CommandContext(c.t.Context(), "go", "build", "-o", binary, target)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		c.t.Fatalf("build %s: %v\n%s", target, err, out)
+	out, err := c.try(manifest, args...)
+	if err != nil {
+		c.t.Fatal(err)
 	}
+	return out
+}
+
+func (c *cluster) try(manifest string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.t.Context()), patience) // cleanups use it too
+	defer cancel()
+	return kube.Feed(ctx, manifest, args...)
 }
 
 // pod is what of a pod the tests ask for.
@@ -151,7 +117,7 @@ func (c *cluster) create(p pod) {
 	for name, value := range p.env {
 		env = append(env, object{"name": name, "value": value})
 	}
-	here := object{"matchFields": []object{{"key": "metadata.name", "operator": "In", "values": []string{nodeName}}}}
+	here := object{"matchFields": []object{{"key": "metadata.name", "operator": "In", "values": []string{lab.Node}}}}
 	manifest, err := json.Marshal(object{
 		"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": p.name, "namespace": p.namespace},
 		"spec": object{
@@ -166,15 +132,15 @@ func (c *cluster) create(p pod) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.run(string(manifest), "kubectl", "create", "-f", "-")
+	c.feed(string(manifest), "create", "-f", "-")
 	c.t.Cleanup(func() {
-		_, _ = c.try("", "kubectl", "delete", "pod", "--ignore-not-found", "--now", "-n", p.namespace, p.name)
+		_, _ = c.try("", "delete", "pod", "--ignore-not-found", "--now", "-n", p.namespace, p.name)
 	})
 }
 
 // podState gives the phase, the times that containers were restarted, and what the scheduler says.
 func (c *cluster) podState(namespace, name string) string {
-	out, err := c.try("", "kubectl", "get", "pod", "-n", namespace, name, "-o",
+	out, err := c.try("", "get", "pod", "-n", namespace, name, "-o",
 		`jsonpath={.status.phase} {.status.containerStatuses[0].restartCount} {.status.conditions[?(@.type=="PodScheduled")].message}`)
 	if err != nil {
 		return err.Error()
@@ -190,7 +156,7 @@ func (c *cluster) delete(namespace, name string) {
 // output is what the container of a pod has written.
 func (c *cluster) output(name string) string {
 	c.t.Helper()
-	raw := c.run("", "exec", "--dir", c.dir(), "--", "sh", "-c", "cat /var/log/pods/default_"+name+"_*/main/0.log")
+	raw := c.run("exec", "--", "sh", "-c", "cat /var/log/pods/default_"+name+"_*/main/0.log")
 	var text strings.Builder
 	for line := range strings.Lines(raw) {
 		// Time, stream and tag come before the text.
@@ -204,7 +170,7 @@ func (c *cluster) output(name string) string {
 // units gives what the node shows of a resource: in all, and what may be given out.
 func (c *cluster) units(resource string) string {
 	name := strings.ReplaceAll(resource, ".", `\.`)
-	out, err := c.try("", "kubectl", "get", "node", nodeName, "-o", fmt.Sprintf(`jsonpath={.status.capacity.%s}/{.status.allocatable.%s}`, name, name))
+	out, err := c.try("", "get", "node", lab.Node, "-o", fmt.Sprintf(`jsonpath={.status.capacity.%s}/{.status.allocatable.%s}`, name, name))
 	if err != nil {
 		return err.Error()
 	}
@@ -214,18 +180,10 @@ func (c *cluster) units(resource string) string {
 // until waits until look gives something that begins with want.
 func (c *cluster) until(what, want string, look func() string) {
 	c.t.Helper()
-	deadline, tick := time.NewTimer(patience), time.NewTicker(100*time.Millisecond)
-	defer deadline.Stop()
-	defer tick.Stop()
-	for {
-		got := look()
-		if strings.HasPrefix(got, want) {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			c.t.Fatalf("%s: %q, want %q", what, got, want)
-		}
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+	defer cancel()
+	got := ""
+	if !lab.Await(ctx, func() bool { got = look(); return strings.HasPrefix(got, want) }) {
+		c.t.Fatalf("%s: %q, want %q", what, got, want)
 	}
 }

@@ -20,25 +20,24 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/test/kube/lab"
 )
 
 // agent is a node agent in the node's own mounts and network, as its DaemonSet's pod would be.
 type agent struct {
-	c      *cluster
-	binary string
-	data   string
-	url    string
-	flags  []string
-	cmd    *exec.Cmd
+	c     *cluster
+	data  string
+	url   string
+	flags []string
+	cmd   *exec.Cmd
 }
 
 func (a *agent) start() {
 	a.c.t.Helper()
-	args := []string{
-		"exec", "--dir", a.c.dir(), "--", a.binary, "--nats", a.url, "--data-dir", a.data, "--kubernetes-node", nodeName, "--node-labels", a.labels(),
+	a.cmd = kube.Exec(agentBinary, append([]string{
+		"--nats", a.url, "--data-dir", a.data, "--kubernetes-node", lab.Node, "--node-labels", a.labels(),
 		"--job-api", a.c.node + ":7480", "--sim-gpus", "2", "--sim-gpu-memory", "16", "--meter-interval", "200ms", "--log-level", "warn",
-	}
-	a.cmd = exec.Command(a.c.program, append(args, a.flags...)...)
+	}, a.flags...)...)
 	a.cmd.Stderr = os.Stderr
 	if err := a.cmd.Start(); err != nil {
 		a.c.t.Fatal(err)
@@ -83,16 +82,12 @@ func startBus(t *testing.T, c *cluster, dir string) *bus.Bus {
 	return b
 }
 
-const agentPackage = "../../../services/nodeagent/cmd/nodeagent"
-
 // beginning starts a bus and an agent beside it, and waits until the node is known.
 func beginning(t *testing.T, c *cluster, flags ...string) (*agent, *bus.Bus, train.Node) {
 	t.Helper()
-	c.giveImage()
 	dir := shortDir(t)
 	b := startBus(t, c, dir)
-	a := &agent{c: c, binary: filepath.Join(dir, "nodeagent"), data: filepath.Join(dir, "data"), url: b.URL(), flags: flags}
-	c.build(a.binary, agentPackage)
+	a := &agent{c: c, data: filepath.Join(dir, "data"), url: b.URL(), flags: flags}
 	a.start()
 	t.Cleanup(a.kill)
 	return a, b, awaitNode(t, b)
@@ -108,7 +103,7 @@ func awaitNode(t *testing.T, b *bus.Bus) train.Node {
 	}
 	var n train.Node
 	_ = nodes.Watch(ctx, func(e bus.Entry[train.Node], _ bool) { n = e.Value; cancel() }, nil)
-	if n.ID != nodeName || n.Backend != train.BackendKubernetes || len(n.Devices) != 2 || n.Devices[0].Units != 16 {
+	if n.ID != lab.Node || n.Backend != train.BackendKubernetes || len(n.Devices) != 2 || n.Devices[0].Units != 16 {
 		t.Fatalf("node %+v", n)
 	}
 	return n
@@ -135,12 +130,12 @@ func TestGPUsOfARealKubelet(t *testing.T) {
 	half("c")
 	is("c", insufficient)
 	name := "SWITCHYARD_JOB_GPU_" + strings.ToUpper(strings.TrimPrefix(first, "switchyard.dev/gpu-"))
-	if got, want := c.output("a"), fmt.Sprintf("%s=%s\n%s_UNITS=8/16\n", name, n.Devices[0].UUID, name); got != want {
+	if got, want := c.output("a"), fmt.Sprintf("%s=%s\n%s_UNITS=8/16", name, n.Devices[0].UUID, name); got != want {
 		t.Errorf("the container was given %q, want %q", got, want)
 	}
 
 	// A kubelet that is restarted finds the GPUs and remembers who has them.
-	c.run("", "restart", "--dir", c.dir(), "kubelet")
+	c.run("restart", "kubelet")
 	whole()
 	is("a", running)
 	is("b", running)
@@ -193,7 +188,7 @@ func TestTheClassicFolderOfARealKubelet(t *testing.T) {
 	resource := n.Devices[0].Resource
 	for start := range 2 {
 		if start > 0 {
-			c.run("", "restart", "--dir", c.dir(), "kubelet")
+			c.run("restart", "kubelet")
 		}
 		c.until("units", "16/16", func() string { return c.units(resource) })
 		whole := pod{"default", fmt.Sprintf("classic-%d", start), map[string]int{resource: 16}, map[string]string{"WORK": "0s"}}
@@ -223,10 +218,8 @@ func TestAJobsPodOnARealKubelet(t *testing.T) {
 	}
 	name, attempt := trainInAPod(t, c, b, n)
 	c.delete(jobsNamespace, name)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
 	for range 2 { // the second time after the agent was killed
-		checkOutput(ctx, t, c, b, n, attempt)
+		checkOutput(t, c, b, n, attempt)
 		a.kill()
 		a.start()
 	}
@@ -235,28 +228,26 @@ func TestAJobsPodOnARealKubelet(t *testing.T) {
 // The agent as a pod with few rights: it reads the node's labels, and the processes of jobs of other users.
 func TestTheAgentAsADaemonSet(t *testing.T) {
 	c := useCluster(t)
-	c.giveImage()
 	dir := shortDir(t)
 	b := startBus(t, c, dir)
-	binary := filepath.Join(dir, "nodeagent")
-	c.build(binary, agentPackage)
-	c.run("", "image", "build", "--dir", c.dir(), "--name", "localhost/switchyard-node-test-agent:dev", "--binary", binary)
 	manifest, err := os.ReadFile("testdata/daemonset.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := strings.NewReplacer("NATS_URL", b.URL(), "DATA_DIR", filepath.Join(dir, "data")).Replace(string(manifest))
-	c.kubectl("label", "node", nodeName, "--overwrite", "gpushare=true")
-	t.Cleanup(func() { c.run(text, "kubectl", "delete", "--ignore-not-found", "--wait", "-f", "-") })
-	c.run(text, "kubectl", "apply", "-f", "-")
+	c.kubectl("label", "node", lab.Node, "--overwrite", "gpushare=true")
+	t.Cleanup(func() {
+		if _, err := c.try(text, "delete", "--ignore-not-found", "--wait", "-f", "-"); err != nil {
+			t.Error(err)
+		}
+	})
+	c.feed(text, "apply", "-f", "-")
 	n := awaitNode(t, b)
-	if n.Labels["gpushare"] != "true" || n.Labels["kubernetes.io/hostname"] != nodeName || n.JobAPI != c.node+":7480" || n.Memory < unit.GiB {
+	if n.Labels["gpushare"] != "true" || n.Labels["kubernetes.io/hostname"] != lab.Node || n.JobAPI != c.node+":7480" || n.Memory < unit.GiB {
 		t.Errorf("%+v", n)
 	}
 	_, attempt := trainInAPod(t, c, b, n)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	checkOutput(ctx, t, c, b, n, attempt)
+	checkOutput(t, c, b, n, attempt)
 }
 
 const jobsNamespace = "switchyard-jobs"
@@ -264,7 +255,7 @@ const jobsNamespace = "switchyard-jobs"
 // trainInAPod has a pod work as a job's, as a user that is not root, until it has ended.
 func trainInAPod(t *testing.T, c *cluster, b *bus.Bus, n train.Node) (pod string, a train.Attempt) {
 	t.Helper()
-	if _, err := c.try("", "kubectl", "get", "namespace", jobsNamespace); err != nil {
+	if _, err := c.try("", "get", "namespace", jobsNamespace); err != nil {
 		c.kubectl("create", "namespace", jobsNamespace)
 	}
 	attempts, err := bus.OpenKV[train.Attempt](t.Context(), b, event.BucketAttempts)
@@ -307,12 +298,12 @@ func podOf(name string, n train.Node, a train.Attempt) pod {
 }
 
 // checkOutput asks the agent for the output of a job that has ended.
-func checkOutput(ctx context.Context, t *testing.T, c *cluster, b *bus.Bus, n train.Node, a train.Attempt) {
+func checkOutput(t *testing.T, c *cluster, b *bus.Bus, n train.Node, a train.Attempt) {
 	t.Helper()
 	var chunk train.LogChunk
 	c.until("the agent's answer", "answers", func() string {
 		var err error
-		if chunk, err = bus.Ask[train.LogRequest, train.LogChunk](ctx, b, train.LogSubject(n.ID), train.LogRequest{Job: a.Job}); err != nil {
+		if chunk, err = bus.Ask[train.LogRequest, train.LogChunk](t.Context(), b, train.LogSubject(n.ID), train.LogRequest{Job: a.Job}); err != nil {
 			return err.Error()
 		}
 		return "answers"

@@ -1,0 +1,55 @@
+package event
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// encodingGzip is the value of HeaderEncoding of a packed body.
+const encodingGzip = "gzip"
+
+// Pack gives a body as it is stored, and its encoding for HeaderEncoding. What fits into MaxBodyBytes stays plain JSON, for people and other programs to read.
+func Pack(body []byte) (stored []byte, encoding string, err error) {
+	if len(body) <= MaxBodyBytes {
+		return body, "", nil
+	}
+	var packed bytes.Buffer
+	zip, err := gzip.NewWriterLevel(&packed, gzip.BestSpeed)
+	if err == nil {
+		_, err = zip.Write(body)
+		err = errors.Join(err, zip.Close())
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("pack %d bytes: %w", len(body), err)
+	}
+	if packed.Len() > MaxStoredBytes {
+		return nil, "", fmt.Errorf("pack %d bytes: %w: %d bytes, at most %d", len(body), ErrTooLarge, packed.Len(), MaxStoredBytes)
+	}
+	return packed.Bytes(), encodingGzip, nil
+}
+
+// Unpack gives back what Pack was given. Whoever can publish can send anything: no more than MaxPlanBytes are unpacked.
+func Unpack(stored []byte, encoding string) ([]byte, error) {
+	switch encoding {
+	case "":
+		return stored, nil
+	case encodingGzip:
+	default:
+		return nil, fmt.Errorf("unpack %d bytes: encoding %.80q: %w", len(stored), encoding, errors.ErrUnsupported)
+	}
+	unzip, err := gzip.NewReader(bytes.NewReader(stored))
+	if err != nil {
+		return nil, fmt.Errorf("unpack %d bytes: %w", len(stored), err)
+	}
+	body, err := io.ReadAll(io.LimitReader(unzip, MaxPlanBytes+1))
+	if err == nil && len(body) > MaxPlanBytes {
+		err = fmt.Errorf("%w: at most %d are read", ErrTooLarge, MaxPlanBytes)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("unpack %d bytes: %w", len(stored), err)
+	}
+	return body, nil
+}

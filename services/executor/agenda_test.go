@@ -1,0 +1,278 @@
+package executor
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/executor/diff"
+)
+
+// A pass compares a few jobs only. Whatever happened in whatever order, comparing all of them would give nothing more to do.
+func TestNothingIsLeftOutOfAPass(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newAgendaWorld()
+		w.pass(t, time.Minute) // all are looked at once
+		t.Repeat(map[string]func(*rapid.T){
+			"job": func(t *rapid.T) {
+				id := w.draw(t)
+				j := w.p.jobs[id].Value
+				j.ID, j.State = id, rapid.SampledFrom([]train.State{train.StateQueued, train.StateRunning, train.StateQueued, train.StateFailed}).Draw(t, "state")
+				j.CancelRequested = rapid.IntRange(0, 9).Draw(t, "cancel") == 0
+				w.p.seeJob(bus.Entry[train.Job]{Key: string(id), Value: j, Revision: w.next()}, rapid.IntRange(0, 19).Draw(t, "deleted") == 0)
+			},
+			"attempt": func(t *rapid.T) { w.attempt(t) },
+			"report": func(t *rapid.T) {
+				id := w.draw(t)
+				r := train.AttemptReport{Job: id, Attempt: w.p.attempts[id].Value.Number, Spoke: true, StopAnswered: rapid.Bool().Draw(t, "answered"), EpochsDone: rapid.IntRange(0, 3).Draw(t, "epochs")}
+				w.p.seeReport(bus.Entry[train.AttemptReport]{Key: fmt.Sprintf("%s.%d", id, r.Attempt), Value: r, Revision: w.next()}, false)
+			},
+			"node": func(t *rapid.T) {
+				w.node(rapid.SampledFrom([]train.NodeID{"n1", "n2"}).Draw(t, "node"), rapid.IntRange(0, 9).Draw(t, "gone") == 0)
+			},
+			"plan": func(t *rapid.T) { w.p.follow(w.drawPlan(t)) },
+			"pass": func(t *rapid.T) {
+				w.pass(t, time.Duration(rapid.IntRange(0, 90).Draw(t, "seconds"))*time.Second)
+			},
+		})
+	})
+}
+
+// agendaWorld is a picture with records that somebody else writes.
+type agendaWorld struct {
+	p        *picture
+	now      time.Time
+	revision uint64
+}
+
+func newAgendaWorld() *agendaWorld {
+	w := &agendaWorld{p: newPicture(diff.Realm{Backend: train.BackendKubernetes}), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	for _, id := range []train.NodeID{"n1", "n2"} {
+		w.node(id, false)
+	}
+	for i := range 5 {
+		id := train.JobID(fmt.Sprintf("j%d", i))
+		w.p.seeJob(bus.Entry[train.Job]{Key: string(id), Value: train.Job{ID: id, State: train.StateQueued}, Revision: w.next()}, false)
+	}
+	return w
+}
+
+func (w *agendaWorld) next() uint64 {
+	w.revision++
+	return w.revision
+}
+
+func (w *agendaWorld) node(id train.NodeID, gone bool) {
+	n := train.Node{ID: id, Backend: train.BackendKubernetes}
+	for _, d := range []train.DeviceID{"gpu:0", "gpu:1"} {
+		n.Devices = append(n.Devices, train.Device{ID: d, Kind: train.KindGPU, Memory: agendaMemory})
+	}
+	w.p.seeNode(bus.Entry[train.Node]{Key: string(id), Value: n}, gone)
+}
+
+// agendaMemory is what a device has.
+const agendaMemory = 16 * unit.GiB
+
+func (w *agendaWorld) draw(t *rapid.T) train.JobID {
+	return train.JobID(fmt.Sprintf("j%d", rapid.IntRange(0, 4).Draw(t, "job")))
+}
+
+func drawParts(t *rapid.T) []train.Part {
+	device := rapid.SampledFrom([]train.DeviceID{"gpu:0", "gpu:1"})
+	nodes := rapid.SampledFrom([][]train.NodeID{{"n1"}, {"n2"}, {"n1", "n2"}}).Draw(t, "nodes")
+	var parts []train.Part
+	for _, n := range nodes {
+		parts = append(parts, train.Part{Node: n, Devices: rapid.SliceOfNDistinct(device, 1, 2, rapid.ID[train.DeviceID]).Draw(t, "devices")})
+	}
+	if len(diff.Slots(parts)) == 1 {
+		parts[0].Memory = rapid.SampledFrom([]unit.Bytes{0, 4 * unit.GiB, 8 * unit.GiB}).Draw(t, "part")
+	}
+	return parts
+}
+
+// drawPlan gives no device to two jobs, unless there is memory for both. What a plan that does so leaves out is seen to at the next look at all jobs.
+func (w *agendaWorld) drawPlan(t *rapid.T) train.Plan {
+	given := map[diff.Slot]unit.Bytes{}
+	p := train.Plan{Generation: w.p.plan.plan.Generation + uint64(rapid.IntRange(0, 2).Draw(t, "newer"))}
+	for i := range 5 {
+		if rapid.Bool().Draw(t, "gets") {
+			a := train.Allocation{Job: train.JobID(fmt.Sprintf("j%d", i)), Parts: drawParts(t)}
+			slots := diff.Slots(a.Parts)
+			asked := cmp.Or(a.Parts[0].Memory, agendaMemory)
+			if slices.ContainsFunc(slots, func(at diff.Slot) bool { return given[at]+asked > agendaMemory }) {
+				continue
+			}
+			for _, at := range slots {
+				given[at] += asked
+			}
+			p.Allocations = append(p.Allocations, a)
+		}
+	}
+	return p
+}
+
+// attempt has the record of an attempt change to anything that it may be, or be deleted.
+func (w *agendaWorld) attempt(t *rapid.T) {
+	id := w.draw(t)
+	if rapid.IntRange(0, 9).Draw(t, "deleted") == 0 {
+		w.p.seeAttempt(bus.Entry[train.Attempt]{Key: string(id), Revision: w.next()}, true)
+		return
+	}
+	a := w.p.attempts[id].Value
+	a.Job, a.Backend = id, train.BackendKubernetes
+	switch {
+	case a.Phase == train.PhaseClaimed && rapid.Bool().Draw(t, "runs"):
+		a.Phase, a.StartedAt = train.PhaseRunning, w.now
+	case a.Live() && rapid.Bool().Draw(t, "stops"):
+		a.Stop, a.StopSince = train.StopPreempt, w.now
+	case a.Live():
+		a.Phase, a.Exit, a.ExitedAt = train.PhaseExited, &train.Exit{Lost: rapid.Bool().Draw(t, "lost")}, w.now
+	case a.Number > 0 && a.Outcome == train.OutcomeNone:
+		a.Outcome, a.NotBefore = train.OutcomeRecovering, w.now.Add(time.Duration(rapid.IntRange(0, 50).Draw(t, "delay"))*time.Second)
+	case a.Number > 0 && !a.Told:
+		a.Told = true
+	default:
+		parts := drawParts(t)
+		if i, planned := w.p.plan.at[id]; planned && rapid.IntRange(0, 3).Draw(t, "as planned") > 0 {
+			parts = w.p.plan.plan.Allocations[i].Places()
+		}
+		a = train.Attempt{Job: id, Number: a.Number + 1, Backend: train.BackendKubernetes, Phase: train.PhaseClaimed, Generation: w.p.plan.plan.Generation}
+		a.SetPlaces(parts)
+	}
+	w.p.seeAttempt(bus.Entry[train.Attempt]{Key: string(id), Value: a, Revision: w.next()}, false)
+}
+
+// pass lets time go by and compares a few jobs, then all. What is done about the actions does not matter: they are put off, and come again.
+func (w *agendaWorld) pass(t *rapid.T, after time.Duration) {
+	w.now = w.now.Add(after)
+	limits := diff.Limits{StopGrace: time.Minute}
+	few := w.p.take(w.now)
+	actions := w.p.actions(few, w.now, limits)
+	held := w.p.held
+	w.p.held = diff.Holding{}
+	for _, e := range w.p.attempts {
+		if e.Value.Live() {
+			w.p.held.Take(e.Value.Places())
+		}
+	}
+	if fmt.Sprint(held) != fmt.Sprint(w.p.held) {
+		t.Fatalf("devices held: %v, counted from all attempts: %v", held, w.p.held)
+	}
+	var every []train.JobID
+	for i := range 5 {
+		every = append(every, train.JobID(fmt.Sprintf("j%d", i)))
+	}
+	for _, a := range diff.Actions(w.p.state(every, w.now), limits) {
+		found := slices.ContainsFunc(actions, func(b diff.Action) bool { return a.Kind == b.Kind && a.Job == b.Job })
+		if !found && !slices.Contains(few, a.Job) {
+			t.Fatalf("%s %s is left out; looked at %v", a.Kind, a.Job, few)
+		}
+	}
+	for _, a := range actions {
+		w.p.again(a.Job, w.now)
+	}
+}
+
+func TestAFreeDeviceIsNewsOfWhoShallHaveIt(t *testing.T) {
+	w := newAgendaWorld()
+	parts := []train.Part{{Node: "n1", Devices: []train.DeviceID{"gpu:0"}}}
+	holds := train.Attempt{Job: "j0", Number: 1, Backend: train.BackendKubernetes, Phase: train.PhaseRunning}
+	holds.SetPlaces(parts)
+	w.p.keep(holds, w.next())
+	w.p.follow(train.Plan{Generation: 1, Allocations: []train.Allocation{{Job: "j1", Parts: parts}}})
+	if got := w.starts(); len(got) != 0 {
+		t.Fatalf("%v start on a device that j0 holds", got)
+	}
+	holds.Phase = train.PhaseExited
+	w.p.keep(holds, w.next())
+	if got := w.starts(); !slices.Equal(got, []train.JobID{"j1"}) {
+		t.Fatalf("%v start when j0 has exited", got)
+	}
+}
+
+func TestANewNodeIsNewsOfAll(t *testing.T) {
+	w := newAgendaWorld()
+	w.p.follow(train.Plan{Generation: 1, Allocations: []train.Allocation{{Job: "j1", Node: "n3", Devices: []train.DeviceID{"gpu:0"}}}})
+	if got := w.starts(); len(got) != 0 {
+		t.Fatalf("%v start on a node that nobody knows", got)
+	}
+	w.node("n3", false)
+	if got := w.starts(); !slices.Equal(got, []train.JobID{"j1"}) {
+		t.Fatalf("%v start when the node is there", got)
+	}
+	if got := w.p.take(w.now); len(got) != 0 {
+		t.Fatalf("%v are looked at again although nothing happened", got)
+	}
+}
+
+// starts are the jobs that a pass starts now.
+func (w *agendaWorld) starts() []train.JobID {
+	var jobs []train.JobID
+	for _, a := range w.p.actions(w.p.take(w.now), w.now, diff.Limits{StopGrace: time.Minute}) {
+		if a.Kind == diff.Start {
+			jobs = append(jobs, a.Job)
+		}
+	}
+	return jobs
+}
+
+func TestStartsArePutOffInPortions(t *testing.T) {
+	p := newPicture(diff.Realm{Backend: train.BackendKubernetes})
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	p.take(now)
+	var starts []diff.Action
+	for i := range 2*startsInOnePass + 3 {
+		starts = append(starts, diff.Action{Job: train.JobID(fmt.Sprint(i))})
+	}
+	p.postpone(starts)
+	p.news("urgent")
+	for _, want := range []int{startsInOnePass + 1, startsInOnePass, 3, 0} {
+		if got := p.take(now); len(got) != want {
+			t.Fatalf("%d jobs in a pass, want %d", len(got), want)
+		}
+	}
+}
+
+// BenchmarkPass is the part of a pass that decides, with 10,000 attempts that run: after news of one job, and about all of them.
+func BenchmarkPass(b *testing.B) {
+	const jobs = 10_000
+	p := newPicture(diff.Realm{Backend: train.BackendKubernetes})
+	plan := train.Plan{Generation: 1}
+	for i := range jobs {
+		id, node := train.JobID(fmt.Sprintf("j%d", i)), train.NodeID(fmt.Sprintf("n%d", i/8))
+		devices := []train.DeviceID{train.DeviceID(fmt.Sprintf("gpu:%d", i%8))}
+		plan.Allocations = append(plan.Allocations, train.Allocation{Job: id, Node: node, Devices: devices})
+		p.seeNode(bus.Entry[train.Node]{Key: string(node), Value: train.Node{ID: node, Backend: train.BackendKubernetes}}, false)
+		p.seeJob(bus.Entry[train.Job]{Key: string(id), Value: train.Job{ID: id, State: train.StateRunning}, Revision: 1}, false)
+		p.keep(train.Attempt{Job: id, Number: 1, Backend: train.BackendKubernetes, Phase: train.PhaseRunning, Generation: 1, Node: node, Devices: devices}, 1)
+	}
+	p.follow(plan)
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	p.take(now)
+	for name, news := range map[string]func(){
+		"one": func() { p.news("j4711") },
+		"all": func() { p.agenda.resync = now },
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				news()
+				if actions := p.actions(p.take(now), now, diff.Limits{StopGrace: time.Minute}); len(actions) > 0 {
+					b.Fatalf("something to do: %v", actions)
+				}
+			}
+		})
+	}
+	b.Run("plan", func(b *testing.B) {
+		for b.Loop() {
+			plan.Generation++
+			p.follow(plan)
+		}
+	})
+}

@@ -1,0 +1,180 @@
+// Package deploy tests the manifests: the whole of Switchyard as pods of a real Kubernetes.
+package deploy
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/test/kube/lab"
+)
+
+const manifests = "../../../deploy/k8s"
+
+// cluster has the images of all services; commandLine is the program that a person types. There are none without a development cluster.
+var (
+	cluster     *lab.Cluster
+	commandLine string
+)
+
+func TestMain(m *testing.M) { os.Exit(lab.Main(m, prepare)) }
+
+func prepare(c *lab.Cluster, dir string) error {
+	ctx := context.Background()
+	cluster, commandLine = c, filepath.Join(dir, "switchyard")
+	if err := lab.Build(ctx, commandLine, "../../../cmd/switchyard"); err != nil {
+		return err
+	}
+	trainer := filepath.Join(dir, "switchyard-trainer")
+	if err := lab.Build(ctx, trainer, "../../../examples/gotrainer"); err != nil {
+		return err
+	}
+	packages := map[string]string{"nats-server": "github.com/nats-io/nats-server/v2"}
+	for _, name := range []string{"admission", "profiler", "planner", "executor", "nodeagent", "energy"} {
+		packages[name] = "../../../services/" + name + "/cmd/" + name
+	}
+	for name, pkg := range packages {
+		var files []string
+		if name == "executor" {
+			files = []string{"/usr/local/bin/switchyard-trainer=" + trainer}
+		}
+		if err := c.Image(ctx, "docker.io/switchyard/"+name+":latest", filepath.Join(dir, name), pkg, files...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// site is an overlay that was applied.
+type site struct {
+	t    *testing.T
+	ctx  context.Context //nolint:containedctx // the length of one test
+	bus  *bus.Bus
+	url  string
+	jobs *bus.KV[train.Job]
+}
+
+// begin makes the namespaces, and has them removed with all that is in them at the end of the test.
+func begin(t *testing.T) *site {
+	t.Helper()
+	if cluster == nil {
+		t.Skip("DEVCLUSTER names no program that starts a cluster (make e2e-kube does)")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+	s := &site{t: t, ctx: ctx}
+	t.Cleanup(func() {
+		cancel()
+		if t.Failed() {
+			s.tell()
+		}
+		if out, err := cluster.Kubectl(context.Background(), "delete", "namespace", "switchyard", "switchyard-nodes", "switchyard-jobs", "--timeout=2m"); err != nil {
+			t.Errorf("remove the overlay: %v\n%s", err, out)
+		}
+	})
+	s.kubectl("apply", "-f", filepath.Join(manifests, "base", "namespaces.yaml"))
+	return s
+}
+
+// apply applies an overlay and waits until all of it works.
+func apply(t *testing.T, overlay string) *site {
+	t.Helper()
+	s := begin(t)
+	s.kubectl("apply", "-k", filepath.Join(manifests, "overlays", overlay))
+	for _, what := range []string{"statefulset/bus", "deploy/admission", "deploy/profiler", "deploy/planner", "deploy/energy", "deploy/executor"} {
+		s.kubectl("-n", "switchyard", "rollout", "status", what, "--timeout=4m")
+	}
+	s.kubectl("-n", "switchyard-nodes", "rollout", "status", "ds/nodeagent", "--timeout=3m")
+	var err error
+	var servers []string
+	for address := range strings.FieldsSeq(s.kubectl("-n", "switchyard", "get", "pods", "-l", "app.kubernetes.io/name=bus", "-o", "jsonpath={.items[*].status.podIP}")) {
+		servers = append(servers, "nats://switchyard:development@"+address+":4222")
+	}
+	s.url = strings.Join(servers, ",")
+	s.bus, err = bus.Connect(s.ctx, bus.Config{URL: s.url, Name: "cli"})
+	s.must(err)
+	t.Cleanup(s.bus.Close)
+	s.jobs, err = bus.OpenKV[train.Job](s.ctx, s.bus, event.BucketJobs)
+	s.must(err)
+	return s
+}
+
+func (s *site) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *site) kubectl(args ...string) string {
+	s.t.Helper()
+	out, err := cluster.Kubectl(s.ctx, args...)
+	s.must(err)
+	return out
+}
+
+// until polls for a condition.
+func (s *site) until(what string, holds func() bool) {
+	s.t.Helper()
+	if !lab.Await(s.ctx, holds) {
+		s.t.Fatalf("%s: not seen in time", what)
+	}
+}
+
+// tell is for failures.
+func (s *site) tell() {
+	for _, args := range [][]string{
+		{"get", "pods", "-A", "-o", "wide"},
+		{"get", "events", "-A", "--field-selector=type=Warning"},
+		{"logs", "-n", "switchyard", "-l", "app.kubernetes.io/component=service", "--tail=20", "--prefix"},
+		{"logs", "-n", "switchyard", "-l", "app.kubernetes.io/name=bus", "--tail=20", "--prefix"},
+		{"logs", "-n", "switchyard-nodes", "-l", "app.kubernetes.io/name=nodeagent", "--tail=20"},
+	} {
+		out, err := cluster.Kubectl(context.Background(), args...)
+		s.t.Logf("kubectl %q (%v):\n%s", args, err, out)
+	}
+}
+
+// job is what the register has of a job, nothing where it does not answer.
+func (s *site) job(id train.JobID) train.Job {
+	e, err := s.jobs.Get(s.ctx, string(id))
+	if err != nil {
+		return train.Job{}
+	}
+	return e.Value
+}
+
+// submit publishes a job of the trainer.
+func (s *site) submit(id train.JobID, change func(*train.Spec)) {
+	s.t.Helper()
+	spec := train.Spec{
+		Name: string(id), Command: []string{"/usr/local/bin/switchyard-trainer", "-hidden", "128"}, BatchSize: 32, TrainingSetSize: 4000, MaxEpochs: 60, MaxDevices: 2,
+		Env: map[string]string{"TRAIN_LEDGER": "/snapshots/ledger"},
+	}
+	change(&spec)
+	s.must(s.bus.Publish(s.ctx, event.OnceFact(id, event.FactSubmitted, "submitted", event.Submitted{Spec: spec})))
+}
+
+// succeeded waits for the ends of jobs of 60 epochs, which must be good, after no loss of an attempt, and without anything that ran twice.
+func (s *site) succeeded(ids ...train.JobID) {
+	s.t.Helper()
+	s.until("the end of all jobs", func() bool {
+		return !slices.ContainsFunc(ids, func(id train.JobID) bool { return !s.job(id).State.Terminal() })
+	})
+	for _, id := range ids {
+		if j := s.job(id); j.State != train.StateSucceeded || j.EpochsDone != 60 || j.Recoveries != 0 {
+			s.t.Errorf("job %s: %s after %d epochs, %d recoveries: %s", id, j.State, j.EpochsDone, j.Recoveries, j.Message)
+		}
+		ledger, err := lab.ReadLedger(filepath.Join(cluster.Dir(), "private/var/lib/switchyard/snapshots", string(id), "ledger"))
+		if faults := ledger.Faults(); err != nil || len(faults) > 0 {
+			s.t.Errorf("job %s: %v %v", id, faults, err)
+		}
+	}
+	s.until("no pod is left over", func() bool { return s.kubectl("-n", "switchyard-jobs", "get", "pods", "-o", "name") == "" })
+}

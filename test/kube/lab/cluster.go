@@ -1,0 +1,169 @@
+// Package lab is the development cluster (docs/devcluster.md) as the tests of Kubernetes use it. It starts and ends one, gives it images and asks it; what is
+// looked for is the tests' business.
+package lab
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Node is the name of the real node.
+const Node = "node1"
+
+// Cluster is a Kubernetes on this machine.
+type Cluster struct {
+	program, dir string
+}
+
+// Program is the devcluster program, empty where the tests have none.
+func Program() string { return os.Getenv("DEVCLUSTER") }
+
+// Main runs the tests of a package on one cluster: that of the folder DEVCLUSTER_DIR, which is left as it is, else one of its own. prepare is called with it
+// before the first test, and not at all where there is no devcluster program: tests skip then.
+func Main(m *testing.M, prepare func(c *Cluster, binaries string) error) int {
+	if Program() == "" {
+		return m.Run()
+	}
+	binaries, err := os.MkdirTemp("", "sy") // short: there are sockets in it
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(binaries) }()
+	c := &Cluster{Program(), os.Getenv("DEVCLUSTER_DIR")}
+	if c.dir == "" {
+		c, err = Start(context.Background(), filepath.Join(binaries, "cluster"))
+		defer func() { _ = c.Down() }()
+	}
+	if err == nil {
+		err = prepare(c, binaries)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// Start starts a cluster whose folder this is. What it gives has to be ended in any case.
+func Start(ctx context.Context, dir string, flags ...string) (*Cluster, error) {
+	c := &Cluster{Program(), dir}
+	_, err := c.Run(ctx, append([]string{"up"}, flags...)...)
+	return c, err
+}
+
+// Down ends the cluster, however its test has ended.
+func (c *Cluster) Down() error {
+	_, err := c.Run(context.Background(), "down")
+	return err
+}
+
+// Dir is the cluster's folder, Kubeconfig how to reach it as its administrator.
+func (c *Cluster) Dir() string        { return c.dir }
+func (c *Cluster) Kubeconfig() string { return filepath.Join(c.dir, "kubeconfig") }
+
+// Run runs the devcluster program on the cluster and gives what it prints.
+func (c *Cluster) Run(ctx context.Context, args ...string) (string, error) {
+	return output(c.command(ctx, args...))
+}
+
+// Exec is a command in the mounts and the network of the node.
+func (c *Cluster) Exec(program string, args ...string) *exec.Cmd {
+	return c.command(context.Background(), append([]string{"exec", "--", program}, args...)...)
+}
+
+func (c *Cluster) command(ctx context.Context, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, c.program, append([]string{"--dir", c.dir}, args...)...)
+}
+
+// Kubectl asks the cluster.
+func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
+	return c.Feed(ctx, "", args...)
+}
+
+// Feed runs kubectl with a manifest as its input (-f -).
+func (c *Cluster) Feed(ctx context.Context, manifest string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, c.program, append([]string{"kubectl"}, args...)...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig())
+	cmd.Stdin = strings.NewReader(manifest)
+	return output(cmd)
+}
+
+// Config is how a client reaches the API server as its administrator.
+func (c *Cluster) Config() (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", c.Kubeconfig(), err)
+	}
+	return config, nil
+}
+
+// Addresses are the node's, and this machine's as the node and its pods reach it: the first one of the node's network.
+func (c *Cluster) Addresses() (node, machine string, err error) {
+	config, err := c.Config()
+	if err != nil {
+		return "", "", err
+	}
+	server, err := url.Parse(config.Host)
+	if err != nil {
+		return "", "", fmt.Errorf("read the address of the API server: %w", err)
+	}
+	node = server.Hostname()
+	return node, node[:strings.LastIndexByte(node, '.')+1] + "1", nil
+}
+
+// Image builds the program of a package, static, and gives the node an image around it and some files (/in/image=here).
+func (c *Cluster) Image(ctx context.Context, name, binary, pkg string, files ...string) error {
+	if err := Build(ctx, binary, pkg); err != nil {
+		return err
+	}
+	args := []string{"image", "build", "--name", name, "--binary", binary}
+	for _, f := range files {
+		args = append(args, "--file", f)
+	}
+	_, err := c.Run(ctx, args...)
+	return err
+}
+
+// Build builds the program of a package, static.
+func Build(ctx context.Context, binary, pkg string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", binary, pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	_, err := output(cmd)
+	return err
+}
+
+// Await polls until a condition holds, and says whether it did before ctx ended.
+func Await(ctx context.Context, holds func() bool) bool {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+		}
+	}
+	return true
+}
+
+// output runs a command; what it says of its trouble is in the error.
+func output(cmd *exec.Cmd) (string, error) {
+	var out, trouble bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &trouble
+	if err := cmd.Run(); err != nil {
+		return strings.TrimSpace(out.String()), fmt.Errorf("run %q: %w: %s", cmd.Args, err, trouble.String())
+	}
+	return strings.TrimSpace(out.String()), nil
+}
