@@ -99,6 +99,13 @@ type StopRequested struct {
 	Reason  train.Reason    `json:"reason"`
 }
 
+// StopWithdrawn says that an attempt which was asked to leave, and had not been told yet, goes on.
+type StopWithdrawn struct {
+	Attempt int `json:"attempt"`
+	// Generation is that of the plan that gives it what it has.
+	Generation uint64 `json:"generation"`
+}
+
 // Preempted says that an attempt left as asked; the job goes on from its checkpoint.
 type Preempted struct {
 	Attempt    int             `json:"attempt"`

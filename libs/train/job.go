@@ -333,7 +333,7 @@ func (j Job) EffectivePriority() int {
 	return p - j.PriorityPenalty
 }
 
-// KeepEnded is how long what services note about a job outlives its end: whoever judges, shows or bills it has seen it by then. The register and the ledger keep it.
+// KeepEnded is how long what services note about a job outlives its end: whoever judges, shows or bills it has seen it by then. The register and the ledger keep it for longer.
 const KeepEnded = time.Hour
 
 // LongEnded says whether the notes about the job may go.

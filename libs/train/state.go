@@ -67,6 +67,8 @@ func Transitions() []Transition {
 		{"epoch_ended", []State{StateRunning, StatePreempting, StatePreempted, StateRecovering}, Stay},
 		{"checkpoint_written", all, Stay},
 		{"stop_requested", active, StatePreempting},
+		{"stop_withdrawn", []State{StatePreempting}, StateRunning},
+		{"stop_withdrawn", slices.Concat(waiting, []State{StateStarting, StateProfiling, StateRunning}), Stay},
 		{"preempted", all, StatePreempted},
 		{"attempt_lost", all, StateRecovering},
 		{"reestimated", all, Stay},

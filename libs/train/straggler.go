@@ -1,5 +1,7 @@
 package train
 
+import "time"
+
 // MaxStragglers bounds for how many slow workers a job is moved in its whole life.
 const MaxStragglers = 3
 
@@ -11,4 +13,6 @@ type Straggler struct {
 	Device  DeviceID `json:"device"`
 	// Slowdown is its time for a step, waiting excluded, over the median of the attempt's workers.
 	Slowdown float64 `json:"slowdown"`
+	// ToldAt is when it was found; zero in old records.
+	ToldAt time.Time `json:"told_at,omitzero"`
 }

@@ -14,6 +14,7 @@ type meters struct {
 	refusals *prometheus.CounterVec
 	admits   prometheus.Counter
 	latency  prometheus.Histogram
+	fill     *prometheus.GaugeVec
 }
 
 func newMeters() *meters {
@@ -34,11 +35,14 @@ func newMeters() *meters {
 			Name: "switchyard_admission_submit_seconds", Help: "From the storing of a submission to the storing of its acceptance.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
 		}),
+		fill: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "switchyard_bus_fill_ratio", Help: "Share of its room that a stream or bucket has taken.",
+		}, []string{"stream"}),
 	}
 }
 
 func (m *meters) register(r prometheus.Registerer) error {
-	for _, c := range []prometheus.Collector{m.facts, m.nothing, m.refusals, m.admits, m.latency} {
+	for _, c := range []prometheus.Collector{m.facts, m.nothing, m.refusals, m.admits, m.latency, m.fill} {
 		if err := r.Register(c); err != nil {
 			return fmt.Errorf("register metrics of admission: %w", err)
 		}
@@ -49,6 +53,8 @@ func (m *meters) register(r prometheus.Registerer) error {
 func (m *meters) folded(fact string)   { m.facts.WithLabelValues(fact).Inc() }
 func (m *meters) illegal(fact string)  { m.nothing.WithLabelValues(fact).Inc() }
 func (m *meters) rejected(code string) { m.refusals.WithLabelValues(code).Inc() }
+
+func (m *meters) filled(stream string, share float64) { m.fill.WithLabelValues(stream).Set(share) }
 
 func (m *meters) admitted(after time.Duration) {
 	m.admits.Inc()

@@ -3,12 +3,15 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/user"
 	"path/filepath"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -26,6 +29,8 @@ import (
 type Service struct {
 	roots    []string
 	identity fit.Identity
+	// keep is how long the record of an ended job stays; 0 is for ever.
+	keep time.Duration
 }
 
 // New makes the service; its flags fill it.
@@ -40,6 +45,7 @@ func (s *Service) Task(run.Common) string { return s.Name() }
 // Flags declares who submits and which folders jobs may use.
 func (s *Service) Flags(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&s.roots, "allow-root", defaultRoots(), "folder below which jobs may have their folders (repeatable; --data-dir is always one)")
+	fs.DurationVar(&s.keep, "keep-records", 90*24*time.Hour, "how long the register and the ledger keep a job that has ended (0: for ever)")
 	fs.StringVar(&s.identity.User, "identity-user", operatingSystemUser(), "user of every submission that comes in here")
 	fs.StringVar(&s.identity.Tenant, "identity-tenant", "default", "tenant of every submission that comes in here")
 	fs.BoolVar(&s.identity.TrustBodies, "trust-bodies", false,
@@ -54,12 +60,25 @@ func (s *Service) Validate(run.Common) error {
 			errs = append(errs, fmt.Errorf("--allow-root %q: want an absolute path", root))
 		}
 	}
+	if least := factsAge(); s.keep != 0 && s.keep < least {
+		errs = append(errs, fmt.Errorf("--keep-records %s: want 0, or %s at least: for so long the facts of jobs are kept", s.keep, least))
+	}
 	for _, name := range []struct{ flag, value string }{{"--identity-user", s.identity.User}, {"--identity-tenant", s.identity.Tenant}} {
 		if n := utf8.RuneCountInString(name.value); n < 1 || n > fit.MaxNameLength || !utf8.ValidString(name.value) || !printable(name.value) {
 			errs = append(errs, fmt.Errorf("%s %q: want 1 to %d printable characters", name.flag, name.value, fit.MaxNameLength))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// factsAge is how long the facts of jobs are kept.
+func factsAge() time.Duration {
+	for _, s := range event.Streams() {
+		if s.Name == event.StreamJobs {
+			return s.MaxAge
+		}
+	}
+	return 0
 }
 
 func printable(s string) bool {
@@ -93,7 +112,16 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	nodesKnown, jobsKnown := newGate(), newGate()
 	running := pool.New().WithContext(ctx).WithCancelOnError()
 	running.Go(func(ctx context.Context) error { return nodes.Watch(ctx, d.lab.see, nodesKnown.open) })
-	running.Go(func(ctx context.Context) error { return jobs.Watch(ctx, d.line.see, jobsKnown.open) })
+	old := &retention{jobs: jobs, log: p.Log, keep: cmp.Or(s.keep, math.MaxInt64), old: map[string]uint64{}}
+	running.Go(func(ctx context.Context) error {
+		return jobs.Watch(ctx, func(e bus.Entry[train.Job], deleted bool) {
+			d.line.see(e, deleted)
+			old.see(time.Now(), e, deleted)
+		}, jobsKnown.open)
+	})
+	running.Go(func(ctx context.Context) error {
+		return housekeeping(ctx, b, old, &alarm{log: p.Log, meters: d.meters, rung: map[string]bool{}})
+	})
 	running.Go(func(ctx context.Context) error {
 		// A verdict before the machines are known could only be too kind, and the first positions would be wrong.
 		if !nodesKnown.wait(ctx) || !jobsKnown.wait(ctx) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -39,6 +40,8 @@ type ledger struct {
 	pages  map[train.NodeID]Book
 	jobs   map[train.JobID]train.Job
 	closed map[train.JobID]bool
+	// forgotten are the jobs that the register has forgotten and of which there is an account.
+	forgotten map[train.JobID]bool
 }
 
 func newLedger(ctx context.Context, b *bus.Bus, log *slog.Logger, now time.Time) (*ledger, error) {
@@ -52,7 +55,7 @@ func newLedger(ctx context.Context, b *bus.Bus, log *slog.Logger, now time.Time)
 	}
 	l := &ledger{
 		bus: b, books: books, accounts: accounts, log: log, heard: map[train.NodeID]time.Time{}, began: now,
-		pages: map[train.NodeID]Book{}, jobs: map[train.JobID]train.Job{}, closed: map[train.JobID]bool{},
+		pages: map[train.NodeID]Book{}, jobs: map[train.JobID]train.Job{}, closed: map[train.JobID]bool{}, forgotten: map[train.JobID]bool{},
 	}
 	return l, l.load(ctx)
 }
@@ -160,6 +163,9 @@ func (l *ledger) see(e bus.Entry[train.Job], deleted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	job := e.Value
+	if id := train.JobID(e.Key); deleted && l.closed[id] {
+		l.forgotten[id] = true
+	}
 	if deleted || job.State == train.StateRejected || job.State == train.StateNone || l.settled(job.ID) {
 		return
 	}
@@ -185,7 +191,28 @@ func (l *ledger) settle(ctx context.Context, now time.Time) error {
 			errs = append(errs, fmt.Errorf("close the account of %s: %w", job, err))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, l.forget(ctx))...)
+}
+
+// forget deletes the accounts of jobs that the register keeps no longer.
+func (l *ledger) forget(ctx context.Context) error {
+	l.mu.Lock()
+	ids := slices.Sorted(maps.Keys(l.forgotten))
+	l.mu.Unlock()
+	for _, id := range ids {
+		account, err := l.accounts.Get(ctx, jobKey(id))
+		if err == nil {
+			err = l.accounts.Delete(ctx, account.Key, account.Revision)
+		}
+		if err != nil && !errors.Is(err, bus.ErrNotFound) {
+			return fmt.Errorf("forget the account of %s: %w", id, err)
+		}
+		l.mu.Lock()
+		delete(l.forgotten, id)
+		delete(l.closed, id)
+		l.mu.Unlock()
+	}
+	return nil
 }
 
 // due are the jobs whose account can be closed, in order.

@@ -318,6 +318,24 @@ func message(t *testing.T, m event.Measured, sequence uint64) bus.Message {
 	return bus.Message{Subject: f.Subject.String(), Parsed: f.Subject, Key: f.Key, Sequence: sequence, Data: data, Source: f.Source}
 }
 
+// What the register forgets, the ledger forgets; the job's id may then be given out again.
+func TestAnAccountGoesWithTheRecordOfItsJob(t *testing.T) {
+	k := newBooks(t)
+	k.start()
+	for range 2 {
+		k.job(train.Job{ID: "a", State: train.StateCancelled, FinishedAt: hour})
+		await(k, "job.a", func(a train.Account) bool { return a.Final })
+		e, err := k.jobs.Get(within(t), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := k.jobs.Delete(within(t), "a", e.Revision); err != nil {
+			t.Fatal(err)
+		}
+		await(k, "job.a", func(a train.Account) bool { return a.Job == "" })
+	}
+}
+
 func TestClosingAnAccountCanBeRepeatedFromAnyPoint(t *testing.T) {
 	k, ctx := newBooks(t), within(t)
 	use := event.Use{Job: "a", Attempt: 1, Component: "cpu", Work: 2}

@@ -32,6 +32,8 @@ func (e *executor) apply(ctx context.Context, action diff.Action) error {
 		}
 		e.log.Info("attempt asked to leave", "job", a.Job, "attempt", a.Number, "cause", a.Stop, "reason", action.Reason.Message)
 		return e.tellStop(ctx, a, action.Reason)
+	case diff.WithdrawStop:
+		return e.withdrawStop(ctx, a, action.Generation)
 	case diff.Kill:
 		return e.kill(ctx, action, a)
 	case diff.Decide:
@@ -56,6 +58,20 @@ func (e *executor) tellStop(ctx context.Context, a train.Attempt, reason train.R
 		return err
 	}
 	e.stopTold[key] = true
+	return nil
+}
+
+// withdrawStop lets an attempt go on. The fact goes first: after a crash in between it is published again, with the same key.
+func (e *executor) withdrawStop(ctx context.Context, a train.Attempt, generation uint64) error {
+	if err := e.publish(ctx, withdrawnFact(a, generation)); err != nil {
+		return err
+	}
+	a.Stop, a.StopSince = train.StopNone, time.Time{}
+	if err := e.swap(ctx, a); err != nil {
+		return err
+	}
+	delete(e.stopTold, diff.ReportKey{Job: a.Job, Number: a.Number})
+	e.log.Info("attempt goes on after all", "job", a.Job, "attempt", a.Number, "generation", generation)
 	return nil
 }
 

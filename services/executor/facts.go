@@ -18,10 +18,15 @@ func startedFact(a train.Attempt, mounts bool) event.Fact {
 }
 
 func stopFact(a train.Attempt, reason train.Reason) event.Fact {
-	f := event.JobFact(a.Job, event.FactStopRequested, fmt.Sprintf("attempt/%d/stop", a.Number),
+	f := event.JobFact(a.Job, event.FactStopRequested, fmt.Sprintf("attempt/%d/stop/%d", a.Number, a.StopSince.UnixMilli()),
 		event.StopRequested{Attempt: a.Number, Cause: a.Stop, Reason: reason})
 	f.Time = a.StopSince
 	return f
+}
+
+func withdrawnFact(a train.Attempt, generation uint64) event.Fact {
+	return event.JobFact(a.Job, event.FactStopWithdrawn, fmt.Sprintf("attempt/%d/stop_withdrawn/%d", a.Number, generation),
+		event.StopWithdrawn{Attempt: a.Number, Generation: generation})
 }
 
 // endFact tells the outcome of an attempt.

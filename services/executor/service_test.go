@@ -106,6 +106,24 @@ func TestPreemptionAndResumption(t *testing.T) {
 	}
 }
 
+// A plan wants the devices and the next one gives them back before the code was told: it goes on, and may be asked again.
+func TestAStopIsWithdrawn(t *testing.T) {
+	y := newYard(t)
+	y.job("j1", command("exec sleep 1000"))
+	y.plan(on("j1", "cpu:0"))
+	y.attempt("j1", "running", isRunning(1))
+	y.plan(on("j1", "cpu:1"))
+	y.attempt("j1", "asked to leave", func(a train.Attempt) bool { return a.Stop == train.StopRescale })
+	y.plan(on("j1", "cpu:0"))
+	if got := fact[event.StopWithdrawn](y, "j1", event.FactStopWithdrawn); got.Attempt != 1 || got.Generation != 3 {
+		t.Errorf("withdrawn: %+v", got)
+	}
+	y.attempt("j1", "going on", func(a train.Attempt) bool { return a.Live() && a.Number == 1 && a.Stop == train.StopNone })
+	y.plan(on("j1", "cpu:1"))
+	y.attempt("j1", "asked again", func(a train.Attempt) bool { return a.Stop == train.StopRescale })
+	y.until("it to be told twice", func() bool { return len(y.told("j1", event.FactStopRequested)) == 2 })
+}
+
 func TestGraceRunsOut(t *testing.T) {
 	y := newYard(t, "--stop-grace=50ms")
 	y.job("j1", command("trap '' TERM; while :; do sleep 0.02; done"))

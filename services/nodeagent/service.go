@@ -19,6 +19,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
@@ -28,7 +29,6 @@ import (
 	"github.com/switchyard-dl/switchyard/services/nodeagent/meter"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/nvml"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/outbox"
-	"github.com/switchyard-dl/switchyard/services/nodeagent/proc"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/rapl"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/roster"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/simgpu"

@@ -3,6 +3,7 @@ package profiler
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -28,6 +29,7 @@ func (t *teacher) tellStraggler(ctx context.Context, id train.JobID, s *event.St
 	if s == nil {
 		return nil
 	}
+	s.ToldAt = time.Now().UTC()
 	if err := t.bus.Publish(ctx, event.JobFact(id, event.FactStraggling, fmt.Sprintf("attempt/%d/straggling", s.Attempt), *s)); err != nil {
 		return err
 	}

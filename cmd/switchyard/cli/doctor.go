@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
@@ -83,7 +84,9 @@ type survey struct {
 	BusURL        string
 	BusUp         bool
 	Nodes         []train.Node
-	SurveyedAt    time.Time
+	// Usage is how full the streams and buckets of the bus are.
+	Usage      []bus.Usage
+	SurveyedAt time.Time
 	// Port is the bus's default one, PortTrouble why it cannot be taken.
 	Port        int
 	PortTrouble string
@@ -104,6 +107,9 @@ func findings(s survey) []finding {
 	}
 	list = append(list, kubernetesFindings(s)...)
 	list = append(list, dataFinding(s), busFinding(s))
+	if len(s.Usage) > 0 {
+		list = append(list, storageFinding(s.Usage))
+	}
 	for _, n := range s.Nodes {
 		list = append(list, nodeFinding(n, s.SurveyedAt))
 	}
@@ -250,6 +256,25 @@ func busFinding(s survey) finding {
 		Name: "bus", Verdict: verdictAbsent, Detail: fmt.Sprintf("none at %s; port %d is free", s.BusURL, s.Port), Costs: "no job can be submitted",
 		Fix: "`switchyard up` starts one, --nats names one",
 	}
+}
+
+// storageFinding is about the fullest of what refuses more when it is full.
+func storageFinding(all []bus.Usage) finding {
+	var fullest bus.Usage
+	for _, u := range all {
+		if u.Refuses && u.Share() >= fullest.Share() {
+			fullest = u
+		}
+	}
+	f := finding{
+		Name: "storage", Verdict: verdictOK,
+		Detail: fmt.Sprintf("the fullest stream of the bus is %s, %.0f %% of %s", fullest.Name, 100*fullest.Share(), unit.Bytes(fullest.MaxBytes)),
+	}
+	if fullest.AlmostFull() {
+		f.Verdict, f.Costs = verdictAbsent, "when it is full, jobs can neither be submitted nor told of"
+		f.Fix = "facts of jobs go after 30 days, records after --keep-records; docs/operations.md says what may be removed by hand"
+	}
+	return f
 }
 
 func nodeFinding(n train.Node, now time.Time) finding {

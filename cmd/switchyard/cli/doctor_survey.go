@@ -47,8 +47,8 @@ func (a *app) survey(ctx context.Context, dataDir, kubeletRoot, podLogs string) 
 	surveyPython(ctx, &s)
 	s.DataFree, s.DataTrouble = surveyFolder(dataDir)
 	s.PortTrouble = surveyPort(ctx, s.Port)
-	if nodes, err := a.surveyBus(ctx); err == nil {
-		s.BusUp, s.Nodes = true, nodes
+	if nodes, usage, err := a.surveyBus(ctx); err == nil {
+		s.BusUp, s.Nodes, s.Usage = true, nodes, usage
 	}
 	return s
 }
@@ -267,17 +267,21 @@ func surveyPort(ctx context.Context, port int) string {
 }
 
 // surveyBus asks the bus, if there is one, for the nodes.
-func (a *app) surveyBus(ctx context.Context) ([]train.Node, error) {
+func (a *app) surveyBus(ctx context.Context) ([]train.Node, []bus.Usage, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	b, err := a.connect(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer b.Close()
 	nodes, err := listBucket[train.Node](ctx, b, event.BucketNodes)
 	if err != nil && !errors.Is(err, bus.ErrAway) {
-		return nil, nil // a bus on which no service has run yet
+		return nil, nil, nil // a bus on which no service has run yet
 	}
-	return nodes, err
+	if err != nil {
+		return nil, nil, err
+	}
+	usage, err := b.Usage(ctx)
+	return nodes, usage, err
 }

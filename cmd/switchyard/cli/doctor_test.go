@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
@@ -41,10 +42,13 @@ func full() survey {
 
 func TestFindings(t *testing.T) {
 	golden(t, "doctor-bare.txt", findingsText(findings(bare())))
-	golden(t, "doctor-full.txt", findingsText(findings(full())))
+	roomy := full()
+	roomy.Usage = []bus.Usage{{Name: "SAMPLES", Bytes: 99, MaxBytes: 100}, {Name: "JOBS", Bytes: 1 << 30, MaxBytes: 4 << 30, Refuses: true}, {Name: "ENERGY", Bytes: 1, MaxBytes: 1 << 30, Refuses: true}}
+	golden(t, "doctor-full.txt", findingsText(findings(roomy)))
 	broken := bare()
 	broken.DataTrouble, broken.PortTrouble, broken.Python = "/home/ann cannot be written to", "somebody else listens there", "3.9.2 (/usr/bin/python3)"
 	broken.PerfParanoid, broken.RAPLZones, broken.Cgroup = nil, 0, 0
+	broken.Usage = []bus.Usage{{Name: "JOBS", Bytes: 35 << 30, MaxBytes: 40 << 30, Refuses: true}}
 	broken.Driver = driverSurvey{Cards: 1, Module: "535.54.03", Library: "550.54.15"}
 	broken.Kubelet = kubeletSurvey{There: true, RegistryTrouble: "no permission for /var/lib/kubelet/plugins_registry", PodLogTrouble: "/var/log/pods is not there"}
 	golden(t, "doctor-broken.txt", findingsText(findings(broken)))

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/csv"
 	"fmt"
 	"io"
 	"os"
@@ -18,7 +19,7 @@ func (a *app) compareCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compare",
 		Short: "Run policies on workloads and show them side by side, with a lower bound and pictures",
-		Long: `Runs every policy on every workload and prints the average completion times side by side, as Markdown. The lower bound is what no policy can beat: the
+		Long: `Runs every policy on every workload and prints the average completion times side by side, as Markdown (or -o json, csv). The lower bound is what no policy can beat: the
 larger of the average of each job alone at its best, and of a single machine that serves the least device time of all jobs, the shortest
 first. With --out it also writes the table, the distribution of completion times and the devices in use over time, as SVG and PNG.`,
 		Example: `  switchyard simulate compare --traces pollux/traces --workload workload-1.csv,workload-2.csv --policy tiresias,optimus,pollux --out docs/comparison`,
@@ -68,7 +69,7 @@ func (a *app) compare(s simulation, runs []simulated, out string) error {
 	for i, w := range s.workloads {
 		writeComparison(&text, w.Name, ofWorkload(runs, len(s.workloads), i), bounds[i])
 	}
-	if _, err := io.WriteString(a.stdout, text.String()); err != nil || out == "" {
+	if err := a.printComparison(text.String(), runs, bounds); err != nil || out == "" {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(out, "comparison.md"), []byte(text.String()), 0o644); err != nil {
@@ -80,6 +81,30 @@ func (a *app) compare(s simulation, runs []simulated, out string) error {
 		}
 	}
 	return nil
+}
+
+// compared is a run beside what no policy can beat on its workload.
+type compared struct {
+	sim.Result
+	LowerBoundSeconds float64 `json:"lower_bound_seconds"`
+}
+
+// printComparison prints the table, or the same figures for programs. Runs are in the order of the policies, then of the workloads.
+func (a *app) printComparison(table string, runs []simulated, bounds []sim.Bounds) error {
+	all := make([]compared, len(runs))
+	rows := [][]string{append(resultColumns(), "lower_bound_seconds")}
+	for i, r := range runs {
+		all[i] = compared{r.Result, bounds[i%len(bounds)].Best()}
+		rows = append(rows, append(resultRow(r.Result), exactly(all[i].LowerBoundSeconds)))
+	}
+	switch a.output {
+	case "json":
+		return a.printJSON(all)
+	case "csv":
+		return csv.NewWriter(a.stdout).WriteAll(rows)
+	}
+	_, err := io.WriteString(a.stdout, table)
+	return err
 }
 
 // ofWorkload are the runs on one workload, in the order of the policies.

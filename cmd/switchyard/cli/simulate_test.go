@@ -144,6 +144,15 @@ func TestSimulateOnTypedClusterAndCompare(t *testing.T) {
 			t.Errorf("no %q in\n%s", words, out)
 		}
 	}
+	options := []string{"compare", "--traces", traces, "--workload", workload, "--policy", "fifo,drf", "--cluster", "nodes=1,gpus=2,type=fast", "-o"}
+	_, out, _ = simulateWith(t, append(options, "json")...)
+	if all := parse[[]compared](t, out); len(all) != 2 || all[1].Policy != "drf" || all[1].Completed != 3 || !(all[1].LowerBoundSeconds > 0 && all[1].LowerBoundSeconds <= all[1].AvgJCTSeconds) {
+		t.Errorf("%s", out)
+	}
+	_, out, _ = simulateWith(t, append(options, "csv")...)
+	if lines := strings.Split(strings.TrimSpace(out), "\n"); len(lines) != 3 || !strings.HasSuffix(lines[0], ",lower_bound_seconds") || strings.Count(lines[2], ",") != strings.Count(lines[0], ",") {
+		t.Errorf("%s", out)
+	}
 	for _, name := range []string{"comparison.md", "jct-small.svg", "jct-small.png", "devices-small.svg", "jobs-small.png"} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Size() == 0 {
 			t.Errorf("%s: %v", name, err)

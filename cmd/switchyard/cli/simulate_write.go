@@ -44,21 +44,30 @@ func (a *app) writeResults(runs []simulated, timeline string) error {
 
 // writeResultsCSV writes one row a run; the completion times of single jobs are in the JSON alone.
 func writeResultsCSV(out io.Writer, runs []simulated) error {
-	w := csv.NewWriter(out)
-	rows := [][]string{{
+	rows := [][]string{resultColumns()}
+	for _, r := range runs {
+		rows = append(rows, resultRow(r.Result))
+	}
+	return csv.NewWriter(out).WriteAll(rows)
+}
+
+func resultColumns() []string {
+	return []string{
 		"policy", "workload", "jobs", "completed", "avg_jct_seconds", "p50_jct_seconds", "p99_jct_seconds", "makespan_seconds",
 		"restarts", "gpu_utilisation", "worst_finish_time_fairness", "decide_ms_p50", "decide_ms_p99",
-	}}
-	number := func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
-	for _, r := range runs {
-		rows = append(rows, []string{
-			r.Policy, r.Workload, strconv.Itoa(r.Jobs), strconv.Itoa(r.Completed), number(r.AvgJCTSeconds), number(r.P50JCTSeconds),
-			number(r.P99JCTSeconds), number(r.MakespanSeconds), strconv.Itoa(r.Restarts), number(r.GPUUtilisation), number(r.WorstFinishTimeFairness),
-			number(r.DecideMSP50), number(r.DecideMSP99),
-		})
 	}
-	return w.WriteAll(rows)
 }
+
+func resultRow(r sim.Result) []string {
+	return []string{
+		r.Policy, r.Workload, strconv.Itoa(r.Jobs), strconv.Itoa(r.Completed), exactly(r.AvgJCTSeconds), exactly(r.P50JCTSeconds),
+		exactly(r.P99JCTSeconds), exactly(r.MakespanSeconds), strconv.Itoa(r.Restarts), exactly(r.GPUUtilisation), exactly(r.WorstFinishTimeFairness),
+		exactly(r.DecideMSP50), exactly(r.DecideMSP99),
+	}
+}
+
+// exactly prints a number such that it reads back as the same.
+func exactly(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
 
 // writeTimeline writes one row for each change of an allocation. Placements are node:devices, in order of ranks.
 func writeTimeline(path string, runs []simulated) error {

@@ -120,8 +120,11 @@ func (o *simulateOptions) liveSimulations(cmd *cobra.Command, live history.Live)
 	if err != nil {
 		return nil, err
 	}
-	config := sim.Config{IntervalSeconds: interval, Seed: o.seed, State: live.State, Nodes: live.Nodes}
+	config := sim.Config{IntervalSeconds: interval, Seed: o.seed, State: live.State, Nodes: live.Nodes, Absences: live.Absences}
 	all := []simulation{{config, []sim.Workload{live.Workload}, []plan.Policy{decided}}}
+	if cmd.Flags().Changed("cluster") {
+		config.Absences = nil
+	}
 	if config.Nodes = nodes; len(policies) > 0 {
 		all = append(all, simulation{config, []sim.Workload{live.Workload}, policies})
 	}

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,11 +18,13 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/history"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner"
+	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
 // lab is a terminal on a bus with a real planner; the test plays the other services, in a time of its own.
@@ -173,6 +176,64 @@ func TestWhatAnotherClusterWouldHaveDone(t *testing.T) {
 		if code, out, err := l.run(append([]string{"simulate"}, wrong...)...); code != ExitUsage || out != "" {
 			t.Errorf("%s: exit code %d: %s %s", wrong, code, out, err)
 		}
+	}
+}
+
+// The second node came when the second job had waited for it.
+func TestWhatIfOnAClusterThatGrew(t *testing.T) {
+	began := time.Unix(1_000_000, 0).UTC()
+	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }
+	h := history.History{Manifest: history.Manifest{Version: 1, MadeAt: at(900)}}
+	say := func(seconds int, source string, id train.JobID, fact string, body any) {
+		data, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Facts = append(h.Facts, history.Fact{Subject: event.JobSubject(id, fact).String(), Sequence: uint64(len(h.Facts) + 1), Time: at(seconds), Source: source, Body: data})
+	}
+	for _, j := range []struct {
+		id    train.JobID
+		node  train.NodeID
+		start int
+	}{{"a", "gpu1", 0}, {"b", "gpu2", 200}} {
+		spec := train.Spec{Name: string(j.id), BatchSize: 10, TrainingSetSize: 1000, MaxEpochs: 1}.WithDefaults()
+		say(0, "admission", j.id, event.FactAdmitted, event.Admitted{Spec: spec})
+		say(j.start, "executor", j.id, event.FactStarted, event.Started{Attempt: 1, Node: j.node, Devices: []train.DeviceID{"gpu:0"}})
+		say(j.start+300, "nodeagent", j.id, event.FactEpochEnded, event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 300, Steps: 100, Devices: 1})
+		say(j.start+300, "executor", j.id, event.FactSucceeded, event.Succeeded{Attempt: 1, EpochsDone: 1})
+	}
+	devices := []train.Device{{ID: "gpu:0", Kind: train.KindGPU, Model: "h100"}}
+	h.Nodes = []train.Node{{ID: "gpu1", Devices: devices}, {ID: "gpu2", Devices: devices}}
+	path := filepath.Join(t.TempDir(), "b.tar.gz")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := history.NewWriter(f, h, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, nodes := range [][]train.Node{h.Nodes[:1], h.Nodes} {
+		in := planner.Input{Version: planner.InputVersion, Generation: uint64(i + 1), Policy: "fifo", DecidedAt: at(200 * i), State: plan.State{Nodes: nodes}}
+		if err := w.Input(in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	term := newTerminal(t)
+	code, out, stderr := term.run("simulate", "--bundle", path, "--add-nodes", "1", "-o", "json")
+	if code != ExitOK || !strings.Contains(stderr, "1 of 2 nodes came or went") {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	rows := parse[[]whatIfRow](t, out)
+	if len(rows) != 3 || !near(rows[0].JCTs["b"], 500) || math.Abs(rows[1].JCTs["b"]-500) > 10 || math.Abs(rows[2].JCTs["b"]-300) > 10 {
+		t.Errorf("%s", out)
+	}
+	// On quite another cluster nobody comes or goes.
+	if _, out, _ := term.run("simulate", "--bundle", path, "--cluster", "nodes=2,gpus=1", "-o", "json"); math.Abs(parse[[]whatIfRow](t, out)[2].JCTs["b"]-300) > 10 {
+		t.Errorf("%s", out)
 	}
 }
 

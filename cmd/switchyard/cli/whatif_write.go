@@ -22,8 +22,9 @@ const (
 // whatIfRow is one way in which the recorded workload went, or would have gone. Its figures are over the jobs that were submitted in the stretch and have
 // ended; over all of them where there are none.
 type whatIfRow struct {
-	Kind            string             `json:"kind"`
-	Policy          string             `json:"policy"`
+	Kind   string `json:"kind"`
+	Policy string `json:"policy"`
+	// Nodes and Devices are all that were ever there.
 	Nodes           int                `json:"nodes"`
 	Devices         int                `json:"devices"`
 	Jobs            int                `json:"jobs"`
@@ -123,6 +124,9 @@ func (a *app) writeWhatIf(r whatIfResult) error {
 	for _, l := range r.live.LeftOut {
 		_, _ = fmt.Fprintf(a.stderr, "left out: %s %s\n", escapeText(string(l.Job)), l.Why)
 	}
+	if away := r.live.CameAndWent(); away > 0 {
+		_, _ = fmt.Fprintf(a.stderr, "%d of %s came or went, wholly or in part, and so they do in the simulations of this cluster\n", away, plural(len(r.live.Nodes), "node"))
+	}
 	for _, row := range r.rows[1:] {
 		if row.Completed < row.Jobs {
 			_, _ = fmt.Fprintf(a.stderr, "%s: %s never completed\n", row.name(), plural(row.Jobs-row.Completed, "job"))
@@ -171,11 +175,10 @@ func writeWhatIfCSV(out io.Writer, all []whatIfRow) error {
 	rows := [][]string{{
 		"kind", "policy", "nodes", "devices", "jobs", "completed", "avg_jct_seconds", "p50_jct_seconds", "p99_jct_seconds", "makespan_seconds", "restarts",
 	}}
-	number := func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
 	for _, r := range all {
 		rows = append(rows, []string{
-			r.Kind, r.Policy, strconv.Itoa(r.Nodes), strconv.Itoa(r.Devices), strconv.Itoa(r.Jobs), strconv.Itoa(r.Completed), number(r.AvgJCTSeconds),
-			number(r.P50JCTSeconds), number(r.P99JCTSeconds), number(r.MakespanSeconds), strconv.Itoa(r.Restarts),
+			r.Kind, r.Policy, strconv.Itoa(r.Nodes), strconv.Itoa(r.Devices), strconv.Itoa(r.Jobs), strconv.Itoa(r.Completed), exactly(r.AvgJCTSeconds),
+			exactly(r.P50JCTSeconds), exactly(r.P99JCTSeconds), exactly(r.MakespanSeconds), strconv.Itoa(r.Restarts),
 		})
 	}
 	return csv.NewWriter(out).WriteAll(rows)

@@ -166,7 +166,7 @@ func (h *History) read(name string, r io.Reader, generation uint64) error {
 		return readLines(r, &h.Plans)
 	}
 	number, isInput := inputFile(name)
-	if !isInput || generation != 0 && number != generation || h.Input != nil && h.Input.Generation > number {
+	if !isInput {
 		return nil
 	}
 	data, err := io.ReadAll(r)
@@ -174,10 +174,14 @@ func (h *History) read(name string, r io.Reader, generation uint64) error {
 		return err
 	}
 	in, err := planner.ParseInput(data)
-	if err == nil {
+	if err != nil {
+		return err
+	}
+	h.see(in.DecidedAt, in.State.Nodes)
+	if (generation == 0 || number == generation) && (h.Input == nil || h.Input.Generation < number) {
 		h.Input = &in
 	}
-	return err
+	return nil
 }
 
 // inputFile is the generation of a decision's file; false for other files.

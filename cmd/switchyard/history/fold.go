@@ -33,14 +33,17 @@ type attempt struct {
 	// epochAt is when its last epoch ended; zero before the first.
 	epochAt time.Time
 	startup float64
+	lost    bool
 }
 
 // lives folds the facts into jobs, in the order of their first facts.
 func lives(h History) []*life {
 	devices := map[train.NodeID]string{}
-	for _, n := range h.Nodes {
-		if len(n.Devices) > 0 {
-			devices[n.ID] = n.Devices[0].Model
+	for _, s := range h.Sightings {
+		for _, n := range s.Nodes {
+			if len(n.Devices) > 0 {
+				devices[n.ID] = n.Devices[0].Model
+			}
 		}
 	}
 	byID := map[train.JobID]*life{}
@@ -75,6 +78,7 @@ func (l *life) take(at time.Time, body any) {
 		l.left(at, b.Attempt)
 	case *event.AttemptLost:
 		l.left(at, b.Attempt)
+		l.lose(b.Attempt)
 	case *event.Succeeded:
 		l.end(at, b.Attempt)
 	case *event.Failed:
@@ -87,6 +91,13 @@ func (l *life) take(at time.Time, body any) {
 func (l *life) left(at time.Time, number int) {
 	if n := len(l.attempts); n > 0 && l.attempts[n-1].number == number && l.attempts[n-1].ended.IsZero() {
 		l.attempts[n-1].ended = at
+	}
+}
+
+// lose notes that what the attempt did after its last epoch was in vain.
+func (l *life) lose(number int) {
+	if n := len(l.attempts); n > 0 && l.attempts[n-1].number == number {
+		l.attempts[n-1].lost = true
 	}
 }
 
@@ -140,7 +151,7 @@ func (l *life) startSeconds() float64 {
 			continue
 		}
 		sum += a.startup
-		if !a.ended.IsZero() {
+		if !a.ended.IsZero() && !a.lost {
 			sum += math.Max(a.ended.Sub(a.epochAt).Seconds(), 0)
 		}
 		starts++
@@ -148,17 +159,16 @@ func (l *life) startSeconds() float64 {
 	return sum / float64(max(starts, 1))
 }
 
-// ranSeconds is how long the attempts ran in all, the last one until a time if it goes on.
+// ranSeconds is how long the last attempt ran, until a time if it goes on: those before it were lost, since who says nothing of itself is not asked to leave.
 func (l *life) ranSeconds(until time.Time) float64 {
-	sum := 0.0
-	for _, a := range l.attempts {
-		ended := a.ended
-		if ended.IsZero() {
-			ended = until
-		}
-		sum += math.Max(ended.Sub(a.started).Seconds(), 0)
+	if len(l.attempts) == 0 {
+		return 0
 	}
-	return sum
+	last := l.attempts[len(l.attempts)-1]
+	if last.ended.IsZero() {
+		last.ended = until
+	}
+	return math.Max(last.ended.Sub(last.started).Seconds(), 0)
 }
 
 // recorded is the job as the simulator wants it; why says what is missing where that is not possible.

@@ -24,6 +24,8 @@ type History struct {
 	Plans  []Fact
 	Nodes  []train.Node
 	Models []train.Model
+	// Sightings are the cluster as the recorded decisions saw it, one for each change.
+	Sightings []Sighting
 	// Input is what a plan was decided on: the one that was asked for, else the newest. Nil where none is recorded.
 	Input *planner.Input
 }
@@ -84,13 +86,22 @@ func FromBus(ctx context.Context, b *bus.Bus, since, made time.Time) (History, e
 	if h.Models, err = list[train.Model](ctx, b, event.BucketModels); err != nil {
 		return h, err
 	}
+	if err := planner.ReadInputs(ctx, b, since, h.take); err != nil || h.Input != nil {
+		return h, err
+	}
 	newest, err := planner.ReadInput(ctx, b, 0)
 	if err == nil {
-		h.Input = &newest
+		h.take(newest)
 	} else if !errors.Is(err, bus.ErrNotFound) {
 		return h, err
 	}
 	return h, nil
+}
+
+// take adds a later input.
+func (h *History) take(in planner.Input) {
+	h.see(in.DecidedAt, in.State.Nodes)
+	h.Input = &in
 }
 
 func list[T any](ctx context.Context, b *bus.Bus, bucket string) ([]T, error) {

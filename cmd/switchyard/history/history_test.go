@@ -62,9 +62,18 @@ func (s *story) epoch(seconds float64, id train.JobID, number, done int, reporte
 	s.tell(seconds, id, event.FactEpochEnded, event.EpochEnded{Attempt: number, EpochsDone: done, EpochSeconds: reported})
 }
 
+// h100s is a node with so many devices.
+func h100s(id train.NodeID, devices int) train.Node {
+	n := train.Node{ID: id}
+	for i := range devices {
+		n.Devices = append(n.Devices, train.Device{ID: train.DeviceID(fmt.Sprintf("gpu:%d", i)), Kind: train.KindGPU, Model: "h100"})
+	}
+	return n
+}
+
 func (s *story) live() Live {
 	s.t.Helper()
-	l, err := History{Facts: s.facts, Nodes: []train.Node{{ID: "gpu1", Devices: []train.Device{{ID: "gpu:0", Model: "h100"}}}}}.Live()
+	l, err := History{Facts: s.facts, Nodes: []train.Node{h100s("gpu1", 1)}}.Live()
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -227,7 +236,7 @@ func TestABundleComesBackAsItWas(t *testing.T) {
 	s.admit(0, "a", func(s *train.Spec) { s.Command = []string{"python3", "x.py"} })
 	s.start(1, "a", 1, 1)
 	h := History{
-		Manifest: Manifest{Version: bundleVersion, MadeAt: moment(9), Since: moment(0)}, Facts: s.facts,
+		Manifest: Manifest{Version: bundleVersion, MadeAt: moment(9), Since: moment(0)}, Facts: s.facts, Sightings: []Sighting{{}},
 		Plans: []Fact{{Subject: "yard.plan.main.decided.v1", Sequence: 3, Time: moment(1), Source: "planner", Body: json.RawMessage(`{"policy":"\u003cfifo\u003e"}`)}},
 		Nodes: []train.Node{{ID: "gpu1", JobAPI: "x"}}, Models: []train.Model{{Job: "a"}},
 	}

@@ -15,7 +15,9 @@ import (
 // Live is a history as the simulator wants it, beside what really happened.
 type Live struct {
 	Workload sim.Workload
+	// Nodes are all that were ever there, Absences when which of their devices were not.
 	Nodes    []train.Node
+	Absences []sim.Absence
 	// State is what the planner was told beside the time, the nodes and the jobs; Policy is the one that decided last.
 	State  plan.State
 	Policy string
@@ -45,6 +47,7 @@ const aliveWithin = 10 * time.Minute
 
 // Live turns the history into a workload.
 func (h History) Live() (Live, error) {
+	h.presentNow()
 	all := lives(h)
 	if len(all) == 0 {
 		return Live{}, errors.New("no job is recorded in this time")
@@ -55,7 +58,8 @@ func (h History) Live() (Live, error) {
 			first = l.submitted
 		}
 	}
-	live := Live{Workload: sim.Workload{Name: "recorded"}, Nodes: aliveNodes(h.Nodes), Happened: map[train.JobID]Outcome{}, Seconds: last.Sub(first).Seconds()}
+	live := Live{Workload: sim.Workload{Name: "recorded"}, Happened: map[train.JobID]Outcome{}, Seconds: last.Sub(first).Seconds()}
+	live.Nodes, live.Absences = presence(h.Sightings, first)
 	for _, l := range all {
 		r, why := l.recorded(last)
 		if why != "" && r != nil {
@@ -108,6 +112,17 @@ func (l *Live) decider(h History) {
 			l.Policy = decided.Policy
 			return
 		}
+	}
+}
+
+// presentNow takes what the records of nodes tell for the last sighting.
+func (h *History) presentNow() {
+	now := h.MadeAt
+	if n := len(h.Facts); n > 0 && h.Facts[n-1].Time.After(now) {
+		now = h.Facts[n-1].Time
+	}
+	if alive := aliveNodes(h.Nodes); len(alive) > 0 {
+		h.see(now, alive)
 	}
 }
 

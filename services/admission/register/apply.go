@@ -32,6 +32,8 @@ func apply(job *train.Job, f Fact, state *train.State) (bool, error) {
 		return is(f, event.FactCheckpointWritten, func() bool { return true })
 	case *event.StopRequested:
 		return is(f, event.FactStopRequested, func() bool { return stopRequested(job, b) })
+	case *event.StopWithdrawn:
+		return is(f, event.FactStopWithdrawn, func() bool { return stopWithdrawn(job, b, state) })
 	case *event.Preempted:
 		return is(f, event.FactPreempted, func() bool { return preempted(job, f, b) })
 	case *event.AttemptLost:
@@ -191,6 +193,15 @@ func stopRequested(job *train.Job, b *event.StopRequested) bool {
 	case train.StopPreempt, train.StopNone:
 	}
 	explain(job, cmp.Or(b.Reason.Code, "StopRequested"), join(message, b.Reason.Message), b.Reason.Hint)
+	return true
+}
+
+func stopWithdrawn(job *train.Job, b *event.StopWithdrawn, state *train.State) bool {
+	if b.Attempt < job.Attempt {
+		*state = job.State
+		return false
+	}
+	explain(job, "StopWithdrawn", fmt.Sprintf("goes on where it is: plan %d gives it the same devices again", b.Generation), "")
 	return true
 }
 

@@ -44,6 +44,8 @@ func drawBody(t *rapid.T, fact string) any {
 		return &event.CheckpointWritten{Attempt: attempt, EpochsDone: epochs}
 	case event.FactStopRequested:
 		return &event.StopRequested{Attempt: attempt, Cause: cause, Reason: reason}
+	case event.FactStopWithdrawn:
+		return &event.StopWithdrawn{Attempt: attempt, Generation: 3}
 	case event.FactPreempted:
 		return &event.Preempted{Attempt: attempt, Cause: cause, EpochsDone: epochs, Forced: epochs == 3}
 	case event.FactAttemptLost:

@@ -83,6 +83,13 @@ func (w *world) act(a Action) error {
 		}
 		last.Stop, last.StopSince = a.Cause, w.Now.Add(w.step)
 		w.Attempts[a.Job], w.StopSeen[ReportKey{a.Job, a.Number}] = last, w.Now
+	case WithdrawStop:
+		if !last.Live() || last.Stop == train.StopNone || w.Reports[ReportKey{a.Job, a.Number}].StopAnswered {
+			return fmt.Errorf("lets %s/%d go on, which is %s with %q", a.Job, a.Number, last.Phase, last.Stop)
+		}
+		last.Stop, last.StopSince = train.StopNone, time.Time{}
+		w.Attempts[a.Job] = last
+		delete(w.StopSeen, ReportKey{a.Job, a.Number})
 	case Kill:
 		if last.Stop != a.Cause {
 			last.Stop, last.StopSince = a.Cause, w.Now
@@ -223,6 +230,8 @@ func describe(a Action) string {
 		if a.Verdict.Retry > 0 {
 			fmt.Fprintf(&b, "; again in %s", a.Verdict.Retry)
 		}
+	case WithdrawStop:
+		fmt.Fprintf(&b, " for plan %d", a.Generation)
 	case Tell, Cancel:
 	}
 	return b.String()

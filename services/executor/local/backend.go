@@ -241,7 +241,7 @@ func signalProcess(pid int, start uint64, signal unix.Signal) error {
 		return fmt.Errorf("signal %d: %w", pid, err)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if s, err := processStat(pid); err != nil || s.start != start {
+	if s, err := kernel.Process(pid); err != nil || s.Start != start {
 		return nil // it is gone
 	}
 	if err := unix.PidfdSendSignal(fd, signal, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
@@ -292,7 +292,7 @@ func WaitExit(ctx context.Context, s launch.Sight) {
 	// The runtime's poller waits for it without a thread of its own.
 	f := os.NewFile(uintptr(fd), "pidfd")
 	defer func() { _ = f.Close() }()
-	if now, err := processStat(s.PID); err != nil || now.start != s.PIDStart {
+	if now, err := kernel.Process(s.PID); err != nil || now.Start != s.PIDStart {
 		return
 	}
 	raw, err := f.SyscallConn()

@@ -112,8 +112,8 @@ func (b *bench) log(job train.JobID) string {
 func sh(script string) []string { return []string{"sh", "-c", script} }
 
 func alive(pid int) bool {
-	s, err := processStat(pid)
-	return err == nil && s.state != 'Z'
+	s, err := kernel.Process(pid)
+	return err == nil && !s.Over()
 }
 
 // pidIn waits for a file with a process number in it.
@@ -339,19 +339,6 @@ func TestWaitExit(t *testing.T) {
 	WaitExit(ctx, s) // returns although it lives
 	if !alive(s.PID) {
 		t.Error("the supervisor is gone")
-	}
-}
-
-func TestParseStat(t *testing.T) {
-	line := "42 (a (b) c d) S 7 40 39 0 -1 4194560 1 0 0 0 5 6 0 0 20 0 1 0 123456 0 0 18446744073709551615"
-	got, err := parseStat([]byte(line))
-	if want := (stat{pid: 42, parent: 7, session: 39, state: 'S', start: 123456}); err != nil || got != want {
-		t.Errorf("%+v, %v: want %+v", got, err, want)
-	}
-	for _, bad := range []string{"", "42", "42 (x", "42 (x) S 1", "x (x) S 7 40 39 0 -1 4194560 1 0 0 0 5 6 0 0 20 0 1 0 123456"} {
-		if _, err := parseStat([]byte(bad)); err == nil {
-			t.Errorf("%q is taken for a stat line", bad)
-		}
 	}
 }
 

@@ -169,11 +169,11 @@ func (s *shim) tellStart() {
 
 // declare says who supervises, and since when the programs run.
 func (s *shim) declare(startedAt time.Time) error {
-	self, err := processStat(os.Getpid())
+	self, err := kernel.Process(os.Getpid())
 	if err != nil {
 		return err
 	}
-	return writeJSON(filepath.Join(s.dir, shimName), shimFile{PID: self.pid, PIDStart: self.start, BootID: bootID(), StartedAt: startedAt})
+	return writeJSON(filepath.Join(s.dir, shimName), shimFile{PID: self.PID, PIDStart: self.Start, BootID: bootID(), StartedAt: startedAt})
 }
 
 // startAll starts every process, all in one group. On an error those that run are left to the caller.

@@ -9,10 +9,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
-	"github.com/switchyard-dl/switchyard/services/nodeagent/proc"
 )
 
 // The choices of what is offered as devices.

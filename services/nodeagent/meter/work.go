@@ -3,8 +3,8 @@ package meter
 import (
 	"maps"
 
+	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/services/nodeagent/proc"
 )
 
 // run names one attempt's supervisor: numbers of attempts and of processes are used again, the pair with the start is not.

@@ -42,6 +42,16 @@ func (p *place) devicesOn(node int) []int {
 	return nil
 }
 
+// on says whether any of it is on a node.
+func (p *place) on(node int) bool {
+	for i := range p.spread() {
+		if p.part(i).node == node {
+			return true
+		}
+	}
+	return false
+}
+
 // total is the number of devices on all nodes.
 func (p *place) total() int {
 	sum := 0

@@ -139,3 +139,11 @@ func (c *candidate) changeable() float64 {
 func (c *candidate) saves(from, to int) float64 {
 	return c.changeable() * (c.remaining(from) - c.remaining(to))
 }
+
+// restartSeconds is the price of a restart of a job.
+func (b *board) restartSeconds(c *candidate) float64 {
+	if c.RestartSeconds > 0 {
+		return c.RestartSeconds
+	}
+	return b.tuning.RestartSeconds
+}

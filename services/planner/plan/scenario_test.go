@@ -73,7 +73,7 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 		j := s.find(t, d)
 		j.Slow = append(j.Slow, train.Straggler{
 			Attempt: len(j.Slow) + 1, Rank: 1, Node: train.NodeID(text(t, d, "node", "a")), Device: train.DeviceID(text(t, d, "device", "")),
-			Slowdown: float64(count(t, d, "times", 3)),
+			Slowdown: float64(count(t, d, "times", 3)), ToldAt: s.state.Now,
 		})
 	case "restarted":
 		s.find(t, d).RecentRestarts = count(t, d, "times", 0)

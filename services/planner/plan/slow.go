@@ -3,21 +3,115 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// replacement is a device that a job leaves because its worker there held up the others.
+// avoidFor is how long a job keeps off a device on which its worker held up the others: whatever was wrong there, another job or a hot machine, may be over
+// by then.
+const avoidFor = time.Hour
+
+// avoided are the slow devices that still count: those of the attempt that runs, since no more is said of it, and others for a time.
+func (j *Job) avoided(now time.Time) []train.Straggler {
+	var count []train.Straggler
+	for _, s := range j.Slow {
+		age := now.Sub(s.ToldAt)
+		if s.ToldAt.IsZero() || age < avoidFor || j.Running != nil && age.Seconds() < j.Running.Seconds {
+			count = append(count, s)
+		}
+	}
+	return count
+}
+
+// replacement is what a job goes on with instead of a device on which its worker held up the others.
 type replacement struct {
-	slow        train.Straggler
-	replacement train.DeviceID
+	slow train.Straggler
+	with string
+}
+
+// leaveSlow moves jobs away from a node where a worker of theirs is slow and no other device can take its place: what a job holds there goes as a whole to another
+// node with room for it, so that the gang keeps its shape. The policy then sees the job as holding that. taken are the devices that any job holds.
+func (b *board) leaveSlow(taken [][]bool) {
+	for _, c := range b.jobs {
+		if len(c.Slow) == 0 || !c.movable || len(c.Planned.Servers) > 0 {
+			continue
+		}
+		size := c.base.total()
+		for i := range c.base.spread() {
+			part := c.base.part(i)
+			s, slow := b.nodes[part.node].slowOf(c, part.devices)
+			if !slow || b.nodes[part.node].freeDevice(c, taken[part.node]) >= 0 || !b.tuning.worthReplacing(c, s, c.remaining(size), size) {
+				continue
+			}
+			if to := b.refuge(c, part, taken); to != nowhere {
+				b.flee(c, i, to, taken)
+				c.replaced = append(c.replaced, replacement{s, fmt.Sprintf("%s of node %s", devices(part.size), b.nodes[to].id)})
+				break
+			}
+		}
+	}
+}
+
+// slowOf is the report of a job on one of some devices of the node.
+func (n *node) slowOf(c *candidate, devices []int) (train.Straggler, bool) {
+	i := slices.IndexFunc(c.Slow, func(s train.Straggler) bool {
+		return s.Node == n.id && slices.ContainsFunc(devices, func(d int) bool { return n.devices[d].ID == s.Device })
+	})
+	if i < 0 {
+		return train.Straggler{}, false
+	}
+	return c.Slow[i], true
+}
+
+// avoids says whether a worker of the job was slow on the node.
+func (c *candidate) avoids(n *node) bool {
+	return slices.ContainsFunc(c.Slow, func(s train.Straggler) bool { return s.Node == n.id })
+}
+
+// refuge is a node with as many devices alike, held by nobody, as a part of a job has: rather one that nobody has to leave first, then the fullest.
+func (b *board) refuge(c *candidate, part *place, taken [][]bool) int {
+	best, from := nowhere, &b.nodes[part.node]
+	var key [2]int
+	for i := range b.nodes {
+		n := &b.nodes[i]
+		if n.model != from.model || n.watts > from.watts || c.avoids(n) || !c.suits(n.memory, n.traits) || c.base.on(i) {
+			continue
+		}
+		free, idle := 0, 0
+		for d, held := range taken[i] {
+			if !held {
+				free++
+				if !n.busy[d] {
+					idle++
+				}
+			}
+		}
+		if k := [2]int{max(part.size-idle, 0), free}; free >= part.size && (best == nowhere || slices.Compare(k[:], key[:]) < 0) {
+			best, key = i, k
+		}
+	}
+	return best
+}
+
+// flee makes a part of what a job holds one of as many devices of another node.
+func (b *board) flee(c *candidate, which, to int, taken [][]bool) {
+	c.base.others = slices.Clone(c.base.others)
+	part := c.base.part(which)
+	part.node, part.devices = to, make([]int, 0, part.size)
+	b.complete(part, taken)
+	// It runs elsewhere, as after a plan that has it move.
+	c.rescalable, c.Planned = false, &Holding{Parts: b.parts(&c.base)}
+	if parts := c.Planned.Parts; len(parts) == 1 {
+		c.Planned = &Holding{Node: parts[0].Node, Devices: parts[0].Devices}
+	}
 }
 
 // replaceSlow gives jobs other devices of their node in place of slow ones, where such are free and the restart is worth it. Whoever was just given a slow
 // one, or restarts anyway, gets another without asking. A job is moved for at most train.MaxStragglers workers, since no more are ever reported of it.
 func (b *board) replaceSlow(taken [][]bool) {
 	for _, c := range b.jobs {
-		if c.replaced = nil; len(c.Slow) == 0 || !c.got.held() {
+		if len(c.Slow) == 0 || !c.got.held() {
 			continue
 		}
 		may := func(s train.Straggler, held bool) bool {
@@ -47,7 +141,7 @@ func (n *node) swapSlow(c *candidate, devices, had []int, taken []bool, may func
 		}
 		taken[free], taken[old], devices[at] = true, false, free
 		if held {
-			replaced = append(replaced, replacement{s, n.devices[free].ID})
+			replaced = append(replaced, replacement{s, string(n.devices[free].ID)})
 		}
 	}
 	return replaced
@@ -86,7 +180,7 @@ func (c *candidate) replacedSlow() train.Reason {
 		if i > 0 {
 			r.Message += "; "
 		}
-		r.Message += fmt.Sprintf("goes on with %s in place of %s, where worker %d took %.2g times as long for a step as the others", s.replacement, s.slow.Device, s.slow.Rank, s.slow.Slowdown)
+		r.Message += fmt.Sprintf("goes on with %s in place of %s, where worker %d took %.2g times as long for a step as the others", s.with, s.slow.Device, s.slow.Rank, s.slow.Slowdown)
 	}
 	return r
 }

@@ -32,11 +32,11 @@ func newJobView(j *job, total int) *jobView {
 // state is what a live planner would know at this moment; the oracle's part of it is marked.
 func (w *world) state() plan.State {
 	s := plan.State{
-		Now: at(w.now), Nodes: w.nodes, Tuning: w.Tuning, IntervalSeconds: w.IntervalSeconds, Memory: w.memory, Seed: w.Seed,
+		Now: at(w.now), Nodes: w.present, Tuning: w.Tuning, IntervalSeconds: w.IntervalSeconds, Memory: w.memory, Seed: w.Seed,
 	}
 	if w.live() {
 		s = w.Config.State
-		s.Now, s.Nodes, s.Jobs, s.Memory = at(w.now), w.nodes, nil, w.memory
+		s.Now, s.Nodes, s.Jobs, s.Memory = at(w.now), w.present, nil, w.memory
 	}
 	for _, j := range w.jobs {
 		if j.Seconds > w.now || j.done {

@@ -50,7 +50,7 @@ func (w *world) result() Result {
 	slices.Sort(jcts)
 	r.AvgJCTSeconds = sum / float64(len(jcts))
 	r.P50JCTSeconds, r.P99JCTSeconds = Percentile(jcts, 0.5), Percentile(jcts, 0.99)
-	r.GPUUtilisation = w.busy / (float64(w.total) * max(r.MakespanSeconds, 1))
+	r.GPUUtilisation = w.busy / w.supply(r.MakespanSeconds)
 	r.WorstFinishTimeFairness = w.worstFairness()
 	return r
 }

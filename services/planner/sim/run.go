@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -40,12 +41,13 @@ type Config struct {
 	Applications map[string]*Application
 	Workload     Workload
 	Pools        []Pool
-	// Nodes, if there are any, are the cluster instead of Pools: those of a live one. State is then what such a planner is told at every
-	// decision beside the time, the nodes and the jobs.
-	Nodes  []train.Node
-	State  plan.State
-	Policy plan.Policy
-	Rules  Rules
+	// Nodes, if there are any, are the cluster instead of Pools: those of a live one, there all the time but for their Absences. State is then what
+	// such a planner is told at every decision beside the time, the nodes and the jobs.
+	Nodes    []train.Node
+	Absences []Absence
+	State    plan.State
+	Policy   plan.Policy
+	Rules    Rules
 	// IntervalSeconds is how far apart decisions are (default 60).
 	IntervalSeconds float64
 	Seed            uint64
@@ -72,15 +74,17 @@ const longest = 400 * 24 * 3600
 // world is a run in the making.
 type world struct {
 	Config
-	nodes   []train.Node
-	models  map[train.NodeID]string
-	perNode int
-	total   int
-	jobs    []*job
-	now     float64
-	memory  string
-	busy    float64
-	tune    tuner
+	// nodes are all that are ever there, present those of the moment; changesAt is when others are.
+	nodes, present []train.Node
+	changesAt      float64
+
+	models map[train.NodeID]string
+	total  int
+	jobs   []*job
+	now    float64
+	memory string
+	busy   float64
+	tune   tuner
 	// idle counts the decisions in a row that gave nothing to anybody.
 	idle int
 	// taught is what recorded jobs that have ended taught those of their signature.
@@ -116,6 +120,7 @@ func newWorld(c Config) (*world, error) {
 	c.Applications = ownCaches(c.Applications)
 	w := &world{Config: c, models: map[train.NodeID]string{}, byID: map[train.JobID]*job{}}
 	w.build()
+	w.attend()
 	if w.total == 0 {
 		return nil, fmt.Errorf("simulate %s: the cluster has no device", c.Workload.Name)
 	}
@@ -158,7 +163,6 @@ func (w *world) build() {
 		w.models[n.ID] = n.Devices[0].Model
 		w.nodes = append(w.nodes, n)
 		w.total += len(n.Devices)
-		w.perNode = max(w.perNode, len(n.Devices))
 	}
 	if len(w.Nodes) > 0 {
 		return
@@ -175,7 +179,6 @@ func (w *world) build() {
 			w.nodes = append(w.nodes, n)
 			w.total += p.Devices
 		}
-		w.perNode = max(w.perNode, p.Devices)
 	}
 }
 
@@ -212,13 +215,13 @@ func (w *world) finished() bool {
 	return !slices.ContainsFunc(w.jobs, func(j *job) bool { return !j.done && !j.Background })
 }
 
-// patience is how many decisions in a row may give nothing to anybody although all jobs have come: more of them would not, either.
+// patience is how many decisions in a row may give nothing to anybody although all jobs and nodes have come: more of them would not, either.
 const patience = 1000
 
 // stalled says whether the jobs that are left can never run here.
 func (w *world) stalled() bool {
 	hope := slices.ContainsFunc(w.jobs, func(j *job) bool { return j.Seconds > w.now || len(j.shape) > 0 })
-	if hope {
+	if hope || !math.IsInf(w.changesAt, 1) {
 		w.idle = 0
 	}
 	w.idle++
@@ -247,6 +250,7 @@ func (w *world) tick() bool {
 	}
 	w.active = append(w.active, activity{w.now, active})
 	w.now += w.IntervalSeconds
+	w.attend()
 	state := w.state()
 	t := Tick{Seconds: w.now, Jobs: len(w.jobs), Active: len(state.Jobs)}
 	if len(state.Jobs) > 0 {

@@ -24,7 +24,7 @@ func BenchmarkManyPods(b *testing.B) {
 }
 
 func manyPods(b *testing.B, pods int) {
-	const jobsOfANode, podsOfAJob, changes = 2, 5, 200
+	const jobsOfANode, podsOfAJob, changes = 2, 5, 100
 	nodes := pods / jobsOfANode / podsOfAJob
 	y := fakeNodes(b, nodes, jobsOfANode*podsOfAJob+1)
 	w := y.witness(y.client(), y.namespace)

@@ -23,7 +23,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// told waits until a job has come to a state or further, for a reason that a person reads in describe.
+// told waits until something has happened to a job for a reason, which a person reads in describe.
 func (y *yard) told(id train.JobID, reason, words string) {
 	y.t.Helper()
 	y.job(id, "is told "+reason, func(j train.Job) bool {
@@ -64,10 +64,10 @@ func TestPodsThatAreTakenAway(t *testing.T) {
 	y.submit("evicted", 30, 4, nil)
 	y.plan(on("deleted", "gpu:0"), on("evicted", "gpu:1"))
 	y.job("deleted", "two epochs", epochs(2))
-	y.kubectl("delete", "pod", "deleted-1-0", "-n", y.namespace, "--wait=false")
-	y.told("deleted", "PodDeleted", "deleted-1-0 was deleted by somebody else")
 	y.job("evicted", "two epochs", epochs(2))
+	y.kubectl("delete", "pod", "deleted-1-0", "-n", y.namespace, "--wait=false")
 	y.must(y.client().CoreV1().Pods(y.namespace).EvictV1(y.ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "evicted-1-0"}}))
+	y.told("deleted", "PodDeleted", "deleted-1-0 was deleted by somebody else")
 	y.told("evicted", "Evicted", "evicted-1-0 was evicted: EvictionByEvictionAPI")
 	for _, id := range []train.JobID{"deleted", "evicted"} {
 		y.state(id, train.StateSucceeded)

@@ -25,13 +25,18 @@ type Stat struct {
 	// Name is that of the program, shortened by the kernel; it changes when the process becomes another one.
 	Name   string
 	Parent int
-	State  byte
+	// Session is the process that began its session.
+	Session int
+	State   byte
 	// Own is the processor time of the process itself, all its threads included; Reaped that of its children that have ended and were waited for.
 	Own    Ticks
 	Reaped Ticks
 	// Start is when it began, in ticks since the boot: with the PID it names a process for good.
 	Start uint64
 }
+
+// Over says that the process has ended, whether or not anybody has waited for it.
+func (s Stat) Over() bool { return s.State == 'Z' || s.State == 'X' }
 
 // ParseStat reads the line; the command name in it may hold spaces and parentheses.
 func ParseStat(line []byte) (Stat, error) {
@@ -44,7 +49,7 @@ func ParseStat(line []byte) (Stat, error) {
 		return Stat{}, fmt.Errorf("parse stat %.80q: %w", line, err)
 	}
 	// The fields are numbered as in proc(5); the first one after the name is number 3.
-	const first, parent, utime, stime, cutime, cstime, start = 3, 4, 14, 15, 16, 17, 22
+	const first, parent, session, utime, stime, cutime, cstime, start = 3, 4, 6, 14, 15, 16, 17, 22
 	fields := strings.Fields(string(line[end+1:]))
 	if len(fields) <= start-first || len(fields[0]) != 1 {
 		return Stat{}, fmt.Errorf("parse stat %.80q: too short", line)
@@ -56,7 +61,7 @@ func ParseStat(line []byte) (Stat, error) {
 		return n
 	}
 	s := Stat{
-		PID: pid, Name: string(line[open+1 : end]), State: fields[0][0], Parent: int(number(parent)),
+		PID: pid, Name: string(line[open+1 : end]), State: fields[0][0], Parent: int(number(parent)), Session: int(number(session)),
 		Own: Ticks(number(utime) + number(stime)), Reaped: Ticks(number(cutime) + number(cstime)), Start: uint64(number(start)),
 	}
 	if err := errors.Join(errs...); err != nil {

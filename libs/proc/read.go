@@ -23,7 +23,7 @@ func (r Root) Processes() (map[int]Stat, error) {
 		if _, err := strconv.Atoi(e.Name()); err != nil {
 			continue
 		}
-		line, err := os.ReadFile(filepath.Join(string(r), e.Name(), "stat"))
+		line, err := r.stat(e.Name())
 		if err != nil {
 			continue // it ended while we were reading
 		}
@@ -34,6 +34,19 @@ func (r Root) Processes() (map[int]Stat, error) {
 		all[s.PID] = s
 	}
 	return all, nil
+}
+
+// Process reads one process.
+func (r Root) Process(pid int) (Stat, error) {
+	line, err := r.stat(strconv.Itoa(pid))
+	if err != nil {
+		return Stat{}, fmt.Errorf("read process %d: %w", pid, err)
+	}
+	return ParseStat(line)
+}
+
+func (r Root) stat(pid string) ([]byte, error) {
+	return os.ReadFile(filepath.Join(string(r), pid, "stat"))
 }
 
 // CPU reads what the processors did.

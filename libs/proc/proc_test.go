@@ -12,11 +12,11 @@ import (
 )
 
 func line(name string) string {
-	return "4242 (" + name + ") S 17 4242 4242 0 -1 4194560 1 2 3 4 100 20 7 3 20 0 5 0 98765 1000 50 18446744073709551615 1 1 0 0 0\n"
+	return "4242 (" + name + ") S 17 4242 4243 0 -1 4194560 1 2 3 4 100 20 7 3 20 0 5 0 98765 1000 50 18446744073709551615 1 1 0 0 0\n"
 }
 
 func TestParseStat(t *testing.T) {
-	want := Stat{PID: 4242, Parent: 17, State: 'S', Own: 120, Reaped: 10, Start: 98765}
+	want := Stat{PID: 4242, Parent: 17, Session: 4243, State: 'S', Own: 120, Reaped: 10, Start: 98765}
 	for _, name := range []string{"python", "tmux: server", "a) S 1 2 (b", ") R 1 1 1 (", "", "\xff\x01"} {
 		want.Name = name
 		got, err := ParseStat([]byte(line(name)))
@@ -93,6 +93,12 @@ func TestThisMachine(t *testing.T) {
 	me, found := before[os.Getpid()]
 	if !found || me.Parent != os.Getppid() || me.Start == 0 {
 		t.Fatalf("%+v of pid %d, parent %d", me, os.Getpid(), os.Getppid())
+	}
+	if one, err := root.Process(os.Getpid()); err != nil || one.Start != me.Start || one.Over() {
+		t.Errorf("%+v, error %v", one, err)
+	}
+	if _, err := root.Process(-1); err == nil {
+		t.Error("there is a process -1")
 	}
 	cpu, err := root.CPU()
 	if err != nil || cpu.Cores < 1 || cpu.Busy <= 0 {

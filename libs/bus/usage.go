@@ -1,0 +1,64 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+)
+
+// almostFull is the share of a stream's room from which somebody should look.
+const almostFull = 0.8
+
+// Usage is how full a stream or a bucket is.
+type Usage struct {
+	// Name is that of the stream, or of the bucket.
+	Name            string
+	Bytes, MaxBytes int64
+	// Refuses says that it takes nothing more when it is full; others let their oldest messages go.
+	Refuses bool
+}
+
+// Share is the part of its room that is taken.
+func (u Usage) Share() float64 {
+	if u.MaxBytes <= 0 {
+		return 0
+	}
+	return float64(u.Bytes) / float64(u.MaxBytes)
+}
+
+// AlmostFull says whether it will soon take nothing more.
+func (u Usage) AlmostFull() bool { return u.Refuses && u.Share() >= almostFull }
+
+// Usage reads how full the streams and buckets of the contract are.
+func (b *Bus) Usage(ctx context.Context) ([]Usage, error) {
+	var all []Usage
+	for _, s := range event.Streams() {
+		u, err := b.usage(ctx, s.Name)
+		if err != nil {
+			return nil, err
+		}
+		u.Refuses = !s.DropOld
+		all = append(all, u)
+	}
+	for _, k := range event.Buckets() {
+		u, err := b.usage(ctx, "KV_"+k.Name)
+		if err != nil {
+			return nil, err
+		}
+		u.Name, u.Refuses = k.Name, true
+		all = append(all, u)
+	}
+	return all, nil
+}
+
+func (b *Bus) usage(ctx context.Context, stream string) (Usage, error) {
+	ctx, cancel := exchange(ctx)
+	defer cancel()
+	s, err := b.js.Stream(ctx, stream)
+	if err != nil {
+		return Usage{}, fmt.Errorf("open stream %s: %w", stream, err)
+	}
+	info := s.CachedInfo()
+	return Usage{Name: stream, Bytes: int64(info.State.Bytes), MaxBytes: info.Config.MaxBytes}, nil
+}

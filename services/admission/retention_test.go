@@ -1,0 +1,76 @@
+package admission
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+func TestOldRecordsGo(t *testing.T) {
+	b := newBench(t)
+	now := time.Now()
+	const day = 24 * time.Hour
+	r := &retention{jobs: b.jobs, log: slog.New(slog.DiscardHandler), keep: 90 * day, old: map[string]uint64{}}
+	for id, j := range map[train.JobID]train.Job{
+		"old": {State: train.StateSucceeded, FinishedAt: now.Add(-91 * day)}, "young": {State: train.StateFailed, FinishedAt: now.Add(-89 * day)},
+		"runs": {State: train.StateRunning}, "refused": {State: train.StateRejected, FinishedAt: now.Add(-99 * day)}, "changed": {State: train.StateCancelled, FinishedAt: now.Add(-99 * day)},
+	} {
+		j.ID = id
+		revision, err := b.jobs.Swap(b.ctx, string(id), j, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.see(now, bus.Entry[train.Job]{Key: string(id), Value: j, Revision: revision}, false)
+		if id == "changed" {
+			if _, err := b.jobs.Swap(b.ctx, string(id), j, revision); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := r.sweep(b.ctx); err != nil {
+		t.Fatal(err)
+	}
+	left, err := b.jobs.List(b.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, e := range left {
+		ids = append(ids, e.Key)
+	}
+	if len(ids) != 3 || strings.Contains(strings.Join(ids, " "), "old") || strings.Contains(strings.Join(ids, " "), "refused") {
+		t.Errorf("left are %v, want young, runs and changed", ids)
+	}
+}
+
+func TestRecordsOutliveFacts(t *testing.T) {
+	for keep, fine := range map[time.Duration]bool{0: true, time.Hour: false, -time.Hour: false, 30 * 24 * time.Hour: true} {
+		s := Service{keep: keep, roots: []string{"/data"}}
+		s.identity.User, s.identity.Tenant = "ann", "default"
+		if err := s.Validate(run.Common{}); (err == nil) != fine {
+			t.Errorf("--keep-records %s: %v", keep, err)
+		}
+	}
+}
+
+func TestTheAlarmRingsOnceEachTime(t *testing.T) {
+	var out bytes.Buffer
+	a := &alarm{log: slog.New(slog.NewTextHandler(&out, nil)), meters: newMeters(), rung: map[string]bool{}}
+	for _, share := range []int64{79, 80, 95, 10, 81} {
+		a.look([]bus.Usage{{Name: "JOBS", Bytes: share, MaxBytes: 100, Refuses: true}, {Name: "SAMPLES", Bytes: 99, MaxBytes: 100}})
+	}
+	if n := strings.Count(out.String(), "almost full"); n != 2 || strings.Contains(out.String(), "SAMPLES") {
+		t.Errorf("rang %d times: %s", n, out.String())
+	}
+	if got := testutil.ToFloat64(a.meters.fill.WithLabelValues("JOBS")); got != 0.81 {
+		t.Errorf("metric %v", got)
+	}
+}

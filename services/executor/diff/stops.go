@@ -1,0 +1,111 @@
+package diff
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// forLive says whether a live attempt has to leave, and how.
+func forLive(s State, l Limits, a train.Attempt) (Action, bool) {
+	action := Action{Job: a.Job, Number: a.Number}
+	job := s.Jobs[a.Job]
+	if job.CancelRequested || job.State.Terminal() {
+		action.Kind, action.Cause = Kill, train.StopCancel
+		action.Reason = train.Reason{Code: "CancelRequested", Message: "the job shall end"}
+		return action, true
+	}
+	if a.Stop == train.StopCancel {
+		action.Kind, action.Cause = Kill, train.StopCancel
+		action.Reason = train.Reason{Code: "CancelRequested", Message: "the job shall end"}
+		return action, true
+	}
+	if a.Ending != nil {
+		// All or nothing: what is left of it waits for processes that do not come back.
+		action.Kind, action.Cause, action.Reason = Kill, a.Stop, a.Ending.Reason
+		return action, true
+	}
+	if a.Stop != train.StopNone {
+		grace := Grace(a, s.report(a), job, l)
+		if s.asked(a) < grace {
+			return withdrawStop(s, a)
+		}
+		action.Kind, action.Cause = Kill, a.Stop
+		action.Reason = train.Reason{
+			Code:    "GraceRanOut",
+			Message: fmt.Sprintf("asked to leave %s ago and still there, %s is the limit", s.asked(a).Round(time.Second), grace),
+		}
+		return action, true
+	}
+	if job.ConvergedEpochs > 0 {
+		action.Kind, action.Cause = RequestStop, train.StopConverged
+		action.Reason = train.Reason{Code: "Converged", Message: converged(job)}
+		return action, true
+	}
+	return requestStop(s, a)
+}
+
+// withdrawStop lets an attempt go on where it is if the newest plan wants it there again. Once the agent has noted that it tells the code, the code may have
+// left already; should the agent do so just now, the attempt leaves as if it had been asked, and the next one starts on the same devices.
+func withdrawStop(s State, a train.Attempt) (Action, bool) {
+	wanted, planned := s.wanted[a.Job]
+	moot := s.Planned && s.Plan.Generation > a.Generation && planned && train.SamePlaces(wanted.Places(), a.Places())
+	forPlan := a.Stop == train.StopPreempt || a.Stop == train.StopRescale
+	return Action{Kind: WithdrawStop, Job: a.Job, Number: a.Number, Generation: s.Plan.Generation}, moot && forPlan && !s.report(a).StopAnswered
+}
+
+// requestStop compares the devices of an attempt with a plan that is newer than the one it was started from.
+func requestStop(s State, a train.Attempt) (Action, bool) {
+	action := Action{Kind: RequestStop, Job: a.Job, Number: a.Number}
+	if !s.Planned || s.Plan.Generation <= a.Generation {
+		return action, false
+	}
+	wanted, planned := s.wanted[a.Job]
+	switch {
+	case planned && train.SamePlaces(wanted.Places(), a.Places()):
+		return action, false
+	case planned:
+		action.Cause = train.StopRescale
+		action.Reason = wanted.Reason
+		if action.Reason.Message == "" {
+			action.Reason = train.Reason{Code: "Replanned", Message: fmt.Sprintf("plan %d gives it %s", s.Plan.Generation, train.JoinPlaces(wanted.Places()))}
+		}
+	default:
+		action.Cause = train.StopPreempt
+		action.Reason = blocker(s.Plan, a.Job)
+	}
+	return action, true
+}
+
+// blocker is the dominant reason why the plan gives a job nothing.
+func blocker(p train.Plan, job train.JobID) train.Reason {
+	for _, w := range p.Waiting {
+		if w.Job == job && len(w.Blockers) > 0 {
+			return w.Blockers[0]
+		}
+	}
+	return train.Reason{Code: "Replanned", Message: fmt.Sprintf("plan %d gives it no device", p.Generation)}
+}
+
+// Grace is how long an attempt may take to leave: the limit, or three of its epochs where these are longer, since it is asked at the end of one and
+// saves its state there. One that was told to stop is on its way out and gets twice the time.
+func Grace(a train.Attempt, r train.AttemptReport, job train.Job, l Limits) time.Duration {
+	grace := max(l.StopGrace, 3*epochTime(a, r, job))
+	if r.StopAnswered {
+		return 2 * grace
+	}
+	return grace
+}
+
+// epochTime is the mean time of an epoch as far as it can be told from counts, 0 where no epoch has ended.
+func epochTime(a train.Attempt, r train.AttemptReport, job train.Job) time.Duration {
+	var longest time.Duration
+	if n := r.EpochsDone - a.StartedEpochs; n > 0 && a.StopSince.After(a.StartedAt) && !a.StartedAt.IsZero() {
+		longest = a.StopSince.Sub(a.StartedAt) / time.Duration(n)
+	}
+	if a.StartedEpochs > 0 {
+		longest = max(longest, time.Duration(job.RunSeconds/float64(a.StartedEpochs)*float64(time.Second)))
+	}
+	return longest
+}
