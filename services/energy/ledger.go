@@ -222,11 +222,7 @@ func (l *ledger) forget(ctx context.Context) error {
 	ids := slices.Sorted(maps.Keys(l.forgotten))
 	l.mu.Unlock()
 	for _, id := range ids {
-		account, err := l.accounts.Get(ctx, jobKey(id))
-		if err == nil {
-			err = l.accounts.Delete(ctx, account.Key, account.Revision)
-		}
-		if err != nil && !errors.Is(err, bus.ErrNotFound) {
+		if err := errors.Join(remove(ctx, l.courses, courseKey(id)), remove(ctx, l.accounts, jobKey(id))); err != nil {
 			return fmt.Errorf("forget the account of %s: %w", id, err)
 		}
 		l.mu.Lock()
@@ -235,6 +231,18 @@ func (l *ledger) forget(ctx context.Context) error {
 		l.mu.Unlock()
 	}
 	return nil
+}
+
+// remove deletes what may be gone already.
+func remove[T any](ctx context.Context, kv *bus.KV[T], key string) error {
+	e, err := kv.Get(ctx, key)
+	if err == nil {
+		err = kv.Delete(ctx, key, e.Revision)
+	}
+	if errors.Is(err, bus.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 // due are the jobs whose account can be closed, in order.
