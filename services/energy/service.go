@@ -13,10 +13,13 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/energy/influx"
 )
 
 // Service is the book-keeper.
-type Service struct{}
+type Service struct {
+	series seriesConfig
+}
 
 // New makes a book-keeper.
 func New() *Service { return &Service{} }
@@ -27,11 +30,11 @@ func (s *Service) Name() string { return "energy" }
 // Task is the same for all processes: one at a time works.
 func (s *Service) Task(run.Common) string { return s.Name() }
 
-// Flags declares none: there is nothing to choose.
-func (s *Service) Flags(*pflag.FlagSet) {}
+// Flags declares where time series go and what energy costs.
+func (s *Service) Flags(fs *pflag.FlagSet) { s.series.flags(fs) }
 
-// Validate has nothing to refuse.
-func (s *Service) Validate(run.Common) error { return nil }
+// Validate names every wrong setting.
+func (s *Service) Validate(run.Common) error { return s.series.validate() }
 
 // Run works until ctx ends.
 func (s *Service) Run(ctx context.Context, p run.Process) error {
@@ -53,6 +56,28 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	work.Go(func(ctx context.Context) error { return jobs.Watch(ctx, l.see, p.Started) })
 	work.Go(func(ctx context.Context) error { return b.Consume(ctx, measurements(l)) })
 	work.Go(func(ctx context.Context) error { return l.keepSettling(ctx) })
+	if s.series.URL != "" {
+		work.Go(func(ctx context.Context) error { return s.record(ctx, b, p) })
+	}
+	return work.Wait()
+}
+
+// record writes the time series until ctx ends. The ledger does not wait for them.
+func (s *Service) record(ctx context.Context, b *bus.Bus, p run.Process) error {
+	grid, err := LoadGrid(s.series.grid)
+	if err != nil {
+		return err
+	}
+	client := influx.Open(s.series.Config)
+	defer client.Close()
+	r, err := newRecorder(ctx, b, s.series, client, grid, p.Log, p.Metrics)
+	if err != nil {
+		return err
+	}
+	work := pool.New().WithContext(ctx).WithCancelOnError()
+	work.Go(func(ctx context.Context) error { return grid.keep(ctx, p.Log) })
+	work.Go(func(ctx context.Context) error { return b.ConsumeBatches(ctx, r.intervals()) })
+	work.Go(func(ctx context.Context) error { return b.ConsumeBatches(ctx, r.facts()) })
 	return work.Wait()
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/energy/attribute"
+	"github.com/switchyard-dl/switchyard/services/energy/tariff"
 )
 
 // Counters is where the series of a node stand. It is written by compare-and-swap after the points and before the intervals are acknowledged: whoever dies in between
@@ -172,7 +173,7 @@ func jobPoints(in Interval, s Surroundings) []Point {
 	return points
 }
 
-func jobPoint(in Interval, key share, energy unit.Energy, n int, price Price) Point {
+func jobPoint(in Interval, key share, energy unit.Energy, n int, price tariff.Price) Point {
 	d := in.To.Sub(in.From).Seconds()
 	p := Point{
 		Measurement: JobEnergy, Time: in.To,
@@ -186,16 +187,16 @@ func jobPoint(in Interval, key share, energy unit.Energy, n int, price Price) Po
 		},
 	}
 	if price.PerKWh != nil {
-		p.Fields["cost"] = *price.PerKWh * energy.KilowattHours()
+		p.Fields["cost"] = *price.PerKWh * price.PUE * energy.KilowattHours()
 	}
 	if price.GramsPerKWh != nil {
-		p.Fields["co2e_g"] = *price.GramsPerKWh * energy.KilowattHours()
+		p.Fields["co2e_g"] = *price.GramsPerKWh * price.PUE * energy.KilowattHours()
 	}
 	return p
 }
 
 // gridPoint notes price and carbon intensity once a minute: of all nodes the same point.
-func gridPoint(in Interval, price Price) []Point {
+func gridPoint(in Interval, price tariff.Price) []Point {
 	p := Point{Measurement: Grid, Tags: map[string]string{"zone": "local"}, Fields: map[string]any{"estimated": price.Estimated}, Time: in.To.Truncate(time.Minute)}
 	if price.PerKWh != nil {
 		p.Fields["price_kwh"] = *price.PerKWh

@@ -13,6 +13,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/energy/tariff"
 )
 
 // The measurements.
@@ -42,20 +43,12 @@ type Owner struct {
 	User   string
 }
 
-// Price is what energy costs at a moment and what carbon it stands for; nil where nobody said.
-type Price struct {
-	PerKWh *float64
-	// GramsPerKWh is the carbon intensity; Estimated says that the source did not measure it.
-	GramsPerKWh *float64
-	Estimated   bool
-}
-
 // Surroundings are what an interval does not say itself.
 type Surroundings struct {
 	Cluster string
 	Device  func(train.DeviceID) train.Device
 	Owner   func(train.JobID) Owner
-	Price   Price
+	Price   tariff.Price
 }
 
 // unknown stands in a tag for what nobody said: a tag cannot be empty.

@@ -1,0 +1,388 @@
+// Package report makes the rows of an energy report from the hours of the ledger and a tariff. It reads no clock and no ledger.
+//
+// The energy of an hour is priced as spread evenly over it. What is measured is the machines' energy; cost and carbon are those of the facility, which is PUE times that.
+// The rows add up to what was measured: what no job used is in rows of its own.
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/energy/tariff"
+)
+
+// By is what a row stands for.
+type By string
+
+// What rows can stand for.
+const (
+	ByJob    By = "job"
+	ByUser   By = "user"
+	ByTenant By = "tenant"
+	ByNode   By = "node"
+	ByMonth  By = "month"
+)
+
+// Kinds are all of them.
+func Kinds() []By { return []By{ByJob, ByUser, ByTenant, ByNode, ByMonth} }
+
+// The rows of what no job used, in reports by job, user or tenant.
+const (
+	IdleRow         = "_idle"
+	UnattributedRow = "_unattributed"
+)
+
+// Hour is what the ledger booked of one node in one hour.
+type Hour struct {
+	Node  train.NodeID
+	Start time.Time
+	// Idle and Unattributed are by component, as are the energies of the jobs' accounts.
+	Idle         map[string]unit.Energy
+	Unattributed map[string]unit.Energy
+	Jobs         []train.Account
+	Methods      []string
+	// GapSeconds is unmeasured time, Resets counts readings that were left out.
+	GapSeconds float64
+	Resets     uint64
+}
+
+// Default is what a job takes with its default configuration.
+type Default struct {
+	Energy  unit.Energy
+	Seconds float64
+}
+
+// Question is what is asked.
+type Question struct {
+	By       By
+	From, To time.Time
+	// Zone is that of months and days.
+	Zone  *time.Location
+	Price func(time.Time) tariff.Price
+	Jobs  map[train.JobID]train.Job
+	// Accounts are those of whole jobs, whatever the time asked for.
+	Accounts map[train.JobID]train.Account
+	// Defaults are by the jobs' names.
+	Defaults map[string]Default
+}
+
+// Row is one line. The energies are exact; a pointer is nil where nothing is known.
+type Row struct {
+	Key string `json:"key"`
+	// Of a job: its name, user and state.
+	Name  string      `json:"name,omitempty"`
+	User  string      `json:"user,omitempty"`
+	State train.State `json:"state,omitempty"`
+	Jobs  int         `json:"jobs"`
+	// Energy is all of the row: Active of jobs, Idle, Unattributed. Waste is the part of Active that went into jobs that failed.
+	Energy       unit.Energy            `json:"energy_uj"`
+	Active       unit.Energy            `json:"active_uj"`
+	Idle         unit.Energy            `json:"idle_uj"`
+	Unattributed unit.Energy            `json:"unattributed_uj"`
+	Waste        unit.Energy            `json:"waste_uj"`
+	Components   map[string]unit.Energy `json:"components_uj"`
+	KWh          float64                `json:"kwh"`
+	// FacilityKWh, Cost and CO2eGrams include the facility's share.
+	FacilityKWh float64  `json:"facility_kwh"`
+	Cost        *float64 `json:"cost,omitempty"`
+	CO2eGrams   *float64 `json:"co2e_g,omitempty"`
+	// EstimatedRatio is the part of the energy of a known intensity whose source had estimated it; PricedRatio and IntensityRatio are the parts of Energy with
+	// a price and with an intensity.
+	EstimatedRatio  float64  `json:"co2e_estimated_ratio"`
+	PricedRatio     float64  `json:"priced_ratio"`
+	IntensityRatio  float64  `json:"intensity_known_ratio"`
+	Seconds         float64  `json:"seconds"`
+	MeanWatts       float64  `json:"mean_w"`
+	PeakWatts       float64  `json:"peak_w"`
+	JoulesPerEpoch  *float64 `json:"joules_per_epoch,omitempty"`
+	JoulesPerSample *float64 `json:"joules_per_sample,omitempty"`
+	Methods         []string `json:"methods"`
+	// CoverageRatio is the measured part of the time that was used.
+	CoverageRatio float64 `json:"coverage_ratio"`
+	Saving        *Saving `json:"saving,omitempty"`
+
+	priced, known, estimated unit.Energy
+	gap                      float64
+	members                  map[train.JobID]bool
+}
+
+// Saving compares finished jobs with their default configuration, which took DefaultEnergy and DefaultSeconds. Ratios above 0 are less energy, and more time.
+type Saving struct {
+	DefaultEnergy    unit.Energy `json:"default_energy_uj"`
+	DefaultSeconds   float64     `json:"default_seconds"`
+	EnergyRatio      float64     `json:"energy_saved_ratio"`
+	TimePenaltyRatio float64     `json:"time_penalty_ratio"`
+
+	energy  unit.Energy
+	seconds float64
+}
+
+// Day is one day of all nodes.
+type Day struct {
+	Start        time.Time   `json:"start"`
+	Active       unit.Energy `json:"active_uj"`
+	Idle         unit.Energy `json:"idle_uj"`
+	Unattributed unit.Energy `json:"unattributed_uj"`
+}
+
+// Report is the answer.
+type Report struct {
+	By    By        `json:"by"`
+	From  time.Time `json:"from"`
+	To    time.Time `json:"to"`
+	Rows  []Row     `json:"rows"`
+	Total Row       `json:"total"`
+	Days  []Day     `json:"days"`
+	// GapSeconds is unmeasured time of all nodes, Resets counts readings that were left out.
+	GapSeconds float64 `json:"gap_seconds"`
+	Resets     uint64  `json:"resets"`
+}
+
+// Make answers a question from the hours of all nodes.
+func Make(q Question, hours []Hour) Report {
+	r := Report{By: q.By, From: q.From, To: q.To, Rows: []Row{}, Total: Row{Key: "total"}}
+	rows, days := map[string]*Row{}, map[time.Time]*Day{}
+	row := func(key string) *Row {
+		if rows[key] == nil {
+			rows[key] = &Row{Key: key}
+		}
+		return rows[key]
+	}
+	for _, h := range hours {
+		if h.Start.Before(q.From) || !h.Start.Before(q.To) {
+			continue
+		}
+		price := priceOf(h.Start, q.Price)
+		day := dayOf(days, h.Start.In(q.Zone))
+		r.GapSeconds += h.GapSeconds
+		r.Resets += h.Resets
+		for _, a := range h.Jobs {
+			failed := q.Jobs[a.Job].State == train.StateFailed
+			for _, to := range []*Row{row(q.key(h, a.Job)), &r.Total} {
+				to.addJob(a, failed, h, price)
+			}
+			day.Active += a.Energy
+		}
+		for component, e := range h.Idle {
+			for _, to := range []*Row{row(q.rest(h, IdleRow)), &r.Total} {
+				to.Idle += e
+				to.add(component, e, h.Methods, price)
+			}
+			day.Idle += e
+		}
+		for component, e := range h.Unattributed {
+			for _, to := range []*Row{row(q.rest(h, UnattributedRow)), &r.Total} {
+				to.Unattributed += e
+				to.add(component, e, h.Methods, price)
+			}
+			day.Unattributed += e
+		}
+	}
+	for _, to := range rows {
+		to.finish(q)
+		r.Rows = append(r.Rows, *to)
+	}
+	r.Total.finish(q)
+	slices.SortFunc(r.Rows, q.order)
+	for _, start := range slices.SortedFunc(maps.Keys(days), time.Time.Compare) {
+		r.Days = append(r.Days, *days[start])
+	}
+	return r
+}
+
+func dayOf(days map[time.Time]*Day, at time.Time) *Day {
+	year, month, day := at.Date()
+	start := time.Date(year, month, day, 0, 0, 0, 0, at.Location())
+	if days[start] == nil {
+		days[start] = &Day{Start: start}
+	}
+	return days[start]
+}
+
+// key is the row of a job's energy in an hour.
+func (q Question) key(h Hour, job train.JobID) string {
+	spec := q.Jobs[job].Spec
+	switch q.By {
+	case ByUser:
+		return cmp.Or(spec.User, "unknown")
+	case ByTenant:
+		return cmp.Or(spec.Tenant, "unknown")
+	case ByJob:
+		return string(job)
+	}
+	return q.rest(h, "")
+}
+
+// rest is the row of what no job used: that of the node or month, else the one that is named.
+func (q Question) rest(h Hour, name string) string {
+	switch q.By {
+	case ByNode:
+		return string(h.Node)
+	case ByMonth:
+		return h.Start.In(q.Zone).Format("2006-01")
+	}
+	return name
+}
+
+// order puts the largest first and months in their order; what no job used comes last.
+func (q Question) order(a, b Row) int {
+	if q.By == ByMonth {
+		return strings.Compare(a.Key, b.Key)
+	}
+	rest := func(r Row) int {
+		if r.Key == IdleRow || r.Key == UnattributedRow {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(rest(a), rest(b)), cmp.Compare(b.Energy, a.Energy), strings.Compare(a.Key, b.Key))
+}
+
+// hourPrice is the mean price of an hour.
+type hourPrice struct {
+	perKWh, grams *float64
+	pue           float64
+	estimated     bool
+}
+
+// priceOf looks at each quarter of the hour: tariffs change at quarters at the finest.
+func priceOf(start time.Time, at func(time.Time) tariff.Price) hourPrice {
+	const parts = 4
+	mean := func(of func(tariff.Price) *float64) *float64 {
+		sum := 0.0
+		for i := range parts {
+			v := of(at(start.Add(time.Duration(i) * time.Hour / parts)))
+			if v == nil {
+				return nil
+			}
+			sum += *v / parts
+		}
+		return &sum
+	}
+	first := at(start)
+	return hourPrice{
+		perKWh: mean(func(p tariff.Price) *float64 { return p.PerKWh }),
+		grams:  mean(func(p tariff.Price) *float64 { return p.GramsPerKWh }),
+		pue:    first.PUE, estimated: first.Estimated,
+	}
+}
+
+func (r *Row) addJob(a train.Account, failed bool, h Hour, price hourPrice) {
+	if r.members == nil {
+		r.members = map[train.JobID]bool{}
+	}
+	r.members[a.Job] = true
+	r.Active += a.Energy
+	if failed {
+		r.Waste += a.Energy
+	}
+	for component, e := range a.Components {
+		r.add(component, e, a.Methods, price)
+	}
+	r.Seconds += a.Seconds
+	r.PeakWatts = max(r.PeakWatts, a.PeakPower.Watts())
+	r.gap += min(h.GapSeconds, time.Hour.Seconds()) * a.Seconds / time.Hour.Seconds()
+}
+
+// add counts energy of a component at a price.
+func (r *Row) add(component string, e unit.Energy, methods []string, price hourPrice) {
+	if r.Components == nil {
+		r.Components = map[string]unit.Energy{}
+	}
+	r.Components[component] += e
+	r.Energy += e
+	for _, m := range methods {
+		if !slices.Contains(r.Methods, m) {
+			r.Methods = append(r.Methods, m)
+		}
+	}
+	facility := e.KilowattHours() * price.pue
+	r.FacilityKWh += facility
+	if price.perKWh != nil {
+		r.priced += e
+		r.Cost = plus(r.Cost, facility**price.perKWh)
+	}
+	if price.grams != nil {
+		r.known += e
+		r.CO2eGrams = plus(r.CO2eGrams, facility**price.grams)
+		if price.estimated {
+			r.estimated += e
+		}
+	}
+}
+
+func plus(sum *float64, v float64) *float64 {
+	if sum != nil {
+		v += *sum
+	}
+	return &v
+}
+
+func ratio(part, whole float64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return part / whole
+}
+
+// finish fills in what follows from the sums.
+func (r *Row) finish(q Question) {
+	r.KWh, r.Jobs = r.Energy.KilowattHours(), len(r.members)
+	slices.Sort(r.Methods)
+	r.PricedRatio, r.IntensityRatio = ratio(float64(r.priced), float64(r.Energy)), ratio(float64(r.known), float64(r.Energy))
+	r.EstimatedRatio = ratio(float64(r.estimated), float64(r.known))
+	r.MeanWatts = ratio(r.Active.Joules(), r.Seconds)
+	r.CoverageRatio = 1 - ratio(r.gap, r.Seconds+r.gap)
+	for _, id := range slices.Sorted(maps.Keys(r.members)) {
+		r.compare(q.Jobs[id], q.Accounts[id], q.Defaults)
+	}
+	if r.Saving != nil {
+		r.Saving.EnergyRatio = 1 - ratio(float64(r.Saving.energy), float64(r.Saving.DefaultEnergy))
+		r.Saving.TimePenaltyRatio = ratio(r.Saving.seconds, r.Saving.DefaultSeconds) - 1
+	}
+	if q.By == ByJob && len(r.members) == 1 {
+		r.describe(q.Jobs[train.JobID(r.Key)], q.Accounts[train.JobID(r.Key)])
+	}
+}
+
+// describe says of a job's row what only a job has; energy per epoch is that of its whole life.
+func (r *Row) describe(job train.Job, account train.Account) {
+	r.Name, r.User, r.State = job.Spec.Name, job.Spec.User, job.State
+	if account.Epochs == 0 {
+		return
+	}
+	perEpoch := account.Energy.Joules() / float64(account.Epochs)
+	r.JoulesPerEpoch = &perEpoch
+	if samples := job.Spec.TrainingSetSize; samples > 0 {
+		perSample := perEpoch / float64(samples)
+		r.JoulesPerSample = &perSample
+	}
+}
+
+// compare holds a job that has succeeded against its default configuration, where that is known.
+func (r *Row) compare(job train.Job, account train.Account, defaults map[string]Default) {
+	d, known := defaults[job.Spec.Name]
+	if !known || job.State != train.StateSucceeded || !account.Final {
+		return
+	}
+	if r.Saving == nil {
+		r.Saving = &Saving{}
+	}
+	r.Saving.DefaultEnergy += d.Energy
+	r.Saving.DefaultSeconds += d.Seconds
+	r.Saving.energy += account.Energy
+	r.Saving.seconds += job.RunSeconds
+}
+
+// Accounted says how the parts add up to what was measured.
+func (r Report) Accounted() string {
+	t := r.Total
+	return fmt.Sprintf("accounted %.3f of %.3f kWh measured; unattributed %.3f kWh (%.1f %%); %.0f s not measured",
+		(t.Active + t.Idle).KilowattHours(), t.KWh, t.Unattributed.KilowattHours(), 100*ratio(float64(t.Unattributed), float64(t.Energy)), r.GapSeconds)
+}
