@@ -26,6 +26,7 @@ const settleAfter = 5 * time.Second
 type ledger struct {
 	bus      *bus.Bus
 	books    *bus.KV[Book]
+	hours    *bus.KV[Book]
 	accounts *bus.KV[train.Account]
 	log      *slog.Logger
 
@@ -46,12 +47,16 @@ func newLedger(ctx context.Context, b *bus.Bus, log *slog.Logger, now time.Time)
 	if err != nil {
 		return nil, err
 	}
+	hours, err := bus.OpenKV[Book](ctx, b, event.BucketHours)
+	if err != nil {
+		return nil, err
+	}
 	accounts, err := bus.OpenKV[train.Account](ctx, b, event.BucketLedger)
 	if err != nil {
 		return nil, err
 	}
 	l := &ledger{
-		bus: b, books: books, accounts: accounts, log: log, heard: map[train.NodeID]time.Time{}, began: now,
+		bus: b, books: books, hours: hours, accounts: accounts, log: log, heard: map[train.NodeID]time.Time{}, began: now,
 		pages: map[train.NodeID]Book{}, jobs: map[train.JobID]train.Job{}, closed: map[train.JobID]bool{},
 	}
 	return l, l.load(ctx)
@@ -93,6 +98,9 @@ func (l *ledger) handle(ctx context.Context, m bus.Message) ([]event.Fact, error
 	}
 	l.work.Lock()
 	defer l.work.Unlock()
+	if err := l.bookHour(ctx, measured, m.Sequence); err != nil {
+		return nil, err
+	}
 	e, err := l.books.Modify(ctx, nodeKey(measured.Node), func(b *Book) (bool, error) {
 		if b.has(measured, m.Sequence) {
 			return false, nil

@@ -386,3 +386,6 @@ func (r Report) Accounted() string {
 	return fmt.Sprintf("accounted %.3f of %.3f kWh measured; unattributed %.3f kWh (%.1f %%); %.0f s not measured",
 		(t.Active + t.Idle).KilowattHours(), t.KWh, t.Unattributed.KilowattHours(), 100*ratio(float64(t.Unattributed), float64(t.Energy)), r.GapSeconds)
 }
+
+// Components are those of all rows, in order.
+func Components(r Report) []string { return slices.Sorted(maps.Keys(r.Total.Components)) }

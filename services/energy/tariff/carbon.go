@@ -46,7 +46,9 @@ func (all Intensities) Merge(newer Intensities, since time.Time) Intensities {
 
 // ParseCSV reads a table with the columns datetime (RFC 3339), grams_per_kwh and, if there is one, estimated (true or false).
 func ParseCSV(text []byte) (Intensities, error) {
-	rows, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
+	reader := csv.NewReader(bytes.NewReader(text))
+	reader.FieldsPerRecord = -1 // estimated may be left out
+	rows, err := reader.ReadAll()
 	if err != nil {
 		return nil, fmt.Errorf("read carbon intensities: %w", err)
 	}
