@@ -1,3 +1,5 @@
+// The InfluxDB of the tests, in a module file of its own, so that its dependencies stay out of the product's:
+// go build -modfile=go.influxd.mod -o bin/influxd github.com/influxdata/influxdb/cmd/influxd
 module github.com/switchyard-dl/switchyard
 
 go 1.26.0

@@ -259,6 +259,9 @@ func (r *recorder) happened(ctx context.Context, batch []bus.Message) error {
 	return nil
 }
 
+// lateAfter is how far the account may have gone on since a fact: some intervals.
+const lateAfter = 10 * time.Second
+
 // seen adds to a fact what the records say of its job.
 func (r *recorder) seen(ctx context.Context, id train.JobID, m bus.Message) (series.Seen, error) {
 	job, err := r.jobs.Get(ctx, string(id))
@@ -276,7 +279,7 @@ func (r *recorder) seen(ctx context.Context, id train.JobID, m bus.Message) (ser
 		}
 	}
 	return series.Seen{
-		Job: job.Value, Account: account.Value, Fact: m.Parsed.Fact, Data: m.Data, Time: m.Time, Sequence: m.Sequence, Policy: cmp.Or(policy, "unknown"),
+		Job: job.Value, Account: account.Value, Late: time.Since(m.Stored) > lateAfter, Fact: m.Parsed.Fact, Data: m.Data, Time: m.Time, Sequence: m.Sequence, Policy: cmp.Or(policy, "unknown"),
 	}, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/energy/report"
 	"github.com/switchyard-dl/switchyard/services/energy/tariff"
 )
@@ -64,15 +65,15 @@ func reportColumns(r report.Report, t *tariff.Tariff) []column {
 	} else {
 		columns = append(columns, column{title: "jobs", cell: func(r report.Row) string { return strconv.Itoa(r.Jobs) }})
 	}
-	columns = append(columns, column{title: "kWh", cell: func(r report.Row) string { return fmt.Sprintf("%.3f", r.KWh) }})
+	columns = append(columns, column{title: "kWh", cell: func(r report.Row) string { return kilowattHours(r.Energy) }})
 	if r.By == report.ByNode || r.By == report.ByMonth {
 		columns = append(columns,
-			column{title: "active", cell: func(r report.Row) string { return fmt.Sprintf("%.3f", r.Active.KilowattHours()) }},
-			column{title: "idle", cell: func(r report.Row) string { return fmt.Sprintf("%.3f", r.Idle.KilowattHours()) }},
-			column{title: "unattr.", cell: func(r report.Row) string { return fmt.Sprintf("%.3f", r.Unattributed.KilowattHours()) }})
+			column{title: "active", cell: func(r report.Row) string { return kilowattHours(r.Active) }},
+			column{title: "idle", cell: func(r report.Row) string { return kilowattHours(r.Idle) }},
+			column{title: "unattr.", cell: func(r report.Row) string { return kilowattHours(r.Unattributed) }})
 	}
 	columns = append(columns,
-		column{title: "waste", cell: func(r report.Row) string { return fmt.Sprintf("%.3f", r.Waste.KilowattHours()) }},
+		column{title: "waste", cell: func(r report.Row) string { return kilowattHours(r.Waste) }},
 		column{title: "mean W", cell: func(r report.Row) string { return fmt.Sprintf("%.0f", r.MeanWatts) }},
 		column{title: "peak W", cell: func(r report.Row) string { return fmt.Sprintf("%.0f", r.PeakWatts) }})
 	if r.By == report.ByJob {
@@ -81,12 +82,15 @@ func reportColumns(r report.Report, t *tariff.Tariff) []column {
 			column{title: "J/sample", cell: func(r report.Row) string { return known(r.JoulesPerSample, "%.3g") }})
 	}
 	return append(columns,
-		column{title: strings.TrimSpace("cost " + t.Currency), cell: func(r report.Row) string { return part(known(r.Cost, "%.2f"), r.PricedRatio) }},
+		column{title: strings.TrimSpace("cost " + t.Currency), cell: func(r report.Row) string { return part(known(r.Cost, "%.4g"), r.PricedRatio) }},
 		column{title: "CO2e kg", cell: func(r report.Row) string { return part(kilograms(r.CO2eGrams), r.IntensityRatio) }},
 		column{title: "saved", cell: savedCell},
 		column{title: "coverage", cell: func(r report.Row) string { return fmt.Sprintf("%.1f %%", 100*r.CoverageRatio) }},
 		column{title: "method", text: true, cell: func(r report.Row) string { return cmp.Or(strings.Join(r.Methods, ","), "-") }})
 }
+
+// kilowattHours prints an energy in kWh with four digits that say something: a test run is as readable as a month.
+func kilowattHours(e unit.Energy) string { return fmt.Sprintf("%.4g", e.KilowattHours()) }
 
 func known(v *float64, format string) string {
 	if v == nil {
@@ -99,7 +103,7 @@ func kilograms(grams *float64) string {
 	if grams == nil {
 		return "-"
 	}
-	return fmt.Sprintf("%.3f", *grams/1000)
+	return fmt.Sprintf("%.4g", *grams/1000)
 }
 
 // part marks a figure that stands for a part of the energy only.

@@ -13,8 +13,9 @@ import (
 // Course is what must be remembered of a job from fact to fact. Like Counters it is written after the points.
 type Course struct {
 	Sequence uint64 `json:"sequence"`
-	// Energy and Epochs are what was booked and done at the last epoch's end.
+	// Energy and Epochs are what was booked and done at the last epoch's end; Stale is set where what was booked then is not known.
 	Energy unit.Energy `json:"energy_uj"`
+	Stale  bool        `json:"stale,omitempty"`
 	Epochs int         `json:"epochs"`
 	// Policy planned the job first, and predicted this finish.
 	Policy          string    `json:"policy,omitempty"`
@@ -23,8 +24,10 @@ type Course struct {
 
 // Seen is a fact of a job with what the records said of it at that time.
 type Seen struct {
-	Job      train.Job
-	Account  train.Account
+	Job     train.Job
+	Account train.Account
+	// Late is set for a fact that is read long after it was told: the account is that of another time.
+	Late     bool
 	Fact     string
 	Data     []byte
 	Time     time.Time
@@ -90,7 +93,8 @@ func (c *Course) plan(s Seen) {
 	}
 }
 
-// epoch gives the point of an epoch. Its energy is what was booked between the reports of two epochs' ends; several epochs that are told at once count as one.
+// epoch gives the point of an epoch. Its energy is what was booked between the reports of two epochs' ends, and is left out unless both were read as they happened. Several
+// epochs that are told at once count as one.
 func (c *Course) epoch(s Seen) []Point {
 	ended, err := event.Decode[event.EpochEnded](s.Data)
 	if err != nil || ended.EpochsDone <= c.Epochs {
@@ -100,8 +104,11 @@ func (c *Course) epoch(s Seen) []Point {
 		Measurement: JobEpoch, Time: s.Time, Tags: map[string]string{"tenant": s.tenant(), "shard": shard(int(s.Sequence % eventShards))},
 		Fields: map[string]any{
 			"job_id": string(s.Job.ID), "epoch": int64(ended.EpochsDone), "batch": int64(s.Job.Spec.BatchSize * max(ended.Devices, 1)),
-			"energy_uj": int64(max(s.Account.Energy-c.Energy, 0)), "time_s": ended.EpochSeconds,
+			"time_s": ended.EpochSeconds,
 		},
+	}
+	if !s.Late && !c.Stale {
+		p.Fields["energy_uj"] = int64(max(s.Account.Energy-c.Energy, 0))
 	}
 	if ended.Loss != nil {
 		p.Fields["metric"] = *ended.Loss
@@ -109,7 +116,7 @@ func (c *Course) epoch(s Seen) []Point {
 	if accuracy, told := ended.Metrics["accuracy"]; told {
 		p.Fields["metric"] = accuracy
 	}
-	c.Energy, c.Epochs = max(s.Account.Energy, c.Energy), ended.EpochsDone
+	c.Energy, c.Stale, c.Epochs = max(s.Account.Energy, c.Energy), s.Late, ended.EpochsDone
 	return []Point{p}
 }
 
@@ -121,8 +128,12 @@ func (c *Course) decision(s Seen) Point {
 	}
 	if started := s.Job.StartedAt; !started.IsZero() {
 		p.Fields["actual_s"] = s.Time.Sub(started).Seconds()
-		if !c.PredictedFinish.IsZero() {
-			p.Fields["predicted_s"] = c.PredictedFinish.Sub(started).Seconds()
+		predicted := c.PredictedFinish
+		if predicted.IsZero() {
+			predicted = s.Job.FirstPredictedFinish // nothing was known before the first epoch
+		}
+		if !predicted.IsZero() {
+			p.Fields["predicted_s"] = predicted.Sub(started).Seconds()
 		}
 	}
 	return p
