@@ -223,7 +223,7 @@ func (r *recorder) facts() bus.BatchConsumer {
 	return bus.BatchConsumer{Name: "energy-series-jobs", Stream: event.StreamJobs, Filters: filters, Size: seriesBatch, Wait: seriesWait, Handle: r.happened}
 }
 
-func courseKey(job train.JobID) string { return "course." + string(job) }
+func courseKey(job train.JobID) string { return "series-job." + string(job) }
 
 // happened writes a batch of facts of jobs, in the same order of steps.
 func (r *recorder) happened(ctx context.Context, batch []bus.Message) error {
