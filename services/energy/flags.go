@@ -20,6 +20,8 @@ type seriesConfig struct {
 	pipetune string
 	cluster  string
 	grid     GridConfig
+	// reserved charges idleness as the ledger does.
+	reserved bool
 }
 
 func (c *seriesConfig) flags(fs *pflag.FlagSet) {

@@ -28,12 +28,12 @@ func (l *ledger) bookHour(ctx context.Context, m event.Measured, stream uint64) 
 	l.mu.Unlock()
 	_, err := l.hours.Modify(ctx, hourKey(m.Node, m.To), func(b *Book) (bool, error) {
 		if b.Node == "" {
-			*b = Book{Boot: before.Boot, Sequence: before.Sequence, To: before.To, StreamSequence: before.StreamSequence}
+			*b = Book{Boot: before.Boot, Sequence: before.Sequence, To: before.To, StreamSequence: before.StreamSequence, Owed: before.Owed}
 		}
 		if b.has(m, stream) {
 			return false, nil
 		}
-		b.add(m, stream, l.isClosed)
+		b.add(m, stream, rules{closed: l.isClosed, reserved: l.reserved})
 		return true, nil
 	})
 	return err

@@ -1,7 +1,6 @@
 package energy
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/energy/attribute"
 	"github.com/switchyard-dl/switchyard/services/energy/influx"
 	"github.com/switchyard-dl/switchyard/services/energy/series"
@@ -32,7 +32,8 @@ type recorder struct {
 	database database
 	bus      *bus.Bus
 	counters *bus.KV[series.Counters]
-	courses  *bus.KV[series.Course]
+	stories  *bus.KV[series.Story]
+	courses  *bus.KV[train.Course]
 	jobs     *bus.KV[train.Job]
 	nodes    *bus.KV[train.Node]
 	accounts *bus.KV[train.Account]
@@ -55,9 +56,10 @@ func newRecorder(ctx context.Context, b *bus.Bus, c seriesConfig, d database, g 
 		missing: counter("switchyard_energy_series_missing_total", "Intervals that had left the stream before they were written to the time-series database."),
 	}
 	metrics.MustRegister(r.written, r.refused, r.missing)
-	var errs [5]error
+	var errs [6]error
 	r.counters, errs[0] = bus.OpenKV[series.Counters](ctx, b, event.BucketLedger)
-	r.courses, errs[1] = bus.OpenKV[series.Course](ctx, b, event.BucketLedger)
+	r.stories, errs[1] = bus.OpenKV[series.Story](ctx, b, event.BucketLedger)
+	r.courses, errs[5] = bus.OpenKV[train.Course](ctx, b, event.BucketLedger)
 	r.accounts, errs[2] = bus.OpenKV[train.Account](ctx, b, event.BucketLedger)
 	r.jobs, errs[3] = bus.OpenKV[train.Job](ctx, b, event.BucketJobs)
 	r.nodes, errs[4] = bus.OpenKV[train.Node](ctx, b, event.BucketNodes)
@@ -153,9 +155,7 @@ func (r *recorder) open(ctx context.Context, node train.NodeID) (*page, error) {
 func (r *recorder) interval(ctx context.Context, m event.Measured) (series.Interval, error) {
 	in := series.Interval{Measured: m, Splits: make([]attribute.Split, len(m.Meters))}
 	for i, meter := range m.Meters {
-		in.Splits[i] = attribute.Divide(attribute.Meter{
-			Energy: meter.Energy, Idle: meter.Idle, Busy: meter.Busy, Held: meter.Device != "",
-		}, usesOf(meter, m.Users))
+		in.Splits[i] = divide(meter, usesOf(meter, m.Users), rules{reserved: r.config.reserved})
 	}
 	for _, u := range m.Users {
 		if _, err := r.owner(ctx, u.Job); err != nil {
@@ -223,21 +223,21 @@ func (r *recorder) facts() bus.BatchConsumer {
 	return bus.BatchConsumer{Name: "energy-series-jobs", Stream: event.StreamJobs, Filters: filters, Size: seriesBatch, Wait: seriesWait, Handle: r.happened}
 }
 
-func courseKey(job train.JobID) string { return "series-job." + string(job) }
+func storyKey(job train.JobID) string { return "series-job." + string(job) }
 
 // happened writes a batch of facts of jobs, in the same order of steps.
 func (r *recorder) happened(ctx context.Context, batch []bus.Message) error {
-	courses := map[train.JobID]bus.Entry[series.Course]{}
+	stories := map[train.JobID]bus.Entry[series.Story]{}
 	var points []series.Point
 	for _, m := range batch {
 		if m.ParseErr != nil {
 			continue
 		}
 		job := train.JobID(m.Parsed.ID)
-		c, opened := courses[job]
+		c, opened := stories[job]
 		if !opened {
 			var err error
-			if c, err = r.courses.Get(ctx, courseKey(job)); err != nil && !errors.Is(err, bus.ErrNotFound) {
+			if c, err = r.stories.Get(ctx, storyKey(job)); err != nil && !errors.Is(err, bus.ErrNotFound) {
 				return err
 			}
 		}
@@ -246,20 +246,20 @@ func (r *recorder) happened(ctx context.Context, batch []bus.Message) error {
 			return err
 		}
 		points = append(points, c.Value.Add(seen)...)
-		courses[job] = c
+		stories[job] = c
 	}
 	if err := r.write(ctx, influx.Bucket(r.config.database, series.Raw), points); err != nil {
 		return err
 	}
-	for job, c := range courses {
-		if _, err := r.courses.Swap(ctx, courseKey(job), c.Value, c.Revision); err != nil {
+	for job, c := range stories {
+		if _, err := r.stories.Swap(ctx, storyKey(job), c.Value, c.Revision); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// lateAfter is how far the account may have gone on since a fact: some intervals.
+// lateAfter is how long after an epoch's end it is waited for its energy: some intervals.
 const lateAfter = 10 * time.Second
 
 // seen adds to a fact what the records say of its job.
@@ -272,15 +272,40 @@ func (r *recorder) seen(ctx context.Context, id train.JobID, m bus.Message) (ser
 	if err != nil && !errors.Is(err, bus.ErrNotFound) {
 		return series.Seen{}, err
 	}
-	policy := ""
-	if m.Parsed.Fact == event.FactPlanned {
-		if policy, err = r.policy(ctx); err != nil {
-			return series.Seen{}, err
+	seen := series.Seen{Job: job.Value, Account: account.Value, Fact: m.Parsed.Fact, Data: m.Data, Time: m.Time, Sequence: m.Sequence}
+	switch m.Parsed.Fact {
+	case event.FactPlanned:
+		seen.Policy, err = r.policy(ctx)
+	case event.FactEpochEnded:
+		seen.Epoch, err = r.epoch(ctx, id, m)
+	}
+	return seen, err
+}
+
+// epoch is what the ledger booked of an epoch; nothing where it does not within a while. The agent tells of an epoch in its next interval.
+func (r *recorder) epoch(ctx context.Context, job train.JobID, m bus.Message) (*unit.Energy, error) {
+	ended, err := event.Decode[event.EpochEnded](m.Data)
+	if err != nil {
+		return nil, nil //nolint:nilerr // what cannot be read has no epoch
+	}
+	const every = 200 * time.Millisecond
+	for {
+		course, err := r.courses.Get(ctx, courseKey(job))
+		if err != nil && !errors.Is(err, bus.ErrNotFound) {
+			return nil, err
+		}
+		if energy, booked := series.EpochEnergy(course.Value, ended); booked {
+			return &energy, nil
+		}
+		if time.Since(m.Stored) > lateAfter {
+			return nil, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(every):
 		}
 	}
-	return series.Seen{
-		Job: job.Value, Account: account.Value, Late: time.Since(m.Stored) > lateAfter, Fact: m.Parsed.Fact, Data: m.Data, Time: m.Time, Sequence: m.Sequence, Policy: cmp.Or(policy, "unknown"),
-	}, nil
 }
 
 // policy is that of the newest plan.

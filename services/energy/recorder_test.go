@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,20 +24,11 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
-	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/energy/influx"
 	"github.com/switchyard-dl/switchyard/test/influxd"
 )
-
-// TestMain lets a test start the service as a process of its own, to kill it.
-func TestMain(m *testing.M) {
-	if os.Getenv("ENERGY_AS_A_PROCESS") != "" {
-		os.Exit(run.Main(os.Args[1:], nil, os.Stderr, New()))
-	}
-	os.Exit(m.Run())
-}
 
 // seriesOf gives the service's settings for a server, and a client of it that is set up.
 func seriesOf(t *testing.T, server string) (seriesConfig, *influx.Client) {
@@ -52,8 +42,8 @@ func seriesOf(t *testing.T, server string) (seriesConfig, *influx.Client) {
 	return c, client
 }
 
-// second is what node n1 measured in its n-th second: 300 J on a GPU that job a holds, 20 J of the processors.
-func second(n uint64) event.Fact {
+// lately is what node n1 measured in its n-th second: 300 J on a GPU that job a holds, 20 J of the processors.
+func lately(n uint64) event.Fact {
 	meters := []event.Meter{
 		{Component: "gpu", Device: "gpu:0", Method: "nvml_counter", Energy: 300 * unit.Joule, Idle: 60 * unit.Joule, Capacity: 1},
 		{Component: "cpu", Method: "rapl", Energy: 20 * unit.Joule, Idle: 5 * unit.Joule, Busy: 1.5, Capacity: 2},
@@ -125,8 +115,8 @@ func TestIntervalsBecomePoints(t *testing.T) {
 	config, client := seriesOf(t, server.URL)
 	k := newBooks(t)
 	k.furnish()
-	k.startWith(&Service{series: config})
-	k.publish(second(1), second(2), second(3))
+	k.startWith(&Service{series: config, idlePolicy: idleCluster})
+	k.publish(lately(1), lately(2), lately(3))
 	gpu := eventually(t, client, "gpu_power", "energy_uj", 3)
 	last := slices.MaxFunc(slices.Collect(maps.Keys(gpu)), time.Time.Compare)
 	for _, c := range []struct {
@@ -173,7 +163,7 @@ func TestFactsOfJobsBecomePoints(t *testing.T) {
 	config, client := seriesOf(t, server.URL)
 	k := newBooks(t)
 	k.furnish()
-	k.startWith(&Service{series: config})
+	k.startWith(&Service{series: config, idlePolicy: idleCluster})
 	now := time.Now().Add(-time.Minute)
 	loss := 0.5
 	fact := func(name, key string, body any, after time.Duration) event.Fact {
@@ -181,7 +171,12 @@ func TestFactsOfJobsBecomePoints(t *testing.T) {
 		f.Time = now.Add(after)
 		return f
 	}
+	marked := lately(1)
+	m := marked.Body.(event.Measured)
+	m.Epochs = []event.EpochMark{{Job: "a", EpochsDone: 1, At: m.From.Add(500 * time.Millisecond)}}
+	marked.Body = m
 	k.publish(
+		marked,
 		fact(event.FactStarted, "s", event.Started{Attempt: 1, Node: "n1", Devices: []train.DeviceID{"gpu:0"}}, 0),
 		fact(event.FactEpochEnded, "e1", event.EpochEnded{EpochsDone: 1, EpochSeconds: 4, Loss: &loss, Devices: 1}, time.Second),
 		fact(event.FactEpochEnded, "e1 again", event.EpochEnded{EpochsDone: 1, EpochSeconds: 4, Loss: &loss, Devices: 1}, 2*time.Second),
@@ -193,6 +188,9 @@ func TestFactsOfJobsBecomePoints(t *testing.T) {
 		t.Errorf("text %v of %v", got, texts)
 	}
 	epochs := eventually(t, client, "job_epoch", "metric", 1)
+	if energy := eventually(t, client, "job_epoch", "energy_uj", 1); energy[now.Add(time.Second).UTC()]["_value"] != int64(122.5e6) {
+		t.Errorf("energy of the epoch %v: want half of 240 J of the GPU and 5 J of the processors", energy)
+	}
 	if row := epochs[now.Add(time.Second).UTC()]; len(epochs) != 1 || row["_value"] != 0.5 || row["tenant"] != "vision" {
 		t.Errorf("epochs %v", epochs)
 	}
@@ -233,10 +231,10 @@ func TestAnUnsteadyDatabaseLosesAndDoublesNothing(t *testing.T) {
 	config.URL, bad = unsteady(t, server.URL)
 	k := newBooks(t)
 	k.furnish()
-	k.startWith(&Service{series: config})
+	k.startWith(&Service{series: config, idlePolicy: idleCluster})
 	const n = 300
 	for i := range uint64(n) {
-		k.publish(second(i + 1))
+		k.publish(lately(i + 1))
 	}
 	whole(t, client, n)
 	if bad.Load() == 0 {
@@ -268,8 +266,7 @@ func process(t *testing.T, url, influxURL, dir string) *exec.Cmd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(binary, "--nats", url, "--data-dir", dir, "--http", "127.0.0.1:0", "--influx-url", influxURL) //nolint:noctx // the test kills it
-	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(pair string) bool { return strings.HasPrefix(pair, "SWITCHYARD_") }), "ENERGY_AS_A_PROCESS=1")
+	cmd := exec.Command(binary, asService, "--nats", url, "--data-dir", dir, "--http", "127.0.0.1:0", "--influx-url", influxURL) //nolint:noctx // the test kills it
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +285,7 @@ func TestKillOfServiceAndDatabaseLosesAndDoublesNothing(t *testing.T) {
 	defer publishing.Wait()
 	publishing.Go(func() {
 		for i := range uint64(n) {
-			k.publish(second(i + 1))
+			k.publish(lately(i + 1))
 		}
 	})
 	for i := range kills {
@@ -322,7 +319,7 @@ func TestWhatLeftTheStreamIsSaid(t *testing.T) {
 	}
 	var batch []bus.Message
 	for i, n := range []uint64{1, 2, 7, 8} {
-		f := second(n)
+		f := lately(n)
 		batch = append(batch, message(t, f.Body.(event.Measured), uint64(i+1)))
 	}
 	batch = append(batch, bus.Message{Sequence: 9, Data: []byte("rubbish")})

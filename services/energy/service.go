@@ -3,6 +3,8 @@ package energy
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,8 +20,15 @@ import (
 
 // Service is the book-keeper.
 type Service struct {
-	series seriesConfig
+	idlePolicy string
+	series     seriesConfig
 }
+
+// The choices of --idle-policy.
+const (
+	idleCluster  = "cluster"
+	idleReserved = "reserved"
+)
 
 // New makes a book-keeper.
 func New() *Service { return &Service{} }
@@ -30,11 +39,21 @@ func (s *Service) Name() string { return "energy" }
 // Task is the same for all processes: one at a time works.
 func (s *Service) Task(run.Common) string { return s.Name() }
 
-// Flags declares where time series go and what energy costs.
-func (s *Service) Flags(fs *pflag.FlagSet) { s.series.flags(fs) }
+// Flags declares the service's flags.
+func (s *Service) Flags(fs *pflag.FlagSet) {
+	fs.StringVar(&s.idlePolicy, "idle-policy", idleCluster,
+		"who pays for what devices draw without work: cluster (nobody's job) or reserved (the jobs that keep the devices)")
+	s.series.flags(fs)
+}
 
-// Validate names every wrong setting.
-func (s *Service) Validate(run.Common) error { return s.series.validate() }
+// Validate names every wrong setting at once.
+func (s *Service) Validate(run.Common) error {
+	err := s.series.validate()
+	if s.idlePolicy != idleCluster && s.idlePolicy != idleReserved {
+		err = errors.Join(err, fmt.Errorf("--idle-policy %q: want %s or %s", s.idlePolicy, idleCluster, idleReserved))
+	}
+	return err
+}
 
 // Run works until ctx ends.
 func (s *Service) Run(ctx context.Context, p run.Process) error {
@@ -47,7 +66,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if err != nil {
 		return err
 	}
-	l, err := newLedger(ctx, b, p.Log, time.Now())
+	l, err := newLedger(ctx, b, s.idlePolicy == idleReserved, p.Log, time.Now())
 	if err != nil {
 		return err
 	}
@@ -68,9 +87,11 @@ func (s *Service) record(ctx context.Context, b *bus.Bus, p run.Process) error {
 	if err != nil {
 		return err
 	}
-	client := influx.Open(s.series.Config)
+	config := s.series
+	config.reserved = s.idlePolicy == idleReserved
+	client := influx.Open(config.Config)
 	defer client.Close()
-	r, err := newRecorder(ctx, b, s.series, client, grid, p.Log, p.Metrics)
+	r, err := newRecorder(ctx, b, config, client, grid, p.Log, p.Metrics)
 	if err != nil {
 		return err
 	}

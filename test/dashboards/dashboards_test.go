@@ -201,7 +201,8 @@ func replay(t *testing.T, client *influx.Client, url string) (from, to time.Time
 		t.Fatal(err)
 	}
 	serve(t, b.URL(), url)
-	for _, l := range load(t) {
+	lines := load(t)
+	for _, l := range lines {
 		switch {
 		case l.Node != nil:
 			for i := range l.Node.Devices {
@@ -211,14 +212,14 @@ func replay(t *testing.T, client *influx.Client, url string) (from, to time.Time
 		case l.Job != nil:
 			put(t, b, event.BucketJobs, string(l.Job.ID), *l.Job)
 		case strings.HasSuffix(l.Fact.Subject, ".measured.v1"):
-			at := publish(t, b, withMeters(t, *l.Fact))
+			at := publish(t, b, withMeters(t, *l.Fact, lines))
 			if from.IsZero() {
 				from = at.Add(-time.Second).Truncate(10 * time.Second)
 			}
 			to = at.Add(10 * time.Second).Truncate(10 * time.Second)
 		default:
-			// As it happened: each epoch, and each job, ended when that much was booked.
-			ended := strings.Contains(l.Fact.Subject, event.FactEpochEnded) || strings.Contains(l.Fact.Subject, event.FactSucceeded)
+			// As it happened: each job ended when that much was booked.
+			ended := strings.Contains(l.Fact.Subject, event.FactSucceeded)
 			if ended {
 				caughtUp(t, b, event.StreamSamples, "energy")
 			}
@@ -290,8 +291,8 @@ func put[T any](t *testing.T, b *bus.Bus, bucket, key string, value T) {
 	}
 }
 
-// withMeters adds to what a node measured a GPU for each job that was there, and a meter at the plug.
-func withMeters(t *testing.T, f fact) fact {
+// withMeters adds to what a node measured a GPU for each job that was there, a meter at the plug, and which epochs ended.
+func withMeters(t *testing.T, f fact, lines []line) fact {
 	t.Helper()
 	m, err := event.Decode[event.Measured](f.Body)
 	if err != nil {
@@ -304,6 +305,18 @@ func withMeters(t *testing.T, f fact) fact {
 			m.Users = append(m.Users, event.Use{Job: m.Users[i].Job, Attempt: m.Users[i].Attempt, Component: "gpu", Device: device, Work: 0.8})
 		}
 		m.Meters = append(m.Meters, gpu)
+	}
+	m.Epochs = nil
+	for _, l := range lines {
+		if l.Fact == nil || !strings.Contains(l.Fact.Subject, event.FactEpochEnded) || l.Fact.Time.Before(m.From) || !l.Fact.Time.Before(m.To) {
+			continue
+		}
+		ended, err := event.Decode[event.EpochEnded](l.Fact.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		job := strings.Split(l.Fact.Subject, ".")[2]
+		m.Epochs = append(m.Epochs, event.EpochMark{Job: train.JobID(job), Attempt: ended.Attempt, EpochsDone: ended.EpochsDone, At: l.Fact.Time})
 	}
 	plug := event.Meter{Component: "node", Method: "pdu"}
 	for _, meter := range m.Meters {

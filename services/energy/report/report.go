@@ -80,7 +80,8 @@ type Row struct {
 	User  string      `json:"user,omitempty"`
 	State train.State `json:"state,omitempty"`
 	Jobs  int         `json:"jobs"`
-	// Energy is all of the row: Active of jobs, Idle, Unattributed. Waste is the part of Active that went into jobs that failed.
+	// Energy is all of the row: Active of jobs, Idle, Unattributed. Idle of a job is what it was charged for devices that it kept. Waste is the part of the jobs' energy
+	// whose work was lost.
 	Energy       unit.Energy            `json:"energy_uj"`
 	Active       unit.Energy            `json:"active_uj"`
 	Idle         unit.Energy            `json:"idle_uj"`
@@ -103,12 +104,12 @@ type Row struct {
 	JoulesPerEpoch  *float64 `json:"joules_per_epoch,omitempty"`
 	JoulesPerSample *float64 `json:"joules_per_sample,omitempty"`
 	Methods         []string `json:"methods"`
-	// CoverageRatio is the measured part of the time that was used.
+	// CoverageRatio is the measured part of the time in which jobs used components; 0 where none did.
 	CoverageRatio float64 `json:"coverage_ratio"`
 	Saving        *Saving `json:"saving,omitempty"`
 
 	priced, known, estimated unit.Energy
-	gap                      float64
+	measured, expected       float64
 	members                  map[train.JobID]bool
 }
 
@@ -163,11 +164,12 @@ func Make(q Question, hours []Hour) Report {
 		r.GapSeconds += h.GapSeconds
 		r.Resets += h.Resets
 		for _, a := range h.Jobs {
-			failed := q.Jobs[a.Job].State == train.StateFailed
+			waste := wastedRatio(q.Jobs[a.Job], q.Accounts[a.Job])
 			for _, to := range []*Row{row(q.key(h, a.Job)), &r.Total} {
-				to.addJob(a, failed, h, price)
+				to.addJob(a, waste, price)
 			}
-			day.Active += a.Energy
+			day.Active += a.Active()
+			day.Idle += a.Idle
 		}
 		for component, e := range h.Idle {
 			for _, to := range []*Row{row(q.rest(h, IdleRow)), &r.Total} {
@@ -273,21 +275,35 @@ func priceOf(start time.Time, at func(time.Time) tariff.Price) hourPrice {
 	}
 }
 
-func (r *Row) addJob(a train.Account, failed bool, h Hour, price hourPrice) {
+// wastedRatio is the part of a job's energy whose work was lost. It is spread over the job's life as its energy is.
+func wastedRatio(job train.Job, account train.Account) float64 {
+	if job.State == train.StateFailed {
+		return 1
+	}
+	waste := unit.Energy(0)
+	for _, e := range account.Waste {
+		waste += e
+	}
+	return min(ratio(float64(waste), float64(account.Energy)), 1)
+}
+
+func (r *Row) addJob(a train.Account, wasted float64, price hourPrice) {
 	if r.members == nil {
 		r.members = map[train.JobID]bool{}
 	}
 	r.members[a.Job] = true
-	r.Active += a.Energy
-	if failed {
-		r.Waste += a.Energy
-	}
+	r.Active += a.Active()
+	r.Idle += a.Idle
+	r.Waste += unit.Energy(wasted * float64(a.Energy))
 	for component, e := range a.Components {
 		r.add(component, e, a.Methods, price)
 	}
 	r.Seconds += a.Seconds
 	r.PeakWatts = max(r.PeakWatts, a.PeakPower.Watts())
-	r.gap += min(h.GapSeconds, time.Hour.Seconds()) * a.Seconds / time.Hour.Seconds()
+	for _, m := range a.Metering {
+		r.measured += m.MeasuredSeconds
+		r.expected += m.ExpectedSeconds
+	}
 }
 
 // add counts energy of a component at a price.
@@ -338,7 +354,7 @@ func (r *Row) finish(q Question) {
 	r.PricedRatio, r.IntensityRatio = ratio(float64(r.priced), float64(r.Energy)), ratio(float64(r.known), float64(r.Energy))
 	r.EstimatedRatio = ratio(float64(r.estimated), float64(r.known))
 	r.MeanWatts = ratio(r.Active.Joules(), r.Seconds)
-	r.CoverageRatio = 1 - ratio(r.gap, r.Seconds+r.gap)
+	r.CoverageRatio = min(ratio(r.measured, r.expected), 1)
 	for _, id := range slices.Sorted(maps.Keys(r.members)) {
 		r.compare(q.Jobs[id], q.Accounts[id], q.Defaults)
 	}
@@ -357,10 +373,9 @@ func (r *Row) describe(job train.Job, account train.Account) {
 	if account.Epochs == 0 {
 		return
 	}
-	perEpoch := account.Energy.Joules() / float64(account.Epochs)
+	perEpoch := account.PerEpoch().Joules()
 	r.JoulesPerEpoch = &perEpoch
-	if samples := job.Spec.TrainingSetSize; samples > 0 {
-		perSample := perEpoch / float64(samples)
+	if perSample := account.JoulesPerSample(); perSample > 0 {
 		r.JoulesPerSample = &perSample
 	}
 }

@@ -45,14 +45,19 @@ func question(t testing.TB, by By) Question {
 			"a": {ID: "a", State: train.StateSucceeded, RunSeconds: 7200, Spec: train.Spec{Name: "resnet", User: "ann", Tenant: "vision", TrainingSetSize: 100}},
 			"b": {ID: "b", State: train.StateFailed, Spec: train.Spec{Name: "bert", User: "bob", Tenant: "text"}},
 		},
-		Accounts: map[train.JobID]train.Account{"a": {Job: "a", Energy: 3 * unit.KilowattHour, Epochs: 6, Final: true}},
+		Accounts: map[train.JobID]train.Account{"a": {
+			Job: "a", Energy: 3 * unit.KilowattHour, Epochs: 6, Samples: 600, Final: true, Waste: map[train.WasteCause]unit.Energy{train.WastePreempted: unit.KilowattHour},
+		}},
 		Defaults: map[string]Default{"resnet": {Energy: 4 * unit.KilowattHour, Seconds: 6000}},
 	}
 }
 
 func account(job train.JobID, kwh float64) train.Account {
 	e := unit.Energy(kwh * float64(unit.KilowattHour))
-	return train.Account{Job: job, Energy: e, Components: map[string]unit.Energy{"gpu": e}, Seconds: 1800, PeakPower: 500 * unit.Watt, Methods: []string{"nvml_counter"}}
+	return train.Account{
+		Job: job, Energy: e, Components: map[string]unit.Energy{"gpu": e}, Seconds: 1800, PeakPower: 500 * unit.Watt, Methods: []string{"nvml_counter"},
+		Metering: map[string]train.Metering{"gpu": {MeasuredSeconds: 1800, ExpectedSeconds: 2000}},
+	}
 }
 
 // hours are 06:00, 07:00 and the next midnight of two nodes.
@@ -101,11 +106,11 @@ func TestAJobsRow(t *testing.T) {
 	if *a.JoulesPerEpoch != 3*3.6e6/6 || *a.JoulesPerSample != 3*3.6e6/600 || a.PeakWatts != 500 || a.MeanWatts != 3*3.6e6/3600 || a.Name != "resnet" {
 		t.Errorf("%+v", a)
 	}
-	if a.Waste != 0 || b.Waste != unit.KilowattHour {
-		t.Errorf("waste %s and %s: want all of the failed job's", a.Waste, b.Waste)
+	if a.Waste != unit.KilowattHour || b.Waste != unit.KilowattHour {
+		t.Errorf("waste %s and %s: want what was lost, and all of the failed job's", a.Waste, b.Waste)
 	}
-	if got, want := a.CoverageRatio, 1-180.0/3780; math.Abs(got-want) > 1e-9 {
-		t.Errorf("coverage %g, want %g: half of the gap of an hour that the job used half of", got, want)
+	if a.CoverageRatio != 0.9 {
+		t.Errorf("coverage %g, want 0.9", a.CoverageRatio)
 	}
 	if a.Saving == nil || a.Saving.EnergyRatio != 0.25 || math.Abs(a.Saving.TimePenaltyRatio-0.2) > 1e-9 {
 		t.Errorf("saving %+v: want a quarter of the energy for a fifth more time", a.Saving)

@@ -82,12 +82,33 @@ func meterPoint(in Interval, meter event.Meter, counter unit.Energy, s Surroundi
 		if meter.Capacity > 0 {
 			p.Fields["sm_util_ratio"] = min(max(meter.Busy, workOn(in, meter))/meter.Capacity, 1)
 		}
+		board(p.Fields, meter.Board)
 	default:
 		socket := meter.Device.Index()
 		p.Measurement = CPUEnergy
 		p.Tags = map[string]string{"node": string(in.Node), "zone": meter.Component, "socket": cmp.Or(socket, "all"), "source": meter.Method}
 	}
 	return p
+}
+
+// board adds what the driver tells of a GPU.
+func board(fields map[string]any, b *event.Board) {
+	if b == nil {
+		return
+	}
+	if b.LimitWatts > 0 {
+		fields["limit_w"] = b.LimitWatts
+	}
+	if b.SMRatio != nil {
+		fields["sm_util_ratio"] = *b.SMRatio
+	}
+	if b.MemoryUsed > 0 {
+		fields["memory_used_bytes"] = int64(b.MemoryUsed)
+	}
+	if b.TemperatureC > 0 {
+		fields["temperature_c"] = float64(b.TemperatureC)
+	}
+	fields["throttle"] = strings.Join(b.Throttle, ",")
 }
 
 // workOn is what jobs did on the device of a meter.
@@ -149,14 +170,16 @@ func (a share) compare(b share) int {
 
 // jobPoints tell what each job used, one point per kind of component.
 func jobPoints(in Interval, s Surroundings) []Point {
-	sums := map[share]unit.Energy{}
+	sums := map[share]attribute.Share{}
 	for i, meter := range in.Meters {
 		if in.Splits[i].Reset || wholeNode(meter) {
 			continue
 		}
 		for _, j := range in.Splits[i].Jobs {
 			key := share{owner: s.Owner(j.Job), component: meter.Component, model: s.Device(meter.Device).Model, method: meter.Method, job: j.Job}
-			sums[key] += j.Energy
+			sum := sums[key]
+			sum.Energy, sum.Idle, sum.Estimated = sum.Energy+j.Energy, sum.Idle+j.Idle, sum.Estimated+j.Estimated
+			sums[key] = sum
 		}
 	}
 	var points []Point
@@ -173,8 +196,8 @@ func jobPoints(in Interval, s Surroundings) []Point {
 	return points
 }
 
-func jobPoint(in Interval, key share, energy unit.Energy, n int, price tariff.Price) Point {
-	d := in.To.Sub(in.From).Seconds()
+func jobPoint(in Interval, key share, used attribute.Share, n int, price tariff.Price) Point {
+	d, all := in.To.Sub(in.From).Seconds(), used.Energy+used.Idle
 	p := Point{
 		Measurement: JobEnergy, Time: in.To,
 		Tags: map[string]string{
@@ -182,15 +205,15 @@ func jobPoint(in Interval, key share, energy unit.Energy, n int, price tariff.Pr
 			"method": tag(key.method), "node": string(in.Node), "shard": shard(n),
 		},
 		Fields: map[string]any{
-			"job_id": string(key.job), "active_uj": int64(energy), "idle_uj": int64(0), "estimated": key.method == "modelled",
+			"job_id": string(key.job), "active_uj": int64(used.Energy), "idle_uj": int64(used.Idle), "estimated": key.method == "modelled" || used.Estimated > 0,
 			"coverage_ratio": d / (d + max(in.GapSeconds, 0)),
 		},
 	}
 	if price.PerKWh != nil {
-		p.Fields["cost"] = *price.PerKWh * price.PUE * energy.KilowattHours()
+		p.Fields["cost"] = *price.PerKWh * price.PUE * all.KilowattHours()
 	}
 	if price.GramsPerKWh != nil {
-		p.Fields["co2e_g"] = *price.GramsPerKWh * price.PUE * energy.KilowattHours()
+		p.Fields["co2e_g"] = *price.GramsPerKWh * price.PUE * all.KilowattHours()
 	}
 	return p
 }

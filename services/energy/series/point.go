@@ -68,10 +68,4 @@ func tag(s string) string {
 func shard(n int) string { return strconv.Itoa(n) }
 
 // wholeNode says whether a meter stands before all of a node: what it shows contains what the others show.
-func wholeNode(m event.Meter) bool {
-	switch m.Method {
-	case "pdu", "redfish", "pcm":
-		return true
-	}
-	return m.Component == "node"
-}
+func wholeNode(m event.Meter) bool { return m.Component == event.ComponentNode }

@@ -56,7 +56,7 @@ func Rollups() []Rollup {
 	sum := func(f string) Thinned { return Thinned{"sum", f, f} }
 	most := Thinned{"max", "power_w", "power_max_w"}
 	return []Rollup{
-		{GPUPower, nil, []Thinned{last("energy_uj"), mean("power_w"), most, mean("sm_util_ratio"), last("limit_w")}},
+		{GPUPower, nil, []Thinned{last("energy_uj"), mean("power_w"), most, mean("sm_util_ratio"), last("limit_w"), last("memory_used_bytes"), {"max", "temperature_c", "temperature_c"}}},
 		{CPUEnergy, nil, []Thinned{last("energy_uj"), mean("power_w"), most}},
 		{NodePower, nil, []Thinned{last("energy_uj"), mean("power_w"), most}},
 		{ComponentEnergy, nil, []Thinned{sum("measured_uj"), sum("attributed_uj"), sum("idle_uj"), sum("unattributed_uj")}},

@@ -10,13 +10,11 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-// Course is what must be remembered of a job from fact to fact. Like Counters it is written after the points.
-type Course struct {
+// Story is what must be remembered of a job from fact to fact. Like Counters it is written after the points.
+type Story struct {
 	Sequence uint64 `json:"sequence"`
-	// Energy and Epochs are what was booked and done at the last epoch's end; Stale is set where what was booked then is not known.
-	Energy unit.Energy `json:"energy_uj"`
-	Stale  bool        `json:"stale,omitempty"`
-	Epochs int         `json:"epochs"`
+	// Epochs is how many were done at the last one's end.
+	Epochs int `json:"epochs"`
 	// Policy planned the job first, and predicted this finish.
 	Policy          string    `json:"policy,omitempty"`
 	PredictedFinish time.Time `json:"predicted_finish,omitzero"`
@@ -26,8 +24,8 @@ type Course struct {
 type Seen struct {
 	Job     train.Job
 	Account train.Account
-	// Late is set for a fact that is read long after it was told: the account is that of another time.
-	Late     bool
+	// Epoch is the energy of the epoch that ended, where the fact says so and the ledger knows it.
+	Epoch    *unit.Energy
 	Fact     string
 	Data     []byte
 	Time     time.Time
@@ -48,7 +46,7 @@ func JobFacts() []string {
 const eventShards = 16
 
 // Add takes a fact and gives its points. A fact that was taken before gives nothing.
-func (c *Course) Add(s Seen) []Point {
+func (c *Story) Add(s Seen) []Point {
 	if s.Sequence <= c.Sequence {
 		return nil
 	}
@@ -82,7 +80,7 @@ func (s Seen) event() Point {
 }
 
 // plan remembers the first prediction.
-func (c *Course) plan(s Seen) {
+func (c *Story) plan(s Seen) {
 	planned, err := event.Decode[event.Planned](s.Data)
 	if err != nil || c.Policy != "" {
 		return
@@ -93,9 +91,8 @@ func (c *Course) plan(s Seen) {
 	}
 }
 
-// epoch gives the point of an epoch. Its energy is what was booked between the reports of two epochs' ends, and is left out unless both were read as they happened. Several
-// epochs that are told at once count as one.
-func (c *Course) epoch(s Seen) []Point {
+// epoch gives the point of an epoch. Several epochs that are told at once count as one.
+func (c *Story) epoch(s Seen) []Point {
 	ended, err := event.Decode[event.EpochEnded](s.Data)
 	if err != nil || ended.EpochsDone <= c.Epochs {
 		return nil // repeated after a restart from a checkpoint
@@ -107,8 +104,8 @@ func (c *Course) epoch(s Seen) []Point {
 			"time_s": ended.EpochSeconds,
 		},
 	}
-	if !s.Late && !c.Stale {
-		p.Fields["energy_uj"] = int64(max(s.Account.Energy-c.Energy, 0))
+	if s.Epoch != nil {
+		p.Fields["energy_uj"] = int64(*s.Epoch)
 	}
 	if ended.Loss != nil {
 		p.Fields["metric"] = *ended.Loss
@@ -116,12 +113,23 @@ func (c *Course) epoch(s Seen) []Point {
 	if accuracy, told := ended.Metrics["accuracy"]; told {
 		p.Fields["metric"] = accuracy
 	}
-	c.Energy, c.Stale, c.Epochs = max(s.Account.Energy, c.Energy), s.Late, ended.EpochsDone
+	c.Epochs = ended.EpochsDone
 	return []Point{p}
 }
 
+// EpochEnergy is what a job used between an epoch's end and that of the one before, by the ledger.
+func EpochEnergy(course train.Course, ended event.EpochEnded) (energy unit.Energy, booked bool) {
+	for _, e := range course.Epochs {
+		if e.Attempt == ended.Attempt && e.EpochsDone == ended.EpochsDone {
+			return e.Energy - energy, true
+		}
+		energy = e.Energy
+	}
+	return 0, false
+}
+
 // decision holds what was predicted when the job was first planned against what came of it.
-func (c *Course) decision(s Seen) Point {
+func (c *Story) decision(s Seen) Point {
 	p := Point{
 		Measurement: PlanDecision, Time: s.Time, Tags: map[string]string{"policy": tag(c.Policy)},
 		Fields: map[string]any{"job_id": string(s.Job.ID), "actual_uj": int64(s.Account.Energy)},
