@@ -177,6 +177,8 @@ func (b bars) draw() (template.HTML, error) {
 		p.Add(chart)
 		p.Legend.Add(name, chart)
 	}
+	const room = 1.15 // for the legend
+	p.Y.Max *= room
 	p.NominalX(b.names...)
 	if len(b.names) > 6 {
 		p.X.Tick.Label.Rotation, p.X.Tick.Label.XAlign, p.X.Tick.Label.YAlign = 0.6, draw.XRight, draw.YTop

@@ -70,7 +70,7 @@ func TestReportOfEnergy(t *testing.T) {
 		t.Errorf("%g g of CO2e", grams)
 	}
 	table := ask()
-	for _, words := range [][]string{{"JOB", "COST EUR", "SAVED"}, {"a", "resnet", "ann", "succeeded", "900000", "-50 % energy, +25 % time"}, {"_idle", "0.5"}, {"accounted 1.5 of 1.75 kWh measured; unattributed 0.25 kWh (14.3 %)"}} {
+	for _, words := range [][]string{{"JOB", "COST EUR", "SAVED"}, {"a", "resnet", "ann", "succeeded", "900000", "-50 % energy, +25 % time"}, {"_idle", "0.5"}, {"Accounted for 1.5 of 1.75 kWh measured; unattributed 0.25 kWh (14.3 %)"}} {
 		if !holdsLine(table, words) {
 			t.Errorf("no line with %q in\n%s", words, table)
 		}

@@ -74,8 +74,8 @@ func reportColumns(r report.Report, t *tariff.Tariff) []column {
 	}
 	columns = append(columns,
 		column{title: "waste", cell: func(r report.Row) string { return kilowattHours(r.Waste) }},
-		column{title: "mean W", cell: func(r report.Row) string { return fmt.Sprintf("%.0f", r.MeanWatts) }},
-		column{title: "peak W", cell: func(r report.Row) string { return fmt.Sprintf("%.0f", r.PeakWatts) }})
+		column{title: "mean W", cell: func(r report.Row) string { return ofJobs(r, "%.0f", r.MeanWatts) }},
+		column{title: "peak W", cell: func(r report.Row) string { return ofJobs(r, "%.0f", r.PeakWatts) }})
 	if r.By == report.ByJob {
 		columns = append(columns,
 			column{title: "J/epoch", cell: func(r report.Row) string { return known(r.JoulesPerEpoch, "%.0f") }},
@@ -85,12 +85,20 @@ func reportColumns(r report.Report, t *tariff.Tariff) []column {
 		column{title: strings.TrimSpace("cost " + t.Currency), cell: func(r report.Row) string { return part(known(r.Cost, "%.4g"), r.PricedRatio) }},
 		column{title: "CO2e kg", cell: func(r report.Row) string { return part(kilograms(r.CO2eGrams), r.IntensityRatio) }},
 		column{title: "saved", cell: savedCell},
-		column{title: "coverage", cell: func(r report.Row) string { return fmt.Sprintf("%.1f %%", 100*r.CoverageRatio) }},
+		column{title: "coverage", cell: func(r report.Row) string { return ofJobs(r, "%.1f %%", 100*r.CoverageRatio) }},
 		column{title: "method", text: true, cell: func(r report.Row) string { return cmp.Or(strings.Join(r.Methods, ","), "-") }})
 }
 
 // kilowattHours prints an energy in kWh with four digits that say something: a test run is as readable as a month.
 func kilowattHours(e unit.Energy) string { return fmt.Sprintf("%.4g", e.KilowattHours()) }
+
+// ofJobs prints a figure that rows without jobs do not have.
+func ofJobs(r report.Row, format string, v float64) string {
+	if r.Jobs == 0 {
+		return "-"
+	}
+	return fmt.Sprintf(format, v)
+}
 
 func known(v *float64, format string) string {
 	if v == nil {

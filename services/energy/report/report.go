@@ -398,7 +398,7 @@ func (r *Row) compare(job train.Job, account train.Account, defaults map[string]
 // Accounted says how the parts add up to what was measured.
 func (r Report) Accounted() string {
 	t := r.Total
-	return fmt.Sprintf("accounted %.4g of %.4g kWh measured; unattributed %.4g kWh (%.1f %%); %.0f s not measured",
+	return fmt.Sprintf("Accounted for %.4g of %.4g kWh measured; unattributed %.4g kWh (%.1f %%); %.0f s not measured",
 		(t.Active + t.Idle).KilowattHours(), t.KWh, t.Unattributed.KilowattHours(), 100*ratio(float64(t.Unattributed), float64(t.Energy)), r.GapSeconds)
 }
 
