@@ -225,13 +225,14 @@ type Measured struct {
 
 // EpochMark says when an epoch ended, so that the energy up to then can be told from that after it.
 type EpochMark struct {
-	Job        train.JobID        `json:"job"`
-	Attempt    int                `json:"attempt"`
-	EpochsDone int                `json:"epochs_done"`
-	At         time.Time          `json:"at"`
-	Samples    int                `json:"samples,omitempty"`
-	Loss       *float64           `json:"loss,omitempty"`
-	Metrics    map[string]float64 `json:"metrics,omitempty"`
+	Job        train.JobID `json:"job"`
+	Attempt    int         `json:"attempt"`
+	EpochsDone int         `json:"epochs_done"`
+	// At is when the epoch ended, within the interval.
+	At      time.Time          `json:"at"`
+	Samples int                `json:"samples,omitempty"`
+	Loss    *float64           `json:"loss,omitempty"`
+	Metrics map[string]float64 `json:"metrics,omitempty"`
 }
 
 // The components. That of the node is everything behind its plug: the others are part of it, so it is never added to them.
@@ -267,10 +268,14 @@ type Meter struct {
 
 // Board is the state of a GPU. What its driver does not tell is left out.
 type Board struct {
-	LimitWatts   float64    `json:"limit_w,omitempty"`
-	SMRatio      *float64   `json:"sm_util_ratio,omitempty"`
-	MemoryUsed   unit.Bytes `json:"memory_used_bytes,omitempty"`
-	TemperatureC int        `json:"temperature_c,omitempty"`
+	// LimitWatts is the most that it may draw.
+	LimitWatts float64 `json:"limit_w,omitempty"`
+	// SMRatio is the part of the last sampling period in which its processors worked, from 0 to 1.
+	SMRatio *float64 `json:"sm_util_ratio,omitempty"`
+	// MemoryUsed is what all processes hold of its memory.
+	MemoryUsed unit.Bytes `json:"memory_used_bytes,omitempty"`
+	// TemperatureC is in degrees Celsius.
+	TemperatureC int `json:"temperature_c,omitempty"`
 	// Throttle says why its clocks are lower than they could be: power, thermal, power_brake, slowdown.
 	Throttle []string `json:"throttle,omitempty"`
 }

@@ -73,7 +73,7 @@ func Buckets() []Bucket {
 		{Name: BucketModels, Writer: "profiler", Key: "<job>", Value: "train.Model", Doc: "What was learned about a job."},
 		{Name: BucketAttempts, Writer: "executor", Key: "<job>", Value: "train.Attempt", Doc: "The newest attempt of a job: the truth about its processes and the devices they hold."},
 		{Name: BucketReports, Writer: "nodeagent", Key: "<job>.<attempt>", Value: "train.AttemptReport", Doc: "What training code said of an attempt."},
-		{Name: BucketLedger, Writer: "energy", Key: "job.<job>, node.<node>, course.<job>, series.<node>, series-job.<job>", Value: "train.Account, energy.Book, train.Course, series.Counters, series.Story", Doc: "Accounts of jobs; the book of a node holds the last interval that was booked, a course what a job's epochs took. Where the time series stand."},
+		{Name: BucketLedger, Writer: "energy", Key: "job.<job>, node.<node>, course.<job>, series.<node>, series-job.<job>", Value: "train.Account, energy.Book, train.Course, series.Counters, series.Story", Doc: "Accounts of jobs, and what each had used at the end of its epochs; the book of a node holds the last interval that was booked. Where the time series stand."},
 		{
 			Name: BucketHours, Writer: "energy", Key: "<node>.<hour>", Value: "energy.Book", Keep: 400 * 24 * time.Hour,
 			Doc: "What was booked of a node in each hour (UTC): what energy reports are made from.",

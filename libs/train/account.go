@@ -57,6 +57,7 @@ func (a Account) JoulesPerSample() float64 {
 
 // Metering is how one component of a job was measured.
 type Metering struct {
+	// Methods are those by which it was measured.
 	Methods []string `json:"methods"`
 	// MeasuredSeconds are those of ExpectedSeconds in which there was a reading, both summed over devices.
 	MeasuredSeconds float64 `json:"measured_seconds"`

@@ -42,6 +42,8 @@ type Service struct {
 	simGPUMemory int
 	labels       map[string]string
 	kubernetes   kubernetes
+	// gpus are read instead of the machine's, where a test says so.
+	gpus gpu.Reader
 }
 
 // New makes a node agent with its defaults.
@@ -138,7 +140,6 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	defer opened.close()
-	m := opened.meter
 	doors, err := openDoors(ctx, dir, s.jobAPI, p.Log)
 	if err != nil {
 		return err
@@ -148,14 +149,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		Node: p.Common.NodeID(), Bus: b, Reports: t.reports, Roster: known, Outbox: box, EpochEnded: opened.recorder.Mark, Log: p.Log,
 		Metrics: p.Metrics,
 	})
-	describe := func(ctx context.Context, now time.Time) train.Node {
-		n := opened.machine.Node(ctx, p.Common.NodeID(), m.Devices(), now)
-		n.Labels = s.labels
-		n.JobAPI, n.JobAPISocket = doors.tcp.Addr().String(), doors.socket
-		n.Meters, n.MeterTroubles = metersOf(m.Statuses())
-		return n
-	}
-	describe = s.kubernetes.describe(describe, p.Log)
+	describe := s.kubernetes.describe(s.describe(p.Common.NodeID(), opened, doors), p.Log)
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	synced := newSignal()
 	work.Go(func(ctx context.Context) error { return t.attempts.Watch(ctx, known.Put, synced.set) })
@@ -174,9 +168,20 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		logs := s.kubernetes.tailer(p, known.Newest)
 		work.Go(synced.then(logs.Run))
 		work.Go(synced.then(func(ctx context.Context) error { return answerLogs(ctx, b, p.Common.NodeID(), t.jobs, logs) }))
-		work.Go(func(ctx context.Context) error { return accounts.Run(ctx, m.Devices) })
+		work.Go(func(ctx context.Context) error { return accounts.Run(ctx, opened.meter.Devices) })
 	}
 	return work.Wait()
+}
+
+// describe makes what tells of the node.
+func (s *Service) describe(node train.NodeID, o opened, d doors) func(context.Context, time.Time) train.Node {
+	return func(ctx context.Context, now time.Time) train.Node {
+		n := o.machine.Node(ctx, node, o.meter.Devices(), now)
+		n.Labels = s.labels
+		n.JobAPI, n.JobAPISocket = d.tcp.Addr().String(), d.socket
+		n.Meters, n.MeterTroubles = metersOf(o.meter.Statuses())
+		return n
+	}
 }
 
 // settle gives the settings with the id of this machine. That of a node of Kubernetes is said there, and the folder need not remember it.
@@ -265,6 +270,9 @@ func metersOf(statuses []meter.Status) (working []string, troubles map[string]st
 
 // openGPUs gives what reads GPUs, nil where there are none, and what closes it.
 func (s *Service) openGPUs(p run.Process) (gpu.Reader, func()) {
+	if s.gpus != nil {
+		return s.gpus, func() {}
+	}
 	if s.simGPUs > 0 {
 		return simgpu.Reader{
 			Node: p.Common.NodeID(), Count: s.simGPUs, Memory: unit.Bytes(s.simGPUMemory) * unit.GiB,

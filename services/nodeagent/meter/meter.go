@@ -257,6 +257,9 @@ func (m *Meter) accelerators(d time.Duration, devices []gpu.Device, attempts []t
 		m.say(name, err)
 		if err != nil {
 			delete(m.boards, device.Index)
+			// Whoever keeps the device is missing a reading.
+			on, _ := tenantsOf(device.ID(), sample, nil, who, attempts)
+			users = append(users, on.uses(device.ID(), d)...)
 			continue
 		}
 		b := m.boards[device.Index]

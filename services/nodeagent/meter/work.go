@@ -38,9 +38,12 @@ type workers struct {
 // used gives the processor time that each attempt used since the last call. marks tells the marks of processes outside of any supervisor's tree.
 func (w *workers) used(all map[int]proc.Stat, attempts []train.Attempt, marks map[int]string) map[run]proc.Ticks {
 	used, total, owner := map[run]proc.Ticks{}, map[run]proc.Ticks{}, map[int]owned{}
-	byGroup := map[run]bool{}
+	byGroup, forest, byMark := map[run]bool{}, proc.NewForest(all), map[string][]int{}
+	for pid, mark := range marks {
+		byMark[mark] = append(byMark[mark], pid)
+	}
 	for _, a := range attempts {
-		tree, marked := w.tree(all, a, marks)
+		tree, marked := w.tree(forest, a, byMark[a.Mark()])
 		if tree == nil {
 			continue
 		}
@@ -85,30 +88,29 @@ func timeOf(tree map[int]proc.Stat, inGroup []int) proc.Ticks {
 }
 
 // tree is what an attempt has for processes: its supervisor and all below it, and what carries its mark. In pods there is no supervisor, the mark alone tells.
-// marked are those that only their mark tells.
-func (w *workers) tree(all map[int]proc.Stat, a train.Attempt, marks map[int]string) (tree map[int]proc.Stat, marked []int) {
+// outside are those that only their mark tells.
+func (w *workers) tree(forest proc.Forest, a train.Attempt, marked []int) (tree map[int]proc.Stat, outside []int) {
 	tree = map[int]proc.Stat{}
 	if a.PID > 0 {
 		if a.BootID != "" && a.BootID != w.bootID {
 			return nil, nil
 		}
-		if tree = proc.Tree(all, a.PID, a.PIDStart); tree == nil {
+		if tree = forest.Tree(a.PID, a.PIDStart); tree == nil {
 			return nil, nil
 		}
 	} else if a.Phase != train.PhaseRunning {
 		return nil, nil // its supervisor is about to say who it is
 	}
-	mark := a.Mark()
-	for pid, m := range marks {
-		if _, inside := tree[pid]; m == mark && !inside {
-			maps.Copy(tree, proc.Tree(all, pid, all[pid].Start))
-			marked = append(marked, pid)
+	for _, pid := range marked {
+		if _, inside := tree[pid]; !inside {
+			maps.Copy(tree, forest.Tree(pid, forest.All[pid].Start))
+			outside = append(outside, pid)
 		}
 	}
 	if len(tree) == 0 {
 		return nil, nil
 	}
-	return tree, marked
+	return tree, outside
 }
 
 // markReader remembers the marks of processes: an environment is read a few times and no more.

@@ -198,3 +198,14 @@ func TestThisMachine(t *testing.T) {
 	}
 	t.Logf("%d events counted, %d of the 58 missing", len(c.Names()), len(c.Missing()))
 }
+
+func FuzzPlace(f *testing.F) {
+	f.Add(uint64(0xabc), "config:0-7,32-35")
+	f.Add(uint64(1), "config1:63")
+	f.Fuzz(func(t *testing.T, value uint64, format string) {
+		var e Event
+		if err := e.place(value, format); err == nil && value == 0 && (e.Config != 0 || e.Config1 != 0 || e.Config2 != 0) {
+			t.Errorf("%+v of nothing", e)
+		}
+	})
+}

@@ -44,24 +44,28 @@ func ParseStat(line []byte) (Stat, error) {
 		return Stat{}, fmt.Errorf("parse stat %.80q: %w", line, err)
 	}
 	// The fields are numbered as in proc(5); the first one after the name is number 3.
-	const first, parent, utime, stime, cutime, cstime, start = 3, 4, 14, 15, 16, 17, 22
-	fields := strings.Fields(string(line[end+1:]))
-	if len(fields) <= start-first || len(fields[0]) != 1 {
+	const state, parent, utime, stime, cutime, cstime, start = 3, 4, 14, 15, 16, 17, 22
+	var numbers [start + 1]int64
+	s := Stat{PID: pid, Name: string(line[open+1 : end])}
+	field := state
+	for text := range strings.FieldsSeq(string(line[end+1:])) {
+		switch {
+		case field == state && len(text) == 1:
+			s.State = text[0]
+		case field == parent || field >= utime && field <= cstime || field == start:
+			if numbers[field], err = strconv.ParseInt(text, 10, 64); err != nil {
+				return Stat{}, fmt.Errorf("parse stat %.80q: %w", line, err)
+			}
+		}
+		if field++; field > start {
+			break
+		}
+	}
+	if field <= start || s.State == 0 {
 		return Stat{}, fmt.Errorf("parse stat %.80q: too short", line)
 	}
-	var errs []error
-	number := func(field int) int64 {
-		n, err := strconv.ParseInt(fields[field-first], 10, 64)
-		errs = append(errs, err)
-		return n
-	}
-	s := Stat{
-		PID: pid, Name: string(line[open+1 : end]), State: fields[0][0], Parent: int(number(parent)),
-		Own: Ticks(number(utime) + number(stime)), Reaped: Ticks(number(cutime) + number(cstime)), Start: uint64(number(start)),
-	}
-	if err := errors.Join(errs...); err != nil {
-		return Stat{}, fmt.Errorf("parse stat %.80q: %w", line, err)
-	}
+	s.Parent, s.Start = int(numbers[parent]), uint64(numbers[start])
+	s.Own, s.Reaped = Ticks(numbers[utime]+numbers[stime]), Ticks(numbers[cutime]+numbers[cstime])
 	return s, nil
 }
 

@@ -192,3 +192,14 @@ func TestRunAsksAgainAndAgain(t *testing.T) {
 		t.Errorf("%g W over %s, want 100", got, covered)
 	}
 }
+
+func FuzzPDU(f *testing.F) {
+	f.Add([]byte(`{"sensor_values":[{},{"values":[[{},{},{},{},{"v":100}]]}]}`))
+	f.Add([]byte(`{"sensor_values":[{},{"values":[[0,0,0,0,{"v":"1e400"}]]}]}`))
+	f.Fuzz(func(t *testing.T, page []byte) {
+		p := PDU{outlets: []int{0}}
+		if power, err := p.parse(page); err == nil && (power < 0 || power.Watts() > 1e6) {
+			t.Errorf("%g W of %q", power.Watts(), page)
+		}
+	})
+}
