@@ -232,7 +232,7 @@ func TestAnUnsteadyDatabaseLosesAndDoublesNothing(t *testing.T) {
 	k := newBooks(t)
 	k.furnish()
 	k.startWith(&Service{series: config, idlePolicy: idleCluster})
-	const n = 300
+	const n = 120
 	for i := range uint64(n) {
 		k.publish(lately(i + 1))
 	}
@@ -280,7 +280,7 @@ func TestKillOfServiceAndDatabaseLosesAndDoublesNothing(t *testing.T) {
 	k := newBooks(t)
 	k.furnish()
 	dir := t.TempDir()
-	const n, kills = 240, 4
+	const n, kills = 160, 3
 	var publishing conc.WaitGroup
 	defer publishing.Wait()
 	publishing.Go(func() {
