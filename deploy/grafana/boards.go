@@ -115,6 +115,11 @@ func nodes() dashboard {
 			}},
 			{title: "Power of each GPU", kind: series, unit: "watt", width: 12, height: 9, about: "", queries: []string{gpu("power_w", "mean")}},
 			{title: "Utilisation of each GPU", kind: series, unit: "percentunit", width: 12, height: 9, about: "High with low power may be a job that hangs.", queries: []string{gpu("sm_util_ratio", "mean")}},
+			{title: "Temperature of each GPU", kind: series, unit: "celsius", width: 12, height: 8, about: "Where the driver tells it.", queries: []string{gpu("temperature_c", "max")}},
+			{title: "Memory of each GPU", kind: series, unit: "bytes", width: 12, height: 8, about: "In use, where the driver tells it.", queries: []string{gpu("memory_used_bytes", "max")}},
+			{title: "Held back", kind: table, unit: "s", width: 24, height: 7, about: "Seconds in which clocks were lower than they could be, by the driver's reason; seven days back at most.", queries: []string{
+				fromStage("raw", "gpu_power", "throttle") + where("node") + " |> filter(fn: (r) => r._value != \"\")\n |> map(fn: (r) => ({r with reason: r._value}))\n |> group(columns: [\"node\", \"gpu_uuid\", \"reason\"])\n |> count()\n |> group()\n |> sort(columns: [\"node\", \"gpu_uuid\"])\n",
+			}},
 			{title: "Power of processors and memory", kind: series, unit: "watt", width: 12, height: 9, about: "", queries: []string{from("cpu_energy", "power_w") + where("node") + windows("mean") + " |> group(columns: [\"node\", \"zone\", \"source\"])\n |> sort(columns: [\"_time\"])\n"}},
 			{
 				title: "At the plug, and inside", kind: series, unit: "watt", width: 12, height: 9, about: "What PDU, Redfish or PCM say of whole nodes, and the sum of GPUs and processors.",

@@ -205,9 +205,6 @@ func replay(t *testing.T, client *influx.Client, url string) (from, to time.Time
 	for _, l := range lines {
 		switch {
 		case l.Node != nil:
-			for i := range l.Node.Devices {
-				l.Node.Devices[i].BusyWatts = 350
-			}
 			put(t, b, event.BucketNodes, string(l.Node.ID), *l.Node)
 		case l.Job != nil:
 			put(t, b, event.BucketJobs, string(l.Job.ID), *l.Job)
@@ -300,8 +297,10 @@ func withMeters(t *testing.T, f fact, lines []line) fact {
 	}
 	for i, device := range []train.DeviceID{"gpu:0", "gpu:1"} {
 		gpu := event.Meter{Component: "gpu", Device: device, Method: "nvml_counter", Energy: 60 * unit.Joule, Idle: 60 * unit.Joule, Capacity: 1}
+		gpu.Board = &event.Board{LimitWatts: 350, SMRatio: new(0.0), MemoryUsed: unit.GiB, TemperatureC: 38}
 		if i < len(m.Users) {
 			gpu.Energy += 240 * unit.Joule
+			gpu.Board = &event.Board{LimitWatts: 350, SMRatio: new(0.8), MemoryUsed: 9 * unit.GiB, TemperatureC: 71, Throttle: []string{"power"}}
 			m.Users = append(m.Users, event.Use{Job: m.Users[i].Job, Attempt: m.Users[i].Attempt, Component: "gpu", Device: device, Work: 0.8})
 		}
 		m.Meters = append(m.Meters, gpu)
