@@ -21,12 +21,12 @@ func hourKey(node train.NodeID, at time.Time) string {
 	return string(node) + "." + at.UTC().Format(hourForm)
 }
 
-// bookHour books an interval in the book of its hour, by the same rules as in the node's book and before it: so the hour finds in that one what went before.
+// bookHour books an interval in the book of the hour in which it began, by the same rules as in the node's book and before it: so the hour finds in that one what went before.
 func (l *ledger) bookHour(ctx context.Context, m event.Measured, stream uint64) error {
 	l.mu.Lock()
 	before := l.pages[m.Node]
 	l.mu.Unlock()
-	_, err := l.hours.Modify(ctx, hourKey(m.Node, m.To), func(b *Book) (bool, error) {
+	_, err := l.hours.Modify(ctx, hourKey(m.Node, m.From), func(b *Book) (bool, error) {
 		if b.Node == "" {
 			*b = Book{Boot: before.Boot, Sequence: before.Sequence, To: before.To, StreamSequence: before.StreamSequence, Owed: before.Owed}
 		}

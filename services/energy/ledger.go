@@ -101,8 +101,8 @@ func (l *ledger) load(ctx context.Context) error {
 	return nil
 }
 
-// handle books one interval.
-func (l *ledger) handle(ctx context.Context, m bus.Message) ([]event.Fact, error) {
+// readMeasured reads an interval that can be booked.
+func readMeasured(m bus.Message) (event.Measured, error) {
 	const agent = "nodeagent"
 	measured, err := event.Decode[event.Measured](m.Data)
 	switch {
@@ -111,6 +111,12 @@ func (l *ledger) handle(ctx context.Context, m bus.Message) ([]event.Fact, error
 	case err == nil:
 		err = errors.Join(m.ParseErr, checkMeasured(measured, m.Parsed))
 	}
+	return measured, err
+}
+
+// handle books one interval.
+func (l *ledger) handle(ctx context.Context, m bus.Message) ([]event.Fact, error) {
+	measured, err := readMeasured(m)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", bus.ErrPoison, err)
 	}

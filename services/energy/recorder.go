@@ -128,15 +128,6 @@ func (r *recorder) measured(ctx context.Context, batch []bus.Message) error {
 	return nil
 }
 
-// readMeasured reads an interval that the ledger would book.
-func readMeasured(m bus.Message) (event.Measured, error) {
-	measured, err := event.Decode[event.Measured](m.Data)
-	if err == nil {
-		err = errors.Join(m.ParseErr, checkMeasured(measured, m.Parsed))
-	}
-	return measured, err
-}
-
 func (r *recorder) open(ctx context.Context, node train.NodeID) (*page, error) {
 	stored, err := r.counters.Get(ctx, seriesKey(node))
 	if err != nil && !errors.Is(err, bus.ErrNotFound) {
