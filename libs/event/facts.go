@@ -219,8 +219,9 @@ type Measured struct {
 	Users []Use `json:"users,omitempty"`
 	// Epochs are those that training code on this node finished in the interval, in order.
 	Epochs []EpochMark `json:"epochs,omitempty"`
-	// Counters are the performance counters of the whole node, by event; only while an attempt runs there.
-	Counters map[string]float64 `json:"counters,omitempty"`
+	// Counters are what the performance counters of the whole node counted in the CountersSeconds up to To, by event; told now and then while an attempt runs there.
+	Counters        map[string]float64 `json:"counters,omitempty"`
+	CountersSeconds float64            `json:"counters_seconds,omitempty"`
 }
 
 // EpochMark says when an epoch ended, so that the energy up to then can be told from that after it.

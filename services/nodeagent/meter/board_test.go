@@ -56,7 +56,8 @@ func TestBoard(t *testing.T) {
 		},
 		{
 			"b left and somebody else works", counter(2420, process(11, 0.5), process(99, 0.25)),
-			&event.Meter{Energy: 500 * j, Idle: 120 * j, Busy: 1.5, ContextSeconds: 4}, []event.Use{use("a", 1, 2), use("b", 0, 1)},
+			&event.Meter{Energy: 500 * j, Idle: 120 * j, Busy: 1.5, ContextSeconds: 4},
+			[]event.Use{use("a", 1, 2), use("b", 0, 1)},
 		},
 		{
 			"the stranger leaves, nobody works: 200 W with contexts", counter(2820, process(11, 0)),

@@ -221,6 +221,7 @@ func (r *Recorder) close(now time.Time) {
 		Body: event.Measured{
 			Node: r.node, BootID: r.boot, Sequence: r.sequence, From: from, To: to, GapSeconds: gap.Seconds(),
 			Meters: reading.Meters, Users: reading.Users, Epochs: r.takeMarks(from, to), Counters: reading.Counters,
+			CountersSeconds: reading.CountersOver.Seconds(),
 		},
 	})
 	r.power.Reset()

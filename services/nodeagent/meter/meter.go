@@ -40,18 +40,20 @@ func (m Model) energy(busyCoreSeconds float64, d time.Duration) (total, idle uni
 type Reading struct {
 	Meters []event.Meter
 	Users  []event.Use
-	// Counters are performance counters, only while attempts run.
-	Counters map[string]float64
+	// Counters are performance counters over some time up to now, every so often while attempts run.
+	Counters     map[string]float64
+	CountersOver time.Duration
 }
 
 // Meter holds the last readings of all sources. It is used by one goroutine, but for Names and Devices.
 type Meter struct {
-	proc    proc.Root
-	sources []Source
-	gpus    gpu.Reader // nil where there are none
-	events  Events     // nil where none are counted
-	model   Model
-	log     *slog.Logger
+	proc      proc.Root
+	processes proc.Reader
+	sources   []Source
+	gpus      gpu.Reader // nil where there are none
+	events    Events     // nil where none are counted
+	model     Model
+	log       *slog.Logger
 
 	workers workers
 	// booted is when the machine was, by the wall clock.
@@ -60,8 +62,9 @@ type Meter struct {
 	marks  markReader
 	boards map[int]*board
 	said   map[string]string
-	// counting says that the counters were read at the last reading.
+	// counting says that the counters were read since attempts run, counted how long ago.
 	counting bool
+	counted  time.Duration
 
 	mu sync.Mutex
 	// statuses and seen are what other goroutines may know: how the meters are, and the GPUs.
@@ -90,7 +93,7 @@ type Events interface {
 // New makes a meter and takes first readings.
 func New(c Config) (*Meter, error) {
 	m := &Meter{
-		proc: c.Proc, sources: c.Sources, gpus: c.GPUs, events: c.Events, model: c.Model, log: c.Log, boards: map[int]*board{}, said: map[string]string{},
+		proc: c.Proc, processes: proc.Reader{Root: c.Proc}, sources: c.Sources, gpus: c.GPUs, events: c.Events, model: c.Model, log: c.Log, boards: map[int]*board{}, said: map[string]string{},
 	}
 	uptime, err := c.Proc.Uptime()
 	if err != nil {
@@ -146,7 +149,7 @@ func (m *Meter) Begin(attempts []train.Attempt) error {
 // Read closes an interval of length d. What cannot be read is left out and said once; an error means that not even the processors could be read.
 func (m *Meter) Read(d time.Duration, attempts []train.Attempt) (Reading, error) {
 	cpu, cpuErr := m.proc.CPU()
-	all, allErr := m.proc.Processes()
+	all, allErr := m.processes.Read()
 	uptime, err := m.proc.Uptime()
 	if err := errors.Join(cpuErr, allErr, err); err != nil {
 		return Reading{}, err
@@ -167,7 +170,7 @@ func (m *Meter) Read(d time.Duration, attempts []train.Attempt) (Reading, error)
 	meters, users := m.accelerators(d, devices, attempts, m.owners(all))
 	m.tell(devices, modelled)
 	r.Meters, r.Users = append(r.Meters, meters...), append(r.Users, users...)
-	r.Counters = m.count(len(attempts) > 0)
+	r.Counters, r.CountersOver = m.count(d, len(attempts) > 0)
 	slices.SortFunc(r.Users, func(a, b event.Use) int {
 		return strings.Compare(string(a.Job)+" "+a.Component+string(a.Device), string(b.Job)+" "+b.Component+string(b.Device))
 	})
@@ -214,19 +217,26 @@ func (m *Meter) machine(d time.Duration, busySeconds, capacity float64) []event.
 	return meters
 }
 
-// count reads the performance counters where somebody's work is to be seen.
-func (m *Meter) count(busy bool) map[string]float64 {
+// countEvery is how often performance counters are read: each is a system call for each event and processor, and their mean over a second is the same.
+const countEvery = 10 * time.Second
+
+// count reads the performance counters where somebody's work is to be seen, and gives the time over which they counted.
+func (m *Meter) count(d time.Duration, busy bool) (map[string]float64, time.Duration) {
 	if m.events == nil || !busy {
 		m.counting = false
-		return nil
+		return nil, 0
+	}
+	if m.counted += d; m.counting && m.counted < countEvery {
+		return nil, 0
 	}
 	counters, err := m.events.Read()
 	m.say("perf", err)
-	if !m.counting { // what happened before anybody ran
-		m.counting = true
-		return nil
+	over, first := m.counted, !m.counting
+	m.counting, m.counted = true, 0
+	if first || err != nil { // what happened before anybody ran
+		return nil, 0
 	}
-	return counters
+	return counters, over
 }
 
 // owners tells whose processes are which.

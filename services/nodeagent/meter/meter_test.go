@@ -344,19 +344,23 @@ func (c *counted) Read() (map[string]float64, error) {
 
 func TestCountersAreReadWhileSomebodyRuns(t *testing.T) {
 	m := &Meter{events: &counted{}, said: map[string]string{}, log: quiet()}
-	for i, c := range []struct {
-		busy bool
-		want map[string]float64
-	}{
-		{false, nil},
-		{true, nil}, // what happened before is not theirs
-		{true, map[string]float64{"page-faults": 2}},
-		{false, nil},
-		{true, nil},
-		{true, map[string]float64{"page-faults": 4}},
-	} {
-		if diff := cmp.Diff(c.want, m.count(c.busy)); diff != "" {
-			t.Errorf("reading %d (-want +got)\n%s", i, diff)
+	second := func(busy bool) (map[string]float64, time.Duration) { return m.count(time.Second, busy) }
+	if got, _ := second(false); got != nil {
+		t.Errorf("%v while nobody runs", got)
+	}
+	for round := range 2 {
+		if got, _ := second(true); got != nil {
+			t.Errorf("%v: what happened before is not theirs", got)
 		}
+		for i := range 20 {
+			got, over := second(true)
+			if due := i%10 == 9; (got != nil) != due || due && over != 10*time.Second {
+				t.Errorf("round %d, second %d: %v over %s", round, i, got, over)
+			}
+		}
+		second(false)
+	}
+	if reads := m.events.(*counted).n; reads != 2*3 {
+		t.Errorf("%g reads, want 6", reads)
 	}
 }

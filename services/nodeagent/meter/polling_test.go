@@ -62,7 +62,7 @@ func polled(trace []point, interval, phase time.Duration) unit.Energy {
 		}
 		read = p.at
 		if late := p.at.Sub(next); late >= 0 {
-			next = next.Add((late/interval + 1) * interval)
+			next = p.at.Add(interval - late%interval)
 		}
 	}
 	return sum

@@ -257,7 +257,8 @@ func TestPartitionedGPU(t *testing.T) {
 	c.GetProcessUtilizationFunc = func(uint64) ([]api.ProcessUtilizationSample, api.Return) { return nil, api.ERROR_NOT_SUPPORTED }
 	got := sample(t, library(t, c))
 	want := []gpu.Process{
-		{PID: 11, Context: true, Memory: unit.MiB, Slice: 1, SliceSize: 3}, {PID: 12, Context: true, Memory: unit.MiB, Slice: 1, SliceSize: 3},
+		{PID: 11, Context: true, Memory: unit.MiB, Slice: 1, SliceSize: 3},
+		{PID: 12, Context: true, Memory: unit.MiB, Slice: 1, SliceSize: 3},
 		{PID: 13, Context: true, Memory: unit.MiB, Slice: 3, SliceSize: 4},
 	}
 	if diff := gocmp.Diff(want, got.Processes); diff != "" || !got.HasEnergy {

@@ -17,7 +17,25 @@ type Root string
 
 // Processes reads all processes, those that ended and were not waited for yet included: their times count until then.
 func (r Root) Processes() (map[int]Stat, error) {
-	folder, err := os.Open(string(r))
+	reader := Reader{Root: r}
+	return reader.Read()
+}
+
+// lookAgain is after how many readings threads of the kernel are looked at anew: by then a number may be another process's.
+const lookAgain = 30
+
+// Reader reads all processes again and again. Threads of the kernel, which are nobody's and often most of all there is, are read once in a while only; the
+// readings between leave them out.
+type Reader struct {
+	Root Root
+	// kernel are the numbers of the kernel's threads, as they were seen so many readings ago.
+	kernel map[string]bool
+	age    int
+}
+
+// Read gives the processes that there are.
+func (r *Reader) Read() (map[int]Stat, error) {
+	folder, err := os.Open(string(r.Root))
 	if err != nil {
 		return nil, fmt.Errorf("open list of processes: %w", err)
 	}
@@ -26,19 +44,25 @@ func (r Root) Processes() (map[int]Stat, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
+	if r.age--; r.age < 0 {
+		r.kernel, r.age = map[string]bool{}, lookAgain
+	}
 	all := make(map[int]Stat, len(names))
 	buffer := make([]byte, statSize)
 	for _, name := range names {
-		if name[0] < '0' || name[0] > '9' {
+		if name[0] < '0' || name[0] > '9' || r.kernel[name] {
 			continue
 		}
-		n, err := readOnce(string(r)+"/"+name+"/stat", buffer)
+		n, err := readOnce(string(r.Root)+"/"+name+"/stat", buffer)
 		if err != nil {
 			continue // it ended while we were reading
 		}
 		s, err := ParseStat(buffer[:n])
 		if err != nil {
 			return nil, err
+		}
+		if s.Kernel {
+			r.kernel[name] = true
 		}
 		all[s.PID] = s
 	}

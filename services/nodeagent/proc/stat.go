@@ -26,6 +26,8 @@ type Stat struct {
 	Name   string
 	Parent int
 	State  byte
+	// Kernel is set for a thread of the kernel.
+	Kernel bool
 	// Own is the processor time of the process itself, all its threads included; Reaped that of its children that have ended and were waited for.
 	Own    Ticks
 	Reaped Ticks
@@ -44,7 +46,7 @@ func ParseStat(line []byte) (Stat, error) {
 		return Stat{}, fmt.Errorf("parse stat %.80q: %w", line, err)
 	}
 	// The fields are numbered as in proc(5); the first one after the name is number 3.
-	const state, parent, utime, stime, cutime, cstime, start = 3, 4, 14, 15, 16, 17, 22
+	const state, parent, flags, utime, stime, cutime, cstime, start = 3, 4, 9, 14, 15, 16, 17, 22
 	var numbers [start + 1]int64
 	s := Stat{PID: pid, Name: string(line[open+1 : end])}
 	field := state
@@ -52,7 +54,7 @@ func ParseStat(line []byte) (Stat, error) {
 		switch {
 		case field == state && len(text) == 1:
 			s.State = text[0]
-		case field == parent || field >= utime && field <= cstime || field == start:
+		case field == parent || field == flags || field >= utime && field <= cstime || field == start:
 			if numbers[field], err = strconv.ParseInt(text, 10, 64); err != nil {
 				return Stat{}, fmt.Errorf("parse stat %.80q: %w", line, err)
 			}
@@ -64,7 +66,8 @@ func ParseStat(line []byte) (Stat, error) {
 	if field <= start || s.State == 0 {
 		return Stat{}, fmt.Errorf("parse stat %.80q: too short", line)
 	}
-	s.Parent, s.Start = int(numbers[parent]), uint64(numbers[start])
+	const kernelThread = 0x00200000 // PF_KTHREAD
+	s.Parent, s.Start, s.Kernel = int(numbers[parent]), uint64(numbers[start]), numbers[flags]&kernelThread != 0
 	s.Own, s.Reaped = Ticks(numbers[utime]+numbers[stime]), Ticks(numbers[cutime]+numbers[cstime])
 	return s, nil
 }
