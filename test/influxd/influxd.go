@@ -100,7 +100,7 @@ func (s *Server) Run() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }()
 	s.cmd = exec.Command(s.binary, "-config", s.config) //nolint:noctx // it is killed by the test's end
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -22,7 +22,7 @@ import (
 )
 
 //go:embed report.html
-var reportPage string //nolint:gochecknoglobals // go:embed wants a variable
+var reportPage string
 
 // reportFigure is a picture with what it shows in words.
 type reportFigure struct {

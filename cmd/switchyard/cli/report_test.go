@@ -130,8 +130,14 @@ func TestReportTakesCarbonFromAnAddress(t *testing.T) {
 func TestReportRefusesWhatMakesNoSense(t *testing.T) {
 	s := newTerminal(t)
 	for _, args := range [][]string{
-		{"--by", "moon"}, {"--from", "yesterday"}, {"--since", "7x"}, {"--since", "7d", "--from", "2026-01-01"}, {"--from", "2026-02-01", "--to", "2026-01-01"},
-		{"--tariff", "/nowhere.yaml"}, {"--defaults", "/nowhere.csv"}, {"-o", "pdf"},
+		{"--by", "moon"},
+		{"--from", "yesterday"},
+		{"--since", "7x"},
+		{"--since", "7d", "--from", "2026-01-01"},
+		{"--from", "2026-02-01", "--to", "2026-01-01"},
+		{"--tariff", "/nowhere.yaml"},
+		{"--defaults", "/nowhere.csv"},
+		{"-o", "pdf"},
 	} {
 		if code, _, told := s.run(append([]string{"report", "energy"}, args...)...); code != ExitUsage || told == "" {
 			t.Errorf("%v: exit code %d, %q", args, code, told)

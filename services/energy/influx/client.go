@@ -97,7 +97,7 @@ func (c *Client) Query(ctx context.Context, flux string) ([]Row, error) {
 	if err != nil {
 		return nil, fmt.Errorf("query: %w", err)
 	}
-	defer result.Close()
+	defer func() { _ = result.Close() }()
 	var rows []Row
 	for result.Next() {
 		rows = append(rows, result.Record().Values())

@@ -165,8 +165,9 @@ func (q Question) key(h Hour, job train.JobID) string {
 		return cmp.Or(spec.Tenant, "unknown")
 	case ByJob:
 		return string(job)
+	default:
+		return q.rest(h, "")
 	}
-	return q.rest(h, "")
 }
 
 // rest is the row of what no job used: that of the node or month, else the one that is named.
@@ -176,8 +177,9 @@ func (q Question) rest(h Hour, name string) string {
 		return string(h.Node)
 	case ByMonth:
 		return h.Start.In(q.Zone).Format("2006-01")
+	default:
+		return name
 	}
-	return name
 }
 
 // order puts the largest first and months in their order; what no job used comes last.

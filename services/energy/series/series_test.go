@@ -170,8 +170,10 @@ func TestTagsCanBeWritten(t *testing.T) {
 
 func TestPowerUnderPipeTunesNames(t *testing.T) {
 	in := event.Measured{Node: "eiger-1", From: noon, To: noon.Add(2 * time.Second), Meters: []event.Meter{
-		{Component: "node", Method: "pdu", Energy: 500 * unit.Joule}, {Component: "cpu", Device: "cpu:0", Method: "rapl", Energy: 100 * unit.Joule},
-		{Component: "cpu", Device: "cpu:1", Method: "rapl", Energy: 60 * unit.Joule}, {Component: "gpu", Method: "nvml_power", Energy: unit.Joule},
+		{Component: "node", Method: "pdu", Energy: 500 * unit.Joule},
+		{Component: "cpu", Device: "cpu:0", Method: "rapl", Energy: 100 * unit.Joule},
+		{Component: "cpu", Device: "cpu:1", Method: "rapl", Energy: 60 * unit.Joule},
+		{Component: "gpu", Method: "nvml_power", Energy: unit.Joule},
 	}}
 	tags := map[string]string{"nodename": "eiger-1"}
 	want := []Point{
