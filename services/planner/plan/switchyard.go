@@ -19,7 +19,7 @@ import (
 //
 // Weight. For jobs with a power law as speed-up the mean completion time is least if each job weighs as much as those that wait for it: ordered by
 // T(1), K jobs have more left than this one, and each device that it holds for a second delays them together by K/N seconds, N the cluster's
-// devices; with those that come meanwhile, which wait as well, and the makespan, which counts as one job more, k = 2 + 1.4 K. A job
+// devices; with those that come meanwhile, which wait as well, and the makespan, which counts as nearly one job more, k = 1.85 + 1.4 K. A job
 // that pays for that ends at a cost of T(n)(1+nk/N), so a second's work on one device is worth
 //
 //	w = min over n of (1 + nk/N)/s(n).
@@ -88,9 +88,9 @@ const (
 	// stillToCome scales the number of jobs that wait by those that come meanwhile. It and horizonSeconds were not derived but chosen on published workloads;
 	// from 1 to 2, and from 400 to 900 s, average completion times there differ by about a hundredth.
 	stillToCome = 1.4
-	// makespanJobs is as how many jobs the last one to end counts: as itself and, for the makespan, as one more. It keeps the last ones from running one after
+	// makespanJobs is as how many jobs the last one to end counts: as itself and, for the makespan, as nearly one more. It keeps the last ones from running one after
 	// the other at the width where they are least efficient.
-	makespanJobs = 2
+	makespanJobs = 1.85
 	// patienceSeconds is how long a job's mean share of the devices is taken to be all of them, whatever it has held so far.
 	patienceSeconds = 3 * 3600
 	// criticalShare is by how much more the job weighs that ends last even with all that it can use: it bounds the makespan. With nothing of it
