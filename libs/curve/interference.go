@@ -175,15 +175,19 @@ func (m *Interference) RateAmong(self Kind, others []Kind) (rate, deviation floa
 	return rate, max(math.Sqrt(variance)*rate*rate, rate-worst)
 }
 
-// Fits predicts how likely two jobs fit on one device, 0 to 1. It is 0 where they did not, or where jobs of the same families did not with batches that were
-// no larger: memory grows with the batch.
+// Fits predicts how likely two jobs fit on one device, 0 to 1. Memory grows with the batch: it is 0 where jobs of the same families did not fit with batches
+// that were no larger, and 1 where they did with batches that were no smaller.
 func (m *Interference) Fits(a, b Kind) float64 {
+	likely, _ := m.fits.Predict(KindPair{a, b})
 	for _, e := range m.encounters {
-		if e.OutOfMemory && e.Under == m.under && e.Self.within(a) && e.Beside.within(b) {
+		switch {
+		case e.Under != m.under:
+		case e.OutOfMemory && e.Self.within(a) && e.Beside.within(b):
 			return 0
+		case !e.OutOfMemory && a.within(e.Self) && b.within(e.Beside):
+			likely = 1
 		}
 	}
-	likely, _ := m.fits.Predict(KindPair{a, b})
 	return min(max(likely, 0), 1)
 }
 

@@ -16,7 +16,7 @@ const (
 	// optimism is how many standard deviations a prediction is raised. What is never tried is never learnt, and a bad try ends when it has been measured.
 	optimism = 0.3
 	// surelyFit is the likelihood of fitting from which jobs share whose memory nobody knows.
-	surelyFit = 0.8
+	surelyFit = 0.85
 )
 
 // Tenant is a job on a device, or one that looks for a device.
