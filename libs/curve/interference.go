@@ -3,6 +3,8 @@ package curve
 import (
 	"math"
 	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // Kind is what jobs have in common that disturb others alike: a program, and its batch per device.
@@ -11,6 +13,13 @@ type Kind struct {
 	Family string `json:"family"`
 	// LocalBatch is in samples per device, 0 where nobody knows it.
 	LocalBatch int `json:"local_batch,omitempty"`
+}
+
+// KindOf is the kind of a job. Another image or command is another family, so that what was learnt of an old one does not stand for it.
+func KindOf(s train.Spec) Kind {
+	batch := s.BatchSize
+	s.BatchSize = 0
+	return Kind{Family: s.Signature(), LocalBatch: batch}
 }
 
 // KindPair is a kind and one that shares its device.

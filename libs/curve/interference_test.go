@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // drawKind draws one of a few kinds, so that they meet again.
@@ -184,5 +186,35 @@ func TestRateAmong(t *testing.T) {
 	// A step that either other makes twice as long is three times as long beside both; at worst nothing is left.
 	if rate, deviation := m.RateAmong(a, []Kind{b, c}); math.Abs(rate-1./3) > 0.02 || math.Abs(rate-deviation) > 0.02 {
 		t.Errorf("%g±%g beside two, want a third and nothing at worst", rate, deviation)
+	}
+}
+
+func TestKindOf(t *testing.T) {
+	job := train.Spec{Tenant: "lab", Image: "resnet:1", BatchSize: 32}
+	larger, newer := job, job
+	larger.BatchSize, newer.Image = 64, "resnet:2"
+	if a, b := KindOf(job), KindOf(larger); a.Family != b.Family || a.LocalBatch != 32 || b.LocalBatch != 64 {
+		t.Errorf("%+v and %+v, want one family and two batches", a, b)
+	}
+	if a, b := KindOf(job), KindOf(newer); a.Family == b.Family {
+		t.Errorf("two images are one family %q", a.Family)
+	}
+}
+
+// A decision starts from what is kept of all encounters of 26 kinds, as many as were published, and predicts each of them.
+func BenchmarkInterference(b *testing.B) {
+	taught := NewInterference("", nil)
+	for i := range 26 {
+		for k := range i + 1 {
+			taught.Shared(Kind{string(rune('a' + i/5)), 1 << (i % 5)}, Kind{string(rune('a' + k/5)), 1 << (k % 5)}, 0.5, 0.6)
+		}
+	}
+	known := taught.Encounters()
+	b.ReportAllocs()
+	for b.Loop() {
+		m := NewInterference("", known)
+		for _, e := range known {
+			m.Rate(e.Self, e.Beside)
+		}
 	}
 }

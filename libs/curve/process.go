@@ -1,6 +1,10 @@
 package curve
 
-import "math"
+import (
+	"math"
+
+	"gonum.org/v1/gonum/floats"
+)
 
 // Process is a Gaussian process: what is believed of a function of which some values were measured, and how surely (Rasmussen and Williams, "Gaussian
 // Processes for Machine Learning", 2006, algorithm 2.1). The Cholesky factor grows by one row with each measurement, and what was solved for a point is kept,
@@ -23,7 +27,7 @@ func NewProcess[X comparable](mean float64, kernel func(x, y X) float64) *Proces
 // Add learns a value that was measured with an error of the given standard deviation, which must not be 0.
 func (p *Process[X]) Add(x X, value, deviation float64) {
 	row := p.solve(x)
-	rest := p.kernel(x, x) + deviation*deviation - dot(row, row)
+	rest := p.kernel(x, x) + deviation*deviation - floats.Dot(row, row)
 	// The clone leaves what is kept for x free to grow.
 	p.factor = append(p.factor, append(append([]float64(nil), row...), math.Sqrt(max(rest, deviation*deviation))))
 	p.points, p.values = append(p.points, x), append(p.values, value)
@@ -40,14 +44,14 @@ func (p *Process[X]) whiten(from int) {
 	p.white = p.white[:from]
 	for i := from; i < len(p.values); i++ {
 		row := p.factor[i]
-		p.white = append(p.white, (p.values[i]-p.mean-dot(row[:i], p.white))/row[i])
+		p.white = append(p.white, (p.values[i]-p.mean-floats.Dot(row[:i], p.white))/row[i])
 	}
 }
 
 // Predict gives the expected value at a point and its standard deviation, errors of measurement not included.
 func (p *Process[X]) Predict(x X) (value, deviation float64) {
 	w := p.solve(x)
-	return p.mean + dot(w, p.white), math.Sqrt(max(p.kernel(x, x)-dot(w, w), 0))
+	return p.mean + floats.Dot(w, p.white), math.Sqrt(max(p.kernel(x, x)-floats.Dot(w, w), 0))
 }
 
 // solve gives the factor's inverse times the covariances of x with the measurements.
@@ -55,17 +59,8 @@ func (p *Process[X]) solve(x X) []float64 {
 	w := p.solved[x]
 	for i := len(w); i < len(p.factor); i++ {
 		row := p.factor[i]
-		w = append(w, (p.kernel(x, p.points[i])-dot(row[:i], w))/row[i])
+		w = append(w, (p.kernel(x, p.points[i])-floats.Dot(row[:i], w))/row[i])
 	}
 	p.solved[x] = w
 	return w
-}
-
-// dot is the product of two vectors as far as the first goes.
-func dot(a, b []float64) float64 {
-	sum := 0.0
-	for i := range a {
-		sum += a[i] * b[i]
-	}
-	return sum
 }

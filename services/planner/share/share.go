@@ -15,6 +15,8 @@ const (
 	worthwhile = 0.1
 	// optimism is how many standard deviations a prediction is raised. What is never tried is never learnt, and a bad try ends when it has been measured.
 	optimism = 0.3
+	// rounding is what gains may differ by without meaning: of equals the first is chosen, on every machine.
+	rounding = 1e-9
 	// surelyFit is the likelihood of fitting from which jobs share whose memory nobody knows.
 	surelyFit = 0.85
 )
@@ -38,7 +40,7 @@ func Choose(m *curve.Interference, newcomer Tenant, devices [][]Tenant) int {
 		}
 		before, _ := progress(m, tenants)
 		with, deviation := progress(m, append(slices.Clone(tenants), newcomer))
-		if gain := with + optimism*deviation - before; gain > most {
+		if gain := with + optimism*deviation - before; gain > most+rounding {
 			best, most = i, gain
 		}
 	}

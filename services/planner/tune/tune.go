@@ -51,12 +51,13 @@ func (r Round) Next(trials []Trial) (choice []int, more bool) {
 	if len(trials) == 0 && b.open(r.cell(r.Start)) {
 		return slices.Clone(r.Start), true
 	}
+	const rounding = 1e-9 // of equals the first is tried, on every machine
 	best, most := -1, 0.0
 	for cell := range r.combinations() {
 		if !b.open(cell) {
 			continue
 		}
-		if gain := b.expectedImprovement(cell); best < 0 || gain > most {
+		if gain := b.expectedImprovement(cell); best < 0 || gain > most+rounding {
 			best, most = cell, gain
 		}
 	}
