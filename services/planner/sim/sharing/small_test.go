@@ -102,6 +102,14 @@ func TestRunByHand(t *testing.T) {
 	}
 }
 
+// Far from the stream's start the clock cannot tell small parts of a second; the run ends all the same.
+func TestRunFarFromItsStart(t *testing.T) {
+	got := Run([]Job{{fast, 1e13, 0.1}, {fast, 1e13, 1. / 3}}, small(), 1, exclusive{})
+	if got.MakespanSeconds < 1e13 || got.AvgJCTSeconds > 11 {
+		t.Errorf("got %+v", got)
+	}
+}
+
 // spy counts the kills of each pair of kinds.
 type spy struct {
 	Policy
