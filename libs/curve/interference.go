@@ -135,8 +135,8 @@ func (m *Interference) meet(e Encounter) {
 	i, met := m.at[e.KindPair]
 	switch {
 	case !met:
-		if len(m.encounters) == maxEncounters {
-			m.encounters = slices.Delete(m.encounters, 0, maxEncounters/4)
+		if n := len(m.encounters); n >= maxEncounters {
+			m.encounters = slices.Delete(m.encounters, 0, n-maxEncounters*3/4)
 			m.learn()
 		}
 		m.at[e.KindPair] = len(m.encounters)
@@ -181,7 +181,7 @@ func (m *Interference) RateAmong(self Kind, others []Kind) (rate, deviation floa
 	}
 	rate = 1 / max(1+longer, least)
 	// Of 1/x an error is worth x^-2 times that of x.
-	return rate, max(math.Sqrt(variance)*rate*rate, rate-worst)
+	return rate, max(math.Sqrt(variance)*rate*rate, rate-max(worst, 0))
 }
 
 // Fits predicts how likely two jobs fit on one device, 0 to 1. Memory grows with the batch: it is 0 where jobs of the same families did not fit with batches

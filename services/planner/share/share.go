@@ -13,7 +13,8 @@ const (
 	// worthwhile is the least gain for which a job starts beside others, as a part of its progress alone. They part only when they do less together than one
 	// alone: what is between the two keeps jobs from going to and fro.
 	worthwhile = 0.1
-	// optimism is how many standard deviations a prediction is raised. What is never tried is never learnt, and a bad try ends when it has been measured.
+	// optimism is how many standard deviations a prediction for two jobs is raised. What is never tried is never learnt, and a bad try ends when it has been
+	// measured. For more than two, which teach nothing of pairs, it is lowered by as much.
 	optimism = 0.3
 	// rounding is what gains may differ by without meaning: of equals the first is chosen, on every machine.
 	rounding = 1e-9
@@ -39,8 +40,11 @@ func Choose(m *curve.Interference, newcomer Tenant, devices [][]Tenant) int {
 			continue
 		}
 		before, _ := progress(m, tenants)
-		with, deviation := progress(m, append(slices.Clone(tenants), newcomer))
-		if gain := with + optimism*deviation - before; gain > most+rounding {
+		gain, deviation := progress(m, append(slices.Clone(tenants), newcomer))
+		if len(tenants) > 1 {
+			deviation = -deviation
+		}
+		if gain += optimism*deviation - before; gain > most+rounding {
 			best, most = i, gain
 		}
 	}

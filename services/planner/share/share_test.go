@@ -40,6 +40,7 @@ func TestChoose(t *testing.T) {
 		"memory of three":                       {[][]Tenant{{tenant("kind", 0.4), tenant("kind", 0.4)}, {tenant("fair", 0.3)}}, 0.3, 1},
 		"what a weighty job loses counts":       {[][]Tenant{{tenant("fair", 0.3)}, {weighty}}, 0.3, 0},
 		"two that get on, better than a rough":  {[][]Tenant{{tenant("rough", 0.3)}, {tenant("kind", 0.3), tenant("fair", 0.3)}}, 0.3, 1},
+		"two of whom nothing is known":          {[][]Tenant{{tenant("unknown", 0.3), tenant("other", 0.3)}}, 0.3, -1},
 		"the first of equals":                   {[][]Tenant{{tenant("kind", 0.3)}, {tenant("kind", 0.3)}}, 0.3, 0},
 		"a kind that nobody knows is worth one": {[][]Tenant{{tenant("rough", 0.3)}, {tenant("unknown", 0.3)}}, 0.3, 1},
 	} {
