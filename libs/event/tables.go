@@ -48,6 +48,7 @@ const (
 	BucketAttempts = "attempts"
 	BucketReports  = "reports"
 	BucketLedger   = "ledger"
+	BucketHours    = "hours"
 	BucketLeases   = "leases"
 )
 
@@ -60,6 +61,8 @@ type Bucket struct {
 	Doc    string
 	// MarkerTTL is set where keys run out by themselves: it is how long the marker of that stays.
 	MarkerTTL time.Duration
+	// Keep is how long a value stays after it was written last; 0: for good.
+	Keep time.Duration
 }
 
 // Buckets is the table of buckets.
@@ -70,7 +73,11 @@ func Buckets() []Bucket {
 		{Name: BucketModels, Writer: "profiler", Key: "<job>", Value: "train.Model", Doc: "What was learned about a job."},
 		{Name: BucketAttempts, Writer: "executor", Key: "<job>", Value: "train.Attempt", Doc: "The newest attempt of a job: the truth about its processes and the devices they hold."},
 		{Name: BucketReports, Writer: "nodeagent", Key: "<job>.<attempt>", Value: "train.AttemptReport", Doc: "What training code said of an attempt."},
-		{Name: BucketLedger, Writer: "energy", Key: "job.<job>, node.<node>", Value: "train.Account, energy.Book", Doc: "Accounts of jobs; the book of a node holds the last interval that was booked."},
+		{Name: BucketLedger, Writer: "energy", Key: "job.<job>, node.<node>, course.<job>, series.<node>, series-job.<job>", Value: "train.Account, energy.Book, train.Course, series.Counters, series.Story", Doc: "Accounts of jobs, and what each had used at the end of its epochs; the book of a node holds the last interval that was booked. Where the time series stand."},
+		{
+			Name: BucketHours, Writer: "energy", Key: "<node>.<hour>", Value: "energy.Book", Keep: 400 * 24 * time.Hour,
+			Doc: "What was booked of a node in each hour (UTC): what energy reports are made from.",
+		},
 		{
 			Name: BucketLeases, Writer: "whoever holds it", Key: "<service>", Value: "bus.Lease", MarkerTTL: time.Minute,
 			Doc: "Which process of a service works while the others stand by. A key runs out when its holder does not renew it.",

@@ -19,6 +19,7 @@ import (
 // Keys of the bucket.
 func nodeKey(node train.NodeID) string { return "node." + string(node) }
 func jobKey(job train.JobID) string    { return "job." + string(job) }
+func courseKey(job train.JobID) string { return "course." + string(job) }
 
 // settleAfter is how long after a job's end, and after a node's last interval, an account is closed although no interval told of a later time.
 const settleAfter = 5 * time.Second
@@ -27,8 +28,12 @@ const settleAfter = 5 * time.Second
 type ledger struct {
 	bus      *bus.Bus
 	books    *bus.KV[Book]
+	hours    *bus.KV[Book]
 	accounts *bus.KV[train.Account]
+	courses  *bus.KV[train.Course]
 	log      *slog.Logger
+	// reserved charges idleness to the jobs that keep a device.
+	reserved bool
 
 	// work is held while something is written.
 	work sync.Mutex
@@ -42,10 +47,15 @@ type ledger struct {
 	closed map[train.JobID]bool
 	// forgotten are the jobs that the register has forgotten and of which there is an account.
 	forgotten map[train.JobID]bool
+	run       map[train.JobID]train.Course
 }
 
-func newLedger(ctx context.Context, b *bus.Bus, log *slog.Logger, now time.Time) (*ledger, error) {
+func newLedger(ctx context.Context, b *bus.Bus, reserved bool, log *slog.Logger, now time.Time) (*ledger, error) {
 	books, err := bus.OpenKV[Book](ctx, b, event.BucketLedger)
+	if err != nil {
+		return nil, err
+	}
+	hours, err := bus.OpenKV[Book](ctx, b, event.BucketHours)
 	if err != nil {
 		return nil, err
 	}
@@ -53,9 +63,13 @@ func newLedger(ctx context.Context, b *bus.Bus, log *slog.Logger, now time.Time)
 	if err != nil {
 		return nil, err
 	}
+	courses, err := bus.OpenKV[train.Course](ctx, b, event.BucketLedger)
+	if err != nil {
+		return nil, err
+	}
 	l := &ledger{
-		bus: b, books: books, accounts: accounts, log: log, heard: map[train.NodeID]time.Time{}, began: now,
-		pages: map[train.NodeID]Book{}, jobs: map[train.JobID]train.Job{}, closed: map[train.JobID]bool{}, forgotten: map[train.JobID]bool{},
+		bus: b, books: books, hours: hours, accounts: accounts, courses: courses, log: log, reserved: reserved, heard: map[train.NodeID]time.Time{}, began: now,
+		pages: map[train.NodeID]Book{}, jobs: map[train.JobID]train.Job{}, closed: map[train.JobID]bool{}, run: map[train.JobID]train.Course{}, forgotten: map[train.JobID]bool{},
 	}
 	return l, l.load(ctx)
 }
@@ -70,6 +84,10 @@ func (l *ledger) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	courses, err := l.courses.List(ctx, "course.*")
+	if err != nil {
+		return err
+	}
 	for _, e := range pages {
 		l.pages[e.Value.Node] = e.Value
 	}
@@ -78,11 +96,16 @@ func (l *ledger) load(ctx context.Context) error {
 			l.closed[train.JobID(strings.TrimPrefix(e.Key, "job."))] = true
 		}
 	}
+	for _, e := range courses {
+		if !l.closed[e.Value.Job] {
+			l.run[e.Value.Job] = e.Value
+		}
+	}
 	return nil
 }
 
-// handle books one interval.
-func (l *ledger) handle(ctx context.Context, m bus.Message) ([]event.Fact, error) {
+// readMeasured reads an interval that can be booked.
+func readMeasured(m bus.Message) (event.Measured, error) {
 	const agent = "nodeagent"
 	measured, err := event.Decode[event.Measured](m.Data)
 	switch {
@@ -91,16 +114,25 @@ func (l *ledger) handle(ctx context.Context, m bus.Message) ([]event.Fact, error
 	case err == nil:
 		err = errors.Join(m.ParseErr, checkMeasured(measured, m.Parsed))
 	}
+	return measured, err
+}
+
+// handle books one interval.
+func (l *ledger) handle(ctx context.Context, m bus.Message) ([]event.Fact, error) {
+	measured, err := readMeasured(m)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", bus.ErrPoison, err)
 	}
 	l.work.Lock()
 	defer l.work.Unlock()
+	if err := l.bookHour(ctx, measured, m.Sequence); err != nil {
+		return nil, err
+	}
 	e, err := l.books.Modify(ctx, nodeKey(measured.Node), func(b *Book) (bool, error) {
 		if b.has(measured, m.Sequence) {
 			return false, nil
 		}
-		b.add(measured, m.Sequence, l.isClosed)
+		b.add(measured, m.Sequence, rules{closed: l.isClosed, reserved: l.reserved})
 		return true, nil
 	})
 	if err != nil {
@@ -112,6 +144,9 @@ func (l *ledger) handle(ctx context.Context, m bus.Message) ([]event.Fact, error
 	touched := map[train.JobID]bool{}
 	for _, u := range measured.Users {
 		touched[u.Job] = true
+	}
+	if err := l.follow(ctx, measured, e.Value.Recent); err != nil {
+		return nil, err
 	}
 	for job := range touched {
 		if err := l.copyAccount(ctx, job); err != nil {
@@ -148,7 +183,8 @@ func (l *ledger) account(job train.JobID) (train.Account, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a, found := combined(job, l.pages)
-	a.Epochs = l.jobs[job].EpochsDone
+	record, course := l.jobs[job], l.run[job]
+	a.Epochs, a.Samples, a.Waste = record.EpochsDone, course.Samples, wasteOf(a.Energy, record, course)
 	return a, found
 }
 
@@ -200,11 +236,7 @@ func (l *ledger) forget(ctx context.Context) error {
 	ids := slices.Sorted(maps.Keys(l.forgotten))
 	l.mu.Unlock()
 	for _, id := range ids {
-		account, err := l.accounts.Get(ctx, jobKey(id))
-		if err == nil {
-			err = l.accounts.Delete(ctx, account.Key, account.Revision)
-		}
-		if err != nil && !errors.Is(err, bus.ErrNotFound) {
+		if err := errors.Join(remove(ctx, l.courses, courseKey(id)), remove(ctx, l.accounts, jobKey(id))); err != nil {
 			return fmt.Errorf("forget the account of %s: %w", id, err)
 		}
 		l.mu.Lock()
@@ -213,6 +245,18 @@ func (l *ledger) forget(ctx context.Context) error {
 		l.mu.Unlock()
 	}
 	return nil
+}
+
+// remove deletes what may be gone already.
+func remove[T any](ctx context.Context, kv *bus.KV[T], key string) error {
+	e, err := kv.Get(ctx, key)
+	if err == nil {
+		err = kv.Delete(ctx, key, e.Revision)
+	}
+	if errors.Is(err, bus.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 // due are the jobs whose account can be closed, in order.
@@ -314,6 +358,7 @@ func (l *ledger) strike(ctx context.Context, job train.JobID) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.jobs, job)
+	delete(l.run, job)
 	return nil
 }
 

@@ -73,13 +73,15 @@ func newBooks(t *testing.T) *books {
 }
 
 // start runs the service as its process would.
-func (k *books) start() {
+func (k *books) start() { k.startWith(New()) }
+
+func (k *books) startWith(s *Service) {
 	k.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	common := run.Common{NATS: k.url, HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: k.t.TempDir(), Node: "n1"}
 	var running conc.WaitGroup
 	running.Go(func() {
-		if err := run.Together(ctx, common, io.Discard, func(net.Addr) {}, New()); err != nil {
+		if err := run.Together(ctx, common, io.Discard, func(net.Addr) {}, s); err != nil {
 			k.t.Error(err)
 		}
 	})
@@ -226,6 +228,7 @@ func TestAnAccountIsClosedWithTheIntervalAfterTheEnd(t *testing.T) {
 	final := await(k, "job.a", func(a train.Account) bool { return a.Final })
 	if want := (train.Account{
 		Job: "a", Energy: 20, Components: map[string]unit.Energy{"cpu": 20}, Methods: []string{"modelled"}, Seconds: 2, Epochs: 3,
+		Metering:  map[string]train.Metering{"cpu": {Methods: []string{"modelled"}, MeasuredSeconds: 2, ExpectedSeconds: 2}},
 		MeanPower: 10, PeakPower: 10, Final: true,
 	}); cmp.Diff(want, final) != "" {
 		t.Errorf("(-want +got)\n%s", cmp.Diff(want, final))
@@ -301,7 +304,7 @@ func TestAJobThatEndedBeforeAnyIntervalHasAnAccountOfNothing(t *testing.T) {
 // open gives the ledger without its loops.
 func open(t *testing.T, k *books) *ledger {
 	t.Helper()
-	l, err := newLedger(within(t), k.bus, slog.New(slog.DiscardHandler), hour)
+	l, err := newLedger(within(t), k.bus, false, slog.New(slog.DiscardHandler), hour)
 	if err != nil {
 		t.Fatal(err)
 	}

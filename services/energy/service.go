@@ -3,6 +3,8 @@ package energy
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,10 +15,20 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/energy/influx"
 )
 
 // Service is the book-keeper.
-type Service struct{}
+type Service struct {
+	idlePolicy string
+	series     seriesConfig
+}
+
+// The choices of --idle-policy.
+const (
+	idleCluster  = "cluster"
+	idleReserved = "reserved"
+)
 
 // New makes a book-keeper.
 func New() *Service { return &Service{} }
@@ -27,11 +39,21 @@ func (s *Service) Name() string { return "energy" }
 // Task is the same for all processes: one at a time works.
 func (s *Service) Task(run.Common) string { return s.Name() }
 
-// Flags declares none: there is nothing to choose.
-func (s *Service) Flags(*pflag.FlagSet) {}
+// Flags declares the service's flags.
+func (s *Service) Flags(fs *pflag.FlagSet) {
+	fs.StringVar(&s.idlePolicy, "idle-policy", idleCluster,
+		"who pays for what devices draw without work: cluster (nobody's job) or reserved (the jobs that keep the devices)")
+	s.series.flags(fs)
+}
 
-// Validate has nothing to refuse.
-func (s *Service) Validate(run.Common) error { return nil }
+// Validate names every wrong setting at once.
+func (s *Service) Validate(run.Common) error {
+	err := s.series.validate()
+	if s.idlePolicy != idleCluster && s.idlePolicy != idleReserved {
+		err = errors.Join(err, fmt.Errorf("--idle-policy %q: want %s or %s", s.idlePolicy, idleCluster, idleReserved))
+	}
+	return err
+}
 
 // Run works until ctx ends.
 func (s *Service) Run(ctx context.Context, p run.Process) error {
@@ -44,7 +66,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if err != nil {
 		return err
 	}
-	l, err := newLedger(ctx, b, p.Log, time.Now())
+	l, err := newLedger(ctx, b, s.idlePolicy == idleReserved, p.Log, time.Now())
 	if err != nil {
 		return err
 	}
@@ -53,6 +75,30 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	work.Go(func(ctx context.Context) error { return jobs.Watch(ctx, l.see, p.Started) })
 	work.Go(func(ctx context.Context) error { return b.Consume(ctx, measurements(l)) })
 	work.Go(func(ctx context.Context) error { return l.keepSettling(ctx) })
+	if s.series.URL != "" {
+		work.Go(func(ctx context.Context) error { return s.record(ctx, b, p) })
+	}
+	return work.Wait()
+}
+
+// record writes the time series until ctx ends. The ledger does not wait for them.
+func (s *Service) record(ctx context.Context, b *bus.Bus, p run.Process) error {
+	grid, err := LoadGrid(s.series.grid)
+	if err != nil {
+		return err
+	}
+	config := s.series
+	config.reserved = s.idlePolicy == idleReserved
+	client := influx.Open(config.Config)
+	defer client.Close()
+	r, err := newRecorder(ctx, b, config, client, grid, p.Log, p.Metrics)
+	if err != nil {
+		return err
+	}
+	work := pool.New().WithContext(ctx).WithCancelOnError()
+	work.Go(func(ctx context.Context) error { return grid.keep(ctx, p.Log) })
+	work.Go(func(ctx context.Context) error { return b.ConsumeBatches(ctx, r.intervals()) })
+	work.Go(func(ctx context.Context) error { return b.ConsumeBatches(ctx, r.facts()) })
 	return work.Wait()
 }
 

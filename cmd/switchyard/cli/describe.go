@@ -10,6 +10,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 func (a *app) describeCommand() *cobra.Command {
@@ -35,6 +36,7 @@ type description struct {
 	Plan       *planView            `json:"plan,omitempty"`
 	Model      *train.Model         `json:"model,omitempty"`
 	Account    *train.Account       `json:"account,omitempty"`
+	Course     *train.Course        `json:"course,omitempty"`
 	// Mounted tells whether the job sees its folders as /custom, /snapshots and /data; nil before it has started.
 	Mounted *bool `json:"mounted,omitempty"`
 }
@@ -44,6 +46,7 @@ type attemptView struct {
 	Number    int              `json:"number"`
 	Node      train.NodeID     `json:"node"`
 	Devices   []train.DeviceID `json:"devices"`
+	Memory    unit.Bytes       `json:"memory_bytes,omitempty"`
 	Parts     []train.Part     `json:"parts,omitempty"`
 	Phase     train.Phase      `json:"phase"`
 	Stop      train.StopCause  `json:"stop,omitempty"`
@@ -56,7 +59,7 @@ type attemptView struct {
 }
 
 func (a attemptView) places() []train.Part {
-	return train.Attempt{Node: a.Node, Devices: a.Devices, Parts: a.Parts}.Places()
+	return train.Attempt{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Parts: a.Parts}.Places()
 }
 
 // planView is what the newest plan says of a job: an allocation, or its place among those that wait.
@@ -97,7 +100,7 @@ func gather(ctx context.Context, b *bus.Bus, job train.Job, now time.Time) (desc
 	}
 	if found && attempt.Number > 0 {
 		d.Attempt = &attemptView{
-			Number: attempt.Number, Node: attempt.Node, Devices: attempt.Devices, Parts: attempt.Parts, Phase: attempt.Phase, Stop: attempt.Stop, StopSince: attempt.StopSince,
+			Number: attempt.Number, Node: attempt.Node, Devices: attempt.Devices, Memory: attempt.Memory, Parts: attempt.Parts, Phase: attempt.Phase, Stop: attempt.Stop, StopSince: attempt.StopSince,
 			StartedAt: attempt.StartedAt, ExitedAt: attempt.ExitedAt, NotBefore: attempt.NotBefore, Exit: attempt.Exit, Outcome: attempt.Outcome,
 		}
 		if d.Report, err = optional[train.AttemptReport](ctx, b, event.BucketReports, fmt.Sprintf("%s.%d", id, attempt.Number)); err != nil {
@@ -108,6 +111,9 @@ func gather(ctx context.Context, b *bus.Bus, job train.Job, now time.Time) (desc
 		return d, err
 	}
 	if d.Account, err = optional[train.Account](ctx, b, event.BucketLedger, "job."+id); err != nil {
+		return d, err
+	}
+	if d.Course, err = optional[train.Course](ctx, b, event.BucketLedger, "course."+id); err != nil {
 		return d, err
 	}
 	started, found, err := lastIfThere[event.Started](ctx, b, event.StreamJobs, event.JobSubject(job.ID, event.FactStarted))
