@@ -75,7 +75,7 @@ Policies on traces: ` + strings.Join(plan.PublishedNames(), ", ") + `. What each
 	}
 	o.flags(cmd)
 	o.whatIf.flags(cmd)
-	cmd.AddCommand(a.compareCommand(), a.simulateEnergyCommand(), a.simulateLimitCommand())
+	cmd.AddCommand(a.compareCommand(), a.simulateEnergyCommand(), a.simulateLimitCommand(), a.simulateShareCommand(), a.simulateBatchCommand())
 	return cmd
 }
 
@@ -114,7 +114,7 @@ func (o *simulateOptions) prepare() (simulation, error) {
 	for _, name := range o.policies {
 		p, err := plan.FindPublished(name)
 		if err != nil {
-			return s, failure(ExitUsage, nearPolicy(name), "--policy %q: no such policy", name)
+			return s, failure(ExitUsage, nearPolicy(name, plan.PublishedNames()), "--policy %q: no such policy", name)
 		}
 		s.policies = append(s.policies, p)
 	}
@@ -151,11 +151,11 @@ func (o *simulateOptions) checkTimeline() error {
 	return nil
 }
 
-func nearPolicy(name string) string {
-	if near := train.NearMiss(name, plan.PublishedNames()); near != "" {
+func nearPolicy(name string, known []string) string {
+	if near := train.NearMiss(name, known); near != "" {
 		return "did you mean " + near + "?"
 	}
-	return "policies are " + strings.Join(plan.PublishedNames(), ", ")
+	return "policies are " + strings.Join(known, ", ")
 }
 
 // mostGPUs is what a simulated cluster may have of one type: more would not fit into the memory of many machines.

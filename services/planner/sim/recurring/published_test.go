@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/switchyard-dl/switchyard/services/planner/recur"
+	"github.com/switchyard-dl/switchyard/services/planner/sim/rows"
 )
 
 // measured reads the measured trainings, or skips where they are not.
@@ -48,18 +49,18 @@ func within(x, reference, share float64) bool { return math.Abs(x/reference-1) <
 // for luck (20 seeds on either side; on movielens single seeds cost ten times the others).
 func TestZeusReproducesItsFigures(t *testing.T) {
 	trainings, data := measured(t)
-	reference, err := readTable(os.DirFS(filepath.Join(data, "derived")), "baselines_eta0.5.csv")
+	reference, err := rows.Read(os.DirFS(filepath.Join(data, "derived")), "baselines_eta0.5.csv")
 	if err != nil {
 		t.Fatal(err)
 	}
 	rows := runAll(t, trainings, recur.Zeus{}, 20)
 	for i, tr := range trainings {
 		for _, line := range reference {
-			if line.text("gpu") != tr.GPU || line.text("ds") != tr.Dataset {
+			if line.Text("gpu") != tr.GPU || line.Text("ds") != tr.Dataset {
 				continue
 			}
 			number := func(column string) float64 {
-				x, err := line.number(column)
+				x, err := line.Number(column)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -1,17 +1,15 @@
 package recurring
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/csv"
 	"fmt"
 	"io/fs"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/services/planner/recur"
+	"github.com/switchyard-dl/switchyard/services/planner/sim/rows"
 )
 
 // Training is one job on one type of GPU: all that was measured of it.
@@ -57,17 +55,17 @@ func published() []job {
 
 // Load reads the published jobs on one type of GPU: the files summary_train.csv and summary_power_GPU.csv.
 func Load(files fs.FS, gpu string) ([]Training, error) {
-	runs, err := readTable(files, "summary_train.csv")
+	runs, err := rows.Read(files, "summary_train.csv")
 	if err != nil {
 		return nil, err
 	}
-	power, err := readTable(files, "summary_power_"+gpu+".csv")
+	power, err := rows.Read(files, "summary_power_"+gpu+".csv")
 	if err != nil {
 		return nil, err
 	}
 	maxPower := 0.0
 	for _, row := range power {
-		watts, err := row.number("power_limit")
+		watts, err := row.Number("power_limit")
 		if err != nil {
 			return nil, err
 		}
@@ -98,13 +96,13 @@ func Load(files fs.FS, gpu string) ([]Training, error) {
 }
 
 // join collects the batch sizes of which both runs and power were measured.
-func (j job) join(runs, power []record) ([]Batch, error) {
+func (j job) join(runs, power []rows.Row) ([]Batch, error) {
 	batches := map[int]*Batch{}
 	for _, row := range power {
 		if !j.is(row) {
 			continue
 		}
-		size, e, err := row.epoch()
+		size, e, err := readEpoch(row)
 		if err != nil {
 			return nil, err
 		}
@@ -117,7 +115,7 @@ func (j job) join(runs, power []record) ([]Batch, error) {
 		if !j.is(row) {
 			continue
 		}
-		size, target, epochs, err := row.run()
+		size, target, epochs, err := readRun(row)
 		if err != nil {
 			return nil, err
 		}
@@ -137,85 +135,39 @@ func (j job) join(runs, power []record) ([]Batch, error) {
 	return all, nil
 }
 
-func (j job) is(row record) bool {
-	return row.text("dataset") == j.dataset && row.text("network") == j.network && row.text("optimizer") == j.optimizer
+func (j job) is(row rows.Row) bool {
+	return row.Text("dataset") == j.dataset && row.Text("network") == j.network && row.Text("optimizer") == j.optimizer
 }
 
-// record is a row of a CSV file whose columns are found by name.
-type record struct {
-	where   string
-	columns map[string]int
-	cells   []string
-}
-
-func readTable(files fs.FS, name string) ([]record, error) {
-	data, err := fs.ReadFile(files, name)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
-	}
-	rows, err := csv.NewReader(bytes.NewReader(data)).ReadAll()
-	if err != nil {
-		return nil, fmt.Errorf("parse %s: %w", name, err)
-	}
-	if len(rows) == 0 {
-		return nil, fmt.Errorf("parse %s: it is empty", name)
-	}
-	columns := map[string]int{}
-	for i, column := range rows[0] {
-		columns[column] = i
-	}
-	all := make([]record, 0, len(rows)-1)
-	for i, cells := range rows[1:] {
-		all = append(all, record{fmt.Sprintf("%s: row %d", name, i+2), columns, cells})
-	}
-	return all, nil
-}
-
-// text is a cell, empty where there is no such column.
-func (r record) text(column string) string {
-	if i, ok := r.columns[column]; ok {
-		return strings.TrimSpace(r.cells[i])
-	}
-	return ""
-}
-
-func (r record) number(column string) (float64, error) {
-	x, err := strconv.ParseFloat(r.text(column), 64)
-	if err != nil || math.IsNaN(x) || math.IsInf(x, 0) || x < 0 {
-		return 0, fmt.Errorf("parse %s, column %s: %q is no number of 0 or more", r.where, column, r.text(column))
-	}
-	return x, nil
-}
-
-// epoch reads a row of the power measurements.
-func (r record) epoch() (size int, e recur.Window, err error) {
-	batch, err := r.number("batch_size")
+// readEpoch reads a row of the power measurements.
+func readEpoch(r rows.Row) (size int, e recur.Window, err error) {
+	batch, err := r.Number("batch_size")
 	if err != nil {
 		return 0, e, err
 	}
-	if e.LimitWatts, err = r.number("power_limit"); err != nil {
+	if e.LimitWatts, err = r.Number("power_limit"); err != nil {
 		return 0, e, err
 	}
-	if e.Seconds, err = r.number("time_per_epoch"); err != nil {
+	if e.Seconds, err = r.Number("time_per_epoch"); err != nil {
 		return 0, e, err
 	}
-	watts, err := r.number("average_power")
+	watts, err := r.Number("average_power")
 	e.EnergyJoules = watts * e.Seconds
 	return int(batch), e, err
 }
 
-// run reads a row of the runs of training.
-func (r record) run() (size int, target, epochs float64, err error) {
-	batch, err := r.number("batch_size")
+// readRun reads a row of the runs of training.
+func readRun(r rows.Row) (size int, target, epochs float64, err error) {
+	batch, err := r.Number("batch_size")
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	if target, err = r.number("target_metric"); err != nil {
+	if target, err = r.Number("target_metric"); err != nil {
 		return 0, 0, 0, err
 	}
-	if reached := r.text("target_epoch"); reached == "" || strings.EqualFold(reached, "nan") {
+	if reached := r.Text("target_epoch"); reached == "" || strings.EqualFold(reached, "nan") {
 		return int(batch), target, math.Inf(1), nil
 	}
-	epochs, err = r.number("target_epoch")
+	epochs, err = r.Number("target_epoch")
 	return int(batch), target, epochs, err
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/services/planner/recur"
+	"github.com/switchyard-dl/switchyard/services/planner/sim/rows"
 )
 
 // Profile is what a job's devices measured at each power limit, as a monitor of windows logged it.
@@ -38,12 +39,12 @@ func LoadProfiles(files fs.FS) ([]Profile, error) {
 
 func loadProfile(files fs.FS, name string) (Profile, error) {
 	p := Profile{File: path.Base(name)}
-	rows, err := readTable(files, name)
+	lines, err := rows.Read(files, name)
 	if err != nil {
 		return p, err
 	}
-	for _, row := range rows {
-		ranks, err := row.windows()
+	for _, row := range lines {
+		ranks, err := readWindows(row)
 		if err != nil {
 			return p, err
 		}
@@ -56,23 +57,23 @@ func loadProfile(files fs.FS, name string) (Profile, error) {
 	return p, nil
 }
 
-// windows reads a row of a log: one window for each device.
-func (r record) windows() ([]recur.Window, error) {
-	text := r.text("window_name")
+// readWindows reads a row of a log: one window for each device.
+func readWindows(r rows.Row) ([]recur.Window, error) {
+	text := r.Text("window_name")
 	limit, err := strconv.ParseFloat(text[strings.LastIndex(text, "_")+1:], 64)
 	if err != nil || !(limit > 0) {
-		return nil, fmt.Errorf("parse %s: window_name %q does not end in a power limit", r.where, text)
+		return nil, fmt.Errorf("parse %s: window_name %q does not end in a power limit", r.Where(), text)
 	}
-	seconds, err := r.number("elapsed_time")
+	seconds, err := r.Number("elapsed_time")
 	if err != nil {
 		return nil, err
 	}
 	var all []recur.Window
-	for column := range r.columns {
+	for _, column := range r.Columns() {
 		if !strings.HasPrefix(column, "gpu") || !strings.HasSuffix(column, "_energy") {
 			continue
 		}
-		joules, err := r.number(column)
+		joules, err := r.Number(column)
 		if err != nil {
 			return nil, err
 		}

@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/sim"
+)
+
+const exampleJobs = "../../../examples/jobs"
+
+func workloadWith(args ...string) (code int, stdout, stderr string) {
+	var out, errs strings.Builder
+	code = Main(append([]string{"switchyard", "workload"}, args...), strings.NewReader(""), &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func TestGeneratedWorkloadsAreReadBySimulator(t *testing.T) {
+	args := []string{"generate", "--jobs", "40", "--gaps", "bursts", "--mean-gap", "1m", "--seed", "7"}
+	code, out, errs := workloadWith(append(args, "-o", "csv")...)
+	if code != ExitOK {
+		t.Fatalf("exit code %d: %s", code, errs)
+	}
+	w, err := sim.ParseWorkload("drawn", []byte(out))
+	if err != nil || len(w.Jobs) != 40 || !strings.HasPrefix(string(w.Jobs[0].Name), "w7-") {
+		t.Errorf("%d jobs, the first %+v: %v", len(w.Jobs), w.Jobs[0], err)
+	}
+	if _, again, _ := workloadWith(append(args, "-o", "csv")...); again != out {
+		t.Error("the same seed gives another workload")
+	}
+	if code, out, errs = workloadWith(args...); code != ExitOK || strings.Count(out, "\n") != 41 {
+		t.Errorf("exit code %d: %s%s", code, errs, out)
+	}
+}
+
+func TestGeneratedEventsAreSubmissions(t *testing.T) {
+	code, out, errs := workloadWith("generate", "--jobs", "60", "--job-files", exampleJobs, "-o", "json")
+	if code != ExitOK {
+		t.Fatalf("exit code %d: %s", code, errs)
+	}
+	var list []struct {
+		AtSeconds float64         `json:"at_seconds"`
+		Subject   string          `json:"subject"`
+		Body      json.RawMessage `json:"body"`
+	}
+	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 60 {
+		t.Fatalf("%d events: %v", len(list), err)
+	}
+	last := 0.0
+	for _, one := range list {
+		spec, reasons := event.DecodeSubmission(one.Body)
+		if len(reasons) > 0 || one.Subject != "yard.job."+spec.Name+".submitted.v1" || one.AtSeconds < last || !filepath.IsAbs(spec.WorkDir) {
+			t.Fatalf("event %s at %g after %g: %v", one.Subject, one.AtSeconds, last, reasons)
+		}
+		last = one.AtSeconds
+	}
+}
+
+func TestWorkloadUsage(t *testing.T) {
+	for _, args := range [][]string{
+		{"generate", "--jobs", "0"},
+		{"generate", "--gaps", "regular"},
+		{"generate", "--mean-gap", "0s"},
+		{"generate", "--prefix", "a.b"},
+		{"generate", "-o", "xml"},
+		{"generate", "-o", "json", "--job-files", t.TempDir()},
+		{"submit", "--scale", "0"},
+		{"submit", "--scale", "NaN"},
+	} {
+		if code, out, errs := workloadWith(args...); code != ExitUsage || out != "" || errs == "" {
+			t.Errorf("%v: exit code %d, output %q, message %q", args, code, out, errs)
+		}
+	}
+}
+
+// The jobs of a stream come to the bus with their ids; one that is refused does not keep the others.
+func TestWorkloadSubmit(t *testing.T) {
+	s := newTerminal(t)
+	w, err := (&workloadOptions{jobs: 4, gaps: "poisson", meanGap: time.Hour, seed: 5, prefix: "p-"}).draw()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Admission has its answers ready.
+	for i, j := range w.Jobs {
+		record := train.Job{ID: j.Name, State: train.StateQueued}
+		if i == 1 {
+			record.State, record.Message = train.StateRejected, "too large for anybody"
+		}
+		putJob(t, s.bus, record)
+	}
+	code, out, errs := s.run("workload", "submit", "--jobs", "4", "--gaps", "poisson", "--mean-gap", "1h", "--seed", "5", "--prefix", "p-", "--scale", "1e9",
+		"--job-files", exampleJobs)
+	if code != ExitError || strings.Count(out, "queued") != 3 || !strings.Contains(errs, "too large for anybody") || !strings.Contains(errs, "1 of 4 jobs refused") {
+		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
+	for _, j := range w.Jobs {
+		m, err := s.bus.Last(t.Context(), event.StreamJobs, event.JobSubject(j.Name, event.FactSubmitted))
+		if err != nil {
+			t.Errorf("%s: %v", j.Name, err)
+			continue
+		}
+		spec, reasons := event.DecodeSubmission(m.Data)
+		if len(reasons) > 0 || spec.MaxDevices != j.Devices || spec.MinDevices != 1 {
+			t.Errorf("%s: %+v, %v; want one to %d devices", j.Name, spec, reasons, j.Devices)
+		}
+	}
+}

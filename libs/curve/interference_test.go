@@ -1,0 +1,220 @@
+package curve
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// drawKind draws one of a few kinds, so that they meet again.
+func drawKind(t *rapid.T, label string) Kind {
+	return Kind{
+		Family:     rapid.SampledFrom([]string{"resnet", "bert", "ncf"}).Draw(t, label+" family"),
+		LocalBatch: rapid.SampledFrom([]int{0, 1, 16, 64, 4096}).Draw(t, label+" batch"),
+	}
+}
+
+// Whatever is measured, nothing becomes less sure by it, and the order of what comes does not matter for what is believed.
+func TestInterferenceLearns(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		type meeting struct {
+			a, b         Kind
+			rateA, rateB float64
+		}
+		asked := KindPair{drawKind(t, "self"), drawKind(t, "beside")}
+		met := map[KindPair]bool{}
+		var meetings []meeting
+		forth, back := NewInterference("", nil), NewInterference("", nil)
+		_, before := forth.Rate(asked.Self, asked.Beside)
+		for range rapid.IntRange(1, 12).Draw(t, "meetings") {
+			one := meeting{
+				drawKind(t, "a"), drawKind(t, "b"), rapid.Float64Range(0.05, 1).Draw(t, "rate a"), rapid.Float64Range(0.05, 1).Draw(t, "rate b"),
+			}
+			if one.a == one.b || met[KindPair{one.a, one.b}] || met[KindPair{one.b, one.a}] {
+				continue
+			}
+			met[KindPair{one.a, one.b}] = true
+			meetings = append(meetings, one)
+			forth.Shared(one.a, one.b, one.rateA, one.rateB)
+			_, after := forth.Rate(asked.Self, asked.Beside)
+			if after > before+1e-9 {
+				t.Fatalf("%v beside %v: deviation %g after %d meetings, %g before", asked.Self, asked.Beside, after, len(meetings), before)
+			}
+			before = after
+		}
+		for _, one := range slices.Backward(meetings) {
+			back.Shared(one.b, one.a, one.rateB, one.rateA)
+		}
+		x, dx := forth.Rate(asked.Self, asked.Beside)
+		y, dy := back.Rate(asked.Self, asked.Beside)
+		if math.Abs(x-y) > 1e-6 || math.Abs(dx-dy) > 1e-6 {
+			t.Fatalf("%g±%g in one order, %g±%g in the other", x, dx, y, dy)
+		}
+	})
+}
+
+// What is kept and read again predicts alike, repeated measurements included.
+func TestInterferenceSurvivesRestarts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := NewInterference("driver 1", nil)
+		for range rapid.IntRange(0, 20).Draw(t, "meetings") {
+			a, b := drawKind(t, "a"), drawKind(t, "b")
+			if rapid.Bool().Draw(t, "fits") {
+				m.Shared(a, b, rapid.Float64Range(0.05, 1).Draw(t, "rate a"), rapid.Float64Range(0.05, 1).Draw(t, "rate b"))
+			} else {
+				m.OutOfMemory(a, b)
+			}
+		}
+		data, err := json.Marshal(m.Encounters())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var known []Encounter
+		if err := json.Unmarshal(data, &known); err != nil {
+			t.Fatal(err)
+		}
+		again := NewInterference("driver 1", known)
+		a, b := drawKind(t, "self"), drawKind(t, "beside")
+		x, dx := m.Rate(a, b)
+		y, dy := again.Rate(a, b)
+		if math.Abs(x-y) > 1e-6 || math.Abs(dx-dy) > 1e-6 || math.Abs(m.Fits(a, b)-again.Fits(a, b)) > 1e-6 {
+			t.Fatalf("%g±%g, fits %g before; %g±%g, fits %g after", x, dx, m.Fits(a, b), y, dy, again.Fits(a, b))
+		}
+	})
+}
+
+func TestRepeatedMeasurementsAverage(t *testing.T) {
+	a, b := Kind{"resnet", 32}, Kind{"bert", 8}
+	m := NewInterference("", nil)
+	for _, rate := range []float64{0.5, 0.7, 0.6} {
+		m.Shared(a, b, rate, 0.9)
+	}
+	known := m.Encounters()
+	if len(known) != 2 || known[0].Count != 3 || math.Abs(known[0].Rate-0.6) > 1e-9 || math.Abs(known[1].Rate-0.9) > 1e-9 {
+		t.Fatalf("encounters %+v", known)
+	}
+	// A change is followed within some tens of measurements, however many there were before.
+	for range 1000 {
+		m.Shared(a, b, 0.6, 0.9)
+	}
+	for range 3 * maxCount {
+		m.Shared(a, b, 0.3, 0.9)
+	}
+	if rate, _ := m.Rate(a, b); math.Abs(rate-0.3) > 0.03 {
+		t.Errorf("rate %g long after it changed to 0.3", rate)
+	}
+	for _, rate := range []float64{0, -1, math.NaN(), math.Inf(1)} {
+		m.Shared(a, b, rate, 0.5)
+	}
+	if rate, _ := m.Rate(a, b); math.Abs(rate-0.3) > 0.03 {
+		t.Errorf("rate %g after measurements that are none", rate)
+	}
+}
+
+func TestInterferenceAges(t *testing.T) {
+	a, b := Kind{"resnet", 32}, Kind{"bert", 8}
+	old := NewInterference("driver 1", nil)
+	old.Shared(a, b, 0.9, 0.9)
+	m := NewInterference("driver 2", old.Encounters())
+	stale, unsure := m.Rate(a, b)
+	_, sure := old.Rate(a, b)
+	if !(stale > 0.65 && stale < 0.9 && unsure > 2*sure) {
+		t.Errorf("%g±%g with another driver, want a hint less sure than ±%g", stale, unsure, sure)
+	}
+	m.Shared(a, b, 0.4, 0.4)
+	if rate, _ := m.Rate(a, b); math.Abs(rate-0.4) > 0.02 {
+		t.Errorf("%g after a measurement of 0.4 with the new driver", rate)
+	}
+	if known := m.Encounters(); len(known) != 2 || known[0].Count != 1 || known[0].Under != "driver 2" {
+		t.Errorf("encounters %+v", known)
+	}
+}
+
+func TestInterferenceForgetsTheOldest(t *testing.T) {
+	m := NewInterference("", nil)
+	first := Kind{"first", 1}
+	for batch := range maxEncounters/2 + 1 {
+		m.meet(Encounter{KindPair: KindPair{first, Kind{"second", batch}}, Rate: 0.5, Count: 1})
+		m.meet(Encounter{KindPair: KindPair{Kind{"second", batch}, first}, Rate: 0.5, Count: 1})
+	}
+	known := m.Encounters()
+	if len(known) > maxEncounters || known[0].Beside.LocalBatch == 0 || known[len(known)-1].Self.LocalBatch != maxEncounters/2 {
+		t.Errorf("%d encounters from %+v to %+v", len(known), known[0], known[len(known)-1])
+	}
+}
+
+func TestFits(t *testing.T) {
+	large, small, other := Kind{"bert", 64}, Kind{"bert", 8}, Kind{"resnet", 32}
+	m := NewInterference("", nil)
+	if fits := m.Fits(large, other); fits < 0.9 {
+		t.Errorf("fits %g before anything is known", fits)
+	}
+	m.OutOfMemory(large, other)
+	for _, pair := range [][2]Kind{{large, other}, {other, large}, {Kind{"bert", 128}, other}, {Kind{"resnet", 64}, large}} {
+		if fits := m.Fits(pair[0], pair[1]); fits != 0 {
+			t.Errorf("%v beside %v fits %g, though %v and %v did not", pair[0], pair[1], fits, large, other)
+		}
+	}
+	if near, far := m.Fits(Kind{"bert", 32}, other), m.Fits(small, other); !(0 < near && near < far && far < 0.95) {
+		t.Errorf("fits %g with half the batch, %g with an eighth", near, far)
+	}
+	m.Shared(small, other, 0.5, 0.5)
+	if fits := m.Fits(Kind{"bert", 4}, Kind{"resnet", 16}); fits != 1 {
+		t.Errorf("fits %g though the two have shared with larger batches", fits)
+	}
+}
+
+func TestRateAmong(t *testing.T) {
+	a, b, c := Kind{"a", 1}, Kind{"b", 1}, Kind{"c", 1}
+	m := NewInterference("", nil)
+	for range 3 {
+		m.Shared(a, b, 0.5, 0.5)
+		m.Shared(a, c, 0.5, 0.5)
+	}
+	if rate, deviation := m.RateAmong(a, nil); rate != 1 || deviation != 0 {
+		t.Errorf("%g±%g alone", rate, deviation)
+	}
+	pair, pairDeviation := m.Rate(a, b)
+	if rate, deviation := m.RateAmong(a, []Kind{b}); rate != pair || deviation != pairDeviation {
+		t.Errorf("%g±%g beside one, want %g±%g", rate, deviation, pair, pairDeviation)
+	}
+	// A step that either other makes twice as long is three times as long beside both; at worst nothing is left.
+	if rate, deviation := m.RateAmong(a, []Kind{b, c}); math.Abs(rate-1./3) > 0.02 || math.Abs(rate-deviation) > 0.02 {
+		t.Errorf("%g±%g beside two, want a third and nothing at worst", rate, deviation)
+	}
+}
+
+func TestKindOf(t *testing.T) {
+	job := train.Spec{Tenant: "lab", Image: "resnet:1", BatchSize: 32}
+	larger, newer := job, job
+	larger.BatchSize, newer.Image = 64, "resnet:2"
+	if a, b := KindOf(job), KindOf(larger); a.Family != b.Family || a.LocalBatch != 32 || b.LocalBatch != 64 {
+		t.Errorf("%+v and %+v, want one family and two batches", a, b)
+	}
+	if a, b := KindOf(job), KindOf(newer); a.Family == b.Family {
+		t.Errorf("two images are one family %q", a.Family)
+	}
+}
+
+// A decision starts from what is kept of all encounters of 26 kinds, as many as were published, and predicts each of them.
+func BenchmarkInterference(b *testing.B) {
+	taught := NewInterference("", nil)
+	for i := range 26 {
+		for k := range i + 1 {
+			taught.Shared(Kind{string(rune('a' + i/5)), 1 << (i % 5)}, Kind{string(rune('a' + k/5)), 1 << (k % 5)}, 0.5, 0.6)
+		}
+	}
+	known := taught.Encounters()
+	b.ReportAllocs()
+	for b.Loop() {
+		m := NewInterference("", known)
+		for _, e := range known {
+			m.Rate(e.Self, e.Beside)
+		}
+	}
+}

@@ -1,0 +1,66 @@
+package curve
+
+import (
+	"math"
+
+	"gonum.org/v1/gonum/floats"
+)
+
+// Process is a Gaussian process: what is believed of a function of which some values were measured, and how surely (Rasmussen and Williams, "Gaussian
+// Processes for Machine Learning", 2006, algorithm 2.1). The Cholesky factor grows by one row with each measurement, and what was solved for a point is kept,
+// so that to ask again costs only what was measured in between.
+type Process[X comparable] struct {
+	mean   float64
+	kernel func(x, y X) float64
+	values []float64
+	points []X
+	factor [][]float64 // lower triangle of the Cholesky factor of the measurements' covariance
+	white  []float64   // the factor's inverse, times the values less the mean
+	solved map[X][]float64
+}
+
+// NewProcess starts with a mean and the covariance of two values, the same whichever comes first.
+func NewProcess[X comparable](mean float64, kernel func(x, y X) float64) *Process[X] {
+	return &Process[X]{mean: mean, kernel: kernel, solved: map[X][]float64{}}
+}
+
+// Add learns a value that was measured with an error of the given standard deviation, which must not be 0.
+func (p *Process[X]) Add(x X, value, deviation float64) {
+	row := p.solve(x)
+	rest := p.kernel(x, x) + deviation*deviation - floats.Dot(row, row)
+	// The clone leaves what is kept for x free to grow.
+	p.factor = append(p.factor, append(append([]float64(nil), row...), math.Sqrt(max(rest, deviation*deviation))))
+	p.points, p.values = append(p.points, x), append(p.values, value)
+	p.whiten(len(p.values) - 1)
+}
+
+// Replace corrects the value of measurement i, counted from 0 in the order of Add. How sure it is stays.
+func (p *Process[X]) Replace(i int, value float64) {
+	p.values[i] = value
+	p.whiten(i)
+}
+
+func (p *Process[X]) whiten(from int) {
+	p.white = p.white[:from]
+	for i := from; i < len(p.values); i++ {
+		row := p.factor[i]
+		p.white = append(p.white, (p.values[i]-p.mean-floats.Dot(row[:i], p.white))/row[i])
+	}
+}
+
+// Predict gives the expected value at a point and its standard deviation, errors of measurement not included.
+func (p *Process[X]) Predict(x X) (value, deviation float64) {
+	w := p.solve(x)
+	return p.mean + floats.Dot(w, p.white), math.Sqrt(max(p.kernel(x, x)-floats.Dot(w, w), 0))
+}
+
+// solve gives the factor's inverse times the covariances of x with the measurements.
+func (p *Process[X]) solve(x X) []float64 {
+	w := p.solved[x]
+	for i := len(w); i < len(p.factor); i++ {
+		row := p.factor[i]
+		w = append(w, (p.kernel(x, p.points[i])-floats.Dot(row[:i], w))/row[i])
+	}
+	p.solved[x] = w
+	return w
+}

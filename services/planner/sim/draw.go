@@ -1,0 +1,102 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// Draw says what arrivals to draw at random. The same draw gives the same workload.
+type Draw struct {
+	Jobs int
+	// Gaps is one of GapNames.
+	Gaps           string
+	MeanGapSeconds float64
+	Seed           uint64
+}
+
+// GapNames are the ways in which gaps between arrivals may be distributed.
+func GapNames() []string { return []string{"philly", "poisson", "bursts"} }
+
+// share is a value and how often it occurs, in parts of one.
+type share[T any] struct {
+	value T
+	part  float64
+}
+
+// pick draws a value; parts that lack to one are the last one's.
+func pick[T any](draw *rand.Rand, shares []share[T]) T {
+	x := draw.Float64()
+	for _, s := range shares {
+		if x -= s.part; x < 0 {
+			return s.value
+		}
+	}
+	return shares[len(shares)-1].value
+}
+
+// applicationMix is the published mix of Pollux (OSDI'21, table 1): by how many device hours jobs take in Microsoft's cluster Philly, 72 % are small, 20 %
+// medium, 6 % large and 2 % very large, each class standing for applications of that size.
+func applicationMix() []share[string] {
+	return []share[string]{
+		{"cifar10", 0.36}, {"ncf", 0.36}, {"deepspeech2", 0.10}, {"bert", 0.10}, {"yolov3", 0.06}, {"imagenet", 0.02},
+	}
+}
+
+// deviceMix is how many GPUs the jobs of Philly ask for (Jeon et al., ATC'19): few ask for many.
+func deviceMix() []share[int] {
+	return []share[int]{{1, 0.93}, {2, 0.02}, {4, 0.025}, {8, 0.02}, {16, 0.005}}
+}
+
+// Workload draws the arrivals.
+func (d Draw) Workload() (Workload, error) {
+	if d.Jobs < 1 || !(d.MeanGapSeconds > 0 && d.MeanGapSeconds*float64(d.Jobs) < longest) {
+		return Workload{}, fmt.Errorf("draw a workload: want a job or more, and a mean gap above 0 s at which they come within %d s", longest)
+	}
+	draw := rand.New(rand.NewPCG(d.Seed, 0))
+	profiles := map[string]Profile{}
+	for _, p := range Profiles() {
+		profiles[p.Name] = p
+	}
+	w := Workload{Name: fmt.Sprintf("%s-%d", d.Gaps, d.Seed)}
+	now := 0.0
+	for i := range d.Jobs {
+		gap, err := d.gap(draw)
+		if err != nil {
+			return Workload{}, err
+		}
+		now += gap
+		p := profiles[pick(draw, applicationMix())]
+		devices := pick(draw, deviceMix())
+		if p.OneDevice {
+			devices = 1
+		}
+		w.Jobs = append(w.Jobs, Arrival{
+			Name: train.JobID(fmt.Sprintf("%s-%d", p.Name, i)), Seconds: math.Round(now*1000) / 1000, Application: p.Name,
+			Devices: devices, Batch: min(p.Limits.BaseBatch*devices, p.Limits.MaxBatch),
+		})
+	}
+	return w, nil
+}
+
+// gap draws the seconds until the next arrival.
+func (d Draw) gap(draw *rand.Rand) (float64, error) {
+	switch d.Gaps {
+	case "poisson":
+		return d.MeanGapSeconds * draw.ExpFloat64(), nil
+	case "philly":
+		// Philly's gaps spread like this: half of them are shorter than a seventh of the mean.
+		const spread = 2
+		return d.MeanGapSeconds * math.Exp(spread*draw.NormFloat64()-spread*spread/2), nil
+	case "bursts":
+		// One gap in eight is long; the others are a fiftieth of the mean.
+		const long, short = 1. / 8, 1. / 50
+		if draw.Float64() < long {
+			return d.MeanGapSeconds * (1 - (1-long)*short) / long * draw.ExpFloat64(), nil
+		}
+		return d.MeanGapSeconds * short * draw.ExpFloat64(), nil
+	}
+	return 0, fmt.Errorf("draw a workload: no gaps %q, only %v", d.Gaps, GapNames())
+}

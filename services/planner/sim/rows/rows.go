@@ -1,0 +1,72 @@
+// Package rows reads measurements: CSV files with a heading, whose columns are found by name, since their order varies.
+package rows
+
+import (
+	"bytes"
+	"encoding/csv"
+	"fmt"
+	"io/fs"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Row is a row of a file.
+type Row struct {
+	where   string
+	columns map[string]int
+	cells   []string
+}
+
+// Read reads all rows of a file.
+func Read(files fs.FS, name string) ([]Row, error) {
+	data, err := fs.ReadFile(files, name)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	lines, err := csv.NewReader(bytes.NewReader(data)).ReadAll()
+	if err != nil {
+		return nil, fmt.Errorf("parse %s: %w", name, err)
+	}
+	if len(lines) == 0 {
+		return nil, fmt.Errorf("parse %s: it is empty", name)
+	}
+	columns := map[string]int{}
+	for i, column := range lines[0] {
+		columns[column] = i
+	}
+	all := make([]Row, 0, len(lines)-1)
+	for i, cells := range lines[1:] {
+		all = append(all, Row{fmt.Sprintf("%s: row %d", name, i+2), columns, cells})
+	}
+	return all, nil
+}
+
+// Columns are the names of the columns, in no order.
+func (r Row) Columns() []string {
+	var names []string
+	for name := range r.columns {
+		names = append(names, name)
+	}
+	return names
+}
+
+// Where says in which file and line the row is, for messages.
+func (r Row) Where() string { return r.where }
+
+// Text is a cell, empty where there is no such column.
+func (r Row) Text(column string) string {
+	if i, ok := r.columns[column]; ok {
+		return strings.TrimSpace(r.cells[i])
+	}
+	return ""
+}
+
+// Number is a cell that holds a number of 0 or more.
+func (r Row) Number(column string) (float64, error) {
+	x, err := strconv.ParseFloat(r.Text(column), 64)
+	if err != nil || math.IsNaN(x) || math.IsInf(x, 0) || x < 0 {
+		return 0, fmt.Errorf("parse %s, column %s: %q is no number of 0 or more", r.where, column, r.Text(column))
+	}
+	return x, nil
+}

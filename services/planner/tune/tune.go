@@ -1,0 +1,199 @@
+// Package tune chooses the micro-batches of jobs that share a device, by trying a few. What is tried next follows from what was tried before alone, so a round
+// of tuning outlives whoever conducts it. How a batch is set and measured, and that the effective batch stays the same, is not decided here.
+package tune
+
+import (
+	"math"
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/curve"
+)
+
+// MaxTrials is how many combinations of batches a round tries at most: each costs the jobs some steps.
+const MaxTrials = 8
+
+// mostCombinations bounds the time that a choice takes. Jobs that have more combinations keep the batches that they have.
+const mostCombinations = 1 << 16
+
+// Tenant is one of the jobs on a device.
+type Tenant struct {
+	// Batches are the micro-batches that it can run with, in ascending order.
+	Batches []int
+	// Alone is the progress per second that is expected with each of them on a device of its own, in parts of the most; what is weighed less is less.
+	Alone []float64
+	// Memory is the part of the device's memory that each of them is expected to need; nil where nobody knows.
+	Memory []float64
+}
+
+// Round is all that a round of tuning starts from.
+type Round struct {
+	Tenants []Tenant
+	// Start are the batches that the tenants have, as indices of Batches.
+	Start []int
+	// MemoryLimit is the part of the device that expected memory may fill.
+	MemoryLimit float64
+}
+
+// Trial is one combination that was tried.
+type Trial struct {
+	// Choice holds an index of Batches for each tenant.
+	Choice []int `json:"choice"`
+	// Progress is the sum of the tenants' progress per second, each in the parts in which Alone is given. It is 0 where memory ran out.
+	Progress float64 `json:"progress"`
+}
+
+// Next gives the combination to try next, false when the round is over. The first is the one that the tenants have, if that fits.
+func (r Round) Next(trials []Trial) (choice []int, more bool) {
+	if len(trials) >= MaxTrials || r.combinations() > mostCombinations {
+		return nil, false
+	}
+	b := r.learn(trials)
+	if len(trials) == 0 && b.open(r.cell(r.Start)) {
+		return slices.Clone(r.Start), true
+	}
+	const rounding = 1e-9 // of equals the first is tried, on every machine
+	best, most := -1, 0.0
+	for cell := range r.combinations() {
+		if !b.open(cell) {
+			continue
+		}
+		if gain := b.expectedImprovement(cell); best < 0 || gain > most+rounding {
+			best, most = cell, gain
+		}
+	}
+	if best < 0 {
+		return nil, false
+	}
+	return r.choice(best), true
+}
+
+// Settle gives the best combination that was tried: the one that the tenants had where nothing was better, or nothing was tried.
+func (r Round) Settle(trials []Trial) []int {
+	best, most := r.Start, 0.0
+	for _, t := range trials {
+		if t.Progress > most {
+			best, most = t.Choice, t.Progress
+		}
+	}
+	return slices.Clone(best)
+}
+
+// belief is what is known after some trials.
+type belief struct {
+	round   Round
+	process *curve.Process[int] // of the progress beyond expected, by cell
+	tried   map[int]bool
+	failed  [][]int
+	best    float64
+}
+
+func (r Round) learn(trials []Trial) belief {
+	const noise = 0.02 // of a measurement
+	b := belief{round: r, process: curve.NewProcess(0, r.kernel), tried: map[int]bool{}}
+	for _, t := range trials {
+		cell := r.cell(t.Choice)
+		b.tried[cell] = true
+		if t.Progress <= 0 {
+			b.failed = append(b.failed, t.Choice)
+			continue
+		}
+		b.best = max(b.best, t.Progress)
+		b.process.Add(cell, t.Progress-r.expected(t.Choice), noise)
+	}
+	return b
+}
+
+// kernel says how alike what two combinations make of the tenants' speeds is: each tenant's batch does something by itself and all of them do together, and
+// both change smoothly with the logarithm of the batch (Matérn, 5/2).
+func (r Round) kernel(x, y int) float64 {
+	const (
+		variance  = 0.05
+		doublings = 2
+	)
+	a, b := r.choice(x), r.choice(y)
+	sum, product := 0.0, 1.0
+	for i, t := range r.Tenants {
+		apart := math.Abs(math.Log2(float64(t.Batches[a[i]]) / float64(t.Batches[b[i]])))
+		alike := matern(apart / doublings)
+		sum, product = sum+alike, product*alike
+	}
+	return variance * (sum + product)
+}
+
+func matern(distance float64) float64 {
+	x := math.Sqrt(5) * distance
+	return (1 + x + x*x/3) * math.Exp(-x)
+}
+
+// expected is the progress that a combination makes if sharing costs each tenant what it usually does.
+func (r Round) expected(choice []int) float64 {
+	const usual = 1.2 // what tenants do together, one alone being 1
+	sum := 0.0
+	for i, t := range r.Tenants {
+		sum += t.Alone[choice[i]]
+	}
+	return usual * sum / float64(len(r.Tenants))
+}
+
+// open says whether a combination may be tried: it was not, its memory should fit, and no combination failed whose batches were all as small.
+func (b belief) open(cell int) bool {
+	choice := b.round.choice(cell)
+	asLarge := func(failed []int) bool {
+		for i := range failed {
+			if choice[i] < failed[i] {
+				return false
+			}
+		}
+		return true
+	}
+	return !b.tried[cell] && b.round.memory(choice) <= b.round.MemoryLimit && !slices.ContainsFunc(b.failed, asLarge)
+}
+
+func (r Round) memory(choice []int) float64 {
+	sum := 0.0
+	for i, t := range r.Tenants {
+		if t.Memory != nil {
+			sum += t.Memory[choice[i]]
+		}
+	}
+	return sum
+}
+
+// expectedImprovement is by how much a combination is expected to surpass the best one, nothing where it does not (Jones, Schonlau and Welch, "Efficient
+// Global Optimization", 1998, equation 15).
+func (b belief) expectedImprovement(cell int) float64 {
+	value, deviation := b.process.Predict(cell)
+	gain := value + b.round.expected(b.round.choice(cell)) - b.best
+	if deviation == 0 {
+		return max(gain, 0)
+	}
+	z := gain / deviation
+	return gain*0.5*math.Erfc(-z/math.Sqrt2) + deviation*math.Exp(-z*z/2)/math.Sqrt(2*math.Pi)
+}
+
+// combinations is the number of cells of the grid.
+func (r Round) combinations() int {
+	n := 1
+	for _, t := range r.Tenants {
+		n = min(n*len(t.Batches), mostCombinations+1)
+	}
+	return n
+}
+
+// cell numbers a combination, choice is its inverse.
+func (r Round) cell(choice []int) int {
+	n := 0
+	for i, t := range r.Tenants {
+		n = n*len(t.Batches) + choice[i]
+	}
+	return n
+}
+
+func (r Round) choice(cell int) []int {
+	choice := make([]int, len(r.Tenants))
+	for i := len(choice) - 1; i >= 0; i-- {
+		n := len(r.Tenants[i].Batches)
+		choice[i], cell = cell%n, cell/n
+	}
+	return choice
+}
