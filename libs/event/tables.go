@@ -48,6 +48,7 @@ const (
 	BucketAttempts = "attempts"
 	BucketReports  = "reports"
 	BucketLedger   = "ledger"
+	BucketGroups   = "groups"
 	BucketLeases   = "leases"
 )
 
@@ -71,6 +72,7 @@ func Buckets() []Bucket {
 		{Name: BucketAttempts, Writer: "executor", Key: "<job>", Value: "train.Attempt", Doc: "The newest attempt of a job: the truth about its processes and the devices they hold."},
 		{Name: BucketReports, Writer: "nodeagent", Key: "<job>.<attempt>", Value: "train.AttemptReport", Doc: "What training code said of an attempt."},
 		{Name: BucketLedger, Writer: "energy", Key: "job.<job>, node.<node>", Value: "train.Account, energy.Book", Doc: "Accounts of jobs; the book of a node holds the last interval that was booked."},
+		{Name: BucketGroups, Writer: "planner", Key: "t<tenant, in hex>.<group>", Value: "recur.Record", Doc: "What the jobs of a recurring group cost, and those under way."},
 		{
 			Name: BucketLeases, Writer: "whoever holds it", Key: "<service>", Value: "bus.Lease", MarkerTTL: time.Minute,
 			Doc: "Which process of a service works while the others stand by. A key runs out when its holder does not renew it.",

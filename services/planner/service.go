@@ -54,7 +54,7 @@ func (s *Service) Flags(fs *pflag.FlagSet) {
 	fs.IntVar(&s.maxRestarts, "max-restarts-per-hour", 6, "how often a job is resized or moved within an hour for the sake of speed; a job of higher priority may still take its devices")
 	fs.DurationVar(&s.starvation, "starvation-bound", time.Hour, "a job that has waited longer than this goes before others of its priority (policy switchyard)")
 	fs.Float64Var(&s.fairness, "fairness-bound", 0, "finish-time fairness beyond which a job gets its fair share before others, e.g. 4 (0: none; policy switchyard)")
-	fs.Float64Var(&s.energyWeight, "energy-weight", 0, "what energy counts against time, from 0 to 1 (policy switchyard)")
+	fs.Float64Var(&s.energyWeight, "energy-weight", 0, "what energy counts against time, from 0 to 1, for jobs that do not say (policy switchyard)")
 	fs.Float64Var(&s.powerBudget, "power-budget-watts", 0, "the most that all devices together may be predicted to draw (0: no bound)")
 	fs.StringToIntVar(&s.quotas, "quota", nil, "the most devices that the jobs of a tenant may hold together, as TENANT=DEVICES (repeatable)")
 }
@@ -113,10 +113,15 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	look := newPicture()
-	watching := pool.New().WithContext(ctx).WithCancelOnError()
-	if err := s.watch(ctx, b, look, watching); err != nil {
+	again, err := newRecurrences(ctx, b, p.Log, look, s.energyWeight)
+	if err != nil {
 		return err
 	}
+	watching := pool.New().WithContext(ctx).WithCancelOnError()
+	if err := s.watch(ctx, b, look, again.see, watching); err != nil {
+		return err
+	}
+	watching.Go(again.run)
 	l := &loop{
 		bus: b, log: p.Log, meters: m, picture: look, policy: policy, interval: s.interval, now: time.Now, told: map[train.JobID]saying{},
 		terms: s.terms(),
@@ -141,8 +146,8 @@ func (s *Service) terms() plan.State {
 	}
 }
 
-// watch opens the buckets and keeps the picture up to date with them.
-func (s *Service) watch(ctx context.Context, b *bus.Bus, look *picture, watching *pool.ContextPool) error {
+// watch opens the buckets and keeps the picture up to date with them. Each record of a job is shown to seeJob, too.
+func (s *Service) watch(ctx context.Context, b *bus.Bus, look *picture, seeJob func(bus.Entry[train.Job], bool), watching *pool.ContextPool) error {
 	jobs, err := bus.OpenKV[train.Job](ctx, b, event.BucketJobs)
 	if err != nil {
 		return err
@@ -163,7 +168,13 @@ func (s *Service) watch(ctx context.Context, b *bus.Bus, look *picture, watching
 	if err != nil {
 		return err
 	}
-	watching.Go(func(ctx context.Context) error { return jobs.Watch(ctx, look.seeJob, look.complete(event.BucketJobs)) })
+	watching.Go(func(ctx context.Context) error {
+		see := func(e bus.Entry[train.Job], deleted bool) {
+			look.seeJob(e, deleted)
+			seeJob(e, deleted)
+		}
+		return jobs.Watch(ctx, see, look.complete(event.BucketJobs))
+	})
 	watching.Go(func(ctx context.Context) error {
 		see := func(e bus.Entry[train.Node], deleted bool) { look.seeNode(time.Now(), e, deleted) }
 		return nodes.Watch(ctx, see, look.complete(event.BucketNodes))
