@@ -235,14 +235,39 @@ type Measured struct {
 	Meters     []Meter   `json:"meters"`
 	// Users are the attempts that used the node in the interval.
 	Users []Use `json:"users,omitempty"`
+	// Epochs are those that training code on this node finished in the interval, in order.
+	Epochs []EpochMark `json:"epochs,omitempty"`
+	// Counters are what the performance counters of the whole node counted in the CountersSeconds up to To, by event; told now and then while an attempt runs there.
+	Counters        map[string]float64 `json:"counters,omitempty"`
+	CountersSeconds float64            `json:"counters_seconds,omitempty"`
 }
+
+// EpochMark says when an epoch ended, so that the energy up to then can be told from that after it.
+type EpochMark struct {
+	Job        train.JobID `json:"job"`
+	Attempt    int         `json:"attempt"`
+	EpochsDone int         `json:"epochs_done"`
+	// At is when the epoch ended, within the interval.
+	At      time.Time          `json:"at"`
+	Samples int                `json:"samples,omitempty"`
+	Loss    *float64           `json:"loss,omitempty"`
+	Metrics map[string]float64 `json:"metrics,omitempty"`
+}
+
+// The components. That of the node is everything behind its plug: the others are part of it, so it is never added to them.
+const (
+	ComponentCPU  = "cpu"
+	ComponentDRAM = "dram"
+	ComponentGPU  = "gpu"
+	ComponentNode = "node"
+)
 
 // Meter is the energy of one component in an interval.
 type Meter struct {
-	// Component is cpu, dram or gpu; Device the device id where there is one (gpu:0).
+	// Component is cpu, dram, gpu or node; Device the device id where there is one (gpu:0).
 	Component string         `json:"component"`
 	Device    train.DeviceID `json:"device,omitempty"`
-	// Method is nvml_counter, nvml_power, rapl or modelled.
+	// Method is nvml_counter, nvml_power, rapl, pcm, pdu, redfish or modelled.
 	Method string      `json:"method"`
 	Energy unit.Energy `json:"energy_uj"`
 	// Idle is what the component would have spent without any work, where that is known.
@@ -251,6 +276,27 @@ type Meter struct {
 	Capacity float64 `json:"capacity,omitempty"`
 	// Busy is the work that was done in all, by jobs and everything else, in the same unit; 0 when only jobs are known.
 	Busy float64 `json:"busy,omitempty"`
+	// Context is what the contexts on the device cost beyond Idle whether or not they work, where that is known; ContextSeconds is the time of all contexts.
+	Context        unit.Energy `json:"context_uj,omitempty"`
+	ContextSeconds float64     `json:"context_seconds,omitempty"`
+	// CoveredSeconds is the time that the energy was spent in, where a meter keeps a time of its own; else it is the interval.
+	CoveredSeconds *float64 `json:"covered_seconds,omitempty"`
+	// Board is the state of a GPU at the interval's end.
+	Board *Board `json:"board,omitempty"`
+}
+
+// Board is the state of a GPU. What its driver does not tell is left out.
+type Board struct {
+	// LimitWatts is the most that it may draw.
+	LimitWatts float64 `json:"limit_w,omitempty"`
+	// SMRatio is the part of the last sampling period in which its processors worked, from 0 to 1.
+	SMRatio *float64 `json:"sm_util_ratio,omitempty"`
+	// MemoryUsed is what all processes hold of its memory.
+	MemoryUsed unit.Bytes `json:"memory_used_bytes,omitempty"`
+	// TemperatureC is in degrees Celsius.
+	TemperatureC int `json:"temperature_c,omitempty"`
+	// Throttle says why its clocks are lower than they could be: power, thermal, power_brake, slowdown.
+	Throttle []string `json:"throttle,omitempty"`
 }
 
 // Use is what one attempt used of a component in an interval.
@@ -259,8 +305,14 @@ type Use struct {
 	Attempt   int            `json:"attempt"`
 	Component string         `json:"component"`
 	Device    train.DeviceID `json:"device,omitempty"`
-	// Work is CPU seconds, or SM-utilisation seconds on a GPU.
-	Work float64 `json:"work"`
+	// Work is CPU seconds, or SM-utilisation seconds on a GPU. Estimated is set where nobody sampled it.
+	Work      float64 `json:"work"`
+	Estimated bool    `json:"estimated,omitempty"`
+	// ContextSeconds is how long its processes had a context on the device, MemoryBytes what they hold of its memory.
+	ContextSeconds float64    `json:"context_seconds,omitempty"`
+	MemoryBytes    unit.Bytes `json:"memory_bytes,omitempty"`
+	// ReservedRatio is the part of the component that is kept for the attempt, whether or not it works.
+	ReservedRatio float64 `json:"reserved_ratio,omitempty"`
 }
 
 // Accounted is the final energy account of a job.

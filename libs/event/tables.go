@@ -71,7 +71,7 @@ func Buckets() []Bucket {
 		{Name: BucketModels, Writer: "profiler", Key: "<job>", Value: "train.Model", Doc: "What was learned about a job."},
 		{Name: BucketAttempts, Writer: "executor", Key: "<job>", Value: "train.Attempt", Doc: "The newest attempt of a job: the truth about its processes and the devices they hold."},
 		{Name: BucketReports, Writer: "nodeagent", Key: "<job>.<attempt>", Value: "train.AttemptReport", Doc: "What training code said of an attempt."},
-		{Name: BucketLedger, Writer: "energy", Key: "job.<job>, node.<node>", Value: "train.Account, energy.Book", Doc: "Accounts of jobs; the book of a node holds the last interval that was booked."},
+		{Name: BucketLedger, Writer: "energy", Key: "job.<job>, course.<job>, node.<node>", Value: "train.Account, train.Course, energy.Book", Doc: "Accounts of jobs, and what each had used at the end of its epochs; the book of a node holds the last interval that was booked."},
 		{Name: BucketGroups, Writer: "planner", Key: "t<tenant, in hex>.<group>", Value: "recur.Record", Doc: "What the jobs of a recurring group cost, and those under way."},
 		{
 			Name: BucketLeases, Writer: "whoever holds it", Key: "<service>", Value: "bus.Lease", MarkerTTL: time.Minute,

@@ -71,14 +71,14 @@ func TestTree(t *testing.T) {
 		all[s.PID] = s
 	}
 	var pids []int
-	for pid := range Tree(all, 10, 5) {
+	for pid := range NewForest(all).Tree(10, 5) {
 		pids = append(pids, pid)
 	}
 	slices.Sort(pids)
 	if diff := cmp.Diff([]int{10, 11, 12}, pids); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
-	if Tree(all, 10, 6) != nil || Tree(all, 99, 5) != nil {
+	if NewForest(all).Tree(10, 6) != nil || NewForest(all).Tree(99, 5) != nil {
 		t.Error("a process that is not this one has a tree")
 	}
 }

@@ -1,12 +1,15 @@
 package proc
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Root is where the kernel's file system of processes is: /proc, but in tests.
@@ -14,22 +17,52 @@ type Root string
 
 // Processes reads all processes, those that ended and were not waited for yet included: their times count until then.
 func (r Root) Processes() (map[int]Stat, error) {
-	entries, err := os.ReadDir(string(r))
+	reader := Reader{Root: r}
+	return reader.Read()
+}
+
+// lookAgain is after how many readings threads of the kernel are looked at anew: by then a number may be another process's.
+const lookAgain = 30
+
+// Reader reads all processes again and again. Threads of the kernel, which are nobody's and often most of all there is, are read once in a while only; the
+// readings between leave them out.
+type Reader struct {
+	Root Root
+	// kernel are the numbers of the kernel's threads, as they were seen so many readings ago.
+	kernel map[string]bool
+	age    int
+}
+
+// Read gives the processes that there are.
+func (r *Reader) Read() (map[int]Stat, error) {
+	folder, err := os.Open(string(r.Root))
+	if err != nil {
+		return nil, fmt.Errorf("open list of processes: %w", err)
+	}
+	defer func() { _ = folder.Close() }()
+	names, err := folder.Readdirnames(-1)
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
-	all := map[int]Stat{}
-	for _, e := range entries {
-		if _, err := strconv.Atoi(e.Name()); err != nil {
+	if r.age--; r.age < 0 {
+		r.kernel, r.age = map[string]bool{}, lookAgain
+	}
+	all := make(map[int]Stat, len(names))
+	buffer := make([]byte, statSize)
+	for _, name := range names {
+		if name[0] < '0' || name[0] > '9' || r.kernel[name] {
 			continue
 		}
-		line, err := r.stat(e.Name())
+		n, err := readOnce(string(r.Root)+"/"+name+"/stat", buffer)
 		if err != nil {
 			continue // it ended while we were reading
 		}
-		s, err := ParseStat(line)
+		s, err := ParseStat(buffer[:n])
 		if err != nil {
 			return nil, err
+		}
+		if s.Kernel {
+			r.kernel[name] = true
 		}
 		all[s.PID] = s
 	}
@@ -38,15 +71,24 @@ func (r Root) Processes() (map[int]Stat, error) {
 
 // Process reads one process.
 func (r Root) Process(pid int) (Stat, error) {
-	line, err := r.stat(strconv.Itoa(pid))
+	line, err := os.ReadFile(filepath.Join(string(r), strconv.Itoa(pid), "stat"))
 	if err != nil {
 		return Stat{}, fmt.Errorf("read process %d: %w", pid, err)
 	}
 	return ParseStat(line)
 }
 
-func (r Root) stat(pid string) ([]byte, error) {
-	return os.ReadFile(filepath.Join(string(r), pid, "stat"))
+// statSize is more than a line of any process is long.
+const statSize = 2048
+
+// readOnce reads a small file of the kernel with one call. All processes are read every second: what os.ReadFile does beside that would be half of the work.
+func readOnce(path string, buffer []byte) (int, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	n, err := unix.Read(fd, buffer)
+	return n, errors.Join(err, unix.Close(fd))
 }
 
 // CPU reads what the processors did.
@@ -90,21 +132,32 @@ func (r Root) Variable(pid int, name string) string {
 	return ""
 }
 
+// Forest is all processes, with who descends from whom.
+type Forest struct {
+	All      map[int]Stat
+	children map[int][]int
+}
+
+// NewForest makes one of all processes.
+func NewForest(all map[int]Stat) Forest {
+	f := Forest{All: all, children: make(map[int][]int, len(all))}
+	for _, s := range all {
+		f.children[s.Parent] = append(f.children[s.Parent], s.PID)
+	}
+	return f
+}
+
 // Tree finds a process and all that descends from it; nil when the process is gone or its number was given to another one.
-func Tree(all map[int]Stat, pid int, start uint64) map[int]Stat {
-	root, found := all[pid]
+func (f Forest) Tree(pid int, start uint64) map[int]Stat {
+	root, found := f.All[pid]
 	if !found || root.Start != start {
 		return nil
 	}
-	children := map[int][]int{}
-	for _, s := range all {
-		children[s.Parent] = append(children[s.Parent], s.PID)
-	}
 	tree := map[int]Stat{pid: root}
 	for open := []int{pid}; len(open) > 0; open = open[1:] {
-		for _, child := range children[open[0]] {
+		for _, child := range f.children[open[0]] {
 			if _, seen := tree[child]; !seen {
-				tree[child] = all[child]
+				tree[child] = f.All[child]
 				open = append(open, child)
 			}
 		}

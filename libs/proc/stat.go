@@ -28,6 +28,8 @@ type Stat struct {
 	// Session is the process that began its session.
 	Session int
 	State   byte
+	// Kernel is set for a thread of the kernel.
+	Kernel bool
 	// Own is the processor time of the process itself, all its threads included; Reaped that of its children that have ended and were waited for.
 	Own    Ticks
 	Reaped Ticks
@@ -49,24 +51,29 @@ func ParseStat(line []byte) (Stat, error) {
 		return Stat{}, fmt.Errorf("parse stat %.80q: %w", line, err)
 	}
 	// The fields are numbered as in proc(5); the first one after the name is number 3.
-	const first, parent, session, utime, stime, cutime, cstime, start = 3, 4, 6, 14, 15, 16, 17, 22
-	fields := strings.Fields(string(line[end+1:]))
-	if len(fields) <= start-first || len(fields[0]) != 1 {
+	const state, parent, session, flags, utime, stime, cutime, cstime, start = 3, 4, 6, 9, 14, 15, 16, 17, 22
+	var numbers [start + 1]int64
+	s := Stat{PID: pid, Name: string(line[open+1 : end])}
+	field := state
+	for text := range strings.FieldsSeq(string(line[end+1:])) {
+		switch {
+		case field == state && len(text) == 1:
+			s.State = text[0]
+		case field == parent || field == session || field == flags || field >= utime && field <= cstime || field == start:
+			if numbers[field], err = strconv.ParseInt(text, 10, 64); err != nil {
+				return Stat{}, fmt.Errorf("parse stat %.80q: %w", line, err)
+			}
+		}
+		if field++; field > start {
+			break
+		}
+	}
+	if field <= start || s.State == 0 {
 		return Stat{}, fmt.Errorf("parse stat %.80q: too short", line)
 	}
-	var errs []error
-	number := func(field int) int64 {
-		n, err := strconv.ParseInt(fields[field-first], 10, 64)
-		errs = append(errs, err)
-		return n
-	}
-	s := Stat{
-		PID: pid, Name: string(line[open+1 : end]), State: fields[0][0], Parent: int(number(parent)), Session: int(number(session)),
-		Own: Ticks(number(utime) + number(stime)), Reaped: Ticks(number(cutime) + number(cstime)), Start: uint64(number(start)),
-	}
-	if err := errors.Join(errs...); err != nil {
-		return Stat{}, fmt.Errorf("parse stat %.80q: %w", line, err)
-	}
+	const kernelThread = 0x00200000 // PF_KTHREAD
+	s.Parent, s.Session, s.Start, s.Kernel = int(numbers[parent]), int(numbers[session]), uint64(numbers[start]), numbers[flags]&kernelThread != 0
+	s.Own, s.Reaped = Ticks(numbers[utime]+numbers[stime]), Ticks(numbers[cutime]+numbers[cstime])
 	return s, nil
 }
 

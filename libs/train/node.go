@@ -128,6 +128,8 @@ type Node struct {
 	JobAPISocket string `json:"job_api_socket,omitempty"`
 	// Meters names what measures energy here, e.g. nvml, rapl, modelled.
 	Meters []string `json:"meters,omitempty"`
+	// MeterTroubles says of the meters that were found or asked for and do not work why not.
+	MeterTroubles map[string]string `json:"meter_troubles,omitempty"`
 	// SeenAt is refreshed by the agent every few seconds: an old one means a node that is gone.
 	SeenAt time.Time `json:"seen_at"`
 }

@@ -32,8 +32,24 @@ type Book struct {
 	GapSeconds float64 `json:"gap_seconds"`
 	Missing    uint64  `json:"missing,omitempty"`
 	Resets     uint64  `json:"resets,omitempty"`
-	// Running are the accounts of jobs that have not been closed, as far as this node knows.
+	// Wall is what meters of the whole node told. It is booked as the other components, and what is beyond them as "other"; Owed is what the components told
+	// that the plug has not shown yet, 0 or less: the two are not read at the same moment.
+	Wall unit.Energy `json:"wall_uj,omitempty"`
+	Owed unit.Energy `json:"owed_uj,omitempty"`
+	// Running are the accounts of jobs that have not been closed, as far as this node knows; Recent is what each used in the last interval.
 	Running map[train.JobID]train.Account `json:"running"`
+	Recent  map[train.JobID]unit.Energy   `json:"recent_uj,omitempty"`
+}
+
+// componentOther is what a node spends beyond its measured components.
+const componentOther = "other"
+
+// rules are what decides who pays beside the interval itself.
+type rules struct {
+	// closed says whether a job's account is closed.
+	closed func(train.JobID) bool
+	// reserved charges idleness to the jobs that keep a device.
+	reserved bool
 }
 
 // Totals are the parts of a component's energy.
@@ -68,8 +84,18 @@ func checkMeasured(m event.Measured, subject event.Subject) error {
 		if _, err := train.ParseJobID(string(u.Job)); err != nil {
 			return err
 		}
-		if !(u.Work >= 0 && u.Work <= mostWork) {
-			return fmt.Errorf("work %g of job %s", u.Work, u.Job)
+		for _, amount := range []float64{u.Work, u.ContextSeconds, u.ReservedRatio} {
+			if !(amount >= 0 && amount <= mostWork) {
+				return fmt.Errorf("work %g of job %s", amount, u.Job)
+			}
+		}
+	}
+	for _, e := range m.Epochs {
+		if _, err := train.ParseJobID(string(e.Job)); err != nil {
+			return err
+		}
+		if e.EpochsDone < 1 || e.Samples < 0 {
+			return fmt.Errorf("epoch %d of job %s with %d samples", e.EpochsDone, e.Job, e.Samples)
 		}
 	}
 	return checkMeters(m.Meters, m.To.Sub(m.From))
@@ -87,7 +113,9 @@ func checkMeters(meters []event.Meter, d time.Duration) error {
 			return errors.New("meter without component or method")
 		case !(meter.Busy >= 0 && meter.Busy <= mostWork) || !(meter.Capacity >= 0 && meter.Capacity <= mostWork):
 			return fmt.Errorf("meter of %.80q with work %g of %g", meter.Component, meter.Busy, meter.Capacity)
-		case meter.Energy < -mostEnergy || meter.Energy > most || meter.Idle < -mostEnergy || meter.Idle > mostEnergy:
+		case !(meter.ContextSeconds >= 0 && meter.ContextSeconds <= mostWork) || meter.CoveredSeconds != nil && !(*meter.CoveredSeconds >= 0 && *meter.CoveredSeconds <= mostGap):
+			return fmt.Errorf("meter of %.80q with times that cannot be", meter.Component)
+		case meter.Energy < -mostEnergy || meter.Energy > most || meter.Idle < -mostEnergy || meter.Idle > mostEnergy || meter.Context < -mostEnergy || meter.Context > mostEnergy:
 			return fmt.Errorf("meter of %.80q with %s in %s, %s of it idle", meter.Component, meter.Energy, d, meter.Idle)
 		}
 		if sum += max(meter.Energy, 0); sum > most {
@@ -100,7 +128,7 @@ func checkMeters(meters []event.Meter, d time.Duration) error {
 // clone makes a book that can be changed without changing b.
 func (b *Book) clone() Book {
 	c := *b
-	c.Totals, c.Running = maps.Clone(b.Totals), maps.Clone(b.Running)
+	c.Totals, c.Running, c.Recent = maps.Clone(b.Totals), maps.Clone(b.Running), maps.Clone(b.Recent)
 	return c
 }
 
@@ -110,8 +138,8 @@ func (b *Book) has(m event.Measured, stream uint64) bool {
 }
 
 // add books an interval. Energy of jobs whose account is closed has no account left to go to: it is unattributed.
-func (b *Book) add(m event.Measured, stream uint64, closed func(train.JobID) bool) {
-	b.follow(m)
+func (b *Book) add(m event.Measured, stream uint64, r rules) {
+	gap := b.follow(m)
 	b.Node, b.Boot, b.Sequence, b.To, b.StreamSequence = m.Node, m.BootID, m.Sequence, m.To, stream
 	if b.Totals == nil {
 		b.Totals = map[string]Totals{}
@@ -120,20 +148,29 @@ func (b *Book) add(m event.Measured, stream uint64, closed func(train.JobID) boo
 		b.Running = map[train.JobID]train.Account{}
 	}
 	b.Methods = methods(m.Meters)
-	spent := map[train.JobID]unit.Energy{}
+	b.Recent = map[train.JobID]unit.Energy{}
 	for _, u := range m.Users {
-		if !closed(u.Job) {
-			b.join(u.Job)
-			spent[u.Job] += 0
+		if _, joined := b.Recent[u.Job]; !joined && !r.closed(u.Job) {
+			b.join(u.Job, gap)
+			b.Recent[u.Job] = 0
 		}
 	}
+	b.expect(m, gap, r)
+	var splits []attribute.Split
+	var wall *event.Meter
 	for _, meter := range m.Meters {
-		for _, share := range b.divide(meter, m.Users, closed) {
-			spent[share.Job] += share.Energy
+		if meter.Component == event.ComponentNode {
+			wall = &meter
+			continue
 		}
+		uses := usesOf(meter, m.Users)
+		split := divide(meter, uses, r)
+		splits = append(splits, split)
+		b.book(meter, split, m.To.Sub(m.From).Seconds(), r)
 	}
+	b.bookWall(wall, splits, r)
 	seconds := m.To.Sub(m.From).Seconds()
-	for job, energy := range spent {
+	for job, energy := range b.Recent {
 		a := b.Running[job]
 		a.Seconds += seconds
 		a.PeakPower = max(a.PeakPower, unit.Watts(energy.Joules()/seconds))
@@ -142,72 +179,150 @@ func (b *Book) add(m event.Measured, stream uint64, closed func(train.JobID) boo
 	}
 }
 
-// follow notes what lies between the last interval and this one.
-func (b *Book) follow(m event.Measured) {
+// follow notes what lies between the last interval and this one, and gives the unmeasured time in seconds.
+func (b *Book) follow(m event.Measured) float64 {
+	gap := 0.0
 	switch {
 	case b.Boot == m.BootID && m.Sequence > b.Sequence+1:
 		b.Missing += m.Sequence - b.Sequence - 1
-		b.GapSeconds += max(m.From.Sub(b.To).Seconds(), 0)
+		gap = m.From.Sub(b.To).Seconds()
 	case b.Boot == m.BootID:
-		b.GapSeconds += max(m.GapSeconds, 0)
+		gap = m.GapSeconds
 	case b.Boot != "":
-		b.GapSeconds += max(m.From.Sub(b.To).Seconds(), 0)
+		gap = m.From.Sub(b.To).Seconds()
 	}
+	gap = max(gap, 0)
+	b.GapSeconds += gap
+	return gap
 }
 
-// join opens the account of a job that has none.
-func (b *Book) join(job train.JobID) {
-	if _, found := b.Running[job]; !found {
-		b.Running[job] = train.Account{Job: job}
+// join opens the account of a job that has none. One that ran before has missed the gap.
+func (b *Book) join(job train.JobID, gap float64) {
+	a, found := b.Running[job]
+	if !found {
+		a = train.Account{Job: job}
+	} else {
+		a.GapSeconds += gap
 	}
+	b.Running[job] = a
 }
 
-// divide splits one meter and books its parts. It gives the shares of the jobs.
-func (b *Book) divide(meter event.Meter, users []event.Use, closed func(train.JobID) bool) []attribute.Share {
-	split := attribute.Divide(attribute.Meter{
-		Energy: meter.Energy, Idle: meter.Idle, Busy: meter.Busy, Held: meter.Device != "",
-	}, usesOf(meter, users))
-	if split.Reset {
-		b.Resets++
-		return nil
+// expect notes for how long each component that a job uses should have been measured: once for the processors, and for each device.
+func (b *Book) expect(m event.Measured, gap float64, r rules) {
+	type place struct {
+		job       train.JobID
+		component string
+		device    train.DeviceID
 	}
-	t := b.Totals[meter.Component]
-	t.Measured += meter.Energy
-	t.Idle += split.Idle
-	t.Unattributed += split.Unattributed
-	var open []attribute.Share
-	for _, share := range split.Jobs {
-		if closed(share.Job) {
-			t.Unattributed += share.Energy
+	seen, seconds := map[place]bool{}, m.To.Sub(m.From).Seconds()
+	for _, u := range m.Users {
+		at := place{u.Job, u.Component, u.Device}
+		if r.closed(u.Job) || seen[at] {
 			continue
 		}
-		t.Attributed += share.Energy
-		a := b.Running[share.Job]
-		a.Energy += share.Energy
-		a.Methods = include(a.Methods, meter.Method)
-		components := maps.Clone(a.Components)
-		if components == nil {
-			components = map[string]unit.Energy{}
+		seen[at] = true
+		a := b.Running[u.Job]
+		known, before := a.Metering[u.Component]
+		known.ExpectedSeconds += seconds
+		if before {
+			known.ExpectedSeconds += gap
 		}
-		components[meter.Component] += share.Energy
-		a.Components = components
+		a.Metering = with(a.Metering, u.Component, known)
+		b.Running[u.Job] = a
+	}
+}
+
+// divide splits one meter.
+func divide(meter event.Meter, uses []attribute.Use, r rules) attribute.Split {
+	split := attribute.Divide(attribute.Meter{
+		Energy: meter.Energy, Idle: meter.Idle, Context: meter.Context, ContextSeconds: meter.ContextSeconds, Busy: meter.Busy, Held: meter.Device != "",
+	}, uses)
+	if r.reserved {
+		split.Reserve(uses)
+	}
+	return split
+}
+
+// book puts the parts of a meter into the totals and accounts.
+func (b *Book) book(meter event.Meter, split attribute.Split, seconds float64, r rules) {
+	if split.Reset {
+		b.Resets++
+		return
+	}
+	if meter.CoveredSeconds != nil {
+		seconds = *meter.CoveredSeconds
+	}
+	t := b.Totals[meter.Component]
+	t.Measured += split.Sum()
+	t.Idle += split.Idle
+	t.Unattributed += split.Unattributed
+	for _, share := range split.Jobs {
+		energy := share.Energy + share.Idle
+		if r.closed(share.Job) {
+			t.Unattributed += energy
+			continue
+		}
+		t.Attributed += energy
+		a := b.Running[share.Job]
+		a.Energy, a.Idle, a.Estimated = a.Energy+energy, a.Idle+share.Idle, a.Estimated+share.Estimated
+		a.Methods = include(a.Methods, meter.Method)
+		a.Components = with(a.Components, meter.Component, a.Components[meter.Component]+energy)
+		how := a.Metering[meter.Component]
+		how.Methods = include(how.Methods, meter.Method)
+		how.MeasuredSeconds += seconds
+		if meter.Component == componentOther || meter.Component == event.ComponentDRAM { // nobody can expect them of every machine
+			how.ExpectedSeconds = how.MeasuredSeconds
+		}
+		a.Metering = with(a.Metering, meter.Component, how)
 		b.Running[share.Job] = a
-		open = append(open, share)
+		b.Recent[share.Job] += energy
 	}
 	b.Totals[meter.Component] = t
-	return open
+}
+
+// bookWall books what the plug shows beyond the components. What it shows too little is owed to the next intervals, and forgiven when it shows nothing at all.
+func (b *Book) bookWall(wall *event.Meter, splits []attribute.Split, r rules) {
+	if wall == nil || wall.Energy < 0 {
+		b.Owed = 0
+		return
+	}
+	b.Wall += wall.Energy
+	beyond := wall.Energy + b.Owed
+	for _, s := range splits {
+		if !s.Reset {
+			beyond -= s.Sum()
+		}
+	}
+	b.Owed = min(beyond, 0)
+	covered := 0.0
+	if wall.CoveredSeconds != nil {
+		covered = *wall.CoveredSeconds
+	}
+	b.book(event.Meter{Component: componentOther, Method: wall.Method}, attribute.Overhead(max(beyond, 0), splits), covered, r)
+}
+
+// with is a copy of a map with one entry more: books share their maps with copies of themselves.
+func with[V any](m map[string]V, key string, value V) map[string]V {
+	c := maps.Clone(m)
+	if c == nil {
+		c = map[string]V{}
+	}
+	c[key] = value
+	return c
 }
 
 // usesOf are the uses that count for a meter. Memory has no counter of its own work: the processor time stands for it.
 func usesOf(meter event.Meter, users []event.Use) []attribute.Use {
 	component := meter.Component
-	if component == "dram" {
-		component = "cpu"
+	if component == event.ComponentDRAM {
+		component = event.ComponentCPU
 	}
 	var uses []attribute.Use
 	for _, u := range users {
 		if u.Component == component && u.Device == meter.Device {
-			uses = append(uses, attribute.Use{Job: u.Job, Work: u.Work})
+			uses = append(uses, attribute.Use{
+				Job: u.Job, Work: u.Work, ContextSeconds: u.ContextSeconds, Reserved: u.ReservedRatio, Estimated: u.Estimated,
+			})
 		}
 	}
 	return uses
@@ -238,17 +353,22 @@ func combined(job train.JobID, books map[train.NodeID]Book) (train.Account, bool
 			continue
 		}
 		found = true
-		sum.Energy += a.Energy
-		sum.Seconds += a.Seconds
+		sum.Energy, sum.Idle, sum.Estimated = sum.Energy+a.Energy, sum.Idle+a.Idle, sum.Estimated+a.Estimated
+		sum.Seconds, sum.GapSeconds = sum.Seconds+a.Seconds, sum.GapSeconds+a.GapSeconds
 		sum.PeakPower = max(sum.PeakPower, a.PeakPower)
 		for _, m := range a.Methods {
 			sum.Methods = include(sum.Methods, m)
 		}
 		for component, e := range a.Components {
-			if sum.Components == nil {
-				sum.Components = map[string]unit.Energy{}
+			sum.Components = with(sum.Components, component, sum.Components[component]+e)
+		}
+		for component, m := range a.Metering {
+			how := sum.Metering[component]
+			for _, method := range m.Methods {
+				how.Methods = include(how.Methods, method)
 			}
-			sum.Components[component] += e
+			how.MeasuredSeconds, how.ExpectedSeconds = how.MeasuredSeconds+m.MeasuredSeconds, how.ExpectedSeconds+m.ExpectedSeconds
+			sum.Metering = with(sum.Metering, component, how)
 		}
 	}
 	if sum.Seconds > 0 {

@@ -19,6 +19,7 @@ import (
 // Keys of the bucket.
 func nodeKey(node train.NodeID) string { return "node." + string(node) }
 func jobKey(job train.JobID) string    { return "job." + string(job) }
+func courseKey(job train.JobID) string { return "course." + string(job) }
 
 // settleAfter is how long after a job's end, and after a node's last interval, an account is closed although no interval told of a later time.
 const settleAfter = 5 * time.Second
@@ -28,7 +29,10 @@ type ledger struct {
 	bus      *bus.Bus
 	books    *bus.KV[Book]
 	accounts *bus.KV[train.Account]
+	courses  *bus.KV[train.Course]
 	log      *slog.Logger
+	// reserved charges idleness to the jobs that keep a device.
+	reserved bool
 
 	// work is held while something is written.
 	work sync.Mutex
@@ -42,9 +46,10 @@ type ledger struct {
 	closed map[train.JobID]bool
 	// forgotten are the jobs that the register has forgotten and of which there is an account.
 	forgotten map[train.JobID]bool
+	run       map[train.JobID]train.Course
 }
 
-func newLedger(ctx context.Context, b *bus.Bus, log *slog.Logger, now time.Time) (*ledger, error) {
+func newLedger(ctx context.Context, b *bus.Bus, reserved bool, log *slog.Logger, now time.Time) (*ledger, error) {
 	books, err := bus.OpenKV[Book](ctx, b, event.BucketLedger)
 	if err != nil {
 		return nil, err
@@ -53,9 +58,13 @@ func newLedger(ctx context.Context, b *bus.Bus, log *slog.Logger, now time.Time)
 	if err != nil {
 		return nil, err
 	}
+	courses, err := bus.OpenKV[train.Course](ctx, b, event.BucketLedger)
+	if err != nil {
+		return nil, err
+	}
 	l := &ledger{
-		bus: b, books: books, accounts: accounts, log: log, heard: map[train.NodeID]time.Time{}, began: now,
-		pages: map[train.NodeID]Book{}, jobs: map[train.JobID]train.Job{}, closed: map[train.JobID]bool{}, forgotten: map[train.JobID]bool{},
+		bus: b, books: books, accounts: accounts, courses: courses, log: log, reserved: reserved, heard: map[train.NodeID]time.Time{}, began: now,
+		pages: map[train.NodeID]Book{}, jobs: map[train.JobID]train.Job{}, closed: map[train.JobID]bool{}, run: map[train.JobID]train.Course{}, forgotten: map[train.JobID]bool{},
 	}
 	return l, l.load(ctx)
 }
@@ -70,12 +79,21 @@ func (l *ledger) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	courses, err := l.courses.List(ctx, "course.*")
+	if err != nil {
+		return err
+	}
 	for _, e := range pages {
 		l.pages[e.Value.Node] = e.Value
 	}
 	for _, e := range accounts {
 		if e.Value.Final {
 			l.closed[train.JobID(strings.TrimPrefix(e.Key, "job."))] = true
+		}
+	}
+	for _, e := range courses {
+		if !l.closed[e.Value.Job] {
+			l.run[e.Value.Job] = e.Value
 		}
 	}
 	return nil
@@ -100,7 +118,7 @@ func (l *ledger) handle(ctx context.Context, m bus.Message) ([]event.Fact, error
 		if b.has(measured, m.Sequence) {
 			return false, nil
 		}
-		b.add(measured, m.Sequence, l.isClosed)
+		b.add(measured, m.Sequence, rules{closed: l.isClosed, reserved: l.reserved})
 		return true, nil
 	})
 	if err != nil {
@@ -112,6 +130,9 @@ func (l *ledger) handle(ctx context.Context, m bus.Message) ([]event.Fact, error
 	touched := map[train.JobID]bool{}
 	for _, u := range measured.Users {
 		touched[u.Job] = true
+	}
+	if err := l.follow(ctx, measured, e.Value.Recent); err != nil {
+		return nil, err
 	}
 	for job := range touched {
 		if err := l.copyAccount(ctx, job); err != nil {
@@ -148,7 +169,8 @@ func (l *ledger) account(job train.JobID) (train.Account, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a, found := combined(job, l.pages)
-	a.Epochs = l.jobs[job].EpochsDone
+	record, course := l.jobs[job], l.run[job]
+	a.Epochs, a.Samples, a.Waste = record.EpochsDone, course.Samples, wasteOf(a.Energy, record, course)
 	return a, found
 }
 
@@ -314,6 +336,7 @@ func (l *ledger) strike(ctx context.Context, job train.JobID) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.jobs, job)
+	delete(l.run, job)
 	return nil
 }
 

@@ -226,6 +226,7 @@ func TestAnAccountIsClosedWithTheIntervalAfterTheEnd(t *testing.T) {
 	final := await(k, "job.a", func(a train.Account) bool { return a.Final })
 	if want := (train.Account{
 		Job: "a", Energy: 20, Components: map[string]unit.Energy{"cpu": 20}, Methods: []string{"modelled"}, Seconds: 2, Epochs: 3,
+		Metering:  map[string]train.Metering{"cpu": {Methods: []string{"modelled"}, MeasuredSeconds: 2, ExpectedSeconds: 2}},
 		MeanPower: 10, PeakPower: 10, Final: true,
 	}); cmp.Diff(want, final) != "" {
 		t.Errorf("(-want +got)\n%s", cmp.Diff(want, final))
@@ -301,7 +302,7 @@ func TestAJobThatEndedBeforeAnyIntervalHasAnAccountOfNothing(t *testing.T) {
 // open gives the ledger without its loops.
 func open(t *testing.T, k *books) *ledger {
 	t.Helper()
-	l, err := newLedger(within(t), k.bus, slog.New(slog.DiscardHandler), hour)
+	l, err := newLedger(within(t), k.bus, false, slog.New(slog.DiscardHandler), hour)
 	if err != nil {
 		t.Fatal(err)
 	}

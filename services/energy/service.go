@@ -3,6 +3,7 @@ package energy
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,7 +17,15 @@ import (
 )
 
 // Service is the book-keeper.
-type Service struct{}
+type Service struct {
+	idlePolicy string
+}
+
+// The choices of --idle-policy.
+const (
+	idleCluster  = "cluster"
+	idleReserved = "reserved"
+)
 
 // New makes a book-keeper.
 func New() *Service { return &Service{} }
@@ -27,11 +36,19 @@ func (s *Service) Name() string { return "energy" }
 // Task is the same for all processes: one at a time works.
 func (s *Service) Task(run.Common) string { return s.Name() }
 
-// Flags declares none: there is nothing to choose.
-func (s *Service) Flags(*pflag.FlagSet) {}
+// Flags declares the service's flags.
+func (s *Service) Flags(fs *pflag.FlagSet) {
+	fs.StringVar(&s.idlePolicy, "idle-policy", idleCluster,
+		"who pays for what devices draw without work: cluster (nobody's job) or reserved (the jobs that keep the devices)")
+}
 
-// Validate has nothing to refuse.
-func (s *Service) Validate(run.Common) error { return nil }
+// Validate refuses an unknown policy.
+func (s *Service) Validate(run.Common) error {
+	if s.idlePolicy != idleCluster && s.idlePolicy != idleReserved {
+		return fmt.Errorf("--idle-policy %q: want %s or %s", s.idlePolicy, idleCluster, idleReserved)
+	}
+	return nil
+}
 
 // Run works until ctx ends.
 func (s *Service) Run(ctx context.Context, p run.Process) error {
@@ -44,7 +61,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if err != nil {
 		return err
 	}
-	l, err := newLedger(ctx, b, p.Log, time.Now())
+	l, err := newLedger(ctx, b, s.idlePolicy == idleReserved, p.Log, time.Now())
 	if err != nil {
 		return err
 	}

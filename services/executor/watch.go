@@ -78,15 +78,14 @@ func (p *picture) seeJob(e bus.Entry[train.Job], deleted bool) {
 	defer p.mu.Unlock()
 	id := train.JobID(e.Key)
 	before, known := p.jobs[id]
-	switch {
-	case deleted:
+	if deleted {
 		delete(p.jobs, id)
-	case known && before.Revision == e.Revision:
-		return
-	default:
-		p.jobs[id] = e
+	} else {
+		p.jobs[id] = e // also where the revision is the same: a bus that lost its past counts anew
 	}
-	p.touch(id)
+	if deleted || !known || before.Revision != e.Revision {
+		p.touch(id)
+	}
 }
 
 func (p *picture) seeNode(e bus.Entry[train.Node], deleted bool) {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -29,24 +28,22 @@ import (
 	"github.com/switchyard-dl/switchyard/services/nodeagent/meter"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/nvml"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/outbox"
-	"github.com/switchyard-dl/switchyard/services/nodeagent/rapl"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/roster"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/simgpu"
 )
 
 // Service is the node agent.
 type Service struct {
-	jobAPI        string
-	deviceKind    string
-	cpuSlots      int
-	meterInterval time.Duration
-	idleWatts     float64
-	coreWatts     float64
-	raplRoot      string
-	simGPUs       int
-	simGPUMemory  int
-	labels        map[string]string
-	kubernetes    kubernetes
+	jobAPI       string
+	deviceKind   string
+	cpuSlots     int
+	metering     metering
+	simGPUs      int
+	simGPUMemory int
+	labels       map[string]string
+	kubernetes   kubernetes
+	// gpus are read instead of the machine's, where a test says so.
+	gpus gpu.Reader
 }
 
 // New makes a node agent with its defaults.
@@ -62,10 +59,7 @@ func (s *Service) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.jobAPI, "job-api", anyPort, "address of the job API: loopback, or the node's own where jobs are pods (port 0: a free one, kept over restarts)")
 	fs.StringVar(&s.deviceKind, "device-kind", inventory.KindAuto, "what to offer as devices: gpu, cpu, or auto (GPUs where there are some, else CPU slots)")
 	fs.IntVar(&s.cpuSlots, "cpu-slots", 0, "number of CPU slots to offer (0: one per core)")
-	fs.DurationVar(&s.meterInterval, "meter-interval", time.Second, "how often energy is measured")
-	fs.Float64Var(&s.idleWatts, "model-idle-watts", 10, "assumed power of the idle machine, where it cannot be measured")
-	fs.Float64Var(&s.coreWatts, "model-core-watts", 6, "assumed power of each busy core, where it cannot be measured")
-	fs.StringVar(&s.raplRoot, "rapl-root", rapl.DefaultRoot, "where Linux shows the energy counters of processors")
+	s.metering.flags(fs)
 	fs.IntVar(&s.simGPUs, "sim-gpus", 0, "number of simulated GPUs to offer instead of real ones; jobs on them run on processors")
 	fs.IntVar(&s.simGPUMemory, "sim-gpu-memory", 16, "memory of a simulated GPU, in GiB")
 	fs.StringToStringVar(&s.labels, "label", nil, "NAME=VALUE: label of the node, for jobs that ask for it with node_labels (repeatable); on Kubernetes those of the node hold instead")
@@ -101,16 +95,7 @@ func (s *Service) Validate(common run.Common) error {
 	if s.cpuSlots < 0 || s.cpuSlots > mostSlots {
 		errs = append(errs, fmt.Errorf("--cpu-slots %d: want 0 to %d", s.cpuSlots, mostSlots))
 	}
-	if s.meterInterval < 50*time.Millisecond || s.meterInterval > time.Minute {
-		errs = append(errs, fmt.Errorf("--meter-interval %s: want 50ms to 1m", s.meterInterval))
-	}
-	for flag, watts := range map[string]float64{"model-idle-watts": s.idleWatts, "model-core-watts": s.coreWatts} {
-		const most = 100_000
-		if !(watts >= 0 && watts <= most) {
-			errs = append(errs, fmt.Errorf("--%s %g: want 0 to %d", flag, watts, most))
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.metering.validate()...)...)
 }
 
 func isPort(s string) bool {
@@ -153,26 +138,21 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	}
 	known := roster.New(t.attempts)
 	accounts := s.kubernetes.accountant(p.Log, p.Metrics)
-	recorder, m, machine, closeGPUs, err := s.open(p, known, accounts)
+	opened, err := s.open(p, known, accounts)
 	if err != nil {
 		return err
 	}
-	defer closeGPUs()
+	defer opened.close()
 	doors, err := openDoors(ctx, dir, s.jobAPI, p.Log)
 	if err != nil {
 		return err
 	}
 	defer doors.close()
 	api := jobapi.New(jobapi.Config{
-		Node: p.Common.NodeID(), Bus: b, Reports: t.reports, Roster: known, Outbox: box, Log: p.Log, Metrics: p.Metrics,
+		Node: p.Common.NodeID(), Bus: b, Reports: t.reports, Roster: known, Outbox: box, EpochEnded: opened.recorder.Mark, Log: p.Log,
+		Metrics: p.Metrics,
 	})
-	describe := func(ctx context.Context, now time.Time) train.Node {
-		n := machine.Node(ctx, p.Common.NodeID(), m.Devices(), now)
-		n.Labels = s.labels
-		n.JobAPI, n.JobAPISocket, n.Meters = doors.tcp.Addr().String(), doors.socket, m.Names()
-		return n
-	}
-	describe = s.kubernetes.describe(describe, p.Log)
+	describe := s.kubernetes.describe(s.describe(p.Common.NodeID(), opened, doors), p.Log)
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	synced := newSignal()
 	work.Go(func(ctx context.Context) error { return t.attempts.Watch(ctx, known.Put, synced.set) })
@@ -183,14 +163,28 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	work.Go(func(ctx context.Context) error { return sweep(ctx, t, p.Log) })
 	// Nobody is told of the job API, nor is anything measured, before it is known which attempts there are.
 	work.Go(synced.then(func(ctx context.Context) error { return announce(ctx, t.nodes, describe, p) }))
-	work.Go(synced.then(func(ctx context.Context) error { return record(ctx, recorder, b) }))
+	work.Go(synced.then(func(ctx context.Context) error { return record(ctx, opened.recorder, b) }))
+	for _, loop := range opened.loops {
+		work.Go(loop)
+	}
 	if s.kubernetes.on() {
 		logs := s.kubernetes.tailer(p, known.Newest)
 		work.Go(synced.then(logs.Run))
 		work.Go(synced.then(func(ctx context.Context) error { return answerLogs(ctx, b, p.Common.NodeID(), t.jobs, logs) }))
-		work.Go(func(ctx context.Context) error { return accounts.Run(ctx, m.Devices) })
+		work.Go(func(ctx context.Context) error { return accounts.Run(ctx, opened.meter.Devices) })
 	}
 	return work.Wait()
+}
+
+// describe makes what tells of the node.
+func (s *Service) describe(node train.NodeID, o opened, d doors) func(context.Context, time.Time) train.Node {
+	return func(ctx context.Context, now time.Time) train.Node {
+		n := o.machine.Node(ctx, node, o.meter.Devices(), now)
+		n.Labels = s.labels
+		n.JobAPI, n.JobAPISocket = d.tcp.Addr().String(), d.socket
+		n.Meters, n.MeterTroubles = metersOf(o.meter.Statuses())
+		return n
+	}
 }
 
 // settle gives the settings with the id of this machine. That of a node of Kubernetes is said there, and the folder need not remember it.
@@ -220,8 +214,18 @@ func openTables(ctx context.Context, b *bus.Bus) (tables, error) {
 	return t, errors.Join(errs[:]...)
 }
 
+// opened is what the machine has, ready to be read.
+type opened struct {
+	machine  *inventory.Inventory
+	meter    *meter.Meter
+	recorder *meter.Recorder
+	// loops ask the meters that are reached over the network.
+	loops []func(context.Context) error
+	close func()
+}
+
 // open makes the meter and the inventory from what the machine has.
-func (s *Service) open(p run.Process, known *roster.Roster, accounts accountant) (*meter.Recorder, *meter.Meter, *inventory.Inventory, func(), error) {
+func (s *Service) open(p run.Process, known *roster.Roster, accounts accountant) (opened, error) {
 	const root, cgroups = proc.Root("/proc"), "/sys/fs/cgroup"
 	offered := inventory.Config{Kind: s.deviceKind, Slots: s.cpuSlots, Proc: root, Cgroups: cgroups}
 	if accounts != nil {
@@ -229,32 +233,49 @@ func (s *Service) open(p run.Process, known *roster.Roster, accounts accountant)
 	}
 	machine, err := inventory.New(offered)
 	if err != nil {
-		return nil, nil, nil, nil, err
+		return opened{}, err
 	}
-	counters, err := rapl.Open(os.DirFS(s.raplRoot))
+	sources, loops, err := s.metering.sources(p, s.kubernetes.node)
 	if err != nil {
-		p.Log.Warn("energy counters not found", "error", err)
+		return opened{}, err
 	}
 	gpus, closeGPUs := s.openGPUs(p)
 	m, err := meter.New(meter.Config{
-		Proc: root, RAPL: counters, GPUs: gpus, Log: p.Log,
-		Model: meter.Model{Idle: unit.Watts(s.idleWatts), Core: unit.Watts(s.coreWatts)},
+		Proc: root, Cgroups: cgroups, Sources: sources, GPUs: gpus, Events: s.metering.events(p), Model: s.metering.model(), Log: p.Log,
 	})
 	if err != nil {
 		closeGPUs()
-		return nil, nil, nil, nil, err
+		return opened{}, err
 	}
 	node := p.Common.NodeID()
 	recorder := meter.NewRecorder(meter.RecorderConfig{
 		// The numbers of intervals begin anew with every start of the agent.
-		Node: node, Boot: machine.BootID() + "-" + strconv.FormatInt(time.Now().UnixNano(), 36), Interval: s.meterInterval,
+		Node: node, Boot: machine.BootID() + "-" + strconv.FormatInt(time.Now().UnixNano(), 36), Interval: s.metering.interval,
 		Meter: m, Live: func() []train.Attempt { return known.Live(node) }, Log: p.Log, Metrics: p.Metrics,
 	})
-	return recorder, m, machine, closeGPUs, nil
+	return opened{machine, m, recorder, loops, closeGPUs}, nil
+}
+
+// metersOf gives the meters that work, and why the others do not.
+func metersOf(statuses []meter.Status) (working []string, troubles map[string]string) {
+	for _, s := range statuses {
+		if s.Trouble == "" {
+			working = append(working, s.Method)
+			continue
+		}
+		if troubles == nil {
+			troubles = map[string]string{}
+		}
+		troubles[s.Method] = s.Trouble
+	}
+	return working, troubles
 }
 
 // openGPUs gives what reads GPUs, nil where there are none, and what closes it.
 func (s *Service) openGPUs(p run.Process) (gpu.Reader, func()) {
+	if s.gpus != nil {
+		return s.gpus, func() {}
+	}
 	if s.simGPUs > 0 {
 		return simgpu.Reader{
 			Node: p.Common.NodeID(), Count: s.simGPUs, Memory: unit.Bytes(s.simGPUMemory) * unit.GiB,

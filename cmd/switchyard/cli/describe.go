@@ -35,6 +35,7 @@ type description struct {
 	Plan       *planView            `json:"plan,omitempty"`
 	Model      *train.Model         `json:"model,omitempty"`
 	Account    *train.Account       `json:"account,omitempty"`
+	Course     *train.Course        `json:"course,omitempty"`
 	// Mounted tells whether the job sees its folders as /custom, /snapshots and /data; nil before it has started.
 	Mounted *bool `json:"mounted,omitempty"`
 }
@@ -108,6 +109,9 @@ func gather(ctx context.Context, b *bus.Bus, job train.Job, now time.Time) (desc
 		return d, err
 	}
 	if d.Account, err = optional[train.Account](ctx, b, event.BucketLedger, "job."+id); err != nil {
+		return d, err
+	}
+	if d.Course, err = optional[train.Course](ctx, b, event.BucketLedger, "course."+id); err != nil {
 		return d, err
 	}
 	started, found, err := lastIfThere[event.Started](ctx, b, event.StreamJobs, event.JobSubject(job.ID, event.FactStarted))

@@ -2,12 +2,8 @@ package cli
 
 import (
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // model tells what was learned.
@@ -62,33 +58,5 @@ func (p *page) speed(m train.Model) {
 	if widest.Workers > 0 && m.Speed.Kind == train.SpeedAllReduce {
 		widest.Workers *= 2
 		p.field("", "%d workers are predicted to take %s per step, +-%.0f %%", widest.Workers, stepTime(m.Speed.StepSeconds(widest)), 100*m.Speed.RelativeError(widest))
-	}
-}
-
-func (p *page) energy(d description) {
-	account := d.Account
-	if account == nil {
-		return
-	}
-	p.section("energy")
-	soFar := " so far"
-	if account.Final {
-		soFar = ""
-	}
-	how := "by " + strings.Join(account.Methods, " and ")
-	if modelledMark(account.Methods) != "" {
-		how = "modelled from the use of the processor, not measured"
-	}
-	p.field("  spent", "%s%s, %s", energyOf(*account), soFar, how)
-	var parts []string
-	for _, component := range slices.Sorted(maps.Keys(account.Components)) {
-		parts = append(parts, fmt.Sprintf("%s %s", escapeText(component), account.Components[component]))
-	}
-	if len(parts) > 0 {
-		p.field("  of which", "%s", strings.Join(parts, ", "))
-	}
-	p.field("  power", "%.1f W mean over %s, %.1f W peak", account.MeanPower.Watts(), duration(account.Seconds), account.PeakPower.Watts())
-	if account.Epochs > 0 {
-		p.field("  per epoch", "%s", account.Energy/unit.Energy(account.Epochs))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 func TestDescribe(t *testing.T) {
@@ -82,5 +83,32 @@ func TestDescribeHoldsThePredictionAgainstTheDeadline(t *testing.T) {
 		if text := describeText(description{Job: j}, noon); !strings.Contains(text, c.want) {
 			t.Errorf("want %q in:\n%s", c.want, text)
 		}
+	}
+}
+
+func TestDescribeTellsWhatEnergyBought(t *testing.T) {
+	job := train.Job{ID: "x", State: train.StateRunning, Spec: train.Spec{MaxEpochs: 10}}
+	account := train.Account{
+		Energy: 800 * unit.Joule, Idle: 100 * unit.Joule, Estimated: 50 * unit.Joule, Epochs: 4, Samples: 20_000, Methods: []string{"nvml_counter", "rapl"},
+		Components: map[string]unit.Energy{"gpu": 700 * unit.Joule, "cpu": 100 * unit.Joule}, Waste: map[train.WasteCause]unit.Energy{train.WasteFailed: 30 * unit.Joule},
+		Metering: map[string]train.Metering{"gpu": {MeasuredSeconds: 90, ExpectedSeconds: 100}, "cpu": {MeasuredSeconds: 100, ExpectedSeconds: 100}},
+	}
+	course := train.Course{Epochs: []train.EpochEnergy{
+		{EpochsDone: 1, Energy: 200 * unit.Joule, Loss: new(2.0), Metrics: map[string]float64{"accuracy": 0.5}},
+		{EpochsDone: 2, Energy: 400 * unit.Joule, Loss: new(1.5), Metrics: map[string]float64{"accuracy": 0.7}},
+		{EpochsDone: 3, Energy: 600 * unit.Joule, Loss: new(1.2), Metrics: map[string]float64{"accuracy": 0.6}},
+	}}
+	text := describeText(description{Job: job, Account: &account, Course: &course}, noon)
+	for _, want := range []string{
+		"cpu 100.0 J, gpu 700.0 J (measured 90 % of the time)", "100.0 J for devices", "50.0 J were shared without", "30.0 J by what failed", "200.0 J\n", "0.04 J\n",
+		"2000.0 J in all", "600.0 J to 1.2, the least so far, in epoch 3", "400.0 J to 0.7, the most so far, in epoch 2",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	account.Final = true
+	if text := describeText(description{Job: job, Account: &account}, noon); strings.Contains(text, "in all, if") {
+		t.Error("an ended job is expected to use more")
 	}
 }

@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -70,9 +72,10 @@ type survey struct {
 	Kubelet    kubeletSurvey
 	// RAPLZones counts the energy counters, RAPLReadable those that can be read.
 	RAPLZones, RAPLReadable int
-	// PerfParanoid is the kernel's setting; nil where the kernel has no performance counters.
-	PerfParanoid *int
-	Cgroup       int
+	// PerfEvents counts the performance events that can be counted, PerfHardware those of them that the processor does; PerfTrouble is why there are none.
+	PerfEvents, PerfHardware int
+	PerfTrouble              string
+	Cgroup                   int
 	// MountTrouble is why this process may not make a mount namespace, empty where it may; MountFix is what to do about it.
 	MountTrouble, MountFix string
 	// Containers are the runtimes that answer; ContainerTrouble says why the others do not.
@@ -142,20 +145,20 @@ func raplFinding(s survey) finding {
 }
 
 func perfFinding(s survey) finding {
-	f := finding{
-		Name: "counters", Verdict: verdictAbsent, Costs: "nothing yet: no service reads hardware counters so far",
-		Fix: "sysctl kernel.perf_event_paranoid=2, or run the node agent with CAP_PERFMON",
-	}
-	const ownProcesses = 2 // up to this level a user may count in their own processes
+	const asked = 58
 	switch {
-	case s.PerfParanoid == nil:
-		f.Detail, f.Fix = "the kernel offers no performance counters", "run on the machine itself and not in a sandbox"
-	case *s.PerfParanoid > ownProcesses && !s.Root:
-		f.Detail = fmt.Sprintf("perf_event_paranoid is %d", *s.PerfParanoid)
-	default:
-		return finding{Name: "counters", Verdict: verdictOK, Detail: fmt.Sprintf("perf_event_paranoid is %d", *s.PerfParanoid)}
+	case s.PerfTrouble != "":
+		return finding{
+			Name: "counters", Verdict: verdictAbsent, Detail: s.PerfTrouble, Costs: "workloads are not known by what the processor does in them",
+			Fix: "run the node agent with CAP_PERFMON, or sysctl kernel.perf_event_paranoid=0; not in a sandbox",
+		}
+	case s.PerfHardware == 0:
+		return finding{
+			Name: "counters", Verdict: verdictAbsent, Detail: fmt.Sprintf("no hardware events; %s by the kernel", plural(s.PerfEvents, "event")),
+			Costs: "workloads are known by software events alone", Fix: "run on the machine itself and not in a virtual one",
+		}
 	}
-	return f
+	return finding{Name: "counters", Verdict: verdictOK, Detail: fmt.Sprintf("%d of %d hardware events", s.PerfHardware, asked)}
 }
 
 func cgroupFinding(s survey) finding {
@@ -289,10 +292,20 @@ func nodeFinding(n train.Node, now time.Time) finding {
 	if len(n.Meters) > 0 {
 		detail += ", energy by " + strings.Join(n.Meters, " and ")
 	}
+	var troubles []string
+	for _, meter := range slices.Sorted(maps.Keys(n.MeterTroubles)) {
+		troubles = append(troubles, meter+": "+n.MeterTroubles[meter])
+	}
 	if age := now.Sub(n.SeenAt); age > nodeStale {
 		return finding{
 			Name: "node", Verdict: verdictAbsent, Detail: fmt.Sprintf("%s, last seen %s ago", detail, duration(age.Seconds())), Costs: "nothing new is placed on it",
 			Fix: "start its node agent",
+		}
+	}
+	if len(troubles) > 0 {
+		return finding{
+			Name: "node", Verdict: verdictAbsent, Detail: detail + "; " + strings.Join(troubles, "; "), Costs: "the energy that these meters would tell is not measured",
+			Fix: "see the settings of meters in docs/configuration.md; the node is fine otherwise",
 		}
 	}
 	return finding{Name: "node", Verdict: verdictOK, Detail: detail}

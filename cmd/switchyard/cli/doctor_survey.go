@@ -22,6 +22,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/perf"
 )
 
 // survey looks at this machine. What cannot be found out is left empty or told as trouble.
@@ -40,7 +41,7 @@ func (a *app) survey(ctx context.Context, dataDir, kubeletRoot, podLogs string) 
 	s.Engines = surveyEngines(ctx, "/etc")
 	s.Kubelet = surveyKubelet(kubeletRoot, podLogs)
 	s.RAPLZones, s.RAPLReadable = surveyRAPL("/sys/class/powercap")
-	s.PerfParanoid = surveyParanoid("/proc/sys/kernel/perf_event_paranoid")
+	surveyPerf(&s)
 	s.Cgroup = surveyCgroup("/sys/fs/cgroup")
 	s.MountTrouble, s.MountFix = surveyMounts("/proc", s.Root)
 	s.Containers, s.ContainerTrouble = surveyContainers(ctx)
@@ -112,16 +113,15 @@ func surveyRAPL(folder string) (zones, readable int) {
 	return zones, readable
 }
 
-func surveyParanoid(path string) *int {
-	data, err := os.ReadFile(path)
+// surveyPerf counts the performance events that can be counted here, by counting them.
+func surveyPerf(s *survey) {
+	counters, err := perf.Open()
 	if err != nil {
-		return nil
+		s.PerfTrouble = clipText(strings.Split(err.Error(), "\n")[0], 160)
+		return
 	}
-	level, err := strconv.Atoi(strings.TrimSpace(string(data)))
-	if err != nil {
-		return nil
-	}
-	return &level
+	defer counters.Close()
+	s.PerfEvents, s.PerfHardware = len(counters.Names()), counters.Hardware()
 }
 
 // surveyCgroup gives the version of the hierarchy at a folder; 0 for none.

@@ -18,7 +18,7 @@ import (
 // bare is a machine on which nearly everything is absent.
 func bare() survey {
 	return survey{
-		Kernel: "Linux 6.8.0", Arch: "amd64", Cores: 2, Memory: 8 * unit.GiB, GPUTrouble: "no nvidia-smi in PATH", RAPLZones: 2, PerfParanoid: new(4), Cgroup: 1,
+		Kernel: "Linux 6.8.0", Arch: "amd64", Cores: 2, Memory: 8 * unit.GiB, GPUTrouble: "no nvidia-smi in PATH", RAPLZones: 2, PerfTrouble: "count task-clock on processor 0: open counter: permission denied", Cgroup: 1,
 		MountTrouble: "user.max_user_namespaces is 0", MountFix: "sysctl user.max_user_namespaces=10000, or run the executor as root", ContainerTrouble: "no docker in PATH; podman: \x1b[31mpermission denied", BusURL: "nats://127.0.0.1:4222", Port: 4222,
 		DataDir: "/home/ann/.local/state/switchyard", DataFree: unit.GiB, SurveyedAt: noon, Kubelet: kubeletSurvey{Root: "/var/lib/kubelet"},
 	}
@@ -28,7 +28,7 @@ func bare() survey {
 func full() survey {
 	return survey{
 		Kernel: "Linux 6.8.0", Arch: "amd64", Cores: 64, Memory: 512 * unit.GiB, Root: true, GPUs: []string{"NVIDIA H200, 143771 MiB", "NVIDIA H200, 143771 MiB"}, RAPLZones: 3, RAPLReadable: 3,
-		PerfParanoid: new(4), Cgroup: 2, Containers: []string{"docker 28.1.0"}, Python: "3.12.3 (/usr/bin/python3)", Torch: "2.7.0",
+		PerfEvents: 49, PerfHardware: 49, Cgroup: 2, Containers: []string{"docker 28.1.0"}, Python: "3.12.3 (/usr/bin/python3)", Torch: "2.7.0",
 		Packages: map[string]bool{"switchyard": true, "kubernetesdlprofile": true}, BusURL: "nats://10.0.0.1:4222", BusUp: true, Port: 4222, PortTrouble: "somebody else listens there",
 		DataDir: "/srv/switchyard", DataFree: 900 * unit.GiB, SurveyedAt: noon, Driver: driverSurvey{Cards: 2, Module: "570.86.15", Library: "570.86.15"},
 		Engines: []engineSurvey{{Name: "docker", DefaultRuntime: "runc", Where: "/etc/docker/daemon.json"}, {Name: "containerd", DefaultRuntime: "nvidia"}},
@@ -36,6 +36,10 @@ func full() survey {
 		Nodes: []train.Node{
 			{ID: "gpu1", Devices: []train.Device{{ID: "gpu:0", Kind: train.KindGPU}, {ID: "gpu:1", Kind: train.KindGPU}}, Meters: []string{"nvml_counter", "rapl"}, SeenAt: ago(time.Second)},
 			{ID: "gpu2", Devices: []train.Device{{ID: "gpu:0", Kind: train.KindGPU}}, SeenAt: ago(time.Hour)},
+			{
+				ID: "gpu3", Devices: []train.Device{{ID: "gpu:0", Kind: train.KindGPU}}, Meters: []string{"nvml"}, SeenAt: ago(time.Second),
+				MeterTroubles: map[string]string{"rapl": "read power zone intel-rapl:0 (package-0): permission denied", "pdu": "ask for power: no route to host"},
+			},
 		},
 	}
 }
@@ -47,8 +51,8 @@ func TestFindings(t *testing.T) {
 	golden(t, "doctor-full.txt", findingsText(findings(roomy)))
 	broken := bare()
 	broken.DataTrouble, broken.PortTrouble, broken.Python = "/home/ann cannot be written to", "somebody else listens there", "3.9.2 (/usr/bin/python3)"
-	broken.PerfParanoid, broken.RAPLZones, broken.Cgroup = nil, 0, 0
 	broken.Usage = []bus.Usage{{Name: "JOBS", Bytes: 35 << 30, MaxBytes: 40 << 30, Refuses: true}}
+	broken.PerfTrouble, broken.PerfEvents, broken.RAPLZones, broken.Cgroup = "", 8, 0, 0
 	broken.Driver = driverSurvey{Cards: 1, Module: "535.54.03", Library: "550.54.15"}
 	broken.Kubelet = kubeletSurvey{There: true, RegistryTrouble: "no permission for /var/lib/kubelet/plugins_registry", PodLogTrouble: "/var/log/pods is not there"}
 	golden(t, "doctor-broken.txt", findingsText(findings(broken)))
@@ -157,13 +161,6 @@ func TestSurveyOfTheKernel(t *testing.T) {
 	write(t, filepath.Join(dir, "intel-rapl:1", "energy_uj", "not a file"), "1")
 	if zones, readable := surveyRAPL(dir); zones != 2 || readable != 1 {
 		t.Error(zones, readable)
-	}
-	if surveyParanoid(filepath.Join(dir, "none")) != nil {
-		t.Error("a setting that is not there")
-	}
-	write(t, filepath.Join(dir, "paranoid"), "-1\n")
-	if level := surveyParanoid(filepath.Join(dir, "paranoid")); level == nil || *level != -1 {
-		t.Error(level)
 	}
 	group := filepath.Join(dir, "cgroup")
 	if version := surveyCgroup(group); version != 0 {

@@ -179,6 +179,9 @@ func newTopNode(n train.Node, last event.Measured, held map[devicePlace][]topJob
 	if seconds > 0 && now.Sub(last.To) < powerStale {
 		var total unit.Energy
 		for _, m := range last.Meters {
+			if m.Component == event.ComponentNode { // the others are part of it
+				continue
+			}
 			total += m.Energy
 			if m.Device != "" {
 				perDevice[m.Device] += unit.Watts(m.Energy.Joules() / seconds)

@@ -4,14 +4,13 @@
 //
 //	E = idle + sum of jobs + unattributed
 //
-// idle is what the component would have spent anyway. The rest, the active part, is shared in proportion to work (CPU seconds, SM-utilisation seconds) by
-// all who worked: the jobs, and the rest of the machine, whose part stays unattributed. It is Kepler's rule with the sum kept exact by the method of the
-// largest remainder. Each part is at least 0 when E is.
+// idle is what the component would have spent anyway. The rest, the active part, is shared in two steps, each by the method of the largest remainder:
+// what contexts on a GPU cost by being there, in proportion to their time; then the dynamic part, in proportion to work (CPU seconds, SM-utilisation
+// seconds). All who worked take part: the jobs, and the rest of the machine, whose part stays unattributed. Each part is at least 0 when E is.
 package attribute
 
 import (
 	"cmp"
-	"math"
 	"math/bits"
 	"slices"
 
@@ -24,22 +23,35 @@ type Meter struct {
 	Energy unit.Energy
 	// Idle is the part that is spent without any work, 0 where it is not known.
 	Idle unit.Energy
+	// Context is what contexts cost beyond that, 0 where it is not known; ContextSeconds is the time of all of them, 0 where only that of jobs is known.
+	Context        unit.Energy
+	ContextSeconds float64
 	// Busy is the work of all together, jobs and others; 0 where only that of jobs is known: then what is active is theirs alone.
 	Busy float64
 	// Held says that whoever is on the component uses it whether or not work was seen, as a process with a context on a GPU does.
 	Held bool
 }
 
-// Use is the work of a job.
+// Use is what a job used of a component.
 type Use struct {
 	Job  train.JobID
 	Work float64
+	// ContextSeconds is how long it had a context on the component.
+	ContextSeconds float64
+	// Reserved is the part of the component that is kept for the job, from 0 to 1.
+	Reserved float64
+	// Estimated says that nobody sampled the work.
+	Estimated bool
 }
 
 // Share is a job's part.
 type Share struct {
-	Job    train.JobID
-	Energy unit.Energy
+	Job train.JobID
+	// Energy is its active part, Estimated what of that was shared by an estimate of work.
+	Energy    unit.Energy
+	Estimated unit.Energy
+	// Idle is the idle part that the job is charged for since it keeps the component: see Reserve.
+	Idle unit.Energy
 }
 
 // Split is the energy of a component in its parts.
@@ -56,7 +68,7 @@ type Split struct {
 func (s Split) Sum() unit.Energy {
 	sum := s.Idle + s.Unattributed
 	for _, j := range s.Jobs {
-		sum += j.Energy
+		sum += j.Energy + j.Idle
 	}
 	return sum
 }
@@ -75,65 +87,168 @@ func Divide(m Meter, uses []Use) Split {
 	s.Idle = min(max(m.Idle, 0), m.Energy)
 	active := m.Energy - s.Idle
 
-	weights := weigh(jobs, m)
-	parts := apportion(active, weights)
-	for i := range jobs {
-		s.Jobs[i].Energy = parts[i]
+	byContext := weigh(amounts(jobs, func(u Use) float64 { return u.ContextSeconds }), m.ContextSeconds)
+	if byContext != nil {
+		contexts := min(max(m.Context, 0), active)
+		active -= contexts
+		s.give(apportion(contexts, byContext))
 	}
-	s.Unattributed = parts[len(jobs)]
+	byWork := weigh(amounts(jobs, func(u Use) float64 { return u.Work }), m.Busy)
+	estimated := byWork == nil
+	if estimated {
+		byWork = unsampled(len(jobs), m.Held, byContext)
+	}
+	parts := apportion(active, byWork)
+	s.give(parts)
+	for i, u := range jobs {
+		if estimated || u.Estimated {
+			s.Jobs[i].Estimated = parts[i]
+		}
+	}
 	return s
 }
 
-// combine adds up the uses of each job, ordered by job. Work that is no number or negative is none.
+// give adds parts to those of the jobs, and the last one to what nobody is known to have used.
+func (s *Split) give(parts []unit.Energy) {
+	for i := range s.Jobs {
+		s.Jobs[i].Energy += parts[i]
+	}
+	s.Unattributed += parts[len(s.Jobs)]
+}
+
+// unsampled are the weights where no work was seen: on a device that is held those of the contexts, else all tenants alike, else nobody is known to have worked.
+func unsampled(jobs int, held bool, byContext []uint64) []uint64 {
+	if held && byContext != nil {
+		return byContext
+	}
+	weights := make([]uint64, jobs+1)
+	if !held || jobs == 0 {
+		weights[jobs] = 1
+		return weights
+	}
+	for i := range jobs {
+		weights[i] = 1
+	}
+	return weights
+}
+
+// Reserve charges the idle part to the jobs that keep the component, by the part that each keeps; what nobody keeps stays idle.
+func (s *Split) Reserve(uses []Use) {
+	if s.Reset {
+		return
+	}
+	kept := amounts(combine(uses), func(u Use) float64 { return u.Reserved })
+	weights := weigh(kept, 1)
+	if len(kept) != len(s.Jobs) || weights == nil {
+		return
+	}
+	parts := apportion(s.Idle, weights)
+	for i := range s.Jobs {
+		s.Jobs[i].Idle = parts[i]
+	}
+	s.Idle = parts[len(s.Jobs)]
+}
+
+// Overhead splits what a node spent beyond its measured components (fans, boards, the loss of power supplies): it follows the joules of the components, those
+// that are idle or nobody's included. What no component spent anything beside is idle.
+func Overhead(energy unit.Energy, components []Split) Split {
+	if energy < 0 {
+		return Split{Unattributed: energy, Reset: true}
+	}
+	idle, others, byJob := unit.Energy(0), unit.Energy(0), map[train.JobID]unit.Energy{}
+	for _, c := range components {
+		if c.Reset {
+			continue
+		}
+		idle, others = idle+c.Idle, others+c.Unattributed
+		for _, j := range c.Jobs {
+			byJob[j.Job] += j.Energy + j.Idle
+		}
+	}
+	s := Split{}
+	for job := range byJob {
+		s.Jobs = append(s.Jobs, Share{Job: job})
+	}
+	slices.SortFunc(s.Jobs, func(a, b Share) int { return cmp.Compare(a.Job, b.Job) })
+	weights, total := make([]uint64, len(s.Jobs)+2), unit.Energy(0)
+	for i, j := range s.Jobs {
+		weights[i] = uint64(byJob[j.Job])
+		total += byJob[j.Job]
+	}
+	weights[len(s.Jobs)], weights[len(s.Jobs)+1] = uint64(others), uint64(idle)
+	if total+others+idle == 0 {
+		s.Idle = energy
+		return s
+	}
+	parts := apportion(energy, weights)
+	s.give(parts)
+	s.Idle = parts[len(s.Jobs)+1]
+	return s
+}
+
+// mostAmount keeps sums of work within the range of numbers; nothing real comes near.
+const mostAmount = 1e100
+
+// clean makes work that is no number, negative or endless none.
+func clean(amount float64) float64 {
+	if !(amount > 0 && amount <= mostAmount) {
+		return 0
+	}
+	return amount
+}
+
+// combine adds up the uses of each job, ordered by job.
 func combine(uses []Use) []Use {
 	sorted := slices.Clone(uses)
 	for i, u := range sorted {
-		if !(u.Work > 0) {
-			sorted[i].Work = 0
-		}
+		sorted[i].Work, sorted[i].ContextSeconds, sorted[i].Reserved = clean(u.Work), clean(u.ContextSeconds), min(clean(u.Reserved), 1)
 	}
-	// By work too: the order of a sum of floating-point numbers must not depend on the order of the uses.
-	slices.SortFunc(sorted, func(a, b Use) int { return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Work, b.Work)) })
+	// By all amounts: the order of a sum of floating-point numbers must not depend on the order of the uses.
+	slices.SortFunc(sorted, func(a, b Use) int {
+		return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Work, b.Work), cmp.Compare(a.ContextSeconds, b.ContextSeconds), cmp.Compare(a.Reserved, b.Reserved))
+	})
 	var jobs []Use
 	for _, u := range sorted {
-		if n := len(jobs); n > 0 && jobs[n-1].Job == u.Job {
-			jobs[n-1].Work += u.Work
+		n := len(jobs)
+		if n == 0 || jobs[n-1].Job != u.Job {
+			jobs = append(jobs, u)
 			continue
 		}
-		jobs = append(jobs, u)
+		last := &jobs[n-1]
+		last.Work += u.Work
+		last.ContextSeconds += u.ContextSeconds
+		last.Reserved += u.Reserved
+		last.Estimated = last.Estimated || u.Estimated
 	}
 	return jobs
 }
 
-// weigh turns work into whole weights, those of the jobs and last that of all others. They are fractions of the largest work with 40 bits each, so
-// that sums of many still fit.
-func weigh(jobs []Use, m Meter) []uint64 {
+func amounts(jobs []Use, of func(Use) float64) []float64 {
+	all := make([]float64, len(jobs))
+	for i, u := range jobs {
+		all[i] = of(u)
+	}
+	return all
+}
+
+// weigh turns the amounts of jobs, and that of all together, into whole weights: those of the jobs and last that of all others. They are fractions of the
+// largest amount with 40 bits each, so that sums of many still fit. Nil where nobody did anything.
+func weigh(jobs []float64, all float64) []uint64 {
 	const one = 1 << 40
 	sum, largest := 0.0, 0.0
-	for _, u := range jobs {
-		sum += u.Work
-		largest = max(largest, u.Work)
+	for _, a := range jobs {
+		sum += a
+		largest = max(largest, a)
 	}
-	others := 0.0
-	if m.Busy > sum {
-		others = m.Busy - sum
-	}
+	others := max(clean(all)-sum, 0)
 	largest = max(largest, others)
-	weights := make([]uint64, len(jobs)+1)
-	switch {
-	case math.IsInf(largest, 1) || largest == 0 && !m.Held || len(jobs) == 0:
-		weights[len(jobs)] = 1 // nobody is known to have done it
-		return weights
-	case largest == 0:
-		for i := range jobs {
-			weights[i] = 1
-		}
-		return weights
+	if largest == 0 {
+		return nil
 	}
-	for i, u := range jobs {
-		weights[i] = uint64(math.Round(u.Work / largest * one))
+	weights := make([]uint64, 0, len(jobs)+1)
+	for _, a := range append(slices.Clip(jobs), others) {
+		weights = append(weights, uint64(a/largest*one+0.5))
 	}
-	weights[len(jobs)] = uint64(math.Round(others / largest * one))
 	return weights
 }
 

@@ -28,7 +28,7 @@ func descendants(of int) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	tree := proc.Tree(all, of, all[of].Start)
+	tree := proc.NewForest(all).Tree(of, all[of].Start)
 	delete(tree, of)
 	return slices.Collect(maps.Keys(tree)), nil
 }
@@ -45,13 +45,13 @@ func leftovers(supervisor shimFile, marker string) ([]int, error) {
 		session = 0
 	}
 	name, value, marked := strings.Cut(marker, "=")
-	found := map[int]proc.Stat{}
+	forest, found := proc.NewForest(all), map[int]proc.Stat{}
 	for pid, s := range all {
 		if _, known := found[pid]; known || pid == os.Getpid() {
 			continue
 		}
 		if session > 0 && s.Session == session || marked && kernel.Variable(pid, name) == value {
-			maps.Copy(found, proc.Tree(all, pid, s.Start))
+			maps.Copy(found, forest.Tree(pid, s.Start))
 		}
 	}
 	return slices.Collect(maps.Keys(found)), nil

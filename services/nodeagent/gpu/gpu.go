@@ -3,7 +3,9 @@ package gpu
 
 import (
 	"fmt"
+	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
@@ -36,6 +38,8 @@ type Sample struct {
 	HasEnergy bool
 	Power     unit.Power
 	HasPower  bool
+	// Board is what else the driver tells.
+	Board event.Board
 	// Processes are those that have a context on the device or used it since the last reading.
 	Processes []Process
 }
@@ -43,8 +47,21 @@ type Sample struct {
 // Process is one process on a device.
 type Process struct {
 	PID int
-	// Utilisation is the mean share of time, from 0 to 1, in which the device's processors worked for it since the last reading.
+	// Utilisation is the mean share of time, from 0 to 1, in which the device's processors worked for it since the last reading; LastWork is when that was
+	// last sampled, by the wall clock.
 	Utilisation float64
+	LastWork    time.Time
+	// Context is set where it has one now; Memory is what it holds of the device's.
+	Context bool
+	Memory  unit.Bytes
+	// Slice is the part of a partitioned device on which it runs, SliceSize how large that is beside the others; 0 on a whole device.
+	Slice     int
+	SliceSize int
+}
+
+// PowerLimits are the limits of a device, and between what they can be set.
+type PowerLimits struct {
+	Now, Default, Least, Most unit.Power
 }
 
 // Reader reads accelerators. It is used by one goroutine at a time.
@@ -53,4 +70,10 @@ type Reader interface {
 	Devices() ([]Device, error)
 	// Sample reads one device by its index.
 	Sample(index int) (Sample, error)
+}
+
+// Limiter reads and sets what devices may draw. Setting needs privileges; it is lost when the driver is loaded anew.
+type Limiter interface {
+	PowerLimits(index int) (PowerLimits, error)
+	SetPowerLimit(index int, limit unit.Power) error
 }

@@ -22,12 +22,13 @@ import (
 
 // API answers training code.
 type API struct {
-	node    train.NodeID
-	bus     *bus.Bus
-	reports *bus.KV[train.AttemptReport]
-	roster  *roster.Roster
-	box     *outbox.Box
-	log     *slog.Logger
+	node       train.NodeID
+	bus        *bus.Bus
+	reports    *bus.KV[train.AttemptReport]
+	roster     *roster.Roster
+	box        *outbox.Box
+	epochEnded func(event.EpochMark)
+	log        *slog.Logger
 
 	sessions sessions
 	beats    chan event.Fact
@@ -42,14 +43,16 @@ type Config struct {
 	Reports *bus.KV[train.AttemptReport]
 	Roster  *roster.Roster
 	Outbox  *outbox.Box
-	Log     *slog.Logger
-	Metrics prometheus.Registerer
+	// EpochEnded hears of the end of an epoch once it is kept. Nil for nobody.
+	EpochEnded func(event.EpochMark)
+	Log        *slog.Logger
+	Metrics    prometheus.Registerer
 }
 
 // New makes an API. Its loops RunHeartbeats and the outbox's, with DeliverKept, are the caller's to run.
 func New(c Config) *API {
 	a := &API{
-		node: c.Node, bus: c.Bus, reports: c.Reports, roster: c.Roster, box: c.Outbox, log: c.Log,
+		node: c.Node, bus: c.Bus, reports: c.Reports, roster: c.Roster, box: c.Outbox, epochEnded: c.EpochEnded, log: c.Log,
 		sessions: sessions{byJob: map[train.JobID]*session{}}, beats: make(chan event.Fact, beatsQueued),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "switchyard_nodeagent_job_requests_total", Help: "Requests of training code by request and status.",

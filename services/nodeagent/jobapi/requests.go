@@ -177,6 +177,11 @@ func (a *API) endOfEpoch(ctx context.Context, c call, field string, done int64, 
 		return refused
 	}
 	c.session.epochsRecorded(int(done))
+	if a.epochEnded != nil {
+		a.epochEnded(event.EpochMark{
+			Job: attempt.Job, Attempt: attempt.Number, EpochsDone: int(done), At: c.now, Samples: fact.Samples, Loss: fact.Loss, Metrics: fact.Metrics,
+		})
+	}
 	return nil
 }
 

@@ -1,8 +1,6 @@
 package meter
 
 import (
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
@@ -16,9 +14,25 @@ type board struct {
 	uuid string
 	last gpu.Sample
 	seen bool
+	// occupants are the processes that had a context at the last reading.
+	occupants map[int]occupant
 	// bare is the least power seen with nothing on the device: what it draws for being there.
-	bare      unit.Power
-	bareKnown bool
+	bare level
+	// waiting is the least power seen with contexts that did not work. It tells something only where work can be seen: sampled.
+	waiting level
+	sampled bool
+}
+
+// level is the least power seen in some state.
+type level struct {
+	power unit.Power
+	known bool
+}
+
+func (l *level) see(p unit.Power) {
+	if !l.known || p < l.power {
+		l.power, l.known = p, true
+	}
 }
 
 // read closes an interval of length d; ok is false where there is nothing to compare with.
@@ -28,7 +42,7 @@ func (b *board) read(id train.DeviceID, s gpu.Sample, d time.Duration, on tenant
 	if !seen || d <= 0 {
 		return event.Meter{}, false
 	}
-	m := event.Meter{Component: componentGPU, Device: id, Capacity: d.Seconds()}
+	m := event.Meter{Component: event.ComponentGPU, Device: id, Capacity: d.Seconds(), Board: &s.Board}
 	switch {
 	case s.HasEnergy && last.HasEnergy:
 		m.Method, m.Energy = methodCounter, s.Energy-last.Energy
@@ -40,74 +54,33 @@ func (b *board) read(id train.DeviceID, s gpu.Sample, d time.Duration, on tenant
 	if m.Energy < 0 {
 		return m, true // the counter was reset: whoever keeps the books is shown the step as it is
 	}
+	b.learn(unit.Watts(m.Energy.Joules()/d.Seconds()), on)
 	if on.empty() {
 		m.Idle = m.Energy
-		power := unit.Watts(m.Energy.Joules() / d.Seconds())
-		if !b.bareKnown || power < b.bare {
-			b.bare, b.bareKnown = power, true
-		}
 		return m, true
 	}
-	if b.bareKnown {
-		m.Idle = min(m.Energy, b.bare.Over(d))
+	if b.bare.known {
+		m.Idle = min(m.Energy, b.bare.power.Over(d))
+	}
+	all := on.all()
+	if b.bare.known && b.waiting.known && b.waiting.power > b.bare.power {
+		// The clocks stay up as long as there is any context, however many there are.
+		m.Context = (b.waiting.power - b.bare.power).Over(time.Duration(min(all.context, 1) * float64(d)))
 	}
 	// With strangers on the device the jobs pay by their part of the work; without, all of what is active is theirs.
-	if on.strangers > 0 {
-		m.Busy = on.work() * d.Seconds()
+	if on.crowd > 0 {
+		m.Busy, m.ContextSeconds = all.work*d.Seconds(), all.context*d.Seconds()
 	}
 	return m, true
 }
 
-// tenants are the attempts on a device with their utilisation, and what others did there.
-type tenants struct {
-	jobs       map[run]float64
-	strangers  int
-	strangeUse float64
-}
-
-// tenantsOf tells whose processes are on a device. An attempt that holds the device is a tenant as soon as something unknown runs on it: the
-// processes of a container may have numbers of their own.
-func tenantsOf(id train.DeviceID, s gpu.Sample, owner map[int]run, attempts []train.Attempt) tenants {
-	t := tenants{jobs: map[run]float64{}}
-	for _, p := range s.Processes {
-		who, ours := owner[p.PID]
-		if !ours {
-			t.strangers++
-			t.strangeUse += p.Utilisation
-			continue
-		}
-		t.jobs[who] += p.Utilisation
+// learn remembers what the device draws in the states that can be told apart.
+func (b *board) learn(p unit.Power, on tenants) {
+	b.sampled = b.sampled || on.all().work > 0
+	switch {
+	case on.empty():
+		b.bare.see(p)
+	case b.sampled && on.lull():
+		b.waiting.see(p)
 	}
-	if t.strangers == 0 || len(t.jobs) > 0 {
-		return t
-	}
-	for _, a := range attempts {
-		if slices.Contains(a.Devices, id) {
-			t.jobs[runOf(a)] = t.strangeUse
-			t.strangers, t.strangeUse = 0, 0
-			break
-		}
-	}
-	return t
-}
-
-func (t tenants) empty() bool { return len(t.jobs) == 0 && t.strangers == 0 }
-
-func (t tenants) work() float64 {
-	sum := t.strangeUse
-	for _, u := range t.jobs {
-		sum += u
-	}
-	return sum
-}
-
-func (t tenants) uses(id train.DeviceID, d time.Duration) []event.Use {
-	var uses []event.Use
-	for who, utilisation := range t.jobs {
-		uses = append(uses, event.Use{
-			Job: who.job, Attempt: who.attempt, Component: componentGPU, Device: id, Work: utilisation * d.Seconds(),
-		})
-	}
-	slices.SortFunc(uses, func(a, b event.Use) int { return strings.Compare(string(a.Job), string(b.Job)) })
-	return uses
 }

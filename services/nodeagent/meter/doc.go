@@ -1,6 +1,7 @@
 // Package meter reads what the node's components spend and which attempts used them, interval by interval. It does not decide who pays.
 //
-// Sources, the best that is there for each component: NVML's energy counter or its power (GPU), RAPL (CPU and memory), else a model of the CPU:
+// GPUs are read through gpu.Reader, everything else through Source; of each component the first source that tells it is believed. Where none tells of the
+// processors, a model does:
 //
 //	P = idle watts + busy cores x watts per core
 //

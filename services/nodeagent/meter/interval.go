@@ -114,6 +114,9 @@ type Recorder struct {
 	sequence uint64
 	queue    queue
 	power    *prometheus.GaugeVec
+
+	marking sync.Mutex
+	marks   []event.EpochMark
 }
 
 // RecorderConfig is what a Recorder needs. Boot must differ from that of every earlier one on this node.
@@ -148,17 +151,51 @@ func (r *Recorder) Measure(ctx context.Context) error {
 		return fmt.Errorf("begin to measure: %w", err)
 	}
 	r.clock = newClock(r.interval, time.Now())
-	ticker := time.NewTicker(r.interval) // its ticks keep their distance to the first one
-	defer ticker.Stop()
+	timer := time.NewTimer(untilTick(time.Now(), r.interval))
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			r.close(time.Now())
 			return nil
-		case <-ticker.C:
+		case <-timer.C:
 			r.close(time.Now())
+			timer.Reset(untilTick(time.Now(), r.interval))
 		}
 	}
+}
+
+// untilTick is the time until the next whole multiple of the interval on the wall clock, so that intervals do not drift, and those of all nodes lie side by
+// side. One that is less than half an interval away is left out: the timer may have been a little early.
+func untilTick(now time.Time, interval time.Duration) time.Duration {
+	next := now.Truncate(interval).Add(interval).Sub(now)
+	if next < interval/2 {
+		next += interval
+	}
+	return next
+}
+
+// Mark notes the end of an epoch, to be told with the interval that it falls into.
+func (r *Recorder) Mark(m event.EpochMark) {
+	r.marking.Lock()
+	defer r.marking.Unlock()
+	r.marks = append(r.marks, m)
+}
+
+// takeMarks gives the ends of epochs since the last call, each within the interval: a wall clock that was set may say otherwise.
+func (r *Recorder) takeMarks(from, to time.Time) []event.EpochMark {
+	r.marking.Lock()
+	defer r.marking.Unlock()
+	marks := r.marks
+	r.marks = nil
+	for i, m := range marks {
+		if m.At.Before(from) {
+			marks[i].At = from
+		} else if m.At.After(to) {
+			marks[i].At = to
+		}
+	}
+	return marks
 }
 
 func (r *Recorder) close(now time.Time) {
@@ -183,12 +220,19 @@ func (r *Recorder) close(now time.Time) {
 		Time:    now,
 		Body: event.Measured{
 			Node: r.node, BootID: r.boot, Sequence: r.sequence, From: from, To: to, GapSeconds: gap.Seconds(),
-			Meters: reading.Meters, Users: reading.Users,
+			Meters: reading.Meters, Users: reading.Users, Epochs: r.takeMarks(from, to), Counters: reading.Counters,
+			CountersSeconds: reading.CountersOver.Seconds(),
 		},
 	})
 	r.power.Reset()
 	for _, m := range reading.Meters {
-		r.power.WithLabelValues(m.Component, string(m.Device), m.Method).Set(m.Energy.Joules() / to.Sub(from).Seconds())
+		seconds := to.Sub(from).Seconds()
+		if m.CoveredSeconds != nil {
+			seconds = *m.CoveredSeconds
+		}
+		if seconds > 0 {
+			r.power.WithLabelValues(m.Component, string(m.Device), m.Method).Set(m.Energy.Joules() / seconds)
+		}
 	}
 }
 

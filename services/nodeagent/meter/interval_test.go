@@ -55,6 +55,47 @@ func TestClockAfterSleep(t *testing.T) {
 	}
 }
 
+func TestTicksAreAlignedAndDoNotDrift(t *testing.T) {
+	at := func(ms int) time.Time { return time.UnixMilli(1_772_366_400_000 + int64(ms)) }
+	for _, c := range []struct{ now, want int }{
+		{0, 1000}, {1, 999}, {400, 600}, {500, 500}, {501, 1499}, {999, 1001}, // so late that it is early: the tick after the next
+	} {
+		if got := untilTick(at(c.now), time.Second); got != time.Duration(c.want)*time.Millisecond {
+			t.Errorf("at %d ms: %s, want %d ms", c.now, got, c.want)
+		}
+	}
+	// Ticks that each come up to 30 ms late for an hour stay on whole seconds.
+	now := at(0)
+	for i := range 3600 {
+		now = now.Add(untilTick(now, time.Second))
+		if want := at(1000 * (i + 1)); !now.Equal(want) {
+			t.Fatalf("tick %d at %s, want %s", i, now, want)
+		}
+		now = now.Add(time.Duration(i%30) * time.Millisecond)
+	}
+}
+
+func TestEpochsAreToldWithTheirInterval(t *testing.T) {
+	r := newRecorder(t)
+	start := time.Now()
+	r.clock = newClock(r.interval, start)
+	for i, at := range []time.Duration{-time.Hour, 10 * time.Millisecond, time.Hour} {
+		r.Mark(event.EpochMark{Job: "a", EpochsDone: i + 1, At: start.Add(at).Round(0)})
+	}
+	r.close(start.Add(20 * time.Millisecond))
+	f, _ := r.queue.first()
+	m, _ := f.Body.(event.Measured)
+	if len(m.Epochs) != 3 || !m.Epochs[0].At.Equal(m.From) || m.Epochs[1].At.Sub(m.From) != 10*time.Millisecond || !m.Epochs[2].At.Equal(m.To) {
+		t.Errorf("%+v", m.Epochs)
+	}
+	r.queue.drop()
+	r.close(start.Add(40 * time.Millisecond))
+	f, _ = r.queue.first()
+	if m, _ := f.Body.(event.Measured); len(m.Epochs) != 0 {
+		t.Errorf("%+v were told twice", m.Epochs)
+	}
+}
+
 // press stores what is published, or fails.
 type press struct {
 	fail  int

@@ -2,7 +2,6 @@ package meter
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -14,19 +13,15 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
-	"github.com/switchyard-dl/switchyard/services/nodeagent/rapl"
 )
 
-// The components and methods as they are on the wire.
+// The methods of this package as they are on the wire; sources name their own.
 const (
-	componentCPU  = "cpu"
-	componentDRAM = "dram"
-	componentGPU  = "gpu"
-
 	methodModelled = "modelled"
-	methodRAPL     = "rapl"
 	methodCounter  = "nvml_counter"
 	methodPower    = "nvml_power"
+	// methodNVML stands for both where only the source matters.
+	methodNVML = "nvml"
 )
 
 // Model is the assumed power of a machine that cannot be measured.
@@ -45,40 +40,61 @@ func (m Model) energy(busyCoreSeconds float64, d time.Duration) (total, idle uni
 type Reading struct {
 	Meters []event.Meter
 	Users  []event.Use
+	// Counters are performance counters over some time up to now, every so often while attempts run.
+	Counters     map[string]float64
+	CountersOver time.Duration
 }
 
 // Meter holds the last readings of all sources. It is used by one goroutine, but for Names and Devices.
 type Meter struct {
-	proc  proc.Root
-	rapl  *rapl.Counters // nil where there are none
-	gpus  gpu.Reader     // nil where there are none
-	model Model
-	log   *slog.Logger
+	proc      proc.Root
+	processes proc.Reader
+	sources   []Source
+	gpus      gpu.Reader // nil where there are none
+	events    Events     // nil where none are counted
+	model     Model
+	log       *slog.Logger
 
 	workers workers
-	busy    proc.Ticks
-	marks   markReader
-	boards  map[int]*board
-	said    map[string]string
+	// booted is when the machine was, by the wall clock.
+	booted time.Time
+	busy   proc.Ticks
+	marks  markReader
+	boards map[int]*board
+	said   map[string]string
+	// counting says that the counters were read since attempts run, counted how long ago.
+	counting bool
+	counted  time.Duration
 
 	mu sync.Mutex
-	// names and seen are what other goroutines may know: the methods in use and the GPUs.
-	names []string
-	seen  []gpu.Device
+	// statuses and seen are what other goroutines may know: how the meters are, and the GPUs.
+	statuses []Status
+	seen     []gpu.Device
 }
 
 // Config says what can be read.
 type Config struct {
-	Proc  proc.Root
-	RAPL  *rapl.Counters
-	GPUs  gpu.Reader
-	Model Model
-	Log   *slog.Logger
+	Proc proc.Root
+	// Cgroups is where control groups are mounted; empty for processes alone.
+	Cgroups string
+	// Sources are in the order in which they are believed.
+	Sources []Source
+	GPUs    gpu.Reader
+	Events  Events
+	Model   Model
+	Log     *slog.Logger
+}
+
+// Events are performance counters of the whole node. Read gives how often each happened since the last call.
+type Events interface {
+	Read() (map[string]float64, error)
 }
 
 // New makes a meter and takes first readings.
 func New(c Config) (*Meter, error) {
-	m := &Meter{proc: c.Proc, rapl: c.RAPL, gpus: c.GPUs, model: c.Model, log: c.Log, boards: map[int]*board{}, said: map[string]string{}}
+	m := &Meter{
+		proc: c.Proc, processes: proc.Reader{Root: c.Proc}, sources: c.Sources, gpus: c.GPUs, events: c.Events, model: c.Model, log: c.Log, boards: map[int]*board{}, said: map[string]string{},
+	}
 	uptime, err := c.Proc.Uptime()
 	if err != nil {
 		return nil, err
@@ -87,15 +103,18 @@ func New(c Config) (*Meter, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.workers = workers{since: uint64(uptime.Seconds() * proc.TicksPerSecond), bootID: bootID, total: map[run]proc.Ticks{}}
+	m.workers = workers{
+		since: uint64(uptime.Seconds() * proc.TicksPerSecond), bootID: bootID, total: map[run]proc.Ticks{},
+		groups: groups{proc: c.Proc, mount: c.Cgroups, known: map[run]grouped{}},
+	}
 	return m, m.Begin(nil)
 }
 
-// Names lists the methods in use, for people.
-func (m *Meter) Names() []string {
+// Statuses tells how each meter is.
+func (m *Meter) Statuses() []Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Clone(m.names)
+	return slices.Clone(m.statuses)
 }
 
 // Devices lists the GPUs that there were at the last reading.
@@ -105,19 +124,20 @@ func (m *Meter) Devices() []gpu.Device {
 	return slices.Clone(m.seen)
 }
 
-func (m *Meter) tell(devices []gpu.Device) {
-	names := []string{}
-	if slices.ContainsFunc(devices, func(d gpu.Device) bool { return !d.Simulated }) {
-		names = append(names, "nvml")
+func (m *Meter) tell(devices []gpu.Device, modelled bool) {
+	var statuses []Status
+	if m.said[methodNVML] != "" || slices.ContainsFunc(devices, func(d gpu.Device) bool { return !d.Simulated }) {
+		statuses = append(statuses, Status{methodNVML, m.said[methodNVML]})
 	}
-	if m.rapl.Usable() {
-		names = append(names, methodRAPL)
-	} else {
-		names = append(names, methodModelled)
+	for _, s := range m.sources {
+		statuses = append(statuses, Status{s.Method(), m.said[s.Method()]})
+	}
+	if modelled {
+		statuses = append(statuses, Status{Method: methodModelled})
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.names, m.seen = names, devices
+	m.statuses, m.seen = statuses, devices
 }
 
 // Begin takes the readings that the first interval is compared with.
@@ -129,50 +149,102 @@ func (m *Meter) Begin(attempts []train.Attempt) error {
 // Read closes an interval of length d. What cannot be read is left out and said once; an error means that not even the processors could be read.
 func (m *Meter) Read(d time.Duration, attempts []train.Attempt) (Reading, error) {
 	cpu, cpuErr := m.proc.CPU()
-	all, allErr := m.proc.Processes()
-	if err := errors.Join(cpuErr, allErr); err != nil {
+	all, allErr := m.processes.Read()
+	uptime, err := m.proc.Uptime()
+	if err := errors.Join(cpuErr, allErr, err); err != nil {
 		return Reading{}, err
 	}
+	m.booted = time.Now().Add(-uptime)
 	var r Reading
 	busySeconds := min((cpu.Busy - m.busy).Seconds(), float64(cpu.Cores)*d.Seconds())
 	busySeconds = max(busySeconds, 0)
 	m.busy = cpu.Busy
 	for who, ticks := range m.workers.used(all, attempts, m.marks.read(m.proc, all)) {
-		r.Users = append(r.Users, event.Use{Job: who.job, Attempt: who.attempt, Component: componentCPU, Work: ticks.Seconds()})
+		r.Users = append(r.Users, event.Use{
+			Job: who.job, Attempt: who.attempt, Component: event.ComponentCPU, Work: ticks.Seconds(), ReservedRatio: keptSlots(who, attempts, cpu.Cores),
+		})
 	}
-	r.Meters = m.processors(d, busySeconds, float64(cpu.Cores)*d.Seconds())
+	r.Meters = m.machine(d, busySeconds, float64(cpu.Cores)*d.Seconds())
+	modelled := r.Meters[0].Method == methodModelled
 	devices := m.present()
-	meters, users := m.accelerators(d, devices, attempts)
-	m.tell(devices)
+	meters, users := m.accelerators(d, devices, attempts, m.owners(all))
+	m.tell(devices, modelled)
 	r.Meters, r.Users = append(r.Meters, meters...), append(r.Users, users...)
+	r.Counters, r.CountersOver = m.count(d, len(attempts) > 0)
 	slices.SortFunc(r.Users, func(a, b event.Use) int {
 		return strings.Compare(string(a.Job)+" "+a.Component+string(a.Device), string(b.Job)+" "+b.Component+string(b.Device))
 	})
 	return r, nil
 }
 
-// processors gives the energy of the CPU and the memory by RAPL, else by the model.
-func (m *Meter) processors(d time.Duration, busySeconds, capacity float64) []event.Meter {
-	measured, err := m.rapl.Read(d)
-	m.say("rapl", err)
-	if err != nil || measured == nil {
-		total, idle := m.model.energy(busySeconds, d)
-		return []event.Meter{{
-			Component: componentCPU, Method: methodModelled, Energy: total, Idle: idle, Capacity: capacity, Busy: busySeconds,
-		}}
-	}
-	var meters []event.Meter
-	for _, c := range measured {
-		// Without a reading of the idle machine the part of a busy processor is active, as Kepler has it.
-		idle := unit.Energy(0)
-		if c.Energy > 0 && capacity > 0 {
-			idle = unit.Energy(float64(c.Energy) * (1 - busySeconds/capacity))
+// keptSlots is the part of the processors that the slots of an attempt are.
+func keptSlots(who run, attempts []train.Attempt, cores int) float64 {
+	slots := 0
+	for _, a := range attempts {
+		if runOf(a) != who {
+			continue
 		}
-		meters = append(meters, event.Meter{
-			Component: c.Component, Method: methodRAPL, Energy: c.Energy, Idle: idle, Capacity: capacity, Busy: busySeconds,
-		})
+		for _, d := range a.Devices {
+			if strings.HasPrefix(string(d), string(train.KindCPU)+":") {
+				slots++
+			}
+		}
+	}
+	return min(float64(slots)/float64(cores), 1)
+}
+
+// machine gives the energy of processors, memory and the node as sources tell it; that of the processors by the model where none does. The processors come first.
+func (m *Meter) machine(d time.Duration, busySeconds, capacity float64) []event.Meter {
+	told := m.readSources(d)
+	var meters []event.Meter
+	for _, component := range []string{event.ComponentCPU, event.ComponentDRAM, event.ComponentNode} {
+		reading, found := told[component]
+		switch {
+		case component == event.ComponentCPU && !found:
+			total, idle := m.model.energy(busySeconds, d)
+			reading = event.Meter{Component: component, Method: methodModelled, Energy: total, Idle: idle, Capacity: capacity, Busy: busySeconds}
+		case !found:
+			continue
+		case component != event.ComponentNode:
+			reading.Capacity, reading.Busy = capacity, busySeconds
+			// Without a reading of the idle machine the part of a busy processor is active, as Kepler has it.
+			if reading.Energy > 0 && capacity > 0 {
+				reading.Idle = unit.Energy(float64(reading.Energy) * (1 - busySeconds/capacity))
+			}
+		}
+		meters = append(meters, reading)
 	}
 	return meters
+}
+
+// countEvery is how often performance counters are read: each is a system call for each event and processor, and their mean over a second is the same.
+const countEvery = 10 * time.Second
+
+// count reads the performance counters where somebody's work is to be seen, and gives the time over which they counted.
+func (m *Meter) count(d time.Duration, busy bool) (map[string]float64, time.Duration) {
+	if m.events == nil || !busy {
+		m.counting = false
+		return nil, 0
+	}
+	if m.counted += d; m.counting && m.counted < countEvery {
+		return nil, 0
+	}
+	counters, err := m.events.Read()
+	m.say("perf", err)
+	over, first := m.counted, !m.counting
+	m.counting, m.counted = true, 0
+	if first || err != nil { // what happened before anybody ran
+		return nil, 0
+	}
+	return counters, over
+}
+
+// owners tells whose processes are which.
+func (m *Meter) owners(all map[int]proc.Stat) owners {
+	return owners{now: m.workers.owner, before: m.workers.former, began: func(pid int) (time.Time, bool) {
+		s, found := all[pid]
+		return m.booted.Add(time.Duration(s.Start) * time.Second / proc.TicksPerSecond), found
+	}}
 }
 
 // present lists the GPUs.
@@ -181,20 +253,23 @@ func (m *Meter) present() []gpu.Device {
 		return nil
 	}
 	devices, err := m.gpus.Devices()
-	m.say("nvml", err)
+	m.say(methodNVML, err)
 	return devices
 }
 
 // accelerators gives the energy and the users of each GPU.
-func (m *Meter) accelerators(d time.Duration, devices []gpu.Device, attempts []train.Attempt) ([]event.Meter, []event.Use) {
+func (m *Meter) accelerators(d time.Duration, devices []gpu.Device, attempts []train.Attempt, who owners) ([]event.Meter, []event.Use) {
 	var meters []event.Meter
 	var users []event.Use
 	for _, device := range devices {
-		name := fmt.Sprintf("gpu:%d", device.Index)
+		name := string(device.ID())
 		sample, err := m.gpus.Sample(device.Index)
 		m.say(name, err)
 		if err != nil {
 			delete(m.boards, device.Index)
+			// Whoever keeps the device is missing a reading.
+			on, _ := tenantsOf(device.ID(), sample, nil, who, attempts)
+			users = append(users, on.uses(device.ID(), d)...)
 			continue
 		}
 		b := m.boards[device.Index]
@@ -202,10 +277,11 @@ func (m *Meter) accelerators(d time.Duration, devices []gpu.Device, attempts []t
 			b = &board{uuid: device.UUID}
 			m.boards[device.Index] = b
 		}
-		tenants := tenantsOf(train.DeviceID(name), sample, m.workers.owner, attempts)
-		if measured, ok := b.read(train.DeviceID(name), sample, d, tenants); ok {
+		var on tenants
+		on, b.occupants = tenantsOf(device.ID(), sample, b.occupants, who, attempts)
+		if measured, ok := b.read(device.ID(), sample, d, on); ok {
 			meters = append(meters, measured)
-			users = append(users, tenants.uses(train.DeviceID(name), d)...)
+			users = append(users, on.uses(device.ID(), d)...)
 		}
 	}
 	return meters, users

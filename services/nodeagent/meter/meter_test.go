@@ -7,7 +7,6 @@ import (
 	"slices"
 	"syscall"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,7 +16,6 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
-	"github.com/switchyard-dl/switchyard/services/nodeagent/rapl"
 )
 
 const root = proc.Root("/proc")
@@ -86,7 +84,7 @@ func TestWorkInAContainerIsFoundByItsMark(t *testing.T) {
 	if want := (map[run]proc.Ticks{runOf(a): 35}); !cmp.Equal(got, want, cmp.AllowUnexported(run{})) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if w.owner[22] != runOf(a) || w.owner[20] == runOf(a) {
+	if w.owner[22].run != runOf(a) || w.owner[20].run == runOf(a) {
 		t.Errorf("owners %v", w.owner)
 	}
 }
@@ -180,8 +178,8 @@ func TestOwnersOfProcesses(t *testing.T) {
 	w := workers{bootID: "boot"}
 	a := attempt("a", 1, 10, 50)
 	w.used(stats(proc.Stat{PID: 10, Parent: 1, Start: 50}, proc.Stat{PID: 11, Parent: 10}, proc.Stat{PID: 30, Parent: 1}), []train.Attempt{a}, nil)
-	want := map[int]run{10: runOf(a), 11: runOf(a)}
-	if diff := cmp.Diff(want, w.owner, cmp.AllowUnexported(run{})); diff != "" {
+	want := map[int]owned{10: {runOf(a), 50}, 11: {runOf(a), 0}}
+	if diff := cmp.Diff(want, w.owner, cmp.AllowUnexported(run{}, owned{})); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
@@ -191,76 +189,6 @@ func TestModel(t *testing.T) {
 	total, idle := m.energy(1.5, time.Second)
 	if total != 19*unit.Joule || idle != 10*unit.Joule {
 		t.Errorf("%s, idle %s", total, idle)
-	}
-}
-
-func TestBoard(t *testing.T) {
-	const id = train.DeviceID("gpu:0")
-	owner := map[int]run{11: {job: "a"}, 12: {job: "b"}}
-	process := func(pid int, u float64) gpu.Process { return gpu.Process{PID: pid, Utilisation: u} }
-	sample := func(joules float64, on ...gpu.Process) gpu.Sample {
-		return gpu.Sample{Energy: unit.Energy(joules * float64(unit.Joule)), HasEnergy: true, Processes: on}
-	}
-	use := func(job train.JobID, work float64) event.Use {
-		return event.Use{Job: job, Component: "gpu", Device: id, Work: work}
-	}
-	b := &board{}
-	for i, c := range []struct {
-		sample gpu.Sample
-		meter  *event.Meter
-		uses   []event.Use
-	}{
-		{sample(1000), nil, nil},
-		{sample(1120), &event.Meter{Energy: 120 * unit.Joule, Idle: 120 * unit.Joule}, nil}, // empty: all idle, and 60 W is what it draws bare
-		{sample(1420, process(11, 0.5)), &event.Meter{Energy: 300 * unit.Joule, Idle: 120 * unit.Joule}, []event.Use{use("a", 1)}},
-		{
-			sample(1920, process(11, 0.5), process(12, 0.25)), &event.Meter{Energy: 500 * unit.Joule, Idle: 120 * unit.Joule},
-			[]event.Use{use("a", 1), use("b", 0.5)},
-		},
-		{ // somebody else works, too
-			sample(2420, process(11, 0.5), process(99, 0.25)), &event.Meter{Energy: 500 * unit.Joule, Idle: 120 * unit.Joule, Busy: 1.5},
-			[]event.Use{use("a", 1)},
-		},
-		{sample(2520, process(11, 0)), &event.Meter{Energy: 100 * unit.Joule, Idle: 100 * unit.Joule}, []event.Use{use("a", 0)}},
-		{sample(20), &event.Meter{Energy: -2500 * unit.Joule}, nil}, // the driver was loaded again
-	} {
-		on := tenantsOf(id, c.sample, owner, nil)
-		got, ok := b.read(id, c.sample, 2*time.Second, on)
-		if ok != (c.meter != nil) {
-			t.Fatalf("reading %d: ok %v", i, ok)
-		}
-		if !ok {
-			continue
-		}
-		c.meter.Component, c.meter.Device, c.meter.Method, c.meter.Capacity = "gpu", id, "nvml_counter", 2
-		if diff := cmp.Diff(*c.meter, got); diff != "" {
-			t.Errorf("reading %d (-want +got)\n%s", i, diff)
-		}
-		if diff := cmp.Diff(c.uses, on.uses(id, 2*time.Second)); diff != "" {
-			t.Errorf("uses %d (-want +got)\n%s", i, diff)
-		}
-	}
-}
-
-func TestBoardWithoutACounter(t *testing.T) {
-	b := &board{}
-	watts := func(w int64) gpu.Sample { return gpu.Sample{Power: unit.Power(w) * unit.Watt, HasPower: true} }
-	b.read("gpu:0", watts(100), time.Second, tenants{})
-	got, ok := b.read("gpu:0", watts(200), 2*time.Second, tenants{})
-	if !ok || got.Method != "nvml_power" || got.Energy != 300*unit.Joule {
-		t.Errorf("%+v, %v: want the mean power over the time", got, ok)
-	}
-	if got, ok := b.read("gpu:0", gpu.Sample{}, time.Second, tenants{}); ok {
-		t.Errorf("%+v of nothing", got)
-	}
-}
-
-func TestAProcessInAContainerBelongsToWhoHoldsTheDevice(t *testing.T) {
-	attempts := []train.Attempt{attempt("a", 1, 10, 1, "gpu:1"), attempt("b", 1, 20, 1, "gpu:0")}
-	on := tenantsOf("gpu:0", gpu.Sample{Processes: []gpu.Process{{PID: 7, Utilisation: 0.5}, {PID: 8, Utilisation: 0.25}}}, nil, attempts)
-	want := tenants{jobs: map[run]float64{runOf(attempts[1]): 0.75}}
-	if diff := cmp.Diff(want, on, cmp.AllowUnexported(tenants{}, run{})); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
 
@@ -337,8 +265,8 @@ func TestThisMachine(t *testing.T) {
 	if busy == 0 {
 		t.Error("a busy machine showed no work")
 	}
-	if want := []string{"nvml", "modelled"}; !slices.Equal(m.Names(), want) || len(m.Devices()) != 1 {
-		t.Errorf("%v, %v", m.Names(), m.Devices())
+	if want := []Status{{Method: "nvml"}, {Method: "modelled"}}; !slices.Equal(m.Statuses(), want) || len(m.Devices()) != 1 {
+		t.Errorf("%v, %v", m.Statuses(), m.Devices())
 	}
 	delete(c.samples, 0)
 	if r, err := m.Read(time.Second, nil); err != nil || len(r.Meters) != 1 {
@@ -346,33 +274,93 @@ func TestThisMachine(t *testing.T) {
 	}
 }
 
-func TestRAPLComesBeforeTheModel(t *testing.T) {
-	file := func(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s)} }
-	zones := fstest.MapFS{
-		"intel-rapl:0/name": file("package-0\n"), "intel-rapl:0/energy_uj": file("100\n"), "intel-rapl:0/max_energy_range_uj": file("262143328850\n"),
-	}
-	counters, err := rapl.Open(zones)
+// scripted is a Source that says what it was told to.
+type scripted struct {
+	name  string
+	spent []Spent
+	err   error
+}
+
+func (s *scripted) Method() string { return s.name }
+
+func (s *scripted) Read(time.Duration) ([]Spent, error) { return s.spent, s.err }
+
+func TestTheFirstSourceOfAComponentIsBelieved(t *testing.T) {
+	covered := 400 * time.Millisecond
+	zones := &scripted{name: "rapl", spent: []Spent{{Component: "cpu", Energy: 1000}}}
+	log := &scripted{name: "pcm", spent: []Spent{{Component: "cpu", Energy: 7}, {Component: "dram", Energy: 30}}}
+	plug := &scripted{name: "pdu", spent: []Spent{{Component: "node", Energy: 5000, Covered: &covered}}}
+	m, err := New(Config{Proc: root, Sources: []Source{zones, log, plug}, Log: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := New(Config{Proc: root, RAPL: counters, Log: quiet()})
-	if err != nil {
-		t.Fatal(err)
+	read := func() map[string]event.Meter {
+		t.Helper()
+		r, err := m.Read(time.Second, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := map[string]event.Meter{}
+		for _, e := range r.Meters {
+			told[e.Component] = e
+		}
+		return told
 	}
-	zones["intel-rapl:0/energy_uj"] = file("1100\n")
-	r, err := m.Read(time.Second, nil)
-	if err != nil || len(r.Meters) != 1 {
-		t.Fatalf("%+v, error %v", r, err)
+	got := read()
+	if cpu := got["cpu"]; cpu.Method != "rapl" || cpu.Energy != 1000 || cpu.Idle < 0 || cpu.Idle > 1000 || cpu.Capacity == 0 {
+		t.Errorf("%+v", cpu)
 	}
-	got := r.Meters[0]
-	if got.Method != "rapl" || got.Energy != 1000 || got.Idle < 0 || got.Idle > 1000 {
-		t.Errorf("%+v", got)
+	if dram := got["dram"]; dram.Method != "pcm" || dram.Energy != 30 {
+		t.Errorf("%+v", dram)
 	}
-	if !slices.Equal(m.Names(), []string{"rapl"}) {
-		t.Errorf("%v", m.Names())
+	if node := got["node"]; node.Method != "pdu" || node.Energy != 5000 || *node.CoveredSeconds != 0.4 || node.Idle != 0 || node.Capacity != 0 {
+		t.Errorf("%+v", node)
 	}
-	delete(zones, "intel-rapl:0/energy_uj")
-	if r, err := m.Read(time.Second, nil); err != nil || r.Meters[0].Method != "modelled" || !slices.Equal(m.Names(), []string{"modelled"}) {
-		t.Errorf("%+v, error %v, %v: want the model where the counter cannot be read", r, err, m.Names())
+	zones.err, plug.err = errors.New("permission denied"), errors.New("no route to host")
+	got = read()
+	if cpu := got["cpu"]; cpu.Method != "pcm" || cpu.Energy != 7 {
+		t.Errorf("%+v: want the next source's word", cpu)
+	}
+	if _, told := got["node"]; told || len(got) != 2 {
+		t.Errorf("%+v: want nothing of the node", got)
+	}
+	want := []Status{{"rapl", "permission denied"}, {"pcm", ""}, {"pdu", "no route to host"}}
+	if diff := cmp.Diff(want, m.Statuses()); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	log.err = errors.New("no such file")
+	if cpu := read()["cpu"]; cpu.Method != "modelled" || m.Statuses()[3] != (Status{Method: "modelled"}) {
+		t.Errorf("%+v, %v: want the model where no source tells", cpu, m.Statuses())
+	}
+}
+
+// counted is an Events that counts its readings.
+type counted struct{ n float64 }
+
+func (c *counted) Read() (map[string]float64, error) {
+	c.n++
+	return map[string]float64{"page-faults": c.n}, nil
+}
+
+func TestCountersAreReadWhileSomebodyRuns(t *testing.T) {
+	m := &Meter{events: &counted{}, said: map[string]string{}, log: quiet()}
+	second := func(busy bool) (map[string]float64, time.Duration) { return m.count(time.Second, busy) }
+	if got, _ := second(false); got != nil {
+		t.Errorf("%v while nobody runs", got)
+	}
+	for round := range 2 {
+		if got, _ := second(true); got != nil {
+			t.Errorf("%v: what happened before is not theirs", got)
+		}
+		for i := range 20 {
+			got, over := second(true)
+			if due := i%10 == 9; (got != nil) != due || due && over != 10*time.Second {
+				t.Errorf("round %d, second %d: %v over %s", round, i, got, over)
+			}
+		}
+		second(false)
+	}
+	if reads := m.events.(*counted).n; reads != 2*3 {
+		t.Errorf("%g reads, want 6", reads)
 	}
 }

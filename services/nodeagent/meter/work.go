@@ -2,6 +2,7 @@ package meter
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -27,61 +28,89 @@ type workers struct {
 	since  uint64
 	bootID string
 	total  map[run]proc.Ticks
-	// owner tells whose process a number is, as of the last reading.
-	owner map[int]run
+	// owner tells whose process a number is, as of the last reading; former as of the one before.
+	owner, former map[int]owned
+	groups        groups
+	// byGroup says of which attempts total holds the time of their group.
+	byGroup map[run]bool
 }
 
 // used gives the processor time that each attempt used since the last call. marks tells the marks of processes outside of any supervisor's tree.
 func (w *workers) used(all map[int]proc.Stat, attempts []train.Attempt, marks map[int]string) map[run]proc.Ticks {
-	used, total, owner := map[run]proc.Ticks{}, map[run]proc.Ticks{}, map[int]run{}
+	used, total, owner := map[run]proc.Ticks{}, map[run]proc.Ticks{}, map[int]owned{}
+	byGroup, forest, byMark := map[run]bool{}, proc.NewForest(all), map[string][]int{}
+	for pid, mark := range marks {
+		byMark[mark] = append(byMark[mark], pid)
+	}
 	for _, a := range attempts {
-		tree := w.tree(all, a, marks)
+		tree, marked := w.tree(forest, a, byMark[a.Mark()])
 		if tree == nil {
 			continue
 		}
-		r, sum, old := runOf(a), proc.Ticks(0), proc.Ticks(0)
+		r, old := runOf(a), proc.Ticks(0)
 		for pid, s := range tree {
-			sum += s.Own + s.Reaped
 			if s.Start < w.since {
 				old += s.Own + s.Reaped
 			}
-			owner[pid] = r
+			owner[pid] = owned{r, s.Start}
 		}
+		sum := timeOf(tree, nil)
 		before, known := w.total[r]
 		if !known && a.PIDStart < w.since {
 			before = old // an agent before this one has measured that
 		}
+		group, found := w.groups.of(r, tree, marked)
+		exact := timeOf(tree, group.inside) + group.used
+		if found && w.byGroup[r] {
+			sum = exact
+		}
 		// Children of a process that refuses to hear of their end take their time with them.
 		used[r] = max(sum-before, 0)
-		total[r] = sum
+		if total[r], byGroup[r] = sum, found; found {
+			total[r] = exact // from here on the group counts
+		}
 	}
-	w.total, w.owner = total, owner
+	w.byGroup = byGroup
+	w.groups.keep(total)
+	w.total, w.owner, w.former = total, owner, w.owner
 	return used
 }
 
+// timeOf is the time of processes but for those that a group accounts for.
+func timeOf(tree map[int]proc.Stat, inGroup []int) proc.Ticks {
+	sum := proc.Ticks(0)
+	for pid, s := range tree {
+		if !slices.Contains(inGroup, pid) {
+			sum += s.Own + s.Reaped
+		}
+	}
+	return sum
+}
+
 // tree is what an attempt has for processes: its supervisor and all below it, and what carries its mark. In pods there is no supervisor, the mark alone tells.
-func (w *workers) tree(all map[int]proc.Stat, a train.Attempt, marks map[int]string) map[int]proc.Stat {
-	tree := map[int]proc.Stat{}
+// outside are those that only their mark tells.
+func (w *workers) tree(forest proc.Forest, a train.Attempt, marked []int) (tree map[int]proc.Stat, outside []int) {
+	tree = map[int]proc.Stat{}
 	if a.PID > 0 {
 		if a.BootID != "" && a.BootID != w.bootID {
-			return nil
+			return nil, nil
 		}
-		if tree = proc.Tree(all, a.PID, a.PIDStart); tree == nil {
-			return nil
+		if tree = forest.Tree(a.PID, a.PIDStart); tree == nil {
+			return nil, nil
 		}
 	} else if a.Phase != train.PhaseRunning {
-		return nil // its supervisor is about to say who it is
+		return nil, nil // its supervisor is about to say who it is
 	}
-	mark := a.Mark()
-	for pid, m := range marks {
-		if _, inside := tree[pid]; m == mark && !inside {
-			maps.Copy(tree, proc.Tree(all, pid, all[pid].Start))
+	for _, pid := range marked {
+		if _, inside := tree[pid]; !inside {
+			maps.Copy(tree, forest.Tree(pid, forest.All[pid].Start))
+			outside = append(outside, pid)
 		}
 	}
 	if len(tree) == 0 {
-		return nil
+		return nil, nil
 	}
-	return tree
+	return tree, outside
 }
 
 // markReader remembers the marks of processes: an environment is read a few times and no more.

@@ -5,6 +5,7 @@ package nvml
 import (
 	"errors"
 
+	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 )
 
@@ -24,3 +25,11 @@ func (l *Library) Devices() ([]gpu.Device, error) { return nil, nil }
 func (l *Library) Sample(int) (gpu.Sample, error) {
 	return gpu.Sample{}, errors.New("built without cgo")
 }
+
+// PowerLimits fails.
+func (l *Library) PowerLimits(int) (gpu.PowerLimits, error) {
+	return gpu.PowerLimits{}, errors.New("built without cgo")
+}
+
+// SetPowerLimit fails.
+func (l *Library) SetPowerLimit(int, unit.Power) error { return errors.New("built without cgo") }

@@ -18,6 +18,8 @@ type Library struct {
 	api nvml.Interface
 	// lastSeen is the time stamp of the newest utilisation sample of each device, by its UUID.
 	lastSeen map[string]uint64
+	// symbols says of functions that not every driver has whether this one has them: calling one that is missing ends the process.
+	symbols map[string]bool
 	// known are the devices that could be read at some time: one that is lost later still has a name.
 	known map[int]gpu.Device
 }
@@ -29,7 +31,7 @@ func open(api nvml.Interface) (*Library, error) {
 	if ret := api.Init(); !errors.Is(ret, nvml.SUCCESS) {
 		return nil, fmt.Errorf("load NVML: %s", word(ret))
 	}
-	return &Library{api: api, lastSeen: map[string]uint64{}, known: map[int]gpu.Device{}}, nil
+	return &Library{api: api, lastSeen: map[string]uint64{}, symbols: map[string]bool{}, known: map[int]gpu.Device{}}, nil
 }
 
 // Close gives the library back.
@@ -74,8 +76,8 @@ func (l *Library) device(index int) (gpu.Device, error) {
 	if memory, ret := handle.GetMemoryInfo(); errors.Is(ret, nvml.SUCCESS) {
 		d.Memory = unit.Bytes(memory.Total)
 	}
-	if milliwatts, ret := handle.GetEnforcedPowerLimit(); errors.Is(ret, nvml.SUCCESS) {
-		d.PowerLimit = unit.Watts(float64(milliwatts) / 1000)
+	if limit, ret := handle.GetEnforcedPowerLimit(); errors.Is(ret, nvml.SUCCESS) {
+		d.PowerLimit = milliwatts(limit)
 	}
 	if minor, ret := handle.GetMinorNumber(); errors.Is(ret, nvml.SUCCESS) {
 		d.Path = fmt.Sprintf("/dev/nvidia%d", minor)
@@ -103,79 +105,32 @@ func recovery(handle nvml.Device) string {
 	}
 }
 
-// Sample reads energy, power and processes of a GPU.
-func (l *Library) Sample(index int) (gpu.Sample, error) {
-	handle, ret := l.api.DeviceGetHandleByIndex(index)
-	if !errors.Is(ret, nvml.SUCCESS) {
-		return gpu.Sample{}, fmt.Errorf("open GPU %d: %s", index, word(ret))
-	}
-	var s gpu.Sample
-	// Millijoules since the driver was loaded, on Volta and later; else milliwatts at this moment.
-	if energy, ret := handle.GetTotalEnergyConsumption(); errors.Is(ret, nvml.SUCCESS) {
-		s.Energy, s.HasEnergy = unit.Energy(energy)*unit.Millijoule, true
-	}
-	if power, ret := handle.GetPowerUsage(); errors.Is(ret, nvml.SUCCESS) {
-		s.Power, s.HasPower = unit.Power(power)*(unit.Watt/1000), true
-	}
-	if !s.HasEnergy && !s.HasPower {
-		return gpu.Sample{}, fmt.Errorf("read GPU %d: it tells neither energy nor power", index)
-	}
-	utilisation, err := l.utilisation(handle)
-	if err != nil {
-		return gpu.Sample{}, fmt.Errorf("read processes of GPU %d: %w", index, err)
-	}
-	running, ret := handle.GetComputeRunningProcesses()
-	if !errors.Is(ret, nvml.SUCCESS) && !errors.Is(ret, nvml.ERROR_NOT_SUPPORTED) {
-		return gpu.Sample{}, fmt.Errorf("list processes of GPU %d: %s", index, word(ret))
-	}
-	for _, p := range running {
-		if _, seen := utilisation[int(p.Pid)]; !seen {
-			utilisation[int(p.Pid)] = 0
-		}
-	}
-	for pid, u := range utilisation {
-		s.Processes = append(s.Processes, gpu.Process{PID: pid, Utilisation: u})
-	}
-	return s, nil
-}
-
-// utilisation is the mean of each process's samples since the last call. NVML leaves out processes that did nothing, and calls it "not found", or a buffer
-// that is too small for nothing, when all did nothing. Where it does not tell at all, as with MIG, the processes that run count alike.
-func (l *Library) utilisation(handle nvml.Device) (map[int]float64, error) {
-	uuid, ret := handle.GetUUID()
-	if !errors.Is(ret, nvml.SUCCESS) {
-		return nil, fmt.Errorf("read UUID: %s", word(ret))
-	}
-	sums, counts := map[int]float64{}, map[int]float64{}
-	last := l.lastSeen[uuid]
-	samples, ret := handle.GetProcessUtilization(last)
-	switch {
-	case errors.Is(ret, nvml.ERROR_NOT_FOUND), errors.Is(ret, nvml.ERROR_INSUFFICIENT_SIZE),
-		errors.Is(ret, nvml.ERROR_NOT_SUPPORTED), errors.Is(ret, nvml.ERROR_NO_PERMISSION):
-		return sums, nil
-	case !errors.Is(ret, nvml.SUCCESS):
-		return nil, fmt.Errorf("read utilisation: %s", word(ret))
-	}
-	const percent = 100
-	for _, s := range samples {
-		l.lastSeen[uuid] = max(l.lastSeen[uuid], s.TimeStamp)
-		// The call may repeat what it told before, and a sample of no process marks an unused slot of its buffer.
-		if s.TimeStamp <= last || s.Pid == 0 {
-			continue
-		}
-		sums[int(s.Pid)] += min(float64(s.SmUtil)/percent, 1)
-		counts[int(s.Pid)]++
-	}
-	for pid := range sums {
-		sums[pid] /= counts[pid]
-	}
-	return sums, nil
-}
-
 // word says what NVML answered. The library's own words are not to be had where it could not be loaded.
 func word(ret nvml.Return) string {
 	if errors.Is(ret, nvml.ERROR_LIBRARY_NOT_FOUND) {
 		return "the library libnvidia-ml.so.1 is not there"
 	}
 	return ret.Error()
+}
+
+// has says whether the driver has a function.
+func (l *Library) has(symbol string) bool {
+	known, asked := l.symbols[symbol]
+	if !asked {
+		known = l.api.Extensions().LookupSymbol(symbol) == nil
+		l.symbols[symbol] = known
+	}
+	return known
+}
+
+// untold says whether an answer only means that this device or driver does not tell.
+func untold(ret nvml.Return) bool {
+	for _, answer := range []nvml.Return{
+		nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_NOT_FOUND, nvml.ERROR_NO_PERMISSION, nvml.ERROR_FUNCTION_NOT_FOUND, nvml.ERROR_NO_DATA,
+	} {
+		if errors.Is(ret, answer) {
+			return true
+		}
+	}
+	return false
 }

@@ -5,14 +5,17 @@ package nvml
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	api "github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 )
@@ -32,12 +35,33 @@ func card() *mock.Device {
 		GetProcessUtilizationFunc: func(uint64) ([]api.ProcessUtilizationSample, api.Return) {
 			return nil, api.ERROR_NOT_FOUND
 		},
+		GetUtilizationRatesFunc:                func() (api.Utilization, api.Return) { return api.Utilization{Gpu: 25}, api.SUCCESS },
+		GetTemperatureFunc:                     func(api.TemperatureSensors) (uint32, api.Return) { return 41, api.SUCCESS },
+		GetMigModeFunc:                         func() (int, int, api.Return) { return 0, 0, api.ERROR_NOT_SUPPORTED },
+		GetMPSComputeRunningProcessesFunc:      func() ([]api.ProcessInfo, api.Return) { return nil, api.ERROR_NOT_SUPPORTED },
+		GetCurrentClocksEventReasonsFunc:       func() (uint64, api.Return) { return api.ClocksEventReasonSwPowerCap, api.SUCCESS },
+		GetPowerManagementLimitFunc:            func() (uint32, api.Return) { return 70_000, api.SUCCESS },
+		GetPowerManagementDefaultLimitFunc:     func() (uint32, api.Return) { return 72_000, api.SUCCESS },
+		GetPowerManagementLimitConstraintsFunc: func() (uint32, uint32, api.Return) { return 40_000, 75_000, api.SUCCESS },
 	}
 }
 
 func library(t *testing.T, cards ...*mock.Device) *Library {
 	t.Helper()
+	return driver(t, nil, cards...)
+}
+
+// driver is the library of a driver that lacks some functions.
+func driver(t *testing.T, lacks []string, cards ...*mock.Device) *Library {
+	t.Helper()
+	symbols := &mock.ExtendedInterface{LookupSymbolFunc: func(name string) error {
+		if slices.Contains(lacks, name) {
+			return errors.New("undefined symbol")
+		}
+		return nil
+	}}
 	l, err := open(&mock.Interface{
+		ExtensionsFunc:     func() api.ExtendedInterface { return symbols },
 		InitFunc:           func() api.Return { return api.SUCCESS },
 		ShutdownFunc:       func() api.Return { return api.SUCCESS },
 		DeviceGetCountFunc: func() (int, api.Return) { return len(cards), api.SUCCESS },
@@ -115,7 +139,11 @@ func TestHealthGoesDownAndUp(t *testing.T) {
 
 func TestSampleInUnits(t *testing.T) {
 	got := sample(t, library(t, card()))
-	want := gpu.Sample{Energy: 5 * unit.Joule, HasEnergy: true, Power: 70*unit.Watt + unit.Watt/2, HasPower: true}
+	quarter := 0.25
+	want := gpu.Sample{
+		Energy: 5 * unit.Joule, HasEnergy: true, Power: 70*unit.Watt + unit.Watt/2, HasPower: true, Processes: []gpu.Process{},
+		Board: event.Board{LimitWatts: 72.5, SMRatio: &quarter, TemperatureC: 41, Throttle: []string{"power"}},
+	}
 	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
@@ -133,44 +161,142 @@ func TestAGPUWithoutACounter(t *testing.T) {
 	}
 }
 
+// stamp is a driver's time stamp, in microseconds.
+func stamp(d time.Duration) uint64 { return uint64(d.Microseconds()) }
+
+func worked(pid uint32, at time.Duration, smUtil uint32) api.ProcessUtilizationSample {
+	return api.ProcessUtilizationSample{Pid: pid, TimeStamp: stamp(at), SmUtil: smUtil}
+}
+
 func TestProcesses(t *testing.T) {
+	const s = time.Second
 	c := card()
 	c.GetComputeRunningProcessesFunc = func() ([]api.ProcessInfo, api.Return) {
-		return []api.ProcessInfo{{Pid: 11}, {Pid: 12}}, api.SUCCESS
+		return []api.ProcessInfo{{Pid: 11, UsedGpuMemory: 1 << 30}, {Pid: 12, UsedGpuMemory: 1<<64 - 1}}, api.SUCCESS
 	}
 	var asked []uint64
+	told := []api.ProcessUtilizationSample{worked(11, 10*s, 50)}
 	c.GetProcessUtilizationFunc = func(since uint64) ([]api.ProcessUtilizationSample, api.Return) {
 		asked = append(asked, since)
-		return []api.ProcessUtilizationSample{
-			{Pid: 11, TimeStamp: 100, SmUtil: 40},
-			{Pid: 11, TimeStamp: 200, SmUtil: 60},
-			{Pid: 13, TimeStamp: 150, SmUtil: 10},
-			{Pid: 0, TimeStamp: 900, SmUtil: 5},
-			{Pid: 12, TimeStamp: 90, SmUtil: 255},
-		}, api.SUCCESS
+		return told, api.SUCCESS
 	}
 	l := library(t, c)
-	want := []gpu.Process{{PID: 11, Utilisation: 0.5}, {PID: 12, Utilisation: 1}, {PID: 13, Utilisation: 0.1}}
+	sample(t, l)
+	// Two samples of unequal times, in no order; a process that has left; one that says more than all; an unused slot; what was told before.
+	told = []api.ProcessUtilizationSample{
+		worked(11, 11*s, 40), worked(11, 10*s+s/2, 60), worked(13, 11*s, 10), worked(0, 900*s, 5), worked(12, 10*s+s/2, 255), worked(11, 10*s, 50),
+	}
+	at := func(d time.Duration) time.Time { return time.UnixMicro(int64(stamp(d))) }
+	want := []gpu.Process{
+		{PID: 11, Utilisation: 0.5, LastWork: at(11 * s), Context: true, Memory: unit.GiB},
+		{PID: 12, Utilisation: 0.5, LastWork: at(10*s + s/2), Context: true},
+		{PID: 13, Utilisation: 0.05, LastWork: at(11 * s)},
+	}
 	if diff := gocmp.Diff(want, sample(t, l).Processes); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	// The same samples told again are not counted again.
-	want = []gpu.Process{{PID: 11}, {PID: 12}}
+	want = []gpu.Process{{PID: 11, Context: true, Memory: unit.GiB}, {PID: 12, Context: true}}
 	if diff := gocmp.Diff(want, sample(t, l).Processes); diff != "" {
-		t.Errorf("second reading (-want +got)\n%s", diff)
+		t.Errorf("third reading (-want +got)\n%s", diff)
 	}
-	if asked[0] != 0 || asked[1] == 0 {
-		t.Errorf("asked since %v", asked)
+	// A sample after a long rest stands for a second of it at most.
+	told = []api.ProcessUtilizationSample{worked(11, 15*s, 100)}
+	if got := sample(t, l).Processes[0]; got.Utilisation != 0.25 {
+		t.Errorf("%+v: want a second's work in four", got)
+	}
+	if want := []uint64{0, stamp(10 * s), stamp(11 * s), stamp(11 * s)}; !slices.Equal(asked, want) {
+		t.Errorf("asked since %v, want %v", asked, want)
+	}
+}
+
+func TestOldDrivers(t *testing.T) {
+	c := card()
+	c.GetComputeRunningProcessesFunc = func() ([]api.ProcessInfo, api.Return) { return []api.ProcessInfo{{Pid: 11}}, api.SUCCESS }
+	c.GetCurrentClocksThrottleReasonsFunc = func() (uint64, api.Return) { return api.ClocksThrottleReasonHwThermalSlowdown, api.SUCCESS }
+	// What is missing is not called: the mock would panic, a real driver would end the process.
+	c.GetTotalEnergyConsumptionFunc, c.GetProcessUtilizationFunc, c.GetMigModeFunc, c.GetMPSComputeRunningProcessesFunc = nil, nil, nil, nil
+	c.GetCurrentClocksEventReasonsFunc = nil
+	got := sample(t, driver(t, []string{
+		"nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetProcessUtilization", "nvmlDeviceGetMigMode", "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+		"nvmlDeviceGetCurrentClocksEventReasons",
+	}, c))
+	if got.HasEnergy || !got.HasPower || !slices.Equal(got.Board.Throttle, []string{"thermal"}) {
+		t.Errorf("%+v", got)
+	}
+	if diff := gocmp.Diff([]gpu.Process{{PID: 11, Context: true}}, got.Processes); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestPartitionedGPU(t *testing.T) {
+	part := func(slices uint32, pids ...uint32) *mock.Device {
+		return &mock.Device{
+			GetAttributesFunc: func() (api.DeviceAttributes, api.Return) {
+				return api.DeviceAttributes{GpuInstanceSliceCount: slices}, api.SUCCESS
+			},
+			GetComputeRunningProcessesFunc: func() (running []api.ProcessInfo, ret api.Return) {
+				for _, pid := range pids {
+					running = append(running, api.ProcessInfo{Pid: pid, UsedGpuMemory: 1 << 20})
+				}
+				return running, api.SUCCESS
+			},
+			GetMPSComputeRunningProcessesFunc: func() ([]api.ProcessInfo, api.Return) { return nil, api.ERROR_NOT_SUPPORTED },
+		}
+	}
+	parts := map[int]*mock.Device{0: part(3, 11, 12), 2: part(4, 13)}
+	c := card()
+	c.GetMigModeFunc = func() (int, int, api.Return) { return api.DEVICE_MIG_ENABLE, api.DEVICE_MIG_ENABLE, api.SUCCESS }
+	c.GetMaxMigDeviceCountFunc = func() (int, api.Return) { return 7, api.SUCCESS }
+	c.GetMigDeviceHandleByIndexFunc = func(i int) (api.Device, api.Return) {
+		if parts[i] == nil {
+			return nil, api.ERROR_NOT_FOUND
+		}
+		return parts[i], api.SUCCESS
+	}
+	c.GetProcessUtilizationFunc = func(uint64) ([]api.ProcessUtilizationSample, api.Return) { return nil, api.ERROR_NOT_SUPPORTED }
+	got := sample(t, library(t, c))
+	want := []gpu.Process{
+		{PID: 11, Context: true, Memory: unit.MiB, Slice: 1, SliceSize: 3},
+		{PID: 12, Context: true, Memory: unit.MiB, Slice: 1, SliceSize: 3},
+		{PID: 13, Context: true, Memory: unit.MiB, Slice: 3, SliceSize: 4},
+	}
+	if diff := gocmp.Diff(want, got.Processes); diff != "" || !got.HasEnergy {
+		t.Errorf("energy %v, (-want +got)\n%s", got.HasEnergy, diff)
+	}
+}
+
+func TestPowerLimits(t *testing.T) {
+	c := card()
+	set := uint32(0)
+	c.SetPowerManagementLimitFunc = func(limit uint32) api.Return { set = limit; return api.SUCCESS }
+	l := library(t, c)
+	got, err := l.PowerLimits(0)
+	want := gpu.PowerLimits{Now: 70 * unit.Watt, Default: 72 * unit.Watt, Least: 40 * unit.Watt, Most: 75 * unit.Watt}
+	if err != nil || got != want {
+		t.Errorf("%+v, error %v, want %+v", got, err, want)
+	}
+	if err := l.SetPowerLimit(0, 50*unit.Watt); err != nil || set != 50_000 {
+		t.Errorf("set %d mW, error %v", set, err)
+	}
+	for _, outside := range []unit.Power{39 * unit.Watt, 76 * unit.Watt, 0} {
+		if err := l.SetPowerLimit(0, outside); err == nil || !strings.Contains(err.Error(), "want 40 to 75 W") || set != 50_000 {
+			t.Errorf("%g W: set %d mW, error %v", outside.Watts(), set, err)
+		}
+	}
+	c.SetPowerManagementLimitFunc = func(uint32) api.Return { return api.ERROR_NO_PERMISSION }
+	if err := l.SetPowerLimit(0, 50*unit.Watt); err == nil {
+		t.Error("want to hear that it was not set")
 	}
 }
 
 func TestProcessesWithoutUtilisation(t *testing.T) {
 	c := card()
 	c.GetComputeRunningProcessesFunc = func() ([]api.ProcessInfo, api.Return) { return []api.ProcessInfo{{Pid: 11}}, api.SUCCESS }
-	for _, ret := range []api.Return{api.ERROR_NOT_FOUND, api.ERROR_INSUFFICIENT_SIZE, api.ERROR_NOT_SUPPORTED, api.ERROR_NO_PERMISSION} {
+	for _, ret := range []api.Return{api.ERROR_NOT_FOUND, api.ERROR_INSUFFICIENT_SIZE, api.ERROR_NOT_SUPPORTED, api.ERROR_NO_PERMISSION, api.ERROR_FUNCTION_NOT_FOUND} {
 		c.GetProcessUtilizationFunc = func(uint64) ([]api.ProcessUtilizationSample, api.Return) { return nil, ret }
 		got := sample(t, library(t, c))
-		if diff := gocmp.Diff([]gpu.Process{{PID: 11}}, got.Processes); diff != "" || !got.HasEnergy {
+		if diff := gocmp.Diff([]gpu.Process{{PID: 11, Context: true}}, got.Processes); diff != "" || !got.HasEnergy {
 			t.Errorf("%s: energy %v, (-want +got)\n%s", ret.Error(), got.HasEnergy, diff)
 		}
 	}

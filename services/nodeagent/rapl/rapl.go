@@ -15,7 +15,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/meter"
 )
 
 // DefaultRoot is where Linux shows the counters.
@@ -23,12 +25,6 @@ const DefaultRoot = "/sys/class/powercap"
 
 // mostPower is beyond what any package draws: a difference that would need more is the reset of a counter and no wrap.
 const mostPower = 5000 * unit.Watt
-
-// Energy is what a component spent in an interval. A negative one shows that a counter was reset.
-type Energy struct {
-	Component string
-	Energy    unit.Energy
-}
 
 // Counters are the zones that are read. A nil one reads nothing.
 type Counters struct {
@@ -97,7 +93,7 @@ func openZone(root fs.FS, folder string) (*zone, string, error) {
 	component, identity := "", name
 	switch {
 	case strings.HasPrefix(name, "package-"):
-		component = "cpu"
+		component = event.ComponentCPU
 	case name == "dram":
 		// Every package has a zone of that name: they differ in the package.
 		parent, _, nested := cutLast(folder, ":")
@@ -106,7 +102,7 @@ func openZone(root fs.FS, folder string) (*zone, string, error) {
 		} else {
 			identity = folder
 		}
-		component = "dram"
+		component = event.ComponentDRAM
 	default:
 		return nil, "", nil
 	}
@@ -124,12 +120,12 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// Usable says whether the last reading succeeded.
-func (c *Counters) Usable() bool { return c != nil && len(c.zones) > 0 && c.trouble == nil }
+// Method is the meter's name.
+func (c *Counters) Method() string { return "rapl" }
 
 // Read gives what each component spent since the last call, d ago; nil after the first call and where there is nothing to read. A zone that vanished
 // or may not be read is an error: the others alone would be too little.
-func (c *Counters) Read(d time.Duration) ([]Energy, error) {
+func (c *Counters) Read(d time.Duration) ([]meter.Spent, error) {
 	if c == nil {
 		return nil, nil
 	}
@@ -154,10 +150,10 @@ func (c *Counters) Read(d time.Duration) ([]Energy, error) {
 	if c.trouble != nil || first || d <= 0 {
 		return nil, c.trouble
 	}
-	var spent []Energy
-	for _, component := range []string{"cpu", "dram"} {
+	var spent []meter.Spent
+	for _, component := range []string{event.ComponentCPU, event.ComponentDRAM} {
 		if e, ok := sums[component]; ok {
-			spent = append(spent, Energy{component, e})
+			spent = append(spent, meter.Spent{Component: component, Energy: e})
 		}
 	}
 	return spent, nil

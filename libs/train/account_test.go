@@ -1,0 +1,65 @@
+package train
+
+import (
+	"testing"
+
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+func TestALongCourseIsThinnedOut(t *testing.T) {
+	var c Course
+	c.Begin(1, 0)
+	const epochs = 10_000
+	for i := range epochs {
+		if !c.Mark(EpochEnergy{Attempt: 1, EpochsDone: i + 1, Energy: unit.Energy(10 * (i + 1))}, 7) {
+			t.Fatalf("epoch %d was noted before", i+1)
+		}
+		if n := len(c.Epochs); n > mostEpochsKept || c.Epochs[n-1].EpochsDone != i+1 {
+			t.Fatalf("after epoch %d: %d are kept, the newest is %d", i+1, n, c.Epochs[n-1].EpochsDone)
+		}
+	}
+	longest := 0
+	for i := 1; i < len(c.Epochs); i++ {
+		longest = max(longest, c.Epochs[i].EpochsDone-c.Epochs[i-1].EpochsDone)
+	}
+	if longest > epochs/32 || c.Samples != 7*epochs || len(c.Losses) != 0 {
+		t.Errorf("%d epochs between two, %d samples, losses %v", longest, c.Samples, c.Losses)
+	}
+}
+
+func TestACourseMayBeToldAgain(t *testing.T) {
+	var c Course
+	c.Begin(1, 0)
+	c.Begin(1, 5)
+	c.Mark(EpochEnergy{Attempt: 1, EpochsDone: 1, Energy: 10}, 1)
+	if c.Mark(EpochEnergy{Attempt: 1, EpochsDone: 1, Energy: 12}, 1) || c.Mark(EpochEnergy{Attempt: 0, EpochsDone: 9, Energy: 12}, 1) {
+		t.Error("an old epoch was noted again")
+	}
+	c.Begin(2, 13)
+	c.Begin(2, 14)
+	if c.Samples != 1 || len(c.Epochs) != 1 || len(c.Losses) != 1 || c.Losses[0] != (Loss{1, 3}) {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestEnergyToAValue(t *testing.T) {
+	c := Course{Epochs: []EpochEnergy{{EpochsDone: 1, Energy: 10}, {EpochsDone: 2, Energy: 20, Loss: new(0.5)}, {EpochsDone: 3, Energy: 30, Loss: new(0.25)}}}
+	loss := func(e EpochEnergy) (float64, bool) {
+		if e.Loss == nil {
+			return 0, false
+		}
+		return *e.Loss, true
+	}
+	if used, ok := c.EnergyTo(loss, func(l float64) bool { return l <= 0.5 }); !ok || used != 20 {
+		t.Errorf("%d, %v", used, ok)
+	}
+	if used, ok := c.EnergyTo(loss, func(l float64) bool { return l <= 0.1 }); ok {
+		t.Errorf("%d for what was never reached", used)
+	}
+	if best, ok := c.Best(loss, true); !ok || best.EpochsDone != 3 {
+		t.Errorf("%+v, %v", best, ok)
+	}
+	if _, ok := (&Course{}).Best(loss, true); ok {
+		t.Error("the best of nothing")
+	}
+}

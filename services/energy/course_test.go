@@ -1,0 +1,133 @@
+package energy
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+// asService is the first argument by which this test's own program becomes the service, to be killed.
+const asService = "as-the-service"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == asService {
+		os.Exit(run.Main(os.Args[2:], nil, os.Stderr, New()))
+	}
+	os.Exit(m.Run())
+}
+
+// second is the n-th second of a node in which a job uses 10 uJ; an epoch may end in the middle of it.
+func second(n uint64, attempt int, epochs ...int) event.Measured {
+	m := interval("n1", "b", n, cpu(30, 10, 2), event.Use{Job: "a", Attempt: attempt, Component: "cpu", Work: 1})
+	for _, done := range epochs {
+		m.Epochs = append(m.Epochs, event.EpochMark{Job: "a", Attempt: attempt, EpochsDone: done, At: m.From.Add(500 * time.Millisecond)})
+	}
+	return m
+}
+
+func TestTheCourseOfAJob(t *testing.T) {
+	k, ctx := newBooks(t), within(t)
+	k.job(train.Job{ID: "a", State: train.StateRunning, EpochsDone: 4, Spec: train.Spec{TrainingSetSize: 50}})
+	l := open(t, k)
+	history := []train.Change{{Fact: event.FactAttemptLost, Attempt: 1}, {Fact: event.FactPreempted, Attempt: 2}}
+	l.jobs["a"] = train.Job{ID: "a", State: train.StateRunning, EpochsDone: 3, Spec: train.Spec{TrainingSetSize: 50}, History: history}
+	story := []event.Measured{
+		second(1, 1), second(2, 1, 1), // epoch 1 ends at 15 uJ
+		second(3, 1, 2), // epoch 2 at 25 uJ
+		second(4, 1),    // then it is lost: 15 uJ since the last epoch
+		second(5, 2, 2), // the second attempt trains epoch 2 again, 5 uJ, and leaves when asked
+		second(6, 3, 3), // 5 uJ were between its last epoch and its end
+	}
+	for i, m := range story {
+		for range 2 { // each comes twice
+			if _, err := l.handle(ctx, message(t, m, uint64(i+1))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	want := train.Course{
+		Job: "a", Attempt: 3, EpochsDone: 3, MostEpochs: 3, Marked: 55, Samples: 4 * 50,
+		Losses: []train.Loss{{Attempt: 1, Energy: 15}, {Attempt: 1, Energy: 5}, {Attempt: 2, Energy: 5}},
+	}
+	for _, e := range []struct {
+		attempt, done int
+		used          unit.Energy
+	}{{1, 1, 15}, {1, 2, 25}, {2, 2, 45}, {3, 3, 55}} {
+		at := hour.Add(time.Duration(e.used) * 100 * time.Millisecond)
+		want.Epochs = append(want.Epochs, train.EpochEnergy{Attempt: e.attempt, EpochsDone: e.done, At: at, Energy: e.used})
+	}
+	if diff := cmp.Diff(want, await(k, "course.a", func(c train.Course) bool { return c.EpochsDone == 3 })); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	account, _ := l.account("a")
+	wasted := map[train.WasteCause]unit.Energy{train.WasteFailed: 20, train.WastePreempted: 5}
+	if diff := cmp.Diff(wasted, account.Waste); diff != "" || account.Samples != 200 {
+		t.Errorf("%d samples, waste (-want +got)\n%s", account.Samples, diff)
+	}
+	// All of a job that failed was in vain.
+	l.jobs["a"] = train.Job{ID: "a", State: train.StateFailed, History: history}
+	account, _ = l.account("a")
+	if diff := cmp.Diff(map[train.WasteCause]unit.Energy{train.WasteFailed: 60}, account.Waste); diff != "" {
+		t.Errorf("failed (-want +got)\n%s", diff)
+	}
+}
+
+// TestKilledInTheMiddle kills the service again and again while intervals come: no microjoule and no epoch is lost or counted twice.
+func TestKilledInTheMiddle(t *testing.T) {
+	k := newBooks(t)
+	k.job(train.Job{ID: "a", State: train.StateRunning})
+	const rounds, perRound = 3, 20
+	folder, sequence := t.TempDir(), uint64(0)
+	for round := range rounds {
+		child := exec.Command(os.Args[0], asService, "--nats", k.url, "--http", "127.0.0.1:0", "--log-level", "error", "--data-dir", folder)
+		child.Stderr = io.Discard
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for range perRound {
+			sequence++
+			epochs := []int{}
+			if sequence%4 == 0 {
+				epochs = []int{int(sequence / 4)}
+			}
+			m := second(sequence, 1, epochs...)
+			k.publish(factOf(m, ""), factOf(m, "/again"))
+		}
+		if round < rounds-1 {
+			await(k, "node.n1", func(b Book) bool { return b.Sequence > sequence-perRound })
+		} else {
+			await(k, "course.a", func(c train.Course) bool { return c.EpochsDone == int(sequence/4) })
+		}
+		if err := child.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = child.Wait() // it was killed
+	}
+	l := open(t, k)
+	account, found := l.account("a")
+	if !found || account.Energy != unit.Energy(10*sequence) || account.Seconds != float64(sequence) {
+		t.Errorf("%+v of %d seconds", account, sequence)
+	}
+	course := l.course("a")
+	if len(course.Epochs) != int(sequence/4) || len(course.Losses) != 0 {
+		t.Errorf("%d epochs and losses %v, want %d and none", len(course.Epochs), course.Losses, sequence/4)
+	}
+	for i, e := range course.Epochs {
+		if want := unit.Energy(40*(i+1) - 5); e.EpochsDone != i+1 || e.Energy != want {
+			t.Errorf("epoch %d: %s", i+1, fmt.Sprintf("%+v, want %d uJ", e, want))
+		}
+	}
+	if page := l.pages["n1"]; page.Missing != 0 || page.GapSeconds != 0 || page.Totals["cpu"].Measured != unit.Energy(30*sequence) {
+		t.Errorf("%+v", page)
+	}
+}

@@ -1,0 +1,161 @@
+//go:build cgo
+
+package nvml
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
+)
+
+const (
+	percent = 100
+	// longestSample is the most that a sample of utilisation stands for: the driver takes one every sixth of a second to every second.
+	longestSample = time.Second
+)
+
+// processes are those with a context on a GPU, or on a part of it, and those that worked since the last call.
+func (l *Library) processes(handle nvml.Device) ([]gpu.Process, error) {
+	found := map[int]gpu.Process{}
+	if err := l.sampled(handle, found); err != nil {
+		return nil, err
+	}
+	parts, err := l.partitions(handle)
+	if err != nil {
+		return nil, err
+	}
+	if len(parts) == 0 {
+		parts = []partition{{handle: handle}}
+	}
+	for _, part := range parts {
+		running, ret := part.handle.GetComputeRunningProcesses()
+		if l.has("nvmlDeviceGetMPSComputeRunningProcesses_v3") {
+			if clients, ret := part.handle.GetMPSComputeRunningProcesses(); errors.Is(ret, nvml.SUCCESS) {
+				running = append(running, clients...)
+			}
+		}
+		if !errors.Is(ret, nvml.SUCCESS) && !untold(ret) {
+			return nil, fmt.Errorf("list processes: %s", word(ret))
+		}
+		for _, p := range running {
+			process := found[int(p.Pid)]
+			process.PID, process.Context, process.Memory = int(p.Pid), true, memoryOf(p)
+			process.Slice, process.SliceSize = part.id, part.size
+			found[process.PID] = process
+		}
+	}
+	all := make([]gpu.Process, 0, len(found))
+	for _, p := range found {
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b gpu.Process) int { return cmp.Compare(a.PID, b.PID) })
+	return all, nil
+}
+
+// memoryOf is what a process holds; the driver says all ones where it does not know, as under Windows' display model and in some containers.
+func memoryOf(p nvml.ProcessInfo) unit.Bytes {
+	if p.UsedGpuMemory > 1<<62 {
+		return 0
+	}
+	return unit.Bytes(p.UsedGpuMemory)
+}
+
+// partition is a part of a GPU in MIG mode. Its id begins at 1, its size is in the GPU's slices.
+type partition struct {
+	handle   nvml.Device
+	id, size int
+}
+
+// partitions lists the parts of a GPU; none where it is whole. Utilisation is not to be had by process there, nor energy by part.
+func (l *Library) partitions(handle nvml.Device) ([]partition, error) {
+	if !l.has("nvmlDeviceGetMigMode") {
+		return nil, nil // a driver from before there was MIG
+	}
+	mode, _, ret := handle.GetMigMode()
+	if !errors.Is(ret, nvml.SUCCESS) || mode != nvml.DEVICE_MIG_ENABLE {
+		return nil, nil
+	}
+	most, ret := handle.GetMaxMigDeviceCount()
+	if !errors.Is(ret, nvml.SUCCESS) {
+		return nil, fmt.Errorf("count MIG instances: %s", word(ret))
+	}
+	var parts []partition
+	for i := range most {
+		part, ret := handle.GetMigDeviceHandleByIndex(i)
+		if !errors.Is(ret, nvml.SUCCESS) {
+			continue // that place is free
+		}
+		p := partition{handle: part, id: i + 1, size: 1}
+		if attributes, ret := part.GetAttributes(); errors.Is(ret, nvml.SUCCESS) {
+			p.size = max(int(attributes.GpuInstanceSliceCount), 1)
+		}
+		parts = append(parts, p)
+	}
+	return parts, nil
+}
+
+// sampled puts together what each process worked since the last call: the sum of its samples, each times the time that it stands for, over the whole time.
+// NVML leaves out processes that did nothing, and calls it "not found", or a buffer that is too small for nothing, when all did nothing. Where it does not
+// tell at all, as with MIG, nothing is put in.
+func (l *Library) sampled(handle nvml.Device, found map[int]gpu.Process) error {
+	uuid, ret := handle.GetUUID()
+	if !errors.Is(ret, nvml.SUCCESS) {
+		return fmt.Errorf("read UUID: %s", word(ret))
+	}
+	if !l.has("nvmlDeviceGetProcessUtilization") {
+		return nil
+	}
+	last := l.lastSeen[uuid]
+	samples, ret := handle.GetProcessUtilization(last)
+	switch {
+	case untold(ret), errors.Is(ret, nvml.ERROR_INSUFFICIENT_SIZE):
+		return nil
+	case !errors.Is(ret, nvml.SUCCESS):
+		return fmt.Errorf("read utilisation: %s", word(ret))
+	}
+	// The call may repeat what it told before, and a sample of no process marks an unused slot of its buffer.
+	samples = slices.DeleteFunc(samples, func(s nvml.ProcessUtilizationSample) bool { return s.TimeStamp <= last || s.Pid == 0 })
+	if len(samples) == 0 {
+		return nil
+	}
+	slices.SortFunc(samples, func(a, b nvml.ProcessUtilizationSample) int { return cmp.Compare(a.TimeStamp, b.TimeStamp) })
+	newest := samples[len(samples)-1].TimeStamp
+	l.lastSeen[uuid] = newest
+
+	total, before, at := 0.0, last, uint64(0)
+	work := map[int]float64{}
+	for _, s := range samples {
+		if s.TimeStamp != at { // the samples of all processes are taken together
+			if at != 0 {
+				before = at
+			}
+			at = s.TimeStamp
+			total += spanOf(before, at)
+		}
+		p := found[int(s.Pid)]
+		p.PID, p.LastWork = int(s.Pid), time.UnixMicro(int64(s.TimeStamp))
+		work[p.PID] += min(float64(s.SmUtil)/percent, 1) * spanOf(before, at)
+		found[p.PID] = p
+	}
+	if last != 0 { // time without samples is time without work
+		total = max(total, (time.Duration(newest-last) * time.Microsecond).Seconds())
+	}
+	for pid, w := range work {
+		p := found[pid]
+		p.Utilisation = min(w/total, 1)
+		found[pid] = p
+	}
+	return nil
+}
+
+// spanOf is the time in seconds that a sample stands for: that since the one before, in microseconds both.
+func spanOf(before, at uint64) float64 {
+	return min(time.Duration(at-before)*time.Microsecond, longestSample).Seconds()
+}

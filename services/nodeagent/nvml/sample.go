@@ -1,0 +1,132 @@
+//go:build cgo
+
+package nvml
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
+)
+
+func milliwatts(n uint32) unit.Power { return unit.Power(n) * (unit.Watt / 1000) }
+
+// Sample reads energy, power, state and processes of a GPU.
+func (l *Library) Sample(index int) (gpu.Sample, error) {
+	handle, ret := l.api.DeviceGetHandleByIndex(index)
+	if !errors.Is(ret, nvml.SUCCESS) {
+		return gpu.Sample{}, fmt.Errorf("open GPU %d: %s", index, word(ret))
+	}
+	var s gpu.Sample
+	// Millijoules since the driver was loaded, on Volta and later; else milliwatts at this moment.
+	if l.has("nvmlDeviceGetTotalEnergyConsumption") {
+		if energy, ret := handle.GetTotalEnergyConsumption(); errors.Is(ret, nvml.SUCCESS) {
+			s.Energy, s.HasEnergy = unit.Energy(energy)*unit.Millijoule, true
+		}
+	}
+	if power, ret := handle.GetPowerUsage(); errors.Is(ret, nvml.SUCCESS) {
+		s.Power, s.HasPower = milliwatts(power), true
+	}
+	if !s.HasEnergy && !s.HasPower {
+		return gpu.Sample{}, fmt.Errorf("read GPU %d: it tells neither energy nor power", index)
+	}
+	s.Board = l.board(handle)
+	var err error
+	if s.Processes, err = l.processes(handle); err != nil {
+		return gpu.Sample{}, fmt.Errorf("read processes of GPU %d: %w", index, err)
+	}
+	return s, nil
+}
+
+// board reads what the driver tells beside energy; what it does not tell is left out.
+func (l *Library) board(handle nvml.Device) event.Board {
+	var b event.Board
+	if limit, ret := handle.GetEnforcedPowerLimit(); errors.Is(ret, nvml.SUCCESS) {
+		b.LimitWatts = milliwatts(limit).Watts()
+	}
+	if use, ret := handle.GetUtilizationRates(); errors.Is(ret, nvml.SUCCESS) {
+		ratio := min(float64(use.Gpu)/percent, 1)
+		b.SMRatio = &ratio
+	}
+	if memory, ret := handle.GetMemoryInfo(); errors.Is(ret, nvml.SUCCESS) {
+		b.MemoryUsed = unit.Bytes(memory.Used)
+	}
+	if celsius, ret := handle.GetTemperature(nvml.TEMPERATURE_GPU); errors.Is(ret, nvml.SUCCESS) {
+		b.TemperatureC = int(celsius)
+	}
+	if reasons, ret := l.throttleReasons(handle); errors.Is(ret, nvml.SUCCESS) {
+		b.Throttle = throttle(reasons)
+	}
+	return b
+}
+
+// throttleReasons asks under the name that the function has had since driver 535, else under the one before.
+func (l *Library) throttleReasons(handle nvml.Device) (uint64, nvml.Return) {
+	if l.has("nvmlDeviceGetCurrentClocksEventReasons") {
+		return handle.GetCurrentClocksEventReasons()
+	}
+	return handle.GetCurrentClocksThrottleReasons()
+}
+
+// throttle puts in words why clocks are held down. A GPU that idles or runs at clocks that somebody chose is not held down.
+func throttle(reasons uint64) []string {
+	var words []string
+	for _, r := range []struct {
+		bits uint64
+		word string
+	}{
+		{nvml.ClocksEventReasonSwPowerCap, "power"},
+		{nvml.ClocksEventReasonSwThermalSlowdown | nvml.ClocksThrottleReasonHwThermalSlowdown, "thermal"},
+		{nvml.ClocksThrottleReasonHwPowerBrakeSlowdown, "power_brake"},
+		{nvml.ClocksThrottleReasonHwSlowdown, "slowdown"},
+	} {
+		if reasons&r.bits != 0 {
+			words = append(words, r.word)
+		}
+	}
+	return words
+}
+
+// PowerLimits reads the limits of a GPU.
+func (l *Library) PowerLimits(index int) (gpu.PowerLimits, error) {
+	handle, ret := l.api.DeviceGetHandleByIndex(index)
+	if !errors.Is(ret, nvml.SUCCESS) {
+		return gpu.PowerLimits{}, fmt.Errorf("open GPU %d: %s", index, word(ret))
+	}
+	now, ret := handle.GetPowerManagementLimit()
+	if !errors.Is(ret, nvml.SUCCESS) {
+		return gpu.PowerLimits{}, fmt.Errorf("read power limit of GPU %d: %s", index, word(ret))
+	}
+	usual, ret := handle.GetPowerManagementDefaultLimit()
+	if !errors.Is(ret, nvml.SUCCESS) {
+		return gpu.PowerLimits{}, fmt.Errorf("read default power limit of GPU %d: %s", index, word(ret))
+	}
+	least, most, ret := handle.GetPowerManagementLimitConstraints()
+	if !errors.Is(ret, nvml.SUCCESS) {
+		return gpu.PowerLimits{}, fmt.Errorf("read bounds of the power limit of GPU %d: %s", index, word(ret))
+	}
+	return gpu.PowerLimits{Now: milliwatts(now), Default: milliwatts(usual), Least: milliwatts(least), Most: milliwatts(most)}, nil
+}
+
+// SetPowerLimit sets what a GPU may draw. A limit that the GPU does not take is refused here, with the bounds.
+func (l *Library) SetPowerLimit(index int, limit unit.Power) error {
+	limits, err := l.PowerLimits(index)
+	if err != nil {
+		return err
+	}
+	if limit < limits.Least || limit > limits.Most {
+		return fmt.Errorf("set power limit of GPU %d to %g W: want %g to %g W", index, limit.Watts(), limits.Least.Watts(), limits.Most.Watts())
+	}
+	handle, ret := l.api.DeviceGetHandleByIndex(index)
+	if !errors.Is(ret, nvml.SUCCESS) {
+		return fmt.Errorf("open GPU %d: %s", index, word(ret))
+	}
+	if ret := handle.SetPowerManagementLimit(uint32(limit / (unit.Watt / 1000))); !errors.Is(ret, nvml.SUCCESS) {
+		return fmt.Errorf("set power limit of GPU %d: %s", index, word(ret))
+	}
+	return nil
+}

@@ -1,0 +1,205 @@
+// Package pcm reads the energy of processors and memory from the log that Intel's PCM writes (`pcm.x /csv > FILE`), following the file as it grows.
+//
+// Each line holds what was spent since the line before, so that nothing is lost between two readings of the file. Columns are found by their names in the header
+// line that begins with Date; older versions separate by semicolons, newer ones by commas.
+package pcm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/meter"
+)
+
+const (
+	headerWord   = "Date"
+	columnCPU    = "Proc Energy (Joules)"
+	columnMemory = "DRAM Energy (Joules)"
+	// readLimit bounds what is read at once: a log that grew by more is read on the next time. headerLimit is how far down a log its header is looked for.
+	readLimit   = 1 << 20
+	headerLimit = 1 << 18
+	// quietLimit is how long the log may stay as it is.
+	quietLimit = 10 * time.Second
+)
+
+// Log is a log that is being written. It is a meter.Source.
+type Log struct {
+	path    string
+	columns *columns
+	// file and offset are what was read so far.
+	file   os.FileInfo
+	offset int64
+	// last is the time of the newest line, zero before the first; quiet is how long nothing came.
+	last  time.Time
+	quiet time.Duration
+}
+
+// Open follows a log. The file need not be there yet.
+func Open(path string) *Log { return &Log{path: path} }
+
+// Method is the meter's name.
+func (l *Log) Method() string { return "pcm" }
+
+// Read gives what the lines tell that were written since the last call. What was logged before the first one is left alone.
+func (l *Log) Read(d time.Duration) ([]meter.Spent, error) {
+	text, err := l.grown()
+	if err != nil {
+		return nil, err
+	}
+	var sum line
+	var covered time.Duration
+	read := false
+	for row := range strings.Lines(text) {
+		next, ok, err := l.parse(strings.TrimSpace(row))
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", l.path, err)
+		}
+		if !ok {
+			continue
+		}
+		read = true
+		if !l.last.IsZero() && next.at.After(l.last) {
+			sum.cpu, sum.memory = sum.cpu+next.cpu, sum.memory+next.memory
+			covered += next.at.Sub(l.last)
+		}
+		l.last = next.at
+	}
+	if l.quiet += d; read {
+		l.quiet = 0
+	}
+	switch {
+	case l.columns == nil:
+		return nil, fmt.Errorf("read %s: no header line that begins with %s and names %q", l.path, headerWord, columnCPU)
+	case l.quiet > quietLimit:
+		return nil, fmt.Errorf("read %s: nothing was written for %s", l.path, l.quiet.Round(time.Second))
+	case l.last.IsZero():
+		return nil, nil
+	}
+	spent := []meter.Spent{{Component: event.ComponentCPU, Energy: sum.cpu, Covered: &covered}}
+	if l.columns.memory >= 0 {
+		spent = append(spent, meter.Spent{Component: event.ComponentDRAM, Energy: sum.memory, Covered: &covered})
+	}
+	return spent, nil
+}
+
+// grown gives the whole lines that were written since the last call. Of a log that is new to us, or was begun anew, only the header is looked at.
+func (l *Log) grown() (string, error) {
+	file, err := os.Open(l.path)
+	if err != nil {
+		return "", fmt.Errorf("open log: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil {
+		return "", fmt.Errorf("look at log: %w", err)
+	}
+	if l.file == nil || !os.SameFile(l.file, info) || info.Size() < l.offset {
+		l.columns, l.last = nil, time.Time{}
+		head, err := readAt(file, 0, headerLimit)
+		if err != nil {
+			return "", err
+		}
+		for row := range strings.Lines(head) {
+			if _, _, err := l.parse(strings.TrimSpace(row)); l.columns != nil || err != nil {
+				break
+			}
+		}
+		// The line that is being written is read when it is whole.
+		end := max(info.Size()-headerLimit, 0)
+		tail, err := readAt(file, end, headerLimit)
+		if err != nil {
+			return "", err
+		}
+		l.offset = end + int64(len(tail))
+	}
+	l.file = info
+	text, err := readAt(file, l.offset, readLimit)
+	l.offset += int64(len(text))
+	return text, err
+}
+
+// readAt gives the whole lines from an offset on, up to a limit.
+func readAt(file *os.File, offset, limit int64) (string, error) {
+	text, err := io.ReadAll(io.NewSectionReader(file, offset, limit))
+	if err != nil {
+		return "", fmt.Errorf("read log: %w", err)
+	}
+	return string(text[:bytes.LastIndexByte(text, '\n')+1]), nil
+}
+
+// columns is where a header line says that things are. Memory is -1 where it is not told.
+type columns struct {
+	separator         string
+	date, clock       int
+	processor, memory int
+}
+
+// line is what one line tells.
+type line struct {
+	at          time.Time
+	cpu, memory unit.Energy
+}
+
+// parse reads a line; ok is false for those that tell nothing: headers, which it remembers, and what is before them.
+func (l *Log) parse(text string) (parsed line, ok bool, err error) {
+	if strings.HasPrefix(text, headerWord) {
+		l.columns = header(text)
+		return line{}, false, nil
+	}
+	if l.columns == nil || text == "" || strings.HasPrefix(text, "System") {
+		return line{}, false, nil
+	}
+	c := l.columns
+	fields := strings.Split(text, c.separator)
+	if len(fields) <= max(c.processor, c.memory, c.clock) {
+		return line{}, false, fmt.Errorf("line %.80q is too short", text)
+	}
+	at, timeErr := time.Parse(time.DateOnly+" "+time.TimeOnly, strings.TrimSpace(fields[c.date])+" "+strings.TrimSpace(fields[c.clock]))
+	cpu, cpuErr := joules(fields[c.processor])
+	memory, memoryErr := unit.Energy(0), error(nil)
+	if c.memory >= 0 {
+		memory, memoryErr = joules(fields[c.memory])
+	}
+	return line{at, cpu, memory}, true, errors.Join(timeErr, cpuErr, memoryErr)
+}
+
+// header finds the columns; nil where there is no energy of processors. The first column of a name is that of the whole machine.
+func header(text string) *columns {
+	separator := ";"
+	if !strings.Contains(text, separator) {
+		separator = ","
+	}
+	names := strings.Split(text, separator)
+	for i := range names {
+		names[i] = strings.TrimSpace(names[i])
+	}
+	c := columns{
+		separator: separator, date: slices.Index(names, headerWord), clock: slices.Index(names, "Time"),
+		processor: slices.Index(names, columnCPU), memory: slices.Index(names, columnMemory),
+	}
+	if c.date < 0 || c.clock < 0 || c.processor < 0 {
+		return nil
+	}
+	return &c
+}
+
+func joules(field string) (unit.Energy, error) {
+	const most = 1e9
+	j, err := strconv.ParseFloat(strings.TrimSpace(field), 64)
+	if err != nil {
+		return 0, err
+	}
+	if !(j >= 0 && j <= most) {
+		return 0, fmt.Errorf("%g J between two lines", j)
+	}
+	return unit.Energy(j*float64(unit.Joule) + 0.5), nil
+}

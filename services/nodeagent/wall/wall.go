@@ -1,0 +1,149 @@
+// Package wall measures a whole node at its plug: by a PDU that tells the watts of its outlets, or by a Redfish service of the node's board. It decides nothing
+// about what the node's components spent.
+//
+// Both are asked for power over the network at an interval of their own, and energy is what was drawn from one answer to the next, by the trapezoidal rule over
+// the time that really passed. Where answers fail for too long, the time between is a gap: no energy is made up for it.
+package wall
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/meter"
+)
+
+// A Gauge tells what a node draws at this moment.
+type Gauge interface {
+	Power(ctx context.Context) (unit.Power, error)
+}
+
+// gapIntervals and leastGap are how long answers may stay away before the time between two of them is a gap.
+const (
+	gapIntervals = 5
+	leastGap     = 10 * time.Second
+)
+
+// Meter asks a gauge again and again. It is a meter.Source.
+type Meter struct {
+	method   string
+	gauge    Gauge
+	interval time.Duration
+
+	mu sync.Mutex
+	// spent and covered are what was drawn between answers since the last Read.
+	spent   unit.Energy
+	covered time.Duration
+	// last is the power at the last answer, at is when that came; zero before the first one.
+	last    unit.Power
+	at      time.Time
+	trouble error
+}
+
+// New makes a meter. Run asks; until then nothing is known.
+func New(method string, gauge Gauge, interval time.Duration) *Meter {
+	return &Meter{method: method, gauge: gauge, interval: interval, trouble: errors.New("not asked yet")}
+}
+
+// Method is the meter's name.
+func (m *Meter) Method() string { return m.method }
+
+// Run asks until ctx ends. An answer may take as long as the interval, but no less than a second.
+func (m *Meter) Run(ctx context.Context) error {
+	ticker := time.NewTicker(m.interval)
+	defer ticker.Stop()
+	for {
+		m.ask(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+func (m *Meter) ask(ctx context.Context) {
+	within, cancel := context.WithTimeout(ctx, max(m.interval, time.Second))
+	defer cancel()
+	power, err := m.gauge.Power(within)
+	if ctx.Err() == nil {
+		m.take(power, err, time.Now())
+	}
+}
+
+// take notes an answer that came at a time.
+func (m *Meter) take(power unit.Power, err error, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.trouble = err; err != nil {
+		return
+	}
+	if passed := now.Sub(m.at); !m.at.IsZero() && passed > 0 && passed <= m.longest() {
+		m.spent += ((power + m.last) / 2).Over(passed)
+		m.covered += passed
+	}
+	m.last, m.at = power, now
+}
+
+func (m *Meter) longest() time.Duration { return max(gapIntervals*m.interval, leastGap) }
+
+// Read gives what was drawn between the answers that came since the last call; d does not matter, the meter has a time of its own. A single answer that stayed
+// away is no trouble yet: the next one covers its time.
+func (m *Meter) Read(time.Duration) ([]meter.Spent, error) {
+	return m.read(time.Now())
+}
+
+func (m *Meter) read(now time.Time) ([]meter.Spent, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	covered := m.covered
+	spent := meter.Spent{Component: event.ComponentNode, Energy: m.spent, Covered: &covered}
+	m.spent, m.covered = 0, 0
+	if covered > 0 || !m.at.IsZero() && now.Sub(m.at) <= m.longest() {
+		return []meter.Spent{spent}, nil
+	}
+	return nil, m.trouble
+}
+
+// answerLimit is the largest answer that is read.
+const answerLimit = 4 << 20
+
+// get reads a document over HTTP.
+func get(ctx context.Context, client *http.Client, url, user, password string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", url, err)
+	}
+	request.Header.Set("Accept", "application/json")
+	if user != "" {
+		request.SetBasicAuth(user, password)
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("ask for power: %w", err) // it names the URL
+	}
+	defer func() { _ = answer.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(answer.Body, answerLimit))
+	if err != nil {
+		return nil, fmt.Errorf("read answer of %s: %w", url, err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("ask %s: %s", url, answer.Status)
+	}
+	return body, nil
+}
+
+// watts checks a number that a device gave as its power.
+func watts(w float64) (unit.Power, error) {
+	const most = 1_000_000
+	if !(w >= 0 && w <= most) {
+		return 0, fmt.Errorf("%g W: want 0 to %d", w, most)
+	}
+	return unit.Watts(w), nil
+}
