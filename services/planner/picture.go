@@ -180,6 +180,9 @@ func (p *picture) state(now time.Time, last train.Plan, known bool, terms plan.S
 		}
 		s.Jobs = append(s.Jobs, job)
 	}
+	if !slices.ContainsFunc(s.Jobs, func(j plan.Job) bool { return j.Spec.Energy != nil && j.Spec.Energy.StartBy != nil }) {
+		s.Rates = nil // nobody waits for better ones
+	}
 	return s
 }
 

@@ -33,6 +33,8 @@ type Service struct {
 	fairness     float64
 	energyWeight float64
 	powerBudget  float64
+	rates        string
+	carbonWeight float64
 	quotas       map[string]int
 }
 
@@ -56,6 +58,8 @@ func (s *Service) Flags(fs *pflag.FlagSet) {
 	fs.Float64Var(&s.fairness, "fairness-bound", 0, "finish-time fairness beyond which a job gets its fair share before others, e.g. 4 (0: none; policy switchyard)")
 	fs.Float64Var(&s.energyWeight, "energy-weight", 0, "what energy counts against time, from 0 to 1, for jobs that do not say (policy switchyard)")
 	fs.Float64Var(&s.powerBudget, "power-budget-watts", 0, "the most that all devices together may be predicted to draw (0: no bound)")
+	fs.StringVar(&s.rates, "energy-rates", "", "CSV file with the columns datetime, grams_per_kwh and price_per_kwh, forecasts included, for jobs whose start may be put off (empty: none is)")
+	fs.Float64Var(&s.carbonWeight, "carbon-weight", 0.5, "what carbon counts against price in --energy-rates, from 0 to 1")
 	fs.StringToIntVar(&s.quotas, "quota", nil, "the most devices that the jobs of a tenant may hold together, as TENANT=DEVICES (repeatable)")
 }
 
@@ -88,6 +92,14 @@ func (s *Service) Validate(run.Common) error {
 	}
 	if !(s.powerBudget >= 0) || math.IsInf(s.powerBudget, 0) {
 		errs = append(errs, fmt.Errorf("--power-budget-watts %v: want 0 or more", s.powerBudget))
+	}
+	if !(s.carbonWeight >= 0 && s.carbonWeight <= 1) {
+		errs = append(errs, fmt.Errorf("--carbon-weight %v: want 0 to 1", s.carbonWeight))
+	}
+	if s.rates != "" {
+		if err := (&grid{path: s.rates, carbonWeight: s.carbonWeight}).refresh(); err != nil {
+			errs = append(errs, fmt.Errorf("--energy-rates: %w", err))
+		}
 	}
 	for _, tenant := range slices.Sorted(maps.Keys(s.quotas)) {
 		if s.quotas[tenant] < 0 {
@@ -124,7 +136,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	watching.Go(again.run)
 	l := &loop{
 		bus: b, log: p.Log, meters: m, picture: look, policy: policy, interval: s.interval, now: time.Now, told: map[train.JobID]saying{},
-		terms: s.terms(),
+		terms: s.terms(), grid: &grid{path: s.rates, carbonWeight: s.carbonWeight, log: p.Log},
 	}
 	watching.Go(l.listen)
 	watching.Go(l.followPlans)

@@ -79,7 +79,13 @@ func Find(name string) (Policy, error) {
 const maxRounds = 8
 
 // Decide makes the plan; its generation and time are left to the caller. It is one function for the live planner and for simulations.
-func Decide(s State, p Policy) train.Plan { return p.decide(s) }
+// Jobs that are put off for better energy take no part in it, and come last of those that wait.
+func Decide(s State, p Policy) train.Plan {
+	s, put := s.postpone()
+	made := p.decide(s)
+	made.Waiting = append(made.Waiting, put...)
+	return made
+}
 
 // settle asks the policy again with its own answer applied until it leaves it as it is, so that deciding again without news changes nothing.
 func settle(s State, p sharer) train.Plan {
