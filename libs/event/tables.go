@@ -42,14 +42,15 @@ func Streams() []Stream {
 
 // The buckets.
 const (
-	BucketJobs     = "jobs"
-	BucketNodes    = "nodes"
-	BucketModels   = "models"
-	BucketAttempts = "attempts"
-	BucketReports  = "reports"
-	BucketLedger   = "ledger"
-	BucketGroups   = "groups"
-	BucketLeases   = "leases"
+	BucketJobs        = "jobs"
+	BucketNodes       = "nodes"
+	BucketModels      = "models"
+	BucketAttempts    = "attempts"
+	BucketReports     = "reports"
+	BucketLedger      = "ledger"
+	BucketGroups      = "groups"
+	BucketPowerLimits = "power_limits"
+	BucketLeases      = "leases"
 )
 
 // Bucket describes one key-value bucket. Each key has one writing service; it is changed by compare-and-swap.
@@ -73,6 +74,7 @@ func Buckets() []Bucket {
 		{Name: BucketReports, Writer: "nodeagent", Key: "<job>.<attempt>", Value: "train.AttemptReport", Doc: "What training code said of an attempt."},
 		{Name: BucketLedger, Writer: "energy", Key: "job.<job>, course.<job>, node.<node>", Value: "train.Account, train.Course, energy.Book", Doc: "Accounts of jobs, and what each had used at the end of its epochs; the book of a node holds the last interval that was booked."},
 		{Name: BucketGroups, Writer: "planner", Key: "t<tenant, in hex>.<group>", Value: "recur.Record", Doc: "What the jobs of a recurring group cost, and those under way."},
+		{Name: BucketPowerLimits, Writer: "planner", Key: "<job>", Value: "recur.Profile, a train.PowerLimit with more", Doc: "What each device of a live attempt shall draw at most, and what was measured to choose it."},
 		{
 			Name: BucketLeases, Writer: "whoever holds it", Key: "<service>", Value: "bus.Lease", MarkerTTL: time.Minute,
 			Doc: "Which process of a service works while the others stand by. A key runs out when its holder does not renew it.",

@@ -24,3 +24,11 @@ func (s Spec) Eta(cluster float64) float64 {
 
 // Recurs says whether the job is one of a group that comes again and again.
 func (s Spec) Recurs() bool { return s.Energy != nil && s.Energy.Group != "" }
+
+// PowerLimit is what each device of an attempt shall draw at most. Without one, and with 0, a device has its own limit.
+type PowerLimit struct {
+	Job     JobID     `json:"job"`
+	Attempt int       `json:"attempt"`
+	Watts   float64   `json:"watts"`
+	Since   time.Time `json:"since"`
+}

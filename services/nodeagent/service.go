@@ -152,6 +152,10 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		Node: p.Common.NodeID(), Bus: b, Reports: t.reports, Roster: known, Outbox: box, EpochEnded: opened.recorder.Mark, Log: p.Log,
 		Metrics: p.Metrics,
 	})
+	limits, err := newPowerLimits(dir, opened.gpus, opened.meter.Devices, func() []train.Attempt { return known.Live(p.Common.NodeID()) }, p.Log)
+	if err != nil {
+		return err
+	}
 	describe := s.kubernetes.describe(s.describe(p.Common.NodeID(), opened, doors), p.Log)
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	synced := newSignal()
@@ -166,6 +170,11 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	work.Go(synced.then(func(ctx context.Context) error { return record(ctx, opened.recorder, b) }))
 	for _, loop := range opened.loops {
 		work.Go(loop)
+	}
+	if limits != nil {
+		wanted := newSignal()
+		work.Go(func(ctx context.Context) error { return t.limits.Watch(ctx, limits.see, wanted.set) })
+		work.Go(synced.then(wanted.then(limits.run)))
 	}
 	if s.kubernetes.on() {
 		logs := s.kubernetes.tailer(p, known.Newest)
@@ -202,21 +211,24 @@ type tables struct {
 	reports  *bus.KV[train.AttemptReport]
 	nodes    *bus.KV[train.Node]
 	jobs     *bus.KV[train.Job]
+	limits   *bus.KV[train.PowerLimit]
 }
 
 func openTables(ctx context.Context, b *bus.Bus) (tables, error) {
 	var t tables
-	var errs [4]error
+	var errs [5]error
 	t.attempts, errs[0] = bus.OpenKV[train.Attempt](ctx, b, event.BucketAttempts)
 	t.reports, errs[1] = bus.OpenKV[train.AttemptReport](ctx, b, event.BucketReports)
 	t.nodes, errs[2] = bus.OpenKV[train.Node](ctx, b, event.BucketNodes)
 	t.jobs, errs[3] = bus.OpenKV[train.Job](ctx, b, event.BucketJobs)
+	t.limits, errs[4] = bus.OpenKV[train.PowerLimit](ctx, b, event.BucketPowerLimits)
 	return t, errors.Join(errs[:]...)
 }
 
 // opened is what the machine has, ready to be read.
 type opened struct {
 	machine  *inventory.Inventory
+	gpus     gpu.Reader // nil where there are none
 	meter    *meter.Meter
 	recorder *meter.Recorder
 	// loops ask the meters that are reached over the network.
@@ -253,7 +265,7 @@ func (s *Service) open(p run.Process, known *roster.Roster, accounts accountant)
 		Node: node, Boot: machine.BootID() + "-" + strconv.FormatInt(time.Now().UnixNano(), 36), Interval: s.metering.interval,
 		Meter: m, Live: func() []train.Attempt { return known.Live(node) }, Log: p.Log, Metrics: p.Metrics,
 	})
-	return opened{machine, m, recorder, loops, closeGPUs}, nil
+	return opened{machine, gpus, m, recorder, loops, closeGPUs}, nil
 }
 
 // metersOf gives the meters that work, and why the others do not.
@@ -279,7 +291,8 @@ func (s *Service) openGPUs(p run.Process) (gpu.Reader, func()) {
 	if s.simGPUs > 0 {
 		return simgpu.Reader{
 			Node: p.Common.NodeID(), Count: s.simGPUs, Memory: unit.Bytes(s.simGPUMemory) * unit.GiB,
-			Sick: filepath.Join(p.Common.DataDir, "nodeagent", "sick-gpus"),
+			Sick:   filepath.Join(p.Common.DataDir, "nodeagent", "sick-gpus"),
+			Limits: filepath.Join(p.Common.DataDir, "nodeagent", "sim-gpu-limits"),
 		}, func() {}
 	}
 	library, err := nvml.Open()

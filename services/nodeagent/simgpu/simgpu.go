@@ -27,6 +27,8 @@ type Reader struct {
 	Memory unit.Bytes
 	// Sick is a file that lists the devices (gpu:0) that are to be in trouble, in words separated by white space. Without the file all are well.
 	Sick string
+	// Limits is the file with the power limits that were set.
+	Limits string
 }
 
 // Devices lists the GPUs. Each has the same name after every start.

@@ -1,0 +1,130 @@
+package nodeagent
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/simgpu"
+)
+
+// limited is a bus with an attempt and its limit in a test's hands, and the GPUs of the agent's folder.
+type limited struct {
+	t        *testing.T
+	ctx      context.Context //nolint:containedctx // the test's own
+	url, dir string
+	attempts *bus.KV[train.Attempt]
+	limits   *bus.KV[train.PowerLimit]
+	gpus     simgpu.Reader
+}
+
+func newLimited(t *testing.T) *limited {
+	t.Helper()
+	server := bustest.Start(t)
+	b := bustest.Connect(t, server, "test")
+	l := &limited{t: t, ctx: within(t), url: server.URL(), dir: t.TempDir()}
+	l.gpus = simgpu.Reader{Node: "n1", Count: 2, Limits: filepath.Join(l.dir, "nodeagent", "sim-gpu-limits")}
+	var errs [2]error
+	l.attempts, errs[0] = bus.OpenKV[train.Attempt](l.ctx, b, event.BucketAttempts)
+	l.limits, errs[1] = bus.OpenKV[train.PowerLimit](l.ctx, b, event.BucketPowerLimits)
+	if err := errors.Join(errs[:]...); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// attempt notes where the job's attempt stands.
+func (l *limited) attempt(number int, phase train.Phase) {
+	l.t.Helper()
+	_, err := l.attempts.Modify(l.ctx, "j", func(a *train.Attempt) (bool, error) {
+		*a = train.Attempt{Job: "j", Number: number, Node: "n1", Devices: []train.DeviceID{"gpu:1"}, Phase: phase}
+		return true, nil
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// want notes the limit of an attempt.
+func (l *limited) want(number int, watts float64) {
+	l.t.Helper()
+	_, err := l.limits.Modify(l.ctx, "j", func(p *train.PowerLimit) (bool, error) {
+		*p = train.PowerLimit{Job: "j", Attempt: number, Watts: watts}
+		return true, nil
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// await waits until the second GPU has a limit.
+func (l *limited) await(watts float64) {
+	l.t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		now, err := l.gpus.PowerLimits(1)
+		if err == nil && now.Now == unit.Watts(watts) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-l.ctx.Done():
+			l.t.Fatalf("the limit is %v, not %g W: %v", now, watts, err)
+		}
+	}
+}
+
+// TestLimitsFollowTheAttempts has the agent set what the planner wants, and give it back when the attempt ends, another one follows, or the agent stops.
+func TestLimitsFollowTheAttempts(t *testing.T) {
+	l := newLimited(t)
+	stop := start(t, l.url, l.dir, "--device-kind=gpu", "--sim-gpus=2")
+	l.attempt(1, train.PhaseRunning)
+	l.want(1, 150)
+	l.await(150)
+	l.want(1, 125)
+	l.await(125)
+	l.attempt(1, train.PhaseExited)
+	l.await(300)
+	l.attempt(2, train.PhaseRunning)
+	l.want(2, 200)
+	l.await(200)
+	stop()
+	l.await(300)
+	start(t, l.url, l.dir, "--device-kind=gpu", "--sim-gpus=2")
+	l.await(200)
+	if other, err := l.gpus.PowerLimits(0); err != nil || other.Now != 300*unit.Watt {
+		t.Errorf("the other GPU has %v, %v", other, err)
+	}
+}
+
+// TestLimitsAreGivenBackAfterAKill ends the job while there is no agent.
+func TestLimitsAreGivenBackAfterAKill(t *testing.T) {
+	l := newLimited(t)
+	agent := exec.CommandContext(t.Context(), "/proc/self/exe", asAgent, noRack, "--nats", l.url, "--data-dir", l.dir, "--node", "n1", "--http", "127.0.0.1:0",
+		"--device-kind=gpu", "--sim-gpus=2", "--log-level=error")
+	agent.Stderr = os.Stderr
+	if err := agent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	l.attempt(1, train.PhaseRunning)
+	l.want(1, 150)
+	l.await(150)
+	if err := agent.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = agent.Wait()
+	l.attempt(1, train.PhaseExited)
+	l.await(150)
+	start(t, l.url, l.dir, "--device-kind=gpu", "--sim-gpus=2")
+	l.await(300)
+}
