@@ -199,6 +199,27 @@ func (p *picture) highestPower() float64 {
 	return most
 }
 
+// onGPU is an attempt that runs on GPUs.
+type onGPU struct {
+	attempt train.Attempt
+	spec    train.Spec
+}
+
+// onGPUs are all such attempts of jobs that have not ended.
+func (p *picture) onGPUs() []onGPU {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []onGPU
+	for key, a := range p.attempts {
+		j, known := p.jobs[key]
+		devices := train.AllDevices(a.Places())
+		if known && a.Phase == train.PhaseRunning && len(devices) > 0 && devices[0].Kind() == train.KindGPU {
+			all = append(all, onGPU{a, j.Spec})
+		}
+	}
+	return all
+}
+
 // inUse are the devices of a node on which attempts are live.
 func (p *picture) inUse(n train.Node) []train.Device {
 	var used []train.Device

@@ -33,6 +33,7 @@ type Service struct {
 	fairness     float64
 	energyWeight float64
 	powerBudget  float64
+	powerLimits  []float64
 	rates        string
 	carbonWeight float64
 	quotas       map[string]int
@@ -58,10 +59,14 @@ func (s *Service) Flags(fs *pflag.FlagSet) {
 	fs.Float64Var(&s.fairness, "fairness-bound", 0, "finish-time fairness beyond which a job gets its fair share before others, e.g. 4 (0: none; policy switchyard)")
 	fs.Float64Var(&s.energyWeight, "energy-weight", 0, "what energy counts against time, from 0 to 1, for jobs that do not say (policy switchyard)")
 	fs.Float64Var(&s.powerBudget, "power-budget-watts", 0, "the most that all devices together may be predicted to draw (0: no bound)")
+	fs.Float64SliceVar(&s.powerLimits, "power-limits", nil, "watts to try as power limit of each GPU of a running job whose energy counts, e.g. 150,200,250,300 (empty: none is set)")
 	fs.StringVar(&s.rates, "energy-rates", "", "CSV file with the columns datetime, grams_per_kwh and price_per_kwh, forecasts included, for jobs whose start may be put off (empty: none is)")
 	fs.Float64Var(&s.carbonWeight, "carbon-weight", 0.5, "what carbon counts against price in --energy-rates, from 0 to 1")
 	fs.StringToIntVar(&s.quotas, "quota", nil, "the most devices that the jobs of a tenant may hold together, as TENANT=DEVICES (repeatable)")
 }
+
+// mostWatts is more than any device draws.
+const mostWatts = 10_000
 
 // Validate names every wrong setting at once.
 func (s *Service) Validate(run.Common) error {
@@ -92,6 +97,11 @@ func (s *Service) Validate(run.Common) error {
 	}
 	if !(s.powerBudget >= 0) || math.IsInf(s.powerBudget, 0) {
 		errs = append(errs, fmt.Errorf("--power-budget-watts %v: want 0 or more", s.powerBudget))
+	}
+	for _, watts := range s.powerLimits {
+		if !(watts > 0 && watts <= mostWatts) {
+			errs = append(errs, fmt.Errorf("--power-limits %v: want more than 0 and at most %d W", watts, mostWatts))
+		}
 	}
 	if !(s.carbonWeight >= 0 && s.carbonWeight <= 1) {
 		errs = append(errs, fmt.Errorf("--carbon-weight %v: want 0 to 1", s.carbonWeight))
@@ -134,6 +144,11 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	watching.Go(again.run)
+	limits, err := newPowerLimits(ctx, b, p.Log, look, s.powerLimits, s.energyWeight)
+	if err != nil {
+		return err
+	}
+	watching.Go(limits.run)
 	l := &loop{
 		bus: b, log: p.Log, meters: m, picture: look, policy: policy, interval: s.interval, now: time.Now, told: map[train.JobID]saying{},
 		terms: s.terms(), grid: &grid{path: s.rates, carbonWeight: s.carbonWeight, log: p.Log},
