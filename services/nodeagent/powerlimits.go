@@ -23,6 +23,8 @@ type powerLimits struct {
 
 	mu     sync.Mutex
 	wanted map[string]train.PowerLimit
+	// own are the limits that devices get back, by UUID.
+	own map[string]unit.Power
 }
 
 // newPowerLimits gives nil where no device has limits that can be set.
@@ -35,7 +37,7 @@ func newPowerLimits(dir string, gpus gpu.Reader, devices func() []gpu.Device, li
 	if err != nil {
 		return nil, err
 	}
-	return &powerLimits{keeper: keeper, devices: devices, live: live, log: log, wanted: map[string]train.PowerLimit{}}, nil
+	return &powerLimits{keeper: keeper, devices: devices, live: live, log: log, wanted: map[string]train.PowerLimit{}, own: keeper.Own()}, nil
 }
 
 func (p *powerLimits) see(e bus.Entry[train.PowerLimit], deleted bool) {
@@ -65,6 +67,29 @@ func (p *powerLimits) now() map[train.DeviceID]unit.Power {
 	return limits
 }
 
+// apply sets and gives back limits.
+func (p *powerLimits) apply(wanted map[train.DeviceID]unit.Power) error {
+	err := p.keeper.Apply(p.devices(), wanted)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.own = p.keeper.Own()
+	return err
+}
+
+// describe tells of devices what they draw at most without the limit of an attempt: a plan that counted on it would exceed its power budget when the attempt ends.
+func (p *powerLimits) describe(devices []train.Device) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range devices {
+		if own, limited := p.own[devices[i].UUID]; limited {
+			devices[i].BusyWatts = own.Watts()
+		}
+	}
+}
+
 // limitEvery is how soon a limit is set after it is wanted, or given back after its attempt has ended.
 const limitEvery = time.Second
 
@@ -75,7 +100,7 @@ func (p *powerLimits) run(ctx context.Context) error {
 	trouble := ""
 	for {
 		said := ""
-		if err := p.keeper.Apply(p.devices(), p.now()); err != nil {
+		if err := p.apply(p.now()); err != nil {
 			said = err.Error()
 		}
 		if said != trouble && said != "" {
@@ -84,7 +109,7 @@ func (p *powerLimits) run(ctx context.Context) error {
 		trouble = said
 		select {
 		case <-ctx.Done():
-			if err := p.keeper.Apply(p.devices(), nil); err != nil {
+			if err := p.apply(nil); err != nil {
 				p.log.Warn("power limits not given back, the next start does", "error", err)
 			}
 			return nil

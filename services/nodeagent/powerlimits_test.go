@@ -14,6 +14,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/simgpu"
 )
 
@@ -127,4 +128,36 @@ func TestLimitsAreGivenBackAfterAKill(t *testing.T) {
 	l.await(150)
 	start(t, l.url, l.dir, "--device-kind=gpu", "--sim-gpus=2")
 	l.await(300)
+}
+
+// TestALimitedDeviceIsDescribedByItsOwnLimit is what a power budget rests on.
+func TestALimitedDeviceIsDescribedByItsOwnLimit(t *testing.T) {
+	gpus := simgpu.Reader{Node: "n1", Count: 2, Sick: filepath.Join(t.TempDir(), "none"), Limits: filepath.Join(t.TempDir(), "limits")}
+	known, err := gpus.Devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	live := func() []train.Attempt {
+		return []train.Attempt{{Job: "j", Number: 1, Devices: []train.DeviceID{"gpu:1"}}, {Job: "old", Number: 2, Devices: []train.DeviceID{"gpu:0"}}}
+	}
+	p, err := newPowerLimits(t.TempDir(), gpus, func() []gpu.Device { return known }, live, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.see(bus.Entry[train.PowerLimit]{Key: "j", Value: train.PowerLimit{Job: "j", Attempt: 1, Watts: 150}}, false)
+	p.see(bus.Entry[train.PowerLimit]{Key: "old", Value: train.PowerLimit{Job: "old", Attempt: 1, Watts: 150}}, false)
+	if err := p.apply(p.now()); err != nil {
+		t.Fatal(err)
+	}
+	devices := []train.Device{{UUID: known[0].UUID, BusyWatts: 300}, {UUID: known[1].UUID, BusyWatts: 150}}
+	p.describe(devices)
+	if devices[0].BusyWatts != 300 || devices[1].BusyWatts != 300 {
+		t.Errorf("described as %+v", devices)
+	}
+	if other, err := gpus.PowerLimits(0); err != nil || other.Now != 300*unit.Watt {
+		t.Errorf("the limit of an earlier attempt is set: %v, %v", other, err)
+	}
+	if p, err := newPowerLimits(t.TempDir(), nil, nil, nil, quiet()); p != nil || err != nil {
+		t.Errorf("limits without GPUs: %v, %v", p, err)
+	}
 }

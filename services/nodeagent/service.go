@@ -156,7 +156,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if err != nil {
 		return err
 	}
-	describe := s.kubernetes.describe(s.describe(p.Common.NodeID(), opened, doors), p.Log)
+	describe := s.kubernetes.describe(s.describe(p.Common.NodeID(), opened, doors, limits), p.Log)
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	synced := newSignal()
 	work.Go(func(ctx context.Context) error { return t.attempts.Watch(ctx, known.Put, synced.set) })
@@ -186,9 +186,10 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 }
 
 // describe makes what tells of the node.
-func (s *Service) describe(node train.NodeID, o opened, d doors) func(context.Context, time.Time) train.Node {
+func (s *Service) describe(node train.NodeID, o opened, d doors, limits *powerLimits) func(context.Context, time.Time) train.Node {
 	return func(ctx context.Context, now time.Time) train.Node {
 		n := o.machine.Node(ctx, node, o.meter.Devices(), now)
+		limits.describe(n.Devices)
 		n.Labels = s.labels
 		n.JobAPI, n.JobAPISocket = d.tcp.Addr().String(), d.socket
 		n.Meters, n.MeterTroubles = metersOf(o.meter.Statuses())

@@ -20,6 +20,7 @@ type powerLimits struct {
 	picture  *picture
 	profiles *bus.KV[recur.Profile]
 	courses  *bus.KV[train.Course]
+	groups   *bus.KV[recur.Record]
 	// limits are those to try, in watts for each device, ascending.
 	limits []float64
 	// eta is what energy counts for jobs that do not say.
@@ -39,7 +40,11 @@ func newPowerLimits(ctx context.Context, b *bus.Bus, log *slog.Logger, look *pic
 	if err != nil {
 		return nil, err
 	}
-	return &powerLimits{log: log, picture: look, profiles: profiles, courses: courses, limits: slices.Sorted(slices.Values(limits)), eta: eta, now: time.Now}, nil
+	groups, err := bus.OpenKV[recur.Record](ctx, b, event.BucketGroups)
+	if err != nil {
+		return nil, err
+	}
+	return &powerLimits{log: log, picture: look, profiles: profiles, courses: courses, groups: groups, limits: slices.Sorted(slices.Values(limits)), eta: eta, now: time.Now}, nil
 }
 
 // profileEvery is how often the epochs of running jobs are looked at.
@@ -93,8 +98,8 @@ func (p *powerLimits) pass(ctx context.Context) error {
 	}
 	var errs []error
 	for _, r := range p.picture.onGPUs() {
-		if eta := r.spec.Eta(p.eta); eta > 0 {
-			errs = append(errs, p.move(ctx, r.attempt, eta))
+		if r.spec.Eta(p.eta) > 0 {
+			errs = append(errs, p.move(ctx, r))
 		}
 		if p.known == nil {
 			break
@@ -104,30 +109,66 @@ func (p *powerLimits) pass(ctx context.Context) error {
 }
 
 // move turns the profile of a job to its attempt, or to the next limit.
-func (p *powerLimits) move(ctx context.Context, a train.Attempt, eta float64) error {
-	key, now := string(a.Job), p.now().UTC()
-	e := p.known[key]
+func (p *powerLimits) move(ctx context.Context, r onGPU) error {
+	key, now := string(r.attempt.Job), p.now().UTC()
+	e, begun := p.known[key]
 	profile := e.Value
-	if !profile.Follow(a, p.limits, now) {
-		if profile.Settled {
-			return nil
+	if profile.Follow(r.attempt, p.limits, now) {
+		if !begun {
+			if err := p.recall(ctx, r.spec, &profile); err != nil {
+				return err
+			}
 		}
-		course, err := p.courses.Get(ctx, "course."+key)
-		if err != nil && !errors.Is(err, bus.ErrNotFound) {
-			return err
-		}
-		if !profile.Learn(course.Value.Epochs, p.limits, eta, now) {
-			return nil
-		}
-		if profile.Settled {
-			p.log.Info("power limit chosen", "job", a.Job, "watts", profile.Watts, "windows", len(profile.Windows))
-		}
+	} else if learned, err := p.learn(ctx, r, &profile, now); err != nil || !learned {
+		return err
 	}
 	revision, err := p.profiles.Swap(ctx, key, profile, e.Revision)
 	if err != nil {
 		p.known = nil
-		return fmt.Errorf("limit the power of %s: %w", a.Job, err)
+		return fmt.Errorf("limit the power of %s: %w", key, err)
 	}
 	p.known[key] = bus.Entry[recur.Profile]{Key: key, Value: profile, Revision: revision}
+	return nil
+}
+
+// learn takes a new epoch of the job into its profile. What is chosen is noted for those that come after it in its group, too.
+func (p *powerLimits) learn(ctx context.Context, r onGPU, profile *recur.Profile, now time.Time) (bool, error) {
+	if profile.Settled {
+		return false, nil
+	}
+	course, err := p.courses.Get(ctx, "course."+string(r.attempt.Job))
+	if err != nil && !errors.Is(err, bus.ErrNotFound) {
+		return false, err
+	}
+	learned := profile.Learn(course.Value.Epochs, p.limits, r.spec.Eta(p.eta), now)
+	if !profile.Settled {
+		return learned, nil
+	}
+	p.log.Info("power limit chosen", "job", r.attempt.Job, "watts", profile.Watts, "windows", len(profile.Windows))
+	if !r.spec.Recurs() {
+		return true, nil
+	}
+	_, err = p.groups.Modify(ctx, groupKey(r.spec), func(record *recur.Record) (bool, error) {
+		if record.LimitsWatts == nil {
+			record.LimitsWatts = map[int]float64{}
+		}
+		record.LimitsWatts[r.spec.BatchSize] = profile.Watts
+		return true, nil
+	})
+	return err == nil, err
+}
+
+// recall takes the limit that an earlier job of the group has found for the batch size.
+func (p *powerLimits) recall(ctx context.Context, spec train.Spec, profile *recur.Profile) error {
+	if !spec.Recurs() {
+		return nil
+	}
+	record, err := p.groups.Get(ctx, groupKey(spec))
+	if err != nil && !errors.Is(err, bus.ErrNotFound) {
+		return err
+	}
+	if watts := record.Value.LimitsWatts[spec.BatchSize]; slices.Contains(p.limits, watts) {
+		profile.Watts, profile.Settled = watts, true
+	}
 	return nil
 }

@@ -19,7 +19,7 @@ func TestARunningJobIsProfiled(t *testing.T) {
 	courses, limits := openKV[train.Course](b, event.BucketLedger), openKV[train.PowerLimit](b, event.BucketPowerLimits)
 	look, now := newPicture(), time.Unix(1_000_000, 0)
 	job := admitted("j", 1)
-	job.Spec.Energy = &train.EnergySpec{Eta: new(1.0)}
+	job.Spec.Energy = &train.EnergySpec{Eta: new(1.0), Group: "nightly"}
 	job.State = train.StateRunning
 	attempt := train.Attempt{Job: "j", Number: 1, Devices: []train.DeviceID{"gpu:0"}, Phase: train.PhaseRunning}
 	look.seeJob(bus.Entry[train.Job]{Key: "j", Value: job}, false)
@@ -55,6 +55,14 @@ func TestARunningJobIsProfiled(t *testing.T) {
 	}
 	if _, err := limits.Get(b.ctx, "hurried"); !errors.Is(err, bus.ErrNotFound) {
 		t.Errorf("a job whose energy does not count has a limit: %v", err)
+	}
+	next, another := job, attempt
+	next.ID, another.Job = "next", "next"
+	look.seeJob(bus.Entry[train.Job]{Key: "next", Value: next}, false)
+	look.seeAttempt(bus.Entry[train.Attempt]{Key: "next", Value: another}, false)
+	pass(200, 300, 100)
+	if limit, err := limits.Get(b.ctx, "next"); err != nil || limit.Value.Watts != 200 {
+		t.Errorf("the next of the group has %+v, %v", limit.Value, err)
 	}
 	job.State = train.StateSucceeded
 	look.seeJob(bus.Entry[train.Job]{Key: "j", Value: job}, false)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -37,6 +38,9 @@ func Open(path string, limiter gpu.Limiter) (*Keeper, error) {
 	}
 	return k, nil
 }
+
+// Own are the limits to give back, by the UUID of the device.
+func (k *Keeper) Own() map[string]unit.Power { return maps.Clone(k.before) }
 
 // Apply gives each device the limit that is wanted for it, within what it takes and never above what was there before, and those without one their own limit
 // back. What cannot be done is tried again with the next call.

@@ -14,6 +14,8 @@ type Record struct {
 	Attempts []Attempt `json:"attempts,omitempty"`
 	// Running are the jobs under way and how each runs.
 	Running map[train.JobID]Choice `json:"running,omitempty"`
+	// LimitsWatts are the power limits that were found best, by batch size.
+	LimitsWatts map[int]float64 `json:"limits_watts,omitempty"`
 	// MaxPowerWatts is that of the first job: costs compare only at one price of a second.
 	MaxPowerWatts float64 `json:"max_power_watts,omitempty"`
 }
