@@ -40,6 +40,7 @@ type Service struct {
 	metering     metering
 	simGPUs      int
 	simGPUMemory int
+	simGPUWatts  float64
 	labels       map[string]string
 	kubernetes   kubernetes
 	// gpus are read instead of the machine's, where a test says so.
@@ -62,6 +63,7 @@ func (s *Service) Flags(fs *pflag.FlagSet) {
 	s.metering.flags(fs)
 	fs.IntVar(&s.simGPUs, "sim-gpus", 0, "number of simulated GPUs to offer instead of real ones; jobs on them run on processors")
 	fs.IntVar(&s.simGPUMemory, "sim-gpu-memory", 16, "memory of a simulated GPU, in GiB")
+	fs.Float64Var(&s.simGPUWatts, "sim-gpu-watts", 0, "what a simulated GPU in use is taken to draw, up to its power limit (0: nothing beside the processors)")
 	fs.StringToStringVar(&s.labels, "label", nil, "NAME=VALUE: label of the node, for jobs that ask for it with node_labels (repeatable); on Kubernetes those of the node hold instead")
 	s.kubernetes.flags(fs)
 }
@@ -85,6 +87,10 @@ func (s *Service) Validate(common run.Common) error {
 	}
 	if s.simGPUMemory < 1 || s.simGPUMemory > mostGiB {
 		errs = append(errs, fmt.Errorf("--sim-gpu-memory %d: want 1 to %d GiB", s.simGPUMemory, mostGiB))
+	}
+	const mostWatts = 10_000
+	if !(s.simGPUWatts >= 0 && s.simGPUWatts <= mostWatts) {
+		errs = append(errs, fmt.Errorf("--sim-gpu-watts %v: want 0 to %d", s.simGPUWatts, mostWatts))
 	}
 	switch s.deviceKind {
 	case inventory.KindAuto, inventory.KindGPU, inventory.KindCPU:
@@ -252,7 +258,7 @@ func (s *Service) open(p run.Process, known *roster.Roster, accounts accountant)
 	if err != nil {
 		return opened{}, err
 	}
-	gpus, closeGPUs := s.openGPUs(p)
+	gpus, closeGPUs := s.openGPUs(p, known)
 	m, err := meter.New(meter.Config{
 		Proc: root, Cgroups: cgroups, Sources: sources, GPUs: gpus, Events: s.metering.events(p), Model: s.metering.model(), Log: p.Log,
 	})
@@ -285,15 +291,20 @@ func metersOf(statuses []meter.Status) (working []string, troubles map[string]st
 }
 
 // openGPUs gives what reads GPUs, nil where there are none, and what closes it.
-func (s *Service) openGPUs(p run.Process) (gpu.Reader, func()) {
+func (s *Service) openGPUs(p run.Process, known *roster.Roster) (gpu.Reader, func()) {
 	if s.gpus != nil {
 		return s.gpus, func() {}
 	}
 	if s.simGPUs > 0 {
+		node := p.Common.NodeID()
 		return simgpu.Reader{
-			Node: p.Common.NodeID(), Count: s.simGPUs, Memory: unit.Bytes(s.simGPUMemory) * unit.GiB,
+			Node: node, Count: s.simGPUs, Memory: unit.Bytes(s.simGPUMemory) * unit.GiB,
 			Sick:   filepath.Join(p.Common.DataDir, "nodeagent", "sick-gpus"),
 			Limits: filepath.Join(p.Common.DataDir, "nodeagent", "sim-gpu-limits"),
+			Draw:   unit.Watts(s.simGPUWatts),
+			InUse: func(d train.DeviceID) bool {
+				return slices.ContainsFunc(known.Live(node), func(a train.Attempt) bool { return slices.Contains(a.Devices, d) })
+			},
 		}, func() {}
 	}
 	library, err := nvml.Open()
