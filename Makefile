@@ -33,7 +33,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: help picture images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips generate bench bench-sched bench-predict fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
+.PHONY: help influxd picture images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips generate bench bench-sched bench-predict fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,7 +56,7 @@ $(SERVICES:%=$(BIN)/switchyard-%): $(BIN)/switchyard-%: tools-cc FORCE
 # Python first: go test's closing lines stay at the end of the output.
 test: test-python test-go ## run every test, Go and Python
 
-test-go: tools-cc
+test-go: tools-cc influxd
 	$(GO) test -timeout 9m $(TESTFLAGS) $(PKG)
 
 test-python:
@@ -65,6 +65,18 @@ ifeq ($(PYTHON),)
 else
 	$(PYTHON) -m unittest discover -s libs/python/tests -t libs/python
 endif
+
+# A real InfluxDB for the tests: 1.8, since later versions cannot be built from Go modules. A minute the first time; without it those tests skip themselves.
+INFLUXD         := $(BIN)/influxd
+INFLUXD_PACKAGE := github.com/influxdata/influxdb/cmd/influxd
+INFLUXD_VERSION := $(shell sed -n 's|.*github.com/influxdata/influxdb v\([0-9.]*\).*|\1|p' go.influxd.mod)
+
+$(INFLUXD): go.influxd.mod go.influxd.sum | tools-go
+	CGO_ENABLED=0 nice $(GO) build -modfile=go.influxd.mod -ldflags '-s -w -X main.version=$(INFLUXD_VERSION)' -o $@ $(INFLUXD_PACKAGE)
+	@touch $@
+
+influxd: tools-go
+	@$(MAKE) -s $(INFLUXD) || echo 'SKIPPED the tests on a real InfluxDB: it could not be built'
 
 race: tools-cc ## run the Go tests under the race detector (slow)
 	$(GO) test -race $(TESTFLAGS) $(PKG)
@@ -89,6 +101,7 @@ $(LINTER): go.tools.mod go.tools.sum | tools-go
 
 generated: tools-cc
 	$(GO) run ./libs/event/gen -check
+	$(GO) run ./deploy/grafana -check
 
 skips: tools-go
 	$(GO) run ./tools/skipcheck
@@ -96,6 +109,7 @@ skips: tools-go
 generate: tools-cc ## write the generated files anew
 	$(GO) run ./libs/event/gen
 	$(GO) run ./cmd/switchyard reference > docs/configuration.md
+	$(GO) run ./deploy/grafana
 
 bench: tools-cc ## run the benchmarks (BENCH=pattern BENCHTIME=1s)
 	@packages=$$(grep -rlE --include='*_test.go' --exclude-dir=devcluster '^func Benchmark' . | xargs -r -n1 dirname | sort -u); \

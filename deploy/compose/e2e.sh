@@ -42,7 +42,7 @@ finish() {
 }
 trap finish EXIT
 stack build -q
-stack up -d nats influxdb admission profiler planner node1 executor nodeagent energy seed
+stack up -d nats influxdb admission profiler planner node1 executor nodeagent energy influx-setup seed
 
 yard() { stack run --rm --no-deps -T seed "$@"; }
 for try in $(seq 60); do

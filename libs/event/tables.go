@@ -48,6 +48,7 @@ const (
 	BucketAttempts    = "attempts"
 	BucketReports     = "reports"
 	BucketLedger      = "ledger"
+	BucketHours       = "hours"
 	BucketGroups      = "groups"
 	BucketPowerLimits = "power_limits"
 	BucketLeases      = "leases"
@@ -62,6 +63,8 @@ type Bucket struct {
 	Doc    string
 	// MarkerTTL is set where keys run out by themselves: it is how long the marker of that stays.
 	MarkerTTL time.Duration
+	// Keep is how long a value stays after it was written last; 0: for good.
+	Keep time.Duration
 }
 
 // Buckets is the table of buckets.
@@ -72,7 +75,11 @@ func Buckets() []Bucket {
 		{Name: BucketModels, Writer: "profiler", Key: "<job>", Value: "train.Model", Doc: "What was learned about a job."},
 		{Name: BucketAttempts, Writer: "executor", Key: "<job>", Value: "train.Attempt", Doc: "The newest attempt of a job: the truth about its processes and the devices they hold."},
 		{Name: BucketReports, Writer: "nodeagent", Key: "<job>.<attempt>", Value: "train.AttemptReport", Doc: "What training code said of an attempt."},
-		{Name: BucketLedger, Writer: "energy", Key: "job.<job>, course.<job>, node.<node>", Value: "train.Account, train.Course, energy.Book", Doc: "Accounts of jobs, and what each had used at the end of its epochs; the book of a node holds the last interval that was booked."},
+		{Name: BucketLedger, Writer: "energy", Key: "job.<job>, node.<node>, course.<job>, series.<node>, series-job.<job>", Value: "train.Account, energy.Book, train.Course, series.Counters, series.Story", Doc: "Accounts of jobs, and what each had used at the end of its epochs; the book of a node holds the last interval that was booked. Where the time series stand."},
+		{
+			Name: BucketHours, Writer: "energy", Key: "<node>.<hour>", Value: "energy.Book", Keep: 400 * 24 * time.Hour,
+			Doc: "What was booked of a node in each hour (UTC): what energy reports are made from.",
+		},
 		{Name: BucketGroups, Writer: "planner", Key: "t<tenant, in hex>.<group>", Value: "recur.Record", Doc: "What the jobs of a recurring group cost, and those under way."},
 		{Name: BucketPowerLimits, Writer: "planner", Key: "<job>", Value: "recur.Profile, a train.PowerLimit with more", Doc: "What each device of a live attempt shall draw at most, and what was measured to choose it."},
 		{

@@ -81,6 +81,9 @@ type Spec struct {
 
 	// SingleDevice says that the code does not support more than one device.
 	SingleDevice bool `json:"single_device,omitempty"`
+	// AllowSharing lets the job, which uses one device, have it together with other jobs of its tenant that allow it, too. EstimatedMemoryMiB is then its
+	// part of the device. Without it a job has its devices for itself.
+	AllowSharing bool `json:"allow_sharing,omitempty"`
 	// DisableSharing keeps the job alone on its devices.
 	DisableSharing bool `json:"disable_sharing,omitempty"`
 	// EstimatedMemoryMiB is the device memory that the job will use, in MiB per device.
@@ -243,6 +246,15 @@ func (s Spec) StepsIn(cfg Config) float64 {
 
 // EstimatedMemory is the device memory asked for, per device.
 func (s Spec) EstimatedMemory() unit.Bytes { return unit.Bytes(s.EstimatedMemoryMiB) * unit.MiB }
+
+// SharedMemory is what the job needs of a device that it may share with others; 0 where it wants devices for itself.
+func (s Spec) SharedMemory() unit.Bytes {
+	single := s.MinDevices <= 1 && (s.MaxDevices <= 1 || s.SingleDevice) && s.Strategy != StrategyParameterServer
+	if !s.AllowSharing || s.DisableSharing || !single {
+		return 0
+	}
+	return max(s.EstimatedMemory(), 0)
+}
 
 // Reason is a fact about a job in a form for programs (Code, CamelCase) and in words (Message), with what to do about it (Hint).
 type Reason struct {

@@ -54,7 +54,7 @@ const (
 	KindCPU DeviceKind = "cpu"
 )
 
-// Device is what the planner hands out whole.
+// Device is what the planner hands out: whole, or to jobs that share it by memory.
 type Device struct {
 	ID     DeviceID   `json:"id"`
 	Kind   DeviceKind `json:"kind"`
@@ -72,6 +72,9 @@ type Device struct {
 	Resource string `json:"resource,omitempty"`
 	Units    int    `json:"units,omitempty"`
 }
+
+// SharingLabel is on the nodes whose devices may be shared, with the value "true". Where no node has it, all may.
+const SharingLabel = "gpushare"
 
 // Backend says what starts processes on a node.
 type Backend string
@@ -99,6 +102,26 @@ func (d *Device) BusyPower() unit.Power {
 		return unit.Watts(typicalCPUWatts)
 	}
 	return unit.Watts(typicalGPUWatts)
+}
+
+// Share is the least part of the device with so much memory that can be accounted for; 0 where it cannot be shared: it has not so much, or does not tell.
+func (d *Device) Share(memory unit.Bytes) unit.Bytes {
+	switch {
+	case memory <= 0 || memory > d.Memory:
+		return 0
+	case d.Units <= 0:
+		return memory
+	}
+	return unit.Bytes(int64(d.UnitsOf(memory)) * int64(d.Memory) / int64(d.Units))
+}
+
+// UnitsOf is how many units of its resource so much memory of the device is, rounded up; all of them for 0, which stands for the whole device.
+func (d *Device) UnitsOf(memory unit.Bytes) int {
+	whole := max(d.Units, 1)
+	if memory <= 0 || memory >= d.Memory {
+		return whole
+	}
+	return int((int64(memory)*int64(whole) + int64(d.Memory) - 1) / int64(d.Memory))
 }
 
 // IdlePower is what the device draws without work.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // Plan is the planner's whole decision: which job holds which devices, and why the others wait.
@@ -24,6 +26,8 @@ type Plan struct {
 type Part struct {
 	Node    NodeID     `json:"node"`
 	Devices []DeviceID `json:"devices"`
+	// Memory is the job's part of each device; 0 is the whole device, which nobody else has then.
+	Memory unit.Bytes `json:"memory_bytes,omitempty"`
 }
 
 // Batch is how a gang steps. The zero value leaves the batch as it was submitted.
@@ -49,7 +53,10 @@ type Allocation struct {
 	Job     JobID      `json:"job"`
 	Node    NodeID     `json:"node"`
 	Devices []DeviceID `json:"devices"`
-	Reason  Reason     `json:"reason"`
+	// Memory is the job's part of a device that it may share; 0 is the whole device. Beside is the job that had the device first, where this one came to it.
+	Memory unit.Bytes `json:"memory_bytes,omitempty"`
+	Beside JobID      `json:"beside,omitempty"`
+	Reason Reason     `json:"reason"`
 	// Parts are set instead of Node and Devices where the gang spans several nodes, in the order of its ranks.
 	Parts []Part `json:"parts,omitempty"`
 	// Servers are the job's parameter servers; its workers have a device each. A back end that runs jobs as processes of
@@ -66,7 +73,7 @@ func (a Allocation) Places() []Part {
 	if len(a.Parts) > 0 {
 		return a.Parts
 	}
-	return []Part{{Node: a.Node, Devices: a.Devices}}
+	return []Part{{Node: a.Node, Devices: a.Devices, Memory: a.Memory}}
 }
 
 // ServerCount is the number of parameter servers on all nodes.
@@ -128,6 +135,8 @@ type Attempt struct {
 	Node       NodeID     `json:"node"`
 	Generation uint64     `json:"generation"`
 	Devices    []DeviceID `json:"devices"`
+	// Memory is its part of the device; 0 is the whole.
+	Memory unit.Bytes `json:"memory_bytes,omitempty"`
 	// Parts are set instead of Node and Devices for a gang over several nodes, in the order of its ranks.
 	Parts []Part `json:"parts,omitempty"`
 	// Servers is how many parameter servers run beside the workers.
@@ -176,14 +185,14 @@ func (a Attempt) Places() []Part {
 	if len(a.Parts) > 0 {
 		return a.Parts
 	}
-	return []Part{{Node: a.Node, Devices: a.Devices}}
+	return []Part{{Node: a.Node, Devices: a.Devices, Memory: a.Memory}}
 }
 
 // SetPlaces is the reverse of Places: one part is the attempt's node, several are its parts.
 func (a *Attempt) SetPlaces(parts []Part) {
-	a.Node, a.Devices, a.Parts = "", nil, nil
+	a.Node, a.Devices, a.Memory, a.Parts = "", nil, 0, nil
 	if len(parts) == 1 {
-		a.Node, a.Devices = parts[0].Node, parts[0].Devices
+		a.Node, a.Devices, a.Memory = parts[0].Node, parts[0].Devices, parts[0].Memory
 	} else {
 		a.Parts = parts
 	}
@@ -195,11 +204,16 @@ func SamePlaces(a, b []Part) bool {
 		return false
 	}
 	for _, p := range a {
-		if !slices.ContainsFunc(b, func(q Part) bool { return p.Node == q.Node && SameDevices(p.Devices, q.Devices) }) {
+		if !slices.ContainsFunc(b, p.Same) {
 			return false
 		}
 	}
 	return true
+}
+
+// Same says whether two parts are the same devices, and as much of them.
+func (p Part) Same(q Part) bool {
+	return p.Node == q.Node && p.Memory == q.Memory && SameDevices(p.Devices, q.Devices)
 }
 
 // AllDevices are those of all parts in the order of ranks; with several nodes an id may be there more than once.
@@ -217,13 +231,21 @@ func AllDevices(parts []Part) []DeviceID {
 // JoinPlaces prints parts as words: the devices, and where there are several nodes their names.
 func JoinPlaces(parts []Part) string {
 	if len(parts) == 1 {
-		return JoinDevices(parts[0].Devices)
+		return parts[0].String()
 	}
 	words := make([]string, len(parts))
 	for i, p := range parts {
-		words[i] = JoinDevices(p.Devices) + " of " + string(p.Node)
+		words[i] = p.String() + " of " + string(p.Node)
 	}
 	return strings.Join(words, " and ")
+}
+
+// String names the devices, and how much of them where they may be shared.
+func (p Part) String() string {
+	if p.Memory > 0 {
+		return p.Memory.String() + " of " + JoinDevices(p.Devices)
+	}
+	return JoinDevices(p.Devices)
 }
 
 // Live says whether processes of the attempt may exist: it holds its devices.

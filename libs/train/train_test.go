@@ -2,10 +2,12 @@ package train_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 func TestJobIDsAreOneTokenAndOnePathComponent(t *testing.T) {
@@ -52,6 +54,50 @@ func TestDefaults(t *testing.T) {
 	}
 	if n := (train.Spec{BatchSize: 32, TrainingSetSize: 1000}).StepsPerEpoch(2); n != 15 {
 		t.Errorf("%d steps, want 15 as the upstream library counts", n)
+	}
+}
+
+func TestPartsOfADevice(t *testing.T) {
+	counted := train.Device{Memory: 24*unit.GiB - 512*unit.MiB, Units: 23}
+	for asked, want := range map[unit.Bytes]unit.Bytes{
+		0: 0, unit.MiB: counted.Memory / 23, 12 * unit.GiB: counted.Memory * 12 / 23, counted.Memory: counted.Memory, counted.Memory + 1: 0,
+	} {
+		got := counted.Share(asked)
+		if got != want || got > 0 && (got < asked || counted.Share(got) != got) {
+			t.Errorf("%s is %d bytes, want %d", asked, got, want)
+		}
+	}
+	if got := []int{counted.UnitsOf(0), counted.UnitsOf(1), counted.UnitsOf(12 * unit.GiB), counted.UnitsOf(counted.Memory)}; !slices.Equal(got, []int{23, 1, 12, 23}) {
+		t.Errorf("units %v", got)
+	}
+	plain := train.Device{Memory: 8 * unit.GiB}
+	if got := plain.Share(3 * unit.MiB); got != 3*unit.MiB {
+		t.Errorf("a device without units gives %s", got)
+	}
+	if got := (&train.Device{}).Share(1); got != 0 {
+		t.Errorf("a device that does not tell its memory gives %s", got)
+	}
+}
+
+func TestWhoShares(t *testing.T) {
+	sharing := func(change func(*train.Spec)) unit.Bytes {
+		s := train.Spec{AllowSharing: true, EstimatedMemoryMiB: 1024}
+		change(&s)
+		return s.WithDefaults().SharedMemory()
+	}
+	if got := sharing(func(*train.Spec) {}); got != unit.GiB {
+		t.Errorf("a part of %s", got)
+	}
+	for name, change := range map[string]func(*train.Spec){
+		"not asked for": func(s *train.Spec) { s.AllowSharing = false },
+		"forbidden":     func(s *train.Spec) { s.DisableSharing = true },
+		"several":       func(s *train.Spec) { s.MaxDevices = 2 },
+		"servers":       func(s *train.Spec) { s.Strategy = train.StrategyParameterServer },
+		"no memory":     func(s *train.Spec) { s.EstimatedMemoryMiB = 0 },
+	} {
+		if got := sharing(change); got != 0 {
+			t.Errorf("%s: a part of %s", name, got)
+		}
 	}
 }
 

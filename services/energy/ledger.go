@@ -28,6 +28,7 @@ const settleAfter = 5 * time.Second
 type ledger struct {
 	bus      *bus.Bus
 	books    *bus.KV[Book]
+	hours    *bus.KV[Book]
 	accounts *bus.KV[train.Account]
 	courses  *bus.KV[train.Course]
 	log      *slog.Logger
@@ -54,6 +55,10 @@ func newLedger(ctx context.Context, b *bus.Bus, reserved bool, log *slog.Logger,
 	if err != nil {
 		return nil, err
 	}
+	hours, err := bus.OpenKV[Book](ctx, b, event.BucketHours)
+	if err != nil {
+		return nil, err
+	}
 	accounts, err := bus.OpenKV[train.Account](ctx, b, event.BucketLedger)
 	if err != nil {
 		return nil, err
@@ -63,7 +68,7 @@ func newLedger(ctx context.Context, b *bus.Bus, reserved bool, log *slog.Logger,
 		return nil, err
 	}
 	l := &ledger{
-		bus: b, books: books, accounts: accounts, courses: courses, log: log, reserved: reserved, heard: map[train.NodeID]time.Time{}, began: now,
+		bus: b, books: books, hours: hours, accounts: accounts, courses: courses, log: log, reserved: reserved, heard: map[train.NodeID]time.Time{}, began: now,
 		pages: map[train.NodeID]Book{}, jobs: map[train.JobID]train.Job{}, closed: map[train.JobID]bool{}, run: map[train.JobID]train.Course{}, forgotten: map[train.JobID]bool{},
 	}
 	return l, l.load(ctx)
@@ -99,8 +104,8 @@ func (l *ledger) load(ctx context.Context) error {
 	return nil
 }
 
-// handle books one interval.
-func (l *ledger) handle(ctx context.Context, m bus.Message) ([]event.Fact, error) {
+// readMeasured reads an interval that can be booked.
+func readMeasured(m bus.Message) (event.Measured, error) {
 	const agent = "nodeagent"
 	measured, err := event.Decode[event.Measured](m.Data)
 	switch {
@@ -109,11 +114,20 @@ func (l *ledger) handle(ctx context.Context, m bus.Message) ([]event.Fact, error
 	case err == nil:
 		err = errors.Join(m.ParseErr, checkMeasured(measured, m.Parsed))
 	}
+	return measured, err
+}
+
+// handle books one interval.
+func (l *ledger) handle(ctx context.Context, m bus.Message) ([]event.Fact, error) {
+	measured, err := readMeasured(m)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", bus.ErrPoison, err)
 	}
 	l.work.Lock()
 	defer l.work.Unlock()
+	if err := l.bookHour(ctx, measured, m.Sequence); err != nil {
+		return nil, err
+	}
 	e, err := l.books.Modify(ctx, nodeKey(measured.Node), func(b *Book) (bool, error) {
 		if b.has(measured, m.Sequence) {
 			return false, nil
@@ -222,11 +236,7 @@ func (l *ledger) forget(ctx context.Context) error {
 	ids := slices.Sorted(maps.Keys(l.forgotten))
 	l.mu.Unlock()
 	for _, id := range ids {
-		account, err := l.accounts.Get(ctx, jobKey(id))
-		if err == nil {
-			err = l.accounts.Delete(ctx, account.Key, account.Revision)
-		}
-		if err != nil && !errors.Is(err, bus.ErrNotFound) {
+		if err := errors.Join(remove(ctx, l.courses, courseKey(id)), remove(ctx, l.accounts, jobKey(id))); err != nil {
 			return fmt.Errorf("forget the account of %s: %w", id, err)
 		}
 		l.mu.Lock()
@@ -235,6 +245,18 @@ func (l *ledger) forget(ctx context.Context) error {
 		l.mu.Unlock()
 	}
 	return nil
+}
+
+// remove deletes what may be gone already.
+func remove[T any](ctx context.Context, kv *bus.KV[T], key string) error {
+	e, err := kv.Get(ctx, key)
+	if err == nil {
+		err = kv.Delete(ctx, key, e.Revision)
+	}
+	if errors.Is(err, bus.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 // due are the jobs whose account can be closed, in order.

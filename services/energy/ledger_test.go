@@ -73,13 +73,15 @@ func newBooks(t *testing.T) *books {
 }
 
 // start runs the service as its process would.
-func (k *books) start() {
+func (k *books) start() { k.startWith(New()) }
+
+func (k *books) startWith(s *Service) {
 	k.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	common := run.Common{NATS: k.url, HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: k.t.TempDir(), Node: "n1"}
 	var running conc.WaitGroup
 	running.Go(func() {
-		if err := run.Together(ctx, common, io.Discard, func(net.Addr) {}, New()); err != nil {
+		if err := run.Together(ctx, common, io.Discard, func(net.Addr) {}, s); err != nil {
 			k.t.Error(err)
 		}
 	})

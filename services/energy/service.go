@@ -3,6 +3,7 @@ package energy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -14,11 +15,13 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/energy/influx"
 )
 
 // Service is the book-keeper.
 type Service struct {
 	idlePolicy string
+	series     seriesConfig
 }
 
 // The choices of --idle-policy.
@@ -40,14 +43,16 @@ func (s *Service) Task(run.Common) string { return s.Name() }
 func (s *Service) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.idlePolicy, "idle-policy", idleCluster,
 		"who pays for what devices draw without work: cluster (nobody's job) or reserved (the jobs that keep the devices)")
+	s.series.flags(fs)
 }
 
-// Validate refuses an unknown policy.
+// Validate names every wrong setting at once.
 func (s *Service) Validate(run.Common) error {
+	err := s.series.validate()
 	if s.idlePolicy != idleCluster && s.idlePolicy != idleReserved {
-		return fmt.Errorf("--idle-policy %q: want %s or %s", s.idlePolicy, idleCluster, idleReserved)
+		err = errors.Join(err, fmt.Errorf("--idle-policy %q: want %s or %s", s.idlePolicy, idleCluster, idleReserved))
 	}
-	return nil
+	return err
 }
 
 // Run works until ctx ends.
@@ -70,6 +75,30 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	work.Go(func(ctx context.Context) error { return jobs.Watch(ctx, l.see, p.Started) })
 	work.Go(func(ctx context.Context) error { return b.Consume(ctx, measurements(l)) })
 	work.Go(func(ctx context.Context) error { return l.keepSettling(ctx) })
+	if s.series.URL != "" {
+		work.Go(func(ctx context.Context) error { return s.record(ctx, b, p) })
+	}
+	return work.Wait()
+}
+
+// record writes the time series until ctx ends. The ledger does not wait for them.
+func (s *Service) record(ctx context.Context, b *bus.Bus, p run.Process) error {
+	grid, err := LoadGrid(s.series.grid)
+	if err != nil {
+		return err
+	}
+	config := s.series
+	config.reserved = s.idlePolicy == idleReserved
+	client := influx.Open(config.Config)
+	defer client.Close()
+	r, err := newRecorder(ctx, b, config, client, grid, p.Log, p.Metrics)
+	if err != nil {
+		return err
+	}
+	work := pool.New().WithContext(ctx).WithCancelOnError()
+	work.Go(func(ctx context.Context) error { return grid.keep(ctx, p.Log) })
+	work.Go(func(ctx context.Context) error { return b.ConsumeBatches(ctx, r.intervals()) })
+	work.Go(func(ctx context.Context) error { return b.ConsumeBatches(ctx, r.facts()) })
 	return work.Wait()
 }
 

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
 )
 
@@ -68,8 +70,15 @@ func (w *agendaWorld) next() uint64 {
 }
 
 func (w *agendaWorld) node(id train.NodeID, gone bool) {
-	w.p.seeNode(bus.Entry[train.Node]{Key: string(id), Value: train.Node{ID: id, Backend: train.BackendKubernetes}}, gone)
+	n := train.Node{ID: id, Backend: train.BackendKubernetes}
+	for _, d := range []train.DeviceID{"gpu:0", "gpu:1"} {
+		n.Devices = append(n.Devices, train.Device{ID: d, Kind: train.KindGPU, Memory: agendaMemory})
+	}
+	w.p.seeNode(bus.Entry[train.Node]{Key: string(id), Value: n}, gone)
 }
+
+// agendaMemory is what a device has.
+const agendaMemory = 16 * unit.GiB
 
 func (w *agendaWorld) draw(t *rapid.T) train.JobID {
 	return train.JobID(fmt.Sprintf("j%d", rapid.IntRange(0, 4).Draw(t, "job")))
@@ -82,22 +91,26 @@ func drawParts(t *rapid.T) []train.Part {
 	for _, n := range nodes {
 		parts = append(parts, train.Part{Node: n, Devices: rapid.SliceOfNDistinct(device, 1, 2, rapid.ID[train.DeviceID]).Draw(t, "devices")})
 	}
+	if len(diff.Slots(parts)) == 1 {
+		parts[0].Memory = rapid.SampledFrom([]unit.Bytes{0, 4 * unit.GiB, 8 * unit.GiB}).Draw(t, "part")
+	}
 	return parts
 }
 
-// drawPlan gives no device to two jobs. What a plan that does so leaves out is seen to at the next look at all jobs.
+// drawPlan gives no device to two jobs, unless there is memory for both. What a plan that does so leaves out is seen to at the next look at all jobs.
 func (w *agendaWorld) drawPlan(t *rapid.T) train.Plan {
-	given := map[diff.Slot]bool{}
+	given := map[diff.Slot]unit.Bytes{}
 	p := train.Plan{Generation: w.p.plan.plan.Generation + uint64(rapid.IntRange(0, 2).Draw(t, "newer"))}
 	for i := range 5 {
 		if rapid.Bool().Draw(t, "gets") {
 			a := train.Allocation{Job: train.JobID(fmt.Sprintf("j%d", i)), Parts: drawParts(t)}
 			slots := diff.Slots(a.Parts)
-			if slices.ContainsFunc(slots, func(at diff.Slot) bool { return given[at] }) {
+			asked := cmp.Or(a.Parts[0].Memory, agendaMemory)
+			if slices.ContainsFunc(slots, func(at diff.Slot) bool { return given[at]+asked > agendaMemory }) {
 				continue
 			}
 			for _, at := range slots {
-				given[at] = true
+				given[at] += asked
 			}
 			p.Allocations = append(p.Allocations, a)
 		}

@@ -19,15 +19,14 @@ type picture struct {
 	// wake has room for one signal that there is something to do.
 	wake chan struct{}
 
-	mu       sync.Mutex
+	mu sync.Mutex
+	// realm has the nodes on which attempts may be started.
 	realm    diff.Realm
 	jobs     map[train.JobID]bus.Entry[train.Job]
 	attempts map[train.JobID]bus.Entry[train.Attempt]
 	reports  map[diff.ReportKey]train.AttemptReport
 	stopSeen map[diff.ReportKey]time.Time
-	// nodes are those on which attempts may be started.
-	nodes map[train.NodeID]train.Node
-	plan  planned
+	plan     planned
 	// held are the devices of live attempts, live the number of those that are looked after here.
 	held   diff.Holding
 	live   int
@@ -38,12 +37,12 @@ type picture struct {
 }
 
 func newPicture(realm diff.Realm) *picture {
-	realm.Nodes = map[train.NodeID]bool{}
+	realm.Nodes = map[train.NodeID]train.Node{}
 	return &picture{
 		wake: make(chan struct{}, 1), realm: realm,
 		jobs: map[train.JobID]bus.Entry[train.Job]{}, attempts: map[train.JobID]bus.Entry[train.Attempt]{},
 		reports: map[diff.ReportKey]train.AttemptReport{}, stopSeen: map[diff.ReportKey]time.Time{},
-		nodes: map[train.NodeID]train.Node{}, held: diff.Holding{}, agenda: newAgenda(),
+		held: diff.Holding{}, agenda: newAgenda(),
 	}
 }
 
@@ -267,7 +266,7 @@ func (p *picture) places(a train.Attempt) ([]launch.Place, error) {
 	defer p.mu.Unlock()
 	var list []launch.Place
 	for _, part := range a.Places() {
-		node := p.nodes[part.Node]
+		node := p.realm.Nodes[part.Node]
 		if node.ID == "" || node.JobAPI == "" {
 			return nil, fmt.Errorf("the agent of node %s has not described it yet: %w", part.Node, bus.ErrAway)
 		}

@@ -159,7 +159,7 @@ func TestFailedLaunchesWait(t *testing.T) {
 	}
 	e.log = testLogger(t)
 	e.picture.jobs["j1"] = bus.Entry[train.Job]{Value: train.Job{ID: "j1", Spec: command("true")}}
-	e.picture.nodes["n1"] = train.Node{ID: "n1", JobAPI: "127.0.0.1:1", Devices: []train.Device{{ID: "cpu:0", Kind: train.KindCPU}}}
+	e.picture.realm.Nodes["n1"] = train.Node{ID: "n1", JobAPI: "127.0.0.1:1", Devices: []train.Device{{ID: "cpu:0", Kind: train.KindCPU}}}
 	for range 20 {
 		_, err := e.launchInTime(t.Context(), a, launch.Sight{})
 		y.must(err)

@@ -92,15 +92,14 @@ func (p *picture) seeNode(e bus.Entry[train.Node], deleted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	id := train.NodeID(e.Key)
-	known := p.realm.Nodes[id]
+	_, known := p.realm.Nodes[id]
 	switch {
 	case deleted && p.realm.Backend != train.BackendLocal:
-		delete(p.nodes, id) // nothing is started where no agent serves the job API
-		delete(p.realm.Nodes, id)
+		delete(p.realm.Nodes, id) // nothing is started where no agent serves the job API
 	case deleted || e.Value.Backend != p.realm.Backend || p.realm.Backend == train.BackendLocal && e.Value.ID != p.realm.Node:
 		return
 	default:
-		p.nodes[id], p.realm.Nodes[id] = e.Value, true
+		p.realm.Nodes[id] = e.Value
 	}
 	if known == deleted { // it came or went: rare enough to look at all jobs for its sake
 		p.agenda.resync = time.Time{}

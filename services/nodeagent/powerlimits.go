@@ -3,6 +3,8 @@ package nodeagent
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"math"
 	"path/filepath"
 	"sync"
 	"time"
@@ -50,20 +52,21 @@ func (p *powerLimits) see(e bus.Entry[train.PowerLimit], deleted bool) {
 	p.wanted[e.Key] = e.Value
 }
 
-// now is the limit of each device whose attempt lives.
+// now is the limit of each device on which attempts live. Of several on one device the most generous counts, and one without a limit wants its own.
 func (p *powerLimits) now() map[train.DeviceID]unit.Power {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	limits := map[train.DeviceID]unit.Power{}
 	for _, a := range p.live() {
-		l, wanted := p.wanted[string(a.Job)]
-		if !wanted || l.Attempt != a.Number {
-			continue
+		watts := unit.Power(math.MaxInt64)
+		if l, wanted := p.wanted[string(a.Job)]; wanted && l.Attempt == a.Number && l.Watts > 0 {
+			watts = unit.Watts(l.Watts)
 		}
 		for _, d := range a.Devices {
-			limits[d] = unit.Watts(l.Watts)
+			limits[d] = max(limits[d], watts)
 		}
 	}
+	maps.DeleteFunc(limits, func(_ train.DeviceID, watts unit.Power) bool { return watts == math.MaxInt64 })
 	return limits
 }
 

@@ -161,3 +161,16 @@ func TestALimitedDeviceIsDescribedByItsOwnLimit(t *testing.T) {
 		t.Errorf("limits without GPUs: %v, %v", p, err)
 	}
 }
+
+func TestTheMostGenerousLimitCountsOnASharedDevice(t *testing.T) {
+	job := func(id train.JobID, device train.DeviceID) train.Attempt {
+		return train.Attempt{Job: id, Number: 1, Devices: []train.DeviceID{device}}
+	}
+	live := []train.Attempt{job("a", "gpu:0"), job("b", "gpu:0"), job("a", "gpu:1"), job("free", "gpu:1"), job("free", "gpu:2")}
+	p := &powerLimits{live: func() []train.Attempt { return live }, wanted: map[string]train.PowerLimit{
+		"a": {Attempt: 1, Watts: 100}, "b": {Attempt: 1, Watts: 150},
+	}}
+	if got := p.now(); len(got) != 1 || got["gpu:0"] != 150*unit.Watt {
+		t.Errorf("limits %v", got)
+	}
+}

@@ -178,8 +178,7 @@ func differs(a, b train.Plan) bool {
 }
 
 func sameAllocation(x, y train.Allocation) bool {
-	samePart := func(x, y train.Part) bool { return x.Node == y.Node && train.SameDevices(x.Devices, y.Devices) }
-	return x.Job == y.Job && slices.EqualFunc(x.Places(), y.Places(), samePart) && slices.Equal(x.Servers, y.Servers)
+	return x.Job == y.Job && x.Beside == y.Beside && slices.EqualFunc(x.Places(), y.Places(), train.Part.Same) && slices.Equal(x.Servers, y.Servers)
 }
 
 // publish appends the plan if no other was appended since the last one was read.

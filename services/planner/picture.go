@@ -165,7 +165,7 @@ func (p *picture) state(now time.Time, last train.Plan, known bool, terms plan.S
 	s.Tuning.OneNode = len(s.Nodes) == 0 || slices.ContainsFunc(s.Nodes, func(n train.Node) bool { return n.Backend != train.BackendKubernetes })
 	planned := make(map[train.JobID]*plan.Holding, len(last.Allocations))
 	for _, a := range last.Allocations {
-		planned[a.Job] = &plan.Holding{Node: a.Node, Devices: a.Devices, Parts: a.Parts, Servers: a.Servers}
+		planned[a.Job] = &plan.Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Beside: a.Beside, Parts: a.Parts, Servers: a.Servers}
 	}
 	for key, j := range p.jobs {
 		a, tried := p.attempts[key]
@@ -197,27 +197,6 @@ func (p *picture) highestPower() float64 {
 		}
 	}
 	return most
-}
-
-// onGPU is an attempt that runs on GPUs.
-type onGPU struct {
-	attempt train.Attempt
-	spec    train.Spec
-}
-
-// onGPUs are all such attempts of jobs that have not ended.
-func (p *picture) onGPUs() []onGPU {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var all []onGPU
-	for key, a := range p.attempts {
-		j, known := p.jobs[key]
-		devices := train.AllDevices(a.Places())
-		if known && a.Phase == train.PhaseRunning && len(devices) > 0 && devices[0].Kind() == train.KindGPU {
-			all = append(all, onGPU{a, j.Spec})
-		}
-	}
-	return all
 }
 
 // inUse are the devices of a node on which attempts are live.
@@ -252,7 +231,7 @@ func (p *picture) job(j train.Job, now time.Time) plan.Job {
 	report := p.reports[fmt.Sprintf("%s.%d", key, a.Number)]
 	job.EpochsDone = max(job.EpochsDone, report.EpochsDone)
 	job.Running = &plan.Running{
-		Holding: plan.Holding{Node: a.Node, Devices: a.Devices, Parts: a.Parts}, StopPending: a.Stop != train.StopNone,
+		Holding: plan.Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Parts: a.Parts}, StopPending: a.Stop != train.StopNone,
 		Epochs: max(report.EpochsDone-a.StartedEpochs, 0), Spoke: report.Spoke,
 	}
 	if !a.StartedAt.IsZero() {

@@ -172,3 +172,41 @@ func (p *powerLimits) recall(ctx context.Context, spec train.Spec, profile *recu
 	}
 	return nil
 }
+
+// onGPU is an attempt that runs on GPUs.
+type onGPU struct {
+	attempt train.Attempt
+	spec    train.Spec
+}
+
+// onGPUs are all such attempts of jobs that have not ended, but for those that share a device: what they measure is not theirs alone.
+func (p *picture) onGPUs() []onGPU {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	type device struct {
+		node train.NodeID
+		id   train.DeviceID
+	}
+	holders := map[device]int{}
+	for _, a := range p.attempts {
+		for _, part := range a.Places() {
+			for _, d := range part.Devices {
+				if a.Live() {
+					holders[device{part.Node, d}]++
+				}
+			}
+		}
+	}
+	shared := func(part train.Part) bool {
+		return slices.ContainsFunc(part.Devices, func(d train.DeviceID) bool { return holders[device{part.Node, d}] > 1 })
+	}
+	var all []onGPU
+	for key, a := range p.attempts {
+		j, known := p.jobs[key]
+		devices := train.AllDevices(a.Places())
+		if known && a.Phase == train.PhaseRunning && len(devices) > 0 && devices[0].Kind() == train.KindGPU && !slices.ContainsFunc(a.Places(), shared) {
+			all = append(all, onGPU{a, j.Spec})
+		}
+	}
+	return all
+}

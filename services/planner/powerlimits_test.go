@@ -25,7 +25,7 @@ func TestARunningJobIsProfiled(t *testing.T) {
 	look.seeJob(bus.Entry[train.Job]{Key: "j", Value: job}, false)
 	look.seeAttempt(bus.Entry[train.Attempt]{Key: "j", Value: attempt}, false)
 	hurried, other := admitted("hurried", 1), attempt
-	other.Job = "hurried"
+	other.Job, other.Devices = "hurried", []train.DeviceID{"gpu:1"}
 	look.seeJob(bus.Entry[train.Job]{Key: "hurried", Value: hurried}, false)
 	look.seeAttempt(bus.Entry[train.Attempt]{Key: "hurried", Value: other}, false)
 	pass := func(watts ...float64) {
@@ -57,12 +57,19 @@ func TestARunningJobIsProfiled(t *testing.T) {
 		t.Errorf("a job whose energy does not count has a limit: %v", err)
 	}
 	next, another := job, attempt
-	next.ID, another.Job = "next", "next"
+	next.ID, another.Job, another.Devices = "next", "next", []train.DeviceID{"gpu:2"}
+	sharer, beside := job, other
+	sharer.ID, beside.Job = "sharer", "sharer"
+	look.seeJob(bus.Entry[train.Job]{Key: "sharer", Value: sharer}, false)
+	look.seeAttempt(bus.Entry[train.Attempt]{Key: "sharer", Value: beside}, false)
 	look.seeJob(bus.Entry[train.Job]{Key: "next", Value: next}, false)
 	look.seeAttempt(bus.Entry[train.Attempt]{Key: "next", Value: another}, false)
 	pass(200, 300, 100)
 	if limit, err := limits.Get(b.ctx, "next"); err != nil || limit.Value.Watts != 200 {
 		t.Errorf("the next of the group has %+v, %v", limit.Value, err)
+	}
+	if _, err := limits.Get(b.ctx, "sharer"); !errors.Is(err, bus.ErrNotFound) {
+		t.Errorf("a job that shares its device has a limit: %v", err)
 	}
 	job.State = train.StateSucceeded
 	look.seeJob(bus.Entry[train.Job]{Key: "j", Value: job}, false)

@@ -55,9 +55,29 @@ func newJob(id train.JobID, spec train.Spec) *job {
 	return &job{id: id, spec: spec, devices: max(spec.MinDevices, 1), history: curve.History{Job: string(id), Kind: spec.SpeedKind(), BaseBatch: spec.BatchSize}}
 }
 
-// config is the job's configuration on so many devices; one node holds them all.
-func (j *job) config(devices int) train.Config {
-	return train.Config{Workers: max(devices, 1), Servers: j.servers, Nodes: 1, LocalBatch: j.spec.BatchSize}
+// config is the job's configuration on so many devices; one node holds them all. How many servers an attempt has is open until its start is told.
+func (j *job) config(attempt, devices int) train.Config {
+	c := train.Config{Workers: max(devices, 1), Nodes: 1, LocalBatch: j.spec.BatchSize}
+	if attempt == j.attempt {
+		c.Servers = j.servers
+	}
+	return c
+}
+
+// settleServers says how many servers there were in epochs that were told before the start of their attempt: the one comes from the job's code, the other from
+// the executor, and an epoch may be short.
+func (j *job) settleServers(servers int) {
+	for i := range j.history.Epochs {
+		if c := &j.history.Epochs[i].Config; c.Servers == 0 {
+			c.Servers = servers
+		}
+	}
+	for i := range j.history.Steps {
+		if c := &j.history.Steps[i].Config; c.Servers == 0 {
+			c.Servers = servers
+		}
+	}
+	j.history.Steps = folded(j.history.Steps)
 }
 
 func (j *job) started(at time.Time, b *event.Started) {
@@ -68,6 +88,7 @@ func (j *job) started(at time.Time, b *event.Started) {
 	j.devices = max(len(b.Devices), 1)
 	j.node, j.held, j.servers = b.Node, b.Devices, b.Servers
 	j.live, j.paces = nil, nil
+	j.settleServers(b.Servers)
 }
 
 // left closes the attempt that runs.
@@ -89,7 +110,7 @@ func (j *job) epochEnded(at time.Time, b *event.EpochEnded) bool {
 		devices = j.devices
 	}
 	record := curve.EpochRecord{
-		Epoch: b.EpochsDone, Seconds: b.EpochSeconds, Config: j.config(devices), Steps: b.Steps,
+		Epoch: b.EpochsDone, Seconds: b.EpochSeconds, Config: j.config(b.Attempt, devices), Steps: b.Steps,
 		Loss: deref(b.Loss), GradSqr: deref(b.GradSquared), GradVar: deref(b.GradVariance),
 	}
 	if record.Seconds <= 0 {
@@ -133,7 +154,7 @@ func (j *job) stepped(b event.Stepped) bool {
 	if devices < 1 {
 		devices = j.devices
 	}
-	sample := curve.StepSample{Config: j.config(devices), StepSeconds: j.stepOfJob(b.StepSeconds, devices), Weight: float64(max(b.Steps, 1))}
+	sample := curve.StepSample{Config: j.config(b.Attempt, devices), StepSeconds: j.stepOfJob(b.StepSeconds, devices), Weight: float64(max(b.Steps, 1))}
 	j.live = folded(append(j.live, sample))
 	j.remember(b.MemoryBytes)
 	j.pace(b)
@@ -170,7 +191,7 @@ func (j *job) model() train.Model {
 
 // estimate is the run time as it looks at the end of the last epoch. False before one has ended, or where nothing is known of the speed.
 func (j *job) estimate(m train.Model) (event.Reestimated, bool) {
-	left, known := m.RemainingSeconds(j.config(j.devices), float64(j.epochsDone), j.spec.StopRule(), j.spec.StepsIn)
+	left, known := m.RemainingSeconds(j.config(j.attempt, j.devices), float64(j.epochsDone), j.spec.StopRule(), j.spec.StepsIn)
 	if !known || j.epochsDone < 1 {
 		return event.Reestimated{}, false
 	}

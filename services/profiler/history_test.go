@@ -42,7 +42,7 @@ func TestEpochsBecomeAModel(t *testing.T) {
 		t.Fatalf("model %+v", m)
 	}
 	// An epoch of 100 steps in 20 s, without a step time of its own.
-	if got := m.Speed.StepSeconds(j.config(1)); math.Abs(got-0.2) > 1e-9 {
+	if got := m.Speed.StepSeconds(j.config(j.attempt, 1)); math.Abs(got-0.2) > 1e-9 {
 		t.Fatalf("%v s a step, want 0.2", got)
 	}
 	if got := m.Memory.Bytes(10); got != 1004 {
@@ -68,7 +68,7 @@ func TestHeartbeatsTeachBeforeTheFirstEpoch(t *testing.T) {
 		}
 	}
 	m := j.model()
-	if got := m.Speed.StepSeconds(j.config(1)); math.Abs(got-0.3) > 1e-9 || m.StepsSeen != 30 {
+	if got := m.Speed.StepSeconds(j.config(j.attempt, 1)); math.Abs(got-0.3) > 1e-9 || m.StepsSeen != 30 {
 		t.Fatalf("%v s a step of %v", got, m.StepsSeen)
 	}
 	if _, known := j.estimate(m); known {
@@ -76,7 +76,7 @@ func TestHeartbeatsTeachBeforeTheFirstEpoch(t *testing.T) {
 	}
 	// The epoch's own mean takes the place of its heartbeats, so that a restart, which does not see them, learns the same.
 	j.epochEnded(after(40), &event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 40, StepSeconds: 0.35, Steps: 100, Devices: 1})
-	if got := j.model().Speed.StepSeconds(j.config(1)); math.Abs(got-0.35) > 1e-9 {
+	if got := j.model().Speed.StepSeconds(j.config(j.attempt, 1)); math.Abs(got-0.35) > 1e-9 {
 		t.Fatalf("%v s a step, want 0.35", got)
 	}
 	if j.stepped(event.Stepped{Attempt: 2, StepSeconds: 0.3}) || j.stepped(event.Stepped{Attempt: 1, StepSeconds: math.NaN()}) {
@@ -107,6 +107,29 @@ func TestDurationsThatAreNotToldComeFromTheFacts(t *testing.T) {
 	// A late end of the first attempt closes nothing.
 	if j.left(after(70), 1); j.startedAt.IsZero() {
 		t.Fatal("an old attempt ended the new one")
+	}
+}
+
+func TestAnEpochIsToldBeforeTheStartOfItsAttempt(t *testing.T) {
+	s := spec()
+	s.Strategy = train.StrategyParameterServer
+	j := newJob("a", s)
+	two := []train.DeviceID{"gpu:0", "gpu:1"}
+	j.epochEnded(after(2), &event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 2, Steps: 10, StepSeconds: 0.2, Devices: 2})
+	j.started(after(3), &event.Started{Attempt: 1, Devices: two, Servers: 1})
+	j.epochEnded(after(4), &event.EpochEnded{Attempt: 1, EpochsDone: 2, EpochSeconds: 2, Steps: 10, StepSeconds: 0.2, Devices: 2})
+	j.epochEnded(after(5), &event.EpochEnded{Attempt: 2, EpochsDone: 3, EpochSeconds: 1, Steps: 10, StepSeconds: 0.1, Devices: 2})
+	j.started(after(6), &event.Started{Attempt: 2, Devices: two, Servers: 2})
+	var got []string
+	for _, e := range j.history.Epochs {
+		got = append(got, fmt.Sprintf("epoch %d: %d servers", e.Epoch, e.Config.Servers))
+	}
+	for _, x := range j.history.Steps {
+		got = append(got, fmt.Sprintf("%d servers: %v s, %v steps", x.Config.Servers, x.StepSeconds, x.Weight))
+	}
+	want := []string{"epoch 1: 1 servers", "epoch 2: 1 servers", "epoch 3: 2 servers", "1 servers: 0.2 s, 20 steps", "2 servers: 0.1 s, 10 steps"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatal(diff)
 	}
 }
 

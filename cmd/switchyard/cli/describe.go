@@ -10,6 +10,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 func (a *app) describeCommand() *cobra.Command {
@@ -45,6 +46,7 @@ type attemptView struct {
 	Number    int              `json:"number"`
 	Node      train.NodeID     `json:"node"`
 	Devices   []train.DeviceID `json:"devices"`
+	Memory    unit.Bytes       `json:"memory_bytes,omitempty"`
 	Parts     []train.Part     `json:"parts,omitempty"`
 	Phase     train.Phase      `json:"phase"`
 	Stop      train.StopCause  `json:"stop,omitempty"`
@@ -57,7 +59,7 @@ type attemptView struct {
 }
 
 func (a attemptView) places() []train.Part {
-	return train.Attempt{Node: a.Node, Devices: a.Devices, Parts: a.Parts}.Places()
+	return train.Attempt{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Parts: a.Parts}.Places()
 }
 
 // planView is what the newest plan says of a job: an allocation, or its place among those that wait.
@@ -98,7 +100,7 @@ func gather(ctx context.Context, b *bus.Bus, job train.Job, now time.Time) (desc
 	}
 	if found && attempt.Number > 0 {
 		d.Attempt = &attemptView{
-			Number: attempt.Number, Node: attempt.Node, Devices: attempt.Devices, Parts: attempt.Parts, Phase: attempt.Phase, Stop: attempt.Stop, StopSince: attempt.StopSince,
+			Number: attempt.Number, Node: attempt.Node, Devices: attempt.Devices, Memory: attempt.Memory, Parts: attempt.Parts, Phase: attempt.Phase, Stop: attempt.Stop, StopSince: attempt.StopSince,
 			StartedAt: attempt.StartedAt, ExitedAt: attempt.ExitedAt, NotBefore: attempt.NotBefore, Exit: attempt.Exit, Outcome: attempt.Outcome,
 		}
 		if d.Report, err = optional[train.AttemptReport](ctx, b, event.BucketReports, fmt.Sprintf("%s.%d", id, attempt.Number)); err != nil {

@@ -257,8 +257,11 @@ func (p *page) spec(s train.Spec) {
 		devices = fmt.Sprintf("%d to %d devices", s.MinDevices, s.MaxDevices)
 	}
 	devices += fmt.Sprintf(", strategy %s, one process %s", s.Strategy, strings.ReplaceAll(string(s.Launch), "_", " "))
-	if s.DisableSharing {
+	switch {
+	case s.DisableSharing:
 		devices += ", not shared"
+	case s.AllowSharing:
+		devices += ", which it may share"
 	}
 	if s.EstimatedMemoryMiB > 0 {
 		devices += fmt.Sprintf(", %s each", s.EstimatedMemory())
@@ -357,5 +360,5 @@ func spread(parts []train.Part, of string) string {
 	if len(parts) > 1 {
 		return train.JoinPlaces(parts)
 	}
-	return fmt.Sprintf("%s %s node %s", train.JoinDevices(parts[0].Devices), of, parts[0].Node)
+	return fmt.Sprintf("%s %s node %s", parts[0], of, parts[0].Node)
 }

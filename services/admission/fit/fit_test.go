@@ -143,6 +143,16 @@ func TestRefusals(t *testing.T) {
 		{"memory that overflows", spec(func(s *train.Spec) { s.EstimatedMemoryMiB = 1 << 62 }), []string{
 			"OutOfRange estimated_memory_mib: want at most 1073741824, found 4611686018427387904",
 		}},
+		{"sharing", spec(func(s *train.Spec) { s.AllowSharing, s.EstimatedMemoryMiB = true, 4096 }), nil},
+		{"sharing and not sharing", spec(func(s *train.Spec) { s.AllowSharing, s.DisableSharing, s.EstimatedMemoryMiB = true, true, 4096 }), []string{
+			"Contradiction allow_sharing: disable_sharing is set, too (leave one of them out)",
+		}},
+		{"sharing of nobody knows how much", spec(func(s *train.Spec) { s.AllowSharing = true }), []string{
+			"OutOfRange estimated_memory_mib: want more than 0 of a job that may share its device (say what the job needs of the device)",
+		}},
+		{"sharing of two devices", spec(func(s *train.Spec) { s.AllowSharing, s.EstimatedMemoryMiB, s.MinDevices = true, 4096, 2 }), []string{
+			"NotSupported allow_sharing: only jobs on one device share it (leave it out, or ask for one device)",
+		}},
 		{"priority and restarts at their borders", spec(func(s *train.Spec) { s.Priority, s.MaxRestarts = &none, &none }), nil},
 		{"priority and restarts beyond", spec(func(s *train.Spec) { s.Priority, s.MaxRestarts = &many, &negative }), []string{
 			"OutOfRange priority: want at most 100, found 101", "OutOfRange max_restarts: want at least 0, found -1",

@@ -251,9 +251,24 @@ func (c *checker) devices() {
 			c.refuse("Contradiction", field, "use strategy all_reduce, or one device", "strategy none uses one device, but %s is %d", field, most)
 		}
 	}
+	c.sharing()
 	c.oneOf("strategy", string(s.Strategy), string(train.StrategyNone), string(train.StrategyAllReduce), string(train.StrategyParameterServer))
 	c.servers()
 	c.oneOf("launch", string(s.Launch), string(train.LaunchPerNode), string(train.LaunchPerDevice))
+}
+
+// sharing checks that a job that may share its device has one, and says what it needs of it.
+func (c *checker) sharing() {
+	s := c.spec
+	switch {
+	case !s.AllowSharing:
+	case s.DisableSharing:
+		c.refuse("Contradiction", "allow_sharing", "leave one of them out", "disable_sharing is set, too")
+	case s.EstimatedMemoryMiB == 0:
+		c.refuse("OutOfRange", "estimated_memory_mib", "say what the job needs of the device", "want more than 0 of a job that may share its device")
+	case s.SharedMemory() == 0 && s.EstimatedMemoryMiB > 0:
+		c.refuse("NotSupported", "allow_sharing", "leave it out, or ask for one device", "only jobs on one device share it")
+	}
 }
 
 // labels checks what a node is asked to have, by the grammar of Kubernetes.

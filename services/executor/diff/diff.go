@@ -2,7 +2,7 @@
 // from one to the other. It decides nothing about who gets which device, and it does nothing itself.
 //
 // What always holds, whatever plans come in: a device is held from the claim of an attempt until its exit was seen, and is given to one attempt at a
-// time; attempt n+1 of a job is claimed only after the exit of attempt n was seen and told; a job that has ended is never started again.
+// time, or to several that share its memory and together have no more of it than there is; attempt n+1 of a job is claimed only after the exit of attempt n was seen and told; a job that has ended is never started again.
 package diff
 
 import (
@@ -61,7 +61,7 @@ type Realm struct {
 	// Node is the machine of a local executor.
 	Node train.NodeID
 	// Nodes are those on which attempts may be started.
-	Nodes map[train.NodeID]bool
+	Nodes map[train.NodeID]train.Node
 }
 
 // Owns says whether an attempt is looked after here, also where its node is not described any more.
@@ -73,7 +73,7 @@ func (r Realm) Owns(a train.Attempt) bool {
 func (r Realm) reaches(w train.Allocation) bool {
 	places := w.Places()
 	for _, p := range places {
-		if !r.Nodes[p.Node] || len(p.Devices) == 0 {
+		if _, here := r.Nodes[p.Node]; !here || len(p.Devices) == 0 {
 			return false
 		}
 	}
@@ -205,7 +205,7 @@ func starts(s State) []Action {
 	seen := map[train.JobID]bool{}
 	for _, w := range s.Plan.Allocations {
 		places := w.Places()
-		if seen[w.Job] || !s.Realm.reaches(w) || !mayStart(s, w.Job) || !free(places, s.Held, taken) {
+		if seen[w.Job] || !s.Realm.reaches(w) || !mayStart(s, w.Job) || !s.Realm.free(places, s.Held, taken) {
 			continue
 		}
 		seen[w.Job] = true

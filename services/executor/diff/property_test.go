@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // Whatever plans come in, also ones that give a device to several jobs, whatever ends how and whenever the executor is interrupted between two actions:
@@ -17,7 +18,7 @@ func TestPromisesHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()
 		if rapid.Bool().Draw(t, "cluster") {
-			w.Realm = Realm{Backend: train.BackendKubernetes, Nodes: map[train.NodeID]bool{"n1": true, "n2": true}}
+			w.Realm = Realm{Backend: train.BackendKubernetes, Nodes: map[train.NodeID]train.Node{"n1": machine("n1"), "n2": machine("n2")}}
 		}
 		for i := range 4 {
 			restarts := 2
@@ -104,6 +105,9 @@ func drawPlan(t *rapid.T, w *world) train.Plan {
 			if w.Realm.Backend == train.BackendKubernetes && rapid.Bool().Draw(t, "gang") {
 				other := train.Part{Node: "n2", Devices: rapid.SliceOfN(device, 1, 2).Draw(t, "devices of n2")}
 				a.Parts, a.Node, a.Devices = []train.Part{{Node: a.Node, Devices: a.Devices}, other}, "", nil
+			}
+			if len(a.Parts) == 0 && len(a.Devices) == 1 && rapid.Bool().Draw(t, "shares") {
+				a.Memory = unit.Bytes(rapid.IntRange(1, 17).Draw(t, "memory")) * unit.GiB
 			}
 			p.Allocations = append(p.Allocations, a)
 		}

@@ -11,12 +11,13 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // TestScenarios plays the files in testdata/scenarios. A block is a list of things that happen, one a line, and then what the executor does about them:
 //
 //	job a [epochs=3] [max_restarts=1]      a job is admitted
-//	plan 2: a on gpu:0,gpu:1; b on gpu:2   a plan comes in; `waits c (why)` gives a reason
+//	plan 2: a on gpu:0,gpu:1; b on gpu:2   a plan comes in; `waits c (why)` gives a reason; `a on gpu:0/6` is 6 GiB of the 16 of a device
 //	a reports epochs=2 [answered] [spoke] [ended=finished] [checkpoint]
 //	a exits [with 3 | by SIGKILL | lost | forced | says .. | imageless]
 //	a is in trouble: CODE what happened     a pod of it is: the rest has to end, and it will have been lost
@@ -64,9 +65,9 @@ func (w *world) happen(words []string) (string, error) {
 		job.Spec.MaxRestarts = &restarts
 		w.Jobs[job.ID] = job
 	case words[0] == "cluster":
-		w.Realm = Realm{Backend: train.BackendKubernetes, Nodes: map[train.NodeID]bool{}}
+		w.Realm = Realm{Backend: train.BackendKubernetes, Nodes: map[train.NodeID]train.Node{}}
 		for _, n := range words[1:] {
-			w.Realm.Nodes[train.NodeID(n)] = true
+			w.Realm.Nodes[train.NodeID(n)] = machine(train.NodeID(n))
 		}
 	case words[1] == "goes":
 		delete(w.Realm.Nodes, train.NodeID(words[0]))
@@ -179,9 +180,13 @@ func parsePlan(words []string) (train.Plan, error) {
 	return p, err
 }
 
-// allocation reads `gpu:0,gpu:1` of the one node, or `gpu:0@n1,gpu:0@n2`.
+// allocation reads `gpu:0,gpu:1` of the one node, `gpu:0@n1,gpu:0@n2`, or `gpu:0/6` for 6 GiB of a device.
 func allocation(job, devices string) train.Allocation {
 	a := train.Allocation{Job: train.JobID(job)}
+	if device, part, shared := strings.Cut(devices, "/"); shared {
+		gib, _ := strconv.Atoi(part)
+		devices, a.Memory = device, unit.Bytes(gib)*unit.GiB
+	}
 	for word := range strings.SplitSeq(devices, ",") {
 		device, node, named := strings.Cut(word, "@")
 		if !named {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // world is an executor and its machine as far as the decisions see them. It keeps the rules of the records: what it refuses, a bucket changed by
@@ -23,11 +24,20 @@ type world struct {
 	facts []train.Attempt
 }
 
+// machine is a node with three devices of 16 GiB.
+func machine(id train.NodeID) train.Node {
+	n := train.Node{ID: id}
+	for _, d := range []train.DeviceID{"gpu:0", "gpu:1", "gpu:2"} {
+		n.Devices = append(n.Devices, train.Device{ID: d, Kind: train.KindGPU, Memory: 16 * unit.GiB})
+	}
+	return n
+}
+
 func newWorld() *world {
 	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	return &world{
 		State: State{
-			Now: began, Realm: Realm{Node: "n1", Nodes: map[train.NodeID]bool{"n1": true}}, Jobs: map[train.JobID]train.Job{}, Attempts: map[train.JobID]train.Attempt{},
+			Now: began, Realm: Realm{Node: "n1", Nodes: map[train.NodeID]train.Node{"n1": machine("n1")}}, Jobs: map[train.JobID]train.Job{}, Attempts: map[train.JobID]train.Attempt{},
 			Reports: map[ReportKey]train.AttemptReport{}, StopSeen: map[ReportKey]time.Time{},
 		},
 		limits: Limits{StopGrace: 10 * time.Minute}, began: began,
@@ -174,16 +184,17 @@ func (w *world) trouble(id train.JobID, e train.Exit) {
 
 // oversubscribed finds a device that two attempts hold.
 func (w *world) oversubscribed() error {
-	holders := map[Slot]train.JobID{}
+	holders, parts := map[Slot]train.Attempt{}, map[Slot]unit.Bytes{}
 	for id, a := range w.Attempts {
 		if !a.Live() {
 			continue
 		}
 		for _, at := range Slots(a.Places()) {
-			if other, held := holders[at]; held {
-				return fmt.Errorf("%s of %s is held by %s and by %s", at.Device, at.Node, other, id)
+			parts[at] += a.Memory
+			if other, held := holders[at]; held && (a.Memory == 0 || other.Memory == 0) || parts[at] > 16*unit.GiB {
+				return fmt.Errorf("%s of %s is held by %s and by %s, %s of it in parts", at.Device, at.Node, other.Job, id, parts[at])
 			}
-			holders[at] = id
+			holders[at] = a
 		}
 	}
 	return nil

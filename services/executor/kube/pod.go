@@ -224,7 +224,7 @@ func visible(devices []train.Device) (uuids, indices string) {
 	return strings.Join(names, ","), strings.Join(numbers, ",")
 }
 
-// resources asks for the whole of each device, and for processors where those are the devices. The request for processors stays below what is held, since
+// resources asks for the job's part of each device, all of it where it is not shared, and for processors where those are the devices. The request for processors stays below what is held, since
 // the plan counts slots and the node has its own processes, too.
 func (o order) resources(p launch.Process) corev1.ResourceRequirements {
 	r := corev1.ResourceRequirements{Requests: corev1.ResourceList{}, Limits: corev1.ResourceList{}}
@@ -234,7 +234,7 @@ func (o order) resources(p launch.Process) corev1.ResourceRequirements {
 			slots++
 		}
 		if d.Resource != "" {
-			units := *resource.NewQuantity(int64(max(d.Units, 1)), resource.DecimalSI)
+			units := *resource.NewQuantity(int64(d.UnitsOf(o.Attempt.Memory)), resource.DecimalSI)
 			r.Requests[corev1.ResourceName(d.Resource)], r.Limits[corev1.ResourceName(d.Resource)] = units, units
 		}
 	}

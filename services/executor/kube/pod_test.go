@@ -59,6 +59,8 @@ func TestPods(t *testing.T) {
 	servers.Spec.Strategy, servers.Attempt.Servers = train.StrategyParameterServer, 1
 	perDevice := setting(one)
 	perDevice.Spec.Launch = train.LaunchPerDevice
+	part := setting(launch.Place{Node: one.Node, Devices: one.Devices[:1]})
+	part.Attempt.Memory, part.Spec.EstimatedMemoryMiB = 6*unit.GiB, 5500
 	strict := defaults()
 	strict.RunAsUser, strict.MemoryLimit, strict.SnapshotsRoot = 1000, "4Gi", "/snap=pvc:snap"
 	slots := setting(launch.Place{Node: one.Node, Devices: []train.Device{{ID: "cpu:0", Kind: train.KindCPU}, {ID: "cpu:1", Kind: train.KindCPU}}})
@@ -76,6 +78,7 @@ func TestPods(t *testing.T) {
 		{"servers-server", servers, defaults(), 1, "10.1.0.1"},
 		{"servers-worker", servers, defaults(), 3, "10.1.0.1"},
 		{"one-process-per-device", perDevice, defaults(), 1, "10.1.0.1"},
+		{"part-of-a-gpu", part, defaults(), 0, ""},
 		{"slots-strict", slots, strict, 0, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {

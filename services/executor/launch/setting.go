@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // Setting is all that the environment and the command of an attempt are made from.
@@ -150,9 +151,12 @@ func joinIDs(devices []train.Device) string {
 	return train.JoinDevices(ids)
 }
 
-// reservedMiB is the memory that the job may count on, per device: what it asked for, else all of the device.
+// reservedMiB is the memory that the job may count on, per device: its part of a shared one, what it asked for, else all of the device.
 func (s Setting) reservedMiB() int64 {
 	all := s.Devices()
+	if s.Attempt.Memory > 0 {
+		return int64(s.Attempt.Memory / unit.MiB)
+	}
 	if s.Spec.EstimatedMemoryMiB > 0 || len(all) == 0 {
 		return s.Spec.EstimatedMemoryMiB
 	}

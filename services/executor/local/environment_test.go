@@ -95,6 +95,15 @@ func TestReservedMemoryIsWhatWasAskedFor(t *testing.T) {
 	}
 }
 
+func TestAJobSeesTheGPUThatItShares(t *testing.T) {
+	s := gpus()
+	s.Places[0].Devices, s.Attempt.Memory, s.Spec.EstimatedMemoryMiB = s.Places[0].Devices[1:2], 3*unit.GiB, 2100
+	env := s.Scheduler(0)
+	if env["CUDA_VISIBLE_DEVICES"] != s.Places[0].Devices[0].ID.Index() || env["RESERVED_MEM"] != "3072" {
+		t.Errorf("CUDA_VISIBLE_DEVICES %q, RESERVED_MEM %q", env["CUDA_VISIBLE_DEVICES"], env["RESERVED_MEM"])
+	}
+}
+
 func TestComposeProcesses(t *testing.T) {
 	bounds := Bounds{LogBytes: 1 << 20, KillAfterMillis: 5000, Sandbox: SandboxRoot}
 	layout := Layout{DataDir: "/var/lib/switchyard"}

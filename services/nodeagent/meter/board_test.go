@@ -110,6 +110,14 @@ func TestAProcessInAContainerBelongsToWhoHoldsTheDevice(t *testing.T) {
 	if diff := cmp.Diff(want, on.uses(device, time.Second)); diff != "" || on.crowd != 0 {
 		t.Errorf("%d strangers, (-want +got)\n%s", on.crowd, diff)
 	}
+	on, _ = tenantsOf(device, s, nil, living(nil), append(attempts, attempt("c", 1, 30, 1, device)))
+	want = []event.Use{
+		{Job: "b", Attempt: 1, Component: "gpu", Device: device, Work: 0.375, ContextSeconds: 0.5, Estimated: true, ReservedRatio: 0.5},
+		{Job: "c", Attempt: 1, Component: "gpu", Device: device, Work: 0.375, ContextSeconds: 0.5, Estimated: true, ReservedRatio: 0.5},
+	}
+	if diff := cmp.Diff(want, on.uses(device, time.Second)); diff != "" || on.crowd != 0 {
+		t.Errorf("shared: %d strangers, (-want +got)\n%s", on.crowd, diff)
+	}
 }
 
 func TestADeviceIsKeptForItsAttempts(t *testing.T) {

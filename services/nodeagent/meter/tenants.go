@@ -28,6 +28,12 @@ func (t *tenant) add(other tenant) {
 	t.estimated = t.estimated || other.estimated
 }
 
+// part is an equal part of what nobody can tell apart.
+func (t tenant) part(of int) tenant {
+	n := float64(of)
+	return tenant{work: t.work / n, context: t.context / n, memory: t.memory / unit.Bytes(of), estimated: t.estimated || of > 1}
+}
+
 // tenants are all that used a device, and by what part the attempts that it is planned for keep it.
 type tenants struct {
 	jobs      map[run]tenant
@@ -40,7 +46,7 @@ type tenants struct {
 // tenantsOf tells whose processes are on a device. before are the processes that had a context there at the interval's beginning, with their owners of then.
 //
 // A context that was seen at one end of the interval only counts half. An attempt that holds the device is a tenant as soon as something unknown runs on it:
-// the processes of a container may have numbers of their own.
+// the processes of a container may have numbers of their own. What is unknown on a device that attempts share is theirs in equal parts.
 func tenantsOf(id train.DeviceID, s gpu.Sample, before map[int]occupant, owners owners, attempts []train.Attempt) (tenants, map[int]occupant) {
 	t := tenants{jobs: map[run]tenant{}, kept: map[run]float64{}}
 	after, crowds := map[int]occupant{}, map[int]int{}
@@ -65,7 +71,9 @@ func tenantsOf(id train.DeviceID, s gpu.Sample, before map[int]occupant, owners 
 	}
 	holders := slices.DeleteFunc(slices.Clone(attempts), func(a train.Attempt) bool { return !slices.Contains(a.Devices, id) })
 	if t.crowd > 0 && len(t.jobs) == 0 && len(holders) > 0 {
-		t.jobs[runOf(holders[0])] = t.strangers
+		for _, a := range holders {
+			t.jobs[runOf(a)] = t.strangers.part(len(holders))
+		}
 		t.strangers, t.crowd = tenant{}, 0
 	}
 	for _, a := range holders {

@@ -83,7 +83,7 @@ func newBoard(s State, spans bool) *board {
 		b.total += len(b.nodes[i].devices)
 	}
 	for _, j := range s.Jobs {
-		if j.CancelRequested {
+		if j.CancelRequested || j.Rides {
 			b.occupy(j)
 			continue
 		}

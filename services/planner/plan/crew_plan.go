@@ -118,7 +118,7 @@ func (c *crew) holding(silent bool) (Holding, bool) {
 }
 
 func sameParts(x, y []train.Part) bool {
-	return slices.EqualFunc(x, y, func(x, y train.Part) bool { return x.Node == y.Node && train.SameDevices(x.Devices, y.Devices) })
+	return slices.EqualFunc(x, y, train.Part.Same)
 }
 
 // hold enters what a crew holds; false where any of it is gone or another's, or it is not of a size for the job.

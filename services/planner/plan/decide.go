@@ -1,7 +1,7 @@
 // Package plan decides which job holds which devices. Decide is pure: the same state and policy give the same plan. The plan is what is
 // desired; carrying it out, and waiting for a job to leave before the next one starts on its devices, is the executor's business.
 //
-// For every policy: a device is given once; no tenant holds more than its quota and no plan is predicted to draw more than the power budget. For those of
+// For every policy: a device is given once, or to jobs of one tenant that share its memory; no tenant holds more than its quota and no plan is predicted to draw more than the power budget. For those of
 // the live planner: a job gets between min_devices and max_devices or nothing; jobs with a strictly higher priority go first and may take devices
 // from lower ones, which leave at their next checkpoint; an attempt that never spoke to the job API is neither moved nor resized, since it could
 // only be killed; a job whose size does not change keeps its devices, one that shrinks keeps some of them, one that grows all.
@@ -78,13 +78,20 @@ func Find(name string) (Policy, error) {
 // be changed, so few are needed.
 const maxRounds = 8
 
-// Decide makes the plan; its generation and time are left to the caller. It is one function for the live planner and for simulations.
-// Jobs that are put off for better energy take no part in it, and come last of those that wait.
+// Decide makes the plan; its generation and time are left to the caller. It is one function for the live planner and for simulations. Policies hand out whole
+// devices; which jobs have one together is settled around them. Jobs that are put off for better energy take no part, and come last of those that wait.
 func Decide(s State, p Policy) train.Plan {
 	s, put := s.postpone()
-	made := p.decide(s)
+	made := handOut(s, p)
 	made.Waiting = append(made.Waiting, put...)
 	return made
+}
+
+func handOut(s State, p Policy) train.Plan {
+	if slices.ContainsFunc(s.Jobs, mayShare) {
+		return newLodgings(s).decide(p)
+	}
+	return p.decide(s)
 }
 
 // settle asks the policy again with its own answer applied until it leaves it as it is, so that deciding again without news changes nothing.

@@ -29,6 +29,7 @@ const (
 	ReasonPreemptedByShorter  = "PreemptedByShorter"
 	ReasonHeadOfLineBlocked   = "HeadOfLineBlocked"
 	ReasonWaitingForDevices   = "WaitingForDevices"
+	ReasonWaitingForMemory    = "WaitingForMemory"
 	ReasonQuotaReached        = "QuotaReached"
 	ReasonPowerBudgetReached  = "PowerBudgetReached"
 )

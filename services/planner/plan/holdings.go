@@ -38,8 +38,12 @@ func (b *board) locate(h Holding) (place, bool) {
 	return whole, whole.held()
 }
 
+func (b *board) findNode(id train.NodeID) (int, bool) {
+	return slices.BinarySearchFunc(b.nodes, id, func(n node, id train.NodeID) int { return cmp.Compare(n.id, id) })
+}
+
 func (b *board) locatePart(h train.Part) (place, bool) {
-	at, found := slices.BinarySearchFunc(b.nodes, h.Node, func(n node, id train.NodeID) int { return cmp.Compare(n.id, id) })
+	at, found := b.findNode(h.Node)
 	if !found || len(h.Devices) == 0 {
 		return place{node: nowhere}, false
 	}

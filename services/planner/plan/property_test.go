@@ -82,14 +82,15 @@ func randomWatts(dice *rand.Rand) (busy, idle float64) {
 func (d *day) change() {
 	d.state.Now = d.state.Now.Add(30 * time.Second)
 	if len(d.state.Nodes) == 0 || d.chance(20) {
-		id := train.NodeID(fmt.Sprintf("n%d", d.between(0, 2)))
+		number := d.between(0, 2)
+		id := train.NodeID(fmt.Sprintf("n%d", number))
 		d.state.Nodes = slices.DeleteFunc(d.state.Nodes, func(n train.Node) bool { return n.ID == id })
 		n := train.Node{ID: id, Labels: d.labels()}
-		memory := unit.Bytes(8*int64(d.between(0, 2))) * unit.GiB
+		memory := unit.Bytes(8*number) * unit.GiB // a device of a name is of one size
 		busy, idle := randomWatts(d.dice)
 		for i := range d.between(1, 6) {
 			n.Devices = append(n.Devices, train.Device{
-				ID: train.DeviceID(fmt.Sprintf("gpu:%d", i)), Kind: train.KindGPU, Memory: memory, BusyWatts: busy, IdleWatts: idle,
+				ID: train.DeviceID(fmt.Sprintf("gpu:%d", i)), Kind: train.KindGPU, Memory: memory, BusyWatts: busy, IdleWatts: idle, Units: 5 * (i % 2),
 			})
 		}
 		d.state.Nodes = append(d.state.Nodes, n)
@@ -120,7 +121,11 @@ func (d *day) job() Job {
 	if d.chance(20) {
 		deadline = new(d.state.Now.Add(time.Duration(d.between(1, 7200)) * time.Second))
 	}
-	return Job{
+	sharing := d.chance(40)
+	if sharing {
+		least = 1
+	}
+	j := Job{
 		ID: train.JobID(fmt.Sprintf("j%d", d.between(0, 9)*100+d.born)), Priority: 20 + 30*d.between(0, 2),
 		SubmittedAt: time.Unix(int64(d.between(0, 3)), 0),
 		Spec: train.Spec{
@@ -130,6 +135,10 @@ func (d *day) job() Job {
 			NodeLabels: d.labels(),
 		},
 	}
+	if sharing {
+		j.Spec.AllowSharing, j.Spec.MaxDevices, j.Spec.EstimatedMemoryMiB = true, 1, int64(d.between(0, 10))<<10
+	}
+	return j
 }
 
 // labels are those of a node, or what a job asks for: mostly none.
@@ -169,9 +178,9 @@ func (d *day) apply(p train.Plan) {
 		j := &d.state.Jobs[i]
 		j.Planned = nil
 		if a, ok := p.Find(j.ID); ok {
-			j.Planned = &Holding{Node: a.Node, Devices: a.Devices}
+			j.Planned = holdingOf(a)
 		}
-		moves := j.Running != nil && (j.Planned == nil || j.Running.Node != j.Planned.Node || !train.SameDevices(j.Running.Devices, j.Planned.Devices))
+		moves := j.Running != nil && (j.Planned == nil || !j.Running.same(*j.Planned))
 		if moves {
 			j.Running.StopPending = true
 			if d.chance(70) {
@@ -184,9 +193,13 @@ func (d *day) apply(p train.Plan) {
 	}
 }
 
-// checkDevices: each device exists and is given once.
+func holdingOf(a train.Allocation) *Holding {
+	return &Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Beside: a.Beside}
+}
+
+// checkDevices: each device exists and is given once, or to jobs that share it and together want no more memory than it has.
 func checkDevices(t *rapid.T, s State, p train.Plan) {
-	given := map[string]train.JobID{}
+	given, parts := map[string]train.Allocation{}, map[string]unit.Bytes{}
 	for _, a := range p.Allocations {
 		n := slices.IndexFunc(s.Nodes, func(n train.Node) bool { return n.ID == a.Node })
 		if n < 0 {
@@ -197,12 +210,26 @@ func checkDevices(t *rapid.T, s State, p train.Plan) {
 				t.Fatalf("%s gets %s, which %s has not", a.Job, d, a.Node)
 			}
 			key := string(a.Node) + "/" + string(d)
-			if other, taken := given[key]; taken {
-				t.Fatalf("%s is given to %s and to %s", key, other, a.Job)
+			if other, taken := given[key]; taken && (a.Memory == 0 || other.Memory == 0) {
+				t.Fatalf("%s is given to %s and to %s", key, other.Job, a.Job)
 			}
-			given[key] = a.Job
+			if _, taken := given[key]; !taken {
+				given[key] = a
+			}
+			parts[key] += a.Memory
+			of := s.Nodes[n].Devices[slices.IndexFunc(s.Nodes[n].Devices, func(x train.Device) bool { return x.ID == d })]
+			if tenantOf(s, given[key].Job) != tenantOf(s, a.Job) {
+				t.Fatalf("%s is shared by jobs of several tenants:\n%s", key, words(p))
+			}
+			if parts[key] > of.Memory && a.Memory > 0 {
+				t.Fatalf("%s of %s is given to jobs that share it:\n%s", parts[key], of.Memory, words(p))
+			}
 		}
 	}
+}
+
+func tenantOf(s State, id train.JobID) string {
+	return s.Jobs[slices.IndexFunc(s.Jobs, func(j Job) bool { return j.ID == id })].Spec.Tenant
 }
 
 // checkComplete: each job is in the plan once, with a reason; a cancelled one is not; gangs are whole.
@@ -275,14 +302,25 @@ func checkHoldings(t *rapid.T, s State, p train.Plan) {
 				common++
 			}
 		}
+		if j.Spec.SharedMemory() > 0 && (!spared || lostRoom(s, p, j)) {
+			continue
+		}
 		// A slow device of its own may be given up for another one.
 		if common < min(len(a.Devices), len(j.Planned.Devices))-len(j.Slow) {
-			t.Fatalf("%s held %v and gets %v: neither some of them nor more", j.ID, j.Planned.Devices, a.Devices)
+			t.Fatalf("%s held %v and gets %v: neither some of them nor more:\n%s", j.ID, j.Planned.Devices, a.Devices, words(p))
 		}
 		if young && len(a.Devices) != len(j.Planned.Devices) && spared && !outranked(s, p, j) {
 			t.Fatalf("%s is resized from %v to %v before its first epoch there", j.ID, j.Planned.Devices, a.Devices)
 		}
 	}
+}
+
+// lostRoom says whether the device of a job that may share went to another job, or was shared before: it may go on elsewhere on the node then.
+func lostRoom(s State, p train.Plan, j Job) bool {
+	lost := slices.ContainsFunc(p.Allocations, func(a train.Allocation) bool {
+		return a.Job != j.ID && a.Node == j.Planned.Node && slices.Contains(a.Devices, j.Planned.Devices[0])
+	})
+	return lost || slices.ContainsFunc(s.Jobs, func(o Job) bool { return o.ID != j.ID && o.Planned != nil && o.Planned.same(*j.Planned) })
 }
 
 // contested says whether an attempt that cannot leave sits on what was planned for the job.
@@ -323,9 +361,10 @@ func checkPriorities(t *rapid.T, s State, p train.Plan) {
 					watts -= d.IdleWatts
 				}
 			}
+			counted := devicesOnce{}
 			for _, a := range p.Allocations {
 				o := s.Jobs[slices.IndexFunc(s.Jobs, func(j Job) bool { return j.ID == a.Job })]
-				if o.Priority < j.Priority && !silent(o) {
+				if o.Priority < j.Priority && !silent(o) || counted.before(a.Node, a.Devices[0]) {
 					continue
 				}
 				d := s.Nodes[slices.IndexFunc(s.Nodes, func(n train.Node) bool { return n.ID == a.Node })].Devices[0]
@@ -348,6 +387,16 @@ func checkPriorities(t *rapid.T, s State, p train.Plan) {
 			}
 		}
 	}
+}
+
+// devicesOnce counts devices that several jobs share once: all of them are of one tenant. Who shares has one device, so the first of each job tells.
+type devicesOnce map[string]bool
+
+func (seen devicesOnce) before(node train.NodeID, device train.DeviceID) bool {
+	key := string(node) + "/" + string(device)
+	was := seen[key]
+	seen[key] = true
+	return was
 }
 
 func hasLabels(n train.Node, asked map[string]string) bool {
@@ -392,13 +441,16 @@ func checkTerms(t *rapid.T, s State, p train.Plan) {
 	}
 	least = draw
 	holds, must := map[string]int{}, map[string]int{}
+	counted, sticking := devicesOnce{}, devicesOnce{}
 	for _, a := range p.Allocations {
 		for _, part := range a.Places() {
 			for _, d := range part.Devices {
 				w := watts[string(part.Node)+"/"+string(d)]
-				draw += w
-				holds[tenants[a.Job]]++
-				if stuck[a.Job] {
+				if !counted.before(part.Node, d) {
+					draw += w
+					holds[tenants[a.Job]]++
+				}
+				if stuck[a.Job] && !sticking.before(part.Node, d) {
 					least += w
 					must[tenants[a.Job]]++
 				}
@@ -440,16 +492,16 @@ func checkStable(t *rapid.T, s State, policy Policy, p train.Plan) {
 			applied.Jobs[i].Running = nil
 			continue
 		}
-		h := &Holding{Node: a.Node, Devices: a.Devices}
+		h := holdingOf(a)
 		published.Jobs[i].Planned, applied.Jobs[i].Planned = h, h
-		if j.Running == nil || j.Running.Node != a.Node || !train.SameDevices(j.Running.Devices, a.Devices) {
+		if j.Running == nil || !j.Running.same(*h) {
 			applied.Jobs[i].Running = &Running{Holding: *h}
 		}
 	}
 	for name, next := range map[string]State{"published": published, "applied": applied} {
 		again := Decide(next, policy)
 		same := slices.EqualFunc(p.Allocations, again.Allocations, func(x, y train.Allocation) bool {
-			return x.Job == y.Job && x.Node == y.Node && train.SameDevices(x.Devices, y.Devices)
+			return x.Job == y.Job && x.Beside == y.Beside && slices.EqualFunc(x.Places(), y.Places(), train.Part.Same)
 		})
 		if !same {
 			t.Fatalf("the %s plan is changed at once:\n%s\n%s", name, words(p), words(again))

@@ -22,8 +22,8 @@ import (
 //	                                                weight of energy in per cent, and whether gangs may span nodes
 //	wait seconds=600                                time goes by; what runs, runs
 //	gone id=a                                       the node is not alive any more
-//	job id=x [min max priority hours epochs tenant deadline=600 labels=(tier:fast) ...]   a job, submitted one second after the one before
-//	runs id=x node=a devices=(cpu:0,cpu:1) [seconds=60] [epochs=2] [silent] [stopping]
+//	job id=x [min max priority hours epochs tenant deadline=600 labels=(tier:fast) memory=8 sharing ...]   a job, submitted one second after the one before
+//	runs id=x node=a devices=(cpu:0,cpu:1) [part=8] [seconds=60] [epochs=2] [silent] [stopping]   part: of the device's memory, in GiB
 //	planned id=x node=a devices=(cpu:0)             what the last plan gave, where that differs from what runs
 //	learn id=x seconds=10 [devices=1] [scaling=bad] [seen=5]   epochs take so long on so many devices
 //	crew id=x share=300 worker=10 ..                 true milliseconds of a step with parameter servers: fixed, share, worker, server;
@@ -183,7 +183,7 @@ func (s *story) job(t *testing.T, d *datadriven.TestData) {
 		Spec: train.Spec{
 			MinDevices: count(t, d, "min", 1), MaxDevices: count(t, d, "max", 0), MaxEpochs: count(t, d, "epochs", 10),
 			EstimatedHours: float64(count(t, d, "hours", 0)), EstimatedMemoryMiB: int64(count(t, d, "memory", 0)) * 1024,
-			BatchSize: 10, TrainingSetSize: count(t, d, "samples", 8400), Tenant: text(t, d, "tenant", ""), NodeLabels: labels(d),
+			AllowSharing: d.HasArg("sharing"), BatchSize: 10, TrainingSetSize: count(t, d, "samples", 8400), Tenant: text(t, d, "tenant", ""), NodeLabels: labels(d),
 		},
 	}
 	if d.HasArg("servers") {
@@ -215,7 +215,7 @@ func labels(d *datadriven.TestData) map[string]string {
 
 func holding(t *testing.T, d *datadriven.TestData) Holding {
 	t.Helper()
-	h := Holding{Node: train.NodeID(text(t, d, "node", "a"))}
+	h := Holding{Node: train.NodeID(text(t, d, "node", "a")), Memory: unit.Bytes(count(t, d, "part", 0)) * unit.GiB}
 	for _, a := range d.CmdArgs {
 		if a.Key == "devices" {
 			for _, v := range a.Vals {
@@ -291,9 +291,9 @@ func (s *story) apply(settled bool) {
 			j.Planned, j.Running = nil, nil
 			continue
 		}
-		h := Holding{Node: a.Node, Devices: a.Devices, Parts: a.Parts, Servers: a.Servers}
+		h := Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Beside: a.Beside, Parts: a.Parts, Servers: a.Servers}
 		if j.Running == nil || !j.Running.same(h) || j.Planned == nil || !slices.Equal(j.Planned.Servers, h.Servers) {
-			j.Running = &Running{Holding: Holding{Node: a.Node, Devices: a.Devices, Parts: a.Parts}}
+			j.Running = &Running{Holding: Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Parts: a.Parts}}
 		}
 		if settled {
 			j.Running.Seconds, j.Running.Epochs, j.Running.Spoke = 60, 2, true
@@ -311,7 +311,7 @@ func words(p train.Plan) string {
 			if i > 0 {
 				name = "  and"
 			}
-			fmt.Fprintf(&w, "%s on %s: %s", name, p.Node, train.JoinDevices(p.Devices))
+			fmt.Fprintf(&w, "%s on %s: %s", name, p.Node, p)
 			for _, s := range a.Servers {
 				if s.Node == p.Node {
 					fmt.Fprintf(&w, " + %d servers", s.Count)

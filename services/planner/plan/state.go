@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // State is everything a decision rests on. Nodes and jobs may come in any order.
@@ -67,6 +68,8 @@ type Job struct {
 	Speeds map[string]train.Speed `json:"speeds,omitempty"`
 	// Oracle is known to nobody outside a simulation.
 	Oracle *Oracle `json:"oracle,omitempty"`
+	// Rides is set within a decision: another job stands before the policy for the device that this one shares.
+	Rides bool `json:"-"`
 }
 
 // Request is what a user asks for where the size is part of the request.
@@ -123,6 +126,9 @@ type Oracle struct {
 type Holding struct {
 	Node    train.NodeID     `json:"node"`
 	Devices []train.DeviceID `json:"devices"`
+	// Memory and Beside are those of the allocation: a part of a device that is shared, and the job that had it first.
+	Memory unit.Bytes  `json:"memory_bytes,omitempty"`
+	Beside train.JobID `json:"beside,omitempty"`
 	// Parts are set instead where there are several.
 	Parts []train.Part `json:"parts,omitempty"`
 	// Servers are the job's parameter servers.
@@ -134,12 +140,12 @@ func (h Holding) places() []train.Part {
 	if len(h.Parts) > 0 {
 		return h.Parts
 	}
-	return []train.Part{{Node: h.Node, Devices: h.Devices}}
+	return []train.Part{{Node: h.Node, Devices: h.Devices, Memory: h.Memory}}
 }
 
 // same says whether two holdings are of the same devices.
 func (h Holding) same(o Holding) bool {
-	return slices.EqualFunc(h.places(), o.places(), func(x, y train.Part) bool { return x.Node == y.Node && train.SameDevices(x.Devices, y.Devices) })
+	return slices.EqualFunc(h.places(), o.places(), train.Part.Same)
 }
 
 // Running is a live attempt.

@@ -19,8 +19,8 @@ import (
 //
 // Weight. For jobs with a power law as speed-up the mean completion time is least if each job weighs as much as those that wait for it: ordered by
 // T(1), K jobs have more left than this one, and each device that it holds for a second delays them together by K/N seconds, N the cluster's
-// devices; with those that come meanwhile, which wait as well, k = 1 + 1.4 K. A job that pays for that ends at a cost of T(n)(1+nk/N), so a second's
-// work on one device is worth
+// devices; with those that come meanwhile, which wait as well, and the makespan, which counts as nearly one job more, k = 1.85 + 1.4 K. A job
+// that pays for that ends at a cost of T(n)(1+nk/N), so a second's work on one device is worth
 //
 //	w = min over n of (1 + nk/N)/s(n).
 //
@@ -33,11 +33,12 @@ import (
 // minimum is only over what it may expect, n <= (D + 3h*N)/(age + 3h) with D its device time: its weight grows, and so nobody starves.
 //
 // Allocation. The devices go where sum of w*s(n) is most. A job that would have to restart for R seconds counts its speed-up only for the rest
-// of the time for which the change will last, 1 - R/min(T(n), 450 s), so that a plan is left alone unless a change pays. Each pool of one model
-// of device has a price, found by bisection, at which the jobs together ask for no more than there is, each for the option with the
-// largest w*s(n) - price*n; what is left over goes to whom it is worth most. Where pools are small the sum is then made the most that there is,
-// one pool after the other. Sizes are those that fill a node or nodes. Gangs that keep their size stay where they are; the others go, the
-// large ones first, to the node that they leave the least room on, or over the emptiest ones. A state without news leaves the plan as it is.
+// of the time for which the change will last, 1 - R/min(T(n), 450 s), so that a plan is left alone unless a change pays. One that was preempted
+// pays for coming back, too, 1 - R/450 s: long jobs must not relieve each other every minute, each only to restart. Each pool of one model of device has a
+// price, found by bisection, at which the jobs together ask for no more than there is, each for the option with the largest w*s(n) - price*n;
+// what is left over goes to whom it is worth most. Where pools are small the sum is then made the most that there is, one pool after the other.
+// Sizes are those that fill a node or nodes. Gangs that keep their size stay where they are; the others go, the large ones first, to the node that
+// they leave the least room on, or over the emptiest ones. A state without news leaves the plan as it is.
 //
 // Priorities, quotas and power. Jobs of a higher priority get at least their minimum before lower ones get anything, from these if need be. Each tenant's
 // quota and the power budget have a price like the pools: as the budget falls, the devices go whose watts are worth least.
@@ -84,10 +85,12 @@ func (f *fleet) trade(b *book) {
 const (
 	// horizonSeconds is how long a change is taken to last at most.
 	horizonSeconds = 450
-	// stillToCome scales the number of jobs that wait by those that come meanwhile; one comes in any case, which keeps the last ones from running one after
-	// the other at the width where they are least efficient. It and horizonSeconds were not derived but chosen on published workloads; from 1 to
-	// 2, and from 400 to 900 s, average completion times there differ by about a hundredth.
+	// stillToCome scales the number of jobs that wait by those that come meanwhile. It and horizonSeconds were not derived but chosen on published workloads;
+	// from 1 to 2, and from 400 to 900 s, average completion times there differ by about a hundredth.
 	stillToCome = 1.4
+	// makespanJobs is as how many jobs the last one to end counts: as itself and, for the makespan, as nearly one more. It keeps the last ones from running one after
+	// the other at the width where they are least efficient.
+	makespanJobs = 1.85
 	// patienceSeconds is how long a job's mean share of the devices is taken to be all of them, whatever it has held so far.
 	patienceSeconds = 3 * 3600
 	// criticalShare is by how much more the job weighs that ends last even with all that it can use: it bounds the makespan. With nothing of it

@@ -243,17 +243,27 @@ func (m *market) weigh() {
 		longest = math.Max(longest, b.soonest)
 	}
 	for behind, b := range order {
-		weight := (1 + criticalShare*b.soonest/longest) * m.weight(b, (1+stillToCome*float64(behind))/math.Max(b.useful, 1))
+		weight := (1 + criticalShare*b.soonest/longest) * m.weight(b, (makespanJobs+stillToCome*float64(behind))/math.Max(b.useful, 1))
 		for i := range b.options {
 			o := &b.options[i]
-			o.value = weight * o.up
-			if len(b.gang.held) > 0 && !o.held {
-				restart := m.fleet.board.restartSeconds(b.gang.candidate)
-				o.value *= 1 - restart/math.Min(o.left+restart, math.Max(horizonSeconds, 2*restart))
-			}
+			o.value = weight * o.up * m.spared(b, o)
 		}
 		m.terms(b)
 	}
+}
+
+// spared is the part of the time for which an option will last that no restart takes. A job that was preempted pays one more, whatever it gets: where it
+// came back for a minute, it would only restart. How little it has left must not keep it from its end.
+func (m *market) spared(b *bidder, o *option) float64 {
+	if o.held || len(b.gang.held) == 0 && b.gang.DeviceSeconds == 0 {
+		return 1
+	}
+	restart := m.fleet.board.restartSeconds(b.gang.candidate)
+	lasts := math.Max(horizonSeconds, 2*restart)
+	if len(b.gang.held) > 0 {
+		lasts = math.Min(lasts, o.left+restart)
+	}
+	return 1 - restart/lasts
 }
 
 // ahead is what a job has left, for the order of the weights. One that waits, and would start for the sake of another's leaving, has to be shorter by more

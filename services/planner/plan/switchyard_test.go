@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -218,6 +219,32 @@ func TestSwitchyardPaysForRestarts(t *testing.T) {
 		had := len(before.Planned.Devices)
 		if got := given(a); got > had != c.grows {
 			t.Errorf("a restart costs %.0f s, %s has ended: from %d to %d devices, want it to grow: %v", c.restart, rival, had, got, c.grows)
+		}
+	}
+}
+
+// TestSwitchyardPaysForComingBack: what a restart takes off an option, for a job that has never run, for one that was preempted and for one that runs.
+func TestSwitchyardPaysForComingBack(t *testing.T) {
+	for _, c := range []struct {
+		what          string
+		ran           float64
+		held          []share
+		stays         bool
+		left, restart float64
+		want          float64
+	}{
+		{"has never run", 0, nil, false, 1000, 45, 1},
+		{"was preempted", 600, nil, false, 1000, 45, 0.9},
+		{"was preempted close to its end", 600, nil, false, 10, 45, 0.9},
+		{"was preempted, a long restart", 600, nil, false, 1000, 500, 0.5},
+		{"would move", 600, []share{{0, 1}}, false, 1000, 45, 0.9},
+		{"would move close to its end", 600, []share{{0, 1}}, false, 15, 45, 0.25},
+		{"stays", 600, []share{{0, 1}}, true, 1000, 45, 1},
+	} {
+		job := &candidate{Job: Job{DeviceSeconds: c.ran, RestartSeconds: c.restart}}
+		m := &market{fleet: &fleet{board: &board{}}}
+		if got := m.spared(&bidder{gang: &gang{candidate: job, held: c.held}}, &option{held: c.stays, left: c.left}); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("a job that %s counts %.3f of its speed-up, want %.3f", c.what, got, c.want)
 		}
 	}
 }

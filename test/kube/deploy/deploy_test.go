@@ -18,10 +18,11 @@ import (
 func TestTheOtherOverlaysAreValid(t *testing.T) {
 	s := begin(t)
 	dir := t.TempDir()
-	s.must(os.CopyFS(dir, os.DirFS(manifests)))
-	s.must(os.WriteFile(filepath.Join(dir, "overlays/replicated/bus.env"), []byte("password=secret\nurl=nats://switchyard:secret@bus.switchyard.svc:4222\n"), 0o600))
+	s.must(os.CopyFS(filepath.Join(dir, "k8s"), os.DirFS(manifests)))
+	s.must(os.CopyFS(filepath.Join(dir, "grafana"), os.DirFS(dashboards)))
+	s.must(os.WriteFile(filepath.Join(dir, "k8s/overlays/replicated/bus.env"), []byte("password=secret\nurl=nats://switchyard:secret@bus.switchyard.svc:4222\n"), 0o600))
 	for _, overlay := range []string{"development", "replicated"} {
-		s.kubectl("apply", "--dry-run=server", "-k", filepath.Join(dir, "overlays", overlay))
+		s.kubectl("apply", "--dry-run=server", "-k", filepath.Join(dir, "k8s/overlays", overlay))
 	}
 }
 

@@ -18,6 +18,9 @@ import (
 
 const manifests = "../../../deploy/k8s"
 
+// dashboards are part of the manifests with monitoring.
+const dashboards = "../../../deploy/grafana"
+
 // cluster has the images of all services; commandLine is the program that a person types. There are none without a development cluster.
 var (
 	cluster     *lab.Cluster

@@ -293,7 +293,7 @@ func trainInAPod(t *testing.T, c *cluster, b *bus.Bus, n train.Node) (pod string
 
 func podOf(name string, n train.Node, a train.Attempt) pod {
 	return pod{jobsNamespace, name, map[string]int{n.Devices[0].Resource: 16}, map[string]string{
-		train.MarkVariable: a.Mark(), "SWITCHYARD_JOB_API": "http://" + n.JobAPI + "/attempt/token", "JOB_UUID": "secret", "WORK": "3s",
+		train.MarkVariable: a.Mark(), "SWITCHYARD_JOB_API": "http://" + n.JobAPI + "/attempt/token", "JOB_UUID": "secret", "WORK": "8s",
 	}}
 }
 
@@ -309,7 +309,7 @@ func checkOutput(t *testing.T, c *cluster, b *bus.Bus, n train.Node, a train.Att
 		return "answers"
 	})
 	text := string(chunk.Data)
-	if !chunk.Ended || !strings.HasPrefix(text, "[switchyard: attempt 1 of Job_1 on gpu:0, ") || !strings.HasSuffix(text, "worked 3s\n") ||
+	if !chunk.Ended || !strings.HasPrefix(text, "[switchyard: attempt 1 of Job_1 on gpu:0, ") || !strings.HasSuffix(text, "worked 8s\n") ||
 		strings.Count(text, "job API: 200 OK\n") != 1 || strings.Count(text, "SWITCHYARD_JOB_GPU_") != 2 {
 		t.Errorf("ended %v:\n%s", chunk.Ended, text)
 	}

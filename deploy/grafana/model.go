@@ -1,0 +1,116 @@
+package main
+
+// dashboard is one board; the rest of what Grafana wants is the same for all.
+type dashboard struct {
+	uid, title, from string
+	// stage is where the board looks first.
+	stage     string
+	variables []variable
+	panels    []panel
+}
+
+// variable is asked of the database, or typed in where it has no query.
+type variable struct {
+	name, label, query, value string
+	// all lets any number be chosen, all of them at first.
+	all bool
+}
+
+// panel is one picture of some queries.
+type panel struct {
+	title, kind, unit, about string
+	width, height            int
+	queries                  []string
+	stacked                  bool
+}
+
+// The kinds of panel.
+const (
+	series   = "timeseries"
+	number   = "stat"
+	table    = "table"
+	columns  = "barchart"
+	fullWide = 24
+)
+
+type object = map[string]any
+
+// source is chosen on the board, so that no name of a data source is written down.
+func source() object { return object{"type": "influxdb", "uid": "${source}"} }
+
+func (d dashboard) grafana() object {
+	variables := []object{
+		{"name": "source", "label": "Data source", "type": "datasource", "query": "influxdb", "current": object{"text": "Switchyard", "value": "switchyard-influxdb"}},
+		{"name": "database", "label": "Database", "type": "textbox", "query": "switchyard", "current": object{"text": "switchyard", "value": "switchyard"}},
+		{
+			"name": "stage", "label": "Detail", "type": "custom", "query": "raw,1m,1h", "current": object{"text": d.stage, "value": d.stage},
+			"options": []object{{"text": "raw", "value": "raw", "selected": d.stage == "raw"}, {"text": "1m", "value": "1m", "selected": d.stage == "1m"}, {"text": "1h", "value": "1h", "selected": d.stage == "1h"}},
+		},
+	}
+	for _, v := range d.variables {
+		variables = append(variables, v.grafana())
+	}
+	return object{
+		"uid": d.uid, "title": d.title, "tags": []string{"switchyard"}, "schemaVersion": 41, "editable": false, "timezone": "browser", "refresh": "30s",
+		"time": object{"from": d.from, "to": "now"}, "graphTooltip": 1, "templating": object{"list": variables}, "annotations": object{"list": []object{annotation()}},
+		"links":  []object{{"type": "dashboards", "tags": []string{"switchyard"}, "title": "Switchyard", "asDropdown": true, "keepTime": true}},
+		"panels": d.layout(),
+	}
+}
+
+// annotation marks what happened to jobs.
+func annotation() object {
+	return object{
+		"name": "Jobs", "enable": true, "iconColor": "blue", "datasource": source(),
+		"target": object{"refId": "Jobs", "query": jobEvents()}, "mappings": object{"time": object{"source": "field", "value": "_time"}, "text": object{"source": "field", "value": "text"}},
+	}
+}
+
+func (v variable) grafana() object {
+	if v.query == "" {
+		return object{"name": v.name, "label": v.label, "type": "textbox", "query": v.value, "current": object{"text": v.value, "value": v.value}}
+	}
+	o := object{"name": v.name, "label": v.label, "type": "query", "datasource": source(), "query": v.query, "refresh": 2, "sort": 1}
+	if v.all {
+		o["multi"], o["includeAll"], o["allValue"], o["current"] = true, true, ".*", object{"text": []string{"All"}, "value": []string{"$__all"}}
+	}
+	return o
+}
+
+// layout puts the panels in rows from left to right.
+func (d dashboard) layout() []object {
+	var all []object
+	x, y, tall := 0, 0, 0
+	for i, p := range d.panels {
+		if x+p.width > fullWide {
+			x, y, tall = 0, y+tall, 0
+		}
+		o := p.grafana()
+		o["id"], o["gridPos"] = i+1, object{"x": x, "y": y, "w": p.width, "h": p.height}
+		all = append(all, o)
+		x, tall = x+p.width, max(tall, p.height)
+	}
+	return all
+}
+
+func (p panel) grafana() object {
+	targets := []object{}
+	for i, q := range p.queries {
+		targets = append(targets, object{"refId": string(rune('A' + i)), "datasource": source(), "query": q})
+	}
+	custom := object{}
+	if p.kind == series {
+		custom = object{"fillOpacity": 10, "showPoints": "never", "spanNulls": false}
+	}
+	if p.stacked {
+		custom["stacking"], custom["fillOpacity"] = object{"mode": "normal"}, 60
+	}
+	options := object{}
+	if p.kind == number {
+		options = object{"reduceOptions": object{"calcs": []string{"lastNotNull"}}}
+	}
+	return object{
+		"title": p.title, "type": p.kind, "description": p.about, "datasource": source(), "targets": targets, "options": options,
+		"fieldConfig": object{"defaults": object{"unit": p.unit, "custom": custom}, "overrides": []object{}},
+	}
+}

@@ -1,0 +1,74 @@
+package main
+
+import "fmt"
+
+// The queries are Flux of version 0.65, which InfluxDB 1.8 has, and which InfluxDB 2 still understands.
+
+// from reads a measurement and field of the stage that the board looks at, in the board's time.
+func from(measurement, field string) string { return fromStage("${stage}", measurement, field) }
+
+func fromStage(stage, measurement, field string) string {
+	return fmt.Sprintf("from(bucket: \"${database}/%s\")\n |> range(start: v.timeRangeStart, stop: v.timeRangeStop)\n |> filter(fn: (r) => r._measurement == %q and r._field == %q)\n", stage, measurement, field)
+}
+
+// where keeps what a variable chooses.
+func where(tag string) string {
+	return fmt.Sprintf(" |> filter(fn: (r) => r.%s =~ /^${%s:regex}$/)\n", tag, tag)
+}
+
+// windows thins a query out to what a picture can show.
+func windows(function string) string {
+	return " |> aggregateWindow(every: v.windowPeriod, fn: " + function + ", createEmpty: false)\n"
+}
+
+// sumBy adds up, at each time, what agrees in a tag.
+func sumBy(tag string) string {
+	return fmt.Sprintf(" |> group(columns: [\"_time\", %q])\n |> sum()\n |> group(columns: [%q])\n |> sort(columns: [\"_time\"])\n", tag, tag)
+}
+
+// A kilowatt-hour in the unit of the points.
+const microjoulesPerKWh = "3600000000000.0"
+
+func kWh() string {
+	return " |> map(fn: (r) => ({r with _value: float(v: r._value) / " + microjoulesPerKWh + "}))\n"
+}
+
+// total adds up everything.
+func total() string { return " |> group()\n |> sum()\n" }
+
+// power is the power of a measurement, added up over its meters.
+func power(measurement, tag string) string {
+	return from(measurement, "power_w") + where("node") + windows("mean") + sumBy(tag)
+}
+
+// perJob has a row for each point of each job, with its id and another field. Jobs are told apart in raw points only.
+func perJob(field string) string {
+	return "from(bucket: \"${database}/raw\")\n |> range(start: v.timeRangeStart, stop: v.timeRangeStop)\n" +
+		fmt.Sprintf(" |> filter(fn: (r) => r._measurement == \"job_energy\" and (r._field == \"job_id\" or r._field == %q))\n", field) +
+		" |> pivot(rowKey: [\"_time\"], columnKey: [\"_field\"], valueColumn: \"_value\")\n"
+}
+
+func ofJob() string { return " |> filter(fn: (r) => r.job_id == \"${job}\")\n" }
+
+func jobEvents() string {
+	return "from(bucket: \"${database}/raw\")\n |> range(start: v.timeRangeStart, stop: v.timeRangeStop)\n |> filter(fn: (r) => r._measurement == \"job_event\" and r._field == \"text\")\n" +
+		" |> group()\n |> map(fn: (r) => ({_time: r._time, text: r._value, tags: r.fact}))\n |> sort(columns: [\"_time\"])\n"
+}
+
+// monthly adds up a field of jobs by a tag and by calendar month (UTC).
+func monthly(field, tag, scale string) string {
+	return "import \"date\"\n" + from("job_energy", field) + where("user") + where("tenant") +
+		fmt.Sprintf(" |> map(fn: (r) => ({%s: r.%s, month: string(v: date.year(t: r._time) * 100 + date.month(t: r._time)), _value: float(v: r._value) / %s}))\n", tag, tag, scale) +
+		fmt.Sprintf(" |> group(columns: [\"month\", %q])\n |> sum()\n |> group()\n |> sort(columns: [\"month\", %q])\n", tag, tag)
+}
+
+// choices are the values of a tag.
+func choices(measurement, field, tag string) string {
+	return from(measurement, field) + fmt.Sprintf(" |> group(columns: [%q])\n |> first()\n |> group()\n |> distinct(column: %q)\n", tag, tag)
+}
+
+// age is how long ago the newest point of each node was, in seconds.
+func age() string {
+	return fromStage("raw", "component_energy", "measured_uj") + where("node") +
+		" |> group(columns: [\"node\"])\n |> sort(columns: [\"_time\"])\n |> last()\n |> map(fn: (r) => ({node: r.node, _time: r._time, _value: float(v: int(v: now()) - int(v: r._time)) / 1000000000.0}))\n"
+}

@@ -1,0 +1,79 @@
+package energy
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/energy/report"
+)
+
+const hourForm = "2006-01-02T15"
+
+func hourKey(node train.NodeID, at time.Time) string {
+	return string(node) + "." + at.UTC().Format(hourForm)
+}
+
+// bookHour books an interval in the book of the hour in which it began, by the same rules as in the node's book and before it: so the hour finds in that one what went before.
+func (l *ledger) bookHour(ctx context.Context, m event.Measured, stream uint64) error {
+	l.mu.Lock()
+	before := l.pages[m.Node]
+	l.mu.Unlock()
+	_, err := l.hours.Modify(ctx, hourKey(m.Node, m.From), func(b *Book) (bool, error) {
+		if b.Node == "" {
+			*b = Book{Boot: before.Boot, Sequence: before.Sequence, To: before.To, StreamSequence: before.StreamSequence, Owed: before.Owed}
+		}
+		if b.has(m, stream) {
+			return false, nil
+		}
+		b.add(m, stream, rules{closed: l.isClosed, reserved: l.reserved})
+		return true, nil
+	})
+	return err
+}
+
+// ReadHours gives what the ledger booked in the hours that begin in [from, to).
+func ReadHours(ctx context.Context, b *bus.Bus, from, to time.Time) ([]report.Hour, error) {
+	books, err := bus.OpenKV[Book](ctx, b, event.BucketHours)
+	if err != nil {
+		return nil, err
+	}
+	pages, err := books.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var hours []report.Hour
+	for _, page := range pages {
+		_, hour, _ := strings.Cut(page.Key, ".")
+		start, err := time.Parse(hourForm, hour)
+		if err != nil {
+			return nil, fmt.Errorf("read hours: key %q: %w", page.Key, err)
+		}
+		if !start.Before(from) && start.Before(to) {
+			hours = append(hours, page.Value.hour(start))
+		}
+	}
+	return hours, nil
+}
+
+// hour is a book as reports see it.
+func (b *Book) hour(start time.Time) report.Hour {
+	h := report.Hour{
+		Node: b.Node, Start: start, Methods: b.Methods, GapSeconds: b.GapSeconds, Resets: b.Resets,
+		Idle: map[string]unit.Energy{}, Unattributed: map[string]unit.Energy{},
+	}
+	for component, t := range b.Totals {
+		h.Idle[component], h.Unattributed[component] = t.Idle, t.Unattributed
+	}
+	for _, job := range slices.Sorted(maps.Keys(b.Running)) {
+		h.Jobs = append(h.Jobs, b.Running[job])
+	}
+	return h
+}

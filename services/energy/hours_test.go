@@ -1,0 +1,51 @@
+package energy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+func TestHoursAddUpToTheBook(t *testing.T) {
+	k := newBooks(t)
+	l := open(t, k)
+	// Twenty seconds around an hour's end, read twice as after a crash. The plug shows now less, now more than the processors.
+	for n := range uint64(20) {
+		meters := append(cpu(30*unit.Joule, 10*unit.Joule, 2), event.Meter{Component: event.ComponentNode, Method: "pdu", Energy: unit.Energy(26+14*(n%2)) * unit.Joule})
+		m := interval("n1", "b", 3591+n, meters, event.Use{Job: "a", Attempt: 1, Component: "cpu", Work: 1})
+		for range 2 {
+			if _, err := l.handle(within(t), message(t, m, n+1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n == 4 { // another process takes over
+			l = open(t, k)
+		}
+	}
+	hours, err := ReadHours(within(t), k.bus, hour, hour.Add(2*time.Hour))
+	if err != nil || len(hours) != 2 {
+		t.Fatalf("%d hours, error %v", len(hours), err)
+	}
+	var idle, unattributed, ofJobs unit.Energy
+	for _, h := range hours {
+		for component := range h.Idle {
+			idle, unattributed = idle+h.Idle[component], unattributed+h.Unattributed[component]
+		}
+		for _, a := range h.Jobs {
+			ofJobs += a.Energy
+		}
+	}
+	book := await(k, "node.n1", func(b Book) bool { return b.Sequence == 3610 })
+	var want Totals
+	for _, total := range book.Totals {
+		want.Idle, want.Unattributed, want.Attributed = want.Idle+total.Idle, want.Unattributed+total.Unattributed, want.Attributed+total.Attributed
+	}
+	if idle != want.Idle || unattributed != want.Unattributed || ofJobs != want.Attributed || ofJobs == 0 || book.Totals[componentOther].Measured == 0 {
+		t.Errorf("hours: idle %d, unattributed %d, jobs %d; the book has %+v", idle, unattributed, ofJobs, want)
+	}
+	if later, err := ReadHours(within(t), k.bus, hour.Add(time.Hour), hour.Add(2*time.Hour)); err != nil || len(later) != 1 || !later[0].Start.Equal(hour.Add(time.Hour)) {
+		t.Errorf("the second hour: %+v, error %v", later, err)
+	}
+}

@@ -1,0 +1,183 @@
+package influx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/switchyard-dl/switchyard/services/energy/series"
+	"github.com/switchyard-dl/switchyard/test/influxd"
+)
+
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// database gives a client of a server that is set up.
+func database(t *testing.T) (*Client, *influxd.Server) {
+	t.Helper()
+	server := influxd.Start(t)
+	c := Open(Config{URL: server.URL, Org: "switchyard"})
+	t.Cleanup(c.Close)
+	if _, err := c.Prepare(within(t), Setup{Database: "switchyard", PipeTune: "energy"}); err != nil {
+		t.Fatal(err)
+	}
+	return c, server
+}
+
+func query(t *testing.T, c *Client, flux string) []Row {
+	t.Helper()
+	rows, err := c.Query(within(t), flux)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, flux)
+	}
+	return rows
+}
+
+func TestPointsAreStoredOnce(t *testing.T) {
+	c, _ := database(t)
+	at := time.Now().Add(-time.Minute).UTC()
+	point := series.Point{
+		Measurement: "job_energy", Tags: map[string]string{"user": `o'neil, "ann" = \x`, "shard": "0"},
+		Fields: map[string]any{"job_id": `a "b" \c`, "active_uj": int64(1) << 60, "estimated": true, "coverage_ratio": 0.5}, Time: at,
+	}
+	for range 3 {
+		if err := c.Write(within(t), "switchyard/raw", []series.Point{point}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := map[string]any{}
+	for _, row := range query(t, c, `from(bucket: "switchyard/raw") |> range(start: -1h)`) {
+		field := row["_field"].(string)
+		if _, twice := got[field]; twice || row["user"] != point.Tags["user"] || !row["_time"].(time.Time).Equal(at) {
+			t.Errorf("row %v", row)
+		}
+		got[field] = row["_value"]
+	}
+	if d := cmp.Diff(point.Fields, got); d != "" {
+		t.Errorf("(-written +read)\n%s", d)
+	}
+}
+
+func TestWhatIsNotStoredIsAnError(t *testing.T) {
+	c, server := database(t)
+	p := series.Point{Measurement: "m", Tags: map[string]string{"a": "b"}, Fields: map[string]any{"v": 1.0}, Time: time.Now()}
+	if err := c.Write(within(t), "nowhere/raw", []series.Point{p}); err == nil || errors.Is(err, ErrRefused) {
+		t.Errorf("a database that is not there: %v, want an error that may pass", err)
+	}
+	if err := c.Write(within(t), "switchyard/raw", []series.Point{p}); err != nil {
+		t.Fatal(err)
+	}
+	p.Fields = map[string]any{"v": "text"}
+	if err := c.Write(within(t), "switchyard/raw", []series.Point{p}); !errors.Is(err, ErrRefused) {
+		t.Errorf("a field of another type: %v, want ErrRefused", err)
+	}
+	server.Kill()
+	if err := c.Write(within(t), "switchyard/raw", []series.Point{p}); err == nil || errors.Is(err, ErrRefused) {
+		t.Errorf("no server: %v, want an error that may pass", err)
+	}
+}
+
+func TestPreparingCanBeRepeatedAndCorrects(t *testing.T) {
+	c, _ := database(t)
+	if err := c.execute(within(t), `ALTER RETENTION POLICY "1h" ON "switchyard" DURATION 200h`); err != nil {
+		t.Fatal(err)
+	}
+	did, err := c.Prepare(within(t), Setup{Database: "switchyard"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := 1 + len(series.Stages()) + 2*len(series.Rollups()); len(did) != want {
+		t.Errorf("said %d things, want %d:\n%s", len(did), want, strings.Join(did, "\n"))
+	}
+	status, text, err := c.post(within(t), "query?db=switchyard&q=SHOW+RETENTION+POLICIES", "application/x-www-form-urlencoded", "")
+	if err != nil || status != 200 {
+		t.Fatal(status, err)
+	}
+	for _, want := range []string{`["raw","168h0m0s","24h0m0s",1,true]`, `["1m","2160h0m0s","24h0m0s",1,false]`, `["1h","17520h0m0s","168h0m0s",1,false]`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in %s", want, text)
+		}
+	}
+}
+
+// sample are two hours of two GPUs and of two jobs of one user, by the second quarter of each minute.
+func sample(end time.Time) []series.Point {
+	var points []series.Point
+	for at := end.Add(-2 * time.Hour); at.Before(end); at = at.Add(15 * time.Second) {
+		n := int64(at.Sub(end.Add(-2*time.Hour)) / time.Second)
+		for gpu := range int64(2) {
+			points = append(points, series.Point{
+				Measurement: series.GPUPower, Tags: map[string]string{"cluster": "c", "node": "n1", "gpu_uuid": fmt.Sprint("GPU-", gpu), "model": "H100"},
+				Fields: map[string]any{"energy_uj": n * 1e8, "power_w": 100 + float64(n%60)}, Time: at,
+			}, series.Point{
+				Measurement: series.JobEnergy, Time: at,
+				Tags:   map[string]string{"tenant": "t", "user": "ann", "component": "gpu", "device_model": "H100", "method": "nvml_counter", "node": "n1", "shard": fmt.Sprint(gpu)},
+				Fields: map[string]any{"job_id": fmt.Sprint("j", gpu), "active_uj": int64(1e6), "coverage_ratio": 1.0},
+			})
+		}
+	}
+	return points
+}
+
+// thinned reads what a stage has, by series, field and time.
+func thinned(rows []Row) map[string]any {
+	all := map[string]any{}
+	for _, r := range rows {
+		var key []string
+		for _, column := range slices.Sorted(maps.Keys(r)) {
+			if !strings.HasPrefix(column, "_") && column != "result" && column != "table" && column != "shard" {
+				key = append(key, fmt.Sprint(r[column]))
+			}
+		}
+		all[fmt.Sprint(r["_measurement"], r["_field"], r["_time"].(time.Time).UTC().Format(time.TimeOnly), key)] = r["_value"]
+	}
+	return all
+}
+
+func TestContinuousQueriesAndTasksThinOutAlike(t *testing.T) {
+	c, _ := database(t)
+	ctx := within(t)
+	if err := c.Write(ctx, "switchyard/raw", sample(time.Now().UTC().Truncate(time.Minute))); err != nil {
+		t.Fatal(err)
+	}
+	for _, stage := range series.Stages()[1:] {
+		// What the task of version 2 would write, the server of 1.8 can compute as well.
+		want := map[string]any{}
+		for _, r := range series.Rollups() {
+			for _, f := range r.Fields {
+				maps.Copy(want, thinned(query(t, c, "import \"date\"\nimport \"experimental\"\n"+thin("switchyard", stage, r, f))))
+			}
+		}
+		if len(want) < 8 {
+			t.Fatalf("%s: the tasks give %d values", stage.Name, len(want))
+		}
+		// The queries run when the server finds it is time to; until then their statements are run by hand, as it would run them.
+		for _, r := range series.Rollups() {
+			statement := continuousQuery("switchyard", stage, r)
+			_, statement, _ = strings.Cut(statement, "BEGIN ")
+			statement = strings.TrimSuffix(statement, " END")
+			from := time.Now().UTC().Truncate(stage.Every).Add(-stage.Back)
+			since := fmt.Sprintf(" WHERE time >= '%s' GROUP BY", from.Format(time.RFC3339))
+			if err := c.execute(ctx, strings.Replace(statement, " GROUP BY", since, 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := thinned(query(t, c, fmt.Sprintf(`from(bucket: "switchyard/%s") |> range(start: -1d)`, stage.Name)))
+		for key, value := range want {
+			if d := cmp.Diff(fmt.Sprint(value), fmt.Sprint(got[key])); d != "" {
+				t.Errorf("%s: %s (-task +query)\n%s", stage.Name, key, d)
+			}
+		}
+	}
+}

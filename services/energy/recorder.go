@@ -1,0 +1,204 @@
+package energy
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/energy/attribute"
+	"github.com/switchyard-dl/switchyard/services/energy/influx"
+	"github.com/switchyard-dl/switchyard/services/energy/series"
+)
+
+func seriesKey(node train.NodeID) string { return "series." + string(node) }
+
+// database is the part of the door to InfluxDB that is needed.
+type database interface {
+	Write(ctx context.Context, bucket string, points []series.Point) error
+}
+
+// recorder writes the time series. What it has not written stays in the streams: it keeps one batch in memory, and where each node's series stand in the ledger's
+// bucket.
+type recorder struct {
+	config   seriesConfig
+	database database
+	bus      *bus.Bus
+	counters *bus.KV[series.Counters]
+	stories  *bus.KV[series.Story]
+	courses  *bus.KV[train.Course]
+	jobs     *bus.KV[train.Job]
+	nodes    *bus.KV[train.Node]
+	accounts *bus.KV[train.Account]
+	grid     *Grid
+	log      *slog.Logger
+	written  prometheus.Counter
+	refused  prometheus.Counter
+	missing  prometheus.Counter
+	owners   map[train.JobID]series.Owner
+}
+
+func newRecorder(ctx context.Context, b *bus.Bus, c seriesConfig, d database, g *Grid, log *slog.Logger, metrics prometheus.Registerer) (*recorder, error) {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	r := &recorder{
+		config: c, database: d, bus: b, grid: g, log: log, owners: map[train.JobID]series.Owner{},
+		written: counter("switchyard_energy_points_written_total", "Points that the time-series database has confirmed."),
+		refused: counter("switchyard_energy_points_refused_total", "Points of batches that the time-series database will not take: they are lost to it."),
+		missing: counter("switchyard_energy_series_missing_total", "Intervals that had left the stream before they were written to the time-series database."),
+	}
+	metrics.MustRegister(r.written, r.refused, r.missing)
+	var errs [6]error
+	r.counters, errs[0] = bus.OpenKV[series.Counters](ctx, b, event.BucketLedger)
+	r.stories, errs[1] = bus.OpenKV[series.Story](ctx, b, event.BucketLedger)
+	r.courses, errs[5] = bus.OpenKV[train.Course](ctx, b, event.BucketLedger)
+	r.accounts, errs[2] = bus.OpenKV[train.Account](ctx, b, event.BucketLedger)
+	r.jobs, errs[3] = bus.OpenKV[train.Job](ctx, b, event.BucketJobs)
+	r.nodes, errs[4] = bus.OpenKV[train.Node](ctx, b, event.BucketNodes)
+	return r, errors.Join(errs[:]...)
+}
+
+// The sizes of batches: a second of a large cluster, and little to keep in memory.
+const (
+	seriesBatch = 256
+	seriesWait  = time.Second
+)
+
+// intervals is the consumer of what nodes measured.
+func (r *recorder) intervals() bus.BatchConsumer {
+	return bus.BatchConsumer{
+		Name: "energy-series", Stream: event.StreamSamples, Filters: []string{"yard.energy.*.measured.v1"}, Size: seriesBatch, Wait: seriesWait, Handle: r.measured,
+	}
+}
+
+// page is where the series of a node stand, as it is stored.
+type page struct {
+	at     series.Counters
+	stored uint64
+	node   train.Node
+}
+
+// measured writes a batch of intervals. The order makes it repeatable at any point: first the points, then where the series stand, then the acknowledgement.
+func (r *recorder) measured(ctx context.Context, batch []bus.Message) error {
+	pages := map[train.NodeID]*page{}
+	var points, pipetune []series.Point
+	for _, m := range batch {
+		body, err := readMeasured(m)
+		if err != nil {
+			continue // the ledger's consumer sets it aside
+		}
+		p := pages[body.Node]
+		if p == nil {
+			if p, err = r.open(ctx, body.Node); err != nil {
+				return err
+			}
+			pages[body.Node] = p
+		}
+		interval, err := r.interval(ctx, body)
+		if err != nil {
+			return err
+		}
+		more, missed := p.at.Add(interval, m.Sequence, r.surroundings(p.node, body.To))
+		if missed > 0 {
+			r.missing.Add(float64(missed))
+			r.log.Warn("intervals were gone before they were written to the time series", "node", body.Node, "intervals", missed, "before", body.From)
+		}
+		points = append(points, more...)
+		if r.config.pipetune != "" && len(more) > 0 {
+			pipetune = append(pipetune, series.PipeTune(body)...)
+		}
+	}
+	if err := r.write(ctx, influx.Bucket(r.config.database, series.Raw), points); err != nil {
+		return err
+	}
+	if err := r.write(ctx, r.config.pipetune, pipetune); err != nil {
+		return err
+	}
+	for node, p := range pages {
+		if _, err := r.counters.Swap(ctx, seriesKey(node), p.at, p.stored); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *recorder) open(ctx context.Context, node train.NodeID) (*page, error) {
+	stored, err := r.counters.Get(ctx, seriesKey(node))
+	if err != nil && !errors.Is(err, bus.ErrNotFound) {
+		return nil, err
+	}
+	machine, err := r.nodes.Get(ctx, string(node))
+	if err != nil && !errors.Is(err, bus.ErrNotFound) {
+		return nil, err
+	}
+	return &page{at: stored.Value, stored: stored.Revision, node: machine.Value}, nil
+}
+
+// interval divides the energy of each meter as the books do, and makes sure that the owners of the jobs are known.
+func (r *recorder) interval(ctx context.Context, m event.Measured) (series.Interval, error) {
+	in := series.Interval{Measured: m, Splits: make([]attribute.Split, len(m.Meters))}
+	for i, meter := range m.Meters {
+		in.Splits[i] = divide(meter, usesOf(meter, m.Users), rules{reserved: r.config.reserved})
+	}
+	for _, u := range m.Users {
+		if _, err := r.owner(ctx, u.Job); err != nil {
+			return in, err
+		}
+	}
+	return in, nil
+}
+
+// owner of a job: it does not change once the job runs.
+func (r *recorder) owner(ctx context.Context, job train.JobID) (series.Owner, error) {
+	if o, known := r.owners[job]; known {
+		return o, nil
+	}
+	e, err := r.jobs.Get(ctx, string(job))
+	if err != nil && !errors.Is(err, bus.ErrNotFound) {
+		return series.Owner{}, err
+	}
+	const most = 10_000
+	if len(r.owners) >= most {
+		clear(r.owners)
+	}
+	o := series.Owner{Tenant: e.Value.Spec.Tenant, User: e.Value.Spec.User}
+	r.owners[job] = o
+	return o, nil
+}
+
+func (r *recorder) surroundings(node train.Node, at time.Time) series.Surroundings {
+	return series.Surroundings{
+		Cluster: r.config.cluster,
+		Owner:   func(job train.JobID) series.Owner { return r.owners[job] },
+		Device: func(id train.DeviceID) train.Device {
+			for _, d := range node.Devices {
+				if d.ID == id {
+					return d
+				}
+			}
+			return train.Device{}
+		},
+		Price: r.grid.Price(at),
+	}
+}
+
+// write stores points. Those of a batch that the database will never take are counted and given up, so that they do not hold up the others.
+func (r *recorder) write(ctx context.Context, bucket string, points []series.Point) error {
+	err := r.database.Write(ctx, bucket, points)
+	if errors.Is(err, influx.ErrRefused) {
+		r.refused.Add(float64(len(points)))
+		r.log.Error("points are lost to the time series", "bucket", bucket, "points", len(points), "error", err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r.written.Add(float64(len(points)))
+	return nil
+}

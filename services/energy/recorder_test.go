@@ -1,0 +1,337 @@
+package energy
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/sourcegraph/conc"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/energy/influx"
+	"github.com/switchyard-dl/switchyard/test/influxd"
+)
+
+// seriesOf gives the service's settings for a server, and a client of it that is set up.
+func seriesOf(t *testing.T, server string) (seriesConfig, *influx.Client) {
+	t.Helper()
+	c := seriesConfig{Config: influx.Config{URL: server, Org: "switchyard"}, database: DefaultDatabase, pipetune: "energy", cluster: "lab"}
+	client := influx.Open(c.Config)
+	t.Cleanup(client.Close)
+	if _, err := client.Prepare(within(t), influx.Setup{Database: c.database, PipeTune: c.pipetune}); err != nil {
+		t.Fatal(err)
+	}
+	return c, client
+}
+
+// lately is what node n1 measured in its n-th second: 300 J on a GPU that job a holds, 20 J of the processors.
+func lately(n uint64) event.Fact {
+	meters := []event.Meter{
+		{Component: "gpu", Device: "gpu:0", Method: "nvml_counter", Energy: 300 * unit.Joule, Idle: 60 * unit.Joule, Capacity: 1},
+		{Component: "cpu", Method: "rapl", Energy: 20 * unit.Joule, Idle: 5 * unit.Joule, Busy: 1.5, Capacity: 2},
+	}
+	uses := []event.Use{{Job: "a", Component: "gpu", Device: "gpu:0", Work: 0.8}, {Job: "a", Component: "cpu", Work: 0.5}}
+	m := interval("n1", "b", n, meters, uses...)
+	shift := time.Since(hour).Truncate(time.Second) - 30*time.Minute
+	m.From, m.To = m.From.Add(shift), m.To.Add(shift)
+	return factOf(m, "")
+}
+
+func (k *books) node(n train.Node) {
+	k.t.Helper()
+	nodes, err := bus.OpenKV[train.Node](within(k.t), k.bus, event.BucketNodes)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	if _, err := nodes.Modify(within(k.t), string(n.ID), func(known *train.Node) (bool, error) { *known = n; return true, nil }); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+func (k *books) furnish() {
+	k.job(train.Job{ID: "a", State: train.StateRunning, Spec: train.Spec{User: "ann", Tenant: "vision", BatchSize: 64}})
+	k.node(train.Node{ID: "n1", Devices: []train.Device{{ID: "gpu:0", Kind: train.KindGPU, Model: "H100", UUID: "GPU-1", BusyWatts: 700}}})
+}
+
+// rows gives the points of a measurement, of jobs those of GPUs, and fails on one that is there twice.
+func rows(t *testing.T, c *influx.Client, bucket, measurement, field string) map[time.Time]influx.Row {
+	t.Helper()
+	flux := fmt.Sprintf(`from(bucket: %q) |> range(start: -2h) |> filter(fn: (r) => r._measurement == %q and r._field == %q and (not exists r.component or r.component == "gpu"))`, bucket, measurement, field)
+	all, err := c.Query(within(t), flux)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[time.Time]influx.Row{}
+	for _, r := range all {
+		at := r["_time"].(time.Time)
+		if _, twice := found[at]; twice {
+			t.Fatalf("two points of %s at %s", measurement, at)
+		}
+		found[at] = r
+	}
+	return found
+}
+
+// eventually asks until there are so many points.
+func eventually(t *testing.T, c *influx.Client, measurement, field string, want int) map[time.Time]influx.Row {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		found := rows(t, c, "switchyard/raw", measurement, field)
+		if len(found) >= want {
+			return found
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%d points of %s, want %d", len(found), measurement, want)
+		case <-tick.C:
+		}
+	}
+}
+
+func TestIntervalsBecomePoints(t *testing.T) {
+	server := influxd.Start(t)
+	config, client := seriesOf(t, server.URL)
+	k := newBooks(t)
+	k.furnish()
+	k.startWith(&Service{series: config, idlePolicy: idleCluster})
+	k.publish(lately(1), lately(2), lately(3))
+	gpu := eventually(t, client, "gpu_power", "energy_uj", 3)
+	last := slices.MaxFunc(slices.Collect(maps.Keys(gpu)), time.Time.Compare)
+	for _, c := range []struct {
+		measurement, field string
+		want               any
+		tags               map[string]any
+	}{
+		{"gpu_power", "energy_uj", int64(900e6), map[string]any{"cluster": "lab", "node": "n1", "gpu_uuid": "GPU-1", "model": "H100"}},
+		{"gpu_power", "power_w", 300.0, nil},
+		{"gpu_power", "limit_w", 700.0, nil},
+		{"gpu_power", "sm_util_ratio", 0.8, nil},
+		{"cpu_energy", "energy_uj", int64(60e6), map[string]any{"node": "n1", "zone": "cpu", "socket": "all", "source": "rapl"}},
+	} {
+		row := rows(t, client, "switchyard/raw", c.measurement, c.field)[last]
+		if row["_value"] != c.want {
+			t.Errorf("%s.%s is %v, want %v", c.measurement, c.field, row["_value"], c.want)
+		}
+		for key, want := range c.tags {
+			if row[key] != want {
+				t.Errorf("%s: tag %s is %v, want %v", c.measurement, key, row[key], want)
+			}
+		}
+	}
+	jobs, err := client.Query(within(t), `from(bucket: "switchyard/raw") |> range(start: -2h) |> filter(fn: (r) => r._measurement == "job_energy")
+		|> pivot(rowKey: ["_time", "component", "tenant", "user", "device_model", "method"], columnKey: ["_field"], valueColumn: "_value") |> group() |> sort(columns: ["component", "_time"])`)
+	if err != nil || len(jobs) != 6 {
+		t.Fatalf("%d points of jobs, error %v", len(jobs), err)
+	}
+	want := influx.Row{
+		"component": "gpu", "tenant": "vision", "user": "ann", "device_model": "H100", "method": "nvml_counter", "job_id": "a", "active_uj": int64(240e6), "idle_uj": int64(0),
+		"estimated": false, "coverage_ratio": 1.0,
+	}
+	maps.DeleteFunc(jobs[5], func(column string, _ any) bool { _, wanted := want[column]; return !wanted })
+	if d := cmp.Diff(want, jobs[5]); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+	if pcm := rows(t, client, "energy", "pcm_power/node_utilization", "value"); len(pcm) != 3 || pcm[last]["_value"] != 20.0 || pcm[last]["nodename"] != "n1" {
+		t.Errorf("under PipeTune's names: %v", pcm)
+	}
+}
+
+func TestFactsOfJobsBecomePoints(t *testing.T) {
+	server := influxd.Start(t)
+	config, client := seriesOf(t, server.URL)
+	k := newBooks(t)
+	k.furnish()
+	k.startWith(&Service{series: config, idlePolicy: idleCluster})
+	now := time.Now().Add(-time.Minute)
+	loss := 0.5
+	fact := func(name, key string, body any, after time.Duration) event.Fact {
+		f := event.JobFact("a", name, key, body)
+		f.Time = now.Add(after)
+		return f
+	}
+	marked := lately(1)
+	m := marked.Body.(event.Measured)
+	m.Epochs = []event.EpochMark{{Job: "a", EpochsDone: 1, At: m.From.Add(500 * time.Millisecond)}}
+	marked.Body = m
+	k.publish(
+		marked,
+		fact(event.FactStarted, "s", event.Started{Attempt: 1, Node: "n1", Devices: []train.DeviceID{"gpu:0"}}, 0),
+		fact(event.FactEpochEnded, "e1", event.EpochEnded{EpochsDone: 1, EpochSeconds: 4, Loss: &loss, Devices: 1}, time.Second),
+		fact(event.FactEpochEnded, "e1 again", event.EpochEnded{EpochsDone: 1, EpochSeconds: 4, Loss: &loss, Devices: 1}, 2*time.Second),
+		fact(event.FactSucceeded, "end", event.Succeeded{EpochsDone: 1}, 3*time.Second),
+	)
+	eventually(t, client, "plan_decision", "actual_uj", 1)
+	texts := eventually(t, client, "job_event", "text", 2)
+	if got := texts[now.UTC()]["_value"]; got != "a started on n1 (gpu:0)" {
+		t.Errorf("text %v of %v", got, texts)
+	}
+	epochs := eventually(t, client, "job_epoch", "metric", 1)
+	if energy := eventually(t, client, "job_epoch", "energy_uj", 1); energy[now.Add(time.Second).UTC()]["_value"] != int64(122.5e6) {
+		t.Errorf("energy of the epoch %v: want half of 240 J of the GPU and 5 J of the processors", energy)
+	}
+	if row := epochs[now.Add(time.Second).UTC()]; len(epochs) != 1 || row["_value"] != 0.5 || row["tenant"] != "vision" {
+		t.Errorf("epochs %v", epochs)
+	}
+}
+
+// unsteady stands before a server and answers some requests badly: some are not passed on, of some the answer is kept back.
+func unsteady(t *testing.T, server string) (string, *atomic.Int64) {
+	t.Helper()
+	target, err := url.Parse(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bad atomic.Int64
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	proxy.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	random := rand.New(rand.NewPCG(1, 2))
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch random.IntN(3) {
+		case 0:
+			bad.Add(1)
+			http.Error(w, "try later", http.StatusServiceUnavailable)
+		case 1:
+			bad.Add(1)
+			proxy.ServeHTTP(httptest.NewRecorder(), r)
+			http.Error(w, "the answer was lost", http.StatusBadGateway)
+		default:
+			proxy.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(front.Close)
+	return front.URL, &bad
+}
+
+func TestAnUnsteadyDatabaseLosesAndDoublesNothing(t *testing.T) {
+	server := influxd.Start(t)
+	config, client := seriesOf(t, server.URL)
+	var bad *atomic.Int64
+	config.URL, bad = unsteady(t, server.URL)
+	k := newBooks(t)
+	k.furnish()
+	k.startWith(&Service{series: config, idlePolicy: idleCluster})
+	const n = 120
+	for i := range uint64(n) {
+		k.publish(lately(i + 1))
+	}
+	whole(t, client, n)
+	if bad.Load() == 0 {
+		t.Error("no request failed: nothing was tested")
+	}
+}
+
+// whole checks that each second is there once and that the counter never stepped otherwise.
+func whole(t *testing.T, client *influx.Client, n int) {
+	t.Helper()
+	found := eventually(t, client, "gpu_power", "energy_uj", n)
+	if len(found) != n {
+		t.Fatalf("%d points, want %d", len(found), n)
+	}
+	for i, at := range slices.SortedFunc(maps.Keys(found), time.Time.Compare) {
+		if want := int64(i+1) * 300e6; found[at]["_value"] != want {
+			t.Fatalf("point %d is %v, want %d", i, found[at]["_value"], want)
+		}
+	}
+	if jobs := eventually(t, client, "job_energy", "active_uj", n); len(jobs) != n {
+		t.Fatalf("%d points of the job, want %d", len(jobs), n)
+	}
+}
+
+// process runs the service as a process of its own.
+func process(t *testing.T, url, influxURL, dir string) *exec.Cmd {
+	t.Helper()
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, asService, "--nats", url, "--data-dir", dir, "--http", "127.0.0.1:0", "--influx-url", influxURL) //nolint:noctx // the test kills it
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return cmd
+}
+
+func TestKillOfServiceAndDatabaseLosesAndDoublesNothing(t *testing.T) {
+	server := influxd.Start(t)
+	_, client := seriesOf(t, server.URL)
+	k := newBooks(t)
+	k.furnish()
+	dir := t.TempDir()
+	const n, kills = 160, 3
+	var publishing conc.WaitGroup
+	defer publishing.Wait()
+	publishing.Go(func() {
+		for i := range uint64(n) {
+			k.publish(lately(i + 1))
+		}
+	})
+	for i := range kills {
+		p := process(t, k.url, server.URL, dir)
+		// Somewhere in the middle: as soon as more is written than the last time.
+		eventually(t, client, "gpu_power", "energy_uj", (i+1)*n/(kills+2))
+		if i%2 == 1 {
+			server.Kill()
+		}
+		_ = p.Process.Kill()
+		_ = p.Wait()
+		if i%2 == 1 {
+			server.Run()
+		}
+	}
+	process(t, k.url, server.URL, dir)
+	whole(t, client, n)
+}
+
+func TestWhatLeftTheStreamIsSaid(t *testing.T) {
+	server := influxd.Start(t)
+	config, client := seriesOf(t, server.URL)
+	k := newBooks(t)
+	grid, err := LoadGrid(GridConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := newRecorder(within(t), k.bus, config, client, grid, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var batch []bus.Message
+	for i, n := range []uint64{1, 2, 7, 8} {
+		f := lately(n)
+		batch = append(batch, message(t, f.Body.(event.Measured), uint64(i+1)))
+	}
+	batch = append(batch, bus.Message{Sequence: 9, Data: []byte("rubbish")})
+	for range 2 {
+		if err := r.measured(within(t), batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := testutil.ToFloat64(r.missing); got != 4 {
+		t.Errorf("%g intervals said to be missing, want 4", got)
+	}
+	if found := rows(t, client, "switchyard/raw", "gpu_power", "energy_uj"); len(found) != 4 {
+		t.Errorf("%d points, want 4", len(found))
+	}
+}

@@ -1,0 +1,207 @@
+// Package report makes the rows of an energy report from the hours of the ledger and a tariff. It reads no clock and no ledger.
+//
+// The energy of an hour is priced as spread evenly over it. What is measured is the machines' energy; cost and carbon are those of the facility, which is PUE times that.
+// The rows add up to what was measured: what no job used is in rows of its own.
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/energy/tariff"
+)
+
+// By is what a row stands for.
+type By string
+
+// What rows can stand for.
+const (
+	ByJob    By = "job"
+	ByUser   By = "user"
+	ByTenant By = "tenant"
+	ByNode   By = "node"
+	ByMonth  By = "month"
+)
+
+// Kinds are all of them.
+func Kinds() []By { return []By{ByJob, ByUser, ByTenant, ByNode, ByMonth} }
+
+// The rows of what no job used, in reports by job, user or tenant.
+const (
+	IdleRow         = "_idle"
+	UnattributedRow = "_unattributed"
+)
+
+// Hour is what the ledger booked of one node in one hour.
+type Hour struct {
+	Node  train.NodeID
+	Start time.Time
+	// Idle and Unattributed are by component, as are the energies of the jobs' accounts.
+	Idle         map[string]unit.Energy
+	Unattributed map[string]unit.Energy
+	Jobs         []train.Account
+	Methods      []string
+	// GapSeconds is unmeasured time, Resets counts readings that were left out.
+	GapSeconds float64
+	Resets     uint64
+}
+
+// Default is what a job takes with its default configuration.
+type Default struct {
+	Energy  unit.Energy
+	Seconds float64
+}
+
+// Question is what is asked.
+type Question struct {
+	By       By
+	From, To time.Time
+	// Zone is that of months and days.
+	Zone  *time.Location
+	Price func(time.Time) tariff.Price
+	Jobs  map[train.JobID]train.Job
+	// Accounts are those of whole jobs, whatever the time asked for.
+	Accounts map[train.JobID]train.Account
+	// Defaults are by the jobs' names.
+	Defaults map[string]Default
+}
+
+// Day is one day of all nodes.
+type Day struct {
+	Start        time.Time   `json:"start"`
+	Active       unit.Energy `json:"active_uj"`
+	Idle         unit.Energy `json:"idle_uj"`
+	Unattributed unit.Energy `json:"unattributed_uj"`
+}
+
+// Report is the answer.
+type Report struct {
+	By    By        `json:"by"`
+	From  time.Time `json:"from"`
+	To    time.Time `json:"to"`
+	Rows  []Row     `json:"rows"`
+	Total Row       `json:"total"`
+	Days  []Day     `json:"days"`
+	// GapSeconds is unmeasured time of all nodes, Resets counts readings that were left out.
+	GapSeconds float64 `json:"gap_seconds"`
+	Resets     uint64  `json:"resets"`
+}
+
+// Make answers a question from the hours of all nodes.
+func Make(q Question, hours []Hour) Report {
+	r := Report{By: q.By, From: q.From, To: q.To, Rows: []Row{}, Total: Row{Key: "total"}}
+	rows, days := map[string]*Row{}, map[time.Time]*Day{}
+	row := func(key string) *Row {
+		if rows[key] == nil {
+			rows[key] = &Row{Key: key}
+		}
+		return rows[key]
+	}
+	for _, h := range hours {
+		if h.Start.Before(q.From) || !h.Start.Before(q.To) {
+			continue
+		}
+		price := priceOf(h.Start, q.Price)
+		day := dayOf(days, h.Start.In(q.Zone))
+		r.GapSeconds += h.GapSeconds
+		r.Resets += h.Resets
+		for _, a := range h.Jobs {
+			waste := wastedRatio(q.Jobs[a.Job], q.Accounts[a.Job])
+			for _, to := range []*Row{row(q.key(h, a.Job)), &r.Total} {
+				to.addJob(a, waste, price)
+			}
+			day.Active += a.Active()
+			day.Idle += a.Idle
+		}
+		for component, e := range h.Idle {
+			for _, to := range []*Row{row(q.rest(h, IdleRow)), &r.Total} {
+				to.Idle += e
+				to.add(component, e, h.Methods, price)
+			}
+			day.Idle += e
+		}
+		for component, e := range h.Unattributed {
+			for _, to := range []*Row{row(q.rest(h, UnattributedRow)), &r.Total} {
+				to.Unattributed += e
+				to.add(component, e, h.Methods, price)
+			}
+			day.Unattributed += e
+		}
+	}
+	for _, to := range rows {
+		to.finish(q)
+		r.Rows = append(r.Rows, *to)
+	}
+	r.Total.finish(q)
+	slices.SortFunc(r.Rows, q.order)
+	for _, start := range slices.SortedFunc(maps.Keys(days), time.Time.Compare) {
+		r.Days = append(r.Days, *days[start])
+	}
+	return r
+}
+
+func dayOf(days map[time.Time]*Day, at time.Time) *Day {
+	year, month, day := at.Date()
+	start := time.Date(year, month, day, 0, 0, 0, 0, at.Location())
+	if days[start] == nil {
+		days[start] = &Day{Start: start}
+	}
+	return days[start]
+}
+
+// key is the row of a job's energy in an hour.
+func (q Question) key(h Hour, job train.JobID) string {
+	spec := q.Jobs[job].Spec
+	switch q.By {
+	case ByUser:
+		return cmp.Or(spec.User, "unknown")
+	case ByTenant:
+		return cmp.Or(spec.Tenant, "unknown")
+	case ByJob:
+		return string(job)
+	default:
+		return q.rest(h, "")
+	}
+}
+
+// rest is the row of what no job used: that of the node or month, else the one that is named.
+func (q Question) rest(h Hour, name string) string {
+	switch q.By {
+	case ByNode:
+		return string(h.Node)
+	case ByMonth:
+		return h.Start.In(q.Zone).Format("2006-01")
+	default:
+		return name
+	}
+}
+
+// order puts the largest first and months in their order; what no job used comes last.
+func (q Question) order(a, b Row) int {
+	if q.By == ByMonth {
+		return strings.Compare(a.Key, b.Key)
+	}
+	rest := func(r Row) int {
+		if r.Key == IdleRow || r.Key == UnattributedRow {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(rest(a), rest(b)), cmp.Compare(b.Energy, a.Energy), strings.Compare(a.Key, b.Key))
+}
+
+// Accounted says how the parts add up to what was measured.
+func (r Report) Accounted() string {
+	t := r.Total
+	return fmt.Sprintf("Accounted for %.4g of %.4g kWh measured; unattributed %.4g kWh (%.1f %%); %.0f s not measured",
+		(t.Active + t.Idle).KilowattHours(), t.KWh, t.Unattributed.KilowattHours(), 100*ratio(float64(t.Unattributed), float64(t.Energy)), r.GapSeconds)
+}
+
+// Components are those of all rows, in order.
+func Components(r Report) []string { return slices.Sorted(maps.Keys(r.Total.Components)) }

@@ -1,0 +1,212 @@
+package report
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/energy/tariff"
+)
+
+// Row is one line. The energies are exact; a pointer is nil where nothing is known.
+type Row struct {
+	Key string `json:"key"`
+	// Of a job: its name, user and state.
+	Name  string      `json:"name,omitempty"`
+	User  string      `json:"user,omitempty"`
+	State train.State `json:"state,omitempty"`
+	Jobs  int         `json:"jobs"`
+	// Energy is all of the row: Active of jobs, Idle, Unattributed. Idle of a job is what it was charged for devices that it kept. Waste is the part of the jobs' energy
+	// whose work was lost.
+	Energy       unit.Energy            `json:"energy_uj"`
+	Active       unit.Energy            `json:"active_uj"`
+	Idle         unit.Energy            `json:"idle_uj"`
+	Unattributed unit.Energy            `json:"unattributed_uj"`
+	Waste        unit.Energy            `json:"waste_uj"`
+	Components   map[string]unit.Energy `json:"components_uj"`
+	KWh          float64                `json:"kwh"`
+	// FacilityKWh, Cost and CO2eGrams include the facility's share.
+	FacilityKWh float64  `json:"facility_kwh"`
+	Cost        *float64 `json:"cost,omitempty"`
+	CO2eGrams   *float64 `json:"co2e_g,omitempty"`
+	// EstimatedRatio is the part of the energy of a known intensity whose source had estimated it; PricedRatio and IntensityRatio are the parts of Energy with
+	// a price and with an intensity.
+	EstimatedRatio  float64  `json:"co2e_estimated_ratio"`
+	PricedRatio     float64  `json:"priced_ratio"`
+	IntensityRatio  float64  `json:"intensity_known_ratio"`
+	Seconds         float64  `json:"seconds"`
+	MeanWatts       float64  `json:"mean_w"`
+	PeakWatts       float64  `json:"peak_w"`
+	JoulesPerEpoch  *float64 `json:"joules_per_epoch,omitempty"`
+	JoulesPerSample *float64 `json:"joules_per_sample,omitempty"`
+	Methods         []string `json:"methods"`
+	// CoverageRatio is the measured part of the time in which jobs used components; 0 where none did.
+	CoverageRatio float64 `json:"coverage_ratio"`
+	Saving        *Saving `json:"saving,omitempty"`
+
+	priced, known, estimated unit.Energy
+	measured, expected       float64
+	members                  map[train.JobID]bool
+}
+
+// Saving compares finished jobs with their default configuration, which took DefaultEnergy and DefaultSeconds. Ratios above 0 are less energy, and more time.
+type Saving struct {
+	DefaultEnergy    unit.Energy `json:"default_energy_uj"`
+	DefaultSeconds   float64     `json:"default_seconds"`
+	EnergyRatio      float64     `json:"energy_saved_ratio"`
+	TimePenaltyRatio float64     `json:"time_penalty_ratio"`
+
+	energy  unit.Energy
+	seconds float64
+}
+
+// hourPrice is the mean price of an hour.
+type hourPrice struct {
+	perKWh, grams *float64
+	pue           float64
+	estimated     bool
+}
+
+// priceOf looks at each quarter of the hour: tariffs change at quarters at the finest.
+func priceOf(start time.Time, at func(time.Time) tariff.Price) hourPrice {
+	const parts = 4
+	mean := func(of func(tariff.Price) *float64) *float64 {
+		sum := 0.0
+		for i := range parts {
+			v := of(at(start.Add(time.Duration(i) * time.Hour / parts)))
+			if v == nil {
+				return nil
+			}
+			sum += *v / parts
+		}
+		return &sum
+	}
+	first := at(start)
+	return hourPrice{
+		perKWh: mean(func(p tariff.Price) *float64 { return p.PerKWh }),
+		grams:  mean(func(p tariff.Price) *float64 { return p.GramsPerKWh }),
+		pue:    first.PUE, estimated: first.Estimated,
+	}
+}
+
+// wastedRatio is the part of a job's energy whose work was lost. It is spread over the job's life as its energy is.
+func wastedRatio(job train.Job, account train.Account) float64 {
+	if job.State == train.StateFailed {
+		return 1
+	}
+	waste := unit.Energy(0)
+	for _, e := range account.Waste {
+		waste += e
+	}
+	return min(ratio(float64(waste), float64(account.Energy)), 1)
+}
+
+func (r *Row) addJob(a train.Account, wasted float64, price hourPrice) {
+	if r.members == nil {
+		r.members = map[train.JobID]bool{}
+	}
+	r.members[a.Job] = true
+	r.Active += a.Active()
+	r.Idle += a.Idle
+	r.Waste += unit.Energy(wasted * float64(a.Energy))
+	for component, e := range a.Components {
+		r.add(component, e, a.Methods, price)
+	}
+	r.Seconds += a.Seconds
+	r.PeakWatts = max(r.PeakWatts, a.PeakPower.Watts())
+	for _, m := range a.Metering {
+		r.measured += m.MeasuredSeconds
+		r.expected += m.ExpectedSeconds
+	}
+}
+
+// add counts energy of a component at a price.
+func (r *Row) add(component string, e unit.Energy, methods []string, price hourPrice) {
+	if r.Components == nil {
+		r.Components = map[string]unit.Energy{}
+	}
+	r.Components[component] += e
+	r.Energy += e
+	for _, m := range methods {
+		if !slices.Contains(r.Methods, m) {
+			r.Methods = append(r.Methods, m)
+		}
+	}
+	facility := e.KilowattHours() * price.pue
+	r.FacilityKWh += facility
+	if price.perKWh != nil {
+		r.priced += e
+		r.Cost = plus(r.Cost, facility**price.perKWh)
+	}
+	if price.grams != nil {
+		r.known += e
+		r.CO2eGrams = plus(r.CO2eGrams, facility**price.grams)
+		if price.estimated {
+			r.estimated += e
+		}
+	}
+}
+
+func plus(sum *float64, v float64) *float64 {
+	if sum != nil {
+		v += *sum
+	}
+	return &v
+}
+
+func ratio(part, whole float64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return part / whole
+}
+
+// finish fills in what follows from the sums.
+func (r *Row) finish(q Question) {
+	r.KWh, r.Jobs = r.Energy.KilowattHours(), len(r.members)
+	slices.Sort(r.Methods)
+	r.PricedRatio, r.IntensityRatio = ratio(float64(r.priced), float64(r.Energy)), ratio(float64(r.known), float64(r.Energy))
+	r.EstimatedRatio = ratio(float64(r.estimated), float64(r.known))
+	r.MeanWatts = ratio(r.Active.Joules(), r.Seconds)
+	r.CoverageRatio = min(ratio(r.measured, r.expected), 1)
+	for _, id := range slices.Sorted(maps.Keys(r.members)) {
+		r.compare(q.Jobs[id], q.Accounts[id], q.Defaults)
+	}
+	if r.Saving != nil {
+		r.Saving.EnergyRatio = 1 - ratio(float64(r.Saving.energy), float64(r.Saving.DefaultEnergy))
+		r.Saving.TimePenaltyRatio = ratio(r.Saving.seconds, r.Saving.DefaultSeconds) - 1
+	}
+	if q.By == ByJob && len(r.members) == 1 {
+		r.describe(q.Jobs[train.JobID(r.Key)], q.Accounts[train.JobID(r.Key)])
+	}
+}
+
+// describe says of a job's row what only a job has; energy per epoch is that of its whole life.
+func (r *Row) describe(job train.Job, account train.Account) {
+	r.Name, r.User, r.State = job.Spec.Name, job.Spec.User, job.State
+	if account.Epochs == 0 {
+		return
+	}
+	perEpoch := account.PerEpoch().Joules()
+	r.JoulesPerEpoch = &perEpoch
+	if perSample := account.JoulesPerSample(); perSample > 0 {
+		r.JoulesPerSample = &perSample
+	}
+}
+
+// compare holds a job that has succeeded against its default configuration, where that is known.
+func (r *Row) compare(job train.Job, account train.Account, defaults map[string]Default) {
+	d, known := defaults[job.Spec.Name]
+	if !known || job.State != train.StateSucceeded || !account.Final {
+		return
+	}
+	if r.Saving == nil {
+		r.Saving = &Saving{}
+	}
+	r.Saving.DefaultEnergy += d.Energy
+	r.Saving.DefaultSeconds += d.Seconds
+	r.Saving.energy += account.Energy
+	r.Saving.seconds += job.RunSeconds
+}

@@ -1,0 +1,74 @@
+package series
+
+import "time"
+
+// The names of the stages in which the series are kept: raw, by the minute, by the hour. Together with the database's name they name a retention policy of
+// InfluxDB 1.8 (database "switchyard", policy "raw") and a bucket of InfluxDB 2 ("switchyard/raw").
+const (
+	Raw    = "raw"
+	Minute = "1m"
+	Hour   = "1h"
+)
+
+// Stage is one of them.
+type Stage struct {
+	Name string
+	Keep time.Duration
+	// From is the stage that this one is thinned out from, Every the length of its windows. Back is how far back windows are made again each time: further than the
+	// stream of measurements reaches, so that what was written late is counted.
+	From  string
+	Every time.Duration
+	Back  time.Duration
+}
+
+// Stages is the table of stages, each after the one that it is made from.
+func Stages() []Stage {
+	const day = 24 * time.Hour
+	return []Stage{
+		{Name: Raw, Keep: 7 * day},
+		{Name: Minute, Keep: 90 * day, From: Raw, Every: time.Minute, Back: 90 * time.Minute},
+		{Name: Hour, Keep: 2 * 365 * day, From: Minute, Every: time.Hour, Back: 3 * time.Hour},
+	}
+}
+
+// Thinned is what a window keeps of a field.
+type Thinned struct {
+	// Function of the window's values: sum, mean, max or last.
+	Function string
+	Field    string
+	// As is the field's name in every stage but raw.
+	As string
+}
+
+// Rollup says how a measurement is thinned out.
+type Rollup struct {
+	Measurement string
+	// Tags are those that are kept; empty: all.
+	Tags   []string
+	Fields []Thinned
+}
+
+// Rollups is the table of what is thinned out. Of a counter the last value is kept, so that differences are exact at any stage; of power the mean and the largest
+// mean of a second; what adds up is added up. Jobs are not kept apart beyond raw: the ledger has their accounts.
+func Rollups() []Rollup {
+	last := func(f string) Thinned { return Thinned{"last", f, f} }
+	mean := func(f string) Thinned { return Thinned{"mean", f, f} }
+	sum := func(f string) Thinned { return Thinned{"sum", f, f} }
+	most := Thinned{"max", "power_w", "power_max_w"}
+	return []Rollup{
+		{GPUPower, nil, []Thinned{last("energy_uj"), mean("power_w"), most, mean("sm_util_ratio"), last("limit_w"), last("memory_used_bytes"), {"max", "temperature_c", "temperature_c"}}},
+		{CPUEnergy, nil, []Thinned{last("energy_uj"), mean("power_w"), most}},
+		{NodePower, nil, []Thinned{last("energy_uj"), mean("power_w"), most}},
+		{ComponentEnergy, nil, []Thinned{sum("measured_uj"), sum("attributed_uj"), sum("idle_uj"), sum("unattributed_uj")}},
+		{JobEnergy, []string{"tenant", "user", "component", "device_model", "method", "node"}, []Thinned{sum("active_uj"), sum("idle_uj"), sum("cost"), sum("co2e_g"), mean("coverage_ratio")}},
+		{Grid, nil, []Thinned{mean("gco2_kwh"), mean("price_kwh")}},
+	}
+}
+
+// Source is the field that a stage reads for t.
+func (s Stage) Source(t Thinned) string {
+	if s.From == Raw {
+		return t.Field
+	}
+	return t.As
+}

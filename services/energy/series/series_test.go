@@ -1,0 +1,222 @@
+package series
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/energy/attribute"
+	"github.com/switchyard-dl/switchyard/services/energy/tariff"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func surroundings() Surroundings {
+	return Surroundings{
+		Cluster: "lab",
+		Owner:   func(job train.JobID) Owner { return Owner{Tenant: "t", User: string(job[:1])} },
+		Device:  func(train.DeviceID) train.Device { return train.Device{Model: "H100"} },
+	}
+}
+
+// second is the n-th second of a node: a GPU that spent so much, all of it by job a.
+func second(boot string, n uint64, energy unit.Energy) Interval {
+	from := noon.Add(time.Duration(n) * time.Second)
+	return Interval{
+		Measured: event.Measured{
+			Node: "n1", BootID: boot, Sequence: n, From: from, To: from.Add(time.Second),
+			Meters: []event.Meter{{Component: "gpu", Device: "gpu:0", Method: "nvml_counter", Energy: energy}},
+		},
+		Splits: []attribute.Split{attribute.Divide(attribute.Meter{Energy: energy, Held: true}, []attribute.Use{{Job: "a", Work: 1}})},
+	}
+}
+
+func counterOf(points []Point) any {
+	for _, p := range points {
+		if p.Measurement == GPUPower {
+			return p.Fields["energy_uj"]
+		}
+	}
+	return nil
+}
+
+func TestCountersGoOn(t *testing.T) {
+	var c Counters
+	for i, step := range []struct {
+		boot   string
+		n      uint64
+		energy unit.Energy
+		want   any
+		missed uint64
+	}{
+		{"b1", 1, 100, int64(100), 0},
+		{"b1", 2, 50, int64(150), 0},
+		{"b1", 2, 50, nil, 0}, // published twice
+		{"b1", 5, 10, int64(160), 2},
+		{"b1", 6, -900, nil, 0}, // the driver's counter began anew
+		{"b2", 1, 40, int64(200), 0},
+	} {
+		points, missed := c.Add(second(step.boot, step.n, step.energy), uint64(i+1), surroundings())
+		if got := counterOf(points); got != step.want || missed != step.missed {
+			t.Errorf("step %d: counter %v with %d missed, want %v with %d", i, got, missed, step.want, step.missed)
+		}
+	}
+	if c.Missing != 2 {
+		t.Errorf("%d missing in all, want 2", c.Missing)
+	}
+}
+
+func TestAnIntervalReadAgainGivesTheSamePoints(t *testing.T) {
+	before := Counters{Energy: map[string]unit.Energy{"gpu gpu:0": 7}}
+	again := before
+	first, _ := before.Add(second("b", 1, 100), 1, surroundings())
+	repeated, _ := again.Add(second("b", 1, 100), 1, surroundings())
+	if d := cmp.Diff(first, repeated); d != "" || len(first) == 0 {
+		t.Errorf("(-first +again)\n%s", d)
+	}
+	if more, _ := before.Add(second("b", 1, 100), 1, surroundings()); more != nil {
+		t.Errorf("counted twice: %v", more)
+	}
+}
+
+// key is what the database tells points apart by.
+func key(p Point) string {
+	text := p.Measurement + p.Time.String()
+	for _, k := range slices.Sorted(maps.Keys(p.Tags)) {
+		text += fmt.Sprintf("|%s=%q", k, p.Tags[k])
+	}
+	return text
+}
+
+func TestNoPointHidesAnother(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := Interval{Measured: event.Measured{Node: "n1", BootID: "b", Sequence: 1, From: noon, To: noon.Add(time.Second)}}
+		var jobs, measured unit.Energy
+		for i := range rapid.IntRange(0, 6).Draw(t, "meters") {
+			meter := event.Meter{
+				Component: rapid.SampledFrom([]string{"gpu", "cpu", "dram"}).Draw(t, "component"), Device: train.DeviceID(fmt.Sprint("gpu:", i)),
+				Method: rapid.SampledFrom([]string{"rapl", "modelled"}).Draw(t, "method"), Energy: unit.Energy(rapid.Int64Range(0, 1e12).Draw(t, "energy")),
+			}
+			var uses []attribute.Use
+			for range rapid.IntRange(0, 5).Draw(t, "uses") {
+				job := train.JobID(rapid.SampledFrom([]string{"a1", "a2", "a3", "b1", "b2"}).Draw(t, "job"))
+				uses = append(uses, attribute.Use{Job: job, Work: rapid.Float64Range(0, 1).Draw(t, "work")})
+			}
+			split := attribute.Divide(attribute.Meter{Energy: meter.Energy, Held: true}, uses)
+			for _, share := range split.Jobs {
+				jobs += share.Energy
+			}
+			measured += meter.Energy
+			in.Meters, in.Splits = append(in.Meters, meter), append(in.Splits, split)
+		}
+		var c Counters
+		points, _ := c.Add(in, 1, surroundings())
+		seen := map[string]bool{}
+		var ofJobs, ofComponents int64
+		for _, p := range points {
+			if seen[key(p)] {
+				t.Fatalf("two points %s", key(p))
+			}
+			seen[key(p)] = true
+			switch p.Measurement {
+			case JobEnergy:
+				ofJobs += p.Fields["active_uj"].(int64)
+			case ComponentEnergy:
+				ofComponents += p.Fields["measured_uj"].(int64)
+				if p.Fields["measured_uj"] != p.Fields["attributed_uj"].(int64)+p.Fields["idle_uj"].(int64)+p.Fields["unattributed_uj"].(int64) {
+					t.Fatalf("%v does not add up", p.Fields)
+				}
+			}
+		}
+		if ofJobs != int64(jobs) || ofComponents != int64(measured) {
+			t.Fatalf("%d of %d uJ of jobs, %d of %d in all", ofJobs, jobs, ofComponents, measured)
+		}
+	})
+}
+
+func TestCostAndCarbonAreThoseOfTheFacility(t *testing.T) {
+	price, grams := 0.3, 400.0
+	s := surroundings()
+	s.Price = tariff.Price{PerKWh: &price, GramsPerKWh: &grams, PUE: 1.5, Estimated: true}
+	points, _ := new(Counters).Add(second("b", 1, unit.KilowattHour), 1, s)
+	found := map[string]map[string]any{}
+	for _, p := range points {
+		found[p.Measurement] = p.Fields
+	}
+	if f := found[JobEnergy]; fmt.Sprintf("%.6f", f["cost"]) != "0.450000" || f["co2e_g"] != 600.0 {
+		t.Errorf("%v: want 1.5 kWh at 0.3 and 400 g", f)
+	}
+	if d := cmp.Diff(map[string]any{"price_kwh": 0.3, "gco2_kwh": 400.0, "estimated": true}, found[Grid]); d != "" {
+		t.Errorf("grid (-want +got)\n%s", d)
+	}
+}
+
+func TestTagsCanBeWritten(t *testing.T) {
+	for word, want := range map[string]string{"": "unknown", "ann": "ann", "lab\nA": "lab A", `CORP\ann`: `CORP\ann`, `end\`: "end", " \\ ": "unknown"} {
+		if got := tag(word); got != want {
+			t.Errorf("%q becomes %q, want %q", word, got, want)
+		}
+	}
+}
+
+func TestPowerUnderPipeTunesNames(t *testing.T) {
+	in := event.Measured{Node: "eiger-1", From: noon, To: noon.Add(2 * time.Second), Meters: []event.Meter{
+		{Component: "node", Method: "pdu", Energy: 500 * unit.Joule},
+		{Component: "cpu", Device: "cpu:0", Method: "rapl", Energy: 100 * unit.Joule},
+		{Component: "cpu", Device: "cpu:1", Method: "rapl", Energy: 60 * unit.Joule},
+		{Component: "gpu", Method: "nvml_power", Energy: unit.Joule},
+	}}
+	tags := map[string]string{"nodename": "eiger-1"}
+	want := []Point{
+		{Measurement: "pcm_power/node_utilization", Tags: tags, Fields: map[string]any{"value": 80.0}, Time: in.To},
+		{Measurement: "pdu_power/node_utilization", Tags: tags, Fields: map[string]any{"value": 250.0}, Time: in.To},
+	}
+	if d := cmp.Diff(want, PipeTune(in)); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+}
+
+func TestTheStoryOfAJob(t *testing.T) {
+	started := noon
+	job := train.Job{ID: "a", StartedAt: started, FirstPredictedFinish: started.Add(50 * time.Second), Spec: train.Spec{Tenant: "t", BatchSize: 32}}
+	course := train.Course{Epochs: []train.EpochEnergy{{Attempt: 1, EpochsDone: 1, Energy: 70}, {Attempt: 1, EpochsDone: 2, Energy: 100}}}
+	var s Story
+	var told []string
+	take := func(sequence uint64, name string, body any, after time.Duration) {
+		data, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := Seen{Job: job, Account: train.Account{Energy: 110}, Fact: name, Data: data, Time: started.Add(after), Sequence: sequence, Policy: "switchyard"}
+		if e, ok := body.(event.EpochEnded); ok {
+			if energy, booked := EpochEnergy(course, e); booked {
+				seen.Epoch = &energy
+			}
+		}
+		for _, p := range s.Add(seen) {
+			told = append(told, fmt.Sprintln(p.Measurement, p.Tags["policy"], p.Fields["epoch"], p.Fields["energy_uj"], p.Fields["predicted_s"], p.Fields["actual_s"]))
+		}
+	}
+	take(1, event.FactPlanned, event.Planned{}, 0)
+	take(2, event.FactEpochEnded, event.EpochEnded{Attempt: 1, EpochsDone: 1, Devices: 2}, 10*time.Second)
+	take(3, event.FactEpochEnded, event.EpochEnded{Attempt: 1, EpochsDone: 2, Devices: 2}, 20*time.Second)
+	take(3, event.FactEpochEnded, event.EpochEnded{Attempt: 1, EpochsDone: 3, Devices: 2}, 21*time.Second) // read before
+	take(4, event.FactEpochEnded, event.EpochEnded{Attempt: 2, EpochsDone: 2, Devices: 2}, 30*time.Second) // trained again
+	take(5, event.FactSucceeded, event.Succeeded{EpochsDone: 2}, 40*time.Second)
+	want := []string{
+		"job_event  <nil> <nil> <nil> <nil>\n", "job_epoch  1 70 <nil> <nil>\n", "job_epoch  2 30 <nil> <nil>\n", "job_event  <nil> <nil> <nil> <nil>\n",
+		"plan_decision switchyard <nil> <nil> 50 40\n",
+	}
+	if d := cmp.Diff(want, told); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+}

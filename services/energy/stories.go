@@ -1,0 +1,125 @@
+package energy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/energy/influx"
+	"github.com/switchyard-dl/switchyard/services/energy/series"
+)
+
+// facts is the consumer of what happened to jobs.
+func (r *recorder) facts() bus.BatchConsumer {
+	var filters []string
+	for _, fact := range series.JobFacts() {
+		filters = append(filters, event.Subject{Entity: "job", ID: "*", Fact: fact, Version: 1}.String())
+	}
+	return bus.BatchConsumer{Name: "energy-series-jobs", Stream: event.StreamJobs, Filters: filters, Size: seriesBatch, Wait: seriesWait, Handle: r.happened}
+}
+
+func storyKey(job train.JobID) string { return "series-job." + string(job) }
+
+// happened writes a batch of facts of jobs, in the same order of steps.
+func (r *recorder) happened(ctx context.Context, batch []bus.Message) error {
+	stories := map[train.JobID]bus.Entry[series.Story]{}
+	var points []series.Point
+	for _, m := range batch {
+		if m.ParseErr != nil {
+			continue
+		}
+		job := train.JobID(m.Parsed.ID)
+		c, opened := stories[job]
+		if !opened {
+			var err error
+			if c, err = r.stories.Get(ctx, storyKey(job)); err != nil && !errors.Is(err, bus.ErrNotFound) {
+				return err
+			}
+		}
+		seen, err := r.seen(ctx, job, m)
+		if err != nil {
+			return err
+		}
+		points = append(points, c.Value.Add(seen)...)
+		stories[job] = c
+	}
+	if err := r.write(ctx, influx.Bucket(r.config.database, series.Raw), points); err != nil {
+		return err
+	}
+	for job, c := range stories {
+		if _, err := r.stories.Swap(ctx, storyKey(job), c.Value, c.Revision); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lateAfter is how long after an epoch's end it is waited for its energy: some intervals.
+const lateAfter = 10 * time.Second
+
+// seen adds to a fact what the records say of its job.
+func (r *recorder) seen(ctx context.Context, id train.JobID, m bus.Message) (series.Seen, error) {
+	job, err := r.jobs.Get(ctx, string(id))
+	if err != nil && !errors.Is(err, bus.ErrNotFound) {
+		return series.Seen{}, err
+	}
+	account, err := r.accounts.Get(ctx, jobKey(id))
+	if err != nil && !errors.Is(err, bus.ErrNotFound) {
+		return series.Seen{}, err
+	}
+	seen := series.Seen{Job: job.Value, Account: account.Value, Fact: m.Parsed.Fact, Data: m.Data, Time: m.Time, Sequence: m.Sequence}
+	switch m.Parsed.Fact {
+	case event.FactPlanned:
+		seen.Policy, err = r.policy(ctx)
+	case event.FactEpochEnded:
+		seen.Epoch, err = r.epoch(ctx, id, m)
+	}
+	return seen, err
+}
+
+// epoch is what the ledger booked of an epoch; nothing where it does not within a while. The agent tells of an epoch in its next interval.
+func (r *recorder) epoch(ctx context.Context, job train.JobID, m bus.Message) (*unit.Energy, error) {
+	ended, err := event.Decode[event.EpochEnded](m.Data)
+	if err != nil {
+		return nil, nil //nolint:nilerr // what cannot be read has no epoch
+	}
+	const every = 200 * time.Millisecond
+	for {
+		course, err := r.courses.Get(ctx, courseKey(job))
+		if err != nil && !errors.Is(err, bus.ErrNotFound) {
+			return nil, err
+		}
+		if energy, booked := series.EpochEnergy(course.Value, ended); booked {
+			return &energy, nil
+		}
+		if time.Since(m.Stored) > lateAfter {
+			return nil, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(every):
+		}
+	}
+}
+
+// policy is that of the newest plan.
+func (r *recorder) policy(ctx context.Context) (string, error) {
+	m, err := r.bus.Last(ctx, event.StreamPlans, event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1})
+	if errors.Is(err, bus.ErrNotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the newest plan: %w", err)
+	}
+	plan, err := event.Decode[event.PlanDecided](m.Data)
+	if err != nil {
+		return "", nil //nolint:nilerr // a plan that cannot be read has no policy
+	}
+	return plan.Policy, nil
+}

@@ -1,0 +1,163 @@
+// Package tariff says what a kilowatt-hour costs at a moment, what carbon it stands for, and how much the building adds to it. It reads texts, not files.
+package tariff
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	_ "time/tzdata" // an image made from nothing has no time zones
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Tariff is the contract of a site, as its YAML file says it.
+type Tariff struct {
+	Currency string `yaml:"currency"`
+	// Timezone is that of the periods (default UTC).
+	Timezone string `yaml:"timezone"`
+	// PerKWh is the price outside all periods.
+	PerKWh *float64 `yaml:"price_per_kwh"`
+	// Periods change the price by time of use; the first that fits counts.
+	Periods []Period `yaml:"periods"`
+	// PUE is how much energy the facility takes for each that the machines take (default 1: nothing is known of the facility).
+	PUE    float64 `yaml:"pue"`
+	Carbon Carbon  `yaml:"carbon"`
+
+	zone *time.Location
+}
+
+// Period is a part of the week.
+type Period struct {
+	Name string `yaml:"name"`
+	// Days are mon, tue, .. sun (empty: all); From and To are times of day, 07:00 to 20:00; a To at or before From is on the next day.
+	Days   []string `yaml:"days"`
+	From   string   `yaml:"from"`
+	To     string   `yaml:"to"`
+	PerKWh float64  `yaml:"price_per_kwh"`
+
+	from, to time.Duration
+}
+
+// Carbon says where the intensity comes from: one number, a file, or an address that answers as Electricity Maps does.
+type Carbon struct {
+	GramsPerKWh *float64 `yaml:"grams_per_kwh"`
+	File        string   `yaml:"file"`
+	URL         string   `yaml:"url"`
+	// Source is whom to name in a report.
+	Source string `yaml:"source"`
+}
+
+// Price is what a kilowatt-hour costs and stands for at a moment; nil where nobody said.
+type Price struct {
+	PerKWh      *float64
+	GramsPerKWh *float64
+	// Estimated says that the source of the intensity did not measure it.
+	Estimated bool
+	// PUE is the facility's energy for each that the machines take.
+	PUE float64
+}
+
+// Parse reads a tariff, and names every wrong setting at once.
+func Parse(text []byte) (Tariff, error) {
+	t := Tariff{PUE: 1, Timezone: "UTC"}
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(&t); err != nil {
+		return Tariff{}, fmt.Errorf("read tariff: %w", err)
+	}
+	var errs []error
+	zone, err := time.LoadLocation(t.Timezone)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("timezone: %w", err))
+	}
+	t.zone = zone
+	if t.PUE < 1 {
+		errs = append(errs, fmt.Errorf("pue %g: want 1 or more", t.PUE))
+	}
+	if t.PerKWh != nil && *t.PerKWh < 0 {
+		errs = append(errs, fmt.Errorf("price_per_kwh %g: want 0 or more", *t.PerKWh))
+	}
+	for i := range t.Periods {
+		errs = append(errs, t.Periods[i].settle())
+	}
+	sources := 0
+	for _, given := range []bool{t.Carbon.GramsPerKWh != nil, t.Carbon.File != "", t.Carbon.URL != ""} {
+		if given {
+			sources++
+		}
+	}
+	if sources > 1 {
+		errs = append(errs, errors.New("carbon: want one of grams_per_kwh, file and url"))
+	}
+	return t, errors.Join(errs...)
+}
+
+func (p *Period) settle() error {
+	var errs [2]error
+	p.from, errs[0] = timeOfDay(p.From)
+	p.to, errs[1] = timeOfDay(p.To)
+	wrong := errors.Join(errs[:]...)
+	for i, d := range p.Days {
+		p.Days[i] = strings.ToLower(strings.TrimSpace(d))
+		if !slices.Contains([]string{"mon", "tue", "wed", "thu", "fri", "sat", "sun"}, p.Days[i]) {
+			wrong = errors.Join(wrong, fmt.Errorf("day %q: want mon, tue, wed, thu, fri, sat or sun", d))
+		}
+	}
+	if wrong != nil {
+		return fmt.Errorf("period %q: %w", p.Name, wrong)
+	}
+	return nil
+}
+
+func timeOfDay(s string) (time.Duration, error) {
+	if s == "24:00" {
+		return 24 * time.Hour, nil
+	}
+	t, err := time.Parse("15:04", s)
+	if err != nil {
+		return 0, fmt.Errorf("time of day %q: want 00:00 to 24:00", s)
+	}
+	return time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute, nil
+}
+
+// At is the price at a moment, with the intensity that the table has for it.
+func (t *Tariff) At(at time.Time, table Intensities) Price {
+	p := Price{PerKWh: t.PerKWh, GramsPerKWh: t.Carbon.GramsPerKWh, PUE: max(t.PUE, 1)}
+	if t.zone != nil {
+		local := at.In(t.zone)
+		for i := range t.Periods {
+			if t.Periods[i].holds(local) {
+				p.PerKWh = &t.Periods[i].PerKWh
+				break
+			}
+		}
+	}
+	if found, ok := table.At(at); ok {
+		p.GramsPerKWh, p.Estimated = &found.GramsPerKWh, found.Estimated
+	}
+	return p
+}
+
+// Zone is the time zone of the site: days and months of a report are its.
+func (t *Tariff) Zone() *time.Location {
+	if t.zone == nil {
+		return time.UTC
+	}
+	return t.zone
+}
+
+// holds says whether a local time lies in the period. What lies after midnight belongs to the day on which the period began.
+func (p *Period) holds(local time.Time) bool {
+	of := time.Duration(local.Hour())*time.Hour + time.Duration(local.Minute())*time.Minute + time.Duration(local.Second())*time.Second
+	if p.from < p.to {
+		return of >= p.from && of < p.to && p.on(local)
+	}
+	return of >= p.from && p.on(local) || of < p.to && p.on(local.AddDate(0, 0, -1))
+}
+
+func (p *Period) on(local time.Time) bool {
+	return len(p.Days) == 0 || slices.Contains(p.Days, strings.ToLower(local.Weekday().String()[:3]))
+}

@@ -1,0 +1,298 @@
+package plan
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+// Policies hand out whole devices, and none of them knows that jobs may share. One job of each shared device, its host, stands before the policy as the job
+// of that device. The others ride: they lodge beside a host of their tenant as long as the device has memory for them, and have their turn before the
+// policy as soon as it has not. Quotas and the power budget thus count a shared device once.
+type lodgings struct {
+	state State
+	// board is that of the jobs that may share: their order, labels and predictions.
+	board *board
+	// open are the nodes whose devices may be shared.
+	open []bool
+	// lodgers are these jobs in the order in which they are served.
+	lodgers []*lodger
+	byID    map[train.JobID]*lodger
+	// shared are the devices that hosts have in this round, in the order of the board.
+	shared []*lodging
+}
+
+// lodger is a job that may share its device.
+type lodger struct {
+	*candidate
+	// memory is what it needs of a device.
+	memory unit.Bytes
+	// held is where it lodged when the decision began, at where it lodges now.
+	held, at spot
+	// silent: it runs and cannot be asked to leave.
+	silent bool
+	// displaced: in an earlier round it lost the device that it shared.
+	displaced bool
+	// part is what it has of the device at which it lodges; 0 is the whole. host is the job that stands for it, nil where it does so itself.
+	part unit.Bytes
+	host *lodger
+}
+
+// spot is a device by its numbers on the board.
+type spot struct{ node, device int }
+
+func (s spot) somewhere() bool { return s.node != nowhere }
+
+func compareSpots(x, y spot) int {
+	return cmp.Or(cmp.Compare(x.node, y.node), cmp.Compare(x.device, y.device))
+}
+
+// lodging is a device that jobs share.
+type lodging struct {
+	spot
+	host *lodger
+	left unit.Bytes
+}
+
+// mayShare says whether a job may have its device together with others. Where the size is the user's own request, the policy knows best.
+func mayShare(j Job) bool {
+	return !j.CancelRequested && j.Request == nil && j.Spec.SharedMemory() > 0
+}
+
+func newLodgings(s State) *lodgings {
+	own := s
+	own.Jobs = slices.DeleteFunc(slices.Clone(s.Jobs), func(j Job) bool { return !mayShare(j) })
+	l := &lodgings{state: s, board: newBoard(own, false), byID: map[train.JobID]*lodger{}}
+	l.open = l.board.openNodes(s.Nodes)
+	for _, c := range l.board.jobs {
+		one := &lodger{
+			candidate: c, memory: c.Spec.SharedMemory(), held: l.find(c.Planned),
+			silent: c.Running != nil && !c.Running.Spoke && !c.Running.StopPending,
+		}
+		if on := l.find(c.runsOn()); one.silent && on.somewhere() {
+			one.held = on
+		}
+		l.lodgers, l.byID[c.ID] = append(l.lodgers, one), one
+	}
+	return l
+}
+
+// find gives the device of a holding; nowhere where there is none, or not any more.
+func (l *lodgings) find(h *Holding) spot {
+	if h != nil {
+		if p, ok := l.board.locate(*h); ok && p.size == 1 {
+			return spot{p.node, p.devices[0]}
+		}
+	}
+	return spot{node: nowhere}
+}
+
+// openNodes are the nodes whose devices may be shared: those that say so by their label, or all where none does.
+func (b *board) openNodes(nodes []train.Node) []bool {
+	sharing := map[string]string{train.SharingLabel: "true"}
+	chosen := slices.ContainsFunc(nodes, func(n train.Node) bool { return n.Has(sharing) })
+	open := make([]bool, len(b.nodes))
+	for i := range nodes {
+		if at, found := b.findNode(nodes[i].ID); found {
+			open[at] = !chosen || nodes[i].Has(sharing)
+		}
+	}
+	return open
+}
+
+// decide asks the policy again as long as the riders are not those that it was asked without: whoever found no lodging stands before it next time, and whoever
+// found one does not. What is published is therefore decided again alike.
+func (l *lodgings) decide(p Policy) train.Plan {
+	riders := l.firstRiders()
+	var made train.Plan
+	for range maxRounds {
+		made = p.decide(l.without(riders))
+		hosts := map[*lodger]spot{}
+		for _, a := range made.Allocations {
+			if one := l.byID[a.Job]; one != nil {
+				hosts[one] = l.find(&Holding{Node: a.Node, Devices: a.Devices})
+			}
+		}
+		l.settle(hosts)
+		for _, one := range l.lodgers {
+			// Whoever loses the device that it shared stands before the policy before it goes elsewhere.
+			if riders[one.ID] && one.held.somewhere() && !one.at.somewhere() && !one.displaced {
+				one.displaced = true
+				continue
+			}
+			l.lodge(one)
+		}
+		next := l.riders()
+		if maps.Equal(next, riders) {
+			break
+		}
+		riders = next
+	}
+	return l.explain(made)
+}
+
+// without is the state as the policy sees it.
+func (l *lodgings) without(riders map[train.JobID]bool) State {
+	s := l.state
+	s.Jobs = slices.Clone(s.Jobs)
+	for i := range s.Jobs {
+		s.Jobs[i].Rides = riders[s.Jobs[i].ID]
+	}
+	return s
+}
+
+// riders are the jobs that lodge beside another.
+func (l *lodgings) riders() map[train.JobID]bool {
+	riders := map[train.JobID]bool{}
+	for _, one := range l.lodgers {
+		if one.host != nil {
+			riders[one.ID] = true
+		}
+	}
+	return riders
+}
+
+// firstRiders are the jobs that shared a device before and, where fewer devices are idle than jobs wait, those that fit beside others: while a device is
+// idle nobody need share.
+func (l *lodgings) firstRiders() map[train.JobID]bool {
+	l.settle(l.firstHosts())
+	idle := l.idle()
+	for _, one := range l.lodgers {
+		switch {
+		case one.at.somewhere():
+		case idle > 0:
+			idle--
+		default:
+			l.lodge(one)
+		}
+	}
+	return l.riders()
+}
+
+// firstHosts are the jobs that stood for their devices before. Where that one is gone, it is a job that cannot leave, else the one that is served first.
+func (l *lodgings) firstHosts() map[*lodger]spot {
+	first := map[spot]*lodger{}
+	better := func(x, y *lodger) bool {
+		if x.rode() != y.rode() {
+			return y.rode()
+		}
+		return x.silent && !y.silent
+	}
+	for _, one := range l.lodgers {
+		if known := first[one.held]; one.held.somewhere() && (known == nil || better(one, known)) {
+			first[one.held] = one
+		}
+	}
+	hosts := map[*lodger]spot{}
+	for at, one := range first {
+		hosts[one] = at
+	}
+	return hosts
+}
+
+// rode says whether the job came to its device as to another's.
+func (one *lodger) rode() bool { return one.Planned != nil && one.Planned.Beside != "" }
+
+// idle is how many devices nobody holds, less what the jobs need that wait and do not share.
+func (l *lodgings) idle() int {
+	held, waiting := map[spot]bool{}, 0
+	for i := range l.state.Jobs {
+		j := &l.state.Jobs[i]
+		if j.CancelRequested {
+			continue
+		}
+		for _, h := range []*Holding{j.Planned, j.runsOn()} {
+			if h == nil {
+				continue
+			}
+			for _, part := range h.places() {
+				p, _ := l.board.locatePart(part)
+				for _, d := range p.devices {
+					held[spot{p.node, d}] = true
+				}
+			}
+		}
+		if j.Planned == nil && j.Running == nil && !mayShare(*j) {
+			waiting += max(j.Spec.MinDevices, 1)
+		}
+	}
+	return l.board.total - len(held) - waiting
+}
+
+// runsOn is what a job has now; nil where that is nothing.
+func (j *Job) runsOn() *Holding {
+	if j.Running == nil {
+		return nil
+	}
+	return &j.Running.Holding
+}
+
+// settle begins a round: hosts have their devices, and whoever lodged with one of them before stays as long as there is memory.
+func (l *lodgings) settle(hosts map[*lodger]spot) {
+	l.shared = nil
+	for _, one := range l.lodgers {
+		one.at, one.host, one.part = spot{node: nowhere}, nil, 0
+		if at, has := hosts[one]; has {
+			one.at, one.part = at, l.partAt(one, at)
+			here := &lodging{spot: at, host: one}
+			if one.part > 0 {
+				here.left = l.device(at).Memory - one.part
+			}
+			l.shared = append(l.shared, here)
+		}
+	}
+	slices.SortFunc(l.shared, func(x, y *lodging) int { return compareSpots(x.spot, y.spot) })
+	for _, one := range l.lodgers {
+		at, found := slices.BinarySearchFunc(l.shared, one.held, func(x *lodging, held spot) int { return compareSpots(x.spot, held) })
+		if found && !one.at.somewhere() && l.fits(one, l.shared[at]) {
+			l.shared[at].take(one, l.partAt(one, one.held))
+		}
+	}
+}
+
+// lodge finds a job that has no device one beside others: of those that have memory for it the one with the least. What one job costs another in speed is not
+// known; once it is, it is weighed here.
+func (l *lodgings) lodge(one *lodger) {
+	if one.at.somewhere() || one.silent && one.held.somewhere() {
+		return
+	}
+	var best *lodging
+	for _, here := range l.shared {
+		if l.open[here.node] && l.fits(one, here) && (best == nil || here.left < best.left) {
+			best = here
+		}
+	}
+	if best != nil {
+		best.take(one, l.partAt(one, best.spot))
+	}
+}
+
+// fits says whether a job may lodge beside the host of a device: a fault of one may reach the other, so they are of one tenant.
+func (l *lodgings) fits(one *lodger, here *lodging) bool {
+	if one.memory > here.left || one.Spec.Tenant != here.host.Spec.Tenant {
+		return false
+	}
+	part := l.partAt(one, here.spot)
+	return part > 0 && part <= here.left && (one.held == here.spot || l.board.nodes[here.node].traits.grant(one.wish))
+}
+
+func (here *lodging) take(one *lodger, part unit.Bytes) {
+	one.at, one.part, one.host = here.spot, part, here.host
+	here.left -= part
+}
+
+// partAt is how much of a device a job has there: what it runs with, else what it needs; 0 where it has the device as a whole.
+func (l *lodgings) partAt(one *lodger, at spot) unit.Bytes {
+	if r := one.Running; r != nil && !r.StopPending && l.find(&r.Holding) == at {
+		return r.Memory
+	}
+	if !l.open[at.node] {
+		return 0
+	}
+	return l.device(at).Share(one.memory)
+}
+
+func (l *lodgings) device(at spot) *train.Device { return &l.board.nodes[at.node].devices[at.device] }
