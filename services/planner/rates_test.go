@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -9,7 +10,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
 
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
@@ -57,6 +63,50 @@ func TestRatesWithMistakes(t *testing.T) {
 	} {
 		if _, err := parseRates([]byte(text), 0.5); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
+
+// TestAJobWaitsForCheaperEnergy has the live planner read a file in which energy costs a tenth from tomorrow on.
+func TestAJobWaitsForCheaperEnergy(t *testing.T) {
+	path, now := filepath.Join(t.TempDir(), "rates.csv"), time.Now().UTC().Truncate(time.Hour)
+	text := "datetime,grams_per_kwh,price_per_kwh\n"
+	for day, grams := range []int{500, 50, 50} {
+		text += fmt.Sprintf("%s,%d,\n", now.Add(time.Duration(day)*24*time.Hour).Format(time.RFC3339), grams)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := newBench(t)
+	b.node(2)
+	patient, other := admitted("patient", 1), admitted("other", 1)
+	patient.Spec.Energy = &train.EnergySpec{StartBy: new(now.Add(36 * time.Hour))}
+	put(b, b.jobs, "patient", patient)
+	put(b, b.jobs, "other", other)
+	b.serve("--energy-rates", path, "--carbon-weight=1")
+	all := b.await(event.StreamPlans, func(bus.Message) bool { return true })
+	p := decode[event.PlanDecided](t, all[0]).Plan
+	if len(p.Allocations) != 1 || p.Allocations[0].Job != "other" || len(p.Waiting) != 1 || p.Waiting[0].Blockers[0].Code != plan.ReasonPostponed {
+		t.Fatalf("the plan is %+v", p)
+	}
+	all = b.await(event.StreamJobs, func(m bus.Message) bool { return m.Key == "plan/1/job/patient/queued" })
+	told := decode[event.Queued](t, all[len(all)-1])
+	if want := now.Add(24 * time.Hour).Format(time.RFC3339); !strings.Contains(told.Blockers[0].Message, want+": energy then costs 90 % less") {
+		t.Errorf("told is %q, want %s", told.Blockers[0].Message, want)
+	}
+}
+
+func TestSettingsAboutEnergyAreChecked(t *testing.T) {
+	s := New()
+	flags := pflag.NewFlagSet("planner", pflag.ContinueOnError)
+	s.Flags(flags)
+	if err := flags.Parse([]string{"--energy-rates=/nowhere/rates.csv", "--carbon-weight=2", "--power-limits=150,0"}); err != nil {
+		t.Fatal(err)
+	}
+	err := s.Validate(run.Common{})
+	for _, want := range []string{"--energy-rates: look at the rates", "--carbon-weight 2: want 0 to 1", "--power-limits 0: want more than 0 and at most 10000 W"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
 		}
 	}
 }
