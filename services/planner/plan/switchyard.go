@@ -19,7 +19,7 @@ import (
 //
 // Weight. For jobs with a power law as speed-up the mean completion time is least if each job weighs as much as those that wait for it: ordered by
 // T(1), K jobs have more left than this one, and each device that it holds for a second delays them together by K/N seconds, N the cluster's
-// devices; with those that come meanwhile, which wait as well, and the makespan, which counts as nearly one job more, k = 1.85 + 1.4 K. A job
+// devices; with those that come meanwhile, which wait as well, and the makespan, which counts as nearly one job more, k = 1.95 + 1.4 K. A job
 // that pays for that ends at a cost of T(n)(1+nk/N), so a second's work on one device is worth
 //
 //	w = min over n of (1 + nk/N)/s(n).
@@ -34,7 +34,7 @@ import (
 //
 // Allocation. The devices go where sum of w*s(n) is most. A job that would have to restart for R seconds counts its speed-up only for the rest
 // of the time for which the change will last, 1 - R/min(T(n), 450 s), so that a plan is left alone unless a change pays. One that was preempted
-// pays for coming back, too, 1 - R/450 s: long jobs must not relieve each other every minute, each only to restart. Each pool of one model of device has a
+// pays half of it for coming back, 1 - R/900 s: long jobs must not relieve each other every minute, each only to restart. Each pool of one model of device has a
 // price, found by bisection, at which the jobs together ask for no more than there is, each for the option with the largest w*s(n) - price*n;
 // what is left over goes to whom it is worth most. Where pools are small the sum is then made the most that there is, one pool after the other.
 // Sizes are those that fill a node or nodes. Gangs that keep their size stay where they are; the others go, the large ones first, to the node that
@@ -90,7 +90,9 @@ const (
 	stillToCome = 1.4
 	// makespanJobs is as how many jobs the last one to end counts: as itself and, for the makespan, as nearly one more. It keeps the last ones from running one after
 	// the other at the width where they are least efficient.
-	makespanJobs = 1.85
+	makespanJobs = 1.95
+	// comingBack is the part of its restart that a preempted job pays for coming back.
+	comingBack = 0.5
 	// patienceSeconds is how long a job's mean share of the devices is taken to be all of them, whatever it has held so far.
 	patienceSeconds = 3 * 3600
 	// criticalShare is by how much more the job weighs that ends last even with all that it can use: it bounds the makespan. With nothing of it

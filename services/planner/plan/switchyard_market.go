@@ -252,7 +252,7 @@ func (m *market) weigh() {
 	}
 }
 
-// spared is the part of the time for which an option will last that no restart takes. A job that was preempted pays one more, whatever it gets: where it
+// spared is the part of the time for which an option will last that no restart takes. A job that was preempted pays a part of one, whatever it gets: where it
 // came back for a minute, it would only restart. How little it has left must not keep it from its end.
 func (m *market) spared(b *bidder, o *option) float64 {
 	if o.held || len(b.gang.held) == 0 && b.gang.DeviceSeconds == 0 {
@@ -260,10 +260,10 @@ func (m *market) spared(b *bidder, o *option) float64 {
 	}
 	restart := m.fleet.board.restartSeconds(b.gang.candidate)
 	lasts := math.Max(horizonSeconds, 2*restart)
-	if len(b.gang.held) > 0 {
-		lasts = math.Min(lasts, o.left+restart)
+	if len(b.gang.held) == 0 {
+		return 1 - comingBack*restart/lasts
 	}
-	return 1 - restart/lasts
+	return 1 - restart/math.Min(lasts, o.left+restart)
 }
 
 // ahead is what a job has left, for the order of the weights. One that waits, and would start for the sake of another's leaving, has to be shorter by more

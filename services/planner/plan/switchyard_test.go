@@ -234,9 +234,9 @@ func TestSwitchyardPaysForComingBack(t *testing.T) {
 		want          float64
 	}{
 		{"has never run", 0, nil, false, 1000, 45, 1},
-		{"was preempted", 600, nil, false, 1000, 45, 0.9},
-		{"was preempted close to its end", 600, nil, false, 10, 45, 0.9},
-		{"was preempted, a long restart", 600, nil, false, 1000, 500, 0.5},
+		{"was preempted", 600, nil, false, 1000, 45, 0.95},
+		{"was preempted close to its end", 600, nil, false, 10, 45, 0.95},
+		{"was preempted, a long restart", 600, nil, false, 1000, 500, 0.75},
 		{"would move", 600, []share{{0, 1}}, false, 1000, 45, 0.9},
 		{"would move close to its end", 600, []share{{0, 1}}, false, 15, 45, 0.25},
 		{"stays", 600, []share{{0, 1}}, true, 1000, 45, 1},

@@ -138,6 +138,23 @@ func (c *cluster) create(p pod) {
 	})
 }
 
+// admit makes a pod, and another one as long as the kubelet refuses it: what is bound before the kubelet knows the GPU again is. The executor does likewise.
+func (c *cluster) admit(p pod) {
+	c.t.Helper()
+	c.create(p)
+	c.until("pod "+p.name, "admitted", func() string {
+		state := c.podState(p.namespace, p.name)
+		switch {
+		case strings.HasPrefix(state, "Failed"):
+			c.delete(p.namespace, p.name)
+			c.create(p)
+		case strings.HasPrefix(state, "Running"), strings.HasPrefix(state, "Succeeded"):
+			return "admitted"
+		}
+		return state
+	})
+}
+
 // podState gives the phase, the times that containers were restarted, and what the scheduler says.
 func (c *cluster) podState(namespace, name string) string {
 	out, err := c.try("", "get", "pod", "-n", namespace, name, "-o",

@@ -192,16 +192,8 @@ func TestTheClassicFolderOfARealKubelet(t *testing.T) {
 		}
 		c.until("units", "16/16", func() string { return c.units(resource) })
 		whole := pod{"default", fmt.Sprintf("classic-%d", start), map[string]int{resource: 16}, map[string]string{"WORK": "0s"}}
-		c.create(whole)
-		c.until("pod "+whole.name, "Succeeded", func() string {
-			state := c.podState(whole.namespace, whole.name)
-			// A pod that is bound before the kubelet knows the GPU again is refused; the executor makes another one.
-			if strings.HasPrefix(state, "Failed") {
-				c.delete(whole.namespace, whole.name)
-				c.create(whole)
-			}
-			return state
-		})
+		c.admit(whole)
+		c.until("pod "+whole.name, "Succeeded", func() string { return c.podState(whole.namespace, whole.name) })
 	}
 }
 
@@ -271,7 +263,7 @@ func trainInAPod(t *testing.T, c *cluster, b *bus.Bus, n train.Node) (pod string
 	worked := watchWork(t, b, attempt)
 	name := train.PodName(attempt.Job, 1, 0)
 	c.until("units", "16/16", func() string { return c.units(n.Devices[0].Resource) })
-	c.create(podOf(name, n, attempt))
+	c.admit(podOf(name, n, attempt))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	select {
