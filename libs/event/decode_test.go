@@ -14,7 +14,7 @@ import (
 )
 
 func TestDecodeSubmissionTakesEveryField(t *testing.T) {
-	priority, restarts, deadline := 70, 0, time.Date(2030, 1, 31, 18, 0, 0, 0, time.UTC)
+	priority, restarts, deadline, eta := 70, 0, time.Date(2030, 1, 31, 18, 0, 0, 0, time.UTC), 0.5
 	want := train.Spec{
 		Name: "mnist", User: "ann", Tenant: "vision", Command: []string{"python", "train.py"}, ScriptPath: "/custom/train.py", Image: "torch:2", WorkDir: "/w",
 		CustomDir: "/c", SnapshotsDir: "/s", DatasetsDir: "/d", Env: map[string]string{"http_proxy": "a", "HTTP_PROXY": "b"},
@@ -23,6 +23,7 @@ func TestDecodeSubmissionTakesEveryField(t *testing.T) {
 		Strategy: train.StrategyAllReduce, Launch: train.LaunchPerDevice, MaxRestarts: &restarts, Deadline: &deadline,
 		Stop: &train.StopSpec{LossDecrease: 0.001, Epochs: 5}, ParameterServers: &train.ServersSpec{Max: 4, Cores: 2, MemoryMiB: 512, Async: true},
 		NodeLabels: map[string]string{"gpushare": "true"},
+		Energy:     &train.EnergySpec{Eta: &eta, Group: "nightly", BatchSizes: []int{32, 64}, StartBy: &deadline},
 	}
 	data, err := json.Marshal(want)
 	if err != nil {

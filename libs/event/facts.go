@@ -34,6 +34,17 @@ type Conflicted struct {
 	Message string `json:"message"`
 }
 
+// Tuned says with which batch size a job of a recurring group trains.
+type Tuned struct {
+	// Group is the tenant's name for the jobs that come again and again.
+	Group string `json:"group"`
+	// BatchSize is the one chosen, Submitted the one in the submission, both per device.
+	BatchSize int `json:"batch_size"`
+	Submitted int `json:"submitted_batch_size"`
+	// Recurrences is how many jobs of the group had reached their target before.
+	Recurrences int `json:"recurrences"`
+}
+
 // Queued says why a job waits.
 type Queued struct {
 	Generation uint64         `json:"generation"`

@@ -29,6 +29,7 @@ const (
 	FactAdmitted          = "admitted"
 	FactRejected          = "rejected"
 	FactConflicted        = "conflicted"
+	FactTuned             = "tuned"
 	FactQueued            = "queued"
 	FactPlanned           = "planned"
 	FactStarted           = "started"
@@ -67,6 +68,7 @@ func Kinds() []Kind {
 		job(FactAdmitted, "admission", "job/<id>/admitted", true, "The job was accepted.", func() any { return new(Admitted) }),
 		job(FactRejected, "admission", "job/<id>/rejected", true, "The submission was refused, with every reason.", func() any { return new(Rejected) }),
 		job(FactConflicted, "admission", "job/<id>/conflicted/<sequence>", false, "A different submission under a taken id was ignored.", func() any { return new(Conflicted) }),
+		job(FactTuned, "planner", "job/<id>/tuned", true, "The batch size of a job of a recurring group was chosen.", func() any { return new(Tuned) }),
 		job(FactQueued, "planner", "plan/<generation>/job/<id>/queued", false, "Why the job waits.", func() any { return new(Queued) }),
 		job(FactPlanned, "planner", "plan/<generation>/job/<id>/planned", false, "A plan gives the job devices.", func() any { return new(Planned) }),
 		job(FactStarted, "executor", "job/<id>/attempt/<n>/started", false, "The processes of an attempt were started.", func() any { return new(Started) }),

@@ -42,14 +42,16 @@ func Streams() []Stream {
 
 // The buckets.
 const (
-	BucketJobs     = "jobs"
-	BucketNodes    = "nodes"
-	BucketModels   = "models"
-	BucketAttempts = "attempts"
-	BucketReports  = "reports"
-	BucketLedger   = "ledger"
-	BucketHours    = "hours"
-	BucketLeases   = "leases"
+	BucketJobs        = "jobs"
+	BucketNodes       = "nodes"
+	BucketModels      = "models"
+	BucketAttempts    = "attempts"
+	BucketReports     = "reports"
+	BucketLedger      = "ledger"
+	BucketHours       = "hours"
+	BucketGroups      = "groups"
+	BucketPowerLimits = "power_limits"
+	BucketLeases      = "leases"
 )
 
 // Bucket describes one key-value bucket. Each key has one writing service; it is changed by compare-and-swap.
@@ -78,6 +80,8 @@ func Buckets() []Bucket {
 			Name: BucketHours, Writer: "energy", Key: "<node>.<hour>", Value: "energy.Book", Keep: 400 * 24 * time.Hour,
 			Doc: "What was booked of a node in each hour (UTC): what energy reports are made from.",
 		},
+		{Name: BucketGroups, Writer: "planner", Key: "t<tenant, in hex>.<group>", Value: "recur.Record", Doc: "What the jobs of a recurring group cost, and those under way."},
+		{Name: BucketPowerLimits, Writer: "planner", Key: "<job>", Value: "recur.Profile, a train.PowerLimit with more", Doc: "What each device of a live attempt shall draw at most, and what was measured to choose it."},
 		{
 			Name: BucketLeases, Writer: "whoever holds it", Key: "<service>", Value: "bus.Lease", MarkerTTL: time.Minute,
 			Doc: "Which process of a service works while the others stand by. A key runs out when its holder does not renew it.",

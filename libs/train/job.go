@@ -110,6 +110,8 @@ type Spec struct {
 	Launch Launch `json:"launch,omitempty"`
 	// MaxRestarts bounds how often an attempt that was killed or lost is started again without progress (default 3).
 	MaxRestarts *int `json:"max_restarts,omitempty"`
+	// Energy says what energy counts for the job, and what may be done to save it.
+	Energy *EnergySpec `json:"energy,omitempty"`
 }
 
 // StopSpec is when a training loss counts as converged. The job is then asked to leave and has succeeded.
@@ -307,6 +309,8 @@ type Job struct {
 	AttemptStartedAt time.Time `json:"attempt_started_at,omitzero"`
 
 	CancelRequested bool `json:"cancel_requested,omitempty"`
+	// TunedBatch is the batch size that the planner chose for a job of a group, 0 until then. The Spec has it from then on.
+	TunedBatch int `json:"tuned_batch_size,omitempty"`
 	// ConvergedEpochs is after how many epochs the loss was found to have converged, by the rule that the user gave; 0 until then.
 	ConvergedEpochs int `json:"converged_epochs,omitempty"`
 	// EstimateSeconds is the whole run as now predicted; PriorityPenalty is what a job loses that outran the user's estimate.
@@ -332,6 +336,9 @@ func (j Job) EffectivePriority() int {
 	}
 	return p - j.PriorityPenalty
 }
+
+// AwaitsBatch says whether the job cannot be planned before the planner has chosen its batch size.
+func (j Job) AwaitsBatch() bool { return j.Spec.Recurs() && j.TunedBatch == 0 }
 
 // KeepEnded is how long what services note about a job outlives its end: whoever judges, shows or bills it has seen it by then. The register and the ledger keep it for longer.
 const KeepEnded = time.Hour

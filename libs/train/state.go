@@ -57,6 +57,7 @@ func Transitions() []Transition {
 		{"submitted", []State{StateNone}, StateSubmitted},
 		{"admitted", []State{StateSubmitted}, StateQueued},
 		{"rejected", []State{StateNone, StateSubmitted}, StateRejected},
+		{"tuned", all, Stay},
 		{"queued", waiting, Stay},
 		{"queued", []State{StateStarting}, StateQueued}, // the devices were taken back before anything started
 		{"queued", running, Stay},

@@ -21,13 +21,19 @@ import (
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 )
 
-// asAgent is the first argument by which this test's own program becomes the agent of a node with GPUs, whose processes are the ones after it.
-const asAgent = "as-the-agent"
+// asAgent is the first argument by which this test's own program becomes the agent of a node with GPUs, whose processes are the ones after it; with noRack
+// instead of them, of what its flags say.
+const (
+	asAgent = "as-the-agent"
+	noRack  = "-"
+)
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == asAgent {
 		s := New()
-		s.gpus = newRack(strings.Split(os.Args[2], ","))
+		if os.Args[2] != noRack {
+			s.gpus = newRack(strings.Split(os.Args[2], ","))
+		}
 		os.Exit(run.Main(os.Args[3:], nil, os.Stderr, s))
 	}
 	os.Exit(m.Run())

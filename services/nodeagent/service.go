@@ -40,6 +40,7 @@ type Service struct {
 	metering     metering
 	simGPUs      int
 	simGPUMemory int
+	simGPUWatts  float64
 	labels       map[string]string
 	kubernetes   kubernetes
 	// gpus are read instead of the machine's, where a test says so.
@@ -62,6 +63,7 @@ func (s *Service) Flags(fs *pflag.FlagSet) {
 	s.metering.flags(fs)
 	fs.IntVar(&s.simGPUs, "sim-gpus", 0, "number of simulated GPUs to offer instead of real ones; jobs on them run on processors")
 	fs.IntVar(&s.simGPUMemory, "sim-gpu-memory", 16, "memory of a simulated GPU, in GiB")
+	fs.Float64Var(&s.simGPUWatts, "sim-gpu-watts", 0, "what a simulated GPU in use is taken to draw, up to its power limit (0: nothing beside the processors)")
 	fs.StringToStringVar(&s.labels, "label", nil, "NAME=VALUE: label of the node, for jobs that ask for it with node_labels (repeatable); on Kubernetes those of the node hold instead")
 	s.kubernetes.flags(fs)
 }
@@ -85,6 +87,10 @@ func (s *Service) Validate(common run.Common) error {
 	}
 	if s.simGPUMemory < 1 || s.simGPUMemory > mostGiB {
 		errs = append(errs, fmt.Errorf("--sim-gpu-memory %d: want 1 to %d GiB", s.simGPUMemory, mostGiB))
+	}
+	const mostWatts = 10_000
+	if !(s.simGPUWatts >= 0 && s.simGPUWatts <= mostWatts) {
+		errs = append(errs, fmt.Errorf("--sim-gpu-watts %v: want 0 to %d", s.simGPUWatts, mostWatts))
 	}
 	switch s.deviceKind {
 	case inventory.KindAuto, inventory.KindGPU, inventory.KindCPU:
@@ -152,7 +158,11 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		Node: p.Common.NodeID(), Bus: b, Reports: t.reports, Roster: known, Outbox: box, EpochEnded: opened.recorder.Mark, Log: p.Log,
 		Metrics: p.Metrics,
 	})
-	describe := s.kubernetes.describe(s.describe(p.Common.NodeID(), opened, doors), p.Log)
+	limits, err := newPowerLimits(dir, opened.gpus, opened.meter.Devices, func() []train.Attempt { return known.Live(p.Common.NodeID()) }, p.Log)
+	if err != nil {
+		return err
+	}
+	describe := s.kubernetes.describe(s.describe(p.Common.NodeID(), opened, doors, limits), p.Log)
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	synced := newSignal()
 	work.Go(func(ctx context.Context) error { return t.attempts.Watch(ctx, known.Put, synced.set) })
@@ -167,6 +177,11 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	for _, loop := range opened.loops {
 		work.Go(loop)
 	}
+	if limits != nil {
+		wanted := newSignal()
+		work.Go(func(ctx context.Context) error { return t.limits.Watch(ctx, limits.see, wanted.set) })
+		work.Go(synced.then(wanted.then(limits.run)))
+	}
 	if s.kubernetes.on() {
 		logs := s.kubernetes.tailer(p, known.Newest)
 		work.Go(synced.then(logs.Run))
@@ -177,9 +192,10 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 }
 
 // describe makes what tells of the node.
-func (s *Service) describe(node train.NodeID, o opened, d doors) func(context.Context, time.Time) train.Node {
+func (s *Service) describe(node train.NodeID, o opened, d doors, limits *powerLimits) func(context.Context, time.Time) train.Node {
 	return func(ctx context.Context, now time.Time) train.Node {
 		n := o.machine.Node(ctx, node, o.meter.Devices(), now)
+		limits.describe(n.Devices)
 		n.Labels = s.labels
 		n.JobAPI, n.JobAPISocket = d.tcp.Addr().String(), d.socket
 		n.Meters, n.MeterTroubles = metersOf(o.meter.Statuses())
@@ -202,21 +218,24 @@ type tables struct {
 	reports  *bus.KV[train.AttemptReport]
 	nodes    *bus.KV[train.Node]
 	jobs     *bus.KV[train.Job]
+	limits   *bus.KV[train.PowerLimit]
 }
 
 func openTables(ctx context.Context, b *bus.Bus) (tables, error) {
 	var t tables
-	var errs [4]error
+	var errs [5]error
 	t.attempts, errs[0] = bus.OpenKV[train.Attempt](ctx, b, event.BucketAttempts)
 	t.reports, errs[1] = bus.OpenKV[train.AttemptReport](ctx, b, event.BucketReports)
 	t.nodes, errs[2] = bus.OpenKV[train.Node](ctx, b, event.BucketNodes)
 	t.jobs, errs[3] = bus.OpenKV[train.Job](ctx, b, event.BucketJobs)
+	t.limits, errs[4] = bus.OpenKV[train.PowerLimit](ctx, b, event.BucketPowerLimits)
 	return t, errors.Join(errs[:]...)
 }
 
 // opened is what the machine has, ready to be read.
 type opened struct {
 	machine  *inventory.Inventory
+	gpus     gpu.Reader // nil where there are none
 	meter    *meter.Meter
 	recorder *meter.Recorder
 	// loops ask the meters that are reached over the network.
@@ -239,7 +258,7 @@ func (s *Service) open(p run.Process, known *roster.Roster, accounts accountant)
 	if err != nil {
 		return opened{}, err
 	}
-	gpus, closeGPUs := s.openGPUs(p)
+	gpus, closeGPUs := s.openGPUs(p, known)
 	m, err := meter.New(meter.Config{
 		Proc: root, Cgroups: cgroups, Sources: sources, GPUs: gpus, Events: s.metering.events(p), Model: s.metering.model(), Log: p.Log,
 	})
@@ -253,7 +272,7 @@ func (s *Service) open(p run.Process, known *roster.Roster, accounts accountant)
 		Node: node, Boot: machine.BootID() + "-" + strconv.FormatInt(time.Now().UnixNano(), 36), Interval: s.metering.interval,
 		Meter: m, Live: func() []train.Attempt { return known.Live(node) }, Log: p.Log, Metrics: p.Metrics,
 	})
-	return opened{machine, m, recorder, loops, closeGPUs}, nil
+	return opened{machine, gpus, m, recorder, loops, closeGPUs}, nil
 }
 
 // metersOf gives the meters that work, and why the others do not.
@@ -272,14 +291,20 @@ func metersOf(statuses []meter.Status) (working []string, troubles map[string]st
 }
 
 // openGPUs gives what reads GPUs, nil where there are none, and what closes it.
-func (s *Service) openGPUs(p run.Process) (gpu.Reader, func()) {
+func (s *Service) openGPUs(p run.Process, known *roster.Roster) (gpu.Reader, func()) {
 	if s.gpus != nil {
 		return s.gpus, func() {}
 	}
 	if s.simGPUs > 0 {
+		node := p.Common.NodeID()
 		return simgpu.Reader{
-			Node: p.Common.NodeID(), Count: s.simGPUs, Memory: unit.Bytes(s.simGPUMemory) * unit.GiB,
-			Sick: filepath.Join(p.Common.DataDir, "nodeagent", "sick-gpus"),
+			Node: node, Count: s.simGPUs, Memory: unit.Bytes(s.simGPUMemory) * unit.GiB,
+			Sick:   filepath.Join(p.Common.DataDir, "nodeagent", "sick-gpus"),
+			Limits: filepath.Join(p.Common.DataDir, "nodeagent", "sim-gpu-limits"),
+			Draw:   unit.Watts(s.simGPUWatts),
+			InUse: func(d train.DeviceID) bool {
+				return slices.ContainsFunc(known.Live(node), func(a train.Attempt) bool { return slices.Contains(a.Devices, d) })
+			},
 		}, func() {}
 	}
 	library, err := nvml.Open()

@@ -33,6 +33,8 @@ type loop struct {
 	terms    plan.State
 	interval time.Duration
 	recorder *recorder
+	// grid is nil where nobody says what energy costs.
+	grid *grid
 	// now is the clock by which decisions are made.
 	now func() time.Time
 
@@ -150,7 +152,9 @@ func (l *loop) round(ctx context.Context) error {
 func (l *loop) decide(ctx context.Context) (train.Plan, plan.State, error) {
 	now, began := l.now(), time.Now()
 	l.picture.listen(now, l.bus.Ready() == nil)
-	state := l.picture.state(now, l.last, l.known, l.terms)
+	terms := l.terms
+	terms.Rates = l.grid.rates(now)
+	state := l.picture.state(now, l.last, l.known, terms)
 	if l.log.Enabled(ctx, slog.LevelDebug) {
 		input, err := json.Marshal(state)
 		if err != nil {

@@ -170,7 +170,7 @@ func (p *picture) state(now time.Time, last train.Plan, known bool, terms plan.S
 	for key, j := range p.jobs {
 		a, tried := p.attempts[key]
 		waitsForAdmission := j.State == train.StateNone || j.State == train.StateSubmitted
-		if waitsForAdmission || tried && a.Outcome.Terminal() {
+		if waitsForAdmission || j.AwaitsBatch() || tried && a.Outcome.Terminal() {
 			continue
 		}
 		job := p.job(j, now)
@@ -180,7 +180,23 @@ func (p *picture) state(now time.Time, last train.Plan, known bool, terms plan.S
 		}
 		s.Jobs = append(s.Jobs, job)
 	}
+	if !slices.ContainsFunc(s.Jobs, func(j plan.Job) bool { return j.Spec.Energy != nil && j.Spec.Energy.StartBy != nil }) {
+		s.Rates = nil // nobody waits for better ones
+	}
 	return s
+}
+
+// highestPower is the most that one device draws, in watts; 0 where none is known.
+func (p *picture) highestPower() float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	most := 0.0
+	for _, n := range p.nodes {
+		for i := range n.Devices {
+			most = max(most, n.Devices[i].BusyPower().Watts())
+		}
+	}
+	return most
 }
 
 // inUse are the devices of a node on which attempts are live.

@@ -33,6 +33,9 @@ type Service struct {
 	fairness     float64
 	energyWeight float64
 	powerBudget  float64
+	powerLimits  []float64
+	rates        string
+	carbonWeight float64
 	quotas       map[string]int
 }
 
@@ -54,10 +57,16 @@ func (s *Service) Flags(fs *pflag.FlagSet) {
 	fs.IntVar(&s.maxRestarts, "max-restarts-per-hour", 6, "how often a job is resized or moved within an hour for the sake of speed; a job of higher priority may still take its devices")
 	fs.DurationVar(&s.starvation, "starvation-bound", time.Hour, "a job that has waited longer than this goes before others of its priority (policy switchyard)")
 	fs.Float64Var(&s.fairness, "fairness-bound", 0, "finish-time fairness beyond which a job gets its fair share before others, e.g. 4 (0: none; policy switchyard)")
-	fs.Float64Var(&s.energyWeight, "energy-weight", 0, "what energy counts against time, from 0 to 1 (policy switchyard)")
+	fs.Float64Var(&s.energyWeight, "energy-weight", 0, "what energy counts against time, from 0 to 1, for jobs that do not say (policy switchyard)")
 	fs.Float64Var(&s.powerBudget, "power-budget-watts", 0, "the most that all devices together may be predicted to draw (0: no bound)")
+	fs.Float64SliceVar(&s.powerLimits, "power-limits", nil, "watts to try as power limit of each GPU of a running job whose energy counts, e.g. 150,200,250,300 (empty: none is set)")
+	fs.StringVar(&s.rates, "energy-rates", "", "CSV file with the columns datetime, grams_per_kwh and price_per_kwh, forecasts included, for jobs whose start may be put off (empty: none is)")
+	fs.Float64Var(&s.carbonWeight, "carbon-weight", 0.5, "what carbon counts against price in --energy-rates, from 0 to 1")
 	fs.StringToIntVar(&s.quotas, "quota", nil, "the most devices that the jobs of a tenant may hold together, as TENANT=DEVICES (repeatable)")
 }
+
+// mostWatts is more than any device draws.
+const mostWatts = 10_000
 
 // Validate names every wrong setting at once.
 func (s *Service) Validate(run.Common) error {
@@ -89,6 +98,19 @@ func (s *Service) Validate(run.Common) error {
 	if !(s.powerBudget >= 0) || math.IsInf(s.powerBudget, 0) {
 		errs = append(errs, fmt.Errorf("--power-budget-watts %v: want 0 or more", s.powerBudget))
 	}
+	for _, watts := range s.powerLimits {
+		if !(watts > 0 && watts <= mostWatts) {
+			errs = append(errs, fmt.Errorf("--power-limits %v: want more than 0 and at most %d W", watts, mostWatts))
+		}
+	}
+	if !(s.carbonWeight >= 0 && s.carbonWeight <= 1) {
+		errs = append(errs, fmt.Errorf("--carbon-weight %v: want 0 to 1", s.carbonWeight))
+	}
+	if s.rates != "" {
+		if err := (&grid{path: s.rates, carbonWeight: s.carbonWeight}).refresh(); err != nil {
+			errs = append(errs, fmt.Errorf("--energy-rates: %w", err))
+		}
+	}
 	for _, tenant := range slices.Sorted(maps.Keys(s.quotas)) {
 		if s.quotas[tenant] < 0 {
 			errs = append(errs, fmt.Errorf("--quota %s=%d: want 0 or more", tenant, s.quotas[tenant]))
@@ -113,13 +135,23 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	look := newPicture()
-	watching := pool.New().WithContext(ctx).WithCancelOnError()
-	if err := s.watch(ctx, b, look, watching); err != nil {
+	again, err := newRecurrences(ctx, b, p.Log, look, s.energyWeight)
+	if err != nil {
 		return err
 	}
+	watching := pool.New().WithContext(ctx).WithCancelOnError()
+	if err := s.watch(ctx, b, look, again.see, watching); err != nil {
+		return err
+	}
+	watching.Go(again.run)
+	limits, err := newPowerLimits(ctx, b, p.Log, look, s.powerLimits, s.energyWeight)
+	if err != nil {
+		return err
+	}
+	watching.Go(limits.run)
 	l := &loop{
 		bus: b, log: p.Log, meters: m, picture: look, policy: policy, interval: s.interval, now: time.Now, told: map[train.JobID]saying{},
-		terms: s.terms(),
+		terms: s.terms(), grid: &grid{path: s.rates, carbonWeight: s.carbonWeight, log: p.Log},
 	}
 	watching.Go(l.listen)
 	watching.Go(l.followPlans)
@@ -141,8 +173,8 @@ func (s *Service) terms() plan.State {
 	}
 }
 
-// watch opens the buckets and keeps the picture up to date with them.
-func (s *Service) watch(ctx context.Context, b *bus.Bus, look *picture, watching *pool.ContextPool) error {
+// watch opens the buckets and keeps the picture up to date with them. Each record of a job is shown to seeJob, too.
+func (s *Service) watch(ctx context.Context, b *bus.Bus, look *picture, seeJob func(bus.Entry[train.Job], bool), watching *pool.ContextPool) error {
 	jobs, err := bus.OpenKV[train.Job](ctx, b, event.BucketJobs)
 	if err != nil {
 		return err
@@ -163,7 +195,13 @@ func (s *Service) watch(ctx context.Context, b *bus.Bus, look *picture, watching
 	if err != nil {
 		return err
 	}
-	watching.Go(func(ctx context.Context) error { return jobs.Watch(ctx, look.seeJob, look.complete(event.BucketJobs)) })
+	watching.Go(func(ctx context.Context) error {
+		see := func(e bus.Entry[train.Job], deleted bool) {
+			look.seeJob(e, deleted)
+			seeJob(e, deleted)
+		}
+		return jobs.Watch(ctx, see, look.complete(event.BucketJobs))
+	})
 	watching.Go(func(ctx context.Context) error {
 		see := func(e bus.Entry[train.Node], deleted bool) { look.seeNode(time.Now(), e, deleted) }
 		return nodes.Watch(ctx, see, look.complete(event.BucketNodes))

@@ -53,11 +53,14 @@ func openKV[T any](b *bench, bucket string) *bus.KV[T] {
 }
 
 // serve runs the planner until the end of the test.
-func (b *bench) serve() {
+func (b *bench) serve(args ...string) {
 	b.t.Helper()
 	s := New()
 	fs := pflag.NewFlagSet("planner", pflag.ContinueOnError)
 	s.Flags(fs)
+	if err := fs.Parse(args); err != nil {
+		b.t.Fatal(err)
+	}
 	common := run.Common{NATS: b.server.URL(), HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: b.t.TempDir(), Node: "n"}
 	if err := s.Validate(common); err != nil {
 		b.t.Fatal(err)

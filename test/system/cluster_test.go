@@ -179,10 +179,15 @@ func (c *cluster) connect() {
 // submit publishes a job of the Go trainer; epochs take about 0.2 s.
 func (c *cluster) submit(id train.JobID, epochs, devices int) {
 	c.t.Helper()
-	spec := train.Spec{
-		Name: string(id), Command: []string{filepath.Join(binaries, "trainer"), "-hidden", "128"}, Env: map[string]string{"TRAIN_LEDGER": c.ledger},
-		BatchSize: 32, TrainingSetSize: 6000, MaxEpochs: epochs, MaxDevices: devices, WorkDir: c.dir,
-	}
+	c.submitSpec(id, train.Spec{
+		Command: []string{filepath.Join(binaries, "trainer"), "-hidden", "128"}, Env: map[string]string{"TRAIN_LEDGER": c.ledger},
+		BatchSize: 32, TrainingSetSize: 6000, MaxEpochs: epochs, MaxDevices: devices,
+	})
+}
+
+func (c *cluster) submitSpec(id train.JobID, spec train.Spec) {
+	c.t.Helper()
+	spec.Name, spec.WorkDir = string(id), c.dir
 	if err := c.bus.Publish(c.ctx, event.OnceFact(id, event.FactSubmitted, "submitted", event.Submitted{Spec: spec})); err != nil {
 		c.t.Fatal(err)
 	}

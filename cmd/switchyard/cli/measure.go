@@ -105,7 +105,7 @@ func (a *app) measuredSpec(args []string, o measureOptions) (train.Spec, error) 
 	if o.epochs > 0 {
 		spec.MaxEpochs = o.epochs
 	}
-	spec.Stop, spec.Deadline, spec.EstimatedHours = nil, nil, 0
+	spec.Stop, spec.Deadline, spec.EstimatedHours, spec.Energy = nil, nil, 0, nil
 	return spec, nil
 }
 

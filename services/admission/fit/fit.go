@@ -77,6 +77,7 @@ const (
 	MaxLoss        = 1e12
 	MaxPorts       = 64
 	MaxLabels      = 32
+	MaxBatchSizes  = 32
 	FirstNodePort  = 1024
 	maxReasons     = 50
 	maxCommandSize = 1024
@@ -93,6 +94,7 @@ func Check(spec train.Spec, who Identity, where Inventory, paths Paths) Verdict 
 	c.devices()
 	c.labels()
 	c.ports()
+	c.energy()
 	malformed := len(c.reasons) > 0
 	c.feasible()
 	v := Verdict{Reasons: bounded(c.reasons), Infeasible: !malformed && len(c.reasons) > 0}

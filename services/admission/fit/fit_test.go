@@ -158,6 +158,24 @@ func TestRefusals(t *testing.T) {
 			"OutOfRange priority: want at most 100, found 101", "OutOfRange max_restarts: want at least 0, found -1",
 		}},
 		{"a deadline", spec(func(s *train.Spec) { s.Deadline = new(time.Unix(3600, 0)) }), nil},
+		{"a group", spec(func(s *train.Spec) {
+			s.Energy = &train.EnergySpec{Eta: new(0.5), Group: "nightly", BatchSizes: []int{32, 64, 60000}, StartBy: new(time.Unix(3600, 0))}
+		}), nil},
+		{"a group that begins elsewhere", spec(func(s *train.Spec) { s.Energy = &train.EnergySpec{Group: "night.ly", BatchSizes: []int{32, 32, 70000}} }), []string{
+			`InvalidName energy.group: want 1 to 64 letters, digits, '-' or '_', beginning with a letter or digit, found "night.ly" (e.g. nightly-ranking)`,
+			"OutOfRange energy.batch_sizes: want different numbers in ascending order from 1 to training_set_size 60000",
+			"Contradiction energy.batch_sizes: batch_size 64, where the group begins, is none of them (list it, too)",
+		}},
+		{"a group without batch sizes", spec(func(s *train.Spec) { s.Energy = &train.EnergySpec{Group: "nightly"} }), []string{
+			"OutOfRange energy.batch_sizes: want 1 to 32 batch sizes, found 0 (e.g. [32, 64, 128])",
+		}},
+		{"energy for nothing", spec(func(s *train.Spec) {
+			s.Energy = &train.EnergySpec{Eta: new(1.5), BatchSizes: []int{64}, StartBy: new(time.Unix(-1, 0))}
+		}), []string{
+			"OutOfRange energy.eta: want 0 (time alone) to 1 (energy alone), found 1.5",
+			"OutOfRange energy.start_by: want a time after the submission at 1970-01-01T00:00:00Z, within 100000 hours, found 1969-12-31T23:59:59Z (leave it out if the job shall start when it can)",
+			"Contradiction energy.batch_sizes: batch sizes are tried over the jobs of a group, and none is named (name the group of jobs that come again and again in energy.group)",
+		}},
 		{"a deadline that is over", spec(func(s *train.Spec) { s.Deadline = new(time.Unix(0, 0)) }), []string{
 			"OutOfRange deadline: want a time after the submission at 1970-01-01T00:00:00Z, within 100000 hours, found 1970-01-01T00:00:00Z (leave it out if the job may end at any time)",
 		}},

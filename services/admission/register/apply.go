@@ -20,6 +20,8 @@ func apply(job *train.Job, f Fact, state *train.State) (bool, error) {
 		return is(f, event.FactAdmitted, func() bool { return admitted(job, f, b) })
 	case *event.Rejected:
 		return is(f, event.FactRejected, func() bool { return rejected(job, f, b) })
+	case *event.Tuned:
+		return is(f, event.FactTuned, func() bool { return tuned(job, b) })
 	case *event.Queued:
 		return is(f, event.FactQueued, func() bool { return queued(job, b, *state) })
 	case *event.Planned:
@@ -90,6 +92,15 @@ func rejected(job *train.Job, f Fact, b *event.Rejected) bool {
 		job.SubmittedAt = f.Time
 	}
 	job.FinishedAt = f.Time
+	return true
+}
+
+func tuned(job *train.Job, b *event.Tuned) bool {
+	if !job.AwaitsBatch() || b.BatchSize < 1 {
+		return false
+	}
+	job.Spec.BatchSize, job.TunedBatch = b.BatchSize, b.BatchSize
+	explain(job, "Tuned", fmt.Sprintf("batch size %d, after %d recurrences of group %s; %d was submitted", b.BatchSize, b.Recurrences, b.Group, b.Submitted), "")
 	return true
 }
 

@@ -54,6 +54,8 @@ func drawBody(t *rapid.T, fact string) any {
 		return &event.Reestimated{EpochsDone: epochs, TotalSeconds: 10, RemainingSeconds: float64(epochs), PriorityPenalty: attempt, Warning: reason.Message}
 	case event.FactStraggling:
 		return &event.Straggling{Straggler: train.Straggler{Attempt: attempt, Rank: 1, Node: "n", Device: devices[0], Slowdown: 2}, Workers: 4}
+	case event.FactTuned:
+		return &event.Tuned{Group: "g", BatchSize: 1 + epochs, Submitted: 1}
 	case event.FactConverged:
 		return &event.Converged{EpochsDone: epochs, LossDecrease: 0.1}
 	case event.FactCancelRequested:

@@ -72,7 +72,8 @@ type Reader interface {
 	Sample(index int) (Sample, error)
 }
 
-// Limiter reads and sets what devices may draw. Setting needs privileges; it is lost when the driver is loaded anew.
+// Limiter reads and sets what devices may draw. Setting needs privileges; it is lost when the driver is loaded anew. It may be used while another goroutine
+// uses the Reader.
 type Limiter interface {
 	PowerLimits(index int) (PowerLimits, error)
 	SetPowerLimit(index int, limit unit.Power) error

@@ -12,8 +12,10 @@ import (
 // board is the last reading of one GPU.
 type board struct {
 	uuid string
-	last gpu.Sample
-	seen bool
+	// simulated says that its power is made up.
+	simulated bool
+	last      gpu.Sample
+	seen      bool
 	// occupants are the processes that had a context at the last reading.
 	occupants map[int]occupant
 	// bare is the least power seen with nothing on the device: what it draws for being there.
@@ -50,6 +52,9 @@ func (b *board) read(id train.DeviceID, s gpu.Sample, d time.Duration, on tenant
 		m.Method, m.Energy = methodPower, ((s.Power + last.Power) / 2).Over(d)
 	default:
 		return event.Meter{}, false
+	}
+	if b.simulated {
+		m.Method = methodModelled
 	}
 	if m.Energy < 0 {
 		return m, true // the counter was reset: whoever keeps the books is shown the step as it is

@@ -274,7 +274,7 @@ func (m *Meter) accelerators(d time.Duration, devices []gpu.Device, attempts []t
 		}
 		b := m.boards[device.Index]
 		if b == nil || b.uuid != device.UUID {
-			b = &board{uuid: device.UUID}
+			b = &board{uuid: device.UUID, simulated: device.Simulated}
 			m.boards[device.Index] = b
 		}
 		var on tenants

@@ -1,5 +1,5 @@
 // Package simgpu stands for GPUs on a machine that has none, so that all that is done with GPUs can be tried there. What runs "on" them runs on processors:
-// they have no device node, draw no power of their own, and say of every device that it is simulated.
+// they have no device node, draw no power but what is made up for them, and say of every device that it is simulated.
 package simgpu
 
 import (
@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
@@ -27,6 +28,11 @@ type Reader struct {
 	Memory unit.Bytes
 	// Sick is a file that lists the devices (gpu:0) that are to be in trouble, in words separated by white space. Without the file all are well.
 	Sick string
+	// Limits is the file with the power limits that were set.
+	Limits string
+	// Draw is what a GPU draws that is in use, up to its power limit; one that is not draws a fifth of it. With 0 nothing is told.
+	Draw  unit.Power
+	InUse func(train.DeviceID) bool
 }
 
 // Devices lists the GPUs. Each has the same name after every start.
@@ -47,8 +53,27 @@ func (r Reader) Devices() ([]gpu.Device, error) {
 	return devices, nil
 }
 
-// Sample knows nothing: the energy of what runs here is that of the processors.
-func (r Reader) Sample(int) (gpu.Sample, error) { return gpu.Sample{}, nil }
+// Sample models what a GPU draws, if Draw says so: else the energy of what runs here is that of the processors alone.
+func (r Reader) Sample(index int) (gpu.Sample, error) {
+	if r.Draw == 0 {
+		return gpu.Sample{}, nil
+	}
+	limits, err := r.PowerLimits(index)
+	if err != nil {
+		return gpu.Sample{}, err
+	}
+	const idlePart = 5
+	s := gpu.Sample{HasPower: true, Power: r.Draw / idlePart, Board: event.Board{LimitWatts: limits.Now.Watts()}}
+	if r.InUse(gpu.Device{Index: index}.ID()) {
+		s.Power = min(r.Draw, limits.Now)
+		// It stands for those of whoever has the device.
+		s.Processes = []gpu.Process{{PID: noProcess, Utilisation: 1, Context: true}}
+	}
+	return s, nil
+}
+
+// noProcess is the id of no process.
+const noProcess = -1
 
 // uuid has the form that NVIDIA's have, with another beginning.
 func uuid(node train.NodeID, index int) string {

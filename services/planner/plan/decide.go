@@ -79,8 +79,15 @@ func Find(name string) (Policy, error) {
 const maxRounds = 8
 
 // Decide makes the plan; its generation and time are left to the caller. It is one function for the live planner and for simulations. Policies hand out whole
-// devices; which jobs have one together is settled around them.
+// devices; which jobs have one together is settled around them. Jobs that are put off for better energy take no part, and come last of those that wait.
 func Decide(s State, p Policy) train.Plan {
+	s, put := s.postpone()
+	made := handOut(s, p)
+	made.Waiting = append(made.Waiting, put...)
+	return made
+}
+
+func handOut(s State, p Policy) train.Plan {
 	if slices.ContainsFunc(s.Jobs, mayShare) {
 		return newLodgings(s).decide(p)
 	}

@@ -19,6 +19,8 @@ type State struct {
 	Quotas map[string]int `json:"quotas,omitempty"`
 	// PowerBudgetWatts bounds what all devices together are predicted to draw, idle ones included (0: no bound).
 	PowerBudgetWatts float64 `json:"power_budget_watts,omitempty"`
+	// Rates are what energy costs now and later, as far as that is foretold.
+	Rates Rates `json:"rates,omitempty"`
 	// IntervalSeconds is how far apart decisions are, where they come at intervals.
 	IntervalSeconds float64 `json:"interval_seconds,omitempty"`
 	// Memory is what the policy left in its last plan. Seed is for policies that search at random.

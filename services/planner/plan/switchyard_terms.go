@@ -33,7 +33,7 @@ func (m *market) weighDeadline(b *bidder) {
 // weighEnergy trades time for energy as Zeus does (You et al., NSDI'23): what a step of progress costs is eta times the power that is drawn for it plus 1-eta
 // times the most that the job could draw. With eta 0 only time counts, with 1 only energy.
 func (m *market) weighEnergy(b *bidder) {
-	eta := m.fleet.state.Tuning.EnergyWeight
+	eta := b.gang.Spec.Eta(m.fleet.state.Tuning.EnergyWeight)
 	if !(eta > 0) {
 		return
 	}

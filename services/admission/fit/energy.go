@@ -1,0 +1,48 @@
+package fit
+
+import (
+	"slices"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// energy checks what is said of energy.
+func (c *checker) energy() {
+	e := c.spec.Energy
+	if e == nil {
+		return
+	}
+	if e.Eta != nil && !(*e.Eta >= 0 && *e.Eta <= 1) {
+		c.refuse("OutOfRange", "energy.eta", "", "want 0 (time alone) to 1 (energy alone), found %g", *e.Eta)
+	}
+	if at := e.StartBy; at != nil && !(at.After(c.who.At) && at.Before(c.who.At.Add(MaxDeadline))) {
+		c.refuse("OutOfRange", "energy.start_by", "leave it out if the job shall start when it can", "want a time after the submission at %s, within %d hours, found %s",
+			c.who.At.UTC().Format(time.RFC3339), MaxHours, at.UTC().Format(time.RFC3339))
+	}
+	c.group(e)
+}
+
+// group checks what a group of recurring jobs may try.
+func (c *checker) group(e *train.EnergySpec) {
+	if e.Group == "" {
+		if len(e.BatchSizes) > 0 {
+			c.refuse("Contradiction", "energy.batch_sizes", "name the group of jobs that come again and again in energy.group", "batch sizes are tried over the jobs of a group, and none is named")
+		}
+		return
+	}
+	if _, err := train.ParseJobID(e.Group); err != nil {
+		c.refuse("InvalidName", "energy.group", "e.g. nightly-ranking", "want 1 to %d letters, digits, '-' or '_', beginning with a letter or digit, found %s", train.MaxIDLength, quote(e.Group))
+	}
+	if n := len(e.BatchSizes); n < 1 || n > MaxBatchSizes {
+		c.refuse("OutOfRange", "energy.batch_sizes", "e.g. [32, 64, 128]", "want 1 to %d batch sizes, found %d", MaxBatchSizes, n)
+		return
+	}
+	ordered := slices.Compact(slices.Sorted(slices.Values(e.BatchSizes)))
+	if !slices.Equal(ordered, e.BatchSizes) || ordered[0] < 1 || ordered[len(ordered)-1] > c.spec.TrainingSetSize {
+		c.refuse("OutOfRange", "energy.batch_sizes", "", "want different numbers in ascending order from 1 to training_set_size %d", c.spec.TrainingSetSize)
+	}
+	if !slices.Contains(e.BatchSizes, c.spec.BatchSize) {
+		c.refuse("Contradiction", "energy.batch_sizes", "list it, too", "batch_size %d, where the group begins, is none of them", c.spec.BatchSize)
+	}
+}

@@ -1,0 +1,70 @@
+package recur
+
+import (
+	"slices"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// Profile is the power limit of a running job, and what was measured to choose it: one epoch at each limit, from the highest down.
+type Profile struct {
+	train.PowerLimit
+	// Devices is how many the attempt has: windows on other numbers do not compare.
+	Devices int      `json:"devices"`
+	Windows []Window `json:"windows,omitempty"`
+	// Settled is set when the limit was chosen.
+	Settled bool `json:"settled,omitempty"`
+}
+
+// settling is how long after a limit was wanted an epoch must begin to count: the agent sets it within a second, and a device follows at once.
+const settling = 3 * time.Second
+
+// Follow turns to an attempt; false where it is the one already. What is known holds for it as long as it has as many devices. Limits are ascending.
+func (p *Profile) Follow(a train.Attempt, limits []float64, now time.Time) bool {
+	if p.Attempt == a.Number && p.Job == a.Job {
+		return false
+	}
+	if devices := len(train.AllDevices(a.Places())); devices != p.Devices {
+		p.Devices, p.Windows, p.Settled = devices, nil, false
+	}
+	p.Job, p.Attempt, p.Since = a.Job, a.Number, now
+	if !p.Settled {
+		p.Watts, _ = p.untried(limits)
+	}
+	return true
+}
+
+// Learn takes the first whole epoch at the present limit and goes on to the next one, or after the last one to that of least cost; false where there is no such
+// epoch yet.
+func (p *Profile) Learn(epochs []train.EpochEnergy, limits []float64, eta float64, now time.Time) bool {
+	if p.Settled || len(limits) == 0 {
+		return false
+	}
+	for i := 1; i < len(epochs); i++ {
+		before, e := epochs[i-1], epochs[i]
+		whole := before.Attempt == p.Attempt && e.Attempt == p.Attempt && e.EpochsDone == before.EpochsDone+1
+		if !whole || before.At.Before(p.Since.Add(settling)) || !e.At.After(before.At) {
+			continue
+		}
+		p.Windows = append(p.Windows, Window{LimitWatts: p.Watts, EnergyJoules: (e.Energy - before.Energy).Joules(), Seconds: e.At.Sub(before.At).Seconds()})
+		var more bool
+		if p.Watts, more = p.untried(limits); !more {
+			choice, _ := ChooseLimit(p.Windows, eta, limits[len(limits)-1]*float64(p.Devices))
+			p.Watts, p.Settled = choice.LimitWatts, true
+		}
+		p.Since = now
+		return true
+	}
+	return false
+}
+
+// untried is the highest limit without a window.
+func (p *Profile) untried(limits []float64) (float64, bool) {
+	for _, watts := range slices.Backward(limits) {
+		if !slices.ContainsFunc(p.Windows, func(w Window) bool { return w.LimitWatts == watts }) {
+			return watts, true
+		}
+	}
+	return 0, false
+}

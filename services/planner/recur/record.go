@@ -1,0 +1,61 @@
+package recur
+
+import (
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// attemptsKept are the newest attempts of a group that count: costs drift, and a record shall stay small.
+const attemptsKept = 200
+
+// Record is what is kept of a group: what its jobs cost, and those under way.
+type Record struct {
+	Attempts []Attempt `json:"attempts,omitempty"`
+	// Running are the jobs under way and how each runs.
+	Running map[train.JobID]Choice `json:"running,omitempty"`
+	// LimitsWatts are the power limits that were found best, by batch size.
+	LimitsWatts map[int]float64 `json:"limits_watts,omitempty"`
+	// MaxPowerWatts is that of the first job: costs compare only at one price of a second.
+	MaxPowerWatts float64 `json:"max_power_watts,omitempty"`
+}
+
+// Begin chooses how a job runs and notes that it is under way. Asked again about a job it gives the same answer. Allowed says what may be chosen; its attempts
+// are not read.
+func (r *Record) Begin(job train.JobID, allowed Group, p Policy) (Choice, error) {
+	if c, begun := r.Running[job]; begun {
+		return c, nil
+	}
+	if r.MaxPowerWatts == 0 {
+		r.MaxPowerWatts = allowed.MaxPowerWatts
+	}
+	allowed.Attempts, allowed.Running, allowed.MaxPowerWatts = r.Attempts, len(r.Running), r.MaxPowerWatts
+	if err := allowed.Check(); err != nil {
+		return Choice{}, err
+	}
+	if r.Running == nil {
+		r.Running = map[train.JobID]Choice{}
+	}
+	c := p.Next(&allowed)
+	r.Running[job] = c
+	return c, nil
+}
+
+// End notes what a job that was under way has cost, nil where that is not known or tells nothing. False where the job is not under way, or no longer.
+func (r *Record) End(job train.JobID, cost *Attempt) bool {
+	c, begun := r.Running[job]
+	if !begun {
+		return false
+	}
+	delete(r.Running, job)
+	if cost == nil {
+		return true
+	}
+	cost.BatchSize = c.BatchSize
+	r.Attempts = append(r.Attempts, *cost)
+	r.Attempts = slices.Clone(r.Attempts[max(len(r.Attempts)-attemptsKept, 0):])
+	return true
+}
+
+// Recurrences is how many jobs have reached their target.
+func (r *Record) Recurrences() int { return (&Group{Attempts: r.Attempts}).Recurrences() }
