@@ -208,7 +208,7 @@ func TestAJobsPodOnARealKubelet(t *testing.T) {
 	if n.Labels["gpushare"] != "true" {
 		t.Errorf("labels %v", n.Labels)
 	}
-	name, attempt := trainInAPod(t, c, b, n)
+	name, attempt := trainInAPod(t, c, b, n, "Job_1")
 	c.delete(jobsNamespace, name)
 	for range 2 { // the second time after the agent was killed
 		checkOutput(t, c, b, n, attempt)
@@ -238,14 +238,14 @@ func TestTheAgentAsADaemonSet(t *testing.T) {
 	if n.Labels["gpushare"] != "true" || n.Labels["kubernetes.io/hostname"] != lab.Node || n.JobAPI != c.node+":7480" || n.Memory < unit.GiB {
 		t.Errorf("%+v", n)
 	}
-	_, attempt := trainInAPod(t, c, b, n)
+	_, attempt := trainInAPod(t, c, b, n, "Job_2")
 	checkOutput(t, c, b, n, attempt)
 }
 
 const jobsNamespace = "switchyard-jobs"
 
 // trainInAPod has a pod work as a job's, as a user that is not root, until it has ended.
-func trainInAPod(t *testing.T, c *cluster, b *bus.Bus, n train.Node) (pod string, a train.Attempt) {
+func trainInAPod(t *testing.T, c *cluster, b *bus.Bus, n train.Node, job train.JobID) (pod string, a train.Attempt) {
 	t.Helper()
 	if _, err := c.try("", "get", "namespace", jobsNamespace); err != nil {
 		c.kubectl("create", "namespace", jobsNamespace)
@@ -255,7 +255,7 @@ func trainInAPod(t *testing.T, c *cluster, b *bus.Bus, n train.Node) (pod string
 		t.Fatal(err)
 	}
 	attempt := train.Attempt{
-		Job: "Job_1", Number: 1, Node: n.ID, Devices: []train.DeviceID{"gpu:0"}, Phase: train.PhaseRunning, CapabilityHash: hash("secret"), TokenHash: hash("token"),
+		Job: job, Number: 1, Node: n.ID, Devices: []train.DeviceID{"gpu:0"}, Phase: train.PhaseRunning, CapabilityHash: hash("secret"), TokenHash: hash("token"),
 	}
 	if _, err := attempts.Swap(t.Context(), string(attempt.Job), attempt, 0); err != nil {
 		t.Fatal(err)
@@ -301,7 +301,7 @@ func checkOutput(t *testing.T, c *cluster, b *bus.Bus, n train.Node, a train.Att
 		return "answers"
 	})
 	text := string(chunk.Data)
-	if !chunk.Ended || !strings.HasPrefix(text, "[switchyard: attempt 1 of Job_1 on gpu:0, ") || !strings.HasSuffix(text, "worked 8s\n") ||
+	if !chunk.Ended || !strings.HasPrefix(text, "[switchyard: attempt 1 of "+string(a.Job)+" on gpu:0, ") || !strings.HasSuffix(text, "worked 8s\n") ||
 		strings.Count(text, "job API: 200 OK\n") != 1 || strings.Count(text, "SWITCHYARD_JOB_GPU_") != 2 {
 		t.Errorf("ended %v:\n%s", chunk.Ended, text)
 	}
