@@ -19,7 +19,7 @@ func TestMeasuringTeaches(t *testing.T) {
 	c.start("up")
 	c.connect()
 	file := filepath.Join(c.dir, "job.yaml")
-	job := "name: measured\ncommand: [" + filepath.Join(binaries, "trainer") + ", -hidden, \"128\"]\nbatch_size: 32\ntraining_set_size: 4000\nmax_epochs: 50\n"
+	job := "name: measured\ncommand: [" + filepath.Join(binaries, "trainer") + ", -hidden, \"128\"]\nbatch_size: 32\ntraining_set_size: 20000\nmax_epochs: 50\n"
 	if err := os.WriteFile(file, []byte(job), 0o600); err != nil {
 		t.Fatal(err)
 	}
