@@ -29,8 +29,9 @@ type Message struct {
 	// Stored is when the server stored it: what to go by where the publisher is not trusted.
 	Stored   time.Time
 	Sequence uint64
-	// Data is the body, unpacked. A body that cannot be unpacked is left as it is: nobody can decode it.
-	Data []byte
+	// Data is the body, unpacked. A body that cannot be unpacked is left as it is, and BodyErr says why: nobody can decode it.
+	Data    []byte
+	BodyErr error
 }
 
 func newMessage(subject string, header nats.Header, data []byte, sequence uint64, stored time.Time) Message {
@@ -40,7 +41,8 @@ func newMessage(subject string, header nats.Header, data []byte, sequence uint64
 		Time:        stored, Stored: stored, Sequence: sequence, Data: data,
 	}
 	m.Parsed, m.ParseErr = event.ParseSubject(subject)
-	if body, err := event.Unpack(data, header.Get(event.HeaderEncoding)); err == nil {
+	body, err := event.Unpack(data, header.Get(event.HeaderEncoding))
+	if m.BodyErr = err; err == nil {
 		m.Data = body
 	}
 	if t, err := time.Parse(time.RFC3339Nano, header.Get(event.HeaderTime)); err == nil {

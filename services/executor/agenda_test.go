@@ -212,6 +212,37 @@ func TestANewNodeIsNewsOfAll(t *testing.T) {
 	}
 }
 
+// A device of a known node that comes later may be what a job waits for.
+func TestANewDeviceIsNewsOfAll(t *testing.T) {
+	w := newAgendaWorld()
+	w.p.follow(train.Plan{Generation: 1, Allocations: []train.Allocation{{Job: "j1", Node: "n1", Devices: []train.DeviceID{"gpu:7"}, Memory: unit.GiB}}})
+	if got := w.starts(); len(got) != 0 {
+		t.Fatalf("%v start on a device that nobody knows", got)
+	}
+	n := w.p.realm.Nodes["n1"]
+	n.Devices = append(slices.Clone(n.Devices), train.Device{ID: "gpu:7", Memory: agendaMemory})
+	w.p.seeNode(bus.Entry[train.Node]{Key: "n1", Value: n, Revision: w.next()}, false)
+	if got := w.starts(); !slices.Equal(got, []train.JobID{"j1"}) {
+		t.Fatalf("%v start when the device is there", got)
+	}
+}
+
+// A pod that was asked to leave gives no news by itself: the plan that wants it to stay does.
+func TestAPlanThatTakesAStopBackIsNews(t *testing.T) {
+	w := newAgendaWorld()
+	parts := []train.Part{{Node: "n1", Devices: []train.DeviceID{"gpu:0"}}}
+	leaves := train.Attempt{Job: "j0", Number: 1, Backend: train.BackendKubernetes, Phase: train.PhaseRunning, Generation: 1, Stop: train.StopPreempt, StopSince: w.now}
+	leaves.SetPlaces(parts)
+	w.p.keep(leaves, w.next())
+	w.p.follow(train.Plan{Generation: 2})
+	w.p.take(w.now)
+	w.p.follow(train.Plan{Generation: 3, Allocations: []train.Allocation{{Job: "j0", Parts: parts}}})
+	actions := w.p.actions(w.p.take(w.now), w.now, diff.Limits{StopGrace: time.Minute})
+	if len(actions) != 1 || actions[0].Kind != diff.WithdrawStop {
+		t.Errorf("actions %+v, want the stop taken back", actions)
+	}
+}
+
 // starts are the jobs that a pass starts now.
 func (w *agendaWorld) starts() []train.JobID {
 	var jobs []train.JobID

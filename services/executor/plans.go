@@ -65,7 +65,8 @@ func (p planned) about(jobs []train.JobID) train.Plan {
 	return part
 }
 
-// follow takes a plan over. Of interest are the jobs whose live attempt does not hold what the plan gives them.
+// follow takes a plan over. Of interest are the jobs whose live attempt does not hold what the plan gives them, or was asked to leave: the plan may want it to
+// stay after all.
 func (p *picture) follow(plan train.Plan) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,7 +77,7 @@ func (p *picture) follow(plan train.Plan) {
 		}
 	}
 	for id, e := range p.attempts {
-		if e.Value.Live() && !p.plan.gives(id, e.Value.Places()) {
+		if e.Value.Live() && (e.Value.Stop != train.StopNone || !p.plan.gives(id, e.Value.Places())) {
 			p.touch(id)
 		}
 	}
@@ -111,7 +112,7 @@ const planner = "planner"
 // seePlan accepts a plan unless a newer one was accepted before: also by an executor that ran here earlier.
 func (e *executor) seePlan(m bus.Message) {
 	decided, err := event.Decode[event.PlanDecided](m.Data)
-	if err != nil {
+	if err = errors.Join(m.BodyErr, err); err != nil {
 		e.log.Error("plan cannot be read", "sequence", m.Sequence, "error", err)
 		return
 	}

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -92,7 +93,7 @@ func (p *picture) seeNode(e bus.Entry[train.Node], deleted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	id := train.NodeID(e.Key)
-	_, known := p.realm.Nodes[id]
+	before, known := p.realm.Nodes[id]
 	switch {
 	case deleted && p.realm.Backend != train.BackendLocal:
 		delete(p.realm.Nodes, id) // nothing is started where no agent serves the job API
@@ -101,7 +102,8 @@ func (p *picture) seeNode(e bus.Entry[train.Node], deleted bool) {
 	default:
 		p.realm.Nodes[id] = e.Value
 	}
-	if known == deleted { // it came or went: rare enough to look at all jobs for its sake
+	sameDevices := slices.EqualFunc(before.Devices, e.Value.Devices, func(x, y train.Device) bool { return x.ID == y.ID && x.Memory == y.Memory })
+	if known == deleted || !sameDevices { // it or a device came or went: rare enough to look at all jobs for its sake
 		p.agenda.resync = time.Time{}
 		p.nudge()
 	}

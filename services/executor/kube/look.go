@@ -117,6 +117,9 @@ func (b *Backend) confirm(ctx context.Context, a train.Attempt, v view, refused 
 		return apierrors.IsNotFound(err) || err == nil && !isReady(n)
 	}
 	s := v.sight()
+	if s.Phase != launch.Exited && s.Phase != launch.Ending {
+		s.Again = launch.Later // the API server does not confirm it, or not yet: no news need come of that
+	}
 	if s.ExitedAt.IsZero() {
 		s.ExitedAt = time.Now().UTC()
 	}

@@ -106,7 +106,7 @@ func (b *board) openNodes(nodes []train.Node) []bool {
 // decide asks the policy again as long as the riders are not those that it was asked without: whoever found no lodging stands before it next time, and whoever
 // found one does not. What is published is therefore decided again alike.
 func (l *lodgings) decide(p Policy) train.Plan {
-	riders := l.firstRiders()
+	riders, kept := l.firstRiders(), map[spot]bool{}
 	var made train.Plan
 	for range maxRounds {
 		made = p.decide(l.without(riders))
@@ -117,15 +117,20 @@ func (l *lodgings) decide(p Policy) train.Plan {
 			}
 		}
 		l.settle(hosts)
+		next := map[train.JobID]bool{}
 		for _, one := range l.lodgers {
-			// Whoever loses the device that it shared stands before the policy before it goes elsewhere.
-			if riders[one.ID] && one.held.somewhere() && !one.at.somewhere() && !one.displaced {
-				one.displaced = true
-				continue
+			lost := riders[one.ID] && one.held.somewhere() && !one.at.somewhere()
+			switch {
+			case lost && one.silent && kept[one.held]:
+				next[one.ID] = true // it cannot leave, nor can the one that has the device from now on
+			case lost && !one.displaced:
+				// Whoever loses the device that it shared stands before the policy before it goes elsewhere.
+				one.displaced, kept[one.held] = true, kept[one.held] || one.silent
+			default:
+				l.lodge(one)
 			}
-			l.lodge(one)
 		}
-		next := l.riders()
+		maps.Copy(next, l.riders())
 		if maps.Equal(next, riders) {
 			break
 		}

@@ -34,7 +34,7 @@ import (
 //
 // Allocation. The devices go where sum of w*s(n) is most. A job that would have to restart for R seconds counts its speed-up only for the rest
 // of the time for which the change will last, 1 - R/min(T(n), 450 s), so that a plan is left alone unless a change pays. One that was preempted
-// pays half of it for coming back, 1 - R/900 s: long jobs must not relieve each other every minute, each only to restart. Each pool of one model of device has a
+// pays half of it for coming back, 1 - R/900 s (a quarter where R is long): long jobs must not relieve each other every minute, each only to restart. Each pool of one model of device has a
 // price, found by bisection, at which the jobs together ask for no more than there is, each for the option with the largest w*s(n) - price*n;
 // what is left over goes to whom it is worth most. Where pools are small the sum is then made the most that there is, one pool after the other.
 // Sizes are those that fill a node or nodes. Gangs that keep their size stay where they are; the others go, the large ones first, to the node that

@@ -1,0 +1,61 @@
+package plan
+
+import (
+	"testing"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+// mover moves the job that stands for a shared device, and gives the devices from the second on to whoever else stands before it.
+type mover struct{ devices []train.DeviceID }
+
+func (mover) Name() string { return "mover" }
+
+func (m mover) decide(s State) train.Plan {
+	var p train.Plan
+	free := m.devices[2:]
+	for _, j := range s.Jobs {
+		if j.Rides {
+			continue
+		}
+		a := train.Allocation{Job: j.ID, Node: "n"}
+		switch {
+		case j.ID == "host":
+			a.Devices = m.devices[1:2]
+		case len(p.Allocations) < 2: // the first of the others keeps what it cannot leave
+			a.Devices = m.devices[:1]
+		default:
+			a.Devices, free = free[:1], free[1:]
+		}
+		p.Allocations = append(p.Allocations, a)
+	}
+	return p
+}
+
+// TestSilentJobsStayTogether: when the job that stands for a device leaves it, those that cannot be asked to leave stay, all of them.
+func TestSilentJobsStayTogether(t *testing.T) {
+	m := mover{devices: []train.DeviceID{"gpu:0", "gpu:1", "gpu:2", "gpu:3"}}
+	node := train.Node{ID: "n"}
+	for _, id := range m.devices {
+		node.Devices = append(node.Devices, train.Device{ID: id, Kind: train.KindGPU, Memory: 16 * unit.GiB})
+	}
+	s := State{Nodes: []train.Node{node}}
+	for _, id := range []train.JobID{"host", "silent-1", "silent-2"} {
+		h := Holding{Node: "n", Devices: m.devices[:1], Memory: 4 * unit.GiB}
+		planned := h
+		if id != "host" {
+			planned.Beside = "host"
+		}
+		s.Jobs = append(s.Jobs, Job{
+			ID: id, Spec: train.Spec{AllowSharing: true, EstimatedMemoryMiB: 4 << 10, MinDevices: 1, MaxDevices: 1}, Planned: &planned,
+			Running: &Running{Holding: h, Spoke: id == "host"},
+		})
+	}
+	p := newLodgings(s).decide(m)
+	for _, id := range []train.JobID{"silent-1", "silent-2"} {
+		if a, found := p.Find(id); !found || len(a.Devices) != 1 || a.Devices[0] != "gpu:0" {
+			t.Errorf("%s is on %v, want gpu:0, where it runs and cannot be asked to leave", id, a.Devices)
+		}
+	}
+}
