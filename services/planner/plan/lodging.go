@@ -160,7 +160,7 @@ func (l *lodgings) riders() map[train.JobID]bool {
 	return riders
 }
 
-// firstRiders are the jobs that shared a device before and, where fewer devices are idle than jobs wait, those that fit beside others: while a device is
+// firstRiders are the jobs that shared a device before and, where fewer devices are idle than jobs wait, those that fit beside others: while one is
 // idle nobody need share.
 func (l *lodgings) firstRiders() map[train.JobID]bool {
 	l.settle(l.firstHosts())
