@@ -55,6 +55,28 @@ func TestClockAfterSleep(t *testing.T) {
 	}
 }
 
+func TestIntervalsFollowAWallClockThatWasSet(t *testing.T) {
+	for _, c := range []struct{ ahead, begins time.Duration }{
+		{time.Hour, 0}, // it was an hour fast until it was set back
+		{-20 * time.Second, 0},
+		{mostAstray / 2, mostAstray / 2}, // so little that it is left as it is
+		{-mostAstray / 2, -mostAstray / 2},
+	} {
+		start := time.Now()
+		k := newClock(time.Second, start)
+		k.edge = k.edge.Add(c.ahead)
+		now := start.Add(time.Second)
+		from, to, gap, measured := k.tick(now)
+		if ahead := from.Sub(start.Round(0)); ahead != c.ahead || to.Sub(from) != time.Second || gap != 0 || !measured {
+			t.Errorf("%s ahead: the first is from %s to %s, gap %s, measured %v", c.ahead, from, to, gap, measured)
+		}
+		from, to, gap, measured = k.tick(now.Add(time.Second))
+		if begins := from.Sub(now.Round(0)); begins != c.begins || to.Sub(from) != time.Second || gap != 0 || !measured {
+			t.Errorf("%s ahead: the second is from %s to %s, gap %s, measured %v", c.ahead, from, to, gap, measured)
+		}
+	}
+}
+
 func TestTicksAreAlignedAndDoNotDrift(t *testing.T) {
 	at := func(ms int) time.Time { return time.UnixMilli(1_772_366_400_000 + int64(ms)) }
 	for _, c := range []struct{ now, want int }{
