@@ -118,8 +118,10 @@ type Recorder struct {
 
 	clock    *clock
 	sequence uint64
-	queue    queue
-	power    *prometheus.GaugeVec
+	// blind says that the last reading failed.
+	blind bool
+	queue queue
+	power *prometheus.GaugeVec
 
 	marking sync.Mutex
 	marks   []event.EpochMark
@@ -206,16 +208,23 @@ func (r *Recorder) takeMarks(from, to time.Time) []event.EpochMark {
 
 func (r *Recorder) close(now time.Time) {
 	from, to, gap, measured := r.clock.tick(now)
-	reading, err := r.meter.Read(to.Sub(from), r.live())
+	d, blind := to.Sub(from), r.blind
+	if blind {
+		// More time has passed since the last reading than in this interval: this one is what the next is compared with.
+		d = 0
+	}
+	reading, err := r.meter.Read(d, r.live())
+	r.blind = err != nil
 	switch {
 	case err != nil:
 		r.log.Error("interval not measured", "error", err)
-		r.clock.lost(to.Sub(from) + gap)
-		return
 	case !measured:
 		r.log.Warn("interval not measured: the machine or this process was paused", "seconds", to.Sub(from).Seconds())
-		return
-	case r.queue.full():
+	}
+	if !measured {
+		return // the clock has counted it
+	}
+	if err != nil || blind || r.queue.full() {
 		r.clock.lost(to.Sub(from) + gap)
 		return
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
@@ -217,6 +218,48 @@ func TestAQueueThatIsFullLeavesAGapAndNoHole(t *testing.T) {
 	m, ok := f.Body.(event.Measured)
 	if !ok || m.Sequence != queueLimit+1 || m.GapSeconds != 2 {
 		t.Errorf("%+v: want number %d after a gap of 2 s", m, queueLimit+1)
+	}
+}
+
+// growing is a source of a counter.
+type growing struct{ now, last unit.Energy }
+
+func (g *growing) Method() string { return "growing" }
+
+func (g *growing) Read(time.Duration) ([]Spent, error) {
+	spent := g.now - g.last
+	g.last = g.now
+	return []Spent{{Component: event.ComponentCPU, Energy: spent}}, nil
+}
+
+func TestEnergyOfAFailedReadingIsNotBookedWithTheNext(t *testing.T) {
+	r, g := newRecorder(t), &growing{}
+	r.meter.sources = []Source{g}
+	now := time.Now()
+	r.clock = newClock(time.Second, now)
+	tick := func(root proc.Root, after time.Duration) {
+		r.meter.proc = root
+		now, g.now = now.Add(after), g.now+unit.Energy(after.Seconds())*unit.Joule
+		r.close(now)
+	}
+	const minute = 60 * time.Second
+	broken := proc.Root(t.TempDir())
+	tick(root, time.Second)
+	tick(broken, time.Second)
+	tick(broken, minute) // it slept, too: that is one gap
+	tick(root, time.Second)
+	tick(root, time.Second)
+	p := &press{facts: make(chan event.Fact, 9)}
+	r.Flush(t.Context(), p)
+	if len(p.facts) != 2 {
+		t.Fatalf("%d intervals, want the first and the last", len(p.facts))
+	}
+	for i, gapSeconds := range []float64{0, 62} {
+		f := <-p.facts
+		m, ok := f.Body.(event.Measured)
+		if !ok || m.Sequence != uint64(i+1) || m.GapSeconds != gapSeconds || m.Meters[0].Method != "growing" || m.Meters[0].Energy != unit.Joule {
+			t.Errorf("interval %d: %+v, want 1 J after a gap of %g s", i, m, gapSeconds)
+		}
 	}
 }
 
