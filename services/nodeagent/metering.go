@@ -98,7 +98,7 @@ func (m *metering) validate() []error {
 		}
 	}
 	for _, node := range slices.Sorted(maps.Keys(m.redfishURLs)) {
-		errs = append(errs, wantURL("redfish-url", m.redfishURLs[node]))
+		errs = append(errs, wantURL("redfish-url "+node, m.redfishURLs[node]))
 	}
 	if m.perfEvents != perfAuto && m.perfEvents != perfOff {
 		errs = append(errs, fmt.Errorf("--perf-events %q: want %s or %s", m.perfEvents, perfAuto, perfOff))
@@ -106,10 +106,11 @@ func (m *metering) validate() []error {
 	return errs
 }
 
+// wantURL does not repeat what it was given: there may be a password in it.
 func wantURL(flag, text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return fmt.Errorf("--%s %q: want http://ADDRESS or https://ADDRESS", flag, text)
+		return fmt.Errorf("--%s: want http://ADDRESS or https://ADDRESS", flag)
 	}
 	return nil
 }

@@ -24,13 +24,16 @@ func TestValidateMeters(t *testing.T) {
 		{"--pdu-url=pdu --pdu-outlets=n1=3", "http://ADDRESS"},
 		{"--pdu-url=http://pdu --pdu-outlets=n1=x", "--pdu-outlets n1"},
 		{"--pdu-url=http://pdu --pdu-outlets=n1=3 --pdu-interval=1ms", "--pdu-interval"},
-		{"--redfish-url=n1=ftp://bmc", "--redfish-url"},
+		{"--redfish-url=n1=ftp://reader:secret@bmc", "--redfish-url n1: want"},
 		{"--redfish-interval=2m", "--redfish-interval"},
 		{"--perf-events=some", "auto or off"},
 	} {
 		err := service(t, strings.Fields(c.flags)...).Validate(run.Common{})
 		if (err == nil) != (c.words == "") || err != nil && !strings.Contains(err.Error(), c.words) {
 			t.Errorf("%s: error %v, want %q", c.flags, err, c.words)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%v tells a password", err)
 		}
 	}
 }

@@ -19,11 +19,15 @@ const (
 	leastPause  = 30 * time.Second
 )
 
-// clock turns monotonic time into the bounds of intervals that follow each other without a gap or an overlap, whatever happens to the wall clock.
+// mostAstray is how far the bounds of intervals may be from the wall clock before they follow it.
+const mostAstray = time.Second
+
+// clock turns monotonic time into the bounds of intervals that follow each other without a gap or an overlap. Only where the wall clock was set does the next
+// interval begin elsewhere than the last one ended; how long each is does not change by that.
 type clock struct {
 	interval time.Duration
 	last     time.Time // with its monotonic reading
-	edge     time.Time // the end of the last interval as it was published
+	edge     time.Time // where the next interval begins
 	gap      time.Duration
 }
 
@@ -45,14 +49,16 @@ func (c *clock) tick(now time.Time) (from, to time.Time, gap time.Duration, meas
 	default:
 		measured = elapsed > 0
 	}
-	from = c.edge
-	c.edge = c.edge.Add(elapsed)
+	from, to = c.edge, c.edge.Add(elapsed)
+	if c.edge = to; now.Round(0).Sub(to).Abs() > mostAstray {
+		c.edge = now.Round(0)
+	}
 	if !measured {
 		c.gap += elapsed
-		return from, c.edge, 0, false
+		return from, to, 0, false
 	}
 	gap, c.gap = c.gap, 0
-	return from, c.edge, gap, true
+	return from, to, gap, true
 }
 
 // lost counts an interval that was measured and could not be kept as a gap.
@@ -112,8 +118,10 @@ type Recorder struct {
 
 	clock    *clock
 	sequence uint64
-	queue    queue
-	power    *prometheus.GaugeVec
+	// blind says that the last reading failed.
+	blind bool
+	queue queue
+	power *prometheus.GaugeVec
 
 	marking sync.Mutex
 	marks   []event.EpochMark
@@ -200,16 +208,23 @@ func (r *Recorder) takeMarks(from, to time.Time) []event.EpochMark {
 
 func (r *Recorder) close(now time.Time) {
 	from, to, gap, measured := r.clock.tick(now)
-	reading, err := r.meter.Read(to.Sub(from), r.live())
+	d, blind := to.Sub(from), r.blind
+	if blind {
+		// More time has passed since the last reading than in this interval: this one is what the next is compared with.
+		d = 0
+	}
+	reading, err := r.meter.Read(d, r.live())
+	r.blind = err != nil
 	switch {
 	case err != nil:
 		r.log.Error("interval not measured", "error", err)
-		r.clock.lost(to.Sub(from) + gap)
-		return
 	case !measured:
 		r.log.Warn("interval not measured: the machine or this process was paused", "seconds", to.Sub(from).Seconds())
-		return
-	case r.queue.full():
+	}
+	if !measured {
+		return // the clock has counted it
+	}
+	if err != nil || blind || r.queue.full() {
 		r.clock.lost(to.Sub(from) + gap)
 		return
 	}

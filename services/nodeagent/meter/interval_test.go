@@ -13,6 +13,7 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
@@ -52,6 +53,28 @@ func TestClockAfterSleep(t *testing.T) {
 	_, to, _, measured := c.tick(start.Round(0))
 	if measured || to.Sub(start.Round(0)) != time.Hour {
 		t.Errorf("to %s, measured %v", to, measured)
+	}
+}
+
+func TestIntervalsFollowAWallClockThatWasSet(t *testing.T) {
+	for _, c := range []struct{ ahead, begins time.Duration }{
+		{time.Hour, 0}, // it was an hour fast until it was set back
+		{-20 * time.Second, 0},
+		{mostAstray / 2, mostAstray / 2}, // so little that it is left as it is
+		{-mostAstray / 2, -mostAstray / 2},
+	} {
+		start := time.Now()
+		k := newClock(time.Second, start)
+		k.edge = k.edge.Add(c.ahead)
+		now := start.Add(time.Second)
+		from, to, gap, measured := k.tick(now)
+		if ahead := from.Sub(start.Round(0)); ahead != c.ahead || to.Sub(from) != time.Second || gap != 0 || !measured {
+			t.Errorf("%s ahead: the first is from %s to %s, gap %s, measured %v", c.ahead, from, to, gap, measured)
+		}
+		from, to, gap, measured = k.tick(now.Add(time.Second))
+		if begins := from.Sub(now.Round(0)); begins != c.begins || to.Sub(from) != time.Second || gap != 0 || !measured {
+			t.Errorf("%s ahead: the second is from %s to %s, gap %s, measured %v", c.ahead, from, to, gap, measured)
+		}
 	}
 }
 
@@ -195,6 +218,48 @@ func TestAQueueThatIsFullLeavesAGapAndNoHole(t *testing.T) {
 	m, ok := f.Body.(event.Measured)
 	if !ok || m.Sequence != queueLimit+1 || m.GapSeconds != 2 {
 		t.Errorf("%+v: want number %d after a gap of 2 s", m, queueLimit+1)
+	}
+}
+
+// growing is a source of a counter.
+type growing struct{ now, last unit.Energy }
+
+func (g *growing) Method() string { return "growing" }
+
+func (g *growing) Read(time.Duration) ([]Spent, error) {
+	spent := g.now - g.last
+	g.last = g.now
+	return []Spent{{Component: event.ComponentCPU, Energy: spent}}, nil
+}
+
+func TestEnergyOfAFailedReadingIsNotBookedWithTheNext(t *testing.T) {
+	r, g := newRecorder(t), &growing{}
+	r.meter.sources = []Source{g}
+	now := time.Now()
+	r.clock = newClock(time.Second, now)
+	tick := func(root proc.Root, after time.Duration) {
+		r.meter.proc = root
+		now, g.now = now.Add(after), g.now+unit.Energy(after.Seconds())*unit.Joule
+		r.close(now)
+	}
+	const minute = 60 * time.Second
+	broken := proc.Root(t.TempDir())
+	tick(root, time.Second)
+	tick(broken, time.Second)
+	tick(broken, minute) // it slept, too: that is one gap
+	tick(root, time.Second)
+	tick(root, time.Second)
+	p := &press{facts: make(chan event.Fact, 9)}
+	r.Flush(t.Context(), p)
+	if len(p.facts) != 2 {
+		t.Fatalf("%d intervals, want the first and the last", len(p.facts))
+	}
+	for i, gapSeconds := range []float64{0, 62} {
+		f := <-p.facts
+		m, ok := f.Body.(event.Measured)
+		if !ok || m.Sequence != uint64(i+1) || m.GapSeconds != gapSeconds || m.Meters[0].Method != "growing" || m.Meters[0].Energy != unit.Joule {
+			t.Errorf("interval %d: %+v, want 1 J after a gap of %g s", i, m, gapSeconds)
+		}
 	}
 }
 

@@ -146,12 +146,14 @@ func (m *Meter) Begin(attempts []train.Attempt) error {
 	return err
 }
 
-// Read closes an interval of length d. What cannot be read is left out and said once; an error means that not even the processors could be read.
+// Read closes an interval of length d. What cannot be read is left out and said once; an error means that not even the processors could be read,
+// and after one a reading of length 0 is due, as what is told next is over more than its interval.
 func (m *Meter) Read(d time.Duration, attempts []train.Attempt) (Reading, error) {
 	cpu, cpuErr := m.proc.CPU()
 	all, allErr := m.processes.Read()
 	uptime, err := m.proc.Uptime()
 	if err := errors.Join(cpuErr, allErr, err); err != nil {
+		m.counting = false // its time is not in counted
 		return Reading{}, err
 	}
 	m.booted = time.Now().Add(-uptime)

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -16,8 +17,9 @@ import (
 // Library is NVML, loaded.
 type Library struct {
 	api nvml.Interface
-	// lastSeen is the time stamp of the newest utilisation sample of each device, by its UUID.
-	lastSeen map[string]uint64
+	// sampledUntil tells of each device, by its UUID, until when its utilisation was read.
+	sampledUntil map[string]sampledUntil
+	now          func() time.Time
 	// symbols says of functions that not every driver has whether this one has them: calling one that is missing ends the process.
 	symbols map[string]bool
 	// known are the devices that could be read at some time: one that is lost later still has a name.
@@ -31,7 +33,7 @@ func open(api nvml.Interface) (*Library, error) {
 	if ret := api.Init(); !errors.Is(ret, nvml.SUCCESS) {
 		return nil, fmt.Errorf("load NVML: %s", word(ret))
 	}
-	return &Library{api: api, lastSeen: map[string]uint64{}, symbols: map[string]bool{}, known: map[int]gpu.Device{}}, nil
+	return &Library{api: api, sampledUntil: map[string]sampledUntil{}, now: time.Now, symbols: map[string]bool{}, known: map[int]gpu.Device{}}, nil
 }
 
 // Close gives the library back.

@@ -181,7 +181,11 @@ func TestProcesses(t *testing.T) {
 		return told, api.SUCCESS
 	}
 	l := library(t, c)
+	var now time.Duration
+	l.now = func() time.Time { return time.UnixMicro(int64(stamp(now))) }
+	now = 10 * s
 	sample(t, l)
+	now = 11 * s
 	// Two samples of unequal times, in no order; a process that has left; one that says more than all; an unused slot; what was told before.
 	told = []api.ProcessUtilizationSample{
 		worked(11, 11*s, 40), worked(11, 10*s+s/2, 60), worked(13, 11*s, 10), worked(0, 900*s, 5), worked(12, 10*s+s/2, 255), worked(11, 10*s, 50),
@@ -195,17 +199,23 @@ func TestProcesses(t *testing.T) {
 	if diff := gocmp.Diff(want, sample(t, l).Processes); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
+	now = 14 * s
 	// The same samples told again are not counted again.
 	want = []gpu.Process{{PID: 11, Context: true, Memory: unit.GiB}, {PID: 12, Context: true}}
 	if diff := gocmp.Diff(want, sample(t, l).Processes); diff != "" {
 		t.Errorf("third reading (-want +got)\n%s", diff)
 	}
-	// A sample after a long rest stands for a second of it at most.
-	told = []api.ProcessUtilizationSample{worked(11, 15*s, 100)}
+	// After a rest it is the time since the last reading that counts, not that since the last work.
+	now, told = 15*s, []api.ProcessUtilizationSample{worked(11, 15*s, 100)}
+	if got := sample(t, l).Processes[0]; got.Utilisation != 1 {
+		t.Errorf("%+v: want a second's work in one", got)
+	}
+	// A sample stands for a second at most.
+	now, told = 19*s, []api.ProcessUtilizationSample{worked(11, 19*s, 100)}
 	if got := sample(t, l).Processes[0]; got.Utilisation != 0.25 {
 		t.Errorf("%+v: want a second's work in four", got)
 	}
-	if want := []uint64{0, stamp(10 * s), stamp(11 * s), stamp(11 * s)}; !slices.Equal(asked, want) {
+	if want := []uint64{0, stamp(10 * s), stamp(11 * s), stamp(11 * s), stamp(15 * s)}; !slices.Equal(asked, want) {
 		t.Errorf("asked since %v, want %v", asked, want)
 	}
 }

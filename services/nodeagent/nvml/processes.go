@@ -101,6 +101,12 @@ func (l *Library) partitions(handle nvml.Device) ([]partition, error) {
 	return parts, nil
 }
 
+// sampledUntil is when utilisation was read, and the driver's time stamp of the newest sample then or before.
+type sampledUntil struct {
+	read   time.Time
+	newest uint64
+}
+
 // sampled puts together what each process worked since the last call: the sum of its samples, each times the time that it stands for, over the whole time.
 // NVML leaves out processes that did nothing, and calls it "not found", or a buffer that is too small for nothing, when all did nothing. Where it does not
 // tell at all, as with MIG, nothing is put in.
@@ -112,8 +118,9 @@ func (l *Library) sampled(handle nvml.Device, found map[int]gpu.Process) error {
 	if !l.has("nvmlDeviceGetProcessUtilization") {
 		return nil
 	}
-	last := l.lastSeen[uuid]
-	samples, ret := handle.GetProcessUtilization(last)
+	before, now := l.sampledUntil[uuid], l.now()
+	l.sampledUntil[uuid] = sampledUntil{now, before.newest}
+	samples, ret := handle.GetProcessUtilization(before.newest)
 	switch {
 	case untold(ret), errors.Is(ret, nvml.ERROR_INSUFFICIENT_SIZE):
 		return nil
@@ -121,31 +128,30 @@ func (l *Library) sampled(handle nvml.Device, found map[int]gpu.Process) error {
 		return fmt.Errorf("read utilisation: %s", word(ret))
 	}
 	// The call may repeat what it told before, and a sample of no process marks an unused slot of its buffer.
-	samples = slices.DeleteFunc(samples, func(s nvml.ProcessUtilizationSample) bool { return s.TimeStamp <= last || s.Pid == 0 })
+	samples = slices.DeleteFunc(samples, func(s nvml.ProcessUtilizationSample) bool { return s.TimeStamp <= before.newest || s.Pid == 0 })
 	if len(samples) == 0 {
 		return nil
 	}
 	slices.SortFunc(samples, func(a, b nvml.ProcessUtilizationSample) int { return cmp.Compare(a.TimeStamp, b.TimeStamp) })
-	newest := samples[len(samples)-1].TimeStamp
-	l.lastSeen[uuid] = newest
+	l.sampledUntil[uuid] = sampledUntil{now, samples[len(samples)-1].TimeStamp}
 
-	total, before, at := 0.0, last, uint64(0)
+	total, begin, at := 0.0, before.newest, uint64(0)
 	work := map[int]float64{}
 	for _, s := range samples {
 		if s.TimeStamp != at { // the samples of all processes are taken together
 			if at != 0 {
-				before = at
+				begin = at
 			}
 			at = s.TimeStamp
-			total += spanOf(before, at)
+			total += spanOf(begin, at)
 		}
 		p := found[int(s.Pid)]
 		p.PID, p.LastWork = int(s.Pid), time.UnixMicro(int64(s.TimeStamp))
-		work[p.PID] += min(float64(s.SmUtil)/percent, 1) * spanOf(before, at)
+		work[p.PID] += min(float64(s.SmUtil)/percent, 1) * spanOf(begin, at)
 		found[p.PID] = p
 	}
-	if last != 0 { // time without samples is time without work
-		total = max(total, (time.Duration(newest-last) * time.Microsecond).Seconds())
+	if !before.read.IsZero() { // time without samples is time without work
+		total = max(total, now.Sub(before.read).Seconds())
 	}
 	for pid, w := range work {
 		p := found[pid]

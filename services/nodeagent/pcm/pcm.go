@@ -27,8 +27,9 @@ const (
 	// readLimit bounds what is read at once: a log that grew by more is read on the next time. headerLimit is how far down a log its header is looked for.
 	readLimit   = 1 << 20
 	headerLimit = 1 << 18
-	// quietLimit is how long the log may stay as it is.
-	quietLimit = 10 * time.Second
+	// The log may stay as it is for quietLines times the time between its lines, within these bounds.
+	quietLines            = 3
+	leastQuiet, mostQuiet = 10 * time.Second, 2 * time.Minute
 )
 
 // Log is a log that is being written. It is a meter.Source.
@@ -38,9 +39,11 @@ type Log struct {
 	// file and offset are what was read so far.
 	file   os.FileInfo
 	offset int64
-	// last is the time of the newest line, zero before the first; quiet is how long nothing came.
-	last  time.Time
-	quiet time.Duration
+	// last is the time of the newest line, zero before the first; spacing is the time between the newest two, quiet how long nothing came.
+	last           time.Time
+	spacing, quiet time.Duration
+	// doubted says that there was trouble since the newest line: another meter was believed meanwhile, so the next line only begins anew.
+	doubted bool
 }
 
 // Open follows a log. The file need not be there yet.
@@ -49,15 +52,21 @@ func Open(path string) *Log { return &Log{path: path} }
 // Method is the meter's name.
 func (l *Log) Method() string { return "pcm" }
 
-// Read gives what the lines tell that were written since the last call. What was logged before the first one is left alone.
+// Read gives what the lines tell that were written since the last call. What was logged before the first one, or before a trouble was over, is left alone.
 func (l *Log) Read(d time.Duration) ([]meter.Spent, error) {
+	spent, err := l.follow(d)
+	l.doubted = l.doubted || err != nil
+	return spent, err
+}
+
+func (l *Log) follow(d time.Duration) ([]meter.Spent, error) {
 	text, err := l.grown()
 	if err != nil {
 		return nil, err
 	}
 	var sum line
 	var covered time.Duration
-	read := false
+	l.quiet += d
 	for row := range strings.Lines(text) {
 		next, ok, err := l.parse(strings.TrimSpace(row))
 		if err != nil {
@@ -66,20 +75,19 @@ func (l *Log) Read(d time.Duration) ([]meter.Spent, error) {
 		if !ok {
 			continue
 		}
-		read = true
-		if !l.last.IsZero() && next.at.After(l.last) {
-			sum.cpu, sum.memory = sum.cpu+next.cpu, sum.memory+next.memory
-			covered += next.at.Sub(l.last)
+		if passed := next.at.Sub(l.last); !l.last.IsZero() && passed > 0 {
+			l.spacing = passed
+			if !l.doubted {
+				sum.cpu, sum.memory = sum.cpu+next.cpu, sum.memory+next.memory
+				covered += passed
+			}
 		}
-		l.last = next.at
-	}
-	if l.quiet += d; read {
-		l.quiet = 0
+		l.last, l.quiet, l.doubted = next.at, 0, false
 	}
 	switch {
 	case l.columns == nil:
 		return nil, fmt.Errorf("read %s: no header line that begins with %s and names %q", l.path, headerWord, columnCPU)
-	case l.quiet > quietLimit:
+	case l.quiet > l.longest():
 		return nil, fmt.Errorf("read %s: nothing was written for %s", l.path, l.quiet.Round(time.Second))
 	case l.last.IsZero():
 		return nil, nil
@@ -90,6 +98,9 @@ func (l *Log) Read(d time.Duration) ([]meter.Spent, error) {
 	}
 	return spent, nil
 }
+
+// longest is how long the log may stay as it is.
+func (l *Log) longest() time.Duration { return min(max(quietLines*l.spacing, leastQuiet), mostQuiet) }
 
 // grown gives the whole lines that were written since the last call. Of a log that is new to us, or was begun anew, only the header is looked at.
 func (l *Log) grown() (string, error) {

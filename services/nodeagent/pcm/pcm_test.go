@@ -113,6 +113,41 @@ func TestALogThatIsBegunAnew(t *testing.T) {
 	}
 }
 
+// TestEnergyIsToldOnceOrNever reads a log every second whose lines come less often. While it tells nothing another meter is believed, so the line that ends
+// the silence must not bring the energy of that time once more.
+func TestEnergyIsToldOnceOrNever(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "n1.log")
+	write(t, path, "Date;Time;Proc Energy (Joules)\n")
+	l := Open(path)
+	read(t, l)
+	begin := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for second := range 240 {
+		switch {
+		case second == 150:
+			write(t, path, "what is this\n")
+		case second < 120 && second%30 == 0, second > 120 && second%20 == 0: // PCM is started anew with more lines
+			write(t, path, begin.Add(time.Duration(second)*time.Second).Format("2006-01-02;15:04:05")+";100\n")
+		}
+		spent, err := l.Read(time.Second)
+		// The first line is waited for in vain for ten seconds: how far apart they come is not known yet.
+		if away := second > 10 && second < 30 || second == 150; away != (err != nil) {
+			t.Fatalf("second %d: error %v", second, err)
+		}
+		energy := 0.0
+		if len(spent) > 0 {
+			energy = spent[0].Energy.Joules()
+		}
+		want := 0.0
+		switch second {
+		case 60, 90, 140, 180, 200, 220:
+			want = 100
+		}
+		if energy != want {
+			t.Errorf("second %d: %g J, want %g", second, energy, want)
+		}
+	}
+}
+
 func TestTroubleIsSaid(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "n1.log")
 	l := Open(path)
@@ -135,7 +170,7 @@ func TestTroubleIsSaid(t *testing.T) {
 	trouble("-4 J")
 	write(t, path, "12.6.2020;10:00:02;4\n")
 	trouble("12.6.2020")
-	for range quietLimit / time.Second {
+	for range leastQuiet / time.Second {
 		_, _ = l.Read(time.Second)
 	}
 	trouble("nothing was written for 1")

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
@@ -111,8 +112,20 @@ func (k *Keeper) store() error {
 	if err == nil {
 		err = os.Rename(fresh.Name(), k.path)
 	}
+	if err == nil {
+		err = syncFolder(filepath.Dir(k.path))
+	}
 	if err != nil {
 		return fmt.Errorf("note power limits: %w", err)
 	}
 	return nil
+}
+
+// syncFolder makes what was renamed in a folder outlive the machine.
+func syncFolder(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }

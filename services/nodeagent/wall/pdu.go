@@ -48,7 +48,7 @@ func (p *PDU) Power(ctx context.Context) (unit.Power, error) {
 	}
 	power, err := p.parse(body)
 	if err != nil {
-		return 0, fmt.Errorf("read %s: %w", p.url, err)
+		return 0, fmt.Errorf("read %s: %w", redacted(p.url), err)
 	}
 	return power, nil
 }

@@ -108,23 +108,23 @@ func (r *Redfish) find(ctx context.Context) (string, error) {
 			troubles = append(troubles, err)
 		}
 	}
-	return "", errors.Join(append(troubles, fmt.Errorf("look for power at %s: no chassis tells it", r.url))...)
+	return "", errors.Join(append(troubles, fmt.Errorf("look for power at %s: no chassis tells it", redacted(r.url)))...)
 }
 
 // resource reads one by its path; the empty path is the address that was given.
 func (r *Redfish) resource(ctx context.Context, path string) (redfishResource, error) {
-	url := r.url
+	address := r.url
 	if path != "" {
 		host, _, _ := strings.Cut(r.url, redfishRoot)
-		url = host + path
+		address = host + path
 	}
 	var resource redfishResource
-	body, err := get(ctx, r.client, url, r.user, r.password)
+	body, err := get(ctx, r.client, address, r.user, r.password)
 	if err != nil {
 		return resource, err
 	}
 	if err := json.Unmarshal(body, &resource); err != nil {
-		return resource, fmt.Errorf("read %s: %w", url, err)
+		return resource, fmt.Errorf("read %s: %w", redacted(address), err)
 	}
 	return resource, nil
 }

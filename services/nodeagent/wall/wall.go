@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -115,10 +116,10 @@ func (m *Meter) read(now time.Time) ([]meter.Spent, error) {
 const answerLimit = 4 << 20
 
 // get reads a document over HTTP.
-func get(ctx context.Context, client *http.Client, url, user, password string) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+func get(ctx context.Context, client *http.Client, address, user, password string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
-		return nil, fmt.Errorf("ask %s: %w", url, err)
+		return nil, fmt.Errorf("ask %s", redacted(address)) // the error itself tells the address as it is
 	}
 	request.Header.Set("Accept", "application/json")
 	if user != "" {
@@ -126,17 +127,26 @@ func get(ctx context.Context, client *http.Client, url, user, password string) (
 	}
 	answer, err := client.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("ask for power: %w", err) // it names the URL
+		return nil, fmt.Errorf("ask for power: %w", err) // it names the address without its password
 	}
 	defer func() { _ = answer.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(answer.Body, answerLimit))
 	if err != nil {
-		return nil, fmt.Errorf("read answer of %s: %w", url, err)
+		return nil, fmt.Errorf("read answer of %s: %w", request.URL.Redacted(), err)
 	}
 	if answer.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("ask %s: %s", url, answer.Status)
+		return nil, fmt.Errorf("ask %s: %s", request.URL.Redacted(), answer.Status)
 	}
 	return body, nil
+}
+
+// redacted is an address as it may be told: without its password.
+func redacted(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "an address that cannot be read"
+	}
+	return u.Redacted()
 }
 
 // watts checks a number that a device gave as its power.

@@ -161,6 +161,24 @@ func TestRedfish(t *testing.T) {
 	}
 }
 
+// TestPasswordsAreNotTold asks addresses with a password in them in all the ways that fail: what is said of a meter is logged, and told to everybody.
+func TestPasswordsAreNotTold(t *testing.T) {
+	s := serve(t, map[string]string{"/statusjsn.js?components=16384": "{}", "/redfish/v1/Chassis/1": "no JSON", "/redfish/v1/Chassis/2": "{}"})
+	with := strings.Replace(s.URL, "http://", "http://reader:secret@", 1)
+	for name, gauge := range map[string]Gauge{
+		"a page without outlets":        NewPDU(with, []int{0}, s.Client()),
+		"a page that is not there":      NewPDU(with+"/absent", []int{0}, s.Client()),
+		"a PDU that does not answer":    NewPDU("http://reader:secret@127.0.0.1:0", []int{0}, s.Client()),
+		"an address that is none":       NewPDU("http://reader:secret@%zz", []int{0}, s.Client()),
+		"a chassis that is no JSON":     NewRedfish(with+"/redfish/v1/Chassis/1", "", "", s.Client()),
+		"a chassis that tells no power": NewRedfish(with+"/redfish/v1/Chassis/2", "", "", s.Client()),
+	} {
+		if _, err := gauge.Power(t.Context()); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+}
+
 func TestPowerBeyondReason(t *testing.T) {
 	for _, w := range []float64{-1, 2e6} {
 		if got, err := watts(w); err == nil {
