@@ -242,6 +242,14 @@ type Measured struct {
 	CountersSeconds float64            `json:"counters_seconds,omitempty"`
 }
 
+// Seconds is the time that the energy of one of the interval's meters was spent in; 0 where a meter with a time of its own has nothing new to tell.
+func (m Measured) Seconds(meter Meter) float64 {
+	if meter.CoveredSeconds != nil {
+		return *meter.CoveredSeconds
+	}
+	return m.To.Sub(m.From).Seconds()
+}
+
 // EpochMark says when an epoch ended, so that the energy up to then can be told from that after it.
 type EpochMark struct {
 	Job        train.JobID `json:"job"`

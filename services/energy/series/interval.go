@@ -64,9 +64,10 @@ func (c *Counters) Add(in Interval, stream uint64, s Surroundings) (points []Poi
 
 // meterPoint shows one meter: a GPU, a whole node, or a part of one.
 func meterPoint(in Interval, meter event.Meter, counter unit.Energy, s Surroundings) Point {
-	p := Point{Time: in.To, Fields: map[string]any{
-		"energy_uj": int64(counter), "power_w": meter.Energy.Joules() / in.To.Sub(in.From).Seconds(),
-	}}
+	p := Point{Time: in.To, Fields: map[string]any{"energy_uj": int64(counter)}}
+	if seconds := in.Seconds(meter); seconds > 0 {
+		p.Fields["power_w"] = meter.Energy.Joules() / seconds
+	}
 	switch {
 	case wholeNode(meter):
 		p.Measurement, p.Tags = NodePower, map[string]string{"node": string(in.Node), "source": meter.Method}
@@ -237,10 +238,11 @@ func gridPoint(in Interval, price tariff.Price) []Point {
 func PipeTune(in event.Measured) []Point {
 	watts := map[string]float64{}
 	for _, meter := range in.Meters {
-		if meter.Energy < 0 {
+		seconds := in.Seconds(meter)
+		if meter.Energy < 0 || seconds <= 0 {
 			continue
 		}
-		w := meter.Energy.Joules() / in.To.Sub(in.From).Seconds()
+		w := meter.Energy.Joules() / seconds
 		switch {
 		case meter.Method == "pdu":
 			watts["pdu_power/node_utilization"] += w

@@ -185,6 +185,26 @@ func TestPowerUnderPipeTunesNames(t *testing.T) {
 	}
 }
 
+// TestPowerIsThatOfTheMetersOwnTime has a plug that answers every five seconds.
+func TestPowerIsThatOfTheMetersOwnTime(t *testing.T) {
+	for covered, want := range map[float64]any{0: nil, 5: 200.0} {
+		in := Interval{Splits: make([]attribute.Split, 1), Measured: event.Measured{Node: "n1", BootID: "b", Sequence: 1, From: noon, To: noon.Add(time.Second), Meters: []event.Meter{
+			{Component: "node", Method: "pdu", Energy: unit.Energy(covered*200) * unit.Joule, CoveredSeconds: &covered},
+		}}}
+		points, _ := new(Counters).Add(in, 1, surroundings())
+		if got := points[0].Fields["power_w"]; points[0].Measurement != NodePower || got != want {
+			t.Errorf("%g s: %v W, want %v", covered, got, want)
+		}
+		var told any
+		if p := PipeTune(in.Measured); len(p) > 0 {
+			told = p[0].Fields["value"]
+		}
+		if told != want {
+			t.Errorf("%g s: %v W under PipeTune's names, want %v", covered, told, want)
+		}
+	}
+}
+
 func TestTheStoryOfAJob(t *testing.T) {
 	started := noon
 	job := train.Job{ID: "a", StartedAt: started, FirstPredictedFinish: started.Add(50 * time.Second), Spec: train.Spec{Tenant: "t", BatchSize: 32}}
