@@ -205,6 +205,15 @@ func TestPowerIsThatOfTheMetersOwnTime(t *testing.T) {
 	}
 }
 
+func TestAJobOfWhichNothingWasMeasuredHasNoEnergy(t *testing.T) {
+	for energy, account := range map[any]train.Account{nil: {Final: true}, int64(110): {Energy: 110, Components: map[string]unit.Energy{"cpu": 110}}} {
+		points := new(Story).Add(Seen{Job: train.Job{ID: "a"}, Account: account, Fact: event.FactSucceeded, Time: noon, Sequence: 1})
+		if decision := points[1]; decision.Measurement != PlanDecision || decision.Fields["actual_uj"] != energy {
+			t.Errorf("%v, want %v", decision, energy)
+		}
+	}
+}
+
 func TestTheStoryOfAJob(t *testing.T) {
 	started := noon
 	job := train.Job{ID: "a", StartedAt: started, FirstPredictedFinish: started.Add(50 * time.Second), Spec: train.Spec{Tenant: "t", BatchSize: 32}}
@@ -216,7 +225,7 @@ func TestTheStoryOfAJob(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		seen := Seen{Job: job, Account: train.Account{Energy: 110}, Fact: name, Data: data, Time: started.Add(after), Sequence: sequence, Policy: "switchyard"}
+		seen := Seen{Job: job, Account: train.Account{Energy: 110, Components: map[string]unit.Energy{"cpu": 110}}, Fact: name, Data: data, Time: started.Add(after), Sequence: sequence, Policy: "switchyard"}
 		if e, ok := body.(event.EpochEnded); ok {
 			if energy, booked := EpochEnergy(course, e); booked {
 				seen.Epoch = &energy
