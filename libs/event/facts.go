@@ -250,6 +250,17 @@ func (m Measured) Seconds(meter Meter) float64 {
 	return m.To.Sub(m.From).Seconds()
 }
 
+// GapAfter is the unmeasured time, in seconds, between an interval of the node that ended at a time and this one; 0 where there was none before.
+func (m Measured) GapAfter(boot string, sequence uint64, to time.Time) float64 {
+	switch {
+	case to.IsZero():
+		return 0
+	case boot == m.BootID && m.Sequence == sequence+1:
+		return max(m.GapSeconds, 0)
+	}
+	return max(m.From.Sub(to).Seconds(), 0) // another agent, or intervals that never came
+}
+
 // EpochMark says when an epoch ended, so that the energy up to then can be told from that after it.
 type EpochMark struct {
 	Job        train.JobID `json:"job"`

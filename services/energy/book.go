@@ -186,17 +186,10 @@ func (b *Book) add(m event.Measured, stream uint64, r rules) {
 
 // follow notes what lies between the last interval and this one, and gives the unmeasured time in seconds.
 func (b *Book) follow(m event.Measured) float64 {
-	gap := 0.0
-	switch {
-	case b.Boot == m.BootID && m.Sequence > b.Sequence+1:
+	if b.Boot == m.BootID {
 		b.Missing += m.Sequence - b.Sequence - 1
-		gap = m.From.Sub(b.To).Seconds()
-	case b.Boot == m.BootID:
-		gap = m.GapSeconds
-	case b.Boot != "":
-		gap = m.From.Sub(b.To).Seconds()
 	}
-	gap = max(gap, 0)
+	gap := m.GapAfter(b.Boot, b.Sequence, b.To)
 	b.GapSeconds += gap
 	return gap
 }

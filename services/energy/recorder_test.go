@@ -147,7 +147,7 @@ func TestIntervalsBecomePoints(t *testing.T) {
 	}
 	want := influx.Row{
 		"component": "gpu", "tenant": "vision", "user": "ann", "device_model": "H100", "method": "nvml_counter", "job_id": "a", "active_uj": int64(240e6), "idle_uj": int64(0),
-		"estimated": false, "coverage_ratio": 1.0,
+		"estimated": false, "measured_s": 1.0, "expected_s": 1.0,
 	}
 	maps.DeleteFunc(jobs[5], func(column string, _ any) bool { _, wanted := want[column]; return !wanted })
 	if d := cmp.Diff(want, jobs[5]); d != "" {

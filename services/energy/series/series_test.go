@@ -75,6 +75,40 @@ func TestCountersGoOn(t *testing.T) {
 	}
 }
 
+// TestAGapCountsAgainstThoseWhoRan has an agent away for half a minute, with b submitted in the meantime, and one that tells of a gap of its own.
+func TestAGapCountsAgainstThoseWhoRan(t *testing.T) {
+	var c Counters
+	both := []attribute.Use{{Job: "a", Work: 1}, {Job: "b", Work: 1}}
+	step := func(boot string, sequence, at uint64, gap float64, uses []attribute.Use) map[any]any {
+		in := second(boot, at, 100)
+		in.Sequence, in.GapSeconds = sequence, gap
+		in.Splits = []attribute.Split{attribute.Divide(attribute.Meter{Energy: 100, Held: true}, uses)}
+		for _, u := range uses {
+			in.Users = append(in.Users, event.Use{Job: u.Job, Component: "gpu", Device: "gpu:0", Work: u.Work})
+		}
+		points, _ := c.Add(in, c.StreamSequence+1, surroundings())
+		expected := map[any]any{}
+		for _, p := range points {
+			if p.Measurement == JobEnergy {
+				expected[p.Fields["job_id"]] = p.Fields["expected_s"]
+			}
+		}
+		return expected
+	}
+	for i, s := range []struct {
+		got, want map[any]any
+	}{
+		{step("b1", 1, 1, 9, both[:1]), map[any]any{"a": 1.0}},
+		{step("b2", 1, 32, 0, both), map[any]any{"a": 31.0, "b": 1.0}},
+		{step("b2", 2, 35, 2, both), map[any]any{"a": 3.0, "b": 3.0}},
+		{step("b2", 9, 41, 0, both), map[any]any{"a": 6.0, "b": 6.0}},
+	} {
+		if d := cmp.Diff(s.want, s.got); d != "" {
+			t.Errorf("step %d (-want +got)\n%s", i, d)
+		}
+	}
+}
+
 func TestAnIntervalReadAgainGivesTheSamePoints(t *testing.T) {
 	before := Counters{Energy: map[string]unit.Energy{"gpu gpu:0": 7}}
 	again := before
