@@ -18,7 +18,7 @@ func cluster() dashboard {
 			{title: "Energy", kind: number, unit: "kwatth", width: 6, height: 4, about: "All that was measured in this time.", queries: []string{from("component_energy", "measured_uj") + where("node") + total() + kWh()}},
 			{title: "Cost", kind: number, unit: "none", width: 6, height: 4, about: "Of what jobs used, at the facility, by the tariff.", queries: []string{from("job_energy", "cost") + where("node") + total()}},
 			{title: "CO2e", kind: number, unit: "massg", width: 6, height: 4, about: "Of what jobs used, at the facility.", queries: []string{from("job_energy", "co2e_g") + where("node") + total()}},
-			{title: "Coverage", kind: number, unit: "percentunit", width: 6, height: 4, about: "The measured part of the time.", queries: []string{from("job_energy", "coverage_ratio") + where("node") + " |> group()\n |> mean()\n"}},
+			{title: "Coverage", kind: number, unit: "percentunit", width: 6, height: 4, about: "The measured part of the time.", queries: []string{rows("${stage}", "measured_s", "expected_s") + where("node") + coverage()}},
 			{
 				title: "Power by component", kind: series, unit: "watt", width: 12, height: 9, stacked: true, about: "GPUs, and processors with their memory; the line is the budget.",
 				queries: []string{
@@ -56,7 +56,7 @@ func job() dashboard {
 		variables: []variable{{name: "job", label: "Job", query: choose}},
 		panels: []panel{
 			{title: "Energy", kind: number, unit: "kwatth", width: 8, height: 4, about: "Of the job in this time.", queries: []string{perJob("active_uj") + ofJob() + " |> group()\n |> sum(column: \"active_uj\")\n |> map(fn: (r) => ({_value: float(v: r.active_uj) / " + microjoulesPerKWh + "}))\n"}},
-			{title: "Coverage", kind: number, unit: "percentunit", width: 8, height: 4, about: "The measured part of the time.", queries: []string{perJob("coverage_ratio") + ofJob() + " |> group()\n |> mean(column: \"coverage_ratio\")\n"}},
+			{title: "Coverage", kind: number, unit: "percentunit", width: 8, height: 4, about: "The measured part of the time.", queries: []string{rows("raw", "job_id", "measured_s", "expected_s") + ofJob() + coverage()}},
 			{title: "Cost", kind: number, unit: "none", width: 8, height: 4, about: "At the facility, by the tariff.", queries: []string{perJob("cost") + ofJob() + " |> group()\n |> sum(column: \"cost\")\n"}},
 			{
 				title: "Power by component", kind: series, unit: "watt", width: 24, height: 9, stacked: true, about: "What the job used of each component, per second.",

@@ -1,6 +1,9 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // The queries are Flux of version 0.65, which InfluxDB 1.8 has, and which InfluxDB 2 still understands.
 
@@ -42,10 +45,19 @@ func power(measurement, tag string) string {
 }
 
 // perJob has a row for each point of each job, with its id and another field. Jobs are told apart in raw points only.
-func perJob(field string) string {
-	return "from(bucket: \"${database}/raw\")\n |> range(start: v.timeRangeStart, stop: v.timeRangeStop)\n" +
-		fmt.Sprintf(" |> filter(fn: (r) => r._measurement == \"job_energy\" and (r._field == \"job_id\" or r._field == %q))\n", field) +
+func perJob(field string) string { return rows("raw", "job_id", field) }
+
+// rows has the fields of each point of jobs in one row.
+func rows(stage string, fields ...string) string {
+	return fmt.Sprintf("from(bucket: \"${database}/%s\")\n |> range(start: v.timeRangeStart, stop: v.timeRangeStop)\n", stage) +
+		" |> filter(fn: (r) => r._measurement == \"job_energy\" and (r._field == \"" + strings.Join(fields, "\" or r._field == \"") + "\"))\n" +
 		" |> pivot(rowKey: [\"_time\"], columnKey: [\"_field\"], valueColumn: \"_value\")\n"
+}
+
+// coverage is the measured part of the time of all rows. Ratios of single points have no mean: a point after a gap stands for more time than others.
+func coverage() string {
+	return " |> group()\n |> reduce(identity: {measured: 0.0, expected: 0.0}, fn: (r, accumulator) => ({measured: accumulator.measured + r.measured_s, expected: accumulator.expected + r.expected_s}))\n" +
+		" |> map(fn: (r) => ({_value: r.measured / r.expected}))\n"
 }
 
 func ofJob() string { return " |> filter(fn: (r) => r.job_id == \"${job}\")\n" }

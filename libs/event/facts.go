@@ -242,6 +242,25 @@ type Measured struct {
 	CountersSeconds float64            `json:"counters_seconds,omitempty"`
 }
 
+// Seconds is the time that the energy of one of the interval's meters was spent in; 0 where a meter with a time of its own has nothing new to tell.
+func (m Measured) Seconds(meter Meter) float64 {
+	if meter.CoveredSeconds != nil {
+		return *meter.CoveredSeconds
+	}
+	return m.To.Sub(m.From).Seconds()
+}
+
+// GapAfter is the unmeasured time, in seconds, between an interval of the node that ended at a time and this one; 0 where there was none before.
+func (m Measured) GapAfter(boot string, sequence uint64, to time.Time) float64 {
+	switch {
+	case to.IsZero():
+		return 0
+	case boot == m.BootID && m.Sequence == sequence+1:
+		return max(m.GapSeconds, 0)
+	}
+	return max(m.From.Sub(to).Seconds(), 0) // another agent, or intervals that never came
+}
+
 // EpochMark says when an epoch ended, so that the energy up to then can be told from that after it.
 type EpochMark struct {
 	Job        train.JobID `json:"job"`

@@ -156,6 +156,7 @@ func (b *Book) add(m event.Measured, stream uint64, r rules) {
 		}
 	}
 	b.expect(m, gap, r)
+	power := map[train.JobID]float64{}
 	var splits []attribute.Split
 	var wall *event.Meter
 	for _, meter := range m.Meters {
@@ -166,14 +167,18 @@ func (b *Book) add(m event.Measured, stream uint64, r rules) {
 		uses := usesOf(meter, m.Users)
 		split := divide(meter, uses, r)
 		splits = append(splits, split)
-		b.book(meter, split, m.To.Sub(m.From).Seconds(), r)
+		b.book(meter, split, m.Seconds(meter), power, r)
 	}
-	b.bookWall(wall, splits, r)
+	if wall != nil {
+		b.bookWall(*wall, splits, m.Seconds(*wall), power, r)
+	} else {
+		b.Owed = 0
+	}
 	seconds := m.To.Sub(m.From).Seconds()
-	for job, energy := range b.Recent {
+	for job := range b.Recent {
 		a := b.Running[job]
 		a.Seconds += seconds
-		a.PeakPower = max(a.PeakPower, unit.Watts(energy.Joules()/seconds))
+		a.PeakPower = max(a.PeakPower, unit.Watts(min(power[job], mostPower.Watts())))
 		a.MeanPower = unit.Watts(a.Energy.Joules() / a.Seconds)
 		b.Running[job] = a
 	}
@@ -181,17 +186,10 @@ func (b *Book) add(m event.Measured, stream uint64, r rules) {
 
 // follow notes what lies between the last interval and this one, and gives the unmeasured time in seconds.
 func (b *Book) follow(m event.Measured) float64 {
-	gap := 0.0
-	switch {
-	case b.Boot == m.BootID && m.Sequence > b.Sequence+1:
+	if b.Boot == m.BootID {
 		b.Missing += m.Sequence - b.Sequence - 1
-		gap = m.From.Sub(b.To).Seconds()
-	case b.Boot == m.BootID:
-		gap = m.GapSeconds
-	case b.Boot != "":
-		gap = m.From.Sub(b.To).Seconds()
 	}
-	gap = max(gap, 0)
+	gap := m.GapAfter(b.Boot, b.Sequence, b.To)
 	b.GapSeconds += gap
 	return gap
 }
@@ -243,14 +241,11 @@ func divide(meter event.Meter, uses []attribute.Use, r rules) attribute.Split {
 	return split
 }
 
-// book puts the parts of a meter into the totals and accounts.
-func (b *Book) book(meter event.Meter, split attribute.Split, seconds float64, r rules) {
+// book puts the parts of a meter into the totals and accounts, and adds to the power of each job, in watts, what it drew in the seconds that the meter tells of.
+func (b *Book) book(meter event.Meter, split attribute.Split, seconds float64, power map[train.JobID]float64, r rules) {
 	if split.Reset {
 		b.Resets++
 		return
-	}
-	if meter.CoveredSeconds != nil {
-		seconds = *meter.CoveredSeconds
 	}
 	t := b.Totals[meter.Component]
 	t.Measured += split.Sum()
@@ -276,13 +271,16 @@ func (b *Book) book(meter event.Meter, split attribute.Split, seconds float64, r
 		a.Metering = with(a.Metering, meter.Component, how)
 		b.Running[share.Job] = a
 		b.Recent[share.Job] += energy
+		if seconds > 0 {
+			power[share.Job] += energy.Joules() / seconds
+		}
 	}
 	b.Totals[meter.Component] = t
 }
 
 // bookWall books what the plug shows beyond the components. What it shows too little is owed to the next intervals, and forgiven when it shows nothing at all.
-func (b *Book) bookWall(wall *event.Meter, splits []attribute.Split, r rules) {
-	if wall == nil || wall.Energy < 0 {
+func (b *Book) bookWall(wall event.Meter, splits []attribute.Split, seconds float64, power map[train.JobID]float64, r rules) {
+	if wall.Energy < 0 {
 		b.Owed = 0
 		return
 	}
@@ -294,11 +292,7 @@ func (b *Book) bookWall(wall *event.Meter, splits []attribute.Split, r rules) {
 		}
 	}
 	b.Owed = min(beyond, 0)
-	covered := 0.0
-	if wall.CoveredSeconds != nil {
-		covered = *wall.CoveredSeconds
-	}
-	b.book(event.Meter{Component: componentOther, Method: wall.Method}, attribute.Overhead(max(beyond, 0), splits), covered, r)
+	b.book(event.Meter{Component: componentOther, Method: wall.Method}, attribute.Overhead(max(beyond, 0), splits), seconds, power, r)
 }
 
 // with is a copy of a map with one entry more: books share their maps with copies of themselves.

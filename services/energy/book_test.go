@@ -43,6 +43,19 @@ func TestMemoryIsSharedByProcessorTime(t *testing.T) {
 	}
 }
 
+// TestTheHighestPowerIsThatOfTheMetersOwnTime has a plug that tells of three seconds at once.
+func TestTheHighestPowerIsThatOfTheMetersOwnTime(t *testing.T) {
+	var b Book
+	for i, covered := range []float64{0, 0, 3} {
+		n := uint64(i + 1)
+		plug := event.Meter{Component: "node", Method: "redfish", Energy: unit.Energy(covered*100) * unit.Joule, CoveredSeconds: &covered}
+		b.add(interval("n1", "b", n, append(cpu(60*unit.Joule, 0, 0), plug), event.Use{Job: "a", Component: "cpu", Work: 1}), n, allOpen())
+	}
+	if got := b.Running["a"].PeakPower; b.Running["a"].Energy != 300*unit.Joule || got != 100*unit.Watt {
+		t.Errorf("%g W of a plug that shows 100 W", got.Watts())
+	}
+}
+
 func TestUnusableIntervalsArePoison(t *testing.T) {
 	good := interval("n1", "b", 1, cpu(1, 1, 0))
 	if err := checkMeasured(good, factOf(good, "").Subject); err != nil {

@@ -28,7 +28,7 @@ func (l *ledger) bookHour(ctx context.Context, m event.Measured, stream uint64) 
 	l.mu.Unlock()
 	_, err := l.hours.Modify(ctx, hourKey(m.Node, m.From), func(b *Book) (bool, error) {
 		if b.Node == "" {
-			*b = Book{Boot: before.Boot, Sequence: before.Sequence, To: before.To, StreamSequence: before.StreamSequence, Owed: before.Owed}
+			*b = Book{Boot: before.Boot, Sequence: before.Sequence, To: before.To, StreamSequence: before.StreamSequence, Owed: before.Owed, Running: opened(before.Running)}
 		}
 		if b.has(m, stream) {
 			return false, nil
@@ -37,6 +37,19 @@ func (l *ledger) bookHour(ctx context.Context, m event.Measured, stream uint64) 
 		return true, nil
 	})
 	return err
+}
+
+// opened are empty accounts of the jobs that run already: a gap that reaches into the hour is one of theirs.
+func opened(running map[train.JobID]train.Account) map[train.JobID]train.Account {
+	accounts := make(map[train.JobID]train.Account, len(running))
+	for job, a := range running {
+		metering := make(map[string]train.Metering, len(a.Metering))
+		for component := range a.Metering {
+			metering[component] = train.Metering{}
+		}
+		accounts[job] = train.Account{Job: job, Metering: metering}
+	}
+	return accounts
 }
 
 // ReadHours gives what the ledger booked in the hours that begin in [from, to).
@@ -73,7 +86,9 @@ func (b *Book) hour(start time.Time) report.Hour {
 		h.Idle[component], h.Unattributed[component] = t.Idle, t.Unattributed
 	}
 	for _, job := range slices.Sorted(maps.Keys(b.Running)) {
-		h.Jobs = append(h.Jobs, b.Running[job])
+		if a := b.Running[job]; a.Seconds > 0 { // else it has not run in this hour
+			h.Jobs = append(h.Jobs, a)
+		}
 	}
 	return h
 }

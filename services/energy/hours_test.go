@@ -8,6 +8,27 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
+// TestAGapAcrossAnHourCounts has an agent away at the end of an hour; b has ended in the meantime.
+func TestAGapAcrossAnHourCounts(t *testing.T) {
+	k := newBooks(t)
+	l := open(t, k)
+	a, b := event.Use{Job: "a", Component: "cpu", Work: 1}, event.Use{Job: "b", Component: "cpu", Work: 1}
+	for i, m := range []event.Measured{
+		interval("n1", "b1", 3590, cpu(unit.Joule, 0, 0), a, b), interval("n1", "b2", 3621, cpu(unit.Joule, 0, 0), a),
+	} {
+		if _, err := l.handle(within(t), message(t, m, uint64(i+1))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hours, err := ReadHours(within(t), k.bus, hour.Add(time.Hour), hour.Add(2*time.Hour))
+	if err != nil || len(hours) != 1 || len(hours[0].Jobs) != 1 {
+		t.Fatalf("%+v, error %v; want one hour with one job", hours, err)
+	}
+	if job := hours[0].Jobs[0]; job.Metering["cpu"].ExpectedSeconds != 31 || job.Metering["cpu"].MeasuredSeconds != 1 || job.GapSeconds != 30 {
+		t.Errorf("%+v: want 1 of 31 s", job)
+	}
+}
+
 func TestHoursAddUpToTheBook(t *testing.T) {
 	k := newBooks(t)
 	l := open(t, k)

@@ -147,7 +147,7 @@ func TestIntervalsBecomePoints(t *testing.T) {
 	}
 	want := influx.Row{
 		"component": "gpu", "tenant": "vision", "user": "ann", "device_model": "H100", "method": "nvml_counter", "job_id": "a", "active_uj": int64(240e6), "idle_uj": int64(0),
-		"estimated": false, "coverage_ratio": 1.0,
+		"estimated": false, "measured_s": 1.0, "expected_s": 1.0,
 	}
 	maps.DeleteFunc(jobs[5], func(column string, _ any) bool { _, wanted := want[column]; return !wanted })
 	if d := cmp.Diff(want, jobs[5]); d != "" {
@@ -182,7 +182,12 @@ func TestFactsOfJobsBecomePoints(t *testing.T) {
 		fact(event.FactEpochEnded, "e1 again", event.EpochEnded{EpochsDone: 1, EpochSeconds: 4, Loss: &loss, Devices: 1}, 2*time.Second),
 		fact(event.FactSucceeded, "end", event.Succeeded{EpochsDone: 1}, 3*time.Second),
 	)
-	eventually(t, client, "plan_decision", "actual_uj", 1)
+	eventually(t, client, "gpu_power", "power_w", 1) // the end may have been read by now
+	k.publish(lately(2))
+	k.job(train.Job{ID: "a", State: train.StateSucceeded, FinishedAt: m.To.Add(time.Millisecond), Spec: train.Spec{User: "ann", Tenant: "vision", BatchSize: 64}})
+	if decided := eventually(t, client, "plan_decision", "actual_uj", 1); decided[now.Add(3*time.Second).UTC()]["_value"] != int64(490e6) {
+		t.Errorf("energy of the job %v: want that of both its intervals", decided)
+	}
 	texts := eventually(t, client, "job_event", "text", 2)
 	if got := texts[now.UTC()]["_value"]; got != "a started on n1 (gpu:0)" {
 		t.Errorf("text %v of %v", got, texts)

@@ -59,8 +59,8 @@ func (r *recorder) happened(ctx context.Context, batch []bus.Message) error {
 	return nil
 }
 
-// lateAfter is how long after an epoch's end it is waited for its energy: some intervals.
-const lateAfter = 10 * time.Second
+// lateAfter is how long after an epoch's or a job's end it is waited for its energy: some intervals, and longer than the ledger waits for a silent node.
+const lateAfter = 2 * settleAfter
 
 // seen adds to a fact what the records say of its job.
 func (r *recorder) seen(ctx context.Context, id train.JobID, m bus.Message) (series.Seen, error) {
@@ -68,41 +68,64 @@ func (r *recorder) seen(ctx context.Context, id train.JobID, m bus.Message) (ser
 	if err != nil && !errors.Is(err, bus.ErrNotFound) {
 		return series.Seen{}, err
 	}
-	account, err := r.accounts.Get(ctx, jobKey(id))
-	if err != nil && !errors.Is(err, bus.ErrNotFound) {
-		return series.Seen{}, err
-	}
-	seen := series.Seen{Job: job.Value, Account: account.Value, Fact: m.Parsed.Fact, Data: m.Data, Time: m.Time, Sequence: m.Sequence}
+	seen := series.Seen{Job: job.Value, Fact: m.Parsed.Fact, Data: m.Data, Time: m.Time, Sequence: m.Sequence}
 	switch m.Parsed.Fact {
 	case event.FactPlanned:
 		seen.Policy, err = r.policy(ctx)
 	case event.FactEpochEnded:
 		seen.Epoch, err = r.epoch(ctx, id, m)
+	case event.FactSucceeded, event.FactFailed, event.FactCancelled:
+		seen.Account, err = r.account(ctx, id, m)
 	}
 	return seen, err
 }
 
+// account is the final account of a job that has ended; what is in it where it is not closed within a while.
+func (r *recorder) account(ctx context.Context, job train.JobID, m bus.Message) (account train.Account, err error) {
+	err = r.await(ctx, m, func() (bool, error) {
+		e, err := r.accounts.Get(ctx, jobKey(job))
+		if err != nil && !errors.Is(err, bus.ErrNotFound) {
+			return false, err
+		}
+		account = e.Value
+		return account.Final, nil
+	})
+	return account, err
+}
+
 // epoch is what the ledger booked of an epoch; nothing where it does not within a while. The agent tells of an epoch in its next interval.
-func (r *recorder) epoch(ctx context.Context, job train.JobID, m bus.Message) (*unit.Energy, error) {
+func (r *recorder) epoch(ctx context.Context, job train.JobID, m bus.Message) (found *unit.Energy, err error) {
 	ended, err := event.Decode[event.EpochEnded](m.Data)
 	if err != nil {
 		return nil, nil //nolint:nilerr // what cannot be read has no epoch
 	}
-	const every = 200 * time.Millisecond
-	for {
+	err = r.await(ctx, m, func() (bool, error) {
 		course, err := r.courses.Get(ctx, courseKey(job))
 		if err != nil && !errors.Is(err, bus.ErrNotFound) {
-			return nil, err
+			return false, err
 		}
-		if energy, booked := series.EpochEnergy(course.Value, ended); booked {
-			return &energy, nil
+		energy, booked := series.EpochEnergy(course.Value, ended)
+		if booked {
+			found = &energy
+		}
+		return booked, nil
+	})
+	return found, err
+}
+
+// await asks the ledger until it has booked what a fact tells of, or the fact is too old to wait for.
+func (r *recorder) await(ctx context.Context, m bus.Message, booked func() (bool, error)) error {
+	const every = 200 * time.Millisecond
+	for {
+		if done, err := booked(); done || err != nil {
+			return err
 		}
 		if time.Since(m.Stored) > lateAfter {
-			return nil, nil
+			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		case <-time.After(every):
 		}
 	}

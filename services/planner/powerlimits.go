@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 // powerLimits finds the power limit of each running job whose energy counts, while it runs. The bucket is what node agents act on, and all that is remembered.
 type powerLimits struct {
+	bus      *bus.Bus
 	log      *slog.Logger
 	picture  *picture
 	profiles *bus.KV[recur.Profile]
@@ -44,7 +46,7 @@ func newPowerLimits(ctx context.Context, b *bus.Bus, log *slog.Logger, look *pic
 	if err != nil {
 		return nil, err
 	}
-	return &powerLimits{log: log, picture: look, profiles: profiles, courses: courses, groups: groups, limits: slices.Sorted(slices.Values(limits)), eta: eta, now: time.Now}, nil
+	return &powerLimits{bus: b, log: log, picture: look, profiles: profiles, courses: courses, groups: groups, limits: slices.Sorted(slices.Values(limits)), eta: eta, now: time.Now}, nil
 }
 
 // profileEvery is how often the epochs of running jobs are looked at.
@@ -140,9 +142,19 @@ func (p *powerLimits) learn(ctx context.Context, r onGPU, profile *recur.Profile
 	if err != nil && !errors.Is(err, bus.ErrNotFound) {
 		return false, err
 	}
-	learned := profile.Learn(course.Value.Epochs, p.limits, r.spec.Eta(p.eta), now)
+	wanted := profile.Watts
+	if !profile.Learn(course.Value.Epochs, p.limits, r.spec.Eta(p.eta), now) {
+		return false, nil
+	}
+	if held, err := p.held(ctx, r.attempt, wanted); err != nil {
+		return false, err
+	} else if !held {
+		p.log.Warn("power limit was not in force, none is chosen", "job", r.attempt.Job, "watts", wanted)
+		profile.GiveUp(now)
+		return true, nil
+	}
 	if !profile.Settled {
-		return learned, nil
+		return true, nil
 	}
 	p.log.Info("power limit chosen", "job", r.attempt.Job, "watts", profile.Watts, "windows", len(profile.Windows))
 	if !r.spec.Recurs() {
@@ -156,6 +168,32 @@ func (p *powerLimits) learn(ctx context.Context, r onGPU, profile *recur.Profile
 		return true, nil
 	})
 	return err == nil, err
+}
+
+// limitSlack is how far a measured limit may be from the wanted one, in watts: drivers round.
+const limitSlack = 0.5
+
+// held says whether all devices of an attempt were at a power limit in the newest intervals of their nodes. Agents cannot always set what is wanted, and what
+// they measure tells.
+func (p *powerLimits) held(ctx context.Context, a train.Attempt, watts float64) (bool, error) {
+	for _, part := range a.Places() {
+		m, err := p.bus.Last(ctx, event.StreamSamples, event.Subject{Entity: "energy", ID: string(part.Node), Fact: event.FactMeasured, Version: 1})
+		if err != nil && !errors.Is(err, bus.ErrNotFound) {
+			return false, err
+		}
+		measured, err := event.Decode[event.Measured](m.Data)
+		if err != nil {
+			return false, nil //nolint:nilerr // what cannot be read tells of no limit
+		}
+		for _, d := range part.Devices {
+			if !slices.ContainsFunc(measured.Meters, func(m event.Meter) bool {
+				return m.Device == d && m.Board != nil && math.Abs(m.Board.LimitWatts-watts) <= limitSlack
+			}) {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
 }
 
 // recall takes the limit that an earlier job of the group has found for the batch size.

@@ -3,6 +3,7 @@ package planner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/planner/recur"
 )
 
 // TestARunningJobIsProfiled has a planner take over at every step. The test plays the job and the ledger.
@@ -21,7 +23,7 @@ func TestARunningJobIsProfiled(t *testing.T) {
 	job := admitted("j", 1)
 	job.Spec.Energy = &train.EnergySpec{Eta: new(1.0), Group: "nightly"}
 	job.State = train.StateRunning
-	attempt := train.Attempt{Job: "j", Number: 1, Devices: []train.DeviceID{"gpu:0"}, Phase: train.PhaseRunning}
+	attempt := train.Attempt{Job: "j", Number: 1, Node: "n", Devices: []train.DeviceID{"gpu:0"}, Phase: train.PhaseRunning}
 	look.seeJob(bus.Entry[train.Job]{Key: "j", Value: job}, false)
 	look.seeAttempt(bus.Entry[train.Attempt]{Key: "j", Value: attempt}, false)
 	hurried, other := admitted("hurried", 1), attempt
@@ -49,6 +51,7 @@ func TestARunningJobIsProfiled(t *testing.T) {
 		for range 2 {
 			now = now.Add(10 * time.Second)
 			used := map[float64]unit.Energy{300: 3000, 200: 2000, 100: 2500}[limit.Value.Watts]
+			b.measured("n", now, limit.Value.Watts)
 			course.Mark(train.EpochEnergy{Attempt: 1, EpochsDone: course.EpochsDone + 1, At: now, Energy: course.Marked + used*unit.Joule}, 0)
 		}
 		put(b, courses, "course.j", course)
@@ -76,6 +79,61 @@ func TestARunningJobIsProfiled(t *testing.T) {
 	pass(200, 300, 100)
 	if _, err := limits.Get(b.ctx, "j"); !errors.Is(err, bus.ErrNotFound) {
 		t.Errorf("an ended job has a limit: %v", err)
+	}
+}
+
+// measured plays the agent of a node whose GPU 0 is at a power limit.
+func (b *bench) measured(node train.NodeID, at time.Time, watts float64) {
+	b.t.Helper()
+	m := event.Measured{
+		Node: node, BootID: "b", Sequence: uint64(at.Unix()), From: at.Add(-time.Second), To: at,
+		Meters: []event.Meter{{Component: event.ComponentGPU, Device: "gpu:0", Method: "nvml_counter", Board: &event.Board{LimitWatts: watts}}},
+	}
+	fact := event.Fact{
+		Subject: event.Subject{Entity: "energy", ID: string(node), Fact: event.FactMeasured, Version: 1}, Body: m, Source: "nodeagent",
+		Key: fmt.Sprintf("node/%s/b/%d", node, m.Sequence),
+	}
+	if err := b.bus.Publish(b.ctx, fact); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// TestALimitThatIsNotInForceTeachesNothing has an agent that cannot set limits, and one that says nothing.
+func TestALimitThatIsNotInForceTeachesNothing(t *testing.T) {
+	for name, told := range map[string]bool{"at its own limit": true, "nothing measured": false} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			courses, profiles, groups := openKV[train.Course](b, event.BucketLedger), openKV[recur.Profile](b, event.BucketPowerLimits), openKV[recur.Record](b, event.BucketGroups)
+			look, now := newPicture(), time.Unix(1_000_000, 0)
+			job := admitted("j", 1)
+			job.Spec.Energy, job.State = &train.EnergySpec{Eta: new(1.0), Group: "nightly"}, train.StateRunning
+			look.seeJob(bus.Entry[train.Job]{Key: "j", Value: job}, false)
+			attempt := train.Attempt{Job: "j", Number: 1, Node: "n", Devices: []train.DeviceID{"gpu:0"}, Phase: train.PhaseRunning}
+			look.seeAttempt(bus.Entry[train.Attempt]{Key: "j", Value: attempt}, false)
+			p, err := newPowerLimits(b.ctx, b.bus, slog.New(slog.DiscardHandler), look, []float64{200}, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.now = func() time.Time { return now }
+			course := train.Course{Job: "j"}
+			for n := range 3 {
+				if err := p.pass(b.ctx); err != nil {
+					t.Fatal(err)
+				}
+				now = now.Add(10 * time.Second)
+				if told {
+					b.measured("n", now, 350)
+				}
+				course.Mark(train.EpochEnergy{Attempt: 1, EpochsDone: n + 1, At: now, Energy: course.Marked + unit.Joule}, 0)
+				put(b, courses, "course.j", course)
+			}
+			if e, err := profiles.Get(b.ctx, "j"); err != nil || e.Value.Watts != 0 || !e.Value.Settled || len(e.Value.Windows) != 0 {
+				t.Errorf("%+v, %v; want to have settled on no limit", e.Value, err)
+			}
+			if e, err := groups.Get(b.ctx, groupKey(job.Spec)); !errors.Is(err, bus.ErrNotFound) {
+				t.Errorf("the group has %+v, %v; want nothing", e.Value, err)
+			}
+		})
 	}
 }
 

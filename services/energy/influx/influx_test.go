@@ -49,7 +49,7 @@ func TestPointsAreStoredOnce(t *testing.T) {
 	at := time.Now().Add(-time.Minute).UTC()
 	point := series.Point{
 		Measurement: "job_energy", Tags: map[string]string{"user": `o'neil, "ann" = \x`, "shard": "0"},
-		Fields: map[string]any{"job_id": `a "b" \c`, "active_uj": int64(1) << 60, "estimated": true, "coverage_ratio": 0.5}, Time: at,
+		Fields: map[string]any{"job_id": `a "b" \c`, "active_uj": int64(1) << 60, "estimated": true, "measured_s": 0.5}, Time: at,
 	}
 	for range 3 {
 		if err := c.Write(within(t), "switchyard/raw", []series.Point{point}); err != nil {
@@ -123,7 +123,7 @@ func sample(end time.Time) []series.Point {
 			}, series.Point{
 				Measurement: series.JobEnergy, Time: at,
 				Tags:   map[string]string{"tenant": "t", "user": "ann", "component": "gpu", "device_model": "H100", "method": "nvml_counter", "node": "n1", "shard": fmt.Sprint(gpu)},
-				Fields: map[string]any{"job_id": fmt.Sprint("j", gpu), "active_uj": int64(1e6), "coverage_ratio": 1.0},
+				Fields: map[string]any{"job_id": fmt.Sprint("j", gpu), "active_uj": int64(1e6), "measured_s": 1.0, "expected_s": 1.0},
 			})
 		}
 	}

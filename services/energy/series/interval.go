@@ -21,6 +21,9 @@ type Counters struct {
 	Boot           string       `json:"boot"`
 	Sequence       uint64       `json:"sequence"`
 	StreamSequence uint64       `json:"stream_sequence"`
+	// To is the end of the last interval, and Jobs are those that ran in it: what lies between it and the next one is theirs to miss.
+	To   time.Time     `json:"to,omitzero"`
+	Jobs []train.JobID `json:"jobs,omitempty"`
 	// Energy adds up what each meter told since the first interval, without wraps and resets; the key is the component and its device.
 	Energy map[string]unit.Energy `json:"energy_uj"`
 	// Missing counts intervals that were measured and had left the stream before they were read.
@@ -43,7 +46,11 @@ func (c *Counters) Add(in Interval, stream uint64, s Surroundings) (points []Poi
 	if c.Boot == in.BootID {
 		missed = in.Sequence - c.Sequence - 1
 	}
-	c.Node, c.Boot, c.Sequence, c.StreamSequence = in.Node, in.BootID, in.Sequence, stream
+	gaps := map[train.JobID]float64{}
+	for _, job := range c.Jobs {
+		gaps[job] = in.GapAfter(c.Boot, c.Sequence, c.To)
+	}
+	c.Node, c.Boot, c.Sequence, c.StreamSequence, c.To, c.Jobs = in.Node, in.BootID, in.Sequence, stream, in.To, jobsOf(in)
 	c.Missing += missed
 	c.Energy = maps.Clone(c.Energy)
 	if c.Energy == nil {
@@ -58,15 +65,25 @@ func (c *Counters) Add(in Interval, stream uint64, s Surroundings) (points []Poi
 		points = append(points, meterPoint(in, meter, c.Energy[key], s))
 	}
 	points = append(points, componentPoints(in, s)...)
-	points = append(points, jobPoints(in, s)...)
+	points = append(points, jobPoints(in, gaps, s)...)
 	return append(points, gridPoint(in, s.Price)...), missed
+}
+
+// jobsOf are the jobs that used the node, in order.
+func jobsOf(in Interval) []train.JobID {
+	used := map[train.JobID]bool{}
+	for _, u := range in.Users {
+		used[u.Job] = true
+	}
+	return slices.Sorted(maps.Keys(used))
 }
 
 // meterPoint shows one meter: a GPU, a whole node, or a part of one.
 func meterPoint(in Interval, meter event.Meter, counter unit.Energy, s Surroundings) Point {
-	p := Point{Time: in.To, Fields: map[string]any{
-		"energy_uj": int64(counter), "power_w": meter.Energy.Joules() / in.To.Sub(in.From).Seconds(),
-	}}
+	p := Point{Time: in.To, Fields: map[string]any{"energy_uj": int64(counter)}}
+	if seconds := in.Seconds(meter); seconds > 0 {
+		p.Fields["power_w"] = meter.Energy.Joules() / seconds
+	}
 	switch {
 	case wholeNode(meter):
 		p.Measurement, p.Tags = NodePower, map[string]string{"node": string(in.Node), "source": meter.Method}
@@ -168,8 +185,8 @@ func (a share) compare(b share) int {
 	)
 }
 
-// jobPoints tell what each job used, one point per kind of component.
-func jobPoints(in Interval, s Surroundings) []Point {
+// jobPoints tell what each job used, one point per kind of component. Gaps are the seconds before the interval in which a job ran and nobody measured.
+func jobPoints(in Interval, gaps map[train.JobID]float64, s Surroundings) []Point {
 	sums := map[share]attribute.Share{}
 	for i, meter := range in.Meters {
 		if in.Splits[i].Reset || wholeNode(meter) {
@@ -191,12 +208,12 @@ func jobPoints(in Interval, s Surroundings) []Point {
 			n = 0
 		}
 		last = key
-		points = append(points, jobPoint(in, key, sums[key], n, s.Price))
+		points = append(points, jobPoint(in, key, sums[key], n, gaps[key.job], s.Price))
 	}
 	return points
 }
 
-func jobPoint(in Interval, key share, used attribute.Share, n int, price tariff.Price) Point {
+func jobPoint(in Interval, key share, used attribute.Share, n int, gap float64, price tariff.Price) Point {
 	d, all := in.To.Sub(in.From).Seconds(), used.Energy+used.Idle
 	p := Point{
 		Measurement: JobEnergy, Time: in.To,
@@ -206,7 +223,7 @@ func jobPoint(in Interval, key share, used attribute.Share, n int, price tariff.
 		},
 		Fields: map[string]any{
 			"job_id": string(key.job), "active_uj": int64(used.Energy), "idle_uj": int64(used.Idle), "estimated": key.method == "modelled" || used.Estimated > 0,
-			"coverage_ratio": d / (d + max(in.GapSeconds, 0)),
+			"measured_s": d, "expected_s": d + gap,
 		},
 	}
 	if price.PerKWh != nil {
@@ -237,10 +254,11 @@ func gridPoint(in Interval, price tariff.Price) []Point {
 func PipeTune(in event.Measured) []Point {
 	watts := map[string]float64{}
 	for _, meter := range in.Meters {
-		if meter.Energy < 0 {
+		seconds := in.Seconds(meter)
+		if meter.Energy < 0 || seconds <= 0 {
 			continue
 		}
-		w := meter.Energy.Joules() / in.To.Sub(in.From).Seconds()
+		w := meter.Energy.Joules() / seconds
 		switch {
 		case meter.Method == "pdu":
 			watts["pdu_power/node_utilization"] += w

@@ -60,7 +60,7 @@ func Rollups() []Rollup {
 		{CPUEnergy, nil, []Thinned{last("energy_uj"), mean("power_w"), most}},
 		{NodePower, nil, []Thinned{last("energy_uj"), mean("power_w"), most}},
 		{ComponentEnergy, nil, []Thinned{sum("measured_uj"), sum("attributed_uj"), sum("idle_uj"), sum("unattributed_uj")}},
-		{JobEnergy, []string{"tenant", "user", "component", "device_model", "method", "node"}, []Thinned{sum("active_uj"), sum("idle_uj"), sum("cost"), sum("co2e_g"), mean("coverage_ratio")}},
+		{JobEnergy, []string{"tenant", "user", "component", "device_model", "method", "node"}, []Thinned{sum("active_uj"), sum("idle_uj"), sum("cost"), sum("co2e_g"), sum("measured_s"), sum("expected_s")}},
 		{Grid, nil, []Thinned{mean("gco2_kwh"), mean("price_kwh")}},
 	}
 }

@@ -75,6 +75,40 @@ func TestCountersGoOn(t *testing.T) {
 	}
 }
 
+// TestAGapCountsAgainstThoseWhoRan has an agent away for half a minute, with b submitted in the meantime, and one that tells of a gap of its own.
+func TestAGapCountsAgainstThoseWhoRan(t *testing.T) {
+	var c Counters
+	both := []attribute.Use{{Job: "a", Work: 1}, {Job: "b", Work: 1}}
+	step := func(boot string, sequence, at uint64, gap float64, uses []attribute.Use) map[any]any {
+		in := second(boot, at, 100)
+		in.Sequence, in.GapSeconds = sequence, gap
+		in.Splits = []attribute.Split{attribute.Divide(attribute.Meter{Energy: 100, Held: true}, uses)}
+		for _, u := range uses {
+			in.Users = append(in.Users, event.Use{Job: u.Job, Component: "gpu", Device: "gpu:0", Work: u.Work})
+		}
+		points, _ := c.Add(in, c.StreamSequence+1, surroundings())
+		expected := map[any]any{}
+		for _, p := range points {
+			if p.Measurement == JobEnergy {
+				expected[p.Fields["job_id"]] = p.Fields["expected_s"]
+			}
+		}
+		return expected
+	}
+	for i, s := range []struct {
+		got, want map[any]any
+	}{
+		{step("b1", 1, 1, 9, both[:1]), map[any]any{"a": 1.0}},
+		{step("b2", 1, 32, 0, both), map[any]any{"a": 31.0, "b": 1.0}},
+		{step("b2", 2, 35, 2, both), map[any]any{"a": 3.0, "b": 3.0}},
+		{step("b2", 9, 41, 0, both), map[any]any{"a": 6.0, "b": 6.0}},
+	} {
+		if d := cmp.Diff(s.want, s.got); d != "" {
+			t.Errorf("step %d (-want +got)\n%s", i, d)
+		}
+	}
+}
+
 func TestAnIntervalReadAgainGivesTheSamePoints(t *testing.T) {
 	before := Counters{Energy: map[string]unit.Energy{"gpu gpu:0": 7}}
 	again := before
@@ -185,6 +219,35 @@ func TestPowerUnderPipeTunesNames(t *testing.T) {
 	}
 }
 
+// TestPowerIsThatOfTheMetersOwnTime has a plug that answers every five seconds.
+func TestPowerIsThatOfTheMetersOwnTime(t *testing.T) {
+	for covered, want := range map[float64]any{0: nil, 5: 200.0} {
+		in := Interval{Splits: make([]attribute.Split, 1), Measured: event.Measured{Node: "n1", BootID: "b", Sequence: 1, From: noon, To: noon.Add(time.Second), Meters: []event.Meter{
+			{Component: "node", Method: "pdu", Energy: unit.Energy(covered*200) * unit.Joule, CoveredSeconds: &covered},
+		}}}
+		points, _ := new(Counters).Add(in, 1, surroundings())
+		if got := points[0].Fields["power_w"]; points[0].Measurement != NodePower || got != want {
+			t.Errorf("%g s: %v W, want %v", covered, got, want)
+		}
+		var told any
+		if p := PipeTune(in.Measured); len(p) > 0 {
+			told = p[0].Fields["value"]
+		}
+		if told != want {
+			t.Errorf("%g s: %v W under PipeTune's names, want %v", covered, told, want)
+		}
+	}
+}
+
+func TestAJobOfWhichNothingWasMeasuredHasNoEnergy(t *testing.T) {
+	for energy, account := range map[any]train.Account{nil: {Final: true}, int64(110): {Energy: 110, Components: map[string]unit.Energy{"cpu": 110}}} {
+		points := new(Story).Add(Seen{Job: train.Job{ID: "a"}, Account: account, Fact: event.FactSucceeded, Time: noon, Sequence: 1})
+		if decision := points[1]; decision.Measurement != PlanDecision || decision.Fields["actual_uj"] != energy {
+			t.Errorf("%v, want %v", decision, energy)
+		}
+	}
+}
+
 func TestTheStoryOfAJob(t *testing.T) {
 	started := noon
 	job := train.Job{ID: "a", StartedAt: started, FirstPredictedFinish: started.Add(50 * time.Second), Spec: train.Spec{Tenant: "t", BatchSize: 32}}
@@ -196,7 +259,7 @@ func TestTheStoryOfAJob(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		seen := Seen{Job: job, Account: train.Account{Energy: 110}, Fact: name, Data: data, Time: started.Add(after), Sequence: sequence, Policy: "switchyard"}
+		seen := Seen{Job: job, Account: train.Account{Energy: 110, Components: map[string]unit.Energy{"cpu": 110}}, Fact: name, Data: data, Time: started.Add(after), Sequence: sequence, Policy: "switchyard"}
 		if e, ok := body.(event.EpochEnded); ok {
 			if energy, booked := EpochEnergy(course, e); booked {
 				seen.Epoch = &energy

@@ -132,7 +132,10 @@ func EpochEnergy(course train.Course, ended event.EpochEnded) (energy unit.Energ
 func (c *Story) decision(s Seen) Point {
 	p := Point{
 		Measurement: PlanDecision, Time: s.Time, Tags: map[string]string{"policy": tag(c.Policy)},
-		Fields: map[string]any{"job_id": string(s.Job.ID), "actual_uj": int64(s.Account.Energy)},
+		Fields: map[string]any{"job_id": string(s.Job.ID)},
+	}
+	if len(s.Account.Components) > 0 { // else nothing was measured of it
+		p.Fields["actual_uj"] = int64(s.Account.Energy)
 	}
 	if started := s.Job.StartedAt; !started.IsZero() {
 		p.Fields["actual_s"] = s.Time.Sub(started).Seconds()

@@ -13,7 +13,7 @@ type Profile struct {
 	// Devices is how many the attempt has: windows on other numbers do not compare.
 	Devices int      `json:"devices"`
 	Windows []Window `json:"windows,omitempty"`
-	// Settled is set when the limit was chosen.
+	// Settled is set when the limit was chosen, or given up.
 	Settled bool `json:"settled,omitempty"`
 }
 
@@ -57,6 +57,11 @@ func (p *Profile) Learn(epochs []train.EpochEnergy, limits []float64, eta float6
 		return true
 	}
 	return false
+}
+
+// GiveUp settles on no limit: what was wanted was not in force, so nothing can be learned of it.
+func (p *Profile) GiveUp(now time.Time) {
+	p.Watts, p.Windows, p.Settled, p.Since = 0, nil, true, now
 }
 
 // untried is the highest limit without a window.
