@@ -130,8 +130,8 @@ else
 	done
 endif
 
-bench-predict: tools-go ## how far predictions are off over the life of measured trainings, into docs/benchmarks.md (needs SWITCHYARD_DATA)
-	$(GO) run ./tools/predictions -into docs/benchmarks.md
+bench-predict: tools-go ## how far predictions are off over the life of measured trainings, into docs/predictions.md (needs SWITCHYARD_DATA)
+	$(GO) run ./tools/predictions -into docs/predictions.md
 
 fuzz: tools-cc ## run every fuzz target for FUZZTIME (20s)
 	@grep -roE --include='*_test.go' --exclude-dir=devcluster '^func Fuzz[A-Za-z0-9_]+' . | sed 's/^\(.*\)\/[^/]*:func /\1 /' | sort | \

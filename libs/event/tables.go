@@ -61,8 +61,6 @@ type Bucket struct {
 	Key    string
 	Value  string
 	Doc    string
-	// MarkerTTL is set where keys run out by themselves: it is how long the marker of that stays.
-	MarkerTTL time.Duration
 	// Keep is how long a value stays after it was written last; 0: for good.
 	Keep time.Duration
 }
@@ -83,7 +81,7 @@ func Buckets() []Bucket {
 		{Name: BucketGroups, Writer: "planner", Key: "t<tenant, in hex>.<group>", Value: "recur.Record", Doc: "What the jobs of a recurring group cost, and those under way."},
 		{Name: BucketPowerLimits, Writer: "planner", Key: "<job>", Value: "recur.Profile, a train.PowerLimit with more", Doc: "What each device of a live attempt shall draw at most, and what was measured to choose it."},
 		{
-			Name: BucketLeases, Writer: "whoever holds it", Key: "<service>", Value: "bus.Lease", MarkerTTL: time.Minute,
+			Name: BucketLeases, Writer: "whoever holds it", Key: "<service>", Value: "bus.Lease",
 			Doc: "Which process of a service works while the others stand by. A key runs out when its holder does not renew it.",
 		},
 	}

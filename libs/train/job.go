@@ -345,7 +345,7 @@ const KeepEnded = time.Hour
 
 // LongEnded says whether the notes about the job may go.
 func (j Job) LongEnded(now time.Time) bool {
-	return j.State.Terminal() && !j.FinishedAt.IsZero() && now.Sub(j.FinishedAt) > KeepEnded
+	return j.State.Terminal() && !j.FinishedAt.IsZero() && now.Sub(j.FinishedAt) >= KeepEnded
 }
 
 // Change is one line of a job's allocation history.
