@@ -33,7 +33,7 @@ func (l *ledger) bookHour(ctx context.Context, m event.Measured, stream uint64) 
 		if b.has(m, stream) {
 			return false, nil
 		}
-		b.add(m, stream, rules{closed: l.isClosed, reserved: l.reserved})
+		b.add(m, stream, l.rules())
 		return true, nil
 	})
 	return err

@@ -112,10 +112,12 @@ func Make(q Question, hours []Hour) Report {
 		r.GapSeconds += h.GapSeconds
 		r.Resets += h.Resets
 		for _, a := range h.Jobs {
-			waste := wastedRatio(q.Jobs[a.Job], q.Accounts[a.Job])
-			for _, to := range []*Row{row(q.key(h, a.Job)), &r.Total} {
-				to.addJob(a, waste, price)
+			waste, part := wastedRatio(q.Jobs[a.Job], q.Accounts[a.Job]), whole(a)
+			if q.By == ByNode {
+				part = a
 			}
+			row(q.key(h, a.Job)).addJob(part, waste, price)
+			r.Total.addJob(whole(a), waste, price)
 			day.Active += a.Active()
 			day.Idle += a.Idle
 		}

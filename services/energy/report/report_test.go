@@ -120,6 +120,22 @@ func TestAJobsRow(t *testing.T) {
 	}
 }
 
+// TestTheTimeOfAGangCountsOnce has a gang of two nodes, half an hour long.
+func TestTheTimeOfAGangCountsOnce(t *testing.T) {
+	second := account("a", 1)
+	second.JointSeconds, second.JointPeakPower = second.Seconds, 900*unit.Watt
+	gang := []Hour{{Node: "n1", Start: monday, Jobs: []train.Account{account("a", 1)}}, {Node: "n2", Start: monday, Jobs: []train.Account{second}}}
+	for _, c := range []struct {
+		by         By
+		mean, peak float64
+	}{{ByJob, 4000, 900}, {ByNode, 2000, 500}} {
+		r := Make(question(t, c.by), gang)
+		if row := r.Rows[len(r.Rows)-1]; row.MeanWatts != c.mean || row.PeakWatts != c.peak || r.Total.MeanWatts != 4000 || r.Total.PeakWatts != 900 {
+			t.Errorf("by %s: %g W in the mean, %g at most, of all %g and %g", c.by, row.MeanWatts, row.PeakWatts, r.Total.MeanWatts, r.Total.PeakWatts)
+		}
+	}
+}
+
 func TestWhatIsNotKnownIsNotZero(t *testing.T) {
 	q := question(t, ByUser)
 	half := 0.5

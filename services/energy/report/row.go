@@ -103,6 +103,12 @@ func wastedRatio(job train.Job, account train.Account) float64 {
 	return min(ratio(float64(waste), float64(account.Energy)), 1)
 }
 
+// whole is the part of a job's account that a node booked as it counts for the job: what another node of the gang has told of counts there.
+func whole(a train.Account) train.Account {
+	a.Seconds, a.PeakPower = a.Seconds-a.JointSeconds, max(a.PeakPower, a.JointPeakPower)
+	return a
+}
+
 func (r *Row) addJob(a train.Account, wasted float64, price hourPrice) {
 	if r.members == nil {
 		r.members = map[train.JobID]bool{}
