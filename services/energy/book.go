@@ -12,6 +12,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/energy/attribute"
+	"github.com/switchyard-dl/switchyard/services/energy/report"
 )
 
 // Book is what was booked for one node. It is changed by one compare-and-swap per interval, which makes the sums exact however often an interval is
@@ -40,6 +41,8 @@ type Book struct {
 	Running map[train.JobID]train.Account `json:"running"`
 	Recent  map[train.JobID]unit.Energy   `json:"recent_uj,omitempty"`
 	Drawn   map[train.JobID]unit.Power    `json:"drawn_uw,omitempty"`
+	// Owners are those of the jobs, in the book of an hour: it is kept for longer than the register keeps a job.
+	Owners map[train.JobID]report.Owner `json:"owners,omitempty"`
 }
 
 // componentOther is what a node spends beyond its measured components.

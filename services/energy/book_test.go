@@ -15,7 +15,9 @@ import (
 )
 
 // allOpen are the rules where no account is closed.
-func allOpen() rules { return rules{closed: func(train.JobID) bool { return false }, beside: gangs{}.beside} }
+func allOpen() rules {
+	return rules{closed: func(train.JobID) bool { return false }, beside: gangs{}.beside}
+}
 
 func TestBookNotesWhatWasMissed(t *testing.T) {
 	var b Book

@@ -39,7 +39,7 @@ func spend(t *testing.T, s *terminal, hour time.Time) {
 			Metering: map[string]train.Metering{"gpu": {MeasuredSeconds: 3600, ExpectedSeconds: 3600}},
 		}},
 	}
-	put(t, s.bus, event.BucketHours, "n1."+hour.UTC().Format("2006-01-02T15"), book)
+	put(t, s.bus, event.BucketHours, "n1."+hour.UTC().Format("2006-01.02.15"), book)
 	put(t, s.bus, event.BucketJobs, "a", train.Job{ID: "a", State: train.StateSucceeded, RunSeconds: 3600, Spec: train.Spec{Name: "resnet", User: "ann", Tenant: "vision"}})
 	put(t, s.bus, event.BucketLedger, "job.a", train.Account{Job: "a", Energy: kwh(1), Epochs: 4, Samples: 400, Final: true, Methods: []string{"nvml_counter"}})
 }

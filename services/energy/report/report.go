@@ -46,10 +46,29 @@ type Hour struct {
 	Idle         map[string]unit.Energy
 	Unattributed map[string]unit.Energy
 	Jobs         []train.Account
+	Owners       map[train.JobID]Owner
 	Methods      []string
 	// GapSeconds is unmeasured time, Resets counts readings that were left out.
 	GapSeconds float64
 	Resets     uint64
+}
+
+// Owner is whose a job is.
+type Owner struct {
+	Name   string `json:"name"`
+	User   string `json:"user,omitempty"`
+	Tenant string `json:"tenant,omitempty"`
+}
+
+// OwnerOf is that of a submission.
+func OwnerOf(s train.Spec) Owner { return Owner{s.Name, s.User, s.Tenant} }
+
+// owner is whose a job is that ran in an hour: by the hour's own record, else by the register.
+func (q Question) owner(h Hour, job train.JobID) Owner {
+	if o, noted := h.Owners[job]; noted {
+		return o
+	}
+	return OwnerOf(q.Jobs[job].Spec)
 }
 
 // Default is what a job takes with its default configuration.
@@ -116,7 +135,9 @@ func Make(q Question, hours []Hour) Report {
 			if q.By == ByNode {
 				part = a
 			}
-			row(q.key(h, a.Job)).addJob(part, waste, price)
+			to := row(q.key(h, a.Job))
+			to.addJob(part, waste, price)
+			to.owner = q.owner(h, a.Job)
 			r.Total.addJob(whole(a), waste, price)
 			day.Active += a.Active()
 			day.Idle += a.Idle
@@ -159,12 +180,11 @@ func dayOf(days map[time.Time]*Day, at time.Time) *Day {
 
 // key is the row of a job's energy in an hour.
 func (q Question) key(h Hour, job train.JobID) string {
-	spec := q.Jobs[job].Spec
 	switch q.By {
 	case ByUser:
-		return cmp.Or(spec.User, "unknown")
+		return cmp.Or(q.owner(h, job).User, "unknown")
 	case ByTenant:
-		return cmp.Or(spec.Tenant, "unknown")
+		return cmp.Or(q.owner(h, job).Tenant, "unknown")
 	case ByJob:
 		return string(job)
 	default:

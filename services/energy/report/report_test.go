@@ -120,6 +120,17 @@ func TestAJobsRow(t *testing.T) {
 	}
 }
 
+// TestTheOwnerOfAnOldJobIsKnown has jobs that the register has forgotten.
+func TestTheOwnerOfAnOldJobIsKnown(t *testing.T) {
+	old := []Hour{{Node: "n1", Start: monday, Jobs: []train.Account{account("old", 1)}, Owners: map[train.JobID]Owner{"old": {Name: "vgg", User: "eve", Tenant: "vision"}}}}
+	for by, key := range map[By]string{ByUser: "eve", ByTenant: "vision", ByJob: "old"} {
+		row := Make(question(t, by), old).Rows[0]
+		if row.Key != key || by == ByJob && (row.Name != "vgg" || row.User != "eve") {
+			t.Errorf("by %s: %+v", by, row)
+		}
+	}
+}
+
 // TestTheTimeOfAGangCountsOnce has a gang of two nodes, half an hour long.
 func TestTheTimeOfAGangCountsOnce(t *testing.T) {
 	second := account("a", 1)

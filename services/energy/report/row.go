@@ -49,6 +49,7 @@ type Row struct {
 	priced, known, estimated unit.Energy
 	measured, expected       float64
 	members                  map[train.JobID]bool
+	owner                    Owner
 }
 
 // Saving compares finished jobs with their default configuration, which took DefaultEnergy and DefaultSeconds. Ratios above 0 are less energy, and more time.
@@ -191,7 +192,7 @@ func (r *Row) finish(q Question) {
 
 // describe says of a job's row what only a job has; energy per epoch is that of its whole life.
 func (r *Row) describe(job train.Job, account train.Account) {
-	r.Name, r.User, r.State = job.Spec.Name, job.Spec.User, job.State
+	r.Name, r.User, r.State = r.owner.Name, r.owner.User, job.State
 	if account.Epochs == 0 {
 		return
 	}

@@ -142,7 +142,9 @@ func (l *Library) sampled(handle nvml.Device, found map[int]gpu.Process) error {
 	}
 	// The call may repeat what it told before, also with stamps that lie ahead since the clock was set back; a sample of no process marks an unused slot of its buffer.
 	ahead := uint64(now.Add(longestSample).UnixMicro())
-	samples = slices.DeleteFunc(samples, func(s nvml.ProcessUtilizationSample) bool { return s.TimeStamp <= before.newest || s.TimeStamp > ahead || s.Pid == 0 })
+	samples = slices.DeleteFunc(samples, func(s nvml.ProcessUtilizationSample) bool {
+		return s.TimeStamp <= before.newest || s.TimeStamp > ahead || s.Pid == 0
+	})
 	if len(samples) == 0 {
 		return nil
 	}
