@@ -71,7 +71,7 @@ func (q Question) owner(h Hour, job train.JobID) Owner {
 	return OwnerOf(q.Jobs[job].Spec)
 }
 
-// Default is what a job takes with its default configuration.
+// Default is what a job takes with its default configuration: the batch size that was submitted, and no power limit.
 type Default struct {
 	Energy  unit.Energy
 	Seconds float64
@@ -87,8 +87,8 @@ type Question struct {
 	Jobs  map[train.JobID]train.Job
 	// Accounts are those of whole jobs, whatever the time asked for.
 	Accounts map[train.JobID]train.Account
-	// Defaults are by the jobs' names.
-	Defaults map[string]Default
+	// Default is what a job would have taken, where that is known.
+	Default func(train.Job) (Default, bool)
 }
 
 // Day is one day of all nodes.

@@ -48,7 +48,9 @@ func question(t testing.TB, by By) Question {
 		Accounts: map[train.JobID]train.Account{"a": {
 			Job: "a", Energy: 3 * unit.KilowattHour, Epochs: 6, Samples: 600, Final: true, Waste: map[train.WasteCause]unit.Energy{train.WastePreempted: unit.KilowattHour},
 		}},
-		Defaults: map[string]Default{"resnet": {Energy: 4 * unit.KilowattHour, Seconds: 6000}},
+		Default: func(j train.Job) (Default, bool) {
+			return Default{Energy: 4 * unit.KilowattHour, Seconds: 6000}, j.Spec.Name == "resnet"
+		},
 	}
 }
 

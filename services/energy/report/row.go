@@ -179,7 +179,7 @@ func (r *Row) finish(q Question) {
 	r.MeanWatts = ratio(r.Active.Joules(), r.Seconds)
 	r.CoverageRatio = min(ratio(r.measured, r.expected), 1)
 	for _, id := range slices.Sorted(maps.Keys(r.members)) {
-		r.compare(q.Jobs[id], q.Accounts[id], q.Defaults)
+		r.compare(q.Jobs[id], q.Accounts[id], q.Default)
 	}
 	if r.Saving != nil {
 		r.Saving.EnergyRatio = 1 - ratio(float64(r.Saving.energy), float64(r.Saving.DefaultEnergy))
@@ -204,9 +204,12 @@ func (r *Row) describe(job train.Job, account train.Account) {
 }
 
 // compare holds a job that has succeeded against its default configuration, where that is known.
-func (r *Row) compare(job train.Job, account train.Account, defaults map[string]Default) {
-	d, known := defaults[job.Spec.Name]
-	if !known || job.State != train.StateSucceeded || !account.Final {
+func (r *Row) compare(job train.Job, account train.Account, of func(train.Job) (Default, bool)) {
+	if job.State != train.StateSucceeded || !account.Final {
+		return
+	}
+	d, known := of(job)
+	if !known {
 		return
 	}
 	if r.Saving == nil {
