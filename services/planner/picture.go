@@ -199,6 +199,24 @@ func (p *picture) highestPower() float64 {
 	return most
 }
 
+// powerOf is what devices draw at most, in watts; 0 where the job has a part of one only, or one is not known.
+func (p *picture) powerOf(parts []train.Part) float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sum := 0.0
+	for _, part := range parts {
+		for _, id := range part.Devices {
+			devices := p.nodes[string(part.Node)].Devices
+			at := slices.IndexFunc(devices, func(d train.Device) bool { return d.ID == id })
+			if at < 0 || part.Memory > 0 {
+				return 0
+			}
+			sum += devices[at].BusyPower().Watts()
+		}
+	}
+	return sum
+}
+
 // inUse are the devices of a node on which attempts are live.
 func (p *picture) inUse(n train.Node) []train.Device {
 	var used []train.Device
