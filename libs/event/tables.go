@@ -51,8 +51,12 @@ const (
 	BucketHours       = "hours"
 	BucketGroups      = "groups"
 	BucketPowerLimits = "power_limits"
+	BucketRates       = "rates"
 	BucketLeases      = "leases"
 )
+
+// RatesKey is the one key of BucketRates.
+const RatesKey = "site"
 
 // Bucket describes one key-value bucket. Each key has one writing service; it is changed by compare-and-swap.
 type Bucket struct {
@@ -82,6 +86,7 @@ func Buckets() []Bucket {
 		},
 		{Name: BucketGroups, Writer: "planner", Key: "t<tenant, in hex>.<group>", Value: "recur.Record", Doc: "What the jobs of a recurring group cost, and those under way."},
 		{Name: BucketPowerLimits, Writer: "planner", Key: "<job>", Value: "recur.Profile, a train.PowerLimit with more", Doc: "What each device of a live attempt shall draw at most, and what was measured to choose it."},
+		{Name: BucketRates, Writer: "energy", Key: RatesKey, Value: "train.EnergyRates", Doc: "What energy costs and stands for now and later, by the tariff: by this the planner puts starts off."},
 		{
 			Name: BucketLeases, Writer: "whoever holds it", Key: "<service>", Value: "bus.Lease", MarkerTTL: time.Minute,
 			Doc: "Which process of a service works while the others stand by. A key runs out when its holder does not renew it.",

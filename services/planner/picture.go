@@ -35,6 +35,7 @@ func newPicture() *picture {
 		restarts: restartMean{left: map[train.JobID]train.Attempt{}}, silence: newSilence(),
 		missing: map[string]bool{
 			event.BucketJobs: true, event.BucketNodes: true, event.BucketAttempts: true, event.BucketReports: true, event.BucketModels: true,
+			event.BucketRates: true,
 		},
 	}
 }
