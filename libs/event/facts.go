@@ -61,6 +61,8 @@ type Planned struct {
 	Devices          []train.DeviceID `json:"devices"`
 	Reason           train.Reason     `json:"reason"`
 	RemainingSeconds float64          `json:"remaining_seconds,omitempty"`
+	// PowerWatts is what the devices are predicted to draw together: what the power budget counts. Left out for a job that shares its device.
+	PowerWatts float64 `json:"power_w,omitempty"`
 }
 
 // Started says that the processes of an attempt were started.

@@ -35,6 +35,7 @@ func newPicture() *picture {
 		restarts: restartMean{left: map[train.JobID]train.Attempt{}}, silence: newSilence(),
 		missing: map[string]bool{
 			event.BucketJobs: true, event.BucketNodes: true, event.BucketAttempts: true, event.BucketReports: true, event.BucketModels: true,
+			event.BucketRates: true,
 		},
 	}
 }
@@ -197,6 +198,24 @@ func (p *picture) highestPower() float64 {
 		}
 	}
 	return most
+}
+
+// powerOf is what devices draw at most, in watts; 0 where the job has a part of one only, or one is not known.
+func (p *picture) powerOf(parts []train.Part) float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sum := 0.0
+	for _, part := range parts {
+		for _, id := range part.Devices {
+			devices := p.nodes[string(part.Node)].Devices
+			at := slices.IndexFunc(devices, func(d train.Device) bool { return d.ID == id })
+			if at < 0 || part.Memory > 0 {
+				return 0
+			}
+			sum += devices[at].BusyPower().Watts()
+		}
+	}
+	return sum
 }
 
 // inUse are the devices of a node on which attempts are live.

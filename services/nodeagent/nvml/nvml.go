@@ -19,7 +19,9 @@ type Library struct {
 	api nvml.Interface
 	// sampledUntil tells of each device, by its UUID, until when its utilisation was read.
 	sampledUntil map[string]sampledUntil
-	now          func() time.Time
+	// now is the wall clock, by which the driver stamps its samples; uptime is one that is never set.
+	now    func() time.Time
+	uptime func() time.Duration
 	// symbols says of functions that not every driver has whether this one has them: calling one that is missing ends the process.
 	symbols map[string]bool
 	// known are the devices that could be read at some time: one that is lost later still has a name.
@@ -33,7 +35,8 @@ func open(api nvml.Interface) (*Library, error) {
 	if ret := api.Init(); !errors.Is(ret, nvml.SUCCESS) {
 		return nil, fmt.Errorf("load NVML: %s", word(ret))
 	}
-	return &Library{api: api, sampledUntil: map[string]sampledUntil{}, now: time.Now, symbols: map[string]bool{}, known: map[int]gpu.Device{}}, nil
+	began := time.Now()
+	return &Library{api: api, sampledUntil: map[string]sampledUntil{}, now: time.Now, uptime: func() time.Duration { return time.Since(began) }, symbols: map[string]bool{}, known: map[int]gpu.Device{}}, nil
 }
 
 // Close gives the library back.

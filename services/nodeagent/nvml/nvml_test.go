@@ -183,6 +183,7 @@ func TestProcesses(t *testing.T) {
 	l := library(t, c)
 	var now time.Duration
 	l.now = func() time.Time { return time.UnixMicro(int64(stamp(now))) }
+	l.uptime = func() time.Duration { return now }
 	now = 10 * s
 	sample(t, l)
 	now = 11 * s
@@ -217,6 +218,25 @@ func TestProcesses(t *testing.T) {
 	}
 	if want := []uint64{0, stamp(10 * s), stamp(11 * s), stamp(11 * s), stamp(15 * s)}; !slices.Equal(asked, want) {
 		t.Errorf("asked since %v, want %v", asked, want)
+	}
+}
+
+// TestWorkCountsAfterTheClockWasSetBack has a clock set back by a minute while a process works on.
+func TestWorkCountsAfterTheClockWasSetBack(t *testing.T) {
+	const s = time.Second
+	c := card()
+	c.GetComputeRunningProcessesFunc = func() ([]api.ProcessInfo, api.Return) { return []api.ProcessInfo{{Pid: 11}}, api.SUCCESS }
+	var told []api.ProcessUtilizationSample
+	c.GetProcessUtilizationFunc = func(uint64) ([]api.ProcessUtilizationSample, api.Return) { return told, api.SUCCESS }
+	l := library(t, c)
+	var wall, uptime time.Duration
+	l.now, l.uptime = func() time.Time { return time.UnixMicro(int64(stamp(wall))) }, func() time.Duration { return uptime }
+	for _, at := range []struct{ wall, uptime time.Duration }{{100 * s, 5 * s}, {101 * s, 6 * s}, {42 * s, 7 * s}, {43 * s, 8 * s}} {
+		wall, uptime = at.wall, at.uptime
+		told = append(told, worked(11, wall, 50))
+		if got := sample(t, l).Processes[0].Utilisation; got != 0.5 {
+			t.Errorf("at %s by a clock that shows %s: utilisation %g, want 0.5", uptime, wall, got)
+		}
 	}
 }
 
