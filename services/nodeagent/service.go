@@ -143,8 +143,10 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	known := roster.New(t.attempts)
+	live := func() []train.Attempt { return known.Live(p.Common.NodeID()) }
+	reserved := newReservations(p.Common.NodeID(), live, b.Publish, p.Log)
 	accounts := s.kubernetes.accountant(p.Log, p.Metrics)
-	opened, err := s.open(p, known, accounts)
+	opened, err := s.open(p, known, accounts, reserved)
 	if err != nil {
 		return err
 	}
@@ -155,10 +157,10 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	}
 	defer doors.close()
 	api := jobapi.New(jobapi.Config{
-		Node: p.Common.NodeID(), Bus: b, Reports: t.reports, Roster: known, Outbox: box, EpochEnded: opened.recorder.Mark, Log: p.Log,
-		Metrics: p.Metrics,
+		Node: p.Common.NodeID(), Bus: b, Reports: t.reports, Roster: known, Outbox: box, EpochEnded: opened.recorder.Mark,
+		UsesMemory: reserved.reported, Log: p.Log, Metrics: p.Metrics,
 	})
-	limits, err := newPowerLimits(dir, opened.gpus, opened.meter.Devices, func() []train.Attempt { return known.Live(p.Common.NodeID()) }, p.Log)
+	limits, err := newPowerLimits(dir, opened.gpus, opened.meter.Devices, live, p.Log)
 	if err != nil {
 		return err
 	}
@@ -174,6 +176,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	// Nobody is told of the job API, nor is anything measured, before it is known which attempts there are.
 	work.Go(synced.then(func(ctx context.Context) error { return announce(ctx, t.nodes, describe, p) }))
 	work.Go(synced.then(func(ctx context.Context) error { return record(ctx, opened.recorder, b) }))
+	work.Go(synced.then(func(ctx context.Context) error { return reserved.run(ctx, opened.meter.Devices) }))
 	for _, loop := range opened.loops {
 		work.Go(loop)
 	}
@@ -244,7 +247,7 @@ type opened struct {
 }
 
 // open makes the meter and the inventory from what the machine has.
-func (s *Service) open(p run.Process, known *roster.Roster, accounts accountant) (opened, error) {
+func (s *Service) open(p run.Process, known *roster.Roster, accounts accountant, reserved *reservations) (opened, error) {
 	const root, cgroups = proc.Root("/proc"), "/sys/fs/cgroup"
 	offered := inventory.Config{Kind: s.deviceKind, Slots: s.cpuSlots, Proc: root, Cgroups: cgroups}
 	if accounts != nil {
@@ -270,7 +273,7 @@ func (s *Service) open(p run.Process, known *roster.Roster, accounts accountant)
 	recorder := meter.NewRecorder(meter.RecorderConfig{
 		// The numbers of intervals begin anew with every start of the agent.
 		Node: node, Boot: machine.BootID() + "-" + strconv.FormatInt(time.Now().UnixNano(), 36), Interval: s.metering.interval,
-		Meter: m, Live: func() []train.Attempt { return known.Live(node) }, Log: p.Log, Metrics: p.Metrics,
+		Meter: m, Live: reserved.live, Used: reserved.measured, Log: p.Log, Metrics: p.Metrics,
 	})
 	return opened{machine, gpus, m, recorder, loops, closeGPUs}, nil
 }

@@ -50,9 +50,13 @@ func service(t *testing.T, args ...string) *Service {
 // start runs an agent as its process would; the function stops it.
 func start(t *testing.T, url, dir string, args ...string) (stop func()) {
 	t.Helper()
+	return startService(t, url, dir, service(t, append([]string{"--device-kind=cpu", "--cpu-slots=3", "--meter-interval=100ms"}, args...)...))
+}
+
+func startService(t *testing.T, url, dir string, s *Service) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	common := run.Common{NATS: url, HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: dir, Node: "n1"}
-	s := service(t, append([]string{"--device-kind=cpu", "--cpu-slots=3", "--meter-interval=100ms"}, args...)...)
 	if err := s.Validate(common); err != nil {
 		t.Fatal(err)
 	}
