@@ -327,3 +327,26 @@ func TestValidate(t *testing.T) {
 		t.Errorf("%v: want both at once", all)
 	}
 }
+
+// TestTheNodeSaysWhatHoldsJobsToTheirParts: with NVIDIA's daemon it is the daemon. The control program alone is made up.
+func TestTheNodeSaysWhatHoldsJobsToTheirParts(t *testing.T) {
+	bin, pipes := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "nvidia-cuda-mps-control"), []byte("#!/bin/sh\nread command && [ \"$command\" = get_server_list ]\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	for _, c := range []struct {
+		pipes string
+		want  train.Enforcement
+	}{{pipes, train.EnforcedByMPS}, {filepath.Join(pipes, "none"), train.EnforcedByAdvice}} {
+		server := bustest.Start(t)
+		s := service(t, "--device-kind=gpu", "--mps-pipe-directory="+c.pipes)
+		s.gpus = newRack(nil)
+		stop := startService(t, server.URL(), t.TempDir(), s)
+		n := node(t, bustest.Connect(t, server, "test"), time.Time{})
+		if len(n.Devices) != benchGPUs || n.Devices[0].Enforcement != c.want || (n.MPSDir == pipes) != (c.want == train.EnforcedByMPS) {
+			t.Errorf("%+v with pipes in %q, want %s", n.Devices, n.MPSDir, c.want)
+		}
+		stop()
+	}
+}

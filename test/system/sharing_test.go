@@ -116,7 +116,7 @@ func TestAJobThatOutgrowsItsPartIsMoved(t *testing.T) {
 	if len(greedy.Warnings) != 1 || !strings.Contains(greedy.Warnings[0], "uses 12.0 GiB of gpu:") || greedy.Spec.EstimatedMemoryMiB != 13517 {
 		t.Errorf("warnings %q, asks for %d MiB", greedy.Warnings, greedy.Spec.EstimatedMemoryMiB)
 	}
-	if _, out := c.command("describe", "greedy"); !strings.Contains(out, greedy.Warnings[0]) || !strings.Contains(out, "13.2 GiB of gpu:") {
+	if _, out := c.command("describe", "greedy"); !strings.Contains(out, greedy.Warnings[0]) || !strings.Contains(out, "13.2 GiB of gpu:") || !strings.Contains(out, "advisory: ") {
 		t.Errorf("describe greedy:\n%s", out)
 	}
 }
