@@ -199,6 +199,7 @@ func (t *trainer) epoch(ctx context.Context) (stop bool, err error) {
 		stop, err = t.conclude(ctx, jobapi.Epoch{
 			EpochsDone: t.state.Epochs, EpochSeconds: seconds, Steps: whole.steps, Samples: whole.samples,
 			Loss: whole.loss / float64(whole.samples), Metrics: map[string]float64{"accuracy": accuracy},
+			MemoryBytes: t.memoryMiB << 20,
 		})
 		if err != nil {
 			return false, err

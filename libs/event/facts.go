@@ -156,6 +156,18 @@ type Straggling struct {
 	Workers int `json:"workers"`
 }
 
+// Outgrew says that an attempt uses more of a device that it shares than its part. The job is planned with NeedsBytes from then on: the attempt leaves at its
+// next epoch's end, and its neighbours stay.
+type Outgrew struct {
+	Attempt int            `json:"attempt"`
+	Node    train.NodeID   `json:"node"`
+	Device  train.DeviceID `json:"device"`
+	// Part is what it has of the device, Used the most that was measured, Needs that with a margin.
+	Part  unit.Bytes `json:"part_bytes"`
+	Used  unit.Bytes `json:"used_bytes"`
+	Needs unit.Bytes `json:"needs_bytes"`
+}
+
 // Converged says that the loss has converged by the rule of the submission; the job is asked to leave and has then succeeded.
 type Converged struct {
 	EpochsDone int `json:"epochs_done"`

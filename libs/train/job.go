@@ -313,6 +313,8 @@ type Job struct {
 	TunedBatch int `json:"tuned_batch_size,omitempty"`
 	// SubmittedBatch is the one that was submitted, where another may have been chosen.
 	SubmittedBatch int `json:"submitted_batch_size,omitempty"`
+	// OutgrownAttempt is the attempt that was last found to use more memory of a device than its part. The Spec asks for enough from then on.
+	OutgrownAttempt int `json:"outgrown_attempt,omitempty"`
 	// ConvergedEpochs is after how many epochs the loss was found to have converged, by the rule that the user gave; 0 until then.
 	ConvergedEpochs int `json:"converged_epochs,omitempty"`
 	// EstimateSeconds is the whole run as now predicted; PriorityPenalty is what a job loses that outran the user's estimate.

@@ -267,7 +267,7 @@ func (p *picture) places(a train.Attempt) ([]launch.Place, error) {
 		if node.ID == "" || node.JobAPI == "" {
 			return nil, fmt.Errorf("the agent of node %s has not described it yet: %w", part.Node, bus.ErrAway)
 		}
-		place := launch.Place{Node: node}
+		place := launch.Place{Node: node, Memory: part.Memory}
 		for _, id := range part.Devices {
 			i := slices.IndexFunc(node.Devices, func(d train.Device) bool { return d.ID == id })
 			if i < 0 {

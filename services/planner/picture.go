@@ -251,7 +251,7 @@ func (p *picture) job(j train.Job, now time.Time) plan.Job {
 	job.EpochsDone = max(job.EpochsDone, report.EpochsDone)
 	job.Running = &plan.Running{
 		Holding: plan.Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Parts: a.Parts}, StopPending: a.Stop != train.StopNone,
-		Epochs: max(report.EpochsDone-a.StartedEpochs, 0), Spoke: report.Spoke,
+		Epochs: max(report.EpochsDone-a.StartedEpochs, 0), Spoke: report.Spoke, Outgrown: j.OutgrownAttempt == a.Number,
 	}
 	if !a.StartedAt.IsZero() {
 		job.Running.Seconds = max(now.Sub(a.StartedAt).Seconds(), 0)

@@ -50,6 +50,7 @@ type Epoch struct {
 	Rank         int                `json:"rank"`
 	Loss         float64            `json:"loss"`
 	Metrics      map[string]float64 `json:"metrics"`
+	MemoryBytes  int64              `json:"gpu_memory_bytes,omitempty"` // the most that it used of a device
 }
 
 // Checkpoint tells of a checkpoint that is on disk.

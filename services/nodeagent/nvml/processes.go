@@ -73,7 +73,7 @@ type partition struct {
 	id, size int
 }
 
-// partitions lists the parts of a GPU; none where it is whole. Utilisation is not to be had by process there, nor energy by part.
+// partitions lists the parts of a GPU; nil where it is whole. Utilisation is not to be had by process there, nor energy by part.
 func (l *Library) partitions(handle nvml.Device) ([]partition, error) {
 	if !l.has("nvmlDeviceGetMigMode") {
 		return nil, nil // a driver from before there was MIG
@@ -86,7 +86,7 @@ func (l *Library) partitions(handle nvml.Device) ([]partition, error) {
 	if !errors.Is(ret, nvml.SUCCESS) {
 		return nil, fmt.Errorf("count MIG instances: %s", word(ret))
 	}
-	var parts []partition
+	parts := []partition{}
 	for i := range most {
 		part, ret := handle.GetMigDeviceHandleByIndex(i)
 		if !errors.Is(ret, nvml.SUCCESS) {

@@ -23,6 +23,8 @@ type lodgings struct {
 	byID    map[train.JobID]*lodger
 	// shared are the devices that hosts have in this round, in the order of the board.
 	shared []*lodging
+	// owed is what jobs that have outgrown their parts use beyond what the plan counts as theirs.
+	owed map[spot]unit.Bytes
 }
 
 // lodger is a job that may share its device.
@@ -36,6 +38,8 @@ type lodger struct {
 	silent bool
 	// displaced: in an earlier round it lost the device that it shared.
 	displaced bool
+	// outgrown is where it uses more than its part, until it has left; nowhere for all others.
+	outgrown spot
 	// part is what it has of the device at which it lodges; 0 is the whole. host is the job that stands for it, nil where it does so itself.
 	part unit.Bytes
 	host *lodger
@@ -69,7 +73,7 @@ func newLodgings(s State) *lodgings {
 	l.open = l.board.openNodes(s.Nodes)
 	for _, c := range l.board.jobs {
 		one := &lodger{
-			candidate: c, memory: c.Spec.SharedMemory(), held: l.find(c.Planned),
+			candidate: c, memory: c.Spec.SharedMemory(), held: l.find(c.Planned), outgrown: spot{node: nowhere},
 			silent: c.Running != nil && !c.Running.Spoke && !c.Running.StopPending,
 		}
 		if on := l.find(c.runsOn()); one.silent && on.somewhere() {
@@ -77,6 +81,7 @@ func newLodgings(s State) *lodgings {
 		}
 		l.lodgers, l.byID[c.ID] = append(l.lodgers, one), one
 	}
+	l.seeOutgrown()
 	return l
 }
 
@@ -277,11 +282,11 @@ func (l *lodgings) lodge(one *lodger) {
 
 // fits says whether a job may lodge beside the host of a device: a fault of one may reach the other, so they are of one tenant.
 func (l *lodgings) fits(one *lodger, here *lodging) bool {
-	if one.memory > here.left || one.Spec.Tenant != here.host.Spec.Tenant {
+	if one.Spec.Tenant != here.host.Spec.Tenant {
 		return false
 	}
 	part := l.partAt(one, here.spot)
-	return part > 0 && part <= here.left && (one.held == here.spot || l.board.nodes[here.node].traits.grant(one.wish))
+	return part > 0 && part <= l.leftFor(one, here) && (one.held == here.spot || l.board.nodes[here.node].traits.grant(one.wish))
 }
 
 func (here *lodging) take(one *lodger, part unit.Bytes) {
@@ -291,7 +296,7 @@ func (here *lodging) take(one *lodger, part unit.Bytes) {
 
 // partAt is how much of a device a job has there: what it runs with, else what it needs; 0 where it has the device as a whole.
 func (l *lodgings) partAt(one *lodger, at spot) unit.Bytes {
-	if r := one.Running; r != nil && !r.StopPending && l.find(&r.Holding) == at {
+	if r := one.Running; r != nil && !r.StopPending && l.find(&r.Holding) == at && (one.outgrown != at || one.silent) {
 		return r.Memory
 	}
 	if !l.open[at.node] {

@@ -28,6 +28,7 @@ import (
 //	learn id=x seconds=10 [devices=1] [scaling=bad] [seen=5]   epochs take so long on so many devices
 //	crew id=x share=300 worker=10 ..                 true milliseconds of a step with parameter servers: fixed, share, worker, server;
 //	    [at=(4/1,..)] [seen=5]                      workers/servers on which it was seen; left out, on enough to know all
+//	outgrown id=x memory=12                         its attempt was found to use more than its part, and asks for so much from now on
 //	slow id=x device=cpu:1 [node=a] [times=3]       a worker held up the others
 //	restarted id=x times=6                          within the last hour
 //	done id=x epochs=5; ended id=x; cancel id=x
@@ -69,6 +70,9 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 		s.learn(t, d)
 	case "crew":
 		s.crew(t, d)
+	case "outgrown":
+		j := s.find(t, d)
+		j.Running.Outgrown, j.Spec.EstimatedMemoryMiB = true, int64(count(t, d, "memory", 0))*1024
 	case "slow":
 		j := s.find(t, d)
 		j.Slow = append(j.Slow, train.Straggler{

@@ -156,6 +156,8 @@ type Running struct {
 	// Seconds since it started, Epochs that it has finished, both of this attempt alone.
 	Seconds float64 `json:"seconds"`
 	Epochs  int     `json:"epochs"`
+	// Outgrown is set when it uses more memory than its part; what the job needs is in its Spec.
+	Outgrown bool `json:"outgrown,omitempty"`
 	// Spoke says that the training code has called the job API: only then can it be asked to leave.
 	Spoke bool `json:"spoke,omitempty"`
 }
