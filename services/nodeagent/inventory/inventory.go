@@ -103,7 +103,7 @@ func (i *Inventory) cards(gpus []gpu.Device) []train.Device {
 			continue
 		}
 		d := train.Device{
-			ID: g.ID(), Kind: train.KindGPU, Model: g.Model, UUID: g.UUID, Memory: g.Memory, Simulated: g.Simulated, BusyWatts: g.PowerLimit.Watts(),
+			ID: g.ID(), Kind: train.KindGPU, Model: g.Model, UUID: g.UUID, Driver: g.Driver, Memory: g.Memory, Simulated: g.Simulated, BusyWatts: g.PowerLimit.Watts(),
 		}
 		if i.config.Account != nil {
 			d.Resource, d.Units = i.config.Account(g)

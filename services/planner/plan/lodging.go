@@ -3,8 +3,10 @@ package plan
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 
+	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
@@ -23,11 +25,21 @@ type lodgings struct {
 	byID    map[train.JobID]*lodger
 	// shared are the devices that hosts have in this round, in the order of the board.
 	shared []*lodging
+	// starving are the jobs that have waited for too long for a device of their own.
+	starving []*Job
+	// known is what is known of devices of each model and driver.
+	known map[device]*curve.Interference
+	// refused are the jobs for which there is no place beside others in this round.
+	refused map[likeness]bool
 }
+
+// device is what one device has in common with others that run jobs alike.
+type device struct{ model, driver string }
 
 // lodger is a job that may share its device.
 type lodger struct {
 	*candidate
+	kind *curve.Kind
 	// memory is what it needs of a device.
 	memory unit.Bytes
 	// held is where it lodged when the decision began, at where it lodges now.
@@ -36,6 +48,8 @@ type lodger struct {
 	silent bool
 	// displaced: in an earlier round it lost the device that it shared.
 	displaced bool
+	// leaves: it does not stay beside those with whom it lodged. moves: it stands before the policy although it may stay.
+	leaves, moves bool
 	// part is what it has of the device at which it lodges; 0 is the whole. host is the job that stands for it, nil where it does so itself.
 	part unit.Bytes
 	host *lodger
@@ -65,11 +79,11 @@ func mayShare(j Job) bool {
 func newLodgings(s State) *lodgings {
 	own := s
 	own.Jobs = slices.DeleteFunc(slices.Clone(s.Jobs), func(j Job) bool { return !mayShare(j) })
-	l := &lodgings{state: s, board: newBoard(own, false), byID: map[train.JobID]*lodger{}}
+	l := &lodgings{state: s, board: newBoard(own, false), byID: map[train.JobID]*lodger{}, known: map[device]*curve.Interference{}}
 	l.open = l.board.openNodes(s.Nodes)
 	for _, c := range l.board.jobs {
 		one := &lodger{
-			candidate: c, memory: c.Spec.SharedMemory(), held: l.find(c.Planned),
+			candidate: c, memory: c.deviceMemory(), held: l.find(c.Planned),
 			silent: c.Running != nil && !c.Running.Spoke && !c.Running.StopPending,
 		}
 		if on := l.find(c.runsOn()); one.silent && on.somewhere() {
@@ -77,7 +91,20 @@ func newLodgings(s State) *lodgings {
 		}
 		l.lodgers, l.byID[c.ID] = append(l.lodgers, one), one
 	}
+	l.starving = l.board.starving(s)
+	l.part()
 	return l
+}
+
+// deviceMemory is what a job is given of a device that it shares: what its user estimates, until it is measured.
+func (j *Job) deviceMemory() unit.Bytes {
+	// margin is for what training code does not tell of, its context on the device above all, and for what it needs later.
+	const margin = 1.15
+	if j.Model == nil || j.Model.Memory == nil {
+		return j.Spec.SharedMemory()
+	}
+	measured := float64(j.Model.Memory.Bytes(j.Spec.BatchSize)) + j.Model.Memory.ErrorBytes
+	return unit.Bytes(min(margin*measured, math.MaxInt64/2))
 }
 
 // find gives the device of a holding; nowhere where there is none, or not any more.
@@ -144,7 +171,11 @@ func (l *lodgings) without(riders map[train.JobID]bool) State {
 	s := l.state
 	s.Jobs = slices.Clone(s.Jobs)
 	for i := range s.Jobs {
-		s.Jobs[i].Rides = riders[s.Jobs[i].ID]
+		j := &s.Jobs[i]
+		j.Rides = riders[j.ID]
+		if one := l.byID[j.ID]; one != nil && (one.leaves || one.moves) && !j.Rides {
+			j.Planned = nil // that device is another's
+		}
 	}
 	return s
 }
@@ -174,6 +205,7 @@ func (l *lodgings) firstRiders() map[train.JobID]bool {
 			l.lodge(one)
 		}
 	}
+	l.moveOut(idle)
 	return l.riders()
 }
 
@@ -237,7 +269,7 @@ func (j *Job) runsOn() *Holding {
 
 // settle begins a round: hosts have their devices, and whoever lodged with one of them before stays as long as there is memory.
 func (l *lodgings) settle(hosts map[*lodger]spot) {
-	l.shared = nil
+	l.shared, l.refused = nil, map[likeness]bool{}
 	for _, one := range l.lodgers {
 		one.at, one.host, one.part = spot{node: nowhere}, nil, 0
 		if at, has := hosts[one]; has {
@@ -258,26 +290,9 @@ func (l *lodgings) settle(hosts map[*lodger]spot) {
 	}
 }
 
-// lodge finds a job that has no device one beside others: of those that have memory for it the one with the least. What one job costs another in speed is not
-// known; once it is, it is weighed here.
-func (l *lodgings) lodge(one *lodger) {
-	if one.at.somewhere() || one.silent && one.held.somewhere() {
-		return
-	}
-	var best *lodging
-	for _, here := range l.shared {
-		if l.open[here.node] && l.fits(one, here) && (best == nil || here.left < best.left) {
-			best = here
-		}
-	}
-	if best != nil {
-		best.take(one, l.partAt(one, best.spot))
-	}
-}
-
 // fits says whether a job may lodge beside the host of a device: a fault of one may reach the other, so they are of one tenant.
 func (l *lodgings) fits(one *lodger, here *lodging) bool {
-	if one.memory > here.left || one.Spec.Tenant != here.host.Spec.Tenant {
+	if one.Spec.Tenant != here.host.Spec.Tenant {
 		return false
 	}
 	part := l.partAt(one, here.spot)
