@@ -151,7 +151,7 @@ func (p *picture) seeMeetings(e bus.Entry[curve.Meetings], deleted bool) {
 	defer p.mu.Unlock()
 	before, had := p.meetings[e.Key]
 	switch {
-	case deleted:
+	case deleted || e.Value.Known == nil:
 		delete(p.meetings, e.Key)
 	case had && slices.Equal(before.Known.Encounters(), e.Value.Known.Encounters()):
 		return
@@ -168,15 +168,14 @@ func (p *picture) interference(nodes []train.Node) map[string]*curve.Interferenc
 		for i := range n.Devices {
 			d := &n.Devices[i]
 			key := curve.MeetingsKey(d)
-			if known[key] != nil {
-				continue
-			}
 			r, found := p.meetings[key]
-			if !found {
-				r = *curve.NewMeetings(d.Type(), d.Driver, p.newest(d.Type()))
+			if hint := p.newest(d.Type()); !found && hint != nil {
+				r = *curve.NewMeetings(d.Type(), d.Driver, hint)
 				p.meetings[key] = r
 			}
-			known[key] = r.Known
+			if r.Known != nil {
+				known[key] = r.Known
+			}
 		}
 	}
 	return known

@@ -31,6 +31,8 @@ type lodgings struct {
 	known map[device]*curve.Interference
 	// refused are the jobs for which there is no place beside others in this round.
 	refused map[likeness]bool
+	// reasons are why they wait nevertheless where there is room.
+	reasons map[likeness]train.Reason
 }
 
 // device is what one device has in common with others that run jobs alike.
@@ -67,7 +69,9 @@ func compareSpots(x, y spot) int {
 // lodging is a device that jobs share.
 type lodging struct {
 	spot
+	// host stands for it before the policy; jobs are all that are on it, the host first.
 	host *lodger
+	jobs []*lodger
 	left unit.Bytes
 }
 
@@ -79,7 +83,7 @@ func mayShare(j Job) bool {
 func newLodgings(s State) *lodgings {
 	own := s
 	own.Jobs = slices.DeleteFunc(slices.Clone(s.Jobs), func(j Job) bool { return !mayShare(j) })
-	l := &lodgings{state: s, board: newBoard(own, false), byID: map[train.JobID]*lodger{}, known: map[device]*curve.Interference{}}
+	l := &lodgings{state: s, board: newBoard(own, false), byID: map[train.JobID]*lodger{}, known: map[device]*curve.Interference{}, reasons: map[likeness]train.Reason{}}
 	l.open = l.board.openNodes(s.Nodes)
 	for _, c := range l.board.jobs {
 		one := &lodger{
@@ -91,7 +95,7 @@ func newLodgings(s State) *lodgings {
 		}
 		l.lodgers, l.byID[c.ID] = append(l.lodgers, one), one
 	}
-	l.starving = l.board.starving(s)
+	l.starving = l.board.starving(s, train.Plan{})
 	l.part()
 	return l
 }
@@ -143,6 +147,7 @@ func (l *lodgings) decide(p Policy) train.Plan {
 				hosts[one] = l.find(&Holding{Node: a.Node, Devices: a.Devices})
 			}
 		}
+		l.starving = l.board.starving(l.state, made)
 		l.settle(hosts)
 		next := map[train.JobID]bool{}
 		for _, one := range l.lodgers {
@@ -274,7 +279,7 @@ func (l *lodgings) settle(hosts map[*lodger]spot) {
 		one.at, one.host, one.part = spot{node: nowhere}, nil, 0
 		if at, has := hosts[one]; has {
 			one.at, one.part = at, l.partAt(one, at)
-			here := &lodging{spot: at, host: one}
+			here := &lodging{spot: at, host: one, jobs: []*lodger{one}}
 			if one.part > 0 {
 				here.left = l.device(at).Memory - one.part
 			}
@@ -283,11 +288,19 @@ func (l *lodgings) settle(hosts map[*lodger]spot) {
 	}
 	slices.SortFunc(l.shared, func(x, y *lodging) int { return compareSpots(x.spot, y.spot) })
 	for _, one := range l.lodgers {
-		at, found := slices.BinarySearchFunc(l.shared, one.held, func(x *lodging, held spot) int { return compareSpots(x.spot, held) })
-		if found && !one.at.somewhere() && l.fits(one, l.shared[at]) {
-			l.shared[at].take(one, l.partAt(one, one.held))
+		if here := l.lodgingAt(one.held); here != nil && !one.at.somewhere() && l.fits(one, here) && l.getOn(one, here) {
+			here.take(one, l.partAt(one, one.held))
 		}
 	}
+}
+
+// lodgingAt gives a device as it is shared in this round; nil where no job that may share stands for it.
+func (l *lodgings) lodgingAt(at spot) *lodging {
+	i, found := slices.BinarySearchFunc(l.shared, at, func(x *lodging, at spot) int { return compareSpots(x.spot, at) })
+	if !found {
+		return nil
+	}
+	return l.shared[i]
 }
 
 // fits says whether a job may lodge beside the host of a device: a fault of one may reach the other, so they are of one tenant.
@@ -301,7 +314,13 @@ func (l *lodgings) fits(one *lodger, here *lodging) bool {
 
 func (here *lodging) take(one *lodger, part unit.Bytes) {
 	one.at, one.part, one.host = here.spot, part, here.host
-	here.left -= part
+	here.jobs, here.left = append(here.jobs, one), here.left-part
+}
+
+// release is the reverse of take.
+func (here *lodging) release(one *lodger) {
+	here.jobs, here.left = slices.DeleteFunc(here.jobs, func(o *lodger) bool { return o == one }), here.left+one.part
+	one.at, one.part, one.host = spot{node: nowhere}, 0, nil
 }
 
 // partAt is how much of a device a job has there: what it runs with, else what it needs; 0 where it has the device as a whole.

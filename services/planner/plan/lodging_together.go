@@ -53,7 +53,7 @@ func (l *lodgings) choose(one *lodger) *lodging {
 	slices.SortStableFunc(fitting, func(x, y *lodging) int { return cmp.Compare(x.left, y.left) })
 	places := make([]sharing.Place, len(fitting))
 	for i, here := range fitting {
-		places[i] = sharing.Place{Model: l.interference(here.spot), Newcomer: l.tenant(one, here.spot), Tenants: l.tenants(l.present(here.spot), here.spot)}
+		places[i] = sharing.Place{Model: l.interference(here.spot), Newcomer: l.tenant(one, here.spot), Tenants: l.tenants(here.jobs, here.spot)}
 	}
 	if i := sharing.Choose(places); i >= 0 {
 		return fitting[i]
@@ -100,21 +100,6 @@ func (l *lodgings) tenants(jobs []*lodger, at spot) []sharing.Tenant {
 	return all
 }
 
-// present are the jobs that are on a device in this round, the host first.
-func (l *lodgings) present(at spot) []*lodger {
-	var here []*lodger
-	for _, one := range l.lodgers {
-		switch {
-		case one.at != at:
-		case one.host == nil:
-			here = slices.Insert(here, 0, one)
-		default:
-			here = append(here, one)
-		}
-	}
-	return here
-}
-
 // part has jobs leave that were measured beside each other and do less together than one of them alone. The one of the least weight leaves, of equals the
 // one that came last. What is known of the two keeps them from being put together again.
 func (l *lodgings) part() {
@@ -136,11 +121,15 @@ func (l *lodgings) part() {
 	}
 }
 
+// getOn says whether a job may stay on its device with whoever stands for that now: it need not where another has come.
+func (l *lodgings) getOn(one *lodger, here *lodging) bool {
+	return here.host.held == one.held || !sharing.Parted(l.interference(here.spot), l.tenants(append(slices.Clone(here.jobs), one), here.spot))
+}
+
 // leaver is which of the jobs on a device leaves; -1 where they stay together, or none can be asked.
 func (l *lodgings) leaver(jobs []*lodger, at spot) int {
 	tenants := l.tenants(jobs, at)
-	rates, measured := sharing.Rates(l.interference(at), tenants)
-	if slices.Max(measured) == 0 || sharing.Stay(tenants, rates) {
+	if !sharing.Parted(l.interference(at), tenants) {
 		return -1
 	}
 	best := -1
@@ -182,16 +171,15 @@ func (l *lodgings) moveOut(idle int) {
 	}
 	slices.SortStableFunc(movers, func(x, y mover) int { return cmp.Compare(y.gain, x.gain) })
 	for _, m := range movers[:min(len(movers), max(idle, 0))] {
-		i := slices.IndexFunc(l.shared, func(here *lodging) bool { return here.spot == m.at })
-		l.shared[i].left += m.part
-		m.moves, m.at, m.host, m.lodger.part = true, spot{node: nowhere}, nil, 0
+		m.moves = true
+		l.lodgingAt(m.at).release(m.lodger)
 	}
 }
 
 // gainApart is the progress, in seconds of a job of weight 1 alone, that a rider on a device of its own adds by the end of its training, less the restart
 // and what a change must save beyond it.
 func (l *lodgings) gainApart(one *lodger) float64 {
-	jobs := l.present(one.at)
+	jobs := l.lodgingAt(one.at).jobs
 	tenants, i := l.tenants(jobs, one.at), slices.Index(jobs, one)
 	weight, t := tenants[i].Weight, l.board.tuning
 	faster := sharing.Apart(l.interference(one.at), tenants, i) - t.Hysteresis*weight
@@ -199,13 +187,17 @@ func (l *lodgings) gainApart(one *lodger) float64 {
 	return faster*one.remaining(1) - weight*price
 }
 
-// starving are the jobs that have waited longer than may be and have no device.
-func (b *board) starving(s State) []*Job {
+// starving are the jobs that have waited longer than may be and get no device by the policy's answer either.
+func (b *board) starving(s State, answer train.Plan) []*Job {
+	served := map[train.JobID]bool{}
+	for _, a := range answer.Allocations {
+		served[a.Job] = true
+	}
 	var all []*Job
 	for i := range s.Jobs {
 		j := &s.Jobs[i]
 		waited := s.Now.Sub(j.SubmittedAt).Seconds() - j.RunSeconds
-		if !j.CancelRequested && j.Planned == nil && j.Running == nil && waited > b.tuning.StarvationSeconds {
+		if !j.CancelRequested && !served[j.ID] && j.Planned == nil && j.Running == nil && waited > b.tuning.StarvationSeconds {
 			all = append(all, j)
 		}
 	}

@@ -45,11 +45,12 @@ type Place struct {
 func Choose(places []Place) int {
 	best, most := -1, math.Inf(-1)
 	for i, p := range places {
-		if !p.fits() {
+		all := append(slices.Clone(p.Tenants), p.Newcomer)
+		if !p.fits() || Parted(p.Model, all) {
 			continue
 		}
 		before, _ := progress(p.Model, p.Tenants)
-		gain, deviation := progress(p.Model, append(slices.Clone(p.Tenants), p.Newcomer))
+		gain, deviation := progress(p.Model, all)
 		if len(p.Tenants) > 1 {
 			deviation = -deviation
 		}
@@ -76,6 +77,12 @@ func Stay(tenants []Tenant, rates []float64) bool {
 		alone = max(alone, t.Weight)
 	}
 	return together >= alone
+}
+
+// Parted says whether it is known of tenants that they do not stay together: any of them was measured beside just the others.
+func Parted(m *curve.Interference, tenants []Tenant) bool {
+	rates, measured := Rates(m, tenants)
+	return slices.Max(measured) > 0 && !Stay(tenants, rates)
 }
 
 // fits says whether a newcomer's memory fits beside tenants: by what all of them declare, or by what was learnt of each two where one does not. Two that did
