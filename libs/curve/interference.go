@@ -1,8 +1,13 @@
 package curve
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -15,11 +20,31 @@ type Kind struct {
 	LocalBatch int `json:"local_batch,omitempty"`
 }
 
-// KindOf is the kind of a job. Another image or command is another family, so that what was learnt of an old one does not stand for it.
+// KindOf is the kind of a job. Another image or command is another family, so that what was learnt of an old one does not stand for it. The family is a
+// digest: commands are long, and every plan is recorded with what was known.
 func KindOf(s train.Spec) Kind {
 	batch := s.BatchSize
 	s.BatchSize = 0
-	return Kind{Family: s.Signature(), LocalBatch: batch}
+	program := s.Signature()
+	if program == "" {
+		program = s.Name
+	}
+	digest := sha256.Sum256([]byte(program))
+	return Kind{Family: fmt.Sprintf("%x", digest[:6]), LocalBatch: batch}
+}
+
+// company is the kind that several neighbours are together, so that what was measured beside all of them is remembered like a pair.
+func company(others []Kind) Kind {
+	if len(others) == 1 {
+		return others[0]
+	}
+	words := make([]string, len(others))
+	for i, k := range slices.SortedFunc(slices.Values(others), func(x, y Kind) int {
+		return cmp.Or(cmp.Compare(x.Family, y.Family), cmp.Compare(x.LocalBatch, y.LocalBatch))
+	}) {
+		words[i] = fmt.Sprintf("%s/%d", k.Family, k.LocalBatch)
+	}
+	return Kind{Family: strings.Join(words, "+")}
 }
 
 // KindPair is a kind and one that shares its device.
@@ -51,6 +76,7 @@ const (
 // Interference predicts, for one type of device, how fast jobs run beside each other and whether they fit. What was measured of a pair of kinds is completed
 // for other pairs by a Gaussian process in which a rate is the sum of what the job itself, what the other and what only the two of them together do to it;
 // kinds are alike that are of one family, and more so with batches of similar size. Of the models tried (docs/benchmarks.md) it errs least on pairs held out.
+// The zero value knows nothing.
 type Interference struct {
 	under      string
 	encounters []Encounter
@@ -81,9 +107,14 @@ func (k Kind) alike(other Kind) float64 {
 // NewInterference starts with what is known of a type of device. What was measured in another environment counts less, and is replaced by the first
 // measurement in this one.
 func NewInterference(under string, known []Encounter) *Interference {
-	m := &Interference{under: under, encounters: slices.Clone(known)}
-	m.learn()
-	return m
+	return &Interference{under: under, encounters: slices.Clone(known)}
+}
+
+// ready makes the processes where nobody has asked them yet: a record is often read and seldom asked.
+func (m *Interference) ready() {
+	if m.at == nil {
+		m.learn()
+	}
 }
 
 // learn makes the processes anew from all encounters.
@@ -125,6 +156,22 @@ func (m *Interference) Shared(a, b Kind, rateA, rateB float64) {
 	m.meet(Encounter{KindPair: KindPair{b, a}, Rate: rateB, Count: 1, Under: m.under})
 }
 
+// Measured learns the rate of a job beside others, all of them: step time alone over step time there. What is no rate is left out.
+func (m *Interference) Measured(self Kind, others []Kind, rate float64) {
+	if rate > 0 && !math.IsInf(rate, 0) && len(others) > 0 {
+		m.meet(Encounter{KindPair: KindPair{self, company(others)}, Rate: rate, Count: 1, Under: m.under})
+	}
+}
+
+// Measurements is how often the rate of a job beside others was measured in this environment.
+func (m *Interference) Measurements(self Kind, others []Kind) int {
+	m.ready()
+	if i, met := m.at[KindPair{self, company(others)}]; met && m.encounters[i].Under == m.under {
+		return m.encounters[i].Count
+	}
+	return 0
+}
+
 // OutOfMemory learns that two jobs do not fit on one device.
 func (m *Interference) OutOfMemory(a, b Kind) {
 	m.meet(Encounter{KindPair: KindPair{a, b}, OutOfMemory: true, Under: m.under})
@@ -132,6 +179,7 @@ func (m *Interference) OutOfMemory(a, b Kind) {
 }
 
 func (m *Interference) meet(e Encounter) {
+	m.ready()
 	i, met := m.at[e.KindPair]
 	switch {
 	case !met:
@@ -157,20 +205,43 @@ func (m *Interference) meet(e Encounter) {
 // Encounters is all that is known, the oldest first: what NewInterference starts from.
 func (m *Interference) Encounters() []Encounter { return slices.Clone(m.encounters) }
 
+// written is the form in which an interference is kept: the processes follow from it.
+type written struct {
+	Under      string      `json:"under,omitempty"`
+	Encounters []Encounter `json:"encounters"`
+}
+
+// MarshalJSON writes the encounters. It may run beside predictions.
+func (m *Interference) MarshalJSON() ([]byte, error) {
+	return json.Marshal(written{m.under, m.encounters})
+}
+
+// UnmarshalJSON makes the processes anew, so that they predict what those did that were written.
+func (m *Interference) UnmarshalJSON(data []byte) error {
+	var w written
+	if err := json.Unmarshal(data, &w); err != nil {
+		return err
+	}
+	*m = *NewInterference(w.Under, w.Encounters)
+	return nil
+}
+
 // Rate predicts the rate of a job of one kind beside one of another, and the standard deviation of that.
 func (m *Interference) Rate(self, beside Kind) (rate, deviation float64) {
+	m.ready()
 	rate, deviation = m.rates.Predict(KindPair{self, beside})
 	return max(rate, 0), deviation
 }
 
-// RateAmong predicts the rate of a job beside any number of others. Each of them makes its steps longer by as much as if they two were alone, and the
-// deviation reaches at least to the worst case, in which each takes as much of the rate as it would of a job that is undisturbed.
+// RateAmong predicts the rate of a job beside any number of others, which is as measured where it was beside just these. Else each of them makes its steps
+// longer by as much as if they two were alone, and the deviation reaches at least to the worst case, in which each takes as much of the rate as it would of a
+// job that is undisturbed.
 func (m *Interference) RateAmong(self Kind, others []Kind) (rate, deviation float64) {
 	if len(others) == 0 {
 		return 1, 0
 	}
-	if len(others) == 1 {
-		return m.Rate(self, others[0])
+	if len(others) == 1 || m.Measurements(self, others) > 0 {
+		return m.Rate(self, company(others))
 	}
 	const least = 0.01
 	longer, worst, variance := 0.0, 1.0, 0.0
@@ -187,6 +258,7 @@ func (m *Interference) RateAmong(self Kind, others []Kind) (rate, deviation floa
 // Fits predicts how likely two jobs fit on one device, 0 to 1. Memory grows with the batch: it is 0 where jobs of the same families did not fit with batches
 // that were no larger, and 1 where they did with batches that were no smaller.
 func (m *Interference) Fits(a, b Kind) float64 {
+	m.ready()
 	likely, _ := m.fits.Predict(KindPair{a, b})
 	for _, e := range m.encounters {
 		switch {

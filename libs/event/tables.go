@@ -45,6 +45,7 @@ const (
 	BucketJobs        = "jobs"
 	BucketNodes       = "nodes"
 	BucketModels      = "models"
+	BucketMeetings    = "meetings"
 	BucketAttempts    = "attempts"
 	BucketReports     = "reports"
 	BucketLedger      = "ledger"
@@ -75,6 +76,10 @@ func Buckets() []Bucket {
 		{Name: BucketJobs, Writer: "admission", Key: "<job>", Value: "train.Job", Doc: "The register: the fold of each job's facts."},
 		{Name: BucketNodes, Writer: "nodeagent", Key: "<node>", Value: "train.Node", Doc: "Inventory; seen_at is refreshed every few seconds and tells a live node from one that is gone."},
 		{Name: BucketModels, Writer: "profiler", Key: "<job>", Value: "train.Model", Doc: "What was learned about a job."},
+		{
+			Name: BucketMeetings, Writer: "profiler", Key: "d<type of device, in hex>.v<driver, in hex>", Value: "curve.Meetings", Keep: 90 * 24 * time.Hour,
+			Doc: "How fast jobs run alone and beside each other on a type of device with one version of its driver.",
+		},
 		{Name: BucketAttempts, Writer: "executor", Key: "<job>", Value: "train.Attempt", Doc: "The newest attempt of a job: the truth about its processes and the devices they hold."},
 		{Name: BucketReports, Writer: "nodeagent", Key: "<job>.<attempt>", Value: "train.AttemptReport", Doc: "What training code said of an attempt."},
 		{Name: BucketLedger, Writer: "energy", Key: "job.<job>, node.<node>, course.<job>, series.<node>, series-job.<job>", Value: "train.Account, energy.Book, train.Course, series.Counters, series.Story", Doc: "Accounts of jobs, and what each had used at the end of its epochs; the book of a node holds the last interval that was booked. Where the time series stand."},

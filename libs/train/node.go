@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -62,10 +63,12 @@ const (
 
 // Device is what the planner hands out: whole, or to jobs that share it by memory.
 type Device struct {
-	ID     DeviceID   `json:"id"`
-	Kind   DeviceKind `json:"kind"`
-	Model  string     `json:"model,omitempty"`
-	UUID   string     `json:"uuid,omitempty"`
+	ID    DeviceID   `json:"id"`
+	Kind  DeviceKind `json:"kind"`
+	Model string     `json:"model,omitempty"`
+	UUID  string     `json:"uuid,omitempty"`
+	// Driver is the version of what drives it: what was measured with another one may not hold any more.
+	Driver string     `json:"driver,omitempty"`
 	Memory unit.Bytes `json:"memory_bytes,omitempty"`
 	// IdleWatts is what it draws without work, BusyWatts what it draws at most, its power limit; 0 where that is unknown.
 	IdleWatts float64 `json:"idle_watts,omitempty"`
@@ -128,6 +131,9 @@ const (
 	// idlePart is what a device draws without work, of what it draws at most.
 	idlePart = 0.2
 )
+
+// Type is what devices have in common that run the same job alike.
+func (d *Device) Type() string { return cmp.Or(d.Model, string(d.Kind)) }
 
 // BusyPower is what the device draws at most.
 func (d *Device) BusyPower() unit.Power {

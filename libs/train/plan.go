@@ -272,6 +272,13 @@ type Exit struct {
 	Reason Reason `json:"reason,omitzero"`
 }
 
+// OutOfDeviceMemory says whether the program ended because it got no more memory of its device, as PyTorch, TensorFlow, JAX and CUDA itself word it.
+func (e Exit) OutOfDeviceMemory() bool {
+	return e.Code != 0 && slices.ContainsFunc([]string{
+		"CUDA out of memory", "torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError", "CUDA_ERROR_OUT_OF_MEMORY", "RESOURCE_EXHAUSTED: Out of memory", "ResourceExhaustedError",
+	}, func(words string) bool { return strings.Contains(e.LogTail, words) })
+}
+
 // Outcome is what the end of an attempt means for the job.
 type Outcome string
 

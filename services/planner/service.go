@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -209,6 +210,13 @@ func (s *Service) watch(ctx context.Context, b *bus.Bus, look *picture, seeJob f
 	if err != nil {
 		return err
 	}
+	meetings, err := bus.OpenKV[curve.Meetings](ctx, b, event.BucketMeetings)
+	if err != nil {
+		return err
+	}
+	watching.Go(func(ctx context.Context) error {
+		return meetings.Watch(ctx, look.seeMeetings, look.complete(event.BucketMeetings))
+	})
 	watching.Go(func(ctx context.Context) error {
 		see := func(e bus.Entry[train.Job], deleted bool) {
 			look.seeJob(e, deleted)

@@ -80,6 +80,13 @@ func (j *job) settleServers(servers int) {
 	j.history.Steps = folded(j.history.Steps)
 }
 
+// tuned notes the batch size that the job got before its first attempt.
+func (j *job) tuned(b *event.Tuned) {
+	if b.BatchSize > 0 {
+		j.spec.BatchSize, j.history.BaseBatch = b.BatchSize, b.BatchSize
+	}
+}
+
 func (j *job) started(at time.Time, b *event.Started) {
 	if b.Attempt <= j.attempt {
 		return

@@ -24,18 +24,22 @@ type learner struct {
 	present bool
 	// taught are the step times of jobs that have ended, by signature.
 	taught curve.Teachings
+	// stays and meetings are how jobs get on with each other on a device.
+	stays    *stays
+	meetings *meetings
 }
 
 func newLearner() *learner {
 	return &learner{
 		jobs: map[train.JobID]*job{}, fresh: map[train.JobID]struct{}{}, sampled: map[train.JobID]struct{}{}, wake: make(chan struct{}, 1),
+		stays: newStays(), meetings: newMeetings(),
 	}
 }
 
 // followed are the facts of a job that teach something.
 func followed() []string {
 	return []string{
-		event.FactAdmitted, event.FactStarted, event.FactEpochEnded, event.FactPreempted, event.FactAttemptLost, event.FactReestimated, event.FactStraggling,
+		event.FactAdmitted, event.FactTuned, event.FactStarted, event.FactEpochEnded, event.FactPreempted, event.FactAttemptLost, event.FactReestimated, event.FactStraggling,
 		event.FactConverged, event.FactSucceeded, event.FactFailed, event.FactCancelled, event.FactRejected,
 	}
 }
@@ -72,7 +76,10 @@ func (l *learner) fact(m bus.Message) error {
 		}
 		return nil // of a job that has ended, or was never admitted
 	}
+	l.meet(j, m, body)
 	switch b := body.(type) {
+	case *event.Tuned:
+		j.tuned(b)
 	case *event.Started:
 		j.started(m.Time, b)
 	case *event.Preempted:
@@ -87,6 +94,7 @@ func (l *learner) fact(m bus.Message) error {
 		j.converged = true
 	case *event.EpochEnded:
 		if j.epochEnded(m.Time, b) {
+			l.measure(j, m, b)
 			l.fresh[id] = struct{}{}
 			l.stir()
 		}

@@ -18,6 +18,8 @@ type Device struct {
 	UUID     string
 	Model    string
 	Memory   unit.Bytes
+	// Driver is the version of its driver, empty where that is unknown.
+	Driver string
 	// PowerLimit is the most that it draws; 0 where that is unknown.
 	PowerLimit unit.Power
 	// Path is its device node, empty where it has none.

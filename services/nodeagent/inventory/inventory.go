@@ -111,7 +111,7 @@ func (i *Inventory) cards(gpus []gpu.Device, mps bool) []train.Device {
 			continue
 		}
 		d := train.Device{
-			ID: g.ID(), Kind: train.KindGPU, Model: g.Model, UUID: g.UUID, Memory: g.Memory, Simulated: g.Simulated, BusyWatts: g.PowerLimit.Watts(),
+			ID: g.ID(), Kind: train.KindGPU, Model: g.Model, UUID: g.UUID, Driver: g.Driver, Memory: g.Memory, Simulated: g.Simulated, BusyWatts: g.PowerLimit.Watts(),
 			Enforcement: enforcement(g, mps),
 		}
 		if i.config.Account != nil {

@@ -125,6 +125,9 @@ func (l *Library) device(index int, handle nvml.Device) (gpu.Device, error) {
 	if model, ret := handle.GetName(); errors.Is(ret, nvml.SUCCESS) {
 		d.Model = model
 	}
+	if driver, ret := l.api.SystemGetDriverVersion(); errors.Is(ret, nvml.SUCCESS) {
+		d.Driver = driver
+	}
 	if memory, ret := handle.GetMemoryInfo(); errors.Is(ret, nvml.SUCCESS) {
 		d.Memory = unit.Bytes(memory.Total)
 	}

@@ -31,6 +31,7 @@ const (
 	ReasonHeadOfLineBlocked   = "HeadOfLineBlocked"
 	ReasonWaitingForDevices   = "WaitingForDevices"
 	ReasonWaitingForMemory    = "WaitingForMemory"
+	ReasonSlowTogether        = "SlowTogether"
 	ReasonQuotaReached        = "QuotaReached"
 	ReasonPowerBudgetReached  = "PowerBudgetReached"
 )

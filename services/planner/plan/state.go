@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
@@ -21,6 +22,8 @@ type State struct {
 	PowerBudgetWatts float64 `json:"power_budget_watts,omitempty"`
 	// Rates are what energy costs now and later, as far as that is foretold.
 	Rates Rates `json:"rates,omitempty"`
+	// Interference is what is known of jobs that share a device, by the key of the device (curve.MeetingsKey).
+	Interference map[string]*curve.Interference `json:"interference,omitempty"`
 	// IntervalSeconds is how far apart decisions are, where they come at intervals.
 	IntervalSeconds float64 `json:"interval_seconds,omitempty"`
 	// Memory is what the policy left in its last plan. Seed is for policies that search at random.
