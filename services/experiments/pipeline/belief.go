@@ -24,8 +24,8 @@ type FactorPrior struct {
 	// Slope is of the cost per step away from the default, Bend of the slope's change from one step to the next.
 	Slope, Bend float64
 	// Overhead is by how much a step down is expected to save for each halving of the samples that a worker has in a batch, below NeutralSamples of them:
-	// less is then computed between two synchronisations, and more workers wait in each.
-	Overhead, NeutralSamples float64
+	// less is then computed between two synchronisations, and more workers wait in each. Doubt is its standard deviation.
+	Overhead, Doubt, NeutralSamples float64
 }
 
 // StandardPrior says: half the cores may cost a fifth more or less, memory that is enough changes little. Slope and overhead of cores are those of a published
@@ -33,7 +33,7 @@ type FactorPrior struct {
 func StandardPrior() Prior {
 	return Prior{
 		Factors: map[string]FactorPrior{
-			Cores:  {Slope: 0.2, Bend: 0.1, Overhead: 0.08, NeutralSamples: 32},
+			Cores:  {Slope: 0.2, Bend: 0.1, Overhead: 0.08, Doubt: 0.08, NeutralSamples: 32},
 			Memory: {Slope: 0.03},
 		},
 		Other: FactorPrior{Slope: 0.2, Bend: 0.1},
@@ -48,14 +48,13 @@ func (p Prior) factor(name string) FactorPrior {
 	return p.Other
 }
 
-// expected is the logarithm of the cost at a value beside that at the default, before any epoch: the overhead summed over the steps between.
-func (f FactorPrior) expected(base, value, batch float64) float64 {
-	if f.Overhead == 0 || batch <= 0 {
+// exposure is what the overhead counts at a value beside the default: over the steps down, how many halvings short of neutral a worker's samples are.
+func (f FactorPrior) exposure(base, value, batch float64) float64 {
+	if f.NeutralSamples == 0 || batch <= 0 {
 		return 0
 	}
 	down := math.Log2(base / value)
-	short := math.Log2(batch / base / f.NeutralSamples)
-	return f.Overhead * (down*short + down*(down-1)/2)
+	return -down*math.Log2(batch/base/f.NeutralSamples) - down*(down-1)/2
 }
 
 // covariance is that of the costs at two distances from the default, in steps: of the slope, and of the bends, which add up on the way from the default as
@@ -72,8 +71,8 @@ func (f FactorPrior) covariance(x, y float64) float64 {
 // point is a setting of a workload.
 type point struct {
 	workload, kind string
-	setting        Setting
-	base           Setting
+	setting, base  Setting
+	batch          float64
 }
 
 // belief is what is expected of the costs of a trial's settings: a Gaussian process over the settings of all workloads known. The scale of its deviations is
@@ -103,7 +102,7 @@ func newBelief(p Prior, t *Trial, known []Record) *belief {
 			if _, ok := b.levels[r.Workload]; !ok {
 				b.levels[r.Workload] = value
 			}
-			b.process.Add(b.place(point{r.Workload, r.Kind, m.Setting, r.Default}), value-b.levels[r.Workload], p.Noise/math.Sqrt(float64(m.Epochs)))
+			b.process.Add(b.place(point{r.Workload, r.Kind, m.Setting, r.Default, r.BatchSize}), value-b.levels[r.Workload], p.Noise/math.Sqrt(float64(m.Epochs)))
 			values++
 		}
 	}
@@ -117,7 +116,8 @@ func (p Prior) expected(base, s Setting, batch float64) float64 {
 	sum := 0.0
 	for name, value := range base {
 		if s[name] > 0 {
-			sum += p.factor(name).expected(value, s[name], batch)
+			f := p.factor(name)
+			sum -= f.Overhead * f.exposure(value, s[name], batch)
 		}
 	}
 	return sum
@@ -140,7 +140,9 @@ func (b *belief) covariance(x, y point) float64 {
 	}
 	for name, base := range x.base {
 		if x.setting[name] > 0 && y.setting[name] > 0 && y.base[name] > 0 {
-			c += share * b.prior.factor(name).covariance(math.Log2(base/x.setting[name]), math.Log2(y.base[name]/y.setting[name]))
+			f := b.prior.factor(name)
+			c += share * f.covariance(math.Log2(base/x.setting[name]), math.Log2(y.base[name]/y.setting[name]))
+			c += share * f.Doubt * f.Doubt * f.exposure(base, x.setting[name], x.batch) * f.exposure(y.base[name], y.setting[name], y.batch)
 		}
 	}
 	if same && x.setting.Equal(y.setting) {
@@ -152,7 +154,7 @@ func (b *belief) covariance(x, y point) float64 {
 // cost is what an epoch of the trial costs at a setting.
 func (b *belief) cost(s Setting) estimate {
 	t := b.trial
-	mean, deviation := b.process.Predict(b.place(point{t.Workload, t.Kind, s, t.Default()}))
+	mean, deviation := b.process.Predict(b.place(point{t.Workload, t.Kind, s, t.Default(), t.BatchSize}))
 	return estimate{mean + b.levels[t.Workload] + b.prior.expected(t.Default(), s, t.BatchSize), deviation * b.scale}
 }
 
