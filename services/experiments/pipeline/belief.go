@@ -68,11 +68,36 @@ func (f FactorPrior) covariance(x, y float64) float64 {
 	return c
 }
 
-// point is a setting of a workload.
+// point is a setting of a workload, as its distances from the default.
 type point struct {
 	workload, kind string
-	setting, base  Setting
-	batch          float64
+	setting        Setting
+	moves          []move
+}
+
+// move is how far a setting is from the default in one factor, in steps down, and what the overhead counts there.
+type move struct {
+	factor          string
+	steps, exposure float64
+}
+
+func (p Prior) point(workload, kind string, base, s Setting, batch float64) point {
+	x := point{workload: workload, kind: kind, setting: s}
+	for name, value := range base {
+		if s[name] > 0 && s[name] != value {
+			x.moves = append(x.moves, move{name, math.Log2(value / s[name]), p.factor(name).exposure(value, s[name], batch)})
+		}
+	}
+	return x
+}
+
+// expected is the logarithm of the cost beside that at the default, before any epoch.
+func (p Prior) expected(x point) float64 {
+	sum := 0.0
+	for _, m := range x.moves {
+		sum -= p.factor(m.factor).Overhead * m.exposure
+	}
+	return sum
 }
 
 // belief is what is expected of the costs of a trial's settings: a Gaussian process over the settings of all workloads known. The scale of its deviations is
@@ -98,11 +123,12 @@ func newBelief(p Prior, t *Trial, known []Record) *belief {
 	values := 0
 	for _, r := range known {
 		for _, m := range r.Measured {
-			value := math.Log(m.Cost) - p.expected(r.Default, m.Setting, r.BatchSize)
+			x := p.point(r.Workload, r.Kind, r.Default, m.Setting, r.BatchSize)
+			value := math.Log(m.Cost) - p.expected(x)
 			if _, ok := b.levels[r.Workload]; !ok {
 				b.levels[r.Workload] = value
 			}
-			b.process.Add(b.place(point{r.Workload, r.Kind, m.Setting, r.Default, r.BatchSize}), value-b.levels[r.Workload], p.Noise/math.Sqrt(float64(m.Epochs)))
+			b.process.Add(b.place(x), value-b.levels[r.Workload], p.Noise/math.Sqrt(float64(m.Epochs)))
 			values++
 		}
 	}
@@ -110,17 +136,6 @@ func newBelief(p Prior, t *Trial, known []Record) *belief {
 	free := float64(values - len(b.levels))
 	b.scale = math.Sqrt((p.Weight + b.process.Surprise()) / (p.Weight + free))
 	return b
-}
-
-func (p Prior) expected(base, s Setting, batch float64) float64 {
-	sum := 0.0
-	for name, value := range base {
-		if s[name] > 0 {
-			f := p.factor(name)
-			sum -= f.Overhead * f.exposure(value, s[name], batch)
-		}
-	}
-	return sum
 }
 
 func (b *belief) place(x point) int {
@@ -138,11 +153,12 @@ func (b *belief) covariance(x, y point) float64 {
 	case x.kind != "" && x.kind == y.kind:
 		share = b.prior.Alike
 	}
-	for name, base := range x.base {
-		if x.setting[name] > 0 && y.setting[name] > 0 && y.base[name] > 0 {
-			f := b.prior.factor(name)
-			c += share * f.covariance(math.Log2(base/x.setting[name]), math.Log2(y.base[name]/y.setting[name]))
-			c += share * f.Doubt * f.Doubt * f.exposure(base, x.setting[name], x.batch) * f.exposure(y.base[name], y.setting[name], y.batch)
+	for _, m := range x.moves {
+		for _, n := range y.moves {
+			if m.factor == n.factor {
+				f := b.prior.factor(m.factor)
+				c += share * (f.covariance(m.steps, n.steps) + f.Doubt*f.Doubt*m.exposure*n.exposure)
+			}
 		}
 	}
 	if same && x.setting.Equal(y.setting) {
@@ -154,8 +170,9 @@ func (b *belief) covariance(x, y point) float64 {
 // cost is what an epoch of the trial costs at a setting.
 func (b *belief) cost(s Setting) estimate {
 	t := b.trial
-	mean, deviation := b.process.Predict(b.place(point{t.Workload, t.Kind, s, t.Default(), t.BatchSize}))
-	return estimate{mean + b.levels[t.Workload] + b.prior.expected(t.Default(), s, t.BatchSize), deviation * b.scale}
+	x := b.prior.point(t.Workload, t.Kind, t.Default(), s, t.BatchSize)
+	mean, deviation := b.process.Predict(b.place(x))
+	return estimate{mean + b.levels[t.Workload] + b.prior.expected(x), deviation * b.scale}
 }
 
 // expected is the mean.

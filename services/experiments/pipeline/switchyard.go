@@ -9,14 +9,20 @@ import (
 // default would.
 type Switchyard struct {
 	Prior Prior
-	// Allowance is the share of what the trial would cost at the default that its probes may lose.
+	// Allowance is the share of what the trial would cost without probes that they may lose.
 	Allowance float64
+	// Caution is by how many standard deviations a probe is taken to cost more than expected.
+	Caution float64
+	// Again is how many more trials of a workload are expected, which its probes serve too.
+	Again float64
 	// ChangeCost is what a change of the setting costs, in the unit of the epochs' cost.
 	ChangeCost float64
 }
 
-// StandardRule is Switchyard with the standard prior; its probes may lose 3 %.
-func StandardRule() Switchyard { return Switchyard{Prior: StandardPrior(), Allowance: 0.03} }
+// StandardRule aims at a loss of 2.5 % where probes disappoint, so that 3 % hold when the last of them is worse than expected.
+func StandardRule() Switchyard {
+	return Switchyard{Prior: StandardPrior(), Allowance: 0.025, Caution: 1, Again: 1}
+}
 
 // Name is "switchyard".
 func (Switchyard) Name() string { return "switchyard" }
@@ -30,7 +36,7 @@ func (r Switchyard) Next(t *Trial, known []Record) Setting {
 		return t.Default()
 	}
 	left := float64(t.left() - 1)
-	budget := (1+r.Allowance)*float64(t.Epochs)*math.Exp(b.cost(t.Default()).mean) - t.spent() - left*cheapest
+	budget := r.allowed(t, known, b) - t.spent() - left*cheapest
 	choice, most := best, 0.0
 	for _, s := range t.Settings {
 		if b.own.find(s) >= 0 || b.own.ruledOut(s) {
@@ -38,12 +44,21 @@ func (r Switchyard) Next(t *Trial, known []Record) Setting {
 		}
 		e := b.cost(s)
 		// What a probe loses is lost in one epoch; what it finds is gained in all that follow. There and back are two changes.
-		gain := left*(cheapest-e.least(cheapest)) + cheapest - e.expected() - 2*r.ChangeCost
-		if gain > most && t.dearest(s, e)+2*r.ChangeCost <= budget {
+		gain := (left+r.Again*float64(t.Epochs))*(cheapest-e.least(cheapest)) + cheapest - e.expected() - 2*r.ChangeCost
+		if gain > most && r.dearest(t, s, e)+2*r.ChangeCost <= budget {
 			choice, most = s, gain
 		}
 	}
 	return choice
+}
+
+// allowed is what the whole trial may cost: little more than without probes, which is at the default, or at the cheapest setting that trials before it found.
+func (r Switchyard) allowed(t *Trial, known []Record, b *belief) float64 {
+	epoch := math.Exp(b.cost(t.Default()).mean)
+	for _, m := range ownRecord(t, known).Measured {
+		epoch = min(epoch, m.Cost)
+	}
+	return (1 + r.Allowance) * float64(t.Epochs) * epoch
 }
 
 // cheapest is the setting of the least cost among those that may be chosen and were measured, nil where there is none.
@@ -62,8 +77,8 @@ func (b *belief) cheapest() (best Setting, cost float64) {
 
 // dearest is what an epoch at a setting is taken to cost at most: a standard deviation more than expected. Where it is known how many cores are busy, fewer
 // cores can do no worse than to stretch the time at which all were: with a share u of c cores busy, c' of them take at most 1+u*(c/c'-1) times as long.
-func (t *Trial) dearest(s Setting, e estimate) float64 {
-	most := math.Exp(e.mean + e.deviation)
+func (r Switchyard) dearest(t *Trial, s Setting, e estimate) float64 {
+	most := math.Exp(e.mean + r.Caution*e.deviation)
 	for _, past := range t.Ended {
 		cores, fewer := past.Setting[Cores], s[Cores]
 		as := maps.Clone(past.Setting)
