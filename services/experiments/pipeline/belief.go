@@ -1,7 +1,9 @@
 package pipeline
 
 import (
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/curve"
 )
@@ -83,8 +85,8 @@ type move struct {
 
 func (p Prior) point(workload, kind string, base, s Setting, batch float64) point {
 	x := point{workload: workload, kind: kind, setting: s}
-	for name, value := range base {
-		if s[name] > 0 && s[name] != value {
+	for _, name := range slices.Sorted(maps.Keys(base)) {
+		if value := base[name]; s[name] > 0 && s[name] != value {
 			x.moves = append(x.moves, move{name, math.Log2(value / s[name]), p.factor(name).exposure(value, s[name], batch)})
 		}
 	}
