@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/services/planner/recur"
-	"github.com/switchyard-dl/switchyard/services/planner/sim/rows"
+	"github.com/switchyard-dl/switchyard/libs/rows"
 )
 
 // Training is one job on one type of GPU: all that was measured of it.
