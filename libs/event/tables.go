@@ -51,6 +51,7 @@ const (
 	BucketHours       = "hours"
 	BucketGroups      = "groups"
 	BucketPowerLimits = "power_limits"
+	BucketTunings     = "tunings"
 	BucketLeases      = "leases"
 )
 
@@ -82,6 +83,7 @@ func Buckets() []Bucket {
 		},
 		{Name: BucketGroups, Writer: "planner", Key: "t<tenant, in hex>.<group>", Value: "recur.Record", Doc: "What the jobs of a recurring group cost, and those under way."},
 		{Name: BucketPowerLimits, Writer: "planner", Key: "<job>", Value: "recur.Profile, a train.PowerLimit with more", Doc: "What each device of a live attempt shall draw at most, and what was measured to choose it."},
+		{Name: BucketTunings, Writer: "planner", Key: "<node>.<kind of device>.<number>", Value: "tune.Record, a train.Tuning with more", Doc: "With which micro-batches the jobs on a shared device shall run, and what was measured to choose them."},
 		{
 			Name: BucketLeases, Writer: "whoever holds it", Key: "<service>", Value: "bus.Lease", MarkerTTL: time.Minute,
 			Doc: "Which process of a service works while the others stand by. A key runs out when its holder does not renew it.",

@@ -25,7 +25,7 @@ func TestTheRicherRequests(t *testing.T) {
 	d.background()
 	d.put(attempt(1))
 	const base = "/attempt/" + token + "1/v1/jobs/" + capability
-	d.want("GET", base+"/control?epochs_done=0&rank=0", "", 200, `{"stop":false,"micro_batch":null,"accumulation":null,"generation":7}`)
+	d.want("GET", base+"/control?epochs_done=0&rank=0", "", 200, `{"stop":false,"micro_batch":null,"accumulation":null,"generation":0}`)
 	d.want("POST", base+"/steps", `{"step":4,"epoch":0,"steps":4,"step_seconds":0.5,"wait_seconds":0.125,"samples":64,"rank":0,"loss":2.5,"gpu_memory_bytes":1000}`, 200, "{}")
 	d.want("POST", base+"/steps", `{"step":8,"epoch":0,"steps":12,"step_seconds":0.1,"samples":64,"rank":0}`, 200, "{}")
 	d.want("POST", base+"/checkpoints", `{"epochs_done":1,"path":"/snapshots/x","bytes":9,"seconds":0.25}`, 200, "{}")

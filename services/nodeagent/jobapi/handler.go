@@ -28,6 +28,7 @@ type API struct {
 	roster     *roster.Roster
 	box        *outbox.Box
 	epochEnded func(event.EpochMark)
+	tuned      func(train.Attempt) (train.TunedTenant, uint64, bool)
 	log        *slog.Logger
 
 	sessions sessions
@@ -45,14 +46,16 @@ type Config struct {
 	Outbox  *outbox.Box
 	// EpochEnded hears of the end of an epoch once it is kept. Nil for nobody.
 	EpochEnded func(event.EpochMark)
-	Log        *slog.Logger
-	Metrics    prometheus.Registerer
+	// Tuned gives the micro-batch that is wanted of an attempt, and its generation; false where none is. Nil: of none.
+	Tuned   func(train.Attempt) (train.TunedTenant, uint64, bool)
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
 }
 
 // New makes an API. Its loops RunHeartbeats and the outbox's, with DeliverKept, are the caller's to run.
 func New(c Config) *API {
 	a := &API{
-		node: c.Node, bus: c.Bus, reports: c.Reports, roster: c.Roster, box: c.Outbox, epochEnded: c.EpochEnded, log: c.Log,
+		node: c.Node, bus: c.Bus, reports: c.Reports, roster: c.Roster, box: c.Outbox, epochEnded: c.EpochEnded, tuned: c.Tuned, log: c.Log,
 		sessions: sessions{byJob: map[train.JobID]*session{}}, beats: make(chan event.Fact, beatsQueued),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "switchyard_nodeagent_job_requests_total", Help: "Requests of training code by request and status.",
