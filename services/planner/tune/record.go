@@ -19,6 +19,8 @@ type Record struct {
 	Start []int `json:"start"`
 	// Measured are the combinations that were tried.
 	Measured []Measurement `json:"measured,omitempty"`
+	// Confirming is set while the best of them is measured once more: the best of several measurements is partly luck.
+	Confirming bool `json:"confirming,omitempty"`
 	// Most bounds the micro-batches of jobs of which an attempt ended while a larger batch than the submitted one was tried.
 	Most map[train.JobID]int `json:"most,omitempty"`
 }
@@ -65,11 +67,12 @@ func Batches(submitted, most int) []int {
 
 // Reasons for which a round is over.
 const (
-	CodeTuned   = "Tuned"
-	CodeKept    = "NoBetterBatch"
-	CodeSilence = "NoAnswer"
-	CodeFixed   = "NothingToTune"
-	CodeAlone   = "Alone"
+	CodeTuned      = "Tuned"
+	CodeKept       = "NoBetterBatch"
+	CodeRolledBack = "RolledBack"
+	CodeSilence    = "NoAnswer"
+	CodeFixed      = "NothingToTune"
+	CodeAlone      = "Alone"
 )
 
 // Open begins a round after the jobs on a device have changed. Those that stay start with the best that is known of them.
@@ -91,11 +94,11 @@ func Open(before Record, sharers []Sharer, now time.Time) Record {
 	choice, more := r.round().Next(nil)
 	switch {
 	case len(sharers) == 1:
-		r.settle(CodeAlone, "the job has the device to itself, and the batch that it was submitted with", now)
+		r.settle(r.Start, CodeAlone, "the job has the device to itself, and the batch that it was submitted with", now)
 	case r.round().combinations() == 1:
-		r.settle(CodeFixed, "no job on the device can change its micro-batch", now)
+		r.settle(r.Start, CodeFixed, "no job on the device can change its micro-batch", now)
 	case !more:
-		r.settle(CodeKept, "there are too many combinations of micro-batches to choose from", now)
+		r.settle(r.Start, CodeKept, "there are too many combinations of micro-batches to choose from", now)
 	default:
 		r.want(choice, now)
 	}
@@ -124,36 +127,52 @@ func (r *Record) Move(beats []Beat, now time.Time) (changed bool) {
 		return false
 	}
 	seconds, missing := r.measure(beats)
-	if missing == "" {
-		r.Measured = append(r.Measured, Measurement{r.wanted(), seconds})
+	switch m := (Measurement{r.wanted(), seconds}); {
+	case missing == "" && r.Confirming:
+		r.conclude(m, now)
+	case missing == "":
+		r.Measured = append(r.Measured, m)
 		r.Tried = len(r.Measured)
-		if choice, more := r.round().Next(r.trials()); more {
-			r.want(choice, now)
-		} else {
-			r.conclude(now)
-		}
-		return true
-	}
-	// The clock may be another planner's.
-	if now.Sub(r.Since).Abs() < AnswerTimeout {
+		r.advance(now)
+	case now.Sub(r.Since).Abs() >= AnswerTimeout: // the clock may be another planner's
+		best, _ := r.best()
+		r.settle(best, CodeSilence, fmt.Sprintf("%s did not run as wanted within %v; the best of %d trials is kept", missing, AnswerTimeout, r.Tried), now)
+	default:
 		return false
 	}
-	r.settle(CodeSilence, fmt.Sprintf("%s did not run as wanted within %v; the best of %d trials is kept", missing, AnswerTimeout, r.Tried), now)
 	return true
 }
 
-func (r *Record) conclude(now time.Time) {
-	if _, gain := r.best(); gain > 0 {
-		r.settle(CodeTuned, fmt.Sprintf("the best of %d trials makes %.0f %% more progress than the batches before", r.Tried, 100*gain), now)
+// advance goes on to the next combination, or after the last one to the best.
+func (r *Record) advance(now time.Time) {
+	if choice, more := r.round().Next(r.trials()); more {
+		r.want(choice, now)
 		return
 	}
-	r.settle(CodeKept, fmt.Sprintf("none of %d trials was noticeably better than the batches before", r.Tried), now)
+	best, gain := r.best()
+	if gain == 0 {
+		r.settle(best, CodeKept, fmt.Sprintf("none of %d trials was noticeably better than the batches before", r.Tried), now)
+		return
+	}
+	r.Confirming = true
+	r.want(best, now)
 }
 
-func (r *Record) settle(code, message string, now time.Time) {
-	best, _ := r.best()
-	r.want(best, now)
-	r.Settled = train.Reason{Code: code, Message: message}
+// conclude keeps the best combination where it is better the second time, too, and else returns to the first.
+func (r *Record) conclude(again Measurement, now time.Time) {
+	gain := r.progress(again)/r.progress(r.Measured[0]) - 1
+	if gain <= 0 {
+		r.settle(r.Start, CodeRolledBack, fmt.Sprintf("the best of %d trials was not better when it was measured again", r.Tried), now)
+		return
+	}
+	r.settle(again.Choice, CodeTuned, fmt.Sprintf("the best of %d trials makes %.0f %% more progress than the batches before", r.Tried, 100*gain), now)
+}
+
+func (r *Record) settle(choice []int, code, message string, now time.Time) {
+	if !slices.Equal(choice, r.wanted()) || r.Tenants == nil {
+		r.want(choice, now)
+	}
+	r.Settled, r.Confirming = train.Reason{Code: code, Message: message}, false
 }
 
 // want makes a combination what the agent shall have.
@@ -216,19 +235,24 @@ func (r *Record) round() Round {
 	return round
 }
 
-// trials are the measurements as the round weighs them: each sharer's progress in parts of what it made with the first combination.
+// trials are the measurements as the round weighs them.
 func (r *Record) trials() []Trial {
-	round := r.round()
 	trials := make([]Trial, len(r.Measured))
 	for k, m := range r.Measured {
-		trials[k].Choice = m.Choice
-		for i, s := range r.Sharers {
-			faster := 1.0
-			if !s.Silent {
-				faster = r.Measured[0].StepSeconds[i] / m.StepSeconds[i] * s.Gains[m.Choice[i]] / s.Gains[r.Start[i]]
-			}
-			trials[k].Progress += usual * round.Tenants[i].Alone[r.Start[i]] / float64(len(r.Sharers)) * faster
-		}
+		trials[k] = Trial{m.Choice, r.progress(m)}
 	}
 	return trials
+}
+
+// progress adds up what the sharers make of their time, each in parts of what it made with the first combination.
+func (r *Record) progress(m Measurement) float64 {
+	round, sum := r.round(), 0.0
+	for i, s := range r.Sharers {
+		faster := 1.0
+		if !s.Silent {
+			faster = r.Measured[0].StepSeconds[i] / m.StepSeconds[i] * s.Gains[m.Choice[i]] / s.Gains[r.Start[i]]
+		}
+		sum += usual * round.Tenants[i].Alone[r.Start[i]] / float64(len(r.Sharers)) * faster
+	}
+	return sum
 }

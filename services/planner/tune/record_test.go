@@ -74,7 +74,7 @@ func TestARoundFindsTheBetterBatch(t *testing.T) {
 		if !r.Move(d.beats(r), d.now) {
 			t.Fatalf("all have answered, and nothing follows: %+v", r)
 		}
-		if r.Generation <= generation {
+		if r.Generation <= generation && r.Settled.Code == "" {
 			t.Fatalf("generation %d after %d", r.Generation, generation)
 		}
 		generation = r.Generation
@@ -111,6 +111,26 @@ func TestARoundRollsBack(t *testing.T) {
 		r.Move(d.beats(r), d.now)
 	}
 	if got := batchesOf(r); r.Settled.Code != CodeKept || !slices.Equal(got, start) {
+		t.Errorf("settled on %v: %v", got, r.Settled)
+	}
+}
+
+// The best of eight measurements is partly luck: what was fast once and is not when it is measured again is given up.
+func TestLuckIsNotABetterBatch(t *testing.T) {
+	d := &device{now: time.Unix(1_000_000, 0)}
+	r := Open(Record{}, []Sharer{sharerOf("a", 32), sharerOf("b", 32)}, d.now)
+	d.took = func(int, train.TunedTenant) float64 {
+		if r.Tried == 3 && !r.Confirming {
+			return 0.05
+		}
+		return 0.1
+	}
+	confirmed := false
+	for r.Settled.Code == "" {
+		confirmed = confirmed || r.Confirming
+		r.Move(d.beats(r), d.now)
+	}
+	if got := batchesOf(r); r.Settled.Code != CodeRolledBack || !confirmed || !slices.Equal(got, []int{32, 32}) {
 		t.Errorf("settled on %v: %v", got, r.Settled)
 	}
 }
@@ -189,12 +209,11 @@ func TestEveryRoundOfADeviceEnds(t *testing.T) {
 			sharers = append(sharers, s)
 		}
 		r := Open(Record{}, sharers, now)
-		passes := 0
 		for r.Settled.Code == "" {
 			now = now.Add(time.Duration(rapid.IntRange(1, 60).Draw(t, "seconds")) * time.Second)
 			before := r.Generation
 			changed := r.Move(anyBeats(t, r, now), now)
-			if changed != (r.Generation == before+1) {
+			if r.Generation > before+1 || r.Generation == before && changed && r.Settled.Code == "" || r.Generation != before && !changed {
 				t.Fatalf("generation %d after %d, changed %t", r.Generation, before, changed)
 			}
 			for i, one := range r.Tenants {
@@ -202,7 +221,7 @@ func TestEveryRoundOfADeviceEnds(t *testing.T) {
 					t.Fatalf("wanted of %+v: %+v", sharers[i], one)
 				}
 			}
-			if passes++; r.Tried > MaxTrials || now.Sub(began) > (MaxTrials+1)*(AnswerTimeout+time.Minute) {
+			if r.Tried > MaxTrials || now.Sub(began) > (MaxTrials+2)*(AnswerTimeout+time.Minute) {
 				t.Fatalf("%d trials in %v do not end: %+v", r.Tried, now.Sub(began), r)
 			}
 		}
