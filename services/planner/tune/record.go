@@ -81,15 +81,18 @@ func Open(before Record, sharers []Sharer, now time.Time) Record {
 		Tuning:  train.Tuning{Node: before.Node, Device: before.Device, Generation: before.Generation},
 		Sharers: sharers, Start: make([]int, len(sharers)), Most: before.Most,
 	}
-	best, _ := before.best()
+	best := before.wanted()
+	if before.Settled.Code == "" {
+		best, _ = before.best()
+	}
 	for i, s := range sharers {
-		micro := s.BatchSize
+		r.Start[i] = slices.Index(s.Batches, s.BatchSize)
 		for k, b := range before.Sharers {
-			if b.Job == s.Job && b.Attempt == s.Attempt && len(sharers) > 1 {
-				micro = b.Batches[best[k]]
+			stays := b.Job == s.Job && b.Attempt == s.Attempt && len(sharers) > 1
+			if at := slices.Index(s.Batches, b.Batches[best[k]]); stays && at >= 0 {
+				r.Start[i] = at
 			}
 		}
-		r.Start[i] = max(slices.Index(s.Batches, micro), 0)
 	}
 	choice, more := r.round().Next(nil)
 	switch {
@@ -136,7 +139,7 @@ func (r *Record) Move(beats []Beat, now time.Time) (changed bool) {
 		r.advance(now)
 	case now.Sub(r.Since).Abs() >= AnswerTimeout: // the clock may be another planner's
 		best, _ := r.best()
-		r.settle(best, CodeSilence, fmt.Sprintf("%s did not run as wanted within %v; the best of %d trials is kept", missing, AnswerTimeout, r.Tried), now)
+		r.settle(best, CodeSilence, fmt.Sprintf("%s could not be measured within %v; the best of %d trials is kept", missing, AnswerTimeout, r.Tried), now)
 	default:
 		return false
 	}

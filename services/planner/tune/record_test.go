@@ -133,6 +133,26 @@ func TestLuckIsNotABetterBatch(t *testing.T) {
 	if got := batchesOf(r); r.Settled.Code != CodeRolledBack || !confirmed || !slices.Equal(got, []int{32, 32}) {
 		t.Errorf("settled on %v: %v", got, r.Settled)
 	}
+	if next := Open(r, append(r.Sharers, fixedSharer("c", 4)), d.now); !slices.Equal(batchesOf(next), []int{32, 32, 0}) {
+		t.Errorf("the next round begins with %v, which was given up", batchesOf(next))
+	}
+}
+
+// A library that tells only the mean of its whole run is measured by what it counts.
+func TestStepsAreCountedWhereTheirTimeIsNotTold(t *testing.T) {
+	at := time.Unix(1_000_000, 0)
+	r := Open(Record{}, []Sharer{sharerOf("a", 32), fixedSharer("kube", 8)}, at)
+	var beats []Beat
+	for i := range 3 {
+		now := at.Add(time.Duration(4*i) * time.Second)
+		beats = append(
+			beats, Beat{Job: "a", Attempt: 1, At: now, Generation: r.Generation, MicroBatch: 32, Step: 10 * i, Steps: 10, StepSeconds: 0.25},
+			Beat{Job: "kube", Attempt: 1, At: now.Add(time.Second), Step: 100 + 16*i, StepSeconds: 9},
+		)
+	}
+	if !r.Move(beats, at) || r.Measured[0].StepSeconds[0] != 0.25 || r.Measured[0].StepSeconds[1] != 0.25 {
+		t.Errorf("measured %+v", r.Measured)
+	}
 }
 
 func TestASilentTenantEndsTheRound(t *testing.T) {
