@@ -235,6 +235,9 @@ type Stepped struct {
 	GradVariance *float64           `json:"grad_var,omitempty"`
 	MemoryBytes  unit.Bytes         `json:"memory_bytes,omitempty"`
 	Devices      int                `json:"devices"`
+	// MicroBatch is the number of samples of a pass, told by code that can change it. Generation is that of the tuning which it follows; 0 where there is none.
+	MicroBatch int    `json:"micro_batch,omitempty"`
+	Generation uint64 `json:"generation,omitempty"`
 }
 
 // Measured is one interval of a node's meters. Intervals of one (node, boot) are numbered without gaps and never overlap.

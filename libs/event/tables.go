@@ -53,6 +53,7 @@ const (
 	BucketGroups      = "groups"
 	BucketPowerLimits = "power_limits"
 	BucketRates       = "rates"
+	BucketTunings     = "tunings"
 	BucketLeases      = "leases"
 )
 
@@ -90,6 +91,7 @@ func Buckets() []Bucket {
 		{Name: BucketGroups, Writer: "planner", Key: "t<tenant, in hex>.<group>", Value: "recur.Record", Doc: "What the jobs of a recurring group cost, and those under way."},
 		{Name: BucketPowerLimits, Writer: "planner", Key: "<job>", Value: "recur.Profile, a train.PowerLimit with more", Doc: "What each device of a live attempt shall draw at most, and what was measured to choose it."},
 		{Name: BucketRates, Writer: "energy", Key: RatesKey, Value: "train.EnergyRates", Doc: "What energy costs and stands for now and later, by the tariff: by this the planner puts starts off."},
+		{Name: BucketTunings, Writer: "planner", Key: "<node>.<kind of device>.<number>", Value: "tune.Record, a train.Tuning with more", Doc: "With which micro-batches the jobs on a shared device shall run, and what was measured to choose them."},
 		{
 			Name: BucketLeases, Writer: "whoever holds it", Key: "<service>", Value: "bus.Lease",
 			Doc: "Which process of a service works while the others stand by. A key runs out when its holder does not renew it.",

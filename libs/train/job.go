@@ -84,6 +84,9 @@ type Spec struct {
 	// AllowSharing lets the job, which uses one device, have it together with other jobs of its tenant that allow it, too. EstimatedMemoryMiB is then its
 	// part of the device. Without it a job has its devices for itself.
 	AllowSharing bool `json:"allow_sharing,omitempty"`
+	// TuneEffectiveBatch lets the batch of an optimizer step grow, too, while the job shares its device and its code can follow. Without it only the number of
+	// passes that make a step is tuned, and the training is the same.
+	TuneEffectiveBatch bool `json:"tune_effective_batch,omitempty"`
 	// DisableSharing keeps the job alone on its devices.
 	DisableSharing bool `json:"disable_sharing,omitempty"`
 	// EstimatedMemoryMiB is the device memory that the job will use, in MiB per device.

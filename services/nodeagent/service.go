@@ -163,9 +163,10 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	defer doors.close()
+	batches := &tunings{wanted: map[string]train.Tuning{}}
 	api := jobapi.New(jobapi.Config{
 		Node: p.Common.NodeID(), Bus: b, Reports: t.reports, Roster: known, Outbox: box, EpochEnded: opened.recorder.Mark,
-		UsesMemory: reserved.reported, Log: p.Log, Metrics: p.Metrics,
+		UsesMemory: reserved.reported, Tuned: batches.of, Log: p.Log, Metrics: p.Metrics,
 	})
 	limits, err := newPowerLimits(dir, opened.gpus, opened.meter.Devices, live, p.Log)
 	if err != nil {
@@ -175,6 +176,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	synced := newSignal()
 	work.Go(func(ctx context.Context) error { return t.attempts.Watch(ctx, known.Put, synced.set) })
+	work.Go(func(ctx context.Context) error { return t.tunings.Watch(ctx, batches.see, func() {}) })
 	work.Go(func(ctx context.Context) error { return box.Run(ctx, api.DeliverKept) })
 	work.Go(api.RunHeartbeats)
 	work.Go(func(ctx context.Context) error { return run.ServeListener(ctx, doors.tcp, api.Handler()) })
@@ -229,16 +231,18 @@ type tables struct {
 	nodes    *bus.KV[train.Node]
 	jobs     *bus.KV[train.Job]
 	limits   *bus.KV[train.PowerLimit]
+	tunings  *bus.KV[train.Tuning]
 }
 
 func openTables(ctx context.Context, b *bus.Bus) (tables, error) {
 	var t tables
-	var errs [5]error
+	var errs [6]error
 	t.attempts, errs[0] = bus.OpenKV[train.Attempt](ctx, b, event.BucketAttempts)
 	t.reports, errs[1] = bus.OpenKV[train.AttemptReport](ctx, b, event.BucketReports)
 	t.nodes, errs[2] = bus.OpenKV[train.Node](ctx, b, event.BucketNodes)
 	t.jobs, errs[3] = bus.OpenKV[train.Job](ctx, b, event.BucketJobs)
 	t.limits, errs[4] = bus.OpenKV[train.PowerLimit](ctx, b, event.BucketPowerLimits)
+	t.tunings, errs[5] = bus.OpenKV[train.Tuning](ctx, b, event.BucketTunings)
 	return t, errors.Join(errs[:]...)
 }
 

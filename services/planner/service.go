@@ -154,6 +154,11 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	watching.Go(limits.run)
+	batches, err := newTuner(ctx, b, p.Log, look)
+	if err != nil {
+		return err
+	}
+	watching.Go(batches.run)
 	l := &loop{
 		bus: b, log: p.Log, meters: m, picture: look, policy: policy, interval: s.interval, now: time.Now, told: map[train.JobID]saying{},
 		terms: s.terms(), grid: rates,

@@ -37,6 +37,7 @@ type description struct {
 	Model      *train.Model         `json:"model,omitempty"`
 	Account    *train.Account       `json:"account,omitempty"`
 	Course     *train.Course        `json:"course,omitempty"`
+	Tuning     *tuningView          `json:"tuning,omitempty"`
 	// Mounted tells whether the job sees its folders as /custom, /snapshots and /data; nil before it has started.
 	Mounted *bool `json:"mounted,omitempty"`
 }
@@ -108,6 +109,11 @@ func gather(ctx context.Context, b *bus.Bus, job train.Job, now time.Time) (desc
 		if d.Report, err = optional[train.AttemptReport](ctx, b, event.BucketReports, fmt.Sprintf("%s.%d", id, attempt.Number)); err != nil {
 			return d, err
 		}
+		all, err := tunings(ctx, b)
+		if err != nil {
+			return d, err
+		}
+		d.Tuning = viewTuning(all, job.ID, attempt.Number)
 	}
 	if d.Model, err = optional[train.Model](ctx, b, event.BucketModels, id); err != nil {
 		return d, err

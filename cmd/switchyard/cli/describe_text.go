@@ -48,6 +48,7 @@ func describeText(d description, now time.Time) string {
 	p.plan(d, now)
 	p.times(j, now)
 	p.course(d, now)
+	p.tuning(d.Tuning)
 	p.finish(d, now)
 	for i, w := range j.Warnings {
 		label := ""

@@ -30,6 +30,7 @@ type API struct {
 	box        *outbox.Box
 	epochEnded func(event.EpochMark)
 	usesMemory func(train.Attempt, unit.Bytes)
+	tuned      func(train.Attempt) (train.TunedTenant, uint64, bool)
 	log        *slog.Logger
 
 	sessions sessions
@@ -49,14 +50,16 @@ type Config struct {
 	EpochEnded func(event.EpochMark)
 	// UsesMemory hears what an attempt says to use of each of its devices. Nil for nobody.
 	UsesMemory func(train.Attempt, unit.Bytes)
-	Log        *slog.Logger
-	Metrics    prometheus.Registerer
+	// Tuned gives the micro-batch that is wanted of an attempt, and its generation; false where none is. Nil: of none.
+	Tuned   func(train.Attempt) (train.TunedTenant, uint64, bool)
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
 }
 
 // New makes an API. Its loops RunHeartbeats and the outbox's, with DeliverKept, are the caller's to run.
 func New(c Config) *API {
 	a := &API{
-		node: c.Node, bus: c.Bus, reports: c.Reports, roster: c.Roster, box: c.Outbox, epochEnded: c.EpochEnded, usesMemory: c.UsesMemory, log: c.Log,
+		node: c.Node, bus: c.Bus, reports: c.Reports, roster: c.Roster, box: c.Outbox, epochEnded: c.EpochEnded, usesMemory: c.UsesMemory, tuned: c.Tuned, log: c.Log,
 		sessions: sessions{byJob: map[train.JobID]*session{}}, beats: make(chan event.Fact, beatsQueued),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "switchyard_nodeagent_job_requests_total", Help: "Requests of training code by request and status.",
