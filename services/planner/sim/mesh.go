@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/switchyard-dl/switchyard/services/planner/sim/rows"
+	"github.com/switchyard-dl/switchyard/libs/rows"
 )
 
 // mesh is the piecewise linear interpolation over tetrahedra of points at (nodes, devices, local batch).

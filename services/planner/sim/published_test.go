@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/rows"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
-	"github.com/switchyard-dl/switchyard/services/planner/sim/rows"
 )
 
 // data is the folder of published traces; tests are skipped where it is absent.

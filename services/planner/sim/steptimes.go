@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/switchyard-dl/switchyard/services/planner/sim/rows"
+	"github.com/switchyard-dl/switchyard/libs/rows"
 )
 
 // StepTimes are the measured step times of one application on one model of device.

@@ -6,8 +6,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/switchyard-dl/switchyard/libs/rows"
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/services/planner/sim/rows"
 )
 
 // Training is how an application's training went at several global batch sizes, epoch by epoch.
