@@ -63,11 +63,8 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if err != nil {
 		return err
 	}
-	old := &sweeper{models: models, jobs: jobs, log: p.Log}
 	t := &teacher{bus: b, models: models, learner: newLearner(), log: p.Log, meters: newMeters()}
-	if err := t.meters.register(p.Metrics, t.learner.size); err != nil {
-		return err
-	}
+	t.meters.register(p.Metrics, t.learner.size)
 	last, err := t.newest(ctx)
 	if err != nil {
 		return err
@@ -78,7 +75,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		catchUp()
 	}
 	running := pool.New().WithContext(ctx).WithCancelOnError()
-	running.Go(old.run)
+	running.Go(func(ctx context.Context) error { return bus.ForgetEnded(ctx, models, jobs) })
 	running.Go(func(ctx context.Context) error {
 		return b.Follow(ctx, event.StreamJobs, filters(), 1, func(m bus.Message) {
 			t.ignore(m, t.learner.fact(m))
