@@ -140,6 +140,11 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	defer b.Close()
+	return s.serve(ctx, p, dir, b)
+}
+
+// serve does the agent's work in a folder that no other one uses.
+func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.Bus) error {
 	t, err := openTables(ctx, b)
 	if err != nil {
 		return err
@@ -181,7 +186,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	work.Go(api.RunHeartbeats)
 	work.Go(func(ctx context.Context) error { return run.ServeListener(ctx, doors.tcp, api.Handler()) })
 	work.Go(func(ctx context.Context) error { return run.ServeListener(ctx, doors.unix, api.Handler()) })
-	work.Go(func(ctx context.Context) error { return sweep(ctx, t, p.Log) })
+	work.Go(func(ctx context.Context) error { return bus.ForgetEnded(ctx, t.reports, t.jobs) })
 	// Nobody is told of the job API, nor is anything measured, before it is known which attempts there are.
 	work.Go(synced.then(func(ctx context.Context) error { return announce(ctx, t.nodes, describe, p) }))
 	work.Go(synced.then(func(ctx context.Context) error { return record(ctx, opened.recorder, b) }))

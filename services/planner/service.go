@@ -131,10 +131,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	defer b.Close()
-	m, err := newMeters(p.Metrics)
-	if err != nil {
-		return err
-	}
+	m := newMeters(p.Metrics)
 	look := newPicture()
 	again, err := newRecurrences(ctx, b, p.Log, look, s.energyWeight)
 	if err != nil {

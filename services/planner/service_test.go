@@ -192,10 +192,7 @@ func TestFactsOfANewestPlanAreToldAfterACrash(t *testing.T) {
 // newLoop is a planner's loop without its watches, on a picture of one node and one job.
 func newLoop(t testing.TB, b *bench, name string) *loop {
 	t.Helper()
-	m, err := newMeters(prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := newMeters(prometheus.NewRegistry())
 	look := newPicture()
 	look.seeNode(time.Now(), bus.Entry[train.Node]{Key: "a", Value: train.Node{ID: "a", SeenAt: time.Now(), Devices: []train.Device{{ID: "cpu:0"}}}}, false)
 	look.seeJob(bus.Entry[train.Job]{Key: "j", Value: admitted("j", 1)}, false)

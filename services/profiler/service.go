@@ -72,11 +72,8 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if err != nil {
 		return err
 	}
-	old := &sweeper{models: models, jobs: jobs, log: p.Log}
 	t := &teacher{bus: b, models: models, meetings: met, learner: newLearner(), log: p.Log, meters: newMeters()}
-	if err := t.meters.register(p.Metrics, t.learner.size); err != nil {
-		return err
-	}
+	t.meters.register(p.Metrics, t.learner.size)
 	if err := t.readMeetings(ctx, nodes); err != nil {
 		return err
 	}
@@ -90,7 +87,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		catchUp()
 	}
 	running := pool.New().WithContext(ctx).WithCancelOnError()
-	running.Go(old.run)
+	running.Go(func(ctx context.Context) error { return bus.ForgetEnded(ctx, models, jobs) })
 	running.Go(func(ctx context.Context) error { return nodes.Watch(ctx, t.learner.seeNode, nil) })
 	running.Go(func(ctx context.Context) error {
 		return b.Follow(ctx, event.StreamJobs, filters(), 1, func(m bus.Message) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/bustest"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -67,7 +67,7 @@ type cluster struct {
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
-	c := &cluster{t: t, dir: t.TempDir(), port: freePort(t), procs: map[string]*exec.Cmd{}, ctx: ctx}
+	c := &cluster{t: t, dir: t.TempDir(), port: bustest.FreePort(t), procs: map[string]*exec.Cmd{}, ctx: ctx}
 	c.ledger = filepath.Join(c.dir, "ledger.jsonl")
 	t.Cleanup(func() {
 		cancel()
@@ -90,16 +90,6 @@ func (c *cluster) dump() {
 		data, _ := os.ReadFile(path)
 		c.t.Logf("%s:\n%s", filepath.Base(path), data[max(0, len(data)-4000):])
 	}
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 func (c *cluster) url() string { return "nats://127.0.0.1:" + strconv.Itoa(c.port) }
