@@ -42,6 +42,7 @@ const (
 	FactReestimated       = "reestimated"
 	FactStraggling        = "straggling"
 	FactConverged         = "converged"
+	FactOverspent         = "overspent"
 	FactCancelRequested   = "cancel_requested"
 	FactSucceeded         = "succeeded"
 	FactFailed            = "failed"
@@ -81,6 +82,7 @@ func Kinds() []Kind {
 		job(FactReestimated, "profiler", "job/<id>/estimate/<epoch>", false, "The predicted run time was corrected.", func() any { return new(Reestimated) }),
 		job(FactStraggling, "profiler", "job/<id>/attempt/<n>/straggling", false, "A worker of an attempt holds up the others.", func() any { return new(Straggling) }),
 		job(FactConverged, "profiler", "job/<id>/converged", true, "The loss has converged by the rule that the user gave.", func() any { return new(Converged) }),
+		job(FactOverspent, "planner", "job/<id>/overspent", true, "The job has cost more than its recurring group is ready to pay for one.", func() any { return new(Overspent) }),
 		job(FactCancelRequested, "anyone", "job/<id>/cancel", false, "The job shall end.", func() any { return new(CancelRequested) }),
 		job(FactSucceeded, "executor", "job/<id>/end", true, "The job ended well.", func() any { return new(Succeeded) }),
 		job(FactFailed, "executor", "job/<id>/end", true, "The job cannot go on.", func() any { return new(Failed) }),

@@ -10,6 +10,8 @@ type EnergySpec struct {
 	// by what earlier jobs of the group cost; batch_size is the one to begin with, and one of them.
 	Group      string `json:"group,omitempty"`
 	BatchSizes []int  `json:"batch_sizes,omitempty"`
+	// StopEarly ends the job when it has cost more than twice as much as the cheapest one of its group: it has then failed, and its group has learned.
+	StopEarly bool `json:"stop_early,omitempty"`
 	// StartBy is the latest moment, as RFC 3339, to which the start may be put off for energy that is cleaner or cheaper.
 	StartBy *time.Time `json:"start_by,omitempty"`
 }

@@ -75,6 +75,7 @@ func Transitions() []Transition {
 		{"reestimated", all, Stay},
 		{"straggling", all, Stay},
 		{"converged", all, Stay},
+		{"overspent", all, Stay},
 		{"cancel_requested", all, Stay},
 		{"succeeded", all, StateSucceeded},
 		{"failed", all, StateFailed},

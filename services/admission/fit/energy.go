@@ -26,6 +26,9 @@ func (c *checker) energy() {
 // group checks what a group of recurring jobs may try.
 func (c *checker) group(e *train.EnergySpec) {
 	if e.Group == "" {
+		if e.StopEarly {
+			c.refuse("Contradiction", "energy.stop_early", "name the group of jobs that come again and again in energy.group", "a job is held against the cheapest one of its group, and none is named")
+		}
 		if len(e.BatchSizes) > 0 {
 			c.refuse("Contradiction", "energy.batch_sizes", "name the group of jobs that come again and again in energy.group", "batch sizes are tried over the jobs of a group, and none is named")
 		}
