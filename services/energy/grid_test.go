@@ -35,7 +35,9 @@ func forecaster(t *testing.T, from time.Time, grams ...int) string {
 	for i, g := range grams {
 		text += fmt.Sprintf(`,{"carbonIntensity": %d, "datetime": %q}`, g, from.Add(time.Duration(i)*time.Hour).Format(time.RFC3339))
 	}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintf(w, `{"zone": "CH", "forecast": [%s]}`, text[1:]) }))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprintf(w, `{"zone": "CH", "forecast": [%s]}`, text[1:])
+	}))
 	t.Cleanup(server.Close)
 	return server.URL
 }

@@ -192,13 +192,14 @@ func (r *recurrences) end(ctx context.Context, key string, j train.Job) (over bo
 	}
 	var cost *recur.Attempt
 	if counts && account.Value.Final {
-		cost = &recur.Attempt{EnergyJoules: account.Value.Energy.Joules(), Seconds: j.RunSeconds, Epochs: j.EpochsDone, Reached: reached(j)}
+		cost = &recur.Attempt{EnergyJoules: account.Value.Energy.Joules(), Seconds: j.RunSeconds, Epochs: j.EpochsDone, Reached: reached(j, account.Value)}
 	}
 	_, err = r.groups.Modify(ctx, key, func(record *recur.Record) (bool, error) { return record.End(j.ID, cost), nil })
 	return err == nil, err
 }
 
-// reached says whether a job came to its target: it ended well, and where its user gave a rule for convergence, by that rule.
-func reached(j train.Job) bool {
-	return j.State == train.StateSucceeded && (j.Spec.Stop == nil || j.ConvergedEpochs > 0)
+// reached says whether a job came to its goal: it ended well, and where its user named a target or gave a rule for convergence, by these.
+func reached(j train.Job, a train.Account) bool {
+	good := j.Spec.Target() == nil || a.ToTarget != nil
+	return j.State == train.StateSucceeded && good && (j.Spec.Stop == nil || j.Spec.Target() != nil || j.ConvergedEpochs > 0)
 }
