@@ -108,12 +108,14 @@ type Course struct {
 
 // EpochEnergy is what a job had used in all when an epoch ended.
 type EpochEnergy struct {
-	Attempt    int                `json:"attempt"`
-	EpochsDone int                `json:"epochs_done"`
-	At         time.Time          `json:"at"`
-	Energy     unit.Energy        `json:"energy_uj"`
-	Loss       *float64           `json:"loss,omitempty"`
-	Metrics    map[string]float64 `json:"metrics,omitempty"`
+	Attempt    int `json:"attempt"`
+	EpochsDone int `json:"epochs_done"`
+	// At is when the epoch ended, Energy what the job had used by then.
+	At     time.Time   `json:"at"`
+	Energy unit.Energy `json:"energy_uj"`
+	// Loss and Metrics are what the training code reported of it.
+	Loss    *float64           `json:"loss,omitempty"`
+	Metrics map[string]float64 `json:"metrics,omitempty"`
 }
 
 // Loss is energy whose work was lost when an attempt ended.
