@@ -32,7 +32,8 @@ func (s Spec) Recurs() bool { return s.Energy != nil && s.Energy.Group != "" }
 // TargetSpec is a value that training code reports at an epoch's end, and how good it must be: give AtLeast or AtMost.
 type TargetSpec struct {
 	// Metric is its name, or loss.
-	Metric  string   `json:"metric"`
+	Metric string `json:"metric"`
+	// AtLeast is the bound of a value that grows as the training gets better, AtMost of one that falls.
 	AtLeast *float64 `json:"at_least,omitempty"`
 	AtMost  *float64 `json:"at_most,omitempty"`
 }
