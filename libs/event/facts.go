@@ -175,6 +175,15 @@ type Converged struct {
 	LossDecrease float64 `json:"loss_decrease"`
 }
 
+// Overspent says that a job has cost more than its group is ready to pay for one; the job is asked to leave and has then failed.
+type Overspent struct {
+	// Group is the tenant's name for the jobs that come again and again.
+	Group string `json:"group"`
+	// CostJoules is what it has cost, by what energy counts against time for it, and CeilingJoules the most that it may.
+	CostJoules    float64 `json:"cost_joules"`
+	CeilingJoules float64 `json:"ceiling_joules"`
+}
+
 // CancelRequested asks for the end of a job.
 type CancelRequested struct {
 	By     string `json:"by,omitempty"`

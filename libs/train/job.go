@@ -320,6 +320,8 @@ type Job struct {
 	OutgrownAttempt int `json:"outgrown_attempt,omitempty"`
 	// ConvergedEpochs is after how many epochs the loss was found to have converged, by the rule that the user gave; 0 until then.
 	ConvergedEpochs int `json:"converged_epochs,omitempty"`
+	// Overspent says in words that the job has cost more than its group is ready to pay for one, empty until then.
+	Overspent string `json:"overspent,omitempty"`
 	// EstimateSeconds is the whole run as now predicted; PriorityPenalty is what a job loses that outran the user's estimate.
 	EstimateSeconds float64 `json:"estimate_seconds,omitempty"`
 	PriorityPenalty int     `json:"priority_penalty,omitempty"`
