@@ -3,6 +3,7 @@ package profile
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -171,10 +172,7 @@ func TestWhatDoesNotMatter(t *testing.T) {
 		unit := rapid.Float64Range(1, 1e6).Draw(t, "unit")
 		other := make([]Signature, len(all))
 		for i, s := range all {
-			other[i] = Signature{}
-			for name, rate := range s {
-				other[i][name] = rate
-			}
+			other[i] = maps.Clone(s)
 			other[i]["counter-09"] *= unit
 		}
 		n := Fit(other, seed)
@@ -298,7 +296,8 @@ func TestUpstreamModel(t *testing.T) {
 	// Their distances are unscaled: to the square root of the published inertia, a whole cluster's, every kind of workload is near.
 	raw := 0.0
 	for f := range u.Names {
-		raw += math.Pow(u.Centres[0][f]-u.Centres[2][f], 2)
+		apart := u.Centres[0][f] - u.Centres[2][f]
+		raw += apart * apart
 	}
 	if inertia := 4.388980884951271e+20; raw > inertia {
 		t.Errorf("the two kinds are %g apart, beyond the inertia %g: it does not show the fault", math.Sqrt(raw), math.Sqrt(inertia))
