@@ -205,6 +205,12 @@ func (m *Interference) meet(e Encounter) {
 // Encounters is all that is known, the oldest first: what NewInterference starts from.
 func (m *Interference) Encounters() []Encounter { return slices.Clone(m.encounters) }
 
+// Without is what would be known if a job had never been measured beside just these others.
+func (m *Interference) Without(self Kind, others []Kind) *Interference {
+	pair := KindPair{self, company(others)}
+	return NewInterference(m.under, slices.DeleteFunc(m.Encounters(), func(e Encounter) bool { return e.KindPair == pair }))
+}
+
 // written is the form in which an interference is kept: the processes follow from it.
 type written struct {
 	Under      string      `json:"under,omitempty"`

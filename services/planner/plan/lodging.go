@@ -25,8 +25,10 @@ type lodgings struct {
 	byID    map[train.JobID]*lodger
 	// shared are the devices that hosts have in this round, in the order of the board.
 	shared []*lodging
-	// starving are the jobs that have waited for too long for a device of their own.
+	// starving are the jobs that have waited for too long for a device, in the order in which they are served; kept are the devices that none comes to
+	// before they do.
 	starving []*Job
+	kept     map[spot]*Job
 	// known is what is known of devices of each model and driver.
 	known map[device]*curve.Interference
 	// refused are the jobs for which there is no place beside others in this round.
@@ -274,7 +276,7 @@ func (j *Job) runsOn() *Holding {
 
 // settle begins a round: hosts have their devices, and whoever lodged with one of them before stays as long as there is memory.
 func (l *lodgings) settle(hosts map[*lodger]spot) {
-	l.shared, l.refused = nil, map[likeness]bool{}
+	l.shared, l.refused, l.kept = nil, map[likeness]bool{}, map[spot]*Job{}
 	for _, one := range l.lodgers {
 		one.at, one.host, one.part = spot{node: nowhere}, nil, 0
 		if at, has := hosts[one]; has {
@@ -289,9 +291,10 @@ func (l *lodgings) settle(hosts map[*lodger]spot) {
 	slices.SortFunc(l.shared, func(x, y *lodging) int { return compareSpots(x.spot, y.spot) })
 	for _, one := range l.lodgers {
 		if here := l.lodgingAt(one.held); here != nil && !one.at.somewhere() && l.fits(one, here) && l.getOn(one, here) {
-			here.take(one, l.partAt(one, one.held))
+			here.take(one, l.riderPart(one, one.held))
 		}
 	}
+	l.keep()
 }
 
 // lodgingAt gives a device as it is shared in this round; nil where no job that may share stands for it.
@@ -308,7 +311,7 @@ func (l *lodgings) fits(one *lodger, here *lodging) bool {
 	if one.Spec.Tenant != here.host.Spec.Tenant {
 		return false
 	}
-	part := l.partAt(one, here.spot)
+	part := l.riderPart(one, here.spot)
 	return part > 0 && part <= here.left && (one.held == here.spot || l.board.nodes[here.node].traits.grant(one.wish))
 }
 
@@ -330,6 +333,14 @@ func (l *lodgings) partAt(one *lodger, at spot) unit.Bytes {
 	}
 	if !l.open[at.node] {
 		return 0
+	}
+	return l.device(at).Share(one.memory)
+}
+
+// riderPart is how much of a device a job has beside another: it does not go on with the whole of it.
+func (l *lodgings) riderPart(one *lodger, at spot) unit.Bytes {
+	if part := l.partAt(one, at); part > 0 || !l.open[at.node] {
+		return part
 	}
 	return l.device(at).Share(one.memory)
 }
