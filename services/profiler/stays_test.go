@@ -9,6 +9,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // An epoch is a measurement of a company only if that was there, and trained, all the time.
@@ -165,5 +166,23 @@ func TestTheStoryOfTwoJobs(t *testing.T) {
 		if d := cmp.Diff(want, m.Known.Encounters()); d != "" {
 			t.Error(d)
 		}
+	}
+}
+
+// A job of a known family is given memory by what others needed with other batches, before it has told anything itself.
+func TestMemoryIsLentByTheFamily(t *testing.T) {
+	l := newLearner()
+	admit := func(id train.JobID, batch int) {
+		s := train.Spec{Command: []string{"x"}, BatchSize: batch, TrainingSetSize: 800, MaxEpochs: 100}.WithDefaults()
+		feed(t, l, event.JobFact(id, event.FactAdmitted, "admitted", event.Admitted{Spec: s}))
+	}
+	for id, gib := range map[train.JobID]int{"small": 3, "large": 5} {
+		admit(id, map[train.JobID]int{"small": 10, "large": 20}[id])
+		feed(t, l, event.JobFact(id, event.FactEpochEnded, "epoch", event.EpochEnded{EpochsDone: 1, EpochSeconds: 3, MemoryBytes: unit.Bytes(gib) * unit.GiB, Devices: 1}))
+	}
+	admit("new", 40)
+	out, known := l.lesson("new")
+	if !known || out.model.Memory == nil || unit.Bytes(out.model.Memory.Bytes(40)).String() != "9.0 GiB" {
+		t.Errorf("memory %+v, want 1 GiB and 0.2 GiB per sample", out.model.Memory)
 	}
 }

@@ -52,8 +52,9 @@ type lodger struct {
 	silent bool
 	// displaced: in an earlier round it lost the device that it shared.
 	displaced bool
-	// leaves: it does not stay beside those with whom it lodged. moves: it stands before the policy although it may stay.
+	// leaves: it does not stay beside those with whom it lodged, at left. moves: it stands before the policy although it may stay.
 	leaves, moves bool
+	left          spot
 	// part is what it has of the device at which it lodges; 0 is the whole. host is the job that stands for it, nil where it does so itself.
 	part unit.Bytes
 	host *lodger
@@ -102,15 +103,21 @@ func newLodgings(s State) *lodgings {
 	return l
 }
 
-// deviceMemory is what a job is given of a device that it shares: what its user estimates, until it is measured.
+// deviceMemory is what a job is given of a device that it shares: what its user estimates until it is measured. What jobs like it needed with one other
+// batch is no measurement of this one; with several, their slope is.
 func (j *Job) deviceMemory() unit.Bytes {
 	// margin is for what training code does not tell of, its context on the device above all, and for what it needs later.
 	const margin = 1.15
+	asked := j.Spec.SharedMemory()
 	if j.Model == nil || j.Model.Memory == nil {
-		return j.Spec.SharedMemory()
+		return asked
 	}
-	measured := float64(j.Model.Memory.Bytes(j.Spec.BatchSize)) + j.Model.Memory.ErrorBytes
-	return unit.Bytes(min(margin*measured, math.MaxInt64/2))
+	m := j.Model.Memory
+	measured := unit.Bytes(min(margin*(float64(m.Bytes(j.Spec.BatchSize))+m.ErrorBytes), math.MaxInt64/2))
+	if m.Points < 2 && j.EpochsDone == 0 {
+		return max(asked, measured)
+	}
+	return measured
 }
 
 // find gives the device of a holding; nowhere where there is none, or not any more.

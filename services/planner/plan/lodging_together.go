@@ -114,7 +114,7 @@ func (l *lodgings) part() {
 			if i < 0 {
 				break
 			}
-			jobs[i].leaves, jobs[i].held = true, spot{node: nowhere}
+			jobs[i].leaves, jobs[i].left, jobs[i].held = true, at, spot{node: nowhere}
 			jobs = slices.Delete(jobs, i, i+1)
 		}
 	}
