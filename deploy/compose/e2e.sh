@@ -41,6 +41,8 @@ finish() {
     exit $status
 }
 trap finish EXIT
+# What a run that was cut off left behind must not pass for this one's.
+stack down -v --remove-orphans >/dev/null 2>&1
 stack build -q
 stack up -d nats influxdb admission profiler planner node1 executor nodeagent energy influx-setup seed
 

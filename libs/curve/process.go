@@ -54,6 +54,10 @@ func (p *Process[X]) Predict(x X) (value, deviation float64) {
 	return p.mean + floats.Dot(w, p.white), math.Sqrt(max(p.kernel(x, x)-floats.Dot(w, w), 0))
 }
 
+// Surprise is how far the values lie from what was believed before: the sum of their squared, independent deviations. It is about their number where the
+// mean, the covariances and the errors were right.
+func (p *Process[X]) Surprise() float64 { return floats.Dot(p.white, p.white) }
+
 // solve gives the factor's inverse times the covariances of x with the measurements.
 func (p *Process[X]) solve(x X) []float64 {
 	w := p.solved[x]

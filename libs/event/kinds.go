@@ -41,6 +41,7 @@ const (
 	FactAttemptLost       = "attempt_lost"
 	FactReestimated       = "reestimated"
 	FactStraggling        = "straggling"
+	FactOutgrew           = "outgrew"
 	FactConverged         = "converged"
 	FactCancelRequested   = "cancel_requested"
 	FactSucceeded         = "succeeded"
@@ -80,6 +81,7 @@ func Kinds() []Kind {
 		job(FactAttemptLost, "executor", "job/<id>/attempt/<n>/end", false, "An attempt was killed or vanished; another follows.", func() any { return new(AttemptLost) }),
 		job(FactReestimated, "profiler", "job/<id>/estimate/<epoch>", false, "The predicted run time was corrected.", func() any { return new(Reestimated) }),
 		job(FactStraggling, "profiler", "job/<id>/attempt/<n>/straggling", false, "A worker of an attempt holds up the others.", func() any { return new(Straggling) }),
+		job(FactOutgrew, "nodeagent", "job/<id>/attempt/<n>/outgrew/<device>/<MiB needed>", false, "An attempt uses more memory than its part of a device.", func() any { return new(Outgrew) }),
 		job(FactConverged, "profiler", "job/<id>/converged", true, "The loss has converged by the rule that the user gave.", func() any { return new(Converged) }),
 		job(FactCancelRequested, "anyone", "job/<id>/cancel", false, "The job shall end.", func() any { return new(CancelRequested) }),
 		job(FactSucceeded, "executor", "job/<id>/end", true, "The job ended well.", func() any { return new(Succeeded) }),

@@ -23,15 +23,19 @@ type Account struct {
 	Methods []string `json:"methods"`
 	// Metering says of each component how it was measured, and for how much of the time.
 	Metering map[string]Metering `json:"metering,omitempty"`
-	// Seconds is the measured time in which the job used the node, GapSeconds unmeasured time meanwhile; Epochs the epochs done so far, Samples the samples
+	// Seconds is the measured time in which the job ran, that of a gang counted once; GapSeconds unmeasured time meanwhile, of each node; Epochs the epochs done so far, Samples the samples
 	// of all epochs that were trained.
 	Seconds    float64 `json:"seconds"`
 	GapSeconds float64 `json:"gap_seconds,omitempty"`
 	Epochs     int     `json:"epochs"`
 	Samples    int64   `json:"samples,omitempty"`
-	// MeanPower is Energy over Seconds; PeakPower the highest of an interval.
+	// MeanPower is Energy over Seconds; PeakPower the highest of an interval, of all nodes together.
 	MeanPower unit.Power `json:"mean_uw"`
 	PeakPower unit.Power `json:"peak_uw"`
+	// In a node's book Seconds and the powers are the node's own. JointSeconds are those of Seconds of which another node of the gang had told before, and
+	// JointPeakPower is the highest of both together then.
+	JointSeconds   float64    `json:"joint_seconds,omitempty"`
+	JointPeakPower unit.Power `json:"joint_peak_uw,omitempty"`
 	// Final is set when the job has ended and nothing is added any more.
 	Final bool `json:"final,omitempty"`
 }

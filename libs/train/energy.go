@@ -32,3 +32,16 @@ type PowerLimit struct {
 	Watts   float64   `json:"watts"`
 	Since   time.Time `json:"since"`
 }
+
+// EnergyRates are what energy costs and stands for now and later, as far as that is foretold: each rate holds until the next one, the last one until Until.
+type EnergyRates struct {
+	Rates []EnergyRate `json:"rates,omitempty"`
+	Until time.Time    `json:"until"`
+}
+
+// EnergyRate is what a kilowatt-hour costs and stands for from a moment on; 0 where nobody says.
+type EnergyRate struct {
+	From        time.Time `json:"from"`
+	GramsPerKWh float64   `json:"grams_per_kwh"`
+	PricePerKWh float64   `json:"price_per_kwh"`
+}

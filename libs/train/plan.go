@@ -141,6 +141,8 @@ type Attempt struct {
 	Parts []Part `json:"parts,omitempty"`
 	// Servers is how many parameter servers run beside the workers.
 	Servers int `json:"servers,omitempty"`
+	// Enforcement is what holds it to its part of its devices, the weakest level of all of them.
+	Enforcement Enforcement `json:"enforcement,omitempty"`
 	// Backend is what runs the processes: the executor of pods looks after its attempts also where a node is not described any more.
 	Backend Backend `json:"backend,omitempty"`
 	Phase   Phase   `json:"phase"`

@@ -74,6 +74,7 @@ func Transitions() []Transition {
 		{"attempt_lost", all, StateRecovering},
 		{"reestimated", all, Stay},
 		{"straggling", all, Stay},
+		{"outgrew", all, Stay},
 		{"converged", all, Stay},
 		{"cancel_requested", all, Stay},
 		{"succeeded", all, StateSucceeded},

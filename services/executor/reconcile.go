@@ -142,7 +142,7 @@ func (e *executor) deleteExpired(ctx context.Context, jobs []train.JobID, now ti
 			err = e.attempts.Delete(ctx, entry.Key, entry.Revision)
 		}
 		if !errors.Is(err, bus.ErrConflict) { // a deletion that was not answered has happened
-			e.report(ctx, "old record not deleted", entry.Value.Job, err)
+			e.postponed(ctx, entry.Value.Job, err)
 		}
 	}
 }

@@ -37,6 +37,7 @@ func newPicture() *picture {
 		restarts: restartMean{left: map[train.JobID]train.Attempt{}}, silence: newSilence(),
 		missing: map[string]bool{
 			event.BucketJobs: true, event.BucketNodes: true, event.BucketAttempts: true, event.BucketReports: true, event.BucketModels: true,
+			event.BucketRates:    true,
 			event.BucketMeetings: true,
 		},
 	}
@@ -252,6 +253,24 @@ func (p *picture) highestPower() float64 {
 	return most
 }
 
+// powerOf is what devices draw at most, in watts; 0 where the job has a part of one only, or one is not known.
+func (p *picture) powerOf(parts []train.Part) float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sum := 0.0
+	for _, part := range parts {
+		for _, id := range part.Devices {
+			devices := p.nodes[string(part.Node)].Devices
+			at := slices.IndexFunc(devices, func(d train.Device) bool { return d.ID == id })
+			if at < 0 || part.Memory > 0 {
+				return 0
+			}
+			sum += devices[at].BusyPower().Watts()
+		}
+	}
+	return sum
+}
+
 // inUse are the devices of a node on which attempts are live.
 func (p *picture) inUse(n train.Node) []train.Device {
 	var used []train.Device
@@ -272,7 +291,7 @@ func (p *picture) job(j train.Job, now time.Time) plan.Job {
 	job := plan.Job{
 		ID: j.ID, Spec: j.Spec, Priority: j.EffectivePriority(), SubmittedAt: j.SubmittedAt, EpochsDone: j.EpochsDone,
 		RunSeconds: j.RunSeconds, DeviceSeconds: j.DeviceSeconds, Restarts: j.Restarts, CancelRequested: j.CancelRequested,
-		RecentRestarts: recentRestarts(j, now),
+		RecentRestarts: recentRestarts(j, now), Outgrew: j.OutgrownAttempt > 0,
 	}
 	if m, ok := p.models[key]; ok {
 		job.Model, job.Slow = &m, m.Stragglers
@@ -285,7 +304,7 @@ func (p *picture) job(j train.Job, now time.Time) plan.Job {
 	job.EpochsDone = max(job.EpochsDone, report.EpochsDone)
 	job.Running = &plan.Running{
 		Holding: plan.Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Parts: a.Parts}, StopPending: a.Stop != train.StopNone,
-		Epochs: max(report.EpochsDone-a.StartedEpochs, 0), Spoke: report.Spoke,
+		Epochs: max(report.EpochsDone-a.StartedEpochs, 0), Spoke: report.Spoke, Outgrown: j.OutgrownAttempt == a.Number,
 	}
 	if !a.StartedAt.IsZero() {
 		job.Running.Seconds = max(now.Sub(a.StartedAt).Seconds(), 0)

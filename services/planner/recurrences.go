@@ -93,8 +93,8 @@ func (r *recurrences) pass(ctx context.Context) {
 	}
 }
 
-// groupKey names the record of a job's group. A tenant's name may hold what a key cannot.
-func groupKey(s train.Spec) string { return fmt.Sprintf("t%x.%s", s.Tenant, s.Energy.Group) }
+// GroupKey names the record of a job's group. A tenant's name may hold what a key cannot.
+func GroupKey(s train.Spec) string { return fmt.Sprintf("t%x.%s", s.Tenant, s.Energy.Group) }
 
 // byGroup gives the open jobs by the key of their group, in the order of their admission.
 func (r *recurrences) byGroup() map[string][]train.Job {
@@ -102,7 +102,7 @@ func (r *recurrences) byGroup() map[string][]train.Job {
 	defer r.mu.Unlock()
 	groups := map[string][]train.Job{}
 	for _, j := range r.open {
-		key := groupKey(j.Spec)
+		key := GroupKey(j.Spec)
 		groups[key] = append(groups[key], j)
 	}
 	for _, jobs := range groups {
@@ -181,7 +181,7 @@ func (r *recurrences) end(ctx context.Context, key string, j train.Job) (over bo
 	}
 	var cost *recur.Attempt
 	if counts && account.Value.Final {
-		cost = &recur.Attempt{EnergyJoules: account.Value.Energy.Joules(), Seconds: j.RunSeconds, Reached: reached(j)}
+		cost = &recur.Attempt{EnergyJoules: account.Value.Energy.Joules(), Seconds: j.RunSeconds, Epochs: j.EpochsDone, Reached: reached(j)}
 	}
 	_, err = r.groups.Modify(ctx, key, func(record *recur.Record) (bool, error) { return record.End(j.ID, cost), nil })
 	return err == nil, err

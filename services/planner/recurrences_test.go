@@ -43,7 +43,7 @@ func (b *bench) ended(ledger *bus.KV[train.Account], j train.Job, joules float64
 func (b *bench) record(groups *bus.KV[recur.Record], attempts int) recur.Record {
 	b.t.Helper()
 	for {
-		e, err := groups.Get(b.ctx, groupKey(nightly("x").Spec))
+		e, err := groups.Get(b.ctx, GroupKey(nightly("x").Spec))
 		if err == nil && len(e.Value.Attempts) >= attempts {
 			return e.Value
 		}
@@ -114,7 +114,7 @@ func TestAPlannerThatIsKilledNotesEachEndOnce(t *testing.T) {
 			r.see(bus.Entry[train.Job]{Key: string(j.ID), Value: j}, false)
 		}
 		r.pass(b.ctx)
-		e, err := groups.Get(b.ctx, groupKey(nightly("x").Spec))
+		e, err := groups.Get(b.ctx, GroupKey(nightly("x").Spec))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -57,7 +57,7 @@ type cluster struct {
 	port   int
 	ledger string
 	procs  map[string]*exec.Cmd
-	// flags and env are added for `switchyard up`.
+	// flags are added for `switchyard up` and for the node agent, env for all.
 	flags []string
 	env   []string
 	bus   *bus.Bus
@@ -116,7 +116,7 @@ func (c *cluster) start(name string) {
 	case "up":
 		path, args = filepath.Join(binaries, "switchyard"), append([]string{"up", "--data-dir", c.dir, "--port", strconv.Itoa(c.port)}, append(slots, c.flags...)...)
 	case "nodeagent":
-		args = append(args, slots...)
+		args = append(append(args, slots...), c.flags...)
 	}
 	log, err := os.OpenFile(filepath.Join(c.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

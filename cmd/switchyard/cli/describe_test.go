@@ -54,6 +54,22 @@ func TestDescribeShowsTheNewestChanges(t *testing.T) {
 	}
 }
 
+func TestDescribeSaysWhatHoldsAJobToItsPart(t *testing.T) {
+	for level, words := range map[train.Enforcement]string{
+		train.EnforcedByAdvice: "memory      advisory: it is told its part", train.EnforcedByMPS: "memory      mps: the driver", train.EnforcedByMIG: "memory      mig: an instance",
+		"": "memory      none: nothing", train.EnforcedByNobody: "memory      none: nothing",
+	} {
+		a := attemptView{Number: 1, Node: "n", Devices: []train.DeviceID{"gpu:0"}, Memory: unit.GiB, Enforcement: level}
+		if text := describeText(description{Job: train.Job{ID: "x", State: train.StateRunning}, Attempt: &a}, noon); !strings.Contains(text, words) {
+			t.Errorf("%s: want %q in\n%s", level, words, text)
+		}
+		a.Memory = 0
+		if text := describeText(description{Job: train.Job{ID: "x", State: train.StateRunning}, Attempt: &a}, noon); strings.Contains(text, "\nmemory") != (level == train.EnforcedByMIG) {
+			t.Errorf("%s of a whole device:\n%s", level, text)
+		}
+	}
+}
+
 // A description of which nearly everything is missing still is one.
 func TestDescribeOfAlmostNothing(t *testing.T) {
 	text := describeText(description{Job: train.Job{ID: "x", State: train.StateSubmitted}}, noon)

@@ -44,6 +44,8 @@ func apply(job *train.Job, f Fact, state *train.State) (bool, error) {
 		return is(f, event.FactReestimated, func() bool { return reestimated(job, f, b) })
 	case *event.Straggling:
 		return is(f, event.FactStraggling, func() bool { return straggling(job, b) })
+	case *event.Outgrew:
+		return is(f, event.FactOutgrew, func() bool { return outgrew(job, b) })
 	case *event.Converged:
 		return is(f, event.FactConverged, func() bool { return converged(job, b) })
 	case *event.CancelRequested:
@@ -99,6 +101,7 @@ func tuned(job *train.Job, b *event.Tuned) bool {
 	if !job.AwaitsBatch() || b.BatchSize < 1 {
 		return false
 	}
+	job.SubmittedBatch = job.Spec.BatchSize
 	job.Spec.BatchSize, job.TunedBatch = b.BatchSize, b.BatchSize
 	explain(job, "Tuned", fmt.Sprintf("batch size %d, after %d recurrences of group %s; %d was submitted", b.BatchSize, b.Recurrences, b.Group, b.Submitted), "")
 	return true
@@ -278,6 +281,17 @@ func straggling(job *train.Job, b *event.Straggling) bool {
 	}
 	warn(job, fmt.Sprintf("worker %d of attempt %d on %s of node %s takes %.2g times as long for a step as the median of its %d workers",
 		b.Rank, b.Attempt, b.Device, b.Node, b.Slowdown, b.Workers))
+	return true
+}
+
+// outgrew has the job ask for more from now on. What was measured again, and is no more than that, says nothing new.
+func outgrew(job *train.Job, b *event.Outgrew) bool {
+	if b.Attempt < job.Attempt || b.Used <= job.Spec.EstimatedMemory() || b.Needs < b.Used {
+		return false
+	}
+	job.Spec.EstimatedMemoryMiB, job.OutgrownAttempt = b.Needs.MiB(), b.Attempt
+	warn(job, fmt.Sprintf("attempt %d uses %s of %s of node %s, its part is %s: from now on the job asks for %s",
+		b.Attempt, b.Used, b.Device, b.Node, b.Part, b.Needs))
 	return true
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 func epoch0() time.Time { return time.Date(2030, 1, 1, 9, 0, 0, 0, time.UTC) }
@@ -56,6 +57,8 @@ func drawBody(t *rapid.T, fact string) any {
 		return &event.Straggling{Straggler: train.Straggler{Attempt: attempt, Rank: 1, Node: "n", Device: devices[0], Slowdown: 2}, Workers: 4}
 	case event.FactTuned:
 		return &event.Tuned{Group: "g", BatchSize: 1 + epochs, Submitted: 1}
+	case event.FactOutgrew:
+		return &event.Outgrew{Attempt: attempt, Node: "n", Device: devices[0], Part: 1 << 20, Used: unit.Bytes(epochs) << 20, Needs: unit.Bytes(epochs+1) << 20}
 	case event.FactConverged:
 		return &event.Converged{EpochsDone: epochs, LossDecrease: 0.1}
 	case event.FactCancelRequested:

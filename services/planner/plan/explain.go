@@ -21,6 +21,7 @@ const (
 	ReasonMoved              = "Moved"
 	ReasonSampling           = "Sampling"
 	ReasonReplacedStraggler  = "ReplacedStraggler"
+	ReasonMemoryOutgrown     = "MemoryOutgrown"
 	// Waiting.
 	ReasonNoNode              = "NoNode"
 	ReasonDevicesTooFew       = "DevicesTooFew"

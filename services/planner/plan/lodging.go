@@ -25,6 +25,8 @@ type lodgings struct {
 	byID    map[train.JobID]*lodger
 	// shared are the devices that hosts have in this round, in the order of the board.
 	shared []*lodging
+	// owed is what jobs that have outgrown their parts use beyond what the plan counts as theirs.
+	owed map[spot]unit.Bytes
 	// starving are the jobs that have waited for too long for a device, in the order in which they are served; kept are the devices that none comes to
 	// before they do.
 	starving []*Job
@@ -52,6 +54,8 @@ type lodger struct {
 	silent bool
 	// displaced: in an earlier round it lost the device that it shared.
 	displaced bool
+	// outgrown is where it uses more than its part, until it has left; nowhere for all others.
+	outgrown spot
 	// leaves: it does not stay beside those with whom it lodged, at left. moves: it stands before the policy although it may stay.
 	leaves, moves bool
 	left          spot
@@ -90,7 +94,7 @@ func newLodgings(s State) *lodgings {
 	l.open = l.board.openNodes(s.Nodes)
 	for _, c := range l.board.jobs {
 		one := &lodger{
-			candidate: c, memory: c.deviceMemory(), held: l.find(c.Planned),
+			candidate: c, memory: c.deviceMemory(), held: l.find(c.Planned), outgrown: spot{node: nowhere},
 			silent: c.Running != nil && !c.Running.Spoke && !c.Running.StopPending,
 		}
 		if on := l.find(c.runsOn()); one.silent && on.somewhere() {
@@ -98,13 +102,14 @@ func newLodgings(s State) *lodgings {
 		}
 		l.lodgers, l.byID[c.ID] = append(l.lodgers, one), one
 	}
+	l.seeOutgrown()
 	l.starving = l.board.starving(s, train.Plan{})
 	l.part()
 	return l
 }
 
 // deviceMemory is what a job is given of a device that it shares: what its user estimates until it is measured. What jobs like it needed with one other
-// batch is no measurement of this one; with several, their slope is.
+// batch is no measurement of this one; with several, their slope is. One that has outgrown its part asks for what it was seen to use.
 func (j *Job) deviceMemory() unit.Bytes {
 	// margin is for what training code does not tell of, its context on the device above all, and for what it needs later.
 	const margin = 1.15
@@ -114,7 +119,7 @@ func (j *Job) deviceMemory() unit.Bytes {
 	}
 	m := j.Model.Memory
 	measured := unit.Bytes(min(margin*(float64(m.Bytes(j.Spec.BatchSize))+m.ErrorBytes), math.MaxInt64/2))
-	if m.Points < 2 && j.EpochsDone == 0 {
+	if j.Outgrew || m.Points < 2 && j.EpochsDone == 0 {
 		return max(asked, measured)
 	}
 	return measured
@@ -319,7 +324,7 @@ func (l *lodgings) fits(one *lodger, here *lodging) bool {
 		return false
 	}
 	part := l.riderPart(one, here.spot)
-	return part > 0 && part <= here.left && (one.held == here.spot || l.board.nodes[here.node].traits.grant(one.wish))
+	return part > 0 && part <= l.leftFor(one, here) && (one.held == here.spot || l.board.nodes[here.node].traits.grant(one.wish))
 }
 
 func (here *lodging) take(one *lodger, part unit.Bytes) {
@@ -335,7 +340,7 @@ func (here *lodging) release(one *lodger) {
 
 // partAt is how much of a device a job has there: what it runs with, else what it needs; 0 where it has the device as a whole.
 func (l *lodgings) partAt(one *lodger, at spot) unit.Bytes {
-	if r := one.Running; r != nil && !r.StopPending && l.find(&r.Holding) == at {
+	if r := one.Running; r != nil && !r.StopPending && l.find(&r.Holding) == at && (one.outgrown != at || one.silent) {
 		return r.Memory
 	}
 	if !l.open[at.node] {

@@ -18,6 +18,7 @@ func (l *lodgings) explain(made train.Plan) train.Plan {
 		if one := l.byID[a.Job]; one != nil && one.part > 0 {
 			a.Memory = one.part
 			a.Reason.Message += fmt.Sprintf("; it has %s of the memory%s", one.part, l.companions(one))
+			one.tellOutgrown(&a.Reason)
 		}
 	}
 	listed := map[*lodger]bool{}
@@ -57,6 +58,7 @@ func (l *lodgings) allocation(one *lodger) train.Allocation {
 	case one.held.somewhere():
 		a.Reason = train.Reason{Code: ReasonMoved, Message: "goes on with " + where + l.companions(one)}
 	}
+	one.tellOutgrown(&a.Reason)
 	if one.predicted.source != fromNothing {
 		a.RemainingSeconds = one.remaining(1)
 	}
@@ -110,6 +112,7 @@ func (l *lodgings) explainWait(one *lodger, w *train.Waiting) {
 	if !disturbs {
 		missing = l.needs(one)
 	}
+	one.tellOutgrown(&missing)
 	at := slices.IndexFunc(w.Blockers, func(r train.Reason) bool { return r.Code == ReasonWaitingForDevices })
 	if at < 0 {
 		w.Blockers = append(w.Blockers, missing)
@@ -124,7 +127,7 @@ func (l *lodgings) needs(one *lodger) train.Reason {
 	var most unit.Bytes
 	for _, here := range l.shared {
 		if l.open[here.node] && here.host.Spec.Tenant == one.Spec.Tenant && l.board.nodes[here.node].traits.grant(one.wish) {
-			most = max(most, here.left)
+			most = max(most, l.leftFor(one, here))
 		}
 	}
 	words := fmt.Sprintf("needs %s of GPU memory on one device%s; ", one.memory, withLabels(one.candidate))

@@ -30,6 +30,7 @@ import (
 //	    [at=(4/1,..)] [seen=5]                      workers/servers on which it was seen; left out, on enough to know all
 //	met id=x beside=(y,z) rate=60 [times=3]           what per cent of its speed alone a job like x keeps beside jobs like these
 //	peak id=x memory=4                              what an epoch of it needed, in GiB
+//	outgrown id=x memory=12                         its attempt was found to use more than its part, and asks for so much from now on
 //	slow id=x device=cpu:1 [node=a] [times=3]       a worker held up the others
 //	restarted id=x times=6                          within the last hour
 //	done id=x epochs=5; ended id=x; cancel id=x
@@ -80,6 +81,9 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 			t.Fatal(err)
 		}
 		j.EpochsDone, j.Model = max(j.EpochsDone, 1), &train.Model{Memory: &fit}
+	case "outgrown":
+		j := s.find(t, d)
+		j.Running.Outgrown, j.Spec.EstimatedMemoryMiB = true, int64(count(t, d, "memory", 0))*1024
 	case "slow":
 		j := s.find(t, d)
 		j.Slow = append(j.Slow, train.Straggler{

@@ -40,6 +40,7 @@ func TestSwitchyardIsAheadOfPollux(t *testing.T) {
 			percentile += got.P99JCTSeconds / Percentile(peer, 0.99) / 4
 			makespan += got.MakespanSeconds / last / 4
 		}
+		t.Logf("%s: average %.3f, 99th percentile %.3f, makespan %.3f of Pollux's", c.dir, average, percentile, makespan)
 		if average > c.average || percentile > 1.05 || makespan > 1.05 {
 			t.Errorf("%s: average %.3f, 99th percentile %.3f, makespan %.3f of Pollux's, want at most %.2f, 1.05 and 1.05",
 				c.dir, average, percentile, makespan, c.average)
