@@ -15,8 +15,6 @@ import (
 // passed and the jobs of then have ended.
 func TestNobodyStarvesBesideThoseThatShare(t *testing.T) {
 	const step, bound, longest = 60, 300, 300
-	// One that was submitted before it may have gone before it, for as long again.
-	const latest = 10 + (bound+2*longest)/step + 2
 	for _, policy := range []Policy{Switchyard{}, FIFO{}} {
 		t.Run(policy.Name(), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
@@ -24,7 +22,8 @@ func TestNobodyStarvesBesideThoseThatShare(t *testing.T) {
 				tuning.StarvationSeconds = bound
 				s := State{Now: time.Unix(0, 0), Tuning: tuning}
 				n := train.Node{ID: "n"}
-				for i := range rapid.IntRange(1, 3).Draw(t, "devices") {
+				devices := rapid.IntRange(1, 3).Draw(t, "devices")
+				for i := range devices {
 					n.Devices = append(n.Devices, train.Device{ID: train.DeviceID(fmt.Sprint("gpu:", i)), Kind: train.KindGPU, Memory: 16 * unit.GiB})
 				}
 				s.Nodes = []train.Node{n}
@@ -33,10 +32,10 @@ func TestNobodyStarvesBesideThoseThatShare(t *testing.T) {
 					s.Now = s.Now.Add(step * time.Second)
 					id := train.JobID(fmt.Sprint("shares", i))
 					j := Job{ID: id, Priority: 50, SubmittedAt: s.Now, Spec: train.Spec{MinDevices: 1, MaxDevices: 1, AllowSharing: true, EstimatedMemoryMiB: 4 << 10}}
-					if i > latest {
-						t.Fatalf("the job that wants a device for itself has waited for %d s", step*(i-10))
+					if i > devices+(bound+2*longest)/step+2 {
+						t.Fatalf("the job that wants a device for itself has waited for %d s", step*(i-devices))
 					}
-					if i == 10 {
+					if i == devices { // those before it have devices
 						j.ID, j.Spec = "alone", train.Spec{MinDevices: 1, MaxDevices: 1}
 					}
 					s.Jobs = append(s.Jobs, j)

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"cmp"
-
 	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/curve"
