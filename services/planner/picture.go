@@ -291,7 +291,7 @@ func (p *picture) job(j train.Job, now time.Time) plan.Job {
 	job := plan.Job{
 		ID: j.ID, Spec: j.Spec, Priority: j.EffectivePriority(), SubmittedAt: j.SubmittedAt, EpochsDone: j.EpochsDone,
 		RunSeconds: j.RunSeconds, DeviceSeconds: j.DeviceSeconds, Restarts: j.Restarts, CancelRequested: j.CancelRequested,
-		RecentRestarts: recentRestarts(j, now),
+		RecentRestarts: recentRestarts(j, now), Outgrew: j.OutgrownAttempt > 0,
 	}
 	if m, ok := p.models[key]; ok {
 		job.Model, job.Slow = &m, m.Stragglers

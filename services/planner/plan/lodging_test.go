@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
@@ -61,6 +62,44 @@ func TestSilentJobsStayTogether(t *testing.T) {
 		if a, found := p.Find(id); !found || len(a.Devices) != 1 || a.Devices[0] != "gpu:0" {
 			t.Errorf("%s is on %v, want gpu:0, where it runs and cannot be asked to leave", id, a.Devices)
 		}
+	}
+}
+
+// BenchmarkDecideSharing has 160 jobs that may share 48 devices, half of them there already, of kinds all pairs of which were measured.
+func BenchmarkDecideSharing(b *testing.B) {
+	const jobs, kinds = 160, 20
+	var s State
+	for i := range 6 {
+		n := train.Node{ID: train.NodeID(fmt.Sprint("n", i))}
+		for d := range 8 {
+			n.Devices = append(n.Devices, train.Device{ID: train.DeviceID(fmt.Sprint("gpu:", d)), Kind: train.KindGPU, Memory: 16 * unit.GiB})
+		}
+		s.Nodes = append(s.Nodes, n)
+	}
+	for i := range jobs {
+		j := Job{
+			ID: train.JobID(fmt.Sprint("j", i)), Priority: 50, SubmittedAt: time.Unix(int64(i), 0),
+			Spec: train.Spec{Command: []string{fmt.Sprint("program", i%kinds)}, BatchSize: 32, AllowSharing: true, EstimatedMemoryMiB: 6 << 10, MinDevices: 1, MaxDevices: 1, MaxEpochs: 10},
+		}
+		if i < jobs/2 {
+			n := &s.Nodes[i/8%6]
+			j.Planned = &Holding{Node: n.ID, Devices: []train.DeviceID{n.Devices[i%8].ID}, Memory: 6 * unit.GiB}
+			if i >= 48 {
+				j.Planned.Beside = train.JobID(fmt.Sprint("j", i-48))
+			}
+			j.Running = &Running{Holding: *j.Planned, Seconds: 100, Epochs: 3, Spoke: true}
+		}
+		s.Jobs = append(s.Jobs, j)
+	}
+	known := curve.NewInterference("", nil)
+	for i := range kinds {
+		for k := range kinds {
+			known.Measured(curve.KindOf(s.Jobs[i].Spec), []curve.Kind{curve.KindOf(s.Jobs[k].Spec)}, 0.4+0.5*float64((i*7+k*3)%kinds)/kinds)
+		}
+	}
+	s.Interference = map[string]*curve.Interference{curve.MeetingsKey(&s.Nodes[0].Devices[0]): known}
+	for b.Loop() {
+		Decide(s, Switchyard{})
 	}
 }
 

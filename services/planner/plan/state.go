@@ -71,6 +71,8 @@ type Job struct {
 	Speeds map[string]train.Speed `json:"speeds,omitempty"`
 	// Oracle is known to nobody outside a simulation.
 	Oracle *Oracle `json:"oracle,omitempty"`
+	// Outgrew says that it was found to use more memory than its part: its Spec asks for enough from then on.
+	Outgrew bool `json:"outgrew,omitempty"`
 	// Rides is set within a decision: another job stands before the policy for the device that this one shares.
 	Rides bool `json:"-"`
 }
