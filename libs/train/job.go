@@ -311,8 +311,8 @@ type Job struct {
 	CancelRequested bool `json:"cancel_requested,omitempty"`
 	// TunedBatch is the batch size that the planner chose for a job of a group, 0 until then. The Spec has it from then on.
 	TunedBatch int `json:"tuned_batch_size,omitempty"`
-	// OutgrownAttempt is the attempt that was last found to use more memory of a device than its part. The Spec asks for enough from then on.
-	OutgrownAttempt int `json:"outgrown_attempt,omitempty"`
+	// Outgrown is set when an attempt was found to use more memory of a device than its part. The Spec asks for enough from then on.
+	Outgrown bool `json:"outgrown,omitempty"`
 	// ConvergedEpochs is after how many epochs the loss was found to have converged, by the rule that the user gave; 0 until then.
 	ConvergedEpochs int `json:"converged_epochs,omitempty"`
 	// EstimateSeconds is the whole run as now predicted; PriorityPenalty is what a job loses that outran the user's estimate.

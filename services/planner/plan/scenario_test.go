@@ -72,7 +72,7 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 		s.crew(t, d)
 	case "outgrown":
 		j := s.find(t, d)
-		j.Running.Outgrown, j.Spec.EstimatedMemoryMiB = true, int64(count(t, d, "memory", 0))*1024
+		j.Outgrown, j.Spec.EstimatedMemoryMiB = true, int64(count(t, d, "memory", 0))*1024
 	case "slow":
 		j := s.find(t, d)
 		j.Slow = append(j.Slow, train.Straggler{
