@@ -291,7 +291,7 @@ func outgrew(job *train.Job, b *event.Outgrew) bool {
 	if b.Attempt < job.Attempt || b.Used <= job.Spec.EstimatedMemory() || b.Needs < b.Used {
 		return false
 	}
-	job.Spec.EstimatedMemoryMiB, job.OutgrownAttempt = b.Needs.MiB(), b.Attempt
+	job.Spec.EstimatedMemoryMiB, job.Outgrown = b.Needs.MiB(), true
 	warn(job, fmt.Sprintf("attempt %d uses %s of %s of node %s, its part is %s: from now on the job asks for %s",
 		b.Attempt, b.Used, b.Device, b.Node, b.Part, b.Needs))
 	return true

@@ -119,7 +119,7 @@ func (j *Job) deviceMemory() unit.Bytes {
 	}
 	m := j.Model.Memory
 	measured := unit.Bytes(min(margin*(float64(m.Bytes(j.Spec.BatchSize))+m.ErrorBytes), math.MaxInt64/2))
-	if j.Outgrew || m.Points < 2 && j.EpochsDone == 0 {
+	if j.Outgrown || m.Points < 2 && j.EpochsDone == 0 {
 		return max(asked, measured)
 	}
 	return measured

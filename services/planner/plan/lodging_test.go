@@ -139,7 +139,7 @@ func TestWhoOutgrowsItsPartLeavesTheOthersAlone(t *testing.T) {
 					}
 					need := j.Running.Memory
 					if rapid.IntRange(0, 2).Draw(t, "outgrows") == 0 {
-						j.Running.Outgrown, j.Spec.EstimatedMemoryMiB = true, j.Spec.EstimatedMemoryMiB+rapid.Int64Range(1, 4).Draw(t, "more")<<10
+						j.Outgrown, j.Spec.EstimatedMemoryMiB = true, j.Spec.EstimatedMemoryMiB+rapid.Int64Range(1, 4).Draw(t, "more")<<10
 						need = j.Spec.EstimatedMemory()
 					} else {
 						stays[j.ID] = j.Running.Holding

@@ -109,7 +109,7 @@ func (d *day) change() {
 			r.Spoke, r.Epochs, r.Seconds, j.EpochsDone = true, r.Epochs+1, r.Seconds+20, min(j.EpochsDone+1, j.Spec.MaxEpochs)
 			d.learn(j, deviceCount(r.Holding))
 			if d.chance(15) && r.Memory > 0 {
-				r.Outgrown, j.Spec.EstimatedMemoryMiB = true, j.Spec.EstimatedMemoryMiB+int64(d.between(1, 6))<<10
+				j.Outgrown, j.Spec.EstimatedMemoryMiB = true, j.Spec.EstimatedMemoryMiB+int64(d.between(1, 6))<<10
 			}
 			if d.chance(8) && len(r.Devices) > 1 && len(j.Slow) < train.MaxStragglers {
 				j.Slow = append(j.Slow, train.Straggler{Attempt: len(j.Slow) + 1, Node: r.Node, Device: r.Devices[d.between(0, len(r.Devices)-1)], Slowdown: float64(d.between(1, 5)), ToldAt: d.state.Now})

@@ -83,7 +83,7 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 		j.EpochsDone, j.Model = max(j.EpochsDone, 1), &train.Model{Memory: &fit}
 	case "outgrown":
 		j := s.find(t, d)
-		j.Running.Outgrown, j.Spec.EstimatedMemoryMiB = true, int64(count(t, d, "memory", 0))*1024
+		j.Outgrown, j.Spec.EstimatedMemoryMiB = true, int64(count(t, d, "memory", 0))*1024
 	case "slow":
 		j := s.find(t, d)
 		j.Slow = append(j.Slow, train.Straggler{
