@@ -451,3 +451,19 @@ func FuzzBigDL(f *testing.F) {
 		}
 	})
 }
+
+func TestExamples(t *testing.T) {
+	files, err := filepath.Glob("../../../examples/experiments/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no examples (%v)", err)
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Parse(text); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
