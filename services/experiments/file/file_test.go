@@ -132,7 +132,9 @@ func TestResult(t *testing.T) {
 		{
 			"accuracy",
 			[]Constraint{{"gib", nil, &four}, {"gib", &one, &four}},
-			Report{Metrics: map[string]float64{"accuracy": 1, "gib": 4.5}}, search.Result{Score: 1, Slack: []float64{-0.5, -0.5}}, "",
+			Report{Metrics: map[string]float64{"accuracy": 1, "gib": 4.5}},
+			search.Result{Score: 1, Slack: []float64{-0.5, -0.5}},
+			"",
 		},
 		{"accuracy", []Constraint{{"gib", nil, &four}}, Report{Metrics: map[string]float64{"accuracy": 1}}, search.Result{}, "no metric gib"},
 	} {
