@@ -33,7 +33,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: help influxd picture images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips generate bench bench-sched bench-predict bench-search fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
+.PHONY: help influxd picture images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips generate bench bench-share bench-sched bench-predict bench-search fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -116,6 +116,9 @@ bench: tools-cc ## run the benchmarks (BENCH=pattern BENCHTIME=1s)
 	[ -n "$$packages" ] || { echo 'no package has a benchmark'; exit 1; }; \
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -timeout 60m $$packages
 
+bench-share: tools-cc ## two trainings that share the cores against one after the other (a minute, on an idle machine)
+	$(GO) test -run '^$$' -bench '^BenchmarkSharing$$' -benchtime 5x -timeout 20m ./test/bench
+
 # The policies to compare, and how many of the published workloads.
 POLICIES ?= fifo,srtf,drf,tetris,max-throughput,tiresias,optimus,pollux,switchyard
 WORKLOADS ?= 1 2 3 4
@@ -130,8 +133,8 @@ else
 	done
 endif
 
-bench-predict: tools-go ## how far predictions are off over the life of measured trainings, into docs/benchmarks.md (needs SWITCHYARD_DATA)
-	$(GO) run ./tools/predictions -into docs/benchmarks.md
+bench-predict: tools-go ## how far predictions are off over the life of measured trainings, into docs/predictions.md (needs SWITCHYARD_DATA)
+	$(GO) run ./tools/predictions -into docs/predictions.md
 
 bench-search: $(BIN)/switchyard ## how much searches try until they have one of the best points (needs SWITCHYARD_DATA)
 ifndef SWITCHYARD_DATA

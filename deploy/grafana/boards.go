@@ -36,8 +36,8 @@ func cluster() dashboard {
 				queries: []string{from("grid", "gco2_kwh") + windows("mean"), power("gpu_power", "_measurement")},
 			},
 			{
-				title: "Finish: predicted and real", kind: table, unit: "s", width: 12, height: 8, about: "Run times of ended jobs, as predicted when they were first planned and as they came out.",
-				queries: []string{"from(bucket: \"${database}/raw\")\n |> range(start: v.timeRangeStart, stop: v.timeRangeStop)\n |> filter(fn: (r) => r._measurement == \"plan_decision\")\n |> pivot(rowKey: [\"_time\"], columnKey: [\"_field\"], valueColumn: \"_value\")\n |> group()\n |> keep(columns: [\"_time\", \"policy\", \"job_id\", \"predicted_s\", \"actual_s\", \"actual_uj\"])\n |> sort(columns: [\"_time\"])\n"},
+				title: "Plans: predicted and real", kind: table, unit: "none", width: 12, height: 8, about: "Run times, energy and cost of ended jobs, as predicted when they were first planned and as they came out. Predicted is what the devices draw at their limits.",
+				queries: []string{"from(bucket: \"${database}/raw\")\n |> range(start: v.timeRangeStart, stop: v.timeRangeStop)\n |> filter(fn: (r) => r._measurement == \"plan_decision\")\n |> pivot(rowKey: [\"_time\"], columnKey: [\"_field\"], valueColumn: \"_value\")\n |> group()\n |> keep(columns: [\"_time\", \"policy\", \"job_id\", \"predicted_s\", \"actual_s\", \"predicted_uj\", \"actual_uj\", \"predicted_cost\", \"actual_cost\"])\n |> sort(columns: [\"_time\"])\n"},
 			},
 			{title: "What happened", kind: table, unit: "none", width: 12, height: 8, about: "The same as the marks in the pictures.", queries: []string{jobEvents()}},
 		},

@@ -38,6 +38,7 @@ type agent struct {
 	beats     []map[string]any
 	bodies    map[string]map[string]any // the last of each kind
 	stopAfter int
+	tune      bool // another micro-batch after every heartbeat
 	done      int
 	beat      chan struct{} // one token once a heartbeat has come
 }
@@ -58,10 +59,17 @@ func newAgent(t *testing.T, stopAfter int) *agent {
 			t.Errorf("%s: %v", kind, err)
 		}
 		a.take(kind, body)
+		if a.tune && kind == "steps" {
+			generation := len(a.beats)
+			fmt.Fprintf(w, `{"micro_batch":%d,"accumulation":2,"generation":%d}`, microBatches[generation%len(microBatches)], generation)
+		}
 	}))
 	t.Cleanup(a.Close)
 	return a
 }
+
+// The network sums four samples at a time, so these come to the same bytes as one pass does. The last is more than a step has.
+var microBatches = []int{4, 8, 12, 16, 32}
 
 func (a *agent) take(kind string, body map[string]any) {
 	a.bodies[kind] = body
@@ -241,6 +249,33 @@ func wantHeartbeats(t *testing.T, a *agent) {
 	info, err := os.Stat(a.bodies["checkpoints"]["path"].(string))
 	if err != nil || float64(info.Size()) != a.bodies["checkpoints"]["bytes"] {
 		t.Errorf("checkpoint %v: %v", a.bodies["checkpoints"], err)
+	}
+}
+
+// The micro-batch changes in mid-epoch and nothing else does: no sample is dropped or
+// seen twice, and the training ends in the same bytes.
+func TestMicroBatchesDoNotChangeTheTraining(t *testing.T) {
+	binary, dir, straight := build(t), t.TempDir(), t.TempDir()
+	a := newAgent(t, 0)
+	a.tune = true
+	start(t, binary, dir, a.api(), 1, 1, "-epochs", "3").wantCodes(t, 0)
+	a.hold(func() {
+		if len(a.beats) < len(microBatches) {
+			t.Fatalf("only %d heartbeats", len(a.beats))
+		}
+		for i, b := range a.beats {
+			want := []float64{16, 0}
+			if i > 0 {
+				want = []float64{float64(min(microBatches[i%len(microBatches)], 16)), float64(i)}
+			}
+			if b["micro_batch"] != want[0] || b["generation"] != want[1] {
+				t.Errorf("heartbeat %d says it ran with %v of generation %v, want %v", i, b["micro_batch"], b["generation"], want)
+			}
+		}
+	})
+	mustRun(t, straight, 1, 1, 3)
+	if !bytes.Equal(snapshot(t, straight, checkpoint.CurrentName), snapshot(t, dir, checkpoint.CurrentName)) {
+		t.Error("with micro-batches the training ends elsewhere")
 	}
 }
 

@@ -45,6 +45,9 @@ type settings struct {
 	slowDevice string
 	slowBy     time.Duration
 
+	// memoryMiB is what it says to use of a device: it has none, and uses nothing of a simulated one.
+	memoryMiB int64
+
 	ledger identity
 }
 
@@ -115,6 +118,7 @@ func readSettings(args []string, getenv func(string) string, stderr io.Writer) (
 	flags.DurationVar(&s.ringTimeout, "ring-timeout", 30*time.Second, "how long a process may keep the others waiting")
 	flags.StringVar(&s.slowDevice, "slow-device", "", "a device whose worker is slow, to see what a scheduler does about it (one process per device)")
 	flags.DurationVar(&s.slowBy, "slow-by", 0, "how much longer each step on that device takes")
+	flags.Int64Var(&s.memoryMiB, "memory-mib", 0, "device memory that it says to use, in MiB, to see what a scheduler does about it")
 	if err := flags.Parse(args); err != nil {
 		return settings{}, err
 	}

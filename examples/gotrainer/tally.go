@@ -48,10 +48,10 @@ func (t *tally) add(other tally) {
 // heartbeat reports means over the tally. state counts the tally's steps already, but
 // not yet the epoch. Estimates are averaged before they are cut off at zero, since
 // each alone is too noisy to be cut.
-func (t *tally) heartbeat(state checkpoint.State, rank int) jobapi.Steps {
+func (t *tally) heartbeat(state checkpoint.State, rank int, batch jobapi.Batch) jobapi.Steps {
 	steps := float64(t.steps)
 	return jobapi.Steps{
 		Step: state.Steps, Epoch: state.Epochs, Steps: t.steps, StepSeconds: t.seconds / steps, WaitSeconds: t.waited / steps, Samples: t.samples,
-		Rank: rank, Loss: t.loss / float64(t.samples), GradSqr: max(0, t.gradSqr/steps), GradVar: max(0, t.gradVar/steps),
+		Rank: rank, Loss: t.loss / float64(t.samples), GradSqr: max(0, t.gradSqr/steps), GradVar: max(0, t.gradVar/steps), Batch: batch,
 	}
 }

@@ -185,7 +185,7 @@ func (t *trainer) epoch(ctx context.Context) (stop bool, err error) {
 		whole.add(one)
 		beat.add(one)
 		if beat.steps == t.heartbeatSteps || step == schedule.Steps()-1 {
-			t.beats.Steps(ctx, beat.heartbeat(t.state, t.rank))
+			t.beats.Steps(ctx, beat.heartbeat(t.state, t.rank, t.wanted()))
 			beat = tally{}
 		}
 	}
@@ -199,6 +199,7 @@ func (t *trainer) epoch(ctx context.Context) (stop bool, err error) {
 		stop, err = t.conclude(ctx, jobapi.Epoch{
 			EpochsDone: t.state.Epochs, EpochSeconds: seconds, Steps: whole.steps, Samples: whole.samples,
 			Loss: whole.loss / float64(whole.samples), Metrics: map[string]float64{"accuracy": accuracy},
+			MemoryBytes: t.memoryMiB << 20,
 		})
 		if err != nil {
 			return false, err
@@ -247,13 +248,24 @@ func (t *trainer) agree(stop bool) (bool, error) {
 	return len(word) == 1 && word[0] == 1, nil
 }
 
+// wanted is with which micro-batch the next step is done: the scheduler's wish, which
+// changes after a heartbeat or an epoch, as far as it leaves the batch of the step as it
+// is. All passes of a step come to the same gradient as one would.
+func (t *trainer) wanted() jobapi.Batch {
+	wanted := t.beats.Wanted()
+	if wanted.MicroBatch < 1 || wanted.MicroBatch > t.batch {
+		wanted.MicroBatch = t.batch
+	}
+	return wanted
+}
+
 // step does one step of SGD in every process alike.
 func (t *trainer) step(schedule dataset.Schedule, order []int, number int) (tally, error) {
 	begun := time.Now()
 	if t.slowBy > 0 {
 		time.Sleep(t.slowBy)
 	}
-	waited, err := t.crew.gradient(t.state.Weights, schedule, order, number)
+	waited, err := t.crew.gradient(t.state.Weights, schedule, order, number, t.wanted().MicroBatch)
 	if err != nil {
 		return tally{}, err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -64,17 +65,22 @@ func (c *crew) each(task func(w *worker, part []float64)) {
 	all.Wait()
 }
 
-// gradient sums the gradient of one step over all workers; the result is in c.sum. It
-// also tells how long the sum over all processes took, which is mostly waiting for the
+// gradient sums the gradient of one step over all workers; the result is in c.sum. Each
+// worker goes over its samples in passes of at most micro. It also tells how long the sum over all processes took, which is mostly waiting for the
 // slowest.
-func (c *crew) gradient(weights []float64, schedule dataset.Schedule, order []int, step int) (waited time.Duration, err error) {
+func (c *crew) gradient(weights []float64, schedule dataset.Schedule, order []int, step, micro int) (waited time.Duration, err error) {
 	c.each(func(w *worker, part []float64) {
 		w.indices = schedule.Append(w.indices[:0], order, step, w.number)
-		for i, index := range w.indices {
-			w.labels[i] = w.sampler.Training(index, w.inputs[i*w.features:][:w.features])
-		}
 		gradient := part[:len(weights)]
-		setTail(part[len(weights):], w.work.Gradient(gradient, weights, w.inputs, w.labels[:len(w.indices)]))
+		clear(gradient)
+		var totals nn.Totals
+		for pass := range slices.Chunk(w.indices, micro) {
+			for i, index := range pass {
+				w.labels[i] = w.sampler.Training(index, w.inputs[i*w.features:][:w.features])
+			}
+			totals.Add(w.work.AddGradient(gradient, weights, w.inputs, w.labels[:len(pass)]))
+		}
+		setTail(part[len(weights):], totals)
 	})
 	ring.SumInOrder(c.sum, c.parts)
 	ready := time.Now()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/busserver"
@@ -289,4 +290,56 @@ func TestEverythingComesBackWithTheServer(t *testing.T) {
 func urlOf(t *testing.T, b *bus.Bus) string {
 	t.Helper()
 	return b.URL()
+}
+
+// The marker of a deleted key goes away by itself, also in a bucket that was made before markers did.
+func TestMarkersOfDeletedKeysRunOut(t *testing.T) {
+	ctx := within(t)
+	server := bustest.Start(t)
+	nc, err := nats.Connect(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: event.BucketReports, History: 1, Storage: jetstream.FileStorage}); err != nil {
+		t.Fatal(err)
+	}
+	kv, err := bus.OpenKV[train.AttemptReport](ctx, bustest.Connect(t, server, "x"), event.BucketReports)
+	if err != nil {
+		t.Fatal(err)
+	}
+	revision, err := kv.Swap(ctx, "j.1", train.AttemptReport{Job: "j"}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := kv.Delete(ctx, "j.1", revision+1); !errors.Is(err, bus.ErrConflict) {
+		t.Errorf("another revision deleted: %v, want ErrConflict", err)
+	}
+	if err := kv.Delete(ctx, "j.1", revision); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(ctx, "KV_"+event.BucketReports)
+	if err != nil {
+		t.Fatal(err)
+	}
+	marker, err := stream.GetLastMsgForSubject(ctx, "$KV.reports.j.1")
+	if err != nil || marker.Header.Get(jetstream.MsgTTLHeader) == "" {
+		t.Errorf("marker %+v, %v: it stays for ever", marker, err)
+	}
+	seen := make(chan bool, 1)
+	watch, stop := context.WithCancel(ctx)
+	defer stop()
+	if err := kv.Watch(watch, func(_ bus.Entry[train.AttemptReport], deleted bool) { seen <- deleted }, stop); err != nil || !<-seen {
+		t.Errorf("%v: the watch does not tell of the deletion", err)
+	}
+	if e, err := kv.Get(ctx, "j.1"); !errors.Is(err, bus.ErrNotFound) {
+		t.Errorf("after the deletion: %+v, %v", e, err)
+	}
+	if _, err := kv.Swap(ctx, "j.1", train.AttemptReport{Job: "j"}, 0); err != nil {
+		t.Errorf("made anew: %v", err)
+	}
 }

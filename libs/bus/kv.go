@@ -121,11 +121,14 @@ func (k *KV[T]) Modify(ctx context.Context, key string, change func(*T) (bool, e
 	}
 }
 
+// markerTime is how long it can be seen that a key was deleted or has run out. A watcher that is away for longer and was not restarted keeps the value.
+const markerTime = 24 * time.Hour
+
 // Delete removes a key if revision is still the newest one.
 func (k *KV[T]) Delete(ctx context.Context, key string, revision uint64) error {
 	ctx, cancel := exchange(ctx)
 	defer cancel()
-	err := k.kv.Delete(ctx, key, jetstream.LastRevision(revision))
+	err := k.kv.Purge(ctx, key, jetstream.LastRevision(revision), jetstream.PurgeTTL(markerTime))
 	if isWrongSequence(err) {
 		return fmt.Errorf("delete %s/%s: %w", k.bucket, key, ErrConflict)
 	}
@@ -236,7 +239,7 @@ func (k *KV[T]) scan(ctx context.Context, patterns []string, f func(Entry[T], bo
 
 func (k *KV[T]) emit(key string, revision uint64, raw jetstream.Msg, f func(Entry[T], bool)) {
 	e := Entry[T]{Key: key, Revision: revision}
-	if raw.Headers().Get("KV-Operation") != "" { // a marker of a deletion
+	if len(raw.Data()) == 0 { // a marker: the key was deleted or has run out
 		f(e, true)
 		return
 	}

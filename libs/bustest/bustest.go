@@ -44,14 +44,7 @@ func StartCluster(t testing.TB, servers int) []*busserver.Server {
 	t.Helper()
 	ports := make([]int, servers)
 	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // nothing is waited for
-		if err != nil {
-			t.Fatal(err)
-		}
-		ports[i] = l.Addr().(*net.TCPAddr).Port
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		ports[i] = FreePort(t)
 	}
 	started := make([]*busserver.Server, servers)
 	for i := range started {
@@ -65,4 +58,15 @@ func StartCluster(t testing.TB, servers int) []*busserver.Server {
 		started[i] = s
 	}
 	return started
+}
+
+// FreePort is a port of this machine that nobody listens on now.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // nothing is waited for
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port
 }

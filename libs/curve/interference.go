@@ -1,8 +1,13 @@
 package curve
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -15,11 +20,31 @@ type Kind struct {
 	LocalBatch int `json:"local_batch,omitempty"`
 }
 
-// KindOf is the kind of a job. Another image or command is another family, so that what was learnt of an old one does not stand for it.
+// KindOf is the kind of a job. Another image or command is another family, so that what was learnt of an old one does not stand for it. The family is a
+// digest: commands are long, and every plan is recorded with what was known.
 func KindOf(s train.Spec) Kind {
 	batch := s.BatchSize
 	s.BatchSize = 0
-	return Kind{Family: s.Signature(), LocalBatch: batch}
+	program := s.Signature()
+	if program == "" {
+		program = s.Name
+	}
+	digest := sha256.Sum256([]byte(program))
+	return Kind{Family: fmt.Sprintf("%x", digest[:6]), LocalBatch: batch}
+}
+
+// company is the kind that several neighbours are together, so that what was measured beside all of them is remembered like a pair.
+func company(others []Kind) Kind {
+	if len(others) == 1 {
+		return others[0]
+	}
+	words := make([]string, len(others))
+	for i, k := range slices.SortedFunc(slices.Values(others), func(x, y Kind) int {
+		return cmp.Or(cmp.Compare(x.Family, y.Family), cmp.Compare(x.LocalBatch, y.LocalBatch))
+	}) {
+		words[i] = fmt.Sprintf("%s/%d", k.Family, k.LocalBatch)
+	}
+	return Kind{Family: strings.Join(words, "+")}
 }
 
 // KindPair is a kind and one that shares its device.
@@ -51,6 +76,7 @@ const (
 // Interference predicts, for one type of device, how fast jobs run beside each other and whether they fit. What was measured of a pair of kinds is completed
 // for other pairs by a Gaussian process in which a rate is the sum of what the job itself, what the other and what only the two of them together do to it;
 // kinds are alike that are of one family, and more so with batches of similar size. Of the models tried (docs/benchmarks.md) it errs least on pairs held out.
+// The zero value knows nothing.
 type Interference struct {
 	under      string
 	encounters []Encounter
@@ -58,7 +84,12 @@ type Interference struct {
 	rates      *Process[KindPair]
 	row        map[KindPair]int // in rates
 	fits       *Process[KindPair]
+	// foretold is what was asked since the last measurement.
+	foretold map[KindPair]foretold
 }
+
+// foretold is what is predicted of a pair: a plan asks for the same ones again and again.
+type foretold struct{ rate, deviation, fits float64 }
 
 // likeness is the covariance of what two pairs of kinds show: of what a kind itself, what its neighbour and what only the two together have to do with it.
 // Nothing is common to all pairs: first tries that disappoint say nothing of other families, so that these are tried as well.
@@ -81,9 +112,14 @@ func (k Kind) alike(other Kind) float64 {
 // NewInterference starts with what is known of a type of device. What was measured in another environment counts less, and is replaced by the first
 // measurement in this one.
 func NewInterference(under string, known []Encounter) *Interference {
-	m := &Interference{under: under, encounters: slices.Clone(known)}
-	m.learn()
-	return m
+	return &Interference{under: under, encounters: slices.Clone(known)}
+}
+
+// ready makes the processes where nobody has asked them yet: a record is often read and seldom asked.
+func (m *Interference) ready() {
+	if m.at == nil {
+		m.learn()
+	}
 }
 
 // learn makes the processes anew from all encounters.
@@ -92,7 +128,7 @@ func (m *Interference) learn() {
 		expectedRate = 0.6  // two jobs together do a fifth more than one alone
 		expectedFit  = 0.95 // most pairs fit
 	)
-	m.at, m.row = map[KindPair]int{}, map[KindPair]int{}
+	m.at, m.row, m.foretold = map[KindPair]int{}, map[KindPair]int{}, map[KindPair]foretold{}
 	m.rates, m.fits = NewProcess(expectedRate, likeness), NewProcess(expectedFit, likeness)
 	for i, e := range m.encounters {
 		m.at[e.KindPair] = i
@@ -125,6 +161,22 @@ func (m *Interference) Shared(a, b Kind, rateA, rateB float64) {
 	m.meet(Encounter{KindPair: KindPair{b, a}, Rate: rateB, Count: 1, Under: m.under})
 }
 
+// Measured learns the rate of a job beside others, all of them: step time alone over step time there. What is no rate is left out.
+func (m *Interference) Measured(self Kind, others []Kind, rate float64) {
+	if rate > 0 && !math.IsInf(rate, 0) && len(others) > 0 {
+		m.meet(Encounter{KindPair: KindPair{self, company(others)}, Rate: rate, Count: 1, Under: m.under})
+	}
+}
+
+// Measurements is how often the rate of a job beside others was measured in this environment.
+func (m *Interference) Measurements(self Kind, others []Kind) int {
+	m.ready()
+	if i, met := m.at[KindPair{self, company(others)}]; met && m.encounters[i].Under == m.under {
+		return m.encounters[i].Count
+	}
+	return 0
+}
+
 // OutOfMemory learns that two jobs do not fit on one device.
 func (m *Interference) OutOfMemory(a, b Kind) {
 	m.meet(Encounter{KindPair: KindPair{a, b}, OutOfMemory: true, Under: m.under})
@@ -132,6 +184,8 @@ func (m *Interference) OutOfMemory(a, b Kind) {
 }
 
 func (m *Interference) meet(e Encounter) {
+	m.ready()
+	clear(m.foretold)
 	i, met := m.at[e.KindPair]
 	switch {
 	case !met:
@@ -157,20 +211,64 @@ func (m *Interference) meet(e Encounter) {
 // Encounters is all that is known, the oldest first: what NewInterference starts from.
 func (m *Interference) Encounters() []Encounter { return slices.Clone(m.encounters) }
 
-// Rate predicts the rate of a job of one kind beside one of another, and the standard deviation of that.
-func (m *Interference) Rate(self, beside Kind) (rate, deviation float64) {
-	rate, deviation = m.rates.Predict(KindPair{self, beside})
-	return max(rate, 0), deviation
+// Without is what would be known if a job had never been measured beside just these others.
+func (m *Interference) Without(self Kind, others []Kind) *Interference {
+	pair := KindPair{self, company(others)}
+	return NewInterference(m.under, slices.DeleteFunc(m.Encounters(), func(e Encounter) bool { return e.KindPair == pair }))
 }
 
-// RateAmong predicts the rate of a job beside any number of others. Each of them makes its steps longer by as much as if they two were alone, and the
-// deviation reaches at least to the worst case, in which each takes as much of the rate as it would of a job that is undisturbed.
+// written is the form in which an interference is kept: the processes follow from it.
+type written struct {
+	Under      string      `json:"under,omitempty"`
+	Encounters []Encounter `json:"encounters"`
+}
+
+// MarshalJSON writes the encounters. It may run beside predictions.
+func (m *Interference) MarshalJSON() ([]byte, error) {
+	return json.Marshal(written{m.under, m.encounters})
+}
+
+// UnmarshalJSON makes the processes anew, so that they predict what those did that were written.
+func (m *Interference) UnmarshalJSON(data []byte) error {
+	var w written
+	if err := json.Unmarshal(data, &w); err != nil {
+		return err
+	}
+	*m = *NewInterference(w.Under, w.Encounters)
+	return nil
+}
+
+// Rate predicts the rate of a job of one kind beside one of another, and the standard deviation of that.
+func (m *Interference) Rate(self, beside Kind) (rate, deviation float64) {
+	f := m.foretell(self, beside)
+	return f.rate, f.deviation
+}
+
+// Fits predicts how likely two jobs fit on one device, 0 to 1. Memory grows with the batch: it is 0 where jobs of the same families did not fit with batches
+// that were no larger, and 1 where they did with batches that were no smaller.
+func (m *Interference) Fits(a, b Kind) float64 { return m.foretell(a, b).fits }
+
+func (m *Interference) foretell(self, beside Kind) foretold {
+	m.ready()
+	pair := KindPair{self, beside}
+	f, asked := m.foretold[pair]
+	if !asked {
+		f.rate, f.deviation = m.rates.Predict(pair)
+		f.rate, f.fits = max(f.rate, 0), m.likelyFit(self, beside)
+		m.foretold[pair] = f
+	}
+	return f
+}
+
+// RateAmong predicts the rate of a job beside any number of others, which is as measured where it was beside just these. Else each of them makes its steps
+// longer by as much as if they two were alone, and the deviation reaches at least to the worst case, in which each takes as much of the rate as it would of a
+// job that is undisturbed.
 func (m *Interference) RateAmong(self Kind, others []Kind) (rate, deviation float64) {
 	if len(others) == 0 {
 		return 1, 0
 	}
-	if len(others) == 1 {
-		return m.Rate(self, others[0])
+	if len(others) == 1 || m.Measurements(self, others) > 0 {
+		return m.Rate(self, company(others))
 	}
 	const least = 0.01
 	longer, worst, variance := 0.0, 1.0, 0.0
@@ -184,9 +282,7 @@ func (m *Interference) RateAmong(self Kind, others []Kind) (rate, deviation floa
 	return rate, max(math.Sqrt(variance)*rate*rate, rate-max(worst, 0))
 }
 
-// Fits predicts how likely two jobs fit on one device, 0 to 1. Memory grows with the batch: it is 0 where jobs of the same families did not fit with batches
-// that were no larger, and 1 where they did with batches that were no smaller.
-func (m *Interference) Fits(a, b Kind) float64 {
+func (m *Interference) likelyFit(a, b Kind) float64 {
 	likely, _ := m.fits.Predict(KindPair{a, b})
 	for _, e := range m.encounters {
 		switch {

@@ -54,6 +54,10 @@ func (p *Process[X]) Predict(x X) (value, deviation float64) {
 	return p.mean + floats.Dot(w, p.white), math.Sqrt(max(p.kernel(x, x)-floats.Dot(w, w), 0))
 }
 
+// Surprise is how far the values lie from what was believed before: the sum of their squared, independent deviations. It is about their number where the
+// mean, the covariances and the errors were right.
+func (p *Process[X]) Surprise() float64 { return floats.Dot(p.white, p.white) }
+
 // LogLikelihood says how well the covariance explains what was measured (equation 2.30 there); of two kernels the greater is the more plausible.
 func (p *Process[X]) LogLikelihood() float64 {
 	sum := -float64(len(p.values)) / 2 * math.Log(2*math.Pi)

@@ -61,6 +61,8 @@ type Planned struct {
 	Devices          []train.DeviceID `json:"devices"`
 	Reason           train.Reason     `json:"reason"`
 	RemainingSeconds float64          `json:"remaining_seconds,omitempty"`
+	// PowerWatts is what the devices are predicted to draw together: what the power budget counts. Left out for a job that shares its device.
+	PowerWatts float64 `json:"power_w,omitempty"`
 }
 
 // Started says that the processes of an attempt were started.
@@ -154,11 +156,32 @@ type Straggling struct {
 	Workers int `json:"workers"`
 }
 
+// Outgrew says that an attempt uses more of a device that it shares than its part. The job is planned with NeedsBytes from then on: the attempt leaves at its
+// next epoch's end, and its neighbours stay.
+type Outgrew struct {
+	Attempt int            `json:"attempt"`
+	Node    train.NodeID   `json:"node"`
+	Device  train.DeviceID `json:"device"`
+	// Part is what it has of the device, Used the most that was measured, Needs that with a margin.
+	Part  unit.Bytes `json:"part_bytes"`
+	Used  unit.Bytes `json:"used_bytes"`
+	Needs unit.Bytes `json:"needs_bytes"`
+}
+
 // Converged says that the loss has converged by the rule of the submission; the job is asked to leave and has then succeeded.
 type Converged struct {
 	EpochsDone int `json:"epochs_done"`
 	// LossDecrease is the fall of the fitted loss in the last of those epochs.
 	LossDecrease float64 `json:"loss_decrease"`
+}
+
+// Overspent says that a job has cost more than its group is ready to pay for one; the job is asked to leave and has then failed.
+type Overspent struct {
+	// Group is the tenant's name for the jobs that come again and again.
+	Group string `json:"group"`
+	// CostJoules is what it has cost, by what energy counts against time for it, and CeilingJoules the most that it may.
+	CostJoules    float64 `json:"cost_joules"`
+	CeilingJoules float64 `json:"ceiling_joules"`
 }
 
 // CancelRequested asks for the end of a job.
@@ -221,6 +244,9 @@ type Stepped struct {
 	GradVariance *float64           `json:"grad_var,omitempty"`
 	MemoryBytes  unit.Bytes         `json:"memory_bytes,omitempty"`
 	Devices      int                `json:"devices"`
+	// MicroBatch is the number of samples of a pass, told by code that can change it. Generation is that of the tuning which it follows; 0 where there is none.
+	MicroBatch int    `json:"micro_batch,omitempty"`
+	Generation uint64 `json:"generation,omitempty"`
 }
 
 // Measured is one interval of a node's meters. Intervals of one (node, boot) are numbered without gaps and never overlap.

@@ -41,7 +41,9 @@ const (
 	FactAttemptLost       = "attempt_lost"
 	FactReestimated       = "reestimated"
 	FactStraggling        = "straggling"
+	FactOutgrew           = "outgrew"
 	FactConverged         = "converged"
+	FactOverspent         = "overspent"
 	FactCancelRequested   = "cancel_requested"
 	FactSucceeded         = "succeeded"
 	FactFailed            = "failed"
@@ -80,7 +82,9 @@ func Kinds() []Kind {
 		job(FactAttemptLost, "executor", "job/<id>/attempt/<n>/end", false, "An attempt was killed or vanished; another follows.", func() any { return new(AttemptLost) }),
 		job(FactReestimated, "profiler", "job/<id>/estimate/<epoch>", false, "The predicted run time was corrected.", func() any { return new(Reestimated) }),
 		job(FactStraggling, "profiler", "job/<id>/attempt/<n>/straggling", false, "A worker of an attempt holds up the others.", func() any { return new(Straggling) }),
+		job(FactOutgrew, "nodeagent", "job/<id>/attempt/<n>/outgrew/<device>/<MiB needed>", false, "An attempt uses more memory than its part of a device.", func() any { return new(Outgrew) }),
 		job(FactConverged, "profiler", "job/<id>/converged", true, "The loss has converged by the rule that the user gave.", func() any { return new(Converged) }),
+		job(FactOverspent, "planner", "job/<id>/overspent", true, "The job has cost more than its recurring group is ready to pay for one.", func() any { return new(Overspent) }),
 		job(FactCancelRequested, "anyone", "job/<id>/cancel", false, "The job shall end.", func() any { return new(CancelRequested) }),
 		job(FactSucceeded, "executor", "job/<id>/end", true, "The job ended well.", func() any { return new(Succeeded) }),
 		job(FactFailed, "executor", "job/<id>/end", true, "The job cannot go on.", func() any { return new(Failed) }),

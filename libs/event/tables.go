@@ -45,14 +45,20 @@ const (
 	BucketJobs        = "jobs"
 	BucketNodes       = "nodes"
 	BucketModels      = "models"
+	BucketMeetings    = "meetings"
 	BucketAttempts    = "attempts"
 	BucketReports     = "reports"
 	BucketLedger      = "ledger"
 	BucketHours       = "hours"
 	BucketGroups      = "groups"
 	BucketPowerLimits = "power_limits"
+	BucketRates       = "rates"
+	BucketTunings     = "tunings"
 	BucketLeases      = "leases"
 )
+
+// RatesKey is the one key of BucketRates.
+const RatesKey = "site"
 
 // Bucket describes one key-value bucket. Each key has one writing service; it is changed by compare-and-swap.
 type Bucket struct {
@@ -61,8 +67,6 @@ type Bucket struct {
 	Key    string
 	Value  string
 	Doc    string
-	// MarkerTTL is set where keys run out by themselves: it is how long the marker of that stays.
-	MarkerTTL time.Duration
 	// Keep is how long a value stays after it was written last; 0: for good.
 	Keep time.Duration
 }
@@ -73,17 +77,23 @@ func Buckets() []Bucket {
 		{Name: BucketJobs, Writer: "admission", Key: "<job>", Value: "train.Job", Doc: "The register: the fold of each job's facts."},
 		{Name: BucketNodes, Writer: "nodeagent", Key: "<node>", Value: "train.Node", Doc: "Inventory; seen_at is refreshed every few seconds and tells a live node from one that is gone."},
 		{Name: BucketModels, Writer: "profiler", Key: "<job>", Value: "train.Model", Doc: "What was learned about a job."},
+		{
+			Name: BucketMeetings, Writer: "profiler", Key: "d<type of device, in hex>.v<driver, in hex>", Value: "curve.Meetings", Keep: 90 * 24 * time.Hour,
+			Doc: "How fast jobs run alone and beside each other on a type of device with one version of its driver.",
+		},
 		{Name: BucketAttempts, Writer: "executor", Key: "<job>", Value: "train.Attempt", Doc: "The newest attempt of a job: the truth about its processes and the devices they hold."},
 		{Name: BucketReports, Writer: "nodeagent", Key: "<job>.<attempt>", Value: "train.AttemptReport", Doc: "What training code said of an attempt."},
 		{Name: BucketLedger, Writer: "energy", Key: "job.<job>, node.<node>, course.<job>, series.<node>, series-job.<job>", Value: "train.Account, energy.Book, train.Course, series.Counters, series.Story", Doc: "Accounts of jobs, and what each had used at the end of its epochs; the book of a node holds the last interval that was booked. Where the time series stand."},
 		{
-			Name: BucketHours, Writer: "energy", Key: "<node>.<hour>", Value: "energy.Book", Keep: 400 * 24 * time.Hour,
-			Doc: "What was booked of a node in each hour (UTC): what energy reports are made from.",
+			Name: BucketHours, Writer: "energy", Key: "<node>.<month>.<day>.<hour>", Value: "energy.Book", Keep: 400 * 24 * time.Hour,
+			Doc: "What was booked of a node in each hour (UTC; e.g. n1.2026-01.31.23): what energy reports are made from.",
 		},
 		{Name: BucketGroups, Writer: "planner", Key: "t<tenant, in hex>.<group>", Value: "recur.Record", Doc: "What the jobs of a recurring group cost, and those under way."},
 		{Name: BucketPowerLimits, Writer: "planner", Key: "<job>", Value: "recur.Profile, a train.PowerLimit with more", Doc: "What each device of a live attempt shall draw at most, and what was measured to choose it."},
+		{Name: BucketRates, Writer: "energy", Key: RatesKey, Value: "train.EnergyRates", Doc: "What energy costs and stands for now and later, by the tariff: by this the planner puts starts off."},
+		{Name: BucketTunings, Writer: "planner", Key: "<node>.<kind of device>.<number>", Value: "tune.Record, a train.Tuning with more", Doc: "With which micro-batches the jobs on a shared device shall run, and what was measured to choose them."},
 		{
-			Name: BucketLeases, Writer: "whoever holds it", Key: "<service>", Value: "bus.Lease", MarkerTTL: time.Minute,
+			Name: BucketLeases, Writer: "whoever holds it", Key: "<service>", Value: "bus.Lease",
 			Doc: "Which process of a service works while the others stand by. A key runs out when its holder does not renew it.",
 		},
 	}

@@ -23,15 +23,21 @@ type Account struct {
 	Methods []string `json:"methods"`
 	// Metering says of each component how it was measured, and for how much of the time.
 	Metering map[string]Metering `json:"metering,omitempty"`
-	// Seconds is the measured time in which the job used the node, GapSeconds unmeasured time meanwhile; Epochs the epochs done so far, Samples the samples
+	// Seconds is the measured time in which the job ran, that of a gang counted once; GapSeconds unmeasured time meanwhile, of each node; Epochs the epochs done so far, Samples the samples
 	// of all epochs that were trained.
 	Seconds    float64 `json:"seconds"`
 	GapSeconds float64 `json:"gap_seconds,omitempty"`
 	Epochs     int     `json:"epochs"`
 	Samples    int64   `json:"samples,omitempty"`
-	// MeanPower is Energy over Seconds; PeakPower the highest of an interval.
+	// MeanPower is Energy over Seconds; PeakPower the highest of an interval, of all nodes together.
 	MeanPower unit.Power `json:"mean_uw"`
 	PeakPower unit.Power `json:"peak_uw"`
+	// In a node's book Seconds and the powers are the node's own. JointSeconds are those of Seconds of which another node of the gang had told before, and
+	// JointPeakPower is the highest of both together then.
+	JointSeconds   float64    `json:"joint_seconds,omitempty"`
+	JointPeakPower unit.Power `json:"joint_peak_uw,omitempty"`
+	// ToTarget is the first epoch whose value was as good as the submission wants it, with what the job had used by then.
+	ToTarget *EpochEnergy `json:"to_target,omitempty"`
 	// Final is set when the job has ended and nothing is added any more.
 	Final bool `json:"final,omitempty"`
 }
@@ -94,18 +100,22 @@ type Course struct {
 	Samples int64 `json:"samples,omitempty"`
 	// Epochs are in the order in which they ended. Of a long run only some are kept, spread over all of it, the newest always.
 	Epochs []EpochEnergy `json:"epochs,omitempty"`
+	// Target is the first epoch that reached the submission's target.
+	Target *EpochEnergy `json:"target,omitempty"`
 	// Losses are what was used in vain.
 	Losses []Loss `json:"losses,omitempty"`
 }
 
 // EpochEnergy is what a job had used in all when an epoch ended.
 type EpochEnergy struct {
-	Attempt    int                `json:"attempt"`
-	EpochsDone int                `json:"epochs_done"`
-	At         time.Time          `json:"at"`
-	Energy     unit.Energy        `json:"energy_uj"`
-	Loss       *float64           `json:"loss,omitempty"`
-	Metrics    map[string]float64 `json:"metrics,omitempty"`
+	Attempt    int `json:"attempt"`
+	EpochsDone int `json:"epochs_done"`
+	// At is when the epoch ended, Energy what the job had used by then.
+	At     time.Time   `json:"at"`
+	Energy unit.Energy `json:"energy_uj"`
+	// Loss and Metrics are what the training code reported of it.
+	Loss    *float64           `json:"loss,omitempty"`
+	Metrics map[string]float64 `json:"metrics,omitempty"`
 }
 
 // Loss is energy whose work was lost when an attempt ended.
@@ -152,6 +162,14 @@ func (c *Course) Mark(e EpochEnergy, samples int64) (ok bool) {
 		c.Epochs = kept
 	}
 	return true
+}
+
+// Aim notes the newest epoch if it is the first to reach a target.
+func (c *Course) Aim(target *TargetSpec) {
+	if n := len(c.Epochs); target != nil && c.Target == nil && n > 0 && target.met(c.Epochs[n-1]) {
+		first := c.Epochs[n-1]
+		c.Target = &first
+	}
 }
 
 // Waste adds up what was lost, by the reason why attempts ended.

@@ -84,6 +84,9 @@ type Spec struct {
 	// AllowSharing lets the job, which uses one device, have it together with other jobs of its tenant that allow it, too. EstimatedMemoryMiB is then its
 	// part of the device. Without it a job has its devices for itself.
 	AllowSharing bool `json:"allow_sharing,omitempty"`
+	// TuneEffectiveBatch lets the batch of an optimizer step grow, too, while the job shares its device and its code can follow. Without it only the number of
+	// passes that make a step is tuned, and the training is the same.
+	TuneEffectiveBatch bool `json:"tune_effective_batch,omitempty"`
 	// DisableSharing keeps the job alone on its devices.
 	DisableSharing bool `json:"disable_sharing,omitempty"`
 	// EstimatedMemoryMiB is the device memory that the job will use, in MiB per device.
@@ -311,8 +314,14 @@ type Job struct {
 	CancelRequested bool `json:"cancel_requested,omitempty"`
 	// TunedBatch is the batch size that the planner chose for a job of a group, 0 until then. The Spec has it from then on.
 	TunedBatch int `json:"tuned_batch_size,omitempty"`
+	// SubmittedBatch is the one that was submitted, where another may have been chosen.
+	SubmittedBatch int `json:"submitted_batch_size,omitempty"`
+	// Outgrown is set when an attempt was found to use more memory of a device than its part. The Spec asks for enough from then on.
+	Outgrown bool `json:"outgrown,omitempty"`
 	// ConvergedEpochs is after how many epochs the loss was found to have converged, by the rule that the user gave; 0 until then.
 	ConvergedEpochs int `json:"converged_epochs,omitempty"`
+	// Overspent says in words that the job has cost more than its group is ready to pay for one, empty until then.
+	Overspent string `json:"overspent,omitempty"`
 	// EstimateSeconds is the whole run as now predicted; PriorityPenalty is what a job loses that outran the user's estimate.
 	EstimateSeconds float64 `json:"estimate_seconds,omitempty"`
 	PriorityPenalty int     `json:"priority_penalty,omitempty"`
@@ -345,7 +354,7 @@ const KeepEnded = time.Hour
 
 // LongEnded says whether the notes about the job may go.
 func (j Job) LongEnded(now time.Time) bool {
-	return j.State.Terminal() && !j.FinishedAt.IsZero() && now.Sub(j.FinishedAt) > KeepEnded
+	return j.State.Terminal() && !j.FinishedAt.IsZero() && now.Sub(j.FinishedAt) >= KeepEnded
 }
 
 // Change is one line of a job's allocation history.

@@ -44,15 +44,18 @@ func PodName(job JobID, attempt, rank int) string {
 // leaves together.
 func (a Attempt) Home() NodeID { return a.Places()[0].Node }
 
-// DevicesOn are the devices of the attempt on one node; none where it has no part there.
-func (a Attempt) DevicesOn(node NodeID) []DeviceID {
+// PartOn is what the attempt has on one node; nothing where it has no part there.
+func (a Attempt) PartOn(node NodeID) Part {
 	for _, p := range a.Places() {
 		if p.Node == node {
-			return p.Devices
+			return p
 		}
 	}
-	return nil
+	return Part{}
 }
+
+// DevicesOn are the devices of the attempt on one node.
+func (a Attempt) DevicesOn(node NodeID) []DeviceID { return a.PartOn(node).Devices }
 
 // IsOn says whether the attempt has a part on a node.
 func (a Attempt) IsOn(node NodeID) bool {

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -19,6 +20,12 @@ type DeviceID string
 func (d DeviceID) Kind() DeviceKind {
 	kind, _, _ := strings.Cut(string(d), ":")
 	return DeviceKind(kind)
+}
+
+// Board is the GPU of a device: the device itself, but for an instance of a partitioned one (gpu:0:1 is of gpu:0).
+func (d DeviceID) Board() DeviceID {
+	board, _, _ := strings.Cut(d.Index(), ":")
+	return DeviceID(string(d.Kind()) + ":" + board)
 }
 
 // Index of the device: the part of its id after the colon.
@@ -56,10 +63,12 @@ const (
 
 // Device is what the planner hands out: whole, or to jobs that share it by memory.
 type Device struct {
-	ID     DeviceID   `json:"id"`
-	Kind   DeviceKind `json:"kind"`
-	Model  string     `json:"model,omitempty"`
-	UUID   string     `json:"uuid,omitempty"`
+	ID    DeviceID   `json:"id"`
+	Kind  DeviceKind `json:"kind"`
+	Model string     `json:"model,omitempty"`
+	UUID  string     `json:"uuid,omitempty"`
+	// Driver is the version of what drives it: what was measured with another one may not hold any more.
+	Driver string     `json:"driver,omitempty"`
 	Memory unit.Bytes `json:"memory_bytes,omitempty"`
 	// IdleWatts is what it draws without work, BusyWatts what it draws at most, its power limit; 0 where that is unknown.
 	IdleWatts float64 `json:"idle_watts,omitempty"`
@@ -68,9 +77,39 @@ type Device struct {
 	Core int `json:"core,omitempty"`
 	// Simulated is set for a GPU that only exists on paper: its jobs run on processors.
 	Simulated bool `json:"simulated,omitempty"`
+	// Enforcement is what holds jobs that share the device to their parts.
+	Enforcement Enforcement `json:"enforcement,omitempty"`
 	// Resource is the extended resource under which a kubelet accounts for this one device, Units how many of it are the whole device.
 	Resource string `json:"resource,omitempty"`
 	Units    int    `json:"units,omitempty"`
+}
+
+// Enforcement is what holds a job to its part of a device's memory.
+type Enforcement string
+
+// The levels, the weakest first.
+const (
+	// EnforcedByNobody: what is used is not even measured. Such devices are not shared by memory.
+	EnforcedByNobody Enforcement = "none"
+	// EnforcedByAdvice: the job is told its part, what it uses is measured, and one that uses more leaves at its epoch's end.
+	EnforcedByAdvice Enforcement = "advisory"
+	// EnforcedByMPS: NVIDIA's Multi-Process Service refuses the job more than its part, too.
+	EnforcedByMPS Enforcement = "mps"
+	// EnforcedByMIG: the device is an instance of a partitioned GPU, with memory and processors of its own, for one job.
+	EnforcedByMIG Enforcement = "mig"
+)
+
+// Weakest is the level of a job that has all these devices; empty where there are none.
+func Weakest(devices []Device) Enforcement {
+	order := []Enforcement{EnforcedByNobody, EnforcedByAdvice, EnforcedByMPS, EnforcedByMIG}
+	least := len(order)
+	for i := range devices {
+		least = min(least, max(slices.Index(order, devices[i].Enforcement), 0))
+	}
+	if least == len(order) {
+		return ""
+	}
+	return order[least]
 }
 
 // SharingLabel is on the nodes whose devices may be shared, with the value "true". Where no node has it, all may.
@@ -93,6 +132,9 @@ const (
 	idlePart = 0.2
 )
 
+// Type is what devices have in common that run the same job alike.
+func (d *Device) Type() string { return cmp.Or(d.Model, string(d.Kind)) }
+
 // BusyPower is what the device draws at most.
 func (d *Device) BusyPower() unit.Power {
 	switch {
@@ -104,10 +146,11 @@ func (d *Device) BusyPower() unit.Power {
 	return unit.Watts(typicalGPUWatts)
 }
 
-// Share is the least part of the device with so much memory that can be accounted for; 0 where it cannot be shared: it has not so much, or does not tell.
+// Share is the least part of the device with so much memory that can be accounted for; 0 where it cannot be shared: it has not so much, does not tell, or is a
+// part itself.
 func (d *Device) Share(memory unit.Bytes) unit.Bytes {
 	switch {
-	case memory <= 0 || memory > d.Memory:
+	case memory <= 0 || memory > d.Memory || d.Enforcement == EnforcedByMIG:
 		return 0
 	case d.Units <= 0:
 		return memory
@@ -149,6 +192,8 @@ type Node struct {
 	// JobAPI is the host:port and JobAPISocket the Unix socket where training code reaches the agent.
 	JobAPI       string `json:"job_api"`
 	JobAPISocket string `json:"job_api_socket,omitempty"`
+	// MPSDir is where processes reach the daemon of NVIDIA's Multi-Process Service; empty where none runs.
+	MPSDir string `json:"mps_dir,omitempty"`
 	// Meters names what measures energy here, e.g. nvml, rapl, modelled.
 	Meters []string `json:"meters,omitempty"`
 	// MeterTroubles says of the meters that were found or asked for and do not work why not.

@@ -125,6 +125,8 @@ const (
 	StopCancel  StopCause = "cancel"
 	// StopConverged ends the job well: its loss falls no more, by the rule that its user gave.
 	StopConverged StopCause = "converged"
+	// StopOverspent ends the job badly: it has cost more than its group is ready to pay for one.
+	StopOverspent StopCause = "overspent"
 )
 
 // Attempt is one run of a job's processes on given devices. The executor is its only writer; per (job, number) at most one is ever started, and
@@ -141,6 +143,8 @@ type Attempt struct {
 	Parts []Part `json:"parts,omitempty"`
 	// Servers is how many parameter servers run beside the workers.
 	Servers int `json:"servers,omitempty"`
+	// Enforcement is what holds it to its part of its devices, the weakest level of all of them.
+	Enforcement Enforcement `json:"enforcement,omitempty"`
 	// Backend is what runs the processes: the executor of pods looks after its attempts also where a node is not described any more.
 	Backend Backend `json:"backend,omitempty"`
 	Phase   Phase   `json:"phase"`
@@ -268,6 +272,13 @@ type Exit struct {
 	Unstarted bool `json:"unstarted,omitempty"`
 	// Reason is what is known beyond the status, e.g. that a container was killed for want of memory.
 	Reason Reason `json:"reason,omitzero"`
+}
+
+// OutOfDeviceMemory says whether the program ended because it got no more memory of its device, as PyTorch, TensorFlow, JAX and CUDA itself word it.
+func (e Exit) OutOfDeviceMemory() bool {
+	return e.Code != 0 && slices.ContainsFunc([]string{
+		"CUDA out of memory", "torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError", "CUDA_ERROR_OUT_OF_MEMORY", "RESOURCE_EXHAUSTED: Out of memory", "ResourceExhaustedError",
+	}, func(words string) bool { return strings.Contains(e.LogTail, words) })
 }
 
 // Outcome is what the end of an attempt means for the job.

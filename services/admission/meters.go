@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,13 +40,8 @@ func newMeters() *meters {
 	}
 }
 
-func (m *meters) register(r prometheus.Registerer) error {
-	for _, c := range []prometheus.Collector{m.facts, m.nothing, m.refusals, m.admits, m.latency, m.fill} {
-		if err := r.Register(c); err != nil {
-			return fmt.Errorf("register metrics of admission: %w", err)
-		}
-	}
-	return nil
+func (m *meters) register(r prometheus.Registerer) {
+	r.MustRegister(m.facts, m.nothing, m.refusals, m.admits, m.latency, m.fill)
 }
 
 func (m *meters) folded(fact string)   { m.facts.WithLabelValues(fact).Inc() }

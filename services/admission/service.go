@@ -106,9 +106,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	d := newDesk(b, jobs, s.identity, append(s.roots, p.Common.DataDir), p.Log)
-	if err := d.meters.register(p.Metrics); err != nil {
-		return err
-	}
+	d.meters.register(p.Metrics)
 	nodesKnown, jobsKnown := newGate(), newGate()
 	running := pool.New().WithContext(ctx).WithCancelOnError()
 	running.Go(func(ctx context.Context) error { return nodes.Watch(ctx, d.lab.see, nodesKnown.open) })

@@ -12,6 +12,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/energy/attribute"
+	"github.com/switchyard-dl/switchyard/services/energy/report"
 )
 
 // Book is what was booked for one node. It is changed by one compare-and-swap per interval, which makes the sums exact however often an interval is
@@ -36,9 +37,12 @@ type Book struct {
 	// that the plug has not shown yet, 0 or less: the two are not read at the same moment.
 	Wall unit.Energy `json:"wall_uj,omitempty"`
 	Owed unit.Energy `json:"owed_uj,omitempty"`
-	// Running are the accounts of jobs that have not been closed, as far as this node knows; Recent is what each used in the last interval.
+	// Running are the accounts of jobs that have not been closed, as far as this node knows; Recent is what each used in the last interval, Drawn its power.
 	Running map[train.JobID]train.Account `json:"running"`
 	Recent  map[train.JobID]unit.Energy   `json:"recent_uj,omitempty"`
+	Drawn   map[train.JobID]unit.Power    `json:"drawn_uw,omitempty"`
+	// Owners are those of the jobs, in the book of an hour: it is kept for longer than the register keeps a job.
+	Owners map[train.JobID]report.Owner `json:"owners,omitempty"`
 }
 
 // componentOther is what a node spends beyond its measured components.
@@ -50,6 +54,8 @@ type rules struct {
 	closed func(train.JobID) bool
 	// reserved charges idleness to the jobs that keep a device.
 	reserved bool
+	// beside is what a job drew meanwhile on other nodes, as far as these have told of the interval.
+	beside func(train.JobID, event.Measured) (unit.Power, bool)
 }
 
 // Totals are the parts of a component's energy.
@@ -128,7 +134,7 @@ func checkMeters(meters []event.Meter, d time.Duration) error {
 // clone makes a book that can be changed without changing b.
 func (b *Book) clone() Book {
 	c := *b
-	c.Totals, c.Running, c.Recent = maps.Clone(b.Totals), maps.Clone(b.Running), maps.Clone(b.Recent)
+	c.Totals, c.Running, c.Recent, c.Drawn = maps.Clone(b.Totals), maps.Clone(b.Running), maps.Clone(b.Recent), maps.Clone(b.Drawn)
 	return c
 }
 
@@ -174,11 +180,23 @@ func (b *Book) add(m event.Measured, stream uint64, r rules) {
 	} else {
 		b.Owed = 0
 	}
+	b.draw(m, power, r)
+}
+
+// draw notes the time that an interval was of the jobs that ran in it, and their power, in watts. Of a gang it counts once: with the node that tells of it first;
+// the one that tells of it last has its highest power.
+func (b *Book) draw(m event.Measured, watts map[train.JobID]float64, r rules) {
 	seconds := m.To.Sub(m.From).Seconds()
+	b.Drawn = map[train.JobID]unit.Power{}
 	for job := range b.Recent {
-		a := b.Running[job]
+		a, power := b.Running[job], unit.Watts(min(watts[job], mostPower.Watts()))
+		b.Drawn[job] = power
 		a.Seconds += seconds
-		a.PeakPower = max(a.PeakPower, unit.Watts(min(power[job], mostPower.Watts())))
+		a.PeakPower = max(a.PeakPower, power)
+		if others, told := r.beside(job, m); told {
+			a.JointSeconds += seconds
+			a.JointPeakPower = max(a.JointPeakPower, power+others)
+		}
 		a.MeanPower = unit.Watts(a.Energy.Joules() / a.Seconds)
 		b.Running[job] = a
 	}
@@ -348,8 +366,8 @@ func combined(job train.JobID, books map[train.NodeID]Book) (train.Account, bool
 		}
 		found = true
 		sum.Energy, sum.Idle, sum.Estimated = sum.Energy+a.Energy, sum.Idle+a.Idle, sum.Estimated+a.Estimated
-		sum.Seconds, sum.GapSeconds = sum.Seconds+a.Seconds, sum.GapSeconds+a.GapSeconds
-		sum.PeakPower = max(sum.PeakPower, a.PeakPower)
+		sum.Seconds, sum.GapSeconds = sum.Seconds+a.Seconds-a.JointSeconds, sum.GapSeconds+a.GapSeconds
+		sum.PeakPower = max(sum.PeakPower, a.PeakPower, a.JointPeakPower)
 		for _, m := range a.Methods {
 			sum.Methods = include(sum.Methods, m)
 		}

@@ -15,7 +15,9 @@ import (
 )
 
 // allOpen are the rules where no account is closed.
-func allOpen() rules { return rules{closed: func(train.JobID) bool { return false }} }
+func allOpen() rules {
+	return rules{closed: func(train.JobID) bool { return false }, beside: gangs{}.beside}
+}
 
 func TestBookNotesWhatWasMissed(t *testing.T) {
 	var b Book
@@ -53,6 +55,32 @@ func TestTheHighestPowerIsThatOfTheMetersOwnTime(t *testing.T) {
 	}
 	if got := b.Running["a"].PeakPower; b.Running["a"].Energy != 300*unit.Joule || got != 100*unit.Watt {
 		t.Errorf("%g W of a plug that shows 100 W", got.Watts())
+	}
+}
+
+// TestTheNodesOfAGangCountTogether has two nodes tell of their seconds one after the other, one of them three seconds behind; then the job goes on on one alone.
+func TestTheNodesOfAGangCountTogether(t *testing.T) {
+	books, seen := map[train.NodeID]Book{"n1": {}, "n2": {}}, gangs{}
+	tell := func(node train.NodeID, n uint64, watts unit.Energy) {
+		b, r := books[node], allOpen()
+		r.beside = seen.beside
+		b.add(interval(node, "b", n, cpu(watts*unit.Joule, 0, 0), event.Use{Job: "a", Component: "cpu", Work: 1}), n, r)
+		books[node] = b
+		seen.note(b)
+		seen.note(b) // as after a redelivery
+	}
+	first, second := []unit.Energy{100, 300, 100, 100, 100}, []unit.Energy{50, 50, 200, 50}
+	for n, watts := range first {
+		tell("n1", uint64(n+1), watts)
+		if behind := n - 3; behind >= 0 {
+			tell("n2", uint64(behind+1), second[behind])
+		}
+	}
+	tell("n2", 3, second[2])
+	tell("n2", 4, second[3])
+	got, _ := combined("a", books)
+	if got.Seconds != 5 || got.PeakPower != 350*unit.Watt || got.MeanPower != 210*unit.Watt {
+		t.Errorf("%g W in the mean of %g s, %g W at most; want 210 W of 5 s, 350 W", got.MeanPower.Watts(), got.Seconds, got.PeakPower.Watts())
 	}
 }
 
@@ -157,7 +185,7 @@ func TestCoverageOfAComponent(t *testing.T) {
 // TestBooksBalanceInAnyStory books intervals that are lost, come twice or late, with resets, plugs and closed accounts, under both policies.
 func TestBooksBalanceInAnyStory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := rules{closed: func(j train.JobID) bool { return j == "closed" }, reserved: rapid.Bool().Draw(t, "reserved")}
+		r := rules{closed: func(j train.JobID) bool { return j == "closed" }, reserved: rapid.Bool().Draw(t, "reserved"), beside: gangs{}.beside}
 		jobs := rapid.SampledFrom([]train.JobID{"a", "b", "c", "closed"})
 		var b Book
 		measured := map[string]unit.Energy{}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/energy/tariff"
 )
 
@@ -111,14 +112,17 @@ func (g *Grid) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// keep refreshes the intensities until ctx ends. Sources tell a new one each hour, some a quarter later.
-func (g *Grid) keep(ctx context.Context, log *slog.Logger) error {
+// keep refreshes the intensities until ctx ends, and tells what is foretold each time. Sources tell a new one each hour, some a quarter later.
+func (g *Grid) keep(ctx context.Context, log *slog.Logger, tell func(context.Context, train.EnergyRates) error) error {
 	const every = 10 * time.Minute
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
 		if err := g.Refresh(ctx); err != nil && ctx.Err() == nil {
 			log.Warn("carbon intensity is not known", "error", err)
+		}
+		if err := tell(ctx, g.Foretold(time.Now())); err != nil && ctx.Err() == nil {
+			log.Warn("rates of energy not told", "error", err)
 		}
 		select {
 		case <-ctx.Done():

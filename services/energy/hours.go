@@ -15,10 +15,33 @@ import (
 	"github.com/switchyard-dl/switchyard/services/energy/report"
 )
 
-const hourForm = "2006-01-02T15"
+// The parts of a key: month, day and hour are tokens of their own, so that those of a range can be asked for.
+const (
+	monthForm = "2006-01"
+	dayForm   = monthForm + ".02"
+	hourForm  = dayForm + ".15"
+)
 
 func hourKey(node train.NodeID, at time.Time) string {
 	return string(node) + "." + at.UTC().Format(hourForm)
+}
+
+// hourPatterns match the keys of all hours in [from, to), and those of the rest of the first day and the last: whole months, and days before and after them.
+func hourPatterns(from, to time.Time) []string {
+	const day = 24 * time.Hour
+	const most = 100 // of a range that begins long before there was a ledger
+	var patterns []string
+	for at := from.UTC().Truncate(day); at.Before(to); {
+		next, pattern := at.AddDate(0, 0, 1), "*."+at.Format(dayForm)+".*"
+		if month := at.AddDate(0, 1, 0); at.Day() == 1 && !month.After(to) {
+			next, pattern = month, "*."+at.Format(monthForm)+".*.*"
+		}
+		if patterns = append(patterns, pattern); len(patterns) > most {
+			return []string{">"}
+		}
+		at = next
+	}
+	return patterns
 }
 
 // bookHour books an interval in the book of the hour in which it began, by the same rules as in the node's book and before it: so the hour finds in that one what went before.
@@ -33,10 +56,24 @@ func (l *ledger) bookHour(ctx context.Context, m event.Measured, stream uint64) 
 		if b.has(m, stream) {
 			return false, nil
 		}
-		b.add(m, stream, rules{closed: l.isClosed, reserved: l.reserved})
+		b.add(m, stream, l.rules())
+		b.Owners = l.owners(b.Running)
 		return true, nil
 	})
 	return err
+}
+
+// owners are those of the jobs with accounts, as far as the register has told of them.
+func (l *ledger) owners(accounts map[train.JobID]train.Account) map[train.JobID]report.Owner {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	owners := make(map[train.JobID]report.Owner, len(accounts))
+	for id := range accounts {
+		if job, known := l.jobs[id]; known {
+			owners[id] = report.OwnerOf(job.Spec)
+		}
+	}
+	return owners
 }
 
 // opened are empty accounts of the jobs that run already: a gap that reaches into the hour is one of theirs.
@@ -58,7 +95,7 @@ func ReadHours(ctx context.Context, b *bus.Bus, from, to time.Time) ([]report.Ho
 	if err != nil {
 		return nil, err
 	}
-	pages, err := books.List(ctx)
+	pages, err := books.List(ctx, hourPatterns(from, to)...)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +116,7 @@ func ReadHours(ctx context.Context, b *bus.Bus, from, to time.Time) ([]report.Ho
 // hour is a book as reports see it.
 func (b *Book) hour(start time.Time) report.Hour {
 	h := report.Hour{
-		Node: b.Node, Start: start, Methods: b.Methods, GapSeconds: b.GapSeconds, Resets: b.Resets,
+		Node: b.Node, Start: start, Methods: b.Methods, GapSeconds: b.GapSeconds, Resets: b.Resets, Owners: b.Owners,
 		Idle: map[string]unit.Energy{}, Unattributed: map[string]unit.Energy{},
 	}
 	for component, t := range b.Totals {

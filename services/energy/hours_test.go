@@ -1,11 +1,15 @@
 package energy
 
 import (
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/energy/report"
 )
 
 // TestAGapAcrossAnHourCounts has an agent away at the end of an hour; b has ended in the meantime.
@@ -26,6 +30,46 @@ func TestAGapAcrossAnHourCounts(t *testing.T) {
 	}
 	if job := hours[0].Jobs[0]; job.Metering["cpu"].ExpectedSeconds != 31 || job.Metering["cpu"].MeasuredSeconds != 1 || job.GapSeconds != 30 {
 		t.Errorf("%+v: want 1 of 31 s", job)
+	}
+}
+
+func TestPatternsOfHours(t *testing.T) {
+	at := func(s string) time.Time {
+		parsed, err := time.Parse(time.RFC3339, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return parsed
+	}
+	for _, c := range []struct {
+		from, to string
+		want     []string
+	}{
+		{"2026-01-30T22:00:00Z", "2026-01-31T03:00:00Z", []string{"*.2026-01.30.*", "*.2026-01.31.*"}},
+		{"2026-01-31T00:00:00+02:00", "2026-03-02T00:00:00Z", []string{"*.2026-01.30.*", "*.2026-01.31.*", "*.2026-02.*.*", "*.2026-03.01.*"}},
+		{"2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z", []string{"*.2026-02.*.*"}},
+		{"1970-01-01T00:00:00Z", "2026-03-01T00:00:00Z", []string{">"}},
+	} {
+		if got := hourPatterns(at(c.from), at(c.to)); !slices.Equal(got, c.want) {
+			t.Errorf("%s to %s: %v, want %v", c.from, c.to, got, c.want)
+		}
+	}
+}
+
+// TestAnHourKnowsItsOwners has a job whose record comes later than its first interval.
+func TestAnHourKnowsItsOwners(t *testing.T) {
+	k := newBooks(t)
+	l := open(t, k)
+	for n := range uint64(2) {
+		if _, err := l.handle(within(t), message(t, interval("n1", "b", n+1, cpu(unit.Joule, 0, 0), event.Use{Job: "a", Component: "cpu", Work: 1}), n+1)); err != nil {
+			t.Fatal(err)
+		}
+		job := train.Job{ID: "a", State: train.StateRunning, Spec: train.Spec{Name: "vgg", User: "eve", Tenant: "vision"}}
+		l.see(bus.Entry[train.Job]{Key: "a", Value: job}, false)
+	}
+	hours, err := ReadHours(within(t), k.bus, hour, hour.Add(time.Hour))
+	if err != nil || len(hours) != 1 || hours[0].Owners["a"] != (report.Owner{Name: "vgg", User: "eve", Tenant: "vision"}) {
+		t.Errorf("%+v, error %v", hours, err)
 	}
 }
 

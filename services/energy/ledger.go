@@ -14,6 +14,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // Keys of the bucket.
@@ -48,6 +49,7 @@ type ledger struct {
 	// forgotten are the jobs that the register has forgotten and of which there is an account.
 	forgotten map[train.JobID]bool
 	run       map[train.JobID]train.Course
+	gangs     gangs
 }
 
 func newLedger(ctx context.Context, b *bus.Bus, reserved bool, log *slog.Logger, now time.Time) (*ledger, error) {
@@ -69,7 +71,7 @@ func newLedger(ctx context.Context, b *bus.Bus, reserved bool, log *slog.Logger,
 	}
 	l := &ledger{
 		bus: b, books: books, hours: hours, accounts: accounts, courses: courses, log: log, reserved: reserved, heard: map[train.NodeID]time.Time{}, began: now,
-		pages: map[train.NodeID]Book{}, jobs: map[train.JobID]train.Job{}, closed: map[train.JobID]bool{}, run: map[train.JobID]train.Course{}, forgotten: map[train.JobID]bool{},
+		pages: map[train.NodeID]Book{}, jobs: map[train.JobID]train.Job{}, closed: map[train.JobID]bool{}, run: map[train.JobID]train.Course{}, forgotten: map[train.JobID]bool{}, gangs: gangs{},
 	}
 	return l, l.load(ctx)
 }
@@ -90,6 +92,7 @@ func (l *ledger) load(ctx context.Context) error {
 	}
 	for _, e := range pages {
 		l.pages[e.Value.Node] = e.Value
+		l.gangs.note(e.Value)
 	}
 	for _, e := range accounts {
 		if e.Value.Final {
@@ -132,7 +135,7 @@ func (l *ledger) handle(ctx context.Context, m bus.Message) ([]event.Fact, error
 		if b.has(measured, m.Sequence) {
 			return false, nil
 		}
-		b.add(measured, m.Sequence, rules{closed: l.isClosed, reserved: l.reserved})
+		b.add(measured, m.Sequence, l.rules())
 		return true, nil
 	})
 	if err != nil {
@@ -156,10 +159,19 @@ func (l *ledger) handle(ctx context.Context, m bus.Message) ([]event.Fact, error
 	return nil, nil
 }
 
+func (l *ledger) rules() rules {
+	return rules{closed: l.isClosed, reserved: l.reserved, beside: func(job train.JobID, m event.Measured) (unit.Power, bool) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.gangs.beside(job, m)
+	}}
+}
+
 func (l *ledger) turn(b Book) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pages[b.Node] = b.clone()
+	l.gangs.note(l.pages[b.Node])
 }
 
 // copyAccount shows a running account under the job's own key. The books are the truth.
@@ -184,6 +196,7 @@ func (l *ledger) account(job train.JobID) (train.Account, bool) {
 	defer l.mu.Unlock()
 	a, found := combined(job, l.pages)
 	record, course := l.jobs[job], l.run[job]
+	a.ToTarget = course.Target
 	a.Epochs, a.Samples, a.Waste = record.EpochsDone, course.Samples, wasteOf(a.Energy, record, course)
 	return a, found
 }

@@ -213,7 +213,11 @@ func unsteady(t *testing.T, server string) (string, *atomic.Int64) {
 	proxy.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	random := rand.New(rand.NewPCG(1, 2))
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch random.IntN(3) {
+		fate := random.IntN(3)
+		if bad.Load() == 0 {
+			fate = 1 // however few requests there will be
+		}
+		switch fate {
 		case 0:
 			bad.Add(1)
 			http.Error(w, "try later", http.StatusServiceUnavailable)

@@ -70,23 +70,30 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if err != nil {
 		return err
 	}
+	grid, err := LoadGrid(s.series.grid)
+	if err != nil {
+		return err
+	}
+	rates, err := bus.OpenKV[train.EnergyRates](ctx, b, event.BucketRates)
+	if err != nil {
+		return err
+	}
 	p.Metrics.MustRegister(collector{l})
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	work.Go(func(ctx context.Context) error { return jobs.Watch(ctx, l.see, p.Started) })
 	work.Go(func(ctx context.Context) error { return b.Consume(ctx, measurements(l)) })
 	work.Go(func(ctx context.Context) error { return l.keepSettling(ctx) })
+	work.Go(func(ctx context.Context) error {
+		return grid.keep(ctx, p.Log, func(ctx context.Context, told train.EnergyRates) error { return foretell(ctx, rates, told) })
+	})
 	if s.series.URL != "" {
-		work.Go(func(ctx context.Context) error { return s.record(ctx, b, p) })
+		work.Go(func(ctx context.Context) error { return s.record(ctx, b, p, grid) })
 	}
 	return work.Wait()
 }
 
 // record writes the time series until ctx ends. The ledger does not wait for them.
-func (s *Service) record(ctx context.Context, b *bus.Bus, p run.Process) error {
-	grid, err := LoadGrid(s.series.grid)
-	if err != nil {
-		return err
-	}
+func (s *Service) record(ctx context.Context, b *bus.Bus, p run.Process, grid *Grid) error {
 	config := s.series
 	config.reserved = s.idlePolicy == idleReserved
 	client := influx.Open(config.Config)
@@ -96,7 +103,6 @@ func (s *Service) record(ctx context.Context, b *bus.Bus, p run.Process) error {
 		return err
 	}
 	work := pool.New().WithContext(ctx).WithCancelOnError()
-	work.Go(func(ctx context.Context) error { return grid.keep(ctx, p.Log) })
 	work.Go(func(ctx context.Context) error { return b.ConsumeBatches(ctx, r.intervals()) })
 	work.Go(func(ctx context.Context) error { return b.ConsumeBatches(ctx, r.facts()) })
 	return work.Wait()

@@ -68,7 +68,7 @@ func (r *recorder) seen(ctx context.Context, id train.JobID, m bus.Message) (ser
 	if err != nil && !errors.Is(err, bus.ErrNotFound) {
 		return series.Seen{}, err
 	}
-	seen := series.Seen{Job: job.Value, Fact: m.Parsed.Fact, Data: m.Data, Time: m.Time, Sequence: m.Sequence}
+	seen := series.Seen{Job: job.Value, Fact: m.Parsed.Fact, Data: m.Data, Time: m.Time, Sequence: m.Sequence, Price: r.grid.Price}
 	switch m.Parsed.Fact {
 	case event.FactPlanned:
 		seen.Policy, err = r.policy(ctx)

@@ -119,9 +119,11 @@ func (e *executor) claim(ctx context.Context, action diff.Action) (train.Attempt
 		Servers: action.Servers,
 	}
 	a.SetPlaces(action.Places)
-	if _, err := e.picture.places(a); err != nil {
+	places, err := e.picture.places(a)
+	if err != nil {
 		return train.Attempt{}, fmt.Errorf("start %s: %w", action.Job, err)
 	}
+	a.Enforcement = train.Weakest(launch.Setting{Places: places}.Devices())
 	capability, token, err := e.backend.MakeSecrets(ctx, action.Job, action.Number)
 	if err != nil {
 		return train.Attempt{}, fmt.Errorf("start %s: %w", action.Job, err)

@@ -139,7 +139,9 @@ func (p *picture) actions(jobs []train.JobID, now time.Time, l diff.Limits) []di
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, id := range jobs {
-		p.prune(id)
+		if p.settled(p.jobs[id].Value) {
+			delete(p.jobs, id)
+		}
 		p.noteStop(id, now)
 	}
 	s := p.state(jobs, now)
@@ -177,34 +179,29 @@ func (p *picture) noteStop(job train.JobID, now time.Time) {
 	}
 }
 
-// prune drops a job that has ended here and in the register. A job that is not known is never started, so nothing else remembers it.
-func (p *picture) prune(job train.JobID) {
-	e, known := p.jobs[job]
-	a, tried := p.attempts[job]
-	if !known || !e.Value.State.Terminal() || tried && (a.Value.Phase != train.PhaseExited || !a.Value.Told) {
-		return
-	}
-	delete(p.jobs, job)
-	delete(p.attempts, job)
-	for n := range a.Value.Number + 1 {
-		key := diff.ReportKey{Job: job, Number: n}
-		delete(p.reports, key)
-		delete(p.stopSeen, key)
-	}
+// settled says that a job has ended and nothing is recorded of an attempt (any more). A job that is not known is never started, so nothing else remembers it.
+func (p *picture) settled(job train.Job) bool {
+	_, tried := p.attempts[job.ID]
+	return job.State.Terminal() && !tried && p.complete.attempts
 }
 
-// expired lists those records of some jobs whose jobs ended long ago, a few at a time.
+// expired lists those records of some jobs whose jobs ended long ago, a few at a time, and enters when the others will have.
 func (p *picture) expired(jobs []train.JobID, now time.Time) []bus.Entry[train.Attempt] {
 	const atOnce = 64
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var list []bus.Entry[train.Attempt]
 	for _, id := range jobs {
-		job, known := p.jobs[id]
-		e, tried := p.attempts[id]
-		a := e.Value
-		if len(list) < atOnce && known && tried && p.realm.Owns(a) && a.Phase == train.PhaseExited && a.Told && job.Value.LongEnded(now) {
+		e := p.attempts[id]
+		job, a := p.jobs[id].Value, e.Value
+		switch {
+		case !p.realm.Owns(a) || a.Phase != train.PhaseExited || !a.Told || !job.State.Terminal() || job.FinishedAt.IsZero():
+		case !job.LongEnded(now):
+			p.agenda.at(id, job.FinishedAt.Add(train.KeepEnded))
+		case len(list) < atOnce:
 			list = append(list, e)
+		default:
+			p.agenda.at(id, now.Add(launch.Later))
 		}
 	}
 	return list
@@ -270,7 +267,7 @@ func (p *picture) places(a train.Attempt) ([]launch.Place, error) {
 		if node.ID == "" || node.JobAPI == "" {
 			return nil, fmt.Errorf("the agent of node %s has not described it yet: %w", part.Node, bus.ErrAway)
 		}
-		place := launch.Place{Node: node}
+		place := launch.Place{Node: node, Memory: part.Memory}
 		for _, id := range part.Devices {
 			i := slices.IndexFunc(node.Devices, func(d train.Device) bool { return d.ID == id })
 			if i < 0 {

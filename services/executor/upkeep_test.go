@@ -114,13 +114,14 @@ func TestOldRecordsAreDeleted(t *testing.T) {
 
 func TestPictureForgetsEndedJobs(t *testing.T) {
 	p := newPicture(diff.Realm{Node: "n1"})
+	p.complete.attempts = true
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	job := func(revision uint64, state train.State) {
-		p.seeJob(bus.Entry[train.Job]{Key: "j", Value: train.Job{ID: "j", State: state}, Revision: revision}, false)
+		p.seeJob(bus.Entry[train.Job]{Key: "j", Value: train.Job{ID: "j", State: state, FinishedAt: now}, Revision: revision}, false)
 	}
 	a := train.Attempt{Job: "j", Number: 1, Node: "n1", Phase: train.PhaseRunning, Stop: train.StopPreempt}
 	p.keep(a, 5)
 	job(1, train.StateRunning)
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	limits := diff.Limits{StopGrace: time.Minute}
 	p.actions(p.take(now), now, limits)
 	now = now.Add(time.Minute)
@@ -134,7 +135,28 @@ func TestPictureForgetsEndedJobs(t *testing.T) {
 	a.Phase, a.Outcome, a.Told = train.PhaseExited, train.OutcomePreempted, true
 	p.keep(a, 6)
 	job(2, train.StateSucceeded)
-	p.actions(p.take(now), now, limits)
+	pass := func() (jobs []train.JobID, old int) {
+		jobs = p.take(now)
+		old = len(p.expired(jobs, now))
+		p.actions(jobs, now, limits)
+		return jobs, old
+	}
+	pass()
+	job(2, train.StateSucceeded)
+	if jobs, _ := pass(); len(jobs) != 0 {
+		t.Errorf("%v is looked at though the watch has repeated itself", jobs)
+	}
+	p.agenda.resync = now.Add(2 * train.KeepEnded)
+	now = now.Add(train.KeepEnded)
+	if _, old := pass(); old != 1 {
+		t.Errorf("%d old records when the time has come, want 1", old)
+	}
+	p.forgetAttempt("j", 7)
+	pass()
+	job(2, train.StateSucceeded)
+	if jobs, _ := pass(); len(jobs) != 0 {
+		t.Errorf("%v is looked at though nothing is left of it", jobs)
+	}
 	if len(p.jobs)+len(p.attempts)+len(p.stopSeen)+len(p.held)+p.live != 0 {
 		t.Errorf("still there: %+v, %+v, %+v, %+v, %d", p.jobs, p.attempts, p.stopSeen, p.held, p.live)
 	}

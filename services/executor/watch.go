@@ -79,9 +79,12 @@ func (p *picture) seeJob(e bus.Entry[train.Job], deleted bool) {
 	defer p.mu.Unlock()
 	id := train.JobID(e.Key)
 	before, known := p.jobs[id]
-	if deleted {
+	switch {
+	case !known && (deleted || p.settled(e.Value)):
+		return
+	case deleted:
 		delete(p.jobs, id)
-	} else {
+	default:
 		p.jobs[id] = e // also where the revision is the same: a bus that lost its past counts anew
 	}
 	if deleted || !known || before.Revision != e.Revision {

@@ -19,6 +19,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/deviceplugin"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/mps"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/nodelabels"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/podlog"
 )
@@ -97,7 +98,7 @@ type accountant interface {
 }
 
 // accountant is nil where there is no kubelet.
-func (k *kubernetes) accountant(log *slog.Logger, metrics prometheus.Registerer) accountant {
+func (k *kubernetes) accountant(daemon *mps.Daemon, log *slog.Logger, metrics prometheus.Registerer) accountant {
 	if !k.on() {
 		return nil
 	}
@@ -105,7 +106,7 @@ func (k *kubernetes) accountant(log *slog.Logger, metrics prometheus.Registerer)
 	if k.classicDir != "" {
 		dir, classic = k.classicDir, true
 	}
-	return deviceplugin.New(deviceplugin.Config{Dir: dir, Classic: classic, Dev: "/dev", Every: time.Second, Log: log, Metrics: metrics})
+	return deviceplugin.New(deviceplugin.Config{Dir: dir, Classic: classic, Dev: "/dev", MPSDir: daemon.Dir, Every: time.Second, Log: log, Metrics: metrics})
 }
 
 // describe adds to the description of a machine what it is in Kubernetes. Pods do not see the agent's socket.

@@ -63,6 +63,9 @@ func (p *powerLimits) now() map[train.DeviceID]unit.Power {
 			watts = unit.Watts(l.Watts)
 		}
 		for _, d := range a.Devices {
+			if d != d.Board() { // a limit is of the whole GPU, others have instances of it
+				continue
+			}
 			limits[d] = max(limits[d], watts)
 		}
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/nodeagent/inventory"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/jobapi"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/meter"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/mps"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/nvml"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/outbox"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/roster"
@@ -41,6 +42,7 @@ type Service struct {
 	simGPUs      int
 	simGPUMemory int
 	simGPUWatts  float64
+	mpsDir       string
 	labels       map[string]string
 	kubernetes   kubernetes
 	// gpus are read instead of the machine's, where a test says so.
@@ -64,6 +66,7 @@ func (s *Service) Flags(fs *pflag.FlagSet) {
 	fs.IntVar(&s.simGPUs, "sim-gpus", 0, "number of simulated GPUs to offer instead of real ones; jobs on them run on processors")
 	fs.IntVar(&s.simGPUMemory, "sim-gpu-memory", 16, "memory of a simulated GPU, in GiB")
 	fs.Float64Var(&s.simGPUWatts, "sim-gpu-watts", 0, "what a simulated GPU in use is taken to draw, up to its power limit (0: nothing beside the processors)")
+	fs.StringVar(&s.mpsDir, "mps-pipe-directory", "", "folder in which the daemon of NVIDIA's Multi-Process Service has its pipes (default: CUDA_MPS_PIPE_DIRECTORY, else /tmp/nvidia-mps)")
 	fs.StringToStringVar(&s.labels, "label", nil, "NAME=VALUE: label of the node, for jobs that ask for it with node_labels (repeatable); on Kubernetes those of the node hold instead")
 	s.kubernetes.flags(fs)
 }
@@ -91,6 +94,9 @@ func (s *Service) Validate(common run.Common) error {
 	const mostWatts = 10_000
 	if !(s.simGPUWatts >= 0 && s.simGPUWatts <= mostWatts) {
 		errs = append(errs, fmt.Errorf("--sim-gpu-watts %v: want 0 to %d", s.simGPUWatts, mostWatts))
+	}
+	if s.mpsDir != "" && !filepath.IsAbs(s.mpsDir) {
+		errs = append(errs, fmt.Errorf("--mps-pipe-directory %q: want an absolute path", s.mpsDir))
 	}
 	switch s.deviceKind {
 	case inventory.KindAuto, inventory.KindGPU, inventory.KindCPU:
@@ -134,6 +140,11 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	defer b.Close()
+	return s.serve(ctx, p, dir, b)
+}
+
+// serve does the agent's work in a folder that no other one uses.
+func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.Bus) error {
 	t, err := openTables(ctx, b)
 	if err != nil {
 		return err
@@ -143,8 +154,11 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	known := roster.New(t.attempts)
-	accounts := s.kubernetes.accountant(p.Log, p.Metrics)
-	opened, err := s.open(p, known, accounts)
+	live := func() []train.Attempt { return known.Live(p.Common.NodeID()) }
+	reserved := newReservations(p.Common.NodeID(), live, b.Publish, p.Log)
+	daemon := mps.Find(s.mpsDir)
+	accounts := s.kubernetes.accountant(daemon, p.Log, p.Metrics)
+	opened, err := s.open(p, known, accounts, reserved, daemon)
 	if err != nil {
 		return err
 	}
@@ -154,11 +168,12 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	defer doors.close()
+	batches := &tunings{wanted: map[string]train.Tuning{}}
 	api := jobapi.New(jobapi.Config{
-		Node: p.Common.NodeID(), Bus: b, Reports: t.reports, Roster: known, Outbox: box, EpochEnded: opened.recorder.Mark, Log: p.Log,
-		Metrics: p.Metrics,
+		Node: p.Common.NodeID(), Bus: b, Reports: t.reports, Roster: known, Outbox: box, EpochEnded: opened.recorder.Mark,
+		UsesMemory: reserved.reported, Tuned: batches.of, Log: p.Log, Metrics: p.Metrics,
 	})
-	limits, err := newPowerLimits(dir, opened.gpus, opened.meter.Devices, func() []train.Attempt { return known.Live(p.Common.NodeID()) }, p.Log)
+	limits, err := newPowerLimits(dir, opened.gpus, opened.meter.Devices, live, p.Log)
 	if err != nil {
 		return err
 	}
@@ -166,14 +181,16 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	synced := newSignal()
 	work.Go(func(ctx context.Context) error { return t.attempts.Watch(ctx, known.Put, synced.set) })
+	work.Go(func(ctx context.Context) error { return t.tunings.Watch(ctx, batches.see, func() {}) })
 	work.Go(func(ctx context.Context) error { return box.Run(ctx, api.DeliverKept) })
 	work.Go(api.RunHeartbeats)
 	work.Go(func(ctx context.Context) error { return run.ServeListener(ctx, doors.tcp, api.Handler()) })
 	work.Go(func(ctx context.Context) error { return run.ServeListener(ctx, doors.unix, api.Handler()) })
-	work.Go(func(ctx context.Context) error { return sweep(ctx, t, p.Log) })
+	work.Go(func(ctx context.Context) error { return bus.ForgetEnded(ctx, t.reports, t.jobs) })
 	// Nobody is told of the job API, nor is anything measured, before it is known which attempts there are.
 	work.Go(synced.then(func(ctx context.Context) error { return announce(ctx, t.nodes, describe, p) }))
 	work.Go(synced.then(func(ctx context.Context) error { return record(ctx, opened.recorder, b) }))
+	work.Go(synced.then(func(ctx context.Context) error { return reserved.run(ctx, opened.meter.Devices) }))
 	for _, loop := range opened.loops {
 		work.Go(loop)
 	}
@@ -219,16 +236,18 @@ type tables struct {
 	nodes    *bus.KV[train.Node]
 	jobs     *bus.KV[train.Job]
 	limits   *bus.KV[train.PowerLimit]
+	tunings  *bus.KV[train.Tuning]
 }
 
 func openTables(ctx context.Context, b *bus.Bus) (tables, error) {
 	var t tables
-	var errs [5]error
+	var errs [6]error
 	t.attempts, errs[0] = bus.OpenKV[train.Attempt](ctx, b, event.BucketAttempts)
 	t.reports, errs[1] = bus.OpenKV[train.AttemptReport](ctx, b, event.BucketReports)
 	t.nodes, errs[2] = bus.OpenKV[train.Node](ctx, b, event.BucketNodes)
 	t.jobs, errs[3] = bus.OpenKV[train.Job](ctx, b, event.BucketJobs)
 	t.limits, errs[4] = bus.OpenKV[train.PowerLimit](ctx, b, event.BucketPowerLimits)
+	t.tunings, errs[5] = bus.OpenKV[train.Tuning](ctx, b, event.BucketTunings)
 	return t, errors.Join(errs[:]...)
 }
 
@@ -244,9 +263,9 @@ type opened struct {
 }
 
 // open makes the meter and the inventory from what the machine has.
-func (s *Service) open(p run.Process, known *roster.Roster, accounts accountant) (opened, error) {
+func (s *Service) open(p run.Process, known *roster.Roster, accounts accountant, reserved *reservations, daemon *mps.Daemon) (opened, error) {
 	const root, cgroups = proc.Root("/proc"), "/sys/fs/cgroup"
-	offered := inventory.Config{Kind: s.deviceKind, Slots: s.cpuSlots, Proc: root, Cgroups: cgroups}
+	offered := inventory.Config{Kind: s.deviceKind, Slots: s.cpuSlots, Proc: root, Cgroups: cgroups, MPS: daemon}
 	if accounts != nil {
 		offered.Account, offered.Cgroups = accounts.Account, ""
 	}
@@ -270,7 +289,7 @@ func (s *Service) open(p run.Process, known *roster.Roster, accounts accountant)
 	recorder := meter.NewRecorder(meter.RecorderConfig{
 		// The numbers of intervals begin anew with every start of the agent.
 		Node: node, Boot: machine.BootID() + "-" + strconv.FormatInt(time.Now().UnixNano(), 36), Interval: s.metering.interval,
-		Meter: m, Live: func() []train.Attempt { return known.Live(node) }, Log: p.Log, Metrics: p.Metrics,
+		Meter: m, Live: reserved.live, Used: reserved.measured, Log: p.Log, Metrics: p.Metrics,
 	})
 	return opened{machine, gpus, m, recorder, loops, closeGPUs}, nil
 }

@@ -50,9 +50,13 @@ func service(t *testing.T, args ...string) *Service {
 // start runs an agent as its process would; the function stops it.
 func start(t *testing.T, url, dir string, args ...string) (stop func()) {
 	t.Helper()
+	return startService(t, url, dir, service(t, append([]string{"--device-kind=cpu", "--cpu-slots=3", "--meter-interval=100ms"}, args...)...))
+}
+
+func startService(t *testing.T, url, dir string, s *Service) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	common := run.Common{NATS: url, HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: dir, Node: "n1"}
-	s := service(t, append([]string{"--device-kind=cpu", "--cpu-slots=3", "--meter-interval=100ms"}, args...)...)
 	if err := s.Validate(common); err != nil {
 		t.Fatal(err)
 	}
@@ -321,5 +325,28 @@ func TestValidate(t *testing.T) {
 	all := service(t, "--job-api=x", "--cpu-slots=-1").Validate(run.Common{})
 	if n := strings.Count(fmt.Sprint(all), "--"); n != 2 {
 		t.Errorf("%v: want both at once", all)
+	}
+}
+
+// TestTheNodeSaysWhatHoldsJobsToTheirParts: with NVIDIA's daemon it is the daemon. The control program alone is made up.
+func TestTheNodeSaysWhatHoldsJobsToTheirParts(t *testing.T) {
+	bin, pipes := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "nvidia-cuda-mps-control"), []byte("#!/bin/sh\nread command && [ \"$command\" = get_server_list ]\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	for _, c := range []struct {
+		pipes string
+		want  train.Enforcement
+	}{{pipes, train.EnforcedByMPS}, {filepath.Join(pipes, "none"), train.EnforcedByAdvice}} {
+		server := bustest.Start(t)
+		s := service(t, "--device-kind=gpu", "--mps-pipe-directory="+c.pipes)
+		s.gpus = newRack(nil)
+		stop := startService(t, server.URL(), t.TempDir(), s)
+		n := node(t, bustest.Connect(t, server, "test"), time.Time{})
+		if len(n.Devices) != benchGPUs || n.Devices[0].Enforcement != c.want || (n.MPSDir == pipes) != (c.want == train.EnforcedByMPS) {
+			t.Errorf("%+v with pipes in %q, want %s", n.Devices, n.MPSDir, c.want)
+		}
+		stop()
 	}
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // InputVersion is the version of the format of Input. A reader refuses a newer one: it would decide on less than the planner did.
-const InputVersion = 1
+const InputVersion = 2
 
 // Input is everything that a published plan followed from: given to plan.Decide again it gives the same plan.
 type Input struct {
@@ -107,8 +107,9 @@ func ParseInput(data []byte) (Input, error) {
 	return in, nil
 }
 
-// ReadInputs calls f with the recorded inputs since a time (zero: all that are kept), in the order of their decisions. One of which parts are gone is passed over.
-func ReadInputs(ctx context.Context, b *bus.Bus, since time.Time, f func(Input)) error {
+// ReadInputs calls f with the recorded inputs since a time (zero: all that are kept), in the order of their decisions, and with why one
+// cannot be read. One of which parts are gone is passed over.
+func ReadInputs(ctx context.Context, b *bus.Bus, since time.Time, f func(Input, error)) error {
 	return readInputs(ctx, b, inputSubject("*"), since, f)
 }
 
@@ -123,7 +124,14 @@ func ReadInput(ctx context.Context, b *bus.Bus, generation uint64) (Input, error
 		subject = newest.Parsed
 	}
 	var found []Input
-	if err := readInputs(ctx, b, subject, time.Time{}, func(in Input) { found = append(found, in) }); err != nil {
+	var broken error
+	err := readInputs(ctx, b, subject, time.Time{}, func(in Input, err error) {
+		if err == nil {
+			found = append(found, in)
+		}
+		broken = errors.Join(broken, err)
+	})
+	if err = errors.Join(err, broken); err != nil {
 		return Input{}, err
 	}
 	if len(found) == 0 {
@@ -132,10 +140,9 @@ func ReadInput(ctx context.Context, b *bus.Bus, generation uint64) (Input, error
 	return found[len(found)-1], nil
 }
 
-func readInputs(ctx context.Context, b *bus.Bus, subject event.Subject, since time.Time, f func(Input)) error {
+func readInputs(ctx context.Context, b *bus.Bus, subject event.Subject, since time.Time, f func(Input, error)) error {
 	var parts []event.DecisionRecorded
-	var broken error
-	err := b.Stored(ctx, event.StreamDecisions, []string{subject.String()}, since, func(m bus.Message) {
+	return b.Stored(ctx, event.StreamDecisions, []string{subject.String()}, since, func(m bus.Message) {
 		part, err := event.Decode[event.DecisionRecorded](m.Data)
 		if err != nil || m.Source != publisher {
 			return // rubbish beside the records
@@ -152,13 +159,8 @@ func readInputs(ctx context.Context, b *bus.Bus, subject event.Subject, since ti
 		}
 		in, err := unpack(parts)
 		parts = nil
-		if err != nil {
-			broken = errors.Join(broken, err)
-			return
-		}
-		f(in)
+		f(in, err)
 	})
-	return errors.Join(err, broken)
 }
 
 // PublishedPlan reads the plan of an input from the stream PLANS: its bytes as they were published. bus.ErrNotFound where it is not kept any more.

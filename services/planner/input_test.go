@@ -36,7 +36,10 @@ func TestEveryPublishedPlanFollowsFromItsRecordedInput(t *testing.T) {
 	b.await(event.StreamDecisions, key("plan/3/input/1"))
 
 	var generations []uint64
-	err := ReadInputs(b.ctx, b.bus, time.Time{}, func(in Input) {
+	err := ReadInputs(b.ctx, b.bus, time.Time{}, func(in Input, err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		generations = append(generations, in.Generation)
 		policy, err := plan.Find(in.Policy)
 		if err != nil {

@@ -1,7 +1,6 @@
 package planner
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,7 +20,7 @@ type meters struct {
 	unrecorded  prometheus.Counter
 }
 
-func newMeters(r prometheus.Registerer) (*meters, error) {
+func newMeters(r prometheus.Registerer) *meters {
 	m := &meters{
 		decide: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "switchyard_planner_decide_seconds", Help: "Time of one decision, without telling it.", Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
@@ -42,12 +41,8 @@ func newMeters(r prometheus.Registerer) (*meters, error) {
 			Name: "switchyard_planner_inputs_lost_total", Help: "Published plans whose input was not recorded: the bus was too slow, or refused it.",
 		}),
 	}
-	for _, c := range []prometheus.Collector{m.decide, m.generation, m.waiting, m.devices, m.conflicts, m.unpublished, m.recorded, m.unrecorded} {
-		if err := r.Register(c); err != nil {
-			return nil, fmt.Errorf("register metrics of the planner: %w", err)
-		}
-	}
-	return m, nil
+	r.MustRegister(m.decide, m.generation, m.waiting, m.devices, m.conflicts, m.unpublished, m.recorded, m.unrecorded)
+	return m
 }
 
 func (m *meters) decided(took time.Duration) { m.decide.Observe(took.Seconds()) }

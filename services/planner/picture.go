@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
@@ -22,6 +23,7 @@ type picture struct {
 	attempts map[string]train.Attempt
 	reports  map[string]train.AttemptReport
 	models   map[string]train.Model
+	meetings map[string]curve.Meetings
 	missing  map[string]bool
 	restarts restartMean
 	// changed has room for one signal that something is new.
@@ -31,10 +33,12 @@ type picture struct {
 func newPicture() *picture {
 	return &picture{
 		jobs: map[string]train.Job{}, nodes: map[string]train.Node{}, attempts: map[string]train.Attempt{},
-		reports: map[string]train.AttemptReport{}, models: map[string]train.Model{}, changed: make(chan struct{}, 1),
+		reports: map[string]train.AttemptReport{}, models: map[string]train.Model{}, meetings: map[string]curve.Meetings{}, changed: make(chan struct{}, 1),
 		restarts: restartMean{left: map[train.JobID]train.Attempt{}}, silence: newSilence(),
 		missing: map[string]bool{
 			event.BucketJobs: true, event.BucketNodes: true, event.BucketAttempts: true, event.BucketReports: true, event.BucketModels: true,
+			event.BucketRates:    true,
+			event.BucketMeetings: true,
 		},
 	}
 }
@@ -142,6 +146,53 @@ func (p *picture) seeModel(e bus.Entry[train.Model], deleted bool) {
 	take(p, p.models, e, deleted)
 }
 
+// seeMeetings keeps what is known until something else is: with it, what was computed from it.
+func (p *picture) seeMeetings(e bus.Entry[curve.Meetings], deleted bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before, had := p.meetings[e.Key]
+	switch {
+	case deleted || e.Value.Known == nil:
+		delete(p.meetings, e.Key)
+	case had && slices.Equal(before.Known.Encounters(), e.Value.Known.Encounters()):
+		return
+	default:
+		p.meetings[e.Key] = e.Value
+	}
+	p.nudge()
+}
+
+// interference is what is known of the devices of nodes, by key. What was measured with another driver is a hint until this one has a record.
+func (p *picture) interference(nodes []train.Node) map[string]*curve.Interference {
+	known := map[string]*curve.Interference{}
+	for _, n := range nodes {
+		for i := range n.Devices {
+			d := &n.Devices[i]
+			key := curve.MeetingsKey(d)
+			r, found := p.meetings[key]
+			if hint := p.newest(d.Type()); !found && hint != nil {
+				r = *curve.NewMeetings(d.Type(), d.Driver, hint)
+				p.meetings[key] = r
+			}
+			if r.Known != nil {
+				known[key] = r.Known
+			}
+		}
+	}
+	return known
+}
+
+// newest is what was measured last of a type of device, with any driver; nil where nothing was.
+func (p *picture) newest(device string) *curve.Interference {
+	var last curve.Meetings
+	for _, r := range p.meetings {
+		if r.Device == device && r.Through > last.Through {
+			last = r
+		}
+	}
+	return last.Known
+}
+
 // state is the picture as the decision wants it. last is the newest plan; known is false where there has never been one. Terms
 // are what does not change.
 func (p *picture) state(now time.Time, last train.Plan, known bool, terms plan.State) plan.State {
@@ -180,6 +231,9 @@ func (p *picture) state(now time.Time, last train.Plan, known bool, terms plan.S
 		}
 		s.Jobs = append(s.Jobs, job)
 	}
+	if slices.ContainsFunc(s.Jobs, func(j plan.Job) bool { return j.Spec.SharedMemory() > 0 }) {
+		s.Interference = p.interference(s.Nodes)
+	}
 	if !slices.ContainsFunc(s.Jobs, func(j plan.Job) bool { return j.Spec.Energy != nil && j.Spec.Energy.StartBy != nil }) {
 		s.Rates = nil // nobody waits for better ones
 	}
@@ -197,6 +251,24 @@ func (p *picture) highestPower() float64 {
 		}
 	}
 	return most
+}
+
+// powerOf is what devices draw at most, in watts; 0 where the job has a part of one only, or one is not known.
+func (p *picture) powerOf(parts []train.Part) float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sum := 0.0
+	for _, part := range parts {
+		for _, id := range part.Devices {
+			devices := p.nodes[string(part.Node)].Devices
+			at := slices.IndexFunc(devices, func(d train.Device) bool { return d.ID == id })
+			if at < 0 || part.Memory > 0 {
+				return 0
+			}
+			sum += devices[at].BusyPower().Watts()
+		}
+	}
+	return sum
 }
 
 // inUse are the devices of a node on which attempts are live.
@@ -219,7 +291,7 @@ func (p *picture) job(j train.Job, now time.Time) plan.Job {
 	job := plan.Job{
 		ID: j.ID, Spec: j.Spec, Priority: j.EffectivePriority(), SubmittedAt: j.SubmittedAt, EpochsDone: j.EpochsDone,
 		RunSeconds: j.RunSeconds, DeviceSeconds: j.DeviceSeconds, Restarts: j.Restarts, CancelRequested: j.CancelRequested,
-		RecentRestarts: recentRestarts(j, now),
+		RecentRestarts: recentRestarts(j, now), Outgrown: j.Outgrown,
 	}
 	if m, ok := p.models[key]; ok {
 		job.Model, job.Slow = &m, m.Stragglers

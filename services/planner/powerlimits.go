@@ -160,11 +160,8 @@ func (p *powerLimits) learn(ctx context.Context, r onGPU, profile *recur.Profile
 	if !r.spec.Recurs() {
 		return true, nil
 	}
-	_, err = p.groups.Modify(ctx, groupKey(r.spec), func(record *recur.Record) (bool, error) {
-		if record.LimitsWatts == nil {
-			record.LimitsWatts = map[int]float64{}
-		}
-		record.LimitsWatts[r.spec.BatchSize] = profile.Watts
+	_, err = p.groups.Modify(ctx, GroupKey(r.spec), func(record *recur.Record) (bool, error) {
+		record.Limited(r.spec.BatchSize, profile.Watts, profile.Windows)
 		return true, nil
 	})
 	return err == nil, err
@@ -201,7 +198,7 @@ func (p *powerLimits) recall(ctx context.Context, spec train.Spec, profile *recu
 	if !spec.Recurs() {
 		return nil
 	}
-	record, err := p.groups.Get(ctx, groupKey(spec))
+	record, err := p.groups.Get(ctx, GroupKey(spec))
 	if err != nil && !errors.Is(err, bus.ErrNotFound) {
 		return err
 	}

@@ -59,6 +59,10 @@ func TestARunningJobIsProfiled(t *testing.T) {
 	if _, err := limits.Get(b.ctx, "hurried"); !errors.Is(err, bus.ErrNotFound) {
 		t.Errorf("a job whose energy does not count has a limit: %v", err)
 	}
+	group := openKV[recur.Record](b, event.BucketGroups)
+	if e, err := group.Get(b.ctx, GroupKey(job.Spec)); err != nil || e.Value.Unlimited[job.Spec.BatchSize] != (recur.Window{LimitWatts: 300, EnergyJoules: 3000, Seconds: 10}) {
+		t.Errorf("an epoch at the highest limit is %+v, %v", e.Value.Unlimited, err)
+	}
 	next, another := job, attempt
 	next.ID, another.Job, another.Devices = "next", "next", []train.DeviceID{"gpu:2"}
 	sharer, beside := job, other
@@ -130,7 +134,7 @@ func TestALimitThatIsNotInForceTeachesNothing(t *testing.T) {
 			if e, err := profiles.Get(b.ctx, "j"); err != nil || e.Value.Watts != 0 || !e.Value.Settled || len(e.Value.Windows) != 0 {
 				t.Errorf("%+v, %v; want to have settled on no limit", e.Value, err)
 			}
-			if e, err := groups.Get(b.ctx, groupKey(job.Spec)); !errors.Is(err, bus.ErrNotFound) {
+			if e, err := groups.Get(b.ctx, GroupKey(job.Spec)); !errors.Is(err, bus.ErrNotFound) {
 				t.Errorf("the group has %+v, %v; want nothing", e.Value, err)
 			}
 		})

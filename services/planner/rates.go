@@ -11,34 +11,56 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
-// grid reads what energy will cost from a file, anew when that was changed: forecasts are.
+// grid knows what energy will cost: from a file, read anew when that was changed, since forecasts are, or without one as the energy service tells it.
 type grid struct {
 	path         string
 	carbonWeight float64
 	log          *slog.Logger
 
 	modified time.Time
-	known    plan.Rates
+
+	mu    sync.Mutex
+	known plan.Rates
 }
 
 // rates are those from now on. A file that cannot be read leaves those that were read before.
 func (g *grid) rates(now time.Time) plan.Rates {
-	if g == nil || g.path == "" {
+	if g == nil {
 		return nil
 	}
-	if err := g.refresh(); err != nil {
-		g.log.Warn("rates of energy not read, those before hold", "error", err)
+	if g.path != "" {
+		if err := g.refresh(); err != nil {
+			g.log.Warn("rates of energy not read, those before hold", "error", err)
+		}
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	first, exact := slices.BinarySearchFunc(g.known, now, func(r plan.Rate, at time.Time) int { return r.From.Compare(at) })
 	if !exact && first > 0 {
 		first--
 	}
 	return g.known[first:]
+}
+
+func (g *grid) know(told train.EnergyRates) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.known = weigh(told, g.carbonWeight)
+}
+
+// see takes what the energy service tells. A file goes before it.
+func (g *grid) see(e bus.Entry[train.EnergyRates], deleted bool) {
+	if g.path == "" && !deleted {
+		g.know(e.Value)
+	}
 }
 
 func (g *grid) refresh() error {
@@ -54,29 +76,27 @@ func (g *grid) refresh() error {
 	if err != nil {
 		return fmt.Errorf("read the rates: %w", err)
 	}
-	known, err := parseRates(text, g.carbonWeight)
+	told, err := parseRates(text)
 	if err != nil {
 		return fmt.Errorf("read the rates in %s: %w", g.path, err)
 	}
-	g.known = known
+	g.know(told)
 	return nil
 }
 
-// parseRates reads a table with the columns datetime (RFC 3339), grams_per_kwh and price_per_kwh. Carbon and price are each divided by their mean, so that the
-// weight of carbon, from 0 to 1, says the same whatever the currency. The last row holds as long as the one before it.
-func parseRates(text []byte, carbonWeight float64) (plan.Rates, error) {
+// parseRates reads a table with the columns datetime (RFC 3339), grams_per_kwh and price_per_kwh. The last row holds as long as the one before it.
+func parseRates(text []byte) (train.EnergyRates, error) {
 	const columns = 3
 	reader := csv.NewReader(bytes.NewReader(text))
 	reader.FieldsPerRecord = columns
-	var rates plan.Rates
-	var grams, prices []float64
+	var rates []train.EnergyRate
 	for row := 1; ; row++ {
 		fields, err := reader.Read()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			return nil, err
+			return train.EnergyRates{}, err
 		}
 		if row == 1 && strings.EqualFold(strings.TrimSpace(fields[0]), "datetime") {
 			continue
@@ -85,22 +105,45 @@ func parseRates(text []byte, carbonWeight float64) (plan.Rates, error) {
 		if err == nil && len(rates) > 0 && !at.After(rates[len(rates)-1].From) {
 			err = errors.New("the times do not ascend")
 		}
-		g, gErr := amount(fields[1])
-		p, pErr := amount(fields[2])
-		if err := errors.Join(err, gErr, pErr); err != nil {
-			return nil, fmt.Errorf("row %d: %w", row, err)
+		grams, gramsErr := amount(fields[1])
+		price, priceErr := amount(fields[2])
+		if err := errors.Join(err, gramsErr, priceErr); err != nil {
+			return train.EnergyRates{}, fmt.Errorf("row %d: %w", row, err)
 		}
-		rates, grams, prices = append(rates, plan.Rate{From: at.UTC()}), append(grams, g), append(prices, p)
+		rates = append(rates, train.EnergyRate{From: at.UTC(), GramsPerKWh: grams, PricePerKWh: price})
 	}
 	if len(rates) < 2 {
-		return nil, fmt.Errorf("%d rows: want at least 2", len(rates))
-	}
-	carbonShare, priceShare := shares(grams), shares(prices)
-	for i := range rates {
-		rates[i].Cost = carbonWeight*carbonShare[i] + (1-carbonWeight)*priceShare[i]
+		return train.EnergyRates{}, fmt.Errorf("%d rows: want at least 2", len(rates))
 	}
 	last := rates[len(rates)-1].From
-	return append(rates, plan.Rate{From: last.Add(last.Sub(rates[len(rates)-2].From))}), nil
+	return train.EnergyRates{Rates: rates, Until: last.Add(last.Sub(rates[len(rates)-2].From))}, nil
+}
+
+// weigh makes one cost of carbon and price. Each is divided by its mean over time, so that the weight of carbon, from 0 to 1, says the same whatever the currency.
+func weigh(told train.EnergyRates, carbonWeight float64) plan.Rates {
+	var grams, price, hours float64
+	for i, r := range told.Rates {
+		until := told.Until
+		if i+1 < len(told.Rates) {
+			until = told.Rates[i+1].From
+		}
+		h := until.Sub(r.From).Hours()
+		grams, price, hours = grams+h*r.GramsPerKWh, price+h*r.PricePerKWh, hours+h
+	}
+	share := func(x, sum float64) float64 {
+		if sum > 0 {
+			return x * hours / sum
+		}
+		return 0
+	}
+	var rates plan.Rates
+	for _, r := range told.Rates {
+		rates = append(rates, plan.Rate{From: r.From, Cost: carbonWeight*share(r.GramsPerKWh, grams) + (1-carbonWeight)*share(r.PricePerKWh, price)})
+	}
+	if len(rates) > 0 {
+		rates = append(rates, plan.Rate{From: told.Until})
+	}
+	return rates
 }
 
 // amount reads a number that is not negative; an empty column is 0.
@@ -115,19 +158,4 @@ func amount(s string) (float64, error) {
 		return 0, fmt.Errorf("%.40q: want a number from 0 to %g", s, most)
 	}
 	return x, nil
-}
-
-// shares are numbers divided by their mean, all 0 where that is.
-func shares(all []float64) []float64 {
-	sum := 0.0
-	for _, x := range all {
-		sum += x
-	}
-	parts := make([]float64, len(all))
-	for i, x := range all {
-		if sum > 0 {
-			parts[i] = x * float64(len(all)) / sum
-		}
-	}
-	return parts
 }

@@ -61,7 +61,7 @@ func TestRatesWithMistakes(t *testing.T) {
 		"2030-01-01T00:00:00Z,-1,NaN\n":                        `"-1": want a number`,
 		"today,1,1\n":                                          "row 1: parsing time",
 	} {
-		if _, err := parseRates([]byte(text), 0.5); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parseRates([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
@@ -93,6 +93,26 @@ func TestAJobWaitsForCheaperEnergy(t *testing.T) {
 	told := decode[event.Queued](t, all[len(all)-1])
 	if want := now.Add(24 * time.Hour).Format(time.RFC3339); !strings.Contains(told.Blockers[0].Message, want+": energy then costs 90 % less") {
 		t.Errorf("told is %q, want %s", told.Blockers[0].Message, want)
+	}
+}
+
+// TestAJobWaitsForWhatTheEnergyServiceForetells has a night of a third of the price, twice as long as the evening.
+func TestAJobWaitsForWhatTheEnergyServiceForetells(t *testing.T) {
+	b := newBench(t)
+	now := time.Now().UTC().Truncate(time.Hour)
+	rates := openKV[train.EnergyRates](b, event.BucketRates)
+	put(b, rates, event.RatesKey, train.EnergyRates{
+		Rates: []train.EnergyRate{{From: now, PricePerKWh: 0.3, GramsPerKWh: 100}, {From: now.Add(2 * time.Hour), PricePerKWh: 0.1, GramsPerKWh: 100}}, Until: now.Add(6 * time.Hour),
+	})
+	b.node(2)
+	patient := admitted("patient", 1)
+	patient.Spec.Energy = &train.EnergySpec{StartBy: new(now.Add(5 * time.Hour))}
+	put(b, b.jobs, "patient", patient)
+	b.serve("--carbon-weight=0.5")
+	told := b.await(event.StreamJobs, func(m bus.Message) bool { return m.Key == "plan/1/job/patient/queued" })
+	// At once 0.5 + 0.5 * 0.3/(1/6), later 0.5 + 0.5 * 0.1/(1/6): 0.8 to 1.4.
+	if want := now.Add(2*time.Hour).Format(time.RFC3339) + ": energy then costs 43 % less"; !strings.Contains(decode[event.Queued](t, told[0]).Blockers[0].Message, want) {
+		t.Errorf("told is %q, want %s", decode[event.Queued](t, told[0]).Blockers[0].Message, want)
 	}
 }
 

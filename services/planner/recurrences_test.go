@@ -43,7 +43,7 @@ func (b *bench) ended(ledger *bus.KV[train.Account], j train.Job, joules float64
 func (b *bench) record(groups *bus.KV[recur.Record], attempts int) recur.Record {
 	b.t.Helper()
 	for {
-		e, err := groups.Get(b.ctx, groupKey(nightly("x").Spec))
+		e, err := groups.Get(b.ctx, GroupKey(nightly("x").Spec))
 		if err == nil && len(e.Value.Attempts) >= attempts {
 			return e.Value
 		}
@@ -114,7 +114,7 @@ func TestAPlannerThatIsKilledNotesEachEndOnce(t *testing.T) {
 			r.see(bus.Entry[train.Job]{Key: string(j.ID), Value: j}, false)
 		}
 		r.pass(b.ctx)
-		e, err := groups.Get(b.ctx, groupKey(nightly("x").Spec))
+		e, err := groups.Get(b.ctx, GroupKey(nightly("x").Spec))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,16 +142,24 @@ func TestAPlannerThatIsKilledNotesEachEndOnce(t *testing.T) {
 
 func TestReached(t *testing.T) {
 	stop := &train.StopSpec{LossDecrease: 0.1, Epochs: 3}
+	target := &train.EnergySpec{Target: &train.TargetSpec{Metric: "accuracy", AtLeast: new(0.9)}}
 	for _, c := range []struct {
 		job  train.Job
 		want bool
 	}{
 		{train.Job{State: train.StateSucceeded}, true},
+		{train.Job{State: train.StateSucceeded, Spec: train.Spec{Energy: target}}, false},
+		{train.Job{ID: "there", State: train.StateSucceeded, Spec: train.Spec{Energy: target, Stop: stop}}, true},
+		{train.Job{ID: "there", State: train.StateFailed, Spec: train.Spec{Energy: target}}, false},
 		{train.Job{State: train.StateFailed}, false},
 		{train.Job{State: train.StateSucceeded, Spec: train.Spec{Stop: stop}}, false},
 		{train.Job{State: train.StateSucceeded, Spec: train.Spec{Stop: stop}, ConvergedEpochs: 9}, true},
 	} {
-		if reached(c.job) != c.want {
+		var account train.Account
+		if c.job.ID == "there" {
+			account.ToTarget = &train.EpochEnergy{EpochsDone: 3}
+		}
+		if reached(c.job, account) != c.want {
 			t.Errorf("%+v: reached is %v", c.job, !c.want)
 		}
 	}

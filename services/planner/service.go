@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -60,8 +61,8 @@ func (s *Service) Flags(fs *pflag.FlagSet) {
 	fs.Float64Var(&s.energyWeight, "energy-weight", 0, "what energy counts against time, from 0 to 1, for jobs that do not say (policy switchyard)")
 	fs.Float64Var(&s.powerBudget, "power-budget-watts", 0, "the most that all devices together may be predicted to draw (0: no bound)")
 	fs.Float64SliceVar(&s.powerLimits, "power-limits", nil, "watts to try as power limit of each GPU of a running job whose energy counts, e.g. 150,200,250,300 (empty: none is set)")
-	fs.StringVar(&s.rates, "energy-rates", "", "CSV file with the columns datetime, grams_per_kwh and price_per_kwh, forecasts included, for jobs whose start may be put off (empty: none is)")
-	fs.Float64Var(&s.carbonWeight, "carbon-weight", 0.5, "what carbon counts against price in --energy-rates, from 0 to 1")
+	fs.StringVar(&s.rates, "energy-rates", "", "CSV file with the columns datetime, grams_per_kwh and price_per_kwh, forecasts included, for jobs whose start may be put off (empty: by the energy service's --tariff)")
+	fs.Float64Var(&s.carbonWeight, "carbon-weight", 0.5, "what carbon counts against price where a start may be put off, from 0 to 1")
 	fs.StringToIntVar(&s.quotas, "quota", nil, "the most devices that the jobs of a tenant may hold together, as TENANT=DEVICES (repeatable)")
 }
 
@@ -130,17 +131,18 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	defer b.Close()
-	m, err := newMeters(p.Metrics)
-	if err != nil {
-		return err
-	}
+	m := newMeters(p.Metrics)
 	look := newPicture()
 	again, err := newRecurrences(ctx, b, p.Log, look, s.energyWeight)
 	if err != nil {
 		return err
 	}
 	watching := pool.New().WithContext(ctx).WithCancelOnError()
+	rates := &grid{path: s.rates, carbonWeight: s.carbonWeight, log: p.Log}
 	if err := s.watch(ctx, b, look, again.see, watching); err != nil {
+		return err
+	}
+	if err := watchRates(ctx, b, look, rates, watching); err != nil {
 		return err
 	}
 	watching.Go(again.run)
@@ -149,9 +151,14 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	watching.Go(limits.run)
+	batches, err := newTuner(ctx, b, p.Log, look)
+	if err != nil {
+		return err
+	}
+	watching.Go(batches.run)
 	l := &loop{
 		bus: b, log: p.Log, meters: m, picture: look, policy: policy, interval: s.interval, now: time.Now, told: map[train.JobID]saying{},
-		terms: s.terms(), grid: &grid{path: s.rates, carbonWeight: s.carbonWeight, log: p.Log},
+		terms: s.terms(), grid: rates,
 	}
 	watching.Go(l.listen)
 	watching.Go(l.followPlans)
@@ -171,6 +178,16 @@ func (s *Service) terms() plan.State {
 			StarvationSeconds: s.starvation.Seconds(), FairnessBound: s.fairness, EnergyWeight: s.energyWeight,
 		},
 	}
+}
+
+// watchRates keeps what energy costs up to date with what the energy service tells. A decision waits for it: a job that has begun is not put off.
+func watchRates(ctx context.Context, b *bus.Bus, look *picture, rates *grid, watching *pool.ContextPool) error {
+	told, err := bus.OpenKV[train.EnergyRates](ctx, b, event.BucketRates)
+	if err != nil {
+		return err
+	}
+	watching.Go(func(ctx context.Context) error { return told.Watch(ctx, rates.see, look.complete(event.BucketRates)) })
+	return nil
 }
 
 // watch opens the buckets and keeps the picture up to date with them. Each record of a job is shown to seeJob, too.
@@ -195,6 +212,13 @@ func (s *Service) watch(ctx context.Context, b *bus.Bus, look *picture, seeJob f
 	if err != nil {
 		return err
 	}
+	meetings, err := bus.OpenKV[curve.Meetings](ctx, b, event.BucketMeetings)
+	if err != nil {
+		return err
+	}
+	watching.Go(func(ctx context.Context) error {
+		return meetings.Watch(ctx, look.seeMeetings, look.complete(event.BucketMeetings))
+	})
 	watching.Go(func(ctx context.Context) error {
 		see := func(e bus.Entry[train.Job], deleted bool) {
 			look.seeJob(e, deleted)

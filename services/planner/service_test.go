@@ -137,7 +137,7 @@ func TestPlansAreMadeWhenSomethingChanges(t *testing.T) {
 	put(b, b.jobs, "j", admitted("j", 1))
 	b.serve()
 	facts := b.await(event.StreamJobs, key("plan/1/job/j/planned"))
-	if told := decode[event.Planned](t, facts[0]); len(facts) != 1 || told.Generation != 1 || told.Node != "a" || !slices.Equal(told.Devices, []train.DeviceID{"cpu:0"}) || told.Reason.Message == "" {
+	if told := decode[event.Planned](t, facts[0]); len(facts) != 1 || told.Generation != 1 || told.Node != "a" || !slices.Equal(told.Devices, []train.DeviceID{"cpu:0"}) || told.Reason.Message == "" || told.PowerWatts != 10 {
 		t.Fatalf("facts %+v, told %+v", facts, told)
 	}
 	// Words in the register change nothing, nor does a job that is not admitted yet; the next plan is that of the job after them.
@@ -192,10 +192,7 @@ func TestFactsOfANewestPlanAreToldAfterACrash(t *testing.T) {
 // newLoop is a planner's loop without its watches, on a picture of one node and one job.
 func newLoop(t testing.TB, b *bench, name string) *loop {
 	t.Helper()
-	m, err := newMeters(prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := newMeters(prometheus.NewRegistry())
 	look := newPicture()
 	look.seeNode(time.Now(), bus.Entry[train.Node]{Key: "a", Value: train.Node{ID: "a", SeenAt: time.Now(), Devices: []train.Device{{ID: "cpu:0"}}}}, false)
 	look.seeJob(bus.Entry[train.Job]{Key: "j", Value: admitted("j", 1)}, false)

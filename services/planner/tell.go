@@ -79,6 +79,7 @@ func (l *loop) news() (facts []event.Fact, said []saying, more bool) {
 		now := saying{job: a.Job, words: fmt.Sprintf("planned %s %s", a.Node, train.JoinPlaces(a.Places()))}
 		add(now, event.FactPlanned, event.Planned{
 			Generation: l.last.Generation, Node: a.Places()[0].Node, Devices: train.AllDevices(a.Places()), Reason: a.Reason, RemainingSeconds: a.RemainingSeconds,
+			PowerWatts: l.picture.powerOf(a.Places()),
 		})
 	}
 	for i, w := range l.last.Waiting {

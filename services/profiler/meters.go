@@ -1,7 +1,6 @@
 package profiler
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,16 +24,11 @@ func newMeters() *meters {
 }
 
 // register adds the metrics, and the number of jobs that are followed.
-func (m *meters) register(r prometheus.Registerer, jobs func() int) error {
+func (m *meters) register(r prometheus.Registerer, jobs func() int) {
 	followed := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "switchyard_profiler_followed_jobs", Help: "Jobs that have not ended.",
 	}, func() float64 { return float64(jobs()) })
-	for _, c := range []prometheus.Collector{m.refits, m.models, m.estimates, followed} {
-		if err := r.Register(c); err != nil {
-			return fmt.Errorf("register metrics of profiler: %w", err)
-		}
-	}
-	return nil
+	r.MustRegister(m.refits, m.models, m.estimates, followed)
 }
 
 func (m *meters) fitted(took time.Duration) { m.refits.Observe(took.Seconds()) }

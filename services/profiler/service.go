@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -63,9 +64,17 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if err != nil {
 		return err
 	}
-	old := &sweeper{models: models, jobs: jobs, log: p.Log}
-	t := &teacher{bus: b, models: models, learner: newLearner(), log: p.Log, meters: newMeters()}
-	if err := t.meters.register(p.Metrics, t.learner.size); err != nil {
+	met, err := bus.OpenKV[curve.Meetings](ctx, b, event.BucketMeetings)
+	if err != nil {
+		return err
+	}
+	nodes, err := bus.OpenKV[train.Node](ctx, b, event.BucketNodes)
+	if err != nil {
+		return err
+	}
+	t := &teacher{bus: b, models: models, meetings: met, learner: newLearner(), log: p.Log, meters: newMeters()}
+	t.meters.register(p.Metrics, t.learner.size)
+	if err := t.readMeetings(ctx, nodes); err != nil {
 		return err
 	}
 	last, err := t.newest(ctx)
@@ -78,7 +87,8 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		catchUp()
 	}
 	running := pool.New().WithContext(ctx).WithCancelOnError()
-	running.Go(old.run)
+	running.Go(func(ctx context.Context) error { return bus.ForgetEnded(ctx, models, jobs) })
+	running.Go(func(ctx context.Context) error { return nodes.Watch(ctx, t.learner.seeNode, nil) })
 	running.Go(func(ctx context.Context) error {
 		return b.Follow(ctx, event.StreamJobs, filters(), 1, func(m bus.Message) {
 			t.ignore(m, t.learner.fact(m))
@@ -114,11 +124,12 @@ func filters() []string {
 
 // teacher stores what the learner knows.
 type teacher struct {
-	bus     *bus.Bus
-	models  *bus.KV[train.Model]
-	learner *learner
-	log     *slog.Logger
-	meters  *meters
+	bus      *bus.Bus
+	models   *bus.KV[train.Model]
+	meetings *bus.KV[curve.Meetings]
+	learner  *learner
+	log      *slog.Logger
+	meters   *meters
 }
 
 // newest is the sequence of the newest fact that Follow will hand out; 0 when there is none.
@@ -153,6 +164,9 @@ func (t *teacher) teach(ctx context.Context, interval time.Duration) error {
 		case <-t.learner.wake:
 		case <-tick.C:
 			withSamples = true
+			if err := t.storeMeetings(ctx); err != nil && ctx.Err() == nil {
+				t.log.Warn("measurements are stored later", "error", err)
+			}
 		}
 		for _, id := range t.learner.due(withSamples) {
 			if err := t.store(ctx, id); err != nil && ctx.Err() == nil {

@@ -113,7 +113,7 @@ const preface = `<!-- Written by the test of test/dashboards with -update. Do no
 # What the dashboards show
 
 These are the rows that the panels of [deploy/grafana](../deploy/grafana) get from a real InfluxDB 1.8 for a recorded run: three jobs of two users on a node with two simulated GPUs. Their
-processors' power is modelled; since simulated GPUs have no meter, one is added to the recording for each (60 W, and 240 W more while a job is there), and a PDU at 1.08 times the sum; each
+processors' power is modelled; since simulated GPUs have no meter, one is added to the recording for each (60 W, and 240 W more while a job is there, as the plans predict), and a PDU at 1.08 times the sum; each
 twentieth interval comes after a second that nobody measured. Grafana
 draws these rows; this page was rendered without it. A test runs every query again and compares. Of long answers the beginning is shown.
 `
@@ -218,6 +218,8 @@ func replay(t *testing.T, client *influx.Client, url string) (from, to time.Time
 				from = at.Add(-time.Second).Truncate(10 * time.Second)
 			}
 			to = at.Add(10 * time.Second).Truncate(10 * time.Second)
+		case strings.HasSuffix(l.Fact.Subject, ".planned.v1"):
+			publish(t, b, withPower(t, *l.Fact))
 		default:
 			if strings.Contains(l.Fact.Subject, event.FactSucceeded) {
 				job := strings.Split(l.Fact.Subject, ".")[2]
@@ -286,6 +288,20 @@ func put[T any](t *testing.T, b *bus.Bus, bucket, key string, value T) {
 	if _, err := kv.Modify(within(t), key, func(known *T) (bool, error) { *known = value; return true, nil }); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// withPower adds to a plan what it predicts of GPUs that draw 300 W with work.
+func withPower(t *testing.T, f fact) fact {
+	t.Helper()
+	planned, err := event.Decode[event.Planned](f.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	planned.PowerWatts = 300 * float64(len(planned.Devices))
+	if f.Body, err = json.Marshal(planned); err != nil {
+		t.Fatal(err)
+	}
+	return f
 }
 
 // withMeters adds to what a node measured a GPU for each job that was there, a meter at the plug, gaps, and which epochs ended.

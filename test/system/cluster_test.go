@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/bustest"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -57,7 +57,7 @@ type cluster struct {
 	port   int
 	ledger string
 	procs  map[string]*exec.Cmd
-	// flags and env are added for `switchyard up`.
+	// flags are added for `switchyard up` and for the node agent, env for all.
 	flags []string
 	env   []string
 	bus   *bus.Bus
@@ -67,7 +67,7 @@ type cluster struct {
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
-	c := &cluster{t: t, dir: t.TempDir(), port: freePort(t), procs: map[string]*exec.Cmd{}, ctx: ctx}
+	c := &cluster{t: t, dir: t.TempDir(), port: bustest.FreePort(t), procs: map[string]*exec.Cmd{}, ctx: ctx}
 	c.ledger = filepath.Join(c.dir, "ledger.jsonl")
 	t.Cleanup(func() {
 		cancel()
@@ -92,16 +92,6 @@ func (c *cluster) dump() {
 	}
 }
 
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 func (c *cluster) url() string { return "nats://127.0.0.1:" + strconv.Itoa(c.port) }
 
 // start runs one of the processes: bus, up, or a service; service@x is a replica with a data folder of its own.
@@ -116,7 +106,7 @@ func (c *cluster) start(name string) {
 	case "up":
 		path, args = filepath.Join(binaries, "switchyard"), append([]string{"up", "--data-dir", c.dir, "--port", strconv.Itoa(c.port)}, append(slots, c.flags...)...)
 	case "nodeagent":
-		args = append(args, slots...)
+		args = append(append(args, slots...), c.flags...)
 	}
 	log, err := os.OpenFile(filepath.Join(c.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -1,5 +1,5 @@
 // Command predictions plays measured trainings through the fits of the live profiler, epoch by epoch, and writes how far the predictions were off over the
-// life of the job: tables between the marks in docs/benchmarks.md, and pictures beside it. The measurements are not part of the repository.
+// life of the job: tables between the marks in docs/predictions.md, and pictures beside it. The measurements are not part of the repository.
 package main
 
 import (

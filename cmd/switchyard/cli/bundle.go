@@ -59,6 +59,7 @@ func (a *app) bundle(ctx context.Context, b *bus.Bus, out string, since time.Dur
 	if err != nil {
 		return err
 	}
+	a.tellUnreadable(h)
 	// Beside its place first: a file that exists is whole.
 	f, err := os.CreateTemp(filepath.Dir(out), ".bundle-*")
 	if err != nil {
@@ -87,8 +88,8 @@ func writeBundle(ctx context.Context, b *bus.Bus, f *os.File, h history.History,
 		return 0, err
 	}
 	var failed error
-	err = planner.ReadInputs(ctx, b, h.Since, func(in planner.Input) {
-		if failed == nil {
+	err = planner.ReadInputs(ctx, b, h.Since, func(in planner.Input, err error) {
+		if err == nil && failed == nil {
 			failed = w.Input(in)
 			inputs++
 		}
@@ -97,7 +98,7 @@ func writeBundle(ctx context.Context, b *bus.Bus, f *os.File, h history.History,
 }
 
 // readBundle opens a bundle with the input of a generation (0: the newest).
-func readBundle(path string, generation uint64) (history.History, error) {
+func (a *app) readBundle(path string, generation uint64) (history.History, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return history.History{}, failure(ExitUsage, "`switchyard bundle --out FILE` writes one", "--bundle: %v", err)
@@ -107,5 +108,12 @@ func readBundle(path string, generation uint64) (history.History, error) {
 	if err != nil {
 		return h, failure(ExitError, "", "%s: %v", path, err)
 	}
+	a.tellUnreadable(h)
 	return h, nil
+}
+
+func (a *app) tellUnreadable(h history.History) {
+	for _, err := range h.Unreadable {
+		_, _ = fmt.Fprintf(a.stderr, "passed over: %v\n", err)
+	}
 }

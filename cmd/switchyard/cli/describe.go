@@ -34,28 +34,32 @@ type description struct {
 	Attempt    *attemptView         `json:"attempt,omitempty"`
 	Report     *train.AttemptReport `json:"report,omitempty"`
 	Plan       *planView            `json:"plan,omitempty"`
+	Company    *companyView         `json:"company,omitempty"`
 	Model      *train.Model         `json:"model,omitempty"`
 	Account    *train.Account       `json:"account,omitempty"`
 	Course     *train.Course        `json:"course,omitempty"`
+	Tuning     *tuningView          `json:"tuning,omitempty"`
 	// Mounted tells whether the job sees its folders as /custom, /snapshots and /data; nil before it has started.
 	Mounted *bool `json:"mounted,omitempty"`
 }
 
 // attemptView is the newest attempt without its secrets' hashes.
 type attemptView struct {
-	Number    int              `json:"number"`
-	Node      train.NodeID     `json:"node"`
-	Devices   []train.DeviceID `json:"devices"`
-	Memory    unit.Bytes       `json:"memory_bytes,omitempty"`
-	Parts     []train.Part     `json:"parts,omitempty"`
-	Phase     train.Phase      `json:"phase"`
-	Stop      train.StopCause  `json:"stop,omitempty"`
-	StopSince time.Time        `json:"stop_since,omitzero"`
-	StartedAt time.Time        `json:"started_at,omitzero"`
-	ExitedAt  time.Time        `json:"exited_at,omitzero"`
-	NotBefore time.Time        `json:"not_before,omitzero"`
-	Exit      *train.Exit      `json:"exit,omitempty"`
-	Outcome   train.Outcome    `json:"outcome,omitempty"`
+	Number  int              `json:"number"`
+	Node    train.NodeID     `json:"node"`
+	Devices []train.DeviceID `json:"devices"`
+	Memory  unit.Bytes       `json:"memory_bytes,omitempty"`
+	Parts   []train.Part     `json:"parts,omitempty"`
+	// Enforcement is what holds it to its part of its devices.
+	Enforcement train.Enforcement `json:"enforcement,omitempty"`
+	Phase       train.Phase       `json:"phase"`
+	Stop        train.StopCause   `json:"stop,omitempty"`
+	StopSince   time.Time         `json:"stop_since,omitzero"`
+	StartedAt   time.Time         `json:"started_at,omitzero"`
+	ExitedAt    time.Time         `json:"exited_at,omitzero"`
+	NotBefore   time.Time         `json:"not_before,omitzero"`
+	Exit        *train.Exit       `json:"exit,omitempty"`
+	Outcome     train.Outcome     `json:"outcome,omitempty"`
 }
 
 func (a attemptView) places() []train.Part {
@@ -100,12 +104,17 @@ func gather(ctx context.Context, b *bus.Bus, job train.Job, now time.Time) (desc
 	}
 	if found && attempt.Number > 0 {
 		d.Attempt = &attemptView{
-			Number: attempt.Number, Node: attempt.Node, Devices: attempt.Devices, Memory: attempt.Memory, Parts: attempt.Parts, Phase: attempt.Phase, Stop: attempt.Stop, StopSince: attempt.StopSince,
+			Number: attempt.Number, Node: attempt.Node, Devices: attempt.Devices, Memory: attempt.Memory, Parts: attempt.Parts, Enforcement: attempt.Enforcement, Phase: attempt.Phase, Stop: attempt.Stop, StopSince: attempt.StopSince,
 			StartedAt: attempt.StartedAt, ExitedAt: attempt.ExitedAt, NotBefore: attempt.NotBefore, Exit: attempt.Exit, Outcome: attempt.Outcome,
 		}
 		if d.Report, err = optional[train.AttemptReport](ctx, b, event.BucketReports, fmt.Sprintf("%s.%d", id, attempt.Number)); err != nil {
 			return d, err
 		}
+		all, err := tunings(ctx, b)
+		if err != nil {
+			return d, err
+		}
+		d.Tuning = viewTuning(all, job.ID, attempt.Number)
 	}
 	if d.Model, err = optional[train.Model](ctx, b, event.BucketModels, id); err != nil {
 		return d, err
@@ -128,7 +137,8 @@ func gather(ctx context.Context, b *bus.Bus, job train.Job, now time.Time) (desc
 		return d, err
 	}
 	d.Plan = viewPlan(plan, job)
-	return d, nil
+	d.Company, err = viewCompany(ctx, b, plan, job)
+	return d, err
 }
 
 // optional reads a key; nil where there is none.

@@ -46,8 +46,10 @@ func describeText(d description, now time.Time) string {
 	_, _ = fmt.Fprintln(&p, head)
 	p.standing(j, now)
 	p.plan(d, now)
+	p.company(d)
 	p.times(j, now)
 	p.course(d, now)
+	p.tuning(d.Tuning)
 	p.finish(d, now)
 	for i, w := range j.Warnings {
 		label := ""
@@ -150,6 +152,9 @@ func (p *page) course(d description, now time.Time) {
 			line += fmt.Sprintf(", the next one in %s", duration(a.NotBefore.Sub(now).Seconds()))
 		}
 		p.field("attempt", "%s", line)
+		if words := enforced(*a); words != "" {
+			p.field("memory", "%s", words)
+		}
 	}
 	if r := d.Report; r != nil {
 		switch {
@@ -159,6 +164,22 @@ func (p *page) course(d description, now time.Time) {
 			p.field("checkpoint", "none reported: the training code has not called the job API, so it cannot be asked to stop at an epoch's end")
 		}
 	}
+}
+
+// enforced says what holds an attempt to its part of a device that it shares, or others to theirs; empty where it has whole GPUs.
+func enforced(a attemptView) string {
+	shares := slices.ContainsFunc(a.places(), func(p train.Part) bool { return p.Memory > 0 })
+	switch {
+	case a.Enforcement == train.EnforcedByMIG:
+		return "mig: an instance of a partitioned GPU, its memory is its own"
+	case !shares:
+		return ""
+	case a.Enforcement == train.EnforcedByMPS:
+		return "mps: the driver gives it no more than its part, as long as the job leaves its environment alone"
+	case a.Enforcement == train.EnforcedByAdvice:
+		return "advisory: it is told its part and measured; one that uses more leaves at its epoch's end and asks for more"
+	}
+	return "none: nothing holds it to its part"
 }
 
 func counted(n int, one, many string) string {

@@ -33,7 +33,7 @@ func (a *app) psCommand() *cobra.Command {
 		Aliases: []string{"list"},
 		Short:   "List jobs, the newest first",
 		Long: fmt.Sprintf(`Lists your jobs: all that have not ended and the newest %d that have. ETA is the time left as predicted now, or when a waiting job is predicted to
-start. An ENERGY with ~ is modelled, not measured.`, finishedShown),
+start. An ENERGY with ~ is modelled, not measured. While jobs share devices, BATCH is the micro-batch of each and how many of them make a step.`, finishedShown),
 		Example: `  switchyard ps -A
   switchyard ps --state running,queued
   switchyard ps -n 100 -o json`,
@@ -88,10 +88,16 @@ func (a *app) ps(ctx context.Context, b *bus.Bus, o psOptions, now time.Time) er
 	if err != nil {
 		return err
 	}
+	batches, err := tunings(ctx, b)
+	if err != nil {
+		return err
+	}
 	shown, left := o.choose(jobs, currentUser())
 	rows := make([]psRow, 0, len(shown))
 	for _, j := range shown {
-		rows = append(rows, newPSRow(j, accounts[j.ID], plan, now))
+		r := newPSRow(j, accounts[j.ID], plan, now)
+		r.Tuning = viewTuning(batches, j.ID, j.Attempt)
+		rows = append(rows, r)
 	}
 	left.tell(a.stderr, len(shown))
 	if a.output == "json" {
@@ -100,9 +106,17 @@ func (a *app) ps(ctx context.Context, b *bus.Bus, o psOptions, now time.Time) er
 	if len(rows) == 0 {
 		return nil
 	}
-	return a.table("ID\tNAME\tUSER\tSTATE\tREASON\tDEV\tEPOCH\tPROGRESS\tETA\tENERGY", func(w io.Writer) {
+	header, tuned := "ID\tNAME\tUSER\tSTATE\tREASON\tDEV\tEPOCH\tPROGRESS\tETA\tENERGY", tuned(rows)
+	if tuned {
+		header += "\tBATCH"
+	}
+	return a.table(header, func(w io.Writer) {
 		for _, r := range rows {
-			_, _ = fmt.Fprintln(w, r.line())
+			line := r.line()
+			if tuned {
+				line += "\t" + r.Tuning.batch()
+			}
+			_, _ = fmt.Fprintln(w, line)
 		}
 	})
 }
@@ -189,6 +203,7 @@ type psRow struct {
 	RunSeconds       float64     `json:"run_seconds"`
 	Energy           unit.Energy `json:"energy_uj"`
 	EnergyMethods    []string    `json:"energy_methods"`
+	Tuning           *tuningView `json:"tuning,omitempty"`
 	SubmittedAt      time.Time   `json:"submitted_at"`
 	StartedAt        time.Time   `json:"started_at,omitzero"`
 	FinishedAt       time.Time   `json:"finished_at,omitzero"`

@@ -65,7 +65,7 @@ type replayed struct {
 func (a *app) findReplay(cmd *cobra.Command, generation uint64, bundle string) (replayed, error) {
 	var r replayed
 	if bundle != "" {
-		h, err := readBundle(bundle, generation)
+		h, err := a.readBundle(bundle, generation)
 		if err != nil {
 			return r, err
 		}

@@ -17,6 +17,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/energy"
 	"github.com/switchyard-dl/switchyard/services/energy/report"
+	"github.com/switchyard-dl/switchyard/services/planner"
+	"github.com/switchyard-dl/switchyard/services/planner/recur"
 )
 
 // reportOptions say what is asked.
@@ -50,8 +52,10 @@ func (a *app) reportEnergyCommand() *cobra.Command {
 stands for by the tariff, how much of it was measured and how. Rows add up to what was measured. A row named _idle or _unattributed is what no job used.
 
 --tariff names a YAML file: currency, timezone, price_per_kwh, periods (name, days, from, to, price_per_kwh), pue, and carbon with one of grams_per_kwh, file (CSV: datetime,
-grams_per_kwh,estimated) and url (an answer as Electricity Maps gives it). --defaults names a CSV file (name,kwh,hours): what jobs of a name take with their default
-configuration; finished jobs are held against it.`,
+grams_per_kwh,estimated) and url (an answer as Electricity Maps gives it).
+
+Finished jobs of a recurring group are held against those of the group that ran with the batch size that was submitted. --defaults names a CSV file (name,kwh,hours): what jobs
+of a name, in a group or not, take with their default configuration; it goes before the group.`,
 		Example: `  switchyard report energy --since 7d --by user --tariff site.yaml
   switchyard report energy --by month --from 2026-01-01 --to 2026-07-01 -o csv
   switchyard report energy --since 30d -o html > energy.html`,
@@ -83,8 +87,12 @@ func (a *app) reportEnergy(ctx context.Context, b *bus.Bus, o reportOptions, now
 		_, _ = fmt.Fprintf(a.stderr, "no carbon intensities: %v\n", err)
 	}
 	q.Price = grid.Price
-	if q.Defaults, err = readDefaults(o.defaults); err != nil {
+	stated, err := readDefaults(o.defaults)
+	if err != nil {
 		return failure(ExitUsage, "", "%v", err)
+	}
+	if q.Default, err = defaultsOf(ctx, b, stated); err != nil {
+		return err
 	}
 	hours, err := spent(ctx, b, &q)
 	if err != nil {
@@ -169,6 +177,32 @@ func parseSpan(s string) (time.Duration, error) {
 		return 0, fmt.Errorf("%q: want a time such as 12h or 7d", s)
 	}
 	return d, nil
+}
+
+// defaultsOf is what jobs take with their default configuration: as is stated of their names, else as jobs of the same group took with the submitted batch size.
+func defaultsOf(ctx context.Context, b *bus.Bus, stated map[string]report.Default) (func(train.Job) (report.Default, bool), error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	groups, err := bus.OpenKV[recur.Record](ctx, b, event.BucketGroups)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := groups.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	records := make(map[string]recur.Record, len(entries))
+	for _, e := range entries {
+		records[e.Key] = e.Value
+	}
+	return func(j train.Job) (report.Default, bool) {
+		if d, known := stated[j.Spec.Name]; known || !j.Spec.Recurs() {
+			return d, known
+		}
+		record := records[planner.GroupKey(j.Spec)]
+		joules, seconds, known := record.Usual(j.SubmittedBatch)
+		return report.Default{Energy: unit.Energy(joules * float64(unit.Joule)), Seconds: seconds}, known
+	}, nil
 }
 
 // readDefaults reads what jobs take with their default configuration, by name.

@@ -21,6 +21,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/energy"
 	"github.com/switchyard-dl/switchyard/services/energy/report"
+	"github.com/switchyard-dl/switchyard/services/planner"
+	"github.com/switchyard-dl/switchyard/services/planner/recur"
 	"github.com/switchyard-dl/switchyard/test/influxd"
 )
 
@@ -39,7 +41,7 @@ func spend(t *testing.T, s *terminal, hour time.Time) {
 			Metering: map[string]train.Metering{"gpu": {MeasuredSeconds: 3600, ExpectedSeconds: 3600}},
 		}},
 	}
-	put(t, s.bus, event.BucketHours, "n1."+hour.UTC().Format("2006-01-02T15"), book)
+	put(t, s.bus, event.BucketHours, "n1."+hour.UTC().Format("2006-01.02.15"), book)
 	put(t, s.bus, event.BucketJobs, "a", train.Job{ID: "a", State: train.StateSucceeded, RunSeconds: 3600, Spec: train.Spec{Name: "resnet", User: "ann", Tenant: "vision"}})
 	put(t, s.bus, event.BucketLedger, "job.a", train.Account{Job: "a", Energy: kwh(1), Epochs: 4, Samples: 400, Final: true, Methods: []string{"nvml_counter"}})
 }
@@ -147,6 +149,28 @@ func TestReportRefusesWhatMakesNoSense(t *testing.T) {
 }
 
 // exampleReport is a month of made-up figures.
+// TestSavingAgainstTheGroupsOwnRuns has a job of a group that ran at another batch size than was submitted.
+func TestSavingAgainstTheGroupsOwnRuns(t *testing.T) {
+	s := newTerminal(t)
+	hour := time.Now().Truncate(time.Hour).Add(-5 * time.Hour)
+	spend(t, s, hour)
+	spec := train.Spec{Name: "resnet", User: "ann", Tenant: "vision", BatchSize: 64, Energy: &train.EnergySpec{Group: "nightly"}}
+	job := train.Job{ID: "a", State: train.StateSucceeded, RunSeconds: 3600, Spec: spec, TunedBatch: 64, SubmittedBatch: 32}
+	put(t, s.bus, event.BucketJobs, "a", job)
+	put(t, s.bus, event.BucketGroups, planner.GroupKey(spec), recur.Record{Taken: map[int]recur.Taken{32: {Jobs: 2, EnergyJoules: 4 * 3.6e6, Seconds: 2 * 3000}}})
+	_, out, told := s.run("report", "energy", "--since", "1d")
+	if !holdsLine(out, []string{"a", "resnet", "-50 % energy, +20 % time"}) {
+		t.Errorf("%s%s", out, told)
+	}
+	defaults := filepath.Join(t.TempDir(), "defaults.csv")
+	if err := os.WriteFile(defaults, []byte("resnet,4,1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, out, told := s.run("report", "energy", "--since", "1d", "--defaults", defaults); !holdsLine(out, []string{"a", "-75 % energy, +0 % time"}) {
+		t.Errorf("a file goes before the group's runs: %s%s", out, told)
+	}
+}
+
 func exampleReport(t *testing.T) (report.Report, *energy.Grid) {
 	t.Helper()
 	grid, err := energy.LoadGrid(energy.GridConfig{File: exampleSite})
@@ -156,7 +180,10 @@ func exampleReport(t *testing.T) (report.Report, *energy.Grid) {
 	first := time.Date(2026, 2, 1, 0, 0, 0, 0, grid.Tariff.Zone())
 	q := report.Question{
 		By: report.ByUser, From: first, To: first.AddDate(0, 1, 0), Zone: grid.Tariff.Zone(), Price: grid.Price, Jobs: map[train.JobID]train.Job{},
-		Accounts: map[train.JobID]train.Account{}, Defaults: map[string]report.Default{"resnet": {Energy: 100 * unit.KilowattHour, Seconds: 40 * 3600}},
+		Accounts: map[train.JobID]train.Account{},
+		Default: func(j train.Job) (report.Default, bool) {
+			return report.Default{Energy: 100 * unit.KilowattHour, Seconds: 40 * 3600}, j.Spec.Name == "resnet"
+		},
 	}
 	var hours []report.Hour
 	for i, user := range []string{"ann", "bob", "carol", "dan", "eve"} {

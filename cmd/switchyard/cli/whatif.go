@@ -81,7 +81,7 @@ func (a *app) findHistory(cmd *cobra.Command, o whatIfOptions) (h history.Histor
 		if o.fromBus || o.since != 0 {
 			return h, failure(ExitUsage, "", "--bundle goes without --from-bus and --since")
 		}
-		return readBundle(o.bundle, 0)
+		return a.readBundle(o.bundle, 0)
 	}
 	err = a.withBus(cmd, func(ctx context.Context, b *bus.Bus) error {
 		var err error
@@ -89,6 +89,7 @@ func (a *app) findHistory(cmd *cobra.Command, o whatIfOptions) (h history.Histor
 		h, err = history.FromBus(ctx, b, sinceTime(now, o.since), now.UTC())
 		return err
 	})
+	a.tellUnreadable(h)
 	return h, err
 }
 

@@ -124,7 +124,7 @@ func (w *Writer) file(name string, data []byte) error {
 	return nil
 }
 
-// ReadBundle reads a bundle with the input of a generation, or the newest one for 0.
+// ReadBundle reads a bundle with the input of a generation, or the newest one for 0. Other inputs that cannot be read are passed over.
 func ReadBundle(r io.Reader, generation uint64) (History, error) {
 	var h History
 	zip, err := gzip.NewReader(bufio.NewReader(r))
@@ -174,6 +174,10 @@ func (h *History) read(name string, r io.Reader, generation uint64) error {
 		return err
 	}
 	in, err := planner.ParseInput(data)
+	if err != nil && number != generation {
+		h.Unreadable = append(h.Unreadable, fmt.Errorf("read %s of the bundle: %w", name, err))
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -28,6 +28,8 @@ type History struct {
 	Sightings []Sighting
 	// Input is what a plan was decided on: the one that was asked for, else the newest. Nil where none is recorded.
 	Input *planner.Input
+	// Unreadable says of other inputs why this program cannot read them.
+	Unreadable []error
 }
 
 // Manifest says what a history is of.
@@ -86,7 +88,14 @@ func FromBus(ctx context.Context, b *bus.Bus, since, made time.Time) (History, e
 	if h.Models, err = list[train.Model](ctx, b, event.BucketModels); err != nil {
 		return h, err
 	}
-	if err := planner.ReadInputs(ctx, b, since, h.take); err != nil || h.Input != nil {
+	err = planner.ReadInputs(ctx, b, since, func(in planner.Input, err error) {
+		if err == nil {
+			h.take(in)
+		} else {
+			h.Unreadable = append(h.Unreadable, err)
+		}
+	})
+	if err != nil || h.Input != nil || len(h.Unreadable) > 0 {
 		return h, err
 	}
 	newest, err := planner.ReadInput(ctx, b, 0)

@@ -253,10 +253,18 @@ func TestABundleComesBackAsItWas(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	unreadable := input(12)
+	unreadable.Version = planner.InputVersion + 1
+	if err := w.Input(unreadable); err != nil {
+		t.Fatal(err)
+	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for generation, want := range map[uint64]uint64{0: 11, 10: 10, 12: 0} {
+	if _, err := ReadBundle(bytes.NewReader(file.Bytes()), 12); err == nil {
+		t.Error("an input that this program cannot read is asked for and not missed")
+	}
+	for generation, want := range map[uint64]uint64{0: 11, 10: 10, 13: 0} {
 		got, err := ReadBundle(bytes.NewReader(file.Bytes()), generation)
 		if err != nil {
 			t.Fatal(err)
@@ -264,7 +272,10 @@ func TestABundleComesBackAsItWas(t *testing.T) {
 		if want == 0 != (got.Input == nil) || want > 0 && got.Input.State.Seed != want {
 			t.Errorf("generation %d: input %+v", generation, got.Input)
 		}
-		got.Input = nil
+		if len(got.Unreadable) != 1 {
+			t.Errorf("generation %d: %v, want the newest input named", generation, got.Unreadable)
+		}
+		got.Input, got.Unreadable = nil, nil
 		if d := cmp.Diff(h, got); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
 		}

@@ -39,6 +39,14 @@ type Steps struct {
 	Loss        float64 `json:"loss"`
 	GradSqr     float64 `json:"grad_sqr"`
 	GradVar     float64 `json:"grad_var"`
+	Batch
+}
+
+// Batch is how a step is done. In a heartbeat it is what was done, in an answer what is
+// wanted from then on.
+type Batch struct {
+	MicroBatch int    `json:"micro_batch"` // samples of a worker in one pass
+	Generation uint64 `json:"generation"`  // of the wish that is followed; 0 without one
 }
 
 // Epoch tells of an epoch that is done and whose checkpoint is written.
@@ -50,6 +58,7 @@ type Epoch struct {
 	Rank         int                `json:"rank"`
 	Loss         float64            `json:"loss"`
 	Metrics      map[string]float64 `json:"metrics"`
+	MemoryBytes  int64              `json:"gpu_memory_bytes,omitempty"` // the most that it used of a device
 }
 
 // Checkpoint tells of a checkpoint that is on disk.
@@ -89,6 +98,7 @@ type Client struct {
 	http    *http.Client
 	log     io.Writer
 	pending []fact
+	wanted  Batch
 	backOff time.Duration
 	retryAt time.Time
 }
@@ -104,6 +114,17 @@ func New(base, jobUUID string, log io.Writer) *Client {
 		// Never by a proxy: the agent is on this host.
 		http: &http.Client{Timeout: callTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: 1}},
 		log:  log,
+	}
+}
+
+// Wanted is the newest wish that was heard; zero while there is none.
+func (c *Client) Wanted() Batch { return c.wanted }
+
+// hear takes a wish out of an answer that may have one.
+func (c *Client) hear(answer []byte) {
+	var wish Batch
+	if json.Unmarshal(answer, &wish) == nil && wish.MicroBatch > 0 {
+		c.wanted = wish
 	}
 }
 
@@ -147,6 +168,7 @@ func (c *Client) StopRequested(ctx context.Context) bool {
 		c.away("control", err)
 		return false
 	}
+	c.hear(answer)
 	return control.Stop
 }
 
@@ -182,8 +204,9 @@ func (c *Client) flush(ctx context.Context) bool {
 // post sends one fact; false when it should be tried again.
 func (c *Client) post(ctx context.Context, f fact) bool {
 	body, err := json.Marshal(f.body)
+	var answer []byte
 	if err == nil {
-		_, err = c.do(ctx, http.MethodPost, f.kind, body)
+		answer, err = c.do(ctx, http.MethodPost, f.kind, body)
 	}
 	if refused, ok := errors.AsType[refusal](err); ok {
 		// It would be refused again; keeping it would hold up all that follows.
@@ -195,6 +218,7 @@ func (c *Client) post(ctx context.Context, f fact) bool {
 		return false
 	}
 	c.backOff, c.retryAt = 0, time.Time{}
+	c.hear(answer)
 	return true
 }
 

@@ -19,6 +19,14 @@ type Totals struct {
 	Samples int
 }
 
+// Add adds up the totals of several calls.
+func (t *Totals) Add(other Totals) {
+	t.Loss += other.Loss
+	t.SquaredNorms += other.SquaredNorms
+	t.Correct += other.Correct
+	t.Samples += other.Samples
+}
+
 // Workspace holds the activations of one worker, so that a step allocates nothing.
 // It is not safe for concurrent use; parameters given to it are only read, and may be
 // shared by many workspaces.
@@ -54,8 +62,14 @@ func (w *Workspace) Evaluate(parameters, inputs []float64, labels []int) Totals 
 // Gradient overwrites gradient with the sum over the samples of the derivative of
 // their loss by the parameters.
 func (w *Workspace) Gradient(gradient, parameters, inputs []float64, labels []int) Totals {
-	samples := len(labels)
 	clear(gradient)
+	return w.AddGradient(gradient, parameters, inputs, labels)
+}
+
+// AddGradient adds that sum to gradient: several passes over parts of a batch come to
+// what one pass over all of it does.
+func (w *Workspace) AddGradient(gradient, parameters, inputs []float64, labels []int) Totals {
+	samples := len(labels)
 	w.forward(parameters, inputs, samples)
 	totals := w.score(labels)
 	w.outputDelta(labels)

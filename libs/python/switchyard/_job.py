@@ -2,15 +2,17 @@
 
 import contextlib
 import os
+import sys
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Type
+from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Tuple, Type
 
 from switchyard import _checkpoint
 from switchyard._environment import Environment, make_snapshot_dir
 from switchyard._http import address_from_environment, complain
-from switchyard._link import FAILED, FINISHED, STOPPED, Control, Link
+from switchyard._link import FAILED, FINISHED, STOPPED, Link, Wish
 from switchyard._meter import Meter, Stopwatch, figures, finite, gpu_memory_bytes, samples_in
+from switchyard._parts import parts_of
 
 SECONDS_BETWEEN_HEARTBEATS = 1.0
 
@@ -64,7 +66,9 @@ class Job:
         self._epoch_trained = False
         self._in_context = False
         self._ended = False
-        self._control = self._link.control(self.epochs_done) or Control(False, None, None)
+        # With which micro-batch the code runs, as far as it lets the scheduler choose; None: it does not.
+        self._followed: Optional[Wish] = None
+        self._link.stop_asked(self.epochs_done)
         # A stop is obeyed after an epoch of this attempt at the earliest: else a job could be moved about for ever.
         self._stop_asked = False
 
@@ -185,10 +189,9 @@ class Job:
         }
         body.update(figures(values))
         self._link.epoch(body)
-        control = self._link.control(self.epochs_done)
-        if control is not None:
-            self._control = control
-            self._stop_asked = control.stop
+        stop = self._link.stop_asked(self.epochs_done)
+        if stop is not None:
+            self._stop_asked = stop
         self._heartbeat.reset()
         self._step_watch.lap()
 
@@ -203,13 +206,33 @@ class Job:
         left = None if self.epochs_total is None else self.epochs_total - self.epochs_done
         return self._stop_asked and (left is None or left > 1)
 
+    def accumulate(self, batch: Any) -> Iterator[Tuple[Any, float]]:
+        """The batch of one optimizer step in parts, for a pass each, with the weight of each part.
+
+        ``for part, weight in job.accumulate(batch): (weight * mean_loss(part)).backward()``, then the optimizer's step.
+        The weights add up to 1, so the gradient is that of the whole batch, however small the parts are. The scheduler
+        chooses their size while the job shares its device; else the batch is one part.
+        """
+        wish = self._link.wish
+        most = wish.micro_batch
+        if self.batch_size is not None:
+            most = min(most or self.batch_size, self.batch_size)
+        if samples_in(batch) is not None:
+            self._followed = wish._replace(micro_batch=most)
+        devices = 1 if self.environment.one_process_per_device else self.num_devices
+        return parts_of(batch, sys.maxsize if most is None else most * devices)
+
     def micro_batch(self) -> Optional[int]:
-        """Samples per device and forward pass that the scheduler asked for last; None: as the job likes."""
-        return self._control.micro_batch
+        """Samples per device and forward pass that the scheduler asked for last; None: as the job likes.
+
+        Whoever asks is taken to use it from then on. accumulate does both.
+        """
+        self._followed = self._link.wish
+        return self._followed.micro_batch
 
     def accumulation(self) -> Optional[int]:
-        """Forward passes per optimizer step that the scheduler asked for last; None: as the job likes."""
-        return self._control.accumulation
+        """Forward passes per optimizer step that go with micro_batch; None: as the job likes."""
+        return self._link.wish.accumulation
 
     def save(self, content: Any, name: str, epochs_done: Optional[int] = None, all_ranks: bool = False) -> Path:
         """Writes a checkpoint that is whole or absent, tells the scheduler, and returns its path.
@@ -307,6 +330,9 @@ class Job:
         memory_bytes = gpu_memory_bytes()
         if memory_bytes is not None:
             body["gpu_memory_bytes"] = memory_bytes
+        if self._followed is not None and (self._followed.micro_batch or self.batch_size):
+            body["micro_batch"] = self._followed.micro_batch or self.batch_size
+            body["generation"] = self._followed.generation
         self._link.steps(body)
         meter.reset()
 

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional
 
 from switchyard._http import Address, Answer, Client, complain, segment
 from switchyard._sender import Sender
@@ -13,12 +13,12 @@ FAILED = "failed"
 LONGEST_MESSAGE = 2000
 
 
-class Control(NamedTuple):
-    """What the scheduler asks of a job. None: it asks nothing of the kind."""
+class Wish(NamedTuple):
+    """How the scheduler wants the steps to be done. None: it has asked for nothing of the kind."""
 
-    stop: bool
     micro_batch: Optional[int]
     accumulation: Optional[int]
+    generation: int
 
 
 class Link:
@@ -29,6 +29,8 @@ class Link:
         self._sender = Sender()
         self._base = "/v1/jobs/%s/" % segment(uuid)
         self._rank = rank
+        # The newest one that was heard, with a heartbeat or at the end of an epoch.
+        self.wish = Wish(None, None, 0)
 
     @property
     def fenced(self) -> bool:
@@ -41,7 +43,7 @@ class Link:
 
     def steps(self, body: Dict[str, Any]) -> None:
         """Queues a heartbeat."""
-        self._queue("steps", dict(body, rank=self._rank), heartbeat=True)
+        self._queue("steps", dict(body, rank=self._rank), heartbeat=True, heard=self._hear)
 
     def epoch(self, body: Dict[str, Any]) -> None:
         """Queues a finished epoch and waits, shortly, until it and all before it has left."""
@@ -53,8 +55,8 @@ class Link:
         body = {"epochs_done": epochs_done, "path": str(path), "bytes": size_bytes, "seconds": seconds}
         self._queue("checkpoints", body, keep=True)
 
-    def control(self, epochs_done: int) -> Optional[Control]:
-        """Asks what to do after epochs_done epochs. None: nobody answered.
+    def stop_asked(self, epochs_done: int) -> Optional[bool]:
+        """Asks whether to leave after epochs_done epochs. None: nobody answered.
 
         The question names its epoch, so that the processes of one job, which ask at slightly different moments,
         can be given one answer.
@@ -62,7 +64,10 @@ class Link:
         if self._client is None:
             return None
         answer = self._client.get("%scontrol?epochs_done=%d&rank=%d" % (self._base, epochs_done, self._rank))
-        return _control(answer) if answer is not None and answer.ok else None
+        if answer is None or not answer.ok:
+            return None
+        said = self._hear(answer)
+        return None if said is None else said.get("stop") is True
 
     def last_words(self) -> None:
         """Sends all that waits, with one more try in the middle of a back-off: the process is about to leave."""
@@ -76,18 +81,29 @@ class Link:
         body = {"outcome": outcome, "epochs_done": epochs_done, "message": message[:LONGEST_MESSAGE]}
         self._client.post(self._base + "end", body, insist=True)
 
-    def _queue(self, what: str, body: Dict[str, Any], keep: bool = False, heartbeat: bool = False) -> None:
+    def _queue(
+        self,
+        what: str,
+        body: Dict[str, Any],
+        keep: bool = False,
+        heartbeat: bool = False,
+        heard: Optional[Callable[[Answer], Any]] = None,
+    ) -> None:
         if self._client is not None:
-            self._sender.post(self._client, self._base + what, lambda: body, keep, heartbeat)
+            self._sender.post(self._client, self._base + what, lambda: body, keep, heartbeat, heard)
 
-
-def _control(answer: Answer) -> Optional[Control]:
-    try:
-        said = json.loads(answer.body)
-        return Control(said.get("stop") is True, _count(said.get("micro_batch")), _count(said.get("accumulation")))
-    except (ValueError, AttributeError):
-        complain("the scheduler's answer is no control record: %r" % answer.body[:200])
-        return None
+    def _hear(self, answer: Answer) -> Optional[Mapping[str, Any]]:
+        """The answer as a record, after the wish in it, if there is one, was taken note of."""
+        try:
+            said = json.loads(answer.body)
+            micro_batch = _count(said.get("micro_batch"))
+            if micro_batch is not None:
+                generation = _count(said.get("generation")) or 0
+                self.wish = Wish(micro_batch, _count(said.get("accumulation")), generation)
+            return said
+        except (ValueError, AttributeError):
+            complain("the scheduler's answer is no control record: %r" % answer.body[:200])
+            return None
 
 
 def _count(value: Any) -> Optional[int]:

@@ -18,6 +18,7 @@ class _Post(NamedTuple):
     body: Callable[[], Any]
     keep: bool
     heartbeat: bool
+    heard: Optional[Callable[[Answer], None]]
 
 
 class Sender:
@@ -31,16 +32,22 @@ class Sender:
         self._reset()
 
     def post(
-        self, client: Client, path: str, body: Callable[[], Any], keep: bool = False, heartbeat: bool = False
+        self,
+        client: Client,
+        path: str,
+        body: Callable[[], Any],
+        keep: bool = False,
+        heartbeat: bool = False,
+        heard: Optional[Callable[[Answer], None]] = None,
     ) -> None:
-        """Queues a post; ``body`` is called in the sending thread to make the JSON value."""
+        """Queues a post; ``body`` is called in the sending thread to make the JSON value, ``heard`` with the answer."""
         if self._pid != os.getpid():
             # A forked child inherits the queue but not the thread; what is in the queue is the parent's to send.
             self._reset()
         with self._changed:
             if len(self._posts) >= MOST_POSTS_QUEUED:
                 self._posts.popleft()
-            self._posts.append(_Post(client, path, body, keep, heartbeat))
+            self._posts.append(_Post(client, path, body, keep, heartbeat, heard))
             self._changed.notify_all()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="switchyard-sender", daemon=True)
@@ -92,6 +99,8 @@ class Sender:
             try:
                 answer = post.client.post(post.path, post.body())
                 again = again and _may_be_taken_later(answer, post.client)
+                if post.heard is not None and answer is not None and answer.ok:
+                    post.heard(answer)
             except Exception as problem:  # The thread must outlive a body that cannot be made.
                 complain("cannot report to %s: %s" % (post.path, problem))
                 again = False

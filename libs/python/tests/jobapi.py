@@ -44,6 +44,7 @@ class JobAPI:
         self.port = port
         self.requests: List[Request] = []
         self.control: Dict[str, Any] = {"stop": False, "micro_batch": None, "accumulation": None, "generation": 1}
+        self.wish: Dict[str, Any] = {}
         self.has_to_stop: Callable[[], bytes] = lambda: b"0"
         self.status = 200
         self.hold_from: Callable[[List[str]], bool] = lambda calls: False
@@ -114,6 +115,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 content = self.api.has_to_stop()
             elif self.path.split("?")[0].endswith("/control"):
                 content = json.dumps(self.api.control).encode()
+            elif self.path.endswith("/steps"):
+                content = json.dumps(self.api.wish).encode()
         with contextlib.suppress(OSError):
             self.send_response(self.api.status)
             self.send_header("Content-Length", str(len(content)))

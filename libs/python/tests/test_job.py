@@ -1,5 +1,6 @@
 """The switchyard package against a real server: what is reported, and when a job leaves."""
 
+import collections
 import contextlib
 import io
 import os
@@ -9,6 +10,7 @@ from unittest import mock
 
 import switchyard
 from switchyard import _http
+from switchyard._parts import parts_of
 from tests import jobapi
 
 BASE = "/attempt/t0k3n/v1/jobs/job-1/"
@@ -182,24 +184,93 @@ class Stopping(unittest.TestCase):
             job.end_epoch()
             self.assertFalse(job.should_stop())
 
+    def test_the_question_names_epoch_and_rank(self):
+        with running(RANK=3, LOCAL_WORLD_SIZE=4) as api:
+            switchyard.job().end_epoch()
+        asked = [request.path for request in api.requests if request.method == "GET"]
+        self.assertEqual([BASE + "control?epochs_done=%d&rank=3" % done for done in (0, 1)], asked)
+
+
+class Tuning(unittest.TestCase):
     def test_micro_batch_and_accumulation_follow_the_scheduler(self):
         with running(EPOCHS_TO_BE_DONE=5) as api:
             job = switchyard.job()
             self.assertEqual((None, None), (job.micro_batch(), job.accumulation()))
             for said, want in (
                 ({"micro_batch": 4, "accumulation": 2}, (4, 2)),
-                ({"micro_batch": 0, "accumulation": "2"}, (None, None)),
-                ({"micro_batch": True}, (None, None)),
+                ({"micro_batch": None, "accumulation": None}, (4, 2)),  # null asks nothing
+                ({"micro_batch": 0, "accumulation": "2"}, (4, 2)),
+                ({"micro_batch": True}, (4, 2)),
+                ({"micro_batch": 2, "accumulation": 4}, (2, 4)),
             ):
                 api.control = said
                 job.end_epoch()
                 self.assertEqual(want, (job.micro_batch(), job.accumulation()))
 
-    def test_the_question_names_epoch_and_rank(self):
-        with running(RANK=3, LOCAL_WORLD_SIZE=4) as api:
-            switchyard.job().end_epoch()
-        asked = [request.path for request in api.requests if request.method == "GET"]
-        self.assertEqual([BASE + "control?epochs_done=%d&rank=3" % done for done in (0, 1)], asked)
+    def test_a_wish_comes_with_the_answer_to_a_heartbeat(self):
+        with running(HEARTBEAT_FREQ=1, NUM_GPUS=1) as api:
+            job = switchyard.job()
+            api.wish = {"micro_batch": 3, "accumulation": 3, "generation": 7}
+            sizes = []
+            for _ in range(2):
+                sizes.append([len(part) for part, _ in job.accumulate(Samples(8))])
+                job.step(loss=1.0)
+                self.assertTrue(job._link._sender.flush())
+            job.finish()
+            beats = api.bodies("steps")
+        self.assertEqual([[8], [3, 3, 2]], sizes)
+        told = [(beat["micro_batch"], beat["generation"]) for beat in beats]
+        self.assertEqual([(8, 0), (3, 7)], told[:2])
+
+    def test_a_job_that_does_not_follow_does_not_say_so(self):
+        with running(HEARTBEAT_FREQ=1) as api:
+            with switchyard.job() as job:
+                job.step(loss=1.0)
+                job.end_epoch()
+        self.assertNotIn("micro_batch", api.bodies("steps")[0])
+
+    def test_the_effective_batch_stays_as_it_is(self):
+        with running() as api:
+            api.control = {"micro_batch": 64, "accumulation": 1, "generation": 2}
+            job = switchyard.job()
+            self.assertEqual([(8, 1.0)], [(len(part), weight) for part, weight in job.accumulate(Samples(8))])
+            self.assertEqual(8, job._followed.micro_batch)
+            job.finish()
+
+    def test_parts_of_a_batch(self):
+        pair = collections.namedtuple("pair", "x y")
+        for batch, want in (
+            (Samples(5), [Samples(2), Samples(2, 2), Samples(1, 4)]),
+            ((Samples(3), "all"), [(Samples(2), "all"), (Samples(1, 2), "all")]),
+            ([Samples(2), Samples(2)], [[Samples(2), Samples(2)]]),
+            ({"x": Samples(3), "n": 4}, [{"x": Samples(2), "n": 4}, {"x": Samples(1, 2), "n": 4}]),
+            (pair(Samples(3), Samples(3)), [pair(Samples(2), Samples(2)), pair(Samples(1, 2), Samples(1, 2))]),
+            ("shapeless", ["shapeless"]),
+        ):
+            with self.subTest(batch=batch):
+                parts = list(parts_of(batch, 2))
+                self.assertEqual(want, [part for part, _ in parts])
+                self.assertAlmostEqual(1.0, sum(weight for _, weight in parts))
+
+
+class Samples:
+    """What is asked of a tensor: count samples from first on, with a shape and slices."""
+
+    def __init__(self, count, first=0):
+        self.shape, self.first = (count, 9), first
+
+    def __len__(self):
+        return self.shape[0]
+
+    def __getitem__(self, cut):
+        begin, end, _ = cut.indices(len(self))
+        return Samples(end - begin, self.first + begin)
+
+    def __eq__(self, other):
+        return (self.shape, self.first) == (other.shape, other.first)
+
+    def __repr__(self):
+        return "Samples(%d, %d)" % (len(self), self.first)
 
 
 class Resuming(unittest.TestCase):

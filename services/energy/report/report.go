@@ -46,13 +46,32 @@ type Hour struct {
 	Idle         map[string]unit.Energy
 	Unattributed map[string]unit.Energy
 	Jobs         []train.Account
+	Owners       map[train.JobID]Owner
 	Methods      []string
 	// GapSeconds is unmeasured time, Resets counts readings that were left out.
 	GapSeconds float64
 	Resets     uint64
 }
 
-// Default is what a job takes with its default configuration.
+// Owner is whose a job is.
+type Owner struct {
+	Name   string `json:"name"`
+	User   string `json:"user,omitempty"`
+	Tenant string `json:"tenant,omitempty"`
+}
+
+// OwnerOf is that of a submission.
+func OwnerOf(s train.Spec) Owner { return Owner{s.Name, s.User, s.Tenant} }
+
+// owner is whose a job is that ran in an hour: by the hour's own record, else by the register.
+func (q Question) owner(h Hour, job train.JobID) Owner {
+	if o, noted := h.Owners[job]; noted {
+		return o
+	}
+	return OwnerOf(q.Jobs[job].Spec)
+}
+
+// Default is what a job takes with its default configuration: the batch size that was submitted, and no power limit.
 type Default struct {
 	Energy  unit.Energy
 	Seconds float64
@@ -68,8 +87,8 @@ type Question struct {
 	Jobs  map[train.JobID]train.Job
 	// Accounts are those of whole jobs, whatever the time asked for.
 	Accounts map[train.JobID]train.Account
-	// Defaults are by the jobs' names.
-	Defaults map[string]Default
+	// Default is what a job would have taken, where that is known.
+	Default func(train.Job) (Default, bool)
 }
 
 // Day is one day of all nodes.
@@ -112,10 +131,14 @@ func Make(q Question, hours []Hour) Report {
 		r.GapSeconds += h.GapSeconds
 		r.Resets += h.Resets
 		for _, a := range h.Jobs {
-			waste := wastedRatio(q.Jobs[a.Job], q.Accounts[a.Job])
-			for _, to := range []*Row{row(q.key(h, a.Job)), &r.Total} {
-				to.addJob(a, waste, price)
+			waste, part := wastedRatio(q.Jobs[a.Job], q.Accounts[a.Job]), whole(a)
+			if q.By == ByNode {
+				part = a
 			}
+			to := row(q.key(h, a.Job))
+			to.addJob(part, waste, price)
+			to.owner = q.owner(h, a.Job)
+			r.Total.addJob(whole(a), waste, price)
 			day.Active += a.Active()
 			day.Idle += a.Idle
 		}
@@ -157,12 +180,11 @@ func dayOf(days map[time.Time]*Day, at time.Time) *Day {
 
 // key is the row of a job's energy in an hour.
 func (q Question) key(h Hour, job train.JobID) string {
-	spec := q.Jobs[job].Spec
 	switch q.By {
 	case ByUser:
-		return cmp.Or(spec.User, "unknown")
+		return cmp.Or(q.owner(h, job).User, "unknown")
 	case ByTenant:
-		return cmp.Or(spec.Tenant, "unknown")
+		return cmp.Or(q.owner(h, job).Tenant, "unknown")
 	case ByJob:
 		return string(job)
 	default:

@@ -48,7 +48,9 @@ func question(t testing.TB, by By) Question {
 		Accounts: map[train.JobID]train.Account{"a": {
 			Job: "a", Energy: 3 * unit.KilowattHour, Epochs: 6, Samples: 600, Final: true, Waste: map[train.WasteCause]unit.Energy{train.WastePreempted: unit.KilowattHour},
 		}},
-		Defaults: map[string]Default{"resnet": {Energy: 4 * unit.KilowattHour, Seconds: 6000}},
+		Default: func(j train.Job) (Default, bool) {
+			return Default{Energy: 4 * unit.KilowattHour, Seconds: 6000}, j.Spec.Name == "resnet"
+		},
 	}
 }
 
@@ -117,6 +119,33 @@ func TestAJobsRow(t *testing.T) {
 	}
 	if b.Saving != nil || b.JoulesPerEpoch != nil {
 		t.Errorf("of a failed job without an epoch: %+v", b)
+	}
+}
+
+// TestTheOwnerOfAnOldJobIsKnown has jobs that the register has forgotten.
+func TestTheOwnerOfAnOldJobIsKnown(t *testing.T) {
+	old := []Hour{{Node: "n1", Start: monday, Jobs: []train.Account{account("old", 1)}, Owners: map[train.JobID]Owner{"old": {Name: "vgg", User: "eve", Tenant: "vision"}}}}
+	for by, key := range map[By]string{ByUser: "eve", ByTenant: "vision", ByJob: "old"} {
+		row := Make(question(t, by), old).Rows[0]
+		if row.Key != key || by == ByJob && (row.Name != "vgg" || row.User != "eve") {
+			t.Errorf("by %s: %+v", by, row)
+		}
+	}
+}
+
+// TestTheTimeOfAGangCountsOnce has a gang of two nodes, half an hour long.
+func TestTheTimeOfAGangCountsOnce(t *testing.T) {
+	second := account("a", 1)
+	second.JointSeconds, second.JointPeakPower = second.Seconds, 900*unit.Watt
+	gang := []Hour{{Node: "n1", Start: monday, Jobs: []train.Account{account("a", 1)}}, {Node: "n2", Start: monday, Jobs: []train.Account{second}}}
+	for _, c := range []struct {
+		by         By
+		mean, peak float64
+	}{{ByJob, 4000, 900}, {ByNode, 2000, 500}} {
+		r := Make(question(t, c.by), gang)
+		if row := r.Rows[len(r.Rows)-1]; row.MeanWatts != c.mean || row.PeakWatts != c.peak || r.Total.MeanWatts != 4000 || r.Total.PeakWatts != 900 {
+			t.Errorf("by %s: %g W in the mean, %g at most, of all %g and %g", c.by, row.MeanWatts, row.PeakWatts, r.Total.MeanWatts, r.Total.PeakWatts)
+		}
 	}
 }
 

@@ -41,7 +41,9 @@ type Row struct {
 	PeakWatts       float64  `json:"peak_w"`
 	JoulesPerEpoch  *float64 `json:"joules_per_epoch,omitempty"`
 	JoulesPerSample *float64 `json:"joules_per_sample,omitempty"`
-	Methods         []string `json:"methods"`
+	// JoulesToTarget is what a job had used when it reached the target of its submission.
+	JoulesToTarget *float64 `json:"joules_to_target,omitempty"`
+	Methods        []string `json:"methods"`
 	// CoverageRatio is the measured part of the time in which jobs used components; 0 where none did.
 	CoverageRatio float64 `json:"coverage_ratio"`
 	Saving        *Saving `json:"saving,omitempty"`
@@ -49,6 +51,7 @@ type Row struct {
 	priced, known, estimated unit.Energy
 	measured, expected       float64
 	members                  map[train.JobID]bool
+	owner                    Owner
 }
 
 // Saving compares finished jobs with their default configuration, which took DefaultEnergy and DefaultSeconds. Ratios above 0 are less energy, and more time.
@@ -101,6 +104,12 @@ func wastedRatio(job train.Job, account train.Account) float64 {
 		waste += e
 	}
 	return min(ratio(float64(waste), float64(account.Energy)), 1)
+}
+
+// whole is the part of a job's account that a node booked as it counts for the job: what another node of the gang has told of counts there.
+func whole(a train.Account) train.Account {
+	a.Seconds, a.PeakPower = a.Seconds-a.JointSeconds, max(a.PeakPower, a.JointPeakPower)
+	return a
 }
 
 func (r *Row) addJob(a train.Account, wasted float64, price hourPrice) {
@@ -172,7 +181,7 @@ func (r *Row) finish(q Question) {
 	r.MeanWatts = ratio(r.Active.Joules(), r.Seconds)
 	r.CoverageRatio = min(ratio(r.measured, r.expected), 1)
 	for _, id := range slices.Sorted(maps.Keys(r.members)) {
-		r.compare(q.Jobs[id], q.Accounts[id], q.Defaults)
+		r.compare(q.Jobs[id], q.Accounts[id], q.Default)
 	}
 	if r.Saving != nil {
 		r.Saving.EnergyRatio = 1 - ratio(float64(r.Saving.energy), float64(r.Saving.DefaultEnergy))
@@ -185,7 +194,11 @@ func (r *Row) finish(q Question) {
 
 // describe says of a job's row what only a job has; energy per epoch is that of its whole life.
 func (r *Row) describe(job train.Job, account train.Account) {
-	r.Name, r.User, r.State = job.Spec.Name, job.Spec.User, job.State
+	r.Name, r.User, r.State = r.owner.Name, r.owner.User, job.State
+	if e := account.ToTarget; e != nil {
+		joules := e.Energy.Joules()
+		r.JoulesToTarget = &joules
+	}
 	if account.Epochs == 0 {
 		return
 	}
@@ -197,9 +210,12 @@ func (r *Row) describe(job train.Job, account train.Account) {
 }
 
 // compare holds a job that has succeeded against its default configuration, where that is known.
-func (r *Row) compare(job train.Job, account train.Account, defaults map[string]Default) {
-	d, known := defaults[job.Spec.Name]
-	if !known || job.State != train.StateSucceeded || !account.Final {
+func (r *Row) compare(job train.Job, account train.Account, of func(train.Job) (Default, bool)) {
+	if job.State != train.StateSucceeded || !account.Final {
+		return
+	}
+	d, known := of(job)
+	if !known {
 		return
 	}
 	if r.Saving == nil {

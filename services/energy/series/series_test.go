@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
@@ -245,6 +246,32 @@ func TestAJobOfWhichNothingWasMeasuredHasNoEnergy(t *testing.T) {
 		if decision := points[1]; decision.Measurement != PlanDecision || decision.Fields["actual_uj"] != energy {
 			t.Errorf("%v, want %v", decision, energy)
 		}
+	}
+}
+
+// TestAPlanIsHeldAgainstWhatCameOfIt has a job planned at noon for two hours at 500 W, with a price that doubles after the first, that takes one.
+func TestAPlanIsHeldAgainstWhatCameOfIt(t *testing.T) {
+	low, high := 0.2, 0.4
+	price := func(at time.Time) tariff.Price {
+		if at.Before(noon.Add(time.Hour)) {
+			return tariff.Price{PerKWh: &low, PUE: 1.5}
+		}
+		return tariff.Price{PerKWh: &high, PUE: 1.5}
+	}
+	planned, err := json.Marshal(event.Planned{RemainingSeconds: 7200, PowerWatts: 500})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s Story
+	s.Add(Seen{Job: train.Job{ID: "a"}, Fact: event.FactPlanned, Data: planned, Time: noon, Sequence: 1, Policy: "switchyard"})
+	account := train.Account{Energy: 2 * unit.KilowattHour, Components: map[string]unit.Energy{"gpu": 2 * unit.KilowattHour}}
+	points := s.Add(Seen{Job: train.Job{ID: "a", StartedAt: noon}, Account: account, Fact: event.FactSucceeded, Time: noon.Add(time.Hour), Sequence: 2, Price: price})
+	want := map[string]any{
+		"job_id": "a", "predicted_s": 7200.0, "actual_s": 3600.0, "predicted_uj": int64(unit.KilowattHour), "actual_uj": int64(2 * unit.KilowattHour),
+		"predicted_cost": 0.45, "actual_cost": 0.6,
+	}
+	if d := cmp.Diff(want, points[1].Fields, cmpopts.EquateApprox(0, 1e-9)); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
 	}
 }
 

@@ -2,12 +2,14 @@ package series
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/energy/tariff"
 )
 
 // Story is what must be remembered of a job from fact to fact. Like Counters it is written after the points.
@@ -15,9 +17,10 @@ type Story struct {
 	Sequence uint64 `json:"sequence"`
 	// Epochs is how many were done at the last one's end.
 	Epochs int `json:"epochs"`
-	// Policy planned the job first, and predicted this finish.
+	// Policy planned the job first, and predicted this finish and this power of its devices.
 	Policy          string    `json:"policy,omitempty"`
 	PredictedFinish time.Time `json:"predicted_finish,omitzero"`
+	PredictedWatts  float64   `json:"predicted_w,omitempty"`
 }
 
 // Seen is a fact of a job with what the records said of it at that time.
@@ -32,13 +35,15 @@ type Seen struct {
 	Sequence uint64
 	// Policy is that of the newest plan.
 	Policy string
+	// Price is that of a moment.
+	Price func(time.Time) tariff.Price
 }
 
 // JobFacts are the facts that become points.
 func JobFacts() []string {
 	return []string{
 		event.FactAdmitted, event.FactPlanned, event.FactStarted, event.FactEpochEnded, event.FactStopRequested, event.FactPreempted, event.FactAttemptLost,
-		event.FactStraggling, event.FactConverged, event.FactSucceeded, event.FactFailed, event.FactCancelled,
+		event.FactStraggling, event.FactConverged, event.FactOverspent, event.FactSucceeded, event.FactFailed, event.FactCancelled,
 	}
 }
 
@@ -85,7 +90,7 @@ func (c *Story) plan(s Seen) {
 	if err != nil || c.Policy != "" {
 		return
 	}
-	c.Policy = s.Policy
+	c.Policy, c.PredictedWatts = s.Policy, planned.PowerWatts
 	if planned.RemainingSeconds > 0 {
 		c.PredictedFinish = s.Time.Add(time.Duration(planned.RemainingSeconds * float64(time.Second)))
 	}
@@ -134,18 +139,38 @@ func (c *Story) decision(s Seen) Point {
 		Measurement: PlanDecision, Time: s.Time, Tags: map[string]string{"policy": tag(c.Policy)},
 		Fields: map[string]any{"job_id": string(s.Job.ID)},
 	}
+	started := s.Job.StartedAt
 	if len(s.Account.Components) > 0 { // else nothing was measured of it
-		p.Fields["actual_uj"] = int64(s.Account.Energy)
+		s.spent(p, "actual", s.Account.Energy, started, s.Time)
 	}
-	if started := s.Job.StartedAt; !started.IsZero() {
-		p.Fields["actual_s"] = s.Time.Sub(started).Seconds()
-		predicted := c.PredictedFinish
-		if predicted.IsZero() {
-			predicted = s.Job.FirstPredictedFinish // nothing was known before the first epoch
-		}
-		if !predicted.IsZero() {
-			p.Fields["predicted_s"] = predicted.Sub(started).Seconds()
+	if started.IsZero() {
+		return p
+	}
+	p.Fields["actual_s"] = s.Time.Sub(started).Seconds()
+	predicted := c.PredictedFinish
+	if predicted.IsZero() {
+		predicted = s.Job.FirstPredictedFinish // nothing was known before the first epoch
+	}
+	if predicted.After(started) {
+		seconds := predicted.Sub(started).Seconds()
+		p.Fields["predicted_s"] = seconds
+		if c.PredictedWatts > 0 {
+			s.spent(p, "predicted", unit.Energy(math.Min(c.PredictedWatts*seconds, mostJoules)*float64(unit.Joule)), started, predicted)
 		}
 	}
 	return p
+}
+
+// mostJoules is more than any job spends, and few enough to be counted in microjoules.
+const mostJoules = 1e12
+
+// spent adds an energy and what it costs as spread evenly over the run.
+func (s Seen) spent(p Point, which string, e unit.Energy, from, to time.Time) {
+	p.Fields[which+"_uj"] = int64(e)
+	if from.IsZero() || s.Price == nil {
+		return
+	}
+	if cost, known := tariff.Cost(s.Price, e, from, to); known {
+		p.Fields[which+"_cost"] = cost
+	}
 }

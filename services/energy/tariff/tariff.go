@@ -11,6 +11,8 @@ import (
 	_ "time/tzdata" // an image made from nothing has no time zones
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // Tariff is the contract of a site, as its YAML file says it.
@@ -160,4 +162,18 @@ func (p *Period) holds(local time.Time) bool {
 
 func (p *Period) on(local time.Time) bool {
 	return len(p.Days) == 0 || slices.Contains(p.Days, strings.ToLower(local.Weekday().String()[:3]))
+}
+
+// Cost is what energy costs that is spent evenly from one moment to another, with the facility's part of it; known is false where a price is missing.
+func Cost(price func(time.Time) Price, e unit.Energy, from, to time.Time) (cost float64, known bool) {
+	const quarter, most = 15 * time.Minute, 4 * 24 * 31 // periods change at quarters; of a run of months not every one is looked at
+	parts := min(max(int(to.Sub(from)/quarter), 1), most)
+	for i := range parts {
+		p := price(from.Add(to.Sub(from) / time.Duration(parts) * time.Duration(i)))
+		if p.PerKWh == nil {
+			return 0, false
+		}
+		cost += *p.PerKWh * p.PUE * e.KilowattHours() / float64(parts)
+	}
+	return cost, true
 }

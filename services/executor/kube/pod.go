@@ -71,7 +71,7 @@ func onePlaceEach(places []launch.Place) []launch.Place {
 	var all []launch.Place
 	for _, p := range places {
 		for _, d := range p.Devices {
-			all = append(all, launch.Place{Node: p.Node, Devices: []train.Device{d}})
+			all = append(all, launch.Place{Node: p.Node, Devices: []train.Device{d}, Memory: p.Memory})
 		}
 	}
 	return all
@@ -185,7 +185,8 @@ func (o order) environment(rank int) []corev1.EnvVar {
 	}
 	scheduler := s.Scheduler(rank)
 	// Which devices a container sees is said here, where all of them are known: of two device plugins that both say it, one would win.
-	scheduler["NVIDIA_VISIBLE_DEVICES"], scheduler["CUDA_VISIBLE_DEVICES"] = visible(o.processes[rank].Devices)
+	gpus := launch.Place{Devices: o.processes[rank].Devices}.GPUs()
+	scheduler["NVIDIA_VISIBLE_DEVICES"], scheduler["CUDA_VISIBLE_DEVICES"] = uuids(gpus), launch.Inside(gpus)
 	delete(scheduler, "JOB_UUID")
 	delete(scheduler, "SWITCHYARD_JOB_SOCKET")
 	maps.Copy(values, scheduler)
@@ -209,19 +210,16 @@ func (o order) secret(variable, name string) corev1.EnvVar {
 	}}}
 }
 
-// visible names the GPUs of a container: to the driver's hook by UUID, to the program by their numbers in the container.
-func visible(devices []train.Device) (uuids, indices string) {
-	var names, numbers []string
-	for _, d := range devices {
-		if d.Kind == train.KindGPU && !d.Simulated {
-			numbers = append(numbers, strconv.Itoa(len(names)))
-			names = append(names, d.UUID)
-		}
+// uuids names the GPUs of a container to the driver's hook.
+func uuids(gpus []train.Device) string {
+	if len(gpus) == 0 {
+		return "void"
 	}
-	if len(names) == 0 {
-		return "void", ""
+	names := make([]string, len(gpus))
+	for i, d := range gpus {
+		names[i] = d.UUID
 	}
-	return strings.Join(names, ","), strings.Join(numbers, ",")
+	return strings.Join(names, ",")
 }
 
 // resources asks for the job's part of each device, all of it where it is not shared, and for processors where those are the devices. The request for processors stays below what is held, since
@@ -234,7 +232,7 @@ func (o order) resources(p launch.Process) corev1.ResourceRequirements {
 			slots++
 		}
 		if d.Resource != "" {
-			units := *resource.NewQuantity(int64(d.UnitsOf(o.Attempt.Memory)), resource.DecimalSI)
+			units := *resource.NewQuantity(int64(d.UnitsOf(o.Places[p.Place].Memory)), resource.DecimalSI)
 			r.Requests[corev1.ResourceName(d.Resource)], r.Limits[corev1.ResourceName(d.Resource)] = units, units
 		}
 	}

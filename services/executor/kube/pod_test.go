@@ -60,7 +60,12 @@ func TestPods(t *testing.T) {
 	perDevice := setting(one)
 	perDevice.Spec.Launch = train.LaunchPerDevice
 	part := setting(launch.Place{Node: one.Node, Devices: one.Devices[:1]})
-	part.Attempt.Memory, part.Spec.EstimatedMemoryMiB = 6*unit.GiB, 5500
+	part.Places[0].Memory, part.Spec.EstimatedMemoryMiB = 6*unit.GiB, 5500
+	bounded := setting(launch.Place{Node: one.Node, Devices: []train.Device{gpu("0", "aa", false), gpu("1", "bb", false)}, Memory: 6 * unit.GiB})
+	bounded.Places[0].Node.MPSDir = "/tmp/nvidia-mps"
+	for i := range bounded.Places[0].Devices {
+		bounded.Places[0].Devices[i].Enforcement = train.EnforcedByMPS
+	}
 	strict := defaults()
 	strict.RunAsUser, strict.MemoryLimit, strict.SnapshotsRoot = 1000, "4Gi", "/snap=pvc:snap"
 	slots := setting(launch.Place{Node: one.Node, Devices: []train.Device{{ID: "cpu:0", Kind: train.KindCPU}, {ID: "cpu:1", Kind: train.KindCPU}}})
@@ -79,6 +84,7 @@ func TestPods(t *testing.T) {
 		{"servers-worker", servers, defaults(), 3, "10.1.0.1"},
 		{"one-process-per-device", perDevice, defaults(), 1, "10.1.0.1"},
 		{"part-of-a-gpu", part, defaults(), 0, ""},
+		{"parts-of-two-gpus-by-mps", bounded, defaults(), 0, ""},
 		{"slots-strict", slots, strict, 0, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {

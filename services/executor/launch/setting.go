@@ -43,6 +43,8 @@ type Setting struct {
 type Place struct {
 	Node    train.Node
 	Devices []train.Device
+	// Memory is the attempt's part of each device; 0 is the whole.
+	Memory unit.Bytes
 }
 
 // The names under which a job sees its folders.
@@ -89,17 +91,6 @@ func (s Setting) OnGPUs() bool {
 	return len(all) > 0 && all[0].Kind == train.KindGPU
 }
 
-// GPUs lists the indices of the GPUs of a place that programs may open: none for a job on processor slots, and none that is only simulated.
-func (p Place) GPUs() string {
-	var indices []string
-	for _, d := range p.Devices {
-		if d.Kind == train.KindGPU && !d.Simulated {
-			indices = append(indices, d.ID.Index())
-		}
-	}
-	return strings.Join(indices, ",")
-}
-
 // Scheduler gives the variables that the scheduler sets for a process. The user's cannot override them.
 func (s Setting) Scheduler(rank int) map[string]string {
 	number := strconv.Itoa
@@ -111,17 +102,18 @@ func (s Setting) Scheduler(rank int) map[string]string {
 		"EPOCHS_TO_BE_DONE": number(s.Spec.MaxEpochs), "BATCH_SIZE": number(s.Spec.BatchSize), "TRAINING_SET_SIZE": number(s.Spec.TrainingSetSize),
 		"HEARTBEAT_FREQ": number(s.HeartbeatSteps), "NODELIST": s.nodeList(), "NUM_GPUS": number(len(place.Devices)), "NUM_NODES": number(len(s.Places)),
 		"NODE_RANK": number(p.Place), "WORLD_SIZE": number(workers(all)), "MASTER_ADDR": s.address(0), "MASTER_PORT": number(s.port(0)),
-		"RESERVED_MEM": strconv.FormatInt(s.reservedMiB(), 10), "PL_TORCH_DISTRIBUTED_BACKEND": s.collectives(),
+		"RESERVED_MEM": strconv.FormatInt(s.reservedMiB(place), 10), "PL_TORCH_DISTRIBUTED_BACKEND": s.collectives(),
 		"SWITCHYARD_JOB": string(s.Job), "SWITCHYARD_ATTEMPT": number(s.Attempt.Number), "SWITCHYARD_DEVICES": joinIDs(place.Devices),
 		"SWITCHYARD_JOB_API":     fmt.Sprintf("http://%s/attempt/%s", home.JobAPI, s.Token),
 		"SWITCHYARD_JOB_MANAGER": home.JobAPI, "SWITCHYARD_JOB_SOCKET": home.JobAPISocket,
-		"CUDA_VISIBLE_DEVICES": place.GPUs(), "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+		"CUDA_VISIBLE_DEVICES": onMachine(place.GPUs()), "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
 	}
 	name, value, _ := strings.Cut(Marker(s.Attempt), "=")
 	env[name] = value
 	if s.Restarted {
 		env["JOB_RESTARTED"] = "TRUE"
 	}
+	place.addMPS(env)
 	s.addRank(env, all, rank)
 	if !s.Mounted {
 		for name, folder := range map[string]string{
@@ -152,15 +144,14 @@ func joinIDs(devices []train.Device) string {
 }
 
 // reservedMiB is the memory that the job may count on, per device: its part of a shared one, what it asked for, else all of the device.
-func (s Setting) reservedMiB() int64 {
-	all := s.Devices()
-	if s.Attempt.Memory > 0 {
-		return int64(s.Attempt.Memory / unit.MiB)
+func (s Setting) reservedMiB(p Place) int64 {
+	if p.Memory > 0 {
+		return int64(p.Memory / unit.MiB)
 	}
-	if s.Spec.EstimatedMemoryMiB > 0 || len(all) == 0 {
+	if s.Spec.EstimatedMemoryMiB > 0 || len(p.Devices) == 0 {
 		return s.Spec.EstimatedMemoryMiB
 	}
-	return all[0].Memory.MiB()
+	return p.Devices[0].Memory.MiB()
 }
 
 // collectives is nccl as the library's guide promises, but where there is not a GPU for each it could not work.

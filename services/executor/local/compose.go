@@ -118,6 +118,7 @@ func container(s launch.Setting, rank int) Process {
 	inside := map[string]string{"PYTHONUNBUFFERED": "1"}
 	maps.Copy(inside, s.Spec.Env)
 	maps.Copy(inside, s.Scheduler(rank))
+	inside["CUDA_VISIBLE_DEVICES"] = launch.Inside(s.Places[0].GPUs())
 	// The client needs a PATH, a HOME and the like of its own.
 	client := map[string]string{}
 	for _, pair := range s.Base {
@@ -157,16 +158,22 @@ func containerDevices(s launch.Setting, rank int) []string {
 		return []string{"--cpuset-cpus", strings.Join(cores, ",")}
 	}
 	gpus := s.Places[0].GPUs()
-	if gpus == "" {
+	if len(gpus) == 0 {
 		return nil // they exist on paper only
 	}
+	var args, indices []string
+	if s.Places[0].UsesMPS() { // its clients share memory with it
+		args = append(args, "--ipc", "host", "--volume", s.Home().MPSDir+":"+s.Home().MPSDir)
+	}
+	for _, d := range gpus {
+		indices = append(indices, d.ID.Index())
+	}
 	if s.Home().ContainerRuntime == "podman" {
-		var devices []string
-		for _, d := range s.Devices() {
-			devices = append(devices, "--device", "nvidia.com/gpu="+d.ID.Index())
+		for _, i := range indices {
+			args = append(args, "--device", "nvidia.com/gpu="+i)
 		}
-		return devices
+		return args
 	}
 	// The quotes are part of the value: it is read as CSV, and the comma belongs to the field.
-	return []string{"--gpus", `"device=` + gpus + `"`}
+	return append(args, "--gpus", `"device=`+strings.Join(indices, ",")+`"`)
 }

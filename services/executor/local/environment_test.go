@@ -97,7 +97,7 @@ func TestReservedMemoryIsWhatWasAskedFor(t *testing.T) {
 
 func TestAJobSeesTheGPUThatItShares(t *testing.T) {
 	s := gpus()
-	s.Places[0].Devices, s.Attempt.Memory, s.Spec.EstimatedMemoryMiB = s.Places[0].Devices[1:2], 3*unit.GiB, 2100
+	s.Places[0].Devices, s.Places[0].Memory, s.Spec.EstimatedMemoryMiB = s.Places[0].Devices[1:2], 3*unit.GiB, 2100
 	env := s.Scheduler(0)
 	if env["CUDA_VISIBLE_DEVICES"] != s.Places[0].Devices[0].ID.Index() || env["RESERVED_MEM"] != "3072" {
 		t.Errorf("CUDA_VISIBLE_DEVICES %q, RESERVED_MEM %q", env["CUDA_VISIBLE_DEVICES"], env["RESERVED_MEM"])
@@ -196,6 +196,15 @@ func TestComposeContainers(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("command %q lacks %q", got, want)
 		}
+	}
+	if got := variable(l.Processes[1].Env, "CUDA_VISIBLE_DEVICES"); got != "0,1" {
+		t.Errorf("CUDA_VISIBLE_DEVICES %q: in a container GPUs are counted anew", got)
+	}
+	shared := g
+	shared.Places = []launch.Place{g.Places[0]}
+	shared.Places[0].Node.MPSDir, shared.Places[0].Devices = "/pipes", []train.Device{{ID: "gpu:2", Kind: train.KindGPU, Enforcement: train.EnforcedByMPS}}
+	if got := strings.Join(Compose(shared, layout, Bounds{}, "").Processes[0].Args, " "); !strings.Contains(got, `--ipc host --volume /pipes:/pipes --gpus "device=2"`) {
+		t.Errorf("command %q lacks what a client of the Multi-Process Service needs", got)
 	}
 	g.Places[0].Node.ContainerRuntime = "podman"
 	got = strings.Join(Compose(g, layout, Bounds{}, "").Processes[0].Args, " ")

@@ -339,3 +339,30 @@ func TestTheClassicFolderOverRestartsOfTheKubelet(t *testing.T) {
 		shut()
 	}
 }
+
+// TestClientsOfTheMultiProcessService get its folder, and the memory that they share with it, while its daemon runs; what does not use it gets neither.
+func TestClientsOfTheMultiProcessService(t *testing.T) {
+	dir := ""
+	c := Config{MPSDir: func() string { return dir }, Log: slog.New(slog.DiscardHandler)}
+	mounts := func(g gpu.Device) []*kubelet.Mount {
+		g.UUID = uuid0
+		answer, err := newPlugin(g, c, "").Allocate(t.Context(), &kubelet.AllocateRequest{ContainerRequests: []*kubelet.ContainerAllocateRequest{{DevicesIds: []string{"5a1f0b3c77d2-000"}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.ContainerResponses[0].Mounts
+	}
+	if got := mounts(gpu.Device{}); got != nil {
+		t.Errorf("without a daemon: %v", got)
+	}
+	dir = "/run/mps"
+	want := []*kubelet.Mount{{ContainerPath: "/run/mps", HostPath: "/run/mps"}, {ContainerPath: "/dev/shm", HostPath: "/dev/shm"}}
+	if diff := cmp.Diff(want, mounts(gpu.Device{}), protocmp.Transform()); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	for _, g := range []gpu.Device{{Simulated: true}, {Instance: 1}} {
+		if got := mounts(g); got != nil {
+			t.Errorf("%+v: %v", g, got)
+		}
+	}
+}

@@ -22,6 +22,8 @@ type Config struct {
 	Classic bool
 	// Dev is where device nodes are: /dev, but in tests.
 	Dev string
+	// MPSDir is where processes reach the daemon of NVIDIA's Multi-Process Service; empty while none runs. Nil where nobody looks for one.
+	MPSDir func() string
 	// Every is how often GPUs and sockets are looked at.
 	Every   time.Duration
 	Log     *slog.Logger
@@ -81,7 +83,7 @@ func (f *Fleet) look(listed []gpu.Device) []*plugin {
 		seen[g.UUID] = true
 		p, known := f.plugins[g.UUID]
 		if !known {
-			p = newPlugin(g, f.config.Dev, filepath.Join(f.config.Dir, socketName(g.UUID)), f.config.Log)
+			p = newPlugin(g, f.config, filepath.Join(f.config.Dir, socketName(g.UUID)))
 			f.plugins[g.UUID] = p
 			fresh = append(fresh, p)
 		}

@@ -23,9 +23,10 @@ type plugin struct {
 	kubelet.UnimplementedDevicePluginServer
 	registry.UnimplementedRegistrationServer
 
-	// dev is where device nodes are, endpoint the path of the socket.
+	// dev is where device nodes are, endpoint the path of the socket, mps the folder of the Multi-Process Service.
 	dev      string
 	endpoint string
+	mps      func() string
 	log      *slog.Logger
 
 	mu  sync.Mutex
@@ -36,10 +37,10 @@ type plugin struct {
 	changed chan struct{}
 }
 
-func newPlugin(g gpu.Device, dev, endpoint string, log *slog.Logger) *plugin {
+func newPlugin(g gpu.Device, c Config, endpoint string) *plugin {
 	return &plugin{
-		dev: dev, endpoint: endpoint, gpu: g, changed: make(chan struct{}),
-		log: log.With("device", g.ID(), "resource", Resource(g.UUID)),
+		dev: c.Dev, endpoint: endpoint, mps: c.MPSDir, gpu: g, changed: make(chan struct{}),
+		log: c.Log.With("device", g.ID(), "resource", Resource(g.UUID)),
 	}
 }
 
@@ -138,10 +139,24 @@ func (p *plugin) Allocate(_ context.Context, r *kubelet.AllocateRequest) (*kubel
 		name := "SWITCHYARD_JOB_GPU_" + strings.ToUpper(short(g.UUID))
 		answer.ContainerResponses = append(answer.ContainerResponses, &kubelet.ContainerAllocateResponse{
 			Envs:    map[string]string{name: g.UUID, name + "_UNITS": strconv.Itoa(len(c.DevicesIds)) + "/" + strconv.Itoa(len(known))},
-			Devices: p.nodes(g),
+			Devices: p.nodes(g), Mounts: p.mounts(g),
 		})
 	}
 	return &answer, nil
+}
+
+// mounts are what clients of the Multi-Process Service need: its pipes, and the memory that they share with it. A container with two GPUs gets them twice,
+// which the kubelet takes as one. The bounds of a client are in the pod, where all its GPUs are known.
+func (p *plugin) mounts(g gpu.Device) []*kubelet.Mount {
+	if p.mps == nil || g.Simulated || g.Instance > 0 {
+		return nil
+	}
+	dir := p.mps()
+	if dir == "" {
+		return nil
+	}
+	const shared = "/dev/shm"
+	return []*kubelet.Mount{{ContainerPath: dir, HostPath: dir}, {ContainerPath: shared, HostPath: shared}}
 }
 
 // nodes are the device nodes of a GPU and those that all GPUs of a machine share. A container with two GPUs gets the latter twice, which the kubelet takes as

@@ -12,10 +12,14 @@ import (
 
 // Device is one accelerator.
 type Device struct {
-	Index  int
-	UUID   string
-	Model  string
-	Memory unit.Bytes
+	Index int
+	// Instance is set for a part of a partitioned GPU, with memory and processors of its own: its number from 1 on. Index is then the GPU's.
+	Instance int
+	UUID     string
+	Model    string
+	Memory   unit.Bytes
+	// Driver is the version of its driver, empty where that is unknown.
+	Driver string
 	// PowerLimit is the most that it draws; 0 where that is unknown.
 	PowerLimit unit.Power
 	// Path is its device node, empty where it has none.
@@ -26,8 +30,14 @@ type Device struct {
 	Trouble string
 }
 
-// ID names the device on its node.
+// MostSlices is into how many slices a GPU can be cut.
+const MostSlices = 7
+
+// ID names the device on its node: gpu:0, or gpu:0:1 for the second instance of a partitioned GPU, as NVIDIA's tools count them.
 func (d Device) ID() train.DeviceID {
+	if d.Instance > 0 {
+		return train.DeviceID(fmt.Sprintf("%s:%d:%d", train.KindGPU, d.Index, d.Instance-1))
+	}
 	return train.DeviceID(fmt.Sprintf("%s:%d", train.KindGPU, d.Index))
 }
 

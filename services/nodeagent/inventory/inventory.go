@@ -13,6 +13,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/mps"
 )
 
 // The choices of what is offered as devices.
@@ -32,6 +33,8 @@ type Config struct {
 	Cgroups string
 	// Account says under which resource a kubelet accounts for a GPU, and in how many units. Nil where there is no kubelet.
 	Account func(gpu.Device) (resource string, units int)
+	// MPS is the daemon that bounds processes on GPUs; nil where nobody looks for one.
+	MPS *mps.Daemon
 }
 
 // Inventory is what does not change while the agent runs, and the container runtime as it was last seen.
@@ -78,32 +81,38 @@ func New(c Config) (*Inventory, error) {
 
 // Node describes the machine with the GPUs that there are now.
 func (i *Inventory) Node(ctx context.Context, id train.NodeID, gpus []gpu.Device, now time.Time) train.Node {
-	return train.Node{
-		ID: id, BootID: i.bootID, Cores: i.cores, Memory: i.memory, Devices: i.devices(gpus),
-		ContainerRuntime: i.containerRuntime(ctx, now), SeenAt: now,
+	n := train.Node{ID: id, BootID: i.bootID, Cores: i.cores, Memory: i.memory, ContainerRuntime: i.containerRuntime(ctx, now), SeenAt: now}
+	if daemon := i.config.MPS; daemon != nil && slices.ContainsFunc(gpus, mayUseMPS) {
+		daemon.Ask(ctx, now)
+		n.MPSDir = daemon.Dir()
 	}
+	n.Devices = i.devices(gpus, n.MPSDir != "")
+	return n
 }
+
+func mayUseMPS(g gpu.Device) bool { return !g.Simulated && g.Instance == 0 }
 
 // BootID names the run of the kernel.
 func (i *Inventory) BootID() string { return i.bootID }
 
-func (i *Inventory) devices(gpus []gpu.Device) []train.Device {
+func (i *Inventory) devices(gpus []gpu.Device, mps bool) []train.Device {
 	i.hadGPUs = i.hadGPUs || len(gpus) > 0
 	if i.config.Kind == KindGPU || (i.config.Kind == KindAuto && i.hadGPUs) {
-		return i.cards(gpus)
+		return i.cards(gpus, mps)
 	}
 	return slots(i.config.Slots, i.cores, i.allowed)
 }
 
 // cards gives the GPUs on which something new may be put.
-func (i *Inventory) cards(gpus []gpu.Device) []train.Device {
+func (i *Inventory) cards(gpus []gpu.Device, mps bool) []train.Device {
 	devices := []train.Device{}
 	for _, g := range gpus {
 		if g.Trouble != "" {
 			continue
 		}
 		d := train.Device{
-			ID: g.ID(), Kind: train.KindGPU, Model: g.Model, UUID: g.UUID, Memory: g.Memory, Simulated: g.Simulated, BusyWatts: g.PowerLimit.Watts(),
+			ID: g.ID(), Kind: train.KindGPU, Model: g.Model, UUID: g.UUID, Driver: g.Driver, Memory: g.Memory, Simulated: g.Simulated, BusyWatts: g.PowerLimit.Watts(),
+			Enforcement: enforcement(g, mps),
 		}
 		if i.config.Account != nil {
 			d.Resource, d.Units = i.config.Account(g)
@@ -111,6 +120,19 @@ func (i *Inventory) cards(gpus []gpu.Device) []train.Device {
 		devices = append(devices, d)
 	}
 	return devices
+}
+
+// enforcement is what holds jobs to their parts of a GPU.
+func enforcement(g gpu.Device, mps bool) train.Enforcement {
+	switch {
+	case g.Instance > 0:
+		return train.EnforcedByMIG
+	case mps && mayUseMPS(g):
+		return train.EnforcedByMPS
+	case g.Memory > 0:
+		return train.EnforcedByAdvice
+	}
+	return train.EnforcedByNobody
 }
 
 // slots gives CPU slots, each with a processor of its own as far as there are enough. What memory a slot has is not said: the slots share the machine's.

@@ -38,17 +38,33 @@ func TestSlots(t *testing.T) {
 
 func TestWhatIsOffered(t *testing.T) {
 	gpus := []gpu.Device{{Index: 0, UUID: "GPU-a", Model: "T4", Memory: 16 * unit.GiB, PowerLimit: unit.Watts(70)}}
-	card := []train.Device{{ID: "gpu:0", Kind: train.KindGPU, Model: "T4", UUID: "GPU-a", Memory: 16 * unit.GiB, BusyWatts: 70}}
+	card := []train.Device{{ID: "gpu:0", Kind: train.KindGPU, Model: "T4", UUID: "GPU-a", Memory: 16 * unit.GiB, BusyWatts: 70, Enforcement: train.EnforcedByAdvice}}
+	// What holds jobs to their parts: the daemon, but not on paper nor on an instance, and nothing where the memory is not known.
+	levels := []gpu.Device{
+		{Index: 0, Memory: unit.GiB}, {Index: 1, Instance: 2, Memory: unit.GiB}, {Index: 2, Memory: unit.GiB, Simulated: true}, {Index: 3, Simulated: true},
+	}
+	enforced := []train.Device{
+		{ID: "gpu:0", Kind: train.KindGPU, Memory: unit.GiB, Enforcement: train.EnforcedByMPS},
+		{ID: "gpu:1:1", Kind: train.KindGPU, Memory: unit.GiB, Enforcement: train.EnforcedByMIG},
+		{ID: "gpu:2", Kind: train.KindGPU, Memory: unit.GiB, Simulated: true, Enforcement: train.EnforcedByAdvice},
+		{ID: "gpu:3", Kind: train.KindGPU, Simulated: true, Enforcement: train.EnforcedByNobody},
+	}
 	slot := []train.Device{{ID: "cpu:0", Kind: train.KindCPU, Core: 3}}
 	for _, c := range []struct {
 		kind string
 		gpus []gpu.Device
+		mps  bool
 		want []train.Device
 	}{
-		{KindAuto, gpus, card}, {KindAuto, nil, slot}, {KindGPU, gpus, card}, {KindGPU, nil, []train.Device{}}, {KindCPU, gpus, slot},
+		{KindAuto, gpus, false, card},
+		{KindAuto, nil, false, slot},
+		{KindGPU, gpus, false, card},
+		{KindGPU, nil, false, []train.Device{}},
+		{KindCPU, gpus, false, slot},
+		{KindGPU, levels, true, enforced},
 	} {
 		i := &Inventory{config: Config{Kind: c.kind}, cores: 1, allowed: []int{3}}
-		if diff := cmp.Diff(c.want, i.devices(c.gpus)); diff != "" {
+		if diff := cmp.Diff(c.want, i.devices(c.gpus, c.mps)); diff != "" {
 			t.Errorf("%s with %d GPUs (-want +got)\n%s", c.kind, len(c.gpus), diff)
 		}
 	}
@@ -57,12 +73,12 @@ func TestWhatIsOffered(t *testing.T) {
 func TestAGPUInTroubleIsNotOffered(t *testing.T) {
 	i := &Inventory{config: Config{Kind: KindAuto, Account: func(g gpu.Device) (string, int) { return "r-" + g.UUID, 16 }}, cores: 1, allowed: []int{3}}
 	well, sick := gpu.Device{Index: 0, UUID: "a", Simulated: true}, gpu.Device{Index: 1, UUID: "b", Trouble: "it smokes"}
-	card := train.Device{ID: "gpu:0", Kind: train.KindGPU, UUID: "a", Simulated: true, Resource: "r-a", Units: 16}
+	card := train.Device{ID: "gpu:0", Kind: train.KindGPU, UUID: "a", Simulated: true, Resource: "r-a", Units: 16, Enforcement: train.EnforcedByNobody}
 	for _, step := range []struct {
 		gpus []gpu.Device
 		want []train.Device
 	}{{[]gpu.Device{well, sick}, []train.Device{card}}, {[]gpu.Device{sick}, []train.Device{}}, {nil, []train.Device{}}} {
-		if diff := cmp.Diff(step.want, i.devices(step.gpus)); diff != "" {
+		if diff := cmp.Diff(step.want, i.devices(step.gpus, true)); diff != "" {
 			t.Errorf("%+v (-want +got)\n%s", step.gpus, diff)
 		}
 	}

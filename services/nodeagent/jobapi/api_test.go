@@ -20,12 +20,39 @@ import (
 	"github.com/switchyard-dl/switchyard/services/nodeagent/roster"
 )
 
+// What is wanted comes with the answers to a heartbeat and to control, again and again, and a heartbeat tells what was done.
+func TestMicroBatches(t *testing.T) {
+	d := newDesk(t, bustest.Start(t))
+	d.background()
+	d.put(attempt(1))
+	const base = "/attempt/" + token + "1/v1/jobs/" + capability
+	d.want("POST", base+"/steps", `{"step":1,"rank":1}`, 200, "{}")
+	d.wish = &train.TunedTenant{Job: "j1", Attempt: 1, MicroBatch: 8, Accumulation: 4}
+	const wish = `"micro_batch":8,"accumulation":4,"generation":9}`
+	d.want("POST", base+"/steps", `{"step":2,"rank":2}`, 200, "{"+wish)
+	d.want("POST", base+"/steps", `{"step":2,"rank":0,"micro_batch":8,"generation":9}`, 200, "{"+wish)
+	d.want("GET", base+"/control?epochs_done=0", "", 200, `{"stop":false,`+wish)
+	d.want("GET", "/has_to_stop/"+capability, "", 200, "0")
+	d.wantError("POST", base+"/steps", `{"step":3,"micro_batch":-1,"generation":-1}`, 400, "BadRequest", "micro_batch: want 0 or more, got -1; generation: want 0 or more, got -1")
+	told := map[int]event.Stepped{}
+	for _, beat := range facts[event.Stepped](d, event.StreamSamples, event.FactStepped, 3) {
+		told[beat.Rank] = beat
+	}
+	if told[0].MicroBatch != 8 || told[0].Generation != 9 || told[1].MicroBatch != 0 {
+		t.Errorf("told %+v", told)
+	}
+	// A wish for an attempt is none for the next one.
+	next := attempt(2)
+	d.put(next)
+	d.want("POST", "/attempt/"+token+"2/v1/jobs/"+capability+"/steps", `{"step":3}`, 200, "{}")
+}
+
 func TestTheRicherRequests(t *testing.T) {
 	d := newDesk(t, bustest.Start(t))
 	d.background()
 	d.put(attempt(1))
 	const base = "/attempt/" + token + "1/v1/jobs/" + capability
-	d.want("GET", base+"/control?epochs_done=0&rank=0", "", 200, `{"stop":false,"micro_batch":null,"accumulation":null,"generation":7}`)
+	d.want("GET", base+"/control?epochs_done=0&rank=0", "", 200, `{"stop":false,"micro_batch":null,"accumulation":null,"generation":0}`)
 	d.want("POST", base+"/steps", `{"step":4,"epoch":0,"steps":4,"step_seconds":0.5,"wait_seconds":0.125,"samples":64,"rank":0,"loss":2.5,"gpu_memory_bytes":1000}`, 200, "{}")
 	d.want("POST", base+"/steps", `{"step":8,"epoch":0,"steps":12,"step_seconds":0.1,"samples":64,"rank":0}`, 200, "{}")
 	d.want("POST", base+"/checkpoints", `{"epochs_done":1,"path":"/snapshots/x","bytes":9,"seconds":0.25}`, 200, "{}")

@@ -109,6 +109,9 @@ type stepsBody struct {
 	Epoch       int64   `json:"epoch"`
 	StepSeconds float64 `json:"step_seconds"`
 	WaitSeconds float64 `json:"wait_seconds"`
+	// MicroBatch says that the code can change it, and Generation whose wish it follows.
+	MicroBatch int64 `json:"micro_batch"`
+	Generation int64 `json:"generation"`
 	measures
 }
 
@@ -118,6 +121,8 @@ func (b stepsBody) check() []problem {
 	c.count("epoch", b.Epoch)
 	c.seconds("step_seconds", b.StepSeconds)
 	c.seconds("wait_seconds", b.WaitSeconds)
+	c.count("micro_batch", b.MicroBatch)
+	c.count("generation", b.Generation)
 	b.measures.check(&c)
 	return c.problems
 }

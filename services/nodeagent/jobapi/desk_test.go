@@ -47,6 +47,8 @@ type desk struct {
 	box      *outbox.Box
 	api      *API
 	web      *httptest.Server
+	// wish is the micro-batch that is wanted of the job, in generation 9; nil while none is.
+	wish *train.TunedTenant
 }
 
 func newDesk(t *testing.T, s *busserver.Server) *desk {
@@ -76,9 +78,16 @@ func (d *desk) restart() {
 		d.t.Fatal(err)
 	}
 	d.api = New(Config{
-		Node: node, Bus: d.bus, Reports: d.reports, Roster: roster.New(d.attempts), Outbox: d.box, Log: log, Metrics: prometheus.NewRegistry(),
+		Node: node, Bus: d.bus, Reports: d.reports, Roster: roster.New(d.attempts), Outbox: d.box, Tuned: d.tuned, Log: log, Metrics: prometheus.NewRegistry(),
 	})
 	d.web = httptest.NewServer(d.api.Handler())
+}
+
+func (d *desk) tuned(a train.Attempt) (train.TunedTenant, uint64, bool) {
+	if d.wish == nil || d.wish.Attempt != a.Number {
+		return train.TunedTenant{}, 0, false
+	}
+	return *d.wish, 9, true
 }
 
 // background runs the API's loops until the test ends.

@@ -16,6 +16,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/outbox"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/roster"
 )
@@ -28,6 +29,8 @@ type API struct {
 	roster     *roster.Roster
 	box        *outbox.Box
 	epochEnded func(event.EpochMark)
+	usesMemory func(train.Attempt, unit.Bytes)
+	tuned      func(train.Attempt) (train.TunedTenant, uint64, bool)
 	log        *slog.Logger
 
 	sessions sessions
@@ -45,14 +48,18 @@ type Config struct {
 	Outbox  *outbox.Box
 	// EpochEnded hears of the end of an epoch once it is kept. Nil for nobody.
 	EpochEnded func(event.EpochMark)
-	Log        *slog.Logger
-	Metrics    prometheus.Registerer
+	// UsesMemory hears what an attempt says to use of each of its devices. Nil for nobody.
+	UsesMemory func(train.Attempt, unit.Bytes)
+	// Tuned gives the micro-batch that is wanted of an attempt, and its generation; false where none is. Nil: of none.
+	Tuned   func(train.Attempt) (train.TunedTenant, uint64, bool)
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
 }
 
 // New makes an API. Its loops RunHeartbeats and the outbox's, with DeliverKept, are the caller's to run.
 func New(c Config) *API {
 	a := &API{
-		node: c.Node, bus: c.Bus, reports: c.Reports, roster: c.Roster, box: c.Outbox, epochEnded: c.EpochEnded, log: c.Log,
+		node: c.Node, bus: c.Bus, reports: c.Reports, roster: c.Roster, box: c.Outbox, epochEnded: c.EpochEnded, usesMemory: c.UsesMemory, tuned: c.Tuned, log: c.Log,
 		sessions: sessions{byJob: map[train.JobID]*session{}}, beats: make(chan event.Fact, beatsQueued),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "switchyard_nodeagent_job_requests_total", Help: "Requests of training code by request and status.",

@@ -17,6 +17,9 @@ const (
 
 // beat passes a heartbeat on, or drops it. It never waits.
 func (a *API) beat(c call, s event.Stepped) {
+	if a.usesMemory != nil && s.MemoryBytes > 0 {
+		a.usesMemory(c.session.attempt, s.MemoryBytes)
+	}
 	if !c.session.beatDue(int64(s.Rank), c.now) {
 		return
 	}

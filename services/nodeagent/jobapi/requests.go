@@ -77,15 +77,31 @@ func (a *API) control(ctx context.Context, c call) (answer, *refusal) {
 			stop = c.session.remember(epochs, stop)
 		}
 	}
-	return answer{json: controlRecord{Stop: stop, Generation: c.session.generation()}}, nil
+	return answer{json: controlRecord{Stop: stop, batchRecord: a.batch(c.session.attempt)}}, nil
 }
 
-// controlRecord is what the scheduler asks of a job; null asks nothing.
+// controlRecord is what the scheduler asks of a job.
 type controlRecord struct {
-	Stop         bool   `json:"stop"`
+	Stop bool `json:"stop"`
+	batchRecord
+}
+
+// batchRecord is with which micro-batch a job shall go on; null asks nothing, and the job keeps the one that it has.
+type batchRecord struct {
 	MicroBatch   *int   `json:"micro_batch"`
 	Accumulation *int   `json:"accumulation"`
 	Generation   uint64 `json:"generation"`
+}
+
+func (a *API) batch(attempt train.Attempt) batchRecord {
+	if a.tuned == nil {
+		return batchRecord{}
+	}
+	wanted, generation, tuned := a.tuned(attempt)
+	if !tuned {
+		return batchRecord{}
+	}
+	return batchRecord{&wanted.MicroBatch, &wanted.Accumulation, generation}
 }
 
 // profiling takes KubeProfiler's heartbeat. Its last one of an epoch carries the epoch's duration and comes before end_epoch.
@@ -124,7 +140,7 @@ func (a *API) signalEnd(ctx context.Context, c call) (answer, *refusal) {
 	return answer{text: okText}, a.record(ctx, c, nil, train.AttemptReport{Ended: endFinished})
 }
 
-// steps takes a heartbeat.
+// steps takes a heartbeat. The answer is how to go on: a change of the micro-batch need not wait for the end of an epoch.
 func (a *API) steps(_ context.Context, c call) (answer, *refusal) {
 	var b stepsBody
 	if problems := parseAndCheck(c.body, &b, func() []problem { return b.check() }); problems != nil {
@@ -137,7 +153,11 @@ func (a *API) steps(_ context.Context, c call) (answer, *refusal) {
 	a.beat(c, event.Stepped{
 		Rank: int(b.Rank), Step: int(*b.Step), Epoch: int(b.Epoch), Steps: int(b.Steps), StepSeconds: b.StepSeconds, WaitSeconds: b.WaitSeconds,
 		Samples: int(b.Samples), Loss: b.Loss, Metrics: b.Metrics, GradSquared: b.GradSquared, GradVariance: b.GradVariance, MemoryBytes: memory,
+		MicroBatch: int(b.MicroBatch), Generation: uint64(b.Generation),
 	})
+	if wanted := a.batch(c.session.attempt); wanted.MicroBatch != nil {
+		return answer{json: wanted}, nil
+	}
 	return answer{json: struct{}{}}, nil
 }
 
@@ -172,6 +192,9 @@ func (a *API) endOfEpoch(ctx context.Context, c call, field string, done int64, 
 	}
 	fact.StepSeconds = running.meanStepSeconds()
 	fact.MemoryBytes = max(fact.MemoryBytes, running.memory)
+	if a.usesMemory != nil {
+		a.usesMemory(attempt, fact.MemoryBytes)
+	}
 	f := event.JobFact(attempt.Job, event.FactEpochEnded, fmt.Sprintf("attempt/%d/epoch/%d", attempt.Number, done), fact)
 	if refused := a.record(ctx, c, &f, train.AttemptReport{EpochsDone: int(done)}); refused != nil {
 		return refused

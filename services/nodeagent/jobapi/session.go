@@ -69,12 +69,6 @@ func (s *session) stopCause() train.StopCause {
 	return s.newest.Stop
 }
 
-func (s *session) generation() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.newest.Generation
-}
-
 // beatDue says whether a heartbeat of a rank may be published now.
 func (s *session) beatDue(rank int64, now time.Time) bool {
 	s.mu.Lock()

@@ -114,6 +114,7 @@ type Recorder struct {
 	interval time.Duration
 	meter    *Meter
 	live     func() []train.Attempt
+	used     func([]event.Use)
 	log      *slog.Logger
 
 	clock    *clock
@@ -134,14 +135,16 @@ type RecorderConfig struct {
 	Interval time.Duration
 	Meter    *Meter
 	Live     func() []train.Attempt
-	Log      *slog.Logger
-	Metrics  prometheus.Registerer
+	// Used hears of each reading who used what.
+	Used    func([]event.Use)
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
 }
 
 // NewRecorder makes a recorder.
 func NewRecorder(c RecorderConfig) *Recorder {
 	r := &Recorder{
-		node: c.Node, boot: c.Boot, interval: c.Interval, meter: c.Meter, live: c.Live, log: c.Log, queue: queue{wake: make(chan struct{}, 1)},
+		node: c.Node, boot: c.Boot, interval: c.Interval, meter: c.Meter, live: c.Live, used: c.Used, log: c.Log, queue: queue{wake: make(chan struct{}, 1)},
 		power: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "switchyard_nodeagent_power_watts", Help: "Mean power of the last interval by component, device and method.",
 		}, []string{"component", "device", "method"}),
@@ -215,6 +218,9 @@ func (r *Recorder) close(now time.Time) {
 	}
 	reading, err := r.meter.Read(d, r.live())
 	r.blind = err != nil
+	if r.used != nil {
+		r.used(reading.Users)
+	}
 	switch {
 	case err != nil:
 		r.log.Error("interval not measured", "error", err)

@@ -263,15 +263,21 @@ func (m *Meter) present() []gpu.Device {
 func (m *Meter) accelerators(d time.Duration, devices []gpu.Device, attempts []train.Attempt, who owners) ([]event.Meter, []event.Use) {
 	var meters []event.Meter
 	var users []event.Use
+	boards := map[train.DeviceID]bool{}
 	for _, device := range devices {
-		name := string(device.ID())
+		id := device.ID().Board()
+		if boards[id] { // another instance of a GPU that was read
+			continue
+		}
+		boards[id] = true
+		name := string(id)
 		sample, err := m.gpus.Sample(device.Index)
 		m.say(name, err)
 		if err != nil {
 			delete(m.boards, device.Index)
 			// Whoever keeps the device is missing a reading.
-			on, _ := tenantsOf(device.ID(), sample, nil, who, attempts)
-			users = append(users, on.uses(device.ID(), d)...)
+			on, _ := tenantsOf(id, sample, nil, who, attempts)
+			users = append(users, on.uses(id, d)...)
 			continue
 		}
 		b := m.boards[device.Index]
@@ -280,10 +286,10 @@ func (m *Meter) accelerators(d time.Duration, devices []gpu.Device, attempts []t
 			m.boards[device.Index] = b
 		}
 		var on tenants
-		on, b.occupants = tenantsOf(device.ID(), sample, b.occupants, who, attempts)
-		if measured, ok := b.read(device.ID(), sample, d, on); ok {
+		on, b.occupants = tenantsOf(id, sample, b.occupants, who, attempts)
+		if measured, ok := b.read(id, sample, d, on); ok {
 			meters = append(meters, measured)
-			users = append(users, on.uses(device.ID(), d)...)
+			users = append(users, on.uses(id, d)...)
 		}
 	}
 	return meters, users

@@ -11,9 +11,6 @@ import (
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 )
 
-// migSlices is into how many slices a GPU can be cut.
-const migSlices = 7
-
 // tenant is what one attempt, or all strangers together, did on a device in an interval, as parts of its time.
 type tenant struct {
 	work, context float64
@@ -58,7 +55,7 @@ func tenantsOf(id train.DeviceID, s gpu.Sample, before map[int]occupant, owners 
 		part := tenant{work: p.Utilisation, memory: p.Memory}
 		if p.SliceSize > 0 {
 			// Of a part nothing is sampled: it stands for its size, in equal parts for all on it.
-			part.work, part.estimated = float64(p.SliceSize)/migSlices/float64(crowds[p.Slice]), true
+			part.work, part.estimated = float64(p.SliceSize)/gpu.MostSlices/float64(crowds[p.Slice]), true
 		}
 		if p.Context {
 			part.context = 0.5
@@ -69,7 +66,9 @@ func tenantsOf(id train.DeviceID, s gpu.Sample, before map[int]occupant, owners 
 	for _, then := range before {
 		t.put(then, tenant{context: 0.5})
 	}
-	holders := slices.DeleteFunc(slices.Clone(attempts), func(a train.Attempt) bool { return !slices.Contains(a.Devices, id) })
+	holders := slices.DeleteFunc(slices.Clone(attempts), func(a train.Attempt) bool {
+		return !slices.ContainsFunc(a.Devices, func(d train.DeviceID) bool { return d.Board() == id })
+	})
 	if t.crowd > 0 && len(t.jobs) == 0 && len(holders) > 0 {
 		for _, a := range holders {
 			t.jobs[runOf(a)] = t.strangers.part(len(holders))

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -19,11 +20,13 @@ type Library struct {
 	api nvml.Interface
 	// sampledUntil tells of each device, by its UUID, until when its utilisation was read.
 	sampledUntil map[string]sampledUntil
-	now          func() time.Time
+	// now is the wall clock, by which the driver stamps its samples; uptime is one that is never set.
+	now    func() time.Time
+	uptime func() time.Duration
 	// symbols says of functions that not every driver has whether this one has them: calling one that is missing ends the process.
 	symbols map[string]bool
 	// known are the devices that could be read at some time: one that is lost later still has a name.
-	known map[int]gpu.Device
+	known map[int][]gpu.Device
 }
 
 // Open loads the library. The error says why there are no GPUs to be seen.
@@ -33,40 +36,87 @@ func open(api nvml.Interface) (*Library, error) {
 	if ret := api.Init(); !errors.Is(ret, nvml.SUCCESS) {
 		return nil, fmt.Errorf("load NVML: %s", word(ret))
 	}
-	return &Library{api: api, sampledUntil: map[string]sampledUntil{}, now: time.Now, symbols: map[string]bool{}, known: map[int]gpu.Device{}}, nil
+	began := time.Now()
+	return &Library{api: api, sampledUntil: map[string]sampledUntil{}, now: time.Now, uptime: func() time.Duration { return time.Since(began) }, symbols: map[string]bool{}, known: map[int][]gpu.Device{}}, nil
 }
 
 // Close gives the library back.
 func (l *Library) Close() { _ = l.api.Shutdown() }
 
-// Devices lists the GPUs. One that can no longer be read is in trouble; one that never could be is left out, as nobody knows its name.
+// Devices lists the GPUs, those that are partitioned (MIG) by their instances. One that can no longer be read is in trouble; one that never could be is left out, as nobody knows its name.
 func (l *Library) Devices() ([]gpu.Device, error) {
 	count, ret := l.api.DeviceGetCount()
 	if !errors.Is(ret, nvml.SUCCESS) {
 		return nil, fmt.Errorf("count GPUs: %s", word(ret))
 	}
 	var devices []gpu.Device
+	answered := false
 	for i := range count {
-		d, err := l.device(i)
-		if known, before := l.known[i]; err != nil && before {
-			d, d.Trouble = known, err.Error()
-		} else if err != nil {
-			continue
+		there, err := l.offered(i)
+		if err != nil {
+			there = slices.Clone(l.known[i])
+			for k := range there {
+				there[k].Trouble = err.Error()
+			}
 		}
-		l.known[i] = d
-		devices = append(devices, d)
+		answered = answered || err == nil || len(there) > 0
+		l.known[i] = there
+		devices = append(devices, there...)
 	}
-	if len(devices) == 0 && count > 0 {
+	if !answered && count > 0 {
 		return nil, fmt.Errorf("read GPUs: none of %d answers", count)
 	}
 	return devices, nil
 }
 
-func (l *Library) device(index int) (gpu.Device, error) {
+// offered gives a GPU, or its instances where it is partitioned.
+func (l *Library) offered(index int) ([]gpu.Device, error) {
 	handle, ret := l.api.DeviceGetHandleByIndex(index)
 	if !errors.Is(ret, nvml.SUCCESS) {
-		return gpu.Device{}, fmt.Errorf("open GPU %d: %s", index, word(ret))
+		return nil, fmt.Errorf("open GPU %d: %s", index, word(ret))
 	}
+	d, err := l.device(index, handle)
+	if err != nil {
+		return nil, err
+	}
+	parts, err := l.partitions(handle)
+	if err != nil {
+		return nil, fmt.Errorf("read GPU %d: %w", index, err)
+	}
+	if parts == nil {
+		return []gpu.Device{d}, nil
+	}
+	instances := make([]gpu.Device, 0, len(parts))
+	for _, p := range parts {
+		one, err := l.instance(d, p)
+		if err != nil {
+			return nil, err
+		}
+		instances = append(instances, one)
+	}
+	return instances, nil
+}
+
+// instance is a part of a GPU as a device of its own. What it draws is taken to be its share of the GPU's limit. Its device nodes are the affair of the driver's
+// container runtime.
+func (l *Library) instance(of gpu.Device, p partition) (gpu.Device, error) {
+	uuid, ret := p.handle.GetUUID()
+	if !errors.Is(ret, nvml.SUCCESS) {
+		return gpu.Device{}, fmt.Errorf("read UUID of instance %d of GPU %d: %s", p.id-1, of.Index, word(ret))
+	}
+	one := gpu.Device{
+		Index: of.Index, Instance: p.id, UUID: uuid, Model: of.Model, Driver: of.Driver, PowerLimit: of.PowerLimit * unit.Power(p.size) / gpu.MostSlices, Trouble: of.Trouble,
+	}
+	if model, ret := p.handle.GetName(); errors.Is(ret, nvml.SUCCESS) {
+		one.Model = model
+	}
+	if memory, ret := p.handle.GetMemoryInfo(); errors.Is(ret, nvml.SUCCESS) {
+		one.Memory = unit.Bytes(memory.Total)
+	}
+	return one, nil
+}
+
+func (l *Library) device(index int, handle nvml.Device) (gpu.Device, error) {
 	uuid, ret := handle.GetUUID()
 	if !errors.Is(ret, nvml.SUCCESS) {
 		return gpu.Device{}, fmt.Errorf("read UUID of GPU %d: %s", index, word(ret))
@@ -74,6 +124,9 @@ func (l *Library) device(index int) (gpu.Device, error) {
 	d := gpu.Device{Index: index, UUID: uuid}
 	if model, ret := handle.GetName(); errors.Is(ret, nvml.SUCCESS) {
 		d.Model = model
+	}
+	if driver, ret := l.api.SystemGetDriverVersion(); errors.Is(ret, nvml.SUCCESS) {
+		d.Driver = driver
 	}
 	if memory, ret := handle.GetMemoryInfo(); errors.Is(ret, nvml.SUCCESS) {
 		d.Memory = unit.Bytes(memory.Total)

@@ -61,10 +61,11 @@ func driver(t *testing.T, lacks []string, cards ...*mock.Device) *Library {
 		return nil
 	}}
 	l, err := open(&mock.Interface{
-		ExtensionsFunc:     func() api.ExtendedInterface { return symbols },
-		InitFunc:           func() api.Return { return api.SUCCESS },
-		ShutdownFunc:       func() api.Return { return api.SUCCESS },
-		DeviceGetCountFunc: func() (int, api.Return) { return len(cards), api.SUCCESS },
+		ExtensionsFunc:             func() api.ExtendedInterface { return symbols },
+		InitFunc:                   func() api.Return { return api.SUCCESS },
+		ShutdownFunc:               func() api.Return { return api.SUCCESS },
+		SystemGetDriverVersionFunc: func() (string, api.Return) { return "580.1", api.SUCCESS },
+		DeviceGetCountFunc:         func() (int, api.Return) { return len(cards), api.SUCCESS },
 		DeviceGetHandleByIndexFunc: func(i int) (api.Device, api.Return) {
 			if i >= len(cards) {
 				return nil, api.ERROR_INVALID_ARGUMENT
@@ -93,7 +94,7 @@ func TestDevices(t *testing.T) {
 	lost := card()
 	lost.GetUUIDFunc = func() (string, api.Return) { return "", api.ERROR_GPU_IS_LOST }
 	got, err := library(t, lost, card()).Devices()
-	want := []gpu.Device{{Index: 1, UUID: "GPU-1", Model: "NVIDIA T4", Memory: 16 * unit.GiB, PowerLimit: unit.Watts(72.5), Path: "/dev/nvidia4"}}
+	want := []gpu.Device{{Index: 1, UUID: "GPU-1", Model: "NVIDIA T4", Driver: "580.1", Memory: 16 * unit.GiB, PowerLimit: unit.Watts(72.5), Path: "/dev/nvidia4"}}
 	if diff := gocmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("error %v, (-want +got)\n%s", err, diff)
 	}
@@ -183,6 +184,7 @@ func TestProcesses(t *testing.T) {
 	l := library(t, c)
 	var now time.Duration
 	l.now = func() time.Time { return time.UnixMicro(int64(stamp(now))) }
+	l.uptime = func() time.Duration { return now }
 	now = 10 * s
 	sample(t, l)
 	now = 11 * s
@@ -217,6 +219,25 @@ func TestProcesses(t *testing.T) {
 	}
 	if want := []uint64{0, stamp(10 * s), stamp(11 * s), stamp(11 * s), stamp(15 * s)}; !slices.Equal(asked, want) {
 		t.Errorf("asked since %v, want %v", asked, want)
+	}
+}
+
+// TestWorkCountsAfterTheClockWasSetBack has a clock set back by a minute while a process works on.
+func TestWorkCountsAfterTheClockWasSetBack(t *testing.T) {
+	const s = time.Second
+	c := card()
+	c.GetComputeRunningProcessesFunc = func() ([]api.ProcessInfo, api.Return) { return []api.ProcessInfo{{Pid: 11}}, api.SUCCESS }
+	var told []api.ProcessUtilizationSample
+	c.GetProcessUtilizationFunc = func(uint64) ([]api.ProcessUtilizationSample, api.Return) { return told, api.SUCCESS }
+	l := library(t, c)
+	var wall, uptime time.Duration
+	l.now, l.uptime = func() time.Time { return time.UnixMicro(int64(stamp(wall))) }, func() time.Duration { return uptime }
+	for _, at := range []struct{ wall, uptime time.Duration }{{100 * s, 5 * s}, {101 * s, 6 * s}, {42 * s, 7 * s}, {43 * s, 8 * s}} {
+		wall, uptime = at.wall, at.uptime
+		told = append(told, worked(11, wall, 50))
+		if got := sample(t, l).Processes[0].Utilisation; got != 0.5 {
+			t.Errorf("at %s by a clock that shows %s: utilisation %g, want 0.5", uptime, wall, got)
+		}
 	}
 }
 
@@ -273,6 +294,52 @@ func TestPartitionedGPU(t *testing.T) {
 	}
 	if diff := gocmp.Diff(want, got.Processes); diff != "" || !got.HasEnergy {
 		t.Errorf("energy %v, (-want +got)\n%s", got.HasEnergy, diff)
+	}
+}
+
+// TestInstancesAreDevices: a GPU in MIG mode is offered by its instances, each with its own name and memory.
+func TestInstancesAreDevices(t *testing.T) {
+	part := func(uuid string, slices uint32, gib uint64) *mock.Device {
+		return &mock.Device{
+			GetUUIDFunc:       func() (string, api.Return) { return uuid, api.SUCCESS },
+			GetNameFunc:       func() (string, api.Return) { return "A100 MIG", api.SUCCESS },
+			GetMemoryInfoFunc: func() (api.Memory, api.Return) { return api.Memory{Total: gib << 30}, api.SUCCESS },
+			GetAttributesFunc: func() (api.DeviceAttributes, api.Return) {
+				return api.DeviceAttributes{GpuInstanceSliceCount: slices}, api.SUCCESS
+			},
+		}
+	}
+	parts := map[int]*mock.Device{0: part("MIG-a", 4, 20), 2: part("MIG-b", 3, 19)}
+	cut, asked := card(), api.SUCCESS
+	cut.GetEnforcedPowerLimitFunc = func() (uint32, api.Return) { return 280_000, api.SUCCESS }
+	cut.GetMigModeFunc = func() (int, int, api.Return) { return api.DEVICE_MIG_ENABLE, api.DEVICE_MIG_ENABLE, api.SUCCESS }
+	cut.GetMaxMigDeviceCountFunc = func() (int, api.Return) { return 7, asked }
+	cut.GetMigDeviceHandleByIndexFunc = func(i int) (api.Device, api.Return) {
+		if parts[i] == nil {
+			return nil, api.ERROR_NOT_FOUND
+		}
+		return parts[i], api.SUCCESS
+	}
+	l := library(t, card(), cut)
+	want := []gpu.Device{
+		{Index: 0, UUID: "GPU-1", Model: "NVIDIA T4", Driver: "580.1", Memory: 16 * unit.GiB, PowerLimit: unit.Watts(72.5), Path: "/dev/nvidia4"},
+		{Index: 1, Instance: 1, UUID: "MIG-a", Model: "A100 MIG", Driver: "580.1", Memory: 20 * unit.GiB, PowerLimit: 160 * unit.Watt},
+		{Index: 1, Instance: 3, UUID: "MIG-b", Model: "A100 MIG", Driver: "580.1", Memory: 19 * unit.GiB, PowerLimit: 120 * unit.Watt},
+	}
+	got, err := l.Devices()
+	if diff := gocmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("error %v, -want +got\n%s", err, diff)
+	}
+	if id := got[2].ID(); id != "gpu:1:2" || id.Board() != "gpu:1" || got[0].ID().Board() != "gpu:0" {
+		t.Errorf("%s is of %s", id, id.Board())
+	}
+	asked = api.ERROR_GPU_IS_LOST
+	if got, err := l.Devices(); err != nil || len(got) != 3 || got[1].Trouble == "" || got[2].Trouble == "" || got[0].Trouble != "" {
+		t.Errorf("lost: %+v, error %v", got, err)
+	}
+	asked, parts = api.SUCCESS, nil
+	if got, err := l.Devices(); err != nil || len(got) != 1 {
+		t.Errorf("without instances: %+v, error %v", got, err)
 	}
 }
 

@@ -73,7 +73,7 @@ type partition struct {
 	id, size int
 }
 
-// partitions lists the parts of a GPU; none where it is whole. Utilisation is not to be had by process there, nor energy by part.
+// partitions lists the parts of a GPU; nil where it is whole. Utilisation is not to be had by process there, nor energy by part.
 func (l *Library) partitions(handle nvml.Device) ([]partition, error) {
 	if !l.has("nvmlDeviceGetMigMode") {
 		return nil, nil // a driver from before there was MIG
@@ -86,7 +86,7 @@ func (l *Library) partitions(handle nvml.Device) ([]partition, error) {
 	if !errors.Is(ret, nvml.SUCCESS) {
 		return nil, fmt.Errorf("count MIG instances: %s", word(ret))
 	}
-	var parts []partition
+	parts := []partition{}
 	for i := range most {
 		part, ret := handle.GetMigDeviceHandleByIndex(i)
 		if !errors.Is(ret, nvml.SUCCESS) {
@@ -101,11 +101,23 @@ func (l *Library) partitions(handle nvml.Device) ([]partition, error) {
 	return parts, nil
 }
 
-// sampledUntil is when utilisation was read, and the driver's time stamp of the newest sample then or before.
+// sampledUntil is when utilisation was read, by the wall clock and by one that is never set, and the driver's time stamp of the newest sample then or before.
 type sampledUntil struct {
 	read   time.Time
+	uptime time.Duration
 	newest uint64
 }
+
+// at is the same after the wall clock was set back, as the driver's stamps now are: else no sample would be new until the clock has caught up.
+func (u sampledUntil) at(now time.Time, uptime time.Duration) sampledUntil {
+	if back := (uptime - u.uptime) - now.Sub(u.read); !u.read.IsZero() && back > leastStep {
+		u.newest -= min(u.newest, uint64(back.Microseconds()))
+	}
+	return u
+}
+
+// leastStep is how much a clock must have been set back for it not to count as slewed.
+const leastStep = 100 * time.Millisecond
 
 // sampled puts together what each process worked since the last call: the sum of its samples, each times the time that it stands for, over the whole time.
 // NVML leaves out processes that did nothing, and calls it "not found", or a buffer that is too small for nothing, when all did nothing. Where it does not
@@ -118,8 +130,9 @@ func (l *Library) sampled(handle nvml.Device, found map[int]gpu.Process) error {
 	if !l.has("nvmlDeviceGetProcessUtilization") {
 		return nil
 	}
-	before, now := l.sampledUntil[uuid], l.now()
-	l.sampledUntil[uuid] = sampledUntil{now, before.newest}
+	now, uptime := l.now().Round(0), l.uptime()
+	before := l.sampledUntil[uuid].at(now, uptime)
+	l.sampledUntil[uuid] = sampledUntil{now, uptime, before.newest}
 	samples, ret := handle.GetProcessUtilization(before.newest)
 	switch {
 	case untold(ret), errors.Is(ret, nvml.ERROR_INSUFFICIENT_SIZE):
@@ -127,13 +140,16 @@ func (l *Library) sampled(handle nvml.Device, found map[int]gpu.Process) error {
 	case !errors.Is(ret, nvml.SUCCESS):
 		return fmt.Errorf("read utilisation: %s", word(ret))
 	}
-	// The call may repeat what it told before, and a sample of no process marks an unused slot of its buffer.
-	samples = slices.DeleteFunc(samples, func(s nvml.ProcessUtilizationSample) bool { return s.TimeStamp <= before.newest || s.Pid == 0 })
+	// The call may repeat what it told before, also with stamps that lie ahead since the clock was set back; a sample of no process marks an unused slot of its buffer.
+	ahead := uint64(now.Add(longestSample).UnixMicro())
+	samples = slices.DeleteFunc(samples, func(s nvml.ProcessUtilizationSample) bool {
+		return s.TimeStamp <= before.newest || s.TimeStamp > ahead || s.Pid == 0
+	})
 	if len(samples) == 0 {
 		return nil
 	}
 	slices.SortFunc(samples, func(a, b nvml.ProcessUtilizationSample) int { return cmp.Compare(a.TimeStamp, b.TimeStamp) })
-	l.sampledUntil[uuid] = sampledUntil{now, samples[len(samples)-1].TimeStamp}
+	l.sampledUntil[uuid] = sampledUntil{now, uptime, samples[len(samples)-1].TimeStamp}
 
 	total, begin, at := 0.0, before.newest, uint64(0)
 	work := map[int]float64{}
@@ -151,7 +167,7 @@ func (l *Library) sampled(handle nvml.Device, found map[int]gpu.Process) error {
 		found[p.PID] = p
 	}
 	if !before.read.IsZero() { // time without samples is time without work
-		total = max(total, now.Sub(before.read).Seconds())
+		total = max(total, (uptime - before.uptime).Seconds())
 	}
 	for pid, w := range work {
 		p := found[pid]

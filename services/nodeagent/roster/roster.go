@@ -92,7 +92,8 @@ func (r *Roster) Live(node train.NodeID) []train.Attempt {
 	var live []train.Attempt
 	for _, e := range r.byJob {
 		if a := e.Value; a.IsOn(node) && a.Live() {
-			a.Node, a.Devices, a.Parts = node, a.DevicesOn(node), nil
+			part := a.PartOn(node)
+			a.Node, a.Devices, a.Memory, a.Parts = node, part.Devices, part.Memory, nil
 			live = append(live, a)
 		}
 	}

@@ -21,6 +21,7 @@ const (
 	ReasonMoved              = "Moved"
 	ReasonSampling           = "Sampling"
 	ReasonReplacedStraggler  = "ReplacedStraggler"
+	ReasonMemoryOutgrown     = "MemoryOutgrown"
 	// Waiting.
 	ReasonNoNode              = "NoNode"
 	ReasonDevicesTooFew       = "DevicesTooFew"
@@ -30,6 +31,7 @@ const (
 	ReasonHeadOfLineBlocked   = "HeadOfLineBlocked"
 	ReasonWaitingForDevices   = "WaitingForDevices"
 	ReasonWaitingForMemory    = "WaitingForMemory"
+	ReasonSlowTogether        = "SlowTogether"
 	ReasonQuotaReached        = "QuotaReached"
 	ReasonPowerBudgetReached  = "PowerBudgetReached"
 )

@@ -69,8 +69,6 @@ func (a *account) blockers(c *candidate, ahead int) []train.Reason {
 			Code: ReasonHeadOfLineBlocked, Message: fmt.Sprintf("waits in line behind %s, which needs %s", c.head.ID, devices(c.head.min)),
 			Hint: "the policy fifo lets nobody pass",
 		})
-	}
-	if c.head != nil {
 		return reasons // devices may well be free
 	}
 	if bound {

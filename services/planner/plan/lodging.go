@@ -3,8 +3,10 @@ package plan
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 
+	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
@@ -23,11 +25,27 @@ type lodgings struct {
 	byID    map[train.JobID]*lodger
 	// shared are the devices that hosts have in this round, in the order of the board.
 	shared []*lodging
+	// owed is what jobs that have outgrown their parts use beyond what the plan counts as theirs.
+	owed map[spot]unit.Bytes
+	// starving are the jobs that have waited for too long for a device, in the order in which they are served; kept are the devices that none comes to
+	// before they do.
+	starving []*Job
+	kept     map[spot]*Job
+	// known is what is known of devices of each model and driver.
+	known map[device]*curve.Interference
+	// refused are the jobs for which there is no place beside others in this round.
+	refused map[likeness]bool
+	// reasons are why they wait nevertheless where there is room.
+	reasons map[likeness]train.Reason
 }
+
+// device is what one device has in common with others that run jobs alike.
+type device struct{ model, driver string }
 
 // lodger is a job that may share its device.
 type lodger struct {
 	*candidate
+	kind *curve.Kind
 	// memory is what it needs of a device.
 	memory unit.Bytes
 	// held is where it lodged when the decision began, at where it lodges now.
@@ -36,6 +54,11 @@ type lodger struct {
 	silent bool
 	// displaced: in an earlier round it lost the device that it shared.
 	displaced bool
+	// outgrown is where it uses more than its part, until it has left; nowhere for all others.
+	outgrown spot
+	// leaves: it does not stay beside those with whom it lodged, at left. moves: it stands before the policy although it may stay.
+	leaves, moves bool
+	left          spot
 	// part is what it has of the device at which it lodges; 0 is the whole. host is the job that stands for it, nil where it does so itself.
 	part unit.Bytes
 	host *lodger
@@ -53,7 +76,9 @@ func compareSpots(x, y spot) int {
 // lodging is a device that jobs share.
 type lodging struct {
 	spot
+	// host stands for it before the policy; jobs are all that are on it, the host first.
 	host *lodger
+	jobs []*lodger
 	left unit.Bytes
 }
 
@@ -65,11 +90,11 @@ func mayShare(j Job) bool {
 func newLodgings(s State) *lodgings {
 	own := s
 	own.Jobs = slices.DeleteFunc(slices.Clone(s.Jobs), func(j Job) bool { return !mayShare(j) })
-	l := &lodgings{state: s, board: newBoard(own, false), byID: map[train.JobID]*lodger{}}
+	l := &lodgings{state: s, board: newBoard(own, false), byID: map[train.JobID]*lodger{}, known: map[device]*curve.Interference{}, reasons: map[likeness]train.Reason{}}
 	l.open = l.board.openNodes(s.Nodes)
 	for _, c := range l.board.jobs {
 		one := &lodger{
-			candidate: c, memory: c.Spec.SharedMemory(), held: l.find(c.Planned),
+			candidate: c, memory: c.deviceMemory(), held: l.find(c.Planned), outgrown: spot{node: nowhere},
 			silent: c.Running != nil && !c.Running.Spoke && !c.Running.StopPending,
 		}
 		if on := l.find(c.runsOn()); one.silent && on.somewhere() {
@@ -77,7 +102,27 @@ func newLodgings(s State) *lodgings {
 		}
 		l.lodgers, l.byID[c.ID] = append(l.lodgers, one), one
 	}
+	l.seeOutgrown()
+	l.starving = l.board.starving(s, train.Plan{})
+	l.part()
 	return l
+}
+
+// deviceMemory is what a job is given of a device that it shares: what its user estimates until it is measured. What jobs like it needed with one other
+// batch is no measurement of this one; with several, their slope is. One that has outgrown its part asks for what it was seen to use.
+func (j *Job) deviceMemory() unit.Bytes {
+	// margin is for what training code does not tell of, its context on the device above all, and for what it needs later.
+	const margin = 1.15
+	asked := j.Spec.SharedMemory()
+	if j.Model == nil || j.Model.Memory == nil {
+		return asked
+	}
+	m := j.Model.Memory
+	measured := unit.Bytes(min(margin*(float64(m.Bytes(j.Spec.BatchSize))+m.ErrorBytes), math.MaxInt64/2))
+	if j.Outgrown || m.Points < 2 && j.EpochsDone == 0 {
+		return max(asked, measured)
+	}
+	return measured
 }
 
 // find gives the device of a holding; nowhere where there is none, or not any more.
@@ -116,6 +161,7 @@ func (l *lodgings) decide(p Policy) train.Plan {
 				hosts[one] = l.find(&Holding{Node: a.Node, Devices: a.Devices})
 			}
 		}
+		l.starving = l.board.starving(l.state, made)
 		l.settle(hosts)
 		next := map[train.JobID]bool{}
 		for _, one := range l.lodgers {
@@ -144,7 +190,11 @@ func (l *lodgings) without(riders map[train.JobID]bool) State {
 	s := l.state
 	s.Jobs = slices.Clone(s.Jobs)
 	for i := range s.Jobs {
-		s.Jobs[i].Rides = riders[s.Jobs[i].ID]
+		j := &s.Jobs[i]
+		j.Rides = riders[j.ID]
+		if one := l.byID[j.ID]; one != nil && (one.leaves || one.moves) && !j.Rides {
+			j.Planned = nil // that device is another's
+		}
 	}
 	return s
 }
@@ -174,6 +224,7 @@ func (l *lodgings) firstRiders() map[train.JobID]bool {
 			l.lodge(one)
 		}
 	}
+	l.moveOut(idle)
 	return l.riders()
 }
 
@@ -237,12 +288,12 @@ func (j *Job) runsOn() *Holding {
 
 // settle begins a round: hosts have their devices, and whoever lodged with one of them before stays as long as there is memory.
 func (l *lodgings) settle(hosts map[*lodger]spot) {
-	l.shared = nil
+	l.shared, l.refused, l.kept = nil, map[likeness]bool{}, map[spot]*Job{}
 	for _, one := range l.lodgers {
 		one.at, one.host, one.part = spot{node: nowhere}, nil, 0
 		if at, has := hosts[one]; has {
 			one.at, one.part = at, l.partAt(one, at)
-			here := &lodging{spot: at, host: one}
+			here := &lodging{spot: at, host: one, jobs: []*lodger{one}}
 			if one.part > 0 {
 				here.left = l.device(at).Memory - one.part
 			}
@@ -251,51 +302,57 @@ func (l *lodgings) settle(hosts map[*lodger]spot) {
 	}
 	slices.SortFunc(l.shared, func(x, y *lodging) int { return compareSpots(x.spot, y.spot) })
 	for _, one := range l.lodgers {
-		at, found := slices.BinarySearchFunc(l.shared, one.held, func(x *lodging, held spot) int { return compareSpots(x.spot, held) })
-		if found && !one.at.somewhere() && l.fits(one, l.shared[at]) {
-			l.shared[at].take(one, l.partAt(one, one.held))
+		if here := l.lodgingAt(one.held); here != nil && !one.at.somewhere() && l.fits(one, here) && l.getOn(one, here) {
+			here.take(one, l.riderPart(one, one.held))
 		}
 	}
+	l.keep()
 }
 
-// lodge finds a job that has no device one beside others: of those that have memory for it the one with the least. What one job costs another in speed is not
-// known; once it is, it is weighed here.
-func (l *lodgings) lodge(one *lodger) {
-	if one.at.somewhere() || one.silent && one.held.somewhere() {
-		return
+// lodgingAt gives a device as it is shared in this round; nil where no job that may share stands for it.
+func (l *lodgings) lodgingAt(at spot) *lodging {
+	i, found := slices.BinarySearchFunc(l.shared, at, func(x *lodging, at spot) int { return compareSpots(x.spot, at) })
+	if !found {
+		return nil
 	}
-	var best *lodging
-	for _, here := range l.shared {
-		if l.open[here.node] && l.fits(one, here) && (best == nil || here.left < best.left) {
-			best = here
-		}
-	}
-	if best != nil {
-		best.take(one, l.partAt(one, best.spot))
-	}
+	return l.shared[i]
 }
 
 // fits says whether a job may lodge beside the host of a device: a fault of one may reach the other, so they are of one tenant.
 func (l *lodgings) fits(one *lodger, here *lodging) bool {
-	if one.memory > here.left || one.Spec.Tenant != here.host.Spec.Tenant {
+	if one.Spec.Tenant != here.host.Spec.Tenant {
 		return false
 	}
-	part := l.partAt(one, here.spot)
-	return part > 0 && part <= here.left && (one.held == here.spot || l.board.nodes[here.node].traits.grant(one.wish))
+	part := l.riderPart(one, here.spot)
+	return part > 0 && part <= l.leftFor(one, here) && (one.held == here.spot || l.board.nodes[here.node].traits.grant(one.wish))
 }
 
 func (here *lodging) take(one *lodger, part unit.Bytes) {
 	one.at, one.part, one.host = here.spot, part, here.host
-	here.left -= part
+	here.jobs, here.left = append(here.jobs, one), here.left-part
+}
+
+// release is the reverse of take.
+func (here *lodging) release(one *lodger) {
+	here.jobs, here.left = slices.DeleteFunc(here.jobs, func(o *lodger) bool { return o == one }), here.left+one.part
+	one.at, one.part, one.host = spot{node: nowhere}, 0, nil
 }
 
 // partAt is how much of a device a job has there: what it runs with, else what it needs; 0 where it has the device as a whole.
 func (l *lodgings) partAt(one *lodger, at spot) unit.Bytes {
-	if r := one.Running; r != nil && !r.StopPending && l.find(&r.Holding) == at {
+	if r := one.Running; r != nil && !r.StopPending && l.find(&r.Holding) == at && (one.outgrown != at || one.silent) {
 		return r.Memory
 	}
 	if !l.open[at.node] {
 		return 0
+	}
+	return l.device(at).Share(one.memory)
+}
+
+// riderPart is how much of a device a job has beside another: it does not go on with the whole of it.
+func (l *lodgings) riderPart(one *lodger, at spot) unit.Bytes {
+	if part := l.partAt(one, at); part > 0 || !l.open[at.node] {
+		return part
 	}
 	return l.device(at).Share(one.memory)
 }

@@ -100,6 +100,7 @@ func (d *day) change() {
 	for range d.between(0, 4) {
 		d.state.Jobs = append(d.state.Jobs, d.job())
 	}
+	d.meet()
 	d.state.Jobs = slices.DeleteFunc(d.state.Jobs, func(j Job) bool { return d.chance(10) })
 	for i := range d.state.Jobs {
 		j := &d.state.Jobs[i]
@@ -107,6 +108,9 @@ func (d *day) change() {
 		if r := j.Running; r != nil && d.chance(60) {
 			r.Spoke, r.Epochs, r.Seconds, j.EpochsDone = true, r.Epochs+1, r.Seconds+20, min(j.EpochsDone+1, j.Spec.MaxEpochs)
 			d.learn(j, deviceCount(r.Holding))
+			if d.chance(15) && r.Memory > 0 {
+				j.Outgrown, j.Spec.EstimatedMemoryMiB = true, j.Spec.EstimatedMemoryMiB+int64(d.between(1, 6))<<10
+			}
 			if d.chance(8) && len(r.Devices) > 1 && len(j.Slow) < train.MaxStragglers {
 				j.Slow = append(j.Slow, train.Straggler{Attempt: len(j.Slow) + 1, Node: r.Node, Device: r.Devices[d.between(0, len(r.Devices)-1)], Slowdown: float64(d.between(1, 5)), ToldAt: d.state.Now})
 			}
@@ -132,13 +136,29 @@ func (d *day) job() Job {
 			MinDevices: least, MaxDevices: least + d.between(0, 4), BatchSize: 10, TrainingSetSize: 1000, MaxEpochs: d.between(0, 30),
 			Tenant: fmt.Sprint("t", d.between(0, 2)), Deadline: deadline,
 			EstimatedHours: float64(d.between(0, 3)), EstimatedMemoryMiB: (12 << 10) * int64(d.between(0, 4)/4),
-			NodeLabels: d.labels(),
+			NodeLabels: d.labels(), Command: []string{fmt.Sprint("program", d.between(0, 3))},
 		},
 	}
 	if sharing {
 		j.Spec.AllowSharing, j.Spec.MaxDevices, j.Spec.EstimatedMemoryMiB = true, 1, int64(d.between(0, 10))<<10
 	}
 	return j
+}
+
+// meet measures jobs beside each other, on some days so that they disturb each other badly.
+func (d *day) meet() {
+	if len(d.state.Jobs) < 3 || d.chance(30) {
+		return
+	}
+	key := curve.MeetingsKey(&train.Device{Kind: train.KindGPU})
+	if d.state.Interference == nil {
+		d.state.Interference = map[string]*curve.Interference{key: curve.NewInterference("", nil)}
+	}
+	kind := func() curve.Kind { return curve.KindOf(d.state.Jobs[d.dice.IntN(len(d.state.Jobs))].Spec) }
+	for range d.between(1, 6) {
+		others := []curve.Kind{kind(), kind()}[:d.between(1, 2)]
+		d.state.Interference[key].Measured(kind(), others, 0.05+0.95*d.dice.Float64())
+	}
 }
 
 // labels are those of a node, or what a job asks for: mostly none.

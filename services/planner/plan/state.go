@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
@@ -21,6 +22,8 @@ type State struct {
 	PowerBudgetWatts float64 `json:"power_budget_watts,omitempty"`
 	// Rates are what energy costs now and later, as far as that is foretold.
 	Rates Rates `json:"rates,omitempty"`
+	// Interference is what is known of jobs that share a device, by the key of the device (curve.MeetingsKey).
+	Interference map[string]*curve.Interference `json:"interference,omitempty"`
 	// IntervalSeconds is how far apart decisions are, where they come at intervals.
 	IntervalSeconds float64 `json:"interval_seconds,omitempty"`
 	// Memory is what the policy left in its last plan. Seed is for policies that search at random.
@@ -57,6 +60,8 @@ type Job struct {
 	RestartSeconds float64 `json:"restart_seconds,omitempty"`
 	// RecentRestarts is how often a plan had the job leave its devices within the last hour.
 	RecentRestarts int `json:"recent_restarts,omitempty"`
+	// Outgrown says that the job was found to use more memory of a device than its part: what its Spec asks for is what it needs, with a margin.
+	Outgrown bool `json:"outgrown,omitempty"`
 	// Slow are devices on which a worker of the job held up the others.
 	Slow []train.Straggler `json:"slow,omitempty"`
 	// Progress is the training done so far, in steps at Limits.BaseBatch: each step counts by its gain (see train.Efficiency).

@@ -35,6 +35,8 @@ type Attempt struct {
 	LimitWatts   float64 `json:"limit_watts"`
 	EnergyJoules float64 `json:"energy_joules"`
 	Seconds      float64 `json:"seconds"`
+	// Epochs is how many it trained, where that is known.
+	Epochs int `json:"epochs,omitempty"`
 	// Reached says whether the job came to its target. It may have given up, or have been stopped when it cost too much.
 	Reached bool `json:"reached"`
 }

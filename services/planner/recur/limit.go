@@ -34,19 +34,13 @@ func ChooseLimit(windows []Window, eta, maxPowerWatts float64) (Window, bool) {
 	return choice, len(windows) > 0
 }
 
-// LowestWithin gives the window of the lowest limit whose time is at most slowdown times that at the highest limit, slowdown at least 1.
-func LowestWithin(windows []Window, slowdown float64) (Window, bool) {
-	var top, choice Window
+// highest is the window of the highest limit.
+func highest(windows []Window) Window {
+	var top Window
 	for _, w := range windows {
 		if w.LimitWatts > top.LimitWatts {
 			top = w
 		}
 	}
-	choice = top
-	for _, w := range windows {
-		if w.Seconds <= slowdown*top.Seconds && w.LimitWatts < choice.LimitWatts {
-			choice = w
-		}
-	}
-	return choice, len(windows) > 0
+	return top
 }

@@ -14,8 +14,11 @@ type Record struct {
 	Attempts []Attempt `json:"attempts,omitempty"`
 	// Running are the jobs under way and how each runs.
 	Running map[train.JobID]Choice `json:"running,omitempty"`
-	// LimitsWatts are the power limits that were found best, by batch size.
+	// LimitsWatts are the power limits that were found best, by batch size, and Unlimited is an epoch at the highest one that was tried then.
 	LimitsWatts map[int]float64 `json:"limits_watts,omitempty"`
+	Unlimited   map[int]Window  `json:"unlimited,omitempty"`
+	// Taken is what the jobs took in all, by batch size, those included whose attempts are forgotten.
+	Taken map[int]Taken `json:"taken,omitempty"`
 	// MaxPowerWatts is that of the first job: costs compare only at one price of a second.
 	MaxPowerWatts float64 `json:"max_power_watts,omitempty"`
 }
@@ -52,6 +55,7 @@ func (r *Record) End(job train.JobID, cost *Attempt) bool {
 		return true
 	}
 	cost.BatchSize = c.BatchSize
+	r.take(*cost)
 	r.Attempts = append(r.Attempts, *cost)
 	r.Attempts = slices.Clone(r.Attempts[max(len(r.Attempts)-attemptsKept, 0):])
 	return true

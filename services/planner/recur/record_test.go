@@ -113,3 +113,30 @@ func TestAJobThatTellsNothingIsNotCounted(t *testing.T) {
 		t.Errorf("a choice out of nothing: %v, %+v", err, record)
 	}
 }
+
+func TestWhatAJobUsuallyTakes(t *testing.T) {
+	var r recur.Record
+	run := func(batch, epochs int, joules, seconds float64, reached bool) {
+		r.Running = map[train.JobID]recur.Choice{"j": {BatchSize: batch}}
+		r.End("j", &recur.Attempt{EnergyJoules: joules, Seconds: seconds, Epochs: epochs, Reached: reached})
+	}
+	expect := func(what string, wantJoules, wantSeconds float64, wantKnown bool) {
+		t.Helper()
+		if joules, seconds, known := r.Usual(32); joules != wantJoules || seconds != wantSeconds || known != wantKnown {
+			t.Errorf("%s: %g J, %g s, %v; want %g J, %g s, %v", what, joules, seconds, known, wantJoules, wantSeconds, wantKnown)
+		}
+	}
+	run(64, 10, 500, 90, true)
+	run(32, 3, 400, 50, false)
+	expect("no job has got there", 0, 0, false)
+	run(32, 10, 1000, 100, true)
+	run(32, 20, 2000, 220, true)
+	expect("the mean of two", 1500, 160, true)
+	for range 300 {
+		run(64, 10, 500, 90, true)
+	}
+	expect("long ago", 1500, 160, true)
+	r.Limited(32, 150, []recur.Window{{LimitWatts: 150, EnergyJoules: 60, Seconds: 12}, {LimitWatts: 300, EnergyJoules: 110, Seconds: 10}})
+	run(32, 15, 900, 180, true)
+	expect("without the limit", 15*110, 15*10, true)
+}

@@ -31,24 +31,42 @@ type Tenant struct {
 	Memory float64
 }
 
-// Choose gives the one of several devices, each with the tenants that it has, on which a newcomer adds most to the progress of all: its own less what it
-// takes from the tenants. It is -1 where that is too little everywhere: then the job waits for a device of its own.
-func Choose(m *curve.Interference, newcomer Tenant, devices [][]Tenant) int {
-	best, most := -1, worthwhile*newcomer.Weight
-	for i, tenants := range devices {
-		if !fits(m, newcomer, tenants) {
+// Place is a device on which a newcomer may start.
+type Place struct {
+	// Model is what is known of devices of its type.
+	Model *curve.Interference
+	// Newcomer is what the job would be there, Tenants are the jobs that it would be beside.
+	Newcomer Tenant
+	Tenants  []Tenant
+}
+
+// Choose gives the place where a newcomer adds most to the progress of all: its own less what it takes from the tenants. It is -1 where that is too little
+// everywhere: then the job waits for a device of its own.
+func Choose(places []Place) int {
+	best, most := -1, math.Inf(-1)
+	for i, p := range places {
+		all := append(slices.Clone(p.Tenants), p.Newcomer)
+		if !p.fits() || Parted(p.Model, all) {
 			continue
 		}
-		before, _ := progress(m, tenants)
-		gain, deviation := progress(m, append(slices.Clone(tenants), newcomer))
-		if len(tenants) > 1 {
+		before, _ := progress(p.Model, p.Tenants)
+		gain, deviation := progress(p.Model, all)
+		if len(p.Tenants) > 1 {
 			deviation = -deviation
 		}
-		if gain += optimism*deviation - before; gain > most+rounding {
+		gain += optimism*deviation - before
+		if gain > worthwhile*p.Newcomer.Weight+rounding && gain > most+rounding {
 			best, most = i, gain
 		}
 	}
 	return best
+}
+
+// Apart is what all tenants of a device would do more if tenant i had another device for itself, in progress of a job of weight 1 alone.
+func Apart(m *curve.Interference, tenants []Tenant, i int) float64 {
+	together, _ := progress(m, tenants)
+	others, _ := progress(m, slices.Delete(slices.Clone(tenants), i, i+1))
+	return others + tenants[i].Weight - together
 }
 
 // Stay says whether tenants stay together whose rates on the device were measured: together they must do no less than the weightiest of them would alone.
@@ -61,25 +79,50 @@ func Stay(tenants []Tenant, rates []float64) bool {
 	return together >= alone
 }
 
-// fits says whether a newcomer's memory fits beside tenants: by what all of them declare, or by what was learnt of each two where one does not.
-func fits(m *curve.Interference, newcomer Tenant, tenants []Tenant) bool {
-	sum, known := newcomer.Memory, newcomer.Memory > 0
-	for _, t := range tenants {
+// Parted says whether it is known of tenants that they do not stay together: any of them was measured beside just the others.
+func Parted(m *curve.Interference, tenants []Tenant) bool {
+	rates, measured := Rates(m, tenants)
+	return slices.Max(measured) > 0 && !Stay(tenants, rates)
+}
+
+// fits says whether a newcomer's memory fits beside tenants: by what all of them declare, or by what was learnt of each two where one does not. Two that did
+// not fit are not tried again, whatever they declare.
+func (p Place) fits() bool {
+	sum, known := p.Newcomer.Memory, p.Newcomer.Memory > 0
+	for _, t := range p.Tenants {
 		sum, known = sum+t.Memory, known && t.Memory > 0
 	}
-	return sum <= 1 && (known || !slices.ContainsFunc(tenants, func(t Tenant) bool { return m.Fits(newcomer.Kind, t.Kind) < surelyFit }))
+	needed := surelyFit
+	if known {
+		needed = math.SmallestNonzeroFloat64
+	}
+	return sum <= 1+rounding && !slices.ContainsFunc(p.Tenants, func(t Tenant) bool { return p.Model.Fits(p.Newcomer.Kind, t.Kind) < needed })
+}
+
+// Rates are what tenants of a device are predicted to run at, and how often each of them was measured beside just these.
+func Rates(m *curve.Interference, tenants []Tenant) (rates []float64, measured []int) {
+	for i, t := range tenants {
+		rate, _ := m.RateAmong(t.Kind, besides(tenants, i))
+		rates, measured = append(rates, rate), append(measured, m.Measurements(t.Kind, besides(tenants, i)))
+	}
+	return rates, measured
+}
+
+// besides are the kinds of all tenants but one.
+func besides(tenants []Tenant, i int) []curve.Kind {
+	var others []curve.Kind
+	for k, t := range tenants {
+		if k != i {
+			others = append(others, t.Kind)
+		}
+	}
+	return others
 }
 
 // progress is what tenants do together, in progress of a job of weight 1 alone.
 func progress(m *curve.Interference, tenants []Tenant) (sum, deviation float64) {
 	for i, t := range tenants {
-		var others []curve.Kind
-		for k, other := range tenants {
-			if k != i {
-				others = append(others, other.Kind)
-			}
-		}
-		rate, d := m.RateAmong(t.Kind, others)
+		rate, d := m.RateAmong(t.Kind, besides(tenants, i))
 		sum, deviation = sum+t.Weight*rate, math.Hypot(deviation, t.Weight*d)
 	}
 	return sum, deviation

@@ -21,6 +21,14 @@ func taught(rates map[[2]string]float64) *curve.Interference {
 	return m
 }
 
+func choose(m *curve.Interference, newcomer Tenant, devices [][]Tenant) int {
+	var places []Place
+	for _, tenants := range devices {
+		places = append(places, Place{Model: m, Newcomer: newcomer, Tenants: tenants})
+	}
+	return Choose(places)
+}
+
 func TestChoose(t *testing.T) {
 	m := taught(map[[2]string]float64{
 		{"new", "kind"}: 0.9, {"new", "fair"}: 0.7, {"new", "rough"}: 0.5, {"kind", "fair"}: 0.9, {"vain", "fair"}: 0.8, {"vain", "kind"}: 0.4,
@@ -45,7 +53,7 @@ func TestChoose(t *testing.T) {
 		"a kind that nobody knows is worth one": {[][]Tenant{{tenant("rough", 0.3)}, {tenant("unknown", 0.3)}}, 0.3, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := Choose(m, tenant("new", c.memory), c.devices); got != c.want {
+			if got := choose(m, tenant("new", c.memory), c.devices); got != c.want {
 				t.Errorf("chosen %d, want %d", got, c.want)
 			}
 		})
@@ -55,14 +63,14 @@ func TestChoose(t *testing.T) {
 func TestMemoryThatNobodyDeclares(t *testing.T) {
 	m := taught(map[[2]string]float64{{"new", "kind"}: 0.9})
 	alone := [][]Tenant{{tenant("kind", 0)}}
-	if got := Choose(m, tenant("new", 0), alone); got != 0 {
+	if got := choose(m, tenant("new", 0), alone); got != 0 {
 		t.Errorf("chosen %d beside what it has shared with, want 0", got)
 	}
 	m.OutOfMemory(tenant("new", 0).Kind, tenant("kind", 0).Kind)
-	if got := Choose(m, tenant("new", 0), alone); got != -1 {
+	if got := choose(m, tenant("new", 0), alone); got != -1 {
 		t.Errorf("chosen %d beside what it did not fit with, want -1", got)
 	}
-	if got := Choose(m, tenant("new", 0.9), [][]Tenant{{tenant("kind", 0.3), tenant("other", 0)}}); got != -1 {
+	if got := choose(m, tenant("new", 0.9), [][]Tenant{{tenant("kind", 0.3), tenant("other", 0)}}); got != -1 {
 		t.Errorf("chosen %d where what is declared alone is too much, want -1", got)
 	}
 }
@@ -75,7 +83,7 @@ func TestTriesThatDisappointDoNotEndSharing(t *testing.T) {
 			m.Shared(tenant(a, 0).Kind, tenant(b, 0).Kind, 0.2, 0.2)
 		}
 	}
-	if got := Choose(m, tenant("e", 0.3), [][]Tenant{{tenant("a", 0.3)}, {tenant("f", 0.3)}}); got != 1 {
+	if got := choose(m, tenant("e", 0.3), [][]Tenant{{tenant("a", 0.3)}, {tenant("f", 0.3)}}); got != 1 {
 		t.Errorf("chosen %d, want to try two kinds of which nothing is known", got)
 	}
 }
@@ -127,7 +135,7 @@ func TestMemoryIsNeverExceeded(t *testing.T) {
 				devices[i] = append(devices[i], draw(t, "tenant"))
 			}
 		}
-		at := Choose(m, newcomer, devices)
+		at := choose(m, newcomer, devices)
 		if at < 0 {
 			return
 		}

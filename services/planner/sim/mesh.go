@@ -4,6 +4,8 @@ import (
 	"maps"
 	"math"
 	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/rows"
 )
 
 // mesh is the piecewise linear interpolation over tetrahedra of points at (nodes, devices, local batch).
@@ -13,23 +15,23 @@ type mesh struct {
 }
 
 func parseMesh(name string, points, simplices []byte) (*mesh, error) {
-	t, err := parseTable(name+"/points", points, "num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
+	all, err := rows.Parse(name+"/points", points, "num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
 	if err != nil {
 		return nil, err
 	}
 	m := &mesh{}
-	for row := range t.rows {
-		x, err := t.numbers(row, "num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
+	for _, row := range all {
+		x, err := row.Numbers("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
 		if err != nil {
 			return nil, err
 		}
 		m.points = append(m.points, point{x[0], x[1], x[2], StepTime{x[3], x[4]}})
 	}
-	if t, err = parseTable(name+"/simplices", simplices, "p0", "p1", "p2", "p3"); err != nil {
+	if all, err = rows.Parse(name+"/simplices", simplices, "p0", "p1", "p2", "p3"); err != nil {
 		return nil, err
 	}
-	for row := range t.rows {
-		x, err := t.numbers(row, "p0", "p1", "p2", "p3")
+	for _, row := range all {
+		x, err := row.Numbers("p0", "p1", "p2", "p3")
 		if err != nil {
 			return nil, err
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/rows"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
@@ -56,20 +57,20 @@ func published(t testing.TB, policy, dir, workload string) map[string]float64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, err := parseTable("jcts-jobload", content, "policy", "workload_dir", "workload", "job", "jct_s")
+	all, err := rows.Parse("jcts-jobload", content, "policy", "workload_dir", "workload", "job", "jct_s")
 	if err != nil {
 		t.Fatal(err)
 	}
 	jcts := map[string]float64{}
-	for row := range rows.rows {
-		if rows.text(row, "policy") != policy || rows.text(row, "workload_dir") != dir || rows.text(row, "workload") != workload {
+	for _, row := range all {
+		if row.Text("policy") != policy || row.Text("workload_dir") != dir || row.Text("workload") != workload {
 			continue
 		}
-		x, err := rows.numbers(row, "jct_s")
+		x, err := row.Numbers("jct_s")
 		if err != nil {
 			t.Fatal(err)
 		}
-		jcts[rows.text(row, "job")] = x[0]
+		jcts[row.Text("job")] = x[0]
 	}
 	if len(jcts) == 0 {
 		t.Fatalf("no published results of %s on %s/%s", policy, dir, workload)

@@ -3,6 +3,8 @@ package sim
 import (
 	"cmp"
 	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/rows"
 )
 
 // StepTimes are the measured step times of one application on one model of device.
@@ -39,6 +41,20 @@ func (s *series) at(batch float64) StepTime {
 	return StepTime{a.Step + (b.Step-a.Step)*w, a.Sync + (b.Sync-a.Sync)*w}
 }
 
+// between gives the two of ascending xs around x and the weight of the upper one; at the ends and beyond them, the end.
+func between(xs []float64, x float64) (low, high int, weight float64) {
+	at, exact := slices.BinarySearch(xs, x)
+	switch {
+	case exact:
+		return at, at, 0
+	case at == 0:
+		return 0, 0, 0
+	case at == len(xs):
+		return at - 1, at - 1, 0
+	}
+	return at - 1, at, (x - xs[at-1]) / (xs[at] - xs[at-1])
+}
+
 type triple struct{ nodes, devices, batch int }
 
 type cacheKey struct {
@@ -55,16 +71,16 @@ type point struct {
 // measured are answered by the nearest ones.
 func ParseStepTimes(name string, placements, scalability []byte) (*StepTimes, error) {
 	s := &StepTimes{placements: map[string]*series{}, cache: map[cacheKey]StepTime{}}
-	t, err := parseTable(name+"/placements", placements, "placement", "local_bsz", "step_time", "sync_time")
+	all, err := rows.Parse(name+"/placements", placements, "placement", "local_bsz", "step_time", "sync_time")
 	if err != nil {
 		return nil, err
 	}
-	for row := range t.rows {
-		x, err := t.numbers(row, "local_bsz", "step_time", "sync_time")
+	for _, row := range all {
+		x, err := row.Numbers("local_bsz", "step_time", "sync_time")
 		if err != nil {
 			return nil, err
 		}
-		key := t.text(row, "placement")
+		key := row.Text("placement")
 		if s.placements[key] == nil {
 			s.placements[key] = &series{}
 		}
@@ -123,12 +139,12 @@ func (s *StepTimes) averagePlacements() {
 }
 
 func (s *StepTimes) addScalability(name string, scalability []byte) error {
-	t, err := parseTable(name+"/scalability", scalability, "num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
+	all, err := rows.Parse(name+"/scalability", scalability, "num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
 	if err != nil {
 		return err
 	}
-	for row := range t.rows {
-		x, err := t.numbers(row, "num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
+	for _, row := range all {
+		x, err := row.Numbers("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
 		if err != nil {
 			return err
 		}
@@ -145,16 +161,16 @@ func (s *StepTimes) Interpolate(name string, points, simplices, lookup []byte) e
 		return err
 	}
 	s.mesh = m
-	t, err := parseTable("interpolated-lookup", lookup, "application", "num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
+	all, err := rows.Parse("interpolated-lookup", lookup, "application", "num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
 	if err != nil {
 		return err
 	}
 	s.known = map[triple]StepTime{}
-	for row := range t.rows {
-		if t.text(row, "application") != name {
+	for _, row := range all {
+		if row.Text("application") != name {
 			continue
 		}
-		x, err := t.numbers(row, "num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
+		x, err := row.Numbers("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
 		if err != nil {
 			return err
 		}

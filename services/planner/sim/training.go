@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/switchyard-dl/switchyard/libs/rows"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -28,16 +29,16 @@ func ParseTraining(name string, files map[int][]byte, epochs int) (Training, err
 	var t Training
 	for batch, data := range files {
 		file := fmt.Sprintf("%s/validation-%d", name, batch)
-		rows, err := parseTable(file, data, "progress", "iteration", "grad_sqr", "grad_var")
+		all, err := rows.Parse(file, data, "progress", "iteration", "grad_sqr", "grad_var")
 		if err != nil {
 			return Training{}, err
 		}
-		if len(rows.rows) < epochs {
-			return Training{}, fmt.Errorf("parse %s: %d epochs, want %d", file, len(rows.rows), epochs)
+		if len(all) < epochs {
+			return Training{}, fmt.Errorf("parse %s: %d epochs, want %d", file, len(all), epochs)
 		}
 		run := trainingRun{batch: batch}
-		for row := range rows.rows {
-			x, err := rows.numbers(row, "progress", "iteration", "grad_sqr", "grad_var")
+		for _, row := range all {
+			x, err := row.Numbers("progress", "iteration", "grad_sqr", "grad_var")
 			if err != nil {
 				return Training{}, err
 			}

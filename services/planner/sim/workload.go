@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/switchyard-dl/switchyard/libs/rows"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -34,29 +35,29 @@ const mostAsked = math.MaxInt32
 
 // ParseWorkload reads a table of arrivals.
 func ParseWorkload(name string, data []byte) (Workload, error) {
-	t, err := parseTable(name, data, "name", "time", "application", "num_replicas", "batch_size")
+	all, err := rows.Parse(name, data, "name", "time", "application", "num_replicas", "batch_size")
 	if err != nil {
 		return Workload{}, err
 	}
 	w := Workload{Name: name}
 	seen := map[train.JobID]bool{}
-	for row := range t.rows {
-		x, err := t.numbers(row, "time", "num_replicas", "batch_size")
+	for _, row := range all {
+		x, err := row.Numbers("time", "num_replicas", "batch_size")
 		if err != nil {
 			return Workload{}, err
 		}
-		id, err := train.ParseJobID(t.text(row, "name"))
+		id, err := train.ParseJobID(row.Text("name"))
 		if err != nil {
-			return Workload{}, fmt.Errorf("parse %s: row %d: %w", name, row+2, err)
+			return Workload{}, fmt.Errorf("parse %s: %w", row.Where(), err)
 		}
 		if seen[id] {
-			return Workload{}, fmt.Errorf("parse %s: row %d: second job of the name %s", name, row+2, id)
+			return Workload{}, fmt.Errorf("parse %s: second job of the name %s", row.Where(), id)
 		}
 		seen[id] = true
 		if !(x[0] >= 0 && x[0] < longest && x[1] >= 1 && x[1] <= mostAsked && x[2] >= 1 && x[2] <= mostAsked) {
-			return Workload{}, fmt.Errorf("parse %s: row %d: want a time from 0 to %d s, devices and a batch from 1 to %d", name, row+2, longest, mostAsked)
+			return Workload{}, fmt.Errorf("parse %s: want a time from 0 to %d s, devices and a batch from 1 to %d", row.Where(), longest, mostAsked)
 		}
-		w.Jobs = append(w.Jobs, Arrival{Name: id, Seconds: x[0], Application: t.text(row, "application"), Devices: int(x[1]), Batch: int(x[2])})
+		w.Jobs = append(w.Jobs, Arrival{Name: id, Seconds: x[0], Application: row.Text("application"), Devices: int(x[1]), Batch: int(x[2])})
 	}
 	if len(w.Jobs) == 0 {
 		return Workload{}, fmt.Errorf("parse %s: there is no job in it", name)

@@ -1,5 +1,5 @@
 // Package tune chooses the micro-batches of jobs that share a device, by trying a few. What is tried next follows from what was tried before alone, so a round
-// of tuning outlives whoever conducts it. How a batch is set and measured, and that the effective batch stays the same, is not decided here.
+// of tuning outlives whoever conducts it. How a batch is set, and how heartbeats come here, is not decided here.
 package tune
 
 import (
@@ -120,9 +120,11 @@ func (r Round) kernel(x, y int) float64 {
 	return variance * (sum + product)
 }
 
+// usual is what tenants do together, one alone being 1.
+const usual = 1.2
+
 // expected is the progress that a combination makes if sharing costs each tenant what it usually does.
 func (r Round) expected(choice []int) float64 {
-	const usual = 1.2 // what tenants do together, one alone being 1
 	sum := 0.0
 	for i, t := range r.Tenants {
 		sum += t.Alone[choice[i]]

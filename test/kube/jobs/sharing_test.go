@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -32,17 +33,8 @@ func TestJobsShareAGPU(t *testing.T) {
 	}
 
 	// What the plan says is what Kubernetes accounts for, and the containers are told of it.
-	node, err := y.node()
-	y.must(err)
-	var gpu train.Device
-	for _, d := range node.Devices {
-		if d.ID == large.Devices[0] {
-			gpu = d
-		}
-	}
 	for pod, units := range map[string]string{"whole-1-0": "", "large-1-0": "10", "small-1-0": "5"} {
-		limit := y.kubectl("get", "pod", pod, "-n", y.namespace, "-o", `jsonpath={.spec.containers[0].resources.limits.`+strings.ReplaceAll(gpu.Resource, ".", `\.`)+`}`)
-		if limit != units {
+		if limit := y.units(pod, large.Devices[0]); limit != units {
 			t.Errorf("pod %s asks for %q units of the shared GPU, want %q", pod, limit, units)
 		}
 	}
@@ -64,4 +56,75 @@ func TestJobsShareAGPU(t *testing.T) {
 		y.cancel(id)
 	}
 	y.nothingLeft()
+}
+
+// A job that uses more of a GPU than its part leaves at its epoch's end and goes on elsewhere with what it needs, in as many units of the other GPU; those beside
+// it train on. One of them is killed, starts again, and the others do not notice.
+func TestAJobThatOutgrowsItsPartIsMoved(t *testing.T) {
+	const endless = 1_000_000
+	y := newYard(t)
+	y.start("planner")
+	sharing := func(partGiB, usedGiB int64) func(*train.Spec) {
+		return func(s *train.Spec) {
+			s.MaxDevices, s.AllowSharing, s.EstimatedMemoryMiB = 1, true, partGiB<<10
+			s.Command = append(s.Command, "-memory-mib", strconv.FormatInt(usedGiB<<10, 10))
+		}
+	}
+	y.submit("whole", endless, 4, func(s *train.Spec) { s.MaxDevices = 1 })
+	y.running("whole", 1)
+	y.submit("modest", endless, 4, sharing(8, 6))
+	modest := y.running("modest", 1)
+	y.submit("greedy", endless, 4, sharing(4, 12))
+	y.job("greedy", "the reason why it leaves", func(j train.Job) bool { return j.Reason == "MemoryOutgrown" && len(j.Warnings) == 1 })
+	y.submit("next", endless, 4, sharing(7, 6))
+	next := y.running("next", 1)
+	if !train.SameDevices(next.Devices, modest.Devices) {
+		t.Errorf("next is on %v, modest on %v, want them together", next.Devices, modest.Devices)
+	}
+
+	y.cancel("whole")
+	greedy := y.running("greedy", 2)
+	if greedy.StartedEpochs == 0 || train.SameDevices(greedy.Devices, modest.Devices) || greedy.Enforcement != train.EnforcedByAdvice {
+		t.Errorf("greedy goes on after epoch %d on %v (%s), want it on the other GPU than %v", greedy.StartedEpochs, greedy.Devices, greedy.Enforcement, modest.Devices)
+	}
+	if units := y.units("greedy-2-0", greedy.Devices[0]); units != "14" {
+		t.Errorf("greedy asks for %q units, want 14 for 12 GiB and a tenth", units)
+	}
+	if out := y.describe("greedy"); !strings.Contains(out, "uses 12.0 GiB of gpu:") || !strings.Contains(out, "advisory: ") {
+		t.Errorf("describe greedy:\n%s", out)
+	}
+
+	y.kubectl("delete", "pod", "modest-1-0", "-n", y.namespace, "--wait=false", "--grace-period=0")
+	before := map[train.JobID]int{}
+	for _, id := range []train.JobID{"greedy", "next"} {
+		before[id] = y.job(id, "it runs", func(j train.Job) bool { return j.State == train.StateRunning }).EpochsDone
+	}
+	again := y.running("modest", 2)
+	if again.Memory == 0 || again.Memory > modest.Memory || !train.SameDevices(again.Devices, modest.Devices) {
+		t.Errorf("modest goes on with %s of %v, had %s of %v", again.Memory, again.Devices, modest.Memory, modest.Devices)
+	}
+	for id, attempt := range map[train.JobID]int{"greedy": 2, "next": 1} {
+		j := y.job(id, "it trains on", func(j train.Job) bool { return j.EpochsDone > before[id]+1 })
+		if j.Attempt != attempt || j.Recoveries != 0 {
+			t.Errorf("%s is disturbed: attempt %d, %d recoveries", id, j.Attempt, j.Recoveries)
+		}
+	}
+	for _, id := range []train.JobID{"modest", "greedy", "next"} {
+		y.cancel(id)
+	}
+	y.nothingLeft()
+}
+
+// units is how much of a GPU a pod asks for.
+func (y *yard) units(pod string, device train.DeviceID) string {
+	y.t.Helper()
+	node, err := y.node()
+	y.must(err)
+	resource := ""
+	for _, d := range node.Devices {
+		if d.ID == device {
+			resource = strings.ReplaceAll(d.Resource, ".", `\.`)
+		}
+	}
+	return y.kubectl("get", "pod", pod, "-n", y.namespace, "-o", "jsonpath={.spec.containers[0].resources.limits."+resource+"}")
 }

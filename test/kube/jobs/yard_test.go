@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/bustest"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/test/kube/lab"
@@ -92,7 +92,7 @@ func newYardOn(t testing.TB, on *lab.Cluster, executorFlags ...string) *yard {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	y := &yard{
-		t: t, ctx: ctx, dir: t.TempDir(), cluster: on, port: freePort(t), flags: executorFlags, procs: map[string]*exec.Cmd{},
+		t: t, ctx: ctx, dir: t.TempDir(), cluster: on, port: bustest.FreePort(t), flags: executorFlags, procs: map[string]*exec.Cmd{},
 		namespace: "jobs-" + strings.ToLower(strings.TrimPrefix(strings.TrimPrefix(strings.Split(t.Name(), "/")[0], "Benchmark"), "Test")),
 	}
 	t.Cleanup(func() { cancel(); y.end() })
@@ -127,16 +127,6 @@ func (y *yard) end() {
 		_, _ = y.cluster.Kubectl(context.Background(), "patch", name, "-n", y.namespace, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
 	}
 	_, _ = y.cluster.Kubectl(context.Background(), "delete", "namespace", y.namespace, "--wait=false")
-}
-
-func freePort(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // start runs one of the processes.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/switchyard-dl/switchyard/libs/rows"
 	"github.com/switchyard-dl/switchyard/services/planner/recur"
-	"github.com/switchyard-dl/switchyard/services/planner/sim/rows"
 )
 
 // measured reads the measured trainings, or skips where they are not.

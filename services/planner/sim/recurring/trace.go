@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/switchyard-dl/switchyard/libs/rows"
 	"github.com/switchyard-dl/switchyard/services/planner/recur"
-	"github.com/switchyard-dl/switchyard/services/planner/sim/rows"
 )
 
 // Training is one job on one type of GPU: all that was measured of it.

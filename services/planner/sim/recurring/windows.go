@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/switchyard-dl/switchyard/libs/rows"
 	"github.com/switchyard-dl/switchyard/services/planner/recur"
-	"github.com/switchyard-dl/switchyard/services/planner/sim/rows"
 )
 
 // Profile is what a job's devices measured at each power limit, as a monitor of windows logged it.

@@ -53,11 +53,11 @@ func (p *interference) tenant(kind curve.Kind) share.Tenant {
 }
 
 func (p *interference) Choose(newcomer curve.Kind, hosts []curve.Kind) int {
-	devices := make([][]share.Tenant, len(hosts))
+	places := make([]share.Place, len(hosts))
 	for i, host := range hosts {
-		devices[i] = []share.Tenant{p.tenant(host)}
+		places[i] = share.Place{Model: p.model, Newcomer: p.tenant(newcomer), Tenants: []share.Tenant{p.tenant(host)}}
 	}
-	return share.Choose(p.model, p.tenant(newcomer), devices)
+	return share.Choose(places)
 }
 
 func (p *interference) Watched(tenant, newcomer curve.Kind, tenantRate, newcomerRate float64) bool {

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/switchyard-dl/switchyard/services/planner/sim/rows"
+	"github.com/switchyard-dl/switchyard/libs/rows"
 )
 
 const gpus = 20

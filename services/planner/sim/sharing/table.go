@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/curve"
-	"github.com/switchyard-dl/switchyard/services/planner/sim/rows"
+	"github.com/switchyard-dl/switchyard/libs/rows"
 )
 
 // Table holds the measurements of one type of GPU.

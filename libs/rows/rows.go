@@ -13,7 +13,8 @@ import (
 
 // Row is a row of a file.
 type Row struct {
-	where   string
+	file    string
+	line    int
 	columns map[string]int
 	cells   []string
 }
@@ -24,20 +25,30 @@ func Read(files fs.FS, name string) ([]Row, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
+	return Parse(name, data)
+}
+
+// Parse reads all rows of what is in a file, which must have some columns.
+func Parse(name string, data []byte, want ...string) ([]Row, error) {
 	lines, err := csv.NewReader(bytes.NewReader(data)).ReadAll()
 	if err != nil {
 		return nil, fmt.Errorf("parse %s: %w", name, err)
 	}
 	if len(lines) == 0 {
-		return nil, fmt.Errorf("parse %s: it is empty", name)
+		return nil, fmt.Errorf("parse %s: it is empty, want columns %v", name, want)
 	}
 	columns := map[string]int{}
 	for i, column := range lines[0] {
 		columns[column] = i
 	}
+	for _, column := range want {
+		if _, ok := columns[column]; !ok {
+			return nil, fmt.Errorf("parse %s: no column %q, only %v", name, column, lines[0])
+		}
+	}
 	all := make([]Row, 0, len(lines)-1)
 	for i, cells := range lines[1:] {
-		all = append(all, Row{fmt.Sprintf("%s: row %d", name, i+2), columns, cells})
+		all = append(all, Row{file: name, line: i + 2, columns: columns, cells: cells})
 	}
 	return all, nil
 }
@@ -52,7 +63,7 @@ func (r Row) Columns() []string {
 }
 
 // Where says in which file and line the row is, for messages.
-func (r Row) Where() string { return r.where }
+func (r Row) Where() string { return fmt.Sprintf("%s: row %d", r.file, r.line) }
 
 // Text is a cell, empty where there is no such column.
 func (r Row) Text(column string) string {
@@ -66,7 +77,20 @@ func (r Row) Text(column string) string {
 func (r Row) Number(column string) (float64, error) {
 	x, err := strconv.ParseFloat(r.Text(column), 64)
 	if err != nil || math.IsNaN(x) || math.IsInf(x, 0) || x < 0 {
-		return 0, fmt.Errorf("parse %s, column %s: %q is no number of 0 or more", r.where, column, r.Text(column))
+		return 0, fmt.Errorf("parse %s, column %s: %q is no number of 0 or more", r.Where(), column, r.Text(column))
 	}
 	return x, nil
+}
+
+// Numbers are cells that hold numbers of any kind.
+func (r Row) Numbers(columns ...string) ([]float64, error) {
+	values := make([]float64, len(columns))
+	for i, column := range columns {
+		x, err := strconv.ParseFloat(r.Text(column), 64)
+		if err != nil {
+			return nil, fmt.Errorf("parse %s, column %s: %w", r.Where(), column, err)
+		}
+		values[i] = x
+	}
+	return values, nil
 }

@@ -1,0 +1,61 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+const (
+	// sweepEvery is how often records of ended jobs are looked for.
+	sweepEvery = 10 * time.Minute
+	// sweepTimeout bounds one look.
+	sweepTimeout = time.Minute
+)
+
+// ForgetEnded deletes the records of jobs that ended long ago, until ctx ends. A record's key is the job's id, alone or before a dot. Nobody writes such a record
+// any more, so it does not matter which process deletes it.
+func ForgetEnded[T any](ctx context.Context, records *KV[T], jobs *KV[train.Job]) error {
+	ticker := time.NewTicker(sweepEvery)
+	defer ticker.Stop()
+	for {
+		if err := forgetEnded(ctx, records, jobs, time.Now()); err != nil && ctx.Err() == nil {
+			records.bus.log.Warn("old records stay for now", "bucket", records.bucket, "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+func forgetEnded[T any](ctx context.Context, records *KV[T], jobs *KV[train.Job], now time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
+	all, err := records.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, r := range all {
+		id, _, _ := strings.Cut(r.Key, ".")
+		job, err := jobs.Get(ctx, id)
+		if errors.Is(err, ErrNotFound) || errors.Is(err, ErrPoison) {
+			continue // nothing says that it has ended
+		}
+		if err != nil {
+			return fmt.Errorf("look whether %s has ended: %w", id, err)
+		}
+		if !job.Value.LongEnded(now) {
+			continue
+		}
+		if err := records.Delete(ctx, r.Key, r.Revision); err != nil && !errors.Is(err, ErrConflict) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,65 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+func TestRecordsOfEndedJobsAreForgotten(t *testing.T) {
+	ctx, cancel := context.WithCancel(within(t))
+	defer cancel()
+	b := bustest.Connect(t, bustest.Start(t), "x")
+	jobs, err := bus.OpenKV[train.Job](ctx, b, event.BucketJobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reports, err := bus.OpenKV[train.AttemptReport](ctx, b, event.BucketReports)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hoursAgo := time.Now().Add(-2 * time.Hour)
+	for _, j := range []train.Job{
+		{ID: "recent", State: train.StateFailed, FinishedAt: time.Now().Add(-time.Minute)},
+		{ID: "running", State: train.StateRunning, FinishedAt: hoursAgo},
+		{ID: "old", State: train.StateSucceeded, FinishedAt: hoursAgo},
+	} {
+		if _, err := jobs.Swap(ctx, string(j.ID), j, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stay := []string{"recent.1", "running.1", "unknown.1"}
+	for _, key := range append(stay, "old", "old.2") { // they are looked at in this order
+		if _, err := reports.Swap(ctx, key, train.AttemptReport{}, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	go func() {
+		_ = bus.ForgetEnded(ctx, reports, jobs)
+	}()
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	err = reports.Watch(watching, func(e bus.Entry[train.AttemptReport], deleted bool) {
+		if e.Key == "old.2" && deleted {
+			stop()
+		}
+	}, nil)
+	if err != nil || ctx.Err() != nil {
+		t.Fatalf("%v: the last old record is still there", errors.Join(err, ctx.Err()))
+	}
+	left, err := reports.List(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, e := range left {
+		if len(left) != len(stay) || e.Key != stay[i] {
+			t.Fatalf("%+v are left, want %v", left, stay)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package profile
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+)
+
+// Upstream is the k-means model that PipeTune ships, decoded into JSON: centres of event counts as they were measured, without scales.
+type Upstream struct {
+	Names   []string    `json:"feature_names"`
+	Centres [][]float64 `json:"cluster_centers"`
+	Labels  []int       `json:"labels"`
+}
+
+// DecodeUpstream reads such a model. Where it does not name its features they are event_0, event_1 and so on.
+func DecodeUpstream(data []byte) (Upstream, error) {
+	var u Upstream
+	if err := json.Unmarshal(data, &u); err != nil {
+		return u, fmt.Errorf("decode k-means model: %w", err)
+	}
+	if len(u.Centres) == 0 {
+		return u, fmt.Errorf("decode k-means model: cluster_centers: want at least one")
+	}
+	if u.Names == nil {
+		for i := range u.Centres[0] {
+			u.Names = append(u.Names, "event_"+strconv.Itoa(i))
+		}
+	}
+	for i, c := range u.Centres {
+		if len(c) != len(u.Names) {
+			return u, fmt.Errorf("decode k-means model: centre %d has %d features: want %d", i, len(c), len(u.Names))
+		}
+	}
+	for i, l := range u.Labels {
+		if l < 0 || l >= len(u.Centres) {
+			return u, fmt.Errorf("decode k-means model: label %d is %d: want less than %d", i, l, len(u.Centres))
+		}
+	}
+	return u, nil
+}
+
+// Signature is a centre as a signature.
+func (u Upstream) Signature(centre int) Signature {
+	s := Signature{}
+	for i, name := range u.Names {
+		s[name] = u.Centres[centre][i]
+	}
+	return s
+}
+
+// Model makes our model of it. Scales are of the centres, each counted as often as it has members; a cluster of one member is an outlier and left out. How
+// wide the clusters are is not in the file: each one ends half-way to the nearest other.
+func (u Upstream) Model() Model {
+	members := make([]int, len(u.Centres))
+	var each []Signature
+	for _, l := range u.Labels {
+		members[l]++
+	}
+	for _, l := range u.Labels {
+		if members[l] > 1 {
+			each = append(each, u.Signature(l))
+		}
+	}
+	m := Model{Features: newFeatures(each)}
+	var centres [][]float64
+	for i := range u.Centres {
+		if members[i] > 1 {
+			x := scaled(m.Features, u.Signature(i))
+			centres = append(centres, x)
+			m.Clusters = append(m.Clusters, Cluster{Centre: m.named(x), Members: members[i]})
+		}
+	}
+	for i := range m.Clusters {
+		half := math.Inf(1)
+		for k, other := range centres {
+			if k != i {
+				half = min(half, distance(centres[i], other)/2)
+			}
+		}
+		if math.IsInf(half, 1) {
+			half = leastThreshold
+		}
+		m.Clusters[i].Threshold = half
+	}
+	return m
+}

@@ -1,0 +1,37 @@
+package nodeagent
+
+import (
+	"sync"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// tunings are the micro-batches that the planner wants of jobs that share a device. Training code is told them with every answer, so nothing is lost with a
+// message, a process or this agent.
+type tunings struct {
+	mu     sync.Mutex
+	wanted map[string]train.Tuning
+}
+
+func (t *tunings) see(e bus.Entry[train.Tuning], deleted bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if deleted {
+		delete(t.wanted, e.Key)
+		return
+	}
+	t.wanted[e.Key] = e.Value
+}
+
+// of gives what is wanted of an attempt, and the generation of that; false where nothing is. Only attempts on one device are tuned.
+func (t *tunings) of(a train.Attempt) (wanted train.TunedTenant, generation uint64, tuned bool) {
+	if len(a.Devices) != 1 {
+		return train.TunedTenant{}, 0, false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	on := t.wanted[train.TuningKey(a.Node, a.Devices[0])]
+	wanted, tuned = on.Of(a.Job, a.Number)
+	return wanted, on.Generation, tuned && wanted.MicroBatch > 0
+}

@@ -1,0 +1,261 @@
+package tune
+
+import (
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// Record is what is remembered of tuning one device: what its agent shall do, and what that follows from. Whoever finds it goes on with it.
+type Record struct {
+	train.Tuning
+	// Sharers are the jobs on the device, in the order of Tenants.
+	Sharers []Sharer `json:"sharers"`
+	// Start are the batches that they had when the round began, as indices of Batches.
+	Start []int `json:"start"`
+	// Measured are the combinations that were tried.
+	Measured []Measurement `json:"measured,omitempty"`
+	// Confirming is set while the best of them is measured once more: the best of several measurements is partly luck.
+	Confirming bool `json:"confirming,omitempty"`
+	// Most bounds the micro-batches of jobs of which an attempt ended while a larger batch than the submitted one was tried.
+	Most map[train.JobID]int `json:"most,omitempty"`
+}
+
+// Sharer is a job that has a device together with others.
+type Sharer struct {
+	Job     train.JobID `json:"job"`
+	Attempt int         `json:"attempt"`
+	// BatchSize is the number of samples of an optimizer step, as submitted.
+	BatchSize int `json:"batch_size"`
+	// Batches are the micro-batches that it can run with, in ascending order; one alone is fixed. Those beyond BatchSize make the step larger.
+	Batches []int `json:"batches"`
+	// Gains are what an optimizer step with each of them is worth, in steps of BatchSize.
+	Gains []float64 `json:"gains"`
+	// Weight is what its progress counts.
+	Weight float64 `json:"weight"`
+	// Fixed: it does not say with which micro-batch it runs. Silent: it tells nothing of its steps either, and is not waited for.
+	Fixed  bool `json:"fixed,omitempty"`
+	Silent bool `json:"silent,omitempty"`
+}
+
+// Measurement is how long an optimizer step of each sharer took with one combination; 0 for a silent one.
+type Measurement struct {
+	Choice      []int     `json:"choice"`
+	StepSeconds []float64 `json:"step_seconds"`
+}
+
+// smallestPart is down to which part of the submitted batch a micro-batch is tried: smaller ones leave most of a device idle.
+const smallestPart = 16
+
+// Batches are the micro-batches to choose from: the submitted one and powers of two, up to most where that is more.
+func Batches(submitted, most int) []int {
+	var all []int
+	least := max((submitted+smallestPart-1)/smallestPart, 1)
+	for b := 1 << bits.Len(uint(least-1)); b < submitted; b *= 2 {
+		all = append(all, b)
+	}
+	all = append(all, submitted)
+	for b := 1 << bits.Len(uint(submitted)); b <= most; b *= 2 {
+		all = append(all, b)
+	}
+	return all
+}
+
+// Reasons for which a round is over.
+const (
+	CodeTuned      = "Tuned"
+	CodeKept       = "NoBetterBatch"
+	CodeRolledBack = "RolledBack"
+	CodeSilence    = "NoAnswer"
+	CodeFixed      = "NothingToTune"
+	CodeAlone      = "Alone"
+)
+
+// Open begins a round after the jobs on a device have changed. Those that stay start with the best that is known of them.
+func Open(before Record, sharers []Sharer, now time.Time) Record {
+	r := Record{
+		Tuning:  train.Tuning{Node: before.Node, Device: before.Device, Generation: before.Generation},
+		Sharers: sharers, Start: make([]int, len(sharers)), Most: before.Most,
+	}
+	best := before.wanted()
+	if before.Settled.Code == "" {
+		best, _ = before.best()
+	}
+	for i, s := range sharers {
+		r.Start[i] = slices.Index(s.Batches, s.BatchSize)
+		for k, b := range before.Sharers {
+			stays := b.Job == s.Job && b.Attempt == s.Attempt && len(sharers) > 1
+			if at := slices.Index(s.Batches, b.Batches[best[k]]); stays && at >= 0 {
+				r.Start[i] = at
+			}
+		}
+	}
+	choice, more := r.round().Next(nil)
+	switch {
+	case len(sharers) == 1:
+		r.settle(r.Start, CodeAlone, "the job has the device to itself, and the batch that it was submitted with", now)
+	case r.round().combinations() == 1:
+		r.settle(r.Start, CodeFixed, "no job on the device can change its micro-batch", now)
+	case !more:
+		r.settle(r.Start, CodeKept, "there are too many combinations of micro-batches to choose from", now)
+	default:
+		r.want(choice, now)
+	}
+	return r
+}
+
+// Bound notes which attempts have ended while a batch beyond the submitted one was tried: it may have been too large for the device, and is not tried again.
+func (r *Record) Bound(live func(train.JobID, int) bool) {
+	for i, t := range r.Tenants {
+		if s := r.Sharers[i]; r.Settled.Code == "" && t.MicroBatch > s.BatchSize && !live(t.Job, t.Attempt) {
+			r.Most = maps.Clone(r.Most)
+			if r.Most == nil {
+				r.Most = map[train.JobID]int{}
+			}
+			r.Most[t.Job] = s.BatchSize
+		}
+	}
+}
+
+// AnswerTimeout is how long a combination may take to be measured. A tenant that has not answered by then ends the round.
+const AnswerTimeout = 3 * time.Minute
+
+// Move takes what the tenants have told so far, in order; changed says whether the record has become another one.
+func (r *Record) Move(beats []Beat, now time.Time) (changed bool) {
+	if r.Settled.Code != "" {
+		return false
+	}
+	seconds, missing := r.measure(beats)
+	switch m := (Measurement{r.wanted(), seconds}); {
+	case missing == "" && r.Confirming:
+		r.conclude(m, now)
+	case missing == "":
+		r.Measured = append(r.Measured, m)
+		r.Tried = len(r.Measured)
+		r.advance(now)
+	case now.Sub(r.Since).Abs() >= AnswerTimeout: // the clock may be another planner's
+		best, _ := r.best()
+		r.settle(best, CodeSilence, fmt.Sprintf("%s could not be measured within %v; the best of %d trials is kept", missing, AnswerTimeout, r.Tried), now)
+	default:
+		return false
+	}
+	return true
+}
+
+// advance goes on to the next combination, or after the last one to the best.
+func (r *Record) advance(now time.Time) {
+	if choice, more := r.round().Next(r.trials()); more {
+		r.want(choice, now)
+		return
+	}
+	best, gain := r.best()
+	if gain == 0 {
+		r.settle(best, CodeKept, fmt.Sprintf("none of %d trials was noticeably better than the batches before", r.Tried), now)
+		return
+	}
+	r.Confirming = true
+	r.want(best, now)
+}
+
+// conclude keeps the best combination where it is better the second time, too, and else returns to the first.
+func (r *Record) conclude(again Measurement, now time.Time) {
+	gain := r.progress(again)/r.progress(r.Measured[0]) - 1
+	if gain <= 0 {
+		r.settle(r.Start, CodeRolledBack, fmt.Sprintf("the best of %d trials was not better when it was measured again", r.Tried), now)
+		return
+	}
+	r.settle(again.Choice, CodeTuned, fmt.Sprintf("the best of %d trials makes %.0f %% more progress than the batches before", r.Tried, 100*gain), now)
+}
+
+func (r *Record) settle(choice []int, code, message string, now time.Time) {
+	if !slices.Equal(choice, r.wanted()) || r.Tenants == nil {
+		r.want(choice, now)
+	}
+	r.Settled, r.Confirming = train.Reason{Code: code, Message: message}, false
+}
+
+// want makes a combination what the agent shall have.
+func (r *Record) want(choice []int, now time.Time) {
+	r.Generation++
+	r.Since, r.Tenants = now, make([]train.TunedTenant, len(r.Sharers))
+	for i, s := range r.Sharers {
+		r.Tenants[i] = train.TunedTenant{Job: s.Job, Attempt: s.Attempt}
+		if !s.Fixed {
+			micro := s.Batches[choice[i]]
+			r.Tenants[i].MicroBatch, r.Tenants[i].Accumulation = micro, max((s.BatchSize+micro-1)/micro, 1)
+		}
+	}
+}
+
+// wanted is the reverse of want.
+func (r *Record) wanted() []int {
+	choice := slices.Clone(r.Start)
+	for i, t := range r.Tenants {
+		if !r.Sharers[i].Fixed {
+			choice[i] = slices.Index(r.Sharers[i].Batches, t.MicroBatch)
+		}
+	}
+	return choice
+}
+
+// noticeable is by which part a combination must be better than the first one: measurements differ by themselves.
+const noticeable = 0.03
+
+// best is the best combination that was tried, and by which part it is better than the first one; the first one where no other is so noticeably.
+func (r *Record) best() (choice []int, gain float64) {
+	trials := r.trials()
+	for _, t := range trials {
+		if more := t.Progress/trials[0].Progress - 1; more > max(gain, noticeable) {
+			choice, gain = t.Choice, more
+		}
+	}
+	if choice == nil {
+		choice = r.Start
+	}
+	return slices.Clone(choice), gain
+}
+
+// round is what is tuned. How fast a job is alone with a smaller micro-batch is not measured: a pass is taken to cost an eighth of the submitted batch beside
+// its samples.
+func (r *Record) round() Round {
+	heaviest := 0.0
+	for _, s := range r.Sharers {
+		heaviest = max(heaviest, s.Weight)
+	}
+	round := Round{Start: r.Start}
+	for _, s := range r.Sharers {
+		t := Tenant{Batches: s.Batches}
+		for i, b := range s.Batches {
+			pass := float64(s.BatchSize) / 8
+			t.Alone = append(t.Alone, s.Weight/heaviest*s.Gains[i]*float64(b)/(float64(b)+pass)*float64(s.BatchSize)/float64(max(b, s.BatchSize)))
+		}
+		round.Tenants = append(round.Tenants, t)
+	}
+	return round
+}
+
+// trials are the measurements as the round weighs them.
+func (r *Record) trials() []Trial {
+	trials := make([]Trial, len(r.Measured))
+	for k, m := range r.Measured {
+		trials[k] = Trial{m.Choice, r.progress(m)}
+	}
+	return trials
+}
+
+// progress adds up what the sharers make of their time, each in parts of what it made with the first combination.
+func (r *Record) progress(m Measurement) float64 {
+	round, sum := r.round(), 0.0
+	for i, s := range r.Sharers {
+		faster := 1.0
+		if !s.Silent {
+			faster = r.Measured[0].StepSeconds[i] / m.StepSeconds[i] * s.Gains[m.Choice[i]] / s.Gains[r.Start[i]]
+		}
+		sum += usual * round.Tenants[i].Alone[r.Start[i]] / float64(len(r.Sharers)) * faster
+	}
+	return sum
+}

@@ -1,0 +1,257 @@
+package planner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/tune"
+)
+
+// tuner finds the micro-batches of jobs that share a device, while they run. The bucket is what node agents act on, and all that is remembered.
+type tuner struct {
+	bus     *bus.Bus
+	log     *slog.Logger
+	picture *picture
+	records *bus.KV[tune.Record]
+	now     func() time.Time
+
+	// known is what the bucket holds; nil before it was read, and after a write of which nothing is known.
+	known map[string]bus.Entry[tune.Record]
+}
+
+func newTuner(ctx context.Context, b *bus.Bus, log *slog.Logger, look *picture) (*tuner, error) {
+	records, err := bus.OpenKV[tune.Record](ctx, b, event.BucketTunings)
+	if err != nil {
+		return nil, err
+	}
+	return &tuner{bus: b, log: log, picture: look, records: records, now: time.Now}, nil
+}
+
+// tuneEvery is how often the heartbeats of jobs that are being tuned are looked at.
+const tuneEvery = time.Second
+
+// run works until ctx ends.
+func (t *tuner) run(ctx context.Context) error {
+	ticker := time.NewTicker(tuneEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		if !t.picture.ready() {
+			continue
+		}
+		if err := t.pass(ctx); err != nil && ctx.Err() == nil {
+			t.log.Warn("micro-batches not tuned", "error", err)
+		}
+	}
+}
+
+// pass moves the tuning of each shared device on, and forgets that of devices on which nothing runs any more.
+func (t *tuner) pass(ctx context.Context) error {
+	if t.known == nil {
+		entries, err := t.records.List(ctx)
+		if err != nil {
+			return err
+		}
+		t.known = make(map[string]bus.Entry[tune.Record], len(entries))
+		for _, e := range entries {
+			t.known[e.Key] = e
+		}
+	}
+	devices := t.picture.tenants()
+	for key, e := range t.known {
+		if len(devices[key]) > 0 {
+			continue
+		}
+		if err := t.records.Delete(ctx, key, e.Revision); err != nil {
+			t.known = nil
+			return err
+		}
+		delete(t.known, key)
+	}
+	var errs []error
+	for key, tenants := range devices {
+		errs = append(errs, t.device(ctx, key, tenants))
+		if t.known == nil {
+			break
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// device begins a round where the jobs on a device are others than before, else it goes on with the present one.
+func (t *tuner) device(ctx context.Context, key string, tenants []tenant) error {
+	e, tuned := t.known[key]
+	record, now := e.Value, t.now().UTC()
+	switch {
+	case !tuned && len(tenants) < 2:
+		return nil
+	case !tuned || !sameTenants(record, tenants):
+		record.Node, record.Device = tenants[0].attempt.Node, tenants[0].attempt.Devices[0]
+		record.Bound(func(job train.JobID, attempt int) bool {
+			return slices.ContainsFunc(tenants, func(one tenant) bool { return one.attempt.Job == job && one.attempt.Number == attempt })
+		})
+		sharers, met, err := t.meet(ctx, tenants, record.Most, now)
+		if err != nil || !met {
+			return err
+		}
+		record = tune.Open(record, sharers, now)
+	case record.Settled.Code != "":
+		return nil
+	default:
+		beats, err := t.beats(ctx, record)
+		if err != nil || !record.Move(beats, now) {
+			return err
+		}
+	}
+	revision, err := t.records.Swap(ctx, key, record, e.Revision)
+	if err != nil {
+		t.known = nil
+		return fmt.Errorf("tune the jobs on %s of %s: %w", record.Device, record.Node, err)
+	}
+	t.known[key] = bus.Entry[tune.Record]{Key: key, Value: record, Revision: revision}
+	if record.Settled.Code != "" {
+		t.log.Info("micro-batches settled", "node", record.Node, "device", record.Device, "batches", words(record.Tuning), "reason", record.Settled.Message)
+	}
+	return nil
+}
+
+func sameTenants(r tune.Record, tenants []tenant) bool {
+	return slices.EqualFunc(r.Sharers, tenants, func(s tune.Sharer, t tenant) bool { return s.Job == t.attempt.Job && s.Attempt == t.attempt.Number })
+}
+
+func words(t train.Tuning) string {
+	all := make([]string, 0, len(t.Tenants))
+	for _, one := range t.Tenants {
+		all = append(all, fmt.Sprintf("%s %s", one.Job, one))
+	}
+	return strings.Join(all, ", ")
+}
+
+// meet finds out which of the tenants can be tuned: those that tell with which micro-batch they run. One that has told nothing yet is waited for, but not for long.
+func (t *tuner) meet(ctx context.Context, tenants []tenant, most map[train.JobID]int, now time.Time) (sharers []tune.Sharer, met bool, err error) {
+	for _, one := range tenants {
+		m, err := t.bus.Last(ctx, event.StreamSamples, heartbeatsOf(one.attempt.Job))
+		if err != nil && !errors.Is(err, bus.ErrNotFound) {
+			return nil, false, err
+		}
+		beat, spoke := beatOf(m)
+		spoke = spoke && beat.Attempt == one.attempt.Number
+		if !spoke && now.Sub(one.attempt.StartedAt) < tune.AnswerTimeout && len(tenants) > 1 {
+			return nil, false, nil
+		}
+		sharers = append(sharers, one.sharer(spoke, beat.MicroBatch > 0, most))
+	}
+	return sharers, true, nil
+}
+
+// beats are the heartbeats that may be answers, in order. Stored times are the server's, so some that are older are read, too.
+func (t *tuner) beats(ctx context.Context, r tune.Record) ([]tune.Beat, error) {
+	const slack = 10 * time.Second
+	var subjects []string
+	for _, s := range r.Sharers {
+		subjects = append(subjects, heartbeatsOf(s.Job).String())
+	}
+	var all []tune.Beat
+	err := t.bus.Stored(ctx, event.StreamSamples, subjects, r.Since.Add(-slack), func(m bus.Message) {
+		if beat, ok := beatOf(m); ok {
+			all = append(all, beat)
+		}
+	})
+	return all, err
+}
+
+func heartbeatsOf(job train.JobID) event.Subject {
+	return event.Subject{Entity: "sample", ID: string(job), Fact: event.FactStepped, Version: 1}
+}
+
+// beatOf reads a heartbeat of a job's first process; false where it is none.
+func beatOf(m bus.Message) (tune.Beat, bool) {
+	b, err := event.Decode[event.Stepped](m.Data)
+	if err != nil || b.Rank != 0 || b.Attempt == 0 {
+		return tune.Beat{}, false
+	}
+	return tune.Beat{
+		Job: train.JobID(m.Parsed.ID), Attempt: b.Attempt, At: m.Time, Generation: b.Generation, MicroBatch: b.MicroBatch, Step: b.Step, Steps: b.Steps, StepSeconds: b.StepSeconds,
+	}, true
+}
+
+// tenant is a running attempt on one device, and what is known of its job.
+type tenant struct {
+	attempt train.Attempt
+	job     train.Job
+	model   train.Model
+}
+
+// tenants are the attempts that run on one device, by the key of its tuning, in the order of their jobs.
+func (p *picture) tenants() map[string][]tenant {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	devices := map[string][]tenant{}
+	for key, a := range p.attempts {
+		j, known := p.jobs[key]
+		if known && a.Phase == train.PhaseRunning && len(a.Devices) == 1 {
+			at := train.TuningKey(a.Node, a.Devices[0])
+			devices[at] = append(devices[at], tenant{a, j, p.models[key]})
+		}
+	}
+	for _, all := range devices {
+		slices.SortFunc(all, func(a, b tenant) int { return strings.Compare(string(a.attempt.Job), string(b.attempt.Job)) })
+	}
+	return devices
+}
+
+// mostDoublings is how far beyond the submitted batch the effective one may go, where it may at all.
+const mostDoublings = 2
+
+// sharer is the tenant as a round of tuning sees it.
+func (t tenant) sharer(spoke, tunable bool, most map[train.JobID]int) tune.Sharer {
+	batch := max(t.job.Spec.BatchSize, 1)
+	s := tune.Sharer{
+		Job: t.attempt.Job, Attempt: t.attempt.Number, BatchSize: batch, Batches: []int{batch}, Gains: []float64{1},
+		Weight: float64(max(t.job.EffectivePriority(), 1)), Fixed: !tunable, Silent: !spoke,
+	}
+	if s.Fixed {
+		return s
+	}
+	largest := t.largest(batch)
+	if bound, bounded := most[s.Job]; bounded {
+		largest = min(largest, bound)
+	}
+	s.Batches, s.Gains = tune.Batches(batch, largest), nil
+	for _, b := range s.Batches {
+		gain := 1.0
+		if b > batch {
+			gain = t.model.Efficiency.Gain(b) / t.model.Efficiency.Gain(batch)
+		}
+		s.Gains = append(s.Gains, gain)
+	}
+	return s
+}
+
+// largest is up to which micro-batch the optimizer step may grow: as far as it fits into the job's part of the device, and only where the user allows that and
+// it is known from the gradient's noise what a larger step is worth.
+func (t tenant) largest(batch int) int {
+	m := t.model
+	if !t.job.Spec.TuneEffectiveBatch || m.Memory == nil || m.Efficiency == nil || !(m.Efficiency.Variance > 0) {
+		return batch
+	}
+	largest := batch
+	for _, b := range tune.Batches(batch, batch<<mostDoublings) {
+		if b > batch && m.Memory.Bytes(b) <= int64(t.attempt.Memory) {
+			largest = b
+		}
+	}
+	return largest
+}

@@ -1,0 +1,168 @@
+package profiler
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/curve"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// meetings are the records of how jobs get on with each other, by key. A fact counts once: records say through which one they have come.
+type meetings struct {
+	records map[string]*curve.Meetings
+	// fresh are the keys of records that were not written yet.
+	fresh map[string]struct{}
+	// devices are those of the nodes that there are.
+	devices map[place]train.Device
+}
+
+func newMeetings() *meetings {
+	return &meetings{records: map[string]*curve.Meetings{}, fresh: map[string]struct{}{}, devices: map[place]train.Device{}}
+}
+
+// see takes note of a node.
+func (m *meetings) see(n train.Node) {
+	for _, d := range n.Devices {
+		m.devices[place{n.ID, d.ID}] = d
+	}
+}
+
+// record gives the record for a device, nil where the device is not known or the fact of a place in the stream counts already.
+func (m *meetings) record(at place, sequence uint64) *curve.Meetings {
+	d, known := m.devices[at]
+	if !known {
+		return nil
+	}
+	key := curve.MeetingsKey(&d)
+	var hint *curve.Meetings
+	for _, k := range slices.Sorted(maps.Keys(m.records)) {
+		if r := m.records[k]; r.Device == d.Type() && (hint == nil || r.Through > hint.Through) {
+			hint = r
+		}
+	}
+	if hint != nil && sequence <= hint.Through {
+		return nil
+	}
+	r := m.records[key]
+	switch {
+	case r == nil && hint == nil:
+		r = curve.NewMeetings(d.Type(), d.Driver, nil)
+	case r == nil:
+		r = curve.NewMeetings(d.Type(), d.Driver, hint.Known)
+	}
+	r.Through, m.records[key], m.fresh[key] = sequence, r, struct{}{}
+	return r
+}
+
+// storeMeetings stores the records that have changed.
+func (t *teacher) storeMeetings(ctx context.Context) error {
+	for key, want := range t.learner.newMeetings() {
+		_, err := t.meetings.Modify(ctx, key, func(found *curve.Meetings) (bool, error) {
+			newer := want.Through > found.Through
+			if newer {
+				*found = want
+			}
+			return newer, nil
+		})
+		if err != nil {
+			t.learner.keepMeetings(key)
+			return fmt.Errorf("store what was measured of %s: %w", want.Device, err)
+		}
+	}
+	return nil
+}
+
+// readMeetings starts from what was stored, and from the nodes that there are: facts of the past are put down to the devices of now.
+func (t *teacher) readMeetings(ctx context.Context, nodes *bus.KV[train.Node]) error {
+	stored, err := t.meetings.List(ctx)
+	if err != nil {
+		return err
+	}
+	present, err := nodes.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, e := range present {
+		t.learner.seeNode(e, false)
+	}
+	t.learner.mu.Lock()
+	defer t.learner.mu.Unlock()
+	for _, e := range stored {
+		t.learner.meetings.records[e.Key] = &e.Value
+	}
+	return nil
+}
+
+// meet follows a job to its devices and away from them.
+func (l *learner) meet(j *job, m bus.Message, body any) {
+	switch b := body.(type) {
+	case *event.Started:
+		if b.Attempt > j.attempt && len(b.Parts) == 0 && len(b.Devices) == 1 {
+			l.stays.arrive(j.id, curve.KindOf(j.spec), place{b.Node, b.Devices[0]}, m.Time)
+		}
+	case *event.AttemptLost:
+		l.exited(j, m, b.Exit)
+	case *event.Failed:
+		l.exited(j, m, b.Exit)
+	case *event.Preempted, *event.Succeeded, *event.Cancelled, *event.Rejected:
+		l.stays.leave(j.id, m.Time)
+	}
+}
+
+// exited notes that a job has ended with trouble: for want of memory beside another, perhaps.
+func (l *learner) exited(j *job, m bus.Message, exit train.Exit) {
+	if met, pair := l.stays.outOfMemory(j.id); pair && exit.OutOfDeviceMemory() {
+		if r := l.meetings.record(met.place, m.Sequence); r != nil {
+			r.OutOfMemory(met.self, met.others[0])
+		}
+	}
+	l.stays.leave(j.id, m.Time)
+}
+
+// measure learns from the last epoch of a job.
+func (l *learner) measure(j *job, m bus.Message, b *event.EpochEnded) {
+	last := j.history.Epochs[len(j.history.Epochs)-1]
+	step := b.StepSeconds
+	if step <= 0 {
+		step = last.Seconds / float64(max(last.Steps, 1))
+	}
+	if met, measured := l.stays.epochEnded(j.id, m.Time, last.Seconds, step); measured {
+		if r := l.meetings.record(met.place, m.Sequence); r != nil {
+			r.Measured(met.self, met.others, met.stepSeconds)
+		}
+	}
+}
+
+// newMeetings empties the set of records that were not written yet.
+func (l *learner) newMeetings() map[string]curve.Meetings {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	due := map[string]curve.Meetings{}
+	for key := range l.meetings.fresh {
+		due[key] = l.meetings.records[key].Clone()
+	}
+	clear(l.meetings.fresh)
+	return due
+}
+
+// keepMeetings notes a record that could not be written.
+func (l *learner) keepMeetings(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.meetings.fresh[key] = struct{}{}
+}
+
+// seeNode takes note of a node; one that is gone stays known, for the last facts of its jobs.
+func (l *learner) seeNode(e bus.Entry[train.Node], deleted bool) {
+	if deleted {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.meetings.see(e.Value)
+}
