@@ -33,15 +33,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-<<<<<<< HEAD
 .PHONY: help influxd picture images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips generate bench bench-share bench-sched bench-predict bench-search fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
-=======
-<<<<<<< HEAD
-.PHONY: help influxd picture images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips generate bench bench-share bench-sched bench-predict fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
-=======
-.PHONY: help influxd picture images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips generate bench bench-sched bench-predict bench-search fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
->>>>>>> sg
->>>>>>> main
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
