@@ -24,6 +24,8 @@ type crew struct {
 	epochsLeft float64
 	// settled: it keeps its size in this round.
 	settled bool
+	// homeless: no place was found for it in this round, not even for its floor.
+	homeless bool
 }
 
 // roles counts the tasks of a crew.
@@ -107,6 +109,9 @@ func (d *crews) solve() {
 		c.got = roles{}
 	}
 	serve := func(c *crew) {
+		if c.homeless {
+			return
+		}
 		for _, want := range []roles{c.wanted(), c.floor()} {
 			if need := c.needs(want, d.total.slots); c.got.none() && left.has(need) {
 				c.got = want

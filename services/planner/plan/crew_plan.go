@@ -14,9 +14,10 @@ import (
 func decideCrews(s State) train.Plan {
 	d := newCrews(s)
 	for range maxRounds {
-		d.choose()
-		d.explore()
-		d.place()
+		d.settleSizes()
+		if d.explore() {
+			d.place()
+		}
 		stable := true
 		for _, c := range d.all {
 			if c.got != c.base || !slices.EqualFunc(c.held, c.placed, func(x, y berth) bool { return x.node == y.node && x.roles == y.roles }) {
@@ -150,6 +151,20 @@ func (d *crews) hold(c *crew, h Holding, taken [][]bool) bool {
 	return true
 }
 
+// settleSizes gives each crew a size and a place. Sizes follow from the totals of the cluster, which may promise a crew what no node has for it: such a crew
+// is then left out of this round, so that nobody makes room for it in vain.
+func (d *crews) settleSizes() {
+	for _, c := range d.all {
+		c.homeless = false
+	}
+	for range maxRounds {
+		d.choose()
+		if d.place() {
+			return
+		}
+	}
+}
+
 // choose settles the size of each crew: by marginal gain, if that pays for its restarts against leaving all where they are.
 func (d *crews) choose() {
 	for _, c := range d.all {
@@ -210,15 +225,16 @@ func (d *crews) settleSmallGains() bool {
 	return found
 }
 
-// explore is that of one node, for crews: while all that teaches most is free and nobody waits.
-func (d *crews) explore() {
+// explore is that of one node, for crews: while all that teaches most is free and nobody waits. It says whether any crew has another size now.
+func (d *crews) explore() bool {
 	left := d.total
 	for _, c := range d.all {
 		if c.got.none() {
-			return
+			return false
 		}
 		left.take(c.needs(c.got, d.total.slots))
 	}
+	found := false
 	for _, c := range d.all {
 		if !c.rescalable || c.got != c.base {
 			continue
@@ -237,9 +253,10 @@ func (d *crews) explore() {
 		room.give(c.needs(c.got, d.total.slots))
 		if need := c.needs(to, d.total.slots); room.has(need) {
 			room.take(need)
-			left, c.got, c.sampled = room, to, true
+			left, c.got, c.sampled, found = room, to, true, true
 		}
 	}
+	return found
 }
 
 func (r *room) give(back room) {

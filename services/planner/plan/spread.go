@@ -142,8 +142,8 @@ func (d *crews) evenly(c *crew, r roles, nodes []int, free []room) []berth {
 }
 
 // place settles where the crews are: those that keep their size stay where they are, in order of priority; the others are spread anew, the small ones
-// first. One that does not fit stays as it is, or loses the task that it misses least until it fits, and waits where not even its floor does.
-func (d *crews) place() {
+// first. One that does not fit stays as it is, or loses the task that it misses least until it fits, and waits where not even its floor does. It says whether all have a place.
+func (d *crews) place() bool {
 	free := slices.Clone(d.rooms)
 	var moving []*crew
 	for _, c := range d.all {
@@ -163,9 +163,14 @@ func (d *crews) place() {
 		at := slices.IndexFunc(shelves, func(r *rack) bool { return r.model == free[n].model })
 		shelves[at].put(n, need, free)
 	}
+	all := true
 	for _, c := range moving {
 		d.move(c, shelves, free, put)
+		if c.got.none() {
+			c.homeless, all = true, false
+		}
 	}
+	return all
 }
 
 // move finds a crew a new place.
