@@ -55,6 +55,10 @@ func newCrews(s State) *crews {
 			}
 		}
 	}
+	shelves := racks(d.rooms)
+	for _, c := range d.all {
+		c.misfit = c.base.none() && d.spread(c, c.floor(), shelves, d.rooms) == nil
+	}
 	slices.SortFunc(d.all, func(x, y *crew) int {
 		return cmp.Or(compareTrue(x.pinned, y.pinned), cmp.Compare(x.rank, y.rank))
 	})
@@ -151,11 +155,11 @@ func (d *crews) hold(c *crew, h Holding, taken [][]bool) bool {
 	return true
 }
 
-// settleSizes gives each crew a size and a place. Sizes follow from the totals of the cluster, which may promise a crew what no node has for it: such a crew
-// is then left out of this round, so that nobody makes room for it in vain.
+// settleSizes gives each crew a size and a place. Sizes follow from the totals of the cluster, which may promise a crew what no node has for it: it may then
+// have the places of lower priorities, and where these are not enough either it is left out of this round, so that nobody makes room for it in vain.
 func (d *crews) settleSizes() {
 	for _, c := range d.all {
-		c.homeless = false
+		c.homeless = 0
 	}
 	for range maxRounds {
 		d.choose()
@@ -360,7 +364,7 @@ func (d *crews) blocker(c *crew) train.Reason {
 	if none, unlabelled := d.labelled(c.candidate); unlabelled {
 		return none
 	}
-	if d.spread(c, floor, racks(d.rooms), d.rooms) == nil {
+	if c.misfit {
 		return train.Reason{Code: ReasonDevicesTooFew, Message: fmt.Sprintf("needs %s, more than all nodes have room for", floor.words()), Hint: "lower min_devices or what a parameter server needs"}
 	}
 	return train.Reason{Code: ReasonWaitingForDevices, Message: fmt.Sprintf("needs %s, and there is no room for them", floor.words())}
