@@ -1,0 +1,67 @@
+package train
+
+import (
+	"fmt"
+	"hash/fnv"
+	"time"
+)
+
+// ProbeSlot is the time over which probes are counted together. A probe says itself when it was sent, so both ends count it in the same slot.
+const ProbeSlot = 10 * time.Second
+
+// Flow is one stream of probes, one way: with the same addresses, ports and class all of them take the same path.
+type Flow struct {
+	From NodeID `json:"from"`
+	To   NodeID `json:"to"`
+	// Source and Target are host:port.
+	Source string `json:"source"`
+	Target string `json:"target"`
+	DSCP   int    `json:"dscp,omitempty"`
+}
+
+// ID is the number that the flow's probes carry. It follows from the flow, so that it outlives changes of the lists.
+func (f Flow) ID() uint32 {
+	h := fnv.New32a()
+	fmt.Fprintf(h, "%s %s %d", f.Source, f.Target, f.DSCP)
+	return h.Sum32()
+}
+
+// Pinglist is what one agent shall do on the network.
+type Pinglist struct {
+	// Key authenticates probes; all agents of an installation have the same. OldKey is still accepted.
+	Key    []byte `json:"key"`
+	OldKey []byte `json:"old_key,omitempty"`
+	// Probes are sent to in turn, Trace are the flows whose paths shall be found.
+	Probes []Flow `json:"probes"`
+	Trace  []Flow `json:"trace,omitempty"`
+}
+
+// SentProbes is what a pinger counted of one of its flows in a slot.
+type SentProbes struct {
+	Flow  uint32 `json:"flow"`
+	Sent  int    `json:"sent"`
+	Acked int    `json:"acked"`
+	// RTTSeconds is that of the fastest reply: a queue that is always there delays every one.
+	RTTSeconds float64 `json:"rtt_seconds,omitempty"`
+}
+
+// ReceivedProbes is what a responder counted of one flow in a slot.
+type ReceivedProbes struct {
+	Flow  uint32 `json:"flow"`
+	Count int    `json:"count"`
+}
+
+// Path is what was found of a flow's way: the addresses that answered, hop by hop; empty where one was silent.
+type Path struct {
+	Flow Flow     `json:"flow"`
+	Hops []string `json:"hops"`
+	// Complete says that the target itself has answered, after the last of the hops.
+	Complete bool `json:"complete"`
+}
+
+// Paths is what an agent found.
+type Paths struct {
+	Node  NodeID    `json:"node"`
+	Paths []Path    `json:"paths"`
+	At    time.Time `json:"at"`
+}
