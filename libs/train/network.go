@@ -3,6 +3,7 @@ package train
 import (
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"time"
 )
 
@@ -17,6 +18,8 @@ type Flow struct {
 	Source string `json:"source"`
 	Target string `json:"target"`
 	DSCP   int    `json:"dscp,omitempty"`
+	// Links are those that its packets cross, where they are known.
+	Links []string `json:"links,omitempty"`
 }
 
 // ID is the number that the flow's probes carry. It follows from the flow, so that it outlives changes of the lists.
@@ -28,7 +31,7 @@ func (f Flow) ID() uint32 {
 
 // Pinglist is what one agent shall do on the network.
 type Pinglist struct {
-	// Key authenticates probes; all agents of an installation have the same. OldKey is still accepted.
+	// Key authenticates probes; all agents of an installation have the same. OldKey, the one before it, is still accepted.
 	Key    []byte `json:"key"`
 	OldKey []byte `json:"old_key,omitempty"`
 	// Probes are sent to in turn, Trace are the flows whose paths shall be found.
@@ -59,9 +62,30 @@ type Path struct {
 	Complete bool `json:"complete"`
 }
 
+// Same says whether two paths are of one flow and cross the same hops.
+func (p Path) Same(q Path) bool {
+	return p.Flow.ID() == q.Flow.ID() && p.Complete == q.Complete && slices.Equal(p.Hops, q.Hops)
+}
+
 // Paths is what an agent found.
 type Paths struct {
 	Node  NodeID    `json:"node"`
 	Paths []Path    `json:"paths"`
 	At    time.Time `json:"at"`
+}
+
+// Link is the state of one direction of a link between two switches, or a switch and a node.
+type Link struct {
+	ID string `json:"id"`
+	// Loss is the part of the packets that it loses, LossLow and LossHigh the bounds of the interval that holds the true one with 95 % probability.
+	Loss     float64 `json:"loss_ratio"`
+	LossLow  float64 `json:"loss_low_ratio,omitempty"`
+	LossHigh float64 `json:"loss_high_ratio,omitempty"`
+	// Slow is set where packets arrive, but late.
+	Slow bool `json:"slow,omitempty"`
+	// Degraded is false of a link that has recovered. Since is when it came to be so.
+	Degraded bool      `json:"degraded"`
+	Since    time.Time `json:"since"`
+	// Probes is on how many packets that rests.
+	Probes int `json:"probes"`
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -29,7 +28,6 @@ type Config struct {
 	// PacketsPerSecond and BytesPerSecond are never passed by all that is sent: probes, their repetitions, answers and traces.
 	PacketsPerSecond int
 	BytesPerSecond   int
-	Log              *slog.Logger
 }
 
 const (
@@ -134,8 +132,8 @@ func (p *Prober) Register(addresses []netip.AddrPort) {
 	}
 }
 
-// Use replaces what is probed. Flows that make no sense are left out, and the error says which.
-func (p *Prober) Use(list train.Pinglist, now time.Time) error {
+// Use replaces what is probed. Flows that make no sense, or whose source cannot be opened, are left out, and the error says which.
+func (p *Prober) Use(ctx context.Context, list train.Pinglist, now time.Time) error {
 	probes, err := parseFlows(list.Probes)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,6 +142,7 @@ func (p *Prober) Use(list train.Pinglist, now time.Time) error {
 		p.reported = SlotOf(now)
 	}
 	p.list, p.probes = list, probes
+	err = errors.Join(err, p.reopen(ctx))
 	select {
 	case p.changed <- struct{}{}:
 	default:
@@ -181,7 +180,7 @@ func (p *Prober) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-p.changed:
-			for _, s := range p.reopen(ctx) {
+			for _, s := range p.unread() {
 				readers.Go(func() { p.read(s) })
 			}
 		case <-ticker.C:
@@ -190,10 +189,8 @@ func (p *Prober) Run(ctx context.Context) error {
 	}
 }
 
-// reopen opens the sockets that the lists need, closes the others, and gives the new ones.
-func (p *Prober) reopen(ctx context.Context) []*socket {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// reopen opens the sockets that the lists need, and closes the others.
+func (p *Prober) reopen(ctx context.Context) error {
 	needed := map[netip.AddrPort]bool{}
 	traced, _ := parseFlows(p.list.Trace)
 	for _, f := range slices.Concat(p.probes, traced) {
@@ -201,26 +198,39 @@ func (p *Prober) reopen(ctx context.Context) []*socket {
 			needed[f.source] = true
 		}
 	}
-	var opened []*socket
-	for at := range needed {
-		if _, open := p.sockets[at]; open {
-			continue
-		}
-		s, err := openSocket(ctx, at)
-		if err != nil {
-			p.config.Log.Warn("probes are not sent", "source", at, "error", err)
-			continue
-		}
-		p.sockets[at] = s
-		opened = append(opened, s)
-	}
 	for at, s := range p.sockets {
 		if !needed[at] {
 			s.conn.Close()
 			delete(p.sockets, at)
 		}
 	}
-	return opened
+	var errs []error
+	for at := range needed {
+		if _, open := p.sockets[at]; open {
+			continue
+		}
+		s, err := openSocket(ctx, at)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		p.sockets[at] = s
+	}
+	return errors.Join(errs...)
+}
+
+// unread are the sockets that nobody reads yet.
+func (p *Prober) unread() []*socket {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var fresh []*socket
+	for _, s := range p.sockets {
+		if !s.read {
+			s.read = true
+			fresh = append(fresh, s)
+		}
+	}
+	return fresh
 }
 
 // tick sends the next probe, and again what was lost.

@@ -2,7 +2,6 @@ package netprobe
 
 import (
 	"context"
-	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -21,7 +20,7 @@ func open(t *testing.T, at string) *Prober {
 	t.Helper()
 	p, err := Open(t.Context(), Config{
 		Node: "n", Listen: []netip.AddrPort{netip.MustParseAddrPort(at)}, ProbesPerSecond: 200, ProbeBytes: 200,
-		PacketsPerSecond: 5000, BytesPerSecond: 5_000_000, Log: slog.New(slog.DiscardHandler),
+		PacketsPerSecond: 5000, BytesPerSecond: 5_000_000,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -115,10 +114,10 @@ func use(t *testing.T, a, b *Prober, list train.Pinglist) {
 		p.Register([]netip.AddrPort{a.listeners[0].local, b.listeners[0].local})
 	}
 	at := time.Now().Add(-2 * train.ProbeSlot)
-	if err := a.Use(list, at); err != nil {
+	if err := a.Use(t.Context(), list, at); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Use(train.Pinglist{Key: list.Key, OldKey: list.OldKey}, at); err != nil {
+	if err := b.Use(t.Context(), train.Pinglist{Key: list.Key, OldKey: list.OldKey}, at); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -152,7 +151,7 @@ func TestAProbeIsAnsweredOnceAndForgedOnesNever(t *testing.T) {
 	}
 	defer peer.Close()
 	b.Register([]netip.AddrPort{netip.MustParseAddrPort(peer.LocalAddr().String())})
-	if err := b.Use(train.Pinglist{Key: []byte("k"), OldKey: []byte("old")}, time.Now().Add(-2*train.ProbeSlot)); err != nil {
+	if err := b.Use(t.Context(), train.Pinglist{Key: []byte("k"), OldKey: []byte("old")}, time.Now().Add(-2*train.ProbeSlot)); err != nil {
 		t.Fatal(err)
 	}
 	probe := func(sequence uint64, key string, age time.Duration) []byte {
@@ -193,7 +192,7 @@ func TestALostProbeIsConfirmed(t *testing.T) {
 	defer b.close()
 	use(t, a, b, train.Pinglist{Key: []byte("k"), Probes: []train.Flow{flow(a, b, 0)}})
 	defer a.close()
-	a.reopen(t.Context()) // nobody reads: no answer is ever seen
+	// Nobody reads: no answer is ever seen.
 	now := hour()
 	a.tick(now)
 	a.tick(now.Add(replyWithin / 2))
@@ -216,7 +215,7 @@ func TestASlotIsReportedWhenItsProbesHaveCome(t *testing.T) {
 	if _, over := p.Report(hour().Add(time.Hour)); over {
 		t.Error("a report without a list")
 	}
-	if err := p.Use(train.Pinglist{Key: []byte("k")}, hour().Add(time.Second)); err != nil {
+	if err := p.Use(t.Context(), train.Pinglist{Key: []byte("k")}, hour().Add(time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	begin := hour().Add(train.ProbeSlot) // of the first whole slot

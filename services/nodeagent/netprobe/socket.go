@@ -27,6 +27,8 @@ type socket struct {
 	conn  *net.UDPConn
 	raw   syscall.RawConn
 	local netip.AddrPort
+	// read is set when somebody reads it.
+	read bool
 }
 
 func openSocket(ctx context.Context, at netip.AddrPort) (*socket, error) {
@@ -55,7 +57,7 @@ func openSocket(ctx context.Context, at netip.AddrPort) (*socket, error) {
 		conn.Close()
 		return nil, fmt.Errorf("open probe socket %s: %w", at, err)
 	}
-	return &socket{conn, raw, conn.LocalAddr().(*net.UDPAddr).AddrPort()}, nil
+	return &socket{conn: conn, raw: raw, local: conn.LocalAddr().(*net.UDPAddr).AddrPort()}, nil
 }
 
 // wire is the size of a datagram with what the kernel puts around it.

@@ -33,8 +33,9 @@ func (t *probeTrace) arrived(sequence uint64) {
 	}
 }
 
-// Trace finds the paths of the flows of the list, as far as routers answer. It takes its time: what it sends is a part of the budget.
-func (p *Prober) Trace(ctx context.Context) train.Paths {
+// Trace finds the paths of the flows of the list, as far as routers answer; false where ctx ends before that. It takes its time: what it sends is a part of
+// the budget.
+func (p *Prober) Trace(ctx context.Context) (train.Paths, bool) {
 	p.mu.Lock()
 	flows, _ := parseFlows(p.list.Trace)
 	p.mu.Unlock()
@@ -44,11 +45,11 @@ func (p *Prober) Trace(ctx context.Context) train.Paths {
 	for _, f := range flows {
 		path, err := p.traceFlow(ctx, f, pace)
 		if err != nil {
-			return found
+			return found, false
 		}
 		found.Paths = append(found.Paths, path)
 	}
-	return found
+	return found, true
 }
 
 // traceFlow asks hop by hop until the target answers.
