@@ -365,6 +365,25 @@ type Accounted struct {
 	Account train.Account `json:"account"`
 }
 
+// ProbesCounted is what one agent counted of probes in a slot: of its own flows what it sent, of those of others what has arrived. A flow that is not
+// listed as received in a slot was not received at all.
+type ProbesCounted struct {
+	// Slot is the number of the slot since 1970.
+	Slot     int64                  `json:"slot"`
+	Sent     []train.SentProbes     `json:"sent"`
+	Received []train.ReceivedProbes `json:"received"`
+}
+
+// LinkDegraded says that a link loses or delays packets.
+type LinkDegraded struct {
+	Link train.Link `json:"link"`
+}
+
+// LinkRecovered says that a link does so no more.
+type LinkRecovered struct {
+	Link train.Link `json:"link"`
+}
+
 // Poisoned keeps a message that could not be handled.
 type Poisoned struct {
 	Subject  string `json:"subject"`
