@@ -65,6 +65,9 @@ const (
 // RatesKey is the one key of BucketRates.
 const RatesKey = "site"
 
+// MaxBucketBytes is how much each bucket may hold; the server of the bus sets it aside, as it does with the bytes of streams.
+const MaxBucketBytes = int64(1) << 30
+
 // Bucket describes one key-value bucket. Each key has one writing service; it is changed by compare-and-swap.
 type Bucket struct {
 	Name   string
