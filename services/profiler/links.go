@@ -28,11 +28,10 @@ type watchman struct {
 	probes *probes
 	// judged is the last slot that was.
 	judged int64
-	known  map[string]*standing
 }
 
 func newWatchman(ctx context.Context, b *bus.Bus, log *slog.Logger, metrics prometheus.Registerer) (*watchman, error) {
-	w := &watchman{bus: b, log: log, probes: newProbes(), known: map[string]*standing{}, loss: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	w := &watchman{bus: b, log: log, probes: newProbes(), loss: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "switchyard_profiler_link_loss_ratio", Help: "Part of the packets that a degraded link of the network loses.",
 	}, []string{"link"})}
 	metrics.MustRegister(w.loss)
@@ -49,7 +48,7 @@ func newWatchman(ctx context.Context, b *bus.Bus, log *slog.Logger, metrics prom
 	}
 	for _, e := range entries {
 		if e.Value.Degraded {
-			w.known[e.Key] = &standing{link: e.Value, named: namedBefore}
+			w.probes.recall(e.Value)
 		}
 	}
 	return w, nil
@@ -103,17 +102,17 @@ func (w *watchman) judge(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		changes, end := w.next(time.Now())
-		for _, c := range changes {
-			if err := w.tell(ctx, c, end); err != nil && ctx.Err() == nil {
-				w.log.Warn("the state of a link is not told", "link", c.link.ID, "error", err)
+		turns, slot := w.next(time.Now())
+		for _, t := range turns {
+			if err := w.tell(ctx, t, slot); err != nil && ctx.Err() == nil {
+				w.log.Warn("the state of a link is not told", "link", t.link.ID, "error", err)
 			}
 		}
 	}
 }
 
-// next judges the next slot if it is over and reported; end is when it was over.
-func (w *watchman) next(now time.Time) (changes []change, end time.Time) {
+// next judges the next slot if it is over and reported.
+func (w *watchman) next(now time.Time) ([]turn, int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	over := now.Truncate(train.ProbeSlot).Unix()/int64(train.ProbeSlot/time.Second) - 1
@@ -121,27 +120,25 @@ func (w *watchman) next(now time.Time) (changes []change, end time.Time) {
 		w.judged = over // of what came before the start, a part may be missing
 	}
 	slot := w.judged + 1
-	end = time.Unix((slot+1)*int64(train.ProbeSlot/time.Second), 0).UTC()
+	end := time.Unix((slot+1)*int64(train.ProbeSlot/time.Second), 0).UTC()
 	if len(w.probes.lists) == 0 || slot > over || !w.probes.complete(slot) && now.Sub(end) < reportedBy {
-		return nil, end
+		return nil, slot
 	}
 	w.judged = slot
-	changes = follow(w.known, w.probes.window(slot), end)
-	w.probes.forget(slot - windowSlots + 2)
-	return changes, end
+	return w.probes.judge(slot, end), slot
 }
 
 // tell publishes what has turned, and keeps the record of the link.
-func (w *watchman) tell(ctx context.Context, c change, end time.Time) error {
-	l := c.link
-	if c.turns {
+func (w *watchman) tell(ctx context.Context, t turn, slot int64) error {
+	l := t.link
+	if t.news {
 		fact, body := event.FactDegraded, any(event.LinkDegraded{Link: l})
 		if !l.Degraded {
 			fact, body = event.FactRecovered, event.LinkRecovered{Link: l}
 		}
 		err := w.bus.Publish(ctx, event.Fact{
 			Subject: event.Subject{Entity: "net", ID: l.ID, Fact: fact, Version: 1},
-			Key:     fmt.Sprintf("net/%s/%s/%d", l.ID, fact, end.Unix()/int64(train.ProbeSlot/time.Second)-1), Time: end, Body: body,
+			Key:     fmt.Sprintf("net/%s/%s/%d", l.ID, fact, slot), Body: body,
 		})
 		if err != nil {
 			return err

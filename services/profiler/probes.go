@@ -18,6 +18,10 @@ const windowSlots = 3
 type probes struct {
 	lists   map[train.NodeID]train.Pinglist
 	reports map[int64]map[train.NodeID]report
+	// links are numbered as they come, for as long as the service runs.
+	links  []string
+	number map[string]int32
+	health diagnose.Health
 }
 
 // report is what one agent counted in a slot.
@@ -27,7 +31,25 @@ type report struct {
 }
 
 func newProbes() *probes {
-	return &probes{lists: map[train.NodeID]train.Pinglist{}, reports: map[int64]map[train.NodeID]report{}}
+	return &probes{lists: map[train.NodeID]train.Pinglist{}, reports: map[int64]map[train.NodeID]report{}, number: map[string]int32{}}
+}
+
+// numberOf is the number of a link.
+func (p *probes) numberOf(link string) int32 {
+	n, known := p.number[link]
+	if !known {
+		n = int32(len(p.links))
+		p.links, p.number[link] = append(p.links, link), n
+	}
+	return n
+}
+
+// recall takes up a link that was degraded before the service started.
+func (p *probes) recall(l train.Link) {
+	if p.health.Links == nil {
+		p.health.Links = map[int32]diagnose.LinkHealth{}
+	}
+	p.health.Links[p.numberOf(l.ID)] = diagnose.LinkHealth{Degraded: true, Since: l.Since, Loss: l.Loss, Confidence: l.Confidence}
 }
 
 // counted adds a report, and forgets those of slots that are judged no more.
@@ -60,32 +82,27 @@ func (p *probes) complete(slot int64) bool {
 	return true
 }
 
-// window is what became of the probes over each known path in the slots up to one.
+// window is what became of the probes over each known path in some slots.
 type window struct {
-	links  []string
 	matrix *fabric.Matrix
 	counts []diagnose.Count
 }
 
-// window puts together what both ends counted. A probe counts only where both ends reported its slot: an agent that is gone is no loss in the network.
+// window puts together what both ends counted in the slots up to one. A probe counts only where both ends reported its slot: an agent that is gone is no loss in
+// the network.
 func (p *probes) window(last int64) window {
 	var w window
-	index := map[string]int32{}
 	var rows [][]int32
 	for _, node := range slices.Sorted(maps.Keys(p.lists)) {
 		for _, f := range p.lists[node].Probes {
 			row := make([]int32, len(f.Links))
 			for i, l := range f.Links {
-				if _, known := index[l]; !known {
-					index[l] = int32(len(w.links))
-					w.links = append(w.links, l)
-				}
-				row[i] = index[l]
+				row[i] = p.numberOf(l)
 			}
 			rows, w.counts = append(rows, row), append(w.counts, p.count(f, last))
 		}
 	}
-	w.matrix = fabric.NewMatrix(len(w.links), rows)
+	w.matrix = fabric.NewMatrix(len(p.links), rows)
 	return w
 }
 
@@ -104,8 +121,13 @@ func (p *probes) count(f train.Flow, last int64) diagnose.Count {
 	return c
 }
 
-// probed is how many probes crossed a link.
-func (w window) probed(link int32) int {
+// probed says whether anything can be said of a link. One that no path crosses any more is taken to be well, so that it is forgotten.
+func (w window) probed(link int32) bool {
+	return len(w.matrix.Over(link)) == 0 || w.sent(link) > 0
+}
+
+// sent is how many probes were sent over a link.
+func (w window) sent(link int32) int {
 	sum := 0
 	for _, r := range w.matrix.Over(link) {
 		sum += w.counts[r].Sent
@@ -113,73 +135,42 @@ func (w window) probed(link int32) int {
 	return sum
 }
 
-// judge names the links that lose packets in a window.
-func (w window) judge() map[string]diagnose.Suspect {
-	named := map[string]diagnose.Suspect{}
-	for _, s := range diagnose.Localise(w.matrix, w.counts, diagnose.Options{Doubt: doubt}) {
-		named[w.links[s.Link]] = s
-	}
-	return named
-}
-
 // doubt is how often a window of a healthy network may name a link; there are six windows in a minute.
 const doubt = 1e-5
 
-const (
-	// namedBefore is in how many windows in a row a link must be named before it counts as degraded: no job is moved for a single one.
-	namedBefore = 2
-	// clearBefore is how many windows in a row must not name it before it counts as recovered.
-	clearBefore = 6
-)
-
-// standing is what is known of a link from window to window.
-type standing struct {
-	link         train.Link
-	named, clear int
+// turn is a link that is degraded, or that has recovered by the last window.
+type turn struct {
+	link train.Link
+	// news is set when the last window made it so.
+	news bool
 }
 
-// change is a link that has come to lose packets or does so no more, or still does.
-type change struct {
-	link  train.Link
-	turns bool
-}
-
-// follow takes a window into account, and gives the links that are degraded and those that no longer are.
-func follow(known map[string]*standing, w window, end time.Time) []change {
-	named := w.judge()
-	covered := map[string]int32{}
-	for i, id := range w.links {
-		covered[id] = int32(i)
+// judge judges the window that ends with a slot.
+func (p *probes) judge(slot int64, end time.Time) []turn {
+	w := p.window(slot)
+	health, changes := p.health.Fold(diagnose.Window{
+		End: end, Suspects: diagnose.Localise(w.matrix, w.counts, diagnose.Options{Doubt: doubt}), Probed: w.probed,
+	}, diagnose.Patience{})
+	p.health = health
+	p.forget(slot - windowSlots + 2)
+	var turns []turn
+	told := map[int32]bool{}
+	tell := func(number int32, h diagnose.LinkHealth, news bool) {
+		if told[number] {
+			return
+		}
+		told[number] = true
+		turns = append(turns, turn{train.Link{
+			ID: p.links[number], Loss: h.Loss, Confidence: h.Confidence, Degraded: h.Degraded, Since: h.Since, Probes: w.sent(number),
+		}, news})
 	}
-	for id := range named {
-		if known[id] == nil {
-			known[id] = &standing{link: train.Link{ID: id}}
-		}
+	for _, c := range changes {
+		tell(c.Link, c.LinkHealth, true)
 	}
-	var changes []change
-	for _, id := range slices.Sorted(maps.Keys(known)) {
-		s := known[id]
-		suspect, bad := named[id]
-		at, exists := covered[id]
-		switch {
-		case bad:
-			s.named, s.clear = s.named+1, 0
-			s.link.Loss, s.link.Probes, s.link.Confidence = suspect.Loss, suspect.Sent, suspect.Confidence
-		case exists && w.probed(at) == 0:
-			continue // nothing is known of it now
-		default:
-			s.named, s.clear = 0, s.clear+1
-		}
-		turns := !s.link.Degraded && s.named >= namedBefore || s.link.Degraded && s.clear >= clearBefore
-		if turns {
-			s.link.Degraded, s.link.Since = !s.link.Degraded, end
-		}
-		if turns || s.link.Degraded {
-			changes = append(changes, change{s.link, turns})
-		}
-		if !s.link.Degraded && s.named == 0 {
-			delete(known, id)
+	for _, number := range slices.Sorted(maps.Keys(health.Links)) {
+		if h := health.Links[number]; h.Degraded {
+			tell(number, h, false)
 		}
 	}
-	return changes
+	return turns
 }

@@ -73,7 +73,7 @@ func (c *cluster) startAgent(h int) {
 	c.start(host, "ip", "netns", "exec", host, filepath.Join(c.dir, "nodeagent"),
 		"--probe-listen", hostAddress(h)+":7070", "--probe-rate", strconv.Itoa(probeRate), "--probe-budget-packets", "2000", "--probe-budget-bytes", "1000000",
 		"--kubernetes-node", host, "--node-labels", labels, "--kubelet-root", kubelet, "--pod-logs", filepath.Join(kubelet, "logs"),
-		"--job-api", mastersOf(h)+":0", "--sim-gpus", "2", "--meter-interval", "30s", "--perf-events", "off")
+		"--job-api", mastersOf(h)+":0", "--sim-gpus", strconv.Itoa(gpus), "--meter-interval", "30s", "--perf-events", "off")
 }
 
 // build compiles services.

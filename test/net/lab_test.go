@@ -65,12 +65,17 @@ func newLab(t *testing.T) *lab {
 		}
 	}
 	l := &lab{t: t}
-	if err := shell("mount --make-rprivate / && mkdir -p /run/netns && mount -t tmpfs none /run/netns && ip link set lo up"); err != nil {
+	if err := shell("mount --make-rprivate / && mkdir -p /run/netns && { mountpoint -q /run/netns || mount -t tmpfs none /run/netns; } && ip link set lo up"); err != nil {
 		t.Skipf("this machine gives no mounts of one's own: %v", err)
 	}
 	if err := shell(fabricScript()); err != nil {
 		t.Fatalf("build the network: %v", err)
 	}
+	t.Cleanup(func() {
+		if err := shell("ip -all netns delete; ip link delete masters"); err != nil {
+			t.Error(err)
+		}
+	})
 	l.findDropper()
 	return l
 }
@@ -148,7 +153,7 @@ func fabricScript() string {
 func (l *lab) findDropper() {
 	nft := func(namespace, device string, p float64) string {
 		return fmt.Sprintf("ip netns exec %s nft 'add table ip lab; add chain ip lab in { type filter hook prerouting priority -300; }; "+
-			"add rule ip lab in iifname \"%s\" ip protocol udp numgen random mod 10000 < %d drop'", namespace, device, int(p*10_000))
+			"add rule ip lab in iifname \"%s\" ip protocol udp numgen random mod 10000 <= %d drop'", namespace, device, int(p*10_000)-1)
 	}
 	iptables := func(namespace, device string, p float64) string {
 		return fmt.Sprintf("ip netns exec %s iptables-legacy -t raw -A PREROUTING -i %s -p udp -m statistic --mode random --probability %g -j DROP", namespace, device, p)

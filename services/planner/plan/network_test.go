@@ -43,7 +43,7 @@ func nodesOf(a train.Allocation) string {
 }
 
 func TestGangsKeepOffLossyLinks(t *testing.T) {
-	for _, p := range []Policy{Switchyard{}, Optimus{}} {
+	for _, p := range []Policy{Switchyard{}, GangFIFO{}} {
 		s := smallNetwork(4)
 		s.Links = []Link{across(0.05)}
 		// A job of one device is in the way: the emptiest nodes are now on both sides.
