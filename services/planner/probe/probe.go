@@ -46,7 +46,7 @@ func Plan(paths fabric.Paths, goal Goal) [][]int32 {
 // How many candidates are weighed against each other at first, twice as many where they did not do. Each round covers every link about once, and what makes one path
 // better than another is where it lies beside those already chosen, so that more of them add time and little else.
 const (
-	atOnceEven  = 1 << 12
+	atOnceEven  = 1 << 10
 	atOnce      = 1 << 15
 	atOnceMixed = 1 << 17
 )

@@ -49,15 +49,16 @@ type Suspect struct {
 // Localise names the links that explain the lost probes of a window, the most losses first. The counts are by row.
 //
 // It is greedy: of the links most of whose rows lost, it blames the one whose rows lost most packets that nothing blamed explains yet, and goes on with the others.
+// Those packets count in part where rows over the link are healthy, since that speaks against it.
 // A link that turns out to be explained by those blamed after it is let off.
 func Localise(m *fabric.Matrix, counts []Count, o Options) []Suspect {
 	c := &court{matrix: m, counts: counts, options: o.withDefaults(), explained: map[int32]bool{}}
 	c.indict()
 	var guilty []Suspect
 	for len(c.suspects) > 0 {
-		at, most := -1, 0
+		at, most := -1, 0.0
 		for i, s := range c.suspects {
-			if lost := c.unexplained(s.Link); lost > most {
+			if lost := float64(c.unexplained(s.Link)) * s.Confidence; lost > most {
 				at, most = i, lost
 			}
 		}
