@@ -58,6 +58,31 @@ func (p *Process[X]) Predict(x X) (value, deviation float64) {
 // mean, the covariances and the errors were right.
 func (p *Process[X]) Surprise() float64 { return floats.Dot(p.white, p.white) }
 
+// LogLikelihood says how well the covariance explains what was measured (equation 2.30 there); of two kernels the greater is the more plausible.
+func (p *Process[X]) LogLikelihood() float64 {
+	sum := -float64(len(p.values)) / 2 * math.Log(2*math.Pi)
+	for i, w := range p.white {
+		sum -= w*w/2 + math.Log(p.factor[i][i])
+	}
+	return sum
+}
+
+// ExpectedImprovement is by how much a value is expected to surpass the best one, of which it is expected to be so far ahead; nothing where it does not
+// (Jones, Schonlau and Welch, "Efficient Global Optimization", 1998, equation 15).
+func ExpectedImprovement(ahead, deviation float64) float64 {
+	if deviation == 0 {
+		return max(ahead, 0)
+	}
+	z := ahead / deviation
+	return ahead*0.5*math.Erfc(-z/math.Sqrt2) + deviation*math.Exp(-z*z/2)/math.Sqrt(2*math.Pi)
+}
+
+// Matern is the correlation of two values at a distance in length scales (Matérn, 5/2).
+func Matern(distance float64) float64 {
+	x := math.Sqrt(5) * distance
+	return (1 + x + x*x/3) * math.Exp(-x)
+}
+
 // solve gives the factor's inverse times the covariances of x with the measurements.
 func (p *Process[X]) solve(x X) []float64 {
 	w := p.solved[x]

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat/distmv"
 	"pgregory.net/rapid"
 )
 
@@ -45,6 +46,15 @@ func TestProcessSolvesTheNormalEquations(t *testing.T) {
 		if err := whole.SolveVecTo(&rest, cross); err != nil {
 			t.Fatal(err)
 		}
+		centred := make([]float64, n)
+		copy(centred, ys.RawVector().Data)
+		normal, ok := distmv.NewNormal(make([]float64, n), k, nil)
+		if !ok {
+			t.Fatal("the covariance is not positive definite")
+		}
+		if got, want := p.LogLikelihood(), normal.LogProb(centred); math.Abs(got-want) > 1e-6*max(1, math.Abs(want)) {
+			t.Fatalf("log likelihood %g, want %g", got, want)
+		}
 		value, deviation := p.Predict(at)
 		if want := mean + mat.Dot(cross, &weights); math.Abs(value-want) > 1e-6 {
 			t.Fatalf("value %g, want %g", value, want)
@@ -53,4 +63,21 @@ func TestProcessSolvesTheNormalEquations(t *testing.T) {
 			t.Fatalf("variance %g, want %g", deviation*deviation, want)
 		}
 	})
+}
+
+// The expected improvement is the mean of what is above the best, here summed up numerically.
+func TestExpectedImprovement(t *testing.T) {
+	for _, tc := range []struct{ ahead, deviation float64 }{{0, 1}, {-1, 0.5}, {2, 0.1}, {0.3, 3}, {1, 0}, {-1, 0}} {
+		want, steps := max(tc.ahead, 0), 20_000
+		if tc.deviation > 0 {
+			want = 0
+			for i := range steps {
+				z := -8 + 16*(float64(i)+0.5)/float64(steps)
+				want += max(tc.ahead+tc.deviation*z, 0) * math.Exp(-z*z/2) / math.Sqrt(2*math.Pi) * 16 / float64(steps)
+			}
+		}
+		if got := ExpectedImprovement(tc.ahead, tc.deviation); math.Abs(got-want) > 1e-6 {
+			t.Errorf("%+v: %g, want %g", tc, got, want)
+		}
+	}
 }

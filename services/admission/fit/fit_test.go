@@ -210,7 +210,7 @@ func TestRefusals(t *testing.T) {
 			`UnknownValue launch: want per_node or per_device, found "per-gpu"`,
 		}},
 		{"variables", spec(func(s *train.Spec) {
-			s.Env = map[string]string{"LR": "0.1", "1X": "", "JOB_UUID": "x", "SWITCHYARD_JOB": "y", "Z": "\x00", "": ""}
+			s.Env = map[string]string{"LR": "0.1", "1X": "", "JOB_UUID": "x", "SWITCHYARD_JOB": "y", "SWITCHYARD_PARAM_LR": "0.1", "Z": "\x00", "": ""}
 		}), []string{
 			`InvalidVariable env.: want letters, digits and '_', not beginning with a digit; found ""`,
 			`InvalidVariable env.1X: want letters, digits and '_', not beginning with a digit; found "1X"`,

@@ -191,7 +191,7 @@ func variable(name string) bool {
 	return name != ""
 }
 
-// Reserved says whether the scheduler itself sets an environment variable.
+// Reserved says whether the scheduler itself sets an environment variable. Parameters of trials, SWITCHYARD_PARAM_.., are part of their jobs.
 func Reserved(name string) bool {
 	switch name {
 	case "JOB_UUID", "JOB_RESTARTED", "EPOCHS_DONE", "EPOCHS_TO_BE_DONE", "HEARTBEAT_FREQ", "NODELIST", "NUM_GPUS", "NUM_NODES",
@@ -199,7 +199,7 @@ func Reserved(name string) bool {
 		"WORLD_SIZE", "NODE_RANK", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "CUDA_VISIBLE_DEVICES":
 		return true
 	}
-	return strings.HasPrefix(name, "SWITCHYARD_")
+	return strings.HasPrefix(name, "SWITCHYARD_") && !strings.HasPrefix(name, "SWITCHYARD_PARAM_")
 }
 
 func (c *checker) amounts() {

@@ -114,15 +114,10 @@ func (r Round) kernel(x, y int) float64 {
 	sum, product := 0.0, 1.0
 	for i, t := range r.Tenants {
 		apart := math.Abs(math.Log2(float64(t.Batches[a[i]]) / float64(t.Batches[b[i]])))
-		alike := matern(apart / doublings)
+		alike := curve.Matern(apart / doublings)
 		sum, product = sum+alike, product*alike
 	}
 	return variance * (sum + product)
-}
-
-func matern(distance float64) float64 {
-	x := math.Sqrt(5) * distance
-	return (1 + x + x*x/3) * math.Exp(-x)
 }
 
 // usual is what tenants do together, one alone being 1.
@@ -161,16 +156,10 @@ func (r Round) memory(choice []int) float64 {
 	return sum
 }
 
-// expectedImprovement is by how much a combination is expected to surpass the best one, nothing where it does not (Jones, Schonlau and Welch, "Efficient
-// Global Optimization", 1998, equation 15).
+// expectedImprovement is by how much a combination is expected to surpass the best one.
 func (b belief) expectedImprovement(cell int) float64 {
 	value, deviation := b.process.Predict(cell)
-	gain := value + b.round.expected(b.round.choice(cell)) - b.best
-	if deviation == 0 {
-		return max(gain, 0)
-	}
-	z := gain / deviation
-	return gain*0.5*math.Erfc(-z/math.Sqrt2) + deviation*math.Exp(-z*z/2)/math.Sqrt(2*math.Pi)
+	return curve.ExpectedImprovement(value+b.round.expected(b.round.choice(cell))-b.best, deviation)
 }
 
 // combinations is the number of cells of the grid.

@@ -1,0 +1,453 @@
+package file
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/switchyard-dl/switchyard/services/experiments/search"
+)
+
+const own = `
+name: digits-lr
+group: nightly
+mode: v2
+job:
+  name: digits
+  command: [bin/trainer, -lr, "${learning_rate}", -cores, "${cores}", "${HOME}/x", "$5 ${not closed"]
+  batch_size: 64
+  training_set_size: 4000
+  max_epochs: 9
+  env: {MOMENTUM: "m=${momentum}"}
+space:
+  learning_rate: {log_uniform: [1e-4, 0.1]}
+  batch_size: [32, 64, 256]
+  optimizer: {choice: [sgd, adam]}
+  momentum: {uniform: [0, 0.99], when: {optimizer: [sgd]}}
+  layers: {int: [1, 4]}
+objective: {metric: accuracy/time}
+constraints: [{metric: memory_mib, max: 4096}]
+search: {algorithm: asha, sampler: gp, trials: 20, seed: 7, median_stopping: {grace_epochs: 2}}
+budget: {epochs: 100, hours: 1.5}
+concurrency: 2
+system: {cores: [2, 1], devices: [1, 2], power_limit_w: [112.5]}
+`
+
+func parsed(t *testing.T, text string) Experiment {
+	t.Helper()
+	e, err := Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestParse(t *testing.T) {
+	e := parsed(t, own)
+	if e.Name != "digits-lr" || e.Group != "nightly" || e.Mode != V2 || e.Concurrency != 2 || e.Budget != (Budget{100, 1.5}) || e.Job.MaxEpochs != 9 {
+		t.Errorf("experiment %+v", e)
+	}
+	if e.Objective != (Objective{Metric: "accuracy", Per: PerTime}) {
+		t.Errorf("objective %+v", e.Objective)
+	}
+	want := search.Space{
+		{Name: "learning_rate", Kind: search.LogUniform, Low: 1e-4, High: 0.1},
+		{Name: "batch_size", Kind: search.Choice, Values: []search.Value{search.Number(32), search.Number(64), search.Number(256)}},
+		{Name: "optimizer", Kind: search.Choice, Values: []search.Value{search.Text("sgd"), search.Text("adam")}},
+		{Name: "momentum", Kind: search.Uniform, High: 0.99, When: &search.Condition{Parameter: "optimizer", In: []search.Value{search.Text("sgd")}}},
+		{Name: "layers", Kind: search.Int, Low: 1, High: 4},
+	}
+	if diff := cmp.Diff(want, e.Space, cmp.AllowUnexported(search.Value{})); diff != "" {
+		t.Errorf("space: %s", diff)
+	}
+	config := search.Config{Algorithm: search.ASHA, Sampler: search.GP, Trials: 20, Seed: 7, MaxEpochs: 9, Median: &search.Median{GraceEpochs: 2}}
+	if diff := cmp.Diff(config, e.Search); diff != "" {
+		t.Errorf("search: %s", diff)
+	}
+	if n := len(e.SearchSpace()); n != 8 {
+		t.Errorf("%d parameters with those of the system, want 8", n)
+	}
+	if e.Mode = V1; len(e.SearchSpace()) != 5 {
+		t.Error("v1 leaves the system alone")
+	}
+	if text, err := json.Marshal(e); err != nil || !strings.Contains(string(text), `"low":0.0001`) {
+		t.Errorf("as JSON: %s (%v)", text, err)
+	}
+}
+
+func TestTrialJob(t *testing.T) {
+	e := parsed(t, own)
+	params := search.Params{
+		"learning_rate": search.Number(0.01), "batch_size": search.Number(256), "optimizer": search.Text("adam"), "layers": search.Number(3),
+		"cores": search.Number(1), "devices": search.Number(2), "power_limit_w": search.Number(112.5),
+	}
+	job := e.TrialJob(4, 3, params, e.Setting(params))
+	if want := []string{"bin/trainer", "-lr", "0.01", "-cores", "1", "${HOME}/x", "$5 ${not closed"}; !slices.Equal(job.Command, want) {
+		t.Errorf("command %q", job.Command)
+	}
+	env := map[string]string{
+		"MOMENTUM": "m=", "SWITCHYARD_PARAM_LEARNING_RATE": "0.01", "SWITCHYARD_PARAM_BATCH_SIZE": "256", "SWITCHYARD_PARAM_OPTIMIZER": "adam",
+		"SWITCHYARD_PARAM_LAYERS": "3",
+	}
+	if diff := cmp.Diff(env, job.Env); diff != "" {
+		t.Errorf("environment: %s", diff)
+	}
+	if job.Name != "digits-lr-4" || job.BatchSize != 256 || job.MinDevices != 2 || job.MaxDevices != 2 || job.MaxEpochs != 9 {
+		t.Errorf("job %+v", job)
+	}
+	if e.Job.Command[2] != "${learning_rate}" || len(e.Job.Env) != 1 {
+		t.Errorf("the template was changed: %+v", e.Job)
+	}
+	e.Mode = PipeTune
+	if diff := cmp.Diff(map[string]float64{"cores": 2, "devices": 1, "power_limit_w": 112.5}, e.Setting(params)); diff != "" {
+		t.Errorf("a trial of pipetune starts with the defaults: %s", diff)
+	}
+}
+
+func TestResult(t *testing.T) {
+	four, one := 4.0, 1.0
+	for _, tc := range []struct {
+		objective string
+		bounds    []Constraint
+		report    Report
+		want      search.Result
+		fault     string
+	}{
+		{"accuracy", nil, Report{Epoch: 2, Metrics: map[string]float64{"accuracy": 0.9}}, search.Result{Epoch: 2, Score: 0.9}, ""},
+		{"val_loss", nil, Report{Metrics: map[string]float64{"val_loss": 2}}, search.Result{Score: -2}, ""},
+		{"accuracy/time", nil, Report{Metrics: map[string]float64{"accuracy": 0.9}, Seconds: 3}, search.Result{Score: 0.3}, ""},
+		{"accuracy/energy", nil, Report{Metrics: map[string]float64{"accuracy": 0.9}, Seconds: 3, Joules: 90}, search.Result{Score: 0.01}, ""},
+		{"accuracy/energy", nil, Report{Metrics: map[string]float64{"accuracy": 0.9}, Seconds: 3}, search.Result{}, "the energy was not measured"},
+		{"accuracy", nil, Report{Metrics: map[string]float64{"loss": 1, "a": 2}}, search.Result{}, "no metric accuracy among a, loss"},
+		{
+			"accuracy",
+			[]Constraint{{"gib", nil, &four}, {"gib", &one, &four}},
+			Report{Metrics: map[string]float64{"accuracy": 1, "gib": 4.5}}, search.Result{Score: 1, Slack: []float64{-0.5, -0.5}}, "",
+		},
+		{"accuracy", []Constraint{{"gib", nil, &four}}, Report{Metrics: map[string]float64{"accuracy": 1}}, search.Result{}, "no metric gib"},
+	} {
+		r := &reader{}
+		e := Experiment{Objective: r.objective(r.document([]byte(tc.objective))), Constraints: tc.bounds}
+		got, err := e.Result(tc.report)
+		if tc.fault != "" {
+			if err == nil || !strings.Contains(err.Error(), tc.fault) {
+				t.Errorf("%s of %+v: error %v, want %q", tc.objective, tc.report, err, tc.fault)
+			}
+			continue
+		}
+		if err != nil || math.Abs(got.Score-tc.want.Score) > 1e-12 || got.Epoch != tc.want.Epoch || !slices.Equal(got.Slack, tc.want.Slack) {
+			t.Errorf("%s of %+v: %+v (%v)", tc.objective, tc.report, got, err)
+		}
+	}
+}
+
+// Every problem is told with its line, and what was probably meant.
+func TestParseTellsWhatIsWrong(t *testing.T) {
+	for _, tc := range []struct{ old, with, want string }{
+		{"name: digits-lr", "name: a b", `line 2: name: want 1 to 56 letters, digits, '-' or '_', beginning with a letter or digit; found "a b"`},
+		{"mode: v2", "mode: v3", `line 4: mode: want v1, v2, pipetune; found "v3" (did you mean v1?)`},
+		{"group: nightly", "groop: nightly", "line 3: groop: no such field (did you mean group?)"},
+		{"group: nightly", "name: again", "line 3: name: given twice (keep one of them)"},
+		{"  max_epochs: 9\n", "", "line 6: job.max_epochs: want the epochs of a whole training, 1 or more"},
+		{"max_epochs: 9", "max_epoch: 9", "line 10: job.max_epoch: no such field (did you mean max_epochs?)"},
+		{"batch_size: 64", "batch_size: many", `line 8: job.batch_size: want a whole number, found "many"`},
+		{"${learning_rate}", "${learning_rat}", "line 7: job.command[2]: ${learning_rat} stands for no parameter (did you mean learning_rate?)"},
+		{"m=${momentum}", "${nope}", "line 11: job.env.MOMENTUM: ${nope} stands for no parameter"},
+		{"log_uniform: [1e-4, 0.1]", "log_uniform: [0, 0.1]", "line 13: space.learning_rate: a logarithmic range begins above 0, found 0"},
+		{"log_uniform: [1e-4, 0.1]", "loguniform: [1e-4, 0.1]", "line 13: space.learning_rate.loguniform: no such field (did you mean log_uniform?)"},
+		{"uniform: [0, 0.99]", "uniform: 3", `line 16: space.momentum.uniform: want a list, found "3"`},
+		{"when: {optimizer: [sgd]}", "when: {optimizer: [rmsprop]}", "line 16: space.momentum: when: optimizer is never rmsprop"},
+		{"batch_size: [32, 64, 256]", "batch_size: [32, big]", "line 14: space.batch_size: want whole numbers of at least 1"},
+		{"layers:", "cores:", "line 17: space.cores: has a meaning of its own: choose another name, or give it in system"},
+		{"layers:", "Optimizer:", "line 17: space.Optimizer: differs from another name in upper and lower case alone"},
+		{"{int: [1, 4]}", "{int: [1, 4], choice: [1]}", "line 17: space.layers: is both choice and int"},
+		{"accuracy/time", "accuracy/tim", `line 18: objective: want METRIC, METRIC/time or METRIC/energy; found "accuracy/tim" (did you mean time?)`},
+		{"accuracy/time", "loss/time", "line 18: objective: what is to be small cannot be divided"},
+		{"max: 4096", "maxi: 4096", "line 19: constraints[0].maxi: no such field (did you mean max?)"},
+		{"algorithm: asha", "algorithm: ashe", `line 20: search.algorithm: want random, grid, gp, hyperband, asha; found "ashe" (did you mean asha?)`},
+		{"trials: 20", "trials: 2.5", `line 20: search.trials: want a whole number of at least 1, found "2.5"`},
+		{"sampler: gp, trials: 20", "trials: 20000", "line 2: search of experiment digits-lr: trials 20000: want 1 to 10000"},
+		{"hours: 1.5", "hours: .nan", `line 21: budget.hours: want a number, found ".nan"`},
+		{"cores: [2, 1]", "cores: [2, 2]", "line 23: system.cores[1]: given twice (keep one of them)"},
+		{"cores: [2, 1]", "cores: [2, 0]", `line 23: system.cores[1]: want a number above 0, whole unless it is a power limit; found "0"`},
+		{"group: nightly", "group: &a nightly\nname2: *a", "line 4: references (*a) are not read (write it out)"},
+	} {
+		text := strings.Replace(own, tc.old, tc.with, 1)
+		if text == own {
+			t.Fatalf("%q is not in the file", tc.old)
+		}
+		_, err := Parse([]byte(text))
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s:\n%v\nwant\n%s", tc.with, err, tc.want)
+		}
+	}
+	_, err := Parse([]byte("mode: v3\nspace: []\n"))
+	var all Problems
+	if !errors.As(err, &all) || len(all) != 6 { // four fields missing, the mode, the space
+		t.Errorf("problems %v", all)
+	}
+	for _, text := range []string{"", "[1", "- a", "a: b: c", "{\"a\": 1", strings.Repeat("a", maxFile+1)} {
+		if _, err := Parse([]byte(text)); err == nil {
+			t.Errorf("%.20q was read", text)
+		}
+	}
+}
+
+const bigdlFile = `{
+	"master": "spark://head:7077", "driver_memory": "2G", "total_executor_cores": 1, "executor_cores": "4", "executor_memory": "2G",
+	"py_files": "$HOME/api.zip,apps/net.py", "properties_file": "${HOME}/spark.conf", "jars": "$HOME/a.jar,/opt/b.jar", "conf": "apps/net.py",
+	"extras": {"action": "train", "dataPath": "$HOME/data", "batchSize": "32", "learningRate": 0.01, "endTriggerNum": "1"}
+}`
+
+const pipeTuneFile = `{
+	"bigdlConf": "config/net.json", "powerMeter": "pcm", "nodes": ["n-1"],
+	"systemParameters": {"cores": ["8", "4"], "memory": ["2", 4]},
+	"hyperParameters": {"batch_size": [1024, 32], "learning_rate": ["0.001", 0.1], "learning_rate_decay": [0.2]}
+}`
+
+func source(files map[string]string) Source {
+	folder := fstest.MapFS{}
+	for name, text := range files {
+		folder[name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	return Source{Open: func(path string) ([]byte, error) { return fs.ReadFile(folder, path) }, Home: "/home/u"}
+}
+
+func TestBigDLCommand(t *testing.T) {
+	b, err := ParseBigDL([]byte(bigdlFile), "/home/u")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "spark-submit --master spark://head:7077 --driver-memory 2G --total-executor-cores 1 --executor-cores 4 --executor-memory 2G " +
+		"--py-files /home/u/api.zip,apps/net.py --properties-file /home/u/spark.conf --jars /home/u/a.jar,/opt/b.jar " +
+		"--conf spark.driver.extraClassPath=/home/u/a.jar:/opt/b.jar --conf spark.executor.extraClassPath=a.jar:b.jar apps/net.py " +
+		"--action train --dataPath /home/u/data --batchSize 32 --learningRate 0.01 --endTriggerNum 1"
+	if got := strings.Join(b.Command(), " "); got != want {
+		t.Errorf("command\n%s\nwant\n%s", got, want)
+	}
+	other, err := ParseBigDL([]byte(strings.Replace(bigdlFile, `"extras"`, `"extra"`, 1)), "/home/u")
+	if diff := cmp.Diff(b, other); err != nil || diff != "" {
+		t.Errorf("extra is extras: %v %s", err, diff)
+	}
+}
+
+func TestPipeTune(t *testing.T) {
+	e, err := Read([]byte(pipeTuneFile), source(map[string]string{"config/net.json": bigdlFile}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.Name != "net" || e.Mode != PipeTune || e.Output != OutputBigDL || e.Search.Algorithm != search.ASHA || e.Search.Trials != 4 || e.Search.MaxEpochs != 5 {
+		t.Errorf("experiment %+v", e)
+	}
+	if diff := cmp.Diff([]Factor{{Cores, []float64{8, 4}}, {MemoryMiB, []float64{2048, 4096}}}, e.System); diff != "" {
+		t.Errorf("system: %s", diff)
+	}
+	if diff := cmp.Diff(&Power{"pcm", []string{"n-1"}}, e.Power); diff != "" {
+		t.Errorf("power: %s", diff)
+	}
+	params := search.Params{"batch_size": search.Number(1024), "learning_rate": search.Number(0.001), "learning_rate_decay": search.Number(0.2)}
+	job := e.TrialJob(0, 2, params, map[string]float64{Cores: 4, MemoryMiB: 4096})
+	line := strings.Join(job.Command, " ")
+	for _, part := range []string{
+		"--total-executor-cores 4 --executor-cores 4 --executor-memory 4096m", "--batchSize 1024 --learningRate 0.001 --endTriggerNum 2 --learning_rate_decay 0.2",
+	} {
+		if !strings.Contains(line, part) {
+			t.Errorf("command %s\nwithout %s", line, part)
+		}
+	}
+	if job.BatchSize != 1024 || job.TrainingSetSize != 1024 || job.MaxEpochs != 5 {
+		t.Errorf("job %+v", job)
+	}
+	for _, tc := range []struct{ old, with, want string }{
+		{`"hyperParameters"`, `"hyperparameter"`, "line 4: hyperparameter: no such field (did you mean hyperParameters?)"},
+		{`"pcm"`, `"ipmi"`, `line 2: powerMeter: want pcm, pdu; found "ipmi"`},
+		{`"8", "4"`, `"8", "four"`, `line 3: systemParameters.cores[1]: want different whole numbers above 0, found "four"`},
+		{`[0.2]`, `[]`, "line 4: hyperParameters.learning_rate_decay: want a list of values"},
+		{`config/net.json`, `config/no.json`, "line 2: bigdlConf: open config/no.json"},
+	} {
+		_, err := Read([]byte(strings.Replace(pipeTuneFile, tc.old, tc.with, 1)), source(map[string]string{"config/net.json": bigdlFile}))
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v\nwant %s", tc.with, err, tc.want)
+		}
+	}
+	_, err = Read([]byte(pipeTuneFile), source(map[string]string{"config/net.json": `{"master": "x", "extras": {}, "driver_memry": "1G"}`}))
+	if want := "driver_memry: no such field; arguments of the program go into extras (did you mean driver_memory?)"; err == nil || !strings.Contains(err.Error(), want) ||
+		!strings.Contains(err.Error(), "conf: is missing") {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
+// The files that PipeTune's users have are read as they are.
+func TestPublishedConfigurations(t *testing.T) {
+	folder := data(t, "config_examples")
+	conf, err := os.ReadFile(filepath.Join(folder, "pipetune.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Source{Home: "/home/ubuntu", Open: func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(folder, filepath.Base(name))) }}
+	e, err := Read(conf, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, ok := e.Space.Finite(1000); !ok || len(all) != 36 || e.Name != "mnist" {
+		t.Errorf("experiment %+v", e)
+	}
+	last := map[string]string{
+		"mnist.json":          "--action train --dataPath /tmp/mnist --batchSize 32 --learningRate 0.01 --learningrateDecay 0.0002 --endTriggerNum 1",
+		"cifar10.json":        "--appName cifar10 --action train --batchSize 32 --learningRate 0.01 --learningrateDecay 0.0002 --endTriggerNum 1",
+		"fashion-mnist.json":  "--dataPath /home/ubuntu/dataset/fashion-mnist --batchSize 32 --learningRate 0.01 --learningrateDecay 0.0002 --endTriggerNum 1",
+		"textclassifier.json": "--model cnn --batchSize 32 --embedding_dim 200 --learning_rate 0.005 --max_epoch 1",
+	}
+	for name, arguments := range last {
+		text, err := s.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := ParseBigDL(text, s.Home)
+		if line := strings.Join(b.Command(), " "); err != nil || !strings.HasSuffix(line, arguments) || !strings.HasPrefix(line, "spark-submit --master spark://eiger-1.maas:7077 ") {
+			t.Errorf("%s: %s (%v)", name, line, err)
+		}
+	}
+}
+
+func data(t *testing.T, folder string) string {
+	t.Helper()
+	root := os.Getenv("SWITCHYARD_DATA")
+	if root == "" {
+		t.Skip("SWITCHYARD_DATA does not name the published measurements")
+	}
+	return filepath.Join(root, "pipetune", folder)
+}
+
+// follow reads a whole log.
+func follow(text string) (*BigDLLog, []BigDLEpoch) {
+	l := NewBigDLLog()
+	var all []BigDLEpoch
+	for line := range strings.Lines(text) {
+		if e, ok := l.Line(line); ok {
+			all = append(all, e)
+		}
+	}
+	if e, ok := l.Close(); ok {
+		all = append(all, e)
+	}
+	return l, all
+}
+
+func TestPublishedLog(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(data(t, "history"), "bigdl_mnist_10epochs.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want struct {
+		Start      string    `json:"start_first_Epoch1"`
+		Finish     string    `json:"finish_last_accuracy"`
+		Duration   float64   `json:"duration_s"`
+		Accuracies []float64 `json:"accuracy_per_epoch"`
+		Batch      int       `json:"batch"`
+		Iterations int       `json:"iterations_per_epoch"`
+		Records    int       `json:"records_per_epoch"`
+	}
+	expected, err := os.ReadFile(filepath.Join(data(t, "derived"), "bigdl_log_expected.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(expected, &want); err != nil {
+		t.Fatal(err)
+	}
+	l, epochs := follow(string(text))
+	if l.Started.Format(time.DateTime) != want.Start || l.Validated.Format(time.DateTime) != want.Finish || l.Validated.Sub(l.Started).Seconds() != want.Duration {
+		t.Errorf("from %v to %v", l.Started, l.Validated)
+	}
+	if len(epochs) != len(want.Accuracies) {
+		t.Fatalf("%d epochs, want %d", len(epochs), len(want.Accuracies))
+	}
+	seconds := 0.0
+	for i, e := range epochs {
+		seconds += e.Seconds
+		if e.Epoch != i+1 || e.Metrics["accuracy"] != want.Accuracies[i] || e.Batch != want.Batch || e.Iterations != want.Iterations || e.Records != want.Records {
+			t.Errorf("epoch %+v, want accuracy %g", e, want.Accuracies[i])
+		}
+	}
+	if math.Abs(seconds-1271.62132397) > 1e-6 {
+		t.Errorf("%f s in all", seconds)
+	}
+}
+
+const logLine = "2020-03-31 16:08:0%d INFO  DistriOptimizer$:408 - "
+
+func TestBigDLLog(t *testing.T) {
+	at := func(second, words string) string { return strings.Replace(logLine, "%d", second, 1) + words + "\n" }
+	text := "noise\n" +
+		at("1", "[Epoch 1 8/16][Iteration 1][Wall Clock 1.5s] Trained 8 records in 1.5 seconds. Throughput is 5 records/second. Loss is 2.25. More.") +
+		at("2", "[Epoch 1 16/16][Iteration 2][Wall Clock 3s] Trained 8 records in 1.5 seconds. Throughput is 5 records/second. Loss is NaN. More.") +
+		at("3", "[Epoch 1 16/16][Iteration 2][Wall Clock 3s] Epoch finished. Wall clock time is 3000.5 ms") +
+		at("4", "[Epoch 1 16/16][Iteration 2][Wall Clock 3s] Top1Accuracy is Accuracy(correct: 1, count: 2, accuracy: 0.5)") +
+		at("4", "[Epoch 1 16/16][Iteration 2][Wall Clock 3s] Loss is (Loss: 3.0, count: 2, Average Loss: 1.5)") +
+		at("5", "[Epoch 2 8/16][Iteration 3][Wall Clock 4s] Trained 8 records in 1 seconds. Throughput is 8 records/second. Loss is 1.0. More.") +
+		at("6", "[Epoch 2 16/16][Iteration 4][Wall Clock 5s] Epoch finished. Wall clock time is 6001 ms") +
+		at("7", "[Epoch 3 8/16][Iteration 5][Wall Clock 6s] Trained 8 records in 1 seconds. Throughput is 8 records/second. Loss is 0.5. More.")
+	l, epochs := follow(text)
+	want := []BigDLEpoch{
+		{1, 3.0005, 8, 16, 2, 2.25, map[string]float64{"accuracy": 0.5, "validation_loss": 1.5}}, {2, 3.0005, 8, 16, 1, 1, nil},
+	}
+	if diff := cmp.Diff(want, epochs); diff != "" { // the third did not end
+		t.Error(diff)
+	}
+	if l.Started.Second() != 1 || l.Validated.Second() != 4 {
+		t.Errorf("from %v to %v", l.Started, l.Validated)
+	}
+	report := epochs[0].Report(7)
+	if diff := cmp.Diff(Report{Epoch: 1, Seconds: 7, Metrics: map[string]float64{"loss": 2.25, "accuracy": 0.5, "validation_loss": 1.5}}, report); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Whatever is read has a search, and trials whose jobs can be made.
+func FuzzRead(f *testing.F) {
+	for _, text := range []string{own, pipeTuneFile, "a: &a [*a]", "job: {1: 2}", "space: {a: {choice: [.inf]}}", "{\"bigdlConf\": 3}"} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		e, err := Read(text, source(map[string]string{"config/net.json": bigdlFile}))
+		if err != nil {
+			return
+		}
+		s, err := e.Searcher()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range s.Next(nil, 2) {
+			job := e.TrialJob(a.Trial, a.Epochs, a.Params, e.Setting(a.Params))
+			if len(job.Command) != len(e.Job.Command) || job.BatchSize < 0 {
+				t.Fatalf("job %+v", job)
+			}
+		}
+	})
+}
+
+func FuzzBigDL(f *testing.F) {
+	f.Add([]byte(bigdlFile), logLine)
+	f.Add([]byte(`{"master": "m", "conf": "c", "app_name": "x", "batch_size": "3"}`), "[Epoch 1 1/1]")
+	f.Fuzz(func(t *testing.T, text []byte, log string) {
+		if b, err := ParseBigDL(text, "/h"); err == nil && !slices.Contains(b.Command(), b.Program) {
+			t.Fatalf("command %q", b.Command())
+		}
+		_, epochs := follow(log)
+		for _, e := range epochs {
+			if e.Epoch < 0 || math.IsNaN(e.Seconds) || math.IsNaN(e.Loss) {
+				t.Fatalf("epoch %+v", e)
+			}
+		}
+	})
+}
