@@ -64,7 +64,7 @@ func Kinds() []Kind {
 	job := func(fact, publisher, key string, once bool, doc string, body func() any) Kind {
 		return Kind{"job", fact, 1, StreamJobs, publisher, key, once, doc, body}
 	}
-	return []Kind{
+	kinds := []Kind{
 		job(FactSubmitted, "anyone", "job/<id>/submitted", true, "A submission. Decoded strictly.", func() any { return new(Submitted) }),
 		job(FactAdmitted, "admission", "job/<id>/admitted", true, "The job was accepted.", func() any { return new(Admitted) }),
 		job(FactRejected, "admission", "job/<id>/rejected", true, "The submission was refused, with every reason.", func() any { return new(Rejected) }),
@@ -94,6 +94,7 @@ func Kinds() []Kind {
 		{"ledger", FactAccounted, 1, StreamEnergy, "energy", "job/<id>/account", true, "The final energy account of a job.", func() any { return new(Accounted) }},
 		{"poison", FactSetAside, 1, StreamPoison, "any service", "poison/<stream>/<sequence>/<consumer>", false, "A message that could not be handled; <id> is the consumer's name.", func() any { return new(Poisoned) }},
 	}
+	return append(kinds, tuneKinds()...)
 }
 
 // Find gives the kind of a subject.

@@ -9,6 +9,7 @@ const (
 	StreamDecisions = "DECISIONS"
 	StreamSamples   = "SAMPLES"
 	StreamEnergy    = "ENERGY"
+	StreamTune      = "TUNE"
 	StreamPoison    = "POISON"
 )
 
@@ -36,6 +37,7 @@ func Streams() []Stream {
 		{StreamDecisions, []string{"yard.decision.>"}, 30 * day, gib, true, "What each published plan was decided on: `switchyard replay` decides on it again."},
 		{StreamSamples, []string{"yard.sample.>", "yard.energy.>"}, time.Hour, gib, true, "Heartbeats and meters."},
 		{StreamEnergy, []string{"yard.ledger.>"}, 30 * day, gib, false, "Final energy accounts."},
+		{StreamTune, []string{"yard.tune.>"}, 30 * day, gib, false, "The facts of experiments."},
 		{StreamPoison, []string{"yard.poison.>"}, 30 * day, gib / 4, true, "What could not be handled, with the reason."},
 	}
 }
@@ -54,11 +56,17 @@ const (
 	BucketPowerLimits = "power_limits"
 	BucketRates       = "rates"
 	BucketTunings     = "tunings"
+	BucketExperiments = "experiments"
+	BucketSettings    = "settings"
+	BucketProfiles    = "profiles"
 	BucketLeases      = "leases"
 )
 
 // RatesKey is the one key of BucketRates.
 const RatesKey = "site"
+
+// ProfilesKey is the one key of BucketProfiles.
+const ProfilesKey = "site"
 
 // Bucket describes one key-value bucket. Each key has one writing service; it is changed by compare-and-swap.
 type Bucket struct {
@@ -92,6 +100,12 @@ func Buckets() []Bucket {
 		{Name: BucketPowerLimits, Writer: "planner", Key: "<job>", Value: "recur.Profile, a train.PowerLimit with more", Doc: "What each device of a live attempt shall draw at most, and what was measured to choose it."},
 		{Name: BucketRates, Writer: "energy", Key: RatesKey, Value: "train.EnergyRates", Doc: "What energy costs and stands for now and later, by the tariff: by this the planner puts starts off."},
 		{Name: BucketTunings, Writer: "planner", Key: "<node>.<kind of device>.<number>", Value: "tune.Record, a train.Tuning with more", Doc: "With which micro-batches the jobs on a shared device shall run, and what was measured to choose them."},
+		{
+			Name: BucketExperiments, Writer: "experiments", Key: "<experiment>", Value: "conduct.Record", Keep: 90 * 24 * time.Hour,
+			Doc: "What is known of an experiment and what was decided: its trials with their epochs.",
+		},
+		{Name: BucketSettings, Writer: "experiments", Key: "<job>", Value: "train.Setting", Doc: "Under which system parameters the job of a trial shall run, and how far it may train for now."},
+		{Name: BucketProfiles, Writer: "experiments", Key: ProfilesKey, Value: "profile.Store", Doc: "The ground truth: what epochs of workloads cost under which system parameters, and how workloads are recognised."},
 		{
 			Name: BucketLeases, Writer: "whoever holds it", Key: "<service>", Value: "bus.Lease",
 			Doc: "Which process of a service works while the others stand by. A key runs out when its holder does not renew it.",

@@ -1,0 +1,82 @@
+package conduct
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/services/experiments/file"
+	"github.com/switchyard-dl/switchyard/services/experiments/search"
+)
+
+const perEnergy = file.PerEnergy
+
+// Decide enters what follows from the record: which trials start, go on and stop, and whether the experiment is over.
+func (r *Record) Decide(now time.Time) error {
+	if r.Over() {
+		return nil
+	}
+	searcher, err := r.Experiment.Searcher()
+	if err != nil {
+		return fmt.Errorf("decide on %s: %w", r.ID, err)
+	}
+	running := 0
+	for _, t := range r.Trials {
+		if t.State == search.Running {
+			running++
+		}
+	}
+	spent := r.spent(now)
+	for _, a := range searcher.Next(r.History(), max(r.Experiment.Concurrency-running, 0)) {
+		switch {
+		case a.Verb == search.Stop:
+			r.Trials[a.Trial].stop(a.Reason, now)
+			running--
+		case spent != "":
+		case a.Verb == search.Start:
+			r.start(a, now)
+			running++
+		case a.Verb == search.Promote:
+			t := &r.Trials[a.Trial]
+			t.State, t.Epochs = search.Running, a.Epochs
+			running++
+		}
+	}
+	if running == 0 {
+		r.finish(spent, now)
+	}
+	return nil
+}
+
+// start enters a new trial.
+func (r *Record) start(a search.Action, now time.Time) {
+	r.Trials = append(r.Trials, Trial{
+		ID: a.Trial, Job: JobID(r.ID, a.Trial), Params: a.Params, Epochs: a.Epochs, State: search.Running, DecidedAt: now,
+		Setting: r.Experiment.Setting(a.Params), Generation: 1,
+	})
+}
+
+// spent says which part of the budget is used up; empty where none is.
+func (r *Record) spent(now time.Time) string {
+	b, epochs := r.Experiment.Budget, 0
+	for _, t := range r.Trials {
+		epochs += t.Epochs
+	}
+	switch {
+	case b.Epochs > 0 && epochs >= b.Epochs:
+		return fmt.Sprintf("the budget of %d epochs is used up", b.Epochs)
+	case b.Hours > 0 && now.Sub(r.SubmittedAt).Hours() >= b.Hours:
+		return fmt.Sprintf("the budget of %g hours is used up", b.Hours)
+	}
+	return ""
+}
+
+// finish ends an experiment in which nothing runs any more. Paused trials are given up.
+func (r *Record) finish(why string, now time.Time) {
+	for i := range r.Trials {
+		r.Trials[i].stop("others were better", now)
+	}
+	r.State, r.EndedAt, r.Message = Finished, now, why
+	if _, _, ok := r.Best(); !ok {
+		r.Message = "no trial has a result"
+	}
+}
