@@ -216,6 +216,13 @@ func (s *Service) watch(ctx context.Context, b *bus.Bus, look *picture, seeJob f
 	if err != nil {
 		return err
 	}
+	wishes, err := bus.OpenKV[train.Setting](ctx, b, event.BucketSettings)
+	if err != nil {
+		return err
+	}
+	watching.Go(func(ctx context.Context) error {
+		return wishes.Watch(ctx, look.seeSetting, look.complete(event.BucketSettings))
+	})
 	watching.Go(func(ctx context.Context) error {
 		return meetings.Watch(ctx, look.seeMeetings, look.complete(event.BucketMeetings))
 	})
