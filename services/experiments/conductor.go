@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +20,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/conduct"
 	"github.com/switchyard-dl/switchyard/services/experiments/file"
+	"github.com/switchyard-dl/switchyard/services/experiments/profile"
+	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
 // conductor enters what it hears in the records of experiments and does what follows. A record is written before anything is done, and all that is done may be
@@ -29,6 +33,7 @@ type conductor struct {
 	settings *bus.KV[train.Setting]
 	courses  *bus.KV[train.Course]
 	accounts *bus.KV[train.Account]
+	profiles *bus.KV[profile.Store]
 	now      func() time.Time
 
 	// mu is held while an experiment is moved on: two streams and the clock do that.
@@ -45,11 +50,12 @@ func newConductor(ctx context.Context, b *bus.Bus, log *slog.Logger) (*conductor
 		bus: b, log: log, now: func() time.Time { return time.Now().UTC() },
 		running: map[string]bus.Entry[conduct.Record]{}, wanted: map[train.JobID]train.Setting{}, asked: map[event.Subject]bool{},
 	}
-	var errs [4]error
+	var errs [5]error
 	c.records, errs[0] = bus.OpenKV[conduct.Record](ctx, b, event.BucketExperiments)
 	c.settings, errs[1] = bus.OpenKV[train.Setting](ctx, b, event.BucketSettings)
 	c.courses, errs[2] = bus.OpenKV[train.Course](ctx, b, event.BucketLedger)
 	c.accounts, errs[3] = bus.OpenKV[train.Account](ctx, b, event.BucketLedger)
+	c.profiles, errs[4] = bus.OpenKV[profile.Store](ctx, b, event.BucketProfiles)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
@@ -66,7 +72,10 @@ func newConductor(ctx context.Context, b *bus.Bus, log *slog.Logger) (*conductor
 }
 
 // unfinished says whether there is something left to do for an experiment.
-func unfinished(r conduct.Record) bool { return !r.Over() || !r.Told || len(r.Cancellations()) > 0 }
+func unfinished(r conduct.Record) bool {
+	open := func(t conduct.Trial) bool { return t.JobState == "" || !t.Closed && len(t.Done) > 0 }
+	return !r.Over() || !r.Told || slices.ContainsFunc(r.Trials, open)
+}
 
 // open lists the experiments that there is something to do for.
 func (c *conductor) open() []string {
@@ -239,37 +248,43 @@ func (c *conductor) look(ctx context.Context, id string) error {
 	if !open {
 		return nil
 	}
-	courses, methods, err := c.metered(ctx, e.Value)
+	bills, err := c.bills(ctx, e.Value)
 	if err != nil {
 		return err
 	}
 	return c.moveOn(ctx, id, func(r *conduct.Record) {
-		for job, course := range courses {
-			r.Metered(job, course, methods[job])
+		for _, b := range bills {
+			r.Metered(b.job, b.course, b.account, c.now())
 		}
 	})
 }
 
-// metered reads what the trials have used of which not all is known yet.
-func (c *conductor) metered(ctx context.Context, r conduct.Record) (map[train.JobID]train.Course, map[train.JobID][]string, error) {
-	courses, methods := map[train.JobID]train.Course{}, map[train.JobID][]string{}
+// bill is what the ledger says of a job.
+type bill struct {
+	job     train.JobID
+	course  train.Course
+	account train.Account
+}
+
+// bills reads what trials have used of which more is to be known.
+func (c *conductor) bills(ctx context.Context, r conduct.Record) ([]bill, error) {
+	var bills []bill
 	for i := range r.Trials {
 		t := &r.Trials[i]
-		if len(t.Done) == 0 || t.Joules() > 0 {
+		if len(t.Done) == 0 || t.Closed || t.State == search.Paused && t.Joules() > 0 {
 			continue
 		}
 		course, err := c.courses.Get(ctx, "course."+string(t.Job))
-		if err == nil {
-			courses[t.Job] = course.Value
-			var account bus.Entry[train.Account]
-			account, err = c.accounts.Get(ctx, "job."+string(t.Job))
-			methods[t.Job] = account.Value.Methods
-		}
 		if err != nil && !errors.Is(err, bus.ErrNotFound) {
-			return nil, nil, err
+			return nil, err
 		}
+		account, err := c.accounts.Get(ctx, "job."+string(t.Job))
+		if err != nil && !errors.Is(err, bus.ErrNotFound) {
+			return nil, err
+		}
+		bills = append(bills, bill{t.Job, course.Value, account.Value})
 	}
-	return courses, methods, nil
+	return bills, nil
 }
 
 // moveOn changes a record, decides what follows, stores both and does it.
@@ -284,13 +299,34 @@ func (c *conductor) moveOn(ctx context.Context, id string, change func(*conduct.
 		return err
 	}
 	change(&r)
-	if err := r.Decide(c.now()); err != nil {
+	known, err := c.learn(ctx, &r)
+	if err != nil {
+		return err
+	}
+	if err := r.Decide(known, c.now()); err != nil {
 		return fmt.Errorf("%w: %w", bus.ErrPoison, err)
 	}
 	if err := c.keep(ctx, id, r, before); err != nil {
 		return err
 	}
 	return c.act(ctx, id)
+}
+
+// learn adds what ended trials showed to the ground truth. It is kept before the record says so: after a crash in between it is learnt twice, which leaves means
+// as they are.
+func (c *conductor) learn(ctx context.Context, r *conduct.Record) (profile.Store, error) {
+	e, err := c.profiles.Get(ctx, event.ProfilesKey)
+	if err != nil && !errors.Is(err, bus.ErrNotFound) {
+		return e.Value, err
+	}
+	learnt := r.Learn(e.Value)
+	if reflect.DeepEqual(learnt, e.Value) {
+		return learnt, nil
+	}
+	if _, err := c.profiles.Swap(ctx, event.ProfilesKey, learnt, e.Revision); err != nil {
+		return learnt, fmt.Errorf("keep the ground truth: %w", err)
+	}
+	return learnt, nil
 }
 
 func copyOf(record []byte) (conduct.Record, error) {

@@ -4,14 +4,14 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/switchyard-dl/switchyard/services/experiments/file"
+	"github.com/switchyard-dl/switchyard/services/experiments/pipeline"
+	"github.com/switchyard-dl/switchyard/services/experiments/profile"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
-const perEnergy = file.PerEnergy
-
-// Decide enters what follows from the record: which trials start, go on and stop, and whether the experiment is over.
-func (r *Record) Decide(now time.Time) error {
+// Decide enters what follows from the record and from what is known of workloads: which trials start, go on and stop, under which system parameters they run,
+// and whether the experiment is over.
+func (r *Record) Decide(known profile.Store, now time.Time) error {
 	if r.Over() {
 		return nil
 	}
@@ -41,6 +41,9 @@ func (r *Record) Decide(now time.Time) error {
 			running++
 		}
 	}
+	for i := range r.Trials {
+		r.retune(&r.Trials[i], known)
+	}
 	if running == 0 {
 		r.finish(spent, now)
 	}
@@ -51,7 +54,7 @@ func (r *Record) Decide(now time.Time) error {
 func (r *Record) start(a search.Action, now time.Time) {
 	r.Trials = append(r.Trials, Trial{
 		ID: a.Trial, Job: JobID(r.ID, a.Trial), Params: a.Params, Epochs: a.Epochs, State: search.Running, DecidedAt: now,
-		Setting: r.Experiment.Setting(a.Params), Generation: 1,
+		Settings: []pipeline.Setting{r.Experiment.Setting(a.Params)},
 	})
 }
 

@@ -20,7 +20,7 @@ func (r *Record) Settings() []train.Setting {
 }
 
 func (r *Record) setting(t *Trial) train.Setting {
-	s := train.Setting{Job: t.Job, Experiment: train.JobID(r.ID), Generation: t.Generation, Values: t.Setting}
+	s := train.Setting{Job: t.Job, Experiment: train.JobID(r.ID), Generation: uint64(len(t.Settings)), Values: t.Setting()}
 	if t.Epochs < r.Experiment.Search.MaxEpochs {
 		s.PauseAfter = t.Epochs
 	}
@@ -33,7 +33,7 @@ func (r *Record) Submissions() []event.Fact {
 	for i := range r.Trials {
 		t := &r.Trials[i]
 		if t.State == search.Running && t.RunAt.IsZero() && t.JobState == "" {
-			spec := r.Experiment.TrialJob(t.ID, t.Epochs, t.Params, t.Setting)
+			spec := r.Experiment.TrialJob(t.ID, t.Epochs, t.Params, t.Setting())
 			facts = append(facts, event.OnceFact(t.Job, event.FactSubmitted, "submitted", event.Submitted{Spec: spec}))
 		}
 	}
@@ -83,7 +83,7 @@ func (r *Record) trialStarted(t *Trial) event.TrialStarted {
 	for name, v := range t.Params {
 		params[name] = v
 	}
-	return event.TrialStarted{Trial: t.ID, Job: t.Job, Params: params, Epochs: t.Epochs, Setting: t.Setting}
+	return event.TrialStarted{Trial: t.ID, Job: t.Job, Params: params, Epochs: t.Epochs, Setting: t.Setting()}
 }
 
 func (r *Record) trialEnded(t *Trial) event.TrialEnded {

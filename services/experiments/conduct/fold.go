@@ -7,6 +7,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/experiments/file"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
@@ -53,17 +54,30 @@ func (r *Record) EpochEnded(job train.JobID, e event.EpochEnded, at time.Time) {
 	r.settle(t, at)
 }
 
-// settle pauses a trial that has come as far as it was to.
+// settle pauses a trial that has come as far as it was to, or ends it with its job.
 func (r *Record) settle(t *Trial, at time.Time) {
-	whole := t.Epochs >= r.Experiment.Search.MaxEpochs
-	if t.State == search.Running && t.EpochsDone() >= t.Epochs && !whole && r.valued(t) {
-		t.State, t.EndedAt = search.Paused, at
+	if t.State != search.Running && t.State != search.Paused || !r.valued(t) {
+		return
 	}
+	switch {
+	case t.JobState == "":
+		if whole := t.Epochs >= r.Experiment.Search.MaxEpochs; t.State == search.Running && !whole && t.EpochsDone() >= t.Epochs {
+			t.State, t.EndedAt = search.Paused, at
+		}
+		return
+	case t.JobState == train.StateSucceeded:
+		t.State = search.Ended
+	case t.JobState == train.StateCancelled && len(t.Done) > 0:
+		t.State, t.Reason = search.Stopped, "its job was cancelled"
+	default:
+		t.State = search.Failed
+	}
+	t.EndedAt = at
 }
 
 // valued says whether the last epoch has a result, or never will: energy is told some seconds after the epoch.
 func (r *Record) valued(t *Trial) bool {
-	return r.Experiment.Objective.Per != perEnergy || t.Joules() > 0
+	return r.Experiment.Objective.Per != file.PerEnergy || len(t.Done) == 0 || t.Joules() > 0 || t.Closed
 }
 
 // JobEnded notes how the job of a trial ended.
@@ -73,18 +87,10 @@ func (r *Record) JobEnded(job train.JobID, state train.State, reason string, at 
 		return
 	}
 	t.JobState = state
-	if t.State != search.Running && t.State != search.Paused {
-		return
+	if t.State == search.Running || t.State == search.Paused {
+		t.Reason = reason
 	}
-	t.EndedAt = at
-	switch {
-	case state == train.StateSucceeded:
-		t.State, t.Reason = search.Ended, reason
-	case state == train.StateCancelled && len(t.Done) > 0:
-		t.State, t.Reason = search.Stopped, "its job was cancelled"
-	default:
-		t.State, t.Reason = search.Failed, reason
-	}
+	r.settle(t, at)
 }
 
 // Retuned notes what was applied to an attempt.
@@ -94,10 +100,13 @@ func (r *Record) Retuned(a train.Applied) {
 	}
 }
 
+// energyPatience is how long after its last epoch the energy of a trial is waited for.
+const energyPatience = time.Minute
+
 // Metered notes what the ledger says of a trial's job.
-func (r *Record) Metered(job train.JobID, course train.Course, methods []string) {
+func (r *Record) Metered(job train.JobID, course train.Course, account train.Account, now time.Time) {
 	t := r.trial(job)
-	if t == nil {
+	if t == nil || len(t.Done) == 0 {
 		return
 	}
 	for _, e := range course.Epochs {
@@ -106,10 +115,16 @@ func (r *Record) Metered(job train.JobID, course train.Course, methods []string)
 			t.Done[i].Joules = e.Energy.Joules()
 		}
 	}
-	t.Metered = methods
-	t.Modelled = slices.Contains(methods, "modelled")
-	if len(t.Done) > 0 {
-		r.settle(t, t.Done[len(t.Done)-1].At)
+	last := t.Done[len(t.Done)-1].At
+	t.Modelled = slices.Contains(account.Methods, "modelled")
+	t.Closed = t.JobState != "" && (account.Final || now.Sub(last) > energyPatience)
+	r.settle(t, now)
+}
+
+// Profiled notes what was measured of a trial's job.
+func (r *Record) Profiled(job train.JobID, p Profile) {
+	if t := r.trial(job); t != nil && t.Profile == nil {
+		t.Profile = &p
 	}
 }
 

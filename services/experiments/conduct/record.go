@@ -12,6 +12,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/file"
 	"github.com/switchyard-dl/switchyard/services/experiments/pipeline"
+	"github.com/switchyard-dl/switchyard/services/experiments/profile"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
@@ -58,15 +59,17 @@ type Trial struct {
 	EndedAt   time.Time `json:"ended_at,omitzero"`
 	// JobState is set when the job has ended.
 	JobState train.State `json:"job_state,omitempty"`
-	// Setting is what is wanted of its job, after so many epochs; Applied is what it was given.
-	Setting      pipeline.Setting `json:"setting,omitempty"`
-	Generation   uint64           `json:"generation,omitempty"`
-	SettingAfter int              `json:"setting_after_epochs,omitempty"`
-	Applied      []train.Applied  `json:"applied,omitempty"`
-	Done         []Epoch          `json:"done,omitempty"`
-	// Metered says how its energy was measured; Modelled that part of it is no measurement.
-	Metered  []string `json:"metered,omitempty"`
-	Modelled bool     `json:"modelled,omitempty"`
+	// Settings are the system parameters that were wanted of its job, one after the other: the last one stands, since so many epochs. Applied is what it was
+	// given; its generations count from 1.
+	Settings     []pipeline.Setting `json:"settings"`
+	SettingAfter int                `json:"setting_after_epochs,omitempty"`
+	Applied      []train.Applied    `json:"applied,omitempty"`
+	Done         []Epoch            `json:"done,omitempty"`
+	// Profile is what was measured of its processes.
+	Profile *Profile `json:"profile,omitempty"`
+	// Modelled says that its energy is arithmetic and no measurement, Closed that no more will be known of it.
+	Modelled bool `json:"modelled,omitempty"`
+	Closed   bool `json:"closed,omitempty"`
 	// Learnt is how many of Done the ground truth has.
 	Learnt int `json:"learnt,omitempty"`
 	// ToldStart is up to how many epochs it was told to start, ToldEnd which end was told last.
@@ -83,6 +86,13 @@ type Epoch struct {
 	// Joules is what the job had used in all when it ended; 0 where that is not known (yet).
 	Joules  float64            `json:"joules,omitempty"`
 	Metrics map[string]float64 `json:"metrics,omitempty"`
+}
+
+// Profile is what nodes measured of a job while it trained.
+type Profile struct {
+	// BusyCores is how many processors were busy on average.
+	BusyCores float64           `json:"busy_cores"`
+	Signature profile.Signature `json:"signature"`
 }
 
 // JobID names the job of a trial.
@@ -133,6 +143,9 @@ func (t *Trial) Seconds() float64 {
 	}
 	return sum
 }
+
+// Setting is what is wanted of the trial's job now.
+func (t *Trial) Setting() pipeline.Setting { return t.Settings[len(t.Settings)-1] }
 
 // Joules is what the trial has used; 0 where that is not known.
 func (t *Trial) Joules() float64 {

@@ -42,7 +42,7 @@ func (r *Record) Rows() []Row {
 		t := &r.Trials[i]
 		rows[i] = Row{
 			Trial: t.ID, Job: t.Job, Params: t.Params, State: t.State, Reason: t.Reason, Epochs: t.EpochsDone(), Best: best == t,
-			TrainSeconds: t.Seconds(), EnergyJoules: t.Joules(), Modelled: t.Modelled, Setting: t.Setting, Changes: int(max(t.Generation, 1) - 1),
+			TrainSeconds: t.Seconds(), EnergyJoules: t.Joules(), Modelled: t.Modelled, Setting: t.Setting(), Changes: len(t.Settings) - 1,
 		}
 		if !t.RunAt.IsZero() {
 			rows[i].QueueSeconds = max(t.RunAt.Sub(t.DecidedAt).Seconds(), 0)
