@@ -153,6 +153,17 @@ func (c *conductor) submitted(ctx context.Context, id string, m bus.Message) ([]
 func (c *conductor) begin(ctx context.Context, id string, e file.Experiment, hash string, m bus.Message) error {
 	r := conduct.New(id, e, hash, m.Stored)
 	r.Seen(event.StreamTune, m.Sequence)
+	if e.Group != "" {
+		entries, err := c.records.List(ctx)
+		if err != nil {
+			return err
+		}
+		var earlier []conduct.Record
+		for _, entry := range entries {
+			earlier = append(earlier, entry.Value)
+		}
+		r.Recur(earlier)
+	}
 	c.log.Info("experiment begins", "experiment", id, "algorithm", e.Search.Algorithm, "mode", e.Mode, "trials", e.Search.Trials)
 	c.running[id] = bus.Entry[conduct.Record]{Key: id, Value: r}
 	return c.moveOn(ctx, id, func(*conduct.Record) {})
@@ -252,7 +263,14 @@ func (c *conductor) look(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
+	profiles, err := c.profilesOf(ctx, e.Value)
+	if err != nil {
+		return err
+	}
 	return c.moveOn(ctx, id, func(r *conduct.Record) {
+		for job, p := range profiles {
+			r.Profiled(job, p)
+		}
 		for _, b := range bills {
 			r.Metered(b.job, b.course, b.account, c.now())
 		}
@@ -315,6 +333,9 @@ func (c *conductor) moveOn(ctx context.Context, id string, change func(*conduct.
 // learn adds what ended trials showed to the ground truth. It is kept before the record says so: after a crash in between it is learnt twice, which leaves means
 // as they are.
 func (c *conductor) learn(ctx context.Context, r *conduct.Record) (profile.Store, error) {
+	if len(r.Experiment.System) == 0 {
+		return profile.Store{}, nil
+	}
 	e, err := c.profiles.Get(ctx, event.ProfilesKey)
 	if err != nil && !errors.Is(err, bus.ErrNotFound) {
 		return e.Value, err

@@ -117,6 +117,9 @@ func (a *app) describeExperiment(r conduct.Record) error {
 	_, _ = fmt.Fprintf(a.stdout, "  search     %s of at most %s, %d at a time, seed %d\n", e.Search.Algorithm, plural(e.Search.Trials, "trial"), e.Concurrency, e.Search.Seed)
 	_, _ = fmt.Fprintf(a.stdout, "  objective  %s%s, mode %s\n", goal, e.Objective, e.Mode)
 	_, _ = fmt.Fprintf(a.stdout, "  time       %s\n", duration(l.Seconds))
+	if r.Recurs != nil {
+		_, _ = fmt.Fprintf(a.stdout, "  recurs     experiment %s was the same: one trial with its best parameters, and no probes\n", r.Recurs.Of)
+	}
 	if best, score, ok := r.Best(); ok {
 		_, _ = fmt.Fprintf(a.stdout, "  best       trial %d: %.5g with %s\n", best.ID, r.Own(score), escapeText(conduct.Words(best.Params)))
 	}

@@ -15,7 +15,7 @@ func (r *Record) Decide(known profile.Store, now time.Time) error {
 	if r.Over() {
 		return nil
 	}
-	searcher, err := r.Experiment.Searcher()
+	searcher, err := r.searcher()
 	if err != nil {
 		return fmt.Errorf("decide on %s: %w", r.ID, err)
 	}
@@ -33,7 +33,7 @@ func (r *Record) Decide(known profile.Store, now time.Time) error {
 			running--
 		case spent != "":
 		case a.Verb == search.Start:
-			r.start(a, now)
+			r.start(a, known, now)
 			running++
 		case a.Verb == search.Promote:
 			t := &r.Trials[a.Trial]
@@ -50,12 +50,16 @@ func (r *Record) Decide(known profile.Store, now time.Time) error {
 	return nil
 }
 
-// start enters a new trial.
-func (r *Record) start(a search.Action, now time.Time) {
+// start enters a new trial. What is known of its workload counts from its first epoch on.
+func (r *Record) start(a search.Action, known profile.Store, now time.Time) {
 	r.Trials = append(r.Trials, Trial{
 		ID: a.Trial, Job: JobID(r.ID, a.Trial), Params: a.Params, Epochs: a.Epochs, State: search.Running, DecidedAt: now,
 		Settings: []pipeline.Setting{r.Experiment.Setting(a.Params)},
 	})
+	if t := &r.Trials[len(r.Trials)-1]; r.pipelines() {
+		trial := r.pipelined(t, known)
+		t.Settings[0] = r.rule().Next(&trial, known.Records())
+	}
 }
 
 // spent says which part of the budget is used up; empty where none is.

@@ -38,10 +38,18 @@ type Record struct {
 	SubmittedAt time.Time `json:"submitted_at"`
 	EndedAt     time.Time `json:"ended_at,omitzero"`
 	Trials      []Trial   `json:"trials,omitempty"`
+	// Recurs is set where the search was done before: one trial runs, with what was best then.
+	Recurs *Recurrence `json:"recurs,omitempty"`
 	// Folded are the sequences of the newest messages that were entered, by stream.
 	Folded map[string]uint64 `json:"folded,omitempty"`
 	// Told is set when the end of the experiment was told.
 	Told bool `json:"told,omitempty"`
+}
+
+// Recurrence is what an earlier experiment of the same group came to.
+type Recurrence struct {
+	Of     string        `json:"of"`
+	Params search.Params `json:"params"`
 }
 
 // Trial is one training with its own values of the parameters.

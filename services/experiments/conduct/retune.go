@@ -13,16 +13,28 @@ import (
 
 // retune decides on the system parameters of a running trial, once after each epoch.
 func (r *Record) retune(t *Trial, known profile.Store) {
-	if r.Experiment.Mode != file.PipeTune || len(r.Experiment.System) == 0 || t.State != search.Running || len(t.Done) <= t.SettingAfter {
+	if !r.pipelines() || t.State != search.Running || len(t.Done) <= t.SettingAfter {
 		return
 	}
 	t.SettingAfter = len(t.Done)
 	trial := r.pipelined(t, known)
-	rule := pipeline.StandardRule()
-	rule.Again = max(rule.Again, r.again())
-	if next := rule.Next(&trial, known.Records()); !next.Equal(t.Setting()) {
+	if next := r.rule().Next(&trial, known.Records()); !next.Equal(t.Setting()) {
 		t.Settings = append(t.Settings, next)
 	}
+}
+
+// pipelines says whether system parameters are tuned inside trials.
+func (r *Record) pipelines() bool {
+	return r.Experiment.Mode == file.PipeTune && len(r.Experiment.System) > 0
+}
+
+// rule decides on system parameters. A recurring job runs with what is known and probes nothing.
+func (r *Record) rule() pipeline.Rule {
+	rule := pipeline.StandardRule()
+	if rule.Again = max(rule.Again, r.again()); r.Recurs != nil {
+		rule.Allowance, rule.Again = 0, 0
+	}
+	return rule
 }
 
 // again is how many more trials of a workload are expected: those that are left are spread over the batch sizes.
@@ -54,7 +66,7 @@ func (r *Record) pipelined(t *Trial, known profile.Store) pipeline.Trial {
 		if whole && !refused {
 			epoch.Cost = r.cost(t, i)
 		}
-		if t.Profile != nil && whole && len(t.Settings) == 1 {
+		if t.Profile != nil && whole && setting.Equal(t.Settings[0]) {
 			epoch.BusyCores = t.Profile.BusyCores
 		}
 		trial.Ended = append(trial.Ended, epoch)
@@ -108,6 +120,22 @@ func (t *Trial) settingOf(e Epoch) (setting pipeline.Setting, refused, whole boo
 		return t.Settings[0], false, false
 	}
 	return t.Settings[last.Generation-1], len(last.Refused) > 0, true
+}
+
+// FirstSetting is from when to when the trial has trained with the setting that it began with.
+func (t *Trial) FirstSetting() (from, to time.Time) {
+	for _, e := range t.Done {
+		if from.IsZero() {
+			from = e.At.Add(-time.Duration(e.Seconds * float64(time.Second)))
+		}
+		to = e.At
+	}
+	for _, a := range t.Applied {
+		if a.Generation > 1 && a.At.Before(to) {
+			to = a.At
+		}
+	}
+	return from, to
 }
 
 // Learn adds what the trials that have ended or paused showed since it was learnt last.
