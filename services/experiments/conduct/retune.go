@@ -17,6 +17,9 @@ func (r *Record) retune(t *Trial, known profile.Store) {
 		return
 	}
 	t.SettingAfter = len(t.Done)
+	if _, _, whole := t.settingOf(t.Done[len(t.Done)-1]); !whole {
+		return // what was changed last has not shown yet what it does
+	}
 	trial := r.pipelined(t, known)
 	if next := r.rule().Next(&trial, known.Records()); !next.Equal(t.Setting()) {
 		t.Settings = append(t.Settings, next)
@@ -101,10 +104,12 @@ func (r *Record) cost(t *Trial, i int) float64 {
 	return max(t.Done[i].Joules-before, 0)
 }
 
-// settingOf is under which setting an epoch ran; whole is false where there was none from its beginning to its end. refused says that the back end could not
-// apply all of it.
+// settling is the part of an epoch at its beginning in which a change may fall: what is decided when an epoch ends is applied a moment after the next began.
+const settling = 0.05
+
+// settingOf is under which setting an epoch ran; whole is false where there was none for all of it. refused says that the back end could not apply all of it.
 func (t *Trial) settingOf(e Epoch) (setting pipeline.Setting, refused, whole bool) {
-	begun := e.At.Add(-time.Duration(e.Seconds * float64(time.Second)))
+	begun := e.At.Add(-time.Duration((1 - settling) * e.Seconds * float64(time.Second)))
 	var last *train.Applied
 	for i := range t.Applied {
 		a := &t.Applied[i]
