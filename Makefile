@@ -33,7 +33,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: help influxd picture images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips generate bench bench-share bench-sched bench-predict fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
+.PHONY: help influxd picture images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips generate bench bench-share bench-sched bench-predict bench-search fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -135,6 +135,15 @@ endif
 
 bench-predict: tools-go ## how far predictions are off over the life of measured trainings, into docs/predictions.md (needs SWITCHYARD_DATA)
 	$(GO) run ./tools/predictions -into docs/predictions.md
+
+bench-search: $(BIN)/switchyard ## how much searches try until they have one of the best points (needs SWITCHYARD_DATA)
+ifndef SWITCHYARD_DATA
+	@echo 'SWITCHYARD_DATA does not name the folder of recorded trainings'; exit 1
+else
+	$(BIN)/switchyard simulate search --problem branin,hartmann6 --best 0.05,0.01
+	$(BIN)/switchyard simulate search --problem curves,crossing
+	$(BIN)/switchyard simulate search --problem bfs,jacobi,spkmeans --recorded $(SWITCHYARD_DATA)/pipetune/offline_res
+endif
 
 fuzz: tools-cc ## run every fuzz target for FUZZTIME (20s)
 	@grep -roE --include='*_test.go' --exclude-dir=devcluster '^func Fuzz[A-Za-z0-9_]+' . | sed 's/^\(.*\)\/[^/]*:func /\1 /' | sort | \

@@ -84,7 +84,12 @@ type Interference struct {
 	rates      *Process[KindPair]
 	row        map[KindPair]int // in rates
 	fits       *Process[KindPair]
+	// foretold is what was asked since the last measurement.
+	foretold map[KindPair]foretold
 }
+
+// foretold is what is predicted of a pair: a plan asks for the same ones again and again.
+type foretold struct{ rate, deviation, fits float64 }
 
 // likeness is the covariance of what two pairs of kinds show: of what a kind itself, what its neighbour and what only the two together have to do with it.
 // Nothing is common to all pairs: first tries that disappoint say nothing of other families, so that these are tried as well.
@@ -123,7 +128,7 @@ func (m *Interference) learn() {
 		expectedRate = 0.6  // two jobs together do a fifth more than one alone
 		expectedFit  = 0.95 // most pairs fit
 	)
-	m.at, m.row = map[KindPair]int{}, map[KindPair]int{}
+	m.at, m.row, m.foretold = map[KindPair]int{}, map[KindPair]int{}, map[KindPair]foretold{}
 	m.rates, m.fits = NewProcess(expectedRate, likeness), NewProcess(expectedFit, likeness)
 	for i, e := range m.encounters {
 		m.at[e.KindPair] = i
@@ -180,6 +185,7 @@ func (m *Interference) OutOfMemory(a, b Kind) {
 
 func (m *Interference) meet(e Encounter) {
 	m.ready()
+	clear(m.foretold)
 	i, met := m.at[e.KindPair]
 	switch {
 	case !met:
@@ -205,6 +211,12 @@ func (m *Interference) meet(e Encounter) {
 // Encounters is all that is known, the oldest first: what NewInterference starts from.
 func (m *Interference) Encounters() []Encounter { return slices.Clone(m.encounters) }
 
+// Without is what would be known if a job had never been measured beside just these others.
+func (m *Interference) Without(self Kind, others []Kind) *Interference {
+	pair := KindPair{self, company(others)}
+	return NewInterference(m.under, slices.DeleteFunc(m.Encounters(), func(e Encounter) bool { return e.KindPair == pair }))
+}
+
 // written is the form in which an interference is kept: the processes follow from it.
 type written struct {
 	Under      string      `json:"under,omitempty"`
@@ -228,9 +240,24 @@ func (m *Interference) UnmarshalJSON(data []byte) error {
 
 // Rate predicts the rate of a job of one kind beside one of another, and the standard deviation of that.
 func (m *Interference) Rate(self, beside Kind) (rate, deviation float64) {
+	f := m.foretell(self, beside)
+	return f.rate, f.deviation
+}
+
+// Fits predicts how likely two jobs fit on one device, 0 to 1. Memory grows with the batch: it is 0 where jobs of the same families did not fit with batches
+// that were no larger, and 1 where they did with batches that were no smaller.
+func (m *Interference) Fits(a, b Kind) float64 { return m.foretell(a, b).fits }
+
+func (m *Interference) foretell(self, beside Kind) foretold {
 	m.ready()
-	rate, deviation = m.rates.Predict(KindPair{self, beside})
-	return max(rate, 0), deviation
+	pair := KindPair{self, beside}
+	f, asked := m.foretold[pair]
+	if !asked {
+		f.rate, f.deviation = m.rates.Predict(pair)
+		f.rate, f.fits = max(f.rate, 0), m.likelyFit(self, beside)
+		m.foretold[pair] = f
+	}
+	return f
 }
 
 // RateAmong predicts the rate of a job beside any number of others, which is as measured where it was beside just these. Else each of them makes its steps
@@ -255,10 +282,7 @@ func (m *Interference) RateAmong(self Kind, others []Kind) (rate, deviation floa
 	return rate, max(math.Sqrt(variance)*rate*rate, rate-max(worst, 0))
 }
 
-// Fits predicts how likely two jobs fit on one device, 0 to 1. Memory grows with the batch: it is 0 where jobs of the same families did not fit with batches
-// that were no larger, and 1 where they did with batches that were no smaller.
-func (m *Interference) Fits(a, b Kind) float64 {
-	m.ready()
+func (m *Interference) likelyFit(a, b Kind) float64 {
 	likely, _ := m.fits.Predict(KindPair{a, b})
 	for _, e := range m.encounters {
 		switch {

@@ -49,3 +49,31 @@ func FitMemory(points []MemoryPoint) (train.Memory, error) {
 	}
 	return fit, nil
 }
+
+// Peaks are the most memory that jobs of a family were seen to need, by batch: a new one starts with those. The zero value is ready.
+type Peaks struct {
+	byFamily map[string][]MemoryPoint
+	order    []string
+}
+
+// Add keeps a peak if it is the highest with its batch. Beyond MaxTaught families the one that came first goes.
+func (p *Peaks) Add(family string, peak MemoryPoint) {
+	points, known := p.byFamily[family]
+	if p.byFamily == nil {
+		p.byFamily = map[string][]MemoryPoint{}
+	}
+	if !known {
+		if p.order = append(p.order, family); len(p.order) > MaxTaught {
+			delete(p.byFamily, p.order[0])
+			p.order = p.order[1:]
+		}
+	}
+	if i := slices.IndexFunc(points, func(o MemoryPoint) bool { return o.LocalBatch == peak.LocalBatch }); i >= 0 {
+		peak.Bytes = max(peak.Bytes, points[i].Bytes)
+		points = slices.Delete(slices.Clone(points), i, i+1)
+	}
+	p.byFamily[family] = append(slices.Clone(points), peak)
+}
+
+// Of are the peaks of a family.
+func (p *Peaks) Of(family string) []MemoryPoint { return p.byFamily[family] }

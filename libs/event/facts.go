@@ -175,6 +175,15 @@ type Converged struct {
 	LossDecrease float64 `json:"loss_decrease"`
 }
 
+// Overspent says that a job has cost more than its group is ready to pay for one; the job is asked to leave and has then failed.
+type Overspent struct {
+	// Group is the tenant's name for the jobs that come again and again.
+	Group string `json:"group"`
+	// CostJoules is what it has cost, by what energy counts against time for it, and CeilingJoules the most that it may.
+	CostJoules    float64 `json:"cost_joules"`
+	CeilingJoules float64 `json:"ceiling_joules"`
+}
+
 // CancelRequested asks for the end of a job.
 type CancelRequested struct {
 	By     string `json:"by,omitempty"`
@@ -354,6 +363,25 @@ type Use struct {
 // Accounted is the final energy account of a job.
 type Accounted struct {
 	Account train.Account `json:"account"`
+}
+
+// ProbesCounted is what one agent counted of probes in a slot: of its own flows what it sent, of those of others what has arrived. A flow that is not
+// listed as received in a slot was not received at all.
+type ProbesCounted struct {
+	// Slot is the number of the slot since 1970.
+	Slot     int64                  `json:"slot"`
+	Sent     []train.SentProbes     `json:"sent"`
+	Received []train.ReceivedProbes `json:"received"`
+}
+
+// LinkDegraded says that a link loses or delays packets.
+type LinkDegraded struct {
+	Link train.Link `json:"link"`
+}
+
+// LinkRecovered says that a link does so no more.
+type LinkRecovered struct {
+	Link train.Link `json:"link"`
 }
 
 // Poisoned keeps a message that could not be handled.

@@ -43,6 +43,7 @@ const (
 	FactStraggling        = "straggling"
 	FactOutgrew           = "outgrew"
 	FactConverged         = "converged"
+	FactOverspent         = "overspent"
 	FactCancelRequested   = "cancel_requested"
 	FactSucceeded         = "succeeded"
 	FactFailed            = "failed"
@@ -57,6 +58,9 @@ const (
 	FactMeasured  = "measured"
 	FactAccounted = "accounted"
 	FactSetAside  = "set_aside"
+	FactCounted   = "counted"
+	FactDegraded  = "degraded"
+	FactRecovered = "recovered"
 )
 
 // Kinds is the catalogue of all facts.
@@ -83,6 +87,7 @@ func Kinds() []Kind {
 		job(FactStraggling, "profiler", "job/<id>/attempt/<n>/straggling", false, "A worker of an attempt holds up the others.", func() any { return new(Straggling) }),
 		job(FactOutgrew, "nodeagent", "job/<id>/attempt/<n>/outgrew/<device>/<MiB needed>", false, "An attempt uses more memory than its part of a device.", func() any { return new(Outgrew) }),
 		job(FactConverged, "profiler", "job/<id>/converged", true, "The loss has converged by the rule that the user gave.", func() any { return new(Converged) }),
+		job(FactOverspent, "planner", "job/<id>/overspent", true, "The job has cost more than its recurring group is ready to pay for one.", func() any { return new(Overspent) }),
 		job(FactCancelRequested, "anyone", "job/<id>/cancel", false, "The job shall end.", func() any { return new(CancelRequested) }),
 		job(FactSucceeded, "executor", "job/<id>/end", true, "The job ended well.", func() any { return new(Succeeded) }),
 		job(FactFailed, "executor", "job/<id>/end", true, "The job cannot go on.", func() any { return new(Failed) }),
@@ -92,6 +97,9 @@ func Kinds() []Kind {
 		{"sample", FactStepped, 1, StreamSamples, "nodeagent", "job/<id>/attempt/<n>/step/<step>/<rank>", false, "A heartbeat of training code; <id> is the job's.", func() any { return new(Stepped) }},
 		{"energy", FactMeasured, 1, StreamSamples, "nodeagent", "node/<id>/<boot>/<sequence>", false, "One interval of a node's meters; <id> is the node's.", func() any { return new(Measured) }},
 		{"ledger", FactAccounted, 1, StreamEnergy, "energy", "job/<id>/account", true, "The final energy account of a job.", func() any { return new(Accounted) }},
+		{"probe", FactCounted, 1, StreamSamples, "nodeagent", "node/<id>/probes/<session>/<slot>", false, "What a node's agent has sent and received of probes in a slot; <id> is the node's.", func() any { return new(ProbesCounted) }},
+		{"net", FactDegraded, 1, StreamNet, "profiler", "net/<id>/degraded/<slot>", false, "A link loses or delays packets; <id> is the link's.", func() any { return new(LinkDegraded) }},
+		{"net", FactRecovered, 1, StreamNet, "profiler", "net/<id>/recovered/<slot>", false, "A link that lost or delayed packets does so no more; <id> is the link's.", func() any { return new(LinkRecovered) }},
 		{"poison", FactSetAside, 1, StreamPoison, "any service", "poison/<stream>/<sequence>/<consumer>", false, "A message that could not be handled; <id> is the consumer's name.", func() any { return new(Poisoned) }},
 	}
 	return append(kinds, tuneKinds()...)

@@ -10,6 +10,7 @@ const (
 	StreamSamples   = "SAMPLES"
 	StreamEnergy    = "ENERGY"
 	StreamTune      = "TUNE"
+	StreamNet       = "NET"
 	StreamPoison    = "POISON"
 )
 
@@ -35,9 +36,10 @@ func Streams() []Stream {
 		{StreamJobs, []string{"yard.job.>"}, 30 * day, 4 * gib, false, "The facts of jobs, in the one order that the register folds."},
 		{StreamPlans, []string{"yard.plan.>"}, 30 * day, gib, true, "Plans, one message each, appended by compare-and-swap."},
 		{StreamDecisions, []string{"yard.decision.>"}, 30 * day, gib, true, "What each published plan was decided on: `switchyard replay` decides on it again."},
-		{StreamSamples, []string{"yard.sample.>", "yard.energy.>"}, time.Hour, gib, true, "Heartbeats and meters."},
+		{StreamSamples, []string{"yard.sample.>", "yard.energy.>", "yard.probe.>"}, time.Hour, gib, true, "Heartbeats, meters, and counts of probes."},
 		{StreamEnergy, []string{"yard.ledger.>"}, 30 * day, gib, false, "Final energy accounts."},
 		{StreamTune, []string{"yard.tune.>"}, 30 * day, gib, false, "The facts of experiments."},
+		{StreamNet, []string{"yard.net.>"}, 30 * day, gib / 4, true, "Which links of the network lose packets."},
 		{StreamPoison, []string{"yard.poison.>"}, 30 * day, gib / 4, true, "What could not be handled, with the reason."},
 	}
 }
@@ -59,6 +61,9 @@ const (
 	BucketExperiments = "experiments"
 	BucketSettings    = "settings"
 	BucketProfiles    = "profiles"
+	BucketProbes      = "probes"
+	BucketPaths       = "paths"
+	BucketLinks       = "links"
 	BucketLeases      = "leases"
 )
 
@@ -100,6 +105,9 @@ func Buckets() []Bucket {
 		{Name: BucketPowerLimits, Writer: "planner", Key: "<job>", Value: "recur.Profile, a train.PowerLimit with more", Doc: "What each device of a live attempt shall draw at most, and what was measured to choose it."},
 		{Name: BucketRates, Writer: "energy", Key: RatesKey, Value: "train.EnergyRates", Doc: "What energy costs and stands for now and later, by the tariff: by this the planner puts starts off."},
 		{Name: BucketTunings, Writer: "planner", Key: "<node>.<kind of device>.<number>", Value: "tune.Record, a train.Tuning with more", Doc: "With which micro-batches the jobs on a shared device shall run, and what was measured to choose them."},
+		{Name: BucketProbes, Writer: "planner", Key: "<node>", Value: "train.Pinglist", Doc: "Which flows the node's agent sends probes over, and whose paths it finds."},
+		{Name: BucketPaths, Writer: "nodeagent", Key: "<node>", Value: "train.Paths", Doc: "What the agent found of the paths that it was asked for."},
+		{Name: BucketLinks, Writer: "profiler", Key: "<link>", Value: "train.Link", Keep: time.Hour, Doc: "Links of the network that lose or delay packets, or did so a while ago."},
 		{
 			Name: BucketExperiments, Writer: "experiments", Key: "<experiment>", Value: "conduct.Record", Keep: 90 * 24 * time.Hour,
 			Doc: "What is known of an experiment and what was decided: its trials with their epochs.",

@@ -36,6 +36,8 @@ type Account struct {
 	// JointPeakPower is the highest of both together then.
 	JointSeconds   float64    `json:"joint_seconds,omitempty"`
 	JointPeakPower unit.Power `json:"joint_peak_uw,omitempty"`
+	// ToTarget is the first epoch whose value was as good as the submission wants it, with what the job had used by then.
+	ToTarget *EpochEnergy `json:"to_target,omitempty"`
 	// Final is set when the job has ended and nothing is added any more.
 	Final bool `json:"final,omitempty"`
 }
@@ -98,18 +100,22 @@ type Course struct {
 	Samples int64 `json:"samples,omitempty"`
 	// Epochs are in the order in which they ended. Of a long run only some are kept, spread over all of it, the newest always.
 	Epochs []EpochEnergy `json:"epochs,omitempty"`
+	// Target is the first epoch that reached the submission's target.
+	Target *EpochEnergy `json:"target,omitempty"`
 	// Losses are what was used in vain.
 	Losses []Loss `json:"losses,omitempty"`
 }
 
 // EpochEnergy is what a job had used in all when an epoch ended.
 type EpochEnergy struct {
-	Attempt    int                `json:"attempt"`
-	EpochsDone int                `json:"epochs_done"`
-	At         time.Time          `json:"at"`
-	Energy     unit.Energy        `json:"energy_uj"`
-	Loss       *float64           `json:"loss,omitempty"`
-	Metrics    map[string]float64 `json:"metrics,omitempty"`
+	Attempt    int `json:"attempt"`
+	EpochsDone int `json:"epochs_done"`
+	// At is when the epoch ended, Energy what the job had used by then.
+	At     time.Time   `json:"at"`
+	Energy unit.Energy `json:"energy_uj"`
+	// Loss and Metrics are what the training code reported of it.
+	Loss    *float64           `json:"loss,omitempty"`
+	Metrics map[string]float64 `json:"metrics,omitempty"`
 }
 
 // Loss is energy whose work was lost when an attempt ended.
@@ -156,6 +162,14 @@ func (c *Course) Mark(e EpochEnergy, samples int64) (ok bool) {
 		c.Epochs = kept
 	}
 	return true
+}
+
+// Aim notes the newest epoch if it is the first to reach a target.
+func (c *Course) Aim(target *TargetSpec) {
+	if n := len(c.Epochs); target != nil && c.Target == nil && n > 0 && target.met(c.Epochs[n-1]) {
+		first := c.Epochs[n-1]
+		c.Target = &first
+	}
 }
 
 // Waste adds up what was lost, by the reason why attempts ended.

@@ -6,6 +6,37 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
+func TestTheFirstEpochThatIsGoodEnoughIsKept(t *testing.T) {
+	least, most := 0.7, 1.5
+	epochs := []EpochEnergy{
+		{Metrics: map[string]float64{"accuracy": 0.6}, Loss: new(1.4)}, {}, {Metrics: map[string]float64{"accuracy": 0.7}, Loss: new(1.6)}, {Metrics: map[string]float64{"accuracy": 0.8}},
+	}
+	for _, c := range []struct {
+		target *TargetSpec
+		want   int
+	}{
+		{nil, 0},
+		{&TargetSpec{Metric: "accuracy", AtLeast: &least}, 3},
+		{&TargetSpec{Metric: "loss", AtMost: &most}, 1},
+		{&TargetSpec{Metric: "f1", AtLeast: &least}, 0},
+	} {
+		var course Course
+		for i, e := range epochs {
+			e.Attempt, e.EpochsDone, e.Energy = 1, i+1, unit.Energy(10*(i+1))
+			course.Mark(e, 0)
+			course.Aim(c.target)
+			course.Aim(c.target)
+		}
+		got := 0
+		if course.Target != nil {
+			got = course.Target.EpochsDone
+		}
+		if got != c.want || got > 0 && course.Target.Energy != unit.Energy(10*got) {
+			t.Errorf("%+v: %+v, want epoch %d", c.target, course.Target, c.want)
+		}
+	}
+}
+
 func TestALongCourseIsThinnedOut(t *testing.T) {
 	var c Course
 	c.Begin(1, 0)

@@ -316,10 +316,12 @@ type Job struct {
 	TunedBatch int `json:"tuned_batch_size,omitempty"`
 	// SubmittedBatch is the one that was submitted, where another may have been chosen.
 	SubmittedBatch int `json:"submitted_batch_size,omitempty"`
-	// OutgrownAttempt is the attempt that was last found to use more memory of a device than its part. The Spec asks for enough from then on.
-	OutgrownAttempt int `json:"outgrown_attempt,omitempty"`
+	// Outgrown is set when an attempt was found to use more memory of a device than its part. The Spec asks for enough from then on.
+	Outgrown bool `json:"outgrown,omitempty"`
 	// ConvergedEpochs is after how many epochs the loss was found to have converged, by the rule that the user gave; 0 until then.
 	ConvergedEpochs int `json:"converged_epochs,omitempty"`
+	// Overspent says in words that the job has cost more than its group is ready to pay for one, empty until then.
+	Overspent string `json:"overspent,omitempty"`
 	// EstimateSeconds is the whole run as now predicted; PriorityPenalty is what a job loses that outran the user's estimate.
 	EstimateSeconds float64 `json:"estimate_seconds,omitempty"`
 	PriorityPenalty int     `json:"priority_penalty,omitempty"`

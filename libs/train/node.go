@@ -198,6 +198,8 @@ type Node struct {
 	Meters []string `json:"meters,omitempty"`
 	// MeterTroubles says of the meters that were found or asked for and do not work why not.
 	MeterTroubles map[string]string `json:"meter_troubles,omitempty"`
+	// Probes are the addresses, as host:port, at which the agent answers probes of the network.
+	Probes []string `json:"probe_addresses,omitempty"`
 	// SeenAt is refreshed by the agent every few seconds: an old one means a node that is gone.
 	SeenAt time.Time `json:"seen_at"`
 }

@@ -125,6 +125,8 @@ const (
 	StopCancel  StopCause = "cancel"
 	// StopConverged ends the job well: its loss falls no more, by the rule that its user gave.
 	StopConverged StopCause = "converged"
+	// StopOverspent ends the job badly: it has cost more than its group is ready to pay for one.
+	StopOverspent StopCause = "overspent"
 )
 
 // Attempt is one run of a job's processes on given devices. The executor is its only writer; per (job, number) at most one is ever started, and

@@ -76,6 +76,7 @@ func Transitions() []Transition {
 		{"straggling", all, Stay},
 		{"outgrew", all, Stay},
 		{"converged", all, Stay},
+		{"overspent", all, Stay},
 		{"cancel_requested", all, Stay},
 		{"succeeded", all, StateSucceeded},
 		{"failed", all, StateFailed},

@@ -74,6 +74,13 @@ func TestPartsOfADevice(t *testing.T) {
 	if got := plain.Share(3 * unit.MiB); got != 3*unit.MiB {
 		t.Errorf("a device without units gives %s", got)
 	}
+	instance := train.Device{Memory: 20 * unit.GiB, Enforcement: train.EnforcedByMIG}
+	if got := instance.Share(unit.GiB); got != 0 {
+		t.Errorf("%s of an instance of a partitioned GPU: it is a part itself", got)
+	}
+	if got := train.Weakest([]train.Device{instance, {Enforcement: train.EnforcedByMPS}}); got != train.EnforcedByMPS || train.Weakest(nil) != "" || train.Weakest([]train.Device{{}}) != train.EnforcedByNobody {
+		t.Errorf("the weakest level is %s", got)
+	}
 	if got := (&train.Device{}).Share(1); got != 0 {
 		t.Errorf("a device that does not tell its memory gives %s", got)
 	}

@@ -31,8 +31,8 @@ func (l *ledger) follow(ctx context.Context, m event.Measured, recent map[train.
 		mark := train.EpochEnergy{
 			Attempt: e.Attempt, EpochsDone: e.EpochsDone, At: e.At, Loss: e.Loss, Metrics: e.Metrics, Energy: used - after(m, e, recent[e.Job]),
 		}
-		samples := l.samples(e)
-		if err := l.amend(ctx, e.Job, func(c *train.Course) { c.Mark(mark, samples) }); err != nil {
+		samples, target := l.samples(e), l.target(e.Job)
+		if err := l.amend(ctx, e.Job, func(c *train.Course) { c.Mark(mark, samples); c.Aim(target) }); err != nil {
 			return err
 		}
 	}
@@ -53,6 +53,12 @@ func (l *ledger) samples(e event.EpochMark) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return int64(l.jobs[e.Job].Spec.TrainingSetSize)
+}
+
+func (l *ledger) target(job train.JobID) *train.TargetSpec {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.jobs[job].Spec.Target()
 }
 
 // used is what a job has used on all nodes.

@@ -35,6 +35,23 @@ func second(n uint64, attempt int, epochs ...int) event.Measured {
 	return m
 }
 
+func TestAnAccountTellsTheEnergyToItsTarget(t *testing.T) {
+	l := open(t, newBooks(t))
+	target := &train.TargetSpec{Metric: train.MetricLoss, AtMost: new(0.5)}
+	l.jobs["a"] = train.Job{ID: "a", State: train.StateRunning, Spec: train.Spec{Energy: &train.EnergySpec{Target: target}}}
+	for i, loss := range []float64{0.7, 0.4, 0.3} {
+		m := second(uint64(i+1), 1, i+1)
+		m.Epochs[0].Loss = &loss
+		if _, err := l.handle(within(t), message(t, m, uint64(i+1))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	account, _ := l.account("a")
+	if to := account.ToTarget; to == nil || to.EpochsDone != 2 || to.Energy != 15 {
+		t.Errorf("%+v of %d uJ: want 15 uJ, in epoch 2", to, account.Energy)
+	}
+}
+
 func TestTheCourseOfAJob(t *testing.T) {
 	k, ctx := newBooks(t), within(t)
 	k.job(train.Job{ID: "a", State: train.StateRunning, EpochsDone: 4, Spec: train.Spec{TrainingSetSize: 50}})

@@ -51,7 +51,11 @@ func TestWhatIsForetold(t *testing.T) {
 	}{
 		"prices alone": {"", train.EnergyRates{Until: at(72), Rates: []train.EnergyRate{
 			{From: at(0), PricePerKWh: 0.4},
-			{From: at(1), PricePerKWh: 0.2}, {From: at(24), PricePerKWh: 0.4}, {From: at(25), PricePerKWh: 0.2}, {From: at(48), PricePerKWh: 0.4}, {From: at(49), PricePerKWh: 0.2},
+			{From: at(1), PricePerKWh: 0.2},
+			{From: at(24), PricePerKWh: 0.4},
+			{From: at(25), PricePerKWh: 0.2},
+			{From: at(48), PricePerKWh: 0.4},
+			{From: at(49), PricePerKWh: 0.2},
 		}}},
 		"a forecast of three hours": {"url: " + forecaster(t, at(0), 500, 500, 90), train.EnergyRates{Until: at(4), Rates: []train.EnergyRate{
 			{From: at(0), PricePerKWh: 0.4, GramsPerKWh: 500}, {From: at(1), PricePerKWh: 0.2, GramsPerKWh: 500}, {From: at(2), PricePerKWh: 0.2, GramsPerKWh: 90},

@@ -196,6 +196,7 @@ func (l *ledger) account(job train.JobID) (train.Account, bool) {
 	defer l.mu.Unlock()
 	a, found := combined(job, l.pages)
 	record, course := l.jobs[job], l.run[job]
+	a.ToTarget = course.Target
 	a.Epochs, a.Samples, a.Waste = record.EpochsDone, course.Samples, wasteOf(a.Energy, record, course)
 	return a, found
 }

@@ -172,10 +172,14 @@ func (e *executor) swap(ctx context.Context, a train.Attempt) error {
 
 // observe compares the record of a live attempt with the machine. again is after how long to look again, 0 where there will be news.
 func (e *executor) observe(ctx context.Context, a train.Attempt) (again time.Duration, err error) {
-	if a.Stop == train.StopPreempt || a.Stop == train.StopRescale || a.Stop == train.StopConverged {
+	if a.Stop != train.StopNone && a.Stop != train.StopCancel {
 		reason := train.Reason{Code: "Replanned", Message: "a newer plan has other use for its devices"}
-		if a.Stop == train.StopConverged {
+		switch a.Stop {
+		case train.StopConverged:
 			reason = train.Reason{Code: "Converged", Message: "its loss has converged"}
+		case train.StopOverspent:
+			reason = train.Reason{Code: "TooExpensive", Message: "it has cost more than twice as much as the cheapest job of its group"}
+		case train.StopNone, train.StopPreempt, train.StopRescale, train.StopCancel:
 		}
 		if err := e.tellStop(ctx, a, reason); err != nil {
 			return 0, err

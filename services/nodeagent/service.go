@@ -45,6 +45,7 @@ type Service struct {
 	mpsDir       string
 	labels       map[string]string
 	kubernetes   kubernetes
+	network      network
 	// gpus are read instead of the machine's, where a test says so.
 	gpus gpu.Reader
 }
@@ -69,6 +70,7 @@ func (s *Service) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.mpsDir, "mps-pipe-directory", "", "folder in which the daemon of NVIDIA's Multi-Process Service has its pipes (default: CUDA_MPS_PIPE_DIRECTORY, else /tmp/nvidia-mps)")
 	fs.StringToStringVar(&s.labels, "label", nil, "NAME=VALUE: label of the node, for jobs that ask for it with node_labels (repeatable); on Kubernetes those of the node hold instead")
 	s.kubernetes.flags(fs)
+	s.network.flags(fs)
 }
 
 // Validate names every wrong setting at once.
@@ -107,6 +109,7 @@ func (s *Service) Validate(common run.Common) error {
 	if s.cpuSlots < 0 || s.cpuSlots > mostSlots {
 		errs = append(errs, fmt.Errorf("--cpu-slots %d: want 0 to %d", s.cpuSlots, mostSlots))
 	}
+	errs = append(errs, s.network.validate()...)
 	return errors.Join(append(errs, s.metering.validate()...)...)
 }
 
@@ -177,7 +180,11 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 	if err != nil {
 		return err
 	}
-	describe := s.kubernetes.describe(s.describe(p.Common.NodeID(), opened, doors, limits), p.Log)
+	links, err := s.network.open(ctx, p, b)
+	if err != nil {
+		return err
+	}
+	describe := links.describe(s.kubernetes.describe(s.describe(p.Common.NodeID(), opened, doors, limits), p.Log))
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	synced := newSignal()
 	work.Go(func(ctx context.Context) error { return t.attempts.Watch(ctx, known.Put, synced.set) })
@@ -192,7 +199,7 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 	work.Go(synced.then(func(ctx context.Context) error { return announce(ctx, t.nodes, describe, p) }))
 	work.Go(synced.then(func(ctx context.Context) error { return record(ctx, opened.recorder, b) }))
 	work.Go(synced.then(func(ctx context.Context) error { return reserved.run(ctx, opened.meter.Devices) }))
-	for _, loop := range opened.loops {
+	for _, loop := range slices.Concat(opened.loops, links.loops()) {
 		work.Go(loop)
 	}
 	if limits != nil {

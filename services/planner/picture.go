@@ -300,7 +300,7 @@ func (p *picture) job(j train.Job, now time.Time) plan.Job {
 	job := plan.Job{
 		ID: j.ID, Spec: j.Spec, Priority: j.EffectivePriority(), SubmittedAt: j.SubmittedAt, EpochsDone: j.EpochsDone,
 		RunSeconds: j.RunSeconds, DeviceSeconds: j.DeviceSeconds, Restarts: j.Restarts, CancelRequested: j.CancelRequested,
-		RecentRestarts: recentRestarts(j, now),
+		RecentRestarts: recentRestarts(j, now), Outgrown: j.Outgrown,
 	}
 	if m, ok := p.models[key]; ok {
 		job.Model, job.Slow = &m, m.Stragglers
@@ -313,7 +313,7 @@ func (p *picture) job(j train.Job, now time.Time) plan.Job {
 	job.EpochsDone = max(job.EpochsDone, report.EpochsDone)
 	job.Running = &plan.Running{
 		Holding: plan.Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Parts: a.Parts}, StopPending: a.Stop != train.StopNone,
-		Epochs: max(report.EpochsDone-a.StartedEpochs, 0), Spoke: report.Spoke, Outgrown: j.OutgrownAttempt == a.Number,
+		Epochs: max(report.EpochsDone-a.StartedEpochs, 0), Spoke: report.Spoke,
 	}
 	if !a.StartedAt.IsZero() {
 		job.Running.Seconds = max(now.Sub(a.StartedAt).Seconds(), 0)

@@ -30,6 +30,8 @@ type recurrences struct {
 	mu sync.Mutex
 	// open are the jobs with something left to do: a batch size to choose, or an end to note.
 	open map[train.JobID]train.Job
+	// capped are those that run and shall not cost too much.
+	capped map[train.JobID]train.Job
 	// changed has room for one signal that something is new.
 	changed chan struct{}
 }
@@ -45,7 +47,7 @@ func newRecurrences(ctx context.Context, b *bus.Bus, log *slog.Logger, look *pic
 	}
 	return &recurrences{
 		bus: b, log: log, picture: look, groups: groups, ledger: ledger, policy: recur.Switchyard{Prior: recur.StandardPrior()}, eta: eta,
-		open: map[train.JobID]train.Job{}, changed: make(chan struct{}, 1),
+		open: map[train.JobID]train.Job{}, capped: map[train.JobID]train.Job{}, changed: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -54,6 +56,10 @@ func (r *recurrences) see(e bus.Entry[train.Job], deleted bool) {
 	j := e.Value
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	delete(r.capped, train.JobID(e.Key))
+	if !deleted && j.State.Active() && j.Spec.Recurs() && j.Spec.Energy.StopEarly && j.Overspent == "" {
+		r.capped[j.ID] = j
+	}
 	toChoose := !j.AdmittedAt.IsZero() && j.AwaitsBatch()
 	if deleted || !j.Spec.Recurs() || !toChoose && !j.State.Terminal() {
 		delete(r.open, train.JobID(e.Key))
@@ -89,6 +95,11 @@ func (r *recurrences) pass(ctx context.Context) {
 	for key, jobs := range r.byGroup() {
 		if err := r.settle(ctx, key, jobs); err != nil && ctx.Err() == nil {
 			r.log.Warn("recurring jobs wait", "group", key, "error", err)
+		}
+	}
+	for _, j := range r.running() {
+		if err := r.stopExpensive(ctx, j, time.Now()); err != nil && ctx.Err() == nil {
+			r.log.Warn("what a job has cost is not known", "job", j.ID, "error", err)
 		}
 	}
 }
@@ -181,13 +192,14 @@ func (r *recurrences) end(ctx context.Context, key string, j train.Job) (over bo
 	}
 	var cost *recur.Attempt
 	if counts && account.Value.Final {
-		cost = &recur.Attempt{EnergyJoules: account.Value.Energy.Joules(), Seconds: j.RunSeconds, Epochs: j.EpochsDone, Reached: reached(j)}
+		cost = &recur.Attempt{EnergyJoules: account.Value.Energy.Joules(), Seconds: j.RunSeconds, Epochs: j.EpochsDone, Reached: reached(j, account.Value)}
 	}
 	_, err = r.groups.Modify(ctx, key, func(record *recur.Record) (bool, error) { return record.End(j.ID, cost), nil })
 	return err == nil, err
 }
 
-// reached says whether a job came to its target: it ended well, and where its user gave a rule for convergence, by that rule.
-func reached(j train.Job) bool {
-	return j.State == train.StateSucceeded && (j.Spec.Stop == nil || j.ConvergedEpochs > 0)
+// reached says whether a job came to its goal: it ended well, and where its user named a target or gave a rule for convergence, by these.
+func reached(j train.Job, a train.Account) bool {
+	good := j.Spec.Target() == nil || a.ToTarget != nil
+	return j.State == train.StateSucceeded && good && (j.Spec.Stop == nil || j.Spec.Target() != nil || j.ConvergedEpochs > 0)
 }

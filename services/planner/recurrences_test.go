@@ -142,16 +142,24 @@ func TestAPlannerThatIsKilledNotesEachEndOnce(t *testing.T) {
 
 func TestReached(t *testing.T) {
 	stop := &train.StopSpec{LossDecrease: 0.1, Epochs: 3}
+	target := &train.EnergySpec{Target: &train.TargetSpec{Metric: "accuracy", AtLeast: new(0.9)}}
 	for _, c := range []struct {
 		job  train.Job
 		want bool
 	}{
 		{train.Job{State: train.StateSucceeded}, true},
+		{train.Job{State: train.StateSucceeded, Spec: train.Spec{Energy: target}}, false},
+		{train.Job{ID: "there", State: train.StateSucceeded, Spec: train.Spec{Energy: target, Stop: stop}}, true},
+		{train.Job{ID: "there", State: train.StateFailed, Spec: train.Spec{Energy: target}}, false},
 		{train.Job{State: train.StateFailed}, false},
 		{train.Job{State: train.StateSucceeded, Spec: train.Spec{Stop: stop}}, false},
 		{train.Job{State: train.StateSucceeded, Spec: train.Spec{Stop: stop}, ConvergedEpochs: 9}, true},
 	} {
-		if reached(c.job) != c.want {
+		var account train.Account
+		if c.job.ID == "there" {
+			account.ToTarget = &train.EpochEnergy{EpochsDone: 3}
+		}
+		if reached(c.job, account) != c.want {
 			t.Errorf("%+v: reached is %v", c.job, !c.want)
 		}
 	}

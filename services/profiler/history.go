@@ -49,6 +49,8 @@ type job struct {
 	converged  bool
 	// lent are step times of jobs with the same signature, for configurations that this one has not run on.
 	lent []curve.StepSample
+	// peaks is the memory that jobs of the same family have needed.
+	peaks []curve.MemoryPoint
 }
 
 func newJob(id train.JobID, spec train.Spec) *job {
@@ -191,6 +193,7 @@ func (j *job) remember(peak unit.Bytes) {
 func (j *job) model() train.Model {
 	h := j.history
 	h.Steps = folded(slices.Concat(h.Steps, j.live))
+	h.Memory = slices.Concat(h.Memory, j.peaks)
 	m := curve.Refit(h.With(j.lent))
 	m.Stragglers = j.stragglers
 	return m

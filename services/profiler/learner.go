@@ -24,6 +24,8 @@ type learner struct {
 	present bool
 	// taught are the step times of jobs that have ended, by signature.
 	taught curve.Teachings
+	// peaks is the memory that jobs have needed.
+	peaks curve.Peaks
 	// stays and meetings are how jobs get on with each other on a device.
 	stays    *stays
 	meetings *meetings
@@ -95,6 +97,7 @@ func (l *learner) fact(m bus.Message) error {
 	case *event.EpochEnded:
 		if j.epochEnded(m.Time, b) {
 			l.measure(j, m, b)
+			l.remember(j)
 			l.fresh[id] = struct{}{}
 			l.stir()
 		}
@@ -108,13 +111,23 @@ func (l *learner) fact(m bus.Message) error {
 	return nil
 }
 
-// admit begins with a job. What jobs of its signature taught is a model already.
+// admit begins with a job. What jobs of its signature taught is a model already, and so is what memory those of its family need.
 func (l *learner) admit(j *job) {
 	l.jobs[j.id] = j
-	if j.lent = l.taught.Of(j.spec.Signature()); len(j.lent) > 0 {
+	j.lent, j.peaks = l.taught.Of(j.spec.Signature()), l.peaks.Of(curve.KindOf(j.spec).Family)
+	if len(j.lent)+len(j.peaks) > 0 {
 		l.fresh[j.id] = struct{}{}
 		l.stir()
 	}
+}
+
+// remember keeps what memory a job has needed, for those of its family.
+func (l *learner) remember(j *job) {
+	family := curve.KindOf(j.spec).Family
+	for _, peak := range j.history.Memory {
+		l.peaks.Add(family, peak)
+	}
+	j.peaks = l.peaks.Of(family)
 }
 
 // sample enters a heartbeat.

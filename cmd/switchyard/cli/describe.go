@@ -34,6 +34,7 @@ type description struct {
 	Attempt    *attemptView         `json:"attempt,omitempty"`
 	Report     *train.AttemptReport `json:"report,omitempty"`
 	Plan       *planView            `json:"plan,omitempty"`
+	Company    *companyView         `json:"company,omitempty"`
 	Model      *train.Model         `json:"model,omitempty"`
 	Account    *train.Account       `json:"account,omitempty"`
 	Course     *train.Course        `json:"course,omitempty"`
@@ -136,7 +137,8 @@ func gather(ctx context.Context, b *bus.Bus, job train.Job, now time.Time) (desc
 		return d, err
 	}
 	d.Plan = viewPlan(plan, job)
-	return d, nil
+	d.Company, err = viewCompany(ctx, b, plan, job)
+	return d, err
 }
 
 // optional reads a key; nil where there is none.

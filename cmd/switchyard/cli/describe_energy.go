@@ -56,7 +56,21 @@ func (p *page) energy(d description) {
 	if left := d.Job.Spec.MaxEpochs - account.Epochs; !account.Final && account.Epochs > 0 && left > 0 {
 		p.field("  expected", "%s in all, if every epoch is run", account.Energy+account.PerEpoch()*unit.Energy(left))
 	}
+	p.target(d.Job.Spec.Target(), account.ToTarget)
 	p.best(d.Course)
+}
+
+// target tells the energy to the quality that the training is for.
+func (p *page) target(t *train.TargetSpec, reached *train.EpochEnergy) {
+	if t == nil {
+		return
+	}
+	if reached == nil {
+		p.field("  to target", "%s is not there yet", escapeText(t.Metric))
+		return
+	}
+	value, _ := t.Of(*reached)
+	p.field("  to target", "%s to %s %.4g, in epoch %d", reached.Energy, escapeText(t.Metric), value, reached.EpochsDone)
 }
 
 // fullCoverage is the part of the time from which on nothing is said of what was missed.

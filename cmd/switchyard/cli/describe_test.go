@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/curve"
+	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
@@ -127,4 +129,33 @@ func TestDescribeTellsWhatEnergyBought(t *testing.T) {
 	if text := describeText(description{Job: job, Account: &account}, noon); strings.Contains(text, "in all, if") {
 		t.Error("an ended job is expected to use more")
 	}
+}
+
+// A job that shares its device is told with whom, and what that was expected to cost and costs.
+func TestDescribeTellsTheCompany(t *testing.T) {
+	s := newTerminal(t)
+	device := train.Device{ID: "gpu:0", Kind: train.KindGPU, Model: "M", Driver: "550", Memory: 16 * unit.GiB}
+	put(t, s.bus, event.BucketNodes, "n", train.Node{ID: "n", SeenAt: noon, Devices: []train.Device{device}})
+	p := train.Plan{Generation: 1, Policy: "switchyard", DecidedAt: noon}
+	for _, id := range []train.JobID{"one", "two"} {
+		putJob(t, s.bus, train.Job{ID: id, Spec: train.Spec{Command: []string{string(id)}, BatchSize: 8, AllowSharing: true}, State: train.StateRunning})
+		p.Allocations = append(p.Allocations, train.Allocation{Job: id, Node: "n", Devices: []train.DeviceID{"gpu:0"}, Memory: unit.GiB, Reason: train.Reason{Code: "Placed"}})
+	}
+	publish(t, s.bus, event.Fact{Subject: event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1}, Key: "plan/1", Body: event.PlanDecided{Plan: p}})
+	told := func(want string) {
+		t.Helper()
+		if err := s.describe(t.Context(), s.bus, "one", noon); err != nil {
+			t.Fatal(err)
+		}
+		if out, _ := s.printed(); !strings.Contains(out, want) {
+			t.Errorf("%q is not in:\n%s", want, out)
+		}
+	}
+	told("beside two: predicted at 60 % of its speed alone\n")
+	kind := func(id string) curve.Kind { return curve.KindOf(train.Spec{Command: []string{id}, BatchSize: 8}) }
+	met := curve.NewMeetings("M", "550", nil)
+	met.Measured(kind("one"), nil, 0.1)
+	met.Measured(kind("one"), []curve.Kind{kind("two")}, 0.125)
+	put(t, s.bus, event.BucketMeetings, curve.MeetingsKey(&device), *met)
+	told("beside two: predicted at 60 % of its speed alone, measured 80 % (1 measurement)\n")
 }

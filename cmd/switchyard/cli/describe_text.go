@@ -46,6 +46,7 @@ func describeText(d description, now time.Time) string {
 	_, _ = fmt.Fprintln(&p, head)
 	p.standing(j, now)
 	p.plan(d, now)
+	p.company(d)
 	p.times(j, now)
 	p.course(d, now)
 	p.tuning(d.Tuning)

@@ -5,6 +5,7 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -80,6 +81,9 @@ func reportColumns(r report.Report, t *tariff.Tariff) []column {
 		columns = append(columns,
 			column{title: "J/epoch", cell: func(r report.Row) string { return known(r.JoulesPerEpoch, "%.0f") }},
 			column{title: "J/sample", cell: func(r report.Row) string { return known(r.JoulesPerSample, "%.3g") }})
+		if slices.ContainsFunc(r.Rows, func(r report.Row) bool { return r.JoulesToTarget != nil }) {
+			columns = append(columns, column{title: "J to target", cell: func(r report.Row) string { return known(r.JoulesToTarget, "%.0f") }})
+		}
 	}
 	return append(columns,
 		column{title: strings.TrimSpace("cost " + t.Currency), cell: func(r report.Row) string { return part(known(r.Cost, "%.4g"), r.PricedRatio) }},
@@ -137,7 +141,7 @@ func writeReportCSV(w io.Writer, r report.Report) error {
 	components := report.Components(r)
 	header := []string{
 		string(r.By), "name", "user", "state", "jobs", "kwh", "facility_kwh", "active_kwh", "idle_kwh", "unattributed_kwh", "waste_kwh", "mean_w", "peak_w", "joules_per_epoch",
-		"joules_per_sample", "cost", "co2e_g", "co2e_estimated_ratio", "priced_ratio", "intensity_known_ratio", "coverage_ratio", "methods", "energy_saved_ratio", "time_penalty_ratio",
+		"joules_per_sample", "joules_to_target", "cost", "co2e_g", "co2e_estimated_ratio", "priced_ratio", "intensity_known_ratio", "coverage_ratio", "methods", "energy_saved_ratio", "time_penalty_ratio",
 	}
 	for _, component := range components {
 		header = append(header, component+"_kwh")
@@ -160,7 +164,7 @@ func writeReportCSV(w io.Writer, r report.Report) error {
 		line := []string{
 			row.Key, row.Name, row.User, string(row.State), strconv.Itoa(row.Jobs), number(row.KWh), number(row.FacilityKWh), number(row.Active.KilowattHours()),
 			number(row.Idle.KilowattHours()), number(row.Unattributed.KilowattHours()), number(row.Waste.KilowattHours()), number(row.MeanWatts), number(row.PeakWatts),
-			maybe(row.JoulesPerEpoch), maybe(row.JoulesPerSample), maybe(row.Cost), maybe(row.CO2eGrams), number(row.EstimatedRatio), number(row.PricedRatio),
+			maybe(row.JoulesPerEpoch), maybe(row.JoulesPerSample), maybe(row.JoulesToTarget), maybe(row.Cost), maybe(row.CO2eGrams), number(row.EstimatedRatio), number(row.PricedRatio),
 			number(row.IntensityRatio), number(row.CoverageRatio), strings.Join(row.Methods, " "), saved, penalty,
 		}
 		for _, component := range components {

@@ -75,7 +75,10 @@ Policies on traces: ` + strings.Join(plan.PublishedNames(), ", ") + `. What each
 	}
 	o.flags(cmd)
 	o.whatIf.flags(cmd)
-	cmd.AddCommand(a.compareCommand(), a.simulateEnergyCommand(), a.simulateLimitCommand(), a.simulateShareCommand(), a.simulateBatchCommand(), a.simulateTuneCommand(), a.simulateSearchCommand())
+	cmd.AddCommand(
+		a.compareCommand(), a.simulateEnergyCommand(), a.simulateLimitCommand(), a.simulateShareCommand(), a.simulateBatchCommand(), a.simulateTuneCommand(),
+		a.simulateSearchCommand(),
+	)
 	return cmd
 }
 

@@ -139,7 +139,8 @@ type submission struct {
 	id        train.JobID
 }
 
-// submissions turn arrivals into messages, each from its application's job file. Jobs may be smaller than they ask, so that they can run anywhere.
+// submissions turn arrivals into messages, each from its application's job file. Jobs may be smaller than they ask, so that they can run anywhere;
+// those whose file allows sharing stay at one device.
 func (a *app) submissions(w sim.Workload, o workloadOptions) ([]submission, error) {
 	files := map[string]train.Spec{}
 	list := make([]submission, len(w.Jobs))
@@ -159,7 +160,10 @@ func (a *app) submissions(w sim.Workload, o workloadOptions) ([]submission, erro
 			}
 			files[j.Application] = spec
 		}
-		spec.Name, spec.MinDevices, spec.MaxDevices = string(j.Name), 1, j.Devices
+		spec.Name = string(j.Name)
+		if !spec.AllowSharing { // which takes one device
+			spec.MinDevices, spec.MaxDevices = 1, j.Devices
+		}
 		list[i] = submission{j.Seconds, event.JobSubject(j.Name, event.FactSubmitted).String(), spec, j.Name}
 	}
 	return list, nil

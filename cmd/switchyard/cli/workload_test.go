@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -58,6 +59,32 @@ func TestGeneratedEventsAreSubmissions(t *testing.T) {
 			t.Fatalf("event %s at %g after %g: %v", one.Subject, one.AtSeconds, last, reasons)
 		}
 		last = one.AtSeconds
+	}
+}
+
+// Jobs whose file allows sharing stay at one device, however many the stream asks for.
+func TestStreamsOfJobsThatShare(t *testing.T) {
+	folder := t.TempDir()
+	text, err := os.ReadFile(filepath.Join(exampleJobs, "vgg16.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, application := range []string{"bert", "cifar10", "deepspeech2", "imagenet", "ncf", "yolov3"} {
+		if err := os.WriteFile(filepath.Join(folder, application+".yaml"), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code, out, errs := workloadWith("generate", "--jobs", "60", "--job-files", folder, "-o", "json")
+	var list []struct {
+		Body train.Spec `json:"body"`
+	}
+	if err := json.Unmarshal([]byte(out), &list); code != ExitOK || err != nil || len(list) != 60 {
+		t.Fatalf("exit code %d, %d events: %v %s", code, len(list), err, errs)
+	}
+	for _, one := range list {
+		if one.Body.SharedMemory() == 0 {
+			t.Errorf("%s has %d to %d devices: it cannot share", one.Body.Name, one.Body.MinDevices, one.Body.MaxDevices)
+		}
 	}
 }
 

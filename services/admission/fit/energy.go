@@ -20,12 +20,32 @@ func (c *checker) energy() {
 		c.refuse("OutOfRange", "energy.start_by", "leave it out if the job shall start when it can", "want a time after the submission at %s, within %d hours, found %s",
 			c.who.At.UTC().Format(time.RFC3339), MaxHours, at.UTC().Format(time.RFC3339))
 	}
+	c.target(e.Target)
 	c.group(e)
 }
+
+// target checks the quality that the training is for.
+func (c *checker) target(t *train.TargetSpec) {
+	if t == nil {
+		return
+	}
+	if n := len(t.Metric); n < 1 || n > maxMetricName {
+		c.refuse("InvalidName", "energy.target.metric", "e.g. validation_accuracy, or loss", "want the name of a value that the training code reports, 1 to %d bytes, found %d", maxMetricName, n)
+	}
+	if (t.AtLeast == nil) == (t.AtMost == nil) {
+		c.refuse("Contradiction", "energy.target", `e.g. {"metric": "accuracy", "at_least": 0.75}`, "want one of at_least and at_most")
+	}
+}
+
+// maxMetricName is the longest name of a metric that the job API takes.
+const maxMetricName = 128
 
 // group checks what a group of recurring jobs may try.
 func (c *checker) group(e *train.EnergySpec) {
 	if e.Group == "" {
+		if e.StopEarly {
+			c.refuse("Contradiction", "energy.stop_early", "name the group of jobs that come again and again in energy.group", "a job is held against the cheapest one of its group, and none is named")
+		}
 		if len(e.BatchSizes) > 0 {
 			c.refuse("Contradiction", "energy.batch_sizes", "name the group of jobs that come again and again in energy.group", "batch sizes are tried over the jobs of a group, and none is named")
 		}

@@ -161,6 +161,14 @@ func TestRefusals(t *testing.T) {
 		{"a group", spec(func(s *train.Spec) {
 			s.Energy = &train.EnergySpec{Eta: new(0.5), Group: "nightly", BatchSizes: []int{32, 64, 60000}, StartBy: new(time.Unix(3600, 0))}
 		}), nil},
+		{"a target", spec(func(s *train.Spec) {
+			s.Energy = &train.EnergySpec{Target: &train.TargetSpec{Metric: "accuracy", AtLeast: new(0.75)}}
+		}), nil},
+		{"a target of nothing", spec(func(s *train.Spec) { s.Energy = &train.EnergySpec{StopEarly: true, Target: &train.TargetSpec{}} }), []string{
+			"InvalidName energy.target.metric: want the name of a value that the training code reports, 1 to 128 bytes, found 0 (e.g. validation_accuracy, or loss)",
+			`Contradiction energy.target: want one of at_least and at_most (e.g. {"metric": "accuracy", "at_least": 0.75})`,
+			"Contradiction energy.stop_early: a job is held against the cheapest one of its group, and none is named (name the group of jobs that come again and again in energy.group)",
+		}},
 		{"a group that begins elsewhere", spec(func(s *train.Spec) { s.Energy = &train.EnergySpec{Group: "night.ly", BatchSizes: []int{32, 32, 70000}} }), []string{
 			`InvalidName energy.group: want 1 to 64 letters, digits, '-' or '_', beginning with a letter or digit, found "night.ly" (e.g. nightly-ranking)`,
 			"OutOfRange energy.batch_sizes: want different numbers in ascending order from 1 to training_set_size 60000",

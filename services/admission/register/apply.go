@@ -48,6 +48,8 @@ func apply(job *train.Job, f Fact, state *train.State) (bool, error) {
 		return is(f, event.FactOutgrew, func() bool { return outgrew(job, b) })
 	case *event.Converged:
 		return is(f, event.FactConverged, func() bool { return converged(job, b) })
+	case *event.Overspent:
+		return is(f, event.FactOverspent, func() bool { return overspent(job, b) })
 	case *event.CancelRequested:
 		return is(f, event.FactCancelRequested, func() bool { return cancelRequested(job, b) })
 	case *event.Succeeded:
@@ -202,7 +204,7 @@ func stopRequested(job *train.Job, b *event.StopRequested) bool {
 		message = "leaves at the end of its epoch to go on with other devices"
 	case train.StopCancel:
 		message = "asked to end"
-	case train.StopConverged:
+	case train.StopConverged, train.StopOverspent:
 		message = "ends at the end of its epoch"
 	case train.StopPreempt, train.StopNone:
 	}
@@ -231,7 +233,7 @@ func preempted(job *train.Job, f Fact, b *event.Preempted) bool {
 	case train.StopPreempt:
 		job.Preemptions++
 		message += " to make room; goes on from its checkpoint"
-	case train.StopNone, train.StopCancel, train.StopConverged:
+	case train.StopNone, train.StopCancel, train.StopConverged, train.StopOverspent:
 	}
 	hint := ""
 	if b.Forced {
@@ -289,7 +291,7 @@ func outgrew(job *train.Job, b *event.Outgrew) bool {
 	if b.Attempt < job.Attempt || b.Used <= job.Spec.EstimatedMemory() || b.Needs < b.Used {
 		return false
 	}
-	job.Spec.EstimatedMemoryMiB, job.OutgrownAttempt = b.Needs.MiB(), b.Attempt
+	job.Spec.EstimatedMemoryMiB, job.Outgrown = b.Needs.MiB(), true
 	warn(job, fmt.Sprintf("attempt %d uses %s of %s of node %s, its part is %s: from now on the job asks for %s",
 		b.Attempt, b.Used, b.Device, b.Node, b.Part, b.Needs))
 	return true
@@ -301,6 +303,15 @@ func converged(job *train.Job, b *event.Converged) bool {
 	}
 	job.ConvergedEpochs = b.EpochsDone
 	explain(job, "Converged", fmt.Sprintf("the loss has converged after %d of %d epochs: it fell by %.3g in the last one; ends at the end of the present one", b.EpochsDone, job.Spec.MaxEpochs, b.LossDecrease), "")
+	return true
+}
+
+func overspent(job *train.Job, b *event.Overspent) bool {
+	if job.Overspent != "" {
+		return false
+	}
+	job.Overspent = clip(fmt.Sprintf("it has cost %.4g J in energy and time, and jobs of group %s may cost %.4g J, twice as much as the cheapest one", b.CostJoules, b.Group, b.CeilingJoules), maxText/2)
+	explain(job, "TooExpensive", job.Overspent+"; ends at the end of the present epoch", "leave out energy.stop_early to let jobs of the group end whatever they cost")
 	return true
 }
 

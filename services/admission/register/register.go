@@ -97,7 +97,7 @@ func remembered(before, after train.Job, fact string, moved bool) bool {
 	switch fact {
 	case event.FactQueued:
 		return moved || before.Reason != after.Reason
-	case event.FactEpochEnded, event.FactCheckpointWritten, event.FactReestimated, event.FactStraggling, event.FactConverged:
+	case event.FactEpochEnded, event.FactCheckpointWritten, event.FactReestimated, event.FactStraggling, event.FactConverged, event.FactOverspent:
 		return moved
 	}
 	return true

@@ -21,7 +21,7 @@ func epoch0() time.Time { return time.Date(2030, 1, 1, 9, 0, 0, 0, time.UTC) }
 // drawBody makes a body of the fact with small numbers, so that old attempts and repeated epochs are common.
 func drawBody(t *rapid.T, fact string) any {
 	attempt, epochs := rapid.IntRange(0, 4).Draw(t, "attempt"), rapid.IntRange(0, 9).Draw(t, "epochs")
-	cause := rapid.SampledFrom([]train.StopCause{train.StopNone, train.StopPreempt, train.StopRescale, train.StopCancel, train.StopConverged}).Draw(t, "cause")
+	cause := rapid.SampledFrom([]train.StopCause{train.StopNone, train.StopPreempt, train.StopRescale, train.StopCancel, train.StopConverged, train.StopOverspent}).Draw(t, "cause")
 	devices := []train.DeviceID{"cpu:0", "cpu:1"}[:rapid.IntRange(1, 2).Draw(t, "devices")]
 	reason := train.Reason{Code: "Because", Message: strings.Repeat("m", rapid.SampledFrom([]int{0, 9, 9000}).Draw(t, "length"))}
 	switch fact {
@@ -61,6 +61,8 @@ func drawBody(t *rapid.T, fact string) any {
 		return &event.Outgrew{Attempt: attempt, Node: "n", Device: devices[0], Part: 1 << 20, Used: unit.Bytes(epochs) << 20, Needs: unit.Bytes(epochs+1) << 20}
 	case event.FactConverged:
 		return &event.Converged{EpochsDone: epochs, LossDecrease: 0.1}
+	case event.FactOverspent:
+		return &event.Overspent{Group: strings.Repeat("g", 9000), CostJoules: 2.5, CeilingJoules: 2}
 	case event.FactCancelRequested:
 		return &event.CancelRequested{By: "ann"}
 	case event.FactSucceeded:

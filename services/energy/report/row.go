@@ -41,7 +41,9 @@ type Row struct {
 	PeakWatts       float64  `json:"peak_w"`
 	JoulesPerEpoch  *float64 `json:"joules_per_epoch,omitempty"`
 	JoulesPerSample *float64 `json:"joules_per_sample,omitempty"`
-	Methods         []string `json:"methods"`
+	// JoulesToTarget is what a job had used when it reached the target of its submission.
+	JoulesToTarget *float64 `json:"joules_to_target,omitempty"`
+	Methods        []string `json:"methods"`
 	// CoverageRatio is the measured part of the time in which jobs used components; 0 where none did.
 	CoverageRatio float64 `json:"coverage_ratio"`
 	Saving        *Saving `json:"saving,omitempty"`
@@ -193,6 +195,10 @@ func (r *Row) finish(q Question) {
 // describe says of a job's row what only a job has; energy per epoch is that of its whole life.
 func (r *Row) describe(job train.Job, account train.Account) {
 	r.Name, r.User, r.State = r.owner.Name, r.owner.User, job.State
+	if e := account.ToTarget; e != nil {
+		joules := e.Energy.Joules()
+		r.JoulesToTarget = &joules
+	}
 	if account.Epochs == 0 {
 		return
 	}

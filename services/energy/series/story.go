@@ -43,7 +43,7 @@ type Seen struct {
 func JobFacts() []string {
 	return []string{
 		event.FactAdmitted, event.FactPlanned, event.FactStarted, event.FactEpochEnded, event.FactStopRequested, event.FactPreempted, event.FactAttemptLost,
-		event.FactStraggling, event.FactConverged, event.FactSucceeded, event.FactFailed, event.FactCancelled,
+		event.FactStraggling, event.FactConverged, event.FactOverspent, event.FactSucceeded, event.FactFailed, event.FactCancelled,
 	}
 }
 

@@ -39,6 +39,9 @@ func Judge(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 	case a.Stop == train.StopConverged && exit.Forced:
 		v.Outcome = train.OutcomeSucceeded
 		v.Note = converged(job) + "; it did not leave when asked and was ended"
+	case a.Stop == train.StopOverspent && (exit.Forced || clean && r.StopAnswered):
+		v.Outcome = train.OutcomeFailed
+		v.Reason = tooExpensive(job)
 	case exit.Forced && (a.Stop == train.StopPreempt || a.Stop == train.StopRescale):
 		v.Outcome, v.Forced = train.OutcomePreempted, true
 	case exit.Forced || exit.Lost || exit.Signal != "":
@@ -64,6 +67,11 @@ func converged(job train.Job) string {
 		return ""
 	}
 	return fmt.Sprintf("the loss had converged after %d of %d epochs", job.ConvergedEpochs, job.Spec.MaxEpochs)
+}
+
+// tooExpensive is the reason of a job that its group does not want to pay for.
+func tooExpensive(job train.Job) train.Reason {
+	return train.Reason{Code: "TooExpensive", Message: job.Overspent, Hint: "submit it again: its group has learned from it"}
 }
 
 // note tells of a success with fewer epochs than asked. A job that never spoke reports none, and nothing is wrong with that.

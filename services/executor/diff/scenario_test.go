@@ -106,6 +106,10 @@ func (w *world) happen(words []string) (string, error) {
 		job := w.Jobs[id]
 		job.ConvergedEpochs = number(words, "epochs", 1)
 		w.Jobs[id] = job
+	case words[1] == "overspends":
+		job := w.Jobs[id]
+		job.Overspent = "it has cost 9 J"
+		w.Jobs[id] = job
 	case words[1] == "is" && words[2] == "cancelled":
 		job := w.Jobs[id]
 		job.CancelRequested = true

@@ -43,6 +43,10 @@ func forLive(s State, l Limits, a train.Attempt) (Action, bool) {
 		action.Reason = train.Reason{Code: "Converged", Message: converged(job)}
 		return action, true
 	}
+	if job.Overspent != "" {
+		action.Kind, action.Cause, action.Reason = RequestStop, train.StopOverspent, tooExpensive(job)
+		return action, true
+	}
 	return requestStop(s, a)
 }
 

@@ -71,6 +71,15 @@ type course struct {
 	draw   *rand.Rand
 }
 
+// table is a play while it goes on.
+type table struct {
+	Play
+	seed    uint64
+	trials  []search.Trial
+	courses []course
+	outcome Outcome
+}
+
 // Run plays until the wanted quality is reached, or the search is over.
 func (p Play) Run() (Outcome, error) {
 	c := p.Config
@@ -79,63 +88,69 @@ func (p Play) Run() (Outcome, error) {
 	if err != nil {
 		return Outcome{}, fmt.Errorf("play %s on %s: %w", c.Algorithm, p.Problem.Name, err)
 	}
-	var trials []search.Trial
-	var courses []course
-	var o Outcome
-	for {
-		running := 0
-		for _, t := range trials {
-			if t.State == search.Running {
-				running++
-			}
+	t := table{Play: p, seed: c.Seed}
+	for !t.outcome.Reached {
+		actions := searcher.Next(t.trials, p.Workers-t.running())
+		for _, a := range actions {
+			t.act(a)
 		}
-		for _, a := range searcher.Next(trials, p.Workers-running) {
-			switch a.Verb {
-			case search.Start:
-				draw := rand.New(rand.NewPCG(c.Seed, uint64(1000+a.Trial)))
-				pace := 0.5 + draw.Float64()
-				trials = append(trials, search.Trial{ID: a.Trial, Params: a.Params, Epochs: a.Epochs, State: search.Running})
-				courses = append(courses, course{pace: pace, next: o.Time + pace, draw: draw})
-			case search.Promote:
-				trials[a.Trial].Epochs, trials[a.Trial].State = a.Epochs, search.Running
-				courses[a.Trial].next = o.Time + courses[a.Trial].pace
-			case search.Stop:
-				trials[a.Trial].State = search.Stopped
-			}
+		if i := t.soonest(); i >= 0 {
+			t.train(i)
+		} else if len(actions) == 0 {
+			break
 		}
-		i := soonest(trials, courses)
-		if i < 0 {
-			o.Trials = len(trials)
-			return o, nil
+	}
+	t.outcome.Trials = len(t.trials)
+	return t.outcome, nil
+}
+
+func (t *table) running() int {
+	n := 0
+	for _, trial := range t.trials {
+		if trial.State == search.Running {
+			n++
 		}
-		o.Time, o.Epochs = courses[i].next, o.Epochs+1
-		if p.train(&trials[i], &courses[i]) {
-			o.Reached, o.Trials = true, len(trials)
-			return o, nil
-		}
+	}
+	return n
+}
+
+func (t *table) act(a search.Action) {
+	switch a.Verb {
+	case search.Start:
+		draw := rand.New(rand.NewPCG(t.seed, uint64(1000+a.Trial)))
+		pace := 0.5 + draw.Float64()
+		t.trials = append(t.trials, search.Trial{ID: a.Trial, Params: a.Params, Epochs: a.Epochs, State: search.Running})
+		t.courses = append(t.courses, course{pace: pace, next: t.outcome.Time + pace, draw: draw})
+	case search.Promote:
+		t.trials[a.Trial].Epochs, t.trials[a.Trial].State = a.Epochs, search.Running
+		t.courses[a.Trial].next = t.outcome.Time + t.courses[a.Trial].pace
+	case search.Stop:
+		t.trials[a.Trial].State = search.Stopped
 	}
 }
 
 // soonest is the running trial whose epoch ends next, -1 where none runs.
-func soonest(trials []search.Trial, courses []course) int {
+func (t *table) soonest() int {
 	next := -1
-	for i, t := range trials {
-		if t.State == search.Running && (next < 0 || courses[i].next < courses[next].next) {
+	for i, trial := range t.trials {
+		if trial.State == search.Running && (next < 0 || t.courses[i].next < t.courses[next].next) {
 			next = i
 		}
 	}
 	return next
 }
 
-// train ends an epoch, and says whether the trial has thereby reached what is wanted.
-func (p Play) train(t *search.Trial, c *course) bool {
+// train ends an epoch of a trial.
+func (t *table) train(i int) {
+	trial, c := &t.trials[i], &t.courses[i]
+	t.outcome.Time, t.outcome.Epochs = c.next, t.outcome.Epochs+1
 	c.epochs++
 	c.next += c.pace
-	if score := p.Problem.Score(t.Params, c.epochs, c.draw); !math.IsNaN(score) {
-		t.Results = append(t.Results, search.Result{Epoch: c.epochs, Score: score})
+	if score := t.Problem.Score(trial.Params, c.epochs, c.draw); !math.IsNaN(score) {
+		trial.Results = append(trial.Results, search.Result{Epoch: c.epochs, Score: score})
 	}
-	if c.epochs >= t.Epochs {
-		t.State = search.Paused
+	if c.epochs >= trial.Epochs {
+		trial.State = search.Paused
 	}
-	return c.epochs == p.Problem.MaxEpochs && p.Problem.Quality(t.Params) >= p.Wanted
+	t.outcome.Reached = c.epochs == t.Problem.MaxEpochs && t.Problem.Quality(trial.Params) >= t.Wanted
 }

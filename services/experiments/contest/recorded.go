@@ -1,6 +1,7 @@
 package contest
 
 import (
+	"bytes"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -54,12 +55,11 @@ func LoadRecorded(folder fs.FS) ([]Problem, error) {
 }
 
 func (r records) read(folder fs.FS, file string) error {
-	f, err := folder.Open(file)
+	text, err := fs.ReadFile(folder, file)
 	if err != nil {
-		return fmt.Errorf("open recorded trainings: %w", err)
+		return fmt.Errorf("read recorded trainings: %w", err)
 	}
-	defer f.Close()
-	rows, err := csv.NewReader(f).ReadAll()
+	rows, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
 	if err != nil {
 		return fmt.Errorf("read %s: %w", file, err)
 	}

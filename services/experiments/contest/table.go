@@ -62,7 +62,7 @@ func spread(values []float64) Spread {
 }
 
 // mostTrials is where a search that finds nothing is given up.
-const mostTrials = 200
+const mostTrials = 100
 
 // Match lets an entrant play a problem with the seeds from 1, Workers trials at a time, until it holds one of the best part of all points.
 type Match struct {

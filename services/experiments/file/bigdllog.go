@@ -1,6 +1,7 @@
 package file
 
 import (
+	"maps"
 	"math"
 	"regexp"
 	"strconv"
@@ -107,9 +108,7 @@ func (l *BigDLLog) Close() (last BigDLEpoch, ok bool) {
 // Report is the epoch as a search takes it, with the seconds of all epochs so far.
 func (e BigDLEpoch) Report(seconds float64) Report {
 	metrics := map[string]float64{"loss": e.Loss}
-	for name, x := range e.Metrics {
-		metrics[name] = x
-	}
+	maps.Copy(metrics, e.Metrics)
 	return Report{Epoch: e.Epoch, Metrics: metrics, Seconds: seconds}
 }
 

@@ -132,7 +132,9 @@ func TestResult(t *testing.T) {
 		{
 			"accuracy",
 			[]Constraint{{"gib", nil, &four}, {"gib", &one, &four}},
-			Report{Metrics: map[string]float64{"accuracy": 1, "gib": 4.5}}, search.Result{Score: 1, Slack: []float64{-0.5, -0.5}}, "",
+			Report{Metrics: map[string]float64{"accuracy": 1, "gib": 4.5}},
+			search.Result{Score: 1, Slack: []float64{-0.5, -0.5}},
+			"",
 		},
 		{"accuracy", []Constraint{{"gib", nil, &four}}, Report{Metrics: map[string]float64{"accuracy": 1}}, search.Result{}, "no metric gib"},
 	} {
@@ -450,4 +452,20 @@ func FuzzBigDL(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestExamples(t *testing.T) {
+	files, err := filepath.Glob("../../../examples/experiments/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no examples (%v)", err)
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Parse(text); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/proc"
@@ -271,6 +272,32 @@ func TestThisMachine(t *testing.T) {
 	delete(c.samples, 0)
 	if r, err := m.Read(time.Second, nil); err != nil || len(r.Meters) != 1 {
 		t.Errorf("%+v, error %v: a GPU that does not answer is left out", r, err)
+	}
+}
+
+// TestInstancesOfOneGPU: the GPU is read once, and its energy is that of whoever has its instances, each by the size of its own.
+func TestInstancesOfOneGPU(t *testing.T) {
+	c := &cards{
+		devices: []gpu.Device{{Index: 0, Instance: 1, UUID: "MIG-a"}, {Index: 0, Instance: 2, UUID: "MIG-b"}},
+		samples: map[int]gpu.Sample{0: counter(100, gpu.Process{PID: 11, Context: true, Slice: 1, SliceSize: 4}, gpu.Process{PID: 12, Context: true, Slice: 2, SliceSize: 3})},
+	}
+	m := &Meter{gpus: c, boards: map[int]*board{}, said: map[string]string{}, log: quiet()}
+	who := living(map[int]run{11: {job: "a", attempt: 1}, 12: {job: "b", attempt: 1}})
+	attempts := []train.Attempt{
+		{Job: "a", Number: 1, Devices: []train.DeviceID{"gpu:0:0"}}, {Job: "b", Number: 1, Devices: []train.DeviceID{"gpu:0:1"}}, {Job: "c", Number: 1, Devices: []train.DeviceID{"gpu:1"}},
+	}
+	m.accelerators(time.Second, c.devices, attempts, who)
+	c.samples[0] = counter(170, c.samples[0].Processes...)
+	meters, users := m.accelerators(time.Second, c.devices, attempts, who)
+	if len(meters) != 1 || meters[0].Device != "gpu:0" || meters[0].Energy != 70*unit.Joule {
+		t.Errorf("%+v, want 70 J of the one GPU", meters)
+	}
+	want := []event.Use{
+		{Job: "a", Attempt: 1, Component: "gpu", Device: "gpu:0", Work: 4. / 7, Estimated: true, ContextSeconds: 1, ReservedRatio: 0.5},
+		{Job: "b", Attempt: 1, Component: "gpu", Device: "gpu:0", Work: 3. / 7, Estimated: true, ContextSeconds: 1, ReservedRatio: 0.5},
+	}
+	if diff := cmp.Diff(want, users, cmpopts.EquateApprox(0, 1e-9)); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
 	}
 }
 

@@ -105,7 +105,7 @@ func (l *Library) instance(of gpu.Device, p partition) (gpu.Device, error) {
 		return gpu.Device{}, fmt.Errorf("read UUID of instance %d of GPU %d: %s", p.id-1, of.Index, word(ret))
 	}
 	one := gpu.Device{
-		Index: of.Index, Instance: p.id, UUID: uuid, Model: of.Model, PowerLimit: of.PowerLimit * unit.Power(p.size) / gpu.MostSlices, Trouble: of.Trouble,
+		Index: of.Index, Instance: p.id, UUID: uuid, Model: of.Model, Driver: of.Driver, PowerLimit: of.PowerLimit * unit.Power(p.size) / gpu.MostSlices, Trouble: of.Trouble,
 	}
 	if model, ret := p.handle.GetName(); errors.Is(ret, nvml.SUCCESS) {
 		one.Model = model

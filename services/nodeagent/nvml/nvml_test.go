@@ -61,10 +61,11 @@ func driver(t *testing.T, lacks []string, cards ...*mock.Device) *Library {
 		return nil
 	}}
 	l, err := open(&mock.Interface{
-		ExtensionsFunc:     func() api.ExtendedInterface { return symbols },
-		InitFunc:           func() api.Return { return api.SUCCESS },
-		ShutdownFunc:       func() api.Return { return api.SUCCESS },
-		DeviceGetCountFunc: func() (int, api.Return) { return len(cards), api.SUCCESS },
+		ExtensionsFunc:             func() api.ExtendedInterface { return symbols },
+		InitFunc:                   func() api.Return { return api.SUCCESS },
+		ShutdownFunc:               func() api.Return { return api.SUCCESS },
+		SystemGetDriverVersionFunc: func() (string, api.Return) { return "580.1", api.SUCCESS },
+		DeviceGetCountFunc:         func() (int, api.Return) { return len(cards), api.SUCCESS },
 		DeviceGetHandleByIndexFunc: func(i int) (api.Device, api.Return) {
 			if i >= len(cards) {
 				return nil, api.ERROR_INVALID_ARGUMENT
@@ -93,7 +94,7 @@ func TestDevices(t *testing.T) {
 	lost := card()
 	lost.GetUUIDFunc = func() (string, api.Return) { return "", api.ERROR_GPU_IS_LOST }
 	got, err := library(t, lost, card()).Devices()
-	want := []gpu.Device{{Index: 1, UUID: "GPU-1", Model: "NVIDIA T4", Memory: 16 * unit.GiB, PowerLimit: unit.Watts(72.5), Path: "/dev/nvidia4"}}
+	want := []gpu.Device{{Index: 1, UUID: "GPU-1", Model: "NVIDIA T4", Driver: "580.1", Memory: 16 * unit.GiB, PowerLimit: unit.Watts(72.5), Path: "/dev/nvidia4"}}
 	if diff := gocmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("error %v, (-want +got)\n%s", err, diff)
 	}
@@ -321,9 +322,9 @@ func TestInstancesAreDevices(t *testing.T) {
 	}
 	l := library(t, card(), cut)
 	want := []gpu.Device{
-		{Index: 0, UUID: "GPU-1", Model: "NVIDIA T4", Memory: 16 * unit.GiB, PowerLimit: unit.Watts(72.5), Path: "/dev/nvidia4"},
-		{Index: 1, Instance: 1, UUID: "MIG-a", Model: "A100 MIG", Memory: 20 * unit.GiB, PowerLimit: 160 * unit.Watt},
-		{Index: 1, Instance: 3, UUID: "MIG-b", Model: "A100 MIG", Memory: 19 * unit.GiB, PowerLimit: 120 * unit.Watt},
+		{Index: 0, UUID: "GPU-1", Model: "NVIDIA T4", Driver: "580.1", Memory: 16 * unit.GiB, PowerLimit: unit.Watts(72.5), Path: "/dev/nvidia4"},
+		{Index: 1, Instance: 1, UUID: "MIG-a", Model: "A100 MIG", Driver: "580.1", Memory: 20 * unit.GiB, PowerLimit: 160 * unit.Watt},
+		{Index: 1, Instance: 3, UUID: "MIG-b", Model: "A100 MIG", Driver: "580.1", Memory: 19 * unit.GiB, PowerLimit: 120 * unit.Watt},
 	}
 	got, err := l.Devices()
 	if diff := gocmp.Diff(want, got); diff != "" || err != nil {

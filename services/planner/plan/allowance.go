@@ -14,6 +14,9 @@ type allowance struct {
 	watts  float64
 }
 
+// slackWatts is less than any device draws: watts are rounded, and added up in another order each time.
+const slackWatts = 1e-3
+
 // newAllowance is the allowance before anything was given away: idle devices draw power, too.
 func newAllowance(s State) allowance {
 	a := allowance{quotas: s.Quotas, watts: math.Inf(1)}
@@ -49,14 +52,13 @@ func (a *allowance) most(tenant string, watts float64) int {
 		most = max(left, 0)
 	}
 	if watts > 0 && a.watts < float64(most)*watts {
-		most = max(int(a.watts/watts), 0)
+		most = max(int((a.watts+slackWatts)/watts), 0)
 	}
 	return most
 }
 
 // covers says whether a tenant may still get so many devices that draw so many watts more together.
 func (a *allowance) covers(tenant string, devices int, watts float64) bool {
-	const slack = 1e-6 // watts are added up in another order each time
 	left, bound := a.quotas[tenant]
-	return (!bound || devices <= left) && watts <= a.watts+slack
+	return (!bound || devices <= left) && watts <= a.watts+slackWatts
 }

@@ -24,6 +24,10 @@ type crew struct {
 	epochsLeft float64
 	// settled: it keeps its size in this round.
 	settled bool
+	// misfit: not even with all nodes idle would there be a place for its floor.
+	misfit bool
+	// homeless is how often no place was found for it in this round, not even for its floor.
+	homeless int
 }
 
 // roles counts the tasks of a crew.
@@ -107,6 +111,9 @@ func (d *crews) solve() {
 		c.got = roles{}
 	}
 	serve := func(c *crew) {
+		if c.misfit || c.homeless > 1 {
+			return
+		}
 		for _, want := range []roles{c.wanted(), c.floor()} {
 			if need := c.needs(want, d.total.slots); c.got.none() && left.has(need) {
 				c.got = want

@@ -14,9 +14,10 @@ import (
 func decideCrews(s State) train.Plan {
 	d := newCrews(s)
 	for range maxRounds {
-		d.choose()
-		d.explore()
-		d.place()
+		d.settleSizes()
+		if d.explore() {
+			d.place()
+		}
 		stable := true
 		for _, c := range d.all {
 			if c.got != c.base || !slices.EqualFunc(c.held, c.placed, func(x, y berth) bool { return x.node == y.node && x.roles == y.roles }) {
@@ -53,6 +54,10 @@ func newCrews(s State) *crews {
 				d.all = append(d.all, d.newCrew(c, silent, taken))
 			}
 		}
+	}
+	shelves := racks(d.rooms)
+	for _, c := range d.all {
+		c.misfit = c.base.none() && d.spread(c, c.floor(), shelves, d.rooms) == nil
 	}
 	slices.SortFunc(d.all, func(x, y *crew) int {
 		return cmp.Or(compareTrue(x.pinned, y.pinned), cmp.Compare(x.rank, y.rank))
@@ -150,6 +155,20 @@ func (d *crews) hold(c *crew, h Holding, taken [][]bool) bool {
 	return true
 }
 
+// settleSizes gives each crew a size and a place. Sizes follow from the totals of the cluster, which may promise a crew what no node has for it: it may then
+// have the places of lower priorities, and where these are not enough either it is left out of this round, so that nobody makes room for it in vain.
+func (d *crews) settleSizes() {
+	for _, c := range d.all {
+		c.homeless = 0
+	}
+	for range maxRounds {
+		d.choose()
+		if d.place() {
+			return
+		}
+	}
+}
+
 // choose settles the size of each crew: by marginal gain, if that pays for its restarts against leaving all where they are.
 func (d *crews) choose() {
 	for _, c := range d.all {
@@ -210,15 +229,16 @@ func (d *crews) settleSmallGains() bool {
 	return found
 }
 
-// explore is that of one node, for crews: while all that teaches most is free and nobody waits.
-func (d *crews) explore() {
+// explore is that of one node, for crews: while all that teaches most is free and nobody waits. It says whether any crew has another size now.
+func (d *crews) explore() bool {
 	left := d.total
 	for _, c := range d.all {
 		if c.got.none() {
-			return
+			return false
 		}
 		left.take(c.needs(c.got, d.total.slots))
 	}
+	found := false
 	for _, c := range d.all {
 		if !c.rescalable || c.got != c.base {
 			continue
@@ -237,9 +257,10 @@ func (d *crews) explore() {
 		room.give(c.needs(c.got, d.total.slots))
 		if need := c.needs(to, d.total.slots); room.has(need) {
 			room.take(need)
-			left, c.got, c.sampled = room, to, true
+			left, c.got, c.sampled, found = room, to, true, true
 		}
 	}
+	return found
 }
 
 func (r *room) give(back room) {
@@ -343,7 +364,7 @@ func (d *crews) blocker(c *crew) train.Reason {
 	if none, unlabelled := d.labelled(c.candidate); unlabelled {
 		return none
 	}
-	if d.spread(c, floor, racks(d.rooms), d.rooms) == nil {
+	if c.misfit {
 		return train.Reason{Code: ReasonDevicesTooFew, Message: fmt.Sprintf("needs %s, more than all nodes have room for", floor.words()), Hint: "lower min_devices or what a parameter server needs"}
 	}
 	return train.Reason{Code: ReasonWaitingForDevices, Message: fmt.Sprintf("needs %s, and there is no room for them", floor.words())}

@@ -27,8 +27,10 @@ type lodgings struct {
 	shared []*lodging
 	// owed is what jobs that have outgrown their parts use beyond what the plan counts as theirs.
 	owed map[spot]unit.Bytes
-	// starving are the jobs that have waited for too long for a device of their own.
+	// starving are the jobs that have waited for too long for a device, in the order in which they are served; kept are the devices that none comes to
+	// before they do.
 	starving []*Job
+	kept     map[spot]*Job
 	// known is what is known of devices of each model and driver.
 	known map[device]*curve.Interference
 	// refused are the jobs for which there is no place beside others in this round.
@@ -54,8 +56,9 @@ type lodger struct {
 	displaced bool
 	// outgrown is where it uses more than its part, until it has left; nowhere for all others.
 	outgrown spot
-	// leaves: it does not stay beside those with whom it lodged. moves: it stands before the policy although it may stay.
+	// leaves: it does not stay beside those with whom it lodged, at left. moves: it stands before the policy although it may stay.
 	leaves, moves bool
+	left          spot
 	// part is what it has of the device at which it lodges; 0 is the whole. host is the job that stands for it, nil where it does so itself.
 	part unit.Bytes
 	host *lodger
@@ -105,15 +108,21 @@ func newLodgings(s State) *lodgings {
 	return l
 }
 
-// deviceMemory is what a job is given of a device that it shares: what its user estimates, until it is measured.
+// deviceMemory is what a job is given of a device that it shares: what its user estimates until it is measured. What jobs like it needed with one other
+// batch is no measurement of this one; with several, their slope is. One that has outgrown its part asks for what it was seen to use.
 func (j *Job) deviceMemory() unit.Bytes {
 	// margin is for what training code does not tell of, its context on the device above all, and for what it needs later.
 	const margin = 1.15
+	asked := j.Spec.SharedMemory()
 	if j.Model == nil || j.Model.Memory == nil {
-		return j.Spec.SharedMemory()
+		return asked
 	}
-	measured := float64(j.Model.Memory.Bytes(j.Spec.BatchSize)) + j.Model.Memory.ErrorBytes
-	return unit.Bytes(min(margin*measured, math.MaxInt64/2))
+	m := j.Model.Memory
+	measured := unit.Bytes(min(margin*(float64(m.Bytes(j.Spec.BatchSize))+m.ErrorBytes), math.MaxInt64/2))
+	if j.Outgrown || m.Points < 2 && j.EpochsDone == 0 {
+		return max(asked, measured)
+	}
+	return measured
 }
 
 // find gives the device of a holding; nowhere where there is none, or not any more.
@@ -279,7 +288,7 @@ func (j *Job) runsOn() *Holding {
 
 // settle begins a round: hosts have their devices, and whoever lodged with one of them before stays as long as there is memory.
 func (l *lodgings) settle(hosts map[*lodger]spot) {
-	l.shared, l.refused = nil, map[likeness]bool{}
+	l.shared, l.refused, l.kept = nil, map[likeness]bool{}, map[spot]*Job{}
 	for _, one := range l.lodgers {
 		one.at, one.host, one.part = spot{node: nowhere}, nil, 0
 		if at, has := hosts[one]; has {
@@ -294,9 +303,10 @@ func (l *lodgings) settle(hosts map[*lodger]spot) {
 	slices.SortFunc(l.shared, func(x, y *lodging) int { return compareSpots(x.spot, y.spot) })
 	for _, one := range l.lodgers {
 		if here := l.lodgingAt(one.held); here != nil && !one.at.somewhere() && l.fits(one, here) && l.getOn(one, here) {
-			here.take(one, l.partAt(one, one.held))
+			here.take(one, l.riderPart(one, one.held))
 		}
 	}
+	l.keep()
 }
 
 // lodgingAt gives a device as it is shared in this round; nil where no job that may share stands for it.
@@ -313,7 +323,7 @@ func (l *lodgings) fits(one *lodger, here *lodging) bool {
 	if one.Spec.Tenant != here.host.Spec.Tenant {
 		return false
 	}
-	part := l.partAt(one, here.spot)
+	part := l.riderPart(one, here.spot)
 	return part > 0 && part <= l.leftFor(one, here) && (one.held == here.spot || l.board.nodes[here.node].traits.grant(one.wish))
 }
 
@@ -335,6 +345,14 @@ func (l *lodgings) partAt(one *lodger, at spot) unit.Bytes {
 	}
 	if !l.open[at.node] {
 		return 0
+	}
+	return l.device(at).Share(one.memory)
+}
+
+// riderPart is how much of a device a job has beside another: it does not go on with the whole of it.
+func (l *lodgings) riderPart(one *lodger, at spot) unit.Bytes {
+	if part := l.partAt(one, at); part > 0 || !l.open[at.node] {
+		return part
 	}
 	return l.device(at).Share(one.memory)
 }

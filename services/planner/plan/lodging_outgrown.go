@@ -16,7 +16,7 @@ func (l *lodgings) seeOutgrown() {
 	kept := map[spot]unit.Bytes{}
 	var outgrown []*lodger
 	for _, one := range l.lodgers {
-		if r := one.Running; r != nil && r.Outgrown && r.Memory > 0 && r.Memory < one.memory {
+		if r := one.Running; r != nil && one.Outgrown && r.Memory > 0 && r.Memory < one.Spec.SharedMemory() {
 			one.outgrown = l.find(&r.Holding)
 		}
 		if one.outgrown.somewhere() {

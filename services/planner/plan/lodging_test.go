@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
@@ -64,6 +65,44 @@ func TestSilentJobsStayTogether(t *testing.T) {
 	}
 }
 
+// BenchmarkDecideSharing has 160 jobs that may share 48 devices, half of them there already, of kinds all pairs of which were measured.
+func BenchmarkDecideSharing(b *testing.B) {
+	const jobs, kinds = 160, 20
+	var s State
+	for i := range 6 {
+		n := train.Node{ID: train.NodeID(fmt.Sprint("n", i))}
+		for d := range 8 {
+			n.Devices = append(n.Devices, train.Device{ID: train.DeviceID(fmt.Sprint("gpu:", d)), Kind: train.KindGPU, Memory: 16 * unit.GiB})
+		}
+		s.Nodes = append(s.Nodes, n)
+	}
+	for i := range jobs {
+		j := Job{
+			ID: train.JobID(fmt.Sprint("j", i)), Priority: 50, SubmittedAt: time.Unix(int64(i), 0),
+			Spec: train.Spec{Command: []string{fmt.Sprint("program", i%kinds)}, BatchSize: 32, AllowSharing: true, EstimatedMemoryMiB: 6 << 10, MinDevices: 1, MaxDevices: 1, MaxEpochs: 10},
+		}
+		if i < jobs/2 {
+			n := &s.Nodes[i/8%6]
+			j.Planned = &Holding{Node: n.ID, Devices: []train.DeviceID{n.Devices[i%8].ID}, Memory: 6 * unit.GiB}
+			if i >= 48 {
+				j.Planned.Beside = train.JobID(fmt.Sprint("j", i-48))
+			}
+			j.Running = &Running{Holding: *j.Planned, Seconds: 100, Epochs: 3, Spoke: true}
+		}
+		s.Jobs = append(s.Jobs, j)
+	}
+	known := curve.NewInterference("", nil)
+	for i := range kinds {
+		for k := range kinds {
+			known.Measured(curve.KindOf(s.Jobs[i].Spec), []curve.Kind{curve.KindOf(s.Jobs[k].Spec)}, 0.4+0.5*float64((i*7+k*3)%kinds)/kinds)
+		}
+	}
+	s.Interference = map[string]*curve.Interference{curve.MeetingsKey(&s.Nodes[0].Devices[0]): known}
+	for b.Loop() {
+		Decide(s, Switchyard{})
+	}
+}
+
 // TestWhoOutgrowsItsPartLeavesTheOthersAlone: whichever jobs of shared devices turn out to use more than their parts, those beside them keep theirs, and nobody
 // comes to memory that is used.
 func TestWhoOutgrowsItsPartLeavesTheOthersAlone(t *testing.T) {
@@ -100,7 +139,7 @@ func TestWhoOutgrowsItsPartLeavesTheOthersAlone(t *testing.T) {
 					}
 					need := j.Running.Memory
 					if rapid.IntRange(0, 2).Draw(t, "outgrows") == 0 {
-						j.Running.Outgrown, j.Spec.EstimatedMemoryMiB = true, j.Spec.EstimatedMemoryMiB+rapid.Int64Range(1, 4).Draw(t, "more")<<10
+						j.Outgrown, j.Spec.EstimatedMemoryMiB = true, j.Spec.EstimatedMemoryMiB+rapid.Int64Range(1, 4).Draw(t, "more")<<10
 						need = j.Spec.EstimatedMemory()
 					} else {
 						stays[j.ID] = j.Running.Holding

@@ -2,11 +2,9 @@ package plan
 
 import (
 	"cmp"
-	"math"
 	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/curve"
-	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	sharing "github.com/switchyard-dl/switchyard/services/planner/share"
 )
@@ -22,7 +20,7 @@ func (l *lodgings) lodge(one *lodger) {
 		return
 	}
 	if here := l.choose(one); here != nil {
-		here.take(one, l.partAt(one, here.spot))
+		here.take(one, l.riderPart(one, here.spot))
 	} else {
 		l.refused[alike] = true
 	}
@@ -80,7 +78,7 @@ func (l *lodgings) tenant(one *lodger, at spot) sharing.Tenant {
 	const usual, least = 50, 5
 	return sharing.Tenant{
 		Kind: one.ofKind(), Weight: float64(max(one.Priority, least)) / usual,
-		Memory: float64(l.partAt(one, at)) / float64(max(l.device(at).Memory, 1)),
+		Memory: float64(l.riderPart(one, at)) / float64(max(l.device(at).Memory, 1)),
 	}
 }
 
@@ -115,7 +113,7 @@ func (l *lodgings) part() {
 			if i < 0 {
 				break
 			}
-			jobs[i].leaves, jobs[i].held = true, spot{node: nowhere}
+			jobs[i].leaves, jobs[i].left, jobs[i].held = true, at, spot{node: nowhere}
 			jobs = slices.Delete(jobs, i, i+1)
 		}
 	}
@@ -185,40 +183,4 @@ func (l *lodgings) gainApart(one *lodger) float64 {
 	faster := sharing.Apart(l.interference(one.at), tenants, i) - t.Hysteresis*weight
 	price := cmp.Or(one.RestartSeconds, t.RestartSeconds)
 	return faster*one.remaining(1) - weight*price
-}
-
-// starving are the jobs that have waited longer than may be and get no device by the policy's answer either.
-func (b *board) starving(s State, answer train.Plan) []*Job {
-	served := map[train.JobID]bool{}
-	for _, a := range answer.Allocations {
-		served[a.Job] = true
-	}
-	var all []*Job
-	for i := range s.Jobs {
-		j := &s.Jobs[i]
-		waited := s.Now.Sub(j.SubmittedAt).Seconds() - j.RunSeconds
-		if !j.CancelRequested && !served[j.ID] && j.Planned == nil && j.Running == nil && waited > b.tuning.StarvationSeconds {
-			all = append(all, j)
-		}
-	}
-	return all
-}
-
-// reserved says whether a device is kept from a job that does not share it yet, so that it comes free for one that starves and could have it.
-func (l *lodgings) reserved(one *lodger, here *lodging) bool {
-	if one.held == here.spot {
-		return false
-	}
-	n := &l.board.nodes[here.node]
-	return slices.ContainsFunc(l.starving, func(j *Job) bool {
-		quota, bounded := l.state.Quotas[j.Spec.Tenant]
-		need := max(j.Spec.MinDevices, 1)
-		return j.ID != one.ID && j.Priority >= one.Priority && need <= len(n.devices) && (!bounded || quota >= need) &&
-			int64(j.Spec.EstimatedMemory()) <= cmp.Or(n.memory, math.MaxInt64) && l.labelled(n.id, j)
-	})
-}
-
-// labelled says whether a node has the labels that a job asks for.
-func (l *lodgings) labelled(id train.NodeID, j *Job) bool {
-	return slices.ContainsFunc(l.state.Nodes, func(n train.Node) bool { return n.ID == id && n.Has(j.Spec.NodeLabels) })
 }

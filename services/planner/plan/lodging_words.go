@@ -139,8 +139,11 @@ func (l *lodgings) needs(one *lodger) train.Reason {
 
 // disturbs is the reason of a job that would find room, but beside jobs with which it does too little. It names the device where that is least bad.
 func (l *lodgings) disturbs(one *lodger) (reason train.Reason, found bool) {
+	if here := l.lodgingAt(one.left); one.leaves && here != nil {
+		return train.Reason{Code: ReasonSlowTogether, Message: l.disturbance(one, here)}, true
+	}
 	alike := l.likeness(one)
-	if known, before := l.reasons[alike]; before && !one.leaves {
+	if known, before := l.reasons[alike]; before {
 		return known, known.Code != ""
 	}
 	var best *lodging

@@ -22,12 +22,14 @@ import (
 //	                                                weight of energy in per cent, and whether gangs may span nodes
 //	wait seconds=600                                time goes by; what runs, runs
 //	gone id=a                                       the node is not alive any more
-//	job id=x [min max priority hours epochs tenant deadline=600 labels=(tier:fast) memory=8 sharing ...]   a job, submitted one second after the one before
+//	job id=x [min max priority hours epochs tenant deadline=600 labels=(tier:fast) memory=8 sharing program=p ...]   a job, submitted one second after the one before
 //	runs id=x node=a devices=(cpu:0,cpu:1) [part=8] [seconds=60] [epochs=2] [silent] [stopping]   part: of the device's memory, in GiB
 //	planned id=x node=a devices=(cpu:0)             what the last plan gave, where that differs from what runs
 //	learn id=x seconds=10 [devices=1] [scaling=bad] [seen=5]   epochs take so long on so many devices
 //	crew id=x share=300 worker=10 ..                 true milliseconds of a step with parameter servers: fixed, share, worker, server;
 //	    [at=(4/1,..)] [seen=5]                      workers/servers on which it was seen; left out, on enough to know all
+//	met id=x beside=(y,z) rate=60 [times=3]           what per cent of its speed alone a job like x keeps beside jobs like these
+//	peak id=x memory=4                              what an epoch of it needed, in GiB
 //	outgrown id=x memory=12                         its attempt was found to use more than its part, and asks for so much from now on
 //	slow id=x device=cpu:1 [node=a] [times=3]       a worker held up the others
 //	restarted id=x times=6                          within the last hour
@@ -70,9 +72,18 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 		s.learn(t, d)
 	case "crew":
 		s.crew(t, d)
+	case "met":
+		s.met(t, d)
+	case "peak":
+		j := s.find(t, d)
+		fit, err := curve.FitMemory([]curve.MemoryPoint{{LocalBatch: j.Spec.BatchSize, Bytes: float64(unit.Bytes(count(t, d, "memory", 0)) * unit.GiB)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		j.EpochsDone, j.Model = max(j.EpochsDone, 1), &train.Model{Memory: &fit}
 	case "outgrown":
 		j := s.find(t, d)
-		j.Running.Outgrown, j.Spec.EstimatedMemoryMiB = true, int64(count(t, d, "memory", 0))*1024
+		j.Outgrown, j.Spec.EstimatedMemoryMiB = true, int64(count(t, d, "memory", 0))*1024
 	case "slow":
 		j := s.find(t, d)
 		j.Slow = append(j.Slow, train.Straggler{
@@ -187,7 +198,7 @@ func (s *story) job(t *testing.T, d *datadriven.TestData) {
 		Spec: train.Spec{
 			MinDevices: count(t, d, "min", 1), MaxDevices: count(t, d, "max", 0), MaxEpochs: count(t, d, "epochs", 10),
 			EstimatedHours: float64(count(t, d, "hours", 0)), EstimatedMemoryMiB: int64(count(t, d, "memory", 0)) * 1024,
-			AllowSharing: d.HasArg("sharing"), BatchSize: 10, TrainingSetSize: count(t, d, "samples", 8400), Tenant: text(t, d, "tenant", ""), NodeLabels: labels(d),
+			AllowSharing: d.HasArg("sharing"), ScriptPath: text(t, d, "program", ""), BatchSize: 10, TrainingSetSize: count(t, d, "samples", 8400), Tenant: text(t, d, "tenant", ""), NodeLabels: labels(d),
 		},
 	}
 	if d.HasArg("servers") {
@@ -257,6 +268,29 @@ func (s *story) learn(t *testing.T, d *datadriven.TestData) {
 		t.Fatal(err)
 	}
 	j.Model = &train.Model{Job: string(j.ID), Speed: speed, EpochsSeen: count(t, d, "seen", 5)}
+}
+
+// met teaches what jobs do to each other on every device that there is.
+func (s *story) met(t *testing.T, d *datadriven.TestData) {
+	t.Helper()
+	if s.state.Interference == nil {
+		s.state.Interference = map[string]*curve.Interference{}
+	}
+	var others []curve.Kind
+	for _, a := range d.CmdArgs {
+		for _, id := range a.Vals {
+			if i := slices.IndexFunc(s.state.Jobs, func(j Job) bool { return a.Key == "beside" && string(j.ID) == id }); i >= 0 {
+				others = append(others, curve.KindOf(s.state.Jobs[i].Spec))
+			}
+		}
+	}
+	key := curve.MeetingsKey(&s.state.Nodes[0].Devices[0]) // all are of one type
+	if s.state.Interference[key] == nil {
+		s.state.Interference[key] = curve.NewInterference("", nil)
+	}
+	for range count(t, d, "times", 1) {
+		s.state.Interference[key].Measured(curve.KindOf(s.find(t, d).Spec), others, float64(count(t, d, "rate", 0))/100)
+	}
 }
 
 // crew gives a job a model with the true speed of its crew, fitted from what was measured.

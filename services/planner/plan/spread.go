@@ -142,47 +142,68 @@ func (d *crews) evenly(c *crew, r roles, nodes []int, free []room) []berth {
 }
 
 // place settles where the crews are: those that keep their size stay where they are, in order of priority; the others are spread anew, the small ones
-// first. One that does not fit stays as it is, or loses the task that it misses least until it fits, and waits where not even its floor does.
-func (d *crews) place() {
+// first. One that does not fit stays as it is, or loses the task that it misses least until it fits, and waits where not even its floor does. Whoever
+// waited so before has its turn before those of lower priority stay. It says whether all have a place.
+func (d *crews) place() bool {
 	free := slices.Clone(d.rooms)
-	var moving []*crew
+	var ahead, moving []*crew
 	for _, c := range d.all {
-		c.placed = nil
-		if c.got.none() {
+		if c.placed = nil; c.homeless > 0 && !c.got.none() {
+			ahead = append(ahead, c)
+		}
+	}
+	all := true
+	for _, c := range d.all {
+		for len(ahead) > 0 && !c.pinned && ahead[0].Priority > c.Priority {
+			all = d.move(ahead[:1], free) && all
+			ahead = ahead[1:]
+		}
+		if c.got.none() || c.homeless > 0 {
 			continue
 		}
 		if c.got != c.base || !c.stay(free, func(n int, need room) { free[n].take(need) }) {
 			moving = append(moving, c)
 		}
 	}
+	moving = append(moving, ahead...)
 	slices.SortStableFunc(moving, func(x, y *crew) int {
 		return cmp.Or(cmp.Compare(y.Priority, x.Priority), cmp.Compare(x.got.workers+x.got.servers, y.got.workers+y.got.servers))
 	})
-	shelves := racks(free)
+	return d.move(moving, free) && all
+}
+
+// move finds crews new places, one after the other; false where there is none for some.
+func (d *crews) move(moving []*crew, free []room) bool {
+	shelves, all := racks(free), true
 	put := func(n int, need room) {
 		at := slices.IndexFunc(shelves, func(r *rack) bool { return r.model == free[n].model })
 		shelves[at].put(n, need, free)
 	}
 	for _, c := range moving {
-		d.move(c, shelves, free, put)
+		for !c.got.none() && !d.settleOn(c, shelves, free, put) {
+			c.got = d.smaller(c)
+		}
+		if c.got.none() {
+			c.homeless++
+			all = false
+		}
 	}
+	return all
 }
 
-// move finds a crew a new place.
-func (d *crews) move(c *crew, shelves []*rack, free []room, put func(node int, need room)) {
-	for !c.got.none() {
-		if c.placed = d.spread(c, c.got, shelves, free); c.placed != nil {
-			for _, b := range c.placed {
-				put(b.node, c.needs(b.roles, free[b.node].slots))
-			}
-			return
+// settleOn gives a crew of its size a new place, or leaves it as it is.
+func (d *crews) settleOn(c *crew, shelves []*rack, free []room, put func(node int, need room)) bool {
+	if c.placed = d.spread(c, c.got, shelves, free); c.placed != nil {
+		for _, b := range c.placed {
+			put(b.node, c.needs(b.roles, free[b.node].slots))
 		}
-		if c.stay(free, put) {
-			c.got = c.base
-			return
-		}
-		c.got = d.smaller(c)
+		return true
 	}
+	if c.stay(free, put) {
+		c.got = c.base
+		return true
+	}
+	return false
 }
 
 // stay leaves a crew where it is, if nobody was put there before.

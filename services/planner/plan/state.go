@@ -60,6 +60,8 @@ type Job struct {
 	RestartSeconds float64 `json:"restart_seconds,omitempty"`
 	// RecentRestarts is how often a plan had the job leave its devices within the last hour.
 	RecentRestarts int `json:"recent_restarts,omitempty"`
+	// Outgrown says that the job was found to use more memory of a device than its part: what its Spec asks for is what it needs, with a margin.
+	Outgrown bool `json:"outgrown,omitempty"`
 	// Slow are devices on which a worker of the job held up the others.
 	Slow []train.Straggler `json:"slow,omitempty"`
 	// Progress is the training done so far, in steps at Limits.BaseBatch: each step counts by its gain (see train.Efficiency).
@@ -159,8 +161,6 @@ type Running struct {
 	// Seconds since it started, Epochs that it has finished, both of this attempt alone.
 	Seconds float64 `json:"seconds"`
 	Epochs  int     `json:"epochs"`
-	// Outgrown is set when it uses more memory than its part; what the job needs is in its Spec.
-	Outgrown bool `json:"outgrown,omitempty"`
 	// Spoke says that the training code has called the job API: only then can it be asked to leave.
 	Spoke bool `json:"spoke,omitempty"`
 }

@@ -33,8 +33,9 @@ import (
 // minimum is only over what it may expect, n <= (D + 3h*N)/(age + 3h) with D its device time: its weight grows, and so nobody starves.
 //
 // Allocation. The devices go where sum of w*s(n) is most. A job that would have to restart for R seconds counts its speed-up only for the rest
-// of the time for which the change will last, 1 - R/min(T(n), 450 s), so that a plan is left alone unless a change pays. One that was preempted
-// pays half of it for coming back, 1 - R/900 s (a quarter where R is long): long jobs must not relieve each other every minute, each only to restart. Each pool of one model of device has a
+// of the time for which the change will last, 1 - R/min(T(n), H), so that a plan is left alone unless a change pays. H is 450 s while jobs keep coming. When
+// nobody has come for longer, it will be as long again until somebody does: H is the age of the youngest job, but at most 15 R and at least 2 R. One that was preempted
+// pays half of it for coming back, 1 - R/2H: long jobs must not relieve each other every minute, each only to restart. Each pool of one model of device has a
 // price, found by bisection, at which the jobs together ask for no more than there is, each for the option with the largest w*s(n) - price*n;
 // what is left over goes to whom it is worth most. Where pools are small the sum is then made the most that there is, one pool after the other.
 // Sizes are those that fill a node or nodes. Gangs that keep their size stay where they are; the others go, the large ones first, to the node that
@@ -83,8 +84,10 @@ func (f *fleet) trade(b *book) {
 }
 
 const (
-	// horizonSeconds is how long a change is taken to last at most.
+	// horizonSeconds is how long a change is taken to last as long as jobs keep coming.
 	horizonSeconds = 450
+	// mostRestarts is of how many restarts the time is at most that a change is taken to last: it has to gain a fifteenth, since predictions are not exact.
+	mostRestarts = 15
 	// stillToCome scales the number of jobs that wait by those that come meanwhile. It and horizonSeconds were not derived but chosen on published workloads;
 	// from 1 to 2, and from 400 to 900 s, average completion times there differ by about a hundredth.
 	stillToCome = 1.4

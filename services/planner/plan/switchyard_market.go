@@ -22,6 +22,8 @@ type market struct {
 	limits []limit
 	quotas map[string]int
 	power  int
+	// quiet is for how long nobody has come.
+	quiet float64
 }
 
 // limit is something of which there is only so much, and its price.
@@ -102,6 +104,7 @@ func newMarket(f *fleet, b *book, tiers [][]*gang) *market {
 		p.free += n.free
 		p.watts = max(p.watts, n.watts)
 	}
+	m.quiet = f.quiet()
 	m.limit()
 	m.admit(tiers)
 	m.weigh()
@@ -259,11 +262,17 @@ func (m *market) spared(b *bidder, o *option) float64 {
 		return 1
 	}
 	restart := m.fleet.board.restartSeconds(b.gang.candidate)
-	lasts := math.Max(horizonSeconds, 2*restart)
+	lasts := m.lasts(restart)
 	if len(b.gang.held) == 0 {
 		return 1 - comingBack*restart/lasts
 	}
 	return 1 - restart/math.Min(lasts, o.left+restart)
+}
+
+// lasts is how long a change is taken to last that costs a restart of so many seconds: until somebody comes who upsets it, which will take about as long as nobody
+// has come by now.
+func (m *market) lasts(restart float64) float64 {
+	return max(horizonSeconds, 2*restart, min(m.quiet, mostRestarts*restart))
 }
 
 // ahead is what a job has left, for the order of the weights. One that waits, and would start for the sake of another's leaving, has to be shorter by more

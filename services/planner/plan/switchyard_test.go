@@ -223,6 +223,29 @@ func TestSwitchyardPaysForRestarts(t *testing.T) {
 	}
 }
 
+// TestSwitchyardTakesQuietForLasting: a restart that is too long while jobs may come pays when none has come for as long as 15 of them.
+func TestSwitchyardTakesQuietForLasting(t *testing.T) {
+	s := newShop(1, 4)
+	s.state.Tuning.RestartSeconds = 250
+	job := s.submit("a", 100_000)
+	s.submit("b", 100_000)
+	s.minute()
+	s.state.Jobs = s.state.Jobs[:1]
+	before, _ := find(s.state, job)
+	had := len(before.Planned.Devices)
+	for s.state.Now.Before(time.Unix(500, 0)) {
+		if a, _ := s.minute().Find(job); given(a) != had {
+			t.Fatalf("at %v it went from %d to %d devices", s.state.Now, had, given(a))
+		}
+	}
+	for s.state.Now.Before(time.Unix(15*250, 0)) {
+		s.minute()
+	}
+	if a, _ := s.minute().Find(job); given(a) != 4 {
+		t.Errorf("nobody has come for %v: %d devices of 4", s.state.Now, given(a))
+	}
+}
+
 // TestSwitchyardPaysForComingBack: what a restart takes off an option, for a job that has never run, for one that was preempted and for one that runs.
 func TestSwitchyardPaysForComingBack(t *testing.T) {
 	for _, c := range []struct {
@@ -231,18 +254,21 @@ func TestSwitchyardPaysForComingBack(t *testing.T) {
 		held          []share
 		stays         bool
 		left, restart float64
-		want          float64
+		quiet, want   float64
 	}{
-		{"has never run", 0, nil, false, 1000, 45, 1},
-		{"was preempted", 600, nil, false, 1000, 45, 0.95},
-		{"was preempted close to its end", 600, nil, false, 10, 45, 0.95},
-		{"was preempted, a long restart", 600, nil, false, 1000, 500, 0.75},
-		{"would move", 600, []share{{0, 1}}, false, 1000, 45, 0.9},
-		{"would move close to its end", 600, []share{{0, 1}}, false, 15, 45, 0.25},
-		{"stays", 600, []share{{0, 1}}, true, 1000, 45, 1},
+		{"has never run", 0, nil, false, 1000, 45, 0, 1},
+		{"was preempted", 600, nil, false, 1000, 45, 0, 0.95},
+		{"was preempted close to its end", 600, nil, false, 10, 45, 0, 0.95},
+		{"was preempted, a long restart", 600, nil, false, 1000, 500, 0, 0.75},
+		{"was preempted, a long restart, nobody comes", 600, nil, false, 1000, 500, 2500, 0.9},
+		{"would move", 600, []share{{0, 1}}, false, 1000, 45, 0, 0.9},
+		{"would move, nobody comes any more", 600, []share{{0, 1}}, false, 1000, 45, 1e6, 1 - 1./15},
+		{"would move close to its end", 600, []share{{0, 1}}, false, 15, 45, 0, 0.25},
+		{"would move close to its end, nobody comes any more", 600, []share{{0, 1}}, false, 15, 45, 1e6, 0.25},
+		{"stays", 600, []share{{0, 1}}, true, 1000, 45, 0, 1},
 	} {
 		job := &candidate{Job: Job{DeviceSeconds: c.ran, RestartSeconds: c.restart}}
-		m := &market{fleet: &fleet{board: &board{}}}
+		m := &market{fleet: &fleet{board: &board{}}, quiet: c.quiet}
 		if got := m.spared(&bidder{gang: &gang{candidate: job, held: c.held}}, &option{held: c.stays, left: c.left}); math.Abs(got-c.want) > 1e-9 {
 			t.Errorf("a job that %s counts %.3f of its speed-up, want %.3f", c.what, got, c.want)
 		}

@@ -183,6 +183,15 @@ func (f *fleet) age(g *gang) float64 {
 	return math.Max(f.state.Now.Sub(g.SubmittedAt).Seconds(), 0)
 }
 
+// quiet is the age of the youngest job.
+func (f *fleet) quiet() float64 {
+	least := math.Inf(1)
+	for _, g := range slices.Concat(f.pinned, f.gangs) {
+		least = math.Min(least, f.age(g))
+	}
+	return least
+}
+
 // unfairness is the finish-time fairness (Themis, NSDI'20) that a job would reach if it held its fair share from now on, and that share: its whole time
 // in the cluster over the time that it would have taken alone on the share.
 func (m *market) unfairness(b *bidder, age float64) (share int, ratio float64) {

@@ -44,15 +44,3 @@ func highest(windows []Window) Window {
 	}
 	return top
 }
-
-// LowestWithin gives the window of the lowest limit whose time is at most slowdown times that at the highest limit, slowdown at least 1.
-func LowestWithin(windows []Window, slowdown float64) (Window, bool) {
-	top := highest(windows)
-	choice := top
-	for _, w := range windows {
-		if w.Seconds <= slowdown*top.Seconds && w.LimitWatts < choice.LimitWatts {
-			choice = w
-		}
-	}
-	return choice, len(windows) > 0
-}

@@ -223,11 +223,6 @@ func TestChooseLimit(t *testing.T) {
 			t.Errorf("eta %g: %g W, want %g", c.eta, w.LimitWatts, c.limit)
 		}
 	}
-	for slowdown, limit := range map[float64]float64{1: 300, 1.1: 200, 1.79: 200, 1.8: 100} {
-		if w, ok := recur.LowestWithin(windows, slowdown); !ok || w.LimitWatts != limit {
-			t.Errorf("slowdown %g: %g W, want %g", slowdown, w.LimitWatts, limit)
-		}
-	}
 	if _, ok := recur.ChooseLimit(nil, 0.5, 300); ok {
 		t.Error("a limit was chosen of none")
 	}

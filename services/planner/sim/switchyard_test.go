@@ -48,7 +48,8 @@ func TestSwitchyardIsAheadOfPollux(t *testing.T) {
 	}
 }
 
-// TestSwitchyardOnSeveralTypes compares with Sia's average completion times on three types of GPU, as its published simulator gives them.
+// TestSwitchyardOnSeveralTypes compares with Sia's average completion times and 99th percentiles on three types of GPU, as its
+// published simulator gives them. The bounds are above what the policy reaches by about as much as single workloads move with the slightest change.
 func TestSwitchyardOnSeveralTypes(t *testing.T) {
 	root := filepath.Join(filepath.Dir(data(t)), "sia")
 	if _, err := os.Stat(root); err != nil {
@@ -59,7 +60,7 @@ func TestSwitchyardOnSeveralTypes(t *testing.T) {
 		t.Fatal(err)
 	}
 	pools := []Pool{{Nodes: 6, Devices: 4, Model: "aws"}, {Nodes: 2, Devices: 8, Model: "dgx-ext"}, {Nodes: 3, Devices: 8, Model: "rtx"}}
-	for name, hours := range map[string]float64{"workload-1": 0.546, "workload-2": 0.766, "workload-3": 0.585} {
+	for name, hours := range map[string]struct{ average, percentile float64 }{"workload-1": {0.546, 8.5}, "workload-2": {0.766, 9.7}, "workload-3": {0.585, 4.0}} {
 		content, err := os.ReadFile(filepath.Join(root, "workloads", "philly", name+".csv"))
 		if err != nil {
 			t.Fatal(err)
@@ -72,10 +73,11 @@ func TestSwitchyardOnSeveralTypes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ratio := got.AvgJCTSeconds / 3600 / hours
-		t.Logf("philly/%s: average %.0f s, %.3f of Sia's", name, got.AvgJCTSeconds, ratio)
-		if got.Completed != len(w.Jobs) || ratio > 0.85 {
-			t.Errorf("philly/%s: %d of %d jobs completed, average %.3f of Sia's, want at most 0.85", name, got.Completed, len(w.Jobs), ratio)
+		average, percentile := got.AvgJCTSeconds/3600/hours.average, got.P99JCTSeconds/3600/hours.percentile
+		t.Logf("philly/%s: average %.0f s, %.3f of Sia's, 99th percentile %.3f of Sia's", name, got.AvgJCTSeconds, average, percentile)
+		if got.Completed != len(w.Jobs) || average > 0.85 || percentile > 1.05 {
+			t.Errorf("philly/%s: %d of %d jobs completed, average %.3f and 99th percentile %.3f of Sia's, want at most 0.85 and 1.05",
+				name, got.Completed, len(w.Jobs), average, percentile)
 		}
 	}
 }

@@ -72,11 +72,11 @@ func TestAJobThatOutgrowsItsPartIsMoved(t *testing.T) {
 	}
 	y.submit("whole", endless, 4, func(s *train.Spec) { s.MaxDevices = 1 })
 	y.running("whole", 1)
-	y.submit("modest", endless, 4, sharing(8, 8))
+	y.submit("modest", endless, 4, sharing(8, 6))
 	modest := y.running("modest", 1)
 	y.submit("greedy", endless, 4, sharing(4, 12))
 	y.job("greedy", "the reason why it leaves", func(j train.Job) bool { return j.Reason == "MemoryOutgrown" && len(j.Warnings) == 1 })
-	y.submit("next", endless, 4, sharing(7, 7))
+	y.submit("next", endless, 4, sharing(7, 6))
 	next := y.running("next", 1)
 	if !train.SameDevices(next.Devices, modest.Devices) {
 		t.Errorf("next is on %v, modest on %v, want them together", next.Devices, modest.Devices)
@@ -100,7 +100,7 @@ func TestAJobThatOutgrowsItsPartIsMoved(t *testing.T) {
 		before[id] = y.job(id, "it runs", func(j train.Job) bool { return j.State == train.StateRunning }).EpochsDone
 	}
 	again := y.running("modest", 2)
-	if again.Memory != modest.Memory || !train.SameDevices(again.Devices, modest.Devices) {
+	if again.Memory == 0 || again.Memory > modest.Memory || !train.SameDevices(again.Devices, modest.Devices) {
 		t.Errorf("modest goes on with %s of %v, had %s of %v", again.Memory, again.Devices, modest.Memory, modest.Devices)
 	}
 	for id, attempt := range map[train.JobID]int{"greedy": 2, "next": 1} {

@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/curve"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// companyView is beside whom a job has its device, and what that costs it. Rates are parts of its speed alone.
+type companyView struct {
+	Beside []train.JobID `json:"beside"`
+	// PredictedRate is what was to be expected of these jobs by what is known of others, MeasuredRate the mean of so many measurements of such jobs.
+	PredictedRate float64 `json:"predicted_rate"`
+	MeasuredRate  float64 `json:"measured_rate,omitempty"`
+	Measurements  int     `json:"measurements,omitempty"`
+}
+
+// viewCompany is nil for a job that has its device for itself.
+func viewCompany(ctx context.Context, b *bus.Bus, plan train.Plan, job train.Job) (*companyView, error) {
+	mine, found := plan.Find(job.ID)
+	if !found || mine.Memory == 0 || job.State.Terminal() {
+		return nil, nil //nolint:nilnil // nobody is beside it: that is no error
+	}
+	view := &companyView{}
+	var others []curve.Kind
+	for _, a := range plan.Allocations {
+		if a.Job == job.ID || a.Node != mine.Node || a.Memory == 0 || !train.SameDevices(a.Devices, mine.Devices) {
+			continue
+		}
+		other, known, err := getIfThere[train.Job](ctx, b, event.BucketJobs, string(a.Job))
+		if err != nil {
+			return nil, err
+		}
+		if known {
+			view.Beside, others = append(view.Beside, a.Job), append(others, curve.KindOf(other.Spec))
+		}
+	}
+	if len(others) == 0 {
+		return nil, nil //nolint:nilnil // as above
+	}
+	known, err := interferenceOf(ctx, b, mine)
+	if err != nil {
+		return nil, err
+	}
+	kind := curve.KindOf(job.Spec)
+	view.PredictedRate, _ = known.Without(kind, others).RateAmong(kind, others)
+	if view.Measurements = known.Measurements(kind, others); view.Measurements > 0 {
+		view.MeasuredRate, _ = known.RateAmong(kind, others)
+	}
+	return view, nil
+}
+
+// interferenceOf is what is known of the device of an allocation.
+func interferenceOf(ctx context.Context, b *bus.Bus, a train.Allocation) (*curve.Interference, error) {
+	node, _, err := getIfThere[train.Node](ctx, b, event.BucketNodes, string(a.Node))
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(node.Devices, func(d train.Device) bool { return slices.Contains(a.Devices, d.ID) })
+	if i < 0 {
+		return curve.NewInterference("", nil), nil
+	}
+	d := &node.Devices[i]
+	met, found, err := getIfThere[curve.Meetings](ctx, b, event.BucketMeetings, curve.MeetingsKey(d))
+	if err != nil || !found || met.Known == nil {
+		return curve.NewInterference(d.Driver, nil), err
+	}
+	return met.Known, nil
+}
+
+func (p *page) company(d description) {
+	c := d.Company
+	if c == nil {
+		return
+	}
+	names := make([]string, len(c.Beside))
+	for i, id := range c.Beside {
+		names[i] = string(id)
+	}
+	line := fmt.Sprintf("beside %s: predicted at %.0f %% of its speed alone", strings.Join(names, ", "), 100*c.PredictedRate)
+	if c.Measurements > 0 {
+		line += fmt.Sprintf(", measured %.0f %% (%s)", 100*c.MeasuredRate, plural(c.Measurements, "measurement"))
+	}
+	p.field("shares", "%s", escapeText(line))
+}

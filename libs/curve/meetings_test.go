@@ -1,0 +1,84 @@
+package curve
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// Step times become rates in whatever order they come: what was measured beside others waits until the job was alone.
+func TestMeetings(t *testing.T) {
+	a, b, c := Kind{Family: "a"}, Kind{Family: "b"}, Kind{Family: "c"}
+	m := NewMeetings("M", "1", nil)
+	m.Measured(a, []Kind{b}, 4)
+	m.Measured(a, []Kind{b}, 6)
+	m.Measured(b, []Kind{a}, 1)
+	m.Measured(a, []Kind{b, c}, 8)
+	if len(m.Known.Encounters()) != 0 || len(m.Open) != 3 {
+		t.Fatalf("rates of what was never alone: %+v, open %+v", m.Known.Encounters(), m.Open)
+	}
+	m.Measured(a, nil, 2)
+	m.Measured(a, nil, 4)
+	m.Measured(a, []Kind{b}, 3)
+	if len(m.Open) != 1 || len(m.Alone) != 1 || m.Alone[0].StepSeconds != 3 || m.Alone[0].Count != 2 {
+		t.Errorf("open %+v, alone %+v", m.Open, m.Alone)
+	}
+	want := []Encounter{
+		{KindPair: KindPair{a, b}, Rate: 0.7, Count: 2, Under: "1"}, // 2/5 and 3/3
+		{KindPair: KindPair{a, company([]Kind{c, b})}, Rate: 0.25, Count: 1, Under: "1"},
+	}
+	if d := cmp.Diff(want, m.Known.Encounters()); d != "" {
+		t.Error(d)
+	}
+	// What was measured of all of them together stands before what the pairs foretell, in whatever order they are named.
+	for _, others := range [][]Kind{{b, c}, {c, b}} {
+		if rate, _ := m.Known.RateAmong(a, others); rate < 0.2 || rate > 0.35 || m.Known.Measurements(a, others) != 1 {
+			t.Errorf("beside %v: %v of its speed, measured %d times", others, rate, m.Known.Measurements(a, others))
+		}
+		if rate, _ := m.Known.Without(a, others).RateAmong(a, others); rate < 0.35 {
+			t.Errorf("foretold beside %v: %v of its speed", others, rate)
+		}
+	}
+	// In another environment all that is a hint.
+	later := NewMeetings("M", "2", m.Known)
+	hint, unsure := later.Known.Rate(a, b)
+	known, sure := m.Known.Rate(a, b)
+	if later.Known.Measurements(a, []Kind{b}) != 0 || unsure <= sure || hint == known {
+		t.Errorf("%v±%v before, %v±%v as a hint, measured %d times", known, sure, hint, unsure, later.Known.Measurements(a, []Kind{b}))
+	}
+}
+
+// A record that is written and read predicts to the last bit what it did: plans are decided again from what was recorded.
+func TestMeetingsSurviveBytes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := NewMeetings("M", "1", nil)
+		for range rapid.IntRange(0, 40).Draw(t, "measurements") {
+			others := []Kind{drawKind(t, "first"), drawKind(t, "second")}[:rapid.IntRange(0, 2).Draw(t, "others")]
+			m.Measured(drawKind(t, "self"), others, rapid.Float64Range(0.1, 10).Draw(t, "step"))
+		}
+		data, err := json.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again, twice Meetings
+		if err := json.Unmarshal(data, &again); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(data, &twice); err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			self, others := drawKind(t, "asked"), []Kind{drawKind(t, "beside"), drawKind(t, "and")}
+			x, dx := again.Known.RateAmong(self, others)
+			_, _ = twice.Known.Rate(others[0], self) // what else was asked does not matter
+			if y, dy := twice.Known.RateAmong(self, others); x != y || dx != dy {
+				t.Fatalf("%v±%v and %v±%v", x, dx, y, dy)
+			}
+		}
+		if d := cmp.Diff(m.Known.Encounters(), again.Known.Encounters()); d != "" {
+			t.Fatal(d)
+		}
+	})
+}

@@ -1,0 +1,52 @@
+package netprobe
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func TestNoSecondPassesTheBudget(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		packets, bytes := rapid.IntRange(1, 100).Draw(t, "packets"), rapid.IntRange(4000, 50_000).Draw(t, "bytes")
+		b := newBudget(packets, bytes)
+		now := time.Unix(1000, 0)
+		type sent struct {
+			at    time.Time
+			bytes int
+		}
+		var all []sent
+		for range rapid.IntRange(1, 400).Draw(t, "tries") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 50).Draw(t, "ms")) * time.Millisecond)
+			size := rapid.IntRange(HeaderBytes, 1000).Draw(t, "size")
+			if b.allow(now, size) {
+				all = append(all, sent{now, size})
+			}
+		}
+		for i := range all {
+			n, sum := 0, 0
+			for _, s := range all[i:] {
+				if s.at.Sub(all[i].at) < time.Second {
+					n, sum = n+1, sum+s.bytes
+				}
+			}
+			if n > packets || sum > bytes {
+				t.Fatalf("%d packets and %d bytes in a second, of %d and %d", n, sum, packets, bytes)
+			}
+		}
+	})
+}
+
+func TestTheBudgetIsUsed(t *testing.T) {
+	b, sent := newBudget(40, 100_000), 0
+	start := time.Unix(1000, 0)
+	for ms := range 10_000 {
+		if b.allow(start.Add(time.Duration(ms)*time.Millisecond), 500) {
+			sent++
+		}
+	}
+	if sent < 290 || sent > 400 { // three quarters flow in evenly, one may come at once
+		t.Errorf("%d packets in 10 seconds", sent)
+	}
+}

@@ -1,0 +1,107 @@
+// Package netprobe sends probes to other nodes, answers theirs, and counts both, flow by flow. It says what was sent and what arrived; which link is to blame is
+// for others to say.
+//
+// A probe is a UDP datagram with a code that only those can make who know the installation's key. An answer is never larger than its probe, each probe is
+// answered once, and nothing is sent to an address that is not that of a registered node; so nobody can be flooded with the help of an agent.
+package netprobe
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"time"
+)
+
+// kind of a packet.
+type kind byte
+
+const (
+	kindProbe kind = iota + 1
+	kindReply
+	kindTrace
+	kindTraceReply
+)
+
+// answer is the kind of the reply to a packet; 0 where there is none.
+func (k kind) answer() kind {
+	switch k {
+	case kindProbe:
+		return kindReply
+	case kindTrace:
+		return kindTraceReply
+	default:
+		return 0
+	}
+}
+
+// packet is the content of a probe and of its answer, which repeats it.
+type packet struct {
+	kind kind
+	dscp byte
+	// hops is the hop limit that a trace was sent with.
+	hops byte
+	flow uint32
+	// session is drawn at random whenever an agent starts, sequence counts from there.
+	session  uint64
+	sequence uint64
+	sent     time.Time
+}
+
+const (
+	magic     = 0x59415244
+	macBytes  = 16
+	macOffset = 40
+	// HeaderBytes is the size of an answer, and the least of a probe.
+	HeaderBytes = macOffset + macBytes
+)
+
+var (
+	errForeign = errors.New("not a probe")
+	errForged  = errors.New("code does not match")
+)
+
+// append writes the packet with its code behind data.
+func (p packet) append(data, key []byte) []byte {
+	start := len(data)
+	data = binary.BigEndian.AppendUint32(data, magic)
+	data = append(data, byte(p.kind), p.dscp, p.hops, 0)
+	data = binary.BigEndian.AppendUint32(data, p.flow)
+	data = binary.BigEndian.AppendUint32(data, 0)
+	data = binary.BigEndian.AppendUint64(data, p.session)
+	data = binary.BigEndian.AppendUint64(data, p.sequence)
+	data = binary.BigEndian.AppendUint64(data, uint64(p.sent.UnixNano()))
+	return append(data, code(data[start:], key)...)
+}
+
+// parse reads a packet whose code is right under one of the keys.
+func parse(data []byte, keys ...[]byte) (packet, error) {
+	p, err := peek(data)
+	if err != nil {
+		return packet{}, err
+	}
+	for _, key := range keys {
+		if len(key) > 0 && hmac.Equal(code(data[:macOffset], key), data[macOffset:HeaderBytes]) {
+			return p, nil
+		}
+	}
+	return packet{}, errForged
+}
+
+// peek reads a packet without its code: routers give back the beginning of what they drop, whose code may be cut off.
+func peek(data []byte) (packet, error) {
+	if len(data) < HeaderBytes || binary.BigEndian.Uint32(data) != magic {
+		return packet{}, errForeign
+	}
+	return packet{
+		kind: kind(data[4]), dscp: data[5], hops: data[6], flow: binary.BigEndian.Uint32(data[8:]),
+		session: binary.BigEndian.Uint64(data[16:]), sequence: binary.BigEndian.Uint64(data[24:]),
+		sent: time.Unix(0, int64(binary.BigEndian.Uint64(data[32:]))),
+	}, nil
+}
+
+func code(data, key []byte) []byte {
+	h := hmac.New(sha256.New, key)
+	h.Write(data)
+	return h.Sum(nil)[:macBytes]
+}

@@ -1,0 +1,365 @@
+package netprobe
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sourcegraph/conc"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// Config is what a prober needs.
+type Config struct {
+	Node train.NodeID
+	// Listen are the addresses where probes are answered, one for each network interface that jobs use; port 0: a free one.
+	Listen []netip.AddrPort
+	// ProbesPerSecond is how many probes are sent, ProbeBytes how large they are (at least HeaderBytes).
+	ProbesPerSecond float64
+	ProbeBytes      int
+	// PacketsPerSecond and BytesPerSecond are never passed by all that is sent: probes, their repetitions, answers and traces.
+	PacketsPerSecond int
+	BytesPerSecond   int
+}
+
+const (
+	// replyWithin is how long an answer may take before its probe counts as lost.
+	replyWithin = 100 * time.Millisecond
+	// confirmations is how many more probes are sent at once where one was lost.
+	confirmations = 2
+	// mostSockets bounds the source ports that a list can open.
+	mostSockets = 64
+)
+
+// Prober is pinger and responder of one node.
+type Prober struct {
+	config    Config
+	session   uint64
+	listeners []*socket
+	changed   chan struct{}
+
+	mu         sync.Mutex
+	list       train.Pinglist
+	probes     []outgoing
+	next       int
+	sockets    map[netip.AddrPort]*socket
+	registered map[netip.AddrPort]bool
+	hosts      map[netip.Addr]bool
+	budget     *budget
+	guard      guard
+	counts     counts
+	sequence   uint64
+	waiting    map[uint64]waiting
+	inOrder    []uint64
+	trace      *probeTrace
+	// heard is when the last probe of each slot came, reported the slot up to which counts were taken; below it nothing is counted.
+	heard    map[int64]time.Time
+	reported int64
+}
+
+// outgoing is a flow with its addresses parsed.
+type outgoing struct {
+	train.Flow
+	id             uint32
+	source, target netip.AddrPort
+}
+
+// waiting is a probe that was not answered yet.
+type waiting struct {
+	flow outgoing
+	sent time.Time
+	// confirms is set for one that was sent because another was lost.
+	confirms bool
+}
+
+// Open opens the addresses at which probes are answered.
+func Open(ctx context.Context, c Config) (*Prober, error) {
+	var session [8]byte
+	if _, err := rand.Read(session[:]); err != nil {
+		return nil, fmt.Errorf("draw the session of probes: %w", err)
+	}
+	p := &Prober{
+		config: c, session: binary.BigEndian.Uint64(session[:]), changed: make(chan struct{}, 1),
+		sockets: map[netip.AddrPort]*socket{}, budget: newBudget(c.PacketsPerSecond, c.BytesPerSecond), guard: guard{}, counts: counts{},
+		waiting: map[uint64]waiting{}, heard: map[int64]time.Time{},
+	}
+	for _, at := range c.Listen {
+		s, err := openSocket(ctx, at)
+		if err != nil {
+			p.close()
+			return nil, err
+		}
+		p.listeners = append(p.listeners, s)
+	}
+	return p, nil
+}
+
+// Addresses are where probes are answered, as host:port.
+func (p *Prober) Addresses() []string {
+	var all []string
+	for _, s := range p.listeners {
+		all = append(all, s.local.String())
+	}
+	return all
+}
+
+func (p *Prober) close() {
+	for _, s := range p.listeners {
+		s.conn.Close()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.sockets {
+		s.conn.Close()
+	}
+}
+
+// Register says where all registered nodes answer probes: nothing is sent anywhere else.
+func (p *Prober) Register(addresses []netip.AddrPort) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.registered, p.hosts = map[netip.AddrPort]bool{}, map[netip.Addr]bool{}
+	for _, a := range addresses {
+		p.registered[a], p.hosts[a.Addr()] = true, true
+	}
+}
+
+// Use replaces what is probed. Flows that make no sense, or whose source cannot be opened, are left out, and the error says which.
+func (p *Prober) Use(ctx context.Context, list train.Pinglist, now time.Time) error {
+	probes, err := parseFlows(list.Probes)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.list.Key) == 0 {
+		// Of the slot that is under way only a part will have been counted.
+		p.reported = SlotOf(now)
+	}
+	p.list, p.probes = list, probes
+	err = errors.Join(err, p.reopen(ctx))
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+	return err
+}
+
+func parseFlows(flows []train.Flow) ([]outgoing, error) {
+	var all []outgoing
+	var errs []error
+	for _, f := range flows {
+		source, err := netip.ParseAddrPort(f.Source)
+		target, bad := netip.ParseAddrPort(f.Target)
+		if err := errors.Join(err, bad); err != nil || f.DSCP < 0 || f.DSCP > 63 {
+			errs = append(errs, fmt.Errorf("flow %s > %s, class %d: %w", f.Source, f.Target, f.DSCP, err))
+			continue
+		}
+		all = append(all, outgoing{f, f.ID(), source, target})
+	}
+	return all, errors.Join(errs...)
+}
+
+// Run probes and answers until ctx ends, and closes the sockets.
+func (p *Prober) Run(ctx context.Context) error {
+	var readers conc.WaitGroup
+	defer readers.Wait()
+	defer p.close()
+	for _, s := range p.listeners {
+		readers.Go(func() { p.read(s) })
+	}
+	ticker := time.NewTicker(time.Duration(float64(time.Second) / p.config.ProbesPerSecond))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.changed:
+			for _, s := range p.unread() {
+				readers.Go(func() { p.read(s) })
+			}
+		case <-ticker.C:
+			p.tick(time.Now())
+		}
+	}
+}
+
+// reopen opens the sockets that the lists need, and closes the others.
+func (p *Prober) reopen(ctx context.Context) error {
+	needed := map[netip.AddrPort]bool{}
+	traced, _ := parseFlows(p.list.Trace)
+	for _, f := range slices.Concat(p.probes, traced) {
+		if len(needed) < mostSockets {
+			needed[f.source] = true
+		}
+	}
+	for at, s := range p.sockets {
+		if !needed[at] {
+			s.conn.Close()
+			delete(p.sockets, at)
+		}
+	}
+	var errs []error
+	for at := range needed {
+		if _, open := p.sockets[at]; open {
+			continue
+		}
+		s, err := openSocket(ctx, at)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		p.sockets[at] = s
+	}
+	return errors.Join(errs...)
+}
+
+// unread are the sockets that nobody reads yet.
+func (p *Prober) unread() []*socket {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var fresh []*socket
+	for _, s := range p.sockets {
+		if !s.read {
+			s.read = true
+			fresh = append(fresh, s)
+		}
+	}
+	return fresh
+}
+
+// tick sends the next probe, and again what was lost.
+func (p *Prober) tick(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, w := range p.expired(now) {
+		if !w.confirms {
+			for range confirmations {
+				p.probe(w.flow, now, true)
+			}
+		}
+	}
+	if len(p.probes) == 0 {
+		return
+	}
+	p.next = (p.next + 1) % len(p.probes)
+	p.probe(p.probes[p.next], now, false)
+}
+
+// expired takes the probes whose answer is overdue.
+func (p *Prober) expired(now time.Time) []waiting {
+	var late []waiting
+	for len(p.inOrder) > 0 {
+		w, unanswered := p.waiting[p.inOrder[0]]
+		if unanswered && now.Sub(w.sent) < replyWithin {
+			break
+		}
+		if unanswered {
+			late = append(late, w)
+			delete(p.waiting, p.inOrder[0])
+		}
+		p.inOrder = p.inOrder[1:]
+	}
+	return late
+}
+
+// probe sends one probe where that is allowed.
+func (p *Prober) probe(f outgoing, now time.Time, confirms bool) {
+	s, open := p.sockets[f.source]
+	if !open || !p.registered[f.target] || len(p.list.Key) == 0 || !p.budget.allow(now, s.wire(p.config.ProbeBytes)) {
+		return
+	}
+	p.sequence++
+	data := packet{kind: kindProbe, dscp: byte(f.DSCP), flow: f.id, session: p.session, sequence: p.sequence, sent: now}.append(nil, p.list.Key)
+	data = append(data, make([]byte, max(p.config.ProbeBytes-len(data), 0))...)
+	if err := s.send(data, f.target, f.DSCP, 0); err != nil {
+		return // it has not left this machine, so it says nothing of the network
+	}
+	p.counts.at(now).flow(f.id).Sent++
+	p.waiting[p.sequence] = waiting{f, now, confirms}
+	p.inOrder = append(p.inOrder, p.sequence)
+}
+
+// read handles what comes to a socket until it is closed.
+func (p *Prober) read(s *socket) {
+	data := make([]byte, 2048)
+	for {
+		n, from, err := s.conn.ReadFromUDPAddrPort(data)
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil: // a router has refused something
+			p.refused(s)
+		default:
+			p.handle(s, data[:n], from, time.Now())
+		}
+	}
+}
+
+// handle counts and answers a probe, or notes an answer.
+func (p *Prober) handle(s *socket, data []byte, from netip.AddrPort, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	in, err := parse(data, p.list.Key, p.list.OldKey)
+	if err != nil {
+		return
+	}
+	switch in.kind {
+	case kindProbe, kindTrace:
+		p.answer(s, in, from, now)
+	case kindReply:
+		w, open := p.waiting[in.sequence]
+		if open && in.session == p.session && in.flow == w.flow.id {
+			delete(p.waiting, in.sequence)
+			p.counts.at(w.sent).acked(w.flow.id, now.Sub(w.sent))
+		}
+	case kindTraceReply:
+		if in.session == p.session {
+			p.trace.arrived(in.sequence)
+		}
+	}
+}
+
+// answer counts a probe that has come and, where the budget allows, answers it. What is counted does not depend on the answer.
+func (p *Prober) answer(s *socket, in packet, from netip.AddrPort, now time.Time) {
+	if !p.guard.admit(in, now) {
+		return
+	}
+	if number := SlotOf(in.sent); in.kind == kindProbe && number > p.reported {
+		p.counts.at(in.sent).received[in.flow]++
+		p.heard[number] = now
+	}
+	if !p.hosts[from.Addr().Unmap()] || !p.budget.allow(now, s.wire(HeaderBytes)) {
+		return
+	}
+	out := in
+	out.kind = in.kind.answer()
+	_ = s.send(out.append(nil, p.list.Key), from, int(in.dscp), 0)
+}
+
+// How long the counts of a slot wait for its last probes: the clock of their sender may be behind.
+const (
+	settle     = 2 * time.Second
+	quietFor   = time.Second
+	mostBehind = 10 * time.Second
+)
+
+// Report takes the counts of the next slot that is over; false where there is none.
+func (p *Prober) Report(now time.Time) (Counts, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	number := p.reported + 1
+	end := time.Unix((number+1)*int64(train.ProbeSlot/time.Second), 0)
+	late := now.Sub(end)
+	if len(p.list.Key) == 0 || late < settle || late < mostBehind && now.Sub(p.heard[number]) < quietFor {
+		return Counts{}, false
+	}
+	p.reported = number
+	delete(p.heard, number)
+	return p.counts.take(number), true
+}

@@ -1,0 +1,240 @@
+package netprobe
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sourcegraph/conc"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// hour begins a slot.
+func hour() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
+
+func open(t *testing.T, at string) *Prober {
+	t.Helper()
+	p, err := Open(t.Context(), Config{
+		Node: "n", Listen: []netip.AddrPort{netip.MustParseAddrPort(at)}, ProbesPerSecond: 200, ProbeBytes: 200,
+		PacketsPerSecond: 5000, BytesPerSecond: 5_000_000,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// start runs probers until the test ends.
+func start(t *testing.T, probers ...*Prober) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var running conc.WaitGroup
+	for _, p := range probers {
+		running.Go(func() { _ = p.Run(ctx) })
+	}
+	t.Cleanup(func() { cancel(); running.Wait() })
+}
+
+// until waits for a condition that comes with packets.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.After(30 * time.Second); !holds(); {
+		select {
+		case <-deadline:
+			t.Fatalf("after 30 s still not: %s", what)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// totals adds up what a prober holds, without taking it.
+func totals(p *Prober) (sent, acked, received int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.counts {
+		for _, f := range s.sent {
+			sent, acked = sent+f.Sent, acked+f.Acked
+		}
+		for _, n := range s.received {
+			received += n
+		}
+	}
+	return sent, acked, received
+}
+
+func flow(from, to *Prober, port int) train.Flow {
+	host := to.listeners[0].local.Addr()
+	return train.Flow{From: "a", To: "b", Source: netip.AddrPortFrom(host, uint16(port)).String(), Target: to.Addresses()[0], DSCP: 10}
+}
+
+func TestProbesAreCountedAtBothEnds(t *testing.T) {
+	for _, host := range []string{"127.0.0.1:0", "[::1]:0"} {
+		t.Run(host, func(t *testing.T) {
+			if host == "[::1]:0" && !hasIPv6(t) {
+				t.Skip("this machine has no IPv6")
+			}
+			a, b := open(t, host), open(t, host)
+			use(t, a, b, train.Pinglist{Key: []byte("k"), Probes: []train.Flow{flow(a, b, 0)}})
+			start(t, a, b)
+			until(t, "thirty answers", func() bool { _, acked, _ := totals(a); return acked >= 30 })
+			sent, acked, _ := totals(a)
+			_, _, received := totals(b)
+			if received < acked || received > sent+confirmations+1 {
+				t.Errorf("%d sent, %d received, %d answered", sent, received, acked)
+			}
+			number := SlotOf(time.Now())
+			a.mu.Lock()
+			a.reported = number - 2
+			a.mu.Unlock()
+			counts, over := a.Report(time.Now().Add(time.Hour))
+			if !over || counts.Slot != number-1 {
+				t.Errorf("report %+v, %v", counts, over)
+			}
+		})
+	}
+}
+
+func hasIPv6(t *testing.T) bool {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).ListenPacket(t.Context(), "udp6", "[::1]:0")
+	if err != nil {
+		return false
+	}
+	return l.Close() == nil
+}
+
+// use gives both the list and tells both of each other.
+func use(t *testing.T, a, b *Prober, list train.Pinglist) {
+	t.Helper()
+	for _, p := range []*Prober{a, b} {
+		p.Register([]netip.AddrPort{a.listeners[0].local, b.listeners[0].local})
+	}
+	at := time.Now().Add(-2 * train.ProbeSlot)
+	if err := a.Use(t.Context(), list, at); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Use(t.Context(), train.Pinglist{Key: list.Key, OldKey: list.OldKey}, at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestNothingGoesToAnAddressThatIsNotRegistered(t *testing.T) {
+	a, b := open(t, "127.0.0.1:0"), open(t, "127.0.0.1:0")
+	stranger, err := (&net.ListenConfig{}).ListenPacket(t.Context(), "udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Close()
+	foreign := flow(a, b, 0)
+	foreign.Target = stranger.LocalAddr().String()
+	use(t, a, b, train.Pinglist{Key: []byte("k"), Probes: []train.Flow{flow(a, b, 0), foreign}})
+	start(t, a, b)
+	until(t, "twenty answers", func() bool { _, acked, _ := totals(a); return acked >= 20 })
+	if err := stranger.SetReadDeadline(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if n, _, err := stranger.ReadFrom(make([]byte, 100)); err == nil {
+		t.Errorf("%d bytes went to an address that is not registered", n)
+	}
+}
+
+func TestAProbeIsAnsweredOnceAndForgedOnesNever(t *testing.T) {
+	b := open(t, "127.0.0.1:0")
+	start(t, b)
+	peer, err := (&net.ListenConfig{}).ListenPacket(t.Context(), "udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	b.Register([]netip.AddrPort{netip.MustParseAddrPort(peer.LocalAddr().String())})
+	if err := b.Use(t.Context(), train.Pinglist{Key: []byte("k"), OldKey: []byte("old")}, time.Now().Add(-2*train.ProbeSlot)); err != nil {
+		t.Fatal(err)
+	}
+	probe := func(sequence uint64, key string, age time.Duration) []byte {
+		p := packet{kind: kindProbe, flow: 9, session: 1, sequence: sequence, sent: time.Now().Add(-age)}
+		return append(p.append(nil, []byte(key)), slices.Repeat([]byte{1}, 300)...)
+	}
+	first := probe(1, "k", 0)
+	for _, data := range [][]byte{first, first, probe(2, "wrong", 0), probe(3, "k", 2*time.Minute), probe(4, "", 0), []byte("noise"), probe(5, "old", 0), probe(6, "k", 0)} {
+		if _, err := peer.WriteTo(data, net.UDPAddrFromAddrPort(b.listeners[0].local)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var answered []uint64
+	for answer := [1000]byte{}; !slices.Contains(answered, 6); {
+		if err := peer.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		n, _, err := peer.ReadFrom(answer[:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := parse(answer[:n], []byte("k"))
+		if err != nil || got.kind != kindReply || n != HeaderBytes {
+			t.Errorf("answer of %d bytes: %+v, %v", n, got, err)
+		}
+		answered = append(answered, got.sequence)
+	}
+	if !slices.Equal(answered, []uint64{1, 5, 6}) {
+		t.Errorf("answered: %v", answered)
+	}
+	if _, _, received := totals(b); received != 3 {
+		t.Errorf("%d probes were counted", received)
+	}
+}
+
+func TestALostProbeIsConfirmed(t *testing.T) {
+	a, b := open(t, "127.0.0.1:0"), open(t, "127.0.0.1:0")
+	defer b.close()
+	use(t, a, b, train.Pinglist{Key: []byte("k"), Probes: []train.Flow{flow(a, b, 0)}})
+	defer a.close()
+	// Nobody reads: no answer is ever seen.
+	now := hour()
+	a.tick(now)
+	a.tick(now.Add(replyWithin / 2))
+	if sent, _, _ := totals(a); sent != 2 {
+		t.Fatalf("%d sent before any was overdue", sent)
+	}
+	a.tick(now.Add(replyWithin))
+	if sent, _, _ := totals(a); sent != 3+confirmations {
+		t.Errorf("%d sent after one was lost", sent)
+	}
+	a.tick(now.Add(10 * replyWithin))
+	if sent, _, _ := totals(a); sent != 3+confirmations+1+2*confirmations {
+		t.Errorf("%d sent after two more and the confirmations were lost: those are not confirmed again", sent)
+	}
+}
+
+func TestASlotIsReportedWhenItsProbesHaveCome(t *testing.T) {
+	p := open(t, "127.0.0.1:0")
+	defer p.close()
+	if _, over := p.Report(hour().Add(time.Hour)); over {
+		t.Error("a report without a list")
+	}
+	if err := p.Use(t.Context(), train.Pinglist{Key: []byte("k")}, hour().Add(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	begin := hour().Add(train.ProbeSlot) // of the first whole slot
+	end := begin.Add(train.ProbeSlot)
+	probe := func(sequence uint64, sent, comes time.Time) {
+		p.answer(p.listeners[0], packet{kind: kindProbe, flow: 9, session: 1, sequence: sequence, sent: sent}, netip.AddrPort{}, comes)
+	}
+	probe(1, hour().Add(2*time.Second), hour().Add(2*time.Second)) // of the slot that had begun before
+	probe(2, begin.Add(time.Second), begin.Add(time.Second))
+	probe(3, end.Add(-time.Second), end.Add(settle)) // its clock is behind
+	if _, over := p.Report(end.Add(settle)); over {
+		t.Error("a slot is reported while its probes come")
+	}
+	got, over := p.Report(end.Add(settle + quietFor))
+	if !over || got.Slot != SlotOf(begin) || len(got.Received) != 1 || got.Received[0].Count != 2 {
+		t.Errorf("got %+v, %v", got, over)
+	}
+	probe(4, begin.Add(2*time.Second), end.Add(settle+quietFor))
+	if got, over := p.Report(end.Add(train.ProbeSlot + settle)); !over || got.Slot != SlotOf(begin)+1 || len(got.Received) != 0 {
+		t.Errorf("the next slot: %+v, %v", got, over)
+	}
+}

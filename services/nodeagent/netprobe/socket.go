@@ -1,0 +1,149 @@
+package netprobe
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// What the kernel puts around a datagram.
+const (
+	wrapIPv4 = 20 + 8
+	wrapIPv6 = 40 + 8
+)
+
+// receiveBytes is room for the probes of a second in which the agent does not get to run: what overflows would look like loss in the network.
+const receiveBytes = 4 << 20
+
+// socket sends with a class and a hop limit for each packet, and keeps the errors that routers send back.
+type socket struct {
+	conn  *net.UDPConn
+	raw   syscall.RawConn
+	local netip.AddrPort
+	// read is set when somebody reads it.
+	read bool
+}
+
+func openSocket(ctx context.Context, at netip.AddrPort) (*socket, error) {
+	network := "udp4"
+	level, option := unix.IPPROTO_IP, unix.IP_RECVERR
+	if at.Addr().Is6() {
+		network, level, option = "udp6", unix.IPPROTO_IPV6, unix.IPV6_RECVERR
+	}
+	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		var failed error
+		err := raw.Control(func(fd uintptr) {
+			failed = unix.SetsockoptInt(int(fd), level, option, 1)
+			if unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBytes) != nil { // needs a privilege
+				failed = errors.Join(failed, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBytes))
+			}
+		})
+		return errors.Join(err, failed)
+	}}
+	packets, err := config.ListenPacket(ctx, network, at.String())
+	if err != nil {
+		return nil, fmt.Errorf("open probe socket %s: %w", at, err)
+	}
+	conn := packets.(*net.UDPConn)
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("open probe socket %s: %w", at, err)
+	}
+	return &socket{conn: conn, raw: raw, local: conn.LocalAddr().(*net.UDPAddr).AddrPort()}, nil
+}
+
+// wire is the size of a datagram with what the kernel puts around it.
+func (s *socket) wire(payload int) int {
+	if s.local.Addr().Is6() {
+		return payload + wrapIPv6
+	}
+	return payload + wrapIPv4
+}
+
+// send sends one datagram; hops 0 is the usual limit. What a router said of an earlier one is no reason not to: the kernel tells it once, so it is tried again.
+func (s *socket) send(data []byte, to netip.AddrPort, dscp, hops int) error {
+	level, class, limit := int32(unix.IPPROTO_IP), int32(unix.IP_TOS), int32(unix.IP_TTL)
+	if s.local.Addr().Is6() {
+		level, class, limit = unix.IPPROTO_IPV6, unix.IPV6_TCLASS, unix.IPV6_HOPLIMIT
+	}
+	control := appendControl(nil, level, class, int32(dscp)<<2) // the two bits below are those of congestion notification
+	if hops > 0 {
+		control = appendControl(control, level, limit, int32(hops))
+	}
+	_, _, err := s.conn.WriteMsgUDPAddrPort(data, control, to)
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		_, _, err = s.conn.WriteMsgUDPAddrPort(data, control, to)
+	}
+	return err
+}
+
+// appendControl appends one integer of ancillary data in the kernel's layout: length, level, type, value, padding.
+func appendControl(data []byte, level, name, value int32) []byte {
+	end := len(data) + unix.CmsgSpace(4)
+	length := unix.CmsgLen(4)
+	if unix.SizeofCmsghdr == 16 {
+		data = binary.NativeEndian.AppendUint64(data, uint64(length))
+	} else {
+		data = binary.NativeEndian.AppendUint32(data, uint32(length))
+	}
+	data = binary.NativeEndian.AppendUint32(data, uint32(level))
+	data = binary.NativeEndian.AppendUint32(data, uint32(name))
+	data = binary.NativeEndian.AppendUint32(data, uint32(value))
+	return append(data, make([]byte, end-len(data))...)
+}
+
+// refusal is what a router or the target said of a datagram.
+type refusal struct {
+	// original is the beginning of the datagram, as much as the router gave back.
+	original []byte
+	from     netip.Addr
+}
+
+// refusals takes what has come back since the last time.
+func (s *socket) refusals() []refusal {
+	var all []refusal
+	data, control := make([]byte, 2048), make([]byte, 512)
+	for {
+		n, m := 0, 0
+		var failed error
+		err := s.raw.Control(func(fd uintptr) {
+			n, m, _, _, failed = unix.Recvmsg(int(fd), data, control, unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
+		})
+		if err != nil || failed != nil {
+			return all
+		}
+		if from, said := offender(control[:m]); said {
+			all = append(all, refusal{slices.Clone(data[:n]), from})
+		}
+	}
+}
+
+// offender is who sent an ICMP error. Behind struct sock_extended_err (16 bytes) stands the address as a struct sockaddr.
+func offender(control []byte) (netip.Addr, bool) {
+	const origin, family4, family6 = 4, 16 + 4, 16 + 8
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return netip.Addr{}, false
+	}
+	for _, m := range messages {
+		v4 := m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_RECVERR
+		v6 := m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_RECVERR
+		switch {
+		case v4 && len(m.Data) >= family4+4 && m.Data[origin] == unix.SO_EE_ORIGIN_ICMP:
+			a, ok := netip.AddrFromSlice(m.Data[family4 : family4+4])
+			return a, ok
+		case v6 && len(m.Data) >= family6+16 && m.Data[origin] == unix.SO_EE_ORIGIN_ICMP6:
+			a, ok := netip.AddrFromSlice(m.Data[family6 : family6+16])
+			return a, ok
+		}
+	}
+	return netip.Addr{}, false
+}

@@ -1,0 +1,135 @@
+package netprobe
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+const (
+	mostHops   = 16
+	hopTries   = 2
+	hopWithin  = 200 * time.Millisecond
+	hopPoll    = 5 * time.Millisecond
+	mostSilent = 3
+	// tracePart is the part of the packet budget that traces may use.
+	tracePart = 4
+)
+
+// probeTrace is the packet of a trace that is under way: one at a time, since a router may give back too little of it to tell two apart.
+type probeTrace struct {
+	sequence uint64
+	target   netip.AddrPort
+	hop      netip.Addr
+	reached  bool
+}
+
+// arrived notes that the target has answered.
+func (t *probeTrace) arrived(sequence uint64) {
+	if t != nil && t.sequence == sequence {
+		t.reached = true
+	}
+}
+
+// Trace finds the paths of the flows of the list, as far as routers answer; false where ctx ends before that. It takes its time: what it sends is a part of
+// the budget.
+func (p *Prober) Trace(ctx context.Context) (train.Paths, bool) {
+	p.mu.Lock()
+	flows, _ := parseFlows(p.list.Trace)
+	p.mu.Unlock()
+	found := train.Paths{Node: p.config.Node, Paths: []train.Path{}}
+	pace := time.NewTicker(time.Second * tracePart / time.Duration(max(p.config.PacketsPerSecond, 1)))
+	defer pace.Stop()
+	for _, f := range flows {
+		path, err := p.traceFlow(ctx, f, pace)
+		if err != nil {
+			return found, false
+		}
+		found.Paths = append(found.Paths, path)
+	}
+	return found, true
+}
+
+// traceFlow asks hop by hop until the target answers.
+func (p *Prober) traceFlow(ctx context.Context, f outgoing, pace *time.Ticker) (train.Path, error) {
+	path := train.Path{Flow: f.Flow, Hops: []string{}}
+	for hops, silent := 1, 0; hops <= mostHops && silent < mostSilent; hops++ {
+		var got probeTrace
+		for try := 0; try < hopTries && !got.reached && !got.hop.IsValid(); try++ {
+			select {
+			case <-ctx.Done():
+				return path, ctx.Err()
+			case <-pace.C:
+			}
+			got = p.traceHop(ctx, f, hops)
+		}
+		switch {
+		case got.reached:
+			path.Complete = true
+			return path, nil
+		case got.hop.IsValid():
+			path.Hops, silent = append(path.Hops, got.hop.Unmap().String()), 0
+		default:
+			path.Hops, silent = append(path.Hops, ""), silent+1
+		}
+	}
+	return path, nil
+}
+
+// traceHop sends one packet that lives for so many hops, and waits for what is said of it.
+func (p *Prober) traceHop(ctx context.Context, f outgoing, hops int) probeTrace {
+	s := p.sendTrace(f, hops, time.Now())
+	if s == nil {
+		return probeTrace{}
+	}
+	poll := time.NewTicker(hopPoll)
+	defer poll.Stop()
+	within, cancel := context.WithTimeout(ctx, hopWithin)
+	defer cancel()
+	for {
+		p.refused(s)
+		p.mu.Lock()
+		got := *p.trace
+		p.mu.Unlock()
+		if got.reached || got.hop.IsValid() {
+			return got
+		}
+		select {
+		case <-within.Done():
+			return got
+		case <-poll.C:
+		}
+	}
+}
+
+func (p *Prober) sendTrace(f outgoing, hops int, now time.Time) *socket {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s, open := p.sockets[f.source]
+	if !open || !p.registered[f.target] || len(p.list.Key) == 0 || !p.budget.allow(now, s.wire(HeaderBytes)) {
+		return nil
+	}
+	p.sequence++
+	p.trace = &probeTrace{sequence: p.sequence, target: f.target}
+	out := packet{kind: kindTrace, dscp: byte(f.DSCP), hops: byte(hops), flow: f.id, session: p.session, sequence: p.sequence, sent: now}
+	if err := s.send(out.append(nil, p.list.Key), f.target, f.DSCP, hops); err != nil {
+		return nil
+	}
+	return s
+}
+
+// refused notes what routers said of the trace that is under way; of other packets it says nothing that counts would not.
+func (p *Prober) refused(s *socket) {
+	for _, r := range s.refusals() {
+		p.mu.Lock()
+		if t := p.trace; t != nil {
+			original, err := peek(r.original)
+			if err != nil || original.kind == kindTrace && original.sequence == t.sequence && original.session == p.session {
+				t.hop, t.reached = r.from, t.reached || r.from.Unmap() == t.target.Addr()
+			}
+		}
+		p.mu.Unlock()
+	}
+}

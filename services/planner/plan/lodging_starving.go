@@ -1,0 +1,75 @@
+package plan
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// starving are the jobs that have waited longer than may be and get no device by the policy's answer either, in the order in which they are served.
+func (b *board) starving(s State, answer train.Plan) []*Job {
+	served := map[train.JobID]bool{}
+	for _, a := range answer.Allocations {
+		served[a.Job] = true
+	}
+	var all []*Job
+	for i := range s.Jobs {
+		j := &s.Jobs[i]
+		waited := s.Now.Sub(j.SubmittedAt).Seconds() - j.RunSeconds
+		if !j.CancelRequested && !served[j.ID] && j.Planned == nil && j.Running == nil && waited > b.tuning.StarvationSeconds {
+			all = append(all, j)
+		}
+	}
+	slices.SortFunc(all, inLine)
+	return all
+}
+
+func inLine(x, y *Job) int {
+	return cmp.Or(cmp.Compare(y.Priority, x.Priority), x.SubmittedAt.Compare(y.SubmittedAt), cmp.Compare(x.ID, y.ID))
+}
+
+// keep sets devices aside for jobs that starve and find no place beside others, so that those whom they wait for are not followed by others for ever. It
+// takes the devices with the fewest jobs, all of one node.
+func (l *lodgings) keep() {
+	finds := map[likeness]bool{}
+	for _, j := range l.starving {
+		if len(l.kept) == len(l.shared) {
+			return
+		}
+		if one := l.byID[j.ID]; one != nil {
+			alike := l.likeness(one)
+			if _, asked := finds[alike]; !asked {
+				finds[alike] = l.choose(one) != nil
+			}
+			if one.at.somewhere() || finds[alike] {
+				continue
+			}
+		}
+		free := slices.DeleteFunc(slices.Clone(l.shared), func(here *lodging) bool { return l.kept[here.spot] != nil || !l.couldHave(j, here) })
+		slices.SortStableFunc(free, func(x, y *lodging) int { return cmp.Compare(len(x.jobs), len(y.jobs)) })
+		need := j.Spec.MinDevices
+		for _, here := range free {
+			if here.node == free[0].node && (here == free[0] || need > 0) {
+				l.kept[here.spot] = j
+				need--
+			}
+		}
+	}
+}
+
+// couldHave says whether a device would do for a job that wants it for itself.
+func (l *lodgings) couldHave(j *Job, here *lodging) bool {
+	n := &l.board.nodes[here.node]
+	quota, bounded := l.state.Quotas[j.Spec.Tenant]
+	need := max(j.Spec.MinDevices, 1)
+	return need <= len(n.devices) && (!bounded || quota >= need) && int64(j.Spec.EstimatedMemory()) <= cmp.Or(n.memory, math.MaxInt64) &&
+		slices.ContainsFunc(l.state.Nodes, func(of train.Node) bool { return of.ID == n.id && of.Has(j.Spec.NodeLabels) })
+}
+
+// reserved says whether a device is set aside for a job that is served before this one.
+func (l *lodgings) reserved(one *lodger, here *lodging) bool {
+	j := l.kept[here.spot]
+	return j != nil && one.held != here.spot && inLine(j, &one.Job) < 0
+}

@@ -1,0 +1,188 @@
+package profiler
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/curve"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+// An epoch is a measurement of a company only if that was there, and trained, all the time.
+func TestStaysTellOfEpochsInOneCompany(t *testing.T) {
+	gpu, other := place{"n", "gpu:0"}, place{"n", "gpu:1"}
+	kind := func(family string) curve.Kind { return curve.Kind{Family: family} }
+	type epoch struct {
+		job         train.JobID
+		at, seconds float64
+		others      []curve.Kind
+		counts      bool
+		// comes and leaves: the job does that, and there is no epoch.
+		comes, leaves bool
+	}
+	s := newStays()
+	s.arrive("far", kind("far"), other, after(0))
+	for _, e := range []epoch{
+		{job: "a", at: 0, comes: true},
+		{job: "a", at: 100, seconds: 100, counts: true},
+		{job: "b", at: 100, comes: true},
+		{job: "a", at: 200, seconds: 100},                                                // b loads
+		{job: "b", at: 220, seconds: 100, others: []curve.Kind{kind("a")}, counts: true}, // from 120 on, and a was there
+		{job: "a", at: 300, seconds: 100, others: []curve.Kind{kind("b")}, counts: true}, // from 200 on
+		{job: "b", at: 320, seconds: 100, others: []curve.Kind{kind("a")}, counts: true},
+		{job: "c", at: 350, comes: true},
+		{job: "a", at: 380, seconds: 80},
+		{job: "c", at: 400, leaves: true},
+		{job: "a", at: 440, seconds: 60},                                                // c was there until 400
+		{job: "a", at: 500, seconds: 60, others: []curve.Kind{kind("b")}, counts: true}, // and left before this one
+		{job: "b", at: 510, leaves: true},
+		{job: "a", at: 560, seconds: 60},
+		{job: "a", at: 590, seconds: 30}, // too little for a measurement
+		{job: "a", at: 620, seconds: 30, counts: true},
+		{job: "a", at: 630, leaves: true},
+		{job: "a", at: 640, comes: true}, // again
+		{job: "a", at: 670, seconds: 30}, // the first epoch is slow
+		{job: "a", at: 700, seconds: 30},
+		{job: "a", at: 730, seconds: 30, counts: true},
+	} {
+		switch {
+		case e.comes:
+			s.arrive(e.job, kind(string(e.job)), gpu, after(e.at))
+			continue
+		case e.leaves:
+			s.leave(e.job, after(e.at))
+			continue
+		}
+		m, counts := s.epochEnded(e.job, after(e.at), e.seconds, 0.5)
+		if counts != e.counts || counts && (m.stepSeconds != 0.5 || len(m.others) != len(e.others) || len(e.others) > 0 && m.others[0] != e.others[0]) {
+			t.Errorf("epoch of %s that ends at %v: %v, %+v", e.job, e.at, counts, m)
+		}
+	}
+	s.leave("a", after(800))
+	if len(s.at[gpu]) != 0 {
+		t.Errorf("%d stays are remembered of a device that nobody has", len(s.at[gpu]))
+	}
+}
+
+// shared is the story of two jobs on one device, as facts in their order.
+func shared() []event.Fact {
+	admit := func(id train.JobID) event.Fact {
+		s := train.Spec{Command: []string{string(id)}, BatchSize: 8, TrainingSetSize: 800, MaxEpochs: 100, AllowSharing: true}.WithDefaults()
+		return event.JobFact(id, event.FactAdmitted, "admitted", event.Admitted{Spec: s})
+	}
+	start := func(id train.JobID) event.Fact {
+		return event.JobFact(id, event.FactStarted, "started", event.Started{Attempt: 1, Node: "n", Devices: []train.DeviceID{"gpu:0"}})
+	}
+	epoch := func(id train.JobID, n int, step float64) event.Fact {
+		return event.JobFact(id, event.FactEpochEnded, "epoch", event.EpochEnded{Attempt: 1, EpochsDone: n, EpochSeconds: 100, StepSeconds: step, Devices: 1})
+	}
+	return []event.Fact{
+		admit("a"), start("a"), epoch("a", 1, 1), admit("b"), start("b"), epoch("b", 1, 4), epoch("a", 2, 1.6), epoch("b", 2, 4),
+		event.JobFact("a", event.FactSucceeded, "end", event.Succeeded{Attempt: 1}), epoch("b", 3, 2), epoch("b", 4, 2),
+		admit("c"), start("c"), event.OnceFact("c", event.FactFailed, "end", event.Failed{Attempt: 1, Exit: train.Exit{Code: 1, LogTail: "torch.OutOfMemoryError: CUDA out of memory."}}),
+	}
+}
+
+// tell gives a learner the facts of a story, an epoch's length apart, and what it then knows.
+func tell(t *testing.T, known map[string]curve.Meetings, driver string, story []event.Fact) map[string]curve.Meetings {
+	t.Helper()
+	l := newLearner()
+	for key, m := range known {
+		l.meetings.records[key] = new(m.Clone())
+	}
+	l.seeNode(bus.Entry[train.Node]{Value: train.Node{ID: "n", Devices: []train.Device{{ID: "gpu:0", Kind: train.KindGPU, Model: "M", Driver: driver}}}}, false)
+	for i, f := range story {
+		data, err := f.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		kind, _ := event.Find(f.Subject)
+		m := bus.Message{Subject: f.Subject.String(), Parsed: f.Subject, Time: after(100 * float64(i)), Data: data, Source: kind.Publisher, Sequence: uint64(i + 1)}
+		if err := l.fact(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := map[string]curve.Meetings{}
+	for key, m := range l.meetings.records {
+		all[key] = m.Clone()
+	}
+	return all
+}
+
+// What was learnt is the same however often the profiler is killed, and whatever it had stored by then.
+func TestFactsCountOnceAcrossRestarts(t *testing.T) {
+	story := shared()
+	want := tell(t, nil, "1", story)
+	if len(want) != 1 {
+		t.Fatalf("%d records", len(want))
+	}
+	for stored := range story {
+		before := tell(t, nil, "1", story[:stored])
+		got := tell(t, before, "1", story)
+		for key, m := range want {
+			other := got[key]
+			if d := cmp.Diff(m.Known.Encounters(), other.Known.Encounters()); d != "" || !cmp.Equal(m.Alone, other.Alone) || !cmp.Equal(m.Open, other.Open) {
+				t.Fatalf("after a restart at fact %d: %s\n%+v\n%+v", stored, d, m.Alone, other.Alone)
+			}
+		}
+	}
+}
+
+// With another driver what was learnt is a hint, and nothing of the past counts once more.
+func TestAnotherDriverBeginsAnew(t *testing.T) {
+	story := shared()
+	old := tell(t, nil, "1", story)
+	more := append(shared(), event.JobFact("b", event.FactEpochEnded, "epoch", event.EpochEnded{Attempt: 1, EpochsDone: 5, EpochSeconds: 100, StepSeconds: 3, Devices: 1}))
+	now := tell(t, old, "2", more)
+	fresh, found := now[curve.MeetingsKey(&train.Device{Model: "M", Driver: "2"})]
+	if !found || len(now) != 2 {
+		t.Fatalf("%d records", len(now))
+	}
+	if len(fresh.Alone) != 1 || fresh.Alone[0].Count != 1 || fresh.Alone[0].StepSeconds != 3 {
+		t.Errorf("alone with the new driver: %+v", fresh.Alone)
+	}
+	for _, m := range old {
+		if !cmp.Equal(m.Known.Encounters(), fresh.Known.Encounters()) {
+			t.Errorf("the hint is %+v, want %+v", fresh.Known.Encounters(), m.Known.Encounters())
+		}
+	}
+}
+
+func TestTheStoryOfTwoJobs(t *testing.T) {
+	for _, m := range tell(t, nil, "1", shared()) {
+		kind := func(id string) curve.Kind {
+			return curve.KindOf(train.Spec{Command: []string{id}, BatchSize: 8}.WithDefaults())
+		}
+		want := []curve.Encounter{
+			{KindPair: curve.KindPair{Self: kind("a"), Beside: kind("b")}, Rate: 1 / 1.6, Count: 1, Under: "1"},
+			{KindPair: curve.KindPair{Self: kind("b"), Beside: kind("a")}, Rate: 0.5, Count: 1, Under: "1"},
+			{KindPair: curve.KindPair{Self: kind("c"), Beside: kind("b")}, OutOfMemory: true, Under: "1"},
+			{KindPair: curve.KindPair{Self: kind("b"), Beside: kind("c")}, OutOfMemory: true, Under: "1"},
+		}
+		if d := cmp.Diff(want, m.Known.Encounters()); d != "" {
+			t.Error(d)
+		}
+	}
+}
+
+// A job of a known family is given memory by what others needed with other batches, before it has told anything itself.
+func TestMemoryIsLentByTheFamily(t *testing.T) {
+	l := newLearner()
+	admit := func(id train.JobID, batch int) {
+		s := train.Spec{Command: []string{"x"}, BatchSize: batch, TrainingSetSize: 800, MaxEpochs: 100}.WithDefaults()
+		feed(t, l, event.JobFact(id, event.FactAdmitted, "admitted", event.Admitted{Spec: s}))
+	}
+	for id, gib := range map[train.JobID]int{"small": 3, "large": 5} {
+		admit(id, map[train.JobID]int{"small": 10, "large": 20}[id])
+		feed(t, l, event.JobFact(id, event.FactEpochEnded, "epoch", event.EpochEnded{EpochsDone: 1, EpochSeconds: 3, MemoryBytes: unit.Bytes(gib) * unit.GiB, Devices: 1}))
+	}
+	admit("new", 40)
+	out, known := l.lesson("new")
+	if !known || out.model.Memory == nil || unit.Bytes(out.model.Memory.Bytes(40)).String() != "9.0 GiB" {
+		t.Errorf("memory %+v, want 1 GiB and 0.2 GiB per sample", out.model.Memory)
+	}
+}
