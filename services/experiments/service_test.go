@@ -275,7 +275,9 @@ func TestStopCancelsTrials(t *testing.T) {
 	e := experiment(4)
 	e.Search.Algorithm = search.Random
 	b.submit("exp", e)
-	b.await("exp", func(r conduct.Record) bool { return len(r.Trials) == 2 && r.Trials[0].EpochsDone() == 1 && r.Trials[1].EpochsDone() == 1 })
+	b.await("exp", func(r conduct.Record) bool {
+		return len(r.Trials) == 2 && r.Trials[0].EpochsDone() == 1 && r.Trials[1].EpochsDone() == 1
+	})
 	if err := b.user.Publish(b.ctx, event.TuneFact("exp", event.FactStopRequested, "stop", event.ExperimentStopRequested{By: "ann"})); err != nil {
 		t.Fatal(err)
 	}
