@@ -6,7 +6,7 @@ MAKEFLAGS   += --no-print-directory
 
 GO       ?= go
 BIN      := bin
-SERVICES := admission profiler planner executor nodeagent energy
+SERVICES := admission profiler planner executor nodeagent energy experiments
 LINTER   := $(BIN)/golangci-lint
 LINTER_PACKAGE := github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 PYTHON   ?= $(firstword $(wildcard /usr/bin/python3) $(shell command -v python3))
@@ -41,7 +41,7 @@ help: ## list the targets
 demo: $(BIN)/switchyard $(BIN)/switchyard-trainer ## watch real training jobs being scheduled on this machine (under three minutes)
 	$(BIN)/switchyard demo
 
-build: $(BIN)/switchyard $(BIN)/switchyard-trainer $(SERVICES:%=$(BIN)/switchyard-%) ## build the command, the six services and the example trainer into bin/
+build: $(BIN)/switchyard $(BIN)/switchyard-trainer $(SERVICES:%=$(BIN)/switchyard-%) ## build the command, the seven services and the example trainer into bin/
 
 # Go's build cache knows what changed, so every build asks it.
 $(BIN)/switchyard: tools-cc FORCE

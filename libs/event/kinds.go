@@ -68,7 +68,7 @@ func Kinds() []Kind {
 	job := func(fact, publisher, key string, once bool, doc string, body func() any) Kind {
 		return Kind{"job", fact, 1, StreamJobs, publisher, key, once, doc, body}
 	}
-	return []Kind{
+	kinds := []Kind{
 		job(FactSubmitted, "anyone", "job/<id>/submitted", true, "A submission. Decoded strictly.", func() any { return new(Submitted) }),
 		job(FactAdmitted, "admission", "job/<id>/admitted", true, "The job was accepted.", func() any { return new(Admitted) }),
 		job(FactRejected, "admission", "job/<id>/rejected", true, "The submission was refused, with every reason.", func() any { return new(Rejected) }),
@@ -102,6 +102,7 @@ func Kinds() []Kind {
 		{"net", FactRecovered, 1, StreamNet, "profiler", "net/<id>/recovered/<slot>", false, "A link that lost packets does so no more; <id> is the link's.", func() any { return new(LinkRecovered) }},
 		{"poison", FactSetAside, 1, StreamPoison, "any service", "poison/<stream>/<sequence>/<consumer>", false, "A message that could not be handled; <id> is the consumer's name.", func() any { return new(Poisoned) }},
 	}
+	return append(kinds, tuneKinds()...)
 }
 
 // Find gives the kind of a subject.

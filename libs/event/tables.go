@@ -9,6 +9,7 @@ const (
 	StreamDecisions = "DECISIONS"
 	StreamSamples   = "SAMPLES"
 	StreamEnergy    = "ENERGY"
+	StreamTune      = "TUNE"
 	StreamNet       = "NET"
 	StreamPoison    = "POISON"
 )
@@ -37,6 +38,7 @@ func Streams() []Stream {
 		{StreamDecisions, []string{"yard.decision.>"}, 30 * day, gib, true, "What each published plan was decided on: `switchyard replay` decides on it again."},
 		{StreamSamples, []string{"yard.sample.>", "yard.energy.>", "yard.probe.>"}, time.Hour, gib, true, "Heartbeats, meters, and counts of probes."},
 		{StreamEnergy, []string{"yard.ledger.>"}, 30 * day, gib, false, "Final energy accounts."},
+		{StreamTune, []string{"yard.tune.>"}, 30 * day, gib, false, "The facts of experiments."},
 		{StreamNet, []string{"yard.net.>"}, 30 * day, gib / 4, true, "Which links of the network lose packets."},
 		{StreamPoison, []string{"yard.poison.>"}, 30 * day, gib / 4, true, "What could not be handled, with the reason."},
 	}
@@ -56,6 +58,9 @@ const (
 	BucketPowerLimits = "power_limits"
 	BucketRates       = "rates"
 	BucketTunings     = "tunings"
+	BucketExperiments = "experiments"
+	BucketSettings    = "settings"
+	BucketProfiles    = "profiles"
 	BucketProbes      = "probes"
 	BucketPaths       = "paths"
 	BucketLinks       = "links"
@@ -67,6 +72,9 @@ const RatesKey = "site"
 
 // MaxBucketBytes is how much each bucket may hold; the server of the bus sets it aside, as it does with the bytes of streams.
 const MaxBucketBytes = int64(1) << 30
+
+// ProfilesKey is the one key of BucketProfiles.
+const ProfilesKey = "site"
 
 // Bucket describes one key-value bucket. Each key has one writing service; it is changed by compare-and-swap.
 type Bucket struct {
@@ -103,6 +111,12 @@ func Buckets() []Bucket {
 		{Name: BucketProbes, Writer: "planner", Key: "<node>", Value: "train.Pinglist", Doc: "Which flows the node's agent sends probes over, and whose paths it finds."},
 		{Name: BucketPaths, Writer: "nodeagent", Key: "<node>", Value: "train.Paths", Doc: "What the agent found of the paths that it was asked for."},
 		{Name: BucketLinks, Writer: "profiler", Key: "<link>", Value: "train.Link", Keep: time.Hour, Doc: "Links of the network that lose packets, or did so a while ago."},
+		{
+			Name: BucketExperiments, Writer: "experiments", Key: "<experiment>", Value: "conduct.Record", Keep: 90 * 24 * time.Hour,
+			Doc: "What is known of an experiment and what was decided: its trials with their epochs.",
+		},
+		{Name: BucketSettings, Writer: "experiments", Key: "<job>", Value: "train.Setting", Doc: "Under which system parameters the job of a trial shall run, and how far it may train for now."},
+		{Name: BucketProfiles, Writer: "experiments", Key: ProfilesKey, Value: "profile.Store", Doc: "The ground truth: what epochs of workloads cost under which system parameters, and how workloads are recognised."},
 		{
 			Name: BucketLeases, Writer: "whoever holds it", Key: "<service>", Value: "bus.Lease",
 			Doc: "Which process of a service works while the others stand by. A key runs out when its holder does not renew it.",

@@ -18,7 +18,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 )
 
-// Service is one of the six, or anything else that lives beside them.
+// Service is one of the seven, or anything else that lives beside them.
 type Service interface {
 	// Name is one word.
 	Name() string

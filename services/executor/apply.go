@@ -193,8 +193,11 @@ func (e *executor) launch(ctx context.Context, a train.Attempt) error {
 		// It was claimed over other secrets, or these were removed since: whether it ran is not known.
 		return e.backend.Refuse(ctx, a, train.Exit{Lost: true})
 	}
+	wish := e.picture.wish(a.Job)
+	e.launchedWith[diff.ReportKey{Job: a.Job, Number: a.Number}] = wish.Generation
 	err = e.backend.Start(ctx, launch.Setting{
-		Job: a.Job, Spec: job.Spec, Attempt: a, Places: places, Capability: capability, Token: token, Restarted: e.picture.restarts(a),
+		Cores: wish.Cores(),
+		Job:   a.Job, Spec: job.Spec, Attempt: a, Places: places, Capability: capability, Token: token, Restarted: e.picture.restarts(a),
 		HeartbeatSteps: e.settings.heartbeatSteps, Base: os.Environ(), PythonPath: e.settings.pythonPath,
 	})
 	if err != nil {
@@ -267,6 +270,8 @@ func (e *executor) tell(ctx context.Context, a train.Attempt) error {
 	delete(e.claimedAt, key)
 	delete(e.stopTold, key)
 	delete(e.launches, key)
+	delete(e.launchedWith, key)
+	delete(e.retuned, key)
 	return e.backend.Forget(ctx, a)
 }
 

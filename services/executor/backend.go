@@ -30,6 +30,8 @@ type backend interface {
 	Look(ctx context.Context, a train.Attempt) (launch.Sight, error)
 	// Follow has changed called when there is news of an attempt that runs.
 	Follow(ctx context.Context, a train.Attempt, s launch.Sight, changed func())
+	// Retune gives a running attempt system parameters, and says which it could.
+	Retune(ctx context.Context, a train.Attempt, s launch.Sight, wanted train.Setting) (train.Applied, error)
 	// Stop has the processes of an attempt end: asked first, killed after a while.
 	Stop(ctx context.Context, a train.Attempt, now time.Time) error
 	// Sweep kills what is left of an attempt that was lost; left is how much was seen.

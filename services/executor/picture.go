@@ -26,6 +26,7 @@ type picture struct {
 	attempts map[train.JobID]bus.Entry[train.Attempt]
 	reports  map[diff.ReportKey]train.AttemptReport
 	stopSeen map[diff.ReportKey]time.Time
+	wishes   map[train.JobID]train.Setting
 	plan     planned
 	// held are the devices of live attempts, live the number of those that are looked after here.
 	held   diff.Holding
@@ -42,7 +43,7 @@ func newPicture(realm diff.Realm) *picture {
 		wake: make(chan struct{}, 1), realm: realm,
 		jobs: map[train.JobID]bus.Entry[train.Job]{}, attempts: map[train.JobID]bus.Entry[train.Attempt]{},
 		reports: map[diff.ReportKey]train.AttemptReport{}, stopSeen: map[diff.ReportKey]time.Time{},
-		held: diff.Holding{}, agenda: newAgenda(),
+		wishes: map[train.JobID]train.Setting{}, held: diff.Holding{}, agenda: newAgenda(),
 	}
 }
 
@@ -154,7 +155,7 @@ func (p *picture) actions(jobs []train.JobID, now time.Time, l diff.Limits) []di
 // state is what is known of some jobs.
 func (p *picture) state(jobs []train.JobID, now time.Time) diff.State {
 	s := diff.State{
-		Now: now, Realm: p.realm, Plan: p.plan.about(jobs), Planned: p.plan.known, Jobs: make(map[train.JobID]train.Job, len(jobs)),
+		Now: now, Realm: p.realm, Plan: p.withoutPaused(p.plan.about(jobs)), Planned: p.plan.known, Jobs: make(map[train.JobID]train.Job, len(jobs)),
 		Attempts: make(map[train.JobID]train.Attempt, len(jobs)), Reports: p.reports, Held: p.held, StopSeen: p.stopSeen,
 	}
 	for _, id := range jobs {

@@ -34,6 +34,7 @@ type executor struct {
 	attempts *bus.KV[train.Attempt]
 	jobs     *bus.KV[train.Job]
 	nodes    *bus.KV[train.Node]
+	wishes   *bus.KV[train.Setting]
 	reports  *bus.KV[train.AttemptReport]
 
 	// What follows is of the loop alone. claimedAt is when an attempt was claimed, launches the tries to start its processes; stopTold are the attempts of which
@@ -42,7 +43,9 @@ type executor struct {
 	stopTold  map[diff.ReportKey]bool
 	strays    []launch.Found
 	launches  map[diff.ReportKey]launches
-	troubles  troubles
+	// launchedWith is the generation of the setting that an attempt was launched with, retuned the one that it was told to have.
+	launchedWith, retuned map[diff.ReportKey]uint64
+	troubles              troubles
 }
 
 // callTime bounds an exchange with the bus.
@@ -204,6 +207,9 @@ func (e *executor) observe(ctx context.Context, a train.Attempt) (again time.Dur
 			}
 		}
 		e.backend.Follow(ctx, a, sight, func() { e.picture.news(a.Job) })
+		if err := e.retune(ctx, a, sight); err != nil {
+			return 0, err
+		}
 		return sight.Again, nil
 	case launch.Ending:
 		return sight.Again, e.ending(ctx, a, sight)

@@ -134,6 +134,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	loops.Go(func(ctx context.Context) error {
 		return e.reports.Watch(ctx, look.seeReport, look.saw(&look.complete.reports))
 	})
+	loops.Go(func(ctx context.Context) error { return e.wishes.Watch(ctx, look.seeSetting, nil) })
 	loops.Go(e.followPlans)
 	if e.machine != nil {
 		loops.Go(func(ctx context.Context) error {
@@ -161,8 +162,9 @@ func (s *Service) open(ctx context.Context, p run.Process, b *bus.Bus) (*executo
 	}
 	e := &executor{
 		bus: b, log: p.Log, fence: fence, metrics: newMetrics(p.Metrics), limits: diff.Limits{StopGrace: s.stopGrace}, settings: *s,
-		claimedAt: map[diff.ReportKey]time.Time{},
-		stopTold:  map[diff.ReportKey]bool{}, launches: map[diff.ReportKey]launches{}, troubles: troubles{},
+		claimedAt:    map[diff.ReportKey]time.Time{},
+		launchedWith: map[diff.ReportKey]uint64{}, retuned: map[diff.ReportKey]uint64{},
+		stopTold: map[diff.ReportKey]bool{}, launches: map[diff.ReportKey]launches{}, troubles: troubles{},
 	}
 	if s.backend == backendKubernetes {
 		e.realm.Backend = train.BackendKubernetes
@@ -176,11 +178,12 @@ func (s *Service) open(ctx context.Context, p run.Process, b *bus.Bus) (*executo
 		return nil, err
 	}
 	e.picture = newPicture(e.realm)
-	var errs [4]error
+	var errs [5]error
 	e.attempts, errs[0] = bus.OpenKV[train.Attempt](ctx, b, event.BucketAttempts)
 	e.jobs, errs[1] = bus.OpenKV[train.Job](ctx, b, event.BucketJobs)
 	e.nodes, errs[2] = bus.OpenKV[train.Node](ctx, b, event.BucketNodes)
 	e.reports, errs[3] = bus.OpenKV[train.AttemptReport](ctx, b, event.BucketReports)
+	e.wishes, errs[4] = bus.OpenKV[train.Setting](ctx, b, event.BucketSettings)
 	return e, errors.Join(errs[:]...)
 }
 

@@ -171,10 +171,10 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 		return err
 	}
 	defer doors.close()
-	batches := &tunings{wanted: map[string]train.Tuning{}}
+	batches, pauses := &tunings{wanted: map[string]train.Tuning{}}, &pauses{wanted: map[train.JobID]train.Setting{}}
 	api := jobapi.New(jobapi.Config{
 		Node: p.Common.NodeID(), Bus: b, Reports: t.reports, Roster: known, Outbox: box, EpochEnded: opened.recorder.Mark,
-		UsesMemory: reserved.reported, Tuned: batches.of, Log: p.Log, Metrics: p.Metrics,
+		UsesMemory: reserved.reported, Tuned: batches.of, Paused: pauses.holds, Log: p.Log, Metrics: p.Metrics,
 	})
 	limits, err := newPowerLimits(dir, opened.gpus, opened.meter.Devices, live, p.Log)
 	if err != nil {
@@ -189,6 +189,7 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 	synced := newSignal()
 	work.Go(func(ctx context.Context) error { return t.attempts.Watch(ctx, known.Put, synced.set) })
 	work.Go(func(ctx context.Context) error { return t.tunings.Watch(ctx, batches.see, func() {}) })
+	work.Go(func(ctx context.Context) error { return t.settings.Watch(ctx, pauses.see, nil) })
 	work.Go(func(ctx context.Context) error { return box.Run(ctx, api.DeliverKept) })
 	work.Go(api.RunHeartbeats)
 	work.Go(func(ctx context.Context) error { return run.ServeListener(ctx, doors.tcp, api.Handler()) })
@@ -244,17 +245,19 @@ type tables struct {
 	jobs     *bus.KV[train.Job]
 	limits   *bus.KV[train.PowerLimit]
 	tunings  *bus.KV[train.Tuning]
+	settings *bus.KV[train.Setting]
 }
 
 func openTables(ctx context.Context, b *bus.Bus) (tables, error) {
 	var t tables
-	var errs [6]error
+	var errs [7]error
 	t.attempts, errs[0] = bus.OpenKV[train.Attempt](ctx, b, event.BucketAttempts)
 	t.reports, errs[1] = bus.OpenKV[train.AttemptReport](ctx, b, event.BucketReports)
 	t.nodes, errs[2] = bus.OpenKV[train.Node](ctx, b, event.BucketNodes)
 	t.jobs, errs[3] = bus.OpenKV[train.Job](ctx, b, event.BucketJobs)
 	t.limits, errs[4] = bus.OpenKV[train.PowerLimit](ctx, b, event.BucketPowerLimits)
 	t.tunings, errs[5] = bus.OpenKV[train.Tuning](ctx, b, event.BucketTunings)
+	t.settings, errs[6] = bus.OpenKV[train.Setting](ctx, b, event.BucketSettings)
 	return t, errors.Join(errs[:]...)
 }
 

@@ -27,6 +27,7 @@ type picture struct {
 	meetings map[string]curve.Meetings
 	links    map[string]train.Link
 	crossed  map[string]pinglist.Crossing
+	wishes   map[string]train.Setting
 	missing  map[string]bool
 	restarts restartMean
 	// changed has room for one signal that something is new.
@@ -37,12 +38,12 @@ func newPicture() *picture {
 	return &picture{
 		jobs: map[string]train.Job{}, nodes: map[string]train.Node{}, attempts: map[string]train.Attempt{},
 		reports: map[string]train.AttemptReport{}, models: map[string]train.Model{}, meetings: map[string]curve.Meetings{},
-		links: map[string]train.Link{}, changed: make(chan struct{}, 1),
+		links: map[string]train.Link{}, wishes: map[string]train.Setting{}, changed: make(chan struct{}, 1),
 		restarts: restartMean{left: map[train.JobID]train.Attempt{}}, silence: newSilence(),
 		missing: map[string]bool{
 			event.BucketJobs: true, event.BucketNodes: true, event.BucketAttempts: true, event.BucketReports: true, event.BucketModels: true,
 			event.BucketRates:    true,
-			event.BucketMeetings: true, event.BucketLinks: true,
+			event.BucketMeetings: true, event.BucketLinks: true, event.BucketSettings: true,
 		},
 	}
 }
@@ -150,6 +151,13 @@ func (p *picture) seeModel(e bus.Entry[train.Model], deleted bool) {
 	take(p, p.models, e, deleted)
 }
 
+// seeSetting takes note of how far a job may train for now.
+func (p *picture) seeSetting(e bus.Entry[train.Setting], deleted bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	take(p, p.wishes, e, deleted)
+}
+
 // seeMeetings keeps what is known until something else is: with it, what was computed from it.
 func (p *picture) seeMeetings(e bus.Entry[curve.Meetings], deleted bool) {
 	p.mu.Lock()
@@ -226,7 +234,8 @@ func (p *picture) state(now time.Time, last train.Plan, known bool, terms plan.S
 	for key, j := range p.jobs {
 		a, tried := p.attempts[key]
 		waitsForAdmission := j.State == train.StateNone || j.State == train.StateSubmitted
-		if waitsForAdmission || j.AwaitsBatch() || tried && a.Outcome.Terminal() {
+		paused := !a.Live() && p.wishes[key].Pauses(j.EpochsDone)
+		if waitsForAdmission || paused || j.AwaitsBatch() || tried && a.Outcome.Terminal() {
 			continue
 		}
 		job := p.job(j, now)

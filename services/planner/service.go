@@ -234,8 +234,15 @@ func (s *Service) watch(ctx context.Context, b *bus.Bus, look *picture, seeJob f
 	if err != nil {
 		return err
 	}
+	wishes, err := bus.OpenKV[train.Setting](ctx, b, event.BucketSettings)
+	if err != nil {
+		return err
+	}
 	watching.Go(func(ctx context.Context) error {
 		return links.Watch(ctx, look.seeLink, look.complete(event.BucketLinks))
+	})
+	watching.Go(func(ctx context.Context) error {
+		return wishes.Watch(ctx, look.seeSetting, look.complete(event.BucketSettings))
 	})
 	watching.Go(func(ctx context.Context) error {
 		return meetings.Watch(ctx, look.seeMeetings, look.complete(event.BucketMeetings))

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// up runs the six services in this process for the length of the benchmark.
+// up runs the services in this process for the length of the benchmark.
 func up(b *testing.B, url string) {
 	b.Helper()
 	var common run.Common

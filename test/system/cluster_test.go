@@ -19,9 +19,9 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// names of the six services.
+// names of the seven services.
 func serviceNames() []string {
-	return []string{"admission", "profiler", "planner", "executor", "nodeagent", "energy"}
+	return []string{"admission", "profiler", "planner", "executor", "nodeagent", "energy", "experiments"}
 }
 
 var binaries string

@@ -36,7 +36,7 @@ func (a *app) demoCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Watch real training jobs being scheduled on this machine, in a temporary folder",
-		Long: `Starts the bus and the six services on free ports in a temporary folder, submits real training jobs of different size and kind over NATS, and shows them being
+		Long: `Starts the bus and the seven services on free ports in a temporary folder, submits real training jobs of different size and kind over NATS, and shows them being
 admitted, profiled, planned, started, rescaled, preempted at an epoch's end and resumed from their checkpoints. Closes with a report. Nothing is left behind.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -92,7 +92,7 @@ func (a *app) demo(ctx context.Context, o demoOptions) error {
 	return nil
 }
 
-// demoServices runs the six services on two CPU slots, so that the jobs must share whatever the machine is.
+// demoServices runs the services on two CPU slots, so that the jobs must share whatever the machine is.
 func demoServices(ctx context.Context, url, dir, policy string, log *os.File) error {
 	var common run.Common
 	fs := pflag.NewFlagSet("demo", pflag.ContinueOnError)

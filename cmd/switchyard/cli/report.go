@@ -33,14 +33,17 @@ type reportOptions struct {
 
 func (a *app) reportCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "report", Short: "Report what was spent", Args: cobra.NoArgs}
-	cmd.PersistentPreRunE = func(*cobra.Command, []string) error {
-		if !slices.Contains([]string{"table", "json", "csv", "html"}, a.output) {
-			return failure(ExitUsage, "", "-o %q: want table, json, csv or html", a.output)
-		}
-		return nil
-	}
+	cmd.PersistentPreRunE = a.wantsPages
 	cmd.AddCommand(a.reportEnergyCommand())
 	return cmd
+}
+
+// wantsPages is for commands that also write tables for other programs, and pages.
+func (a *app) wantsPages(*cobra.Command, []string) error {
+	if !slices.Contains([]string{"table", "json", "csv", "html"}, a.output) {
+		return failure(ExitUsage, "", "-o %q: want table, json, csv or html", a.output)
+	}
+	return nil
 }
 
 func (a *app) reportEnergyCommand() *cobra.Command {

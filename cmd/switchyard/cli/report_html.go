@@ -156,7 +156,7 @@ type bars struct {
 	series map[string]plotter.Values
 }
 
-// draw gives the picture as SVG without the XML declaration, to stand in a page.
+// draw gives the picture.
 func (b bars) draw() (template.HTML, error) {
 	p := plot.New()
 	p.Y.Label.Text, p.Y.Min = "kWh", 0
@@ -183,6 +183,11 @@ func (b bars) draw() (template.HTML, error) {
 	if len(b.names) > 6 {
 		p.X.Tick.Label.Rotation, p.X.Tick.Label.XAlign, p.X.Tick.Label.YAlign = 0.6, draw.XRight, draw.YTop
 	}
+	return drawSVG(p)
+}
+
+// drawSVG draws a plot as SVG without the XML declaration, to stand in a page.
+func drawSVG(p *plot.Plot) (template.HTML, error) {
 	canvas := vgsvg.New(17*vg.Centimeter, 7*vg.Centimeter)
 	p.Draw(draw.New(canvas))
 	var svg bytes.Buffer

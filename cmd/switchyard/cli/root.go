@@ -108,7 +108,7 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 the job can never run here, 4 the bus cann
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	root.PersistentFlags().StringVar(&a.nats, "nats", "", "`URL` of the NATS server (default: $SWITCHYARD_NATS, else the one that switchyard up wrote down, else "+run.DefaultURL+")")
-	root.PersistentFlags().StringVarP(&a.output, "output", "o", "table", "table or json; report: csv or html too")
+	root.PersistentFlags().StringVarP(&a.output, "output", "o", "table", "table or json; report and tune results: csv or html too")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if !slices.Contains([]string{"table", "json"}, a.output) {
 			return failure(ExitUsage, "", "-o %q: want table or json", a.output)
@@ -119,6 +119,7 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 the job can never run here, 4 the bus cann
 		a.upCommand(), a.busCommand(), a.demoCommand(), a.submitCommand(), a.eventsCommand(),
 		a.psCommand(), a.describeCommand(), a.logsCommand(), a.cancelCommand(), a.waitCommand(), a.topCommand(), a.doctorCommand(), a.compatCommand(), a.referenceCommand(), a.simulateCommand(),
 		a.replayCommand(), a.bundleCommand(), a.renderCommand(), a.measureCommand(), a.purgeCommand(), a.reportCommand(), a.influxCommand(), a.workloadCommand(), a.netCommand(),
+		a.tuneCommand(),
 	)
 	return root
 }

@@ -183,7 +183,7 @@ type submitResult struct {
 func (a *app) submit(ctx context.Context, b *bus.Bus, spec train.Spec, id train.JobID) (submitResult, error) {
 	result := submitResult{ID: id}
 	fact := event.OnceFact(id, event.FactSubmitted, "submitted", event.Submitted{Spec: spec})
-	repeat, err := publishSubmission(ctx, b, fact)
+	repeat, err := publishSubmission(ctx, b, event.StreamJobs, fact)
 	if err != nil {
 		return result, err
 	}
@@ -215,12 +215,12 @@ func (a *app) submit(ctx context.Context, b *bus.Bus, spec train.Spec, id train.
 }
 
 // publishSubmission stores the fact as the first of its subject. An equal one that is there already is a repetition, a different one a conflict.
-func publishSubmission(ctx context.Context, b *bus.Bus, fact event.Fact) (repeat bool, err error) {
+func publishSubmission(ctx context.Context, b *bus.Bus, stream string, fact event.Fact) (repeat bool, err error) {
 	_, err = b.PublishAfter(ctx, fact, 0)
 	if err == nil {
 		return false, nil
 	}
-	first, lastErr := b.Last(ctx, event.StreamJobs, fact.Subject)
+	first, lastErr := b.Last(ctx, stream, fact.Subject)
 	switch {
 	case errors.Is(lastErr, bus.ErrNotFound):
 		return false, b.Publish(ctx, fact) // it did not arrive: try until it does
@@ -232,7 +232,7 @@ func publishSubmission(ctx context.Context, b *bus.Bus, fact event.Fact) (repeat
 		return false, err
 	}
 	if string(first.Data) != string(body) {
-		return false, failure(ExitError, "choose another --id, or leave it out", "job %s: another submission has this id, and the first one stands", fact.Subject.ID)
+		return false, failure(ExitError, "choose another --id, or leave it out", "%s %s: another submission has this id, and the first one stands", fact.Subject.Entity, fact.Subject.ID)
 	}
 	return true, nil
 }

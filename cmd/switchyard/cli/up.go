@@ -21,14 +21,15 @@ import (
 	"github.com/switchyard-dl/switchyard/services/admission"
 	"github.com/switchyard-dl/switchyard/services/energy"
 	"github.com/switchyard-dl/switchyard/services/executor"
+	"github.com/switchyard-dl/switchyard/services/experiments"
 	"github.com/switchyard-dl/switchyard/services/nodeagent"
 	"github.com/switchyard-dl/switchyard/services/planner"
 	"github.com/switchyard-dl/switchyard/services/profiler"
 )
 
-// services are all six, in the order in which they are stopped: first nothing new is accepted or decided, then what runs is left in good order.
+// services are all seven, in the order in which they are stopped: first nothing new is accepted or decided, then what runs is left in good order.
 func services() []run.Service {
-	return []run.Service{admission.New(), planner.New(), profiler.New(), executor.New(), nodeagent.New(), energy.New()}
+	return []run.Service{experiments.New(), admission.New(), planner.New(), profiler.New(), executor.New(), nodeagent.New(), energy.New()}
 }
 
 func (a *app) upCommand() *cobra.Command {
@@ -37,8 +38,8 @@ func (a *app) upCommand() *cobra.Command {
 	all := services()
 	cmd := &cobra.Command{
 		Use:   "up",
-		Short: "Run the six services on this machine, around an embedded bus",
-		Long: `Runs admission, profiler, planner, executor, node agent and energy in one process, around an embedded nats-server that keeps everything on disk. Jobs are
+		Short: "Run the seven services on this machine, around an embedded bus",
+		Long: `Runs experiments, admission, profiler, planner, executor, node agent and energy in one process, around an embedded nats-server that keeps everything on disk. Jobs are
 processes of this machine and go on when this process is stopped or killed: the next ` + "`switchyard up`" + ` finds them again.
 
 Whoever can connect to the bus can run commands as the user of this process: it listens on loopback only.

@@ -31,6 +31,8 @@ type Setting struct {
 	Addresses []string
 	// Servers is the number of parameter servers that are started beside the workers; 0 leaves them to the code itself.
 	Servers int
+	// Cores is how many of the processors of its devices each process may use; 0 is all.
+	Cores int
 	// Folders are the real ones; Datasets may be empty. Mounted says that the job sees them as /custom, /snapshots and /data.
 	Custom, Snapshots, Datasets, Work string
 	Mounted                           bool

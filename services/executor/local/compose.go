@@ -34,7 +34,7 @@ func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
 		made.Sandbox, made.Mounts = b.Sandbox, mounts(s)
 	}
 	for rank := range s.Processes() {
-		p := Process{Args: command(s), Env: environment(s, rank), Dir: workDir(s), CPUs: cpus(s, rank)}
+		p := Process{Args: command(s), Env: environment(s, rank), Dir: workDir(s), CPUs: cpus(s, rank), Cores: s.Cores}
 		if p.Args[0] == "python" {
 			p.Fallback = "python3"
 		}

@@ -50,6 +50,8 @@ type Process struct {
 	Dir      string   `json:"dir"`
 	// CPUs bounds the process to these processors; none leaves it as it is.
 	CPUs []int `json:"cpus,omitempty"`
+	// Cores is how many of them it may use at first; 0 is all.
+	Cores int `json:"cores,omitempty"`
 }
 
 // Mount shows the folder Source of the machine at Target, a name at the root of the job's file system.

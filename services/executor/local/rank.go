@@ -62,7 +62,7 @@ func becomeRank(args []string) error {
 		return fmt.Errorf("start a process: no rank %q", args[1])
 	}
 	p := launch.Processes[rank]
-	if err := bind(p.CPUs); err != nil {
+	if err := bind(narrowed(p.CPUs, p.Cores)); err != nil {
 		return err
 	}
 	if launch.Sandbox != SandboxNone {

@@ -31,6 +31,7 @@ type API struct {
 	epochEnded func(event.EpochMark)
 	usesMemory func(train.Attempt, unit.Bytes)
 	tuned      func(train.Attempt) (train.TunedTenant, uint64, bool)
+	paused     func(job train.JobID, epochsDone int) bool
 	log        *slog.Logger
 
 	sessions sessions
@@ -51,7 +52,9 @@ type Config struct {
 	// UsesMemory hears what an attempt says to use of each of its devices. Nil for nobody.
 	UsesMemory func(train.Attempt, unit.Bytes)
 	// Tuned gives the micro-batch that is wanted of an attempt, and its generation; false where none is. Nil: of none.
-	Tuned   func(train.Attempt) (train.TunedTenant, uint64, bool)
+	Tuned func(train.Attempt) (train.TunedTenant, uint64, bool)
+	// Paused says whether a job that has done so many epochs is to leave and wait. Nil: none is.
+	Paused  func(job train.JobID, epochsDone int) bool
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 }
@@ -59,7 +62,7 @@ type Config struct {
 // New makes an API. Its loops RunHeartbeats and the outbox's, with DeliverKept, are the caller's to run.
 func New(c Config) *API {
 	a := &API{
-		node: c.Node, bus: c.Bus, reports: c.Reports, roster: c.Roster, box: c.Outbox, epochEnded: c.EpochEnded, usesMemory: c.UsesMemory, tuned: c.Tuned, log: c.Log,
+		node: c.Node, bus: c.Bus, reports: c.Reports, roster: c.Roster, box: c.Outbox, epochEnded: c.EpochEnded, usesMemory: c.UsesMemory, tuned: c.Tuned, paused: c.Paused, log: c.Log,
 		sessions: sessions{byJob: map[train.JobID]*session{}}, beats: make(chan event.Fact, beatsQueued),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "switchyard_nodeagent_job_requests_total", Help: "Requests of training code by request and status.",

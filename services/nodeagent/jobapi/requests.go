@@ -28,7 +28,8 @@ func (a *API) mustStop(ctx context.Context, s *session) bool {
 	if s.known().StopAnswered {
 		return true // some process may have heard it
 	}
-	if s.stopCause() == train.StopNone || a.bus.Ready() != nil {
+	pauses := a.paused != nil && a.paused(s.attempt.Job, s.known().EpochsDone)
+	if s.stopCause() == train.StopNone && !pauses || a.bus.Ready() != nil {
 		return false
 	}
 	s.recording.Lock()

@@ -40,7 +40,7 @@ func prepare(c *lab.Cluster, dir string) error {
 		return err
 	}
 	packages := map[string]string{"nats-server": "github.com/nats-io/nats-server/v2"}
-	for _, name := range []string{"admission", "profiler", "planner", "executor", "nodeagent", "energy"} {
+	for _, name := range []string{"admission", "profiler", "planner", "executor", "nodeagent", "energy", "experiments"} {
 		packages[name] = "../../../services/" + name + "/cmd/" + name
 	}
 	for name, pkg := range packages {
@@ -90,7 +90,7 @@ func apply(t *testing.T, overlay string) *site {
 	t.Helper()
 	s := begin(t)
 	s.kubectl("apply", "-k", filepath.Join(manifests, "overlays", overlay))
-	for _, what := range []string{"statefulset/bus", "deploy/admission", "deploy/profiler", "deploy/planner", "deploy/energy", "deploy/executor"} {
+	for _, what := range []string{"statefulset/bus", "deploy/admission", "deploy/profiler", "deploy/planner", "deploy/energy", "deploy/experiments", "deploy/executor"} {
 		s.kubectl("-n", "switchyard", "rollout", "status", what, "--timeout=4m")
 	}
 	s.kubectl("-n", "switchyard-nodes", "rollout", "status", "ds/nodeagent", "--timeout=3m")

@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+
+	"github.com/spf13/cobra"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/services/experiments/conduct"
+	"github.com/switchyard-dl/switchyard/services/experiments/profile"
+)
+
+func (a *app) tuneProfilesCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "profiles",
+		Short: "Show what is known of workloads and their system parameters",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withProfiles(cmd, func(_ context.Context, _ *bus.KV[profile.Store], e bus.Entry[profile.Store]) error {
+				return a.printProfiles(e.Value)
+			})
+		},
+	}
+	cmd.AddCommand(
+		&cobra.Command{
+			Use: "export", Short: "Write the ground truth as JSON, for import elsewhere", Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				return a.withProfiles(cmd, func(_ context.Context, _ *bus.KV[profile.Store], e bus.Entry[profile.Store]) error {
+					return a.printJSON(e.Value)
+				})
+			},
+		},
+		&cobra.Command{
+			Use: "import FILE|-", Short: "Replace the ground truth by an exported one", Args: cobra.ExactArgs(1),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				text, err := a.readJobFile(args[0])
+				if err != nil {
+					return err
+				}
+				store, err := profile.Decode(text)
+				if err != nil {
+					return failure(ExitUsage, "", "%s: %v", args[0], err)
+				}
+				return a.withProfiles(cmd, func(ctx context.Context, kv *bus.KV[profile.Store], e bus.Entry[profile.Store]) error {
+					if !reflect.DeepEqual(store, e.Value) {
+						if _, err := kv.Swap(ctx, event.ProfilesKey, store, e.Revision); err != nil {
+							return err
+						}
+					}
+					_, err := fmt.Fprintf(a.stdout, "%s known\n", plural(len(store.Entries), "workload"))
+					return err
+				})
+			},
+		},
+	)
+	return cmd
+}
+
+// withProfiles runs f with the ground truth, which is empty at first.
+func (a *app) withProfiles(cmd *cobra.Command, f func(context.Context, *bus.KV[profile.Store], bus.Entry[profile.Store]) error) error {
+	return a.withBus(cmd, func(ctx context.Context, b *bus.Bus) error {
+		kv, err := openBucket[profile.Store](ctx, b, event.BucketProfiles)
+		if err != nil {
+			return err
+		}
+		e, err := kv.Get(ctx, event.ProfilesKey)
+		if err != nil && !errors.Is(err, bus.ErrNotFound) {
+			return err
+		}
+		return f(ctx, kv, e)
+	})
+}
+
+func (a *app) printProfiles(s profile.Store) error {
+	if a.output == "json" {
+		return a.printJSON(s.Records())
+	}
+	return a.table("WORKLOAD\tKIND\tBATCH\tSETTING\tEPOCHS\tCOST", func(w io.Writer) {
+		for _, r := range s.Records() {
+			for _, m := range r.Measured {
+				_, _ = fmt.Fprintf(w, "%s\t%s\t%g\t%s\t%d\t%.4g\n", cell(r.Workload, 48), dash(r.Kind), r.BatchSize, cell(conduct.Words(m.Setting), 40), m.Epochs, m.Cost)
+			}
+		}
+	})
+}

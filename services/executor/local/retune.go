@@ -1,0 +1,129 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
+)
+
+// narrowed are as many of the processors as may be used; none asks for all.
+func narrowed(cpus []int, cores int) []int {
+	if cores <= 0 || cores >= len(cpus) {
+		return cpus
+	}
+	return cpus[:cores]
+}
+
+// Retune sets the system parameters of a running attempt: its processes and all their threads are kept on so many of their processors.
+func (m *Machine) Retune(_ context.Context, a train.Attempt, s launch.Sight, wanted train.Setting) (train.Applied, error) {
+	applied := train.Applied{Values: map[string]float64{}}
+	refuse := func(name, why string) {
+		if applied.Refused == nil {
+			applied.Refused = map[string]string{}
+		}
+		applied.Refused[name] = why
+	}
+	for name, value := range wanted.Values {
+		if name != train.SettingCores {
+			refuse(name, "processes of this machine cannot be given another one while they run")
+			continue
+		}
+		why, err := m.keepOn(a, s, int(value))
+		switch {
+		case err != nil:
+			return applied, err
+		case why != "":
+			refuse(name, why)
+		default:
+			applied.Values[name] = value
+		}
+	}
+	return applied, nil
+}
+
+// keepOn keeps the processes of an attempt on so many of the processors that each was started on; why is the reason where that cannot be.
+func (m *Machine) keepOn(a train.Attempt, s launch.Sight, cores int) (why string, err error) {
+	l, found, err := readJSON[Launch](filepath.Join(m.Attempt(a.Job, a.Number), launchName))
+	if err != nil || !found {
+		return "", fmt.Errorf("retune %s: read its launch: %w", a.Job, errors.Join(err, os.ErrNotExist))
+	}
+	if len(l.Cleanup) > 0 {
+		return "it runs in a container", nil
+	}
+	for _, p := range l.Processes {
+		if len(p.CPUs) == 0 {
+			return "its processes share all processors of the machine", nil
+		}
+		if cores > len(p.CPUs) {
+			return fmt.Sprintf("its devices come with %d processors", len(p.CPUs)), nil
+		}
+	}
+	// A thread that is born meanwhile has the processors of the one that made it: in the second round nothing is new.
+	const rounds = 2
+	for range rounds {
+		pids, err := descendants(s.PID)
+		if err != nil {
+			return "", fmt.Errorf("retune %s: %w", a.Job, err)
+		}
+		for _, pid := range pids {
+			if err := keepThreads(pid, l.Processes, cores); err != nil {
+				return "", fmt.Errorf("retune %s: %w", a.Job, err)
+			}
+		}
+	}
+	return "", nil
+}
+
+// keepThreads binds the threads of a process; what ends meanwhile needs nothing.
+func keepThreads(pid int, processes []Process, cores int) error {
+	folder := filepath.Join(string(kernel), strconv.Itoa(pid), "task")
+	threads, err := os.ReadDir(folder)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list threads: %w", err)
+	}
+	for _, t := range threads {
+		tid, err := strconv.Atoi(t.Name())
+		if err != nil {
+			continue
+		}
+		if err := keepThread(tid, processes, cores); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("bind thread %d: %w", tid, err)
+		}
+	}
+	return nil
+}
+
+// keepThread binds a thread to the first of the processors of its process: the one among whose processors are those that it has now.
+func keepThread(tid int, processes []Process, cores int) error {
+	var now unix.CPUSet
+	if err := unix.SchedGetaffinity(tid, &now); err != nil {
+		return err
+	}
+	for _, p := range processes {
+		within, set := 0, unix.CPUSet{}
+		for _, cpu := range p.CPUs {
+			if now.IsSet(cpu) {
+				within++
+			}
+		}
+		if within == 0 || within != now.Count() {
+			continue
+		}
+		for _, cpu := range narrowed(p.CPUs, cores) {
+			set.Set(cpu)
+		}
+		return unix.SchedSetaffinity(tid, &set)
+	}
+	return nil // it has left the processors that it was given: that is its own choice
+}

@@ -1,0 +1,72 @@
+package local
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
+)
+
+// allowed are the processors that this process may use.
+func allowed(t *testing.T) []int {
+	t.Helper()
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		t.Fatal(err)
+	}
+	var cpus []int
+	for cpu := range 1024 {
+		if set.IsSet(cpu) {
+			cpus = append(cpus, cpu)
+		}
+	}
+	return cpus
+}
+
+// Processes of an attempt, and those that these have started, are given fewer of their processors, and all of them back.
+func TestRunningProcessesAreKeptOnCores(t *testing.T) {
+	cpus := allowed(t)
+	if len(cpus) < 2 {
+		t.Skip("one processor")
+	}
+	b := newBench(t)
+	m := NewMachine(b.Backend, Bounds{})
+	l := b.launch("j", sh("sleep 1000 & echo $$ > pid; wait"))
+	l.Processes[0].CPUs, l.Processes[0].Cores = cpus[:2], 1
+	b.start(l)
+	s := b.phase("j", launch.Running)
+	pid := b.pidIn("pid")
+	var tree []int
+	b.until("both processes", func() bool {
+		var err error
+		tree, err = descendants(s.PID)
+		b.must(err)
+		return len(tree) == 2
+	})
+	have := func(want int) {
+		t.Helper()
+		for _, p := range tree {
+			var set unix.CPUSet
+			b.must(unix.SchedGetaffinity(p, &set))
+			if set.Count() != want || !set.IsSet(cpus[0]) {
+				t.Errorf("process %d (the program is %d) has %d processors, want %d", p, pid, set.Count(), want)
+			}
+		}
+	}
+	have(1)
+	for _, cores := range []float64{2, 1, 2} {
+		a := train.Attempt{Job: "j", Number: 1}
+		applied, err := m.Retune(t.Context(), a, s, train.Setting{Values: map[string]float64{"cores": cores, "memory_mib": 512}})
+		if err != nil || applied.Values["cores"] != cores || applied.Refused["memory_mib"] == "" || len(applied.Refused) != 1 {
+			t.Fatalf("applied %+v, error %v", applied, err)
+		}
+		have(int(cores))
+	}
+	applied, err := m.Retune(t.Context(), train.Attempt{Job: "j", Number: 1}, s, train.Setting{Values: map[string]float64{"cores": 3}})
+	if err != nil || applied.Refused["cores"] == "" {
+		t.Errorf("applied %+v, error %v: it has two", applied, err)
+	}
+	have(2)
+}

@@ -1,0 +1,49 @@
+package conduct
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/experiments/file"
+)
+
+// MostEpochs bounds the epochs of all trials of an experiment: each is kept in its record.
+const MostEpochs = 10_000
+
+// longestID leaves room for the number of a trial.
+const longestID = train.MaxIDLength - 8
+
+// Check says everything that is wrong with a submission that did not come from a file.
+func Check(id string, e file.Experiment) error {
+	var errs []error
+	if len(id) > longestID {
+		errs = append(errs, fmt.Errorf("id %.80q: want at most %d characters, to leave room for the numbers of trials", id, longestID))
+	}
+	if e.Concurrency < 1 {
+		errs = append(errs, fmt.Errorf("concurrency %d: want 1 or more", e.Concurrency))
+	}
+	if all := e.Search.Trials * e.Search.MaxEpochs; all > MostEpochs || all < 0 {
+		errs = append(errs, fmt.Errorf("%d trials of %d epochs: want at most %d epochs in all", e.Search.Trials, e.Search.MaxEpochs, MostEpochs))
+	}
+	if e.Objective.Metric == "" {
+		errs = append(errs, errors.New("objective: is missing"))
+	}
+	if e.Search.MaxEpochs != e.Job.MaxEpochs {
+		errs = append(errs, fmt.Errorf("search.max_epochs %d: want that of the job, %d", e.Search.MaxEpochs, e.Job.MaxEpochs))
+	}
+	if _, err := e.Searcher(); err != nil {
+		errs = append(errs, err)
+	}
+	job, err := json.Marshal(e.Job)
+	if err != nil {
+		return errors.Join(append(errs, fmt.Errorf("job: %w", err))...)
+	}
+	_, reasons := event.DecodeSubmission(job)
+	for _, r := range reasons {
+		errs = append(errs, fmt.Errorf("job: %s", r))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,267 @@
+package conduct
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/experiments/file"
+	"github.com/switchyard-dl/switchyard/services/experiments/pipeline"
+	"github.com/switchyard-dl/switchyard/services/experiments/search"
+)
+
+// One core is better for small batches here: pipetune finds that out while it trains, v1 never does, and both come to the same model.
+func TestPipelinedTuningSavesTime(t *testing.T) {
+	worlds := map[file.Mode]*world{}
+	for _, mode := range file.Modes() {
+		w := newWorld(t, experiment(search.Random, mode, 6))
+		w.cost = func(_, cores float64) float64 { return 10 + 5*cores }
+		w.busy = 0.6 // of two cores: one is known to do
+		w.run()
+		worlds[mode] = w
+	}
+	v1, own := worlds[file.V1], worlds[file.PipeTune]
+	if v1.trained != 54 || own.trained != 54 {
+		t.Errorf("v1 trained %d epochs, pipetune %d: want 54 each", v1.trained, own.trained)
+	}
+	before, after := v1.record.EndedAt.Sub(v1.record.SubmittedAt), own.record.EndedAt.Sub(own.record.SubmittedAt)
+	if saved := 1 - after.Seconds()/before.Seconds(); saved < 0.2 {
+		t.Errorf("pipetune takes %s, v1 %s: saved %.0f %%, want most of 25 %%", after, before, 100*saved)
+	}
+	a, first, _ := v1.record.Best()
+	b, second, _ := own.record.Best()
+	if a.ID != b.ID || first != second {
+		t.Errorf("best: trial %d with %g and trial %d with %g", a.ID, first, b.ID, second)
+	}
+	// What the first trial found is known to those after it.
+	for _, trial := range own.record.Trials[2:] {
+		if trial.Settings[0][file.Cores] != 1 {
+			t.Errorf("trial %d begins with %v", trial.ID, trial.Settings)
+		}
+	}
+	for _, trial := range worlds[file.V2].record.Trials {
+		cores, _ := trial.Params[file.Cores].Float()
+		if len(trial.Settings) != 1 || trial.Settings[0][file.Cores] != cores {
+			t.Errorf("v2, trial %d: %v with %v", trial.ID, trial.Settings, trial.Params)
+		}
+	}
+}
+
+// A change that does not help costs little: the rule's bound of 3 % holds over the whole experiment.
+func TestPipelinedTuningCostsLittle(t *testing.T) {
+	seconds := map[file.Mode]float64{}
+	for _, mode := range []file.Mode{file.V1, file.PipeTune} {
+		w := newWorld(t, experiment(search.Random, mode, 6))
+		w.cost = func(_, cores float64) float64 { return 20 / cores }
+		w.busy = 2
+		w.run()
+		seconds[mode] = w.record.EndedAt.Sub(w.record.SubmittedAt).Seconds()
+	}
+	if seconds[file.PipeTune] > 1.03*seconds[file.V1] {
+		t.Errorf("pipetune takes %g s, v1 %g s", seconds[file.PipeTune], seconds[file.V1])
+	}
+}
+
+// Trials pause at their rungs to the epoch, and go on from there.
+func TestTrialsPauseAndGoOn(t *testing.T) {
+	w := newWorld(t, experiment(search.ASHA, file.V1, 9))
+	w.run()
+	rungs, whole := map[int]int{}, 0
+	for _, trial := range w.record.Trials {
+		rungs[trial.EpochsDone()]++
+		if trial.State == search.Ended {
+			whole++
+		} else if trial.State != search.Stopped || trial.Reason != "others were better" {
+			t.Errorf("trial %d: %s, %q", trial.ID, trial.State, trial.Reason)
+		}
+	}
+	sum := 0
+	for epochs, n := range rungs {
+		sum += epochs * n
+		if epochs != 1 && epochs != 3 && epochs != 9 {
+			t.Errorf("%d trials have %d epochs", n, epochs)
+		}
+	}
+	if whole == 0 || w.trained != sum {
+		t.Errorf("%d trials were trained to their end, %d epochs in all, of which %d count", whole, w.trained, sum)
+	}
+	if best, _, ok := w.record.Best(); !ok || best.State != search.Ended {
+		t.Errorf("best %+v", best)
+	}
+}
+
+// Whatever is interrupted wherever comes to the same.
+func TestKillsChangeNothing(t *testing.T) {
+	for _, algorithm := range []search.Algorithm{search.Random, search.ASHA, search.Hyperband, search.GP} {
+		e := experiment(algorithm, file.PipeTune, 6)
+		e.Concurrency = 2
+		var records [2][]byte
+		for i, killed := range []bool{false, true} {
+			w := newWorld(t, e)
+			w.killed, w.busy = killed, 0.9
+			w.run()
+			data, err := json.Marshal(w.record.Trials)
+			if err != nil {
+				t.Fatal(err)
+			}
+			records[i] = data
+		}
+		if diff := cmp.Diff(string(records[0]), string(records[1])); diff != "" {
+			t.Errorf("%s (-alive +killed):\n%s", algorithm, diff)
+		}
+	}
+}
+
+// A job that comes again is recognised: one trial with the best parameters, at the best setting from its first epoch on, and no probes.
+func TestRecurringExperimentsRunOneTrial(t *testing.T) {
+	e := experiment(search.Random, file.PipeTune, 6)
+	e.Group = "nightly"
+	first := newWorld(t, e)
+	first.cost, first.busy = func(_, cores float64) float64 { return 10 + 5*cores }, 0.6
+	first.run()
+	best, score, _ := first.record.Best()
+	again := newWorld(t, e)
+	again.cost, again.known = first.cost, first.known
+	again.record.Recur([]Record{first.record})
+	again.run()
+	trials := again.record.Trials
+	if len(trials) != 1 || len(trials[0].Settings) != 1 || trials[0].Settings[0][file.Cores] != 1 {
+		t.Fatalf("trials %+v", trials)
+	}
+	if _, got, _ := again.record.Best(); got != score || !cmp.Equal(trials[0].Params, best.Params, cmp.AllowUnexported(search.Value{})) {
+		t.Errorf("%v came to %g, want %v and %g", trials[0].Params, got, best.Params, score)
+	}
+	other := e
+	other.Job.TrainingSetSize++
+	changed := newWorld(t, other)
+	if changed.record.Recur([]Record{first.record}); changed.record.Recurs != nil {
+		t.Error("another job is taken for the same")
+	}
+}
+
+func TestBudgets(t *testing.T) {
+	e := experiment(search.Random, file.V1, 6)
+	e.Budget.Epochs = 20
+	w := newWorld(t, e)
+	w.run()
+	if len(w.record.Trials) != 3 || w.record.State != Finished || w.record.Message != "the budget of 20 epochs is used up" {
+		t.Errorf("%d trials, %s, %q", len(w.record.Trials), w.record.State, w.record.Message)
+	}
+}
+
+// A trial that fails has no result; the others go on.
+func TestFailures(t *testing.T) {
+	r := newWorld(t, experiment(search.Random, file.V1, 2)).record
+	decide := func() {
+		t.Helper()
+		if err := r.Decide(r.Learn(newWorld(t, r.Experiment).known), r.SubmittedAt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	decide()
+	r.JobEnded(r.Trials[0].Job, train.StateRejected, "no such folder", r.SubmittedAt)
+	decide()
+	if len(r.Trials) != 2 || r.Trials[0].State != search.Failed || r.Trials[0].Reason != "no such folder" {
+		t.Fatalf("trials %+v", r.Trials)
+	}
+	r.JobEnded(r.Trials[1].Job, train.StateFailed, "out of memory", r.SubmittedAt)
+	decide()
+	if r.State != Finished || r.Message != "no trial has a result" {
+		t.Errorf("%s, %q", r.State, r.Message)
+	}
+}
+
+func TestStop(t *testing.T) {
+	r := newWorld(t, experiment(search.Random, file.V1, 6)).record
+	if err := r.Decide(newWorld(t, r.Experiment).known, r.SubmittedAt); err != nil {
+		t.Fatal(err)
+	}
+	r.Stop("stopped by ann", r.SubmittedAt)
+	facts := r.Cancellations()
+	if r.State != Stopped || len(facts) != 1 || facts[0].Key != "job/exp-t0/cancel" {
+		t.Fatalf("%s, %+v", r.State, facts)
+	}
+	var names []string
+	for _, f := range r.Tell() {
+		names = append(names, f.Key)
+	}
+	want := []string{"tune/exp/trial/0/started/9", "tune/exp/trial/0/stopped/9", "tune/exp/stopped"}
+	if diff := cmp.Diff(want, names); diff != "" || len(r.Tell()) != 0 {
+		t.Errorf("told (-want +got):\n%s, and then %d more", diff, len(r.Tell()))
+	}
+}
+
+// The objective per joule waits for the ledger, and not for ever.
+func TestEnergyIsWaitedFor(t *testing.T) {
+	e := experiment(search.Random, file.V1, 1)
+	e.Objective.Per, e.Job.MaxEpochs, e.Search.MaxEpochs = file.PerEnergy, 1, 1
+	for _, joules := range []float64{0, 50} {
+		r := New("exp", e, "", time.Now().UTC())
+		if err := r.Decide(newWorld(t, e).known, r.SubmittedAt); err != nil {
+			t.Fatal(err)
+		}
+		job, at := r.Trials[0].Job, r.SubmittedAt.Add(time.Second)
+		r.EpochEnded(job, event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 1, Metrics: map[string]float64{"accuracy": 0.5}}, at)
+		r.JobEnded(job, train.StateSucceeded, "", at)
+		if r.Trials[0].State != search.Running {
+			t.Fatalf("%s before the ledger has spoken", r.Trials[0].State)
+		}
+		var course train.Course
+		if joules > 0 {
+			course.Epochs = []train.EpochEnergy{{Attempt: 1, EpochsDone: 1, Energy: 50_000_000}}
+		}
+		r.Metered(job, course, train.Account{Methods: []string{"modelled"}, Final: true}, at)
+		results, err := r.Results(&r.Trials[0])
+		switch {
+		case r.Trials[0].State != search.Ended || !r.Trials[0].Modelled:
+			t.Errorf("%+v", r.Trials[0])
+		case joules == 0 && err == nil:
+			t.Errorf("energy that nobody measured is taken for a result: %+v", results)
+		case joules > 0 && (len(results) != 1 || results[0].Score != 0.01):
+			t.Errorf("results %+v, error %v", results, err)
+		}
+	}
+}
+
+// Epochs belong to the setting under which all of them ran.
+func TestEpochsOfASetting(t *testing.T) {
+	at := func(seconds float64) time.Time {
+		return time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC).Add(time.Duration(seconds * float64(time.Second)))
+	}
+	trial := Trial{
+		Settings: []pipeline.Setting{{"cores": 2}, {"cores": 1}, {"cores": 4}},
+		Applied: []train.Applied{
+			{Attempt: 1, Generation: 1, At: at(0)}, {Attempt: 1, Generation: 2, At: at(15)}, {Attempt: 2, Generation: 3, At: at(40), Refused: map[string]string{"cores": "too many"}},
+		},
+	}
+	for _, test := range []struct {
+		name           string
+		epoch          Epoch
+		cores          float64
+		whole, refused bool
+	}{
+		{"before", Epoch{Attempt: 1, At: at(10), Seconds: 10}, 2, true, false},
+		{"across the change", Epoch{Attempt: 1, At: at(20), Seconds: 10}, 2, false, false},
+		{"after", Epoch{Attempt: 1, At: at(30), Seconds: 10}, 1, true, false},
+		{"refused", Epoch{Attempt: 2, At: at(55), Seconds: 10}, 4, true, true},
+		{"nothing was told", Epoch{Attempt: 3, At: at(70), Seconds: 10}, 2, false, false},
+	} {
+		setting, refused, whole := trial.settingOf(test.epoch)
+		if setting["cores"] != test.cores || whole != test.whole || refused != test.refused {
+			t.Errorf("%s: %v, refused %t, whole %t", test.name, setting, refused, whole)
+		}
+	}
+}
+
+func TestJobIDs(t *testing.T) {
+	for id, want := range map[string]bool{"exp-t0": true, "a-t1-t12": true, "exp": false, "-t1": false, "exp-t01": false, "exp-t-1": false, "exp-tx": false} {
+		experiment, trial, ok := SplitJobID(id)
+		if ok != want || ok && string(JobID(experiment, trial)) != id {
+			t.Errorf("%s: %s, %d, %t", id, experiment, trial, ok)
+		}
+	}
+}

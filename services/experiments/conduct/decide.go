@@ -1,0 +1,89 @@
+package conduct
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/services/experiments/pipeline"
+	"github.com/switchyard-dl/switchyard/services/experiments/profile"
+	"github.com/switchyard-dl/switchyard/services/experiments/search"
+)
+
+// Decide enters what follows from the record and from what is known of workloads: which trials start, go on and stop, under which system parameters they run,
+// and whether the experiment is over.
+func (r *Record) Decide(known profile.Store, now time.Time) error {
+	if r.Over() {
+		return nil
+	}
+	searcher, err := r.searcher()
+	if err != nil {
+		return fmt.Errorf("decide on %s: %w", r.ID, err)
+	}
+	running := 0
+	for _, t := range r.Trials {
+		if t.State == search.Running {
+			running++
+		}
+	}
+	spent := r.spent(now)
+	for _, a := range searcher.Next(r.History(), max(r.Experiment.Concurrency-running, 0)) {
+		switch {
+		case a.Verb == search.Stop:
+			r.Trials[a.Trial].stop(a.Reason, now)
+			running--
+		case spent != "":
+		case a.Verb == search.Start:
+			r.start(a, known, now)
+			running++
+		case a.Verb == search.Promote:
+			t := &r.Trials[a.Trial]
+			t.State, t.Epochs = search.Running, a.Epochs
+			running++
+		}
+	}
+	for i := range r.Trials {
+		r.retune(&r.Trials[i], known)
+	}
+	if running == 0 {
+		r.finish(spent, now)
+	}
+	return nil
+}
+
+// start enters a new trial. What is known of its workload counts from its first epoch on.
+func (r *Record) start(a search.Action, known profile.Store, now time.Time) {
+	r.Trials = append(r.Trials, Trial{
+		ID: a.Trial, Job: JobID(r.ID, a.Trial), Params: a.Params, Epochs: a.Epochs, State: search.Running, DecidedAt: now,
+		Settings: []pipeline.Setting{r.Experiment.Setting(a.Params)},
+	})
+	if t := &r.Trials[len(r.Trials)-1]; r.pipelines() {
+		trial := r.pipelined(t, known)
+		t.Settings[0] = r.rule().Next(&trial, known.Records())
+	}
+}
+
+// spent says which part of the budget is used up; empty where none is.
+func (r *Record) spent(now time.Time) string {
+	b, epochs := r.Experiment.Budget, 0
+	for _, t := range r.Trials {
+		epochs += t.Epochs
+	}
+	switch {
+	case b.Epochs > 0 && epochs >= b.Epochs:
+		return fmt.Sprintf("the budget of %d epochs is used up", b.Epochs)
+	case b.Hours > 0 && now.Sub(r.SubmittedAt).Hours() >= b.Hours:
+		return fmt.Sprintf("the budget of %g hours is used up", b.Hours)
+	}
+	return ""
+}
+
+// finish ends an experiment in which nothing runs any more. Paused trials are given up.
+func (r *Record) finish(why string, now time.Time) {
+	for i := range r.Trials {
+		r.Trials[i].stop("others were better", now)
+	}
+	r.State, r.EndedAt, r.Message = Finished, now, why
+	if _, _, ok := r.Best(); !ok {
+		r.Message = "no trial has a result"
+	}
+}

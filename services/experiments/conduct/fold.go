@@ -1,0 +1,147 @@
+package conduct
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/experiments/file"
+	"github.com/switchyard-dl/switchyard/services/experiments/search"
+)
+
+// Seen says whether a message was entered before, and notes that it is now.
+func (r *Record) Seen(stream string, sequence uint64) bool {
+	if sequence <= r.Folded[stream] {
+		return true
+	}
+	if r.Folded == nil {
+		r.Folded = map[string]uint64{}
+	}
+	r.Folded[stream] = sequence
+	return false
+}
+
+// Started notes that processes of a trial's job run.
+func (r *Record) Started(job train.JobID, at time.Time) {
+	if t := r.trial(job); t != nil && t.RunAt.IsZero() {
+		t.RunAt = at
+	}
+}
+
+// EpochEnded notes the end of an epoch. One that was trained before, and then lost, counts anew.
+func (r *Record) EpochEnded(job train.JobID, e event.EpochEnded, at time.Time) {
+	t := r.trial(job)
+	if t == nil || t.JobState != "" && e.EpochsDone <= t.EpochsDone() {
+		return
+	}
+	done := Epoch{Epoch: e.EpochsDone, Attempt: e.Attempt, At: at, Seconds: e.EpochSeconds, Metrics: maps.Clone(e.Metrics)}
+	if e.Loss != nil {
+		if done.Metrics == nil {
+			done.Metrics = map[string]float64{}
+		}
+		done.Metrics["loss"] = *e.Loss
+	}
+	if i := slices.IndexFunc(t.Done, func(d Epoch) bool { return d.Epoch >= done.Epoch }); i >= 0 {
+		if t.Done[i].Attempt >= done.Attempt && t.Done[i].Epoch == done.Epoch {
+			return
+		}
+		t.Done = t.Done[:i]
+	}
+	t.Done = append(t.Done, done)
+	t.Learnt = min(t.Learnt, len(t.Done)-1)
+	r.settle(t, at)
+}
+
+// settle pauses a trial that has come as far as it was to, or ends it with its job.
+func (r *Record) settle(t *Trial, at time.Time) {
+	if t.State != search.Running && t.State != search.Paused || !r.valued(t) {
+		return
+	}
+	switch {
+	case t.JobState == "":
+		if whole := t.Epochs >= r.Experiment.Search.MaxEpochs; t.State == search.Running && !whole && t.EpochsDone() >= t.Epochs {
+			t.State, t.EndedAt = search.Paused, at
+		}
+		return
+	case t.JobState == train.StateSucceeded:
+		t.State = search.Ended
+	case t.JobState == train.StateCancelled && len(t.Done) > 0:
+		t.State, t.Reason = search.Stopped, "its job was cancelled"
+	default:
+		t.State = search.Failed
+	}
+	t.EndedAt = at
+}
+
+// valued says whether the last epoch has a result, or never will: energy is told some seconds after the epoch.
+func (r *Record) valued(t *Trial) bool {
+	return r.Experiment.Objective.Per != file.PerEnergy || len(t.Done) == 0 || t.Joules() > 0 || t.Closed
+}
+
+// JobEnded notes how the job of a trial ended.
+func (r *Record) JobEnded(job train.JobID, state train.State, reason string, at time.Time) {
+	t := r.trial(job)
+	if t == nil || t.JobState != "" {
+		return
+	}
+	t.JobState = state
+	if t.State == search.Running || t.State == search.Paused {
+		t.Reason = reason
+	}
+	r.settle(t, at)
+}
+
+// Retuned notes what was applied to an attempt.
+func (r *Record) Retuned(a train.Applied) {
+	if t := r.trial(a.Job); t != nil {
+		t.Applied = append(t.Applied, a)
+	}
+}
+
+// energyPatience is how long after its last epoch the energy of a trial is waited for.
+const energyPatience = time.Minute
+
+// Metered notes what the ledger says of a trial's job.
+func (r *Record) Metered(job train.JobID, course train.Course, account train.Account, now time.Time) {
+	t := r.trial(job)
+	if t == nil || len(t.Done) == 0 {
+		return
+	}
+	for _, e := range course.Epochs {
+		i := slices.IndexFunc(t.Done, func(d Epoch) bool { return d.Epoch == e.EpochsDone && d.Attempt == e.Attempt })
+		if i >= 0 {
+			t.Done[i].Joules = e.Energy.Joules()
+		}
+	}
+	last := t.Done[len(t.Done)-1].At
+	t.Modelled = slices.Contains(account.Methods, "modelled")
+	t.Closed = t.JobState != "" && (account.Final || now.Sub(last) > energyPatience)
+	r.settle(t, now)
+}
+
+// Profiled notes what was measured of a trial's job.
+func (r *Record) Profiled(job train.JobID, p Profile) {
+	if t := r.trial(job); t != nil && t.Profile == nil {
+		t.Profile = &p
+	}
+}
+
+// Stop ends the experiment before its time.
+func (r *Record) Stop(message string, at time.Time) {
+	if r.Over() {
+		return
+	}
+	for i := range r.Trials {
+		r.Trials[i].stop("the experiment was stopped", at)
+	}
+	r.State, r.Message, r.EndedAt = Stopped, message, at
+}
+
+// stop ends a trial that has not ended.
+func (t *Trial) stop(reason string, at time.Time) {
+	if t.State == search.Running || t.State == search.Paused {
+		t.State, t.Reason, t.EndedAt = search.Stopped, reason, at
+	}
+}

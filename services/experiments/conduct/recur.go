@@ -1,0 +1,57 @@
+package conduct
+
+import (
+	"maps"
+	"reflect"
+
+	"github.com/switchyard-dl/switchyard/services/experiments/file"
+	"github.com/switchyard-dl/switchyard/services/experiments/search"
+)
+
+// Recur notes what earlier experiments of the same group found: the same job, searched in the same space for the same objective. Only in mode pipetune is a
+// search that was done before not done again.
+func (r *Record) Recur(earlier []Record) {
+	if r.Experiment.Group == "" || r.Experiment.Mode != file.PipeTune {
+		return
+	}
+	var newest *Record
+	for i := range earlier {
+		old := &earlier[i]
+		if old.State == Finished && old.alike(r) && (newest == nil || old.EndedAt.After(newest.EndedAt)) {
+			newest = old
+		}
+	}
+	if newest == nil {
+		return
+	}
+	if best, _, ok := newest.Best(); ok {
+		r.Recurs = &Recurrence{Of: newest.ID, Params: maps.Clone(best.Params)}
+	}
+}
+
+func (r *Record) alike(other *Record) bool {
+	a, b := r.Experiment, other.Experiment
+	return a.Group == b.Group && a.Mode == b.Mode && a.Objective == b.Objective && reflect.DeepEqual(a.Space, b.Space) && reflect.DeepEqual(a.Job, b.Job)
+}
+
+// searcher decides on the trials.
+func (r *Record) searcher() (search.Searcher, error) {
+	if r.Recurs != nil {
+		return once{r.Recurs.Params, r.Experiment.Search.MaxEpochs}, nil
+	}
+	return r.Experiment.Searcher()
+}
+
+// once is the search of an experiment whose outcome is known: one trial, trained to its end.
+type once struct {
+	params search.Params
+	epochs int
+}
+
+// Next starts that trial.
+func (o once) Next(trials []search.Trial, free int) []search.Action {
+	if len(trials) > 0 || free < 1 {
+		return nil
+	}
+	return []search.Action{{Verb: search.Start, Params: o.params, Epochs: o.epochs}}
+}

@@ -1,0 +1,163 @@
+package conduct
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/experiments/file"
+	"github.com/switchyard-dl/switchyard/services/experiments/pipeline"
+	"github.com/switchyard-dl/switchyard/services/experiments/profile"
+	"github.com/switchyard-dl/switchyard/services/experiments/search"
+)
+
+// retune decides on the system parameters of a running trial, once after each epoch.
+func (r *Record) retune(t *Trial, known profile.Store) {
+	if !r.pipelines() || t.State != search.Running || len(t.Done) <= t.SettingAfter {
+		return
+	}
+	t.SettingAfter = len(t.Done)
+	if _, _, whole := t.settingOf(t.Done[len(t.Done)-1]); !whole {
+		return // what was changed last has not shown yet what it does
+	}
+	trial := r.pipelined(t, known)
+	if next := r.rule().Next(&trial, known.Records()); !next.Equal(t.Setting()) {
+		t.Settings = append(t.Settings, next)
+	}
+}
+
+// pipelines says whether system parameters are tuned inside trials.
+func (r *Record) pipelines() bool {
+	return r.Experiment.Mode == file.PipeTune && len(r.Experiment.System) > 0
+}
+
+// rule decides on system parameters. A recurring job runs with what is known and probes nothing.
+func (r *Record) rule() pipeline.Rule {
+	rule := pipeline.StandardRule()
+	if rule.Again = max(rule.Again, r.again()); r.Recurs != nil {
+		rule.Allowance, rule.Again = 0, 0
+	}
+	return rule
+}
+
+// again is how many more trials of a workload are expected: those that are left are spread over the batch sizes.
+func (r *Record) again() float64 {
+	batches := 1
+	for _, p := range r.Experiment.Space {
+		if p.Name == batchSize {
+			batches = max(len(p.Values), 1)
+		}
+	}
+	return float64(r.Experiment.Search.Trials-len(r.Trials)) / float64(batches)
+}
+
+const batchSize = "batch_size"
+
+// pipelined is the trial as the rules of system parameters see it. An epoch in which a change fell counts as one, and says nothing of what it costs.
+func (r *Record) pipelined(t *Trial, known profile.Store) pipeline.Trial {
+	batch, _ := t.Params[batchSize].Float()
+	if batch == 0 {
+		batch = float64(r.Experiment.Job.BatchSize)
+	}
+	trial := pipeline.Trial{Workload: r.workload(batch), BatchSize: batch, Epochs: t.Epochs, Settings: r.space().Settings()}
+	if t.Profile != nil {
+		trial.Kind = known.Kind(t.Profile.Signature)
+	}
+	for i, e := range t.Done {
+		setting, refused, whole := t.settingOf(e)
+		epoch := pipeline.Epoch{Setting: setting, Failed: refused}
+		if whole && !refused {
+			epoch.Cost = r.cost(t, i)
+		}
+		if t.Profile != nil && whole && setting.Equal(t.Settings[0]) {
+			epoch.BusyCores = t.Profile.BusyCores
+		}
+		trial.Ended = append(trial.Ended, epoch)
+	}
+	return trial
+}
+
+// workload is the same for trainings whose epochs cost the same: the same code on the same data with the same batch size.
+func (r *Record) workload(batch float64) string {
+	job := r.Experiment.Job
+	job.BatchSize = 0
+	return fmt.Sprintf("%s %d %g", job.Signature(), job.TrainingSetSize, batch)
+}
+
+func (r *Record) space() pipeline.Space {
+	space := make(pipeline.Space, len(r.Experiment.System))
+	for i, f := range r.Experiment.System {
+		space[i] = pipeline.Factor{Name: f.Name, Values: f.Values}
+	}
+	return space
+}
+
+// cost of an epoch in seconds or, where energy is the objective and was measured, in joules. What is modelled follows from the time and is no measurement.
+func (r *Record) cost(t *Trial, i int) float64 {
+	if r.Experiment.Objective.Per != file.PerEnergy || t.Modelled {
+		return t.Done[i].Seconds
+	}
+	before := 0.0
+	if i > 0 {
+		before = t.Done[i-1].Joules
+	}
+	return max(t.Done[i].Joules-before, 0)
+}
+
+// settling is the part of an epoch at its beginning in which a change may fall: what is decided when an epoch ends is applied a moment after the next began.
+const settling = 0.05
+
+// settingOf is under which setting an epoch ran; whole is false where there was none for all of it. refused says that the back end could not apply all of it.
+func (t *Trial) settingOf(e Epoch) (setting pipeline.Setting, refused, whole bool) {
+	begun := e.At.Add(-time.Duration((1 - settling) * e.Seconds * float64(time.Second)))
+	var last *train.Applied
+	for i := range t.Applied {
+		a := &t.Applied[i]
+		switch {
+		case a.Attempt != e.Attempt || a.At.After(e.At) || a.Generation > uint64(len(t.Settings)) || a.Generation == 0:
+		case a.At.After(begun):
+			return t.Settings[0], false, false
+		default:
+			last = a
+		}
+	}
+	if last == nil {
+		return t.Settings[0], false, false
+	}
+	return t.Settings[last.Generation-1], len(last.Refused) > 0, true
+}
+
+// FirstSetting is from when to when the trial has trained with the setting that it began with.
+func (t *Trial) FirstSetting() (from, to time.Time) {
+	for _, e := range t.Done {
+		if from.IsZero() {
+			from = e.At.Add(-time.Duration(e.Seconds * float64(time.Second)))
+		}
+		to = e.At
+	}
+	for _, a := range t.Applied {
+		if a.Generation > 1 && a.At.Before(to) {
+			to = a.At
+		}
+	}
+	return from, to
+}
+
+// Learn adds what the trials that have ended or paused showed since it was learnt last.
+func (r *Record) Learn(known profile.Store) profile.Store {
+	for i := range r.Trials {
+		t := &r.Trials[i]
+		if t.State == search.Running || t.Learnt >= len(t.Done) || len(r.Experiment.System) == 0 {
+			continue
+		}
+		trial := r.pipelined(t, known)
+		trial.Ended = trial.Ended[t.Learnt:]
+		t.Learnt = len(t.Done)
+		var signature profile.Signature
+		if t.Profile != nil {
+			signature = t.Profile.Signature
+		}
+		known = known.Learn(&trial, signature)
+	}
+	return known
+}

@@ -1,0 +1,256 @@
+package conduct
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/experiments/file"
+	"github.com/switchyard-dl/switchyard/services/experiments/profile"
+	"github.com/switchyard-dl/switchyard/services/experiments/search"
+)
+
+// world plays the yard in virtual time: every job runs at once, an epoch takes what cost says, and comes to what value says.
+type world struct {
+	t      *testing.T
+	now    time.Time
+	record Record
+	known  profile.Store
+	cost   func(batch, cores float64) float64
+	value  func(rate float64, epoch int) float64
+	// busy is how many processors a job keeps busy on all cores; 0: nobody measures.
+	busy float64
+	// latency is how long it takes until a running job has another setting.
+	latency time.Duration
+	jobs    map[train.JobID]*job
+	// trained counts all epochs of all jobs.
+	trained  int
+	sequence uint64
+	// killed has the record read from its bytes before each event, and each event told twice, as after a kill -9.
+	killed bool
+}
+
+type job struct {
+	spec    train.Spec
+	setting train.Setting
+	// told is the newest generation that was told to be applied, pending one that will be.
+	told      uint64
+	pending   *train.Setting
+	pendingAt time.Time
+	attempt   int
+	done      int
+	running   bool
+	over      bool
+	// ends is when the epoch under way does, begun when it was begun.
+	begun, ends time.Time
+	left        float64 // of the epoch, from 0 to 1
+}
+
+func newWorld(t *testing.T, e file.Experiment) *world {
+	t.Helper()
+	if err := Check("exp", e); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	return &world{
+		t: t, now: began, record: New("exp", e, "hash", began), jobs: map[train.JobID]*job{}, latency: 50 * time.Millisecond,
+		cost: func(batch, cores float64) float64 { return 40/cores + 320/batch*cores }, value: func(rate float64, epoch int) float64 { return rate * float64(epoch) },
+	}
+}
+
+// hear enters something in the record and does what follows.
+func (w *world) hear(change func(*Record)) {
+	w.t.Helper()
+	if w.killed {
+		w.reload()
+	}
+	w.sequence++
+	tell := func() {
+		if !w.record.Seen(event.StreamJobs, w.sequence) {
+			change(&w.record)
+		}
+		w.known = w.record.Learn(w.known)
+		if err := w.record.Decide(w.known, w.now); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	tell()
+	if w.killed {
+		w.reload()
+		tell()
+	}
+	w.act()
+}
+
+func (w *world) reload() {
+	w.t.Helper()
+	data, err := json.Marshal(w.record)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var again Record
+	if err := json.Unmarshal(data, &again); err != nil {
+		w.t.Fatal(err)
+	}
+	repeated, err := json.Marshal(again)
+	if err != nil || !bytes.Equal(data, repeated) {
+		w.t.Fatalf("a record does not survive a restart (%v):\n%s\n%s", err, data, repeated)
+	}
+	w.record = again
+}
+
+// act does what the record asks of the yard.
+func (w *world) act() {
+	w.t.Helper()
+	for _, s := range w.record.Settings() {
+		j := w.jobs[s.Job]
+		if j == nil {
+			j = &job{}
+			w.jobs[s.Job] = j
+		}
+		if j.setting.PauseAfter = s.PauseAfter; j.setting.Generation != s.Generation && j.pending == nil {
+			j.pending, j.pendingAt = &s, w.now.Add(w.latency)
+		}
+		if !j.running && !j.over && j.done > 0 && !s.Pauses(j.done) {
+			w.begin(s.Job, j)
+		}
+	}
+	for _, f := range w.record.Submissions() {
+		id := train.JobID(f.Subject.ID)
+		j := w.jobs[id]
+		if j.attempt > 0 {
+			continue
+		}
+		j.spec = f.Body.(event.Submitted).Spec
+		w.begin(id, j)
+	}
+	for _, f := range w.record.Cancellations() {
+		id := train.JobID(f.Subject.ID)
+		if j := w.jobs[id]; !j.over {
+			j.over, j.running = true, false
+			w.hear(func(r *Record) { r.JobEnded(id, train.StateCancelled, "", w.now) })
+		}
+	}
+}
+
+// begin starts an attempt with whatever is wanted.
+func (w *world) begin(id train.JobID, j *job) {
+	w.t.Helper()
+	j.attempt++
+	j.running, j.begun = true, w.now
+	if j.pending != nil {
+		j.setting, j.pending = *j.pending, nil
+	}
+	w.schedule(j, 1)
+	at := w.now
+	w.hear(func(r *Record) { r.Started(id, at) })
+	w.applied(id, j, at)
+}
+
+func (w *world) applied(id train.JobID, j *job, at time.Time) {
+	w.t.Helper()
+	a := train.Applied{Job: id, Attempt: j.attempt, Generation: j.setting.Generation, Values: j.setting.Values, At: at}
+	w.hear(func(r *Record) { r.Retuned(a) })
+}
+
+func (w *world) schedule(j *job, left float64) {
+	seconds := left * w.cost(float64(j.spec.BatchSize), j.setting.Values[file.Cores])
+	j.left, j.ends = left, w.now.Add(time.Duration(seconds*float64(time.Second)))
+}
+
+// run lets time pass until the experiment is over and every job has ended.
+func (w *world) run() {
+	w.t.Helper()
+	w.hear(func(*Record) {})
+	for range 100_000 {
+		var next train.JobID
+		var at time.Time
+		for _, id := range slices.Sorted(keys(w.jobs)) {
+			j := w.jobs[id]
+			when := j.ends
+			if j.pending != nil && j.pendingAt.Before(when) {
+				when = j.pendingAt
+			}
+			if j.running && (next == "" || when.Before(at)) {
+				next, at = id, when
+			}
+		}
+		if next == "" {
+			if !w.record.Over() {
+				w.t.Fatalf("nothing runs, and the experiment is not over: %+v", w.record)
+			}
+			return
+		}
+		w.step(next, at)
+	}
+	w.t.Fatal("the experiment does not end")
+}
+
+func keys(jobs map[train.JobID]*job) func(func(train.JobID) bool) {
+	return func(yield func(train.JobID) bool) {
+		for id := range jobs {
+			if !yield(id) {
+				return
+			}
+		}
+	}
+}
+
+// step is what happens next to a job: it is retuned, or an epoch ends.
+func (w *world) step(id train.JobID, at time.Time) {
+	w.t.Helper()
+	j := w.jobs[id]
+	if j.pending != nil && !j.pendingAt.After(at) && at.Before(j.ends) {
+		left := j.left * j.ends.Sub(at).Seconds() / max(j.ends.Sub(w.now).Seconds(), 1e-9)
+		w.now = at
+		j.setting, j.pending = *j.pending, nil
+		w.schedule(j, min(left, 1))
+		w.applied(id, j, at)
+		return
+	}
+	w.now = at
+	j.done++
+	w.trained++
+	rate := 0.1
+	if x, ok := w.record.Trials[w.record.trial(id).ID].Params["rate"]; ok {
+		rate, _ = x.Float()
+	}
+	e := event.EpochEnded{
+		Attempt: j.attempt, EpochsDone: j.done, EpochSeconds: at.Sub(j.begun).Seconds(), Devices: 2,
+		Metrics: map[string]float64{"accuracy": w.value(rate, j.done)},
+	}
+	j.begun = at
+	paused := j.setting.Pauses(j.done)
+	switch {
+	case j.done >= j.spec.MaxEpochs:
+		j.running, j.over = false, true
+	case paused:
+		j.running = false
+	default:
+		w.schedule(j, 1)
+	}
+	w.hear(func(r *Record) {
+		r.EpochEnded(id, e, at)
+		if w.busy > 0 {
+			r.Profiled(id, Profile{BusyCores: w.busy, Signature: profile.Signature{"busy_cores": w.busy}})
+		}
+	})
+	if j.over {
+		w.hear(func(r *Record) { r.JobEnded(id, train.StateSucceeded, "", at) })
+	}
+}
+
+// experiment is one that is searched on two cores.
+func experiment(algorithm search.Algorithm, mode file.Mode, trials int) file.Experiment {
+	return file.Experiment{
+		Name: "exp", Mode: mode, Concurrency: 1, Objective: file.Objective{Metric: "accuracy"},
+		Job:    train.Spec{Name: "exp", Command: []string{"train"}, BatchSize: 32, TrainingSetSize: 1000, MaxEpochs: 9},
+		Space:  search.Space{{Name: "rate", Kind: search.Uniform, Low: 0.01, High: 0.1}},
+		Search: search.Config{Algorithm: algorithm, Trials: trials, MaxEpochs: 9, Seed: 1},
+		System: []file.Factor{{Name: file.Cores, Values: []float64{2, 1}}},
+	}
+}

@@ -1,0 +1,99 @@
+package experiments
+
+import (
+	"context"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/experiments/conduct"
+	"github.com/switchyard-dl/switchyard/services/experiments/profile"
+	"github.com/switchyard-dl/switchyard/services/experiments/search"
+)
+
+// profileOf puts together what nodes measured of a job between two times; false where there is no interval of it yet.
+func (c *conductor) profileOf(ctx context.Context, job train.JobID, from, to time.Time) (conduct.Profile, bool, error) {
+	var p profiling
+	p.job = job
+	filter := filters("energy", event.FactMeasured)
+	err := c.bus.Stored(ctx, event.StreamSamples, filter, from.Add(-time.Second), func(m bus.Message) {
+		measured, err := event.Decode[event.Measured](m.Data)
+		if err == nil && !measured.From.Before(from) && !measured.To.After(to) {
+			p.add(measured)
+		}
+	})
+	if err != nil || p.seconds == 0 {
+		return conduct.Profile{}, false, err
+	}
+	return p.mean(), true, nil
+}
+
+// profiling adds up intervals in which a job ran.
+type profiling struct {
+	job     train.JobID
+	seconds float64
+	// work is what the job used of each component: seconds of processors and of GPUs.
+	work map[string]float64
+	// counted are the performance counters of nodes on which it ran alone, in countedSeconds.
+	counted        map[string]float64
+	countedSeconds float64
+}
+
+func (p *profiling) add(m event.Measured) {
+	used, others := false, false
+	for _, u := range m.Users {
+		if u.Job != p.job {
+			others = true
+			continue
+		}
+		if p.work == nil {
+			p.work, p.counted = map[string]float64{}, map[string]float64{}
+		}
+		used = true
+		p.work[u.Component] += u.Work
+	}
+	if !used {
+		return
+	}
+	p.seconds += m.To.Sub(m.From).Seconds()
+	if !others && m.CountersSeconds > 0 {
+		p.countedSeconds += m.CountersSeconds
+		for name, n := range m.Counters {
+			p.counted[name] += n
+		}
+	}
+}
+
+// mean gives rates: what a node cannot measure is absent.
+func (p *profiling) mean() conduct.Profile {
+	busy := p.work[event.ComponentCPU] / p.seconds
+	s := profile.Signature{"busy_cores": busy}
+	if gpu, ok := p.work[event.ComponentGPU]; ok {
+		s["busy_gpus"] = gpu / p.seconds
+	}
+	for name, n := range p.counted {
+		s[name] = n / p.countedSeconds
+	}
+	return conduct.Profile{BusyCores: busy, Signature: s}
+}
+
+// profilesOf looks for the profiles of running trials that have trained an epoch and have none.
+func (c *conductor) profilesOf(ctx context.Context, r conduct.Record) (map[train.JobID]conduct.Profile, error) {
+	found := map[train.JobID]conduct.Profile{}
+	for i := range r.Trials {
+		t := &r.Trials[i]
+		if t.State != search.Running || t.Profile != nil || len(t.Done) == 0 || len(r.Experiment.System) == 0 {
+			continue
+		}
+		from, to := t.FirstSetting()
+		p, ok, err := c.profileOf(ctx, t.Job, from, to)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			found[t.Job] = p
+		}
+	}
+	return found, nil
+}

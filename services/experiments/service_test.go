@@ -1,0 +1,295 @@
+package experiments
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/sourcegraph/conc"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/busserver"
+	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/experiments/conduct"
+	"github.com/switchyard-dl/switchyard/services/experiments/file"
+	"github.com/switchyard-dl/switchyard/services/experiments/search"
+)
+
+// bench is a bus, the service, and a yard that runs every job at once, in a time of its own.
+type bench struct {
+	t        *testing.T
+	ctx      context.Context //nolint:containedctx // the deadline of one test
+	server   *busserver.Server
+	user     *bus.Bus
+	records  *bus.KV[conduct.Record]
+	settings *bus.KV[train.Setting]
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	t.Cleanup(cancel)
+	server := bustest.Start(t)
+	b := &bench{t: t, ctx: ctx, server: server, user: bustest.Connect(t, server, "cli")}
+	var err error
+	if b.records, err = bus.OpenKV[conduct.Record](ctx, b.user, event.BucketExperiments); err != nil {
+		t.Fatal(err)
+	}
+	if b.settings, err = bus.OpenKV[train.Setting](ctx, b.user, event.BucketSettings); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// serve runs the service until the returned function is called.
+func (b *bench) serve() (stop func()) {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(b.ctx)
+	common := run.Common{NATS: b.server.URL(), HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: b.t.TempDir(), Node: "n"}
+	var running conc.WaitGroup
+	running.Go(func() {
+		if err := run.Together(ctx, common, io.Discard, func(net.Addr) {}, New()); err != nil {
+			b.t.Error(err)
+		}
+	})
+	stop = func() {
+		cancel()
+		running.Wait()
+	}
+	b.t.Cleanup(stop)
+	return stop
+}
+
+// yard plays admission, planner, executor and node agent for jobs that are submitted: each trains as far as its setting lets it. hold, if given, says of each
+// epoch whether to go on.
+func (b *bench) yard(hold func(job train.JobID, epoch int) bool) {
+	b.t.Helper()
+	executor, agent := bustest.Connect(b.t, b.server, "executor"), bustest.Connect(b.t, b.server, "nodeagent")
+	ctx, cancel := context.WithCancel(b.ctx)
+	var playing conc.WaitGroup
+	b.t.Cleanup(func() {
+		cancel()
+		playing.Wait()
+	})
+	submitted := event.Subject{Entity: "job", ID: "*", Fact: event.FactSubmitted, Version: 1}.String()
+	playing.Go(func() {
+		var jobs conc.WaitGroup
+		defer jobs.Wait()
+		_ = b.user.Follow(ctx, event.StreamJobs, []string{submitted}, 1, func(m bus.Message) {
+			s, err := event.Decode[event.Submitted](m.Data)
+			if err != nil {
+				b.t.Error(err)
+			}
+			jobs.Go(func() { b.play(ctx, executor, agent, train.JobID(m.Parsed.ID), s.Spec, hold) })
+		})
+	})
+}
+
+func (b *bench) play(ctx context.Context, executor, agent *bus.Bus, job train.JobID, spec train.Spec, hold func(train.JobID, int) bool) {
+	publish := func(by *bus.Bus, f event.Fact) {
+		if err := by.Publish(ctx, f); err != nil && ctx.Err() == nil {
+			b.t.Error(err)
+		}
+	}
+	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	started := event.JobFact(job, event.FactStarted, "attempt/1/started", event.Started{Attempt: 1})
+	started.Time = now
+	publish(executor, started)
+	for epoch := 1; epoch <= spec.MaxEpochs; epoch++ {
+		if !b.mayGoOn(ctx, job, epoch-1) || hold != nil && !hold(job, epoch) {
+			publish(executor, event.OnceFact(job, event.FactCancelled, "end", event.Cancelled{Attempt: 1}))
+			return
+		}
+		now = now.Add(10 * time.Second)
+		rate := 0.0
+		_ = json.Unmarshal([]byte(spec.Env[file.ParameterVariable("rate")]), &rate)
+		f := event.JobFact(job, event.FactEpochEnded, "attempt/1/epoch/"+string(rune('0'+epoch)), event.EpochEnded{
+			Attempt: 1, EpochsDone: epoch, EpochSeconds: 10, Devices: 1, Metrics: map[string]float64{"accuracy": rate * float64(epoch)},
+		})
+		f.Time = now
+		publish(agent, f)
+	}
+	publish(executor, event.OnceFact(job, event.FactSucceeded, "end", event.Succeeded{Attempt: 1, EpochsDone: spec.MaxEpochs}))
+}
+
+// mayGoOn waits until a job that has done so many epochs may train on; false where it was cancelled.
+func (b *bench) mayGoOn(ctx context.Context, job train.JobID, done int) bool {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		if _, err := b.user.Last(ctx, event.StreamJobs, event.JobSubject(job, event.FactCancelRequested)); err == nil {
+			return false
+		}
+		if s, err := b.settings.Get(ctx, string(job)); err == nil && !s.Value.Pauses(done) {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+	return false
+}
+
+func (b *bench) submit(id string, e file.Experiment) {
+	b.t.Helper()
+	data, err := json.Marshal(e)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	f := event.TuneFact(id, event.FactSubmitted, "submitted/"+time.Now().Format(time.RFC3339Nano), event.ExperimentSubmitted{Experiment: data})
+	if err := b.user.Publish(b.ctx, f); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// await gives the record once it is as wanted.
+func (b *bench) await(id string, wanted func(conduct.Record) bool) conduct.Record {
+	b.t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		e, err := b.records.Get(b.ctx, id)
+		if err == nil && wanted(e.Value) {
+			return e.Value
+		}
+		select {
+		case <-b.ctx.Done():
+			b.t.Fatalf("experiment %s never got there; last %+v, %v", id, e.Value, err)
+		case <-tick.C:
+		}
+	}
+}
+
+func experiment(trials int) file.Experiment {
+	return file.Experiment{
+		Name: "exp", Mode: file.PipeTune, Concurrency: 2, Objective: file.Objective{Metric: "accuracy"},
+		Job:    train.Spec{Name: "exp", Command: []string{"train"}, BatchSize: 32, TrainingSetSize: 1000, MaxEpochs: 9},
+		Space:  search.Space{{Name: "rate", Kind: search.Uniform, Low: 0.01, High: 0.1}},
+		Search: search.Config{Algorithm: search.ASHA, Trials: trials, MaxEpochs: 9, Seed: 1},
+		System: []file.Factor{{Name: file.Cores, Values: []float64{2, 1}}},
+	}
+}
+
+func over(r conduct.Record) bool { return r.Over() && r.Told }
+
+// A whole experiment on the real bus, with a service that is replaced again and again, comes to the same as one that is left alone; all of it is told, once.
+func TestExperimentSurvivesItsService(t *testing.T) {
+	b := newBench(t)
+	b.yard(nil)
+	stop := b.serve()
+	b.submit("exp", experiment(7))
+	for trials := 1; trials < 7; trials += 2 {
+		b.await("exp", func(r conduct.Record) bool { return len(r.Trials) >= trials })
+		stop()
+		stop = b.serve()
+	}
+	r := b.await("exp", over)
+	if r.State != conduct.Finished || len(r.Trials) != 7 {
+		t.Fatalf("%s after %d trials", r.State, len(r.Trials))
+	}
+	best, score, ok := r.Best()
+	if rate, _ := best.Params["rate"].Float(); !ok || best.State != search.Ended || score != 9*rate {
+		t.Errorf("best %+v: %g", best, score)
+	}
+	for i := range r.Trials {
+		if n := r.Trials[i].EpochsDone(); n != 1 && n != 3 && n != 9 {
+			t.Errorf("trial %d was left after %d epochs", i, n)
+		}
+	}
+	told := map[string]int{}
+	subjects := []string{"yard.tune.exp.trial_started.v1", "yard.tune.exp.trial_ended.v1", "yard.tune.exp.finished.v1"}
+	if err := b.user.Stored(b.ctx, event.StreamTune, subjects, time.Time{}, func(m bus.Message) { told[m.Key]++ }); err != nil {
+		t.Fatal(err)
+	}
+	for key, n := range told {
+		if n != 1 {
+			t.Errorf("%s was told %d times", key, n)
+		}
+	}
+	if told["tune/exp/finished"] != 1 || told["tune/exp/trial/0/started/1"] != 1 {
+		t.Errorf("told %v", told)
+	}
+}
+
+func TestTheFirstSubmissionStands(t *testing.T) {
+	b := newBench(t)
+	b.serve()
+	b.yard(nil)
+	b.submit("exp", experiment(1))
+	b.await("exp", over)
+	b.submit("exp", experiment(1))
+	b.submit("exp", experiment(2))
+	bad := experiment(1)
+	bad.Job.BatchSize, bad.Concurrency = -1, 0
+	b.submit("bad", bad)
+	conflicted := b.last("exp", event.FactConflicted)
+	if _, err := event.Decode[event.Conflicted](conflicted.Data); err != nil {
+		t.Error(err)
+	}
+	n := 0
+	if err := b.user.Stored(b.ctx, event.StreamTune, []string{"yard.tune.exp.conflicted.v1"}, time.Time{}, func(bus.Message) { n++ }); err != nil || n != 1 {
+		t.Errorf("%d conflicts, error %v: the same once more is none", n, err)
+	}
+	refused, err := event.Decode[event.Rejected](b.last("bad", event.FactRejected).Data)
+	if err != nil || len(refused.Reasons) == 0 {
+		t.Errorf("refused %+v, error %v", refused, err)
+	}
+}
+
+// last waits for a fact about an experiment.
+func (b *bench) last(id, fact string) bus.Message {
+	b.t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		m, err := b.user.Last(b.ctx, event.StreamTune, event.TuneSubject(id, fact))
+		if err == nil {
+			return m
+		}
+		select {
+		case <-b.ctx.Done():
+			b.t.Fatalf("nobody says %s of %s: %v", fact, id, err)
+		case <-tick.C:
+		}
+	}
+}
+
+func TestStopCancelsTrials(t *testing.T) {
+	b := newBench(t)
+	b.serve()
+	held := make(chan struct{})
+	b.yard(func(job train.JobID, epoch int) bool {
+		if epoch == 2 {
+			<-held
+			return false
+		}
+		return true
+	})
+	e := experiment(4)
+	e.Search.Algorithm = search.Random
+	b.submit("exp", e)
+	b.await("exp", func(r conduct.Record) bool {
+		return len(r.Trials) == 2 && r.Trials[0].EpochsDone() == 1 && r.Trials[1].EpochsDone() == 1
+	})
+	if err := b.user.Publish(b.ctx, event.TuneFact("exp", event.FactStopRequested, "stop", event.ExperimentStopRequested{By: "ann"})); err != nil {
+		t.Fatal(err)
+	}
+	r := b.await("exp", over)
+	close(held)
+	if r.State != conduct.Stopped || r.Message != "stopped by ann" {
+		t.Errorf("%s, %q", r.State, r.Message)
+	}
+	r = b.await("exp", func(r conduct.Record) bool { return r.Trials[0].JobState != "" && r.Trials[1].JobState != "" })
+	for _, trial := range r.Trials {
+		if trial.State != search.Stopped || trial.JobState != train.StateCancelled {
+			t.Errorf("trial %d: %s, its job %s", trial.ID, trial.State, trial.JobState)
+		}
+	}
+}

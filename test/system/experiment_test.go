@@ -1,0 +1,103 @@
+package system
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/experiments/conduct"
+	"github.com/switchyard-dl/switchyard/services/experiments/search"
+)
+
+// experiments are the records of all experiments.
+func (c *cluster) experiments() map[string]conduct.Record {
+	all := map[string]conduct.Record{}
+	for key, text := range c.bucket(event.BucketExperiments) {
+		var r conduct.Record
+		if err := json.Unmarshal([]byte(text), &r); err != nil {
+			c.t.Fatal(err)
+		}
+		all[key] = r
+	}
+	return all
+}
+
+// A real experiment on real processes: trials pause and go on, are given other cores while they run, and everything is killed in the middle.
+func TestAnExperimentGoesOnAfterKills(t *testing.T) {
+	c := newCluster(t)
+	c.start("up")
+	c.connect()
+	text := fmt.Sprintf(`
+name: mnist
+mode: pipetune
+job:
+  name: mnist
+  command: [%s, -hidden, "64", -lr, "${lr}"]
+  env: {TRAIN_LEDGER: %s}
+  work_dir: %s
+  batch_size: 32
+  training_set_size: 6000
+  max_epochs: 9
+  min_devices: 2
+  max_devices: 2
+space: {lr: [0.001, 0.01, 0.1]}
+objective: accuracy
+search: {algorithm: asha, trials: 3, reduction: 3}
+system: {cores: [2, 1]}
+`, filepath.Join(binaries, "trainer"), c.ledger, c.dir)
+	path := filepath.Join(c.dir, "mnist.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, out := c.command("tune", "run", path, "--id", "mnist"); code != 0 {
+		t.Fatalf("exit code %d: %s", code, out)
+	}
+	for trials := 1; trials <= 2; trials++ {
+		c.await(fmt.Sprintf("trial %d trains", trials), func(map[train.JobID]train.Job) bool {
+			r := c.experiments()["mnist"]
+			return len(r.Trials) >= trials && len(r.Trials[trials-1].Done) > 0
+		})
+		c.kill("up", syscall.SIGKILL)
+		c.start("up")
+	}
+	var r conduct.Record
+	c.await("the end of the experiment", func(map[train.JobID]train.Job) bool {
+		r = c.experiments()["mnist"]
+		return r.Over() && r.Told
+	})
+	best, score, ok := r.Best()
+	if r.State != conduct.Finished || len(r.Trials) != 3 || !ok || best.State != search.Ended || best.EpochsDone() != 9 || !(score > 0.3) {
+		t.Fatalf("%s after %d trials, best %+v: %g", r.State, len(r.Trials), best, score)
+	}
+	trained := map[string]int{}
+	for _, e := range readLedger(t, c.ledger) {
+		if e.Event == "epoch" {
+			trained[fmt.Sprintf("%s/%d", e.Job, e.Epoch)]++
+		}
+	}
+	for _, trial := range r.Trials {
+		if n := trial.EpochsDone(); n != 1 && n != 3 && n != 9 {
+			t.Errorf("trial %d was left after %d epochs", trial.ID, n)
+		}
+		for epoch := 1; epoch <= trial.EpochsDone(); epoch++ {
+			if n := trained[fmt.Sprintf("%s/%d", trial.Job, epoch)]; n != 1 {
+				t.Errorf("epoch %d of %s was trained %d times", epoch, trial.Job, n)
+			}
+		}
+		if len(trial.Applied) == 0 {
+			t.Errorf("nobody told with which setting trial %d ran", trial.ID)
+		}
+	}
+	if code, out := c.command("tune", "results", "mnist", "-o", "csv"); code != 0 || strings.Count(out, "\n") != 4 {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	if code, out := c.command("tune", "results", "mnist", "-o", "html"); code != 0 || !strings.Contains(out, "</html>") {
+		t.Errorf("exit code %d: %.200s", code, out)
+	}
+}
