@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"sort"
+
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // This file holds what is learned about a job while it runs. The types are plain data, fitted by libs/curve and
@@ -125,6 +127,13 @@ type Memory struct {
 // Bytes is the memory of one worker at a batch per device, rounded up.
 func (m Memory) Bytes(localBatch int) int64 {
 	return int64(math.Ceil(math.Min(m.FixedBytes+m.SampleBytes*float64(max(localBatch, 0)), math.MaxInt64/2)))
+}
+
+// Reserved is the part of a device that a worker is given beside others at a batch per device.
+func (m Memory) Reserved(localBatch int) unit.Bytes {
+	// margin is for what training code does not tell of, its context on the device above all, and for what it needs later.
+	const margin = 1.15
+	return unit.Bytes(math.Min(margin*(float64(m.Bytes(localBatch))+m.ErrorBytes), math.MaxInt64/2))
 }
 
 // Model is all that is learned about one job. Every part may be missing.

@@ -249,7 +249,7 @@ func (t tenant) largest(batch int) int {
 	}
 	largest := batch
 	for _, b := range tune.Batches(batch, batch<<mostDoublings) {
-		if b > batch && m.Memory.Bytes(b) <= int64(t.attempt.Memory) {
+		if b > batch && m.Memory.Reserved(b) <= t.attempt.Memory {
 			largest = b
 		}
 	}

@@ -208,7 +208,7 @@ func TestTheEffectiveBatchGrowsOnlyOnRequest(t *testing.T) {
 		"memory unknown":      {true, train.Model{Efficiency: &noise}, 1 << 30, 32},
 		"as far as it may":    {true, train.Model{Memory: &bytes, Efficiency: &noise}, 1 << 30, 128},
 		"as far as it fits":   {true, train.Model{Memory: &bytes, Efficiency: &noise}, 100 + 10*100, 64},
-		"no larger one fits":  {true, train.Model{Memory: &bytes, Efficiency: &noise}, 100 + 10*63, 32},
+		"no larger one fits":  {true, train.Model{Memory: &bytes, Efficiency: &noise}, 100 + 10*64, 32},
 		"it has ended before": {true, train.Model{Memory: &bytes, Efficiency: &noise}, -1, 32},
 	} {
 		job := admitted("a", 1)

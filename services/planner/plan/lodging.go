@@ -3,7 +3,6 @@ package plan
 import (
 	"cmp"
 	"maps"
-	"math"
 	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/curve"
@@ -111,14 +110,12 @@ func newLodgings(s State) *lodgings {
 // deviceMemory is what a job is given of a device that it shares: what its user estimates until it is measured. What jobs like it needed with one other
 // batch is no measurement of this one; with several, their slope is. One that has outgrown its part asks for what it was seen to use.
 func (j *Job) deviceMemory() unit.Bytes {
-	// margin is for what training code does not tell of, its context on the device above all, and for what it needs later.
-	const margin = 1.15
 	asked := j.Spec.SharedMemory()
 	if j.Model == nil || j.Model.Memory == nil {
 		return asked
 	}
 	m := j.Model.Memory
-	measured := unit.Bytes(min(margin*(float64(m.Bytes(j.Spec.BatchSize))+m.ErrorBytes), math.MaxInt64/2))
+	measured := m.Reserved(j.Spec.BatchSize)
 	if j.Outgrown || m.Points < 2 && j.EpochsDone == 0 {
 		return max(asked, measured)
 	}

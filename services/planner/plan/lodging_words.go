@@ -52,8 +52,8 @@ func (l *lodgings) allocation(one *lodger) train.Allocation {
 		Job: one.ID, Node: node.id, Devices: []train.DeviceID{device.ID}, Memory: one.part, Beside: one.host.ID,
 		Reason: train.Reason{Code: ReasonPlaced, Message: "gets " + where + l.companions(one)},
 	}
-	switch {
-	case one.held == one.at:
+	switch r := one.Running; {
+	case one.held == one.at && (r == nil || r.Memory == one.part):
 		a.Reason = train.Reason{Code: ReasonKept, Message: "keeps " + where + l.companions(one)}
 	case one.held.somewhere():
 		a.Reason = train.Reason{Code: ReasonMoved, Message: "goes on with " + where + l.companions(one)}
