@@ -72,7 +72,7 @@ func newLab(t *testing.T) *lab {
 		t.Fatalf("build the network: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := shell("umount /run/netns; ip link delete masters"); err != nil {
+		if err := shell("umount -l /run/netns; ip link delete masters"); err != nil {
 			t.Error(err)
 		}
 	})
