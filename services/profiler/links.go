@@ -27,8 +27,6 @@ type watchman struct {
 
 	mu    sync.Mutex
 	watch *linkhealth.Watch
-	// judged is the last slot that was.
-	judged int64
 }
 
 func newWatchman(ctx context.Context, b *bus.Bus, log *slog.Logger, metrics prometheus.Registerer) (*watchman, error) {
@@ -84,16 +82,11 @@ func (w *watchman) seeCounts(m bus.Message) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if c.Slot > w.judged {
-		w.watch.Counted(train.NodeID(m.Parsed.ID), c)
-	}
+	w.watch.Counted(train.NodeID(m.Parsed.ID), c)
 }
 
-const (
-	// judgeEvery is how often it is looked whether a slot was reported, reportedBy how long after its end nobody is waited for any more.
-	judgeEvery = 500 * time.Millisecond
-	reportedBy = 13 * time.Second
-)
+// judgeEvery is how often it is looked whether a slot was reported.
+const judgeEvery = 500 * time.Millisecond
 
 // judge judges slot by slot.
 func (w *watchman) judge(ctx context.Context) error {
@@ -105,30 +98,15 @@ func (w *watchman) judge(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		turns, slot := w.next(time.Now())
+		w.mu.Lock()
+		turns, slot, _ := w.watch.Next(time.Now())
+		w.mu.Unlock()
 		for _, t := range turns {
 			if err := w.tell(ctx, t, slot); err != nil && ctx.Err() == nil {
 				w.log.Warn("the state of a link is not told", "link", t.Link.ID, "error", err)
 			}
 		}
 	}
-}
-
-// next judges the next slot if it is over and reported.
-func (w *watchman) next(now time.Time) ([]linkhealth.Turn, int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	over := now.Truncate(train.ProbeSlot).Unix()/int64(train.ProbeSlot/time.Second) - 1
-	if w.judged == 0 {
-		w.judged = over // of what came before the start, a part may be missing
-	}
-	slot := w.judged + 1
-	end := time.Unix((slot+1)*int64(train.ProbeSlot/time.Second), 0).UTC()
-	if w.watch.Idle() || slot > over || !w.watch.Complete(slot) && now.Sub(end) < reportedBy {
-		return nil, slot
-	}
-	w.judged = slot
-	return w.watch.Judge(slot, end), slot
 }
 
 // tell publishes what has turned, and keeps the record of the link.

@@ -20,6 +20,7 @@ func (a *app) netCommand() *cobra.Command {
 		Short: "The network: its topology, which paths are probed, how well lossy links are found",
 	}
 	cmd.AddCommand(a.netTopologyCommand(), a.netPlanCommand(), a.netSimulateCommand(), a.netStatusCommand(), a.netWatchCommand())
+	cmd.AddCommand(a.netRoles()...)
 	return cmd
 }
 

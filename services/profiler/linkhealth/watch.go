@@ -24,9 +24,11 @@ type Watch struct {
 	links  []string
 	number map[string]int32
 	health diagnose.Health
+	// judged is the last slot that was.
+	judged int64
 }
 
-// report is what one agent counted in a slot.
+// report is what one agent counted in a slot; a half is nil where nobody told it.
 type report struct {
 	sent     map[uint32]int
 	received map[uint32]int
@@ -67,17 +69,26 @@ func (w *Watch) Use(node train.NodeID, list *train.Pinglist) {
 // Idle says that nobody probes anything.
 func (w *Watch) Idle() bool { return len(w.lists) == 0 }
 
-// Counted adds a report.
+// Counted adds a report. What was sent and what was received may come apart.
 func (w *Watch) Counted(node train.NodeID, c event.ProbesCounted) {
-	r := report{map[uint32]int{}, map[uint32]int{}}
+	if c.Slot <= w.judged {
+		return // too late
+	}
+	if w.reports[c.Slot] == nil {
+		w.reports[c.Slot] = map[train.NodeID]report{}
+	}
+	r := w.reports[c.Slot][node]
+	if c.Sent != nil {
+		r.sent = map[uint32]int{}
+	}
+	if c.Received != nil {
+		r.received = map[uint32]int{}
+	}
 	for _, s := range c.Sent {
 		r.sent[s.Flow] = s.Sent
 	}
 	for _, s := range c.Received {
 		r.received[s.Flow] = s.Count
-	}
-	if w.reports[c.Slot] == nil {
-		w.reports[c.Slot] = map[train.NodeID]report{}
 	}
 	w.reports[c.Slot][node] = r
 }
@@ -85,6 +96,25 @@ func (w *Watch) Counted(node train.NodeID, c event.ProbesCounted) {
 // forget drops the slots before one.
 func (w *Watch) forget(slot int64) {
 	maps.DeleteFunc(w.reports, func(s int64, _ map[train.NodeID]report) bool { return s < slot })
+}
+
+// reportedBy is how long after its end nobody is waited for any more who has not reported a slot.
+const reportedBy = 13 * time.Second
+
+// Next judges the next slot if it is over and reported, and gives its number.
+func (w *Watch) Next(now time.Time) ([]Turn, int64, bool) {
+	const seconds = int64(train.ProbeSlot / time.Second)
+	over := now.Unix()/seconds - 1
+	if w.judged == 0 {
+		w.judged = over // of what came before the start, a part may be missing
+	}
+	slot := w.judged + 1
+	end := time.Unix((slot+1)*seconds, 0).UTC()
+	if w.Idle() || slot > over || !w.Complete(slot) && now.Sub(end) < reportedBy {
+		return nil, slot, false
+	}
+	w.judged = slot
+	return w.Judge(slot, end), slot, true
 }
 
 // Complete says whether everybody who has a list has reported a slot.
@@ -126,11 +156,9 @@ func (w *Watch) count(f train.Flow, last int64) diagnose.Count {
 	var c diagnose.Count
 	id := f.ID()
 	for slot := last - windowSlots + 1; slot <= last; slot++ {
-		from, sent := w.reports[slot][f.From]
-		to, received := w.reports[slot][f.To]
-		if sent && received {
-			n := from.sent[id]
-			c.Sent, c.Lost = c.Sent+n, c.Lost+max(n-to.received[id], 0)
+		sent, received := w.reports[slot][f.From].sent, w.reports[slot][f.To].received
+		if sent != nil && received != nil {
+			c.Sent, c.Lost = c.Sent+sent[id], c.Lost+max(sent[id]-received[id], 0)
 		}
 	}
 	return c
