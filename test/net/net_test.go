@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sourcegraph/conc"
+
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -92,14 +94,16 @@ type turns struct {
 
 func (c *cluster) followTurns() *turns {
 	seen := &turns{}
-	go func() {
+	var following conc.WaitGroup
+	following.Go(func() {
 		_ = c.bus.Follow(c.t.Context(), event.StreamNet, nil, 1, func(m bus.Message) {
 			seen.mu.Lock()
 			defer seen.mu.Unlock()
 			fact, _ := event.Decode[event.LinkDegraded](m.Data)
 			seen.all = append(seen.all, fmt.Sprintf("%s %s %.4f", m.Parsed.ID, m.Parsed.Fact, fact.Link.Loss))
 		})
-	}()
+	})
+	c.t.Cleanup(following.Wait)
 	return seen
 }
 

@@ -62,11 +62,15 @@ func (a *app) netRoleCommand(use, short string, onHost bool, work func(ctx conte
 // netRoles are the parts of deTector for clusters without a bus.
 func (a *app) netRoles() []*cobra.Command {
 	say := func(at net.Addr) { _, _ = fmt.Fprintf(a.stdout, "listening on %s\n", at) }
+	controller := func(ctx context.Context, c netrole.Config, _ netip.Addr, _ *slog.Logger) error {
+		return netrole.Controller(ctx, c, say)
+	}
+	diagnose := func(ctx context.Context, c netrole.Config, _ netip.Addr, log *slog.Logger) error {
+		return netrole.Diagnose(ctx, c, log, say)
+	}
 	return []*cobra.Command{
-		a.netRoleCommand("controller", "Hand out lists of probes over HTTP, without a bus", false,
-			func(ctx context.Context, c netrole.Config, _ netip.Addr, _ *slog.Logger) error { return netrole.Controller(ctx, c, say) }),
-		a.netRoleCommand("diagnose", "Judge what pingers and responders count, without a bus", false,
-			func(ctx context.Context, c netrole.Config, _ netip.Addr, log *slog.Logger) error { return netrole.Diagnose(ctx, c, log, say) }),
+		a.netRoleCommand("controller", "Hand out lists of probes over HTTP, without a bus", false, controller),
+		a.netRoleCommand("diagnose", "Judge what pingers and responders count, without a bus", false, diagnose),
 		a.netRoleCommand("pinger", "Probe other servers by the controller's list, without a bus", true, netrole.Pinger),
 		a.netRoleCommand("responder", "Answer probes, without a bus", true, netrole.Responder),
 	}
