@@ -33,7 +33,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: help influxd picture images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips generate bench bench-share bench-sched bench-predict bench-net bench-search fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
+.PHONY: help influxd picture images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips generate bench bench-share bench-sched bench-predict bench-net bench-search e2e-net fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -206,6 +206,14 @@ $(BIN)/kwok: | tools-go
 e2e-kube: $(DEVCLUSTER) $(BIN)/kwok ## end-to-end tests on that Kubernetes (root)
 	cd $(DEVCLUSTER_MODULE) && CGO_ENABLED=0 DEVCLUSTER=$(abspath $(DEVCLUSTER)) $(GO) test -tags e2e -count=1 -timeout 15m ./cluster ./dns
 	DEVCLUSTER=$(abspath $(DEVCLUSTER)) $(GO) test -count=1 -timeout 30m -p 1 ./test/kube/...
+
+# How many losses are injected, how long nothing is, and which links are drawn.
+NET_RUNS ?= 5
+NET_QUIET_SECONDS ?= 40
+NET_SEED ?= 1
+
+e2e-net: tools-go ## find lossy links in a network of namespaces, with real agents (root; NET_RUNS=20 NET_QUIET_SECONDS=600 for the record)
+	NET_LAB=1 NET_RUNS=$(NET_RUNS) NET_QUIET_SECONDS=$(NET_QUIET_SECONDS) NET_SEED=$(NET_SEED) $(GO) test -count=1 -v -timeout 60m ./test/net
 
 bench-kube: $(DEVCLUSTER) $(BIN)/kwok ## what jobs on Kubernetes cost, on clusters of its own (root; 20 minutes)
 	DEVCLUSTER=$(abspath $(DEVCLUSTER)) $(GO) test -run '^$$' -bench . -benchtime 1x -v -timeout 60m ./test/kube/jobs

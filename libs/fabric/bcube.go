@@ -1,6 +1,9 @@
 package fabric
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // bcube is BCube(n, k): servers with k+1 ports, whose numbers have k+1 digits of base n; a switch of level l joins those that differ in digit l alone.
 type bcube struct {
@@ -83,11 +86,8 @@ func (b bcube) amounts(x, base, least int) []int {
 func (b bcube) partial(x int) []int {
 	for n := 1; ; n++ {
 		d := b.amounts(n, b.base, 0)
-		for _, digit := range d {
-			if digit == 0 {
-				x--
-				break
-			}
+		if slices.Contains(d, 0) {
+			x--
 		}
 		if x < 0 {
 			return d

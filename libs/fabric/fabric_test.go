@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -275,7 +276,7 @@ func TestPicture(t *testing.T) {
 	}
 	picture := b.String()
 	for d := xml.NewDecoder(strings.NewReader(picture)); ; {
-		if _, err := d.Token(); err == io.EOF {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
 			t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/profiler/linkhealth"
 )
 
 // watchman judges each window of probes, and tells which links lose packets.
@@ -24,14 +25,12 @@ type watchman struct {
 	log   *slog.Logger
 	loss  *prometheus.GaugeVec
 
-	mu     sync.Mutex
-	probes *probes
-	// judged is the last slot that was.
-	judged int64
+	mu    sync.Mutex
+	watch *linkhealth.Watch
 }
 
 func newWatchman(ctx context.Context, b *bus.Bus, log *slog.Logger, metrics prometheus.Registerer) (*watchman, error) {
-	w := &watchman{bus: b, log: log, probes: newProbes(), loss: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	w := &watchman{bus: b, log: log, watch: linkhealth.New(), loss: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "switchyard_profiler_link_loss_ratio", Help: "Part of the packets that a degraded link of the network loses.",
 	}, []string{"link"})}
 	metrics.MustRegister(w.loss)
@@ -48,7 +47,7 @@ func newWatchman(ctx context.Context, b *bus.Bus, log *slog.Logger, metrics prom
 	}
 	for _, e := range entries {
 		if e.Value.Degraded {
-			w.probes.recall(e.Value)
+			w.watch.Recall(e.Value)
 		}
 	}
 	return w, nil
@@ -68,9 +67,11 @@ func (w *watchman) run(ctx context.Context) error {
 func (w *watchman) seeList(e bus.Entry[train.Pinglist], deleted bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.probes.lists[train.NodeID(e.Key)] = e.Value; deleted {
-		delete(w.probes.lists, train.NodeID(e.Key))
+	list := &e.Value
+	if deleted {
+		list = nil
 	}
+	w.watch.Use(train.NodeID(e.Key), list)
 }
 
 func (w *watchman) seeCounts(m bus.Message) {
@@ -81,16 +82,11 @@ func (w *watchman) seeCounts(m bus.Message) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if c.Slot > w.judged {
-		w.probes.counted(train.NodeID(m.Parsed.ID), c)
-	}
+	w.watch.Counted(train.NodeID(m.Parsed.ID), c)
 }
 
-const (
-	// judgeEvery is how often it is looked whether a slot was reported, reportedBy how long after its end nobody is waited for any more.
-	judgeEvery = 500 * time.Millisecond
-	reportedBy = 13 * time.Second
-)
+// judgeEvery is how often it is looked whether a slot was reported.
+const judgeEvery = 500 * time.Millisecond
 
 // judge judges slot by slot.
 func (w *watchman) judge(ctx context.Context) error {
@@ -102,36 +98,21 @@ func (w *watchman) judge(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		turns, slot := w.next(time.Now())
+		w.mu.Lock()
+		turns, slot, _ := w.watch.Next(time.Now())
+		w.mu.Unlock()
 		for _, t := range turns {
 			if err := w.tell(ctx, t, slot); err != nil && ctx.Err() == nil {
-				w.log.Warn("the state of a link is not told", "link", t.link.ID, "error", err)
+				w.log.Warn("the state of a link is not told", "link", t.Link.ID, "error", err)
 			}
 		}
 	}
 }
 
-// next judges the next slot if it is over and reported.
-func (w *watchman) next(now time.Time) ([]turn, int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	over := now.Truncate(train.ProbeSlot).Unix()/int64(train.ProbeSlot/time.Second) - 1
-	if w.judged == 0 {
-		w.judged = over // of what came before the start, a part may be missing
-	}
-	slot := w.judged + 1
-	end := time.Unix((slot+1)*int64(train.ProbeSlot/time.Second), 0).UTC()
-	if len(w.probes.lists) == 0 || slot > over || !w.probes.complete(slot) && now.Sub(end) < reportedBy {
-		return nil, slot
-	}
-	w.judged = slot
-	return w.probes.judge(slot, end), slot
-}
-
 // tell publishes what has turned, and keeps the record of the link.
-func (w *watchman) tell(ctx context.Context, t turn, slot int64) error {
-	l := t.link
-	if t.news {
+func (w *watchman) tell(ctx context.Context, t linkhealth.Turn, slot int64) error {
+	l := t.Link
+	if t.News {
 		fact, body := event.FactDegraded, any(event.LinkDegraded{Link: l})
 		if !l.Degraded {
 			fact, body = event.FactRecovered, event.LinkRecovered{Link: l}

@@ -68,7 +68,7 @@ func (c *cluster) submit(id train.JobID, devices int) {
 	c.t.Helper()
 	spec := train.Spec{
 		Name: string(id), Image: "trainer", Command: []string{"/trainer"}, BatchSize: 10, TrainingSetSize: 10_000, MaxEpochs: 10,
-		Strategy: train.StrategyAllReduce, MinDevices: devices, MaxDevices: devices, EstimatedHours: 1,
+		Strategy: train.StrategyAllReduce, MinDevices: devices, MaxDevices: devices,
 	}
 	if err := c.bus.Publish(c.t.Context(), event.OnceFact(id, event.FactSubmitted, "submitted", event.Submitted{Spec: spec})); err != nil {
 		c.t.Fatal(err)

@@ -65,14 +65,14 @@ func newLab(t *testing.T) *lab {
 		}
 	}
 	l := &lab{t: t}
-	if err := shell("mount --make-rprivate / && mkdir -p /run/netns && { mountpoint -q /run/netns || mount -t tmpfs none /run/netns; } && ip link set lo up"); err != nil {
+	if err := shell("mount --make-rprivate / && mkdir -p /run/netns && mount -t tmpfs none /run/netns && ip link set lo up"); err != nil {
 		t.Skipf("this machine gives no mounts of one's own: %v", err)
 	}
 	if err := shell(fabricScript()); err != nil {
 		t.Fatalf("build the network: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := shell("ip -all netns delete; ip link delete masters"); err != nil {
+		if err := shell("umount -l /run/netns; ip link delete masters"); err != nil {
 			t.Error(err)
 		}
 	})

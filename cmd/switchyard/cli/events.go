@@ -32,7 +32,7 @@ func (a *app) eventsCommand() *cobra.Command {
 				return err
 			}
 			defer b.Close()
-			streams := []string{event.StreamJobs, event.StreamPlans, event.StreamEnergy}
+			streams := []string{event.StreamJobs, event.StreamPlans, event.StreamEnergy, event.StreamNet}
 			switch {
 			case poison:
 				streams, all, once = []string{event.StreamPoison}, true, true

@@ -19,7 +19,8 @@ func (a *app) netCommand() *cobra.Command {
 		Use:   "net",
 		Short: "The network: its topology, which paths are probed, how well lossy links are found",
 	}
-	cmd.AddCommand(a.netTopologyCommand(), a.netPlanCommand(), a.netSimulateCommand())
+	cmd.AddCommand(a.netTopologyCommand(), a.netPlanCommand(), a.netSimulateCommand(), a.netStatusCommand(), a.netWatchCommand())
+	cmd.AddCommand(a.netRoles()...)
 	return cmd
 }
 

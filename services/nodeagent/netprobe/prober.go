@@ -113,12 +113,12 @@ func (p *Prober) Addresses() []string {
 
 func (p *Prober) close() {
 	for _, s := range p.listeners {
-		s.conn.Close()
+		_ = s.conn.Close()
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range p.sockets {
-		s.conn.Close()
+		_ = s.conn.Close()
 	}
 }
 
@@ -200,7 +200,7 @@ func (p *Prober) reopen(ctx context.Context) error {
 	}
 	for at, s := range p.sockets {
 		if !needed[at] {
-			s.conn.Close()
+			_ = s.conn.Close()
 			delete(p.sockets, at)
 		}
 	}

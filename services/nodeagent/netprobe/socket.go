@@ -54,7 +54,7 @@ func openSocket(ctx context.Context, at netip.AddrPort) (*socket, error) {
 	conn := packets.(*net.UDPConn)
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		conn.Close()
+		_ = conn.Close()
 		return nil, fmt.Errorf("open probe socket %s: %w", at, err)
 	}
 	return &socket{conn: conn, raw: raw, local: conn.LocalAddr().(*net.UDPAddr).AddrPort()}, nil

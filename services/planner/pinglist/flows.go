@@ -70,10 +70,14 @@ func offsets(nodes, peers int) []int {
 	return all
 }
 
-// opposite is the address of the other node that belongs to one's own: of the interface with the same number, if it speaks the same protocol.
+// opposite is the address of the other node that belongs to one's own: of the interface with the same number, else any that speaks the same protocol.
 func opposite(answers []string, source string, k int) (string, bool) {
-	if k < len(answers) && isIPv6(answers[k]) == isIPv6(source) {
+	speaks := func(a string) bool { return isIPv6(a) == isIPv6(source) }
+	if k < len(answers) && speaks(answers[k]) {
 		return answers[k], true
+	}
+	if i := slices.IndexFunc(answers, speaks); i >= 0 {
+		return answers[i], true
 	}
 	return "", false
 }

@@ -98,10 +98,8 @@ func (s *search) missing(these, others []int32) []int32 {
 
 func touches(row, links []int32) bool {
 	for _, l := range links {
-		for _, m := range row {
-			if l == m {
-				return true
-			}
+		if slices.Contains(row, l) {
+			return true
 		}
 	}
 	return false

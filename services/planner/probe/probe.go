@@ -27,11 +27,12 @@ func Plan(paths fabric.Paths, goal Goal) [][]int32 {
 	case goal.Alpha > 1:
 		size = atOnceEven
 	}
-	for next := 0; next < paths.Rounds; size *= 2 {
+	for next, tried := 0, 0; next < paths.Rounds && tried < mostTried; size = min(2*size, atOnceMixed) {
 		pool := slices.Clone(paths.Round(next))
 		for next++; next < paths.Rounds && len(pool) < size; next++ {
 			pool = append(pool, paths.Round(next)...)
 		}
+		tried += len(pool)
 		if mix {
 			rand.New(rand.NewPCG(1, 1)).Shuffle(len(pool), func(i, j int) { pool[i], pool[j] = pool[j], pool[i] })
 		}
@@ -44,11 +45,13 @@ func Plan(paths fabric.Paths, goal Goal) [][]int32 {
 }
 
 // How many candidates are weighed against each other at first, twice as many where they did not do. Each round covers every link about once, and what makes one path
-// better than another is where it lies beside those already chosen, so that more of them add time and little else.
+// better than another is where it lies beside those already chosen, so that more of them add time and little else. What mostTried of them did not bring, the others, which
+// look like them, are not tried for: there may be billions.
 const (
 	atOnceEven  = 1 << 10
 	atOnce      = 1 << 15
 	atOnceMixed = 1 << 17
+	mostTried   = 1 << 22
 )
 
 // replicate repeats the rows of part 0 in all parts, which look alike.

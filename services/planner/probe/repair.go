@@ -54,8 +54,11 @@ func (s *solver) tellApart(confused []confusion) (added []int32) {
 		for _, l := range append(slices.Clone(c.a), c.b...) {
 			for _, r := range s.pool.Over(l) {
 				row := s.pool.Rows[r]
-				if s.key[r] != taken && touches(row, c.a) != touches(row, c.b) && !slices.Contains(by[r], int32(i)) {
-					by[r] = append(by[r], int32(i))
+				if s.key[r] == taken || touches(row, c.a) == touches(row, c.b) {
+					continue
+				}
+				if known := by[r]; len(known) == 0 || known[len(known)-1] != int32(i) {
+					by[r] = append(known, int32(i))
 				}
 			}
 		}
@@ -112,28 +115,4 @@ func (s *solver) confuses(row []int32) bool {
 	}
 	s.chosen.Drop()
 	return found
-}
-
-// finish takes, of the rows that were set aside, those that are still of use.
-func (s *solver) finish() {
-	for r := range s.key {
-		if s.key[r] == aside {
-			s.key[r] = unrated
-			s.rate(int32(r))
-		}
-	}
-	for {
-		r, ok := s.queue.pop(s.key)
-		if !ok {
-			return
-		}
-		if key, useful := s.value(s.pool.Rows[r]); !useful {
-			s.key[r] = useless
-		} else if key != s.key[r] {
-			s.key[r] = key
-			s.queue.push(key, r)
-		} else {
-			s.pick(r, func(int32) {})
-		}
-	}
 }

@@ -12,10 +12,10 @@ type solver struct {
 	goal   Goal
 	weight []int32
 	set    []int32
-	size   []int32 // by set
-	lists  [][]int32
-	spare  []int32 // scratch: how many links of a set a row has, zero outside of a call
-	touch  []int32 // scratch: the sets of a row
+	size   []int32   // by set
+	lists  [][]int32 // by set, but for set 0
+	spare  []int32   // scratch: how many links of a set a row has, zero outside of a call
+	touch  []int32   // scratch: the sets of a row
 
 	chosen *fabric.Matrix
 
@@ -38,7 +38,10 @@ func newSolver(links int, goal Goal) *solver {
 	if goal.Beta > 1 {
 		goal.Alpha = max(goal.Alpha, goal.Beta)
 	}
-	return &solver{goal: goal, weight: make([]int32, links), set: make([]int32, links), size: []int32{int32(links)}, lists: [][]int32{nil}, spare: []int32{0}, chosen: fabric.NewMatrix(links, nil)}
+	return &solver{
+		goal: goal, weight: make([]int32, links), set: make([]int32, links), chosen: fabric.NewMatrix(links, nil),
+		size: []int32{int32(links)}, lists: [][]int32{nil}, spare: []int32{0},
+	}
 }
 
 // done tells whether every link is covered as often as it shall be and, so far as single links go, told from all others.
@@ -75,20 +78,27 @@ const reach = 256
 
 // splits counts the sets of which the row has some links and not all. Set 0 is split whenever the row has one of it: what is covered leaves it.
 func (s *solver) splits(row []int32) (splits, sets int32) {
-	s.touch = s.touch[:0]
-	for _, l := range row {
-		if s.spare[s.set[l]]++; s.spare[s.set[l]] == 1 {
-			s.touch = append(s.touch, s.set[l])
-		}
-	}
+	s.tally(row)
 	for _, g := range s.touch {
-		if g == 0 || s.spare[g] < s.size[g] {
+		if s.halved(g) {
 			splits++
 		}
 		s.spare[g] = 0
 	}
 	return splits, int32(len(s.touch))
 }
+
+// tally lists in touch the sets of a row, and counts in spare how many links of each it has.
+func (s *solver) tally(row []int32) {
+	s.touch = s.touch[:0]
+	for _, l := range row {
+		if s.spare[s.set[l]]++; s.spare[s.set[l]] == 1 {
+			s.touch = append(s.touch, s.set[l])
+		}
+	}
+}
+
+func (s *solver) halved(set int32) bool { return set == 0 || s.spare[set] < s.size[set] }
 
 // take chooses a row and reports each link whose weight, set or size of set it changed.
 func (s *solver) take(row []int32, changed func(link int32)) {
@@ -113,16 +123,11 @@ func (s *solver) take(row []int32, changed func(link int32)) {
 
 // split moves the links of the row out of their sets into new ones, and leaves in touch the sets that lost some.
 func (s *solver) split(row []int32) {
-	s.touch = s.touch[:0]
-	for _, l := range row {
-		if s.spare[s.set[l]]++; s.spare[s.set[l]] == 1 {
-			s.touch = append(s.touch, s.set[l])
-		}
-	}
+	s.tally(row)
 	fresh := make([]int32, len(s.touch))
 	for i, g := range s.touch {
 		fresh[i] = g
-		if g == 0 || s.spare[g] < s.size[g] {
+		if s.halved(g) {
 			fresh[i] = int32(len(s.size))
 			s.size, s.lists, s.spare = append(s.size, 0), append(s.lists, nil), append(s.spare, 0)
 		}
@@ -157,8 +162,8 @@ func (s *solver) leave(set, link int32) {
 	}
 }
 
-// offer replaces the pool, takes the kept rows of it that are of use (which is not known of a single row where Beta is more than 1), and then always the best until none is. A row that was useless stays so: covers only grow and
-// sets only shrink.
+// offer replaces the pool and takes rows of it until none is useful: first those that are kept, then always the best. A row that was useless stays so: covers only grow
+// and sets only shrink.
 func (s *solver) offer(rows [][]int32, kept []int) {
 	s.pool, s.picked, s.queue = fabric.NewMatrix(len(s.weight), rows), nil, nil
 	s.key = make([]int32, len(rows))
@@ -166,23 +171,27 @@ func (s *solver) offer(rows [][]int32, kept []int) {
 		s.key[r] = unrated
 	}
 	for _, r := range kept {
+		// Of a single row it is not known whether it tells several links apart.
 		if _, useful := s.value(rows[r]); (useful || s.goal.Beta > 1) && s.key[r] != taken {
 			s.pick(int32(r), func(int32) {})
 		}
 	}
-	for r := range rows {
-		if s.key[r] != taken {
-			s.rate(int32(r))
-		}
-	}
+	s.rateAll(unrated)
+	s.takeBest(s.goal.Beta > 1)
+	s.rateAll(aside)
+	s.takeBest(false)
+}
+
+// takeBest takes the best row until none is useful. Warily, it sets those aside that would leave links confused.
+func (s *solver) takeBest(wary bool) {
 	var dirty []int32
-	mark := make([]bool, len(rows))
+	mark := make([]bool, len(s.key))
 	for {
 		r, ok := s.queue.pop(s.key)
 		if !ok {
-			break
+			return
 		}
-		if s.goal.Beta > 1 && s.confuses(rows[r]) {
+		if wary && s.confuses(s.pool.Rows[r]) {
 			s.key[r] = aside
 			continue
 		}
@@ -200,7 +209,15 @@ func (s *solver) offer(rows [][]int32, kept []int) {
 		}
 		dirty = dirty[:0]
 	}
-	s.finish()
+}
+
+// rateAll rates the rows that are in a state.
+func (s *solver) rateAll(state int32) {
+	for r := range s.key {
+		if s.key[r] == state {
+			s.rate(int32(r))
+		}
+	}
 }
 
 // pick takes a row of the pool.

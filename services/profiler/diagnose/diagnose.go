@@ -131,8 +131,8 @@ func (c *court) unexplained(link int32) int {
 func (c *court) acquit(guilty []Suspect) []Suspect {
 	slices.SortStableFunc(guilty, func(a, b Suspect) int { return cmp.Or(cmp.Compare(b.Lost, a.Lost), cmp.Compare(a.Link, b.Link)) })
 	blamed := c.blamed(guilty)
-	for i := len(guilty) - 1; i >= 0; i-- {
-		rows := c.matrix.Over(guilty[i].Link)
+	for i, s := range slices.Backward(guilty) {
+		rows := c.matrix.Over(s.Link)
 		if slices.ContainsFunc(rows, func(r int32) bool { return c.lossy[r] && blamed[r] == 1 }) {
 			continue
 		}

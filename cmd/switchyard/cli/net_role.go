@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/netrole"
+)
+
+// roleFlags are what a part of deTector that runs alone is told.
+type roleFlags struct {
+	config string
+	host   string
+}
+
+func (f *roleFlags) read() (netrole.Config, error) {
+	text, err := os.ReadFile(f.config)
+	if err != nil {
+		return netrole.Config{}, failure(ExitUsage, "", "--config: %v", err)
+	}
+	c, err := netrole.ParseConfig(string(text))
+	if err != nil {
+		return c, failure(ExitUsage, "", "%s: %v", f.config, err)
+	}
+	return c, nil
+}
+
+// netRoleCommand makes the command of a part; onHost says that it runs for one server.
+func (a *app) netRoleCommand(use, short string, onHost bool, work func(ctx context.Context, c netrole.Config, host netip.Addr, log *slog.Logger) error) *cobra.Command {
+	var f roleFlags
+	cmd := &cobra.Command{
+		Use: use, Short: short, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := f.read()
+			if err != nil {
+				return err
+			}
+			var host netip.Addr
+			if onHost {
+				if host, err = netip.ParseAddr(f.host); err != nil {
+					return failure(ExitUsage, "", "--host: %v", err)
+				}
+			}
+			return runtime(work(cmd.Context(), c, host, slog.New(slog.NewTextHandler(a.stderr, nil))))
+		},
+	}
+	cmd.Flags().StringVar(&f.config, "config", "", "`FILE` with lines key=value: controller, diagnoser, pinger_listen_port, responder_listen_port, server_1.., interval, time_cyc")
+	_ = cmd.MarkFlagRequired("config")
+	if onHost {
+		cmd.Flags().StringVar(&f.host, "host", "", "`ADDRESS` of this server, one of server_1..")
+		_ = cmd.MarkFlagRequired("host")
+	}
+	return cmd
+}
+
+// netRoles are the parts of deTector for clusters without a bus.
+func (a *app) netRoles() []*cobra.Command {
+	say := func(at net.Addr) { _, _ = fmt.Fprintf(a.stdout, "listening on %s\n", at) }
+	controller := func(ctx context.Context, c netrole.Config, _ netip.Addr, _ *slog.Logger) error {
+		return netrole.Controller(ctx, c, say)
+	}
+	diagnose := func(ctx context.Context, c netrole.Config, _ netip.Addr, log *slog.Logger) error {
+		return netrole.Diagnose(ctx, c, log, say)
+	}
+	return []*cobra.Command{
+		a.netRoleCommand("controller", "Hand out lists of probes over HTTP, without a bus", false, controller),
+		a.netRoleCommand("diagnose", "Judge what pingers and responders count, without a bus", false, diagnose),
+		a.netRoleCommand("pinger", "Probe other servers by the controller's list, without a bus", true, netrole.Pinger),
+		a.netRoleCommand("responder", "Answer probes, without a bus", true, netrole.Responder),
+	}
+}

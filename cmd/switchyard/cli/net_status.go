@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+func (a *app) netStatusCommand() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Which links of the network lose packets",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withBus(cmd, func(ctx context.Context, b *bus.Bus) error {
+				status, err := readNetStatus(ctx, b, all)
+				if err != nil {
+					return err
+				}
+				return a.printNetStatus(status, time.Now())
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "every link that is probed, not only those that lose packets or did so within the hour")
+	return cmd
+}
+
+func (a *app) netWatchCommand() *cobra.Command {
+	var past bool
+	cmd := &cobra.Command{
+		Use:   "watch",
+		Short: "Follow which links come to lose packets and which recover",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			b, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer b.Close()
+			return runtime(a.follow(cmd.Context(), b, []string{event.StreamNet}, past, false, ""))
+		},
+	}
+	cmd.Flags().BoolVar(&past, "all", false, "from the oldest stored fact on")
+	return cmd
+}
+
+// netStatus is what is probed and what came of it.
+type netStatus struct {
+	// Nodes are those that probe, Flows the paths that they probe, ProbedLinks the links on these.
+	Nodes       int             `json:"nodes"`
+	Flows       int             `json:"flows"`
+	ProbedLinks int             `json:"probed_links"`
+	Links       []netStatusLink `json:"links"`
+}
+
+// netStatusLink is a link with how many probed paths cross it.
+type netStatusLink struct {
+	train.Link
+	Flows int `json:"flows"`
+}
+
+func readNetStatus(ctx context.Context, b *bus.Bus, all bool) (netStatus, error) {
+	lists, err := listBucket[train.Pinglist](ctx, b, event.BucketProbes)
+	if err != nil {
+		return netStatus{}, err
+	}
+	links, err := listBucket[train.Link](ctx, b, event.BucketLinks)
+	if err != nil {
+		return netStatus{}, err
+	}
+	status := netStatus{Nodes: len(lists), Links: []netStatusLink{}}
+	flows, known := map[string]int{}, map[string]train.Link{}
+	for _, list := range lists {
+		status.Flows += len(list.Probes)
+		for _, f := range list.Probes {
+			for _, l := range f.Links {
+				flows[l]++
+				if all {
+					known[l] = train.Link{ID: l}
+				}
+			}
+		}
+	}
+	status.ProbedLinks = len(flows)
+	for _, l := range links {
+		known[l.ID] = l
+	}
+	for _, id := range slices.Sorted(maps.Keys(known)) {
+		status.Links = append(status.Links, netStatusLink{known[id], flows[id]})
+	}
+	slices.SortStableFunc(status.Links, func(x, y netStatusLink) int {
+		return cmp.Or(cmp.Compare(linkOrder(x.Link), linkOrder(y.Link)), cmp.Compare(y.Loss, x.Loss))
+	})
+	return status, nil
+}
+
+// linkOrder puts links that lose packets first, then those that did.
+func linkOrder(l train.Link) int {
+	switch {
+	case l.Degraded:
+		return 0
+	case !l.Since.IsZero():
+		return 1
+	}
+	return 2
+}
+
+func (a *app) printNetStatus(s netStatus, now time.Time) error {
+	if a.output == "json" {
+		return a.printJSON(s)
+	}
+	if s.Nodes == 0 {
+		_, _ = fmt.Fprintln(a.stderr, "no node probes the network: node agents do with --probe-listen")
+		return nil
+	}
+	_, _ = fmt.Fprintf(a.stdout, "%d nodes probe %d paths over %d links\n", s.Nodes, s.Flows, s.ProbedLinks)
+	if len(s.Links) == 0 {
+		_, _ = fmt.Fprintln(a.stdout, "no link loses packets")
+		return nil
+	}
+	return a.table("LINK\tSTATE\tLOSS\tCONFIDENCE\tSINCE\tPATHS", func(w io.Writer) {
+		for _, l := range s.Links {
+			state, loss, sure, since := [...]string{"degraded", "recovered", "well"}[linkOrder(l.Link)], "-", "-", "-"
+			if !l.Since.IsZero() {
+				since = now.Sub(l.Since).Round(time.Second).String() + " ago"
+			}
+			if l.Degraded {
+				loss, sure = fmt.Sprintf("%.2f %%", 100*l.Loss), fmt.Sprintf("%.0f %%", 100*l.Confidence)
+			}
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\n", l.ID, state, loss, sure, since, l.Flows)
+		}
+	})
+}

@@ -1,0 +1,101 @@
+package netrole
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/sourcegraph/conc/pool"
+
+	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/profiler/linkhealth"
+)
+
+// Verdict is what the diagnoser answers at /links.
+type Verdict struct {
+	// Slot is the last one that was judged; 0 before the first.
+	Slot int64 `json:"slot"`
+	// Links are those that lose packets.
+	Links []train.Link `json:"links"`
+}
+
+// diagnoser judges what pingers and responders post.
+type diagnoser struct {
+	config Config
+	log    *slog.Logger
+	client http.Client
+
+	mu      sync.Mutex
+	watch   *linkhealth.Watch
+	verdict Verdict
+}
+
+// Diagnose judges until ctx ends; ready gets the address.
+func Diagnose(ctx context.Context, c Config, log *slog.Logger, ready func(net.Addr)) error {
+	d := &diagnoser{config: c, log: log, client: http.Client{Timeout: 5 * time.Second}, watch: linkhealth.New(), verdict: Verdict{Links: []train.Link{}}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /counts", d.counted)
+	mux.HandleFunc("GET /links", func(w http.ResponseWriter, _ *http.Request) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		_ = json.NewEncoder(w).Encode(d.verdict)
+	})
+	work := pool.New().WithContext(ctx).WithCancelOnError()
+	work.Go(func(ctx context.Context) error { return run.ServeHTTP(ctx, c.Diagnoser, mux, ready) })
+	work.Go(d.follow)
+	work.Go(d.judge)
+	return work.Wait()
+}
+
+func (d *diagnoser) counted(w http.ResponseWriter, r *http.Request) {
+	var in reported
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostBody)).Decode(&in); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.watch.Counted(in.Node, in.ProbesCounted)
+}
+
+// follow keeps the lists as the controller has them.
+func (d *diagnoser) follow(ctx context.Context) error {
+	for wait := time.Duration(0); sleep(ctx, wait); wait = train.ProbeSlot / 2 {
+		lists, err := get[map[train.NodeID]train.Pinglist](ctx, &d.client, "http://"+d.config.Controller+"/pinglists")
+		if err != nil {
+			d.log.Warn("lists are not there yet", "error", err)
+			continue
+		}
+		d.mu.Lock()
+		for node, list := range lists {
+			d.watch.Use(node, &list)
+		}
+		d.mu.Unlock()
+	}
+	return nil
+}
+
+func (d *diagnoser) judge(ctx context.Context) error {
+	for sleep(ctx, 500*time.Millisecond) {
+		d.mu.Lock()
+		turns, slot, judged := d.watch.Next(time.Now())
+		if judged {
+			d.verdict = Verdict{Slot: slot, Links: []train.Link{}}
+		}
+		for _, t := range turns {
+			if t.Link.Degraded {
+				d.verdict.Links = append(d.verdict.Links, t.Link)
+			}
+			if t.News {
+				d.log.Info("link has turned", "link", t.Link.ID, "degraded", t.Link.Degraded, "loss", t.Link.Loss, "confidence", t.Link.Confidence)
+			}
+		}
+		d.mu.Unlock()
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+package pinglist
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+func settings() Settings {
+	return Settings{Alpha: 3, Beta: 1, Peers: 16, Ports: 4, FirstPort: 28400, Classes: []int{0, 10}, RackLabel: "rack"}
+}
+
+// nodes are so many in racks of two.
+func nodes(n int) []train.Node {
+	var all []train.Node
+	for i := range n {
+		all = append(all, train.Node{
+			ID: train.NodeID(fmt.Sprintf("n%d", i)), Labels: map[string]string{"rack": fmt.Sprintf("r%d", i/2)}, Probes: []string{fmt.Sprintf("10.0.0.%d:7070", i)},
+		})
+	}
+	return all
+}
+
+// discovered are the paths of all flows of a list, by the port over one of two spines.
+func discovered(l Lists) []train.Paths {
+	var all []train.Paths
+	for node, list := range l.Of {
+		p := train.Paths{Node: node}
+		for i, f := range list.Trace {
+			p.Paths = append(p.Paths, train.Path{Flow: f, Complete: true, Hops: []string{"leaf-of-" + host(f.Source), fmt.Sprintf("spine%d-from-%s", i%2, host(f.Source)), "leaf-to-" + host(f.Target)}})
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// covers counts the probed flows over each link, and all of them.
+func covers(l Lists) (map[string]int, int) {
+	counts, all := map[string]int{}, 0
+	for _, list := range l.Of {
+		for _, f := range list.Probes {
+			all++
+			for _, link := range f.Links {
+				counts[link]++
+			}
+		}
+	}
+	return counts, all
+}
+
+func kept(l Lists) map[uint32]bool {
+	flows := map[uint32]bool{}
+	for _, list := range l.Of {
+		for _, f := range list.Probes {
+			flows[f.ID()] = true
+		}
+	}
+	return flows
+}
+
+func TestEveryLinkIsCoveredAsOftenAsWasAsked(t *testing.T) {
+	first := Make(nodes(8), nil, nil, settings())
+	for name, l := range map[string]Lists{"logical": first, "discovered": Make(nodes(8), discovered(first), nil, settings())} {
+		counts, flows := covers(l)
+		for link := range l.Crossed {
+			if counts[link] < 3 {
+				t.Errorf("%s: %s is on %d probed paths", name, link, counts[link])
+			}
+		}
+		if len(counts) != len(l.Crossed) || flows > 8*7*4 {
+			t.Errorf("%s: %d links of %d are covered by %d flows", name, len(counts), len(l.Crossed), flows)
+		}
+	}
+	if got := len(first.Crossed); got != 8+8+4*3 {
+		t.Errorf("%d logical links: want those out of 8 nodes, into 8, and between 12 pairs of racks", got)
+	}
+}
+
+func TestListsStayWhenNothingOrLittleChanges(t *testing.T) {
+	first := Make(nodes(8), nil, nil, settings())
+	before := kept(first)
+	again := kept(Make(nodes(8), nil, before, settings()))
+	if len(again) != len(before) {
+		t.Errorf("%d flows, then %d", len(before), len(again))
+	}
+	stay := 0
+	for f := range kept(Make(nodes(9), nil, before, settings())) {
+		if before[f] {
+			stay++
+		}
+	}
+	if stay < len(before)*9/10 {
+		t.Errorf("of %d flows %d stay when a node comes", len(before), stay)
+	}
+}
+
+func TestNobodyProbesItselfOrANodeThatDoesNotAnswer(t *testing.T) {
+	some := nodes(5)
+	some[3].Probes = nil
+	l := Make(some, nil, nil, settings())
+	if len(l.Of) != 4 {
+		t.Errorf("%d lists", len(l.Of))
+	}
+	for node, list := range l.Of {
+		for _, f := range append(slices.Clone(list.Trace), list.Probes...) {
+			if f.From != node || f.To == node || f.To == "n3" {
+				t.Errorf("%s: %+v", node, f)
+			}
+		}
+	}
+}
+
+func TestAddressesOfOneProtocolBelongTogether(t *testing.T) {
+	some := []train.Node{
+		{ID: "a", Probes: []string{"10.0.0.1:7070", "[fd00::1]:7070"}},
+		{ID: "b", Probes: []string{"10.0.0.2:7070", "[fd00::2]:7071"}},
+		{ID: "c", Probes: []string{"[fd00::3]:7070"}},
+	}
+	pairs := map[string]bool{}
+	for _, f := range Make(some, nil, nil, settings()).Of["a"].Trace {
+		pairs[f.Source+" > "+f.Target] = true
+	}
+	if !pairs["[fd00::1]:28400 > [fd00::2]:7071"] || !pairs["10.0.0.1:28403 > 10.0.0.2:7070"] || len(pairs) != 12 {
+		t.Errorf("%v", pairs)
+	}
+}
+
+func TestOffsetsReachNearAndFar(t *testing.T) {
+	for _, c := range []struct {
+		nodes, peers int
+		want         []int
+	}{{1, 4, nil}, {4, 16, []int{1, 2, 3}}, {101, 4, []int{1, 26, 51, 76}}} {
+		if got := offsets(c.nodes, c.peers); !slices.Equal(got, c.want) {
+			t.Errorf("%d nodes, %d peers: %v", c.nodes, c.peers, got)
+		}
+	}
+}

@@ -1,0 +1,219 @@
+// Package linkhealth puts together what both ends of probes counted, and follows from window to window which links lose packets. Which link it is that explains
+// the losses of a window is decided in diagnose.
+package linkhealth
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/fabric"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/profiler/diagnose"
+)
+
+// windowSlots is how many slots of probes are judged together: 30 s.
+const windowSlots = 3
+
+// Watch is what agents were asked to probe and what they counted, as far as it is judged.
+type Watch struct {
+	lists   map[train.NodeID]train.Pinglist
+	reports map[int64]map[train.NodeID]report
+	// links are numbered as they come, for as long as the service runs.
+	links  []string
+	number map[string]int32
+	health diagnose.Health
+	// judged is the last slot that was.
+	judged int64
+}
+
+// report is what one agent counted in a slot; a half is nil where nobody told it.
+type report struct {
+	sent     map[uint32]int
+	received map[uint32]int
+}
+
+// New begins without any list.
+func New() *Watch {
+	return &Watch{lists: map[train.NodeID]train.Pinglist{}, reports: map[int64]map[train.NodeID]report{}, number: map[string]int32{}}
+}
+
+// numberOf is the number of a link.
+func (w *Watch) numberOf(link string) int32 {
+	n, known := w.number[link]
+	if !known {
+		n = int32(len(w.links))
+		w.links, w.number[link] = append(w.links, link), n
+	}
+	return n
+}
+
+// Recall takes up a link that was degraded before the service started.
+func (w *Watch) Recall(l train.Link) {
+	if w.health.Links == nil {
+		w.health.Links = map[int32]diagnose.LinkHealth{}
+	}
+	w.health.Links[w.numberOf(l.ID)] = diagnose.LinkHealth{Degraded: true, Since: l.Since, Loss: l.Loss, Confidence: l.Confidence}
+}
+
+// Use takes up the list of a node; nil where it has none any more.
+func (w *Watch) Use(node train.NodeID, list *train.Pinglist) {
+	if list == nil {
+		delete(w.lists, node)
+		return
+	}
+	w.lists[node] = *list
+}
+
+// Idle says that nobody probes anything.
+func (w *Watch) Idle() bool { return len(w.lists) == 0 }
+
+// Counted adds a report. What was sent and what was received may come apart.
+func (w *Watch) Counted(node train.NodeID, c event.ProbesCounted) {
+	if c.Slot <= w.judged {
+		return // too late
+	}
+	if w.reports[c.Slot] == nil {
+		w.reports[c.Slot] = map[train.NodeID]report{}
+	}
+	r := w.reports[c.Slot][node]
+	if c.Sent != nil {
+		r.sent = map[uint32]int{}
+	}
+	if c.Received != nil {
+		r.received = map[uint32]int{}
+	}
+	for _, s := range c.Sent {
+		r.sent[s.Flow] = s.Sent
+	}
+	for _, s := range c.Received {
+		r.received[s.Flow] = s.Count
+	}
+	w.reports[c.Slot][node] = r
+}
+
+// forget drops the slots before one.
+func (w *Watch) forget(slot int64) {
+	maps.DeleteFunc(w.reports, func(s int64, _ map[train.NodeID]report) bool { return s < slot })
+}
+
+// reportedBy is how long after its end nobody is waited for any more who has not reported a slot.
+const reportedBy = 13 * time.Second
+
+// Next judges the next slot if it is over and reported, and gives its number.
+func (w *Watch) Next(now time.Time) ([]Turn, int64, bool) {
+	const seconds = int64(train.ProbeSlot / time.Second)
+	over := now.Unix()/seconds - 1
+	if w.judged == 0 {
+		w.judged = over // of what came before the start, a part may be missing
+	}
+	slot := w.judged + 1
+	end := time.Unix((slot+1)*seconds, 0).UTC()
+	if w.Idle() || slot > over || !w.Complete(slot) && now.Sub(end) < reportedBy {
+		return nil, slot, false
+	}
+	w.judged = slot
+	return w.Judge(slot, end), slot, true
+}
+
+// Complete says whether everybody who has a list has reported a slot.
+func (w *Watch) Complete(slot int64) bool {
+	for node := range w.lists {
+		if _, told := w.reports[slot][node]; !told {
+			return false
+		}
+	}
+	return true
+}
+
+// window is what became of the probes over each known path in some slots.
+type window struct {
+	matrix *fabric.Matrix
+	counts []diagnose.Count
+}
+
+// window puts together what both ends counted in the slots up to one. A probe counts only where both ends reported its slot: an agent that is gone is no loss in
+// the network.
+func (w *Watch) window(last int64) window {
+	var some window
+	var rows [][]int32
+	for _, node := range slices.Sorted(maps.Keys(w.lists)) {
+		for _, f := range w.lists[node].Probes {
+			row := make([]int32, len(f.Links))
+			for i, l := range f.Links {
+				row[i] = w.numberOf(l)
+			}
+			rows, some.counts = append(rows, row), append(some.counts, w.count(f, last))
+		}
+	}
+	some.matrix = fabric.NewMatrix(len(w.links), rows)
+	return some
+}
+
+// count adds up one flow.
+func (w *Watch) count(f train.Flow, last int64) diagnose.Count {
+	var c diagnose.Count
+	id := f.ID()
+	for slot := last - windowSlots + 1; slot <= last; slot++ {
+		sent, received := w.reports[slot][f.From].sent, w.reports[slot][f.To].received
+		if sent != nil && received != nil {
+			c.Sent, c.Lost = c.Sent+sent[id], c.Lost+max(sent[id]-received[id], 0)
+		}
+	}
+	return c
+}
+
+// probed says whether anything can be said of a link. One that no path crosses any more is taken to be well, so that it is forgotten.
+func (w window) probed(link int32) bool {
+	return len(w.matrix.Over(link)) == 0 || w.sent(link) > 0
+}
+
+// sent is how many probes were sent over a link.
+func (w window) sent(link int32) int {
+	sum := 0
+	for _, r := range w.matrix.Over(link) {
+		sum += w.counts[r].Sent
+	}
+	return sum
+}
+
+// doubt is how often a window of a healthy network may name a link; there are six windows in a minute.
+const doubt = 1e-5
+
+// Turn is a link that is degraded, or that has recovered by the last window.
+type Turn struct {
+	Link train.Link
+	// News is set when the last window made it so.
+	News bool
+}
+
+// Judge judges the window that ends with a slot.
+func (w *Watch) Judge(slot int64, end time.Time) []Turn {
+	some := w.window(slot)
+	health, changes := w.health.Fold(diagnose.Window{
+		End: end, Suspects: diagnose.Localise(some.matrix, some.counts, diagnose.Options{Doubt: doubt}), Probed: some.probed,
+	}, diagnose.Patience{})
+	w.health = health
+	w.forget(slot - windowSlots + 2)
+	var turns []Turn
+	told := map[int32]bool{}
+	tell := func(number int32, h diagnose.LinkHealth, news bool) {
+		if told[number] {
+			return
+		}
+		told[number] = true
+		turns = append(turns, Turn{train.Link{
+			ID: w.links[number], Loss: h.Loss, Confidence: h.Confidence, Degraded: h.Degraded, Since: h.Since, Probes: some.sent(number),
+		}, news})
+	}
+	for _, c := range changes {
+		tell(c.Link, c.LinkHealth, true)
+	}
+	for _, number := range slices.Sorted(maps.Keys(health.Links)) {
+		if h := health.Links[number]; h.Degraded {
+			tell(number, h, false)
+		}
+	}
+	return turns
+}

@@ -1,0 +1,129 @@
+package linkhealth
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// triangle is three nodes of which each probes both others, over a link out of the one and a link into the other.
+type triangle struct {
+	*Watch
+	flows []train.Flow
+}
+
+func newTriangle() *triangle {
+	w := &triangle{Watch: New()}
+	nodes := []train.NodeID{"a", "b", "c"}
+	for _, from := range nodes {
+		list := train.Pinglist{}
+		for _, to := range nodes {
+			if from != to {
+				list.Probes = append(list.Probes, train.Flow{
+					From: from, To: to, Source: string(from) + ":1", Target: string(to) + ":2", Links: []string{"out-" + string(from), "in-" + string(to)},
+				})
+			}
+		}
+		w.flows = append(w.flows, list.Probes...)
+		w.Use(from, &list)
+	}
+	return w
+}
+
+// slot has all nodes but the silent ones report a slot in which each flow sent 100 probes, of which a link lost so many.
+func (w *triangle) slot(number int64, bad string, lost int, silent ...train.NodeID) []Turn {
+	for _, node := range []train.NodeID{"a", "b", "c"} {
+		c := event.ProbesCounted{Slot: number}
+		for _, f := range w.flows {
+			if f.From == node {
+				c.Sent = append(c.Sent, train.SentProbes{Flow: f.ID(), Sent: 100})
+			}
+			if f.To == node {
+				n := 100
+				if slices.Contains(f.Links, bad) {
+					n -= lost
+				}
+				c.Received = append(c.Received, train.ReceivedProbes{Flow: f.ID(), Count: n})
+			}
+		}
+		if !slices.Contains(silent, node) {
+			w.Counted(node, c)
+		}
+	}
+	return w.Judge(number, time.Unix(number*10, 0).UTC())
+}
+
+func said(turns []Turn) string {
+	words := ""
+	for _, t := range turns {
+		words += fmt.Sprintf("%s degraded=%v news=%v loss=%.2f;", t.Link.ID, t.Link.Degraded, t.News, t.Link.Loss)
+	}
+	return words
+}
+
+func TestALinkIsDegradedAfterTwoWindowsAndRecoversLater(t *testing.T) {
+	w := newTriangle()
+	slot := int64(100)
+	next := func(bad string, lost int) string {
+		slot++
+		return said(w.slot(slot, bad, lost))
+	}
+	for range 5 {
+		if got := next("", 0); got != "" {
+			t.Fatalf("in quiet: %s", got)
+		}
+	}
+	if got := next("in-b", 30); got != "" {
+		t.Errorf("after one window: %s", got)
+	}
+	if got := next("in-b", 30); got != "in-b degraded=true news=true loss=0.20;" {
+		t.Errorf("after two: %s", got)
+	}
+	if got := next("in-b", 30); got != "in-b degraded=true news=false loss=0.30;" {
+		t.Errorf("after three: %s", got)
+	}
+	recovered := 0
+	for range 10 {
+		if got := next("", 0); got == "in-b degraded=false news=true loss=0.10;" {
+			recovered++
+		}
+	}
+	if recovered != 1 {
+		t.Errorf("it recovered %d times", recovered)
+	}
+}
+
+func TestAnAgentThatIsGoneIsNoLoss(t *testing.T) {
+	w := newTriangle()
+	for slot := range int64(10) {
+		if got := said(w.slot(100+slot, "", 0, "b")); got != "" {
+			t.Fatalf("%s", got)
+		}
+	}
+	if w.Complete(109) {
+		t.Error("a slot is complete without one of the nodes")
+	}
+	w.Use("b", nil)
+	if !w.Complete(109) || w.Idle() {
+		t.Error("a node without a list is waited for")
+	}
+}
+
+func TestALinkThatNobodyCrossesAnyMoreIsForgotten(t *testing.T) {
+	w := newTriangle()
+	w.Recall(train.Link{ID: "gone", Degraded: true, Loss: 0.5})
+	w.Recall(train.Link{ID: "in-a", Degraded: true, Loss: 0.4})
+	var all string
+	for slot := range int64(6) {
+		all += said(w.slot(100+slot, "in-a", 40))
+	}
+	want := "gone degraded=false news=true loss=0.50;"
+	if n := strings.Count(all, want); n != 1 || strings.Count(all, "in-a degraded=true news=false") != 6 {
+		t.Errorf("said %s", all)
+	}
+}
