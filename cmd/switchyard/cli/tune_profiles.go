@@ -21,8 +21,8 @@ func (a *app) tuneProfilesCommand() *cobra.Command {
 		Short: "Show what is known of workloads and their system parameters",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withProfiles(cmd, func(_ context.Context, _ *bus.KV[profile.Store], e bus.Entry[profile.Store]) error {
-				return a.printProfiles(e.Value)
+			return a.withProfiles(cmd, func(_ context.Context, _ *bus.KV[profile.Store], s profile.Store) error {
+				return a.printProfiles(s)
 			})
 		},
 	}
@@ -30,8 +30,8 @@ func (a *app) tuneProfilesCommand() *cobra.Command {
 		&cobra.Command{
 			Use: "export", Short: "Write the ground truth as JSON, for import elsewhere", Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				return a.withProfiles(cmd, func(_ context.Context, _ *bus.KV[profile.Store], e bus.Entry[profile.Store]) error {
-					return a.printJSON(e.Value)
+				return a.withProfiles(cmd, func(_ context.Context, _ *bus.KV[profile.Store], s profile.Store) error {
+					return a.printJSON(s)
 				})
 			},
 		},
