@@ -18,6 +18,7 @@ PKG       ?= ./...
 BENCH     ?= .
 BENCHTIME ?= 1s
 FUZZTIME  ?= 20s
+RUNS      ?= 5
 
 # Recorded traces and measurements that some tests and benchmarks replay.
 ifndef SWITCHYARD_DATA
@@ -33,7 +34,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: help influxd picture images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips generate bench bench-share bench-sched bench-predict bench-net bench-search e2e-net fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
+.PHONY: help influxd picture images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips generate bench bench-share bench-sched bench-predict bench-net bench-search bench-tune e2e-net fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -122,6 +123,13 @@ bench-share: tools-cc ## two trainings that share the cores against one after th
 # The policies to compare, and how many of the published workloads.
 POLICIES ?= fifo,srtf,drf,tetris,max-throughput,tiresias,optimus,pollux,switchyard
 WORKLOADS ?= 1 2 3 4
+
+bench-tune: $(BIN)/switchyard $(BIN)/switchyard-trainer ## compare the modes of tuning on this machine: RUNS of each, 20 minutes for 5
+	@dir=$$(mktemp -d); export SWITCHYARD_CONTEXT=$$dir/context.json; \
+	$(BIN)/switchyard up --data-dir $$dir --port 0 --http 127.0.0.1:0 --device-kind cpu --cpu-slots 2 --allow-root $(CURDIR) --log-level warn & up=$$!; \
+	trap 'kill $$up; wait $$up; rm -rf $$dir' EXIT; \
+	for i in $$(seq 100); do [ -e $$SWITCHYARD_CONTEXT ] && break; sleep 0.2; done; \
+	$(BIN)/switchyard tune compare examples/experiments/bench.yaml --runs $(RUNS)
 
 bench-sched: $(BIN)/switchyard ## compare the scheduling policies on the published workloads, into docs/comparison (needs SWITCHYARD_DATA)
 ifndef SWITCHYARD_DATA

@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"maps"
 	"reflect"
-	"slices"
 	"sync"
 	"time"
 
@@ -72,10 +71,7 @@ func newConductor(ctx context.Context, b *bus.Bus, log *slog.Logger) (*conductor
 }
 
 // unfinished says whether there is something left to do for an experiment.
-func unfinished(r conduct.Record) bool {
-	open := func(t conduct.Trial) bool { return t.JobState == "" || !t.Closed && len(t.Done) > 0 }
-	return !r.Over() || !r.Told || slices.ContainsFunc(r.Trials, open)
-}
+func unfinished(r conduct.Record) bool { return !r.Told || !r.Settled() }
 
 // open lists the experiments that there is something to do for.
 func (c *conductor) open() []string {

@@ -108,14 +108,14 @@ func drawReport(r report.Report) ([]reportFigure, error) {
 	}
 	const most = 12
 	rows := r.Rows[:min(len(r.Rows), most)]
-	byRow := bars{names: make([]string, len(rows)), series: map[string]plotter.Values{}, order: report.Components(r)}
+	byRow := bars{unit: "kWh", names: make([]string, len(rows)), series: map[string]plotter.Values{}, order: report.Components(r)}
 	for i, row := range rows {
 		byRow.names[i] = shorten(row.Key)
 		for _, component := range byRow.order {
 			byRow.series[component] = append(byRow.series[component], row.Components[component].KilowattHours())
 		}
 	}
-	byDay := bars{series: map[string]plotter.Values{}, order: []string{"active", "idle", "unattributed"}}
+	byDay := bars{unit: "kWh", series: map[string]plotter.Values{}, order: []string{"active", "idle", "unattributed"}}
 	days := r.Days[max(len(r.Days)-2*most-7, 0):]
 	for i, d := range days {
 		name := ""
@@ -151,6 +151,7 @@ func shorten(s string) string {
 
 // bars are stacked columns.
 type bars struct {
+	unit   string
 	names  []string
 	order  []string
 	series map[string]plotter.Values
@@ -159,7 +160,7 @@ type bars struct {
 // draw gives the picture.
 func (b bars) draw() (template.HTML, error) {
 	p := plot.New()
-	p.Y.Label.Text, p.Y.Min = "kWh", 0
+	p.Y.Label.Text, p.Y.Min = b.unit, 0
 	p.Legend.Top = true
 	p.Add(plotter.NewGrid())
 	width := vg.Points(min(320/float64(len(b.names)), 40))

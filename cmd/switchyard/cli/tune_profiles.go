@@ -21,8 +21,8 @@ func (a *app) tuneProfilesCommand() *cobra.Command {
 		Short: "Show what is known of workloads and their system parameters",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withProfiles(cmd, func(_ context.Context, _ *bus.KV[profile.Store], e bus.Entry[profile.Store]) error {
-				return a.printProfiles(e.Value)
+			return a.withProfiles(cmd, func(_ context.Context, _ *bus.KV[profile.Store], s profile.Store) error {
+				return a.printProfiles(s)
 			})
 		},
 	}
@@ -30,8 +30,8 @@ func (a *app) tuneProfilesCommand() *cobra.Command {
 		&cobra.Command{
 			Use: "export", Short: "Write the ground truth as JSON, for import elsewhere", Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				return a.withProfiles(cmd, func(_ context.Context, _ *bus.KV[profile.Store], e bus.Entry[profile.Store]) error {
-					return a.printJSON(e.Value)
+				return a.withProfiles(cmd, func(_ context.Context, _ *bus.KV[profile.Store], s profile.Store) error {
+					return a.printJSON(s)
 				})
 			},
 		},
@@ -46,11 +46,9 @@ func (a *app) tuneProfilesCommand() *cobra.Command {
 				if err != nil {
 					return failure(ExitUsage, "", "%s: %v", args[0], err)
 				}
-				return a.withProfiles(cmd, func(ctx context.Context, kv *bus.KV[profile.Store], e bus.Entry[profile.Store]) error {
-					if !reflect.DeepEqual(store, e.Value) {
-						if _, err := kv.Swap(ctx, event.ProfilesKey, store, e.Revision); err != nil {
-							return err
-						}
+				return a.withProfiles(cmd, func(ctx context.Context, kv *bus.KV[profile.Store], _ profile.Store) error {
+					if err := setProfiles(ctx, kv, store); err != nil {
+						return err
 					}
 					_, err := fmt.Fprintf(a.stdout, "%s known\n", plural(len(store.Entries), "workload"))
 					return err
@@ -62,17 +60,17 @@ func (a *app) tuneProfilesCommand() *cobra.Command {
 }
 
 // withProfiles runs f with the ground truth, which is empty at first.
-func (a *app) withProfiles(cmd *cobra.Command, f func(context.Context, *bus.KV[profile.Store], bus.Entry[profile.Store]) error) error {
+func (a *app) withProfiles(cmd *cobra.Command, f func(context.Context, *bus.KV[profile.Store], profile.Store) error) error {
 	return a.withBus(cmd, func(ctx context.Context, b *bus.Bus) error {
 		kv, err := openBucket[profile.Store](ctx, b, event.BucketProfiles)
 		if err != nil {
 			return err
 		}
-		e, err := kv.Get(ctx, event.ProfilesKey)
-		if err != nil && !errors.Is(err, bus.ErrNotFound) {
+		s, _, err := lastProfiles(ctx, kv)
+		if err != nil {
 			return err
 		}
-		return f(ctx, kv, e)
+		return f(ctx, kv, s)
 	})
 }
 
@@ -87,4 +85,25 @@ func (a *app) printProfiles(s profile.Store) error {
 			}
 		}
 	})
+}
+
+// lastProfiles reads the ground truth; found is false before there is one.
+func lastProfiles(ctx context.Context, kv *bus.KV[profile.Store]) (s profile.Store, found bool, err error) {
+	e, err := kv.Get(ctx, event.ProfilesKey)
+	if errors.Is(err, bus.ErrNotFound) {
+		return profile.Store{}, false, nil
+	}
+	return e.Value, err == nil, err
+}
+
+// setProfiles replaces the ground truth, whatever it is.
+func setProfiles(ctx context.Context, kv *bus.KV[profile.Store], s profile.Store) error {
+	_, err := kv.Modify(ctx, event.ProfilesKey, func(there *profile.Store) (bool, error) {
+		if reflect.DeepEqual(*there, s) {
+			return false, nil
+		}
+		*there = s
+		return true, nil
+	})
+	return err
 }

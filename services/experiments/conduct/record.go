@@ -135,6 +135,12 @@ func (r *Record) trial(job train.JobID) *Trial {
 // Over says whether nothing more is decided.
 func (r *Record) Over() bool { return r.State != Running }
 
+// Settled says whether the experiment is over, all its jobs have ended, and no more will be known of their energy.
+func (r *Record) Settled() bool {
+	open := func(t Trial) bool { return t.JobState == "" || !t.Closed && len(t.Done) > 0 }
+	return r.Over() && !slices.ContainsFunc(r.Trials, open)
+}
+
 // EpochsDone is how many epochs the trial has behind it.
 func (t *Trial) EpochsDone() int {
 	if len(t.Done) == 0 {

@@ -3,6 +3,7 @@ package conduct
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -67,9 +68,21 @@ func (r *Record) Own(score float64) float64 {
 func Words[T any](values map[string]T) string {
 	words := make([]string, 0, len(values))
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		words = append(words, fmt.Sprintf("%s=%v", name, values[name]))
+		words = append(words, fmt.Sprintf("%s=%s", name, short(values[name])))
 	}
 	return strings.Join(words, " ")
+}
+
+// short is a value with as many digits as people compare.
+func short(value any) string {
+	x, ok := value.(float64)
+	if v, is := value.(search.Value); is {
+		x, ok = v.Float()
+	}
+	if !ok || x == math.Trunc(x) {
+		return fmt.Sprint(value)
+	}
+	return fmt.Sprintf("%.4g", x)
 }
 
 // Progress is the best score that any trial had reached, at each time at which it became better.

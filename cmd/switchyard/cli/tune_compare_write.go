@@ -1,0 +1,140 @@
+package cli
+
+import (
+	_ "embed"
+	"encoding/csv"
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/plot/plotter"
+)
+
+// modeSummary is what the experiments of one mode came to: medians of runs, or means of arrivals.
+type modeSummary struct {
+	Mode            string  `json:"mode"`
+	Experiments     int     `json:"experiments"`
+	ResponseSeconds float64 `json:"response_seconds"`
+	P95Seconds      float64 `json:"p95_response_seconds"`
+	QueueSeconds    float64 `json:"queue_seconds"`
+	TuningSeconds   float64 `json:"tuning_seconds"`
+	TrainingSeconds float64 `json:"training_seconds"`
+	EnergyJoules    float64 `json:"energy_j"`
+	Modelled        bool    `json:"energy_modelled,omitempty"`
+	Objective       float64 `json:"objective"`
+	Trials          float64 `json:"trials"`
+	// SavedRatio is the part of the first mode's response time that is saved.
+	SavedRatio float64 `json:"saved_ratio"`
+}
+
+func summarise(all []modeRun, modes []string, online bool) []modeSummary {
+	rows := make([]modeSummary, len(modes))
+	for i, mode := range modes {
+		own := slices.DeleteFunc(slices.Clone(all), func(c modeRun) bool { return c.Mode != mode })
+		typical := func(of func(modeRun) float64) float64 {
+			values := make([]float64, len(own))
+			for k, c := range own {
+				values[k] = of(c)
+			}
+			slices.Sort(values)
+			if online {
+				return stat.Mean(values, nil)
+			}
+			return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
+		}
+		response := make([]float64, len(own))
+		for k, c := range own {
+			response[k] = c.ResponseSeconds
+		}
+		slices.Sort(response)
+		rows[i] = modeSummary{
+			Mode: mode, Experiments: len(own), ResponseSeconds: typical(func(c modeRun) float64 { return c.ResponseSeconds }),
+			P95Seconds:      stat.Quantile(0.95, stat.Empirical, response, nil),
+			QueueSeconds:    typical(func(c modeRun) float64 { return c.QueueSeconds }),
+			TuningSeconds:   typical(func(c modeRun) float64 { return c.TuningSeconds }),
+			TrainingSeconds: typical(func(c modeRun) float64 { return c.TrainingSeconds }),
+			EnergyJoules:    typical(func(c modeRun) float64 { return c.EnergyJoules }),
+			Objective:       typical(func(c modeRun) float64 { return c.Objective }),
+			Trials:          typical(func(c modeRun) float64 { return float64(c.Trials) }),
+			Modelled:        slices.ContainsFunc(own, func(c modeRun) bool { return c.Modelled }),
+		}
+		rows[i].SavedRatio = 1 - rows[i].ResponseSeconds/rows[0].ResponseSeconds
+	}
+	return rows
+}
+
+func (a *app) printCompared(all []modeRun, f tuneCompare) error {
+	rows := summarise(all, f.modes, f.jobs > 0)
+	switch a.output {
+	case "json":
+		return a.printJSON(map[string]any{"modes": rows, "experiments": all})
+	case "csv":
+		return writeComparedCSV(a.stdout, all)
+	case "html":
+		return writeComparedHTML(a.stdout, rows, f)
+	}
+	return a.table("MODE\tEXPERIMENTS\tRESPONSE\tP95\tSAVED\tQUEUED\tTUNING\tTRAINING\tENERGY\tOBJECTIVE\tTRIALS", func(w io.Writer) {
+		for _, r := range rows {
+			_, _ = fmt.Fprintf(w, "%s\t%d\t%.1fs\t%.1fs\t%.1f %%\t%.1fs\t%.1fs\t%.1fs\t%s\t%.4g\t%.3g\n", r.Mode, r.Experiments, r.ResponseSeconds, r.P95Seconds, 100*r.SavedRatio,
+				r.QueueSeconds, r.TuningSeconds, r.TrainingSeconds, r.energy(), r.Objective, r.Trials)
+		}
+	})
+}
+
+func (r modeSummary) energy() string {
+	if r.EnergyJoules == 0 {
+		return "-"
+	}
+	text := fmt.Sprintf("%.4g J", r.EnergyJoules)
+	if r.Modelled {
+		text += " (modelled)"
+	}
+	return text
+}
+
+func writeComparedCSV(w io.Writer, all []modeRun) error {
+	out := csv.NewWriter(w)
+	_ = out.Write([]string{"mode", "name", "id", "response_seconds", "queue_seconds", "tuning_seconds", "training_seconds", "energy_j", "energy_modelled", "objective", "trials", "epochs"})
+	number := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+	for _, c := range all {
+		_ = out.Write([]string{
+			c.Mode, c.Name, c.ID, number(c.ResponseSeconds), number(c.QueueSeconds), number(c.TuningSeconds), number(c.TrainingSeconds), number(c.EnergyJoules),
+			strconv.FormatBool(c.Modelled), number(c.Objective), strconv.Itoa(c.Trials), strconv.Itoa(c.Epochs),
+		})
+	}
+	out.Flush()
+	return runtime(out.Error())
+}
+
+//go:embed tune_compare.html
+var comparePage string
+
+func writeComparedHTML(w io.Writer, rows []modeSummary, f tuneCompare) error {
+	parts := bars{unit: "seconds", order: []string{"queued", "tuning", "training"}, series: map[string]plotter.Values{}}
+	for _, r := range rows {
+		parts.names = append(parts.names, r.Mode)
+		for name, v := range map[string]float64{"queued": r.QueueSeconds, "tuning": r.TuningSeconds, "training": r.TrainingSeconds} {
+			parts.series[name] = append(parts.series[name], v)
+		}
+	}
+	picture, err := parts.draw()
+	if err != nil {
+		return err
+	}
+	page, err := template.New("compare").Funcs(template.FuncMap{"percent": func(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }}).Parse(comparePage)
+	if err != nil {
+		return fmt.Errorf("read the page: %w", err)
+	}
+	how := fmt.Sprintf("Medians of %s of each experiment in each mode, one after the other, with nothing known before.", plural(f.runs, "run"))
+	if f.jobs > 0 {
+		how = fmt.Sprintf("Means of %s that arrive as a Poisson process, at the same moments in each mode, seed %d.", plural(f.jobs, "recurring experiment"), f.seed)
+	}
+	return page.Execute(w, map[string]any{
+		"Rows": rows, "How": how, "Modes": strings.Join(f.modes, ", "),
+		"Figure": reportFigure{Title: "Response time", Caption: "From arrival to end: in which trials waited, tuned, and trained the best.", SVG: picture},
+	})
+}
