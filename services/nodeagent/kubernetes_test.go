@@ -116,8 +116,8 @@ func checkNode(t *testing.T, n train.Node) {
 	want := train.Node{
 		ID: "n1", Backend: train.BackendKubernetes, Name: "n1", Labels: map[string]string{"gpushare": "true"}, Meters: []string{"modelled"},
 		Devices: []train.Device{
-			{ID: "gpu:0", Kind: train.KindGPU, Model: "simulated", Memory: 24 * unit.GiB, Simulated: true, Units: 24},
-			{ID: "gpu:1", Kind: train.KindGPU, Model: "simulated", Memory: 24 * unit.GiB, Simulated: true, Units: 24},
+			{ID: "gpu:0", Kind: train.KindGPU, Model: "simulated", Memory: 24 * unit.GiB, Simulated: true, Enforcement: train.EnforcedByAdvice, Units: 24},
+			{ID: "gpu:1", Kind: train.KindGPU, Model: "simulated", Memory: 24 * unit.GiB, Simulated: true, Enforcement: train.EnforcedByAdvice, Units: 24},
 		},
 	}
 	ofTheMachine := cmpopts.IgnoreFields(train.Node{}, "BootID", "Cores", "Memory", "ContainerRuntime", "JobAPI", "SeenAt")
