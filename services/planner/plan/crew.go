@@ -11,7 +11,7 @@ import (
 
 // A crew is what a job runs as: workers, each with a device, and where its strategy asks for them parameter servers, each with cores and memory of a node.
 // Crews may span nodes. How many of each a crew gets is decided by the cluster's totals, where they go after that (see spread.go); a crew that finds no
-// place for all is made smaller.
+// place for all is made smaller. Where there is none for its floor, sizes are chosen again (see settleSizes).
 type crew struct {
 	*candidate
 	// servers is nil for a job without parameter servers.
