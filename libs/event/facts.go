@@ -369,18 +369,22 @@ type Accounted struct {
 // listed as received in a slot was not received at all.
 type ProbesCounted struct {
 	// Slot is the number of the slot since 1970.
-	Slot     int64                  `json:"slot"`
-	Sent     []train.SentProbes     `json:"sent"`
+	Slot int64 `json:"slot"`
+	// Sent are the node's own flows.
+	Sent []train.SentProbes `json:"sent"`
+	// Received are the flows of others that lead to the node.
 	Received []train.ReceivedProbes `json:"received"`
 }
 
 // LinkDegraded says that a link loses packets.
 type LinkDegraded struct {
+	// Link is its state now.
 	Link train.Link `json:"link"`
 }
 
 // LinkRecovered says that a link does so no more.
 type LinkRecovered struct {
+	// Link is its state now; the loss is the last that was seen.
 	Link train.Link `json:"link"`
 }
 

@@ -41,17 +41,21 @@ type Pinglist struct {
 
 // SentProbes is what a pinger counted of one of its flows in a slot.
 type SentProbes struct {
-	Flow  uint32 `json:"flow"`
-	Sent  int    `json:"sent"`
-	Acked int    `json:"acked"`
+	// Flow is the flow's number: a hash of its addresses, ports and class.
+	Flow uint32 `json:"flow"`
+	// Sent is how many left the node, Acked how many of them were answered.
+	Sent  int `json:"sent"`
+	Acked int `json:"acked"`
 	// RTTSeconds is that of the fastest reply: a queue that is always there delays every one.
 	RTTSeconds float64 `json:"rtt_seconds,omitempty"`
 }
 
 // ReceivedProbes is what a responder counted of one flow in a slot.
 type ReceivedProbes struct {
-	Flow  uint32 `json:"flow"`
-	Count int    `json:"count"`
+	// Flow is the flow's number.
+	Flow uint32 `json:"flow"`
+	// Count is how many of its probes arrived.
+	Count int `json:"count"`
 }
 
 // Path is what was found of a flow's way: the addresses that answered, hop by hop; empty where one was silent.
@@ -76,6 +80,7 @@ type Paths struct {
 
 // Link is the state of one direction of a link between two switches, or a switch and a node.
 type Link struct {
+	// ID names the link by where it leads to: the address at which packets enter, or a node or rack where switches are silent.
 	ID string `json:"id"`
 	// Loss is the part of the packets that it loses, Confidence how sure it is, from 0 to 1, that it is this link that loses them.
 	Loss       float64 `json:"loss_ratio"`

@@ -1,0 +1,91 @@
+package planner
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/sourcegraph/conc"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/pinglist"
+	"github.com/switchyard-dl/switchyard/services/planner/plan"
+)
+
+func TestListsOfProbesFollowTheNodes(t *testing.T) {
+	b := bustest.Connect(t, bustest.Start(t), "planner")
+	nodes, err := bus.OpenKV[train.Node](t.Context(), b, event.BucketNodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	announce := func(i int, probes ...string) {
+		id := fmt.Sprintf("n%d", i)
+		if _, err := nodes.Modify(t.Context(), id, func(n *train.Node) (bool, error) {
+			*n = train.Node{ID: train.NodeID(id), Probes: probes, SeenAt: time.Now()}
+			return true, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 3 {
+		announce(i, fmt.Sprintf("10.0.0.%d:7070", i+1))
+	}
+	look := newPicture()
+	p, err := newProber(t.Context(), b, slog.New(slog.DiscardHandler), pinglist.Settings{Alpha: 3, Peers: 16, Ports: 2, FirstPort: 28400, Classes: []int{0}}, look.seeCrossed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var running conc.WaitGroup
+	running.Go(func() { _ = p.run(ctx) })
+	defer running.Wait()
+	defer cancel()
+	lists := awaitLists(t, p, 3)
+	key := lists["n0"].Key
+	for id, l := range lists {
+		if len(l.Probes) == 0 || len(l.Trace) != 4 || len(key) != keyBytes || !bytes.Equal(l.Key, key) {
+			t.Errorf("%s: %+v", id, l)
+		}
+	}
+	announce(2) // it answers no probes any more
+	if lists = awaitLists(t, p, 2); !bytes.Equal(lists["n0"].Key, key) {
+		t.Error("the key has changed")
+	}
+	look.seeLink(bus.Entry[train.Link]{Key: "to-n1", Value: train.Link{ID: "to-n1", Loss: 0.1, Degraded: true}}, false)
+	s := look.state(time.Now(), train.Plan{}, false, plan.State{})
+	if len(s.Links) != 1 || len(s.Links[0].From) != 1 || s.Links[0].From[0] != "n0" || s.Links[0].To[0] != "n1" {
+		t.Errorf("decisions see %+v", s.Links)
+	}
+	look.seeLink(bus.Entry[train.Link]{Key: "to-n1", Value: train.Link{ID: "to-n1"}}, false)
+	if s = look.state(time.Now(), train.Plan{}, false, plan.State{}); len(s.Links) != 0 {
+		t.Errorf("decisions see %+v of a link that has recovered", s.Links)
+	}
+}
+
+// awaitLists waits until so many nodes have lists.
+func awaitLists(t *testing.T, p *prober, nodes int) map[string]train.Pinglist {
+	t.Helper()
+	deadline := time.After(time.Minute)
+	for {
+		found := map[string]train.Pinglist{}
+		entries, err := p.lists.List(t.Context())
+		for _, e := range entries {
+			found[e.Key] = e.Value
+		}
+		if err == nil && len(found) == nodes {
+			return found
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("lists: %v, %v", found, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
