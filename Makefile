@@ -34,7 +34,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: bench-tune help influxd picture images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips generate bench bench-share bench-sched bench-predict bench-search fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
+.PHONY: help influxd picture images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips generate bench bench-share bench-sched bench-predict bench-net bench-search bench-tune fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -140,6 +140,19 @@ else
 	    $(BIN)/switchyard simulate compare --traces $(SWITCHYARD_DATA)/pollux --workload "$$files" --policy $(POLICIES) --out docs/comparison/$$load; \
 	done
 endif
+
+# The networks on which the publication of the probe matrix was measured.
+NETWORKS ?= fattree:12 fattree:24 fattree:72 vl2:40,24,40 vl2:140,120,100 bcube:4,2 bcube:8,4
+
+bench-net: $(BIN)/switchyard ## how fast paths to probe are chosen, how many, and how well lossy links are found
+	for network in $(NETWORKS); do echo $$network; GOMAXPROCS=1 $(BIN)/switchyard net plan --topology $$network --alpha 2 --beta 1; done
+	for goal in 1,0 2,0 3,0 1,1 1,2 3,2; do \
+	    $(BIN)/switchyard net plan --topology fattree:18 --alpha $${goal%,*} --beta $${goal#*,}; \
+	done
+	for goal in 2,1 1,2 3,2; do \
+	    echo fattree:48 $$goal; \
+	    $(BIN)/switchyard net simulate --topology fattree:48 --alpha $${goal%,*} --beta $${goal#*,} --failures 1,5,10,20,50 --runs 100; \
+	done
 
 bench-predict: tools-go ## how far predictions are off over the life of measured trainings, into docs/predictions.md (needs SWITCHYARD_DATA)
 	$(GO) run ./tools/predictions -into docs/predictions.md

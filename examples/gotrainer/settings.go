@@ -41,7 +41,7 @@ type settings struct {
 	joinTimeout time.Duration
 	ringTimeout time.Duration
 
-	// slowBy is added to each step of this process, which then holds up the others.
+	// slowBy is added to each step of this process, which then holds up the others. Where no device is named it is added in all of them.
 	slowDevice string
 	slowBy     time.Duration
 
@@ -116,8 +116,8 @@ func readSettings(args []string, getenv func(string) string, stderr io.Writer) (
 	flags.Uint64Var(&s.seed, "seed", 1, "seed of the training set and of the first weights")
 	flags.DurationVar(&s.joinTimeout, "join-timeout", time.Minute, "how long the processes wait for each other at the start")
 	flags.DurationVar(&s.ringTimeout, "ring-timeout", 30*time.Second, "how long a process may keep the others waiting")
-	flags.StringVar(&s.slowDevice, "slow-device", "", "a device whose worker is slow, to see what a scheduler does about it (one process per device)")
-	flags.DurationVar(&s.slowBy, "slow-by", 0, "how much longer each step on that device takes")
+	flags.StringVar(&s.slowDevice, "slow-device", "", "a device whose worker is slow, to see what a scheduler does about it (one process per device; without it all are)")
+	flags.DurationVar(&s.slowBy, "slow-by", 0, "how much longer each step on that device takes, sleeping")
 	flags.Int64Var(&s.memoryMiB, "memory-mib", 0, "device memory that it says to use, in MiB, to see what a scheduler does about it")
 	if err := flags.Parse(args); err != nil {
 		return settings{}, err
@@ -153,15 +153,14 @@ func (s *settings) place(env *environment) {
 	if s.rank >= s.processes {
 		env.errs = append(env.errs, fmt.Errorf("rank %d does not exist among WORLD_SIZE=%d processes", s.rank, s.processes))
 	}
-	if s.processes == 1 {
+	if devices := strings.Split(s.ledger.Devices, ","); s.slowDevice != "" && s.rank < len(devices) && devices[s.rank] != s.slowDevice {
 		s.slowBy = 0
+	}
+	if s.processes == 1 {
 		return
 	}
 	if env.get("RANK") == "" && env.get("NODE_RANK") == "" {
 		env.errs = append(env.errs, fmt.Errorf("WORLD_SIZE=%d, but neither RANK nor NODE_RANK says which process this is", s.processes))
-	}
-	if devices := strings.Split(s.ledger.Devices, ","); s.rank < len(devices) && devices[s.rank] != s.slowDevice {
-		s.slowBy = 0
 	}
 	address, port := env.get("MASTER_ADDR"), env.get("MASTER_PORT")
 	if address == "" || port == "" {

@@ -222,7 +222,7 @@ func (b *Bus) ensureStream(ctx context.Context, s event.Stream) error {
 
 func (b *Bus) ensureBucket(ctx context.Context, k event.Bucket) error {
 	_, err := b.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket: k.Name, Description: k.Doc, History: 1, Storage: jetstream.FileStorage, MaxBytes: 1 << 30, LimitMarkerTTL: markerTime, TTL: k.Keep,
+		Bucket: k.Name, Description: k.Doc, History: 1, Storage: jetstream.FileStorage, MaxBytes: event.MaxBucketBytes, LimitMarkerTTL: markerTime, TTL: k.Keep,
 		Replicas: b.replicas,
 	})
 	if err != nil {

@@ -374,7 +374,7 @@ type ProbesCounted struct {
 	Received []train.ReceivedProbes `json:"received"`
 }
 
-// LinkDegraded says that a link loses or delays packets.
+// LinkDegraded says that a link loses packets.
 type LinkDegraded struct {
 	Link train.Link `json:"link"`
 }

@@ -70,6 +70,9 @@ const (
 // RatesKey is the one key of BucketRates.
 const RatesKey = "site"
 
+// MaxBucketBytes is how much each bucket may hold; the server of the bus sets it aside, as it does with the bytes of streams.
+const MaxBucketBytes = int64(1) << 30
+
 // ProfilesKey is the one key of BucketProfiles.
 const ProfilesKey = "site"
 
@@ -107,7 +110,7 @@ func Buckets() []Bucket {
 		{Name: BucketTunings, Writer: "planner", Key: "<node>.<kind of device>.<number>", Value: "tune.Record, a train.Tuning with more", Doc: "With which micro-batches the jobs on a shared device shall run, and what was measured to choose them."},
 		{Name: BucketProbes, Writer: "planner", Key: "<node>", Value: "train.Pinglist", Doc: "Which flows the node's agent sends probes over, and whose paths it finds."},
 		{Name: BucketPaths, Writer: "nodeagent", Key: "<node>", Value: "train.Paths", Doc: "What the agent found of the paths that it was asked for."},
-		{Name: BucketLinks, Writer: "profiler", Key: "<link>", Value: "train.Link", Keep: time.Hour, Doc: "Links of the network that lose or delay packets, or did so a while ago."},
+		{Name: BucketLinks, Writer: "profiler", Key: "<link>", Value: "train.Link", Keep: time.Hour, Doc: "Links of the network that lose packets, or did so a while ago."},
 		{
 			Name: BucketExperiments, Writer: "experiments", Key: "<experiment>", Value: "conduct.Record", Keep: 90 * 24 * time.Hour,
 			Doc: "What is known of an experiment and what was decided: its trials with their epochs.",

@@ -4,6 +4,7 @@ package rows
 import (
 	"bytes"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math"
@@ -19,13 +20,16 @@ type Row struct {
 	cells   []string
 }
 
-// Read reads all rows of a file.
-func Read(files fs.FS, name string) ([]Row, error) {
+// Read reads all rows of a file, which must have some columns.
+func Read(files fs.FS, name string, want ...string) ([]Row, error) {
 	data, err := fs.ReadFile(files, name)
 	if err != nil {
+		if of := new(fs.PathError); errors.As(err, &of) {
+			err = of.Err // the rest is the name once more
+		}
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
-	return Parse(name, data)
+	return Parse(name, data, want...)
 }
 
 // Parse reads all rows of what is in a file, which must have some columns.
@@ -35,7 +39,7 @@ func Parse(name string, data []byte, want ...string) ([]Row, error) {
 		return nil, fmt.Errorf("parse %s: %w", name, err)
 	}
 	if len(lines) == 0 {
-		return nil, fmt.Errorf("parse %s: it is empty, want columns %v", name, want)
+		return nil, fmt.Errorf("parse %s: it is empty, want the columns %s", name, strings.Join(want, ", "))
 	}
 	columns := map[string]int{}
 	for i, column := range lines[0] {
@@ -43,7 +47,7 @@ func Parse(name string, data []byte, want ...string) ([]Row, error) {
 	}
 	for _, column := range want {
 		if _, ok := columns[column]; !ok {
-			return nil, fmt.Errorf("parse %s: no column %q, only %v", name, column, lines[0])
+			return nil, fmt.Errorf("parse %s: no column %q among %q, want the columns %s", name, column, lines[0], strings.Join(want, ", "))
 		}
 	}
 	all := make([]Row, 0, len(lines)-1)

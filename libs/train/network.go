@@ -77,15 +77,12 @@ type Paths struct {
 // Link is the state of one direction of a link between two switches, or a switch and a node.
 type Link struct {
 	ID string `json:"id"`
-	// Loss is the part of the packets that it loses, LossLow and LossHigh the bounds of the interval that holds the true one with 95 % probability.
-	Loss     float64 `json:"loss_ratio"`
-	LossLow  float64 `json:"loss_low_ratio,omitempty"`
-	LossHigh float64 `json:"loss_high_ratio,omitempty"`
-	// Slow is set where packets arrive, but late.
-	Slow bool `json:"slow,omitempty"`
+	// Loss is the part of the packets that it loses, Confidence how sure it is, from 0 to 1, that it is this link that loses them.
+	Loss       float64 `json:"loss_ratio"`
+	Confidence float64 `json:"confidence_ratio"`
 	// Degraded is false of a link that has recovered. Since is when it came to be so.
 	Degraded bool      `json:"degraded"`
 	Since    time.Time `json:"since"`
-	// Probes is on how many packets that rests.
+	// Probes is on how many probes of the last window that rests.
 	Probes int `json:"probes"`
 }

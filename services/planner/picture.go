@@ -11,6 +11,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/pinglist"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
@@ -24,6 +25,8 @@ type picture struct {
 	reports  map[string]train.AttemptReport
 	models   map[string]train.Model
 	meetings map[string]curve.Meetings
+	links    map[string]train.Link
+	crossed  map[string]pinglist.Crossing
 	wishes   map[string]train.Setting
 	missing  map[string]bool
 	restarts restartMean
@@ -34,12 +37,13 @@ type picture struct {
 func newPicture() *picture {
 	return &picture{
 		jobs: map[string]train.Job{}, nodes: map[string]train.Node{}, attempts: map[string]train.Attempt{},
-		reports: map[string]train.AttemptReport{}, models: map[string]train.Model{}, wishes: map[string]train.Setting{}, meetings: map[string]curve.Meetings{}, changed: make(chan struct{}, 1),
+		reports: map[string]train.AttemptReport{}, models: map[string]train.Model{}, meetings: map[string]curve.Meetings{},
+		links: map[string]train.Link{}, wishes: map[string]train.Setting{}, changed: make(chan struct{}, 1),
 		restarts: restartMean{left: map[train.JobID]train.Attempt{}}, silence: newSilence(),
 		missing: map[string]bool{
 			event.BucketJobs: true, event.BucketNodes: true, event.BucketAttempts: true, event.BucketReports: true, event.BucketModels: true,
 			event.BucketRates:    true,
-			event.BucketMeetings: true, event.BucketSettings: true,
+			event.BucketMeetings: true, event.BucketLinks: true, event.BucketSettings: true,
 		},
 	}
 }
@@ -222,6 +226,7 @@ func (p *picture) state(now time.Time, last train.Plan, known bool, terms plan.S
 	}
 	// A gang is spread over nodes only by Kubernetes, and a plan does not tell one job's nodes from another's.
 	s.Tuning.OneNode = len(s.Nodes) == 0 || slices.ContainsFunc(s.Nodes, func(n train.Node) bool { return n.Backend != train.BackendKubernetes })
+	s.Links = p.lossy()
 	planned := make(map[train.JobID]*plan.Holding, len(last.Allocations))
 	for _, a := range last.Allocations {
 		planned[a.Job] = &plan.Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Beside: a.Beside, Parts: a.Parts, Servers: a.Servers}

@@ -38,6 +38,8 @@ type Service struct {
 	rates        string
 	carbonWeight float64
 	quotas       map[string]int
+	probing      probing
+	linkLoss     float64
 }
 
 // New makes the service; its flags fill it.
@@ -63,6 +65,8 @@ func (s *Service) Flags(fs *pflag.FlagSet) {
 	fs.Float64SliceVar(&s.powerLimits, "power-limits", nil, "watts to try as power limit of each GPU of a running job whose energy counts, e.g. 150,200,250,300 (empty: none is set)")
 	fs.StringVar(&s.rates, "energy-rates", "", "CSV file with the columns datetime, grams_per_kwh and price_per_kwh, forecasts included, for jobs whose start may be put off (empty: by the energy service's --tariff)")
 	fs.Float64Var(&s.carbonWeight, "carbon-weight", 0.5, "what carbon counts against price where a start may be put off, from 0 to 1")
+	s.probing.flags(fs)
+	fs.Float64Var(&s.linkLoss, "link-loss-bound", 0.001, "part of the packets that a link of the network may lose before jobs over several nodes are kept off it")
 	fs.StringToIntVar(&s.quotas, "quota", nil, "the most devices that the jobs of a tenant may hold together, as TENANT=DEVICES (repeatable)")
 }
 
@@ -112,6 +116,10 @@ func (s *Service) Validate(run.Common) error {
 			errs = append(errs, fmt.Errorf("--energy-rates: %w", err))
 		}
 	}
+	errs = append(errs, s.probing.validate())
+	if !(s.linkLoss > 0 && s.linkLoss < 1) {
+		errs = append(errs, fmt.Errorf("--link-loss-bound %v: want more than 0 and less than 1", s.linkLoss))
+	}
 	for _, tenant := range slices.Sorted(maps.Keys(s.quotas)) {
 		if s.quotas[tenant] < 0 {
 			errs = append(errs, fmt.Errorf("--quota %s=%d: want 0 or more", tenant, s.quotas[tenant]))
@@ -156,6 +164,11 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	watching.Go(batches.run)
+	probes, err := newProber(ctx, b, p.Log, s.probing.Settings, look.seeCrossed)
+	if err != nil {
+		return err
+	}
+	watching.Go(probes.run)
 	l := &loop{
 		bus: b, log: p.Log, meters: m, picture: look, policy: policy, interval: s.interval, now: time.Now, told: map[train.JobID]saying{},
 		terms: s.terms(), grid: rates,
@@ -175,6 +188,7 @@ func (s *Service) terms() plan.State {
 		Tuning: plan.Tuning{
 			RestartSeconds: s.restartPrice.Seconds(), MinRescaleSeconds: s.rescaleAfter.Seconds(), MaxRestartsPerHour: s.maxRestarts,
 			AtEpochs:          true,
+			LinkLossBound:     s.linkLoss,
 			StarvationSeconds: s.starvation.Seconds(), FairnessBound: s.fairness, EnergyWeight: s.energyWeight,
 		},
 	}
@@ -216,10 +230,17 @@ func (s *Service) watch(ctx context.Context, b *bus.Bus, look *picture, seeJob f
 	if err != nil {
 		return err
 	}
+	links, err := bus.OpenKV[train.Link](ctx, b, event.BucketLinks)
+	if err != nil {
+		return err
+	}
 	wishes, err := bus.OpenKV[train.Setting](ctx, b, event.BucketSettings)
 	if err != nil {
 		return err
 	}
+	watching.Go(func(ctx context.Context) error {
+		return links.Watch(ctx, look.seeLink, look.complete(event.BucketLinks))
+	})
 	watching.Go(func(ctx context.Context) error {
 		return wishes.Watch(ctx, look.seeSetting, look.complete(event.BucketSettings))
 	})

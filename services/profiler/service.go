@@ -86,7 +86,12 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if last == 0 {
 		catchUp()
 	}
+	network, err := newWatchman(ctx, b, p.Log, p.Metrics)
+	if err != nil {
+		return err
+	}
 	running := pool.New().WithContext(ctx).WithCancelOnError()
+	running.Go(network.run)
 	running.Go(func(ctx context.Context) error { return bus.ForgetEnded(ctx, models, jobs) })
 	running.Go(func(ctx context.Context) error { return nodes.Watch(ctx, t.learner.seeNode, nil) })
 	running.Go(func(ctx context.Context) error {

@@ -118,7 +118,8 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 the job can never run here, 4 the bus cann
 	root.AddCommand(
 		a.upCommand(), a.busCommand(), a.demoCommand(), a.submitCommand(), a.eventsCommand(),
 		a.psCommand(), a.describeCommand(), a.logsCommand(), a.cancelCommand(), a.waitCommand(), a.topCommand(), a.doctorCommand(), a.compatCommand(), a.referenceCommand(), a.simulateCommand(),
-		a.replayCommand(), a.bundleCommand(), a.renderCommand(), a.measureCommand(), a.purgeCommand(), a.reportCommand(), a.influxCommand(), a.workloadCommand(), a.tuneCommand(),
+		a.replayCommand(), a.bundleCommand(), a.renderCommand(), a.measureCommand(), a.purgeCommand(), a.reportCommand(), a.influxCommand(), a.workloadCommand(), a.netCommand(),
+		a.tuneCommand(),
 	)
 	return root
 }

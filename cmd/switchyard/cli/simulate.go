@@ -117,7 +117,7 @@ func (o *simulateOptions) prepare() (simulation, error) {
 	for _, name := range o.policies {
 		p, err := plan.FindPublished(name)
 		if err != nil {
-			return s, failure(ExitUsage, nearPolicy(name, plan.PublishedNames()), "--policy %q: no such policy", name)
+			return s, failure(ExitUsage, nearName(name, plan.PublishedNames()), "--policy %q: no such policy", name)
 		}
 		s.policies = append(s.policies, p)
 	}
@@ -154,11 +154,11 @@ func (o *simulateOptions) checkTimeline() error {
 	return nil
 }
 
-func nearPolicy(name string, known []string) string {
+func nearName(name string, known []string) string {
 	if near := train.NearMiss(name, known); near != "" {
 		return "did you mean " + near + "?"
 	}
-	return "policies are " + strings.Join(known, ", ")
+	return "want one of " + strings.Join(known, ", ")
 }
 
 // mostGPUs is what a simulated cluster may have of one type: more would not fit into the memory of many machines.

@@ -3,8 +3,10 @@ package cli
 import (
 	"context"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	goruntime "runtime"
@@ -84,14 +86,30 @@ func (o *energyOptions) prepare() ([]recurring.Training, error) {
 	for _, gpu := range o.gpus {
 		trainings, err := recurring.Load(os.DirFS(filepath.Join(o.data, "trace")), strings.ToLower(gpu))
 		if err != nil {
-			return nil, failure(ExitUsage, "--data names a folder with the folder trace, --gpu what follows summary_power_ there", "%v", err)
+			return nil, failure(ExitUsage, o.advice(err), "--data %s, --gpu %s: %v", o.data, gpu, err)
 		}
 		all = append(all, trainings...)
 	}
 	if len(all) == 0 {
-		return nil, failure(ExitUsage, "", "%s: none of the published trainings", o.data)
+		return nil, failure(ExitUsage, "their datasets, networks and optimizers must be named as in the traces of Zeus", "--data %s, --gpu %s: none of the published trainings was measured", o.data, strings.Join(o.gpus, ","))
 	}
 	return all, nil
+}
+
+// advice says what to do about files that cannot be read.
+func (o *energyOptions) advice(err error) string {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return "the files are laid out like the traces of Zeus"
+	}
+	const before, after = "summary_power_", ".csv"
+	files, _ := filepath.Glob(filepath.Join(o.data, "trace", before+"*"+after)) // an error means none, too
+	if len(files) == 0 {
+		return "--data names a folder with the folder trace, --gpu what follows summary_power_ there"
+	}
+	for i, file := range files {
+		files[i] = strings.TrimSuffix(strings.TrimPrefix(filepath.Base(file), before), after)
+	}
+	return "types of GPU there: " + strings.Join(files, ", ")
 }
 
 // replayEnergy replays every training under every policy, as many at once as there are processors. Rows are by training, then by policy.

@@ -122,4 +122,7 @@ func TestSimulateEnergyUsage(t *testing.T) {
 			t.Errorf("%v: exit code %d, said %q", args, code, errs)
 		}
 	}
+	if _, _, errs := simulateWith(t, "energy", "--data", data, "--gpu", "other"); !strings.Contains(errs, "types of GPU there: toy") {
+		t.Errorf("of a type of GPU that was not measured it says %q", errs)
+	}
 }

@@ -29,12 +29,13 @@ each the limit of least cost, eta*energy + (1-eta)*time*(highest limit of all de
 			if err := checkEta(eta); err != nil {
 				return err
 			}
+			const fix = "--windows names a folder with a CSV file for each job"
 			profiles, err := recurring.LoadProfiles(os.DirFS(windows))
 			if err != nil {
-				return failure(ExitUsage, "", "--windows: %v", err)
+				return failure(ExitUsage, fix, "--windows %s: %v", windows, err)
 			}
 			if len(profiles) == 0 {
-				return failure(ExitUsage, "", "--windows %s: no file *.csv there", windows)
+				return failure(ExitUsage, fix, "--windows %s: no file *.csv there", windows)
 			}
 			choices := make([]recurring.Choice, len(profiles))
 			for i, p := range profiles {

@@ -84,7 +84,7 @@ func loadThroughputs(folder, gpu string) (sharing.Table, error) {
 	}
 	table, err := sharing.LoadTable(os.DirFS(folder), gpu)
 	if err != nil {
-		return table, failure(ExitUsage, "--throughputs names a folder with colocation-1gpu.csv, isolated.csv and declared_memory.csv", "%v", err)
+		return table, failure(ExitUsage, "--throughputs names a folder with colocation-1gpu.csv, isolated.csv and declared_memory.csv", "--throughputs %s: %v", folder, err)
 	}
 	return table, nil
 }
@@ -105,13 +105,13 @@ func (o *shareOptions) prepare() (table sharing.Table, streams [][]sharing.Job, 
 	}
 	for _, name := range o.policies {
 		if !slices.Contains(sharing.PolicyNames(), name) {
-			return table, nil, failure(ExitUsage, nearPolicy(name, sharing.PolicyNames()), "--policy %q: no such policy", name)
+			return table, nil, failure(ExitUsage, nearName(name, sharing.PolicyNames()), "--policy %q: no such policy", name)
 		}
 	}
 	for _, file := range o.streams {
 		jobs, err := table.LoadStream(os.DirFS(filepath.Dir(file)), filepath.Base(file))
 		if err != nil {
-			return table, nil, failure(ExitUsage, "", "--stream: %v", err)
+			return table, nil, failure(ExitUsage, "a stream has a job in each row, in the order of arrival", "--stream %s: %v", file, err)
 		}
 		streams = append(streams, jobs)
 	}

@@ -75,7 +75,7 @@ func (o *tuneOptions) prepare() ([]sim.Case, error) {
 	}
 	for _, mode := range o.modes {
 		if !slices.Contains(sim.Modes(), mode) {
-			return nil, failure(ExitUsage, nearPolicy(mode, sim.Modes()), "--mode %q: no such mode", mode)
+			return nil, failure(ExitUsage, nearName(mode, sim.Modes()), "--mode %q: no such mode", mode)
 		}
 	}
 	if o.play.Passes < 1 || o.play.Epochs < 1 {
@@ -86,7 +86,7 @@ func (o *tuneOptions) prepare() ([]sim.Case, error) {
 	}
 	grid, err := sim.LoadGrid(os.DirFS(filepath.Dir(o.grid)), filepath.Base(o.grid))
 	if err != nil {
-		return nil, failure(ExitUsage, "", "--grid: %v", err)
+		return nil, failure(ExitUsage, "a grid has a measured run in each row", "--grid %s: %v", o.grid, err)
 	}
 	cases := grid.Cases(o.space(grid))
 	if len(cases) == 0 {

@@ -69,7 +69,7 @@ func TestSimulateTuneUsage(t *testing.T) {
 		"is no number of 0 or more":     {"--grid", filepath.Join(filepath.Dir(grid), "bad.csv"), "--mode", "fixed"},
 		"--cores and --memory name the": {"--grid", grid, "--mode", "fixed", "--cores", "64,32"},
 	} {
-		if err := os.WriteFile(filepath.Join(filepath.Dir(grid), "bad.csv"), []byte("model,cores\nlenet,many\n"), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(filepath.Dir(grid), "bad.csv"), []byte("model,dataset,cores,memory_gb,batch,n_epochs,epoch_s_mean\nlenet,toy,many,8,32,5,10\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		if code, _, errs := simulateWith(t, append([]string{"tune"}, args...)...); code != ExitUsage || !strings.Contains(errs, text) {

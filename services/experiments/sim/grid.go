@@ -35,9 +35,12 @@ const mebibytes = 1024 // in a GiB
 
 // LoadGrid reads a file with the columns model, dataset, cores, memory_gb, batch, n_epochs and epoch_s_mean.
 func LoadGrid(files fs.FS, name string) (Grid, error) {
-	lines, err := rows.Read(files, name)
+	lines, err := rows.Read(files, name, "model", "dataset", "cores", "memory_gb", "batch", "n_epochs", "epoch_s_mean")
 	if err != nil {
 		return nil, err
+	}
+	if len(lines) == 0 {
+		return nil, fmt.Errorf("parse %s: no epoch in it", name)
 	}
 	var g Grid
 	for _, line := range lines {

@@ -16,6 +16,8 @@ type board struct {
 	jobs   []*candidate
 	// spans says that a gang may be spread over nodes.
 	spans bool
+	// links are those of the network that lose packets.
+	links []lossyLink
 	// allowance is what may still be given away, granted what could be in the beginning.
 	allowance, granted allowance
 	// total is the number of devices, used those that a policy has given away so far.
@@ -35,6 +37,8 @@ type node struct {
 	memory int64
 	// traits tells nodes apart by their labels as far as any job asks for some.
 	traits traits
+	// island tells nodes apart between which links lose packets; empty where none does.
+	island string
 	// used are given away, claimed are held by jobs that were not yet served.
 	used, claimed int
 	// busy marks devices on which an attempt is live.
@@ -57,6 +61,8 @@ type candidate struct {
 	// movable is what rescalable was when the decision began. sampled: runs where it does to be learned about. replaced are the slow devices that it leaves.
 	movable, sampled bool
 	replaced         []replacement
+	// shunned are the lossy links that it leaves.
+	shunned []*lossyLink
 	// claim is how many devices of its base node the job claims as long as it is not served.
 	claim int
 	// head is the job behind which this one waits in line.
@@ -98,9 +104,11 @@ func newBoard(s State, spans bool) *board {
 		b.occupy(c.Job)
 	}
 	b.readLabels(s.Nodes)
+	b.readLinks(s.Links)
 	taken := b.findHoldings()
 	b.predict()
 	b.leaveSlow(taken)
+	b.leaveLinks(taken)
 	return b
 }
 

@@ -18,8 +18,8 @@ type crew struct {
 	servers *train.ServersSpec
 	// base and got are what it holds and what it is given.
 	base, got roles
-	// held and placed are where.
-	held, placed []berth
+	// held and placed are where, initial is what it held when the decision began.
+	held, placed, initial []berth
 	// epochsLeft are expected where there is a model.
 	epochsLeft float64
 	// settled: it keeps its size in this round.

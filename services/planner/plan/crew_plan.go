@@ -20,17 +20,32 @@ func decideCrews(s State) train.Plan {
 		}
 		stable := true
 		for _, c := range d.all {
-			if c.got != c.base || !slices.EqualFunc(c.held, c.placed, func(x, y berth) bool { return x.node == y.node && x.roles == y.roles }) {
+			if c.got != c.base || !sameBerths(c.held, c.placed) {
 				stable, c.rescalable = false, false
 				c.base, c.held = c.got, c.placed
 			}
 		}
-		if stable {
+		if stable && !d.reconsider() {
 			break
 		}
 	}
 	d.name()
 	return d.plan()
+}
+
+// reconsider lets crews be changed again that are back to what they had: the next decision will see them so. It says whether there are any.
+func (d *crews) reconsider() bool {
+	found := false
+	for _, c := range d.all {
+		if c.movable && !c.rescalable && sameBerths(c.initial, c.held) {
+			c.rescalable, found = true, true
+		}
+	}
+	return found
+}
+
+func sameBerths(x, y []berth) bool {
+	return slices.EqualFunc(x, y, func(x, y berth) bool { return x.node == y.node && x.roles == y.roles })
 }
 
 func newCrews(s State) *crews {
@@ -151,7 +166,7 @@ func (d *crews) hold(c *crew, h Holding, taken [][]bool) bool {
 			taken[b.node][i] = true
 		}
 	}
-	c.base, c.held = size, held
+	c.base, c.initial, c.held = size, held, held
 	return true
 }
 
@@ -161,13 +176,16 @@ func (d *crews) settleSizes() {
 	for _, c := range d.all {
 		c.homeless = 0
 	}
-	for range maxRounds {
+	for range mostAttempts {
 		d.choose()
 		if d.place() {
 			return
 		}
 	}
 }
+
+// mostAttempts bounds how often sizes are chosen in a round. Each time some crew is left out, and what was promised to it is promised to others.
+const mostAttempts = 64
 
 // choose settles the size of each crew: by marginal gain, if that pays for its restarts against leaving all where they are.
 func (d *crews) choose() {

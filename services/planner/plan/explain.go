@@ -22,6 +22,8 @@ const (
 	ReasonSampling           = "Sampling"
 	ReasonReplacedStraggler  = "ReplacedStraggler"
 	ReasonMemoryOutgrown     = "MemoryOutgrown"
+	// ReasonLinkDegraded is of both.
+	ReasonLinkDegraded = "LinkDegraded"
 	// Waiting.
 	ReasonNoNode              = "NoNode"
 	ReasonDevicesTooFew       = "DevicesTooFew"
@@ -67,7 +69,7 @@ func explain(b *board, p named) train.Plan {
 			allocation.Node, allocation.Devices = parts[0].Node, parts[0].Devices
 		}
 		if c.predicted.source != fromNothing {
-			allocation.RemainingSeconds = c.remaining(c.got.total())
+			allocation.RemainingSeconds = c.remaining(c.got.total()) / max(b.through(&c.got), leastThrough)
 		}
 		made.Allocations = append(made.Allocations, allocation)
 	}

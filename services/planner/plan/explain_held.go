@@ -19,6 +19,8 @@ func (a *account) allocated(c *candidate) train.Reason {
 			devices(has), had)}
 	case c.first.same(&c.got):
 		return a.kept(c)
+	case len(c.shunned) > 0 && has == had:
+		return a.offLinks(c)
 	case len(c.replaced) > 0 && has == had:
 		return c.replacedSlow()
 	case c.got.node != c.first.node && c.got.spread() == 1:
@@ -49,6 +51,9 @@ func (a *account) placed(c *candidate) train.Reason {
 			words += " as far as can be told before the first epoch"
 		}
 		return train.Reason{Code: ReasonGrewByMarginalGain, Message: words}
+	}
+	if bad := a.above(); len(bad) > 0 && c.got.spread() > 1 {
+		message += ", off others: " + lossWords(bad)
 	}
 	if leaving := a.leaving(c); len(leaving) > 0 {
 		message += ", which " + strings.Join(leaving, ", ") + " must leave first"

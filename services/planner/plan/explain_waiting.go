@@ -30,8 +30,9 @@ func (a *account) space(c *candidate) space {
 		}
 		here := space{len(n.devices), n.free()}
 		if a.spans {
-			here.widest, here.free = here.widest+sums[n.model].widest, here.free+sums[n.model].free
-			sums[n.model] = here
+			together := n.model + n.island
+			here.widest, here.free = here.widest+sums[together].widest, here.free+sums[together].free
+			sums[together] = here
 		}
 		r.widest, r.free = max(r.widest, here.widest), max(r.free, here.free)
 	}
@@ -46,6 +47,9 @@ func (a *account) blockers(c *candidate, ahead int) []train.Reason {
 	}
 	if none, unlabelled := a.labelled(c); unlabelled {
 		return []train.Reason{none}
+	}
+	if apart, lossy := a.cutOff(c); lossy {
+		return []train.Reason{apart}
 	}
 	if a.space(c).widest < c.min {
 		return []train.Reason{a.tooFew(c)}

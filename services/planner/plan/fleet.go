@@ -25,6 +25,7 @@ type fleet struct {
 type slot struct {
 	id      train.NodeID
 	model   string
+	island  string
 	devices []train.Device
 	// memory is that of the smallest device, watts what a device draws more when a job has it.
 	memory int64
@@ -70,7 +71,7 @@ func newFleet(s State) *fleet {
 	f.state.Tuning = b.tuning
 	for i := range b.nodes {
 		n := &b.nodes[i]
-		f.nodes[i] = slot{id: n.id, model: n.model, devices: n.devices, memory: n.memory, watts: n.watts, traits: n.traits, free: len(n.devices)}
+		f.nodes[i] = slot{id: n.id, model: n.model, island: n.island, devices: n.devices, memory: n.memory, watts: n.watts, traits: n.traits, free: len(n.devices)}
 	}
 	byID := make(map[train.JobID]*candidate, len(b.jobs))
 	for _, c := range b.jobs {
@@ -130,7 +131,7 @@ func (f *fleet) keep(g *gang) bool {
 	return true
 }
 
-// shelves place gangs: one shelf for each model of device, since a gang does not mix models.
+// shelves place gangs: one shelf for each model of device, since a gang does not mix models, and where links lose packets for each island.
 type shelves struct {
 	fleet *fleet
 	all   []*shelf
@@ -152,10 +153,11 @@ func (f *fleet) newShelves() *shelves {
 	all := &shelves{fleet: f}
 	byModel := map[string]*shelf{}
 	for i := range f.nodes {
-		s := byModel[f.nodes[i].model]
+		alike := f.nodes[i].model + f.nodes[i].island
+		s := byModel[alike]
 		if s == nil {
 			s = &shelf{fleet: f, model: f.nodes[i].model}
-			byModel[s.model] = s
+			byModel[alike] = s
 			all.all = append(all.all, s)
 		}
 		s.free += f.nodes[i].free

@@ -26,7 +26,7 @@ func newRoom(n *node, of train.Node) room {
 		r.memory = math.MaxInt64 >> 20
 	}
 	if len(n.devices) > 0 {
-		r.slots, r.model = n.devices[0].ID.Kind() == train.KindCPU, n.devices[0].Model
+		r.slots, r.model = n.devices[0].ID.Kind() == train.KindCPU, n.devices[0].Model+n.island
 	}
 	if r.slots {
 		// More slots than cores are no lack of cores.

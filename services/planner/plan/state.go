@@ -24,6 +24,8 @@ type State struct {
 	Rates Rates `json:"rates,omitempty"`
 	// Interference is what is known of jobs that share a device, by the key of the device (curve.MeetingsKey).
 	Interference map[string]*curve.Interference `json:"interference,omitempty"`
+	// Links are those of the network that lose packets.
+	Links []Link `json:"links,omitempty"`
 	// IntervalSeconds is how far apart decisions are, where they come at intervals.
 	IntervalSeconds float64 `json:"interval_seconds,omitempty"`
 	// Memory is what the policy left in its last plan. Seed is for policies that search at random.
@@ -183,6 +185,8 @@ type Tuning struct {
 	// UnknownSeconds is the assumed remaining time where neither a model, nor the user, nor other jobs say anything
 	// (default 600).
 	UnknownSeconds float64 `json:"unknown_seconds,omitempty"`
+	// LinkLossBound is the loss from which on a gang is kept off a link (default 0.001).
+	LinkLossBound float64 `json:"link_loss_bound,omitempty"`
 	// OneNode says that the back end cannot spread a gang over nodes.
 	OneNode bool `json:"one_node,omitempty"`
 	// AtEpochs says that a job leaves its devices at an epoch's end only: an attempt is then changed when it has spoken, has finished an epoch and is
@@ -207,6 +211,7 @@ func (t Tuning) withDefaults() Tuning {
 	fill(&t.Hysteresis, 0.1)
 	fill(&t.MinRescaleSeconds, 10)
 	fill(&t.YoungFactor, 0.95)
+	fill(&t.LinkLossBound, 0.001)
 	fill(&t.UnknownSeconds, 600)
 	fill(&t.StarvationSeconds, 4*3600)
 	if t.YoungEpochs <= 0 {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -13,6 +15,30 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
+
+// The server of the bus refuses a stream or a bucket for which it cannot set aside all that it may hold, and nothing starts without that.
+func TestTheBusHasRoomForAllStreams(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join(manifests, "base", "bus.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gib := func(pattern string) (n int64) {
+		found := regexp.MustCompile(pattern).FindSubmatch(data)
+		if found == nil {
+			t.Fatalf("bus.yaml says nothing like %s", pattern)
+		}
+		n, _ = strconv.ParseInt(string(found[1]), 10, 64)
+		return n << 30
+	}
+	store, volume := gib(`max_file_store: (\d+)GB\n`), gib(`storage: (\d+)Gi\b`) // to the server GB are GiB
+	needed := int64(len(event.Buckets())) * event.MaxBucketBytes
+	for _, s := range event.Streams() {
+		needed += s.MaxBytes
+	}
+	if needed > store || store > volume {
+		t.Errorf("streams and buckets may hold %d bytes, the server %d, its volume %d", needed, store, volume)
+	}
+}
 
 // The overlays that this cluster cannot run, for want of images or nodes, are looked at by its API server.
 func TestTheOtherOverlaysAreValid(t *testing.T) {

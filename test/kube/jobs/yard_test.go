@@ -40,6 +40,7 @@ func prepare(c *lab.Cluster, dir string) error {
 	for name, pkg := range map[string]string{
 		"switchyard": "cmd/switchyard", "admission": "services/admission/cmd/admission", "executor": "services/executor/cmd/executor",
 		"nodeagent": "services/nodeagent/cmd/nodeagent", "planner": "services/planner/cmd/planner",
+		"profiler": "services/profiler/cmd/profiler",
 	} {
 		if err := lab.Build(ctx, filepath.Join(dir, name), "../../../"+pkg); err != nil {
 			return err
@@ -317,9 +318,15 @@ func (y *yard) cancel(id train.JobID) {
 // describe is what a person is told of a job.
 func (y *yard) describe(id train.JobID) string {
 	y.t.Helper()
-	out, err := exec.CommandContext(y.ctx, filepath.Join(binaries, "switchyard"), "describe", string(id), "--nats", y.url()).CombinedOutput()
+	return y.switchyard("describe", string(id))
+}
+
+// switchyard is what the command prints.
+func (y *yard) switchyard(args ...string) string {
+	y.t.Helper()
+	out, err := exec.CommandContext(y.ctx, filepath.Join(binaries, "switchyard"), append(args, "--nats", y.url())...).CombinedOutput()
 	if err != nil {
-		y.t.Fatalf("describe %s: %v\n%s", id, err, out)
+		y.t.Fatalf("switchyard %v: %v\n%s", args, err, out)
 	}
 	return string(out)
 }

@@ -55,11 +55,11 @@ func published() []job {
 
 // Load reads the published jobs on one type of GPU: the files summary_train.csv and summary_power_GPU.csv.
 func Load(files fs.FS, gpu string) ([]Training, error) {
-	runs, err := rows.Read(files, "summary_train.csv")
+	runs, err := rows.Read(files, "summary_train.csv", "dataset", "network", "optimizer", "batch_size", "target_metric", "target_epoch")
 	if err != nil {
 		return nil, err
 	}
-	power, err := rows.Read(files, "summary_power_"+gpu+".csv")
+	power, err := rows.Read(files, "summary_power_"+gpu+".csv", "dataset", "network", "optimizer", "batch_size", "power_limit", "time_per_epoch", "average_power")
 	if err != nil {
 		return nil, err
 	}

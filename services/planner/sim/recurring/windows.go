@@ -39,7 +39,7 @@ func LoadProfiles(files fs.FS) ([]Profile, error) {
 
 func loadProfile(files fs.FS, name string) (Profile, error) {
 	p := Profile{File: path.Base(name)}
-	lines, err := rows.Read(files, name)
+	lines, err := rows.Read(files, name, "window_name", "elapsed_time", "gpu0_energy")
 	if err != nil {
 		return p, err
 	}
@@ -52,7 +52,7 @@ func loadProfile(files fs.FS, name string) (Profile, error) {
 		p.Windows = append(p.Windows, recur.Merge(ranks))
 	}
 	if p.Devices == 0 {
-		return p, fmt.Errorf("parse %s: no window, or no column gpu0_energy", name)
+		return p, fmt.Errorf("parse %s: no window in it", name)
 	}
 	return p, nil
 }
@@ -62,7 +62,7 @@ func readWindows(r rows.Row) ([]recur.Window, error) {
 	text := r.Text("window_name")
 	limit, err := strconv.ParseFloat(text[strings.LastIndex(text, "_")+1:], 64)
 	if err != nil || !(limit > 0) {
-		return nil, fmt.Errorf("parse %s: window_name %q does not end in a power limit", r.Where(), text)
+		return nil, fmt.Errorf("parse %s: window_name %q does not end in _WATTS, the power limit", r.Where(), text)
 	}
 	seconds, err := r.Number("elapsed_time")
 	if err != nil {

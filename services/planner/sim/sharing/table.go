@@ -38,31 +38,50 @@ type Job struct {
 // LoadTable reads the measurements of a type of GPU: colocation-1gpu.csv, isolated.csv and declared_memory.csv.
 func LoadTable(files fs.FS, gpu string) (Table, error) {
 	t := Table{Rates: map[curve.KindPair]float64{}, Memory: map[curve.Kind]float64{}, SamplesPerSecond: map[curve.Kind]float64{}}
-	for name, read := range map[string]func(rows.Row) error{
-		"colocation-1gpu.csv": t.readPair, "isolated.csv": t.readAlone, "declared_memory.csv": t.readMemory,
+	const pairs = "colocation-1gpu.csv"
+	known := map[string]bool{}
+	for _, file := range []struct {
+		name    string
+		columns []string
+		read    func(rows.Row) error
+	}{
+		{pairs, []string{"model_a", "batch_a", "model_b", "batch_b", "isolated_a", "isolated_b", "colocated_a", "colocated_b"}, t.readPair},
+		{"isolated.csv", []string{"model", "batch", "scale_factor", "steps_per_s_sum"}, t.readAlone},
+		{"declared_memory.csv", []string{"model", "batch", "memory_fraction"}, t.readMemory},
 	} {
-		all, err := rows.Read(files, name)
+		all, err := rows.Read(files, file.name, append(file.columns, "gpu_type")...)
 		if err != nil {
 			return Table{}, err
 		}
 		for _, row := range all {
-			if !strings.EqualFold(row.Text("gpu_type"), gpu) {
+			of := row.Text("gpu_type")
+			if file.name == pairs {
+				known[of] = true
+			}
+			if !strings.EqualFold(of, gpu) {
 				continue
 			}
-			if err := read(row); err != nil {
+			if err := file.read(row); err != nil {
 				return Table{}, err
 			}
 		}
 	}
+	if len(t.Rates) == 0 {
+		return Table{}, fmt.Errorf("read measurements: %s has no pair on %q, only on %q", pairs, gpu, slices.Sorted(maps.Keys(known)))
+	}
+	return t, t.complete(gpu)
+}
+
+// complete says whether all that is needed is known of each kind that was measured in pairs.
+func (t Table) complete(gpu string) error {
 	for pair := range t.Rates {
-		if t.SamplesPerSecond[pair.Self] == 0 {
-			return Table{}, fmt.Errorf("read measurements on %s: isolated.csv has no speed of %s with batch %d", gpu, pair.Self.Family, pair.Self.LocalBatch)
+		if kind := pair.Self; t.SamplesPerSecond[kind] == 0 {
+			return fmt.Errorf("read measurements on %s: isolated.csv has no speed of %s with batch %d", gpu, kind.Family, kind.LocalBatch)
+		} else if _, declared := t.Memory[kind]; !declared {
+			return fmt.Errorf("read measurements on %s: declared_memory.csv has no memory of %s with batch %d", gpu, kind.Family, kind.LocalBatch)
 		}
 	}
-	if len(t.Rates) == 0 {
-		return Table{}, fmt.Errorf("read measurements: colocation-1gpu.csv has no pair on %q", gpu)
-	}
-	return t, nil
+	return nil
 }
 
 func (t Table) readPair(r rows.Row) error {
@@ -139,7 +158,7 @@ func (t Table) Kinds() []curve.Kind {
 
 // LoadStream reads a stream of jobs that were measured: arrival_s, model, batch, solo_s, in the order of arrival.
 func (t Table) LoadStream(files fs.FS, name string) ([]Job, error) {
-	all, err := rows.Read(files, name)
+	all, err := rows.Read(files, name, "arrival_s", "model", "batch", "solo_s")
 	if err != nil {
 		return nil, err
 	}

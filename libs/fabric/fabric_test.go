@@ -1,0 +1,296 @@
+package fabric
+
+import (
+	"encoding/xml"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// A path is a walk: each link begins where the one before ended, and none comes twice.
+func checkWalk(t *testing.T, topology *Topology, row []int32, directed bool) (from, to int) {
+	t.Helper()
+	ends := func(l int32) (int, int) {
+		if !directed {
+			return topology.Links[l].A, topology.Links[l].B
+		}
+		if l%2 == 1 {
+			return topology.Links[l/2].B, topology.Links[l/2].A
+		}
+		return topology.Links[l/2].A, topology.Links[l/2].B
+	}
+	from, at := ends(row[0])
+	if a, b := ends(row[min(1, len(row)-1)]); !directed && (from == a || from == b) && len(row) > 1 {
+		from, at = at, from
+	}
+	for i, l := range row {
+		if slices.Contains(row[:i], l) {
+			t.Fatalf("row %v has link %d twice", row, l)
+		}
+		if i == 0 {
+			continue
+		}
+		a, b := ends(l)
+		switch at {
+		case a:
+			at = b
+		case b:
+			if directed {
+				t.Fatalf("row %v goes the wrong way over link %d", row, l)
+			}
+			at = a
+		default:
+			t.Fatalf("row %v does not hang together at link %d", row, l)
+		}
+	}
+	return from, at
+}
+
+func TestGeneratedPathsAreAllAndDistinct(t *testing.T) {
+	for _, word := range []string{"fattree:4", "fattree:6", "vl2:4,4,1", "vl2:8,6,20", "bcube:2,2", "bcube:3,1", "bcube:4,2"} {
+		for _, directed := range []bool{false, true} {
+			topology, p, known, err := Generate(word, directed)
+			if err != nil || !known {
+				t.Fatal(word, known, err)
+			}
+			links := len(topology.Links)
+			if directed {
+				links *= 2
+			}
+			if links != p.Links*p.Parts {
+				t.Errorf("%s: %d links, the paths are over %d x %d", word, links, p.Parts, p.Links)
+			}
+			seen := map[string]bool{}
+			for i := range p.Rounds {
+				for _, row := range p.Round(i) {
+					seen[fmt.Sprint(row)] = true
+					last := slices.Clone(row)
+					for j := range last {
+						last[j] += int32((p.Parts - 1) * p.Links)
+					}
+					from, to := checkWalk(t, topology, row, directed)
+					checkWalk(t, topology, last, directed)
+					if topology.Vertices[from].Tier > Rack || topology.Vertices[to].Tier > Rack || from == to {
+						t.Fatalf("%s: row %v leads from %v to %v", word, row, topology.Vertices[from], topology.Vertices[to])
+					}
+				}
+			}
+			// BCube's paths there and back differ by their order, and with few digits some of them are the same links.
+			if want := p.Count / int64(p.Parts); int64(len(seen)) != want && !strings.HasPrefix(word, "bcube") {
+				t.Errorf("%s directed %t: %d distinct paths, want %d", word, directed, len(seen), want)
+			}
+		}
+	}
+}
+
+func TestARoundOfAClosCoversEachLinkOnce(t *testing.T) {
+	for _, word := range []string{"fattree:8", "vl2:12,10,20"} {
+		for _, directed := range []bool{false, true} {
+			_, p, _, err := Generate(word, directed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range p.Rounds {
+				covers := make([]int, p.Links)
+				for _, row := range p.Round(i) {
+					for _, l := range row {
+						covers[l]++
+					}
+				}
+				if slices.Min(covers) != 1 || slices.Max(covers) != 1 {
+					t.Fatalf("%s round %d covers links %d to %d times", word, i, slices.Min(covers), slices.Max(covers))
+				}
+			}
+		}
+	}
+}
+
+// The paths of a fat-tree between pods are those that a search finds.
+func TestGeneratedPathsAreShortestWays(t *testing.T) {
+	for _, directed := range []bool{false, true} {
+		topology, p, err := FatTree(4, directed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		routes, err := topology.Routes(directed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var far int64
+		for _, r := range routes {
+			from, to := checkWalk(t, topology, r.Links, directed)
+			if directed && (from != r.From || to != r.To) {
+				t.Errorf("route from %d to %d leads from %d to %d", r.From, r.To, from, to)
+			}
+			if len(r.Links) == 4 {
+				far++
+			}
+		}
+		if far != p.Count {
+			t.Errorf("directed %t: %d ways between pods, %d generated", directed, far, p.Count)
+		}
+	}
+}
+
+func TestPublishedSizes(t *testing.T) {
+	for word, want := range map[string]struct {
+		links      int
+		candidates int64
+	}{
+		"fattree:4":  {32, 96},
+		"fattree:18": {2916, 162 * 153 / 2 * 81},
+		"bcube:4,2":  {192, 64 * 63 * 3},
+		"bcube:8,4":  {163840, 5368545280},
+		"vl2:40,24,40": {
+			960, 66 * 20 * 20 * 20 * 4,
+		},
+	} {
+		_, p, _, err := Generate(word, false)
+		if err != nil || p.Links*p.Parts != want.links || p.Count != want.candidates {
+			t.Errorf("%s: %d links, %d candidates (%v), want %+v", word, p.Links*p.Parts, p.Count, err, want)
+		}
+	}
+}
+
+func TestWordsThatNameNoNetwork(t *testing.T) {
+	for word, known := range map[string]bool{
+		"yard.yaml": false, "fattree": false, "fattree:": false, "mesh:3": false,
+		"fattree:3": true, "fattree:x": true, "fattree:4,4": true, "vl2:4,4": true, "bcube:2,9": true, "bcube:64,7": true,
+	} {
+		if _, _, k, err := Generate(word, false); k != known || (err == nil) == known {
+			t.Errorf("%s: known %t, error %v", word, k, err)
+		}
+	}
+}
+
+const yard = `
+spines: [spine-1, spine-2]
+racks: [leaf-1, leaf-2]
+nodes:
+  - {name: a, rack: leaf-1}
+  - {name: b.example, rack: leaf-2}
+`
+
+func TestReadAndRoutes(t *testing.T) {
+	topology, err := Read([]byte(yard))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, l := range topology.Links {
+		ids = append(ids, string(l.ID))
+	}
+	if want := []string{
+		"a=7Eleaf-1", "b=2Eexample=7Eleaf-2", "leaf-1=7Espine-1", "leaf-1=7Espine-2", "leaf-2=7Espine-1", "leaf-2=7Espine-2",
+	}; !slices.Equal(ids, want) {
+		t.Errorf("links %v, want %v", ids, want)
+	}
+	if id := topology.DirectedID(3); id != "leaf-2=3Eb=2Eexample" {
+		t.Errorf("directed link 3 is %s", id)
+	}
+	routes, err := topology.Routes(true)
+	if err != nil || len(routes) != 4 {
+		t.Fatalf("%d routes (%v), want two ways there and two back", len(routes), err)
+	}
+	for _, r := range routes {
+		if from, to := checkWalk(t, topology, r.Links, true); from != r.From || to != r.To || len(r.Links) != 4 {
+			t.Errorf("route %+v", r)
+		}
+	}
+}
+
+func TestReadRefuses(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                            "EOF",
+		"speins: [a]":                 "speins",
+		"racks: [a]":                  "no links",
+		"racks: [a, a]":               "twice",
+		"nodes: [{name: n}]":          "no rack",
+		"racks: [a]\nlinks: [[a]]":    "two names",
+		"racks: [a]\nlinks: [[a, b]]": "listed",
+		"racks: [r]\nnodes: [{name: n, rack: q}]": "listed",
+	} {
+		if _, err := Read([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q in it", text, err, want)
+		}
+	}
+}
+
+func TestFromLabels(t *testing.T) {
+	topology := FromLabels([]Labelled{{Name: "n1", Rack: "r1"}, {Name: "n2", Rack: "r2"}, {Name: "n3", Rack: "r2"}, {Name: "n4", Rack: "r3", Spines: []string{"s1"}}, {Name: "n5"}})
+	var ids []string
+	for _, l := range topology.Links {
+		ids = append(ids, string(l.ID))
+	}
+	slices.Sort(ids)
+	if want := []string{
+		"n1=7Erack=2Fr1", "n2=7Erack=2Fr2", "n3=7Erack=2Fr2", "n4=7Erack=2Fr3", "n5=7Erack=2Fnetwork",
+		"rack=2Fnetwork=7Erack=2Fr1", "rack=2Fnetwork=7Erack=2Fr2", "rack=2Fr1=7Erack=2Fr2", "rack=2Fr3=7Espine=2Fs1",
+	}; !slices.Equal(ids, want) {
+		t.Errorf("links\n%q, want\n%q", ids, want)
+	}
+}
+
+// No two names become one token, and a token may stand in a subject and in a key.
+func TestTokens(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := rapid.String().Draw(t, "a"), rapid.String().Draw(t, "b")
+		if (a == b) != (token(a) == token(b)) {
+			t.Fatalf("%q and %q become %s and %s", a, b, token(a), token(b))
+		}
+		if strings.ContainsAny(token(a), ".*> /") {
+			t.Fatalf("%q becomes %q", a, token(a))
+		}
+	})
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add([]byte(yard))
+	f.Add([]byte("racks: [a, b]\nlinks: [[a, b]]"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		topology, err := Read(text)
+		if err != nil {
+			return
+		}
+		for _, l := range topology.Links {
+			if l.A == l.B || topology.Vertices[l.A].Tier > topology.Vertices[l.B].Tier {
+				t.Fatalf("link %+v", l)
+			}
+		}
+	})
+}
+
+func TestPicture(t *testing.T) {
+	topology, err := Read([]byte(strings.ReplaceAll(yard, "name: a,", "name: '<a&>',")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	if err := topology.Draw(&b, map[LinkID]float64{"leaf-1=7Espine-1": 0.06, "spine-2=3Eleaf-1": 0.02, "leaf-2=7Espine-1": 0}); err != nil {
+		t.Fatal(err)
+	}
+	picture := b.String()
+	for d := xml.NewDecoder(strings.NewReader(picture)); ; {
+		if _, err := d.Token(); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []string{"leaf-1 - spine-1: 6 % lost", "leaf-1 - spine-2: 2 % lost", "leaf-2 - spine-1: 0 % lost", "leaf-2 - spine-2: not measured", "&lt;a&amp;&gt;"} {
+		if !strings.Contains(picture, want) {
+			t.Errorf("the picture lacks %q", want)
+		}
+	}
+	big, _, err := FatTree(48, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := big.Draw(io.Discard, nil); err == nil {
+		t.Error("a picture of 55,296 links was drawn")
+	}
+}

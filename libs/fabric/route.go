@@ -1,0 +1,125 @@
+package fabric
+
+import "fmt"
+
+// Route is one of the ways that packets between two ends may take.
+type Route struct {
+	From, To int // vertices
+	Links    []int32
+}
+
+// mostRoutes bounds the memory for routes: about a gigabyte.
+const mostRoutes = 1 << 24
+
+// Routes lists all shortest ways between nodes, or between racks where there are no nodes, as ECMP spreads over them. Nodes forward nothing. Directed, each pair of
+// ends has its ways there and back, over directed links; else each way counts once.
+func (t *Topology) Routes(directed bool) ([]Route, error) {
+	near := make([][]hop, len(t.Vertices))
+	for i, l := range t.Links {
+		near[l.A] = append(near[l.A], hop{int32(i), l.B, false})
+		near[l.B] = append(near[l.B], hop{int32(i), l.A, true})
+	}
+	ends := t.ends()
+	var routes []Route
+	for _, from := range ends {
+		distance := t.distances(near, from)
+		for _, to := range ends {
+			if to == from || !directed && to < from || distance[to] < 0 {
+				continue
+			}
+			w := walk{near: near, distance: distance, directed: directed, routes: routes, from: from, to: to, links: make([]int32, distance[to])}
+			w.back(to)
+			if routes = w.routes; len(routes) > mostRoutes {
+				return nil, fmt.Errorf("list routes: more than %d", mostRoutes)
+			}
+		}
+	}
+	return routes, nil
+}
+
+// Candidates are routes as rows.
+func (t *Topology) Candidates(routes []Route, directed bool) Paths {
+	rows := make([][]int32, len(routes))
+	for i, r := range routes {
+		rows[i] = r.Links
+	}
+	links := len(t.Links)
+	if directed {
+		links *= 2
+	}
+	return Explicit(links, rows)
+}
+
+type hop struct {
+	link int32
+	to   int
+	down bool // from B to A
+}
+
+func (t *Topology) ends() []int {
+	for _, tier := range []Tier{Node, Rack} {
+		var ends []int
+		for i, v := range t.Vertices {
+			if v.Tier == tier {
+				ends = append(ends, i)
+			}
+		}
+		if len(ends) > 0 {
+			return ends
+		}
+	}
+	return nil
+}
+
+// distances are in hops, -1 where there is no way.
+func (t *Topology) distances(near [][]hop, from int) []int {
+	distance := make([]int, len(t.Vertices))
+	for i := range distance {
+		distance[i] = -1
+	}
+	distance[from] = 0
+	for queue := []int{from}; len(queue) > 0; queue = queue[1:] {
+		at := queue[0]
+		if at != from && t.Vertices[at].Tier == Node {
+			continue
+		}
+		for _, h := range near[at] {
+			if distance[h.to] < 0 {
+				distance[h.to] = distance[at] + 1
+				queue = append(queue, h.to)
+			}
+		}
+	}
+	return distance
+}
+
+// walk goes back from an end along decreasing distances, every way.
+type walk struct {
+	near     [][]hop
+	distance []int
+	directed bool
+	routes   []Route
+	from, to int
+	links    []int32 // filled from behind
+}
+
+func (w *walk) back(at int) {
+	left := w.distance[at]
+	if left == 0 {
+		w.routes = append(w.routes, Route{From: w.from, To: w.to, Links: append([]int32(nil), w.links...)})
+		return
+	}
+	if len(w.routes) > mostRoutes {
+		return
+	}
+	for _, h := range w.near[at] {
+		if w.distance[h.to] != left-1 || left > 1 && h.to == w.from {
+			continue
+		}
+		w.links[left-1] = h.link
+		if w.directed {
+			w.links[left-1] = Direction(h.link, !h.down) // walked backwards
+		}
+		w.back(h.to)
+	}
+}

@@ -1,0 +1,49 @@
+package planner
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/pinglist"
+	"github.com/switchyard-dl/switchyard/services/planner/plan"
+)
+
+// seeLink keeps what is known of a link. What is measured anew in each window is no reason for a decision, only that a link has come to lose packets, or does so
+// no more.
+func (p *picture) seeLink(e bus.Entry[train.Link], deleted bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.links[e.Key]
+	if deleted {
+		e.Value = train.Link{}
+		delete(p.links, e.Key)
+	} else {
+		p.links[e.Key] = e.Value
+	}
+	if before.Degraded != e.Value.Degraded {
+		p.nudge()
+	}
+}
+
+// seeCrossed keeps which nodes' packets cross which link.
+func (p *picture) seeCrossed(crossed map[string]pinglist.Crossing) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.crossed = crossed
+	if len(p.links) > 0 {
+		p.nudge()
+	}
+}
+
+// lossy are the links that lose packets now.
+func (p *picture) lossy() []plan.Link {
+	var all []plan.Link
+	for _, id := range slices.Sorted(maps.Keys(p.links)) {
+		if l := p.links[id]; l.Degraded {
+			all = append(all, plan.Link{ID: id, Loss: l.Loss, From: p.crossed[id].From, To: p.crossed[id].To})
+		}
+	}
+	return all
+}

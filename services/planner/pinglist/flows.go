@@ -1,0 +1,86 @@
+// Package pinglist decides which agent probes which: it lists the flows that could be probed, knows from their paths which links each one crosses, and chooses
+// those by which a lossy link can be named. It sends nothing.
+package pinglist
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// Settings are what the operator chose.
+type Settings struct {
+	// Alpha flows at least cross each link that any flow can cross, and any Beta links that lose at once are told from all others, as far as the paths allow.
+	Alpha, Beta int
+	// Peers is how many others a node may probe, Ports how many source ports it uses towards each: routers choose among equal paths by them.
+	Peers, Ports int
+	FirstPort    int
+	// Classes are the DSCP values, which the ports take in turn.
+	Classes []int
+	// RackLabel is the label of nodes that names their rack.
+	RackLabel string
+}
+
+// member is a node that answers probes.
+type member struct {
+	id      train.NodeID
+	rack    string
+	answers []string
+}
+
+// members are the nodes that answer probes, rack by rack.
+func members(nodes []train.Node, rackLabel string) []member {
+	var all []member
+	for i := range nodes {
+		if n := &nodes[i]; len(n.Probes) > 0 {
+			all = append(all, member{n.ID, n.Labels[rackLabel], n.Probes})
+		}
+	}
+	slices.SortFunc(all, func(x, y member) int { return cmp.Or(cmp.Compare(x.rack, y.rack), cmp.Compare(x.id, y.id)) })
+	return all
+}
+
+// candidates are the flows that could be probed: from each node to some others, near and far, over several source ports.
+func candidates(all []member, s Settings) []train.Flow {
+	var flows []train.Flow
+	for i := range all {
+		for _, far := range offsets(len(all), s.Peers) {
+			from, to := &all[i], &all[(i+far)%len(all)]
+			for k, source := range from.answers {
+				target, found := opposite(to.answers, source, k)
+				for port := 0; found && port < s.Ports; port++ {
+					flows = append(flows, train.Flow{
+						From: from.id, To: to.id, Source: withPort(source, s.FirstPort+port), Target: target, DSCP: s.Classes[port%len(s.Classes)],
+					})
+				}
+			}
+		}
+	}
+	return flows
+}
+
+// offsets are the distances, in the order of the nodes, of those that a node probes: all of them, or spread evenly.
+func offsets(nodes, peers int) []int {
+	var all []int
+	for k := range min(nodes-1, peers) {
+		all = append(all, 1+k*(nodes-1)/min(nodes-1, peers))
+	}
+	return all
+}
+
+// opposite is the address of the other node that belongs to one's own: of the interface with the same number, if it speaks the same protocol.
+func opposite(answers []string, source string, k int) (string, bool) {
+	if k < len(answers) && isIPv6(answers[k]) == isIPv6(source) {
+		return answers[k], true
+	}
+	return "", false
+}
+
+func isIPv6(hostPort string) bool { return strings.HasPrefix(hostPort, "[") }
+
+// host is the address without its port.
+func host(hostPort string) string {
+	return strings.Trim(hostPort[:strings.LastIndexByte(hostPort, ':')], "[]")
+}

@@ -1,0 +1,263 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// Link is one direction of a link of the network that loses packets.
+type Link struct {
+	ID   string  `json:"id"`
+	Loss float64 `json:"loss_ratio"`
+	// Packets from any node of From to any of To may cross it.
+	From []train.NodeID `json:"from"`
+	To   []train.NodeID `json:"to"`
+}
+
+// lossyLink is a link with its nodes by number.
+type lossyLink struct {
+	Link
+	from, to []bool
+}
+
+// crossed says whether a gang on some nodes sends packets over the link.
+func (l *lossyLink) crossed(p *place) bool {
+	for i := range p.spread() {
+		for k := range p.spread() {
+			if i != k && l.from[p.part(i).node] && l.to[p.part(k).node] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// readLinks settles which nodes a gang may have together. Nodes between which a link loses more than the bound are put on different islands, as few as a greedy
+// search finds, and each island is to policies a kind of node of its own. Jobs on one node send nothing over the network and may have any of them.
+func (b *board) readLinks(links []Link) {
+	for _, l := range links {
+		b.links = append(b.links, lossyLink{l, b.marked(l.From), b.marked(l.To)})
+	}
+	bad := b.above()
+	if len(bad) == 0 || !b.spans {
+		return
+	}
+	apart := func(x, y int) bool {
+		return slices.ContainsFunc(bad, func(l *lossyLink) bool { return l.from[x] && l.to[y] || l.from[y] && l.to[x] })
+	}
+	// Whoever is apart from few comes first, so that the first island is large.
+	foes, order := make([]int, len(b.nodes)), make([]int, len(b.nodes))
+	for i := range b.nodes {
+		order[i] = i
+		for k := range b.nodes {
+			if apart(i, k) {
+				foes[i]++
+			}
+		}
+	}
+	slices.SortStableFunc(order, func(x, y int) int { return cmp.Compare(foes[x], foes[y]) })
+	var islands [][]int
+	for _, i := range order {
+		at := slices.IndexFunc(islands, func(members []int) bool {
+			return !slices.ContainsFunc(members, func(k int) bool { return apart(i, k) })
+		})
+		if at < 0 {
+			at, islands = len(islands), append(islands, nil)
+		}
+		islands[at] = append(islands[at], i)
+		if at > 0 {
+			b.nodes[i].island = "/" + strconv.Itoa(at)
+			b.nodes[i].traits += traits(b.nodes[i].island)
+		}
+	}
+}
+
+// marked has a mark for each of some nodes.
+func (b *board) marked(ids []train.NodeID) []bool {
+	marks := make([]bool, len(b.nodes))
+	for _, id := range ids {
+		if at, known := b.findNode(id); known {
+			marks[at] = true
+		}
+	}
+	return marks
+}
+
+// bad are the links above the bound that a place crosses.
+func (b *board) bad(p *place) []*lossyLink {
+	return slices.DeleteFunc(b.above(), func(l *lossyLink) bool { return !l.crossed(p) })
+}
+
+// through is the part of a gang's packets that arrive.
+func (b *board) through(p *place) float64 {
+	arrive := 1.0
+	for i := range b.links {
+		if b.links[i].crossed(p) {
+			arrive *= 1 - b.links[i].Loss
+		}
+	}
+	return arrive
+}
+
+// leastThrough bounds how slow a gang is taken to be on links that let nothing through.
+const leastThrough = 0.01
+
+// slowdown is how many times as long a step is taken to last over lossy links. What TCP sends goes down with the root of the loss (Mathis et al., 1997), and the
+// bound is where that begins to be felt.
+func (b *board) slowdown(bad []*lossyLink) float64 {
+	slow := 1.0
+	for _, l := range bad {
+		slow = max(slow, math.Sqrt(l.Loss/b.tuning.LinkLossBound))
+	}
+	return slow
+}
+
+// leaveLinks moves gangs off links that lose packets, each as a whole to an island with room for it, where the predicted gain repays the restart. The policy then
+// sees the gang as holding that, and the job goes there at its next checkpoint.
+func (b *board) leaveLinks(taken [][]bool) {
+	for _, c := range b.jobs {
+		bad := b.bad(&c.base)
+		if len(bad) == 0 || !c.movable || len(c.Planned.Servers) > 0 {
+			continue
+		}
+		left := c.remaining(c.base.total())
+		saved := c.changeable() * left * (1 - 1/b.slowdown(bad))
+		if saved <= b.tuning.Hysteresis*left+b.restartSeconds(c) {
+			continue
+		}
+		if to, found := b.haven(c, taken); found {
+			b.resettle(c, to, taken)
+			c.shunned = bad
+		}
+	}
+}
+
+// haven is a place of the same size on one island, with as many as possible of the devices that the job has; false where there is none.
+func (b *board) haven(c *candidate, taken [][]bool) (place, bool) {
+	rooms := map[string][]share{}
+	for i := range b.nodes {
+		n := &b.nodes[i]
+		if n.model != b.nodes[c.base.node].model || !c.suits(n.memory, n.traits) || c.avoids(n) {
+			continue
+		}
+		free := len(c.base.devicesOn(i))
+		for _, held := range taken[i] {
+			if !held {
+				free++
+			}
+		}
+		if free > 0 {
+			rooms[n.island] = append(rooms[n.island], share{i, free})
+		}
+	}
+	best, most := []share(nil), nowhere
+	for _, island := range slices.Sorted(maps.Keys(rooms)) {
+		own := func(s share) int { return len(c.base.devicesOn(s.node)) }
+		room := rooms[island]
+		slices.SortStableFunc(room, func(x, y share) int { return cmp.Or(cmp.Compare(own(y), own(x)), cmp.Compare(y.devices, x.devices)) })
+		var shares []share
+		need, kept := c.base.total(), 0
+		for _, s := range room {
+			if need == 0 {
+				break
+			}
+			s.devices = min(s.devices, need)
+			need, kept = need-s.devices, kept+min(own(s), s.devices)
+			shares = append(shares, s)
+		}
+		if need == 0 && kept > most {
+			best, most = shares, kept
+		}
+	}
+	if best == nil {
+		return place{node: nowhere}, false
+	}
+	return placeOf(best), true
+}
+
+// resettle makes a place what a job holds.
+func (b *board) resettle(c *candidate, to place, taken [][]bool) {
+	for i := range to.spread() {
+		part := to.part(i)
+		had := c.base.devicesOn(part.node)
+		part.devices = slices.Clone(had[:min(len(had), part.size)])
+	}
+	for i := range c.base.spread() {
+		for _, d := range c.base.part(i).devices {
+			taken[c.base.part(i).node][d] = false
+		}
+	}
+	for i := range to.spread() {
+		for _, d := range to.part(i).devices {
+			taken[to.part(i).node][d] = true
+		}
+	}
+	for i := range to.spread() {
+		b.complete(to.part(i), taken)
+	}
+	c.base = to
+	// It runs elsewhere, as after a plan that has it move.
+	c.rescalable, c.Planned = false, &Holding{Parts: b.parts(&c.base)}
+	if parts := c.Planned.Parts; len(parts) == 1 {
+		c.Planned = &Holding{Node: parts[0].Node, Devices: parts[0].Devices}
+	}
+}
+
+// offLinks is the reason of a gang that leaves lossy links.
+func (a *account) offLinks(c *candidate) train.Reason {
+	return train.Reason{
+		Code:    ReasonLinkDegraded,
+		Message: fmt.Sprintf("goes on with %s: between the nodes that it had, %s", a.where(&c.got), lossWords(c.shunned)),
+	}
+}
+
+// cutOff is the reason of a job that would have room if no link lost packets; false where that is not why it waits.
+func (a *account) cutOff(c *candidate) (train.Reason, bool) {
+	bad := a.above()
+	if len(bad) == 0 || !a.spans {
+		return train.Reason{}, false
+	}
+	all, together := map[string]int{}, map[string]int{}
+	whole, widest := 0, 0
+	for i := range a.nodes {
+		if n := &a.nodes[i]; c.suits(n.memory, n.traits) {
+			all[n.model] += len(n.devices)
+			together[n.model+n.island] += len(n.devices)
+			whole, widest = max(whole, all[n.model]), max(widest, together[n.model+n.island])
+		}
+	}
+	if whole < c.min || widest >= c.min {
+		return train.Reason{}, false
+	}
+	return train.Reason{
+		Code:    ReasonLinkDegraded,
+		Message: fmt.Sprintf("needs %s on nodes between which packets arrive, and there are %d: %s", devices(c.min), widest, lossWords(bad)),
+		Hint:    "`switchyard net status` shows the links",
+	}, true
+}
+
+// above are all links above the bound.
+func (b *board) above() []*lossyLink {
+	var bad []*lossyLink
+	for i := range b.links {
+		if b.links[i].Loss >= b.tuning.LinkLossBound {
+			bad = append(bad, &b.links[i])
+		}
+	}
+	return bad
+}
+
+// lossWords says what links lose.
+func lossWords(bad []*lossyLink) string {
+	words := fmt.Sprintf("the link %s loses %.2g %% of the packets", bad[0].ID, 100*bad[0].Loss)
+	if more := len(bad) - 1; more > 0 {
+		words += fmt.Sprintf(", and %d more do", more)
+	}
+	return words
+}

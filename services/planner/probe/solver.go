@@ -1,0 +1,225 @@
+package probe
+
+import (
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/fabric"
+)
+
+// solver is the state of one construction: how often each link is covered, and the sets of links that no chosen row tells apart. Links that nothing covers are
+// set 0. Candidates come in a pool at a time; a link's set and weight change only by take.
+type solver struct {
+	goal   Goal
+	weight []int32
+	set    []int32
+	size   []int32 // by set
+	lists  [][]int32
+	spare  []int32 // scratch: how many links of a set a row has, zero outside of a call
+	touch  []int32 // scratch: the sets of a row
+
+	chosen *fabric.Matrix
+
+	pool   *fabric.Matrix
+	picked []int32 // of the pool, in the order of choice
+	key    []int32 // by row of the pool: its place in the queue, or one of the below
+	queue  queue
+}
+
+// Instead of a place in the queue.
+const (
+	taken   = -1
+	useless = -2
+	unrated = -3
+	aside   = -4
+)
+
+// newSolver starts with nothing chosen. To tell Beta links that fail at once apart, each needs as many rows: with fewer, links that share its rows hide it.
+func newSolver(links int, goal Goal) *solver {
+	if goal.Beta > 1 {
+		goal.Alpha = max(goal.Alpha, goal.Beta)
+	}
+	return &solver{goal: goal, weight: make([]int32, links), set: make([]int32, links), size: []int32{int32(links)}, lists: [][]int32{nil}, spare: []int32{0}, chosen: fabric.NewMatrix(links, nil)}
+}
+
+// done tells whether every link is covered as often as it shall be and, so far as single links go, told from all others.
+func (s *solver) done() bool {
+	return slices.Min(s.weight) >= int32(s.goal.Alpha) && (s.goal.Beta == 0 || len(s.size)-1 == len(s.set))
+}
+
+// value is the merit of a row, less being better; useful tells whether it covers a link that needs it or tells links apart. It is the score of the paper, sum of
+// weights minus sets on the row. Where one cover is enough it is bettered: only sets count that the row splits, and of equal scores the row that splits more comes
+// first, since a row with one new link and three that it tells apart leaves nothing to do for any of them, whereas four new links need three further splits.
+// Where links need more covers, rows over links that nothing covers yet come first of equal ones, so that covers are even.
+func (s *solver) value(row []int32) (key int32, useful bool) {
+	sum, fresh := int32(0), int32(0)
+	for _, l := range row {
+		sum += s.weight[l]
+		useful = useful || s.weight[l] < int32(s.goal.Alpha)
+		if s.weight[l] == 0 {
+			fresh++
+		}
+	}
+	if s.goal.Beta == 0 {
+		return reach * sum / int32(len(row)), useful
+	}
+	splits, sets := s.splits(row)
+	useful = useful || splits > 0
+	if s.goal.Alpha > 1 {
+		return (sum-sets+reach)*reach + reach - 1 - fresh, useful
+	}
+	return (sum-splits+reach)*reach + reach - 1 - splits, useful
+}
+
+// reach is more than the links of any row: a path of packets has no more hops.
+const reach = 256
+
+// splits counts the sets of which the row has some links and not all. Set 0 is split whenever the row has one of it: what is covered leaves it.
+func (s *solver) splits(row []int32) (splits, sets int32) {
+	s.touch = s.touch[:0]
+	for _, l := range row {
+		if s.spare[s.set[l]]++; s.spare[s.set[l]] == 1 {
+			s.touch = append(s.touch, s.set[l])
+		}
+	}
+	for _, g := range s.touch {
+		if g == 0 || s.spare[g] < s.size[g] {
+			splits++
+		}
+		s.spare[g] = 0
+	}
+	return splits, int32(len(s.touch))
+}
+
+// take chooses a row and reports each link whose weight, set or size of set it changed.
+func (s *solver) take(row []int32, changed func(link int32)) {
+	for _, l := range row {
+		s.weight[l]++
+	}
+	if s.goal.Beta > 0 {
+		s.split(row)
+	}
+	for _, l := range row {
+		changed(l)
+	}
+	if s.goal.Beta == 0 {
+		return
+	}
+	for _, g := range s.touch {
+		for _, l := range s.lists[g] {
+			changed(l)
+		}
+	}
+}
+
+// split moves the links of the row out of their sets into new ones, and leaves in touch the sets that lost some.
+func (s *solver) split(row []int32) {
+	s.touch = s.touch[:0]
+	for _, l := range row {
+		if s.spare[s.set[l]]++; s.spare[s.set[l]] == 1 {
+			s.touch = append(s.touch, s.set[l])
+		}
+	}
+	fresh := make([]int32, len(s.touch))
+	for i, g := range s.touch {
+		fresh[i] = g
+		if g == 0 || s.spare[g] < s.size[g] {
+			fresh[i] = int32(len(s.size))
+			s.size, s.lists, s.spare = append(s.size, 0), append(s.lists, nil), append(s.spare, 0)
+		}
+	}
+	for _, l := range row {
+		for i, g := range s.touch {
+			if s.set[l] != g || fresh[i] == g {
+				continue
+			}
+			s.size[g]--
+			s.leave(g, l)
+			s.set[l] = fresh[i]
+			s.size[fresh[i]]++
+			s.lists[fresh[i]] = append(s.lists[fresh[i]], l)
+			break
+		}
+	}
+	for _, g := range s.touch {
+		s.spare[g] = 0
+	}
+}
+
+// leave takes a link out of the list of its set. Set 0 has none: it is most of the links at first, and who else is in it changes no row's value.
+func (s *solver) leave(set, link int32) {
+	list := s.lists[set]
+	for i, l := range list {
+		if l == link {
+			list[i] = list[len(list)-1]
+			s.lists[set] = list[:len(list)-1]
+			return
+		}
+	}
+}
+
+// offer replaces the pool, takes the kept rows of it that are of use (which is not known of a single row where Beta is more than 1), and then always the best until none is. A row that was useless stays so: covers only grow and
+// sets only shrink.
+func (s *solver) offer(rows [][]int32, kept []int) {
+	s.pool, s.picked, s.queue = fabric.NewMatrix(len(s.weight), rows), nil, nil
+	s.key = make([]int32, len(rows))
+	for r := range rows {
+		s.key[r] = unrated
+	}
+	for _, r := range kept {
+		if _, useful := s.value(rows[r]); (useful || s.goal.Beta > 1) && s.key[r] != taken {
+			s.pick(int32(r), func(int32) {})
+		}
+	}
+	for r := range rows {
+		if s.key[r] != taken {
+			s.rate(int32(r))
+		}
+	}
+	var dirty []int32
+	mark := make([]bool, len(rows))
+	for {
+		r, ok := s.queue.pop(s.key)
+		if !ok {
+			break
+		}
+		if s.goal.Beta > 1 && s.confuses(rows[r]) {
+			s.key[r] = aside
+			continue
+		}
+		s.pick(r, func(link int32) {
+			for _, other := range s.pool.Over(link) {
+				if s.key[other] >= 0 && !mark[other] {
+					mark[other] = true
+					dirty = append(dirty, other)
+				}
+			}
+		})
+		for _, other := range dirty {
+			mark[other] = false
+			s.rate(other)
+		}
+		dirty = dirty[:0]
+	}
+	s.finish()
+}
+
+// pick takes a row of the pool.
+func (s *solver) pick(r int32, changed func(link int32)) {
+	row := s.pool.Rows[r]
+	s.key[r] = taken
+	s.picked = append(s.picked, r)
+	s.chosen.Add(row)
+	s.take(row, changed)
+}
+
+// rate puts a row where it now belongs.
+func (s *solver) rate(r int32) {
+	key, useful := s.value(s.pool.Rows[r])
+	switch {
+	case !useful:
+		s.key[r] = useless
+	case key != s.key[r]:
+		s.key[r] = key
+		s.queue.push(key, r)
+	}
+}

@@ -1,0 +1,124 @@
+package diagnose
+
+import (
+	"slices"
+	"time"
+)
+
+// Patience is how much evidence changes the state of a link. The zero value means the defaults.
+type Patience struct {
+	// Bad windows of the last Of make a link degraded: 2 of 3. One window never does.
+	Bad, Of int
+	// Good windows in a row, each with probes over it, make it recovered: 4.
+	Good int
+}
+
+func (p Patience) withDefaults() Patience {
+	if p == (Patience{}) {
+		return Patience{Bad: 2, Of: 3, Good: 4}
+	}
+	return p
+}
+
+// Health is what is held of the links that were suspected lately. It changes by Fold alone, and can be kept as JSON.
+type Health struct {
+	Links map[int32]LinkHealth `json:"links"`
+}
+
+// LinkHealth is what is held of one link.
+type LinkHealth struct {
+	Degraded bool `json:"degraded"`
+	// Recent windows, the last one first; true where it was suspected.
+	Recent []bool `json:"recent"`
+	// Good windows in a row.
+	Good int `json:"good"`
+	// Since is when it was first suspected of what it is degraded for.
+	Since time.Time `json:"since"`
+	// Loss and Confidence are those of the last window in which it was suspected.
+	Loss       float64 `json:"loss"`
+	Confidence float64 `json:"confidence"`
+}
+
+// Change is a link that has become degraded or has recovered.
+type Change struct {
+	Link int32
+	LinkHealth
+}
+
+// Window is one window's verdict.
+type Window struct {
+	End      time.Time
+	Suspects []Suspect
+	// Probed tells whether any probe was sent over a link: silence is no recovery.
+	Probed func(link int32) bool
+}
+
+// Fold adds a window and returns the new state, the old one untouched, and what has changed by it, in order of links.
+func (h Health) Fold(w Window, p Patience) (Health, []Change) {
+	p = p.withDefaults()
+	next := Health{Links: map[int32]LinkHealth{}}
+	suspects := map[int32]Suspect{}
+	for _, s := range w.Suspects {
+		suspects[s.Link] = s
+	}
+	var changes []Change
+	step := func(link int32, old LinkHealth) {
+		new := old
+		s, suspected := suspects[link]
+		switch {
+		case suspected:
+			new = old.worse(s, w.End, p)
+		case w.Probed(link):
+			new = old.better(p)
+		}
+		if new.Degraded != old.Degraded {
+			changes = append(changes, Change{link, new})
+		}
+		if new.Degraded || slices.Contains(new.Recent, true) {
+			next.Links[link] = new
+		}
+	}
+	for link, old := range h.Links {
+		step(link, old)
+	}
+	for link := range suspects {
+		if _, known := h.Links[link]; !known {
+			step(link, LinkHealth{})
+		}
+	}
+	slices.SortFunc(changes, func(a, b Change) int { return int(a.Link - b.Link) })
+	return next, changes
+}
+
+func (l LinkHealth) worse(s Suspect, at time.Time, p Patience) LinkHealth {
+	if !l.Degraded && !slices.Contains(l.Recent, true) {
+		l.Since = at
+	}
+	l.Recent = recent(true, l.Recent, p.Of)
+	l.Good, l.Loss, l.Confidence = 0, s.Loss, s.Confidence
+	l.Degraded = l.Degraded || count(l.Recent) >= p.Bad
+	return l
+}
+
+func (l LinkHealth) better(p Patience) LinkHealth {
+	l.Recent = recent(false, l.Recent, p.Of)
+	l.Good++
+	l.Degraded = l.Degraded && l.Good < p.Good
+	return l
+}
+
+// recent puts a window first and forgets those of long ago.
+func recent(suspected bool, before []bool, most int) []bool {
+	all := append([]bool{suspected}, before...)
+	return all[:min(len(all), most)]
+}
+
+func count(windows []bool) int {
+	n := 0
+	for _, suspected := range windows {
+		if suspected {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,113 @@
+package net
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/busserver"
+)
+
+// cluster is the part of Switchyard that the lab needs, as processes of their own: an agent on each host, and on the machine of the masters the bus, the planner
+// and the profiler.
+type cluster struct {
+	*lab
+	dir string
+	url string
+	bus *bus.Bus
+}
+
+// probeRate is how many probes each host sends in a second: with 8 hosts that gives each link some 1,200 in a window, in which one percent of loss shows.
+const probeRate = 80
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	l := newLab(t)
+	c := &cluster{lab: l, dir: t.TempDir()}
+	c.build("planner", "profiler", "admission", "nodeagent")
+	server, err := busserver.Start(busserver.Options{Host: "0.0.0.0", Dir: filepath.Join(c.dir, "bus")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	c.url = strings.Replace(server.URL(), "0.0.0.0", mastersAddress, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if c.bus, err = bus.Connect(ctx, bus.Config{URL: c.url, Name: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.bus.Close)
+	if err := c.bus.Ensure(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, service := range []string{"admission", "planner", "profiler"} {
+		c.start(service, filepath.Join(c.dir, service))
+	}
+	for h := range hosts {
+		c.startAgent(h)
+	}
+	return c
+}
+
+// startAgent runs the agent of a host. Its jobs would be pods, since only those span nodes; there is no kubelet, and none of them starts.
+func (c *cluster) startAgent(h int) {
+	c.t.Helper()
+	host := device("host", h)
+	kubelet, labels := filepath.Join(c.dir, host), filepath.Join(c.dir, host+".labels")
+	if err := os.WriteFile(labels, fmt.Appendf(nil, "switchyard.dev/rack=\"leaf%d\"\n", leafOf(h)), 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+	for _, dir := range []string{"plugins_registry", "logs"} {
+		if err := os.MkdirAll(filepath.Join(kubelet, dir), 0o700); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	c.start(host, "ip", "netns", "exec", host, filepath.Join(c.dir, "nodeagent"),
+		"--probe-listen", hostAddress(h)+":7070", "--probe-rate", strconv.Itoa(probeRate), "--probe-budget-packets", "2000", "--probe-budget-bytes", "1000000",
+		"--kubernetes-node", host, "--node-labels", labels, "--kubelet-root", kubelet, "--pod-logs", filepath.Join(kubelet, "logs"),
+		"--job-api", mastersOf(h)+":0", "--sim-gpus", strconv.Itoa(gpus), "--meter-interval", "30s", "--perf-events", "off")
+}
+
+// build compiles services.
+func (c *cluster) build(services ...string) {
+	c.t.Helper()
+	for _, s := range services {
+		cmd := exec.Command("go", "build", "-o", filepath.Join(c.dir, s), "../../services/"+s+"/cmd/"+s)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			c.t.Fatalf("build %s: %v\n%s", s, err, out)
+		}
+	}
+}
+
+// start runs a process until the test ends.
+func (c *cluster) start(name string, args ...string) {
+	c.t.Helper()
+	log, err := os.Create(filepath.Join(c.dir, name+".log"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	data := filepath.Join(c.dir, "data-"+name)
+	cmd := exec.Command(args[0], append(args[1:], "--nats", c.url, "--data-dir", data, "--http", "127.0.0.1:0")...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Wait()
+		_ = log.Close()
+		if c.t.Failed() {
+			said, _ := os.ReadFile(log.Name())
+			c.t.Logf("%s:\n%s", name, said[max(0, len(said)-2000):])
+		}
+	})
+}

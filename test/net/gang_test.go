@@ -1,0 +1,107 @@
+package net
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// gpus is how many devices each host offers.
+const gpus = 2
+
+func TestGangsAreKeptOffTheLossyLink(t *testing.T) {
+	c := newCluster(t)
+	c.awaitPaths()
+	bad := links()[1]
+	if bad.enters != hostAddress(0) {
+		t.Fatalf("the second link leads to %s", bad.enters)
+	}
+	seen := c.followTurns()
+	c.lose(bad, 0.05)
+	until(t, 2*namedWithin, func() (bool, string) {
+		named := seen.take()
+		return slices.ContainsFunc(named, func(turn string) bool { return strings.HasPrefix(turn, bad.id()+" degraded") }), fmt.Sprint(named)
+	})
+	// All that is left fits a gang of the other seven hosts, and not a larger one.
+	c.submit("seven", (hosts-1)*gpus)
+	until(t, time.Minute, func() (bool, string) {
+		p := c.plan()
+		i := slices.IndexFunc(p.Allocations, func(a train.Allocation) bool { return a.Job == "seven" })
+		if i < 0 {
+			return false, fmt.Sprintf("waiting: %+v, record: %+v", p.Waiting, c.record("seven"))
+		}
+		a := p.Allocations[i]
+		for _, part := range a.Places() {
+			if part.Node == "host0" {
+				t.Fatalf("it is across the lossy link: %+v", a.Places())
+			}
+		}
+		return len(a.Places()) == hosts-1 && strings.Contains(a.Reason.Message, bad.id()), fmt.Sprintf("%+v", a)
+	})
+	c.submit("eight", hosts*gpus)
+	until(t, time.Minute, func() (bool, string) {
+		p := c.plan()
+		i := slices.IndexFunc(p.Waiting, func(w train.Waiting) bool { return w.Job == "eight" })
+		if i < 0 {
+			return false, fmt.Sprintf("allocated: %+v", p.Allocations)
+		}
+		words := fmt.Sprint(p.Waiting[i].Blockers)
+		return strings.Contains(words, bad.id()), words
+	})
+	c.heal()
+	c.cancel("seven")
+	until(t, 2*time.Minute, func() (bool, string) {
+		p := c.plan()
+		i := slices.IndexFunc(p.Allocations, func(a train.Allocation) bool { return a.Job == "eight" })
+		return i >= 0 && len(p.Allocations[i].Places()) == hosts, fmt.Sprintf("%+v", p)
+	})
+}
+
+// submit publishes a job over so many devices.
+func (c *cluster) submit(id train.JobID, devices int) {
+	c.t.Helper()
+	spec := train.Spec{
+		Name: string(id), Image: "trainer", Command: []string{"/trainer"}, BatchSize: 10, TrainingSetSize: 10_000, MaxEpochs: 10,
+		Strategy: train.StrategyAllReduce, MinDevices: devices, MaxDevices: devices, EstimatedHours: 1,
+	}
+	if err := c.bus.Publish(c.t.Context(), event.OnceFact(id, event.FactSubmitted, "submitted", event.Submitted{Spec: spec})); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cluster) cancel(id train.JobID) {
+	c.t.Helper()
+	if err := c.bus.Publish(c.t.Context(), event.JobFact(id, event.FactCancelRequested, "cancel", event.CancelRequested{})); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// plan is the newest plan.
+func (c *cluster) plan() train.Plan {
+	c.t.Helper()
+	m, err := c.bus.Last(c.t.Context(), event.StreamPlans, event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1})
+	if err != nil {
+		return train.Plan{}
+	}
+	decided, err := event.Decode[event.PlanDecided](m.Data)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return decided.Plan
+}
+
+// record reads the record of a job, for what went wrong with it.
+func (c *cluster) record(id train.JobID) train.Job {
+	jobs, err := bus.OpenKV[train.Job](c.t.Context(), c.bus, event.BucketJobs)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	e, _ := jobs.Get(c.t.Context(), string(id))
+	return e.Value
+}

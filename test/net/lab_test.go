@@ -1,0 +1,221 @@
+// Package net tests the search for lossy links on a network of namespaces: 4 leaves, 2 spines and 8 hosts on one machine, joined by the kernel's own
+// multipath routing, with real agents on the hosts.
+package net
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+const (
+	leaves = 4
+	spines = 2
+	hosts  = 8
+	// insideEnv is set in the process that has a network of its own.
+	insideEnv = "NET_LAB_INSIDE"
+	// mastersAddress is where the bus is reached from all hosts, over a network apart from the one that is probed.
+	mastersAddress = "192.168.255.1"
+)
+
+// TestMain runs the tests once more in a process whose network and mounts are its own: whatever happens there, nothing of it stays.
+func TestMain(m *testing.M) {
+	if os.Getenv(insideEnv) != "" {
+		os.Exit(m.Run())
+	}
+	cmd := exec.Command(os.Args[0], os.Args[1:]...)
+	cmd.Env = append(os.Environ(), insideEnv+"=yes")
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	err := cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		os.Exit(0)
+	case errors.As(err, &exit):
+		os.Exit(exit.ExitCode())
+	}
+	// The machine gives no namespace: each test says so.
+	os.Exit(m.Run())
+}
+
+// lab is the network.
+type lab struct {
+	t *testing.T
+	// dropper drops packets with a probability where they come in.
+	dropper func(namespace, device string, probability float64) string
+}
+
+// newLab builds the network, or skips the test.
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	if os.Getenv("NET_LAB") == "" {
+		t.Skip("set NET_LAB (make e2e-net) to build a network of namespaces; it takes minutes and root")
+	}
+	if os.Getenv(insideEnv) == "" || os.Getuid() != 0 {
+		t.Skip("this machine gives no network namespace (root and CAP_SYS_ADMIN are needed)")
+	}
+	for _, tool := range []string{"ip", "sysctl", "mount"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("%s is not installed", tool)
+		}
+	}
+	l := &lab{t: t}
+	if err := shell("mount --make-rprivate / && mkdir -p /run/netns && { mountpoint -q /run/netns || mount -t tmpfs none /run/netns; } && ip link set lo up"); err != nil {
+		t.Skipf("this machine gives no mounts of one's own: %v", err)
+	}
+	if err := shell(fabricScript()); err != nil {
+		t.Fatalf("build the network: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := shell("ip -all netns delete; ip link delete masters"); err != nil {
+			t.Error(err)
+		}
+	})
+	l.findDropper()
+	return l
+}
+
+// shell runs a script.
+func shell(script string) error {
+	cmd := exec.Command("sh", "-e")
+	cmd.Stdin = strings.NewReader(script)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+}
+
+// mastersOf is a host's address in the network of the masters, hostAddress that in the network which is probed.
+func mastersOf(host int) string   { return fmt.Sprintf("192.168.255.%d", 10+host) }
+func hostAddress(host int) string { return fmt.Sprintf("10.1.%d.2", host) }
+
+// leafDown, leafUp and spineIn are the other addresses at which packets enter a device.
+func leafDown(host int) string         { return fmt.Sprintf("10.1.%d.1", host) }
+func leafUp(leaf, spine int) string    { return fmt.Sprintf("10.2.%d.1", leaf*spines+spine) }
+func spineIn(leaf, spine int) string   { return fmt.Sprintf("10.2.%d.2", leaf*spines+spine) }
+func leafOf(host int) int              { return host * leaves / hosts }
+func device(kind string, n int) string { return fmt.Sprintf("%s%d", kind, n) }
+
+// fabricScript is the network as commands. Routers hash addresses and ports over their uplinks, and say of a packet that they drop at which interface it came in.
+func fabricScript() string {
+	var s strings.Builder
+	say := func(format string, args ...any) { fmt.Fprintf(&s, format+"\n", args...) }
+	namespace := func(name string) {
+		say("ip netns add %s; ip -n %s link set lo up", name, name)
+		say("ip netns exec %s sysctl -qw net.ipv4.ip_forward=1 net.ipv4.fib_multipath_hash_policy=1 net.ipv4.icmp_ratelimit=0 net.ipv4.icmp_errors_use_inbound_ifaddr=1 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0", name)
+		say("ip netns exec %s sysctl -qw net.ipv4.icmp_msgs_per_sec=100000 || true", name)
+	}
+	cable := func(a, deviceA, addressA, b, deviceB, addressB string) {
+		say("ip link add %s netns %s type veth peer name %s netns %s", deviceA, a, deviceB, b)
+		say("ip -n %s addr add %s/24 dev %s; ip -n %s link set %s up", a, addressA, deviceA, a, deviceA)
+		say("ip -n %s addr add %s/24 dev %s; ip -n %s link set %s up", b, addressB, deviceB, b, deviceB)
+	}
+	say("ip link add masters type bridge; ip addr add %s/24 dev masters; ip link set masters up", mastersAddress)
+	for i := range leaves {
+		namespace(device("leaf", i))
+	}
+	for i := range spines {
+		namespace(device("spine", i))
+	}
+	for h := range hosts {
+		host, leaf := device("host", h), device("leaf", leafOf(h))
+		namespace(host)
+		cable(host, "uplink", hostAddress(h), leaf, host, leafDown(h))
+		say("ip -n %s route add 10.0.0.0/8 via %s", host, leafDown(h))
+		say("ip link add m%d type veth peer name masters netns %s; ip link set m%d master masters up", h, host, h)
+		say("ip -n %s addr add %s/24 dev masters; ip -n %s link set masters up", host, mastersOf(h), host)
+	}
+	for l := range leaves {
+		for p := range spines {
+			cable(device("leaf", l), device("spine", p), leafUp(l, p), device("spine", p), device("leaf", l), spineIn(l, p))
+		}
+	}
+	for h := range hosts {
+		for p := range spines {
+			say("ip -n spine%d route add 10.1.%d.0/24 via %s", p, h, leafUp(leafOf(h), p))
+		}
+		for l := range leaves {
+			if l != leafOf(h) {
+				say("ip -n leaf%d route add 10.1.%d.0/24 nexthop via %s nexthop via %s", l, h, spineIn(l, 0), spineIn(l, 1))
+			}
+		}
+	}
+	return s.String()
+}
+
+// findDropper finds what can drop packets at random here, since kernels differ in what they were built with.
+func (l *lab) findDropper() {
+	nft := func(namespace, device string, p float64) string {
+		return fmt.Sprintf("ip netns exec %s nft 'add table ip lab; add chain ip lab in { type filter hook prerouting priority -300; }; "+
+			"add rule ip lab in iifname \"%s\" ip protocol udp numgen random mod 10000 <= %d drop'", namespace, device, int(p*10_000)-1)
+	}
+	iptables := func(namespace, device string, p float64) string {
+		return fmt.Sprintf("ip netns exec %s iptables-legacy -t raw -A PREROUTING -i %s -p udp -m statistic --mode random --probability %g -j DROP", namespace, device, p)
+	}
+	for _, dropper := range []func(string, string, float64) string{nft, iptables} {
+		l.dropper = dropper
+		if shell(dropper("spine0", "leaf0", 0.5)) == nil {
+			l.heal()
+			return
+		}
+	}
+	l.t.Skip("neither nft nor iptables-legacy can drop packets at random here")
+}
+
+// link is one direction of a cable.
+type link struct {
+	namespace, device string
+	// enters is the address of the interface that it leads to, by which agents know it.
+	enters string
+}
+
+// id is what Switchyard calls the link.
+func (k link) id() string { return "to-" + strings.ReplaceAll(k.enters, ".", "-") }
+
+// links are all directions of all cables.
+func links() []link {
+	var all []link
+	for h := range hosts {
+		leaf := device("leaf", leafOf(h))
+		all = append(all, link{leaf, device("host", h), leafDown(h)}, link{device("host", h), "uplink", hostAddress(h)})
+	}
+	for i := range leaves {
+		for p := range spines {
+			all = append(all,
+				link{device("spine", p), device("leaf", i), spineIn(i, p)},
+				link{device("leaf", i), device("spine", p), leafUp(i, p)})
+		}
+	}
+	return all
+}
+
+// lose makes a link lose a part of its packets.
+func (l *lab) lose(k link, part float64) {
+	l.t.Helper()
+	if err := shell(l.dropper(k.namespace, k.device, part)); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// heal ends all losses.
+func (l *lab) heal() {
+	var s strings.Builder
+	for _, kind := range []struct {
+		name string
+		n    int
+	}{{"leaf", leaves}, {"spine", spines}, {"host", hosts}} {
+		for i := range kind.n {
+			fmt.Fprintf(&s, "ip netns exec %s%d nft 'delete table ip lab' 2>/dev/null || true\n", kind.name, i)
+			fmt.Fprintf(&s, "ip netns exec %s%d iptables-legacy -t raw -F 2>/dev/null || true\n", kind.name, i)
+		}
+	}
+	if err := shell(s.String()); err != nil {
+		l.t.Error(err)
+	}
+}
