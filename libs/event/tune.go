@@ -31,6 +31,7 @@ type ExperimentStopRequested struct {
 
 // TrialStarted says that a trial begins, or goes on after a pause.
 type TrialStarted struct {
+	// Trial is its number, from 0 on.
 	Trial int         `json:"trial"`
 	Job   train.JobID `json:"job"`
 	// Params are the values of its parameters, numbers or texts.
@@ -43,6 +44,7 @@ type TrialStarted struct {
 
 // TrialEnded says how a trial ended, or that it is paused.
 type TrialEnded struct {
+	// Trial is its number, from 0 on.
 	Trial int         `json:"trial"`
 	Job   train.JobID `json:"job"`
 	// State is paused, ended, stopped or failed; Reason says why in words.
@@ -64,12 +66,15 @@ type Retuned struct {
 // ExperimentEnded says how an experiment ended.
 type ExperimentEnded struct {
 	Message string `json:"message"`
-	Trials  int    `json:"trials"`
+	// Trials is how many were started.
+	Trials int `json:"trials"`
 	// Best is the best trial; left out where none has a result.
-	Best  *int     `json:"best,omitempty"`
+	Best *int `json:"best,omitempty"`
+	// Score is the objective of the best trial, more being better.
 	Score *float64 `json:"score,omitempty"`
-	// Seconds is from the submission on.
-	Seconds float64   `json:"seconds"`
+	// Seconds is from the submission to EndedAt.
+	Seconds float64 `json:"seconds"`
+	// EndedAt is when the last trial had ended.
 	EndedAt time.Time `json:"ended_at"`
 }
 

@@ -38,8 +38,9 @@ func (s Setting) Cores() int { return int(s.Values[SettingCores]) }
 
 // Applied is a setting as it was applied to an attempt.
 type Applied struct {
-	Job        JobID  `json:"job"`
-	Attempt    int    `json:"attempt"`
+	Job     JobID `json:"job"`
+	Attempt int   `json:"attempt"`
+	// Generation is that of the setting.
 	Generation uint64 `json:"generation"`
 	// Values are those of the setting that could be applied.
 	Values map[string]float64 `json:"values,omitempty"`

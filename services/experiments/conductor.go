@@ -196,7 +196,7 @@ func hashOf(e file.Experiment) (string, error) {
 // handleJob takes what becomes of a job, if it is that of a trial.
 func (c *conductor) handleJob(ctx context.Context, m bus.Message) ([]event.Fact, error) {
 	id, _, ok := conduct.SplitJobID(m.Parsed.ID)
-	if !ok || m.ParseErr != nil {
+	if !ok {
 		return nil, nil
 	}
 	kind, known := event.Find(m.Parsed)
@@ -205,7 +205,7 @@ func (c *conductor) handleJob(ctx context.Context, m bus.Message) ([]event.Fact,
 	}
 	body, err := event.DecodeBody(kind, m.Data)
 	if err != nil {
-		return nil, nil // likewise
+		return nil, fmt.Errorf("%w: InvalidBody: %w", bus.ErrPoison, err)
 	}
 	job := train.JobID(m.Parsed.ID)
 	return nil, c.tell(ctx, id, m, func(r *conduct.Record) {

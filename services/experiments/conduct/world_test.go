@@ -37,8 +37,7 @@ type world struct {
 type job struct {
 	spec    train.Spec
 	setting train.Setting
-	// told is the newest generation that was told to be applied, pending one that will be.
-	told      uint64
+	// pending is a setting that will be applied at a time.
 	pending   *train.Setting
 	pendingAt time.Time
 	attempt   int
