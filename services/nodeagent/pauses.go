@@ -1,7 +1,9 @@
 package nodeagent
 
 import (
+	"context"
 	"sync"
+	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -12,6 +14,14 @@ import (
 type pauses struct {
 	mu     sync.Mutex
 	wanted map[train.JobID]train.Setting
+	synced *signal
+}
+
+// pausesPatience is how long training code waits for an agent that has just begun: within that it has read what is wanted, or the bus is away.
+const pausesPatience = 5 * time.Second
+
+func newPauses() *pauses {
+	return &pauses{wanted: map[train.JobID]train.Setting{}, synced: newSignal()}
 }
 
 func (p *pauses) see(e bus.Entry[train.Setting], deleted bool) {
@@ -25,7 +35,13 @@ func (p *pauses) see(e bus.Entry[train.Setting], deleted bool) {
 }
 
 // holds says whether a job that has done so many epochs is to leave.
-func (p *pauses) holds(job train.JobID, epochsDone int) bool {
+func (p *pauses) holds(ctx context.Context, job train.JobID, epochsDone int) bool {
+	within, cancel := context.WithTimeout(ctx, pausesPatience)
+	defer cancel()
+	select {
+	case <-p.synced.c:
+	case <-within.Done():
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.wanted[job].Pauses(epochsDone)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -72,8 +73,12 @@ system: {cores: [2, 1]}
 		return r.Over() && r.Told
 	})
 	best, score, ok := r.Best()
-	if r.State != conduct.Finished || len(r.Trials) != 3 || !ok || best.State != search.Ended || best.EpochsDone() != 9 || !(score > 0.3) {
+	if r.State != conduct.Finished || len(r.Trials) != 3 || !ok || !(score > 0.3) {
 		t.Fatalf("%s after %d trials, best %+v: %g", r.State, len(r.Trials), best, score)
+	}
+	whole := func(t conduct.Trial) bool { return t.State == search.Ended && t.EpochsDone() == 9 }
+	if !slices.ContainsFunc(r.Trials, whole) {
+		t.Errorf("no trial has trained to its end: %+v", r.Trials)
 	}
 	trained := map[string]int{}
 	for _, e := range readLedger(t, c.ledger) {
@@ -82,8 +87,9 @@ system: {cores: [2, 1]}
 		}
 	}
 	for _, trial := range r.Trials {
-		if n := trial.EpochsDone(); n != 1 && n != 3 && n != 9 {
-			t.Errorf("trial %d was left after %d epochs", trial.ID, n)
+		// Beyond the epoch at which it was to pause a trial goes while nobody is there to say so: it is not lost, and not trained again.
+		if n := trial.EpochsDone(); n < trial.Epochs || n > 9 {
+			t.Errorf("trial %d was left after %d epochs, %d were wanted", trial.ID, n, trial.Epochs)
 		}
 		for epoch := 1; epoch <= trial.EpochsDone(); epoch++ {
 			if n := trained[fmt.Sprintf("%s/%d", trial.Job, epoch)]; n != 1 {

@@ -31,7 +31,7 @@ type API struct {
 	epochEnded func(event.EpochMark)
 	usesMemory func(train.Attempt, unit.Bytes)
 	tuned      func(train.Attempt) (train.TunedTenant, uint64, bool)
-	paused     func(job train.JobID, epochsDone int) bool
+	paused     func(ctx context.Context, job train.JobID, epochsDone int) bool
 	log        *slog.Logger
 
 	sessions sessions
@@ -54,7 +54,7 @@ type Config struct {
 	// Tuned gives the micro-batch that is wanted of an attempt, and its generation; false where none is. Nil: of none.
 	Tuned func(train.Attempt) (train.TunedTenant, uint64, bool)
 	// Paused says whether a job that has done so many epochs is to leave and wait. Nil: none is.
-	Paused  func(job train.JobID, epochsDone int) bool
+	Paused  func(ctx context.Context, job train.JobID, epochsDone int) bool
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 }

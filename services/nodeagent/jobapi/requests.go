@@ -28,8 +28,10 @@ func (a *API) mustStop(ctx context.Context, s *session) bool {
 	if s.known().StopAnswered {
 		return true // some process may have heard it
 	}
-	pauses := a.paused != nil && a.paused(s.attempt.Job, s.known().EpochsDone)
-	if s.stopCause() == train.StopNone && !pauses || a.bus.Ready() != nil {
+	if a.bus.Ready() != nil {
+		return false
+	}
+	if s.stopCause() == train.StopNone && (a.paused == nil || !a.paused(ctx, s.attempt.Job, s.known().EpochsDone)) {
 		return false
 	}
 	s.recording.Lock()
