@@ -4,6 +4,7 @@ package linkhealth
 
 import (
 	"maps"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -131,6 +132,8 @@ func (w *Watch) Complete(slot int64) bool {
 type window struct {
 	matrix *fabric.Matrix
 	counts []diagnose.Count
+	// slots are those in which a path lost any, one bit for each.
+	slots []uint
 }
 
 // window puts together what both ends counted in the slots up to one. A probe counts only where both ends reported its slot: an agent that is gone is no loss in
@@ -144,24 +147,29 @@ func (w *Watch) window(last int64) window {
 			for i, l := range f.Links {
 				row[i] = w.numberOf(l)
 			}
-			rows, some.counts = append(rows, row), append(some.counts, w.count(f, last))
+			sum, slots := w.count(f, last)
+			rows, some.counts, some.slots = append(rows, row), append(some.counts, sum), append(some.slots, slots)
 		}
 	}
 	some.matrix = fabric.NewMatrix(len(w.links), rows)
 	return some
 }
 
-// count adds up one flow.
-func (w *Watch) count(f train.Flow, last int64) diagnose.Count {
-	var c diagnose.Count
+// count adds up one flow, and notes in which slots it lost any.
+func (w *Watch) count(f train.Flow, last int64) (sum diagnose.Count, slots uint) {
 	id := f.ID()
-	for slot := last - windowSlots + 1; slot <= last; slot++ {
-		sent, received := w.reports[slot][f.From].sent, w.reports[slot][f.To].received
-		if sent != nil && received != nil {
-			c.Sent, c.Lost = c.Sent+sent[id], c.Lost+max(sent[id]-received[id], 0)
+	for i := range windowSlots {
+		sent, received := w.reports[last-int64(i)][f.From].sent, w.reports[last-int64(i)][f.To].received
+		if sent == nil || received == nil {
+			continue
+		}
+		lost := max(sent[id]-received[id], 0)
+		sum.Sent, sum.Lost = sum.Sent+sent[id], sum.Lost+lost
+		if lost > 0 {
+			slots |= 1 << i
 		}
 	}
-	return c
+	return sum, slots
 }
 
 // probed says whether anything can be said of a link. One that no path crosses any more is taken to be well, so that it is forgotten.
@@ -178,7 +186,16 @@ func (w window) sent(link int32) int {
 	return sum
 }
 
-// doubt is how often a window of a healthy network may name a link; there are six windows in a minute.
+// lasting says whether a link lost packets in more than one slot. Windows overlap: what a single slot lost is in several of them.
+func (w window) lasting(link int32) bool {
+	slots := uint(0)
+	for _, r := range w.matrix.Over(link) {
+		slots |= w.slots[r]
+	}
+	return bits.OnesCount(slots) > 1
+}
+
+// doubt is how often a window of a healthy network may name a link. One ends with each slot, six in a minute, and shares two of its slots with the next.
 const doubt = 1e-5
 
 // Turn is a link that is degraded, or that has recovered by the last window.
@@ -192,7 +209,7 @@ type Turn struct {
 func (w *Watch) Judge(slot int64, end time.Time) []Turn {
 	some := w.window(slot)
 	health, changes := w.health.Fold(diagnose.Window{
-		End: end, Suspects: diagnose.Localise(some.matrix, some.counts, diagnose.Options{Doubt: doubt}), Probed: some.probed,
+		End: end, Suspects: diagnose.Localise(some.matrix, some.counts, diagnose.Options{Doubt: doubt}), Probed: some.probed, Lasting: some.lasting,
 	}, diagnose.Patience{})
 	w.health = health
 	w.forget(slot - windowSlots + 2)

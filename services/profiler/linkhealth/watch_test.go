@@ -98,6 +98,19 @@ func TestALinkIsDegradedAfterTwoWindowsAndRecoversLater(t *testing.T) {
 	}
 }
 
+func TestOneBadSlotMakesNoLinkDegraded(t *testing.T) {
+	w := newTriangle()
+	for slot := range int64(20) {
+		bad := ""
+		if slot%6 == 5 {
+			bad = "in-b"
+		}
+		if got := said(w.slot(100+slot, bad, 90)); got != "" {
+			t.Fatalf("slot %d: %s", slot, got)
+		}
+	}
+}
+
 func TestAnAgentThatIsGoneIsNoLoss(t *testing.T) {
 	w := newTriangle()
 	for slot := range int64(10) {
