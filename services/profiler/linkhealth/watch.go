@@ -118,10 +118,10 @@ func (w *Watch) Next(now time.Time) ([]Turn, int64, bool) {
 	return w.Judge(slot, end), slot, true
 }
 
-// Complete says whether everybody who has a list has reported a slot.
+// Complete says whether everybody who has a list has reported both halves of a slot.
 func (w *Watch) Complete(slot int64) bool {
 	for node := range w.lists {
-		if _, told := w.reports[slot][node]; !told {
+		if r := w.reports[slot][node]; r.sent == nil || r.received == nil {
 			return false
 		}
 	}

@@ -127,6 +127,20 @@ func TestAnAgentThatIsGoneIsNoLoss(t *testing.T) {
 	}
 }
 
+func TestASlotIsCompleteWithBothHalves(t *testing.T) {
+	w := newTriangle()
+	w.Use("b", nil)
+	w.Use("c", nil)
+	w.Counted("a", event.ProbesCounted{Slot: 100, Sent: []train.SentProbes{}})
+	if w.Complete(100) {
+		t.Error("a slot is complete without what was received")
+	}
+	w.Counted("a", event.ProbesCounted{Slot: 100, Received: []train.ReceivedProbes{}})
+	if !w.Complete(100) {
+		t.Error("a slot is not complete with both halves")
+	}
+}
+
 func TestALinkThatNobodyCrossesAnyMoreIsForgotten(t *testing.T) {
 	w := newTriangle()
 	w.Recall(train.Link{ID: "gone", Degraded: true, Loss: 0.5})
