@@ -82,7 +82,7 @@ func (w *watchman) seeCounts(m bus.Message) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.watch.Counted(train.NodeID(m.Parsed.ID), c)
+	w.watch.Counted(train.NodeID(m.Parsed.ID), c, time.Now())
 }
 
 // judgeEvery is how often it is looked whether a slot was reported.

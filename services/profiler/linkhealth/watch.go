@@ -17,6 +17,8 @@ import (
 // windowSlots is how many slots of probes are judged together: 30 s.
 const windowSlots = 3
 
+const slotSeconds = int64(train.ProbeSlot / time.Second)
+
 // Watch is what agents were asked to probe and what they counted, as far as it is judged.
 type Watch struct {
 	lists   map[train.NodeID]train.Pinglist
@@ -70,10 +72,14 @@ func (w *Watch) Use(node train.NodeID, list *train.Pinglist) {
 // Idle says that nobody probes anything.
 func (w *Watch) Idle() bool { return len(w.lists) == 0 }
 
+// mostAhead is how far the clock of an agent may be ahead; what it counts in slots to come would be kept without bound.
+const mostAhead = time.Minute
+
 // Counted adds a report. What was sent and what was received may come apart.
-func (w *Watch) Counted(node train.NodeID, c event.ProbesCounted) {
-	if c.Slot <= w.judged {
-		return // too late
+func (w *Watch) Counted(node train.NodeID, c event.ProbesCounted, now time.Time) {
+	_, listed := w.lists[node]
+	if !listed || c.Slot <= w.judged || c.Slot > now.Add(mostAhead).Unix()/slotSeconds {
+		return
 	}
 	if w.reports[c.Slot] == nil {
 		w.reports[c.Slot] = map[train.NodeID]report{}
@@ -104,13 +110,12 @@ const reportedBy = 13 * time.Second
 
 // Next judges the next slot if it is over and reported, and gives its number.
 func (w *Watch) Next(now time.Time) ([]Turn, int64, bool) {
-	const seconds = int64(train.ProbeSlot / time.Second)
-	over := now.Unix()/seconds - 1
+	over := now.Unix()/slotSeconds - 1
 	if w.judged == 0 {
 		w.judged = over // of what came before the start, a part may be missing
 	}
 	slot := w.judged + 1
-	end := time.Unix((slot+1)*seconds, 0).UTC()
+	end := time.Unix((slot+1)*slotSeconds, 0).UTC()
 	if w.Idle() || slot > over || !w.Complete(slot) && now.Sub(end) < reportedBy {
 		return nil, slot, false
 	}

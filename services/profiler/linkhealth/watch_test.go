@@ -52,11 +52,14 @@ func (w *triangle) slot(number int64, bad string, lost int, silent ...train.Node
 			}
 		}
 		if !slices.Contains(silent, node) {
-			w.Counted(node, c)
+			w.Counted(node, c, begin(number))
 		}
 	}
-	return w.Judge(number, time.Unix(number*10, 0).UTC())
+	return w.Judge(number, begin(number))
 }
+
+// begin is when a slot begins.
+func begin(slot int64) time.Time { return time.Unix(slot*slotSeconds, 0).UTC() }
 
 func said(turns []Turn) string {
 	words := ""
@@ -131,13 +134,27 @@ func TestASlotIsCompleteWithBothHalves(t *testing.T) {
 	w := newTriangle()
 	w.Use("b", nil)
 	w.Use("c", nil)
-	w.Counted("a", event.ProbesCounted{Slot: 100, Sent: []train.SentProbes{}})
+	w.Counted("a", event.ProbesCounted{Slot: 100, Sent: []train.SentProbes{}}, begin(100))
 	if w.Complete(100) {
 		t.Error("a slot is complete without what was received")
 	}
-	w.Counted("a", event.ProbesCounted{Slot: 100, Received: []train.ReceivedProbes{}})
+	w.Counted("a", event.ProbesCounted{Slot: 100, Received: []train.ReceivedProbes{}}, begin(100))
 	if !w.Complete(100) {
 		t.Error("a slot is not complete with both halves")
+	}
+}
+
+func TestReportsThatNobodyWillJudgeAreNotKept(t *testing.T) {
+	w := newTriangle()
+	for slot, node := range map[int64]train.NodeID{100: "stranger", 107: "a", 1 << 40: "a"} {
+		w.Counted(node, event.ProbesCounted{Slot: slot}, begin(100))
+	}
+	if len(w.reports) != 0 {
+		t.Errorf("kept %v", w.reports)
+	}
+	w.Counted("a", event.ProbesCounted{Slot: 106}, begin(100))
+	if len(w.reports) != 1 {
+		t.Error("an agent whose clock is a minute ahead is not heard")
 	}
 }
 
