@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -112,6 +113,28 @@ func TestThePartsWorkTogetherWithoutABus(t *testing.T) {
 			lists, _ := get[map[train.NodeID]train.Pinglist](t.Context(), &client, "http://"+c.Controller+"/pinglists")
 			t.Fatalf("%+v, %v, lists %+v", v, err, lists)
 		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+func TestAListThatIsNotThereIsAskedForSoon(t *testing.T) {
+	asked := make(chan struct{}, 2)
+	controller := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked <- struct{}{}
+		http.Error(w, "still starting", http.StatusServiceUnavailable)
+	}))
+	defer controller.Close()
+	a := &agent{config: Config{Controller: controller.Listener.Addr().String(), Cycle: time.Hour}, node: "n", log: slog.New(slog.DiscardHandler)}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running conc.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { _ = a.fetch(ctx) })
+	for n := range 2 {
+		select {
+		case <-asked:
+		case <-time.After(time.Minute):
+			t.Fatalf("asked %d times", n)
 		}
 	}
 }
