@@ -58,13 +58,20 @@ func (n *network) validate() []error {
 	if n.bytes < netprobe.HeaderBytes || n.bytes > mostSize {
 		errs = append(errs, fmt.Errorf("--probe-bytes %d: want %d to %d", n.bytes, netprobe.HeaderBytes, mostSize))
 	}
-	if n.mostPackets < 4 || n.mostBytes < 4*mostSize {
-		errs = append(errs, fmt.Errorf("--probe-budget-packets %d, --probe-budget-bytes %d: want at least 4 packets and %d bytes", n.mostPackets, n.mostBytes, 4*mostSize))
+	if err := n.prober().Check(); err != nil {
+		errs = append(errs, fmt.Errorf("--probe-budget-packets %d, --probe-budget-bytes %d: %w", n.mostPackets, n.mostBytes, err))
 	}
 	if n.traceEvery < time.Second {
 		errs = append(errs, fmt.Errorf("--probe-trace-interval %v: want at least 1s", n.traceEvery))
 	}
 	return errs
+}
+
+// prober is what the settings say of probes.
+func (n *network) prober() netprobe.Config {
+	return netprobe.Config{
+		Listen: n.listenParsed, ProbesPerSecond: n.rate, ProbeBytes: n.bytes, PacketsPerSecond: n.mostPackets, BytesPerSecond: n.mostBytes,
+	}
 }
 
 // links is the part of the agent that probes the network; nil where none is probed.
@@ -105,10 +112,9 @@ func (n *network) open(ctx context.Context, p run.Process, b *bus.Bus) (*links, 
 	if l.paths, err = bus.OpenKV[train.Paths](ctx, b, event.BucketPaths); err != nil {
 		return nil, err
 	}
-	l.prober, err = netprobe.Open(ctx, netprobe.Config{
-		Node: l.node, Listen: n.listenParsed, ProbesPerSecond: n.rate, ProbeBytes: n.bytes,
-		PacketsPerSecond: n.mostPackets, BytesPerSecond: n.mostBytes,
-	})
+	config := n.prober()
+	config.Node = l.node
+	l.prober, err = netprobe.Open(ctx, config)
 	return l, err
 }
 
