@@ -215,27 +215,6 @@ func TestHealthWaitsForMoreThanOneWindow(t *testing.T) {
 	}
 }
 
-func TestSilentEnds(t *testing.T) {
-	ends := []Ends{{"a", "b"}, {"b", "a"}, {"a", "c"}, {"d", "a"}, {"b", "c"}, {"c", "d"}, {"d", "b"}}
-	counts := sent(len(ends), 100)
-	for i := range 4 {
-		counts[i].Lost = 100
-	}
-	silent := Silent(ends, counts)
-	if !slices.Equal(silent, []string{"a"}) {
-		t.Fatalf("silent %v, want a", silent)
-	}
-	for r, n := range Without(silent, ends, counts) {
-		if n.Lost != 0 || (n.Sent == 0) != (r < 4) {
-			t.Errorf("row %d: %+v", r, n)
-		}
-	}
-	counts[3].Lost = 99
-	if silent := Silent(ends, counts); silent != nil {
-		t.Errorf("silent %v, but a was heard once", silent)
-	}
-}
-
 func TestRecordedVectors(t *testing.T) {
 	data := os.Getenv("SWITCHYARD_DATA")
 	if data == "" {
