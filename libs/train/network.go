@@ -31,9 +31,8 @@ func (f Flow) ID() uint32 {
 
 // Pinglist is what one agent shall do on the network.
 type Pinglist struct {
-	// Key authenticates probes; all agents of an installation have the same. OldKey, the one before it, is still accepted.
-	Key    []byte `json:"key"`
-	OldKey []byte `json:"old_key,omitempty"`
+	// Key authenticates probes; all agents of an installation have the same.
+	Key []byte `json:"key"`
 	// Probes are sent to in turn, Trace are the flows whose paths shall be found.
 	Probes []Flow `json:"probes"`
 	Trace  []Flow `json:"trace,omitempty"`

@@ -305,7 +305,7 @@ func (p *Prober) read(s *socket) {
 func (p *Prober) handle(s *socket, data []byte, from netip.AddrPort, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	in, err := parse(data, p.list.Key, p.list.OldKey)
+	in, err := parse(data, p.list.Key)
 	if err != nil {
 		return
 	}
