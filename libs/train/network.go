@@ -57,6 +57,14 @@ type ReceivedProbes struct {
 	Count int `json:"count"`
 }
 
+// LateProbes is what a responder says of a flow whose probes arrived after their slot had been reported: the clock of the sender is behind.
+type LateProbes struct {
+	// Flow is the flow's number.
+	Flow uint32 `json:"flow"`
+	// BehindSeconds is how long after it was sent, by the clocks of both ends, the latest of its probes came.
+	BehindSeconds float64 `json:"behind_seconds"`
+}
+
 // Path is what was found of a flow's way: the addresses that answered, hop by hop; empty where one was silent.
 type Path struct {
 	Flow Flow     `json:"flow"`

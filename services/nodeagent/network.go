@@ -200,6 +200,7 @@ const reportEvery = 500 * time.Millisecond
 func (l *links) report(ctx context.Context) error {
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
+	wasLate := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -210,6 +211,11 @@ func (l *links) report(ctx context.Context) error {
 		if !over {
 			continue
 		}
+		late := len(counts.Late) > 0
+		if late && !wasLate {
+			l.log.Warn("probes come after their slot was told: the clocks of their senders are behind", "late", counts.Late)
+		}
+		wasLate = late
 		// A report that the bus does not take in time is of no use any more, and the next one must not wait for it.
 		within, cancel := context.WithTimeout(ctx, train.ProbeSlot/2)
 		err := l.bus.Publish(within, event.Fact{

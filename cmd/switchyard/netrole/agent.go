@@ -111,7 +111,7 @@ func (a *agent) report(ctx context.Context) error {
 		}
 		r := reported{a.node, event.ProbesCounted(counts)}
 		if a.pings {
-			r.Received = nil
+			r.Received, r.Late = nil, nil
 		} else {
 			r.Sent = nil
 		}

@@ -234,7 +234,11 @@ func TestASlotIsReportedWhenItsProbesHaveCome(t *testing.T) {
 		t.Errorf("got %+v, %v", got, over)
 	}
 	probe(4, begin.Add(2*time.Second), end.Add(settle+quietFor))
-	if got, over := p.Report(end.Add(train.ProbeSlot + settle)); !over || got.Slot != SlotOf(begin)+1 || len(got.Received) != 0 {
+	if got, over := p.Report(end.Add(train.ProbeSlot + settle)); !over || got.Slot != SlotOf(begin)+1 || len(got.Received) != 0 ||
+		!slices.Equal(got.Late, []train.LateProbes{{Flow: 9, BehindSeconds: 11}}) {
 		t.Errorf("the next slot: %+v, %v", got, over)
+	}
+	if got, over := p.Report(end.Add(2*train.ProbeSlot + settle)); !over || got.Late != nil {
+		t.Errorf("what was late is told twice: %+v, %v", got, over)
 	}
 }

@@ -35,6 +35,8 @@ type Watch struct {
 type report struct {
 	sent     map[uint32]int
 	received map[uint32]int
+	// late are flows of which more came in earlier slots than was told.
+	late map[uint32]bool
 }
 
 // New begins without any list.
@@ -89,7 +91,10 @@ func (w *Watch) Counted(node train.NodeID, c event.ProbesCounted, now time.Time)
 		r.sent = map[uint32]int{}
 	}
 	if c.Received != nil {
-		r.received = map[uint32]int{}
+		r.received, r.late = map[uint32]int{}, map[uint32]bool{}
+		for _, l := range c.Late {
+			r.late[l.Flow] = true
+		}
 	}
 	for _, s := range c.Sent {
 		r.sent[s.Flow] = s.Sent
@@ -146,6 +151,7 @@ type window struct {
 func (w *Watch) window(last int64) window {
 	var some window
 	var rows [][]int32
+	late := w.late(last)
 	for _, node := range slices.Sorted(maps.Keys(w.lists)) {
 		for _, f := range w.lists[node].Probes {
 			row := make([]int32, len(f.Links))
@@ -153,11 +159,33 @@ func (w *Watch) window(last int64) window {
 				row[i] = w.numberOf(l)
 			}
 			sum, slots := w.count(f, last)
+			if late[pair{f.From, f.To}] {
+				sum, slots = diagnose.Count{}, 0
+			}
 			rows, some.counts, some.slots = append(rows, row), append(some.counts, sum), append(some.slots, slots)
 		}
 	}
 	some.matrix = fabric.NewMatrix(len(w.links), rows)
 	return some
+}
+
+// pair is who sends probes to whom.
+type pair struct{ from, to train.NodeID }
+
+// late are those between whom probes arrived too late to be counted: their clocks differ, and what is missing is no loss. That is told a slot later, so one slot
+// of a clock that is set wrong is judged, which makes no link degraded.
+func (w *Watch) late(last int64) map[pair]bool {
+	pairs := map[pair]bool{}
+	for _, list := range w.lists {
+		for _, f := range list.Probes {
+			for i := range windowSlots {
+				if w.reports[last-int64(i)][f.To].late[f.ID()] {
+					pairs[pair{f.From, f.To}] = true
+				}
+			}
+		}
+	}
+	return pairs
 }
 
 // count adds up one flow, and notes in which slots it lost any.

@@ -114,6 +114,42 @@ func TestOneBadSlotMakesNoLinkDegraded(t *testing.T) {
 	}
 }
 
+func TestAClockThatIsBehindIsNoLoss(t *testing.T) {
+	judged := func(late bool) string {
+		w, all := newTriangle(), ""
+		for slot := int64(100); slot < 110; slot++ {
+			for _, node := range []train.NodeID{"a", "b", "c"} {
+				c := event.ProbesCounted{Slot: slot, Sent: []train.SentProbes{}, Received: []train.ReceivedProbes{}}
+				for _, f := range w.flows {
+					id := f.ID()
+					if f.From == node {
+						c.Sent = append(c.Sent, train.SentProbes{Flow: id, Sent: 100})
+					}
+					if f.To != node {
+						continue
+					}
+					n := 100
+					if f.From == "a" { // of which the last probes of each slot come after it was told
+						if n = 60; late && slot > 100 {
+							c.Late = append(c.Late, train.LateProbes{Flow: id, BehindSeconds: 6})
+						}
+					}
+					c.Received = append(c.Received, train.ReceivedProbes{Flow: id, Count: n})
+				}
+				w.Counted(node, c, begin(slot))
+			}
+			all += said(w.Judge(slot, begin(slot)))
+		}
+		return all
+	}
+	if got := judged(true); got != "" {
+		t.Errorf("with a clock that is behind: %s", got)
+	}
+	if got := judged(false); !strings.HasPrefix(got, "out-a degraded=true") {
+		t.Errorf("with a link that loses packets: %s", got)
+	}
+}
+
 func TestAnAgentThatIsGoneIsNoLoss(t *testing.T) {
 	w := newTriangle()
 	for slot := range int64(10) {
