@@ -374,6 +374,8 @@ type ProbesCounted struct {
 	Sent []train.SentProbes `json:"sent"`
 	// Received are the flows of others that lead to the node.
 	Received []train.ReceivedProbes `json:"received"`
+	// Late are flows of others of which probes came for slots that had been told before.
+	Late []train.LateProbes `json:"late,omitempty"`
 }
 
 // LinkDegraded says that a link loses packets.

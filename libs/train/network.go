@@ -31,9 +31,8 @@ func (f Flow) ID() uint32 {
 
 // Pinglist is what one agent shall do on the network.
 type Pinglist struct {
-	// Key authenticates probes; all agents of an installation have the same. OldKey, the one before it, is still accepted.
-	Key    []byte `json:"key"`
-	OldKey []byte `json:"old_key,omitempty"`
+	// Key authenticates probes; all agents of an installation have the same.
+	Key []byte `json:"key"`
 	// Probes are sent to in turn, Trace are the flows whose paths shall be found.
 	Probes []Flow `json:"probes"`
 	Trace  []Flow `json:"trace,omitempty"`
@@ -56,6 +55,14 @@ type ReceivedProbes struct {
 	Flow uint32 `json:"flow"`
 	// Count is how many of its probes arrived.
 	Count int `json:"count"`
+}
+
+// LateProbes is what a responder says of a flow whose probes arrived after their slot had been reported: the clock of the sender is behind.
+type LateProbes struct {
+	// Flow is the flow's number.
+	Flow uint32 `json:"flow"`
+	// BehindSeconds is how long after it was sent, by the clocks of both ends, the latest of its probes came.
+	BehindSeconds float64 `json:"behind_seconds"`
 }
 
 // Path is what was found of a flow's way: the addresses that answered, hop by hop; empty where one was silent.

@@ -58,13 +58,20 @@ func (n *network) validate() []error {
 	if n.bytes < netprobe.HeaderBytes || n.bytes > mostSize {
 		errs = append(errs, fmt.Errorf("--probe-bytes %d: want %d to %d", n.bytes, netprobe.HeaderBytes, mostSize))
 	}
-	if n.mostPackets < 4 || n.mostBytes < 4*mostSize {
-		errs = append(errs, fmt.Errorf("--probe-budget-packets %d, --probe-budget-bytes %d: want at least 4 packets and %d bytes", n.mostPackets, n.mostBytes, 4*mostSize))
+	if err := n.prober().Check(); err != nil {
+		errs = append(errs, fmt.Errorf("--probe-budget-packets %d, --probe-budget-bytes %d: %w", n.mostPackets, n.mostBytes, err))
 	}
 	if n.traceEvery < time.Second {
 		errs = append(errs, fmt.Errorf("--probe-trace-interval %v: want at least 1s", n.traceEvery))
 	}
 	return errs
+}
+
+// prober is what the settings say of probes.
+func (n *network) prober() netprobe.Config {
+	return netprobe.Config{
+		Listen: n.listenParsed, ProbesPerSecond: n.rate, ProbeBytes: n.bytes, PacketsPerSecond: n.mostPackets, BytesPerSecond: n.mostBytes,
+	}
 }
 
 // links is the part of the agent that probes the network; nil where none is probed.
@@ -105,10 +112,9 @@ func (n *network) open(ctx context.Context, p run.Process, b *bus.Bus) (*links, 
 	if l.paths, err = bus.OpenKV[train.Paths](ctx, b, event.BucketPaths); err != nil {
 		return nil, err
 	}
-	l.prober, err = netprobe.Open(ctx, netprobe.Config{
-		Node: l.node, Listen: n.listenParsed, ProbesPerSecond: n.rate, ProbeBytes: n.bytes,
-		PacketsPerSecond: n.mostPackets, BytesPerSecond: n.mostBytes,
-	})
+	config := n.prober()
+	config.Node = l.node
+	l.prober, err = netprobe.Open(ctx, config)
 	return l, err
 }
 
@@ -194,6 +200,7 @@ const reportEvery = 500 * time.Millisecond
 func (l *links) report(ctx context.Context) error {
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
+	wasLate := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -204,6 +211,11 @@ func (l *links) report(ctx context.Context) error {
 		if !over {
 			continue
 		}
+		late := len(counts.Late) > 0
+		if late && !wasLate {
+			l.log.Warn("probes come after their slot was told: the clocks of their senders are behind", "late", counts.Late)
+		}
+		wasLate = late
 		// A report that the bus does not take in time is of no use any more, and the next one must not wait for it.
 		within, cancel := context.WithTimeout(ctx, train.ProbeSlot/2)
 		err := l.bus.Publish(within, event.Fact{

@@ -48,7 +48,7 @@ func enter[T any](t *testing.T, b *bus.Bus, bucket, key string, value T) {
 func TestAnAgentProbesAsItIsAskedAndTellsWhatItCounted(t *testing.T) {
 	s := bustest.Start(t)
 	b := bustest.Connect(t, s, "test")
-	start(t, s.URL(), t.TempDir(), "--probe-listen", "127.0.0.1:0", "--probe-rate", "100")
+	start(t, s.URL(), t.TempDir(), "--probe-listen", "127.0.0.1:0", "--probe-rate", "100", "--probe-budget-packets", "500", "--probe-budget-bytes", "100000")
 	n := node(t, b, time.Time{})
 	if len(n.Probes) != 1 {
 		t.Fatalf("the node answers at %v", n.Probes)

@@ -60,11 +60,11 @@ func (p *picture) complete(bucket string) func() {
 	}
 }
 
-// ready says whether every bucket was seen: before that, what is missing means nothing.
+// ready says whether every bucket was seen: before that, what is missing means nothing. Where a link loses packets, it must be known, too, who crosses it.
 func (p *picture) ready() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.missing) == 0
+	return len(p.missing) == 0 && (p.crossed != nil || len(p.lossy()) == 0)
 }
 
 func (p *picture) nudge() {

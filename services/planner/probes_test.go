@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"testing"
 	"time"
 
@@ -66,6 +67,33 @@ func TestListsOfProbesFollowTheNodes(t *testing.T) {
 	look.seeLink(bus.Entry[train.Link]{Key: "to-n1", Value: train.Link{ID: "to-n1"}}, false)
 	if s = look.state(time.Now(), train.Plan{}, false, plan.State{}); len(s.Links) != 0 {
 		t.Errorf("decisions see %+v of a link that has recovered", s.Links)
+	}
+}
+
+func TestDecisionsWaitForWhoCrossesALossyLink(t *testing.T) {
+	look := newPicture()
+	for bucket := range maps.Clone(look.missing) {
+		look.complete(bucket)()
+	}
+	link := bus.Entry[train.Link]{Key: "to-n1", Value: train.Link{ID: "to-n1", Loss: 0.1}}
+	look.seeLink(link, false)
+	if !look.ready() {
+		t.Error("not ready though no link loses packets")
+	}
+	link.Value.Degraded = true
+	look.seeLink(link, false)
+	if look.ready() {
+		t.Error("ready before it is known who crosses the link")
+	}
+	<-look.changed
+	look.seeCrossed(map[string]pinglist.Crossing{})
+	select {
+	case <-look.changed:
+	default:
+		t.Error("no decision is asked for")
+	}
+	if !look.ready() {
+		t.Error("not ready with lists that cross no link")
 	}
 }
 

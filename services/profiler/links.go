@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -82,16 +83,17 @@ func (w *watchman) seeCounts(m bus.Message) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.watch.Counted(train.NodeID(m.Parsed.ID), c)
+	w.watch.Counted(train.NodeID(m.Parsed.ID), c, time.Now())
 }
 
 // judgeEvery is how often it is looked whether a slot was reported.
 const judgeEvery = 500 * time.Millisecond
 
-// judge judges slot by slot.
+// judge judges slot by slot. What could not be told is told again at the next tick.
 func (w *watchman) judge(ctx context.Context) error {
 	tick := time.NewTicker(judgeEvery)
 	defer tick.Stop()
+	var left untold
 	for {
 		select {
 		case <-ctx.Done():
@@ -101,12 +103,46 @@ func (w *watchman) judge(ctx context.Context) error {
 		w.mu.Lock()
 		turns, slot, _ := w.watch.Next(time.Now())
 		w.mu.Unlock()
-		for _, t := range turns {
-			if err := w.tell(ctx, t, slot); err != nil && ctx.Err() == nil {
-				w.log.Warn("the state of a link is not told", "link", t.Link.ID, "error", err)
+		left = left.add(turns, slot).each(func(t turn) error {
+			err := w.tell(ctx, t.Turn, t.slot)
+			if err != nil && !t.tried && ctx.Err() == nil {
+				w.log.Warn("the state of a link is not told yet", "link", t.Link.ID, "error", err)
 			}
+			return err
+		})
+	}
+}
+
+// untold are the turns that are still to be told, oldest first.
+type untold []turn
+
+type turn struct {
+	linkhealth.Turn
+	slot int64
+	// tried is set where it could not be told before.
+	tried bool
+}
+
+// add takes up the turns of a slot. What they measure anew replaces what was measured before, so that little is kept however long nothing can be told.
+func (u untold) add(turns []linkhealth.Turn, slot int64) untold {
+	for _, t := range turns {
+		u = slices.DeleteFunc(u, func(old turn) bool { return old.Link.ID == t.Link.ID && !old.News })
+		u = append(u, turn{Turn: t, slot: slot})
+	}
+	return u
+}
+
+// each tells every turn and gives those that could not be told. A link's later turns wait for its earlier ones.
+func (u untold) each(tell func(turn) error) untold {
+	var left untold
+	for _, t := range u {
+		waits := slices.ContainsFunc(left, func(earlier turn) bool { return earlier.Link.ID == t.Link.ID })
+		if waits || tell(t) != nil {
+			t.tried = t.tried || !waits
+			left = append(left, t)
 		}
 	}
+	return left
 }
 
 // tell publishes what has turned, and keeps the record of the link.

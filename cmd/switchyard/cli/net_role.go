@@ -28,6 +28,7 @@ func (f *roleFlags) read() (netrole.Config, error) {
 	if err != nil {
 		return c, failure(ExitUsage, "", "%s: %v", f.config, err)
 	}
+	c.KeyFile = f.config + ".key"
 	return c, nil
 }
 

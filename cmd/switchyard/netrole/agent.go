@@ -70,16 +70,12 @@ func runAgent(ctx context.Context, c Config, host netip.Addr, port int, pings bo
 // fetch keeps the list up to date, and tells the paths of its flows when they are found.
 func (a *agent) fetch(ctx context.Context) error {
 	traced := 0
-	for wait := time.Duration(0); ; wait = a.config.Cycle {
-		if !sleep(ctx, wait) {
-			return nil
-		}
+	for wait := time.Duration(0); sleep(ctx, wait); {
+		wait = a.config.Cycle
 		list, err := get[train.Pinglist](ctx, &a.client, "http://"+a.config.Controller+"/pinglists/"+string(a.node))
 		if err != nil {
 			a.log.Warn("list is not there yet", "error", err)
-			if !sleep(ctx, time.Second) {
-				return nil
-			}
+			wait = min(wait, askAgain)
 			continue
 		}
 		if !a.pings {
@@ -97,7 +93,11 @@ func (a *agent) fetch(ctx context.Context) error {
 		}
 		traced++
 	}
+	return nil
 }
+
+// askAgain is the time until a list is asked for again that was not there.
+const askAgain = time.Second
 
 // traceEvery is how often paths are found again.
 const traceEvery = 10 * time.Minute
@@ -111,7 +111,7 @@ func (a *agent) report(ctx context.Context) error {
 		}
 		r := reported{a.node, event.ProbesCounted(counts)}
 		if a.pings {
-			r.Received = nil
+			r.Received, r.Late = nil, nil
 		} else {
 			r.Sent = nil
 		}

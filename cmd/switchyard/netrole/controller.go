@@ -4,9 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 
 	"github.com/switchyard-dl/switchyard/libs/run"
@@ -29,16 +32,44 @@ type controller struct {
 
 // Controller serves until ctx ends; ready gets the address.
 func Controller(ctx context.Context, c Config, ready func(net.Addr)) error {
-	s := &controller{config: c, key: make([]byte, 32), paths: map[train.NodeID]train.Paths{}}
-	if _, err := rand.Read(s.key); err != nil {
-		return fmt.Errorf("draw the key of probes: %w", err)
+	key, err := keepKey(c.KeyFile)
+	if err != nil {
+		return err
 	}
+	s := &controller{config: c, key: key, paths: map[train.NodeID]train.Paths{}}
 	s.compute()
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /pinglists", s.answer)
 	mux.HandleFunc("GET /pinglists/{node}", s.answerOne)
 	mux.HandleFunc("POST /paths", s.found)
 	return run.ServeHTTP(ctx, c.Controller, mux, ready)
+}
+
+const keyBytes = 32
+
+// keepKey reads the key of probes, and draws it where there is none yet. It outlives the controller: with a new one, servers that do not have it yet would drop the
+// probes of others, and the network would look lossy.
+func keepKey(path string) ([]byte, error) {
+	key, err := os.ReadFile(path)
+	switch {
+	case err == nil && len(key) != keyBytes:
+		return nil, fmt.Errorf("read the key of probes %s: want %d bytes, found %d", path, keyBytes, len(key))
+	case err == nil:
+		return key, nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("read the key of probes: %w", err)
+	}
+	key = make([]byte, keyBytes)
+	if _, err := rand.Read(key); err != nil {
+		return nil, fmt.Errorf("draw the key of probes: %w", err)
+	}
+	if err := os.WriteFile(path+".new", key, 0o600); err != nil {
+		return nil, fmt.Errorf("keep the key of probes: %w", err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return nil, fmt.Errorf("keep the key of probes: %w", err)
+	}
+	return key, nil
 }
 
 // compute makes the lists anew; those that are probed stay as far as they are of use.

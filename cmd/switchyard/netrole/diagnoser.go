@@ -60,7 +60,7 @@ func (d *diagnoser) counted(w http.ResponseWriter, r *http.Request) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.watch.Counted(in.Node, in.ProbesCounted)
+	d.watch.Counted(in.Node, in.ProbesCounted, time.Now())
 }
 
 // follow keeps the lists as the controller has them.

@@ -1,11 +1,13 @@
 package netrole
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -65,6 +67,7 @@ func TestThePartsWorkTogetherWithoutABus(t *testing.T) {
 	c := Config{
 		Controller: fmt.Sprintf("127.0.0.1:%d", bustest.FreePort(t)), Diagnoser: fmt.Sprintf("127.0.0.1:%d", bustest.FreePort(t)),
 		Interval: 10 * time.Millisecond, Cycle: time.Second,
+		KeyFile: filepath.Join(t.TempDir(), "config.xml.key"),
 	}
 	for i := range 4 { // addresses of this process alone: source ports are the same everywhere
 		c.Servers = append(c.Servers, netip.AddrFrom4([4]byte{127, byte(64 + os.Getpid()>>8%64), byte(os.Getpid()), byte(2 + i)}))
@@ -112,6 +115,48 @@ func TestThePartsWorkTogetherWithoutABus(t *testing.T) {
 			lists, _ := get[map[train.NodeID]train.Pinglist](t.Context(), &client, "http://"+c.Controller+"/pinglists")
 			t.Fatalf("%+v, %v, lists %+v", v, err, lists)
 		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+func TestTheKeyOutlivesTheController(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.xml.key")
+	first, err := keepKey(path)
+	if err != nil || len(first) != keyBytes {
+		t.Fatalf("%x, %v", first, err)
+	}
+	if again, err := keepKey(path); err != nil || !bytes.Equal(first, again) {
+		t.Errorf("%x after %x, %v", again, first, err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if err := os.WriteFile(path, []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := keepKey(path); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("half a key: %v", err)
+	}
+}
+
+func TestAListThatIsNotThereIsAskedForSoon(t *testing.T) {
+	asked := make(chan struct{}, 2)
+	controller := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked <- struct{}{}
+		http.Error(w, "still starting", http.StatusServiceUnavailable)
+	}))
+	defer controller.Close()
+	a := &agent{config: Config{Controller: controller.Listener.Addr().String(), Cycle: time.Hour}, node: "n", log: slog.New(slog.DiscardHandler)}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running conc.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { _ = a.fetch(ctx) })
+	for n := range 2 {
+		select {
+		case <-asked:
+		case <-time.After(time.Minute):
+			t.Fatalf("asked %d times", n)
 		}
 	}
 }

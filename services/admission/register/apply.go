@@ -286,14 +286,16 @@ func straggling(job *train.Job, b *event.Straggling) bool {
 	return true
 }
 
-// outgrew has the job ask for more from now on. What was measured again, and is no more than that, says nothing new.
+// outgrew has the job ask for what it needs from now on. A part may be smaller than the estimate, where less was measured before. What was measured again, and is
+// no more than the job asks for by now, says nothing new.
 func outgrew(job *train.Job, b *event.Outgrew) bool {
-	if b.Attempt < job.Attempt || b.Used <= job.Spec.EstimatedMemory() || b.Needs < b.Used {
+	known := job.Outgrown && b.Used <= job.Spec.EstimatedMemory()
+	if b.Attempt < job.Attempt || b.Used <= b.Part || known || b.Needs < b.Used {
 		return false
 	}
-	job.Spec.EstimatedMemoryMiB, job.Outgrown = b.Needs.MiB(), true
+	job.Spec.EstimatedMemoryMiB, job.Outgrown = max(job.Spec.EstimatedMemoryMiB, b.Needs.MiB()), true
 	warn(job, fmt.Sprintf("attempt %d uses %s of %s of node %s, its part is %s: from now on the job asks for %s",
-		b.Attempt, b.Used, b.Device, b.Node, b.Part, b.Needs))
+		b.Attempt, b.Used, b.Device, b.Node, b.Part, job.Spec.EstimatedMemory()))
 	return true
 }
 

@@ -1,6 +1,7 @@
 package netprobe
 
 import (
+	"fmt"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -13,6 +14,21 @@ type budget struct {
 
 // burstPart is the part of a second's budget that may be sent at once; the rest flows in evenly, so that both together are the budget.
 const burstPart = 4
+
+// Check says what is wrong with a budget that could not let the probes through: at an even pace, and each of them within what may be sent at once.
+func (c Config) Check() error {
+	wire := c.ProbeBytes + wrapIPv6
+	evenly := func(n int) float64 { return float64(n - n/burstPart) }
+	switch {
+	case c.PacketsPerSecond < burstPart || c.BytesPerSecond < burstPart*wire:
+		return fmt.Errorf("want at least %d packets and %d bytes in a second: room for as many probes of %d bytes with headers", burstPart, burstPart*wire, wire)
+	case c.ProbesPerSecond > evenly(c.PacketsPerSecond):
+		return fmt.Errorf("%v probes in a second do not fit into three quarters of %d packets", c.ProbesPerSecond, c.PacketsPerSecond)
+	case c.ProbesPerSecond*float64(wire) > evenly(c.BytesPerSecond):
+		return fmt.Errorf("%v probes of %d bytes with headers in a second do not fit into three quarters of %d bytes", c.ProbesPerSecond, wire, c.BytesPerSecond)
+	}
+	return nil
+}
 
 func newBudget(packetsPerSecond, bytesPerSecond int) *budget {
 	limiter := func(n int) *rate.Limiter {

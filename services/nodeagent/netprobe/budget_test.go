@@ -38,6 +38,25 @@ func TestNoSecondPassesTheBudget(t *testing.T) {
 	})
 }
 
+func TestABudgetThatHasNoRoomForItsProbesIsRefused(t *testing.T) {
+	good := Config{ProbesPerSecond: 10, ProbeBytes: 400, PacketsPerSecond: 60, BytesPerSecond: 12_500}
+	for want, change := range map[string]func(*Config){
+		"": func(*Config) {},
+		"want at least 4 packets and 1792 bytes in a second: room for as many probes of 448 bytes with headers": func(c *Config) { c.BytesPerSecond = 1791 },
+		"46 probes in a second do not fit into three quarters of 60 packets":                                    func(c *Config) { c.ProbesPerSecond, c.BytesPerSecond = 46, 1e6 },
+		"21 probes of 448 bytes with headers in a second do not fit into three quarters of 12500 bytes":         func(c *Config) { c.ProbesPerSecond = 21 },
+	} {
+		c, got := good, ""
+		change(&c)
+		if err := c.Check(); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 func TestTheBudgetIsUsed(t *testing.T) {
 	b, sent := newBudget(40, 100_000), 0
 	start := time.Unix(1000, 0)

@@ -52,6 +52,8 @@ type Counts struct {
 	Slot     int64
 	Sent     []train.SentProbes
 	Received []train.ReceivedProbes
+	// Late are flows whose probes came for slots that had been reported before.
+	Late []train.LateProbes
 }
 
 // take removes a slot and those before it, and gives what was counted in it.

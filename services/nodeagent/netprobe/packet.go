@@ -74,18 +74,16 @@ func (p packet) append(data, key []byte) []byte {
 	return append(data, code(data[start:], key)...)
 }
 
-// parse reads a packet whose code is right under one of the keys.
-func parse(data []byte, keys ...[]byte) (packet, error) {
+// parse reads a packet whose code is right.
+func parse(data, key []byte) (packet, error) {
 	p, err := peek(data)
 	if err != nil {
 		return packet{}, err
 	}
-	for _, key := range keys {
-		if len(key) > 0 && hmac.Equal(code(data[:macOffset], key), data[macOffset:HeaderBytes]) {
-			return p, nil
-		}
+	if len(key) == 0 || !hmac.Equal(code(data[:macOffset], key), data[macOffset:HeaderBytes]) {
+		return packet{}, errForged
 	}
-	return packet{}, errForged
+	return p, nil
 }
 
 // peek reads a packet without its code: routers give back the beginning of what they drop, whose code may be cut off.

@@ -13,7 +13,7 @@ func aPacket() packet {
 func TestAPacketIsReadAsItWasWritten(t *testing.T) {
 	key := []byte("key")
 	data := append(aPacket().append(nil, key), "padding"...)
-	got, err := parse(data, nil, []byte("another"), key)
+	got, err := parse(data, key)
 	if err != nil || got != aPacket() {
 		t.Errorf("got %+v, %v", got, err)
 	}
@@ -29,8 +29,10 @@ func TestForgedPacketsAreRefused(t *testing.T) {
 			t.Errorf("a packet with byte %d changed was taken", i)
 		}
 	}
-	if _, err := parse(good, nil, []byte{}); err == nil {
-		t.Error("a packet was taken without any key")
+	for _, wrong := range [][]byte{nil, {}, []byte("another")} {
+		if _, err := parse(good, wrong); err == nil {
+			t.Errorf("a packet was taken with the key %q", wrong)
+		}
 	}
 }
 

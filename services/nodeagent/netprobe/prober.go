@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -63,6 +64,8 @@ type Prober struct {
 	// heard is when the last probe of each slot came, reported the slot up to which counts were taken; below it nothing is counted.
 	heard    map[int64]time.Time
 	reported int64
+	// late is how far the probes of a flow lay behind that came for a slot already reported, since the last report.
+	late map[uint32]time.Duration
 }
 
 // outgoing is a flow with its addresses parsed.
@@ -89,7 +92,7 @@ func Open(ctx context.Context, c Config) (*Prober, error) {
 	p := &Prober{
 		config: c, session: binary.BigEndian.Uint64(session[:]), changed: make(chan struct{}, 1),
 		sockets: map[netip.AddrPort]*socket{}, budget: newBudget(c.PacketsPerSecond, c.BytesPerSecond), guard: guard{}, counts: counts{},
-		waiting: map[uint64]waiting{}, heard: map[int64]time.Time{},
+		waiting: map[uint64]waiting{}, heard: map[int64]time.Time{}, late: map[uint32]time.Duration{},
 	}
 	for _, at := range c.Listen {
 		s, err := openSocket(ctx, at)
@@ -305,7 +308,7 @@ func (p *Prober) read(s *socket) {
 func (p *Prober) handle(s *socket, data []byte, from netip.AddrPort, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	in, err := parse(data, p.list.Key, p.list.OldKey)
+	in, err := parse(data, p.list.Key)
 	if err != nil {
 		return
 	}
@@ -330,9 +333,8 @@ func (p *Prober) answer(s *socket, in packet, from netip.AddrPort, now time.Time
 	if !p.guard.admit(in, now) {
 		return
 	}
-	if number := SlotOf(in.sent); in.kind == kindProbe && number > p.reported {
-		p.counts.at(in.sent).received[in.flow]++
-		p.heard[number] = now
+	if in.kind == kindProbe {
+		p.count(in, now)
 	}
 	if !p.hosts[from.Addr().Unmap()] || !p.budget.allow(now, s.wire(HeaderBytes)) {
 		return
@@ -340,6 +342,23 @@ func (p *Prober) answer(s *socket, in packet, from netip.AddrPort, now time.Time
 	out := in
 	out.kind = in.kind.answer()
 	_ = s.send(out.append(nil, p.list.Key), from, int(in.dscp), 0)
+}
+
+// count counts a probe in its slot, or notes that the slot was reported without it.
+func (p *Prober) count(in packet, now time.Time) {
+	number := SlotOf(in.sent)
+	switch {
+	case number > p.reported:
+		p.counts.at(in.sent).received[in.flow]++
+		p.heard[number] = now
+	case now.Sub(endOf(number)) >= settle:
+		p.late[in.flow] = max(p.late[in.flow], now.Sub(in.sent))
+	}
+}
+
+// endOf is when a slot ends.
+func endOf(number int64) time.Time {
+	return time.Unix((number+1)*int64(train.ProbeSlot/time.Second), 0)
 }
 
 // How long the counts of a slot wait for its last probes: the clock of their sender may be behind.
@@ -354,12 +373,16 @@ func (p *Prober) Report(now time.Time) (Counts, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	number := p.reported + 1
-	end := time.Unix((number+1)*int64(train.ProbeSlot/time.Second), 0)
-	late := now.Sub(end)
+	late := now.Sub(endOf(number))
 	if len(p.list.Key) == 0 || late < settle || late < mostBehind && now.Sub(p.heard[number]) < quietFor {
 		return Counts{}, false
 	}
 	p.reported = number
 	delete(p.heard, number)
-	return p.counts.take(number), true
+	out := p.counts.take(number)
+	for _, id := range slices.Sorted(maps.Keys(p.late)) {
+		out.Late = append(out.Late, train.LateProbes{Flow: id, BehindSeconds: p.late[id].Seconds()})
+	}
+	clear(p.late)
+	return out, true
 }

@@ -117,7 +117,7 @@ func use(t *testing.T, a, b *Prober, list train.Pinglist) {
 	if err := a.Use(t.Context(), list, at); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Use(t.Context(), train.Pinglist{Key: list.Key, OldKey: list.OldKey}, at); err != nil {
+	if err := b.Use(t.Context(), train.Pinglist{Key: list.Key}, at); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -151,7 +151,7 @@ func TestAProbeIsAnsweredOnceAndForgedOnesNever(t *testing.T) {
 	}
 	defer peer.Close()
 	b.Register([]netip.AddrPort{netip.MustParseAddrPort(peer.LocalAddr().String())})
-	if err := b.Use(t.Context(), train.Pinglist{Key: []byte("k"), OldKey: []byte("old")}, time.Now().Add(-2*train.ProbeSlot)); err != nil {
+	if err := b.Use(t.Context(), train.Pinglist{Key: []byte("k")}, time.Now().Add(-2*train.ProbeSlot)); err != nil {
 		t.Fatal(err)
 	}
 	probe := func(sequence uint64, key string, age time.Duration) []byte {
@@ -159,7 +159,7 @@ func TestAProbeIsAnsweredOnceAndForgedOnesNever(t *testing.T) {
 		return append(p.append(nil, []byte(key)), slices.Repeat([]byte{1}, 300)...)
 	}
 	first := probe(1, "k", 0)
-	for _, data := range [][]byte{first, first, probe(2, "wrong", 0), probe(3, "k", 2*time.Minute), probe(4, "", 0), []byte("noise"), probe(5, "old", 0), probe(6, "k", 0)} {
+	for _, data := range [][]byte{first, first, probe(2, "wrong", 0), probe(3, "k", 2*time.Minute), probe(4, "", 0), []byte("noise"), probe(5, "k", 0), probe(6, "k", 0)} {
 		if _, err := peer.WriteTo(data, net.UDPAddrFromAddrPort(b.listeners[0].local)); err != nil {
 			t.Fatal(err)
 		}
@@ -234,7 +234,11 @@ func TestASlotIsReportedWhenItsProbesHaveCome(t *testing.T) {
 		t.Errorf("got %+v, %v", got, over)
 	}
 	probe(4, begin.Add(2*time.Second), end.Add(settle+quietFor))
-	if got, over := p.Report(end.Add(train.ProbeSlot + settle)); !over || got.Slot != SlotOf(begin)+1 || len(got.Received) != 0 {
+	if got, over := p.Report(end.Add(train.ProbeSlot + settle)); !over || got.Slot != SlotOf(begin)+1 || len(got.Received) != 0 ||
+		!slices.Equal(got.Late, []train.LateProbes{{Flow: 9, BehindSeconds: 11}}) {
 		t.Errorf("the next slot: %+v, %v", got, over)
+	}
+	if got, over := p.Report(end.Add(2*train.ProbeSlot + settle)); !over || got.Late != nil {
+		t.Errorf("what was late is told twice: %+v, %v", got, over)
 	}
 }

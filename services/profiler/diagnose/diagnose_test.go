@@ -167,7 +167,7 @@ func TestHealthWaitsForMoreThanOneWindow(t *testing.T) {
 	at := time.Unix(0, 0).UTC()
 	say := func(suspected, probed bool) string {
 		at = at.Add(30 * time.Second)
-		w := Window{End: at, Probed: func(int32) bool { return probed }}
+		w := Window{End: at, Probed: func(int32) bool { return probed }, Lasting: func(int32) bool { return true }}
 		if suspected {
 			w.Suspects = []Suspect{{Link: 7, Loss: 0.05, Confidence: 0.9}}
 		}
@@ -212,27 +212,6 @@ func TestHealthWaitsForMoreThanOneWindow(t *testing.T) {
 	}
 	if len(h.Links) != 0 {
 		t.Errorf("links that have been good for long are still held: %+v", h.Links)
-	}
-}
-
-func TestSilentEnds(t *testing.T) {
-	ends := []Ends{{"a", "b"}, {"b", "a"}, {"a", "c"}, {"d", "a"}, {"b", "c"}, {"c", "d"}, {"d", "b"}}
-	counts := sent(len(ends), 100)
-	for i := range 4 {
-		counts[i].Lost = 100
-	}
-	silent := Silent(ends, counts)
-	if !slices.Equal(silent, []string{"a"}) {
-		t.Fatalf("silent %v, want a", silent)
-	}
-	for r, n := range Without(silent, ends, counts) {
-		if n.Lost != 0 || (n.Sent == 0) != (r < 4) {
-			t.Errorf("row %d: %+v", r, n)
-		}
-	}
-	counts[3].Lost = 99
-	if silent := Silent(ends, counts); silent != nil {
-		t.Errorf("silent %v, but a was heard once", silent)
 	}
 }
 

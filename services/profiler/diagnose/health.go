@@ -7,7 +7,7 @@ import (
 
 // Patience is how much evidence changes the state of a link. The zero value means the defaults.
 type Patience struct {
-	// Bad windows of the last Of make a link degraded: 2 of 3. One window never does.
+	// Bad windows of the last Of make a link degraded: 2 of 3. One window never does, nor do several that overlap in the one slot in which it lost packets.
 	Bad, Of int
 	// Good windows in a row, each with probes over it, make it recovered: 4.
 	Good int
@@ -51,6 +51,8 @@ type Window struct {
 	Suspects []Suspect
 	// Probed tells whether any probe was sent over a link: silence is no recovery.
 	Probed func(link int32) bool
+	// Lasting tells whether a link lost packets in more than one slot of the window.
+	Lasting func(link int32) bool
 }
 
 // Fold adds a window and returns the new state, the old one untouched, and what has changed by it, in order of links.
@@ -67,7 +69,7 @@ func (h Health) Fold(w Window, p Patience) (Health, []Change) {
 		s, suspected := suspects[link]
 		switch {
 		case suspected:
-			new = old.worse(s, w.End, p)
+			new = old.worse(s, w, p)
 		case w.Probed(link):
 			new = old.better(p)
 		}
@@ -90,13 +92,13 @@ func (h Health) Fold(w Window, p Patience) (Health, []Change) {
 	return next, changes
 }
 
-func (l LinkHealth) worse(s Suspect, at time.Time, p Patience) LinkHealth {
+func (l LinkHealth) worse(s Suspect, w Window, p Patience) LinkHealth {
 	if !l.Degraded && !slices.Contains(l.Recent, true) {
-		l.Since = at
+		l.Since = w.End
 	}
 	l.Recent = recent(true, l.Recent, p.Of)
 	l.Good, l.Loss, l.Confidence = 0, s.Loss, s.Confidence
-	l.Degraded = l.Degraded || count(l.Recent) >= p.Bad
+	l.Degraded = l.Degraded || count(l.Recent) >= p.Bad && w.Lasting(s.Link)
 	return l
 }
 

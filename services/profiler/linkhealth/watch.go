@@ -4,6 +4,7 @@ package linkhealth
 
 import (
 	"maps"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -15,6 +16,8 @@ import (
 
 // windowSlots is how many slots of probes are judged together: 30 s.
 const windowSlots = 3
+
+const slotSeconds = int64(train.ProbeSlot / time.Second)
 
 // Watch is what agents were asked to probe and what they counted, as far as it is judged.
 type Watch struct {
@@ -32,6 +35,8 @@ type Watch struct {
 type report struct {
 	sent     map[uint32]int
 	received map[uint32]int
+	// late are flows of which more came in earlier slots than was told.
+	late map[uint32]bool
 }
 
 // New begins without any list.
@@ -69,10 +74,14 @@ func (w *Watch) Use(node train.NodeID, list *train.Pinglist) {
 // Idle says that nobody probes anything.
 func (w *Watch) Idle() bool { return len(w.lists) == 0 }
 
+// mostAhead is how far the clock of an agent may be ahead; what it counts in slots to come would be kept without bound.
+const mostAhead = time.Minute
+
 // Counted adds a report. What was sent and what was received may come apart.
-func (w *Watch) Counted(node train.NodeID, c event.ProbesCounted) {
-	if c.Slot <= w.judged {
-		return // too late
+func (w *Watch) Counted(node train.NodeID, c event.ProbesCounted, now time.Time) {
+	_, listed := w.lists[node]
+	if !listed || c.Slot <= w.judged || c.Slot > now.Add(mostAhead).Unix()/slotSeconds {
+		return
 	}
 	if w.reports[c.Slot] == nil {
 		w.reports[c.Slot] = map[train.NodeID]report{}
@@ -82,7 +91,10 @@ func (w *Watch) Counted(node train.NodeID, c event.ProbesCounted) {
 		r.sent = map[uint32]int{}
 	}
 	if c.Received != nil {
-		r.received = map[uint32]int{}
+		r.received, r.late = map[uint32]int{}, map[uint32]bool{}
+		for _, l := range c.Late {
+			r.late[l.Flow] = true
+		}
 	}
 	for _, s := range c.Sent {
 		r.sent[s.Flow] = s.Sent
@@ -103,13 +115,12 @@ const reportedBy = 13 * time.Second
 
 // Next judges the next slot if it is over and reported, and gives its number.
 func (w *Watch) Next(now time.Time) ([]Turn, int64, bool) {
-	const seconds = int64(train.ProbeSlot / time.Second)
-	over := now.Unix()/seconds - 1
+	over := now.Unix()/slotSeconds - 1
 	if w.judged == 0 {
 		w.judged = over // of what came before the start, a part may be missing
 	}
 	slot := w.judged + 1
-	end := time.Unix((slot+1)*seconds, 0).UTC()
+	end := time.Unix((slot+1)*slotSeconds, 0).UTC()
 	if w.Idle() || slot > over || !w.Complete(slot) && now.Sub(end) < reportedBy {
 		return nil, slot, false
 	}
@@ -117,10 +128,10 @@ func (w *Watch) Next(now time.Time) ([]Turn, int64, bool) {
 	return w.Judge(slot, end), slot, true
 }
 
-// Complete says whether everybody who has a list has reported a slot.
+// Complete says whether everybody who has a list has reported both halves of a slot.
 func (w *Watch) Complete(slot int64) bool {
 	for node := range w.lists {
-		if _, told := w.reports[slot][node]; !told {
+		if r := w.reports[slot][node]; r.sent == nil || r.received == nil {
 			return false
 		}
 	}
@@ -131,6 +142,8 @@ func (w *Watch) Complete(slot int64) bool {
 type window struct {
 	matrix *fabric.Matrix
 	counts []diagnose.Count
+	// slots are those in which a path lost any, one bit for each.
+	slots []uint
 }
 
 // window puts together what both ends counted in the slots up to one. A probe counts only where both ends reported its slot: an agent that is gone is no loss in
@@ -138,30 +151,58 @@ type window struct {
 func (w *Watch) window(last int64) window {
 	var some window
 	var rows [][]int32
+	late := w.late(last)
 	for _, node := range slices.Sorted(maps.Keys(w.lists)) {
 		for _, f := range w.lists[node].Probes {
 			row := make([]int32, len(f.Links))
 			for i, l := range f.Links {
 				row[i] = w.numberOf(l)
 			}
-			rows, some.counts = append(rows, row), append(some.counts, w.count(f, last))
+			sum, slots := w.count(f, last)
+			if late[pair{f.From, f.To}] {
+				sum, slots = diagnose.Count{}, 0
+			}
+			rows, some.counts, some.slots = append(rows, row), append(some.counts, sum), append(some.slots, slots)
 		}
 	}
 	some.matrix = fabric.NewMatrix(len(w.links), rows)
 	return some
 }
 
-// count adds up one flow.
-func (w *Watch) count(f train.Flow, last int64) diagnose.Count {
-	var c diagnose.Count
-	id := f.ID()
-	for slot := last - windowSlots + 1; slot <= last; slot++ {
-		sent, received := w.reports[slot][f.From].sent, w.reports[slot][f.To].received
-		if sent != nil && received != nil {
-			c.Sent, c.Lost = c.Sent+sent[id], c.Lost+max(sent[id]-received[id], 0)
+// pair is who sends probes to whom.
+type pair struct{ from, to train.NodeID }
+
+// late are those between whom probes arrived too late to be counted: their clocks differ, and what is missing is no loss. That is told a slot later, so one slot
+// of a clock that is set wrong is judged, which makes no link degraded.
+func (w *Watch) late(last int64) map[pair]bool {
+	pairs := map[pair]bool{}
+	for _, list := range w.lists {
+		for _, f := range list.Probes {
+			for i := range windowSlots {
+				if w.reports[last-int64(i)][f.To].late[f.ID()] {
+					pairs[pair{f.From, f.To}] = true
+				}
+			}
 		}
 	}
-	return c
+	return pairs
+}
+
+// count adds up one flow, and notes in which slots it lost any.
+func (w *Watch) count(f train.Flow, last int64) (sum diagnose.Count, slots uint) {
+	id := f.ID()
+	for i := range windowSlots {
+		sent, received := w.reports[last-int64(i)][f.From].sent, w.reports[last-int64(i)][f.To].received
+		if sent == nil || received == nil {
+			continue
+		}
+		lost := max(sent[id]-received[id], 0)
+		sum.Sent, sum.Lost = sum.Sent+sent[id], sum.Lost+lost
+		if lost > 0 {
+			slots |= 1 << i
+		}
+	}
+	return sum, slots
 }
 
 // probed says whether anything can be said of a link. One that no path crosses any more is taken to be well, so that it is forgotten.
@@ -178,7 +219,16 @@ func (w window) sent(link int32) int {
 	return sum
 }
 
-// doubt is how often a window of a healthy network may name a link; there are six windows in a minute.
+// lasting says whether a link lost packets in more than one slot. Windows overlap: what a single slot lost is in several of them.
+func (w window) lasting(link int32) bool {
+	slots := uint(0)
+	for _, r := range w.matrix.Over(link) {
+		slots |= w.slots[r]
+	}
+	return bits.OnesCount(slots) > 1
+}
+
+// doubt is how often a window of a healthy network may name a link. One ends with each slot, six in a minute, and shares two of its slots with the next.
 const doubt = 1e-5
 
 // Turn is a link that is degraded, or that has recovered by the last window.
@@ -192,7 +242,7 @@ type Turn struct {
 func (w *Watch) Judge(slot int64, end time.Time) []Turn {
 	some := w.window(slot)
 	health, changes := w.health.Fold(diagnose.Window{
-		End: end, Suspects: diagnose.Localise(some.matrix, some.counts, diagnose.Options{Doubt: doubt}), Probed: some.probed,
+		End: end, Suspects: diagnose.Localise(some.matrix, some.counts, diagnose.Options{Doubt: doubt}), Probed: some.probed, Lasting: some.lasting,
 	}, diagnose.Patience{})
 	w.health = health
 	w.forget(slot - windowSlots + 2)

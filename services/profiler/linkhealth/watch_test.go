@@ -52,11 +52,14 @@ func (w *triangle) slot(number int64, bad string, lost int, silent ...train.Node
 			}
 		}
 		if !slices.Contains(silent, node) {
-			w.Counted(node, c)
+			w.Counted(node, c, begin(number))
 		}
 	}
-	return w.Judge(number, time.Unix(number*10, 0).UTC())
+	return w.Judge(number, begin(number))
 }
+
+// begin is when a slot begins.
+func begin(slot int64) time.Time { return time.Unix(slot*slotSeconds, 0).UTC() }
 
 func said(turns []Turn) string {
 	words := ""
@@ -98,6 +101,55 @@ func TestALinkIsDegradedAfterTwoWindowsAndRecoversLater(t *testing.T) {
 	}
 }
 
+func TestOneBadSlotMakesNoLinkDegraded(t *testing.T) {
+	w := newTriangle()
+	for slot := range int64(20) {
+		bad := ""
+		if slot%6 == 5 {
+			bad = "in-b"
+		}
+		if got := said(w.slot(100+slot, bad, 90)); got != "" {
+			t.Fatalf("slot %d: %s", slot, got)
+		}
+	}
+}
+
+func TestAClockThatIsBehindIsNoLoss(t *testing.T) {
+	judged := func(late bool) string {
+		w, all := newTriangle(), ""
+		for slot := int64(100); slot < 110; slot++ {
+			for _, node := range []train.NodeID{"a", "b", "c"} {
+				c := event.ProbesCounted{Slot: slot, Sent: []train.SentProbes{}, Received: []train.ReceivedProbes{}}
+				for _, f := range w.flows {
+					id := f.ID()
+					if f.From == node {
+						c.Sent = append(c.Sent, train.SentProbes{Flow: id, Sent: 100})
+					}
+					if f.To != node {
+						continue
+					}
+					n := 100
+					if f.From == "a" { // of which the last probes of each slot come after it was told
+						if n = 60; late && slot > 100 {
+							c.Late = append(c.Late, train.LateProbes{Flow: id, BehindSeconds: 6})
+						}
+					}
+					c.Received = append(c.Received, train.ReceivedProbes{Flow: id, Count: n})
+				}
+				w.Counted(node, c, begin(slot))
+			}
+			all += said(w.Judge(slot, begin(slot)))
+		}
+		return all
+	}
+	if got := judged(true); got != "" {
+		t.Errorf("with a clock that is behind: %s", got)
+	}
+	if got := judged(false); !strings.HasPrefix(got, "out-a degraded=true") {
+		t.Errorf("with a link that loses packets: %s", got)
+	}
+}
+
 func TestAnAgentThatIsGoneIsNoLoss(t *testing.T) {
 	w := newTriangle()
 	for slot := range int64(10) {
@@ -111,6 +163,34 @@ func TestAnAgentThatIsGoneIsNoLoss(t *testing.T) {
 	w.Use("b", nil)
 	if !w.Complete(109) || w.Idle() {
 		t.Error("a node without a list is waited for")
+	}
+}
+
+func TestASlotIsCompleteWithBothHalves(t *testing.T) {
+	w := newTriangle()
+	w.Use("b", nil)
+	w.Use("c", nil)
+	w.Counted("a", event.ProbesCounted{Slot: 100, Sent: []train.SentProbes{}}, begin(100))
+	if w.Complete(100) {
+		t.Error("a slot is complete without what was received")
+	}
+	w.Counted("a", event.ProbesCounted{Slot: 100, Received: []train.ReceivedProbes{}}, begin(100))
+	if !w.Complete(100) {
+		t.Error("a slot is not complete with both halves")
+	}
+}
+
+func TestReportsThatNobodyWillJudgeAreNotKept(t *testing.T) {
+	w := newTriangle()
+	for slot, node := range map[int64]train.NodeID{100: "stranger", 107: "a", 1 << 40: "a"} {
+		w.Counted(node, event.ProbesCounted{Slot: slot}, begin(100))
+	}
+	if len(w.reports) != 0 {
+		t.Errorf("kept %v", w.reports)
+	}
+	w.Counted("a", event.ProbesCounted{Slot: 106}, begin(100))
+	if len(w.reports) != 1 {
+		t.Error("an agent whose clock is a minute ahead is not heard")
 	}
 }
 
