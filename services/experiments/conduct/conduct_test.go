@@ -153,6 +153,23 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
+// The place of a trial that was stopped goes to the next one, also where it was the only place.
+func TestStoppedTrialsMakeRoom(t *testing.T) {
+	e := experiment(search.Grid, file.V1, 6)
+	e.Space = search.Space{{Name: "rate", Kind: search.Choice, Values: []search.Value{search.Number(0.1), search.Number(0.01), search.Number(0.02), search.Number(0.2)}}}
+	e.Search.Median = &search.Median{GraceEpochs: 1, Trials: 1}
+	w := newWorld(t, e)
+	w.run()
+	var states []search.State
+	for _, trial := range w.record.Trials {
+		states = append(states, trial.State)
+	}
+	want := []search.State{search.Ended, search.Stopped, search.Stopped, search.Ended}
+	if diff := cmp.Diff(want, states); diff != "" {
+		t.Errorf("states (-want +got):\n%s", diff)
+	}
+}
+
 // A trial that fails has no result; the others go on.
 func TestFailures(t *testing.T) {
 	r := newWorld(t, experiment(search.Random, file.V1, 2)).record
