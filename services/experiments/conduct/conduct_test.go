@@ -143,13 +143,16 @@ func TestRecurringExperimentsRunOneTrial(t *testing.T) {
 	}
 }
 
+// A trial is only begun where the budget is not used up by those before it, however many could run beside it.
 func TestBudgets(t *testing.T) {
-	e := experiment(search.Random, file.V1, 6)
-	e.Budget.Epochs = 20
-	w := newWorld(t, e)
-	w.run()
-	if len(w.record.Trials) != 3 || w.record.State != Finished || w.record.Message != "the budget of 20 epochs is used up" {
-		t.Errorf("%d trials, %s, %q", len(w.record.Trials), w.record.State, w.record.Message)
+	for _, concurrency := range []int{1, 6} {
+		e := experiment(search.Random, file.V1, 6)
+		e.Budget.Epochs, e.Concurrency = 20, concurrency
+		w := newWorld(t, e)
+		w.run()
+		if len(w.record.Trials) != 3 || w.record.State != Finished || w.record.Message != "the budget of 20 epochs is used up" {
+			t.Errorf("%d at a time: %d trials, %s, %q", concurrency, len(w.record.Trials), w.record.State, w.record.Message)
+		}
 	}
 }
 

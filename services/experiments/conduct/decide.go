@@ -19,14 +19,13 @@ func (r *Record) Decide(known profile.Store, now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("decide on %s: %w", r.ID, err)
 	}
-	spent := r.spent(now)
-	for r.follow(searcher, spent, known, now) {
+	for r.follow(searcher, known, now) {
 	}
 	for i := range r.Trials {
 		r.retune(&r.Trials[i], known)
 	}
 	if r.running() == 0 {
-		r.finish(spent, now)
+		r.finish(r.spent(now), now)
 	}
 	return nil
 }
@@ -43,13 +42,13 @@ func (r *Record) running() int {
 }
 
 // follow does what the search wants now. again says that trials were stopped: the search has not been asked what to do with their places.
-func (r *Record) follow(searcher search.Searcher, spent string, known profile.Store, now time.Time) (again bool) {
+func (r *Record) follow(searcher search.Searcher, known profile.Store, now time.Time) (again bool) {
 	for _, a := range searcher.Next(r.History(), max(r.Experiment.Concurrency-r.running(), 0)) {
 		switch {
 		case a.Verb == search.Stop:
 			r.Trials[a.Trial].stop(a.Reason, now)
 			again = true
-		case spent != "":
+		case r.spent(now) != "":
 		case a.Verb == search.Start:
 			r.start(a, known, now)
 		case a.Verb == search.Promote:
