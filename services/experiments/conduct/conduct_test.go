@@ -247,6 +247,44 @@ func TestEnergyIsWaitedFor(t *testing.T) {
 	}
 }
 
+// A parameter that cannot be set while a job runs does not keep the others from being tuned; one whose every value is refused stays at its default.
+func TestRefusedParametersKeepTheirDefaults(t *testing.T) {
+	for _, refused := range [][]string{{file.MemoryMiB}, {file.Cores, file.MemoryMiB}} {
+		e := experiment(search.Random, file.PipeTune, 6)
+		e.System = append(e.System, file.Factor{Name: file.MemoryMiB, Values: []float64{4096, 8192, 2048}})
+		w := newWorld(t, e)
+		w.cost, w.busy, w.refused = func(_, cores float64) float64 { return 10 + 5*cores }, 0.6, refused
+		w.run()
+		last := w.record.Trials[5]
+		cores := 1.0
+		if len(refused) == 2 {
+			cores = 2
+		}
+		want := pipeline.Setting{file.Cores: cores, file.MemoryMiB: 4096}
+		if !last.Setting().Equal(want) {
+			t.Errorf("%v are refused: the last trial ends with %v, want %v", refused, last.Setting(), want)
+		}
+		known := w.known.Records()
+		if len(known) != 1 || len(known[0].Measured) == 0 || !known[0].Measured[0].Setting.Equal(known[0].Default) {
+			t.Errorf("%v are refused: learnt %+v", refused, known)
+		}
+	}
+}
+
+// Devices come with the submission: an epoch has the number that its trial was searched with.
+func TestSearchedDevicesAreNoFailure(t *testing.T) {
+	e := experiment(search.Grid, file.V2, 2)
+	e.Space = nil
+	e.System = []file.Factor{{Name: file.Devices, Values: []float64{1, 2}}}
+	w := newWorld(t, e)
+	w.cost, w.refused = func(float64, float64) float64 { return 10 }, []string{file.Devices}
+	w.run()
+	known := w.known.Records()
+	if len(w.record.Trials) != 2 || len(known) != 1 || len(known[0].Failed) != 0 || len(known[0].Measured) != 2 {
+		t.Errorf("%d trials taught %+v", len(w.record.Trials), known)
+	}
+}
+
 // Epochs belong to the setting under which all of them ran.
 func TestEpochsOfASetting(t *testing.T) {
 	at := func(seconds float64) time.Time {
@@ -270,7 +308,7 @@ func TestEpochsOfASetting(t *testing.T) {
 		{"refused", Epoch{Attempt: 2, At: at(55), Seconds: 10}, 4, true, true},
 		{"nothing was told", Epoch{Attempt: 3, At: at(70), Seconds: 10}, 2, false, false},
 	} {
-		setting, refused, whole := trial.settingOf(test.epoch)
+		setting, refused, whole := trial.settingOf(test.epoch, pipeline.Setting{"cores": 2})
 		if setting["cores"] != test.cores || whole != test.whole || refused != test.refused {
 			t.Errorf("%s: %v, refused %t, whole %t", test.name, setting, refused, whole)
 		}

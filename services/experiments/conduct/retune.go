@@ -17,7 +17,7 @@ func (r *Record) retune(t *Trial, known profile.Store) {
 		return
 	}
 	t.SettingAfter = len(t.Done)
-	if _, _, whole := t.settingOf(t.Done[len(t.Done)-1]); !whole {
+	if _, _, whole := t.settingOf(t.Done[len(t.Done)-1], r.launched(t)); !whole {
 		return // what was changed last has not shown yet what it does
 	}
 	trial := r.pipelined(t, known)
@@ -63,8 +63,9 @@ func (r *Record) pipelined(t *Trial, known profile.Store) pipeline.Trial {
 	if t.Profile != nil {
 		trial.Kind = known.Kind(t.Profile.Signature)
 	}
+	launched := r.launched(t)
 	for i, e := range t.Done {
-		setting, refused, whole := t.settingOf(e)
+		setting, refused, whole := t.settingOf(e, launched)
 		epoch := pipeline.Epoch{Setting: setting, Failed: refused}
 		if whole && !refused {
 			epoch.Cost = r.cost(t, i)
@@ -107,8 +108,18 @@ func (r *Record) cost(t *Trial, i int) float64 {
 // settling is the part of an epoch at its beginning in which a change may fall: what is decided when an epoch ends is applied a moment after the next began.
 const settling = 0.05
 
-// settingOf is under which setting an epoch ran; whole is false where there was none for all of it. refused says that the back end could not apply all of it.
-func (t *Trial) settingOf(e Epoch) (setting pipeline.Setting, refused, whole bool) {
+// launched is what the processes of a trial have where nothing is set while they run: the defaults, and devices as they were submitted.
+func (r *Record) launched(t *Trial) pipeline.Setting {
+	launched := r.Experiment.Setting(nil)
+	if devices, ok := t.Settings[0][file.Devices]; ok {
+		launched[file.Devices] = devices
+	}
+	return launched
+}
+
+// settingOf is under which setting an epoch ran; whole is false where there was none for all of it. refused says that the processes did not have all of it: the
+// back end could not set a value, and they were not launched with it either.
+func (t *Trial) settingOf(e Epoch, launched pipeline.Setting) (setting pipeline.Setting, refused, whole bool) {
 	begun := e.At.Add(-time.Duration((1 - settling) * e.Seconds * float64(time.Second)))
 	var last *train.Applied
 	for i := range t.Applied {
@@ -124,7 +135,11 @@ func (t *Trial) settingOf(e Epoch) (setting pipeline.Setting, refused, whole boo
 	if last == nil {
 		return t.Settings[0], false, false
 	}
-	return t.Settings[last.Generation-1], len(last.Refused) > 0, true
+	setting = t.Settings[last.Generation-1]
+	for name := range last.Refused {
+		refused = refused || setting[name] != launched[name]
+	}
+	return setting, refused, true
 }
 
 // FirstSetting is from when to when the trial has trained with the setting that it began with.

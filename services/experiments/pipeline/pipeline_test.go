@@ -177,7 +177,7 @@ func TestWorkloadsTeachEachOther(t *testing.T) {
 func TestLearnKeepsMeans(t *testing.T) {
 	tr := trial(32, 4)
 	tr.Ended = []Epoch{
-		{Setting: tr.Settings[0], Cost: 10}, {Setting: tr.Settings[1], Cost: 8}, {Setting: tr.Settings[1], Cost: 6}, {Setting: tr.Settings[2], Failed: true}, {Setting: tr.Settings[2], Cost: math.NaN()},
+		{Setting: tr.Settings[0], Cost: 10}, {Setting: tr.Settings[1], Cost: 8}, {Setting: tr.Settings[1], Cost: 6}, {Setting: tr.Settings[2], Failed: true}, {Setting: tr.Settings[2], Failed: true}, {Setting: tr.Settings[2], Cost: math.NaN()},
 	}
 	other := Record{Workload: "other", Measured: []Measured{{Setting: tr.Settings[0], Cost: 1, Epochs: 1}}}
 	known := []Record{{Workload: "w", Kind: "k", Measured: []Measured{{Setting: tr.Settings[0], Cost: 20, Epochs: 1}}}, other}
