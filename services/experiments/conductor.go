@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"maps"
 	"reflect"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -162,6 +163,11 @@ func (c *conductor) begin(ctx context.Context, id string, e file.Experiment, has
 	}
 	c.log.Info("experiment begins", "experiment", id, "algorithm", e.Search.Algorithm, "mode", e.Mode, "trials", e.Search.Trials)
 	c.running[id] = bus.Entry[conduct.Record]{Key: id, Value: r}
+	defer func() {
+		if c.running[id].Revision == 0 { // not stored: the submission comes again or is set aside
+			delete(c.running, id)
+		}
+	}()
 	return c.moveOn(ctx, id, func(*conduct.Record) {})
 }
 
@@ -247,10 +253,16 @@ func streamOf(m bus.Message) string {
 	return event.StreamJobs
 }
 
-// look moves an experiment on by the clock and by what the ledger says.
-func (c *conductor) look(ctx context.Context, id string) error {
+// look moves an experiment on by the clock and by what the ledger says. One that panics is set aside until the next start: it must not stop the others.
+func (c *conductor) look(ctx context.Context, id string) (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer func() {
+		if p := recover(); p != nil {
+			delete(c.running, id)
+			err = fmt.Errorf("%w: experiment %s is set aside: %v\n%s", bus.ErrPoison, id, p, debug.Stack())
+		}
+	}()
 	e, open := c.running[id]
 	if !open {
 		return nil

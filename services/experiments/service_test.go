@@ -243,6 +243,22 @@ func TestTheFirstSubmissionStands(t *testing.T) {
 	}
 }
 
+// A record that nobody can go on from does not keep other experiments from going on.
+func TestABrokenRecordIsSetAside(t *testing.T) {
+	b := newBench(t)
+	e := experiment(1)
+	e.System[0].Values = nil
+	if _, err := b.records.Swap(b.ctx, "broken", conduct.New("broken", e, "hash", time.Now().UTC()), 0); err != nil {
+		t.Fatal(err)
+	}
+	b.serve()
+	b.yard(nil)
+	b.submit("exp", experiment(1))
+	if r := b.await("exp", over); r.State != conduct.Finished {
+		t.Errorf("the other one: %s, %s", r.State, r.Message)
+	}
+}
+
 // last waits for a fact about an experiment.
 func (b *bench) last(id, fact string) bus.Message {
 	b.t.Helper()

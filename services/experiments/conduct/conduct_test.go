@@ -2,6 +2,7 @@ package conduct
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -311,6 +312,30 @@ func TestEpochsOfASetting(t *testing.T) {
 		setting, refused, whole := trial.settingOf(test.epoch, pipeline.Setting{"cores": 2})
 		if setting["cores"] != test.cores || whole != test.whole || refused != test.refused {
 			t.Errorf("%s: %v, refused %t, whole %t", test.name, setting, refused, whole)
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for want, spoil := range map[string]func(*file.Experiment){
+		`mode "v3"`:               func(e *file.Experiment) { e.Mode = "v3" },
+		`name ""`:                 func(e *file.Experiment) { e.Name = "" },
+		`name "a b"`:              func(e *file.Experiment) { e.Name = "a b" },
+		"system.cores: want":      func(e *file.Experiment) { e.System[0].Values = nil },
+		"system.cores: 0:":        func(e *file.Experiment) { e.System[0].Values = []float64{2, 0} },
+		"system.cores: 1.5:":      func(e *file.Experiment) { e.System[0].Values = []float64{1.5} },
+		"system.cores: 2:":        func(e *file.Experiment) { e.System[0].Values = []float64{2, 2} },
+		`system: "threads"`:       func(e *file.Experiment) { e.System[0].Name = "threads" },
+		"system.cores: is given":  func(e *file.Experiment) { e.System = append(e.System, e.System[0]) },
+		"concurrency 0":           func(e *file.Experiment) { e.Concurrency = 0 },
+		"objective: is missing":   func(e *file.Experiment) { e.Objective.Metric = "" },
+		"search.max_epochs 8":     func(e *file.Experiment) { e.Search.MaxEpochs = 8 },
+		"2000 trials of 9 epochs": func(e *file.Experiment) { e.Search.Trials = 2000 },
+	} {
+		e := experiment(search.Random, file.PipeTune, 6)
+		spoil(&e)
+		if err := Check("exp", e); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
 		}
 	}
 }
