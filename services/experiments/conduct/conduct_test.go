@@ -2,6 +2,7 @@ package conduct
 
 import (
 	"encoding/json"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -283,6 +284,25 @@ func TestSearchedDevicesAreNoFailure(t *testing.T) {
 	known := w.known.Records()
 	if len(w.record.Trials) != 2 || len(known) != 1 || len(known[0].Failed) != 0 || len(known[0].Measured) != 2 {
 		t.Errorf("%d trials taught %+v", len(w.record.Trials), known)
+	}
+}
+
+// The first epochs bring the most for their time: a trial that left after one of them is no better than one that was trained to its end.
+func TestBestOfWhatIsDividedByTime(t *testing.T) {
+	e := experiment(search.ASHA, file.V1, 9)
+	e.Objective.Per = file.PerTime
+	w := newWorld(t, e)
+	w.value = func(rate float64, epoch int) float64 { return rate * math.Sqrt(float64(epoch)) }
+	w.run()
+	best, score, ok := w.record.Best()
+	if !ok || best.State != search.Ended || best.EpochsDone() != 9 {
+		t.Fatalf("best %+v", best)
+	}
+	for _, other := range w.record.Trials {
+		results, _ := w.record.Results(&other)
+		if last := results[len(results)-1]; last.Epoch == 9 && last.Score > score {
+			t.Errorf("trial %d has %g, the best %g", other.ID, last.Score, score)
+		}
 	}
 }
 

@@ -197,9 +197,14 @@ func (r *Record) History() []search.Trial {
 	return history
 }
 
-// Best is the best trial; false where none has a result.
+// Best is the best trial; false where none has a result. What is divided by the time or energy of the training so far falls as a training goes on: only trials
+// that came as far as any compare.
 func (r *Record) Best() (*Trial, float64, bool) {
-	best, ok := search.Best(r.History())
+	trials := r.History()
+	if r.Experiment.Objective.Per != file.PerNothing {
+		trials = search.Furthest(trials)
+	}
+	best, ok := search.Best(trials)
 	if !ok {
 		return nil, 0, false
 	}
