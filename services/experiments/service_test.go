@@ -18,6 +18,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/conduct"
 	"github.com/switchyard-dl/switchyard/services/experiments/file"
+	"github.com/switchyard-dl/switchyard/services/experiments/profile"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
@@ -240,6 +241,24 @@ func TestTheFirstSubmissionStands(t *testing.T) {
 	refused, err := event.Decode[event.Rejected](b.last("bad", event.FactRejected).Data)
 	if err != nil || len(refused.Reasons) == 0 {
 		t.Errorf("refused %+v, error %v", refused, err)
+	}
+}
+
+// A service that dies between the record and its deeds leaves a stopped trial whose job nobody heard of: it comes to an end all the same.
+func TestAStoppedTrialThatWasNeverSubmittedSettles(t *testing.T) {
+	b := newBench(t)
+	r := conduct.New("exp", experiment(1), "hash", time.Now().UTC())
+	if err := r.Decide(profile.Store{}, r.SubmittedAt); err != nil {
+		t.Fatal(err)
+	}
+	r.Stop("stopped", r.SubmittedAt)
+	if _, err := b.records.Swap(b.ctx, "exp", r, 0); err != nil {
+		t.Fatal(err)
+	}
+	b.yard(func(train.JobID, int) bool { return false })
+	b.serve()
+	if r := b.await("exp", func(r conduct.Record) bool { return r.Settled() }); r.Trials[0].JobState != train.StateCancelled {
+		t.Errorf("its job is %s", r.Trials[0].JobState)
 	}
 }
 

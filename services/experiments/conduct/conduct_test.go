@@ -203,6 +203,9 @@ func TestStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Stop("stopped by ann", r.SubmittedAt)
+	if jobs := r.Submissions(); len(jobs) != 1 {
+		t.Errorf("submissions %+v: what was not submitted cannot be cancelled", jobs)
+	}
 	facts := r.Cancellations()
 	if r.State != Stopped || len(facts) != 1 || facts[0].Key != "job/exp-t0/cancel" {
 		t.Fatalf("%s, %+v", r.State, facts)

@@ -27,12 +27,13 @@ func (r *Record) setting(t *Trial) train.Setting {
 	return s
 }
 
-// Submissions are the jobs of all trials that may not have been submitted yet: those of which nothing was heard.
+// Submissions are the jobs of all trials that may not have been submitted yet: those of which nothing was heard. Those of trials that were stopped meanwhile are
+// among them: only a job that was submitted can be cancelled, and it may have been submitted.
 func (r *Record) Submissions() []event.Fact {
 	var facts []event.Fact
 	for i := range r.Trials {
 		t := &r.Trials[i]
-		if t.State == search.Running && t.RunAt.IsZero() && t.JobState == "" {
+		if t.RunAt.IsZero() && len(t.Done) == 0 && t.JobState == "" {
 			spec := r.Experiment.TrialJob(t.ID, t.Epochs, t.Params, t.Setting())
 			facts = append(facts, event.OnceFact(t.Job, event.FactSubmitted, "submitted", event.Submitted{Spec: spec}))
 		}
