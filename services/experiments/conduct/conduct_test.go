@@ -252,6 +252,29 @@ func TestEnergyIsWaitedFor(t *testing.T) {
 	}
 }
 
+// A trial that has come to its rung pauses also where nobody meters it.
+func TestPausingWaitsForEnergyAWhile(t *testing.T) {
+	e := experiment(search.ASHA, file.V1, 2)
+	e.Objective.Per = file.PerEnergy
+	r := New("exp", e, "", time.Now().UTC())
+	if err := r.Decide(newWorld(t, e).known, r.SubmittedAt); err != nil {
+		t.Fatal(err)
+	}
+	trial, at := &r.Trials[0], r.SubmittedAt.Add(time.Second)
+	r.EpochEnded(trial.Job, event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 1, Metrics: map[string]float64{"accuracy": 0.5}}, at)
+	for _, test := range []struct {
+		after time.Duration
+		want  search.State
+	}{{energyPatience, search.Running}, {energyPatience + time.Second, search.Paused}} {
+		if r.Metered(trial.Job, train.Course{}, train.Account{}, at.Add(test.after)); trial.State != test.want {
+			t.Errorf("%s after %s, want %s", trial.State, test.after, test.want)
+		}
+	}
+	if err := r.Decide(newWorld(t, e).known, at.Add(time.Hour)); err != nil || len(r.Trials) != 2 {
+		t.Errorf("%d trials, error %v: the next one does not begin", len(r.Trials), err)
+	}
+}
+
 // A parameter that cannot be set while a job runs does not keep the others from being tuned; one whose every value is refused stays at its default.
 func TestRefusedParametersKeepTheirDefaults(t *testing.T) {
 	for _, refused := range [][]string{{file.MemoryMiB}, {file.Cores, file.MemoryMiB}} {

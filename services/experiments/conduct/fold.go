@@ -56,7 +56,7 @@ func (r *Record) EpochEnded(job train.JobID, e event.EpochEnded, at time.Time) {
 
 // settle pauses a trial that has come as far as it was to, or ends it with its job.
 func (r *Record) settle(t *Trial, at time.Time) {
-	if t.State != search.Running && t.State != search.Paused || !r.valued(t) {
+	if t.State != search.Running && t.State != search.Paused || !r.valued(t, at) {
 		return
 	}
 	switch {
@@ -75,9 +75,13 @@ func (r *Record) settle(t *Trial, at time.Time) {
 	t.EndedAt = at
 }
 
+// energyPatience is how long after its last epoch the energy of a trial is waited for.
+const energyPatience = time.Minute
+
 // valued says whether the last epoch has a result, or never will: energy is told some seconds after the epoch.
-func (r *Record) valued(t *Trial) bool {
-	return r.Experiment.Objective.Per != file.PerEnergy || len(t.Done) == 0 || t.Joules() > 0 || t.Closed
+func (r *Record) valued(t *Trial, now time.Time) bool {
+	return r.Experiment.Objective.Per != file.PerEnergy || len(t.Done) == 0 || t.Joules() > 0 || t.Closed ||
+		now.Sub(t.Done[len(t.Done)-1].At) > energyPatience
 }
 
 // JobEnded notes how the job of a trial ended.
@@ -99,9 +103,6 @@ func (r *Record) Retuned(a train.Applied) {
 		t.Applied = append(t.Applied, a)
 	}
 }
-
-// energyPatience is how long after its last epoch the energy of a trial is waited for.
-const energyPatience = time.Minute
 
 // Metered notes what the ledger says of a trial's job.
 func (r *Record) Metered(job train.JobID, course train.Course, account train.Account, now time.Time) {
