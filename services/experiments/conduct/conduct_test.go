@@ -275,6 +275,35 @@ func TestPausingWaitsForEnergyAWhile(t *testing.T) {
 	}
 }
 
+// Joules and seconds are not compared, and joules that nobody has told yet are unknown.
+func TestCostsHaveAUnit(t *testing.T) {
+	e := experiment(search.Random, file.PipeTune, 1)
+	e.Objective.Per = file.PerEnergy
+	r := New("exp", e, "", time.Now().UTC())
+	if err := r.Decide(newWorld(t, e).known, r.SubmittedAt); err != nil {
+		t.Fatal(err)
+	}
+	trial := &r.Trials[0]
+	trial.Done = []Epoch{{Epoch: 1, Seconds: 10, Joules: 100}, {Epoch: 2, Seconds: 11}, {Epoch: 3, Seconds: 12, Joules: 330}, {Epoch: 4, Seconds: 13, Joules: 450}, {Epoch: 5, Seconds: 14}}
+	costs := func() (all []float64) {
+		for i := range trial.Done {
+			all = append(all, r.cost(trial, i))
+		}
+		return all
+	}
+	measured := r.pipelined(trial, newWorld(t, e).known).Workload
+	if diff := cmp.Diff([]float64{100, 0, 0, 120, 0}, costs()); diff != "" {
+		t.Errorf("joules (-want +got):\n%s", diff)
+	}
+	trial.Modelled = true
+	if diff := cmp.Diff([]float64{10, 11, 12, 13, 14}, costs()); diff != "" {
+		t.Errorf("seconds (-want +got):\n%s", diff)
+	}
+	if modelled := r.pipelined(trial, newWorld(t, e).known).Workload; modelled == measured {
+		t.Errorf("workload %s in joules and in seconds", modelled)
+	}
+}
+
 // A parameter that cannot be set while a job runs does not keep the others from being tuned; one whose every value is refused stays at its default.
 func TestRefusedParametersKeepTheirDefaults(t *testing.T) {
 	for _, refused := range [][]string{{file.MemoryMiB}, {file.Cores, file.MemoryMiB}} {

@@ -2,6 +2,7 @@ package conduct
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -78,11 +79,25 @@ func (r *Record) pipelined(t *Trial, known profile.Store) pipeline.Trial {
 	return trial
 }
 
-// workload is the same for trainings whose epochs cost the same: the same code on the same data with the same batch size.
+// workload is the same for trainings whose epochs cost the same: the same code on the same data with the same batch size, and costs in the same unit.
 func (r *Record) workload(batch float64) string {
 	job := r.Experiment.Job
 	job.BatchSize = 0
-	return fmt.Sprintf("%s %d %g", job.Signature(), job.TrainingSetSize, batch)
+	return fmt.Sprintf("%s %d %g %s", job.Signature(), job.TrainingSetSize, batch, r.unit())
+}
+
+// Units of cost.
+const (
+	inSeconds = "s"
+	inJoules  = "J"
+)
+
+// unit of what epochs cost: joules where energy is the objective and is measured. What is modelled follows from the time and is no measurement.
+func (r *Record) unit() string {
+	if r.Experiment.Objective.Per != file.PerEnergy || slices.ContainsFunc(r.Trials, func(t Trial) bool { return t.Modelled }) {
+		return inSeconds
+	}
+	return inJoules
 }
 
 func (r *Record) space() pipeline.Space {
@@ -93,14 +108,16 @@ func (r *Record) space() pipeline.Space {
 	return space
 }
 
-// cost of an epoch in seconds or, where energy is the objective and was measured, in joules. What is modelled follows from the time and is no measurement.
+// cost of an epoch; 0 where it is not known: the ledger has to tell what was used up to its end, and up to that of the one before.
 func (r *Record) cost(t *Trial, i int) float64 {
-	if r.Experiment.Objective.Per != file.PerEnergy || t.Modelled {
+	if r.unit() == inSeconds {
 		return t.Done[i].Seconds
 	}
 	before := 0.0
 	if i > 0 {
-		before = t.Done[i-1].Joules
+		if before = t.Done[i-1].Joules; before == 0 {
+			return 0
+		}
 	}
 	return max(t.Done[i].Joules-before, 0)
 }
