@@ -3,6 +3,7 @@ package experiments
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"testing"
@@ -259,6 +260,37 @@ func TestAStoppedTrialThatWasNeverSubmittedSettles(t *testing.T) {
 	b.serve()
 	if r := b.await("exp", func(r conduct.Record) bool { return r.Settled() }); r.Trials[0].JobState != train.StateCancelled {
 		t.Errorf("its job is %s", r.Trials[0].JobState)
+	}
+}
+
+// A job that somebody else submitted under the id of a trial's is left alone: the trial fails, and the others go on.
+func TestJobsOfOthersAreLeftAlone(t *testing.T) {
+	b := newBench(t)
+	other := train.Spec{Name: "mine", Command: []string{"mine"}, BatchSize: 1, MaxEpochs: 1}
+	if err := b.user.Publish(b.ctx, event.OnceFact("exp-t0", event.FactSubmitted, "submitted", event.Submitted{Spec: other})); err != nil {
+		t.Fatal(err)
+	}
+	b.yard(nil)
+	stop := b.serve()
+	e := experiment(3)
+	e.Search.Algorithm = search.Random
+	b.submit("exp", e)
+	b.await("exp", func(r conduct.Record) bool { return len(r.Trials) > 1 && r.Trials[1].JobState != "" })
+	stop()
+	b.serve()
+	r := b.await("exp", over)
+	first, second := r.Trials[0], r.Trials[1]
+	if first.State != search.Failed || first.Reason != "another job had been submitted as exp-t0" || second.State != search.Ended || r.State != conduct.Finished {
+		t.Errorf("%s: %s %q, then %s", r.State, first.State, first.Reason, second.State)
+	}
+	if len(first.Done) != 0 || !first.RunAt.IsZero() {
+		t.Errorf("what the other job did counts: %+v", first)
+	}
+	if _, err := b.settings.Get(b.ctx, "exp-t0"); !errors.Is(err, bus.ErrNotFound) {
+		t.Errorf("something is wanted of the other job: %v", err)
+	}
+	if _, err := b.user.Last(b.ctx, event.StreamJobs, event.JobSubject("exp-t0", event.FactCancelRequested)); !errors.Is(err, bus.ErrNotFound) {
+		t.Errorf("the other job was cancelled: %v", err)
 	}
 }
 

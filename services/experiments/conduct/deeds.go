@@ -12,12 +12,15 @@ import (
 func (r *Record) Settings() []train.Setting {
 	var all []train.Setting
 	for i := range r.Trials {
-		if t := &r.Trials[i]; t.JobState == "" {
+		if t := &r.Trials[i]; t.own() {
 			all = append(all, r.setting(t))
 		}
 	}
 	return all
 }
+
+// own says whether the trial has a job that has not ended.
+func (t *Trial) own() bool { return t.JobState == "" && !t.Foreign }
 
 func (r *Record) setting(t *Trial) train.Setting {
 	s := train.Setting{Job: t.Job, Experiment: train.JobID(r.ID), Generation: uint64(len(t.Settings)), Values: t.Setting()}
@@ -33,7 +36,7 @@ func (r *Record) Submissions() []event.Fact {
 	var facts []event.Fact
 	for i := range r.Trials {
 		t := &r.Trials[i]
-		if t.RunAt.IsZero() && len(t.Done) == 0 && t.JobState == "" {
+		if t.RunAt.IsZero() && len(t.Done) == 0 && t.own() {
 			spec := r.Experiment.TrialJob(t.ID, t.Epochs, t.Params, t.Setting())
 			facts = append(facts, event.OnceFact(t.Job, event.FactSubmitted, "submitted", event.Submitted{Spec: spec}))
 		}
@@ -46,7 +49,7 @@ func (r *Record) Cancellations() []event.Fact {
 	var facts []event.Fact
 	for i := range r.Trials {
 		t := &r.Trials[i]
-		if t.State == search.Stopped && t.JobState == "" {
+		if t.State == search.Stopped && t.own() {
 			body := event.CancelRequested{By: "experiment " + r.ID, Reason: t.Reason}
 			facts = append(facts, event.JobFact(t.Job, event.FactCancelRequested, "cancel", body))
 		}

@@ -1,6 +1,7 @@
 package conduct
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -95,6 +96,19 @@ func (r *Record) JobEnded(job train.JobID, state train.State, reason string, at 
 		t.Reason = reason
 	}
 	r.settle(t, at)
+}
+
+// Taken notes that the id of a trial's job belongs to a job of somebody else.
+func (r *Record) Taken(job train.JobID, at time.Time) {
+	t := r.trial(job)
+	if t == nil {
+		return
+	}
+	t.Foreign = true
+	if t.State == search.Running {
+		t.State, t.EndedAt = search.Failed, at
+		t.Reason = fmt.Sprintf("another job had been submitted as %s", job)
+	}
 }
 
 // Retuned notes what was applied to an attempt.
