@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"testing"
 	"time"
@@ -291,6 +293,41 @@ func TestJobsOfOthersAreLeftAlone(t *testing.T) {
 	}
 	if _, err := b.user.Last(b.ctx, event.StreamJobs, event.JobSubject("exp-t0", event.FactCancelRequested)); !errors.Is(err, bus.ErrNotFound) {
 		t.Errorf("the other job was cancelled: %v", err)
+	}
+}
+
+// What nodes measured is looked for in the time of the first setting, and given up where nobody measures.
+func TestProfiles(t *testing.T) {
+	b := newBench(t)
+	c, err := newConductor(b.ctx, b.user, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Now().UTC()
+	e := experiment(1)
+	e.Search.Algorithm = search.Random
+	r := conduct.New("exp", e, "hash", at)
+	if err := r.Decide(profile.Store{}, at); err != nil {
+		t.Fatal(err)
+	}
+	r.EpochEnded("exp-t0", event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 10}, at)
+	for after, want := range map[time.Duration]int{profilePatience: 0, profilePatience + time.Second: 1} {
+		c.now = func() time.Time { return at.Add(after) }
+		if found, err := c.profilesOf(b.ctx, r); err != nil || len(found) != want {
+			t.Errorf("%v after %s, error %v", found, after, err)
+		}
+	}
+	agent := bustest.Connect(t, b.server, "nodeagent")
+	for i, work := range []float64{6, 600} { // the second is of another time
+		from := at.Add(time.Duration(4*i-6) * time.Second)
+		m := event.Measured{From: from, To: from.Add(4 * time.Second), Users: []event.Use{{Job: "exp-t0", Component: event.ComponentCPU, Work: work}}}
+		subject := event.Subject{Entity: "energy", ID: "n", Fact: event.FactMeasured, Version: 1}
+		if err := agent.Publish(b.ctx, event.Fact{Subject: subject, Key: fmt.Sprintf("node/n/boot/%d", i), Body: m}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found, err := c.profilesOf(b.ctx, r); err != nil || found["exp-t0"].BusyCores != 1.5 {
+		t.Errorf("%v, error %v", found, err)
 	}
 }
 
