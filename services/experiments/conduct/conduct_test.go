@@ -137,11 +137,17 @@ func TestRecurringExperimentsRunOneTrial(t *testing.T) {
 	if _, got, _ := again.record.Best(); got != score || !cmp.Equal(trials[0].Params, best.Params, cmp.AllowUnexported(search.Value{})) {
 		t.Errorf("%v came to %g, want %v and %g", trials[0].Params, got, best.Params, score)
 	}
-	other := e
-	other.Job.TrainingSetSize++
-	changed := newWorld(t, other)
-	if changed.record.Recur([]Record{first.record}); changed.record.Recurs != nil {
-		t.Error("another job is taken for the same")
+	most := 100.0
+	for name, change := range map[string]func(*file.Experiment){
+		"job":        func(e *file.Experiment) { e.Job.TrainingSetSize++ },
+		"constraint": func(e *file.Experiment) { e.Constraints = []file.Constraint{{Metric: "memory_mib", Max: &most}} },
+	} {
+		other := e
+		change(&other)
+		changed := newWorld(t, other)
+		if changed.record.Recur([]Record{first.record}); changed.record.Recurs != nil {
+			t.Errorf("another %s is taken for the same", name)
+		}
 	}
 }
 
@@ -301,6 +307,10 @@ func TestCostsHaveAUnit(t *testing.T) {
 	}
 	if modelled := r.pipelined(trial, newWorld(t, e).known).Workload; modelled == measured {
 		t.Errorf("workload %s in joules and in seconds", modelled)
+	}
+	again := New("again", e, "", time.Now().UTC())
+	if again.Recurs = (&Recurrence{Modelled: true}); again.unit() != inSeconds {
+		t.Error("what recurs does not find what was learnt in seconds")
 	}
 }
 

@@ -50,6 +50,8 @@ type Record struct {
 type Recurrence struct {
 	Of     string        `json:"of"`
 	Params search.Params `json:"params"`
+	// Modelled says that its energy was no measurement.
+	Modelled bool `json:"modelled,omitempty"`
 }
 
 // Trial is one training with its own values of the parameters.

@@ -34,10 +34,11 @@ func (r *Record) pipelines() bool {
 
 // rule decides on system parameters. A recurring job runs with what is known and probes nothing.
 func (r *Record) rule() pipeline.Rule {
-	rule := pipeline.StandardRule()
-	if rule.Again = max(rule.Again, r.again()); r.Recurs != nil {
-		rule.Allowance, rule.Again = 0, 0
+	if r.Recurs != nil {
+		return pipeline.Known{}
 	}
+	rule := pipeline.StandardRule()
+	rule.Again = max(rule.Again, r.again())
 	return rule
 }
 
@@ -94,10 +95,14 @@ const (
 
 // unit of what epochs cost: joules where energy is the objective and is measured. What is modelled follows from the time and is no measurement.
 func (r *Record) unit() string {
-	if r.Experiment.Objective.Per != file.PerEnergy || slices.ContainsFunc(r.Trials, func(t Trial) bool { return t.Modelled }) {
+	if r.Experiment.Objective.Per != file.PerEnergy || r.modelled() || r.Recurs != nil && r.Recurs.Modelled {
 		return inSeconds
 	}
 	return inJoules
+}
+
+func (r *Record) modelled() bool {
+	return slices.ContainsFunc(r.Trials, func(t Trial) bool { return t.Modelled })
 }
 
 func (r *Record) space() pipeline.Space {

@@ -245,3 +245,24 @@ func TestLeastIsTheMeanOfMinima(t *testing.T) {
 		t.Errorf("%g, want %g", got, want)
 	}
 }
+
+func TestKnownProbesNothing(t *testing.T) {
+	tr := Trial{Workload: "w", Epochs: 9, Settings: space().Settings()}
+	s := tr.Settings
+	learnt := Record{
+		Workload: "w", Default: s[0], Measured: []Measured{{s[0], 10, 1}, {s[2], 8, 1}, {s[1], 9, 1}, {s[3], 1, 1}}, Failed: []Setting{s[3]},
+	}
+	for _, tc := range []struct {
+		name  string
+		known []Record
+		want  Setting
+	}{
+		{"nothing is known", nil, s[0]},
+		{"of another workload", []Record{{Workload: "v", Default: s[0], Measured: learnt.Measured}}, s[0]},
+		{"the cheapest that can run", []Record{learnt}, s[2]},
+	} {
+		if got := (Known{}).Next(&tr, tc.known); !got.Equal(tc.want) {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}
