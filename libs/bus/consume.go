@@ -230,6 +230,14 @@ func (b *Bus) follow(ctx context.Context, stream string, filters []string, from 
 
 // Stored calls f with what a stream keeps now of the given subjects (none: all), stored since a time (zero: since ever), in order, and returns.
 func (b *Bus) Stored(ctx context.Context, stream string, filters []string, since time.Time, f func(Message)) error {
+	return b.StoredWhile(ctx, stream, filters, since, func(m Message) bool {
+		f(m)
+		return true
+	})
+}
+
+// StoredWhile is Stored that returns as soon as f gives false.
+func (b *Bus) StoredWhile(ctx context.Context, stream string, filters []string, since time.Time, f func(Message) bool) error {
 	config := jetstream.OrderedConsumerConfig{FilterSubjects: filters, DeliverPolicy: jetstream.DeliverAllPolicy}
 	if !since.IsZero() {
 		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, &since
@@ -258,7 +266,9 @@ func (b *Bus) Stored(ctx context.Context, stream string, filters []string, since
 			return fmt.Errorf("read stream %s: %w", stream, err)
 		}
 		pending = meta.NumPending
-		f(newMessage(raw.Subject(), raw.Headers(), raw.Data(), meta.Sequence.Stream, meta.Timestamp))
+		if !f(newMessage(raw.Subject(), raw.Headers(), raw.Data(), meta.Sequence.Stream, meta.Timestamp)) {
+			return nil
+		}
 	}
 	return nil
 }

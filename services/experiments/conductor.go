@@ -9,8 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"reflect"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -162,6 +162,11 @@ func (c *conductor) begin(ctx context.Context, id string, e file.Experiment, has
 	}
 	c.log.Info("experiment begins", "experiment", id, "algorithm", e.Search.Algorithm, "mode", e.Mode, "trials", e.Search.Trials)
 	c.running[id] = bus.Entry[conduct.Record]{Key: id, Value: r}
+	defer func() {
+		if c.running[id].Revision == 0 { // not stored: the submission comes again or is set aside
+			delete(c.running, id)
+		}
+	}()
 	return c.moveOn(ctx, id, func(*conduct.Record) {})
 }
 
@@ -247,10 +252,16 @@ func streamOf(m bus.Message) string {
 	return event.StreamJobs
 }
 
-// look moves an experiment on by the clock and by what the ledger says.
-func (c *conductor) look(ctx context.Context, id string) error {
+// look moves an experiment on by the clock and by what the ledger says. One that panics is set aside until the next start: it must not stop the others.
+func (c *conductor) look(ctx context.Context, id string) (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer func() {
+		if p := recover(); p != nil {
+			delete(c.running, id)
+			err = fmt.Errorf("%w: experiment %s is set aside: %v\n%s", bus.ErrPoison, id, p, debug.Stack())
+		}
+	}()
 	e, open := c.running[id]
 	if !open {
 		return nil
@@ -373,83 +384,4 @@ func (c *conductor) keep(ctx context.Context, id string, r conduct.Record, befor
 	}
 	c.running[id] = bus.Entry[conduct.Record]{Key: id, Value: r, Revision: revision}
 	return nil
-}
-
-// act does what follows from a stored record: first what is wanted of jobs, then the jobs, at last the news.
-func (c *conductor) act(ctx context.Context, id string) error {
-	e := c.running[id]
-	for _, s := range e.Value.Settings() {
-		if err := c.want(ctx, s); err != nil {
-			return err
-		}
-	}
-	for _, f := range append(e.Value.Submissions(), e.Value.Cancellations()...) {
-		if c.asked[f.Subject] {
-			continue
-		}
-		if err := c.bus.Publish(ctx, f); err != nil {
-			return err
-		}
-		c.asked[f.Subject] = true
-	}
-	before, err := json.Marshal(e.Value)
-	if err != nil {
-		return fmt.Errorf("encode experiment %s: %w", id, err)
-	}
-	told, err := copyOf(before)
-	if err != nil {
-		return err
-	}
-	if news := told.Tell(); len(news) > 0 {
-		if err := c.bus.Publish(ctx, news...); err != nil {
-			return err
-		}
-		if err := c.keep(ctx, id, told, before); err != nil {
-			return err
-		}
-	}
-	if !unfinished(told) {
-		c.log.Info("experiment is over", "experiment", id, "state", told.State, "message", told.Message)
-		c.forget(ctx, told)
-	}
-	return nil
-}
-
-// want stores a setting unless it is there.
-func (c *conductor) want(ctx context.Context, s train.Setting) error {
-	if c.wanted[s.Job].Same(s) {
-		return nil
-	}
-	_, err := c.settings.Modify(ctx, string(s.Job), func(there *train.Setting) (bool, error) {
-		if there.Job == s.Job && there.Same(s) {
-			return false, nil
-		}
-		*there = s
-		return true, nil
-	})
-	if err != nil {
-		return fmt.Errorf("set the parameters of %s: %w", s.Job, err)
-	}
-	c.wanted[s.Job] = s
-	return nil
-}
-
-// forget removes what is only of use while an experiment runs.
-func (c *conductor) forget(ctx context.Context, r conduct.Record) {
-	delete(c.running, r.ID)
-	for i := range r.Trials {
-		job := r.Trials[i].Job
-		delete(c.wanted, job)
-		there, err := c.settings.Get(ctx, string(job))
-		if err == nil {
-			err = c.settings.Delete(ctx, string(job), there.Revision)
-		}
-		if err != nil && !errors.Is(err, bus.ErrNotFound) {
-			c.log.Debug("setting not removed", "job", job, "error", err)
-		}
-	}
-	maps.DeleteFunc(c.asked, func(s event.Subject, _ bool) bool {
-		id, _, ok := conduct.SplitJobID(s.ID)
-		return ok && id == r.ID
-	})
 }

@@ -12,16 +12,21 @@ import (
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
+// profilePatience is how long what nodes measured is waited for: after the end of an interval for its measurement to be stored, and after a trial's first epoch
+// for any at all.
+const profilePatience = time.Minute
+
 // profileOf puts together what nodes measured of a job between two times; false where there is no interval of it yet.
 func (c *conductor) profileOf(ctx context.Context, job train.JobID, from, to time.Time) (conduct.Profile, bool, error) {
 	var p profiling
 	p.job = job
 	filter := filters("energy", event.FactMeasured)
-	err := c.bus.Stored(ctx, event.StreamSamples, filter, from.Add(-time.Second), func(m bus.Message) {
+	err := c.bus.StoredWhile(ctx, event.StreamSamples, filter, from.Add(-time.Second), func(m bus.Message) bool {
 		measured, err := event.Decode[event.Measured](m.Data)
 		if err == nil && !measured.From.Before(from) && !measured.To.After(to) {
 			p.add(measured)
 		}
+		return m.Stored.Before(to.Add(profilePatience))
 	})
 	if err != nil || p.seconds == 0 {
 		return conduct.Profile{}, false, err
@@ -78,7 +83,8 @@ func (p *profiling) mean() conduct.Profile {
 	return conduct.Profile{BusyCores: busy, Signature: s}
 }
 
-// profilesOf looks for the profiles of running trials that have trained an epoch and have none.
+// profilesOf looks for the profiles of running trials that have trained an epoch and have none. Where nobody measures, a trial is given an empty one, and is not
+// looked for again.
 func (c *conductor) profilesOf(ctx context.Context, r conduct.Record) (map[train.JobID]conduct.Profile, error) {
 	found := map[train.JobID]conduct.Profile{}
 	for i := range r.Trials {
@@ -91,7 +97,7 @@ func (c *conductor) profilesOf(ctx context.Context, r conduct.Record) (map[train
 		if err != nil {
 			return nil, err
 		}
-		if ok {
+		if ok || c.now().Sub(t.Done[0].At) > profilePatience {
 			found[t.Job] = p
 		}
 	}

@@ -3,7 +3,10 @@ package experiments
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"testing"
 	"time"
@@ -18,6 +21,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/conduct"
 	"github.com/switchyard-dl/switchyard/services/experiments/file"
+	"github.com/switchyard-dl/switchyard/services/experiments/profile"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
@@ -240,6 +244,106 @@ func TestTheFirstSubmissionStands(t *testing.T) {
 	refused, err := event.Decode[event.Rejected](b.last("bad", event.FactRejected).Data)
 	if err != nil || len(refused.Reasons) == 0 {
 		t.Errorf("refused %+v, error %v", refused, err)
+	}
+}
+
+// A service that dies between the record and its deeds leaves a stopped trial whose job nobody heard of: it comes to an end all the same.
+func TestAStoppedTrialThatWasNeverSubmittedSettles(t *testing.T) {
+	b := newBench(t)
+	r := conduct.New("exp", experiment(1), "hash", time.Now().UTC())
+	if err := r.Decide(profile.Store{}, r.SubmittedAt); err != nil {
+		t.Fatal(err)
+	}
+	r.Stop("stopped", r.SubmittedAt)
+	if _, err := b.records.Swap(b.ctx, "exp", r, 0); err != nil {
+		t.Fatal(err)
+	}
+	b.yard(func(train.JobID, int) bool { return false })
+	b.serve()
+	if r := b.await("exp", func(r conduct.Record) bool { return r.Settled() }); r.Trials[0].JobState != train.StateCancelled {
+		t.Errorf("its job is %s", r.Trials[0].JobState)
+	}
+}
+
+// A job that somebody else submitted under the id of a trial's is left alone: the trial fails, and the others go on.
+func TestJobsOfOthersAreLeftAlone(t *testing.T) {
+	b := newBench(t)
+	other := train.Spec{Name: "mine", Command: []string{"mine"}, BatchSize: 1, MaxEpochs: 1}
+	if err := b.user.Publish(b.ctx, event.OnceFact("exp-t0", event.FactSubmitted, "submitted", event.Submitted{Spec: other})); err != nil {
+		t.Fatal(err)
+	}
+	b.yard(nil)
+	stop := b.serve()
+	e := experiment(3)
+	e.Search.Algorithm = search.Random
+	b.submit("exp", e)
+	b.await("exp", func(r conduct.Record) bool { return len(r.Trials) > 1 && r.Trials[1].JobState != "" })
+	stop()
+	b.serve()
+	r := b.await("exp", over)
+	first, second := r.Trials[0], r.Trials[1]
+	if first.State != search.Failed || first.Reason != "another job had been submitted as exp-t0" || second.State != search.Ended || r.State != conduct.Finished {
+		t.Errorf("%s: %s %q, then %s", r.State, first.State, first.Reason, second.State)
+	}
+	if len(first.Done) != 0 || !first.RunAt.IsZero() {
+		t.Errorf("what the other job did counts: %+v", first)
+	}
+	if _, err := b.settings.Get(b.ctx, "exp-t0"); !errors.Is(err, bus.ErrNotFound) {
+		t.Errorf("something is wanted of the other job: %v", err)
+	}
+	if _, err := b.user.Last(b.ctx, event.StreamJobs, event.JobSubject("exp-t0", event.FactCancelRequested)); !errors.Is(err, bus.ErrNotFound) {
+		t.Errorf("the other job was cancelled: %v", err)
+	}
+}
+
+// What nodes measured is looked for in the time of the first setting, and given up where nobody measures.
+func TestProfiles(t *testing.T) {
+	b := newBench(t)
+	c, err := newConductor(b.ctx, b.user, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Now().UTC()
+	e := experiment(1)
+	e.Search.Algorithm = search.Random
+	r := conduct.New("exp", e, "hash", at)
+	if err := r.Decide(profile.Store{}, at); err != nil {
+		t.Fatal(err)
+	}
+	r.EpochEnded("exp-t0", event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 10}, at)
+	for after, want := range map[time.Duration]int{profilePatience: 0, profilePatience + time.Second: 1} {
+		c.now = func() time.Time { return at.Add(after) }
+		if found, err := c.profilesOf(b.ctx, r); err != nil || len(found) != want {
+			t.Errorf("%v after %s, error %v", found, after, err)
+		}
+	}
+	agent := bustest.Connect(t, b.server, "nodeagent")
+	for i, work := range []float64{6, 600} { // the second is of another time
+		from := at.Add(time.Duration(4*i-6) * time.Second)
+		m := event.Measured{From: from, To: from.Add(4 * time.Second), Users: []event.Use{{Job: "exp-t0", Component: event.ComponentCPU, Work: work}}}
+		subject := event.Subject{Entity: "energy", ID: "n", Fact: event.FactMeasured, Version: 1}
+		if err := agent.Publish(b.ctx, event.Fact{Subject: subject, Key: fmt.Sprintf("node/n/boot/%d", i), Body: m}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found, err := c.profilesOf(b.ctx, r); err != nil || found["exp-t0"].BusyCores != 1.5 {
+		t.Errorf("%v, error %v", found, err)
+	}
+}
+
+// A record that nobody can go on from does not keep other experiments from going on.
+func TestABrokenRecordIsSetAside(t *testing.T) {
+	b := newBench(t)
+	e := experiment(1)
+	e.System[0].Values = nil
+	if _, err := b.records.Swap(b.ctx, "broken", conduct.New("broken", e, "hash", time.Now().UTC()), 0); err != nil {
+		t.Fatal(err)
+	}
+	b.serve()
+	b.yard(nil)
+	b.submit("exp", experiment(1))
+	if r := b.await("exp", over); r.State != conduct.Finished {
+		t.Errorf("the other one: %s, %s", r.State, r.Message)
 	}
 }
 

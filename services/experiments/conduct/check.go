@@ -4,23 +4,33 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
-	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/file"
 )
 
 // MostEpochs bounds the epochs of all trials of an experiment: each is kept in its record.
 const MostEpochs = 10_000
 
-// longestID leaves room for the number of a trial.
-const longestID = train.MaxIDLength - 8
-
 // Check says everything that is wrong with a submission that did not come from a file.
 func Check(id string, e file.Experiment) error {
 	var errs []error
-	if len(id) > longestID {
-		errs = append(errs, fmt.Errorf("id %.80q: want at most %d characters, to leave room for the numbers of trials", id, longestID))
+	if len(id) > file.LongestName {
+		errs = append(errs, fmt.Errorf("id %.80q: want at most %d characters, to leave room for the numbers of trials", id, file.LongestName))
+	}
+	if !e.Named() {
+		errs = append(errs, fmt.Errorf("name %.80q: want 1 to %d letters, digits, '-' or '_', beginning with a letter or digit", e.Name, file.LongestName))
+	}
+	if !slices.Contains(file.Modes(), e.Mode) {
+		errs = append(errs, fmt.Errorf("mode %.80q: want v1, v2 or pipetune", e.Mode))
+	}
+	for i, f := range e.System {
+		if err := f.Check(); err != nil {
+			errs = append(errs, err)
+		} else if slices.ContainsFunc(e.System[:i], func(g file.Factor) bool { return g.Name == f.Name }) {
+			errs = append(errs, fmt.Errorf("system.%s: is given twice", f.Name))
+		}
 	}
 	if e.Concurrency < 1 {
 		errs = append(errs, fmt.Errorf("concurrency %d: want 1 or more", e.Concurrency))

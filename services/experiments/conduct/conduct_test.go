@@ -2,6 +2,8 @@ package conduct
 
 import (
 	"encoding/json"
+	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -135,21 +137,47 @@ func TestRecurringExperimentsRunOneTrial(t *testing.T) {
 	if _, got, _ := again.record.Best(); got != score || !cmp.Equal(trials[0].Params, best.Params, cmp.AllowUnexported(search.Value{})) {
 		t.Errorf("%v came to %g, want %v and %g", trials[0].Params, got, best.Params, score)
 	}
-	other := e
-	other.Job.TrainingSetSize++
-	changed := newWorld(t, other)
-	if changed.record.Recur([]Record{first.record}); changed.record.Recurs != nil {
-		t.Error("another job is taken for the same")
+	most := 100.0
+	for name, change := range map[string]func(*file.Experiment){
+		"job":        func(e *file.Experiment) { e.Job.TrainingSetSize++ },
+		"constraint": func(e *file.Experiment) { e.Constraints = []file.Constraint{{Metric: "memory_mib", Max: &most}} },
+	} {
+		other := e
+		change(&other)
+		changed := newWorld(t, other)
+		if changed.record.Recur([]Record{first.record}); changed.record.Recurs != nil {
+			t.Errorf("another %s is taken for the same", name)
+		}
 	}
 }
 
+// A trial is only begun where the budget is not used up by those before it, however many could run beside it.
 func TestBudgets(t *testing.T) {
-	e := experiment(search.Random, file.V1, 6)
-	e.Budget.Epochs = 20
+	for _, concurrency := range []int{1, 6} {
+		e := experiment(search.Random, file.V1, 6)
+		e.Budget.Epochs, e.Concurrency = 20, concurrency
+		w := newWorld(t, e)
+		w.run()
+		if len(w.record.Trials) != 3 || w.record.State != Finished || w.record.Message != "the budget of 20 epochs is used up" {
+			t.Errorf("%d at a time: %d trials, %s, %q", concurrency, len(w.record.Trials), w.record.State, w.record.Message)
+		}
+	}
+}
+
+// The place of a trial that was stopped goes to the next one, also where it was the only place.
+func TestStoppedTrialsMakeRoom(t *testing.T) {
+	e := experiment(search.Grid, file.V1, 6)
+	e.Space = search.Space{{Name: "rate", Kind: search.Choice, Values: []search.Value{search.Number(0.1), search.Number(0.01), search.Number(0.02), search.Number(0.2)}}}
+	e.Search.Median = &search.Median{GraceEpochs: 1, Trials: 1}
 	w := newWorld(t, e)
 	w.run()
-	if len(w.record.Trials) != 3 || w.record.State != Finished || w.record.Message != "the budget of 20 epochs is used up" {
-		t.Errorf("%d trials, %s, %q", len(w.record.Trials), w.record.State, w.record.Message)
+	var states []search.State
+	for _, trial := range w.record.Trials {
+		states = append(states, trial.State)
+	}
+	want := []search.State{search.Ended, search.Stopped, search.Stopped, search.Ended}
+	if diff := cmp.Diff(want, states); diff != "" {
+		t.Errorf("states (-want +got):\n%s", diff)
 	}
 }
 
@@ -181,6 +209,9 @@ func TestStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Stop("stopped by ann", r.SubmittedAt)
+	if jobs := r.Submissions(); len(jobs) != 1 {
+		t.Errorf("submissions %+v: what was not submitted cannot be cancelled", jobs)
+	}
 	facts := r.Cancellations()
 	if r.State != Stopped || len(facts) != 1 || facts[0].Key != "job/exp-t0/cancel" {
 		t.Fatalf("%s, %+v", r.State, facts)
@@ -227,6 +258,119 @@ func TestEnergyIsWaitedFor(t *testing.T) {
 	}
 }
 
+// A trial that has come to its rung pauses also where nobody meters it.
+func TestPausingWaitsForEnergyAWhile(t *testing.T) {
+	e := experiment(search.ASHA, file.V1, 2)
+	e.Objective.Per = file.PerEnergy
+	r := New("exp", e, "", time.Now().UTC())
+	if err := r.Decide(newWorld(t, e).known, r.SubmittedAt); err != nil {
+		t.Fatal(err)
+	}
+	trial, at := &r.Trials[0], r.SubmittedAt.Add(time.Second)
+	r.EpochEnded(trial.Job, event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 1, Metrics: map[string]float64{"accuracy": 0.5}}, at)
+	for _, test := range []struct {
+		after time.Duration
+		want  search.State
+	}{{energyPatience, search.Running}, {energyPatience + time.Second, search.Paused}} {
+		if r.Metered(trial.Job, train.Course{}, train.Account{}, at.Add(test.after)); trial.State != test.want {
+			t.Errorf("%s after %s, want %s", trial.State, test.after, test.want)
+		}
+	}
+	if err := r.Decide(newWorld(t, e).known, at.Add(time.Hour)); err != nil || len(r.Trials) != 2 {
+		t.Errorf("%d trials, error %v: the next one does not begin", len(r.Trials), err)
+	}
+}
+
+// Joules and seconds are not compared, and joules that nobody has told yet are unknown.
+func TestCostsHaveAUnit(t *testing.T) {
+	e := experiment(search.Random, file.PipeTune, 1)
+	e.Objective.Per = file.PerEnergy
+	r := New("exp", e, "", time.Now().UTC())
+	if err := r.Decide(newWorld(t, e).known, r.SubmittedAt); err != nil {
+		t.Fatal(err)
+	}
+	trial := &r.Trials[0]
+	trial.Done = []Epoch{{Epoch: 1, Seconds: 10, Joules: 100}, {Epoch: 2, Seconds: 11}, {Epoch: 3, Seconds: 12, Joules: 330}, {Epoch: 4, Seconds: 13, Joules: 450}, {Epoch: 5, Seconds: 14}}
+	costs := func() (all []float64) {
+		for i := range trial.Done {
+			all = append(all, r.cost(trial, i))
+		}
+		return all
+	}
+	measured := r.pipelined(trial, newWorld(t, e).known).Workload
+	if diff := cmp.Diff([]float64{100, 0, 0, 120, 0}, costs()); diff != "" {
+		t.Errorf("joules (-want +got):\n%s", diff)
+	}
+	trial.Modelled = true
+	if diff := cmp.Diff([]float64{10, 11, 12, 13, 14}, costs()); diff != "" {
+		t.Errorf("seconds (-want +got):\n%s", diff)
+	}
+	if modelled := r.pipelined(trial, newWorld(t, e).known).Workload; modelled == measured {
+		t.Errorf("workload %s in joules and in seconds", modelled)
+	}
+	again := New("again", e, "", time.Now().UTC())
+	if again.Recurs = (&Recurrence{Modelled: true}); again.unit() != inSeconds {
+		t.Error("what recurs does not find what was learnt in seconds")
+	}
+}
+
+// A parameter that cannot be set while a job runs does not keep the others from being tuned; one whose every value is refused stays at its default.
+func TestRefusedParametersKeepTheirDefaults(t *testing.T) {
+	for _, refused := range [][]string{{file.MemoryMiB}, {file.Cores, file.MemoryMiB}} {
+		e := experiment(search.Random, file.PipeTune, 6)
+		e.System = append(e.System, file.Factor{Name: file.MemoryMiB, Values: []float64{4096, 8192, 2048}})
+		w := newWorld(t, e)
+		w.cost, w.busy, w.refused = func(_, cores float64) float64 { return 10 + 5*cores }, 0.6, refused
+		w.run()
+		last := w.record.Trials[5]
+		cores := 1.0
+		if len(refused) == 2 {
+			cores = 2
+		}
+		want := pipeline.Setting{file.Cores: cores, file.MemoryMiB: 4096}
+		if !last.Setting().Equal(want) {
+			t.Errorf("%v are refused: the last trial ends with %v, want %v", refused, last.Setting(), want)
+		}
+		known := w.known.Records()
+		if len(known) != 1 || len(known[0].Measured) == 0 || !known[0].Measured[0].Setting.Equal(known[0].Default) {
+			t.Errorf("%v are refused: learnt %+v", refused, known)
+		}
+	}
+}
+
+// Devices come with the submission: an epoch has the number that its trial was searched with.
+func TestSearchedDevicesAreNoFailure(t *testing.T) {
+	e := experiment(search.Grid, file.V2, 2)
+	e.Space = nil
+	e.System = []file.Factor{{Name: file.Devices, Values: []float64{1, 2}}}
+	w := newWorld(t, e)
+	w.cost, w.refused = func(float64, float64) float64 { return 10 }, []string{file.Devices}
+	w.run()
+	known := w.known.Records()
+	if len(w.record.Trials) != 2 || len(known) != 1 || len(known[0].Failed) != 0 || len(known[0].Measured) != 2 {
+		t.Errorf("%d trials taught %+v", len(w.record.Trials), known)
+	}
+}
+
+// The first epochs bring the most for their time: a trial that left after one of them is no better than one that was trained to its end.
+func TestBestOfWhatIsDividedByTime(t *testing.T) {
+	e := experiment(search.ASHA, file.V1, 9)
+	e.Objective.Per = file.PerTime
+	w := newWorld(t, e)
+	w.value = func(rate float64, epoch int) float64 { return rate * math.Sqrt(float64(epoch)) }
+	w.run()
+	best, score, ok := w.record.Best()
+	if !ok || best.State != search.Ended || best.EpochsDone() != 9 {
+		t.Fatalf("best %+v", best)
+	}
+	for _, other := range w.record.Trials {
+		results, _ := w.record.Results(&other)
+		if last := results[len(results)-1]; last.Epoch == 9 && last.Score > score {
+			t.Errorf("trial %d has %g, the best %g", other.ID, last.Score, score)
+		}
+	}
+}
+
 // Epochs belong to the setting under which all of them ran.
 func TestEpochsOfASetting(t *testing.T) {
 	at := func(seconds float64) time.Time {
@@ -250,9 +394,33 @@ func TestEpochsOfASetting(t *testing.T) {
 		{"refused", Epoch{Attempt: 2, At: at(55), Seconds: 10}, 4, true, true},
 		{"nothing was told", Epoch{Attempt: 3, At: at(70), Seconds: 10}, 2, false, false},
 	} {
-		setting, refused, whole := trial.settingOf(test.epoch)
+		setting, refused, whole := trial.settingOf(test.epoch, pipeline.Setting{"cores": 2})
 		if setting["cores"] != test.cores || whole != test.whole || refused != test.refused {
 			t.Errorf("%s: %v, refused %t, whole %t", test.name, setting, refused, whole)
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for want, spoil := range map[string]func(*file.Experiment){
+		`mode "v3"`:               func(e *file.Experiment) { e.Mode = "v3" },
+		`name ""`:                 func(e *file.Experiment) { e.Name = "" },
+		`name "a b"`:              func(e *file.Experiment) { e.Name = "a b" },
+		"system.cores: want":      func(e *file.Experiment) { e.System[0].Values = nil },
+		"system.cores: 0:":        func(e *file.Experiment) { e.System[0].Values = []float64{2, 0} },
+		"system.cores: 1.5:":      func(e *file.Experiment) { e.System[0].Values = []float64{1.5} },
+		"system.cores: 2:":        func(e *file.Experiment) { e.System[0].Values = []float64{2, 2} },
+		`system: "threads"`:       func(e *file.Experiment) { e.System[0].Name = "threads" },
+		"system.cores: is given":  func(e *file.Experiment) { e.System = append(e.System, e.System[0]) },
+		"concurrency 0":           func(e *file.Experiment) { e.Concurrency = 0 },
+		"objective: is missing":   func(e *file.Experiment) { e.Objective.Metric = "" },
+		"search.max_epochs 8":     func(e *file.Experiment) { e.Search.MaxEpochs = 8 },
+		"2000 trials of 9 epochs": func(e *file.Experiment) { e.Search.Trials = 2000 },
+	} {
+		e := experiment(search.Random, file.PipeTune, 6)
+		spoil(&e)
+		if err := Check("exp", e); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
 		}
 	}
 }

@@ -19,35 +19,44 @@ func (r *Record) Decide(known profile.Store, now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("decide on %s: %w", r.ID, err)
 	}
-	running := 0
-	for _, t := range r.Trials {
-		if t.State == search.Running {
-			running++
-		}
-	}
-	spent := r.spent(now)
-	for _, a := range searcher.Next(r.History(), max(r.Experiment.Concurrency-running, 0)) {
-		switch {
-		case a.Verb == search.Stop:
-			r.Trials[a.Trial].stop(a.Reason, now)
-			running--
-		case spent != "":
-		case a.Verb == search.Start:
-			r.start(a, known, now)
-			running++
-		case a.Verb == search.Promote:
-			t := &r.Trials[a.Trial]
-			t.State, t.Epochs = search.Running, a.Epochs
-			running++
-		}
+	for r.follow(searcher, known, now) {
 	}
 	for i := range r.Trials {
 		r.retune(&r.Trials[i], known)
 	}
-	if running == 0 {
-		r.finish(spent, now)
+	if r.running() == 0 {
+		r.finish(r.spent(now), now)
 	}
 	return nil
+}
+
+// running is how many trials train or wait to.
+func (r *Record) running() int {
+	n := 0
+	for _, t := range r.Trials {
+		if t.State == search.Running {
+			n++
+		}
+	}
+	return n
+}
+
+// follow does what the search wants now. again says that trials were stopped: the search has not been asked what to do with their places.
+func (r *Record) follow(searcher search.Searcher, known profile.Store, now time.Time) (again bool) {
+	for _, a := range searcher.Next(r.History(), max(r.Experiment.Concurrency-r.running(), 0)) {
+		switch {
+		case a.Verb == search.Stop:
+			r.Trials[a.Trial].stop(a.Reason, now)
+			again = true
+		case r.spent(now) != "":
+		case a.Verb == search.Start:
+			r.start(a, known, now)
+		case a.Verb == search.Promote:
+			t := &r.Trials[a.Trial]
+			t.State, t.Epochs = search.Running, a.Epochs
+		}
+	}
+	return again
 }
 
 // start enters a new trial. What is known of its workload counts from its first epoch on.

@@ -12,12 +12,15 @@ import (
 func (r *Record) Settings() []train.Setting {
 	var all []train.Setting
 	for i := range r.Trials {
-		if t := &r.Trials[i]; t.JobState == "" {
+		if t := &r.Trials[i]; t.own() {
 			all = append(all, r.setting(t))
 		}
 	}
 	return all
 }
+
+// own says whether the trial has a job that has not ended.
+func (t *Trial) own() bool { return t.JobState == "" && !t.Foreign }
 
 func (r *Record) setting(t *Trial) train.Setting {
 	s := train.Setting{Job: t.Job, Experiment: train.JobID(r.ID), Generation: uint64(len(t.Settings)), Values: t.Setting()}
@@ -27,12 +30,13 @@ func (r *Record) setting(t *Trial) train.Setting {
 	return s
 }
 
-// Submissions are the jobs of all trials that may not have been submitted yet: those of which nothing was heard.
+// Submissions are the jobs of all trials that may not have been submitted yet: those of which nothing was heard. Those of trials that were stopped meanwhile are
+// among them: only a job that was submitted can be cancelled, and it may have been submitted.
 func (r *Record) Submissions() []event.Fact {
 	var facts []event.Fact
 	for i := range r.Trials {
 		t := &r.Trials[i]
-		if t.State == search.Running && t.RunAt.IsZero() && t.JobState == "" {
+		if t.RunAt.IsZero() && len(t.Done) == 0 && t.own() {
 			spec := r.Experiment.TrialJob(t.ID, t.Epochs, t.Params, t.Setting())
 			facts = append(facts, event.OnceFact(t.Job, event.FactSubmitted, "submitted", event.Submitted{Spec: spec}))
 		}
@@ -45,7 +49,7 @@ func (r *Record) Cancellations() []event.Fact {
 	var facts []event.Fact
 	for i := range r.Trials {
 		t := &r.Trials[i]
-		if t.State == search.Stopped && t.JobState == "" {
+		if t.State == search.Stopped && t.own() {
 			body := event.CancelRequested{By: "experiment " + r.ID, Reason: t.Reason}
 			facts = append(facts, event.JobFact(t.Job, event.FactCancelRequested, "cancel", body))
 		}

@@ -1,6 +1,7 @@
 package conduct
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -56,7 +57,7 @@ func (r *Record) EpochEnded(job train.JobID, e event.EpochEnded, at time.Time) {
 
 // settle pauses a trial that has come as far as it was to, or ends it with its job.
 func (r *Record) settle(t *Trial, at time.Time) {
-	if t.State != search.Running && t.State != search.Paused || !r.valued(t) {
+	if t.State != search.Running && t.State != search.Paused || !r.valued(t, at) {
 		return
 	}
 	switch {
@@ -75,9 +76,13 @@ func (r *Record) settle(t *Trial, at time.Time) {
 	t.EndedAt = at
 }
 
+// energyPatience is how long after its last epoch the energy of a trial is waited for.
+const energyPatience = time.Minute
+
 // valued says whether the last epoch has a result, or never will: energy is told some seconds after the epoch.
-func (r *Record) valued(t *Trial) bool {
-	return r.Experiment.Objective.Per != file.PerEnergy || len(t.Done) == 0 || t.Joules() > 0 || t.Closed
+func (r *Record) valued(t *Trial, now time.Time) bool {
+	return r.Experiment.Objective.Per != file.PerEnergy || len(t.Done) == 0 || t.Joules() > 0 || t.Closed ||
+		now.Sub(t.Done[len(t.Done)-1].At) > energyPatience
 }
 
 // JobEnded notes how the job of a trial ended.
@@ -93,15 +98,25 @@ func (r *Record) JobEnded(job train.JobID, state train.State, reason string, at 
 	r.settle(t, at)
 }
 
+// Taken notes that the id of a trial's job belongs to a job of somebody else.
+func (r *Record) Taken(job train.JobID, at time.Time) {
+	t := r.trial(job)
+	if t == nil {
+		return
+	}
+	t.Foreign = true
+	if t.State == search.Running {
+		t.State, t.EndedAt = search.Failed, at
+		t.Reason = fmt.Sprintf("another job had been submitted as %s", job)
+	}
+}
+
 // Retuned notes what was applied to an attempt.
 func (r *Record) Retuned(a train.Applied) {
 	if t := r.trial(a.Job); t != nil {
 		t.Applied = append(t.Applied, a)
 	}
 }
-
-// energyPatience is how long after its last epoch the energy of a trial is waited for.
-const energyPatience = time.Minute
 
 // Metered notes what the ledger says of a trial's job.
 func (r *Record) Metered(job train.JobID, course train.Course, account train.Account, now time.Time) {

@@ -50,6 +50,8 @@ type Record struct {
 type Recurrence struct {
 	Of     string        `json:"of"`
 	Params search.Params `json:"params"`
+	// Modelled says that its energy was no measurement.
+	Modelled bool `json:"modelled,omitempty"`
 }
 
 // Trial is one training with its own values of the parameters.
@@ -65,6 +67,8 @@ type Trial struct {
 	DecidedAt time.Time `json:"decided_at"`
 	RunAt     time.Time `json:"run_at,omitzero"`
 	EndedAt   time.Time `json:"ended_at,omitzero"`
+	// Foreign says that somebody else had submitted a job under this id: nothing that becomes of it is the trial's.
+	Foreign bool `json:"foreign,omitempty"`
 	// JobState is set when the job has ended.
 	JobState train.State `json:"job_state,omitempty"`
 	// Settings are the system parameters that were wanted of its job, one after the other: the last one stands, since so many epochs. Applied is what it was
@@ -125,7 +129,7 @@ func New(id string, e file.Experiment, hash string, at time.Time) Record {
 
 // trial finds the trial of a job.
 func (r *Record) trial(job train.JobID) *Trial {
-	i := slices.IndexFunc(r.Trials, func(t Trial) bool { return t.Job == job })
+	i := slices.IndexFunc(r.Trials, func(t Trial) bool { return t.Job == job && !t.Foreign })
 	if i < 0 {
 		return nil
 	}
@@ -137,7 +141,7 @@ func (r *Record) Over() bool { return r.State != Running }
 
 // Settled says whether the experiment is over, all its jobs have ended, and no more will be known of their energy.
 func (r *Record) Settled() bool {
-	open := func(t Trial) bool { return t.JobState == "" || !t.Closed && len(t.Done) > 0 }
+	open := func(t Trial) bool { return t.JobState == "" && !t.Foreign || !t.Closed && len(t.Done) > 0 }
 	return r.Over() && !slices.ContainsFunc(r.Trials, open)
 }
 
@@ -197,9 +201,14 @@ func (r *Record) History() []search.Trial {
 	return history
 }
 
-// Best is the best trial; false where none has a result.
+// Best is the best trial; false where none has a result. What is divided by the time or energy of the training so far falls as a training goes on: only trials
+// that came as far as any compare.
 func (r *Record) Best() (*Trial, float64, bool) {
-	best, ok := search.Best(r.History())
+	trials := r.History()
+	if r.Experiment.Objective.Per != file.PerNothing {
+		trials = search.Furthest(trials)
+	}
+	best, ok := search.Best(trials)
 	if !ok {
 		return nil, 0, false
 	}

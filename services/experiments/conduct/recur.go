@@ -8,7 +8,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
-// Recur notes what earlier experiments of the same group found: the same job, searched in the same space for the same objective. Only in mode pipetune is a
+// Recur notes what earlier experiments of the same group found: the same job, searched in the same space for the same objective under the same constraints. Only in mode pipetune is a
 // search that was done before not done again.
 func (r *Record) Recur(earlier []Record) {
 	if r.Experiment.Group == "" || r.Experiment.Mode != file.PipeTune {
@@ -25,13 +25,14 @@ func (r *Record) Recur(earlier []Record) {
 		return
 	}
 	if best, _, ok := newest.Best(); ok {
-		r.Recurs = &Recurrence{Of: newest.ID, Params: maps.Clone(best.Params)}
+		r.Recurs = &Recurrence{Of: newest.ID, Params: maps.Clone(best.Params), Modelled: newest.modelled()}
 	}
 }
 
 func (r *Record) alike(other *Record) bool {
 	a, b := r.Experiment, other.Experiment
-	return a.Group == b.Group && a.Mode == b.Mode && a.Objective == b.Objective && reflect.DeepEqual(a.Space, b.Space) && reflect.DeepEqual(a.Job, b.Job)
+	return a.Group == b.Group && a.Mode == b.Mode && a.Objective == b.Objective && reflect.DeepEqual(a.Constraints, b.Constraints) &&
+		reflect.DeepEqual(a.Space, b.Space) && reflect.DeepEqual(a.Job, b.Job)
 }
 
 // searcher decides on the trials.

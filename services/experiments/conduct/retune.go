@@ -2,6 +2,7 @@ package conduct
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -17,7 +18,7 @@ func (r *Record) retune(t *Trial, known profile.Store) {
 		return
 	}
 	t.SettingAfter = len(t.Done)
-	if _, _, whole := t.settingOf(t.Done[len(t.Done)-1]); !whole {
+	if _, _, whole := t.settingOf(t.Done[len(t.Done)-1], r.launched(t)); !whole {
 		return // what was changed last has not shown yet what it does
 	}
 	trial := r.pipelined(t, known)
@@ -33,10 +34,11 @@ func (r *Record) pipelines() bool {
 
 // rule decides on system parameters. A recurring job runs with what is known and probes nothing.
 func (r *Record) rule() pipeline.Rule {
-	rule := pipeline.StandardRule()
-	if rule.Again = max(rule.Again, r.again()); r.Recurs != nil {
-		rule.Allowance, rule.Again = 0, 0
+	if r.Recurs != nil {
+		return pipeline.Known{}
 	}
+	rule := pipeline.StandardRule()
+	rule.Again = max(rule.Again, r.again())
 	return rule
 }
 
@@ -63,8 +65,9 @@ func (r *Record) pipelined(t *Trial, known profile.Store) pipeline.Trial {
 	if t.Profile != nil {
 		trial.Kind = known.Kind(t.Profile.Signature)
 	}
+	launched := r.launched(t)
 	for i, e := range t.Done {
-		setting, refused, whole := t.settingOf(e)
+		setting, refused, whole := t.settingOf(e, launched)
 		epoch := pipeline.Epoch{Setting: setting, Failed: refused}
 		if whole && !refused {
 			epoch.Cost = r.cost(t, i)
@@ -77,11 +80,29 @@ func (r *Record) pipelined(t *Trial, known profile.Store) pipeline.Trial {
 	return trial
 }
 
-// workload is the same for trainings whose epochs cost the same: the same code on the same data with the same batch size.
+// workload is the same for trainings whose epochs cost the same: the same code on the same data with the same batch size, and costs in the same unit.
 func (r *Record) workload(batch float64) string {
 	job := r.Experiment.Job
 	job.BatchSize = 0
-	return fmt.Sprintf("%s %d %g", job.Signature(), job.TrainingSetSize, batch)
+	return fmt.Sprintf("%s %d %g %s", job.Signature(), job.TrainingSetSize, batch, r.unit())
+}
+
+// Units of cost.
+const (
+	inSeconds = "s"
+	inJoules  = "J"
+)
+
+// unit of what epochs cost: joules where energy is the objective and is measured. What is modelled follows from the time and is no measurement.
+func (r *Record) unit() string {
+	if r.Experiment.Objective.Per != file.PerEnergy || r.modelled() || r.Recurs != nil && r.Recurs.Modelled {
+		return inSeconds
+	}
+	return inJoules
+}
+
+func (r *Record) modelled() bool {
+	return slices.ContainsFunc(r.Trials, func(t Trial) bool { return t.Modelled })
 }
 
 func (r *Record) space() pipeline.Space {
@@ -92,14 +113,16 @@ func (r *Record) space() pipeline.Space {
 	return space
 }
 
-// cost of an epoch in seconds or, where energy is the objective and was measured, in joules. What is modelled follows from the time and is no measurement.
+// cost of an epoch; 0 where it is not known: the ledger has to tell what was used up to its end, and up to that of the one before.
 func (r *Record) cost(t *Trial, i int) float64 {
-	if r.Experiment.Objective.Per != file.PerEnergy || t.Modelled {
+	if r.unit() == inSeconds {
 		return t.Done[i].Seconds
 	}
 	before := 0.0
 	if i > 0 {
-		before = t.Done[i-1].Joules
+		if before = t.Done[i-1].Joules; before == 0 {
+			return 0
+		}
 	}
 	return max(t.Done[i].Joules-before, 0)
 }
@@ -107,8 +130,18 @@ func (r *Record) cost(t *Trial, i int) float64 {
 // settling is the part of an epoch at its beginning in which a change may fall: what is decided when an epoch ends is applied a moment after the next began.
 const settling = 0.05
 
-// settingOf is under which setting an epoch ran; whole is false where there was none for all of it. refused says that the back end could not apply all of it.
-func (t *Trial) settingOf(e Epoch) (setting pipeline.Setting, refused, whole bool) {
+// launched is what the processes of a trial have where nothing is set while they run: the defaults, and devices as they were submitted.
+func (r *Record) launched(t *Trial) pipeline.Setting {
+	launched := r.Experiment.Setting(nil)
+	if devices, ok := t.Settings[0][file.Devices]; ok {
+		launched[file.Devices] = devices
+	}
+	return launched
+}
+
+// settingOf is under which setting an epoch ran; whole is false where there was none for all of it. refused says that the processes did not have all of it: the
+// back end could not set a value, and they were not launched with it either.
+func (t *Trial) settingOf(e Epoch, launched pipeline.Setting) (setting pipeline.Setting, refused, whole bool) {
 	begun := e.At.Add(-time.Duration((1 - settling) * e.Seconds * float64(time.Second)))
 	var last *train.Applied
 	for i := range t.Applied {
@@ -124,7 +157,11 @@ func (t *Trial) settingOf(e Epoch) (setting pipeline.Setting, refused, whole boo
 	if last == nil {
 		return t.Settings[0], false, false
 	}
-	return t.Settings[last.Generation-1], len(last.Refused) > 0, true
+	setting = t.Settings[last.Generation-1]
+	for name := range last.Refused {
+		refused = refused || setting[name] != launched[name]
+	}
+	return setting, refused, true
 }
 
 // FirstSetting is from when to when the trial has trained with the setting that it began with.

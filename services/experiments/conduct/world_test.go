@@ -3,6 +3,7 @@ package conduct
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -24,6 +25,8 @@ type world struct {
 	value  func(rate float64, epoch int) float64
 	// busy is how many processors a job keeps busy on all cores; 0: nobody measures.
 	busy float64
+	// refused are the parameters that cannot be set while a job runs: it keeps the first values.
+	refused []string
 	// latency is how long it takes until a running job has another setting.
 	latency time.Duration
 	jobs    map[train.JobID]*job
@@ -152,12 +155,23 @@ func (w *world) begin(id train.JobID, j *job) {
 
 func (w *world) applied(id train.JobID, j *job, at time.Time) {
 	w.t.Helper()
-	a := train.Applied{Job: id, Attempt: j.attempt, Generation: j.setting.Generation, Values: j.setting.Values, At: at}
+	a := train.Applied{Job: id, Attempt: j.attempt, Generation: j.setting.Generation, Values: maps.Clone(j.setting.Values), At: at}
+	for _, name := range w.refused {
+		delete(a.Values, name)
+		if a.Refused == nil {
+			a.Refused = map[string]string{}
+		}
+		a.Refused[name] = "it cannot be set while a job runs"
+	}
 	w.hear(func(r *Record) { r.Retuned(a) })
 }
 
 func (w *world) schedule(j *job, left float64) {
-	seconds := left * w.cost(float64(j.spec.BatchSize), j.setting.Values[file.Cores])
+	cores := j.setting.Values[file.Cores]
+	if slices.Contains(w.refused, file.Cores) {
+		cores = w.record.Experiment.System[0].Values[0]
+	}
+	seconds := left * w.cost(float64(j.spec.BatchSize), cores)
 	j.left, j.ends = left, w.now.Add(time.Duration(seconds*float64(time.Second)))
 }
 

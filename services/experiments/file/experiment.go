@@ -71,6 +71,27 @@ const (
 
 func factorNames() []string { return []string{Cores, MemoryMiB, Devices, MicroBatch, PowerLimit} }
 
+// Check says what is wrong with a system parameter that did not come from a file.
+func (f Factor) Check() error {
+	if !slices.Contains(factorNames(), f.Name) {
+		return fmt.Errorf("system: %.80q is none of %s", f.Name, strings.Join(factorNames(), ", "))
+	}
+	if len(f.Values) == 0 {
+		return fmt.Errorf("system.%s: want a list of values, the default first", f.Name)
+	}
+	for i, x := range f.Values {
+		if wrongValue(f.Name, x) || slices.Contains(f.Values[:i], x) {
+			return fmt.Errorf("system.%s: %g: want numbers above 0, whole unless it is a power limit, each once", f.Name, x)
+		}
+	}
+	return nil
+}
+
+// wrongValue says whether a system parameter cannot have a value.
+func wrongValue(name string, x float64) bool {
+	return !(x > 0) || name != PowerLimit && x != math.Trunc(x) || x > math.MaxInt32
+}
+
 // Budget bounds an experiment; 0 is no bound. No new trial starts beyond it.
 type Budget struct {
 	// Epochs is over all trials, Hours since the start.

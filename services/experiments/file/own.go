@@ -42,8 +42,8 @@ func (r *reader) experiment(root *yaml.Node) Experiment {
 			r.add(root, needed, "", "is missing")
 		}
 	}
-	if _, err := train.ParseJobID(e.Name); f["name"] != nil && (err != nil || len(e.Name) > longestName) {
-		r.add(f["name"], "name", "", "want 1 to %d letters, digits, '-' or '_', beginning with a letter or digit; found %s", longestName, kind(f["name"]))
+	if f["name"] != nil && !e.Named() {
+		r.add(f["name"], "name", "", "want 1 to %d letters, digits, '-' or '_', beginning with a letter or digit; found %s", LongestName, kind(f["name"]))
 	}
 	e.Job = r.job(f["job"])
 	e.Space = r.space(f["space"])
@@ -65,8 +65,14 @@ func (r *reader) experiment(root *yaml.Node) Experiment {
 	return e
 }
 
-// longestName leaves room for the number of a trial.
-const longestName = train.MaxIDLength - 8
+// LongestName is how many characters the name of an experiment has at most: they leave room for the number of a trial.
+const LongestName = train.MaxIDLength - 8
+
+// Named says whether the experiment has a name that its trials can be called by.
+func (e Experiment) Named() bool {
+	_, err := train.ParseJobID(e.Name)
+	return err == nil && len(e.Name) <= LongestName
+}
 
 // job reads the job of trials as strictly as a submission is read.
 func (r *reader) job(n *yaml.Node) train.Spec {
@@ -264,7 +270,7 @@ func (r *reader) system(n *yaml.Node) []Factor {
 		for i, item := range r.items(f[name], field) {
 			x := r.number(item, fmt.Sprintf("%s[%d]", field, i))
 			switch {
-			case x <= 0 || name != PowerLimit && x != math.Trunc(x) || x > math.MaxInt32:
+			case wrongValue(name, x):
 				r.add(item, fmt.Sprintf("%s[%d]", field, i), "", "want a number above 0, whole unless it is a power limit; found %s", kind(item))
 			case slices.Contains(factor.Values, x):
 				r.add(item, fmt.Sprintf("%s[%d]", field, i), "keep one of them", "given twice")

@@ -84,7 +84,7 @@ func ParsePipeTune(text []byte, s Source) (Experiment, error) {
 // trialName makes a name out of that of the BigDL file.
 func trialName(file string) string {
 	name := strings.TrimSuffix(path.Base(file), path.Ext(file))
-	if _, err := train.ParseJobID(name); err != nil || len(name) > longestName {
+	if !(Experiment{Name: name}).Named() {
 		return "bigdl"
 	}
 	return name

@@ -177,7 +177,7 @@ func TestWorkloadsTeachEachOther(t *testing.T) {
 func TestLearnKeepsMeans(t *testing.T) {
 	tr := trial(32, 4)
 	tr.Ended = []Epoch{
-		{Setting: tr.Settings[0], Cost: 10}, {Setting: tr.Settings[1], Cost: 8}, {Setting: tr.Settings[1], Cost: 6}, {Setting: tr.Settings[2], Failed: true}, {Setting: tr.Settings[2], Cost: math.NaN()},
+		{Setting: tr.Settings[0], Cost: 10}, {Setting: tr.Settings[1], Cost: 8}, {Setting: tr.Settings[1], Cost: 6}, {Setting: tr.Settings[2], Failed: true}, {Setting: tr.Settings[2], Failed: true}, {Setting: tr.Settings[2], Cost: math.NaN()},
 	}
 	other := Record{Workload: "other", Measured: []Measured{{Setting: tr.Settings[0], Cost: 1, Epochs: 1}}}
 	known := []Record{{Workload: "w", Kind: "k", Measured: []Measured{{Setting: tr.Settings[0], Cost: 20, Epochs: 1}}}, other}
@@ -243,5 +243,26 @@ func TestLeastIsTheMeanOfMinima(t *testing.T) {
 	}
 	if got, want := e.least(100), sum/draws; math.Abs(got-want) > 0.01 {
 		t.Errorf("%g, want %g", got, want)
+	}
+}
+
+func TestKnownProbesNothing(t *testing.T) {
+	tr := Trial{Workload: "w", Epochs: 9, Settings: space().Settings()}
+	s := tr.Settings
+	learnt := Record{
+		Workload: "w", Default: s[0], Measured: []Measured{{s[0], 10, 1}, {s[2], 8, 1}, {s[1], 9, 1}, {s[3], 1, 1}}, Failed: []Setting{s[3]},
+	}
+	for _, tc := range []struct {
+		name  string
+		known []Record
+		want  Setting
+	}{
+		{"nothing is known", nil, s[0]},
+		{"of another workload", []Record{{Workload: "v", Default: s[0], Measured: learnt.Measured}}, s[0]},
+		{"the cheapest that can run", []Record{learnt}, s[2]},
+	} {
+		if got := (Known{}).Next(&tr, tc.known); !got.Equal(tc.want) {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
 	}
 }

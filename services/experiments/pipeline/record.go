@@ -62,7 +62,9 @@ func (r *Record) add(e Epoch) {
 	i := r.find(e.Setting)
 	switch {
 	case e.Failed:
-		r.Failed = append(r.Failed, e.Setting)
+		if !slices.ContainsFunc(r.Failed, e.Setting.Equal) {
+			r.Failed = append(r.Failed, e.Setting)
+		}
 	case !(e.Cost > 0) || math.IsInf(e.Cost, 1):
 	case i < 0:
 		r.Measured = append(r.Measured, Measured{Setting: e.Setting, Cost: e.Cost, Epochs: 1})

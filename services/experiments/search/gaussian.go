@@ -44,6 +44,9 @@ func (g gaussian) propose(trials []Trial) (Params, bool) {
 		}
 		return g.random.propose(trials)
 	}
+	if len(known.scores) == 0 {
+		return g.random.propose(trials) // all have failed so far, or told nothing: there is nothing to learn from
+	}
 	b := g.learn(known)
 	r := rand.New(rand.NewPCG(g.seed, uint64(len(trials))))
 	best, most := Params(nil), math.Inf(-1)

@@ -379,6 +379,24 @@ func TestGaussianProcessShunsFailures(t *testing.T) {
 	}
 }
 
+// Where no trial has a result, the search goes on to its end.
+func TestGaussianProcessWithoutResults(t *testing.T) {
+	for _, state := range []State{Failed, Ended, Running} {
+		s, err := New(Space{{Name: "x", Kind: Uniform, High: 1}}, Config{Algorithm: GP, Trials: 20, MaxEpochs: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var trials []Trial
+		for range 20 {
+			actions := s.Next(trials, 1)
+			if len(actions) != 1 {
+				t.Fatalf("%s: %d trials, then %v", state, len(trials), actions)
+			}
+			trials = append(trials, Trial{ID: actions[0].Trial, Params: actions[0].Params, Epochs: 1, State: state})
+		}
+	}
+}
+
 func TestBest(t *testing.T) {
 	at := func(scores ...float64) []Result { return []Result{{1, scores[0], scores[1:]}} }
 	trials := []Trial{
