@@ -15,6 +15,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
@@ -189,7 +190,13 @@ func (s *Service) open(ctx context.Context, p run.Process, b *bus.Bus) (*executo
 
 // openMachine makes the back end of this machine.
 func (s *Service) openMachine(ctx context.Context, p run.Process) (*local.Machine, error) {
-	m := local.NewMachine(local.New(p.Common.DataDir), local.Bounds{LogBytes: s.logLimitMiB << 20, KillAfterMillis: s.killAfter.Milliseconds()})
+	processors, err := proc.Processors()
+	if err != nil {
+		return nil, err
+	}
+	m := local.NewMachine(local.New(p.Common.DataDir), local.Bounds{
+		LogBytes: s.logLimitMiB << 20, KillAfterMillis: s.killAfter.Milliseconds(), Processors: processors,
+	})
 	if err := m.Tidy(); err != nil {
 		p.Log.Warn("leftovers of an earlier run not removed", "error", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -59,11 +60,8 @@ func (m *Machine) keepOn(a train.Attempt, s launch.Sight, cores int) (why string
 		return "it runs in a container", nil
 	}
 	for _, p := range l.Processes {
-		if len(p.CPUs) == 0 {
-			return "its processes share all processors of the machine", nil
-		}
 		if cores > len(p.CPUs) {
-			return fmt.Sprintf("its devices come with %d processors", len(p.CPUs)), nil
+			return fmt.Sprintf("it was started on %d processors", len(p.CPUs)), nil
 		}
 	}
 	// A thread that is born meanwhile has the processors of the one that made it: in the second round nothing is new.
@@ -74,7 +72,7 @@ func (m *Machine) keepOn(a train.Attempt, s launch.Sight, cores int) (why string
 			return "", fmt.Errorf("retune %s: %w", a.Job, err)
 		}
 		for _, pid := range pids {
-			if err := keepThreads(pid, l.Processes, cores); err != nil {
+			if err := keepThreads(pid, l.processOf(pid), cores); err != nil {
 				return "", fmt.Errorf("retune %s: %w", a.Job, err)
 			}
 		}
@@ -82,8 +80,15 @@ func (m *Machine) keepOn(a train.Attempt, s launch.Sight, cores int) (why string
 	return "", nil
 }
 
+// processOf is the process to whose rank a running one belongs.
+func (l Launch) processOf(pid int) Process {
+	rank := kernel.Variable(pid, launch.Rank)
+	i := slices.IndexFunc(l.Processes, func(p Process) bool { return variable(p.Env, launch.Rank) == rank })
+	return l.Processes[max(i, 0)]
+}
+
 // keepThreads binds the threads of a process; what ends meanwhile needs nothing.
-func keepThreads(pid int, processes []Process, cores int) error {
+func keepThreads(pid int, p Process, cores int) error {
 	folder := filepath.Join(string(kernel), strconv.Itoa(pid), "task")
 	threads, err := os.ReadDir(folder)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
@@ -97,33 +102,30 @@ func keepThreads(pid int, processes []Process, cores int) error {
 		if err != nil {
 			continue
 		}
-		if err := keepThread(tid, processes, cores); err != nil && !errors.Is(err, unix.ESRCH) {
+		if err := keepThread(tid, p.CPUs, cores); err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("bind thread %d: %w", tid, err)
 		}
 	}
 	return nil
 }
 
-// keepThread binds a thread to the first of the processors of its process: the one among whose processors are those that it has now.
-func keepThread(tid int, processes []Process, cores int) error {
-	var now unix.CPUSet
+// keepThread binds a thread to the first of its process's processors. One that has left them has its own choice.
+func keepThread(tid int, cpus []int, cores int) error {
+	var now, set unix.CPUSet
 	if err := unix.SchedGetaffinity(tid, &now); err != nil {
 		return err
 	}
-	for _, p := range processes {
-		within, set := 0, unix.CPUSet{}
-		for _, cpu := range p.CPUs {
-			if now.IsSet(cpu) {
-				within++
-			}
+	within := 0
+	for _, cpu := range cpus {
+		if now.IsSet(cpu) {
+			within++
 		}
-		if within == 0 || within != now.Count() {
-			continue
-		}
-		for _, cpu := range narrowed(p.CPUs, cores) {
-			set.Set(cpu)
-		}
-		return unix.SchedSetaffinity(tid, &set)
 	}
-	return nil // it has left the processors that it was given: that is its own choice
+	if within != now.Count() {
+		return nil
+	}
+	for _, cpu := range narrowed(cpus, cores) {
+		set.Set(cpu)
+	}
+	return unix.SchedSetaffinity(tid, &set)
 }

@@ -1,10 +1,12 @@
 package local
 
 import (
+	"fmt"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
@@ -12,15 +14,9 @@ import (
 // allowed are the processors that this process may use.
 func allowed(t *testing.T) []int {
 	t.Helper()
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
+	cpus, err := proc.Processors()
+	if err != nil {
 		t.Fatal(err)
-	}
-	var cpus []int
-	for cpu := range 1024 {
-		if set.IsSet(cpu) {
-			cpus = append(cpus, cpu)
-		}
 	}
 	return cpus
 }
@@ -69,4 +65,32 @@ func TestRunningProcessesAreKeptOnCores(t *testing.T) {
 		t.Errorf("applied %+v, error %v: it has two", applied, err)
 	}
 	have(2)
+}
+
+// Of a job with a process for each device, each keeps to processors of its own.
+func TestEachRankIsKeptOnItsProcessors(t *testing.T) {
+	cpus := allowed(t)
+	if len(cpus) < 2 {
+		t.Skip("one processor")
+	}
+	b := newBench(t)
+	m := NewMachine(b.Backend, Bounds{})
+	l := b.launch("j", sh("echo $$ > pid$RANK; sleep 1000"), sh("echo $$ > pid$RANK; sleep 1000"))
+	for i := range l.Processes {
+		l.Processes[i].Env = append(l.Processes[i].Env, fmt.Sprintf("%s=%d", launch.Rank, i))
+	}
+	l.Processes[0].CPUs, l.Processes[1].CPUs = []int{cpus[0], cpus[1]}, []int{cpus[1], cpus[0]}
+	b.start(l)
+	s := b.phase("j", launch.Running)
+	pids := []int{b.pidIn("pid0"), b.pidIn("pid1")}
+	if _, err := m.Retune(t.Context(), train.Attempt{Job: "j", Number: 1}, s, train.Setting{Values: map[string]float64{"cores": 1}}); err != nil {
+		t.Fatal(err)
+	}
+	for i, pid := range pids {
+		var set unix.CPUSet
+		b.must(unix.SchedGetaffinity(pid, &set))
+		if set.Count() != 1 || !set.IsSet(cpus[i]) {
+			t.Errorf("rank %d has %d processors, want processor %d alone", i, set.Count(), cpus[i])
+		}
+	}
 }
