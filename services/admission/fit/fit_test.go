@@ -157,6 +157,7 @@ func TestRefusals(t *testing.T) {
 			s.AllowSharing, s.EstimatedMemoryMiB, s.Strategy = true, 4096, train.StrategyParameterServer
 		}), []string{
 			"NotSupported allow_sharing: jobs with parameter servers share no device (leave it out, or use strategy all_reduce)",
+			"NotSupported strategy: parameter servers cannot be started here: they run on Kubernetes, and no node of one is known (use all_reduce)",
 		}},
 		{"priority and restarts at their borders", spec(func(s *train.Spec) { s.Priority, s.MaxRestarts = &none, &none }), nil},
 		{"priority and restarts beyond", spec(func(s *train.Spec) { s.Priority, s.MaxRestarts = &many, &negative }), []string{

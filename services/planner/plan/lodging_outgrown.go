@@ -41,19 +41,23 @@ func (l *lodgings) seeOutgrown() {
 			count(l.owed, at, one.memory)
 		case !slices.ContainsFunc(at, lacks):
 			count(kept, at, part)
+			// The policy sees it as one that restarts, as it does when the plan is made again.
+			planned := *one.Planned
+			planned.Memory = part
+			l.replan(one, &planned)
 		default:
 			count(l.owed, at, one.memory)
-			l.sendAway(one)
+			one.held = nil
+			l.replan(one, nil)
 		}
 	}
 }
 
-// sendAway takes its device from a job.
-func (l *lodgings) sendAway(one *lodger) {
-	one.held = nil
+// replan has a job hold something else than the last plan says.
+func (l *lodgings) replan(one *lodger, h *Holding) {
 	l.state.Jobs = slices.Clone(l.state.Jobs)
 	i := slices.IndexFunc(l.state.Jobs, func(j Job) bool { return j.ID == one.ID })
-	l.state.Jobs[i].Planned = nil
+	l.state.Jobs[i].Planned = h
 }
 
 // leftFor is what a job may have of a shared device: for whoever is there already all that the plan leaves.
