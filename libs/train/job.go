@@ -81,8 +81,8 @@ type Spec struct {
 
 	// SingleDevice says that the code does not support more than one device.
 	SingleDevice bool `json:"single_device,omitempty"`
-	// AllowSharing lets the job, which uses one device, have it together with other jobs of its tenant that allow it, too. EstimatedMemoryMiB is then its
-	// part of the device. Without it a job has its devices for itself.
+	// AllowSharing lets the job have its devices, where all of them are of one node, together with other jobs of its tenant that allow it, too.
+	// EstimatedMemoryMiB is then its part of each device. Without it a job has its devices for itself, and so has one with parameter servers.
 	AllowSharing bool `json:"allow_sharing,omitempty"`
 	// TuneEffectiveBatch lets the batch of an optimizer step grow, too, while the job shares its device and its code can follow. Without it only the number of
 	// passes that make a step is tuned, and the training is the same.
@@ -250,10 +250,9 @@ func (s Spec) StepsIn(cfg Config) float64 {
 // EstimatedMemory is the device memory asked for, per device.
 func (s Spec) EstimatedMemory() unit.Bytes { return unit.Bytes(s.EstimatedMemoryMiB) * unit.MiB }
 
-// SharedMemory is what the job needs of a device that it may share with others; 0 where it wants devices for itself.
+// SharedMemory is what the job needs of each device that it may share with others; 0 where it wants devices for itself.
 func (s Spec) SharedMemory() unit.Bytes {
-	single := s.MinDevices <= 1 && (s.MaxDevices <= 1 || s.SingleDevice) && s.Strategy != StrategyParameterServer
-	if !s.AllowSharing || s.DisableSharing || !single {
+	if !s.AllowSharing || s.DisableSharing || s.Strategy == StrategyParameterServer {
 		return 0
 	}
 	return max(s.EstimatedMemory(), 0)

@@ -148,10 +148,16 @@ func TestRefusals(t *testing.T) {
 			"Contradiction allow_sharing: disable_sharing is set, too (leave one of them out)",
 		}},
 		{"sharing of nobody knows how much", spec(func(s *train.Spec) { s.AllowSharing = true }), []string{
-			"OutOfRange estimated_memory_mib: want more than 0 of a job that may share its device (say what the job needs of the device)",
+			"OutOfRange estimated_memory_mib: want more than 0 of a job that may share its devices (say what the job needs of a device)",
 		}},
-		{"sharing of two devices", spec(func(s *train.Spec) { s.AllowSharing, s.EstimatedMemoryMiB, s.MinDevices = true, 4096, 2 }), []string{
-			"NotSupported allow_sharing: only jobs on one device share it (leave it out, or ask for one device)",
+		{"sharing of two devices", spec(func(s *train.Spec) {
+			s.AllowSharing, s.EstimatedMemoryMiB, s.MinDevices, s.MaxDevices, s.Strategy = true, 4096, 2, 2, train.StrategyAllReduce
+		}), nil},
+		{"sharing with servers", spec(func(s *train.Spec) {
+			s.AllowSharing, s.EstimatedMemoryMiB, s.Strategy = true, 4096, train.StrategyParameterServer
+		}), []string{
+			"NotSupported allow_sharing: jobs with parameter servers share no device (leave it out, or use strategy all_reduce)",
+			"NotSupported strategy: parameter servers cannot be started here: they run on Kubernetes, and no node of one is known (use all_reduce)",
 		}},
 		{"priority and restarts at their borders", spec(func(s *train.Spec) { s.Priority, s.MaxRestarts = &none, &none }), nil},
 		{"priority and restarts beyond", spec(func(s *train.Spec) { s.Priority, s.MaxRestarts = &many, &negative }), []string{
