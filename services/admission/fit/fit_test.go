@@ -99,6 +99,10 @@ func TestRefusals(t *testing.T) {
 			`NotYourself tenant: the body says "speech", the identity of this door is "vision" (leave it out: it comes from who submits)`,
 		}},
 		{"oneself", spec(func(s *train.Spec) { s.User, s.Tenant = "ann", "vision" }), nil},
+		{"unknown log", spec(func(s *train.Spec) { s.LogFormat = "spark" }), []string{
+			`UnknownLogFormat log_format: want bigdl, found "spark" (leave it out where the code calls the job API)`,
+		}},
+		{"log of BigDL", spec(func(s *train.Spec) { s.LogFormat = train.LogBigDL }), nil},
 		{"two programs", spec(func(s *train.Spec) { s.Command = []string{"python", "a.py"} }), []string{
 			"TwoPrograms script_path: both command and script_path are given (give one of them)",
 		}},
@@ -334,6 +338,11 @@ func TestWhatCanNeverRunHere(t *testing.T) {
 		{"a gang over the nodes of a cluster", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
 			s.MinDevices, s.MaxDevices, w.Nodes = 4, 4, cluster()
 		}, nil},
+		{"output of pods", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
+			s.LogFormat, w.Nodes = train.LogBigDL, cluster()
+		}, []string{
+			"NotSupported log_format: epochs are read from the output of processes of a machine, and all nodes run pods (have the code call the job API)",
+		}},
 		{"more than a cluster has", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
 			s.MinDevices, s.MaxDevices, w.Nodes = 5, 5, cluster()
 		}, []string{

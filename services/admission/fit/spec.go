@@ -52,6 +52,9 @@ func (c *checker) program() {
 	case !hasCommand && !hasScript && c.spec.Image == "":
 		c.refuse("NoProgram", "command", `e.g. "command": ["python", "train.py"]`, "neither command, nor script_path, nor an image with a program of its own")
 	}
+	if f := c.spec.LogFormat; f != "" && f != train.LogBigDL {
+		c.refuse("UnknownLogFormat", "log_format", "leave it out where the code calls the job API", "want %s, found %s", train.LogBigDL, quote(f))
+	}
 	if hasCommand {
 		c.command()
 	}

@@ -25,6 +25,10 @@ func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
 		Job: s.Job, Attempt: s.Attempt.Number, Marker: launch.Marker(s.Attempt), Output: l.Output(s.Job), LimitBytes: b.LogBytes, Header: header,
 		KillAfterMillis: b.KillAfterMillis,
 	}
+	if s.Spec.LogFormat != "" {
+		scheduler := s.Scheduler(0)
+		made.Told = &Told{Format: s.Spec.LogFormat, Epochs: fmt.Sprintf("%s/v1/jobs/%s/epochs", scheduler["SWITCHYARD_JOB_API"], scheduler["JOB_UUID"])}
+	}
 	if s.Spec.Image != "" {
 		for rank := range s.Processes() {
 			made.Processes = append(made.Processes, container(s, rank))
