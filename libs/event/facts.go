@@ -380,7 +380,15 @@ type ProbesCounted struct {
 	Stalled bool `json:"stalled,omitempty"`
 }
 
-// LinkDegraded says that a link loses packets.
+// LinksJudged is what the probes of a window showed of links. Those of a large network come in parts.
+type LinksJudged struct {
+	// Slot is the number of the window's last slot since 1970.
+	Slot int64 `json:"slot"`
+	// Links are all that are probed, or a part of them.
+	Links []train.LinkWindow `json:"links"`
+}
+
+// LinkDegraded says that a link has come to lose packets, or to delay them.
 type LinkDegraded struct {
 	// Link is its state now.
 	Link train.Link `json:"link"`
@@ -388,7 +396,7 @@ type LinkDegraded struct {
 
 // LinkRecovered says that a link does so no more.
 type LinkRecovered struct {
-	// Link is its state now; the loss is the last that was seen.
+	// Link is its state now; loss and delay are the last that were seen.
 	Link train.Link `json:"link"`
 }
 

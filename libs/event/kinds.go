@@ -59,6 +59,7 @@ const (
 	FactAccounted = "accounted"
 	FactSetAside  = "set_aside"
 	FactCounted   = "counted"
+	FactJudged    = "judged"
 	FactDegraded  = "degraded"
 	FactRecovered = "recovered"
 )
@@ -98,8 +99,9 @@ func Kinds() []Kind {
 		{"energy", FactMeasured, 1, StreamSamples, "nodeagent", "node/<id>/<boot>/<sequence>", false, "One interval of a node's meters; <id> is the node's.", func() any { return new(Measured) }},
 		{"ledger", FactAccounted, 1, StreamEnergy, "energy", "job/<id>/account", true, "The final energy account of a job.", func() any { return new(Accounted) }},
 		{"probe", FactCounted, 1, StreamSamples, "nodeagent", "node/<id>/probes/<session>/<slot>", false, "What a node's agent has sent and received of probes in a slot; <id> is the node's.", func() any { return new(ProbesCounted) }},
-		{"net", FactDegraded, 1, StreamNet, "profiler", "net/<id>/degraded/<slot>", false, "A link loses packets; <id> is the link's.", func() any { return new(LinkDegraded) }},
-		{"net", FactRecovered, 1, StreamNet, "profiler", "net/<id>/recovered/<slot>", false, "A link that lost packets does so no more; <id> is the link's.", func() any { return new(LinkRecovered) }},
+		{"probe", FactJudged, 1, StreamSamples, "profiler", "net/judged/<slot>/<part>", false, "What the probes of a window showed of each link; <id> is that of a part of them.", func() any { return new(LinksJudged) }},
+		{"net", FactDegraded, 1, StreamNet, "profiler", "net/<id>/degraded/<slot>", false, "A link loses or delays packets; <id> is the link's.", func() any { return new(LinkDegraded) }},
+		{"net", FactRecovered, 1, StreamNet, "profiler", "net/<id>/recovered/<slot>", false, "A link that lost or delayed packets does so no more; <id> is the link's.", func() any { return new(LinkRecovered) }},
 		{"poison", FactSetAside, 1, StreamPoison, "any service", "poison/<stream>/<sequence>/<consumer>", false, "A message that could not be handled; <id> is the consumer's name.", func() any { return new(Poisoned) }},
 	}
 	return append(kinds, tuneKinds()...)

@@ -1,4 +1,4 @@
-// Package diagnose names the links that lose packets, from what probes over known paths met: deTector's loss localisation (ATC'17). It sends no probe, reads no
+// Package diagnose names the links that lose or delay packets, from what probes over known paths met: deTector's loss localisation (ATC'17). It sends no probe, reads no
 // clock, and decides nothing about jobs.
 package diagnose
 
@@ -38,8 +38,8 @@ const rowDoubt = 1e-3
 // Suspect is a link that is blamed.
 type Suspect struct {
 	Link int32
-	// Loss is the part of the packets that the link loses.
-	Loss float64
+	// Loss is the part of the packets that the link loses; DelaySeconds is how much longer than usual they take over one that is slow.
+	Loss, DelaySeconds float64
 	// Confidence is the part of the rows over it that lost, less the probability that a healthy link loses as much.
 	Confidence float64
 	// Rows that lost, and the probes sent and lost over all its rows.
@@ -53,25 +53,7 @@ type Suspect struct {
 // A link that turns out to be explained by those blamed after it is let off.
 func Localise(m *fabric.Matrix, counts []Count, o Options) []Suspect {
 	c := &court{matrix: m, counts: counts, options: o.withDefaults(), explained: map[int32]bool{}}
-	c.indict()
-	var guilty []Suspect
-	for len(c.suspects) > 0 {
-		at, most := -1, 0.0
-		for i, s := range c.suspects {
-			if lost := float64(c.unexplained(s.Link)) * s.Confidence; lost > most {
-				at, most = i, lost
-			}
-		}
-		if at < 0 {
-			break
-		}
-		for _, r := range m.Over(c.suspects[at].Link) {
-			c.explained[r] = true
-		}
-		guilty = append(guilty, c.suspects[at])
-		c.suspects = slices.Delete(c.suspects, at, at+1)
-	}
-	guilty = c.acquit(guilty)
+	guilty := c.judge()
 	c.rate(guilty)
 	return guilty
 }
@@ -84,6 +66,29 @@ type court struct {
 	lossy     []bool // by row
 	explained map[int32]bool
 	suspects  []Suspect // by link
+}
+
+// judge names the guilty.
+func (c *court) judge() []Suspect {
+	c.indict()
+	var guilty []Suspect
+	for len(c.suspects) > 0 {
+		at, most := -1, 0.0
+		for i, s := range c.suspects {
+			if lost := float64(c.unexplained(s.Link)) * s.Confidence; lost > most {
+				at, most = i, lost
+			}
+		}
+		if at < 0 {
+			break
+		}
+		for _, r := range c.matrix.Over(c.suspects[at].Link) {
+			c.explained[r] = true
+		}
+		guilty = append(guilty, c.suspects[at])
+		c.suspects = slices.Delete(c.suspects, at, at+1)
+	}
+	return c.acquit(guilty)
 }
 
 // indict lists the links most of whose rows lost, and together too much for chance.
