@@ -115,7 +115,9 @@ type StopRequested struct {
 // StopWithdrawn says that an attempt which was asked to leave, and had not been told yet, goes on.
 type StopWithdrawn struct {
 	Attempt int `json:"attempt"`
-	// Generation is that of the plan that gives it what it has.
+	// Cause is why it had been asked to.
+	Cause train.StopCause `json:"cause,omitempty"`
+	// Generation is that of the newest plan, which gives it what it has.
 	Generation uint64 `json:"generation"`
 }
 

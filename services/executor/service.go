@@ -135,7 +135,9 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	loops.Go(func(ctx context.Context) error {
 		return e.reports.Watch(ctx, look.seeReport, look.saw(&look.complete.reports))
 	})
-	loops.Go(func(ctx context.Context) error { return e.wishes.Watch(ctx, look.seeSetting, nil) })
+	loops.Go(func(ctx context.Context) error {
+		return e.wishes.Watch(ctx, look.seeSetting, look.saw(&look.complete.settings))
+	})
 	loops.Go(e.followPlans)
 	if e.machine != nil {
 		loops.Go(func(ctx context.Context) error {
@@ -163,8 +165,7 @@ func (s *Service) open(ctx context.Context, p run.Process, b *bus.Bus) (*executo
 	}
 	e := &executor{
 		bus: b, log: p.Log, fence: fence, metrics: newMetrics(p.Metrics), limits: diff.Limits{StopGrace: s.stopGrace}, settings: *s,
-		claimedAt:    map[diff.ReportKey]time.Time{},
-		launchedWith: map[diff.ReportKey]uint64{}, retuned: map[diff.ReportKey]uint64{},
+		claimedAt: map[diff.ReportKey]time.Time{}, retunings: map[diff.ReportKey]retuning{},
 		stopTold: map[diff.ReportKey]bool{}, launches: map[diff.ReportKey]launches{}, troubles: troubles{},
 	}
 	if s.backend == backendKubernetes {

@@ -59,6 +59,7 @@ type yard struct {
 	nodes    *bus.KV[train.Node]
 	reports  *bus.KV[train.AttemptReport]
 
+	began    time.Time
 	plans    uint64
 	lastPlan uint64
 
@@ -69,7 +70,7 @@ type yard struct {
 func newYard(t *testing.T, args ...string) *yard {
 	t.Helper()
 	ctx := t.Context()
-	y := &yard{t: t, dir: t.TempDir(), store: t.TempDir(), node: "n1", planner: "planner"}
+	y := &yard{t: t, dir: t.TempDir(), store: t.TempDir(), node: "n1", planner: "planner", began: time.Now()}
 	y.serve(0)
 	t.Cleanup(func() { y.server.Stop() })
 	y.bus = bustest.Connect(t, y.server, "admission")

@@ -23,61 +23,57 @@ func narrowed(cpus []int, cores int) []int {
 	return cpus[:cores]
 }
 
-// Retune sets the system parameters of a running attempt: its processes and all their threads are kept on so many of their processors.
+// Retune sets the system parameters of a running attempt: its processes and all their threads are kept on so many of their processors. Those of a container are
+// set when it is started, and so is what a process is told of its memory, which nothing here bounds.
 func (m *Machine) Retune(_ context.Context, a train.Attempt, s launch.Sight, wanted train.Setting) (train.Applied, error) {
-	applied := train.Applied{Values: map[string]float64{}}
-	refuse := func(name, why string) {
-		if applied.Refused == nil {
-			applied.Refused = map[string]string{}
-		}
-		applied.Refused[name] = why
+	var applied train.Applied
+	l, found, err := readJSON[Launch](filepath.Join(m.Attempt(a.Job, a.Number), launchName))
+	if err != nil || !found {
+		return applied, fmt.Errorf("retune %s: read its launch: %w", a.Job, errors.Join(err, os.ErrNotExist))
 	}
 	for name, value := range wanted.Values {
-		if name != train.SettingCores {
-			refuse(name, "processes of this machine cannot be given another one while they run")
+		if name != train.SettingCores || len(l.Cleanup) > 0 {
+			applied.TakeByRestart(name, value, a.Setting.Values[name])
 			continue
 		}
-		why, err := m.keepOn(a, s, int(value))
-		switch {
-		case err != nil:
-			return applied, err
-		case why != "":
-			refuse(name, why)
-		default:
-			applied.Values[name] = value
+		if why := l.lacks(int(value)); why != "" {
+			applied.Refuse(name, why)
+			continue
 		}
+		if err := keepOn(l, s, int(value)); err != nil {
+			return applied, fmt.Errorf("retune %s: %w", a.Job, err)
+		}
+		applied.Take(name, value)
 	}
 	return applied, nil
 }
 
-// keepOn keeps the processes of an attempt on so many of the processors that each was started on; why is the reason where that cannot be.
-func (m *Machine) keepOn(a train.Attempt, s launch.Sight, cores int) (why string, err error) {
-	l, found, err := readJSON[Launch](filepath.Join(m.Attempt(a.Job, a.Number), launchName))
-	if err != nil || !found {
-		return "", fmt.Errorf("retune %s: read its launch: %w", a.Job, errors.Join(err, os.ErrNotExist))
-	}
-	if len(l.Cleanup) > 0 {
-		return "it runs in a container", nil
-	}
+// lacks says why processes cannot be kept on so many processors; empty where they can.
+func (l Launch) lacks(cores int) string {
 	for _, p := range l.Processes {
 		if cores > len(p.CPUs) {
-			return fmt.Sprintf("it was started on %d processors", len(p.CPUs)), nil
+			return fmt.Sprintf("it was started on %d processors", len(p.CPUs))
 		}
 	}
+	return ""
+}
+
+// keepOn keeps the processes of an attempt on so many of the processors that each was started on.
+func keepOn(l Launch, s launch.Sight, cores int) error {
 	// A thread that is born meanwhile has the processors of the one that made it: in the second round nothing is new.
 	const rounds = 2
 	for range rounds {
 		pids, err := descendants(s.PID)
 		if err != nil {
-			return "", fmt.Errorf("retune %s: %w", a.Job, err)
+			return err
 		}
 		for _, pid := range pids {
 			if err := keepThreads(pid, l.processOf(pid), cores); err != nil {
-				return "", fmt.Errorf("retune %s: %w", a.Job, err)
+				return err
 			}
 		}
 	}
-	return "", nil
+	return nil
 }
 
 // processOf is the process to whose rank a running one belongs.

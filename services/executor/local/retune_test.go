@@ -2,6 +2,7 @@ package local
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -53,9 +54,9 @@ func TestRunningProcessesAreKeptOnCores(t *testing.T) {
 	}
 	have(1)
 	for _, cores := range []float64{2, 1, 2} {
-		a := train.Attempt{Job: "j", Number: 1}
+		a := train.Attempt{Job: "j", Number: 1, Setting: train.Setting{Values: map[string]float64{"memory_mib": 256}}}
 		applied, err := m.Retune(t.Context(), a, s, train.Setting{Values: map[string]float64{"cores": cores, "memory_mib": 512}})
-		if err != nil || applied.Values["cores"] != cores || applied.Refused["memory_mib"] == "" || len(applied.Refused) != 1 {
+		if err != nil || applied.Values["cores"] != cores || !slices.Equal(applied.Restarts, []string{"memory_mib"}) || len(applied.Values) != 1 || len(applied.Refused) != 0 {
 			t.Fatalf("applied %+v, error %v", applied, err)
 		}
 		have(int(cores))
