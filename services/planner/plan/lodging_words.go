@@ -190,5 +190,9 @@ func (l *lodgings) disturbance(one *lodger, here *lodging) string {
 	if one.leaves {
 		verb = "leaves those beside whom it was: together on "
 	}
-	return verb + where + " they would get too little done, " + several(words)
+	who := "they"
+	if sharing.Crawls(rates) {
+		who = "one of them"
+	}
+	return verb + where + " " + who + " would get too little done, " + several(words)
 }
