@@ -54,7 +54,7 @@ func (m *Meetings) Measured(self Kind, others []Kind, stepSeconds float64) {
 		m.settle(self)
 		return
 	}
-	if alone, known := m.alone(self); known {
+	if alone, known := m.StepAlone(self); known {
 		m.Known.Measured(self, others, alone/stepSeconds)
 		return
 	}
@@ -63,7 +63,7 @@ func (m *Meetings) Measured(self Kind, others []Kind, stepSeconds float64) {
 
 // settle makes rates of what was measured of a kind before it was alone.
 func (m *Meetings) settle(self Kind) {
-	alone, _ := m.alone(self)
+	alone, _ := m.StepAlone(self)
 	m.Open = slices.DeleteFunc(m.Open, func(p Pace) bool {
 		if p.Self == self {
 			m.Known.Measured(self, p.Others, alone/p.StepSeconds)
@@ -72,7 +72,8 @@ func (m *Meetings) settle(self Kind) {
 	})
 }
 
-func (m *Meetings) alone(self Kind) (stepSeconds float64, known bool) {
+// StepAlone is the mean step time of a kind that has the device for itself, as far as that was measured.
+func (m *Meetings) StepAlone(self Kind) (stepSeconds float64, known bool) {
 	i := slices.IndexFunc(m.Alone, func(p Pace) bool { return p.Self == self })
 	if i < 0 {
 		return 0, false

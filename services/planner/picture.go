@@ -167,6 +167,8 @@ func (p *picture) seeMeetings(e bus.Entry[curve.Meetings], deleted bool) {
 	case deleted || e.Value.Known == nil:
 		delete(p.meetings, e.Key)
 	case had && slices.Equal(before.Known.Encounters(), e.Value.Known.Encounters()):
+		e.Value.Known = before.Known
+		p.meetings[e.Key] = e.Value // step times alone are of use to whoever tunes micro-batches, and no news for a plan
 		return
 	default:
 		p.meetings[e.Key] = e.Value
