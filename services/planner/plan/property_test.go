@@ -165,7 +165,9 @@ func (d *day) meet() {
 	if d.state.Interference == nil {
 		d.state.Interference = map[string]*curve.Interference{key: curve.NewInterference("", nil)}
 	}
-	kind := func() curve.Kind { return curve.KindOf(d.state.Jobs[d.dice.IntN(len(d.state.Jobs))].Spec).On(d.between(1, 3)) }
+	kind := func() curve.Kind {
+		return curve.KindOf(d.state.Jobs[d.dice.IntN(len(d.state.Jobs))].Spec).On(d.between(1, 3))
+	}
 	for range d.between(1, 6) {
 		others := []curve.Kind{kind(), kind()}[:d.between(1, 2)]
 		d.state.Interference[key].Measured(kind(), others, 0.05+0.95*d.dice.Float64())
