@@ -99,7 +99,10 @@ func (t *tuner) device(ctx context.Context, key string, tenants []tenant) error 
 	case !tuned && len(tenants) < 2:
 		return nil
 	case !tuned || !sameTenants(record, tenants) || record.Due(now):
-		record.Node, record.Device = tenants[0].attempt.Node, tenants[0].attempt.Devices[0]
+		if t.elsewhere(key, tenants) {
+			return nil
+		}
+		record.Node, record.Device = tenants[0].attempt.Node, tenants[0].device
 		record.Bound(func(job train.JobID, attempt int) bool {
 			return slices.ContainsFunc(tenants, func(one tenant) bool { return one.attempt.Job == job && one.attempt.Number == attempt })
 		})
@@ -126,6 +129,21 @@ func (t *tuner) device(ctx context.Context, key string, tenants []tenant) error 
 		t.log.Info("micro-batches settled", "node", record.Node, "device", record.Device, "batches", words(record.Tuning), "reason", record.Settled.Message)
 	}
 	return nil
+}
+
+// elsewhere says whether a round goes on for another device of one of the tenants: what is tried there would show in its steps here.
+func (t *tuner) elsewhere(key string, tenants []tenant) bool {
+	for other, e := range t.known {
+		if other == key || e.Value.Settled.Code != "" {
+			continue
+		}
+		if slices.ContainsFunc(e.Value.Sharers, func(s tune.Sharer) bool {
+			return slices.ContainsFunc(tenants, func(one tenant) bool { return one.attempt.Job == s.Job && one.attempt.Number == s.Attempt })
+		}) {
+			return true
+		}
+	}
+	return false
 }
 
 func sameTenants(r tune.Record, tenants []tenant) bool {
@@ -188,25 +206,29 @@ func beatOf(m bus.Message) (tune.Beat, bool) {
 	}, true
 }
 
-// tenant is a running attempt on one device, and what is known of its job.
+// tenant is a running attempt on a device, one of its devices perhaps, and what is known of its job.
 type tenant struct {
 	attempt train.Attempt
+	device  train.DeviceID
 	job     train.Job
 	model   train.Model
 	// alone is how long a step of such a job takes on such a device for itself; 0 where that was not measured.
 	alone float64
 }
 
-// tenants are the attempts that run on one device, by the key of its tuning, in the order of their jobs.
+// tenants are the attempts that run on each device, by the key of its tuning, in the order of their jobs.
 func (p *picture) tenants() map[string][]tenant {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	devices := map[string][]tenant{}
 	for key, a := range p.attempts {
 		j, known := p.jobs[key]
-		if known && a.Phase == train.PhaseRunning && len(a.Devices) == 1 {
-			at := train.TuningKey(a.Node, a.Devices[0])
-			devices[at] = append(devices[at], tenant{a, j, p.models[key], p.alone(a, j)})
+		if !known || a.Phase != train.PhaseRunning || len(a.Parts) > 0 {
+			continue
+		}
+		for _, d := range a.Devices {
+			at := train.TuningKey(a.Node, d)
+			devices[at] = append(devices[at], tenant{a, d, j, p.models[key], p.alone(a, j)})
 		}
 	}
 	for _, all := range devices {
@@ -230,13 +252,13 @@ func (p *picture) alone(a train.Attempt, j train.Job) float64 {
 // mostDoublings is how far beyond the submitted batch the effective one may go, where it may at all.
 const mostDoublings = 2
 
-// sharer is the tenant as a round of tuning sees it.
+// sharer is the tenant as a round of tuning sees it. The micro-batch of a job on several devices stays: it would be another one on all of them.
 func (t tenant) sharer(spoke, tunable bool, most map[train.JobID]int) tune.Sharer {
 	batch := max(t.job.Spec.BatchSize, 1)
 	s := tune.Sharer{
 		Job: t.attempt.Job, Attempt: t.attempt.Number, BatchSize: batch, Batches: []int{batch}, Gains: []float64{1},
 		AloneSeconds: t.alone,
-		Weight:       float64(max(t.job.EffectivePriority(), 1)), Fixed: !tunable, Silent: !spoke,
+		Weight:       float64(max(t.job.EffectivePriority(), 1)), Fixed: !tunable || len(t.attempt.Devices) > 1, Silent: !spoke,
 	}
 	if s.Fixed {
 		return s

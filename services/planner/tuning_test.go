@@ -161,6 +161,27 @@ func TestJobsOnADeviceAreTuned(t *testing.T) {
 	}
 }
 
+// The micro-batch of a job on several devices is left alone, and one of its devices is tuned after the other.
+func TestAJobOnSeveralDevicesIsOnlyWatched(t *testing.T) {
+	s := newShared(t, "a", "wide")
+	s.attempt(train.Attempt{Job: "wide", Number: 1, Node: "n", Devices: []train.DeviceID{"gpu:0", "gpu:1"}, Memory: 1 << 30, Phase: train.PhaseRunning, StartedAt: s.now})
+	s.beat()
+	first := s.pass()
+	if micro(first, "a") != 32 || micro(first, "wide") != 0 || first.Device != "gpu:0" || first.Settled.Code != "" {
+		t.Fatalf("it begins with %+v", first)
+	}
+	key := train.TuningKey("n", "gpu:1")
+	other := &tuner{known: map[string]bus.Entry[tune.Record]{train.TuningKey("n", "gpu:0"): {Value: s.record}}}
+	if !other.elsewhere(key, s.look.tenants()[key]) {
+		t.Error("both devices are tuned at the same time")
+	}
+	settled := s.settle()
+	other.known[train.TuningKey("n", "gpu:0")] = bus.Entry[tune.Record]{Value: s.record}
+	if micro(settled, "wide") != 0 || other.elsewhere(key, s.look.tenants()[key]) {
+		t.Errorf("the other device waits for ever: %+v", settled)
+	}
+}
+
 func TestNobodyIsWaitedForWithoutEnd(t *testing.T) {
 	s := newShared(t, "a", "b", "dead")
 	s.mute = []train.JobID{"dead"}

@@ -102,8 +102,12 @@ func (t *teacher) readMeetings(ctx context.Context, nodes *bus.KV[train.Node]) e
 func (l *learner) meet(j *job, m bus.Message, body any) {
 	switch b := body.(type) {
 	case *event.Started:
-		if b.Attempt > j.attempt && len(b.Parts) == 0 && len(b.Devices) == 1 {
-			l.stays.arrive(j.id, curve.KindOf(j.spec), place{b.Node, b.Devices[0]}, m.Time)
+		if b.Attempt > j.attempt && len(b.Parts) == 0 && len(b.Devices) > 0 {
+			at := make([]place, len(b.Devices))
+			for i, d := range b.Devices {
+				at[i] = place{b.Node, d}
+			}
+			l.stays.arrive(j.id, curve.KindOf(j.spec), at, m.Time)
 		}
 	case *event.AttemptLost:
 		l.exited(j, m, b.Exit)

@@ -42,7 +42,7 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.IntVar(&s.TrainingSetSize, "training-set-size", 0, "samples of an epoch")
 	fs.IntVar(&s.MaxEpochs, "epochs", 0, "epochs to train")
 	fs.BoolVar(&s.SingleDevice, "single-device", false, "the code does not support more than one device")
-	fs.BoolVar(&s.AllowSharing, "allow-sharing", false, "let the job have its device together with others that allow it, each with its --memory-mib")
+	fs.BoolVar(&s.AllowSharing, "allow-sharing", false, "let the job have its devices together with others that allow it, each with its --memory-mib")
 	fs.BoolVar(&s.TuneEffectiveBatch, "tune-effective-batch", false, "let the batch of a step grow, too, while the job shares its device")
 	fs.BoolVar(&s.DisableSharing, "disable-sharing", false, "keep the job alone on its devices")
 	fs.Int64Var(&s.EstimatedMemoryMiB, "memory-mib", 0, "estimated device memory, MiB per device")
