@@ -46,6 +46,8 @@ type Experiment struct {
 	Concurrency int `json:"concurrency"`
 	// System are the system parameters that may be tuned.
 	System []Factor `json:"system,omitempty"`
+	// Costs are the parameters that change what an epoch costs; nil leaves that to a rule.
+	Costs []string `json:"costs,omitzero"`
 	// Power says where PipeTune's users measure.
 	Power *Power `json:"power,omitempty"`
 }
