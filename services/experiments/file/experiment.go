@@ -48,7 +48,7 @@ type Experiment struct {
 	System []Factor `json:"system,omitempty"`
 	// Costs are the parameters that change what an epoch costs; nil leaves that to a rule.
 	Costs []string `json:"costs,omitzero"`
-	// Power says where PipeTune's users measure.
+	// Power says where PipeTune's users measured. The nodes' own meters hold; it is for people.
 	Power *Power `json:"power,omitempty"`
 }
 
