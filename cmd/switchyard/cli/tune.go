@@ -26,7 +26,7 @@ func (a *app) tuneCommand() *cobra.Command {
 		Long: `An experiment is a search over the parameters of a training. Each of its trials is an ordinary job, which ` + "`switchyard describe`" + ` and the
 other commands show; the system parameters of a trial are tuned while it runs.`,
 	}
-	cmd.AddCommand(a.tuneRunCommand(), a.tunePsCommand(), a.tuneDescribeCommand(), a.tuneStopCommand(), a.tuneResultsCommand(), a.tuneProfilesCommand(), a.tuneCompareCommand())
+	cmd.AddCommand(a.tuneRunCommand(), a.tunePsCommand(), a.tuneDescribeCommand(), a.tuneStopCommand(), a.tuneResultsCommand(), a.tuneProfilesCommand(), a.tuneCompareCommand(), a.tuneGroupsCommand())
 	return cmd
 }
 
