@@ -61,6 +61,8 @@ func TestPods(t *testing.T) {
 	perDevice.Spec.Launch = train.LaunchPerDevice
 	part := setting(launch.Place{Node: one.Node, Devices: one.Devices[:1]})
 	part.Places[0].Memory, part.Spec.EstimatedMemoryMiB = 6*unit.GiB, 5500
+	each := setting(launch.Place{Node: one.Node, Devices: one.Devices, Memory: 6 * unit.GiB})
+	each.Spec.Launch = train.LaunchPerDevice
 	bounded := setting(launch.Place{Node: one.Node, Devices: []train.Device{gpu("0", "aa", false), gpu("1", "bb", false)}, Memory: 6 * unit.GiB})
 	bounded.Places[0].Node.MPSDir = "/tmp/nvidia-mps"
 	for i := range bounded.Places[0].Devices {
@@ -84,6 +86,7 @@ func TestPods(t *testing.T) {
 		{"servers-worker", servers, defaults(), 3, "10.1.0.1"},
 		{"one-process-per-device", perDevice, defaults(), 1, "10.1.0.1"},
 		{"part-of-a-gpu", part, defaults(), 0, ""},
+		{"part-per-process", each, defaults(), 1, "10.1.0.1"},
 		{"parts-of-two-gpus-by-mps", bounded, defaults(), 0, ""},
 		{"slots-strict", slots, strict, 0, ""},
 	} {
