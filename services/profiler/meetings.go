@@ -68,12 +68,12 @@ func (t *teacher) storeMeetings(ctx context.Context) error {
 }
 
 // readMeetings starts from what was stored, and from the nodes that there are: facts of the past are put down to the devices of now.
-func (t *teacher) readMeetings(ctx context.Context, nodes *bus.KV[train.Node]) error {
+func (t *teacher) readMeetings(ctx context.Context) error {
 	stored, err := t.meetings.List(ctx)
 	if err != nil {
 		return err
 	}
-	present, err := nodes.List(ctx)
+	present, err := t.nodes.List(ctx)
 	if err != nil {
 		return err
 	}
