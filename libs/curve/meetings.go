@@ -2,6 +2,7 @@ package curve
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -35,13 +36,24 @@ type Pace struct {
 // maxPaces bounds how many step times are kept, alone and open each.
 const maxPaces = 500
 
-// NewMeetings begins a record. What was known of the type of device in another environment is a hint.
-func NewMeetings(device, under string, hint *Interference) *Meetings {
-	m := &Meetings{Device: device, Under: under, Known: NewInterference(under, nil)}
+// NewMeetings begins a record. What is known of the type of device in another environment, nil where nothing is, is a hint.
+func NewMeetings(device, under string, hint *Meetings) *Meetings {
+	var known []Encounter
 	if hint != nil {
-		m.Known = NewInterference(under, hint.encounters)
+		known = hint.Known.encounters
 	}
-	return m
+	return &Meetings{Device: device, Under: under, Known: NewInterference(under, known)}
+}
+
+// NewestMeetings is, of records by key, that of a type of device which has come furthest in the stream, in whatever environment; nil where there is none.
+func NewestMeetings(records map[string]*Meetings, device string) *Meetings {
+	var newest *Meetings
+	for _, key := range slices.Sorted(maps.Keys(records)) {
+		if r := records[key]; r.Device == device && (newest == nil || r.Through > newest.Through) {
+			newest = r
+		}
+	}
+	return newest
 }
 
 // Measured learns a step time of a job alone, or beside others that were there all the time.

@@ -245,6 +245,9 @@ func (p *picture) alone(a train.Attempt, j train.Job) float64 {
 		return 0
 	}
 	met := p.meetings[curve.MeetingsKey(&devices[at])]
+	if met == nil {
+		return 0
+	}
 	seconds, _ := met.StepAlone(curve.KindOf(j.Spec))
 	return seconds
 }

@@ -3,8 +3,6 @@ package profiler
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/curve"
@@ -39,21 +37,13 @@ func (m *meetings) record(at place, sequence uint64) *curve.Meetings {
 		return nil
 	}
 	key := curve.MeetingsKey(&d)
-	var hint *curve.Meetings
-	for _, k := range slices.Sorted(maps.Keys(m.records)) {
-		if r := m.records[k]; r.Device == d.Type() && (hint == nil || r.Through > hint.Through) {
-			hint = r
-		}
-	}
-	if hint != nil && sequence <= hint.Through {
+	newest := curve.NewestMeetings(m.records, d.Type())
+	if newest != nil && sequence <= newest.Through {
 		return nil
 	}
 	r := m.records[key]
-	switch {
-	case r == nil && hint == nil:
-		r = curve.NewMeetings(d.Type(), d.Driver, nil)
-	case r == nil:
-		r = curve.NewMeetings(d.Type(), d.Driver, hint.Known)
+	if r == nil {
+		r = curve.NewMeetings(d.Type(), d.Driver, newest)
 	}
 	r.Through, m.records[key], m.fresh[key] = sequence, r, struct{}{}
 	return r
@@ -78,12 +68,12 @@ func (t *teacher) storeMeetings(ctx context.Context) error {
 }
 
 // readMeetings starts from what was stored, and from the nodes that there are: facts of the past are put down to the devices of now.
-func (t *teacher) readMeetings(ctx context.Context, nodes *bus.KV[train.Node]) error {
+func (t *teacher) readMeetings(ctx context.Context) error {
 	stored, err := t.meetings.List(ctx)
 	if err != nil {
 		return err
 	}
-	present, err := nodes.List(ctx)
+	present, err := t.nodes.List(ctx)
 	if err != nil {
 		return err
 	}

@@ -177,17 +177,18 @@ func TestARoundIsTriedAgain(t *testing.T) {
 	d := &device{now: time.Unix(1_000_000, 0), took: func(int, train.TunedTenant) float64 { return 0.1 }}
 	sharers := []Sharer{sharerOf("a", 32), sharerOf("b", 32)}
 	r := Open(Record{}, sharers, d.now)
-	for _, wait := range []time.Duration{2, 4, 8, 16, 20, 20} {
+	for _, minutes := range []int{6, 12, 24, 48, 60, 60} {
+		wait := time.Duration(minutes) * time.Minute
 		d.now = d.now.Add(AnswerTimeout)
 		begun := r.Since
 		if !r.Move(nil, d.now) || r.Settled.Code != CodeSilence {
 			t.Fatalf("nobody answers: %+v", r.Tuning)
 		}
-		if r.Due(begun.Add(wait*AnswerTimeout - time.Second)) {
-			t.Fatalf("after %d rounds without an answer it is tried again within %d times the time for one", r.Unanswered, wait)
+		if r.Due(begun.Add(wait - time.Second)) {
+			t.Fatalf("after %d rounds without an answer it is tried again within %v", r.Unanswered, wait)
 		}
-		if d.now = begun.Add(wait * AnswerTimeout); !r.Due(d.now) {
-			t.Fatalf("after %d rounds without an answer it is not tried again after %d times the time for one", r.Unanswered, wait)
+		if d.now = begun.Add(wait); !r.Due(d.now) {
+			t.Fatalf("after %d rounds without an answer it is not tried again after %v", r.Unanswered, wait)
 		}
 		r = Open(r, sharers, d.now)
 	}
