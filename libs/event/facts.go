@@ -374,8 +374,10 @@ type ProbesCounted struct {
 	Sent []train.SentProbes `json:"sent"`
 	// Received are the flows of others that lead to the node.
 	Received []train.ReceivedProbes `json:"received"`
-	// Late are flows of others of which probes came for slots that had been told before.
+	// Late are flows of others of which probes came that belong to no slot that could still be told.
 	Late []train.LateProbes `json:"late,omitempty"`
+	// Stalled says that the agent did not get to run for a while of the slot, and counted nothing.
+	Stalled bool `json:"stalled,omitempty"`
 }
 
 // LinksJudged is what the probes of a window showed of links. Those of a large network come in parts.

@@ -63,11 +63,12 @@ type ReceivedProbes struct {
 	DelaySeconds float64 `json:"delay_seconds,omitempty"`
 }
 
-// LateProbes is what a responder says of a flow whose probes arrived after their slot had been reported: the clock of the sender is behind.
+// LateProbes is what a responder says of a flow whose probes it cannot count, because they arrived after their slot had been reported or bear a time that is
+// more than a minute off: the clocks of both ends differ.
 type LateProbes struct {
 	// Flow is the flow's number.
 	Flow uint32 `json:"flow"`
-	// BehindSeconds is how long after it was sent, by the clocks of both ends, the latest of its probes came.
+	// BehindSeconds is how long after it was sent, by the clocks of both ends, one of its probes came; below 0 where the clock of the sender is ahead.
 	BehindSeconds float64 `json:"behind_seconds"`
 }
 
@@ -78,6 +79,9 @@ type Path struct {
 	// Complete says that the target itself has answered, after the last of the hops.
 	Complete bool `json:"complete"`
 }
+
+// Closed says that the flow could not be sent at all: its source port is in use at the node.
+func (p Path) Closed() bool { return !p.Complete && len(p.Hops) == 0 }
 
 // Same says whether two paths are of one flow and cross the same hops.
 func (p Path) Same(q Path) bool {

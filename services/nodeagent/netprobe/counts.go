@@ -72,6 +72,8 @@ type Counts struct {
 	Received []train.ReceivedProbes
 	// Late are flows whose probes came for slots that had been reported before.
 	Late []train.LateProbes
+	// Stalled says that the agent did not get to run for a while of the slot; nothing is counted in it then.
+	Stalled bool
 }
 
 // take removes a slot and those before it, and gives what was counted in it.
@@ -89,4 +91,76 @@ func (c counts) take(number int64) Counts {
 	}
 	maps.DeleteFunc(c, func(n int64, _ *slot) bool { return n <= number })
 	return out
+}
+
+// count counts a probe in its slot, or notes that the slot was reported without it.
+func (p *Prober) count(in packet, now time.Time) {
+	number := SlotOf(in.sent)
+	switch {
+	case number > p.reported:
+		p.counts.at(in.sent).arrived(in.flow, now.Sub(in.sent))
+		p.heard[number] = now
+	case now.Sub(endOf(number)) >= settle:
+		p.tooLate(in, now.Sub(in.sent))
+	}
+}
+
+// tooLate notes that a probe cannot be counted because the clocks of both ends differ.
+func (p *Prober) tooLate(in packet, age time.Duration) {
+	if _, known := p.late[in.flow]; in.kind == kindProbe && age.Abs() > p.late[in.flow].Abs() && (known || len(p.late) < mostFlows) {
+		p.late[in.flow] = age
+	}
+}
+
+// endOf is when a slot ends.
+func endOf(number int64) time.Time {
+	return time.Unix((number+1)*int64(train.ProbeSlot/time.Second), 0)
+}
+
+// How long the counts of a slot wait for its last probes: the clock of their sender may be behind.
+const (
+	settle     = 2 * time.Second
+	quietFor   = time.Second
+	mostBehind = 10 * time.Second
+)
+
+// Report takes the counts of the next slot that is over; false where there is none.
+func (p *Prober) Report(now time.Time) (Counts, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	number := p.reported + 1
+	late := now.Sub(endOf(number))
+	p.beat(now)
+	if len(p.list.Key) == 0 || late < settle || late < mostBehind && now.Sub(p.heard[number]) < quietFor {
+		return Counts{}, false
+	}
+	p.reported = number
+	delete(p.heard, number)
+	out := p.counts.take(number)
+	if p.stalled[number] {
+		out = Counts{Slot: number, Stalled: true}
+	}
+	maps.DeleteFunc(p.stalled, func(n int64, _ bool) bool { return n <= number })
+	for _, id := range slices.Sorted(maps.Keys(p.late)) {
+		out.Late = append(out.Late, train.LateProbes{Flow: id, BehindSeconds: p.late[id].Seconds()})
+	}
+	clear(p.late)
+	return out, true
+}
+
+const (
+	// beatEvery is how often the prober looks whether it gets to run at all, and stalledAfter for how long it may not have. What comes meanwhile waits in the kernel,
+	// and is read too late or not at all.
+	beatEvery    = 250 * time.Millisecond
+	stalledAfter = 2 * time.Second
+)
+
+// beat notes the slots in which the prober did not get to run: it was stopped, or its node is overloaded. Their counts would accuse links.
+func (p *Prober) beat(now time.Time) {
+	if !p.beaten.IsZero() && now.Sub(p.beaten) > stalledAfter {
+		for slot := SlotOf(p.beaten); slot <= SlotOf(now); slot++ {
+			p.stalled[slot] = true
+		}
+	}
+	p.beaten = now
 }
