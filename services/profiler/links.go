@@ -25,6 +25,8 @@ type watchman struct {
 	links *bus.KV[train.Link]
 	log   *slog.Logger
 	loss  *prometheus.GaugeVec
+	// ailing are the nodes of which nothing can be judged.
+	ailing *prometheus.GaugeVec
 
 	mu    sync.Mutex
 	watch *linkhealth.Watch
@@ -33,8 +35,10 @@ type watchman struct {
 func newWatchman(ctx context.Context, b *bus.Bus, log *slog.Logger, metrics prometheus.Registerer) (*watchman, error) {
 	w := &watchman{bus: b, log: log, watch: linkhealth.New(), loss: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "switchyard_profiler_link_loss_ratio", Help: "Part of the packets that a degraded link of the network loses.",
-	}, []string{"link"})}
-	metrics.MustRegister(w.loss)
+	}, []string{"link"}), ailing: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "switchyard_profiler_probe_node_ailing", Help: "1 for a node whose probes say nothing of links: Silent, Stalled or ClockSkew.",
+	}, []string{"node", "why"})}
+	metrics.MustRegister(w.loss, w.ailing)
 	var errs [2]error
 	w.lists, errs[0] = bus.OpenKV[train.Pinglist](ctx, b, event.BucketProbes)
 	w.links, errs[1] = bus.OpenKV[train.Link](ctx, b, event.BucketLinks)
@@ -94,6 +98,7 @@ func (w *watchman) judge(ctx context.Context) error {
 	tick := time.NewTicker(judgeEvery)
 	defer tick.Stop()
 	var left untold
+	var ailing []linkhealth.Ailing
 	for {
 		select {
 		case <-ctx.Done():
@@ -101,8 +106,13 @@ func (w *watchman) judge(ctx context.Context) error {
 		case <-tick.C:
 		}
 		w.mu.Lock()
-		turns, slot, _ := w.watch.Next(time.Now())
+		turns, slot, judged := w.watch.Next(time.Now())
+		before := ailing
+		if judged {
+			ailing = w.watch.Ailing(slot)
+		}
 		w.mu.Unlock()
+		w.tellAiling(before, ailing)
 		left = left.add(turns, slot).each(func(t turn) error {
 			err := w.tell(ctx, t.Turn, t.slot)
 			if err != nil && !t.tried && ctx.Err() == nil {
@@ -110,6 +120,23 @@ func (w *watchman) judge(ctx context.Context) error {
 			}
 			return err
 		})
+	}
+}
+
+// tellAiling says which nodes have come to ail, or do so no more.
+func (w *watchman) tellAiling(before, now []linkhealth.Ailing) {
+	without := func(all, others []linkhealth.Ailing) []linkhealth.Ailing {
+		return slices.DeleteFunc(slices.Clone(all), func(a linkhealth.Ailing) bool {
+			return slices.ContainsFunc(others, func(o linkhealth.Ailing) bool { return o.Node == a.Node && o.Why == a.Why })
+		})
+	}
+	for _, a := range without(now, before) {
+		w.ailing.WithLabelValues(string(a.Node), string(a.Why)).Set(1)
+		w.log.Warn("probes of a node say nothing of links", "node", a.Node, "why", a.Why, "behind_seconds", a.BehindSeconds)
+	}
+	for _, a := range without(before, now) {
+		w.ailing.DeleteLabelValues(string(a.Node), string(a.Why))
+		w.log.Info("probes of a node are judged again", "node", a.Node, "was", a.Why)
 	}
 }
 

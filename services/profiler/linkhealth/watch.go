@@ -14,8 +14,11 @@ import (
 	"github.com/switchyard-dl/switchyard/services/profiler/diagnose"
 )
 
-// windowSlots is how many slots of probes are judged together: 30 s.
-const windowSlots = 3
+// Slots of probes that are judged together: 30 s show what loses much, and soon that it has ended; a minute shows what loses little.
+const (
+	shortSlots = 3
+	longSlots  = 6
+)
 
 const slotSeconds = int64(train.ProbeSlot / time.Second)
 
@@ -23,10 +26,14 @@ const slotSeconds = int64(train.ProbeSlot / time.Second)
 type Watch struct {
 	lists   map[train.NodeID]train.Pinglist
 	reports map[int64]map[train.NodeID]report
+	// heard are the nodes that have ever reported since they had a list.
+	heard map[train.NodeID]bool
 	// links are numbered as they come, for as long as the service runs.
 	links  []string
 	number map[string]int32
 	health diagnose.Health
+	// quiet are the probes of the time before the window that is judged, over paths that nobody was blamed for.
+	quiet diagnose.Count
 	// judged is the last slot that was.
 	judged int64
 }
@@ -35,13 +42,20 @@ type Watch struct {
 type report struct {
 	sent     map[uint32]int
 	received map[uint32]int
-	// late are flows of which more came in earlier slots than was told.
-	late map[uint32]bool
+	// late are flows of which more came than could be counted, and by how many seconds the clock of their sender is behind.
+	late map[uint32]float64
+	// stalled is set where the agent did not get to run, and tells nothing else.
+	stalled bool
 }
+
+// told says whether anything came.
+func (r report) told() bool { return r.stalled || r.sent != nil || r.received != nil }
 
 // New begins without any list.
 func New() *Watch {
-	return &Watch{lists: map[train.NodeID]train.Pinglist{}, reports: map[int64]map[train.NodeID]report{}, number: map[string]int32{}}
+	return &Watch{
+		lists: map[train.NodeID]train.Pinglist{}, reports: map[int64]map[train.NodeID]report{}, heard: map[train.NodeID]bool{}, number: map[string]int32{},
+	}
 }
 
 // numberOf is the number of a link.
@@ -66,6 +80,7 @@ func (w *Watch) Recall(l train.Link) {
 func (w *Watch) Use(node train.NodeID, list *train.Pinglist) {
 	if list == nil {
 		delete(w.lists, node)
+		delete(w.heard, node)
 		return
 	}
 	w.lists[node] = *list
@@ -91,10 +106,14 @@ func (w *Watch) Counted(node train.NodeID, c event.ProbesCounted, now time.Time)
 		r.sent = map[uint32]int{}
 	}
 	if c.Received != nil {
-		r.received, r.late = map[uint32]int{}, map[uint32]bool{}
-		for _, l := range c.Late {
-			r.late[l.Flow] = true
-		}
+		r.received = map[uint32]int{}
+	}
+	w.heard[node] = true
+	if r.stalled = r.stalled || c.Stalled; len(c.Late) > 0 {
+		r.late = map[uint32]float64{}
+	}
+	for _, l := range c.Late {
+		r.late[l.Flow] = l.BehindSeconds
 	}
 	for _, s := range c.Sent {
 		r.sent[s.Flow] = s.Sent
@@ -131,7 +150,7 @@ func (w *Watch) Next(now time.Time) ([]Turn, int64, bool) {
 // Complete says whether everybody who has a list has reported both halves of a slot.
 func (w *Watch) Complete(slot int64) bool {
 	for node := range w.lists {
-		if r := w.reports[slot][node]; r.sent == nil || r.received == nil {
+		if r := w.reports[slot][node]; !r.stalled && (r.sent == nil || r.received == nil) {
 			return false
 		}
 	}
@@ -148,17 +167,17 @@ type window struct {
 
 // window puts together what both ends counted in the slots up to one. A probe counts only where both ends reported its slot: an agent that is gone is no loss in
 // the network.
-func (w *Watch) window(last int64) window {
+func (w *Watch) window(last int64, length int) window {
 	var some window
 	var rows [][]int32
-	late := w.late(last)
+	late := w.late(last, length)
 	for _, node := range slices.Sorted(maps.Keys(w.lists)) {
 		for _, f := range w.lists[node].Probes {
 			row := make([]int32, len(f.Links))
 			for i, l := range f.Links {
 				row[i] = w.numberOf(l)
 			}
-			sum, slots := w.count(f, last)
+			sum, slots := w.count(f, last, length)
 			if late[pair{f.From, f.To}] {
 				sum, slots = diagnose.Count{}, 0
 			}
@@ -174,12 +193,12 @@ type pair struct{ from, to train.NodeID }
 
 // late are those between whom probes arrived too late to be counted: their clocks differ, and what is missing is no loss. That is told a slot later, so one slot
 // of a clock that is set wrong is judged, which makes no link degraded.
-func (w *Watch) late(last int64) map[pair]bool {
+func (w *Watch) late(last int64, length int) map[pair]bool {
 	pairs := map[pair]bool{}
 	for _, list := range w.lists {
 		for _, f := range list.Probes {
-			for i := range windowSlots {
-				if w.reports[last-int64(i)][f.To].late[f.ID()] {
+			for i := range length {
+				if _, late := w.reports[last-int64(i)][f.To].late[f.ID()]; late {
 					pairs[pair{f.From, f.To}] = true
 				}
 			}
@@ -189,9 +208,9 @@ func (w *Watch) late(last int64) map[pair]bool {
 }
 
 // count adds up one flow, and notes in which slots it lost any.
-func (w *Watch) count(f train.Flow, last int64) (sum diagnose.Count, slots uint) {
+func (w *Watch) count(f train.Flow, last int64, length int) (sum diagnose.Count, slots uint) {
 	id := f.ID()
-	for i := range windowSlots {
+	for i := range length {
 		sent, received := w.reports[last-int64(i)][f.From].sent, w.reports[last-int64(i)][f.To].received
 		if sent == nil || received == nil {
 			continue
@@ -211,25 +230,74 @@ func (w window) probed(link int32) bool {
 }
 
 // sent is how many probes were sent over a link.
-func (w window) sent(link int32) int {
-	sum := 0
+func (w window) sent(link int32) int { return w.over(link).Sent }
+
+// over adds up the paths over a link.
+func (w window) over(link int32) (sum diagnose.Count) {
 	for _, r := range w.matrix.Over(link) {
-		sum += w.counts[r].Sent
+		sum.Sent, sum.Lost = sum.Sent+w.counts[r].Sent, sum.Lost+w.counts[r].Lost
 	}
 	return sum
 }
 
-// lasting says whether a link lost packets in more than one slot. Windows overlap: what a single slot lost is in several of them.
-func (w window) lasting(link int32) bool {
+// lossy counts the slots in which a link lost packets. Windows overlap: what a single slot lost is in several of them.
+func (w window) lossy(link int32) int {
 	slots := uint(0)
 	for _, r := range w.matrix.Over(link) {
 		slots |= w.slots[r]
 	}
-	return bits.OnesCount(slots) > 1
+	return bits.OnesCount(slots)
 }
 
-// doubt is how often a window of a healthy network may name a link. One ends with each slot, six in a minute, and shares two of its slots with the next.
+// ended says whether a link that was suspected of a loss shows none any more, though it would have with 99 %.
+func (w window) ended(s diagnose.Suspect) bool {
+	const surely = 4.6 // exp(-4.6) is 1 %
+	n := w.over(s.Link)
+	return n.Lost == 0 && float64(n.Sent)*s.Loss > surely
+}
+
+// doubt is how often a window of a healthy network may name a link. One ends with each slot, six in a minute, and shares most of its slots with the next.
 const doubt = 1e-5
+
+// A healthy network is taken to lose no more than it did before, within these bounds: the less that is, the fewer lost packets tell.
+const (
+	leastBackground = 1e-5
+	mostBackground  = 1e-4
+	// memory is how many probes that rests on at most.
+	memory = 1_000_000
+)
+
+// background is the part of the packets that a healthy path loses.
+func (w *Watch) background() float64 {
+	seen := float64(w.quiet.Lost+1) / (float64(w.quiet.Sent) + 1/mostBackground)
+	return min(max(seen, leastBackground), mostBackground)
+}
+
+// suspects judges the short and the long window that end with a slot.
+func (w *Watch) suspects(short, long window) []diagnose.Suspect {
+	options := diagnose.Options{Doubt: doubt, Background: w.background()}
+	all := diagnose.Localise(short.matrix, short.counts, options)
+	for _, s := range diagnose.Localise(long.matrix, long.counts, options) {
+		known := slices.ContainsFunc(all, func(o diagnose.Suspect) bool { return o.Link == s.Link })
+		if !known && !short.ended(s) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// learn takes the slot that leaves the windows for what a healthy network loses, but for the paths over links that were suspected.
+func (w *Watch) learn(slot int64) {
+	old := w.window(slot, 1)
+	for r, row := range old.matrix.Rows {
+		if !slices.ContainsFunc(row, func(l int32) bool { _, suspected := w.health.Links[l]; return suspected }) {
+			w.quiet.Sent, w.quiet.Lost = w.quiet.Sent+old.counts[r].Sent, w.quiet.Lost+old.counts[r].Lost
+		}
+	}
+	if w.quiet.Sent > memory {
+		w.quiet.Sent, w.quiet.Lost = w.quiet.Sent/2, w.quiet.Lost/2
+	}
+}
 
 // Turn is a link that is degraded, or that has recovered by the last window.
 type Turn struct {
@@ -240,12 +308,13 @@ type Turn struct {
 
 // Judge judges the window that ends with a slot.
 func (w *Watch) Judge(slot int64, end time.Time) []Turn {
-	some := w.window(slot)
+	short, some := w.window(slot, shortSlots), w.window(slot, longSlots)
 	health, changes := w.health.Fold(diagnose.Window{
-		End: end, Suspects: diagnose.Localise(some.matrix, some.counts, diagnose.Options{Doubt: doubt}), Probed: some.probed, Lasting: some.lasting,
+		End: end, Suspects: w.suspects(short, some), Probed: short.probed, Slots: some.lossy,
 	}, diagnose.Patience{})
 	w.health = health
-	w.forget(slot - windowSlots + 2)
+	w.learn(slot - longSlots + 1)
+	w.forget(slot - longSlots + 2)
 	var turns []Turn
 	told := map[int32]bool{}
 	tell := func(number int32, h diagnose.LinkHealth, news bool) {

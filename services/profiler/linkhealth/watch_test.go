@@ -207,3 +207,23 @@ func TestALinkThatNobodyCrossesAnyMoreIsForgotten(t *testing.T) {
 		t.Errorf("said %s", all)
 	}
 }
+
+func TestTheBackgroundIsLearnedFromPathsThatNobodyIsBlamedFor(t *testing.T) {
+	w := newTriangle()
+	if got := w.background(); got != mostBackground {
+		t.Errorf("before the first probe %g", got)
+	}
+	slot := int64(100)
+	for range 400 {
+		slot++
+		w.slot(slot, "", 0)
+	}
+	clean := w.background()
+	for range 400 {
+		slot++
+		w.slot(slot, "in-b", 30)
+	}
+	if got := w.background(); clean > 5e-5 || got > 2*clean {
+		t.Errorf("%g without losses, %g after those of a link", clean, got)
+	}
+}
