@@ -47,6 +47,9 @@ const (
 	LaunchPerDevice Launch = "per_device" // one process per device, ranks set
 )
 
+// LogBigDL is the LogFormat of programs for BigDL.
+const LogBigDL = "bigdl"
+
 // Spec is what a user asks for: the body of a submission.
 type Spec struct {
 	// Name is a person's name for the experiment.
@@ -69,6 +72,8 @@ type Spec struct {
 	DatasetsDir  string `json:"datasets_dir,omitempty"`
 	// Env is added to the job's environment. It cannot set what the scheduler sets.
 	Env map[string]string `json:"env,omitempty"`
+	// LogFormat says that the program tells of its epochs in its output alone, and how: bigdl. They are then read there. Left out, the code calls the job API.
+	LogFormat string `json:"log_format,omitempty"`
 
 	// BatchSize is the number of samples per device and step.
 	BatchSize int `json:"batch_size"`
@@ -81,8 +86,8 @@ type Spec struct {
 
 	// SingleDevice says that the code does not support more than one device.
 	SingleDevice bool `json:"single_device,omitempty"`
-	// AllowSharing lets the job, which uses one device, have it together with other jobs of its tenant that allow it, too. EstimatedMemoryMiB is then its
-	// part of the device. Without it a job has its devices for itself.
+	// AllowSharing lets the job have its devices, where all of them are of one node, together with other jobs of its tenant that allow it, too.
+	// EstimatedMemoryMiB is then its part of each device. Without it a job has its devices for itself, and so has one with parameter servers.
 	AllowSharing bool `json:"allow_sharing,omitempty"`
 	// TuneEffectiveBatch lets the batch of an optimizer step grow, too, while the job shares its device and its code can follow. Without it only the number of
 	// passes that make a step is tuned, and the training is the same.
@@ -250,10 +255,9 @@ func (s Spec) StepsIn(cfg Config) float64 {
 // EstimatedMemory is the device memory asked for, per device.
 func (s Spec) EstimatedMemory() unit.Bytes { return unit.Bytes(s.EstimatedMemoryMiB) * unit.MiB }
 
-// SharedMemory is what the job needs of a device that it may share with others; 0 where it wants devices for itself.
+// SharedMemory is what the job needs of each device that it may share with others; 0 where it wants devices for itself.
 func (s Spec) SharedMemory() unit.Bytes {
-	single := s.MinDevices <= 1 && (s.MaxDevices <= 1 || s.SingleDevice) && s.Strategy != StrategyParameterServer
-	if !s.AllowSharing || s.DisableSharing || !single {
+	if !s.AllowSharing || s.DisableSharing || s.Strategy == StrategyParameterServer {
 		return 0
 	}
 	return max(s.EstimatedMemory(), 0)

@@ -64,7 +64,7 @@ func (p *picture) complete(bucket string) func() {
 func (p *picture) ready() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.missing) == 0 && (p.crossed != nil || len(p.lossy()) == 0)
+	return len(p.missing) == 0 && (p.crossed != nil || len(p.degraded()) == 0)
 }
 
 func (p *picture) nudge() {
@@ -226,7 +226,7 @@ func (p *picture) state(now time.Time, last train.Plan, known bool, terms plan.S
 	}
 	// A gang is spread over nodes only by Kubernetes, and a plan does not tell one job's nodes from another's.
 	s.Tuning.OneNode = len(s.Nodes) == 0 || slices.ContainsFunc(s.Nodes, func(n train.Node) bool { return n.Backend != train.BackendKubernetes })
-	s.Links = p.lossy()
+	s.Links = p.degraded()
 	planned := make(map[train.JobID]*plan.Holding, len(last.Allocations))
 	for _, a := range last.Allocations {
 		planned[a.Job] = &plan.Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Beside: a.Beside, Parts: a.Parts, Servers: a.Servers}

@@ -20,7 +20,7 @@ import (
 type Verdict struct {
 	// Slot is the last one that was judged; 0 before the first.
 	Slot int64 `json:"slot"`
-	// Links are those that lose packets.
+	// Links are those that lose or delay packets.
 	Links []train.Link `json:"links"`
 	// Ailing are the servers whose probes say nothing of links, and why.
 	Ailing []linkhealth.Ailing `json:"ailing,omitempty"`
@@ -94,7 +94,7 @@ func (d *diagnoser) judge(ctx context.Context) error {
 				d.verdict.Links = append(d.verdict.Links, t.Link)
 			}
 			if t.News {
-				d.log.Info("link has turned", "link", t.Link.ID, "degraded", t.Link.Degraded, "loss", t.Link.Loss, "confidence", t.Link.Confidence)
+				d.log.Info("link has turned", "link", t.Link.ID, "degraded", t.Link.Degraded, "trouble", t.Link.Trouble(), "confidence", t.Link.Confidence)
 			}
 		}
 		d.mu.Unlock()

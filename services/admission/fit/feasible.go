@@ -22,6 +22,9 @@ func (c *checker) feasible() {
 			return
 		}
 	}
+	if c.spec.LogFormat != "" && !slices.ContainsFunc(c.where.Nodes, func(n train.Node) bool { return !inCluster(n) }) {
+		c.refuse("NotSupported", "log_format", "have the code call the job API", "epochs are read from the output of processes of a machine, and all nodes run pods")
+	}
 	c.enoughDevices()
 	c.enoughMemory()
 	if c.spec.Image != "" && !slices.ContainsFunc(c.where.Nodes, func(n train.Node) bool { return n.ContainerRuntime != "" || inCluster(n) }) {

@@ -99,6 +99,10 @@ func TestRefusals(t *testing.T) {
 			`NotYourself tenant: the body says "speech", the identity of this door is "vision" (leave it out: it comes from who submits)`,
 		}},
 		{"oneself", spec(func(s *train.Spec) { s.User, s.Tenant = "ann", "vision" }), nil},
+		{"unknown log", spec(func(s *train.Spec) { s.LogFormat = "spark" }), []string{
+			`UnknownLogFormat log_format: want bigdl, found "spark" (leave it out where the code calls the job API)`,
+		}},
+		{"log of BigDL", spec(func(s *train.Spec) { s.LogFormat = train.LogBigDL }), nil},
 		{"two programs", spec(func(s *train.Spec) { s.Command = []string{"python", "a.py"} }), []string{
 			"TwoPrograms script_path: both command and script_path are given (give one of them)",
 		}},
@@ -148,10 +152,16 @@ func TestRefusals(t *testing.T) {
 			"Contradiction allow_sharing: disable_sharing is set, too (leave one of them out)",
 		}},
 		{"sharing of nobody knows how much", spec(func(s *train.Spec) { s.AllowSharing = true }), []string{
-			"OutOfRange estimated_memory_mib: want more than 0 of a job that may share its device (say what the job needs of the device)",
+			"OutOfRange estimated_memory_mib: want more than 0 of a job that may share its devices (say what the job needs of a device)",
 		}},
-		{"sharing of two devices", spec(func(s *train.Spec) { s.AllowSharing, s.EstimatedMemoryMiB, s.MinDevices = true, 4096, 2 }), []string{
-			"NotSupported allow_sharing: only jobs on one device share it (leave it out, or ask for one device)",
+		{"sharing of two devices", spec(func(s *train.Spec) {
+			s.AllowSharing, s.EstimatedMemoryMiB, s.MinDevices, s.MaxDevices, s.Strategy = true, 4096, 2, 2, train.StrategyAllReduce
+		}), nil},
+		{"sharing with servers", spec(func(s *train.Spec) {
+			s.AllowSharing, s.EstimatedMemoryMiB, s.Strategy = true, 4096, train.StrategyParameterServer
+		}), []string{
+			"NotSupported allow_sharing: jobs with parameter servers share no device (leave it out, or use strategy all_reduce)",
+			"NotSupported strategy: parameter servers cannot be started here: they run on Kubernetes, and no node of one is known (use all_reduce)",
 		}},
 		{"priority and restarts at their borders", spec(func(s *train.Spec) { s.Priority, s.MaxRestarts = &none, &none }), nil},
 		{"priority and restarts beyond", spec(func(s *train.Spec) { s.Priority, s.MaxRestarts = &many, &negative }), []string{
@@ -328,6 +338,11 @@ func TestWhatCanNeverRunHere(t *testing.T) {
 		{"a gang over the nodes of a cluster", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
 			s.MinDevices, s.MaxDevices, w.Nodes = 4, 4, cluster()
 		}, nil},
+		{"output of pods", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
+			s.LogFormat, w.Nodes = train.LogBigDL, cluster()
+		}, []string{
+			"NotSupported log_format: epochs are read from the output of processes of a machine, and all nodes run pods (have the code call the job API)",
+		}},
 		{"more than a cluster has", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
 			s.MinDevices, s.MaxDevices, w.Nodes = 5, 5, cluster()
 		}, []string{

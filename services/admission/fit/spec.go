@@ -52,6 +52,9 @@ func (c *checker) program() {
 	case !hasCommand && !hasScript && c.spec.Image == "":
 		c.refuse("NoProgram", "command", `e.g. "command": ["python", "train.py"]`, "neither command, nor script_path, nor an image with a program of its own")
 	}
+	if f := c.spec.LogFormat; f != "" && f != train.LogBigDL {
+		c.refuse("UnknownLogFormat", "log_format", "leave it out where the code calls the job API", "want %s, found %s", train.LogBigDL, quote(f))
+	}
 	if hasCommand {
 		c.command()
 	}
@@ -257,7 +260,7 @@ func (c *checker) devices() {
 	c.oneOf("launch", string(s.Launch), string(train.LaunchPerNode), string(train.LaunchPerDevice))
 }
 
-// sharing checks that a job that may share its device has one, and says what it needs of it.
+// sharing checks that a job that may share its devices says what it needs of each, and has no parameter servers.
 func (c *checker) sharing() {
 	s := c.spec
 	switch {
@@ -265,9 +268,9 @@ func (c *checker) sharing() {
 	case s.DisableSharing:
 		c.refuse("Contradiction", "allow_sharing", "leave one of them out", "disable_sharing is set, too")
 	case s.EstimatedMemoryMiB == 0:
-		c.refuse("OutOfRange", "estimated_memory_mib", "say what the job needs of the device", "want more than 0 of a job that may share its device")
+		c.refuse("OutOfRange", "estimated_memory_mib", "say what the job needs of a device", "want more than 0 of a job that may share its devices")
 	case s.SharedMemory() == 0 && s.EstimatedMemoryMiB > 0:
-		c.refuse("NotSupported", "allow_sharing", "leave it out, or ask for one device", "only jobs on one device share it")
+		c.refuse("NotSupported", "allow_sharing", "leave it out, or use strategy all_reduce", "jobs with parameter servers share no device")
 	}
 }
 

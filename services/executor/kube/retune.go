@@ -7,11 +7,11 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
-// Retune refuses all: pods keep what they were made with.
-func (b *Backend) Retune(_ context.Context, _ train.Attempt, _ launch.Sight, wanted train.Setting) (train.Applied, error) {
-	applied := train.Applied{Refused: map[string]string{}}
-	for name := range wanted.Values {
-		applied.Refused[name] = "pods keep what they were made with"
+// Retune has nothing to set: pods keep what they were made with, and the next attempt's are made with what is wanted.
+func (b *Backend) Retune(_ context.Context, a train.Attempt, _ launch.Sight, wanted train.Setting) (train.Applied, error) {
+	var applied train.Applied
+	for name, value := range wanted.Values {
+		applied.TakeByRestart(name, value, a.Setting.Values[name])
 	}
 	return applied, nil
 }

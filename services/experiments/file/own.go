@@ -296,18 +296,15 @@ func (r *reader) placeholders(n *yaml.Node, e Experiment) {
 	for _, f := range e.System {
 		known = append(known, f.Name)
 	}
-	check := func(field, text string) {
+	for field, text := range e.texts() {
 		for name := range placeholders(text) {
 			if name != "" && name == strings.ToLower(name) && !slices.Contains(known, name) {
 				r.add(find(n, field), "job."+field, near(name, known), "${%s} stands for no parameter", name)
 			}
 		}
 	}
-	for i, word := range e.Job.Command {
-		check(fmt.Sprintf("command[%d]", i), word)
-	}
-	check("script_path", e.Job.ScriptPath)
-	for name, value := range e.Job.Env {
-		check("env."+name, value)
+	if field, wrong := e.FrozenEpochs(); wrong != "" {
+		hint := "let the code train max_epochs and ask the job API whether to leave, or search with random, grid or gp"
+		r.add(find(n, strings.TrimPrefix(field, "job.")), field, hint, "%s", wrong)
 	}
 }

@@ -1,7 +1,6 @@
 package netprobe
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -16,35 +15,54 @@ func SlotOf(t time.Time) int64 { return t.Unix() / int64(train.ProbeSlot/time.Se
 type counts map[int64]*slot
 
 type slot struct {
-	sent     map[uint32]*train.SentProbes
-	received map[uint32]int
+	sent, received map[uint32]*tally
+}
+
+// tally counts the probes of a flow, with how long each took, in seconds: the round trips of those sent, one way those received.
+type tally struct {
+	count int
+	took  []float64
 }
 
 func (c counts) at(sent time.Time) *slot {
 	number := SlotOf(sent)
 	s, known := c[number]
 	if !known {
-		s = &slot{map[uint32]*train.SentProbes{}, map[uint32]int{}}
+		s = &slot{map[uint32]*tally{}, map[uint32]*tally{}}
 		c[number] = s
 	}
 	return s
 }
 
-func (s *slot) flow(id uint32) *train.SentProbes {
-	f, known := s.sent[id]
+func of(flows map[uint32]*tally, id uint32) *tally {
+	t, known := flows[id]
 	if !known {
-		f = &train.SentProbes{Flow: id}
-		s.sent[id] = f
+		t = &tally{}
+		flows[id] = t
 	}
-	return f
+	return t
 }
 
+func (s *slot) left(id uint32) { of(s.sent, id).count++ }
+
 func (s *slot) acked(id uint32, rtt time.Duration) {
-	f := s.flow(id)
-	f.Acked++
-	if seconds := rtt.Seconds(); f.Acked == 1 || seconds < f.RTTSeconds {
-		f.RTTSeconds = seconds
+	t := of(s.sent, id)
+	t.took = append(t.took, rtt.Seconds())
+}
+
+// arrived counts a probe that took so long, by the clocks of both ends.
+func (s *slot) arrived(id uint32, took time.Duration) {
+	t := of(s.received, id)
+	t.count, t.took = t.count+1, append(t.took, took.Seconds())
+}
+
+// tenths is what so many tenths took at most; 0 of none.
+func (t *tally) tenths(n int) float64 {
+	if len(t.took) == 0 {
+		return 0
 	}
+	slices.Sort(t.took)
+	return t.took[(len(t.took)*n-1)/10]
 }
 
 // Counts is what one agent counted in a slot.
@@ -63,12 +81,13 @@ func (c counts) take(number int64) Counts {
 	out := Counts{Slot: number, Sent: []train.SentProbes{}, Received: []train.ReceivedProbes{}}
 	if s, found := c[number]; found {
 		for _, id := range slices.Sorted(maps.Keys(s.sent)) {
-			out.Sent = append(out.Sent, *s.sent[id])
+			t := s.sent[id]
+			out.Sent = append(out.Sent, train.SentProbes{Flow: id, Sent: t.count, Acked: len(t.took), RTTSeconds: t.tenths(5), RTTHighSeconds: t.tenths(9)})
 		}
-		for id, n := range s.received {
-			out.Received = append(out.Received, train.ReceivedProbes{Flow: id, Count: n})
+		for _, id := range slices.Sorted(maps.Keys(s.received)) {
+			t := s.received[id]
+			out.Received = append(out.Received, train.ReceivedProbes{Flow: id, Count: t.count, DelaySeconds: t.tenths(5)})
 		}
-		slices.SortFunc(out.Received, func(a, b train.ReceivedProbes) int { return cmp.Compare(a.Flow, b.Flow) })
 	}
 	maps.DeleteFunc(c, func(n int64, _ *slot) bool { return n <= number })
 	return out
@@ -79,7 +98,7 @@ func (p *Prober) count(in packet, now time.Time) {
 	number := SlotOf(in.sent)
 	switch {
 	case number > p.reported:
-		p.counts.at(in.sent).received[in.flow]++
+		p.counts.at(in.sent).arrived(in.flow, now.Sub(in.sent))
 		p.heard[number] = now
 	case now.Sub(endOf(number)) >= settle:
 		p.tooLate(in, now.Sub(in.sent))

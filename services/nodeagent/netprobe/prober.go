@@ -31,8 +31,7 @@ type Config struct {
 }
 
 const (
-	// replyWithin is how long an answer may take before its probe counts as lost.
-	replyWithin = 100 * time.Millisecond
+	replyWithin = train.ProbeTimeout
 	// confirmations is how many more probes are sent at once where one was lost.
 	confirmations = 2
 	// mostSockets bounds the source ports that a list can open.
@@ -301,7 +300,7 @@ func (p *Prober) probe(f outgoing, now time.Time, confirms bool) {
 	if err := s.send(data, f.target, f.DSCP, 0); err != nil {
 		return // it has not left this machine, so it says nothing of the network
 	}
-	p.counts.at(now).flow(f.id).Sent++
+	p.counts.at(now).left(f.id)
 	p.waiting[p.sequence] = waiting{f, now, confirms}
 	p.inOrder = append(p.inOrder, p.sequence)
 }

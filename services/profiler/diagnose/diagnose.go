@@ -1,4 +1,4 @@
-// Package diagnose names the links that lose packets, from what probes over known paths met: deTector's loss localisation (ATC'17). It sends no probe, reads no
+// Package diagnose names the links that lose or delay packets, from what probes over known paths met: deTector's loss localisation (ATC'17). It sends no probe, reads no
 // clock, and decides nothing about jobs.
 package diagnose
 
@@ -21,6 +21,8 @@ type Options struct {
 	Background float64
 	// Doubt is how often a window of a healthy network may name a link: 0.01.
 	Doubt float64
+	// RowDoubt is how often a healthy row is taken for lossy: 0.05. It may be often, because no link is blamed for one row of several.
+	RowDoubt float64
 	// HitRatio is the part of the rows over a link that must have lost, for it to be blamed: more than 0.6. Healthy rows do not acquit it altogether, because a
 	// switch may lose some flows and not others.
 	HitRatio float64
@@ -29,12 +31,10 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	o.Background = cmp.Or(o.Background, 1e-4)
 	o.Doubt = cmp.Or(o.Doubt, 0.01)
+	o.RowDoubt = cmp.Or(o.RowDoubt, 0.05)
 	o.HitRatio = cmp.Or(o.HitRatio, 0.6)
 	return o
 }
-
-// A single row is taken for lossy when a healthy one would lose as much this rarely. It may be often, because no link is blamed for one row of several.
-const rowDoubt = 0.05
 
 // clearly is by how much better, as the logarithm of a likelihood, a link has to explain what was lost than any other one, to be named: 20 to 1.
 const clearly = 3
@@ -42,8 +42,8 @@ const clearly = 3
 // Suspect is a link that is blamed.
 type Suspect struct {
 	Link int32
-	// Loss is the part of the packets that the link loses.
-	Loss float64
+	// Loss is the part of the packets that the link loses; DelaySeconds is how much longer than usual they take over one that is slow.
+	Loss, DelaySeconds float64
 	// Confidence is the part of the rows over it that lost, of those that should have, less the probability that a healthy link loses as much.
 	Confidence float64
 	// Rows that lost, and the probes sent and lost over all its rows.
@@ -57,6 +57,23 @@ type Suspect struct {
 // nearly as much: the next windows will tell.
 func Localise(m *fabric.Matrix, counts []Count, o Options) []Suspect {
 	c := &court{matrix: m, counts: counts, options: o.withDefaults(), explained: map[int32]int{}}
+	guilty := c.judge()
+	c.rate(guilty)
+	return guilty
+}
+
+// court is one window.
+type court struct {
+	matrix    *fabric.Matrix
+	counts    []Count
+	options   Options
+	lossy     []bool        // by row
+	explained map[int32]int // by row: how many of those that are blamed are on it
+	suspects  []Suspect     // by link
+}
+
+// judge names the guilty.
+func (c *court) judge() []Suspect {
 	c.indict()
 	var guilty []Suspect
 	for len(c.suspects) > 0 {
@@ -73,19 +90,7 @@ func Localise(m *fabric.Matrix, counts []Count, o Options) []Suspect {
 		guilty = append(guilty, c.suspects[at])
 		c.suspects = slices.Delete(c.suspects, at, at+1)
 	}
-	guilty = slices.DeleteFunc(c.acquit(guilty), func(s Suspect) bool { return !c.stands(s.Link) })
-	c.rate(guilty)
-	return guilty
-}
-
-// court is one window.
-type court struct {
-	matrix    *fabric.Matrix
-	counts    []Count
-	options   Options
-	lossy     []bool        // by row
-	explained map[int32]int // by row: how many of those that are blamed are on it
-	suspects  []Suspect     // by link
+	return slices.DeleteFunc(c.acquit(guilty), func(s Suspect) bool { return !c.stands(s.Link) })
 }
 
 // indict lists the links most of whose rows lost, and together too much for chance.
@@ -93,7 +98,7 @@ func (c *court) indict() {
 	c.lossy = make([]bool, len(c.matrix.Rows))
 	var links []int32
 	for r, n := range c.counts {
-		if n.Lost > 0 && tail(n.Sent, n.Lost, c.options.Background) < rowDoubt {
+		if n.Lost > 0 && tail(n.Sent, n.Lost, c.options.Background) < c.options.RowDoubt {
 			c.lossy[r] = true
 			links = append(links, c.matrix.Rows[r]...)
 		}

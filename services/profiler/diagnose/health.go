@@ -35,9 +35,10 @@ type LinkHealth struct {
 	Good int `json:"good"`
 	// Since is when it was first suspected of what it is degraded for.
 	Since time.Time `json:"since"`
-	// Loss and Confidence are those of the last window in which it was suspected.
-	Loss       float64 `json:"loss"`
-	Confidence float64 `json:"confidence"`
+	// Loss, DelaySeconds and Confidence are those of the last window in which it was suspected.
+	Loss         float64 `json:"loss"`
+	DelaySeconds float64 `json:"delay_seconds"`
+	Confidence   float64 `json:"confidence"`
 }
 
 // Change is a link that has become degraded or has recovered.
@@ -52,7 +53,7 @@ type Window struct {
 	Suspects []Suspect
 	// Probed tells whether any probe was sent over a link: silence is no recovery.
 	Probed func(link int32) bool
-	// Slots tells in how many slots of the window a link lost packets.
+	// Slots tells in how many slots of the window a link lost packets, or was slow.
 	Slots func(link int32) int
 }
 
@@ -98,7 +99,7 @@ func (l LinkHealth) worse(s Suspect, w Window, p Patience) LinkHealth {
 		l.Since = w.End
 	}
 	l.Recent = recent(true, l.Recent, p.Of)
-	l.Good, l.Loss, l.Confidence = 0, s.Loss, s.Confidence
+	l.Good, l.Loss, l.DelaySeconds, l.Confidence = 0, s.Loss, s.DelaySeconds, s.Confidence
 	slots := w.Slots(s.Link)
 	l.Degraded = l.Degraded || count(l.Recent) >= p.Bad && slots > 1 || slots >= p.Lasts
 	return l

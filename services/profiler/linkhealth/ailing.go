@@ -35,7 +35,7 @@ func (w *Watch) Ailing(last int64) []Ailing {
 	var all []Ailing
 	for _, node := range slices.Sorted(maps.Keys(w.lists)) {
 		silent, stalled := true, false
-		for i := range int64(shortSlots) {
+		for i := range int64(windowSlots) {
 			r := w.reports[last-i][node]
 			silent, stalled = silent && !r.told(), stalled || r.stalled
 		}
@@ -75,7 +75,7 @@ func (w *Watch) skewed(last int64) []Ailing {
 	for _, list := range w.lists {
 		for _, f := range list.Probes {
 			seconds := 0.0
-			for i := range int64(shortSlots) {
+			for i := range int64(windowSlots) {
 				seconds = cmp.Or(w.reports[last-i][f.To].late[f.ID()], seconds)
 			}
 			note(f.From, f.To, seconds)

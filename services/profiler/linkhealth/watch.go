@@ -1,8 +1,9 @@
-// Package linkhealth puts together what both ends of probes counted, and follows from window to window which links lose packets. Which link it is that explains
-// the losses of a window is decided in diagnose.
+// Package linkhealth puts together what both ends of probes counted, and follows from window to window which links lose or delay packets. Which link
+// it is that explains what a window met is decided in diagnose.
 package linkhealth
 
 import (
+	"cmp"
 	"maps"
 	"math/bits"
 	"slices"
@@ -16,8 +17,8 @@ import (
 
 // Slots of probes that are judged together: 30 s show what loses much, and soon that it has ended; a minute shows what loses little.
 const (
-	shortSlots = 3
-	longSlots  = 6
+	windowSlots = 3
+	longSlots   = 6
 )
 
 const slotSeconds = int64(train.ProbeSlot / time.Second)
@@ -31,17 +32,23 @@ type Watch struct {
 	// links are numbered as they come, for as long as the service runs.
 	links  []string
 	number map[string]int32
-	health diagnose.Health
+	// paces are what is usual for each flow, by its number.
+	paces      map[uint32]*pace
+	loss, slow diagnose.Health
 	// quiet are the probes of the time before the window that is judged, over paths that nobody was blamed for.
 	quiet diagnose.Count
+	// told are the links that are degraded, as they were told last.
+	told map[int32]train.Link
+	// last is what the last window showed.
+	last []train.LinkWindow
 	// judged is the last slot that was.
 	judged int64
 }
 
 // report is what one agent counted in a slot; a half is nil where nobody told it.
 type report struct {
-	sent     map[uint32]int
-	received map[uint32]int
+	sent     map[uint32]train.SentProbes
+	received map[uint32]train.ReceivedProbes
 	// late are flows of which more came than could be counted, and by how many seconds the clock of their sender is behind.
 	late map[uint32]float64
 	// stalled is set where the agent did not get to run, and tells nothing else.
@@ -54,7 +61,9 @@ func (r report) told() bool { return r.stalled || r.sent != nil || r.received !=
 // New begins without any list.
 func New() *Watch {
 	return &Watch{
-		lists: map[train.NodeID]train.Pinglist{}, reports: map[int64]map[train.NodeID]report{}, heard: map[train.NodeID]bool{}, number: map[string]int32{},
+		lists: map[train.NodeID]train.Pinglist{}, reports: map[int64]map[train.NodeID]report{}, heard: map[train.NodeID]bool{},
+		number: map[string]int32{}, paces: map[uint32]*pace{},
+		loss: diagnose.Health{Links: map[int32]diagnose.LinkHealth{}}, slow: diagnose.Health{Links: map[int32]diagnose.LinkHealth{}}, told: map[int32]train.Link{},
 	}
 }
 
@@ -68,12 +77,15 @@ func (w *Watch) numberOf(link string) int32 {
 	return n
 }
 
-// Recall takes up a link that was degraded before the service started.
+// Recall takes up a link that was degraded before the service started. What is usual for its flows has to be learned again.
 func (w *Watch) Recall(l train.Link) {
-	if w.health.Links == nil {
-		w.health.Links = map[int32]diagnose.LinkHealth{}
+	l.Kind = cmp.Or(l.Kind, train.LinkLoses)
+	number, health := w.numberOf(l.ID), w.loss
+	if l.Kind == train.LinkIsSlow {
+		health = w.slow
 	}
-	w.health.Links[w.numberOf(l.ID)] = diagnose.LinkHealth{Degraded: true, Since: l.Since, Loss: l.Loss, Confidence: l.Confidence}
+	health.Links[number] = diagnose.LinkHealth{Degraded: true, Since: l.Since, Loss: l.Loss, DelaySeconds: l.DelaySeconds, Confidence: l.Confidence}
+	w.told[number] = l
 }
 
 // Use takes up the list of a node; nil where it has none any more.
@@ -103,10 +115,10 @@ func (w *Watch) Counted(node train.NodeID, c event.ProbesCounted, now time.Time)
 	}
 	r := w.reports[c.Slot][node]
 	if c.Sent != nil {
-		r.sent = map[uint32]int{}
+		r.sent = map[uint32]train.SentProbes{}
 	}
 	if c.Received != nil {
-		r.received = map[uint32]int{}
+		r.received = map[uint32]train.ReceivedProbes{}
 	}
 	w.heard[node] = true
 	if r.stalled = r.stalled || c.Stalled; len(c.Late) > 0 {
@@ -116,10 +128,10 @@ func (w *Watch) Counted(node train.NodeID, c event.ProbesCounted, now time.Time)
 		r.late[l.Flow] = l.BehindSeconds
 	}
 	for _, s := range c.Sent {
-		r.sent[s.Flow] = s.Sent
+		r.sent[s.Flow] = s
 	}
 	for _, s := range c.Received {
-		r.received[s.Flow] = s.Count
+		r.received[s.Flow] = s
 	}
 	w.reports[c.Slot][node] = r
 }
@@ -160,9 +172,14 @@ func (w *Watch) Complete(slot int64) bool {
 // window is what became of the probes over each known path in some slots.
 type window struct {
 	matrix *fabric.Matrix
+	// flows are the paths by row, counts what they lost, lags how slow they were.
+	flows  []train.Flow
 	counts []diagnose.Count
-	// slots are those in which a path lost any, one bit for each.
-	slots []uint
+	lags   []diagnose.Lag
+	// trips are how long round trips took.
+	trips []trip
+	// lossySlots are those in which a path lost any, slowSlots those in which it was slow, one bit for each.
+	lossySlots, slowSlots []uint
 }
 
 // window puts together what both ends counted in the slots up to one. A probe counts only where both ends reported its slot: an agent that is gone is no loss in
@@ -181,7 +198,7 @@ func (w *Watch) window(last int64, length int) window {
 			if late[pair{f.From, f.To}] {
 				sum, slots = diagnose.Count{}, 0
 			}
-			rows, some.counts, some.slots = append(rows, row), append(some.counts, sum), append(some.slots, slots)
+			rows, some.flows, some.counts, some.lossySlots = append(rows, row), append(some.flows, f), append(some.counts, sum), append(some.lossySlots, slots)
 		}
 	}
 	some.matrix = fabric.NewMatrix(len(w.links), rows)
@@ -215,8 +232,8 @@ func (w *Watch) count(f train.Flow, last int64, length int) (sum diagnose.Count,
 		if sent == nil || received == nil {
 			continue
 		}
-		lost := max(sent[id]-received[id], 0)
-		sum.Sent, sum.Lost = sum.Sent+sent[id], sum.Lost+lost
+		lost := max(sent[id].Sent-received[id].Count, 0)
+		sum.Sent, sum.Lost = sum.Sent+sent[id].Sent, sum.Lost+lost
 		if lost > 0 {
 			slots |= 1 << i
 		}
@@ -224,9 +241,15 @@ func (w *Watch) count(f train.Flow, last int64, length int) (sum diagnose.Count,
 	return sum, slots
 }
 
-// probed says whether anything can be said of a link. One that no path crosses any more is taken to be well, so that it is forgotten.
+// probed says whether anything can be said of the losses of a link. One that no path crosses any more is taken to be well, so that it is forgotten.
 func (w window) probed(link int32) bool {
 	return len(w.matrix.Over(link)) == 0 || w.sent(link) > 0
+}
+
+// timed says whether anything can be said of how slow a link is.
+func (w window) timed(link int32) bool {
+	over := w.matrix.Over(link)
+	return len(over) == 0 || slices.ContainsFunc(over, func(r int32) bool { return w.lags[r].Slots > 0 })
 }
 
 // sent is how many probes were sent over a link.
@@ -240,62 +263,14 @@ func (w window) over(link int32) (sum diagnose.Count) {
 	return sum
 }
 
-// lossy counts the slots in which a link lost packets. Windows overlap: what a single slot lost is in several of them.
-func (w window) lossy(link int32) int {
-	slots := uint(0)
-	for _, r := range w.matrix.Over(link) {
-		slots |= w.slots[r]
-	}
-	return bits.OnesCount(slots)
-}
-
-// ended says whether a link that was suspected of a loss shows none any more, though it would have with 99 %.
-func (w window) ended(s diagnose.Suspect) bool {
-	const surely = 4.6 // exp(-4.6) is 1 %
-	n := w.over(s.Link)
-	return n.Lost == 0 && float64(n.Sent)*s.Loss > surely
-}
-
-// doubt is how often a window of a healthy network may name a link. One ends with each slot, six in a minute, and shares most of its slots with the next.
-const doubt = 1e-5
-
-// A healthy network is taken to lose no more than it did before, within these bounds: the less that is, the fewer lost packets tell.
-const (
-	leastBackground = 1e-5
-	mostBackground  = 1e-4
-	// memory is how many probes that rests on at most.
-	memory = 1_000_000
-)
-
-// background is the part of the packets that a healthy path loses.
-func (w *Watch) background() float64 {
-	seen := float64(w.quiet.Lost+1) / (float64(w.quiet.Sent) + 1/mostBackground)
-	return min(max(seen, leastBackground), mostBackground)
-}
-
-// suspects judges the short and the long window that end with a slot.
-func (w *Watch) suspects(short, long window) []diagnose.Suspect {
-	options := diagnose.Options{Doubt: doubt, Background: w.background()}
-	all := diagnose.Localise(short.matrix, short.counts, options)
-	for _, s := range diagnose.Localise(long.matrix, long.counts, options) {
-		known := slices.ContainsFunc(all, func(o diagnose.Suspect) bool { return o.Link == s.Link })
-		if !known && !short.ended(s) {
-			all = append(all, s)
+// several counts, of slots by path, those of the paths over a link. Windows overlap: what happened in a single slot is in several of them.
+func (w window) several(slots []uint) func(link int32) int {
+	return func(link int32) int {
+		all := uint(0)
+		for _, r := range w.matrix.Over(link) {
+			all |= slots[r]
 		}
-	}
-	return all
-}
-
-// learn takes the slot that leaves the windows for what a healthy network loses, but for the paths over links that were suspected.
-func (w *Watch) learn(slot int64) {
-	old := w.window(slot, 1)
-	for r, row := range old.matrix.Rows {
-		if !slices.ContainsFunc(row, func(l int32) bool { _, suspected := w.health.Links[l]; return suspected }) {
-			w.quiet.Sent, w.quiet.Lost = w.quiet.Sent+old.counts[r].Sent, w.quiet.Lost+old.counts[r].Lost
-		}
-	}
-	if w.quiet.Sent > memory {
-		w.quiet.Sent, w.quiet.Lost = w.quiet.Sent/2, w.quiet.Lost/2
+		return bits.OnesCount(all)
 	}
 }
 
@@ -308,31 +283,45 @@ type Turn struct {
 
 // Judge judges the window that ends with a slot.
 func (w *Watch) Judge(slot int64, end time.Time) []Turn {
-	short, some := w.window(slot, shortSlots), w.window(slot, longSlots)
-	health, changes := w.health.Fold(diagnose.Window{
-		End: end, Suspects: w.suspects(short, some), Probed: short.probed, Slots: some.lossy,
+	some, long := w.window(slot, windowSlots), w.window(slot, longSlots)
+	some.lags, some.slowSlots = w.slowness(some.flows, slot)
+	some.trips = w.roundTrips(some.flows, slot)
+	w.loss, _ = w.loss.Fold(diagnose.Window{
+		End: end, Suspects: w.suspects(some, long), Probed: some.probed, Slots: long.several(long.lossySlots),
 	}, diagnose.Patience{})
-	w.health = health
+	w.slow, _ = w.slow.Fold(diagnose.Window{
+		End: end, Suspects: diagnose.LocaliseSlow(some.matrix, some.lags, diagnose.Options{Doubt: doubt}), Probed: some.timed, Slots: some.several(some.slowSlots),
+	}, diagnose.Patience{})
 	w.learn(slot - longSlots + 1)
 	w.forget(slot - longSlots + 2)
 	var turns []Turn
-	told := map[int32]bool{}
-	tell := func(number int32, h diagnose.LinkHealth, news bool) {
-		if told[number] {
-			return
-		}
-		told[number] = true
-		turns = append(turns, Turn{train.Link{
-			ID: w.links[number], Loss: h.Loss, Confidence: h.Confidence, Degraded: h.Degraded, Since: h.Since, Probes: some.sent(number),
-		}, news})
-	}
-	for _, c := range changes {
-		tell(c.Link, c.LinkHealth, true)
-	}
-	for _, number := range slices.Sorted(maps.Keys(health.Links)) {
-		if h := health.Links[number]; h.Degraded {
-			tell(number, h, false)
+	for number, id := range w.links {
+		number := int32(number)
+		before, was := w.told[number]
+		now, degraded := w.trouble(number)
+		switch {
+		case degraded:
+			now.ID, now.Probes = id, some.sent(number)
+			w.told[number] = now
+			turns = append(turns, Turn{now, !was || now.Kind != before.Kind})
+		case was:
+			before.Degraded, before.Probes = false, some.sent(number)
+			delete(w.told, number)
+			turns = append(turns, Turn{before, true})
 		}
 	}
+	w.last = w.describe(some)
 	return turns
+}
+
+// trouble is what is wrong with a link; false where nothing is.
+func (w *Watch) trouble(number int32) (train.Link, bool) {
+	of := func(kind train.LinkTrouble, h diagnose.LinkHealth) train.Link {
+		return train.Link{Kind: kind, Loss: h.Loss, DelaySeconds: h.DelaySeconds, Confidence: h.Confidence, Degraded: true, Since: h.Since}
+	}
+	if h := w.loss.Links[number]; h.Degraded {
+		return of(train.LinkLoses, h), true
+	}
+	h := w.slow.Links[number]
+	return of(train.LinkIsSlow, h), h.Degraded
 }
