@@ -23,6 +23,8 @@ type cluster struct {
 	dir string
 	url string
 	bus *bus.Bus
+	// processes are those that were started, by name.
+	processes map[string]*os.Process
 }
 
 // probing are the settings of agents by the probes that each host sends in a second: those of the service, or NET_RATE small ones, of which 40 cost no more bytes.
@@ -37,7 +39,7 @@ func (c *cluster) probing() []string {
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	l := newLab(t)
-	c := &cluster{lab: l, dir: t.TempDir()}
+	c := &cluster{lab: l, dir: t.TempDir(), processes: map[string]*os.Process{}}
 	c.build("planner", "profiler", "admission", "nodeagent")
 	server, err := busserver.Start(busserver.Options{Host: "0.0.0.0", Dir: filepath.Join(c.dir, "bus")})
 	if err != nil {
@@ -109,6 +111,7 @@ func (c *cluster) start(name string, args ...string) {
 	if err := cmd.Start(); err != nil {
 		c.t.Fatal(err)
 	}
+	c.processes[name] = cmd.Process
 	c.t.Cleanup(func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		_ = cmd.Wait()

@@ -43,6 +43,18 @@ func (w *Watch) suspects(short, long window) []diagnose.Suspect {
 	return all
 }
 
+// blamed are the links that are suspected, or were lately.
+func (w *Watch) blamed(suspects []diagnose.Suspect) map[int32]bool {
+	all := map[int32]bool{}
+	for link := range w.loss.Links {
+		all[link] = true
+	}
+	for _, s := range suspects {
+		all[s.Link] = true
+	}
+	return all
+}
+
 // learn takes the slot that leaves the windows for what a healthy network loses, but for the paths over links that were suspected.
 func (w *Watch) learn(slot int64) {
 	old := w.window(slot, 1)

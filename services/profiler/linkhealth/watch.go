@@ -263,12 +263,19 @@ func (w window) over(link int32) (sum diagnose.Count) {
 	return sum
 }
 
-// several counts, of slots by path, those of the paths over a link. Windows overlap: what happened in a single slot is in several of them.
-func (w window) several(slots []uint) func(link int32) int {
+// several counts, of slots by path, those of the paths over a link. Windows overlap: what happened in a single slot is in several of them. Paths over other links that
+// are blamed do not count, unless there are no others.
+func (w window) several(slots []uint, blamed map[int32]bool) func(link int32) int {
 	return func(link int32) int {
-		all := uint(0)
+		all, alone, owned := uint(0), uint(0), false
 		for _, r := range w.matrix.Over(link) {
 			all |= slots[r]
+			if !slices.ContainsFunc(w.matrix.Rows[r], func(other int32) bool { return other != link && blamed[other] }) {
+				alone, owned = alone|slots[r], true
+			}
+		}
+		if owned {
+			all = alone
 		}
 		return bits.OnesCount(all)
 	}
@@ -286,11 +293,12 @@ func (w *Watch) Judge(slot int64, end time.Time) []Turn {
 	some, long := w.window(slot, windowSlots), w.window(slot, longSlots)
 	some.lags, some.slowSlots = w.slowness(some.flows, slot)
 	some.trips = w.roundTrips(some.flows, slot)
+	suspects := w.suspects(some, long)
 	w.loss, _ = w.loss.Fold(diagnose.Window{
-		End: end, Suspects: w.suspects(some, long), Probed: some.probed, Slots: long.several(long.lossySlots),
+		End: end, Suspects: suspects, Probed: some.probed, Slots: long.several(long.lossySlots, w.blamed(suspects)),
 	}, diagnose.Patience{})
 	w.slow, _ = w.slow.Fold(diagnose.Window{
-		End: end, Suspects: diagnose.LocaliseSlow(some.matrix, some.lags, diagnose.Options{Doubt: doubt}), Probed: some.timed, Slots: some.several(some.slowSlots),
+		End: end, Suspects: diagnose.LocaliseSlow(some.matrix, some.lags, diagnose.Options{Doubt: doubt}), Probed: some.timed, Slots: some.several(some.slowSlots, nil),
 	}, diagnose.Patience{})
 	w.learn(slot - longSlots + 1)
 	w.forget(slot - longSlots + 2)
