@@ -25,22 +25,25 @@ type watchman struct {
 	links *bus.KV[train.Link]
 	log   *slog.Logger
 	loss  *prometheus.GaugeVec
-	delay *prometheus.GaugeVec
+	// ailing are the nodes of which nothing can be judged.
+	ailing *prometheus.GaugeVec
+	delay  *prometheus.GaugeVec
 
 	mu    sync.Mutex
 	watch *linkhealth.Watch
 }
 
 func newWatchman(ctx context.Context, b *bus.Bus, log *slog.Logger, metrics prometheus.Registerer) (*watchman, error) {
-	gauge := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"link"})
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	}
 	w := &watchman{
 		bus: b, log: log, watch: linkhealth.New(),
-		loss:  gauge("switchyard_profiler_link_loss_ratio", "Part of the packets that a degraded link of the network loses."),
-		delay: gauge("switchyard_profiler_link_delay_seconds", "How much longer than usual packets take over a slow link of the network."),
+		loss:   gauge("switchyard_profiler_link_loss_ratio", "Part of the packets that a degraded link of the network loses.", "link"),
+		delay:  gauge("switchyard_profiler_link_delay_seconds", "How much longer than usual packets take over a slow link of the network.", "link"),
+		ailing: gauge("switchyard_profiler_probe_node_ailing", "1 for a node whose probes say nothing of links: Silent, Stalled or ClockSkew.", "node", "why"),
 	}
-	metrics.MustRegister(w.loss, w.delay)
+	metrics.MustRegister(w.loss, w.delay, w.ailing)
 	var errs [2]error
 	w.lists, errs[0] = bus.OpenKV[train.Pinglist](ctx, b, event.BucketProbes)
 	w.links, errs[1] = bus.OpenKV[train.Link](ctx, b, event.BucketLinks)
@@ -100,6 +103,7 @@ func (w *watchman) judge(ctx context.Context) error {
 	tick := time.NewTicker(judgeEvery)
 	defer tick.Stop()
 	var left untold
+	var ailing []linkhealth.Ailing
 	for {
 		select {
 		case <-ctx.Done():
@@ -108,9 +112,13 @@ func (w *watchman) judge(ctx context.Context) error {
 		}
 		w.mu.Lock()
 		turns, slot, judged := w.watch.Next(time.Now())
-		shown := w.watch.Links()
+		shown, before := w.watch.Links(), ailing
+		if judged {
+			ailing = w.watch.Ailing(slot)
+		}
 		w.mu.Unlock()
 		if judged {
+			w.tellAiling(before, ailing)
 			w.show(ctx, slot, shown)
 		}
 		left = left.add(turns, slot).each(func(t turn) error {
@@ -120,6 +128,23 @@ func (w *watchman) judge(ctx context.Context) error {
 			}
 			return err
 		})
+	}
+}
+
+// tellAiling says which nodes have come to ail, or do so no more.
+func (w *watchman) tellAiling(before, now []linkhealth.Ailing) {
+	without := func(all, others []linkhealth.Ailing) []linkhealth.Ailing {
+		return slices.DeleteFunc(slices.Clone(all), func(a linkhealth.Ailing) bool {
+			return slices.ContainsFunc(others, func(o linkhealth.Ailing) bool { return o.Node == a.Node && o.Why == a.Why })
+		})
+	}
+	for _, a := range without(now, before) {
+		w.ailing.WithLabelValues(string(a.Node), string(a.Why)).Set(1)
+		w.log.Warn("probes of a node say nothing of links", "node", a.Node, "why", a.Why, "behind_seconds", a.BehindSeconds)
+	}
+	for _, a := range without(before, now) {
+		w.ailing.DeleteLabelValues(string(a.Node), string(a.Why))
+		w.log.Info("probes of a node are judged again", "node", a.Node, "was", a.Why)
 	}
 }
 

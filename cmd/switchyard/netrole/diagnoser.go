@@ -22,6 +22,8 @@ type Verdict struct {
 	Slot int64 `json:"slot"`
 	// Links are those that lose or delay packets.
 	Links []train.Link `json:"links"`
+	// Ailing are the servers whose probes say nothing of links, and why.
+	Ailing []linkhealth.Ailing `json:"ailing,omitempty"`
 }
 
 // diagnoser judges what pingers and responders post.
@@ -85,7 +87,7 @@ func (d *diagnoser) judge(ctx context.Context) error {
 		d.mu.Lock()
 		turns, slot, judged := d.watch.Next(time.Now())
 		if judged {
-			d.verdict = Verdict{Slot: slot, Links: []train.Link{}}
+			d.verdict = Verdict{Slot: slot, Links: []train.Link{}, Ailing: d.watch.Ailing(slot)}
 		}
 		for _, t := range turns {
 			if t.Link.Degraded {

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/fabric"
@@ -17,33 +18,36 @@ type Lag struct {
 // slowByChance is how often a slot of a healthy row is taken for slow, at most.
 const slowByChance = 0.01
 
+// A row has few slots in a window, of which one is slow by chance too often to count.
+const slowRowDoubt = 1e-3
+
 // LocaliseSlow names the links that explain why rows are slow, as Localise does for losses: a slow slot counts as lost.
 func LocaliseSlow(m *fabric.Matrix, lags []Lag, o Options) []Suspect {
 	if o.Background == 0 {
 		o.Background = slowByChance
 	}
+	o.RowDoubt = cmp.Or(o.RowDoubt, slowRowDoubt)
 	counts := make([]Count, len(lags))
 	for r, l := range lags {
 		counts[r] = Count{Sent: l.Slots, Lost: l.Slow}
 	}
-	c := &court{matrix: m, counts: counts, options: o.withDefaults(), explained: map[int32]bool{}}
+	c := &court{matrix: m, counts: counts, options: o.withDefaults(), explained: map[int32]int{}}
 	guilty := c.judge()
-	blamed := c.blamed(guilty)
 	for i, s := range guilty {
-		guilty[i].Loss, guilty[i].DelaySeconds = 0, c.delay(s.Link, lags, blamed)
+		guilty[i].Loss, guilty[i].DelaySeconds = 0, c.delay(s.Link, lags)
 	}
 	return guilty
 }
 
 // delay is the median of what the slow rows show on which the link alone is blamed, and where there is none what the least slow row shows.
-func (c *court) delay(link int32, lags []Lag, blamed map[int32]int) float64 {
+func (c *court) delay(link int32, lags []Lag) float64 {
 	var alone, all []float64
 	for _, r := range c.matrix.Over(link) {
 		if !c.lossy[r] {
 			continue
 		}
 		all = append(all, lags[r].Excess)
-		if blamed[r] == 1 {
+		if c.explained[r] == 1 {
 			alone = append(alone, lags[r].Excess)
 		}
 	}

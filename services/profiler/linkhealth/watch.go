@@ -15,8 +15,11 @@ import (
 	"github.com/switchyard-dl/switchyard/services/profiler/diagnose"
 )
 
-// windowSlots is how many slots of probes are judged together: 30 s.
-const windowSlots = 3
+// Slots of probes that are judged together: 30 s show what loses much, and soon that it has ended; a minute shows what loses little.
+const (
+	windowSlots = 3
+	longSlots   = 6
+)
 
 const slotSeconds = int64(train.ProbeSlot / time.Second)
 
@@ -24,12 +27,16 @@ const slotSeconds = int64(train.ProbeSlot / time.Second)
 type Watch struct {
 	lists   map[train.NodeID]train.Pinglist
 	reports map[int64]map[train.NodeID]report
+	// heard are the nodes that have ever reported since they had a list.
+	heard map[train.NodeID]bool
 	// links are numbered as they come, for as long as the service runs.
 	links  []string
 	number map[string]int32
 	// paces are what is usual for each flow, by its number.
 	paces      map[uint32]*pace
 	loss, slow diagnose.Health
+	// quiet are the probes of the time before the window that is judged, over paths that nobody was blamed for.
+	quiet diagnose.Count
 	// told are the links that are degraded, as they were told last.
 	told map[int32]train.Link
 	// last is what the last window showed.
@@ -42,14 +49,20 @@ type Watch struct {
 type report struct {
 	sent     map[uint32]train.SentProbes
 	received map[uint32]train.ReceivedProbes
-	// late are flows of which more came in earlier slots than was told.
-	late map[uint32]bool
+	// late are flows of which more came than could be counted, and by how many seconds the clock of their sender is behind.
+	late map[uint32]float64
+	// stalled is set where the agent did not get to run, and tells nothing else.
+	stalled bool
 }
+
+// told says whether anything came.
+func (r report) told() bool { return r.stalled || r.sent != nil || r.received != nil }
 
 // New begins without any list.
 func New() *Watch {
 	return &Watch{
-		lists: map[train.NodeID]train.Pinglist{}, reports: map[int64]map[train.NodeID]report{}, number: map[string]int32{}, paces: map[uint32]*pace{},
+		lists: map[train.NodeID]train.Pinglist{}, reports: map[int64]map[train.NodeID]report{}, heard: map[train.NodeID]bool{},
+		number: map[string]int32{}, paces: map[uint32]*pace{},
 		loss: diagnose.Health{Links: map[int32]diagnose.LinkHealth{}}, slow: diagnose.Health{Links: map[int32]diagnose.LinkHealth{}}, told: map[int32]train.Link{},
 	}
 }
@@ -79,6 +92,7 @@ func (w *Watch) Recall(l train.Link) {
 func (w *Watch) Use(node train.NodeID, list *train.Pinglist) {
 	if list == nil {
 		delete(w.lists, node)
+		delete(w.heard, node)
 		return
 	}
 	w.lists[node] = *list
@@ -104,10 +118,14 @@ func (w *Watch) Counted(node train.NodeID, c event.ProbesCounted, now time.Time)
 		r.sent = map[uint32]train.SentProbes{}
 	}
 	if c.Received != nil {
-		r.received, r.late = map[uint32]train.ReceivedProbes{}, map[uint32]bool{}
-		for _, l := range c.Late {
-			r.late[l.Flow] = true
-		}
+		r.received = map[uint32]train.ReceivedProbes{}
+	}
+	w.heard[node] = true
+	if r.stalled = r.stalled || c.Stalled; len(c.Late) > 0 {
+		r.late = map[uint32]float64{}
+	}
+	for _, l := range c.Late {
+		r.late[l.Flow] = l.BehindSeconds
 	}
 	for _, s := range c.Sent {
 		r.sent[s.Flow] = s
@@ -144,7 +162,7 @@ func (w *Watch) Next(now time.Time) ([]Turn, int64, bool) {
 // Complete says whether everybody who has a list has reported both halves of a slot.
 func (w *Watch) Complete(slot int64) bool {
 	for node := range w.lists {
-		if r := w.reports[slot][node]; r.sent == nil || r.received == nil {
+		if r := w.reports[slot][node]; !r.stalled && (r.sent == nil || r.received == nil) {
 			return false
 		}
 	}
@@ -166,17 +184,17 @@ type window struct {
 
 // window puts together what both ends counted in the slots up to one. A probe counts only where both ends reported its slot: an agent that is gone is no loss in
 // the network.
-func (w *Watch) window(last int64) window {
+func (w *Watch) window(last int64, length int) window {
 	var some window
 	var rows [][]int32
-	late := w.late(last)
+	late := w.late(last, length)
 	for _, node := range slices.Sorted(maps.Keys(w.lists)) {
 		for _, f := range w.lists[node].Probes {
 			row := make([]int32, len(f.Links))
 			for i, l := range f.Links {
 				row[i] = w.numberOf(l)
 			}
-			sum, slots := w.count(f, last)
+			sum, slots := w.count(f, last, length)
 			if late[pair{f.From, f.To}] {
 				sum, slots = diagnose.Count{}, 0
 			}
@@ -184,8 +202,6 @@ func (w *Watch) window(last int64) window {
 		}
 	}
 	some.matrix = fabric.NewMatrix(len(w.links), rows)
-	some.lags, some.slowSlots = w.slowness(some.flows, last)
-	some.trips = w.roundTrips(some.flows, last)
 	return some
 }
 
@@ -194,12 +210,12 @@ type pair struct{ from, to train.NodeID }
 
 // late are those between whom probes arrived too late to be counted: their clocks differ, and what is missing is no loss. That is told a slot later, so one slot
 // of a clock that is set wrong is judged, which makes no link degraded.
-func (w *Watch) late(last int64) map[pair]bool {
+func (w *Watch) late(last int64, length int) map[pair]bool {
 	pairs := map[pair]bool{}
 	for _, list := range w.lists {
 		for _, f := range list.Probes {
-			for i := range windowSlots {
-				if w.reports[last-int64(i)][f.To].late[f.ID()] {
+			for i := range length {
+				if _, late := w.reports[last-int64(i)][f.To].late[f.ID()]; late {
 					pairs[pair{f.From, f.To}] = true
 				}
 			}
@@ -209,9 +225,9 @@ func (w *Watch) late(last int64) map[pair]bool {
 }
 
 // count adds up one flow, and notes in which slots it lost any.
-func (w *Watch) count(f train.Flow, last int64) (sum diagnose.Count, slots uint) {
+func (w *Watch) count(f train.Flow, last int64, length int) (sum diagnose.Count, slots uint) {
 	id := f.ID()
-	for i := range windowSlots {
+	for i := range length {
 		sent, received := w.reports[last-int64(i)][f.From].sent, w.reports[last-int64(i)][f.To].received
 		if sent == nil || received == nil {
 			continue
@@ -237,27 +253,33 @@ func (w window) timed(link int32) bool {
 }
 
 // sent is how many probes were sent over a link.
-func (w window) sent(link int32) int {
-	sum := 0
+func (w window) sent(link int32) int { return w.over(link).Sent }
+
+// over adds up the paths over a link.
+func (w window) over(link int32) (sum diagnose.Count) {
 	for _, r := range w.matrix.Over(link) {
-		sum += w.counts[r].Sent
+		sum.Sent, sum.Lost = sum.Sent+w.counts[r].Sent, sum.Lost+w.counts[r].Lost
 	}
 	return sum
 }
 
-// lasting says, of slots by path, whether those of the paths over a link are several. Windows overlap: what happened in a single slot is in several of them.
-func (w window) lasting(slots []uint) func(link int32) bool {
-	return func(link int32) bool {
-		all := uint(0)
+// several counts, of slots by path, those of the paths over a link. Windows overlap: what happened in a single slot is in several of them. Paths over other links that
+// are blamed do not count, unless there are no others.
+func (w window) several(slots []uint, blamed map[int32]bool) func(link int32) int {
+	return func(link int32) int {
+		all, alone, owned := uint(0), uint(0), false
 		for _, r := range w.matrix.Over(link) {
 			all |= slots[r]
+			if !slices.ContainsFunc(w.matrix.Rows[r], func(other int32) bool { return other != link && blamed[other] }) {
+				alone, owned = alone|slots[r], true
+			}
 		}
-		return bits.OnesCount(all) > 1
+		if owned {
+			all = alone
+		}
+		return bits.OnesCount(all)
 	}
 }
-
-// doubt is how often a window of a healthy network may name a link. One ends with each slot, six in a minute, and shares two of its slots with the next.
-const doubt = 1e-5
 
 // Turn is a link that is degraded, or that has recovered by the last window.
 type Turn struct {
@@ -268,14 +290,18 @@ type Turn struct {
 
 // Judge judges the window that ends with a slot.
 func (w *Watch) Judge(slot int64, end time.Time) []Turn {
-	some, o := w.window(slot), diagnose.Options{Doubt: doubt}
+	some, long := w.window(slot, windowSlots), w.window(slot, longSlots)
+	some.lags, some.slowSlots = w.slowness(some.flows, slot)
+	some.trips = w.roundTrips(some.flows, slot)
+	suspects := w.suspects(some, long)
 	w.loss, _ = w.loss.Fold(diagnose.Window{
-		End: end, Suspects: diagnose.Localise(some.matrix, some.counts, o), Probed: some.probed, Lasting: some.lasting(some.lossySlots),
+		End: end, Suspects: suspects, Probed: some.probed, Slots: long.several(long.lossySlots, w.blamed(suspects)),
 	}, diagnose.Patience{})
 	w.slow, _ = w.slow.Fold(diagnose.Window{
-		End: end, Suspects: diagnose.LocaliseSlow(some.matrix, some.lags, o), Probed: some.timed, Lasting: some.lasting(some.slowSlots),
+		End: end, Suspects: diagnose.LocaliseSlow(some.matrix, some.lags, diagnose.Options{Doubt: doubt}), Probed: some.timed, Slots: some.several(some.slowSlots, nil),
 	}, diagnose.Patience{})
-	w.forget(slot - windowSlots + 2)
+	w.learn(slot - longSlots + 1)
+	w.forget(slot - longSlots + 2)
 	var turns []Turn
 	for number, id := range w.links {
 		number := int32(number)
