@@ -192,6 +192,8 @@ type tenant struct {
 	attempt train.Attempt
 	job     train.Job
 	model   train.Model
+	// own says that the micro-batch is the experiment's to choose.
+	own bool
 }
 
 // tenants are the attempts that run on one device, by the key of its tuning, in the order of their jobs.
@@ -203,7 +205,7 @@ func (p *picture) tenants() map[string][]tenant {
 		j, known := p.jobs[key]
 		if known && a.Phase == train.PhaseRunning && len(a.Devices) == 1 {
 			at := train.TuningKey(a.Node, a.Devices[0])
-			devices[at] = append(devices[at], tenant{a, j, p.models[key]})
+			devices[at] = append(devices[at], tenant{a, j, p.models[key], p.wishes[key].Wants(train.SettingMicroBatch)})
 		}
 	}
 	for _, all := range devices {
@@ -220,7 +222,7 @@ func (t tenant) sharer(spoke, tunable bool, most map[train.JobID]int) tune.Share
 	batch := max(t.job.Spec.BatchSize, 1)
 	s := tune.Sharer{
 		Job: t.attempt.Job, Attempt: t.attempt.Number, BatchSize: batch, Batches: []int{batch}, Gains: []float64{1},
-		Weight: float64(max(t.job.EffectivePriority(), 1)), Fixed: !tunable, Silent: !spoke,
+		Weight: float64(max(t.job.EffectivePriority(), 1)), Fixed: !tunable || t.own, Silent: !spoke,
 	}
 	if s.Fixed {
 		return s
