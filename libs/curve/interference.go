@@ -12,15 +12,26 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// Kind is what jobs have in common that disturb others alike: a program, and its batch per device.
+// Kind is what jobs have in common that disturb others alike: a program, its batch per device, and how many devices it has.
 type Kind struct {
 	// Family names the program.
 	Family string `json:"family"`
 	// LocalBatch is in samples per device, 0 where nobody knows it.
 	LocalBatch int `json:"local_batch,omitempty"`
+	// Devices is how many it has where it has several.
+	Devices int `json:"devices,omitempty"`
 }
 
-// KindOf is the kind of a job. Another image or command is another family, so that what was learnt of an old one does not stand for it. The family is a
+// On is the kind of the same program on so many devices.
+func (k Kind) On(devices int) Kind {
+	k.Devices = 0
+	if devices > 1 {
+		k.Devices = devices
+	}
+	return k
+}
+
+// KindOf is the kind of a job on one device. Another image or command is another family, so that what was learnt of an old one does not stand for it. The family is a
 // digest: commands are long, and every plan is recorded with what was known.
 func KindOf(s train.Spec) Kind {
 	batch := s.BatchSize
@@ -40,9 +51,12 @@ func company(others []Kind) Kind {
 	}
 	words := make([]string, len(others))
 	for i, k := range slices.SortedFunc(slices.Values(others), func(x, y Kind) int {
-		return cmp.Or(cmp.Compare(x.Family, y.Family), cmp.Compare(x.LocalBatch, y.LocalBatch))
+		return cmp.Or(cmp.Compare(x.Family, y.Family), cmp.Compare(x.LocalBatch, y.LocalBatch), cmp.Compare(x.Devices, y.Devices))
 	}) {
 		words[i] = fmt.Sprintf("%s/%d", k.Family, k.LocalBatch)
+		if k.Devices > 1 {
+			words[i] += fmt.Sprintf("x%d", k.Devices)
+		}
 	}
 	return Kind{Family: strings.Join(words, "+")}
 }
@@ -99,13 +113,16 @@ func likeness(x, y KindPair) float64 {
 	return variance * (self + beside + self*beside)
 }
 
-// alike is 0 for kinds of two families. In one family half of it is whatever the batches are, and half falls by e with every fourfold batch.
+// alike is 0 for kinds of two families. In one family half of it is whatever the batches are, and half falls by e with every fourfold batch or number of devices.
 func (k Kind) alike(other Kind) float64 {
 	if k.Family != other.Family {
 		return 0
 	}
 	const doublings = 2
 	apart := math.Abs(math.Log2(float64(max(k.LocalBatch, 1))) - math.Log2(float64(max(other.LocalBatch, 1))))
+	if k.Devices != other.Devices {
+		apart += math.Abs(math.Log2(float64(max(k.Devices, 1))) - math.Log2(float64(max(other.Devices, 1))))
+	}
 	return 0.5 + 0.5*math.Exp(-apart/doublings)
 }
 

@@ -89,7 +89,7 @@ func TestInterferenceSurvivesRestarts(t *testing.T) {
 }
 
 func TestRepeatedMeasurementsAverage(t *testing.T) {
-	a, b := Kind{"resnet", 32}, Kind{"bert", 8}
+	a, b := Kind{Family: "resnet", LocalBatch: 32}, Kind{Family: "bert", LocalBatch: 8}
 	m := NewInterference("", nil)
 	for _, rate := range []float64{0.5, 0.7, 0.6} {
 		m.Shared(a, b, rate, 0.9)
@@ -117,7 +117,7 @@ func TestRepeatedMeasurementsAverage(t *testing.T) {
 }
 
 func TestInterferenceAges(t *testing.T) {
-	a, b := Kind{"resnet", 32}, Kind{"bert", 8}
+	a, b := Kind{Family: "resnet", LocalBatch: 32}, Kind{Family: "bert", LocalBatch: 8}
 	old := NewInterference("driver 1", nil)
 	old.Shared(a, b, 0.9, 0.9)
 	m := NewInterference("driver 2", old.Encounters())
@@ -137,10 +137,10 @@ func TestInterferenceAges(t *testing.T) {
 
 func TestInterferenceForgetsTheOldest(t *testing.T) {
 	m := NewInterference("", nil)
-	first := Kind{"first", 1}
+	first := Kind{Family: "first", LocalBatch: 1}
 	for batch := range maxEncounters/2 + 1 {
-		m.meet(Encounter{KindPair: KindPair{first, Kind{"second", batch}}, Rate: 0.5, Count: 1})
-		m.meet(Encounter{KindPair: KindPair{Kind{"second", batch}, first}, Rate: 0.5, Count: 1})
+		m.meet(Encounter{KindPair: KindPair{first, Kind{Family: "second", LocalBatch: batch}}, Rate: 0.5, Count: 1})
+		m.meet(Encounter{KindPair: KindPair{Kind{Family: "second", LocalBatch: batch}, first}, Rate: 0.5, Count: 1})
 	}
 	known := m.Encounters()
 	if len(known) > maxEncounters || known[0].Beside.LocalBatch == 0 || known[len(known)-1].Self.LocalBatch != maxEncounters/2 {
@@ -149,28 +149,28 @@ func TestInterferenceForgetsTheOldest(t *testing.T) {
 }
 
 func TestFits(t *testing.T) {
-	large, small, other := Kind{"bert", 64}, Kind{"bert", 8}, Kind{"resnet", 32}
+	large, small, other := Kind{Family: "bert", LocalBatch: 64}, Kind{Family: "bert", LocalBatch: 8}, Kind{Family: "resnet", LocalBatch: 32}
 	m := NewInterference("", nil)
 	if fits := m.Fits(large, other); fits < 0.9 {
 		t.Errorf("fits %g before anything is known", fits)
 	}
 	m.OutOfMemory(large, other)
-	for _, pair := range [][2]Kind{{large, other}, {other, large}, {Kind{"bert", 128}, other}, {Kind{"resnet", 64}, large}} {
+	for _, pair := range [][2]Kind{{large, other}, {other, large}, {Kind{Family: "bert", LocalBatch: 128}, other}, {Kind{Family: "resnet", LocalBatch: 64}, large}} {
 		if fits := m.Fits(pair[0], pair[1]); fits != 0 {
 			t.Errorf("%v beside %v fits %g, though %v and %v did not", pair[0], pair[1], fits, large, other)
 		}
 	}
-	if near, far := m.Fits(Kind{"bert", 32}, other), m.Fits(small, other); !(0 < near && near < far && far < 0.95) {
+	if near, far := m.Fits(Kind{Family: "bert", LocalBatch: 32}, other), m.Fits(small, other); !(0 < near && near < far && far < 0.95) {
 		t.Errorf("fits %g with half the batch, %g with an eighth", near, far)
 	}
 	m.Shared(small, other, 0.5, 0.5)
-	if fits := m.Fits(Kind{"bert", 4}, Kind{"resnet", 16}); fits != 1 {
+	if fits := m.Fits(Kind{Family: "bert", LocalBatch: 4}, Kind{Family: "resnet", LocalBatch: 16}); fits != 1 {
 		t.Errorf("fits %g though the two have shared with larger batches", fits)
 	}
 }
 
 func TestRateAmong(t *testing.T) {
-	a, b, c := Kind{"a", 1}, Kind{"b", 1}, Kind{"c", 1}
+	a, b, c := Kind{Family: "a", LocalBatch: 1}, Kind{Family: "b", LocalBatch: 1}, Kind{Family: "c", LocalBatch: 1}
 	m := NewInterference("", nil)
 	for range 3 {
 		m.Shared(a, b, 0.5, 0.5)
@@ -206,7 +206,7 @@ func BenchmarkInterference(b *testing.B) {
 	taught := NewInterference("", nil)
 	for i := range 26 {
 		for k := range i + 1 {
-			taught.Shared(Kind{string(rune('a' + i/5)), 1 << (i % 5)}, Kind{string(rune('a' + k/5)), 1 << (k % 5)}, 0.5, 0.6)
+			taught.Shared(Kind{Family: string(rune('a' + i/5)), LocalBatch: 1 << (i % 5)}, Kind{Family: string(rune('a' + k/5)), LocalBatch: 1 << (k % 5)}, 0.5, 0.6)
 		}
 	}
 	known := taught.Encounters()

@@ -38,7 +38,7 @@ func measuredPairs(t *testing.T) map[string][]Encounter {
 			}
 			return x
 		}
-		pair := KindPair{Kind{row[1], int(number(2))}, Kind{row[3], int(number(4))}}
+		pair := KindPair{Kind{Family: row[1], LocalBatch: int(number(2))}, Kind{Family: row[3], LocalBatch: int(number(4))}}
 		if rate := number(7) / number(5); rate > 0 {
 			pairs[row[0]] = append(pairs[row[0]], Encounter{KindPair: pair, Rate: rate})
 		}

@@ -115,7 +115,9 @@ type StopRequested struct {
 // StopWithdrawn says that an attempt which was asked to leave, and had not been told yet, goes on.
 type StopWithdrawn struct {
 	Attempt int `json:"attempt"`
-	// Generation is that of the plan that gives it what it has.
+	// Cause is why it had been asked to.
+	Cause train.StopCause `json:"cause,omitempty"`
+	// Generation is that of the newest plan, which gives it what it has.
 	Generation uint64 `json:"generation"`
 }
 
@@ -374,11 +376,21 @@ type ProbesCounted struct {
 	Sent []train.SentProbes `json:"sent"`
 	// Received are the flows of others that lead to the node.
 	Received []train.ReceivedProbes `json:"received"`
-	// Late are flows of others of which probes came for slots that had been told before.
+	// Late are flows of others of which probes came that belong to no slot that could still be told.
 	Late []train.LateProbes `json:"late,omitempty"`
+	// Stalled says that the agent did not get to run for a while of the slot, and counted nothing.
+	Stalled bool `json:"stalled,omitempty"`
 }
 
-// LinkDegraded says that a link loses packets.
+// LinksJudged is what the probes of a window showed of links. Those of a large network come in parts.
+type LinksJudged struct {
+	// Slot is the number of the window's last slot since 1970.
+	Slot int64 `json:"slot"`
+	// Links are all that are probed, or a part of them.
+	Links []train.LinkWindow `json:"links"`
+}
+
+// LinkDegraded says that a link has come to lose packets, or to delay them.
 type LinkDegraded struct {
 	// Link is its state now.
 	Link train.Link `json:"link"`
@@ -386,7 +398,7 @@ type LinkDegraded struct {
 
 // LinkRecovered says that a link does so no more.
 type LinkRecovered struct {
-	// Link is its state now; the loss is the last that was seen.
+	// Link is its state now; loss and delay are the last that were seen.
 	Link train.Link `json:"link"`
 }
 

@@ -86,8 +86,8 @@ type Spec struct {
 
 	// SingleDevice says that the code does not support more than one device.
 	SingleDevice bool `json:"single_device,omitempty"`
-	// AllowSharing lets the job, which uses one device, have it together with other jobs of its tenant that allow it, too. EstimatedMemoryMiB is then its
-	// part of the device. Without it a job has its devices for itself.
+	// AllowSharing lets the job have its devices, where all of them are of one node, together with other jobs of its tenant that allow it, too.
+	// EstimatedMemoryMiB is then its part of each device. Without it a job has its devices for itself, and so has one with parameter servers.
 	AllowSharing bool `json:"allow_sharing,omitempty"`
 	// TuneEffectiveBatch lets the batch of an optimizer step grow, too, while the job shares its device and its code can follow. Without it only the number of
 	// passes that make a step is tuned, and the training is the same.
@@ -98,6 +98,10 @@ type Spec struct {
 	EstimatedMemoryMiB int64 `json:"estimated_memory_mib,omitempty"`
 	// EstimatedHours is the user's estimate of the whole run, in hours, greater than 1.
 	EstimatedHours float64 `json:"estimated_hours,omitempty"`
+	// Cores is how many processors each process of the job may use, MainMemoryMiB how much main memory. Left out, it has the processors of its CPU slots, or all of its
+	// node's, and as much memory as there is. Of a process that runs on a machine without a container memory is not bounded.
+	Cores         int   `json:"cores,omitempty"`
+	MainMemoryMiB int64 `json:"main_memory_mib,omitempty"`
 	// Ports are container ports to expose on the node.
 	Ports []PortMapping `json:"ports,omitempty"`
 
@@ -255,10 +259,9 @@ func (s Spec) StepsIn(cfg Config) float64 {
 // EstimatedMemory is the device memory asked for, per device.
 func (s Spec) EstimatedMemory() unit.Bytes { return unit.Bytes(s.EstimatedMemoryMiB) * unit.MiB }
 
-// SharedMemory is what the job needs of a device that it may share with others; 0 where it wants devices for itself.
+// SharedMemory is what the job needs of each device that it may share with others; 0 where it wants devices for itself.
 func (s Spec) SharedMemory() unit.Bytes {
-	single := s.MinDevices <= 1 && (s.MaxDevices <= 1 || s.SingleDevice) && s.Strategy != StrategyParameterServer
-	if !s.AllowSharing || s.DisableSharing || !single {
+	if !s.AllowSharing || s.DisableSharing || s.Strategy == StrategyParameterServer {
 		return 0
 	}
 	return max(s.EstimatedMemory(), 0)

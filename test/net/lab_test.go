@@ -24,6 +24,10 @@ const (
 
 // TestMain runs the tests once more in a process whose network and mounts are its own: whatever happens there, nothing of it stays.
 func TestMain(m *testing.M) {
+	if role, at, crowded := strings.Cut(os.Getenv(crowdEnv), " "); crowded {
+		fmt.Fprintln(os.Stderr, crowd(role, at))
+		os.Exit(1)
+	}
 	if os.Getenv(insideEnv) != "" {
 		os.Exit(m.Run())
 	}

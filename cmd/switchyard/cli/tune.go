@@ -83,14 +83,7 @@ func (a *app) readExperiment(path, mode string) (file.Experiment, error) {
 		return file.Experiment{}, err
 	}
 	home, _ := os.UserHomeDir()
-	e, err := file.Read(text, file.Source{Home: home, Open: func(name string) ([]byte, error) {
-		if !filepath.IsAbs(name) {
-			if _, err := os.Stat(name); err != nil {
-				name = filepath.Join(filepath.Dir(path), name)
-			}
-		}
-		return os.ReadFile(name)
-	}})
+	e, err := file.Read(text, file.Source{Home: home, Open: func(name string) ([]byte, error) { return openNamed(name, filepath.Dir(path)) }})
 	if err != nil {
 		return e, failure(ExitUsage, "", "%s:\n%v", path, err)
 	}
@@ -107,6 +100,18 @@ func (a *app) readExperiment(path, mode string) (file.Experiment, error) {
 		}
 	}
 	return e, nil
+}
+
+// openNamed reads a file that a configuration in a folder names: where it says, from that folder, or, since configurations are copied from other machines,
+// beside it.
+func openNamed(name, folder string) ([]byte, error) {
+	for _, place := range []string{name, filepath.Join(folder, name), filepath.Join(folder, filepath.Base(name))} {
+		text, err := os.ReadFile(place)
+		if !errors.Is(err, os.ErrNotExist) {
+			return text, err
+		}
+	}
+	return nil, fmt.Errorf("%s is neither there nor beside the configuration, in %s", name, folder)
 }
 
 func (a *app) runExperiment(cmd *cobra.Command, f tuneRun, id string, e file.Experiment) error {

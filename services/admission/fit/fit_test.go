@@ -152,10 +152,16 @@ func TestRefusals(t *testing.T) {
 			"Contradiction allow_sharing: disable_sharing is set, too (leave one of them out)",
 		}},
 		{"sharing of nobody knows how much", spec(func(s *train.Spec) { s.AllowSharing = true }), []string{
-			"OutOfRange estimated_memory_mib: want more than 0 of a job that may share its device (say what the job needs of the device)",
+			"OutOfRange estimated_memory_mib: want more than 0 of a job that may share its devices (say what the job needs of a device)",
 		}},
-		{"sharing of two devices", spec(func(s *train.Spec) { s.AllowSharing, s.EstimatedMemoryMiB, s.MinDevices = true, 4096, 2 }), []string{
-			"NotSupported allow_sharing: only jobs on one device share it (leave it out, or ask for one device)",
+		{"sharing of two devices", spec(func(s *train.Spec) {
+			s.AllowSharing, s.EstimatedMemoryMiB, s.MinDevices, s.MaxDevices, s.Strategy = true, 4096, 2, 2, train.StrategyAllReduce
+		}), nil},
+		{"sharing with servers", spec(func(s *train.Spec) {
+			s.AllowSharing, s.EstimatedMemoryMiB, s.Strategy = true, 4096, train.StrategyParameterServer
+		}), []string{
+			"NotSupported allow_sharing: jobs with parameter servers share no device (leave it out, or use strategy all_reduce)",
+			"NotSupported strategy: parameter servers cannot be started here: they run on Kubernetes, and no node of one is known (use all_reduce)",
 		}},
 		{"priority and restarts at their borders", spec(func(s *train.Spec) { s.Priority, s.MaxRestarts = &none, &none }), nil},
 		{"priority and restarts beyond", spec(func(s *train.Spec) { s.Priority, s.MaxRestarts = &many, &negative }), []string{
@@ -306,6 +312,11 @@ func TestWhatCanNeverRunHere(t *testing.T) {
 		}},
 		{"too much memory", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.EstimatedMemoryMiB = 24*1024 + 1 }, []string{
 			"TooMuchMemory estimated_memory_mib: want 24577 MiB per device, the largest device (node large) has 24576 (a smaller batch_size needs less)",
+		}},
+		{"more of a node than any has", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
+			s.Cores, s.MainMemoryMiB, w.Nodes[0].Cores, w.Nodes[0].Memory = 9, 4097, 8, 4*unit.GiB
+		}, []string{
+			"TooManyCores cores: want 9, the largest node has 8 (ask for fewer)", "TooMuchMemory main_memory_mib: want 4097 MiB, the largest node has 4096 (ask for less)",
 		}},
 		{"all the memory", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.EstimatedMemoryMiB = 24 * 1024 }, nil},
 		{"a device that tells no memory", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {

@@ -239,6 +239,8 @@ func (c *checker) devices() {
 	s := c.spec
 	c.between("min_devices", int64(s.MinDevices), 0, MaxDevices, "")
 	c.between("max_devices", int64(s.MaxDevices), 0, MaxDevices, "")
+	c.between("cores", int64(s.Cores), 0, MaxCores, "")
+	c.between("main_memory_mib", s.MainMemoryMiB, 0, MaxMemoryMiB, "")
 	if s.MaxDevices > 0 && s.MinDevices > s.MaxDevices {
 		c.refuse("Contradiction", "min_devices", "", "min_devices is %d, max_devices %d", s.MinDevices, s.MaxDevices)
 	}
@@ -260,7 +262,7 @@ func (c *checker) devices() {
 	c.oneOf("launch", string(s.Launch), string(train.LaunchPerNode), string(train.LaunchPerDevice))
 }
 
-// sharing checks that a job that may share its device has one, and says what it needs of it.
+// sharing checks that a job that may share its devices says what it needs of each, and has no parameter servers.
 func (c *checker) sharing() {
 	s := c.spec
 	switch {
@@ -268,9 +270,9 @@ func (c *checker) sharing() {
 	case s.DisableSharing:
 		c.refuse("Contradiction", "allow_sharing", "leave one of them out", "disable_sharing is set, too")
 	case s.EstimatedMemoryMiB == 0:
-		c.refuse("OutOfRange", "estimated_memory_mib", "say what the job needs of the device", "want more than 0 of a job that may share its device")
+		c.refuse("OutOfRange", "estimated_memory_mib", "say what the job needs of a device", "want more than 0 of a job that may share its devices")
 	case s.SharedMemory() == 0 && s.EstimatedMemoryMiB > 0:
-		c.refuse("NotSupported", "allow_sharing", "leave it out, or ask for one device", "only jobs on one device share it")
+		c.refuse("NotSupported", "allow_sharing", "leave it out, or use strategy all_reduce", "jobs with parameter servers share no device")
 	}
 }
 

@@ -55,6 +55,11 @@ func TestPromisesHold(t *testing.T) {
 				r.StopAnswered = r.StopAnswered || a.Stop != train.StopNone
 				w.Reports[ReportKey{id, a.Number}] = r
 			},
+			"wish": func(t *rapid.T) {
+				id := job.Draw(t, "job")
+				why := train.Reason{Code: rapid.SampledFrom([]string{"Retuned", ""}).Draw(t, "restart")}
+				w.Retunes[ReportKey{id, w.Attempts[id].Number}] = why
+			},
 			"cancel": func(t *rapid.T) {
 				if rapid.IntRange(0, 5).Draw(t, "rarely") == 0 {
 					id := job.Draw(t, "job")
@@ -106,7 +111,7 @@ func drawPlan(t *rapid.T, w *world) train.Plan {
 				other := train.Part{Node: "n2", Devices: rapid.SliceOfN(device, 1, 2).Draw(t, "devices of n2")}
 				a.Parts, a.Node, a.Devices = []train.Part{{Node: a.Node, Devices: a.Devices}, other}, "", nil
 			}
-			if len(a.Parts) == 0 && len(a.Devices) == 1 && rapid.Bool().Draw(t, "shares") {
+			if len(a.Parts) == 0 && rapid.Bool().Draw(t, "shares") {
 				a.Memory = unit.Bytes(rapid.IntRange(1, 17).Draw(t, "memory")) * unit.GiB
 			}
 			p.Allocations = append(p.Allocations, a)

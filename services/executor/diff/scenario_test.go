@@ -24,6 +24,7 @@ import (
 //	a never runs: CODE what happened        likewise, and not all of it ran
 //	cluster n1 n2                          the executor is that of a cluster; plans say `a on gpu:0@n1,gpu:0@n2`
 //	n2 goes                                its agent is silent
+//	a takes another start: WHY              for the system parameters that are wanted of it; `a takes no other start`
 //	a is cancelled
 //	10m pass
 //	clock is 48h ahead                     what is recorded from now on bears such times
@@ -75,6 +76,11 @@ func (w *world) happen(words []string) (string, error) {
 		w.trouble(id, train.Exit{Lost: true, Reason: train.Reason{Code: words[4], Message: strings.Join(words[5:], " ")}})
 	case len(words) > 3 && words[2] == "runs:":
 		w.trouble(id, train.Exit{Lost: true, Unstarted: true, Reason: train.Reason{Code: words[3], Message: strings.Join(words[4:], " ")}})
+	case words[1] == "takes":
+		w.Retunes[ReportKey{id, w.Attempts[id].Number}] = train.Reason{}
+		if words[2] == "another" {
+			w.Retunes[ReportKey{id, w.Attempts[id].Number}] = train.Reason{Code: "Retuned", Message: strings.Join(words[4:], " ")}
+		}
 	case words[0] == "plan":
 		p, err := parsePlan(words[1:])
 		if err != nil {
@@ -184,7 +190,7 @@ func parsePlan(words []string) (train.Plan, error) {
 	return p, err
 }
 
-// allocation reads `gpu:0,gpu:1` of the one node, `gpu:0@n1,gpu:0@n2`, or `gpu:0/6` for 6 GiB of a device.
+// allocation reads `gpu:0,gpu:1` of the one node, `gpu:0@n1,gpu:0@n2`, or `gpu:0,gpu:1/6` for 6 GiB of each device.
 func allocation(job, devices string) train.Allocation {
 	a := train.Allocation{Job: train.JobID(job)}
 	if device, part, shared := strings.Cut(devices, "/"); shared {

@@ -104,6 +104,21 @@ func TestAJobSeesTheGPUThatItShares(t *testing.T) {
 	}
 }
 
+// Of several GPUs a job has the same part each, also where every process has one of them.
+func TestAJobSeesTheGPUsThatItShares(t *testing.T) {
+	s := gpus()
+	s.Places[0].Memory, s.Spec.EstimatedMemoryMiB = 3*unit.GiB, 2100
+	for rank := range 2 {
+		if env := s.Scheduler(rank); env["RESERVED_MEM"] != "3072" {
+			t.Errorf("rank %d: RESERVED_MEM %q", rank, env["RESERVED_MEM"])
+		}
+	}
+	s.Spec.Launch = train.LaunchPerNode
+	if env := s.Scheduler(0); env["CUDA_VISIBLE_DEVICES"] != "2,0" || env["RESERVED_MEM"] != "3072" {
+		t.Errorf("CUDA_VISIBLE_DEVICES %q, RESERVED_MEM %q", env["CUDA_VISIBLE_DEVICES"], env["RESERVED_MEM"])
+	}
+}
+
 func TestComposeProcesses(t *testing.T) {
 	bounds := Bounds{LogBytes: 1 << 20, KillAfterMillis: 5000, Sandbox: SandboxRoot}
 	layout := Layout{DataDir: "/var/lib/switchyard"}
@@ -153,8 +168,13 @@ func TestComposeProcesses(t *testing.T) {
 			}
 		})
 	}
-	if l := Compose(gpus(), layout, bounds, ""); l.Processes[0].CPUs != nil || l.Processes[1].CPUs != nil {
-		t.Errorf("jobs on GPUs share the processors: %+v", l.Processes)
+	// Jobs on GPUs may use all processors, each rank beginning where its GPU is among the machine's.
+	g := gpus()
+	g.Places[0].Node.Devices = []train.Device{{ID: "gpu:0"}, {ID: "gpu:1"}, {ID: "gpu:2"}}
+	bounds.Processors = []int{0, 1, 2, 3, 4, 6}
+	l := Compose(g, layout, bounds, "")
+	if got := [][]int{l.Processes[0].CPUs, l.Processes[1].CPUs}; !cmp.Equal(got, [][]int{{4, 6, 0, 1, 2, 3}, {0, 1, 2, 3, 4, 6}}) {
+		t.Errorf("processors %v", got)
 	}
 }
 

@@ -334,6 +334,36 @@ func TestCostsHaveAUnit(t *testing.T) {
 	}
 }
 
+// Parameters that a job has from its start alone are probed where the epochs that are left repay its starting again, and an epoch counts for what it ran with.
+func TestRestartsAreProbedWhereTheyAreRepaid(t *testing.T) {
+	for name, test := range map[string]struct {
+		restart time.Duration
+		want    float64
+	}{"cheap": {time.Second / 4, 1}, "dear": {time.Hour, 2}} {
+		for _, killed := range []bool{false, true} {
+			w := newWorld(t, experiment(search.Random, file.PipeTune, 2))
+			w.killed, w.restart, w.restarts, w.busy = killed, test.restart, []string{file.Cores}, 0.3
+			w.cost = func(_, cores float64) float64 { return 10 + 5*cores }
+			w.run()
+			last := w.record.Trials[1]
+			if got := last.Setting()[file.Cores]; got != test.want {
+				t.Errorf("%s, killed %t: the last trial ends with %g cores, want %g", name, killed, got, test.want)
+			}
+			if test.want == 2 {
+				continue
+			}
+			if w.restarted == 0 || w.record.changes()[file.Cores] != test.restart.Seconds() {
+				t.Errorf("%d restarts, taken to cost %v", w.restarted, w.record.changes())
+			}
+			for _, m := range w.known.Records()[0].Measured {
+				if want := 10 + 5*m.Setting[file.Cores]; math.Abs(m.Cost-want) > 1e-6 {
+					t.Errorf("an epoch with %g cores is taken to cost %g s, want %g", m.Setting[file.Cores], m.Cost, want)
+				}
+			}
+		}
+	}
+}
+
 // A parameter that cannot be set while a job runs does not keep the others from being tuned; one whose every value is refused stays at its default.
 func TestRefusedParametersKeepTheirDefaults(t *testing.T) {
 	for _, refused := range [][]string{{file.MemoryMiB}, {file.Cores, file.MemoryMiB}} {
@@ -399,7 +429,10 @@ func TestEpochsOfASetting(t *testing.T) {
 	trial := Trial{
 		Settings: []pipeline.Setting{{"cores": 2}, {"cores": 1}, {"cores": 4}},
 		Applied: []train.Applied{
-			{Attempt: 1, Generation: 1, At: at(0)}, {Attempt: 1, Generation: 2, At: at(15)}, {Attempt: 2, Generation: 3, At: at(40), Refused: map[string]string{"cores": "too many"}},
+			{Attempt: 1, Generation: 1, At: at(0), Values: map[string]float64{"cores": 2}},
+			{Attempt: 1, Generation: 2, At: at(15), Values: map[string]float64{"cores": 1}},
+			{Attempt: 1, Generation: 3, At: at(31), Restarts: []string{"cores"}},
+			{Attempt: 2, Generation: 3, At: at(40), Refused: map[string]string{"cores": "too many"}},
 		},
 	}
 	for _, test := range []struct {
@@ -411,6 +444,7 @@ func TestEpochsOfASetting(t *testing.T) {
 		{"before", Epoch{Attempt: 1, At: at(10), Seconds: 10}, 2, true, false},
 		{"across the change", Epoch{Attempt: 1, At: at(20), Seconds: 10}, 2, false, false},
 		{"after", Epoch{Attempt: 1, At: at(30), Seconds: 10}, 1, true, false},
+		{"it has yet to be started again", Epoch{Attempt: 1, At: at(45), Seconds: 10}, 2, false, false},
 		{"refused", Epoch{Attempt: 2, At: at(55), Seconds: 10}, 4, true, true},
 		{"nothing was told", Epoch{Attempt: 3, At: at(70), Seconds: 10}, 2, false, false},
 	} {

@@ -38,6 +38,7 @@ func (r *Record) rule() pipeline.Rule {
 	}
 	rule := pipeline.StandardRule()
 	rule.Again = max(rule.Again, r.again())
+	rule.Changes = r.changes()
 	return rule
 }
 
@@ -69,6 +70,11 @@ func (r *Record) pipelined(t *Trial, known profile.Store) pipeline.Trial {
 			epoch.BusyCores = t.Profile.BusyCores
 		}
 		trial.Ended = append(trial.Ended, epoch)
+	}
+	if r.unit() == InSeconds { // joules are counted to the end of each epoch, whatever lies between
+		for _, pause := range t.restarts() {
+			trial.Changed += pause
+		}
 	}
 	return trial
 }
@@ -102,14 +108,14 @@ func (r *Record) space() pipeline.Space {
 	return space
 }
 
-// cost of an epoch; 0 where it is not known: the ledger has to tell what was used up to its end, and up to that of the one before.
+// cost of an epoch; 0 where it is not known: the ledger has to tell what was used up to its end, and up to that of the one before, after which nothing else came.
 func (r *Record) cost(t *Trial, i int) float64 {
 	if r.unit() == InSeconds {
 		return t.Done[i].Seconds
 	}
 	before := 0.0
 	if i > 0 {
-		if before = t.Done[i-1].Joules; before == 0 {
+		if before = t.Done[i-1].Joules; before == 0 || t.Done[i-1].Attempt != t.Done[i].Attempt {
 			return 0
 		}
 	}
@@ -143,7 +149,7 @@ func (t *Trial) settingOf(e Epoch, launched pipeline.Setting) (setting pipeline.
 			last = a
 		}
 	}
-	if last == nil {
+	if last == nil || len(last.Pending(t.Settings[last.Generation-1])) > 0 {
 		return t.Settings[0], false, false
 	}
 	setting = t.Settings[last.Generation-1]

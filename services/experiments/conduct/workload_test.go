@@ -83,7 +83,7 @@ func TestWhatIsToldAgainIsLearntOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	trial := &r.Trials[0]
-	trial.Applied = []train.Applied{{Job: trial.Job, Attempt: 1, Generation: 1, At: r.SubmittedAt}}
+	trial.Applied = []train.Applied{{Job: trial.Job, Attempt: 1, Generation: 1, At: r.SubmittedAt, Values: trial.Settings[0]}}
 	end := func(epoch, attempt int, seconds float64) {
 		at := r.SubmittedAt.Add(time.Duration(attempt*epoch) * time.Hour)
 		trial.Done = append(trial.Done, Epoch{Epoch: epoch, Attempt: attempt, At: at, Seconds: seconds})
@@ -111,7 +111,7 @@ func TestWhatIsToldAgainIsLearntOnce(t *testing.T) {
 	// An epoch that was lost and trained again is another one.
 	trial.Done = trial.Done[:1]
 	trial.Learnt = 1
-	trial.Applied = append(trial.Applied, train.Applied{Job: trial.Job, Attempt: 2, Generation: 1, At: r.SubmittedAt})
+	trial.Applied = append(trial.Applied, train.Applied{Job: trial.Job, Attempt: 2, Generation: 1, At: r.SubmittedAt, Values: trial.Settings[0]})
 	end(2, 2, 30)
 	if m := measured(r.Learn(known)); m.Epochs != 3 || m.Cost != 20 {
 		t.Errorf("learnt %+v", m)

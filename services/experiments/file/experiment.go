@@ -231,7 +231,7 @@ func (e Experiment) Setting(params search.Params) map[string]float64 {
 }
 
 // ParameterVariable is the environment variable in which a trial finds a parameter.
-func ParameterVariable(name string) string { return "SWITCHYARD_PARAM_" + strings.ToUpper(name) }
+func ParameterVariable(name string) string { return train.ParameterVariable(name) }
 
 // TrialJob is the job of a trial with a setting of system parameters, as Setting gives it or a later one. Parameters are in the environment (ParameterVariable)
 // and wherever the job says ${name}; so are the system parameters, and ${epochs} is how far it trains (FrozenEpochs). A parameter that does not exist in

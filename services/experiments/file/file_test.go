@@ -319,6 +319,11 @@ func TestPublishedConfigurations(t *testing.T) {
 	if all, ok := e.Space.Finite(1000); !ok || len(all) != 36 || e.Name != "mnist" {
 		t.Errorf("experiment %+v", e)
 	}
+	if text, err := s.Open("mnist.json"); err != nil {
+		t.Fatal(err)
+	} else if _, err := Read(text, s); err == nil || !strings.Contains(err.Error(), "bigdlConf") {
+		t.Errorf("a job alone: %v", err)
+	}
 	last := map[string]string{
 		"mnist.json":          "--action train --dataPath /tmp/mnist --batchSize 32 --learningRate 0.01 --learningrateDecay 0.0002 --endTriggerNum 1",
 		"cifar10.json":        "--appName cifar10 --action train --batchSize 32 --learningRate 0.01 --learningrateDecay 0.0002 --endTriggerNum 1",

@@ -2,6 +2,7 @@ package file
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -33,9 +34,15 @@ type Source struct {
 func Read(text []byte, s Source) (Experiment, error) {
 	var shape struct {
 		BigDLConf any `json:"bigdlConf"`
+		Program   any `json:"conf"`
 	}
-	if json.Unmarshal(text, &shape) == nil && shape.BigDLConf != nil {
-		return ParsePipeTune(text, s)
+	if json.Unmarshal(text, &shape) == nil {
+		switch {
+		case shape.BigDLConf != nil:
+			return ParsePipeTune(text, s)
+		case shape.Program != nil:
+			return Experiment{}, errors.New("this is one job for BigDL, and says nothing of what to search: want a configuration that names it as bigdlConf")
+		}
 	}
 	return Parse(text)
 }

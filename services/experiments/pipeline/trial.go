@@ -95,10 +95,20 @@ type Trial struct {
 	// Settings may be chosen, the default first (Space.Settings).
 	Settings []Setting `json:"settings"`
 	Ended    []Epoch   `json:"ended,omitempty"`
+	// Changed is what changes of its setting have cost beside its epochs.
+	Changed float64 `json:"changed,omitempty"`
 }
 
 // Default is the setting that the user would take.
 func (t *Trial) Default() Setting { return t.Settings[0] }
+
+// present is the setting of the newest epoch. Before the first one a trial begins with whatever is wanted.
+func (t *Trial) present(wanted Setting) Setting {
+	if len(t.Ended) == 0 {
+		return wanted
+	}
+	return t.Ended[len(t.Ended)-1].Setting
+}
 
 // left is how many epochs there are to come.
 func (t *Trial) left() int { return max(t.Epochs-len(t.Ended), 0) }

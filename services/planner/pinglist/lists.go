@@ -35,7 +35,7 @@ func Make(nodes []train.Node, paths []train.Paths, kept map[uint32]bool, s Setti
 		list.Trace = append(list.Trace, f)
 		lists.Of[f.From] = list
 	}
-	known := knownPaths(paths)
+	known, closed := knownPaths(paths)
 	logical := logicalLinks(all, flows, known)
 	var rows [][]int32
 	var usable []train.Flow
@@ -45,7 +45,7 @@ func Make(nodes []train.Node, paths []train.Paths, kept map[uint32]bool, s Setti
 		if f.Links = known[f.ID()]; f.Links == nil {
 			f.Links = logical(f)
 		}
-		if len(f.Links) == 0 {
+		if len(f.Links) == 0 || closed[f.ID()] {
 			continue
 		}
 		if kept[f.ID()] {
@@ -83,13 +83,13 @@ func insert(nodes []train.NodeID, id train.NodeID) []train.NodeID {
 	return slices.Insert(nodes, at, id)
 }
 
-// knownPaths are the links of the flows whose whole path was found. A link is known by the address at which it enters a router or the target: routers answer
+// knownPaths are the links of the flows whose whole path was found, and the flows that cannot be sent. A link is known by the address at which it enters a router or the target: routers answer
 // from the interface at which a packet came in, and that has one link.
-func knownPaths(paths []train.Paths) map[uint32][]string {
-	known := map[uint32][]string{}
+func knownPaths(paths []train.Paths) (known map[uint32][]string, closed map[uint32]bool) {
+	known, closed = map[uint32][]string{}, map[uint32]bool{}
 	for i := range paths {
 		for _, p := range paths[i].Paths {
-			if !p.Complete || slices.Contains(p.Hops, "") {
+			if closed[p.Flow.ID()] = p.Closed(); !p.Complete || slices.Contains(p.Hops, "") {
 				continue
 			}
 			links := make([]string, 0, len(p.Hops)+1)
@@ -99,7 +99,7 @@ func knownPaths(paths []train.Paths) map[uint32][]string {
 			known[p.Flow.ID()] = links
 		}
 	}
-	return known
+	return known, closed
 }
 
 // logicalLinks stand in where routers are silent: out of the node, from its rack to the other's, and into the other node. Where some path of both nodes was

@@ -137,3 +137,29 @@ func TestOffsetsReachNearAndFar(t *testing.T) {
 		}
 	}
 }
+
+func TestAnotherFlowTakesThePlaceOfOneWhosePortIsInUse(t *testing.T) {
+	first := Make(nodes(8), nil, nil, settings())
+	found := discovered(first)
+	before := Make(nodes(8), found, nil, settings())
+	busy := before.Of["n0"].Probes[0]
+	for i := range found {
+		for k, p := range found[i].Paths {
+			if p.Flow.Source == busy.Source {
+				found[i].Paths[k] = train.Path{Flow: p.Flow}
+			}
+		}
+	}
+	after := Make(nodes(8), found, kept(before), settings())
+	for _, f := range after.Of["n0"].Probes {
+		if f.Source == busy.Source {
+			t.Errorf("%+v is still probed", f)
+		}
+	}
+	counts, _ := covers(after)
+	for _, link := range busy.Links {
+		if counts[link] < 3 {
+			t.Errorf("%s is on %d probed paths", link, counts[link])
+		}
+	}
+}

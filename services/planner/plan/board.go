@@ -14,6 +14,8 @@ type board struct {
 	tuning Tuning
 	nodes  []node
 	jobs   []*candidate
+	// riders are jobs for whose devices others stand: nothing is decided of them here, but what is known of them counts.
+	riders []*candidate
 	// spans says that a gang may be spread over nodes.
 	spans bool
 	// links are those of the network that lose packets.
@@ -89,12 +91,16 @@ func newBoard(s State, spans bool) *board {
 		b.total += len(b.nodes[i].devices)
 	}
 	for _, j := range s.Jobs {
-		if j.CancelRequested || j.Rides {
+		switch {
+		case j.CancelRequested:
 			b.occupy(j)
-			continue
+		case j.Rides:
+			b.occupy(j)
+			b.riders = append(b.riders, newCandidate(j))
+		default:
+			j.Slow = j.avoided(s.Now)
+			b.jobs = append(b.jobs, newCandidate(j))
 		}
-		j.Slow = j.avoided(s.Now)
-		b.jobs = append(b.jobs, newCandidate(j))
 	}
 	slices.SortFunc(b.jobs, func(x, y *candidate) int {
 		return cmp.Or(cmp.Compare(y.Priority, x.Priority), x.SubmittedAt.Compare(y.SubmittedAt), cmp.Compare(x.ID, y.ID))
@@ -258,7 +264,7 @@ func (b *board) find(c *candidate) int {
 }
 
 // assign settles which devices each job gets: as many as possible of those that it held in the beginning, then free ones, then those that others are
-// leaving.
+// leaving. Slow devices are replaced before newcomers come to what is free, for whom they are not slow.
 func (b *board) assign() {
 	taken := b.marks()
 	for _, c := range b.jobs {
@@ -275,6 +281,7 @@ func (b *board) assign() {
 			}
 		}
 	}
+	b.replaceSlow(taken)
 	for _, c := range b.jobs {
 		for i := range c.got.spread() {
 			b.complete(c.got.part(i), taken)

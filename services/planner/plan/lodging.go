@@ -12,7 +12,8 @@ import (
 
 // Policies hand out whole devices, and none of them knows that jobs may share. One job of each shared device, its host, stands before the policy as the job
 // of that device. The others ride: they lodge beside a host of their tenant as long as the device has memory for them, and have their turn before the
-// policy as soon as it has not. Quotas and the power budget thus count a shared device once.
+// policy as soon as it has not. Quotas and the power budget thus count a shared device once. Who rides on several devices has them all beside one host, and
+// of two jobs that meet one has all devices of the other: so there is one to stand for all of them also when the host has gone.
 type lodgings struct {
 	state State
 	// board is that of the jobs that may share: their order, labels and predictions.
@@ -48,28 +49,19 @@ type lodger struct {
 	// memory is what it needs of a device.
 	memory unit.Bytes
 	// held is where it lodged when the decision began, at where it lodges now.
-	held, at spot
+	held, at spots
 	// silent: it runs and cannot be asked to leave.
 	silent bool
 	// displaced: in an earlier round it lost the device that it shared.
 	displaced bool
 	// outgrown is where it uses more than its part, until it has left; nowhere for all others.
-	outgrown spot
+	outgrown spots
 	// leaves: it does not stay beside those with whom it lodged, at left. moves: it stands before the policy although it may stay.
 	leaves, moves bool
-	left          spot
-	// part is what it has of the device at which it lodges; 0 is the whole. host is the job that stands for it, nil where it does so itself.
+	left          spots
+	// part is what it has of each device at which it lodges; 0 is the whole. host is the job that stands for it, nil where it does so itself.
 	part unit.Bytes
 	host *lodger
-}
-
-// spot is a device by its numbers on the board.
-type spot struct{ node, device int }
-
-func (s spot) somewhere() bool { return s.node != nowhere }
-
-func compareSpots(x, y spot) int {
-	return cmp.Or(cmp.Compare(x.node, y.node), cmp.Compare(x.device, y.device))
 }
 
 // lodging is a device that jobs share.
@@ -93,7 +85,7 @@ func newLodgings(s State) *lodgings {
 	l.open = l.board.openNodes(s.Nodes)
 	for _, c := range l.board.jobs {
 		one := &lodger{
-			candidate: c, memory: c.deviceMemory(), held: l.find(c.Planned), outgrown: spot{node: nowhere},
+			candidate: c, memory: c.deviceMemory(), held: l.find(c.Planned),
 			silent: c.Running != nil && !c.Running.Spoke && !c.Running.StopPending,
 		}
 		if on := l.find(c.runsOn()); one.silent && on.somewhere() {
@@ -122,14 +114,26 @@ func (j *Job) deviceMemory() unit.Bytes {
 	return measured
 }
 
-// find gives the device of a holding; nowhere where there is none, or not any more.
-func (l *lodgings) find(h *Holding) spot {
-	if h != nil {
-		if p, ok := l.board.locate(*h); ok && p.size == 1 {
-			return spot{p.node, p.devices[0]}
-		}
+// find gives the devices of a holding; none where any is not there any more, or they are of several nodes: those are never shared.
+func (l *lodgings) find(h *Holding) spots {
+	if h == nil {
+		return nil
 	}
-	return spot{node: nowhere}
+	p, ok := l.board.locate(*h)
+	if !ok {
+		return nil
+	}
+	found := make(spots, p.size)
+	for i, d := range p.devices {
+		found[i] = spot{p.node, d}
+	}
+	return found
+}
+
+// spread says whether a job has devices of several nodes, all of them for itself.
+func (one *lodger) spread() bool {
+	has := cmp.Or(one.Planned, one.runsOn())
+	return has != nil && len(has.Parts) > 1
 }
 
 // openNodes are the nodes whose devices may be shared: those that say so by their label, or all where none does.
@@ -152,24 +156,29 @@ func (l *lodgings) decide(p Policy) train.Plan {
 	var made train.Plan
 	for range maxRounds {
 		made = p.decide(l.without(riders))
-		hosts := map[*lodger]spot{}
+		hosts, served := map[*lodger]spots{}, map[*lodger]bool{}
 		for _, a := range made.Allocations {
 			if one := l.byID[a.Job]; one != nil {
-				hosts[one] = l.find(&Holding{Node: a.Node, Devices: a.Devices})
+				hosts[one], served[one] = l.find(&Holding{Node: a.Node, Devices: a.Devices}), true
 			}
 		}
 		l.starving = l.board.starving(l.state, made)
 		l.settle(hosts)
 		next := map[train.JobID]bool{}
-		for _, one := range l.lodgers {
-			lost := riders[one.ID] && one.held.somewhere() && !one.at.somewhere()
-			switch {
-			case lost && one.silent && kept[one.held]:
+		for _, one := range l.bySize() {
+			switch lost := riders[one.ID] && one.held.somewhere() && !one.at.somewhere(); {
+			case lost && one.silent && kept[one.held[0]]:
 				next[one.ID] = true // it cannot leave, nor can the one that has the device from now on
 			case lost && !one.displaced:
 				// Whoever loses the device that it shared stands before the policy before it goes elsewhere.
-				one.displaced, kept[one.held] = true, kept[one.held] || one.silent
-			default:
+				one.displaced, served[one] = true, true
+				for _, at := range one.held {
+					kept[at] = kept[at] || one.silent
+				}
+			}
+		}
+		for _, one := range l.lodgers {
+			if !served[one] {
 				l.lodge(one)
 			}
 		}
@@ -182,13 +191,32 @@ func (l *lodgings) decide(p Policy) train.Plan {
 	return l.explain(made)
 }
 
-// without is the state as the policy sees it.
+// bySize are all that may share, those that held the most devices first: they stand for those that have some of the same.
+func (l *lodgings) bySize() []*lodger {
+	sorted := slices.Clone(l.lodgers)
+	slices.SortStableFunc(sorted, func(x, y *lodger) int { return cmp.Compare(len(y.held), len(x.held)) })
+	return sorted
+}
+
+// without is the state as the policy sees it. A host is as young as the youngest of those beside it: it is not moved for the sake of speed before each of them
+// has finished an epoch there.
 func (l *lodgings) without(riders map[train.JobID]bool) State {
 	s := l.state
 	s.Jobs = slices.Clone(s.Jobs)
+	young := map[train.JobID]bool{}
+	for _, one := range l.lodgers {
+		if riders[one.ID] && one.host != nil && one.held.somewhere() && (one.Running == nil || one.Running.Epochs < 1) {
+			young[one.host.ID] = true
+		}
+	}
 	for i := range s.Jobs {
 		j := &s.Jobs[i]
 		j.Rides = riders[j.ID]
+		if young[j.ID] && j.Running != nil {
+			running := *j.Running
+			running.Epochs = 0
+			j.Running = &running
+		}
 		if one := l.byID[j.ID]; one != nil && (one.leaves || one.moves) && !j.Rides {
 			j.Planned = nil // that device is another's
 		}
@@ -214,36 +242,49 @@ func (l *lodgings) firstRiders() map[train.JobID]bool {
 	idle := l.idle()
 	for _, one := range l.lodgers {
 		switch {
-		case one.at.somewhere():
-		case idle > 0:
-			idle--
+		case one.at.somewhere() || one.spread():
+		case idle >= one.min:
+			idle -= one.min
 		default:
 			l.lodge(one)
+			if !one.at.somewhere() { // what is idle is too little for it alone, and is for nobody behind it
+				idle = max(idle-one.min, 0)
+			}
 		}
 	}
 	l.moveOut(idle)
 	return l.riders()
 }
 
-// firstHosts are the jobs that stood for their devices before. Where that one is gone, it is a job that cannot leave, else the one that is served first.
-func (l *lodgings) firstHosts() map[*lodger]spot {
-	first := map[spot]*lodger{}
-	better := func(x, y *lodger) bool {
-		if x.rode() != y.rode() {
-			return y.rode()
+// firstHosts are the jobs that stood for their devices before. Where that one is gone, it is the one with the most of them, of several a job that cannot
+// leave, else the one that is served first.
+func (l *lodgings) firstHosts() map[*lodger]spots {
+	sorted := slices.Clone(l.lodgers)
+	slices.SortStableFunc(sorted, func(x, y *lodger) int {
+		return cmp.Or(last(x.rode(), y.rode()), cmp.Compare(len(y.held), len(x.held)), last(!x.silent, !y.silent))
+	})
+	taken, hosts := map[spot]bool{}, map[*lodger]spots{}
+	for _, one := range sorted {
+		if slices.ContainsFunc(one.held, func(at spot) bool { return taken[at] }) {
+			continue
 		}
-		return x.silent && !y.silent
-	}
-	for _, one := range l.lodgers {
-		if known := first[one.held]; one.held.somewhere() && (known == nil || better(one, known)) {
-			first[one.held] = one
+		hosts[one] = one.held
+		for _, at := range one.held {
+			taken[at] = true
 		}
-	}
-	hosts := map[*lodger]spot{}
-	for at, one := range first {
-		hosts[one] = at
 	}
 	return hosts
+}
+
+// last orders those of which something is true behind the others.
+func last(x, y bool) int {
+	switch {
+	case x == y:
+		return 0
+	case x:
+		return 1
+	}
+	return -1
 }
 
 // rode says whether the job came to its device as to another's.
@@ -284,12 +325,15 @@ func (j *Job) runsOn() *Holding {
 }
 
 // settle begins a round: hosts have their devices, and whoever lodged with one of them before stays as long as there is memory.
-func (l *lodgings) settle(hosts map[*lodger]spot) {
+func (l *lodgings) settle(hosts map[*lodger]spots) {
 	l.shared, l.refused, l.kept = nil, map[likeness]bool{}, map[spot]*Job{}
 	for _, one := range l.lodgers {
-		one.at, one.host, one.part = spot{node: nowhere}, nil, 0
-		if at, has := hosts[one]; has {
-			one.at, one.part = at, l.partAt(one, at)
+		one.at, one.host, one.part = hosts[one], nil, 0
+		if !one.at.somewhere() {
+			continue
+		}
+		one.part = l.partAt(one, one.at)
+		for _, at := range one.at {
 			here := &lodging{spot: at, host: one, jobs: []*lodger{one}}
 			if one.part > 0 {
 				here.left = l.device(at).Memory - one.part
@@ -299,8 +343,8 @@ func (l *lodgings) settle(hosts map[*lodger]spot) {
 	}
 	slices.SortFunc(l.shared, func(x, y *lodging) int { return compareSpots(x.spot, y.spot) })
 	for _, one := range l.lodgers {
-		if here := l.lodgingAt(one.held); here != nil && !one.at.somewhere() && l.fits(one, here) && l.getOn(one, here) {
-			here.take(one, l.riderPart(one, one.held))
+		if !one.at.somewhere() && one.held.somewhere() && l.fits(one, one.held) && l.getOn(one) {
+			l.seat(one, one.held)
 		}
 	}
 	l.keep()
@@ -315,43 +359,72 @@ func (l *lodgings) lodgingAt(at spot) *lodging {
 	return l.shared[i]
 }
 
-// fits says whether a job may lodge beside the host of a device: a fault of one may reach the other, so they are of one tenant.
-func (l *lodgings) fits(one *lodger, here *lodging) bool {
-	if one.Spec.Tenant != here.host.Spec.Tenant {
+// fits says whether a job may lodge on devices, all of them of one host: a fault of one may reach the other, so they are of one tenant.
+func (l *lodgings) fits(one *lodger, at spots) bool {
+	first, part := l.lodgingAt(at[0]), l.riderPart(one, at)
+	if first == nil || first.host.Spec.Tenant != one.Spec.Tenant || part == 0 {
 		return false
 	}
-	part := l.riderPart(one, here.spot)
-	return part > 0 && part <= l.leftFor(one, here) && (one.held == here.spot || l.board.nodes[here.node].traits.grant(one.wish))
+	for _, d := range at {
+		here := l.lodgingAt(d)
+		if here == nil || here.host != first.host || part > l.leftFor(one, here) {
+			return false
+		}
+		if slices.ContainsFunc(here.jobs, func(o *lodger) bool { return !o.at.within(at) && !at.within(o.at) }) {
+			return false
+		}
+	}
+	return at.within(one.held) || l.board.nodes[at[0].node].traits.grant(one.wish)
 }
 
-func (here *lodging) take(one *lodger, part unit.Bytes) {
-	one.at, one.part, one.host = here.spot, part, here.host
-	here.jobs, here.left = append(here.jobs, one), here.left-part
+// seat has a job ride on devices, unseat is the reverse of it.
+func (l *lodgings) seat(one *lodger, at spots) {
+	one.at, one.part, one.host = at, l.riderPart(one, at), l.lodgingAt(at[0]).host
+	for _, d := range at {
+		here := l.lodgingAt(d)
+		here.jobs, here.left = append(here.jobs, one), here.left-one.part
+	}
 }
 
-// release is the reverse of take.
-func (here *lodging) release(one *lodger) {
-	here.jobs, here.left = slices.DeleteFunc(here.jobs, func(o *lodger) bool { return o == one }), here.left+one.part
-	one.at, one.part, one.host = spot{node: nowhere}, 0, nil
+func (l *lodgings) unseat(one *lodger) {
+	for _, d := range one.at {
+		here := l.lodgingAt(d)
+		here.jobs, here.left = slices.DeleteFunc(here.jobs, func(o *lodger) bool { return o == one }), here.left+one.part
+	}
+	one.at, one.part, one.host = nil, 0, nil
 }
 
-// partAt is how much of a device a job has there: what it runs with, else what it needs; 0 where it has the device as a whole.
-func (l *lodgings) partAt(one *lodger, at spot) unit.Bytes {
-	if r := one.Running; r != nil && !r.StopPending && l.find(&r.Holding) == at && (one.outgrown != at || one.silent) {
+// partAt is how much of each of its devices a job has: what it runs with, else what it needs; 0 where it has them as a whole.
+func (l *lodgings) partAt(one *lodger, at spots) unit.Bytes {
+	if r := one.Running; r != nil && !r.StopPending && slices.Equal(l.find(&r.Holding), at) && (!slices.Equal(one.outgrown, at) || one.silent) {
 		return r.Memory
 	}
-	if !l.open[at.node] {
-		return 0
-	}
-	return l.device(at).Share(one.memory)
+	return l.share(one.memory, at)
 }
 
-// riderPart is how much of a device a job has beside another: it does not go on with the whole of it.
-func (l *lodgings) riderPart(one *lodger, at spot) unit.Bytes {
-	if part := l.partAt(one, at); part > 0 || !l.open[at.node] {
-		return part
+// riderPart is how much of each device a job has beside another: it does not go on with the whole of it.
+func (l *lodgings) riderPart(one *lodger, at spots) unit.Bytes {
+	return cmp.Or(l.partAt(one, at), l.share(one.memory, at))
+}
+
+// share is the least part with so much memory that can be accounted for on each of some devices; 0 where they cannot be shared: not by anybody, or not
+// together since they are of several types.
+func (l *lodgings) share(memory unit.Bytes, at spots) unit.Bytes {
+	first := l.device(at[0])
+	if !l.open[at[0].node] {
+		return 0
 	}
-	return l.device(at).Share(one.memory)
+	for before := unit.Bytes(-1); before != memory; { // a device's part may be none of another one's
+		before = memory
+		for _, d := range at {
+			device := l.device(d)
+			if device.Type() != first.Type() || device.Driver != first.Driver {
+				return 0
+			}
+			memory = device.Share(memory)
+		}
+	}
+	return memory
 }
 
 func (l *lodgings) device(at spot) *train.Device { return &l.board.nodes[at.node].devices[at.device] }

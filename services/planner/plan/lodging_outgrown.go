@@ -14,6 +14,11 @@ import (
 func (l *lodgings) seeOutgrown() {
 	l.owed = map[spot]unit.Bytes{}
 	kept := map[spot]unit.Bytes{}
+	count := func(sum map[spot]unit.Bytes, at spots, more unit.Bytes) {
+		for _, d := range at {
+			sum[d] += more
+		}
+	}
 	var outgrown []*lodger
 	for _, one := range l.lodgers {
 		if r := one.Running; r != nil && one.Outgrown && r.Memory > 0 && r.Memory < one.Spec.SharedMemory() {
@@ -22,37 +27,42 @@ func (l *lodgings) seeOutgrown() {
 		if one.outgrown.somewhere() {
 			outgrown = append(outgrown, one)
 		} else if one.held.somewhere() {
-			kept[one.held] += l.partAt(one, one.held)
+			count(kept, one.held, l.partAt(one, one.held))
 		}
 	}
 	for _, one := range outgrown {
 		at := one.outgrown
 		part := l.partAt(one, at)
+		lacks := func(d spot) bool { return kept[d] > 0 && (part == 0 || part > l.device(d).Memory-kept[d]) }
 		switch {
 		case one.silent:
-			l.owed[at] += one.memory - one.Running.Memory
-		case one.held != at: // it was sent away before
-			l.owed[at] += one.memory
-		case kept[at] == 0 || part > 0 && part <= l.device(at).Memory-kept[at]:
-			kept[at] += part
+			count(l.owed, at, one.memory-one.Running.Memory)
+		case !slices.Equal(one.held, at): // it was sent away before
+			count(l.owed, at, one.memory)
+		case !slices.ContainsFunc(at, lacks):
+			count(kept, at, part)
+			// The policy sees it as one that restarts, as it does when the plan is made again.
+			planned := *one.Planned
+			planned.Memory = part
+			l.replan(one, &planned)
 		default:
-			l.owed[at] += one.memory
-			l.sendAway(one)
+			count(l.owed, at, one.memory)
+			one.held = nil
+			l.replan(one, nil)
 		}
 	}
 }
 
-// sendAway takes its device from a job.
-func (l *lodgings) sendAway(one *lodger) {
-	one.held = spot{node: nowhere}
+// replan has a job hold something else than the last plan says.
+func (l *lodgings) replan(one *lodger, h *Holding) {
 	l.state.Jobs = slices.Clone(l.state.Jobs)
 	i := slices.IndexFunc(l.state.Jobs, func(j Job) bool { return j.ID == one.ID })
-	l.state.Jobs[i].Planned = nil
+	l.state.Jobs[i].Planned = h
 }
 
 // leftFor is what a job may have of a shared device: for whoever is there already all that the plan leaves.
 func (l *lodgings) leftFor(one *lodger, here *lodging) unit.Bytes {
-	if one.held == here.spot || one.outgrown == here.spot {
+	if one.held.has(here.spot) || one.outgrown.has(here.spot) {
 		return here.left
 	}
 	return here.left - l.owed[here.spot]

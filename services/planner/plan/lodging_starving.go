@@ -68,8 +68,10 @@ func (l *lodgings) couldHave(j *Job, here *lodging) bool {
 		slices.ContainsFunc(l.state.Nodes, func(of train.Node) bool { return of.ID == n.id && of.Has(j.Spec.NodeLabels) })
 }
 
-// reserved says whether a device is set aside for a job that is served before this one.
-func (l *lodgings) reserved(one *lodger, here *lodging) bool {
-	j := l.kept[here.spot]
-	return j != nil && one.held != here.spot && inLine(j, &one.Job) < 0
+// reserved says whether any of some devices is set aside for a job that is served before this one.
+func (l *lodgings) reserved(one *lodger, at spots) bool {
+	return slices.ContainsFunc(at, func(d spot) bool {
+		j := l.kept[d]
+		return j != nil && !one.held.has(d) && inLine(j, &one.Job) < 0
+	})
 }

@@ -65,6 +65,36 @@ func TestSilentJobsStayTogether(t *testing.T) {
 	}
 }
 
+// A job that lodges beside another is known no less than one that stands before the policy: what is guessed of jobs of which nothing is known does not depend on
+// who stands there.
+func TestWhoRidesIsKnown(t *testing.T) {
+	s := State{Jobs: []Job{
+		{ID: "short", Spec: train.Spec{EstimatedHours: 1}}, {ID: "long", Spec: train.Spec{EstimatedHours: 5}, Rides: true}, {ID: "longer", Spec: train.Spec{EstimatedHours: 9}},
+	}}
+	if b := newBoard(s, false); b.typicalSeconds != 5*3600 || len(b.jobs) != 2 {
+		t.Errorf("typical are %v s, want 5 h, with %d jobs", b.typicalSeconds, len(b.jobs))
+	}
+}
+
+// A job that restarts where it is with more of its device is to the policy what it is when the plan is made again: it is not changed for the sake of speed.
+func TestWhoRestartsWithALargerPartIsLeftAlone(t *testing.T) {
+	h := Holding{Node: "n", Devices: []train.DeviceID{"gpu:0"}, Memory: 4 * unit.GiB}
+	s := State{
+		Nodes: []train.Node{{ID: "n", Devices: []train.Device{{ID: "gpu:0", Kind: train.KindGPU, Memory: 16 * unit.GiB}}}},
+		Jobs: []Job{{
+			ID: "x", Spec: train.Spec{AllowSharing: true, EstimatedMemoryMiB: 8 << 10}, Outgrown: true, Planned: &h,
+			Running: &Running{Holding: h, Spoke: true, Epochs: 3, Seconds: 600},
+		}},
+	}
+	seen := newLodgings(s).without(nil)
+	if p := seen.Jobs[0].Planned; p == nil || p.Memory != 8*unit.GiB || newBoard(seen, false).jobs[0].rescalable {
+		t.Errorf("the policy sees a job that holds %+v and may be changed", p)
+	}
+	if s.Jobs[0].Planned.Memory != 4*unit.GiB {
+		t.Error("the state was changed")
+	}
+}
+
 // BenchmarkDecideSharing has 160 jobs that may share 48 devices, half of them there already, of kinds all pairs of which were measured.
 func BenchmarkDecideSharing(b *testing.B) {
 	const jobs, kinds = 160, 20

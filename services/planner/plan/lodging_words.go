@@ -17,11 +17,18 @@ func (l *lodgings) explain(made train.Plan) train.Plan {
 		a := &made.Allocations[i]
 		if one := l.byID[a.Job]; one != nil && one.part > 0 {
 			a.Memory = one.part
-			a.Reason.Message += fmt.Sprintf("; it has %s of the memory%s", one.part, l.companions(one))
+			each := ""
+			if len(one.at) > 1 {
+				each = " of each"
+			}
+			a.Reason.Message += fmt.Sprintf("; it has %s of the memory%s%s", one.part, each, l.companions(one))
 			one.tellOutgrown(&a.Reason)
 		}
 	}
-	listed := map[*lodger]bool{}
+	listed, served := map[*lodger]bool{}, map[train.JobID]bool{}
+	for _, a := range made.Allocations {
+		served[a.Job] = true
+	}
 	made.Waiting = slices.DeleteFunc(made.Waiting, func(w train.Waiting) bool {
 		one := l.byID[w.Job]
 		listed[one] = true
@@ -31,7 +38,7 @@ func (l *lodgings) explain(made train.Plan) train.Plan {
 		switch {
 		case one.host != nil:
 			made.Allocations = append(made.Allocations, l.allocation(one))
-		case !one.at.somewhere() && !listed[one]: // it rode in the last round, and lost its room there
+		case !one.at.somewhere() && !listed[one] && !served[one.ID]: // it rode in the last round, and lost its room there
 			made.Waiting = append(made.Waiting, train.Waiting{Job: one.ID})
 		}
 	}
@@ -46,39 +53,49 @@ func (l *lodgings) explain(made train.Plan) train.Plan {
 
 // allocation is that of a job that came to another's device.
 func (l *lodgings) allocation(one *lodger) train.Allocation {
-	node, device := &l.board.nodes[one.at.node], l.device(one.at)
-	where := fmt.Sprintf("%s of %s of node %s", one.part, device.ID, node.id)
+	node, ids := l.names(one.at)
+	where := fmt.Sprintf("%s of %s of node %s", one.part, train.JoinDevices(ids), node)
 	a := train.Allocation{
-		Job: one.ID, Node: node.id, Devices: []train.DeviceID{device.ID}, Memory: one.part, Beside: one.host.ID,
+		Job: one.ID, Node: node, Devices: ids, Memory: one.part, Beside: one.host.ID,
 		Reason: train.Reason{Code: ReasonPlaced, Message: "gets " + where + l.companions(one)},
 	}
 	switch r := one.Running; {
-	case one.held == one.at && (r == nil || r.Memory == one.part):
+	case slices.Equal(one.held, one.at) && (r == nil || r.Memory == one.part):
 		a.Reason = train.Reason{Code: ReasonKept, Message: "keeps " + where + l.companions(one)}
 	case one.held.somewhere():
 		a.Reason = train.Reason{Code: ReasonMoved, Message: "goes on with " + where + l.companions(one)}
 	}
 	one.tellOutgrown(&a.Reason)
 	if one.predicted.source != fromNothing {
-		a.RemainingSeconds = one.remaining(1)
+		a.RemainingSeconds = one.remaining(len(one.at))
 	}
 	return a
 }
 
-// companions names who else is on the device of a job, and says what that costs it.
-func (l *lodgings) companions(one *lodger) string {
-	here := l.lodgingAt(one.at)
-	if len(here.jobs) < 2 {
-		return ""
+// names are those of devices and their node.
+func (l *lodgings) names(at spots) (train.NodeID, []train.DeviceID) {
+	n := &l.board.nodes[at[0].node]
+	ids := make([]train.DeviceID, len(at))
+	for i, d := range at {
+		ids[i] = n.devices[d.device].ID
 	}
-	rates, measured := sharing.Rates(l.interference(here.spot), l.tenants(here.jobs, here.spot))
+	return n.id, ids
+}
+
+// companions names who else is on the devices of a job, and says what that costs it.
+func (l *lodgings) companions(one *lodger) string {
+	jobs := l.company(one.at)
 	var names []string
-	for _, other := range here.jobs {
-		if other != one {
+	for _, other := range jobs {
+		if other != one && other.at.meets(one.at) {
 			names = append(names, string(other.ID))
 		}
 	}
-	i := slices.Index(here.jobs, one)
+	if len(names) == 0 {
+		return ""
+	}
+	rates, measured := sharing.Rates(l.interference(one.at[0]), l.tenants(jobs))
+	i := slices.Index(jobs, one)
 	return fmt.Sprintf(" beside %s, at %.0f %% of its speed alone (%s)", several(names), 100*rates[i], basis(measured[i]))
 }
 
@@ -127,46 +144,61 @@ func (l *lodgings) needs(one *lodger) train.Reason {
 	var most unit.Bytes
 	for _, here := range l.shared {
 		if l.open[here.node] && here.host.Spec.Tenant == one.Spec.Tenant && l.board.nodes[here.node].traits.grant(one.wish) {
-			most = max(most, l.leftFor(one, here))
+			most = max(most, l.leftOnSeveral(one, here.host))
 		}
 	}
-	words := fmt.Sprintf("needs %s of GPU memory on one device%s; ", one.memory, withLabels(one.candidate))
+	where, found := "one device", "a device that may be shared"
+	if one.min > 1 {
+		where = fmt.Sprintf("each of %d devices of one node", one.min)
+		found = "each of so many that one job shares"
+	}
+	words := fmt.Sprintf("needs %s of GPU memory on %s%s; ", one.memory, where, withLabels(one.candidate))
 	if most > 0 {
-		return train.Reason{Code: ReasonWaitingForMemory, Message: words + fmt.Sprintf("the most that is free on a device that may be shared is %s", most)}
+		return train.Reason{Code: ReasonWaitingForMemory, Message: words + fmt.Sprintf("the most that is free on %s is %s", found, most)}
 	}
 	return train.Reason{Code: ReasonWaitingForMemory, Message: words + "no device is free, and none that jobs of its tenant share has memory left"}
 }
 
+// leftOnSeveral is what a job may have of each of as many devices of a host as it needs; 0 where the host has fewer.
+func (l *lodgings) leftOnSeveral(one, host *lodger) unit.Bytes {
+	var left []unit.Bytes
+	for _, d := range host.at {
+		left = append(left, l.leftFor(one, l.lodgingAt(d)))
+	}
+	slices.Sort(left)
+	if i := len(left) - one.min; i >= 0 {
+		return left[i]
+	}
+	return 0
+}
+
 // disturbs is the reason of a job that would find room, but beside jobs with which it does too little. It names the device where that is least bad.
 func (l *lodgings) disturbs(one *lodger) (reason train.Reason, found bool) {
-	if here := l.lodgingAt(one.left); one.leaves && here != nil {
-		return train.Reason{Code: ReasonSlowTogether, Message: l.disturbance(one, here)}, true
+	if one.leaves && len(l.company(one.left)) > 0 {
+		return train.Reason{Code: ReasonSlowTogether, Message: l.disturbance(one, one.left)}, true
 	}
 	alike := l.likeness(one)
 	if known, before := l.reasons[alike]; before {
 		return known, known.Code != ""
 	}
-	var best *lodging
+	var best spots
 	most := 0.0
-	for _, here := range l.shared {
-		if !l.open[here.node] || !l.fits(one, here) {
-			continue
-		}
-		if together := l.together(one, here); best == nil || together > most {
-			best, most = here, together
+	for _, at := range l.rooms(one) {
+		if together := l.together(one, at); !best.somewhere() || together > most {
+			best, most = at, together
 		}
 	}
-	if best != nil {
+	if best.somewhere() {
 		reason = train.Reason{Code: ReasonSlowTogether, Message: l.disturbance(one, best)}
 	}
 	l.reasons[alike] = reason
-	return reason, best != nil
+	return reason, best.somewhere()
 }
 
-// together is what jobs would do with one more on their device, as a part of what the weightiest of them would do alone.
-func (l *lodgings) together(one *lodger, here *lodging) float64 {
-	tenants := l.tenants(append(slices.Clone(here.jobs), one), here.spot)
-	rates, _ := sharing.Rates(l.interference(here.spot), tenants)
+// together is what jobs would do with one more on their devices, as a part of what the weightiest of them would do alone.
+func (l *lodgings) together(one *lodger, at spots) float64 {
+	tenants := append(l.tenants(l.company(at)), l.tenant(one, at))
+	rates, _ := sharing.Rates(l.interference(at[0]), tenants)
 	sum, alone := 0.0, 0.0
 	for i, t := range tenants {
 		sum, alone = sum+t.Weight*rates[i], max(alone, t.Weight)
@@ -175,20 +207,34 @@ func (l *lodgings) together(one *lodger, here *lodging) float64 {
 }
 
 // disturbance says why a job does not go where it would find room.
-func (l *lodgings) disturbance(one *lodger, here *lodging) string {
-	where := fmt.Sprintf("%s of node %s", l.device(here.spot).ID, l.board.nodes[here.node].id)
-	if l.reserved(one, here) {
+func (l *lodgings) disturbance(one *lodger, at spots) string {
+	node, ids := l.names(at)
+	where := fmt.Sprintf("%s of node %s", train.JoinDevices(ids), node)
+	if l.reserved(one, at) {
+		if len(at) > 1 {
+			return "some of " + where + " are kept for a job that has waited too long for devices of its own"
+		}
 		return where + " is kept for a job that has waited too long for a device of its own"
 	}
-	jobs := append(slices.Clone(here.jobs), one)
-	rates, measured := sharing.Rates(l.interference(here.spot), l.tenants(jobs, here.spot))
-	words := make([]string, len(jobs))
-	for i, job := range jobs {
-		words[i] = fmt.Sprintf("%s at %.0f %% of its speed alone (%s)", job.ID, 100*rates[i], basis(measured[i]))
+	jobs := l.company(at)
+	tenants := append(l.tenants(jobs), l.tenant(one, at))
+	rates, measured := sharing.Rates(l.interference(at[0]), tenants)
+	var words []string
+	for i, job := range append(jobs, one) {
+		if job == one || job.at.meets(at) {
+			words = append(words, fmt.Sprintf("%s at %.0f %% of its speed alone (%s)", job.ID, 100*rates[i], basis(measured[i])))
+		}
 	}
 	verb := "waits for a device of its own: together on "
+	if len(at) > 1 {
+		verb = "waits for devices of its own: together on "
+	}
 	if one.leaves {
 		verb = "leaves those beside whom it was: together on "
 	}
-	return verb + where + " they would get too little done, " + several(words)
+	who := "they"
+	if sharing.Crawls(tenants, rates) {
+		who = "one of them"
+	}
+	return verb + where + " " + who + " would get too little done, " + several(words)
 }

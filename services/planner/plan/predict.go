@@ -30,7 +30,7 @@ const (
 func (b *board) predict() {
 	var known []float64
 	widest := b.widest()
-	for _, c := range b.jobs {
+	for _, c := range slices.Concat(b.jobs, b.riders) {
 		p := &c.predicted
 		p.seconds = slices.Repeat([]float64{math.NaN()}, 1+max(min(c.max, widest)-c.min, 0))
 		if m := c.Model; m != nil && c.Spec.MaxEpochs > 0 && (m.Speed.Known() || m.EpochSeconds > 0) {

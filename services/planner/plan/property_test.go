@@ -51,6 +51,8 @@ type day struct {
 	dice  *rand.Rand
 	state State
 	born  int
+	// crowded: most jobs share, all are of one tenant and small enough for several on a device.
+	crowded bool
 }
 
 func (d *day) chance(percent int) bool { return d.dice.IntN(100) < percent }
@@ -59,7 +61,10 @@ func (d *day) chance(percent int) bool { return d.dice.IntN(100) < percent }
 func (d *day) between(low, high int) int { return low + d.dice.IntN(high-low+1) }
 
 // terms are quotas and a power budget, on some days.
-func (d *day) terms() { randomTerms(d.dice, &d.state) }
+func (d *day) terms() {
+	randomTerms(d.dice, &d.state)
+	d.crowded = d.chance(30)
+}
 
 func randomTerms(dice *rand.Rand, s *State) {
 	if dice.IntN(3) == 0 {
@@ -125,8 +130,8 @@ func (d *day) job() Job {
 	if d.chance(20) {
 		deadline = new(d.state.Now.Add(time.Duration(d.between(1, 7200)) * time.Second))
 	}
-	sharing := d.chance(40)
-	if sharing {
+	sharing := d.chance(40) || d.crowded && d.chance(80)
+	if sharing && d.chance(60) {
 		least = 1
 	}
 	j := Job{
@@ -140,7 +145,13 @@ func (d *day) job() Job {
 		},
 	}
 	if sharing {
-		j.Spec.AllowSharing, j.Spec.MaxDevices, j.Spec.EstimatedMemoryMiB = true, 1, int64(d.between(0, 10))<<10
+		j.Spec.AllowSharing, j.Spec.EstimatedMemoryMiB = true, int64(d.between(0, 10))<<10
+		if d.chance(70) {
+			j.Spec.MaxDevices = least
+		}
+	}
+	if d.crowded {
+		j.Spec.Tenant, j.Spec.NodeLabels, j.Spec.EstimatedMemoryMiB = "t0", nil, int64(d.between(1, 3))<<10
 	}
 	return j
 }
@@ -154,7 +165,9 @@ func (d *day) meet() {
 	if d.state.Interference == nil {
 		d.state.Interference = map[string]*curve.Interference{key: curve.NewInterference("", nil)}
 	}
-	kind := func() curve.Kind { return curve.KindOf(d.state.Jobs[d.dice.IntN(len(d.state.Jobs))].Spec) }
+	kind := func() curve.Kind {
+		return curve.KindOf(d.state.Jobs[d.dice.IntN(len(d.state.Jobs))].Spec).On(d.between(1, 3))
+	}
 	for range d.between(1, 6) {
 		others := []curve.Kind{kind(), kind()}[:d.between(1, 2)]
 		d.state.Interference[key].Measured(kind(), others, 0.05+0.95*d.dice.Float64())
@@ -343,9 +356,15 @@ func parted(p train.Plan, j Job) bool {
 // lostRoom says whether the device of a job that may share went to another job, or was shared before: it may go on elsewhere on the node then.
 func lostRoom(s State, p train.Plan, j Job) bool {
 	lost := slices.ContainsFunc(p.Allocations, func(a train.Allocation) bool {
-		return a.Job != j.ID && a.Node == j.Planned.Node && slices.Contains(a.Devices, j.Planned.Devices[0])
+		return a.Job != j.ID && a.Node == j.Planned.Node && overlap(a.Devices, j.Planned.Devices)
 	})
-	return lost || slices.ContainsFunc(s.Jobs, func(o Job) bool { return o.ID != j.ID && o.Planned != nil && o.Planned.same(*j.Planned) })
+	return lost || slices.ContainsFunc(s.Jobs, func(o Job) bool {
+		return o.ID != j.ID && o.Planned != nil && o.Planned.Node == j.Planned.Node && overlap(o.Planned.Devices, j.Planned.Devices)
+	})
+}
+
+func overlap(a, b []train.DeviceID) bool {
+	return slices.ContainsFunc(a, func(d train.DeviceID) bool { return slices.Contains(b, d) })
 }
 
 // contested says whether an attempt that cannot leave sits on what was planned for the job.
@@ -389,16 +408,21 @@ func checkPriorities(t *rapid.T, s State, p train.Plan) {
 			counted := devicesOnce{}
 			for _, a := range p.Allocations {
 				o := s.Jobs[slices.IndexFunc(s.Jobs, func(j Job) bool { return j.ID == a.Job })]
-				if o.Priority < j.Priority && !silent(o) || counted.before(a.Node, a.Devices[0]) {
+				if o.Priority < j.Priority && !silent(o) {
 					continue
 				}
-				d := s.Nodes[slices.IndexFunc(s.Nodes, func(n train.Node) bool { return n.ID == a.Node })].Devices[0]
-				watts -= float64(len(a.Devices)) * (d.BusyWatts - d.IdleWatts)
-				if o.Spec.Tenant == j.Spec.Tenant {
-					mine += len(a.Devices)
-				}
-				if a.Node == n.ID {
-					room -= len(a.Devices)
+				for _, id := range a.Devices {
+					if counted.before(a.Node, id) {
+						continue
+					}
+					d := s.Nodes[slices.IndexFunc(s.Nodes, func(n train.Node) bool { return n.ID == a.Node })].Devices[0]
+					watts -= d.BusyWatts - d.IdleWatts
+					if o.Spec.Tenant == j.Spec.Tenant {
+						mine++
+					}
+					if a.Node == n.ID {
+						room--
+					}
 				}
 			}
 			if quota, has := s.Quotas[j.Spec.Tenant]; has {
@@ -414,7 +438,7 @@ func checkPriorities(t *rapid.T, s State, p train.Plan) {
 	}
 }
 
-// devicesOnce counts devices that several jobs share once: all of them are of one tenant. Who shares has one device, so the first of each job tells.
+// devicesOnce counts devices that several jobs share once: all of them are of one tenant.
 type devicesOnce map[string]bool
 
 func (seen devicesOnce) before(node train.NodeID, device train.DeviceID) bool {
@@ -543,7 +567,7 @@ func checkStable(t *rapid.T, s State, policy Policy, p train.Plan) {
 func outgrownLeft(s State, p train.Plan, of train.Allocation) bool {
 	return slices.ContainsFunc(s.Jobs, func(j Job) bool {
 		a, has := p.Find(j.ID)
-		return j.Outgrown && j.Running != nil && j.Running.same(Holding{Node: of.Node, Devices: of.Devices, Memory: j.Running.Memory}) && (!has || !j.Running.same(*holdingOf(a)))
+		return j.Outgrown && j.Running != nil && j.Running.Node == of.Node && overlap(j.Running.Devices, of.Devices) && (!has || !j.Running.same(*holdingOf(a)))
 	})
 }
 

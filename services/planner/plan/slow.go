@@ -41,7 +41,11 @@ func (b *board) leaveSlow(taken [][]bool) {
 		for i := range c.base.spread() {
 			part := c.base.part(i)
 			s, slow := b.nodes[part.node].slowOf(c, part.devices)
-			if !slow || b.nodes[part.node].freeDevice(c, taken[part.node]) >= 0 || !b.tuning.worthReplacing(c, s, c.remaining(size), size) {
+			if !slow || !b.tuning.worthReplacing(c, s, c.remaining(size), size) {
+				continue
+			}
+			if free := b.nodes[part.node].freeDevice(c, taken[part.node]); free >= 0 {
+				taken[part.node][free] = true // it takes the place of the slow one when devices are settled, and is no other's
 				continue
 			}
 			if to := b.refuge(c, part, taken); to != nowhere {
