@@ -98,6 +98,10 @@ type Spec struct {
 	EstimatedMemoryMiB int64 `json:"estimated_memory_mib,omitempty"`
 	// EstimatedHours is the user's estimate of the whole run, in hours, greater than 1.
 	EstimatedHours float64 `json:"estimated_hours,omitempty"`
+	// Cores is how many processors each process of the job may use, MainMemoryMiB how much main memory. Left out, it has the processors of its CPU slots, or all of its
+	// node's, and as much memory as there is. Of a process that runs on a machine without a container memory is not bounded.
+	Cores         int   `json:"cores,omitempty"`
+	MainMemoryMiB int64 `json:"main_memory_mib,omitempty"`
 	// Ports are container ports to expose on the node.
 	Ports []PortMapping `json:"ports,omitempty"`
 

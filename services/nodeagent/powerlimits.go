@@ -42,6 +42,18 @@ func newPowerLimits(dir string, gpus gpu.Reader, devices func() []gpu.Device, li
 	return &powerLimits{keeper: keeper, devices: devices, live: live, log: log, wanted: map[string]train.PowerLimit{}, own: keeper.Own()}, nil
 }
 
+// loops are what there is to do, once it is known which attempts there are; nothing where no device has limits.
+func (p *powerLimits) loops(limits *bus.KV[train.PowerLimit], synced *signal) []func(context.Context) error {
+	if p == nil {
+		return nil
+	}
+	wanted := newSignal()
+	return []func(context.Context) error{
+		func(ctx context.Context) error { return limits.Watch(ctx, p.see, wanted.set) },
+		synced.then(wanted.then(p.run)),
+	}
+}
+
 func (p *powerLimits) see(e bus.Entry[train.PowerLimit], deleted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

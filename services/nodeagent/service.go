@@ -192,26 +192,18 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 	work.Go(func(ctx context.Context) error { return t.settings.Watch(ctx, pauses.see, pauses.synced.set) })
 	work.Go(func(ctx context.Context) error { return box.Run(ctx, api.DeliverKept) })
 	work.Go(api.RunHeartbeats)
-	work.Go(func(ctx context.Context) error { return run.ServeListener(ctx, doors.tcp, api.Handler()) })
-	work.Go(func(ctx context.Context) error { return run.ServeListener(ctx, doors.unix, api.Handler()) })
 	work.Go(func(ctx context.Context) error { return bus.ForgetEnded(ctx, t.reports, t.jobs) })
 	// Nobody is told of the job API, nor is anything measured, before it is known which attempts there are.
 	work.Go(synced.then(func(ctx context.Context) error { return announce(ctx, t.nodes, describe, p) }))
 	work.Go(synced.then(func(ctx context.Context) error { return record(ctx, opened.recorder, b) }))
 	work.Go(synced.then(func(ctx context.Context) error { return reserved.run(ctx, opened.meter.Devices) }))
-	for _, loop := range slices.Concat(opened.loops, links.loops()) {
-		work.Go(loop)
-	}
-	if limits != nil {
-		wanted := newSignal()
-		work.Go(func(ctx context.Context) error { return t.limits.Watch(ctx, limits.see, wanted.set) })
-		work.Go(synced.then(wanted.then(limits.run)))
-	}
 	if s.kubernetes.on() {
 		logs := s.kubernetes.tailer(p, known.Newest)
 		work.Go(synced.then(logs.Run))
 		work.Go(synced.then(func(ctx context.Context) error { return answerLogs(ctx, b, p.Common.NodeID(), t.jobs, logs) }))
-		work.Go(func(ctx context.Context) error { return accounts.Run(ctx, opened.meter.Devices) })
+	}
+	for _, loop := range slices.Concat(doors.loops(api.Handler()), opened.loops, links.loops(), limits.loops(t.limits, synced)) {
+		work.Go(loop)
 	}
 	return work.Wait()
 }
@@ -267,7 +259,7 @@ type opened struct {
 	gpus     gpu.Reader // nil where there are none
 	meter    *meter.Meter
 	recorder *meter.Recorder
-	// loops ask the meters that are reached over the network.
+	// loops ask the meters that are reached over the network, and offer the GPUs to a kubelet.
 	loops []func(context.Context) error
 	close func()
 }
@@ -294,6 +286,9 @@ func (s *Service) open(p run.Process, known *roster.Roster, accounts accountant,
 	if err != nil {
 		closeGPUs()
 		return opened{}, err
+	}
+	if accounts != nil {
+		loops = append(loops, func(ctx context.Context) error { return accounts.Run(ctx, m.Devices) })
 	}
 	node := p.Common.NodeID()
 	recorder := meter.NewRecorder(meter.RecorderConfig{

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/tune"
@@ -90,15 +91,18 @@ func (t *tuner) pass(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// device begins a round where the jobs on a device are others than before, else it goes on with the present one.
+// device begins a round where the jobs on a device are others than before, or where the last one was not answered, else it goes on with the present one.
 func (t *tuner) device(ctx context.Context, key string, tenants []tenant) error {
 	e, tuned := t.known[key]
 	record, now := e.Value, t.now().UTC()
 	switch {
 	case !tuned && len(tenants) < 2:
 		return nil
-	case !tuned || !sameTenants(record, tenants):
-		record.Node, record.Device = tenants[0].attempt.Node, tenants[0].attempt.Devices[0]
+	case !tuned || !sameTenants(record, tenants) || record.Due(now):
+		if t.elsewhere(key, tenants) {
+			return nil
+		}
+		record.Node, record.Device = tenants[0].attempt.Node, tenants[0].device
 		record.Bound(func(job train.JobID, attempt int) bool {
 			return slices.ContainsFunc(tenants, func(one tenant) bool { return one.attempt.Job == job && one.attempt.Number == attempt })
 		})
@@ -125,6 +129,21 @@ func (t *tuner) device(ctx context.Context, key string, tenants []tenant) error 
 		t.log.Info("micro-batches settled", "node", record.Node, "device", record.Device, "batches", words(record.Tuning), "reason", record.Settled.Message)
 	}
 	return nil
+}
+
+// elsewhere says whether a round goes on for another device of one of the tenants: what is tried there would show in its steps here.
+func (t *tuner) elsewhere(key string, tenants []tenant) bool {
+	for other, e := range t.known {
+		if other == key || e.Value.Settled.Code != "" {
+			continue
+		}
+		if slices.ContainsFunc(e.Value.Sharers, func(s tune.Sharer) bool {
+			return slices.ContainsFunc(tenants, func(one tenant) bool { return one.attempt.Job == s.Job && one.attempt.Number == s.Attempt })
+		}) {
+			return true
+		}
+	}
+	return false
 }
 
 func sameTenants(r tune.Record, tenants []tenant) bool {
@@ -187,23 +206,29 @@ func beatOf(m bus.Message) (tune.Beat, bool) {
 	}, true
 }
 
-// tenant is a running attempt on one device, and what is known of its job.
+// tenant is a running attempt on a device, one of its devices perhaps, and what is known of its job.
 type tenant struct {
 	attempt train.Attempt
+	device  train.DeviceID
 	job     train.Job
 	model   train.Model
+	// alone is how long a step of such a job takes on such a device for itself; 0 where that was not measured.
+	alone float64
 }
 
-// tenants are the attempts that run on one device, by the key of its tuning, in the order of their jobs.
+// tenants are the attempts that run on each device, by the key of its tuning, in the order of their jobs.
 func (p *picture) tenants() map[string][]tenant {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	devices := map[string][]tenant{}
 	for key, a := range p.attempts {
 		j, known := p.jobs[key]
-		if known && a.Phase == train.PhaseRunning && len(a.Devices) == 1 {
-			at := train.TuningKey(a.Node, a.Devices[0])
-			devices[at] = append(devices[at], tenant{a, j, p.models[key]})
+		if !known || a.Phase != train.PhaseRunning || len(a.Parts) > 0 {
+			continue
+		}
+		for _, d := range a.Devices {
+			at := train.TuningKey(a.Node, d)
+			devices[at] = append(devices[at], tenant{a, d, j, p.models[key], p.alone(a, j)})
 		}
 	}
 	for _, all := range devices {
@@ -212,15 +237,31 @@ func (p *picture) tenants() map[string][]tenant {
 	return devices
 }
 
+// alone is how long a step of a job on one device takes without others there, as far as it was measured.
+func (p *picture) alone(a train.Attempt, j train.Job) float64 {
+	devices := p.nodes[string(a.Node)].Devices
+	at := slices.IndexFunc(devices, func(d train.Device) bool { return d.ID == a.Devices[0] })
+	if at < 0 {
+		return 0
+	}
+	met := p.meetings[curve.MeetingsKey(&devices[at])]
+	if met == nil {
+		return 0
+	}
+	seconds, _ := met.StepAlone(curve.KindOf(j.Spec))
+	return seconds
+}
+
 // mostDoublings is how far beyond the submitted batch the effective one may go, where it may at all.
 const mostDoublings = 2
 
-// sharer is the tenant as a round of tuning sees it.
+// sharer is the tenant as a round of tuning sees it. The micro-batch of a job on several devices stays: it would be another one on all of them.
 func (t tenant) sharer(spoke, tunable bool, most map[train.JobID]int) tune.Sharer {
 	batch := max(t.job.Spec.BatchSize, 1)
 	s := tune.Sharer{
 		Job: t.attempt.Job, Attempt: t.attempt.Number, BatchSize: batch, Batches: []int{batch}, Gains: []float64{1},
-		Weight: float64(max(t.job.EffectivePriority(), 1)), Fixed: !tunable, Silent: !spoke,
+		AloneSeconds: t.alone,
+		Weight:       float64(max(t.job.EffectivePriority(), 1)), Fixed: !tunable || len(t.attempt.Devices) > 1, Silent: !spoke,
 	}
 	if s.Fixed {
 		return s

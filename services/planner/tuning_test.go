@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
@@ -160,6 +161,27 @@ func TestJobsOnADeviceAreTuned(t *testing.T) {
 	}
 }
 
+// The micro-batch of a job on several devices is left alone, and one of its devices is tuned after the other.
+func TestAJobOnSeveralDevicesIsOnlyWatched(t *testing.T) {
+	s := newShared(t, "a", "wide")
+	s.attempt(train.Attempt{Job: "wide", Number: 1, Node: "n", Devices: []train.DeviceID{"gpu:0", "gpu:1"}, Memory: 1 << 30, Phase: train.PhaseRunning, StartedAt: s.now})
+	s.beat()
+	first := s.pass()
+	if micro(first, "a") != 32 || micro(first, "wide") != 0 || first.Device != "gpu:0" || first.Settled.Code != "" {
+		t.Fatalf("it begins with %+v", first)
+	}
+	key := train.TuningKey("n", "gpu:1")
+	other := &tuner{known: map[string]bus.Entry[tune.Record]{train.TuningKey("n", "gpu:0"): {Value: s.record}}}
+	if !other.elsewhere(key, s.look.tenants()[key]) {
+		t.Error("both devices are tuned at the same time")
+	}
+	settled := s.settle()
+	other.known[train.TuningKey("n", "gpu:0")] = bus.Entry[tune.Record]{Value: s.record}
+	if micro(settled, "wide") != 0 || other.elsewhere(key, s.look.tenants()[key]) {
+		t.Errorf("the other device waits for ever: %+v", settled)
+	}
+}
+
 func TestNobodyIsWaitedForWithoutEnd(t *testing.T) {
 	s := newShared(t, "a", "b", "dead")
 	s.mute = []train.JobID{"dead"}
@@ -227,5 +249,29 @@ func TestTheEffectiveBatchGrowsOnlyOnRequest(t *testing.T) {
 		if c.want > 32 && !(s.Gains[len(s.Gains)-1] > 1.5) {
 			t.Errorf("%s: worth %v", name, s.Gains)
 		}
+	}
+}
+
+// How long a step takes without others is what the profiler measured, also where it is news of nothing else.
+func TestStepTimesAloneAreKnown(t *testing.T) {
+	s := newShared(t, "a", "b")
+	device := train.Device{ID: "gpu:0", Kind: train.KindGPU, Model: "M", Driver: "1"}
+	s.look.seeNode(s.now, bus.Entry[train.Node]{Key: "n", Value: train.Node{ID: "n", Devices: []train.Device{device}}}, false)
+	met := curve.NewMeetings(device.Type(), device.Driver, nil)
+	see := func() {
+		s.look.seeMeetings(bus.Entry[curve.Meetings]{Key: curve.MeetingsKey(&device), Value: met.Clone()}, false)
+	}
+	see()
+	met.Measured(curve.KindOf(admitted("a", 1).Spec), nil, 0.25)
+	see()
+	s.beat()
+	s.pass()
+	for _, one := range s.record.Sharers {
+		if one.AloneSeconds != 0.25 { // both run the same program
+			t.Errorf("%s takes %v s alone, want 0.25", one.Job, one.AloneSeconds)
+		}
+	}
+	if len(s.record.Sharers) != 2 {
+		t.Errorf("tuned are %+v", s.record.Sharers)
 	}
 }

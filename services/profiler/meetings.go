@@ -3,8 +3,6 @@ package profiler
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/curve"
@@ -39,21 +37,13 @@ func (m *meetings) record(at place, sequence uint64) *curve.Meetings {
 		return nil
 	}
 	key := curve.MeetingsKey(&d)
-	var hint *curve.Meetings
-	for _, k := range slices.Sorted(maps.Keys(m.records)) {
-		if r := m.records[k]; r.Device == d.Type() && (hint == nil || r.Through > hint.Through) {
-			hint = r
-		}
-	}
-	if hint != nil && sequence <= hint.Through {
+	newest := curve.NewestMeetings(m.records, d.Type())
+	if newest != nil && sequence <= newest.Through {
 		return nil
 	}
 	r := m.records[key]
-	switch {
-	case r == nil && hint == nil:
-		r = curve.NewMeetings(d.Type(), d.Driver, nil)
-	case r == nil:
-		r = curve.NewMeetings(d.Type(), d.Driver, hint.Known)
+	if r == nil {
+		r = curve.NewMeetings(d.Type(), d.Driver, newest)
 	}
 	r.Through, m.records[key], m.fresh[key] = sequence, r, struct{}{}
 	return r
@@ -78,12 +68,12 @@ func (t *teacher) storeMeetings(ctx context.Context) error {
 }
 
 // readMeetings starts from what was stored, and from the nodes that there are: facts of the past are put down to the devices of now.
-func (t *teacher) readMeetings(ctx context.Context, nodes *bus.KV[train.Node]) error {
+func (t *teacher) readMeetings(ctx context.Context) error {
 	stored, err := t.meetings.List(ctx)
 	if err != nil {
 		return err
 	}
-	present, err := nodes.List(ctx)
+	present, err := t.nodes.List(ctx)
 	if err != nil {
 		return err
 	}
@@ -102,8 +92,12 @@ func (t *teacher) readMeetings(ctx context.Context, nodes *bus.KV[train.Node]) e
 func (l *learner) meet(j *job, m bus.Message, body any) {
 	switch b := body.(type) {
 	case *event.Started:
-		if b.Attempt > j.attempt && len(b.Parts) == 0 && len(b.Devices) == 1 {
-			l.stays.arrive(j.id, curve.KindOf(j.spec), place{b.Node, b.Devices[0]}, m.Time)
+		if b.Attempt > j.attempt && len(b.Parts) == 0 && len(b.Devices) > 0 {
+			at := make([]place, len(b.Devices))
+			for i, d := range b.Devices {
+				at[i] = place{b.Node, d}
+			}
+			l.stays.arrive(j.id, curve.KindOf(j.spec), at, m.Time)
 		}
 	case *event.AttemptLost:
 		l.exited(j, m, b.Exit)

@@ -22,11 +22,11 @@ type place struct {
 	device train.DeviceID
 }
 
-// stay is one attempt on its device.
+// stay is one attempt on its devices.
 type stay struct {
-	job   train.JobID
-	kind  curve.Kind
-	place place
+	job    train.JobID
+	kind   curve.Kind
+	places []place
 	// since is when it was started, until when it left; zero while it is there.
 	since, until time.Time
 	// trains is when the first epoch that it told began: before that it loads, and disturbs nobody as it will later. Zero while it has told none.
@@ -42,7 +42,8 @@ type gathered struct {
 	seconds, steps float64
 }
 
-// measurement is the step time of a job alone, or beside others that were there all the time.
+// measurement is the step time of a job alone, or beside others that were there all the time. On several devices it is that of the slowest one: the place is
+// one where the others are.
 type measurement struct {
 	place       place
 	self        curve.Kind
@@ -57,12 +58,14 @@ func newStays() *stays {
 	return &stays{at: map[place][]*stay{}, live: map[train.JobID]*stay{}}
 }
 
-// arrive notes the start of an attempt on one device. Jobs on several are alone on all of them.
-func (s *stays) arrive(job train.JobID, kind curve.Kind, at place, since time.Time) {
+// arrive notes the start of an attempt on devices of one node. Jobs on several nodes are alone on all of them.
+func (s *stays) arrive(job train.JobID, kind curve.Kind, at []place, since time.Time) {
 	s.leave(job, since)
-	one := &stay{job: job, kind: kind, place: at, since: since, epochAt: since}
+	one := &stay{job: job, kind: kind.On(len(at)), places: at, since: since, epochAt: since}
 	s.live[job] = one
-	s.at[at] = append(s.at[at], one)
+	for _, p := range at {
+		s.at[p] = append(s.at[p], one)
+	}
 }
 
 // leave notes the end of what a job has running.
@@ -73,23 +76,38 @@ func (s *stays) leave(job train.JobID, until time.Time) {
 	}
 	one.until = until
 	delete(s.live, job)
-	s.forget(one.place)
+	s.forget(one)
 }
 
-// forget drops stays that no epoch can reach back to any more.
-func (s *stays) forget(at place) {
-	var oldest time.Time
-	for _, one := range s.at[at] {
-		if one.until.IsZero() && (oldest.IsZero() || one.epochAt.Before(oldest)) {
-			oldest = one.epochAt
+// forget drops stays on the devices of one that no epoch can reach back to any more.
+func (s *stays) forget(one *stay) {
+	for _, at := range one.places {
+		oldest := s.oldest(at)
+		s.at[at] = slices.DeleteFunc(s.at[at], func(o *stay) bool {
+			return !o.until.IsZero() && (oldest.IsZero() || !o.until.After(oldest))
+		})
+		if len(s.at[at]) == 0 {
+			delete(s.at, at)
 		}
 	}
-	s.at[at] = slices.DeleteFunc(s.at[at], func(one *stay) bool {
-		return !one.until.IsZero() && (oldest.IsZero() || !one.until.After(oldest))
-	})
-	if len(s.at[at]) == 0 {
-		delete(s.at, at)
+}
+
+// oldest is since when the next epochs may have begun of those that are on a device, or beside one of these elsewhere; zero where nobody is.
+func (s *stays) oldest(at place) time.Time {
+	var oldest time.Time
+	for _, here := range s.at[at] {
+		if !here.until.IsZero() {
+			continue
+		}
+		for _, p := range here.places {
+			for _, o := range s.at[p] {
+				if o.until.IsZero() && (oldest.IsZero() || o.epochAt.Before(oldest)) {
+					oldest = o.epochAt
+				}
+			}
+		}
 	}
+	return oldest
 }
 
 // epochEnded notes an epoch of so many seconds. It is false as long as there is nothing to measure: somebody came or went meanwhile, or the epochs in this
@@ -105,8 +123,12 @@ func (s *stays) epochEnded(job train.JobID, at time.Time, seconds, stepSeconds f
 		one.trains = begun
 	}
 	one.epochAt = at
-	others, known := s.beside(one, begun, at)
-	s.forget(one.place)
+	place, others, known := s.company(one, begun, at)
+	for _, o := range others { // who is held up elsewhere disturbs less here
+		_, _, same := s.company(o, begun, at)
+		known = known && same
+	}
+	s.forget(one)
 	if !known || first && seconds < measureSeconds {
 		one.gathered = gathered{}
 		return measurement{}, false
@@ -122,14 +144,33 @@ func (s *stays) epochEnded(job train.JobID, at time.Time, seconds, stepSeconds f
 	if one.seconds < measureSeconds {
 		return measurement{}, false
 	}
-	m := measurement{place: one.place, self: one.kind, others: kinds, stepSeconds: one.seconds / one.steps}
+	m := measurement{place: place, self: one.kind, others: kinds, stepSeconds: one.seconds / one.steps}
 	one.gathered = gathered{company: one.company}
 	return m, true
 }
 
-// beside are those that trained on the device of a stay all the time from a moment to another, by kind. It is false where anybody was there for a part of it.
-func (s *stays) beside(one *stay, from, to time.Time) (others []*stay, known bool) {
-	for _, o := range s.at[one.place] {
+// company are those that trained beside a job all the time from a moment to another, on one of its devices. It is false where anybody was there for a part of
+// it, and where they are others, by kind, on another device: then nobody knows which of them held the job up. Alone on a device it was held up by nobody.
+func (s *stays) company(one *stay, from, to time.Time) (at place, others []*stay, known bool) {
+	at = one.places[0]
+	for _, p := range one.places {
+		here, all := s.beside(one, p, from, to)
+		switch {
+		case !all:
+			return at, nil, false
+		case len(here) == 0:
+		case len(others) == 0:
+			at, others = p, here
+		case !slices.EqualFunc(here, others, func(x, y *stay) bool { return x.kind == y.kind }):
+			return at, nil, false
+		}
+	}
+	return at, others, true
+}
+
+// beside are those that trained on a device of a stay all the time from a moment to another, by kind. It is false where anybody was there for a part of it.
+func (s *stays) beside(one *stay, at place, from, to time.Time) (others []*stay, all bool) {
+	for _, o := range s.at[at] {
 		switch {
 		case o == one, !o.since.Before(to), !o.until.IsZero() && !o.until.After(from):
 		case o.trains.IsZero() || o.trains.After(from) || !o.until.IsZero() && o.until.Before(to):
@@ -139,23 +180,30 @@ func (s *stays) beside(one *stay, from, to time.Time) (others []*stay, known boo
 		}
 	}
 	slices.SortFunc(others, func(x, y *stay) int {
-		return cmp.Or(cmp.Compare(x.kind.Family, y.kind.Family), cmp.Compare(x.kind.LocalBatch, y.kind.LocalBatch), cmp.Compare(x.job, y.job))
+		return cmp.Or(cmp.Compare(x.kind.Family, y.kind.Family), cmp.Compare(x.kind.LocalBatch, y.kind.LocalBatch),
+			cmp.Compare(x.kind.Devices, y.kind.Devices), cmp.Compare(x.job, y.job))
 	})
 	return others, true
 }
 
 // outOfMemory gives a measurement without a step time of a job that has just run out of memory beside one other; false where it had the device for itself,
-// or several were there: then nobody knows which of them is too much.
+// or several were there, on any device: then nobody knows which of them is too much.
 func (s *stays) outOfMemory(job train.JobID) (measurement, bool) {
 	one := s.live[job]
 	if one == nil {
 		return measurement{}, false
 	}
-	var others []curve.Kind
-	for _, o := range s.at[one.place] {
-		if o != one && o.until.IsZero() {
-			others = append(others, o.kind)
+	var others []*stay
+	at := one.places[0]
+	for _, p := range one.places {
+		for _, o := range s.at[p] {
+			if o != one && o.until.IsZero() && !slices.Contains(others, o) {
+				at, others = p, append(others, o)
+			}
 		}
 	}
-	return measurement{place: one.place, self: one.kind, others: others}, len(others) == 1
+	if len(others) != 1 {
+		return measurement{}, false
+	}
+	return measurement{place: at, self: one.kind, others: []curve.Kind{others[0].kind}}, true
 }

@@ -1,6 +1,7 @@
 package profiler
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,7 +26,7 @@ func TestStaysTellOfEpochsInOneCompany(t *testing.T) {
 		comes, leaves bool
 	}
 	s := newStays()
-	s.arrive("far", kind("far"), other, after(0))
+	s.arrive("far", kind("far"), []place{other}, after(0))
 	for _, e := range []epoch{
 		{job: "a", at: 0, comes: true},
 		{job: "a", at: 100, seconds: 100, counts: true},
@@ -51,7 +52,7 @@ func TestStaysTellOfEpochsInOneCompany(t *testing.T) {
 	} {
 		switch {
 		case e.comes:
-			s.arrive(e.job, kind(string(e.job)), gpu, after(e.at))
+			s.arrive(e.job, kind(string(e.job)), []place{gpu}, after(e.at))
 			continue
 		case e.leaves:
 			s.leave(e.job, after(e.at))
@@ -65,6 +66,69 @@ func TestStaysTellOfEpochsInOneCompany(t *testing.T) {
 	s.leave("a", after(800))
 	if len(s.at[gpu]) != 0 {
 		t.Errorf("%d stays are remembered of a device that nobody has", len(s.at[gpu]))
+	}
+}
+
+// A job on several devices goes at the pace of the slowest. Its epochs, and those of the jobs beside it, tell of a pair only if nobody else may have been the cause.
+func TestStaysOnSeveralDevices(t *testing.T) {
+	gpus := []place{{"n", "gpu:0"}, {"n", "gpu:1"}}
+	kind := func(family string, devices int) curve.Kind { return curve.Kind{Family: family}.On(devices) }
+	wide := kind("wide", 2)
+	type moment struct {
+		job train.JobID
+		at  float64
+		// comes to these devices, or leaves; else an epoch of 100 s ends.
+		comes  []place
+		leaves bool
+		others []curve.Kind
+		counts bool
+		on     place
+	}
+	s := newStays()
+	for _, m := range []moment{
+		{job: "wide", at: 0, comes: gpus},
+		{job: "wide", at: 100, counts: true, on: gpus[0]},
+		{job: "a", at: 100, comes: gpus[1:]},
+		{job: "a", at: 200, others: []curve.Kind{wide}, counts: true, on: gpus[1]},
+		{job: "wide", at: 210, others: []curve.Kind{kind("a", 1)}, counts: true, on: gpus[1]}, // nobody holds it up on the other
+		{job: "b", at: 210, comes: gpus[:1]},
+		{job: "b", at: 310}, // b holds up wide, which then leaves more to a, or the other way round
+		{job: "wide", at: 310},
+		{job: "a", at: 310},
+		{job: "b", at: 320, leaves: true},
+		{job: "wide", at: 420, others: []curve.Kind{kind("a", 1)}, counts: true, on: gpus[1]},
+		{job: "a", at: 410}, // b was there beside wide when this began
+		{job: "a", at: 510, others: []curve.Kind{wide}, counts: true, on: gpus[1]},
+		{job: "twin", at: 510, comes: gpus[:1]},
+		{job: "twin", at: 620, others: []curve.Kind{wide}, counts: true, on: gpus[0]},
+		{job: "wide", at: 620, others: []curve.Kind{kind("a", 1)}, counts: true, on: gpus[0]}, // alike on both
+		{job: "a", at: 630, leaves: true},
+		{job: "twin", at: 640, leaves: true},
+		{job: "pair", at: 640, comes: gpus},
+		{job: "pair", at: 740, others: []curve.Kind{wide}, counts: true, on: gpus[0]},
+		{job: "wide", at: 740, others: []curve.Kind{kind("pair", 2)}, counts: true, on: gpus[0]},
+	} {
+		family := string(m.job)
+		if family == "twin" {
+			family = "a"
+		}
+		switch {
+		case m.comes != nil:
+			s.arrive(m.job, kind(family, 1), m.comes, after(m.at))
+			continue
+		case m.leaves:
+			s.leave(m.job, after(m.at))
+			continue
+		}
+		got, counts := s.epochEnded(m.job, after(m.at), 100, 0.5)
+		if counts != m.counts || counts && (!slices.Equal(got.others, m.others) || got.place != m.on) {
+			t.Errorf("epoch of %s that ends at %v: %v, %+v", m.job, m.at, counts, got)
+		}
+	}
+	s.leave("wide", after(800))
+	s.leave("pair", after(900))
+	if len(s.at) != 0 {
+		t.Errorf("stays are remembered of %d devices that nobody has", len(s.at))
 	}
 }
 

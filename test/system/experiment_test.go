@@ -179,3 +179,63 @@ system: {cores: [2, 1]}
 		t.Errorf("exit code %d: %.200s", code, out)
 	}
 }
+
+// Experiments that arrive as a Poisson process, two trials at a time on one slot: what a response time is made of adds up, and what recurs needs fewer trials.
+func TestModesAreComparedOnline(t *testing.T) {
+	c := newCluster(t)
+	c.start("up")
+	c.connect()
+	text := fmt.Sprintf(`
+name: online
+job:
+  name: online
+  command: [%s, -hidden, "32", -lr, "${lr}"]
+  work_dir: %s
+  batch_size: 32
+  training_set_size: 3000
+  max_epochs: 3
+  min_devices: 2
+  max_devices: 2
+space: {lr: [0.01, 0.1]}
+objective: accuracy
+search: {algorithm: random, trials: 2}
+concurrency: 2
+system: {cores: [2]}
+`, filepath.Join(binaries, "trainer"), c.dir)
+	path := filepath.Join(c.dir, "online.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out := c.command("tune", "compare", path, "--jobs", "2", "--mean-gap", "12s", "--modes", "v1,pipetune", "--prefix", "cmp", "-o", "json")
+	_, body, found := strings.Cut(out, "\n{") // after what is told on the way
+	var got struct {
+		Experiments []struct {
+			Mode      string  `json:"mode"`
+			Response  float64 `json:"response_seconds"`
+			Queue     float64 `json:"queue_seconds"`
+			Tuning    float64 `json:"tuning_seconds"`
+			Training  float64 `json:"training_seconds"`
+			Objective float64 `json:"objective"`
+			Trials    int     `json:"trials"`
+		} `json:"experiments"`
+	}
+	if err := json.Unmarshal([]byte("{"+body), &got); code != 0 || !found || err != nil || len(got.Experiments) != 4 {
+		t.Fatalf("exit code %d, error %v: %s", code, err, out)
+	}
+	trials := map[string]int{}
+	for _, e := range got.Experiments {
+		trials[e.Mode] += e.Trials
+		if math.Abs(e.Queue+e.Tuning+e.Training-e.Response) > 0.001 || !(e.Queue > 0) || !(e.Training > 0) || !(e.Tuning > 0) || !(e.Objective > 0.2) {
+			t.Errorf("%+v", e)
+		}
+	}
+	if trials["v1"] != 4 || trials["pipetune"] > 4 {
+		t.Errorf("trials %v", trials)
+	}
+	records := c.experiments()
+	for n, id := range []string{"cmp-pipetune-0", "cmp-pipetune-1"} {
+		if r := records[id]; (r.Recurs != nil) != (len(r.Trials) == 1) || n == 0 && r.Recurs != nil {
+			t.Errorf("%s recurs: %+v, %d trials", id, r.Recurs, len(r.Trials))
+		}
+	}
+}

@@ -10,9 +10,10 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/share"
 )
 
-// companyView is beside whom a job has its device, and what that costs it. Rates are parts of its speed alone.
+// companyView is beside whom a job has its devices, and what that costs it where it is slowest. Rates are parts of its speed alone.
 type companyView struct {
 	Beside []train.JobID `json:"beside"`
 	// PredictedRate is what was to be expected of these jobs by what is known of others, MeasuredRate the mean of so many measurements of such jobs.
@@ -28,9 +29,9 @@ func viewCompany(ctx context.Context, b *bus.Bus, plan train.Plan, job train.Job
 		return nil, nil //nolint:nilnil // nobody is beside it: that is no error
 	}
 	view := &companyView{}
-	var others []curve.Kind
+	tenants := []share.Tenant{tenantOn(job, mine, mine)}
 	for _, a := range plan.Allocations {
-		if a.Job == job.ID || a.Node != mine.Node || a.Memory == 0 || !train.SameDevices(a.Devices, mine.Devices) {
+		if a.Job == job.ID || a.Node != mine.Node || a.Memory == 0 || !slices.ContainsFunc(a.Devices, func(d train.DeviceID) bool { return slices.Contains(mine.Devices, d) }) {
 			continue
 		}
 		other, known, err := getIfThere[train.Job](ctx, b, event.BucketJobs, string(a.Job))
@@ -38,22 +39,39 @@ func viewCompany(ctx context.Context, b *bus.Bus, plan train.Plan, job train.Job
 			return nil, err
 		}
 		if known {
-			view.Beside, others = append(view.Beside, a.Job), append(others, curve.KindOf(other.Spec))
+			view.Beside, tenants = append(view.Beside, a.Job), append(tenants, tenantOn(other, a, mine))
 		}
 	}
-	if len(others) == 0 {
+	if len(view.Beside) == 0 {
 		return nil, nil //nolint:nilnil // as above
 	}
 	known, err := interferenceOf(ctx, b, mine)
 	if err != nil {
 		return nil, err
 	}
-	kind := curve.KindOf(job.Spec)
+	kind, slowest := tenants[0].Kind, share.Slowest(known, tenants, 0)
+	var others []curve.Kind
+	for _, t := range tenants[1:] {
+		if slices.Contains(t.On, slowest) {
+			others = append(others, t.Kind)
+		}
+	}
 	view.PredictedRate, _ = known.Without(kind, others).RateAmong(kind, others)
 	if view.Measurements = known.Measurements(kind, others); view.Measurements > 0 {
 		view.MeasuredRate, _ = known.RateAmong(kind, others)
 	}
 	return view, nil
+}
+
+// tenantOn is a job on those devices of an allocation that another one has, too, by their places there.
+func tenantOn(job train.Job, has, of train.Allocation) share.Tenant {
+	t := share.Tenant{Kind: curve.KindOf(job.Spec).On(len(has.Devices))}
+	for i, d := range of.Devices {
+		if slices.Contains(has.Devices, d) {
+			t.On = append(t.On, i)
+		}
+	}
+	return t
 }
 
 // interferenceOf is what is known of the device of an allocation.

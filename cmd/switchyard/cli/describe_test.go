@@ -158,4 +158,15 @@ func TestDescribeTellsTheCompany(t *testing.T) {
 	met.Measured(kind("one"), []curve.Kind{kind("two")}, 0.125)
 	put(t, s.bus, event.BucketMeetings, curve.MeetingsKey(&device), *met)
 	told("beside two: predicted at 60 % of its speed alone, measured 80 % (1 measurement)\n")
+
+	// Two devices with others on each: what counts is where the job is slowest.
+	putJob(t, s.bus, train.Job{ID: "three", Spec: train.Spec{Command: []string{"three"}, BatchSize: 8, AllowSharing: true}, State: train.StateRunning})
+	p.Generation, p.Allocations[0].Devices = 2, []train.DeviceID{"gpu:0", "gpu:1"}
+	p.Allocations = append(p.Allocations, train.Allocation{Job: "three", Node: "n", Devices: []train.DeviceID{"gpu:1"}, Memory: unit.GiB, Reason: train.Reason{Code: "Placed"}})
+	publish(t, s.bus, event.Fact{Subject: event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1}, Key: "plan/2", Body: event.PlanDecided{Plan: p}})
+	met.Known.Measured(kind("one").On(2), []curve.Kind{kind("two")}, 0.9)
+	met.Known.Measured(kind("one").On(2), []curve.Kind{kind("three")}, 0.5)
+	put(t, s.bus, event.BucketMeetings, curve.MeetingsKey(&device), *met)
+	told(", measured 50 % (1 measurement)\n")
+	told("beside two, three: ")
 }

@@ -140,7 +140,7 @@ type submission struct {
 }
 
 // submissions turn arrivals into messages, each from its application's job file. Jobs may be smaller than they ask, so that they can run anywhere;
-// those whose file allows sharing stay at one device.
+// those whose file allows sharing keep the number in it.
 func (a *app) submissions(w sim.Workload, o workloadOptions) ([]submission, error) {
 	files := map[string]train.Spec{}
 	list := make([]submission, len(w.Jobs))
@@ -161,7 +161,7 @@ func (a *app) submissions(w sim.Workload, o workloadOptions) ([]submission, erro
 			files[j.Application] = spec
 		}
 		spec.Name = string(j.Name)
-		if !spec.AllowSharing { // which takes one device
+		if !spec.AllowSharing { // which says itself how many it takes
 			spec.MinDevices, spec.MaxDevices = 1, j.Devices
 		}
 		list[i] = submission{j.Seconds, event.JobSubject(j.Name, event.FactSubmitted).String(), spec, j.Name}

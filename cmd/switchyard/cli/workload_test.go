@@ -62,7 +62,7 @@ func TestGeneratedEventsAreSubmissions(t *testing.T) {
 	}
 }
 
-// Jobs whose file allows sharing stay at one device, however many the stream asks for.
+// Jobs whose file allows sharing keep the devices that it says, however many the stream asks for.
 func TestStreamsOfJobsThatShare(t *testing.T) {
 	folder := t.TempDir()
 	text, err := os.ReadFile(filepath.Join(exampleJobs, "vgg16.yaml"))

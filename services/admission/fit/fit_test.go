@@ -313,6 +313,11 @@ func TestWhatCanNeverRunHere(t *testing.T) {
 		{"too much memory", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.EstimatedMemoryMiB = 24*1024 + 1 }, []string{
 			"TooMuchMemory estimated_memory_mib: want 24577 MiB per device, the largest device (node large) has 24576 (a smaller batch_size needs less)",
 		}},
+		{"more of a node than any has", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
+			s.Cores, s.MainMemoryMiB, w.Nodes[0].Cores, w.Nodes[0].Memory = 9, 4097, 8, 4*unit.GiB
+		}, []string{
+			"TooManyCores cores: want 9, the largest node has 8 (ask for fewer)", "TooMuchMemory main_memory_mib: want 4097 MiB, the largest node has 4096 (ask for less)",
+		}},
 		{"all the memory", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.EstimatedMemoryMiB = 24 * 1024 }, nil},
 		{"a device that tells no memory", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
 			s.EstimatedMemoryMiB, w.Nodes[0].Devices[0].Memory = 1<<20, 0

@@ -239,6 +239,8 @@ func (c *checker) devices() {
 	s := c.spec
 	c.between("min_devices", int64(s.MinDevices), 0, MaxDevices, "")
 	c.between("max_devices", int64(s.MaxDevices), 0, MaxDevices, "")
+	c.between("cores", int64(s.Cores), 0, MaxCores, "")
+	c.between("main_memory_mib", s.MainMemoryMiB, 0, MaxMemoryMiB, "")
 	if s.MaxDevices > 0 && s.MinDevices > s.MaxDevices {
 		c.refuse("Contradiction", "min_devices", "", "min_devices is %d, max_devices %d", s.MinDevices, s.MaxDevices)
 	}

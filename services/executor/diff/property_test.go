@@ -111,7 +111,7 @@ func drawPlan(t *rapid.T, w *world) train.Plan {
 				other := train.Part{Node: "n2", Devices: rapid.SliceOfN(device, 1, 2).Draw(t, "devices of n2")}
 				a.Parts, a.Node, a.Devices = []train.Part{{Node: a.Node, Devices: a.Devices}, other}, "", nil
 			}
-			if len(a.Parts) == 0 && len(a.Devices) == 1 && rapid.Bool().Draw(t, "shares") {
+			if len(a.Parts) == 0 && rapid.Bool().Draw(t, "shares") {
 				a.Memory = unit.Bytes(rapid.IntRange(1, 17).Draw(t, "memory")) * unit.GiB
 			}
 			p.Allocations = append(p.Allocations, a)

@@ -190,7 +190,7 @@ func parsePlan(words []string) (train.Plan, error) {
 	return p, err
 }
 
-// allocation reads `gpu:0,gpu:1` of the one node, `gpu:0@n1,gpu:0@n2`, or `gpu:0/6` for 6 GiB of a device.
+// allocation reads `gpu:0,gpu:1` of the one node, `gpu:0@n1,gpu:0@n2`, or `gpu:0,gpu:1/6` for 6 GiB of each device.
 func allocation(job, devices string) train.Allocation {
 	a := train.Allocation{Job: train.JobID(job)}
 	if device, part, shared := strings.Cut(devices, "/"); shared {

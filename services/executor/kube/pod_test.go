@@ -61,6 +61,8 @@ func TestPods(t *testing.T) {
 	perDevice.Spec.Launch = train.LaunchPerDevice
 	part := setting(launch.Place{Node: one.Node, Devices: one.Devices[:1]})
 	part.Places[0].Memory, part.Spec.EstimatedMemoryMiB = 6*unit.GiB, 5500
+	each := setting(launch.Place{Node: one.Node, Devices: one.Devices, Memory: 6 * unit.GiB})
+	each.Spec.Launch = train.LaunchPerDevice
 	bounded := setting(launch.Place{Node: one.Node, Devices: []train.Device{gpu("0", "aa", false), gpu("1", "bb", false)}, Memory: 6 * unit.GiB})
 	bounded.Places[0].Node.MPSDir = "/tmp/nvidia-mps"
 	for i := range bounded.Places[0].Devices {
@@ -69,6 +71,9 @@ func TestPods(t *testing.T) {
 	strict := defaults()
 	strict.RunAsUser, strict.MemoryLimit, strict.SnapshotsRoot = 1000, "4Gi", "/snap=pvc:snap"
 	slots := setting(launch.Place{Node: one.Node, Devices: []train.Device{{ID: "cpu:0", Kind: train.KindCPU}, {ID: "cpu:1", Kind: train.KindCPU}}})
+	tuned, asked := slots, setting(launch.Place{Node: one.Node, Devices: one.Devices[:1]})
+	tuned.Attempt.Setting.Values = map[string]float64{"cores": 1, "memory_mib": 512}
+	asked.Spec.Cores, asked.Spec.MainMemoryMiB = 3, 2048
 	for _, test := range []struct {
 		name    string
 		s       launch.Setting
@@ -84,8 +89,11 @@ func TestPods(t *testing.T) {
 		{"servers-worker", servers, defaults(), 3, "10.1.0.1"},
 		{"one-process-per-device", perDevice, defaults(), 1, "10.1.0.1"},
 		{"part-of-a-gpu", part, defaults(), 0, ""},
+		{"part-per-process", each, defaults(), 1, "10.1.0.1"},
 		{"parts-of-two-gpus-by-mps", bounded, defaults(), 0, ""},
 		{"slots-strict", slots, strict, 0, ""},
+		{"slots-of-a-trial", tuned, defaults(), 0, ""},
+		{"gpu-with-cores-and-memory", asked, defaults(), 0, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o, err := newOrder(test.s, test.options, 5*time.Second)

@@ -3,6 +3,7 @@
 package launch
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -95,10 +96,14 @@ func Tuned(spec train.Spec, s train.Setting) train.Spec {
 }
 
 // Cores is how many processors each process may use; 0 is all that its devices come with.
-func (s Setting) Cores() int { return int(s.Attempt.Setting.Values[train.SettingCores]) }
+func (s Setting) Cores() int {
+	return int(cmp.Or(s.Attempt.Setting.Values[train.SettingCores], float64(s.Spec.Cores)))
+}
 
 // MemoryMiB is how much main memory each process may use; 0 is as much as there is.
-func (s Setting) MemoryMiB() int64 { return int64(s.Attempt.Setting.Values[train.SettingMemoryMiB]) }
+func (s Setting) MemoryMiB() int64 {
+	return int64(cmp.Or(s.Attempt.Setting.Values[train.SettingMemoryMiB], float64(s.Spec.MainMemoryMiB)))
+}
 
 // Devices are those of all places.
 func (s Setting) Devices() []train.Device {

@@ -140,6 +140,9 @@ func container(s launch.Setting, rank int) Process {
 		args, client[name] = append(args, "--env", name), inside[name]
 	}
 	args = append(args, containerDevices(s, rank)...)
+	if n := s.Cores(); n > 0 && s.OnGPUs() {
+		args = append(args, "--cpus", fmt.Sprint(n))
+	}
 	if mib := s.MemoryMiB(); mib > 0 {
 		args = append(args, "--memory", fmt.Sprintf("%dm", mib))
 	}

@@ -104,6 +104,21 @@ func TestAJobSeesTheGPUThatItShares(t *testing.T) {
 	}
 }
 
+// Of several GPUs a job has the same part each, also where every process has one of them.
+func TestAJobSeesTheGPUsThatItShares(t *testing.T) {
+	s := gpus()
+	s.Places[0].Memory, s.Spec.EstimatedMemoryMiB = 3*unit.GiB, 2100
+	for rank := range 2 {
+		if env := s.Scheduler(rank); env["RESERVED_MEM"] != "3072" {
+			t.Errorf("rank %d: RESERVED_MEM %q", rank, env["RESERVED_MEM"])
+		}
+	}
+	s.Spec.Launch = train.LaunchPerNode
+	if env := s.Scheduler(0); env["CUDA_VISIBLE_DEVICES"] != "2,0" || env["RESERVED_MEM"] != "3072" {
+		t.Errorf("CUDA_VISIBLE_DEVICES %q, RESERVED_MEM %q", env["CUDA_VISIBLE_DEVICES"], env["RESERVED_MEM"])
+	}
+}
+
 func TestComposeProcesses(t *testing.T) {
 	bounds := Bounds{LogBytes: 1 << 20, KillAfterMillis: 5000, Sandbox: SandboxRoot}
 	layout := Layout{DataDir: "/var/lib/switchyard"}

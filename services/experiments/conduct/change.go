@@ -29,7 +29,7 @@ func (r *Record) changes() map[string]float64 {
 		restarts = starts
 	}
 	cost := median(restarts)
-	if r.unit() == inJoules {
+	if r.unit() == InJoules {
 		cost *= median(watts)
 	}
 	for name := range names {

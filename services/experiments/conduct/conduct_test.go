@@ -309,7 +309,7 @@ func TestCostsHaveAUnit(t *testing.T) {
 		t.Errorf("workload %s in joules and in seconds", modelled)
 	}
 	again := New("again", e, "", time.Now().UTC())
-	if again.Recurs = (&Recurrence{Modelled: true}); again.unit() != inSeconds {
+	if again.Recurs = (&Recurrence{Modelled: true}); again.unit() != InSeconds {
 		t.Error("what recurs does not find what was learnt in seconds")
 	}
 }

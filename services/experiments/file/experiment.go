@@ -46,7 +46,9 @@ type Experiment struct {
 	Concurrency int `json:"concurrency"`
 	// System are the system parameters that may be tuned.
 	System []Factor `json:"system,omitempty"`
-	// Power says where PipeTune's users measure.
+	// Costs are the parameters that change what an epoch costs; nil leaves that to a rule.
+	Costs []string `json:"costs,omitzero"`
+	// Power says where PipeTune's users measured. The nodes' own meters hold; it is for people.
 	Power *Power `json:"power,omitempty"`
 }
 

@@ -32,7 +32,7 @@ func Parse(text []byte) (Experiment, error) {
 }
 
 func (r *reader) experiment(root *yaml.Node) Experiment {
-	f := r.object(root, "", "name", "group", "mode", "job", "space", "objective", "constraints", "search", "budget", "concurrency", "system")
+	f := r.object(root, "", "name", "group", "mode", "job", "space", "objective", "constraints", "search", "budget", "concurrency", "system", "costs")
 	e := Experiment{
 		Name: r.text(f["name"], "name"), Group: r.text(f["group"], "group"), Mode: oneOf(r, f["mode"], "mode", PipeTune, Modes()),
 		Concurrency: max(r.whole(f["concurrency"], "concurrency", 1), 1),
@@ -59,6 +59,7 @@ func (r *reader) experiment(root *yaml.Node) Experiment {
 		r.add(b["hours"], "budget.hours", "", "want more than 0, found %s", kind(b["hours"]))
 	}
 	e.System = r.system(f["system"])
+	e.Costs = r.costs(f["costs"], e.Space)
 	if f["job"] != nil {
 		r.placeholders(f["job"], e)
 	}
@@ -285,6 +286,22 @@ func (r *reader) system(n *yaml.Node) []Factor {
 		}
 	}
 	return factors
+}
+
+// costs reads names of parameters; an empty list says that none of them changes what an epoch costs.
+func (r *reader) costs(n *yaml.Node, space search.Space) []string {
+	if n == nil {
+		return nil
+	}
+	var known []string
+	for _, p := range space {
+		known = append(known, p.Name)
+	}
+	names := []string{}
+	for i, item := range r.items(n, "costs") {
+		names = append(names, oneOf(r, item, fmt.Sprintf("costs[%d]", i), "", known))
+	}
+	return names
 }
 
 // placeholders checks that what stands for a value in the job is a parameter. Names with capital letters are left to the shell.

@@ -88,6 +88,8 @@ type Trial struct {
 	Kind string `json:"kind,omitempty"`
 	// BatchSize is how many samples a step has, 0 where nobody told.
 	BatchSize float64 `json:"batch_size,omitempty"`
+	// Unit is what costs are in.
+	Unit string `json:"unit,omitempty"`
 	// Epochs is how many there will be, those that ended included.
 	Epochs int `json:"epochs"`
 	// Settings may be chosen, the default first (Space.Settings).

@@ -198,13 +198,25 @@ func (l *lodgings) bySize() []*lodger {
 	return sorted
 }
 
-// without is the state as the policy sees it.
+// without is the state as the policy sees it. A host is as young as the youngest of those beside it: it is not moved for the sake of speed before each of them
+// has finished an epoch there.
 func (l *lodgings) without(riders map[train.JobID]bool) State {
 	s := l.state
 	s.Jobs = slices.Clone(s.Jobs)
+	young := map[train.JobID]bool{}
+	for _, one := range l.lodgers {
+		if riders[one.ID] && one.host != nil && one.held.somewhere() && (one.Running == nil || one.Running.Epochs < 1) {
+			young[one.host.ID] = true
+		}
+	}
 	for i := range s.Jobs {
 		j := &s.Jobs[i]
 		j.Rides = riders[j.ID]
+		if young[j.ID] && j.Running != nil {
+			running := *j.Running
+			running.Epochs = 0
+			j.Running = &running
+		}
 		if one := l.byID[j.ID]; one != nil && (one.leaves || one.moves) && !j.Rides {
 			j.Planned = nil // that device is another's
 		}
@@ -235,6 +247,9 @@ func (l *lodgings) firstRiders() map[train.JobID]bool {
 			idle -= one.min
 		default:
 			l.lodge(one)
+			if !one.at.somewhere() { // what is idle is too little for it alone, and is for nobody behind it
+				idle = max(idle-one.min, 0)
+			}
 		}
 	}
 	l.moveOut(idle)

@@ -51,6 +51,8 @@ type day struct {
 	dice  *rand.Rand
 	state State
 	born  int
+	// crowded: most jobs share, all are of one tenant and small enough for several on a device.
+	crowded bool
 }
 
 func (d *day) chance(percent int) bool { return d.dice.IntN(100) < percent }
@@ -59,7 +61,10 @@ func (d *day) chance(percent int) bool { return d.dice.IntN(100) < percent }
 func (d *day) between(low, high int) int { return low + d.dice.IntN(high-low+1) }
 
 // terms are quotas and a power budget, on some days.
-func (d *day) terms() { randomTerms(d.dice, &d.state) }
+func (d *day) terms() {
+	randomTerms(d.dice, &d.state)
+	d.crowded = d.chance(30)
+}
 
 func randomTerms(dice *rand.Rand, s *State) {
 	if dice.IntN(3) == 0 {
@@ -125,7 +130,7 @@ func (d *day) job() Job {
 	if d.chance(20) {
 		deadline = new(d.state.Now.Add(time.Duration(d.between(1, 7200)) * time.Second))
 	}
-	sharing := d.chance(40)
+	sharing := d.chance(40) || d.crowded && d.chance(80)
 	if sharing && d.chance(60) {
 		least = 1
 	}
@@ -144,6 +149,9 @@ func (d *day) job() Job {
 		if d.chance(70) {
 			j.Spec.MaxDevices = least
 		}
+	}
+	if d.crowded {
+		j.Spec.Tenant, j.Spec.NodeLabels, j.Spec.EstimatedMemoryMiB = "t0", nil, int64(d.between(1, 3))<<10
 	}
 	return j
 }

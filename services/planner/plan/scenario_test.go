@@ -28,7 +28,8 @@ import (
 //	learn id=x seconds=10 [devices=1] [scaling=bad] [seen=5]   epochs take so long on so many devices
 //	crew id=x share=300 worker=10 ..                 true milliseconds of a step with parameter servers: fixed, share, worker, server;
 //	    [at=(4/1,..)] [seen=5]                      workers/servers on which it was seen; left out, on enough to know all
-//	met id=x beside=(y,z) rate=60 [times=3]           what per cent of its speed alone a job like x keeps beside jobs like these
+//	met id=x beside=(y,z) rate=60 [times=3]           what per cent of its speed alone a job like x keeps beside jobs like these,
+//	    [devices=2] [of=4]                          it on so many devices, they on so many
 //	peak id=x memory=4                              what an epoch of it needed, in GiB
 //	outgrown id=x memory=12                         its attempt was found to use more than its part, and asks for so much from now on
 //	slow id=x device=cpu:1 [node=a] [times=3]       a worker held up the others
@@ -280,7 +281,7 @@ func (s *story) met(t *testing.T, d *datadriven.TestData) {
 	for _, a := range d.CmdArgs {
 		for _, id := range a.Vals {
 			if i := slices.IndexFunc(s.state.Jobs, func(j Job) bool { return a.Key == "beside" && string(j.ID) == id }); i >= 0 {
-				others = append(others, curve.KindOf(s.state.Jobs[i].Spec))
+				others = append(others, curve.KindOf(s.state.Jobs[i].Spec).On(count(t, d, "of", 1)))
 			}
 		}
 	}
@@ -289,7 +290,7 @@ func (s *story) met(t *testing.T, d *datadriven.TestData) {
 		s.state.Interference[key] = curve.NewInterference("", nil)
 	}
 	for range count(t, d, "times", 1) {
-		s.state.Interference[key].Measured(curve.KindOf(s.find(t, d).Spec), others, float64(count(t, d, "rate", 0))/100)
+		s.state.Interference[key].Measured(curve.KindOf(s.find(t, d).Spec).On(count(t, d, "devices", 1)), others, float64(count(t, d, "rate", 0))/100)
 	}
 }
 
