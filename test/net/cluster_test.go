@@ -3,6 +3,7 @@ package net
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,6 +39,12 @@ func (c *cluster) probing() []string {
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
+	return newClusterAt(t, func(address string) string { return address })
+}
+
+// newClusterAt has agents answer probes at other addresses of the same interfaces.
+func newClusterAt(t *testing.T, at func(string) string) *cluster {
+	t.Helper()
 	l := newLab(t)
 	c := &cluster{lab: l, dir: t.TempDir(), processes: map[string]*os.Process{}}
 	c.build("planner", "profiler", "admission", "nodeagent")
@@ -60,13 +67,13 @@ func newCluster(t *testing.T) *cluster {
 		c.start(service, filepath.Join(c.dir, service))
 	}
 	for h := range hosts {
-		c.startAgent(h)
+		c.startAgent(h, at(hostAddress(h)))
 	}
 	return c
 }
 
 // startAgent runs the agent of a host. Its jobs would be pods, since only those span nodes; there is no kubelet, and none of them starts.
-func (c *cluster) startAgent(h int) {
+func (c *cluster) startAgent(h int, address string) {
 	c.t.Helper()
 	host := device("host", h)
 	kubelet, labels := filepath.Join(c.dir, host), filepath.Join(c.dir, host+".labels")
@@ -79,7 +86,7 @@ func (c *cluster) startAgent(h int) {
 		}
 	}
 	args := []string{
-		"ip", "netns", "exec", host, filepath.Join(c.dir, "nodeagent"), "--probe-listen", hostAddress(h) + ":7070",
+		"ip", "netns", "exec", host, filepath.Join(c.dir, "nodeagent"), "--probe-listen", net.JoinHostPort(address, "7070"),
 		"--kubernetes-node", host, "--node-labels", labels, "--kubelet-root", kubelet, "--pod-logs", filepath.Join(kubelet, "logs"),
 		"--job-api", mastersOf(h) + ":0", "--sim-gpus", strconv.Itoa(gpus), "--meter-interval", "30s", "--perf-events", "off",
 	}

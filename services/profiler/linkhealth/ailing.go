@@ -22,7 +22,7 @@ type Ailment string
 
 // The ailments.
 const (
-	// Silent is a node that reports nothing: its agent has ended, or it does not reach the bus.
+	// Silent is a node that does not tell any more what it sent or what it received: its agent has ended, or does not reach the bus.
 	Silent Ailment = "Silent"
 	// Stalled is one whose agent does not get to run.
 	Stalled Ailment = "Stalled"
@@ -34,15 +34,16 @@ const (
 func (w *Watch) Ailing(last int64) []Ailing {
 	var all []Ailing
 	for _, node := range slices.Sorted(maps.Keys(w.lists)) {
-		silent, stalled := true, false
+		var told halves
+		stalled := false
 		for i := range int64(windowSlots) {
 			r := w.reports[last-i][node]
-			silent, stalled = silent && !r.told(), stalled || r.stalled
+			told, stalled = told.with(r), stalled || r.stalled
 		}
 		switch {
 		case stalled:
 			all = append(all, Ailing{Node: node, Why: Stalled})
-		case silent && w.heard[node] && w.others(node, last):
+		case told != w.heard[node] && w.others(node, last):
 			all = append(all, Ailing{Node: node, Why: Silent})
 		}
 	}
@@ -54,7 +55,7 @@ func (w *Watch) Ailing(last int64) []Ailing {
 // others says whether somebody else has reported a slot: else it is the service that hears nothing.
 func (w *Watch) others(node train.NodeID, last int64) bool {
 	for other := range w.lists {
-		if other != node && w.reports[last][other].told() {
+		if _, reported := w.reports[last][other]; other != node && reported {
 			return true
 		}
 	}

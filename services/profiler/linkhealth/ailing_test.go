@@ -38,6 +38,12 @@ func TestAnAilingNodeIsToldAndNoLinkIsNamed(t *testing.T) {
 		want string
 	}{
 		"its agent is killed": {func(node train.NodeID, _ *event.ProbesCounted, _ []train.Flow) bool { return node != "b" }, "b Silent 0;"},
+		"one of its two agents is killed": {func(node train.NodeID, c *event.ProbesCounted, _ []train.Flow) bool {
+			if node == "b" {
+				c.Received = nil
+			}
+			return true
+		}, "b Silent 0;"},
 		"its agent is stopped, and goes on now and then": {func(node train.NodeID, c *event.ProbesCounted, _ []train.Flow) bool {
 			if node == "b" {
 				*c = event.ProbesCounted{Slot: c.Slot, Stalled: true}

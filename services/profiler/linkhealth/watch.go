@@ -27,8 +27,8 @@ const slotSeconds = int64(train.ProbeSlot / time.Second)
 type Watch struct {
 	lists   map[train.NodeID]train.Pinglist
 	reports map[int64]map[train.NodeID]report
-	// heard are the nodes that have ever reported since they had a list.
-	heard map[train.NodeID]bool
+	// heard is what nodes have told since they have a list.
+	heard map[train.NodeID]halves
 	// links are numbered as they come, for as long as the service runs.
 	links  []string
 	number map[string]int32
@@ -55,13 +55,17 @@ type report struct {
 	stalled bool
 }
 
-// told says whether anything came.
-func (r report) told() bool { return r.stalled || r.sent != nil || r.received != nil }
+// halves are what was told of what a node sent, and of what it received: two agents may do that.
+type halves struct{ sent, received bool }
+
+func (h halves) with(r report) halves {
+	return halves{h.sent || r.sent != nil, h.received || r.received != nil}
+}
 
 // New begins without any list.
 func New() *Watch {
 	return &Watch{
-		lists: map[train.NodeID]train.Pinglist{}, reports: map[int64]map[train.NodeID]report{}, heard: map[train.NodeID]bool{},
+		lists: map[train.NodeID]train.Pinglist{}, reports: map[int64]map[train.NodeID]report{}, heard: map[train.NodeID]halves{},
 		number: map[string]int32{}, paces: map[uint32]*pace{},
 		loss: diagnose.Health{Links: map[int32]diagnose.LinkHealth{}}, slow: diagnose.Health{Links: map[int32]diagnose.LinkHealth{}}, told: map[int32]train.Link{},
 	}
@@ -120,7 +124,7 @@ func (w *Watch) Counted(node train.NodeID, c event.ProbesCounted, now time.Time)
 	if c.Received != nil {
 		r.received = map[uint32]train.ReceivedProbes{}
 	}
-	w.heard[node] = true
+	w.heard[node] = w.heard[node].with(r)
 	if r.stalled = r.stalled || c.Stalled; len(c.Late) > 0 {
 		r.late = map[uint32]float64{}
 	}
