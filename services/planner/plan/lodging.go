@@ -241,15 +241,15 @@ func (l *lodgings) firstRiders() map[train.JobID]bool {
 	l.settle(l.firstHosts())
 	idle := l.idle()
 	for _, one := range l.lodgers {
-		switch {
-		case one.at.somewhere() || one.spread():
-		case idle >= one.min:
-			idle -= one.min
-		default:
+		if one.at.somewhere() || one.spread() {
+			continue
+		}
+		left, enough := l.idleBehind(&one.Job, one.min, idle)
+		if !enough {
 			l.lodge(one)
-			if !one.at.somewhere() { // what is idle is too little for it alone, and is for nobody behind it
-				idle = max(idle-one.min, 0)
-			}
+		}
+		if !one.at.somewhere() { // what is idle is for nobody behind it, also where it is too little for it alone
+			idle = left
 		}
 	}
 	l.moveOut(idle)
@@ -289,32 +289,6 @@ func last(x, y bool) int {
 
 // rode says whether the job came to its device as to another's.
 func (one *lodger) rode() bool { return one.Planned != nil && one.Planned.Beside != "" }
-
-// idle is how many devices nobody holds, less what the jobs need that wait, could run and do not share.
-func (l *lodgings) idle() int {
-	held, waiting := map[spot]bool{}, 0
-	for i := range l.state.Jobs {
-		j := &l.state.Jobs[i]
-		if j.CancelRequested {
-			continue
-		}
-		for _, h := range []*Holding{j.Planned, j.runsOn()} {
-			if h == nil {
-				continue
-			}
-			for _, part := range h.places() {
-				p, _ := l.board.locatePart(part)
-				for _, d := range p.devices {
-					held[spot{p.node, d}] = true
-				}
-			}
-		}
-		if j.Planned == nil && j.Running == nil && !mayShare(*j) && l.possible(j) {
-			waiting += max(j.Spec.MinDevices, 1)
-		}
-	}
-	return l.board.total - len(held) - waiting
-}
 
 // runsOn is what a job has now; nil where that is nothing.
 func (j *Job) runsOn() *Holding {

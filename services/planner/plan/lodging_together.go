@@ -267,7 +267,7 @@ func (l *lodgings) canMove(one *lodger) bool {
 
 // moveOut lets riders stand before the policy for devices that nobody else waits for, those first that gain most from it: the time that they and those whom
 // they leave save must be worth the restart.
-func (l *lodgings) moveOut(idle int) {
+func (l *lodgings) moveOut(idle []int) {
 	type mover struct {
 		*lodger
 		gain float64
@@ -283,9 +283,8 @@ func (l *lodgings) moveOut(idle int) {
 	}
 	slices.SortStableFunc(movers, func(x, y mover) int { return cmp.Compare(y.gain, x.gain) })
 	for _, m := range movers {
-		if idle >= len(m.at) {
-			idle -= len(m.at)
-			m.moves = true
+		if left, enough := l.idleBehind(&m.Job, len(m.at), idle); enough {
+			idle, m.moves = left, true
 			l.unseat(m.lodger)
 		}
 	}
