@@ -232,28 +232,32 @@ func (l *lodgings) getOn(one *lodger) bool {
 }
 
 // leaver is which of the jobs that meet on devices leaves; nil where they stay together, or none can be asked. On several devices it is one of those where
-// the largest of the jobs is slowest.
+// somebody crawls, or else the largest job is slowest; where none of these can be asked, of those where others are.
 func (l *lodgings) leaver(jobs []*lodger) *lodger {
 	tenants := make([]sharing.Tenant, len(jobs))
 	for i, one := range jobs {
 		tenants[i] = l.tenant(one, one.held)
 	}
-	known, first := l.interference(jobs[0].held[0]), jobs[0].held[0]
+	known, node := l.interference(jobs[0].held[0]), jobs[0].held[0].node
 	if !sharing.Parted(known, tenants) {
 		return nil
 	}
-	slowest := spot{first.node, sharing.Slowest(known, tenants, 0)}
-	var best *lodger
-	weight := 0.0
-	for i, one := range jobs {
-		if !one.held.has(slowest) || !l.canMove(one) {
-			continue
+	for _, device := range sharing.Brakes(known, tenants) {
+		var best *lodger
+		weight := 0.0
+		for i, one := range jobs {
+			if !one.held.has(spot{node, device}) || !l.canMove(one) {
+				continue
+			}
+			if w := tenants[i].Weight; best == nil || w < weight || w == weight && (one.rode() || !best.rode()) {
+				best, weight = one, w
+			}
 		}
-		if w := tenants[i].Weight; best == nil || w < weight || w == weight && (one.rode() || !best.rode()) {
-			best, weight = one, w
+		if best != nil {
+			return best
 		}
 	}
-	return best
+	return nil
 }
 
 // canMove says whether a job may be asked to leave its device for the sake of speed.

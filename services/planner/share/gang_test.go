@@ -67,6 +67,29 @@ func TestOnlyMeasuredDevicesPartAGang(t *testing.T) {
 	}
 }
 
+// Who crawls is helped first, wherever that is; only where all do too little together the others' devices count.
+func TestWhereOneOfAGangsCompanyLeaves(t *testing.T) {
+	wide := gang("gang", 0, 1)
+	for name, c := range map[string]struct {
+		rates map[[2]string]float64
+		want  []int
+	}{
+		"one crawls beside a gang that is slowest elsewhere": {map[[2]string]float64{{"gang", "a"}: 0.6, {"a", "gang"}: 0.9, {"gang", "b"}: 0.7, {"b", "gang"}: 0.1}, []int{1}},
+		"the gang crawls":   {map[[2]string]float64{{"gang", "a"}: 0.6, {"a", "gang"}: 0.9, {"gang", "b"}: 0.2, {"b", "gang"}: 0.9}, []int{1}},
+		"all do too little": {map[[2]string]float64{{"gang", "a"}: 0.4, {"a", "gang"}: 0.4, {"gang", "b"}: 0.5, {"b", "gang"}: 0.4}, []int{0, 0, 1}},
+		"they stay":         {map[[2]string]float64{{"gang", "a"}: 0.9, {"a", "gang"}: 0.9, {"gang", "b"}: 0.9, {"b", "gang"}: 0.9}, nil},
+	} {
+		m := curve.NewInterference("", nil)
+		for pair, rate := range c.rates {
+			m.Measured(tenant(pair[0], 0).Kind, []curve.Kind{tenant(pair[1], 0).Kind}, rate)
+		}
+		tenants := []Tenant{wide, gang("a", 0), gang("b", 1)}
+		if got := Brakes(m, tenants); !slices.Equal(got, c.want) || Parted(m, tenants) != (c.want != nil) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
 // Jobs that all have the same devices are to each other what they are on one, but for their weights, and a job on another device changes nothing.
 func TestGangsAndSingleJobs(t *testing.T) {
 	families := []string{"a", "b", "c"}

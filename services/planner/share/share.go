@@ -79,31 +79,63 @@ func Apart(m *curve.Interference, tenants []Tenant, i int) float64 {
 // Crawls says whether any of the tenants is so slow that it is not beside the others, whatever these gain: at less than half of its part of the device that it
 // shares with the most.
 func Crawls(tenants []Tenant, rates []float64) bool {
-	for i, t := range tenants {
-		most := 0
-		for _, device := range t.devices() {
-			most = max(most, 1+len(besides(tenants, i, device)))
-		}
-		if rates[i] < leastOfFairShare/float64(most) {
+	for i := range tenants {
+		if crawls(tenants, i, rates[i]) {
 			return true
 		}
 	}
 	return false
 }
 
+func crawls(tenants []Tenant, i int, rate float64) bool {
+	most := 0
+	for _, device := range tenants[i].devices() {
+		most = max(most, 1+len(besides(tenants, i, device)))
+	}
+	return rate < leastOfFairShare/float64(most)
+}
+
 // Stay says whether tenants stay together whose rates were measured: none of them crawls, and together they do no less than the weightiest of them would alone.
 func Stay(tenants []Tenant, rates []float64) bool {
+	return doEnough(tenants, rates) && !Crawls(tenants, rates)
+}
+
+func doEnough(tenants []Tenant, rates []float64) bool {
 	together, alone := 0.0, 0.0
 	for i, t := range tenants {
 		together += t.Weight * rates[i]
 		alone = max(alone, t.Weight)
 	}
-	return together >= alone && !Crawls(tenants, rates)
+	return together >= alone
 }
 
 // Parted says whether it is known of tenants that they do not stay together. A device counts on which any of them was measured beside just the others there.
 func Parted(m *curve.Interference, tenants []Tenant) bool {
-	rates := make([]float64, len(tenants))
+	_, rates := paces(m, tenants)
+	return !Stay(tenants, rates)
+}
+
+// Brakes are the devices of one of which somebody has to leave where tenants part: those on which it is known that one who crawls is slowest, and where all
+// do too little together, those of the others, by the tenants' order.
+func Brakes(m *curve.Interference, tenants []Tenant) []int {
+	devices, rates := paces(m, tenants)
+	var brakes, others []int
+	for i, device := range devices {
+		if crawls(tenants, i, rates[i]) {
+			brakes = append(brakes, device)
+		} else {
+			others = append(others, device)
+		}
+	}
+	if !doEnough(tenants, rates) {
+		brakes = append(brakes, others...)
+	}
+	return brakes
+}
+
+// paces are the devices that set the tenants' paces, with their rates there: on one of which nothing was measured nobody is held up.
+func paces(m *curve.Interference, tenants []Tenant) (devices []int, rates []float64) {
+	devices, rates = make([]int, len(tenants)), make([]float64, len(tenants))
 	for i, t := range tenants {
 		rates[i] = math.Inf(1)
 		for _, device := range t.devices() {
@@ -111,10 +143,12 @@ func Parted(m *curve.Interference, tenants []Tenant) bool {
 			if met(m, tenants, device) {
 				rate, _ = m.RateAmong(t.Kind, besides(tenants, i, device))
 			}
-			rates[i] = min(rates[i], rate)
+			if rate < rates[i] {
+				devices[i], rates[i] = device, rate
+			}
 		}
 	}
-	return !Stay(tenants, rates)
+	return devices, rates
 }
 
 // met says whether any tenant of a device was measured beside just the others.
