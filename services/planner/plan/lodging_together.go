@@ -20,12 +20,13 @@ func (l *lodgings) lodge(one *lodger) {
 		return
 	}
 	alike := l.likeness(one)
-	if l.refused[alike] && one.Planned == nil && one.Running == nil {
+	waits := one.Planned == nil && one.Running == nil // else its part may be another one than theirs
+	if waits && l.refused[alike] {
 		return
 	}
 	if at := l.choose(one); at.somewhere() {
 		l.seat(one, at)
-	} else {
+	} else if waits {
 		l.refused[alike] = true
 	}
 }
