@@ -39,7 +39,7 @@ const maxPaces = 500
 // NewMeetings begins a record. What is known of the type of device in another environment, nil where nothing is, is a hint.
 func NewMeetings(device, under string, hint *Meetings) *Meetings {
 	var known []Encounter
-	if hint != nil {
+	if hint != nil && hint.Known != nil { // a stored record may lack it
 		known = hint.Known.encounters
 	}
 	return &Meetings{Device: device, Under: under, Known: NewInterference(under, known)}

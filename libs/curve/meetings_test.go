@@ -50,6 +50,17 @@ func TestMeetings(t *testing.T) {
 	}
 }
 
+// A stored record without rates is no hint.
+func TestMeetingsWithoutAHint(t *testing.T) {
+	var stored Meetings
+	if err := json.Unmarshal([]byte(`{"device":"M","under":"1"}`), &stored); err != nil {
+		t.Fatal(err)
+	}
+	if m := NewMeetings("M", "2", &stored); len(m.Known.Encounters()) != 0 {
+		t.Errorf("known are %+v", m.Known.Encounters())
+	}
+}
+
 func TestNewestMeetings(t *testing.T) {
 	records := map[string]*Meetings{
 		"a": {Device: "M", Under: "1", Through: 7}, "b": {Device: "M", Under: "2", Through: 9}, "c": {Device: "N", Through: 11}, "d": {Device: "M", Under: "3", Through: 9},
