@@ -212,7 +212,7 @@ type tenant struct {
 	device  train.DeviceID
 	job     train.Job
 	model   train.Model
-	// alone is how long a step of such a job takes on such a device for itself; 0 where that was not measured.
+	// alone is how long a step of such a job takes on such devices, as many as it has, for itself; 0 where that was not measured.
 	alone float64
 	// own says that the micro-batch is the experiment's to choose.
 	own bool
@@ -239,7 +239,7 @@ func (p *picture) tenants() map[string][]tenant {
 	return devices
 }
 
-// alone is how long a step of a job on one device takes without others there, as far as it was measured.
+// alone is how long a step of a job takes on as many devices of such a type without others there, as far as it was measured.
 func (p *picture) alone(a train.Attempt, j train.Job) float64 {
 	devices := p.nodes[string(a.Node)].Devices
 	at := slices.IndexFunc(devices, func(d train.Device) bool { return d.ID == a.Devices[0] })
@@ -250,7 +250,7 @@ func (p *picture) alone(a train.Attempt, j train.Job) float64 {
 	if met == nil {
 		return 0
 	}
-	seconds, _ := met.StepAlone(curve.KindOf(j.Spec))
+	seconds, _ := met.StepAlone(curve.KindOf(j.Spec).On(len(a.Devices)))
 	return seconds
 }
 

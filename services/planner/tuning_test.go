@@ -262,8 +262,14 @@ func TestStepTimesAloneAreKnown(t *testing.T) {
 		s.look.seeMeetings(bus.Entry[curve.Meetings]{Key: curve.MeetingsKey(&device), Value: met.Clone()}, false)
 	}
 	see()
-	met.Measured(curve.KindOf(admitted("a", 1).Spec), nil, 0.25)
+	kind := curve.KindOf(admitted("a", 1).Spec)
+	met.Measured(kind, nil, 0.25)
+	met.Measured(kind.On(2), nil, 0.4)
 	see()
+	wide := train.Attempt{Job: "a", Number: 1, Node: "n", Devices: []train.DeviceID{"gpu:0", "gpu:1"}}
+	if got := s.look.alone(wide, admitted("a", 1)); got != 0.4 {
+		t.Errorf("on two devices it takes %v s alone, want 0.4", got)
+	}
 	s.beat()
 	s.pass()
 	for _, one := range s.record.Sharers {
