@@ -30,13 +30,16 @@ func (m *meetings) see(n train.Node) {
 	}
 }
 
-// record gives the record for a device, nil where the device is not known or the fact of a place in the stream counts already.
-func (m *meetings) record(at place, sequence uint64) *curve.Meetings {
-	d, known := m.devices[at]
-	if !known {
-		return nil
-	}
+// record gives the record for devices, nil where one of them is not known or of another type than the others, or the fact of a place in the stream counts
+// already.
+func (m *meetings) record(at []place, sequence uint64) *curve.Meetings {
+	d := m.devices[at[0]]
 	key := curve.MeetingsKey(&d)
+	for _, p := range at {
+		if other, known := m.devices[p]; !known || curve.MeetingsKey(&other) != key {
+			return nil
+		}
+	}
 	newest := curve.NewestMeetings(m.records, d.Type())
 	if newest != nil && sequence <= newest.Through {
 		return nil
@@ -111,7 +114,7 @@ func (l *learner) meet(j *job, m bus.Message, body any) {
 // exited notes that a job has ended with trouble: for want of memory beside another, perhaps.
 func (l *learner) exited(j *job, m bus.Message, exit train.Exit) {
 	if met, pair := l.stays.outOfMemory(j.id); pair && exit.OutOfDeviceMemory() {
-		if r := l.meetings.record(met.place, m.Sequence); r != nil {
+		if r := l.meetings.record(met.places, m.Sequence); r != nil {
 			r.OutOfMemory(met.self, met.others[0])
 		}
 	}
@@ -129,7 +132,7 @@ func (l *learner) measure(j *job, m bus.Message, b *event.EpochEnded) {
 		step *= float64(usual) / float64(b.Samples) // larger steps than submitted count as several
 	}
 	if met, measured := l.stays.epochEnded(j.id, m.Time, last.Seconds, step); measured {
-		if r := l.meetings.record(met.place, m.Sequence); r != nil {
+		if r := l.meetings.record(met.places, m.Sequence); r != nil {
 			r.Measured(met.self, met.others, met.stepSeconds)
 		}
 	}

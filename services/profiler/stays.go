@@ -42,10 +42,9 @@ type gathered struct {
 	seconds, steps float64
 }
 
-// measurement is the step time of a job alone, or beside others that were there all the time. On several devices it is that of the slowest one: the place is
-// one where the others are.
+// measurement is the step time of a job alone on some devices, or beside others that were there all the time. On several it is that of the slowest one.
 type measurement struct {
-	place       place
+	places      []place
 	self        curve.Kind
 	others      []curve.Kind
 	stepSeconds float64
@@ -123,9 +122,9 @@ func (s *stays) epochEnded(job train.JobID, at time.Time, seconds, stepSeconds f
 		one.trains = begun
 	}
 	one.epochAt = at
-	place, others, known := s.company(one, begun, at)
+	others, known := s.company(one, begun, at)
 	for _, o := range others { // who is held up elsewhere disturbs less here
-		_, _, same := s.company(o, begun, at)
+		_, same := s.company(o, begun, at)
 		known = known && same
 	}
 	s.forget(one)
@@ -144,28 +143,27 @@ func (s *stays) epochEnded(job train.JobID, at time.Time, seconds, stepSeconds f
 	if one.seconds < measureSeconds {
 		return measurement{}, false
 	}
-	m := measurement{place: place, self: one.kind, others: kinds, stepSeconds: one.seconds / one.steps}
+	m := measurement{places: one.places, self: one.kind, others: kinds, stepSeconds: one.seconds / one.steps}
 	one.gathered = gathered{company: one.company}
 	return m, true
 }
 
 // company are those that trained beside a job all the time from a moment to another, on one of its devices. It is false where anybody was there for a part of
 // it, and where they are others, by kind, on another device: then nobody knows which of them held the job up. Alone on a device it was held up by nobody.
-func (s *stays) company(one *stay, from, to time.Time) (at place, others []*stay, known bool) {
-	at = one.places[0]
+func (s *stays) company(one *stay, from, to time.Time) (others []*stay, known bool) {
 	for _, p := range one.places {
 		here, all := s.beside(one, p, from, to)
 		switch {
 		case !all:
-			return at, nil, false
+			return nil, false
 		case len(here) == 0:
 		case len(others) == 0:
-			at, others = p, here
+			others = here
 		case !slices.EqualFunc(here, others, func(x, y *stay) bool { return x.kind == y.kind }):
-			return at, nil, false
+			return nil, false
 		}
 	}
-	return at, others, true
+	return others, true
 }
 
 // beside are those that trained on a device of a stay all the time from a moment to another, by kind. It is false where anybody was there for a part of it.
@@ -194,16 +192,15 @@ func (s *stays) outOfMemory(job train.JobID) (measurement, bool) {
 		return measurement{}, false
 	}
 	var others []*stay
-	at := one.places[0]
 	for _, p := range one.places {
 		for _, o := range s.at[p] {
 			if o != one && o.until.IsZero() && !slices.Contains(others, o) {
-				at, others = p, append(others, o)
+				others = append(others, o)
 			}
 		}
 	}
 	if len(others) != 1 {
 		return measurement{}, false
 	}
-	return measurement{place: at, self: one.kind, others: []curve.Kind{others[0].kind}}, true
+	return measurement{places: one.places, self: one.kind, others: []curve.Kind{others[0].kind}}, true
 }

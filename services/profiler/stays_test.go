@@ -82,31 +82,30 @@ func TestStaysOnSeveralDevices(t *testing.T) {
 		leaves bool
 		others []curve.Kind
 		counts bool
-		on     place
 	}
 	s := newStays()
 	for _, m := range []moment{
 		{job: "wide", at: 0, comes: gpus},
-		{job: "wide", at: 100, counts: true, on: gpus[0]},
+		{job: "wide", at: 100, counts: true},
 		{job: "a", at: 100, comes: gpus[1:]},
-		{job: "a", at: 200, others: []curve.Kind{wide}, counts: true, on: gpus[1]},
-		{job: "wide", at: 210, others: []curve.Kind{kind("a", 1)}, counts: true, on: gpus[1]}, // nobody holds it up on the other
+		{job: "a", at: 200, others: []curve.Kind{wide}, counts: true},
+		{job: "wide", at: 210, others: []curve.Kind{kind("a", 1)}, counts: true}, // nobody holds it up on the other
 		{job: "b", at: 210, comes: gpus[:1]},
 		{job: "b", at: 310}, // b holds up wide, which then leaves more to a, or the other way round
 		{job: "wide", at: 310},
 		{job: "a", at: 310},
 		{job: "b", at: 320, leaves: true},
-		{job: "wide", at: 420, others: []curve.Kind{kind("a", 1)}, counts: true, on: gpus[1]},
+		{job: "wide", at: 420, others: []curve.Kind{kind("a", 1)}, counts: true},
 		{job: "a", at: 410}, // b was there beside wide when this began
-		{job: "a", at: 510, others: []curve.Kind{wide}, counts: true, on: gpus[1]},
+		{job: "a", at: 510, others: []curve.Kind{wide}, counts: true},
 		{job: "twin", at: 510, comes: gpus[:1]},
-		{job: "twin", at: 620, others: []curve.Kind{wide}, counts: true, on: gpus[0]},
-		{job: "wide", at: 620, others: []curve.Kind{kind("a", 1)}, counts: true, on: gpus[0]}, // alike on both
+		{job: "twin", at: 620, others: []curve.Kind{wide}, counts: true},
+		{job: "wide", at: 620, others: []curve.Kind{kind("a", 1)}, counts: true}, // alike on both
 		{job: "a", at: 630, leaves: true},
 		{job: "twin", at: 640, leaves: true},
 		{job: "pair", at: 640, comes: gpus},
-		{job: "pair", at: 740, others: []curve.Kind{wide}, counts: true, on: gpus[0]},
-		{job: "wide", at: 740, others: []curve.Kind{kind("pair", 2)}, counts: true, on: gpus[0]},
+		{job: "pair", at: 740, others: []curve.Kind{wide}, counts: true},
+		{job: "wide", at: 740, others: []curve.Kind{kind("pair", 2)}, counts: true},
 	} {
 		family := string(m.job)
 		if family == "twin" {
@@ -121,7 +120,7 @@ func TestStaysOnSeveralDevices(t *testing.T) {
 			continue
 		}
 		got, counts := s.epochEnded(m.job, after(m.at), 100, 0.5)
-		if counts != m.counts || counts && (!slices.Equal(got.others, m.others) || got.place != m.on) {
+		if counts != m.counts || counts && (!slices.Equal(got.others, m.others)) {
 			t.Errorf("epoch of %s that ends at %v: %v, %+v", m.job, m.at, counts, got)
 		}
 	}
@@ -175,6 +174,24 @@ func tell(t *testing.T, known map[string]curve.Meetings, driver string, story []
 		all[key] = m.Clone()
 	}
 	return all
+}
+
+// What a job does on devices of several types is no step time of any of them.
+func TestOnDevicesOfSeveralTypesNothingIsLearnt(t *testing.T) {
+	m := newMeetings()
+	m.see(train.Node{ID: "n", Devices: []train.Device{{ID: "gpu:0", Model: "M"}, {ID: "gpu:1", Model: "N"}, {ID: "gpu:2", Model: "M"}}})
+	for i, c := range []struct {
+		on     []train.DeviceID
+		learnt bool
+	}{{[]train.DeviceID{"gpu:0"}, true}, {[]train.DeviceID{"gpu:0", "gpu:1"}, false}, {[]train.DeviceID{"gpu:0", "gpu:2"}, true}, {[]train.DeviceID{"gpu:0", "gpu:7"}, false}} {
+		var at []place
+		for _, d := range c.on {
+			at = append(at, place{"n", d})
+		}
+		if r := m.record(at, uint64(i+1)); (r != nil) != c.learnt {
+			t.Errorf("on %v: %+v", c.on, r)
+		}
+	}
 }
 
 // What was learnt is the same however often the profiler is killed, and whatever it had stored by then.
