@@ -58,7 +58,9 @@ type report struct {
 // halves are what was told of what a node sent, and of what it received: two agents may do that.
 type halves struct{ sent, received bool }
 
-func (h halves) and(other halves) halves { return halves{h.sent || other.sent, h.received || other.received} }
+func (h halves) and(other halves) halves {
+	return halves{h.sent || other.sent, h.received || other.received}
+}
 
 // told is what a report has.
 func (r report) told() halves { return halves{r.sent != nil, r.received != nil} }
