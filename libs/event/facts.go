@@ -1,6 +1,8 @@
 package event
 
 import (
+	"math"
+	"slices"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -276,6 +278,27 @@ func (m Measured) Seconds(meter Meter) float64 {
 		return *meter.CoveredSeconds
 	}
 	return m.To.Sub(m.From).Seconds()
+}
+
+// limitSlack is how far a measured limit may be from the wanted one, in watts: drivers round.
+const limitSlack = 0.5
+
+// Limits says at which power limit each of some devices of the node was, in watts; known is false where one did not tell.
+func (m Measured) Limits(devices []train.DeviceID) (watts []float64, known bool) {
+	for _, d := range devices {
+		i := slices.IndexFunc(m.Meters, func(one Meter) bool { return one.Device == d && one.Board != nil && one.Board.LimitWatts > 0 })
+		if i < 0 {
+			return nil, false
+		}
+		watts = append(watts, m.Meters[i].Board.LimitWatts)
+	}
+	return watts, true
+}
+
+// Holds says whether all of some devices of the node were at a power limit.
+func (m Measured) Holds(devices []train.DeviceID, watts float64) bool {
+	limits, known := m.Limits(devices)
+	return known && !slices.ContainsFunc(limits, func(now float64) bool { return math.Abs(now-watts) > limitSlack })
 }
 
 // GapAfter is the unmeasured time, in seconds, between an interval of the node that ended at a time and this one; 0 where there was none before.

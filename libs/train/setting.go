@@ -17,6 +17,8 @@ type Setting struct {
 	Generation uint64 `json:"generation"`
 	// Values are the system parameters by name; those that are not named are left alone.
 	Values map[string]float64 `json:"values,omitempty"`
+	// BatchSize is how many samples a step of each process has: passes of SettingMicroBatch add up to it.
+	BatchSize int `json:"batch_size,omitempty"`
 	// Command and Env are what an attempt is started with instead of the job's own, where these name a value; empty where they do not.
 	Command []string          `json:"command,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
@@ -30,6 +32,10 @@ const (
 	SettingCores = "cores"
 	// SettingMemoryMiB is how much main memory each process of the job may use.
 	SettingMemoryMiB = "memory_mib"
+	// SettingMicroBatch is how many samples each process passes through at once.
+	SettingMicroBatch = "micro_batch"
+	// SettingPowerLimit is what each GPU of the job may draw, in watts.
+	SettingPowerLimit = "power_limit_w"
 )
 
 // Same says whether two settings ask for the same.
@@ -49,6 +55,18 @@ func (s Setting) Only(names ...string) Setting {
 	maps.DeleteFunc(s.Values, func(name string, _ float64) bool { return !slices.Contains(names, name) })
 	return s
 }
+
+// MicroBatch is with which micro-batch the job shall run, and how many make a step; false where the setting says nothing of it, or more than a step has.
+func (s Setting) MicroBatch() (TunedTenant, bool) {
+	micro := int(s.Values[SettingMicroBatch])
+	if micro < 1 || micro > s.BatchSize {
+		return TunedTenant{}, false
+	}
+	return TunedTenant{Job: s.Job, MicroBatch: micro, Accumulation: (s.BatchSize + micro - 1) / micro}, true
+}
+
+// Wants says whether the setting has a value of a parameter: then it is nobody else's to choose.
+func (s Setting) Wants(name string) bool { return s.Values[name] > 0 }
 
 // Applied is a setting as it was applied to an attempt.
 type Applied struct {

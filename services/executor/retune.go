@@ -57,6 +57,8 @@ type retuning struct {
 	// told says that something was, pending what had not come yet then.
 	told    bool
 	pending []string
+	// heard is when the code of the attempt was first heard of.
+	heard time.Time
 }
 
 func (r retuning) settled() bool { return r.told && len(r.pending) == 0 }
@@ -74,6 +76,9 @@ func (e *executor) retune(ctx context.Context, a train.Attempt, s launch.Sight) 
 		return 0, nil
 	}
 	applied, err := e.tune(ctx, a, s, wish)
+	if err == nil {
+		err = e.confirm(ctx, a, wish, &before, &applied)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -105,12 +110,15 @@ func (e *executor) tune(ctx context.Context, a train.Attempt, s launch.Sight, wi
 		return applied, err
 	}
 	for name := range wish.Values {
-		if name != train.SettingCores && name != train.SettingMemoryMiB {
+		if !slices.Contains([]string{train.SettingCores, train.SettingMemoryMiB, train.SettingMicroBatch, train.SettingPowerLimit}, name) {
 			applied.Refuse(name, "it cannot be changed while a job runs")
 		}
 	}
 	if a.Stays == wish.Generation {
-		for _, name := range applied.Pending(wish.Values) {
+		for _, name := range applied.Restarts {
+			if _, has := applied.Values[name]; has {
+				continue
+			}
 			applied.Refuse(name, "it takes another start, and the job did not leave at the end of an epoch")
 		}
 	}

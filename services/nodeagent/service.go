@@ -171,12 +171,13 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 		return err
 	}
 	defer doors.close()
-	batches, pauses := &tunings{wanted: map[string]train.Tuning{}}, newPauses()
+	wanted := newWishes()
+	batches := &tunings{wanted: map[string]train.Tuning{}, trials: wanted.microBatch}
 	api := jobapi.New(jobapi.Config{
 		Node: p.Common.NodeID(), Bus: b, Reports: t.reports, Roster: known, Outbox: box, EpochEnded: opened.recorder.Mark,
-		UsesMemory: reserved.reported, Tuned: batches.of, Paused: pauses.holds, Log: p.Log, Metrics: p.Metrics,
+		UsesMemory: reserved.reported, Tuned: batches.of, Paused: wanted.holds, Log: p.Log, Metrics: p.Metrics,
 	})
-	limits, err := newPowerLimits(dir, opened.gpus, opened.meter.Devices, live, p.Log)
+	limits, err := newPowerLimits(dir, opened.gpus, opened.meter.Devices, live, wanted.watts, p.Log)
 	if err != nil {
 		return err
 	}
@@ -189,7 +190,7 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 	synced := newSignal()
 	work.Go(func(ctx context.Context) error { return t.attempts.Watch(ctx, known.Put, synced.set) })
 	work.Go(func(ctx context.Context) error { return t.tunings.Watch(ctx, batches.see, func() {}) })
-	work.Go(func(ctx context.Context) error { return t.settings.Watch(ctx, pauses.see, pauses.synced.set) })
+	work.Go(func(ctx context.Context) error { return t.settings.Watch(ctx, wanted.see, wanted.synced.set) })
 	work.Go(func(ctx context.Context) error { return box.Run(ctx, api.DeliverKept) })
 	work.Go(api.RunHeartbeats)
 	work.Go(func(ctx context.Context) error { return bus.ForgetEnded(ctx, t.reports, t.jobs) })

@@ -351,6 +351,13 @@ func (p *picture) generation() uint64 {
 	return highest
 }
 
+// wants says whether a parameter of a job is its experiment's to choose.
+func (p *picture) wants(job, parameter string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.wishes[job].Wants(parameter)
+}
+
 // knows says whether a job is in the register and has not ended.
 func (p *picture) knows(id train.JobID) bool {
 	p.mu.Lock()

@@ -214,6 +214,8 @@ type tenant struct {
 	model   train.Model
 	// alone is how long a step of such a job takes on such a device for itself; 0 where that was not measured.
 	alone float64
+	// own says that the micro-batch is the experiment's to choose.
+	own bool
 }
 
 // tenants are the attempts that run on each device, by the key of its tuning, in the order of their jobs.
@@ -228,7 +230,7 @@ func (p *picture) tenants() map[string][]tenant {
 		}
 		for _, d := range a.Devices {
 			at := train.TuningKey(a.Node, d)
-			devices[at] = append(devices[at], tenant{a, d, j, p.models[key], p.alone(a, j)})
+			devices[at] = append(devices[at], tenant{a, d, j, p.models[key], p.alone(a, j), p.wishes[key].Wants(train.SettingMicroBatch)})
 		}
 	}
 	for _, all := range devices {
@@ -261,7 +263,7 @@ func (t tenant) sharer(spoke, tunable bool, most map[train.JobID]int) tune.Share
 	s := tune.Sharer{
 		Job: t.attempt.Job, Attempt: t.attempt.Number, BatchSize: batch, Batches: []int{batch}, Gains: []float64{1},
 		AloneSeconds: t.alone,
-		Weight:       float64(max(t.job.EffectivePriority(), 1)), Fixed: !tunable || len(t.attempt.Devices) > 1, Silent: !spoke,
+		Weight:       float64(max(t.job.EffectivePriority(), 1)), Fixed: !tunable || t.own || len(t.attempt.Devices) > 1, Silent: !spoke,
 	}
 	if s.Fixed {
 		return s

@@ -275,3 +275,23 @@ func TestStepTimesAloneAreKnown(t *testing.T) {
 		t.Errorf("tuned are %+v", s.record.Sharers)
 	}
 }
+
+// The micro-batch of a trial whose experiment chooses it is left alone, and its neighbours are tuned beside it.
+func TestTheMicroBatchOfATrialIsNotTuned(t *testing.T) {
+	s := newShared(t, "a", "slow", "trial")
+	s.look.seeSetting(bus.Entry[train.Setting]{Key: "trial", Value: train.Setting{Job: "trial", BatchSize: 32, Values: map[string]float64{"micro_batch": 8}}}, false)
+	for round := 0; s.record.Settled.Code == ""; round++ {
+		if round > 100 {
+			t.Fatalf("never settles: %+v", s.record)
+		}
+		s.beat()
+		for _, one := range s.pass().Tenants {
+			if one.Job == "trial" && one.MicroBatch != 0 {
+				t.Fatalf("it shall run with %d", one.MicroBatch)
+			}
+		}
+	}
+	if s.record.Tried < 2 {
+		t.Errorf("settled after %d trials: %+v", s.record.Tried, s.record.Settled)
+	}
+}

@@ -125,6 +125,9 @@ func (l *learner) measure(j *job, m bus.Message, b *event.EpochEnded) {
 	if step <= 0 {
 		step = last.Seconds / float64(max(last.Steps, 1))
 	}
+	if usual := j.spec.BatchSize * b.Steps; j.spec.TuneEffectiveBatch && b.Samples > usual && usual > 0 {
+		step *= float64(usual) / float64(b.Samples) // larger steps than submitted count as several
+	}
 	if met, measured := l.stays.epochEnded(j.id, m.Time, last.Seconds, step); measured {
 		if r := l.meetings.record(met.place, m.Sequence); r != nil {
 			r.Measured(met.self, met.others, met.stepSeconds)

@@ -281,6 +281,26 @@ func TestPausingWaitsForEnergyAWhile(t *testing.T) {
 	}
 }
 
+// What cannot change while a trial runs is not probed; another parameter is.
+func TestFixedParametersAreNotProbed(t *testing.T) {
+	e := experiment(search.Random, file.PipeTune, 4)
+	e.System = append(e.System, file.Factor{Name: file.MemoryMiB, Values: []float64{4096, 8192}, Fixed: true})
+	w := newWorld(t, e)
+	w.cost = func(_, cores float64) float64 { return 10 + 5*cores }
+	w.run()
+	tried := map[float64]bool{}
+	for _, trial := range w.record.Trials {
+		for _, s := range trial.Settings {
+			if tried[s[file.Cores]] = true; s[file.MemoryMiB] != 4096 {
+				t.Errorf("trial %d was to have %v", trial.ID, s)
+			}
+		}
+	}
+	if len(tried) != 2 {
+		t.Errorf("cores %v were tried", tried)
+	}
+}
+
 // Joules and seconds are not compared, and joules that nobody has told yet are unknown.
 func TestCostsHaveAUnit(t *testing.T) {
 	e := experiment(search.Random, file.PipeTune, 1)

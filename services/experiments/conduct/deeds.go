@@ -30,6 +30,9 @@ func (r *Record) setting(t *Trial) train.Setting {
 	}
 	// A command that names parameters is another one for each setting.
 	template, job := r.Experiment.Job, r.Experiment.TrialJob(t.ID, t.Epochs, t.Params, t.Setting())
+	if s.Wants(train.SettingMicroBatch) {
+		s.BatchSize = job.BatchSize
+	}
 	if !slices.Equal(job.Command, template.Command) {
 		s.Command = job.Command
 	}

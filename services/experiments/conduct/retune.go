@@ -101,6 +101,9 @@ func (r *Record) space() pipeline.Space {
 	space := make(pipeline.Space, len(r.Experiment.System))
 	for i, f := range r.Experiment.System {
 		space[i] = pipeline.Factor{Name: f.Name, Values: f.Values}
+		if f.Fixed && r.Experiment.Mode == file.PipeTune {
+			space[i].Values = f.Values[:1]
+		}
 	}
 	return space
 }

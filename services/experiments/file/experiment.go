@@ -56,6 +56,8 @@ type Experiment struct {
 type Factor struct {
 	Name   string    `json:"name"`
 	Values []float64 `json:"values"`
+	// Fixed says that it cannot change while a trial runs: only mode v2 tries its values.
+	Fixed bool `json:"fixed,omitempty"`
 }
 
 // Names of the system parameters.

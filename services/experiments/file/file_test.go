@@ -262,7 +262,7 @@ func TestPipeTune(t *testing.T) {
 	if e.Name != "net" || e.Mode != PipeTune || e.Job.LogFormat != train.LogBigDL || e.Search.Algorithm != search.Random || e.Search.Trials != 4 || e.Search.MaxEpochs != 5 {
 		t.Errorf("experiment %+v", e)
 	}
-	if diff := cmp.Diff([]Factor{{Cores, []float64{8, 4}}, {MemoryMiB, []float64{2048, 4096}}}, e.System); diff != "" {
+	if diff := cmp.Diff([]Factor{{Cores, []float64{8, 4}, true}, {MemoryMiB, []float64{2048, 4096}, true}}, e.System); diff != "" {
 		t.Errorf("system: %s", diff)
 	}
 	if diff := cmp.Diff(&Power{"pcm", []string{"n-1"}}, e.Power); diff != "" {
@@ -277,6 +277,10 @@ func TestPipeTune(t *testing.T) {
 		if !strings.Contains(line, part) {
 			t.Errorf("command %s\nwithout %s", line, part)
 		}
+	}
+	local, err := Read([]byte(pipeTuneFile), source(map[string]string{"config/net.json": strings.Replace(bigdlFile, "spark://head:7077", "local[8]", 1)}))
+	if err != nil || local.System[0].Fixed || !local.System[1].Fixed || local.Job.MinDevices != 8 || local.Job.MaxDevices != 8 || e.Job.MinDevices != 0 {
+		t.Errorf("on this machine: error %v, %+v", err, local)
 	}
 	if job.BatchSize != 1024 || job.TrainingSetSize != 1024 || job.MaxEpochs != 5 {
 		t.Errorf("job %+v", job)

@@ -77,6 +77,10 @@ func ParsePipeTune(text []byte, s Source) (Experiment, error) {
 	if err != nil {
 		return Experiment{}, fmt.Errorf("%s: %w", file, err)
 	}
+	for i, f := range e.System {
+		// Memory is given to Spark at its start, and so are cores of a cluster; those of the machine are its threads'.
+		e.System[i].Fixed = f.Name != Cores || !job.local()
+	}
 	e.Job = job.trialJob(e)
 	trials := pipeTuneTrials
 	if all, ok := e.Space.Finite(trials); ok {
@@ -191,10 +195,26 @@ func (b BigDL) trialJob(e Experiment) train.Spec {
 			b.Arguments[i].Value = "${" + epochsWord + "}"
 		}
 	}
+	if cores := b.localCores(e.System); cores > 0 {
+		job.MinDevices, job.MaxDevices = cores, cores
+	}
 	b.setSystem(e.System)
 	job.Command = b.Command()
 	return job
 }
+
+// localCores is how many processors a program needs that runs on the machine where it was started; 0 where its work is done by a cluster of Spark's own, or nothing is
+// said of cores.
+func (b BigDL) localCores(system []Factor) int {
+	i := slices.IndexFunc(system, func(f Factor) bool { return f.Name == Cores })
+	if i < 0 || !b.local() {
+		return 0
+	}
+	return int(slices.Max(system[i].Values))
+}
+
+// local says whether Spark runs in the process that was started.
+func (b BigDL) local() bool { return b.Master == "local" || strings.HasPrefix(b.Master, "local[") }
 
 // setSystem puts ${..} where Spark is told of cores and memory. Cores of an executor stay as many as divide every number of cores.
 func (b *BigDL) setSystem(system []Factor) {
