@@ -38,7 +38,7 @@ func (w *Watch) Ailing(last int64) []Ailing {
 		stalled := false
 		for i := range int64(windowSlots) {
 			r := w.reports[last-i][node]
-			told, stalled = told.with(r), stalled || r.stalled
+			told, stalled = told.and(r.told()), stalled || r.stalled
 		}
 		switch {
 		case stalled:

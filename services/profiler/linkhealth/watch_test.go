@@ -166,17 +166,25 @@ func TestAnAgentThatIsGoneIsNoLoss(t *testing.T) {
 	}
 }
 
-func TestASlotIsCompleteWithBothHalves(t *testing.T) {
+func TestASlotIsCompleteWithAllThatIsEverTold(t *testing.T) {
 	w := newTriangle()
 	w.Use("b", nil)
 	w.Use("c", nil)
-	w.Counted("a", event.ProbesCounted{Slot: 100, Sent: []train.SentProbes{}}, begin(100))
 	if w.Complete(100) {
-		t.Error("a slot is complete without what was received")
+		t.Error("a slot is complete without a report")
+	}
+	w.Counted("a", event.ProbesCounted{Slot: 100, Sent: []train.SentProbes{}}, begin(100))
+	if !w.Complete(100) {
+		t.Error("what a node received is waited for, though it has never told any")
 	}
 	w.Counted("a", event.ProbesCounted{Slot: 100, Received: []train.ReceivedProbes{}}, begin(100))
-	if !w.Complete(100) {
-		t.Error("a slot is not complete with both halves")
+	w.Counted("a", event.ProbesCounted{Slot: 101, Sent: []train.SentProbes{}}, begin(101))
+	if !w.Complete(100) || w.Complete(101) {
+		t.Errorf("complete: %v with both halves, %v with one of them", w.Complete(100), w.Complete(101))
+	}
+	w.Counted("a", event.ProbesCounted{Slot: 102, Stalled: true}, begin(102))
+	if !w.Complete(102) {
+		t.Error("more is waited for from an agent that did not run")
 	}
 }
 
