@@ -10,8 +10,8 @@ import (
 	sharing "github.com/switchyard-dl/switchyard/services/planner/share"
 )
 
-// lodgeAll finds places for all jobs but those that were served otherwise. A gang that one job holds up is not held up any more by another one on another device:
-// whoever found no place before asks again then.
+// lodgeAll finds places for all jobs but those that were served otherwise. Whoever found none asks again when others have: a gang that one job holds up is not held
+// up any more by another one on another device, and three may be known to get on of whom two are not.
 func (l *lodgings) lodgeAll(served map[*lodger]bool) {
 	for again := true; again; clear(l.refused) {
 		again = false
@@ -20,7 +20,7 @@ func (l *lodgings) lodgeAll(served map[*lodger]bool) {
 				continue
 			}
 			l.lodge(one)
-			again = again || one.host != nil && len(one.host.at) > 1
+			again = again || one.at.somewhere()
 		}
 	}
 }
