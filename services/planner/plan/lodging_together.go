@@ -241,7 +241,7 @@ func (l *lodgings) part() {
 
 // getOn says whether a job may stay on its devices with whoever stands for them now: it need not where another has come.
 func (l *lodgings) getOn(one *lodger) bool {
-	if one.held.within(l.lodgingAt(one.held[0]).host.held) {
+	if host := l.lodgingAt(one.held[0]).host; host.promised == nil && one.held.within(host.held) {
 		return true
 	}
 	tenants := append(l.tenants(l.company(one.held)), l.tenant(one, one.held))
