@@ -124,12 +124,18 @@ bench-share: tools-cc ## two trainings that share the cores against one after th
 POLICIES ?= fifo,srtf,drf,tetris,max-throughput,tiresias,optimus,pollux,switchyard
 WORKLOADS ?= 1 2 3 4
 
-bench-tune: $(BIN)/switchyard $(BIN)/switchyard-trainer ## compare the modes of tuning on this machine: RUNS of each, 20 minutes for 5
-	@dir=$$(mktemp -d); export SWITCHYARD_CONTEXT=$$dir/context.json; \
-	$(BIN)/switchyard up --data-dir $$dir --port 0 --http 127.0.0.1:0 --device-kind cpu --cpu-slots 2 --allow-root $(CURDIR) --log-level warn & up=$$!; \
-	trap 'kill $$up; wait $$up; rm -rf $$dir' EXIT; \
-	for i in $$(seq 100); do [ -e $$SWITCHYARD_CONTEXT ] && break; sleep 0.2; done; \
-	$(BIN)/switchyard tune compare examples/experiments/bench.yaml --runs $(RUNS)
+bench-tune: $(BIN)/switchyard $(BIN)/switchyard-trainer ## compare the modes of tuning on this machine: RUNS of each, an hour for 5
+	$(call compare-modes,bench,--device-kind cpu --cpu-slots 2)
+	@if $(PYTHON) -c 'import torch' 2>/dev/null; then $(call compare-modes,bench-torch,--sim-gpus 2); else echo 'no python3 with torch (Debian: apt-get install python3-torch): the PyTorch trainer is left out'; fi
+
+# compare-modes runs an experiment in each mode on a bus and services of its own.
+define compare-modes
+dir=$$(mktemp -d); export SWITCHYARD_CONTEXT=$$dir/context.json PATH=$(dir $(PYTHON)):$$PATH; \
+$(BIN)/switchyard up --data-dir $$dir --port 0 --http 127.0.0.1:0 $(2) --allow-root $(CURDIR) --log-level warn & up=$$!; \
+trap 'kill $$up; wait $$up; rm -rf $$dir' EXIT; \
+for i in $$(seq 100); do [ -e $$SWITCHYARD_CONTEXT ] && break; sleep 0.2; done; \
+$(BIN)/switchyard tune compare examples/experiments/$(1).yaml --runs $(RUNS)
+endef
 
 bench-sched: $(BIN)/switchyard ## compare the scheduling policies on the published workloads, into docs/comparison (needs SWITCHYARD_DATA)
 ifndef SWITCHYARD_DATA

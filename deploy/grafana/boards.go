@@ -1,7 +1,9 @@
 package main
 
 // dashboards are all boards.
-func dashboards() []dashboard { return []dashboard{cluster(), job(), energyReport(), nodes()} }
+func dashboards() []dashboard {
+	return []dashboard{cluster(), job(), energyReport(), nodes(), network()}
+}
 
 func nodeVariable() variable {
 	return variable{name: "node", label: "Node", query: choices("component_energy", "measured_uj", "node"), all: true}

@@ -1,4 +1,4 @@
-// Command grafana writes the dashboards into deploy/grafana/dashboards: `go run ./deploy/grafana`; with -check it says what differs.
+// Command grafana writes the dashboards into deploy/grafana/dashboards and the alerts into deploy/grafana/provisioning/alerting: `go run ./deploy/grafana`; with -check it says what differs.
 package main
 
 import (
@@ -6,30 +6,35 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 func main() {
 	check := flag.Bool("check", false, "write nothing; fail where a file differs")
 	flag.Parse()
+	files := map[string]object{filepath.Join("provisioning", "alerting", "switchyard.json"): provisioned(alerts())}
 	for _, d := range dashboards() {
-		if err := write(d, *check); err != nil {
+		files[filepath.Join("dashboards", d.uid+".json")] = d.grafana()
+	}
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		if err := write(filepath.Join("deploy", "grafana", path), files[path], *check); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 	}
 }
 
-func write(d dashboard, check bool) error {
+func write(path string, content object, check bool) error {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
 	e.SetIndent("", " ")
 	e.SetEscapeHTML(false)
-	if err := e.Encode(d.grafana()); err != nil {
-		return fmt.Errorf("encode %s: %w", d.uid, err)
+	if err := e.Encode(content); err != nil {
+		return fmt.Errorf("encode %s: %w", path, err)
 	}
-	path := filepath.Join("deploy", "grafana", "dashboards", d.uid+".json")
 	if !check {
 		return os.WriteFile(path, text.Bytes(), 0o644) //nolint:gosec // Grafana reads it as another user
 	}

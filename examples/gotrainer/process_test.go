@@ -38,7 +38,7 @@ type agent struct {
 	beats     []map[string]any
 	bodies    map[string]map[string]any // the last of each kind
 	stopAfter int
-	tune      bool // another micro-batch after every heartbeat
+	tune      []int // another of these micro-batches after every heartbeat
 	done      int
 	beat      chan struct{} // one token once a heartbeat has come
 }
@@ -59,17 +59,14 @@ func newAgent(t *testing.T, stopAfter int) *agent {
 			t.Errorf("%s: %v", kind, err)
 		}
 		a.take(kind, body)
-		if a.tune && kind == "steps" {
+		if len(a.tune) > 0 && kind == "steps" {
 			generation := len(a.beats)
-			fmt.Fprintf(w, `{"micro_batch":%d,"accumulation":2,"generation":%d}`, microBatches[generation%len(microBatches)], generation)
+			fmt.Fprintf(w, `{"micro_batch":%d,"accumulation":2,"generation":%d}`, a.tune[generation%len(a.tune)], generation)
 		}
 	}))
 	t.Cleanup(a.Close)
 	return a
 }
-
-// The network sums four samples at a time, so these come to the same bytes as one pass does. The last is more than a step has.
-var microBatches = []int{4, 8, 12, 16, 32}
 
 func (a *agent) take(kind string, body map[string]any) {
 	a.bodies[kind] = body
@@ -257,26 +254,56 @@ func wantHeartbeats(t *testing.T, a *agent) {
 func TestMicroBatchesDoNotChangeTheTraining(t *testing.T) {
 	binary, dir, straight := build(t), t.TempDir(), t.TempDir()
 	a := newAgent(t, 0)
-	a.tune = true
+	a.tune = []int{4, 8, 12, 16} // the network sums four samples at a time, so these come to the same bytes as one pass does
 	start(t, binary, dir, a.api(), 1, 1, "-epochs", "3").wantCodes(t, 0)
-	a.hold(func() {
-		if len(a.beats) < len(microBatches) {
-			t.Fatalf("only %d heartbeats", len(a.beats))
-		}
-		for i, b := range a.beats {
-			want := []float64{16, 0}
-			if i > 0 {
-				want = []float64{float64(min(microBatches[i%len(microBatches)], 16)), float64(i)}
-			}
-			if b["micro_batch"] != want[0] || b["generation"] != want[1] {
-				t.Errorf("heartbeat %d says it ran with %v of generation %v, want %v", i, b["micro_batch"], b["generation"], want)
-			}
-		}
-	})
+	a.hold(func() { wantFollowed(t, a) })
 	mustRun(t, straight, 1, 1, 3)
 	if !bytes.Equal(snapshot(t, straight, checkpoint.CurrentName), snapshot(t, dir, checkpoint.CurrentName)) {
 		t.Error("with micro-batches the training ends elsewhere")
 	}
+}
+
+// wantFollowed: every wish is taken up between two steps, and the heartbeats say so.
+func wantFollowed(t *testing.T, a *agent) {
+	t.Helper()
+	if len(a.beats) < len(a.tune) {
+		t.Fatalf("only %d heartbeats", len(a.beats))
+	}
+	for i, b := range a.beats {
+		want := []float64{16, 0}
+		if i > 0 {
+			want = []float64{float64(a.tune[i%len(a.tune)]), float64(i)}
+		}
+		if b["micro_batch"] != want[0] || b["generation"] != want[1] {
+			t.Errorf("heartbeat %d says it ran with %v of generation %v, want %v", i, b["micro_batch"], b["generation"], want)
+		}
+	}
+}
+
+// More than the batch is a larger step: no sample is dropped or seen twice, and there are fewer steps.
+func TestALargerMicroBatchIsALargerStep(t *testing.T) {
+	binary, dir := build(t), t.TempDir()
+	a := newAgent(t, 0)
+	a.tune = []int{32, 64}
+	start(t, binary, dir, a.api(), 1, 1, "-epochs", "3").wantCodes(t, 0)
+	a.hold(func() {
+		wantFollowed(t, a)
+		last := a.bodies["epochs"]
+		if steps := last["steps"].(float64); last["samples"] != 210.0 || steps > 6 || steps < 210/64 {
+			t.Errorf("the last epoch has %v samples in %v steps, want 210 in steps of 32 and 64", last["samples"], steps)
+		}
+	})
+
+	several := newAgent(t, 0)
+	several.tune = []int{32}
+	start(t, binary, t.TempDir(), several.api(), 1, 2, "-epochs", "1").wantCodes(t, 0)
+	several.hold(func() {
+		for i, b := range several.beats {
+			if b["micro_batch"] != 16.0 {
+				t.Errorf("heartbeat %d of two processes says that they step by %v", i, b["micro_batch"])
+			}
+		}
+	})
 }
 
 // forever has more epochs than any test waits for, and a ring that would wait long.

@@ -6,15 +6,18 @@ import (
 	"errors"
 	"io"
 	"math"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/switchyard-dl/switchyard/examples/gotrainer/checkpoint"
+	"github.com/switchyard-dl/switchyard/examples/gotrainer/dataset"
 )
 
 func freePort(t *testing.T) string {
@@ -219,5 +222,31 @@ func TestGradientStatisticsAgreeWithTheirDefinition(t *testing.T) {
 	// Sample covariance: variances 1 and 4; |mean|^2 = 8.
 	if math.Abs(got.gradVar-5) > 1e-12 || math.Abs(got.gradSqr-(8-5.0/3)) > 1e-12 {
 		t.Errorf("variance %g and square %g, want 5 and %g", got.gradVar, got.gradSqr, 8-5.0/3)
+	}
+}
+
+// A step over twice the batch goes as far as one that was submitted so, with twice the learning rate.
+func TestALargerStepScalesTheLearningRate(t *testing.T) {
+	after := func(batch int, args ...string) []float64 {
+		s, err := readSettings(smallNet(args...), lookup(map[string]string{"JOB_UUID": "job", "SWITCHYARD_SNAPSHOTS_DIR": t.TempDir()}), io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		one := &trainer{settings: s, rng: rand.NewPCG(s.seed, 1)}
+		if err := one.load(io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		if one.exchange, err = one.meet(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		one.crew = newCrew(s, one.exchange)
+		order := rand.New(rand.NewPCG(1, 2)).Perm(s.samples)
+		if _, err := one.step(dataset.Schedule{Samples: s.samples, Workers: 1}, order, 0, batch, batch); err != nil {
+			t.Fatal(err)
+		}
+		return one.state.Weights
+	}
+	if !slices.Equal(after(32, "-batch-size", "16", "-lr", "0.01"), after(32, "-batch-size", "32", "-lr", "0.02")) {
+		t.Error("a larger step than submitted ends elsewhere than one that was submitted so")
 	}
 }

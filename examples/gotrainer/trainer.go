@@ -172,20 +172,21 @@ func (t *trainer) share() error {
 // epoch trains one epoch, saves, reports, and says whether to stop after it.
 func (t *trainer) epoch(ctx context.Context) (stop bool, err error) {
 	begun := time.Now()
-	schedule := dataset.Schedule{
-		Samples: t.samples, Batch: t.batch, Workers: t.totalWorkers(), Repeat: !t.strongScaling,
-	}
+	schedule := dataset.Schedule{Samples: t.samples, Workers: t.totalWorkers(), Repeat: !t.strongScaling}
 	order := rand.New(t.rng).Perm(t.samples)
 	var whole, beat tally
-	for step := range schedule.Steps() {
-		one, err := t.step(schedule, order, step)
+	for had := 0; !schedule.Done(had); {
+		wanted := t.wanted()
+		batch := max(t.batch, wanted.MicroBatch)
+		one, err := t.step(schedule, order, had, batch, wanted.MicroBatch)
 		if err != nil {
-			return false, fmt.Errorf("step %d: %w", step, err)
+			return false, fmt.Errorf("step %d: %w", whole.steps, err)
 		}
+		had += batch
 		whole.add(one)
 		beat.add(one)
-		if beat.steps == t.heartbeatSteps || step == schedule.Steps()-1 {
-			t.beats.Steps(ctx, beat.heartbeat(t.state, t.rank, t.wanted()))
+		if beat.steps == t.heartbeatSteps || schedule.Done(had) {
+			t.beats.Steps(ctx, beat.heartbeat(t.state, t.rank, wanted))
 			beat = tally{}
 		}
 	}
@@ -249,23 +250,29 @@ func (t *trainer) agree(stop bool) (bool, error) {
 }
 
 // wanted is with which micro-batch the next step is done: the scheduler's wish, which
-// changes after a heartbeat or an epoch, as far as it leaves the batch of the step as it
-// is. All passes of a step come to the same gradient as one would.
+// changes after a heartbeat or an epoch. All passes of a step come to the same gradient
+// as one would. More than the batch, which the scheduler wants only of jobs that allow
+// it, is a larger step; where there are several processes each hears of wishes at another
+// time, and they must take the same steps.
 func (t *trainer) wanted() jobapi.Batch {
-	wanted := t.beats.Wanted()
-	if wanted.MicroBatch < 1 || wanted.MicroBatch > t.batch {
+	wanted, most := t.beats.Wanted(), t.batch
+	if t.processes == 1 {
+		most = max(t.batch, t.samples)
+	}
+	if wanted.MicroBatch < 1 || wanted.MicroBatch > most {
 		wanted.MicroBatch = t.batch
 	}
 	return wanted
 }
 
-// step does one step of SGD in every process alike.
-func (t *trainer) step(schedule dataset.Schedule, order []int, number int) (tally, error) {
+// step does one step of SGD in every process alike, with batch samples for each worker
+// when each has had so many in this epoch.
+func (t *trainer) step(schedule dataset.Schedule, order []int, had, batch, micro int) (tally, error) {
 	begun := time.Now()
 	if t.slowBy > 0 {
 		time.Sleep(t.slowBy)
 	}
-	waited, err := t.crew.gradient(t.state.Weights, schedule, order, number, t.wanted().MicroBatch)
+	waited, err := t.crew.gradient(t.state.Weights, schedule, order, had, batch, micro)
 	if err != nil {
 		return tally{}, err
 	}
@@ -275,6 +282,7 @@ func (t *trainer) step(schedule dataset.Schedule, order []int, number int) (tall
 		return tally{}, fmt.Errorf("the loss is %g: the learning rate %g is too high", tail[tailLoss], t.rule.Rate)
 	}
 	rule := t.rule
+	rule.Rate *= float64(batch) / float64(t.batch) // as far with one larger step as with several (Goyal et al. 2017)
 	if t.scaleRate {
 		// The square root keeps the variance of an update's noise (Krizhevsky 2014).
 		rule.Rate *= math.Sqrt(float64(t.totalWorkers()))

@@ -21,13 +21,13 @@ const (
 
 // worker computes on one device's share. Its number counts over the whole job.
 type worker struct {
-	number   int
-	sampler  *dataset.Sampler
-	work     *nn.Workspace
-	indices  []int
-	inputs   []float64
-	labels   []int
-	features int
+	number  int
+	shape   nn.Shape
+	sampler *dataset.Sampler
+	work    *nn.Workspace
+	indices []int
+	inputs  []float64
+	labels  []int
 }
 
 // crew is the workers of this process and the vectors that they sum.
@@ -44,12 +44,19 @@ func newCrew(s settings, e exchange) *crew {
 	c := &crew{exchange: e, sum: make([]float64, length)}
 	for i := range s.workers {
 		c.parts = append(c.parts, make([]float64, length))
-		c.workers = append(c.workers, &worker{
-			number: s.rank*s.workers + i, sampler: set.Sampler(), work: nn.NewWorkspace(s.shape, s.batch),
-			inputs: make([]float64, s.batch*s.shape.Features), labels: make([]int, s.batch), features: s.shape.Features,
-		})
+		w := &worker{number: s.rank*s.workers + i, shape: s.shape, sampler: set.Sampler()}
+		w.reserve(s.batch)
+		c.workers = append(c.workers, w)
 	}
 	return c
+}
+
+// reserve makes room for passes of so many samples.
+func (w *worker) reserve(samples int) {
+	if samples > len(w.labels) {
+		w.work = nn.NewWorkspace(w.shape, samples)
+		w.inputs, w.labels = make([]float64, samples*w.shape.Features), make([]int, samples)
+	}
 }
 
 // each runs task for every worker at once and waits; a single one runs right here.
@@ -66,17 +73,19 @@ func (c *crew) each(task func(w *worker, part []float64)) {
 }
 
 // gradient sums the gradient of one step over all workers; the result is in c.sum. Each
-// worker goes over its samples in passes of at most micro. It also tells how long the sum over all processes took, which is mostly waiting for the
-// slowest.
-func (c *crew) gradient(weights []float64, schedule dataset.Schedule, order []int, step, micro int) (waited time.Duration, err error) {
+// worker goes over its batch, when it has had so many samples in the epoch, in passes of
+// at most micro. It also tells how long the sum over all processes took, which is mostly
+// waiting for the slowest.
+func (c *crew) gradient(weights []float64, schedule dataset.Schedule, order []int, had, batch, micro int) (waited time.Duration, err error) {
 	c.each(func(w *worker, part []float64) {
-		w.indices = schedule.Append(w.indices[:0], order, step, w.number)
+		w.reserve(micro)
+		w.indices = schedule.Append(w.indices[:0], order, had, batch, w.number)
 		gradient := part[:len(weights)]
 		clear(gradient)
 		var totals nn.Totals
 		for pass := range slices.Chunk(w.indices, micro) {
 			for i, index := range pass {
-				w.labels[i] = w.sampler.Training(index, w.inputs[i*w.features:][:w.features])
+				w.labels[i] = w.sampler.Training(index, w.inputs[i*w.shape.Features:][:w.shape.Features])
 			}
 			totals.Add(w.work.AddGradient(gradient, weights, w.inputs, w.labels[:len(pass)]))
 		}
@@ -100,7 +109,7 @@ func (c *crew) evaluate(weights []float64, samples, totalWorkers, batch int) (ac
 		for begin := w.number * samples / totalWorkers; begin < end; begin += batch {
 			n := min(batch, end-begin)
 			for i := range n {
-				w.labels[i] = w.sampler.HeldOut(begin+i, w.inputs[i*w.features:][:w.features])
+				w.labels[i] = w.sampler.HeldOut(begin+i, w.inputs[i*w.shape.Features:][:w.shape.Features])
 			}
 			totals := w.work.Evaluate(weights, w.inputs, w.labels[:n])
 			tail[tailCorrect] += float64(totals.Correct)

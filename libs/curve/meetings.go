@@ -2,6 +2,7 @@ package curve
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -35,13 +36,24 @@ type Pace struct {
 // maxPaces bounds how many step times are kept, alone and open each.
 const maxPaces = 500
 
-// NewMeetings begins a record. What was known of the type of device in another environment is a hint.
-func NewMeetings(device, under string, hint *Interference) *Meetings {
-	m := &Meetings{Device: device, Under: under, Known: NewInterference(under, nil)}
+// NewMeetings begins a record. What is known of the type of device in another environment, nil where nothing is, is a hint.
+func NewMeetings(device, under string, hint *Meetings) *Meetings {
+	var known []Encounter
 	if hint != nil {
-		m.Known = NewInterference(under, hint.encounters)
+		known = hint.Known.encounters
 	}
-	return m
+	return &Meetings{Device: device, Under: under, Known: NewInterference(under, known)}
+}
+
+// NewestMeetings is, of records by key, that of a type of device which has come furthest in the stream, in whatever environment; nil where there is none.
+func NewestMeetings(records map[string]*Meetings, device string) *Meetings {
+	var newest *Meetings
+	for _, key := range slices.Sorted(maps.Keys(records)) {
+		if r := records[key]; r.Device == device && (newest == nil || r.Through > newest.Through) {
+			newest = r
+		}
+	}
+	return newest
 }
 
 // Measured learns a step time of a job alone, or beside others that were there all the time.
@@ -54,7 +66,7 @@ func (m *Meetings) Measured(self Kind, others []Kind, stepSeconds float64) {
 		m.settle(self)
 		return
 	}
-	if alone, known := m.alone(self); known {
+	if alone, known := m.StepAlone(self); known {
 		m.Known.Measured(self, others, alone/stepSeconds)
 		return
 	}
@@ -63,7 +75,7 @@ func (m *Meetings) Measured(self Kind, others []Kind, stepSeconds float64) {
 
 // settle makes rates of what was measured of a kind before it was alone.
 func (m *Meetings) settle(self Kind) {
-	alone, _ := m.alone(self)
+	alone, _ := m.StepAlone(self)
 	m.Open = slices.DeleteFunc(m.Open, func(p Pace) bool {
 		if p.Self == self {
 			m.Known.Measured(self, p.Others, alone/p.StepSeconds)
@@ -72,7 +84,8 @@ func (m *Meetings) settle(self Kind) {
 	})
 }
 
-func (m *Meetings) alone(self Kind) (stepSeconds float64, known bool) {
+// StepAlone is the mean step time of a kind that has the device for itself, as far as that was measured.
+func (m *Meetings) StepAlone(self Kind) (stepSeconds float64, known bool) {
 	i := slices.IndexFunc(m.Alone, func(p Pace) bool { return p.Self == self })
 	if i < 0 {
 		return 0, false

@@ -42,11 +42,23 @@ func TestMeetings(t *testing.T) {
 		}
 	}
 	// In another environment all that is a hint.
-	later := NewMeetings("M", "2", m.Known)
+	later := NewMeetings("M", "2", m)
 	hint, unsure := later.Known.Rate(a, b)
 	known, sure := m.Known.Rate(a, b)
 	if later.Known.Measurements(a, []Kind{b}) != 0 || unsure <= sure || hint == known {
 		t.Errorf("%v±%v before, %v±%v as a hint, measured %d times", known, sure, hint, unsure, later.Known.Measurements(a, []Kind{b}))
+	}
+}
+
+func TestNewestMeetings(t *testing.T) {
+	records := map[string]*Meetings{
+		"a": {Device: "M", Under: "1", Through: 7}, "b": {Device: "M", Under: "2", Through: 9}, "c": {Device: "N", Through: 11}, "d": {Device: "M", Under: "3", Through: 9},
+	}
+	if got := NewestMeetings(records, "M"); got != records["b"] {
+		t.Errorf("newest is %+v, want the first of those that have come to 9", got)
+	}
+	if got := NewestMeetings(records, "O"); got != nil {
+		t.Errorf("newest of a type without records is %+v", got)
 	}
 }
 

@@ -1,6 +1,8 @@
 package event
 
 import (
+	"math"
+	"slices"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -115,7 +117,9 @@ type StopRequested struct {
 // StopWithdrawn says that an attempt which was asked to leave, and had not been told yet, goes on.
 type StopWithdrawn struct {
 	Attempt int `json:"attempt"`
-	// Generation is that of the plan that gives it what it has.
+	// Cause is why it had been asked to.
+	Cause train.StopCause `json:"cause,omitempty"`
+	// Generation is that of the newest plan, which gives it what it has.
 	Generation uint64 `json:"generation"`
 }
 
@@ -276,6 +280,27 @@ func (m Measured) Seconds(meter Meter) float64 {
 	return m.To.Sub(m.From).Seconds()
 }
 
+// limitSlack is how far a measured limit may be from the wanted one, in watts: drivers round.
+const limitSlack = 0.5
+
+// Limits says at which power limit each of some devices of the node was, in watts; known is false where one did not tell.
+func (m Measured) Limits(devices []train.DeviceID) (watts []float64, known bool) {
+	for _, d := range devices {
+		i := slices.IndexFunc(m.Meters, func(one Meter) bool { return one.Device == d && one.Board != nil && one.Board.LimitWatts > 0 })
+		if i < 0 {
+			return nil, false
+		}
+		watts = append(watts, m.Meters[i].Board.LimitWatts)
+	}
+	return watts, true
+}
+
+// Holds says whether all of some devices of the node were at a power limit.
+func (m Measured) Holds(devices []train.DeviceID, watts float64) bool {
+	limits, known := m.Limits(devices)
+	return known && !slices.ContainsFunc(limits, func(now float64) bool { return math.Abs(now-watts) > limitSlack })
+}
+
 // GapAfter is the unmeasured time, in seconds, between an interval of the node that ended at a time and this one; 0 where there was none before.
 func (m Measured) GapAfter(boot string, sequence uint64, to time.Time) float64 {
 	switch {
@@ -374,11 +399,21 @@ type ProbesCounted struct {
 	Sent []train.SentProbes `json:"sent"`
 	// Received are the flows of others that lead to the node.
 	Received []train.ReceivedProbes `json:"received"`
-	// Late are flows of others of which probes came for slots that had been told before.
+	// Late are flows of others of which probes came that belong to no slot that could still be told.
 	Late []train.LateProbes `json:"late,omitempty"`
+	// Stalled says that the agent did not get to run for a while of the slot, and counted nothing.
+	Stalled bool `json:"stalled,omitempty"`
 }
 
-// LinkDegraded says that a link loses packets.
+// LinksJudged is what the probes of a window showed of links. Those of a large network come in parts.
+type LinksJudged struct {
+	// Slot is the number of the window's last slot since 1970.
+	Slot int64 `json:"slot"`
+	// Links are all that are probed, or a part of them.
+	Links []train.LinkWindow `json:"links"`
+}
+
+// LinkDegraded says that a link has come to lose packets, or to delay them.
 type LinkDegraded struct {
 	// Link is its state now.
 	Link train.Link `json:"link"`
@@ -386,7 +421,7 @@ type LinkDegraded struct {
 
 // LinkRecovered says that a link does so no more.
 type LinkRecovered struct {
-	// Link is its state now; the loss is the last that was seen.
+	// Link is its state now; loss and delay are the last that were seen.
 	Link train.Link `json:"link"`
 }
 

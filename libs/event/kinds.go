@@ -59,6 +59,7 @@ const (
 	FactAccounted = "accounted"
 	FactSetAside  = "set_aside"
 	FactCounted   = "counted"
+	FactJudged    = "judged"
 	FactDegraded  = "degraded"
 	FactRecovered = "recovered"
 )
@@ -80,7 +81,7 @@ func Kinds() []Kind {
 		job(FactEpochEnded, "nodeagent", "job/<id>/attempt/<n>/epoch/<epoch>", false, "The training code finished an epoch.", func() any { return new(EpochEnded) }),
 		job(FactCheckpointWritten, "nodeagent", "job/<id>/attempt/<n>/checkpoint/<epoch>", false, "The training code saved its state.", func() any { return new(CheckpointWritten) }),
 		job(FactStopRequested, "executor", "job/<id>/attempt/<n>/stop/<since>", false, "An attempt was asked to leave at its next epoch's end.", func() any { return new(StopRequested) }),
-		job(FactStopWithdrawn, "executor", "job/<id>/attempt/<n>/stop_withdrawn/<generation>", false, "An attempt that was asked to leave goes on: a newer plan gives it what it has.", func() any { return new(StopWithdrawn) }),
+		job(FactStopWithdrawn, "executor", "job/<id>/attempt/<n>/stop_withdrawn/<since>", false, "An attempt that was asked to leave goes on with what it has.", func() any { return new(StopWithdrawn) }),
 		job(FactPreempted, "executor", "job/<id>/attempt/<n>/end", false, "An attempt left as asked; the job goes on from its checkpoint.", func() any { return new(Preempted) }),
 		job(FactAttemptLost, "executor", "job/<id>/attempt/<n>/end", false, "An attempt was killed or vanished; another follows.", func() any { return new(AttemptLost) }),
 		job(FactReestimated, "profiler", "job/<id>/estimate/<epoch>", false, "The predicted run time was corrected.", func() any { return new(Reestimated) }),
@@ -98,8 +99,9 @@ func Kinds() []Kind {
 		{"energy", FactMeasured, 1, StreamSamples, "nodeagent", "node/<id>/<boot>/<sequence>", false, "One interval of a node's meters; <id> is the node's.", func() any { return new(Measured) }},
 		{"ledger", FactAccounted, 1, StreamEnergy, "energy", "job/<id>/account", true, "The final energy account of a job.", func() any { return new(Accounted) }},
 		{"probe", FactCounted, 1, StreamSamples, "nodeagent", "node/<id>/probes/<session>/<slot>", false, "What a node's agent has sent and received of probes in a slot; <id> is the node's.", func() any { return new(ProbesCounted) }},
-		{"net", FactDegraded, 1, StreamNet, "profiler", "net/<id>/degraded/<slot>", false, "A link loses packets; <id> is the link's.", func() any { return new(LinkDegraded) }},
-		{"net", FactRecovered, 1, StreamNet, "profiler", "net/<id>/recovered/<slot>", false, "A link that lost packets does so no more; <id> is the link's.", func() any { return new(LinkRecovered) }},
+		{"probe", FactJudged, 1, StreamSamples, "profiler", "net/judged/<slot>/<part>", false, "What the probes of a window showed of each link; <id> is that of a part of them.", func() any { return new(LinksJudged) }},
+		{"net", FactDegraded, 1, StreamNet, "profiler", "net/<id>/degraded/<slot>", false, "A link loses or delays packets; <id> is the link's.", func() any { return new(LinkDegraded) }},
+		{"net", FactRecovered, 1, StreamNet, "profiler", "net/<id>/recovered/<slot>", false, "A link that lost or delayed packets does so no more; <id> is the link's.", func() any { return new(LinkRecovered) }},
 		{"poison", FactSetAside, 1, StreamPoison, "any service", "poison/<stream>/<sequence>/<consumer>", false, "A message that could not be handled; <id> is the consumer's name.", func() any { return new(Poisoned) }},
 	}
 	return append(kinds, tuneKinds()...)

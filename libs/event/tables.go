@@ -39,7 +39,7 @@ func Streams() []Stream {
 		{StreamSamples, []string{"yard.sample.>", "yard.energy.>", "yard.probe.>"}, time.Hour, gib, true, "Heartbeats, meters, and counts of probes."},
 		{StreamEnergy, []string{"yard.ledger.>"}, 30 * day, gib, false, "Final energy accounts."},
 		{StreamTune, []string{"yard.tune.>"}, 30 * day, gib, false, "The facts of experiments."},
-		{StreamNet, []string{"yard.net.>"}, 30 * day, gib / 4, true, "Which links of the network lose packets."},
+		{StreamNet, []string{"yard.net.>"}, 30 * day, gib / 4, true, "Which links of the network lose or delay packets."},
 		{StreamPoison, []string{"yard.poison.>"}, 30 * day, gib / 4, true, "What could not be handled, with the reason."},
 	}
 }
@@ -110,7 +110,7 @@ func Buckets() []Bucket {
 		{Name: BucketTunings, Writer: "planner", Key: "<node>.<kind of device>.<number>", Value: "tune.Record, a train.Tuning with more", Doc: "With which micro-batches the jobs on a shared device shall run, and what was measured to choose them."},
 		{Name: BucketProbes, Writer: "planner", Key: "<node>", Value: "train.Pinglist", Doc: "Which flows the node's agent sends probes over, and whose paths it finds."},
 		{Name: BucketPaths, Writer: "nodeagent", Key: "<node>", Value: "train.Paths", Doc: "What the agent found of the paths that it was asked for."},
-		{Name: BucketLinks, Writer: "profiler", Key: "<link>", Value: "train.Link", Keep: time.Hour, Doc: "Links of the network that lose packets, or did so a while ago."},
+		{Name: BucketLinks, Writer: "profiler", Key: "<link>", Value: "train.Link", Keep: time.Hour, Doc: "Links of the network that lose or delay packets, or did so a while ago."},
 		{
 			Name: BucketExperiments, Writer: "experiments", Key: "<experiment>", Value: "conduct.Record", Keep: 90 * 24 * time.Hour,
 			Doc: "What is known of an experiment and what was decided: its trials with their epochs.",

@@ -13,6 +13,7 @@ const (
 	FactTrialStarted = "trial_started"
 	FactTrialEnded   = "trial_ended"
 	FactRetuned      = "retuned"
+	FactLearnt       = "learnt"
 	FactFinished     = "finished"
 	FactStopped      = "stopped"
 )
@@ -63,6 +64,25 @@ type Retuned struct {
 	train.Applied
 }
 
+// Learnt says what is known of workloads now, after what trials of an experiment have shown.
+type Learnt struct {
+	// Best are the cheapest settings known of each kind of workload and batch size.
+	Best []BestSetting `json:"best"`
+}
+
+// BestSetting is the cheapest one known of a kind of workload at a batch size.
+type BestSetting struct {
+	// Cluster is the kind.
+	Cluster   string  `json:"cluster"`
+	BatchSize float64 `json:"batch_size"`
+	// Setting are the system parameters.
+	Setting map[string]float64 `json:"setting"`
+	// EpochSeconds or EpochJoules are what an epoch takes, on average over the workloads: whichever was to be small.
+	EpochSeconds float64 `json:"epoch_seconds,omitempty"`
+	EpochJoules  float64 `json:"epoch_j,omitempty"`
+	Workloads    int     `json:"workloads"`
+}
+
 // ExperimentEnded says how an experiment ended.
 type ExperimentEnded struct {
 	Message string `json:"message"`
@@ -107,6 +127,7 @@ func tuneKinds() []Kind {
 		tune(FactTrialStarted, "experiments", "tune/<id>/trial/<n>/started/<epochs>", false, "A trial begins, or goes on after a pause.", func() any { return new(TrialStarted) }),
 		tune(FactTrialEnded, "experiments", "tune/<id>/trial/<n>/<state>/<epochs>", false, "A trial ended, or is paused.", func() any { return new(TrialEnded) }),
 		tune(FactRetuned, "executor", "tune/<id>/job/<job>/attempt/<n>/setting/<generation>", false, "A running trial has other system parameters.", func() any { return new(Retuned) }),
+		tune(FactLearnt, "experiments", "tune/<id>/learnt/<revision>", false, "The cheapest settings known of each kind of workload, after trials that ended.", func() any { return new(Learnt) }),
 		tune(FactStopRequested, "anyone", "tune/<id>/stop", false, "The experiment shall end.", func() any { return new(ExperimentStopRequested) }),
 		tune(FactFinished, "experiments", "tune/<id>/finished", true, "The experiment has come to its end.", func() any { return new(ExperimentEnded) }),
 		tune(FactStopped, "experiments", "tune/<id>/stopped", true, "The experiment was stopped before its end.", func() any { return new(ExperimentEnded) }),

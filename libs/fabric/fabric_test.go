@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -213,7 +214,10 @@ func TestReadRefuses(t *testing.T) {
 		"nodes: [{name: n}]":          "no rack",
 		"racks: [a]\nlinks: [[a]]":    "two names",
 		"racks: [a]\nlinks: [[a, b]]": "listed",
-		"racks: [r]\nnodes: [{name: n, rack: q}]": "listed",
+		"racks: [r]\nnodes: [{name: n, rack: q}]":                           "listed",
+		"nodes: [{name: n, rack: q}]\naddresses: {n: [10.0.0.1]}":           "a switch",
+		"nodes: [{name: n, rack: q}]\naddresses: {q: ['']}":                 "empty",
+		"nodes: [{name: n, rack: q}]\naddresses: {q: [10.0.0.1, 10.0.0.1]}": "twice",
 	} {
 		if _, err := Read([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q in it", text, err, want)
@@ -221,18 +225,43 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-func TestFromLabels(t *testing.T) {
-	topology := FromLabels([]Labelled{{Name: "n1", Rack: "r1"}, {Name: "n2", Rack: "r2"}, {Name: "n3", Rack: "r2"}, {Name: "n4", Rack: "r3", Spines: []string{"s1"}}, {Name: "n5"}})
-	var ids []string
-	for _, l := range topology.Links {
-		ids = append(ids, string(l.ID))
+func TestNamesOfPaths(t *testing.T) {
+	text := "spines: [s1, s2]\nnodes: [{name: a, rack: l1}, {name: b, rack: l2}, {name: c, rack: l2}]\naddresses: {s1: [10.2.0.1, 10.2.0.2], s2: ['fd00::2'], l2: [10.3.0.1]}\n"
+	topology, err := Read([]byte(text))
+	if err != nil {
+		t.Fatal(err)
 	}
-	slices.Sort(ids)
-	if want := []string{
-		"n1=7Erack=2Fr1", "n2=7Erack=2Fr2", "n3=7Erack=2Fr2", "n4=7Erack=2Fr3", "n5=7Erack=2Fnetwork",
-		"rack=2Fnetwork=7Erack=2Fr1", "rack=2Fnetwork=7Erack=2Fr2", "rack=2Fr1=7Erack=2Fr2", "rack=2Fr3=7Espine=2Fs1",
-	}; !slices.Equal(ids, want) {
-		t.Errorf("links\n%q, want\n%q", ids, want)
+	n := topology.Names()
+	for _, c := range []struct {
+		from, to string
+		hops     []string
+		want     []LinkID
+	}{
+		// Leaves are known by their place in the path, spines by their addresses.
+		{"a", "b", []string{"10.1.0.1", "10.2.0.2", "10.9.0.1"}, []LinkID{"a=3El1", "l1=3Es1", "s1=3El2", "l2=3Eb"}},
+		{"b", "a", []string{"10.1.0.7", "fd00::2", ""}, []LinkID{"b=3El2", "l2=3Es2", "s2=3El1", "l1=3Ea"}},
+		{"a", "b", []string{"10.1.0.1", "10.7.7.7", "10.9.0.1"}, []LinkID{"a=3El1", "", "", "l2=3Eb"}},
+		{"b", "c", []string{"10.9.0.1"}, []LinkID{"b=3El2", "l2=3Ec"}},
+		// A detour is longer than the topology says: what has addresses is known all the same.
+		{"b", "c", []string{"10.3.0.1", "10.2.0.1", "10.3.0.1"}, []LinkID{"b=3El2", "l2=3Es1", "s1=3El2", "l2=3Ec"}},
+		{"a", "stranger", []string{"10.1.0.1"}, nil},
+	} {
+		if got := n.Path(c.from, c.to, c.hops); !slices.Equal(got, c.want) {
+			t.Errorf("%s to %s by %v: %q, want %q", c.from, c.to, c.hops, got, c.want)
+		}
+	}
+	for _, c := range []struct {
+		from, to string
+		want     []LinkID
+	}{
+		{"a", "b", []LinkID{"a=3El1", "l1=3El2", "l2=3Eb"}},
+		{"b", "c", []LinkID{"b=3El2", "l2=3Ec"}},
+		{"a", "stranger", nil},
+		{"a", "a", nil},
+	} {
+		if got := n.Between(c.from, c.to); !slices.Equal(got, c.want) {
+			t.Errorf("between %s and %s: %q, want %q", c.from, c.to, got, c.want)
+		}
 	}
 }
 
@@ -271,7 +300,9 @@ func TestPicture(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	if err := topology.Draw(&b, map[LinkID]float64{"leaf-1=7Espine-1": 0.06, "spine-2=3Eleaf-1": 0.02, "leaf-2=7Espine-1": 0}); err != nil {
+	if err := topology.Draw(&b, map[LinkID]State{
+		"leaf-1=7Espine-1": {Loss: 0.06}, "spine-2=3Eleaf-1": {Loss: 0.02}, "leaf-1=3Espine-2": {DelaySeconds: 0.004}, "leaf-2=7Espine-1": {}, "b=2Eexample=3Eleaf-2": {DelaySeconds: 0.004},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	picture := b.String()
@@ -282,7 +313,7 @@ func TestPicture(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, want := range []string{"leaf-1 - spine-1: 6 % lost", "leaf-1 - spine-2: 2 % lost", "leaf-2 - spine-1: 0 % lost", "leaf-2 - spine-2: not measured", "&lt;a&amp;&gt;"} {
+	for _, want := range []string{"leaf-1 - spine-1: 6 % lost", "leaf-1 - spine-2: 2 % lost", "leaf-2 - spine-1: 0 % lost", "leaf-2 - spine-2: not measured", "b.example - leaf-2: 4 ms slow", "&lt;a&amp;&gt;"} {
 		if !strings.Contains(picture, want) {
 			t.Errorf("the picture lacks %q", want)
 		}
@@ -293,5 +324,31 @@ func TestPicture(t *testing.T) {
 	}
 	if err := big.Draw(io.Discard, nil); err == nil {
 		t.Error("a picture of 55,296 links was drawn")
+	}
+}
+
+func TestFromSeen(t *testing.T) {
+	topology := FromSeen([]Seen{
+		{"a", "b.example", []LinkID{"a=3El1", "l1=3Es1", "s1=3El2", "l2=3Eb=2Eexample"}},
+		{"b.example", "a", []LinkID{"b=2Eexample=3El2", "l2=3Es1", "s1=3El1", "l1=3Ea"}},
+		{"c", "d", []LinkID{"to-10-1-0-1", "to-10-2-0-1", "to-10-1-1-2"}},
+		{"c", "d", []LinkID{"from-c", "from-rack-r-to-q", "to-d"}},
+	})
+	tiers, links := map[string]Tier{}, map[LinkID]string{}
+	for _, v := range topology.Vertices {
+		tiers[v.Name] = v.Tier
+	}
+	for _, l := range topology.Links {
+		links[l.ID] = topology.Vertices[l.A].Name + " " + topology.Vertices[l.B].Name
+	}
+	want := map[LinkID]string{
+		"a=7El1": "a l1", "l1=7Es1": "l1 s1", "l2=7Es1": "s1 l2", "b=2Eexample=7El2": "l2 b.example", "to-10-1-0-1": "c 10-1-0-1", "to-10-2-0-1": "10-1-0-1 10-2-0-1",
+		"to-10-1-1-2": "10-2-0-1 d", "from-c": "c from-c", "from-rack-r-to-q": "from-c from-rack-r-to-q", "to-d": "from-rack-r-to-q d",
+	}
+	if !maps.Equal(links, want) {
+		t.Errorf("links %q, want %q", links, want)
+	}
+	if tiers["a"] != Node || tiers["b.example"] != Node || tiers["l1"] != Rack || tiers["l2"] != Rack || tiers["s1"] != Spine || tiers["d"] != Node || tiers["10-2-0-1"] != Rack {
+		t.Errorf("tiers %v", tiers)
 	}
 }

@@ -3,6 +3,8 @@ package fabric
 import (
 	"bytes"
 	"fmt"
+	"maps"
+	"slices"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -14,6 +16,8 @@ type file struct {
 	Nodes  []fileNode `yaml:"nodes"`
 	// Links between switches; without any, each rack is linked with each spine.
 	Links [][]string `yaml:"links"`
+	// Addresses of the interfaces of switches, by the switch.
+	Addresses map[string][]string `yaml:"addresses"`
 }
 
 type fileNode struct {
@@ -21,8 +25,8 @@ type fileNode struct {
 	Rack string `yaml:"rack"`
 }
 
-// Read reads a topology: `spines`, `racks`, `nodes` with `name` and `rack`, and `links` as pairs of names. Racks need not be listed when nodes name them. Spines
-// stands for all switches above racks, however many levels they have.
+// Read reads a topology: `spines`, `racks`, `nodes` with `name` and `rack`, `links` as pairs of names, and `addresses` of
+// switches. Racks need not be listed when nodes name them. Spines stands for all switches above racks, however many levels they have.
 func Read(text []byte) (*Topology, error) {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
@@ -30,7 +34,7 @@ func Read(text []byte) (*Topology, error) {
 	if err := d.Decode(&f); err != nil {
 		return nil, fmt.Errorf("read topology: %w", err)
 	}
-	b := builder{topology: &Topology{}, index: map[string]int{}, linked: map[LinkID]bool{}}
+	b := builder{topology: &Topology{Addresses: map[string]int{}}, index: map[string]int{}, linked: map[LinkID]bool{}}
 	for _, s := range f.Spines {
 		b.unique(s, Spine)
 	}
@@ -56,45 +60,15 @@ func Read(text []byte) (*Topology, error) {
 		b.join(l[0], l[1])
 	}
 	if b.err == nil && len(f.Links) == 0 {
-		b.joinRacks(func(string) []string { return f.Spines })
+		b.joinRacks(f.Spines)
 	}
 	if b.err == nil && len(b.topology.Links) == 0 {
 		b.fail("no links")
 	}
+	for _, name := range slices.Sorted(maps.Keys(f.Addresses)) {
+		b.address(name, f.Addresses[name])
+	}
 	return b.topology, b.err
-}
-
-// Labelled is a node as its labels tell of it.
-type Labelled struct {
-	Name   string
-	Rack   string   // none: the node hangs on the network as a whole
-	Spines []string // the switches above its rack
-}
-
-// FromLabels makes a topology of what labels tell. Where no spines are known, two racks have one logical link for all that lies between them.
-func FromLabels(nodes []Labelled) *Topology {
-	b := builder{topology: &Topology{}, index: map[string]int{}, linked: map[LinkID]bool{}}
-	spines := map[string][]string{}
-	for _, n := range nodes {
-		rack := n.Rack
-		if rack == "" {
-			rack = "network"
-		}
-		rack = "rack/" + rack
-		b.once(rack, Rack)
-		for _, s := range n.Spines {
-			spines[rack] = append(spines[rack], "spine/"+s)
-		}
-		b.once(n.Name, Node)
-		b.join(n.Name, rack)
-	}
-	for _, v := range b.topology.Vertices {
-		for _, s := range spines[v.Name] {
-			b.once(s, Spine)
-		}
-	}
-	b.joinRacks(func(rack string) []string { return spines[rack] })
-	return b.topology
 }
 
 // builder adds by name; the first error stays.
@@ -111,17 +85,28 @@ func (b *builder) fail(format string, args ...any) {
 	}
 }
 
-func (b *builder) once(name string, tier Tier) {
-	if _, known := b.index[name]; !known {
-		b.index[name] = b.topology.add(name, tier)
-	}
-}
-
 func (b *builder) unique(name string, tier Tier) {
 	if _, known := b.index[name]; known || name == "" {
 		b.fail("name %q is used twice or empty", name)
+		return
 	}
-	b.once(name, tier)
+	b.index[name] = b.topology.add(name, tier)
+}
+
+// address notes the addresses of a switch.
+func (b *builder) address(name string, addresses []string) {
+	at, known := b.index[name]
+	if !known || b.topology.Vertices[at].Tier == Node {
+		b.fail("addresses of %q: want a switch that is listed", name)
+		return
+	}
+	for _, a := range addresses {
+		if _, taken := b.topology.Addresses[a]; taken || a == "" {
+			b.fail("address %q of %q is used twice or empty", a, name)
+			return
+		}
+		b.topology.Addresses[a] = at
+	}
 }
 
 // join links two names once.
@@ -138,23 +123,20 @@ func (b *builder) join(x, y string) {
 	}
 }
 
-// joinRacks links each rack with its spines, and racks without with each other.
-func (b *builder) joinRacks(spines func(rack string) []string) {
-	var bare []string
+// joinRacks links each rack with all spines, and where there are none with each other.
+func (b *builder) joinRacks(spines []string) {
+	var racks []string
 	for _, v := range b.topology.Vertices {
 		if v.Tier != Rack {
 			continue
 		}
-		above := spines(v.Name)
-		for _, s := range above {
-			b.join(v.Name, s)
+		above := spines
+		if len(spines) == 0 {
+			above = racks
 		}
-		if len(above) > 0 {
-			continue
-		}
-		for _, other := range bare {
+		for _, other := range above {
 			b.join(other, v.Name)
 		}
-		bare = append(bare, v.Name)
+		racks = append(racks, v.Name)
 	}
 }

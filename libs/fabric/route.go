@@ -14,12 +14,7 @@ const mostRoutes = 1 << 24
 // Routes lists all shortest ways between nodes, or between racks where there are no nodes, as ECMP spreads over them. Nodes forward nothing. Directed, each pair of
 // ends has its ways there and back, over directed links; else each way counts once.
 func (t *Topology) Routes(directed bool) ([]Route, error) {
-	near := make([][]hop, len(t.Vertices))
-	for i, l := range t.Links {
-		near[l.A] = append(near[l.A], hop{int32(i), l.B, false})
-		near[l.B] = append(near[l.B], hop{int32(i), l.A, true})
-	}
-	ends := t.ends()
+	near, ends := t.near(), t.ends()
 	var routes []Route
 	for _, from := range ends {
 		distance := t.distances(near, from)
@@ -48,6 +43,16 @@ func (t *Topology) Candidates(routes []Route, directed bool) Paths {
 		links *= 2
 	}
 	return Explicit(links, rows)
+}
+
+// near are the links of each vertex.
+func (t *Topology) near() [][]hop {
+	near := make([][]hop, len(t.Vertices))
+	for i, l := range t.Links {
+		near[l.A] = append(near[l.A], hop{int32(i), l.B, false})
+		near[l.B] = append(near[l.B], hop{int32(i), l.A, true})
+	}
+	return near
 }
 
 type hop struct {

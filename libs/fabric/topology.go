@@ -1,5 +1,5 @@
-// Package fabric holds the nouns of the network: what is connected to what, the names of links, and the paths that packets may take. It comes from a file, from
-// labels of nodes or from a generator. It knows nothing of probes, losses or time.
+// Package fabric holds the nouns of the network: what is connected to what, the names of links, and the paths that packets may take. It comes from a file or
+// from a generator. It knows nothing of probes, losses or time.
 package fabric
 
 import (
@@ -37,6 +37,8 @@ type Link struct {
 type Topology struct {
 	Vertices []Vertex
 	Links    []Link
+	// Addresses are those of the interfaces of switches, as far as they are known, with the vertex of each.
+	Addresses map[string]int
 }
 
 // Direction gives the index of the link as seen in one direction.
@@ -54,8 +56,11 @@ func (t *Topology) DirectedID(directed int32) LinkID {
 	if directed%2 == 1 {
 		from, to = to, from
 	}
-	return LinkID(token(from) + "=3E" + token(to))
+	return directedID(from, to)
 }
+
+// directedID names what leads from one vertex to another.
+func directedID(from, to string) LinkID { return LinkID(token(from) + "=3E" + token(to)) }
 
 // linkID is the ends in order, so that it does not matter who tells of the link.
 func linkID(a, b string) LinkID {

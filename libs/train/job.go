@@ -47,6 +47,9 @@ const (
 	LaunchPerDevice Launch = "per_device" // one process per device, ranks set
 )
 
+// LogBigDL is the LogFormat of programs for BigDL.
+const LogBigDL = "bigdl"
+
 // Spec is what a user asks for: the body of a submission.
 type Spec struct {
 	// Name is a person's name for the experiment.
@@ -69,6 +72,8 @@ type Spec struct {
 	DatasetsDir  string `json:"datasets_dir,omitempty"`
 	// Env is added to the job's environment. It cannot set what the scheduler sets.
 	Env map[string]string `json:"env,omitempty"`
+	// LogFormat says that the program tells of its epochs in its output alone, and how: bigdl. They are then read there. Left out, the code calls the job API.
+	LogFormat string `json:"log_format,omitempty"`
 
 	// BatchSize is the number of samples per device and step.
 	BatchSize int `json:"batch_size"`
@@ -93,6 +98,10 @@ type Spec struct {
 	EstimatedMemoryMiB int64 `json:"estimated_memory_mib,omitempty"`
 	// EstimatedHours is the user's estimate of the whole run, in hours, greater than 1.
 	EstimatedHours float64 `json:"estimated_hours,omitempty"`
+	// Cores is how many processors each process of the job may use, MainMemoryMiB how much main memory. Left out, it has the processors of its CPU slots, or all of its
+	// node's, and as much memory as there is. Of a process that runs on a machine without a container memory is not bounded.
+	Cores         int   `json:"cores,omitempty"`
+	MainMemoryMiB int64 `json:"main_memory_mib,omitempty"`
 	// Ports are container ports to expose on the node.
 	Ports []PortMapping `json:"ports,omitempty"`
 

@@ -10,6 +10,9 @@ import (
 // ProbeSlot is the time over which probes are counted together. A probe says itself when it was sent, so both ends count it in the same slot.
 const ProbeSlot = 10 * time.Second
 
+// ProbeTimeout is how long an answer may take before its probe counts as unanswered.
+const ProbeTimeout = 100 * time.Millisecond
+
 // Flow is one stream of probes, one way: with the same addresses, ports and class all of them take the same path.
 type Flow struct {
 	From NodeID `json:"from"`
@@ -45,8 +48,9 @@ type SentProbes struct {
 	// Sent is how many left the node, Acked how many of them were answered.
 	Sent  int `json:"sent"`
 	Acked int `json:"acked"`
-	// RTTSeconds is that of the fastest reply: a queue that is always there delays every one.
-	RTTSeconds float64 `json:"rtt_seconds,omitempty"`
+	// RTTSeconds is what half of the replies took at most, RTTHighSeconds what nine tenths did.
+	RTTSeconds     float64 `json:"rtt_seconds,omitempty"`
+	RTTHighSeconds float64 `json:"rtt_high_seconds,omitempty"`
 }
 
 // ReceivedProbes is what a responder counted of one flow in a slot.
@@ -55,13 +59,16 @@ type ReceivedProbes struct {
 	Flow uint32 `json:"flow"`
 	// Count is how many of its probes arrived.
 	Count int `json:"count"`
+	// DelaySeconds is how long half of them took at most, one way, by the clocks of both ends: only how it changes says anything of the network.
+	DelaySeconds float64 `json:"delay_seconds,omitempty"`
 }
 
-// LateProbes is what a responder says of a flow whose probes arrived after their slot had been reported: the clock of the sender is behind.
+// LateProbes is what a responder says of a flow whose probes it cannot count, because they arrived after their slot had been reported or bear a time that is
+// more than a minute off: the clocks of both ends differ.
 type LateProbes struct {
 	// Flow is the flow's number.
 	Flow uint32 `json:"flow"`
-	// BehindSeconds is how long after it was sent, by the clocks of both ends, the latest of its probes came.
+	// BehindSeconds is how long after it was sent, by the clocks of both ends, one of its probes came; below 0 where the clock of the sender is ahead.
 	BehindSeconds float64 `json:"behind_seconds"`
 }
 
@@ -72,6 +79,9 @@ type Path struct {
 	// Complete says that the target itself has answered, after the last of the hops.
 	Complete bool `json:"complete"`
 }
+
+// Closed says that the flow could not be sent at all: its source port is in use at the node.
+func (p Path) Closed() bool { return !p.Complete && len(p.Hops) == 0 }
 
 // Same says whether two paths are of one flow and cross the same hops.
 func (p Path) Same(q Path) bool {
@@ -85,16 +95,54 @@ type Paths struct {
 	At    time.Time `json:"at"`
 }
 
+// LinkTrouble is what is wrong with a link.
+type LinkTrouble string
+
+// The troubles. A link that has both is said to lose packets, which is worse.
+const (
+	LinkLoses  LinkTrouble = "loss"
+	LinkIsSlow LinkTrouble = "slow"
+	LinkIsWell LinkTrouble = "well"
+)
+
 // Link is the state of one direction of a link between two switches, or a switch and a node.
 type Link struct {
 	// ID names the link by where it leads to: the address at which packets enter, or a node or rack where switches are silent.
 	ID string `json:"id"`
-	// Loss is the part of the packets that it loses, Confidence how sure it is, from 0 to 1, that it is this link that loses them.
-	Loss       float64 `json:"loss_ratio"`
-	Confidence float64 `json:"confidence_ratio"`
+	// Kind is what is wrong with it: "loss" or "slow".
+	Kind LinkTrouble `json:"kind"`
+	// Loss is the part of the packets that it loses, DelaySeconds how much longer than usual they take where it is slow. Confidence is how sure it is, from 0 to 1, that
+	// it is this link.
+	Loss         float64 `json:"loss_ratio"`
+	DelaySeconds float64 `json:"delay_seconds,omitempty"`
+	Confidence   float64 `json:"confidence_ratio"`
 	// Degraded is false of a link that has recovered. Since is when it came to be so.
 	Degraded bool      `json:"degraded"`
 	Since    time.Time `json:"since"`
 	// Probes is on how many probes of the last window that rests.
 	Probes int `json:"probes"`
+}
+
+// Trouble says in words what is wrong with the link.
+func (l Link) Trouble() string {
+	if l.Kind == LinkIsSlow {
+		return fmt.Sprintf("takes %.3g ms longer than usual", 1e3*l.DelaySeconds)
+	}
+	return fmt.Sprintf("loses %.2g %% of the packets", 100*l.Loss)
+}
+
+// LinkWindow is what the probes of one window showed of a link.
+type LinkWindow struct {
+	ID string `json:"id"`
+	// State is what is known to be wrong with it: "loss", "slow", or "well".
+	State LinkTrouble `json:"state"`
+	// Sent are the probes on the paths over the link, Lost those of them that did not arrive, wherever on these paths they were lost.
+	Sent int `json:"sent"`
+	Lost int `json:"lost"`
+	// Loss and DelaySeconds are the link's own; 0 where it is well.
+	Loss         float64 `json:"loss_ratio"`
+	DelaySeconds float64 `json:"delay_seconds"`
+	// RTTSeconds is the median over these paths of their median, RTTHighSeconds the largest of their ninth deciles; 0 where nothing was answered.
+	RTTSeconds     float64 `json:"rtt_seconds"`
+	RTTHighSeconds float64 `json:"rtt_high_seconds"`
 }

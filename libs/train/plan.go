@@ -122,7 +122,9 @@ const (
 	StopNone    StopCause = ""
 	StopPreempt StopCause = "preempt"
 	StopRescale StopCause = "rescale"
-	StopCancel  StopCause = "cancel"
+	// StopRetune has it started again with other system parameters.
+	StopRetune StopCause = "retune"
+	StopCancel StopCause = "cancel"
 	// StopConverged ends the job well: its loss falls no more, by the rule that its user gave.
 	StopConverged StopCause = "converged"
 	// StopOverspent ends the job badly: it has cost more than its group is ready to pay for one.
@@ -168,6 +170,10 @@ type Attempt struct {
 	Outcome Outcome `json:"outcome,omitempty"`
 	// Told is set when that fact is stored: until then it is published again, with the same key.
 	Told bool `json:"told,omitempty"`
+	// Setting is with which system parameters it is started; nothing where none were wanted of the job. Stays is the generation of a later one for which it was
+	// asked to leave and did not in time: it goes on with what it has.
+	Setting Setting `json:"setting,omitzero"`
+	Stays   uint64  `json:"stays,omitempty"`
 	// StartedEpochs is how many epochs were done when the attempt began; LostInARow counts the attempts before this one that ended by
 	// force without finishing an epoch.
 	StartedEpochs int `json:"started_epochs,omitempty"`

@@ -92,13 +92,14 @@ func TestWhoShares(t *testing.T) {
 		change(&s)
 		return s.WithDefaults().SharedMemory()
 	}
-	if got := sharing(func(*train.Spec) {}); got != unit.GiB {
-		t.Errorf("a part of %s", got)
+	for _, devices := range []int{1, 2} {
+		if got := sharing(func(s *train.Spec) { s.MaxDevices = devices }); got != unit.GiB {
+			t.Errorf("on %d devices a part of %s of each", devices, got)
+		}
 	}
 	for name, change := range map[string]func(*train.Spec){
 		"not asked for": func(s *train.Spec) { s.AllowSharing = false },
 		"forbidden":     func(s *train.Spec) { s.DisableSharing = true },
-		"several":       func(s *train.Spec) { s.MaxDevices = 2 },
 		"servers":       func(s *train.Spec) { s.Strategy = train.StrategyParameterServer },
 		"no memory":     func(s *train.Spec) { s.EstimatedMemoryMiB = 0 },
 	} {

@@ -18,8 +18,10 @@ type seriesConfig struct {
 	influx.Config
 	database string
 	pipetune string
-	cluster  string
-	grid     GridConfig
+	// groundTruth is the database of what is known of workloads; empty for none.
+	groundTruth string
+	cluster     string
+	grid        GridConfig
 	// reserved charges idleness as the ledger does.
 	reserved bool
 }
@@ -30,6 +32,7 @@ func (c *seriesConfig) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Org, "influx-org", "switchyard", "its organisation; 1.8 has none")
 	fs.StringVar(&c.database, "influx-database", DefaultDatabase, "what its buckets begin with: DATABASE/raw, DATABASE/1m, DATABASE/1h (`switchyard influx setup` makes them)")
 	fs.StringVar(&c.pipetune, "influx-pipetune", "", "database in which power is also written under PipeTune's names (its own is energy; empty: nowhere)")
+	fs.StringVar(&c.groundTruth, "influx-ground-truth", "", "database in which the best settings known of workloads are written under PipeTune's names (its own is ground_truth; empty: nowhere)")
 	fs.StringVar(&c.cluster, "cluster-name", "switchyard", "name of this cluster in the time series")
 	c.grid.Flags(fs)
 }

@@ -105,6 +105,10 @@ func (s *Service) record(ctx context.Context, b *bus.Bus, p run.Process, grid *G
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	work.Go(func(ctx context.Context) error { return b.ConsumeBatches(ctx, r.intervals()) })
 	work.Go(func(ctx context.Context) error { return b.ConsumeBatches(ctx, r.facts()) })
+	work.Go(func(ctx context.Context) error { return b.ConsumeBatches(ctx, r.network()) })
+	if config.groundTruth != "" {
+		work.Go(func(ctx context.Context) error { return b.ConsumeBatches(ctx, r.truths()) })
+	}
 	return work.Wait()
 }
 

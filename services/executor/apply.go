@@ -33,7 +33,7 @@ func (e *executor) apply(ctx context.Context, action diff.Action) error {
 		e.log.Info("attempt asked to leave", "job", a.Job, "attempt", a.Number, "cause", a.Stop, "reason", action.Reason.Message)
 		return e.tellStop(ctx, a, action.Reason)
 	case diff.WithdrawStop:
-		return e.withdrawStop(ctx, a, action.Generation)
+		return e.withdrawStop(ctx, action, a)
 	case diff.Kill:
 		return e.kill(ctx, action, a)
 	case diff.Decide:
@@ -62,16 +62,19 @@ func (e *executor) tellStop(ctx context.Context, a train.Attempt, reason train.R
 }
 
 // withdrawStop lets an attempt go on. The fact goes first: after a crash in between it is published again, with the same key.
-func (e *executor) withdrawStop(ctx context.Context, a train.Attempt, generation uint64) error {
-	if err := e.publish(ctx, withdrawnFact(a, generation)); err != nil {
+func (e *executor) withdrawStop(ctx context.Context, action diff.Action, a train.Attempt) error {
+	if err := e.publish(ctx, withdrawnFact(a, action.Generation)); err != nil {
 		return err
+	}
+	if action.Cause == train.StopRetune {
+		a.Stays = e.picture.wish(a.Job).Generation
 	}
 	a.Stop, a.StopSince = train.StopNone, time.Time{}
 	if err := e.swap(ctx, a); err != nil {
 		return err
 	}
 	delete(e.stopTold, diff.ReportKey{Job: a.Job, Number: a.Number})
-	e.log.Info("attempt goes on after all", "job", a.Job, "attempt", a.Number, "generation", generation)
+	e.log.Info("attempt goes on after all", "job", a.Job, "attempt", a.Number, "generation", action.Generation)
 	return nil
 }
 
@@ -116,7 +119,7 @@ func (e *executor) claim(ctx context.Context, action diff.Action) (train.Attempt
 	a := train.Attempt{
 		Job: action.Job, Number: action.Number, Backend: e.realm.Backend, Generation: action.Generation, Phase: train.PhaseClaimed,
 		StartedEpochs: action.StartedEpochs, LostInARow: action.LostInARow, UnstartedInARow: action.UnstartedInARow,
-		Servers: action.Servers,
+		Servers: action.Servers, Setting: e.picture.wish(action.Job),
 	}
 	a.SetPlaces(action.Places)
 	places, err := e.picture.places(a)
@@ -193,11 +196,8 @@ func (e *executor) launch(ctx context.Context, a train.Attempt) error {
 		// It was claimed over other secrets, or these were removed since: whether it ran is not known.
 		return e.backend.Refuse(ctx, a, train.Exit{Lost: true})
 	}
-	wish := e.picture.wish(a.Job)
-	e.launchedWith[diff.ReportKey{Job: a.Job, Number: a.Number}] = wish.Generation
 	err = e.backend.Start(ctx, launch.Setting{
-		Cores: wish.Cores(),
-		Job:   a.Job, Spec: job.Spec, Attempt: a, Places: places, Capability: capability, Token: token, Restarted: e.picture.restarts(a),
+		Job: a.Job, Spec: launch.Tuned(job.Spec, a.Setting), Attempt: a, Places: places, Capability: capability, Token: token, Restarted: e.picture.restarts(a),
 		HeartbeatSteps: e.settings.heartbeatSteps, Base: os.Environ(), PythonPath: e.settings.pythonPath,
 	})
 	if err != nil {
@@ -270,8 +270,8 @@ func (e *executor) tell(ctx context.Context, a train.Attempt) error {
 	delete(e.claimedAt, key)
 	delete(e.stopTold, key)
 	delete(e.launches, key)
-	delete(e.launchedWith, key)
-	delete(e.retuned, key)
+	delete(e.retunings, key)
+	e.picture.over(key)
 	return e.backend.Forget(ctx, a)
 }
 

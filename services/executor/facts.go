@@ -2,6 +2,7 @@ package executor
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -25,8 +26,8 @@ func stopFact(a train.Attempt, reason train.Reason) event.Fact {
 }
 
 func withdrawnFact(a train.Attempt, generation uint64) event.Fact {
-	return event.JobFact(a.Job, event.FactStopWithdrawn, fmt.Sprintf("attempt/%d/stop_withdrawn/%d", a.Number, generation),
-		event.StopWithdrawn{Attempt: a.Number, Generation: generation})
+	return event.JobFact(a.Job, event.FactStopWithdrawn, fmt.Sprintf("attempt/%d/stop_withdrawn/%d", a.Number, a.StopSince.UnixMilli()),
+		event.StopWithdrawn{Attempt: a.Number, Cause: a.Stop, Generation: generation})
 }
 
 // endFact tells the outcome of an attempt.
@@ -52,5 +53,16 @@ func endFact(a train.Attempt, v diff.Verdict) event.Fact {
 		f = event.OnceFact(a.Job, event.FactFailed, "end", event.Failed{Attempt: a.Number, EpochsDone: v.EpochsDone, Exit: exit, Reason: v.Reason})
 	}
 	f.Time = a.ExitedAt
+	return f
+}
+
+// retunedFact tells which system parameters an attempt has now. What is told before all have come has a key of its own.
+func retunedFact(experiment train.JobID, a train.Applied, pending []string) event.Fact {
+	key := fmt.Sprintf("job/%s/attempt/%d/setting/%d", a.Job, a.Attempt, a.Generation)
+	if len(pending) > 0 {
+		key += "/without/" + strings.Join(pending, "+")
+	}
+	f := event.TuneFact(string(experiment), event.FactRetuned, key, event.Retuned{Applied: a})
+	f.Time = a.At
 	return f
 }

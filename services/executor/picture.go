@@ -27,13 +27,14 @@ type picture struct {
 	reports  map[diff.ReportKey]train.AttemptReport
 	stopSeen map[diff.ReportKey]time.Time
 	wishes   map[train.JobID]train.Setting
+	retunes  map[diff.ReportKey]train.Reason
 	plan     planned
 	// held are the devices of live attempts, live the number of those that are looked after here.
 	held   diff.Holding
 	live   int
 	agenda agenda
 	// complete says of which buckets the whole was seen once; orphans is set when the machine is to be compared with the records again.
-	complete struct{ jobs, nodes, attempts, reports bool }
+	complete struct{ jobs, nodes, attempts, reports, settings bool }
 	orphans  bool
 }
 
@@ -43,7 +44,7 @@ func newPicture(realm diff.Realm) *picture {
 		wake: make(chan struct{}, 1), realm: realm,
 		jobs: map[train.JobID]bus.Entry[train.Job]{}, attempts: map[train.JobID]bus.Entry[train.Attempt]{},
 		reports: map[diff.ReportKey]train.AttemptReport{}, stopSeen: map[diff.ReportKey]time.Time{},
-		wishes: map[train.JobID]train.Setting{}, held: diff.Holding{}, agenda: newAgenda(),
+		wishes: map[train.JobID]train.Setting{}, retunes: map[diff.ReportKey]train.Reason{}, held: diff.Holding{}, agenda: newAgenda(),
 	}
 }
 
@@ -99,7 +100,7 @@ func (p *picture) soonest() time.Time {
 func (p *picture) ready() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.complete.jobs && p.complete.nodes && p.complete.attempts && p.complete.reports
+	return p.complete.jobs && p.complete.nodes && p.complete.attempts && p.complete.reports && p.complete.settings
 }
 
 // saw sets what is to be known once a bucket was seen as a whole.
@@ -156,7 +157,7 @@ func (p *picture) actions(jobs []train.JobID, now time.Time, l diff.Limits) []di
 func (p *picture) state(jobs []train.JobID, now time.Time) diff.State {
 	s := diff.State{
 		Now: now, Realm: p.realm, Plan: p.withoutPaused(p.plan.about(jobs)), Planned: p.plan.known, Jobs: make(map[train.JobID]train.Job, len(jobs)),
-		Attempts: make(map[train.JobID]train.Attempt, len(jobs)), Reports: p.reports, Held: p.held, StopSeen: p.stopSeen,
+		Attempts: make(map[train.JobID]train.Attempt, len(jobs)), Reports: p.reports, Held: p.held, StopSeen: p.stopSeen, Retunes: p.retunes,
 	}
 	for _, id := range jobs {
 		if e, known := p.jobs[id]; known {

@@ -38,14 +38,14 @@ type executor struct {
 	reports  *bus.KV[train.AttemptReport]
 
 	// What follows is of the loop alone. claimedAt is when an attempt was claimed, launches the tries to start its processes; stopTold are the attempts of which
-	// it was told that they were asked to leave, strays the attempts without a record that are being ended, troubles what was said of faults.
+	// it was told that they were asked to leave, strays the attempts without a record that are being ended, retunings how far attempts are with the system
+	// parameters that are wanted, troubles what was said of faults.
 	claimedAt map[diff.ReportKey]time.Time
 	stopTold  map[diff.ReportKey]bool
 	strays    []launch.Found
 	launches  map[diff.ReportKey]launches
-	// launchedWith is the generation of the setting that an attempt was launched with, retuned the one that it was told to have.
-	launchedWith, retuned map[diff.ReportKey]uint64
-	troubles              troubles
+	retunings map[diff.ReportKey]retuning
+	troubles  troubles
 }
 
 // callTime bounds an exchange with the bus.
@@ -179,6 +179,8 @@ func (e *executor) observe(ctx context.Context, a train.Attempt) (again time.Dur
 			reason = train.Reason{Code: "Converged", Message: "its loss has converged"}
 		case train.StopOverspent:
 			reason = train.Reason{Code: "TooExpensive", Message: "it has cost more than twice as much as the cheapest job of its group"}
+		case train.StopRetune:
+			reason = train.Reason{Code: retuneCode, Message: "it is started with other system parameters"}
 		case train.StopNone, train.StopPreempt, train.StopRescale, train.StopCancel:
 		}
 		if err := e.tellStop(ctx, a, reason); err != nil {
@@ -207,10 +209,11 @@ func (e *executor) observe(ctx context.Context, a train.Attempt) (again time.Dur
 			}
 		}
 		e.backend.Follow(ctx, a, sight, func() { e.picture.news(a.Job) })
-		if err := e.retune(ctx, a, sight); err != nil {
-			return 0, err
+		again, err := e.retune(ctx, a, sight)
+		if again == 0 || sight.Again > 0 && sight.Again < again {
+			again = sight.Again
 		}
-		return sight.Again, nil
+		return again, err
 	case launch.Ending:
 		return sight.Again, e.ending(ctx, a, sight)
 	case launch.Exited:

@@ -2,11 +2,11 @@ package executor
 
 import (
 	"context"
-	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
@@ -50,28 +50,102 @@ func (p *picture) withoutPaused(plan train.Plan) train.Plan {
 	return plan
 }
 
-// retune gives a running attempt the system parameters that are wanted, and tells what was done: the epochs that follow are theirs. An attempt that was
-// launched with them has had them from the start.
-func (e *executor) retune(ctx context.Context, a train.Attempt, s launch.Sight) error {
+// retuning is how far a running attempt has come with a setting.
+type retuning struct {
+	generation uint64
+	begun      time.Time
+	// told says that something was, pending what had not come yet then.
+	told    bool
+	pending []string
+	// heard is when the code of the attempt was first heard of.
+	heard time.Time
+}
+
+func (r retuning) settled() bool { return r.told && len(r.pending) == 0 }
+
+// retune gives a running attempt the system parameters that are wanted, and tells what was done: the epochs that follow are theirs. Those that it was started
+// with it has had from the start; for those that take another start it is asked to leave. again is after how long to look again, 0 where there will be news.
+func (e *executor) retune(ctx context.Context, a train.Attempt, s launch.Sight) (again time.Duration, err error) {
 	wish, key := e.picture.wish(a.Job), diff.ReportKey{Job: a.Job, Number: a.Number}
-	if wish.Generation == 0 || e.retuned[key] == wish.Generation {
-		return nil
+	before := e.retunings[key]
+	if before.generation != wish.Generation {
+		before = retuning{generation: wish.Generation, begun: time.Now()}
+		e.retunings[key] = before
 	}
-	applied, err := e.backend.Retune(ctx, a, s, wish)
+	if wish.Generation == 0 || before.settled() {
+		return 0, nil
+	}
+	applied, err := e.tune(ctx, a, s, wish)
+	if err == nil {
+		err = e.confirm(ctx, a, wish, &before, &applied)
+	}
 	if err != nil {
-		return err
+		return 0, err
 	}
-	applied.Job, applied.Attempt, applied.Generation, applied.At = a.Job, a.Number, wish.Generation, time.Now().UTC()
-	if e.launchedWith[key] == wish.Generation {
-		applied.At = s.StartedAt
+	pending := applied.Pending(wish.Values)
+	e.picture.retune(key, startAgain(applied, pending))
+	if !before.told || !slices.Equal(pending, before.pending) {
+		applied.Job, applied.Attempt, applied.Generation, applied.At = a.Job, a.Number, wish.Generation, time.Now().UTC()
+		if !before.told && len(pending) == 0 && a.Setting.Generation == wish.Generation {
+			applied.At = s.StartedAt
+		}
+		if err := e.publish(ctx, retunedFact(wish.Experiment, applied, pending)); err != nil {
+			return 0, err
+		}
+		e.log.Info("system parameters set", "job", a.Job, "attempt", a.Number, "generation", wish.Generation,
+			"values", applied.Values, "refused", applied.Refused, "pending", pending)
 	}
-	fact := event.TuneFact(string(wish.Experiment), event.FactRetuned, fmt.Sprintf("job/%s/attempt/%d/setting/%d", a.Job, a.Number, wish.Generation),
-		event.Retuned{Applied: applied})
-	fact.Time = applied.At
-	if err := e.publish(ctx, fact); err != nil {
-		return err
+	before.told, before.pending = true, pending
+	e.retunings[key] = before
+	if before.settled() {
+		return 0, nil
 	}
-	e.retuned[key] = wish.Generation
-	e.log.Info("system parameters set", "job", a.Job, "attempt", a.Number, "generation", wish.Generation, "values", applied.Values, "refused", applied.Refused)
-	return nil
+	return launch.Later, nil
+}
+
+// tune has the back end set what it can.
+func (e *executor) tune(ctx context.Context, a train.Attempt, s launch.Sight, wish train.Setting) (train.Applied, error) {
+	applied, err := e.backend.Retune(ctx, a, s, wish.Only(train.SettingCores, train.SettingMemoryMiB))
+	if err != nil {
+		return applied, err
+	}
+	for name := range wish.Values {
+		if !slices.Contains([]string{train.SettingCores, train.SettingMemoryMiB, train.SettingMicroBatch, train.SettingPowerLimit}, name) {
+			applied.Refuse(name, "it cannot be changed while a job runs")
+		}
+	}
+	if a.Stays == wish.Generation {
+		for _, name := range applied.Restarts {
+			if _, has := applied.Values[name]; has {
+				continue
+			}
+			applied.Refuse(name, "it takes another start, and the job did not leave at the end of an epoch")
+		}
+	}
+	return applied, nil
+}
+
+// startAgain is why an attempt has to leave for those of its parameters that are pending; without a code it does not.
+func startAgain(applied train.Applied, pending []string) train.Reason {
+	names := slices.DeleteFunc(slices.Clone(pending), func(name string) bool { return !slices.Contains(applied.Restarts, name) })
+	if len(names) == 0 {
+		return train.Reason{}
+	}
+	return train.Reason{Code: retuneCode, Message: "it is started with another " + strings.Join(names, ", ")}
+}
+
+const retuneCode = "Retuned"
+
+// retune notes whether an attempt has to leave for its system parameters.
+func (p *picture) retune(key diff.ReportKey, why train.Reason) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.retunes[key] = why
+}
+
+// over forgets an attempt whose end was told.
+func (p *picture) over(key diff.ReportKey) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.retunes, key)
 }

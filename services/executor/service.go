@@ -15,6 +15,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
@@ -134,7 +135,9 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	loops.Go(func(ctx context.Context) error {
 		return e.reports.Watch(ctx, look.seeReport, look.saw(&look.complete.reports))
 	})
-	loops.Go(func(ctx context.Context) error { return e.wishes.Watch(ctx, look.seeSetting, nil) })
+	loops.Go(func(ctx context.Context) error {
+		return e.wishes.Watch(ctx, look.seeSetting, look.saw(&look.complete.settings))
+	})
 	loops.Go(e.followPlans)
 	if e.machine != nil {
 		loops.Go(func(ctx context.Context) error {
@@ -162,8 +165,7 @@ func (s *Service) open(ctx context.Context, p run.Process, b *bus.Bus) (*executo
 	}
 	e := &executor{
 		bus: b, log: p.Log, fence: fence, metrics: newMetrics(p.Metrics), limits: diff.Limits{StopGrace: s.stopGrace}, settings: *s,
-		claimedAt:    map[diff.ReportKey]time.Time{},
-		launchedWith: map[diff.ReportKey]uint64{}, retuned: map[diff.ReportKey]uint64{},
+		claimedAt: map[diff.ReportKey]time.Time{}, retunings: map[diff.ReportKey]retuning{},
 		stopTold: map[diff.ReportKey]bool{}, launches: map[diff.ReportKey]launches{}, troubles: troubles{},
 	}
 	if s.backend == backendKubernetes {
@@ -189,7 +191,13 @@ func (s *Service) open(ctx context.Context, p run.Process, b *bus.Bus) (*executo
 
 // openMachine makes the back end of this machine.
 func (s *Service) openMachine(ctx context.Context, p run.Process) (*local.Machine, error) {
-	m := local.NewMachine(local.New(p.Common.DataDir), local.Bounds{LogBytes: s.logLimitMiB << 20, KillAfterMillis: s.killAfter.Milliseconds()})
+	processors, err := proc.Processors()
+	if err != nil {
+		return nil, err
+	}
+	m := local.NewMachine(local.New(p.Common.DataDir), local.Bounds{
+		LogBytes: s.logLimitMiB << 20, KillAfterMillis: s.killAfter.Milliseconds(), Processors: processors,
+	})
 	if err := m.Tidy(); err != nil {
 		p.Log.Warn("leftovers of an earlier run not removed", "error", err)
 	}

@@ -177,7 +177,7 @@ func TestFailedLaunchesWait(t *testing.T) {
 	}
 	e := &executor{
 		backend: local.NewMachine(b, local.Bounds{LogBytes: 1 << 20}), realm: diff.Realm{Node: "n1"}, picture: newPicture(diff.Realm{Node: "n1"}),
-		launches: map[diff.ReportKey]launches{}, troubles: troubles{}, launchedWith: map[diff.ReportKey]uint64{},
+		launches: map[diff.ReportKey]launches{}, troubles: troubles{},
 	}
 	e.log = testLogger(t)
 	e.picture.jobs["j1"] = bus.Entry[train.Job]{Value: train.Job{ID: "j1", Spec: command("true")}}

@@ -22,6 +22,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/busserver"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/local"
@@ -58,6 +59,7 @@ type yard struct {
 	nodes    *bus.KV[train.Node]
 	reports  *bus.KV[train.AttemptReport]
 
+	began    time.Time
 	plans    uint64
 	lastPlan uint64
 
@@ -68,7 +70,7 @@ type yard struct {
 func newYard(t *testing.T, args ...string) *yard {
 	t.Helper()
 	ctx := t.Context()
-	y := &yard{t: t, dir: t.TempDir(), store: t.TempDir(), node: "n1", planner: "planner"}
+	y := &yard{t: t, dir: t.TempDir(), store: t.TempDir(), node: "n1", planner: "planner", began: time.Now()}
 	y.serve(0)
 	t.Cleanup(func() { y.server.Stop() })
 	y.bus = bustest.Connect(t, y.server, "admission")
@@ -277,18 +279,9 @@ func (y *yard) touch(name string) {
 // cores gives the first and the last processor that the test may use.
 func cores(t *testing.T) (first, last int) {
 	t.Helper()
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
+	processors, err := proc.Processors()
+	if err != nil {
 		t.Fatal(err)
 	}
-	first = -1
-	for i := range 1024 {
-		if set.IsSet(i) {
-			if first < 0 {
-				first = i
-			}
-			last = i
-		}
-	}
-	return first, last
+	return processors[0], processors[len(processors)-1]
 }

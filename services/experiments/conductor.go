@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -335,26 +334,6 @@ func (c *conductor) moveOn(ctx context.Context, id string, change func(*conduct.
 		return err
 	}
 	return c.act(ctx, id)
-}
-
-// learn adds what ended trials showed to the ground truth. It is kept before the record says so: after a crash in between it is learnt twice, which leaves means
-// as they are.
-func (c *conductor) learn(ctx context.Context, r *conduct.Record) (profile.Store, error) {
-	if len(r.Experiment.System) == 0 {
-		return profile.Store{}, nil
-	}
-	e, err := c.profiles.Get(ctx, event.ProfilesKey)
-	if err != nil && !errors.Is(err, bus.ErrNotFound) {
-		return e.Value, err
-	}
-	learnt := r.Learn(e.Value)
-	if reflect.DeepEqual(learnt, e.Value) {
-		return learnt, nil
-	}
-	if _, err := c.profiles.Swap(ctx, event.ProfilesKey, learnt, e.Revision); err != nil {
-		return learnt, fmt.Errorf("keep the ground truth: %w", err)
-	}
-	return learnt, nil
 }
 
 func copyOf(record []byte) (conduct.Record, error) {

@@ -331,6 +331,41 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
+// What trials taught is told before it is kept, once.
+func TestWhatWasLearntIsTold(t *testing.T) {
+	b := newBench(t)
+	c, err := newConductor(b.ctx, bustest.Connect(t, b.server, "experiments"), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Now().UTC()
+	e := experiment(1)
+	e.Search.Algorithm = search.Random
+	r := conduct.New("exp", e, "hash", at)
+	if err := r.Decide(profile.Store{}, at); err != nil {
+		t.Fatal(err)
+	}
+	trial := &r.Trials[0]
+	trial.State, trial.Done = search.Paused, []conduct.Epoch{{Epoch: 1, Attempt: 1, At: at, Seconds: 10}}
+	trial.Applied = []train.Applied{{Job: trial.Job, Attempt: 1, Generation: 1, At: at.Add(-time.Minute)}}
+	trial.Profile = &conduct.Profile{BusyCores: 2, Signature: profile.Signature{"busy_cores": 2}}
+	for range 2 {
+		if _, err := c.learn(b.ctx, &r); err != nil {
+			t.Fatal(err)
+		}
+		trial.Learnt = 0 // as after a crash before the record was kept
+	}
+	told, err := event.Decode[event.Learnt](b.last("exp", event.FactLearnt).Data)
+	if err != nil || len(told.Best) != 1 || told.Best[0].EpochSeconds != 10 || told.Best[0].Workloads != 1 || told.Best[0].Cluster != "kind-0" {
+		t.Errorf("told %+v, error %v", told, err)
+	}
+	count := 0
+	subject := event.TuneSubject("exp", event.FactLearnt).String()
+	if err := b.user.Stored(b.ctx, event.StreamTune, []string{subject}, time.Time{}, func(bus.Message) { count++ }); err != nil || count != 1 {
+		t.Errorf("told %d times, error %v", count, err)
+	}
+}
+
 // A record that nobody can go on from does not keep other experiments from going on.
 func TestABrokenRecordIsSetAside(t *testing.T) {
 	b := newBench(t)

@@ -9,12 +9,15 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
+
+	"github.com/switchyard-dl/switchyard/libs/run"
 )
 
 // doors are where training code reaches the job API.
@@ -27,6 +30,14 @@ type doors struct {
 func (d doors) close() {
 	_ = d.tcp.Close()
 	_ = d.unix.Close()
+}
+
+// loops answer at both.
+func (d doors) loops(answers http.Handler) []func(context.Context) error {
+	return []func(context.Context) error{
+		func(ctx context.Context) error { return run.ServeListener(ctx, d.tcp, answers) },
+		func(ctx context.Context) error { return run.ServeListener(ctx, d.unix, answers) },
+	}
 }
 
 // openDoors listens on the address and on a Unix socket in the agent's folder.

@@ -58,7 +58,7 @@ func (n *network) validate() []error {
 	if n.bytes < netprobe.HeaderBytes || n.bytes > mostSize {
 		errs = append(errs, fmt.Errorf("--probe-bytes %d: want %d to %d", n.bytes, netprobe.HeaderBytes, mostSize))
 	}
-	if err := n.prober().Check(); err != nil {
+	if err := n.prober().Check(); err != nil && len(n.listen) > 0 {
 		errs = append(errs, fmt.Errorf("--probe-budget-packets %d, --probe-budget-bytes %d: %w", n.mostPackets, n.mostBytes, err))
 	}
 	if n.traceEvery < time.Second {
@@ -213,9 +213,12 @@ func (l *links) report(ctx context.Context) error {
 		}
 		late := len(counts.Late) > 0
 		if late && !wasLate {
-			l.log.Warn("probes come after their slot was told: the clocks of their senders are behind", "late", counts.Late)
+			l.log.Warn("probes of other nodes cannot be counted: the clocks differ", "late", counts.Late)
 		}
 		wasLate = late
+		if counts.Stalled {
+			l.log.Warn("the agent did not get to run: its probes are not counted", "slot", counts.Slot)
+		}
 		// A report that the bus does not take in time is of no use any more, and the next one must not wait for it.
 		within, cancel := context.WithTimeout(ctx, train.ProbeSlot/2)
 		err := l.bus.Publish(within, event.Fact{
@@ -261,7 +264,7 @@ func (l *links) trace(ctx context.Context) error {
 }
 
 // keepWhole puts paths that were found before in place of what was found of them now, where that is less: a link that loses packets is silent, too, and just then
-// it matters who crosses it.
+// it matters who crosses it. That does not hold for a flow that cannot be probed, since its port is in use: another one over the same links has to take its place.
 func keepWhole(found, before []train.Path) {
 	whole := map[uint32]train.Path{}
 	for _, p := range before {
@@ -270,7 +273,7 @@ func keepWhole(found, before []train.Path) {
 		}
 	}
 	for i, p := range found {
-		if old, known := whole[p.Flow.ID()]; known && (!p.Complete || slices.Contains(p.Hops, "")) {
+		if old, known := whole[p.Flow.ID()]; known && !p.Closed() && (!p.Complete || slices.Contains(p.Hops, "")) {
 			found[i] = old
 		}
 	}

@@ -17,6 +17,11 @@ func TestAWholePathIsNotForgottenForAPartOfIt(t *testing.T) {
 	before := []train.Path{{Flow: flow("1"), Hops: []string{"x"}, Complete: true}, {Flow: flow("2"), Hops: []string{"x"}, Complete: true}}
 	found := []train.Path{{Flow: flow("1"), Hops: []string{"", ""}}, {Flow: flow("2"), Hops: []string{"y"}, Complete: true}, {Flow: flow("3"), Hops: []string{""}}}
 	keepWhole(found, before)
+	closed := []train.Path{{Flow: flow("1")}}
+	keepWhole(closed, before)
+	if !closed[0].Closed() {
+		t.Errorf("of a flow whose port is in use the old path is kept: %+v", closed)
+	}
 	if !found[0].Same(before[0]) || found[1].Hops[0] != "y" || found[2].Complete {
 		t.Errorf("%+v", found)
 	}
@@ -26,6 +31,13 @@ func TestWrongSettingsOfProbesAreNamed(t *testing.T) {
 	good := network{listen: []string{"10.0.0.2:7070", "[fd00::2]:7070"}, rate: 10, bytes: 400, mostPackets: 60, mostBytes: 12_500, traceEvery: time.Minute}
 	if errs := good.validate(); len(errs) != 0 || len(good.listenParsed) != 2 {
 		t.Errorf("%v", errs)
+	}
+	fast := network{rate: 100, bytes: 400, mostPackets: 60, mostBytes: 12_500, traceEvery: time.Minute}
+	if errs := fast.validate(); len(errs) != 0 {
+		t.Errorf("a budget without room for the probes of an agent that sends none: %v", errs)
+	}
+	if fast.listen = good.listen; len(fast.validate()) != 1 {
+		t.Errorf("%v", fast.validate())
 	}
 	bad := network{listen: []string{"host", "0.0.0.0:1"}, rate: 0, bytes: 3, mostPackets: 1, mostBytes: 1, traceEvery: 1}
 	if errs := bad.validate(); len(errs) != 6 {

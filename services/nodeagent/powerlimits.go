@@ -16,12 +16,14 @@ import (
 	"github.com/switchyard-dl/switchyard/services/nodeagent/powerlimit"
 )
 
-// powerLimits holds the devices of live attempts at the limits that the planner wants.
+// powerLimits holds the devices of live attempts at the limits that the planner, or the experiment of a trial, wants.
 type powerLimits struct {
 	keeper  *powerlimit.Keeper
 	devices func() []gpu.Device
 	live    func() []train.Attempt
-	log     *slog.Logger
+	// trials gives the limit of a trial that has one of its own, in watts. It goes before the planner's.
+	trials func(train.JobID) float64
+	log    *slog.Logger
 
 	mu     sync.Mutex
 	wanted map[string]train.PowerLimit
@@ -30,7 +32,7 @@ type powerLimits struct {
 }
 
 // newPowerLimits gives nil where no device has limits that can be set.
-func newPowerLimits(dir string, gpus gpu.Reader, devices func() []gpu.Device, live func() []train.Attempt, log *slog.Logger) (*powerLimits, error) {
+func newPowerLimits(dir string, gpus gpu.Reader, devices func() []gpu.Device, live func() []train.Attempt, trials func(train.JobID) float64, log *slog.Logger) (*powerLimits, error) {
 	limiter, can := gpus.(gpu.Limiter)
 	if !can {
 		return nil, nil
@@ -39,7 +41,19 @@ func newPowerLimits(dir string, gpus gpu.Reader, devices func() []gpu.Device, li
 	if err != nil {
 		return nil, err
 	}
-	return &powerLimits{keeper: keeper, devices: devices, live: live, log: log, wanted: map[string]train.PowerLimit{}, own: keeper.Own()}, nil
+	return &powerLimits{keeper: keeper, devices: devices, live: live, trials: trials, log: log, wanted: map[string]train.PowerLimit{}, own: keeper.Own()}, nil
+}
+
+// loops are what there is to do, once it is known which attempts there are; nothing where no device has limits.
+func (p *powerLimits) loops(limits *bus.KV[train.PowerLimit], synced *signal) []func(context.Context) error {
+	if p == nil {
+		return nil
+	}
+	wanted := newSignal()
+	return []func(context.Context) error{
+		func(ctx context.Context) error { return limits.Watch(ctx, p.see, wanted.set) },
+		synced.then(wanted.then(p.run)),
+	}
 }
 
 func (p *powerLimits) see(e bus.Entry[train.PowerLimit], deleted bool) {
@@ -61,6 +75,9 @@ func (p *powerLimits) now() map[train.DeviceID]unit.Power {
 		watts := unit.Power(math.MaxInt64)
 		if l, wanted := p.wanted[string(a.Job)]; wanted && l.Attempt == a.Number && l.Watts > 0 {
 			watts = unit.Watts(l.Watts)
+		}
+		if w := p.trials(a.Job); w > 0 {
+			watts = unit.Watts(w)
 		}
 		for _, d := range a.Devices {
 			if d != d.Board() { // a limit is of the whole GPU, others have instances of it
@@ -110,7 +127,7 @@ func (p *powerLimits) run(ctx context.Context) error {
 			said = err.Error()
 		}
 		if said != trouble && said != "" {
-			p.log.Warn("power limits are not as the planner wants them", "error", said)
+			p.log.Warn("power limits are not as they are wanted", "error", said)
 		}
 		trouble = said
 		select {

@@ -140,7 +140,7 @@ func TestALimitedDeviceIsDescribedByItsOwnLimit(t *testing.T) {
 	live := func() []train.Attempt {
 		return []train.Attempt{{Job: "j", Number: 1, Devices: []train.DeviceID{"gpu:1"}}, {Job: "old", Number: 2, Devices: []train.DeviceID{"gpu:0"}}}
 	}
-	p, err := newPowerLimits(t.TempDir(), gpus, func() []gpu.Device { return known }, live, quiet())
+	p, err := newPowerLimits(t.TempDir(), gpus, func() []gpu.Device { return known }, live, newWishes().watts, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestALimitedDeviceIsDescribedByItsOwnLimit(t *testing.T) {
 	if other, err := gpus.PowerLimits(0); err != nil || other.Now != 300*unit.Watt {
 		t.Errorf("the limit of an earlier attempt is set: %v, %v", other, err)
 	}
-	if p, err := newPowerLimits(t.TempDir(), nil, nil, nil, quiet()); p != nil || err != nil {
+	if p, err := newPowerLimits(t.TempDir(), nil, nil, nil, nil, quiet()); p != nil || err != nil {
 		t.Errorf("limits without GPUs: %v, %v", p, err)
 	}
 }
@@ -167,10 +167,18 @@ func TestTheMostGenerousLimitCountsOnASharedDevice(t *testing.T) {
 		return train.Attempt{Job: id, Number: 1, Devices: []train.DeviceID{device}}
 	}
 	live := []train.Attempt{job("a", "gpu:0"), job("b", "gpu:0"), job("a", "gpu:1"), job("free", "gpu:1"), job("free", "gpu:2")}
-	p := &powerLimits{live: func() []train.Attempt { return live }, wanted: map[string]train.PowerLimit{
+	trials := newWishes()
+	p := &powerLimits{live: func() []train.Attempt { return live }, trials: trials.watts, wanted: map[string]train.PowerLimit{
 		"a": {Attempt: 1, Watts: 100}, "b": {Attempt: 1, Watts: 150},
 	}}
 	if got := p.now(); len(got) != 1 || got["gpu:0"] != 150*unit.Watt {
 		t.Errorf("limits %v", got)
+	}
+	// What the experiment of a trial wants goes before what the planner does.
+	for job, watts := range map[train.JobID]float64{"b": 120, "free": 200} {
+		trials.see(bus.Entry[train.Setting]{Key: string(job), Value: train.Setting{Job: job, Values: map[string]float64{"power_limit_w": watts}}}, false)
+	}
+	if got := p.now(); len(got) != 3 || got["gpu:0"] != 120*unit.Watt || got["gpu:1"] != 200*unit.Watt || got["gpu:2"] != 200*unit.Watt {
+		t.Errorf("limits with those of trials %v", got)
 	}
 }

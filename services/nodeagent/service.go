@@ -171,12 +171,13 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 		return err
 	}
 	defer doors.close()
-	batches, pauses := &tunings{wanted: map[string]train.Tuning{}}, newPauses()
+	wanted := newWishes()
+	batches := &tunings{wanted: map[string]train.Tuning{}, trials: wanted.microBatch}
 	api := jobapi.New(jobapi.Config{
 		Node: p.Common.NodeID(), Bus: b, Reports: t.reports, Roster: known, Outbox: box, EpochEnded: opened.recorder.Mark,
-		UsesMemory: reserved.reported, Tuned: batches.of, Paused: pauses.holds, Log: p.Log, Metrics: p.Metrics,
+		UsesMemory: reserved.reported, Tuned: batches.of, Paused: wanted.holds, Log: p.Log, Metrics: p.Metrics,
 	})
-	limits, err := newPowerLimits(dir, opened.gpus, opened.meter.Devices, live, p.Log)
+	limits, err := newPowerLimits(dir, opened.gpus, opened.meter.Devices, live, wanted.watts, p.Log)
 	if err != nil {
 		return err
 	}
@@ -189,29 +190,21 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 	synced := newSignal()
 	work.Go(func(ctx context.Context) error { return t.attempts.Watch(ctx, known.Put, synced.set) })
 	work.Go(func(ctx context.Context) error { return t.tunings.Watch(ctx, batches.see, func() {}) })
-	work.Go(func(ctx context.Context) error { return t.settings.Watch(ctx, pauses.see, pauses.synced.set) })
+	work.Go(func(ctx context.Context) error { return t.settings.Watch(ctx, wanted.see, wanted.synced.set) })
 	work.Go(func(ctx context.Context) error { return box.Run(ctx, api.DeliverKept) })
 	work.Go(api.RunHeartbeats)
-	work.Go(func(ctx context.Context) error { return run.ServeListener(ctx, doors.tcp, api.Handler()) })
-	work.Go(func(ctx context.Context) error { return run.ServeListener(ctx, doors.unix, api.Handler()) })
 	work.Go(func(ctx context.Context) error { return bus.ForgetEnded(ctx, t.reports, t.jobs) })
 	// Nobody is told of the job API, nor is anything measured, before it is known which attempts there are.
 	work.Go(synced.then(func(ctx context.Context) error { return announce(ctx, t.nodes, describe, p) }))
 	work.Go(synced.then(func(ctx context.Context) error { return record(ctx, opened.recorder, b) }))
 	work.Go(synced.then(func(ctx context.Context) error { return reserved.run(ctx, opened.meter.Devices) }))
-	for _, loop := range slices.Concat(opened.loops, links.loops()) {
-		work.Go(loop)
-	}
-	if limits != nil {
-		wanted := newSignal()
-		work.Go(func(ctx context.Context) error { return t.limits.Watch(ctx, limits.see, wanted.set) })
-		work.Go(synced.then(wanted.then(limits.run)))
-	}
 	if s.kubernetes.on() {
 		logs := s.kubernetes.tailer(p, known.Newest)
 		work.Go(synced.then(logs.Run))
 		work.Go(synced.then(func(ctx context.Context) error { return answerLogs(ctx, b, p.Common.NodeID(), t.jobs, logs) }))
-		work.Go(func(ctx context.Context) error { return accounts.Run(ctx, opened.meter.Devices) })
+	}
+	for _, loop := range slices.Concat(doors.loops(api.Handler()), opened.loops, links.loops(), limits.loops(t.limits, synced)) {
+		work.Go(loop)
 	}
 	return work.Wait()
 }
@@ -267,7 +260,7 @@ type opened struct {
 	gpus     gpu.Reader // nil where there are none
 	meter    *meter.Meter
 	recorder *meter.Recorder
-	// loops ask the meters that are reached over the network.
+	// loops ask the meters that are reached over the network, and offer the GPUs to a kubelet.
 	loops []func(context.Context) error
 	close func()
 }
@@ -294,6 +287,9 @@ func (s *Service) open(p run.Process, known *roster.Roster, accounts accountant,
 	if err != nil {
 		closeGPUs()
 		return opened{}, err
+	}
+	if accounts != nil {
+		loops = append(loops, func(ctx context.Context) error { return accounts.Run(ctx, m.Devices) })
 	}
 	node := p.Common.NodeID()
 	recorder := meter.NewRecorder(meter.RecorderConfig{

@@ -8,7 +8,8 @@ import (
 )
 
 func TestWhoseMicroBatchIsWanted(t *testing.T) {
-	wanted := &tunings{wanted: map[string]train.Tuning{}}
+	trials := newWishes()
+	wanted := &tunings{wanted: map[string]train.Tuning{}, trials: trials.microBatch}
 	key := train.TuningKey("n1", "gpu:1")
 	record := train.Tuning{Node: "n1", Device: "gpu:1", Generation: 5, Tenants: []train.TunedTenant{
 		{Job: "j", Attempt: 2, MicroBatch: 8, Accumulation: 2}, {Job: "fixed", Attempt: 1},
@@ -31,6 +32,18 @@ func TestWhoseMicroBatchIsWanted(t *testing.T) {
 		if got, _, tuned := wanted.of(a); tuned {
 			t.Errorf("%s is wanted to run with %+v", what, got)
 		}
+	}
+	// A trial has its own, on however many devices; a micro-batch that is more than a step has is nobody's.
+	setting := train.Setting{Job: "j", Generation: 3, BatchSize: 10, Values: map[string]float64{"micro_batch": 4}}
+	trials.see(bus.Entry[train.Setting]{Key: "j", Value: setting}, false)
+	got, generation, tuned = wanted.of(on("j", 2, "gpu:1", "gpu:0"))
+	if !tuned || generation != 3 || got.MicroBatch != 4 || got.Accumulation != 3 {
+		t.Errorf("a trial: %+v in generation %d, %t", got, generation, tuned)
+	}
+	setting.Values = map[string]float64{"micro_batch": 11}
+	trials.see(bus.Entry[train.Setting]{Key: "j", Value: setting}, false)
+	if got, generation, _ = wanted.of(on("j", 2, "gpu:1")); generation != 5 || got.MicroBatch != 8 {
+		t.Errorf("without one it has %+v in generation %d", got, generation)
 	}
 	wanted.see(bus.Entry[train.Tuning]{Key: key}, true)
 	if _, _, tuned := wanted.of(on("j", 2, "gpu:1")); tuned {

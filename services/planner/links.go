@@ -10,8 +10,8 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
-// seeLink keeps what is known of a link. What is measured anew in each window is no reason for a decision, only that a link has come to lose packets, or does so
-// no more.
+// seeLink keeps what is known of a link. What is measured anew in each window is no reason for a decision, only that a link has come to lose packets
+// or to be slow, or is so no more.
 func (p *picture) seeLink(e bus.Entry[train.Link], deleted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -22,7 +22,7 @@ func (p *picture) seeLink(e bus.Entry[train.Link], deleted bool) {
 	} else {
 		p.links[e.Key] = e.Value
 	}
-	if before.Degraded != e.Value.Degraded {
+	if before.Degraded != e.Value.Degraded || before.Kind != e.Value.Kind {
 		p.nudge()
 	}
 }
@@ -37,12 +37,12 @@ func (p *picture) seeCrossed(crossed map[string]pinglist.Crossing) {
 	}
 }
 
-// lossy are the links that lose packets now.
-func (p *picture) lossy() []plan.Link {
+// degraded are the links that lose or delay packets now.
+func (p *picture) degraded() []plan.Link {
 	var all []plan.Link
 	for _, id := range slices.Sorted(maps.Keys(p.links)) {
 		if l := p.links[id]; l.Degraded {
-			all = append(all, plan.Link{ID: id, Loss: l.Loss, From: p.crossed[id].From, To: p.crossed[id].To})
+			all = append(all, plan.Link{ID: id, Loss: l.Loss, DelaySeconds: l.DelaySeconds, From: p.crossed[id].From, To: p.crossed[id].To})
 		}
 	}
 	return all

@@ -24,7 +24,7 @@ type picture struct {
 	attempts map[string]train.Attempt
 	reports  map[string]train.AttemptReport
 	models   map[string]train.Model
-	meetings map[string]curve.Meetings
+	meetings map[string]*curve.Meetings
 	links    map[string]train.Link
 	crossed  map[string]pinglist.Crossing
 	wishes   map[string]train.Setting
@@ -37,7 +37,7 @@ type picture struct {
 func newPicture() *picture {
 	return &picture{
 		jobs: map[string]train.Job{}, nodes: map[string]train.Node{}, attempts: map[string]train.Attempt{},
-		reports: map[string]train.AttemptReport{}, models: map[string]train.Model{}, meetings: map[string]curve.Meetings{},
+		reports: map[string]train.AttemptReport{}, models: map[string]train.Model{}, meetings: map[string]*curve.Meetings{},
 		links: map[string]train.Link{}, wishes: map[string]train.Setting{}, changed: make(chan struct{}, 1),
 		restarts: restartMean{left: map[train.JobID]train.Attempt{}}, silence: newSilence(),
 		missing: map[string]bool{
@@ -64,7 +64,7 @@ func (p *picture) complete(bucket string) func() {
 func (p *picture) ready() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.missing) == 0 && (p.crossed != nil || len(p.lossy()) == 0)
+	return len(p.missing) == 0 && (p.crossed != nil || len(p.degraded()) == 0)
 }
 
 func (p *picture) nudge() {
@@ -167,9 +167,11 @@ func (p *picture) seeMeetings(e bus.Entry[curve.Meetings], deleted bool) {
 	case deleted || e.Value.Known == nil:
 		delete(p.meetings, e.Key)
 	case had && slices.Equal(before.Known.Encounters(), e.Value.Known.Encounters()):
+		e.Value.Known = before.Known
+		p.meetings[e.Key] = &e.Value // step times alone are of use to whoever tunes micro-batches, and no news for a plan
 		return
 	default:
-		p.meetings[e.Key] = e.Value
+		p.meetings[e.Key] = &e.Value
 	}
 	p.nudge()
 }
@@ -181,28 +183,17 @@ func (p *picture) interference(nodes []train.Node) map[string]*curve.Interferenc
 		for i := range n.Devices {
 			d := &n.Devices[i]
 			key := curve.MeetingsKey(d)
-			r, found := p.meetings[key]
-			if hint := p.newest(d.Type()); !found && hint != nil {
-				r = *curve.NewMeetings(d.Type(), d.Driver, hint)
-				p.meetings[key] = r
+			if p.meetings[key] == nil {
+				newest := curve.NewestMeetings(p.meetings, d.Type())
+				if newest == nil {
+					continue
+				}
+				p.meetings[key] = curve.NewMeetings(d.Type(), d.Driver, newest)
 			}
-			if r.Known != nil {
-				known[key] = r.Known
-			}
+			known[key] = p.meetings[key].Known
 		}
 	}
 	return known
-}
-
-// newest is what was measured last of a type of device, with any driver; nil where nothing was.
-func (p *picture) newest(device string) *curve.Interference {
-	var last curve.Meetings
-	for _, r := range p.meetings {
-		if r.Device == device && r.Through > last.Through {
-			last = r
-		}
-	}
-	return last.Known
 }
 
 // state is the picture as the decision wants it. last is the newest plan; known is false where there has never been one. Terms
@@ -226,7 +217,7 @@ func (p *picture) state(now time.Time, last train.Plan, known bool, terms plan.S
 	}
 	// A gang is spread over nodes only by Kubernetes, and a plan does not tell one job's nodes from another's.
 	s.Tuning.OneNode = len(s.Nodes) == 0 || slices.ContainsFunc(s.Nodes, func(n train.Node) bool { return n.Backend != train.BackendKubernetes })
-	s.Links = p.lossy()
+	s.Links = p.degraded()
 	planned := make(map[train.JobID]*plan.Holding, len(last.Allocations))
 	for _, a := range last.Allocations {
 		planned[a.Job] = &plan.Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Beside: a.Beside, Parts: a.Parts, Servers: a.Servers}
@@ -358,6 +349,13 @@ func (p *picture) generation() uint64 {
 		}
 	}
 	return highest
+}
+
+// wants says whether a parameter of a job is its experiment's to choose.
+func (p *picture) wants(job, parameter string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.wishes[job].Wants(parameter)
 }
 
 // knows says whether a job is in the register and has not ended.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"slices"
 	"time"
 
@@ -86,7 +85,7 @@ func (p *powerLimits) pass(ctx context.Context) error {
 		}
 	}
 	for key, e := range p.known {
-		if len(p.limits) > 0 && p.picture.knows(train.JobID(key)) {
+		if len(p.limits) > 0 && p.picture.knows(train.JobID(key)) && !p.picture.wants(key, train.SettingPowerLimit) {
 			continue
 		}
 		if err := p.profiles.Delete(ctx, key, e.Revision); err != nil {
@@ -167,9 +166,6 @@ func (p *powerLimits) learn(ctx context.Context, r onGPU, profile *recur.Profile
 	return err == nil, err
 }
 
-// limitSlack is how far a measured limit may be from the wanted one, in watts: drivers round.
-const limitSlack = 0.5
-
 // held says whether all devices of an attempt were at a power limit in the newest intervals of their nodes. Agents cannot always set what is wanted, and what
 // they measure tells.
 func (p *powerLimits) held(ctx context.Context, a train.Attempt, watts float64) (bool, error) {
@@ -182,12 +178,8 @@ func (p *powerLimits) held(ctx context.Context, a train.Attempt, watts float64) 
 		if err != nil {
 			return false, nil //nolint:nilerr // what cannot be read tells of no limit
 		}
-		for _, d := range part.Devices {
-			if !slices.ContainsFunc(measured.Meters, func(m event.Meter) bool {
-				return m.Device == d && m.Board != nil && math.Abs(m.Board.LimitWatts-watts) <= limitSlack
-			}) {
-				return false, nil
-			}
+		if !measured.Holds(part.Devices, watts) {
+			return false, nil
 		}
 	}
 	return true, nil
@@ -214,7 +206,8 @@ type onGPU struct {
 	spec    train.Spec
 }
 
-// onGPUs are all such attempts of jobs that have not ended, but for those that share a device: what they measure is not theirs alone.
+// onGPUs are all such attempts of jobs that have not ended, but for those that share a device: what they measure is not theirs alone. Trials whose experiment
+// chooses the limit are left out.
 func (p *picture) onGPUs() []onGPU {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -239,7 +232,7 @@ func (p *picture) onGPUs() []onGPU {
 	for key, a := range p.attempts {
 		j, known := p.jobs[key]
 		devices := train.AllDevices(a.Places())
-		if known && a.Phase == train.PhaseRunning && len(devices) > 0 && devices[0].Kind() == train.KindGPU && !slices.ContainsFunc(a.Places(), shared) {
+		if known && a.Phase == train.PhaseRunning && len(devices) > 0 && devices[0].Kind() == train.KindGPU && !p.wishes[key].Wants(train.SettingPowerLimit) && !slices.ContainsFunc(a.Places(), shared) {
 			all = append(all, onGPU{a, j.Spec})
 		}
 	}

@@ -71,7 +71,15 @@ func TestARunningJobIsProfiled(t *testing.T) {
 	look.seeAttempt(bus.Entry[train.Attempt]{Key: "sharer", Value: beside}, false)
 	look.seeJob(bus.Entry[train.Job]{Key: "next", Value: next}, false)
 	look.seeAttempt(bus.Entry[train.Attempt]{Key: "next", Value: another}, false)
+	trial, tried := job, attempt
+	trial.ID, tried.Job, tried.Devices = "trial", "trial", []train.DeviceID{"gpu:3"}
+	look.seeJob(bus.Entry[train.Job]{Key: "trial", Value: trial}, false)
+	look.seeAttempt(bus.Entry[train.Attempt]{Key: "trial", Value: tried}, false)
+	look.seeSetting(bus.Entry[train.Setting]{Key: "trial", Value: train.Setting{Job: "trial", Values: map[string]float64{"power_limit_w": 250}}}, false)
 	pass(200, 300, 100)
+	if _, err := limits.Get(b.ctx, "trial"); !errors.Is(err, bus.ErrNotFound) {
+		t.Errorf("a trial with a limit of its own has another one: %v", err)
+	}
 	if limit, err := limits.Get(b.ctx, "next"); err != nil || limit.Value.Watts != 200 {
 		t.Errorf("the next of the group has %+v, %v", limit.Value, err)
 	}

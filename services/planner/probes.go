@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
+	"os"
 	"reflect"
 	"slices"
 	"sync"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/fabric"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/pinglist"
 )
@@ -31,7 +34,11 @@ const (
 )
 
 // probing is what the operator chose.
-type probing struct{ pinglist.Settings }
+type probing struct {
+	pinglist.Settings
+	// topology is the file of the network, empty for none.
+	topology string
+}
 
 func (p *probing) flags(fs *pflag.FlagSet) {
 	fs.IntVar(&p.Alpha, "probe-coverage", 3, "how many probed paths cross each link of the network at least")
@@ -40,6 +47,7 @@ func (p *probing) flags(fs *pflag.FlagSet) {
 	fs.IntVar(&p.Ports, "probe-ports", 4, "how many source ports are tried towards each: switches choose among equal paths by them")
 	fs.IntVar(&p.FirstPort, "probe-first-port", 28400, "the first of these ports")
 	fs.IntSliceVar(&p.Classes, "probe-classes", []int{0}, "DSCP values of probes, which the source ports take in turn")
+	fs.StringVar(&p.topology, "topology", "", "file of the network, in the form that switchyard net plan reads: links then have its names (empty: they are named by addresses)")
 	fs.StringVar(&p.RackLabel, "rack-label", "switchyard.dev/rack", "label of nodes that names their rack, for networks whose switches do not answer")
 }
 
@@ -55,6 +63,9 @@ func (p *probing) validate() error {
 		inside("probe-coverage", p.Alpha, 1, 100), inside("probe-identify", p.Beta, 0, 3), inside("probe-peers", p.Peers, 1, mostPeers),
 		inside("probe-ports", p.Ports, 1, mostPorts), inside("probe-first-port", p.FirstPort, 1, mostPort),
 	}
+	if err := p.readTopology(); err != nil {
+		errs = append(errs, fmt.Errorf("--topology: %w", err))
+	}
 	if len(p.Classes) == 0 {
 		errs = append(errs, errors.New("--probe-classes: want at least one"))
 	}
@@ -62,6 +73,28 @@ func (p *probing) validate() error {
 		errs = append(errs, inside("probe-classes", c, 0, mostClass))
 	}
 	return errors.Join(errs...)
+}
+
+// readTopology takes up the names of links from the operator's file.
+func (p *probing) readTopology() error {
+	if p.topology == "" {
+		return nil
+	}
+	text, err := os.ReadFile(p.topology)
+	if err != nil {
+		return err
+	}
+	t, err := fabric.Read(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.topology, err)
+	}
+	for text := range t.Addresses {
+		if a, err := netip.ParseAddr(text); err != nil || a.String() != text {
+			return fmt.Errorf("%s: address %q: want an IP address in its usual form, such as 10.2.0.1 or fd00::1", p.topology, text)
+		}
+	}
+	p.Network = t.Names()
+	return nil
 }
 
 // prober keeps the lists of probes.

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -115,5 +118,28 @@ func awaitLists(t *testing.T, p *prober, nodes int) map[string]train.Pinglist {
 			t.Fatalf("lists: %v, %v", found, err)
 		case <-time.After(50 * time.Millisecond):
 		}
+	}
+}
+
+func TestTheTopologyIsChecked(t *testing.T) {
+	for text, want := range map[string]string{
+		"nodes: [{name: a, rack: r}, {name: b, rack: r}]\naddresses: {r: [10.0.0.1, 'fd00::1']}": "",
+		"nodes: [{name: a, rack: r}]\naddresses: {r: ['10.0.0.01']}":                             "want an IP address",
+		"nodes: [{name: a}]": "has no rack",
+	} {
+		path := filepath.Join(t.TempDir(), "yard.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p := probing{topology: path}
+		switch err := p.readTopology(); {
+		case want == "" && (err != nil || p.Network == nil):
+			t.Errorf("%q: %v", text, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%q: %v, want %q in it", text, err, want)
+		}
+	}
+	if err := (&probing{topology: "no-such-file"}).readTopology(); err == nil {
+		t.Error("a file that is not there was read")
 	}
 }

@@ -2,10 +2,12 @@ package planner
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -106,6 +108,14 @@ func (r *recurrences) pass(ctx context.Context) {
 
 // GroupKey names the record of a job's group. A tenant's name may hold what a key cannot.
 func GroupKey(s train.Spec) string { return fmt.Sprintf("t%x.%s", s.Tenant, s.Energy.Group) }
+
+// SplitGroupKey is the inverse of GroupKey; ok is false for another key.
+func SplitGroupKey(key string) (tenant, group string, ok bool) {
+	word, group, found := strings.Cut(key, ".")
+	word, marked := strings.CutPrefix(word, "t")
+	name, err := hex.DecodeString(word)
+	return string(name), group, found && marked && err == nil
+}
 
 // byGroup gives the open jobs by the key of their group, in the order of their admission.
 func (r *recurrences) byGroup() map[string][]train.Job {

@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -147,10 +146,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	}
 	watching := pool.New().WithContext(ctx).WithCancelOnError()
 	rates := &grid{path: s.rates, carbonWeight: s.carbonWeight, log: p.Log}
-	if err := s.watch(ctx, b, look, again.see, watching); err != nil {
-		return err
-	}
-	if err := watchRates(ctx, b, look, rates, watching); err != nil {
+	if err := watch(ctx, b, look, rates, again.see, watching); err != nil {
 		return err
 	}
 	watching.Go(again.run)
@@ -194,78 +190,31 @@ func (s *Service) terms() plan.State {
 	}
 }
 
-// watchRates keeps what energy costs up to date with what the energy service tells. A decision waits for it: a job that has begun is not put off.
-func watchRates(ctx context.Context, b *bus.Bus, look *picture, rates *grid, watching *pool.ContextPool) error {
-	told, err := bus.OpenKV[train.EnergyRates](ctx, b, event.BucketRates)
-	if err != nil {
-		return err
-	}
-	watching.Go(func(ctx context.Context) error { return told.Watch(ctx, rates.see, look.complete(event.BucketRates)) })
-	return nil
-}
-
-// watch opens the buckets and keeps the picture up to date with them. Each record of a job is shown to seeJob, too.
-func (s *Service) watch(ctx context.Context, b *bus.Bus, look *picture, seeJob func(bus.Entry[train.Job], bool), watching *pool.ContextPool) error {
-	jobs, err := bus.OpenKV[train.Job](ctx, b, event.BucketJobs)
-	if err != nil {
-		return err
-	}
-	nodes, err := bus.OpenKV[train.Node](ctx, b, event.BucketNodes)
-	if err != nil {
-		return err
-	}
-	attempts, err := bus.OpenKV[train.Attempt](ctx, b, event.BucketAttempts)
-	if err != nil {
-		return err
-	}
-	reports, err := bus.OpenKV[train.AttemptReport](ctx, b, event.BucketReports)
-	if err != nil {
-		return err
-	}
-	models, err := bus.OpenKV[train.Model](ctx, b, event.BucketModels)
-	if err != nil {
-		return err
-	}
-	meetings, err := bus.OpenKV[curve.Meetings](ctx, b, event.BucketMeetings)
-	if err != nil {
-		return err
-	}
-	links, err := bus.OpenKV[train.Link](ctx, b, event.BucketLinks)
-	if err != nil {
-		return err
-	}
-	wishes, err := bus.OpenKV[train.Setting](ctx, b, event.BucketSettings)
-	if err != nil {
-		return err
-	}
-	watching.Go(func(ctx context.Context) error {
-		return links.Watch(ctx, look.seeLink, look.complete(event.BucketLinks))
-	})
-	watching.Go(func(ctx context.Context) error {
-		return wishes.Watch(ctx, look.seeSetting, look.complete(event.BucketSettings))
-	})
-	watching.Go(func(ctx context.Context) error {
-		return meetings.Watch(ctx, look.seeMeetings, look.complete(event.BucketMeetings))
-	})
-	watching.Go(func(ctx context.Context) error {
-		see := func(e bus.Entry[train.Job], deleted bool) {
+// watch keeps picture and rates up to date with the buckets. Each record of a job is shown to seeJob, too. A decision waits for all of them: for the rates
+// since a job that has begun is not put off.
+func watch(ctx context.Context, b *bus.Bus, look *picture, rates *grid, seeJob func(bus.Entry[train.Job], bool), watching *pool.ContextPool) error {
+	return errors.Join(
+		follow(ctx, b, watching, look, event.BucketJobs, func(e bus.Entry[train.Job], deleted bool) {
 			look.seeJob(e, deleted)
 			seeJob(e, deleted)
-		}
-		return jobs.Watch(ctx, see, look.complete(event.BucketJobs))
-	})
-	watching.Go(func(ctx context.Context) error {
-		see := func(e bus.Entry[train.Node], deleted bool) { look.seeNode(time.Now(), e, deleted) }
-		return nodes.Watch(ctx, see, look.complete(event.BucketNodes))
-	})
-	watching.Go(func(ctx context.Context) error {
-		return attempts.Watch(ctx, look.seeAttempt, look.complete(event.BucketAttempts))
-	})
-	watching.Go(func(ctx context.Context) error {
-		return reports.Watch(ctx, look.seeReport, look.complete(event.BucketReports))
-	})
-	watching.Go(func(ctx context.Context) error {
-		return models.Watch(ctx, look.seeModel, look.complete(event.BucketModels))
-	})
+		}),
+		follow(ctx, b, watching, look, event.BucketNodes, func(e bus.Entry[train.Node], deleted bool) { look.seeNode(time.Now(), e, deleted) }),
+		follow(ctx, b, watching, look, event.BucketAttempts, look.seeAttempt),
+		follow(ctx, b, watching, look, event.BucketReports, look.seeReport),
+		follow(ctx, b, watching, look, event.BucketModels, look.seeModel),
+		follow(ctx, b, watching, look, event.BucketMeetings, look.seeMeetings),
+		follow(ctx, b, watching, look, event.BucketLinks, look.seeLink),
+		follow(ctx, b, watching, look, event.BucketSettings, look.seeSetting),
+		follow(ctx, b, watching, look, event.BucketRates, rates.see),
+	)
+}
+
+// follow opens a bucket and has each of its records seen; the picture is complete in it once all were.
+func follow[T any](ctx context.Context, b *bus.Bus, watching *pool.ContextPool, look *picture, bucket string, see func(bus.Entry[T], bool)) error {
+	records, err := bus.OpenKV[T](ctx, b, bucket)
+	if err != nil {
+		return err
+	}
+	watching.Go(func(ctx context.Context) error { return records.Watch(ctx, see, look.complete(bucket)) })
 	return nil
 }

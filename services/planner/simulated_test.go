@@ -183,10 +183,7 @@ func newLiveWorld(t *testing.T, s *Service, policy plan.Policy) *liveWorld {
 	w.loop.picture, w.loop.policy, w.loop.terms = newPicture(), policy, s.terms()
 	w.loop.now = func() time.Time { return w.clock }
 	watching := pool.New().WithContext(b.ctx).WithCancelOnError()
-	if err := watchRates(b.ctx, w.loop.bus, w.loop.picture, new(grid), watching); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.watch(b.ctx, w.loop.bus, w.loop.picture, func(bus.Entry[train.Job], bool) {}, watching); err != nil {
+	if err := watch(b.ctx, w.loop.bus, w.loop.picture, new(grid), func(bus.Entry[train.Job], bool) {}, watching); err != nil {
 		t.Fatal(err)
 	}
 	return w

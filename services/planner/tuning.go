@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/tune"
@@ -90,14 +91,14 @@ func (t *tuner) pass(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// device begins a round where the jobs on a device are others than before, else it goes on with the present one.
+// device begins a round where the jobs on a device are others than before, or where the last one was not answered, else it goes on with the present one.
 func (t *tuner) device(ctx context.Context, key string, tenants []tenant) error {
 	e, tuned := t.known[key]
 	record, now := e.Value, t.now().UTC()
 	switch {
 	case !tuned && len(tenants) < 2:
 		return nil
-	case !tuned || !sameTenants(record, tenants):
+	case !tuned || !sameTenants(record, tenants) || record.Due(now):
 		if t.elsewhere(key, tenants) {
 			return nil
 		}
@@ -211,6 +212,10 @@ type tenant struct {
 	device  train.DeviceID
 	job     train.Job
 	model   train.Model
+	// alone is how long a step of such a job takes on such a device for itself; 0 where that was not measured.
+	alone float64
+	// own says that the micro-batch is the experiment's to choose.
+	own bool
 }
 
 // tenants are the attempts that run on each device, by the key of its tuning, in the order of their jobs.
@@ -225,13 +230,28 @@ func (p *picture) tenants() map[string][]tenant {
 		}
 		for _, d := range a.Devices {
 			at := train.TuningKey(a.Node, d)
-			devices[at] = append(devices[at], tenant{a, d, j, p.models[key]})
+			devices[at] = append(devices[at], tenant{a, d, j, p.models[key], p.alone(a, j), p.wishes[key].Wants(train.SettingMicroBatch)})
 		}
 	}
 	for _, all := range devices {
 		slices.SortFunc(all, func(a, b tenant) int { return strings.Compare(string(a.attempt.Job), string(b.attempt.Job)) })
 	}
 	return devices
+}
+
+// alone is how long a step of a job on one device takes without others there, as far as it was measured.
+func (p *picture) alone(a train.Attempt, j train.Job) float64 {
+	devices := p.nodes[string(a.Node)].Devices
+	at := slices.IndexFunc(devices, func(d train.Device) bool { return d.ID == a.Devices[0] })
+	if at < 0 {
+		return 0
+	}
+	met := p.meetings[curve.MeetingsKey(&devices[at])]
+	if met == nil {
+		return 0
+	}
+	seconds, _ := met.StepAlone(curve.KindOf(j.Spec))
+	return seconds
 }
 
 // mostDoublings is how far beyond the submitted batch the effective one may go, where it may at all.
@@ -242,7 +262,8 @@ func (t tenant) sharer(spoke, tunable bool, most map[train.JobID]int) tune.Share
 	batch := max(t.job.Spec.BatchSize, 1)
 	s := tune.Sharer{
 		Job: t.attempt.Job, Attempt: t.attempt.Number, BatchSize: batch, Batches: []int{batch}, Gains: []float64{1},
-		Weight: float64(max(t.job.EffectivePriority(), 1)), Fixed: !tunable || len(t.attempt.Devices) > 1, Silent: !spoke,
+		AloneSeconds: t.alone,
+		Weight:       float64(max(t.job.EffectivePriority(), 1)), Fixed: !tunable || t.own || len(t.attempt.Devices) > 1, Silent: !spoke,
 	}
 	if s.Fixed {
 		return s

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
@@ -248,5 +249,49 @@ func TestTheEffectiveBatchGrowsOnlyOnRequest(t *testing.T) {
 		if c.want > 32 && !(s.Gains[len(s.Gains)-1] > 1.5) {
 			t.Errorf("%s: worth %v", name, s.Gains)
 		}
+	}
+}
+
+// How long a step takes without others is what the profiler measured, also where it is news of nothing else.
+func TestStepTimesAloneAreKnown(t *testing.T) {
+	s := newShared(t, "a", "b")
+	device := train.Device{ID: "gpu:0", Kind: train.KindGPU, Model: "M", Driver: "1"}
+	s.look.seeNode(s.now, bus.Entry[train.Node]{Key: "n", Value: train.Node{ID: "n", Devices: []train.Device{device}}}, false)
+	met := curve.NewMeetings(device.Type(), device.Driver, nil)
+	see := func() {
+		s.look.seeMeetings(bus.Entry[curve.Meetings]{Key: curve.MeetingsKey(&device), Value: met.Clone()}, false)
+	}
+	see()
+	met.Measured(curve.KindOf(admitted("a", 1).Spec), nil, 0.25)
+	see()
+	s.beat()
+	s.pass()
+	for _, one := range s.record.Sharers {
+		if one.AloneSeconds != 0.25 { // both run the same program
+			t.Errorf("%s takes %v s alone, want 0.25", one.Job, one.AloneSeconds)
+		}
+	}
+	if len(s.record.Sharers) != 2 {
+		t.Errorf("tuned are %+v", s.record.Sharers)
+	}
+}
+
+// The micro-batch of a trial whose experiment chooses it is left alone, and its neighbours are tuned beside it.
+func TestTheMicroBatchOfATrialIsNotTuned(t *testing.T) {
+	s := newShared(t, "a", "slow", "trial")
+	s.look.seeSetting(bus.Entry[train.Setting]{Key: "trial", Value: train.Setting{Job: "trial", BatchSize: 32, Values: map[string]float64{"micro_batch": 8}}}, false)
+	for round := 0; s.record.Settled.Code == ""; round++ {
+		if round > 100 {
+			t.Fatalf("never settles: %+v", s.record)
+		}
+		s.beat()
+		for _, one := range s.pass().Tenants {
+			if one.Job == "trial" && one.MicroBatch != 0 {
+				t.Fatalf("it shall run with %d", one.MicroBatch)
+			}
+		}
+	}
+	if s.record.Tried < 2 {
+		t.Errorf("settled after %d trials: %+v", s.record.Tried, s.record.Settled)
 	}
 }

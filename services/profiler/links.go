@@ -18,23 +18,32 @@ import (
 	"github.com/switchyard-dl/switchyard/services/profiler/linkhealth"
 )
 
-// watchman judges each window of probes, and tells which links lose packets.
+// watchman judges each window of probes, and tells which links lose or delay packets.
 type watchman struct {
 	bus   *bus.Bus
 	lists *bus.KV[train.Pinglist]
 	links *bus.KV[train.Link]
 	log   *slog.Logger
 	loss  *prometheus.GaugeVec
+	// ailing are the nodes of which nothing can be judged.
+	ailing *prometheus.GaugeVec
+	delay  *prometheus.GaugeVec
 
 	mu    sync.Mutex
 	watch *linkhealth.Watch
 }
 
 func newWatchman(ctx context.Context, b *bus.Bus, log *slog.Logger, metrics prometheus.Registerer) (*watchman, error) {
-	w := &watchman{bus: b, log: log, watch: linkhealth.New(), loss: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "switchyard_profiler_link_loss_ratio", Help: "Part of the packets that a degraded link of the network loses.",
-	}, []string{"link"})}
-	metrics.MustRegister(w.loss)
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	}
+	w := &watchman{
+		bus: b, log: log, watch: linkhealth.New(),
+		loss:   gauge("switchyard_profiler_link_loss_ratio", "Part of the packets that a degraded link of the network loses.", "link"),
+		delay:  gauge("switchyard_profiler_link_delay_seconds", "How much longer than usual packets take over a slow link of the network.", "link"),
+		ailing: gauge("switchyard_profiler_probe_node_ailing", "1 for a node whose probes say nothing of links: Silent, Stalled or ClockSkew.", "node", "why"),
+	}
+	metrics.MustRegister(w.loss, w.delay, w.ailing)
 	var errs [2]error
 	w.lists, errs[0] = bus.OpenKV[train.Pinglist](ctx, b, event.BucketProbes)
 	w.links, errs[1] = bus.OpenKV[train.Link](ctx, b, event.BucketLinks)
@@ -94,6 +103,7 @@ func (w *watchman) judge(ctx context.Context) error {
 	tick := time.NewTicker(judgeEvery)
 	defer tick.Stop()
 	var left untold
+	var ailing []linkhealth.Ailing
 	for {
 		select {
 		case <-ctx.Done():
@@ -101,8 +111,16 @@ func (w *watchman) judge(ctx context.Context) error {
 		case <-tick.C:
 		}
 		w.mu.Lock()
-		turns, slot, _ := w.watch.Next(time.Now())
+		turns, slot, judged := w.watch.Next(time.Now())
+		shown, before := w.watch.Links(), ailing
+		if judged {
+			ailing = w.watch.Ailing(slot)
+		}
 		w.mu.Unlock()
+		if judged {
+			w.tellAiling(before, ailing)
+			w.show(ctx, slot, shown)
+		}
 		left = left.add(turns, slot).each(func(t turn) error {
 			err := w.tell(ctx, t.Turn, t.slot)
 			if err != nil && !t.tried && ctx.Err() == nil {
@@ -110,6 +128,44 @@ func (w *watchman) judge(ctx context.Context) error {
 			}
 			return err
 		})
+	}
+}
+
+// tellAiling says which nodes have come to ail, or do so no more.
+func (w *watchman) tellAiling(before, now []linkhealth.Ailing) {
+	without := func(all, others []linkhealth.Ailing) []linkhealth.Ailing {
+		return slices.DeleteFunc(slices.Clone(all), func(a linkhealth.Ailing) bool {
+			return slices.ContainsFunc(others, func(o linkhealth.Ailing) bool { return o.Node == a.Node && o.Why == a.Why })
+		})
+	}
+	for _, a := range without(now, before) {
+		w.ailing.WithLabelValues(string(a.Node), string(a.Why)).Set(1)
+		w.log.Warn("probes of a node say nothing of links", "node", a.Node, "why", a.Why, "behind_seconds", a.BehindSeconds)
+	}
+	for _, a := range without(before, now) {
+		w.ailing.DeleteLabelValues(string(a.Node), string(a.Why))
+		w.log.Info("probes of a node are judged again", "node", a.Node, "was", a.Why)
+	}
+}
+
+// shownTogether is how many links are told of in one message, which is smaller than what the bus takes.
+const shownTogether = 1000
+
+// show publishes what a window showed of each link. That is for records: what is not told now is not told later.
+func (w *watchman) show(ctx context.Context, slot int64, links []train.LinkWindow) {
+	part := 0
+	for some := range slices.Chunk(links, shownTogether) {
+		within, cancel := context.WithTimeout(ctx, train.ProbeSlot/2)
+		err := w.bus.Publish(within, event.Fact{
+			Subject: event.Subject{Entity: "probe", ID: fmt.Sprintf("links-%d", part), Fact: event.FactJudged, Version: 1},
+			Key:     fmt.Sprintf("net/judged/%d/%d", slot, part), Body: event.LinksJudged{Slot: slot, Links: some},
+		})
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			w.log.Warn("what a window showed is lost", "slot", slot, "error", err)
+			return
+		}
+		part++
 	}
 }
 
@@ -160,10 +216,15 @@ func (w *watchman) tell(ctx context.Context, t linkhealth.Turn, slot int64) erro
 		if err != nil {
 			return err
 		}
-		w.log.Info("link has turned", "link", l.ID, "fact", fact, "loss", l.Loss, "confidence", l.Confidence, "probes", l.Probes)
+		w.log.Info("link has turned", "link", l.ID, "fact", fact, "kind", l.Kind, "trouble", l.Trouble(), "confidence", l.Confidence, "probes", l.Probes)
 	}
-	if w.loss.WithLabelValues(l.ID).Set(l.Loss); !l.Degraded {
-		w.loss.DeleteLabelValues(l.ID)
+	w.loss.DeleteLabelValues(l.ID)
+	w.delay.DeleteLabelValues(l.ID)
+	switch {
+	case l.Degraded && l.Kind == train.LinkIsSlow:
+		w.delay.WithLabelValues(l.ID).Set(l.DelaySeconds)
+	case l.Degraded:
+		w.loss.WithLabelValues(l.ID).Set(l.Loss)
 	}
 	_, err := w.links.Modify(ctx, l.ID, func(known *train.Link) (bool, error) {
 		changed := *known != l

@@ -3,8 +3,6 @@ package profiler
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/curve"
@@ -39,21 +37,13 @@ func (m *meetings) record(at place, sequence uint64) *curve.Meetings {
 		return nil
 	}
 	key := curve.MeetingsKey(&d)
-	var hint *curve.Meetings
-	for _, k := range slices.Sorted(maps.Keys(m.records)) {
-		if r := m.records[k]; r.Device == d.Type() && (hint == nil || r.Through > hint.Through) {
-			hint = r
-		}
-	}
-	if hint != nil && sequence <= hint.Through {
+	newest := curve.NewestMeetings(m.records, d.Type())
+	if newest != nil && sequence <= newest.Through {
 		return nil
 	}
 	r := m.records[key]
-	switch {
-	case r == nil && hint == nil:
-		r = curve.NewMeetings(d.Type(), d.Driver, nil)
-	case r == nil:
-		r = curve.NewMeetings(d.Type(), d.Driver, hint.Known)
+	if r == nil {
+		r = curve.NewMeetings(d.Type(), d.Driver, newest)
 	}
 	r.Through, m.records[key], m.fresh[key] = sequence, r, struct{}{}
 	return r
@@ -78,12 +68,12 @@ func (t *teacher) storeMeetings(ctx context.Context) error {
 }
 
 // readMeetings starts from what was stored, and from the nodes that there are: facts of the past are put down to the devices of now.
-func (t *teacher) readMeetings(ctx context.Context, nodes *bus.KV[train.Node]) error {
+func (t *teacher) readMeetings(ctx context.Context) error {
 	stored, err := t.meetings.List(ctx)
 	if err != nil {
 		return err
 	}
-	present, err := nodes.List(ctx)
+	present, err := t.nodes.List(ctx)
 	if err != nil {
 		return err
 	}
@@ -134,6 +124,9 @@ func (l *learner) measure(j *job, m bus.Message, b *event.EpochEnded) {
 	step := b.StepSeconds
 	if step <= 0 {
 		step = last.Seconds / float64(max(last.Steps, 1))
+	}
+	if usual := j.spec.BatchSize * b.Steps; j.spec.TuneEffectiveBatch && b.Samples > usual && usual > 0 {
+		step *= float64(usual) / float64(b.Samples) // larger steps than submitted count as several
 	}
 	if met, measured := l.stays.epochEnded(j.id, m.Time, last.Seconds, step); measured {
 		if r := l.meetings.record(met.place, m.Sequence); r != nil {

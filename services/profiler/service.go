@@ -56,51 +56,28 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	defer b.Close()
-	models, err := bus.OpenKV[train.Model](ctx, b, event.BucketModels)
+	t, err := newTeacher(ctx, b, p)
 	if err != nil {
 		return err
 	}
-	jobs, err := bus.OpenKV[train.Job](ctx, b, event.BucketJobs)
-	if err != nil {
-		return err
-	}
-	met, err := bus.OpenKV[curve.Meetings](ctx, b, event.BucketMeetings)
-	if err != nil {
-		return err
-	}
-	nodes, err := bus.OpenKV[train.Node](ctx, b, event.BucketNodes)
-	if err != nil {
-		return err
-	}
-	t := &teacher{bus: b, models: models, meetings: met, learner: newLearner(), log: p.Log, meters: newMeters()}
-	t.meters.register(p.Metrics, t.learner.size)
-	if err := t.readMeetings(ctx, nodes); err != nil {
+	if err := t.readMeetings(ctx); err != nil {
 		return err
 	}
 	last, err := t.newest(ctx)
 	if err != nil {
 		return err
 	}
-	caughtUp := make(chan struct{})
-	catchUp := sync.OnceFunc(func() { close(caughtUp) })
-	if last == 0 {
-		catchUp()
-	}
 	network, err := newWatchman(ctx, b, p.Log, p.Metrics)
 	if err != nil {
 		return err
 	}
+	caughtUp := make(chan struct{})
 	running := pool.New().WithContext(ctx).WithCancelOnError()
 	running.Go(network.run)
-	running.Go(func(ctx context.Context) error { return bus.ForgetEnded(ctx, models, jobs) })
-	running.Go(func(ctx context.Context) error { return nodes.Watch(ctx, t.learner.seeNode, nil) })
+	running.Go(func(ctx context.Context) error { return bus.ForgetEnded(ctx, t.models, t.jobs) })
+	running.Go(func(ctx context.Context) error { return t.nodes.Watch(ctx, t.learner.seeNode, nil) })
 	running.Go(func(ctx context.Context) error {
-		return b.Follow(ctx, event.StreamJobs, filters(), 1, func(m bus.Message) {
-			t.ignore(m, t.learner.fact(m))
-			if m.Sequence >= last {
-				catchUp()
-			}
-		})
+		return t.followJobs(ctx, last, sync.OnceFunc(func() { close(caughtUp) }))
 	})
 	running.Go(func(ctx context.Context) error {
 		return b.Follow(ctx, event.StreamSamples, []string{"yard.sample.*.stepped.v1"}, 0, func(m bus.Message) { t.ignore(m, t.learner.sample(m)) })
@@ -131,10 +108,36 @@ func filters() []string {
 type teacher struct {
 	bus      *bus.Bus
 	models   *bus.KV[train.Model]
+	jobs     *bus.KV[train.Job]
+	nodes    *bus.KV[train.Node]
 	meetings *bus.KV[curve.Meetings]
 	learner  *learner
 	log      *slog.Logger
 	meters   *meters
+}
+
+func newTeacher(ctx context.Context, b *bus.Bus, p run.Process) (*teacher, error) {
+	t := &teacher{bus: b, learner: newLearner(), log: p.Log, meters: newMeters()}
+	t.meters.register(p.Metrics, t.learner.size)
+	var errs [4]error
+	t.models, errs[0] = bus.OpenKV[train.Model](ctx, b, event.BucketModels)
+	t.jobs, errs[1] = bus.OpenKV[train.Job](ctx, b, event.BucketJobs)
+	t.nodes, errs[2] = bus.OpenKV[train.Node](ctx, b, event.BucketNodes)
+	t.meetings, errs[3] = bus.OpenKV[curve.Meetings](ctx, b, event.BucketMeetings)
+	return t, errors.Join(errs[:]...)
+}
+
+// followJobs enters the facts of jobs, all that there are and those to come, and calls caughtUp when it has come to the last of the past ones.
+func (t *teacher) followJobs(ctx context.Context, last uint64, caughtUp func()) error {
+	if last == 0 {
+		caughtUp()
+	}
+	return t.bus.Follow(ctx, event.StreamJobs, filters(), 1, func(m bus.Message) {
+		t.ignore(m, t.learner.fact(m))
+		if m.Sequence >= last {
+			caughtUp()
+		}
+	})
 }
 
 // newest is the sequence of the newest fact that Follow will hand out; 0 when there is none.

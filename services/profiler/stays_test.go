@@ -233,6 +233,22 @@ func TestTheStoryOfTwoJobs(t *testing.T) {
 	}
 }
 
+// A job whose steps have grown beside others is not slower for that.
+func TestLargerStepsCountAsSeveral(t *testing.T) {
+	for _, tunes := range []bool{true, false} {
+		spec := train.Spec{Command: []string{"x"}, BatchSize: 8, TrainingSetSize: 800, MaxEpochs: 100, TuneEffectiveBatch: tunes}.WithDefaults()
+		for _, m := range tell(t, nil, "1", []event.Fact{
+			event.JobFact("x", event.FactAdmitted, "admitted", event.Admitted{Spec: spec}),
+			event.JobFact("x", event.FactStarted, "started", event.Started{Attempt: 1, Node: "n", Devices: []train.DeviceID{"gpu:0"}}),
+			event.JobFact("x", event.FactEpochEnded, "epoch", event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 100, StepSeconds: 2, Steps: 50, Samples: 800, Devices: 1}),
+		}) {
+			if want := map[bool]float64{true: 1, false: 2}[tunes]; m.Alone[0].StepSeconds != want {
+				t.Errorf("steps of twice the batch, allowed %v, count as %v s, want %v", tunes, m.Alone[0].StepSeconds, want)
+			}
+		}
+	}
+}
+
 // A job of a known family is given memory by what others needed with other batches, before it has told anything itself.
 func TestMemoryIsLentByTheFamily(t *testing.T) {
 	l := newLearner()

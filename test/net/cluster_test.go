@@ -3,6 +3,7 @@ package net
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,15 +24,29 @@ type cluster struct {
 	dir string
 	url string
 	bus *bus.Bus
+	// processes are those that were started, by name.
+	processes map[string]*os.Process
 }
 
-// probeRate is how many probes each host sends in a second: with 8 hosts that gives each link some 1,200 in a window, in which one percent of loss shows.
-const probeRate = 80
+// probing are the settings of agents by the probes that each host sends in a second: those of the service, or NET_RATE small ones, of which 40 cost no more bytes.
+func (c *cluster) probing() []string {
+	rate := number(c.t, "NET_RATE", 40)
+	if rate == 10 {
+		return nil
+	}
+	return []string{"--probe-rate", strconv.Itoa(rate), "--probe-bytes", "100", "--probe-budget-packets", strconv.Itoa(4 * rate), "--probe-budget-bytes", strconv.Itoa(max(12_500, 300*rate))}
+}
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
+	return newClusterAt(t, func(address string) string { return address })
+}
+
+// newClusterAt has agents answer probes at other addresses of the same interfaces.
+func newClusterAt(t *testing.T, at func(string) string) *cluster {
+	t.Helper()
 	l := newLab(t)
-	c := &cluster{lab: l, dir: t.TempDir()}
+	c := &cluster{lab: l, dir: t.TempDir(), processes: map[string]*os.Process{}}
 	c.build("planner", "profiler", "admission", "nodeagent")
 	server, err := busserver.Start(busserver.Options{Host: "0.0.0.0", Dir: filepath.Join(c.dir, "bus")})
 	if err != nil {
@@ -52,13 +67,13 @@ func newCluster(t *testing.T) *cluster {
 		c.start(service, filepath.Join(c.dir, service))
 	}
 	for h := range hosts {
-		c.startAgent(h)
+		c.startAgent(h, at(hostAddress(h)))
 	}
 	return c
 }
 
 // startAgent runs the agent of a host. Its jobs would be pods, since only those span nodes; there is no kubelet, and none of them starts.
-func (c *cluster) startAgent(h int) {
+func (c *cluster) startAgent(h int, address string) {
 	c.t.Helper()
 	host := device("host", h)
 	kubelet, labels := filepath.Join(c.dir, host), filepath.Join(c.dir, host+".labels")
@@ -70,10 +85,12 @@ func (c *cluster) startAgent(h int) {
 			c.t.Fatal(err)
 		}
 	}
-	c.start(host, "ip", "netns", "exec", host, filepath.Join(c.dir, "nodeagent"),
-		"--probe-listen", hostAddress(h)+":7070", "--probe-rate", strconv.Itoa(probeRate), "--probe-budget-packets", "2000", "--probe-budget-bytes", "1000000",
+	args := []string{
+		"ip", "netns", "exec", host, filepath.Join(c.dir, "nodeagent"), "--probe-listen", net.JoinHostPort(address, "7070"),
 		"--kubernetes-node", host, "--node-labels", labels, "--kubelet-root", kubelet, "--pod-logs", filepath.Join(kubelet, "logs"),
-		"--job-api", mastersOf(h)+":0", "--sim-gpus", strconv.Itoa(gpus), "--meter-interval", "30s", "--perf-events", "off")
+		"--job-api", mastersOf(h) + ":0", "--sim-gpus", strconv.Itoa(gpus), "--meter-interval", "30s", "--perf-events", "off",
+	}
+	c.start(host, append(args, c.probing()...)...)
 }
 
 // build compiles services.
@@ -101,6 +118,7 @@ func (c *cluster) start(name string, args ...string) {
 	if err := cmd.Start(); err != nil {
 		c.t.Fatal(err)
 	}
+	c.processes[name] = cmd.Process
 	c.t.Cleanup(func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		_ = cmd.Wait()

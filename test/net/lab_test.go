@@ -24,6 +24,10 @@ const (
 
 // TestMain runs the tests once more in a process whose network and mounts are its own: whatever happens there, nothing of it stays.
 func TestMain(m *testing.M) {
+	if role, at, crowded := strings.Cut(os.Getenv(crowdEnv), " "); crowded {
+		fmt.Fprintln(os.Stderr, crowd(role, at))
+		os.Exit(1)
+	}
 	if os.Getenv(insideEnv) != "" {
 		os.Exit(m.Run())
 	}
@@ -91,6 +95,12 @@ func shell(script string) error {
 	return nil
 }
 
+// inIPv6 is the address of the same interface.
+func inIPv6(address string) string {
+	parts := strings.Split(address, ".")
+	return fmt.Sprintf("fd00:%s:%s::%s", parts[1], parts[2], parts[3])
+}
+
 // mastersOf is a host's address in the network of the masters, hostAddress that in the network which is probed.
 func mastersOf(host int) string   { return fmt.Sprintf("192.168.255.%d", 10+host) }
 func hostAddress(host int) string { return fmt.Sprintf("10.1.%d.2", host) }
@@ -102,7 +112,8 @@ func spineIn(leaf, spine int) string   { return fmt.Sprintf("10.2.%d.2", leaf*sp
 func leafOf(host int) int              { return host * leaves / hosts }
 func device(kind string, n int) string { return fmt.Sprintf("%s%d", kind, n) }
 
-// fabricScript is the network as commands. Routers hash addresses and ports over their uplinks, and say of a packet that they drop at which interface it came in.
+// fabricScript is the network as commands. Routers hash addresses and ports over their uplinks, and say of a packet that they drop at which interface it came in. Of IPv6
+// packets they cannot, and are silent.
 func fabricScript() string {
 	var s strings.Builder
 	say := func(format string, args ...any) { fmt.Fprintf(&s, format+"\n", args...) }
@@ -110,11 +121,13 @@ func fabricScript() string {
 		say("ip netns add %s; ip -n %s link set lo up", name, name)
 		say("ip netns exec %s sysctl -qw net.ipv4.ip_forward=1 net.ipv4.fib_multipath_hash_policy=1 net.ipv4.icmp_ratelimit=0 net.ipv4.icmp_errors_use_inbound_ifaddr=1 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0", name)
 		say("ip netns exec %s sysctl -qw net.ipv4.icmp_msgs_per_sec=100000 || true", name)
+		say("ip netns exec %s sysctl -qw net.ipv6.conf.all.disable_ipv6=0 net.ipv6.conf.default.accept_dad=0 net.ipv6.conf.all.forwarding=1 net.ipv6.fib_multipath_hash_policy=1 || true", name)
 	}
 	cable := func(a, deviceA, addressA, b, deviceB, addressB string) {
 		say("ip link add %s netns %s type veth peer name %s netns %s", deviceA, a, deviceB, b)
 		say("ip -n %s addr add %s/24 dev %s; ip -n %s link set %s up", a, addressA, deviceA, a, deviceA)
 		say("ip -n %s addr add %s/24 dev %s; ip -n %s link set %s up", b, addressB, deviceB, b, deviceB)
+		say("ip -n %s addr add %s/64 dev %s nodad || true; ip -n %s addr add %s/64 dev %s nodad || true", a, inIPv6(addressA), deviceA, b, inIPv6(addressB), deviceB)
 	}
 	say("ip link add masters type bridge; ip addr add %s/24 dev masters; ip link set masters up", mastersAddress)
 	for i := range leaves {
@@ -128,6 +141,7 @@ func fabricScript() string {
 		namespace(host)
 		cable(host, "uplink", hostAddress(h), leaf, host, leafDown(h))
 		say("ip -n %s route add 10.0.0.0/8 via %s", host, leafDown(h))
+		say("ip -n %s -6 route add fd00::/16 via %s || true", host, inIPv6(leafDown(h)))
 		say("ip link add m%d type veth peer name masters netns %s; ip link set m%d master masters up", h, host, h)
 		say("ip -n %s addr add %s/24 dev masters; ip -n %s link set masters up", host, mastersOf(h), host)
 	}
@@ -139,10 +153,12 @@ func fabricScript() string {
 	for h := range hosts {
 		for p := range spines {
 			say("ip -n spine%d route add 10.1.%d.0/24 via %s", p, h, leafUp(leafOf(h), p))
+			say("ip -n spine%d -6 route add fd00:1:%d::/64 via %s || true", p, h, inIPv6(leafUp(leafOf(h), p)))
 		}
 		for l := range leaves {
 			if l != leafOf(h) {
 				say("ip -n leaf%d route add 10.1.%d.0/24 nexthop via %s nexthop via %s", l, h, spineIn(l, 0), spineIn(l, 1))
+				say("ip -n leaf%d -6 route add fd00:1:%d::/64 nexthop via %s nexthop via %s || true", l, h, inIPv6(spineIn(l, 0)), inIPv6(spineIn(l, 1)))
 			}
 		}
 	}
@@ -152,8 +168,8 @@ func fabricScript() string {
 // findDropper finds what can drop packets at random here, since kernels differ in what they were built with.
 func (l *lab) findDropper() {
 	nft := func(namespace, device string, p float64) string {
-		return fmt.Sprintf("ip netns exec %s nft 'add table ip lab; add chain ip lab in { type filter hook prerouting priority -300; }; "+
-			"add rule ip lab in iifname \"%s\" ip protocol udp numgen random mod 10000 <= %d drop'", namespace, device, int(p*10_000)-1)
+		return fmt.Sprintf("ip netns exec %s nft 'add table inet lab; add chain inet lab in { type filter hook prerouting priority -300; }; "+
+			"add rule inet lab in iifname \"%s\" meta l4proto udp numgen random mod 10000 <= %d drop'", namespace, device, int(p*10_000)-1)
 	}
 	iptables := func(namespace, device string, p float64) string {
 		return fmt.Sprintf("ip netns exec %s iptables-legacy -t raw -A PREROUTING -i %s -p udp -m statistic --mode random --probability %g -j DROP", namespace, device, p)
@@ -211,7 +227,7 @@ func (l *lab) heal() {
 		n    int
 	}{{"leaf", leaves}, {"spine", spines}, {"host", hosts}} {
 		for i := range kind.n {
-			fmt.Fprintf(&s, "ip netns exec %s%d nft 'delete table ip lab' 2>/dev/null || true\n", kind.name, i)
+			fmt.Fprintf(&s, "ip netns exec %s%d nft 'delete table inet lab' 2>/dev/null || true\n", kind.name, i)
 			fmt.Fprintf(&s, "ip netns exec %s%d iptables-legacy -t raw -F 2>/dev/null || true\n", kind.name, i)
 		}
 	}

@@ -100,7 +100,7 @@ func (c *cluster) followTurns() *turns {
 			seen.mu.Lock()
 			defer seen.mu.Unlock()
 			fact, _ := event.Decode[event.LinkDegraded](m.Data)
-			seen.all = append(seen.all, fmt.Sprintf("%s %s %.4f", m.Parsed.ID, m.Parsed.Fact, fact.Link.Loss))
+			seen.all = append(seen.all, fmt.Sprintf("%s %s %s %.4f %.4f s", m.Parsed.ID, m.Parsed.Fact, fact.Link.Kind, fact.Link.Loss, fact.Link.DelaySeconds))
 		})
 	})
 	c.t.Cleanup(following.Wait)

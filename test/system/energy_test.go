@@ -44,6 +44,9 @@ func TestAGroupLearnsItsBatchSize(t *testing.T) {
 	if code, out := c.command("describe", "night-6"); code != 0 || !strings.Contains(out, "batch size 64") {
 		t.Errorf("describe (exit %d) does not tell the batch size:\n%s", code, out)
 	}
+	if code, out := c.command("tune", "groups", "nightly"); code != 0 || !strings.Contains(out, "7 recurrences") || strings.Count(out, "reached") != jobs {
+		t.Errorf("exit code %d, want %d recurrences:\n%s", code, jobs, out)
+	}
 }
 
 // underWay is how many jobs of groups the planner takes for running.

@@ -3,13 +3,17 @@ package system
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/conduct"
@@ -27,6 +31,74 @@ func (c *cluster) experiments() map[string]conduct.Record {
 		all[key] = r
 	}
 	return all
+}
+
+// sparkSubmit is a program that tells of its epochs in BigDL's log alone: it learns best at a rate of 0.01.
+const sparkSubmit = `#!/bin/sh
+while [ $# -gt 0 ]; do case $1 in --learningRate) rate=$2;; --endTriggerNum) epochs=$2;; esac; shift; done
+case $rate in 0.01) digits=8;; *) digits=3;; esac
+e=1
+while [ $e -le $epochs ]; do
+  sleep 0.5
+  at="2020-03-31 16:08:0$e INFO  DistriOptimizer$"
+  of="[Epoch $e 64/64][Iteration $e][Wall Clock ${e}.0s]"
+  echo "$at:408 - $of Trained 64 records in 1.0 seconds. Throughput is 64 records/second. Loss is 0.$digits. Net's hyper parameters: none."
+  echo "$at:452 - $of Epoch finished. Wall clock time is ${e}000.5 ms"
+  echo "$at:181 - $of Top1Accuracy is Accuracy(correct: 1, count: 1, accuracy: 0.$digits$e)"
+  e=$((e+1))
+done
+`
+
+// PipeTune's files, as their users have them, give results: the program says nothing to anybody but its log, which is read through a kill of everything.
+func TestABigDLProgramHasResults(t *testing.T) {
+	c := newCluster(t)
+	c.env = []string{"PATH=" + c.dir + ":" + os.Getenv("PATH")}
+	for name, text := range map[string]string{
+		"spark-submit": sparkSubmit,
+		"net.json":     `{"master": "local[1]", "conf": "net.py", "extras": {"batchSize": "64", "learningRate": "0.1", "endTriggerNum": "1"}}`,
+		"pipetune.conf": `{"bigdlConf": "net.json", "systemParameters": {"cores": ["1"], "memory": ["2"]},
+			"hyperParameters": {"learning_rate": [0.001, 0.01]}}`,
+	} {
+		if err := os.WriteFile(filepath.Join(c.dir, name), []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.start("up")
+	c.connect()
+	if code, out := c.command("tune", "run", "--config", filepath.Join(c.dir, "pipetune.conf"), "--id", "net"); code != 0 {
+		t.Fatalf("exit code %d: %s", code, out)
+	}
+	c.await("the first epochs", func(map[train.JobID]train.Job) bool {
+		r := c.experiments()["net"]
+		return len(r.Trials) > 0 && len(r.Trials[0].Done) > 1
+	})
+	c.kill("up", syscall.SIGKILL)
+	c.start("up")
+	var r conduct.Record
+	c.await("the end of the experiment", func(map[train.JobID]train.Job) bool {
+		r = c.experiments()["net"]
+		return r.Over()
+	})
+	best, score, ok := r.Best()
+	if !ok || len(r.Trials) != 2 || best.Params["learning_rate"].String() != "0.01" || score != 0.85 {
+		t.Fatalf("%s after %d trials, best %+v: %g", r.State, len(r.Trials), best, score)
+	}
+	for _, trial := range r.Trials {
+		if len(trial.Done) != 5 || trial.State != search.Ended {
+			t.Fatalf("trial %+v", trial)
+		}
+		for i, e := range trial.Done {
+			digits := map[string]string{"0.01": "8", "0.001": "3"}[trial.Params["learning_rate"].String()]
+			accuracy, _ := strconv.ParseFloat(fmt.Sprintf("0.%s%d", digits, i+1), 64)
+			if e.Epoch != i+1 || e.Attempt != 1 || e.Metrics["accuracy"] != accuracy || math.Abs(e.Seconds-1) > 0.001 {
+				t.Errorf("trial %d: epoch %+v", trial.ID, e)
+			}
+		}
+	}
+	told := 0
+	if err := c.bus.Stored(c.ctx, event.StreamJobs, []string{"yard.job.*.epoch_ended.v1"}, time.Time{}, func(bus.Message) { told++ }); err != nil || told != 10 {
+		t.Errorf("%d epochs were told, error %v", told, err)
+	}
 }
 
 // A real experiment on real processes: trials pause and go on, are given other cores while they run, and everything is killed in the middle.
@@ -105,5 +177,65 @@ system: {cores: [2, 1]}
 	}
 	if code, out := c.command("tune", "results", "mnist", "-o", "html"); code != 0 || !strings.Contains(out, "</html>") {
 		t.Errorf("exit code %d: %.200s", code, out)
+	}
+}
+
+// Experiments that arrive as a Poisson process, two trials at a time on one slot: what a response time is made of adds up, and what recurs needs fewer trials.
+func TestModesAreComparedOnline(t *testing.T) {
+	c := newCluster(t)
+	c.start("up")
+	c.connect()
+	text := fmt.Sprintf(`
+name: online
+job:
+  name: online
+  command: [%s, -hidden, "32", -lr, "${lr}"]
+  work_dir: %s
+  batch_size: 32
+  training_set_size: 3000
+  max_epochs: 3
+  min_devices: 2
+  max_devices: 2
+space: {lr: [0.01, 0.1]}
+objective: accuracy
+search: {algorithm: random, trials: 2}
+concurrency: 2
+system: {cores: [2]}
+`, filepath.Join(binaries, "trainer"), c.dir)
+	path := filepath.Join(c.dir, "online.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out := c.command("tune", "compare", path, "--jobs", "2", "--mean-gap", "12s", "--modes", "v1,pipetune", "--prefix", "cmp", "-o", "json")
+	_, body, found := strings.Cut(out, "\n{") // after what is told on the way
+	var got struct {
+		Experiments []struct {
+			Mode      string  `json:"mode"`
+			Response  float64 `json:"response_seconds"`
+			Queue     float64 `json:"queue_seconds"`
+			Tuning    float64 `json:"tuning_seconds"`
+			Training  float64 `json:"training_seconds"`
+			Objective float64 `json:"objective"`
+			Trials    int     `json:"trials"`
+		} `json:"experiments"`
+	}
+	if err := json.Unmarshal([]byte("{"+body), &got); code != 0 || !found || err != nil || len(got.Experiments) != 4 {
+		t.Fatalf("exit code %d, error %v: %s", code, err, out)
+	}
+	trials := map[string]int{}
+	for _, e := range got.Experiments {
+		trials[e.Mode] += e.Trials
+		if math.Abs(e.Queue+e.Tuning+e.Training-e.Response) > 0.001 || !(e.Queue > 0) || !(e.Training > 0) || !(e.Tuning > 0) || !(e.Objective > 0.2) {
+			t.Errorf("%+v", e)
+		}
+	}
+	if trials["v1"] != 4 || trials["pipetune"] > 4 {
+		t.Errorf("trials %v", trials)
+	}
+	records := c.experiments()
+	for n, id := range []string{"cmp-pipetune-0", "cmp-pipetune-1"} {
+		if r := records[id]; (r.Recurs != nil) != (len(r.Trials) == 1) || n == 0 && r.Recurs != nil {
+			t.Errorf("%s recurs: %+v, %d trials", id, r.Recurs, len(r.Trials))
+		}
 	}
 }

@@ -46,6 +46,7 @@ DATABASE/raw, DATABASE/1m and DATABASE/1h and a task for each measurement; on 1.
 	fs.StringVar(&c.Org, "influx-org", "switchyard", "organisation; 1.8 has none")
 	fs.StringVar(&s.Database, "influx-database", energy.DefaultDatabase, "what the buckets begin with")
 	fs.StringVar(&s.PipeTune, "influx-pipetune", "", "also make this database for power under PipeTune's names")
+	fs.StringVar(&s.GroundTruth, "influx-ground-truth", "", "also make this database for the best settings known of workloads, under PipeTune's names")
 	fs.DurationVar(&patience, "wait", 0, "how long to wait for a database that does not answer yet")
 	return cmd
 }

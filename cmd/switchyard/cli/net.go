@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,8 +29,12 @@ type fabricFlags struct {
 }
 
 func (f *fabricFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.topology, "topology", "", "`fattree:PORTS`, vl2:PORTS,PORTS,SERVERS, bcube:PORTS,LEVELS or a file in YAML")
+	f.addOptional(cmd)
 	_ = cmd.MarkFlagRequired("topology")
+}
+
+func (f *fabricFlags) addOptional(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.topology, "topology", "", "`fattree:PORTS`, vl2:PORTS,PORTS,SERVERS, bcube:PORTS,LEVELS or a file in YAML")
 }
 
 func (f *fabricFlags) addDirected(cmd *cobra.Command) {
@@ -138,87 +140,4 @@ seconds are those of the construction.`,
 	network.addDirected(cmd)
 	goalFlags(cmd, &goal)
 	return cmd
-}
-
-// netTopology is what `net topology` writes.
-type netTopology struct {
-	Vertices []netVertex `json:"vertices"`
-	Links    []netLink   `json:"links"`
-}
-
-type netVertex struct {
-	Name string      `json:"name"`
-	Tier fabric.Tier `json:"tier"`
-}
-
-type netLink struct {
-	ID fabric.LinkID `json:"id"`
-	A  string        `json:"a"`
-	B  string        `json:"b"`
-}
-
-func (a *app) netTopologyCommand() *cobra.Command {
-	var (
-		network fabricFlags
-		picture string
-		lossy   []string
-	)
-	cmd := &cobra.Command{
-		Use:   "topology",
-		Short: "Show what is connected to what, also as a picture",
-		Example: `  switchyard net topology --topology yard.yaml
-  switchyard net topology --topology fattree:4 --loss agg-0-0=7Erack-0-0=0.02 --svg network.svg`,
-		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			loaded, err := network.read()
-			if err != nil {
-				return err
-			}
-			if picture != "" {
-				if err := drawNetwork(picture, loaded.topology, lossy); err != nil {
-					return err
-				}
-			}
-			return a.writeTopology(loaded.topology)
-		},
-	}
-	network.add(cmd)
-	cmd.Flags().StringVar(&picture, "svg", "", "`file` for a picture, links coloured by what they lose")
-	cmd.Flags().StringArrayVar(&lossy, "loss", nil, "`LINK=PART` of the packets that a link loses, for the picture; may be repeated")
-	return cmd
-}
-
-func drawNetwork(path string, t *fabric.Topology, lossy []string) error {
-	loss := map[fabric.LinkID]float64{}
-	for _, s := range lossy {
-		at := strings.LastIndexByte(s, '=')
-		part, err := strconv.ParseFloat(s[at+1:], 64)
-		if at < 0 || err != nil || part < 0 || part > 1 {
-			return failure(ExitUsage, "", "--loss %q: want LINK=PART, the part from 0 to 1", s)
-		}
-		loss[fabric.LinkID(s[:at])] = part
-	}
-	var b strings.Builder
-	if err := t.Draw(&b, loss); err != nil {
-		return runtime(err)
-	}
-	return runtime(os.WriteFile(path, []byte(b.String()), 0o644))
-}
-
-func (a *app) writeTopology(t *fabric.Topology) error {
-	out := netTopology{Vertices: []netVertex{}, Links: []netLink{}}
-	for _, v := range t.Vertices {
-		out.Vertices = append(out.Vertices, netVertex{v.Name, v.Tier})
-	}
-	for _, l := range t.Links {
-		out.Links = append(out.Links, netLink{l.ID, t.Vertices[l.A].Name, t.Vertices[l.B].Name})
-	}
-	if a.output == "json" {
-		return a.printJSON(out)
-	}
-	return a.table("LINK\tFROM\tTO", func(w io.Writer) {
-		for _, l := range out.Links {
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", escapeText(string(l.ID)), escapeText(l.A), escapeText(l.B))
-		}
-	})
 }

@@ -20,7 +20,7 @@ func (a *app) netStatusCommand() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Which links of the network lose packets",
+		Short: "Which links of the network lose or delay packets",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withBus(cmd, func(ctx context.Context, b *bus.Bus) error {
@@ -32,7 +32,7 @@ func (a *app) netStatusCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "every link that is probed, not only those that lose packets or did so within the hour")
+	cmd.Flags().BoolVar(&all, "all", false, "every link that is probed, not only those that lose or delay packets, or did so within the hour")
 	return cmd
 }
 
@@ -40,7 +40,7 @@ func (a *app) netWatchCommand() *cobra.Command {
 	var past bool
 	cmd := &cobra.Command{
 		Use:   "watch",
-		Short: "Follow which links come to lose packets and which recover",
+		Short: "Follow which links come to lose or delay packets and which recover",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b, err := a.connect(cmd.Context())
@@ -100,20 +100,22 @@ func readNetStatus(ctx context.Context, b *bus.Bus, all bool) (netStatus, error)
 		status.Links = append(status.Links, netStatusLink{known[id], flows[id]})
 	}
 	slices.SortStableFunc(status.Links, func(x, y netStatusLink) int {
-		return cmp.Or(cmp.Compare(linkOrder(x.Link), linkOrder(y.Link)), cmp.Compare(y.Loss, x.Loss))
+		return cmp.Or(cmp.Compare(linkOrder(x.Link), linkOrder(y.Link)), cmp.Compare(y.Loss, x.Loss), cmp.Compare(y.DelaySeconds, x.DelaySeconds))
 	})
 	return status, nil
 }
 
-// linkOrder puts links that lose packets first, then those that did.
+// linkOrder puts links that lose packets first, then those that are slow, then those that were either.
 func linkOrder(l train.Link) int {
 	switch {
-	case l.Degraded:
+	case l.Degraded && l.Kind != train.LinkIsSlow:
 		return 0
-	case !l.Since.IsZero():
+	case l.Degraded:
 		return 1
+	case !l.Since.IsZero():
+		return 2
 	}
-	return 2
+	return 3
 }
 
 func (a *app) printNetStatus(s netStatus, now time.Time) error {
@@ -126,19 +128,25 @@ func (a *app) printNetStatus(s netStatus, now time.Time) error {
 	}
 	_, _ = fmt.Fprintf(a.stdout, "%d nodes probe %d paths over %d links\n", s.Nodes, s.Flows, s.ProbedLinks)
 	if len(s.Links) == 0 {
-		_, _ = fmt.Fprintln(a.stdout, "no link loses packets")
+		_, _ = fmt.Fprintln(a.stdout, "no link loses or delays packets")
 		return nil
 	}
-	return a.table("LINK\tSTATE\tLOSS\tCONFIDENCE\tSINCE\tPATHS", func(w io.Writer) {
+	return a.table("LINK\tSTATE\tLOSS\tDELAY\tCONFIDENCE\tSINCE\tPATHS", func(w io.Writer) {
 		for _, l := range s.Links {
-			state, loss, sure, since := [...]string{"degraded", "recovered", "well"}[linkOrder(l.Link)], "-", "-", "-"
+			state, loss, delay, sure, since := [...]string{"lossy", "slow", "recovered", "well"}[linkOrder(l.Link)], "-", "-", "-", "-"
 			if !l.Since.IsZero() {
 				since = now.Sub(l.Since).Round(time.Second).String() + " ago"
 			}
-			if l.Degraded {
-				loss, sure = fmt.Sprintf("%.2f %%", 100*l.Loss), fmt.Sprintf("%.0f %%", 100*l.Confidence)
+			switch linkOrder(l.Link) {
+			case 0:
+				loss = fmt.Sprintf("%.2f %%", 100*l.Loss)
+			case 1:
+				delay = fmt.Sprintf("%.3g ms", 1e3*l.DelaySeconds)
 			}
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\n", l.ID, state, loss, sure, since, l.Flows)
+			if l.Degraded {
+				sure = fmt.Sprintf("%.0f %%", 100*l.Confidence)
+			}
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", l.ID, state, loss, delay, sure, since, l.Flows)
 		}
 	})
 }

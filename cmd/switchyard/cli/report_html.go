@@ -38,13 +38,13 @@ func writeReportHTML(w io.Writer, r report.Report, t *tariff.Tariff) error {
 		return err
 	}
 	columns := reportColumns(r, t)
-	page, err := template.New("report").Funcs(template.FuncMap{
+	page, err := parsePage("report", reportPage, template.FuncMap{
 		"cells": func(row report.Row) []string { return cells(columns, row) },
 		"text":  func(i int) bool { return columns[i].text },
 		"day":   func(at time.Time) string { return at.In(t.Zone()).Format("2 January 2006 15:04 MST") },
-	}).Parse(reportPage)
+	})
 	if err != nil {
-		return fmt.Errorf("read the page: %w", err)
+		return err
 	}
 	return page.Execute(w, map[string]any{
 		"Report": r, "Columns": headers(columns), "Figures": figures, "Accounted": r.Accounted(), "Price": priceInWords(t), "Carbon": carbonInWords(r, t), "PUE": t.PUE,
@@ -149,9 +149,10 @@ func shorten(s string) string {
 	return s[:most-1] + "…"
 }
 
-// bars are stacked columns.
+// bars are stacked columns: unit is what they are tall in, title what each stands for.
 type bars struct {
 	unit   string
+	title  string
 	names  []string
 	order  []string
 	series map[string]plotter.Values
@@ -160,7 +161,7 @@ type bars struct {
 // draw gives the picture.
 func (b bars) draw() (template.HTML, error) {
 	p := plot.New()
-	p.Y.Label.Text, p.Y.Min = b.unit, 0
+	p.X.Label.Text, p.Y.Label.Text, p.Y.Min = b.title, b.unit, 0
 	p.Legend.Top = true
 	p.Add(plotter.NewGrid())
 	width := vg.Points(min(320/float64(len(b.names)), 40))
@@ -178,14 +179,16 @@ func (b bars) draw() (template.HTML, error) {
 		p.Add(chart)
 		p.Legend.Add(name, chart)
 	}
-	const room = 1.15 // for the legend
-	p.Y.Max *= room
+	p.Y.Max *= legendRoom(len(b.order))
 	p.NominalX(b.names...)
 	if len(b.names) > 6 {
 		p.X.Tick.Label.Rotation, p.X.Tick.Label.XAlign, p.X.Tick.Label.YAlign = 0.6, draw.XRight, draw.YTop
 	}
 	return drawSVG(p)
 }
+
+// legendRoom is how much higher than what it shows a picture is, for so many lines of a legend above that.
+func legendRoom(lines int) float64 { return 1 + 0.08*float64(lines) }
 
 // drawSVG draws a plot as SVG without the XML declaration, to stand in a page.
 func drawSVG(p *plot.Plot) (template.HTML, error) {

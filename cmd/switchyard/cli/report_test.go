@@ -258,8 +258,8 @@ func TestInfluxSetup(t *testing.T) {
 	server := influxd.Start(t)
 	s := newTerminalWithoutBus()
 	for range 2 {
-		code, out, told := s.run("influx", "setup", "--influx-url", server.URL, "--influx-pipetune", "energy", "--wait", "1m")
-		if code != ExitOK || !strings.Contains(out, `CREATE DATABASE "energy"`) || !strings.Contains(out, "InfluxDB 1.8.10 is ready") {
+		code, out, told := s.run("influx", "setup", "--influx-url", server.URL, "--influx-pipetune", "energy", "--influx-ground-truth", "ground_truth", "--wait", "1m")
+		if code != ExitOK || !strings.Contains(out, `CREATE DATABASE "energy"`) || !strings.Contains(out, `CREATE DATABASE "ground_truth"`) || !strings.Contains(out, "InfluxDB 1.8.10 is ready") {
 			t.Fatalf("exit code %d: %s%s", code, out, told)
 		}
 	}

@@ -26,7 +26,7 @@ func (a *app) tuneCommand() *cobra.Command {
 		Long: `An experiment is a search over the parameters of a training. Each of its trials is an ordinary job, which ` + "`switchyard describe`" + ` and the
 other commands show; the system parameters of a trial are tuned while it runs.`,
 	}
-	cmd.AddCommand(a.tuneRunCommand(), a.tunePsCommand(), a.tuneDescribeCommand(), a.tuneStopCommand(), a.tuneResultsCommand(), a.tuneProfilesCommand(), a.tuneCompareCommand())
+	cmd.AddCommand(a.tuneRunCommand(), a.tunePsCommand(), a.tuneDescribeCommand(), a.tuneStopCommand(), a.tuneResultsCommand(), a.tuneProfilesCommand(), a.tuneCompareCommand(), a.tuneGroupsCommand())
 	return cmd
 }
 
@@ -83,14 +83,7 @@ func (a *app) readExperiment(path, mode string) (file.Experiment, error) {
 		return file.Experiment{}, err
 	}
 	home, _ := os.UserHomeDir()
-	e, err := file.Read(text, file.Source{Home: home, Open: func(name string) ([]byte, error) {
-		if !filepath.IsAbs(name) {
-			if _, err := os.Stat(name); err != nil {
-				name = filepath.Join(filepath.Dir(path), name)
-			}
-		}
-		return os.ReadFile(name)
-	}})
+	e, err := file.Read(text, file.Source{Home: home, Open: func(name string) ([]byte, error) { return openNamed(name, filepath.Dir(path)) }})
 	if err != nil {
 		return e, failure(ExitUsage, "", "%s:\n%v", path, err)
 	}
@@ -107,6 +100,18 @@ func (a *app) readExperiment(path, mode string) (file.Experiment, error) {
 		}
 	}
 	return e, nil
+}
+
+// openNamed reads a file that a configuration in a folder names: where it says, from that folder, or, since configurations are copied from other machines,
+// beside it.
+func openNamed(name, folder string) ([]byte, error) {
+	for _, place := range []string{name, filepath.Join(folder, name), filepath.Join(folder, filepath.Base(name))} {
+		text, err := os.ReadFile(place)
+		if !errors.Is(err, os.ErrNotExist) {
+			return text, err
+		}
+	}
+	return nil, fmt.Errorf("%s is neither there nor beside the configuration, in %s", name, folder)
 }
 
 func (a *app) runExperiment(cmd *cobra.Command, f tuneRun, id string, e file.Experiment) error {
@@ -130,6 +135,7 @@ func (a *app) runExperiment(cmd *cobra.Command, f tuneRun, id string, e file.Exp
 		if err != nil {
 			return err
 		}
+		a.announcePower(ctx, b, e.Power)
 		if a.output != "json" {
 			word := "begins"
 			if repeat {
@@ -147,6 +153,25 @@ func (a *app) runExperiment(cmd *cobra.Command, f tuneRun, id string, e file.Exp
 		}
 		return nil
 	})
+}
+
+// announcePower says what becomes of the meter and nodes that a file of PipeTune's names: the agents of nodes measure, and jobs run where they are planned.
+func (a *app) announcePower(ctx context.Context, b *bus.Bus, p *file.Power) {
+	if p == nil {
+		return
+	}
+	if len(p.Nodes) > 0 {
+		_, _ = fmt.Fprintln(a.stderr, "nodes are not read from the file: trials run where there is room, and energy is measured there")
+	}
+	nodes, err := openBucket[train.Node](ctx, b, event.BucketNodes)
+	if err != nil || p.Meter == "" {
+		return
+	}
+	entries, err := nodes.List(ctx)
+	if err != nil || slices.ContainsFunc(entries, func(e bus.Entry[train.Node]) bool { return slices.Contains(e.Value.Meters, p.Meter) }) {
+		return
+	}
+	_, _ = fmt.Fprintf(a.stderr, "no node measures with %s: energy is what the meters of the nodes tell (`switchyard doctor`)\n", p.Meter)
 }
 
 // begun waits for the answer to a submission.
@@ -202,11 +227,7 @@ func (a *app) tuneStopCommand() *cobra.Command {
 		Short: "Stop an experiment: its trials are cancelled, their results stay",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withBus(cmd, func(ctx context.Context, b *bus.Bus) error {
-				r, err := findExperiment(ctx, b, args[0])
-				if err != nil {
-					return err
-				}
+			return a.withExperiment(cmd, args[0], func(ctx context.Context, b *bus.Bus, r conduct.Record) (err error) {
 				if !r.Over() {
 					body := event.ExperimentStopRequested{By: currentUser(), Reason: reason}
 					if err := storeRequest(ctx, b, event.TuneFact(r.ID, event.FactStopRequested, "stop", body)); err != nil {
@@ -226,6 +247,17 @@ func (a *app) tuneStopCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who ask later")
 	return cmd
+}
+
+// withExperiment runs f with the record of an experiment.
+func (a *app) withExperiment(cmd *cobra.Command, id string, f func(context.Context, *bus.Bus, conduct.Record) error) error {
+	return a.withBus(cmd, func(ctx context.Context, b *bus.Bus) error {
+		r, err := findExperiment(ctx, b, id)
+		if err != nil {
+			return err
+		}
+		return f(ctx, b, r)
+	})
 }
 
 // findExperiment reads the record of an experiment.

@@ -39,7 +39,7 @@ func (a *app) tuneCompareCommand() *cobra.Command {
 
 With --jobs that many experiments arrive as a Poisson process, each of one of the files and recurring; every mode gets the same arrivals, at a --load: 1 is where they would keep
 the machine busy with their files run alone in mode v1, which is measured first unless --mean-gap is given. The figures are means. The response is the time from arrival to
-end: waiting, tuning, and the training of the trial that was best.
+end: queued, while a trial waited for its first process and none trained; the training of the trial that was best; and tuning, which is the rest.
 
 What is known of workloads is set aside meanwhile. Nothing else should run.`,
 		Example: `  switchyard tune compare examples/experiments/digits.yaml --runs 5
@@ -84,22 +84,24 @@ type modeRun struct {
 	Mode string `json:"mode"`
 	Name string `json:"name"`
 	ID   string `json:"id"`
-	// ResponseSeconds is from the arrival to the end: QueueSeconds in which its trials waited, TrainingSeconds of the best trial, the rest is tuning.
-	ResponseSeconds float64 `json:"response_seconds"`
-	QueueSeconds    float64 `json:"queue_seconds"`
-	TuningSeconds   float64 `json:"tuning_seconds"`
-	TrainingSeconds float64 `json:"training_seconds"`
-	EnergyJoules    float64 `json:"energy_j"`
-	Modelled        bool    `json:"energy_modelled,omitempty"`
-	Objective       float64 `json:"objective"`
-	Trials          int     `json:"trials"`
-	Epochs          int     `json:"epochs"`
+	// ArrivedAt is when it was submitted. ResponseSeconds is from then to the end: QueueSeconds in which a trial waited and none trained, TrainingSeconds of the best
+	// trial, the rest is tuning.
+	ArrivedAt       time.Time `json:"arrived_at"`
+	ResponseSeconds float64   `json:"response_seconds"`
+	QueueSeconds    float64   `json:"queue_seconds"`
+	TuningSeconds   float64   `json:"tuning_seconds"`
+	TrainingSeconds float64   `json:"training_seconds"`
+	EnergyJoules    float64   `json:"energy_j"`
+	Modelled        bool      `json:"energy_modelled,omitempty"`
+	Objective       float64   `json:"objective"`
+	Trials          int       `json:"trials"`
+	Epochs          int       `json:"epochs"`
 }
 
 func newModeRun(mode string, r conduct.Record) modeRun {
-	c := modeRun{Mode: mode, Name: r.Experiment.Name, ID: r.ID, ResponseSeconds: r.EndedAt.Sub(r.SubmittedAt).Seconds(), Trials: len(r.Trials)}
+	c := modeRun{Mode: mode, Name: r.Experiment.Name, ID: r.ID, ArrivedAt: r.SubmittedAt, ResponseSeconds: r.EndedAt.Sub(r.SubmittedAt).Seconds(), Trials: len(r.Trials)}
+	c.QueueSeconds = r.QueueSeconds()
 	for _, row := range r.Rows() {
-		c.QueueSeconds += row.QueueSeconds
 		c.EnergyJoules += row.EnergyJoules
 		c.Modelled = c.Modelled || row.Modelled
 		c.Epochs += row.Epochs

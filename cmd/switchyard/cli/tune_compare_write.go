@@ -11,7 +11,10 @@ import (
 	"strings"
 
 	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/plotutil"
+	"gonum.org/v1/plot/vg"
 )
 
 // modeSummary is what the experiments of one mode came to: medians of runs, or means of arrivals.
@@ -75,7 +78,7 @@ func (a *app) printCompared(all []modeRun, f tuneCompare) error {
 	case "csv":
 		return writeComparedCSV(a.stdout, all)
 	case "html":
-		return writeComparedHTML(a.stdout, rows, f)
+		return writeComparedHTML(a.stdout, all, rows, f)
 	}
 	return a.table("MODE\tEXPERIMENTS\tRESPONSE\tP95\tSAVED\tQUEUED\tTUNING\tTRAINING\tENERGY\tOBJECTIVE\tTRIALS", func(w io.Writer) {
 		for _, r := range rows {
@@ -113,8 +116,25 @@ func writeComparedCSV(w io.Writer, all []modeRun) error {
 //go:embed tune_compare.html
 var comparePage string
 
-func writeComparedHTML(w io.Writer, rows []modeSummary, f tuneCompare) error {
-	parts := bars{unit: "seconds", order: []string{"queued", "tuning", "training"}, series: map[string]plotter.Values{}}
+func writeComparedHTML(w io.Writer, all []modeRun, rows []modeSummary, f tuneCompare) error {
+	figures, err := drawCompared(all, rows, f)
+	if err != nil {
+		return err
+	}
+	page, err := parsePage("compare", comparePage, template.FuncMap{"percent": func(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }})
+	if err != nil {
+		return err
+	}
+	how := fmt.Sprintf("Medians of %s of each experiment in each mode, one after the other, with nothing known before.", plural(f.runs, "run"))
+	if f.jobs > 0 {
+		how = fmt.Sprintf("Means of %s that arrive as a Poisson process, at the same moments in each mode, seed %d.", plural(f.jobs, "recurring experiment"), f.seed)
+	}
+	return page.Execute(w, map[string]any{"Rows": rows, "How": how, "Modes": strings.Join(f.modes, ", "), "Figures": figures})
+}
+
+// drawCompared draws what the response time of each mode is made of and, where experiments arrive, that of each of them.
+func drawCompared(all []modeRun, rows []modeSummary, f tuneCompare) ([]reportFigure, error) {
+	parts := bars{unit: "response time, s", title: "mode", order: []string{"queued", "tuning", "training"}, series: map[string]plotter.Values{}}
 	for _, r := range rows {
 		parts.names = append(parts.names, r.Mode)
 		for name, v := range map[string]float64{"queued": r.QueueSeconds, "tuning": r.TuningSeconds, "training": r.TrainingSeconds} {
@@ -123,18 +143,42 @@ func writeComparedHTML(w io.Writer, rows []modeSummary, f tuneCompare) error {
 	}
 	picture, err := parts.draw()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	page, err := template.New("compare").Funcs(template.FuncMap{"percent": func(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }}).Parse(comparePage)
+	figures := []reportFigure{{Title: "Response time", Caption: "From arrival to end, in seconds: in which trials waited, tuned, and trained the best.", SVG: picture}}
+	if f.jobs == 0 {
+		return figures, nil
+	}
+	arrivals, err := drawArrivals(all, f.modes)
 	if err != nil {
-		return fmt.Errorf("read the page: %w", err)
+		return nil, err
 	}
-	how := fmt.Sprintf("Medians of %s of each experiment in each mode, one after the other, with nothing known before.", plural(f.runs, "run"))
-	if f.jobs > 0 {
-		how = fmt.Sprintf("Means of %s that arrive as a Poisson process, at the same moments in each mode, seed %d.", plural(f.jobs, "recurring experiment"), f.seed)
+	if picture, err = drawSVG(arrivals); err != nil {
+		return nil, err
 	}
-	return page.Execute(w, map[string]any{
-		"Rows": rows, "How": how, "Modes": strings.Join(f.modes, ", "),
-		"Figure": reportFigure{Title: "Response time", Caption: "From arrival to end: in which trials waited, tuned, and trained the best.", SVG: picture},
-	})
+	return append(figures, reportFigure{Title: "Response time by arrival", Caption: "Of each experiment, in seconds, by when it arrived after the first one.", SVG: picture}), nil
+}
+
+func drawArrivals(all []modeRun, modes []string) (*plot.Plot, error) {
+	p := plot.New()
+	p.X.Label.Text, p.Y.Label.Text, p.Y.Min = "arrival, s after the first", "response time, s", 0
+	p.Legend.Top = true
+	p.Add(plotter.NewGrid())
+	for i, mode := range modes {
+		own := slices.DeleteFunc(slices.Clone(all), func(c modeRun) bool { return c.Mode != mode })
+		slices.SortFunc(own, func(x, y modeRun) int { return x.ArrivedAt.Compare(y.ArrivedAt) })
+		points := make(plotter.XYs, len(own))
+		for k, c := range own {
+			points[k] = plotter.XY{X: c.ArrivedAt.Sub(own[0].ArrivedAt).Seconds(), Y: c.ResponseSeconds}
+		}
+		line, dots, err := plotter.NewLinePoints(points)
+		if err != nil {
+			return nil, fmt.Errorf("draw mode %s: %w", mode, err)
+		}
+		line.Color, dots.Color, dots.Radius = plotutil.Color(i), plotutil.Color(i), vg.Points(1.5)
+		p.Add(line, dots)
+		p.Legend.Add(mode, line, dots)
+	}
+	p.Y.Max *= legendRoom(len(modes))
+	return p, nil
 }

@@ -24,14 +24,14 @@ func writeResultsHTML(w io.Writer, r conduct.Record, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	page, err := template.New("tune").Funcs(template.FuncMap{
+	page, err := parsePage("tune", tunePage, template.FuncMap{
 		"objective": func(row conduct.Row) string { return known(row.Objective, "%.5g") },
 		"seconds":   duration, "energy": joulesCell,
 		"params":  func(row conduct.Row) string { return conduct.Words(row.Params) },
 		"setting": func(row conduct.Row) string { return conduct.Words(row.Setting) },
-	}).Parse(tunePage)
+	})
 	if err != nil {
-		return fmt.Errorf("read the page: %w", err)
+		return err
 	}
 	line, best := newExperimentLine(r, now), ""
 	if t, score, ok := r.Best(); ok {

@@ -36,11 +36,16 @@ func (a *app) tuneProfilesCommand() *cobra.Command {
 			},
 		},
 		&cobra.Command{
-			Use: "import FILE|-", Short: "Replace the ground truth by an exported one", Args: cobra.ExactArgs(1),
+			Use: "import FILE|-", Short: "Replace the ground truth by an exported one, or add PipeTune's clusters to it", Args: cobra.ExactArgs(1),
+			Long: `The file is what ` + "`export`" + ` wrote, which replaces the ground truth, or a k-means model of PipeTune as JSON (cluster_centers, labels, feature_names), whose clusters
+count from then on before those that were found here.`,
 			RunE: func(cmd *cobra.Command, args []string) error {
 				text, err := a.readJobFile(args[0])
 				if err != nil {
 					return err
+				}
+				if profile.IsUpstream(text) {
+					return a.importClusters(cmd, args[0], text)
 				}
 				store, err := profile.Decode(text)
 				if err != nil {
@@ -57,6 +62,26 @@ func (a *app) tuneProfilesCommand() *cobra.Command {
 		},
 	)
 	return cmd
+}
+
+// importClusters adds clusters that were made elsewhere to the ground truth.
+func (a *app) importClusters(cmd *cobra.Command, name string, text []byte) error {
+	given, err := profile.DecodeUpstream(text)
+	if err != nil {
+		return failure(ExitUsage, "", "%s: %v", name, err)
+	}
+	model := given.Model()
+	return a.withProfiles(cmd, func(ctx context.Context, kv *bus.KV[profile.Store], s profile.Store) error {
+		s.Given = model
+		if err := setProfiles(ctx, kv, s); err != nil {
+			return err
+		}
+		if !given.Named() {
+			_, _ = fmt.Fprintf(a.stderr, "its %s have no names: nothing that is measured here is compared with them before feature_names says which event each column counts\n", plural(len(given.Names), "feature"))
+		}
+		_, err := fmt.Fprintf(a.stdout, "%s of %s given\n", plural(len(model.Clusters), "cluster"), plural(len(given.Labels), "signature"))
+		return err
+	})
 }
 
 // withProfiles runs f with the ground truth, which is empty at first.

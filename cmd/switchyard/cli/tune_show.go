@@ -93,11 +93,7 @@ func (a *app) tuneDescribeCommand() *cobra.Command {
 		Short: "Show an experiment, what was decided and what its trials did",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withBus(cmd, func(ctx context.Context, b *bus.Bus) error {
-				r, err := findExperiment(ctx, b, args[0])
-				if err != nil {
-					return err
-				}
+			return a.withExperiment(cmd, args[0], func(_ context.Context, _ *bus.Bus, r conduct.Record) error {
 				if a.output == "json" {
 					return a.printJSON(r)
 				}
@@ -140,11 +136,7 @@ func (a *app) tuneResultsCommand() *cobra.Command {
 		Short: "Show what the trials of an experiment came to, as table, json, csv or html",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withBus(cmd, func(ctx context.Context, b *bus.Bus) error {
-				r, err := findExperiment(ctx, b, args[0])
-				if err != nil {
-					return err
-				}
+			return a.withExperiment(cmd, args[0], func(_ context.Context, _ *bus.Bus, r conduct.Record) error {
 				switch a.output {
 				case "json":
 					return a.printJSON(r.Rows())

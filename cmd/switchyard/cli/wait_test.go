@@ -120,7 +120,7 @@ func obey(t *testing.T, b *bus.Bus, end train.State) (requests chan event.Cancel
 					return true, nil
 				})
 			}
-			if err != nil {
+			if err != nil && ctx.Err() == nil {
 				t.Error(err)
 			}
 		})

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/sourcegraph/conc/pool"
@@ -46,6 +47,9 @@ func Responder(ctx context.Context, c Config, host netip.Addr, log *slog.Logger)
 
 func runAgent(ctx context.Context, c Config, host netip.Addr, port int, pings bool, log *slog.Logger) error {
 	const packetsPerProbe, bytesPerProbe = 6, 2000 // with its confirmations and the answers to those of others
+	if !slices.Contains(c.Servers, host) {
+		return fmt.Errorf("server %s is none of server_1.. of the configuration", host)
+	}
 	rate := float64(time.Second) / float64(c.Interval)
 	p, err := netprobe.Open(ctx, netprobe.Config{
 		Node: nodeOf(host), Listen: []netip.AddrPort{netip.AddrPortFrom(host, uint16(port))}, ProbesPerSecond: rate, ProbeBytes: 400,
@@ -69,7 +73,7 @@ func runAgent(ctx context.Context, c Config, host netip.Addr, port int, pings bo
 
 // fetch keeps the list up to date, and tells the paths of its flows when they are found.
 func (a *agent) fetch(ctx context.Context) error {
-	traced := 0
+	traced, probes := 0, -1
 	for wait := time.Duration(0); sleep(ctx, wait); {
 		wait = a.config.Cycle
 		list, err := get[train.Pinglist](ctx, &a.client, "http://"+a.config.Controller+"/pinglists/"+string(a.node))
@@ -83,6 +87,10 @@ func (a *agent) fetch(ctx context.Context) error {
 		}
 		if err := a.prober.Use(ctx, list, time.Now()); err != nil {
 			a.log.Warn("some flows are not probed", "error", err)
+		}
+		if len(list.Probes) != probes {
+			probes = len(list.Probes)
+			a.log.Info("list has come", "probes", probes)
 		}
 		if a.pings && time.Duration(traced)*a.config.Cycle%traceEvery < a.config.Cycle {
 			if found, whole := a.prober.Trace(ctx); whole {

@@ -20,8 +20,10 @@ import (
 type Verdict struct {
 	// Slot is the last one that was judged; 0 before the first.
 	Slot int64 `json:"slot"`
-	// Links are those that lose packets.
+	// Links are those that lose or delay packets.
 	Links []train.Link `json:"links"`
+	// Ailing are the servers whose probes say nothing of links, and why.
+	Ailing []linkhealth.Ailing `json:"ailing,omitempty"`
 }
 
 // diagnoser judges what pingers and responders post.
@@ -85,14 +87,14 @@ func (d *diagnoser) judge(ctx context.Context) error {
 		d.mu.Lock()
 		turns, slot, judged := d.watch.Next(time.Now())
 		if judged {
-			d.verdict = Verdict{Slot: slot, Links: []train.Link{}}
+			d.verdict = Verdict{Slot: slot, Links: []train.Link{}, Ailing: d.watch.Ailing(slot)}
 		}
 		for _, t := range turns {
 			if t.Link.Degraded {
 				d.verdict.Links = append(d.verdict.Links, t.Link)
 			}
 			if t.News {
-				d.log.Info("link has turned", "link", t.Link.ID, "degraded", t.Link.Degraded, "loss", t.Link.Loss, "confidence", t.Link.Confidence)
+				d.log.Info("link has turned", "link", t.Link.ID, "degraded", t.Link.Degraded, "trouble", t.Link.Trouble(), "confidence", t.Link.Confidence)
 			}
 		}
 		d.mu.Unlock()

@@ -49,18 +49,17 @@ func TestEpochUsesEverySampleOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := dataset.Schedule{
 			Samples: rapid.IntRange(1, 200).Draw(t, "samples"),
-			Batch:   rapid.IntRange(1, 40).Draw(t, "batch"),
 			Workers: rapid.IntRange(1, 6).Draw(t, "workers"),
 			Repeat:  rapid.Bool().Draw(t, "repeat"),
 		}
 		order := rand.New(rand.NewPCG(1, 2)).Perm(s.Samples)
 		used := make([]int, s.Samples)
-		for step := range s.Steps() {
-			total := 0
+		for had := 0; !s.Done(had); {
+			total, batch := 0, rapid.IntRange(1, 40).Draw(t, "batch")
 			for worker := range s.Workers {
-				part := s.Append(nil, order, step, worker)
-				if len(part) > s.Batch {
-					t.Fatalf("worker %d has %d samples in step %d, more than a batch", worker, len(part), step)
+				part := s.Append(nil, order, had, batch, worker)
+				if len(part) > batch {
+					t.Fatalf("worker %d has %d samples after %d, more than a batch of %d", worker, len(part), had, batch)
 				}
 				total += len(part)
 				for _, i := range part {
@@ -68,8 +67,9 @@ func TestEpochUsesEverySampleOnce(t *testing.T) {
 				}
 			}
 			if total == 0 {
-				t.Fatalf("step %d has no samples", step)
+				t.Fatalf("the step after %d has no samples", had)
 			}
+			had += batch
 		}
 		want := 1
 		if s.Repeat {

@@ -18,6 +18,7 @@ from typing import Any, Dict, List, Optional
 from switchyard._environment import make_snapshot_dir, snapshot_dir
 from switchyard._http import Address, Client, address_from_environment, segment
 from switchyard._sender import Sender
+from switchyard._threads import Threads
 
 NVIDIA_SMI_TIMEOUT_SECONDS = 5.0
 MEMORY_READING_LASTS_SECONDS = 1.0
@@ -56,6 +57,7 @@ class KubeProfiler(object):
     def start_epoch(self) -> None:
         """Asks whether to stop. A stop is obeyed by the next measure, and never with only the last epoch left."""
         self.start_epoch_time = datetime.datetime.now()
+        self._threads.follow()
         if self._job_manager is None:
             return
         answer = self._job_manager.get("/has_to_stop/" + segment(self.JOBID))
@@ -64,6 +66,7 @@ class KubeProfiler(object):
 
     def measure(self) -> None:
         """Counts a training step; sends the profile every PROFILE_EACH steps; leaves by SystemExit when armed."""
+        self._threads.follow()
         now = datetime.datetime.now()
         if self.last_time is not None:
             seconds = (now - self.last_time).total_seconds()
@@ -96,7 +99,7 @@ class KubeProfiler(object):
 
     def __getstate__(self) -> Dict[str, Any]:
         # Frameworks copy and pickle the model that holds a profiler; a connection does not travel.
-        connected = ("_job_manager", "_profile_store", "_sender", "_memory")
+        connected = ("_job_manager", "_profile_store", "_sender", "_memory", "_threads")
         return {name: value for name, value in self.__dict__.items() if name not in connected}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
@@ -135,6 +138,7 @@ class KubeProfiler(object):
         if profile_store != job_manager:
             self._profile_store = Client(profile_store) if profile_store is not None else None
         self._sender = Sender()
+        self._threads = Threads(os.environ)
         self._memory = _GPUMemory()
         atexit.register(self._sender.last_words)
 

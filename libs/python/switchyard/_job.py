@@ -13,6 +13,7 @@ from switchyard._http import address_from_environment, complain
 from switchyard._link import FAILED, FINISHED, STOPPED, Link, Wish
 from switchyard._meter import Meter, Stopwatch, figures, finite, gpu_memory_bytes, samples_in
 from switchyard._parts import parts_of
+from switchyard._threads import Threads
 
 SECONDS_BETWEEN_HEARTBEATS = 1.0
 
@@ -49,6 +50,7 @@ class Job:
             make_snapshot_dir(self.checkpoint_dir)
 
         self._pid = os.getpid()
+        self._threads = Threads(environ)
         self._link = Link(address_from_environment(environ), self.uuid, self.rank)
         self._steps_done = self.epochs_done * (self.steps_per_epoch or 0)
         self._loaded: Optional[_checkpoint.Progress] = None
@@ -160,6 +162,7 @@ class Job:
 
     def start_epoch(self) -> None:
         """Starts the clock of an epoch. Called by epochs, and by the first step of an epoch."""
+        self._threads.follow()
         self._begun = True
         self._epoch_open = True
         self._epoch_trained = False
@@ -302,6 +305,7 @@ class Job:
             self.start_epoch()
 
     def _count_step(self, samples: Optional[int], values: Dict[str, Any]) -> None:
+        self._threads.follow()
         seconds = self._step_watch.lap()
         count = self.samples_per_step if samples is None else int(samples)
         self._steps_done += 1

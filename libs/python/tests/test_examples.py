@@ -129,6 +129,22 @@ class SmallNetwork(Example):
             self.assertTrue(Path(folder, "checkpoints", "mlp.pkl").exists())
 
 
+class Torch(Example):
+    def setUp(self):
+        super().setUp()
+        found = subprocess.run([sys.executable, "-c", "import torch"], stderr=subprocess.DEVNULL)
+        if found.returncode != 0:
+            self.skipTest("this python has no torch")
+
+    def test_lenet_learns_and_goes_on_from_its_checkpoint(self):
+        table = self.table(TRAINING_SET_SIZE=512, BATCH_SIZE=32, EPOCHS_TO_BE_DONE=2)
+        self.succeed(PYTHON / "train_torch.py", table)
+        output = self.succeed(PYTHON / "train_torch.py", dict(table, EPOCHS_TO_BE_DONE="5", EPOCHS_DONE="2", JOB_RESTARTED="TRUE"))
+        epochs = re.findall(r"^epoch (\d+) accuracy (\S+)$", output, re.M)
+        self.assertEqual(["3", "4", "5"], [number for number, _ in epochs])
+        self.assertGreater(float(epochs[-1][1]), 0.5)
+
+
 class Seed004(Example):
     # sha256 of the guide's listing, from the line after its opening fence to the line before its closing one.
     LISTING = "dd8e2e2dbf68e9e43d5a8f2da791bbe3167833e2c4f8d9833cc90bf7dceb183b"

@@ -22,8 +22,12 @@ func (c *checker) feasible() {
 			return
 		}
 	}
+	if c.spec.LogFormat != "" && !slices.ContainsFunc(c.where.Nodes, func(n train.Node) bool { return !inCluster(n) }) {
+		c.refuse("NotSupported", "log_format", "have the code call the job API", "epochs are read from the output of processes of a machine, and all nodes run pods")
+	}
 	c.enoughDevices()
 	c.enoughMemory()
+	c.enoughOfItsNode()
 	if c.spec.Image != "" && !slices.ContainsFunc(c.where.Nodes, func(n train.Node) bool { return n.ContainerRuntime != "" || inCluster(n) }) {
 		c.refuse("NoContainerRuntime", "image", "install docker or podman on the node, or leave image out and run the job as a process", "no node can run containers")
 	}
@@ -49,6 +53,20 @@ func (c *checker) enoughDevices() {
 
 // inCluster says that a node runs pods: only there a job spans several nodes, has servers of its own, and finds a runtime for its image always.
 func inCluster(n train.Node) bool { return n.Backend == train.BackendKubernetes }
+
+// enoughOfItsNode compares what a process may use of its node's processors and main memory with what the largest have.
+func (c *checker) enoughOfItsNode() {
+	cores, memory := 0, int64(0)
+	for _, n := range c.where.Nodes {
+		cores, memory = max(cores, n.Cores), max(memory, int64(n.Memory/unit.MiB))
+	}
+	if cores > 0 && c.spec.Cores > cores {
+		c.refuse("TooManyCores", "cores", "ask for fewer", "want %d, the largest node has %d", c.spec.Cores, cores)
+	}
+	if memory > 0 && c.spec.MainMemoryMiB > memory {
+		c.refuse("TooMuchMemory", "main_memory_mib", "ask for less", "want %d MiB, the largest node has %d", c.spec.MainMemoryMiB, memory)
+	}
+}
 
 // enoughMemory compares with the largest device. A device that does not tell its memory may have enough.
 func (c *checker) enoughMemory() {

@@ -73,6 +73,7 @@ const (
 	MaxDeadline    = MaxHours * time.Hour
 	MaxMemoryMiB   = 1 << 30
 	MaxDevices     = 4096
+	MaxCores       = 4096
 	MaxRestarts    = 100
 	MaxLoss        = 1e12
 	MaxPorts       = 64

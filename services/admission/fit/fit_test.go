@@ -99,6 +99,10 @@ func TestRefusals(t *testing.T) {
 			`NotYourself tenant: the body says "speech", the identity of this door is "vision" (leave it out: it comes from who submits)`,
 		}},
 		{"oneself", spec(func(s *train.Spec) { s.User, s.Tenant = "ann", "vision" }), nil},
+		{"unknown log", spec(func(s *train.Spec) { s.LogFormat = "spark" }), []string{
+			`UnknownLogFormat log_format: want bigdl, found "spark" (leave it out where the code calls the job API)`,
+		}},
+		{"log of BigDL", spec(func(s *train.Spec) { s.LogFormat = train.LogBigDL }), nil},
 		{"two programs", spec(func(s *train.Spec) { s.Command = []string{"python", "a.py"} }), []string{
 			"TwoPrograms script_path: both command and script_path are given (give one of them)",
 		}},
@@ -309,6 +313,11 @@ func TestWhatCanNeverRunHere(t *testing.T) {
 		{"too much memory", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.EstimatedMemoryMiB = 24*1024 + 1 }, []string{
 			"TooMuchMemory estimated_memory_mib: want 24577 MiB per device, the largest device (node large) has 24576 (a smaller batch_size needs less)",
 		}},
+		{"more of a node than any has", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
+			s.Cores, s.MainMemoryMiB, w.Nodes[0].Cores, w.Nodes[0].Memory = 9, 4097, 8, 4*unit.GiB
+		}, []string{
+			"TooManyCores cores: want 9, the largest node has 8 (ask for fewer)", "TooMuchMemory main_memory_mib: want 4097 MiB, the largest node has 4096 (ask for less)",
+		}},
 		{"all the memory", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.EstimatedMemoryMiB = 24 * 1024 }, nil},
 		{"a device that tells no memory", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
 			s.EstimatedMemoryMiB, w.Nodes[0].Devices[0].Memory = 1<<20, 0
@@ -334,6 +343,11 @@ func TestWhatCanNeverRunHere(t *testing.T) {
 		{"a gang over the nodes of a cluster", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
 			s.MinDevices, s.MaxDevices, w.Nodes = 4, 4, cluster()
 		}, nil},
+		{"output of pods", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
+			s.LogFormat, w.Nodes = train.LogBigDL, cluster()
+		}, []string{
+			"NotSupported log_format: epochs are read from the output of processes of a machine, and all nodes run pods (have the code call the job API)",
+		}},
 		{"more than a cluster has", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
 			s.MinDevices, s.MaxDevices, w.Nodes = 5, 5, cluster()
 		}, []string{

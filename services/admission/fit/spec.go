@@ -52,6 +52,9 @@ func (c *checker) program() {
 	case !hasCommand && !hasScript && c.spec.Image == "":
 		c.refuse("NoProgram", "command", `e.g. "command": ["python", "train.py"]`, "neither command, nor script_path, nor an image with a program of its own")
 	}
+	if f := c.spec.LogFormat; f != "" && f != train.LogBigDL {
+		c.refuse("UnknownLogFormat", "log_format", "leave it out where the code calls the job API", "want %s, found %s", train.LogBigDL, quote(f))
+	}
 	if hasCommand {
 		c.command()
 	}
@@ -236,6 +239,8 @@ func (c *checker) devices() {
 	s := c.spec
 	c.between("min_devices", int64(s.MinDevices), 0, MaxDevices, "")
 	c.between("max_devices", int64(s.MaxDevices), 0, MaxDevices, "")
+	c.between("cores", int64(s.Cores), 0, MaxCores, "")
+	c.between("main_memory_mib", s.MainMemoryMiB, 0, MaxMemoryMiB, "")
 	if s.MaxDevices > 0 && s.MinDevices > s.MaxDevices {
 		c.refuse("Contradiction", "min_devices", "", "min_devices is %d, max_devices %d", s.MinDevices, s.MaxDevices)
 	}

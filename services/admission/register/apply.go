@@ -202,6 +202,8 @@ func stopRequested(job *train.Job, b *event.StopRequested) bool {
 	switch b.Cause {
 	case train.StopRescale:
 		message = "leaves at the end of its epoch to go on with other devices"
+	case train.StopRetune:
+		message = "leaves at the end of its epoch to go on with other system parameters"
 	case train.StopCancel:
 		message = "asked to end"
 	case train.StopConverged, train.StopOverspent:
@@ -217,7 +219,11 @@ func stopWithdrawn(job *train.Job, b *event.StopWithdrawn, state *train.State) b
 		*state = job.State
 		return false
 	}
-	explain(job, "StopWithdrawn", fmt.Sprintf("goes on where it is: plan %d gives it the same devices again", b.Generation), "")
+	message := fmt.Sprintf("goes on where it is: plan %d gives it the same devices again", b.Generation)
+	if b.Cause == train.StopRetune {
+		message = "goes on with the system parameters that it has"
+	}
+	explain(job, "StopWithdrawn", message, "")
 	return true
 }
 
@@ -233,6 +239,8 @@ func preempted(job *train.Job, f Fact, b *event.Preempted) bool {
 	case train.StopPreempt:
 		job.Preemptions++
 		message += " to make room; goes on from its checkpoint"
+	case train.StopRetune:
+		message += " to go on with other system parameters"
 	case train.StopNone, train.StopCancel, train.StopConverged, train.StopOverspent:
 	}
 	hint := ""

@@ -23,6 +23,13 @@ type Setup struct {
 	Database string
 	// PipeTune is the database of PipeTune's own names; empty for none.
 	PipeTune string
+	// GroundTruth is the database of what PipeTune's users know as the ground truth; empty for none.
+	GroundTruth string
+}
+
+// named are the databases that have no stages.
+func (s Setup) named() []string {
+	return slices.DeleteFunc([]string{s.PipeTune, s.GroundTruth}, func(name string) bool { return name == "" })
 }
 
 // Bucket is where a stage is kept.
@@ -83,8 +90,8 @@ type step struct {
 
 func databaseSteps(s Setup) []step {
 	steps := []step{{create: fmt.Sprintf(`CREATE DATABASE %q`, s.Database)}}
-	if s.PipeTune != "" {
-		steps = append(steps, step{create: fmt.Sprintf(`CREATE DATABASE %q`, s.PipeTune)})
+	for _, name := range s.named() {
+		steps = append(steps, step{create: fmt.Sprintf(`CREATE DATABASE %q`, name)})
 	}
 	for _, stage := range series.Stages() {
 		policy := fmt.Sprintf(`RETENTION POLICY %q ON %q DURATION %s REPLICATION 1`, stage.Name, s.Database, duration(stage.Keep))
@@ -173,8 +180,8 @@ func (c *Client) prepareBuckets(ctx context.Context, s Setup) ([]string, error) 
 	for _, stage := range series.Stages() {
 		buckets[Bucket(s.Database, stage.Name)] = stage.Keep
 	}
-	if s.PipeTune != "" {
-		buckets[s.PipeTune] = 0
+	for _, name := range s.named() {
+		buckets[name] = 0
 	}
 	for name, keep := range buckets {
 		if err := c.ensureBucket(ctx, org, name, keep); err != nil {

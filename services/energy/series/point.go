@@ -27,6 +27,8 @@ const (
 	JobEvent        = "job_event"
 	PlanDecision    = "plan_decision"
 	Grid            = "grid"
+	NetProbes       = "net_probes"
+	NetLink         = "net_link"
 )
 
 // Point is one row: a field is a float64, an int64, a bool or a string.

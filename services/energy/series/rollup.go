@@ -54,13 +54,16 @@ func Rollups() []Rollup {
 	last := func(f string) Thinned { return Thinned{"last", f, f} }
 	mean := func(f string) Thinned { return Thinned{"mean", f, f} }
 	sum := func(f string) Thinned { return Thinned{"sum", f, f} }
+	peak := func(f string) Thinned { return Thinned{"max", f, f} }
 	most := Thinned{"max", "power_w", "power_max_w"}
 	return []Rollup{
-		{GPUPower, nil, []Thinned{last("energy_uj"), mean("power_w"), most, mean("sm_util_ratio"), last("limit_w"), last("memory_used_bytes"), {"max", "temperature_c", "temperature_c"}}},
+		{GPUPower, nil, []Thinned{last("energy_uj"), mean("power_w"), most, mean("sm_util_ratio"), last("limit_w"), last("memory_used_bytes"), peak("temperature_c")}},
 		{CPUEnergy, nil, []Thinned{last("energy_uj"), mean("power_w"), most}},
 		{NodePower, nil, []Thinned{last("energy_uj"), mean("power_w"), most}},
 		{ComponentEnergy, nil, []Thinned{sum("measured_uj"), sum("attributed_uj"), sum("idle_uj"), sum("unattributed_uj")}},
 		{JobEnergy, []string{"tenant", "user", "component", "device_model", "method", "node"}, []Thinned{sum("active_uj"), sum("idle_uj"), sum("cost"), sum("co2e_g"), sum("measured_s"), sum("expected_s")}},
+		{NetProbes, nil, []Thinned{sum("sent"), sum("answered"), sum("received"), sum("late_flows"), mean("rtt_s")}},
+		{NetLink, nil, []Thinned{sum("sent"), sum("lost"), peak("loss_ratio"), peak("delay_s"), peak("degraded"), mean("rtt_s"), peak("rtt_high_s")}},
 		{Grid, nil, []Thinned{mean("gco2_kwh"), mean("price_kwh")}},
 	}
 }

@@ -203,6 +203,22 @@ func TestTagsCanBeWritten(t *testing.T) {
 	}
 }
 
+func TestGroundTruthUnderPipeTunesNames(t *testing.T) {
+	at := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	got := GroundTruth(event.Learnt{Best: []event.BestSetting{
+		{Cluster: "kind-2", BatchSize: 32, Setting: map[string]float64{"cores": 8, "memory_mib": 2560}, EpochSeconds: 57.6},
+		{Cluster: "given-0", BatchSize: 64, Setting: map[string]float64{"power_limit_w": 200}, EpochSeconds: 0.4},
+		{Cluster: "kind-0", BatchSize: 64, Setting: map[string]float64{"cores": 8}, EpochJoules: 3},
+	}}, at)
+	want := []Point{
+		{"clusters", map[string]string{"clusterID": "2", "batch": "32"}, map[string]any{"cores": "8", "memory": "2.5", "duration": "58"}, at},
+		{"clusters", map[string]string{"clusterID": "given-0", "batch": "64"}, map[string]any{"duration": "0"}, at},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+}
+
 func TestPowerUnderPipeTunesNames(t *testing.T) {
 	in := event.Measured{Node: "eiger-1", From: noon, To: noon.Add(2 * time.Second), Meters: []event.Meter{
 		{Component: "node", Method: "pdu", Energy: 500 * unit.Joule},

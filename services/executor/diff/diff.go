@@ -48,7 +48,7 @@ type Action struct {
 	StartedEpochs   int
 	LostInARow      int
 	UnstartedInARow int
-	// Cause and Reason are of a RequestStop or a Kill.
+	// Cause and Reason are of a RequestStop or a Kill. A WithdrawStop has a Cause where the attempt did not leave in time and goes on for that.
 	Cause  train.StopCause
 	Reason train.Reason
 	// Verdict is of a Decide.
@@ -94,6 +94,9 @@ type State struct {
 	Reports  map[ReportKey]train.AttemptReport
 	// Held are the devices that live attempts hold, those of all jobs.
 	Held Holding
+	// Retunes say of live attempts whether the system parameters that are wanted of their jobs take another start, and why; a reason without a code says that they
+	// do not, and of an attempt that is not among them it is not known.
+	Retunes map[ReportKey]train.Reason
 	// StopSeen is when this executor first saw that an attempt was asked to leave. The grace counts from then and not from the time in the record: the
 	// clock of the machine may have been set since.
 	StopSeen map[ReportKey]time.Time

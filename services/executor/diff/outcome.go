@@ -42,7 +42,7 @@ func Judge(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 	case a.Stop == train.StopOverspent && (exit.Forced || clean && r.StopAnswered):
 		v.Outcome = train.OutcomeFailed
 		v.Reason = tooExpensive(job)
-	case exit.Forced && (a.Stop == train.StopPreempt || a.Stop == train.StopRescale):
+	case exit.Forced && (a.Stop == train.StopPreempt || a.Stop == train.StopRescale || a.Stop == train.StopRetune):
 		v.Outcome, v.Forced = train.OutcomePreempted, true
 	case exit.Forced || exit.Lost || exit.Signal != "":
 		return lost(v, a, r, job, exit)

@@ -55,6 +55,11 @@ func TestPromisesHold(t *testing.T) {
 				r.StopAnswered = r.StopAnswered || a.Stop != train.StopNone
 				w.Reports[ReportKey{id, a.Number}] = r
 			},
+			"wish": func(t *rapid.T) {
+				id := job.Draw(t, "job")
+				why := train.Reason{Code: rapid.SampledFrom([]string{"Retuned", ""}).Draw(t, "restart")}
+				w.Retunes[ReportKey{id, w.Attempts[id].Number}] = why
+			},
 			"cancel": func(t *rapid.T) {
 				if rapid.IntRange(0, 5).Draw(t, "rarely") == 0 {
 					id := job.Draw(t, "job")

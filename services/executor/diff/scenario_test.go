@@ -24,6 +24,7 @@ import (
 //	a never runs: CODE what happened        likewise, and not all of it ran
 //	cluster n1 n2                          the executor is that of a cluster; plans say `a on gpu:0@n1,gpu:0@n2`
 //	n2 goes                                its agent is silent
+//	a takes another start: WHY              for the system parameters that are wanted of it; `a takes no other start`
 //	a is cancelled
 //	10m pass
 //	clock is 48h ahead                     what is recorded from now on bears such times
@@ -75,6 +76,11 @@ func (w *world) happen(words []string) (string, error) {
 		w.trouble(id, train.Exit{Lost: true, Reason: train.Reason{Code: words[4], Message: strings.Join(words[5:], " ")}})
 	case len(words) > 3 && words[2] == "runs:":
 		w.trouble(id, train.Exit{Lost: true, Unstarted: true, Reason: train.Reason{Code: words[3], Message: strings.Join(words[4:], " ")}})
+	case words[1] == "takes":
+		w.Retunes[ReportKey{id, w.Attempts[id].Number}] = train.Reason{}
+		if words[2] == "another" {
+			w.Retunes[ReportKey{id, w.Attempts[id].Number}] = train.Reason{Code: "Retuned", Message: strings.Join(words[4:], " ")}
+		}
 	case words[0] == "plan":
 		p, err := parsePlan(words[1:])
 		if err != nil {

@@ -31,6 +31,11 @@ func forLive(s State, l Limits, a train.Attempt) (Action, bool) {
 		if s.asked(a) < grace {
 			return withdrawStop(s, a)
 		}
+		if a.Stop == train.StopRetune && !s.report(a).StopAnswered {
+			// Nobody needs its devices: it is not worth an epoch.
+			action.Kind, action.Cause, action.Generation = WithdrawStop, train.StopRetune, s.Plan.Generation
+			return action, true
+		}
 		action.Kind, action.Cause = Kill, a.Stop
 		action.Reason = train.Reason{
 			Code:    "GraceRanOut",
@@ -47,16 +52,24 @@ func forLive(s State, l Limits, a train.Attempt) (Action, bool) {
 		action.Kind, action.Cause, action.Reason = RequestStop, train.StopOverspent, tooExpensive(job)
 		return action, true
 	}
-	return requestStop(s, a)
+	if action, asked := requestStop(s, a); asked {
+		return action, true
+	}
+	action.Kind, action.Cause, action.Reason = RequestStop, train.StopRetune, s.Retunes[ReportKey{a.Job, a.Number}]
+	return action, action.Reason.Code != ""
 }
 
-// withdrawStop lets an attempt go on where it is if the newest plan wants it there again. Once the agent has noted that it tells the code, the code may have
+// withdrawStop lets an attempt go on where it is if the newest plan wants it there again, or with what it has if that is wanted again. Once the agent has noted that it tells the code, the code may have
 // left already; should the agent do so just now, the attempt leaves as if it had been asked, and the next one starts on the same devices.
 func withdrawStop(s State, a train.Attempt) (Action, bool) {
 	wanted, planned := s.wanted[a.Job]
 	moot := s.Planned && s.Plan.Generation > a.Generation && planned && train.SamePlaces(wanted.Places(), a.Places())
-	forPlan := a.Stop == train.StopPreempt || a.Stop == train.StopRescale
-	return Action{Kind: WithdrawStop, Job: a.Job, Number: a.Number, Generation: s.Plan.Generation}, moot && forPlan && !s.report(a).StopAnswered
+	moot = moot && (a.Stop == train.StopPreempt || a.Stop == train.StopRescale)
+	if a.Stop == train.StopRetune {
+		why, known := s.Retunes[ReportKey{a.Job, a.Number}]
+		moot = known && why.Code == ""
+	}
+	return Action{Kind: WithdrawStop, Job: a.Job, Number: a.Number, Generation: s.Plan.Generation}, moot && !s.report(a).StopAnswered
 }
 
 // requestStop compares the devices of an attempt with a plan that is newer than the one it was started from.

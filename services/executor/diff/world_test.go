@@ -38,7 +38,7 @@ func newWorld() *world {
 	return &world{
 		State: State{
 			Now: began, Realm: Realm{Node: "n1", Nodes: map[train.NodeID]train.Node{"n1": machine("n1")}}, Jobs: map[train.JobID]train.Job{}, Attempts: map[train.JobID]train.Attempt{},
-			Reports: map[ReportKey]train.AttemptReport{}, StopSeen: map[ReportKey]time.Time{},
+			Reports: map[ReportKey]train.AttemptReport{}, StopSeen: map[ReportKey]time.Time{}, Retunes: map[ReportKey]train.Reason{},
 		},
 		limits: Limits{StopGrace: 10 * time.Minute}, began: began,
 	}
@@ -88,6 +88,9 @@ func (w *world) act(a Action) error {
 			return fmt.Errorf("lets %s/%d go on, which is %s with %q", a.Job, a.Number, last.Phase, last.Stop)
 		}
 		last.Stop, last.StopSince = train.StopNone, time.Time{}
+		if a.Cause == train.StopRetune { // it has been refused what is wanted
+			w.Retunes[ReportKey{a.Job, a.Number}] = train.Reason{}
+		}
 		w.Attempts[a.Job] = last
 		delete(w.StopSeen, ReportKey{a.Job, a.Number})
 	case Kill:
@@ -232,6 +235,9 @@ func describe(a Action) string {
 		}
 	case WithdrawStop:
 		fmt.Fprintf(&b, " for plan %d", a.Generation)
+		if a.Cause != train.StopNone {
+			fmt.Fprintf(&b, ", it did not leave to %s", a.Cause)
+		}
 	case Tell, Cancel:
 	}
 	return b.String()

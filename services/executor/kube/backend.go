@@ -43,7 +43,8 @@ type Backend struct {
 	since   map[key]time.Time
 	secrets map[key]secret
 	// refused are attempts that were ended before they had pods.
-	refused map[key]train.Exit
+	refused   map[key]train.Exit
+	resizings map[key]*resizing
 	// silent is since when a node has not been ready.
 	silent map[string]time.Time
 	// searched is when Secrets without pods were last searched for.
@@ -89,7 +90,7 @@ func clientConfig(kubeconfig string) (*rest.Config, error) {
 func newBackend(client kubernetes.Interface, o Options, killAfter time.Duration, log *slog.Logger) (*Backend, error) {
 	b := &Backend{
 		options: o, killAfter: killAfter, log: log, client: client, desk: newDesk(),
-		since: map[key]time.Time{}, secrets: map[key]secret{}, refused: map[key]train.Exit{}, silent: map[string]time.Time{},
+		since: map[key]time.Time{}, secrets: map[key]secret{}, refused: map[key]train.Exit{}, resizings: map[key]*resizing{}, silent: map[string]time.Time{},
 	}
 	b.podCache = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(o.Namespace),
 		informers.WithTweakListOptions(func(l *metav1.ListOptions) { l.LabelSelector = selector }), informers.WithTransform(slim))

@@ -21,10 +21,11 @@ const (
 	labelRank       = prefix + "rank"
 	labelRole       = prefix + "role"
 	labelGeneration = prefix + "generation"
-	// annotationMark is unique to the attempt, annotationRanks the number of its pods.
+	// annotationMark is unique to the attempt, annotationRanks the number of its pods, annotationSlots that of the pod's CPU slots.
 	annotationJob   = prefix + "job"
 	annotationMark  = prefix + "mark"
 	annotationRanks = prefix + "ranks"
+	annotationSlots = prefix + "slots"
 	// finalizer keeps a pod until its end was recorded.
 	finalizer = prefix + "recorded"
 	manager   = "switchyard"

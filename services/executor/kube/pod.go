@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -9,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -61,6 +61,9 @@ func newOrder(s launch.Setting, o Options, killAfter time.Duration) (order, erro
 			r.Addresses = append(r.Addresses, r.key.pod(rank)+"."+r.key.rendezvous())
 		}
 	}
+	if why := o.allowsMemory(s.Spec.MainMemoryMiB); why != "" {
+		return r, fmt.Errorf("main_memory_mib %d: %s", s.Spec.MainMemoryMiB, why) //nolint:err113 // the words are for the job's owner
+	}
 	var err error
 	r.volumes, err = composeVolumes(s, o)
 	return r, err
@@ -88,6 +91,7 @@ func (o order) pod(rank int, meeting string) *corev1.Pod {
 			Name: name, Namespace: o.options.Namespace, Labels: o.key.podLabels(o.Attempt.Generation, rank, p.Role),
 			Annotations: map[string]string{
 				annotationJob: string(o.Job), annotationMark: o.Attempt.Mark(), annotationRanks: strconv.Itoa(len(o.processes)),
+				annotationSlots: strconv.Itoa(slotsOf(p.Devices)),
 			},
 			Finalizers: []string{finalizer}, OwnerReferences: []metav1.OwnerReference{o.owner},
 		},
@@ -221,33 +225,3 @@ func uuids(gpus []train.Device) string {
 	}
 	return strings.Join(names, ",")
 }
-
-// resources asks for the job's part of each device, all of it where it is not shared, and for processors where those are the devices. The request for processors stays below what is held, since
-// the plan counts slots and the node has its own processes, too.
-func (o order) resources(p launch.Process) corev1.ResourceRequirements {
-	r := corev1.ResourceRequirements{Requests: corev1.ResourceList{}, Limits: corev1.ResourceList{}}
-	slots := int64(0)
-	for _, d := range p.Devices {
-		if d.Kind == train.KindCPU {
-			slots++
-		}
-		if d.Resource != "" {
-			units := *resource.NewQuantity(int64(d.UnitsOf(o.Places[p.Place].Memory)), resource.DecimalSI)
-			r.Requests[corev1.ResourceName(d.Resource)], r.Limits[corev1.ResourceName(d.Resource)] = units, units
-		}
-	}
-	r.Requests[corev1.ResourceCPU] = *resource.NewMilliQuantity(max(slots*slotMillis, processMillis), resource.DecimalSI)
-	if slots > 0 {
-		r.Limits[corev1.ResourceCPU] = *resource.NewQuantity(slots, resource.DecimalSI)
-	}
-	if o.options.MemoryLimit != "" {
-		r.Limits[corev1.ResourceMemory] = resource.MustParse(o.options.MemoryLimit)
-	}
-	return r
-}
-
-// What a pod asks for of its node's processors, in thousandths: for each slot, and at least.
-const (
-	slotMillis    = 500
-	processMillis = 50
-)

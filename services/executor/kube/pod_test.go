@@ -71,6 +71,9 @@ func TestPods(t *testing.T) {
 	strict := defaults()
 	strict.RunAsUser, strict.MemoryLimit, strict.SnapshotsRoot = 1000, "4Gi", "/snap=pvc:snap"
 	slots := setting(launch.Place{Node: one.Node, Devices: []train.Device{{ID: "cpu:0", Kind: train.KindCPU}, {ID: "cpu:1", Kind: train.KindCPU}}})
+	tuned, asked := slots, setting(launch.Place{Node: one.Node, Devices: one.Devices[:1]})
+	tuned.Attempt.Setting.Values = map[string]float64{"cores": 1, "memory_mib": 512}
+	asked.Spec.Cores, asked.Spec.MainMemoryMiB = 3, 2048
 	for _, test := range []struct {
 		name    string
 		s       launch.Setting
@@ -89,6 +92,8 @@ func TestPods(t *testing.T) {
 		{"part-per-process", each, defaults(), 1, "10.1.0.1"},
 		{"parts-of-two-gpus-by-mps", bounded, defaults(), 0, ""},
 		{"slots-strict", slots, strict, 0, ""},
+		{"slots-of-a-trial", tuned, defaults(), 0, ""},
+		{"gpu-with-cores-and-memory", asked, defaults(), 0, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o, err := newOrder(test.s, test.options, 5*time.Second)

@@ -71,6 +71,7 @@ func (b *Backend) Forget(_ context.Context, a train.Attempt) error {
 	b.mu.Lock()
 	delete(b.since, k)
 	delete(b.refused, k)
+	delete(b.resizings, k)
 	delete(b.secrets, k)
 	b.mu.Unlock()
 	b.desk.forget(k)

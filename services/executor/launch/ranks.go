@@ -67,11 +67,14 @@ func workers(all []Process) int {
 	return n
 }
 
+// Rank is the variable that tells the processes of a job apart, where there are several.
+const Rank = "RANK"
+
 // addRank adds what tells the processes of a job apart.
 func (s Setting) addRank(env map[string]string, all []Process, rank int) {
 	p, number := all[rank], strconv.Itoa
 	if p.Role == RoleWorker && (s.Spec.Launch == train.LaunchPerDevice || len(s.Places) > 1) {
-		env["RANK"] = number(p.Index)
+		env[Rank] = number(p.Index)
 	}
 	if p.Role == RoleWorker && s.Spec.Launch == train.LaunchPerDevice {
 		env["LOCAL_RANK"], env["LOCAL_WORLD_SIZE"] = number(p.Local), number(p.Locals)

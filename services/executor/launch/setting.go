@@ -3,9 +3,11 @@
 package launch
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,8 +33,6 @@ type Setting struct {
 	Addresses []string
 	// Servers is the number of parameter servers that are started beside the workers; 0 leaves them to the code itself.
 	Servers int
-	// Cores is how many of the processors of its devices each process may use; 0 is all.
-	Cores int
 	// Folders are the real ones; Datasets may be empty. Mounted says that the job sees them as /custom, /snapshots and /data.
 	Custom, Snapshots, Datasets, Work string
 	Mounted                           bool
@@ -78,6 +78,33 @@ func (s Setting) Home() train.Node {
 	return s.Places[0].Node
 }
 
+// Tuned is the spec as an attempt with these system parameters is started from it.
+func Tuned(spec train.Spec, s train.Setting) train.Spec {
+	if len(s.Command) > 0 {
+		spec.Command = s.Command
+	}
+	if len(s.Env) > 0 {
+		env := maps.Clone(s.Env)
+		for name, value := range spec.Env {
+			if _, other := env[name]; !other {
+				env[name] = value
+			}
+		}
+		spec.Env = env
+	}
+	return spec
+}
+
+// Cores is how many processors each process may use; 0 is all that its devices come with.
+func (s Setting) Cores() int {
+	return int(cmp.Or(s.Attempt.Setting.Values[train.SettingCores], float64(s.Spec.Cores)))
+}
+
+// MemoryMiB is how much main memory each process may use; 0 is as much as there is.
+func (s Setting) MemoryMiB() int64 {
+	return int64(cmp.Or(s.Attempt.Setting.Values[train.SettingMemoryMiB], float64(s.Spec.MainMemoryMiB)))
+}
+
 // Devices are those of all places.
 func (s Setting) Devices() []train.Device {
 	var all []train.Device
@@ -112,6 +139,9 @@ func (s Setting) Scheduler(rank int) map[string]string {
 	}
 	name, value, _ := strings.Cut(Marker(s.Attempt), "=")
 	env[name] = value
+	for name, value := range s.Attempt.Setting.Values {
+		env[train.ParameterVariable(name)] = strconv.FormatFloat(value, 'f', -1, 64)
+	}
 	if s.Restarted {
 		env["JOB_RESTARTED"] = "TRUE"
 	}

@@ -15,6 +15,8 @@ type Bounds struct {
 	LogBytes        int64
 	KillAfterMillis int64
 	Sandbox         Sandbox
+	// Processors are those of the machine that jobs may use.
+	Processors []int
 }
 
 // Compose makes the launch of an attempt on the machine itself or in containers.
@@ -22,6 +24,10 @@ func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
 	made := Launch{
 		Job: s.Job, Attempt: s.Attempt.Number, Marker: launch.Marker(s.Attempt), Output: l.Output(s.Job), LimitBytes: b.LogBytes, Header: header,
 		KillAfterMillis: b.KillAfterMillis,
+	}
+	if s.Spec.LogFormat != "" {
+		scheduler := s.Scheduler(0)
+		made.Told = &Told{Format: s.Spec.LogFormat, Epochs: fmt.Sprintf("%s/v1/jobs/%s/epochs", scheduler["SWITCHYARD_JOB_API"], scheduler["JOB_UUID"])}
 	}
 	if s.Spec.Image != "" {
 		for rank := range s.Processes() {
@@ -34,7 +40,7 @@ func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
 		made.Sandbox, made.Mounts = b.Sandbox, mounts(s)
 	}
 	for rank := range s.Processes() {
-		p := Process{Args: command(s), Env: environment(s, rank), Dir: workDir(s), CPUs: cpus(s, rank), Cores: s.Cores}
+		p := Process{Args: command(s), Env: environment(s, rank), Dir: workDir(s), CPUs: cpus(s, rank, b.Processors), Cores: s.Cores()}
 		if p.Args[0] == "python" {
 			p.Fallback = "python3"
 		}
@@ -134,6 +140,12 @@ func container(s launch.Setting, rank int) Process {
 		args, client[name] = append(args, "--env", name), inside[name]
 	}
 	args = append(args, containerDevices(s, rank)...)
+	if n := s.Cores(); n > 0 && s.OnGPUs() {
+		args = append(args, "--cpus", fmt.Sprint(n))
+	}
+	if mib := s.MemoryMiB(); mib > 0 {
+		args = append(args, "--memory", fmt.Sprintf("%dm", mib))
+	}
 	if s.Spec.WorkDir != "" {
 		args = append(args, "--workdir", s.Spec.WorkDir)
 	}
@@ -152,7 +164,7 @@ func container(s launch.Setting, rank int) Process {
 func containerDevices(s launch.Setting, rank int) []string {
 	if !s.OnGPUs() {
 		var cores []string
-		for _, c := range cpus(s, rank) {
+		for _, c := range narrowed(cpus(s, rank, nil), s.Cores()) {
 			cores = append(cores, fmt.Sprint(c))
 		}
 		return []string{"--cpuset-cpus", strings.Join(cores, ",")}

@@ -5,16 +5,22 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
-// cpus are the processors of a process: the slots that it may use. A job on GPUs shares all of them.
-func cpus(s launch.Setting, rank int) []int {
+// cpus are the processors that a process may use: those of its slots. GPUs come with none of their own, so their processes may use all of the machine's; which
+// of them come first depends on the GPU, so that processes that are kept on a few do not meet.
+func cpus(s launch.Setting, rank int, processors []int) []int {
+	devices := s.Processes()[rank].Devices
 	if s.OnGPUs() {
-		return nil
+		all := s.Home().Devices
+		first := max(slices.IndexFunc(all, func(d train.Device) bool { return len(devices) > 0 && d.ID == devices[0].ID }), 0)
+		from := first * len(processors) / max(len(all), 1)
+		return slices.Concat(processors[from:], processors[:from])
 	}
 	var cores []int
-	for _, d := range s.Processes()[rank].Devices {
+	for _, d := range devices {
 		cores = append(cores, d.Core)
 	}
 	slices.Sort(cores)

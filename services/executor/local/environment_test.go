@@ -168,8 +168,13 @@ func TestComposeProcesses(t *testing.T) {
 			}
 		})
 	}
-	if l := Compose(gpus(), layout, bounds, ""); l.Processes[0].CPUs != nil || l.Processes[1].CPUs != nil {
-		t.Errorf("jobs on GPUs share the processors: %+v", l.Processes)
+	// Jobs on GPUs may use all processors, each rank beginning where its GPU is among the machine's.
+	g := gpus()
+	g.Places[0].Node.Devices = []train.Device{{ID: "gpu:0"}, {ID: "gpu:1"}, {ID: "gpu:2"}}
+	bounds.Processors = []int{0, 1, 2, 3, 4, 6}
+	l := Compose(g, layout, bounds, "")
+	if got := [][]int{l.Processes[0].CPUs, l.Processes[1].CPUs}; !cmp.Equal(got, [][]int{{4, 6, 0, 1, 2, 3}, {0, 1, 2, 3, 4, 6}}) {
+		t.Errorf("processors %v", got)
 	}
 }
 

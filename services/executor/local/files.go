@@ -35,6 +35,8 @@ type Launch struct {
 	Output     string `json:"output"`
 	LimitBytes int64  `json:"limit_bytes"`
 	Header     string `json:"header"`
+	// Told is set where the programs tell of their epochs in their output alone.
+	Told *Told `json:"told,omitempty"`
 	// KillAfterMillis is the time between asking processes to end and killing them.
 	KillAfterMillis int64 `json:"kill_after_ms"`
 	// Cleanup are commands that end what is not a child of the supervisor, i.e. containers. They are run when the attempt is ended by force.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -22,68 +23,68 @@ func narrowed(cpus []int, cores int) []int {
 	return cpus[:cores]
 }
 
-// Retune sets the system parameters of a running attempt: its processes and all their threads are kept on so many of their processors.
+// Retune sets the system parameters of a running attempt: its processes and all their threads are kept on so many of their processors. Those of a container are
+// set when it is started, and so is what a process is told of its memory, which nothing here bounds.
 func (m *Machine) Retune(_ context.Context, a train.Attempt, s launch.Sight, wanted train.Setting) (train.Applied, error) {
-	applied := train.Applied{Values: map[string]float64{}}
-	refuse := func(name, why string) {
-		if applied.Refused == nil {
-			applied.Refused = map[string]string{}
-		}
-		applied.Refused[name] = why
+	var applied train.Applied
+	l, found, err := readJSON[Launch](filepath.Join(m.Attempt(a.Job, a.Number), launchName))
+	if err != nil || !found {
+		return applied, fmt.Errorf("retune %s: read its launch: %w", a.Job, errors.Join(err, os.ErrNotExist))
 	}
 	for name, value := range wanted.Values {
-		if name != train.SettingCores {
-			refuse(name, "processes of this machine cannot be given another one while they run")
+		if name != train.SettingCores || len(l.Cleanup) > 0 {
+			applied.TakeByRestart(name, value, a.Setting.Values[name])
 			continue
 		}
-		why, err := m.keepOn(a, s, int(value))
-		switch {
-		case err != nil:
-			return applied, err
-		case why != "":
-			refuse(name, why)
-		default:
-			applied.Values[name] = value
+		if why := l.lacks(int(value)); why != "" {
+			applied.Refuse(name, why)
+			continue
 		}
+		if err := keepOn(l, s, int(value)); err != nil {
+			return applied, fmt.Errorf("retune %s: %w", a.Job, err)
+		}
+		applied.Take(name, value)
 	}
 	return applied, nil
 }
 
-// keepOn keeps the processes of an attempt on so many of the processors that each was started on; why is the reason where that cannot be.
-func (m *Machine) keepOn(a train.Attempt, s launch.Sight, cores int) (why string, err error) {
-	l, found, err := readJSON[Launch](filepath.Join(m.Attempt(a.Job, a.Number), launchName))
-	if err != nil || !found {
-		return "", fmt.Errorf("retune %s: read its launch: %w", a.Job, errors.Join(err, os.ErrNotExist))
-	}
-	if len(l.Cleanup) > 0 {
-		return "it runs in a container", nil
-	}
+// lacks says why processes cannot be kept on so many processors; empty where they can.
+func (l Launch) lacks(cores int) string {
 	for _, p := range l.Processes {
-		if len(p.CPUs) == 0 {
-			return "its processes share all processors of the machine", nil
-		}
 		if cores > len(p.CPUs) {
-			return fmt.Sprintf("its devices come with %d processors", len(p.CPUs)), nil
+			return fmt.Sprintf("it was started on %d processors", len(p.CPUs))
 		}
 	}
+	return ""
+}
+
+// keepOn keeps the processes of an attempt on so many of the processors that each was started on.
+func keepOn(l Launch, s launch.Sight, cores int) error {
 	// A thread that is born meanwhile has the processors of the one that made it: in the second round nothing is new.
 	const rounds = 2
 	for range rounds {
 		pids, err := descendants(s.PID)
 		if err != nil {
-			return "", fmt.Errorf("retune %s: %w", a.Job, err)
+			return err
 		}
 		for _, pid := range pids {
-			if err := keepThreads(pid, l.Processes, cores); err != nil {
-				return "", fmt.Errorf("retune %s: %w", a.Job, err)
+			if err := keepThreads(pid, l.processOf(pid), cores); err != nil {
+				return err
 			}
 		}
 	}
-	return "", nil
+	return nil
+}
+
+// processOf is the process to whose rank a running one belongs.
+func (l Launch) processOf(pid int) Process {
+	rank := kernel.Variable(pid, launch.Rank)
+	i := slices.IndexFunc(l.Processes, func(p Process) bool { return variable(p.Env, launch.Rank) == rank })
+	return l.Processes[max(i, 0)]
 }
 
 // keepThreads binds the threads of a process; what ends meanwhile needs nothing.
-func keepThreads(pid int, processes []Process, cores int) error {
+func keepThreads(pid int, p Process, cores int) error {
 	folder := filepath.Join(string(kernel), strconv.Itoa(pid), "task")
 	threads, err := os.ReadDir(folder)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
@@ -97,33 +98,30 @@ func keepThreads(pid int, processes []Process, cores int) error {
 		if err != nil {
 			continue
 		}
-		if err := keepThread(tid, processes, cores); err != nil && !errors.Is(err, unix.ESRCH) {
+		if err := keepThread(tid, p.CPUs, cores); err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("bind thread %d: %w", tid, err)
 		}
 	}
 	return nil
 }
 
-// keepThread binds a thread to the first of the processors of its process: the one among whose processors are those that it has now.
-func keepThread(tid int, processes []Process, cores int) error {
-	var now unix.CPUSet
+// keepThread binds a thread to the first of its process's processors. One that has left them has its own choice.
+func keepThread(tid int, cpus []int, cores int) error {
+	var now, set unix.CPUSet
 	if err := unix.SchedGetaffinity(tid, &now); err != nil {
 		return err
 	}
-	for _, p := range processes {
-		within, set := 0, unix.CPUSet{}
-		for _, cpu := range p.CPUs {
-			if now.IsSet(cpu) {
-				within++
-			}
+	within := 0
+	for _, cpu := range cpus {
+		if now.IsSet(cpu) {
+			within++
 		}
-		if within == 0 || within != now.Count() {
-			continue
-		}
-		for _, cpu := range narrowed(p.CPUs, cores) {
-			set.Set(cpu)
-		}
-		return unix.SchedSetaffinity(tid, &set)
 	}
-	return nil // it has left the processors that it was given: that is its own choice
+	if within != now.Count() {
+		return nil
+	}
+	for _, cpu := range narrowed(cpus, cores) {
+		set.Set(cpu)
+	}
+	return unix.SchedSetaffinity(tid, &set)
 }

@@ -1,10 +1,13 @@
 package local
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
@@ -12,15 +15,9 @@ import (
 // allowed are the processors that this process may use.
 func allowed(t *testing.T) []int {
 	t.Helper()
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
+	cpus, err := proc.Processors()
+	if err != nil {
 		t.Fatal(err)
-	}
-	var cpus []int
-	for cpu := range 1024 {
-		if set.IsSet(cpu) {
-			cpus = append(cpus, cpu)
-		}
 	}
 	return cpus
 }
@@ -57,9 +54,9 @@ func TestRunningProcessesAreKeptOnCores(t *testing.T) {
 	}
 	have(1)
 	for _, cores := range []float64{2, 1, 2} {
-		a := train.Attempt{Job: "j", Number: 1}
+		a := train.Attempt{Job: "j", Number: 1, Setting: train.Setting{Values: map[string]float64{"memory_mib": 256}}}
 		applied, err := m.Retune(t.Context(), a, s, train.Setting{Values: map[string]float64{"cores": cores, "memory_mib": 512}})
-		if err != nil || applied.Values["cores"] != cores || applied.Refused["memory_mib"] == "" || len(applied.Refused) != 1 {
+		if err != nil || applied.Values["cores"] != cores || !slices.Equal(applied.Restarts, []string{"memory_mib"}) || len(applied.Values) != 1 || len(applied.Refused) != 0 {
 			t.Fatalf("applied %+v, error %v", applied, err)
 		}
 		have(int(cores))
@@ -69,4 +66,32 @@ func TestRunningProcessesAreKeptOnCores(t *testing.T) {
 		t.Errorf("applied %+v, error %v: it has two", applied, err)
 	}
 	have(2)
+}
+
+// Of a job with a process for each device, each keeps to processors of its own.
+func TestEachRankIsKeptOnItsProcessors(t *testing.T) {
+	cpus := allowed(t)
+	if len(cpus) < 2 {
+		t.Skip("one processor")
+	}
+	b := newBench(t)
+	m := NewMachine(b.Backend, Bounds{})
+	l := b.launch("j", sh("echo $$ > pid$RANK; sleep 1000"), sh("echo $$ > pid$RANK; sleep 1000"))
+	for i := range l.Processes {
+		l.Processes[i].Env = append(l.Processes[i].Env, fmt.Sprintf("%s=%d", launch.Rank, i))
+	}
+	l.Processes[0].CPUs, l.Processes[1].CPUs = []int{cpus[0], cpus[1]}, []int{cpus[1], cpus[0]}
+	b.start(l)
+	s := b.phase("j", launch.Running)
+	pids := []int{b.pidIn("pid0"), b.pidIn("pid1")}
+	if _, err := m.Retune(t.Context(), train.Attempt{Job: "j", Number: 1}, s, train.Setting{Values: map[string]float64{"cores": 1}}); err != nil {
+		t.Fatal(err)
+	}
+	for i, pid := range pids {
+		var set unix.CPUSet
+		b.must(unix.SchedGetaffinity(pid, &set))
+		if set.Count() != 1 || !set.IsSet(cpus[i]) {
+			t.Errorf("rank %d has %d processors, want processor %d alone", i, set.Count(), cpus[i])
+		}
+	}
 }

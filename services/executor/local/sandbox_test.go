@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
@@ -180,14 +179,7 @@ func TestProcessesStayOnTheirProcessors(t *testing.T) {
 	b := newBench(t)
 	show := sh("grep Cpus_allowed_list /proc/self/status")
 	l := b.launch("one", show)
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		t.Fatal(err)
-	}
-	cpu := 0
-	for !set.IsSet(cpu) {
-		cpu++
-	}
+	cpu := allowed(t)[0]
 	l.Processes[0].CPUs = []int{cpu}
 	b.start(l)
 	l = b.launch("free", show)

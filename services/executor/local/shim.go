@@ -44,6 +44,8 @@ type shim struct {
 	forced bool
 	pipes  conc.WaitGroup
 	outs   []*os.File
+	// herald tells of epochs that the programs do not tell of themselves; nil where they do.
+	herald *herald
 	// startedAt is when all programs had been started; untold is set while that is not on disk.
 	startedAt time.Time
 	untold    bool
@@ -91,6 +93,7 @@ func supervise(dir string) error {
 		return s.finish(train.Exit{Code: 127, Message: err.Error()})
 	}
 	s.log.Begin(launch.Header)
+	s.herald = newHerald(launch.Told)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return s.finish(train.Exit{Code: 127, Message: fmt.Sprintf("become the parent of orphans: %v", err)})
 	}
@@ -239,9 +242,13 @@ func (s *shim) start(rank int) (*os.File, error) {
 	}
 	copied := joblog.NewLines(s.log, prefix)
 	s.outs = append(s.outs, out)
+	var to io.Writer = copied
+	if rank == 0 && s.herald != nil {
+		to = io.MultiWriter(copied, joblog.NewLines(s.herald, ""))
+	}
 	s.pipes.Go(func() {
 		defer func() { _ = out.Close() }()
-		_, _ = io.Copy(copied, out)
+		_, _ = io.Copy(to, out)
 		copied.Flush()
 	})
 	return trouble, nil
@@ -389,6 +396,7 @@ func (s *shim) finish(e train.Exit) error {
 			_ = out.SetReadDeadline(time.Now().Add(pipeTime))
 		}
 		s.pipes.Wait()
+		s.herald.close(s.log)
 		if e.Code != 0 || e.Signal != "" || e.Forced {
 			e.LogTail = s.log.Tail()
 		}

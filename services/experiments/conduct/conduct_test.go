@@ -281,6 +281,26 @@ func TestPausingWaitsForEnergyAWhile(t *testing.T) {
 	}
 }
 
+// What cannot change while a trial runs is not probed; another parameter is.
+func TestFixedParametersAreNotProbed(t *testing.T) {
+	e := experiment(search.Random, file.PipeTune, 4)
+	e.System = append(e.System, file.Factor{Name: file.MemoryMiB, Values: []float64{4096, 8192}, Fixed: true})
+	w := newWorld(t, e)
+	w.cost = func(_, cores float64) float64 { return 10 + 5*cores }
+	w.run()
+	tried := map[float64]bool{}
+	for _, trial := range w.record.Trials {
+		for _, s := range trial.Settings {
+			if tried[s[file.Cores]] = true; s[file.MemoryMiB] != 4096 {
+				t.Errorf("trial %d was to have %v", trial.ID, s)
+			}
+		}
+	}
+	if len(tried) != 2 {
+		t.Errorf("cores %v were tried", tried)
+	}
+}
+
 // Joules and seconds are not compared, and joules that nobody has told yet are unknown.
 func TestCostsHaveAUnit(t *testing.T) {
 	e := experiment(search.Random, file.PipeTune, 1)
@@ -309,8 +329,38 @@ func TestCostsHaveAUnit(t *testing.T) {
 		t.Errorf("workload %s in joules and in seconds", modelled)
 	}
 	again := New("again", e, "", time.Now().UTC())
-	if again.Recurs = (&Recurrence{Modelled: true}); again.unit() != inSeconds {
+	if again.Recurs = (&Recurrence{Modelled: true}); again.unit() != InSeconds {
 		t.Error("what recurs does not find what was learnt in seconds")
+	}
+}
+
+// Parameters that a job has from its start alone are probed where the epochs that are left repay its starting again, and an epoch counts for what it ran with.
+func TestRestartsAreProbedWhereTheyAreRepaid(t *testing.T) {
+	for name, test := range map[string]struct {
+		restart time.Duration
+		want    float64
+	}{"cheap": {time.Second / 4, 1}, "dear": {time.Hour, 2}} {
+		for _, killed := range []bool{false, true} {
+			w := newWorld(t, experiment(search.Random, file.PipeTune, 2))
+			w.killed, w.restart, w.restarts, w.busy = killed, test.restart, []string{file.Cores}, 0.3
+			w.cost = func(_, cores float64) float64 { return 10 + 5*cores }
+			w.run()
+			last := w.record.Trials[1]
+			if got := last.Setting()[file.Cores]; got != test.want {
+				t.Errorf("%s, killed %t: the last trial ends with %g cores, want %g", name, killed, got, test.want)
+			}
+			if test.want == 2 {
+				continue
+			}
+			if w.restarted == 0 || w.record.changes()[file.Cores] != test.restart.Seconds() {
+				t.Errorf("%d restarts, taken to cost %v", w.restarted, w.record.changes())
+			}
+			for _, m := range w.known.Records()[0].Measured {
+				if want := 10 + 5*m.Setting[file.Cores]; math.Abs(m.Cost-want) > 1e-6 {
+					t.Errorf("an epoch with %g cores is taken to cost %g s, want %g", m.Setting[file.Cores], m.Cost, want)
+				}
+			}
+		}
 	}
 }
 
@@ -379,7 +429,10 @@ func TestEpochsOfASetting(t *testing.T) {
 	trial := Trial{
 		Settings: []pipeline.Setting{{"cores": 2}, {"cores": 1}, {"cores": 4}},
 		Applied: []train.Applied{
-			{Attempt: 1, Generation: 1, At: at(0)}, {Attempt: 1, Generation: 2, At: at(15)}, {Attempt: 2, Generation: 3, At: at(40), Refused: map[string]string{"cores": "too many"}},
+			{Attempt: 1, Generation: 1, At: at(0), Values: map[string]float64{"cores": 2}},
+			{Attempt: 1, Generation: 2, At: at(15), Values: map[string]float64{"cores": 1}},
+			{Attempt: 1, Generation: 3, At: at(31), Restarts: []string{"cores"}},
+			{Attempt: 2, Generation: 3, At: at(40), Refused: map[string]string{"cores": "too many"}},
 		},
 	}
 	for _, test := range []struct {
@@ -391,6 +444,7 @@ func TestEpochsOfASetting(t *testing.T) {
 		{"before", Epoch{Attempt: 1, At: at(10), Seconds: 10}, 2, true, false},
 		{"across the change", Epoch{Attempt: 1, At: at(20), Seconds: 10}, 2, false, false},
 		{"after", Epoch{Attempt: 1, At: at(30), Seconds: 10}, 1, true, false},
+		{"it has yet to be started again", Epoch{Attempt: 1, At: at(45), Seconds: 10}, 2, false, false},
 		{"refused", Epoch{Attempt: 2, At: at(55), Seconds: 10}, 4, true, true},
 		{"nothing was told", Epoch{Attempt: 3, At: at(70), Seconds: 10}, 2, false, false},
 	} {

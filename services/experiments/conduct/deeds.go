@@ -2,6 +2,7 @@ package conduct
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -26,6 +27,22 @@ func (r *Record) setting(t *Trial) train.Setting {
 	s := train.Setting{Job: t.Job, Experiment: train.JobID(r.ID), Generation: uint64(len(t.Settings)), Values: t.Setting()}
 	if t.Epochs < r.Experiment.Search.MaxEpochs {
 		s.PauseAfter = t.Epochs
+	}
+	// A command that names parameters is another one for each setting.
+	template, job := r.Experiment.Job, r.Experiment.TrialJob(t.ID, t.Epochs, t.Params, t.Setting())
+	if s.Wants(train.SettingMicroBatch) {
+		s.BatchSize = job.BatchSize
+	}
+	if !slices.Equal(job.Command, template.Command) {
+		s.Command = job.Command
+	}
+	for name, value := range template.Env {
+		if job.Env[name] != value {
+			if s.Env == nil {
+				s.Env = map[string]string{}
+			}
+			s.Env[name] = job.Env[name]
+		}
 	}
 	return s
 }

@@ -1,7 +1,6 @@
 package conduct
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -39,18 +38,13 @@ func (r *Record) rule() pipeline.Rule {
 	}
 	rule := pipeline.StandardRule()
 	rule.Again = max(rule.Again, r.again())
+	rule.Changes = r.changes()
 	return rule
 }
 
-// again is how many more trials of a workload are expected: those that are left are spread over the batch sizes.
+// again is how many more trials of a workload are expected: those that are left are spread over the workloads of the space.
 func (r *Record) again() float64 {
-	batches := 1
-	for _, p := range r.Experiment.Space {
-		if p.Name == batchSize {
-			batches = max(len(p.Values), 1)
-		}
-	}
-	return float64(r.Experiment.Search.Trials-len(r.Trials)) / float64(batches)
+	return float64(r.Experiment.Search.Trials-len(r.Trials)) / r.workloads()
 }
 
 const batchSize = "batch_size"
@@ -61,7 +55,7 @@ func (r *Record) pipelined(t *Trial, known profile.Store) pipeline.Trial {
 	if batch == 0 {
 		batch = float64(r.Experiment.Job.BatchSize)
 	}
-	trial := pipeline.Trial{Workload: r.workload(batch), BatchSize: batch, Epochs: t.Epochs, Settings: r.space().Settings()}
+	trial := pipeline.Trial{Workload: r.workload(t.Params, batch), BatchSize: batch, Unit: r.unit(), Epochs: t.Epochs, Settings: r.space().Settings()}
 	if t.Profile != nil {
 		trial.Kind = known.Kind(t.Profile.Signature)
 	}
@@ -77,28 +71,26 @@ func (r *Record) pipelined(t *Trial, known profile.Store) pipeline.Trial {
 		}
 		trial.Ended = append(trial.Ended, epoch)
 	}
+	if r.unit() == InSeconds { // joules are counted to the end of each epoch, whatever lies between
+		for _, pause := range t.restarts() {
+			trial.Changed += pause
+		}
+	}
 	return trial
-}
-
-// workload is the same for trainings whose epochs cost the same: the same code on the same data with the same batch size, and costs in the same unit.
-func (r *Record) workload(batch float64) string {
-	job := r.Experiment.Job
-	job.BatchSize = 0
-	return fmt.Sprintf("%s %d %g %s", job.Signature(), job.TrainingSetSize, batch, r.unit())
 }
 
 // Units of cost.
 const (
-	inSeconds = "s"
-	inJoules  = "J"
+	InSeconds = "s"
+	InJoules  = "J"
 )
 
 // unit of what epochs cost: joules where energy is the objective and is measured. What is modelled follows from the time and is no measurement.
 func (r *Record) unit() string {
 	if r.Experiment.Objective.Per != file.PerEnergy || r.modelled() || r.Recurs != nil && r.Recurs.Modelled {
-		return inSeconds
+		return InSeconds
 	}
-	return inJoules
+	return InJoules
 }
 
 func (r *Record) modelled() bool {
@@ -109,18 +101,21 @@ func (r *Record) space() pipeline.Space {
 	space := make(pipeline.Space, len(r.Experiment.System))
 	for i, f := range r.Experiment.System {
 		space[i] = pipeline.Factor{Name: f.Name, Values: f.Values}
+		if f.Fixed && r.Experiment.Mode == file.PipeTune {
+			space[i].Values = f.Values[:1]
+		}
 	}
 	return space
 }
 
-// cost of an epoch; 0 where it is not known: the ledger has to tell what was used up to its end, and up to that of the one before.
+// cost of an epoch; 0 where it is not known: the ledger has to tell what was used up to its end, and up to that of the one before, after which nothing else came.
 func (r *Record) cost(t *Trial, i int) float64 {
-	if r.unit() == inSeconds {
+	if r.unit() == InSeconds {
 		return t.Done[i].Seconds
 	}
 	before := 0.0
 	if i > 0 {
-		if before = t.Done[i-1].Joules; before == 0 {
+		if before = t.Done[i-1].Joules; before == 0 || t.Done[i-1].Attempt != t.Done[i].Attempt {
 			return 0
 		}
 	}
@@ -154,7 +149,7 @@ func (t *Trial) settingOf(e Epoch, launched pipeline.Setting) (setting pipeline.
 			last = a
 		}
 	}
-	if last == nil {
+	if last == nil || len(last.Pending(t.Settings[last.Generation-1])) > 0 {
 		return t.Settings[0], false, false
 	}
 	setting = t.Settings[last.Generation-1]
@@ -180,7 +175,8 @@ func (t *Trial) FirstSetting() (from, to time.Time) {
 	return from, to
 }
 
-// Learn adds what the trials that have ended or paused showed since it was learnt last.
+// Learn adds what the trials that have ended or paused showed since it was learnt last, each epoch once: the ground truth notes what it has heard, since it may have
+// been kept and this record not.
 func (r *Record) Learn(known profile.Store) profile.Store {
 	for i := range r.Trials {
 		t := &r.Trials[i]
@@ -188,13 +184,27 @@ func (r *Record) Learn(known profile.Store) profile.Store {
 			continue
 		}
 		trial := r.pipelined(t, known)
-		trial.Ended = trial.Ended[t.Learnt:]
+		trial.Ended = trial.Ended[t.learnt(known):]
 		t.Learnt = len(t.Done)
+		if len(trial.Ended) == 0 {
+			continue
+		}
 		var signature profile.Signature
 		if t.Profile != nil {
 			signature = t.Profile.Signature
 		}
-		known = known.Learn(&trial, signature)
+		last := t.Done[len(t.Done)-1]
+		known = known.Learn(&trial, signature).Hears(profile.Heard{Training: string(t.Job), Attempt: last.Attempt, Epoch: last.Epoch})
 	}
 	return known
+}
+
+// learnt is how many of Done the ground truth has.
+func (t *Trial) learnt(known profile.Store) int {
+	heard, noted := known.HeardOf(string(t.Job))
+	i := slices.IndexFunc(t.Done, func(e Epoch) bool { return e.Attempt == heard.Attempt && e.Epoch == heard.Epoch })
+	if !noted || i < 0 {
+		return t.Learnt
+	}
+	return max(t.Learnt, i+1)
 }

@@ -85,15 +85,14 @@ func short(value any) string {
 	return fmt.Sprintf("%.4g", x)
 }
 
-// Progress is the best score that any trial had reached, at each time at which it became better.
+// Progress is the best score that any trial had reached, at each time at which it became better. What breaks a constraint does not count, nor what failed.
 func (r *Record) Progress() []Moment {
 	var all []Moment
-	for i := range r.Trials {
-		t := &r.Trials[i]
-		results, _ := r.Results(t)
-		for _, one := range results {
-			k := slices.IndexFunc(t.Done, func(d Epoch) bool { return d.Epoch == one.Epoch })
-			all = append(all, Moment{t.Done[k].At, one.Score})
+	for i, t := range r.History() {
+		for _, d := range r.Trials[i].Done {
+			if score, there := t.At(d.Epoch); there && t.State != search.Failed && !math.IsInf(score, -1) {
+				all = append(all, Moment{d.At, score})
+			}
 		}
 	}
 	slices.SortFunc(all, func(x, y Moment) int { return x.At.Compare(y.At) })

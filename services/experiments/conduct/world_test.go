@@ -27,12 +27,16 @@ type world struct {
 	busy float64
 	// refused are the parameters that cannot be set while a job runs: it keeps the first values.
 	refused []string
+	// restarts are the parameters that a job has from its start alone: it leaves at its epoch's end. An attempt trains after restart.
+	restarts []string
+	restart  time.Duration
 	// latency is how long it takes until a running job has another setting.
 	latency time.Duration
 	jobs    map[train.JobID]*job
-	// trained counts all epochs of all jobs.
-	trained  int
-	sequence uint64
+	// restarted counts the attempts that left for parameters. trained counts all epochs of all jobs.
+	restarted int
+	trained   int
+	sequence  uint64
 	// killed has the record read from its bytes before each event, and each event told twice, as after a kill -9.
 	killed bool
 }
@@ -44,9 +48,11 @@ type job struct {
 	pending   *train.Setting
 	pendingAt time.Time
 	attempt   int
-	done      int
-	running   bool
-	over      bool
+	// next is what the next attempt is started with, nil where the present one goes on.
+	next    *train.Setting
+	done    int
+	running bool
+	over    bool
 	// ends is when the epoch under way does, begun when it was begun.
 	begun, ends time.Time
 	left        float64 // of the epoch, from 0 to 1
@@ -143,11 +149,15 @@ func (w *world) act() {
 func (w *world) begin(id train.JobID, j *job) {
 	w.t.Helper()
 	j.attempt++
-	j.running, j.begun = true, w.now
+	j.running, j.begun = true, w.now.Add(w.restart)
 	if j.pending != nil {
-		j.setting, j.pending = *j.pending, nil
+		j.setting, j.pending, j.next = *j.pending, nil, nil
+	}
+	if j.next != nil {
+		j.setting, j.next = *j.next, nil
 	}
 	w.schedule(j, 1)
+	j.ends = j.ends.Add(w.restart)
 	at := w.now
 	w.hear(func(r *Record) { r.Started(id, at) })
 	w.applied(id, j, at)
@@ -162,6 +172,13 @@ func (w *world) applied(id train.JobID, j *job, at time.Time) {
 			a.Refused = map[string]string{}
 		}
 		a.Refused[name] = "it cannot be set while a job runs"
+	}
+	for _, name := range w.restarts {
+		a.Restarts = append(a.Restarts, name)
+		if j.next != nil && j.next.Values[name] != j.setting.Values[name] {
+			delete(a.Values, name)
+			a.Generation = j.next.Generation
+		}
 	}
 	w.hear(func(r *Record) { r.Retuned(a) })
 }
@@ -220,7 +237,12 @@ func (w *world) step(id train.JobID, at time.Time) {
 	if j.pending != nil && !j.pendingAt.After(at) && at.Before(j.ends) {
 		left := j.left * j.ends.Sub(at).Seconds() / max(j.ends.Sub(w.now).Seconds(), 1e-9)
 		w.now = at
-		j.setting, j.pending = *j.pending, nil
+		differs := func(name string) bool { return j.pending.Values[name] != j.setting.Values[name] }
+		if slices.ContainsFunc(w.restarts, differs) {
+			j.next, j.pending = j.pending, nil
+		} else {
+			j.setting, j.pending = *j.pending, nil
+		}
 		w.schedule(j, min(left, 1))
 		w.applied(id, j, at)
 		return
@@ -243,6 +265,9 @@ func (w *world) step(id train.JobID, at time.Time) {
 		j.running, j.over = false, true
 	case paused:
 		j.running = false
+	case j.next != nil:
+		w.restarted++
+		j.running = false
 	default:
 		w.schedule(j, 1)
 	}
@@ -254,6 +279,9 @@ func (w *world) step(id train.JobID, at time.Time) {
 	})
 	if j.over {
 		w.hear(func(r *Record) { r.JobEnded(id, train.StateSucceeded, "", at) })
+	}
+	if j.next != nil && !paused && !j.running && !j.over {
+		w.begin(id, j)
 	}
 }
 

@@ -4,6 +4,7 @@ package file
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -34,9 +35,7 @@ type Experiment struct {
 	Group string `json:"group,omitempty"`
 	Mode  Mode   `json:"mode"`
 	// Job is that of every trial; ${name} in its command, script path and environment stands for a parameter's value. Its MaxEpochs is a whole training.
-	Job train.Spec `json:"job"`
-	// Output says where epochs are told that the job does not tell itself: OutputBigDL, in its log.
-	Output    string       `json:"output,omitempty"`
+	Job       train.Spec   `json:"job"`
 	Space     search.Space `json:"space"`
 	Objective Objective    `json:"objective"`
 	// Constraints bound what a trial may report.
@@ -47,17 +46,18 @@ type Experiment struct {
 	Concurrency int `json:"concurrency"`
 	// System are the system parameters that may be tuned.
 	System []Factor `json:"system,omitempty"`
-	// Power says where PipeTune's users measure.
+	// Costs are the parameters that change what an epoch costs; nil leaves that to a rule.
+	Costs []string `json:"costs,omitzero"`
+	// Power says where PipeTune's users measured. The nodes' own meters hold; it is for people.
 	Power *Power `json:"power,omitempty"`
 }
-
-// OutputBigDL is the Output of BigDL programs.
-const OutputBigDL = "bigdl"
 
 // Factor is a system parameter with its values, the default first.
 type Factor struct {
 	Name   string    `json:"name"`
 	Values []float64 `json:"values"`
+	// Fixed says that it cannot change while a trial runs: only mode v2 tries its values.
+	Fixed bool `json:"fixed,omitempty"`
 }
 
 // Names of the system parameters.
@@ -231,10 +231,10 @@ func (e Experiment) Setting(params search.Params) map[string]float64 {
 }
 
 // ParameterVariable is the environment variable in which a trial finds a parameter.
-func ParameterVariable(name string) string { return "SWITCHYARD_PARAM_" + strings.ToUpper(name) }
+func ParameterVariable(name string) string { return train.ParameterVariable(name) }
 
 // TrialJob is the job of a trial with a setting of system parameters, as Setting gives it or a later one. Parameters are in the environment (ParameterVariable)
-// and wherever the job says ${name}; so are the system parameters, and ${epochs} is how far the trial is to train for now. A parameter that does not exist in
+// and wherever the job says ${name}; so are the system parameters, and ${epochs} is how far it trains (FrozenEpochs). A parameter that does not exist in
 // the trial leaves nothing. Of its own accord a job takes batch_size and the number of devices from them. MaxEpochs stays that of a whole training.
 func (e Experiment) TrialJob(trial, epochs int, params search.Params, setting map[string]float64) train.Spec {
 	job := e.Job
@@ -269,6 +269,40 @@ func (e Experiment) TrialJob(trial, epochs int, params search.Params, setting ma
 		job.MinDevices, job.MaxDevices = n, n
 	}
 	return job
+}
+
+// texts are those of the job in which ${name} may stand, by their fields.
+func (e Experiment) texts() iter.Seq2[string, string] {
+	return func(yield func(field, text string) bool) {
+		for i, word := range e.Job.Command {
+			if !yield(fmt.Sprintf("command[%d]", i), word) {
+				return
+			}
+		}
+		if !yield("script_path", e.Job.ScriptPath) {
+			return
+		}
+		for _, name := range slices.Sorted(maps.Keys(e.Job.Env)) {
+			if !yield("env."+name, e.Job.Env[name]) {
+				return
+			}
+		}
+	}
+}
+
+// FrozenEpochs names a field of the job that says ${epochs} where the search promotes trials, and what is wrong with that; both are empty where none does.
+func (e Experiment) FrozenEpochs() (field, wrong string) {
+	if e.Search.Algorithm != search.ASHA && e.Search.Algorithm != search.Hyperband {
+		return "", ""
+	}
+	for field, text := range e.texts() {
+		for name := range placeholders(text) {
+			if name == epochsWord {
+				return "job." + field, fmt.Sprintf("a job is submitted once: ${%s} would stay the epochs of the first rung of %s, and no trial could go on after them", epochsWord, e.Search.Algorithm)
+			}
+		}
+	}
+	return "", ""
 }
 
 // Names that have a meaning of their own.

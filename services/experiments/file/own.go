@@ -32,7 +32,7 @@ func Parse(text []byte) (Experiment, error) {
 }
 
 func (r *reader) experiment(root *yaml.Node) Experiment {
-	f := r.object(root, "", "name", "group", "mode", "job", "space", "objective", "constraints", "search", "budget", "concurrency", "system")
+	f := r.object(root, "", "name", "group", "mode", "job", "space", "objective", "constraints", "search", "budget", "concurrency", "system", "costs")
 	e := Experiment{
 		Name: r.text(f["name"], "name"), Group: r.text(f["group"], "group"), Mode: oneOf(r, f["mode"], "mode", PipeTune, Modes()),
 		Concurrency: max(r.whole(f["concurrency"], "concurrency", 1), 1),
@@ -59,6 +59,7 @@ func (r *reader) experiment(root *yaml.Node) Experiment {
 		r.add(b["hours"], "budget.hours", "", "want more than 0, found %s", kind(b["hours"]))
 	}
 	e.System = r.system(f["system"])
+	e.Costs = r.costs(f["costs"], e.Space)
 	if f["job"] != nil {
 		r.placeholders(f["job"], e)
 	}
@@ -287,6 +288,22 @@ func (r *reader) system(n *yaml.Node) []Factor {
 	return factors
 }
 
+// costs reads names of parameters; an empty list says that none of them changes what an epoch costs.
+func (r *reader) costs(n *yaml.Node, space search.Space) []string {
+	if n == nil {
+		return nil
+	}
+	var known []string
+	for _, p := range space {
+		known = append(known, p.Name)
+	}
+	names := []string{}
+	for i, item := range r.items(n, "costs") {
+		names = append(names, oneOf(r, item, fmt.Sprintf("costs[%d]", i), "", known))
+	}
+	return names
+}
+
 // placeholders checks that what stands for a value in the job is a parameter. Names with capital letters are left to the shell.
 func (r *reader) placeholders(n *yaml.Node, e Experiment) {
 	known := []string{epochsWord}
@@ -296,18 +313,15 @@ func (r *reader) placeholders(n *yaml.Node, e Experiment) {
 	for _, f := range e.System {
 		known = append(known, f.Name)
 	}
-	check := func(field, text string) {
+	for field, text := range e.texts() {
 		for name := range placeholders(text) {
 			if name != "" && name == strings.ToLower(name) && !slices.Contains(known, name) {
 				r.add(find(n, field), "job."+field, near(name, known), "${%s} stands for no parameter", name)
 			}
 		}
 	}
-	for i, word := range e.Job.Command {
-		check(fmt.Sprintf("command[%d]", i), word)
-	}
-	check("script_path", e.Job.ScriptPath)
-	for name, value := range e.Job.Env {
-		check("env."+name, value)
+	if field, wrong := e.FrozenEpochs(); wrong != "" {
+		hint := "let the code train max_epochs and ask the job API whether to leave, or search with random, grid or gp"
+		r.add(find(n, strings.TrimPrefix(field, "job.")), field, hint, "%s", wrong)
 	}
 }

@@ -2,6 +2,7 @@ package file
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -14,7 +15,8 @@ import (
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
-// What PipeTune does that its configuration does not say: trainings of 5 epochs, promoted by ASHA. It ran one trial after the other.
+// What PipeTune does that its configuration does not say: trainings of 5 epochs, one trial after the other. Of its searches random search is the one for programs that
+// cannot pause: a BigDL program trains as many epochs as its arguments say.
 const (
 	pipeTuneEpochs = 5
 	pipeTuneTrials = 16
@@ -32,9 +34,15 @@ type Source struct {
 func Read(text []byte, s Source) (Experiment, error) {
 	var shape struct {
 		BigDLConf any `json:"bigdlConf"`
+		Program   any `json:"conf"`
 	}
-	if json.Unmarshal(text, &shape) == nil && shape.BigDLConf != nil {
-		return ParsePipeTune(text, s)
+	if json.Unmarshal(text, &shape) == nil {
+		switch {
+		case shape.BigDLConf != nil:
+			return ParsePipeTune(text, s)
+		case shape.Program != nil:
+			return Experiment{}, errors.New("this is one job for BigDL, and says nothing of what to search: want a configuration that names it as bigdlConf")
+		}
 	}
 	return Parse(text)
 }
@@ -49,7 +57,7 @@ func ParsePipeTune(text []byte, s Source) (Experiment, error) {
 	f := r.object(root, "", "bigdlConf", "powerMeter", "nodes", "systemParameters", "hyperParameters")
 	file := r.text(f["bigdlConf"], "bigdlConf")
 	e := Experiment{
-		Name: trialName(file), Mode: PipeTune, Output: OutputBigDL, Objective: Objective{Metric: "accuracy"}, Concurrency: 1,
+		Name: trialName(file), Mode: PipeTune, Objective: Objective{Metric: "accuracy"}, Concurrency: 1,
 		Power: r.power(f["powerMeter"], f["nodes"]), System: r.systemParameters(f["systemParameters"]), Space: r.hyperParameters(f["hyperParameters"]),
 	}
 	for _, needed := range []string{"bigdlConf", "hyperParameters"} {
@@ -69,12 +77,16 @@ func ParsePipeTune(text []byte, s Source) (Experiment, error) {
 	if err != nil {
 		return Experiment{}, fmt.Errorf("%s: %w", file, err)
 	}
+	for i, f := range e.System {
+		// Memory is given to Spark at its start, and so are cores of a cluster; those of the machine are its threads'.
+		e.System[i].Fixed = f.Name != Cores || !job.local()
+	}
 	e.Job = job.trialJob(e)
 	trials := pipeTuneTrials
 	if all, ok := e.Space.Finite(trials); ok {
 		trials = len(all)
 	}
-	e.Search = search.Config{Algorithm: search.ASHA, Trials: trials, MaxEpochs: e.Job.MaxEpochs}
+	e.Search = search.Config{Algorithm: search.Random, Trials: trials, MaxEpochs: e.Job.MaxEpochs}
 	if _, err := e.Searcher(); err != nil {
 		r.add(root, "hyperParameters", "", "%v", err)
 	}
@@ -149,7 +161,7 @@ func (r *reader) hyperParameters(n *yaml.Node) search.Space {
 // trialJob is the job of trials: the file's, with ${..} where a parameter sets an argument. A parameter that the file does not mention becomes an argument.
 func (b BigDL) trialJob(e Experiment) train.Spec {
 	b.Arguments = slices.Clone(b.Arguments)
-	job := train.Spec{Name: e.Name, BatchSize: 1, MaxEpochs: pipeTuneEpochs}
+	job := train.Spec{Name: e.Name, BatchSize: 1, MaxEpochs: pipeTuneEpochs, LogFormat: train.LogBigDL}
 	whole := func(name string) int {
 		i, ok := b.argument(name)
 		if !ok {
@@ -183,10 +195,26 @@ func (b BigDL) trialJob(e Experiment) train.Spec {
 			b.Arguments[i].Value = "${" + epochsWord + "}"
 		}
 	}
+	if cores := b.localCores(e.System); cores > 0 {
+		job.MinDevices, job.MaxDevices = cores, cores
+	}
 	b.setSystem(e.System)
 	job.Command = b.Command()
 	return job
 }
+
+// localCores is how many processors a program needs that runs on the machine where it was started; 0 where its work is done by a cluster of Spark's own, or nothing is
+// said of cores.
+func (b BigDL) localCores(system []Factor) int {
+	i := slices.IndexFunc(system, func(f Factor) bool { return f.Name == Cores })
+	if i < 0 || !b.local() {
+		return 0
+	}
+	return int(slices.Max(system[i].Values))
+}
+
+// local says whether Spark runs in the process that was started.
+func (b BigDL) local() bool { return b.Master == "local" || strings.HasPrefix(b.Master, "local[") }
 
 // setSystem puts ${..} where Spark is told of cores and memory. Cores of an executor stay as many as divide every number of cores.
 func (b *BigDL) setSystem(system []Factor) {

@@ -111,11 +111,25 @@ func TestNoProbeThatNothingCanRepay(t *testing.T) {
 		t.Errorf("in the last epoch %v: want the default", s)
 	}
 	dear := StandardRule()
-	dear.ChangeCost = 500
+	dear.Changes = map[string]float64{Cores: 500, Memory: 500}
 	tr := trial(32, 10)
 	tr.Ended = []Epoch{{Setting: tr.Default(), Cost: 100}}
 	if s := dear.Next(tr, nil); !s.Equal(tr.Default()) {
 		t.Errorf("where a change costs five epochs %v: want the default", s)
+	}
+}
+
+// A setting that is better by less than the way to it costs is not gone back to.
+func TestAChangeIsRepaidByWhatIsLeft(t *testing.T) {
+	tr := trial(32, 10)
+	tr.Settings = tr.Settings[:2]
+	tr.Ended = []Epoch{{Setting: tr.Settings[0], Cost: 100}, {Setting: tr.Settings[1], Cost: 102}}
+	for price, want := range map[float64]Setting{0: tr.Settings[0], 5: tr.Settings[0], 50: tr.Settings[1]} {
+		rule := StandardRule()
+		rule.Changes = map[string]float64{Cores: price}
+		if s := rule.Next(tr, nil); !s.Equal(want) {
+			t.Errorf("where a change costs %g: %v, want %v", price, s, want)
+		}
 	}
 }
 

@@ -11,6 +11,8 @@ type Record struct {
 	Workload  string  `json:"workload"`
 	Kind      string  `json:"kind,omitempty"`
 	BatchSize float64 `json:"batch_size,omitempty"`
+	// Unit is what costs are in.
+	Unit string `json:"unit,omitempty"`
 	// Default is where the trials would have stayed without us.
 	Default  Setting    `json:"default"`
 	Measured []Measured `json:"measured,omitempty"`
@@ -33,7 +35,7 @@ const mostEpochs = 20
 
 // Learn adds what a trial's epochs showed: its workload's record, with what is new, becomes the last one. What is known is left as it is.
 func Learn(known []Record, t *Trial) []Record {
-	r := Record{Workload: t.Workload, Kind: t.Kind, BatchSize: t.BatchSize, Default: t.Default()}
+	r := Record{Workload: t.Workload, Kind: t.Kind, BatchSize: t.BatchSize, Unit: t.Unit, Default: t.Default()}
 	others := slices.DeleteFunc(slices.Clone(known), func(k Record) bool {
 		if k.Workload == t.Workload {
 			r.Measured, r.Failed = slices.Clone(k.Measured), slices.Clone(k.Failed)

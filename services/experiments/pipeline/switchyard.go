@@ -15,8 +15,9 @@ type Switchyard struct {
 	Caution float64
 	// Again is how many more trials of a workload are expected, which its probes serve too.
 	Again float64
-	// ChangeCost is what a change of the setting costs, in the unit of the epochs' cost.
-	ChangeCost float64
+	// Changes are what it costs to change each of some parameters, in the unit of the epochs' cost; the others change at no cost. Of several that change together
+	// the dearest counts.
+	Changes map[string]float64
 }
 
 // StandardRule aims at a loss of 2.5 % where probes disappoint, so that 3 % hold when the last of them is worse than expected.
@@ -27,16 +28,22 @@ func StandardRule() Switchyard {
 // Name is "switchyard".
 func (Switchyard) Name() string { return "switchyard" }
 
-// Next is the default as long as nothing is known of the workload, and then the probe of the greatest expected gain, or the cheapest known setting where there
-// is none worth its price.
+// Next is the default as long as nothing is known of the workload, and then the probe of the greatest expected gain. Where there is none worth its price it is
+// the cheapest known setting, or the present one where the epochs left do not repay the change.
 func (r Switchyard) Next(t *Trial, known []Record) Setting {
 	b := newBelief(r.Prior, t, known)
 	best, cheapest := b.cheapest()
 	if best == nil {
 		return t.Default()
 	}
+	now := t.present(best)
+	if price := r.change(now, best); price > 0 && b.own.find(now) >= 0 && !b.own.ruledOut(now) {
+		if here := math.Exp(b.cost(now).mean); float64(t.left())*(here-cheapest) <= price {
+			best, cheapest = now, here
+		}
+	}
 	left := float64(t.left() - 1)
-	budget := r.allowed(t, known, b) - t.spent() - left*cheapest
+	budget := r.allowed(t, known, b) - t.spent() - t.Changed - left*cheapest
 	choice, most := best, 0.0
 	for _, s := range t.Settings {
 		if b.own.find(s) >= 0 || b.own.ruledOut(s) {
@@ -44,12 +51,24 @@ func (r Switchyard) Next(t *Trial, known []Record) Setting {
 		}
 		e := b.cost(s)
 		// What a probe loses is lost in one epoch; what it finds is gained in all that follow. There and back are two changes.
-		gain := (left+r.Again*float64(t.Epochs))*(cheapest-e.least(cheapest)) + cheapest - e.expected() - 2*r.ChangeCost
-		if gain > most && r.dearest(t, s, e)+2*r.ChangeCost <= budget {
+		changes := r.change(now, s) + r.change(s, best)
+		gain := (left+r.Again*float64(t.Epochs))*(cheapest-e.least(cheapest)) + cheapest - e.expected() - changes
+		if gain > most && r.dearest(t, s, e)+changes <= budget {
 			choice, most = s, gain
 		}
 	}
 	return choice
+}
+
+// change is what it costs to go from one setting to another.
+func (r Switchyard) change(from, to Setting) float64 {
+	dearest := 0.0
+	for name, cost := range r.Changes {
+		if from[name] != to[name] {
+			dearest = max(dearest, cost)
+		}
+	}
+	return dearest
 }
 
 // allowed is what the whole trial may cost: little more than without probes, which is at the default, or at the cheapest setting that trials before it found.

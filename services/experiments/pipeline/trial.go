@@ -88,15 +88,27 @@ type Trial struct {
 	Kind string `json:"kind,omitempty"`
 	// BatchSize is how many samples a step has, 0 where nobody told.
 	BatchSize float64 `json:"batch_size,omitempty"`
+	// Unit is what costs are in.
+	Unit string `json:"unit,omitempty"`
 	// Epochs is how many there will be, those that ended included.
 	Epochs int `json:"epochs"`
 	// Settings may be chosen, the default first (Space.Settings).
 	Settings []Setting `json:"settings"`
 	Ended    []Epoch   `json:"ended,omitempty"`
+	// Changed is what changes of its setting have cost beside its epochs.
+	Changed float64 `json:"changed,omitempty"`
 }
 
 // Default is the setting that the user would take.
 func (t *Trial) Default() Setting { return t.Settings[0] }
+
+// present is the setting of the newest epoch. Before the first one a trial begins with whatever is wanted.
+func (t *Trial) present(wanted Setting) Setting {
+	if len(t.Ended) == 0 {
+		return wanted
+	}
+	return t.Ended[len(t.Ended)-1].Setting
+}
 
 // left is how many epochs there are to come.
 func (t *Trial) left() int { return max(t.Epochs-len(t.Ended), 0) }

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/switchyard-dl/switchyard/services/experiments/pipeline"
@@ -302,11 +303,60 @@ func TestUpstreamModel(t *testing.T) {
 	if inertia := 4.388980884951271e+20; raw > inertia {
 		t.Errorf("the two kinds are %g apart, beyond the inertia %g: it does not show the fault", math.Sqrt(raw), math.Sqrt(inertia))
 	}
+	if !IsUpstream(data) || u.Named() {
+		t.Errorf("the published model is not known as one, or has names")
+	}
+	// Its clusters are kinds, before those of the store's own model.
+	for i := range u.Names {
+		u.Names[i] = fmt.Sprintf("event of column %d", i)
+	}
+	s := Store{Given: u.Model()}
+	if kind := s.Kind(u.Signature(2)); kind != "given-1" || !u.Named() {
+		t.Errorf("the centre of a given cluster is of kind %q", kind)
+	}
+	if kind := s.Kind(Signature{"busy_cores": 1}); kind != "" {
+		t.Errorf("what shares no feature is of kind %q", kind)
+	}
+	written, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := Decode(written); err != nil || IsUpstream(written) || cmp.Diff(s.Given, again.Given) != "" {
+		t.Errorf("an exported store is read as another: %v", err)
+	}
 	between := Signature{}
 	for name, rate := range u.Signature(0) {
 		between[name] = 30 * rate
 	}
 	if _, away, known := m.Classify(between); known {
 		t.Errorf("thirty times the rates of a kind is taken for one, %.2f away", away)
+	}
+}
+
+// Costs in seconds and in joules are never one average.
+func TestTruthsKeepUnitsApart(t *testing.T) {
+	var s Store
+	for i, unit := range []string{"s", "J"} {
+		trial := run(fmt.Sprint("w", i), 32, 10*math.Pow(100, float64(i)), 5, 4)
+		trial.Unit = unit
+		s = s.Learn(trial, Signature{"x": 2, "y": 3})
+	}
+	truths := s.Truths()
+	if len(truths) != 2 || truths[0].Unit != "s" || truths[0].Cost != 4 || truths[1].Unit != "J" || truths[1].Workloads != 1 {
+		t.Errorf("truths %+v", truths)
+	}
+}
+
+func TestHeard(t *testing.T) {
+	var s Store
+	for i := range mostHeard + 1 {
+		s = s.Hears(Heard{Training: fmt.Sprint("t", i), Attempt: 1, Epoch: 1})
+	}
+	s = s.Hears(Heard{Training: "t1", Attempt: 2, Epoch: 3})
+	if h, noted := s.HeardOf("t1"); !noted || h.Attempt != 2 || len(s.Heard) != mostHeard {
+		t.Errorf("heard %+v of %d", h, len(s.Heard))
+	}
+	if _, noted := s.HeardOf("t0"); noted {
+		t.Error("the oldest is still noted")
 	}
 }

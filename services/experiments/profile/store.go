@@ -24,6 +24,36 @@ type Store struct {
 	Model   Model   `json:"model"`
 	// Fitted is how many signatures the model was made from.
 	Fitted int `json:"fitted"`
+	// Given are clusters that were made elsewhere and imported. They come first: Model tells apart what they do not know.
+	Given Model `json:"given,omitzero"`
+	// Heard are the newest epochs that were learnt, by training: what is told again after a crash is learnt once.
+	Heard []Heard `json:"heard,omitempty"`
+}
+
+// Heard is up to which epoch of which attempt a training was learnt.
+type Heard struct {
+	Training string `json:"training"`
+	Attempt  int    `json:"attempt"`
+	Epoch    int    `json:"epoch"`
+}
+
+// mostHeard bounds Heard: a crash loses the notes of the trainings that were being learnt, not of older ones.
+const mostHeard = 64
+
+// Hears notes up to where a training was learnt.
+func (s Store) Hears(h Heard) Store {
+	s.Heard = append(slices.DeleteFunc(slices.Clone(s.Heard), func(x Heard) bool { return x.Training == h.Training }), h)
+	s.Heard = s.Heard[max(len(s.Heard)-mostHeard, 0):]
+	return s
+}
+
+// HeardOf is up to where a training was learnt; false where that is not noted.
+func (s Store) HeardOf(training string) (Heard, bool) {
+	i := slices.IndexFunc(s.Heard, func(x Heard) bool { return x.Training == training })
+	if i < 0 {
+		return Heard{}, false
+	}
+	return s.Heard[i], true
 }
 
 // mostEntries bounds the store; the workload that was trained longest ago goes first.
@@ -67,6 +97,9 @@ func (s Store) signatures() []Signature {
 
 // Kind names the kind of a signature, empty where it is of none that is known.
 func (s Store) Kind(signature Signature) string {
+	if cluster, _, known := s.Given.Classify(signature); known {
+		return "given-" + strconv.Itoa(cluster)
+	}
 	if cluster, _, known := s.Model.Classify(signature); known {
 		return "kind-" + strconv.Itoa(cluster)
 	}
@@ -88,13 +121,14 @@ type Truth struct {
 	Kind      string           `json:"kind"`
 	BatchSize float64          `json:"batch_size"`
 	Setting   pipeline.Setting `json:"setting"`
-	// Cost is that of an epoch, on average over the workloads; Ratio is the cost over that at the default.
+	// Cost is that of an epoch in Unit, on average over the workloads; Ratio is the cost over that at the default.
 	Cost      float64 `json:"cost"`
+	Unit      string  `json:"unit,omitempty"`
 	Ratio     float64 `json:"ratio"`
 	Workloads int     `json:"workloads"`
 }
 
-// Truths are the cheapest settings of all kinds and batch sizes. Workloads of a kind may be longer or shorter, so costs are compared with that at the default;
+// Truths are the cheapest settings of all kinds, batch sizes and units of cost. Workloads of a kind may be longer or shorter, so costs are compared with that at the default;
 // a workload whose default was never measured has no say.
 func (s Store) Truths() []Truth {
 	var all []Truth
@@ -105,10 +139,10 @@ func (s Store) Truths() []Truth {
 		}
 		for _, m := range r.Measured {
 			i := slices.IndexFunc(all, func(t Truth) bool {
-				return t.Kind == r.Kind && t.BatchSize == r.BatchSize && t.Setting.Equal(m.Setting)
+				return t.alike(Truth{Kind: r.Kind, BatchSize: r.BatchSize, Unit: r.Unit}) && t.Setting.Equal(m.Setting)
 			})
 			if i < 0 {
-				all = append(all, Truth{Kind: r.Kind, BatchSize: r.BatchSize, Setting: m.Setting})
+				all = append(all, Truth{Kind: r.Kind, BatchSize: r.BatchSize, Unit: r.Unit, Setting: m.Setting})
 				i = len(all) - 1
 			}
 			t := &all[i]
@@ -120,11 +154,16 @@ func (s Store) Truths() []Truth {
 	return cheapest(all)
 }
 
-// cheapest keeps the one of the least ratio for each kind and batch size.
+// alike says whether two of them may be compared.
+func (t Truth) alike(other Truth) bool {
+	return t.Kind == other.Kind && t.BatchSize == other.BatchSize && t.Unit == other.Unit
+}
+
+// cheapest keeps the one of the least ratio among those that may be compared.
 func cheapest(all []Truth) []Truth {
 	var best []Truth
 	for _, t := range all {
-		i := slices.IndexFunc(best, func(b Truth) bool { return b.Kind == t.Kind && b.BatchSize == t.BatchSize })
+		i := slices.IndexFunc(best, t.alike)
 		switch {
 		case i < 0:
 			best = append(best, t)
@@ -164,6 +203,9 @@ func (s Store) check() error {
 				}
 			}
 		}
+	}
+	if err := s.Given.Check(); err != nil {
+		return fmt.Errorf("given: %w", err)
 	}
 	return s.Model.Check()
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 )
 
@@ -13,6 +14,19 @@ type Upstream struct {
 	Centres [][]float64 `json:"cluster_centers"`
 	Labels  []int       `json:"labels"`
 }
+
+// IsUpstream says whether a text has the form of such a model.
+func IsUpstream(data []byte) bool {
+	var shape struct {
+		Centres json.RawMessage `json:"cluster_centers"`
+	}
+	return json.Unmarshal(data, &shape) == nil && len(shape.Centres) > 0
+}
+
+// Named says whether the features have names of their own, by which what nodes measure can be compared.
+func (u Upstream) Named() bool { return !slices.Contains(u.Names, unnamed(0)) }
+
+func unnamed(i int) string { return "event_" + strconv.Itoa(i) }
 
 // DecodeUpstream reads such a model. Where it does not name its features they are event_0, event_1 and so on.
 func DecodeUpstream(data []byte) (Upstream, error) {
@@ -25,7 +39,7 @@ func DecodeUpstream(data []byte) (Upstream, error) {
 	}
 	if u.Names == nil {
 		for i := range u.Centres[0] {
-			u.Names = append(u.Names, "event_"+strconv.Itoa(i))
+			u.Names = append(u.Names, unnamed(i))
 		}
 	}
 	for i, c := range u.Centres {

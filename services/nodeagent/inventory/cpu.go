@@ -9,25 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
-
-// allowedCores are the processors on which this process may run.
-func allowedCores() ([]int, error) {
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		return nil, fmt.Errorf("read the affinity mask: %w", err)
-	}
-	var cores []int
-	for i := 0; len(cores) < set.Count(); i++ {
-		if set.IsSet(i) {
-			cores = append(cores, i)
-		}
-	}
-	return cores, nil
-}
 
 // limits are what the control group and those above it allow; 0 is no limit.
 type limits struct {

@@ -57,7 +57,7 @@ func New(c Config) (*Inventory, error) {
 	if err != nil {
 		return nil, err
 	}
-	allowed, err := allowedCores()
+	allowed, err := proc.Processors()
 	if err != nil {
 		return nil, err
 	}

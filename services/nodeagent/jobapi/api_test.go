@@ -47,6 +47,27 @@ func TestMicroBatches(t *testing.T) {
 	d.want("POST", "/attempt/"+token+"2/v1/jobs/"+capability+"/steps", `{"step":3}`, 200, "{}")
 }
 
+// Who reads epochs in the output of code that does not call tells of them like the code, but does not say that the code can be asked to leave.
+func TestOverheardEpochs(t *testing.T) {
+	d := newDesk(t, bustest.Start(t))
+	d.background()
+	d.put(attempt(1))
+	const epochs = "/attempt/" + token + "1/v1/jobs/" + capability + "/epochs"
+	for range 2 {
+		d.want("POST", epochs, `{"epochs_done":1,"epoch_seconds":3.5,"metrics":{"accuracy":0.5},"loss":null,"overheard":true}`, 200, "{}")
+	}
+	if told := facts[event.EpochEnded](d, event.StreamJobs, event.FactEpochEnded, 1); told[0].Metrics["accuracy"] != 0.5 || told[0].EpochSeconds != 3.5 {
+		t.Errorf("told %+v", told)
+	}
+	if r := d.report(1); r.Spoke || r.EpochsDone != 1 {
+		t.Errorf("report %+v", r)
+	}
+	d.want("POST", epochs, `{"epochs_done":2}`, 200, "{}")
+	if r := d.report(1); !r.Spoke || r.EpochsDone != 2 {
+		t.Errorf("report %+v", r)
+	}
+}
+
 func TestTheRicherRequests(t *testing.T) {
 	d := newDesk(t, bustest.Start(t))
 	d.background()

@@ -131,6 +131,8 @@ func (b stepsBody) check() []problem {
 type epochBody struct {
 	EpochsDone   *int64  `json:"epochs_done"`
 	EpochSeconds float64 `json:"epoch_seconds"`
+	// Overheard says that somebody read this in the output of the code, which does not call itself.
+	Overheard bool `json:"overheard"`
 	measures
 }
 

@@ -114,12 +114,15 @@ type call struct {
 	body    []byte
 	query   func(string) string
 	now     time.Time
+	// overheard says that the code did not call itself: it cannot be asked to leave.
+	overheard bool
 }
 
 // answer is the text or the JSON value of a 200.
 type answer struct {
-	text string
-	json any
+	text      string
+	json      any
+	overheard bool
 }
 
 // refusal is any other answer.
@@ -152,7 +155,9 @@ func (a *API) serve(name string, f func(context.Context, call) (answer, *refusal
 			a.refuse(w, name, refused)
 			return
 		}
-		a.noteSpoke(r.Context(), s)
+		if !said.overheard {
+			a.noteSpoke(r.Context(), s)
+		}
 		a.requests.WithLabelValues(name, "200").Inc()
 		if said.json == nil {
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")

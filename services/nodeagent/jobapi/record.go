@@ -29,9 +29,8 @@ type storedFact struct {
 	Body    json.RawMessage `json:"body"`
 }
 
-// newDeed makes a deed; the report holds only what changes beside job, attempt and that the code spoke.
+// newDeed makes a deed; the report holds only what changes beside job, attempt and whether the code spoke.
 func newDeed(fact *event.Fact, at time.Time, report train.AttemptReport) (deed, error) {
-	report.Spoke = true
 	d := deed{Report: report}
 	if fact == nil {
 		return d, nil

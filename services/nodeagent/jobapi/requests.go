@@ -173,7 +173,8 @@ func (a *API) epochs(ctx context.Context, c call) (answer, *refusal) {
 	if b.Rank != 0 {
 		return answer{json: struct{}{}}, nil
 	}
-	return answer{json: struct{}{}}, a.endOfEpoch(ctx, c, "epochs_done", *b.EpochsDone, event.EpochEnded{
+	c.overheard = b.Overheard
+	return answer{json: struct{}{}, overheard: b.Overheard}, a.endOfEpoch(ctx, c, "epochs_done", *b.EpochsDone, event.EpochEnded{
 		EpochSeconds: b.EpochSeconds, Steps: int(b.Steps), Samples: int(b.Samples), Loss: b.Loss, Metrics: b.Metrics,
 		GradSquared: b.GradSquared, GradVariance: b.GradVariance, MemoryBytes: unit.Bytes(b.MemoryBytes),
 	})
@@ -246,7 +247,7 @@ func (a *API) end(ctx context.Context, c call) (answer, *refusal) {
 
 // record makes a fact and a change of the attempt's record durable.
 func (a *API) record(ctx context.Context, c call, fact *event.Fact, change train.AttemptReport) *refusal {
-	change.Job, change.Attempt = c.session.attempt.Job, c.session.attempt.Number
+	change.Job, change.Attempt, change.Spoke = c.session.attempt.Job, c.session.attempt.Number, !c.overheard
 	d, err := newDeed(fact, c.now, change)
 	if err == nil {
 		err = a.keep(ctx, c.session, d)

@@ -1,7 +1,6 @@
 package netprobe
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -16,35 +15,54 @@ func SlotOf(t time.Time) int64 { return t.Unix() / int64(train.ProbeSlot/time.Se
 type counts map[int64]*slot
 
 type slot struct {
-	sent     map[uint32]*train.SentProbes
-	received map[uint32]int
+	sent, received map[uint32]*tally
+}
+
+// tally counts the probes of a flow, with how long each took, in seconds: the round trips of those sent, one way those received.
+type tally struct {
+	count int
+	took  []float64
 }
 
 func (c counts) at(sent time.Time) *slot {
 	number := SlotOf(sent)
 	s, known := c[number]
 	if !known {
-		s = &slot{map[uint32]*train.SentProbes{}, map[uint32]int{}}
+		s = &slot{map[uint32]*tally{}, map[uint32]*tally{}}
 		c[number] = s
 	}
 	return s
 }
 
-func (s *slot) flow(id uint32) *train.SentProbes {
-	f, known := s.sent[id]
+func of(flows map[uint32]*tally, id uint32) *tally {
+	t, known := flows[id]
 	if !known {
-		f = &train.SentProbes{Flow: id}
-		s.sent[id] = f
+		t = &tally{}
+		flows[id] = t
 	}
-	return f
+	return t
 }
 
+func (s *slot) left(id uint32) { of(s.sent, id).count++ }
+
 func (s *slot) acked(id uint32, rtt time.Duration) {
-	f := s.flow(id)
-	f.Acked++
-	if seconds := rtt.Seconds(); f.Acked == 1 || seconds < f.RTTSeconds {
-		f.RTTSeconds = seconds
+	t := of(s.sent, id)
+	t.took = append(t.took, rtt.Seconds())
+}
+
+// arrived counts a probe that took so long, by the clocks of both ends.
+func (s *slot) arrived(id uint32, took time.Duration) {
+	t := of(s.received, id)
+	t.count, t.took = t.count+1, append(t.took, took.Seconds())
+}
+
+// tenths is what so many tenths took at most; 0 of none.
+func (t *tally) tenths(n int) float64 {
+	if len(t.took) == 0 {
+		return 0
 	}
+	slices.Sort(t.took)
+	return t.took[(len(t.took)*n-1)/10]
 }
 
 // Counts is what one agent counted in a slot.
@@ -54,6 +72,8 @@ type Counts struct {
 	Received []train.ReceivedProbes
 	// Late are flows whose probes came for slots that had been reported before.
 	Late []train.LateProbes
+	// Stalled says that the agent did not get to run for a while of the slot; nothing is counted in it then.
+	Stalled bool
 }
 
 // take removes a slot and those before it, and gives what was counted in it.
@@ -61,13 +81,86 @@ func (c counts) take(number int64) Counts {
 	out := Counts{Slot: number, Sent: []train.SentProbes{}, Received: []train.ReceivedProbes{}}
 	if s, found := c[number]; found {
 		for _, id := range slices.Sorted(maps.Keys(s.sent)) {
-			out.Sent = append(out.Sent, *s.sent[id])
+			t := s.sent[id]
+			out.Sent = append(out.Sent, train.SentProbes{Flow: id, Sent: t.count, Acked: len(t.took), RTTSeconds: t.tenths(5), RTTHighSeconds: t.tenths(9)})
 		}
-		for id, n := range s.received {
-			out.Received = append(out.Received, train.ReceivedProbes{Flow: id, Count: n})
+		for _, id := range slices.Sorted(maps.Keys(s.received)) {
+			t := s.received[id]
+			out.Received = append(out.Received, train.ReceivedProbes{Flow: id, Count: t.count, DelaySeconds: t.tenths(5)})
 		}
-		slices.SortFunc(out.Received, func(a, b train.ReceivedProbes) int { return cmp.Compare(a.Flow, b.Flow) })
 	}
 	maps.DeleteFunc(c, func(n int64, _ *slot) bool { return n <= number })
 	return out
+}
+
+// count counts a probe in its slot, or notes that the slot was reported without it.
+func (p *Prober) count(in packet, now time.Time) {
+	number := SlotOf(in.sent)
+	switch {
+	case number > p.reported:
+		p.counts.at(in.sent).arrived(in.flow, now.Sub(in.sent))
+		p.heard[number] = now
+	case now.Sub(endOf(number)) >= settle:
+		p.tooLate(in, now.Sub(in.sent))
+	}
+}
+
+// tooLate notes that a probe cannot be counted because the clocks of both ends differ.
+func (p *Prober) tooLate(in packet, age time.Duration) {
+	if _, known := p.late[in.flow]; in.kind == kindProbe && age.Abs() > p.late[in.flow].Abs() && (known || len(p.late) < mostFlows) {
+		p.late[in.flow] = age
+	}
+}
+
+// endOf is when a slot ends.
+func endOf(number int64) time.Time {
+	return time.Unix((number+1)*int64(train.ProbeSlot/time.Second), 0)
+}
+
+// How long the counts of a slot wait for its last probes: the clock of their sender may be behind.
+const (
+	settle     = 2 * time.Second
+	quietFor   = time.Second
+	mostBehind = 10 * time.Second
+)
+
+// Report takes the counts of the next slot that is over; false where there is none.
+func (p *Prober) Report(now time.Time) (Counts, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	number := p.reported + 1
+	late := now.Sub(endOf(number))
+	p.beat(now)
+	if len(p.list.Key) == 0 || late < settle || late < mostBehind && now.Sub(p.heard[number]) < quietFor {
+		return Counts{}, false
+	}
+	p.reported = number
+	delete(p.heard, number)
+	out := p.counts.take(number)
+	if p.stalled[number] {
+		out = Counts{Slot: number, Stalled: true}
+	}
+	maps.DeleteFunc(p.stalled, func(n int64, _ bool) bool { return n <= number })
+	for _, id := range slices.Sorted(maps.Keys(p.late)) {
+		out.Late = append(out.Late, train.LateProbes{Flow: id, BehindSeconds: p.late[id].Seconds()})
+	}
+	clear(p.late)
+	return out, true
+}
+
+const (
+	// beatEvery is how often the prober looks whether it gets to run at all, and stalledAfter for how long it may not have. What comes meanwhile waits in the kernel,
+	// and is read too late or not at all.
+	beatEvery    = 250 * time.Millisecond
+	stalledAfter = 2 * time.Second
+)
+
+// beat notes the slots in which the prober did not get to run: it was stopped, or its node is overloaded. Their counts would accuse links.
+func (p *Prober) beat(now time.Time) {
+	if !p.beaten.IsZero() && now.Sub(p.beaten) > stalledAfter {
+		for slot := SlotOf(p.beaten); slot <= SlotOf(now); slot++ {
+			p.stalled[slot] = true
+		}
+	}
+	p.beaten = now
 }

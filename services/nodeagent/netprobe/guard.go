@@ -18,11 +18,8 @@ type seen struct {
 	sent    time.Time
 }
 
-// admit says whether a probe is fresh and has not come before.
+// admit says whether a probe has not come before, if it is not stale.
 func (g guard) admit(p packet, now time.Time) bool {
-	if age := now.Sub(p.sent); age > staleAfter || age < -staleAfter {
-		return false
-	}
 	s, known := g[p.flow]
 	switch {
 	case !known:

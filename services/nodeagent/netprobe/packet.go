@@ -76,20 +76,11 @@ func (p packet) append(data, key []byte) []byte {
 
 // parse reads a packet whose code is right.
 func parse(data, key []byte) (packet, error) {
-	p, err := peek(data)
-	if err != nil {
-		return packet{}, err
+	if len(data) < HeaderBytes || binary.BigEndian.Uint32(data) != magic {
+		return packet{}, errForeign
 	}
 	if len(key) == 0 || !hmac.Equal(code(data[:macOffset], key), data[macOffset:HeaderBytes]) {
 		return packet{}, errForged
-	}
-	return p, nil
-}
-
-// peek reads a packet without its code: routers give back the beginning of what they drop, whose code may be cut off.
-func peek(data []byte) (packet, error) {
-	if len(data) < HeaderBytes || binary.BigEndian.Uint32(data) != magic {
-		return packet{}, errForeign
 	}
 	return packet{
 		kind: kind(data[4]), dscp: data[5], hops: data[6], flow: binary.BigEndian.Uint32(data[8:]),

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -32,8 +31,7 @@ type Config struct {
 }
 
 const (
-	// replyWithin is how long an answer may take before its probe counts as lost.
-	replyWithin = 100 * time.Millisecond
+	replyWithin = train.ProbeTimeout
 	// confirmations is how many more probes are sent at once where one was lost.
 	confirmations = 2
 	// mostSockets bounds the source ports that a list can open.
@@ -64,8 +62,11 @@ type Prober struct {
 	// heard is when the last probe of each slot came, reported the slot up to which counts were taken; below it nothing is counted.
 	heard    map[int64]time.Time
 	reported int64
-	// late is how far the probes of a flow lay behind that came for a slot already reported, since the last report.
+	// late is how old the probes of a flow were, by the clocks of both ends, that could not be counted since the last report.
 	late map[uint32]time.Duration
+	// beaten is when the prober last got to run, stalled are the slots in which it did not for a while.
+	beaten  time.Time
+	stalled map[int64]bool
 }
 
 // outgoing is a flow with its addresses parsed.
@@ -93,6 +94,7 @@ func Open(ctx context.Context, c Config) (*Prober, error) {
 		config: c, session: binary.BigEndian.Uint64(session[:]), changed: make(chan struct{}, 1),
 		sockets: map[netip.AddrPort]*socket{}, budget: newBudget(c.PacketsPerSecond, c.BytesPerSecond), guard: guard{}, counts: counts{},
 		waiting: map[uint64]waiting{}, heard: map[int64]time.Time{}, late: map[uint32]time.Duration{},
+		stalled: map[int64]bool{},
 	}
 	for _, at := range c.Listen {
 		s, err := openSocket(ctx, at)
@@ -145,12 +147,7 @@ func (p *Prober) Use(ctx context.Context, list train.Pinglist, now time.Time) er
 		p.reported = SlotOf(now)
 	}
 	p.list, p.probes = list, probes
-	err = errors.Join(err, p.reopen(ctx))
-	select {
-	case p.changed <- struct{}{}:
-	default:
-	}
-	return err
+	return errors.Join(err, p.reopen(ctx))
 }
 
 func parseFlows(flows []train.Flow) ([]outgoing, error) {
@@ -178,10 +175,21 @@ func (p *Prober) Run(ctx context.Context) error {
 	}
 	ticker := time.NewTicker(time.Duration(float64(time.Second) / p.config.ProbesPerSecond))
 	defer ticker.Stop()
+	beats, reopens := time.NewTicker(beatEvery), time.NewTicker(reopenEvery)
+	defer beats.Stop()
+	defer reopens.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case now := <-beats.C:
+			p.mu.Lock()
+			p.beat(now)
+			p.mu.Unlock()
+		case <-reopens.C:
+			p.mu.Lock()
+			_ = p.reopen(ctx) // said when the list came
+			p.mu.Unlock()
 		case <-p.changed:
 			for _, s := range p.unread() {
 				readers.Go(func() { p.read(s) })
@@ -192,14 +200,20 @@ func (p *Prober) Run(ctx context.Context) error {
 	}
 }
 
+// reopenEvery is how often a source port is tried again that was busy.
+const reopenEvery = 10 * time.Second
+
 // reopen opens the sockets that the lists need, and closes the others.
 func (p *Prober) reopen(ctx context.Context) error {
 	needed := map[netip.AddrPort]bool{}
 	traced, _ := parseFlows(p.list.Trace)
+	var errs []error
 	for _, f := range slices.Concat(p.probes, traced) {
-		if len(needed) < mostSockets {
-			needed[f.source] = true
+		if len(needed) == mostSockets && !needed[f.source] {
+			errs = append(errs, fmt.Errorf("flow from %s: more than %d source ports", f.source, mostSockets))
+			continue
 		}
+		needed[f.source] = true
 	}
 	for at, s := range p.sockets {
 		if !needed[at] {
@@ -207,7 +221,6 @@ func (p *Prober) reopen(ctx context.Context) error {
 			delete(p.sockets, at)
 		}
 	}
-	var errs []error
 	for at := range needed {
 		if _, open := p.sockets[at]; open {
 			continue
@@ -218,6 +231,10 @@ func (p *Prober) reopen(ctx context.Context) error {
 			continue
 		}
 		p.sockets[at] = s
+		select {
+		case p.changed <- struct{}{}:
+		default:
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -283,7 +300,7 @@ func (p *Prober) probe(f outgoing, now time.Time, confirms bool) {
 	if err := s.send(data, f.target, f.DSCP, 0); err != nil {
 		return // it has not left this machine, so it says nothing of the network
 	}
-	p.counts.at(now).flow(f.id).Sent++
+	p.counts.at(now).left(f.id)
 	p.waiting[p.sequence] = waiting{f, now, confirms}
 	p.inOrder = append(p.inOrder, p.sequence)
 }
@@ -330,6 +347,10 @@ func (p *Prober) handle(s *socket, data []byte, from netip.AddrPort, now time.Ti
 
 // answer counts a probe that has come and, where the budget allows, answers it. What is counted does not depend on the answer.
 func (p *Prober) answer(s *socket, in packet, from netip.AddrPort, now time.Time) {
+	if age := now.Sub(in.sent); age.Abs() > staleAfter {
+		p.tooLate(in, age) // kept by somebody to be sent again, or of a clock that is wrong: it is no loss
+		return
+	}
 	if !p.guard.admit(in, now) {
 		return
 	}
@@ -342,47 +363,4 @@ func (p *Prober) answer(s *socket, in packet, from netip.AddrPort, now time.Time
 	out := in
 	out.kind = in.kind.answer()
 	_ = s.send(out.append(nil, p.list.Key), from, int(in.dscp), 0)
-}
-
-// count counts a probe in its slot, or notes that the slot was reported without it.
-func (p *Prober) count(in packet, now time.Time) {
-	number := SlotOf(in.sent)
-	switch {
-	case number > p.reported:
-		p.counts.at(in.sent).received[in.flow]++
-		p.heard[number] = now
-	case now.Sub(endOf(number)) >= settle:
-		p.late[in.flow] = max(p.late[in.flow], now.Sub(in.sent))
-	}
-}
-
-// endOf is when a slot ends.
-func endOf(number int64) time.Time {
-	return time.Unix((number+1)*int64(train.ProbeSlot/time.Second), 0)
-}
-
-// How long the counts of a slot wait for its last probes: the clock of their sender may be behind.
-const (
-	settle     = 2 * time.Second
-	quietFor   = time.Second
-	mostBehind = 10 * time.Second
-)
-
-// Report takes the counts of the next slot that is over; false where there is none.
-func (p *Prober) Report(now time.Time) (Counts, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	number := p.reported + 1
-	late := now.Sub(endOf(number))
-	if len(p.list.Key) == 0 || late < settle || late < mostBehind && now.Sub(p.heard[number]) < quietFor {
-		return Counts{}, false
-	}
-	p.reported = number
-	delete(p.heard, number)
-	out := p.counts.take(number)
-	for _, id := range slices.Sorted(maps.Keys(p.late)) {
-		out.Late = append(out.Late, train.LateProbes{Flow: id, BehindSeconds: p.late[id].Seconds()})
-	}
-	clear(p.late)
-	return out, true
 }

@@ -57,10 +57,10 @@ func totals(p *Prober) (sent, acked, received int) {
 	defer p.mu.Unlock()
 	for _, s := range p.counts {
 		for _, f := range s.sent {
-			sent, acked = sent+f.Sent, acked+f.Acked
+			sent, acked = sent+f.count, acked+len(f.took)
 		}
 		for _, n := range s.received {
-			received += n
+			received += n.count
 		}
 	}
 	return sent, acked, received

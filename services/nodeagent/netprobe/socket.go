@@ -102,9 +102,12 @@ func appendControl(data []byte, level, name, value int32) []byte {
 
 // refusal is what a router or the target said of a datagram.
 type refusal struct {
-	// original is the beginning of the datagram, as much as the router gave back.
+	// original is the beginning of the datagram, as much as was given back, and target where it was sent.
 	original []byte
+	target   netip.AddrPort
 	from     netip.Addr
+	// expired is set where the datagram had used up its hop limit.
+	expired bool
 }
 
 // refusals takes what has come back since the last time.
@@ -113,25 +116,40 @@ func (s *socket) refusals() []refusal {
 	data, control := make([]byte, 2048), make([]byte, 512)
 	for {
 		n, m := 0, 0
+		var to unix.Sockaddr
 		var failed error
 		err := s.raw.Control(func(fd uintptr) {
-			n, m, _, _, failed = unix.Recvmsg(int(fd), data, control, unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
+			n, m, _, to, failed = unix.Recvmsg(int(fd), data, control, unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
 		})
 		if err != nil || failed != nil {
 			return all
 		}
-		if from, said := offender(control[:m]); said {
-			all = append(all, refusal{slices.Clone(data[:n]), from})
+		if from, expired, said := offender(control[:m]); said {
+			all = append(all, refusal{slices.Clone(data[:n]), addressOf(to), from, expired})
 		}
 	}
 }
 
-// offender is who sent an ICMP error. Behind struct sock_extended_err (16 bytes) stands the address as a struct sockaddr.
-func offender(control []byte) (netip.Addr, bool) {
-	const origin, family4, family6 = 4, 16 + 4, 16 + 8
+// addressOf is the address of a datagram as the kernel tells it.
+func addressOf(a unix.Sockaddr) netip.AddrPort {
+	switch a := a.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr), uint16(a.Port))
+	default:
+		return netip.AddrPort{}
+	}
+}
+
+// offender is who sent an ICMP error, and whether it says that the hop limit was used up. Behind struct sock_extended_err (16 bytes) stands the address as a
+// struct sockaddr.
+func offender(control []byte) (from netip.Addr, expired, said bool) {
+	const origin, kind, family4, family6 = 4, 5, 16 + 4, 16 + 8
+	const timeExceeded4, timeExceeded6 = 11, 3
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
-		return netip.Addr{}, false
+		return netip.Addr{}, false, false
 	}
 	for _, m := range messages {
 		v4 := m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_RECVERR
@@ -139,11 +157,11 @@ func offender(control []byte) (netip.Addr, bool) {
 		switch {
 		case v4 && len(m.Data) >= family4+4 && m.Data[origin] == unix.SO_EE_ORIGIN_ICMP:
 			a, ok := netip.AddrFromSlice(m.Data[family4 : family4+4])
-			return a, ok
+			return a, m.Data[kind] == timeExceeded4, ok
 		case v6 && len(m.Data) >= family6+16 && m.Data[origin] == unix.SO_EE_ORIGIN_ICMP6:
 			a, ok := netip.AddrFromSlice(m.Data[family6 : family6+16])
-			return a, ok
+			return a, m.Data[kind] == timeExceeded6, ok
 		}
 	}
-	return netip.Addr{}, false
+	return netip.Addr{}, false, false
 }

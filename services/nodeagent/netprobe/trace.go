@@ -1,6 +1,7 @@
 package netprobe
 
 import (
+	"bytes"
 	"context"
 	"net/netip"
 	"time"
@@ -18,10 +19,12 @@ const (
 	tracePart = 4
 )
 
-// probeTrace is the packet of a trace that is under way: one at a time, since a router may give back too little of it to tell two apart.
+// probeTrace is the packet of a trace that is under way: one at a time.
 type probeTrace struct {
 	sequence uint64
+	from     *socket
 	target   netip.AddrPort
+	sent     []byte
 	hop      netip.Addr
 	reached  bool
 }
@@ -34,7 +37,7 @@ func (t *probeTrace) arrived(sequence uint64) {
 }
 
 // Trace finds the paths of the flows of the list, as far as routers answer; false where ctx ends before that. It takes its time: what it sends is a part of
-// the budget.
+// the budget. A flow whose source port is busy has no hops at all, not even silent ones.
 func (p *Prober) Trace(ctx context.Context) (train.Paths, bool) {
 	p.mu.Lock()
 	flows, _ := parseFlows(p.list.Trace)
@@ -55,6 +58,12 @@ func (p *Prober) Trace(ctx context.Context) (train.Paths, bool) {
 // traceFlow asks hop by hop until the target answers.
 func (p *Prober) traceFlow(ctx context.Context, f outgoing, pace *time.Ticker) (train.Path, error) {
 	path := train.Path{Flow: f.Flow, Hops: []string{}}
+	p.mu.Lock()
+	_, open := p.sockets[f.source]
+	p.mu.Unlock()
+	if !open {
+		return path, nil
+	}
 	for hops, silent := 1, 0; hops <= mostHops && silent < mostSilent; hops++ {
 		var got probeTrace
 		for try := 0; try < hopTries && !got.reached && !got.hop.IsValid(); try++ {
@@ -112,9 +121,9 @@ func (p *Prober) sendTrace(f outgoing, hops int, now time.Time) *socket {
 		return nil
 	}
 	p.sequence++
-	p.trace = &probeTrace{sequence: p.sequence, target: f.target}
 	out := packet{kind: kindTrace, dscp: byte(f.DSCP), hops: byte(hops), flow: f.id, session: p.session, sequence: p.sequence, sent: now}
-	if err := s.send(out.append(nil, p.list.Key), f.target, f.DSCP, hops); err != nil {
+	p.trace = &probeTrace{sequence: p.sequence, from: s, target: f.target, sent: out.append(nil, p.list.Key)}
+	if err := s.send(p.trace.sent, f.target, f.DSCP, hops); err != nil {
 		return nil
 	}
 	return s
@@ -124,12 +133,27 @@ func (p *Prober) sendTrace(f outgoing, hops int, now time.Time) *socket {
 func (p *Prober) refused(s *socket) {
 	for _, r := range s.refusals() {
 		p.mu.Lock()
-		if t := p.trace; t != nil {
-			original, err := peek(r.original)
-			if err != nil || original.kind == kindTrace && original.sequence == t.sequence && original.session == p.session {
-				t.hop, t.reached = r.from, t.reached || r.from.Unmap() == t.target.Addr()
-			}
-		}
+		p.trace.refused(s, r)
 		p.mu.Unlock()
+	}
+}
+
+// leastQuoted is how much of a packet has to be given back to be believed: up to its session and sequence, which nobody off the path can guess. A router that gives
+// back less counts as silent.
+const leastQuoted = 32
+
+// refused notes an answer to this packet and to no other: to anybody else's it may be forged, or of a path that is no more.
+func (t *probeTrace) refused(s *socket, r refusal) {
+	if t == nil || s != t.from || r.target != t.target || len(r.original) < leastQuoted {
+		return
+	}
+	if n := min(len(r.original), len(t.sent)); !bytes.Equal(r.original[:n], t.sent[:n]) {
+		return
+	}
+	switch {
+	case r.from.Unmap() == t.target.Addr():
+		t.reached = true
+	case r.expired:
+		t.hop = r.from
 	}
 }

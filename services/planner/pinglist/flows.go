@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/switchyard-dl/switchyard/libs/fabric"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -21,6 +22,8 @@ type Settings struct {
 	Classes []int
 	// RackLabel is the label of nodes that names their rack.
 	RackLabel string
+	// Network names links as the operator's topology does; nil where there is none.
+	Network *fabric.Names
 }
 
 // member is a node that answers probes.

@@ -2,8 +2,6 @@ package pinglist
 
 import (
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/probe"
@@ -35,8 +33,8 @@ func Make(nodes []train.Node, paths []train.Paths, kept map[uint32]bool, s Setti
 		list.Trace = append(list.Trace, f)
 		lists.Of[f.From] = list
 	}
-	known := knownPaths(paths)
-	logical := logicalLinks(all, flows, known)
+	known, closed := s.knownPaths(paths)
+	logical := s.logicalLinks(all, flows, known)
 	var rows [][]int32
 	var usable []train.Flow
 	var old []int
@@ -45,7 +43,7 @@ func Make(nodes []train.Node, paths []train.Paths, kept map[uint32]bool, s Setti
 		if f.Links = known[f.ID()]; f.Links == nil {
 			f.Links = logical(f)
 		}
-		if len(f.Links) == 0 {
+		if len(f.Links) == 0 || closed[f.ID()] {
 			continue
 		}
 		if kept[f.ID()] {
@@ -81,63 +79,4 @@ func insert(nodes []train.NodeID, id train.NodeID) []train.NodeID {
 		return nodes
 	}
 	return slices.Insert(nodes, at, id)
-}
-
-// knownPaths are the links of the flows whose whole path was found. A link is known by the address at which it enters a router or the target: routers answer
-// from the interface at which a packet came in, and that has one link.
-func knownPaths(paths []train.Paths) map[uint32][]string {
-	known := map[uint32][]string{}
-	for i := range paths {
-		for _, p := range paths[i].Paths {
-			if !p.Complete || slices.Contains(p.Hops, "") {
-				continue
-			}
-			links := make([]string, 0, len(p.Hops)+1)
-			for _, hop := range append(slices.Clone(p.Hops), host(p.Flow.Target)) {
-				links = append(links, "to-"+token(hop))
-			}
-			known[p.Flow.ID()] = links
-		}
-	}
-	return known
-}
-
-// logicalLinks stand in where routers are silent: out of the node, from its rack to the other's, and into the other node. Where some path of both nodes was
-// found they are not mixed with real ones, which would be the same links under two names.
-func logicalLinks(all []member, flows []train.Flow, known map[uint32][]string) func(train.Flow) []string {
-	racks, found := map[train.NodeID]string{}, map[train.NodeID]bool{}
-	for _, m := range all {
-		racks[m.id] = m.rack
-	}
-	for _, f := range flows {
-		if known[f.ID()] != nil {
-			found[f.From], found[f.To] = true, true
-		}
-	}
-	return func(f train.Flow) []string {
-		if found[f.From] && found[f.To] {
-			return nil
-		}
-		out, in := racks[f.From], racks[f.To]
-		links := []string{"from-" + string(f.From)}
-		if out != in {
-			links = append(links, "from-rack-"+token(out)+"-to-"+token(in))
-		}
-		return append(links, "to-"+string(f.To))
-	}
-}
-
-// token makes a name fit for a subject of the bus: of addresses and of labels, where '-' instead of '.' or ':' makes no two alike.
-func token(name string) string {
-	return strings.Map(func(c rune) rune {
-		if c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' {
-			return c
-		}
-		return '-'
-	}, name)
-}
-
-// withPort replaces the port of an address.
-func withPort(hostPort string, port int) string {
-	return hostPort[:strings.LastIndexByte(hostPort, ':')+1] + strconv.Itoa(port)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/switchyard-dl/switchyard/libs/fabric"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -135,5 +136,79 @@ func TestOffsetsReachNearAndFar(t *testing.T) {
 		if got := offsets(c.nodes, c.peers); !slices.Equal(got, c.want) {
 			t.Errorf("%d nodes, %d peers: %v", c.nodes, c.peers, got)
 		}
+	}
+}
+
+func TestAnotherFlowTakesThePlaceOfOneWhosePortIsInUse(t *testing.T) {
+	first := Make(nodes(8), nil, nil, settings())
+	found := discovered(first)
+	before := Make(nodes(8), found, nil, settings())
+	busy := before.Of["n0"].Probes[0]
+	for i := range found {
+		for k, p := range found[i].Paths {
+			if p.Flow.Source == busy.Source {
+				found[i].Paths[k] = train.Path{Flow: p.Flow}
+			}
+		}
+	}
+	after := Make(nodes(8), found, kept(before), settings())
+	for _, f := range after.Of["n0"].Probes {
+		if f.Source == busy.Source {
+			t.Errorf("%+v is still probed", f)
+		}
+	}
+	counts, _ := covers(after)
+	for _, link := range busy.Links {
+		if counts[link] < 3 {
+			t.Errorf("%s is on %d probed paths", link, counts[link])
+		}
+	}
+}
+
+// yard is a network of two spines that knows the addresses that discovered gives to one of them.
+func yard(t *testing.T) *fabric.Names {
+	t.Helper()
+	text := "spines: [s0, s1]\nracks: [r0, r1, r2, r3]\nnodes:\n"
+	for i := range 8 {
+		text += fmt.Sprintf("  - {name: n%d, rack: r%d}\n", i, i/2)
+	}
+	topology, err := fabric.Read([]byte(text + "addresses: {s0: [10.9.0.0], s1: [10.9.0.1]}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return topology.Names()
+}
+
+func TestLinksHaveTheNamesOfTheOperatorsTopology(t *testing.T) {
+	s := settings()
+	s.Network = yard(t)
+	first := Make(nodes(9), nil, nil, s)
+	// Out of 8 nodes and into them, 12 pairs of racks; the ninth node is not in the topology.
+	for _, want := range []string{"n0=3Er0", "r0=3Er1", "r3=3En7", "from-n8", "to-n8"} {
+		if _, crossed := first.Crossed[want]; !crossed {
+			t.Errorf("nothing crosses %s", want)
+		}
+	}
+	// Spines answer, leaves do not: their place in the path is enough.
+	var found []train.Paths
+	for _, list := range Make(nodes(8), nil, nil, s).Of {
+		p := train.Paths{}
+		for i, f := range list.Trace {
+			path := train.Path{Flow: f, Complete: true, Hops: []string{""}}
+			if f.From[1]/2 != f.To[1]/2 {
+				path.Hops = []string{"", fmt.Sprintf("10.9.0.%d", i%2), ""}
+			}
+			p.Paths = append(p.Paths, path)
+		}
+		found = append(found, p)
+	}
+	after := Make(nodes(8), found, nil, s)
+	for _, want := range []string{"n0=3Er0", "r0=3Es0", "s1=3Er3", "r3=3En7"} {
+		if _, crossed := after.Crossed[want]; !crossed {
+			t.Errorf("nothing crosses %s", want)
+		}
+	}
+	if got := len(after.Crossed); got != 2*(8+4*2) {
+		t.Errorf("%d links, want both directions of 8 to nodes and 8 to spines", got)
 	}
 }

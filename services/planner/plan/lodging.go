@@ -303,7 +303,7 @@ func last(x, y bool) int {
 // rode says whether the job came to its device as to another's.
 func (one *lodger) rode() bool { return one.Planned != nil && one.Planned.Beside != "" }
 
-// idle is how many devices nobody holds, less what the jobs need that wait and do not share.
+// idle is how many devices nobody holds, less what the jobs need that wait, could run and do not share.
 func (l *lodgings) idle() int {
 	held, waiting := map[spot]bool{}, 0
 	for i := range l.state.Jobs {
@@ -322,7 +322,7 @@ func (l *lodgings) idle() int {
 				}
 			}
 		}
-		if j.Planned == nil && !mayShare(*j) {
+		if j.Planned == nil && !mayShare(*j) && l.possible(j) {
 			waiting += max(j.Spec.MinDevices, 1)
 		}
 	}

@@ -61,11 +61,37 @@ func (l *lodgings) keep() {
 
 // couldHave says whether a device would do for a job that wants it for itself.
 func (l *lodgings) couldHave(j *Job, here *lodging) bool {
-	n := &l.board.nodes[here.node]
-	quota, bounded := l.state.Quotas[j.Spec.Tenant]
-	need := max(j.Spec.MinDevices, 1)
-	return need <= len(n.devices) && (!bounded || quota >= need) && int64(j.Spec.EstimatedMemory()) <= cmp.Or(n.memory, math.MaxInt64) &&
-		slices.ContainsFunc(l.state.Nodes, func(of train.Node) bool { return of.ID == n.id && of.Has(j.Spec.NodeLabels) })
+	id := l.board.nodes[here.node].id
+	at := slices.IndexFunc(l.state.Nodes, func(n train.Node) bool { return n.ID == id })
+	return l.devicesFor(j, &l.state.Nodes[at]) >= max(j.Spec.MinDevices, 1)
+}
+
+// possible says whether there is a place for a job at all, were nobody else there.
+func (l *lodgings) possible(j *Job) bool {
+	devices := 0
+	for i := range l.state.Nodes {
+		if l.state.Tuning.OneNode {
+			devices = 0
+		}
+		devices += l.devicesFor(j, &l.state.Nodes[i])
+		if devices >= max(j.Spec.MinDevices, 1) {
+			return true
+		}
+	}
+	return false
+}
+
+// devicesFor is how many devices of a node would do for a job and may be its tenant's.
+func (l *lodgings) devicesFor(j *Job, n *train.Node) int {
+	at, found := l.board.findNode(n.ID)
+	if !found || !n.Has(j.Spec.NodeLabels) || int64(j.Spec.EstimatedMemory()) > cmp.Or(l.board.nodes[at].memory, math.MaxInt64) {
+		return 0
+	}
+	devices := len(l.board.nodes[at].devices)
+	if quota, bounded := l.state.Quotas[j.Spec.Tenant]; bounded {
+		devices = min(devices, quota)
+	}
+	return devices
 }
 
 // reserved says whether any of some devices is set aside for a job that is served before this one.

@@ -221,7 +221,8 @@ func (l *lodgings) disturbance(one *lodger, at spots) string {
 		return where + " is kept for a job that has waited too long for a device of its own"
 	}
 	jobs := l.company(at)
-	rates, measured := sharing.Rates(l.interference(at[0]), append(l.tenants(jobs), l.tenant(one, at)))
+	tenants := append(l.tenants(jobs), l.tenant(one, at))
+	rates, measured := sharing.Rates(l.interference(at[0]), tenants)
 	var words []string
 	for i, job := range append(jobs, one) {
 		if job == one || job.at.meets(at) {
@@ -235,5 +236,9 @@ func (l *lodgings) disturbance(one *lodger, at spots) string {
 	if one.leaves {
 		verb = "leaves those beside whom it was: together on "
 	}
-	return verb + where + " they would get too little done, " + several(words)
+	who := "they"
+	if sharing.Crawls(tenants, rates) {
+		who = "one of them"
+	}
+	return verb + where + " " + who + " would get too little done, " + several(words)
 }

@@ -11,10 +11,12 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// Link is one direction of a link of the network that loses packets.
+// Link is one direction of a link of the network that loses or delays packets.
 type Link struct {
 	ID   string  `json:"id"`
 	Loss float64 `json:"loss_ratio"`
+	// DelaySeconds is how much longer than usual packets take.
+	DelaySeconds float64 `json:"delay_seconds,omitempty"`
 	// Packets from any node of From to any of To may cross it.
 	From []train.NodeID `json:"from"`
 	To   []train.NodeID `json:"to"`
@@ -103,6 +105,20 @@ func (b *board) through(p *place) float64 {
 		}
 	}
 	return arrive
+}
+
+// waits is how long a gang waits, to its end, for what slow links delay. In each step pieces go around the ring of its nodes, 2 (n-1) of them one after the other over
+// each link (Patarasuk and Yuan, 2009).
+func (b *board) waits(c *candidate) float64 {
+	delay := 0.0
+	for i := range b.links {
+		if b.links[i].crossed(&c.got) {
+			delay = max(delay, b.links[i].DelaySeconds)
+		}
+	}
+	nodes := c.got.spread()
+	steps := float64(max(c.Spec.MaxEpochs-c.EpochsDone, 1)) * c.Spec.StepsIn(c.configOn(c.got.total(), nodes))
+	return bounded(steps * 2 * float64(nodes-1) * delay)
 }
 
 // leastThrough bounds how slow a gang is taken to be on links that let nothing through.

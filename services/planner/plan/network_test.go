@@ -179,3 +179,22 @@ func TestNewGangsNeverCrossLinksAboveTheBound(t *testing.T) {
 		}
 	})
 }
+
+func TestAGangWaitsForSlowLinks(t *testing.T) {
+	s := smallNetwork(3)
+	s.Jobs = []Job{gangOf("gang", 6)}
+	clean := Decide(s, Switchyard{}).Allocations[0].RemainingSeconds
+	s.Links = []Link{
+		{ID: "a", DelaySeconds: 0.002, From: []train.NodeID{"n0"}, To: []train.NodeID{"n1"}},
+		{ID: "b", DelaySeconds: 0.005, From: []train.NodeID{"n1"}, To: []train.NodeID{"n0"}},
+	}
+	made := Decide(s, Switchyard{})
+	if len(made.Allocations) != 1 {
+		t.Fatalf("a slow link keeps the gang from running: %+v", made.Waiting)
+	}
+	const epochs, steps = 10, 16 // of 60 samples, of 1000
+	want := clean + epochs*steps*2*(3-1)*0.005
+	if got := made.Allocations[0].RemainingSeconds; clean == 0 || got < want-1e-6 || got > want+1e-6 {
+		t.Errorf("%v s left over slow links, %v over others, want %v", got, clean, want)
+	}
+}

@@ -24,7 +24,7 @@ type State struct {
 	Rates Rates `json:"rates,omitempty"`
 	// Interference is what is known of jobs that share a device, by the key of the device (curve.MeetingsKey).
 	Interference map[string]*curve.Interference `json:"interference,omitempty"`
-	// Links are those of the network that lose packets.
+	// Links are those of the network that lose or delay packets.
 	Links []Link `json:"links,omitempty"`
 	// IntervalSeconds is how far apart decisions are, where they come at intervals.
 	IntervalSeconds float64 `json:"interval_seconds,omitempty"`

@@ -27,23 +27,13 @@ func Check(m *fabric.Matrix, most int) (alpha, beta int) {
 type confusion struct{ a, b []int32 }
 
 func anyConfusion(m *fabric.Matrix, most int) bool {
-	found := false
-	confusions(m, most, func(confusion) bool {
-		found = true
-		return false
-	})
-	return found
-}
-
-// confusions shows every two sets of up to most links that touch the same rows, some of them more than once, until yield returns false. The sets are yield's to keep.
-func confusions(m *fabric.Matrix, most int, yield func(confusion) bool) {
-	s := &search{matrix: m, most: most, yield: yield}
+	s := &search{matrix: m, most: most, yield: func(confusion) bool { return false }}
 	for x := range m.Links() {
-		s.a, s.b = append(s.a[:0], int32(x)), s.b[:0]
-		if !s.explain() {
-			return
+		if !s.from(int32(x)) {
+			return true
 		}
 	}
+	return false
 }
 
 type search struct {
@@ -52,25 +42,30 @@ type search struct {
 	yield  func(confusion) bool
 	skip   func(link int32) bool // links that come into neither; nil: none
 	a, b   []int32               // a[0] never comes into b
+	room   [][]int32             // scratch, by how many links both sides have
+}
+
+// from shows two sets of up to most links that touch the same rows, of which only the first has the link, until yield returns false. Where any are, it shows some, maybe
+// more than once. The sets are yield's to keep.
+func (s *search) from(link int32) bool {
+	s.a, s.b = append(s.a[:0], link), s.b[:0]
+	return s.explain()
 }
 
 // explain adds links until both sides touch the same rows. It returns false when it shall end.
 func (s *search) explain() bool {
-	if row := s.missing(s.a, s.b); row != nil {
-		return s.try(row, &s.b)
+	if links, missing := s.missing(s.a, s.b); missing {
+		return s.try(links, &s.b)
 	}
-	if row := s.missing(s.b, s.a); row != nil {
-		return s.try(row, &s.a)
+	if links, missing := s.missing(s.b, s.a); missing {
+		return s.try(links, &s.a)
 	}
 	return s.yield(confusion{a: slices.Clone(s.a), b: slices.Clone(s.b)})
 }
 
-// try adds each link of the row to a side that has room.
-func (s *search) try(row []int32, side *[]int32) bool {
-	if len(*side) == s.most {
-		return true
-	}
-	for _, l := range row {
+// try adds each of some links to a side.
+func (s *search) try(links []int32, side *[]int32) bool {
+	for _, l := range links {
 		if side == &s.b && l == s.a[0] || s.skip != nil && s.skip(l) {
 			continue
 		}
@@ -84,16 +79,45 @@ func (s *search) try(row []int32, side *[]int32) bool {
 	return true
 }
 
-// missing is a row that links of these touch and none of the others does.
-func (s *search) missing(these, others []int32) []int32 {
+// missing tells whether links of these touch rows that none of the others does, and by which further link that may be mended: any of such a row, and if only one more
+// may be added those that all such rows have.
+func (s *search) missing(these, others []int32) (links []int32, missing bool) {
 	for _, l := range these {
 		for _, r := range s.matrix.Over(l) {
-			if row := s.matrix.Rows[r]; !touches(row, others) {
-				return row
+			row := s.matrix.Rows[r]
+			switch {
+			case touches(row, others):
+				continue
+			case len(others) == s.most:
+				return nil, true
+			case len(others) < s.most-1:
+				return row, true
+			case !missing:
+				links, missing = row, true
+			default:
+				if links = s.both(links, row); len(links) == 0 {
+					return nil, true
+				}
 			}
 		}
 	}
-	return nil
+	return links, missing
+}
+
+// both are the links of two rows.
+func (s *search) both(x, y []int32) []int32 {
+	at := len(s.a) + len(s.b)
+	for len(s.room) <= at {
+		s.room = append(s.room, nil)
+	}
+	common := s.room[at][:0]
+	for _, l := range x {
+		if slices.Contains(y, l) {
+			common = append(common, l)
+		}
+	}
+	s.room[at] = common
+	return common
 }
 
 func touches(row, links []int32) bool {

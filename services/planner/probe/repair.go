@@ -4,15 +4,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-
-	"github.com/switchyard-dl/switchyard/libs/fabric"
 )
 
 // repair adds rows of the pool until no two sets of up to Beta links touch the same rows, or none of the pool tells such sets apart. Instead of a virtual link for
 // each union of links, of which there are too many, only the sets that the chosen rows confuse are looked at: they are few. It returns whether none is left.
 func (s *solver) repair() bool {
 	for {
-		confused := distinct(s.chosen, s.goal.Beta)
+		confused := s.confused()
 		if len(confused) == 0 {
 			return true
 		}
@@ -29,21 +27,37 @@ func (s *solver) repair() bool {
 // confusionsAtOnce bounds the memory for sets that are confused: those that were left out are found again when these are told apart.
 const confusionsAtOnce = 1 << 18
 
-func distinct(in *fabric.Matrix, most int) []confusion {
+// confused lists sets of links that the chosen rows confuse. A link of which there is none is never looked at again: further rows confuse nothing anew.
+func (s *solver) confused() []confusion {
 	seen := map[string]bool{}
 	var all []confusion
-	confusions(in, most, func(c confusion) bool {
+	var left []int32
+	found := false
+	look := &search{matrix: s.chosen, most: s.goal.Beta, yield: func(c confusion) bool {
 		slices.Sort(c.a)
 		slices.Sort(c.b)
 		if slices.Compare(c.a, c.b) > 0 {
 			c.a, c.b = c.b, c.a
 		}
+		found = true
 		if name := fmt.Sprint(c); !seen[name] {
 			seen[name] = true
 			all = append(all, c)
 		}
 		return len(all) < confusionsAtOnce
-	})
+	}}
+	for i, link := range s.doubtful {
+		found = false
+		on := look.from(link)
+		if found {
+			left = append(left, link)
+		}
+		if !on {
+			left = append(left, s.doubtful[i+1:]...)
+			break
+		}
+	}
+	s.doubtful = left
 	return all
 }
 
@@ -106,8 +120,7 @@ func (s *solver) confuses(row []int32) bool {
 	}}
 	for _, l := range row {
 		if s.weight[l] == enough && !found {
-			look.a, look.b = append(look.a[:0], l), look.b[:0]
-			look.explain()
+			look.from(l)
 		}
 	}
 	for _, l := range row {

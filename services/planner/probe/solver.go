@@ -18,6 +18,8 @@ type solver struct {
 	touch  []int32   // scratch: the sets of a row
 
 	chosen *fabric.Matrix
+	// doubtful are the links that the chosen rows may confuse with others, where sets of them are to be told apart.
+	doubtful []int32
 
 	pool   *fabric.Matrix
 	picked []int32 // of the pool, in the order of choice
@@ -38,10 +40,14 @@ func newSolver(links int, goal Goal) *solver {
 	if goal.Beta > 1 {
 		goal.Alpha = max(goal.Alpha, goal.Beta)
 	}
-	return &solver{
-		goal: goal, weight: make([]int32, links), set: make([]int32, links), chosen: fabric.NewMatrix(links, nil),
+	s := &solver{
+		goal: goal, weight: make([]int32, links), set: make([]int32, links), chosen: fabric.NewMatrix(links, nil), doubtful: make([]int32, links),
 		size: []int32{int32(links)}, lists: [][]int32{nil}, spare: []int32{0},
 	}
+	for l := range s.doubtful {
+		s.doubtful[l] = int32(l)
+	}
+	return s
 }
 
 // done tells whether every link is covered as often as it shall be and, so far as single links go, told from all others.

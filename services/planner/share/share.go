@@ -14,6 +14,9 @@ const (
 	// worthwhile is the least gain for which a job starts beside others, as a part of its progress alone. They part only when they do less together than one
 	// alone: what is between the two keeps jobs from going to and fro.
 	worthwhile = 0.1
+	// leastOfFairShare is the least part of its fair share of a device, half of it between two and a third between three, at which a job runs beside others:
+	// whatever the others gain, nobody crawls. From 0.4 to 0.6 it costs nothing on measured pairs (docs/benchmarks.md).
+	leastOfFairShare = 0.5
 	// optimism is how many standard deviations a prediction for two jobs is raised. What is never tried is never learnt, and a bad try ends when it has been
 	// measured. For more than two, which teach nothing of pairs, it is lowered by as much.
 	optimism = 0.3
@@ -44,7 +47,7 @@ type Place struct {
 }
 
 // Choose gives the place where a newcomer adds most to the progress of all: its own less what it takes from the tenants. It is -1 where that is too little
-// everywhere: then the job waits for a device of its own.
+// everywhere, or somebody would crawl: then the job waits for a device of its own.
 func Choose(places []Place) int {
 	best, most := -1, math.Inf(-1)
 	for i, p := range places {
@@ -54,11 +57,12 @@ func Choose(places []Place) int {
 		}
 		before, _ := progress(p.Model, p.Tenants)
 		gain, deviation := progress(p.Model, all)
+		hope := optimism
 		if len(p.Tenants) > 1 {
-			deviation = -deviation
+			hope = -optimism
 		}
-		gain += optimism*deviation - before
-		if gain > worthwhile*p.Newcomer.Weight+rounding && gain > most+rounding {
+		gain += hope*deviation - before
+		if gain > worthwhile*p.Newcomer.Weight+rounding && gain > most+rounding && !Crawls(all, predicted(p.Model, all, hope)) {
 			best, most = i, gain
 		}
 	}
@@ -72,14 +76,29 @@ func Apart(m *curve.Interference, tenants []Tenant, i int) float64 {
 	return others + tenants[i].Weight - together
 }
 
-// Stay says whether tenants stay together whose rates were measured: together they must do no less than the weightiest of them would alone.
+// Crawls says whether any of the tenants is so slow that it is not beside the others, whatever these gain: at less than half of its part of the device that it
+// shares with the most.
+func Crawls(tenants []Tenant, rates []float64) bool {
+	for i, t := range tenants {
+		most := 0
+		for _, device := range t.devices() {
+			most = max(most, 1+len(besides(tenants, i, device)))
+		}
+		if rates[i] < leastOfFairShare/float64(most) {
+			return true
+		}
+	}
+	return false
+}
+
+// Stay says whether tenants stay together whose rates were measured: none of them crawls, and together they do no less than the weightiest of them would alone.
 func Stay(tenants []Tenant, rates []float64) bool {
 	together, alone := 0.0, 0.0
 	for i, t := range tenants {
 		together += t.Weight * rates[i]
 		alone = max(alone, t.Weight)
 	}
-	return together >= alone
+	return together >= alone && !Crawls(tenants, rates)
 }
 
 // Parted says whether it is known of tenants that they do not stay together. A device counts on which any of them was measured beside just the others there.
@@ -165,6 +184,16 @@ func (t Tenant) devices() []int {
 }
 
 func (t Tenant) on(device int) bool { return slices.Contains(t.devices(), device) }
+
+// predicted are the rates of tenants, each raised by so many of its standard deviations.
+func predicted(m *curve.Interference, tenants []Tenant, deviations float64) []float64 {
+	rates := make([]float64, len(tenants))
+	for i := range tenants {
+		_, rate, deviation := slowest(m, tenants, i)
+		rates[i] = rate + deviations*deviation
+	}
+	return rates
+}
 
 // besides are the kinds of all tenants of a device but one.
 func besides(tenants []Tenant, i, device int) []curve.Kind {

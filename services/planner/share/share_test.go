@@ -1,6 +1,7 @@
 package share
 
 import (
+	"math"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -60,6 +61,28 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+// Where it is known of its family that a job would crawl, it does not start, however little that takes from the others.
+func TestNobodyStartsToCrawl(t *testing.T) {
+	for _, c := range []struct {
+		rate float64
+		want int
+	}{{0.5, 0}, {0.1, -1}} {
+		m := curve.NewInterference("", nil)
+		for _, batch := range []int{4, 16, 32} {
+			m.Shared(curve.Kind{Family: "new", LocalBatch: batch}, tenant("host", 0).Kind, c.rate, 1)
+		}
+		newcomer := tenant("new", 0.3)
+		if rate, _ := m.Rate(newcomer.Kind, tenant("host", 0).Kind); math.Abs(rate-c.rate) > 0.1 {
+			t.Fatalf("predicted %v, want about %v", rate, c.rate)
+		}
+		host := tenant("host", 0.3)
+		host.Weight = 0.2 // what it loses hardly counts
+		if got := choose(m, newcomer, [][]Tenant{{host}}); got != c.want {
+			t.Errorf("at a rate of %v chosen %d, want %d", c.rate, got, c.want)
+		}
+	}
+}
+
 func TestMemoryThatNobodyDeclares(t *testing.T) {
 	m := taught(map[[2]string]float64{{"new", "kind"}: 0.9})
 	alone := [][]Tenant{{tenant("kind", 0)}}
@@ -97,6 +120,9 @@ func TestStay(t *testing.T) {
 		want    bool
 	}{
 		"more together":          {[]Tenant{light, light}, []float64{0.8, 0.3}, true},
+		"one crawls":             {[]Tenant{light, light}, []float64{0.95, 0.2}, false},
+		"three may be slower":    {[]Tenant{light, light, light}, []float64{0.8, 0.2, 0.2}, true},
+		"one of three crawls":    {[]Tenant{light, light, light}, []float64{0.9, 0.9, 0.15}, false},
 		"as much":                {[]Tenant{light, light}, []float64{0.5, 0.5}, true},
 		"less":                   {[]Tenant{light, light}, []float64{0.4, 0.5}, false},
 		"the weighty one pays":   {[]Tenant{heavy, light}, []float64{0.6, 0.9}, false},

@@ -21,6 +21,8 @@ type Record struct {
 	Measured []Measurement `json:"measured,omitempty"`
 	// Confirming is set while the best of them is measured once more: the best of several measurements is partly luck.
 	Confirming bool `json:"confirming,omitempty"`
+	// Unanswered counts the rounds of these jobs in a row that ended because one of them did not answer.
+	Unanswered int `json:"unanswered,omitempty"`
 	// Most bounds the micro-batches of jobs of which an attempt ended while a larger batch than the submitted one was tried.
 	Most map[train.JobID]int `json:"most,omitempty"`
 }
@@ -35,6 +37,8 @@ type Sharer struct {
 	Batches []int `json:"batches"`
 	// Gains are what an optimizer step with each of them is worth, in steps of BatchSize.
 	Gains []float64 `json:"gains"`
+	// AloneSeconds is how long an optimizer step of BatchSize was measured to take on such a device for itself; 0 where it was never alone.
+	AloneSeconds float64 `json:"alone_seconds,omitempty"`
 	// Weight is what its progress counts.
 	Weight float64 `json:"weight"`
 	// Fixed: it does not say with which micro-batch it runs. Silent: it tells nothing of its steps either, and is not waited for.
@@ -75,7 +79,7 @@ const (
 	CodeAlone      = "Alone"
 )
 
-// Open begins a round after the jobs on a device have changed. Those that stay start with the best that is known of them.
+// Open begins a round after the jobs on a device have changed, or when it is due again. Those that stay start with the best that is known of them.
 func Open(before Record, sharers []Sharer, now time.Time) Record {
 	r := Record{
 		Tuning:  train.Tuning{Node: before.Node, Device: before.Device, Generation: before.Generation},
@@ -93,6 +97,9 @@ func Open(before Record, sharers []Sharer, now time.Time) Record {
 				r.Start[i] = at
 			}
 		}
+	}
+	if slices.EqualFunc(before.Sharers, sharers, func(x, y Sharer) bool { return x.Job == y.Job && x.Attempt == y.Attempt }) {
+		r.Unanswered = before.Unanswered
 	}
 	choice, more := r.round().Next(nil)
 	switch {
@@ -123,6 +130,16 @@ func (r *Record) Bound(live func(train.JobID, int) bool) {
 
 // AnswerTimeout is how long a combination may take to be measured. A tenant that has not answered by then ends the round.
 const AnswerTimeout = 3 * time.Minute
+
+// Due says whether a round that ended for want of an answer is to be tried again: after twice the time for an answer, and each time after twice as long as before.
+func (r *Record) Due(now time.Time) bool {
+	const longest = time.Hour
+	wait := longest
+	if r.Unanswered < bits.Len(uint(longest/AnswerTimeout)) {
+		wait = min(AnswerTimeout<<r.Unanswered, longest)
+	}
+	return r.Settled.Code == CodeSilence && now.Sub(r.Since).Abs() >= wait // the clock may be another planner's
+}
 
 // Move takes what the tenants have told so far, in order; changed says whether the record has become another one.
 func (r *Record) Move(beats []Beat, now time.Time) (changed bool) {
@@ -176,6 +193,11 @@ func (r *Record) settle(choice []int, code, message string, now time.Time) {
 		r.want(choice, now)
 	}
 	r.Settled, r.Confirming = train.Reason{Code: code, Message: message}, false
+	if code != CodeSilence {
+		r.Unanswered = 0
+	} else {
+		r.Unanswered++
+	}
 }
 
 // want makes a combination what the agent shall have.
@@ -247,15 +269,20 @@ func (r *Record) trials() []Trial {
 	return trials
 }
 
-// progress adds up what the sharers make of their time, each in parts of what it made with the first combination.
+// progress adds up what the sharers make of their time, each in parts of what it does alone. Where that was never measured it is taken to have made what jobs
+// beside each other usually do with the first combination.
 func (r *Record) progress(m Measurement) float64 {
 	round, sum := r.round(), 0.0
 	for i, s := range r.Sharers {
-		faster := 1.0
-		if !s.Silent {
-			faster = r.Measured[0].StepSeconds[i] / m.StepSeconds[i] * s.Gains[m.Choice[i]] / s.Gains[r.Start[i]]
+		alone, at, rate := round.Tenants[i].Alone, r.Start[i], usual/float64(len(r.Sharers))
+		switch {
+		case s.Silent:
+		case s.AloneSeconds > 0:
+			at, rate = slices.Index(s.Batches, s.BatchSize), s.AloneSeconds/m.StepSeconds[i]*s.Gains[m.Choice[i]]
+		default:
+			rate *= r.Measured[0].StepSeconds[i] / m.StepSeconds[i] * s.Gains[m.Choice[i]] / s.Gains[at]
 		}
-		sum += usual * round.Tenants[i].Alone[r.Start[i]] / float64(len(r.Sharers)) * faster
+		sum += alone[at] * rate
 	}
 	return sum
 }

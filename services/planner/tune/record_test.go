@@ -172,6 +172,59 @@ func TestASilentTenantEndsTheRound(t *testing.T) {
 	}
 }
 
+// A round that was not answered is tried again, each time after a longer while, until one is.
+func TestARoundIsTriedAgain(t *testing.T) {
+	d := &device{now: time.Unix(1_000_000, 0), took: func(int, train.TunedTenant) float64 { return 0.1 }}
+	sharers := []Sharer{sharerOf("a", 32), sharerOf("b", 32)}
+	r := Open(Record{}, sharers, d.now)
+	for _, minutes := range []int{6, 12, 24, 48, 60, 60} {
+		wait := time.Duration(minutes) * time.Minute
+		d.now = d.now.Add(AnswerTimeout)
+		begun := r.Since
+		if !r.Move(nil, d.now) || r.Settled.Code != CodeSilence {
+			t.Fatalf("nobody answers: %+v", r.Tuning)
+		}
+		if r.Due(begun.Add(wait - time.Second)) {
+			t.Fatalf("after %d rounds without an answer it is tried again within %v", r.Unanswered, wait)
+		}
+		if d.now = begun.Add(wait); !r.Due(d.now) {
+			t.Fatalf("after %d rounds without an answer it is not tried again after %v", r.Unanswered, wait)
+		}
+		r = Open(r, sharers, d.now)
+	}
+	for r.Settled.Code == "" {
+		r.Move(d.beats(r), d.now)
+	}
+	if r.Unanswered != 0 || r.Due(d.now.Add(24*time.Hour)) {
+		t.Errorf("answered, it is to be tried again after %d rounds: %v", r.Unanswered, r.Settled)
+	}
+	if r = Open(Record{Tuning: r.Tuning, Sharers: sharers, Start: r.Start, Unanswered: 3}, append(sharers, fixedSharer("c", 4)), d.now); r.Unanswered != 0 {
+		t.Errorf("other jobs have left %d rounds without an answer", r.Unanswered)
+	}
+}
+
+// What a job gains counts by what it does alone, where that is known: one that hardly runs is not helped at the cost of one that nearly does as if alone.
+func TestProgressIsInPartsOfWhatJobsDoAlone(t *testing.T) {
+	for alone, want := range map[float64]string{0: CodeTuned, 0.1: CodeKept} {
+		d := &device{now: time.Unix(1_000_000, 0)}
+		sharers := []Sharer{sharerOf("a", 32), sharerOf("b", 32)}
+		sharers[0].AloneSeconds, sharers[1].AloneSeconds = alone, alone
+		r := Open(Record{}, sharers, d.now)
+		d.took = func(tenant int, _ train.TunedTenant) float64 {
+			if slices.Equal(batchesOf(r), []int{32, 32}) {
+				return []float64{0.50, 0.10}[tenant]
+			}
+			return []float64{0.35, 0.13}[tenant]
+		}
+		for r.Settled.Code == "" {
+			r.Move(d.beats(r), d.now)
+		}
+		if r.Settled.Code != want {
+			t.Errorf("alone a step takes %v s: %v, want %s", alone, r.Settled, want)
+		}
+	}
+}
+
 func TestNothingToTune(t *testing.T) {
 	r := Open(Record{}, []Sharer{fixedSharer("a", 32), fixedSharer("b", 32)}, time.Unix(1_000_000, 0))
 	if r.Settled.Code != CodeFixed {

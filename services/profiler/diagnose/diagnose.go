@@ -1,9 +1,10 @@
-// Package diagnose names the links that lose packets, from what probes over known paths met: deTector's loss localisation (ATC'17). It sends no probe, reads no
+// Package diagnose names the links that lose or delay packets, from what probes over known paths met: deTector's loss localisation (ATC'17). It sends no probe, reads no
 // clock, and decides nothing about jobs.
 package diagnose
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/fabric"
@@ -20,6 +21,8 @@ type Options struct {
 	Background float64
 	// Doubt is how often a window of a healthy network may name a link: 0.01.
 	Doubt float64
+	// RowDoubt is how often a healthy row is taken for lossy: 0.05. It may be often, because no link is blamed for one row of several.
+	RowDoubt float64
 	// HitRatio is the part of the rows over a link that must have lost, for it to be blamed: more than 0.6. Healthy rows do not acquit it altogether, because a
 	// switch may lose some flows and not others.
 	HitRatio float64
@@ -28,19 +31,20 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	o.Background = cmp.Or(o.Background, 1e-4)
 	o.Doubt = cmp.Or(o.Doubt, 0.01)
+	o.RowDoubt = cmp.Or(o.RowDoubt, 0.05)
 	o.HitRatio = cmp.Or(o.HitRatio, 0.6)
 	return o
 }
 
-// A single row is taken for lossy when a healthy one would lose as much this rarely. It may be often, because no link is blamed for one row of several.
-const rowDoubt = 1e-3
+// clearly is by how much better, as the logarithm of a likelihood, a link has to explain what was lost than any other one, to be named: 20 to 1.
+const clearly = 3
 
 // Suspect is a link that is blamed.
 type Suspect struct {
 	Link int32
-	// Loss is the part of the packets that the link loses.
-	Loss float64
-	// Confidence is the part of the rows over it that lost, less the probability that a healthy link loses as much.
+	// Loss is the part of the packets that the link loses; DelaySeconds is how much longer than usual they take over one that is slow.
+	Loss, DelaySeconds float64
+	// Confidence is the part of the rows over it that lost, of those that should have, less the probability that a healthy link loses as much.
 	Confidence float64
 	// Rows that lost, and the probes sent and lost over all its rows.
 	Rows, Sent, Lost int
@@ -48,30 +52,12 @@ type Suspect struct {
 
 // Localise names the links that explain the lost probes of a window, the most losses first. The counts are by row.
 //
-// It is greedy: of the links most of whose rows lost, it blames the one whose rows lost most packets that nothing blamed explains yet, and goes on with the others.
-// Those packets count in part where rows over the link are healthy, since that speaks against it.
-// A link that turns out to be explained by those blamed after it is let off.
+// It is greedy: of the links most of whose rows lost, it blames the one that makes what was lost and what was not, on rows that nothing blamed explains yet, the most
+// likely, and goes on with the others. A link that turns out to be explained by those blamed after it is let off. So is one in whose place another would explain
+// nearly as much: the next windows will tell.
 func Localise(m *fabric.Matrix, counts []Count, o Options) []Suspect {
-	c := &court{matrix: m, counts: counts, options: o.withDefaults(), explained: map[int32]bool{}}
-	c.indict()
-	var guilty []Suspect
-	for len(c.suspects) > 0 {
-		at, most := -1, 0.0
-		for i, s := range c.suspects {
-			if lost := float64(c.unexplained(s.Link)) * s.Confidence; lost > most {
-				at, most = i, lost
-			}
-		}
-		if at < 0 {
-			break
-		}
-		for _, r := range m.Over(c.suspects[at].Link) {
-			c.explained[r] = true
-		}
-		guilty = append(guilty, c.suspects[at])
-		c.suspects = slices.Delete(c.suspects, at, at+1)
-	}
-	guilty = c.acquit(guilty)
+	c := &court{matrix: m, counts: counts, options: o.withDefaults(), explained: map[int32]int{}}
+	guilty := c.judge()
 	c.rate(guilty)
 	return guilty
 }
@@ -81,9 +67,30 @@ type court struct {
 	matrix    *fabric.Matrix
 	counts    []Count
 	options   Options
-	lossy     []bool // by row
-	explained map[int32]bool
-	suspects  []Suspect // by link
+	lossy     []bool        // by row
+	explained map[int32]int // by row: how many of those that are blamed are on it
+	suspects  []Suspect     // by link
+}
+
+// judge names the guilty.
+func (c *court) judge() []Suspect {
+	c.indict()
+	var guilty []Suspect
+	for len(c.suspects) > 0 {
+		at, most := -1, 0.0
+		for i, s := range c.suspects {
+			if gain := c.gain(s.Link); gain > most {
+				at, most = i, gain
+			}
+		}
+		if at < 0 {
+			break
+		}
+		c.blame(c.suspects[at].Link, 1)
+		guilty = append(guilty, c.suspects[at])
+		c.suspects = slices.Delete(c.suspects, at, at+1)
+	}
+	return slices.DeleteFunc(c.acquit(guilty), func(s Suspect) bool { return !c.stands(s.Link) })
 }
 
 // indict lists the links most of whose rows lost, and together too much for chance.
@@ -91,73 +98,114 @@ func (c *court) indict() {
 	c.lossy = make([]bool, len(c.matrix.Rows))
 	var links []int32
 	for r, n := range c.counts {
-		if n.Lost > 0 && tail(n.Sent, n.Lost, c.options.Background) < rowDoubt {
+		if n.Lost > 0 && tail(n.Sent, n.Lost, c.options.Background) < c.options.RowDoubt {
 			c.lossy[r] = true
 			links = append(links, c.matrix.Rows[r]...)
 		}
 	}
 	slices.Sort(links)
 	for _, l := range slices.Compact(links) {
-		s, probed := Suspect{Link: l}, 0
+		s := Suspect{Link: l}
 		for _, r := range c.matrix.Over(l) {
-			if n := c.counts[r]; n.Sent > 0 {
-				probed++
-				s.Sent, s.Lost = s.Sent+n.Sent, s.Lost+n.Lost
-			}
+			s.Sent, s.Lost = s.Sent+c.counts[r].Sent, s.Lost+c.counts[r].Lost
 			if c.lossy[r] {
 				s.Rows++
 			}
 		}
-		ratio, chance := float64(s.Rows)/float64(probed), tail(s.Sent, s.Lost, c.options.Background)
-		if ratio > c.options.HitRatio && chance < c.options.Doubt/float64(c.matrix.Links()) {
-			s.Confidence = max(0, ratio-chance*float64(c.matrix.Links()))
+		ratio, chance := c.hitRatio(s), c.chance(Count{s.Sent, s.Lost})
+		if ratio > c.options.HitRatio && chance < c.options.Doubt {
+			s.Confidence = max(0, ratio-chance)
 			c.suspects = append(c.suspects, s)
 		}
 	}
 }
 
-// unexplained counts the losses on the rows over a link that nothing explains yet.
-func (c *court) unexplained(link int32) int {
-	lost := 0
-	for _, r := range c.matrix.Over(link) {
-		if c.lossy[r] && !c.explained[r] {
-			lost += c.counts[r].Lost
+// hitRatio is the part of the rows over a link that lost. One that did not counts in so far as it would have, had it lost as much as all of them together: of a
+// row with few probes nothing is to be expected.
+func (c *court) hitRatio(s Suspect) float64 {
+	pass := math.Log1p(-float64(s.Lost) / float64(s.Sent))
+	spared := 0.0
+	for _, r := range c.matrix.Over(s.Link) {
+		if n := c.counts[r]; !c.lossy[r] && n.Sent > 0 {
+			spared -= math.Expm1(float64(n.Sent) * pass)
 		}
 	}
-	return lost
+	return float64(s.Rows) / (float64(s.Rows) + spared)
+}
+
+// gain is how much more likely, as a logarithm, what became of the probes over a link is if it loses packets than if it is healthy. Rows that are explained already
+// say nothing.
+func (c *court) gain(link int32) float64 { return c.unexplained(link).gain(c.options.Background) }
+
+// unexplained adds up the rows over a link that nothing explains.
+func (c *court) unexplained(link int32) (sum Count) {
+	for _, r := range c.matrix.Over(link) {
+		if c.explained[r] == 0 {
+			sum.Sent, sum.Lost = sum.Sent+c.counts[r].Sent, sum.Lost+c.counts[r].Lost
+		}
+	}
+	return sum
+}
+
+// chance is about how often any link of a healthy network loses as much.
+func (c *court) chance(n Count) float64 {
+	return tail(n.Sent, n.Lost, c.options.Background) * float64(c.matrix.Links())
+}
+
+func (n Count) gain(background float64) float64 {
+	loss := float64(n.Lost) / float64(max(n.Sent, 1))
+	if loss <= background {
+		return 0
+	}
+	gain := float64(n.Lost) * math.Log(loss/background)
+	if n.Lost < n.Sent {
+		gain += float64(n.Sent-n.Lost) * (math.Log1p(-loss) - math.Log1p(-background))
+	}
+	return gain
+}
+
+// stands says whether, beside the others that are blamed, a link is needed for what was lost, and no other explains nearly as much.
+func (c *court) stands(link int32) bool {
+	c.blame(link, -1)
+	defer c.blame(link, 1)
+	gain := c.gain(link)
+	if c.chance(c.unexplained(link)) >= c.options.Doubt {
+		return false
+	}
+	for _, r := range c.matrix.Over(link) {
+		if c.explained[r] > 0 || c.counts[r].Lost == 0 {
+			continue
+		}
+		for _, other := range c.matrix.Rows[r] {
+			if other != link && gain-c.gain(other) < clearly {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// blame counts a link in or out on its rows.
+func (c *court) blame(link int32, by int) {
+	for _, r := range c.matrix.Over(link) {
+		c.explained[r] += by
+	}
 }
 
 // acquit lets off, the least losses first, whom the others explain.
 func (c *court) acquit(guilty []Suspect) []Suspect {
 	slices.SortStableFunc(guilty, func(a, b Suspect) int { return cmp.Or(cmp.Compare(b.Lost, a.Lost), cmp.Compare(a.Link, b.Link)) })
-	blamed := c.blamed(guilty)
 	for i, s := range slices.Backward(guilty) {
-		rows := c.matrix.Over(s.Link)
-		if slices.ContainsFunc(rows, func(r int32) bool { return c.lossy[r] && blamed[r] == 1 }) {
-			continue
+		if !slices.ContainsFunc(c.matrix.Over(s.Link), func(r int32) bool { return c.lossy[r] && c.explained[r] == 1 }) {
+			c.blame(s.Link, -1)
+			guilty = slices.Delete(guilty, i, i+1)
 		}
-		for _, r := range rows {
-			blamed[r]--
-		}
-		guilty = slices.Delete(guilty, i, i+1)
 	}
 	return guilty
 }
 
-// blamed counts the suspects on each row.
-func (c *court) blamed(guilty []Suspect) map[int32]int {
-	n := map[int32]int{}
-	for _, s := range guilty {
-		for _, r := range c.matrix.Over(s.Link) {
-			n[r]++
-		}
-	}
-	return n
-}
-
 // rate estimates what each link loses from the rows on which it alone is blamed, and where there is none from the row that lost least.
 func (c *court) rate(guilty []Suspect) {
-	blamed := c.blamed(guilty)
 	for i, s := range guilty {
 		var alone Count
 		least := 1.0
@@ -167,7 +215,7 @@ func (c *court) rate(guilty []Suspect) {
 				continue
 			}
 			least = min(least, float64(n.Lost)/float64(n.Sent))
-			if blamed[r] == 1 {
+			if c.explained[r] == 1 {
 				alone.Sent, alone.Lost = alone.Sent+n.Sent, alone.Lost+n.Lost
 			}
 		}

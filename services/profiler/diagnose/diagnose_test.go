@@ -167,7 +167,7 @@ func TestHealthWaitsForMoreThanOneWindow(t *testing.T) {
 	at := time.Unix(0, 0).UTC()
 	say := func(suspected, probed bool) string {
 		at = at.Add(30 * time.Second)
-		w := Window{End: at, Probed: func(int32) bool { return probed }, Lasting: func(int32) bool { return true }}
+		w := Window{End: at, Probed: func(int32) bool { return probed }, Slots: func(int32) int { return 2 }}
 		if suspected {
 			w.Suspects = []Suspect{{Link: 7, Loss: 0.05, Confidence: 0.9}}
 		}

@@ -7,15 +7,16 @@ import (
 
 // Patience is how much evidence changes the state of a link. The zero value means the defaults.
 type Patience struct {
-	// Bad windows of the last Of make a link degraded: 2 of 3. One window never does, nor do several that overlap in the one slot in which it lost packets.
-	Bad, Of int
+	// Bad windows of the last Of make a link degraded: 2 of 3, if it lost packets in more than one slot, since windows overlap. One window does if it lost packets
+	// in Lasts of its slots: 3.
+	Bad, Of, Lasts int
 	// Good windows in a row, each with probes over it, make it recovered: 4.
 	Good int
 }
 
 func (p Patience) withDefaults() Patience {
 	if p == (Patience{}) {
-		return Patience{Bad: 2, Of: 3, Good: 4}
+		return Patience{Bad: 2, Of: 3, Lasts: 3, Good: 4}
 	}
 	return p
 }
@@ -34,9 +35,10 @@ type LinkHealth struct {
 	Good int `json:"good"`
 	// Since is when it was first suspected of what it is degraded for.
 	Since time.Time `json:"since"`
-	// Loss and Confidence are those of the last window in which it was suspected.
-	Loss       float64 `json:"loss"`
-	Confidence float64 `json:"confidence"`
+	// Loss, DelaySeconds and Confidence are those of the last window in which it was suspected.
+	Loss         float64 `json:"loss"`
+	DelaySeconds float64 `json:"delay_seconds"`
+	Confidence   float64 `json:"confidence"`
 }
 
 // Change is a link that has become degraded or has recovered.
@@ -51,8 +53,8 @@ type Window struct {
 	Suspects []Suspect
 	// Probed tells whether any probe was sent over a link: silence is no recovery.
 	Probed func(link int32) bool
-	// Lasting tells whether a link lost packets in more than one slot of the window.
-	Lasting func(link int32) bool
+	// Slots tells in how many slots of the window a link lost packets, or was slow.
+	Slots func(link int32) int
 }
 
 // Fold adds a window and returns the new state, the old one untouched, and what has changed by it, in order of links.
@@ -97,8 +99,9 @@ func (l LinkHealth) worse(s Suspect, w Window, p Patience) LinkHealth {
 		l.Since = w.End
 	}
 	l.Recent = recent(true, l.Recent, p.Of)
-	l.Good, l.Loss, l.Confidence = 0, s.Loss, s.Confidence
-	l.Degraded = l.Degraded || count(l.Recent) >= p.Bad && w.Lasting(s.Link)
+	l.Good, l.Loss, l.DelaySeconds, l.Confidence = 0, s.Loss, s.DelaySeconds, s.Confidence
+	slots := w.Slots(s.Link)
+	l.Degraded = l.Degraded || count(l.Recent) >= p.Bad && slots > 1 || slots >= p.Lasts
 	return l
 }
 

@@ -1,8 +1,9 @@
-// Package linkhealth puts together what both ends of probes counted, and follows from window to window which links lose packets. Which link it is that explains
-// the losses of a window is decided in diagnose.
+// Package linkhealth puts together what both ends of probes counted, and follows from window to window which links lose or delay packets. Which link
+// it is that explains what a window met is decided in diagnose.
 package linkhealth
 
 import (
+	"cmp"
 	"maps"
 	"math/bits"
 	"slices"
@@ -14,8 +15,11 @@ import (
 	"github.com/switchyard-dl/switchyard/services/profiler/diagnose"
 )
 
-// windowSlots is how many slots of probes are judged together: 30 s.
-const windowSlots = 3
+// Slots of probes that are judged together: 30 s show what loses much, and soon that it has ended; a minute shows what loses little.
+const (
+	windowSlots = 3
+	longSlots   = 6
+)
 
 const slotSeconds = int64(train.ProbeSlot / time.Second)
 
@@ -23,25 +27,48 @@ const slotSeconds = int64(train.ProbeSlot / time.Second)
 type Watch struct {
 	lists   map[train.NodeID]train.Pinglist
 	reports map[int64]map[train.NodeID]report
+	// heard is what nodes have told since they have a list.
+	heard map[train.NodeID]halves
 	// links are numbered as they come, for as long as the service runs.
 	links  []string
 	number map[string]int32
-	health diagnose.Health
+	// paces are what is usual for each flow, by its number.
+	paces      map[uint32]*pace
+	loss, slow diagnose.Health
+	// quiet are the probes of the time before the window that is judged, over paths that nobody was blamed for.
+	quiet diagnose.Count
+	// told are the links that are degraded, as they were told last.
+	told map[int32]train.Link
+	// last is what the last window showed.
+	last []train.LinkWindow
 	// judged is the last slot that was.
 	judged int64
 }
 
 // report is what one agent counted in a slot; a half is nil where nobody told it.
 type report struct {
-	sent     map[uint32]int
-	received map[uint32]int
-	// late are flows of which more came in earlier slots than was told.
-	late map[uint32]bool
+	sent     map[uint32]train.SentProbes
+	received map[uint32]train.ReceivedProbes
+	// late are flows of which more came than could be counted, and by how many seconds the clock of their sender is behind.
+	late map[uint32]float64
+	// stalled is set where the agent did not get to run, and tells nothing else.
+	stalled bool
+}
+
+// halves are what was told of what a node sent, and of what it received: two agents may do that.
+type halves struct{ sent, received bool }
+
+func (h halves) with(r report) halves {
+	return halves{h.sent || r.sent != nil, h.received || r.received != nil}
 }
 
 // New begins without any list.
 func New() *Watch {
-	return &Watch{lists: map[train.NodeID]train.Pinglist{}, reports: map[int64]map[train.NodeID]report{}, number: map[string]int32{}}
+	return &Watch{
+		lists: map[train.NodeID]train.Pinglist{}, reports: map[int64]map[train.NodeID]report{}, heard: map[train.NodeID]halves{},
+		number: map[string]int32{}, paces: map[uint32]*pace{},
+		loss: diagnose.Health{Links: map[int32]diagnose.LinkHealth{}}, slow: diagnose.Health{Links: map[int32]diagnose.LinkHealth{}}, told: map[int32]train.Link{},
+	}
 }
 
 // numberOf is the number of a link.
@@ -54,18 +81,22 @@ func (w *Watch) numberOf(link string) int32 {
 	return n
 }
 
-// Recall takes up a link that was degraded before the service started.
+// Recall takes up a link that was degraded before the service started. What is usual for its flows has to be learned again.
 func (w *Watch) Recall(l train.Link) {
-	if w.health.Links == nil {
-		w.health.Links = map[int32]diagnose.LinkHealth{}
+	l.Kind = cmp.Or(l.Kind, train.LinkLoses)
+	number, health := w.numberOf(l.ID), w.loss
+	if l.Kind == train.LinkIsSlow {
+		health = w.slow
 	}
-	w.health.Links[w.numberOf(l.ID)] = diagnose.LinkHealth{Degraded: true, Since: l.Since, Loss: l.Loss, Confidence: l.Confidence}
+	health.Links[number] = diagnose.LinkHealth{Degraded: true, Since: l.Since, Loss: l.Loss, DelaySeconds: l.DelaySeconds, Confidence: l.Confidence}
+	w.told[number] = l
 }
 
 // Use takes up the list of a node; nil where it has none any more.
 func (w *Watch) Use(node train.NodeID, list *train.Pinglist) {
 	if list == nil {
 		delete(w.lists, node)
+		delete(w.heard, node)
 		return
 	}
 	w.lists[node] = *list
@@ -88,19 +119,23 @@ func (w *Watch) Counted(node train.NodeID, c event.ProbesCounted, now time.Time)
 	}
 	r := w.reports[c.Slot][node]
 	if c.Sent != nil {
-		r.sent = map[uint32]int{}
+		r.sent = map[uint32]train.SentProbes{}
 	}
 	if c.Received != nil {
-		r.received, r.late = map[uint32]int{}, map[uint32]bool{}
-		for _, l := range c.Late {
-			r.late[l.Flow] = true
-		}
+		r.received = map[uint32]train.ReceivedProbes{}
+	}
+	w.heard[node] = w.heard[node].with(r)
+	if r.stalled = r.stalled || c.Stalled; len(c.Late) > 0 {
+		r.late = map[uint32]float64{}
+	}
+	for _, l := range c.Late {
+		r.late[l.Flow] = l.BehindSeconds
 	}
 	for _, s := range c.Sent {
-		r.sent[s.Flow] = s.Sent
+		r.sent[s.Flow] = s
 	}
 	for _, s := range c.Received {
-		r.received[s.Flow] = s.Count
+		r.received[s.Flow] = s
 	}
 	w.reports[c.Slot][node] = r
 }
@@ -131,7 +166,7 @@ func (w *Watch) Next(now time.Time) ([]Turn, int64, bool) {
 // Complete says whether everybody who has a list has reported both halves of a slot.
 func (w *Watch) Complete(slot int64) bool {
 	for node := range w.lists {
-		if r := w.reports[slot][node]; r.sent == nil || r.received == nil {
+		if r := w.reports[slot][node]; !r.stalled && (r.sent == nil || r.received == nil) {
 			return false
 		}
 	}
@@ -141,28 +176,33 @@ func (w *Watch) Complete(slot int64) bool {
 // window is what became of the probes over each known path in some slots.
 type window struct {
 	matrix *fabric.Matrix
+	// flows are the paths by row, counts what they lost, lags how slow they were.
+	flows  []train.Flow
 	counts []diagnose.Count
-	// slots are those in which a path lost any, one bit for each.
-	slots []uint
+	lags   []diagnose.Lag
+	// trips are how long round trips took.
+	trips []trip
+	// lossySlots are those in which a path lost any, slowSlots those in which it was slow, one bit for each.
+	lossySlots, slowSlots []uint
 }
 
 // window puts together what both ends counted in the slots up to one. A probe counts only where both ends reported its slot: an agent that is gone is no loss in
 // the network.
-func (w *Watch) window(last int64) window {
+func (w *Watch) window(last int64, length int) window {
 	var some window
 	var rows [][]int32
-	late := w.late(last)
+	late := w.late(last, length)
 	for _, node := range slices.Sorted(maps.Keys(w.lists)) {
 		for _, f := range w.lists[node].Probes {
 			row := make([]int32, len(f.Links))
 			for i, l := range f.Links {
 				row[i] = w.numberOf(l)
 			}
-			sum, slots := w.count(f, last)
+			sum, slots := w.count(f, last, length)
 			if late[pair{f.From, f.To}] {
 				sum, slots = diagnose.Count{}, 0
 			}
-			rows, some.counts, some.slots = append(rows, row), append(some.counts, sum), append(some.slots, slots)
+			rows, some.flows, some.counts, some.lossySlots = append(rows, row), append(some.flows, f), append(some.counts, sum), append(some.lossySlots, slots)
 		}
 	}
 	some.matrix = fabric.NewMatrix(len(w.links), rows)
@@ -174,12 +214,12 @@ type pair struct{ from, to train.NodeID }
 
 // late are those between whom probes arrived too late to be counted: their clocks differ, and what is missing is no loss. That is told a slot later, so one slot
 // of a clock that is set wrong is judged, which makes no link degraded.
-func (w *Watch) late(last int64) map[pair]bool {
+func (w *Watch) late(last int64, length int) map[pair]bool {
 	pairs := map[pair]bool{}
 	for _, list := range w.lists {
 		for _, f := range list.Probes {
-			for i := range windowSlots {
-				if w.reports[last-int64(i)][f.To].late[f.ID()] {
+			for i := range length {
+				if _, late := w.reports[last-int64(i)][f.To].late[f.ID()]; late {
 					pairs[pair{f.From, f.To}] = true
 				}
 			}
@@ -189,15 +229,15 @@ func (w *Watch) late(last int64) map[pair]bool {
 }
 
 // count adds up one flow, and notes in which slots it lost any.
-func (w *Watch) count(f train.Flow, last int64) (sum diagnose.Count, slots uint) {
+func (w *Watch) count(f train.Flow, last int64, length int) (sum diagnose.Count, slots uint) {
 	id := f.ID()
-	for i := range windowSlots {
+	for i := range length {
 		sent, received := w.reports[last-int64(i)][f.From].sent, w.reports[last-int64(i)][f.To].received
 		if sent == nil || received == nil {
 			continue
 		}
-		lost := max(sent[id]-received[id], 0)
-		sum.Sent, sum.Lost = sum.Sent+sent[id], sum.Lost+lost
+		lost := max(sent[id].Sent-received[id].Count, 0)
+		sum.Sent, sum.Lost = sum.Sent+sent[id].Sent, sum.Lost+lost
 		if lost > 0 {
 			slots |= 1 << i
 		}
@@ -205,31 +245,45 @@ func (w *Watch) count(f train.Flow, last int64) (sum diagnose.Count, slots uint)
 	return sum, slots
 }
 
-// probed says whether anything can be said of a link. One that no path crosses any more is taken to be well, so that it is forgotten.
+// probed says whether anything can be said of the losses of a link. One that no path crosses any more is taken to be well, so that it is forgotten.
 func (w window) probed(link int32) bool {
 	return len(w.matrix.Over(link)) == 0 || w.sent(link) > 0
 }
 
+// timed says whether anything can be said of how slow a link is.
+func (w window) timed(link int32) bool {
+	over := w.matrix.Over(link)
+	return len(over) == 0 || slices.ContainsFunc(over, func(r int32) bool { return w.lags[r].Slots > 0 })
+}
+
 // sent is how many probes were sent over a link.
-func (w window) sent(link int32) int {
-	sum := 0
+func (w window) sent(link int32) int { return w.over(link).Sent }
+
+// over adds up the paths over a link.
+func (w window) over(link int32) (sum diagnose.Count) {
 	for _, r := range w.matrix.Over(link) {
-		sum += w.counts[r].Sent
+		sum.Sent, sum.Lost = sum.Sent+w.counts[r].Sent, sum.Lost+w.counts[r].Lost
 	}
 	return sum
 }
 
-// lasting says whether a link lost packets in more than one slot. Windows overlap: what a single slot lost is in several of them.
-func (w window) lasting(link int32) bool {
-	slots := uint(0)
-	for _, r := range w.matrix.Over(link) {
-		slots |= w.slots[r]
+// several counts, of slots by path, those of the paths over a link. Windows overlap: what happened in a single slot is in several of them. Paths over other links that
+// are blamed do not count, unless there are no others.
+func (w window) several(slots []uint, blamed map[int32]bool) func(link int32) int {
+	return func(link int32) int {
+		all, alone, owned := uint(0), uint(0), false
+		for _, r := range w.matrix.Over(link) {
+			all |= slots[r]
+			if !slices.ContainsFunc(w.matrix.Rows[r], func(other int32) bool { return other != link && blamed[other] }) {
+				alone, owned = alone|slots[r], true
+			}
+		}
+		if owned {
+			all = alone
+		}
+		return bits.OnesCount(all)
 	}
-	return bits.OnesCount(slots) > 1
 }
-
-// doubt is how often a window of a healthy network may name a link. One ends with each slot, six in a minute, and shares two of its slots with the next.
-const doubt = 1e-5
 
 // Turn is a link that is degraded, or that has recovered by the last window.
 type Turn struct {
@@ -240,30 +294,46 @@ type Turn struct {
 
 // Judge judges the window that ends with a slot.
 func (w *Watch) Judge(slot int64, end time.Time) []Turn {
-	some := w.window(slot)
-	health, changes := w.health.Fold(diagnose.Window{
-		End: end, Suspects: diagnose.Localise(some.matrix, some.counts, diagnose.Options{Doubt: doubt}), Probed: some.probed, Lasting: some.lasting,
+	some, long := w.window(slot, windowSlots), w.window(slot, longSlots)
+	some.lags, some.slowSlots = w.slowness(some.flows, slot)
+	some.trips = w.roundTrips(some.flows, slot)
+	suspects := w.suspects(some, long)
+	w.loss, _ = w.loss.Fold(diagnose.Window{
+		End: end, Suspects: suspects, Probed: some.probed, Slots: long.several(long.lossySlots, w.blamed(suspects)),
 	}, diagnose.Patience{})
-	w.health = health
-	w.forget(slot - windowSlots + 2)
+	w.slow, _ = w.slow.Fold(diagnose.Window{
+		End: end, Suspects: diagnose.LocaliseSlow(some.matrix, some.lags, diagnose.Options{Doubt: doubt}), Probed: some.timed, Slots: some.several(some.slowSlots, nil),
+	}, diagnose.Patience{})
+	w.learn(slot - longSlots + 1)
+	w.forget(slot - longSlots + 2)
 	var turns []Turn
-	told := map[int32]bool{}
-	tell := func(number int32, h diagnose.LinkHealth, news bool) {
-		if told[number] {
-			return
-		}
-		told[number] = true
-		turns = append(turns, Turn{train.Link{
-			ID: w.links[number], Loss: h.Loss, Confidence: h.Confidence, Degraded: h.Degraded, Since: h.Since, Probes: some.sent(number),
-		}, news})
-	}
-	for _, c := range changes {
-		tell(c.Link, c.LinkHealth, true)
-	}
-	for _, number := range slices.Sorted(maps.Keys(health.Links)) {
-		if h := health.Links[number]; h.Degraded {
-			tell(number, h, false)
+	for number, id := range w.links {
+		number := int32(number)
+		before, was := w.told[number]
+		now, degraded := w.trouble(number)
+		switch {
+		case degraded:
+			now.ID, now.Probes = id, some.sent(number)
+			w.told[number] = now
+			turns = append(turns, Turn{now, !was || now.Kind != before.Kind})
+		case was:
+			before.Degraded, before.Probes = false, some.sent(number)
+			delete(w.told, number)
+			turns = append(turns, Turn{before, true})
 		}
 	}
+	w.last = w.describe(some)
 	return turns
+}
+
+// trouble is what is wrong with a link; false where nothing is.
+func (w *Watch) trouble(number int32) (train.Link, bool) {
+	of := func(kind train.LinkTrouble, h diagnose.LinkHealth) train.Link {
+		return train.Link{Kind: kind, Loss: h.Loss, DelaySeconds: h.DelaySeconds, Confidence: h.Confidence, Degraded: true, Since: h.Since}
+	}
+	if h := w.loss.Links[number]; h.Degraded {
+		return of(train.LinkLoses, h), true
+	}
+	h := w.slow.Links[number]
+	return of(train.LinkIsSlow, h), h.Degraded
 }

@@ -207,3 +207,45 @@ func TestALinkThatNobodyCrossesAnyMoreIsForgotten(t *testing.T) {
 		t.Errorf("said %s", all)
 	}
 }
+
+func TestTheBackgroundIsLearnedFromPathsThatNobodyIsBlamedFor(t *testing.T) {
+	w := newTriangle()
+	if got := w.background(); got != mostBackground {
+		t.Errorf("before the first probe %g", got)
+	}
+	slot := int64(100)
+	for range 400 {
+		slot++
+		w.slot(slot, "", 0)
+	}
+	clean := w.background()
+	for range 400 {
+		slot++
+		w.slot(slot, "in-b", 30)
+	}
+	if got := w.background(); clean > 5e-5 || got > 2*clean {
+		t.Errorf("%g without losses, %g after those of a link", clean, got)
+	}
+}
+
+// What another link loses on paths that it shares with one is no sign that this one lost packets for long.
+func TestABurstBesideALossyLinkMakesNoLinkDegraded(t *testing.T) {
+	w := newTriangle()
+	for slot := range int64(12) {
+		got, _ := w.tell(100+slot, func(_ train.NodeID, c *event.ProbesCounted) bool {
+			for i, r := range c.Received {
+				f := w.flows[slices.IndexFunc(w.flows, func(f train.Flow) bool { return f.ID() == r.Flow })]
+				if slices.Contains(f.Links, "in-b") {
+					c.Received[i].Count -= 30
+				}
+				if slices.Contains(f.Links, "out-c") && slot == 8 {
+					c.Received[i].Count /= 10
+				}
+			}
+			return true
+		})
+		if strings.Contains(got, "out-c") || slot > 3 && !strings.Contains(got, "in-b degraded=true") {
+			t.Errorf("slot %d: %s", slot, got)
+		}
+	}
+}

@@ -1,7 +1,7 @@
-package file
+// Package bigdl reads what a BigDL program tells of its epochs in its log. It reads lines, not files.
+package bigdl
 
 import (
-	"maps"
 	"math"
 	"regexp"
 	"strconv"
@@ -9,37 +9,38 @@ import (
 	"time"
 )
 
-// BigDLEpoch is an epoch as BigDL's log tells it.
-type BigDLEpoch struct {
+// Epoch is one as the log tells it.
+type Epoch struct {
 	Epoch int `json:"epoch"`
 	// Seconds are from the end of the epoch before, its validation included.
 	Seconds float64 `json:"seconds"`
 	// Batch is how many records an iteration trained, Records how many the data set has.
-	Batch      int     `json:"batch"`
-	Records    int     `json:"records"`
-	Iterations int     `json:"iterations"`
-	Loss       float64 `json:"loss"` // of the last iteration
+	Batch      int `json:"batch"`
+	Records    int `json:"records"`
+	Iterations int `json:"iterations"`
+	// Loss is that of the last iteration that had one.
+	Loss *float64 `json:"loss,omitempty"`
 	// Metrics are what validation found: accuracy (Top1Accuracy), top5_accuracy, validation_loss.
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 }
 
-// BigDLLog follows the log of a BigDL program, line by line. Lines that it does not know say nothing.
-type BigDLLog struct {
+// Log follows a log line by line. Lines that it does not know say nothing.
+type Log struct {
 	line, trained, finished, validated *regexp.Regexp
 
 	// Started is when the first epoch told of itself and Validated when the newest validation ended, by a clock whose time zone the log does not tell; they
 	// are given as UTC.
 	Started, Validated time.Time
 
-	epoch BigDLEpoch // the current one
-	clock float64    // when the epoch before ended, in seconds
+	epoch Epoch   // the current one
+	clock float64 // when the epoch before ended, in seconds
 	ended bool
 	iters map[int]bool
 }
 
-// NewBigDLLog begins a log.
-func NewBigDLLog() *BigDLLog {
-	return &BigDLLog{
+// New begins a log.
+func New() *Log {
+	return &Log{
 		line:      regexp.MustCompile(`^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) +INFO +\S+ - \[Epoch (\d{1,9}) \d+/(\d{1,9})\]\[Iteration (\d{1,9})\]\[Wall Clock [\d.]+s\] (.*)$`),
 		trained:   regexp.MustCompile(`^Trained (\d{1,9}) records in .* Loss is ([^ ]+)\. `),
 		finished:  regexp.MustCompile(`^Epoch finished\. Wall clock time is ([\d.]+) ms`),
@@ -48,14 +49,14 @@ func NewBigDLLog() *BigDLLog {
 }
 
 // Line reads the next line. It gives an epoch once no more is to come of it: when the next one tells of itself.
-func (l *BigDLLog) Line(text string) (done BigDLEpoch, ok bool) {
+func (l *Log) Line(text string) (done Epoch, ok bool) {
 	found := l.line.FindStringSubmatch(strings.TrimRight(text, " \r\n"))
 	if found == nil {
-		return BigDLEpoch{}, false
+		return Epoch{}, false
 	}
 	at, err := time.Parse(time.DateTime, found[1])
 	if err != nil {
-		return BigDLEpoch{}, false
+		return Epoch{}, false
 	}
 	epoch, records, iteration := whole(found[2]), whole(found[3]), whole(found[4])
 	if l.Started.IsZero() {
@@ -63,18 +64,18 @@ func (l *BigDLLog) Line(text string) (done BigDLEpoch, ok bool) {
 	}
 	if epoch != l.epoch.Epoch {
 		done, ok = l.Close()
-		l.epoch, l.ended, l.iters = BigDLEpoch{Epoch: epoch, Records: records}, false, map[int]bool{}
+		l.epoch, l.ended, l.iters = Epoch{Epoch: epoch, Records: records}, false, map[int]bool{}
 	}
 	l.read(found[5]+" ", iteration, at)
 	return done, ok
 }
 
-func (l *BigDLLog) read(words string, iteration int, at time.Time) {
+func (l *Log) read(words string, iteration int, at time.Time) {
 	if m := l.trained.FindStringSubmatch(words); m != nil {
 		l.iters[iteration] = true
 		l.epoch.Batch, l.epoch.Iterations = whole(m[1]), len(l.iters)
 		if loss, ok := finite(m[2]); ok {
-			l.epoch.Loss = loss
+			l.epoch.Loss = &loss
 		}
 		return
 	}
@@ -99,17 +100,10 @@ func (l *BigDLLog) read(words string, iteration int, at time.Time) {
 }
 
 // Close gives the last epoch, if it ended.
-func (l *BigDLLog) Close() (last BigDLEpoch, ok bool) {
+func (l *Log) Close() (last Epoch, ok bool) {
 	last, ok = l.epoch, l.ended
 	l.ended = false
 	return last, ok
-}
-
-// Report is the epoch as a search takes it, with the seconds of all epochs so far.
-func (e BigDLEpoch) Report(seconds float64) Report {
-	metrics := map[string]float64{"loss": e.Loss}
-	maps.Copy(metrics, e.Metrics)
-	return Report{Epoch: e.Epoch, Metrics: metrics, Seconds: seconds}
 }
 
 // whole reads digits that are known to be few.

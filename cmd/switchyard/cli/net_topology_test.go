@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/fabric"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// probed has four nodes on two leaves probe each other over two spines; of the links with names of a topology's file one is lossy, one slow.
+func probed(t *testing.T, s *terminal) {
+	t.Helper()
+	leaf := map[string]string{"a": "l1", "b": "l1", "c": "l2", "d": "l2"}
+	for from := range leaf {
+		list := train.Pinglist{Key: []byte("key")}
+		for to := range leaf {
+			for _, spine := range []string{"s1", "s2"} {
+				links := []string{from + "=3E" + leaf[from], leaf[from] + "=3E" + spine, spine + "=3E" + leaf[to], leaf[to] + "=3E" + to}
+				switch {
+				case from == to:
+					continue
+				case leaf[from] == leaf[to]:
+					links = []string{links[0], links[3]}
+				}
+				list.Probes = append(list.Probes, train.Flow{From: train.NodeID(from), To: train.NodeID(to), Links: links})
+			}
+		}
+		put(t, s.bus, event.BucketProbes, from, list)
+	}
+	since := time.Now().Add(-time.Minute)
+	for _, l := range []train.Link{
+		{ID: "l1=3Es1", Kind: train.LinkLoses, Loss: 0.07, Confidence: 1, Degraded: true, Since: since},
+		{ID: "l2=3Ed", Kind: train.LinkIsSlow, DelaySeconds: 0.012, Confidence: 0.9, Degraded: true, Since: since},
+		{ID: "s2=3El2", Kind: train.LinkIsSlow, DelaySeconds: 0.003, Since: since},
+	} {
+		put(t, s.bus, event.BucketLinks, l.ID, l)
+	}
+}
+
+func TestTheLiveNetworkIsDrawn(t *testing.T) {
+	s := newTerminal(t)
+	probed(t, s)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "yard.yaml")
+	text := "spines: [s1, s2, s3]\nnodes: [{name: a, rack: l1}, {name: b, rack: l1}, {name: c, rack: l2}, {name: d, rack: l2}]\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		args                     []string
+		red, orange, green, grey int
+	}{
+		"of a file":       {[]string{"--topology", file}, 1, 1, 6, 2}, // s3 is not probed
+		"of what is seen": {nil, 1, 1, 6, 0},
+	} {
+		picture := filepath.Join(dir, "now.svg")
+		code, out, errs := s.run(append([]string{"net", "topology", "--live", "--svg", picture, "-o", "json"}, c.args...)...)
+		if code != ExitOK {
+			t.Fatalf("%s: exit %d: %s", name, code, errs)
+		}
+		var got netTopology
+		if err := json.Unmarshal([]byte(out), &got); err != nil {
+			t.Fatal(err)
+		}
+		svg, err := os.ReadFile(picture)
+		if err != nil {
+			t.Fatal(err)
+		}
+		count := func(colour string) int {
+			return len(regexp.MustCompile(`stroke="`+colour+`"[^>]*><title>`).FindAllString(string(svg), -1))
+		}
+		if r, o, g, n := count("#dc2626"), count("#f97316"), count("#16a34a"), count("#bbbbbb"); r != c.red || o != c.orange || g != c.green || n != c.grey || len(got.Links) != r+o+g+n {
+			t.Errorf("%s: %d red, %d orange, %d green, %d grey of %d links, want %+v", name, r, o, g, n, len(got.Links), c)
+		}
+		if !strings.Contains(string(svg), "7 % lost") || !strings.Contains(string(svg), "12 ms slow") {
+			t.Errorf("%s: the picture does not say what is wrong", name)
+		}
+		if i := slices.IndexFunc(got.Vertices, func(v netVertex) bool { return v.Name == "s1" }); i < 0 || got.Vertices[i].Tier != fabric.Spine {
+			t.Errorf("%s: vertices %+v", name, got.Vertices)
+		}
+	}
+}
+
+func TestNetStatusTellsLossyFromSlow(t *testing.T) {
+	s := newTerminal(t)
+	probed(t, s)
+	code, out, errs := s.run("net", "status")
+	if code != ExitOK {
+		t.Fatalf("exit %d: %s", code, errs)
+	}
+	for _, want := range []string{`l1=3Es1 +lossy +7.00 % +- +100 %`, `l2=3Ed +slow +- +12 ms +90 %`, `s2=3El2 +recovered +- +- +-`} {
+		if !regexp.MustCompile(want).MatchString(out) {
+			t.Errorf("no %s in\n%s", want, out)
+		}
+	}
+}
+
+func TestTheLiveNetworkNeedsProbes(t *testing.T) {
+	s := newTerminal(t)
+	if code, _, errs := s.run("net", "topology", "--live"); code != ExitError || !strings.Contains(errs, "no path of the network is probed") {
+		t.Errorf("exit %d: %s", code, errs)
+	}
+	if code, _, errs := s.run("net", "topology"); code != ExitUsage || !strings.Contains(errs, "--live") {
+		t.Errorf("exit %d: %s", code, errs)
+	}
+}

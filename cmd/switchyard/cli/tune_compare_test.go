@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"bytes"
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The page of an online comparison has a picture of what response times are made of and one of each arrival, with what their axes show and in which unit.
+func TestComparedPage(t *testing.T) {
+	began := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
+	var all []modeRun
+	for n, arrival := range []time.Duration{time.Minute, 0} { // as they end
+		for _, mode := range []string{"v1", "pipetune"} {
+			response := map[string]float64{"v1": 100, "pipetune": 60}[mode] + float64(n)
+			all = append(all, modeRun{
+				Mode: mode, ArrivedAt: began.Add(arrival), ResponseSeconds: response, QueueSeconds: 10, TuningSeconds: response - 30, TrainingSeconds: 20, EnergyJoules: 5, Modelled: true, Trials: 3,
+			})
+		}
+	}
+	f := tuneCompare{modes: []string{"v1", "pipetune"}, jobs: 2, seed: 7}
+	rows := summarise(all, f.modes, true)
+	if r := rows[1]; r.ResponseSeconds != 60.5 || r.QueueSeconds+r.TuningSeconds+r.TrainingSeconds != r.ResponseSeconds || math.Abs(r.SavedRatio-(1-60.5/100.5)) > 1e-9 {
+		t.Errorf("%+v", r)
+	}
+	for jobs, pictures := range map[int]int{2: 2, 0: 1} {
+		f.jobs = jobs
+		var page bytes.Buffer
+		if err := writeComparedHTML(&page, all, rows, f); err != nil {
+			t.Fatal(err)
+		}
+		text := page.String()
+		if n := strings.Count(text, "<svg"); n != pictures || strings.Contains(text, "http://") && !strings.Contains(text, "http://www.w3.org") {
+			t.Errorf("%d jobs: %d pictures, want %d", jobs, n, pictures)
+		}
+		words := []string{"<title>Modes of tuning</title>", "queued", "tuning", "training", ">response time, s<", ">mode<", ">v1<", ">pipetune<", "39.8 %", "(modelled)"}
+		if jobs > 0 {
+			words = append(words, ">arrival, s after the first<", "seed 7")
+		}
+		for _, want := range words {
+			if !strings.Contains(text, want) {
+				t.Errorf("%d jobs: the page does not say %q", jobs, want)
+			}
+		}
+	}
+	p, err := drawArrivals(all, f.modes)
+	if err != nil || p.X.Max != 60 || p.Y.Max < 101 || p.X.Label.Text == "" {
+		t.Errorf("arrivals up to %g s and %g s, error %v", p.X.Max, p.Y.Max, err)
+	}
+}

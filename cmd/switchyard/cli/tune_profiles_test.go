@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/switchyard-dl/switchyard/services/experiments/profile"
+)
+
+// The model that PipeTune ships is added to what is known here; an exported store replaces it.
+func TestImportOfClusters(t *testing.T) {
+	root := os.Getenv("SWITCHYARD_DATA")
+	if root == "" {
+		t.Skip("SWITCHYARD_DATA names no folder with the published measurements")
+	}
+	s := newTerminal(t)
+	exported := func() (store profile.Store) {
+		t.Helper()
+		code, out, told := s.run("tune", "profiles", "export")
+		if code != ExitOK || json.Unmarshal([]byte(out), &store) != nil {
+			t.Fatalf("exit code %d: %s%s", code, out, told)
+		}
+		return store
+	}
+	dir := t.TempDir()
+	write := func(name string, store profile.Store) string {
+		t.Helper()
+		text, err := json.Marshal(store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	if code, out, told := s.run("tune", "profiles", "import", write("own.json", profile.Store{Seed: 7})); code != ExitOK {
+		t.Fatalf("exit code %d: %s%s", code, out, told)
+	}
+	code, out, told := s.run("tune", "profiles", "import", filepath.Join(root, "pipetune", "derived", "kmeans_model_decoded.json"))
+	if code != ExitOK || out != "2 clusters of 1263 signatures given\n" || !strings.Contains(told, "its 58 features have no names") {
+		t.Fatalf("exit code %d: %s%s", code, out, told)
+	}
+	known := exported()
+	if known.Seed != 7 || len(known.Given.Clusters) != 2 || known.Given.Clusters[0].Members != 776 {
+		t.Errorf("seed %d, %d clusters", known.Seed, len(known.Given.Clusters))
+	}
+	if code, out, told := s.run("tune", "profiles", "import", write("again.json", known)); code != ExitOK || len(exported().Given.Features) != 58 {
+		t.Errorf("what was exported is not imported: exit code %d: %s%s", code, out, told)
+	}
+	broken := filepath.Join(dir, "broken.json")
+	if err := os.WriteFile(broken, []byte(`{"cluster_centers": [[1, 2]], "labels": [3]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, told := s.run("tune", "profiles", "import", broken); code != ExitUsage || !strings.Contains(told, "label 0 is 3") {
+		t.Errorf("exit code %d: %s", code, told)
+	}
+}

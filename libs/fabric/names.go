@@ -1,0 +1,91 @@
+package fabric
+
+import "slices"
+
+// Names knows the links of a topology by what is found of the paths of packets. It is not safe for concurrent use.
+type Names struct {
+	topology *Topology
+	near     [][]hop
+	index    map[string]int
+	levels   map[[2]int][][]int
+}
+
+// Names makes the index.
+func (t *Topology) Names() *Names {
+	n := &Names{topology: t, near: t.near(), index: map[string]int{}, levels: map[[2]int][][]int{}}
+	for i, v := range t.Vertices {
+		n.index[v.Name] = i
+	}
+	return n
+}
+
+// Path names the links of a path of which the addresses of the routers are known, and what lies between them; empty where a name cannot be told. A router is known by
+// its addresses, and where the topology leaves only one at its place in the path. Nil where the topology does not have both nodes.
+func (n *Names) Path(from, to string, hops []string) []LinkID {
+	levels := n.between(from, to)
+	if levels == nil {
+		return nil
+	}
+	at := make([]int, len(hops)+2)
+	at[0], at[len(hops)+1] = n.index[from], n.index[to]
+	for i, hop := range hops {
+		at[i+1] = -1
+		if v, known := n.topology.Addresses[hop]; known {
+			at[i+1] = v
+		}
+		if at[i+1] < 0 && len(levels) == len(at) && len(levels[i+1]) == 1 {
+			at[i+1] = levels[i+1][0]
+		}
+	}
+	links := make([]LinkID, len(hops)+1)
+	for i := range links {
+		if at[i] >= 0 && at[i+1] >= 0 && slices.ContainsFunc(n.near[at[i]], func(h hop) bool { return h.to == at[i+1] }) {
+			links[i] = n.way(at[i], at[i+1])
+		}
+	}
+	return links
+}
+
+// Between names the links that all shortest ways between two nodes have, and with one name for all what lies between those. Nil where there is none.
+func (n *Names) Between(from, to string) []LinkID {
+	var links []LinkID
+	last := -1
+	for _, level := range n.between(from, to) {
+		if len(level) > 1 {
+			continue
+		}
+		if last >= 0 {
+			links = append(links, n.way(last, level[0]))
+		}
+		last = level[0]
+	}
+	return links
+}
+
+func (n *Names) way(from, to int) LinkID {
+	return directedID(n.topology.Vertices[from].Name, n.topology.Vertices[to].Name)
+}
+
+// between are the vertices on shortest ways between two nodes, by their distance from the first.
+func (n *Names) between(from, to string) [][]int {
+	a, known := n.index[from]
+	b, both := n.index[to]
+	if !known || !both || a == b {
+		return nil
+	}
+	if levels, done := n.levels[[2]int{a, b}]; done {
+		return levels
+	}
+	there, back := n.topology.distances(n.near, a), n.topology.distances(n.near, b)
+	var levels [][]int
+	if all := there[b]; all > 0 {
+		levels = make([][]int, all+1)
+		for v := range there {
+			if there[v] >= 0 && back[v] >= 0 && there[v]+back[v] == all {
+				levels[there[v]] = append(levels[there[v]], v)
+			}
+		}
+	}
+	n.levels[[2]int{a, b}] = levels
+	return levels
+}

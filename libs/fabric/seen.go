@@ -1,0 +1,68 @@
+package fabric
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Seen is a way that packets take, by the names of the links that they cross, each in its direction.
+type Seen struct {
+	From, To string
+	Links    []LinkID
+}
+
+// FromSeen makes a topology of the ways that are seen. A link whose name says what it leads to is one in both directions. One that is named by an address leads to that:
+// each interface of a router is then a vertex of its own.
+func FromSeen(ways []Seen) *Topology {
+	t := &Topology{}
+	index, linked := map[string]int{}, map[LinkID]bool{}
+	vertex := func(name string, tier Tier) int {
+		at, known := index[name]
+		if !known {
+			at = t.add(name, tier)
+			index[name] = at
+		}
+		t.Vertices[at].Tier = min(t.Vertices[at].Tier, tier)
+		return at
+	}
+	for _, w := range ways {
+		last := vertex(w.From, Node)
+		for i, l := range w.Links {
+			left := len(w.Links) - 1 - i
+			name, tier := w.To, Node
+			if left > 0 {
+				name, tier = head(l), Tier(min(i+1, left))
+			}
+			to := vertex(name, tier)
+			if from := t.Vertices[last].Name; l == directedID(from, name) {
+				l = linkID(from, name)
+			}
+			if !linked[l] {
+				linked[l] = true
+				t.Links = append(t.Links, Link{ID: l, A: last, B: to})
+			}
+			last = to
+		}
+	}
+	return t
+}
+
+// head is what a link leads to, as its name tells.
+func head(l LinkID) string {
+	_, to, found := strings.Cut(string(l), "=3E")
+	if !found {
+		return strings.TrimPrefix(string(l), "to-")
+	}
+	var name strings.Builder
+	for at := 0; at < len(to); at++ { // as token wrote it
+		if to[at] == '=' && at+2 < len(to) {
+			if c, err := strconv.ParseUint(to[at+1:at+3], 16, 8); err == nil {
+				name.WriteByte(byte(c))
+				at += 2
+				continue
+			}
+		}
+		name.WriteByte(to[at])
+	}
+	return name.String()
+}

@@ -1,0 +1,115 @@
+package bigdl
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func data(t *testing.T, folder string) string {
+	t.Helper()
+	root := os.Getenv("SWITCHYARD_DATA")
+	if root == "" {
+		t.Skip("SWITCHYARD_DATA does not name the published measurements")
+	}
+	return filepath.Join(root, "pipetune", folder)
+}
+
+// follow reads a whole log.
+func follow(text string) (*Log, []Epoch) {
+	l := New()
+	var all []Epoch
+	for line := range strings.Lines(text) {
+		if e, ok := l.Line(line); ok {
+			all = append(all, e)
+		}
+	}
+	if e, ok := l.Close(); ok {
+		all = append(all, e)
+	}
+	return l, all
+}
+
+func TestPublishedLog(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(data(t, "history"), "bigdl_mnist_10epochs.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want struct {
+		Start      string    `json:"start_first_Epoch1"`
+		Finish     string    `json:"finish_last_accuracy"`
+		Duration   float64   `json:"duration_s"`
+		Accuracies []float64 `json:"accuracy_per_epoch"`
+		Batch      int       `json:"batch"`
+		Iterations int       `json:"iterations_per_epoch"`
+		Records    int       `json:"records_per_epoch"`
+	}
+	expected, err := os.ReadFile(filepath.Join(data(t, "derived"), "bigdl_log_expected.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(expected, &want); err != nil {
+		t.Fatal(err)
+	}
+	l, epochs := follow(string(text))
+	if l.Started.Format(time.DateTime) != want.Start || l.Validated.Format(time.DateTime) != want.Finish || l.Validated.Sub(l.Started).Seconds() != want.Duration {
+		t.Errorf("from %v to %v", l.Started, l.Validated)
+	}
+	if len(epochs) != len(want.Accuracies) {
+		t.Fatalf("%d epochs, want %d", len(epochs), len(want.Accuracies))
+	}
+	seconds := 0.0
+	for i, e := range epochs {
+		seconds += e.Seconds
+		if e.Epoch != i+1 || e.Metrics["accuracy"] != want.Accuracies[i] || e.Batch != want.Batch || e.Iterations != want.Iterations || e.Records != want.Records {
+			t.Errorf("epoch %+v, want accuracy %g", e, want.Accuracies[i])
+		}
+	}
+	if math.Abs(seconds-1271.62132397) > 1e-6 {
+		t.Errorf("%f s in all", seconds)
+	}
+}
+
+const logLine = "2020-03-31 16:08:0%d INFO  DistriOptimizer$:408 - "
+
+func TestLines(t *testing.T) {
+	at := func(second, words string) string { return strings.Replace(logLine, "%d", second, 1) + words + "\n" }
+	text := "noise\n" +
+		at("1", "[Epoch 1 8/16][Iteration 1][Wall Clock 1.5s] Trained 8 records in 1.5 seconds. Throughput is 5 records/second. Loss is 2.25. More.") +
+		at("2", "[Epoch 1 16/16][Iteration 2][Wall Clock 3s] Trained 8 records in 1.5 seconds. Throughput is 5 records/second. Loss is NaN. More.") +
+		at("3", "[Epoch 1 16/16][Iteration 2][Wall Clock 3s] Epoch finished. Wall clock time is 3000.5 ms") +
+		at("4", "[Epoch 1 16/16][Iteration 2][Wall Clock 3s] Top1Accuracy is Accuracy(correct: 1, count: 2, accuracy: 0.5)") +
+		at("4", "[Epoch 1 16/16][Iteration 2][Wall Clock 3s] Loss is (Loss: 3.0, count: 2, Average Loss: 1.5)") +
+		at("5", "[Epoch 2 8/16][Iteration 3][Wall Clock 4s] Trained 8 records in 1 seconds. Throughput is 8 records/second. Loss is 1.0. More.") +
+		at("6", "[Epoch 2 16/16][Iteration 4][Wall Clock 5s] Epoch finished. Wall clock time is 6001 ms") +
+		at("7", "[Epoch 3 8/16][Iteration 5][Wall Clock 6s] Trained 8 records in 1 seconds. Throughput is 8 records/second. Loss is 0.5. More.")
+	l, epochs := follow(text)
+	want := []Epoch{
+		{1, 3.0005, 8, 16, 2, new(2.25), map[string]float64{"accuracy": 0.5, "validation_loss": 1.5}}, {2, 3.0005, 8, 16, 1, new(1.0), nil},
+	}
+	if diff := cmp.Diff(want, epochs); diff != "" { // the third did not end
+		t.Error(diff)
+	}
+	if l.Started.Second() != 1 || l.Validated.Second() != 4 {
+		t.Errorf("from %v to %v", l.Started, l.Validated)
+	}
+}
+
+func FuzzLines(f *testing.F) {
+	f.Add(logLine)
+	f.Add("2020-03-31 16:08:01 INFO  D - [Epoch 1 8/8][Iteration 1][Wall Clock 3s] Epoch finished. Wall clock time is 1e300 ms")
+	f.Fuzz(func(t *testing.T, text string) {
+		_, epochs := follow(text)
+		for _, e := range epochs {
+			if e.Epoch < 0 || math.IsNaN(e.Seconds) || e.Loss != nil && math.IsNaN(*e.Loss) {
+				t.Fatalf("epoch %+v", e)
+			}
+		}
+	})
+}

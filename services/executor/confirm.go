@@ -1,0 +1,95 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// confirmPatience is how long the agents of the nodes and the training code may take to do what is wanted: they hear of it by themselves, and what they measure
+// and tell says whether they did.
+const confirmPatience = 30 * time.Second
+
+// confirm finds out whether an attempt has those parameters that the agents of its nodes set: a heartbeat tells the micro-batch, a measurement the power limits.
+func (e *executor) confirm(ctx context.Context, a train.Attempt, wish train.Setting, now *retuning, applied *train.Applied) error {
+	if wish.Wants(train.SettingMicroBatch) {
+		if err := e.confirmMicroBatch(ctx, a, wish, now, applied); err != nil {
+			return err
+		}
+	}
+	if wish.Wants(train.SettingPowerLimit) {
+		return e.confirmPowerLimit(ctx, a, wish, *now, applied)
+	}
+	return nil
+}
+
+func (e *executor) confirmMicroBatch(ctx context.Context, a train.Attempt, wish train.Setting, now *retuning, applied *train.Applied) error {
+	name := train.SettingMicroBatch
+	wanted, possible := wish.MicroBatch()
+	if !possible {
+		applied.Refuse(name, fmt.Sprintf("a step has %d samples", wish.BatchSize))
+		return nil
+	}
+	beat, told, err := last[event.Stepped](ctx, e.bus, event.Subject{Entity: "sample", ID: string(a.Job), Fact: event.FactStepped, Version: 1})
+	if err != nil || !told || beat.Attempt != a.Number {
+		return err
+	}
+	if now.heard.IsZero() {
+		now.heard = time.Now()
+	}
+	switch late := time.Since(now.heard) > confirmPatience; {
+	case beat.Generation == wish.Generation && beat.MicroBatch == wanted.MicroBatch:
+		applied.Take(name, wish.Values[name])
+	case late && beat.MicroBatch == 0:
+		applied.Refuse(name, "its code does not say that it can follow")
+	case late:
+		applied.Refuse(name, fmt.Sprintf("its code runs with %d", beat.MicroBatch))
+	}
+	return nil
+}
+
+func (e *executor) confirmPowerLimit(ctx context.Context, a train.Attempt, wish train.Setting, now retuning, applied *train.Applied) error {
+	name, watts := train.SettingPowerLimit, wish.Values[train.SettingPowerLimit]
+	late := time.Since(now.begun) > confirmPatience
+	for _, part := range a.Places() {
+		if len(part.Devices) > 0 && part.Devices[0].Kind() != train.KindGPU {
+			applied.Refuse(name, "CPU slots have no power limit")
+			return nil
+		}
+		m, told, err := last[event.Measured](ctx, e.bus, event.Subject{Entity: "energy", ID: string(part.Node), Fact: event.FactMeasured, Version: 1})
+		if err != nil {
+			return err
+		}
+		if told && m.Holds(part.Devices, watts) {
+			continue
+		}
+		if limits, known := m.Limits(part.Devices); late && known {
+			applied.Refuse(name, fmt.Sprintf("the devices on %s are at %v W", part.Node, limits))
+		} else if late {
+			applied.Refuse(name, fmt.Sprintf("nobody measures the power limits of its devices on %s", part.Node))
+		}
+		return nil
+	}
+	applied.Take(name, watts)
+	return nil
+}
+
+// last reads the newest sample of a subject; told is false where there is none that can be read.
+func last[T any](ctx context.Context, b *bus.Bus, subject event.Subject) (body T, told bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	m, err := b.Last(ctx, event.StreamSamples, subject)
+	if errors.Is(err, bus.ErrNotFound) {
+		return body, false, nil
+	}
+	if err != nil {
+		return body, false, err
+	}
+	body, err = event.Decode[T](m.Data)
+	return body, err == nil, nil
+}

@@ -1,0 +1,107 @@
+package executor
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// sample publishes what an agent tells.
+func (y *yard) sample(entity, id, fact string, body any) {
+	y.t.Helper()
+	y.plans++ // a number that was not used before
+	y.must(y.bus.Publish(y.t.Context(), event.Fact{
+		Subject: event.Subject{Entity: entity, ID: id, Fact: fact, Version: 1}, Key: fmt.Sprintf("sample/%d", y.plans), Source: "nodeagent", Body: body,
+	}))
+}
+
+// A running job has another micro-batch when its heartbeats say so, and not before.
+func TestAMicroBatchIsConfirmedByHeartbeats(t *testing.T) {
+	y := newYard(t)
+	e := &executor{bus: y.bus}
+	a := train.Attempt{Job: "a", Number: 2, Node: "n1", Devices: []train.DeviceID{"cpu:0"}}
+	wish := train.Setting{Job: "a", Generation: 3, BatchSize: 32, Values: map[string]float64{"micro_batch": 8}}
+	now := retuning{begun: time.Now()}
+	confirm := func(wish train.Setting) train.Applied {
+		t.Helper()
+		var applied train.Applied
+		y.must(e.confirm(t.Context(), a, wish, &now, &applied))
+		return applied
+	}
+	beat := func(attempt int, generation uint64, micro int) {
+		t.Helper()
+		y.sample("sample", "a", event.FactStepped, event.Stepped{Job: "a", Attempt: attempt, Generation: generation, MicroBatch: micro})
+	}
+	pending := func(when string) {
+		t.Helper()
+		if got := confirm(wish); len(got.Values)+len(got.Refused) != 0 {
+			t.Errorf("%s: %+v", when, got)
+		}
+	}
+	pending("nothing was told")
+	beat(1, 3, 8)
+	pending("an earlier attempt has told")
+	if !now.heard.IsZero() {
+		t.Error("it was heard of already")
+	}
+	beat(2, 0, 32)
+	pending("it has told of another generation")
+	now.heard = now.heard.Add(-confirmPatience)
+	if got := confirm(wish); !strings.Contains(got.Refused["micro_batch"], "runs with 32") {
+		t.Errorf("it does not follow: %+v", got)
+	}
+	beat(2, 0, 0)
+	if got := confirm(wish); !strings.Contains(got.Refused["micro_batch"], "follow") {
+		t.Errorf("it cannot follow: %+v", got)
+	}
+	beat(2, 3, 8)
+	if got := confirm(wish); got.Values["micro_batch"] != 8 || len(got.Refused) != 0 {
+		t.Errorf("it follows: %+v", got)
+	}
+	wish.Values = map[string]float64{"micro_batch": 64}
+	if got := confirm(wish); got.Refused["micro_batch"] == "" {
+		t.Errorf("more than a step has: %+v", got)
+	}
+}
+
+// A power limit is there when all devices were measured at it.
+func TestAPowerLimitIsConfirmedByMeasurements(t *testing.T) {
+	y := newYard(t)
+	e := &executor{bus: y.bus}
+	wish := train.Setting{Job: "a", Generation: 3, Values: map[string]float64{"power_limit_w": 150}}
+	confirm := func(waited time.Duration, devices ...train.DeviceID) train.Applied {
+		t.Helper()
+		var applied train.Applied
+		now := retuning{begun: time.Now().Add(-waited)}
+		y.must(e.confirm(t.Context(), train.Attempt{Job: "a", Number: 2, Node: "n1", Devices: devices}, wish, &now, &applied))
+		return applied
+	}
+	measured := func(watts ...float64) {
+		t.Helper()
+		m := event.Measured{Node: "n1"}
+		for i, w := range watts {
+			m.Meters = append(m.Meters, event.Meter{Component: event.ComponentGPU, Device: train.DeviceID(fmt.Sprintf("gpu:%d", i)), Board: &event.Board{LimitWatts: w}})
+		}
+		y.sample("energy", "n1", event.FactMeasured, m)
+	}
+	if got := confirm(0, "cpu:0"); got.Refused["power_limit_w"] == "" {
+		t.Errorf("a slot: %+v", got)
+	}
+	if got := confirm(2*confirmPatience, "gpu:0"); !strings.Contains(got.Refused["power_limit_w"], "nobody measures") {
+		t.Errorf("not measured: %+v", got)
+	}
+	measured(150.2, 300)
+	if got := confirm(0, "gpu:0"); got.Values["power_limit_w"] != 150 {
+		t.Errorf("at its limit: %+v", got)
+	}
+	if got := confirm(0, "gpu:0", "gpu:1"); len(got.Values)+len(got.Refused) != 0 {
+		t.Errorf("one of two is not yet: %+v", got)
+	}
+	if got := confirm(2*confirmPatience, "gpu:0", "gpu:1"); !strings.Contains(got.Refused["power_limit_w"], "300") {
+		t.Errorf("one of two is not: %+v", got)
+	}
+}

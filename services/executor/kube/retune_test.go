@@ -1,0 +1,170 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
+)
+
+// resizer is a cluster with one running pod of two CPU slots, whose kubelet the test plays.
+type resizer struct {
+	t       *testing.T
+	b       *Backend
+	client  *fake.Clientset
+	patches int
+}
+
+func newResizer(t *testing.T, o Options) *resizer {
+	t.Helper()
+	p := member(0, runs)
+	p.Namespace, p.Spec.Containers[0].Name = o.Namespace, "job"
+	p.Annotations[annotationSlots] = "2"
+	r := corev1.ResourceRequirements{Requests: corev1.ResourceList{}, Limits: corev1.ResourceList{"switchyard.dev/x": resource.MustParse("1")}}
+	setCores(r, 2)
+	p.Spec.Containers[0].Resources = r
+	p.Status.ContainerStatuses[0].Resources = r.DeepCopy()
+	z := &resizer{t: t, client: fake.NewClientset(p)}
+	z.client.PrependReactor("patch", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if a.GetSubresource() == "resize" {
+			z.patches++
+		}
+		return false, nil, nil
+	})
+	var err error
+	if z.b, err = newBackend(z.client, o, time.Second, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	z.must(z.b.nodes.GetIndexer().Add(&corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("4Gi")}},
+	}))
+	z.see()
+	return z
+}
+
+func (z *resizer) must(err error) {
+	z.t.Helper()
+	if err != nil {
+		z.t.Fatal(err)
+	}
+}
+
+// see has the cache see the pod as it is.
+func (z *resizer) see() *corev1.Pod {
+	z.t.Helper()
+	p, err := z.client.CoreV1().Pods(z.b.options.Namespace).Get(z.t.Context(), key{"j", 1}.pod(0), metav1.GetOptions{})
+	z.must(err)
+	z.must(z.b.pods.GetIndexer().Update(p))
+	return p
+}
+
+// kubelet changes the status of the pod.
+func (z *resizer) kubelet(change func(*corev1.Pod)) {
+	z.t.Helper()
+	p := z.see()
+	change(p)
+	_, err := z.client.CoreV1().Pods(z.b.options.Namespace).UpdateStatus(z.t.Context(), p, metav1.UpdateOptions{})
+	z.must(err)
+	z.see()
+}
+
+// grants gives the container what its spec asks for.
+func grants(p *corev1.Pod) {
+	p.Status.ContainerStatuses[0].Resources = p.Spec.Containers[0].Resources.DeepCopy()
+}
+
+func says(kind corev1.PodConditionType, reason string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.Conditions = []corev1.PodCondition{{Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: "why"}}
+	}
+}
+
+func (z *resizer) retune(cores, mib float64) train.Applied {
+	z.t.Helper()
+	applied, err := z.b.Retune(z.t.Context(), train.Attempt{Job: "j", Number: 1}, launch.Sight{}, train.Setting{Values: map[string]float64{"cores": cores, "memory_mib": mib}})
+	z.must(err)
+	z.see()
+	return applied
+}
+
+func TestRunningPodsAreResized(t *testing.T) {
+	z := newResizer(t, defaults())
+	if a := z.retune(1, 512); len(a.Values)+len(a.Refused)+len(a.Restarts) != 0 {
+		t.Errorf("before the kubelet has done anything: %+v", a)
+	}
+	limits := z.see().Spec.Containers[0].Resources.Limits
+	if limits.Cpu().String() != "1" || limits.Memory().String() != "512Mi" || len(limits) != 3 {
+		t.Errorf("asked for %v", limits)
+	}
+	z.kubelet(grants)
+	if a := z.retune(1, 512); a.Values["cores"] != 1 || a.Values["memory_mib"] != 512 || len(a.Restarts) != 0 {
+		t.Errorf("after it: %+v", a)
+	}
+	if z.patches != 1 {
+		t.Errorf("asked %d times", z.patches)
+	}
+	z.retune(2, 512)
+	z.kubelet(says(corev1.PodResizePending, corev1.PodReasonInfeasible))
+	if a := z.retune(2, 512); !slices.Equal(a.Restarts, []string{"cores"}) || a.Values["memory_mib"] != 512 {
+		t.Errorf("where it is infeasible: %+v", a)
+	}
+}
+
+func TestPodsAreNotResizedBeyondWhatThereIs(t *testing.T) {
+	o := defaults()
+	o.MemoryLimit = "1Gi"
+	z := newResizer(t, o)
+	if a := z.retune(3, 2048); a.Refused["cores"] == "" || a.Refused["memory_mib"] == "" || z.patches != 0 {
+		t.Errorf("three cores of two slots, and more memory than the operator allows: %+v, asked %d times", a, z.patches)
+	}
+	z = newResizer(t, defaults())
+	if a := z.retune(1, 8192); a.Refused["memory_mib"] == "" || a.Refused["cores"] != "" {
+		t.Errorf("more memory than the node has: %+v", a)
+	}
+}
+
+// A node that has no room now is waited for, but not for ever, and what it did not give it is not to give later.
+func TestAResizeThatDoesNotComeIsTakenBack(t *testing.T) {
+	z := newResizer(t, defaults())
+	z.retune(1, 512)
+	z.kubelet(says(corev1.PodResizePending, corev1.PodReasonDeferred))
+	if a := z.retune(1, 512); len(a.Pending(map[string]float64{"cores": 1, "memory_mib": 512})) != 2 {
+		t.Errorf("at first: %+v", a)
+	}
+	z.b.resizings[key{"j", 1}].since = time.Now().Add(-resizePatience)
+	if a := z.retune(1, 512); a.Refused["cores"] == "" || a.Refused["memory_mib"] == "" {
+		t.Errorf("at last: %+v", a)
+	}
+	if limits := z.see().Spec.Containers[0].Resources.Limits; limits.Cpu().String() != "2" {
+		t.Errorf("it still asks for %v", limits)
+	}
+}
+
+// A server that resizes no pods, or does not let the executor, leaves it another start. Another fault is tried again.
+func TestWherePodsCannotBeResized(t *testing.T) {
+	gone := apierrors.NewNotFound(corev1.Resource("pods"), "resize")
+	for fault, want := range map[error][]string{
+		gone:                                {"cores", "memory_mib"},
+		apierrors.NewServiceUnavailable(""): nil,
+	} {
+		z := newResizer(t, defaults())
+		z.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, fault })
+		a, err := z.b.Retune(context.Background(), train.Attempt{Job: "j", Number: 1}, launch.Sight{}, train.Setting{Values: map[string]float64{"cores": 1, "memory_mib": 512}})
+		if !slices.Equal(a.Restarts, want) || (want == nil) != errors.Is(err, fault) {
+			t.Errorf("%v: %+v, %v", fault, a, err)
+		}
+	}
+}

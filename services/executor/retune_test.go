@@ -1,0 +1,152 @@
+package executor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// wish stores which system parameters are wanted of a job.
+func (y *yard) wish(job train.JobID, generation uint64, values map[string]float64) {
+	y.t.Helper()
+	kv, err := bus.OpenKV[train.Setting](y.t.Context(), y.bus, event.BucketSettings)
+	y.must(err)
+	_, err = kv.Modify(y.t.Context(), string(job), func(s *train.Setting) (bool, error) {
+		*s = train.Setting{Job: job, Experiment: "e", Generation: generation, Values: values}
+		return true, nil
+	})
+	y.must(err)
+}
+
+// retuned waits until it was told of an attempt how it has a setting, without any that is still pending.
+func (y *yard) retuned(job train.JobID, attempt int, generation uint64, wanted map[string]float64) train.Applied {
+	y.t.Helper()
+	var found train.Applied
+	y.until(fmt.Sprintf("attempt %d of %s has setting %d", attempt, job, generation), func() bool {
+		last := false
+		subject := event.Subject{Entity: "tune", ID: "e", Fact: event.FactRetuned, Version: 1}.String()
+		y.must(y.bus.Stored(y.t.Context(), event.StreamTune, []string{subject}, y.began, func(m bus.Message) {
+			b, err := event.Decode[event.Retuned](m.Data)
+			if a := b.Applied; err == nil && a.Attempt == attempt && a.Generation == generation && len(a.Pending(wanted)) == 0 {
+				found, last = a, true
+			}
+		}))
+		return last
+	})
+	return found
+}
+
+// leaves plays code that has heard that it shall leave and does so at the end of an epoch.
+func (y *yard) leaves(job train.JobID, attempt, epochs int) {
+	y.t.Helper()
+	_, err := y.reports.Modify(y.t.Context(), fmt.Sprintf("%s.%d", job, attempt), func(r *train.AttemptReport) (bool, error) {
+		*r = train.AttemptReport{Job: job, Attempt: attempt, Spoke: true, StopAnswered: true, EpochsDone: epochs}
+		return true, nil
+	})
+	y.must(err)
+	y.touch(fmt.Sprintf("leave-%d", attempt))
+}
+
+// A running job shall have what can only be had from the start: it leaves at its epoch's end and is started again with it, once, whenever executors are killed.
+func TestAJobIsStartedAgainWithOtherParameters(t *testing.T) {
+	y := newYard(t)
+	y.stop()
+	script := fmt.Sprintf(`echo $SWITCHYARD_ATTEMPT:$SWITCHYARD_PARAM_MEMORY_MIB >> %s; while ! [ -e %s-$SWITCHYARD_ATTEMPT ]; do sleep 0.05; done`, y.path("ledger"), y.path("leave"))
+	y.job("a", command(script))
+	settings := []map[string]float64{{"memory_mib": 512}, {"memory_mib": 1024}, {"memory_mib": 2048}}
+	y.wish("a", 1, settings[0])
+	y.plan(on("a", "cpu:0"))
+	// Each executor is killed after one change of the attempt's record, so each step is another one's.
+	killed := func(until string, holds func() bool) {
+		t.Helper()
+		for n := 0; !holds(); n++ {
+			if n > 60 {
+				t.Fatalf("%d executors have not come to: %s", n, until)
+			}
+			cmd := exec.Command("/proc/self/exe", executorArgument, "--nats", y.server.URL(), "--data-dir", y.dir, "--node", "n1", "--job-mounts", "never")
+			cmd.Stderr = testLog{t}
+			y.must(cmd.Start())
+			before := y.revision("a")
+			y.until("a change, or "+until, func() bool { return y.revision("a") != before || holds() })
+			y.must(cmd.Process.Kill())
+			_ = cmd.Wait()
+		}
+	}
+	record := func(holds func(train.Attempt) bool) func() bool {
+		return func() bool {
+			e, err := y.attempts.Get(t.Context(), "a")
+			return err == nil && holds(e.Value)
+		}
+	}
+	for i, values := range settings[1:] {
+		killed("it runs", record(isRunning(i+1)))
+		y.wish("a", uint64(i+2), values)
+		killed("it is asked to leave", record(func(a train.Attempt) bool { return a.Stop == train.StopRetune }))
+		y.leaves("a", i+1, i+1)
+		killed("it has left", record(func(a train.Attempt) bool { return a.Number == i+2 }))
+	}
+	killed("it runs", record(isRunning(3)))
+	y.run()
+	if got := y.retuned("a", 3, 3, settings[2]); got.Values["memory_mib"] != 2048 || !slices.Equal(got.Restarts, []string{"memory_mib"}) {
+		t.Errorf("applied %+v", got)
+	}
+	if got := fact[event.Preempted](y, "a", event.FactPreempted); got.Cause != train.StopRetune || got.EpochsDone != 2 || got.Forced {
+		t.Errorf("preempted %+v", got)
+	}
+	y.touch("leave-3")
+	fact[event.Succeeded](y, "a", event.FactSucceeded)
+	ledger, err := os.ReadFile(y.path("ledger"))
+	y.must(err)
+	if got := strings.Fields(string(ledger)); !slices.Equal(got, []string{"1:512", "2:1024", "3:2048"}) {
+		t.Errorf("started as %q", got)
+	}
+}
+
+// revision of the record of a job's attempt.
+func (y *yard) revision(job train.JobID) uint64 {
+	y.t.Helper()
+	e, err := y.attempts.Get(y.t.Context(), string(job))
+	if errors.Is(err, bus.ErrNotFound) {
+		return 0
+	}
+	y.must(err)
+	return e.Revision
+}
+
+// What is wanted may be what the job has after all, and a job that does not leave in time goes on with what it has.
+func TestAJobThatIsNotStartedAgainGoesOn(t *testing.T) {
+	y := newYard(t)
+	y.job("a", command("sleep 1000"))
+	small, large := map[string]float64{"memory_mib": 512}, map[string]float64{"memory_mib": 1024}
+	y.wish("a", 1, small)
+	y.plan(on("a", "cpu:0"))
+	if got := y.retuned("a", 1, 1, small); got.Values["memory_mib"] != 512 {
+		t.Errorf("applied %+v", got)
+	}
+	y.wish("a", 2, large)
+	y.attempt("a", "is asked to leave", func(a train.Attempt) bool { return a.Stop == train.StopRetune })
+	y.wish("a", 3, small)
+	y.attempt("a", "goes on", func(a train.Attempt) bool { return a.Stop == train.StopNone && a.Stays == 0 })
+	y.retuned("a", 1, 3, small)
+	y.stop()
+	y.run("--stop-grace=1s")
+	y.wish("a", 4, large)
+	y.attempt("a", "goes on", func(a train.Attempt) bool { return a.Stop == train.StopNone && a.Stays == 4 })
+	if got := y.retuned("a", 1, 4, large); got.Refused["memory_mib"] == "" {
+		t.Errorf("applied %+v", got)
+	}
+	if got := len(y.told("a", event.FactStopWithdrawn)); got != 2 {
+		t.Errorf("%d stops were withdrawn, want 2", got)
+	}
+	if a := y.attempt("a", "", func(train.Attempt) bool { return true }); a.Number != 1 || !a.Live() {
+		t.Errorf("attempt %+v", a)
+	}
+}

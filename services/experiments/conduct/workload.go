@@ -1,0 +1,61 @@
+package conduct
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/switchyard-dl/switchyard/services/experiments/search"
+)
+
+// workload is the same for trainings whose epochs cost the same: the same program in the same place, on the same data with the same batch size, with the same values of
+// the parameters that change what an epoch costs, and costs in the same unit.
+func (r *Record) workload(params search.Params, batch float64) string {
+	job := r.Experiment.Job
+	job.BatchSize = 0
+	words := []string{job.Signature(), job.WorkDir, job.DatasetsDir, fmt.Sprint(job.TrainingSetSize), fmt.Sprint(batch)}
+	for _, name := range slices.Sorted(maps.Keys(job.Env)) {
+		words = append(words, name+"="+job.Env[name])
+	}
+	for _, p := range r.Experiment.Space {
+		if v, exists := params[p.Name]; exists && r.costs(p) {
+			words = append(words, p.Name+":"+v.String())
+		}
+	}
+	return strings.Join(append(words, r.unit()), " ")
+}
+
+// costs says whether a parameter changes what an epoch costs. That is what the experiment says or, where it says nothing, it is those whose values are all whole numbers,
+// or texts: layers, widths, names of models and optimizers. What has fractions, or is drawn from a range of them, changes what is learnt: rates, momenta, parts that are
+// dropped. The batch size is told apart in any case.
+func (r *Record) costs(p search.Parameter) bool {
+	switch {
+	case p.Name == batchSize:
+		return false
+	case r.Experiment.Costs != nil:
+		return slices.Contains(r.Experiment.Costs, p.Name)
+	case p.Kind != search.Choice:
+		return p.Kind == search.Int || p.Kind == search.LogInt
+	}
+	return !slices.ContainsFunc(p.Values, func(v search.Value) bool {
+		x, number := v.Float()
+		return number && x != math.Trunc(x)
+	})
+}
+
+// workloads is how many the trials of the space fall into.
+func (r *Record) workloads() float64 {
+	n := 1.0
+	for _, p := range r.Experiment.Space {
+		switch {
+		case p.Name != batchSize && !r.costs(p):
+		case p.Kind == search.Choice:
+			n *= float64(max(len(p.Values), 1))
+		case p.Kind == search.Int || p.Kind == search.LogInt:
+			n *= math.Floor(p.High) - math.Ceil(p.Low) + 1
+		}
+	}
+	return n
+}

@@ -1,0 +1,119 @@
+package conduct
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/experiments/file"
+	"github.com/switchyard-dl/switchyard/services/experiments/pipeline"
+	"github.com/switchyard-dl/switchyard/services/experiments/profile"
+	"github.com/switchyard-dl/switchyard/services/experiments/search"
+)
+
+// What changes the cost of an epoch makes another workload; what changes only what is learnt does not.
+func TestWorkloadsAreToldApart(t *testing.T) {
+	numbers := func(all ...float64) (values []search.Value) {
+		for _, x := range all {
+			values = append(values, search.Number(x))
+		}
+		return values
+	}
+	space := search.Space{
+		{Name: "rate", Kind: search.Choice, Values: numbers(0.1, 1)},
+		{Name: "momentum", Kind: search.Uniform, Low: 0, High: 1},
+		{Name: "width", Kind: search.Choice, Values: numbers(64, 128)},
+		{Name: "layers", Kind: search.Int, Low: 1, High: 4},
+		{Name: "optimizer", Kind: search.Choice, Values: []search.Value{search.Text("sgd"), search.Text("adam")}},
+		{Name: "batch_size", Kind: search.Choice, Values: numbers(32, 64, 128)},
+	}
+	params := func(rate, momentum, width, layers float64, optimizer string) search.Params {
+		return search.Params{
+			"rate": search.Number(rate), "momentum": search.Number(momentum), "width": search.Number(width), "layers": search.Number(layers), "optimizer": search.Text(optimizer),
+		}
+	}
+	base := experiment(search.Random, file.PipeTune, 48)
+	base.Space = space
+	of := func(change func(*file.Experiment), p search.Params, batch float64) string {
+		e := base
+		if change != nil {
+			change(&e)
+		}
+		r := New("exp", e, "", time.Time{})
+		return r.workload(p, batch)
+	}
+	first := params(0.1, 0.5, 64, 1, "sgd")
+	known := of(nil, first, 32)
+	for _, tc := range []struct {
+		name  string
+		got   string
+		equal bool
+	}{
+		{"another rate", of(nil, params(1, 0.5, 64, 1, "sgd"), 32), true},
+		{"another momentum", of(nil, params(0.1, 0.9, 64, 1, "sgd"), 32), true},
+		{"another width", of(nil, params(0.1, 0.5, 128, 1, "sgd"), 32), false},
+		{"more layers", of(nil, params(0.1, 0.5, 64, 2, "sgd"), 32), false},
+		{"another optimizer", of(nil, params(0.1, 0.5, 64, 1, "adam"), 32), false},
+		{"another batch size", of(nil, first, 64), false},
+		{"another folder", of(func(e *file.Experiment) { e.Job.WorkDir = "/other" }, first, 32), false},
+		{"another environment", of(func(e *file.Experiment) { e.Job.Env = map[string]string{"OMP_NUM_THREADS": "1"} }, first, 32), false},
+		{"another id and name", of(func(e *file.Experiment) { e.Name = "other" }, first, 32), true},
+	} {
+		if (tc.got == known) != tc.equal {
+			t.Errorf("%s: %s\n%s", tc.name, tc.got, known)
+		}
+	}
+	rateAlone := func(e *file.Experiment) { e.Costs = []string{"rate"} }
+	if said := of(rateAlone, first, 32); said != of(rateAlone, params(0.1, 0.5, 128, 2, "adam"), 32) || said == of(rateAlone, params(1, 0.5, 64, 1, "sgd"), 32) {
+		t.Error("what the experiment says of costs does not count")
+	}
+	r := New("exp", base, "", time.Time{})
+	if n := r.workloads(); n != 2*4*2*3 {
+		t.Errorf("%g workloads", n)
+	}
+}
+
+// A crash after the ground truth was kept and before the record was: the same epochs are told again, and counted once.
+func TestWhatIsToldAgainIsLearntOnce(t *testing.T) {
+	r := New("exp", experiment(search.Random, file.PipeTune, 1), "", time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC))
+	if err := r.Decide(profile.Store{}, r.SubmittedAt); err != nil {
+		t.Fatal(err)
+	}
+	trial := &r.Trials[0]
+	trial.Applied = []train.Applied{{Job: trial.Job, Attempt: 1, Generation: 1, At: r.SubmittedAt, Values: trial.Settings[0]}}
+	end := func(epoch, attempt int, seconds float64) {
+		at := r.SubmittedAt.Add(time.Duration(attempt*epoch) * time.Hour)
+		trial.Done = append(trial.Done, Epoch{Epoch: epoch, Attempt: attempt, At: at, Seconds: seconds})
+	}
+	measured := func(s profile.Store) pipeline.Measured { return s.Entries[0].Measured[0] }
+	end(1, 1, 10)
+	end(2, 1, 20)
+	trial.State = search.Paused
+	before, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := r.Learn(profile.Store{})
+	if m := measured(known); m.Cost != 15 || m.Epochs != 2 {
+		t.Fatalf("learnt %+v", known.Entries)
+	}
+	if err := json.Unmarshal(before, &r); err != nil {
+		t.Fatal(err)
+	}
+	trial = &r.Trials[0]
+	trial.Learnt = 0
+	if diff := cmp.Diff(known, r.Learn(known)); diff != "" || trial.Learnt != 2 {
+		t.Errorf("learnt again: %s", diff)
+	}
+	// An epoch that was lost and trained again is another one.
+	trial.Done = trial.Done[:1]
+	trial.Learnt = 1
+	trial.Applied = append(trial.Applied, train.Applied{Job: trial.Job, Attempt: 2, Generation: 1, At: r.SubmittedAt, Values: trial.Settings[0]})
+	end(2, 2, 30)
+	if m := measured(r.Learn(known)); m.Epochs != 3 || m.Cost != 20 {
+		t.Errorf("learnt %+v", m)
+	}
+}

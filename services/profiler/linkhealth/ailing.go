@@ -1,0 +1,94 @@
+package linkhealth
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// Ailing is a node that is to blame itself: what is sent to it or from it says nothing of the links between.
+type Ailing struct {
+	Node train.NodeID `json:"node"`
+	Why  Ailment      `json:"why"`
+	// BehindSeconds is how far its clock is behind those of the others; below 0: ahead.
+	BehindSeconds float64 `json:"behind_seconds,omitempty"`
+}
+
+// Ailment is what a node suffers from.
+type Ailment string
+
+// The ailments.
+const (
+	// Silent is a node that does not tell any more what it sent or what it received: its agent has ended, or does not reach the bus.
+	Silent Ailment = "Silent"
+	// Stalled is one whose agent does not get to run.
+	Stalled Ailment = "Stalled"
+	// ClockSkew is one whose clock differs from that of most others.
+	ClockSkew Ailment = "ClockSkew"
+)
+
+// Ailing tells of which nodes nothing could be judged in the slots up to one, in order of nodes.
+func (w *Watch) Ailing(last int64) []Ailing {
+	var all []Ailing
+	for _, node := range slices.Sorted(maps.Keys(w.lists)) {
+		var told halves
+		stalled := false
+		for i := range int64(windowSlots) {
+			r := w.reports[last-i][node]
+			told, stalled = told.with(r), stalled || r.stalled
+		}
+		switch {
+		case stalled:
+			all = append(all, Ailing{Node: node, Why: Stalled})
+		case told != w.heard[node] && w.others(node, last):
+			all = append(all, Ailing{Node: node, Why: Silent})
+		}
+	}
+	all = append(all, w.skewed(last)...)
+	slices.SortStableFunc(all, func(a, b Ailing) int { return cmp.Compare(a.Node, b.Node) })
+	return all
+}
+
+// others says whether somebody else has reported a slot: else it is the service that hears nothing.
+func (w *Watch) others(node train.NodeID, last int64) bool {
+	for other := range w.lists {
+		if _, reported := w.reports[last][other]; other != node && reported {
+			return true
+		}
+	}
+	return false
+}
+
+// skewed are the nodes whose clocks differ from those of most others that they exchange probes with.
+func (w *Watch) skewed(last int64) []Ailing {
+	behind := map[train.NodeID]map[train.NodeID]float64{} // a node, then all that it exchanges probes with
+	note := func(node, other train.NodeID, seconds float64) {
+		if behind[node] == nil {
+			behind[node] = map[train.NodeID]float64{}
+		}
+		if math.Abs(seconds) >= math.Abs(behind[node][other]) {
+			behind[node][other] = seconds
+		}
+	}
+	for _, list := range w.lists {
+		for _, f := range list.Probes {
+			seconds := 0.0
+			for i := range int64(windowSlots) {
+				seconds = cmp.Or(w.reports[last-i][f.To].late[f.ID()], seconds)
+			}
+			note(f.From, f.To, seconds)
+			note(f.To, f.From, -seconds)
+		}
+	}
+	var all []Ailing
+	for _, node := range slices.Sorted(maps.Keys(behind)) {
+		apart := slices.DeleteFunc(slices.Sorted(maps.Values(behind[node])), func(seconds float64) bool { return seconds == 0 })
+		if 2*len(apart) > len(behind[node]) {
+			all = append(all, Ailing{Node: node, Why: ClockSkew, BehindSeconds: apart[len(apart)/2]})
+		}
+	}
+	return all
+}

@@ -1,0 +1,112 @@
+package linkhealth
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// tell has every node report a slot in which each flow sent 100 probes and lost none, but for what change makes of it; false: it is not told.
+func (w *triangle) tell(number int64, change func(node train.NodeID, c *event.ProbesCounted) bool) (turns, ailing string) {
+	for _, node := range []train.NodeID{"a", "b", "c"} {
+		c := event.ProbesCounted{Slot: number, Sent: []train.SentProbes{}, Received: []train.ReceivedProbes{}}
+		for _, f := range w.flows {
+			if f.From == node {
+				c.Sent = append(c.Sent, train.SentProbes{Flow: f.ID(), Sent: 100})
+			}
+			if f.To == node {
+				c.Received = append(c.Received, train.ReceivedProbes{Flow: f.ID(), Count: 100})
+			}
+		}
+		if change(node, &c) {
+			w.Counted(node, c, begin(number))
+		}
+	}
+	turns = said(w.Judge(number, begin(number+1)))
+	for _, a := range w.Ailing(number) {
+		ailing += fmt.Sprintf("%s %s %.0f;", a.Node, a.Why, a.BehindSeconds)
+	}
+	return turns, ailing
+}
+
+// What a node does that is ill looks like loss on the links around it, as far as it is counted at all.
+func TestAnAilingNodeIsToldAndNoLinkIsNamed(t *testing.T) {
+	for name, c := range map[string]struct {
+		ill  func(node train.NodeID, c *event.ProbesCounted, flows []train.Flow) bool
+		want string
+	}{
+		"its agent is killed": {func(node train.NodeID, _ *event.ProbesCounted, _ []train.Flow) bool { return node != "b" }, "b Silent 0;"},
+		"one of its two agents is killed": {func(node train.NodeID, c *event.ProbesCounted, _ []train.Flow) bool {
+			if node == "b" {
+				c.Received = nil
+			}
+			return true
+		}, "b Silent 0;"},
+		"its agent is stopped, and goes on now and then": {func(node train.NodeID, c *event.ProbesCounted, _ []train.Flow) bool {
+			if node == "b" {
+				*c = event.ProbesCounted{Slot: c.Slot, Stalled: true}
+			}
+			return true
+		}, "b Stalled 0;"},
+		"its clock is behind": {func(_ train.NodeID, c *event.ProbesCounted, flows []train.Flow) bool {
+			for i, r := range c.Received {
+				for _, f := range flows {
+					if f.ID() == r.Flow && f.From == "b" {
+						c.Received[i].Count = 0
+						c.Late = append(c.Late, train.LateProbes{Flow: r.Flow, BehindSeconds: 90})
+					}
+				}
+			}
+			return true
+		}, "b ClockSkew 90;"},
+		"it hears nothing of those whose clocks are ahead of its own": {func(node train.NodeID, c *event.ProbesCounted, _ []train.Flow) bool {
+			for i, r := range c.Received {
+				if node == "b" {
+					c.Received[i].Count = 0
+					c.Late = append(c.Late, train.LateProbes{Flow: r.Flow, BehindSeconds: -70})
+				}
+			}
+			return true
+		}, "b ClockSkew 70;"},
+	} {
+		w := newTriangle()
+		slot := int64(100)
+		next := func(ill bool) string {
+			slot++
+			turns, ailing := w.tell(slot, func(node train.NodeID, told *event.ProbesCounted) bool { return !ill || c.ill(node, told, w.flows) })
+			if turns != "" {
+				t.Errorf("%s: %s", name, turns)
+			}
+			return ailing
+		}
+		for range 4 {
+			if got := next(false); got != "" {
+				t.Errorf("%s: before: %s", name, got)
+			}
+		}
+		last := ""
+		for range 8 {
+			last = next(true)
+		}
+		if last != c.want {
+			t.Errorf("%s: %q, want %q", name, last, c.want)
+		}
+		for range 3 {
+			last = next(false)
+		}
+		if last != "" {
+			t.Errorf("%s: after: %s", name, last)
+		}
+	}
+}
+
+func TestAServiceThatHearsNothingAccusesNobody(t *testing.T) {
+	w := newTriangle()
+	for slot := range int64(8) {
+		if turns, ailing := w.tell(100+slot, func(train.NodeID, *event.ProbesCounted) bool { return slot < 4 }); turns != "" || ailing != "" {
+			t.Errorf("slot %d: %s, %s", slot, turns, ailing)
+		}
+	}
+}

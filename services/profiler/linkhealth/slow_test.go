@@ -1,0 +1,186 @@
+package linkhealth
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// weather is what a slot of the triangle is like: delays of links, and how far clocks of nodes are ahead, in seconds.
+type weather struct {
+	delay map[string]float64
+	ahead map[train.NodeID]float64
+}
+
+const usualTrip = 200e-6
+
+// timedSlot has all nodes report a slot in which nothing was lost.
+func (w *triangle) timedSlot(number int64, is weather, dice *rand.Rand) string {
+	way := func(from, to train.NodeID) float64 {
+		return usualTrip/2 + is.delay["out-"+string(from)] + is.delay["in-"+string(to)] + 20e-6*dice.Float64()
+	}
+	for _, node := range []train.NodeID{"a", "b", "c"} {
+		c := event.ProbesCounted{Slot: number, Sent: []train.SentProbes{}, Received: []train.ReceivedProbes{}}
+		for _, f := range w.flows {
+			there, back := way(f.From, f.To), way(f.To, f.From)
+			if f.From == node {
+				s := train.SentProbes{Flow: f.ID(), Sent: 5, Acked: 5, RTTSeconds: there + back}
+				if there+back > train.ProbeTimeout.Seconds() {
+					s.Acked, s.RTTSeconds = 0, 0
+				}
+				c.Sent = append(c.Sent, s)
+			}
+			if f.To == node {
+				c.Received = append(c.Received, train.ReceivedProbes{Flow: f.ID(), Count: 5, DelaySeconds: there + is.ahead[f.To] - is.ahead[f.From]})
+			}
+		}
+		w.Counted(node, c, begin(number))
+	}
+	words := ""
+	for _, turn := range w.Judge(number, begin(number)) {
+		if turn.News {
+			l := turn.Link
+			words += fmt.Sprintf("%d: %s %s degraded=%v %.0f ms;", number, l.ID, l.Kind, l.Degraded, 1000*l.DelaySeconds)
+		}
+	}
+	return words
+}
+
+// play goes through the weather slot by slot and gives what was told.
+func play(w *triangle, from int64, slots int, is weather, dice *rand.Rand) string {
+	all := ""
+	for i := range slots {
+		all += w.timedSlot(from+int64(i), is, dice)
+	}
+	return all
+}
+
+func TestASlowLinkIsNamedInItsDirection(t *testing.T) {
+	for _, link := range []string{"out-a", "in-a", "out-c", "in-b"} {
+		for _, delay := range []float64{0.003, 0.040, 0.300} {
+			w, dice := newTriangle(), rand.New(rand.NewPCG(1, 2))
+			if got := play(w, 100, 12, weather{}, dice); got != "" {
+				t.Errorf("in quiet: %s", got)
+			}
+			slow := weather{delay: map[string]float64{link: delay}}
+			got := play(w, 112, 40, slow, dice)
+			// Two slots make a window, and two windows a link degraded.
+			if want := fmt.Sprintf("114: %s slow degraded=true %.0f ms;", link, 1000*min(delay, 0.1)); got != want {
+				t.Errorf("told %s, want %s", got, want)
+			}
+			if got := play(w, 152, 12, weather{}, dice); !strings.Contains(got, link+" slow degraded=false") || strings.Count(got, ";") != 1 {
+				t.Errorf("after %s was slow: %s", link, got)
+			}
+		}
+	}
+}
+
+func TestOneSlowSlotIsNoSlowLink(t *testing.T) {
+	w, dice := newTriangle(), rand.New(rand.NewPCG(1, 2))
+	play(w, 100, 12, weather{}, dice)
+	for slot := int64(112); slot < 160; slot++ {
+		is := weather{}
+		if slot%5 == 0 {
+			is.delay = map[string]float64{"in-b": 0.02}
+		}
+		if got := w.timedSlot(slot, is, dice); got != "" {
+			t.Fatal(got)
+		}
+	}
+}
+
+func TestAClockThatIsSetIsNoSlowLink(t *testing.T) {
+	for _, ahead := range []float64{0.05, -0.05} {
+		w, dice := newTriangle(), rand.New(rand.NewPCG(1, 2))
+		play(w, 100, 12, weather{}, dice)
+		if got := play(w, 112, 40, weather{ahead: map[train.NodeID]float64{"a": ahead}}, dice); got != "" {
+			t.Errorf("a clock that goes %v s: %s", ahead, got)
+		}
+	}
+}
+
+func TestALinkThatLosesIsNotSaidToBeSlow(t *testing.T) {
+	w := newTriangle()
+	w.Recall(train.Link{ID: "in-b", Kind: train.LinkIsSlow, Degraded: true, DelaySeconds: 0.01})
+	told := ""
+	for slot := range int64(12) {
+		for _, turn := range w.slot(100+slot, "in-b", 40) {
+			if turn.News {
+				told += fmt.Sprintf("%s %s degraded=%v;", turn.Link.ID, turn.Link.Kind, turn.Link.Degraded)
+			}
+		}
+	}
+	// It was slow, then loses packets; that it is slow no more is known once what is usual is learned, and says nothing new.
+	if want := "in-b loss degraded=true;"; told != want {
+		t.Errorf("told %s, want %s", told, want)
+	}
+}
+
+func TestWhatIsUsualIsLearnedAnewOnAnotherWay(t *testing.T) {
+	w, dice := newTriangle(), rand.New(rand.NewPCG(1, 2))
+	play(w, 100, 12, weather{}, dice)
+	for i := range w.flows { // all ways lead over a satellite now
+		w.flows[i].Links = append([]string{"satellite"}, w.flows[i].Links...)
+	}
+	for _, node := range []train.NodeID{"a", "b", "c"} {
+		list := train.Pinglist{}
+		for _, f := range w.flows {
+			if f.From == node {
+				list.Probes = append(list.Probes, f)
+			}
+		}
+		w.Use(node, &list)
+	}
+	longer := map[string]float64{"out-a": 0.03, "out-b": 0.03, "out-c": 0.03}
+	if got := play(w, 112, 20, weather{delay: longer}, dice); got != "" {
+		t.Errorf("told %s", got)
+	}
+	longer["in-c"] = 0.01
+	if got := play(w, 132, 6, weather{delay: longer}, dice); !strings.Contains(got, "in-c slow degraded=true 10 ms") {
+		t.Errorf("told %s", got)
+	}
+}
+
+func TestAWindowShowsEachLink(t *testing.T) {
+	w := newTriangle()
+	for slot := range int64(4) {
+		for _, node := range []train.NodeID{"a", "b", "c"} {
+			c := event.ProbesCounted{Slot: 100 + slot, Sent: []train.SentProbes{}, Received: []train.ReceivedProbes{}}
+			for _, f := range w.flows {
+				n := 100
+				if f.To == "b" {
+					n = 90
+				}
+				if f.From == node {
+					c.Sent = append(c.Sent, train.SentProbes{Flow: f.ID(), Sent: 100, Acked: n, RTTSeconds: 0.002, RTTHighSeconds: 0.003 + 0.001*float64(slot)})
+				}
+				if f.To == node {
+					c.Received = append(c.Received, train.ReceivedProbes{Flow: f.ID(), Count: n})
+				}
+			}
+			w.Counted(node, c, begin(100+slot))
+		}
+		w.Judge(100+slot, begin(100+slot))
+	}
+	shown := map[string]train.LinkWindow{}
+	for _, l := range w.Links() {
+		shown[l.ID] = l
+	}
+	want := map[string]train.LinkWindow{
+		"in-b":  {ID: "in-b", State: train.LinkLoses, Sent: 600, Lost: 60, Loss: 0.1, RTTSeconds: 0.002, RTTHighSeconds: 0.006},
+		"out-a": {ID: "out-a", State: train.LinkIsWell, Sent: 600, Lost: 30, RTTSeconds: 0.002, RTTHighSeconds: 0.006},
+		"in-a":  {ID: "in-a", State: train.LinkIsWell, Sent: 600, RTTSeconds: 0.002, RTTHighSeconds: 0.006},
+	}
+	for id, l := range want {
+		if shown[id] != l {
+			t.Errorf("showed %+v, want %+v", shown[id], l)
+		}
+	}
+	if len(shown) != 6 {
+		t.Errorf("%d links", len(shown))
+	}
+}

@@ -1,0 +1,56 @@
+package linkhealth
+
+import (
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// trip is how long the round trips of a flow took in a window: half of them, and nine tenths at most; 0 where nothing was answered.
+type trip struct{ median, high float64 }
+
+// roundTrips sums up what senders told in the slots up to one.
+func (w *Watch) roundTrips(flows []train.Flow, last int64) []trip {
+	trips := make([]trip, len(flows))
+	for i, f := range flows {
+		var medians []float64
+		for slot := last - windowSlots + 1; slot <= last; slot++ {
+			if sent := w.reports[slot][f.From].sent[f.ID()]; sent.Acked > 0 {
+				medians, trips[i].high = append(medians, sent.RTTSeconds), max(trips[i].high, sent.RTTHighSeconds)
+			}
+		}
+		if len(medians) > 0 {
+			trips[i].median = median(medians)
+		}
+	}
+	return trips
+}
+
+// Links is what the last window showed of each link that is probed.
+func (w *Watch) Links() []train.LinkWindow { return w.last }
+
+// describe says of each link with paths over it what a window showed.
+func (w *Watch) describe(s window) []train.LinkWindow {
+	var all []train.LinkWindow
+	for number, id := range w.links {
+		number := int32(number)
+		over := s.matrix.Over(number)
+		if len(over) == 0 {
+			continue
+		}
+		l := train.LinkWindow{ID: id, State: train.LinkIsWell}
+		if bad, degraded := w.told[number]; degraded {
+			l.State, l.Loss, l.DelaySeconds = bad.Kind, bad.Loss, bad.DelaySeconds
+		}
+		var medians []float64
+		for _, r := range over {
+			l.Sent, l.Lost = l.Sent+s.counts[r].Sent, l.Lost+s.counts[r].Lost
+			if t := s.trips[r]; t.median > 0 {
+				medians, l.RTTHighSeconds = append(medians, t.median), max(l.RTTHighSeconds, t.high)
+			}
+		}
+		if len(medians) > 0 {
+			l.RTTSeconds = median(medians)
+		}
+		all = append(all, l)
+	}
+	return all
+}

@@ -1,0 +1,143 @@
+package net
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+const (
+	// crowdEnv tells a process of the test what it is: "send ADDRESS" or "echo ADDRESS".
+	crowdEnv  = "NET_LAB_CROWD"
+	crowdPort = "9"
+	// crowdPackets of crowdBytes are always under way. At crowdRate, a megabyte per second, all that crosses the link waits some 12 ms.
+	crowdPackets = 8
+	crowdBytes   = 1472
+	crowdRate    = "8mbit"
+	// learnedWithin is how long it takes until it is known what is usual.
+	learnedWithin = 90 * time.Second
+)
+
+// crowd keeps a queue full without anything being dropped: for each packet that arrives another is sent.
+func crowd(role, at string) error {
+	packet := make([]byte, crowdBytes)
+	if role == "echo" {
+		conn, err := net.ListenPacket("udp", at)
+		for err == nil {
+			var from net.Addr
+			if _, from, err = conn.ReadFrom(packet); err == nil {
+				_, err = conn.WriteTo(packet[:1], from)
+			}
+		}
+		return err
+	}
+	conn, err := net.Dial("udp", at)
+	if err != nil {
+		return err
+	}
+	for {
+		if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+			return err
+		}
+		more := 1
+		if _, err := conn.Read(make([]byte, 1)); err != nil { // nobody is there yet, or any longer
+			more = crowdPackets
+		}
+		for range more {
+			_, _ = conn.Write(packet)
+		}
+	}
+}
+
+// begin is the end of the cable from which packets enter a link.
+func (k link) begin() (namespace, device string) {
+	switch {
+	case k.device == "uplink":
+		var h int
+		_, _ = fmt.Sscanf(k.namespace, "host%d", &h)
+		return fmt.Sprintf("leaf%d", leafOf(h)), k.namespace
+	case strings.HasPrefix(k.device, "host"):
+		return k.device, "uplink"
+	}
+	return k.device, k.namespace
+}
+
+// slowDown has packets wait before a link until the returned function is called.
+func (l *lab) slowDown(k link) func() {
+	l.t.Helper()
+	namespace, device := k.begin()
+	if err := shell(fmt.Sprintf("ip netns exec %s tc qdisc add dev %s root tbf rate %s burst 4kb limit 1mb", namespace, device, crowdRate)); err != nil {
+		l.t.Skipf("this kernel gives no queues (tc tbf): %v", err)
+	}
+	var stops []func()
+	for role, where := range map[string]string{"echo": k.namespace, "send": namespace} {
+		cmd := exec.Command("ip", "netns", "exec", where, os.Args[0])
+		cmd.Env = append(os.Environ(), crowdEnv+"="+role+" "+net.JoinHostPort(k.enters, crowdPort))
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+		if err := cmd.Start(); err != nil {
+			l.t.Fatal(err)
+		}
+		stops = append(stops, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); _ = cmd.Wait() })
+	}
+	stopped := false
+	stop := func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		for _, s := range stops {
+			s()
+		}
+		if err := shell(fmt.Sprintf("ip netns exec %s tc qdisc del dev %s root", namespace, device)); err != nil {
+			l.t.Error(err)
+		}
+	}
+	return stop
+}
+
+func TestSlowLinksAreNamed(t *testing.T) {
+	c := newCluster(t)
+	c.awaitPaths()
+	seen := c.followTurns()
+	<-time.After(learnedWithin)
+	if said := seen.take(); len(said) > 0 {
+		t.Errorf("in quiet: %v", said)
+	}
+	all := links()
+	// Into a leaf from a host, into a host, into a spine, into a leaf from a spine.
+	for _, bad := range []link{all[0], all[5], all[2*hosts], all[2*hosts+3]} {
+		t.Run(bad.id(), func(t *testing.T) { c.nameSlow(t, seen, bad) })
+	}
+}
+
+// nameSlow has packets wait before a link until it, and no other, is named, and then until it has recovered.
+func (c *cluster) nameSlow(t *testing.T, seen *turns, bad link) {
+	began := time.Now()
+	stop := c.slowDown(bad)
+	defer stop()
+	var told []string
+	await := func(fact string) {
+		until(t, 2*namedWithin, func() (bool, string) {
+			told = append(told, seen.take()...)
+			return slices.ContainsFunc(told, func(turn string) bool { return strings.HasPrefix(turn, bad.id()+" "+fact) }), fmt.Sprint(told)
+		})
+	}
+	await(event.FactDegraded)
+	t.Logf("named after %v: %v", time.Since(began).Round(100*time.Millisecond), told)
+	stop()
+	await(event.FactRecovered)
+	for _, turn := range told {
+		if !strings.HasPrefix(turn, bad.id()+" ") || !strings.Contains(turn, string(train.LinkIsSlow)) {
+			t.Errorf("told %s", turn)
+		}
+	}
+}
