@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/curve"
@@ -303,7 +304,7 @@ func last(x, y bool) int {
 // rode says whether the job came to its device as to another's.
 func (one *lodger) rode() bool { return one.Planned != nil && one.Planned.Beside != "" }
 
-// idle is how many devices nobody holds, less what the jobs need that wait, could run and do not share.
+// idle is how many devices nobody holds, as far as the power budget leaves something for them, less what the jobs need that wait, could run and do not share.
 func (l *lodgings) idle() int {
 	held, waiting := map[spot]bool{}, 0
 	for i := range l.state.Jobs {
@@ -326,7 +327,22 @@ func (l *lodgings) idle() int {
 			waiting += max(j.Spec.MinDevices, 1)
 		}
 	}
-	return l.board.total - len(held) - waiting
+	return min(l.board.total-len(held), l.powered(held)) - waiting
+}
+
+// powered is for how many devices the power budget leaves enough beside those that are held.
+func (l *lodgings) powered(held map[spot]bool) int {
+	left, least := l.board.granted.watts, math.Inf(1)
+	for at := range held {
+		left -= l.board.nodes[at.node].watts
+	}
+	for i := range l.board.nodes {
+		least = min(least, l.board.nodes[i].watts)
+	}
+	if math.IsInf(left, 1) || !(least > 0) {
+		return l.board.total
+	}
+	return max(int((left+slackWatts)/least), 0)
 }
 
 // runsOn is what a job has now; nil where that is nothing.
