@@ -23,15 +23,46 @@ type cluster struct {
 	dir string
 	url string
 	bus *bus.Bus
+	// named is set where links have the names of a topology's file, else those of addresses.
+	named bool
+}
+
+// id is what a link is called.
+func (c *cluster) id(k link) string {
+	if !c.named {
+		return k.id()
+	}
+	from, _ := k.begin()
+	return from + "=3E" + k.namespace
+}
+
+// topology is the network as an operator writes it down. Leaves have no addresses: their place in a path tells them.
+func topology() string {
+	var s strings.Builder
+	s.WriteString("nodes:\n")
+	for h := range hosts {
+		fmt.Fprintf(&s, "  - {name: %s, rack: leaf%d}\n", device("host", h), leafOf(h))
+	}
+	s.WriteString("spines: [spine0, spine1]\naddresses:\n")
+	for p := range spines {
+		var inside []string
+		for l := range leaves {
+			inside = append(inside, spineIn(l, p))
+		}
+		fmt.Fprintf(&s, "  spine%d: [%s]\n", p, strings.Join(inside, ", "))
+	}
+	return s.String()
 }
 
 // probeRate is how many probes each host sends in a second: with 8 hosts that gives each link some 1,200 in a window, in which one percent of loss shows.
 const probeRate = 80
 
-func newCluster(t *testing.T) *cluster {
+func newCluster(t *testing.T) *cluster { return startCluster(t, false) }
+
+func startCluster(t *testing.T, named bool) *cluster {
 	t.Helper()
 	l := newLab(t)
-	c := &cluster{lab: l, dir: t.TempDir()}
+	c := &cluster{lab: l, dir: t.TempDir(), named: named}
 	c.build("planner", "profiler", "admission", "nodeagent")
 	server, err := busserver.Start(busserver.Options{Host: "0.0.0.0", Dir: filepath.Join(c.dir, "bus")})
 	if err != nil {
@@ -48,9 +79,17 @@ func newCluster(t *testing.T) *cluster {
 	if err := c.bus.Ensure(ctx); err != nil {
 		t.Fatal(err)
 	}
-	for _, service := range []string{"admission", "planner", "profiler"} {
-		c.start(service, filepath.Join(c.dir, service))
+	c.start("admission", filepath.Join(c.dir, "admission"))
+	c.start("profiler", filepath.Join(c.dir, "profiler"))
+	flags := []string{filepath.Join(c.dir, "planner")}
+	if named {
+		file := filepath.Join(c.dir, "topology.yaml")
+		if err := os.WriteFile(file, []byte(topology()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		flags = append(flags, "--topology", file)
 	}
+	c.start("planner", flags...)
 	for h := range hosts {
 		c.startAgent(h)
 	}
