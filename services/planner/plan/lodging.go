@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/curve"
@@ -59,6 +60,8 @@ type lodger struct {
 	// leaves: it does not stay beside those with whom it lodged, at left. moves: it stands before the policy although it may stay.
 	leaves, moves bool
 	left          spots
+	// promised is why it was given what it held since.
+	promised *train.Reason
 	// part is what it has of each device at which it lodges; 0 is the whole. host is the job that stands for it, nil where it does so itself.
 	part unit.Bytes
 	host *lodger
@@ -154,7 +157,7 @@ func (b *board) openNodes(nodes []train.Node) []bool {
 func (l *lodgings) decide(p Policy) train.Plan {
 	riders, kept := l.firstRiders(), map[spot]bool{}
 	var made train.Plan
-	for range maxRounds {
+	for round := range maxRounds {
 		made = p.decide(l.without(riders))
 		hosts, served := map[*lodger]spots{}, map[*lodger]bool{}
 		for _, a := range made.Allocations {
@@ -177,18 +180,29 @@ func (l *lodgings) decide(p Policy) train.Plan {
 				}
 			}
 		}
-		for _, one := range l.lodgers {
-			if !served[one] {
-				l.lodge(one)
-			}
-		}
+		l.lodgeAll(served)
 		maps.Copy(next, l.riders())
 		if maps.Equal(next, riders) {
 			break
 		}
-		riders = next
+		if riders = next; round >= maxRounds/2 {
+			l.promise(made)
+		}
 	}
 	return l.explain(made)
+}
+
+// promise has jobs hold what the policy has just given them, as after the plan, where others came to lodge with them. Who stands before it with devices that it
+// shared, or without, may change what it answers to others, and so to and fro.
+func (l *lodgings) promise(made train.Plan) {
+	for _, a := range made.Allocations {
+		one := l.byID[a.Job]
+		if one == nil || slices.Equal(one.held, one.at) || !slices.ContainsFunc(l.lodgers, func(o *lodger) bool { return o.host == one }) {
+			continue
+		}
+		one.held, one.promised = one.at, &a.Reason
+		l.replan(one, &Holding{Node: a.Node, Devices: a.Devices, Memory: one.part})
+	}
 }
 
 // bySize are all that may share, those that held the most devices first: they stand for those that have some of the same.
@@ -290,7 +304,7 @@ func last(x, y bool) int {
 // rode says whether the job came to its device as to another's.
 func (one *lodger) rode() bool { return one.Planned != nil && one.Planned.Beside != "" }
 
-// idle is how many devices nobody holds, less what the jobs need that wait, could run and do not share.
+// idle is how many devices nobody holds, as far as the power budget leaves something for them, less what the jobs need that wait, could run and do not share.
 func (l *lodgings) idle() int {
 	held, waiting := map[spot]bool{}, 0
 	for i := range l.state.Jobs {
@@ -309,11 +323,26 @@ func (l *lodgings) idle() int {
 				}
 			}
 		}
-		if j.Planned == nil && j.Running == nil && !mayShare(*j) && l.possible(j) {
+		if j.Planned == nil && !mayShare(*j) && l.possible(j) {
 			waiting += max(j.Spec.MinDevices, 1)
 		}
 	}
-	return l.board.total - len(held) - waiting
+	return min(l.board.total-len(held), l.powered(held)) - waiting
+}
+
+// powered is for how many devices the power budget leaves enough beside those that are held.
+func (l *lodgings) powered(held map[spot]bool) int {
+	left, least := l.board.granted.watts, math.Inf(1)
+	for at := range held {
+		left -= l.board.nodes[at.node].watts
+	}
+	for i := range l.board.nodes {
+		least = min(least, l.board.nodes[i].watts)
+	}
+	if math.IsInf(left, 1) || !(least > 0) {
+		return l.board.total
+	}
+	return max(int((left+slackWatts)/least), 0)
 }
 
 // runsOn is what a job has now; nil where that is nothing.
