@@ -26,6 +26,8 @@ type Options struct {
 	// HitRatio is the part of the rows over a link that must have lost, for it to be blamed: more than 0.6. Healthy rows do not acquit it altogether, because a
 	// switch may lose some flows and not others.
 	HitRatio float64
+	// Known are links that were blamed before: what they still explain, no other is blamed for.
+	Known map[int32]bool
 }
 
 func (o Options) withDefaults() Options {
@@ -77,10 +79,11 @@ func (c *court) judge() []Suspect {
 	c.indict()
 	var guilty []Suspect
 	for len(c.suspects) > 0 {
-		at, most := -1, 0.0
+		at, most, known := -1, 0.0, false
 		for i, s := range c.suspects {
-			if gain := c.gain(s.Link); gain > most {
-				at, most = i, gain
+			gain, before := c.gain(s.Link), c.options.Known[s.Link]
+			if gain > 0 && (gain > most && before == known || before && !known) {
+				at, most, known = i, gain, before
 			}
 		}
 		if at < 0 {
@@ -196,7 +199,8 @@ func (c *court) blame(link int32, by int) {
 func (c *court) acquit(guilty []Suspect) []Suspect {
 	slices.SortStableFunc(guilty, func(a, b Suspect) int { return cmp.Or(cmp.Compare(b.Lost, a.Lost), cmp.Compare(a.Link, b.Link)) })
 	for i, s := range slices.Backward(guilty) {
-		if !slices.ContainsFunc(c.matrix.Over(s.Link), func(r int32) bool { return c.lossy[r] && c.explained[r] == 1 }) {
+		needed := func(r int32) bool { return c.lossy[r] && c.explained[r] == 1 }
+		if !c.options.Known[s.Link] && !slices.ContainsFunc(c.matrix.Over(s.Link), needed) {
 			c.blame(s.Link, -1)
 			guilty = slices.Delete(guilty, i, i+1)
 		}

@@ -79,6 +79,19 @@ func TestLossOfALinkIsThatOfTheRowsThatItAloneExplains(t *testing.T) {
 	}
 }
 
+// Link 3 lost packets and does so no more, and link 4 has begun to: together that looks like link 5, which is on a row of each.
+func TestWhatAKnownLinkExplainsIsNoSignAgainstOthers(t *testing.T) {
+	m := fabric.NewMatrix(9, [][]int32{{3, 5}, {4, 5}, {3, 6}, {4, 7}, {4, 8}})
+	counts := sent(5, 100)
+	counts[0].Lost, counts[1].Lost = 2, 2
+	if got := links(Localise(m, counts, Options{})); !slices.Equal(got, []int32{5}) {
+		t.Errorf("named %v: nothing tells of link 3", got)
+	}
+	if got := links(Localise(m, counts, Options{Known: map[int32]bool{3: true}})); slices.Contains(got, 5) {
+		t.Errorf("named %v", got)
+	}
+}
+
 func TestRowsWithoutProbesSayNothing(t *testing.T) {
 	counts := sent(10, 1000)
 	counts[2] = Count{Sent: 1000, Lost: 500}
