@@ -113,3 +113,47 @@ func TestSlotsInWhichTheAgentDidNotRunAreNotCounted(t *testing.T) {
 		t.Error("the slot in which it went on is whole")
 	}
 }
+
+func TestReportsFollowAClockThatIsSet(t *testing.T) {
+	for name, leap := range map[string]time.Duration{"the machine slept": 5 * time.Hour, "forward": 61 * time.Second, "back": -time.Hour, "back a little": -25 * time.Second} {
+		p := open(t, "127.0.0.1:0")
+		defer p.close()
+		if err := p.Use(t.Context(), train.Pinglist{Key: []byte("k")}, hour()); err != nil {
+			t.Fatal(err)
+		}
+		now, sequence := hour(), uint64(0)
+		// pass lets time pass, with a probe each second, and gives what is reported.
+		pass := func(d time.Duration) (all []Counts) {
+			for end := now.Add(d); now.Before(end); now = now.Add(beatEvery) {
+				if now.Nanosecond() == 0 {
+					sequence++
+					p.answer(p.listeners[0], packet{kind: kindProbe, flow: 9, session: 1, sequence: sequence, sent: now}, netip.AddrPort{}, now)
+				}
+				if got, over := p.Report(now); over {
+					all = append(all, got)
+				}
+			}
+			return all
+		}
+		if got := pass(5 * train.ProbeSlot); len(got) != 3 || got[2].Stalled || got[2].Received[0].Count != 10 {
+			t.Errorf("%s: before: %+v", name, got)
+		}
+		p.beaten = time.Time{} // what it is compared with does not leap with the wall clock
+		now = now.Add(leap)
+		leapt := SlotOf(now)
+		got := pass(4 * train.ProbeSlot)
+		if len(got) < 3 || got[0].Slot != leapt || !got[0].Stalled {
+			t.Fatalf("%s: after slot %d: %+v", name, leapt, got)
+		}
+		for i, c := range got[1:] {
+			if c.Slot != leapt+1+int64(i) || c.Stalled || len(c.Received) != 1 || c.Received[0].Count != 10 || c.Late != nil {
+				t.Errorf("%s: after slot %d: %+v", name, leapt, c)
+			}
+		}
+		for _, c := range pass(max(0, -leap)) {
+			if c.Received[0].Count != 10 {
+				t.Errorf("%s: what was counted before is counted again: %+v", name, c)
+			}
+		}
+	}
+}

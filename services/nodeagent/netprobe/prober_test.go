@@ -90,7 +90,7 @@ func TestProbesAreCountedAtBothEnds(t *testing.T) {
 			a.mu.Lock()
 			a.reported = number - 2
 			a.mu.Unlock()
-			counts, over := a.Report(time.Now().Add(time.Hour))
+			counts, over := a.Report(time.Now().Add(mostBehind))
 			if !over || counts.Slot != number-1 {
 				t.Errorf("report %+v, %v", counts, over)
 			}
