@@ -72,7 +72,7 @@ type Counts struct {
 	Received []train.ReceivedProbes
 	// Late are flows whose probes came for slots that had been reported before.
 	Late []train.LateProbes
-	// Stalled says that the agent did not get to run for a while of the slot; nothing is counted in it then.
+	// Stalled says that the agent did not get to run for a while of the slot; nothing else is told of it then.
 	Stalled bool
 }
 
@@ -144,6 +144,7 @@ func (p *Prober) Report(now time.Time) (Counts, bool) {
 	out := p.counts.take(number)
 	if p.stalled[number] {
 		out = Counts{Slot: number, Stalled: true}
+		clear(p.late) // they waited for the agent, and say nothing of clocks
 	}
 	maps.DeleteFunc(p.stalled, func(n int64, _ bool) bool { return n <= number })
 	for _, id := range slices.Sorted(maps.Keys(p.late)) {

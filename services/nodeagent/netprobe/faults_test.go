@@ -92,7 +92,7 @@ func TestSlotsInWhichTheAgentDidNotRunAreNotCounted(t *testing.T) {
 	stalled := func(slot int, now time.Time) bool {
 		t.Helper()
 		got, over := p.Report(now)
-		if !over || got.Slot != SlotOf(begin)+int64(slot) || (got.Sent == nil) != got.Stalled || (got.Received == nil) != got.Stalled {
+		if !over || got.Slot != SlotOf(begin)+int64(slot) || (got.Sent == nil) != got.Stalled || (got.Received == nil) != got.Stalled || got.Late != nil {
 			t.Errorf("slot %d: %+v, %v", slot, got, over)
 		}
 		return got.Stalled
@@ -101,10 +101,20 @@ func TestSlotsInWhichTheAgentDidNotRunAreNotCounted(t *testing.T) {
 		p.beat(now)
 	}
 	resumed := begin.Add(41 * time.Second)
-	p.answer(p.listeners[0], packet{kind: kindProbe, flow: 9, session: 1, sequence: 1, sent: begin.Add(22 * time.Second)}, netip.AddrPort{}, resumed)
+	// waited comes to a probe that lay in the kernel meanwhile.
+	sequence := uint64(0)
+	waited := func(sent time.Duration) {
+		sequence++
+		p.answer(p.listeners[0], packet{kind: kindProbe, flow: 9, session: 1, sequence: sequence, sent: begin.Add(sent)}, netip.AddrPort{}, resumed)
+	}
+	waited(22 * time.Second)
 	for slot, want := range []bool{false, false, true, true} {
 		if got := stalled(slot, resumed.Add(2*time.Second)); got != want {
 			t.Errorf("slot %d: stalled is %v", slot, got)
+		}
+		if slot > 0 { // after that slot was told
+			waited(23 * time.Second)
+			waited(-20 * time.Second)
 		}
 	}
 	p.beat(begin.Add(44 * time.Second))
