@@ -56,7 +56,7 @@ type Suspect struct {
 //
 // It is greedy: of the links most of whose rows lost, it blames the one that makes what was lost and what was not, on rows that nothing blamed explains yet, the most
 // likely, and goes on with the others. A link that turns out to be explained by those blamed after it is let off. So is one in whose place another would explain
-// nearly as much: the next windows will tell.
+// nearly as much: the next windows will tell. Links on exactly the same rows no window ever tells apart: the one with the lowest number is named for all of them.
 func Localise(m *fabric.Matrix, counts []Count, o Options) []Suspect {
 	c := &court{matrix: m, counts: counts, options: o.withDefaults(), explained: map[int32]int{}}
 	guilty := c.judge()
@@ -180,7 +180,7 @@ func (c *court) stands(link int32) bool {
 			continue
 		}
 		for _, other := range c.matrix.Rows[r] {
-			if other != link && gain-c.gain(other) < clearly {
+			if gain-c.gain(other) < clearly && !slices.Equal(c.matrix.Over(other), c.matrix.Over(link)) {
 				return false
 			}
 		}

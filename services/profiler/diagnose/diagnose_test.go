@@ -101,6 +101,37 @@ func TestRowsWithoutProbesSayNothing(t *testing.T) {
 	}
 }
 
+// Two nodes probe each other: what leaves the one and what enters the other are on the same row. Of a network of racks with one node each the same holds.
+func TestOfLinksOnTheSameRowsOneIsNamedForAll(t *testing.T) {
+	for name, c := range map[string]struct {
+		rows [][]int32
+		lost []int // of 1000
+		want []int32
+	}{
+		"in full":                         {[][]int32{{1, 0}, {2, 3}}, []int{1000, 0}, []int32{0}},
+		"some":                            {[][]int32{{1, 0}, {2, 3}}, []int{0, 20}, []int32{2}},
+		"both":                            {[][]int32{{1, 0}, {2, 3}}, []int{300, 20}, []int32{0, 2}},
+		"three, of several rows":          {[][]int32{{0, 1, 4}, {0, 1, 4}, {2, 3}}, []int{20, 30, 0}, []int32{0}},
+		"beside one that is told apart":   {[][]int32{{0, 1}, {0, 1, 2}, {2}, {2}}, []int{0, 20, 20, 20}, []int32{2}},
+		"beside one that is not quite so": {[][]int32{{0, 1, 2}, {0, 1, 2}, {2}}, []int{20, 20, 0}, []int32{0}},
+	} {
+		m := fabric.NewMatrix(5, c.rows)
+		counts, lags := sent(len(c.rows), 1000), make([]Lag, len(c.rows))
+		for r, n := range c.lost {
+			counts[r].Lost, lags[r] = n, Lag{Slots: 3}
+			if n > 0 {
+				lags[r].Slow = 3
+			}
+		}
+		if got := links(Localise(m, counts, Options{})); !slices.Equal(got, c.want) {
+			t.Errorf("%s: named %v for losses, want %v", name, got, c.want)
+		}
+		if got := links(LocaliseSlow(m, lags, Options{})); !slices.Equal(got, c.want) {
+			t.Errorf("%s: named %v as slow, want %v", name, got, c.want)
+		}
+	}
+}
+
 func TestAHealthyNetworkIsLeftAlone(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	m := ring(200)

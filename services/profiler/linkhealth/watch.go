@@ -153,15 +153,16 @@ func (w *Watch) forget(slot int64) {
 // reportedBy is how long after its end nobody is waited for any more who has not reported a slot.
 const reportedBy = 13 * time.Second
 
-// Next judges the next slot if it is over and reported, and gives its number.
+// Next judges the next slot if it is over and reported, and gives its number. What is older than the windows, since nobody asked for a while, is left out.
 func (w *Watch) Next(now time.Time) ([]Turn, int64, bool) {
 	over := now.Unix()/slotSeconds - 1
-	if w.judged == 0 {
-		w.judged = over // of what came before the start, a part may be missing
+	if w.judged == 0 || w.Idle() {
+		w.judged = over // of what came before the first list, a part may be missing
 	}
+	w.judged = max(w.judged, over-longSlots)
 	slot := w.judged + 1
 	end := time.Unix((slot+1)*slotSeconds, 0).UTC()
-	if w.Idle() || slot > over || !w.Complete(slot) && now.Sub(end) < reportedBy {
+	if slot > over || !w.Complete(slot) && now.Sub(end) < reportedBy {
 		return nil, slot, false
 	}
 	w.judged = slot

@@ -166,6 +166,40 @@ func TestAnAgentThatIsGoneIsNoLoss(t *testing.T) {
 	}
 }
 
+// caughtUp is which slots are judged at a time.
+func (w *triangle) caughtUp(now time.Time) (slots []int64) {
+	for _, slot, judged := w.Next(now); judged; _, slot, judged = w.Next(now) {
+		slots = append(slots, slot)
+	}
+	return slots
+}
+
+func TestSlotsBeforeTheFirstListAreNotJudged(t *testing.T) {
+	w := newTriangle()
+	lists := w.lists
+	for _, first := range []int64{100, 1000} { // the second time after hours in which nobody probed
+		w.lists = map[train.NodeID]train.Pinglist{}
+		for slot := first - 3; slot <= first; slot++ {
+			if got := w.caughtUp(begin(slot)); got != nil {
+				t.Errorf("without lists %v was judged", got)
+			}
+		}
+		w.lists = lists
+		if got := w.caughtUp(begin(first + 1).Add(reportedBy)); !slices.Equal(got, []int64{first}) {
+			t.Errorf("judged %v, want %d", got, first)
+		}
+	}
+}
+
+func TestAfterAGapTheLastWindowsAreJudged(t *testing.T) {
+	w := newTriangle()
+	w.caughtUp(begin(100))
+	w.caughtUp(begin(101).Add(reportedBy))
+	if got := w.caughtUp(begin(1000).Add(reportedBy)); !slices.Equal(got, []int64{995, 996, 997, 998, 999}) {
+		t.Errorf("judged %v", got)
+	}
+}
+
 func TestASlotIsCompleteWithAllThatIsEverTold(t *testing.T) {
 	w := newTriangle()
 	w.Use("b", nil)
