@@ -10,6 +10,9 @@ type alert struct {
 	wait    string
 }
 
+// aDay in seconds. An agent that stays silent has no points any more and would resolve its own alert once the query does not reach back to its last one.
+const aDay = 24 * 60 * 60
+
 // alerts are those of the network. They look at the data source and database that are provisioned, since a rule has no variables.
 func alerts() []alert {
 	worst := func(field string) string {
@@ -26,9 +29,9 @@ func alerts() []alert {
 		},
 		{
 			uid: "switchyard-probes-silent", title: "An agent has stopped probing", summary: "The agent of {{ .Labels.node }} has told of no probes for a minute.",
-			query: fromStage("raw", "net_probes", "sent") + by("node") +
+			query: fromStage("raw", "net_probes", "sent") + " |> last()\n" + by("node") +
 				" |> last()\n |> map(fn: (r) => ({node: r.node, _time: now(), _value: float(v: int(v: now()) - int(v: r._time)) / 1000000000.0 - 60.0}))\n |> group(columns: [\"node\"])\n",
-			seconds: 900, wait: "0s",
+			seconds: aDay, wait: "0s",
 		},
 	}
 }

@@ -186,7 +186,7 @@ func FuzzDecodeSubmission(f *testing.F) {
 }
 
 func FuzzParseSubject(f *testing.F) {
-	for _, seed := range []string{"yard.job.a.submitted.v1", "yard.job.a.b.c.v1", "yard..a.x.v1", "yard.job.-.x.v0", "yard.job.a.x.v+1", "yard.job.a.x.v01", "yard.job.a..v1"} {
+	for _, seed := range []string{"yard.job.a.submitted.v1", "yard.job.a.b.c.v1", "yard..a.x.v1", "yard.job.-.x.v0", "yard.job.a.x.v+1", "yard.job.a.x.v01", "yard.job.a..v1", "yard.net.a=3Eb=2Ec.degraded.v1"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -201,4 +201,20 @@ func FuzzParseSubject(f *testing.F) {
 			t.Fatalf("%q is read as %q", s, subject)
 		}
 	})
+}
+
+func TestSubjectsOfLinks(t *testing.T) {
+	for subject, good := range map[string]bool{
+		"yard.net.to-10-2-0-1.degraded.v1":                      true,
+		"yard.net.leaf-1=3Espine=2F2.degraded.v1":               true,
+		"yard.net." + strings.Repeat("a", 200) + ".degraded.v1": true,
+		"yard.net." + strings.Repeat("a", 201) + ".degraded.v1": false,
+		"yard.net.leaf-1>spine.degraded.v1":                     false,
+		"yard.net..degraded.v1":                                 false,
+		"yard.job.a=3Eb.submitted.v1":                           false,
+	} {
+		if _, err := ParseSubject(subject); (err == nil) != good {
+			t.Errorf("%s: %v", subject, err)
+		}
+	}
 }

@@ -32,7 +32,7 @@ func ParseSubject(s string) (Subject, error) {
 	if len(parts) != 5 || parts[0] != "yard" {
 		return Subject{}, fmt.Errorf("subject %.200q: want yard.<entity>.<id>.<fact>.v<N>, five parts (an id has no dots)", s)
 	}
-	if _, err := train.ParseJobID(parts[2]); err != nil {
+	if err := checkID(parts[1], parts[2]); err != nil {
 		return Subject{}, fmt.Errorf("subject %.200q: %w", s, err)
 	}
 	version, ok := strings.CutPrefix(parts[4], "v")
@@ -41,4 +41,20 @@ func ParseSubject(s string) (Subject, error) {
 		return Subject{}, fmt.Errorf("subject %.200q: version %q: want v1 or higher", s, parts[4])
 	}
 	return Subject{Entity: parts[1], ID: parts[2], Fact: parts[3], Version: n}, nil
+}
+
+// checkID checks the id of an entity. A link's may be longer than others and has '=' in it, with which two names of any kind are written as one token.
+func checkID(entity, id string) error {
+	if entity != "net" {
+		_, err := train.ParseJobID(id)
+		return err
+	}
+	const mostLink = 200
+	odd := strings.ContainsFunc(id, func(c rune) bool {
+		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-_=", c))
+	})
+	if id == "" || len(id) > mostLink || odd {
+		return fmt.Errorf("link %.80q: want 1 to %d letters, digits, '-', '_' or '='", id, mostLink)
+	}
+	return nil
 }

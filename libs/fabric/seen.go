@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -44,7 +45,25 @@ func FromSeen(ways []Seen) *Topology {
 			last = to
 		}
 	}
+	t.sort()
 	return t
+}
+
+// sort puts vertices in the order of their names.
+func (t *Topology) sort() {
+	order, place := make([]int, len(t.Vertices)), make([]int, len(t.Vertices))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return strings.Compare(t.Vertices[a].Name, t.Vertices[b].Name) })
+	vertices := make([]Vertex, len(order))
+	for to, from := range order {
+		vertices[to], place[from] = t.Vertices[from], to
+	}
+	t.Vertices = vertices
+	for i, l := range t.Links {
+		t.Links[i].A, t.Links[i].B = place[l.A], place[l.B]
+	}
 }
 
 // head is what a link leads to, as its name tells.

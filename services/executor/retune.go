@@ -86,7 +86,8 @@ func (e *executor) retune(ctx context.Context, a train.Attempt, s launch.Sight) 
 	e.picture.retune(key, startAgain(applied, pending))
 	if !before.told || !slices.Equal(pending, before.pending) {
 		applied.Job, applied.Attempt, applied.Generation, applied.At = a.Job, a.Number, wish.Generation, time.Now().UTC()
-		if !before.told && len(pending) == 0 && a.Setting.Generation == wish.Generation {
+		byAgent := wish.Wants(train.SettingMicroBatch) || wish.Wants(train.SettingPowerLimit)
+		if !before.told && len(pending) == 0 && !byAgent && a.Setting.Generation == wish.Generation {
 			applied.At = s.StartedAt
 		}
 		if err := e.publish(ctx, retunedFact(wish.Experiment, applied, pending)); err != nil {

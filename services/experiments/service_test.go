@@ -347,7 +347,7 @@ func TestWhatWasLearntIsTold(t *testing.T) {
 	}
 	trial := &r.Trials[0]
 	trial.State, trial.Done = search.Paused, []conduct.Epoch{{Epoch: 1, Attempt: 1, At: at, Seconds: 10}}
-	trial.Applied = []train.Applied{{Job: trial.Job, Attempt: 1, Generation: 1, At: at.Add(-time.Minute)}}
+	trial.Applied = []train.Applied{{Job: trial.Job, Attempt: 1, Generation: 1, Values: trial.Settings[0], At: at.Add(-time.Minute)}}
 	trial.Profile = &conduct.Profile{BusyCores: 2, Signature: profile.Signature{"busy_cores": 2}}
 	for range 2 {
 		if _, err := c.learn(b.ctx, &r); err != nil {

@@ -26,6 +26,35 @@ type cluster struct {
 	bus *bus.Bus
 	// processes are those that were started, by name.
 	processes map[string]*os.Process
+	// named is set where links have the names of a topology's file, else those of addresses.
+	named bool
+}
+
+// id is what a link is called.
+func (c *cluster) id(k link) string {
+	if !c.named {
+		return k.id()
+	}
+	from, _ := k.begin()
+	return from + "=3E" + k.namespace
+}
+
+// topology is the network as an operator writes it down. Leaves have no addresses: their place in a path tells them.
+func topology() string {
+	var s strings.Builder
+	s.WriteString("nodes:\n")
+	for h := range hosts {
+		fmt.Fprintf(&s, "  - {name: %s, rack: leaf%d}\n", device("host", h), leafOf(h))
+	}
+	s.WriteString("spines: [spine0, spine1]\naddresses:\n")
+	for p := range spines {
+		var inside []string
+		for l := range leaves {
+			inside = append(inside, spineIn(l, p))
+		}
+		fmt.Fprintf(&s, "  spine%d: [%s]\n", p, strings.Join(inside, ", "))
+	}
+	return s.String()
 }
 
 // probing are the settings of agents by the probes that each host sends in a second: those of the service, or NET_RATE small ones, of which 40 cost no more bytes.
@@ -37,16 +66,18 @@ func (c *cluster) probing() []string {
 	return []string{"--probe-rate", strconv.Itoa(rate), "--probe-bytes", "100", "--probe-budget-packets", strconv.Itoa(4 * rate), "--probe-budget-bytes", strconv.Itoa(max(12_500, 300*rate))}
 }
 
-func newCluster(t *testing.T) *cluster {
-	t.Helper()
-	return newClusterAt(t, func(address string) string { return address })
+func newCluster(t *testing.T) *cluster { return startCluster(t, setup{}) }
+
+// setup is what differs between clusters: named tells the planner the topology, at gives other addresses of the same interfaces for probes.
+type setup struct {
+	named bool
+	at    func(string) string
 }
 
-// newClusterAt has agents answer probes at other addresses of the same interfaces.
-func newClusterAt(t *testing.T, at func(string) string) *cluster {
+func startCluster(t *testing.T, s setup) *cluster {
 	t.Helper()
 	l := newLab(t)
-	c := &cluster{lab: l, dir: t.TempDir(), processes: map[string]*os.Process{}}
+	c := &cluster{lab: l, dir: t.TempDir(), processes: map[string]*os.Process{}, named: s.named}
 	c.build("planner", "profiler", "admission", "nodeagent")
 	server, err := busserver.Start(busserver.Options{Host: "0.0.0.0", Dir: filepath.Join(c.dir, "bus")})
 	if err != nil {
@@ -63,11 +94,23 @@ func newClusterAt(t *testing.T, at func(string) string) *cluster {
 	if err := c.bus.Ensure(ctx); err != nil {
 		t.Fatal(err)
 	}
-	for _, service := range []string{"admission", "planner", "profiler"} {
-		c.start(service, filepath.Join(c.dir, service))
+	c.start("admission", filepath.Join(c.dir, "admission"))
+	c.start("profiler", filepath.Join(c.dir, "profiler"))
+	flags := []string{filepath.Join(c.dir, "planner")}
+	if s.named {
+		file := filepath.Join(c.dir, "topology.yaml")
+		if err := os.WriteFile(file, []byte(topology()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		flags = append(flags, "--topology", file)
 	}
+	c.start("planner", flags...)
 	for h := range hosts {
-		c.startAgent(h, at(hostAddress(h)))
+		address := hostAddress(h)
+		if s.at != nil {
+			address = s.at(address)
+		}
+		c.startAgent(h, address)
 	}
 	return c
 }

@@ -15,7 +15,7 @@ import (
 
 // Routers do not tell of IPv6 packets where they came in, so links are logical.
 func TestLossyLinksOfIPv6HostsAreNamed(t *testing.T) {
-	c := newClusterAt(t, inIPv6)
+	c := startCluster(t, setup{at: inIPv6})
 	c.silence()
 	c.awaitLogicalPaths()
 	seen := c.followTurns()

@@ -77,8 +77,8 @@ func (c *cluster) awaitPaths() {
 			}
 		}
 		for _, k := range links() {
-			if covered[k.id()] < 3 {
-				return false, fmt.Sprintf("%s is on %d paths", k.id(), covered[k.id()])
+			if covered[c.id(k)] < 3 {
+				return false, fmt.Sprintf("%s is on %d paths", c.id(k), covered[c.id(k)])
 			}
 		}
 		c.t.Logf("%d flows cover %d links, found within %v", flows, len(covered), time.Since(began).Round(time.Second))

@@ -105,7 +105,7 @@ func (l *lab) slowDown(k link) func() {
 }
 
 func TestSlowLinksAreNamed(t *testing.T) {
-	c := newCluster(t)
+	c := startCluster(t, setup{named: true})
 	c.awaitPaths()
 	seen := c.followTurns()
 	<-time.After(learnedWithin)
@@ -115,7 +115,7 @@ func TestSlowLinksAreNamed(t *testing.T) {
 	all := links()
 	// Into a leaf from a host, into a host, into a spine, into a leaf from a spine.
 	for _, bad := range []link{all[0], all[5], all[2*hosts], all[2*hosts+3]} {
-		t.Run(bad.id(), func(t *testing.T) { c.nameSlow(t, seen, bad) })
+		t.Run(c.id(bad), func(t *testing.T) { c.nameSlow(t, seen, bad) })
 	}
 }
 
@@ -128,7 +128,7 @@ func (c *cluster) nameSlow(t *testing.T, seen *turns, bad link) {
 	await := func(fact string) {
 		until(t, 2*namedWithin, func() (bool, string) {
 			told = append(told, seen.take()...)
-			return slices.ContainsFunc(told, func(turn string) bool { return strings.HasPrefix(turn, bad.id()+" "+fact) }), fmt.Sprint(told)
+			return slices.ContainsFunc(told, func(turn string) bool { return strings.HasPrefix(turn, c.id(bad)+" "+fact) }), fmt.Sprint(told)
 		})
 	}
 	await(event.FactDegraded)
@@ -136,7 +136,7 @@ func (c *cluster) nameSlow(t *testing.T, seen *turns, bad link) {
 	stop()
 	await(event.FactRecovered)
 	for _, turn := range told {
-		if !strings.HasPrefix(turn, bad.id()+" ") || !strings.Contains(turn, string(train.LinkIsSlow)) {
+		if !strings.HasPrefix(turn, c.id(bad)+" ") || !strings.Contains(turn, string(train.LinkIsSlow)) {
 			t.Errorf("told %s", turn)
 		}
 	}

@@ -21,7 +21,7 @@ func epoch0() time.Time { return time.Date(2030, 1, 1, 9, 0, 0, 0, time.UTC) }
 // drawBody makes a body of the fact with small numbers, so that old attempts and repeated epochs are common.
 func drawBody(t *rapid.T, fact string) any {
 	attempt, epochs := rapid.IntRange(0, 4).Draw(t, "attempt"), rapid.IntRange(0, 9).Draw(t, "epochs")
-	cause := rapid.SampledFrom([]train.StopCause{train.StopNone, train.StopPreempt, train.StopRescale, train.StopCancel, train.StopConverged, train.StopOverspent}).Draw(t, "cause")
+	cause := rapid.SampledFrom([]train.StopCause{train.StopNone, train.StopPreempt, train.StopRescale, train.StopRetune, train.StopCancel, train.StopConverged, train.StopOverspent}).Draw(t, "cause")
 	devices := []train.DeviceID{"cpu:0", "cpu:1"}[:rapid.IntRange(1, 2).Draw(t, "devices")]
 	reason := train.Reason{Code: "Because", Message: strings.Repeat("m", rapid.SampledFrom([]int{0, 9, 9000}).Draw(t, "length"))}
 	switch fact {

@@ -111,11 +111,17 @@ func TestPreparingCanBeRepeatedAndCorrects(t *testing.T) {
 	}
 }
 
-// sample are two hours of two GPUs and of two jobs of one user, by the second quarter of each minute.
+// probesSent is how many probes each window of the link in a sample had.
+const probesSent = 300
+
+// sample are two hours of two GPUs, of two jobs of one user and of a link, by the second quarter of each minute.
 func sample(end time.Time) []series.Point {
 	var points []series.Point
 	for at := end.Add(-2 * time.Hour); at.Before(end); at = at.Add(15 * time.Second) {
 		n := int64(at.Sub(end.Add(-2*time.Hour)) / time.Second)
+		points = append(points, series.Point{
+			Measurement: series.NetLink, Tags: map[string]string{"cluster": "c", "link": "to-n1"}, Fields: map[string]any{"sent": int64(probesSent), "lost": n % 2}, Time: at,
+		})
 		for gpu := range int64(2) {
 			points = append(points, series.Point{
 				Measurement: series.GPUPower, Tags: map[string]string{"cluster": "c", "node": "n1", "gpu_uuid": fmt.Sprint("GPU-", gpu), "model": "H100"},
@@ -177,6 +183,9 @@ func TestContinuousQueriesAndTasksThinOutAlike(t *testing.T) {
 		for key, value := range want {
 			if d := cmp.Diff(fmt.Sprint(value), fmt.Sprint(got[key])); d != "" {
 				t.Errorf("%s: %s (-task +query)\n%s", stage.Name, key, d)
+			}
+			if strings.HasPrefix(key, series.NetLink+"sent") && value != float64(probesSent) {
+				t.Errorf("%s: %s is %v: windows of a link overlap and do not add up", stage.Name, key, value)
 			}
 		}
 	}

@@ -49,7 +49,7 @@ type Rollup struct {
 }
 
 // Rollups is the table of what is thinned out. Of a counter the last value is kept, so that differences are exact at any stage; of power the mean and the largest
-// mean of a second; what adds up is added up. Jobs are not kept apart beyond raw: the ledger has their accounts.
+// mean of a second; what adds up is added up, which windows of links do not, since they overlap. Jobs are not kept apart beyond raw: the ledger has their accounts.
 func Rollups() []Rollup {
 	last := func(f string) Thinned { return Thinned{"last", f, f} }
 	mean := func(f string) Thinned { return Thinned{"mean", f, f} }
@@ -63,7 +63,7 @@ func Rollups() []Rollup {
 		{ComponentEnergy, nil, []Thinned{sum("measured_uj"), sum("attributed_uj"), sum("idle_uj"), sum("unattributed_uj")}},
 		{JobEnergy, []string{"tenant", "user", "component", "device_model", "method", "node"}, []Thinned{sum("active_uj"), sum("idle_uj"), sum("cost"), sum("co2e_g"), sum("measured_s"), sum("expected_s")}},
 		{NetProbes, nil, []Thinned{sum("sent"), sum("answered"), sum("received"), sum("late_flows"), mean("rtt_s")}},
-		{NetLink, nil, []Thinned{sum("sent"), sum("lost"), peak("loss_ratio"), peak("delay_s"), peak("degraded"), mean("rtt_s"), peak("rtt_high_s")}},
+		{NetLink, nil, []Thinned{mean("sent"), mean("lost"), peak("loss_ratio"), peak("delay_s"), peak("degraded"), mean("rtt_s"), peak("rtt_high_s")}},
 		{Grid, nil, []Thinned{mean("gco2_kwh"), mean("price_kwh")}},
 	}
 }

@@ -3,6 +3,7 @@ package conduct
 import (
 	"encoding/json"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -452,6 +453,26 @@ func TestEpochsOfASetting(t *testing.T) {
 		if setting["cores"] != test.cores || whole != test.whole || refused != test.refused {
 			t.Errorf("%s: %v, refused %t, whole %t", test.name, setting, refused, whole)
 		}
+	}
+}
+
+// An attempt of a trial is started with a command and an environment that name the values of its newest setting.
+func TestSettingsSayWhatIsStarted(t *testing.T) {
+	e := experiment(search.Random, file.PipeTune, 1)
+	e.Job.Command, e.Job.Env = []string{"train", "--memory", "${memory_mib}"}, map[string]string{"MEMORY": "${memory_mib}m", "HOME": "/h"}
+	e.System = []file.Factor{{Name: file.MemoryMiB, Values: []float64{2048, 1024}}, {Name: file.MicroBatch, Values: []float64{32, 8}}}
+	w := newWorld(t, e)
+	w.run()
+	trial := &w.record.Trials[0]
+	trial.JobState = ""
+	trial.Settings = append(trial.Settings, pipeline.Setting{file.MemoryMiB: 1024, file.MicroBatch: 8})
+	got := w.record.Settings()[0]
+	want := train.Setting{
+		Job: "exp-t0", Experiment: "exp", Generation: uint64(len(trial.Settings)), Values: trial.Setting(), BatchSize: 32,
+		Command: []string{"train", "--memory", "1024"}, Env: map[string]string{"MEMORY": "1024m"},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("wanted is %+v, want %+v", got, want)
 	}
 }
 

@@ -72,7 +72,7 @@ type Counts struct {
 	Received []train.ReceivedProbes
 	// Late are flows whose probes came for slots that had been reported before.
 	Late []train.LateProbes
-	// Stalled says that the agent did not get to run for a while of the slot; nothing is counted in it then.
+	// Stalled says that the agent did not get to run for a while of the slot; nothing else is told of it then.
 	Stalled bool
 }
 
@@ -122,16 +122,21 @@ const (
 	settle     = 2 * time.Second
 	quietFor   = time.Second
 	mostBehind = 10 * time.Second
+	// mostOpen is how many slots may be over or under way that are not reported: as many as are judged together.
+	mostOpen = 6
 )
 
 // Report takes the counts of the next slot that is over; false where there is none.
 func (p *Prober) Report(now time.Time) (Counts, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	number := p.reported + 1
-	late := now.Sub(endOf(number))
 	p.beat(now)
-	if len(p.list.Key) == 0 || late < settle || late < mostBehind && now.Sub(p.heard[number]) < quietFor {
+	if len(p.list.Key) == 0 {
+		return Counts{}, false
+	}
+	p.follow(now)
+	number := p.reported + 1
+	if late := now.Sub(endOf(number)); late < settle || late < mostBehind && now.Sub(p.heard[number]) < quietFor {
 		return Counts{}, false
 	}
 	p.reported = number
@@ -139,6 +144,7 @@ func (p *Prober) Report(now time.Time) (Counts, bool) {
 	out := p.counts.take(number)
 	if p.stalled[number] {
 		out = Counts{Slot: number, Stalled: true}
+		clear(p.late) // they waited for the agent, and say nothing of clocks
 	}
 	maps.DeleteFunc(p.stalled, func(n int64, _ bool) bool { return n <= number })
 	for _, id := range slices.Sorted(maps.Keys(p.late)) {
@@ -146,6 +152,18 @@ func (p *Prober) Report(now time.Time) (Counts, bool) {
 	}
 	clear(p.late)
 	return out, true
+}
+
+// follow begins anew in the slot that is under way, where the wall clock was set or the machine slept. Of that slot only a part was counted.
+func (p *Prober) follow(now time.Time) {
+	current := SlotOf(now)
+	if p.reported <= current && current-p.reported <= mostOpen {
+		return
+	}
+	clear(p.counts)
+	clear(p.heard)
+	clear(p.stalled)
+	p.reported, p.stalled[current] = current-1, true
 }
 
 const (

@@ -92,7 +92,7 @@ func TestSlotsInWhichTheAgentDidNotRunAreNotCounted(t *testing.T) {
 	stalled := func(slot int, now time.Time) bool {
 		t.Helper()
 		got, over := p.Report(now)
-		if !over || got.Slot != SlotOf(begin)+int64(slot) || (got.Sent == nil) != got.Stalled || (got.Received == nil) != got.Stalled {
+		if !over || got.Slot != SlotOf(begin)+int64(slot) || (got.Sent == nil) != got.Stalled || (got.Received == nil) != got.Stalled || got.Late != nil {
 			t.Errorf("slot %d: %+v, %v", slot, got, over)
 		}
 		return got.Stalled
@@ -101,15 +101,69 @@ func TestSlotsInWhichTheAgentDidNotRunAreNotCounted(t *testing.T) {
 		p.beat(now)
 	}
 	resumed := begin.Add(41 * time.Second)
-	p.answer(p.listeners[0], packet{kind: kindProbe, flow: 9, session: 1, sequence: 1, sent: begin.Add(22 * time.Second)}, netip.AddrPort{}, resumed)
+	// waited comes to a probe that lay in the kernel meanwhile.
+	sequence := uint64(0)
+	waited := func(sent time.Duration) {
+		sequence++
+		p.answer(p.listeners[0], packet{kind: kindProbe, flow: 9, session: 1, sequence: sequence, sent: begin.Add(sent)}, netip.AddrPort{}, resumed)
+	}
+	waited(22 * time.Second)
 	for slot, want := range []bool{false, false, true, true} {
 		if got := stalled(slot, resumed.Add(2*time.Second)); got != want {
 			t.Errorf("slot %d: stalled is %v", slot, got)
+		}
+		if slot > 0 { // after that slot was told
+			waited(23 * time.Second)
+			waited(-20 * time.Second)
 		}
 	}
 	p.beat(begin.Add(44 * time.Second))
 	p.beat(begin.Add(45 * time.Second))
 	if !stalled(4, begin.Add(53*time.Second)) {
 		t.Error("the slot in which it went on is whole")
+	}
+}
+
+func TestReportsFollowAClockThatIsSet(t *testing.T) {
+	for name, leap := range map[string]time.Duration{"the machine slept": 5 * time.Hour, "forward": 61 * time.Second, "back": -time.Hour, "back a little": -25 * time.Second} {
+		p := open(t, "127.0.0.1:0")
+		defer p.close()
+		if err := p.Use(t.Context(), train.Pinglist{Key: []byte("k")}, hour()); err != nil {
+			t.Fatal(err)
+		}
+		now, sequence := hour(), uint64(0)
+		// pass lets time pass, with a probe each second, and gives what is reported.
+		pass := func(d time.Duration) (all []Counts) {
+			for end := now.Add(d); now.Before(end); now = now.Add(beatEvery) {
+				if now.Nanosecond() == 0 {
+					sequence++
+					p.answer(p.listeners[0], packet{kind: kindProbe, flow: 9, session: 1, sequence: sequence, sent: now}, netip.AddrPort{}, now)
+				}
+				if got, over := p.Report(now); over {
+					all = append(all, got)
+				}
+			}
+			return all
+		}
+		if got := pass(5 * train.ProbeSlot); len(got) != 3 || got[2].Stalled || got[2].Received[0].Count != 10 {
+			t.Errorf("%s: before: %+v", name, got)
+		}
+		p.beaten = time.Time{} // what it is compared with does not leap with the wall clock
+		now = now.Add(leap)
+		leapt := SlotOf(now)
+		got := pass(4 * train.ProbeSlot)
+		if len(got) < 3 || got[0].Slot != leapt || !got[0].Stalled {
+			t.Fatalf("%s: after slot %d: %+v", name, leapt, got)
+		}
+		for i, c := range got[1:] {
+			if c.Slot != leapt+1+int64(i) || c.Stalled || len(c.Received) != 1 || c.Received[0].Count != 10 || c.Late != nil {
+				t.Errorf("%s: after slot %d: %+v", name, leapt, c)
+			}
+		}
+		for _, c := range pass(max(0, -leap)) {
+			if c.Received[0].Count != 10 {
+				t.Errorf("%s: what was counted before is counted again: %+v", name, c)
+			}
+		}
 	}
 }

@@ -2,6 +2,7 @@ package netprobe
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"syscall"
 	"testing"
@@ -12,15 +13,21 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// BenchmarkTenProbesASecond is what probing costs an agent with its usual settings: it sends ten probes in a second and answers as many. An iteration is a slot.
-func BenchmarkTenProbesASecond(b *testing.B) {
-	const size, agents = 400, 2
+// BenchmarkProbing is what probing costs an agent: with its usual settings it sends ten probes of 400 bytes in a second and answers as many. An iteration is a slot.
+func BenchmarkProbing(b *testing.B) {
+	for _, c := range []struct{ rate, size int }{{10, 400}, {40, 100}} {
+		b.Run(fmt.Sprintf("rate=%d/bytes=%d", c.rate, c.size), func(b *testing.B) { probing(b, c.rate, c.size) })
+	}
+}
+
+func probing(b *testing.B, rate, size int) {
+	const agents = 2
 	var probers [agents]*Prober
 	var all []netip.AddrPort
 	for i := range probers {
 		p, err := Open(b.Context(), Config{
-			Node: "n", Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")}, ProbesPerSecond: 10, ProbeBytes: size,
-			PacketsPerSecond: 60, BytesPerSecond: 12_500,
+			Node: "n", Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")}, ProbesPerSecond: float64(rate), ProbeBytes: size,
+			PacketsPerSecond: max(60, 4*rate), BytesPerSecond: 12_500,
 		})
 		if err != nil {
 			b.Fatal(err)

@@ -11,8 +11,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-// TestNobodyStarvesBesideThoseThatShare: a stream of jobs that share never leaves a device empty, but who wants one for itself gets it once the bound has
-// passed and the jobs of then have ended.
+// TestNobodyStarvesBesideThoseThatShare: a stream of jobs that share never leaves a device empty, but who wants one for itself, or several that it would share,
+// gets them once the bound has passed and the jobs of then have ended.
 func TestNobodyStarvesBesideThoseThatShare(t *testing.T) {
 	const step, bound, longest = 60, 300, 300
 	for _, policy := range []Policy{Switchyard{}, FIFO{}} {
@@ -27,6 +27,12 @@ func TestNobodyStarvesBesideThoseThatShare(t *testing.T) {
 					n.Devices = append(n.Devices, train.Device{ID: train.DeviceID(fmt.Sprint("gpu:", i)), Kind: train.KindGPU, Memory: 16 * unit.GiB})
 				}
 				s.Nodes = []train.Node{n}
+				most := devices
+				if policy == (Switchyard{}) {
+					most = 1 // it gives what comes free to whom that is enough for
+				}
+				alone := train.Spec{MinDevices: rapid.IntRange(1, most).Draw(t, "needs"), AllowSharing: rapid.Bool().Draw(t, "would share"), EstimatedMemoryMiB: 4 << 10}
+				alone.MaxDevices = alone.MinDevices
 				ends, started := map[train.JobID]time.Time{}, map[train.JobID]bool{}
 				for i := 0; !started["alone"]; i++ {
 					s.Now = s.Now.Add(step * time.Second)
@@ -36,7 +42,7 @@ func TestNobodyStarvesBesideThoseThatShare(t *testing.T) {
 						t.Fatalf("the job that wants a device for itself has waited for %d s", step*(i-devices))
 					}
 					if i == devices { // those before it have devices
-						j.ID, j.Spec = "alone", train.Spec{MinDevices: 1, MaxDevices: 1}
+						j.ID, j.Spec = "alone", alone
 					}
 					s.Jobs = append(s.Jobs, j)
 					p := Decide(s, policy)

@@ -2,12 +2,28 @@ package plan
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	sharing "github.com/switchyard-dl/switchyard/services/planner/share"
 )
+
+// lodgeAll finds places for all jobs but those that were served otherwise. Whoever found none asks again when others have: a gang that one job holds up is not held
+// up any more by another one on another device, and three may be known to get on of whom two are not.
+func (l *lodgings) lodgeAll(served map[*lodger]bool) {
+	for again := true; again; clear(l.refused) {
+		again = false
+		for _, one := range l.lodgers {
+			if served[one] || one.at.somewhere() {
+				continue
+			}
+			l.lodge(one)
+			again = again || one.at.somewhere()
+		}
+	}
+}
 
 // lodge finds a job that has no device one beside others, or several: of those that have memory for it, where it adds most to the progress of all. Of equals
 // it takes the one with the least memory left. While a job starves that could have the device for itself, nobody new comes to it.
@@ -26,6 +42,7 @@ func (l *lodgings) lodge(one *lodger) {
 	}
 	if at := l.choose(one); at.somewhere() {
 		l.seat(one, at)
+		maps.DeleteFunc(l.kept, func(_ spot, j *Job) bool { return j.ID == one.ID })
 	} else if waits {
 		l.refused[alike] = true
 	}
@@ -225,7 +242,7 @@ func (l *lodgings) part() {
 
 // getOn says whether a job may stay on its devices with whoever stands for them now: it need not where another has come.
 func (l *lodgings) getOn(one *lodger) bool {
-	if one.held.within(l.lodgingAt(one.held[0]).host.held) {
+	if host := l.lodgingAt(one.held[0]).host; host.promised == nil && one.held.within(host.held) {
 		return true
 	}
 	tenants := append(l.tenants(l.company(one.held)), l.tenant(one, one.held))
@@ -272,7 +289,7 @@ func (l *lodgings) canMove(one *lodger) bool {
 
 // moveOut lets riders stand before the policy for devices that nobody else waits for, those first that gain most from it: the time that they and those whom
 // they leave save must be worth the restart.
-func (l *lodgings) moveOut(idle []int) {
+func (l *lodgings) moveOut(idle idleDevices) {
 	type mover struct {
 		*lodger
 		gain float64

@@ -15,7 +15,11 @@ import (
 func (l *lodgings) explain(made train.Plan) train.Plan {
 	for i := range made.Allocations {
 		a := &made.Allocations[i]
-		if one := l.byID[a.Job]; one != nil && one.part > 0 {
+		one := l.byID[a.Job]
+		if one != nil && one.promised != nil && slices.Equal(one.held, one.at) {
+			a.Reason = *one.promised
+		}
+		if one != nil && one.part > 0 {
 			a.Memory = one.part
 			each := ""
 			if len(one.at) > 1 {

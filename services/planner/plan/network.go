@@ -218,11 +218,7 @@ func (b *board) resettle(c *candidate, to place, taken [][]bool) {
 		b.complete(to.part(i), taken)
 	}
 	c.base = to
-	// It runs elsewhere, as after a plan that has it move.
-	c.rescalable, c.Planned = false, &Holding{Parts: b.parts(&c.base)}
-	if parts := c.Planned.Parts; len(parts) == 1 {
-		c.Planned = &Holding{Node: parts[0].Node, Devices: parts[0].Devices}
-	}
+	b.restarts(c)
 }
 
 // offLinks is the reason of a gang that leaves lossy links.

@@ -45,8 +45,8 @@ func (b *board) leaveSlow(taken [][]bool) {
 				continue
 			}
 			if free := b.nodes[part.node].freeDevice(c, taken[part.node]); free >= 0 {
-				taken[part.node][free] = true // it takes the place of the slow one when devices are settled, and is no other's
-				continue
+				b.swap(c, i, s, free, taken)
+				break
 			}
 			if to := b.refuge(c, part, taken); to != nowhere {
 				b.flee(c, i, to, taken)
@@ -98,13 +98,29 @@ func (b *board) refuge(c *candidate, part *place, taken [][]bool) int {
 	return best
 }
 
+// swap makes a free device of the same node what a job holds there in place of a slow one: it is no other's, and to the policy the job restarts.
+func (b *board) swap(c *candidate, which int, slow train.Straggler, free int, taken [][]bool) {
+	c.base.others = slices.Clone(c.base.others)
+	part := c.base.part(which)
+	part.devices = slices.Clone(part.devices)
+	at := slices.IndexFunc(part.devices, func(d int) bool { return b.nodes[part.node].devices[d].ID == slow.Device })
+	taken[part.node][part.devices[at]], taken[part.node][free] = false, true
+	part.devices[at] = free
+	slices.Sort(part.devices)
+	b.restarts(c)
+}
+
 // flee makes a part of what a job holds one of as many devices of another node.
 func (b *board) flee(c *candidate, which, to int, taken [][]bool) {
 	c.base.others = slices.Clone(c.base.others)
 	part := c.base.part(which)
 	part.node, part.devices = to, make([]int, 0, part.size)
 	b.complete(part, taken)
-	// It runs elsewhere, as after a plan that has it move.
+	b.restarts(c)
+}
+
+// restarts makes of a job one that runs on other devices than it holds, as after a plan that has it move.
+func (b *board) restarts(c *candidate) {
 	c.rescalable, c.Planned = false, &Holding{Parts: b.parts(&c.base)}
 	if parts := c.Planned.Parts; len(parts) == 1 {
 		c.Planned = &Holding{Node: parts[0].Node, Devices: parts[0].Devices}

@@ -331,14 +331,14 @@ func (f *fleet) news() uint64 {
 		}
 	}
 	t := &f.state.Tuning
-	number(f.state.PowerBudgetWatts, t.EnergyWeight, t.FairnessBound, t.StarvationSeconds)
+	number(f.state.PowerBudgetWatts, f.board.granted.watts, t.EnergyWeight, t.FairnessBound, t.StarvationSeconds)
 	for _, tenant := range slices.Sorted(maps.Keys(f.state.Quotas)) {
 		buffer = append(append(buffer, tenant...), 0)
 		number(float64(f.state.Quotas[tenant]))
 	}
 	for i := range f.nodes {
-		buffer = append(append(buffer, f.nodes[i].id...), 0)
-		number(float64(len(f.nodes[i].devices)), float64(f.nodes[i].memory))
+		buffer = append(append(append(append(buffer, f.nodes[i].id...), 0), f.nodes[i].model...), 0)
+		number(float64(len(f.nodes[i].devices)), float64(f.nodes[i].memory), f.nodes[i].watts)
 		buffer = append(buffer, f.nodes[i].traits...)
 	}
 	for _, g := range f.everyone() {

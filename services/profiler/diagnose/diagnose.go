@@ -26,6 +26,8 @@ type Options struct {
 	// HitRatio is the part of the rows over a link that must have lost, for it to be blamed: more than 0.6. Healthy rows do not acquit it altogether, because a
 	// switch may lose some flows and not others.
 	HitRatio float64
+	// Known are links that were blamed before: what they still explain, no other is blamed for.
+	Known map[int32]bool
 }
 
 func (o Options) withDefaults() Options {
@@ -54,7 +56,7 @@ type Suspect struct {
 //
 // It is greedy: of the links most of whose rows lost, it blames the one that makes what was lost and what was not, on rows that nothing blamed explains yet, the most
 // likely, and goes on with the others. A link that turns out to be explained by those blamed after it is let off. So is one in whose place another would explain
-// nearly as much: the next windows will tell.
+// nearly as much: the next windows will tell. Links on exactly the same rows no window ever tells apart: the one with the lowest number is named for all of them.
 func Localise(m *fabric.Matrix, counts []Count, o Options) []Suspect {
 	c := &court{matrix: m, counts: counts, options: o.withDefaults(), explained: map[int32]int{}}
 	guilty := c.judge()
@@ -77,10 +79,11 @@ func (c *court) judge() []Suspect {
 	c.indict()
 	var guilty []Suspect
 	for len(c.suspects) > 0 {
-		at, most := -1, 0.0
+		at, most, known := -1, 0.0, false
 		for i, s := range c.suspects {
-			if gain := c.gain(s.Link); gain > most {
-				at, most = i, gain
+			gain, before := c.gain(s.Link), c.options.Known[s.Link]
+			if gain > 0 && (gain > most && before == known || before && !known) {
+				at, most, known = i, gain, before
 			}
 		}
 		if at < 0 {
@@ -177,7 +180,7 @@ func (c *court) stands(link int32) bool {
 			continue
 		}
 		for _, other := range c.matrix.Rows[r] {
-			if other != link && gain-c.gain(other) < clearly {
+			if gain-c.gain(other) < clearly && !slices.Equal(c.matrix.Over(other), c.matrix.Over(link)) {
 				return false
 			}
 		}
@@ -196,7 +199,8 @@ func (c *court) blame(link int32, by int) {
 func (c *court) acquit(guilty []Suspect) []Suspect {
 	slices.SortStableFunc(guilty, func(a, b Suspect) int { return cmp.Or(cmp.Compare(b.Lost, a.Lost), cmp.Compare(a.Link, b.Link)) })
 	for i, s := range slices.Backward(guilty) {
-		if !slices.ContainsFunc(c.matrix.Over(s.Link), func(r int32) bool { return c.lossy[r] && c.explained[r] == 1 }) {
+		needed := func(r int32) bool { return c.lossy[r] && c.explained[r] == 1 }
+		if !c.options.Known[s.Link] && !slices.ContainsFunc(c.matrix.Over(s.Link), needed) {
 			c.blame(s.Link, -1)
 			guilty = slices.Delete(guilty, i, i+1)
 		}

@@ -79,12 +79,56 @@ func TestLossOfALinkIsThatOfTheRowsThatItAloneExplains(t *testing.T) {
 	}
 }
 
+// Link 3 lost packets and does so no more, and link 4 has begun to: together that looks like link 5, which is on a row of each.
+func TestWhatAKnownLinkExplainsIsNoSignAgainstOthers(t *testing.T) {
+	m := fabric.NewMatrix(9, [][]int32{{3, 5}, {4, 5}, {3, 6}, {4, 7}, {4, 8}})
+	counts := sent(5, 100)
+	counts[0].Lost, counts[1].Lost = 2, 2
+	if got := links(Localise(m, counts, Options{})); !slices.Equal(got, []int32{5}) {
+		t.Errorf("named %v: nothing tells of link 3", got)
+	}
+	if got := links(Localise(m, counts, Options{Known: map[int32]bool{3: true}})); slices.Contains(got, 5) {
+		t.Errorf("named %v", got)
+	}
+}
+
 func TestRowsWithoutProbesSayNothing(t *testing.T) {
 	counts := sent(10, 1000)
 	counts[2] = Count{Sent: 1000, Lost: 500}
 	counts[3] = Count{}
 	if got := links(Localise(ring(10), counts, Options{})); !slices.Equal(got, []int32{3}) {
 		t.Errorf("named %v: of the links of row 2, link 3 has no row that speaks for it", got)
+	}
+}
+
+// Two nodes probe each other: what leaves the one and what enters the other are on the same row. Of a network of racks with one node each the same holds.
+func TestOfLinksOnTheSameRowsOneIsNamedForAll(t *testing.T) {
+	for name, c := range map[string]struct {
+		rows [][]int32
+		lost []int // of 1000
+		want []int32
+	}{
+		"in full":                         {[][]int32{{1, 0}, {2, 3}}, []int{1000, 0}, []int32{0}},
+		"some":                            {[][]int32{{1, 0}, {2, 3}}, []int{0, 20}, []int32{2}},
+		"both":                            {[][]int32{{1, 0}, {2, 3}}, []int{300, 20}, []int32{0, 2}},
+		"three, of several rows":          {[][]int32{{0, 1, 4}, {0, 1, 4}, {2, 3}}, []int{20, 30, 0}, []int32{0}},
+		"beside one that is told apart":   {[][]int32{{0, 1}, {0, 1, 2}, {2}, {2}}, []int{0, 20, 20, 20}, []int32{2}},
+		"beside one that is not quite so": {[][]int32{{0, 1, 2}, {0, 1, 2}, {2}}, []int{20, 20, 0}, []int32{0}},
+	} {
+		m := fabric.NewMatrix(5, c.rows)
+		counts, lags := sent(len(c.rows), 1000), make([]Lag, len(c.rows))
+		for r, n := range c.lost {
+			counts[r].Lost, lags[r] = n, Lag{Slots: 3}
+			if n > 0 {
+				lags[r].Slow = 3
+			}
+		}
+		if got := links(Localise(m, counts, Options{})); !slices.Equal(got, c.want) {
+			t.Errorf("%s: named %v for losses, want %v", name, got, c.want)
+		}
+		if got := links(LocaliseSlow(m, lags, Options{})); !slices.Equal(got, c.want) {
+			t.Errorf("%s: named %v as slow, want %v", name, got, c.want)
+		}
 	}
 }
 

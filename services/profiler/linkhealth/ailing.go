@@ -38,7 +38,7 @@ func (w *Watch) Ailing(last int64) []Ailing {
 		stalled := false
 		for i := range int64(windowSlots) {
 			r := w.reports[last-i][node]
-			told, stalled = told.with(r), stalled || r.stalled
+			told, stalled = told.and(r.told()), stalled || r.stalled
 		}
 		switch {
 		case stalled:
@@ -47,7 +47,11 @@ func (w *Watch) Ailing(last int64) []Ailing {
 			all = append(all, Ailing{Node: node, Why: Silent})
 		}
 	}
-	all = append(all, w.skewed(last)...)
+	ailing := map[train.NodeID]bool{}
+	for _, a := range all {
+		ailing[a.Node] = true
+	}
+	all = append(all, w.skewed(last, ailing)...)
 	slices.SortStableFunc(all, func(a, b Ailing) int { return cmp.Compare(a.Node, b.Node) })
 	return all
 }
@@ -62,8 +66,9 @@ func (w *Watch) others(node train.NodeID, last int64) bool {
 	return false
 }
 
-// skewed are the nodes whose clocks differ from those of most others that they exchange probes with.
-func (w *Watch) skewed(last int64) []Ailing {
+// skewed are the nodes whose clocks differ from those of most others that they exchange probes with. What those who ail anyhow sent or received late says nothing
+// of clocks: it waited for their agents.
+func (w *Watch) skewed(last int64, ailing map[train.NodeID]bool) []Ailing {
 	behind := map[train.NodeID]map[train.NodeID]float64{} // a node, then all that it exchanges probes with
 	note := func(node, other train.NodeID, seconds float64) {
 		if behind[node] == nil {
@@ -77,7 +82,9 @@ func (w *Watch) skewed(last int64) []Ailing {
 		for _, f := range list.Probes {
 			seconds := 0.0
 			for i := range int64(windowSlots) {
-				seconds = cmp.Or(w.reports[last-i][f.To].late[f.ID()], seconds)
+				if !ailing[f.From] && !ailing[f.To] {
+					seconds = cmp.Or(w.reports[last-i][f.To].late[f.ID()], seconds)
+				}
 			}
 			note(f.From, f.To, seconds)
 			note(f.To, f.From, -seconds)

@@ -50,6 +50,19 @@ func TestAnAilingNodeIsToldAndNoLinkIsNamed(t *testing.T) {
 			}
 			return true
 		}, "b Stalled 0;"},
+		"its agent is stopped, and what came meanwhile is late": {func(node train.NodeID, c *event.ProbesCounted, _ []train.Flow) bool {
+			if node != "b" {
+				return true
+			}
+			var late []train.LateProbes
+			for _, r := range c.Received {
+				late = append(late, train.LateProbes{Flow: r.Flow, BehindSeconds: 40})
+			}
+			if c.Late = late; c.Slot%2 == 0 {
+				*c = event.ProbesCounted{Slot: c.Slot, Stalled: true, Late: late}
+			}
+			return true
+		}, "b Stalled 0;"},
 		"its clock is behind": {func(_ train.NodeID, c *event.ProbesCounted, flows []train.Flow) bool {
 			for i, r := range c.Received {
 				for _, f := range flows {
@@ -107,6 +120,24 @@ func TestAServiceThatHearsNothingAccusesNobody(t *testing.T) {
 	for slot := range int64(8) {
 		if turns, ailing := w.tell(100+slot, func(train.NodeID, *event.ProbesCounted) bool { return slot < 4 }); turns != "" || ailing != "" {
 			t.Errorf("slot %d: %s, %s", slot, turns, ailing)
+		}
+	}
+}
+
+func TestANodeThatAnotherOneKeptWaitingHasNoWrongClock(t *testing.T) {
+	w := newTriangle()
+	w.Use("a", &train.Pinglist{Probes: w.flows[:1]}) // to b
+	w.Use("b", &train.Pinglist{})
+	w.Use("c", nil)
+	for slot := int64(100); slot < 106; slot++ {
+		_, ailing := w.tell(slot, func(node train.NodeID, c *event.ProbesCounted) bool {
+			if node == "b" && slot > 103 {
+				*c = event.ProbesCounted{Slot: slot, Stalled: true, Late: []train.LateProbes{{Flow: w.flows[0].ID(), BehindSeconds: 40}}}
+			}
+			return true
+		})
+		if want := map[bool]string{true: "b Stalled 0;"}[slot > 103]; ailing != want {
+			t.Errorf("slot %d: %q, want %q", slot, ailing, want)
 		}
 	}
 }

@@ -32,7 +32,10 @@ func (w *Watch) background() float64 {
 
 // suspects judges the short and the long window that end with a slot.
 func (w *Watch) suspects(short, long window) []diagnose.Suspect {
-	options := diagnose.Options{Doubt: doubt, Background: w.background()}
+	options := diagnose.Options{Doubt: doubt, Background: w.background(), Known: map[int32]bool{}}
+	for link, h := range w.loss.Links {
+		options.Known[link] = h.Degraded
+	}
 	all := diagnose.Localise(short.matrix, short.counts, options)
 	for _, s := range diagnose.Localise(long.matrix, long.counts, options) {
 		known := slices.ContainsFunc(all, func(o diagnose.Suspect) bool { return o.Link == s.Link })

@@ -73,11 +73,8 @@ func (p *pace) add(t timed, found bool) {
 	round, farRound := p.roundTrip.beyond(t.roundTrip)
 	way, farWay := p.oneWay.beyond(t.oneWay)
 	p.lately[0] = verdict{timed: true, slow: farRound && farWay, excess: min(round, way)}
-	if !farRound {
-		p.roundTrip = p.roundTrip.with(t.roundTrip)
-	}
-	if !farRound || !farWay { // clocks may be set anew
-		p.oneWay = p.oneWay.with(t.oneWay)
+	if !p.lately[0].slow { // one alone changes when a clock is set, or with the way back, and may stay so
+		p.roundTrip, p.oneWay = p.roundTrip.with(t.roundTrip), p.oneWay.with(t.oneWay)
 	}
 }
 

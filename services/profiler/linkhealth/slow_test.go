@@ -103,6 +103,20 @@ func TestAClockThatIsSetIsNoSlowLink(t *testing.T) {
 	}
 }
 
+// A way back that has become longer for good must not leave only the clocks to tell whether the way there is slow.
+func TestAClockThatIsSetWhileTheWayBackIsLongIsNoSlowLink(t *testing.T) {
+	w, dice := newTriangle(), rand.New(rand.NewPCG(1, 2))
+	play(w, 100, 12, weather{}, dice)
+	long := weather{delay: map[string]float64{"in-a": 0.04}}
+	if got := play(w, 112, 40, long, dice); got != "114: in-a slow degraded=true 40 ms;" {
+		t.Errorf("told %s", got)
+	}
+	long.ahead = map[train.NodeID]float64{"a": -0.05}
+	if got := play(w, 152, 40, long, dice); strings.Contains(got, "out-a") {
+		t.Errorf("a clock that goes behind: %s", got)
+	}
+}
+
 func TestALinkThatLosesIsNotSaidToBeSlow(t *testing.T) {
 	w := newTriangle()
 	w.Recall(train.Link{ID: "in-b", Kind: train.LinkIsSlow, Degraded: true, DelaySeconds: 0.01})

@@ -58,9 +58,12 @@ type report struct {
 // halves are what was told of what a node sent, and of what it received: two agents may do that.
 type halves struct{ sent, received bool }
 
-func (h halves) with(r report) halves {
-	return halves{h.sent || r.sent != nil, h.received || r.received != nil}
+func (h halves) and(other halves) halves {
+	return halves{h.sent || other.sent, h.received || other.received}
 }
+
+// told is what a report has.
+func (r report) told() halves { return halves{r.sent != nil, r.received != nil} }
 
 // New begins without any list.
 func New() *Watch {
@@ -111,6 +114,9 @@ const mostAhead = time.Minute
 // Counted adds a report. What was sent and what was received may come apart.
 func (w *Watch) Counted(node train.NodeID, c event.ProbesCounted, now time.Time) {
 	_, listed := w.lists[node]
+	if listed {
+		w.heard[node] = w.heard[node].and(halves{c.Sent != nil, c.Received != nil})
+	}
 	if !listed || c.Slot <= w.judged || c.Slot > now.Add(mostAhead).Unix()/slotSeconds {
 		return
 	}
@@ -124,7 +130,6 @@ func (w *Watch) Counted(node train.NodeID, c event.ProbesCounted, now time.Time)
 	if c.Received != nil {
 		r.received = map[uint32]train.ReceivedProbes{}
 	}
-	w.heard[node] = w.heard[node].with(r)
 	if r.stalled = r.stalled || c.Stalled; len(c.Late) > 0 {
 		r.late = map[uint32]float64{}
 	}
@@ -148,25 +153,26 @@ func (w *Watch) forget(slot int64) {
 // reportedBy is how long after its end nobody is waited for any more who has not reported a slot.
 const reportedBy = 13 * time.Second
 
-// Next judges the next slot if it is over and reported, and gives its number.
+// Next judges the next slot if it is over and reported, and gives its number. What is older than the windows, since nobody asked for a while, is left out.
 func (w *Watch) Next(now time.Time) ([]Turn, int64, bool) {
 	over := now.Unix()/slotSeconds - 1
-	if w.judged == 0 {
-		w.judged = over // of what came before the start, a part may be missing
+	if w.judged == 0 || w.Idle() {
+		w.judged = over // of what came before the first list, a part may be missing
 	}
+	w.judged = max(w.judged, over-longSlots)
 	slot := w.judged + 1
 	end := time.Unix((slot+1)*slotSeconds, 0).UTC()
-	if w.Idle() || slot > over || !w.Complete(slot) && now.Sub(end) < reportedBy {
+	if slot > over || !w.Complete(slot) && now.Sub(end) < reportedBy {
 		return nil, slot, false
 	}
 	w.judged = slot
 	return w.Judge(slot, end), slot, true
 }
 
-// Complete says whether everybody who has a list has reported both halves of a slot.
+// Complete says whether everybody who has a list has reported as much of a slot as it ever does.
 func (w *Watch) Complete(slot int64) bool {
 	for node := range w.lists {
-		if r := w.reports[slot][node]; !r.stalled && (r.sent == nil || r.received == nil) {
+		if r, heard := w.reports[slot][node], w.heard[node]; !r.stalled && (heard == halves{} || r.told() != heard) {
 			return false
 		}
 	}

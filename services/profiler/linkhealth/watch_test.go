@@ -166,17 +166,59 @@ func TestAnAgentThatIsGoneIsNoLoss(t *testing.T) {
 	}
 }
 
-func TestASlotIsCompleteWithBothHalves(t *testing.T) {
+// caughtUp is which slots are judged at a time.
+func (w *triangle) caughtUp(now time.Time) (slots []int64) {
+	for _, slot, judged := w.Next(now); judged; _, slot, judged = w.Next(now) {
+		slots = append(slots, slot)
+	}
+	return slots
+}
+
+func TestSlotsBeforeTheFirstListAreNotJudged(t *testing.T) {
+	w := newTriangle()
+	lists := w.lists
+	for _, first := range []int64{100, 1000} { // the second time after hours in which nobody probed
+		w.lists = map[train.NodeID]train.Pinglist{}
+		for slot := first - 3; slot <= first; slot++ {
+			if got := w.caughtUp(begin(slot)); got != nil {
+				t.Errorf("without lists %v was judged", got)
+			}
+		}
+		w.lists = lists
+		if got := w.caughtUp(begin(first + 1).Add(reportedBy)); !slices.Equal(got, []int64{first}) {
+			t.Errorf("judged %v, want %d", got, first)
+		}
+	}
+}
+
+func TestAfterAGapTheLastWindowsAreJudged(t *testing.T) {
+	w := newTriangle()
+	w.caughtUp(begin(100))
+	w.caughtUp(begin(101).Add(reportedBy))
+	if got := w.caughtUp(begin(1000).Add(reportedBy)); !slices.Equal(got, []int64{995, 996, 997, 998, 999}) {
+		t.Errorf("judged %v", got)
+	}
+}
+
+func TestASlotIsCompleteWithAllThatIsEverTold(t *testing.T) {
 	w := newTriangle()
 	w.Use("b", nil)
 	w.Use("c", nil)
-	w.Counted("a", event.ProbesCounted{Slot: 100, Sent: []train.SentProbes{}}, begin(100))
 	if w.Complete(100) {
-		t.Error("a slot is complete without what was received")
+		t.Error("a slot is complete without a report")
+	}
+	w.Counted("a", event.ProbesCounted{Slot: 100, Sent: []train.SentProbes{}}, begin(100))
+	if !w.Complete(100) {
+		t.Error("what a node received is waited for, though it has never told any")
 	}
 	w.Counted("a", event.ProbesCounted{Slot: 100, Received: []train.ReceivedProbes{}}, begin(100))
-	if !w.Complete(100) {
-		t.Error("a slot is not complete with both halves")
+	w.Counted("a", event.ProbesCounted{Slot: 101, Sent: []train.SentProbes{}}, begin(101))
+	if !w.Complete(100) || w.Complete(101) {
+		t.Errorf("complete: %v with both halves, %v with one of them", w.Complete(100), w.Complete(101))
+	}
+	w.Counted("a", event.ProbesCounted{Slot: 102, Stalled: true}, begin(102))
+	if !w.Complete(102) {
+		t.Error("more is waited for from an agent that did not run")
 	}
 }
 
