@@ -73,6 +73,28 @@ func (m *Meetings) Measured(self Kind, others []Kind, stepSeconds float64) {
 	m.Open = folding(m.Open, Pace{Self: self, Others: others, StepSeconds: stepSeconds})
 }
 
+// clearly is by how much faster a job must have been beside others for these not to be what holds it up now.
+const clearly = 1.1
+
+// MeasuredOn learns a step time of a job on several devices with different companies. It tells of one of them only if no other can have held up the job: they
+// were measured, and let it run clearly faster.
+func (m *Meetings) MeasuredOn(self Kind, companies [][]Kind, stepSeconds float64) {
+	if len(companies) == 0 {
+		m.Measured(self, nil, stepSeconds)
+		return
+	}
+	suspects := companies
+	if alone, known := m.StepAlone(self); known {
+		suspects = slices.DeleteFunc(slices.Clone(companies), func(others []Kind) bool {
+			rate, _ := m.Known.RateAmong(self, others)
+			return len(companies) > 1 && m.Known.Measurements(self, others) > 0 && rate > clearly*alone/stepSeconds
+		})
+	}
+	if len(suspects) == 1 {
+		m.Measured(self, suspects[0], stepSeconds)
+	}
+}
+
 // settle makes rates of what was measured of a kind before it was alone.
 func (m *Meetings) settle(self Kind) {
 	alone, _ := m.StepAlone(self)

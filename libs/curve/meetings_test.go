@@ -2,6 +2,7 @@ package curve
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -47,6 +48,31 @@ func TestMeetings(t *testing.T) {
 	known, sure := m.Known.Rate(a, b)
 	if later.Known.Measurements(a, []Kind{b}) != 0 || unsure <= sure || hint == known {
 		t.Errorf("%v±%v before, %v±%v as a hint, measured %d times", known, sure, hint, unsure, later.Known.Measurements(a, []Kind{b}))
+	}
+}
+
+// Of several companies one is blamed only if the others are known to let the job run faster.
+func TestMeetingsOnSeveralDevices(t *testing.T) {
+	wide, a, b := Kind{Family: "wide"}.On(2), Kind{Family: "a"}, Kind{Family: "b"}
+	m := NewMeetings("M", "1", nil)
+	both := [][]Kind{{a}, {b}}
+	m.MeasuredOn(wide, both, 4)
+	m.MeasuredOn(wide, nil, 1)
+	m.MeasuredOn(wide, both, 4)
+	if got := m.Known.Encounters(); len(got) != 0 || len(m.Open) != 0 {
+		t.Fatalf("known are %+v before anybody was measured alone with it", got)
+	}
+	m.MeasuredOn(wide, [][]Kind{{a}}, 1.25)
+	m.MeasuredOn(wide, both, 1.25) // b may do as much, or nothing
+	m.MeasuredOn(wide, both, 4)
+	for _, c := range []struct {
+		other Kind
+		rate  float64
+	}{{a, 0.8}, {b, 0.25}} {
+		i := slices.IndexFunc(m.Known.Encounters(), func(e Encounter) bool { return e.Self == wide && e.Beside == c.other })
+		if i < 0 || m.Known.Encounters()[i].Rate != c.rate || m.Known.Encounters()[i].Count != 1 {
+			t.Errorf("beside %v: %+v, want %v", c.other, m.Known.Encounters(), c.rate)
+		}
 	}
 }
 

@@ -115,7 +115,7 @@ func (l *learner) meet(j *job, m bus.Message, body any) {
 func (l *learner) exited(j *job, m bus.Message, exit train.Exit) {
 	if met, pair := l.stays.outOfMemory(j.id); pair && exit.OutOfDeviceMemory() {
 		if r := l.meetings.record(met.places, m.Sequence); r != nil {
-			r.OutOfMemory(met.self, met.others[0])
+			r.OutOfMemory(met.self, met.companies[0][0])
 		}
 	}
 	l.stays.leave(j.id, m.Time)
@@ -133,7 +133,7 @@ func (l *learner) measure(j *job, m bus.Message, b *event.EpochEnded) {
 	}
 	if met, measured := l.stays.epochEnded(j.id, m.Time, last.Seconds, step); measured {
 		if r := l.meetings.record(met.places, m.Sequence); r != nil {
-			r.Measured(met.self, met.others, met.stepSeconds)
+			r.MeasuredOn(met.self, met.companies, met.stepSeconds)
 		}
 	}
 }

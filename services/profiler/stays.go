@@ -2,6 +2,7 @@ package profiler
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -44,9 +45,10 @@ type gathered struct {
 
 // measurement is the step time of a job alone on some devices, or beside others that were there all the time. On several it is that of the slowest one.
 type measurement struct {
-	places      []place
-	self        curve.Kind
-	others      []curve.Kind
+	places []place
+	self   curve.Kind
+	// companies are those that differ by kind, of all devices; none where it was alone.
+	companies   [][]curve.Kind
 	stepSeconds float64
 }
 
@@ -122,48 +124,52 @@ func (s *stays) epochEnded(job train.JobID, at time.Time, seconds, stepSeconds f
 		one.trains = begun
 	}
 	one.epochAt = at
-	others, known := s.company(one, begun, at)
-	for _, o := range others { // who is held up elsewhere disturbs less here
-		_, same := s.company(o, begun, at)
-		known = known && same
+	companies, known := s.companies(one, begun, at)
+	for _, o := range slices.Concat(companies...) { // who is held up elsewhere disturbs less here
+		its, all := s.companies(o, begun, at)
+		known = known && all && len(its) == 1
 	}
 	s.forget(one)
 	if !known || first && seconds < measureSeconds {
 		one.gathered = gathered{}
 		return measurement{}, false
 	}
-	names, kinds := make([]string, len(others)), make([]curve.Kind, len(others))
-	for i, o := range others {
-		names[i], kinds[i] = string(o.job), o.kind
+	var names strings.Builder
+	kinds := make([][]curve.Kind, len(companies))
+	for i, others := range companies {
+		for _, o := range others {
+			fmt.Fprintf(&names, "%d %s ", i, o.job)
+			kinds[i] = append(kinds[i], o.kind)
+		}
 	}
-	if company := strings.Join(names, " "); company != one.company {
-		one.gathered = gathered{company: company}
+	if names.String() != one.company {
+		one.gathered = gathered{company: names.String()}
 	}
 	one.seconds, one.steps = one.seconds+seconds, one.steps+seconds/stepSeconds
 	if one.seconds < measureSeconds {
 		return measurement{}, false
 	}
-	m := measurement{places: one.places, self: one.kind, others: kinds, stepSeconds: one.seconds / one.steps}
+	m := measurement{places: one.places, self: one.kind, companies: kinds, stepSeconds: one.seconds / one.steps}
 	one.gathered = gathered{company: one.company}
 	return m, true
 }
 
-// company are those that trained beside a job all the time from a moment to another, on one of its devices. It is false where anybody was there for a part of
-// it, and where they are others, by kind, on another device: then nobody knows which of them held the job up. Alone on a device it was held up by nobody.
-func (s *stays) company(one *stay, from, to time.Time) (others []*stay, known bool) {
+// companies are those that trained beside a job all the time from a moment to another, on one of its devices each, those that are alike by kind once. It is
+// false where anybody was there for a part of it. Alone on a device it was held up by nobody.
+func (s *stays) companies(one *stay, from, to time.Time) (companies [][]*stay, known bool) {
 	for _, p := range one.places {
 		here, all := s.beside(one, p, from, to)
-		switch {
-		case !all:
-			return nil, false
-		case len(here) == 0:
-		case len(others) == 0:
-			others = here
-		case !slices.EqualFunc(here, others, func(x, y *stay) bool { return x.kind == y.kind }):
+		if !all {
 			return nil, false
 		}
+		alike := func(others []*stay) bool {
+			return slices.EqualFunc(here, others, func(x, y *stay) bool { return x.kind == y.kind })
+		}
+		if len(here) > 0 && !slices.ContainsFunc(companies, alike) {
+			companies = append(companies, here)
+		}
 	}
-	return others, true
+	return companies, true
 }
 
 // beside are those that trained on a device of a stay all the time from a moment to another, by kind. It is false where anybody was there for a part of it.
@@ -202,5 +208,5 @@ func (s *stays) outOfMemory(job train.JobID) (measurement, bool) {
 	if len(others) != 1 {
 		return measurement{}, false
 	}
-	return measurement{places: one.places, self: one.kind, others: []curve.Kind{others[0].kind}}, true
+	return measurement{places: one.places, self: one.kind, companies: [][]curve.Kind{{others[0].kind}}}, true
 }
