@@ -135,6 +135,7 @@ func (l Link) Trouble() string {
 
 // LinkWindow is what the probes of one window showed of a link.
 type LinkWindow struct {
+	// ID is that of the Link.
 	ID string `json:"id"`
 	// State is what is known to be wrong with it: "loss", "slow", or "well".
 	State LinkTrouble `json:"state"`
