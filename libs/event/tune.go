@@ -73,14 +73,16 @@ type Learnt struct {
 // BestSetting is the cheapest one known of a kind of workload at a batch size.
 type BestSetting struct {
 	// Cluster is the kind.
-	Cluster   string  `json:"cluster"`
+	Cluster string `json:"cluster"`
+	// BatchSize is that of the workloads.
 	BatchSize float64 `json:"batch_size"`
 	// Setting are the system parameters.
 	Setting map[string]float64 `json:"setting"`
 	// EpochSeconds or EpochJoules are what an epoch takes, on average over the workloads: whichever was to be small.
 	EpochSeconds float64 `json:"epoch_seconds,omitempty"`
 	EpochJoules  float64 `json:"epoch_j,omitempty"`
-	Workloads    int     `json:"workloads"`
+	// Workloads is how many were measured with the setting.
+	Workloads int `json:"workloads"`
 }
 
 // ExperimentEnded says how an experiment ended.

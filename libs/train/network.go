@@ -109,6 +109,8 @@ const (
 type Link struct {
 	// ID names the link by where it leads to: the address at which packets enter, or a node or rack where switches are silent.
 	ID string `json:"id"`
+	// Alike are other links on exactly the same probed paths: it may be one of them instead.
+	Alike []string `json:"alike,omitempty"`
 	// Kind is what is wrong with it: "loss" or "slow".
 	Kind LinkTrouble `json:"kind"`
 	// Loss is the part of the packets that it loses, DelaySeconds how much longer than usual they take where it is slow. Confidence is how sure it is, from 0 to 1, that
@@ -133,6 +135,7 @@ func (l Link) Trouble() string {
 
 // LinkWindow is what the probes of one window showed of a link.
 type LinkWindow struct {
+	// ID is that of the Link.
 	ID string `json:"id"`
 	// State is what is known to be wrong with it: "loss", "slow", or "well".
 	State LinkTrouble `json:"state"`

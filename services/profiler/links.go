@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -227,7 +228,7 @@ func (w *watchman) tell(ctx context.Context, t linkhealth.Turn, slot int64) erro
 		w.loss.WithLabelValues(l.ID).Set(l.Loss)
 	}
 	_, err := w.links.Modify(ctx, l.ID, func(known *train.Link) (bool, error) {
-		changed := *known != l
+		changed := !reflect.DeepEqual(*known, l)
 		*known = l
 		return changed, nil
 	})

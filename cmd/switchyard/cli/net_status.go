@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -146,7 +147,7 @@ func (a *app) printNetStatus(s netStatus, now time.Time) error {
 			if l.Degraded {
 				sure = fmt.Sprintf("%.0f %%", 100*l.Confidence)
 			}
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", l.ID, state, loss, delay, sure, since, l.Flows)
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", strings.Join(append([]string{l.ID}, l.Alike...), " or "), state, loss, delay, sure, since, l.Flows)
 		}
 	})
 }

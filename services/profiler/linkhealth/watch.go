@@ -319,7 +319,7 @@ func (w *Watch) Judge(slot int64, end time.Time) []Turn {
 		now, degraded := w.trouble(number)
 		switch {
 		case degraded:
-			now.ID, now.Probes = id, some.sent(number)
+			now.ID, now.Alike, now.Probes = id, w.alike(some, number), some.sent(number)
 			w.told[number] = now
 			turns = append(turns, Turn{now, !was || now.Kind != before.Kind})
 		case was:

@@ -101,6 +101,21 @@ func TestALinkIsDegradedAfterTwoWindowsAndRecoversLater(t *testing.T) {
 	}
 }
 
+func TestALinkIsToldWithThoseThatNothingTellsApart(t *testing.T) {
+	w := newTriangle()
+	w.Use("c", nil)
+	w.flows = slices.DeleteFunc(w.flows, func(f train.Flow) bool { return f.From == "c" || f.To == "c" })
+	w.Use("a", &train.Pinglist{Probes: w.flows[:1]})
+	w.Use("b", &train.Pinglist{Probes: w.flows[1:]})
+	var last []Turn
+	for slot := range int64(4) {
+		last = w.slot(100+slot, "in-b", 30)
+	}
+	if len(last) != 1 || last[0].Link.ID != "out-a" || !last[0].Link.Degraded || !slices.Equal(last[0].Link.Alike, []string{"in-b"}) {
+		t.Errorf("told %+v", last)
+	}
+}
+
 func TestOneBadSlotMakesNoLinkDegraded(t *testing.T) {
 	w := newTriangle()
 	for slot := range int64(20) {

@@ -1,6 +1,8 @@
 package linkhealth
 
 import (
+	"slices"
+
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -51,6 +53,21 @@ func (w *Watch) describe(s window) []train.LinkWindow {
 			l.RTTSeconds = median(medians)
 		}
 		all = append(all, l)
+	}
+	return all
+}
+
+// alike are the other links on the same paths as one. Nothing tells them apart.
+func (w *Watch) alike(s window, link int32) []string {
+	over := s.matrix.Over(link)
+	if len(over) == 0 {
+		return nil
+	}
+	var all []string
+	for _, other := range s.matrix.Rows[over[0]] {
+		if other != link && slices.Equal(s.matrix.Over(other), over) {
+			all = append(all, w.links[other])
+		}
 	}
 	return all
 }
