@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/curve"
@@ -257,12 +258,11 @@ func (l *lodgings) firstRiders() map[train.JobID]bool {
 		if one.at.somewhere() || one.spread() {
 			continue
 		}
-		left, enough := l.idleBehind(&one.Job, one.min, idle)
-		if !enough {
+		if idle < one.min {
 			l.lodge(one)
 		}
-		if !one.at.somewhere() { // what is idle is for nobody behind it, also where it is too little for it alone
-			idle = left
+		if !one.at.somewhere() && l.possible(&one.Job) { // what is idle is for nobody behind it, also where it is too little for it alone
+			idle = max(idle-one.min, 0)
 		}
 	}
 	l.moveOut(idle)
@@ -302,6 +302,47 @@ func last(x, y bool) int {
 
 // rode says whether the job came to its device as to another's.
 func (one *lodger) rode() bool { return one.Planned != nil && one.Planned.Beside != "" }
+
+// idle is how many devices nobody holds, as far as the power budget leaves something for them, less what the jobs need that wait, could run and do not share.
+func (l *lodgings) idle() int {
+	held, waiting := map[spot]bool{}, 0
+	for i := range l.state.Jobs {
+		j := &l.state.Jobs[i]
+		if j.CancelRequested {
+			continue
+		}
+		for _, h := range []*Holding{j.Planned, j.runsOn()} {
+			if h == nil {
+				continue
+			}
+			for _, part := range h.places() {
+				p, _ := l.board.locatePart(part)
+				for _, d := range p.devices {
+					held[spot{p.node, d}] = true
+				}
+			}
+		}
+		if j.Planned == nil && !mayShare(*j) && l.possible(j) {
+			waiting += max(j.Spec.MinDevices, 1)
+		}
+	}
+	return min(l.board.total-len(held), l.powered(held)) - waiting
+}
+
+// powered is for how many devices the power budget leaves enough beside those that are held.
+func (l *lodgings) powered(held map[spot]bool) int {
+	left, least := l.board.granted.watts, math.Inf(1)
+	for at := range held {
+		left -= l.board.nodes[at.node].watts
+	}
+	for i := range l.board.nodes {
+		least = min(least, l.board.nodes[i].watts)
+	}
+	if math.IsInf(left, 1) || !(least > 0) {
+		return l.board.total
+	}
+	return max(int((left+slackWatts)/least), 0)
+}
 
 // runsOn is what a job has now; nil where that is nothing.
 func (j *Job) runsOn() *Holding {

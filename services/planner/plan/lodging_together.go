@@ -289,7 +289,7 @@ func (l *lodgings) canMove(one *lodger) bool {
 
 // moveOut lets riders stand before the policy for devices that nobody else waits for, those first that gain most from it: the time that they and those whom
 // they leave save must be worth the restart.
-func (l *lodgings) moveOut(idle idleDevices) {
+func (l *lodgings) moveOut(idle int) {
 	type mover struct {
 		*lodger
 		gain float64
@@ -305,8 +305,9 @@ func (l *lodgings) moveOut(idle idleDevices) {
 	}
 	slices.SortStableFunc(movers, func(x, y mover) int { return cmp.Compare(y.gain, x.gain) })
 	for _, m := range movers {
-		if left, enough := l.idleBehind(&m.Job, len(m.at), idle); enough {
-			idle, m.moves = left, true
+		if idle >= len(m.at) {
+			idle -= len(m.at)
+			m.moves = true
 			l.unseat(m.lodger)
 		}
 	}
