@@ -220,7 +220,8 @@ func (p *picture) state(now time.Time, last train.Plan, known bool, terms plan.S
 	s.Links = p.degraded()
 	planned := make(map[train.JobID]*plan.Holding, len(last.Allocations))
 	for _, a := range last.Allocations {
-		planned[a.Job] = &plan.Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Beside: a.Beside, Parts: a.Parts, Servers: a.Servers}
+		h := plan.HoldingOf(a)
+		planned[a.Job] = &h
 	}
 	for key, j := range p.jobs {
 		a, tried := p.attempts[key]

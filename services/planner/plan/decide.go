@@ -89,7 +89,7 @@ func Decide(s State, p Policy) train.Plan {
 
 func handOut(s State, p Policy) train.Plan {
 	if slices.ContainsFunc(s.Jobs, mayShare) {
-		return newLodgings(s).decide(p)
+		return decideShared(s, p)
 	}
 	return p.decide(s)
 }

@@ -227,7 +227,8 @@ func (d *day) apply(p train.Plan) {
 }
 
 func holdingOf(a train.Allocation) *Holding {
-	return &Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Beside: a.Beside}
+	h := HoldingOf(a)
+	return &h
 }
 
 // checkDevices: each device exists and is given once, or to jobs that share it and together want no more memory than it has.
@@ -554,10 +555,7 @@ func checkStable(t *rapid.T, s State, policy Policy, p train.Plan) {
 			_, had := p.Find(a.Job)
 			return name == "applied" && !had && a.Beside != "" && outgrownLeft(s, p, a)
 		})
-		same := slices.EqualFunc(p.Allocations, allocations, func(x, y train.Allocation) bool {
-			return x.Job == y.Job && x.Beside == y.Beside && slices.EqualFunc(x.Places(), y.Places(), train.Part.Same)
-		})
-		if !same {
+		if !slices.EqualFunc(p.Allocations, allocations, sameAllocation) {
 			t.Fatalf("the %s plan is changed at once:\n%s\n%s", name, words(p), words(again))
 		}
 	}

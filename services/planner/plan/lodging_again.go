@@ -1,0 +1,63 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// maxAgain bounds how often a decision on jobs that share is made again before it is published.
+const maxAgain = 3
+
+// decideShared decides again on what was decided, as if it had been published, until that changes nothing. Who stands before the policy depends on what it leaves
+// idle, which is known afterwards alone: without this, the next decision would correct what the first one guessed, by restarts.
+func decideShared(s State, p Policy) train.Plan {
+	made := newLodgings(s).decide(p)
+	for range maxAgain {
+		again := newLodgings(s.published(made)).decide(p)
+		if slices.EqualFunc(made.Allocations, again.Allocations, sameAllocation) {
+			break
+		}
+		made = reasonsOf(made, again)
+	}
+	return made
+}
+
+// published is the state in which the next decision finds a plan, if nothing else happens before.
+func (s State) published(p train.Plan) State {
+	s.Memory = p.Memory
+	planned := make(map[train.JobID]*Holding, len(p.Allocations))
+	for _, a := range p.Allocations {
+		h := HoldingOf(a)
+		planned[a.Job] = &h
+	}
+	s.Jobs = slices.Clone(s.Jobs)
+	for i := range s.Jobs {
+		s.Jobs[i].Planned = planned[s.Jobs[i].ID]
+	}
+	return s
+}
+
+// HoldingOf is what a plan gives to a job.
+func HoldingOf(a train.Allocation) Holding {
+	return Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Beside: a.Beside, Parts: a.Parts, Servers: a.Servers}
+}
+
+func sameAllocation(x, y train.Allocation) bool {
+	return x.Job == y.Job && x.Beside == y.Beside && slices.EqualFunc(x.Places(), y.Places(), train.Part.Same)
+}
+
+// reasonsOf is the second of two plans. Of what it leaves as it was in the first, the first one's reasons are those that hold for the state before both.
+func reasonsOf(first, second train.Plan) train.Plan {
+	for i, a := range second.Allocations {
+		if before, had := first.Find(a.Job); had && sameAllocation(before, a) {
+			second.Allocations[i].Reason = before.Reason
+		}
+	}
+	for i, w := range second.Waiting {
+		if k := slices.IndexFunc(first.Waiting, func(o train.Waiting) bool { return o.Job == w.Job }); k >= 0 {
+			second.Waiting[i].Blockers = first.Waiting[k].Blockers
+		}
+	}
+	return second
+}
