@@ -389,6 +389,28 @@ func TestRefusedParametersKeepTheirDefaults(t *testing.T) {
 	}
 }
 
+// More cores than a job has slots are refused, and leave it with those that it had: epochs teach nothing of cores that they did not run on, but for the moment in
+// which a change falls.
+func TestMoreCoresThanSlotsTeachNothing(t *testing.T) {
+	e := experiment(search.Random, file.PipeTune, 6)
+	e.System = []file.Factor{{Name: file.Cores, Values: []float64{4, 2, 1}}}
+	w := newWorld(t, e)
+	w.slots, w.busy, w.cost = 2, 0.6, func(_, cores float64) float64 { return 20 - 5*cores }
+	w.run()
+	changes := 0
+	for _, trial := range w.record.Trials {
+		changes += len(trial.Settings) - 1
+	}
+	if changes < 2 {
+		t.Fatalf("%d changes: the test shows nothing", changes)
+	}
+	for _, m := range w.known.Records()[0].Measured {
+		if want := 20 - 5*min(m.Setting[file.Cores], w.slots); math.Abs(m.Cost-want) > 0.1 {
+			t.Errorf("an epoch on %g cores is taken to cost %g s, want %g", m.Setting[file.Cores], m.Cost, want)
+		}
+	}
+}
+
 // Devices come with the submission: an epoch has the number that its trial was searched with.
 func TestSearchedDevicesAreNoFailure(t *testing.T) {
 	e := experiment(search.Grid, file.V2, 2)
@@ -434,6 +456,9 @@ func TestEpochsOfASetting(t *testing.T) {
 			{Attempt: 1, Generation: 2, At: at(15), Values: map[string]float64{"cores": 1}},
 			{Attempt: 1, Generation: 3, At: at(31), Restarts: []string{"cores"}},
 			{Attempt: 2, Generation: 3, At: at(40), Refused: map[string]string{"cores": "too many"}},
+			{Attempt: 2, Generation: 2, At: at(56), Values: map[string]float64{"cores": 1}},
+			{Attempt: 2, Generation: 1, At: at(66), Refused: map[string]string{"cores": "too many"}},
+			{Attempt: 4, Generation: 1, At: at(80), Refused: map[string]string{"cores": "too many"}},
 		},
 	}
 	for _, test := range []struct {
@@ -447,7 +472,9 @@ func TestEpochsOfASetting(t *testing.T) {
 		{"after", Epoch{Attempt: 1, At: at(30), Seconds: 10}, 1, true, false},
 		{"it has yet to be started again", Epoch{Attempt: 1, At: at(45), Seconds: 10}, 2, false, false},
 		{"refused", Epoch{Attempt: 2, At: at(55), Seconds: 10}, 4, true, true},
+		{"what it was launched with is refused when it has another value", Epoch{Attempt: 2, At: at(76), Seconds: 10}, 2, true, true},
 		{"nothing was told", Epoch{Attempt: 3, At: at(70), Seconds: 10}, 2, false, false},
+		{"it was launched with what is refused", Epoch{Attempt: 4, At: at(90), Seconds: 10}, 2, true, false},
 	} {
 		setting, refused, whole := trial.settingOf(test.epoch, pipeline.Setting{"cores": 2})
 		if setting["cores"] != test.cores || whole != test.whole || refused != test.refused {

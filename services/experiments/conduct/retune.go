@@ -1,6 +1,7 @@
 package conduct
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -135,10 +136,11 @@ func (r *Record) launched(t *Trial) pipeline.Setting {
 }
 
 // settingOf is under which setting an epoch ran; whole is false where there was none for all of it. refused says that the processes did not have all of it: the
-// back end could not set a value, and they were not launched with it either.
+// back end could not set a value, and it is not the one that they had before: what was applied to them last, or what they were launched with.
 func (t *Trial) settingOf(e Epoch, launched pipeline.Setting) (setting pipeline.Setting, refused, whole bool) {
 	begun := e.At.Add(-time.Duration((1 - settling) * e.Seconds * float64(time.Second)))
 	var last *train.Applied
+	had := maps.Clone(launched)
 	for i := range t.Applied {
 		a := &t.Applied[i]
 		switch {
@@ -147,6 +149,7 @@ func (t *Trial) settingOf(e Epoch, launched pipeline.Setting) (setting pipeline.
 			return t.Settings[0], false, false
 		default:
 			last = a
+			maps.Copy(had, a.Values)
 		}
 	}
 	if last == nil || len(last.Pending(t.Settings[last.Generation-1])) > 0 {
@@ -154,7 +157,7 @@ func (t *Trial) settingOf(e Epoch, launched pipeline.Setting) (setting pipeline.
 	}
 	setting = t.Settings[last.Generation-1]
 	for name := range last.Refused {
-		refused = refused || setting[name] != launched[name]
+		refused = refused || setting[name] != had[name]
 	}
 	return setting, refused, true
 }
