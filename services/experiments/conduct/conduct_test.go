@@ -389,6 +389,30 @@ func TestRefusedParametersKeepTheirDefaults(t *testing.T) {
 	}
 }
 
+// While a trial is paused nothing is started again: that time is no price.
+func TestAPauseIsNoPriceOfARestart(t *testing.T) {
+	r := newWorld(t, experiment(search.ASHA, file.PipeTune, 9)).record
+	at := func(seconds int) time.Time { return r.SubmittedAt.Add(time.Duration(seconds) * time.Second) }
+	r.Trials = []Trial{{Job: "exp-t0", Epochs: 2, State: search.Running, Settings: []pipeline.Setting{{file.Cores: 2}, {file.Cores: 1}, {file.Cores: 2}}}}
+	epoch := func(attempt, n, ends int) {
+		r.EpochEnded("exp-t0", event.EpochEnded{Attempt: attempt, EpochsDone: n, EpochSeconds: 10}, at(ends))
+	}
+	leaves := func(attempt int, generation uint64) {
+		r.Retuned(train.Applied{Job: "exp-t0", Attempt: attempt, Generation: generation, Restarts: []string{file.Cores}})
+	}
+	epoch(1, 1, 10)
+	leaves(1, 2)
+	epoch(1, 2, 20)
+	r.Trials[0].State, r.Trials[0].Epochs = search.Running, 9
+	epoch(2, 3, 3600)
+	leaves(2, 3)
+	epoch(2, 4, 3610)
+	epoch(3, 5, 3625)
+	if got := r.changes()[file.Cores]; got != 5 {
+		t.Errorf("a restart is taken to cost %g s, want 5", got)
+	}
+}
+
 // More cores than a job has slots are refused, and leave it with those that it had: epochs teach nothing of cores that they did not run on, but for the moment in
 // which a change falls.
 func TestMoreCoresThanSlotsTeachNothing(t *testing.T) {

@@ -63,7 +63,7 @@ func (r *Record) settle(t *Trial, at time.Time) {
 	switch {
 	case t.JobState == "":
 		if whole := t.Epochs >= r.Experiment.Search.MaxEpochs; t.State == search.Running && !whole && t.EpochsDone() >= t.Epochs {
-			t.State, t.EndedAt = search.Paused, at
+			t.State, t.EndedAt, t.Done[len(t.Done)-1].Paused = search.Paused, at, true
 		}
 		return
 	case t.JobState == train.StateSucceeded:
