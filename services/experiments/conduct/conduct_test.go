@@ -343,7 +343,7 @@ func TestRestartsAreProbedWhereTheyAreRepaid(t *testing.T) {
 	}{"cheap": {time.Second / 4, 1}, "dear": {time.Hour, 2}} {
 		for _, killed := range []bool{false, true} {
 			w := newWorld(t, experiment(search.Random, file.PipeTune, 2))
-			w.killed, w.restart, w.restarts, w.busy = killed, test.restart, []string{file.Cores}, 0.3
+			w.killed, w.restart, w.restarts, w.busy = killed, test.restart, []string{file.Cores}, 0.1
 			w.cost = func(_, cores float64) float64 { return 10 + 5*cores }
 			w.run()
 			last := w.record.Trials[1]
