@@ -20,7 +20,7 @@ type Kind string
 const (
 	// Start claims the next attempt of a job and starts its processes.
 	Start Kind = "start"
-	// RequestStop asks an attempt to leave at its next epoch's end.
+	// RequestStop asks an attempt to leave at its next epoch's end. One that was asked before is from then on asked for another cause.
 	RequestStop Kind = "request_stop"
 	// WithdrawStop lets an attempt go on that was asked to leave and has not been told so yet.
 	WithdrawStop Kind = "withdraw_stop"
