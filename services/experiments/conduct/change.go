@@ -55,10 +55,10 @@ func (t *Trial) restarts() []float64 {
 func (t *Trial) left(attempt int) bool {
 	left := false
 	for _, a := range t.Applied {
-		if a.Attempt != attempt || a.Generation == 0 || a.Generation > uint64(len(t.Settings)) {
+		if a.Attempt != attempt || !t.wanted(a) {
 			continue
 		}
-		left = slices.ContainsFunc(a.Pending(t.Settings[a.Generation-1]), func(name string) bool { return slices.Contains(a.Restarts, name) })
+		left = slices.ContainsFunc(t.pending(a), func(name string) bool { return slices.Contains(a.Restarts, name) })
 	}
 	return left
 }

@@ -507,6 +507,34 @@ func TestEpochsOfASetting(t *testing.T) {
 	}
 }
 
+// An executor that was started anew tells of a part of what an attempt has long had: its epochs count on.
+func TestWhatAnAttemptHasStays(t *testing.T) {
+	r := newWorld(t, experiment(search.Random, file.PipeTune, 1)).record
+	r.Trials = []Trial{{Job: "exp-t0", Settings: []pipeline.Setting{{file.Cores: 2, file.PowerLimit: 150}}}}
+	at := func(seconds int) time.Time { return r.SubmittedAt.Add(time.Duration(seconds) * time.Second) }
+	part, whole := map[string]float64{file.Cores: 2}, map[string]float64{file.Cores: 2, file.PowerLimit: 150}
+	retuned := func(attempt, seconds int, values map[string]float64) {
+		r.Retuned(train.Applied{Job: "exp-t0", Attempt: attempt, Generation: 1, Values: values, At: at(seconds)})
+	}
+	counts := func(attempt, ends int) bool {
+		_, _, whole := r.Trials[0].settingOf(Epoch{Attempt: attempt, At: at(ends), Seconds: 10}, nil)
+		return whole
+	}
+	retuned(1, 0, part)
+	if counts(1, 10) {
+		t.Error("an epoch without all of its setting counts")
+	}
+	retuned(1, 11, whole)
+	retuned(1, 25, part)
+	if !counts(1, 30) || !counts(1, 40) {
+		t.Error("after a restart of the executor epochs do not count")
+	}
+	retuned(2, 41, part)
+	if counts(2, 52) {
+		t.Error("another attempt has what the one before it had")
+	}
+}
+
 // An attempt of a trial is started with a command and an environment that name the values of its newest setting.
 func TestSettingsSayWhatIsStarted(t *testing.T) {
 	e := experiment(search.Random, file.PipeTune, 1)
