@@ -80,7 +80,7 @@ func Kinds() []Kind {
 		job(FactStarted, "executor", "job/<id>/attempt/<n>/started", false, "The processes of an attempt were started.", func() any { return new(Started) }),
 		job(FactEpochEnded, "nodeagent", "job/<id>/attempt/<n>/epoch/<epoch>", false, "The training code finished an epoch.", func() any { return new(EpochEnded) }),
 		job(FactCheckpointWritten, "nodeagent", "job/<id>/attempt/<n>/checkpoint/<epoch>", false, "The training code saved its state.", func() any { return new(CheckpointWritten) }),
-		job(FactStopRequested, "executor", "job/<id>/attempt/<n>/stop/<since>", false, "An attempt was asked to leave at its next epoch's end.", func() any { return new(StopRequested) }),
+		job(FactStopRequested, "executor", "job/<id>/attempt/<n>/stop/<since>/<cause>", false, "An attempt was asked to leave at its next epoch's end.", func() any { return new(StopRequested) }),
 		job(FactStopWithdrawn, "executor", "job/<id>/attempt/<n>/stop_withdrawn/<since>", false, "An attempt that was asked to leave goes on with what it has.", func() any { return new(StopWithdrawn) }),
 		job(FactPreempted, "executor", "job/<id>/attempt/<n>/end", false, "An attempt left as asked; the job goes on from its checkpoint.", func() any { return new(Preempted) }),
 		job(FactAttemptLost, "executor", "job/<id>/attempt/<n>/end", false, "An attempt was killed or vanished; another follows.", func() any { return new(AttemptLost) }),

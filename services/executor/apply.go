@@ -26,7 +26,10 @@ func (e *executor) apply(ctx context.Context, action diff.Action) error {
 	}
 	switch action.Kind {
 	case diff.RequestStop:
-		a.Stop, a.StopSince = action.Cause, time.Now().UTC()
+		if a.Stop == train.StopNone {
+			a.StopSince = time.Now().UTC()
+		}
+		a.Stop = action.Cause
 		if err := e.swap(ctx, a); err != nil {
 			return err
 		}
@@ -47,17 +50,17 @@ func (e *executor) apply(ctx context.Context, action diff.Action) error {
 	return fmt.Errorf("apply %q: %w", action.Kind, errors.ErrUnsupported)
 }
 
-// tellStop tells once that an attempt was asked to leave. The record is what counts, so the fact comes after it; an executor that finds such a record tells
+// tellStop tells once for each cause that an attempt was asked to leave. The record is what counts, so the fact comes after it; an executor that finds such a record tells
 // it again, with the same key.
 func (e *executor) tellStop(ctx context.Context, a train.Attempt, reason train.Reason) error {
 	key := diff.ReportKey{Job: a.Job, Number: a.Number}
-	if e.stopTold[key] {
+	if e.stopTold[key] == a.Stop {
 		return nil
 	}
 	if err := e.publish(ctx, stopFact(a, reason)); err != nil {
 		return err
 	}
-	e.stopTold[key] = true
+	e.stopTold[key] = a.Stop
 	return nil
 }
 

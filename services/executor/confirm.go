@@ -9,6 +9,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/diff"
 )
 
 // confirmPatience is how long the agents of the nodes and the training code may take to do what is wanted: they hear of it by themselves, and what they measure
@@ -36,8 +37,14 @@ func (e *executor) confirmMicroBatch(ctx context.Context, a train.Attempt, wish 
 		return nil
 	}
 	beat, told, err := last[event.Stepped](ctx, e.bus, event.Subject{Entity: "sample", ID: string(a.Job), Fact: event.FactStepped, Version: 1})
-	if err != nil || !told || beat.Attempt != a.Number {
+	if err != nil {
 		return err
+	}
+	if !told || beat.Attempt != a.Number {
+		if time.Since(now.begun) > confirmPatience && e.picture.trains(a) {
+			applied.Refuse(name, "its code sends no heartbeats")
+		}
+		return nil
 	}
 	if now.heard.IsZero() {
 		now.heard = time.Now()
@@ -51,6 +58,14 @@ func (e *executor) confirmMicroBatch(ctx context.Context, a train.Attempt, wish 
 		applied.Refuse(name, fmt.Sprintf("its code runs with %d", beat.MicroBatch))
 	}
 	return nil
+}
+
+// trains says whether an attempt is past the time in which its code may come up without a word: it has ended an epoch, or never tells more than its output does.
+func (p *picture) trains(a train.Attempt) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	report := p.reports[diff.ReportKey{Job: a.Job, Number: a.Number}]
+	return report.EpochsDone > a.StartedEpochs || p.jobs[a.Job].Value.Spec.LogFormat != ""
 }
 
 func (e *executor) confirmPowerLimit(ctx context.Context, a train.Attempt, wish train.Setting, now retuning, applied *train.Applied) error {

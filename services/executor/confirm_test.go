@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/diff"
 )
 
 // sample publishes what an agent tells.
@@ -22,7 +24,7 @@ func (y *yard) sample(entity, id, fact string, body any) {
 // A running job has another micro-batch when its heartbeats say so, and not before.
 func TestAMicroBatchIsConfirmedByHeartbeats(t *testing.T) {
 	y := newYard(t)
-	e := &executor{bus: y.bus}
+	e := &executor{bus: y.bus, picture: newPicture(diff.Realm{})}
 	a := train.Attempt{Job: "a", Number: 2, Node: "n1", Devices: []train.DeviceID{"cpu:0"}}
 	wish := train.Setting{Job: "a", Generation: 3, BatchSize: 32, Values: map[string]float64{"micro_batch": 8}}
 	now := retuning{begun: time.Now()}
@@ -65,6 +67,34 @@ func TestAMicroBatchIsConfirmedByHeartbeats(t *testing.T) {
 	wish.Values = map[string]float64{"micro_batch": 64}
 	if got := confirm(wish); got.Refused["micro_batch"] == "" {
 		t.Errorf("more than a step has: %+v", got)
+	}
+}
+
+// Code that sends no heartbeats is not waited for once it is known to train: an epoch has ended, or its output alone is read.
+func TestAMicroBatchIsRefusedWithoutHeartbeats(t *testing.T) {
+	y := newYard(t)
+	a := train.Attempt{Job: "a", Number: 2, StartedEpochs: 3}
+	wish := train.Setting{Job: "a", Generation: 3, BatchSize: 32, Values: map[string]float64{"micro_batch": 8}}
+	for _, test := range []struct {
+		name    string
+		waited  time.Duration
+		epochs  int
+		format  string
+		refused bool
+	}{
+		{"it comes up", 2 * confirmPatience, 3, "", false},
+		{"an epoch has ended", 2 * confirmPatience, 4, "", true},
+		{"a moment ago", 0, 4, "", false},
+		{"its output is read", 2 * confirmPatience, 3, train.LogBigDL, true},
+	} {
+		e := &executor{bus: y.bus, picture: newPicture(diff.Realm{})}
+		e.picture.jobs["a"] = bus.Entry[train.Job]{Value: train.Job{ID: "a", Spec: train.Spec{LogFormat: test.format}}}
+		e.picture.reports[diff.ReportKey{Job: "a", Number: 2}] = train.AttemptReport{EpochsDone: test.epochs}
+		var applied train.Applied
+		y.must(e.confirm(t.Context(), a, wish, &retuning{begun: time.Now().Add(-test.waited)}, &applied))
+		if refused := strings.Contains(applied.Refused["micro_batch"], "no heartbeats"); refused != test.refused {
+			t.Errorf("%s: %+v", test.name, applied)
+		}
 	}
 }
 

@@ -19,7 +19,7 @@ func startedFact(a train.Attempt, mounts bool) event.Fact {
 }
 
 func stopFact(a train.Attempt, reason train.Reason) event.Fact {
-	f := event.JobFact(a.Job, event.FactStopRequested, fmt.Sprintf("attempt/%d/stop/%d", a.Number, a.StopSince.UnixMilli()),
+	f := event.JobFact(a.Job, event.FactStopRequested, fmt.Sprintf("attempt/%d/stop/%d/%s", a.Number, a.StopSince.UnixMilli(), a.Stop),
 		event.StopRequested{Attempt: a.Number, Cause: a.Stop, Reason: reason})
 	f.Time = a.StopSince
 	return f

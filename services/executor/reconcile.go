@@ -37,11 +37,11 @@ type executor struct {
 	wishes   *bus.KV[train.Setting]
 	reports  *bus.KV[train.AttemptReport]
 
-	// What follows is of the loop alone. claimedAt is when an attempt was claimed, launches the tries to start its processes; stopTold are the attempts of which
-	// it was told that they were asked to leave, strays the attempts without a record that are being ended, retunings how far attempts are with the system
+	// What follows is of the loop alone. claimedAt is when an attempt was claimed, launches the tries to start its processes; stopTold says of attempts for
+	// which cause it was told last that they were asked to leave, strays the attempts without a record that are being ended, retunings how far attempts are with the system
 	// parameters that are wanted, troubles what was said of faults.
 	claimedAt map[diff.ReportKey]time.Time
-	stopTold  map[diff.ReportKey]bool
+	stopTold  map[diff.ReportKey]train.StopCause
 	strays    []launch.Found
 	launches  map[diff.ReportKey]launches
 	retunings map[diff.ReportKey]retuning

@@ -72,7 +72,11 @@ func (e *executor) retune(ctx context.Context, a train.Attempt, s launch.Sight) 
 		before = retuning{generation: wish.Generation, begun: time.Now()}
 		e.retunings[key] = before
 	}
-	if wish.Generation == 0 || before.settled() {
+	if wish.Generation == 0 {
+		e.picture.retune(key, train.Reason{}) // what was wanted before is taken back
+		return 0, nil
+	}
+	if before.settled() {
 		return 0, nil
 	}
 	applied, err := e.tune(ctx, a, s, wish)

@@ -150,3 +150,37 @@ func TestAJobThatIsNotStartedAgainGoesOn(t *testing.T) {
 		t.Errorf("attempt %+v", a)
 	}
 }
+
+// A job that was asked to leave for its parameters is asked for its devices when these are given away. It has had its time to leave since the first time.
+func TestAPlanGoesBeforeARetune(t *testing.T) {
+	y := newYard(t)
+	y.job("a", command("sleep 1000"))
+	y.wish("a", 1, map[string]float64{"memory_mib": 512})
+	y.plan(on("a", "cpu:0"))
+	y.attempt("a", "runs", isRunning(1))
+	y.wish("a", 2, map[string]float64{"memory_mib": 1024})
+	first := y.attempt("a", "is asked to leave", func(a train.Attempt) bool { return a.Stop == train.StopRetune })
+	y.plan()
+	then := y.attempt("a", "is asked for its devices", func(a train.Attempt) bool { return a.Stop == train.StopPreempt })
+	if !then.StopSince.Equal(first.StopSince) {
+		t.Errorf("asked at %s, and then at %s", first.StopSince, then.StopSince)
+	}
+	y.until("it was told of both", func() bool { return len(y.told("a", event.FactStopRequested)) == 2 })
+}
+
+// Who wants nothing any more asks no job to leave.
+func TestAWishThatIsTakenBackIsNoReasonToLeave(t *testing.T) {
+	y := newYard(t)
+	y.job("a", command("sleep 1000"))
+	y.wish("a", 1, map[string]float64{"memory_mib": 512})
+	y.plan(on("a", "cpu:0"))
+	y.attempt("a", "runs", isRunning(1))
+	y.wish("a", 2, map[string]float64{"memory_mib": 1024})
+	y.attempt("a", "is asked to leave", func(a train.Attempt) bool { return a.Stop == train.StopRetune })
+	kv, err := bus.OpenKV[train.Setting](t.Context(), y.bus, event.BucketSettings)
+	y.must(err)
+	wanted, err := kv.Get(t.Context(), "a")
+	y.must(err)
+	y.must(kv.Delete(t.Context(), "a", wanted.Revision))
+	y.attempt("a", "goes on", func(a train.Attempt) bool { return a.Stop == train.StopNone })
+}

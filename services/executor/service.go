@@ -166,7 +166,7 @@ func (s *Service) open(ctx context.Context, p run.Process, b *bus.Bus) (*executo
 	e := &executor{
 		bus: b, log: p.Log, fence: fence, metrics: newMetrics(p.Metrics), limits: diff.Limits{StopGrace: s.stopGrace}, settings: *s,
 		claimedAt: map[diff.ReportKey]time.Time{}, retunings: map[diff.ReportKey]retuning{},
-		stopTold: map[diff.ReportKey]bool{}, launches: map[diff.ReportKey]launches{}, troubles: troubles{},
+		stopTold: map[diff.ReportKey]train.StopCause{}, launches: map[diff.ReportKey]launches{}, troubles: troubles{},
 	}
 	if s.backend == backendKubernetes {
 		e.realm.Backend = train.BackendKubernetes

@@ -20,7 +20,7 @@ type Kind string
 const (
 	// Start claims the next attempt of a job and starts its processes.
 	Start Kind = "start"
-	// RequestStop asks an attempt to leave at its next epoch's end.
+	// RequestStop asks an attempt to leave at its next epoch's end. One that was asked before is from then on asked for another cause.
 	RequestStop Kind = "request_stop"
 	// WithdrawStop lets an attempt go on that was asked to leave and has not been told so yet.
 	WithdrawStop Kind = "withdraw_stop"
@@ -260,7 +260,8 @@ const settlePatience = 10 * time.Second
 func untilSettled(a train.Attempt, s State) time.Duration {
 	r, job := s.report(a), s.Jobs[a.Job]
 	clean := a.Exit != nil && a.Exit.Code == 0 && a.Exit.Signal == "" && !a.Exit.Lost && !a.Exit.Forced
-	if !clean || !r.Spoke || r.StopAnswered || r.Ended != "" || r.EpochsDone >= job.Spec.MaxEpochs {
+	silent := !r.Spoke && job.Spec.LogFormat == "" // an output that is read is no call
+	if !clean || silent || r.StopAnswered || r.Ended != "" || r.EpochsDone >= job.Spec.MaxEpochs {
 		return 0
 	}
 	return min(settlePatience-s.Now.Sub(a.ExitedAt), settlePatience) // a clock that steps back must not make it longer

@@ -3,6 +3,7 @@ package diff
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,7 +17,7 @@ import (
 
 // TestScenarios plays the files in testdata/scenarios. A block is a list of things that happen, one a line, and then what the executor does about them:
 //
-//	job a [epochs=3] [max_restarts=1]      a job is admitted
+//	job a [epochs=3] [max_restarts=1]      a job is admitted; `overheard`: its epochs are read in its output
 //	plan 2: a on gpu:0,gpu:1; b on gpu:2   a plan comes in; `waits c (why)` gives a reason; `a on gpu:0/6` is 6 GiB of the 16 of a device
 //	a reports epochs=2 [answered] [spoke] [ended=finished] [checkpoint]
 //	a exits [with 3 | by SIGKILL | lost | forced | says .. | imageless]
@@ -64,6 +65,9 @@ func (w *world) happen(words []string) (string, error) {
 		job := train.Job{ID: train.JobID(words[1]), State: train.StateQueued, Spec: train.Spec{MaxEpochs: number(words, "epochs", 10)}.WithDefaults()}
 		restarts := number(words, "max_restarts", train.DefaultMaxRestarts)
 		job.Spec.MaxRestarts = &restarts
+		if slices.Contains(words, "overheard") {
+			job.Spec.LogFormat = train.LogBigDL
+		}
 		w.Jobs[job.ID] = job
 	case words[0] == "cluster":
 		w.Realm = Realm{Backend: train.BackendKubernetes, Nodes: map[train.NodeID]train.Node{}}
@@ -129,7 +133,7 @@ func (w *world) happen(words []string) (string, error) {
 func (w *world) reports(id train.JobID, words []string) {
 	a := w.Attempts[id]
 	r := w.Reports[ReportKey{id, a.Number}]
-	r.Job, r.Attempt, r.Spoke = id, a.Number, true
+	r.Job, r.Attempt, r.Spoke = id, a.Number, w.Jobs[id].Spec.LogFormat == ""
 	r.EpochsDone = number(words, "epochs", r.EpochsDone)
 	for _, word := range words {
 		switch {

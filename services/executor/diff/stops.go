@@ -26,6 +26,12 @@ func forLive(s State, l Limits, a train.Attempt) (Action, bool) {
 		action.Kind, action.Cause, action.Reason = Kill, a.Stop, a.Ending.Reason
 		return action, true
 	}
+	if a.Stop == train.StopRetune {
+		// The plan goes before: now somebody needs its devices, and it has had its time to leave from when it was first asked.
+		if action, asked := requestStop(s, a); asked {
+			return action, true
+		}
+	}
 	if a.Stop != train.StopNone {
 		grace := Grace(a, s.report(a), job, l)
 		if s.asked(a) < grace {

@@ -78,11 +78,14 @@ func (w *world) act(a Action) error {
 		next.SetPlaces(a.Places)
 		w.Attempts[a.Job] = next
 	case RequestStop:
-		if !last.Live() || last.Stop != train.StopNone {
-			return fmt.Errorf("asks %s/%d to stop, which is %s with %q", a.Job, a.Number, last.Phase, last.Stop)
+		again := last.Stop == train.StopRetune && (a.Cause == train.StopPreempt || a.Cause == train.StopRescale)
+		if !last.Live() || last.Stop != train.StopNone && !again {
+			return fmt.Errorf("asks %s/%d to stop to %s, which is %s with %q", a.Job, a.Number, a.Cause, last.Phase, last.Stop)
 		}
-		last.Stop, last.StopSince = a.Cause, w.Now.Add(w.step)
-		w.Attempts[a.Job], w.StopSeen[ReportKey{a.Job, a.Number}] = last, w.Now
+		if last.Stop = a.Cause; !again {
+			last.StopSince, w.StopSeen[ReportKey{a.Job, a.Number}] = w.Now.Add(w.step), w.Now
+		}
+		w.Attempts[a.Job] = last
 	case WithdrawStop:
 		if !last.Live() || last.Stop == train.StopNone || w.Reports[ReportKey{a.Job, a.Number}].StopAnswered {
 			return fmt.Errorf("lets %s/%d go on, which is %s with %q", a.Job, a.Number, last.Phase, last.Stop)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -86,15 +87,7 @@ func (b *Backend) resize(ctx context.Context, p *corev1.Pod, now *resizing) erro
 		if now.fixed {
 			return nil
 		}
-		err := b.patchResources(ctx, p, want)
-		switch {
-		case apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err), apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-			b.log.Info("pod is not resized", "pod", p.Name, "reason", firstLine(err.Error()))
-			now.fixed, err = true, nil
-		case err != nil:
-			err = fmt.Errorf("resize pod %s: %w", p.Name, err)
-		}
-		return err
+		return b.ask(ctx, p, now, want)
 	}
 	pending := condition(p, corev1.PodResizePending)
 	if pending.Reason == corev1.PodReasonInfeasible {
@@ -111,6 +104,34 @@ func (b *Backend) resize(ctx context.Context, p *corev1.Pod, now *resizing) erro
 	}
 	// What is not to be had is not to come later, unnoticed.
 	return b.patchResources(ctx, p, resized(p, now))
+}
+
+// ask asks for other resources of a pod. Where it may not be resized, its next one is made with them. What a quota or a limit of the namespace forbids would be
+// forbidden to that one, too.
+func (b *Backend) ask(ctx context.Context, p *corev1.Pod, now *resizing, want corev1.ResourceRequirements) error {
+	err := b.patchResources(ctx, p, want)
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsForbidden(err) && !unauthorised(err):
+		for name, value := range now.values {
+			if !runsWith(p, name, value) && now.refused[name] == "" {
+				now.refused[name] = firstLine(err.Error())
+			}
+		}
+	case apierrors.IsForbidden(err), apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err), apierrors.IsInvalid(err):
+		now.fixed = true
+	default:
+		return fmt.Errorf("resize pod %s: %w", p.Name, err)
+	}
+	b.log.Info("pod is not resized", "pod", p.Name, "reason", firstLine(err.Error()))
+	return nil
+}
+
+// unauthorised says whether it is the executor that may not do what was forbidden: the status of an answer does not tell that from what the namespace forbids to
+// everybody, its words do.
+func unauthorised(forbidden error) bool {
+	return strings.Contains(forbidden.Error(), "cannot patch resource")
 }
 
 // beyond says why a pod can have a value neither now nor after another start; empty where it may.

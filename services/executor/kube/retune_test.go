@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -153,18 +154,30 @@ func TestAResizeThatDoesNotComeIsTakenBack(t *testing.T) {
 	}
 }
 
-// A server that resizes no pods, or does not let the executor, leaves it another start. Another fault is tried again.
+// A server that resizes no pods, or does not let the executor, leaves it another start. What the namespace does not allow its pods it would not allow the next
+// one either. Another fault is tried again.
 func TestWherePodsCannotBeResized(t *testing.T) {
-	gone := apierrors.NewNotFound(corev1.Resource("pods"), "resize")
-	for fault, want := range map[error][]string{
-		gone:                                {"cores", "memory_mib"},
-		apierrors.NewServiceUnavailable(""): nil,
+	pods, both := corev1.Resource("pods"), []string{"cores", "memory_mib"}
+	forbidden := func(why string) error { return apierrors.NewForbidden(pods, "j-1", errors.New(why)) }
+	for _, test := range []struct {
+		fault             error
+		restarts, refused []string
+	}{
+		{apierrors.NewNotFound(pods, "resize"), both, nil},
+		{apierrors.NewMethodNotSupported(pods, "patch"), both, nil},
+		{forbidden(`User "system:serviceaccount:a:b" cannot patch resource "pods/resize" in API group "" in the namespace "a"`), both, nil},
+		{forbidden("exceeded quota: team, requested: limits.memory=512Mi, used: limits.memory=1Gi, limited: limits.memory=1Gi"), nil, both},
+		{forbidden("maximum memory usage per Container is 256Mi, but limit is 512Mi"), nil, both},
+		{apierrors.NewServiceUnavailable(""), nil, nil},
 	} {
 		z := newResizer(t, defaults())
-		z.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, fault })
+		z.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, test.fault })
 		a, err := z.b.Retune(context.Background(), train.Attempt{Job: "j", Number: 1}, launch.Sight{}, train.Setting{Values: map[string]float64{"cores": 1, "memory_mib": 512}})
-		if !slices.Equal(a.Restarts, want) || (want == nil) != errors.Is(err, fault) {
-			t.Errorf("%v: %+v, %v", fault, a, err)
+		if !slices.Equal(a.Restarts, test.restarts) || !slices.Equal(slices.Sorted(maps.Keys(a.Refused)), test.refused) {
+			t.Errorf("%v: %+v", test.fault, a)
+		}
+		if settles := len(test.restarts)+len(test.refused) > 0; settles == errors.Is(err, test.fault) {
+			t.Errorf("%v: error %v", test.fault, err)
 		}
 	}
 }

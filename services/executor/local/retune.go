@@ -23,8 +23,9 @@ func narrowed(cpus []int, cores int) []int {
 	return cpus[:cores]
 }
 
-// Retune sets the system parameters of a running attempt: its processes and all their threads are kept on so many of their processors. Those of a container are
-// set when it is started, and so is what a process is told of its memory, which nothing here bounds.
+// Retune sets the system parameters of a running attempt: its processes and all their threads are kept on so many of their processors. Who is refused more than
+// there are has all of them, as if it had been launched so. Those of a container are set when it is started, and so is what a process is told of its memory,
+// which nothing here bounds.
 func (m *Machine) Retune(_ context.Context, a train.Attempt, s launch.Sight, wanted train.Setting) (train.Applied, error) {
 	var applied train.Applied
 	l, found, err := readJSON[Launch](filepath.Join(m.Attempt(a.Job, a.Number), launchName))
@@ -36,12 +37,12 @@ func (m *Machine) Retune(_ context.Context, a train.Attempt, s launch.Sight, wan
 			applied.TakeByRestart(name, value, a.Setting.Values[name])
 			continue
 		}
+		if err := keepOn(l, s, int(value)); err != nil {
+			return applied, fmt.Errorf("retune %s: %w", a.Job, err)
+		}
 		if why := l.lacks(int(value)); why != "" {
 			applied.Refuse(name, why)
 			continue
-		}
-		if err := keepOn(l, s, int(value)); err != nil {
-			return applied, fmt.Errorf("retune %s: %w", a.Job, err)
 		}
 		applied.Take(name, value)
 	}

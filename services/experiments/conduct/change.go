@@ -38,12 +38,13 @@ func (r *Record) changes() map[string]float64 {
 	return names
 }
 
-// restarts are for how many seconds the trial did not train each time that it was started again with other parameters.
+// restarts are for how many seconds the trial did not train each time that it was started again with other parameters. One that paused as well waited for more
+// than that.
 func (t *Trial) restarts() []float64 {
 	var all []float64
 	for i := 1; i < len(t.Done); i++ {
 		before, e := t.Done[i-1], t.Done[i]
-		if before.Attempt != e.Attempt && t.left(before.Attempt) {
+		if before.Attempt != e.Attempt && !before.Paused && t.left(before.Attempt) {
 			all = append(all, max(e.begun().Sub(before.At).Seconds(), 0))
 		}
 	}
@@ -54,10 +55,10 @@ func (t *Trial) restarts() []float64 {
 func (t *Trial) left(attempt int) bool {
 	left := false
 	for _, a := range t.Applied {
-		if a.Attempt != attempt || a.Generation == 0 || a.Generation > uint64(len(t.Settings)) {
+		if a.Attempt != attempt || !t.wanted(a) {
 			continue
 		}
-		left = slices.ContainsFunc(a.Pending(t.Settings[a.Generation-1]), func(name string) bool { return slices.Contains(a.Restarts, name) })
+		left = slices.ContainsFunc(t.pending(a), func(name string) bool { return slices.Contains(a.Restarts, name) })
 	}
 	return left
 }

@@ -343,7 +343,7 @@ func TestRestartsAreProbedWhereTheyAreRepaid(t *testing.T) {
 	}{"cheap": {time.Second / 4, 1}, "dear": {time.Hour, 2}} {
 		for _, killed := range []bool{false, true} {
 			w := newWorld(t, experiment(search.Random, file.PipeTune, 2))
-			w.killed, w.restart, w.restarts, w.busy = killed, test.restart, []string{file.Cores}, 0.3
+			w.killed, w.restart, w.restarts, w.busy = killed, test.restart, []string{file.Cores}, 0.1
 			w.cost = func(_, cores float64) float64 { return 10 + 5*cores }
 			w.run()
 			last := w.record.Trials[1]
@@ -385,6 +385,52 @@ func TestRefusedParametersKeepTheirDefaults(t *testing.T) {
 		known := w.known.Records()
 		if len(known) != 1 || len(known[0].Measured) == 0 || !known[0].Measured[0].Setting.Equal(known[0].Default) {
 			t.Errorf("%v are refused: learnt %+v", refused, known)
+		}
+	}
+}
+
+// While a trial is paused nothing is started again: that time is no price.
+func TestAPauseIsNoPriceOfARestart(t *testing.T) {
+	r := newWorld(t, experiment(search.ASHA, file.PipeTune, 9)).record
+	at := func(seconds int) time.Time { return r.SubmittedAt.Add(time.Duration(seconds) * time.Second) }
+	r.Trials = []Trial{{Job: "exp-t0", Epochs: 2, State: search.Running, Settings: []pipeline.Setting{{file.Cores: 2}, {file.Cores: 1}, {file.Cores: 2}}}}
+	epoch := func(attempt, n, ends int) {
+		r.EpochEnded("exp-t0", event.EpochEnded{Attempt: attempt, EpochsDone: n, EpochSeconds: 10}, at(ends))
+	}
+	leaves := func(attempt int, generation uint64) {
+		r.Retuned(train.Applied{Job: "exp-t0", Attempt: attempt, Generation: generation, Restarts: []string{file.Cores}})
+	}
+	epoch(1, 1, 10)
+	leaves(1, 2)
+	epoch(1, 2, 20)
+	r.Trials[0].State, r.Trials[0].Epochs = search.Running, 9
+	epoch(2, 3, 3600)
+	leaves(2, 3)
+	epoch(2, 4, 3610)
+	epoch(3, 5, 3625)
+	if got := r.changes()[file.Cores]; got != 5 {
+		t.Errorf("a restart is taken to cost %g s, want 5", got)
+	}
+}
+
+// More cores than a job has slots are refused, and leave it with those that it had: epochs teach nothing of cores that they did not run on, but for the moment in
+// which a change falls.
+func TestMoreCoresThanSlotsTeachNothing(t *testing.T) {
+	e := experiment(search.Random, file.PipeTune, 6)
+	e.System = []file.Factor{{Name: file.Cores, Values: []float64{4, 2, 1}}}
+	w := newWorld(t, e)
+	w.slots, w.busy, w.cost = 2, 0.6, func(_, cores float64) float64 { return 20 - 5*cores }
+	w.run()
+	changes := 0
+	for _, trial := range w.record.Trials {
+		changes += len(trial.Settings) - 1
+	}
+	if changes < 2 {
+		t.Fatalf("%d changes: the test shows nothing", changes)
+	}
+	for _, m := range w.known.Records()[0].Measured {
+		if want := 20 - 5*min(m.Setting[file.Cores], w.slots); math.Abs(m.Cost-want) > 0.1 {
+			t.Errorf("an epoch on %g cores is taken to cost %g s, want %g", m.Setting[file.Cores], m.Cost, want)
 		}
 	}
 }
@@ -434,6 +480,9 @@ func TestEpochsOfASetting(t *testing.T) {
 			{Attempt: 1, Generation: 2, At: at(15), Values: map[string]float64{"cores": 1}},
 			{Attempt: 1, Generation: 3, At: at(31), Restarts: []string{"cores"}},
 			{Attempt: 2, Generation: 3, At: at(40), Refused: map[string]string{"cores": "too many"}},
+			{Attempt: 2, Generation: 2, At: at(56), Values: map[string]float64{"cores": 1}},
+			{Attempt: 2, Generation: 1, At: at(66), Refused: map[string]string{"cores": "too many"}},
+			{Attempt: 4, Generation: 1, At: at(80), Refused: map[string]string{"cores": "too many"}},
 		},
 	}
 	for _, test := range []struct {
@@ -447,12 +496,42 @@ func TestEpochsOfASetting(t *testing.T) {
 		{"after", Epoch{Attempt: 1, At: at(30), Seconds: 10}, 1, true, false},
 		{"it has yet to be started again", Epoch{Attempt: 1, At: at(45), Seconds: 10}, 2, false, false},
 		{"refused", Epoch{Attempt: 2, At: at(55), Seconds: 10}, 4, true, true},
+		{"what it was launched with is refused when it has another value", Epoch{Attempt: 2, At: at(76), Seconds: 10}, 2, true, true},
 		{"nothing was told", Epoch{Attempt: 3, At: at(70), Seconds: 10}, 2, false, false},
+		{"it was launched with what is refused", Epoch{Attempt: 4, At: at(90), Seconds: 10}, 2, true, false},
 	} {
 		setting, refused, whole := trial.settingOf(test.epoch, pipeline.Setting{"cores": 2})
 		if setting["cores"] != test.cores || whole != test.whole || refused != test.refused {
 			t.Errorf("%s: %v, refused %t, whole %t", test.name, setting, refused, whole)
 		}
+	}
+}
+
+// An executor that was started anew tells of a part of what an attempt has long had: its epochs count on.
+func TestWhatAnAttemptHasStays(t *testing.T) {
+	r := newWorld(t, experiment(search.Random, file.PipeTune, 1)).record
+	r.Trials = []Trial{{Job: "exp-t0", Settings: []pipeline.Setting{{file.Cores: 2, file.PowerLimit: 150}}}}
+	at := func(seconds int) time.Time { return r.SubmittedAt.Add(time.Duration(seconds) * time.Second) }
+	part, whole := map[string]float64{file.Cores: 2}, map[string]float64{file.Cores: 2, file.PowerLimit: 150}
+	retuned := func(attempt, seconds int, values map[string]float64) {
+		r.Retuned(train.Applied{Job: "exp-t0", Attempt: attempt, Generation: 1, Values: values, At: at(seconds)})
+	}
+	counts := func(attempt, ends int) bool {
+		_, _, whole := r.Trials[0].settingOf(Epoch{Attempt: attempt, At: at(ends), Seconds: 10}, nil)
+		return whole
+	}
+	retuned(1, 0, part)
+	if counts(1, 10) {
+		t.Error("an epoch without all of its setting counts")
+	}
+	retuned(1, 11, whole)
+	retuned(1, 25, part)
+	if !counts(1, 30) || !counts(1, 40) {
+		t.Error("after a restart of the executor epochs do not count")
+	}
+	retuned(2, 41, part)
+	if counts(2, 52) {
+		t.Error("another attempt has what the one before it had")
 	}
 }
 

@@ -63,7 +63,7 @@ func (r *Record) settle(t *Trial, at time.Time) {
 	switch {
 	case t.JobState == "":
 		if whole := t.Epochs >= r.Experiment.Search.MaxEpochs; t.State == search.Running && !whole && t.EpochsDone() >= t.Epochs {
-			t.State, t.EndedAt = search.Paused, at
+			t.State, t.EndedAt, t.Done[len(t.Done)-1].Paused = search.Paused, at, true
 		}
 		return
 	case t.JobState == train.StateSucceeded:
@@ -111,9 +111,16 @@ func (r *Record) Taken(job train.JobID, at time.Time) {
 	}
 }
 
-// Retuned notes what was applied to an attempt.
+// Retuned notes what was applied to an attempt. An executor that was started anew finds out again what an attempt has, and may tell of a part of it after the whole.
 func (r *Record) Retuned(a train.Applied) {
-	if t := r.trial(a.Job); t != nil {
+	t := r.trial(a.Job)
+	if t == nil {
+		return
+	}
+	whole := func(b train.Applied) bool {
+		return b.Attempt == a.Attempt && b.Generation == a.Generation && len(t.pending(b)) == 0
+	}
+	if len(t.pending(a)) == 0 || !slices.ContainsFunc(t.Applied, whole) {
 		t.Applied = append(t.Applied, a)
 	}
 }

@@ -98,6 +98,8 @@ type Epoch struct {
 	// Joules is what the job had used in all when it ended; 0 where that is not known (yet).
 	Joules  float64            `json:"joules,omitempty"`
 	Metrics map[string]float64 `json:"metrics,omitempty"`
+	// Paused says that the trial paused when it had ended.
+	Paused bool `json:"paused,omitempty"`
 }
 
 // Profile is what nodes measured of a job while it trained.

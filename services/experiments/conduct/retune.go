@@ -1,6 +1,7 @@
 package conduct
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -135,28 +136,44 @@ func (r *Record) launched(t *Trial) pipeline.Setting {
 }
 
 // settingOf is under which setting an epoch ran; whole is false where there was none for all of it. refused says that the processes did not have all of it: the
-// back end could not set a value, and they were not launched with it either.
+// back end could not set a value, and it is not the one that they had before: what was applied to them last, or what they were launched with.
 func (t *Trial) settingOf(e Epoch, launched pipeline.Setting) (setting pipeline.Setting, refused, whole bool) {
 	begun := e.At.Add(-time.Duration((1 - settling) * e.Seconds * float64(time.Second)))
 	var last *train.Applied
+	had := pipeline.Setting{}
+	maps.Copy(had, launched)
 	for i := range t.Applied {
 		a := &t.Applied[i]
 		switch {
-		case a.Attempt != e.Attempt || a.At.After(e.At) || a.Generation > uint64(len(t.Settings)) || a.Generation == 0:
+		case a.Attempt != e.Attempt || a.At.After(e.At) || !t.wanted(*a):
 		case a.At.After(begun):
 			return t.Settings[0], false, false
 		default:
 			last = a
+			maps.Copy(had, a.Values)
 		}
 	}
-	if last == nil || len(last.Pending(t.Settings[last.Generation-1])) > 0 {
+	if last == nil || len(t.pending(*last)) > 0 {
 		return t.Settings[0], false, false
 	}
 	setting = t.Settings[last.Generation-1]
 	for name := range last.Refused {
-		refused = refused || setting[name] != launched[name]
+		refused = refused || setting[name] != had[name]
 	}
 	return setting, refused, true
+}
+
+// wanted says whether what was applied is one of the trial's settings.
+func (t *Trial) wanted(a train.Applied) bool {
+	return a.Generation > 0 && a.Generation <= uint64(len(t.Settings))
+}
+
+// pending are the parameters of its setting that an attempt has yet to get.
+func (t *Trial) pending(a train.Applied) []string {
+	if !t.wanted(a) {
+		return nil
+	}
+	return a.Pending(t.Settings[a.Generation-1])
 }
 
 // FirstSetting is from when to when the trial has trained with the setting that it began with.

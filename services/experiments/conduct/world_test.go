@@ -25,8 +25,9 @@ type world struct {
 	value  func(rate float64, epoch int) float64
 	// busy is how many processors a job keeps busy on all cores; 0: nobody measures.
 	busy float64
-	// refused are the parameters that cannot be set while a job runs: it keeps the first values.
+	// refused are the parameters that cannot be set while a job runs, slots how many cores a job has at most, 0: any number. What is refused stays as it is.
 	refused []string
+	slots   float64
 	// restarts are the parameters that a job has from its start alone: it leaves at its epoch's end. An attempt trains after restart.
 	restarts []string
 	restart  time.Duration
@@ -44,6 +45,8 @@ type world struct {
 type job struct {
 	spec    train.Spec
 	setting train.Setting
+	// cores are those that its processes have.
+	cores float64
 	// pending is a setting that will be applied at a time.
 	pending   *train.Setting
 	pendingAt time.Time
@@ -156,6 +159,11 @@ func (w *world) begin(id train.JobID, j *job) {
 	if j.next != nil {
 		j.setting, j.next = *j.next, nil
 	}
+	j.cores = w.record.Experiment.System[0].Values[0]
+	if w.slots > 0 {
+		j.cores = min(j.cores, w.slots)
+	}
+	w.give(j)
 	w.schedule(j, 1)
 	j.ends = j.ends.Add(w.restart)
 	at := w.now
@@ -166,12 +174,11 @@ func (w *world) begin(id train.JobID, j *job) {
 func (w *world) applied(id train.JobID, j *job, at time.Time) {
 	w.t.Helper()
 	a := train.Applied{Job: id, Attempt: j.attempt, Generation: j.setting.Generation, Values: maps.Clone(j.setting.Values), At: at}
-	for _, name := range w.refused {
-		delete(a.Values, name)
-		if a.Refused == nil {
-			a.Refused = map[string]string{}
+	for name := range j.setting.Values {
+		if w.refuses(j, name) {
+			delete(a.Values, name)
+			a.Refuse(name, "it cannot be set while a job runs")
 		}
-		a.Refused[name] = "it cannot be set while a job runs"
 	}
 	for _, name := range w.restarts {
 		a.Restarts = append(a.Restarts, name)
@@ -183,12 +190,20 @@ func (w *world) applied(id train.JobID, j *job, at time.Time) {
 	w.hear(func(r *Record) { r.Retuned(a) })
 }
 
-func (w *world) schedule(j *job, left float64) {
-	cores := j.setting.Values[file.Cores]
-	if slices.Contains(w.refused, file.Cores) {
-		cores = w.record.Experiment.System[0].Values[0]
+// refuses says whether a job cannot have its setting's value of a parameter.
+func (w *world) refuses(j *job, name string) bool {
+	return slices.Contains(w.refused, name) || name == file.Cores && w.slots > 0 && j.setting.Values[name] > w.slots
+}
+
+// give has the processes of a job run with its setting, as far as they can.
+func (w *world) give(j *job) {
+	if cores := j.setting.Values[file.Cores]; cores > 0 && !w.refuses(j, file.Cores) {
+		j.cores = cores
 	}
-	seconds := left * w.cost(float64(j.spec.BatchSize), cores)
+}
+
+func (w *world) schedule(j *job, left float64) {
+	seconds := left * w.cost(float64(j.spec.BatchSize), j.cores)
 	j.left, j.ends = left, w.now.Add(time.Duration(seconds*float64(time.Second)))
 }
 
@@ -242,6 +257,7 @@ func (w *world) step(id train.JobID, at time.Time) {
 			j.next, j.pending = j.pending, nil
 		} else {
 			j.setting, j.pending = *j.pending, nil
+			w.give(j)
 		}
 		w.schedule(j, min(left, 1))
 		w.applied(id, j, at)

@@ -119,6 +119,44 @@ func TestNoProbeThatNothingCanRepay(t *testing.T) {
 	}
 }
 
+// What takes another start comes at the end of the epoch under way: in the last one it would come too late, and it goes back an epoch later.
+func TestARestartTakesAnEpoch(t *testing.T) {
+	choose := func(epochs int, changes map[string]float64) Setting {
+		rule := StandardRule()
+		rule.Changes = changes
+		tr := trial(32, epochs)
+		tr.Ended = []Epoch{{Setting: tr.Default(), Cost: 100, BusyCores: 0.5}}
+		return rule.Next(tr, nil)
+	}
+	restarts := map[string]float64{Cores: 0, Memory: 0}
+	if s := choose(2, nil); s[Cores] == 16 {
+		t.Fatalf("what changes at once is not probed in the last epoch: %v", s)
+	}
+	if s := choose(2, restarts); s[Cores] != 16 {
+		t.Errorf("in the last epoch %v: want the default", s)
+	}
+	if s := choose(20, restarts); s[Cores] == 16 {
+		t.Errorf("with 19 epochs left %v: want fewer cores", s)
+	}
+	least := func(changes map[string]float64) int {
+		for n := 2; ; n++ {
+			if s := choose(n, changes); s[Cores] != 16 {
+				return n
+			}
+		}
+	}
+	if at, once := least(restarts), least(nil); at <= once {
+		t.Errorf("probed with %d epochs where it takes a restart, with %d where it does not", at, once)
+	}
+	last := trial(32, 3)
+	last.Ended = []Epoch{{Setting: last.Settings[0], Cost: 100}, {Setting: last.Settings[1], Cost: 200}}
+	rule := StandardRule()
+	rule.Changes = restarts
+	if s := rule.Next(last, nil); !s.Equal(last.Settings[1]) {
+		t.Errorf("back in the last epoch: %v, want it to stay", s)
+	}
+}
+
 // A setting that is better by less than the way to it costs is not gone back to.
 func TestAChangeIsRepaidByWhatIsLeft(t *testing.T) {
 	tr := trial(32, 10)

@@ -15,8 +15,8 @@ type Switchyard struct {
 	Caution float64
 	// Again is how many more trials of a workload are expected, which its probes serve too.
 	Again float64
-	// Changes are what it costs to change each of some parameters, in the unit of the epochs' cost; the others change at no cost. Of several that change together
-	// the dearest counts.
+	// Changes are what it costs to change each of those parameters that take another start, in the unit of the epochs' cost; the others change at once, and at no
+	// cost. Of several that change together the dearest counts.
 	Changes map[string]float64
 }
 
@@ -36,28 +36,43 @@ func (r Switchyard) Next(t *Trial, known []Record) Setting {
 	if best == nil {
 		return t.Default()
 	}
-	now := t.present(best)
-	if price := r.change(now, best); price > 0 && b.own.find(now) >= 0 && !b.own.ruledOut(now) {
-		if here := math.Exp(b.cost(now).mean); float64(t.left())*(here-cheapest) <= price {
+	now, left := t.present(best), float64(t.left()-1)
+	if r.restarts(now, best) && b.own.find(now) >= 0 && !b.own.ruledOut(now) {
+		// It is started again at the end of the epoch that has just begun.
+		if here := math.Exp(b.cost(now).mean); left*(here-cheapest) <= r.change(now, best) {
 			best, cheapest = now, here
 		}
 	}
-	left := float64(t.left() - 1)
 	budget := r.allowed(t, known, b) - t.spent() - t.Changed - left*cheapest
 	choice, most := best, 0.0
 	for _, s := range t.Settings {
-		if b.own.find(s) >= 0 || b.own.ruledOut(s) {
+		if b.own.find(s) >= 0 || b.own.ruledOut(s) || left == 0 && r.restarts(now, s) {
 			continue
 		}
 		e := b.cost(s)
-		// What a probe loses is lost in one epoch; what it finds is gained in all that follow. There and back are two changes.
-		changes := r.change(now, s) + r.change(s, best)
+		// What a probe loses is lost in one epoch; what it finds is gained in all that follow. There and back are two changes, and who is to be started again
+		// to go back stays for another epoch.
+		changes, dearest := r.change(now, s)+r.change(s, best), r.dearest(t, s, e)
 		gain := (left+r.Again*float64(t.Epochs))*(cheapest-e.least(cheapest)) + cheapest - e.expected() - changes
-		if gain > most && r.dearest(t, s, e)+changes <= budget {
+		if r.restarts(s, best) {
+			gain -= e.expected() - e.least(cheapest)
+			dearest += max(dearest-cheapest, 0)
+		}
+		if gain > most && dearest+changes <= budget {
 			choice, most = s, gain
 		}
 	}
 	return choice
+}
+
+// restarts says whether to go from one setting to another takes another start.
+func (r Switchyard) restarts(from, to Setting) bool {
+	for name := range r.Changes {
+		if from[name] != to[name] {
+			return true
+		}
+	}
+	return false
 }
 
 // change is what it costs to go from one setting to another.
