@@ -7,11 +7,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/switchyard-dl/switchyard/services/experiments/file"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
-// workload is the same for trainings whose epochs cost the same: the same program in the same place, on the same data with the same batch size, with the same values of
-// the parameters that change what an epoch costs, and costs in the same unit.
+// workload is the same for trainings whose epochs cost the same: the same program in the same place, on the same data with the same batch size and resources, with the
+// same values of the parameters that change what an epoch costs, and costs in the same unit.
 func (r *Record) workload(params search.Params, batch float64) string {
 	job := r.Experiment.Job
 	job.BatchSize = 0
@@ -19,12 +20,29 @@ func (r *Record) workload(params search.Params, batch float64) string {
 	for _, name := range slices.Sorted(maps.Keys(job.Env)) {
 		words = append(words, name+"="+job.Env[name])
 	}
+	words = append(words, r.resources()...)
 	for _, p := range r.Experiment.Space {
 		if v, exists := params[p.Name]; exists && r.costs(p) {
 			words = append(words, p.Name+":"+v.String())
 		}
 	}
 	return strings.Join(append(words, r.unit()), " ")
+}
+
+// resources are those of the job that no system parameter chooses: what one chooses is in the settings.
+func (r *Record) resources() []string {
+	job := r.Experiment.Job.WithDefaults()
+	words := []string{"launch:" + string(job.Launch)}
+	for _, given := range []struct{ parameter, value string }{
+		{file.Devices, fmt.Sprintf("%d-%d", job.MinDevices, job.MaxDevices)},
+		{file.Cores, fmt.Sprint(job.Cores)},
+		{file.MemoryMiB, fmt.Sprint(job.MainMemoryMiB)},
+	} {
+		if !slices.ContainsFunc(r.Experiment.System, func(f file.Factor) bool { return f.Name == given.parameter }) {
+			words = append(words, given.parameter+":"+given.value)
+		}
+	}
+	return words
 }
 
 // costs says whether a parameter changes what an epoch costs. That is what the experiment says or, where it says nothing, it is those whose values are all whole numbers,

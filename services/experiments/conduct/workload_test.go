@@ -60,11 +60,25 @@ func TestWorkloadsAreToldApart(t *testing.T) {
 		{"another batch size", of(nil, first, 64), false},
 		{"another folder", of(func(e *file.Experiment) { e.Job.WorkDir = "/other" }, first, 32), false},
 		{"another environment", of(func(e *file.Experiment) { e.Job.Env = map[string]string{"OMP_NUM_THREADS": "1"} }, first, 32), false},
+		{"another range of devices", of(func(e *file.Experiment) { e.Job.MaxDevices = 4 }, first, 32), false},
+		{"more devices", of(func(e *file.Experiment) { e.Job.MinDevices, e.Job.MaxDevices = 2, 2 }, first, 32), false},
+		{"the devices that it has anyway", of(func(e *file.Experiment) { e.Job.MinDevices, e.Job.MaxDevices = 1, 1 }, first, 32), true},
+		{"other memory", of(func(e *file.Experiment) { e.Job.MainMemoryMiB = 512 }, first, 32), false},
+		{"a process for each device", of(func(e *file.Experiment) { e.Job.Launch = train.LaunchPerDevice }, first, 32), false},
+		{"other cores, which are tuned", of(func(e *file.Experiment) { e.Job.Cores = 1 }, first, 32), true},
 		{"another id and name", of(func(e *file.Experiment) { e.Name = "other" }, first, 32), true},
 	} {
 		if (tc.got == known) != tc.equal {
 			t.Errorf("%s: %s\n%s", tc.name, tc.got, known)
 		}
+	}
+	untuned := func(cores int) string {
+		return of(func(e *file.Experiment) {
+			e.Job.Cores, e.System = cores, []file.Factor{{Name: file.MemoryMiB, Values: []float64{2048}}}
+		}, first, 32)
+	}
+	if untuned(1) == untuned(2) {
+		t.Error("jobs with other cores, which are not tuned, are one workload")
 	}
 	rateAlone := func(e *file.Experiment) { e.Costs = []string{"rate"} }
 	if said := of(rateAlone, first, 32); said != of(rateAlone, params(0.1, 0.5, 128, 2, "adam"), 32) || said == of(rateAlone, params(1, 0.5, 64, 1, "sgd"), 32) {
