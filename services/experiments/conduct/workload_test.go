@@ -2,6 +2,7 @@ package conduct
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,6 +88,28 @@ func TestWorkloadsAreToldApart(t *testing.T) {
 	r := New("exp", base, "", time.Time{})
 	if n := r.workloads(); n != 2*4*2*3 {
 		t.Errorf("%g workloads", n)
+	}
+}
+
+// What is in the environment tells workloads apart and is not told: tokens are there.
+func TestTheEnvironmentStaysOutOfTheGroundTruth(t *testing.T) {
+	of := func(env map[string]string) string {
+		e := experiment(search.Random, file.PipeTune, 1)
+		e.Job.Env = env
+		r := New("exp", e, "", time.Time{})
+		return r.workload(nil, 32)
+	}
+	known := of(map[string]string{"TOKEN": "hunter2", "THREADS": "1"})
+	if strings.Contains(known, "hunter2") || strings.Contains(known, "TOKEN") {
+		t.Errorf("the workload tells its environment: %s", known)
+	}
+	if again := of(map[string]string{"THREADS": "1", "TOKEN": "hunter2"}); again != known {
+		t.Errorf("the same environment is another workload: %s\n%s", again, known)
+	}
+	for _, env := range []map[string]string{nil, {"TOKEN": "hunter2", "THREADS": "2"}, {"TOKEN": "hunter2\"\n\"THREADS\"=\"1"}, {"TOKEN": "1", "THREADS": "hunter2"}} {
+		if other := of(env); other == known {
+			t.Errorf("%v is the same workload", env)
+		}
 	}
 }
 
