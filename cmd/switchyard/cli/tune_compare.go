@@ -35,7 +35,8 @@ func (a *app) tuneCompareCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compare FILE..",
 		Short: "Run the same experiments in several modes and compare time, energy and objective",
-		Long: `Without --jobs each file is run --runs times in each mode, one after the other, with nothing known before: the figures are medians.
+		Long: `Without --jobs each file is run --runs times in each mode, one after the other, with nothing known before: the figures are medians, and
+the parts of the response those of the run of the median response.
 
 With --jobs that many experiments arrive as a Poisson process, each of one of the files and recurring; every mode gets the same arrivals, at a --load: 1 is where they would keep
 the machine busy with their files run alone in mode v1, which is measured first unless --mean-gap is given. The figures are means. The response is the time from arrival to

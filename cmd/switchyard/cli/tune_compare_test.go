@@ -37,7 +37,9 @@ func TestComparedPage(t *testing.T) {
 		}
 		words := []string{"<title>Modes of tuning</title>", "queued", "tuning", "training", ">response time, s<", ">mode<", ">v1<", ">pipetune<", "39.8 %", "(modelled)"}
 		if jobs > 0 {
-			words = append(words, ">arrival, s after the first<", "seed 7")
+			words = append(words, ">arrival, s after the first<", "seed 7", "Means of all experiments.")
+		} else {
+			words = append(words, "Of the run of the median response.")
 		}
 		for _, want := range words {
 			if !strings.Contains(text, want) {
@@ -48,5 +50,19 @@ func TestComparedPage(t *testing.T) {
 	p, err := drawArrivals(all, f.modes)
 	if err != nil || p.X.Max != 60 || p.Y.Max < 101 || p.X.Label.Text == "" {
 		t.Errorf("arrivals up to %g s and %g s, error %v", p.X.Max, p.Y.Max, err)
+	}
+}
+
+// The parts of a median response are those of the same run, and add up to it; medians of each part would not.
+func TestPartsOfTheMedianAddUp(t *testing.T) {
+	var all []modeRun
+	for _, parts := range [][3]float64{{0, 10, 90}, {50, 30, 5}, {2, 3, 4}, {1, 80, 39}} {
+		all = append(all, modeRun{Mode: "v1", QueueSeconds: parts[0], TuningSeconds: parts[1], TrainingSeconds: parts[2], ResponseSeconds: parts[0] + parts[1] + parts[2], EnergyJoules: parts[0]})
+	}
+	if r := summarise(all[:3], []string{"v1"}, false)[0]; r.ResponseSeconds != 85 || r.QueueSeconds != 50 || r.TuningSeconds != 30 || r.TrainingSeconds != 5 || r.EnergyJoules != 2 {
+		t.Errorf("of three: %+v", r)
+	}
+	if r := summarise(all, []string{"v1"}, false)[0]; r.ResponseSeconds != 92.5 || r.QueueSeconds != 25 || r.TuningSeconds != 20 || r.TrainingSeconds != 47.5 || r.EnergyJoules != 1.5 {
+		t.Errorf("of four: %+v", r)
 	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	_ "embed"
 	"encoding/csv"
 	"fmt"
@@ -17,7 +18,7 @@ import (
 	"gonum.org/v1/plot/vg"
 )
 
-// modeSummary is what the experiments of one mode came to: medians of runs, or means of arrivals.
+// modeSummary is what the experiments of one mode came to: medians of runs, or means of arrivals. The three parts of the response add up to it.
 type modeSummary struct {
 	Mode            string  `json:"mode"`
 	Experiments     int     `json:"experiments"`
@@ -38,36 +39,45 @@ func summarise(all []modeRun, modes []string, online bool) []modeSummary {
 	rows := make([]modeSummary, len(modes))
 	for i, mode := range modes {
 		own := slices.DeleteFunc(slices.Clone(all), func(c modeRun) bool { return c.Mode != mode })
-		typical := func(of func(modeRun) float64) float64 {
-			values := make([]float64, len(own))
-			for k, c := range own {
-				values[k] = of(c)
-			}
-			slices.Sort(values)
-			if online {
-				return stat.Mean(values, nil)
-			}
-			return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
+		slices.SortStableFunc(own, func(x, y modeRun) int { return cmp.Compare(x.ResponseSeconds, y.ResponseSeconds) })
+		times, typical := middle(own), median
+		if online {
+			times, typical = own, mean
 		}
-		response := make([]float64, len(own))
-		for k, c := range own {
-			response[k] = c.ResponseSeconds
-		}
-		slices.Sort(response)
 		rows[i] = modeSummary{
-			Mode: mode, Experiments: len(own), ResponseSeconds: typical(func(c modeRun) float64 { return c.ResponseSeconds }),
-			P95Seconds:      stat.Quantile(0.95, stat.Empirical, response, nil),
-			QueueSeconds:    typical(func(c modeRun) float64 { return c.QueueSeconds }),
-			TuningSeconds:   typical(func(c modeRun) float64 { return c.TuningSeconds }),
-			TrainingSeconds: typical(func(c modeRun) float64 { return c.TrainingSeconds }),
-			EnergyJoules:    typical(func(c modeRun) float64 { return c.EnergyJoules }),
-			Objective:       typical(func(c modeRun) float64 { return c.Objective }),
-			Trials:          typical(func(c modeRun) float64 { return float64(c.Trials) }),
+			Mode: mode, Experiments: len(own),
+			ResponseSeconds: mean(times, func(c modeRun) float64 { return c.ResponseSeconds }),
+			P95Seconds:      stat.Quantile(0.95, stat.Empirical, valuesOf(own, func(c modeRun) float64 { return c.ResponseSeconds }), nil),
+			QueueSeconds:    mean(times, func(c modeRun) float64 { return c.QueueSeconds }),
+			TuningSeconds:   mean(times, func(c modeRun) float64 { return c.TuningSeconds }),
+			TrainingSeconds: mean(times, func(c modeRun) float64 { return c.TrainingSeconds }),
+			EnergyJoules:    typical(own, func(c modeRun) float64 { return c.EnergyJoules }),
+			Objective:       typical(own, func(c modeRun) float64 { return c.Objective }),
+			Trials:          typical(own, func(c modeRun) float64 { return float64(c.Trials) }),
 			Modelled:        slices.ContainsFunc(own, func(c modeRun) bool { return c.Modelled }),
 		}
 		rows[i].SavedRatio = 1 - rows[i].ResponseSeconds/rows[0].ResponseSeconds
 	}
 	return rows
+}
+
+// middle is what a median is the mean of: the one in the middle, or two. The parts of the median response are those of these runs, so they add up to it.
+func middle[T any](sorted []T) []T { return sorted[(len(sorted)-1)/2 : len(sorted)/2+1] }
+
+func valuesOf(runs []modeRun, of func(modeRun) float64) []float64 {
+	values := make([]float64, len(runs))
+	for k, c := range runs {
+		values[k] = of(c)
+	}
+	return values
+}
+
+func mean(runs []modeRun, of func(modeRun) float64) float64 {
+	return stat.Mean(valuesOf(runs, of), nil)
+}
+
+func median(runs []modeRun, of func(modeRun) float64) float64 {
+	return stat.Mean(middle(slices.Sorted(slices.Values(valuesOf(runs, of)))), nil)
 }
 
 func (a *app) printCompared(all []modeRun, f tuneCompare) error {
@@ -125,7 +135,7 @@ func writeComparedHTML(w io.Writer, all []modeRun, rows []modeSummary, f tuneCom
 	if err != nil {
 		return err
 	}
-	how := fmt.Sprintf("Medians of %s of each experiment in each mode, one after the other, with nothing known before.", plural(f.runs, "run"))
+	how := fmt.Sprintf("Medians of %s of each experiment in each mode, one after the other, with nothing known before. Queued, tuning and training are those of the run of the median response.", plural(f.runs, "run"))
 	if f.jobs > 0 {
 		how = fmt.Sprintf("Means of %s that arrive as a Poisson process, at the same moments in each mode, seed %d.", plural(f.jobs, "recurring experiment"), f.seed)
 	}
@@ -145,7 +155,11 @@ func drawCompared(all []modeRun, rows []modeSummary, f tuneCompare) ([]reportFig
 	if err != nil {
 		return nil, err
 	}
-	figures := []reportFigure{{Title: "Response time", Caption: "From arrival to end, in seconds: in which trials waited, tuned, and trained the best.", SVG: picture}}
+	whose := "Of the run of the median response."
+	if f.jobs > 0 {
+		whose = "Means of all experiments."
+	}
+	figures := []reportFigure{{Title: "Response time", Caption: "From arrival to end, in seconds: in which trials waited, tuned, and trained the best. " + whose, SVG: picture}}
 	if f.jobs == 0 {
 		return figures, nil
 	}

@@ -60,7 +60,7 @@ func newGroupLine(tenant, group string, r recur.Record) groupLine {
 			number++
 		}
 	}
-	for _, job := range slices.Sorted(maps.Keys(r.Running)) {
+	for _, job := range r.UnderWay() {
 		sizes[r.Running[job].BatchSize] = true
 		l.Running = append(l.Running, jobChoice{job, r.Running[job].BatchSize})
 	}
@@ -74,7 +74,7 @@ func newGroupLine(tenant, group string, r recur.Record) groupLine {
 	return l
 }
 
-// chosen is the batch size of the newest job, and its power limit.
+// chosen is the batch size of the newest job under way, or else of the one that ended last, and its power limit.
 func (l groupLine) chosen() (batch int, limit float64) {
 	switch {
 	case len(l.Running) > 0:

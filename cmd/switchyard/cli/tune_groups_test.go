@@ -49,6 +49,14 @@ func TestGroupsOfRecurringJobs(t *testing.T) {
 	if _, out, _ = s.run("tune", "groups", "nightly", "-o", "json"); json.Unmarshal([]byte(out), &lines) != nil || len(lines) != 1 || lines[0].Attempts[2].Recurrence != 2 || lines[0].Tenant != "vision lab" {
 		t.Errorf("%s", out)
 	}
+	// Of two under way the one that began last is shown, whatever they are called.
+	allowed.Default = 64
+	if _, err := record.Begin("night-10", allowed, recur.Default{}); err != nil {
+		t.Fatal(err)
+	}
+	if batch, _ := newGroupLine("", "nightly", record).chosen(); batch != 64 {
+		t.Errorf("the newest job has %d", batch)
+	}
 	if code, _, told := s.run("tune", "groups", "daily"); code != ExitError || !strings.Contains(told, "there is no group daily") {
 		t.Errorf("exit code %d: %s", code, told)
 	}

@@ -31,7 +31,7 @@ func (a *app) tuneProfilesCommand() *cobra.Command {
 			Use: "export", Short: "Write the ground truth as JSON, for import elsewhere", Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				return a.withProfiles(cmd, func(_ context.Context, _ *bus.KV[profile.Store], s profile.Store) error {
-					return a.printJSON(s)
+					return a.printJSON(s.Portable())
 				})
 			},
 		},

@@ -7,8 +7,42 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/services/experiments/pipeline"
 	"github.com/switchyard-dl/switchyard/services/experiments/profile"
 )
+
+// Which trainings were learnt is not exported, and not taken from an older export: one of the same name elsewhere is another one.
+func TestProfilesTravelWithoutTheirTrainings(t *testing.T) {
+	s := newTerminal(t)
+	trial := pipeline.Trial{
+		Workload: "w", BatchSize: 32, Unit: "s", Epochs: 1, Settings: []pipeline.Setting{{"cores": 2}}, Ended: []pipeline.Epoch{{Setting: pipeline.Setting{"cores": 2}, Cost: 5}},
+	}
+	store := profile.Store{}.Learn(&trial, nil).Hears(profile.Heard{Training: "nightly-t0", Attempt: 1, Epoch: 3})
+	put(t, s.bus, event.BucketProfiles, event.ProfilesKey, store)
+	code, out, told := s.run("tune", "profiles", "export")
+	if code != ExitOK || !strings.Contains(out, `"w"`) || strings.Contains(out, "nightly-t0") {
+		t.Errorf("exit code %d: %s%s", code, out, told)
+	}
+	text, err := json.Marshal(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "older.json")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, out, told := s.run("tune", "profiles", "import", path); code != ExitOK || out != "1 workload known\n" {
+		t.Errorf("exit code %d: %s%s", code, out, told)
+	}
+	kv, err := openBucket[profile.Store](t.Context(), s.bus, event.BucketProfiles)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if known, _, err := lastProfiles(t.Context(), kv); err != nil || len(known.Entries) != 1 || len(known.Heard) > 0 {
+		t.Errorf("imported %+v, error %v", known, err)
+	}
+}
 
 // The model that PipeTune ships is added to what is known here; an exported store replaces it.
 func TestImportOfClusters(t *testing.T) {

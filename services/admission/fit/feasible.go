@@ -9,21 +9,15 @@ import (
 
 // feasible refuses what no machine that is known could ever run.
 func (c *checker) feasible() {
+	none := len(c.where.Nodes) == 0
+	if !none && !c.suited() {
+		return
+	}
 	if c.spec.Strategy == train.StrategyParameterServer && !slices.ContainsFunc(c.where.Nodes, inCluster) {
-		c.refuse("NotSupported", "strategy", "use all_reduce", "parameter servers cannot be started here: they run on Kubernetes, and no node of one is known")
+		c.refuse("NotSupported", "strategy", "use all_reduce", "parameter servers cannot be started here: they run on Kubernetes, and no node of one that suits the job is known")
 	}
-	if len(c.where.Nodes) == 0 {
+	if none {
 		return // the job waits until one is known
-	}
-	if labels := c.spec.NodeLabels; len(labels) > 0 {
-		c.where.Nodes = slices.DeleteFunc(slices.Clone(c.where.Nodes), func(n train.Node) bool { return !n.Has(labels) })
-		if len(c.where.Nodes) == 0 {
-			c.refuse("NoNode", "node_labels", "label a node, or leave node_labels out", "no node has the labels %.200s", train.JoinLabels(labels))
-			return
-		}
-	}
-	if c.spec.LogFormat != "" && !slices.ContainsFunc(c.where.Nodes, func(n train.Node) bool { return !inCluster(n) }) {
-		c.refuse("NotSupported", "log_format", "have the code call the job API", "epochs are read from the output of processes of a machine, and all nodes run pods")
 	}
 	c.enoughDevices()
 	c.enoughMemory()
@@ -31,6 +25,22 @@ func (c *checker) feasible() {
 	if c.spec.Image != "" && !slices.ContainsFunc(c.where.Nodes, func(n train.Node) bool { return n.ContainerRuntime != "" || inCluster(n) }) {
 		c.refuse("NoContainerRuntime", "image", "install docker or podman on the node, or leave image out and run the job as a process", "no node can run containers")
 	}
+}
+
+// suited leaves the nodes that the job may run on, whatever the size of both; false where there is none.
+func (c *checker) suited() bool {
+	labels := c.spec.NodeLabels
+	c.where.Nodes = slices.DeleteFunc(slices.Clone(c.where.Nodes), func(n train.Node) bool { return !n.Has(labels) })
+	if len(c.where.Nodes) == 0 {
+		c.refuse("NoNode", "node_labels", "label a node, or leave node_labels out", "no node has the labels %.200s", train.JoinLabels(labels))
+		return false
+	}
+	c.where.Nodes = slices.DeleteFunc(c.where.Nodes, func(n train.Node) bool { return !n.Suits(&c.spec) })
+	if len(c.where.Nodes) == 0 {
+		c.refuse("NotSupported", "log_format", "have the code call the job API", "epochs are read from the output of processes of a machine, and all nodes run pods")
+		return false
+	}
+	return true
 }
 
 func (c *checker) enoughDevices() {

@@ -161,7 +161,7 @@ func TestRefusals(t *testing.T) {
 			s.AllowSharing, s.EstimatedMemoryMiB, s.Strategy = true, 4096, train.StrategyParameterServer
 		}), []string{
 			"NotSupported allow_sharing: jobs with parameter servers share no device (leave it out, or use strategy all_reduce)",
-			"NotSupported strategy: parameter servers cannot be started here: they run on Kubernetes, and no node of one is known (use all_reduce)",
+			"NotSupported strategy: parameter servers cannot be started here: they run on Kubernetes, and no node of one that suits the job is known (use all_reduce)",
 		}},
 		{"priority and restarts at their borders", spec(func(s *train.Spec) { s.Priority, s.MaxRestarts = &none, &none }), nil},
 		{"priority and restarts beyond", spec(func(s *train.Spec) { s.Priority, s.MaxRestarts = &many, &negative }), []string{
@@ -335,7 +335,7 @@ func TestWhatCanNeverRunHere(t *testing.T) {
 			s.NodeLabels, s.MinDevices, w.Nodes[0].Labels = map[string]string{"tier": "slow"}, 2, map[string]string{"tier": "slow"}
 		}, []string{"TooFewDevices min_devices: want at least 2 on one node, the largest node small has 1 (ask for fewer)"}},
 		{"parameter servers", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.Strategy = "parameter_server" }, []string{
-			"NotSupported strategy: parameter servers cannot be started here: they run on Kubernetes, and no node of one is known (use all_reduce)",
+			"NotSupported strategy: parameter servers cannot be started here: they run on Kubernetes, and no node of one that suits the job is known (use all_reduce)",
 		}},
 		{"parameter servers in a cluster", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
 			s.Strategy, s.ParameterServers, s.Image, w.Nodes = "parameter_server", &train.ServersSpec{Max: 2}, "mxnet:1", cluster()
@@ -347,6 +347,18 @@ func TestWhatCanNeverRunHere(t *testing.T) {
 			s.LogFormat, w.Nodes = train.LogBigDL, cluster()
 		}, []string{
 			"NotSupported log_format: epochs are read from the output of processes of a machine, and all nodes run pods (have the code call the job API)",
+		}},
+		{"output of processes beside a cluster", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
+			s.LogFormat, w.Nodes = train.LogBigDL, append(cluster(), w.Nodes...)
+		}, nil},
+		{"output of more processes than a machine has devices", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
+			s.LogFormat, s.MinDevices, s.MaxDevices, w.Nodes = train.LogBigDL, 4, 4, append(cluster(), w.Nodes[0])
+		}, []string{"TooFewDevices min_devices: want at least 4 on one node, the largest node small has 1 (ask for fewer)"}},
+		{"output of the workers of parameter servers", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
+			s.LogFormat, s.Strategy, s.Image, w.Nodes = train.LogBigDL, "parameter_server", "mxnet:1", append(cluster(), w.Nodes[0])
+			s.ParameterServers, w.Nodes[len(w.Nodes)-1].ContainerRuntime = &train.ServersSpec{Max: 2}, "docker"
+		}, []string{
+			"NotSupported strategy: parameter servers cannot be started here: they run on Kubernetes, and no node of one that suits the job is known (use all_reduce)",
 		}},
 		{"more than a cluster has", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
 			s.MinDevices, s.MaxDevices, w.Nodes = 5, 5, cluster()

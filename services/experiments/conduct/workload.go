@@ -1,30 +1,59 @@
 package conduct
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"strings"
 
+	"github.com/switchyard-dl/switchyard/services/experiments/file"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
-// workload is the same for trainings whose epochs cost the same: the same program in the same place, on the same data with the same batch size, with the same values of
-// the parameters that change what an epoch costs, and costs in the same unit.
+// workload is the same for trainings whose epochs cost the same: the same program in the same place, on the same data with the same batch size and resources, with the
+// same values of the parameters that change what an epoch costs, and costs in the same unit.
 func (r *Record) workload(params search.Params, batch float64) string {
 	job := r.Experiment.Job
 	job.BatchSize = 0
 	words := []string{job.Signature(), job.WorkDir, job.DatasetsDir, fmt.Sprint(job.TrainingSetSize), fmt.Sprint(batch)}
-	for _, name := range slices.Sorted(maps.Keys(job.Env)) {
-		words = append(words, name+"="+job.Env[name])
+	if len(job.Env) > 0 {
+		words = append(words, "env:"+digest(job.Env))
 	}
+	words = append(words, r.resources()...)
 	for _, p := range r.Experiment.Space {
 		if v, exists := params[p.Name]; exists && r.costs(p) {
 			words = append(words, p.Name+":"+v.String())
 		}
 	}
 	return strings.Join(append(words, r.unit()), " ")
+}
+
+// digest tells environments apart without telling them: they may hold secrets, and the ground truth is shown and exported.
+func digest(env map[string]string) string {
+	sum := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		_, _ = fmt.Fprintf(sum, "%q=%q\n", name, env[name])
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:8])
+}
+
+// resources are those of the job that no system parameter chooses: what one chooses is in the settings.
+func (r *Record) resources() []string {
+	job := r.Experiment.Job.WithDefaults()
+	words := []string{"launch:" + string(job.Launch)}
+	for _, given := range []struct{ parameter, value string }{
+		{file.Devices, fmt.Sprintf("%d-%d", job.MinDevices, job.MaxDevices)},
+		{file.Cores, fmt.Sprint(job.Cores)},
+		{file.MemoryMiB, fmt.Sprint(job.MainMemoryMiB)},
+	} {
+		if !slices.ContainsFunc(r.Experiment.System, func(f file.Factor) bool { return f.Name == given.parameter }) {
+			words = append(words, given.parameter+":"+given.value)
+		}
+	}
+	return words
 }
 
 // costs says whether a parameter changes what an epoch costs. That is what the experiment says or, where it says nothing, it is those whose values are all whole numbers,

@@ -2,6 +2,7 @@ package conduct
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,11 +61,25 @@ func TestWorkloadsAreToldApart(t *testing.T) {
 		{"another batch size", of(nil, first, 64), false},
 		{"another folder", of(func(e *file.Experiment) { e.Job.WorkDir = "/other" }, first, 32), false},
 		{"another environment", of(func(e *file.Experiment) { e.Job.Env = map[string]string{"OMP_NUM_THREADS": "1"} }, first, 32), false},
+		{"another range of devices", of(func(e *file.Experiment) { e.Job.MaxDevices = 4 }, first, 32), false},
+		{"more devices", of(func(e *file.Experiment) { e.Job.MinDevices, e.Job.MaxDevices = 2, 2 }, first, 32), false},
+		{"the devices that it has anyway", of(func(e *file.Experiment) { e.Job.MinDevices, e.Job.MaxDevices = 1, 1 }, first, 32), true},
+		{"other memory", of(func(e *file.Experiment) { e.Job.MainMemoryMiB = 512 }, first, 32), false},
+		{"a process for each device", of(func(e *file.Experiment) { e.Job.Launch = train.LaunchPerDevice }, first, 32), false},
+		{"other cores, which are tuned", of(func(e *file.Experiment) { e.Job.Cores = 1 }, first, 32), true},
 		{"another id and name", of(func(e *file.Experiment) { e.Name = "other" }, first, 32), true},
 	} {
 		if (tc.got == known) != tc.equal {
 			t.Errorf("%s: %s\n%s", tc.name, tc.got, known)
 		}
+	}
+	untuned := func(cores int) string {
+		return of(func(e *file.Experiment) {
+			e.Job.Cores, e.System = cores, []file.Factor{{Name: file.MemoryMiB, Values: []float64{2048}}}
+		}, first, 32)
+	}
+	if untuned(1) == untuned(2) {
+		t.Error("jobs with other cores, which are not tuned, are one workload")
 	}
 	rateAlone := func(e *file.Experiment) { e.Costs = []string{"rate"} }
 	if said := of(rateAlone, first, 32); said != of(rateAlone, params(0.1, 0.5, 128, 2, "adam"), 32) || said == of(rateAlone, params(1, 0.5, 64, 1, "sgd"), 32) {
@@ -73,6 +88,28 @@ func TestWorkloadsAreToldApart(t *testing.T) {
 	r := New("exp", base, "", time.Time{})
 	if n := r.workloads(); n != 2*4*2*3 {
 		t.Errorf("%g workloads", n)
+	}
+}
+
+// What is in the environment tells workloads apart and is not told: tokens are there.
+func TestTheEnvironmentStaysOutOfTheGroundTruth(t *testing.T) {
+	of := func(env map[string]string) string {
+		e := experiment(search.Random, file.PipeTune, 1)
+		e.Job.Env = env
+		r := New("exp", e, "", time.Time{})
+		return r.workload(nil, 32)
+	}
+	known := of(map[string]string{"TOKEN": "hunter2", "THREADS": "1"})
+	if strings.Contains(known, "hunter2") || strings.Contains(known, "TOKEN") {
+		t.Errorf("the workload tells its environment: %s", known)
+	}
+	if again := of(map[string]string{"THREADS": "1", "TOKEN": "hunter2"}); again != known {
+		t.Errorf("the same environment is another workload: %s\n%s", again, known)
+	}
+	for _, env := range []map[string]string{nil, {"TOKEN": "hunter2", "THREADS": "2"}, {"TOKEN": "hunter2\"\n\"THREADS\"=\"1"}, {"TOKEN": "1", "THREADS": "hunter2"}} {
+		if other := of(env); other == known {
+			t.Errorf("%v is the same workload", env)
+		}
 	}
 }
 

@@ -174,12 +174,19 @@ func cheapest(all []Truth) []Truth {
 	return best
 }
 
-// Decode reads a store that was written as JSON.
+// Portable is the store without what is true only here: trainings elsewhere may have the same names, and were not learnt.
+func (s Store) Portable() Store {
+	s.Heard = nil
+	return s
+}
+
+// Decode reads a store that was written as JSON, maybe elsewhere.
 func Decode(data []byte) (Store, error) {
 	var s Store
 	if err := json.Unmarshal(data, &s); err != nil {
 		return Store{}, fmt.Errorf("decode ground truth: %w", err)
 	}
+	s = s.Portable()
 	if err := s.check(); err != nil {
 		return Store{}, fmt.Errorf("check ground truth: %w", err)
 	}

@@ -37,7 +37,7 @@ type node struct {
 	watts float64
 	// memory is that of the smallest device; 0 where it is unknown or does not matter. A job must fit the smallest one.
 	memory int64
-	// traits tells nodes apart by their labels as far as any job asks for some.
+	// traits tells nodes apart by what jobs ask of them.
 	traits traits
 	// island tells nodes apart between which links lose packets; empty where none does.
 	island string
@@ -72,7 +72,7 @@ type candidate struct {
 	predicted predicted
 	// batch is chosen by policies that do so.
 	batch train.Batch
-	// wish is the place of the job's node labels among those that jobs ask for; nowhere where any node will do.
+	// wish is the place of what the job asks of its nodes among all that jobs ask for; nowhere where any node will do.
 	wish int
 }
 
@@ -109,7 +109,7 @@ func newBoard(s State, spans bool) *board {
 		c.rank, c.turn = i, i
 		b.occupy(c.Job)
 	}
-	b.readLabels(s.Nodes)
+	b.readWishes(s.Nodes)
 	b.readLinks(s.Links)
 	taken := b.findHoldings()
 	b.predict()

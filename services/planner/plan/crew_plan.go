@@ -379,7 +379,7 @@ func (d *crews) blocker(c *crew) train.Reason {
 	if len(d.nodes) == 0 {
 		return train.Reason{Code: ReasonNoNode, Message: "no node is alive", Hint: "start a node agent"}
 	}
-	if none, unlabelled := d.labelled(c.candidate); unlabelled {
+	if none, unsuited := d.unsuited(c.candidate); unsuited {
 		return none
 	}
 	if c.misfit {

@@ -45,7 +45,7 @@ func (a *account) blockers(c *candidate, ahead int) []train.Reason {
 	if len(a.nodes) == 0 {
 		return []train.Reason{{Code: ReasonNoNode, Message: "no node is alive", Hint: "start a node agent"}}
 	}
-	if none, unlabelled := a.labelled(c); unlabelled {
+	if none, unsuited := a.unsuited(c); unsuited {
 		return []train.Reason{none}
 	}
 	if apart, lossy := a.cutOff(c); lossy {
@@ -116,7 +116,7 @@ func (a *account) tooFew(c *candidate) train.Reason {
 	switch {
 	case a.widest() < c.min:
 	case c.wish != nowhere:
-		r.Message = fmt.Sprintf("needs %s%s%s, and there are not so many", devices(c.min), where, withLabels(c))
+		r.Message = fmt.Sprintf("needs %s%s%s, and there are not so many", devices(c.min), where, wished(c))
 		r.Hint = "lower min_devices or what is asked of the node"
 	default:
 		r.Message = fmt.Sprintf("needs %s of %s each%s, and no node has them", devices(c.min), c.Spec.EstimatedMemory(), where)
@@ -133,7 +133,7 @@ func (a *account) needs(c *candidate, ahead int) train.Reason {
 	}
 	r := train.Reason{
 		Code:    ReasonWaitingForDevices,
-		Message: fmt.Sprintf("needs %s%s%s, %d free, %d more needed", devices(c.min), where, withLabels(c), free, max(c.min-free, 0)),
+		Message: fmt.Sprintf("needs %s%s%s, %d free, %d more needed", devices(c.min), where, wished(c), free, max(c.min-free, 0)),
 	}
 	if ahead > 0 {
 		r.Message += "; ahead: " + list(a.waiting[:ahead])

@@ -156,7 +156,7 @@ func (l *lodgings) needs(one *lodger) train.Reason {
 		where = fmt.Sprintf("each of %d devices of one node", one.min)
 		found = "each of so many that one job shares"
 	}
-	words := fmt.Sprintf("needs %s of GPU memory on %s%s; ", one.memory, where, withLabels(one.candidate))
+	words := fmt.Sprintf("needs %s of GPU memory on %s%s; ", one.memory, where, wished(one.candidate))
 	if most > 0 {
 		return train.Reason{Code: ReasonWaitingForMemory, Message: words + fmt.Sprintf("the most that is free on %s is %s", found, most)}
 	}

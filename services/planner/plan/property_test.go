@@ -35,7 +35,7 @@ func TestPlansKeepThePromises(t *testing.T) {
 					checkHoldings(t, d.state, p)
 					checkPriorities(t, d.state, p)
 					checkTerms(t, d.state, p)
-					checkLabels(t, d.state, p)
+					checkWishes(t, d.state, p)
 					checkRepeatable(t, d.state, policy, p)
 					checkStable(t, d.state, policy, p)
 					d.apply(p)
@@ -91,6 +91,9 @@ func (d *day) change() {
 		id := train.NodeID(fmt.Sprintf("n%d", number))
 		d.state.Nodes = slices.DeleteFunc(d.state.Nodes, func(n train.Node) bool { return n.ID == id })
 		n := train.Node{ID: id, Labels: d.labels()}
+		if d.chance(30) {
+			n.Backend = train.BackendKubernetes
+		}
 		memory := unit.Bytes(8*number) * unit.GiB // a device of a name is of one size
 		busy, idle := randomWatts(d.dice)
 		for i := range d.between(1, 6) {
@@ -150,8 +153,11 @@ func (d *day) job() Job {
 			j.Spec.MaxDevices = least
 		}
 	}
+	if d.chance(15) {
+		j.Spec.LogFormat = train.LogBigDL
+	}
 	if d.crowded {
-		j.Spec.Tenant, j.Spec.NodeLabels, j.Spec.EstimatedMemoryMiB = "t0", nil, int64(d.between(1, 3))<<10
+		j.Spec.LogFormat, j.Spec.Tenant, j.Spec.NodeLabels, j.Spec.EstimatedMemoryMiB = "", "t0", nil, int64(d.between(1, 3))<<10
 	}
 	return j
 }
@@ -394,7 +400,7 @@ func checkPriorities(t *rapid.T, s State, p train.Plan) {
 		}
 		j := s.Jobs[slices.IndexFunc(s.Jobs, func(j Job) bool { return j.ID == w.Job })]
 		for _, n := range s.Nodes {
-			if !hasLabels(n, j.Spec.NodeLabels) {
+			if !mayRunOn(n, j.Spec) {
 				continue
 			}
 			if len(n.Devices) > 0 && n.Devices[0].Memory > 0 && j.Spec.EstimatedMemory() > n.Devices[0].Memory {
@@ -449,17 +455,19 @@ func (seen devicesOnce) before(node train.NodeID, device train.DeviceID) bool {
 	return was
 }
 
-func hasLabels(n train.Node, asked map[string]string) bool {
-	for key, value := range asked {
+// mayRunOn says the same as Suits, in other words.
+func mayRunOn(n train.Node, s train.Spec) bool {
+	for key, value := range s.NodeLabels {
 		if n.Labels[key] != value {
 			return false
 		}
 	}
-	return true
+	return s.LogFormat == "" || n.Backend == ""
 }
 
-// checkLabels: a job is put on nodes that have all the labels that it asks for. Where it has been it may stay, whatever has become of the labels.
-func checkLabels(t *rapid.T, s State, p train.Plan) {
+// checkWishes: a job is put on nodes that have all the labels that it asks for, and on none that runs pods if its output is read. Where it has been it may
+// stay, whatever has become of the node.
+func checkWishes(t *rapid.T, s State, p train.Plan) {
 	for _, a := range p.Allocations {
 		j := s.Jobs[slices.IndexFunc(s.Jobs, func(j Job) bool { return j.ID == a.Job })]
 		for _, part := range a.Places() {
@@ -467,8 +475,8 @@ func checkLabels(t *rapid.T, s State, p train.Plan) {
 				continue
 			}
 			n := s.Nodes[slices.IndexFunc(s.Nodes, func(n train.Node) bool { return n.ID == part.Node })]
-			if !hasLabels(n, j.Spec.NodeLabels) {
-				t.Fatalf("%s asks for %v and is put on %s, which has %v", j.ID, j.Spec.NodeLabels, n.ID, n.Labels)
+			if !mayRunOn(n, j.Spec) {
+				t.Fatalf("%s asks for %v and log format %q and is put on %s, which has %v and back end %q", j.ID, j.Spec.NodeLabels, j.Spec.LogFormat, n.ID, n.Labels, n.Backend)
 			}
 		}
 	}

@@ -48,6 +48,8 @@ type Choice struct {
 	LimitWatts float64 `json:"limit_watts,omitempty"`
 	// MaxCost is the cost before whose crossing the attempt shall stop at an epoch's end, in joules (0: none).
 	MaxCost float64 `json:"max_cost_joules,omitempty"`
+	// Number orders the jobs under way by when they began; the record gives it.
+	Number int `json:"number,omitempty"`
 }
 
 // Check says what is wrong with what may be chosen.

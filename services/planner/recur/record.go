@@ -1,6 +1,8 @@
 package recur
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -40,6 +42,10 @@ func (r *Record) Begin(job train.JobID, allowed Group, p Policy) (Choice, error)
 		r.Running = map[train.JobID]Choice{}
 	}
 	c := p.Next(&allowed)
+	for _, other := range r.Running {
+		c.Number = max(c.Number, other.Number)
+	}
+	c.Number++
 	r.Running[job] = c
 	return c, nil
 }
@@ -59,6 +65,13 @@ func (r *Record) End(job train.JobID, cost *Attempt) bool {
 	r.Attempts = append(r.Attempts, *cost)
 	r.Attempts = slices.Clone(r.Attempts[max(len(r.Attempts)-attemptsKept, 0):])
 	return true
+}
+
+// UnderWay are the jobs under way in the order in which they began.
+func (r *Record) UnderWay() []train.JobID {
+	return slices.SortedFunc(maps.Keys(r.Running), func(a, b train.JobID) int {
+		return cmp.Or(cmp.Compare(r.Running[a].Number, r.Running[b].Number), cmp.Compare(a, b))
+	})
 }
 
 // Recurrences is how many jobs have reached their target.

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/recur"
 )
@@ -85,6 +87,32 @@ func cheapest(r recur.Record) int {
 		}
 	}
 	return best
+}
+
+// Which job began last does not follow from its name. The order outlives the ends of others and a restart of the planner.
+func TestJobsUnderWayAreInOrder(t *testing.T) {
+	var record recur.Record
+	begin := func(jobs ...train.JobID) {
+		for _, job := range jobs {
+			if _, err := record.Begin(job, allowed(), recur.Default{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	begin("nightly-8", "nightly-9", "nightly-10", "nightly-9")
+	record.End("nightly-8", nil)
+	data, err := json.Marshal(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	record = recur.Record{}
+	if err := json.Unmarshal(data, &record); err != nil {
+		t.Fatal(err)
+	}
+	begin("nightly-11")
+	if diff := cmp.Diff([]train.JobID{"nightly-9", "nightly-10", "nightly-11"}, record.UnderWay()); diff != "" {
+		t.Error(diff)
+	}
 }
 
 func TestARecordForgetsWhatIsOld(t *testing.T) {
