@@ -172,7 +172,8 @@ else
 	$(BIN)/switchyard simulate search --problem bfs,jacobi,spkmeans --recorded $(SWITCHYARD_DATA)/pipetune/offline_res
 endif
 
-fuzz: tools-cc ## run every fuzz target for FUZZTIME (20s)
+fuzz: tools-cc ## run every fuzz target for FUZZTIME (20s), and the promises of plans on days that nobody has seen
+	$(GO) test ./services/planner/plan -run KeepThePromises -rapid.seed=$$RANDOM -rapid.checks=1000
 	@grep -roE --include='*_test.go' --exclude-dir=devcluster '^func Fuzz[A-Za-z0-9_]+' . | sed 's/^\(.*\)\/[^/]*:func /\1 /' | sort | \
 	while read -r package target; do \
 	    echo "$$package $$target"; \

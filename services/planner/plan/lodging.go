@@ -152,10 +152,10 @@ func (b *board) openNodes(nodes []train.Node) []bool {
 	return open
 }
 
-// decide asks the policy again as long as the riders are not those that it was asked without: whoever found no lodging stands before it next time, and whoever
+// decide asks the policy, at first without these riders, and again as long as the riders are not those that it was asked without: whoever found no lodging stands before it next time, and whoever
 // found one does not. What is published is therefore decided again alike.
-func (l *lodgings) decide(p Policy) train.Plan {
-	riders, kept := l.firstRiders(), map[spot]bool{}
+func (l *lodgings) decide(p Policy, riders map[train.JobID]bool) train.Plan {
+	kept := map[spot]bool{}
 	var made train.Plan
 	for round := range maxRounds {
 		made = p.decide(l.without(riders))

@@ -9,16 +9,24 @@ import (
 // maxAgain bounds how often a decision on jobs that share is made again before it is published.
 const maxAgain = 3
 
-// decideShared decides again on what was decided, as if it had been published, until that changes nothing. Who stands before the policy depends on what it leaves
-// idle, which is known afterwards alone: without this, the next decision would correct what the first one guessed, by restarts.
+// decideShared decides again on what was decided, as if it had been published, and anew with what that shows, until it changes nothing. Who stands before the
+// policy depends on what it leaves idle, which is known afterwards alone: without this, the next decision would correct what this one guessed, by restarts.
 func decideShared(s State, p Policy) train.Plan {
-	made := newLodgings(s).decide(p)
+	l := newLodgings(s)
+	made := l.decide(p, l.firstRiders())
 	for range maxAgain {
-		again := newLodgings(s.published(made)).decide(p)
+		next := newLodgings(s.published(made))
+		again := next.decide(p, next.firstRiders())
 		if slices.EqualFunc(made.Allocations, again.Allocations, sameAllocation) {
 			break
 		}
-		made = reasonsOf(made, again)
+		l = newLodgings(s)
+		l.firstRiders()
+		anew := l.decide(p, next.riders())
+		if slices.EqualFunc(made.Allocations, anew.Allocations, sameAllocation) {
+			return reasonsOf(made, again) // from this state it cannot be had at once
+		}
+		made = anew
 	}
 	return made
 }

@@ -57,7 +57,8 @@ func TestSilentJobsStayTogether(t *testing.T) {
 			Running: &Running{Holding: h, Spoke: id == "host"},
 		})
 	}
-	p := newLodgings(s).decide(m)
+	l := newLodgings(s)
+	p := l.decide(m, l.firstRiders())
 	for _, id := range []train.JobID{"silent-1", "silent-2"} {
 		if a, found := p.Find(id); !found || len(a.Devices) != 1 || a.Devices[0] != "gpu:0" {
 			t.Errorf("%s is on %v, want gpu:0, where it runs and cannot be asked to leave", id, a.Devices)
