@@ -4,6 +4,7 @@ Sized by BATCH_SIZE, TRAINING_SET_SIZE and EPOCHS_TO_BE_DONE; the learning rate 
 epoch's end, it goes on from its last checkpoint.
 """
 
+import os
 import sys
 
 import switchyard
@@ -49,6 +50,8 @@ def accuracy(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> fl
 def main() -> None:
     rate = float(sys.argv[1]) if len(sys.argv) > 1 else 0.05
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    # All processors that it may use: left to itself, PyTorch takes one thread for each physical core.
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     with switchyard.job(epochs=EPOCHS) as job:
         torch.manual_seed(1)
         model = lenet().to(device)
