@@ -124,7 +124,7 @@ bench-share: tools-cc ## two trainings that share the cores against one after th
 POLICIES ?= fifo,srtf,drf,tetris,max-throughput,tiresias,optimus,pollux,switchyard
 WORKLOADS ?= 1 2 3 4
 
-bench-tune: $(BIN)/switchyard $(BIN)/switchyard-trainer ## compare the modes of tuning on this machine: RUNS of each, an hour for 5
+bench-tune: $(BIN)/switchyard $(BIN)/switchyard-trainer ## compare the modes of tuning on this machine: RUNS of each, 25 minutes for 5
 	$(call compare-modes,bench,--device-kind cpu --cpu-slots 2)
 	@if $(PYTHON) -c 'import torch' 2>/dev/null; then $(call compare-modes,bench-torch,--sim-gpus 2); else echo 'no python3 with torch (Debian: apt-get install python3-torch): the PyTorch trainer is left out'; fi
 
