@@ -134,12 +134,16 @@ func (k *kubernetes) labelSource() nodelabels.Source {
 	return nodelabels.Cluster(k.node)
 }
 
-// tailer copies the logs of jobs' pods into the data folder.
-func (k *kubernetes) tailer(p run.Process, attempts func() []train.Attempt) *podlog.Tailer {
-	return podlog.New(podlog.Config{
+// logLoops copy the logs of jobs' pods into the data folder, and answer who asks for them.
+func (k *kubernetes) logLoops(p run.Process, attempts func() []train.Attempt, b *bus.Bus, jobs *bus.KV[train.Job]) []func(context.Context) error {
+	if !k.on() {
+		return nil
+	}
+	logs := podlog.New(podlog.Config{
 		Root: k.podLogs, Namespace: k.namespace, Jobs: filepath.Join(p.Common.DataDir, "jobs"), LimitBytes: int64(k.logMiB) << 20,
 		Attempts: attempts, Log: p.Log,
 	})
+	return []func(context.Context) error{logs.Run, func(ctx context.Context) error { return answerLogs(ctx, b, p.Common.NodeID(), jobs, logs) }}
 }
 
 // makeSnapshots makes the folder of the node in which jobs save, for jobs of any user. The kubelet makes the folder of each job in it, with its mode; were it

@@ -97,14 +97,8 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 	given("custom-dir", func() { spec.CustomDir = f.spec.CustomDir })
 	given("snapshots-dir", func() { spec.SnapshotsDir = f.spec.SnapshotsDir })
 	given("datasets-dir", func() { spec.DatasetsDir = f.spec.DatasetsDir })
-	for _, dir := range spec.Folders() {
-		if *dir != "" {
-			absolute, err := filepath.Abs(*dir)
-			if err != nil {
-				return fmt.Errorf("folder %q: %w", *dir, err)
-			}
-			*dir = absolute
-		}
+	if err := makeAbsolute(spec.Folders()); err != nil {
+		return err
 	}
 	for _, pair := range f.env {
 		name, value, ok := strings.Cut(pair, "=")
@@ -122,6 +116,21 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 			return fmt.Errorf("--port %q: %w", f.ports, err)
 		}
 		spec.Ports = ports
+	}
+	return nil
+}
+
+// makeAbsolute has folders begin at the root instead of where the command is run.
+func makeAbsolute(folders []*string) error {
+	for _, dir := range folders {
+		if *dir == "" {
+			continue
+		}
+		absolute, err := filepath.Abs(*dir)
+		if err != nil {
+			return fmt.Errorf("folder %q: %w", *dir, err)
+		}
+		*dir = absolute
 	}
 	return nil
 }

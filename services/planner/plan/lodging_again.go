@@ -21,7 +21,7 @@ func decideShared(s State, p Policy) train.Plan {
 			break
 		}
 		l = newLodgings(s)
-		l.firstRiders()
+		l.firstRiders() // who lodges where is the same as before, and who stands before the policy is not
 		anew := l.decide(p, next.riders())
 		if slices.EqualFunc(made.Allocations, anew.Allocations, sameAllocation) {
 			return reasonsOf(made, again) // from this state it cannot be had at once
