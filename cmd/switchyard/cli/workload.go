@@ -22,6 +22,7 @@ import (
 type workloadOptions struct {
 	jobs    int
 	gaps    string
+	mix     string
 	meanGap time.Duration
 	seed    uint64
 	// folder holds a job file for each application, named after it.
@@ -51,6 +52,7 @@ func (o *workloadOptions) flags(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.IntVar(&o.jobs, "jobs", 100, "number of jobs")
 	fs.StringVar(&o.gaps, "gaps", "philly", "how gaps between arrivals are distributed: "+strings.Join(sim.GapNames(), ", "))
+	fs.StringVar(&o.mix, "mix", "pollux", "which applications: "+strings.Join(sim.MixNames(), ", ")+" (jobs that allow sharing, for a live cluster)")
 	fs.DurationVar(&o.meanGap, "mean-gap", 3*time.Minute, "mean time between arrivals")
 	fs.Uint64Var(&o.seed, "seed", 1, "seed of what is drawn")
 	fs.StringVar(&o.folder, "job-files", "examples/jobs", "folder with a file APPLICATION.yaml for each application: what a live cluster runs for it")
@@ -70,6 +72,9 @@ func (a *app) workloadGenerateCommand() *cobra.Command {
 			w, err := o.draw()
 			if err != nil {
 				return err
+			}
+			if a.output == "csv" && o.mix == "sharing" {
+				return failure(ExitUsage, "-o json prints them as events; `switchyard simulate share` has streams of its own", "--mix sharing: the simulator has no profiles of these applications")
 			}
 			if a.output != "json" {
 				return a.writeWorkload(w)
@@ -91,6 +96,7 @@ func (a *app) workloadSubmitCommand() *cobra.Command {
 		Use:   "submit",
 		Short: "Submit the jobs of a stream to a live cluster, each when its time has come",
 		Example: `  switchyard workload submit --jobs 10 --scale 60
+  switchyard workload submit --jobs 20 --mix sharing --scale 60
   switchyard workload submit --jobs 100 --gaps poisson --mean-gap 30s --job-files my-jobs`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -115,7 +121,7 @@ func (a *app) workloadSubmitCommand() *cobra.Command {
 
 // draw draws the stream, and gives its jobs the ids that they have everywhere.
 func (o *workloadOptions) draw() (sim.Workload, error) {
-	w, err := sim.Draw{Jobs: o.jobs, Gaps: o.gaps, MeanGapSeconds: o.meanGap.Seconds(), Seed: o.seed}.Workload()
+	w, err := sim.Draw{Jobs: o.jobs, Gaps: o.gaps, MeanGapSeconds: o.meanGap.Seconds(), Mix: o.mix, Seed: o.seed}.Workload()
 	if err != nil {
 		return w, failure(ExitUsage, "", "%v", err)
 	}
@@ -169,7 +175,7 @@ func (a *app) submissions(w sim.Workload, o workloadOptions) ([]submission, erro
 	return list, nil
 }
 
-// submitInTime submits each job when its time has come. A job that is refused does not keep the others.
+// submitInTime submits each job when its time has come. A job that is refused, or of which admission says nothing yet, does not keep the others.
 func (a *app) submitInTime(ctx context.Context, list []submission, scale float64) error {
 	b, err := a.connect(ctx)
 	if err != nil {
@@ -177,8 +183,8 @@ func (a *app) submitInTime(ctx context.Context, list []submission, scale float64
 	}
 	defer b.Close()
 	start := time.Now()
-	var results []submitResult
-	refused := 0
+	results := []submitResult{}
+	failed := 0
 	for _, s := range list {
 		due := time.NewTimer(time.Until(start.Add(time.Duration(s.AtSeconds / scale * float64(time.Second)))))
 		select {
@@ -189,11 +195,12 @@ func (a *app) submitInTime(ctx context.Context, list []submission, scale float64
 		}
 		result, err := a.submit(ctx, b, s.Body, s.id)
 		switch {
-		case result.State == train.StateRejected:
-			refused++
-			_, _ = fmt.Fprintf(a.stderr, "%v\n", err)
+		case ctx.Err() != nil:
+			return runtime(ctx.Err())
 		case err != nil:
-			return runtime(err)
+			failed++
+			result.Message = err.Error()
+			_, _ = fmt.Fprintf(a.stderr, "%v\n", err)
 		case a.output != "json":
 			_, _ = fmt.Fprintf(a.stdout, "%s  %s %s\n", duration(time.Since(start).Seconds()), s.id, result.State)
 		}
@@ -204,8 +211,8 @@ func (a *app) submitInTime(ctx context.Context, list []submission, scale float64
 			return err
 		}
 	}
-	if refused > 0 {
-		return failure(ExitError, "", "%d of %s refused", refused, plural(len(list), "job"))
+	if failed > 0 {
+		return failure(ExitError, "", "%d of %s not admitted", failed, plural(len(list), "job"))
 	}
 	return nil
 }

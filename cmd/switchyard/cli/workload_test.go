@@ -108,7 +108,7 @@ func TestWorkloadUsage(t *testing.T) {
 // The jobs of a stream come to the bus with their ids; one that is refused does not keep the others.
 func TestWorkloadSubmit(t *testing.T) {
 	s := newTerminal(t)
-	w, err := (&workloadOptions{jobs: 4, gaps: "poisson", meanGap: time.Hour, seed: 5, prefix: "p-"}).draw()
+	w, err := (&workloadOptions{jobs: 4, gaps: "poisson", meanGap: time.Hour, mix: "pollux", seed: 5, prefix: "p-"}).draw()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,9 +120,14 @@ func TestWorkloadSubmit(t *testing.T) {
 		}
 		putJob(t, s.bus, record)
 	}
+	// The last one's id is another job's.
+	taken := event.OnceFact(w.Jobs[3].Name, event.FactSubmitted, "submitted", event.Submitted{Spec: train.Spec{Name: "other", Command: []string{"sleep", "1"}, MaxDevices: w.Jobs[3].Devices, MinDevices: 1}})
+	if err := s.bus.Publish(t.Context(), taken); err != nil {
+		t.Fatal(err)
+	}
 	code, out, errs := s.run("workload", "submit", "--jobs", "4", "--gaps", "poisson", "--mean-gap", "1h", "--seed", "5", "--prefix", "p-", "--scale", "1e9",
 		"--job-files", exampleJobs)
-	if code != ExitError || strings.Count(out, "queued") != 3 || !strings.Contains(errs, "too large for anybody") || !strings.Contains(errs, "1 of 4 jobs refused") {
+	if code != ExitError || strings.Count(out, "queued") != 2 || !strings.Contains(errs, "another submission has this id") || !strings.Contains(errs, "too large for anybody") || !strings.Contains(errs, "2 of 4 jobs not admitted") {
 		t.Errorf("exit code %d: %s%s", code, out, errs)
 	}
 	for _, j := range w.Jobs {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -14,11 +15,16 @@ type Draw struct {
 	// Gaps is one of GapNames.
 	Gaps           string
 	MeanGapSeconds float64
-	Seed           uint64
+	// Mix is one of MixNames. What `sharing` draws has no profile: it is for live clusters, each job with the batch of its file.
+	Mix  string
+	Seed uint64
 }
 
 // GapNames are the ways in which gaps between arrivals may be distributed.
 func GapNames() []string { return []string{"philly", "poisson", "bursts"} }
+
+// MixNames are the mixes of applications.
+func MixNames() []string { return []string{"pollux", "sharing"} }
 
 // share is a value and how often it occurs, in parts of one.
 type share[T any] struct {
@@ -45,6 +51,11 @@ func applicationMix() []share[string] {
 	}
 }
 
+// sharingMix are models of which several fit on a GPU, as many jobs of each.
+func sharingMix() []share[string] {
+	return []share[string]{{"resnet50", 0.2}, {"vgg16", 0.2}, {"squeezenet", 0.2}, {"lstm", 0.2}, {"adgcl", 0.2}}
+}
+
 // deviceMix is how many GPUs the jobs of Philly ask for (Jeon et al., ATC'19): few ask for many.
 func deviceMix() []share[int] {
 	return []share[int]{{1, 0.93}, {2, 0.02}, {4, 0.025}, {8, 0.02}, {16, 0.005}}
@@ -54,6 +65,9 @@ func deviceMix() []share[int] {
 func (d Draw) Workload() (Workload, error) {
 	if d.Jobs < 1 || !(d.MeanGapSeconds > 0 && d.MeanGapSeconds*float64(d.Jobs) < longest) {
 		return Workload{}, fmt.Errorf("draw a workload: want a job or more, and a mean gap above 0 s at which they come within %d s", longest)
+	}
+	if !slices.Contains(MixNames(), d.Mix) {
+		return Workload{}, fmt.Errorf("draw a workload: no mix %q, only %v", d.Mix, MixNames())
 	}
 	draw := rand.New(rand.NewPCG(d.Seed, 0))
 	profiles := map[string]Profile{}
@@ -68,13 +82,19 @@ func (d Draw) Workload() (Workload, error) {
 			return Workload{}, err
 		}
 		now += gap
+		at := math.Round(now*1000) / 1000
+		if d.Mix == "sharing" {
+			application := pick(draw, sharingMix())
+			w.Jobs = append(w.Jobs, Arrival{Name: train.JobID(fmt.Sprintf("%s-%d", application, i)), Seconds: at, Application: application, Devices: 1, Batch: 1})
+			continue
+		}
 		p := profiles[pick(draw, applicationMix())]
 		devices := pick(draw, deviceMix())
 		if p.OneDevice {
 			devices = 1
 		}
 		w.Jobs = append(w.Jobs, Arrival{
-			Name: train.JobID(fmt.Sprintf("%s-%d", p.Name, i)), Seconds: math.Round(now*1000) / 1000, Application: p.Name,
+			Name: train.JobID(fmt.Sprintf("%s-%d", p.Name, i)), Seconds: at, Application: p.Name,
 			Devices: devices, Batch: min(p.Limits.BaseBatch*devices, p.Limits.MaxBatch),
 		})
 	}

@@ -9,7 +9,7 @@ import (
 
 func TestDrawnWorkloads(t *testing.T) {
 	for _, gaps := range GapNames() {
-		d := Draw{Jobs: 20000, Gaps: gaps, MeanGapSeconds: 60, Seed: 1}
+		d := Draw{Jobs: 20000, Gaps: gaps, MeanGapSeconds: 60, Mix: "pollux", Seed: 1}
 		w, err := d.Workload()
 		if err != nil {
 			t.Fatal(err)
@@ -50,13 +50,33 @@ func TestDrawnWorkloads(t *testing.T) {
 	}
 }
 
+func TestJobsThatShareAreDrawnAlike(t *testing.T) {
+	w, err := Draw{Jobs: 5000, Gaps: "poisson", MeanGapSeconds: 60, Mix: "sharing", Seed: 1}.Workload()
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]int{}
+	for _, j := range w.Jobs {
+		count[j.Application]++
+		if j.Devices != 1 {
+			t.Fatalf("%+v", j)
+		}
+	}
+	for name, n := range count {
+		if len(count) != 5 || n < 850 || n > 1150 {
+			t.Errorf("%d of %s, %d applications", n, name, len(count))
+		}
+	}
+}
+
 func TestDrawsThatAreNone(t *testing.T) {
 	for _, d := range []Draw{
-		{Jobs: 0, Gaps: "poisson", MeanGapSeconds: 1},
-		{Jobs: 1, Gaps: "regular", MeanGapSeconds: 1},
-		{Jobs: 1, Gaps: "poisson"},
-		{Jobs: 1, Gaps: "poisson", MeanGapSeconds: math.NaN()},
-		{Jobs: 1, Gaps: "poisson", MeanGapSeconds: math.Inf(1)},
+		{Jobs: 0, Gaps: "poisson", MeanGapSeconds: 1, Mix: "pollux"},
+		{Jobs: 1, Gaps: "poisson", MeanGapSeconds: 1, Mix: "any"},
+		{Jobs: 1, Gaps: "regular", MeanGapSeconds: 1, Mix: "pollux"},
+		{Jobs: 1, Gaps: "poisson", Mix: "pollux"},
+		{Jobs: 1, Gaps: "poisson", MeanGapSeconds: math.NaN(), Mix: "pollux"},
+		{Jobs: 1, Gaps: "poisson", MeanGapSeconds: math.Inf(1), Mix: "pollux"},
 	} {
 		if w, err := d.Workload(); err == nil {
 			t.Errorf("%+v gives %v", d, w)
