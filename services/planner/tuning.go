@@ -99,27 +99,41 @@ func (t *tuner) device(ctx context.Context, key string, tenants []tenant) error 
 	case !tuned && len(tenants) < 2:
 		return nil
 	case !tuned || !sameTenants(record, tenants) || record.Due(now):
-		if t.elsewhere(key, tenants) {
-			return nil
-		}
-		record.Node, record.Device = tenants[0].attempt.Node, tenants[0].device
-		record.Bound(func(job train.JobID, attempt int) bool {
-			return slices.ContainsFunc(tenants, func(one tenant) bool { return one.attempt.Job == job && one.attempt.Number == attempt })
-		})
-		sharers, met, err := t.meet(ctx, tenants, record.Most, now)
-		if err != nil || !met {
+		return t.open(ctx, key, tenants, e, now)
+	case record.Settled.Code != "":
+		late, err := t.lateSpeaker(ctx, record)
+		if err != nil || !late {
 			return err
 		}
-		record = tune.Open(record, sharers, now)
-	case record.Settled.Code != "":
-		return nil
+		return t.open(ctx, key, tenants, e, now)
 	default:
 		beats, err := t.beats(ctx, record)
 		if err != nil || !record.Move(beats, now) {
 			return err
 		}
 	}
-	revision, err := t.records.Swap(ctx, key, record, e.Revision)
+	return t.store(ctx, key, record, e.Revision)
+}
+
+// open begins a round, unless one goes on for another device of a tenant or somebody is still waited for.
+func (t *tuner) open(ctx context.Context, key string, tenants []tenant, e bus.Entry[tune.Record], now time.Time) error {
+	if t.elsewhere(key, tenants) {
+		return nil
+	}
+	record := e.Value
+	record.Node, record.Device = tenants[0].attempt.Node, tenants[0].device
+	record.Bound(func(job train.JobID, attempt int) bool {
+		return slices.ContainsFunc(tenants, func(one tenant) bool { return one.attempt.Job == job && one.attempt.Number == attempt })
+	})
+	sharers, met, err := t.meet(ctx, tenants, record.Most, now)
+	if err != nil || !met {
+		return err
+	}
+	return t.store(ctx, key, tune.Open(record, sharers, now), e.Revision)
+}
+
+func (t *tuner) store(ctx context.Context, key string, record tune.Record, after uint64) error {
+	revision, err := t.records.Swap(ctx, key, record, after)
 	if err != nil {
 		t.known = nil
 		return fmt.Errorf("tune the jobs on %s of %s: %w", record.Device, record.Node, err)
@@ -161,18 +175,42 @@ func words(t train.Tuning) string {
 // meet finds out which of the tenants can be tuned: those that tell with which micro-batch they run. One that has told nothing yet is waited for, but not for long.
 func (t *tuner) meet(ctx context.Context, tenants []tenant, most map[train.JobID]int, now time.Time) (sharers []tune.Sharer, met bool, err error) {
 	for _, one := range tenants {
-		m, err := t.bus.Last(ctx, event.StreamSamples, heartbeatsOf(one.attempt.Job))
-		if err != nil && !errors.Is(err, bus.ErrNotFound) {
+		beat, spoke, err := t.lastBeat(ctx, one.attempt.Job, one.attempt.Number)
+		if err != nil {
 			return nil, false, err
 		}
-		beat, spoke := beatOf(m)
-		spoke = spoke && beat.Attempt == one.attempt.Number
-		if !spoke && now.Sub(one.attempt.StartedAt) < tune.AnswerTimeout && len(tenants) > 1 {
+		if !spoke && now.Sub(one.attempt.StartedAt).Abs() < tune.AnswerTimeout && len(tenants) > 1 { // the clock may be the node's
 			return nil, false, nil
 		}
 		sharers = append(sharers, one.sharer(spoke, beat.MicroBatch > 0, most))
 	}
 	return sharers, true, nil
+}
+
+// lastBeat is the newest heartbeat of an attempt, of whichever of its processes; false where it has sent none.
+func (t *tuner) lastBeat(ctx context.Context, job train.JobID, attempt int) (event.Stepped, bool, error) {
+	m, err := t.bus.Last(ctx, event.StreamSamples, heartbeatsOf(job))
+	if errors.Is(err, bus.ErrNotFound) {
+		return event.Stepped{}, false, nil
+	}
+	if err != nil {
+		return event.Stepped{}, false, err
+	}
+	beat, err := event.Decode[event.Stepped](m.Data)
+	return beat, err == nil && beat.Attempt == attempt, nil
+}
+
+// lateSpeaker says whether a job that was given up as silent in a round that is over tells of its steps after all: some import and compile for long.
+func (t *tuner) lateSpeaker(ctx context.Context, r tune.Record) (bool, error) {
+	for _, s := range r.Sharers {
+		if !s.Silent {
+			continue
+		}
+		if _, spoke, err := t.lastBeat(ctx, s.Job, s.Attempt); err != nil || spoke {
+			return spoke, err
+		}
+	}
+	return false, nil
 }
 
 // beats are the heartbeats that may be answers, in order. Stored times are the server's, so some that are older are read, too.

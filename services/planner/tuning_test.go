@@ -84,7 +84,7 @@ func (s *shared) beat() {
 				b.StepSeconds += float64(other.MicroBatch) / 64
 			}
 		}
-		if wish, tuned := s.record.Of(id, b.Attempt); tuned {
+		if wish, tuned := s.record.Of(id, b.Attempt); tuned && wish.MicroBatch > 0 {
 			b.MicroBatch, b.Generation = wish.MicroBatch, s.record.Generation
 		}
 		if slices.Contains(s.plain, id) {
@@ -204,6 +204,52 @@ func TestNobodyIsWaitedForWithoutEnd(t *testing.T) {
 	s.now = s.now.Add(tune.AnswerTimeout)
 	if settled := s.pass(); settled.Settled.Code != tune.CodeSilence || micro(settled, "a") != 32 {
 		t.Errorf("after the deadline: %+v", settled)
+	}
+}
+
+// A job that compiles for long before its first step is tuned as soon as it tells of its steps.
+func TestWhoSpeaksLateIsTunedAfterAll(t *testing.T) {
+	s := newShared(t, "a", "slow")
+	s.plain, s.mute = []train.JobID{"a"}, []train.JobID{"slow"}
+	s.now = s.now.Add(tune.AnswerTimeout)
+	s.beat()
+	settled := s.pass()
+	if settled.Settled.Code != tune.CodeFixed {
+		t.Fatalf("with nothing to tune: %+v", settled)
+	}
+	if again := s.pass(); again.Generation != settled.Generation {
+		t.Errorf("what is settled does not stay: %+v", again)
+	}
+	s.plain, s.mute = nil, nil
+	s.beat()
+	if began := s.pass(); began.Settled.Code != "" || micro(began, "slow") != 32 || micro(began, "a") != 32 {
+		t.Errorf("after the first heartbeat: %+v", began)
+	}
+	settled = s.settle()
+	if again := s.pass(); again.Generation != settled.Generation {
+		t.Errorf("what is settled does not stay: %+v", again)
+	}
+}
+
+// Heartbeats of any process of a gang tell that it speaks.
+func TestAGangSpeaksWithEachOfItsProcesses(t *testing.T) {
+	s := newShared(t, "a", "wide")
+	wide := train.Attempt{Job: "wide", Number: 1, Node: "n", Devices: []train.DeviceID{"gpu:0", "gpu:1"}, Memory: 1 << 30, Phase: train.PhaseRunning, StartedAt: s.now}
+	s.attempt(wide)
+	s.now = s.now.Add(tune.AnswerTimeout)
+	s.beat()
+	fact := event.Fact{
+		Subject: heartbeatsOf("wide"), Key: "job/wide/attempt/1/step/10/1", Time: s.now, Source: "nodeagent",
+		Body: event.Stepped{Job: "wide", Attempt: 1, Rank: 1, Step: 10, Steps: 10, StepSeconds: 0.1},
+	}
+	if err := s.bus.Publish(s.ctx, fact); err != nil {
+		t.Fatal(err)
+	}
+	s.pass()
+	for _, one := range s.record.Sharers {
+		if one.Silent {
+			t.Errorf("%s counts as silent", one.Job)
+		}
 	}
 }
 
