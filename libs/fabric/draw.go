@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -99,6 +101,18 @@ func (t *Topology) worst(link int32, states map[LinkID]State) (worst State, know
 		}
 	}
 	return worst, known
+}
+
+// Foreign are the links of some states that are none of the network's, in order: no picture of it shows them.
+func (t *Topology) Foreign(states map[LinkID]State) []LinkID {
+	own := map[LinkID]bool{}
+	for i := range t.Links {
+		link := int32(i)
+		own[t.Links[i].ID], own[t.DirectedID(2*link)], own[t.DirectedID(2*link+1)] = true, true, true
+	}
+	foreign := slices.DeleteFunc(slices.Collect(maps.Keys(states)), func(id LinkID) bool { return own[id] })
+	slices.Sort(foreign)
+	return foreign
 }
 
 // look is how a state is drawn, and told.

@@ -130,7 +130,7 @@ func (l Link) Trouble() string {
 	if l.Kind == LinkIsSlow {
 		return fmt.Sprintf("takes %.3g ms longer than usual", 1e3*l.DelaySeconds)
 	}
-	return fmt.Sprintf("loses %.2g %% of the packets", 100*l.Loss)
+	return fmt.Sprintf("loses %.3g %% of the packets", 100*l.Loss)
 }
 
 // LinkWindow is what the probes of one window showed of a link.

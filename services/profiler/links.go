@@ -122,14 +122,21 @@ func (w *watchman) judge(ctx context.Context) error {
 			w.tellAiling(before, ailing)
 			w.show(ctx, slot, shown)
 		}
-		left = left.add(turns, slot).each(func(t turn) error {
-			err := w.tell(ctx, t.Turn, t.slot)
-			if err != nil && !t.tried && ctx.Err() == nil {
-				w.log.Warn("the state of a link is not told yet", "link", t.Link.ID, "error", err)
-			}
-			return err
-		})
+		left = w.tellAll(ctx, left.add(turns, slot))
 	}
+}
+
+// tellAll tells of turns, as far as the bus takes them in time: the next slot must be judged.
+func (w *watchman) tellAll(ctx context.Context, turns untold) untold {
+	within, cancel := context.WithTimeout(ctx, train.ProbeSlot/2)
+	defer cancel()
+	return turns.each(func(t turn) error {
+		err := w.tell(within, t.Turn, t.slot)
+		if err != nil && !t.tried && ctx.Err() == nil {
+			w.log.Warn("the state of a link is not told yet", "link", t.Link.ID, "error", err)
+		}
+		return err
+	})
 }
 
 // tellAiling says which nodes have come to ail, or do so no more.

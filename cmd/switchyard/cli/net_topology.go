@@ -67,6 +67,9 @@ their states are those that the bus has; without --topology the network then is 
 			if err != nil {
 				return err
 			}
+			if err := a.reportForeign(t, states, live); err != nil {
+				return err
+			}
 			if picture != "" {
 				if err := drawNetwork(picture, t, states); err != nil {
 					return err
@@ -80,6 +83,19 @@ their states are those that the bus has; without --topology the network then is 
 	cmd.Flags().StringArrayVar(&lossy, "loss", nil, "`LINK=PART` of the packets that a link loses, for the picture; may be repeated")
 	cmd.Flags().BoolVar(&live, "live", false, "the states of links that the bus has now")
 	return cmd
+}
+
+// reportForeign tells of links in trouble that the network does not have, and refuses such as the user has named.
+func (a *app) reportForeign(t *fabric.Topology, states map[fabric.LinkID]fabric.State, live bool) error {
+	for _, id := range t.Foreign(states) {
+		switch state := states[id]; {
+		case !live:
+			return failure(ExitUsage, "`switchyard net topology` lists the links", "--loss %s: the network has no such link", id)
+		case state != fabric.State{}:
+			_, _ = fmt.Fprintf(a.stderr, "not in the picture: the link %s, which loses %.3g %% or is %.3g ms slow, is none of the network that was named\n", id, 100*state.Loss, 1e3*state.DelaySeconds)
+		}
+	}
+	return nil
 }
 
 // shown is the network that was named, or what was seen of the live one.

@@ -89,6 +89,23 @@ func TestTheLiveNetworkIsDrawn(t *testing.T) {
 	}
 }
 
+func TestALinkThatIsNotInThePictureIsToldOf(t *testing.T) {
+	s := newTerminal(t)
+	probed(t, s)
+	put(t, s.bus, event.BucketLinks, "10-0-0-1=3E10-0-1-1", train.Link{ID: "10-0-0-1=3E10-0-1-1", Kind: train.LinkLoses, Loss: 0.2, Degraded: true})
+	file := filepath.Join(t.TempDir(), "yard.yaml")
+	if err := os.WriteFile(file, []byte("spines: [s1, s2]\nnodes: [{name: a, rack: l1}, {name: c, rack: l2}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, _, errs := s.run("net", "topology", "--live", "--topology", file)
+	if code != ExitOK || !strings.Contains(errs, "the link 10-0-0-1=3E10-0-1-1, which loses 20 %") {
+		t.Errorf("exit %d: %s", code, errs)
+	}
+	if code, _, errs := s.run("net", "topology", "--topology", file, "--loss", "l1=3Es9=0.5"); code != ExitUsage || !strings.Contains(errs, "no such link") {
+		t.Errorf("exit %d: %s", code, errs)
+	}
+}
+
 func TestNetStatusTellsLossyFromSlow(t *testing.T) {
 	s := newTerminal(t)
 	probed(t, s)

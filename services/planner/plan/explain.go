@@ -69,7 +69,7 @@ func explain(b *board, p named) train.Plan {
 			allocation.Node, allocation.Devices = parts[0].Node, parts[0].Devices
 		}
 		if c.predicted.source != fromNothing {
-			allocation.RemainingSeconds = c.remaining(c.got.total())/max(b.through(&c.got), leastThrough) + b.waits(c)
+			allocation.RemainingSeconds = c.remaining(c.got.total())/max(b.through(&c.got), leastThrough) + b.waits(c, &c.got)
 		}
 		made.Allocations = append(made.Allocations, allocation)
 	}

@@ -28,6 +28,7 @@ func (f *fleet) plan(p granter) train.Plan {
 			f.board.nodes[s.node].used += s.devices
 		}
 	}
+	f.board.steer()
 	f.board.assign()
 	made := explain(f.board, p)
 	made.Memory = f.memory

@@ -3,7 +3,6 @@ package plan
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -31,14 +30,17 @@ type lossyLink struct {
 // crossed says whether a gang on some nodes sends packets over the link.
 func (l *lossyLink) crossed(p *place) bool {
 	for i := range p.spread() {
-		for k := range p.spread() {
-			if i != k && l.from[p.part(i).node] && l.to[p.part(k).node] {
+		for k := range i {
+			if l.between(p.part(i).node, p.part(k).node) {
 				return true
 			}
 		}
 	}
 	return false
 }
+
+// between says whether what two nodes send each other crosses the link.
+func (l *lossyLink) between(x, y int) bool { return l.from[x] && l.to[y] || l.from[y] && l.to[x] }
 
 // readLinks settles which nodes a gang may have together. Nodes between which a link loses more than the bound are put on different islands, as few as a greedy
 // search finds, and each island is to policies a kind of node of its own. Jobs on one node send nothing over the network and may have any of them.
@@ -51,7 +53,7 @@ func (b *board) readLinks(links []Link) {
 		return
 	}
 	apart := func(x, y int) bool {
-		return slices.ContainsFunc(bad, func(l *lossyLink) bool { return l.from[x] && l.to[y] || l.from[y] && l.to[x] })
+		return slices.ContainsFunc(bad, func(l *lossyLink) bool { return l.between(x, y) })
 	}
 	// Whoever is apart from few comes first, so that the first island is large.
 	foes, order := make([]int, len(b.nodes)), make([]int, len(b.nodes))
@@ -96,6 +98,17 @@ func (b *board) bad(p *place) []*lossyLink {
 	return slices.DeleteFunc(b.above(), func(l *lossyLink) bool { return !l.crossed(p) })
 }
 
+// felt are the links that a place crosses and that lose more than the bound or delay packets.
+func (b *board) felt(p *place) []*lossyLink {
+	var felt []*lossyLink
+	for i := range b.links {
+		if l := &b.links[i]; (l.Loss >= b.tuning.LinkLossBound || l.DelaySeconds > 0) && l.crossed(p) {
+			felt = append(felt, l)
+		}
+	}
+	return felt
+}
+
 // through is the part of a gang's packets that arrive.
 func (b *board) through(p *place) float64 {
 	arrive := 1.0
@@ -107,17 +120,17 @@ func (b *board) through(p *place) float64 {
 	return arrive
 }
 
-// waits is how long a gang waits, to its end, for what slow links delay. In each step pieces go around the ring of its nodes, 2 (n-1) of them one after the other over
+// waits is how long a gang waits at a place, to its end, for what slow links delay. In each step pieces go around the ring of its nodes, 2 (n-1) of them one after the other over
 // each link (Patarasuk and Yuan, 2009).
-func (b *board) waits(c *candidate) float64 {
+func (b *board) waits(c *candidate, p *place) float64 {
 	delay := 0.0
 	for i := range b.links {
-		if b.links[i].crossed(&c.got) {
+		if b.links[i].crossed(p) {
 			delay = max(delay, b.links[i].DelaySeconds)
 		}
 	}
-	nodes := c.got.spread()
-	steps := float64(max(c.Spec.MaxEpochs-c.EpochsDone, 1)) * c.Spec.StepsIn(c.configOn(c.got.total(), nodes))
+	nodes := p.spread()
+	steps := float64(max(c.Spec.MaxEpochs-c.EpochsDone, 1)) * c.Spec.StepsIn(c.configOn(p.total(), nodes))
 	return bounded(steps * 2 * float64(nodes-1) * delay)
 }
 
@@ -132,101 +145,6 @@ func (b *board) slowdown(bad []*lossyLink) float64 {
 		slow = max(slow, math.Sqrt(l.Loss/b.tuning.LinkLossBound))
 	}
 	return slow
-}
-
-// leaveLinks moves gangs off links that lose packets, each as a whole to an island with room for it, where the predicted gain repays the restart. The policy then
-// sees the gang as holding that, and the job goes there at its next checkpoint.
-func (b *board) leaveLinks(taken [][]bool) {
-	for _, c := range b.jobs {
-		bad := b.bad(&c.base)
-		if len(bad) == 0 || !c.movable || len(c.Planned.Servers) > 0 {
-			continue
-		}
-		left := c.remaining(c.base.total())
-		saved := c.changeable() * left * (1 - 1/b.slowdown(bad))
-		if saved <= b.tuning.Hysteresis*left+b.restartSeconds(c) {
-			continue
-		}
-		if to, found := b.haven(c, taken); found {
-			b.resettle(c, to, taken)
-			c.shunned = bad
-		}
-	}
-}
-
-// haven is a place of the same size on one island, with as many as possible of the devices that the job has; false where there is none.
-func (b *board) haven(c *candidate, taken [][]bool) (place, bool) {
-	rooms := map[string][]share{}
-	for i := range b.nodes {
-		n := &b.nodes[i]
-		if n.model != b.nodes[c.base.node].model || !c.suits(n.memory, n.traits) || c.avoids(n) {
-			continue
-		}
-		free := len(c.base.devicesOn(i))
-		for _, held := range taken[i] {
-			if !held {
-				free++
-			}
-		}
-		if free > 0 {
-			rooms[n.island] = append(rooms[n.island], share{i, free})
-		}
-	}
-	best, most := []share(nil), nowhere
-	for _, island := range slices.Sorted(maps.Keys(rooms)) {
-		own := func(s share) int { return len(c.base.devicesOn(s.node)) }
-		room := rooms[island]
-		slices.SortStableFunc(room, func(x, y share) int { return cmp.Or(cmp.Compare(own(y), own(x)), cmp.Compare(y.devices, x.devices)) })
-		var shares []share
-		need, kept := c.base.total(), 0
-		for _, s := range room {
-			if need == 0 {
-				break
-			}
-			s.devices = min(s.devices, need)
-			need, kept = need-s.devices, kept+min(own(s), s.devices)
-			shares = append(shares, s)
-		}
-		if need == 0 && kept > most {
-			best, most = shares, kept
-		}
-	}
-	if best == nil {
-		return place{node: nowhere}, false
-	}
-	return placeOf(best), true
-}
-
-// resettle makes a place what a job holds.
-func (b *board) resettle(c *candidate, to place, taken [][]bool) {
-	for i := range to.spread() {
-		part := to.part(i)
-		had := c.base.devicesOn(part.node)
-		part.devices = slices.Clone(had[:min(len(had), part.size)])
-	}
-	for i := range c.base.spread() {
-		for _, d := range c.base.part(i).devices {
-			taken[c.base.part(i).node][d] = false
-		}
-	}
-	for i := range to.spread() {
-		for _, d := range to.part(i).devices {
-			taken[to.part(i).node][d] = true
-		}
-	}
-	for i := range to.spread() {
-		b.complete(to.part(i), taken)
-	}
-	c.base = to
-	b.restarts(c)
-}
-
-// offLinks is the reason of a gang that leaves lossy links.
-func (a *account) offLinks(c *candidate) train.Reason {
-	return train.Reason{
-		Code:    ReasonLinkDegraded,
-		Message: fmt.Sprintf("goes on with %s: between the nodes that it had, %s", a.where(&c.got), lossWords(c.shunned)),
-	}
 }
 
 // cutOff is the reason of a job that would have room if no link lost packets; false where that is not why it waits.
@@ -265,11 +183,14 @@ func (b *board) above() []*lossyLink {
 	return bad
 }
 
-// lossWords says what links lose.
+// lossWords says what links lose, or how much later packets come.
 func lossWords(bad []*lossyLink) string {
-	words := fmt.Sprintf("the link %s loses %.2g %% of the packets", bad[0].ID, 100*bad[0].Loss)
+	words := fmt.Sprintf("the link %s loses %.3g %% of the packets", bad[0].ID, 100*bad[0].Loss)
+	if bad[0].DelaySeconds > 0 {
+		words = fmt.Sprintf("the link %s takes %.3g ms longer than usual", bad[0].ID, 1e3*bad[0].DelaySeconds)
+	}
 	if more := len(bad) - 1; more > 0 {
-		words += fmt.Sprintf(", and %d more do", more)
+		words += fmt.Sprintf(", and %d more are degraded", more)
 	}
 	return words
 }

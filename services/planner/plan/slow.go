@@ -79,7 +79,7 @@ func (b *board) refuge(c *candidate, part *place, taken [][]bool) int {
 	var key [2]int
 	for i := range b.nodes {
 		n := &b.nodes[i]
-		if n.model != from.model || n.watts > from.watts || c.avoids(n) || !c.suits(n.memory, n.traits) || c.base.on(i) {
+		if n.model != from.model || n.watts > from.watts || c.avoids(n) || !c.suits(n.memory, n.traits) || c.base.on(i) || b.cuts(c, part, i) {
 			continue
 		}
 		free, idle := 0, 0
@@ -96,6 +96,17 @@ func (b *board) refuge(c *candidate, part *place, taken [][]bool) int {
 		}
 	}
 	return best
+}
+
+// cuts says whether a part of a job would be behind a link that loses packets on another node.
+func (b *board) cuts(c *candidate, part *place, to int) bool {
+	var rest []share
+	for _, s := range c.base.shares() {
+		if s.node != part.node {
+			rest = append(rest, s)
+		}
+	}
+	return cutOffFrom(rest, to, b.above())
 }
 
 // swap makes a free device of the same node what a job holds there in place of a slow one: it is no other's, and to the policy the job restarts.
