@@ -147,6 +147,8 @@ type Attempt struct {
 	Servers int `json:"servers,omitempty"`
 	// Enforcement is what holds it to its part of its devices, the weakest level of all of them.
 	Enforcement Enforcement `json:"enforcement,omitempty"`
+	// LogFormat is how its output tells of epochs; empty where its code calls.
+	LogFormat string `json:"log_format,omitempty"`
 	// Backend is what runs the processes: the executor of pods looks after its attempts also where a node is not described any more.
 	Backend Backend `json:"backend,omitempty"`
 	Phase   Phase   `json:"phase"`
@@ -317,6 +319,8 @@ type AttemptReport struct {
 	StopAnswered bool `json:"stop_answered,omitempty"`
 	// Ended is the outcome that the code itself reported: finished, stopped or failed.
 	Ended string `json:"ended,omitempty"`
+	// OutputRead says that the attempt has ended and that all epochs were told of which its output tells.
+	OutputRead bool `json:"output_read,omitempty"`
 	// Checkpoint is the newest one that was reported.
 	Checkpoint       string `json:"checkpoint,omitempty"`
 	CheckpointEpochs int    `json:"checkpoint_epochs,omitempty"`

@@ -119,8 +119,9 @@ func (e *executor) claim(ctx context.Context, action diff.Action) (train.Attempt
 	if last, _ := e.picture.attempt(action.Job); last.Number != action.Number-1 {
 		return train.Attempt{}, nil
 	}
+	job, _ := e.picture.job(action.Job)
 	a := train.Attempt{
-		Job: action.Job, Number: action.Number, Backend: e.realm.Backend, Generation: action.Generation, Phase: train.PhaseClaimed,
+		Job: action.Job, Number: action.Number, Backend: e.realm.Backend, LogFormat: job.Spec.LogFormat, Generation: action.Generation, Phase: train.PhaseClaimed,
 		StartedEpochs: action.StartedEpochs, LostInARow: action.LostInARow, UnstartedInARow: action.UnstartedInARow,
 		Servers: action.Servers, Setting: e.picture.wish(action.Job),
 	}
