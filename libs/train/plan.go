@@ -173,7 +173,7 @@ type Attempt struct {
 	// Told is set when that fact is stored: until then it is published again, with the same key.
 	Told bool `json:"told,omitempty"`
 	// Setting is with which system parameters it is started; nothing where none were wanted of the job. Stays is the generation of a later one for which it was
-	// asked to leave and did not in time: it goes on with what it has.
+	// asked to leave and did not in time, or of this one where no pod may be made with all of its values: it goes on with what it has.
 	Setting Setting `json:"setting,omitzero"`
 	Stays   uint64  `json:"stays,omitempty"`
 	// StartedEpochs is how many epochs were done when the attempt began; LostInARow counts the attempts before this one that ended by
