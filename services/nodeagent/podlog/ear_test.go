@@ -83,6 +83,7 @@ func TestEpochsInTheOutputOfAPod(t *testing.T) {
 	tail := g.tailer()
 	g.write("j1-1-0", "0.log", full("stdout", lesson(1))...)
 	g.write("j1-1-1", "0.log", full("stdout", append(lesson(1), lesson(2)...))...) // nobody listens to the other ranks
+	g.write("j1-1-0", "../mesh/0.log", "stdout F a container that somebody else has put beside it\n")
 	tail.Poll(g.ctx())
 	g.wantTold()
 	second := lesson(2)
