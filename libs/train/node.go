@@ -214,12 +214,6 @@ func (n *Node) Has(labels map[string]string) bool {
 	return true
 }
 
-// Suits says whether a job may run on the node, whatever the size of both: it has the job's labels, and a supervisor where the job's epochs are read from its
-// output. Pods have none.
-func (n *Node) Suits(s *Spec) bool {
-	return n.Has(s.NodeLabels) && (s.LogFormat == "" || n.Backend != BackendKubernetes)
-}
-
 // IsLabel says whether a node of Kubernetes can have such a label: a key, with a domain before a slash or without, and a value that may be empty.
 func IsLabel(key, value string) bool {
 	const longestDomain = 253

@@ -147,6 +147,8 @@ type Attempt struct {
 	Servers int `json:"servers,omitempty"`
 	// Enforcement is what holds it to its part of its devices, the weakest level of all of them.
 	Enforcement Enforcement `json:"enforcement,omitempty"`
+	// LogFormat is how its output tells of epochs; empty where its code calls.
+	LogFormat string `json:"log_format,omitempty"`
 	// Backend is what runs the processes: the executor of pods looks after its attempts also where a node is not described any more.
 	Backend Backend `json:"backend,omitempty"`
 	Phase   Phase   `json:"phase"`
@@ -171,7 +173,7 @@ type Attempt struct {
 	// Told is set when that fact is stored: until then it is published again, with the same key.
 	Told bool `json:"told,omitempty"`
 	// Setting is with which system parameters it is started; nothing where none were wanted of the job. Stays is the generation of a later one for which it was
-	// asked to leave and did not in time: it goes on with what it has.
+	// asked to leave and did not in time, or of this one where no pod may be made with all of its values: it goes on with what it has.
 	Setting Setting `json:"setting,omitzero"`
 	Stays   uint64  `json:"stays,omitempty"`
 	// StartedEpochs is how many epochs were done when the attempt began; LostInARow counts the attempts before this one that ended by
@@ -317,6 +319,8 @@ type AttemptReport struct {
 	StopAnswered bool `json:"stop_answered,omitempty"`
 	// Ended is the outcome that the code itself reported: finished, stopped or failed.
 	Ended string `json:"ended,omitempty"`
+	// OutputRead says that the attempt has ended and that all epochs were told of which its output tells.
+	OutputRead bool `json:"output_read,omitempty"`
 	// Checkpoint is the newest one that was reported.
 	Checkpoint       string `json:"checkpoint,omitempty"`
 	CheckpointEpochs int    `json:"checkpoint_epochs,omitempty"`

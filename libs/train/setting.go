@@ -56,6 +56,13 @@ func (s Setting) Only(names ...string) Setting {
 	return s
 }
 
+// Without is the setting without the values that have one of some names.
+func (s Setting) Without(names ...string) Setting {
+	s.Values = maps.Clone(s.Values)
+	maps.DeleteFunc(s.Values, func(name string, _ float64) bool { return slices.Contains(names, name) })
+	return s
+}
+
 // MicroBatch is with which micro-batch the job shall run, and how many make a step; false where the setting says nothing of it, or more than a step has.
 func (s Setting) MicroBatch() (TunedTenant, bool) {
 	micro := int(s.Values[SettingMicroBatch])

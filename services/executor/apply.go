@@ -116,13 +116,18 @@ func (e *executor) applyStarts(ctx context.Context, starts []diff.Action) {
 
 // claim stores that the next attempt of a job is taken. Nothing is claimed where the record has changed since the decision.
 func (e *executor) claim(ctx context.Context, action diff.Action) (train.Attempt, error) {
-	if last, _ := e.picture.attempt(action.Job); last.Number != action.Number-1 {
+	last, _ := e.picture.attempt(action.Job)
+	if last.Number != action.Number-1 {
 		return train.Attempt{}, nil
 	}
+	job, _ := e.picture.job(action.Job)
 	a := train.Attempt{
-		Job: action.Job, Number: action.Number, Backend: e.realm.Backend, Generation: action.Generation, Phase: train.PhaseClaimed,
+		Job: action.Job, Number: action.Number, Backend: e.realm.Backend, LogFormat: job.Spec.LogFormat, Generation: action.Generation, Phase: train.PhaseClaimed,
 		StartedEpochs: action.StartedEpochs, LostInARow: action.LostInARow, UnstartedInARow: action.UnstartedInARow,
 		Servers: action.Servers, Setting: e.picture.wish(action.Job),
+	}
+	if denied(last, a.Setting) {
+		a.Setting, a.Stays = a.Setting.Without(train.SettingCores, train.SettingMemoryMiB), a.Setting.Generation
 	}
 	a.SetPlaces(action.Places)
 	places, err := e.picture.places(a)
@@ -139,6 +144,12 @@ func (e *executor) claim(ctx context.Context, action diff.Action) (train.Attempt
 		return train.Attempt{}, fmt.Errorf("claim attempt %d of %s: %w", a.Number, a.Job, err)
 	}
 	return a, nil
+}
+
+// denied says that attempts may not be made with the processors and the memory of a setting: the last one could not be, or was made without them for that.
+func denied(last train.Attempt, wish train.Setting) bool {
+	forbidden := last.Exit != nil && last.Exit.Reason.Code == launch.Forbidden || last.Stays == wish.Generation
+	return wish.Generation > 0 && last.Setting.Generation == wish.Generation && forbidden
 }
 
 // launches counts the tries to start the processes of an attempt since one of them was last seen to have come.

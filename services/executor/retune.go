@@ -120,11 +120,15 @@ func (e *executor) tune(ctx context.Context, a train.Attempt, s launch.Sight, wi
 		}
 	}
 	if a.Stays == wish.Generation {
+		why := "it takes another start, and the job did not leave at the end of an epoch"
+		if a.Setting.Generation == wish.Generation {
+			why = "its pods may not be made with it"
+		}
 		for _, name := range applied.Restarts {
 			if _, has := applied.Values[name]; has {
 				continue
 			}
-			applied.Refuse(name, "it takes another start, and the job did not leave at the end of an epoch")
+			applied.Refuse(name, why)
 		}
 	}
 	return applied, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
 // wish stores which system parameters are wanted of a job.
@@ -183,4 +184,26 @@ func TestAWishThatIsTakenBackIsNoReasonToLeave(t *testing.T) {
 	y.must(err)
 	y.must(kv.Delete(t.Context(), "a", wanted.Revision))
 	y.attempt("a", "goes on", func(a train.Attempt) bool { return a.Stop == train.StopNone })
+}
+
+// What kept the last attempt from being made is not asked for again before something else is wanted.
+func TestForbiddenValuesAreNotAskedForAgain(t *testing.T) {
+	forbidden := &train.Exit{Lost: true, Unstarted: true, Reason: train.Reason{Code: launch.Forbidden}}
+	for name, test := range map[string]struct {
+		last   train.Attempt
+		wanted uint64
+		denied bool
+	}{
+		"the first attempt":                       {train.Attempt{}, 1, false},
+		"nothing is wanted":                       {train.Attempt{Exit: forbidden}, 0, false},
+		"the last one was forbidden":              {train.Attempt{Exit: forbidden, Setting: train.Setting{Generation: 1}}, 1, true},
+		"it was forbidden with other values":      {train.Attempt{Exit: forbidden, Setting: train.Setting{Generation: 1}}, 2, false},
+		"it ended otherwise":                      {train.Attempt{Exit: &train.Exit{Lost: true}, Setting: train.Setting{Generation: 1}}, 1, false},
+		"it went without them":                    {train.Attempt{Exit: &train.Exit{Lost: true}, Setting: train.Setting{Generation: 1}, Stays: 1}, 1, true},
+		"it did not leave for them, and was lost": {train.Attempt{Exit: &train.Exit{Lost: true}, Setting: train.Setting{Generation: 1}, Stays: 2}, 2, false},
+	} {
+		if got := denied(test.last, train.Setting{Generation: test.wanted}); got != test.denied {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
 }

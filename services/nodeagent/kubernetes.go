@@ -134,14 +134,14 @@ func (k *kubernetes) labelSource() nodelabels.Source {
 	return nodelabels.Cluster(k.node)
 }
 
-// logLoops copy the logs of jobs' pods into the data folder, and answer who asks for them.
-func (k *kubernetes) logLoops(p run.Process, attempts func() []train.Attempt, b *bus.Bus, jobs *bus.KV[train.Job]) []func(context.Context) error {
+// logLoops copy the logs of jobs' pods into the data folder, tell of the epochs in them, and answer who asks for them.
+func (k *kubernetes) logLoops(p run.Process, attempts func() []train.Attempt, epochs podlog.Listener, b *bus.Bus, jobs *bus.KV[train.Job]) []func(context.Context) error {
 	if !k.on() {
 		return nil
 	}
 	logs := podlog.New(podlog.Config{
 		Root: k.podLogs, Namespace: k.namespace, Jobs: filepath.Join(p.Common.DataDir, "jobs"), LimitBytes: int64(k.logMiB) << 20,
-		Attempts: attempts, Log: p.Log,
+		Attempts: attempts, Node: p.Common.NodeID(), Listener: epochs, Log: p.Log,
 	})
 	return []func(context.Context) error{logs.Run, func(ctx context.Context) error { return answerLogs(ctx, b, p.Common.NodeID(), jobs, logs) }}
 }
@@ -178,7 +178,7 @@ func answerLogs(ctx context.Context, b *bus.Bus, node train.NodeID, jobs *bus.KV
 		}
 		over := err != nil || job.Value.State.Terminal()
 		if over {
-			logs.Poll() // what the job has written until it ended is there by now
+			logs.Poll(ctx) // what the job has written until it ended is there by now
 		}
 		chunk, err := logs.Read(r)
 		if err != nil {

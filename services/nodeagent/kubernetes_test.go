@@ -2,6 +2,7 @@ package nodeagent
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"os"
@@ -190,5 +191,71 @@ func TestTheRanksOfAGangComeToOneAgent(t *testing.T) {
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusConflict {
 		t.Errorf("status %d, want %d", response.StatusCode, http.StatusConflict)
+	}
+}
+
+// A program writes a log and calls nobody; its agent is stopped while it trains, and comes back when the pod has ended.
+func TestEpochsInTheOutputOfPods(t *testing.T) {
+	server := bustest.Start(t)
+	b := bustest.Connect(t, server, "test")
+	tables, err := openTables(within(t), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := shortDir(t)
+	agent := func() (stop func()) {
+		return start(t, server.URL(), filepath.Join(dir, "data"), "--kubernetes-node=n1", "--node-labels="+filepath.Join(dir, "labels"),
+			"--kubelet-root="+filepath.Join(dir, "kubelet"), "--pod-logs="+filepath.Join(dir, "pods"), "--job-api=127.0.0.2:0")
+	}
+	put(t, filepath.Join(dir, "labels"), "")
+	written := ""
+	write := func(epoch int, words string) {
+		written += fmt.Sprintf("2026-01-02T03:04:05Z stdout F 2026-01-02 03:04:05 INFO  DistriOptimizer$:408 - [Epoch %d 8/8][Iteration %d][Wall Clock 1s] %s\n", epoch, epoch, words)
+		put(t, filepath.Join(dir, "pods", "switchyard-jobs_"+train.PodName("j1", 1, 0)+"_uid", "job", "0.log"), written)
+	}
+	attempt := train.Attempt{
+		Job: "j1", Number: 1, Node: "n1", Phase: train.PhaseRunning, StartedAt: time.Now(), LogFormat: train.LogBigDL, CapabilityHash: roster.Hash("secret"), TokenHash: roster.Hash("token"),
+	}
+	revision, err := tables.attempts.Swap(within(t), "j1", attempt, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := func(what string, fits func(train.AttemptReport) bool) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(within(t))
+		defer cancel()
+		seen := false
+		_ = tables.reports.Watch(ctx, func(e bus.Entry[train.AttemptReport], _ bool) {
+			if seen = seen || fits(e.Value); seen {
+				cancel()
+			}
+		}, nil)
+		if !seen {
+			t.Fatalf("no report of %s", what)
+		}
+	}
+	stop := agent()
+	write(1, "Epoch finished. Wall clock time is 1500 ms")
+	write(2, "Trained 8 records in 1 seconds. Throughput is 8 records/second. Loss is 0.5. x")
+	report("the first epoch", func(r train.AttemptReport) bool { return r.EpochsDone == 1 })
+	stop()
+	write(2, "Epoch finished. Wall clock time is 4000 ms")
+	write(3, "Epoch finished. Wall clock time is 5000 ms")
+	attempt.Phase = train.PhaseExited
+	if _, err := tables.attempts.Swap(within(t), "j1", attempt, revision); err != nil {
+		t.Fatal(err)
+	}
+	agent()
+	report("the end", func(r train.AttemptReport) bool { return r.OutputRead && !r.Spoke })
+	var told []string
+	if err := b.Stored(within(t), event.StreamJobs, []string{"yard.job.j1.>"}, time.Time{}, func(m bus.Message) {
+		e, err := event.Decode[event.EpochEnded](m.Data)
+		told = append(told, fmt.Sprintf("%d: %g s, %d steps, error %v", e.EpochsDone, e.EpochSeconds, e.Steps, err))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"1: 1.5 s, 0 steps, error <nil>", "2: 2.5 s, 1 steps, error <nil>", "3: 1 s, 0 steps, error <nil>"}
+	if diff := cmp.Diff(want, told); diff != "" {
+		t.Errorf("told (-want +got)\n%s", diff)
 	}
 }

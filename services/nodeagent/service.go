@@ -198,7 +198,7 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 	work.Go(synced.then(func(ctx context.Context) error { return announce(ctx, t.nodes, describe, p) }))
 	work.Go(synced.then(func(ctx context.Context) error { return record(ctx, opened.recorder, b) }))
 	work.Go(synced.then(func(ctx context.Context) error { return reserved.run(ctx, opened.meter.Devices) }))
-	for _, loop := range s.kubernetes.logLoops(p, known.Newest, b, t.jobs) {
+	for _, loop := range s.kubernetes.logLoops(p, known.Newest, api, b, t.jobs) {
 		work.Go(synced.then(loop))
 	}
 	for _, loop := range slices.Concat(doors.loops(api.Handler()), opened.loops, links.loops(), limits.loops(t.limits, synced)) {

@@ -65,6 +65,7 @@ func TestChoicesOfTemplates(t *testing.T) {
 		{"mxnet-parameter-server", "async=true", "dist_async"},
 		{"mxnet-parameter-server", "records=a b.rec", "hdfs://namenode:9000/set/a b.rec"},
 		{"spark-bigdl", "class=org.example.Train", "- org.example.Train"},
+		{"spark-bigdl", "master=local[2]", "log_format: bigdl"},
 	} {
 		if code, out, errs := render(t, tt.name, append(enough(tt.name), tt.set)); code != ExitOK || !strings.Contains(out, tt.want) {
 			t.Errorf("%s with %s: exit %d, no %s in\n%s%s", tt.name, tt.set, code, tt.want, out, errs)

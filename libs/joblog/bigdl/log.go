@@ -2,6 +2,7 @@
 package bigdl
 
 import (
+	"encoding/json"
 	"math"
 	"regexp"
 	"strconv"
@@ -24,23 +25,38 @@ type Epoch struct {
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 }
 
+// Report is the body with which the job API is told of the epoch, by somebody who is not the program.
+func (e Epoch) Report() ([]byte, error) {
+	return json.Marshal(map[string]any{
+		"epochs_done": e.Epoch, "epoch_seconds": max(e.Seconds, 0), "steps": e.Iterations, "samples": e.Records, "loss": e.Loss, "metrics": e.Metrics, "overheard": true,
+	})
+}
+
 // Log follows a log line by line. Lines that it does not know say nothing.
 type Log struct {
 	line, trained, finished, validated *regexp.Regexp
 
-	// Started is when the first epoch told of itself and Validated when the newest validation ended, by a clock whose time zone the log does not tell; they
-	// are given as UTC.
-	Started, Validated time.Time
-
-	epoch Epoch   // the current one
-	clock float64 // when the epoch before ended, in seconds
-	ended bool
-	iters map[int]bool
+	Progress
 }
 
-// New begins a log.
-func New() *Log {
+// Progress is how far a log was read. A log that is begun with it goes on there.
+type Progress struct {
+	// Started is when the first epoch told of itself and Validated when the newest validation ended, by a clock whose time zone the log does not tell; they
+	// are given as UTC.
+	Started   time.Time `json:"started,omitzero"`
+	Validated time.Time `json:"validated,omitzero"`
+	// Current is the epoch under way and Iteration its newest one; Ended says that nothing but its validation is to come.
+	Current   Epoch `json:"current"`
+	Iteration int   `json:"iteration"`
+	Ended     bool  `json:"ended,omitempty"`
+	// ClockSeconds is when the last epoch ended, since the training began.
+	ClockSeconds float64 `json:"clock_seconds"`
+}
+
+// New begins a log, or goes on with one.
+func New(from Progress) *Log {
 	return &Log{
+		Progress:  from,
 		line:      regexp.MustCompile(`^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) +INFO +\S+ - \[Epoch (\d{1,9}) \d+/(\d{1,9})\]\[Iteration (\d{1,9})\]\[Wall Clock [\d.]+s\] (.*)$`),
 		trained:   regexp.MustCompile(`^Trained (\d{1,9}) records in .* Loss is ([^ ]+)\. `),
 		finished:  regexp.MustCompile(`^Epoch finished\. Wall clock time is ([\d.]+) ms`),
@@ -62,9 +78,9 @@ func (l *Log) Line(text string) (done Epoch, ok bool) {
 	if l.Started.IsZero() {
 		l.Started = at
 	}
-	if epoch != l.epoch.Epoch {
+	if epoch != l.Current.Epoch {
 		done, ok = l.Close()
-		l.epoch, l.ended, l.iters = Epoch{Epoch: epoch, Records: records}, false, map[int]bool{}
+		l.Current, l.Iteration = Epoch{Epoch: epoch, Records: records}, 0
 	}
 	l.read(found[5]+" ", iteration, at)
 	return done, ok
@@ -72,16 +88,18 @@ func (l *Log) Line(text string) (done Epoch, ok bool) {
 
 func (l *Log) read(words string, iteration int, at time.Time) {
 	if m := l.trained.FindStringSubmatch(words); m != nil {
-		l.iters[iteration] = true
-		l.epoch.Batch, l.epoch.Iterations = whole(m[1]), len(l.iters)
+		l.Current.Batch = whole(m[1])
+		if iteration > l.Iteration { // a line may be there twice
+			l.Iteration, l.Current.Iterations = iteration, l.Current.Iterations+1
+		}
 		if loss, ok := finite(m[2]); ok {
-			l.epoch.Loss = &loss
+			l.Current.Loss = &loss
 		}
 		return
 	}
 	if m := l.finished.FindStringSubmatch(words); m != nil {
 		if ms, ok := finite(m[1]); ok {
-			l.epoch.Seconds, l.clock, l.ended = ms/1000-l.clock, ms/1000, true
+			l.Current.Seconds, l.ClockSeconds, l.Ended = ms/1000-l.ClockSeconds, ms/1000, true
 		}
 		return
 	}
@@ -90,19 +108,19 @@ func (l *Log) read(words string, iteration int, at time.Time) {
 		return
 	}
 	if value, ok := finite(m[2] + m[4]); ok {
-		if l.epoch.Metrics == nil {
-			l.epoch.Metrics = map[string]float64{}
+		if l.Current.Metrics == nil {
+			l.Current.Metrics = map[string]float64{}
 		}
 		names := map[string]string{"Top1Accuracy": "accuracy", "Top5Accuracy": "top5_accuracy", "Loss": "validation_loss"}
-		l.epoch.Metrics[names[m[1]+m[3]]] = value
+		l.Current.Metrics[names[m[1]+m[3]]] = value
 		l.Validated = at
 	}
 }
 
 // Close gives the last epoch, if it ended.
 func (l *Log) Close() (last Epoch, ok bool) {
-	last, ok = l.epoch, l.ended
-	l.ended = false
+	last, ok = l.Current, l.Ended
+	l.Ended = false
 	return last, ok
 }
 

@@ -23,7 +23,7 @@ func data(t *testing.T, folder string) string {
 
 // follow reads a whole log.
 func follow(text string) (*Log, []Epoch) {
-	l := New()
+	l := New(Progress{})
 	var all []Epoch
 	for line := range strings.Lines(text) {
 		if e, ok := l.Line(line); ok {

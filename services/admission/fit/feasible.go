@@ -10,7 +10,7 @@ import (
 // feasible refuses what no machine that is known could ever run.
 func (c *checker) feasible() {
 	none := len(c.where.Nodes) == 0
-	if !none && !c.suited() {
+	if !none && !c.labelled() {
 		return
 	}
 	if c.spec.Strategy == train.StrategyParameterServer && !slices.ContainsFunc(c.where.Nodes, inCluster) {
@@ -27,17 +27,12 @@ func (c *checker) feasible() {
 	}
 }
 
-// suited leaves the nodes that the job may run on, whatever the size of both; false where there is none.
-func (c *checker) suited() bool {
+// labelled leaves the nodes that have the job's labels; false where there is none.
+func (c *checker) labelled() bool {
 	labels := c.spec.NodeLabels
 	c.where.Nodes = slices.DeleteFunc(slices.Clone(c.where.Nodes), func(n train.Node) bool { return !n.Has(labels) })
 	if len(c.where.Nodes) == 0 {
 		c.refuse("NoNode", "node_labels", "label a node, or leave node_labels out", "no node has the labels %.200s", train.JoinLabels(labels))
-		return false
-	}
-	c.where.Nodes = slices.DeleteFunc(c.where.Nodes, func(n train.Node) bool { return !n.Suits(&c.spec) })
-	if len(c.where.Nodes) == 0 {
-		c.refuse("NotSupported", "log_format", "have the code call the job API", "epochs are read from the output of processes of a machine, and all nodes run pods")
 		return false
 	}
 	return true

@@ -103,6 +103,10 @@ func TestRefusals(t *testing.T) {
 			`UnknownLogFormat log_format: want bigdl, found "spark" (leave it out where the code calls the job API)`,
 		}},
 		{"log of BigDL", spec(func(s *train.Spec) { s.LogFormat = train.LogBigDL }), nil},
+		{"log with parameter servers", spec(func(s *train.Spec) { s.LogFormat, s.Strategy = train.LogBigDL, train.StrategyParameterServer }), []string{
+			"NotSupported log_format: the output of rank 0 is read, which with parameter servers trains nothing (have the code call the job API)",
+			"NotSupported strategy: parameter servers cannot be started here: they run on Kubernetes, and no node of one that suits the job is known (use all_reduce)",
+		}},
 		{"two programs", spec(func(s *train.Spec) { s.Command = []string{"python", "a.py"} }), []string{
 			"TwoPrograms script_path: both command and script_path are given (give one of them)",
 		}},
@@ -343,23 +347,9 @@ func TestWhatCanNeverRunHere(t *testing.T) {
 		{"a gang over the nodes of a cluster", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
 			s.MinDevices, s.MaxDevices, w.Nodes = 4, 4, cluster()
 		}, nil},
-		{"output of pods", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
-			s.LogFormat, w.Nodes = train.LogBigDL, cluster()
-		}, []string{
-			"NotSupported log_format: epochs are read from the output of processes of a machine, and all nodes run pods (have the code call the job API)",
-		}},
-		{"output of processes beside a cluster", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
-			s.LogFormat, w.Nodes = train.LogBigDL, append(cluster(), w.Nodes...)
+		{"output of a gang of pods", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
+			s.LogFormat, s.MinDevices, s.MaxDevices, w.Nodes = train.LogBigDL, 4, 4, cluster()
 		}, nil},
-		{"output of more processes than a machine has devices", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
-			s.LogFormat, s.MinDevices, s.MaxDevices, w.Nodes = train.LogBigDL, 4, 4, append(cluster(), w.Nodes[0])
-		}, []string{"TooFewDevices min_devices: want at least 4 on one node, the largest node small has 1 (ask for fewer)"}},
-		{"output of the workers of parameter servers", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
-			s.LogFormat, s.Strategy, s.Image, w.Nodes = train.LogBigDL, "parameter_server", "mxnet:1", append(cluster(), w.Nodes[0])
-			s.ParameterServers, w.Nodes[len(w.Nodes)-1].ContainerRuntime = &train.ServersSpec{Max: 2}, "docker"
-		}, []string{
-			"NotSupported strategy: parameter servers cannot be started here: they run on Kubernetes, and no node of one that suits the job is known (use all_reduce)",
-		}},
 		{"more than a cluster has", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
 			s.MinDevices, s.MaxDevices, w.Nodes = 5, 5, cluster()
 		}, []string{

@@ -54,6 +54,8 @@ func (c *checker) program() {
 	}
 	if f := c.spec.LogFormat; f != "" && f != train.LogBigDL {
 		c.refuse("UnknownLogFormat", "log_format", "leave it out where the code calls the job API", "want %s, found %s", train.LogBigDL, quote(f))
+	} else if f != "" && c.spec.Strategy == train.StrategyParameterServer {
+		c.refuse("NotSupported", "log_format", "have the code call the job API", "the output of rank 0 is read, which with parameter servers trains nothing")
 	}
 	if hasCommand {
 		c.command()

@@ -255,16 +255,29 @@ func start(s State, w train.Allocation) Action {
 // settlePatience is how long an exit waits for what the training code may have said before it.
 const settlePatience = 10 * time.Second
 
+// outputPatience is how long an exit waits until the agent of its node has read the output of its pods to the end. (The supervisor of processes does so before it
+// tells of their exit.)
+const outputPatience = 30 * time.Second
+
 // untilSettled is how long the exit of a is not to be judged yet. While the bus is away the node agent keeps what training code reports, and a job that has
 // ended meanwhile must not be taken for one that stopped early because its last epochs are told a moment later.
 func untilSettled(a train.Attempt, s State) time.Duration {
 	r, job := s.report(a), s.Jobs[a.Job]
+	within := func(patience time.Duration) time.Duration {
+		return min(patience-s.Now.Sub(a.ExitedAt), patience) // a clock that steps back must not make it longer
+	}
+	if a.Backend == train.BackendKubernetes && a.LogFormat != "" {
+		if r.OutputRead || a.StartedAt.IsZero() {
+			return 0
+		}
+		return within(outputPatience)
+	}
 	clean := a.Exit != nil && a.Exit.Code == 0 && a.Exit.Signal == "" && !a.Exit.Lost && !a.Exit.Forced
 	silent := !r.Spoke && job.Spec.LogFormat == "" // an output that is read is no call
 	if !clean || silent || r.StopAnswered || r.Ended != "" || r.EpochsDone >= job.Spec.MaxEpochs {
 		return 0
 	}
-	return min(settlePatience-s.Now.Sub(a.ExitedAt), settlePatience) // a clock that steps back must not make it longer
+	return within(settlePatience)
 }
 
 // Due is when something becomes due for a job by the clock alone.

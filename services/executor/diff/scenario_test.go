@@ -19,7 +19,7 @@ import (
 //
 //	job a [epochs=3] [max_restarts=1]      a job is admitted; `overheard`: its epochs are read in its output
 //	plan 2: a on gpu:0,gpu:1; b on gpu:2   a plan comes in; `waits c (why)` gives a reason; `a on gpu:0/6` is 6 GiB of the 16 of a device
-//	a reports epochs=2 [answered] [spoke] [ended=finished] [checkpoint]
+//	a reports epochs=2 [answered] [spoke] [ended=finished] [checkpoint] [read]   read: all of its output was
 //	a exits [with 3 | by SIGKILL | lost | forced | says .. | imageless]
 //	a is in trouble: CODE what happened     a pod of it is: the rest has to end, and it will have been lost
 //	a never runs: CODE what happened        likewise, and not all of it ran
@@ -139,6 +139,8 @@ func (w *world) reports(id train.JobID, words []string) {
 		switch {
 		case word == "answered":
 			r.StopAnswered = true
+		case word == "read":
+			r.OutputRead = true
 		case strings.HasPrefix(word, "ended="):
 			r.Ended = strings.TrimPrefix(word, "ended=")
 		}

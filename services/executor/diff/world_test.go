@@ -72,7 +72,7 @@ func (w *world) act(a Action) error {
 			return err
 		}
 		next := train.Attempt{
-			Job: a.Job, Number: a.Number, Backend: w.Realm.Backend, Generation: a.Generation, Phase: train.PhaseRunning, StartedAt: w.Now,
+			Job: a.Job, Number: a.Number, Backend: w.Realm.Backend, LogFormat: w.Jobs[a.Job].Spec.LogFormat, Generation: a.Generation, Phase: train.PhaseRunning, StartedAt: w.Now,
 			StartedEpochs: a.StartedEpochs, LostInARow: a.LostInARow, UnstartedInARow: a.UnstartedInARow,
 		}
 		next.SetPlaces(a.Places)

@@ -124,9 +124,23 @@ func (b *Backend) confirm(ctx context.Context, a train.Attempt, v view, refused 
 		s.ExitedAt = time.Now().UTC()
 	}
 	if s.Exit.Reason.Code == "GangIncomplete" && a.Ending == nil {
+		if _, last := b.desk.state(keyOf(a)); last != nil {
+			s.Exit.Reason = notMade(last)
+		}
 		s.Exit.Reason.Message += b.warnings(ctx, pods)
 	}
 	return s, nil
+}
+
+// notMade is why not all pods of an attempt could be made.
+func notMade(last error) train.Reason {
+	if apierrors.IsForbidden(last) && !unauthorised(last) {
+		return train.Reason{
+			Code: launch.Forbidden, Message: "the namespace of jobs' pods does not allow them: " + firstLine(last.Error()),
+			Hint: "ask for less, or have the operator change the quota or the limit; it is tried again until then",
+		}
+	}
+	return train.Reason{Code: "NotCreated", Message: "Kubernetes takes no pods of it: " + firstLine(last.Error())}
 }
 
 // warnings are what Kubernetes has last said of pods that do not start, e.g. that a folder cannot be mounted.
@@ -156,7 +170,7 @@ func (b *Backend) lookForNone(ctx context.Context, a train.Attempt, refused bool
 	}
 	switch {
 	case !refused && a.Phase == train.PhaseClaimed && last != nil && b.view(a, nil).waited > b.options.StartLimit:
-		over.Exit = train.Exit{Lost: true, Unstarted: true, Reason: train.Reason{Code: "NotCreated", Message: "Kubernetes takes no pods of it: " + firstLine(last.Error())}}
+		over.Exit = train.Exit{Lost: true, Unstarted: true, Reason: notMade(last)}
 		return over, nil
 	case refused:
 		over.Exit = *a.Ending

@@ -131,7 +131,7 @@ func (b *Backend) ask(ctx context.Context, p *corev1.Pod, now *resizing, want co
 // unauthorised says whether it is the executor that may not do what was forbidden: the status of an answer does not tell that from what the namespace forbids to
 // everybody, its words do.
 func unauthorised(forbidden error) bool {
-	return strings.Contains(forbidden.Error(), "cannot patch resource")
+	return strings.Contains(forbidden.Error(), `" cannot `)
 }
 
 // beyond says why a pod can have a value neither now nor after another start; empty where it may.

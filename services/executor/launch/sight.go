@@ -54,3 +54,6 @@ type Found struct {
 
 // CannotStart is the status that shells give for a program that cannot be run.
 const CannotStart = 127
+
+// Forbidden is the code of a reason: the attempt may not be made as it is, now or ever.
+const Forbidden = "Forbidden"

@@ -2,7 +2,6 @@ package local
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -49,7 +48,7 @@ func newHerald(t *Told) *herald {
 	if t == nil {
 		return nil
 	}
-	h := &herald{address: t.Epochs, log: bigdl.New(), client: http.Client{Timeout: heraldTimeout, Transport: &http.Transport{}}, late: make(chan struct{})}
+	h := &herald{address: t.Epochs, log: bigdl.New(bigdl.Progress{}), client: http.Client{Timeout: heraldTimeout, Transport: &http.Transport{}}, late: make(chan struct{})}
 	h.more = sync.NewCond(&h.mu)
 	h.telling.Go(h.tell)
 	return h
@@ -107,9 +106,7 @@ func (h *herald) tell() {
 var errAway = errors.New("the job API is away")
 
 func (h *herald) post(e bigdl.Epoch) error {
-	body, err := json.Marshal(map[string]any{
-		"epochs_done": e.Epoch, "epoch_seconds": max(e.Seconds, 0), "steps": e.Iterations, "samples": e.Records, "loss": e.Loss, "metrics": e.Metrics, "overheard": true,
-	})
+	body, err := e.Report()
 	if err != nil {
 		return nil // no repetition makes it good
 	}

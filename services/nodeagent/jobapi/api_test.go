@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
@@ -16,6 +17,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/busserver"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/joblog/bigdl"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/roster"
 )
@@ -64,6 +66,45 @@ func TestOverheardEpochs(t *testing.T) {
 	}
 	d.want("POST", epochs, `{"epochs_done":2}`, 200, "{}")
 	if r := d.report(1); !r.Spoke || r.EpochsDone != 2 {
+		t.Errorf("report %+v", r)
+	}
+}
+
+// What this agent itself has read in the output of a pod is told as if a supervisor had sent it, once, also by the agent after it, and to the end of the output.
+func TestTheAgentOverhears(t *testing.T) {
+	d := newDesk(t, bustest.Start(t))
+	d.background()
+	d.put(attempt(1))
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	hear := func(epoch int) {
+		t.Helper()
+		e := bigdl.Epoch{Epoch: epoch, Seconds: 3.5, Iterations: 4, Records: 128, Metrics: map[string]float64{"accuracy": 0.5}}
+		if err := d.api.Overhear(within(t), attempt(1), e, at); err != nil {
+			t.Error(err)
+		}
+	}
+	hear(1)
+	hear(1)
+	hear(1 << 30) // no training comes so far
+	over := attempt(1)
+	over.Phase = train.PhaseExited
+	d.put(over)
+	d.restart()
+	hear(1)
+	hear(2)
+	for range 2 {
+		if err := d.api.ReadOut(within(t), over); err != nil {
+			t.Error(err)
+		}
+	}
+	told := facts[event.EpochEnded](d, event.StreamJobs, event.FactEpochEnded, 2)
+	if told[0].EpochsDone != 1 || told[1].EpochsDone != 2 || told[1].EpochSeconds != 3.5 || told[1].Steps != 4 || told[1].Metrics["accuracy"] != 0.5 {
+		t.Errorf("told %+v", told)
+	}
+	if n := d.stored(event.StreamJobs); n != 2 {
+		t.Errorf("%d facts", n)
+	}
+	if r := d.report(1); r.Spoke || r.EpochsDone != 2 || !r.OutputRead {
 		t.Errorf("report %+v", r)
 	}
 }
@@ -315,8 +356,11 @@ func TestFactsSurviveABusThatIsAway(t *testing.T) {
 	d.want("POST", "/end_epoch/"+capability, `{"done":3}`, 200, "ok")
 	d.want("POST", "/v1/jobs/"+capability+"/end", `{"outcome":"finished","epochs_done":3}`, 200, "{}")
 	d.want("POST", "/v1/jobs/"+capability+"/steps", `{"step":1}`, 200, "{}")
-	if n := d.box.Len(); n != 4 {
-		t.Errorf("%d facts on disk, want 4", n)
+	if err := d.api.ReadOut(within(t), attempt(1)); err != nil {
+		t.Error(err)
+	}
+	if n := d.box.Len(); n != 5 {
+		t.Errorf("%d items on disk, want 5", n)
 	}
 	// The agent dies as well; what it promised is on disk.
 	d.restart()
@@ -335,13 +379,13 @@ func TestFactsSurviveABusThatIsAway(t *testing.T) {
 	defer cancel()
 	var last train.AttemptReport
 	if err := d.reports.Watch(ctx, func(e bus.Entry[train.AttemptReport], _ bool) {
-		if last = e.Value; last.Ended == "finished" {
+		if last = e.Value; last.OutputRead {
 			cancel()
 		}
 	}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if last.EpochsDone != 3 || last.Checkpoint != "/p" || !last.Spoke {
+	if last.EpochsDone != 3 || last.Checkpoint != "/p" || !last.Spoke || last.Ended != "finished" {
 		t.Errorf("report %+v", last)
 	}
 }

@@ -147,9 +147,7 @@ func (a *API) serve(name string, f func(context.Context, call) (answer, *refusal
 			a.refuse(w, name, refused)
 			return
 		}
-		s := a.sessions.of(attempt, func(old train.Attempt) bool { return !a.roster.Holds(old.Job, old.Number) })
-		a.load(r.Context(), s)
-		s.update(attempt)
+		s := a.session(r.Context(), attempt)
 		said, refused := f(r.Context(), call{session: s, body: body, query: r.URL.Query().Get, now: time.Now()})
 		if refused != nil {
 			a.refuse(w, name, refused)
@@ -167,6 +165,14 @@ func (a *API) serve(name string, f func(context.Context, call) (answer, *refusal
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(said.json)
 	})
+}
+
+// session is what is remembered of an attempt, as it stands now.
+func (a *API) session(ctx context.Context, attempt train.Attempt) *session {
+	s := a.sessions.of(attempt, func(old train.Attempt) bool { return !a.roster.Holds(old.Job, old.Number) })
+	a.load(ctx, s)
+	s.update(attempt)
+	return s
 }
 
 func (a *API) refuse(w http.ResponseWriter, name string, r *refusal) {

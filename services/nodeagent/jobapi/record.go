@@ -52,6 +52,9 @@ func (d deed) key() string {
 	if d.NotStopped {
 		return fmt.Sprintf("not_stopped/%s/%d", r.Job, r.Attempt)
 	}
+	if r.OutputRead {
+		return fmt.Sprintf("output_read/%s/%d", r.Job, r.Attempt)
+	}
 	return fmt.Sprintf("report/%s/%d/%d/%s", r.Job, r.Attempt, r.EpochsDone, r.Ended)
 }
 
@@ -64,6 +67,7 @@ func merge(r, change train.AttemptReport) train.AttemptReport {
 	r.EpochsDone = max(r.EpochsDone, change.EpochsDone)
 	r.Spoke = r.Spoke || change.Spoke
 	r.StopAnswered = r.StopAnswered || change.StopAnswered
+	r.OutputRead = r.OutputRead || change.OutputRead
 	// A process that failed is not made good by another one of the attempt that finished.
 	if change.Ended != "" && r.Ended != endFailed {
 		r.Ended = change.Ended

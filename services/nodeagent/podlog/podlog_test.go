@@ -1,6 +1,7 @@
 package podlog
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -21,6 +22,7 @@ type ground struct {
 	root     string
 	jobs     string
 	attempts []train.Attempt
+	told     told
 }
 
 func newGround(t rapid.TB, dir string) *ground {
@@ -33,9 +35,11 @@ func newGround(t rapid.TB, dir string) *ground {
 func (g *ground) tailer() *Tailer {
 	return New(Config{
 		Root: g.root, Namespace: "jobs", Jobs: g.jobs, LimitBytes: joblog.MinLimit, Log: slog.New(slog.DiscardHandler),
-		Attempts: func() []train.Attempt { return g.attempts },
+		Attempts: func() []train.Attempt { return g.attempts }, Node: "n1", Listener: &g.told,
 	})
 }
+
+func (g *ground) ctx() context.Context { return context.Background() }
 
 // write appends lines to the log of a pod's container.
 func (g *ground) write(pod, name string, lines ...string) string {
@@ -73,16 +77,16 @@ const header = "[switchyard: attempt 1 of j1 on gpu:0, 2026-01-02T03:04:05Z]\n"
 func TestLinesOfAPod(t *testing.T) {
 	g := newGround(t, t.TempDir())
 	tail := g.tailer()
-	tail.Poll() // before the kubelet has made the folder
+	tail.Poll(g.ctx()) // before the kubelet has made the folder
 	g.write("j1-1-0", "0.log", "stdout F one\n", "stderr F oh\n", "stdout P half \n", "this is no line of a container\n")
 	g.write("j2-1-0", "0.log", "stdout F of a job that is not known\n")
 	g.write("j1-2-0", "0.log", "stdout F of an attempt that is not known\n")
 	g.write("j1-1", "0.log", "stdout F of no rank\n")
-	tail.Poll()
+	tail.Poll(g.ctx())
 	g.want(tail, "j1", header, "one\n", "oh\n")
 	g.write("j1-1-0", "0.log", "stdout P of \n", "stderr F in between\n", "stdout F two\n", "stdout F:x with a tag\n", "stdout F \n")
 	g.write("j1-1-1", "0.log", "stdout F another rank\n")
-	tail.Poll()
+	tail.Poll(g.ctx())
 	g.want(tail, "j1", header, "one\n", "oh\n", "in between\n", "half of two\n", "with a tag\n", "\n", "[1] another rank\n")
 	if _, err := os.Stat(filepath.Join(g.jobs, "j2")); err == nil {
 		t.Error("a pod of nobody's made a job")
@@ -96,20 +100,20 @@ func TestALogSurvivesItsPod(t *testing.T) {
 	g := newGround(t, t.TempDir())
 	tail := g.tailer()
 	path := g.write("j1-1-0", "0.log", "stdout F first\n")
-	tail.Poll()
+	tail.Poll(g.ctx())
 	// What was written after the last look and before the removal is there, a last line without an end too.
 	g.write("j1-1-0", "0.log", "stdout F second\n", "stdout P no end\n")
 	if err := os.RemoveAll(filepath.Dir(filepath.Dir(path))); err != nil {
 		t.Fatal(err)
 	}
-	tail.Poll()
+	tail.Poll(g.ctx())
 	g.want(tail, "j1", header, "first\n", "second\n", "no end\n")
 	if len(tail.jobs) != 0 {
 		t.Error("files of a pod that is gone stay open")
 	}
 	g.attempts[0].Number = 2
 	g.write("j1-2-0", "0.log", "stdout F again\n")
-	tail.Poll()
+	tail.Poll(g.ctx())
 	g.want(tail, "j1", header, "first\n", "second\n", "no end\n", strings.Replace(header, "attempt 1", "attempt 2", 1), "again\n")
 }
 
@@ -117,10 +121,10 @@ func TestTheEndOfAnAttemptEndsItsLastLine(t *testing.T) {
 	g := newGround(t, t.TempDir())
 	tail := g.tailer()
 	g.write("j1-1-0", "0.log", "stdout P no end\n")
-	tail.Poll()
+	tail.Poll(g.ctx())
 	g.want(tail, "j1", header)
 	g.attempts[0].Phase = train.PhaseExited
-	tail.Poll()
+	tail.Poll(g.ctx())
 	g.want(tail, "j1", header, "no end\n")
 }
 
@@ -128,15 +132,15 @@ func TestRotation(t *testing.T) {
 	g := newGround(t, t.TempDir())
 	tail := g.tailer()
 	path := g.write("j1-1-0", "0.log", "stdout F one\n")
-	tail.Poll()
+	tail.Poll(g.ctx())
 	g.write("j1-1-0", "0.log", "stdout F two\n")
 	if err := os.Rename(path, path+".20260102-030405"); err != nil {
 		t.Fatal(err)
 	}
-	tail.Poll() // no new file yet
+	tail.Poll(g.ctx()) // no new file yet
 	g.write("j1-1-0", "0.log.20260102-030405", "stdout F three\n")
 	g.write("j1-1-0", "0.log", "stdout F four\n")
-	tail.Poll()
+	tail.Poll(g.ctx())
 	g.want(tail, "j1", header, "one\n", "two\n", "three\n", "four\n")
 	// An agent that comes up after a rotation begins where the one before it was, in the file with the other name.
 	g.write("j1-1-0", "0.log", "stdout F five\n")
@@ -145,7 +149,7 @@ func TestRotation(t *testing.T) {
 	}
 	g.write("j1-1-0", "0.log", "stdout F six\n")
 	tail.close()
-	g.tailer().Poll()
+	g.tailer().Poll(g.ctx())
 	g.want(tail, "j1", header, "one\n", "two\n", "three\n", "four\n", "five\n", "six\n")
 }
 
@@ -155,7 +159,7 @@ func TestAFloodStaysBounded(t *testing.T) {
 	lines := slices.Repeat([]string{"stdout F " + strings.Repeat("x", 99) + "\n"}, 10_000)
 	g.write("j1-1-0", "0.log", lines...)
 	g.write("j1-1-0", "0.log", "stdout F last\n")
-	tail.Poll()
+	tail.Poll(g.ctx())
 	data, err := os.ReadFile(tail.Output("j1"))
 	if err != nil || len(data) > joblog.MinLimit || !strings.HasPrefix(string(data), header) || !strings.HasSuffix(string(data), "x\nlast\n") {
 		t.Errorf("log of %d bytes, error %v", len(data), err)
@@ -182,19 +186,19 @@ func TestKilledAgentsLoseAndRepeatNothing(t *testing.T) {
 				written = append(written, text)
 				if rapid.Bool().Draw(t, "in two") {
 					g.write("j1-1-0", "0.log", "stdout P "+text[:3]+"\n")
-					tail.Poll()
+					tail.Poll(g.ctx())
 					g.write("j1-1-0", "0.log", "stdout F "+text[3:]+"\n")
 				} else {
 					g.write("j1-1-0", "0.log", "stderr F "+text+"\n")
 				}
 			case "poll":
-				tail.Poll()
+				tail.Poll(g.ctx())
 			case "kill": // nothing is closed, nothing is kept
 				tail = g.tailer()
 			case "half": // killed between copying and keeping
 				p, _ := parseFolder("jobs_j1-1-0_uid-j1-1-0", "jobs", slugs(g.attempts))
 				for _, path := range logFiles(filepath.Join(g.root, p.folder)) {
-					if err := tail.find(p, path); err != nil {
+					if err := tail.find(p, path, g.attempts[0]); err != nil {
 						t.Fatal(err)
 					}
 					l := tail.jobs["j1"]
@@ -207,7 +211,7 @@ func TestKilledAgentsLoseAndRepeatNothing(t *testing.T) {
 				tail = g.tailer()
 			}
 		}
-		tail.Poll()
+		tail.Poll(g.ctx())
 		if len(written) > 0 {
 			g.want(tail, "j1", header, strings.Join(written, "\n"), "\n")
 		}

@@ -29,6 +29,8 @@ type source struct {
 	rest   []byte
 	out    *joblog.Lines
 	errors *joblog.Lines
+	// ear hears the lines that go to out and errors; nil where nobody listens.
+	ear *ear
 }
 
 // longestLine bounds what is kept of a line without an end. The runtime breaks lines at 16 KiB.
@@ -149,6 +151,9 @@ func (s *source) copy(raw []byte, tell func(line)) {
 		return
 	}
 	tell(l)
+	if s.ear != nil {
+		s.ear.written(l.at)
+	}
 	to := s.out
 	if l.stderr {
 		to = s.errors
@@ -168,6 +173,9 @@ func (s *source) settled() (m mark, ok bool) {
 func (s *source) finish() {
 	s.out.Flush()
 	s.errors.Flush()
+	if s.ear != nil {
+		s.ear.end()
+	}
 }
 
 func (s *source) close() {

@@ -1,5 +1,6 @@
-// Package podlog copies what the containers of jobs write into the jobs' logs, which are bounded and outlive the pods. It finds pods by the names of the
-// folders into which the kubelet has their logs written, and asks no API: logs go on while the API server is away.
+// Package podlog copies what the containers of jobs write into the jobs' logs, which are bounded and outlive the pods, and reads epochs in the output of jobs
+// whose code does not tell of them. It finds pods by the names of the folders into which the kubelet has their logs written, and asks no API: logs go on while
+// the API server is away.
 package podlog
 
 import (
@@ -7,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -30,6 +32,9 @@ type Config struct {
 	LimitBytes int64
 	// Attempts are the newest attempts of all jobs.
 	Attempts func() []train.Attempt
+	// Node is this one, whose Listener is told of the attempts that are at home here.
+	Node     train.NodeID
+	Listener Listener
 	Log      *slog.Logger
 }
 
@@ -40,11 +45,13 @@ type Tailer struct {
 	mu   sync.Mutex
 	jobs map[train.JobID]*jobLog
 	said map[string]string
+	// readOut are the attempts that were told to have been read to their end.
+	readOut map[train.JobID]int
 }
 
 // New makes a tailer.
 func New(c Config) *Tailer {
-	return &Tailer{config: c, jobs: map[train.JobID]*jobLog{}, said: map[string]string{}}
+	return &Tailer{config: c, jobs: map[train.JobID]*jobLog{}, said: map[string]string{}, readOut: map[train.JobID]int{}}
 }
 
 // state is what is kept of a job's log over restarts: how long it was when all sources had been read up to their marks.
@@ -52,8 +59,9 @@ type state struct {
 	Written int64 `json:"written"`
 	// Begun is the newest attempt whose output has begun.
 	Begun int `json:"begun"`
-	// Marks are by the pod's uid and the name of the log in its folder.
-	Marks map[string]mark `json:"marks"`
+	// Marks are by the pod's uid and the name of the log in its folder, and so is what was heard up to there.
+	Marks map[string]mark    `json:"marks"`
+	Heard map[string]hearing `json:"heard,omitempty"`
 }
 
 // jobLog is the log of a job that has pods here.
@@ -80,7 +88,7 @@ func (t *Tailer) Run(ctx context.Context) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
-		t.Poll()
+		t.Poll(ctx)
 		select {
 		case <-ctx.Done():
 			t.close()
@@ -90,8 +98,8 @@ func (t *Tailer) Run(ctx context.Context) error {
 	}
 }
 
-// Poll copies all that has been written so far.
-func (t *Tailer) Poll() {
+// Poll copies all that has been written so far, and tells what was heard in it.
+func (t *Tailer) Poll(ctx context.Context) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	known := slugs(t.config.Attempts())
@@ -100,7 +108,10 @@ func (t *Tailer) Poll() {
 		err = nil // the kubelet makes it with the first pod
 	}
 	t.say("folder", err)
-	there := map[string]bool{}
+	if err != nil {
+		return // nothing of it is gone for that
+	}
+	there, troubled := map[string]bool{}, map[train.JobID]bool{}
 	for _, e := range entries {
 		p, ok := parseFolder(e.Name(), t.config.Namespace, known)
 		if !ok {
@@ -108,16 +119,43 @@ func (t *Tailer) Poll() {
 		}
 		there[p.folder] = true
 		for _, path := range logFiles(filepath.Join(t.config.Root, p.folder)) {
-			t.say(string(p.job), t.find(p, path))
+			trouble := t.find(p, path, known[slug(p.job)])
+			t.say(string(p.job), trouble)
+			troubled[p.job] = troubled[p.job] || trouble != nil
 		}
 	}
 	for job, l := range t.jobs {
-		t.say(string(job), t.copy(job, l, there, known[slug(job)]))
+		trouble := t.copy(ctx, job, l, there, known[slug(job)])
+		t.say(string(job), trouble)
+		troubled[job] = troubled[job] || trouble != nil
+	}
+	t.tellReadOut(ctx, known, troubled)
+}
+
+// listens says whether somebody wants to know what an attempt tells in its output: until its outcome is decided, the agent of its first node.
+func (t *Tailer) listens(a train.Attempt) bool {
+	return a.LogFormat != "" && a.Home() == t.config.Node && a.Outcome == train.OutcomeNone
+}
+
+// tellReadOut tells of the attempts that have ended, once nothing of their output is left to be told.
+func (t *Tailer) tellReadOut(ctx context.Context, known map[string]train.Attempt, troubled map[train.JobID]bool) {
+	for _, a := range known {
+		switch {
+		case !t.listens(a):
+			delete(t.readOut, a.Job)
+		case a.Live() || a.StartedAt.IsZero() || troubled[a.Job] || t.readOut[a.Job] == a.Number:
+		default:
+			err := t.config.Listener.ReadOut(ctx, a)
+			t.say(string(a.Job), err)
+			if err == nil {
+				t.readOut[a.Job] = a.Number
+			}
+		}
 	}
 }
 
 // find takes up a log that was not known.
-func (t *Tailer) find(p pod, path string) error {
+func (t *Tailer) find(p pod, path string, newest train.Attempt) error {
 	l := t.jobs[p.job]
 	if l == nil {
 		var err error
@@ -134,15 +172,21 @@ func (t *Tailer) find(p pod, path string) error {
 	if p.rank > 0 {
 		prefix = fmt.Sprintf("[%d] ", p.rank)
 	}
-	l.sources[key] = &source{
-		pod: p, path: path, at: l.kept.Marks[key], out: joblog.NewLines(l.log, prefix), errors: joblog.NewLines(l.log, prefix),
+	s := &source{pod: p, path: path, at: l.kept.Marks[key]}
+	to := io.Writer(l.log)
+	if p.rank == 0 && p.attempt == newest.Number && t.listens(newest) {
+		s.ear = newEar(l.kept.Heard[key])
+		to = io.MultiWriter(l.log, s.ear)
 	}
+	s.out, s.errors = joblog.NewLines(to, prefix), joblog.NewLines(to, prefix)
+	l.sources[key] = s
 	return nil
 }
 
-// copy copies what is new in the logs of a job, lets go of those that are gone, and keeps how far it has come.
-func (t *Tailer) copy(job train.JobID, l *jobLog, there map[string]bool, newest train.Attempt) error {
+// copy copies what is new in the logs of a job and tells what was heard, lets go of those that are gone, and keeps how far it has come.
+func (t *Tailer) copy(ctx context.Context, job train.JobID, l *jobLog, there map[string]bool, newest train.Attempt) error {
 	var errs []error
+	told := 0
 	for _, key := range slices.Sorted(maps.Keys(l.sources)) {
 		s := l.sources[key]
 		// A file that was removed is open still: what was written between the last look and its removal is there.
@@ -151,17 +195,33 @@ func (t *Tailer) copy(job train.JobID, l *jobLog, there map[string]bool, newest 
 		if gone || s.pod.attempt < newest.Number || !newest.Live() {
 			s.finish()
 		}
-		if gone {
+		taken, err := t.tell(ctx, s, newest)
+		told += taken
+		errs = append(errs, err)
+		if gone && err == nil {
 			s.close()
 			delete(l.sources, key)
 		}
 	}
-	errs = append(errs, l.keep())
+	errs = append(errs, l.keep(told > 0))
 	if len(l.sources) == 0 {
 		errs = append(errs, l.log.Close())
 		delete(t.jobs, job)
 	}
 	return errors.Join(errs...)
+}
+
+// tell passes on what was heard in a log. Once its attempt is over and decided on, it comes too late.
+func (t *Tailer) tell(ctx context.Context, s *source, newest train.Attempt) (taken int, err error) {
+	if s.ear == nil || len(s.ear.untold) == 0 {
+		return 0, nil
+	}
+	if s.pod.attempt == newest.Number && t.listens(newest) {
+		return s.ear.tell(ctx, t.config.Listener, newest)
+	}
+	t.config.Log.Warn("epochs were read too late", "job", s.pod.job, "attempt", s.pod.attempt, "first", s.ear.untold[0].Epoch.Epoch, "epochs", len(s.ear.untold))
+	taken, s.ear.untold = len(s.ear.untold), nil
+	return taken, nil
 }
 
 // openJob goes on with the log of a job. What was copied after the state was kept is taken back: it is copied again.
@@ -207,10 +267,10 @@ func (l *jobLog) begin(p pod, at string, newest train.Attempt) {
 	l.log.Begin(joblog.Header(a, at))
 }
 
-// keep stores how far everything was copied, at a moment when no line is half copied.
-func (l *jobLog) keep() error {
-	fresh := state{Written: l.log.Written(), Begun: l.kept.Begun, Marks: map[string]mark{}}
-	changed := len(l.kept.Marks) != len(l.sources) || l.kept.Written != fresh.Written
+// keep stores how far everything was copied, at a moment when no line is half copied. told says that it changes what is left to be told.
+func (l *jobLog) keep(told bool) error {
+	fresh := state{Written: l.log.Written(), Begun: l.kept.Begun, Marks: map[string]mark{}, Heard: map[string]hearing{}}
+	changed := told || len(l.kept.Marks) != len(l.sources) || l.kept.Written != fresh.Written
 	for key, s := range l.sources {
 		m, ok := s.settled()
 		if !ok {
@@ -218,6 +278,9 @@ func (l *jobLog) keep() error {
 		}
 		changed = changed || l.kept.Marks[key] != m
 		fresh.Marks[key] = m
+		if s.ear != nil {
+			fresh.Heard[key] = s.ear.hearing()
+		}
 	}
 	if !changed {
 		return nil

@@ -84,7 +84,7 @@ func (l *lodgings) possible(j *Job) bool {
 // devicesFor is how many devices of a node would do for a job and may be its tenant's.
 func (l *lodgings) devicesFor(j *Job, n *train.Node) int {
 	at, found := l.board.findNode(n.ID)
-	if !found || !n.Suits(&j.Spec) || int64(j.Spec.EstimatedMemory()) > cmp.Or(l.board.nodes[at].memory, math.MaxInt64) {
+	if !found || !n.Has(j.Spec.NodeLabels) || int64(j.Spec.EstimatedMemory()) > cmp.Or(l.board.nodes[at].memory, math.MaxInt64) {
 		return 0
 	}
 	devices := len(l.board.nodes[at].devices)

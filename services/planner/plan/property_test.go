@@ -91,9 +91,6 @@ func (d *day) change() {
 		id := train.NodeID(fmt.Sprintf("n%d", number))
 		d.state.Nodes = slices.DeleteFunc(d.state.Nodes, func(n train.Node) bool { return n.ID == id })
 		n := train.Node{ID: id, Labels: d.labels()}
-		if d.chance(30) {
-			n.Backend = train.BackendKubernetes
-		}
 		memory := unit.Bytes(8*number) * unit.GiB // a device of a name is of one size
 		busy, idle := randomWatts(d.dice)
 		for i := range d.between(1, 6) {
@@ -153,11 +150,8 @@ func (d *day) job() Job {
 			j.Spec.MaxDevices = least
 		}
 	}
-	if d.chance(15) {
-		j.Spec.LogFormat = train.LogBigDL
-	}
 	if d.crowded {
-		j.Spec.LogFormat, j.Spec.Tenant, j.Spec.NodeLabels, j.Spec.EstimatedMemoryMiB = "", "t0", nil, int64(d.between(1, 3))<<10
+		j.Spec.Tenant, j.Spec.NodeLabels, j.Spec.EstimatedMemoryMiB = "t0", nil, int64(d.between(1, 3))<<10
 	}
 	return j
 }
@@ -400,7 +394,7 @@ func checkPriorities(t *rapid.T, s State, p train.Plan) {
 		}
 		j := s.Jobs[slices.IndexFunc(s.Jobs, func(j Job) bool { return j.ID == w.Job })]
 		for _, n := range s.Nodes {
-			if !mayRunOn(n, j.Spec) {
+			if !hasLabels(n, j.Spec.NodeLabels) {
 				continue
 			}
 			if len(n.Devices) > 0 && n.Devices[0].Memory > 0 && j.Spec.EstimatedMemory() > n.Devices[0].Memory {
@@ -455,18 +449,16 @@ func (seen devicesOnce) before(node train.NodeID, device train.DeviceID) bool {
 	return was
 }
 
-// mayRunOn says the same as Suits, in other words.
-func mayRunOn(n train.Node, s train.Spec) bool {
-	for key, value := range s.NodeLabels {
+func hasLabels(n train.Node, asked map[string]string) bool {
+	for key, value := range asked {
 		if n.Labels[key] != value {
 			return false
 		}
 	}
-	return s.LogFormat == "" || n.Backend == ""
+	return true
 }
 
-// checkWishes: a job is put on nodes that have all the labels that it asks for, and on none that runs pods if its output is read. Where it has been it may
-// stay, whatever has become of the node.
+// checkWishes: a job is put on nodes that have all the labels that it asks for. Where it has been it may stay, whatever has become of the labels.
 func checkWishes(t *rapid.T, s State, p train.Plan) {
 	for _, a := range p.Allocations {
 		j := s.Jobs[slices.IndexFunc(s.Jobs, func(j Job) bool { return j.ID == a.Job })]
@@ -475,8 +467,8 @@ func checkWishes(t *rapid.T, s State, p train.Plan) {
 				continue
 			}
 			n := s.Nodes[slices.IndexFunc(s.Nodes, func(n train.Node) bool { return n.ID == part.Node })]
-			if !mayRunOn(n, j.Spec) {
-				t.Fatalf("%s asks for %v and log format %q and is put on %s, which has %v and back end %q", j.ID, j.Spec.NodeLabels, j.Spec.LogFormat, n.ID, n.Labels, n.Backend)
+			if !hasLabels(n, j.Spec.NodeLabels) {
+				t.Fatalf("%s asks for %v and is put on %s, which has %v", j.ID, j.Spec.NodeLabels, n.ID, n.Labels)
 			}
 		}
 	}

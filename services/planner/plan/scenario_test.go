@@ -17,12 +17,12 @@ import (
 
 // TestScenarios plays the stories of testdata/scenarios. Their commands:
 //
-//	node id=a devices=4 [kind=gpu] [memory=16] [watts=250] [labels=(tier:fast)] [pods]   a node with so many devices (memory in GiB each, a fifth of the watts when idle)
+//	node id=a devices=4 [kind=gpu] [memory=16] [watts=250] [labels=(tier:fast)]   a node with so many devices (memory in GiB each, a fifth of the watts when idle)
 //	terms [quota=(ann=2)] [watts=1000] [waited=600] [unfair=2] [energy=100] [spanning]   quotas, power budget, bounds on waiting and unfairness,
 //	                                                weight of energy in per cent, and whether gangs may span nodes
 //	wait seconds=600                                time goes by; what runs, runs
 //	gone id=a                                       the node is not alive any more
-//	job id=x [min max priority hours epochs tenant deadline=600 labels=(tier:fast) memory=8 sharing log program=p ...]   a job, submitted one second after the one before
+//	job id=x [min max priority hours epochs tenant deadline=600 labels=(tier:fast) memory=8 sharing program=p ...]   a job, submitted one second after the one before
 //	runs id=x node=a devices=(cpu:0,cpu:1) [part=8] [seconds=60] [epochs=2] [silent] [stopping]   part: of the device's memory, in GiB
 //	planned id=x node=a devices=(cpu:0)             what the last plan gave, where that differs from what runs
 //	learn id=x seconds=10 [devices=1] [scaling=bad] [seen=5]   epochs take so long on so many devices
@@ -148,9 +148,6 @@ func (s *story) node(t *testing.T, d *datadriven.TestData) {
 	t.Helper()
 	kind := text(t, d, "kind", "cpu")
 	n := train.Node{ID: train.NodeID(text(t, d, "id", "")), Cores: count(t, d, "cores", 0), Labels: labels(d)}
-	if d.HasArg("pods") {
-		n.Backend = train.BackendKubernetes
-	}
 	for i := range count(t, d, "devices", 1) {
 		n.Devices = append(n.Devices, train.Device{
 			ID: train.DeviceID(fmt.Sprintf("%s:%d", kind, i)), Kind: train.DeviceKind(kind), Memory: unit.Bytes(count(t, d, "memory", 0)) * unit.GiB,
@@ -204,9 +201,6 @@ func (s *story) job(t *testing.T, d *datadriven.TestData) {
 			EstimatedHours: float64(count(t, d, "hours", 0)), EstimatedMemoryMiB: int64(count(t, d, "memory", 0)) * 1024,
 			AllowSharing: d.HasArg("sharing"), ScriptPath: text(t, d, "program", ""), BatchSize: 10, TrainingSetSize: count(t, d, "samples", 8400), Tenant: text(t, d, "tenant", ""), NodeLabels: labels(d),
 		},
-	}
-	if d.HasArg("log") {
-		j.Spec.LogFormat = train.LogBigDL
 	}
 	if d.HasArg("servers") {
 		j.Spec.Strategy = train.StrategyParameterServer

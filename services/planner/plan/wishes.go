@@ -21,10 +21,10 @@ func (c *candidate) suits(memory int64, of traits) bool {
 
 // readWishes finds what jobs ask of their nodes and which nodes suit that. An attempt stays on a node that does no longer, as a pod does.
 func (b *board) readWishes(nodes []train.Node) {
-	asked := map[string]*train.Spec{}
+	asked := map[string]map[string]string{}
 	for _, c := range b.jobs {
 		if words := wished(c); words != "" {
-			asked[words] = &c.Spec
+			asked[words] = c.Spec.NodeLabels
 		}
 	}
 	if len(asked) == 0 {
@@ -41,7 +41,7 @@ func (b *board) readWishes(nodes []train.Node) {
 		has := make([]byte, len(wishes))
 		for k, wish := range wishes {
 			has[k] = '0'
-			if nodes[i].Suits(asked[wish]) {
+			if nodes[i].Has(asked[wish]) {
 				has[k] = '1'
 			}
 		}
@@ -59,30 +59,15 @@ func (b *board) unsuited(c *candidate) (train.Reason, bool) {
 			return train.Reason{}, false
 		}
 	}
-	if len(c.Spec.NodeLabels) == 0 {
-		return train.Reason{
-			Code: ReasonNoNode, Message: "all nodes that are alive run pods, and the job's epochs are read from the output of processes of a machine",
-			Hint: "start a node agent on a machine, or have the code call the job API",
-		}, true
-	}
 	return train.Reason{
-		Code: ReasonNoNode, Message: "no node that is alive" + outside(c) + " has the labels " + train.JoinLabels(c.Spec.NodeLabels),
-		Hint: "label a node, or leave node_labels out",
+		Code: ReasonNoNode, Message: "no node that is alive has the labels " + train.JoinLabels(c.Spec.NodeLabels), Hint: "label a node, or leave node_labels out",
 	}, true
 }
 
 // wished says in words which nodes a job asks for, and so tells wishes apart; empty where any will do.
 func wished(c *candidate) string {
 	if len(c.Spec.NodeLabels) == 0 {
-		return outside(c)
-	}
-	return outside(c) + " with the labels " + train.JoinLabels(c.Spec.NodeLabels)
-}
-
-// outside says where the output of a job is read: pods have no supervisor.
-func outside(c *candidate) string {
-	if c.Spec.LogFormat == "" {
 		return ""
 	}
-	return " outside Kubernetes"
+	return " with the labels " + train.JoinLabels(c.Spec.NodeLabels)
 }

@@ -9,39 +9,57 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
+// wisher plays an experiment of which a job is a trial.
+type wisher struct {
+	*yard
+	job        train.JobID
+	began      time.Time
+	wishes     *bus.KV[train.Setting]
+	generation uint64
+}
+
+func (y *yard) wisher(job train.JobID) *wisher {
+	y.t.Helper()
+	wishes, err := bus.OpenKV[train.Setting](y.ctx, y.bus, event.BucketSettings)
+	y.must(err)
+	return &wisher{yard: y, job: job, began: time.Now(), wishes: wishes}
+}
+
+// wish wants other values.
+func (w *wisher) wish(values map[string]float64) {
+	w.t.Helper()
+	w.generation++
+	_, err := w.wishes.Modify(w.ctx, string(w.job), func(s *train.Setting) (bool, error) {
+		*s = train.Setting{Job: w.job, Experiment: "e", Generation: w.generation, Values: values}
+		return true, nil
+	})
+	w.must(err)
+}
+
+// applied waits until it is told what has come of the newest wish.
+func (w *wisher) applied() train.Applied {
+	w.t.Helper()
+	var found train.Applied
+	w.until("it is told what the pod has", func() bool {
+		settled := false
+		subject := event.Subject{Entity: "tune", ID: "e", Fact: event.FactRetuned, Version: 1}.String()
+		w.must(w.bus.Stored(w.ctx, event.StreamTune, []string{subject}, w.began, func(m bus.Message) {
+			b, err := event.Decode[event.Retuned](m.Data)
+			wanted := map[string]float64{"cores": 0, "memory_mib": 0}
+			if err == nil && b.Generation == w.generation && len(b.Pending(wanted)) == 0 {
+				found, settled = b.Applied, true
+			}
+		}))
+		return settled
+	})
+	return found
+}
+
 // A pod is made with the cores and the memory of its trial and given others while it trains: by the kubelet, without a restart. What its node does not have is
 // refused.
 func TestARunningPodIsGivenOtherCores(t *testing.T) {
 	y := newYard(t)
-	wishes, err := bus.OpenKV[train.Setting](y.ctx, y.bus, event.BucketSettings)
-	y.must(err)
-	began, generation := time.Now(), uint64(0)
-	wish := func(values map[string]float64) {
-		t.Helper()
-		generation++
-		_, err := wishes.Modify(y.ctx, "a", func(s *train.Setting) (bool, error) {
-			*s = train.Setting{Job: "a", Experiment: "e", Generation: generation, Values: values}
-			return true, nil
-		})
-		y.must(err)
-	}
-	applied := func() train.Applied {
-		t.Helper()
-		var found train.Applied
-		y.until("it is told what the pod has", func() bool {
-			settled := false
-			subject := event.Subject{Entity: "tune", ID: "e", Fact: event.FactRetuned, Version: 1}.String()
-			y.must(y.bus.Stored(y.ctx, event.StreamTune, []string{subject}, began, func(m bus.Message) {
-				b, err := event.Decode[event.Retuned](m.Data)
-				wanted := map[string]float64{"cores": 0, "memory_mib": 0}
-				if err == nil && b.Generation == generation && len(b.Pending(wanted)) == 0 {
-					found, settled = b.Applied, true
-				}
-			}))
-			return settled
-		})
-		return found
-	}
+	w := y.wisher("a")
 	has := func(cores, memory string) {
 		t.Helper()
 		for _, where := range []string{".spec.containers[0]", ".status.containerStatuses[0]"} {
@@ -54,23 +72,23 @@ func TestARunningPodIsGivenOtherCores(t *testing.T) {
 			t.Errorf("its container was restarted %s times", got)
 		}
 	}
-	wish(map[string]float64{"cores": 2, "memory_mib": 512})
+	w.wish(map[string]float64{"cores": 2, "memory_mib": 512})
 	y.submit("a", 1_000_000, 1, func(s *train.Spec) { s.MaxDevices = 1 })
 	y.plan(on("a", "gpu:0"))
 	y.running("a", 1)
-	if got := applied(); got.Values["cores"] != 2 || got.Values["memory_mib"] != 512 || len(got.Restarts) != 0 {
+	if got := w.applied(); got.Values["cores"] != 2 || got.Values["memory_mib"] != 512 || len(got.Restarts) != 0 {
 		t.Errorf("at first %+v", got)
 	}
 	has("2", "512Mi")
 
-	wish(map[string]float64{"cores": 1, "memory_mib": 768})
-	if got := applied(); got.Values["cores"] != 1 || got.Values["memory_mib"] != 768 || len(got.Restarts) != 0 {
+	w.wish(map[string]float64{"cores": 1, "memory_mib": 768})
+	if got := w.applied(); got.Values["cores"] != 1 || got.Values["memory_mib"] != 768 || len(got.Restarts) != 0 {
 		t.Errorf("then %+v", got)
 	}
 	has("1", "768Mi")
 
-	wish(map[string]float64{"cores": 1000, "memory_mib": 768})
-	if got := applied(); got.Refused["cores"] == "" || got.Values["memory_mib"] != 768 {
+	w.wish(map[string]float64{"cores": 1000, "memory_mib": 768})
+	if got := w.applied(); got.Refused["cores"] == "" || got.Values["memory_mib"] != 768 {
 		t.Errorf("more than its node has: %+v", got)
 	}
 	has("1", "768Mi")
@@ -78,6 +96,26 @@ func TestARunningPodIsGivenOtherCores(t *testing.T) {
 	job := y.job("a", "trains on", func(j train.Job) bool { return j.EpochsDone > epochs+1 })
 	if job.Attempt != 1 || job.Restarts != 0 {
 		t.Errorf("attempt %d after %d restarts", job.Attempt, job.Restarts)
+	}
+	y.cancel("a")
+	y.nothingLeft()
+}
+
+// A trial whose pod may not be made as it is wanted waits with the reason, and is then made without those values.
+func TestATrialThatIsForbiddenGoesOnWithoutItsValues(t *testing.T) {
+	y := newYard(t, "--pod-start-limit=4s")
+	y.apply(`{"apiVersion":"v1","kind":"LimitRange","metadata":{"name":"small"},"spec":{"limits":[{"type":"Container","max":{"memory":"640Mi"}}]}}`)
+	w := y.wisher("a")
+	w.wish(map[string]float64{"cores": 1, "memory_mib": 1024})
+	y.submit("a", 1_000_000, 1, func(s *train.Spec) { s.MaxDevices = 1 })
+	y.plan(on("a", "gpu:0"))
+	y.told("a", "Forbidden", "maximum memory usage per Container is 640Mi")
+	y.running("a", 2)
+	if got := w.applied(); got.Attempt != 2 || got.Refused["memory_mib"] == "" {
+		t.Errorf("applied %+v", got)
+	}
+	if j := y.job("a", "trains", epochs(2)); j.Recoveries > 0 {
+		t.Errorf("a pod that was never made counts as %d recoveries", j.Recoveries)
 	}
 	y.cancel("a")
 	y.nothingLeft()

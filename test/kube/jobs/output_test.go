@@ -1,0 +1,80 @@
+package jobs
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// writer is the image of a program that tells of its epochs in its output alone.
+const writer = "localhost/switchyard/bigdl:test"
+
+// heard is what is stored of the epochs of a job and of its end, in order.
+func (y *yard) heard(id train.JobID, since time.Time) []string {
+	y.t.Helper()
+	var told []string
+	subjects := []string{event.JobSubject(id, event.FactEpochEnded).String(), event.JobSubject(id, event.FactSucceeded).String()}
+	y.must(y.bus.Stored(y.ctx, event.StreamJobs, subjects, since, func(m bus.Message) {
+		if m.Parsed.Fact == event.FactSucceeded {
+			told = append(told, "succeeded")
+			return
+		}
+		e, err := event.Decode[event.EpochEnded](m.Data)
+		y.must(err)
+		told = append(told, fmt.Sprintf("%d: %d step, accuracy %g", e.EpochsDone, e.Steps, e.Metrics["accuracy"]))
+	}))
+	return told
+}
+
+// Programs that only write a log: their epochs are read where their pods run, each is told once, and all are before the job is known to have ended, whoever is
+// killed meanwhile.
+func TestTheOutputOfPodsIsRead(t *testing.T) {
+	began := time.Now()
+	y := newYard(t)
+	y.must(cluster.Image(y.ctx, writer, filepath.Join(y.dir, "bigdl"), "./bigdl"))
+	write := func(epochs int, words ...string) func(*train.Spec) {
+		return func(s *train.Spec) {
+			s.Image, s.MaxDevices, s.LogFormat = writer, 1, train.LogBigDL
+			s.Command = append([]string{"/bigdl", "-epochs", fmt.Sprint(epochs)}, words...)
+		}
+	}
+	want := func(id train.JobID, epochs int) {
+		t.Helper()
+		y.state(id, train.StateSucceeded)
+		var all []string
+		for e := range epochs {
+			all = append(all, fmt.Sprintf("%d: 1 step, accuracy %g", e+1, float64(e+1)/1000))
+		}
+		if told := y.heard(id, began); !slices.Equal(told, append(all, "succeeded")) {
+			t.Errorf("job %s: told\n%s", id, strings.Join(told, "\n"))
+		}
+	}
+	y.submit("slow", 60, 1, write(60, "-epoch", "500ms"))
+	y.submit("quick", 5, 1, write(5, "-before", "4s"))
+	y.plan(on("slow", "gpu:0"), on("quick", "gpu:1"))
+
+	// The agent is away while one of them writes all that it has to say, and ends.
+	y.running("quick", 1)
+	y.kill("nodeagent")
+	y.attempt("quick", "exited", func(a train.Attempt) bool { return a.Phase == train.PhaseExited })
+	y.start("nodeagent")
+	want("quick", 5)
+
+	for range 4 {
+		done := y.state("slow", train.StateRunning).EpochsDone
+		y.kill("nodeagent")
+		y.start("nodeagent")
+		y.job("slow", "another epoch", epochs(done+1))
+	}
+	y.kill("executor")
+	y.start("executor")
+	want("slow", 60)
+	y.nothingLeft()
+}
