@@ -169,6 +169,10 @@ func (l *lodgings) decide(p Policy, riders map[train.JobID]bool) train.Plan {
 		}
 		l.starving = starving(l.state, made)
 		next := map[train.JobID]bool{}
+		for _, one := range l.stayers(made, riders) {
+			made.Allocations = append(made.Allocations, l.stays(one))
+			hosts[one], served[one], next[one.ID] = one.held, true, true
+		}
 		l.settle(hosts)
 		for _, one := range l.bySize() {
 			switch lost := riders[one.ID] && one.held.somewhere() && !one.at.somewhere(); {
