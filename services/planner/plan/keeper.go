@@ -17,6 +17,9 @@ type keeper struct {
 	// load is by how many jobs a device is held, left what quotas and the power budget leave beside these.
 	load map[spot]int
 	left allowance
+	// kept are the devices that are set aside, spare is what those of them that are idle leave of left.
+	kept  map[spot]*Job
+	spare allowance
 }
 
 func newKeeper(s State) *keeper {
@@ -39,8 +42,11 @@ func newKeeper(s State) *keeper {
 			}
 		}
 	}
+	k.clear()
 	return k
 }
+
+func (k *keeper) clear() { k.kept, k.spare = map[spot]*Job{}, k.left.clone() }
 
 // held are the devices of a job: those of the last plan, or what it runs on where it cannot be asked to leave.
 func (k *keeper) held(j *Job) spots {
@@ -65,18 +71,19 @@ func (k *keeper) find(parts []train.Part) spots {
 	return found
 }
 
-// setAside keeps as many devices for a job as it needs, where the most of them are idle; of equals those with the fewest jobs.
-func (k *keeper) setAside(j *Job, kept map[spot]*Job) {
-	if len(kept) == k.board.total {
+// setAside keeps as many devices for a job as it needs, where it finds the most that are idle and that its quota and the power budget leave to it; of equals those
+// with the fewest jobs.
+func (k *keeper) setAside(j *Job) {
+	if len(k.kept) == k.board.total {
 		return
 	}
 	var best spots
 	var least [3]int
 	for _, nodes := range k.grounds(j) {
-		free := k.without(kept, nodes)
-		slices.SortStableFunc(free, func(x, y spot) int { return cmp.Compare(k.load[x], k.load[y]) })
+		free, watts := k.free(nodes)
+		idle, jobs := len(k.idle(free)), 0
+		free = slices.Delete(free, min(idle, k.spare.most(j.Spec.Tenant, watts)), idle)
 		free = free[:min(len(free), max(j.Spec.MinDevices, 1))]
-		jobs := 0
 		for _, d := range free {
 			jobs += k.load[d]
 		}
@@ -85,21 +92,25 @@ func (k *keeper) setAside(j *Job, kept map[spot]*Job) {
 		}
 	}
 	for _, d := range best {
-		kept[d] = j
+		if k.kept[d] = j; k.load[d] == 0 {
+			k.spare.take(j.Spec.Tenant, 1, k.board.nodes[d.node].watts)
+		}
 	}
 }
 
-// without are the devices of some nodes but those that are kept.
-func (k *keeper) without(kept map[spot]*Job, nodes []int) spots {
-	var free spots
+// free are the devices of some nodes that are not kept, those with the fewest jobs first, and how much more one of them draws at most when a job has it.
+func (k *keeper) free(nodes []int) (free spots, watts float64) {
 	for _, at := range nodes {
-		for d := range k.board.nodes[at].devices {
-			if kept[spot{at, d}] == nil {
+		n := &k.board.nodes[at]
+		watts = max(watts, n.watts)
+		for d := range n.devices {
+			if k.kept[spot{at, d}] == nil {
 				free = append(free, spot{at, d})
 			}
 		}
 	}
-	return free
+	slices.SortStableFunc(free, func(x, y spot) int { return cmp.Compare(k.load[x], k.load[y]) })
+	return free, watts
 }
 
 // idle are those of some devices that nobody holds.

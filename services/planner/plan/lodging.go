@@ -28,10 +28,9 @@ type lodgings struct {
 	shared []*lodging
 	// owed is what jobs that have outgrown their parts use beyond what the plan counts as theirs.
 	owed map[spot]unit.Bytes
-	// starving are the jobs that have waited for too long for a device, in the order in which they are served; kept are the devices that none comes to
+	// starving are the jobs that have waited for too long for a device, in the order in which they are served. What the keeper keeps for them none comes to
 	// before they do.
 	starving []*Job
-	kept     map[spot]*Job
 	keeper   *keeper
 	// known is what is known of devices of each model and driver.
 	known map[device]*curve.Interference

@@ -6,7 +6,7 @@ import "slices"
 func (l *lodgings) keep() {
 	finds := map[likeness]bool{}
 	for _, j := range l.starving {
-		if len(l.kept) == l.board.total {
+		if len(l.keeper.kept) == l.board.total {
 			return
 		}
 		if one := l.byID[j.ID]; one != nil {
@@ -18,14 +18,14 @@ func (l *lodgings) keep() {
 				continue
 			}
 		}
-		l.keeper.setAside(j, l.kept)
+		l.keeper.setAside(j)
 	}
 }
 
 // reserved says whether any of some devices is set aside for a job that is served before this one.
 func (l *lodgings) reserved(one *lodger, at spots) bool {
 	return slices.ContainsFunc(at, func(d spot) bool {
-		j := l.kept[d]
+		j := l.keeper.kept[d]
 		return j != nil && !one.held.has(d) && inLine(j, &one.Job) < 0
 	})
 }

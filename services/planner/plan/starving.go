@@ -51,15 +51,15 @@ func decideKeeping(s State, p Policy) train.Plan {
 	}
 	k, robbed := newKeeper(s), map[*Job]bool{}
 	for range maxRounds {
-		kept := map[spot]*Job{}
+		k.clear()
 		for _, j := range line {
-			k.setAside(j, kept)
+			k.setAside(j)
 		}
 		before := len(robbed)
-		if k.seeRobbed(robbed, line, kept, made); len(robbed) == before {
+		if k.seeRobbed(robbed, line, made); len(robbed) == before {
 			break
 		}
-		holders := k.holders(line, kept, robbed)
+		holders := k.holders(line, robbed)
 		made = p.decide(s.with(holders))
 		for _, j := range slices.Backward(line) {
 			if held := holders[j.ID]; held != nil {
@@ -77,7 +77,7 @@ func decideKeeping(s State, p Policy) train.Plan {
 
 // seeRobbed adds those of a line to the robbed of whose devices a plan hands some to others that are served later; where a quota or the power budget may be what
 // they wait for, any devices.
-func (k *keeper) seeRobbed(robbed map[*Job]bool, line []*Job, kept map[spot]*Job, made train.Plan) {
+func (k *keeper) seeRobbed(robbed map[*Job]bool, line []*Job, made train.Plan) {
 	see := func(j, taker *Job) {
 		if j != nil && inLine(j, taker) < 0 && j.Spec.Strategy != train.StrategyParameterServer { // servers have no devices to be kept
 			robbed[j] = true
@@ -89,7 +89,7 @@ func (k *keeper) seeRobbed(robbed map[*Job]bool, line []*Job, kept map[spot]*Job
 			continue
 		}
 		for _, d := range taken {
-			see(kept[d], taker)
+			see(k.kept[d], taker)
 		}
 		for _, j := range line {
 			if k.left.rival(j.Spec.Tenant, taker.Spec.Tenant) {
@@ -99,9 +99,9 @@ func (k *keeper) seeRobbed(robbed map[*Job]bool, line []*Job, kept map[spot]*Job
 	}
 }
 
-// holders are the robbed as jobs that hold what is idle of that which is kept for them, as far as quotas and the power budget leave something.
-func (k *keeper) holders(line []*Job, kept map[spot]*Job, robbed map[*Job]bool) map[train.JobID]*Job {
-	holders, left := map[train.JobID]*Job{}, k.left.clone()
+// holders are the robbed as jobs that hold what is idle of that which is kept for them.
+func (k *keeper) holders(line []*Job, robbed map[*Job]bool) map[train.JobID]*Job {
+	holders := map[train.JobID]*Job{}
 	for _, j := range line {
 		if !robbed[j] {
 			continue
@@ -112,8 +112,7 @@ func (k *keeper) holders(line []*Job, kept map[spot]*Job, robbed map[*Job]bool) 
 			n := &k.board.nodes[at]
 			part := train.Part{Node: n.id}
 			for d := range n.devices {
-				if here := (spot{at, d}); kept[here] == j && k.load[here] == 0 && left.covers(j.Spec.Tenant, 1, n.watts) {
-					left.take(j.Spec.Tenant, 1, n.watts)
+				if here := (spot{at, d}); k.kept[here] == j && k.load[here] == 0 {
 					part.Devices = append(part.Devices, n.devices[d].ID)
 				}
 			}
