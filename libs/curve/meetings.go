@@ -39,8 +39,8 @@ const maxPaces = 500
 // NewMeetings begins a record. What is known of the type of device in another environment, nil where nothing is, is a hint.
 func NewMeetings(device, under string, hint *Meetings) *Meetings {
 	var known []Encounter
-	if hint != nil && hint.Known != nil { // a stored record may lack it
-		known = hint.Known.encounters
+	if hint != nil {
+		known = hint.rates().encounters
 	}
 	return &Meetings{Device: device, Under: under, Known: NewInterference(under, known)}
 }
@@ -56,6 +56,14 @@ func NewestMeetings(records map[string]*Meetings, device string) *Meetings {
 	return newest
 }
 
+// rates are what is known; a stored record may lack it.
+func (m *Meetings) rates() *Interference {
+	if m.Known == nil {
+		m.Known = NewInterference(m.Under, nil)
+	}
+	return m.Known
+}
+
 // Measured learns a step time of a job alone, or beside others that were there all the time.
 func (m *Meetings) Measured(self Kind, others []Kind, stepSeconds float64) {
 	if !(stepSeconds > 0) || math.IsInf(stepSeconds, 0) {
@@ -67,7 +75,7 @@ func (m *Meetings) Measured(self Kind, others []Kind, stepSeconds float64) {
 		return
 	}
 	if alone, known := m.StepAlone(self); known {
-		m.Known.Measured(self, others, alone/stepSeconds)
+		m.rates().Measured(self, others, alone/stepSeconds)
 		return
 	}
 	m.Open = folding(m.Open, Pace{Self: self, Others: others, StepSeconds: stepSeconds})
@@ -86,8 +94,8 @@ func (m *Meetings) MeasuredOn(self Kind, companies [][]Kind, stepSeconds float64
 	suspects := companies
 	if alone, known := m.StepAlone(self); known {
 		suspects = slices.DeleteFunc(slices.Clone(companies), func(others []Kind) bool {
-			rate, _ := m.Known.RateAmong(self, others)
-			return len(companies) > 1 && m.Known.Measurements(self, others) > 0 && rate > clearly*alone/stepSeconds
+			rate, _ := m.rates().RateAmong(self, others)
+			return len(companies) > 1 && m.rates().Measurements(self, others) > 0 && rate > clearly*alone/stepSeconds
 		})
 	}
 	if len(suspects) == 1 {
@@ -100,7 +108,7 @@ func (m *Meetings) settle(self Kind) {
 	alone, _ := m.StepAlone(self)
 	m.Open = slices.DeleteFunc(m.Open, func(p Pace) bool {
 		if p.Self == self {
-			m.Known.Measured(self, p.Others, alone/p.StepSeconds)
+			m.rates().Measured(self, p.Others, alone/p.StepSeconds)
 		}
 		return p.Self == self
 	})
@@ -116,7 +124,7 @@ func (m *Meetings) StepAlone(self Kind) (stepSeconds float64, known bool) {
 }
 
 // OutOfMemory learns that a job did not fit beside another.
-func (m *Meetings) OutOfMemory(self, other Kind) { m.Known.OutOfMemory(self, other) }
+func (m *Meetings) OutOfMemory(self, other Kind) { m.rates().OutOfMemory(self, other) }
 
 // folding adds a measurement to the mean of its like, which goes to the end: the first is forgotten where there are too many.
 func folding(paces []Pace, p Pace) []Pace {
@@ -134,7 +142,7 @@ func folding(paces []Pace, p Pace) []Pace {
 // Clone is a copy that stays as it is when the record learns more.
 func (m *Meetings) Clone() Meetings {
 	c := *m
-	c.Alone, c.Open, c.Known = slices.Clone(m.Alone), slices.Clone(m.Open), NewInterference(m.Under, m.Known.encounters)
+	c.Alone, c.Open, c.Known = slices.Clone(m.Alone), slices.Clone(m.Open), NewInterference(m.Under, m.rates().encounters)
 	return c
 }
 

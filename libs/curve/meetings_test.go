@@ -76,14 +76,28 @@ func TestMeetingsOnSeveralDevices(t *testing.T) {
 	}
 }
 
-// A stored record without rates is no hint.
-func TestMeetingsWithoutAHint(t *testing.T) {
-	var stored Meetings
-	if err := json.Unmarshal([]byte(`{"device":"M","under":"1"}`), &stored); err != nil {
-		t.Fatal(err)
+// A stored record without rates is no hint, and learns like a new one.
+func TestMeetingsWithoutRates(t *testing.T) {
+	a, b := Kind{Family: "a"}, Kind{Family: "b"}
+	load := func() *Meetings {
+		var stored Meetings
+		if err := json.Unmarshal([]byte(`{"device":"M","under":"1","alone":[{"self":{"family":"a"},"step_seconds":2,"count":1}]}`), &stored); err != nil {
+			t.Fatal(err)
+		}
+		return &stored
 	}
-	if m := NewMeetings("M", "2", &stored); len(m.Known.Encounters()) != 0 {
+	if m := NewMeetings("M", "2", load()); len(m.Known.Encounters()) != 0 {
 		t.Errorf("known are %+v", m.Known.Encounters())
+	}
+	if c := load().Clone(); c.Known == nil || len(c.Alone) != 1 {
+		t.Errorf("the copy is %+v", c)
+	}
+	m := load()
+	m.MeasuredOn(a, [][]Kind{{b}, {a}}, 4) // nobody knows which of them it was
+	m.Measured(a, []Kind{b}, 4)
+	m.OutOfMemory(a, a)
+	if got := m.Known.Measurements(a, []Kind{b}); got != 1 || m.Known.Fits(a, a) != 0 {
+		t.Errorf("measured %d times, a beside itself fits with %v", got, m.Known.Fits(a, a))
 	}
 }
 

@@ -57,7 +57,7 @@ func (s *Service) Flags(fs *pflag.FlagSet) {
 	fs.DurationVar(&s.restartPrice, "restart-price", 0, "what a restart of a job is taken to cost (0: the mean of those seen)")
 	fs.DurationVar(&s.rescaleAfter, "rescale-min-interval", 10*time.Second, "least time, and at least one epoch, between two changes of a job's size")
 	fs.IntVar(&s.maxRestarts, "max-restarts-per-hour", 6, "how often a job is resized or moved within an hour for the sake of speed; a job of higher priority may still take its devices")
-	fs.DurationVar(&s.starvation, "starvation-bound", time.Hour, "a job that has waited longer than this goes before others of its priority (policy switchyard)")
+	fs.DurationVar(&s.starvation, "starvation-bound", time.Hour, "a job that has waited longer than this goes before others of its priority (policy switchyard), and has devices kept for it (every policy)")
 	fs.Float64Var(&s.fairness, "fairness-bound", 0, "finish-time fairness beyond which a job gets its fair share before others, e.g. 4 (0: none; policy switchyard)")
 	fs.Float64Var(&s.energyWeight, "energy-weight", 0, "what energy counts against time, from 0 to 1, for jobs that do not say (policy switchyard)")
 	fs.Float64Var(&s.powerBudget, "power-budget-watts", 0, "the most that all devices together may be predicted to draw (0: no bound)")

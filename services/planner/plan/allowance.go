@@ -57,6 +57,12 @@ func (a *allowance) most(tenant string, watts float64) int {
 	return most
 }
 
+// rival says whether what a tenant takes may be missing to another one.
+func (a *allowance) rival(tenant, other string) bool {
+	_, bound := a.quotas[tenant]
+	return bound && tenant == other || !math.IsInf(a.watts, 1)
+}
+
 // covers says whether a tenant may still get so many devices that draw so many watts more together.
 func (a *allowance) covers(tenant string, devices int, watts float64) bool {
 	left, bound := a.quotas[tenant]

@@ -91,7 +91,7 @@ func handOut(s State, p Policy) train.Plan {
 	if slices.ContainsFunc(s.Jobs, mayShare) {
 		return decideShared(s, p)
 	}
-	return p.decide(s)
+	return decideKeeping(s, p)
 }
 
 // settle asks the policy again with its own answer applied until it leaves it as it is, so that deciding again without news changes nothing.

@@ -32,6 +32,7 @@ const (
 	ReasonPreemptedByShorter  = "PreemptedByShorter"
 	ReasonHeadOfLineBlocked   = "HeadOfLineBlocked"
 	ReasonWaitingForDevices   = "WaitingForDevices"
+	ReasonDevicesKept         = "DevicesKept"
 	ReasonWaitingForMemory    = "WaitingForMemory"
 	ReasonSlowTogether        = "SlowTogether"
 	ReasonQuotaReached        = "QuotaReached"

@@ -28,10 +28,10 @@ type lodgings struct {
 	shared []*lodging
 	// owed is what jobs that have outgrown their parts use beyond what the plan counts as theirs.
 	owed map[spot]unit.Bytes
-	// starving are the jobs that have waited for too long for a device, in the order in which they are served; kept are the devices that none comes to
+	// starving are the jobs that have waited for too long for a device, in the order in which they are served. What the keeper keeps for them none comes to
 	// before they do.
 	starving []*Job
-	kept     map[spot]*Job
+	keeper   *keeper
 	// known is what is known of devices of each model and driver.
 	known map[device]*curve.Interference
 	// refused are the jobs for which there is no place beside others in this round.
@@ -97,7 +97,8 @@ func newLodgings(s State) *lodgings {
 		l.lodgers, l.byID[c.ID] = append(l.lodgers, one), one
 	}
 	l.seeOutgrown()
-	l.starving = l.board.starving(s, train.Plan{})
+	l.keeper = newKeeper(s)
+	l.starving = starving(s, train.Plan{})
 	l.part()
 	return l
 }
@@ -158,16 +159,20 @@ func (l *lodgings) decide(p Policy, riders map[train.JobID]bool) train.Plan {
 	kept := map[spot]bool{}
 	var made train.Plan
 	for round := range maxRounds {
-		made = p.decide(l.without(riders))
+		made = decideKeeping(l.without(riders), p)
 		hosts, served := map[*lodger]spots{}, map[*lodger]bool{}
 		for _, a := range made.Allocations {
 			if one := l.byID[a.Job]; one != nil {
 				hosts[one], served[one] = l.find(&Holding{Node: a.Node, Devices: a.Devices}), true
 			}
 		}
-		l.starving = l.board.starving(l.state, made)
-		l.settle(hosts)
+		l.starving = starving(l.state, made)
 		next := map[train.JobID]bool{}
+		for _, one := range l.stayers(made, riders) {
+			made.Allocations = append(made.Allocations, l.stays(one))
+			hosts[one], served[one], next[one.ID] = one.held, true, true
+		}
+		l.settle(hosts)
 		for _, one := range l.bySize() {
 			switch lost := riders[one.ID] && one.held.somewhere() && !one.at.somewhere(); {
 			case lost && one.silent && kept[one.held[0]]:
@@ -261,7 +266,7 @@ func (l *lodgings) firstRiders() map[train.JobID]bool {
 		if idle < one.min {
 			l.lodge(one)
 		}
-		if !one.at.somewhere() && l.possible(&one.Job) { // what is idle is for nobody behind it, also where it is too little for it alone
+		if !one.at.somewhere() && l.keeper.possible(&one.Job) { // what is idle is for nobody behind it, also where it is too little for it alone
 			idle = max(idle-one.min, 0)
 		}
 	}
@@ -322,7 +327,7 @@ func (l *lodgings) idle() int {
 				}
 			}
 		}
-		if j.Planned == nil && !mayShare(*j) && l.possible(j) {
+		if j.Planned == nil && !mayShare(*j) && l.keeper.possible(j) {
 			waiting += max(j.Spec.MinDevices, 1)
 		}
 	}

@@ -10,7 +10,8 @@ import (
 
 // settle begins a round: hosts have their devices, and whoever lodged with one of them before stays as long as there is memory.
 func (l *lodgings) settle(hosts map[*lodger]spots) {
-	l.shared, l.refused, l.kept = nil, map[likeness]bool{}, map[spot]*Job{}
+	l.shared, l.refused = nil, map[likeness]bool{}
+	l.keeper.clear()
 	for _, one := range l.lodgers {
 		one.at, one.host, one.part = hosts[one], nil, 0
 		if !one.at.somewhere() {

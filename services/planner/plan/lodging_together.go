@@ -42,7 +42,7 @@ func (l *lodgings) lodge(one *lodger) {
 	}
 	if at := l.choose(one); at.somewhere() {
 		l.seat(one, at)
-		maps.DeleteFunc(l.kept, func(_ spot, j *Job) bool { return j.ID == one.ID })
+		maps.DeleteFunc(l.keeper.kept, func(_ spot, j *Job) bool { return j.ID == one.ID })
 	} else if waits {
 		l.refused[alike] = true
 	}

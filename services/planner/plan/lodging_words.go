@@ -126,7 +126,7 @@ func basis(measured int) string {
 
 // explainWait puts what is missing of memory in the place of what is missing of devices.
 func (l *lodgings) explainWait(one *lodger, w *train.Waiting) {
-	if len(w.Blockers) > 0 && (w.Blockers[0].Code == ReasonNoNode || w.Blockers[0].Code == ReasonDevicesTooFew) {
+	if len(w.Blockers) > 0 && slices.Contains([]string{ReasonNoNode, ReasonDevicesTooFew, ReasonDevicesKept}, w.Blockers[0].Code) {
 		return
 	}
 	missing, disturbs := l.disturbs(one)

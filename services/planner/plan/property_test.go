@@ -400,10 +400,21 @@ func checkPriorities(t *rapid.T, s State, p train.Plan) {
 			if len(n.Devices) > 0 && n.Devices[0].Memory > 0 && j.Spec.EstimatedMemory() > n.Devices[0].Memory {
 				continue
 			}
-			room, mine, watts := len(n.Devices), 0, s.PowerBudgetWatts
+			room, mine, watts, most := len(n.Devices), 0, s.PowerBudgetWatts, 0.0
 			for _, o := range s.Nodes {
 				for _, d := range o.Devices {
-					watts -= d.IdleWatts
+					watts, most = watts-d.IdleWatts, max(most, d.BusyWatts-d.IdleWatts)
+				}
+			}
+			for _, o := range keeping(s, p) { // what is kept for it is less than it needs
+				if o.Priority < j.Priority {
+					continue
+				}
+				less := o.Spec.MinDevices - 1
+				room -= less
+				watts -= float64(less) * most
+				if o.Spec.Tenant == j.Spec.Tenant {
+					mine += less
 				}
 			}
 			counted := devicesOnce{}
@@ -437,6 +448,17 @@ func checkPriorities(t *rapid.T, s State, p train.Plan) {
 			}
 		}
 	}
+}
+
+// keeping are the jobs for which devices are kept while they wait for more.
+func keeping(s State, p train.Plan) []Job {
+	var jobs []Job
+	for _, w := range p.Waiting {
+		if w.Blockers[0].Code == ReasonDevicesKept {
+			jobs = append(jobs, s.Jobs[slices.IndexFunc(s.Jobs, func(j Job) bool { return j.ID == w.Job })])
+		}
+	}
+	return jobs
 }
 
 // devicesOnce counts devices that several jobs share once: all of them are of one tenant.

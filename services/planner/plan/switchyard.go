@@ -52,7 +52,7 @@ import (
 //
 // Two bounds hold within a priority. A job that has waited for more than StarvationSeconds in all goes before all that have not, and among those that have,
 // in order of submission: from then on it holds at least its minimum, unless higher priorities, earlier ones like itself, jobs that cannot be moved
-// yet, its quota or the power budget leave less than that. A job whose finish-time fairness (its time in the cluster over its time alone on
+// yet, its quota or the power budget leave less than that; then what is idle is kept for it until it is enough, as under every policy (see keeper). A job whose finish-time fairness (its time in the cluster over its time alone on
 // its share, devices/jobs) would exceed FairnessBound even if it held that share from now on gets that share before all others but these,
 // the worst first.
 //
