@@ -343,3 +343,49 @@ func TestMarkersOfDeletedKeysRunOut(t *testing.T) {
 		t.Errorf("made anew: %v", err)
 	}
 }
+
+// The server has room for a thousand consumers of a stream: who reads again and again must not use it up.
+func TestReadersLeaveNoConsumersBehind(t *testing.T) {
+	ctx := within(t)
+	b := bustest.Connect(t, bustest.Start(t), "admission")
+	kv, err := bus.OpenKV[train.Job](ctx, b, event.BucketJobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.Modify(ctx, "a", func(*train.Job) (bool, error) { return true, nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Publish(ctx, event.OnceFact("a", event.FactAdmitted, "admitted", event.Admitted{})); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if entries, err := kv.List(ctx); err != nil || len(entries) != 1 {
+			t.Fatalf("%d entries: %v", len(entries), err)
+		}
+		if err := b.Stored(ctx, event.StreamJobs, nil, time.Time{}, func(bus.Message) {}); err != nil {
+			t.Fatal(err)
+		}
+		short, stop := context.WithCancel(ctx)
+		if err := b.Follow(short, event.StreamJobs, nil, 1, func(bus.Message) { stop() }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nc, err := nats.Connect(b.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"KV_" + event.BucketJobs, event.StreamJobs} {
+		stream, err := js.Stream(ctx, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := stream.CachedInfo().State.Consumers; n != 0 {
+			t.Errorf("%s has %d consumers left", name, n)
+		}
+	}
+}

@@ -204,17 +204,11 @@ func (b *Bus) follow(ctx context.Context, stream string, filters []string, from 
 	if from > 0 {
 		config.DeliverPolicy, config.OptStartSeq = jetstream.DeliverByStartSequencePolicy, from
 	}
-	try, cancel := exchange(ctx)
-	defer cancel()
-	cons, err := b.js.OrderedConsumer(try, stream, config)
+	messages, err := b.read(ctx, stream, config)
 	if err != nil {
 		return fmt.Errorf("follow %s: %w", stream, err)
 	}
-	messages, err := cons.Messages(jetstream.PullExpiry(5*time.Second), jetstream.PullHeartbeat(time.Second))
-	if err != nil {
-		return fmt.Errorf("follow %s: %w", stream, err)
-	}
-	defer messages.Stop()
+	defer messages.end(ctx)
 	for {
 		raw, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
@@ -242,21 +236,12 @@ func (b *Bus) StoredWhile(ctx context.Context, stream string, filters []string, 
 	if !since.IsZero() {
 		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, &since
 	}
-	try, cancel := exchange(ctx)
-	defer cancel()
-	cons, err := b.js.OrderedConsumer(try, stream, config)
+	messages, err := b.read(ctx, stream, config)
 	if err != nil {
 		return fmt.Errorf("read stream %s: %w", stream, err)
 	}
-	if cons.CachedInfo().NumPending == 0 {
-		return nil
-	}
-	messages, err := cons.Messages(jetstream.PullExpiry(5*time.Second), jetstream.PullHeartbeat(time.Second))
-	if err != nil {
-		return fmt.Errorf("read stream %s: %w", stream, err)
-	}
-	defer messages.Stop()
-	for pending := uint64(1); pending > 0; {
+	defer messages.end(ctx)
+	for pending := messages.pending; pending > 0; {
 		raw, err := nextStored(ctx, messages)
 		if err != nil {
 			return fmt.Errorf("read stream %s: %w", stream, err)

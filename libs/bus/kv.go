@@ -193,8 +193,7 @@ func (k *KV[T]) Watch(ctx context.Context, f func(e Entry[T], deleted bool), syn
 	})
 }
 
-// scan reads the newest value of each key and then the changes until ctx ends. It reads with a pull consumer: a push watch that is
-// opened in the moment in which the server comes back can stay silent for good.
+// scan reads the newest value of each key and then the changes until ctx ends.
 func (k *KV[T]) scan(ctx context.Context, patterns []string, f func(Entry[T], bool), synced func()) error {
 	if len(patterns) == 0 {
 		patterns = []string{">"}
@@ -204,23 +203,14 @@ func (k *KV[T]) scan(ctx context.Context, patterns []string, f func(Entry[T], bo
 	for i, p := range patterns {
 		filters[i] = prefix + p
 	}
-	try, cancel := exchange(ctx)
-	defer cancel()
-	cons, err := k.bus.js.OrderedConsumer(try, "KV_"+k.bucket, jetstream.OrderedConsumerConfig{
-		FilterSubjects: filters, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
-	})
+	messages, err := k.bus.read(ctx, "KV_"+k.bucket, jetstream.OrderedConsumerConfig{FilterSubjects: filters, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy})
 	if err != nil {
 		return err
 	}
-	missing := cons.CachedInfo().NumPending
-	if missing == 0 {
+	defer messages.end(ctx)
+	if messages.pending == 0 {
 		synced()
 	}
-	messages, err := cons.Messages(jetstream.PullExpiry(5*time.Second), jetstream.PullHeartbeat(time.Second))
-	if err != nil {
-		return err
-	}
-	defer messages.Stop()
 	for seen := uint64(1); ; seen++ {
 		raw, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
@@ -231,7 +221,7 @@ func (k *KV[T]) scan(ctx context.Context, patterns []string, f func(Entry[T], bo
 			return err
 		}
 		k.emit(strings.TrimPrefix(raw.Subject(), prefix), meta.Sequence.Stream, raw, f)
-		if seen == missing {
+		if seen == messages.pending {
 			synced()
 		}
 	}

@@ -133,6 +133,28 @@ func (l Link) Trouble() string {
 	return fmt.Sprintf("loses %.3g %% of the packets", 100*l.Loss)
 }
 
+// Ailment is what a node suffers from.
+type Ailment string
+
+// The ailments.
+const (
+	// NodeIsSilent is one that does not tell any more what it sent or what it received: its agent has ended, or does not reach the bus.
+	NodeIsSilent Ailment = "Silent"
+	// NodeIsStalled is one whose agent does not get to run.
+	NodeIsStalled Ailment = "Stalled"
+	// NodeHasClockSkew is one whose clock differs from that of most others.
+	NodeHasClockSkew Ailment = "ClockSkew"
+)
+
+// AilingNode is a node that is to blame itself: what is sent to it or from it says nothing of the links between.
+type AilingNode struct {
+	Node NodeID `json:"node"`
+	// Why is "Silent", "Stalled" or "ClockSkew".
+	Why Ailment `json:"why"`
+	// BehindSeconds is how far its clock is behind those of the others; below 0: ahead.
+	BehindSeconds float64 `json:"behind_seconds,omitempty"`
+}
+
 // LinkWindow is what the probes of one window showed of a link.
 type LinkWindow struct {
 	// ID is that of the Link.

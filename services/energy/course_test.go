@@ -101,6 +101,7 @@ func TestTheCourseOfAJob(t *testing.T) {
 
 // TestKilledInTheMiddle kills the service again and again while intervals come: no microjoule and no epoch is lost or counted twice.
 func TestKilledInTheMiddle(t *testing.T) {
+	t.Parallel()
 	k := newBooks(t)
 	k.job(train.Job{ID: "a", State: train.StateRunning})
 	const rounds, perRound = 3, 20

@@ -78,6 +78,7 @@ func TestWhatIsForetold(t *testing.T) {
 }
 
 func TestTheServiceTellsWhatIsForetold(t *testing.T) {
+	t.Parallel()
 	k := newBooks(t)
 	rates, err := bus.OpenKV[train.EnergyRates](within(t), k.bus, event.BucketRates)
 	if err != nil {

@@ -11,11 +11,10 @@ import (
 	"github.com/switchyard-dl/switchyard/test/influxd"
 )
 
-func TestProbesAndLinksBecomePoints(t *testing.T) {
-	server := influxd.Start(t)
-	config, client := seriesOf(t, server.URL)
+func probesAndLinksBecomePoints(t *testing.T, server *influxd.Server) {
+	s := storeOn(t, server)
 	k := newBooks(t)
-	k.startWith(&Service{series: config, idlePolicy: idleCluster})
+	k.startWith(&Service{series: s.config, idlePolicy: idleCluster})
 	slot := time.Now().Add(-10*time.Minute).Unix() / 10
 	counted := event.Fact{Subject: event.Subject{Entity: "probe", ID: "n1", Fact: event.FactCounted, Version: 1}, Key: "counted", Body: event.ProbesCounted{
 		Slot:     slot,
@@ -32,7 +31,7 @@ func TestProbesAndLinksBecomePoints(t *testing.T) {
 	k.publish(counted, judged)
 	at := time.Unix((slot+1)*10, 0).UTC()
 	for field, want := range map[string]any{"sent": int64(109), "answered": int64(98), "received": int64(100), "late_flows": int64(1), "rtt_s": 0.0003} {
-		row := eventually(t, client, "net_probes", field, 1)[at]
+		row := s.eventually(t, "net_probes", field, 1)[at]
 		if row["_value"] != want || row["node"] != "n1" || row["cluster"] != "lab" {
 			t.Errorf("%s: %v, want %v", field, row, want)
 		}
@@ -43,11 +42,7 @@ func TestProbesAndLinksBecomePoints(t *testing.T) {
 		"to-n3": {"sent": int64(200), "lost": int64(200), "loss_ratio": 0.0, "delay_s": 0.0, "state": "well", "degraded": int64(0)},
 	}
 	got := map[string]map[string]any{}
-	all, err := client.Query(within(t), `from(bucket: "switchyard/raw") |> range(start: -2h) |> filter(fn: (r) => r._measurement == "net_link")`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, row := range all {
+	for _, row := range s.query(t, s.raw(), `filter(fn: (r) => r._measurement == "net_link")`) {
 		link := row["link"].(string)
 		if got[link] == nil {
 			got[link] = map[string]any{}

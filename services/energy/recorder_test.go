@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,19 +28,60 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/energy/influx"
+	"github.com/switchyard-dl/switchyard/services/energy/series"
 	"github.com/switchyard-dl/switchyard/test/influxd"
 )
 
-// seriesOf gives the service's settings for a server, and a client of it that is set up.
-func seriesOf(t *testing.T, server string) (seriesConfig, *influx.Client) {
+// TestOnInfluxDB has what needs a real database share one, since starting it takes longer than most of these. Each has databases of its own.
+func TestOnInfluxDB(t *testing.T) {
+	t.Parallel()
+	server := influxd.Start(t)
+	for _, c := range []struct {
+		name string
+		test func(*testing.T, *influxd.Server)
+	}{
+		{"intervals become points", intervalsBecomePoints},
+		{"facts of jobs become points", factsOfJobsBecomePoints},
+		{"probes and links become points", probesAndLinksBecomePoints},
+		{"what left the stream is said", whatLeftTheStreamIsSaid},
+		{"the ground truth is mirrored", theGroundTruthIsMirrored},
+		{"an unsteady database loses and doubles nothing", anUnsteadyDatabaseLosesAndDoublesNothing},
+		{"a kill of service and database loses and doubles nothing", aKillOfServiceAndDatabaseLosesAndDoublesNothing},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.test(t, server) })
+	}
+}
+
+// store is the databases of one test: how the service writes to them, and a client to read them.
+type store struct {
+	config seriesConfig
+	client *influx.Client
+}
+
+// storeOn sets up databases on a server.
+func storeOn(t *testing.T, server *influxd.Server) store {
 	t.Helper()
-	c := seriesConfig{Config: influx.Config{URL: server, Org: "switchyard"}, database: DefaultDatabase, pipetune: "energy", cluster: "lab"}
+	name := strings.ReplaceAll(t.Name(), "/", "-")
+	c := seriesConfig{Config: influx.Config{URL: server.URL, Org: "switchyard"}, database: name, pipetune: name + "-energy", groundTruth: name + "-truths", cluster: "lab"}
 	client := influx.Open(c.Config)
 	t.Cleanup(client.Close)
-	if _, err := client.Prepare(within(t), influx.Setup{Database: c.database, PipeTune: c.pipetune}); err != nil {
+	if _, err := client.Prepare(within(t), influx.Setup{Database: c.database, PipeTune: c.pipetune, GroundTruth: c.groundTruth}); err != nil {
 		t.Fatal(err)
 	}
-	return c, client
+	return store{c, client}
+}
+
+// raw is the bucket of points as they were measured.
+func (s store) raw() string { return influx.Bucket(s.config.database, series.Raw) }
+
+// query reads the last two hours of a bucket.
+func (s store) query(t *testing.T, bucket, pipe string) []influx.Row {
+	t.Helper()
+	all, err := s.client.Query(within(t), fmt.Sprintf("from(bucket: %q) |> range(start: -2h) |> %s", bucket, pipe))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }
 
 // lately is what node n1 measured in its n-th second: 300 J on a GPU that job a holds, 20 J of the processors.
@@ -72,15 +114,11 @@ func (k *books) furnish() {
 }
 
 // rows gives the points of a measurement, of jobs those of GPUs, and fails on one that is there twice.
-func rows(t *testing.T, c *influx.Client, bucket, measurement, field string) map[time.Time]influx.Row {
+func (s store) rows(t *testing.T, bucket, measurement, field string) map[time.Time]influx.Row {
 	t.Helper()
-	flux := fmt.Sprintf(`from(bucket: %q) |> range(start: -2h) |> filter(fn: (r) => r._measurement == %q and r._field == %q and (not exists r.component or r.component == "gpu"))`, bucket, measurement, field)
-	all, err := c.Query(within(t), flux)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pipe := fmt.Sprintf(`filter(fn: (r) => r._measurement == %q and r._field == %q and (not exists r.component or r.component == "gpu"))`, measurement, field)
 	found := map[time.Time]influx.Row{}
-	for _, r := range all {
+	for _, r := range s.query(t, bucket, pipe) {
 		at := r["_time"].(time.Time)
 		if _, twice := found[at]; twice {
 			t.Fatalf("two points of %s at %s", measurement, at)
@@ -91,14 +129,14 @@ func rows(t *testing.T, c *influx.Client, bucket, measurement, field string) map
 }
 
 // eventually asks until there are so many points.
-func eventually(t *testing.T, c *influx.Client, measurement, field string, want int) map[time.Time]influx.Row {
+func (s store) eventually(t *testing.T, measurement, field string, want int) map[time.Time]influx.Row {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		found := rows(t, c, "switchyard/raw", measurement, field)
+		found := s.rows(t, s.raw(), measurement, field)
 		if len(found) >= want {
 			return found
 		}
@@ -110,14 +148,13 @@ func eventually(t *testing.T, c *influx.Client, measurement, field string, want 
 	}
 }
 
-func TestIntervalsBecomePoints(t *testing.T) {
-	server := influxd.Start(t)
-	config, client := seriesOf(t, server.URL)
+func intervalsBecomePoints(t *testing.T, server *influxd.Server) {
+	s := storeOn(t, server)
 	k := newBooks(t)
 	k.furnish()
-	k.startWith(&Service{series: config, idlePolicy: idleCluster})
+	k.startWith(&Service{series: s.config, idlePolicy: idleCluster})
 	k.publish(lately(1), lately(2), lately(3))
-	gpu := eventually(t, client, "gpu_power", "energy_uj", 3)
+	gpu := s.eventually(t, "gpu_power", "energy_uj", 3)
 	last := slices.MaxFunc(slices.Collect(maps.Keys(gpu)), time.Time.Compare)
 	for _, c := range []struct {
 		measurement, field string
@@ -130,7 +167,7 @@ func TestIntervalsBecomePoints(t *testing.T) {
 		{"gpu_power", "sm_util_ratio", 0.8, nil},
 		{"cpu_energy", "energy_uj", int64(60e6), map[string]any{"node": "n1", "zone": "cpu", "socket": "all", "source": "rapl"}},
 	} {
-		row := rows(t, client, "switchyard/raw", c.measurement, c.field)[last]
+		row := s.rows(t, s.raw(), c.measurement, c.field)[last]
 		if row["_value"] != c.want {
 			t.Errorf("%s.%s is %v, want %v", c.measurement, c.field, row["_value"], c.want)
 		}
@@ -140,10 +177,10 @@ func TestIntervalsBecomePoints(t *testing.T) {
 			}
 		}
 	}
-	jobs, err := client.Query(within(t), `from(bucket: "switchyard/raw") |> range(start: -2h) |> filter(fn: (r) => r._measurement == "job_energy")
+	jobs := s.query(t, s.raw(), `filter(fn: (r) => r._measurement == "job_energy")
 		|> pivot(rowKey: ["_time", "component", "tenant", "user", "device_model", "method"], columnKey: ["_field"], valueColumn: "_value") |> group() |> sort(columns: ["component", "_time"])`)
-	if err != nil || len(jobs) != 6 {
-		t.Fatalf("%d points of jobs, error %v", len(jobs), err)
+	if len(jobs) != 6 {
+		t.Fatalf("%d points of jobs", len(jobs))
 	}
 	want := influx.Row{
 		"component": "gpu", "tenant": "vision", "user": "ann", "device_model": "H100", "method": "nvml_counter", "job_id": "a", "active_uj": int64(240e6), "idle_uj": int64(0),
@@ -153,17 +190,16 @@ func TestIntervalsBecomePoints(t *testing.T) {
 	if d := cmp.Diff(want, jobs[5]); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
-	if pcm := rows(t, client, "energy", "pcm_power/node_utilization", "value"); len(pcm) != 3 || pcm[last]["_value"] != 20.0 || pcm[last]["nodename"] != "n1" {
+	if pcm := s.rows(t, s.config.pipetune, "pcm_power/node_utilization", "value"); len(pcm) != 3 || pcm[last]["_value"] != 20.0 || pcm[last]["nodename"] != "n1" {
 		t.Errorf("under PipeTune's names: %v", pcm)
 	}
 }
 
-func TestFactsOfJobsBecomePoints(t *testing.T) {
-	server := influxd.Start(t)
-	config, client := seriesOf(t, server.URL)
+func factsOfJobsBecomePoints(t *testing.T, server *influxd.Server) {
+	s := storeOn(t, server)
 	k := newBooks(t)
 	k.furnish()
-	k.startWith(&Service{series: config, idlePolicy: idleCluster})
+	k.startWith(&Service{series: s.config, idlePolicy: idleCluster})
 	now := time.Now().Add(-time.Minute)
 	loss := 0.5
 	fact := func(name, key string, body any, after time.Duration) event.Fact {
@@ -182,18 +218,18 @@ func TestFactsOfJobsBecomePoints(t *testing.T) {
 		fact(event.FactEpochEnded, "e1 again", event.EpochEnded{EpochsDone: 1, EpochSeconds: 4, Loss: &loss, Devices: 1}, 2*time.Second),
 		fact(event.FactSucceeded, "end", event.Succeeded{EpochsDone: 1}, 3*time.Second),
 	)
-	eventually(t, client, "gpu_power", "power_w", 1) // the end may have been read by now
+	s.eventually(t, "gpu_power", "power_w", 1) // the end may have been read by now
 	k.publish(lately(2))
 	k.job(train.Job{ID: "a", State: train.StateSucceeded, FinishedAt: m.To.Add(time.Millisecond), Spec: train.Spec{User: "ann", Tenant: "vision", BatchSize: 64}})
-	if decided := eventually(t, client, "plan_decision", "actual_uj", 1); decided[now.Add(3*time.Second).UTC()]["_value"] != int64(490e6) {
+	if decided := s.eventually(t, "plan_decision", "actual_uj", 1); decided[now.Add(3*time.Second).UTC()]["_value"] != int64(490e6) {
 		t.Errorf("energy of the job %v: want that of both its intervals", decided)
 	}
-	texts := eventually(t, client, "job_event", "text", 2)
+	texts := s.eventually(t, "job_event", "text", 2)
 	if got := texts[now.UTC()]["_value"]; got != "a started on n1 (gpu:0)" {
 		t.Errorf("text %v of %v", got, texts)
 	}
-	epochs := eventually(t, client, "job_epoch", "metric", 1)
-	if energy := eventually(t, client, "job_epoch", "energy_uj", 1); energy[now.Add(time.Second).UTC()]["_value"] != int64(122.5e6) {
+	epochs := s.eventually(t, "job_epoch", "metric", 1)
+	if energy := s.eventually(t, "job_epoch", "energy_uj", 1); energy[now.Add(time.Second).UTC()]["_value"] != int64(122.5e6) {
 		t.Errorf("energy of the epoch %v: want half of 240 J of the GPU and 5 J of the processors", energy)
 	}
 	if row := epochs[now.Add(time.Second).UTC()]; len(epochs) != 1 || row["_value"] != 0.5 || row["tenant"] != "vision" {
@@ -233,28 +269,27 @@ func unsteady(t *testing.T, server string) (string, *atomic.Int64) {
 	return front.URL, &bad
 }
 
-func TestAnUnsteadyDatabaseLosesAndDoublesNothing(t *testing.T) {
-	server := influxd.Start(t)
-	config, client := seriesOf(t, server.URL)
+func anUnsteadyDatabaseLosesAndDoublesNothing(t *testing.T, server *influxd.Server) {
+	s := storeOn(t, server)
 	var bad *atomic.Int64
-	config.URL, bad = unsteady(t, server.URL)
+	s.config.URL, bad = unsteady(t, server.URL)
 	k := newBooks(t)
 	k.furnish()
-	k.startWith(&Service{series: config, idlePolicy: idleCluster})
+	k.startWith(&Service{series: s.config, idlePolicy: idleCluster})
 	const n = 120
 	for i := range uint64(n) {
 		k.publish(lately(i + 1))
 	}
-	whole(t, client, n)
+	s.whole(t, n)
 	if bad.Load() == 0 {
 		t.Error("no request failed: nothing was tested")
 	}
 }
 
 // whole checks that each second is there once and that the counter never stepped otherwise.
-func whole(t *testing.T, client *influx.Client, n int) {
+func (s store) whole(t *testing.T, n int) {
 	t.Helper()
-	found := eventually(t, client, "gpu_power", "energy_uj", n)
+	found := s.eventually(t, "gpu_power", "energy_uj", n)
 	if len(found) != n {
 		t.Fatalf("%d points, want %d", len(found), n)
 	}
@@ -263,19 +298,20 @@ func whole(t *testing.T, client *influx.Client, n int) {
 			t.Fatalf("point %d is %v, want %d", i, found[at]["_value"], want)
 		}
 	}
-	if jobs := eventually(t, client, "job_energy", "active_uj", n); len(jobs) != n {
+	if jobs := s.eventually(t, "job_energy", "active_uj", n); len(jobs) != n {
 		t.Fatalf("%d points of the job, want %d", len(jobs), n)
 	}
 }
 
 // process runs the service as a process of its own.
-func process(t *testing.T, url, influxURL, dir string) *exec.Cmd {
+func (s store) process(t *testing.T, bus, dir string) *exec.Cmd {
 	t.Helper()
 	binary, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(binary, asService, "--nats", url, "--data-dir", dir, "--http", "127.0.0.1:0", "--influx-url", influxURL) //nolint:noctx // the test kills it
+	cmd := exec.Command(binary, asService, "--nats", bus, "--data-dir", dir, "--http", "127.0.0.1:0", //nolint:noctx // the test kills it
+		"--influx-url", s.config.URL, "--influx-database", s.config.database)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -283,9 +319,8 @@ func process(t *testing.T, url, influxURL, dir string) *exec.Cmd {
 	return cmd
 }
 
-func TestKillOfServiceAndDatabaseLosesAndDoublesNothing(t *testing.T) {
-	server := influxd.Start(t)
-	_, client := seriesOf(t, server.URL)
+func aKillOfServiceAndDatabaseLosesAndDoublesNothing(t *testing.T, server *influxd.Server) {
+	s := storeOn(t, server)
 	k := newBooks(t)
 	k.furnish()
 	dir := t.TempDir()
@@ -298,31 +333,30 @@ func TestKillOfServiceAndDatabaseLosesAndDoublesNothing(t *testing.T) {
 		}
 	})
 	for i := range kills {
-		p := process(t, k.url, server.URL, dir)
+		p := s.process(t, k.url, dir)
 		// Somewhere in the middle: as soon as more is written than the last time.
-		eventually(t, client, "gpu_power", "energy_uj", (i+1)*n/(kills+2))
+		s.eventually(t, "gpu_power", "energy_uj", (i+1)*n/(kills+2))
 		if i%2 == 1 {
 			server.Kill()
 		}
 		_ = p.Process.Kill()
 		_ = p.Wait()
 		if i%2 == 1 {
-			server.Run()
+			server.Run(t)
 		}
 	}
-	process(t, k.url, server.URL, dir)
-	whole(t, client, n)
+	s.process(t, k.url, dir)
+	s.whole(t, n)
 }
 
-func TestWhatLeftTheStreamIsSaid(t *testing.T) {
-	server := influxd.Start(t)
-	config, client := seriesOf(t, server.URL)
+func whatLeftTheStreamIsSaid(t *testing.T, server *influxd.Server) {
+	s := storeOn(t, server)
 	k := newBooks(t)
 	grid, err := LoadGrid(GridConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := newRecorder(within(t), k.bus, config, client, grid, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	r, err := newRecorder(within(t), k.bus, s.config, s.client, grid, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -340,7 +374,7 @@ func TestWhatLeftTheStreamIsSaid(t *testing.T) {
 	if got := testutil.ToFloat64(r.missing); got != 4 {
 		t.Errorf("%g intervals said to be missing, want 4", got)
 	}
-	if found := rows(t, client, "switchyard/raw", "gpu_power", "energy_uj"); len(found) != 4 {
+	if found := s.rows(t, s.raw(), "gpu_power", "energy_uj"); len(found) != 4 {
 		t.Errorf("%d points, want 4", len(found))
 	}
 }

@@ -11,13 +11,8 @@ import (
 )
 
 // What is known of workloads is where PipeTune's users look for it, the newest last.
-func TestTheGroundTruthIsMirrored(t *testing.T) {
-	server := influxd.Start(t)
-	config, client := seriesOf(t, server.URL)
-	config.groundTruth = "ground_truth"
-	if _, err := client.Prepare(within(t), influx.Setup{Database: config.database, GroundTruth: config.groundTruth}); err != nil {
-		t.Fatal(err)
-	}
+func theGroundTruthIsMirrored(t *testing.T, server *influxd.Server) {
+	s := storeOn(t, server)
 	learnt := func(revision string, cores, seconds float64) event.Fact {
 		f := event.TuneFact("exp", event.FactLearnt, "learnt/"+revision, event.Learnt{Best: []event.BestSetting{
 			{Cluster: "kind-1", BatchSize: 1024, Setting: map[string]float64{"cores": cores, "memory_mib": 4096}, EpochSeconds: seconds, Workloads: 2},
@@ -27,7 +22,7 @@ func TestTheGroundTruthIsMirrored(t *testing.T) {
 		return f
 	}
 	k := newBooks(t)
-	k.startWith(&Service{series: config, idlePolicy: idleCluster})
+	k.startWith(&Service{series: s.config, idlePolicy: idleCluster})
 	k.publish(learnt("1", 8, 57.4), learnt("2", 4, 48.6))
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -35,12 +30,8 @@ func TestTheGroundTruthIsMirrored(t *testing.T) {
 	defer tick.Stop()
 	var all []influx.Row
 	for len(all) < 2 {
-		var err error
-		all, err = client.Query(within(t), `from(bucket: "ground_truth") |> range(start: -2h) |> filter(fn: (r) => r._measurement == "clusters")
+		all = s.query(t, s.config.groundTruth, `filter(fn: (r) => r._measurement == "clusters")
 			|> pivot(rowKey: ["_time", "clusterID", "batch"], columnKey: ["_field"], valueColumn: "_value") |> group() |> sort(columns: ["_time"])`)
-		if err != nil {
-			t.Fatal(err)
-		}
 		select {
 		case <-ctx.Done():
 			t.Fatalf("%d points, want 2", len(all))

@@ -104,7 +104,7 @@ func (w *watchman) judge(ctx context.Context) error {
 	tick := time.NewTicker(judgeEvery)
 	defer tick.Stop()
 	var left untold
-	var ailing []linkhealth.Ailing
+	var ailing []train.AilingNode
 	for {
 		select {
 		case <-ctx.Done():
@@ -120,7 +120,7 @@ func (w *watchman) judge(ctx context.Context) error {
 		w.mu.Unlock()
 		if judged {
 			w.tellAiling(before, ailing)
-			w.show(ctx, slot, shown)
+			w.show(ctx, slot, shown, ailing)
 		}
 		left = w.tellAll(ctx, left.add(turns, slot))
 	}
@@ -140,10 +140,10 @@ func (w *watchman) tellAll(ctx context.Context, turns untold) untold {
 }
 
 // tellAiling says which nodes have come to ail, or do so no more.
-func (w *watchman) tellAiling(before, now []linkhealth.Ailing) {
-	without := func(all, others []linkhealth.Ailing) []linkhealth.Ailing {
-		return slices.DeleteFunc(slices.Clone(all), func(a linkhealth.Ailing) bool {
-			return slices.ContainsFunc(others, func(o linkhealth.Ailing) bool { return o.Node == a.Node && o.Why == a.Why })
+func (w *watchman) tellAiling(before, now []train.AilingNode) {
+	without := func(all, others []train.AilingNode) []train.AilingNode {
+		return slices.DeleteFunc(slices.Clone(all), func(a train.AilingNode) bool {
+			return slices.ContainsFunc(others, func(o train.AilingNode) bool { return o.Node == a.Node && o.Why == a.Why })
 		})
 	}
 	for _, a := range without(now, before) {
@@ -156,24 +156,23 @@ func (w *watchman) tellAiling(before, now []linkhealth.Ailing) {
 	}
 }
 
-// shownTogether is how many links are told of in one message, which is smaller than what the bus takes.
-const shownTogether = 1000
+// shownTogether is how many links are told of in one message: with the nodes of a large cluster it is still smaller than what the bus takes.
+const shownTogether = 500
 
-// show publishes what a window showed of each link. That is for records: what is not told now is not told later.
-func (w *watchman) show(ctx context.Context, slot int64, links []train.LinkWindow) {
+// show publishes what a window showed of each link, and which nodes ail. That is for records and readers: what is not told now is not told later.
+func (w *watchman) show(ctx context.Context, slot int64, links []train.LinkWindow, ailing []train.AilingNode) {
 	part := 0
 	for some := range slices.Chunk(links, shownTogether) {
 		within, cancel := context.WithTimeout(ctx, train.ProbeSlot/2)
 		err := w.bus.Publish(within, event.Fact{
-			Subject: event.Subject{Entity: "probe", ID: fmt.Sprintf("links-%d", part), Fact: event.FactJudged, Version: 1},
-			Key:     fmt.Sprintf("net/judged/%d/%d", slot, part), Body: event.LinksJudged{Slot: slot, Links: some},
+			Subject: event.JudgedSubject(part), Key: fmt.Sprintf("net/judged/%d/%d", slot, part), Body: event.LinksJudged{Slot: slot, Links: some, Ailing: ailing},
 		})
 		cancel()
 		if err != nil && ctx.Err() == nil {
 			w.log.Warn("what a window showed is lost", "slot", slot, "error", err)
 			return
 		}
-		part++
+		part, ailing = part+1, nil // which the first part has told
 	}
 }
 

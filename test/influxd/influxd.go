@@ -18,7 +18,6 @@ import (
 // Server is one process with files of its own.
 type Server struct {
 	URL    string
-	t      testing.TB
 	binary string
 	config string
 	log    string
@@ -51,13 +50,13 @@ func Start(t testing.TB) *Server {
 		t.Skip("no influxd: `make bin/influxd` builds it from Go modules")
 	}
 	dir, address := t.TempDir(), freeAddress(t)
-	s := &Server{URL: "http://" + address, t: t, binary: binary, config: filepath.Join(dir, "influxdb.conf"), log: filepath.Join(dir, "influxd.log")}
+	s := &Server{URL: "http://" + address, binary: binary, config: filepath.Join(dir, "influxdb.conf"), log: filepath.Join(dir, "influxd.log")}
 	text := strings.NewReplacer("DIR", dir, "ADDRESS", address).Replace(configuration)
 	if err := os.WriteFile(s.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Kill)
-	s.Run()
+	s.Run(t)
 	return s
 }
 
@@ -94,20 +93,20 @@ func freeAddress(t testing.TB) string {
 }
 
 // Run starts the process, also again after Kill, and waits until it answers.
-func (s *Server) Run() {
-	s.t.Helper()
+func (s *Server) Run(t testing.TB) {
+	t.Helper()
 	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 	defer func() { _ = log.Close() }()
 	s.cmd = exec.Command(s.binary, "-config", s.config) //nolint:noctx // it is killed by the test's end
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := s.cmd.Start(); err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(s.t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -115,7 +114,7 @@ func (s *Server) Run() {
 		select {
 		case <-ctx.Done():
 			tail, _ := os.ReadFile(s.log)
-			s.t.Fatalf("influxd does not answer:\n%s", tail)
+			t.Fatalf("influxd does not answer:\n%s", tail)
 		case <-tick.C:
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/switchyard-dl/switchyard/services/profiler/linkhealth"
+	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 func TestAnAgentThatIsKilledOrStoppedIsNoLossyLink(t *testing.T) {
@@ -18,14 +18,14 @@ func TestAnAgentThatIsKilledOrStoppedIsNoLossyLink(t *testing.T) {
 	<-time.After(30 * time.Second) // all agents have reported
 	c.signal("host1", syscall.SIGKILL)
 	c.signal("host5", syscall.SIGSTOP)
-	c.awaitAiling("host1", linkhealth.Silent)
-	c.awaitAiling("host5", linkhealth.Silent)
+	c.awaitAiling("host1", train.NodeIsSilent)
+	c.awaitAiling("host5", train.NodeIsSilent)
 	c.signal("host5", syscall.SIGCONT)
-	c.awaitAiling("host5", linkhealth.Stalled)
+	c.awaitAiling("host5", train.NodeIsStalled)
 	c.signal("host6", syscall.SIGSTOP)
 	<-time.After(5 * time.Second) // it goes on before anybody misses it
 	c.signal("host6", syscall.SIGCONT)
-	c.awaitAiling("host6", linkhealth.Stalled)
+	c.awaitAiling("host6", train.NodeIsStalled)
 	<-time.After(40 * time.Second) // the windows with these slots have been judged
 	if said := seen.take(); len(said) > 0 {
 		t.Errorf("links were named: %v", said)
@@ -40,7 +40,7 @@ func (c *cluster) signal(process string, s syscall.Signal) {
 }
 
 // awaitAiling waits until the profiler says what a node suffers from.
-func (c *cluster) awaitAiling(node string, why linkhealth.Ailment) {
+func (c *cluster) awaitAiling(node string, why train.Ailment) {
 	c.t.Helper()
 	until(c.t, 2*time.Minute, func() (bool, string) {
 		log, err := os.ReadFile(filepath.Join(c.dir, "profiler.log"))

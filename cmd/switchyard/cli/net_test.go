@@ -8,6 +8,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // call runs a command without a bus.
@@ -103,6 +107,46 @@ func TestNetTopology(t *testing.T) {
 	svg, err := os.ReadFile(picture)
 	if err != nil || !strings.Contains(string(svg), "rack-0-0 - agg-0-0: 2 % lost") {
 		t.Errorf("the picture does not show the loss (%v)", err)
+	}
+}
+
+// Nodes that ail are shown beside the links, and how old the verdict is.
+func TestNetStatusShowsNodesThatAil(t *testing.T) {
+	s := newTerminal(t)
+	for node, to := range map[string]train.NodeID{"a": "b", "b": "a"} {
+		put(t, s.bus, event.BucketProbes, node, train.Pinglist{Probes: []train.Flow{{From: train.NodeID(node), To: to, Links: []string{"from-" + node, "to-" + string(to)}}}})
+	}
+	if _, out, _ := s.run("net", "status"); out != "2 nodes probe 2 paths over 4 links, none was judged lately\nno link loses or delays packets\n" {
+		t.Errorf("before a window was judged:\n%s", out)
+	}
+	judge := func(slot int64, ailing ...train.AilingNode) {
+		publish(t, s.bus, event.Fact{
+			Subject: event.JudgedSubject(0), Key: fmt.Sprint(slot), Source: "profiler",
+			Body: event.LinksJudged{Slot: slot, Links: []train.LinkWindow{}, Ailing: ailing},
+		})
+	}
+	slot := noon.Unix()/10 - 2
+	judge(slot, train.AilingNode{Node: "a", Why: train.NodeIsSilent}, train.AilingNode{Node: "b", Why: train.NodeHasClockSkew, BehindSeconds: -40})
+	status, err := readNetStatus(t.Context(), s.bus, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.printNetStatus(status, noon); err != nil {
+		t.Fatal(err)
+	}
+	out, _ := s.printed()
+	for _, want := range []string{"over 4 links, judged 10s ago", "a Silent does not tell what it sent or received", "b ClockSkew its clock is 40 s ahead of others"} {
+		if !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
+			t.Errorf("want %q:\n%s", want, out)
+		}
+	}
+	_, text, _ := s.run("net", "status", "-o", "json")
+	if got := parse[netStatus](t, text); len(got.Ailing) != 2 || got.Ailing[1] != status.Ailing[1] || !got.JudgedAt.Equal(ago(10*time.Second)) {
+		t.Errorf("%s", text)
+	}
+	judge(slot + 1)
+	if _, text, _ := s.run("net", "status", "-o", "json"); !strings.Contains(text, `"ailing": []`) {
+		t.Errorf("when they are well again: %s", text)
 	}
 }
 

@@ -23,7 +23,7 @@ type Verdict struct {
 	// Links are those that lose or delay packets.
 	Links []train.Link `json:"links"`
 	// Ailing are the servers whose probes say nothing of links, and why.
-	Ailing []linkhealth.Ailing `json:"ailing,omitempty"`
+	Ailing []train.AilingNode `json:"ailing,omitempty"`
 }
 
 // diagnoser judges what pingers and responders post.

@@ -22,7 +22,7 @@ const (
 	flushTimeout = 5 * time.Second // for all that waits, so that a slow server cannot hold the ring up
 	firstBackOff = 500 * time.Millisecond
 	lastBackOff  = 15 * time.Second
-	endTries     = 3
+	endTries     = 6 // 15 s in all: a scheduler that is started again is there by then
 	pendingLimit = 64
 	answerLimit  = 64 << 10 // bytes
 )

@@ -23,16 +23,36 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// database gives a client of a server that is set up.
-func database(t *testing.T) (*Client, *influxd.Server) {
-	t.Helper()
+// TestOnInfluxDB has all share one server, since starting it takes longer than most of them.
+func TestOnInfluxDB(t *testing.T) {
 	server := influxd.Start(t)
+	for _, c := range []struct {
+		name string
+		test func(*testing.T, *Client)
+	}{
+		{"points are stored once", pointsAreStoredOnce},
+		{"preparing can be repeated and corrects", preparingCanBeRepeatedAndCorrects},
+		{"continuous queries and tasks thin out alike", continuousQueriesAndTasksThinOutAlike},
+		{"what is not stored is an error", func(t *testing.T, c *Client) { whatIsNotStoredIsAnError(t, c, server) }},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.test(t, database(t, server)) })
+	}
+}
+
+// database gives a client of databases without any point.
+func database(t *testing.T, server *influxd.Server) *Client {
+	t.Helper()
 	c := Open(Config{URL: server.URL, Org: "switchyard"})
 	t.Cleanup(c.Close)
+	for _, name := range []string{"switchyard", "energy"} {
+		if err := c.execute(within(t), fmt.Sprintf("DROP DATABASE %q", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if _, err := c.Prepare(within(t), Setup{Database: "switchyard", PipeTune: "energy"}); err != nil {
 		t.Fatal(err)
 	}
-	return c, server
+	return c
 }
 
 func query(t *testing.T, c *Client, flux string) []Row {
@@ -44,8 +64,7 @@ func query(t *testing.T, c *Client, flux string) []Row {
 	return rows
 }
 
-func TestPointsAreStoredOnce(t *testing.T) {
-	c, _ := database(t)
+func pointsAreStoredOnce(t *testing.T, c *Client) {
 	at := time.Now().Add(-time.Minute).UTC()
 	point := series.Point{
 		Measurement: "job_energy", Tags: map[string]string{"user": `o'neil, "ann" = \x`, "shard": "0"},
@@ -69,8 +88,7 @@ func TestPointsAreStoredOnce(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotStoredIsAnError(t *testing.T) {
-	c, server := database(t)
+func whatIsNotStoredIsAnError(t *testing.T, c *Client, server *influxd.Server) {
 	p := series.Point{Measurement: "m", Tags: map[string]string{"a": "b"}, Fields: map[string]any{"v": 1.0}, Time: time.Now()}
 	if err := c.Write(within(t), "nowhere/raw", []series.Point{p}); err == nil || errors.Is(err, ErrRefused) {
 		t.Errorf("a database that is not there: %v, want an error that may pass", err)
@@ -88,8 +106,7 @@ func TestWhatIsNotStoredIsAnError(t *testing.T) {
 	}
 }
 
-func TestPreparingCanBeRepeatedAndCorrects(t *testing.T) {
-	c, _ := database(t)
+func preparingCanBeRepeatedAndCorrects(t *testing.T, c *Client) {
 	if err := c.execute(within(t), `ALTER RETENTION POLICY "1h" ON "switchyard" DURATION 200h`); err != nil {
 		t.Fatal(err)
 	}
@@ -151,8 +168,7 @@ func thinned(rows []Row) map[string]any {
 	return all
 }
 
-func TestContinuousQueriesAndTasksThinOutAlike(t *testing.T) {
-	c, _ := database(t)
+func continuousQueriesAndTasksThinOutAlike(t *testing.T, c *Client) {
 	ctx := within(t)
 	if err := c.Write(ctx, "switchyard/raw", sample(time.Now().UTC().Truncate(time.Minute))); err != nil {
 		t.Fatal(err)

@@ -9,30 +9,9 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// Ailing is a node that is to blame itself: what is sent to it or from it says nothing of the links between.
-type Ailing struct {
-	Node train.NodeID `json:"node"`
-	Why  Ailment      `json:"why"`
-	// BehindSeconds is how far its clock is behind those of the others; below 0: ahead.
-	BehindSeconds float64 `json:"behind_seconds,omitempty"`
-}
-
-// Ailment is what a node suffers from.
-type Ailment string
-
-// The ailments.
-const (
-	// Silent is a node that does not tell any more what it sent or what it received: its agent has ended, or does not reach the bus.
-	Silent Ailment = "Silent"
-	// Stalled is one whose agent does not get to run.
-	Stalled Ailment = "Stalled"
-	// ClockSkew is one whose clock differs from that of most others.
-	ClockSkew Ailment = "ClockSkew"
-)
-
 // Ailing tells of which nodes nothing could be judged in the slots up to one, in order of nodes.
-func (w *Watch) Ailing(last int64) []Ailing {
-	var all []Ailing
+func (w *Watch) Ailing(last int64) []train.AilingNode {
+	var all []train.AilingNode
 	for _, node := range slices.Sorted(maps.Keys(w.lists)) {
 		var told halves
 		stalled := false
@@ -42,9 +21,9 @@ func (w *Watch) Ailing(last int64) []Ailing {
 		}
 		switch {
 		case stalled:
-			all = append(all, Ailing{Node: node, Why: Stalled})
+			all = append(all, train.AilingNode{Node: node, Why: train.NodeIsStalled})
 		case told != w.heard[node] && w.others(node, last):
-			all = append(all, Ailing{Node: node, Why: Silent})
+			all = append(all, train.AilingNode{Node: node, Why: train.NodeIsSilent})
 		}
 	}
 	ailing := map[train.NodeID]bool{}
@@ -52,7 +31,7 @@ func (w *Watch) Ailing(last int64) []Ailing {
 		ailing[a.Node] = true
 	}
 	all = append(all, w.skewed(last, ailing)...)
-	slices.SortStableFunc(all, func(a, b Ailing) int { return cmp.Compare(a.Node, b.Node) })
+	slices.SortStableFunc(all, func(a, b train.AilingNode) int { return cmp.Compare(a.Node, b.Node) })
 	return all
 }
 
@@ -68,7 +47,7 @@ func (w *Watch) others(node train.NodeID, last int64) bool {
 
 // skewed are the nodes whose clocks differ from those of most others that they exchange probes with. What those who ail anyhow sent or received late says nothing
 // of clocks: it waited for their agents.
-func (w *Watch) skewed(last int64, ailing map[train.NodeID]bool) []Ailing {
+func (w *Watch) skewed(last int64, ailing map[train.NodeID]bool) []train.AilingNode {
 	behind := map[train.NodeID]map[train.NodeID]float64{} // a node, then all that it exchanges probes with
 	note := func(node, other train.NodeID, seconds float64) {
 		if behind[node] == nil {
@@ -90,11 +69,11 @@ func (w *Watch) skewed(last int64, ailing map[train.NodeID]bool) []Ailing {
 			note(f.To, f.From, -seconds)
 		}
 	}
-	var all []Ailing
+	var all []train.AilingNode
 	for _, node := range slices.Sorted(maps.Keys(behind)) {
 		apart := slices.DeleteFunc(slices.Sorted(maps.Values(behind[node])), func(seconds float64) bool { return seconds == 0 })
 		if 2*len(apart) > len(behind[node]) {
-			all = append(all, Ailing{Node: node, Why: ClockSkew, BehindSeconds: apart[len(apart)/2]})
+			all = append(all, train.AilingNode{Node: node, Why: train.NodeHasClockSkew, BehindSeconds: apart[len(apart)/2]})
 		}
 	}
 	return all

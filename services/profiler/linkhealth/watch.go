@@ -153,11 +153,16 @@ func (w *Watch) forget(slot int64) {
 // reportedBy is how long after its end nobody is waited for any more who has not reported a slot.
 const reportedBy = 13 * time.Second
 
-// Next judges the next slot if it is over and reported, and gives its number. What is older than the windows, since nobody asked for a while, is left out.
+// Next judges the next slot if it is over and reported, and gives its number. What is older than the windows, since nobody asked for a while, is left out. Where
+// time goes back by more than a slot it begins anew; by less, it waits.
 func (w *Watch) Next(now time.Time) ([]Turn, int64, bool) {
 	over := now.Unix()/slotSeconds - 1
-	if w.judged == 0 || w.Idle() {
+	switch {
+	case w.judged == 0 || w.Idle():
 		w.judged = over // of what came before the first list, a part may be missing
+	case w.judged > over+1: // the clock was set back: these slots will come once more
+		w.judged = over
+		clear(w.reports)
 	}
 	w.judged = max(w.judged, over-longSlots)
 	slot := w.judged + 1

@@ -35,8 +35,14 @@ func newTriangle() *triangle {
 	return w
 }
 
-// slot has all nodes but the silent ones report a slot in which each flow sent 100 probes, of which a link lost so many.
+// slot has a slot reported and judged.
 func (w *triangle) slot(number int64, bad string, lost int, silent ...train.NodeID) []Turn {
+	w.report(number, bad, lost, silent...)
+	return w.Judge(number, begin(number))
+}
+
+// report has all nodes but the silent ones report a slot in which each flow sent 100 probes, of which a link lost so many.
+func (w *triangle) report(number int64, bad string, lost int, silent ...train.NodeID) {
 	for _, node := range []train.NodeID{"a", "b", "c"} {
 		c := event.ProbesCounted{Slot: number}
 		for _, f := range w.flows {
@@ -55,7 +61,6 @@ func (w *triangle) slot(number int64, bad string, lost int, silent ...train.Node
 			w.Counted(node, c, begin(number))
 		}
 	}
-	return w.Judge(number, begin(number))
 }
 
 // begin is when a slot begins.
@@ -212,6 +217,35 @@ func TestAfterAGapTheLastWindowsAreJudged(t *testing.T) {
 	w.caughtUp(begin(101).Add(reportedBy))
 	if got := w.caughtUp(begin(1000).Add(reportedBy)); !slices.Equal(got, []int64{995, 996, 997, 998, 999}) {
 		t.Errorf("judged %v", got)
+	}
+}
+
+// A clock that is set back makes slots come twice. Those of the second time are judged when they are reported, on nothing but their own reports.
+func TestAfterTheClockWasSetBackSlotsAreJudgedAgain(t *testing.T) {
+	for back, want := range map[int64][]int64{
+		1: {1005, 1006, 1007}, 2: {1003, 1004, 1005, 1006, 1007}, 5: {1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007}, 360: {645, 646, 647, 648, 649, 650, 651, 652},
+	} {
+		w := newTriangle()
+		w.caughtUp(begin(1000))
+		for slot := int64(1000); slot < 1005; slot++ {
+			w.report(slot, "", 0)
+			if got := w.caughtUp(begin(slot + 1)); !slices.Equal(got, []int64{slot}) {
+				t.Fatalf("judged %v before the leap, want %d", got, slot)
+			}
+		}
+		w.report(1005, "in-b", 90) // from nodes whose clocks are right, or wrong in the same way
+		first := 1005 - back
+		got := w.caughtUp(begin(first))
+		if back > 1 && len(w.reports) > 0 {
+			t.Errorf("%d slots back: kept %v", back, w.reports)
+		}
+		for slot := first; slot < first+8 && slot < 1008; slot++ {
+			w.report(slot, "", 0)
+			got = append(got, w.caughtUp(begin(slot+1))...)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%d slots back: judged %v, want %v", back, got, want)
+		}
 	}
 }
 

@@ -1,0 +1,50 @@
+package bus
+
+import (
+	"context"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// readerTime is how long the server keeps the reader of a process that is gone.
+const readerTime = time.Minute
+
+// reader reads a stream in order. The server has room for a thousand consumers of a stream, so none is left behind that has done its work. It is a pull
+// consumer: a push one that is opened in the moment in which the server comes back can stay silent for good.
+type reader struct {
+	jetstream.MessagesContext
+	bus      *Bus
+	stream   string
+	consumer jetstream.Consumer
+	// pending is how many messages there were to be read in the beginning.
+	pending uint64
+}
+
+func (b *Bus) read(ctx context.Context, stream string, config jetstream.OrderedConsumerConfig) (*reader, error) {
+	config.InactiveThreshold = readerTime
+	try, cancel := exchange(ctx)
+	defer cancel()
+	cons, err := b.js.OrderedConsumer(try, stream, config)
+	if err != nil {
+		return nil, err
+	}
+	pending := cons.CachedInfo().NumPending
+	messages, err := cons.Messages(jetstream.PullExpiry(5*time.Second), jetstream.PullHeartbeat(time.Second))
+	if err != nil {
+		return nil, err
+	}
+	return &reader{messages, b, stream, cons, pending}, nil
+}
+
+// end may come after that of ctx.
+func (r *reader) end(ctx context.Context) {
+	r.Stop()
+	info := r.consumer.CachedInfo()
+	if info == nil || !r.bus.nc.IsConnected() {
+		return
+	}
+	try, cancel := exchange(context.WithoutCancel(ctx))
+	defer cancel()
+	_ = r.bus.js.DeleteConsumer(try, r.stream, info.Name) // else the server does so after readerTime
+}
