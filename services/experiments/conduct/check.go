@@ -32,6 +32,9 @@ func Check(id string, e file.Experiment) error {
 			errs = append(errs, fmt.Errorf("system.%s: is given twice", f.Name))
 		}
 	}
+	if all := file.Combinations(e.System); all > file.MostSettings {
+		errs = append(errs, fmt.Errorf("system: %g combinations of values: want at most %d", all, file.MostSettings))
+	}
 	if e.Concurrency < 1 {
 		errs = append(errs, fmt.Errorf("concurrency %d: want 1 or more", e.Concurrency))
 	}

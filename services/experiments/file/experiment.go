@@ -92,6 +92,18 @@ func wrongValue(name string, x float64) bool {
 	return !(x > 0) || name != PowerLimit && x != math.Trunc(x) || x > math.MaxInt32
 }
 
+// MostSettings bounds the combinations of values of system parameters: a decision weighs them all, while other experiments wait.
+const MostSettings = 1024
+
+// Combinations is how many settings system parameters make.
+func Combinations(system []Factor) float64 {
+	n := 1.0
+	for _, f := range system {
+		n *= float64(len(f.Values))
+	}
+	return n
+}
+
 // Budget bounds an experiment; 0 is no bound. No new trial starts beyond it.
 type Budget struct {
 	// Epochs is over all trials, Hours since the start.
