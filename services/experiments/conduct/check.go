@@ -13,6 +13,9 @@ import (
 // MostEpochs bounds the epochs of all trials of an experiment: each is kept in its record.
 const MostEpochs = 10_000
 
+// MostBytes is how large a record grows before its experiment is stopped: what becomes of the jobs that it has then must still fit into what is stored.
+const MostBytes = event.MaxStoredBytes / 4 * 3
+
 // Check says everything that is wrong with a submission that did not come from a file.
 func Check(id string, e file.Experiment) error {
 	var errs []error

@@ -150,6 +150,15 @@ type Constraint struct {
 	Max    *float64 `json:"max,omitempty"`
 }
 
+// Metrics are those that results are made of.
+func (e Experiment) Metrics() []string {
+	names := []string{e.Objective.Metric}
+	for _, c := range e.Constraints {
+		names = append(names, c.Metric)
+	}
+	return names
+}
+
 // Report is what is known of a trial at the end of an epoch.
 type Report struct {
 	Epoch   int                `json:"epoch"`

@@ -85,6 +85,14 @@ func (s Store) Learn(t *pipeline.Trial, signature Signature) Store {
 	return s
 }
 
+// Signature is what was measured of a workload, nil where nothing was.
+func (s Store) Signature(workload string) Signature {
+	if i := slices.IndexFunc(s.Entries, func(e Entry) bool { return e.Workload == workload }); i >= 0 {
+		return s.Entries[i].Signature
+	}
+	return nil
+}
+
 func (s Store) signatures() []Signature {
 	var all []Signature
 	for _, e := range s.Entries {
