@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/file"
 )
 
@@ -24,6 +25,9 @@ func Check(id string, e file.Experiment) error {
 	}
 	if !e.Named() {
 		errs = append(errs, fmt.Errorf("name %.80q: want 1 to %d letters, digits, '-' or '_', beginning with a letter or digit", e.Name, file.LongestName))
+	}
+	if _, err := train.ParseJobID(e.Profiles); e.Profiles != "" && err != nil {
+		errs = append(errs, fmt.Errorf("profiles: %w", err))
 	}
 	if !slices.Contains(file.Modes(), e.Mode) {
 		errs = append(errs, fmt.Errorf("mode %.80q: want v1, v2 or pipetune", e.Mode))

@@ -572,6 +572,7 @@ func TestCheck(t *testing.T) {
 		"system: 1e+10 combin": func(e *file.Experiment) {
 			e.System = []file.Factor{upTo(file.Cores, 100), upTo(file.MemoryMiB, 100), upTo(file.Devices, 100), upTo(file.MicroBatch, 100), upTo(file.PowerLimit, 100)}
 		},
+		"profiles: job id":        func(e *file.Experiment) { e.Profiles = "a.b" },
 		"concurrency 0":           func(e *file.Experiment) { e.Concurrency = 0 },
 		"objective: is missing":   func(e *file.Experiment) { e.Objective.Metric = "" },
 		"search.max_epochs 8":     func(e *file.Experiment) { e.Search.MaxEpochs = 8 },

@@ -48,6 +48,9 @@ type Experiment struct {
 	System []Factor `json:"system,omitempty"`
 	// Costs are the parameters that change what an epoch costs; nil leaves that to a rule.
 	Costs []string `json:"costs,omitzero"`
+	// Profiles names the ground truth that its trials learn from and add to; empty is the yard's own. Comparisons have others, so that theirs begins empty and this
+	// one stays as it is.
+	Profiles string `json:"profiles,omitempty"`
 	// Power says where PipeTune's users measured. The nodes' own meters hold; it is for people.
 	Power *Power `json:"power,omitempty"`
 }
