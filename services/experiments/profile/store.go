@@ -2,6 +2,7 @@ package profile
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -191,8 +192,14 @@ func (s Store) Portable() Store {
 // Decode reads a store that was written as JSON, maybe elsewhere.
 func Decode(data []byte) (Store, error) {
 	var s Store
-	if err := json.Unmarshal(data, &s); err != nil {
+	var fields map[string]json.RawMessage
+	if err := errors.Join(json.Unmarshal(data, &fields), json.Unmarshal(data, &s)); err != nil {
 		return Store{}, fmt.Errorf("decode ground truth: %w", err)
+	}
+	for _, always := range []string{"model", "fitted"} { // of an empty store, too: any other object would read as one
+		if fields[always] == nil {
+			return Store{}, fmt.Errorf("decode ground truth: it has no %q, so it is no export of one", always)
+		}
 	}
 	s = s.Portable()
 	if err := s.check(); err != nil {
