@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -229,6 +230,13 @@ func TestRubbishInARecordIsPoisonOrMadeAnew(t *testing.T) {
 	}
 	if e, err := kv.Get(ctx, "j.1"); err != nil || e.Value.EpochsDone != 1 {
 		t.Errorf("made anew: %+v, %v", e, err)
+	}
+	large, err := bus.OpenKV[string](ctx, b, event.BucketExperiments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := large.Swap(ctx, "x", strings.Repeat("x", event.MaxStoredBytes+64<<10), 0); !errors.Is(err, bus.ErrPoison) {
+		t.Errorf("a value that is too large: %v, want ErrPoison", err)
 	}
 	if _, err := kv.Swap(ctx, "../x", train.AttemptReport{}, 0); !errors.Is(err, bus.ErrPoison) {
 		t.Errorf("a key that is none: %v", err)

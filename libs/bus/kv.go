@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sourcegraph/conc"
 )
@@ -68,7 +69,8 @@ func (k *KV[T]) decode(raw jetstream.KeyValueEntry) (Entry[T], error) {
 	return e, nil
 }
 
-// Swap writes a value if revision is still the newest one (0: the key does not exist), else returns ErrConflict.
+// Swap writes a value if revision is still the newest one (0: the key does not exist), else returns ErrConflict. What can never be written, since it is too
+// large or its key is none, is ErrPoison.
 func (k *KV[T]) Swap(ctx context.Context, key string, value T, revision uint64) (uint64, error) {
 	data, err := json.Marshal(value)
 	if err != nil {
@@ -83,7 +85,7 @@ func (k *KV[T]) Swap(ctx context.Context, key string, value T, revision uint64) 
 		revision, err = k.kv.Update(ctx, key, data, revision)
 	}
 	k.bus.wrote(began, err)
-	if errors.Is(err, jetstream.ErrInvalidKey) {
+	if errors.Is(err, jetstream.ErrInvalidKey) || errors.Is(err, nats.ErrMaxPayload) {
 		return 0, fmt.Errorf("%w: write %s/%s: %w", ErrPoison, k.bucket, key, err)
 	}
 	if errors.Is(err, jetstream.ErrKeyExists) || isWrongSequence(err) {

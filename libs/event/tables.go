@@ -73,7 +73,7 @@ const RatesKey = "site"
 // MaxBucketBytes is how much each bucket may hold; the server of the bus sets it aside, as it does with the bytes of streams.
 const MaxBucketBytes = int64(1) << 30
 
-// ProfilesKey is the one key of BucketProfiles.
+// ProfilesKey is the key of the yard's own ground truth in BucketProfiles.
 const ProfilesKey = "site"
 
 // Bucket describes one key-value bucket. Each key has one writing service; it is changed by compare-and-swap.
@@ -116,7 +116,7 @@ func Buckets() []Bucket {
 			Doc: "What is known of an experiment and what was decided: its trials with their epochs.",
 		},
 		{Name: BucketSettings, Writer: "experiments", Key: "<job>", Value: "train.Setting", Doc: "Under which system parameters the job of a trial shall run, and how far it may train for now."},
-		{Name: BucketProfiles, Writer: "experiments", Key: ProfilesKey, Value: "profile.Store", Doc: "The ground truth: what epochs of workloads cost under which system parameters, and how workloads are recognised."},
+		{Name: BucketProfiles, Writer: "experiments", Key: ProfilesKey + ", or what a comparison is called", Value: "profile.Store", Doc: "The ground truth: what epochs of workloads cost under which system parameters, and how workloads are recognised."},
 		{
 			Name: BucketLeases, Writer: "whoever holds it", Key: "<service>", Value: "bus.Lease",
 			Doc: "Which process of a service works while the others stand by. A key runs out when its holder does not renew it.",

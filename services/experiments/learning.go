@@ -1,6 +1,7 @@
 package experiments
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,8 @@ func (c *conductor) learn(ctx context.Context, r *conduct.Record) (profile.Store
 	if len(r.Experiment.System) == 0 {
 		return profile.Store{}, nil
 	}
-	e, err := c.profiles.Get(ctx, event.ProfilesKey)
+	key := cmp.Or(r.Experiment.Profiles, event.ProfilesKey)
+	e, err := c.profiles.Get(ctx, key)
 	if err != nil && !errors.Is(err, bus.ErrNotFound) {
 		return e.Value, err
 	}
@@ -29,7 +31,7 @@ func (c *conductor) learn(ctx context.Context, r *conduct.Record) (profile.Store
 	if err := c.bus.Publish(ctx, learntFact(r.ID, e.Revision, learnt)); err != nil {
 		return learnt, err
 	}
-	if _, err := c.profiles.Swap(ctx, event.ProfilesKey, learnt, e.Revision); err != nil {
+	if _, err := c.profiles.Swap(ctx, key, learnt, e.Revision); err != nil {
 		return learnt, fmt.Errorf("keep the ground truth: %w", err)
 	}
 	return learnt, nil

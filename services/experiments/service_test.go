@@ -340,7 +340,7 @@ func TestWhatWasLearntIsTold(t *testing.T) {
 	}
 	at := time.Now().UTC()
 	e := experiment(1)
-	e.Search.Algorithm = search.Random
+	e.Search.Algorithm, e.Profiles = search.Random, "comparison"
 	r := conduct.New("exp", e, "hash", at)
 	if err := r.Decide(profile.Store{}, at); err != nil {
 		t.Fatal(err)
@@ -358,6 +358,9 @@ func TestWhatWasLearntIsTold(t *testing.T) {
 	told, err := event.Decode[event.Learnt](b.last("exp", event.FactLearnt).Data)
 	if err != nil || len(told.Best) != 1 || told.Best[0].EpochSeconds != 10 || told.Best[0].Workloads != 1 || told.Best[0].Cluster != "kind-0" {
 		t.Errorf("told %+v, error %v", told, err)
+	}
+	if there, err := c.profiles.List(b.ctx); err != nil || len(there) != 1 || there[0].Key != "comparison" || len(there[0].Value.Entries) != 1 {
+		t.Errorf("known: %+v, error %v", there, err)
 	}
 	count := 0
 	subject := event.TuneSubject("exp", event.FactLearnt).String()

@@ -42,7 +42,7 @@ With --jobs that many experiments arrive as a Poisson process, each of one of th
 the machine busy with their files run alone in mode v1, which is measured first unless --mean-gap is given. The figures are means. The response is the time from arrival to
 end: queued, while a trial waited for its first process and none trained; the training of the trial that was best; and tuning, which is the rest.
 
-What is known of workloads is set aside meanwhile. Nothing else should run.`,
+What is known of workloads does not count, and what these experiments learn is forgotten. Nothing else should run.`,
 		Example: `  switchyard tune compare examples/experiments/digits.yaml --runs 5
   switchyard tune compare a.yaml b.yaml --jobs 20 --load 0.75 --modes v1,pipetune -o html > online.html`,
 		Args: cobra.MinimumNArgs(1),
@@ -125,17 +125,12 @@ func (a *app) compareModes(ctx context.Context, b *bus.Bus, paths []string, f tu
 			return err
 		}
 	}
-	restore, err := setProfilesAside(ctx, b)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, restore()) }()
 	run := func(mode, id string, e file.Experiment) (modeRun, error) { return a.runCompared(ctx, b, mode, id, e) }
 	var all []modeRun
 	if f.jobs > 0 {
 		all, err = a.compareOnline(ctx, b, experiments, f, run)
 	} else {
-		all, err = a.compareRuns(ctx, b, experiments, f, run)
+		all, err = a.compareRuns(experiments, f, run)
 	}
 	if err != nil {
 		return err
@@ -146,14 +141,11 @@ func (a *app) compareModes(ctx context.Context, b *bus.Bus, paths []string, f tu
 type runExperiment func(mode, id string, e file.Experiment) (modeRun, error)
 
 // compareRuns runs one experiment after the other, the modes by turns: what else the machine does hits all alike.
-func (a *app) compareRuns(ctx context.Context, b *bus.Bus, experiments []file.Experiment, f tuneCompare, run runExperiment) ([]modeRun, error) {
+func (a *app) compareRuns(experiments []file.Experiment, f tuneCompare, run runExperiment) ([]modeRun, error) {
 	var all []modeRun
 	for n := range f.runs {
 		for i, e := range experiments {
 			for _, mode := range f.modes {
-				if err := clearProfiles(ctx, b); err != nil {
-					return nil, err
-				}
 				e.Group = "" // each run is the first of its kind
 				one, err := run(mode, fmt.Sprintf("%s-%s-%d-%d", f.prefix, mode, i, n), e)
 				if err != nil {
@@ -183,15 +175,13 @@ func (a *app) compareOnline(ctx context.Context, b *bus.Bus, experiments []file.
 	}
 	var all []modeRun
 	for _, mode := range f.modes {
-		if err := clearProfiles(ctx, b); err != nil {
-			return nil, err
-		}
+		group := f.prefix + "-" + mode
 		draws := rand.New(rand.NewPCG(f.seed, 0)) //nolint:gosec // arrivals are no secret
 		arriving := pool.NewWithResults[modeRun]().WithContext(ctx).WithCancelOnError()
 		begun, arrival := time.Now(), 0.0
 		for n := range f.jobs {
 			e := experiments[draws.IntN(len(experiments))]
-			e.Group = f.prefix + "-" + mode
+			e.Group, e.Profiles = group, group
 			arrival += gap * draws.ExpFloat64()
 			if n == 0 {
 				arrival = 0
@@ -205,7 +195,7 @@ func (a *app) compareOnline(ctx context.Context, b *bus.Bus, experiments []file.
 			})
 		}
 		done, err := arriving.Wait()
-		if err != nil {
+		if err = errors.Join(err, dropProfiles(ctx, b, group)); err != nil {
 			return nil, err
 		}
 		all = append(all, done...)
@@ -225,9 +215,13 @@ func until(ctx context.Context, at time.Time) error {
 	}
 }
 
-// runCompared runs one experiment to its end, and until the ledger has closed the accounts of its trials.
-func (a *app) runCompared(ctx context.Context, b *bus.Bus, mode, id string, e file.Experiment) (modeRun, error) {
+// runCompared runs one experiment to its end, and until the ledger has closed the accounts of its trials. Where it shares no ground truth it has one of its own.
+func (a *app) runCompared(ctx context.Context, b *bus.Bus, mode, id string, e file.Experiment) (done modeRun, err error) {
 	e.Mode = file.Mode(mode)
+	if e.Profiles == "" {
+		e.Profiles = id
+		defer func() { err = errors.Join(err, dropProfiles(ctx, b, id)) }()
+	}
 	if err := conduct.Check(id, e); err != nil {
 		return modeRun{}, failure(ExitUsage, "", "%v", err)
 	}
@@ -245,27 +239,20 @@ func (a *app) runCompared(ctx context.Context, b *bus.Bus, mode, id string, e fi
 	return newModeRun(mode, r), nil
 }
 
-// setProfilesAside keeps the ground truth from being changed by a comparison.
-func setProfilesAside(ctx context.Context, b *bus.Bus) (restore func() error, err error) {
-	kv, err := openBucket[profile.Store](ctx, b, event.BucketProfiles)
-	if err != nil {
-		return nil, err
-	}
-	before, found, err := lastProfiles(ctx, kv)
-	if err != nil || !found {
-		return func() error { return clearProfiles(context.WithoutCancel(ctx), b) }, err
-	}
-	return func() error {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-		defer cancel()
-		return setProfiles(ctx, kv, before)
-	}, nil
-}
-
-func clearProfiles(ctx context.Context, b *bus.Bus) error {
+// dropProfiles removes the ground truth of a comparison.
+func dropProfiles(ctx context.Context, b *bus.Bus, name string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
 	kv, err := openBucket[profile.Store](ctx, b, event.BucketProfiles)
 	if err != nil {
 		return err
 	}
-	return setProfiles(ctx, kv, profile.Store{})
+	there, err := kv.Get(ctx, name)
+	if errors.Is(err, bus.ErrNotFound) {
+		return nil
+	}
+	if err == nil {
+		err = kv.Delete(ctx, name, there.Revision)
+	}
+	return err
 }

@@ -2,10 +2,23 @@ package cli
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
 	"math"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/sourcegraph/conc"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/services/experiments/conduct"
+	"github.com/switchyard-dl/switchyard/services/experiments/file"
+	"github.com/switchyard-dl/switchyard/services/experiments/profile"
 )
 
 // The page of an online comparison has a picture of what response times are made of and one of each arrival, with what their axes show and in which unit.
@@ -64,5 +77,54 @@ func TestPartsOfTheMedianAddUp(t *testing.T) {
 	}
 	if r := summarise(all, []string{"v1"}, false)[0]; r.ResponseSeconds != 92.5 || r.QueueSeconds != 25 || r.TuningSeconds != 20 || r.TrainingSeconds != 47.5 || r.EnergyJoules != 1.5 {
 		t.Errorf("of four: %+v", r)
+	}
+}
+
+// What is known of workloads stays as it is all the while, so that a comparison may be cut off at any time. What it learns itself does not outlive it.
+func TestComparisonsLeaveProfilesAlone(t *testing.T) {
+	s := newTerminal(t)
+	known := profile.Store{Seed: 7}
+	put(t, s.bus, event.BucketProfiles, event.ProfilesKey, known)
+	stores, err := openBucket[profile.Store](t.Context(), s.bus, event.BucketProfiles)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var playing conc.WaitGroup
+	defer playing.Wait()
+	shared := map[string]int{}
+	playing.Go(func() { // the service: it learns, and all is over at once
+		submitted := event.Subject{Entity: "tune", ID: "*", Fact: event.FactSubmitted, Version: 1}.String()
+		_ = s.bus.Follow(ctx, event.StreamTune, []string{submitted}, 1, func(m bus.Message) {
+			body, err := event.Decode[event.ExperimentSubmitted](m.Data)
+			var e file.Experiment
+			err = errors.Join(err, json.Unmarshal(body.Experiment, &e))
+			if there, getErr := stores.Get(ctx, event.ProfilesKey); err != nil || getErr != nil || there.Value.Seed != 7 {
+				t.Errorf("while %s runs, what was known is %+v (%v, %v)", m.Parsed.ID, there, err, getErr)
+			}
+			shared[e.Profiles]++
+			put(t, s.bus, event.BucketProfiles, e.Profiles, profile.Store{Seed: 8})
+			put(t, s.bus, event.BucketExperiments, m.Parsed.ID, conduct.Record{ID: m.Parsed.ID, Experiment: e, State: conduct.Finished})
+		})
+	})
+	example := []string{filepath.Join("..", "..", "..", "examples", "experiments", "digits.yaml")}
+	for _, f := range []tuneCompare{
+		{modes: []string{"v1", "pipetune"}, runs: 2, prefix: "one"},
+		{modes: []string{"v1", "pipetune"}, runs: 1, jobs: 3, meanGap: time.Nanosecond, prefix: "online"},
+	} {
+		if err := s.compareModes(ctx, s.bus, example, f); err != nil {
+			t.Error(err)
+		}
+	}
+	cancel()
+	playing.Wait()
+	want := map[string]int{"one-v1-0-0": 1, "one-pipetune-0-0": 1, "one-v1-0-1": 1, "one-pipetune-0-1": 1, "online-v1": 3, "online-pipetune": 3}
+	if diff := cmp.Diff(want, shared); diff != "" {
+		t.Error(diff)
+	}
+	left, err := stores.List(t.Context())
+	if err != nil || len(left) != 1 || left[0].Key != event.ProfilesKey || left[0].Value.Seed != 7 {
+		t.Errorf("known afterwards: %+v, error %v", left, err)
 	}
 }

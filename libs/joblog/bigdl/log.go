@@ -55,11 +55,12 @@ type Progress struct {
 
 // New begins a log, or goes on with one.
 func New(from Progress) *Log {
+	const double = `[\d.]+(?:E-?\d+)?` // as the JVM writes it
 	return &Log{
 		Progress:  from,
-		line:      regexp.MustCompile(`^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) +INFO +\S+ - \[Epoch (\d{1,9}) \d+/(\d{1,9})\]\[Iteration (\d{1,9})\]\[Wall Clock [\d.]+s\] (.*)$`),
+		line:      regexp.MustCompile(`^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) +INFO +\S+ - \[Epoch (\d{1,9}) \d+/(\d{1,9})\]\[Iteration (\d{1,9})\]\[Wall Clock ` + double + `s\] (.*)$`),
 		trained:   regexp.MustCompile(`^Trained (\d{1,9}) records in .* Loss is ([^ ]+)\. `),
-		finished:  regexp.MustCompile(`^Epoch finished\. Wall clock time is ([\d.]+) ms`),
+		finished:  regexp.MustCompile(`^Epoch finished\. Wall clock time is (` + double + `) ms`),
 		validated: regexp.MustCompile(`^(Top1Accuracy|Top5Accuracy) is Accuracy\(.*accuracy: ([^ )]+)\)|^(Loss) is \(.*Average Loss: ([^ )]+)\)`),
 	}
 }

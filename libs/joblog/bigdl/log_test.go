@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 func data(t *testing.T, folder string) string {
@@ -98,6 +99,18 @@ func TestLines(t *testing.T) {
 	}
 	if l.Started.Second() != 1 || l.Validated.Second() != 4 {
 		t.Errorf("from %v to %v", l.Started, l.Validated)
+	}
+}
+
+// The clock is a Double of the JVM, which from ten millions on has an exponent: milliseconds have it after less than three hours.
+func TestLongRun(t *testing.T) {
+	at := func(words string) string { return strings.Replace(logLine, "%d", "1", 1) + words + "\n" }
+	_, epochs := follow(at("[Epoch 1 16/16][Iteration 2][Wall Clock 9000.5s] Epoch finished. Wall clock time is 9000500.0 ms") +
+		at("[Epoch 2 16/16][Iteration 4][Wall Clock 10500.5s] Epoch finished. Wall clock time is 1.05005E7 ms") +
+		at("[Epoch 3 16/16][Iteration 5][Wall Clock 1.00000005E7s] Epoch finished. Wall clock time is 1.00000005E10 ms"))
+	want := []Epoch{{Epoch: 1, Seconds: 9000.5, Records: 16}, {Epoch: 2, Seconds: 1500, Records: 16}, {Epoch: 3, Seconds: 9989500, Records: 16}}
+	if diff := cmp.Diff(want, epochs, cmpopts.EquateApprox(0, 1e-6)); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -7,11 +7,15 @@ import (
 	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/file"
 )
 
 // MostEpochs bounds the epochs of all trials of an experiment: each is kept in its record.
 const MostEpochs = 10_000
+
+// MostBytes is how large a record grows before its experiment is stopped: what becomes of the jobs that it has then must still fit into what is stored.
+const MostBytes = event.MaxStoredBytes / 4 * 3
 
 // Check says everything that is wrong with a submission that did not come from a file.
 func Check(id string, e file.Experiment) error {
@@ -22,6 +26,9 @@ func Check(id string, e file.Experiment) error {
 	if !e.Named() {
 		errs = append(errs, fmt.Errorf("name %.80q: want 1 to %d letters, digits, '-' or '_', beginning with a letter or digit", e.Name, file.LongestName))
 	}
+	if _, err := train.ParseJobID(e.Profiles); e.Profiles != "" && err != nil {
+		errs = append(errs, fmt.Errorf("profiles: %w", err))
+	}
 	if !slices.Contains(file.Modes(), e.Mode) {
 		errs = append(errs, fmt.Errorf("mode %.80q: want v1, v2 or pipetune", e.Mode))
 	}
@@ -31,6 +38,9 @@ func Check(id string, e file.Experiment) error {
 		} else if slices.ContainsFunc(e.System[:i], func(g file.Factor) bool { return g.Name == f.Name }) {
 			errs = append(errs, fmt.Errorf("system.%s: is given twice", f.Name))
 		}
+	}
+	if all := file.Combinations(e.System); all > file.MostSettings {
+		errs = append(errs, fmt.Errorf("system: %g combinations of values: want at most %d", all, file.MostSettings))
 	}
 	if e.Concurrency < 1 {
 		errs = append(errs, fmt.Errorf("concurrency %d: want 1 or more", e.Concurrency))

@@ -557,15 +557,22 @@ func TestSettingsSayWhatIsStarted(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	for want, spoil := range map[string]func(*file.Experiment){
-		`mode "v3"`:               func(e *file.Experiment) { e.Mode = "v3" },
-		`name ""`:                 func(e *file.Experiment) { e.Name = "" },
-		`name "a b"`:              func(e *file.Experiment) { e.Name = "a b" },
-		"system.cores: want":      func(e *file.Experiment) { e.System[0].Values = nil },
-		"system.cores: 0:":        func(e *file.Experiment) { e.System[0].Values = []float64{2, 0} },
-		"system.cores: 1.5:":      func(e *file.Experiment) { e.System[0].Values = []float64{1.5} },
-		"system.cores: 2:":        func(e *file.Experiment) { e.System[0].Values = []float64{2, 2} },
-		`system: "threads"`:       func(e *file.Experiment) { e.System[0].Name = "threads" },
-		"system.cores: is given":  func(e *file.Experiment) { e.System = append(e.System, e.System[0]) },
+		`mode "v3"`:              func(e *file.Experiment) { e.Mode = "v3" },
+		`name ""`:                func(e *file.Experiment) { e.Name = "" },
+		`name "a b"`:             func(e *file.Experiment) { e.Name = "a b" },
+		"system.cores: want":     func(e *file.Experiment) { e.System[0].Values = nil },
+		"system.cores: 0:":       func(e *file.Experiment) { e.System[0].Values = []float64{2, 0} },
+		"system.cores: 1.5:":     func(e *file.Experiment) { e.System[0].Values = []float64{1.5} },
+		"system.cores: 2:":       func(e *file.Experiment) { e.System[0].Values = []float64{2, 2} },
+		`system: "threads"`:      func(e *file.Experiment) { e.System[0].Name = "threads" },
+		"system.cores: is given": func(e *file.Experiment) { e.System = append(e.System, e.System[0]) },
+		"system: 1080 combin": func(e *file.Experiment) {
+			e.System = append(e.System, upTo(file.MemoryMiB, 20), upTo(file.PowerLimit, 27))
+		},
+		"system: 1e+10 combin": func(e *file.Experiment) {
+			e.System = []file.Factor{upTo(file.Cores, 100), upTo(file.MemoryMiB, 100), upTo(file.Devices, 100), upTo(file.MicroBatch, 100), upTo(file.PowerLimit, 100)}
+		},
+		"profiles: job id":        func(e *file.Experiment) { e.Profiles = "a.b" },
 		"concurrency 0":           func(e *file.Experiment) { e.Concurrency = 0 },
 		"objective: is missing":   func(e *file.Experiment) { e.Objective.Metric = "" },
 		"search.max_epochs 8":     func(e *file.Experiment) { e.Search.MaxEpochs = 8 },
@@ -577,6 +584,15 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
+}
+
+// upTo is a system parameter with the values from 1 on.
+func upTo(name string, most int) file.Factor {
+	f := file.Factor{Name: name}
+	for x := range most {
+		f.Values = append(f.Values, float64(x+1))
+	}
+	return f
 }
 
 func TestJobIDs(t *testing.T) {

@@ -1,6 +1,7 @@
 package conduct
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -19,6 +20,7 @@ func (r *Record) Decide(known profile.Store, now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("decide on %s: %w", r.ID, err)
 	}
+	started := len(r.Trials)
 	for r.follow(searcher, known, now) {
 	}
 	for i := range r.Trials {
@@ -26,6 +28,19 @@ func (r *Record) Decide(known profile.Store, now time.Time) error {
 	}
 	if r.running() == 0 {
 		r.finish(r.spent(now), now)
+	}
+	return r.bound(started, now)
+}
+
+// bound stops an experiment whose record has become too large. Of its trials those stay that had started before: no job of the others was submitted.
+func (r *Record) bound(started int, now time.Time) error {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", r.ID, err)
+	}
+	if len(data) > MostBytes && !r.Over() {
+		r.Trials = r.Trials[:started]
+		r.Stop(fmt.Sprintf("its record has come to the %d MiB that it may have: search with fewer trials, epochs or metrics", MostBytes>>20), now)
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package conduct
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -37,13 +36,7 @@ func (r *Record) EpochEnded(job train.JobID, e event.EpochEnded, at time.Time) {
 	if t == nil || t.JobState != "" && e.EpochsDone <= t.EpochsDone() {
 		return
 	}
-	done := Epoch{Epoch: e.EpochsDone, Attempt: e.Attempt, At: at, Seconds: e.EpochSeconds, Metrics: maps.Clone(e.Metrics)}
-	if e.Loss != nil {
-		if done.Metrics == nil {
-			done.Metrics = map[string]float64{}
-		}
-		done.Metrics["loss"] = *e.Loss
-	}
+	done := Epoch{Epoch: e.EpochsDone, Attempt: e.Attempt, At: at, Seconds: e.EpochSeconds, Metrics: r.compared(e)}
 	if i := slices.IndexFunc(t.Done, func(d Epoch) bool { return d.Epoch >= done.Epoch }); i >= 0 {
 		if t.Done[i].Attempt >= done.Attempt && t.Done[i].Epoch == done.Epoch {
 			return
@@ -53,6 +46,20 @@ func (r *Record) EpochEnded(job train.JobID, e event.EpochEnded, at time.Time) {
 	t.Done = append(t.Done, done)
 	t.Learnt = min(t.Learnt, len(t.Done)-1)
 	r.settle(t, at)
+}
+
+// compared are the metrics that the objective and the constraints name: a record has no room for all that jobs report.
+func (r *Record) compared(e event.EpochEnded) map[string]float64 {
+	named := map[string]float64{}
+	for _, name := range r.Experiment.Metrics() {
+		if x, told := e.Metrics[name]; told {
+			named[name] = x
+		}
+		if name == "loss" && e.Loss != nil {
+			named[name] = *e.Loss
+		}
+	}
+	return named
 }
 
 // settle pauses a trial that has come as far as it was to, or ends it with its job.

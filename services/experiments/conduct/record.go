@@ -105,8 +105,9 @@ type Epoch struct {
 // Profile is what nodes measured of a job while it trained.
 type Profile struct {
 	// BusyCores is how many processors were busy on average.
-	BusyCores float64           `json:"busy_cores"`
-	Signature profile.Signature `json:"signature"`
+	BusyCores float64 `json:"busy_cores"`
+	// Signature is there until it is learnt.
+	Signature profile.Signature `json:"signature,omitempty"`
 }
 
 // JobID names the job of a trial.

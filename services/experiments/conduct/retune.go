@@ -58,7 +58,7 @@ func (r *Record) pipelined(t *Trial, known profile.Store) pipeline.Trial {
 	}
 	trial := pipeline.Trial{Workload: r.workload(t.Params, batch), BatchSize: batch, Unit: r.unit(), Epochs: t.Epochs, Settings: r.space().Settings()}
 	if t.Profile != nil {
-		trial.Kind = known.Kind(t.Profile.Signature)
+		trial.Kind = known.Kind(t.signature(trial.Workload, known))
 	}
 	launched := r.launched(t)
 	for i, e := range t.Done {
@@ -78,6 +78,14 @@ func (r *Record) pipelined(t *Trial, known profile.Store) pipeline.Trial {
 		}
 	}
 	return trial
+}
+
+// signature is that of the trial's profile. Once it was learnt the ground truth has it alone.
+func (t *Trial) signature(workload string, known profile.Store) profile.Signature {
+	if len(t.Profile.Signature) > 0 {
+		return t.Profile.Signature
+	}
+	return known.Signature(workload)
 }
 
 // Units of cost.
@@ -203,12 +211,12 @@ func (r *Record) Learn(known profile.Store) profile.Store {
 		trial := r.pipelined(t, known)
 		trial.Ended = trial.Ended[t.learnt(known):]
 		t.Learnt = len(t.Done)
-		if len(trial.Ended) == 0 {
-			continue
-		}
 		var signature profile.Signature
 		if t.Profile != nil {
-			signature = t.Profile.Signature
+			signature, t.Profile.Signature = t.Profile.Signature, nil
+		}
+		if len(trial.Ended) == 0 {
+			continue
 		}
 		last := t.Done[len(t.Done)-1]
 		known = known.Learn(&trial, signature).Hears(profile.Heard{Training: string(t.Job), Attempt: last.Attempt, Epoch: last.Epoch})

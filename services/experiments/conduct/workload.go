@@ -40,7 +40,8 @@ func digest(env map[string]string) string {
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// resources are those of the job that no system parameter chooses: what one chooses is in the settings.
+// resources are those of the job that no system parameter chooses, since what one chooses is in the settings, and the names of those that are nothing of the job's but
+// for a system parameter: the settings of a workload have the same names.
 func (r *Record) resources() []string {
 	job := r.Experiment.Job.WithDefaults()
 	words := []string{"launch:" + string(job.Launch)}
@@ -49,11 +50,20 @@ func (r *Record) resources() []string {
 		{file.Cores, fmt.Sprint(job.Cores)},
 		{file.MemoryMiB, fmt.Sprint(job.MainMemoryMiB)},
 	} {
-		if !slices.ContainsFunc(r.Experiment.System, func(f file.Factor) bool { return f.Name == given.parameter }) {
+		if !r.tunes(given.parameter) {
 			words = append(words, given.parameter+":"+given.value)
 		}
 	}
+	for _, parameter := range []string{file.MicroBatch, file.PowerLimit} {
+		if r.tunes(parameter) {
+			words = append(words, parameter)
+		}
+	}
 	return words
+}
+
+func (r *Record) tunes(parameter string) bool {
+	return slices.ContainsFunc(r.Experiment.System, func(f file.Factor) bool { return f.Name == parameter })
 }
 
 // costs says whether a parameter changes what an epoch costs. That is what the experiment says or, where it says nothing, it is those whose values are all whole numbers,

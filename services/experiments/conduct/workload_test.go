@@ -53,6 +53,9 @@ func TestWorkloadsAreToldApart(t *testing.T) {
 		got   string
 		equal bool
 	}{
+		{"a micro-batch that is tuned, too", of(func(e *file.Experiment) { e.System = append(e.System[:1:1], upTo(file.MicroBatch, 2)) }, first, 32), false},
+		{"a power limit that is tuned, too", of(func(e *file.Experiment) { e.System = append(e.System[:1:1], upTo(file.PowerLimit, 2)) }, first, 32), false},
+		{"other numbers of cores", of(func(e *file.Experiment) { e.System = []file.Factor{upTo(file.Cores, 2)} }, first, 32), true},
 		{"another rate", of(nil, params(1, 0.5, 64, 1, "sgd"), 32), true},
 		{"another momentum", of(nil, params(0.1, 0.9, 64, 1, "sgd"), 32), true},
 		{"another width", of(nil, params(0.1, 0.5, 128, 1, "sgd"), 32), false},
@@ -114,6 +117,26 @@ func TestTheEnvironmentStaysOutOfTheGroundTruth(t *testing.T) {
 }
 
 // A crash after the ground truth was kept and before the record was: the same epochs are told again, and counted once.
+// What was learnt is read again elsewhere, also where the system parameters of a program became more.
+func TestWhatWasLearntIsPortable(t *testing.T) {
+	var known profile.Store
+	for _, more := range [][]file.Factor{nil, {{Name: file.MicroBatch, Values: []float64{32, 16}}}, {{Name: file.PowerLimit, Values: []float64{300, 200}}}} {
+		e := experiment(search.Random, file.PipeTune, 2)
+		e.System = append(e.System, more...)
+		w := newWorld(t, e)
+		w.known = known
+		w.run()
+		known = w.known.Portable()
+	}
+	data, err := json.Marshal(known)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := profile.Decode(data); err != nil || len(known.Entries) != 3 {
+		t.Errorf("%d workloads: %v", len(known.Entries), err)
+	}
+}
+
 func TestWhatIsToldAgainIsLearntOnce(t *testing.T) {
 	r := New("exp", experiment(search.Random, file.PipeTune, 1), "", time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC))
 	if err := r.Decide(profile.Store{}, r.SubmittedAt); err != nil {

@@ -212,27 +212,34 @@ func (w *world) run() {
 	w.t.Helper()
 	w.hear(func(*Record) {})
 	for range 100_000 {
-		var next train.JobID
-		var at time.Time
-		for _, id := range slices.Sorted(keys(w.jobs)) {
-			j := w.jobs[id]
-			when := j.ends
-			if j.pending != nil && j.pendingAt.Before(when) {
-				when = j.pendingAt
-			}
-			if j.running && (next == "" || when.Before(at)) {
-				next, at = id, when
-			}
-		}
-		if next == "" {
-			if !w.record.Over() {
-				w.t.Fatalf("nothing runs, and the experiment is not over: %+v", w.record)
-			}
+		if !w.next() {
 			return
 		}
-		w.step(next, at)
 	}
 	w.t.Fatal("the experiment does not end")
+}
+
+// next has happen what does next; false where nothing runs any more, as it should when the experiment is over.
+func (w *world) next() bool {
+	w.t.Helper()
+	var next train.JobID
+	var at time.Time
+	for _, id := range slices.Sorted(keys(w.jobs)) {
+		j := w.jobs[id]
+		when := j.ends
+		if j.pending != nil && j.pendingAt.Before(when) {
+			when = j.pendingAt
+		}
+		if j.running && (next == "" || when.Before(at)) {
+			next, at = id, when
+		}
+	}
+	if next != "" {
+		w.step(next, at)
+	} else if !w.record.Over() {
+		w.t.Fatalf("nothing runs, and the experiment is not over: %+v", w.record)
+	}
+	return next != ""
 }
 
 func keys(jobs map[train.JobID]*job) func(func(train.JobID) bool) {

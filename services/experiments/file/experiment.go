@@ -48,6 +48,9 @@ type Experiment struct {
 	System []Factor `json:"system,omitempty"`
 	// Costs are the parameters that change what an epoch costs; nil leaves that to a rule.
 	Costs []string `json:"costs,omitzero"`
+	// Profiles names the ground truth that its trials learn from and add to; empty is the yard's own. Comparisons have others, so that theirs begins empty and this
+	// one stays as it is.
+	Profiles string `json:"profiles,omitempty"`
 	// Power says where PipeTune's users measured. The nodes' own meters hold; it is for people.
 	Power *Power `json:"power,omitempty"`
 }
@@ -90,6 +93,18 @@ func (f Factor) Check() error {
 // wrongValue says whether a system parameter cannot have a value.
 func wrongValue(name string, x float64) bool {
 	return !(x > 0) || name != PowerLimit && x != math.Trunc(x) || x > math.MaxInt32
+}
+
+// MostSettings bounds the combinations of values of system parameters: a decision weighs them all, while other experiments wait.
+const MostSettings = 1024
+
+// Combinations is how many settings system parameters make.
+func Combinations(system []Factor) float64 {
+	n := 1.0
+	for _, f := range system {
+		n *= float64(len(f.Values))
+	}
+	return n
 }
 
 // Budget bounds an experiment; 0 is no bound. No new trial starts beyond it.
@@ -136,6 +151,15 @@ type Constraint struct {
 	Metric string   `json:"metric"`
 	Min    *float64 `json:"min,omitempty"`
 	Max    *float64 `json:"max,omitempty"`
+}
+
+// Metrics are those that results are made of.
+func (e Experiment) Metrics() []string {
+	names := []string{e.Objective.Metric}
+	for _, c := range e.Constraints {
+		names = append(names, c.Metric)
+	}
+	return names
 }
 
 // Report is what is known of a trial at the end of an epoch.

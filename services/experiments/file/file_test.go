@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -193,6 +194,7 @@ func TestParseTellsWhatIsWrong(t *testing.T) {
 		{"hours: 1.5", "hours: .nan", `line 21: budget.hours: want a number, found ".nan"`},
 		{"cores: [2, 1]", "cores: [2, 2]", "line 23: system.cores[1]: given twice (keep one of them)"},
 		{"cores: [2, 1]", "cores: [2, 0]", `line 23: system.cores[1]: want a number above 0, whole unless it is a power limit; found "0"`},
+		{"cores: [2, 1]", "memory_mib: [" + counted(64) + "], cores: [" + counted(9) + "]", "line 23: system: 1152 combinations of values: want at most 1024"},
 		{"group: nightly", "group: &a nightly\nname2: *a", "line 4: references (*a) are not read (write it out)"},
 	} {
 		text := strings.Replace(own, tc.old, tc.with, 1)
@@ -214,6 +216,15 @@ func TestParseTellsWhatIsWrong(t *testing.T) {
 			t.Errorf("%.20q was read", text)
 		}
 	}
+}
+
+// counted are the numbers from 1 on.
+func counted(most int) string {
+	words := make([]string, most)
+	for i := range words {
+		words[i] = strconv.Itoa(i + 1)
+	}
+	return strings.Join(words, ", ")
 }
 
 const bigdlFile = `{

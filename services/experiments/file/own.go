@@ -285,6 +285,9 @@ func (r *reader) system(n *yaml.Node) []Factor {
 			factors = append(factors, factor)
 		}
 	}
+	if all := Combinations(factors); all > MostSettings {
+		r.add(n, "system", "", "%g combinations of values: want at most %d", all, MostSettings)
+	}
 	return factors
 }
 

@@ -238,9 +238,9 @@ func TestStoreKeepsWhatItLearntThroughEveryModel(t *testing.T) {
 
 func TestDecodeRefuses(t *testing.T) {
 	for _, text := range []string{
-		`{`, `{"entries":[{"workload":"a"},{"workload":"a"}]}`, `{"entries":[{"workload":"a","default":{"cores":2},"measured":[{"setting":{"cores":1},"cost":0,"epochs":1}]}]}`,
-		`{"entries":[{"workload":"a","default":{"cores":2},"measured":[{"setting":{},"cost":1,"epochs":1}]}]}`, `{"model":{"features":[{"name":"a","scale":0}]}}`,
-		`{"model":{"features":[{"name":"a","scale":1},{"name":"a","scale":1}]}}`, `{"model":{"clusters":[{"centre":{"a":1},"threshold":1}]}}`,
+		`{`, `{}`, `{"name":"digits","mode":"v1"}`, `{"seed":0,"model":{}}`, `{"seed":0,"model":{},"fitted":0}x`, `{"fitted":0,"model":{},"entries":[{"workload":"a"},{"workload":"a"}]}`, `{"fitted":0,"model":{},"entries":[{"workload":"a","default":{"cores":2},"measured":[{"setting":{"cores":1},"cost":0,"epochs":1}]}]}`,
+		`{"fitted":0,"model":{},"entries":[{"workload":"a","default":{"cores":2},"measured":[{"setting":{},"cost":1,"epochs":1}]}]}`, `{"fitted":0,"model":{"features":[{"name":"a","scale":0}]}}`,
+		`{"fitted":0,"model":{"features":[{"name":"a","scale":1},{"name":"a","scale":1}]}}`, `{"fitted":0,"model":{"clusters":[{"centre":{"a":1},"threshold":1}]}}`,
 	} {
 		if _, err := Decode([]byte(text)); err == nil {
 			t.Errorf("%s was read", text)
@@ -249,7 +249,7 @@ func TestDecodeRefuses(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	f.Add([]byte(`{"seed":1,"entries":[{"workload":"a","default":{"cores":2},"measured":[{"setting":{"cores":1},"cost":1,"epochs":1}],"signature":{"x":1}}],
+	f.Add([]byte(`{"seed":1,"fitted":1,"entries":[{"workload":"a","default":{"cores":2},"measured":[{"setting":{"cores":1},"cost":1,"epochs":1}],"signature":{"x":1}}],
 "model":{"features":[{"name":"x","median":1,"scale":1}],"clusters":[{"centre":{"x":0},"threshold":1,"members":1}]}}`))
 	f.Fuzz(func(_ *testing.T, data []byte) {
 		if s, err := Decode(data); err == nil {

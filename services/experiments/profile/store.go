@@ -2,6 +2,7 @@ package profile
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -83,6 +84,14 @@ func (s Store) Learn(t *pipeline.Trial, signature Signature) Store {
 		s.Model, s.Fitted = Fit(signatures, s.Seed), len(signatures)
 	}
 	return s
+}
+
+// Signature is what was measured of a workload, nil where nothing was.
+func (s Store) Signature(workload string) Signature {
+	if i := slices.IndexFunc(s.Entries, func(e Entry) bool { return e.Workload == workload }); i >= 0 {
+		return s.Entries[i].Signature
+	}
+	return nil
 }
 
 func (s Store) signatures() []Signature {
@@ -183,8 +192,14 @@ func (s Store) Portable() Store {
 // Decode reads a store that was written as JSON, maybe elsewhere.
 func Decode(data []byte) (Store, error) {
 	var s Store
-	if err := json.Unmarshal(data, &s); err != nil {
+	var fields map[string]json.RawMessage
+	if err := errors.Join(json.Unmarshal(data, &fields), json.Unmarshal(data, &s)); err != nil {
 		return Store{}, fmt.Errorf("decode ground truth: %w", err)
+	}
+	for _, always := range []string{"model", "fitted"} { // of an empty store, too: any other object would read as one
+		if fields[always] == nil {
+			return Store{}, fmt.Errorf("decode ground truth: it has no %q, so it is no export of one", always)
+		}
 	}
 	s = s.Portable()
 	if err := s.check(); err != nil {
