@@ -138,6 +138,8 @@ type AttemptLost struct {
 	EpochsDone   int        `json:"epochs_done"`
 	Exit         train.Exit `json:"exit"`
 	RetrySeconds float64    `json:"retry_seconds"`
+	// Needs is what the job is planned with from then on of each device, where it was held to a part that was too little.
+	Needs unit.Bytes `json:"needs_bytes,omitempty"`
 }
 
 // Reestimated corrects the estimate of the whole run.
