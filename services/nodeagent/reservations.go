@@ -106,7 +106,7 @@ func (r *reservations) run(ctx context.Context, devices func() []gpu.Device) err
 func (r *reservations) outgrown(devices []gpu.Device) map[claim]event.Outgrew {
 	sizes := map[train.DeviceID]unit.Bytes{}
 	for _, d := range devices {
-		sizes[d.ID()] = d.Memory
+		sizes[d.ID()] = d.Memory - d.Memory%unit.MiB // parts are whole MiB: the next one would be more than there is
 	}
 	live := r.live()
 	r.mu.Lock()

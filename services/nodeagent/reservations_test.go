@@ -117,6 +117,20 @@ func TestTheMostThatIsKnownOfMemory(t *testing.T) {
 	}
 }
 
+// A device may have half a MiB that nobody can ask for.
+func TestNobodyNeedsMoreThanTheWholeMiBOfADevice(t *testing.T) {
+	a := train.Attempt{Job: "j", Number: 1, Node: "n", Devices: []train.DeviceID{"gpu:0"}, Memory: unit.GiB, Phase: train.PhaseRunning}
+	r := newReservations("n", func() []train.Attempt { return []train.Attempt{a} }, nil, quiet())
+	r.reported(a, 16*unit.GiB)
+	for _, found := range r.outgrown([]gpu.Device{{Memory: 16160*unit.MiB + unit.MiB/2}}) {
+		if want := 16160 * unit.MiB; found.Needs != want || found.Used != want || found.Needs.MiB() != 16160 {
+			t.Errorf("needs %d bytes, uses %d, want %d", found.Needs, found.Used, want)
+		}
+		return
+	}
+	t.Error("nothing is told")
+}
+
 func TestWhatCouldNotBeToldIsToldLater(t *testing.T) {
 	a := train.Attempt{Job: "j", Number: 3, Node: "n", Devices: []train.DeviceID{"gpu:0"}, Memory: unit.GiB, Phase: train.PhaseRunning}
 	ctx, stop := context.WithCancel(within(t))
