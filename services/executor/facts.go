@@ -12,8 +12,8 @@ import (
 
 func startedFact(a train.Attempt, mounts bool) event.Fact {
 	f := event.JobFact(a.Job, event.FactStarted, fmt.Sprintf("attempt/%d/started", a.Number), event.Started{
-		Attempt: a.Number, Generation: a.Generation, Node: a.Places()[0].Node, Devices: train.AllDevices(a.Places()), Parts: a.Parts, EpochsDone: a.StartedEpochs, Servers: a.Servers,
-		Mounts: mounts,
+		Attempt: a.Number, Generation: a.Generation, Node: a.Places()[0].Node, Devices: train.AllDevices(a.Places()), Parts: a.Parts, EpochsDone: a.StartedEpochs, Enforcement: a.Enforcement,
+		Servers: a.Servers, Mounts: mounts,
 	})
 	f.Time = a.StartedAt
 	return f
