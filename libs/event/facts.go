@@ -76,6 +76,8 @@ type Started struct {
 	// Parts are set for a gang over several nodes; Node is then that of the first rank, and Devices are those of all.
 	Parts      []train.Part `json:"parts,omitempty"`
 	EpochsDone int          `json:"epochs_done"`
+	// Enforcement is what holds the attempt to its part of its devices.
+	Enforcement train.Enforcement `json:"enforcement,omitempty"`
 	// Servers is how many parameter servers were started beside the processes of the devices.
 	Servers int `json:"servers,omitempty"`
 	// Mounts is false where /custom, /snapshots and /data are given by environment variables instead.
@@ -138,6 +140,8 @@ type AttemptLost struct {
 	EpochsDone   int        `json:"epochs_done"`
 	Exit         train.Exit `json:"exit"`
 	RetrySeconds float64    `json:"retry_seconds"`
+	// Needs is what the job is planned with from then on of each device, where it was held to a part that was too little.
+	Needs unit.Bytes `json:"needs_bytes,omitempty"`
 }
 
 // Reestimated corrects the estimate of the whole run.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
@@ -271,7 +272,7 @@ func (e *executor) tell(ctx context.Context, a train.Attempt) error {
 		return err
 	}
 	verdict := diff.Details(a, report, job)
-	if err := e.publish(ctx, endFact(a, verdict)); err != nil {
+	if err := e.publish(ctx, endFact(a, verdict, e.needs(a))); err != nil {
 		return err
 	}
 	a.Told = true
@@ -287,6 +288,23 @@ func (e *executor) tell(ctx context.Context, a train.Attempt) error {
 	delete(e.retunings, key)
 	e.picture.over(key)
 	return e.backend.Forget(ctx, a)
+}
+
+// needs is how much of each device an attempt is to have after one that was held to its part has run out of it: half as much again, as far as there is. What it would
+// have used nobody has seen. It is 0 for all others.
+func (e *executor) needs(a train.Attempt) unit.Bytes {
+	if a.Memory == 0 || a.Enforcement != train.EnforcedByMPS || a.Exit == nil || !a.Exit.OutOfDeviceMemory() {
+		return 0
+	}
+	places, err := e.picture.places(a)
+	if err != nil {
+		return 0 // the node has gone
+	}
+	needs := a.Memory + a.Memory/2
+	for _, d := range (launch.Setting{Places: places}).Devices() {
+		needs = min(needs, d.Memory)
+	}
+	return needs
 }
 
 // cancel records the end of a job without processes. A job that was never tried gets a record for it, so that no start can come in between.

@@ -6,13 +6,14 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
 )
 
 func startedFact(a train.Attempt, mounts bool) event.Fact {
 	f := event.JobFact(a.Job, event.FactStarted, fmt.Sprintf("attempt/%d/started", a.Number), event.Started{
-		Attempt: a.Number, Generation: a.Generation, Node: a.Places()[0].Node, Devices: train.AllDevices(a.Places()), Parts: a.Parts, EpochsDone: a.StartedEpochs, Servers: a.Servers,
-		Mounts: mounts,
+		Attempt: a.Number, Generation: a.Generation, Node: a.Places()[0].Node, Devices: train.AllDevices(a.Places()), Parts: a.Parts, EpochsDone: a.StartedEpochs, Enforcement: a.Enforcement,
+		Servers: a.Servers, Mounts: mounts,
 	})
 	f.Time = a.StartedAt
 	return f
@@ -30,8 +31,8 @@ func withdrawnFact(a train.Attempt, generation uint64) event.Fact {
 		event.StopWithdrawn{Attempt: a.Number, Cause: a.Stop, Generation: generation})
 }
 
-// endFact tells the outcome of an attempt.
-func endFact(a train.Attempt, v diff.Verdict) event.Fact {
+// endFact tells the outcome of an attempt, and of what is lost how much memory the next one needs where that is known.
+func endFact(a train.Attempt, v diff.Verdict, needs unit.Bytes) event.Fact {
 	attempt := fmt.Sprintf("attempt/%d/end", a.Number)
 	exit := train.Exit{Lost: true}
 	if a.Exit != nil {
@@ -47,7 +48,7 @@ func endFact(a train.Attempt, v diff.Verdict) event.Fact {
 		f = event.JobFact(a.Job, event.FactPreempted, attempt, event.Preempted{Attempt: a.Number, Cause: a.Stop, EpochsDone: v.EpochsDone, Forced: v.Forced})
 	case train.OutcomeRecovering:
 		f = event.JobFact(a.Job, event.FactAttemptLost, attempt, event.AttemptLost{
-			Attempt: a.Number, EpochsDone: v.EpochsDone, Exit: exit, RetrySeconds: v.Retry.Seconds(),
+			Attempt: a.Number, EpochsDone: v.EpochsDone, Exit: exit, RetrySeconds: v.Retry.Seconds(), Needs: needs,
 		})
 	case train.OutcomeFailed, train.OutcomeNone:
 		f = event.OnceFact(a.Job, event.FactFailed, "end", event.Failed{Attempt: a.Number, EpochsDone: v.EpochsDone, Exit: exit, Reason: v.Reason})

@@ -42,11 +42,13 @@ func newReservations(node train.NodeID, live func() []train.Attempt, publish fun
 	}
 }
 
-// reported takes what the code of an attempt says to use of each of its devices.
-func (r *reservations) reported(a train.Attempt, memory unit.Bytes) {
+// reported takes what the code of an attempt says to use of each of its devices, and gives the most that it was seen to use of one, its context included.
+func (r *reservations) reported(a train.Attempt, memory unit.Bytes) unit.Bytes {
+	most := memory
 	for _, d := range a.DevicesOn(r.node) {
-		r.see(claim{a.Job, a.Number, d}, memory)
+		most = max(most, r.see(claim{a.Job, a.Number, d}, memory))
 	}
+	return most
 }
 
 // measured takes what the processes of attempts were seen to hold of devices. What is a guess is left out.
@@ -58,17 +60,19 @@ func (r *reservations) measured(uses []event.Use) {
 	}
 }
 
-func (r *reservations) see(c claim, memory unit.Bytes) {
+// see gives the most that was seen so far.
+func (r *reservations) see(c claim, memory unit.Bytes) unit.Bytes {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if memory <= r.used[c] {
-		return
+		return r.used[c]
 	}
 	r.used[c] = memory
 	select {
 	case r.wake <- struct{}{}:
 	default:
 	}
+	return memory
 }
 
 // tellAgain is how soon what could not be told is tried again.
@@ -102,7 +106,7 @@ func (r *reservations) run(ctx context.Context, devices func() []gpu.Device) err
 func (r *reservations) outgrown(devices []gpu.Device) map[claim]event.Outgrew {
 	sizes := map[train.DeviceID]unit.Bytes{}
 	for _, d := range devices {
-		sizes[d.ID()] = d.Memory
+		sizes[d.ID()] = d.Memory - d.Memory%unit.MiB // parts are whole MiB: the next one would be more than there is
 	}
 	live := r.live()
 	r.mu.Lock()

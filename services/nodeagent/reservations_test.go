@@ -99,6 +99,38 @@ func TestProcessesThatHoldMoreThanTheirPart(t *testing.T) {
 	}
 }
 
+// What is known of an attempt's memory is the most that its code said or the driver saw on any of its devices. Another attempt's and what is guessed is left out.
+func TestTheMostThatIsKnownOfMemory(t *testing.T) {
+	a := train.Attempt{Job: "j", Number: 3, Node: "n", Devices: []train.DeviceID{"gpu:0", "gpu:1"}}
+	r := newReservations("n", nil, nil, quiet())
+	use := func(attempt int, device train.DeviceID, memory unit.Bytes, guessed bool) event.Use {
+		return event.Use{Job: "j", Attempt: attempt, Component: event.ComponentGPU, Device: device, MemoryBytes: memory, Estimated: guessed}
+	}
+	if got := r.reported(a, unit.GiB); got != unit.GiB {
+		t.Errorf("at first %s, want what was told", got)
+	}
+	r.measured([]event.Use{use(3, "gpu:0", unit.GiB, false), use(3, "gpu:1", 3*unit.GiB, false), use(3, "gpu:1", 8*unit.GiB, true), use(2, "gpu:0", 4*unit.GiB, false)})
+	for _, c := range []struct{ told, want unit.Bytes }{{2 * unit.GiB, 3 * unit.GiB}, {0, 3 * unit.GiB}, {5 * unit.GiB, 5 * unit.GiB}, {unit.GiB, 5 * unit.GiB}} {
+		if got := r.reported(a, c.told); got != c.want {
+			t.Errorf("told %s: %s, want %s", c.told, got, c.want)
+		}
+	}
+}
+
+// A device may have half a MiB that nobody can ask for.
+func TestNobodyNeedsMoreThanTheWholeMiBOfADevice(t *testing.T) {
+	a := train.Attempt{Job: "j", Number: 1, Node: "n", Devices: []train.DeviceID{"gpu:0"}, Memory: unit.GiB, Phase: train.PhaseRunning}
+	r := newReservations("n", func() []train.Attempt { return []train.Attempt{a} }, nil, quiet())
+	r.reported(a, 16*unit.GiB)
+	for _, found := range r.outgrown([]gpu.Device{{Memory: 16160*unit.MiB + unit.MiB/2}}) {
+		if want := 16160 * unit.MiB; found.Needs != want || found.Used != want || found.Needs.MiB() != 16160 {
+			t.Errorf("needs %d bytes, uses %d, want %d", found.Needs, found.Used, want)
+		}
+		return
+	}
+	t.Error("nothing is told")
+}
+
 func TestWhatCouldNotBeToldIsToldLater(t *testing.T) {
 	a := train.Attempt{Job: "j", Number: 3, Node: "n", Devices: []train.DeviceID{"gpu:0"}, Memory: unit.GiB, Phase: train.PhaseRunning}
 	ctx, stop := context.WithCancel(within(t))

@@ -211,8 +211,11 @@ func (p *picture) state(now time.Time, last train.Plan, known bool, terms plan.S
 		if silent >= nodeTimeout {
 			n.Devices = p.inUse(n)
 		}
-		if silent < nodeLost && len(n.Devices) > 0 {
-			s.Nodes = append(s.Nodes, n)
+		if silent >= nodeLost || len(n.Devices) == 0 {
+			continue
+		}
+		if s.Nodes = append(s.Nodes, n); silent >= nodeTimeout {
+			s.Silent = append(s.Silent, n.ID)
 		}
 	}
 	// A gang is spread over nodes only by Kubernetes, and a plan does not tell one job's nodes from another's.

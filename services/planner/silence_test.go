@@ -7,6 +7,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
@@ -62,6 +63,38 @@ func TestOnlyTimeInWhichANodeWouldBeHeardAgesIt(t *testing.T) {
 		say()
 	}
 	want("a node whose clock is wrong by hours, and that speaks", 2)
+}
+
+// A job that may share its device goes on while the node says nothing, and nobody new comes beside it.
+func TestNobodyComesBesideAJobOfASilentNode(t *testing.T) {
+	now := time.Unix(10_000, 0)
+	p := newPicture()
+	node := train.Node{ID: "a", SeenAt: now, Devices: []train.Device{{ID: "gpu:0", Kind: train.KindGPU, Memory: 16 * unit.GiB, Enforcement: train.EnforcedByAdvice}}}
+	p.seeNode(now, bus.Entry[train.Node]{Key: "a", Value: node}, false)
+	last := train.Plan{Allocations: []train.Allocation{{Job: "host", Node: "a", Devices: []train.DeviceID{"gpu:0"}, Memory: 4 * unit.GiB}}}
+	for _, id := range []train.JobID{"host", "new"} {
+		j := admitted(id, 1)
+		j.Spec.AllowSharing, j.Spec.EstimatedMemoryMiB = true, 4<<10
+		p.seeJob(bus.Entry[train.Job]{Key: string(id), Value: j}, false)
+	}
+	a := train.Attempt{Job: "host", Number: 1, Node: "a", Devices: []train.DeviceID{"gpu:0"}, Memory: 4 * unit.GiB, Phase: train.PhaseRunning}
+	p.seeAttempt(bus.Entry[train.Attempt]{Key: "host", Value: a}, false)
+	wait := func(d time.Duration) {
+		for range d / time.Second {
+			now = now.Add(time.Second)
+			p.listen(now, true)
+		}
+	}
+	for _, c := range []struct {
+		after   time.Duration
+		running int
+	}{{10 * time.Second, 2}, {39 * time.Second, 1}} {
+		wait(c.after)
+		decided := plan.Decide(p.state(now, last, true, plan.State{}), plan.Switchyard{})
+		if len(decided.Allocations) != c.running {
+			t.Errorf("after %v more: %+v, want %d jobs", c.after, decided.Allocations, c.running)
+		}
+	}
 }
 
 func TestJobsOfANodeGoOnAfterALongPause(t *testing.T) {

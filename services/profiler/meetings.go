@@ -100,7 +100,7 @@ func (l *learner) meet(j *job, m bus.Message, body any) {
 			for i, d := range b.Devices {
 				at[i] = place{b.Node, d}
 			}
-			l.stays.arrive(j.id, curve.KindOf(j.spec), at, m.Time)
+			l.stays.arrive(j.id, curve.KindOf(j.spec), at, m.Time).held = b.Enforcement == train.EnforcedByMPS
 		}
 	case *event.AttemptLost:
 		l.exited(j, m, b.Exit)

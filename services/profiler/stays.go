@@ -28,6 +28,8 @@ type stay struct {
 	job    train.JobID
 	kind   curve.Kind
 	places []place
+	// held says that it gets no more memory than its part, whatever the others use.
+	held bool
 	// since is when it was started, until when it left; zero while it is there.
 	since, until time.Time
 	// trains is when the first epoch that it told began: before that it loads, and disturbs nobody as it will later. Zero while it has told none.
@@ -60,13 +62,14 @@ func newStays() *stays {
 }
 
 // arrive notes the start of an attempt on devices of one node. Jobs on several nodes are alone on all of them.
-func (s *stays) arrive(job train.JobID, kind curve.Kind, at []place, since time.Time) {
+func (s *stays) arrive(job train.JobID, kind curve.Kind, at []place, since time.Time) *stay {
 	s.leave(job, since)
 	one := &stay{job: job, kind: kind.On(len(at)), places: at, since: since, epochAt: since}
 	s.live[job] = one
 	for _, p := range at {
 		s.at[p] = append(s.at[p], one)
 	}
+	return one
 }
 
 // leave notes the end of what a job has running.
@@ -191,10 +194,10 @@ func (s *stays) beside(one *stay, at place, from, to time.Time) (others []*stay,
 }
 
 // outOfMemory gives a measurement without a step time of a job that has just run out of memory beside one other; false where it had the device for itself,
-// or several were there, on any device: then nobody knows which of them is too much.
+// or several were there, on any device: then nobody knows which of them is too much. Who is held to its part has run out of that alone.
 func (s *stays) outOfMemory(job train.JobID) (measurement, bool) {
 	one := s.live[job]
-	if one == nil {
+	if one == nil || one.held {
 		return measurement{}, false
 	}
 	var others []*stay

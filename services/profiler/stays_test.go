@@ -250,6 +250,22 @@ func TestTheStoryOfTwoJobs(t *testing.T) {
 	}
 }
 
+// Who is held to its part of a device by MPS runs out of that, whoever is beside it.
+func TestWhoIsHeldToItsPartBlamesNobody(t *testing.T) {
+	for level, blames := range map[train.Enforcement]bool{train.EnforcedByMPS: false, train.EnforcedByAdvice: true} {
+		story := shared()
+		last := story[len(story)-2]
+		last.Body = event.Started{Attempt: 1, Node: "n", Devices: []train.DeviceID{"gpu:0"}, Enforcement: level}
+		story[len(story)-2] = last
+		for _, m := range tell(t, nil, "1", story) {
+			known := m.Known.Encounters()
+			if found := slices.ContainsFunc(known, func(e curve.Encounter) bool { return e.OutOfMemory }); found != blames {
+				t.Errorf("held to its part by %s: %+v", level, known)
+			}
+		}
+	}
+}
+
 // A job whose steps have grown beside others is not slower for that.
 func TestLargerStepsCountAsSeveral(t *testing.T) {
 	for _, tunes := range []bool{true, false} {

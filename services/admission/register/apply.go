@@ -8,6 +8,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // apply changes the record by a fact that is legal in its state. It may correct the state that the table gives. False where the fact is an old one that says
@@ -266,7 +267,14 @@ func attemptLost(job *train.Job, f Fact, b *event.AttemptLost) bool {
 		what = "ended: " + clip(b.Exit.Reason.Message, maxText/2)
 	case b.Exit.Signal != "":
 		what = "was killed by " + b.Exit.Signal
+	case b.Exit.OutOfDeviceMemory():
+		what = "ran out of memory of its device"
 	}
+	if mib := int64(b.Needs / unit.MiB); mib > job.Spec.EstimatedMemoryMiB {
+		job.Spec.EstimatedMemoryMiB = mib
+		warn(job, fmt.Sprintf("attempt %d ran out of its part of its device: from now on the job asks for %s", b.Attempt, job.Spec.EstimatedMemory()))
+	}
+	job.Outgrown = job.Outgrown || b.Needs > 0
 	if b.Exit.LogTail != "" {
 		job.LogTail = clipTail(b.Exit.LogTail, maxLogTail)
 	}

@@ -44,7 +44,7 @@ func Judge(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 		v.Reason = tooExpensive(job)
 	case exit.Forced && (a.Stop == train.StopPreempt || a.Stop == train.StopRescale || a.Stop == train.StopRetune):
 		v.Outcome, v.Forced = train.OutcomePreempted, true
-	case exit.Forced || exit.Lost || exit.Signal != "":
+	case exit.Forced || exit.Lost || exit.Signal != "" || a.Memory > 0 && exit.OutOfDeviceMemory(): // a neighbour may have had what it lacked
 		return lost(v, a, r, job, exit)
 	case clean && r.Ended == "failed":
 		v.Outcome = train.OutcomeFailed
@@ -124,6 +124,8 @@ func how(e train.Exit) string {
 	switch {
 	case e.Reason.Message != "":
 		return e.Reason.Message
+	case e.OutOfDeviceMemory():
+		return "out of memory of a device that it may share"
 	case e.Lost:
 		return "the processes vanished"
 	case e.Forced:

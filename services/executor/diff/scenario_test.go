@@ -20,7 +20,7 @@ import (
 //	job a [epochs=3] [max_restarts=1]      a job is admitted; `overheard`: its epochs are read in its output
 //	plan 2: a on gpu:0,gpu:1; b on gpu:2   a plan comes in; `waits c (why)` gives a reason; `a on gpu:0/6` is 6 GiB of the 16 of a device
 //	a reports epochs=2 [answered] [spoke] [ended=finished] [checkpoint] [read]   read: all of its output was
-//	a exits [with 3 | by SIGKILL | lost | forced | says .. | imageless]
+//	a exits [with 3 | by SIGKILL | lost | forced | says .. | imageless | out of memory]
 //	a is in trouble: CODE what happened     a pod of it is: the rest has to end, and it will have been lost
 //	a never runs: CODE what happened        likewise, and not all of it ran
 //	cluster n1 n2                          the executor is that of a cluster; plans say `a on gpu:0@n1,gpu:0@n2`
@@ -171,6 +171,8 @@ func exitOf(words []string) train.Exit {
 		return train.Exit{Forced: true}
 	case words[0] == "imageless":
 		return train.Exit{Code: 127, Reason: train.Reason{Code: "ImageMissing", Message: "image x is not on node n1", Hint: "load it"}}
+	case words[0] == "out":
+		return train.Exit{Code: 1, LogTail: "torch.OutOfMemoryError: CUDA out of memory."}
 	case words[0] == "says":
 		return train.Exit{Code: 127, Message: strings.Join(words[1:], " ")}
 	default:

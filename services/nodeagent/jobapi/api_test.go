@@ -153,6 +153,21 @@ func TestTheRicherRequests(t *testing.T) {
 	}
 }
 
+// The memory of an epoch is what the driver has seen, where that is more than the code knows of: its context on the device, say.
+func TestEpochsTellOfMemoryAsItWasSeen(t *testing.T) {
+	d := newDesk(t, bustest.Start(t))
+	d.background()
+	d.put(attempt(1))
+	const epochs = "/attempt/" + token + "1/v1/jobs/" + capability + "/epochs"
+	d.seen = 1500
+	d.want("POST", epochs, `{"epochs_done":1,"gpu_memory_bytes":1000}`, 200, "{}")
+	d.want("POST", epochs, `{"epochs_done":2,"gpu_memory_bytes":2000}`, 200, "{}")
+	told := facts[event.EpochEnded](d, event.StreamJobs, event.FactEpochEnded, 2)
+	if told[0].MemoryBytes != 1500 || told[1].MemoryBytes != 2000 {
+		t.Errorf("epochs of %d and %d bytes, want 1500 and 2000", told[0].MemoryBytes, told[1].MemoryBytes)
+	}
+}
+
 func TestWhoMaySpeak(t *testing.T) {
 	d := newDesk(t, bustest.Start(t))
 	d.wantError("GET", "/has_to_stop/"+capability, "", 404, "UnknownJob", "JOB_UUID")

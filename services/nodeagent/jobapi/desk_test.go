@@ -20,6 +20,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bustest"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/outbox"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/roster"
 )
@@ -49,6 +50,8 @@ type desk struct {
 	web      *httptest.Server
 	// wish is the micro-batch that is wanted of the job, in generation 9; nil while none is.
 	wish *train.TunedTenant
+	// seen is the memory that the driver sees the job use.
+	seen unit.Bytes
 }
 
 func newDesk(t *testing.T, s *busserver.Server) *desk {
@@ -78,10 +81,13 @@ func (d *desk) restart() {
 		d.t.Fatal(err)
 	}
 	d.api = New(Config{
-		Node: node, Bus: d.bus, Reports: d.reports, Roster: roster.New(d.attempts), Outbox: d.box, Tuned: d.tuned, Log: log, Metrics: prometheus.NewRegistry(),
+		Node: node, Bus: d.bus, Reports: d.reports, Roster: roster.New(d.attempts), Outbox: d.box, Tuned: d.tuned, UsesMemory: d.usesMemory, Log: log, Metrics: prometheus.NewRegistry(),
 	})
 	d.web = httptest.NewServer(d.api.Handler())
 }
+
+// usesMemory has seen what the desk holds of each device.
+func (d *desk) usesMemory(_ train.Attempt, told unit.Bytes) unit.Bytes { return max(told, d.seen) }
 
 func (d *desk) tuned(a train.Attempt) (train.TunedTenant, uint64, bool) {
 	if d.wish == nil || d.wish.Attempt != a.Number {

@@ -29,7 +29,7 @@ type API struct {
 	roster     *roster.Roster
 	box        *outbox.Box
 	epochEnded func(event.EpochMark)
-	usesMemory func(train.Attempt, unit.Bytes)
+	usesMemory func(train.Attempt, unit.Bytes) unit.Bytes
 	tuned      func(train.Attempt) (train.TunedTenant, uint64, bool)
 	paused     func(ctx context.Context, job train.JobID, epochsDone int) bool
 	log        *slog.Logger
@@ -49,8 +49,8 @@ type Config struct {
 	Outbox  *outbox.Box
 	// EpochEnded hears of the end of an epoch once it is kept. Nil for nobody.
 	EpochEnded func(event.EpochMark)
-	// UsesMemory hears what an attempt says to use of each of its devices. Nil for nobody.
-	UsesMemory func(train.Attempt, unit.Bytes)
+	// UsesMemory hears what an attempt says to use of each of its devices, and gives the most that is known of any of them. Nil: nothing else is known.
+	UsesMemory func(train.Attempt, unit.Bytes) unit.Bytes
 	// Tuned gives the micro-batch that is wanted of an attempt, and its generation; false where none is. Nil: of none.
 	Tuned func(train.Attempt) (train.TunedTenant, uint64, bool)
 	// Paused says whether a job that has done so many epochs is to leave and wait. Nil: none is.

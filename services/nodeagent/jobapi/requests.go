@@ -197,7 +197,7 @@ func (a *API) endOfEpoch(ctx context.Context, c call, field string, done int64, 
 	fact.StepSeconds = running.meanStepSeconds()
 	fact.MemoryBytes = max(fact.MemoryBytes, running.memory)
 	if a.usesMemory != nil {
-		a.usesMemory(attempt, fact.MemoryBytes)
+		fact.MemoryBytes = a.usesMemory(attempt, fact.MemoryBytes)
 	}
 	f := event.JobFact(attempt.Job, event.FactEpochEnded, fmt.Sprintf("attempt/%d/epoch/%d", attempt.Number, done), fact)
 	if refused := a.record(ctx, c, &f, train.AttemptReport{EpochsDone: int(done)}); refused != nil {

@@ -89,7 +89,8 @@ func (l *lodgings) choose(one *lodger) spots {
 func (l *lodgings) rooms(one *lodger) []spots {
 	var found []spots
 	add := func(at spots) {
-		if l.open[at[0].node] && l.fits(one, at) {
+		speaks := at.within(one.held) || !slices.Contains(l.state.Silent, l.board.nodes[at[0].node].id)
+		if speaks && l.open[at[0].node] && l.fits(one, at) {
 			found = append(found, at)
 		}
 	}

@@ -13,6 +13,8 @@ import (
 type State struct {
 	Now   time.Time    `json:"now"`
 	Nodes []train.Node `json:"nodes"`
+	// Silent are nodes of which nothing was heard lately: what runs there keeps its devices, and nobody comes beside it.
+	Silent []train.NodeID `json:"silent,omitempty"`
 	// Jobs are those that are admitted and not ended.
 	Jobs   []Job  `json:"jobs"`
 	Tuning Tuning `json:"tuning"`

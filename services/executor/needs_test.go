@@ -1,0 +1,36 @@
+package executor
+
+import (
+	"testing"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/executor/diff"
+)
+
+// Who is held to its part and runs out of it asks for more next time, as far as there is; elsewhere what a job uses is measured.
+func TestNeedsMoreThanItWasHeldTo(t *testing.T) {
+	e := &executor{picture: newPicture(diff.Realm{})}
+	e.picture.realm.Nodes["n"] = train.Node{ID: "n", JobAPI: "127.0.0.1:1", Devices: []train.Device{{ID: "gpu:0", Memory: 16 * unit.GiB}, {ID: "gpu:1", Memory: 12 * unit.GiB}}}
+	full := &train.Exit{Code: 1, LogTail: "torch.OutOfMemoryError: CUDA out of memory."}
+	both := []train.DeviceID{"gpu:0", "gpu:1"}
+	for _, c := range []struct {
+		name  string
+		part  unit.Bytes
+		level train.Enforcement
+		exit  *train.Exit
+		node  train.NodeID
+		want  unit.Bytes
+	}{
+		{"half as much again", 6 * unit.GiB, train.EnforcedByMPS, full, "n", 9 * unit.GiB},
+		{"no more than the smallest device has", 10 * unit.GiB, train.EnforcedByMPS, full, "n", 12 * unit.GiB},
+		{"not held to it", 6 * unit.GiB, train.EnforcedByAdvice, full, "n", 0},
+		{"the whole device", 0, train.EnforcedByMPS, full, "n", 0},
+		{"another failure", 6 * unit.GiB, train.EnforcedByMPS, &train.Exit{Code: 1}, "n", 0},
+		{"no node", 6 * unit.GiB, train.EnforcedByMPS, full, "gone", 0},
+	} {
+		if got := e.needs(train.Attempt{Job: "j", Node: c.node, Devices: both, Memory: c.part, Enforcement: c.level, Exit: c.exit}); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
