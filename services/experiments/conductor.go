@@ -220,7 +220,10 @@ func (c *conductor) handleJob(ctx context.Context, m bus.Message) ([]event.Fact,
 			r.EpochEnded(job, *b, m.Time)
 		case *event.Succeeded:
 			r.JobEnded(job, train.StateSucceeded, b.Note, m.Time)
+		case *event.AttemptLost:
+			r.AttemptLost(job, b.Attempt, b.Exit)
 		case *event.Failed:
+			r.AttemptLost(job, b.Attempt, b.Exit)
 			r.JobEnded(job, train.StateFailed, b.Reason.Message, m.Time)
 		case *event.Cancelled:
 			r.JobEnded(job, train.StateCancelled, "", m.Time)

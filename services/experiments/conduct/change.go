@@ -3,6 +3,8 @@ package conduct
 import (
 	"slices"
 	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // changes are what it costs to change those parameters that take another start of a trial, in the unit of its epochs. Until one was started again it is taken
@@ -58,9 +60,14 @@ func (t *Trial) left(attempt int) bool {
 		if a.Attempt != attempt || !t.wanted(a) {
 			continue
 		}
-		left = slices.ContainsFunc(t.pending(a), func(name string) bool { return slices.Contains(a.Restarts, name) })
+		left = t.awaitsStart(a)
 	}
 	return left
+}
+
+// awaitsStart says whether an attempt has yet to be started again for its setting.
+func (t *Trial) awaitsStart(a train.Applied) bool {
+	return slices.ContainsFunc(t.pending(a), func(name string) bool { return slices.Contains(a.Restarts, name) })
 }
 
 // begun is when the epoch began.

@@ -12,18 +12,29 @@ import (
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
-// retune decides on the system parameters of a running trial, once after each epoch.
+// retune decides on the system parameters of a running trial, once after each epoch. From a setting that has failed it goes back to the cheapest one at once.
 func (r *Record) retune(t *Trial, known profile.Store) {
-	if !r.pipelines() || t.State != search.Running || len(t.Done) <= t.SettingAfter {
+	failed := t.failed(t.Setting())
+	if !r.pipelines() || t.State != search.Running || len(t.Done) <= t.SettingAfter && !failed {
 		return
 	}
 	t.SettingAfter = len(t.Done)
+	if failed {
+		trial := r.pipelined(t, known)
+		t.want(pipeline.Known{}.Next(&trial, pipeline.Learn(known.Records(), &trial)))
+		return
+	}
 	if _, _, whole := t.settingOf(t.Done[len(t.Done)-1], r.launched(t)); !whole {
 		return // what was changed last has not shown yet what it does
 	}
 	trial := r.pipelined(t, known)
-	if next := r.rule().Next(&trial, known.Records()); !next.Equal(t.Setting()) {
-		t.Settings = append(t.Settings, next)
+	t.want(r.rule().Next(&trial, known.Records()))
+}
+
+// want changes the setting, if it is another one.
+func (t *Trial) want(s pipeline.Setting) {
+	if !s.Equal(t.Setting()) {
+		t.Settings = append(t.Settings, s)
 	}
 }
 
@@ -56,7 +67,7 @@ func (r *Record) pipelined(t *Trial, known profile.Store) pipeline.Trial {
 	if batch == 0 {
 		batch = float64(r.Experiment.Job.BatchSize)
 	}
-	trial := pipeline.Trial{Workload: r.workload(t.Params, batch), BatchSize: batch, Unit: r.unit(), Epochs: t.Epochs, Settings: r.space().Settings()}
+	trial := pipeline.Trial{Workload: r.workload(t.Params, batch), BatchSize: batch, Unit: r.unit(), Epochs: t.Epochs, Settings: r.space().Settings(), Failed: t.Failed}
 	if t.Profile != nil {
 		trial.Kind = known.Kind(t.Profile.Signature)
 	}
@@ -193,17 +204,23 @@ func (t *Trial) FirstSetting() (from, to time.Time) {
 }
 
 // Learn adds what the trials that have ended or paused showed since it was learnt last, each epoch once: the ground truth notes what it has heard, since it may have
-// been kept and this record not.
+// been kept and this record not. At which settings trials cannot run is learnt at once.
 func (r *Record) Learn(known profile.Store) profile.Store {
 	for i := range r.Trials {
 		t := &r.Trials[i]
-		if t.State == search.Running || t.Learnt >= len(t.Done) || len(r.Experiment.System) == 0 {
+		ended, failed := t.State != search.Running && t.Learnt < len(t.Done), t.FailuresLearnt < len(t.Failed)
+		if !ended && !failed || len(r.Experiment.System) == 0 {
 			continue
 		}
 		trial := r.pipelined(t, known)
+		if t.FailuresLearnt = len(t.Failed); !ended {
+			trial.Ended = nil
+			known = known.Learn(&trial, nil)
+			continue
+		}
 		trial.Ended = trial.Ended[t.learnt(known):]
 		t.Learnt = len(t.Done)
-		if len(trial.Ended) == 0 {
+		if len(trial.Ended) == 0 && !failed {
 			continue
 		}
 		var signature profile.Signature

@@ -31,6 +31,9 @@ type world struct {
 	// restarts are the parameters that a job has from its start alone: it leaves at its epoch's end. An attempt trains after restart.
 	restarts []string
 	restart  time.Duration
+	// fatal says at how many cores the processes of a job are killed half-way through an epoch, lost counts the attempts that were; a job fails at the second one.
+	fatal func(cores float64) bool
+	lost  int
 	// latency is how long it takes until a running job has another setting.
 	latency time.Duration
 	jobs    map[train.JobID]*job
@@ -51,6 +54,7 @@ type job struct {
 	pending   *train.Setting
 	pendingAt time.Time
 	attempt   int
+	lost      int
 	// next is what the next attempt is started with, nil where the present one goes on.
 	next    *train.Setting
 	done    int
@@ -264,6 +268,10 @@ func (w *world) step(id train.JobID, at time.Time) {
 		return
 	}
 	w.now = at
+	if w.fatal != nil && w.fatal(j.cores) {
+		w.lose(id, j)
+		return
+	}
 	j.done++
 	w.trained++
 	rate := 0.1
@@ -299,6 +307,21 @@ func (w *world) step(id train.JobID, at time.Time) {
 	if j.next != nil && !paused && !j.running && !j.over {
 		w.begin(id, j)
 	}
+}
+
+// lose ends an attempt whose processes were killed.
+func (w *world) lose(id train.JobID, j *job) {
+	w.t.Helper()
+	attempt, exit := j.attempt, train.Exit{Signal: "SIGKILL"}
+	w.lost++
+	j.lost++
+	w.hear(func(r *Record) { r.AttemptLost(id, attempt, exit) })
+	if j.over = j.lost > 1; j.over {
+		j.running = false
+		w.hear(func(r *Record) { r.JobEnded(id, train.StateFailed, "killed", w.now) })
+		return
+	}
+	w.begin(id, j)
 }
 
 // experiment is one that is searched on two cores.

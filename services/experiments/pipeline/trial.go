@@ -95,6 +95,8 @@ type Trial struct {
 	// Settings may be chosen, the default first (Space.Settings).
 	Settings []Setting `json:"settings"`
 	Ended    []Epoch   `json:"ended,omitempty"`
+	// Failed are settings at which it could not run, without an epoch to show for it.
+	Failed []Setting `json:"failed,omitempty"`
 	// Changed is what changes of its setting have cost beside its epochs.
 	Changed float64 `json:"changed,omitempty"`
 }
