@@ -1,6 +1,7 @@
 package conduct
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -61,7 +62,8 @@ func (r *Record) again() float64 {
 
 const batchSize = "batch_size"
 
-// pipelined is the trial as the rules of system parameters see it. An epoch in which a change fell counts as one, and says nothing of what it costs.
+// pipelined is the trial as the rules of system parameters see it. An epoch in which a change fell counts as one, and says nothing of what a setting costs: what it took
+// itself is part of the price of changes.
 func (r *Record) pipelined(t *Trial, known profile.Store) pipeline.Trial {
 	batch, _ := t.Params[batchSize].Float()
 	if batch == 0 {
@@ -77,6 +79,9 @@ func (r *Record) pipelined(t *Trial, known profile.Store) pipeline.Trial {
 		epoch := pipeline.Epoch{Setting: setting, Failed: refused}
 		if whole && !refused {
 			epoch.Cost = r.cost(t, i)
+		}
+		if epoch.Cost == 0 {
+			trial.Changed += cmp.Or(r.cost(t, i), r.price(e.Seconds))
 		}
 		if t.Profile != nil && whole && setting.Equal(t.Settings[0]) {
 			epoch.BusyCores = t.Profile.BusyCores
