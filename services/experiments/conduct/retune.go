@@ -14,22 +14,47 @@ import (
 )
 
 // retune decides on the system parameters of a running trial, once after each epoch. From a setting that has failed it goes back to the cheapest one at once.
-func (r *Record) retune(t *Trial, known profile.Store) {
-	failed := t.failed(t.Setting())
-	if !r.pipelines() || t.State != search.Running || len(t.Done) <= t.SettingAfter && !failed {
+func (r *Record) retune(t *Trial, known profile.Store, now time.Time) {
+	failed := r.pipelines() && t.State == search.Running && t.failed(t.Setting())
+	if !failed && !r.undecided(t) {
 		return
 	}
-	t.SettingAfter = len(t.Done)
+	trial, records := r.pipelined(t, known), known.Records()
 	if failed {
-		trial := r.pipelined(t, known)
-		t.want(pipeline.Known{}.Next(&trial, pipeline.Learn(known.Records(), &trial)))
+		t.SettingAfter = len(t.Done)
+		t.want(pipeline.Known{}.Next(&trial, pipeline.Learn(records, &trial)))
 		return
 	}
-	if _, _, whole := t.settingOf(t.Done[len(t.Done)-1], r.launched(t)); !whole {
-		return // what was changed last has not shown yet what it does
+	_, _, whole := t.settingOf(t.Done[len(t.Done)-1], r.launched(t))
+	if whole && r.awaits(t, &trial, records, now) {
+		return
 	}
-	trial := r.pipelined(t, known)
-	t.want(r.rule().Next(&trial, known.Records()))
+	if t.SettingAfter = len(t.Done); whole { // else what was changed last has not shown yet what it does
+		t.want(r.rule().Next(&trial, records))
+	}
+}
+
+// Undecided says whether the system parameters of a trial will be decided on as soon as more is told of its epochs.
+func (r *Record) Undecided() bool {
+	return slices.ContainsFunc(r.Trials, func(t Trial) bool { return r.undecided(&t) })
+}
+
+func (r *Record) undecided(t *Trial) bool {
+	return r.pipelines() && t.State == search.Running && len(t.Done) > t.SettingAfter
+}
+
+// tellingPatience is how long a decision waits for what nodes measured of an epoch: they tell it within a second or two.
+const tellingPatience = 5 * time.Second
+
+// awaits says whether a decision would be taken without what is about to be told: the profile of a workload of which nothing is known, or the joules that an epoch took at a
+// setting that was new to its workload.
+func (r *Record) awaits(t *Trial, trial *pipeline.Trial, records []pipeline.Record, now time.Time) bool {
+	recent := func(e Epoch) bool { return now.Sub(e.At) <= tellingPatience }
+	if t.Profile == nil && recent(t.Done[0]) && !trial.Known(records) {
+		return true
+	}
+	e := t.Done[t.SettingAfter]
+	return r.unit() == InJoules && e.Joules == 0 && recent(e) && !trial.Measured(trial.Ended[t.SettingAfter].Setting, records)
 }
 
 // want changes the setting, if it is another one.

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/file"
 	"github.com/switchyard-dl/switchyard/services/experiments/profile"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
@@ -30,6 +32,77 @@ func TestEpochsThatTellNothingArePaidFor(t *testing.T) {
 		}
 		if most := 1.03 * 40 * 20; len(trial.Settings) < 2 || trial.Seconds() > most {
 			t.Errorf("with a latency of %s: %g s with %d settings, want some and at most %g s", latency, trial.Seconds(), len(trial.Settings), most)
+		}
+	}
+}
+
+// What was measured of a trial's first epoch is told a moment after it: of a workload that is new, the decision waits for it a while, and of any other it does not.
+func TestTheFirstDecisionWaitsForTheProfile(t *testing.T) {
+	began := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	ended := began.Add(10 * time.Second)
+	profiled := func(r *Record) { r.Profiled("exp-t0", Profile{BusyCores: 0.1}) }
+	for _, test := range []struct {
+		name     string
+		mode     file.Mode
+		known    bool
+		told     func(*Record)
+		after    time.Duration
+		settings int
+		waits    bool
+	}{
+		{"nothing is told yet", file.PipeTune, false, nil, tellingPatience, 1, true},
+		{"a profile is told", file.PipeTune, false, profiled, time.Second, 2, false},
+		{"nothing is told in time", file.PipeTune, false, nil, tellingPatience + 1, 1, false},
+		{"the workload is known", file.PipeTune, true, nil, 0, 1, false},
+		{"system parameters are left alone", file.V1, false, nil, 0, 1, false},
+	} {
+		e := experiment(search.Random, test.mode, 1)
+		e.Job.BatchSize = 1024 // where fewer cores are a risk
+		r := New("exp", e, "", began)
+		known := profile.Store{}
+		decide := func(after time.Duration) {
+			t.Helper()
+			if err := r.Decide(known, ended.Add(after)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		decide(-10 * time.Second)
+		r.Retuned(train.Applied{Job: "exp-t0", Attempt: 1, Generation: 1, Values: r.Trials[0].Settings[0], At: began})
+		r.EpochEnded("exp-t0", event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 10}, ended)
+		if test.known {
+			trial := r.pipelined(&r.Trials[0], known)
+			known = known.Learn(&trial, nil)
+		}
+		decide(0)
+		if test.told != nil {
+			test.told(&r)
+		}
+		decide(test.after)
+		if got := r.Trials[0].Settings; len(got) != test.settings || r.Undecided() != test.waits {
+			t.Errorf("%s: waits %t, settings %v", test.name, r.Undecided(), got)
+		}
+	}
+}
+
+// Joules are told after the epoch too: a probe that disappoints is over after one.
+func TestAProbeInJoulesTakesOneEpoch(t *testing.T) {
+	for _, lag := range []time.Duration{20 * time.Millisecond, time.Second / 2} {
+		e := experiment(search.Random, file.PipeTune, 1)
+		e.Objective.Per, e.Job.MaxEpochs, e.Search.MaxEpochs = file.PerEnergy, 30, 30
+		w := newWorld(t, e)
+		w.lag, w.busy = lag, 0.2
+		w.cost = func(_, cores float64) float64 { return 20 }
+		w.watts = func(cores float64) float64 { return 100 - 5*cores }
+		w.run()
+		trial := w.record.Trials[0]
+		probes := 0
+		for _, epoch := range w.record.pipelined(&trial, profile.Store{}).Ended {
+			if epoch.Setting[file.Cores] == 1 {
+				probes++
+			}
+		}
+		if probes != 1 || len(trial.Settings) != 3 || trial.EpochsDone() != 30 {
+			t.Errorf("told after %s: %d epochs of %d with one core, settings %v", lag, probes, trial.EpochsDone(), trial.Settings)
 		}
 	}
 }

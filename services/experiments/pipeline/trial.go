@@ -124,6 +124,15 @@ func (t *Trial) spent() float64 {
 	return sum
 }
 
+// Known says whether earlier trials of its workload have measured anything.
+func (t *Trial) Known(known []Record) bool { return len(ownRecord(t, known).Measured) > 0 }
+
+// Measured says whether it or an earlier trial of its workload has measured what an epoch costs at a setting.
+func (t *Trial) Measured(s Setting, known []Record) bool {
+	r := ownRecord(t, Learn(known, t))
+	return r.find(s) >= 0
+}
+
 // Rule decides on the next epoch of a trial. Next is pure: the same trial and the same records give the same setting.
 type Rule interface {
 	Name() string
