@@ -95,9 +95,7 @@ func (r *Record) pipelined(t *Trial, known profile.Store) pipeline.Trial {
 		batch = float64(r.Experiment.Job.BatchSize)
 	}
 	trial := pipeline.Trial{Workload: r.workload(t.Params, batch), BatchSize: batch, Unit: r.unit(), Epochs: t.Epochs, Settings: r.space().Settings(), Failed: t.Failed}
-	if t.Profile != nil {
-		trial.Kind = known.Kind(t.Profile.Signature)
-	}
+	trial.Kind = known.KindOf(trial.Workload, t.signature(trial.Default()))
 	launched := r.launched(t)
 	for i, e := range t.Done {
 		setting, refused, whole := t.settingOf(e, launched)
@@ -253,14 +251,18 @@ func (r *Record) Learn(known profile.Store) profile.Store {
 		if len(trial.Ended) == 0 && !failed {
 			continue
 		}
-		var signature profile.Signature
-		if t.Profile != nil {
-			signature = t.Profile.Signature
-		}
 		last := t.Done[len(t.Done)-1]
-		known = known.Learn(&trial, signature).Hears(profile.Heard{Training: string(t.Job), Attempt: last.Attempt, Epoch: last.Epoch})
+		known = known.Learn(&trial, t.signature(trial.Default())).Hears(profile.Heard{Training: string(t.Job), Attempt: last.Attempt, Epoch: last.Epoch})
 	}
 	return known
+}
+
+// signature is that of the trial's profile, nil where there is none or it was taken at another setting than the default: rates are compared at the defaults of workloads.
+func (t *Trial) signature(base pipeline.Setting) profile.Signature {
+	if t.Profile == nil || !t.Settings[0].Equal(base) {
+		return nil
+	}
+	return t.Profile.Signature
 }
 
 // learnt is how many of Done the ground truth has.

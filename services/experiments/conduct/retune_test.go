@@ -8,6 +8,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/file"
+	"github.com/switchyard-dl/switchyard/services/experiments/pipeline"
 	"github.com/switchyard-dl/switchyard/services/experiments/profile"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
@@ -81,6 +82,29 @@ func TestTheFirstDecisionWaitsForTheProfile(t *testing.T) {
 		if got := r.Trials[0].Settings; len(got) != test.settings || r.Undecided() != test.waits {
 			t.Errorf("%s: waits %t, settings %v", test.name, r.Undecided(), got)
 		}
+	}
+}
+
+// A workload is recognised by its rates at the default: a trial that begins at the best setting known does not replace them by others.
+func TestSignaturesAreTakenAtTheDefault(t *testing.T) {
+	r := New("exp", experiment(search.Random, file.PipeTune, 2), "", time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC))
+	at := r.SubmittedAt.Add(time.Minute)
+	trained := func(id int, cores, busy float64) Trial {
+		job := JobID(r.ID, id)
+		return Trial{
+			ID: id, Job: job, Epochs: 9, State: search.Ended, Settings: []pipeline.Setting{{file.Cores: cores}}, Done: []Epoch{{Epoch: 1, Attempt: 1, At: at, Seconds: 10}},
+			Applied: []train.Applied{{Job: job, Attempt: 1, Generation: 1, Values: map[string]float64{file.Cores: cores}, At: r.SubmittedAt}},
+			Profile: &Profile{BusyCores: busy, Signature: profile.Signature{"busy_cores": busy}},
+		}
+	}
+	r.Trials = []Trial{trained(0, 2, 1.8), trained(1, 1, 0.9)}
+	known := r.Learn(profile.Store{})
+	if e := known.Entries[0]; len(e.Measured) != 2 || e.Signature["busy_cores"] != 1.8 {
+		t.Errorf("measured %v with the signature %v", e.Measured, e.Signature)
+	}
+	first, second := r.pipelined(&r.Trials[0], known).Kind, r.pipelined(&r.Trials[1], known).Kind
+	if first == "" || first != second {
+		t.Errorf("kind %q at the default, %q at another setting", first, second)
 	}
 }
 

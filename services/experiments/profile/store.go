@@ -106,6 +106,15 @@ func (s Store) Kind(signature Signature) string {
 	return ""
 }
 
+// KindOf names the kind of a workload by a signature or, without one, by that which is stored.
+func (s Store) KindOf(workload string, signature Signature) string {
+	i := slices.IndexFunc(s.Entries, func(e Entry) bool { return e.Workload == workload })
+	if signature == nil && i >= 0 {
+		signature = s.Entries[i].Signature
+	}
+	return s.Kind(signature)
+}
+
 // Records are what is known of each workload, with its kind by the present model: what the rules of package pipeline want.
 func (s Store) Records() []pipeline.Record {
 	records := make([]pipeline.Record, len(s.Entries))
