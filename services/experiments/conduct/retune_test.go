@@ -85,6 +85,30 @@ func TestTheFirstDecisionWaitsForTheProfile(t *testing.T) {
 	}
 }
 
+// After a crash an epoch that was lost is trained again, and decided on again.
+func TestLostEpochsAreDecidedOnAgain(t *testing.T) {
+	r := New("exp", experiment(search.Random, file.PipeTune, 1), "", time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC))
+	ends := func(attempt, epoch int) {
+		t.Helper()
+		at := r.SubmittedAt.Add(time.Duration(10*(6*(attempt-1)+epoch)) * time.Second)
+		r.EpochEnded("exp-t0", event.EpochEnded{Attempt: attempt, EpochsDone: epoch, EpochSeconds: 10}, at)
+		if err := r.Decide(profile.Store{}, at.Add(2*tellingPatience)); err != nil {
+			t.Fatal(err)
+		}
+		if r.Trials[0].SettingAfter != epoch {
+			t.Errorf("attempt %d: the newest decision is that after %d epochs, want %d", attempt, r.Trials[0].SettingAfter, epoch)
+		}
+	}
+	if err := r.Decide(profile.Store{}, r.SubmittedAt); err != nil {
+		t.Fatal(err)
+	}
+	for epoch := range 6 {
+		ends(1, epoch+1)
+	}
+	ends(2, 4)
+	ends(2, 5)
+}
+
 // A workload is recognised by its rates at the default: a trial that begins at the best setting known does not replace them by others.
 func TestSignaturesAreTakenAtTheDefault(t *testing.T) {
 	r := New("exp", experiment(search.Random, file.PipeTune, 2), "", time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC))
