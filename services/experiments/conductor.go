@@ -212,7 +212,7 @@ func (c *conductor) handleJob(ctx context.Context, m bus.Message) ([]event.Fact,
 		return nil, fmt.Errorf("%w: InvalidBody: %w", bus.ErrPoison, err)
 	}
 	job := train.JobID(m.Parsed.ID)
-	return nil, c.tell(ctx, id, m, func(r *conduct.Record) {
+	err = c.tell(ctx, id, m, func(r *conduct.Record) {
 		switch b := body.(type) {
 		case *event.Started:
 			r.Started(job, m.Time)
@@ -220,7 +220,10 @@ func (c *conductor) handleJob(ctx context.Context, m bus.Message) ([]event.Fact,
 			r.EpochEnded(job, *b, m.Time)
 		case *event.Succeeded:
 			r.JobEnded(job, train.StateSucceeded, b.Note, m.Time)
+		case *event.AttemptLost:
+			r.AttemptLost(job, b.Attempt, b.Exit)
 		case *event.Failed:
+			r.AttemptLost(job, b.Attempt, b.Exit)
 			r.JobEnded(job, train.StateFailed, b.Reason.Message, m.Time)
 		case *event.Cancelled:
 			r.JobEnded(job, train.StateCancelled, "", m.Time)
@@ -228,6 +231,18 @@ func (c *conductor) handleJob(ctx context.Context, m bus.Message) ([]event.Fact,
 			r.JobEnded(job, train.StateRejected, b.Message, m.Time)
 		}
 	})
+	if err == nil && c.undecided(id) {
+		err = c.look(ctx, id) // what was measured may be there by now
+	}
+	return nil, err
+}
+
+// undecided says whether a decision waits for what is measured.
+func (c *conductor) undecided(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.running[id]
+	return e.Value.Undecided()
 }
 
 // tell enters a message in the record of an experiment, once.

@@ -63,7 +63,7 @@ func (c *conductor) experimentFacts() bus.Consumer {
 func (c *conductor) jobFacts() bus.Consumer {
 	return bus.Consumer{
 		Name: "experiments-jobs", Stream: event.StreamJobs, Handle: c.handleJob,
-		Filters: filters("job", event.FactStarted, event.FactEpochEnded, event.FactSucceeded, event.FactFailed, event.FactCancelled, event.FactRejected),
+		Filters: filters("job", event.FactStarted, event.FactEpochEnded, event.FactAttemptLost, event.FactSucceeded, event.FactFailed, event.FactCancelled, event.FactRejected),
 	}
 }
 

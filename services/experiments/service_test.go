@@ -21,6 +21,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/conduct"
 	"github.com/switchyard-dl/switchyard/services/experiments/file"
+	"github.com/switchyard-dl/switchyard/services/experiments/pipeline"
 	"github.com/switchyard-dl/switchyard/services/experiments/profile"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
@@ -262,6 +263,32 @@ func TestAStoppedTrialThatWasNeverSubmittedSettles(t *testing.T) {
 	b.serve()
 	if r := b.await("exp", func(r conduct.Record) bool { return r.Settled() }); r.Trials[0].JobState != train.StateCancelled {
 		t.Errorf("its job is %s", r.Trials[0].JobState)
+	}
+}
+
+// The end of an attempt is told to its trial: the setting that it had is given up.
+func TestALostAttemptCostsItsSetting(t *testing.T) {
+	b := newBench(t)
+	e := experiment(1)
+	e.Search.Algorithm = search.Random
+	r := conduct.New("exp", e, "hash", time.Now().UTC())
+	if err := r.Decide(profile.Store{}, r.SubmittedAt); err != nil {
+		t.Fatal(err)
+	}
+	trial := &r.Trials[0]
+	r.EpochEnded(trial.Job, event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 10}, r.SubmittedAt)
+	trial.Settings, trial.SettingAfter = append(trial.Settings, pipeline.Setting{file.Cores: 1}), 1
+	if _, err := b.records.Swap(b.ctx, "exp", r, 0); err != nil {
+		t.Fatal(err)
+	}
+	b.serve()
+	lost := event.AttemptLost{Attempt: 2, EpochsDone: 1, Exit: train.Exit{Signal: "SIGKILL"}}
+	if err := bustest.Connect(t, b.server, "executor").Publish(b.ctx, event.JobFact(trial.Job, event.FactAttemptLost, "attempt/2/end", lost)); err != nil {
+		t.Fatal(err)
+	}
+	r = b.await("exp", func(r conduct.Record) bool { return len(r.Trials[0].Settings) == 3 })
+	if s := r.Trials[0].Setting(); s[file.Cores] != 2 || r.Trials[0].FailuresLearnt != 1 {
+		t.Errorf("it goes on with %v: %+v", s, r.Trials[0])
 	}
 }
 

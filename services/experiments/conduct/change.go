@@ -3,13 +3,15 @@ package conduct
 import (
 	"slices"
 	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // changes are what it costs to change those parameters that take another start of a trial, in the unit of its epochs. Until one was started again it is taken
 // to last as long as it lasted from the start of a trial's processes to that of its first epoch.
 func (r *Record) changes() map[string]float64 {
 	names := map[string]float64{}
-	var restarts, starts, watts []float64
+	var restarts, starts []float64
 	for i := range r.Trials {
 		t := &r.Trials[i]
 		for _, a := range t.Applied {
@@ -21,21 +23,29 @@ func (r *Record) changes() map[string]float64 {
 		if len(t.Done) > 0 && !t.RunAt.IsZero() {
 			starts = append(starts, max(t.Done[0].begun().Sub(t.RunAt).Seconds(), 0))
 		}
-		if t.Joules() > 0 && t.Seconds() > 0 {
-			watts = append(watts, t.Joules()/t.Seconds())
-		}
 	}
 	if len(restarts) == 0 {
 		restarts = starts
 	}
-	cost := median(restarts)
-	if r.unit() == InJoules {
-		cost *= median(watts)
-	}
+	cost := r.price(median(restarts))
 	for name := range names {
 		names[name] = cost
 	}
 	return names
+}
+
+// price is what some seconds are taken to cost, in the unit of epochs: joules as trials use on average.
+func (r *Record) price(seconds float64) float64 {
+	if r.unit() == InSeconds {
+		return seconds
+	}
+	var watts []float64
+	for i := range r.Trials {
+		if t := &r.Trials[i]; t.Joules() > 0 && t.Seconds() > 0 {
+			watts = append(watts, t.Joules()/t.Seconds())
+		}
+	}
+	return seconds * median(watts)
 }
 
 // restarts are for how many seconds the trial did not train each time that it was started again with other parameters. One that paused as well waited for more
@@ -58,9 +68,14 @@ func (t *Trial) left(attempt int) bool {
 		if a.Attempt != attempt || !t.wanted(a) {
 			continue
 		}
-		left = slices.ContainsFunc(t.pending(a), func(name string) bool { return slices.Contains(a.Restarts, name) })
+		left = t.awaitsStart(a)
 	}
 	return left
+}
+
+// awaitsStart says whether an attempt has yet to be started again for its setting.
+func (t *Trial) awaitsStart(a train.Applied) bool {
+	return slices.ContainsFunc(t.pending(a), func(name string) bool { return slices.Contains(a.Restarts, name) })
 }
 
 // begun is when the epoch began.

@@ -24,7 +24,7 @@ func (r *Record) Decide(known profile.Store, now time.Time) error {
 	for r.follow(searcher, known, now) {
 	}
 	for i := range r.Trials {
-		r.retune(&r.Trials[i], known)
+		r.retune(&r.Trials[i], known, now)
 	}
 	if r.running() == 0 {
 		r.finish(r.spent(now), now)

@@ -44,7 +44,7 @@ func (r *Record) EpochEnded(job train.JobID, e event.EpochEnded, at time.Time) {
 		t.Done = t.Done[:i]
 	}
 	t.Done = append(t.Done, done)
-	t.Learnt = min(t.Learnt, len(t.Done)-1)
+	t.Learnt, t.SettingAfter = min(t.Learnt, len(t.Done)-1), min(t.SettingAfter, len(t.Done)-1)
 	r.settle(t, at)
 }
 

@@ -76,14 +76,17 @@ type Trial struct {
 	Settings     []pipeline.Setting `json:"settings"`
 	SettingAfter int                `json:"setting_after_epochs,omitempty"`
 	Applied      []train.Applied    `json:"applied,omitempty"`
-	Done         []Epoch            `json:"done,omitempty"`
+	// Failed are those of them under which its processes ended by themselves before an epoch had.
+	Failed []pipeline.Setting `json:"failed,omitempty"`
+	Done   []Epoch            `json:"done,omitempty"`
 	// Profile is what was measured of its processes.
 	Profile *Profile `json:"profile,omitempty"`
 	// Modelled says that its energy is arithmetic and no measurement, Closed that no more will be known of it.
 	Modelled bool `json:"modelled,omitempty"`
 	Closed   bool `json:"closed,omitempty"`
-	// Learnt is how many of Done the ground truth has.
-	Learnt int `json:"learnt,omitempty"`
+	// Learnt is how many of Done the ground truth has, FailuresLearnt how many of Failed.
+	Learnt         int `json:"learnt,omitempty"`
+	FailuresLearnt int `json:"failures_learnt,omitempty"`
 	// ToldStart is up to how many epochs it was told to start, ToldEnd which end was told last.
 	ToldStart int    `json:"told_start,omitempty"`
 	ToldEnd   string `json:"told_end,omitempty"`

@@ -1,6 +1,7 @@
 package conduct
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -12,18 +13,54 @@ import (
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
-// retune decides on the system parameters of a running trial, once after each epoch.
-func (r *Record) retune(t *Trial, known profile.Store) {
-	if !r.pipelines() || t.State != search.Running || len(t.Done) <= t.SettingAfter {
+// retune decides on the system parameters of a running trial, once after each epoch. From a setting that has failed it goes back to the cheapest one at once.
+func (r *Record) retune(t *Trial, known profile.Store, now time.Time) {
+	failed := r.pipelines() && t.State == search.Running && t.failed(t.Setting())
+	if !failed && !r.undecided(t) {
 		return
 	}
-	t.SettingAfter = len(t.Done)
-	if _, _, whole := t.settingOf(t.Done[len(t.Done)-1], r.launched(t)); !whole {
-		return // what was changed last has not shown yet what it does
+	trial, records := r.pipelined(t, known), known.Records()
+	if failed {
+		t.SettingAfter = len(t.Done)
+		t.want(pipeline.Known{}.Next(&trial, pipeline.Learn(records, &trial)))
+		return
 	}
-	trial := r.pipelined(t, known)
-	if next := r.rule().Next(&trial, known.Records()); !next.Equal(t.Setting()) {
-		t.Settings = append(t.Settings, next)
+	_, _, whole := t.settingOf(t.Done[len(t.Done)-1], r.launched(t))
+	if whole && r.awaits(t, &trial, records, now) {
+		return
+	}
+	if t.SettingAfter = len(t.Done); whole { // else what was changed last has not shown yet what it does
+		t.want(r.rule().Next(&trial, records))
+	}
+}
+
+// Undecided says whether the system parameters of a trial will be decided on as soon as more is told of its epochs.
+func (r *Record) Undecided() bool {
+	return slices.ContainsFunc(r.Trials, func(t Trial) bool { return r.undecided(&t) })
+}
+
+func (r *Record) undecided(t *Trial) bool {
+	return r.pipelines() && t.State == search.Running && len(t.Done) > t.SettingAfter
+}
+
+// tellingPatience is how long a decision waits for what nodes measured of an epoch: they tell it within a second or two.
+const tellingPatience = 5 * time.Second
+
+// awaits says whether a decision would be taken without what is about to be told: the profile of a workload of which nothing is known, or the joules that an epoch took at a
+// setting that was new to its workload.
+func (r *Record) awaits(t *Trial, trial *pipeline.Trial, records []pipeline.Record, now time.Time) bool {
+	recent := func(e Epoch) bool { return now.Sub(e.At) <= tellingPatience }
+	if t.Profile == nil && recent(t.Done[0]) && !trial.Known(records) {
+		return true
+	}
+	e := t.Done[t.SettingAfter]
+	return r.unit() == InJoules && e.Joules == 0 && recent(e) && !trial.Measured(trial.Ended[t.SettingAfter].Setting, records)
+}
+
+// want changes the setting, if it is another one.
+func (t *Trial) want(s pipeline.Setting) {
+	if !s.Equal(t.Setting()) {
+		t.Settings = append(t.Settings, s)
 	}
 }
 
@@ -50,22 +87,24 @@ func (r *Record) again() float64 {
 
 const batchSize = "batch_size"
 
-// pipelined is the trial as the rules of system parameters see it. An epoch in which a change fell counts as one, and says nothing of what it costs.
+// pipelined is the trial as the rules of system parameters see it. An epoch in which a change fell counts as one, and says nothing of what a setting costs: what it took
+// itself is part of the price of changes.
 func (r *Record) pipelined(t *Trial, known profile.Store) pipeline.Trial {
 	batch, _ := t.Params[batchSize].Float()
 	if batch == 0 {
 		batch = float64(r.Experiment.Job.BatchSize)
 	}
-	trial := pipeline.Trial{Workload: r.workload(t.Params, batch), BatchSize: batch, Unit: r.unit(), Epochs: t.Epochs, Settings: r.space().Settings()}
-	if t.Profile != nil {
-		trial.Kind = known.Kind(t.signature(trial.Workload, known))
-	}
+	trial := pipeline.Trial{Workload: r.workload(t.Params, batch), BatchSize: batch, Unit: r.unit(), Epochs: t.Epochs, Settings: r.space().Settings(), Failed: t.Failed}
+	trial.Kind = known.KindOf(trial.Workload, t.signature(trial.Default()))
 	launched := r.launched(t)
 	for i, e := range t.Done {
 		setting, refused, whole := t.settingOf(e, launched)
 		epoch := pipeline.Epoch{Setting: setting, Failed: refused}
 		if whole && !refused {
 			epoch.Cost = r.cost(t, i)
+		}
+		if epoch.Cost == 0 {
+			trial.Changed += cmp.Or(r.cost(t, i), r.price(e.Seconds))
 		}
 		if t.Profile != nil && whole && setting.Equal(t.Settings[0]) {
 			epoch.BusyCores = t.Profile.BusyCores
@@ -78,14 +117,6 @@ func (r *Record) pipelined(t *Trial, known profile.Store) pipeline.Trial {
 		}
 	}
 	return trial
-}
-
-// signature is that of the trial's profile. Once it was learnt the ground truth has it alone.
-func (t *Trial) signature(workload string, known profile.Store) profile.Signature {
-	if len(t.Profile.Signature) > 0 {
-		return t.Profile.Signature
-	}
-	return known.Signature(workload)
 }
 
 // Units of cost.
@@ -201,27 +232,41 @@ func (t *Trial) FirstSetting() (from, to time.Time) {
 }
 
 // Learn adds what the trials that have ended or paused showed since it was learnt last, each epoch once: the ground truth notes what it has heard, since it may have
-// been kept and this record not.
+// been kept and this record not. At which settings trials cannot run is learnt at once.
 func (r *Record) Learn(known profile.Store) profile.Store {
 	for i := range r.Trials {
 		t := &r.Trials[i]
-		if t.State == search.Running || t.Learnt >= len(t.Done) || len(r.Experiment.System) == 0 {
+		ended, failed := t.State != search.Running && t.Learnt < len(t.Done), t.FailuresLearnt < len(t.Failed)
+		if !ended && !failed || len(r.Experiment.System) == 0 {
 			continue
 		}
 		trial := r.pipelined(t, known)
+		if t.FailuresLearnt = len(t.Failed); !ended {
+			trial.Ended = nil
+			known = known.Learn(&trial, nil)
+			continue
+		}
 		trial.Ended = trial.Ended[t.learnt(known):]
 		t.Learnt = len(t.Done)
-		var signature profile.Signature
+		signature := t.signature(trial.Default())
 		if t.Profile != nil {
-			signature, t.Profile.Signature = t.Profile.Signature, nil
+			t.Profile.Signature = nil // from now on the ground truth has it alone
 		}
-		if len(trial.Ended) == 0 {
+		if len(trial.Ended) == 0 && !failed {
 			continue
 		}
 		last := t.Done[len(t.Done)-1]
 		known = known.Learn(&trial, signature).Hears(profile.Heard{Training: string(t.Job), Attempt: last.Attempt, Epoch: last.Epoch})
 	}
 	return known
+}
+
+// signature is that of the trial's profile, nil where there is none or it was taken at another setting than the default: rates are compared at the defaults of workloads.
+func (t *Trial) signature(base pipeline.Setting) profile.Signature {
+	if t.Profile == nil || !t.Settings[0].Equal(base) {
+		return nil
+	}
+	return t.Profile.Signature
 }
 
 // learnt is how many of Done the ground truth has.

@@ -39,7 +39,7 @@ func TestSignaturesAreKeptOnce(t *testing.T) {
 			if trial.Learnt == 0 || trial.Profile == nil {
 				continue
 			}
-			if len(trial.Profile.Signature) > 0 || trial.Profile.BusyCores != 2 {
+			if trial.State != search.Running && len(trial.Profile.Signature) > 0 || trial.Profile.BusyCores != 2 {
 				t.Fatalf("trial %d, learnt, has the profile %+v", i, trial.Profile)
 			}
 			if trial.State == search.Running {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/experiments/file"
 	"github.com/switchyard-dl/switchyard/services/experiments/profile"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
@@ -23,14 +24,19 @@ type world struct {
 	known  profile.Store
 	cost   func(batch, cores float64) float64
 	value  func(rate float64, epoch int) float64
-	// busy is how many processors a job keeps busy on all cores; 0: nobody measures.
-	busy float64
+	// busy is how many processors a job keeps busy on all cores; 0: nobody measures. watts is what it draws, nil where no meter is. Both are told lag after an epoch.
+	busy  float64
+	watts func(cores float64) float64
+	lag   time.Duration
 	// refused are the parameters that cannot be set while a job runs, slots how many cores a job has at most, 0: any number. What is refused stays as it is.
 	refused []string
 	slots   float64
 	// restarts are the parameters that a job has from its start alone: it leaves at its epoch's end. An attempt trains after restart.
 	restarts []string
 	restart  time.Duration
+	// fatal says at how many cores the processes of a job are killed half-way through an epoch, lost counts the attempts that were; a job fails at the second one.
+	fatal func(cores float64) bool
+	lost  int
 	// latency is how long it takes until a running job has another setting.
 	latency time.Duration
 	jobs    map[train.JobID]*job
@@ -51,14 +57,17 @@ type job struct {
 	pending   *train.Setting
 	pendingAt time.Time
 	attempt   int
+	lost      int
 	// next is what the next attempt is started with, nil where the present one goes on.
 	next    *train.Setting
 	done    int
 	running bool
 	over    bool
+	// look is when the service looks what was measured, used what the job had drawn at the end of each epoch.
+	look time.Time
+	used []train.EpochEnergy
 	// ends is when the epoch under way does, begun when it was begun.
 	begun, ends time.Time
-	left        float64 // of the epoch, from 0 to 1
 }
 
 func newWorld(t *testing.T, e file.Experiment) *world {
@@ -68,7 +77,7 @@ func newWorld(t *testing.T, e file.Experiment) *world {
 	}
 	began := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	return &world{
-		t: t, now: began, record: New("exp", e, "hash", began), jobs: map[train.JobID]*job{}, latency: 50 * time.Millisecond,
+		t: t, now: began, record: New("exp", e, "hash", began), jobs: map[train.JobID]*job{}, latency: 50 * time.Millisecond, lag: 20 * time.Millisecond,
 		cost: func(batch, cores float64) float64 { return 40/cores + 320/batch*cores }, value: func(rate float64, epoch int) float64 { return rate * float64(epoch) },
 	}
 }
@@ -204,7 +213,7 @@ func (w *world) give(j *job) {
 
 func (w *world) schedule(j *job, left float64) {
 	seconds := left * w.cost(float64(j.spec.BatchSize), j.cores)
-	j.left, j.ends = left, w.now.Add(time.Duration(seconds*float64(time.Second)))
+	j.ends = w.now.Add(time.Duration(seconds * float64(time.Second)))
 }
 
 // run lets time pass until the experiment is over and every job has ended.
@@ -225,12 +234,7 @@ func (w *world) next() bool {
 	var next train.JobID
 	var at time.Time
 	for _, id := range slices.Sorted(keys(w.jobs)) {
-		j := w.jobs[id]
-		when := j.ends
-		if j.pending != nil && j.pendingAt.Before(when) {
-			when = j.pendingAt
-		}
-		if j.running && (next == "" || when.Before(at)) {
+		if when := w.jobs[id].upcoming(); !when.IsZero() && (next == "" || when.Before(at)) {
 			next, at = id, when
 		}
 	}
@@ -252,12 +256,50 @@ func keys(jobs map[train.JobID]*job) func(func(train.JobID) bool) {
 	}
 }
 
-// step is what happens next to a job: it is retuned, or an epoch ends.
+// upcoming is when something happens to a job; zero: never.
+func (j *job) upcoming() time.Time {
+	all := []time.Time{j.look}
+	if j.running {
+		all = append(all, j.ends)
+	}
+	if j.running && j.pending != nil {
+		all = append(all, j.pendingAt)
+	}
+	if all = slices.DeleteFunc(all, time.Time.IsZero); len(all) == 0 {
+		return time.Time{}
+	}
+	return slices.MinFunc(all, time.Time.Compare)
+}
+
+// see tells what was measured of a job. As long as a decision waits the service looks again.
+func (w *world) see(id train.JobID, j *job) {
+	w.t.Helper()
+	if j.look = (time.Time{}); !w.record.Over() {
+		w.hear(func(r *Record) {
+			if w.busy > 0 && r.trial(id).State == search.Running {
+				r.Profiled(id, Profile{BusyCores: w.busy, Signature: profile.Signature{"busy_cores": w.busy}})
+			}
+			if w.watts != nil {
+				r.Metered(id, train.Course{Epochs: j.used}, train.Account{Methods: []string{"rapl"}, Final: j.over}, w.now)
+			}
+		})
+	}
+	if w.record.Undecided() {
+		j.look = w.now.Add(time.Second)
+	}
+}
+
+// step is what happens next to a job: the service looks, it is retuned, or an epoch ends.
 func (w *world) step(id train.JobID, at time.Time) {
 	w.t.Helper()
 	j := w.jobs[id]
+	if at.Equal(j.look) {
+		w.now = at
+		w.see(id, j)
+		return
+	}
 	if j.pending != nil && !j.pendingAt.After(at) && at.Before(j.ends) {
-		left := j.left * j.ends.Sub(at).Seconds() / max(j.ends.Sub(w.now).Seconds(), 1e-9)
+		left := j.ends.Sub(at).Seconds() / w.cost(float64(j.spec.BatchSize), j.cores)
 		w.now = at
 		differs := func(name string) bool { return j.pending.Values[name] != j.setting.Values[name] }
 		if slices.ContainsFunc(w.restarts, differs) {
@@ -271,6 +313,10 @@ func (w *world) step(id train.JobID, at time.Time) {
 		return
 	}
 	w.now = at
+	if w.fatal != nil && w.fatal(j.cores) {
+		w.lose(id, j)
+		return
+	}
 	j.done++
 	w.trained++
 	rate := 0.1
@@ -281,7 +327,14 @@ func (w *world) step(id train.JobID, at time.Time) {
 		Attempt: j.attempt, EpochsDone: j.done, EpochSeconds: at.Sub(j.begun).Seconds(), Devices: 2,
 		Metrics: map[string]float64{"accuracy": w.value(rate, j.done)},
 	}
-	j.begun = at
+	if w.watts != nil {
+		used := w.watts(j.cores) * e.EpochSeconds
+		if len(j.used) > 0 {
+			used += j.used[len(j.used)-1].Energy.Joules()
+		}
+		j.used = append(j.used, train.EpochEnergy{Attempt: j.attempt, EpochsDone: j.done, Energy: unit.Energy(used * float64(unit.Joule))})
+	}
+	j.begun, j.look = at, at.Add(w.lag)
 	paused := j.setting.Pauses(j.done)
 	switch {
 	case j.done >= j.spec.MaxEpochs:
@@ -294,18 +347,28 @@ func (w *world) step(id train.JobID, at time.Time) {
 	default:
 		w.schedule(j, 1)
 	}
-	w.hear(func(r *Record) {
-		r.EpochEnded(id, e, at)
-		if w.busy > 0 {
-			r.Profiled(id, Profile{BusyCores: w.busy, Signature: profile.Signature{"busy_cores": w.busy}})
-		}
-	})
+	w.hear(func(r *Record) { r.EpochEnded(id, e, at) })
 	if j.over {
 		w.hear(func(r *Record) { r.JobEnded(id, train.StateSucceeded, "", at) })
 	}
 	if j.next != nil && !paused && !j.running && !j.over {
 		w.begin(id, j)
 	}
+}
+
+// lose ends an attempt whose processes were killed.
+func (w *world) lose(id train.JobID, j *job) {
+	w.t.Helper()
+	attempt, exit := j.attempt, train.Exit{Signal: "SIGKILL"}
+	w.lost++
+	j.lost++
+	w.hear(func(r *Record) { r.AttemptLost(id, attempt, exit) })
+	if j.over = j.lost > 1; j.over {
+		j.running = false
+		w.hear(func(r *Record) { r.JobEnded(id, train.StateFailed, "killed", w.now) })
+		return
+	}
+	w.begin(id, j)
 }
 
 // experiment is one that is searched on two cores.

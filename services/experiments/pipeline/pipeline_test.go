@@ -102,6 +102,15 @@ func TestIdleCoresBoundTheRisk(t *testing.T) {
 	}
 }
 
+// An epoch of which nobody told what it cost bounds nothing.
+func TestAnUnknownCostIsNoBound(t *testing.T) {
+	tr := trial(1024, 10)
+	tr.Ended = []Epoch{{Setting: tr.Default(), BusyCores: 3}, {Setting: tr.Default(), Cost: 100}}
+	if most := StandardRule().dearest(tr, tr.Settings[1], estimate{math.Log(100), 0}); most < 100 {
+		t.Errorf("half the cores are taken to cost %g at most, expected are 100", most)
+	}
+}
+
 func TestNoProbeThatNothingCanRepay(t *testing.T) {
 	last := trial(32, 2)
 	last.Ended = []Epoch{{Setting: last.Default(), Cost: 100}}

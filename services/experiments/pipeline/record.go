@@ -46,6 +46,9 @@ func Learn(known []Record, t *Trial) []Record {
 	for _, e := range t.Ended {
 		r.add(e)
 	}
+	for _, s := range t.Failed {
+		r.add(Epoch{Setting: s, Failed: true})
+	}
 	if len(r.Measured)+len(r.Failed) > 0 {
 		others = append(others, r)
 	}

@@ -117,7 +117,7 @@ func (r Switchyard) dearest(t *Trial, s Setting, e estimate) float64 {
 		cores, fewer := past.Setting[Cores], s[Cores]
 		as := maps.Clone(past.Setting)
 		as[Cores] = fewer
-		if past.BusyCores > 0 && fewer < cores && as.Equal(s) {
+		if past.Cost > 0 && past.BusyCores > 0 && fewer < cores && as.Equal(s) {
 			most = min(most, past.Cost*(1+past.BusyCores/cores*(cores/fewer-1)))
 		}
 	}

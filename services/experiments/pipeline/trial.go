@@ -95,6 +95,8 @@ type Trial struct {
 	// Settings may be chosen, the default first (Space.Settings).
 	Settings []Setting `json:"settings"`
 	Ended    []Epoch   `json:"ended,omitempty"`
+	// Failed are settings at which it could not run, without an epoch to show for it.
+	Failed []Setting `json:"failed,omitempty"`
 	// Changed is what changes of its setting have cost beside its epochs.
 	Changed float64 `json:"changed,omitempty"`
 }
@@ -120,6 +122,15 @@ func (t *Trial) spent() float64 {
 		sum += e.Cost
 	}
 	return sum
+}
+
+// Known says whether earlier trials of its workload have measured anything.
+func (t *Trial) Known(known []Record) bool { return len(ownRecord(t, known).Measured) > 0 }
+
+// Measured says whether it or an earlier trial of its workload has measured what an epoch costs at a setting.
+func (t *Trial) Measured(s Setting, known []Record) bool {
+	r := ownRecord(t, Learn(known, t))
+	return r.find(s) >= 0
 }
 
 // Rule decides on the next epoch of a trial. Next is pure: the same trial and the same records give the same setting.

@@ -86,14 +86,6 @@ func (s Store) Learn(t *pipeline.Trial, signature Signature) Store {
 	return s
 }
 
-// Signature is what was measured of a workload, nil where nothing was.
-func (s Store) Signature(workload string) Signature {
-	if i := slices.IndexFunc(s.Entries, func(e Entry) bool { return e.Workload == workload }); i >= 0 {
-		return s.Entries[i].Signature
-	}
-	return nil
-}
-
 func (s Store) signatures() []Signature {
 	var all []Signature
 	for _, e := range s.Entries {
@@ -113,6 +105,15 @@ func (s Store) Kind(signature Signature) string {
 		return "kind-" + strconv.Itoa(cluster)
 	}
 	return ""
+}
+
+// KindOf names the kind of a workload by a signature or, without one, by that which is stored.
+func (s Store) KindOf(workload string, signature Signature) string {
+	i := slices.IndexFunc(s.Entries, func(e Entry) bool { return e.Workload == workload })
+	if signature == nil && i >= 0 {
+		signature = s.Entries[i].Signature
+	}
+	return s.Kind(signature)
 }
 
 // Records are what is known of each workload, with its kind by the present model: what the rules of package pipeline want.

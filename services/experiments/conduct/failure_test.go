@@ -1,0 +1,100 @@
+package conduct
+
+import (
+	"testing"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/experiments/file"
+	"github.com/switchyard-dl/switchyard/services/experiments/pipeline"
+	"github.com/switchyard-dl/switchyard/services/experiments/profile"
+	"github.com/switchyard-dl/switchyard/services/experiments/search"
+)
+
+// A setting that kills the processes of a trial is left at once, and neither this trial nor another one has it again.
+func TestASettingThatKillsIsRuledOut(t *testing.T) {
+	for name, restarts := range map[string][]string{"live": nil, "by another start": {file.Cores}} {
+		for _, killed := range []bool{false, true} {
+			w := newWorld(t, experiment(search.Random, file.PipeTune, 4))
+			w.killed, w.restarts, w.busy, w.cost = killed, restarts, 0.1, func(_, cores float64) float64 { return 10 + 5*cores }
+			w.fatal = func(cores float64) bool { return cores == 1 }
+			w.run()
+			if w.lost != 1 {
+				t.Errorf("%s, killed %t: %d attempts were lost, want 1", name, killed, w.lost)
+			}
+			for _, trial := range w.record.Trials {
+				if trial.State != search.Ended || trial.EpochsDone() != 9 || trial.Setting()[file.Cores] != 2 {
+					t.Errorf("%s, killed %t: trial %d %s after %d epochs with %v", name, killed, trial.ID, trial.State, trial.EpochsDone(), trial.Settings)
+				}
+			}
+			if known := w.known.Records(); len(known) != 1 || len(known[0].Failed) != 1 || known[0].Failed[0][file.Cores] != 1 {
+				t.Errorf("%s, killed %t: learnt %+v", name, killed, known)
+			}
+		}
+	}
+}
+
+// A trial that fails with a setting is a warning to the next one; one that runs beside it is warned at once.
+func TestFailuresAreLearntAtOnce(t *testing.T) {
+	r := newWorld(t, experiment(search.Random, file.PipeTune, 2)).record
+	r.Trials = []Trial{{
+		Job: "exp-t0", Epochs: 9, State: search.Running, SettingAfter: 1, Settings: []pipeline.Setting{{file.Cores: 2}, {file.Cores: 1}},
+		Done: []Epoch{{Epoch: 1, Attempt: 1, Seconds: 10, At: r.SubmittedAt.Add(10 * time.Second)}},
+	}}
+	r.AttemptLost("exp-t0", 2, train.Exit{Code: 137})
+	known := r.Learn(profile.Store{})
+	if all := known.Records(); len(all) != 1 || len(all[0].Measured) != 0 || len(all[0].Failed) != 1 {
+		t.Fatalf("learnt %+v", all)
+	}
+	if again := r.Learn(profile.Store{}); len(again.Entries) != 0 {
+		t.Errorf("learnt again: %+v", again)
+	}
+	r.JobEnded("exp-t0", train.StateFailed, "killed", r.SubmittedAt.Add(time.Minute))
+	if all := r.Learn(known).Records(); len(all) != 1 || len(all[0].Failed) != 1 {
+		t.Errorf("in the end %+v", all)
+	}
+}
+
+// A setting is to blame for the end of an attempt only where nothing else can be.
+func TestWhatASettingIsBlamedFor(t *testing.T) {
+	began := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }
+	applied := func(attempt, seconds int, generation uint64, cores float64) train.Applied {
+		return train.Applied{Job: "exp-t0", Attempt: attempt, Generation: generation, Values: map[string]float64{file.Cores: cores}, At: at(seconds)}
+	}
+	waits := train.Applied{Job: "exp-t0", Attempt: 2, Generation: 2, Restarts: []string{file.Cores}, At: at(12)}
+	first, killed := applied(1, 0, 1, 2), train.Exit{Signal: "SIGKILL"}
+	for _, test := range []struct {
+		name   string
+		told   []train.Applied
+		epochs []event.EpochEnded
+		exit   train.Exit
+		blamed bool
+	}{
+		{"it was set and killed", []train.Applied{first, applied(2, 12, 2, 1)}, nil, killed, true},
+		{"it ended with a status", []train.Applied{first, applied(2, 12, 2, 1)}, nil, train.Exit{Code: 1}, true},
+		{"nothing was told of the attempt", []train.Applied{first}, nil, killed, true},
+		{"it vanished", []train.Applied{first, applied(2, 12, 2, 1)}, nil, train.Exit{Lost: true}, false},
+		{"it was ended from outside", []train.Applied{first, applied(2, 12, 2, 1)}, nil, train.Exit{Forced: true, Signal: "SIGTERM"}, false},
+		{"the program reported a failure", []train.Applied{first, applied(2, 12, 2, 1)}, nil, train.Exit{}, false},
+		{"it had trained with it", []train.Applied{first, applied(2, 12, 2, 1)}, []event.EpochEnded{{Attempt: 2, EpochsDone: 2, EpochSeconds: 8}}, killed, false},
+		{"it had trained, and nothing was told yet", []train.Applied{first}, []event.EpochEnded{{Attempt: 2, EpochsDone: 2, EpochSeconds: 8}}, killed, false},
+		{"it still had the first one", []train.Applied{first, applied(2, 12, 1, 2)}, nil, killed, false},
+		{"it waited to be started with it", []train.Applied{first, waits}, nil, killed, false},
+	} {
+		r := New("exp", experiment(search.Random, file.PipeTune, 1), "", began)
+		r.Trials = []Trial{{Job: "exp-t0", Epochs: 9, State: search.Running, Settings: []pipeline.Setting{{file.Cores: 2}, {file.Cores: 1}}}}
+		for _, a := range test.told {
+			r.Retuned(a)
+		}
+		r.EpochEnded("exp-t0", event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 10}, at(10))
+		for _, e := range test.epochs {
+			r.EpochEnded("exp-t0", e, at(20))
+		}
+		r.AttemptLost("exp-t0", 2, test.exit)
+		if got := len(r.Trials[0].Failed) > 0; got != test.blamed {
+			t.Errorf("%s: blamed %t, want %t", test.name, got, test.blamed)
+		}
+	}
+}
