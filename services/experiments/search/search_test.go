@@ -288,6 +288,39 @@ func TestGridTakesEveryPointOnce(t *testing.T) {
 	}
 }
 
+// Levels of whole numbers are as many as asked for, or all there are, in ascending order from one end to the other.
+func TestLevelsOfWholeNumbers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		kind := rapid.SampledFrom([]Kind{Int, LogInt}).Draw(t, "kind")
+		low := rapid.IntRange(1, 50).Draw(t, "low")
+		span, n := rapid.IntRange(0, 200).Draw(t, "span"), rapid.IntRange(2, 250).Draw(t, "n")
+		p := Parameter{Name: "x", Kind: kind, Low: float64(low), High: float64(low + span)}
+		values := p.levels(n)
+		if len(values) != min(n, span+1) || values[0].number != p.Low || values[len(values)-1].number != p.High {
+			t.Fatalf("%d levels from %g to %g: %v", n, p.Low, p.High, values)
+		}
+		for i := 1; i < len(values); i++ {
+			if values[i].number <= values[i-1].number {
+				t.Fatalf("%v: want each more than the one before", values)
+			}
+		}
+	})
+	if points, ok := (Space{{Name: "x", Kind: LogInt, Low: 1, High: 10}}).Finite(50); !ok || len(points) != 10 {
+		t.Errorf("all whole numbers from 1 to 10: %v, %t", points, ok)
+	}
+}
+
+// No search ends before it has tried all values of a small range.
+func TestSearchesTryAllWholeNumbers(t *testing.T) {
+	space := Space{{Name: "x", Kind: LogInt, Low: 1, High: 10}}
+	for _, algorithm := range []Algorithm{Random, GP, Grid} {
+		score := func(p Params, _ int) Result { return Result{Score: -p["x"].number} }
+		if trials := run(t, space, Config{Algorithm: algorithm, Trials: 30, MaxEpochs: 1, Levels: 20}, score); len(trials) != 10 {
+			t.Errorf("%s: %d trials, want 10", algorithm, len(trials))
+		}
+	}
+}
+
 func TestRandomTriesASmallSpaceWholly(t *testing.T) {
 	if trials := run(t, small(), Config{Algorithm: Random, Trials: 100, MaxEpochs: 1, Seed: 5}, byRate); len(trials) != 12 {
 		t.Errorf("%d trials, want the 12 points", len(trials))
