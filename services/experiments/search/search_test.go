@@ -255,6 +255,30 @@ func TestHyperband(t *testing.T) {
 	}
 }
 
+// Whoever has one epoch left is never told to leave, so nobody waits there.
+func TestNoRungBeforeTheLastEpoch(t *testing.T) {
+	for _, tc := range []struct {
+		c    Config
+		want []int
+	}{
+		{Config{MaxEpochs: 1}, []int{1}},
+		{Config{MaxEpochs: 2}, []int{2}},
+		{Config{MaxEpochs: 3, Reduction: 2}, []int{1, 3}},
+		{Config{MaxEpochs: 3}, []int{1, 3}},
+		{Config{MaxEpochs: 9}, []int{1, 3, 9}},
+		{Config{MaxEpochs: 50, MinEpochs: 4, Reduction: 4}, []int{4, 13, 50}},
+	} {
+		if diff := cmp.Diff(tc.want, tc.c.withDefaults().rungs()); diff != "" {
+			t.Errorf("%+v: %s", tc.c, diff)
+		}
+	}
+	for _, algorithm := range []Algorithm{ASHA, Hyperband} {
+		if trials := run(t, mixed(), Config{Algorithm: algorithm, Trials: 9, MaxEpochs: 2}, byRate); epochs(trials)[2] != 9 {
+			t.Errorf("%s: epochs %v", algorithm, epochs(trials))
+		}
+	}
+}
+
 func TestASHAPromotesTheBestThird(t *testing.T) {
 	trials := run(t, mixed(), Config{Algorithm: ASHA, Trials: 27, MaxEpochs: 9, Seed: 3}, byRate)
 	for _, rung := range []struct{ epochs, least int }{{9, 3}, {3, 9}} {
