@@ -182,6 +182,32 @@ func TestStoppedTrialsMakeRoom(t *testing.T) {
 	}
 }
 
+// What a trial that was stopped or failed has not trained is left for others.
+func TestBudgetsCountWhatWasTrained(t *testing.T) {
+	for budget, trials := range map[int]int{11: 3, 12: 4} { // 9 epochs, then trials that are stopped after the first, then one that would train 9
+		e := experiment(search.Grid, file.V1, 6)
+		e.Space = search.Space{{Name: "rate", Kind: search.Choice, Values: []search.Value{search.Number(0.1), search.Number(0.01), search.Number(0.02), search.Number(0.2)}}}
+		e.Search.Median = &search.Median{GraceEpochs: 1, Trials: 1}
+		e.Budget.Epochs = budget
+		w := newWorld(t, e)
+		w.run()
+		if n := len(w.record.Trials); n != trials {
+			t.Errorf("%d epochs: %d trials after %d epochs, want %d", budget, n, w.trained, trials)
+		}
+	}
+	e := experiment(search.Random, file.V1, 3)
+	e.Budget.Epochs = 9
+	w := newWorld(t, e)
+	r := &w.record
+	if err := r.Decide(w.known, w.now); err != nil {
+		t.Fatal(err)
+	}
+	r.JobEnded(r.Trials[0].Job, train.StateRejected, "no such folder", w.now)
+	if err := r.Decide(w.known, w.now); err != nil || len(r.Trials) != 2 {
+		t.Errorf("after a trial that was rejected: %d trials, %s, error %v", len(r.Trials), r.Message, err)
+	}
+}
+
 // A trial that fails has no result; the others go on.
 func TestFailures(t *testing.T) {
 	r := newWorld(t, experiment(search.Random, file.V1, 2)).record

@@ -86,11 +86,15 @@ func (r *Record) start(a search.Action, known profile.Store, now time.Time) {
 	}
 }
 
-// spent says which part of the budget is used up; empty where none is.
+// spent says which part of the budget is used up; empty where none is. A trial that runs counts with all that it is to train, one that ended with what it has.
 func (r *Record) spent(now time.Time) string {
 	b, epochs := r.Experiment.Budget, 0
 	for _, t := range r.Trials {
-		epochs += t.Epochs
+		if t.State == search.Running {
+			epochs += t.Epochs
+		} else {
+			epochs += t.EpochsDone()
+		}
 	}
 	switch {
 	case b.Epochs > 0 && epochs >= b.Epochs:

@@ -13,13 +13,14 @@ type whole struct{ epochs int }
 func (w whole) promote([]Trial, bool) (trial, epochs int, ok bool) { return 0, 0, false }
 func (w whole) start([]Trial) int                                  { return w.epochs }
 
-// rungs are the epochs at which trials are compared, the whole training last: each is the next divided by the reduction, none below MinEpochs.
+// rungs are the epochs at which trials are compared, the whole training last: each is the next divided by the reduction, none below MinEpochs. None is one epoch
+// before the end: a job leaves before it begins an epoch, and none is kept from its last one (docs/job-api.md).
 func (c Config) rungs() []int {
 	rungs := []int{c.MaxEpochs}
 	for part := float64(c.Reduction); ; part *= float64(c.Reduction) {
 		rung := int(math.Ceil(float64(c.MaxEpochs) / part))
 		if rung < c.MinEpochs || rung >= rungs[0] {
-			return rungs
+			return slices.DeleteFunc(rungs, func(rung int) bool { return rung == c.MaxEpochs-1 })
 		}
 		rungs = slices.Insert(rungs, 0, rung)
 	}

@@ -255,6 +255,30 @@ func TestHyperband(t *testing.T) {
 	}
 }
 
+// Whoever has one epoch left is never told to leave, so nobody waits there.
+func TestNoRungBeforeTheLastEpoch(t *testing.T) {
+	for _, tc := range []struct {
+		c    Config
+		want []int
+	}{
+		{Config{MaxEpochs: 1}, []int{1}},
+		{Config{MaxEpochs: 2}, []int{2}},
+		{Config{MaxEpochs: 3, Reduction: 2}, []int{1, 3}},
+		{Config{MaxEpochs: 3}, []int{1, 3}},
+		{Config{MaxEpochs: 9}, []int{1, 3, 9}},
+		{Config{MaxEpochs: 50, MinEpochs: 4, Reduction: 4}, []int{4, 13, 50}},
+	} {
+		if diff := cmp.Diff(tc.want, tc.c.withDefaults().rungs()); diff != "" {
+			t.Errorf("%+v: %s", tc.c, diff)
+		}
+	}
+	for _, algorithm := range []Algorithm{ASHA, Hyperband} {
+		if trials := run(t, mixed(), Config{Algorithm: algorithm, Trials: 9, MaxEpochs: 2}, byRate); epochs(trials)[2] != 9 {
+			t.Errorf("%s: epochs %v", algorithm, epochs(trials))
+		}
+	}
+}
+
 func TestASHAPromotesTheBestThird(t *testing.T) {
 	trials := run(t, mixed(), Config{Algorithm: ASHA, Trials: 27, MaxEpochs: 9, Seed: 3}, byRate)
 	for _, rung := range []struct{ epochs, least int }{{9, 3}, {3, 9}} {
@@ -285,6 +309,39 @@ func TestGridTakesEveryPointOnce(t *testing.T) {
 	points := run(t, mixed(), Config{Algorithm: Grid, Trials: 1000, MaxEpochs: 1, Levels: 2}, byRate)
 	if want := (2 + 1) * 2 * 2 * 2 * 3; len(points) != want { // momentum is there with sgd alone
 		t.Errorf("%d points of the mixed space, want %d", len(points), want)
+	}
+}
+
+// Levels of whole numbers are as many as asked for, or all there are, in ascending order from one end to the other.
+func TestLevelsOfWholeNumbers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		kind := rapid.SampledFrom([]Kind{Int, LogInt}).Draw(t, "kind")
+		low := rapid.IntRange(1, 50).Draw(t, "low")
+		span, n := rapid.IntRange(0, 200).Draw(t, "span"), rapid.IntRange(2, 250).Draw(t, "n")
+		p := Parameter{Name: "x", Kind: kind, Low: float64(low), High: float64(low + span)}
+		values := p.levels(n)
+		if len(values) != min(n, span+1) || values[0].number != p.Low || values[len(values)-1].number != p.High {
+			t.Fatalf("%d levels from %g to %g: %v", n, p.Low, p.High, values)
+		}
+		for i := 1; i < len(values); i++ {
+			if values[i].number <= values[i-1].number {
+				t.Fatalf("%v: want each more than the one before", values)
+			}
+		}
+	})
+	if points, ok := (Space{{Name: "x", Kind: LogInt, Low: 1, High: 10}}).Finite(50); !ok || len(points) != 10 {
+		t.Errorf("all whole numbers from 1 to 10: %v, %t", points, ok)
+	}
+}
+
+// No search ends before it has tried all values of a small range.
+func TestSearchesTryAllWholeNumbers(t *testing.T) {
+	space := Space{{Name: "x", Kind: LogInt, Low: 1, High: 10}}
+	for _, algorithm := range []Algorithm{Random, GP, Grid} {
+		score := func(p Params, _ int) Result { return Result{Score: -p["x"].number} }
+		if trials := run(t, space, Config{Algorithm: algorithm, Trials: 30, MaxEpochs: 1, Levels: 20}, score); len(trials) != 10 {
+			t.Errorf("%s: %d trials, want 10", algorithm, len(trials))
+		}
 	}
 }
 

@@ -234,12 +234,14 @@ func (s Space) extend(params Params, levels int, yield func(Params) bool) bool {
 	return true
 }
 
-// levels are the values of a choice, or values of a range from one end to the other.
+// levels are the values of a choice, or so many values of a range from one end to the other. Of whole numbers they are all where there are no more: those that lie
+// closer together on a logarithmic scale than two levels come one after the other.
 func (p Parameter) levels(n int) []Value {
 	if p.Kind == Choice {
 		return p.Values
 	}
-	if whole := p.Kind == Int || p.Kind == LogInt; whole && p.High-p.Low < float64(n) {
+	whole := p.Kind == Int || p.Kind == LogInt
+	if whole && p.High-p.Low < float64(n) {
 		n = int(p.High-p.Low) + 1
 	}
 	var values []Value
@@ -248,7 +250,11 @@ func (p Parameter) levels(n int) []Value {
 		if n > 1 {
 			u = float64(i) / float64(n-1)
 		}
-		if v := p.at(u); !slices.Contains(values, v) {
+		v := p.at(u)
+		if whole && i > 0 {
+			v = Number(max(v.number, values[i-1].number+1))
+		}
+		if whole || !slices.Contains(values, v) {
 			values = append(values, v)
 		}
 	}
