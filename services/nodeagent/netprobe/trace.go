@@ -10,11 +10,12 @@ import (
 )
 
 const (
-	mostHops   = 16
-	hopTries   = 2
-	hopWithin  = 200 * time.Millisecond
-	hopPoll    = 5 * time.Millisecond
-	mostSilent = 3
+	mostHops  = 16
+	hopTries  = 2
+	hopWithin = 200 * time.Millisecond
+	hopPoll   = 5 * time.Millisecond
+	// mostSilent is how many hops in a row may be silent: more than the routers between two nodes of a network of four tiers.
+	mostSilent = 8
 	// tracePart is the part of the packet budget that traces may use.
 	tracePart = 4
 )

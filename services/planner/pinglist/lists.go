@@ -33,17 +33,13 @@ func Make(nodes []train.Node, paths []train.Paths, kept map[uint32]bool, s Setti
 		list.Trace = append(list.Trace, f)
 		lists.Of[f.From] = list
 	}
-	known, closed := s.knownPaths(paths)
-	logical := s.logicalLinks(all, flows, known)
+	found := s.survey(all, paths)
 	var rows [][]int32
 	var usable []train.Flow
 	var old []int
 	index := map[string]int32{}
 	for _, f := range flows {
-		if f.Links = known[f.ID()]; f.Links == nil {
-			f.Links = logical(f)
-		}
-		if len(f.Links) == 0 || closed[f.ID()] {
+		if f.Links = found.links(f); len(f.Links) == 0 {
 			continue
 		}
 		if kept[f.ID()] {
