@@ -24,6 +24,8 @@ type controller struct {
 
 	mu    sync.Mutex
 	paths map[train.NodeID]train.Paths
+	// pings are the servers that probe others: those that have asked for their list to do so, or have told paths.
+	pings map[train.NodeID]bool
 	lists map[train.NodeID]train.Pinglist
 }
 
@@ -38,16 +40,22 @@ func Controller(ctx context.Context, c Config, ready func(net.Addr)) error {
 
 // newController goes on with the key and the paths that are kept.
 func newController(c Config) (*controller, error) {
-	s := &controller{config: c}
+	s := &controller{config: c, pings: map[train.NodeID]bool{}}
 	var errs [2]error
 	s.key, errs[0] = keepKey(c.KeyFile)
 	s.paths, errs[1] = readPaths(c.PathsFile)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
+	for node := range s.paths {
+		s.pings[node] = true
+	}
 	s.compute()
 	return s, nil
 }
+
+// pingsQuery is how a server says that it asks for its list to probe others. Paths over which nobody does would cover links in the lists alone.
+const pingsQuery = "pings"
 
 func (s *controller) handler() http.Handler {
 	mux := http.NewServeMux()
@@ -70,7 +78,7 @@ func (s *controller) compute() {
 		paths = append(paths, p)
 	}
 	s.lists = pinglist.Make(s.config.nodes(), paths, kept, pinglist.Settings{
-		Alpha: 3, Beta: 1, Peers: 16, Ports: 4, FirstPort: 28400, Classes: []int{0},
+		Alpha: 3, Beta: 1, Peers: 16, Ports: 4, FirstPort: 28400, Classes: []int{0}, Pings: s.pings,
 	}).Of
 	for node, l := range s.lists {
 		l.Key = s.key
@@ -87,12 +95,16 @@ func (s *controller) answer(w http.ResponseWriter, _ *http.Request) {
 func (s *controller) answerOne(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list, known := s.lists[train.NodeID(r.PathValue("node"))]
-	if !known {
+	node := train.NodeID(r.PathValue("node"))
+	if _, known := s.lists[node]; !known {
 		http.Error(w, "no such server in the configuration", http.StatusNotFound)
 		return
 	}
-	_ = json.NewEncoder(w).Encode(list)
+	if r.URL.Query().Has(pingsQuery) && !s.pings[node] {
+		s.pings[node] = true
+		s.compute()
+	}
+	_ = json.NewEncoder(w).Encode(s.lists[node])
 }
 
 func (s *controller) found(w http.ResponseWriter, r *http.Request) {
@@ -112,7 +124,7 @@ func (s *controller) found(w http.ResponseWriter, r *http.Request) {
 	if slices.EqualFunc(before, p.Paths, train.Path.Same) {
 		return
 	}
-	s.paths[p.Node] = p
+	s.paths[p.Node], s.pings[p.Node] = p, true
 	s.compute()
 	if err := keepPaths(s.config.PathsFile, s.paths); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)

@@ -66,14 +66,24 @@ func (s *controller) links(t *testing.T) []string {
 	return slices.Compact(all)
 }
 
+// list asks for the list of a server as its pinger does, or its responder.
+func (s *controller) list(t *testing.T, node train.NodeID, pings bool) (list train.Pinglist) {
+	t.Helper()
+	path := "/pinglists/" + string(node)
+	if pings {
+		path += "?pings"
+	}
+	if err := json.Unmarshal(s.ask(t, http.MethodGet, path, nil), &list); err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
 // trace has each server tell the paths of its flows, over a router for each pair. None leads further into one of them that is dead.
 func (s *controller) trace(t *testing.T, dead string) {
 	t.Helper()
 	for _, server := range s.config.Servers {
-		var list train.Pinglist
-		if err := json.Unmarshal(s.ask(t, http.MethodGet, "/pinglists/"+string(nodeOf(server)), nil), &list); err != nil {
-			t.Fatal(err)
-		}
+		list := s.list(t, nodeOf(server), true)
 		found := train.Paths{Node: nodeOf(server)}
 		for _, f := range list.Trace {
 			p := train.Path{Flow: f, Hops: []string{"192.168." + string(f.From[7:]) + "." + string(f.To[7:])}, Complete: true}
@@ -107,6 +117,28 @@ func TestPathsOverADeadLinkAreKept(t *testing.T) {
 	}
 	if _, err := newController(c); err == nil || !strings.Contains(err.Error(), c.PathsFile) {
 		t.Errorf("half a file: %v", err)
+	}
+}
+
+func TestOnlyServersWithAPingerAreCountedOn(t *testing.T) {
+	c := fourServers(t.TempDir())
+	s := begin(t, c)
+	for _, server := range c.Servers {
+		s.list(t, nodeOf(server), server == c.Servers[0])
+	}
+	for _, server := range c.Servers[1:] {
+		if list := s.list(t, nodeOf(server), false); len(list.Probes) > 0 || len(list.Key) == 0 {
+			t.Errorf("%s, which has no pinger, is asked for %d probes", server, len(list.Probes))
+		}
+	}
+	crossed := map[string]int{}
+	for _, f := range s.list(t, "10-0-0-1", true).Probes {
+		for _, link := range f.Links {
+			crossed[link]++
+		}
+	}
+	if len(crossed) != 4 || crossed["to-10-0-0-2"] < 3 || crossed["to-10-0-0-4"] < 3 {
+		t.Errorf("the one pinger's probes cross %v, want the link out of it and three into the others, three times", crossed)
 	}
 }
 
