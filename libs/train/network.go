@@ -95,6 +95,22 @@ type Paths struct {
 	At    time.Time `json:"at"`
 }
 
+// KeepWhole puts paths that were found before in place of what was found of them now, where that is less: a link that loses packets is silent, too, and just then
+// it matters who crosses it. That does not hold for a flow that cannot be probed, since its port is in use: another one over the same links has to take its place.
+func (p *Paths) KeepWhole(before []Path) {
+	whole := map[uint32]Path{}
+	for _, old := range before {
+		if old.Complete {
+			whole[old.Flow.ID()] = old
+		}
+	}
+	for i, found := range p.Paths {
+		if old, known := whole[found.Flow.ID()]; known && !found.Closed() && (!found.Complete || slices.Contains(found.Hops, "")) {
+			p.Paths[i] = old
+		}
+	}
+}
+
 // LinkTrouble is what is wrong with a link.
 type LinkTrouble string
 

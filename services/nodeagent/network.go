@@ -250,7 +250,7 @@ func (l *links) trace(ctx context.Context) error {
 		}
 		found.At = time.Now().UTC()
 		_, err := l.paths.Modify(ctx, string(l.node), func(p *train.Paths) (bool, error) {
-			keepWhole(found.Paths, p.Paths)
+			found.KeepWhole(p.Paths)
 			if slices.EqualFunc(p.Paths, found.Paths, train.Path.Same) {
 				return false, nil
 			}
@@ -259,22 +259,6 @@ func (l *links) trace(ctx context.Context) error {
 		})
 		if err != nil && ctx.Err() == nil {
 			l.log.Warn("paths are not told", "error", err)
-		}
-	}
-}
-
-// keepWhole puts paths that were found before in place of what was found of them now, where that is less: a link that loses packets is silent, too, and just then
-// it matters who crosses it. That does not hold for a flow that cannot be probed, since its port is in use: another one over the same links has to take its place.
-func keepWhole(found, before []train.Path) {
-	whole := map[uint32]train.Path{}
-	for _, p := range before {
-		if p.Complete {
-			whole[p.Flow.ID()] = p
-		}
-	}
-	for i, p := range found {
-		if old, known := whole[p.Flow.ID()]; known && !p.Closed() && (!p.Complete || slices.Contains(p.Hops, "")) {
-			found[i] = old
 		}
 	}
 }

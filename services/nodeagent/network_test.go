@@ -12,21 +12,6 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-func TestAWholePathIsNotForgottenForAPartOfIt(t *testing.T) {
-	flow := func(port string) train.Flow { return train.Flow{Source: "a:" + port, Target: "b:1"} }
-	before := []train.Path{{Flow: flow("1"), Hops: []string{"x"}, Complete: true}, {Flow: flow("2"), Hops: []string{"x"}, Complete: true}}
-	found := []train.Path{{Flow: flow("1"), Hops: []string{"", ""}}, {Flow: flow("2"), Hops: []string{"y"}, Complete: true}, {Flow: flow("3"), Hops: []string{""}}}
-	keepWhole(found, before)
-	closed := []train.Path{{Flow: flow("1")}}
-	keepWhole(closed, before)
-	if !closed[0].Closed() {
-		t.Errorf("of a flow whose port is in use the old path is kept: %+v", closed)
-	}
-	if !found[0].Same(before[0]) || found[1].Hops[0] != "y" || found[2].Complete {
-		t.Errorf("%+v", found)
-	}
-}
-
 func TestWrongSettingsOfProbesAreNamed(t *testing.T) {
 	good := network{listen: []string{"10.0.0.2:7070", "[fd00::2]:7070"}, rate: 10, bytes: 400, mostPackets: 60, mostBytes: 12_500, traceEvery: time.Minute}
 	if errs := good.validate(); len(errs) != 0 || len(good.listenParsed) != 2 {

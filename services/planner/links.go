@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/pinglist"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
@@ -25,6 +26,19 @@ func (p *picture) seeLink(e bus.Entry[train.Link], deleted bool) {
 	if before.Degraded != e.Value.Degraded || before.Kind != e.Value.Kind {
 		p.nudge()
 	}
+}
+
+// probed are the nodes that are not lost, with no more of them than lists of probes follow from; false until all have been seen.
+func (p *picture) probed() ([]train.Node, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []train.Node
+	for _, key := range slices.Sorted(maps.Keys(p.nodes)) {
+		if n := p.nodes[key]; p.silence.of(key) < nodeLost {
+			all = append(all, train.Node{ID: n.ID, Labels: n.Labels, Probes: n.Probes})
+		}
+	}
+	return all, !p.missing[event.BucketNodes]
 }
 
 // seeCrossed keeps which nodes' packets cross which link.

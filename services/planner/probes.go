@@ -101,53 +101,47 @@ func (p *probing) readTopology() error {
 type prober struct {
 	settings pinglist.Settings
 	lists    *bus.KV[train.Pinglist]
-	nodes    *bus.KV[train.Node]
 	paths    *bus.KV[train.Paths]
 	log      *slog.Logger
-	// crossed is told which nodes' packets cross which link.
-	crossed func(map[string]pinglist.Crossing)
-	now     func() time.Time
+	// look knows the nodes, and is told whose packets cross which link.
+	look *picture
+	// key and kept are those of the last lists that there were: they outlive a time in which no node was heard.
+	key  []byte
+	kept map[uint32]bool
 
 	mu        sync.Mutex
-	seenNodes map[string]train.Node
 	seenPaths map[string]train.Paths
-	synced    int
+	synced    bool
 }
 
-func newProber(ctx context.Context, b *bus.Bus, log *slog.Logger, s pinglist.Settings, crossed func(map[string]pinglist.Crossing)) (*prober, error) {
-	p := &prober{
-		settings: s, log: log, crossed: crossed, now: time.Now, seenNodes: map[string]train.Node{}, seenPaths: map[string]train.Paths{},
-	}
-	var errs [3]error
+func newProber(ctx context.Context, b *bus.Bus, log *slog.Logger, s pinglist.Settings, look *picture) (*prober, error) {
+	p := &prober{settings: s, log: log, look: look, seenPaths: map[string]train.Paths{}}
+	var errs [2]error
 	p.lists, errs[0] = bus.OpenKV[train.Pinglist](ctx, b, event.BucketProbes)
-	p.nodes, errs[1] = bus.OpenKV[train.Node](ctx, b, event.BucketNodes)
-	p.paths, errs[2] = bus.OpenKV[train.Paths](ctx, b, event.BucketPaths)
+	p.paths, errs[1] = bus.OpenKV[train.Paths](ctx, b, event.BucketPaths)
 	return p, errors.Join(errs[:]...)
 }
 
 // run keeps the lists up to date until ctx ends.
 func (p *prober) run(ctx context.Context) error {
 	work := pool.New().WithContext(ctx).WithCancelOnError()
-	work.Go(func(ctx context.Context) error { return watchInto(ctx, p, p.nodes, p.seenNodes) })
-	work.Go(func(ctx context.Context) error { return watchInto(ctx, p, p.paths, p.seenPaths) })
+	work.Go(func(ctx context.Context) error {
+		return p.paths.Watch(ctx, p.seePaths, func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.synced = true
+		})
+	})
 	work.Go(p.maintain)
 	return work.Wait()
 }
 
-// watchInto mirrors a bucket.
-func watchInto[T any](ctx context.Context, p *prober, kv *bus.KV[T], into map[string]T) error {
-	see := func(e bus.Entry[T], deleted bool) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if into[e.Key] = e.Value; deleted {
-			delete(into, e.Key)
-		}
+func (p *prober) seePaths(e bus.Entry[train.Paths], deleted bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.seenPaths[e.Key] = e.Value; deleted {
+		delete(p.seenPaths, e.Key)
 	}
-	return kv.Watch(ctx, see, sync.OnceFunc(func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.synced++
-	}))
 }
 
 // basis is what lists are computed from.
@@ -158,19 +152,14 @@ type basis struct {
 
 // basis gives the nodes that are alive, with no more than what counts, and the paths; false until both have been seen.
 func (p *prober) basis() (basis, bool) {
+	nodes, seen := p.look.probed()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var b basis
-	for _, key := range slices.Sorted(maps.Keys(p.seenNodes)) {
-		n := p.seenNodes[key]
-		if p.now().Sub(n.SeenAt) < nodeLost {
-			b.nodes = append(b.nodes, train.Node{ID: n.ID, Labels: n.Labels, Probes: n.Probes})
-		}
-	}
+	b := basis{nodes: nodes}
 	for _, key := range slices.Sorted(maps.Keys(p.seenPaths)) {
 		b.paths = append(b.paths, p.seenPaths[key])
 	}
-	return b, p.synced == 2
+	return b, seen && p.synced
 }
 
 func (p *prober) maintain(ctx context.Context) error {
@@ -185,7 +174,7 @@ func (p *prober) maintain(ctx context.Context) error {
 		case <-tick.C:
 		}
 		now, seen := p.basis()
-		if !seen || reflect.DeepEqual(now, last) && p.now().Sub(computed) < probesAnew {
+		if !seen || reflect.DeepEqual(now, last) && time.Since(computed) < probesAnew {
 			continue
 		}
 		if err := p.publish(ctx, now); err != nil {
@@ -194,7 +183,7 @@ func (p *prober) maintain(ctx context.Context) error {
 			}
 			continue
 		}
-		last, computed = now, p.now()
+		last, computed = now, time.Now()
 	}
 }
 
@@ -204,16 +193,19 @@ func (p *prober) publish(ctx context.Context, from basis) error {
 	if err != nil {
 		return err
 	}
-	kept, key, old := map[uint32]bool{}, []byte(nil), map[string]bus.Entry[train.Pinglist]{}
+	old := map[string]bus.Entry[train.Pinglist]{}
+	if len(entries) > 0 {
+		p.kept = map[uint32]bool{}
+	}
 	for _, e := range entries {
-		old[e.Key], key = e, e.Value.Key
+		old[e.Key], p.key = e, e.Value.Key
 		for _, f := range e.Value.Probes {
-			kept[f.ID()] = true
+			p.kept[f.ID()] = true
 		}
 	}
-	if len(key) == 0 {
-		key = make([]byte, keyBytes)
-		if _, err := rand.Read(key); err != nil {
+	if len(p.key) == 0 {
+		p.key = make([]byte, keyBytes)
+		if _, err := rand.Read(p.key); err != nil {
 			return fmt.Errorf("draw the key of probes: %w", err)
 		}
 	}
@@ -223,12 +215,12 @@ func (p *prober) publish(ctx context.Context, from basis) error {
 			settings.Beta = 2
 		}
 	}
-	lists := pinglist.Make(from.nodes, from.paths, kept, settings)
-	p.crossed(lists.Crossed)
+	lists := pinglist.Make(from.nodes, from.paths, p.kept, settings)
+	p.look.seeCrossed(lists.Crossed)
 	rows, changed := 0, 0
 	for _, node := range slices.Sorted(maps.Keys(lists.Of)) {
 		list := lists.Of[node]
-		list.Key = key
+		list.Key = p.key
 		rows += len(list.Probes)
 		wrote := false
 		if _, err := p.lists.Modify(ctx, string(node), func(l *train.Pinglist) (bool, error) {

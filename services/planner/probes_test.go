@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,10 +29,11 @@ func TestListsOfProbesFollowTheNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The clocks of nodes may be wrong by hours.
 	announce := func(i int, probes ...string) {
 		id := fmt.Sprintf("n%d", i)
 		if _, err := nodes.Modify(t.Context(), id, func(n *train.Node) (bool, error) {
-			*n = train.Node{ID: train.NodeID(id), Probes: probes, SeenAt: time.Now()}
+			*n = train.Node{ID: train.NodeID(id), Probes: probes, SeenAt: time.Now().Add(-time.Hour)}
 			return true, nil
 		}); err != nil {
 			t.Fatal(err)
@@ -41,7 +43,7 @@ func TestListsOfProbesFollowTheNodes(t *testing.T) {
 		announce(i, fmt.Sprintf("10.0.0.%d:7070", i+1))
 	}
 	look := newPicture()
-	p, err := newProber(t.Context(), b, slog.New(slog.DiscardHandler), pinglist.Settings{Alpha: 3, Peers: 16, Ports: 2, FirstPort: 28400, Classes: []int{0}}, look.seeCrossed)
+	p, err := newProber(t.Context(), b, slog.New(slog.DiscardHandler), pinglist.Settings{Alpha: 3, Peers: 16, Ports: 2, FirstPort: 28400, Classes: []int{0}}, look)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,6 +51,10 @@ func TestListsOfProbesFollowTheNodes(t *testing.T) {
 	defer cancel()
 	var running conc.WaitGroup
 	running.Go(func() { _ = p.run(ctx) })
+	running.Go(func() {
+		see := func(e bus.Entry[train.Node], deleted bool) { look.seeNode(time.Now(), e, deleted) }
+		_ = nodes.Watch(ctx, see, look.complete(event.BucketNodes))
+	})
 	defer running.Wait()
 	defer cancel()
 	lists := awaitLists(t, p, 3)
@@ -56,6 +62,22 @@ func TestListsOfProbesFollowTheNodes(t *testing.T) {
 	for id, l := range lists {
 		if len(l.Probes) == 0 || len(l.Trace) != 4 || len(key) != keyBytes || !bytes.Equal(l.Key, key) {
 			t.Errorf("%s: %+v", id, l)
+		}
+	}
+	listen := func(d time.Duration) {
+		for now, end := time.Now(), time.Now().Add(d); now.Before(end); now = now.Add(listenEvery) {
+			look.listen(now, true)
+		}
+	}
+	listen(nodeLost + listenEvery) // nobody is heard
+	awaitLists(t, p, 0)
+	for i := range 3 {
+		announce(i, fmt.Sprintf("10.0.0.%d:7070", i+1))
+	}
+	again := awaitLists(t, p, 3)
+	for id, l := range again {
+		if !bytes.Equal(l.Key, key) || !slices.EqualFunc(l.Probes, lists[id].Probes, func(a, b train.Flow) bool { return a.ID() == b.ID() }) {
+			t.Errorf("%s, heard again: %+v, before %+v", id, l, lists[id])
 		}
 	}
 	announce(2) // it answers no probes any more

@@ -160,7 +160,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	watching.Go(batches.run)
-	probes, err := newProber(ctx, b, p.Log, s.probing.Settings, look.seeCrossed)
+	probes, err := newProber(ctx, b, p.Log, s.probing.Settings, look)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func (f *roleFlags) read() (netrole.Config, error) {
 	if err != nil {
 		return c, failure(ExitUsage, "", "%s: %v", f.config, err)
 	}
-	c.KeyFile = f.config + ".key"
+	c.KeyFile, c.PathsFile = f.config+".key", f.config+".paths"
 	return c, nil
 }
 

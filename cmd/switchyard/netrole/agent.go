@@ -74,9 +74,13 @@ func runAgent(ctx context.Context, c Config, host netip.Addr, port int, pings bo
 // fetch keeps the list up to date, and tells the paths of its flows when they are found.
 func (a *agent) fetch(ctx context.Context) error {
 	traced, probes := 0, -1
+	at := "http://" + a.config.Controller + "/pinglists/" + string(a.node)
+	if a.pings {
+		at += "?" + pingsQuery
+	}
 	for wait := time.Duration(0); sleep(ctx, wait); {
 		wait = a.config.Cycle
-		list, err := get[train.Pinglist](ctx, &a.client, "http://"+a.config.Controller+"/pinglists/"+string(a.node))
+		list, err := get[train.Pinglist](ctx, &a.client, at)
 		if err != nil {
 			a.log.Warn("list is not there yet", "error", err)
 			wait = min(wait, askAgain)

@@ -24,8 +24,8 @@ type Config struct {
 	Servers               []netip.Addr
 	// Interval is the time between two probes of a pinger, Cycle how often lists are asked for.
 	Interval, Cycle time.Duration
-	// KeyFile is where the controller keeps the key of probes. It is no setting of config.xml.
-	KeyFile string
+	// KeyFile is where the controller keeps the key of probes, PathsFile where it keeps their paths. They are no settings of config.xml.
+	KeyFile, PathsFile string
 }
 
 // ParseConfig reads a file; the error names every line that is wrong.

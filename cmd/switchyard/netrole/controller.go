@@ -2,14 +2,11 @@ package netrole
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io/fs"
 	"net"
 	"net/http"
-	"os"
+	"slices"
 	"sync"
 
 	"github.com/switchyard-dl/switchyard/libs/run"
@@ -27,49 +24,45 @@ type controller struct {
 
 	mu    sync.Mutex
 	paths map[train.NodeID]train.Paths
+	// pings are the servers that probe others: those that have asked for their list to do so, or have told paths.
+	pings map[train.NodeID]bool
 	lists map[train.NodeID]train.Pinglist
 }
 
 // Controller serves until ctx ends; ready gets the address.
 func Controller(ctx context.Context, c Config, ready func(net.Addr)) error {
-	key, err := keepKey(c.KeyFile)
+	s, err := newController(c)
 	if err != nil {
 		return err
 	}
-	s := &controller{config: c, key: key, paths: map[train.NodeID]train.Paths{}}
+	return run.ServeHTTP(ctx, c.Controller, s.handler(), ready)
+}
+
+// newController goes on with the key and the paths that are kept.
+func newController(c Config) (*controller, error) {
+	s := &controller{config: c, pings: map[train.NodeID]bool{}}
+	var errs [2]error
+	s.key, errs[0] = keepKey(c.KeyFile)
+	s.paths, errs[1] = readPaths(c.PathsFile)
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, err
+	}
+	for node := range s.paths {
+		s.pings[node] = true
+	}
 	s.compute()
+	return s, nil
+}
+
+// pingsQuery is how a server says that it asks for its list to probe others. Paths over which nobody does would cover links in the lists alone.
+const pingsQuery = "pings"
+
+func (s *controller) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /pinglists", s.answer)
 	mux.HandleFunc("GET /pinglists/{node}", s.answerOne)
 	mux.HandleFunc("POST /paths", s.found)
-	return run.ServeHTTP(ctx, c.Controller, mux, ready)
-}
-
-const keyBytes = 32
-
-// keepKey reads the key of probes, and draws it where there is none yet. It outlives the controller: with a new one, servers that do not have it yet would drop the
-// probes of others, and the network would look lossy.
-func keepKey(path string) ([]byte, error) {
-	key, err := os.ReadFile(path)
-	switch {
-	case err == nil && len(key) != keyBytes:
-		return nil, fmt.Errorf("read the key of probes %s: want %d bytes, found %d", path, keyBytes, len(key))
-	case err == nil:
-		return key, nil
-	case !errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("read the key of probes: %w", err)
-	}
-	key = make([]byte, keyBytes)
-	if _, err := rand.Read(key); err != nil {
-		return nil, fmt.Errorf("draw the key of probes: %w", err)
-	}
-	if err := os.WriteFile(path+".new", key, 0o600); err != nil {
-		return nil, fmt.Errorf("keep the key of probes: %w", err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return nil, fmt.Errorf("keep the key of probes: %w", err)
-	}
-	return key, nil
+	return mux
 }
 
 // compute makes the lists anew; those that are probed stay as far as they are of use.
@@ -85,7 +78,7 @@ func (s *controller) compute() {
 		paths = append(paths, p)
 	}
 	s.lists = pinglist.Make(s.config.nodes(), paths, kept, pinglist.Settings{
-		Alpha: 3, Beta: 1, Peers: 16, Ports: 4, FirstPort: 28400, Classes: []int{0},
+		Alpha: 3, Beta: 1, Peers: 16, Ports: 4, FirstPort: 28400, Classes: []int{0}, Pings: s.pings,
 	}).Of
 	for node, l := range s.lists {
 		l.Key = s.key
@@ -102,12 +95,16 @@ func (s *controller) answer(w http.ResponseWriter, _ *http.Request) {
 func (s *controller) answerOne(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list, known := s.lists[train.NodeID(r.PathValue("node"))]
-	if !known {
+	node := train.NodeID(r.PathValue("node"))
+	if _, known := s.lists[node]; !known {
 		http.Error(w, "no such server in the configuration", http.StatusNotFound)
 		return
 	}
-	_ = json.NewEncoder(w).Encode(list)
+	if r.URL.Query().Has(pingsQuery) && !s.pings[node] {
+		s.pings[node] = true
+		s.compute()
+	}
+	_ = json.NewEncoder(w).Encode(s.lists[node])
 }
 
 func (s *controller) found(w http.ResponseWriter, r *http.Request) {
@@ -122,6 +119,14 @@ func (s *controller) found(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no such server in the configuration", http.StatusNotFound)
 		return
 	}
-	s.paths[p.Node] = p
+	before := s.paths[p.Node].Paths
+	p.KeepWhole(before)
+	if slices.EqualFunc(before, p.Paths, train.Path.Same) {
+		return
+	}
+	s.paths[p.Node], s.pings[p.Node] = p, true
 	s.compute()
+	if err := keepPaths(s.config.PathsFile, s.paths); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
 }

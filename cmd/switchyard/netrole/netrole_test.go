@@ -1,7 +1,6 @@
 package netrole
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -67,7 +66,7 @@ func TestThePartsWorkTogetherWithoutABus(t *testing.T) {
 	c := Config{
 		Controller: fmt.Sprintf("127.0.0.1:%d", bustest.FreePort(t)), Diagnoser: fmt.Sprintf("127.0.0.1:%d", bustest.FreePort(t)),
 		Interval: 10 * time.Millisecond, Cycle: time.Second,
-		KeyFile: filepath.Join(t.TempDir(), "config.xml.key"),
+		KeyFile: filepath.Join(t.TempDir(), "config.xml.key"), PathsFile: filepath.Join(t.TempDir(), "config.xml.paths"),
 	}
 	for i := range 4 { // addresses of this process alone: source ports are the same everywhere
 		c.Servers = append(c.Servers, netip.AddrFrom4([4]byte{127, byte(64 + os.Getpid()>>8%64), byte(os.Getpid()), byte(2 + i)}))
@@ -116,26 +115,6 @@ func TestThePartsWorkTogetherWithoutABus(t *testing.T) {
 			t.Fatalf("%+v, %v, lists %+v", v, err, lists)
 		case <-time.After(200 * time.Millisecond):
 		}
-	}
-}
-
-func TestTheKeyOutlivesTheController(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "config.xml.key")
-	first, err := keepKey(path)
-	if err != nil || len(first) != keyBytes {
-		t.Fatalf("%x, %v", first, err)
-	}
-	if again, err := keepKey(path); err != nil || !bytes.Equal(first, again) {
-		t.Errorf("%x after %x, %v", again, first, err)
-	}
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v", info, err)
-	}
-	if err := os.WriteFile(path, []byte("half"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := keepKey(path); err == nil || !strings.Contains(err.Error(), path) {
-		t.Errorf("half a key: %v", err)
 	}
 }
 

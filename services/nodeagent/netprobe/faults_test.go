@@ -34,6 +34,18 @@ func TestASourcePortThatIsInUseIsTriedAgain(t *testing.T) {
 	}
 }
 
+func TestATraceWaitsForTheBudget(t *testing.T) {
+	a, b := open(t, "127.0.0.1:0"), open(t, "127.0.0.1:0")
+	use(t, a, b, train.Pinglist{Key: []byte("k"), Trace: []train.Flow{flow(a, b, 0)}})
+	a.budget = newBudget(4, 100_000)
+	for now := time.Now(); a.budget.allow(now, HeaderBytes); {
+	}
+	start(t, a, b)
+	if found, whole := a.Trace(t.Context()); !whole || len(found.Paths) != 1 || !found.Paths[0].Complete {
+		t.Errorf("found %+v, %v", found, whole)
+	}
+}
+
 func TestOnlyAnswersToTheTraceUnderWayAreBelieved(t *testing.T) {
 	ours, others := &socket{}, &socket{}
 	target, router := netip.MustParseAddrPort("10.0.0.2:7070"), netip.MustParseAddr("10.9.9.9")

@@ -10,11 +10,12 @@ import (
 )
 
 const (
-	mostHops   = 16
-	hopTries   = 2
-	hopWithin  = 200 * time.Millisecond
-	hopPoll    = 5 * time.Millisecond
-	mostSilent = 3
+	mostHops  = 16
+	hopTries  = 2
+	hopWithin = 200 * time.Millisecond
+	hopPoll   = 5 * time.Millisecond
+	// mostSilent is how many hops in a row may be silent: more than the routers between two nodes of a network of four tiers.
+	mostSilent = 8
 	// tracePart is the part of the packet budget that traces may use.
 	tracePart = 4
 )
@@ -66,13 +67,16 @@ func (p *Prober) traceFlow(ctx context.Context, f outgoing, pace *time.Ticker) (
 	}
 	for hops, silent := 1, 0; hops <= mostHops && silent < mostSilent; hops++ {
 		var got probeTrace
-		for try := 0; try < hopTries && !got.reached && !got.hop.IsValid(); try++ {
+		for try := 0; try < hopTries && !got.reached && !got.hop.IsValid(); {
 			select {
 			case <-ctx.Done():
 				return path, ctx.Err()
 			case <-pace.C:
 			}
-			got = p.traceHop(ctx, f, hops)
+			var tried bool
+			if got, tried = p.traceHop(ctx, f, hops); tried {
+				try++
+			}
 		}
 		switch {
 		case got.reached:
@@ -87,11 +91,11 @@ func (p *Prober) traceFlow(ctx context.Context, f outgoing, pace *time.Ticker) (
 	return path, nil
 }
 
-// traceHop sends one packet that lives for so many hops, and waits for what is said of it.
-func (p *Prober) traceHop(ctx context.Context, f outgoing, hops int) probeTrace {
-	s := p.sendTrace(f, hops, time.Now())
+// traceHop sends one packet that lives for so many hops, and waits for what is said of it; false where the budget has no room for it now, which says nothing of routers.
+func (p *Prober) traceHop(ctx context.Context, f outgoing, hops int) (probeTrace, bool) {
+	s, tried := p.sendTrace(f, hops, time.Now())
 	if s == nil {
-		return probeTrace{}
+		return probeTrace{}, tried
 	}
 	poll := time.NewTicker(hopPoll)
 	defer poll.Stop()
@@ -103,30 +107,34 @@ func (p *Prober) traceHop(ctx context.Context, f outgoing, hops int) probeTrace 
 		got := *p.trace
 		p.mu.Unlock()
 		if got.reached || got.hop.IsValid() {
-			return got
+			return got, true
 		}
 		select {
 		case <-within.Done():
-			return got
+			return got, true
 		case <-poll.C:
 		}
 	}
 }
 
-func (p *Prober) sendTrace(f outgoing, hops int, now time.Time) *socket {
+// sendTrace gives the socket that it has sent from; nil where it could not, and false where that may be otherwise soon.
+func (p *Prober) sendTrace(f outgoing, hops int, now time.Time) (*socket, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s, open := p.sockets[f.source]
-	if !open || !p.registered[f.target] || len(p.list.Key) == 0 || !p.budget.allow(now, s.wire(HeaderBytes)) {
-		return nil
+	if !open || !p.registered[f.target] || len(p.list.Key) == 0 {
+		return nil, true
+	}
+	if !p.budget.allow(now, s.wire(HeaderBytes)) {
+		return nil, false
 	}
 	p.sequence++
 	out := packet{kind: kindTrace, dscp: byte(f.DSCP), hops: byte(hops), flow: f.id, session: p.session, sequence: p.sequence, sent: now}
 	p.trace = &probeTrace{sequence: p.sequence, from: s, target: f.target, sent: out.append(nil, p.list.Key)}
 	if err := s.send(p.trace.sent, f.target, f.DSCP, hops); err != nil {
-		return nil
+		return nil, true
 	}
-	return s
+	return s, true
 }
 
 // refused notes what routers said of the trace that is under way; of other packets it says nothing that counts would not.

@@ -22,6 +22,8 @@ type Settings struct {
 	Classes []int
 	// RackLabel is the label of nodes that names their rack.
 	RackLabel string
+	// Pings are the nodes that probe others; nil where all do.
+	Pings map[train.NodeID]bool
 	// Network names links as the operator's topology does; nil where there is none.
 	Network *fabric.Names
 }
@@ -49,6 +51,9 @@ func members(nodes []train.Node, rackLabel string) []member {
 func candidates(all []member, s Settings) []train.Flow {
 	var flows []train.Flow
 	for i := range all {
+		if s.Pings != nil && !s.Pings[all[i].id] {
+			continue
+		}
 		for _, far := range offsets(len(all), s.Peers) {
 			from, to := &all[i], &all[(i+far)%len(all)]
 			for k, source := range from.answers {

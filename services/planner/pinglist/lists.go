@@ -1,8 +1,6 @@
 package pinglist
 
 import (
-	"slices"
-
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/probe"
 )
@@ -15,16 +13,12 @@ type Lists struct {
 	Crossed map[string]Crossing
 }
 
-// Crossing are the nodes at both ends of the paths over a link.
-type Crossing struct {
-	From, To []train.NodeID
-}
-
 // Make chooses what is probed. Of the flows in kept, those that are probed now, as many stay as are still of use.
 func Make(nodes []train.Node, paths []train.Paths, kept map[uint32]bool, s Settings) Lists {
 	all := members(nodes, s.RackLabel)
 	flows := candidates(all, s)
 	lists := Lists{Of: map[train.NodeID]train.Pinglist{}, Crossed: map[string]Crossing{}}
+	crossed := crossings{}
 	for _, m := range all {
 		lists.Of[m.id] = train.Pinglist{Probes: []train.Flow{}}
 	}
@@ -33,17 +27,13 @@ func Make(nodes []train.Node, paths []train.Paths, kept map[uint32]bool, s Setti
 		list.Trace = append(list.Trace, f)
 		lists.Of[f.From] = list
 	}
-	known, closed := s.knownPaths(paths)
-	logical := s.logicalLinks(all, flows, known)
+	found := s.survey(all, paths)
 	var rows [][]int32
 	var usable []train.Flow
 	var old []int
 	index := map[string]int32{}
 	for _, f := range flows {
-		if f.Links = known[f.ID()]; f.Links == nil {
-			f.Links = logical(f)
-		}
-		if len(f.Links) == 0 || closed[f.ID()] {
+		if f.Links = found.links(f); len(f.Links) == 0 {
 			continue
 		}
 		if kept[f.ID()] {
@@ -55,9 +45,15 @@ func Make(nodes []train.Node, paths []train.Paths, kept map[uint32]bool, s Setti
 				index[l] = int32(len(index))
 			}
 			row[i] = index[l]
-			lists.Crossed[l] = lists.Crossed[l].with(f)
+			crossed.add(l, f, i == 0, i == len(f.Links)-1)
 		}
 		rows, usable = append(rows, row), append(usable, f)
+	}
+	for l, c := range crossed {
+		lists.Crossed[l] = c.Crossing
+		if s.Peers < len(all)-1 {
+			lists.Crossed[l] = c.widened(all)
+		}
 	}
 	for _, i := range probe.Choose(len(index), rows, probe.Goal{Alpha: s.Alpha, Beta: s.Beta}, old) {
 		f := usable[i]
@@ -66,17 +62,4 @@ func Make(nodes []train.Node, paths []train.Paths, kept map[uint32]bool, s Setti
 		lists.Of[f.From] = list
 	}
 	return lists
-}
-
-func (c Crossing) with(f train.Flow) Crossing {
-	return Crossing{insert(c.From, f.From), insert(c.To, f.To)}
-}
-
-// insert keeps the nodes sorted.
-func insert(nodes []train.NodeID, id train.NodeID) []train.NodeID {
-	at, found := slices.BinarySearch(nodes, id)
-	if found {
-		return nodes
-	}
-	return slices.Insert(nodes, at, id)
 }

@@ -3,6 +3,7 @@ package pinglist
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/switchyard-dl/switchyard/libs/fabric"
@@ -210,5 +211,37 @@ func TestLinksHaveTheNamesOfTheOperatorsTopology(t *testing.T) {
 	}
 	if got := len(after.Crossed); got != 2*(8+4*2) {
 		t.Errorf("%d links, want both directions of 8 to nodes and 8 to spines", got)
+	}
+}
+
+// Nodes probe few others: the planner has to know of the rest, too, who crosses a link.
+func TestALinkIsCrossedByPairsThatDoNotProbeEachOther(t *testing.T) {
+	some := nodes(40)
+	crosses := func(l Lists, link string, from, to int) bool {
+		c := l.Crossed[link]
+		return slices.Contains(c.From, some[from].ID) && slices.Contains(c.To, some[to].ID)
+	}
+	first := Make(some, nil, nil, settings())
+	for name, links := range map[string][2]string{"logical": {"from-n0", "to-n7"}, "discovered": {"to-leaf-of-10-0-0-0", "to-10-0-0-7"}} {
+		l := first
+		if name == "discovered" {
+			l = Make(some, discovered(first), nil, settings())
+		}
+		for other := range some {
+			if other > 0 && !crosses(l, links[0], 0, other) || crosses(l, links[0], other, 0) {
+				t.Errorf("%s: n0 to n%d over the link out of n0: %v", name, other, l.Crossed[links[0]])
+			}
+			if other != 7 && !crosses(l, links[1], other, 7) || crosses(l, links[1], 7, other) {
+				t.Errorf("%s: n%d to n7 over the link into n7: %v", name, other, l.Crossed[links[1]])
+			}
+		}
+	}
+	for link, c := range first.Crossed {
+		if strings.HasPrefix(link, "from-rack-") && (len(c.From) != 2 || len(c.To) != 2) {
+			t.Errorf("%s is crossed from %v to %v, want all nodes of both racks", link, c.From, c.To)
+		}
+	}
+	if c := Make(nodes(8), nil, nil, settings()).Crossed["from-n0"]; len(c.From) != 1 || len(c.To) != 7 {
+		t.Errorf("where all probe each other: %v", c)
 	}
 }

@@ -26,11 +26,16 @@ func (w *Watch) Ailing(last int64) []train.AilingNode {
 			all = append(all, train.AilingNode{Node: node, Why: train.NodeIsSilent})
 		}
 	}
-	ailing := map[train.NodeID]bool{}
+	ailing := map[train.NodeID]train.Ailment{}
 	for _, a := range all {
-		ailing[a.Node] = true
+		ailing[a.Node] = a.Why
 	}
-	all = append(all, w.skewed(last, ailing)...)
+	// The reports of a clock that is wrong by more than a slot come too late, or too early: that is no silence.
+	skewed := w.skewed(last, ailing)
+	all = slices.DeleteFunc(all, func(a train.AilingNode) bool {
+		return slices.ContainsFunc(skewed, func(s train.AilingNode) bool { return s.Node == a.Node })
+	})
+	all = append(all, skewed...)
 	slices.SortStableFunc(all, func(a, b train.AilingNode) int { return cmp.Compare(a.Node, b.Node) })
 	return all
 }
@@ -45,9 +50,9 @@ func (w *Watch) others(node train.NodeID, last int64) bool {
 	return false
 }
 
-// skewed are the nodes whose clocks differ from those of most others that they exchange probes with. What those who ail anyhow sent or received late says nothing
-// of clocks: it waited for their agents.
-func (w *Watch) skewed(last int64, ailing map[train.NodeID]bool) []train.AilingNode {
+// skewed are the nodes whose clocks differ from those of most others that they exchange probes with. What stalled ones sent or received late says nothing of clocks:
+// it waited for their agents. Of what silent ones received nothing is known.
+func (w *Watch) skewed(last int64, ailing map[train.NodeID]train.Ailment) []train.AilingNode {
 	behind := map[train.NodeID]map[train.NodeID]float64{} // a node, then all that it exchanges probes with
 	note := func(node, other train.NodeID, seconds float64) {
 		if behind[node] == nil {
@@ -59,9 +64,12 @@ func (w *Watch) skewed(last int64, ailing map[train.NodeID]bool) []train.AilingN
 	}
 	for _, list := range w.lists {
 		for _, f := range list.Probes {
+			if ailing[f.To] == train.NodeIsSilent {
+				continue
+			}
 			seconds := 0.0
 			for i := range int64(windowSlots) {
-				if !ailing[f.From] && !ailing[f.To] {
+				if ailing[f.From] != train.NodeIsStalled && ailing[f.To] != train.NodeIsStalled {
 					seconds = cmp.Or(w.reports[last-i][f.To].late[f.ID()], seconds)
 				}
 			}

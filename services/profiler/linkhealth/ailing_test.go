@@ -2,6 +2,7 @@ package linkhealth
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
@@ -29,6 +30,16 @@ func (w *triangle) tell(number int64, change func(node train.NodeID, c *event.Pr
 		ailing += fmt.Sprintf("%s %s %.0f;", a.Node, a.Why, a.BehindSeconds)
 	}
 	return turns, ailing
+}
+
+// fromLate has the probes of a node come late.
+func fromLate(c *event.ProbesCounted, flows []train.Flow, from train.NodeID, seconds float64) {
+	for i, r := range c.Received {
+		if slices.ContainsFunc(flows, func(f train.Flow) bool { return f.ID() == r.Flow && f.From == from }) {
+			c.Received[i].Count = 0
+			c.Late = append(c.Late, train.LateProbes{Flow: r.Flow, BehindSeconds: seconds})
+		}
+	}
 }
 
 // What a node does that is ill looks like loss on the links around it, as far as it is counted at all.
@@ -63,26 +74,25 @@ func TestAnAilingNodeIsToldAndNoLinkIsNamed(t *testing.T) {
 			}
 			return true
 		}, "b Stalled 0;"},
-		"its clock is behind": {func(_ train.NodeID, c *event.ProbesCounted, flows []train.Flow) bool {
-			for i, r := range c.Received {
-				for _, f := range flows {
-					if f.ID() == r.Flow && f.From == "b" {
-						c.Received[i].Count = 0
-						c.Late = append(c.Late, train.LateProbes{Flow: r.Flow, BehindSeconds: 90})
-					}
-				}
+		"its clock is behind, by less than a slot": {func(_ train.NodeID, c *event.ProbesCounted, flows []train.Flow) bool {
+			fromLate(c, flows, "b", 5)
+			return true
+		}, "b ClockSkew 5;"},
+		"its clock is behind, and its reports come too late": {func(node train.NodeID, c *event.ProbesCounted, flows []train.Flow) bool {
+			fromLate(c, flows, "b", 40)
+			return node != "b"
+		}, "b ClockSkew 40;"},
+		"its clock is ahead, and its reports are of slots to come": {func(node train.NodeID, c *event.ProbesCounted, flows []train.Flow) bool {
+			fromLate(c, flows, "b", -70)
+			return node != "b"
+		}, "b ClockSkew -70;"},
+		"it hears those late whose clocks are behind its own": {func(node train.NodeID, c *event.ProbesCounted, flows []train.Flow) bool {
+			if node == "b" {
+				fromLate(c, flows, "a", 30)
+				fromLate(c, flows, "c", 30)
 			}
 			return true
-		}, "b ClockSkew 90;"},
-		"it hears nothing of those whose clocks are ahead of its own": {func(node train.NodeID, c *event.ProbesCounted, _ []train.Flow) bool {
-			for i, r := range c.Received {
-				if node == "b" {
-					c.Received[i].Count = 0
-					c.Late = append(c.Late, train.LateProbes{Flow: r.Flow, BehindSeconds: -70})
-				}
-			}
-			return true
-		}, "b ClockSkew 70;"},
+		}, "b ClockSkew -30;"},
 	} {
 		w := newTriangle()
 		slot := int64(100)

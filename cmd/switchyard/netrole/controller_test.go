@@ -1,0 +1,163 @@
+package netrole
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// fourServers is a configuration whose files are kept in a folder.
+func fourServers(dir string) Config {
+	c := Config{ResponderPort: 7070, KeyFile: filepath.Join(dir, "key"), PathsFile: filepath.Join(dir, "paths")}
+	for i := range 4 {
+		c.Servers = append(c.Servers, netip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)}))
+	}
+	return c
+}
+
+// begin starts a controller that is asked without a network.
+func begin(t *testing.T, c Config) *controller {
+	t.Helper()
+	s, err := newController(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// ask sends a request and gives the answer's body.
+func (s *controller) ask(t *testing.T, method, path string, body any) []byte {
+	t.Helper()
+	text, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	s.handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, path, bytes.NewReader(text)))
+	if w.Code != http.StatusOK {
+		t.Fatalf("%s %s: %d %s", method, path, w.Code, w.Body)
+	}
+	return w.Body.Bytes()
+}
+
+// links are those that probed flows cross.
+func (s *controller) links(t *testing.T) []string {
+	t.Helper()
+	var lists map[train.NodeID]train.Pinglist
+	if err := json.Unmarshal(s.ask(t, http.MethodGet, "/pinglists", nil), &lists); err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, l := range lists {
+		for _, f := range l.Probes {
+			all = append(all, f.Links...)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// list asks for the list of a server as its pinger does, or its responder.
+func (s *controller) list(t *testing.T, node train.NodeID, pings bool) (list train.Pinglist) {
+	t.Helper()
+	path := "/pinglists/" + string(node)
+	if pings {
+		path += "?pings"
+	}
+	if err := json.Unmarshal(s.ask(t, http.MethodGet, path, nil), &list); err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// trace has each server tell the paths of its flows, over a router for each pair. None leads further into one of them that is dead.
+func (s *controller) trace(t *testing.T, dead string) {
+	t.Helper()
+	for _, server := range s.config.Servers {
+		list := s.list(t, nodeOf(server), true)
+		found := train.Paths{Node: nodeOf(server)}
+		for _, f := range list.Trace {
+			p := train.Path{Flow: f, Hops: []string{"192.168." + string(f.From[7:]) + "." + string(f.To[7:])}, Complete: true}
+			if string(f.To) == dead {
+				p = train.Path{Flow: f, Hops: []string{"", "", ""}}
+			}
+			found.Paths = append(found.Paths, p)
+		}
+		s.ask(t, http.MethodPost, "/paths", found)
+	}
+}
+
+func TestPathsOverADeadLinkAreKept(t *testing.T) {
+	c := fourServers(t.TempDir())
+	s := begin(t, c)
+	s.trace(t, "")
+	want := s.links(t)
+	if !slices.Contains(want, "to-10-0-0-2") {
+		t.Fatalf("%v", want)
+	}
+	s.trace(t, "10-0-0-2")
+	if got := s.links(t); !slices.Equal(got, want) {
+		t.Errorf("with a dead link %v are probed, before %v", got, want)
+	}
+	again := begin(t, c)
+	if got := again.links(t); !slices.Equal(got, want) {
+		t.Errorf("after a restart %v are probed, before %v", got, want)
+	}
+	if err := os.WriteFile(c.PathsFile, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newController(c); err == nil || !strings.Contains(err.Error(), c.PathsFile) {
+		t.Errorf("half a file: %v", err)
+	}
+}
+
+func TestOnlyServersWithAPingerAreCountedOn(t *testing.T) {
+	c := fourServers(t.TempDir())
+	s := begin(t, c)
+	for _, server := range c.Servers {
+		s.list(t, nodeOf(server), server == c.Servers[0])
+	}
+	for _, server := range c.Servers[1:] {
+		if list := s.list(t, nodeOf(server), false); len(list.Probes) > 0 || len(list.Key) == 0 {
+			t.Errorf("%s, which has no pinger, is asked for %d probes", server, len(list.Probes))
+		}
+	}
+	crossed := map[string]int{}
+	for _, f := range s.list(t, "10-0-0-1", true).Probes {
+		for _, link := range f.Links {
+			crossed[link]++
+		}
+	}
+	if len(crossed) != 4 || crossed["to-10-0-0-2"] < 3 || crossed["to-10-0-0-4"] < 3 {
+		t.Errorf("the one pinger's probes cross %v, want the link out of it and three into the others, three times", crossed)
+	}
+}
+
+func TestTheKeyOutlivesTheController(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.xml.key")
+	first, err := keepKey(path)
+	if err != nil || len(first) != keyBytes {
+		t.Fatalf("%x, %v", first, err)
+	}
+	if again, err := keepKey(path); err != nil || !bytes.Equal(first, again) {
+		t.Errorf("%x after %x, %v", again, first, err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if err := os.WriteFile(path, []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := keepKey(path); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("half a key: %v", err)
+	}
+}
