@@ -206,26 +206,51 @@ func (m *Interference) meet(e Encounter) {
 	i, met := m.at[e.KindPair]
 	switch {
 	case !met:
-		if n := len(m.encounters); n >= maxEncounters {
-			m.encounters = slices.Delete(m.encounters, 0, n-maxEncounters*3/4)
-			m.learn()
+		if len(m.encounters) >= maxEncounters {
+			m.forget()
 		}
 		m.at[e.KindPair] = len(m.encounters)
 		m.encounters = append(m.encounters, e)
 		m.add(e)
 	case m.encounters[i].Under != e.Under || m.encounters[i].OutOfMemory != e.OutOfMemory:
-		// The newest goes to the end, as the oldest are forgotten first.
 		m.encounters = append(slices.Delete(m.encounters, i, i+1), e)
 		m.learn()
-	case !e.OutOfMemory:
-		known := &m.encounters[i]
+	case e.OutOfMemory:
+		m.toEnd(i)
+	default:
+		m.toEnd(i)
+		known := &m.encounters[len(m.encounters)-1]
 		known.Count = min(known.Count+1, maxCount)
 		known.Rate += (e.Rate - known.Rate) / float64(known.Count)
 		m.rates.Replace(m.row[e.KindPair], known.Rate)
 	}
 }
 
-// Encounters is all that is known, the oldest first: what NewInterference starts from.
+// toEnd has an encounter be the newest.
+func (m *Interference) toEnd(i int) {
+	e := m.encounters[i]
+	m.encounters = append(slices.Delete(m.encounters, i, i+1), e)
+	for k := i; k < len(m.encounters); k++ {
+		m.at[m.encounters[k].KindPair] = k
+	}
+}
+
+// forget drops a quarter of the encounters: those that were not met for longest. Who does not fit beside whom goes last, as it costs a job its work to learn it again.
+func (m *Interference) forget() {
+	much := len(m.encounters) - maxEncounters*3/4
+	for _, outOfMemory := range []bool{false, true} {
+		m.encounters = slices.DeleteFunc(m.encounters, func(e Encounter) bool {
+			goes := much > 0 && e.OutOfMemory == outOfMemory
+			if goes {
+				much--
+			}
+			return goes
+		})
+	}
+	m.learn()
+}
+
+// Encounters is all that is known, what was met last at the end: what NewInterference starts from.
 func (m *Interference) Encounters() []Encounter { return slices.Clone(m.encounters) }
 
 // Without is what would be known if a job had never been measured beside just these others.

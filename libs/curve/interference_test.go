@@ -148,6 +148,42 @@ func TestInterferenceForgetsTheOldest(t *testing.T) {
 	}
 }
 
+// What is measured again and again is not forgotten, however long ago it was first met, nor is who does not fit.
+func TestInterferenceKeepsWhatIsMet(t *testing.T) {
+	m := NewInterference("", nil)
+	a, b, large, late := Kind{Family: "a"}, Kind{Family: "b"}, Kind{Family: "large"}, Kind{Family: "late"}
+	m.OutOfMemory(a, large)
+	for n := range maxEncounters * 3 / 2 {
+		m.Measured(a, []Kind{b}, 0.5)
+		m.Measured(Kind{Family: "others", LocalBatch: n}, []Kind{b}, 0.5)
+	}
+	m.OutOfMemory(a, late)
+	if count := m.Measurements(a, []Kind{b}); count != maxCount {
+		t.Errorf("%d measurements of a pair that is met all the time, want %d", count, maxCount)
+	}
+	if m.Fits(a, large) != 0 || m.Fits(late, a) != 0 {
+		t.Errorf("the two that did not fit at first fit by %g, those of now by %g", m.Fits(a, large), m.Fits(late, a))
+	}
+	if n := len(m.Encounters()); n > maxEncounters {
+		t.Errorf("%d are remembered", n)
+	}
+	again := NewInterference("", m.Encounters())
+	if x, y := again.Measurements(a, []Kind{b}), again.Fits(large, a); x != maxCount || y != 0 {
+		t.Errorf("after a restart %d measurements, fits by %g", x, y)
+	}
+}
+
+// Too many that do not fit are forgotten, too, the oldest first.
+func TestInterferenceForgetsWhoDoesNotFitLast(t *testing.T) {
+	m := NewInterference("", nil)
+	for n := range maxEncounters/2 + 1 {
+		m.OutOfMemory(Kind{Family: "a"}, Kind{Family: "b", LocalBatch: n})
+	}
+	if known := m.Encounters(); len(known) > maxEncounters || known[0].Beside.LocalBatch == 0 || known[len(known)-1].Self.LocalBatch != maxEncounters/2 {
+		t.Errorf("%d encounters from %+v to %+v", len(known), known[0], known[len(known)-1])
+	}
+}
+
 func TestFits(t *testing.T) {
 	large, small, other := Kind{Family: "bert", LocalBatch: 64}, Kind{Family: "bert", LocalBatch: 8}, Kind{Family: "resnet", LocalBatch: 32}
 	m := NewInterference("", nil)

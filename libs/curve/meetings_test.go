@@ -27,8 +27,8 @@ func TestMeetings(t *testing.T) {
 		t.Errorf("open %+v, alone %+v", m.Open, m.Alone)
 	}
 	want := []Encounter{
-		{KindPair: KindPair{a, b}, Rate: 0.7, Count: 2, Under: "1"}, // 2/5 and 3/3
 		{KindPair: KindPair{a, company([]Kind{c, b})}, Rate: 0.25, Count: 1, Under: "1"},
+		{KindPair: KindPair{a, b}, Rate: 0.7, Count: 2, Under: "1"}, // 2/5 and 3/3
 	}
 	if d := cmp.Diff(want, m.Known.Encounters()); d != "" {
 		t.Error(d)

@@ -23,7 +23,7 @@ type Record struct {
 	Confirming bool `json:"confirming,omitempty"`
 	// Unanswered counts the rounds of these jobs in a row that ended because one of them did not answer.
 	Unanswered int `json:"unanswered,omitempty"`
-	// Most bounds the micro-batches of jobs of which an attempt ended while a larger batch than the submitted one was tried.
+	// Most bounds the micro-batches of jobs that took up a larger one with a smaller, or of which an attempt ended while a larger batch than the submitted one was tried.
 	Most map[train.JobID]int `json:"most,omitempty"`
 }
 
@@ -119,13 +119,41 @@ func Open(before Record, sharers []Sharer, now time.Time) Record {
 func (r *Record) Bound(live func(train.JobID, int) bool) {
 	for i, t := range r.Tenants {
 		if s := r.Sharers[i]; r.Settled.Code == "" && t.MicroBatch > s.BatchSize && !live(t.Job, t.Attempt) {
-			r.Most = maps.Clone(r.Most)
-			if r.Most == nil {
-				r.Most = map[train.JobID]int{}
-			}
-			r.Most[t.Job] = s.BatchSize
+			r.bound(t.Job, s.BatchSize)
 		}
 	}
+}
+
+func (r *Record) bound(job train.JobID, most int) {
+	r.Most = maps.Clone(r.Most)
+	if r.Most == nil {
+		r.Most = map[train.JobID]int{}
+	}
+	r.Most[job] = most
+}
+
+// refused notes which tenants have taken up what is wanted with a smaller micro-batch: the code cannot run with a larger one, which is not tried again.
+func (r *Record) refused(beats []Beat) bool {
+	before := r.Sharers
+	r.Sharers = slices.Clone(before)
+	for _, b := range beats {
+		i := slices.IndexFunc(r.Tenants, func(t train.TunedTenant) bool { return t.Job == b.Job && t.Attempt == b.Attempt })
+		if i < 0 || b.Generation != r.Generation || b.MicroBatch >= r.Tenants[i].MicroBatch {
+			continue
+		}
+		s := &r.Sharers[i]
+		fit := len(s.Batches)
+		for fit > 0 && s.Batches[fit-1] > b.MicroBatch {
+			fit--
+		}
+		if r.Start[i] >= fit {
+			continue // it ran with that before, as far as is known
+		}
+		s.Batches, s.Gains = s.Batches[:fit], s.Gains[:fit]
+		r.Measured = slices.DeleteFunc(slices.Clone(r.Measured), func(m Measurement) bool { return m.Choice[i] >= fit })
+		r.bound(b.Job, b.MicroBatch)
+	}
+	return !slices.EqualFunc(before, r.Sharers, func(x, y Sharer) bool { return len(x.Batches) == len(y.Batches) })
 }
 
 // AnswerTimeout is how long a combination may take to be measured. A tenant that has not answered by then ends the round.
@@ -145,6 +173,11 @@ func (r *Record) Due(now time.Time) bool {
 func (r *Record) Move(beats []Beat, now time.Time) (changed bool) {
 	if r.Settled.Code != "" {
 		return false
+	}
+	if r.refused(beats) {
+		r.Confirming, r.Tried = false, len(r.Measured)
+		r.advance(now)
+		return true
 	}
 	seconds, missing := r.measure(beats)
 	switch m := (Measurement{r.wanted(), seconds}); {

@@ -249,6 +249,33 @@ func TestABatchThatKilledIsNotTriedAgain(t *testing.T) {
 	}
 }
 
+// Code that cannot take larger steps than the submitted ones says so by the micro-batch with which it takes up the wish. The round goes on without them.
+func TestABatchThatIsRefusedIsNotWaitedFor(t *testing.T) {
+	bold := Sharer{Job: "a", Attempt: 1, BatchSize: 32, Batches: Batches(32, 128), Gains: []float64{1, 1, 1, 1, 1, 1.9, 3}, Weight: 50}
+	d := &device{now: time.Unix(1_000_000, 0), took: func(int, train.TunedTenant) float64 { return 0.1 }}
+	r := Open(Record{}, []Sharer{bold, sharerOf("b", 32)}, d.now)
+	refusals := 0
+	for r.Settled.Code == "" {
+		before := d.now
+		beats := d.beats(r)
+		for i := range beats {
+			if beats[i].Job == "a" && beats[i].MicroBatch > 32 {
+				beats[i].MicroBatch = 32
+				refusals++
+			}
+		}
+		if !r.Move(beats, d.now) {
+			t.Fatalf("nothing follows what was told from %v on: %+v", before, r)
+		}
+	}
+	if refusals != 2 || r.Most["a"] != 32 || r.Settled.Code == CodeSilence || r.Tried < 2 || r.Tenants[0].MicroBatch > 32 {
+		t.Errorf("%d heartbeats with another batch, bounds %v, settled after %d trials on %v: %v", refusals, r.Most, r.Tried, batchesOf(r), r.Settled)
+	}
+	if !slices.Equal(bold.Batches, Batches(32, 128)) {
+		t.Errorf("the batches of the sharer have become %v", bold.Batches)
+	}
+}
+
 func TestBatches(t *testing.T) {
 	for _, c := range []struct {
 		submitted, most int
@@ -312,6 +339,9 @@ func anyBeats(t *rapid.T, r Record, now time.Time) []Beat {
 	var all []Beat
 	for k := range rapid.IntRange(0, 12).Draw(t, "beats") {
 		one := r.Tenants[rapid.IntRange(0, len(r.Tenants)-1).Draw(t, "tenant")]
+		if rapid.IntRange(0, 9).Draw(t, "refuses") == 0 {
+			one.MicroBatch /= 2
+		}
 		all = append(all, Beat{
 			Job: one.Job, Attempt: rapid.IntRange(1, 2).Draw(t, "attempt"), At: now.Add(time.Duration(k) * time.Second),
 			Generation: r.Generation - uint64(rapid.IntRange(0, 1).Draw(t, "old")), MicroBatch: one.MicroBatch,
