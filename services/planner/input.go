@@ -18,7 +18,7 @@ import (
 )
 
 // InputVersion is the version of the format of Input. A reader refuses a newer one: it would decide on less than the planner did.
-const InputVersion = 2
+const InputVersion = 3
 
 // Input is everything that a published plan followed from: given to plan.Decide again it gives the same plan.
 type Input struct {
