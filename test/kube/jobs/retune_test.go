@@ -10,14 +10,16 @@ import (
 )
 
 // A pod is made with the cores and the memory of its trial and given others while it trains: by the kubelet, without a restart. What its node does not have is
-// refused.
+// refused. For other devices it starts again, with the plan that gives them.
 func TestARunningPodIsGivenOtherCores(t *testing.T) {
 	y := newYard(t)
 	wishes, err := bus.OpenKV[train.Setting](y.ctx, y.bus, event.BucketSettings)
 	y.must(err)
 	began, generation := time.Now(), uint64(0)
+	var wanted map[string]float64
 	wish := func(values map[string]float64) {
 		t.Helper()
+		wanted = values
 		generation++
 		_, err := wishes.Modify(y.ctx, "a", func(s *train.Setting) (bool, error) {
 			*s = train.Setting{Job: "a", Experiment: "e", Generation: generation, Values: values}
@@ -33,7 +35,6 @@ func TestARunningPodIsGivenOtherCores(t *testing.T) {
 			subject := event.Subject{Entity: "tune", ID: "e", Fact: event.FactRetuned, Version: 1}.String()
 			y.must(y.bus.Stored(y.ctx, event.StreamTune, []string{subject}, began, func(m bus.Message) {
 				b, err := event.Decode[event.Retuned](m.Data)
-				wanted := map[string]float64{"cores": 0, "memory_mib": 0}
 				if err == nil && b.Generation == generation && len(b.Pending(wanted)) == 0 {
 					found, settled = b.Applied, true
 				}
@@ -78,6 +79,13 @@ func TestARunningPodIsGivenOtherCores(t *testing.T) {
 	job := y.job("a", "trains on", func(j train.Job) bool { return j.EpochsDone > epochs+1 })
 	if job.Attempt != 1 || job.Restarts != 0 {
 		t.Errorf("attempt %d after %d restarts", job.Attempt, job.Restarts)
+	}
+
+	wish(map[string]float64{"cores": 1, "memory_mib": 512, "devices": 2})
+	y.plan(on("a", "gpu:0", "gpu:1"))
+	y.running("a", 2)
+	if got := applied(); got.Attempt != 2 || got.Values["devices"] != 2 || got.Values["memory_mib"] != 512 || len(got.Refused) != 0 {
+		t.Errorf("on two devices: %+v", got)
 	}
 	y.cancel("a")
 	y.nothingLeft()
