@@ -37,7 +37,7 @@ func (r *Record) EpochEnded(job train.JobID, e event.EpochEnded, at time.Time) {
 	if t == nil || t.JobState != "" && e.EpochsDone <= t.EpochsDone() {
 		return
 	}
-	done := Epoch{Epoch: e.EpochsDone, Attempt: e.Attempt, At: at, Seconds: e.EpochSeconds, Metrics: maps.Clone(e.Metrics)}
+	done := Epoch{Epoch: e.EpochsDone, Attempt: e.Attempt, At: at, Seconds: e.EpochSeconds, Devices: e.Devices, Metrics: maps.Clone(e.Metrics)}
 	if e.Loss != nil {
 		if done.Metrics == nil {
 			done.Metrics = map[string]float64{}
