@@ -80,6 +80,8 @@ type Started struct {
 	Enforcement train.Enforcement `json:"enforcement,omitempty"`
 	// Servers is how many parameter servers were started beside the processes of the devices.
 	Servers int `json:"servers,omitempty"`
+	// BatchSize is how many samples a step has on each device, where it is another number than was submitted: a trial on more devices has fewer on each.
+	BatchSize int `json:"batch_size,omitempty"`
 	// Mounts is false where /custom, /snapshots and /data are given by environment variables instead.
 	Mounts bool `json:"mounts"`
 }

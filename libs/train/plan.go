@@ -210,6 +210,9 @@ func (a *Attempt) SetPlaces(parts []Part) {
 	}
 }
 
+// DeviceCount is on how many devices the attempt runs.
+func (a Attempt) DeviceCount() int { return len(AllDevices(a.Places())) }
+
 // SamePlaces says whether a and b are the same devices of the same nodes, in any order.
 func SamePlaces(a, b []Part) bool {
 	if len(a) != len(b) {

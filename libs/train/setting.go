@@ -17,8 +17,10 @@ type Setting struct {
 	Generation uint64 `json:"generation"`
 	// Values are the system parameters by name; those that are not named are left alone.
 	Values map[string]float64 `json:"values,omitempty"`
-	// BatchSize is how many samples a step of each process has: passes of SettingMicroBatch add up to it.
-	BatchSize int `json:"batch_size,omitempty"`
+	// BatchSize is how many samples a step of each process has: passes of SettingMicroBatch add up to it. Where the number of devices is tuned it is that on
+	// BatchDevices of them: on others each has as many as make the same step, so that the same is learnt.
+	BatchSize    int `json:"batch_size,omitempty"`
+	BatchDevices int `json:"batch_devices,omitempty"`
 	// Command and Env are what an attempt is started with instead of the job's own, where these name a value; empty where they do not.
 	Command []string          `json:"command,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
@@ -32,6 +34,8 @@ const (
 	SettingCores = "cores"
 	// SettingMemoryMiB is how much main memory each process of the job may use.
 	SettingMemoryMiB = "memory_mib"
+	// SettingDevices is on how many devices the job runs.
+	SettingDevices = "devices"
 	// SettingMicroBatch is how many samples each process passes through at once.
 	SettingMicroBatch = "micro_batch"
 	// SettingPowerLimit is what each GPU of the job may draw, in watts.
@@ -63,13 +67,22 @@ func (s Setting) Without(names ...string) Setting {
 	return s
 }
 
-// MicroBatch is with which micro-batch the job shall run, and how many make a step; false where the setting says nothing of it, or more than a step has.
-func (s Setting) MicroBatch() (TunedTenant, bool) {
-	micro := int(s.Values[SettingMicroBatch])
-	if micro < 1 || micro > s.BatchSize {
+// BatchOn is how many samples a step has on each of so many devices, where so many were submitted.
+func (s Setting) BatchOn(devices, submitted int) int {
+	if s.BatchDevices == 0 || devices < 1 {
+		return submitted
+	}
+	return (submitted*s.BatchDevices + devices - 1) / devices
+}
+
+// MicroBatch is with which micro-batch the job shall run on so many devices, and how many make a step; false where the setting says nothing of it, or more than
+// a step has.
+func (s Setting) MicroBatch(devices int) (TunedTenant, bool) {
+	micro, batch := int(s.Values[SettingMicroBatch]), s.BatchOn(devices, s.BatchSize)
+	if micro < 1 || micro > batch {
 		return TunedTenant{}, false
 	}
-	return TunedTenant{Job: s.Job, MicroBatch: micro, Accumulation: (s.BatchSize + micro - 1) / micro}, true
+	return TunedTenant{Job: s.Job, MicroBatch: micro, Accumulation: (batch + micro - 1) / micro}, true
 }
 
 // Wants says whether the setting has a value of a parameter: then it is nobody else's to choose.

@@ -212,7 +212,7 @@ func (e *executor) launch(ctx context.Context, a train.Attempt) error {
 		return e.backend.Refuse(ctx, a, train.Exit{Lost: true})
 	}
 	err = e.backend.Start(ctx, launch.Setting{
-		Job: a.Job, Spec: launch.Tuned(job.Spec, a.Setting), Attempt: a, Places: places, Capability: capability, Token: token, Restarted: e.picture.restarts(a),
+		Job: a.Job, Spec: launch.Tuned(job.Spec, a), Attempt: a, Places: places, Capability: capability, Token: token, Restarted: e.picture.restarts(a),
 		HeartbeatSteps: e.settings.heartbeatSteps, Base: os.Environ(), PythonPath: e.settings.pythonPath,
 	})
 	if err != nil {

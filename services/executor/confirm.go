@@ -12,12 +12,16 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
 )
 
-// confirmPatience is how long the agents of the nodes and the training code may take to do what is wanted: they hear of it by themselves, and what they measure
-// and tell says whether they did.
+// confirmPatience is how long the agents of the nodes, the training code and the planner may take to do what is wanted: they hear of it by themselves, and what
+// they measure, tell and plan says whether they did.
 const confirmPatience = 30 * time.Second
 
-// confirm finds out whether an attempt has those parameters that the agents of its nodes set: a heartbeat tells the micro-batch, a measurement the power limits.
+// confirm finds out whether an attempt has those parameters that others give it: its places tell the devices, a heartbeat the micro-batch, a measurement the
+// power limits.
 func (e *executor) confirm(ctx context.Context, a train.Attempt, wish train.Setting, now *retuning, applied *train.Applied) error {
+	if wish.Wants(train.SettingDevices) {
+		e.confirmDevices(a, wish, now, applied)
+	}
 	if wish.Wants(train.SettingMicroBatch) {
 		if err := e.confirmMicroBatch(ctx, a, wish, now, applied); err != nil {
 			return err
@@ -29,11 +33,26 @@ func (e *executor) confirm(ctx context.Context, a train.Attempt, wish train.Sett
 	return nil
 }
 
+// confirmDevices waits for a plan that gives the job as many devices as are wanted: then the attempt leaves for them, as for any such plan, and the next one has
+// them. No plan moves code that comes up and has said nothing yet.
+func (e *executor) confirmDevices(a train.Attempt, wish train.Setting, now *retuning, applied *train.Applied) {
+	name, wanted := train.SettingDevices, int(wish.Values[train.SettingDevices])
+	has := a.DeviceCount()
+	applied.TakeByRestart(name, float64(wanted), float64(has))
+	if now.up.IsZero() && e.picture.up(a) {
+		now.up = time.Now()
+	}
+	late := !now.up.IsZero() && time.Since(now.up) > confirmPatience
+	if has != wanted && e.picture.planned(a.Job) != wanted && late {
+		applied.Refuse(name, fmt.Sprintf("no plan gives it %d devices without taking some from others, and within quota and power budget; it has %d", wanted, has))
+	}
+}
+
 func (e *executor) confirmMicroBatch(ctx context.Context, a train.Attempt, wish train.Setting, now *retuning, applied *train.Applied) error {
 	name := train.SettingMicroBatch
-	wanted, possible := wish.MicroBatch()
+	wanted, possible := wish.MicroBatch(a.DeviceCount())
 	if !possible {
-		applied.Refuse(name, fmt.Sprintf("a step has %d samples", wish.BatchSize))
+		applied.Refuse(name, fmt.Sprintf("a step has %d samples", wish.BatchOn(a.DeviceCount(), wish.BatchSize)))
 		return nil
 	}
 	beat, told, err := last[event.Stepped](ctx, e.bus, event.Subject{Entity: "sample", ID: string(a.Job), Fact: event.FactStepped, Version: 1})
@@ -58,6 +77,13 @@ func (e *executor) confirmMicroBatch(ctx context.Context, a train.Attempt, wish 
 		applied.Refuse(name, fmt.Sprintf("its code runs with %d", beat.MicroBatch))
 	}
 	return nil
+}
+
+// up says whether the code of an attempt has come up, as far as it will ever say so.
+func (p *picture) up(a train.Attempt) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.reports[diff.ReportKey{Job: a.Job, Number: a.Number}].Spoke || p.jobs[a.Job].Value.Spec.LogFormat != ""
 }
 
 // trains says whether an attempt is past the time in which its code may come up without a word: it has ended an epoch, or never tells more than its output does.

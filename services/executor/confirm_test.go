@@ -135,3 +135,44 @@ func TestAPowerLimitIsConfirmedByMeasurements(t *testing.T) {
 		t.Errorf("one of two is not: %+v", got)
 	}
 }
+
+// Other devices are waited for until a plan gives them, and not for long where none does: meanwhile the job does not leave for anything else either.
+func TestDevicesAreConfirmedByPlans(t *testing.T) {
+	wish := train.Setting{Job: "a", Generation: 3, Values: map[string]float64{"devices": 2, "memory_mib": 512}}
+	one, two := []train.DeviceID{"cpu:0"}, []train.DeviceID{"cpu:0", "cpu:1"}
+	for _, test := range []struct {
+		name     string
+		has      []train.DeviceID
+		planned  []train.DeviceID
+		waited   time.Duration
+		value    float64
+		refused  bool
+		restarts bool
+		silent   bool
+	}{
+		{"it has them", two, two, 0, 2, false, true, false},
+		{"no plan gives them yet", one, one, 0, 0, false, false, false},
+		{"a plan gives them, and an epoch takes long", one, two, 2 * confirmPatience, 0, false, false, false},
+		{"no plan gives them", one, one, 2 * confirmPatience, 0, true, true, false},
+		{"it is in no plan", one, nil, 2 * confirmPatience, 0, true, true, false},
+		{"its code comes up", one, one, 0, 0, false, false, true},
+	} {
+		e := &executor{picture: newPicture(diff.Realm{})}
+		e.picture.follow(train.Plan{Allocations: []train.Allocation{{Job: "a", Node: "n1", Devices: test.planned}}})
+		e.picture.reports[diff.ReportKey{Job: "a", Number: 2}] = train.AttemptReport{Spoke: !test.silent}
+		now := retuning{begun: time.Now().Add(-2 * confirmPatience)}
+		if !test.silent {
+			now.up = time.Now().Add(-test.waited)
+		}
+		var applied train.Applied
+		applied.TakeByRestart("memory_mib", 512, 256)
+		a := train.Attempt{Job: "a", Number: 2, Node: "n1", Devices: test.has}
+		if err := e.confirm(t.Context(), a, wish, &now, &applied); err != nil {
+			t.Fatal(err)
+		}
+		restarts := startAgain(applied, applied.Pending(wish.Values)).Code != ""
+		if _, refused := applied.Refused["devices"]; refused != test.refused || applied.Values["devices"] != test.value || restarts != test.restarts {
+			t.Errorf("%s: %+v, leaves for its memory: %t", test.name, applied, restarts)
+		}
+	}
+}

@@ -10,10 +10,14 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
 )
 
-func startedFact(a train.Attempt, mounts bool) event.Fact {
+func startedFact(a train.Attempt, spec train.Spec, mounts bool) event.Fact {
+	batch := a.Setting.BatchOn(a.DeviceCount(), spec.BatchSize)
+	if batch == spec.BatchSize {
+		batch = 0
+	}
 	f := event.JobFact(a.Job, event.FactStarted, fmt.Sprintf("attempt/%d/started", a.Number), event.Started{
 		Attempt: a.Number, Generation: a.Generation, Node: a.Places()[0].Node, Devices: train.AllDevices(a.Places()), Parts: a.Parts, EpochsDone: a.StartedEpochs, Enforcement: a.Enforcement,
-		Servers: a.Servers, Mounts: mounts,
+		Servers: a.Servers, Mounts: mounts, BatchSize: batch,
 	})
 	f.Time = a.StartedAt
 	return f

@@ -48,6 +48,14 @@ func (p planned) gives(job train.JobID, places []train.Part) bool {
 	return found && train.SamePlaces(p.plan.Allocations[i].Places(), places)
 }
 
+// devices is how many the plan gives a job.
+func (p planned) devices(job train.JobID) int {
+	if i, found := p.at[job]; found {
+		return len(train.AllDevices(p.plan.Allocations[i].Places()))
+	}
+	return 0
+}
+
 // about is the plan as far as it is about some jobs.
 func (p planned) about(jobs []train.JobID) train.Plan {
 	var places []int

@@ -243,7 +243,7 @@ func (e *executor) ending(ctx context.Context, a train.Attempt, s launch.Sight) 
 func (e *executor) running(ctx context.Context, a train.Attempt, s launch.Sight) error {
 	a.Phase, a.PID, a.PIDStart, a.BootID, a.StartedAt = train.PhaseRunning, s.PID, s.PIDStart, s.BootID, s.StartedAt
 	job, _ := e.picture.job(a.Job)
-	if err := e.publish(ctx, startedFact(a, e.backend.Mounts(job.Spec))); err != nil {
+	if err := e.publish(ctx, startedFact(a, job.Spec, e.backend.Mounts(job.Spec))); err != nil {
 		return err
 	}
 	if err := e.swap(ctx, a); err != nil {

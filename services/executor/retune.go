@@ -57,8 +57,8 @@ type retuning struct {
 	// told says that something was, pending what had not come yet then.
 	told    bool
 	pending []string
-	// heard is when the code of the attempt was first heard of.
-	heard time.Time
+	// heard is when the code of the attempt was first heard of, up when it was first seen to have come up.
+	heard, up time.Time
 }
 
 func (r retuning) settled() bool { return r.told && len(r.pending) == 0 }
@@ -108,14 +108,22 @@ func (e *executor) retune(ctx context.Context, a train.Attempt, s launch.Sight) 
 	return launch.Later, nil
 }
 
+// planned is how many devices the newest plan gives a job.
+func (p *picture) planned(job train.JobID) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.plan.devices(job)
+}
+
 // tune has the back end set what it can.
 func (e *executor) tune(ctx context.Context, a train.Attempt, s launch.Sight, wish train.Setting) (train.Applied, error) {
 	applied, err := e.backend.Retune(ctx, a, s, wish.Only(train.SettingCores, train.SettingMemoryMiB))
 	if err != nil {
 		return applied, err
 	}
+	tunable := []string{train.SettingCores, train.SettingMemoryMiB, train.SettingDevices, train.SettingMicroBatch, train.SettingPowerLimit}
 	for name := range wish.Values {
-		if !slices.Contains([]string{train.SettingCores, train.SettingMemoryMiB, train.SettingMicroBatch, train.SettingPowerLimit}, name) {
+		if !slices.Contains(tunable, name) {
 			applied.Refuse(name, "it cannot be changed while a job runs")
 		}
 	}
@@ -134,8 +142,12 @@ func (e *executor) tune(ctx context.Context, a train.Attempt, s launch.Sight, wi
 	return applied, nil
 }
 
-// startAgain is why an attempt has to leave for those of its parameters that are pending; without a code it does not.
+// startAgain is why an attempt has to leave for those of its parameters that are pending; without a code it does not. For other devices the plan has it leave,
+// and until there is one, or there will be none, the others wait: it starts again once.
 func startAgain(applied train.Applied, pending []string) train.Reason {
+	if slices.Contains(pending, train.SettingDevices) {
+		return train.Reason{}
+	}
 	names := slices.DeleteFunc(slices.Clone(pending), func(name string) bool { return !slices.Contains(applied.Restarts, name) })
 	if len(names) == 0 {
 		return train.Reason{}

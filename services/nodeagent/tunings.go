@@ -13,7 +13,7 @@ type tunings struct {
 	mu     sync.Mutex
 	wanted map[string]train.Tuning
 	// trials gives the micro-batch of a trial that has one of its own. It goes before.
-	trials func(train.JobID) (wanted train.TunedTenant, generation uint64, tuned bool)
+	trials func(train.Attempt) (wanted train.TunedTenant, generation uint64, tuned bool)
 }
 
 func (t *tunings) see(e bus.Entry[train.Tuning], deleted bool) {
@@ -28,7 +28,7 @@ func (t *tunings) see(e bus.Entry[train.Tuning], deleted bool) {
 
 // of gives what is wanted of an attempt, and the generation of that; false where nothing is. Only attempts on one device are tuned by the planner.
 func (t *tunings) of(a train.Attempt) (wanted train.TunedTenant, generation uint64, tuned bool) {
-	if wanted, generation, tuned = t.trials(a.Job); tuned {
+	if wanted, generation, tuned = t.trials(a); tuned {
 		return wanted, generation, true
 	}
 	if len(a.Devices) != 1 {

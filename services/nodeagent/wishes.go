@@ -47,12 +47,12 @@ func (w *wishes) holds(ctx context.Context, job train.JobID, epochsDone int) boo
 	return w.wanted[job].Pauses(epochsDone)
 }
 
-// microBatch is with which micro-batch the job of a trial shall run, and the generation of that; false where nobody says.
-func (w *wishes) microBatch(job train.JobID) (wanted train.TunedTenant, generation uint64, tuned bool) {
+// microBatch is with which micro-batch the attempt of a trial shall run, and the generation of that; false where nobody says.
+func (w *wishes) microBatch(a train.Attempt) (wanted train.TunedTenant, generation uint64, tuned bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := w.wanted[job]
-	wanted, tuned = s.MicroBatch()
+	s := w.wanted[a.Job]
+	wanted, tuned = s.MicroBatch(a.DeviceCount())
 	return wanted, s.Generation, tuned
 }
 

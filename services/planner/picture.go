@@ -151,7 +151,7 @@ func (p *picture) seeModel(e bus.Entry[train.Model], deleted bool) {
 	take(p, p.models, e, deleted)
 }
 
-// seeSetting takes note of how far a job may train for now.
+// seeSetting takes note of how far a job may train for now, and on how many devices.
 func (p *picture) seeSetting(e bus.Entry[train.Setting], deleted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -300,7 +300,7 @@ func (p *picture) job(j train.Job, now time.Time) plan.Job {
 	job := plan.Job{
 		ID: j.ID, Spec: j.Spec, Priority: j.EffectivePriority(), SubmittedAt: j.SubmittedAt, EpochsDone: j.EpochsDone,
 		RunSeconds: j.RunSeconds, DeviceSeconds: j.DeviceSeconds, Restarts: j.Restarts, CancelRequested: j.CancelRequested,
-		RecentRestarts: recentRestarts(j, now), Outgrown: j.Outgrown,
+		RecentRestarts: recentRestarts(j, now), Outgrown: j.Outgrown, WantsDevices: int(p.wishes[key].Values[train.SettingDevices]),
 	}
 	if m, ok := p.models[key]; ok {
 		job.Model, job.Slow = &m, m.Stragglers

@@ -11,6 +11,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
 func TestTenThousandJobsArePlannedInOneMessage(t *testing.T) {
@@ -79,5 +80,21 @@ func TestAPlanThatIsTooLargeLeavesTheOneBefore(t *testing.T) {
 	}
 	if err := l.load(b.ctx); err != nil || l.last.Generation != 1 || len(l.last.Allocations) != 1 {
 		t.Errorf("the plan that stands is %d of %d allocations: %v", l.last.Generation, len(l.last.Allocations), err)
+	}
+}
+
+// What an experiment wants of a job's devices is known to the next decision, and a wish that is taken back is not.
+func TestAPlanFollowsTheSizeThatAnExperimentWants(t *testing.T) {
+	look, now := newPicture(), time.Now()
+	n := train.Node{ID: "a", SeenAt: now, Devices: []train.Device{{ID: "cpu:0", Kind: train.KindCPU}, {ID: "cpu:1", Kind: train.KindCPU}}}
+	look.seeNode(now, bus.Entry[train.Node]{Key: "a", Value: n}, false)
+	look.seeJob(bus.Entry[train.Job]{Key: "trial", Value: admitted("trial", 1)}, false)
+	for _, devices := range []int{1, 2, 1} {
+		wish := train.Setting{Job: "trial", Values: map[string]float64{train.SettingDevices: float64(devices)}}
+		look.seeSetting(bus.Entry[train.Setting]{Key: "trial", Value: wish}, devices == 1)
+		made := plan.Decide(look.state(now, train.Plan{}, true, plan.State{}), plan.FIFO{})
+		if a, found := made.Find("trial"); !found || len(a.Devices) != devices {
+			t.Errorf("%d devices are wanted, planned are %v", devices, a.Devices)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package profiler
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -39,6 +40,8 @@ type job struct {
 	// told is the newest estimate that was published; nil before the first.
 	told *event.Reestimated
 
+	// batch is how many samples a step of the attempt that runs has on each device.
+	batch int
 	// node, held and servers are what the attempt that runs was given; paces how fast its workers are.
 	node    train.NodeID
 	held    []train.DeviceID
@@ -62,8 +65,16 @@ func (j *job) config(attempt, devices int) train.Config {
 	c := train.Config{Workers: max(devices, 1), Nodes: 1, LocalBatch: j.spec.BatchSize}
 	if attempt == j.attempt {
 		c.Servers = j.servers
+		c.LocalBatch = cmp.Or(j.batch, c.LocalBatch)
 	}
 	return c
+}
+
+// stepsIn is the number of steps of an epoch.
+func (j *job) stepsIn(c train.Config) float64 {
+	spec := j.spec
+	spec.BatchSize = c.LocalBatch
+	return spec.StepsIn(c)
 }
 
 // settleServers says how many servers there were in epochs that were told before the start of their attempt: the one comes from the job's code, the other from
@@ -95,7 +106,7 @@ func (j *job) started(at time.Time, b *event.Started) {
 	}
 	j.attempt, j.startedAt, j.epochAt = b.Attempt, at, time.Time{}
 	j.devices = max(len(b.Devices), 1)
-	j.node, j.held, j.servers = b.Node, b.Devices, b.Servers
+	j.node, j.held, j.servers, j.batch = b.Node, b.Devices, b.Servers, b.BatchSize
 	j.live, j.paces = nil, nil
 	j.settleServers(b.Servers)
 }
@@ -126,7 +137,7 @@ func (j *job) epochEnded(at time.Time, b *event.EpochEnded) bool {
 		record.Seconds = j.sinceLastEpoch(at, b)
 	}
 	if record.Steps < 1 || j.history.Kind == train.SpeedServersAsync {
-		record.Steps = int(j.spec.StepsIn(record.Config))
+		record.Steps = int(j.stepsIn(record.Config))
 	}
 	j.history.Epochs = thin(append(j.history.Epochs, record))
 	// The epoch's own mean covers the heartbeats since the one before.
@@ -178,10 +189,10 @@ func (j *job) stepOfJob(seconds float64, workers int) float64 {
 	return seconds
 }
 
-// remember keeps the peak of the device memory; the batch per device never changes here.
+// remember keeps the peak of the device memory with the batch that was submitted.
 func (j *job) remember(peak unit.Bytes) {
 	switch {
-	case peak <= 0:
+	case peak <= 0 || j.batch > 0:
 	case len(j.history.Memory) == 0:
 		j.history.Memory = []curve.MemoryPoint{{LocalBatch: j.spec.BatchSize, Bytes: float64(peak)}}
 	default:
@@ -201,7 +212,7 @@ func (j *job) model() train.Model {
 
 // estimate is the run time as it looks at the end of the last epoch. False before one has ended, or where nothing is known of the speed.
 func (j *job) estimate(m train.Model) (event.Reestimated, bool) {
-	left, known := m.RemainingSeconds(j.config(j.attempt, j.devices), float64(j.epochsDone), j.spec.StopRule(), j.spec.StepsIn)
+	left, known := m.RemainingSeconds(j.config(j.attempt, j.devices), float64(j.epochsDone), j.spec.StopRule(), j.stepsIn)
 	if !known || j.epochsDone < 1 {
 		return event.Reestimated{}, false
 	}

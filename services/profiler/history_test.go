@@ -56,6 +56,24 @@ func TestEpochsBecomeAModel(t *testing.T) {
 	}
 }
 
+// A trial on twice the devices has half the samples on each: what it shows is of that batch, and its epoch has as many steps as before.
+func TestAnAttemptHasABatchOfItsOwn(t *testing.T) {
+	j := newJob("a", spec())
+	for attempt, devices := range []int{1, 2} {
+		started := event.Started{Attempt: attempt + 1, Devices: []train.DeviceID{"cpu:0", "cpu:1"}[:devices]}
+		if devices == 2 {
+			started.BatchSize = 5
+		}
+		j.started(after(float64(20*attempt)), &started)
+		j.epochEnded(after(float64(20*attempt+20)), &event.EpochEnded{Attempt: attempt + 1, EpochsDone: attempt + 1, EpochSeconds: 20, Devices: devices})
+	}
+	for i, want := range []train.Config{{Workers: 1, Nodes: 1, LocalBatch: 10}, {Workers: 2, Nodes: 1, LocalBatch: 5}} {
+		if e := j.history.Epochs[i]; e.Config != want || e.Steps != 100 {
+			t.Errorf("epoch %d: %+v in %d steps, want %+v in 100", i+1, e.Config, e.Steps, want)
+		}
+	}
+}
+
 func TestHeartbeatsTeachBeforeTheFirstEpoch(t *testing.T) {
 	j := newJob("a", spec())
 	if j.stepped(event.Stepped{Attempt: 1, StepSeconds: 0.3, Devices: 1}) {

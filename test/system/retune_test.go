@@ -14,8 +14,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// A job is given another micro-batch while it trains, then another memory, for which it starts again: executor and agent are killed in the middle, and no epoch is
-// trained twice.
+// A job is given another micro-batch while it trains, then another memory and one device less, for which it starts again, once, and at last its devices back:
+// executor, agent and planner are killed in the middle, and no epoch is trained twice.
 func TestARunningJobIsRetunedThroughKills(t *testing.T) {
 	c := newCluster(t)
 	c.start("bus")
@@ -34,7 +34,7 @@ func TestARunningJobIsRetunedThroughKills(t *testing.T) {
 		t.Helper()
 		generation++
 		_, err := wishes.Modify(c.ctx, "a", func(s *train.Setting) (bool, error) {
-			*s = train.Setting{Job: "a", Experiment: "e", Generation: generation, BatchSize: 32, Values: values}
+			*s = train.Setting{Job: "a", Experiment: "e", Generation: generation, BatchSize: 32, BatchDevices: 2, Values: values}
 			return true, nil
 		})
 		if err != nil {
@@ -58,23 +58,28 @@ func TestARunningJobIsRetunedThroughKills(t *testing.T) {
 			return err == nil && there
 		})
 	}
-	first := map[string]float64{"cores": 1, "micro_batch": 32, "memory_mib": 1024}
+	first := map[string]float64{"cores": 1, "micro_batch": 32, "memory_mib": 1024, "devices": 2}
 	wish(first)
 	c.submitSpec("a", train.Spec{
 		Command: []string{filepath.Join(binaries, "trainer"), "-hidden", "64"}, Env: map[string]string{"TRAIN_LEDGER": c.ledger},
 		BatchSize: 32, TrainingSetSize: 4000, MaxEpochs: 1_000_000, MinDevices: 2, MaxDevices: 2,
 	})
 	has(first, 1)
-	live := map[string]float64{"cores": 2, "micro_batch": 8, "memory_mib": 1024}
+	live := map[string]float64{"cores": 2, "micro_batch": 8, "memory_mib": 1024, "devices": 2}
 	wish(live)
 	c.kill("nodeagent", syscall.SIGKILL)
 	c.start("nodeagent")
 	has(live, 1)
-	again := map[string]float64{"cores": 1, "micro_batch": 16, "memory_mib": 512}
+	again := map[string]float64{"cores": 1, "micro_batch": 64, "memory_mib": 512, "devices": 1}
 	wish(again)
 	c.kill("executor", syscall.SIGKILL)
 	c.start("executor")
 	has(again, 2)
+	back := map[string]float64{"cores": 1, "micro_batch": 32, "memory_mib": 512, "devices": 2}
+	wish(back)
+	c.kill("planner", syscall.SIGKILL)
+	c.start("planner")
+	has(back, 3)
 	done := 0
 	c.await("it trains on", func(jobs map[train.JobID]train.Job) bool {
 		if done == 0 {
@@ -83,7 +88,7 @@ func TestARunningJobIsRetunedThroughKills(t *testing.T) {
 		return done > 0 && jobs["a"].EpochsDone > done+1
 	})
 	var a train.Attempt
-	if err := json.Unmarshal(c.bucket(event.BucketAttempts)["a"], &a); err != nil || a.Number != 2 || a.Setting.Values["memory_mib"] != 512 {
+	if err := json.Unmarshal(c.bucket(event.BucketAttempts)["a"], &a); err != nil || a.Number != 3 || a.DeviceCount() != 2 || a.Setting.Values["memory_mib"] != 512 {
 		t.Errorf("attempt %d was started with %v, %v", a.Number, a.Setting.Values, err)
 	}
 	var epochs []int

@@ -78,8 +78,10 @@ func (s Setting) Home() train.Node {
 	return s.Places[0].Node
 }
 
-// Tuned is the spec as an attempt with these system parameters is started from it.
-func Tuned(spec train.Spec, s train.Setting) train.Spec {
+// Tuned is the spec as an attempt is started from it with its system parameters.
+func Tuned(spec train.Spec, a train.Attempt) train.Spec {
+	s := a.Setting
+	spec.BatchSize = s.BatchOn(a.DeviceCount(), spec.BatchSize)
 	if len(s.Command) > 0 {
 		spec.Command = s.Command
 	}
@@ -140,6 +142,9 @@ func (s Setting) Scheduler(rank int) map[string]string {
 	name, value, _ := strings.Cut(Marker(s.Attempt), "=")
 	env[name] = value
 	for name, value := range s.Attempt.Setting.Values {
+		if name == train.SettingDevices { // it may have got another number
+			value = float64(s.Attempt.DeviceCount())
+		}
 		env[train.ParameterVariable(name)] = strconv.FormatFloat(value, 'f', -1, 64)
 	}
 	if s.Restarted {

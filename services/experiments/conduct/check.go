@@ -48,6 +48,9 @@ func Check(id string, e file.Experiment) error {
 	if all := e.Search.Trials * e.Search.MaxEpochs; all > MostEpochs || all < 0 {
 		errs = append(errs, fmt.Errorf("%d trials of %d epochs: want at most %d epochs in all", e.Search.Trials, e.Search.MaxEpochs, MostEpochs))
 	}
+	if field, wrong := e.FrozenDevices(); wrong != "" {
+		errs = append(errs, fmt.Errorf("job.%s: %s", field, wrong))
+	}
 	if field, wrong := e.FrozenEpochs(); wrong != "" {
 		errs = append(errs, fmt.Errorf("%s: %s", field, wrong))
 	}

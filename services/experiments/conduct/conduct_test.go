@@ -467,7 +467,7 @@ func TestSearchedDevicesAreNoFailure(t *testing.T) {
 	e.Space = nil
 	e.System = []file.Factor{{Name: file.Devices, Values: []float64{1, 2}}}
 	w := newWorld(t, e)
-	w.cost, w.refused = func(float64, float64) float64 { return 10 }, []string{file.Devices}
+	w.cost, w.factor = func(float64, float64) float64 { return 10 }, file.Devices
 	w.run()
 	known := w.known.Records()
 	if len(w.record.Trials) != 2 || len(known) != 1 || len(known[0].Failed) != 0 || len(known[0].Measured) != 2 {

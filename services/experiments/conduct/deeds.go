@@ -33,6 +33,9 @@ func (r *Record) setting(t *Trial) train.Setting {
 	if s.Wants(train.SettingMicroBatch) {
 		s.BatchSize = job.BatchSize
 	}
+	if r.Experiment.SizesTrials() {
+		s.BatchDevices = job.MinDevices
+	}
 	if !slices.Equal(job.Command, template.Command) {
 		s.Command = job.Command
 	}

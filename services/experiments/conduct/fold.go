@@ -36,7 +36,7 @@ func (r *Record) EpochEnded(job train.JobID, e event.EpochEnded, at time.Time) {
 	if t == nil || t.JobState != "" && e.EpochsDone <= t.EpochsDone() {
 		return
 	}
-	done := Epoch{Epoch: e.EpochsDone, Attempt: e.Attempt, At: at, Seconds: e.EpochSeconds, Metrics: r.compared(e)}
+	done := Epoch{Epoch: e.EpochsDone, Attempt: e.Attempt, At: at, Seconds: e.EpochSeconds, Devices: e.Devices, Metrics: r.compared(e)}
 	if i := slices.IndexFunc(t.Done, func(d Epoch) bool { return d.Epoch >= done.Epoch }); i >= 0 {
 		if t.Done[i].Attempt >= done.Attempt && t.Done[i].Epoch == done.Epoch {
 			return

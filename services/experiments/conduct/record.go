@@ -98,6 +98,8 @@ type Epoch struct {
 	Attempt int       `json:"attempt"`
 	At      time.Time `json:"at"`
 	Seconds float64   `json:"seconds"`
+	// Devices is on how many it was trained; 0 where nobody told.
+	Devices int `json:"devices,omitempty"`
 	// Joules is what the job had used in all when it ended; 0 where that is not known (yet).
 	Joules  float64            `json:"joules,omitempty"`
 	Metrics map[string]float64 `json:"metrics,omitempty"`

@@ -94,7 +94,7 @@ func (r *Record) pipelined(t *Trial, known profile.Store) pipeline.Trial {
 	if batch == 0 {
 		batch = float64(r.Experiment.Job.BatchSize)
 	}
-	trial := pipeline.Trial{Workload: r.workload(t.Params, batch), BatchSize: batch, Unit: r.unit(), Epochs: t.Epochs, Settings: r.space().Settings(), Failed: t.Failed}
+	trial := pipeline.Trial{Workload: r.workload(t.Params, batch), BatchSize: batch, Unit: r.unit(), Epochs: t.Epochs, Settings: r.settings(t, batch), Failed: t.Failed}
 	trial.Kind = known.KindOf(trial.Workload, t.signature(trial.Default()))
 	launched := r.launched(t)
 	for i, e := range t.Done {
@@ -137,6 +137,23 @@ func (r *Record) modelled() bool {
 	return slices.ContainsFunc(r.Trials, func(t Trial) bool { return t.Modelled })
 }
 
+// settings are those that may be chosen for a trial, the default first: not those with a number of devices on which its step cannot be split, or that it was
+// refused when it was last to have it.
+func (r *Record) settings(t *Trial, batch float64) []pipeline.Setting {
+	all, refused := r.space().Settings(), map[float64]bool{}
+	for _, a := range t.Applied {
+		if t.wanted(a) {
+			devices := t.Settings[a.Generation-1][file.Devices]
+			_, refused[devices] = a.Refused[file.Devices]
+		}
+	}
+	others := slices.DeleteFunc(all[1:], func(s pipeline.Setting) bool {
+		devices, chosen := s[file.Devices]
+		return chosen && devices != all[0][file.Devices] && (refused[devices] || !r.Experiment.Splits(batch, devices))
+	})
+	return all[:1+len(others)]
+}
+
 func (r *Record) space() pipeline.Space {
 	space := make(pipeline.Space, len(r.Experiment.System))
 	for i, f := range r.Experiment.System {
@@ -168,14 +185,15 @@ const settling = 0.05
 // launched is what the processes of a trial have where nothing is set while they run: the defaults, and devices as they were submitted.
 func (r *Record) launched(t *Trial) pipeline.Setting {
 	launched := r.Experiment.Setting(nil)
-	if devices, ok := t.Settings[0][file.Devices]; ok {
+	if devices, ok := t.Settings[0][file.Devices]; ok && !r.Experiment.SizesTrials() {
 		launched[file.Devices] = devices
 	}
 	return launched
 }
 
 // settingOf is under which setting an epoch ran; whole is false where there was none for all of it. refused says that the processes did not have all of it: the
-// back end could not set a value, and it is not the one that they had before: what was applied to them last, or what they were launched with.
+// back end could not set a value, and it is not the one that they had before: what was applied to them last, or what they were launched with. On how many devices
+// it ran the epoch itself tells: where others were refused it counts for these.
 func (t *Trial) settingOf(e Epoch, launched pipeline.Setting) (setting pipeline.Setting, refused, whole bool) {
 	begun := e.At.Add(-time.Duration((1 - settling) * e.Seconds * float64(time.Second)))
 	var last *train.Applied
@@ -197,7 +215,15 @@ func (t *Trial) settingOf(e Epoch, launched pipeline.Setting) (setting pipeline.
 	}
 	setting = t.Settings[last.Generation-1]
 	for name := range last.Refused {
+		if name == file.Devices && e.Devices > 0 {
+			setting = maps.Clone(setting)
+			setting[name] = float64(e.Devices)
+			continue
+		}
 		refused = refused || setting[name] != had[name]
+	}
+	if n, chosen := setting[file.Devices]; chosen && e.Devices > 0 && n != float64(e.Devices) {
+		return t.Settings[0], false, false
 	}
 	return setting, refused, true
 }

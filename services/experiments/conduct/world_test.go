@@ -31,6 +31,8 @@ type world struct {
 	// refused are the parameters that cannot be set while a job runs, slots how many cores a job has at most, 0: any number. What is refused stays as it is.
 	refused []string
 	slots   float64
+	// factor is the parameter that cost and slots are about.
+	factor string
 	// restarts are the parameters that a job has from its start alone: it leaves at its epoch's end. An attempt trains after restart.
 	restarts []string
 	restart  time.Duration
@@ -77,7 +79,7 @@ func newWorld(t *testing.T, e file.Experiment) *world {
 	}
 	began := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	return &world{
-		t: t, now: began, record: New("exp", e, "hash", began), jobs: map[train.JobID]*job{}, latency: 50 * time.Millisecond, lag: 20 * time.Millisecond,
+		t: t, now: began, record: New("exp", e, "hash", began), jobs: map[train.JobID]*job{}, latency: 50 * time.Millisecond, lag: 20 * time.Millisecond, factor: file.Cores,
 		cost: func(batch, cores float64) float64 { return 40/cores + 320/batch*cores }, value: func(rate float64, epoch int) float64 { return rate * float64(epoch) },
 	}
 }
@@ -201,12 +203,12 @@ func (w *world) applied(id train.JobID, j *job, at time.Time) {
 
 // refuses says whether a job cannot have its setting's value of a parameter.
 func (w *world) refuses(j *job, name string) bool {
-	return slices.Contains(w.refused, name) || name == file.Cores && w.slots > 0 && j.setting.Values[name] > w.slots
+	return slices.Contains(w.refused, name) || name == w.factor && w.slots > 0 && j.setting.Values[name] > w.slots
 }
 
 // give has the processes of a job run with its setting, as far as they can.
 func (w *world) give(j *job) {
-	if cores := j.setting.Values[file.Cores]; cores > 0 && !w.refuses(j, file.Cores) {
+	if cores := j.setting.Values[w.factor]; cores > 0 && !w.refuses(j, w.factor) {
 		j.cores = cores
 	}
 }
@@ -301,7 +303,13 @@ func (w *world) step(id train.JobID, at time.Time) {
 	if j.pending != nil && !j.pendingAt.After(at) && at.Before(j.ends) {
 		left := j.ends.Sub(at).Seconds() / w.cost(float64(j.spec.BatchSize), j.cores)
 		w.now = at
-		differs := func(name string) bool { return j.pending.Values[name] != j.setting.Values[name] }
+		differs := func(name string) bool {
+			has := j.setting.Values[name]
+			if name == w.factor {
+				has = j.cores
+			}
+			return j.pending.Values[name] != has && !w.refuses(&job{setting: *j.pending}, name)
+		}
 		if slices.ContainsFunc(w.restarts, differs) {
 			j.next, j.pending = j.pending, nil
 		} else {
@@ -326,6 +334,9 @@ func (w *world) step(id train.JobID, at time.Time) {
 	e := event.EpochEnded{
 		Attempt: j.attempt, EpochsDone: j.done, EpochSeconds: at.Sub(j.begun).Seconds(), Devices: 2,
 		Metrics: map[string]float64{"accuracy": w.value(rate, j.done)},
+	}
+	if w.factor == file.Devices {
+		e.Devices = int(j.cores)
 	}
 	if w.watts != nil {
 		used := w.watts(j.cores) * e.EpochSeconds

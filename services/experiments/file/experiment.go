@@ -259,7 +259,7 @@ func ParameterVariable(name string) string { return train.ParameterVariable(name
 
 // TrialJob is the job of a trial with a setting of system parameters, as Setting gives it or a later one. Parameters are in the environment (ParameterVariable)
 // and wherever the job says ${name}; so are the system parameters, and ${epochs} is how far it trains (FrozenEpochs). A parameter that does not exist in
-// the trial leaves nothing. Of its own accord a job takes batch_size and the number of devices from them. MaxEpochs stays that of a whole training.
+// the trial leaves nothing. Of its own accord a job takes batch_size and, unless that is tuned while trials run, the number of devices from them. MaxEpochs stays that of a whole training.
 func (e Experiment) TrialJob(trial, epochs int, params search.Params, setting map[string]float64) train.Spec {
 	job := e.Job
 	job.Name = fmt.Sprintf("%s-%d", e.Name, trial)
@@ -289,9 +289,7 @@ func (e Experiment) TrialJob(trial, epochs int, params search.Params, setting ma
 	if batch, ok := params[batchSize].Float(); ok {
 		job.BatchSize = int(batch)
 	}
-	if n := int(setting[Devices]); n > 0 {
-		job.MinDevices, job.MaxDevices = n, n
-	}
+	e.submit(&job, setting)
 	return job
 }
 

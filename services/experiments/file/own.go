@@ -323,6 +323,9 @@ func (r *reader) placeholders(n *yaml.Node, e Experiment) {
 			}
 		}
 	}
+	if field, wrong := e.FrozenDevices(); wrong != "" {
+		r.add(find(n, field), "job."+field, "", "%s", wrong)
+	}
 	if field, wrong := e.FrozenEpochs(); wrong != "" {
 		hint := "let the code train max_epochs and ask the job API whether to leave, or search with random, grid or gp"
 		r.add(find(n, strings.TrimPrefix(field, "job.")), field, hint, "%s", wrong)

@@ -82,7 +82,7 @@ const maxRounds = 8
 // devices; which jobs have one together is settled around them. Jobs that are put off for better energy take no part, and come last of those that wait.
 func Decide(s State, p Policy) train.Plan {
 	s, put := s.postpone()
-	made := handOut(s, p)
+	made := decideSizes(s, p)
 	made.Waiting = append(made.Waiting, put...)
 	return made
 }

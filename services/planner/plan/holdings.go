@@ -92,11 +92,16 @@ func (b *board) marks() [][]bool {
 }
 
 // hold enters what a job holds; false where that is gone, another's, or not of a size for it. Where the size is the user's own request, the policy judges
-// it.
+// it. A job that needs another size than it holds is served anew, and keeps those of its devices that it can.
 func (b *board) hold(c *candidate, h Holding, taken [][]bool) bool {
 	p, ok := b.locate(h)
 	silent := c.Running != nil && !c.Running.Spoke && !c.Running.StopPending
-	if n := p.total(); !ok || c.Request == nil && (n < c.min || n > c.max && !silent) {
+	if !ok {
+		return false
+	}
+	n := p.total()
+	fits := c.Request != nil || n >= c.min && (n <= c.max || silent)
+	if !fits && silent {
 		return false
 	}
 	for i := range p.spread() {
@@ -110,6 +115,8 @@ func (b *board) hold(c *candidate, h Holding, taken [][]bool) bool {
 			taken[p.part(i).node][d] = true
 		}
 	}
-	c.base, c.first = p, p
-	return true
+	if c.first = p; fits {
+		c.base = p
+	}
+	return fits
 }

@@ -34,6 +34,7 @@ import (
 //	outgrown id=x memory=12                         its attempt was found to use more than its part, and asks for so much from now on
 //	slow id=x device=cpu:1 [node=a] [times=3]       a worker held up the others
 //	restarted id=x times=6                          within the last hour
+//	wants id=x devices=2                            its experiment wants it to run on so many
 //	done id=x epochs=5; ended id=x; cancel id=x
 //	decide policy                                   prints the plan
 //	apply [settled]                                 the last plan now runs; settled: each job has spoken and finished an epoch
@@ -91,6 +92,8 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 			Attempt: len(j.Slow) + 1, Rank: 1, Node: train.NodeID(text(t, d, "node", "a")), Device: train.DeviceID(text(t, d, "device", "")),
 			Slowdown: float64(count(t, d, "times", 3)), ToldAt: s.state.Now,
 		})
+	case "wants":
+		s.find(t, d).WantsDevices = count(t, d, "devices", 0)
 	case "restarted":
 		s.find(t, d).RecentRestarts = count(t, d, "times", 0)
 	case "done":

@@ -60,7 +60,7 @@ func decideKeeping(s State, p Policy) train.Plan {
 			break
 		}
 		holders := k.holders(line, robbed)
-		made = p.decide(s.with(holders))
+		made = p.decide(s.withJobs(holders))
 		for _, j := range slices.Backward(line) {
 			if held := holders[j.ID]; held != nil {
 				k.handBack(&made, j, held)
@@ -135,8 +135,8 @@ func (k *keeper) holders(line []*Job, robbed map[*Job]bool) map[train.JobID]*Job
 	return holders
 }
 
-// with is the state with some jobs as others would have them.
-func (s State) with(others map[train.JobID]*Job) State {
+// withJobs is the state with some jobs as others would have them.
+func (s State) withJobs(others map[train.JobID]*Job) State {
 	s.Jobs = slices.Clone(s.Jobs)
 	for i := range s.Jobs {
 		if other := others[s.Jobs[i].ID]; other != nil {

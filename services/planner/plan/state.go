@@ -51,6 +51,9 @@ type Job struct {
 	Running *Running `json:"running,omitempty"`
 	Planned *Holding `json:"planned,omitempty"`
 
+	// WantsDevices is on how many devices its experiment wants it to run; 0 where nobody says. It holds where it can be had (see decideSizes).
+	WantsDevices int `json:"wants_devices,omitempty"`
+
 	// Request is what the user asked for, word for word; policies that tune sizes may give something else.
 	Request *Request `json:"request,omitempty"`
 	// Limits bound the batch of a job that lets the planner choose it.

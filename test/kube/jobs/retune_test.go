@@ -16,6 +16,7 @@ type wisher struct {
 	began      time.Time
 	wishes     *bus.KV[train.Setting]
 	generation uint64
+	wanted     map[string]float64
 }
 
 func (y *yard) wisher(job train.JobID) *wisher {
@@ -29,6 +30,7 @@ func (y *yard) wisher(job train.JobID) *wisher {
 func (w *wisher) wish(values map[string]float64) {
 	w.t.Helper()
 	w.generation++
+	w.wanted = values
 	_, err := w.wishes.Modify(w.ctx, string(w.job), func(s *train.Setting) (bool, error) {
 		*s = train.Setting{Job: w.job, Experiment: "e", Generation: w.generation, Values: values}
 		return true, nil
@@ -45,8 +47,7 @@ func (w *wisher) applied() train.Applied {
 		subject := event.Subject{Entity: "tune", ID: "e", Fact: event.FactRetuned, Version: 1}.String()
 		w.must(w.bus.Stored(w.ctx, event.StreamTune, []string{subject}, w.began, func(m bus.Message) {
 			b, err := event.Decode[event.Retuned](m.Data)
-			wanted := map[string]float64{"cores": 0, "memory_mib": 0}
-			if err == nil && b.Generation == w.generation && len(b.Pending(wanted)) == 0 {
+			if err == nil && b.Generation == w.generation && len(b.Pending(w.wanted)) == 0 {
 				found, settled = b.Applied, true
 			}
 		}))
@@ -56,7 +57,7 @@ func (w *wisher) applied() train.Applied {
 }
 
 // A pod is made with the cores and the memory of its trial and given others while it trains: by the kubelet, without a restart. What its node does not have is
-// refused.
+// refused. For other devices it starts again, with the plan that gives them.
 func TestARunningPodIsGivenOtherCores(t *testing.T) {
 	y := newYard(t)
 	w := y.wisher("a")
@@ -96,6 +97,13 @@ func TestARunningPodIsGivenOtherCores(t *testing.T) {
 	job := y.job("a", "trains on", func(j train.Job) bool { return j.EpochsDone > epochs+1 })
 	if job.Attempt != 1 || job.Restarts != 0 {
 		t.Errorf("attempt %d after %d restarts", job.Attempt, job.Restarts)
+	}
+
+	w.wish(map[string]float64{"cores": 1, "memory_mib": 512, "devices": 2})
+	y.plan(on("a", "gpu:0", "gpu:1"))
+	y.running("a", 2)
+	if got := w.applied(); got.Attempt != 2 || got.Values["devices"] != 2 || got.Values["memory_mib"] != 512 || len(got.Refused) != 0 {
+		t.Errorf("on two devices: %+v", got)
 	}
 	y.cancel("a")
 	y.nothingLeft()

@@ -1,0 +1,28 @@
+package launch
+
+import (
+	"testing"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// TestAStepOnOtherDevices: a trial on other devices than it was submitted with makes the same steps, and is told how many it has, whatever was wanted.
+func TestAStepOnOtherDevices(t *testing.T) {
+	spec := train.Spec{BatchSize: 32}
+	wish := train.Setting{Generation: 1, BatchDevices: 2, Values: map[string]float64{train.SettingDevices: 4}}
+	for devices, batch := range map[int]string{1: "64", 2: "32", 4: "16"} {
+		a := train.Attempt{Node: "n", Setting: wish}
+		place := Place{Node: train.Node{ID: "n"}}
+		for i := range devices {
+			d := gpu(string(rune('0'+i)), 16, train.EnforcedByAdvice)
+			a.Devices, place.Devices = append(a.Devices, d.ID), append(place.Devices, d)
+		}
+		env := Setting{Spec: Tuned(spec, a), Attempt: a, Places: []Place{place}}.Scheduler(0)
+		if env["BATCH_SIZE"] != batch || env["SWITCHYARD_PARAM_DEVICES"] != env["NUM_GPUS"] {
+			t.Errorf("on %d devices: BATCH_SIZE=%s, SWITCHYARD_PARAM_DEVICES=%s", devices, env["BATCH_SIZE"], env["SWITCHYARD_PARAM_DEVICES"])
+		}
+	}
+	if got := Tuned(spec, train.Attempt{Node: "n", Devices: []train.DeviceID{"gpu:0", "gpu:1"}}).BatchSize; got != 32 {
+		t.Errorf("no trial, and each of its devices has %d samples", got)
+	}
+}
