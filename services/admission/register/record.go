@@ -1,0 +1,76 @@
+package register
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// endAttempt closes the attempt once. False where it ended before, or another one has begun since.
+func endAttempt(job *train.Job, at time.Time, attempt, epochs int) bool {
+	if attempt < job.Attempt || attempt == job.Attempt && job.AttemptStartedAt.IsZero() {
+		return false
+	}
+	job.Attempt, job.Restarts = attempt, max(attempt-1, 0)
+	job.EpochsDone = max(job.EpochsDone, epochs)
+	addRun(job, at)
+	return true
+}
+
+func finish(job *train.Job, at time.Time, attempt, epochs int) {
+	job.Attempt = max(job.Attempt, attempt)
+	job.Restarts = max(job.Attempt-1, 0)
+	job.EpochsDone = max(job.EpochsDone, epochs)
+	job.FinishedAt = at
+	addRun(job, at)
+}
+
+// addRun adds the open attempt to the run time and gives its devices back.
+func addRun(job *train.Job, at time.Time) {
+	if !job.AttemptStartedAt.IsZero() {
+		seconds := math.Max(at.Sub(job.AttemptStartedAt).Seconds(), 0)
+		job.RunSeconds += seconds
+		job.DeviceSeconds += seconds * float64(len(job.Devices))
+	}
+	job.AttemptStartedAt, job.Devices = time.Time{}, nil
+}
+
+// predict sets the finish that is predicted now, and keeps the first one after an epoch.
+func predict(job *train.Job, now time.Time, remainingSeconds float64) {
+	const century = 100 * 365 * 24 * 3600.0
+	job.PredictedFinish = now.Add(time.Duration(math.Min(remainingSeconds, century) * float64(time.Second)))
+	if job.FirstPredictedFinish.IsZero() && job.EpochsDone > 0 {
+		job.FirstPredictedFinish = job.PredictedFinish
+	}
+}
+
+func bounded(reasons []train.Reason) []train.Reason {
+	kept := make([]train.Reason, 0, min(len(reasons), maxBlockers))
+	for _, r := range reasons[:min(len(reasons), maxBlockers)] {
+		kept = append(kept, train.Reason{
+			Code: clip(r.Code, maxText/4), Field: clip(r.Field, maxText/4), Message: clip(r.Message, maxText), Hint: clip(r.Hint, maxText),
+		})
+	}
+	return kept
+}
+
+func join(first, second string) string {
+	if second == "" {
+		return first
+	}
+	return first + ": " + second
+}
+
+// spoken prints a duration as people say it.
+func spoken(seconds float64) string {
+	switch {
+	case seconds < 100:
+		return fmt.Sprintf("%.3g s", seconds)
+	case seconds < 100*60:
+		return fmt.Sprintf("%.0f min", seconds/60)
+	default:
+		return fmt.Sprintf("%.1f h", seconds/3600)
+	}
+}

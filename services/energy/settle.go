@@ -1,0 +1,190 @@
+package energy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// settleAfter is how long after a job's end, and after a node's last interval, an account is closed although no interval told of a later time.
+const settleAfter = 5 * time.Second
+
+// settled says whether nothing is left to do for a job. The caller holds mu.
+func (l *ledger) settled(job train.JobID) bool {
+	if !l.closed[job] {
+		return false
+	}
+	_, running := combined(job, l.pages)
+	return !running
+}
+
+// settle closes the accounts of jobs that have ended and of which no more energy is to come.
+func (l *ledger) settle(ctx context.Context, now time.Time) error {
+	l.work.Lock()
+	defer l.work.Unlock()
+	var errs []error
+	for _, job := range l.due(now) {
+		if err := l.closeAccount(ctx, job); err != nil {
+			errs = append(errs, fmt.Errorf("close the account of %s: %w", job, err))
+		}
+	}
+	return errors.Join(append(errs, l.forget(ctx))...)
+}
+
+// forget deletes the accounts of jobs that the register keeps no longer.
+func (l *ledger) forget(ctx context.Context) error {
+	l.mu.Lock()
+	ids := slices.Sorted(maps.Keys(l.forgotten))
+	l.mu.Unlock()
+	for _, id := range ids {
+		if err := errors.Join(remove(ctx, l.courses, courseKey(id)), remove(ctx, l.accounts, jobKey(id))); err != nil {
+			return fmt.Errorf("forget the account of %s: %w", id, err)
+		}
+		l.mu.Lock()
+		delete(l.forgotten, id)
+		delete(l.closed, id)
+		l.mu.Unlock()
+	}
+	return nil
+}
+
+// remove deletes what may be gone already.
+func remove[T any](ctx context.Context, kv *bus.KV[T], key string) error {
+	e, err := kv.Get(ctx, key)
+	if err == nil {
+		err = kv.Delete(ctx, key, e.Revision)
+	}
+	if errors.Is(err, bus.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// due are the jobs whose account can be closed, in order.
+func (l *ledger) due(now time.Time) []train.JobID {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var due []train.JobID
+	for id, job := range l.jobs {
+		if job.State.Terminal() && l.complete(id, endOf(job), now) {
+			due = append(due, id)
+		}
+	}
+	slices.Sort(due)
+	return due
+}
+
+func endOf(job train.Job) time.Time {
+	if job.FinishedAt.IsZero() {
+		return job.Since
+	}
+	return job.FinishedAt
+}
+
+// complete says whether every node has told of a later time than the end of a job, or nothing any more. The caller holds mu.
+func (l *ledger) complete(job train.JobID, end, now time.Time) bool {
+	quiet := func(node train.NodeID) bool {
+		last := l.began
+		if heard, ok := l.heard[node]; ok {
+			last = heard
+		}
+		return now.Sub(last) > settleAfter && now.Sub(end) > settleAfter
+	}
+	_, used := combined(job, l.pages)
+	told := false
+	for node, page := range l.pages {
+		if _, here := page.Running[job]; used && !here {
+			continue
+		}
+		told = true
+		if !page.To.After(end) && !quiet(node) {
+			return false
+		}
+	}
+	return told || quiet("")
+}
+
+// closeAccount writes the final account, tells it, and takes the job out of the books: in this order, so that each step can be repeated.
+func (l *ledger) closeAccount(ctx context.Context, job train.JobID) error {
+	account, found := l.account(job)
+	if l.isClosed(job) {
+		stored, err := l.accounts.Get(ctx, jobKey(job))
+		if err != nil {
+			return err
+		}
+		account = stored.Value
+	} else {
+		if !found {
+			account.Methods = l.methodsPresent()
+		}
+		account.Final = true
+		if err := l.write(ctx, account); err != nil {
+			return err
+		}
+		l.mu.Lock()
+		l.closed[job] = true
+		l.mu.Unlock()
+	}
+	err := l.bus.Publish(ctx, event.Fact{
+		Subject: event.Subject{Entity: "ledger", ID: string(job), Fact: event.FactAccounted, Version: 1},
+		Key:     fmt.Sprintf("job/%s/account", job), Once: true, Body: event.Accounted{Account: account},
+	})
+	if err != nil {
+		return err
+	}
+	return l.strike(ctx, job)
+}
+
+// strike takes a job out of the books.
+func (l *ledger) strike(ctx context.Context, job train.JobID) error {
+	l.mu.Lock()
+	var nodes []train.NodeID
+	for node, page := range l.pages {
+		if _, here := page.Running[job]; here {
+			nodes = append(nodes, node)
+		}
+	}
+	l.mu.Unlock()
+	for _, node := range nodes {
+		e, err := l.books.Modify(ctx, nodeKey(node), func(b *Book) (bool, error) {
+			_, here := b.Running[job]
+			delete(b.Running, job)
+			return here, nil
+		})
+		if err != nil {
+			return err
+		}
+		l.turn(e.Value)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.jobs, job)
+	delete(l.run, job)
+	return nil
+}
+
+// methodNone is the method of an account of a job that nothing measured.
+const methodNone = "none"
+
+// methodsPresent are the methods by which a job would have been measured, had it lived long enough.
+func (l *ledger) methodsPresent() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []string
+	for _, page := range l.pages {
+		for _, m := range page.Methods {
+			all = include(all, m)
+		}
+	}
+	if len(all) == 0 {
+		return []string{methodNone}
+	}
+	return all
+}
