@@ -89,6 +89,10 @@ func TestComparisonsLeaveProfilesAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	records, err := openBucket[conduct.Record](t.Context(), s.bus, event.BucketExperiments)
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var playing conc.WaitGroup
@@ -104,8 +108,12 @@ func TestComparisonsLeaveProfilesAlone(t *testing.T) {
 				t.Errorf("while %s runs, what was known is %+v (%v, %v)", m.Parsed.ID, there, err, getErr)
 			}
 			shared[e.Profiles]++
-			put(t, s.bus, event.BucketProfiles, e.Profiles, profile.Store{Seed: 8})
-			put(t, s.bus, event.BucketExperiments, m.Parsed.ID, conduct.Record{ID: m.Parsed.ID, Experiment: e, State: conduct.Finished})
+			if _, err := stores.Swap(ctx, e.Profiles, profile.Store{Seed: 8}, 0); err != nil && !errors.Is(err, bus.ErrConflict) {
+				t.Error(err)
+			}
+			if _, err := records.Swap(ctx, m.Parsed.ID, conduct.Record{ID: m.Parsed.ID, Experiment: e, State: conduct.Finished}, 0); err != nil {
+				t.Error(err)
+			}
 		})
 	})
 	example := []string{filepath.Join("..", "..", "..", "examples", "experiments", "digits.yaml")}
