@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"sync"
 
@@ -87,24 +88,38 @@ func (s *controller) compute() {
 }
 
 func (s *controller) answer(w http.ResponseWriter, _ *http.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_ = json.NewEncoder(w).Encode(s.lists)
+	answer(w, &s.mu, func() any { return s.lists })
 }
 
 func (s *controller) answerOne(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	node := train.NodeID(r.PathValue("node"))
-	if _, known := s.lists[node]; !known {
+	if !s.knows(node) {
 		http.Error(w, "no such server in the configuration", http.StatusNotFound)
 		return
 	}
-	if r.URL.Query().Has(pingsQuery) && !s.pings[node] {
-		s.pings[node] = true
-		s.compute()
+	answer(w, &s.mu, func() any {
+		if r.URL.Query().Has(pingsQuery) && !s.pings[node] {
+			s.pings[node] = true
+			s.compute()
+		}
+		return s.lists[node]
+	})
+}
+
+func (s *controller) knows(node train.NodeID) bool {
+	return slices.ContainsFunc(s.config.Servers, func(server netip.Addr) bool { return nodeOf(server) == node })
+}
+
+// answer writes what is found under a lock, but does not hold it for a client that is slow to read.
+func answer(w http.ResponseWriter, mu *sync.Mutex, find func() any) {
+	mu.Lock()
+	text, err := json.Marshal(find())
+	mu.Unlock()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
 	}
-	_ = json.NewEncoder(w).Encode(s.lists[node])
+	_, _ = w.Write(text)
 }
 
 func (s *controller) found(w http.ResponseWriter, r *http.Request) {
@@ -113,20 +128,25 @@ func (s *controller) found(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, known := s.lists[p.Node]; !known {
+	if !s.knows(p.Node) {
 		http.Error(w, "no such server in the configuration", http.StatusNotFound)
 		return
 	}
+	if err := s.take(p); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}
+
+// take enters the paths that a server has found.
+func (s *controller) take(p train.Paths) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	before := s.paths[p.Node].Paths
 	p.KeepWhole(before)
 	if slices.EqualFunc(before, p.Paths, train.Path.Same) {
-		return
+		return nil
 	}
 	s.paths[p.Node], s.pings[p.Node] = p, true
 	s.compute()
-	if err := keepPaths(s.config.PathsFile, s.paths); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-	}
+	return keepPaths(s.config.PathsFile, s.paths)
 }

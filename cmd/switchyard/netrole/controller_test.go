@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sourcegraph/conc"
+
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -139,6 +141,45 @@ func TestOnlyServersWithAPingerAreCountedOn(t *testing.T) {
 	}
 	if len(crossed) != 4 || crossed["to-10-0-0-2"] < 3 || crossed["to-10-0-0-4"] < 3 {
 		t.Errorf("the one pinger's probes cross %v, want the link out of it and three into the others, three times", crossed)
+	}
+}
+
+// slow is a client that reads nothing until it is let.
+type slow struct {
+	*httptest.ResponseRecorder
+	begun, let chan struct{}
+}
+
+func (c slow) Write(data []byte) (int, error) {
+	close(c.begun)
+	<-c.let
+	return c.ResponseRecorder.Write(data)
+}
+
+func TestASlowClientKeepsNobodyWaiting(t *testing.T) {
+	s := begin(t, fourServers(t.TempDir()))
+	for _, path := range []string{"/pinglists", "/pinglists/10-0-0-1?pings"} {
+		client := slow{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
+		var running conc.WaitGroup
+		running.Go(func() {
+			s.handler().ServeHTTP(client, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		})
+		<-client.begun
+		if !s.mu.TryLock() {
+			t.Errorf("%s: a client that reads nothing holds the lists", path)
+		} else {
+			s.mu.Unlock()
+		}
+		close(client.let)
+		running.Wait()
+		if client.Code != http.StatusOK || !json.Valid(client.Body.Bytes()) {
+			t.Errorf("%s: %d %s", path, client.Code, client.Body)
+		}
+	}
+	w := httptest.NewRecorder()
+	s.handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/paths", strings.NewReader(`{"node":"stranger"}`)))
+	if w.Code != http.StatusNotFound {
+		t.Errorf("paths of a stranger: %d", w.Code)
 	}
 }
 

@@ -43,9 +43,7 @@ func Diagnose(ctx context.Context, c Config, log *slog.Logger, ready func(net.Ad
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /counts", d.counted)
 	mux.HandleFunc("GET /links", func(w http.ResponseWriter, _ *http.Request) {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		_ = json.NewEncoder(w).Encode(d.verdict)
+		answer(w, &d.mu, func() any { return d.verdict })
 	})
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	work.Go(func(ctx context.Context) error { return run.ServeHTTP(ctx, c.Diagnoser, mux, ready) })
