@@ -14,9 +14,10 @@ type keeper struct {
 	// board has the devices and no jobs, nodes are those of the state in its order.
 	board *board
 	nodes []*train.Node
-	// load is by how many jobs a device is held, left what quotas and the power budget leave beside these.
-	load map[spot]int
-	left allowance
+	// load is by how many jobs a device is held, all of one tenant; left is what quotas and the power budget leave beside these.
+	load   map[spot]int
+	tenant map[spot]string
+	left   allowance
 	// kept are the devices that are set aside, spare is what those of them that are idle leave of left.
 	kept  map[spot]*Job
 	spare allowance
@@ -27,7 +28,8 @@ func newKeeper(s State) *keeper {
 	bare.Jobs = nil
 	b := newBoard(bare, true)
 	k := &keeper{
-		jobs: make(map[train.JobID]*Job, len(s.Jobs)), board: b, nodes: make([]*train.Node, len(b.nodes)), load: map[spot]int{}, left: b.granted.clone(),
+		jobs: make(map[train.JobID]*Job, len(s.Jobs)), board: b, nodes: make([]*train.Node, len(b.nodes)),
+		load: map[spot]int{}, tenant: map[spot]string{}, left: b.granted.clone(),
 	}
 	for i := range s.Nodes {
 		at, _ := b.findNode(s.Nodes[i].ID)
@@ -37,13 +39,26 @@ func newKeeper(s State) *keeper {
 		j := &s.Jobs[i]
 		k.jobs[j.ID] = j
 		for _, d := range k.held(j) {
-			if k.load[d]++; k.load[d] == 1 {
-				k.left.take(j.Spec.Tenant, 1, b.nodes[d.node].watts)
-			}
+			k.hold(j, d)
 		}
 	}
 	k.clear()
 	return k
+}
+
+// hold counts a device as held by one more job.
+func (k *keeper) hold(j *Job, d spot) {
+	if k.load[d]++; k.load[d] == 1 {
+		k.tenant[d] = j.Spec.Tenant
+		k.left.take(j.Spec.Tenant, 1, k.board.nodes[d.node].watts)
+	}
+}
+
+func (k *keeper) setAsideAll(line []*Job) {
+	k.clear()
+	for _, j := range line {
+		k.setAside(j)
+	}
 }
 
 func (k *keeper) clear() { k.kept, k.spare = map[spot]*Job{}, k.left.clone() }
@@ -72,23 +87,25 @@ func (k *keeper) find(parts []train.Part) spots {
 }
 
 // setAside keeps as many devices for a job as it needs, where it finds the most that are idle and that its quota and the power budget leave to it; of equals those
-// with the fewest jobs.
+// with the fewest jobs. Where quota or budget are short, it also keeps as many others that have to come free for that.
 func (k *keeper) setAside(j *Job) {
 	if len(k.kept) == k.board.total {
 		return
 	}
 	var best spots
 	var least [3]int
+	need, short := max(j.Spec.MinDevices, 1), 0
 	for _, nodes := range k.grounds(j) {
 		free, watts := k.free(nodes)
-		idle, jobs := len(k.idle(free)), 0
-		free = slices.Delete(free, min(idle, k.spare.most(j.Spec.Tenant, watts)), idle)
-		free = free[:min(len(free), max(j.Spec.MinDevices, 1))]
+		idle, spare := len(k.idle(free)), k.spare.most(j.Spec.Tenant, watts)
+		free = slices.Delete(free, min(idle, spare), idle)
+		free = free[:min(len(free), need)]
+		jobs := 0
 		for _, d := range free {
 			jobs += k.load[d]
 		}
 		if key := [3]int{-len(k.idle(free)), -len(free), jobs}; best == nil || slices.Compare(key[:], least[:]) < 0 {
-			best, least = free, key
+			best, least, short = free, key, need-spare-len(k.rivals(j, free))
 		}
 	}
 	for _, d := range best {
@@ -96,6 +113,18 @@ func (k *keeper) setAside(j *Job) {
 			k.spare.take(j.Spec.Tenant, 1, k.board.nodes[d.node].watts)
 		}
 	}
+	if short > 0 {
+		free, _ := k.free(k.everywhere())
+		rivals := k.rivals(j, free)
+		for _, d := range rivals[:min(short, len(rivals))] {
+			k.kept[d] = j
+		}
+	}
+}
+
+// rivals are those of some devices that are held and count for the quota of a job, or for the power budget.
+func (k *keeper) rivals(j *Job, at spots) spots {
+	return slices.DeleteFunc(slices.Clone(at), func(d spot) bool { return k.load[d] == 0 || !k.left.rival(j.Spec.Tenant, k.tenant[d]) })
 }
 
 // free are the devices of some nodes that are not kept, those with the fewest jobs first, and how much more one of them draws at most when a job has it.
@@ -111,6 +140,14 @@ func (k *keeper) free(nodes []int) (free spots, watts float64) {
 	}
 	slices.SortStableFunc(free, func(x, y spot) int { return cmp.Compare(k.load[x], k.load[y]) })
 	return free, watts
+}
+
+func (k *keeper) everywhere() []int {
+	all := make([]int, len(k.nodes))
+	for at := range all {
+		all[at] = at
+	}
+	return all
 }
 
 // idle are those of some devices that nobody holds.

@@ -51,14 +51,11 @@ func decideKeeping(s State, p Policy) train.Plan {
 	}
 	k, robbed := newKeeper(s), map[*Job]bool{}
 	for range maxRounds {
-		k.clear()
-		for _, j := range line {
-			k.setAside(j)
-		}
-		before := len(robbed)
-		if k.seeRobbed(robbed, line, made); len(robbed) == before {
+		k.setAsideAll(line)
+		if !k.seeRobbed(robbed, line, made) {
 			break
 		}
+		k.setAsideAll(line)
 		holders := k.holders(line, robbed)
 		made = p.decide(s.withJobs(holders))
 		for _, j := range slices.Backward(line) {
@@ -76,27 +73,33 @@ func decideKeeping(s State, p Policy) train.Plan {
 }
 
 // seeRobbed adds those of a line to the robbed of whose devices a plan hands some to others that are served later; where a quota or the power budget may be what
-// they wait for, any devices.
-func (k *keeper) seeRobbed(robbed map[*Job]bool, line []*Job, made train.Plan) {
+// they wait for, any devices. What it hands to those that are served before counts as held. It says whether there is anything new.
+func (k *keeper) seeRobbed(robbed map[*Job]bool, line []*Job, made train.Plan) bool {
+	before, news := len(robbed), false
 	see := func(j, taker *Job) {
-		if j != nil && inLine(j, taker) < 0 && j.Spec.Strategy != train.StrategyParameterServer { // servers have no devices to be kept
+		if inLine(j, taker) < 0 && j.Spec.Strategy != train.StrategyParameterServer { // servers have no devices to be kept
 			robbed[j] = true
 		}
 	}
 	for _, a := range made.Allocations {
 		taker, taken := k.jobs[a.Job], k.idle(k.find(a.Places()))
-		if len(taken) == 0 {
-			continue
-		}
 		for _, d := range taken {
-			see(k.kept[d], taker)
+			j := k.kept[d]
+			if j == nil || j == taker {
+				continue
+			}
+			if see(j, taker); inLine(taker, j) < 0 {
+				k.hold(taker, d)
+				news = true
+			}
 		}
 		for _, j := range line {
-			if k.left.rival(j.Spec.Tenant, taker.Spec.Tenant) {
+			if len(taken) > 0 && k.left.rival(j.Spec.Tenant, taker.Spec.Tenant) {
 				see(j, taker)
 			}
 		}
 	}
+	return news || len(robbed) > before
 }
 
 // holders are the robbed as jobs that hold what is idle of that which is kept for them.
