@@ -49,6 +49,8 @@ type desk struct {
 	web      *httptest.Server
 	// wish is the micro-batch that is wanted of the job, in generation 9; nil while none is.
 	wish *train.TunedTenant
+	// batchesSince is since when the micro-batches of the node stand.
+	batchesSince time.Time
 }
 
 func newDesk(t *testing.T, s *busserver.Server) *desk {
@@ -78,7 +80,9 @@ func (d *desk) restart() {
 		d.t.Fatal(err)
 	}
 	d.api = New(Config{
-		Node: node, Bus: d.bus, Reports: d.reports, Roster: roster.New(d.attempts), Outbox: d.box, Tuned: d.tuned, Log: log, Metrics: prometheus.NewRegistry(),
+		Node: node, Bus: d.bus, Reports: d.reports, Roster: roster.New(d.attempts), Outbox: d.box, Tuned: d.tuned, Log: log,
+		BatchesSince: func(train.Attempt, time.Time) time.Time { return d.batchesSince },
+		Metrics:      prometheus.NewRegistry(),
 	})
 	d.web = httptest.NewServer(d.api.Handler())
 }
