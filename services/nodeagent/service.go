@@ -175,7 +175,7 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 	batches := &tunings{wanted: map[string]train.Tuning{}, trials: wanted.microBatch}
 	api := jobapi.New(jobapi.Config{
 		Node: p.Common.NodeID(), Bus: b, Reports: t.reports, Roster: known, Outbox: box, EpochEnded: opened.recorder.Mark,
-		UsesMemory: reserved.reported, Tuned: batches.of, Paused: wanted.holds, Log: p.Log, Metrics: p.Metrics,
+		UsesMemory: reserved.reported, Tuned: batches.of, BatchesSince: batches.since, Paused: wanted.holds, Log: p.Log, Metrics: p.Metrics,
 	})
 	limits, err := newPowerLimits(dir, opened.gpus, opened.meter.Devices, live, wanted.watts, p.Log)
 	if err != nil {

@@ -2,6 +2,7 @@ package nodeagent
 
 import (
 	"sync"
+	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -24,6 +25,23 @@ func (t *tunings) see(e bus.Entry[train.Tuning], deleted bool) {
 		return
 	}
 	t.wanted[e.Key] = e.Value
+}
+
+// since is when the micro-batches on an attempt's devices became what they are: now where some are tried, zero where none ever were.
+func (t *tunings) since(a train.Attempt, now time.Time) time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var last time.Time
+	for _, d := range a.Devices {
+		on, tuned := t.wanted[train.TuningKey(a.Node, d)]
+		switch {
+		case tuned && on.Settled.Code == "":
+			return now
+		case on.Since.After(last):
+			last = on.Since
+		}
+	}
+	return last
 }
 
 // of gives what is wanted of an attempt, and the generation of that; false where nothing is. Only attempts on one device are tuned by the planner.

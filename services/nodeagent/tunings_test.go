@@ -2,6 +2,7 @@ package nodeagent
 
 import (
 	"testing"
+	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -48,5 +49,30 @@ func TestWhoseMicroBatchIsWanted(t *testing.T) {
 	wanted.see(bus.Entry[train.Tuning]{Key: key}, true)
 	if _, _, tuned := wanted.of(on("j", 2, "gpu:1")); tuned {
 		t.Error("a wish that was withdrawn stands")
+	}
+}
+
+func TestSinceWhenMicroBatchesStand(t *testing.T) {
+	at := func(minutes int) time.Time { return time.Unix(1_000_000, 0).Add(time.Duration(minutes) * time.Minute) }
+	wanted := &tunings{wanted: map[string]train.Tuning{}}
+	tune := func(device train.DeviceID, since time.Time, settled string) {
+		record := train.Tuning{Since: since, Settled: train.Reason{Code: settled}}
+		wanted.see(bus.Entry[train.Tuning]{Key: train.TuningKey("n1", device), Value: record}, false)
+	}
+	tune("gpu:0", at(1), "Tuned")
+	tune("gpu:1", at(2), "Alone")
+	tune("gpu:2", at(3), "")
+	for _, c := range []struct {
+		devices []train.DeviceID
+		want    time.Time
+	}{
+		{[]train.DeviceID{"gpu:0"}, at(1)},
+		{[]train.DeviceID{"gpu:1", "gpu:0"}, at(2)},
+		{[]train.DeviceID{"gpu:2", "gpu:0"}, at(9)}, // where something is tried
+		{[]train.DeviceID{"gpu:3"}, time.Time{}},
+	} {
+		if got := wanted.since(train.Attempt{Node: "n1", Devices: c.devices}, at(9)); !got.Equal(c.want) {
+			t.Errorf("on %v since %v, want %v", c.devices, got, c.want)
+		}
 	}
 }

@@ -131,7 +131,7 @@ func (l *learner) measure(j *job, m bus.Message, b *event.EpochEnded) {
 	if usual := j.spec.BatchSize * b.Steps; j.spec.TuneEffectiveBatch && b.Samples > usual && usual > 0 {
 		step *= float64(usual) / float64(b.Samples) // larger steps than submitted count as several
 	}
-	if met, measured := l.stays.epochEnded(j.id, m.Time, last.Seconds, step); measured {
+	if met, measured := l.stays.epochEnded(j.id, m.Time, b.BatchesSince, last.Seconds, step); measured {
 		if r := l.meetings.record(met.places, m.Sequence); r != nil {
 			r.MeasuredOn(met.self, met.companies, met.stepSeconds)
 		}

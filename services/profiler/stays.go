@@ -114,9 +114,9 @@ func (s *stays) oldest(at place) time.Time {
 	return oldest
 }
 
-// epochEnded notes an epoch of so many seconds. It is false as long as there is nothing to measure: somebody came or went meanwhile, or the epochs in this
-// company are too few.
-func (s *stays) epochEnded(job train.JobID, at time.Time, seconds, stepSeconds float64) (measurement, bool) {
+// epochEnded notes an epoch of so many seconds, on devices where the micro-batches have stood since a moment. It is false as long as there is nothing to measure:
+// somebody came or went meanwhile, a micro-batch was tried, or the epochs in this company are too few.
+func (s *stays) epochEnded(job train.JobID, at, batchesSince time.Time, seconds, stepSeconds float64) (measurement, bool) {
 	one := s.live[job]
 	if one == nil || !(seconds > 0) || !(stepSeconds > 0) {
 		return measurement{}, false
@@ -133,7 +133,7 @@ func (s *stays) epochEnded(job train.JobID, at time.Time, seconds, stepSeconds f
 		known = known && all && len(its) == 1
 	}
 	s.forget(one)
-	if !known || first && seconds < measureSeconds {
+	if !known || batchesSince.After(begun) || first && seconds < measureSeconds {
 		one.gathered = gathered{}
 		return measurement{}, false
 	}

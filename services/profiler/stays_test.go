@@ -3,6 +3,7 @@ package profiler
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -58,7 +59,7 @@ func TestStaysTellOfEpochsInOneCompany(t *testing.T) {
 			s.leave(e.job, after(e.at))
 			continue
 		}
-		m, counts := s.epochEnded(e.job, after(e.at), e.seconds, 0.5)
+		m, counts := s.epochEnded(e.job, after(e.at), time.Time{}, e.seconds, 0.5)
 		if counts != e.counts || counts && (m.stepSeconds != 0.5 || !slices.Equal(slices.Concat(m.companies...), e.others)) {
 			t.Errorf("epoch of %s that ends at %v: %v, %+v", e.job, e.at, counts, m)
 		}
@@ -119,7 +120,7 @@ func TestStaysOnSeveralDevices(t *testing.T) {
 			s.leave(m.job, after(m.at))
 			continue
 		}
-		got, counts := s.epochEnded(m.job, after(m.at), 100, 0.5)
+		got, counts := s.epochEnded(m.job, after(m.at), time.Time{}, 100, 0.5)
 		if counts != m.counts || counts && !slices.EqualFunc(got.companies, m.companies, slices.Equal) {
 			t.Errorf("epoch of %s that ends at %v: %v, %+v", m.job, m.at, counts, got)
 		}
@@ -128,6 +129,46 @@ func TestStaysOnSeveralDevices(t *testing.T) {
 	s.leave("pair", after(900))
 	if len(s.at) != 0 {
 		t.Errorf("stays are remembered of %d devices that nobody has", len(s.at))
+	}
+}
+
+// While micro-batches are tried, jobs disturb each other as they will not later: an epoch of which a part was like that tells nothing, nor do those before it.
+func TestStaysWaitForTheMicroBatches(t *testing.T) {
+	kind := curve.Kind{Family: "a"}
+	s := newStays()
+	s.arrive("a", kind, []place{{"n", "gpu:0"}}, after(0))
+	for _, e := range []struct {
+		at, seconds, batchesSince float64
+		counts                    bool
+	}{
+		{at: 100, seconds: 100, counts: true},
+		{at: 140, seconds: 40, batchesSince: 100},
+		{at: 180, seconds: 40, batchesSince: 180}, // one was tried at its end
+		{at: 220, seconds: 40, batchesSince: 190}, // settled during this one
+		{at: 260, seconds: 40, batchesSince: 190}, // the 40 s before the trials were with other batches
+		{at: 300, seconds: 40, batchesSince: 190, counts: true},
+	} {
+		if _, counts := s.epochEnded("a", after(e.at), after(e.batchesSince), e.seconds, 0.5); counts != e.counts {
+			t.Errorf("epoch that ends at %v counts: %v", e.at, counts)
+		}
+	}
+}
+
+// What jobs do to each other while their micro-batches are tried is no reason to part them.
+func TestTrialsAreNotLearnt(t *testing.T) {
+	story := shared()
+	for i, f := range story {
+		if e, ok := f.Body.(event.EpochEnded); ok && i < 8 && i > 4 { // the two are beside each other
+			e.BatchesSince = after(100*float64(i) - 50)
+			story[i].Body = e
+		}
+	}
+	for _, m := range tell(t, nil, "1", story) {
+		for _, e := range m.Known.Encounters() {
+			if e.Count > 0 {
+				t.Errorf("learnt %+v", e)
+			}
+		}
 	}
 }
 

@@ -113,6 +113,7 @@ func TestTheRicherRequests(t *testing.T) {
 	d := newDesk(t, bustest.Start(t))
 	d.background()
 	d.put(attempt(1))
+	d.batchesSince = time.Unix(1_000_000, 0).UTC()
 	const base = "/attempt/" + token + "1/v1/jobs/" + capability
 	d.want("GET", base+"/control?epochs_done=0&rank=0", "", 200, `{"stop":false,"micro_batch":null,"accumulation":null,"generation":0}`)
 	d.want("POST", base+"/steps", `{"step":4,"epoch":0,"steps":4,"step_seconds":0.5,"wait_seconds":0.125,"samples":64,"rank":0,"loss":2.5,"gpu_memory_bytes":1000}`, 200, "{}")
@@ -128,6 +129,7 @@ func TestTheRicherRequests(t *testing.T) {
 	want := event.EpochEnded{
 		Attempt: 1, EpochsDone: 1, EpochSeconds: 3.5, StepSeconds: (4*0.5 + 12*0.1) / 16, Steps: 16, Samples: 128, Loss: number(1.5),
 		Metrics: map[string]float64{"accuracy": 0.5}, GradSquared: number(-0.1), GradVariance: number(2), MemoryBytes: 1000, Devices: 2,
+		BatchesSince: time.Unix(1_000_000, 0).UTC(),
 	}
 	if diff := cmp.Diff(want, facts[event.EpochEnded](d, event.StreamJobs, event.FactEpochEnded, 1)[0]); diff != "" {
 		t.Errorf("epoch_ended (-want +got)\n%s", diff)

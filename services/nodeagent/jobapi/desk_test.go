@@ -52,6 +52,8 @@ type desk struct {
 	wish *train.TunedTenant
 	// seen is the memory that the driver sees the job use.
 	seen unit.Bytes
+	// batchesSince is since when the micro-batches of the node stand.
+	batchesSince time.Time
 }
 
 func newDesk(t *testing.T, s *busserver.Server) *desk {
@@ -81,7 +83,9 @@ func (d *desk) restart() {
 		d.t.Fatal(err)
 	}
 	d.api = New(Config{
-		Node: node, Bus: d.bus, Reports: d.reports, Roster: roster.New(d.attempts), Outbox: d.box, Tuned: d.tuned, UsesMemory: d.usesMemory, Log: log, Metrics: prometheus.NewRegistry(),
+		Node: node, Bus: d.bus, Reports: d.reports, Roster: roster.New(d.attempts), Outbox: d.box, Tuned: d.tuned, UsesMemory: d.usesMemory, Log: log,
+		BatchesSince: func(train.Attempt, time.Time) time.Time { return d.batchesSince },
+		Metrics:      prometheus.NewRegistry(),
 	})
 	d.web = httptest.NewServer(d.api.Handler())
 }

@@ -31,6 +31,7 @@ type API struct {
 	epochEnded func(event.EpochMark)
 	usesMemory func(train.Attempt, unit.Bytes) unit.Bytes
 	tuned      func(train.Attempt) (train.TunedTenant, uint64, bool)
+	since      func(train.Attempt, time.Time) time.Time
 	paused     func(ctx context.Context, job train.JobID, epochsDone int) bool
 	log        *slog.Logger
 
@@ -53,6 +54,8 @@ type Config struct {
 	UsesMemory func(train.Attempt, unit.Bytes) unit.Bytes
 	// Tuned gives the micro-batch that is wanted of an attempt, and its generation; false where none is. Nil: of none.
 	Tuned func(train.Attempt) (train.TunedTenant, uint64, bool)
+	// BatchesSince gives since when the micro-batches on an attempt's devices are what they are now. Nil: always.
+	BatchesSince func(a train.Attempt, now time.Time) time.Time
 	// Paused says whether a job that has done so many epochs is to leave and wait. Nil: none is.
 	Paused  func(ctx context.Context, job train.JobID, epochsDone int) bool
 	Log     *slog.Logger
@@ -62,7 +65,8 @@ type Config struct {
 // New makes an API. Its loops RunHeartbeats and the outbox's, with DeliverKept, are the caller's to run.
 func New(c Config) *API {
 	a := &API{
-		node: c.Node, bus: c.Bus, reports: c.Reports, roster: c.Roster, box: c.Outbox, epochEnded: c.EpochEnded, usesMemory: c.UsesMemory, tuned: c.Tuned, paused: c.Paused, log: c.Log,
+		node: c.Node, bus: c.Bus, reports: c.Reports, roster: c.Roster, box: c.Outbox, epochEnded: c.EpochEnded, usesMemory: c.UsesMemory, tuned: c.Tuned, since: c.BatchesSince,
+		paused: c.Paused, log: c.Log,
 		sessions: sessions{byJob: map[train.JobID]*session{}}, beats: make(chan event.Fact, beatsQueued),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "switchyard_nodeagent_job_requests_total", Help: "Requests of training code by request and status.",

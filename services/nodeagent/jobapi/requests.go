@@ -199,6 +199,9 @@ func (a *API) endOfEpoch(ctx context.Context, c call, field string, done int64, 
 	if a.usesMemory != nil {
 		fact.MemoryBytes = a.usesMemory(attempt, fact.MemoryBytes)
 	}
+	if a.since != nil {
+		fact.BatchesSince = a.since(attempt, c.now)
+	}
 	f := event.JobFact(attempt.Job, event.FactEpochEnded, fmt.Sprintf("attempt/%d/epoch/%d", attempt.Number, done), fact)
 	if refused := a.record(ctx, c, &f, train.AttemptReport{EpochsDone: int(done)}); refused != nil {
 		return refused

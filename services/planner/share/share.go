@@ -15,7 +15,7 @@ const (
 	// alone: what is between the two keeps jobs from going to and fro.
 	worthwhile = 0.1
 	// leastOfFairShare is the least part of its fair share of a device, half of it between two and a third between three, at which a job runs beside others:
-	// whatever the others gain, nobody crawls. From 0.4 to 0.6 it costs nothing on measured pairs (docs/benchmarks.md).
+	// whatever the others gain, nobody crawls. From 0.4 to 0.6 it costs little on measured pairs (docs/benchmarks.md).
 	leastOfFairShare = 0.5
 	// optimism is how many standard deviations a prediction for two jobs is raised. What is never tried is never learnt, and a bad try ends when it has been
 	// measured. For more than two, which teach nothing of pairs, it is lowered by as much.

@@ -52,7 +52,9 @@ type run struct {
 	queue     []int
 	returning []float64 // by job: when it is back in the queue, 0 if it is not away
 	apart     map[[2]int]bool
-	result    Result
+	// due is set when a job has arrived, come back, ended or been evicted: then, and only then, places are given.
+	due    bool
+	result Result
 }
 
 // Run plays a stream on a number of equal devices.
@@ -85,16 +87,18 @@ func (r *run) step() bool {
 	r.finish()
 	r.watch()
 	for r.next < len(r.jobs) && r.jobs[r.next].ArrivalSeconds <= r.now {
-		r.queue = append(r.queue, r.next)
+		r.queue, r.due = append(r.queue, r.next), true
 		r.next++
 	}
 	for job, back := range r.returning {
 		if back > 0 && back <= r.now {
 			r.returning[job] = 0
-			r.queue = slices.Insert(r.queue, 0, job)
+			r.queue, r.due = slices.Insert(r.queue, 0, job), true
 		}
 	}
-	r.dispatch()
+	if r.due {
+		r.dispatch()
+	}
 	return true
 }
 
@@ -135,7 +139,7 @@ func (r *run) finish() {
 			if r.left[t.job] > done {
 				return false
 			}
-			r.ended[t.job] = r.now
+			r.ended[t.job], r.due = r.now, true
 			return true
 		})
 	}
@@ -156,7 +160,7 @@ func (r *run) watch() {
 		r.left[newcomer] += moveSeconds
 		r.apart[pairOf(tenant, newcomer)] = true
 		r.devices[d] = tenants[:1]
-		r.queue = slices.Insert(r.queue, 0, newcomer)
+		r.queue, r.due = slices.Insert(r.queue, 0, newcomer), true
 	}
 }
 
@@ -164,6 +168,7 @@ func pairOf(a, b int) [2]int { return [2]int{min(a, b), max(a, b)} }
 
 // dispatch gives empty devices to the head of the queue, then asks the policy for every job that waits.
 func (r *run) dispatch() {
+	r.due = false
 	for d := range r.devices {
 		if len(r.devices[d]) == 0 && len(r.queue) > 0 {
 			r.start(r.queue[0], d)

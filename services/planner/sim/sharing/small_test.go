@@ -102,6 +102,15 @@ func TestRunByHand(t *testing.T) {
 	}
 }
 
+// When two have shared for a minute and stay, no place has come free, and who waits is not asked again: the last job starts when the second has ended.
+func TestWhatIsMeasuredGivesNoPlaces(t *testing.T) {
+	policy := &script{answers: []int{0, -1, 0}, stay: true}
+	got := Run([]Job{{fast, 0, 100}, {fast, 0, 100}, {slow, 10, 100}, {fast, 20, 10}}, small(), 2, policy)
+	if got.CoLocations != 1 || math.Abs(got.AvgJCTSeconds-(190+100+235+90)/4.) > 1e-6 || !slices.Equal(policy.told, []string{"watched fast slow"}) {
+		t.Errorf("got %+v, told %q", got, policy.told)
+	}
+}
+
 // Far from the stream's start the clock cannot tell small parts of a second; the run ends all the same.
 func TestRunFarFromItsStart(t *testing.T) {
 	got := Run([]Job{{fast, 1e13, 0.1}, {fast, 1e13, 1. / 3}}, small(), 1, exclusive{})
