@@ -54,7 +54,7 @@ func (r *Record) awaits(t *Trial, trial *pipeline.Trial, records []pipeline.Reco
 		return true
 	}
 	e := t.Done[t.SettingAfter]
-	return r.unit() == InJoules && e.Joules == 0 && recent(e) && !trial.Measured(trial.Ended[t.SettingAfter].Setting, records)
+	return r.unit() == InJoules && t.SettingAfter > 0 && e.Joules == 0 && recent(e) && !trial.Measured(trial.Ended[t.SettingAfter].Setting, records)
 }
 
 // want changes the setting, if it is another one.
@@ -165,18 +165,16 @@ func (r *Record) space() pipeline.Space {
 	return space
 }
 
-// cost of an epoch; 0 where it is not known: the ledger has to tell what was used up to its end, and up to that of the one before, after which nothing else came.
+// cost of an epoch; 0 where it is not known: the ledger has to tell what was used up to its end, and up to that of the one before, after which nothing else came. What
+// was used up to the end of an attempt's first epoch is that of the program's start, too.
 func (r *Record) cost(t *Trial, i int) float64 {
 	if r.unit() == InSeconds {
 		return t.Done[i].Seconds
 	}
-	before := 0.0
-	if i > 0 {
-		if before = t.Done[i-1].Joules; before == 0 || t.Done[i-1].Attempt != t.Done[i].Attempt {
-			return 0
-		}
+	if i == 0 || t.Done[i-1].Joules == 0 || t.Done[i-1].Attempt != t.Done[i].Attempt {
+		return 0
 	}
-	return max(t.Done[i].Joules-before, 0)
+	return max(t.Done[i].Joules-t.Done[i-1].Joules, 0)
 }
 
 // settling is the part of an epoch at its beginning in which a change may fall: what is decided when an epoch ends is applied a moment after the next began.
