@@ -1,6 +1,8 @@
 package event
 
 import (
+	"time"
+
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
