@@ -33,9 +33,7 @@ func (r *Record) setting(t *Trial) train.Setting {
 	if s.Wants(train.SettingMicroBatch) {
 		s.BatchSize = job.BatchSize
 	}
-	if r.Experiment.SizesTrials() {
-		s.BatchDevices = job.MinDevices
-	}
+	s.BatchDevices = r.Experiment.BatchDevices()
 	if !slices.Equal(job.Command, template.Command) {
 		s.Command = job.Command
 	}

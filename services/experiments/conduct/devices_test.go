@@ -146,6 +146,11 @@ func TestAStepIsTheSameOnAllDevices(t *testing.T) {
 			t.Errorf("on %d devices each has %d samples, in passes %+v: want %d", devices, got, micro, want)
 		}
 	}
+	other := e
+	other.System = []file.Factor{{Name: file.Devices, Values: []float64{1, 2}}, e.System[1]}
+	if o := New("exp", other, "", time.Now().UTC()); o.workload(nil, 32) == r.workload(nil, 32) {
+		t.Error("the same batch size on one device and on two is taken for one workload")
+	}
 	submitted := r.Submissions()[0].Body.(event.Submitted).Spec
 	if submitted.BatchSize != 32 || submitted.MinDevices != 2 {
 		t.Errorf("submitted with a batch of %d on %d devices", submitted.BatchSize, submitted.MinDevices)

@@ -59,6 +59,9 @@ func (r *Record) resources() []string {
 			words = append(words, parameter)
 		}
 	}
+	if n := r.Experiment.BatchDevices(); n > 0 { // of other numbers a step of the same batch size has other samples
+		words = append(words, fmt.Sprintf("%s of a batch:%d", file.Devices, n))
+	}
 	return words
 }
 

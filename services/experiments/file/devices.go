@@ -21,6 +21,14 @@ func (e Experiment) sizes() []float64 {
 	return e.System[i].Values
 }
 
+// BatchDevices is on how many devices together the job has its batch size on each, whatever it runs on; 0 where it has that on each of any number.
+func (e Experiment) BatchDevices() int {
+	if !e.SizesTrials() {
+		return 0
+	}
+	return int(e.sizes()[0])
+}
+
 // Splits says whether a step of so many samples on each of the devices with which a trial is submitted can be made on another number of them, each with as many
 // as the others: only then is the same learnt.
 func (e Experiment) Splits(batch, devices float64) bool {

@@ -109,9 +109,6 @@ func (d *day) change() {
 	d.state.Jobs = slices.DeleteFunc(d.state.Jobs, func(j Job) bool { return d.chance(10) })
 	for i := range d.state.Jobs {
 		j := &d.state.Jobs[i]
-		if d.chance(10) {
-			j.WantsDevices = d.between(0, 5)
-		}
 		j.CancelRequested = j.CancelRequested || d.chance(3)
 		if r := j.Running; r != nil && d.chance(60) {
 			r.Spoke, r.Epochs, r.Seconds, j.EpochsDone = true, r.Epochs+1, r.Seconds+20, min(j.EpochsDone+1, j.Spec.MaxEpochs)
@@ -287,28 +284,12 @@ func checkComplete(t *rapid.T, s State, p train.Plan) {
 		if want := map[bool]int{true: 0, false: 1}[j.CancelRequested]; places != want {
 			t.Fatalf("%s (cancelled: %v) is in the plan %d times", j.ID, j.CancelRequested, places)
 		}
-		if has && j.WantsDevices > 0 {
-			checkSize(t, j, len(a.Devices))
-		} else if has && (len(a.Devices) < j.Spec.MinDevices || len(a.Devices) > j.Spec.MaxDevices) {
+		if has && (len(a.Devices) < j.Spec.MinDevices || len(a.Devices) > j.Spec.MaxDevices) {
 			t.Fatalf("%s gets %d devices, wants %d to %d", j.ID, len(a.Devices), j.Spec.MinDevices, j.Spec.MaxDevices)
 		}
 		if has && a.Reason.Message == "" {
 			t.Fatalf("%s has no reason", j.ID)
 		}
-	}
-}
-
-// checkSize: a job whose size is chosen has that, what it had, or what it needs to begin; never more than it had without being wanted so.
-func checkSize(t *rapid.T, j Job, got int) {
-	allowed := []int{j.WantsDevices, min(j.WantsDevices, j.Spec.MinDevices)}
-	if silent(j) {
-		allowed = append(allowed, len(j.Running.Devices))
-	}
-	if j.Planned != nil && len(j.Planned.Devices) <= j.WantsDevices {
-		allowed = append(allowed, len(j.Planned.Devices))
-	}
-	if !slices.Contains(allowed, got) {
-		t.Fatalf("%s gets %d devices, allowed are %v", j.ID, got, allowed)
 	}
 }
 
@@ -362,7 +343,7 @@ func checkHoldings(t *rapid.T, s State, p train.Plan) {
 		if common < min(len(a.Devices), len(j.Planned.Devices))-len(j.Slow) {
 			t.Fatalf("%s held %v and gets %v: neither some of them nor more:\n%s", j.ID, j.Planned.Devices, a.Devices, words(p))
 		}
-		if young && j.WantsDevices == 0 && len(a.Devices) != len(j.Planned.Devices) && spared && !outranked(s, p, j) {
+		if young && len(a.Devices) != len(j.Planned.Devices) && spared && !outranked(s, p, j) {
 			t.Fatalf("%s is resized from %v to %v before its first epoch there", j.ID, j.Planned.Devices, a.Devices)
 		}
 	}

@@ -32,7 +32,7 @@ func decideSizes(s State, p Policy) train.Plan {
 			continue
 		}
 		tries++
-		grown := s.with(i, wanted)
+		grown := s.needing(i, wanted)
 		next := handOut(grown, p)
 		if got, found := next.Find(job); found && size(got) == wanted && !s.costs(made, next, job) {
 			s, made = grown, next
@@ -81,14 +81,14 @@ func (s State) reduced(made train.Plan, before []Job, resizable []int) (reduced 
 	for _, i := range resizable {
 		least := before[i].least()
 		if _, served := made.Find(s.Jobs[i].ID); !served && s.Jobs[i].Spec.MinDevices > least {
-			s, found = s.with(i, least), true
+			s, found = s.needing(i, least), true
 		}
 	}
 	return s, found
 }
 
-// with is the state with a job that needs so many devices.
-func (s State) with(i, devices int) State {
+// needing is the state with a job that needs so many devices.
+func (s State) needing(i, devices int) State {
 	s.Jobs = slices.Clone(s.Jobs)
 	j := &s.Jobs[i]
 	switch {
