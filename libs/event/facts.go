@@ -145,6 +145,8 @@ type AttemptLost struct {
 	RetrySeconds float64    `json:"retry_seconds"`
 	// Needs is what the job is planned with from then on of each device, where it was held to a part that was too little.
 	Needs unit.Bytes `json:"needs_bytes,omitempty"`
+	// Enlarged says that larger optimizer steps than the submitted ones were asked of the attempt.
+	Enlarged bool `json:"enlarged,omitempty"`
 }
 
 // Reestimated corrects the estimate of the whole run.
@@ -215,6 +217,8 @@ type Failed struct {
 	EpochsDone int          `json:"epochs_done"`
 	Exit       train.Exit   `json:"exit"`
 	Reason     train.Reason `json:"reason"`
+	// Enlarged says that larger optimizer steps than the submitted ones were asked of the attempt.
+	Enlarged bool `json:"enlarged,omitempty"`
 }
 
 // Cancelled ends a job as asked.

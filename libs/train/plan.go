@@ -320,6 +320,8 @@ type AttemptReport struct {
 	Spoke bool `json:"spoke"`
 	// StopAnswered is set before the code is told to stop: only then is an exit with status 0 before the last epoch a preemption.
 	StopAnswered bool `json:"stop_answered,omitempty"`
+	// Enlarged is set before larger optimizer steps than the submitted ones are asked of the code.
+	Enlarged bool `json:"enlarged,omitempty"`
 	// Ended is the outcome that the code itself reported: finished, stopped or failed.
 	Ended string `json:"ended,omitempty"`
 	// OutputRead says that the attempt has ended and that all epochs were told of which its output tells.

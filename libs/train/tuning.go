@@ -31,6 +31,8 @@ type TunedTenant struct {
 	MicroBatch int `json:"micro_batch,omitempty"`
 	// Accumulation is the number of passes that make an optimizer step. The last one may be smaller.
 	Accumulation int `json:"accumulation,omitempty"`
+	// Enlarged: the optimizer step is larger than the submitted one.
+	Enlarged bool `json:"enlarged,omitempty"`
 }
 
 // TuningKey is where the tuning of a device is kept.

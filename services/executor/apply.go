@@ -272,7 +272,7 @@ func (e *executor) tell(ctx context.Context, a train.Attempt) error {
 		return err
 	}
 	verdict := diff.Details(a, report, job)
-	if err := e.publish(ctx, endFact(a, verdict, e.needs(a))); err != nil {
+	if err := e.publish(ctx, endFact(a, report, verdict, e.needs(a, report))); err != nil {
 		return err
 	}
 	a.Told = true
@@ -292,8 +292,8 @@ func (e *executor) tell(ctx context.Context, a train.Attempt) error {
 
 // needs is how much of each device an attempt is to have after one that was held to its part has run out of it: half as much again, as far as there is. What it would
 // have used nobody has seen. It is 0 for all others.
-func (e *executor) needs(a train.Attempt) unit.Bytes {
-	if a.Memory == 0 || a.Enforcement != train.EnforcedByMPS || a.Exit == nil || !a.Exit.OutOfDeviceMemory() {
+func (e *executor) needs(a train.Attempt, r train.AttemptReport) unit.Bytes {
+	if a.Memory == 0 || r.Enlarged || a.Enforcement != train.EnforcedByMPS || a.Exit == nil || !a.Exit.OutOfDeviceMemory() {
 		return 0
 	}
 	places, err := e.picture.places(a)

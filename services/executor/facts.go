@@ -35,8 +35,8 @@ func withdrawnFact(a train.Attempt, generation uint64) event.Fact {
 		event.StopWithdrawn{Attempt: a.Number, Cause: a.Stop, Generation: generation})
 }
 
-// endFact tells the outcome of an attempt, and of what is lost how much memory the next one needs where that is known.
-func endFact(a train.Attempt, v diff.Verdict, needs unit.Bytes) event.Fact {
+// endFact tells the outcome of an attempt of which r was reported, and of what is lost how much memory the next one needs where that is known.
+func endFact(a train.Attempt, r train.AttemptReport, v diff.Verdict, needs unit.Bytes) event.Fact {
 	attempt := fmt.Sprintf("attempt/%d/end", a.Number)
 	exit := train.Exit{Lost: true}
 	if a.Exit != nil {
@@ -52,10 +52,10 @@ func endFact(a train.Attempt, v diff.Verdict, needs unit.Bytes) event.Fact {
 		f = event.JobFact(a.Job, event.FactPreempted, attempt, event.Preempted{Attempt: a.Number, Cause: a.Stop, EpochsDone: v.EpochsDone, Forced: v.Forced})
 	case train.OutcomeRecovering:
 		f = event.JobFact(a.Job, event.FactAttemptLost, attempt, event.AttemptLost{
-			Attempt: a.Number, EpochsDone: v.EpochsDone, Exit: exit, RetrySeconds: v.Retry.Seconds(), Needs: needs,
+			Attempt: a.Number, EpochsDone: v.EpochsDone, Exit: exit, RetrySeconds: v.Retry.Seconds(), Needs: needs, Enlarged: r.Enlarged,
 		})
 	case train.OutcomeFailed, train.OutcomeNone:
-		f = event.OnceFact(a.Job, event.FactFailed, "end", event.Failed{Attempt: a.Number, EpochsDone: v.EpochsDone, Exit: exit, Reason: v.Reason})
+		f = event.OnceFact(a.Job, event.FactFailed, "end", event.Failed{Attempt: a.Number, EpochsDone: v.EpochsDone, Exit: exit, Reason: v.Reason, Enlarged: r.Enlarged})
 	}
 	f.Time = a.ExitedAt
 	return f

@@ -15,21 +15,24 @@ func TestNeedsMoreThanItWasHeldTo(t *testing.T) {
 	full := &train.Exit{Code: 1, LogTail: "torch.OutOfMemoryError: CUDA out of memory."}
 	both := []train.DeviceID{"gpu:0", "gpu:1"}
 	for _, c := range []struct {
-		name  string
-		part  unit.Bytes
-		level train.Enforcement
-		exit  *train.Exit
-		node  train.NodeID
-		want  unit.Bytes
+		name     string
+		part     unit.Bytes
+		level    train.Enforcement
+		exit     *train.Exit
+		node     train.NodeID
+		enlarged bool
+		want     unit.Bytes
 	}{
-		{"half as much again", 6 * unit.GiB, train.EnforcedByMPS, full, "n", 9 * unit.GiB},
-		{"no more than the smallest device has", 10 * unit.GiB, train.EnforcedByMPS, full, "n", 12 * unit.GiB},
-		{"not held to it", 6 * unit.GiB, train.EnforcedByAdvice, full, "n", 0},
-		{"the whole device", 0, train.EnforcedByMPS, full, "n", 0},
-		{"another failure", 6 * unit.GiB, train.EnforcedByMPS, &train.Exit{Code: 1}, "n", 0},
-		{"no node", 6 * unit.GiB, train.EnforcedByMPS, full, "gone", 0},
+		{"half as much again", 6 * unit.GiB, train.EnforcedByMPS, full, "n", false, 9 * unit.GiB},
+		{"no more than the smallest device has", 10 * unit.GiB, train.EnforcedByMPS, full, "n", false, 12 * unit.GiB},
+		{"not held to it", 6 * unit.GiB, train.EnforcedByAdvice, full, "n", false, 0},
+		{"the whole device", 0, train.EnforcedByMPS, full, "n", false, 0},
+		{"another failure", 6 * unit.GiB, train.EnforcedByMPS, &train.Exit{Code: 1}, "n", false, 0},
+		{"larger steps than submitted", 6 * unit.GiB, train.EnforcedByMPS, full, "n", true, 0},
+		{"no node", 6 * unit.GiB, train.EnforcedByMPS, full, "gone", false, 0},
 	} {
-		if got := e.needs(train.Attempt{Job: "j", Node: c.node, Devices: both, Memory: c.part, Enforcement: c.level, Exit: c.exit}); got != c.want {
+		report := train.AttemptReport{Enlarged: c.enlarged}
+		if got := e.needs(train.Attempt{Job: "j", Node: c.node, Devices: both, Memory: c.part, Enforcement: c.level, Exit: c.exit}, report); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}

@@ -103,17 +103,17 @@ func (l *learner) meet(j *job, m bus.Message, body any) {
 			l.stays.arrive(j.id, curve.KindOf(j.spec), at, m.Time).held = b.Enforcement == train.EnforcedByMPS
 		}
 	case *event.AttemptLost:
-		l.exited(j, m, b.Exit)
+		l.exited(j, m, b.Exit, b.Enlarged)
 	case *event.Failed:
-		l.exited(j, m, b.Exit)
+		l.exited(j, m, b.Exit, b.Enlarged)
 	case *event.Preempted, *event.Succeeded, *event.Cancelled, *event.Rejected:
 		l.stays.leave(j.id, m.Time)
 	}
 }
 
-// exited notes that a job has ended with trouble: for want of memory beside another, perhaps.
-func (l *learner) exited(j *job, m bus.Message, exit train.Exit) {
-	if met, pair := l.stays.outOfMemory(j.id); pair && exit.OutOfDeviceMemory() {
+// exited notes that a job has ended with trouble: for want of memory beside another, perhaps. With larger steps than the submitted ones it may be these.
+func (l *learner) exited(j *job, m bus.Message, exit train.Exit, enlarged bool) {
+	if met, pair := l.stays.outOfMemory(j.id); pair && !enlarged && exit.OutOfDeviceMemory() {
 		if r := l.meetings.record(met.places, m.Sequence); r != nil {
 			r.OutOfMemory(met.self, met.companies[0][0])
 		}

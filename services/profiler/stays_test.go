@@ -307,6 +307,26 @@ func TestWhoIsHeldToItsPartBlamesNobody(t *testing.T) {
 	}
 }
 
+// A job that ran out of memory with larger steps than it was submitted with may fit beside the other with its own.
+func TestLargerStepsBlameNobody(t *testing.T) {
+	exit := train.Exit{Code: 1, LogTail: "torch.OutOfMemoryError: CUDA out of memory."}
+	for _, enlarged := range []bool{true, false} {
+		for _, end := range []event.Fact{
+			event.OnceFact("c", event.FactFailed, "end", event.Failed{Attempt: 1, Exit: exit, Enlarged: enlarged}),
+			event.JobFact("c", event.FactAttemptLost, "end", event.AttemptLost{Attempt: 1, Exit: exit, Enlarged: enlarged}),
+		} {
+			story := shared()
+			story[len(story)-1] = end
+			for _, m := range tell(t, nil, "1", story) {
+				known := m.Known.Encounters()
+				if found := slices.ContainsFunc(known, func(e curve.Encounter) bool { return e.OutOfMemory }); found == enlarged {
+					t.Errorf("%s, enlarged %v: %+v", end.Subject.Fact, enlarged, known)
+				}
+			}
+		}
+	}
+}
+
 // A job whose steps have grown beside others is not slower for that.
 func TestLargerStepsCountAsSeveral(t *testing.T) {
 	for _, tunes := range []bool{true, false} {

@@ -49,6 +49,24 @@ func TestMicroBatches(t *testing.T) {
 	d.want("POST", "/attempt/"+token+"2/v1/jobs/"+capability+"/steps", `{"step":3}`, 200, "{}")
 }
 
+// That larger steps are asked of an attempt is known before its code hears of it.
+func TestLargerStepsAreNotedFirst(t *testing.T) {
+	d := newDesk(t, bustest.Start(t))
+	d.background()
+	d.put(attempt(1))
+	const base = "/attempt/" + token + "1/v1/jobs/" + capability
+	d.wish = &train.TunedTenant{Job: "j1", Attempt: 1, MicroBatch: 8, Accumulation: 4}
+	d.want("POST", base+"/steps", `{"step":1}`, 200, `{"micro_batch":8,"accumulation":4,"generation":9}`)
+	if d.report(1).Enlarged {
+		t.Error("steps of the submitted batch count as larger ones")
+	}
+	d.wish = &train.TunedTenant{Job: "j1", Attempt: 1, MicroBatch: 64, Accumulation: 1, Enlarged: true}
+	d.want("POST", base+"/steps", `{"step":2}`, 200, `{"micro_batch":64,"accumulation":1,"generation":9}`)
+	if r := d.report(1); !r.Enlarged || !r.Spoke {
+		t.Errorf("report %+v", r)
+	}
+}
+
 // Who reads epochs in the output of code that does not call tells of them like the code, but does not say that the code can be asked to leave.
 func TestOverheardEpochs(t *testing.T) {
 	d := newDesk(t, bustest.Start(t))

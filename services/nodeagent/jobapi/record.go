@@ -68,6 +68,7 @@ func merge(r, change train.AttemptReport) train.AttemptReport {
 	r.Spoke = r.Spoke || change.Spoke
 	r.StopAnswered = r.StopAnswered || change.StopAnswered
 	r.OutputRead = r.OutputRead || change.OutputRead
+	r.Enlarged = r.Enlarged || change.Enlarged
 	// A process that failed is not made good by another one of the attempt that finished.
 	if change.Ended != "" && r.Ended != endFailed {
 		r.Ended = change.Ended
@@ -178,20 +179,31 @@ func (a *API) load(ctx context.Context, s *session) {
 
 // noteSpoke records that the code of an attempt talks to the agent at all. It is tried with every request until it is stored.
 func (a *API) noteSpoke(ctx context.Context, s *session) {
-	if s.known().Spoke {
-		return
+	a.note(ctx, s, train.AttemptReport{})
+}
+
+// note records something of an attempt whose code talks, unless it is recorded already. It is false where that cannot be done now.
+func (a *API) note(ctx context.Context, s *session, change train.AttemptReport) bool {
+	change.Job, change.Attempt, change.Spoke = s.attempt.Job, s.attempt.Number, true
+	noted := func() bool { known := s.known(); return merge(known, change) == known }
+	if noted() {
+		return true
 	}
 	s.recording.Lock()
 	defer s.recording.Unlock()
-	if s.known().Spoke || a.box.Len() > 0 || a.bus.Ready() != nil {
-		return
+	if noted() {
+		return true
+	}
+	if a.box.Len() > 0 || a.bus.Ready() != nil {
+		return false
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	r, err := a.store(ctx, train.AttemptReport{Job: s.attempt.Job, Attempt: s.attempt.Number, Spoke: true})
+	r, err := a.store(ctx, change)
 	if err != nil {
 		a.log.Debug("report not written", "job", s.attempt.Job, "attempt", s.attempt.Number, "error", err)
-		return
+		return false
 	}
 	s.learn(r)
+	return true
 }

@@ -80,7 +80,7 @@ func (a *API) control(ctx context.Context, c call) (answer, *refusal) {
 			stop = c.session.remember(epochs, stop)
 		}
 	}
-	return answer{json: controlRecord{Stop: stop, batchRecord: a.batch(c.session.attempt)}}, nil
+	return answer{json: controlRecord{Stop: stop, batchRecord: a.batch(ctx, c.session)}}, nil
 }
 
 // controlRecord is what the scheduler asks of a job.
@@ -96,12 +96,13 @@ type batchRecord struct {
 	Generation   uint64 `json:"generation"`
 }
 
-func (a *API) batch(attempt train.Attempt) batchRecord {
+// batch is what is wanted of an attempt. Larger steps are noted before they are asked: when the device has no memory for them, nobody else is to blame.
+func (a *API) batch(ctx context.Context, s *session) batchRecord {
 	if a.tuned == nil {
 		return batchRecord{}
 	}
-	wanted, generation, tuned := a.tuned(attempt)
-	if !tuned {
+	wanted, generation, tuned := a.tuned(s.attempt)
+	if !tuned || wanted.Enlarged && !a.note(ctx, s, train.AttemptReport{Enlarged: true}) {
 		return batchRecord{}
 	}
 	return batchRecord{&wanted.MicroBatch, &wanted.Accumulation, generation}
@@ -144,7 +145,7 @@ func (a *API) signalEnd(ctx context.Context, c call) (answer, *refusal) {
 }
 
 // steps takes a heartbeat. The answer is how to go on: a change of the micro-batch need not wait for the end of an epoch.
-func (a *API) steps(_ context.Context, c call) (answer, *refusal) {
+func (a *API) steps(ctx context.Context, c call) (answer, *refusal) {
 	var b stepsBody
 	if problems := parseAndCheck(c.body, &b, func() []problem { return b.check() }); problems != nil {
 		return answer{}, badRequest(problems)
@@ -158,7 +159,7 @@ func (a *API) steps(_ context.Context, c call) (answer, *refusal) {
 		Samples: int(b.Samples), Loss: b.Loss, Metrics: b.Metrics, GradSquared: b.GradSquared, GradVariance: b.GradVariance, MemoryBytes: memory,
 		MicroBatch: int(b.MicroBatch), Generation: uint64(b.Generation),
 	})
-	if wanted := a.batch(c.session.attempt); wanted.MicroBatch != nil {
+	if wanted := a.batch(ctx, c.session); wanted.MicroBatch != nil {
 		return answer{json: wanted}, nil
 	}
 	return answer{json: struct{}{}}, nil

@@ -242,6 +242,7 @@ func (r *Record) want(choice []int, now time.Time) {
 		if !s.Fixed {
 			micro := s.Batches[choice[i]]
 			r.Tenants[i].MicroBatch, r.Tenants[i].Accumulation = micro, max((s.BatchSize+micro-1)/micro, 1)
+			r.Tenants[i].Enlarged = micro > s.BatchSize
 		}
 	}
 }
