@@ -134,7 +134,7 @@ type Use struct {
 	// Work is CPU seconds, or SM-utilisation seconds on a GPU. Estimated is set where nobody sampled it.
 	Work      float64 `json:"work"`
 	Estimated bool    `json:"estimated,omitempty"`
-	// ContextSeconds is how long its processes had a context on the device, MemoryBytes what they hold of its memory.
+	// ContextSeconds is how long its processes had a context on the device, MemoryBytes what those that are known to be its own hold of its memory.
 	ContextSeconds float64    `json:"context_seconds,omitempty"`
 	MemoryBytes    unit.Bytes `json:"memory_bytes,omitempty"`
 	// ReservedRatio is the part of the component that is kept for the attempt, whether or not it works.

@@ -105,6 +105,7 @@ func TestBoardWithoutACounter(t *testing.T) {
 func TestAProcessInAContainerBelongsToWhoHoldsTheDevice(t *testing.T) {
 	attempts := []train.Attempt{attempt("a", 1, 10, 1, "gpu:1"), attempt("b", 1, 20, 1, device)}
 	s := gpu.Sample{Processes: []gpu.Process{process(7, 0.5), process(8, 0.25)}}
+	s.Processes[0].Memory = 10 * unit.GiB // perhaps not a container's
 	on, _ := tenantsOf(device, s, nil, living(nil), attempts)
 	want := []event.Use{{Job: "b", Attempt: 1, Component: "gpu", Device: device, Work: 0.75, ContextSeconds: 1, ReservedRatio: 1}}
 	if diff := cmp.Diff(want, on.uses(device, time.Second)); diff != "" || on.crowd != 0 {

@@ -25,10 +25,10 @@ func (t *tenant) add(other tenant) {
 	t.estimated = t.estimated || other.estimated
 }
 
-// part is an equal part of what nobody can tell apart.
+// part is an equal part of what nobody can tell apart. Of the memory it has nothing: that may be somebody else's, and no job is to answer for it.
 func (t tenant) part(of int) tenant {
 	n := float64(of)
-	return tenant{work: t.work / n, context: t.context / n, memory: t.memory / unit.Bytes(of), estimated: t.estimated || of > 1}
+	return tenant{work: t.work / n, context: t.context / n, estimated: t.estimated || of > 1}
 }
 
 // tenants are all that used a device, and by what part the attempts that it is planned for keep it.

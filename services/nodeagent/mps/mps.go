@@ -22,6 +22,8 @@ const (
 	// timeout is how long the daemon may take to answer, every how often it is asked.
 	timeout = 2 * time.Second
 	every   = 30 * time.Second
+	// mostMisses is how many questions in a row may stay without an answer until the daemon counts as gone: on a busy machine one is late now and then.
+	mostMisses = 3
 )
 
 // Daemon is the daemon of a node, whether or not it runs.
@@ -30,6 +32,7 @@ type Daemon struct {
 
 	mu     sync.Mutex
 	runs   bool
+	misses int
 	asked  time.Time
 	asking sync.Mutex
 }
@@ -39,7 +42,7 @@ func Find(dir string) *Daemon {
 	return &Daemon{dir: filepath.Clean(cmp.Or(dir, os.Getenv(dirName), defaultDir))}
 }
 
-// Dir is the folder of the pipes of a daemon that answered when it was last asked; empty where none does.
+// Dir is the folder of the pipes of a daemon that answers; empty where none does.
 func (d *Daemon) Dir() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -56,20 +59,26 @@ func (d *Daemon) Ask(ctx context.Context, now time.Time) {
 	if !d.asked.IsZero() && now.Sub(d.asked) < every {
 		return
 	}
-	runs := d.answers(ctx)
+	runs, certain := d.answers(ctx)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.runs, d.asked = runs, now
+	d.asked = now
+	if !certain {
+		if d.misses++; d.misses < mostMisses {
+			return
+		}
+	}
+	d.runs, d.misses = runs, 0
 }
 
-// answers says whether the daemon lists its servers; there may be none as long as it has no client.
-func (d *Daemon) answers(ctx context.Context) bool {
+// answers says whether the daemon lists its servers; there may be none as long as it has no client. It is not certain where nobody says that there is none.
+func (d *Daemon) answers(ctx context.Context) (runs, certain bool) {
 	if info, err := os.Stat(d.dir); err != nil || !info.IsDir() {
-		return false
+		return false, true
 	}
 	path, err := exec.LookPath(control)
 	if err != nil {
-		return false
+		return false, true
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -78,5 +87,6 @@ func (d *Daemon) answers(ctx context.Context) bool {
 	cmd.Stdin = strings.NewReader("get_server_list\n")
 	cmd.WaitDelay = timeout
 	out, err := cmd.CombinedOutput()
-	return err == nil && !bytes.Contains(out, []byte("Cannot find"))
+	none := bytes.Contains(out, []byte("Cannot find"))
+	return err == nil && !none, err == nil || none
 }
