@@ -17,6 +17,7 @@ import (
 // TestAGroupLearnsItsBatchSize has a job come again and again on a simulated GPU, whose batch size says how long it takes. What each has cost goes from the
 // meter through the ledger to the planner, which settles on the cheapest.
 func TestAGroupLearnsItsBatchSize(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.flags = []string{"--device-kind", "gpu", "--sim-gpus", "1", "--sim-gpu-watts", "300", "--meter-interval", "100ms"}
 	c.start("up")
@@ -65,12 +66,13 @@ func (c *cluster) underWay() int {
 
 // TestARunningJobGetsItsPowerLimit has a simulated GPU that is no slower at a lower limit: the lowest one costs least. It goes when the job ends.
 func TestARunningJobGetsItsPowerLimit(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.flags = []string{"--device-kind", "gpu", "--sim-gpus", "1", "--sim-gpu-watts", "300", "--meter-interval", "100ms", "--power-limits", "150,300"}
 	c.start("up")
 	c.connect()
 	c.submitSpec("j", train.Spec{
-		Command:   []string{filepath.Join(binaries, "trainer"), "-hidden", "8", "-slow-device", "gpu:0", "-slow-by", "50ms"},
+		Command:   []string{filepath.Join(binaries, "gotrainer"), "-hidden", "8", "-slow-device", "gpu:0", "-slow-by", "50ms"},
 		BatchSize: 32, TrainingSetSize: 320, MaxEpochs: 100_000, Energy: &train.EnergySpec{Eta: new(1.0)},
 	})
 	limit := func(want unit.Power) func(map[train.JobID]train.Job) bool {

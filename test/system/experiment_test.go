@@ -51,6 +51,7 @@ done
 
 // PipeTune's files, as their users have them, give results: the program says nothing to anybody but its log, which is read through a kill of everything.
 func TestABigDLProgramHasResults(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.env = []string{"PATH=" + c.dir + ":" + os.Getenv("PATH")}
 	for name, text := range map[string]string{
@@ -103,6 +104,7 @@ func TestABigDLProgramHasResults(t *testing.T) {
 
 // A real experiment on real processes: trials pause and go on, are given other cores while they run, and everything is killed in the middle.
 func TestAnExperimentGoesOnAfterKills(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start("up")
 	c.connect()
@@ -123,7 +125,7 @@ space: {lr: [0.001, 0.01, 0.1]}
 objective: accuracy
 search: {algorithm: asha, trials: 3, reduction: 3}
 system: {cores: [2, 1]}
-`, filepath.Join(binaries, "trainer"), c.ledger, c.dir)
+`, filepath.Join(binaries, "gotrainer"), c.ledger, c.dir)
 	path := filepath.Join(c.dir, "mnist.yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -182,6 +184,7 @@ system: {cores: [2, 1]}
 
 // Experiments that arrive as a Poisson process, two trials at a time on one slot: what a response time is made of adds up, and what recurs needs fewer trials.
 func TestModesAreComparedOnline(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start("up")
 	c.connect()
@@ -201,7 +204,7 @@ objective: accuracy
 search: {algorithm: random, trials: 2}
 concurrency: 2
 system: {cores: [2]}
-`, filepath.Join(binaries, "trainer"), c.dir)
+`, filepath.Join(binaries, "gotrainer"), c.dir)
 	path := filepath.Join(c.dir, "online.yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

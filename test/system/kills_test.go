@@ -71,6 +71,7 @@ func (c *cluster) verify(epochs map[string]int, killed map[int]bool) {
 func TestKillOfEachServiceLosesNothing(t *testing.T) {
 	for _, victim := range append(serviceNames(), "bus") {
 		t.Run(victim, func(t *testing.T) {
+			t.Parallel()
 			c := newCluster(t)
 			c.start("bus")
 			c.connect()
@@ -90,6 +91,7 @@ func TestKillOfEachServiceLosesNothing(t *testing.T) {
 }
 
 func TestKillOfEverythingAtOnceLosesNothing(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start("up")
 	c.connect()
@@ -104,6 +106,7 @@ func TestKillOfEverythingAtOnceLosesNothing(t *testing.T) {
 }
 
 func TestOrderlyStopLeavesJobsRunning(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start("up")
 	c.connect()
@@ -119,6 +122,7 @@ func TestOrderlyStopLeavesJobsRunning(t *testing.T) {
 }
 
 func TestAKilledTrainerRepeatsOnlyFromItsCheckpoint(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start("up")
 	c.connect()
@@ -149,6 +153,7 @@ func TestAKilledTrainerRepeatsOnlyFromItsCheckpoint(t *testing.T) {
 }
 
 func TestAKilledSupervisorLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start("up")
 	c.connect()

@@ -17,7 +17,7 @@ func TestASlowWorkerIsReplacedAndACalmJobEnds(t *testing.T) {
 	c.flags = []string{"--cpu-slots", "5", "--policy", "optimus", "--rescale-min-interval", "1s", "--restart-price", "1s", "--refit-interval", "500ms"}
 	c.start("up")
 	c.connect()
-	trainer := filepath.Join(binaries, "trainer")
+	trainer := filepath.Join(binaries, "gotrainer")
 	for id, spec := range map[train.JobID]train.Spec{
 		"held": {
 			Command: []string{trainer, "-hidden", "64", "-slow-device", "cpu:1", "-slow-by", "30ms"}, MaxEpochs: 400, TrainingSetSize: 3000,

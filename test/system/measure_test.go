@@ -15,11 +15,12 @@ import (
 
 // TestMeasuringTeaches runs the trainer at two scales, and asks for table and CSV. What was measured is known of the next job of the kind before it has run.
 func TestMeasuringTeaches(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start("up")
 	c.connect()
 	file := filepath.Join(c.dir, "job.yaml")
-	job := "name: measured\ncommand: [" + filepath.Join(binaries, "trainer") + ", -hidden, \"128\"]\nbatch_size: 32\ntraining_set_size: 20000\nmax_epochs: 50\n"
+	job := "name: measured\ncommand: [" + filepath.Join(binaries, "gotrainer") + ", -hidden, \"128\"]\nbatch_size: 32\ntraining_set_size: 20000\nmax_epochs: 50\n"
 	if err := os.WriteFile(file, []byte(job), 0o600); err != nil {
 		t.Fatal(err)
 	}

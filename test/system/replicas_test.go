@@ -44,6 +44,7 @@ func (c *cluster) leader(service, not string) string {
 // TestLossOfLeadersAtRandom runs two processes of each service and kills whichever leads, or stops it for longer than its lease and lets it go on, again
 // and again, while jobs come in.
 func TestLossOfLeadersAtRandom(t *testing.T) {
+	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))

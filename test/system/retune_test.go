@@ -17,6 +17,7 @@ import (
 // A job is given another micro-batch while it trains, then another memory and one device less, for which it starts again, once, and at last its devices back:
 // executor, agent and planner are killed in the middle, and no epoch is trained twice.
 func TestARunningJobIsRetunedThroughKills(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start("bus")
 	c.connect()
@@ -61,7 +62,7 @@ func TestARunningJobIsRetunedThroughKills(t *testing.T) {
 	first := map[string]float64{"cores": 1, "micro_batch": 32, "memory_mib": 1024, "devices": 2}
 	wish(first)
 	c.submitSpec("a", train.Spec{
-		Command: []string{filepath.Join(binaries, "trainer"), "-hidden", "64"}, Env: map[string]string{"TRAIN_LEDGER": c.ledger},
+		Command: []string{filepath.Join(binaries, "gotrainer"), "-hidden", "64"}, Env: map[string]string{"TRAIN_LEDGER": c.ledger},
 		BatchSize: 32, TrainingSetSize: 4000, MaxEpochs: 1_000_000, MinDevices: 2, MaxDevices: 2,
 	})
 	has(first, 1)

@@ -15,6 +15,7 @@ import (
 
 // Two jobs share the one GPU of the machine by memory, as their files say, and a third that does not fit waits until one of them has left.
 func TestJobsShareAGPU(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.flags = []string{"--device-kind", "gpu", "--sim-gpus", "1", "--sim-gpu-memory", "16"}
 	c.start("up")
@@ -23,14 +24,14 @@ func TestJobsShareAGPU(t *testing.T) {
 		t.Helper()
 		file := filepath.Join(c.dir, string(id)+".yaml")
 		text := fmt.Sprintf(`name: %s
-command: [%s, -hidden, "128"]
+command: [%s, -hidden, "8", -slow-by, 1ms]
 env: {TRAIN_LEDGER: %q}
 batch_size: 32
 training_set_size: 6000
 max_epochs: %d
 allow_sharing: true
 estimated_memory_mib: %d
-`, id, filepath.Join(binaries, "trainer"), c.ledger, epochs, gib<<10)
+`, id, filepath.Join(binaries, "gotrainer"), c.ledger, epochs, gib<<10)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -69,6 +70,7 @@ estimated_memory_mib: %d
 // A job that uses more than its part of a GPU is warned of it once, leaves at its epoch's end and goes on with what it needs on the other GPU. The one beside
 // it trains on as if nothing had happened, and one that comes later gets the room.
 func TestAJobThatOutgrowsItsPartIsMoved(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.flags = []string{"--device-kind", "gpu", "--sim-gpus", "2", "--sim-gpu-memory", "16"}
 	c.start("up")
@@ -77,7 +79,7 @@ func TestAJobThatOutgrowsItsPartIsMoved(t *testing.T) {
 	submit := func(id train.JobID, partGiB, usedGiB int64) {
 		t.Helper()
 		c.submitSpec(id, train.Spec{
-			Command: []string{filepath.Join(binaries, "trainer"), "-hidden", "128", "-memory-mib", fmt.Sprint(usedGiB << 10)}, Env: map[string]string{"TRAIN_LEDGER": c.ledger},
+			Command: []string{filepath.Join(binaries, "gotrainer"), "-hidden", "8", "-slow-by", "1ms", "-memory-mib", fmt.Sprint(usedGiB << 10)}, Env: map[string]string{"TRAIN_LEDGER": c.ledger},
 			BatchSize: 32, TrainingSetSize: 6000, MaxEpochs: endless, AllowSharing: true, EstimatedMemoryMiB: partGiB << 10,
 		})
 	}

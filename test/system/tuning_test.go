@@ -36,6 +36,7 @@ func (c *cluster) follows(t train.Tuning, job train.JobID) bool {
 
 // Two trainers share a GPU and are tuned. The planner is killed in the middle of it, and so is, later, one of the trainers: all settle.
 func TestJobsOnAGPUAreTunedThroughKills(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.flags = []string{"--device-kind", "gpu", "--sim-gpus", "1"}
 	c.start("bus")
@@ -45,7 +46,7 @@ func TestJobsOnAGPUAreTunedThroughKills(t *testing.T) {
 	}
 	for _, id := range []train.JobID{"a", "b"} {
 		c.submitSpec(id, train.Spec{
-			Command: []string{filepath.Join(binaries, "trainer"), "-hidden", "64"}, Env: map[string]string{"TRAIN_LEDGER": c.ledger},
+			Command: []string{filepath.Join(binaries, "gotrainer"), "-hidden", "64"}, Env: map[string]string{"TRAIN_LEDGER": c.ledger},
 			BatchSize: 2, TrainingSetSize: 20_000, MaxEpochs: 1_000_000, AllowSharing: true, EstimatedMemoryMiB: 4096,
 		})
 	}

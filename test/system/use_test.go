@@ -51,6 +51,7 @@ func (c *cluster) refused(subject, body string) {
 }
 
 func TestAnyNATSClientSubmitsAndRubbishBlocksNothing(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start("up")
 	c.connect()
@@ -107,6 +108,7 @@ func TestAnyNATSClientSubmitsAndRubbishBlocksNothing(t *testing.T) {
 }
 
 func TestTheSameSubmissionAgainChangesNothing(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start("up")
 	c.connect()
@@ -132,6 +134,7 @@ func TestTheSameSubmissionAgainChangesNothing(t *testing.T) {
 }
 
 func TestCancelLeavesNoProcess(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start("up")
 	c.connect()

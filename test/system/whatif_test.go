@@ -15,6 +15,7 @@ import (
 
 // Real jobs run; then every decision about them is replayed, and what happened is simulated: by the same policy, another one and on more nodes.
 func TestRecordedDecisionsAreReplayedAndTheWorkloadSimulated(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.start("up")
 	c.connect()

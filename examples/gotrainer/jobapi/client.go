@@ -22,7 +22,8 @@ const (
 	flushTimeout = 5 * time.Second // for all that waits, so that a slow server cannot hold the ring up
 	firstBackOff = 500 * time.Millisecond
 	lastBackOff  = 15 * time.Second
-	endTries     = 6 // 15 s in all: a scheduler that is started again is there by then
+	endTime      = 10 * time.Second // a scheduler that is started again is there by then
+	endPause     = time.Second
 	pendingLimit = 64
 	answerLimit  = 64 << 10 // bytes
 )
@@ -172,17 +173,15 @@ func (c *Client) StopRequested(ctx context.Context) bool {
 	return control.Stop
 }
 
-// End says the last word, and tries a few times, because nothing comes after it.
+// End says the last word, and tries for a while, because nothing comes after it.
 func (c *Client) End(ctx context.Context, e End) {
 	if c.base == "" {
 		return
 	}
-	c.backOff = 0
-	for try := range endTries {
-		if try > 0 && !sleep(ctx, time.Until(c.retryAt)) {
-			return
-		}
-		if c.flush(ctx) && c.post(ctx, fact{"end", e}) {
+	ctx, cancel := context.WithTimeout(ctx, endTime)
+	defer cancel()
+	for !c.flush(ctx) || !c.post(ctx, fact{"end", e}) {
+		if !sleep(ctx, endPause) {
 			return
 		}
 	}
