@@ -19,7 +19,7 @@ type Record struct {
 	Start []int `json:"start"`
 	// Measured are the combinations that were tried.
 	Measured []Measurement `json:"measured,omitempty"`
-	// Confirming is set while the first of them, which may have been warming up, and then the best are measured once more: the best of several is partly luck.
+	// Confirming is set while the best of them is measured once more: the best of several measurements is partly luck.
 	Confirming bool `json:"confirming,omitempty"`
 	// Unanswered counts the rounds of these jobs in a row that ended because one of them did not answer.
 	Unanswered int `json:"unanswered,omitempty"`
@@ -181,9 +181,6 @@ func (r *Record) Move(beats []Beat, now time.Time) (changed bool) {
 	}
 	seconds, missing := r.measure(beats)
 	switch m := (Measurement{r.wanted(), seconds}); {
-	case missing == "" && r.Confirming && slices.Equal(m.Choice, r.Start):
-		r.Measured = slices.Concat([]Measurement{m}, r.Measured[1:])
-		r.confirm(now)
 	case missing == "" && r.Confirming:
 		r.conclude(m, now)
 	case missing == "":
@@ -199,12 +196,9 @@ func (r *Record) Move(beats []Beat, now time.Time) (changed bool) {
 	return true
 }
 
-// confirmations is how many of a round's measurements repeat others.
-const confirmations = 2
-
-// advance goes on to the next combination, or after the last one measures the first again, if another is better.
+// advance goes on to the next combination, or after the last one to the best.
 func (r *Record) advance(now time.Time) {
-	if choice, more := r.round().Next(r.trials()); more && len(r.Measured) < MaxTrials-confirmations {
+	if choice, more := r.round().Next(r.trials()); more {
 		r.want(choice, now)
 		return
 	}
@@ -214,16 +208,6 @@ func (r *Record) advance(now time.Time) {
 		return
 	}
 	r.Confirming = true
-	r.want(r.Start, now)
-}
-
-// confirm measures the best combination again, unless none is better than what the first one makes by now.
-func (r *Record) confirm(now time.Time) {
-	best, gain := r.best()
-	if gain == 0 {
-		r.settle(best, CodeRolledBack, fmt.Sprintf("none of %d trials was better than the batches before when these were measured again", r.Tried), now)
-		return
-	}
 	r.want(best, now)
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/curve"
 )
 
-// MaxTrials is how many measurements a round takes at most: each costs the jobs some steps.
+// MaxTrials is how many combinations of batches a round tries at most: each costs the jobs some steps.
 const MaxTrials = 8
 
 // mostCombinations bounds the time that a choice takes. Jobs that have more combinations keep the batches that they have.
