@@ -97,7 +97,7 @@ func (c *conductor) profilesOf(ctx context.Context, r conduct.Record) (map[train
 		if err != nil {
 			return nil, err
 		}
-		if ok || c.now().Sub(t.Done[0].At) > profilePatience {
+		if ok || c.now().Sub(t.Done[0].At).Abs() > profilePatience {
 			found[t.Job] = p
 		}
 	}

@@ -49,7 +49,7 @@ const tellingPatience = 5 * time.Second
 // awaits says whether a decision would be taken without what is about to be told: the profile of a workload of which nothing is known, or the joules that an epoch took at a
 // setting that was new to its workload.
 func (r *Record) awaits(t *Trial, trial *pipeline.Trial, records []pipeline.Record, now time.Time) bool {
-	recent := func(e Epoch) bool { return now.Sub(e.At) <= tellingPatience }
+	recent := func(e Epoch) bool { return now.Sub(e.At).Abs() <= tellingPatience } // the clock is the node's
 	if t.Profile == nil && recent(t.Done[0]) && !trial.Known(records) {
 		return true
 	}

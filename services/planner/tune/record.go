@@ -132,7 +132,8 @@ func (r *Record) bound(job train.JobID, most int) {
 	r.Most[job] = most
 }
 
-// refused notes which tenants have taken up what is wanted with a smaller micro-batch: the code cannot run with a larger one, which is not tried again.
+// refused notes which tenants have taken up a step larger than submitted with a smaller one: the code cannot run with it, and it is not tried again. One that does not
+// even run with what it was submitted with refuses nothing, it is not waited for.
 func (r *Record) refused(beats []Beat) bool {
 	before := r.Sharers
 	r.Sharers = slices.Clone(before)
@@ -146,7 +147,7 @@ func (r *Record) refused(beats []Beat) bool {
 		for fit > 0 && s.Batches[fit-1] > b.MicroBatch {
 			fit--
 		}
-		if r.Start[i] >= fit {
+		if fit <= max(r.Start[i], slices.Index(s.Batches, s.BatchSize)) {
 			continue // it ran with that before, as far as is known
 		}
 		s.Batches, s.Gains = s.Batches[:fit], s.Gains[:fit]

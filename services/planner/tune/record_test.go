@@ -306,9 +306,21 @@ func TestEveryRoundOfADeviceEnds(t *testing.T) {
 				s = fixedSharer(s.Job, s.BatchSize)
 				s.Silent = rapid.Bool().Draw(t, "silent")
 			}
+			if rapid.Bool().Draw(t, "known alone") {
+				s.AloneSeconds = 0.1
+			}
 			sharers = append(sharers, s)
 		}
 		r := Open(Record{}, sharers, now)
+		if rapid.Bool().Draw(t, "another round") { // from what an earlier one settled on
+			choice := make([]int, len(sharers))
+			for i, s := range sharers {
+				choice[i] = rapid.IntRange(0, len(s.Batches)-1).Draw(t, "settled on")
+			}
+			before := r
+			before.settle(choice, CodeTuned, "", now)
+			r = Open(before, sharers, now)
+		}
 		for r.Settled.Code == "" {
 			now = now.Add(time.Duration(rapid.IntRange(1, 60).Draw(t, "seconds")) * time.Second)
 			before := r.Generation
