@@ -18,6 +18,7 @@ func decideShared(s State, p Policy) train.Plan {
 		next := newLodgings(s.published(made))
 		again := next.decide(p, next.firstRiders())
 		if slices.EqualFunc(made.Allocations, again.Allocations, sameAllocation) {
+			made.Memory = again.Memory // the jobs are as old there as the next decision finds them: one who got a rider begins anew
 			break
 		}
 		l = newLodgings(s)

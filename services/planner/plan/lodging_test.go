@@ -192,3 +192,24 @@ func TestWhoOutgrowsItsPartLeavesTheOthersAlone(t *testing.T) {
 		})
 	}
 }
+
+// What a policy remembers of a plan is how the next decision finds it: one whose device another has come to share is as young as that one, which is no news then.
+func TestWhoGetsARiderIsNoNews(t *testing.T) {
+	h := Holding{Node: "n", Devices: []train.DeviceID{"gpu:0"}, Memory: 4 * unit.GiB}
+	spec := train.Spec{AllowSharing: true, EstimatedMemoryMiB: 4 << 10, MinDevices: 1, MaxDevices: 1, MaxEpochs: 10, BatchSize: 10, TrainingSetSize: 100}
+	s := State{
+		Now: time.Unix(1000, 0), Tuning: live(),
+		Nodes: []train.Node{{ID: "n", Devices: []train.Device{{ID: "gpu:0", Kind: train.KindGPU, Memory: 16 * unit.GiB}}}},
+		Jobs: []Job{
+			{ID: "host", Spec: spec, Planned: &h, Running: &Running{Holding: h, Spoke: true, Epochs: 3, Seconds: 600}},
+			{ID: "rider", Spec: spec},
+		},
+	}
+	p := Decide(s, Switchyard{})
+	if a, has := p.Find("rider"); !has || a.Beside != "host" {
+		t.Fatalf("the rider is not beside the host:\n%s", words(p))
+	}
+	if next := Decide(s.published(p), Switchyard{}); next.Memory != p.Memory {
+		t.Errorf("the plan is remembered as %s, and found as %s", p.Memory, next.Memory)
+	}
+}
