@@ -213,3 +213,16 @@ func TestWhoGetsARiderIsNoNews(t *testing.T) {
 		t.Errorf("the plan is remembered as %s, and found as %s", p.Memory, next.Memory)
 	}
 }
+
+// Of who waits by both plans the first says why, but not that something is kept for it by the second one alone.
+func TestWhatIsKeptIsToldOfThePlanThatKeepsIt(t *testing.T) {
+	waits := func(id train.JobID, code string) train.Waiting {
+		return train.Waiting{Job: id, Blockers: []train.Reason{{Code: code}}}
+	}
+	first := train.Plan{Waiting: []train.Waiting{waits("x", ReasonPreemptedByPriority), waits("y", ReasonPreemptedByPriority)}}
+	second := train.Plan{Waiting: []train.Waiting{waits("x", ReasonDevicesKept), waits("y", ReasonWaitingForDevices)}}
+	told := reasonsOf(first, second).Waiting
+	if x, y := told[0].Blockers[0].Code, told[1].Blockers[0].Code; x != ReasonDevicesKept || y != ReasonPreemptedByPriority {
+		t.Errorf("x waits since %s, want %s; y since %s, want %s", x, ReasonDevicesKept, y, ReasonPreemptedByPriority)
+	}
+}
