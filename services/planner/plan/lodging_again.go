@@ -18,6 +18,7 @@ func decideShared(s State, p Policy) train.Plan {
 		next := newLodgings(s.published(made))
 		again := next.decide(p, next.firstRiders())
 		if slices.EqualFunc(made.Allocations, again.Allocations, sameAllocation) {
+			made.Memory = again.Memory // the jobs are as old there as the next decision finds them: one who got a rider begins anew
 			break
 		}
 		l = newLodgings(s)
@@ -55,7 +56,8 @@ func sameAllocation(x, y train.Allocation) bool {
 	return x.Job == y.Job && x.Beside == y.Beside && slices.EqualFunc(x.Places(), y.Places(), train.Part.Same)
 }
 
-// reasonsOf is the second of two plans. Of what it leaves as it was in the first, the first one's reasons are those that hold for the state before both.
+// reasonsOf is the second of two plans. Of what it leaves as it was in the first, the first one's reasons are those that hold for the state before both, unless
+// the second alone keeps something for who waits.
 func reasonsOf(first, second train.Plan) train.Plan {
 	for i, a := range second.Allocations {
 		if before, had := first.Find(a.Job); had && sameAllocation(before, a) {
@@ -63,6 +65,9 @@ func reasonsOf(first, second train.Plan) train.Plan {
 		}
 	}
 	for i, w := range second.Waiting {
+		if len(w.Blockers) > 0 && w.Blockers[0].Code == ReasonDevicesKept {
+			continue
+		}
 		if k := slices.IndexFunc(first.Waiting, func(o train.Waiting) bool { return o.Job == w.Job }); k >= 0 {
 			second.Waiting[i].Blockers = first.Waiting[k].Blockers
 		}

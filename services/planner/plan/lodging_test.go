@@ -192,3 +192,37 @@ func TestWhoOutgrowsItsPartLeavesTheOthersAlone(t *testing.T) {
 		})
 	}
 }
+
+// What a policy remembers of a plan is how the next decision finds it: one whose device another has come to share is as young as that one, which is no news then.
+func TestWhoGetsARiderIsNoNews(t *testing.T) {
+	h := Holding{Node: "n", Devices: []train.DeviceID{"gpu:0"}, Memory: 4 * unit.GiB}
+	spec := train.Spec{AllowSharing: true, EstimatedMemoryMiB: 4 << 10, MinDevices: 1, MaxDevices: 1, MaxEpochs: 10, BatchSize: 10, TrainingSetSize: 100}
+	s := State{
+		Now: time.Unix(1000, 0), Tuning: live(),
+		Nodes: []train.Node{{ID: "n", Devices: []train.Device{{ID: "gpu:0", Kind: train.KindGPU, Memory: 16 * unit.GiB}}}},
+		Jobs: []Job{
+			{ID: "host", Spec: spec, Planned: &h, Running: &Running{Holding: h, Spoke: true, Epochs: 3, Seconds: 600}},
+			{ID: "rider", Spec: spec},
+		},
+	}
+	p := Decide(s, Switchyard{})
+	if a, has := p.Find("rider"); !has || a.Beside != "host" {
+		t.Fatalf("the rider is not beside the host:\n%s", words(p))
+	}
+	if next := Decide(s.published(p), Switchyard{}); next.Memory != p.Memory {
+		t.Errorf("the plan is remembered as %s, and found as %s", p.Memory, next.Memory)
+	}
+}
+
+// Of who waits by both plans the first says why, but not that something is kept for it by the second one alone.
+func TestWhatIsKeptIsToldOfThePlanThatKeepsIt(t *testing.T) {
+	waits := func(id train.JobID, code string) train.Waiting {
+		return train.Waiting{Job: id, Blockers: []train.Reason{{Code: code}}}
+	}
+	first := train.Plan{Waiting: []train.Waiting{waits("x", ReasonPreemptedByPriority), waits("y", ReasonPreemptedByPriority)}}
+	second := train.Plan{Waiting: []train.Waiting{waits("x", ReasonDevicesKept), waits("y", ReasonWaitingForDevices)}}
+	told := reasonsOf(first, second).Waiting
+	if x, y := told[0].Blockers[0].Code, told[1].Blockers[0].Code; x != ReasonDevicesKept || y != ReasonPreemptedByPriority {
+		t.Errorf("x waits since %s, want %s; y since %s, want %s", x, ReasonDevicesKept, y, ReasonPreemptedByPriority)
+	}
+}

@@ -24,7 +24,7 @@ import (
 //	gone id=a                                       the node is not alive any more
 //	job id=x [min max priority hours epochs tenant deadline=600 labels=(tier:fast) memory=8 sharing program=p ...]   a job, submitted one second after the one before
 //	runs id=x node=a devices=(cpu:0,cpu:1) [part=8] [seconds=60] [epochs=2] [silent] [stopping]   part: of the device's memory, in GiB
-//	planned id=x node=a devices=(cpu:0)             what the last plan gave, where that differs from what runs
+//	planned id=x node=a devices=(cpu:0) [nowhere]   what the last plan gave, where that differs from what runs; nowhere: nothing
 //	learn id=x seconds=10 [devices=1] [scaling=bad] [seen=5]   epochs take so long on so many devices
 //	crew id=x share=300 worker=10 ..                 true milliseconds of a step with parameter servers: fixed, share, worker, server;
 //	    [at=(4/1,..)] [seen=5]                      workers/servers on which it was seen; left out, on enough to know all
@@ -69,7 +69,9 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 		s.runs(t, d)
 	case "planned":
 		h := holding(t, d)
-		s.find(t, d).Planned = &h
+		if s.find(t, d).Planned = &h; d.HasArg("nowhere") {
+			s.find(t, d).Planned = nil
+		}
 	case "learn":
 		s.learn(t, d)
 	case "crew":

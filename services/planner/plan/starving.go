@@ -15,7 +15,8 @@ func starving(s State, answer train.Plan) []*Job {
 	var line []*Job
 	for i := range s.Jobs {
 		j := &s.Jobs[i]
-		waits := !j.CancelRequested && !j.Rides && j.Request == nil && j.Planned == nil && j.Running == nil
+		silent := j.Running != nil && !j.Running.Spoke && !j.Running.StopPending // else it waits already while its attempt leaves
+		waits := !j.CancelRequested && !j.Rides && j.Request == nil && j.Planned == nil && !silent
 		if waits && s.Now.Sub(j.SubmittedAt).Seconds()-j.RunSeconds > bound {
 			line = append(line, j)
 		}
@@ -83,15 +84,18 @@ func (k *keeper) seeRobbed(robbed map[*Job]bool, line []*Job, made train.Plan) b
 	}
 	for _, a := range made.Allocations {
 		taker, taken := k.jobs[a.Job], k.idle(k.find(a.Places()))
+		ahead := false
 		for _, d := range taken {
-			j := k.kept[d]
-			if j == nil || j == taker {
-				continue
+			if j := k.kept[d]; j != nil && j != taker {
+				see(j, taker)
+				ahead = ahead || inLine(taker, j) < 0
 			}
-			if see(j, taker); inLine(taker, j) < 0 {
+		}
+		if ahead {
+			for _, d := range taken { // all, else what it needs would be kept for those behind
 				k.hold(taker, d)
-				news = true
 			}
+			news = true
 		}
 		for _, j := range line {
 			if len(taken) > 0 && k.left.rival(j.Spec.Tenant, taker.Spec.Tenant) {
