@@ -221,9 +221,9 @@ func (c *conductor) handleJob(ctx context.Context, m bus.Message) ([]event.Fact,
 		case *event.Succeeded:
 			r.JobEnded(job, train.StateSucceeded, b.Note, m.Time)
 		case *event.AttemptLost:
-			r.AttemptLost(job, b.Attempt, b.Exit)
+			r.AttemptLost(job, b.Attempt, b.Exit, b.Enlarged)
 		case *event.Failed:
-			r.AttemptLost(job, b.Attempt, b.Exit)
+			r.AttemptLost(job, b.Attempt, b.Exit, b.Enlarged)
 			r.JobEnded(job, train.StateFailed, b.Reason.Message, m.Time)
 		case *event.Cancelled:
 			r.JobEnded(job, train.StateCancelled, "", m.Time)

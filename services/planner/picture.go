@@ -297,10 +297,11 @@ func (p *picture) inUse(n train.Node) []train.Device {
 // job puts together what the buckets say of one job.
 func (p *picture) job(j train.Job, now time.Time) plan.Job {
 	key := string(j.ID)
+	wish := p.wishes[key]
 	job := plan.Job{
 		ID: j.ID, Spec: j.Spec, Priority: j.EffectivePriority(), SubmittedAt: j.SubmittedAt, EpochsDone: j.EpochsDone,
 		RunSeconds: j.RunSeconds, DeviceSeconds: j.DeviceSeconds, Restarts: j.Restarts, CancelRequested: j.CancelRequested,
-		RecentRestarts: recentRestarts(j, now), Outgrown: j.Outgrown, WantsDevices: int(p.wishes[key].Values[train.SettingDevices]),
+		RecentRestarts: recentRestarts(j, now), Outgrown: j.Outgrown, WantsDevices: int(wish.Values[train.SettingDevices]), BatchDevices: wish.BatchDevices,
 	}
 	if m, ok := p.models[key]; ok {
 		job.Model, job.Slow = &m, m.Stragglers

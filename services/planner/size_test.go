@@ -90,11 +90,14 @@ func TestAPlanFollowsTheSizeThatAnExperimentWants(t *testing.T) {
 	look.seeNode(now, bus.Entry[train.Node]{Key: "a", Value: n}, false)
 	look.seeJob(bus.Entry[train.Job]{Key: "trial", Value: admitted("trial", 1)}, false)
 	for _, devices := range []int{1, 2, 1} {
-		wish := train.Setting{Job: "trial", Values: map[string]float64{train.SettingDevices: float64(devices)}}
+		wish := train.Setting{Job: "trial", Values: map[string]float64{train.SettingDevices: float64(devices)}, BatchDevices: devices}
 		look.seeSetting(bus.Entry[train.Setting]{Key: "trial", Value: wish}, devices == 1)
-		made := plan.Decide(look.state(now, train.Plan{}, true, plan.State{}), plan.FIFO{})
-		if a, found := made.Find("trial"); !found || len(a.Devices) != devices {
+		s := look.state(now, train.Plan{}, true, plan.State{})
+		if a, found := plan.Decide(s, plan.FIFO{}).Find("trial"); !found || len(a.Devices) != devices {
 			t.Errorf("%d devices are wanted, planned are %v", devices, a.Devices)
+		}
+		if got := s.Jobs[0].BatchDevices; devices > 1 && got != devices || devices == 1 && got != 0 {
+			t.Errorf("%d devices are wanted, and its batch is meant on %d", devices, got)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package conduct
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -42,7 +43,7 @@ func TestFailuresAreLearntAtOnce(t *testing.T) {
 		Job: "exp-t0", Epochs: 9, State: search.Running, SettingAfter: 1, Settings: []pipeline.Setting{{file.Cores: 2}, {file.Cores: 1}},
 		Done: []Epoch{{Epoch: 1, Attempt: 1, Seconds: 10, At: r.SubmittedAt.Add(10 * time.Second)}},
 	}}
-	r.AttemptLost("exp-t0", 2, train.Exit{Code: 137})
+	r.AttemptLost("exp-t0", 2, train.Exit{Code: 137}, false)
 	known := r.Learn(profile.Store{})
 	if all := known.Records(); len(all) != 1 || len(all[0].Measured) != 0 || len(all[0].Failed) != 1 {
 		t.Fatalf("learnt %+v", all)
@@ -92,7 +93,57 @@ func TestWhatASettingIsBlamedFor(t *testing.T) {
 		for _, e := range test.epochs {
 			r.EpochEnded("exp-t0", e, at(20))
 		}
-		r.AttemptLost("exp-t0", 2, test.exit)
+		r.AttemptLost("exp-t0", 2, test.exit, false)
+		if got := len(r.Trials[0].Failed) > 0; got != test.blamed {
+			t.Errorf("%s: blamed %t, want %t", test.name, got, test.blamed)
+		}
+	}
+}
+
+// What a setting cannot have done, or never was given, does not count against it: memory of a device depends on the passes and the devices alone.
+func TestWhatASettingCannotHaveDone(t *testing.T) {
+	at := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	of := func(cores, micro, devices float64) pipeline.Setting {
+		return pipeline.Setting{file.Cores: cores, file.MicroBatch: micro, file.Devices: devices}
+	}
+	noMemory, crashed := train.Exit{Code: 1, LogTail: "RuntimeError: CUDA out of memory."}, train.Exit{Code: 1}
+	for _, test := range []struct {
+		name              string
+		setting           pipeline.Setting
+		refused           []string
+		exit              train.Exit
+		sharing, enlarged bool
+		blamed            bool
+	}{
+		{"fewer cores, no memory on its own device", of(1, 16, 1), nil, noMemory, false, false, true},
+		{"fewer cores, no memory beside another", of(1, 16, 1), nil, noMemory, true, false, false},
+		{"fewer cores, a crash beside another", of(1, 16, 1), nil, crashed, true, false, true},
+		{"larger passes, no memory beside another", of(2, 32, 1), nil, noMemory, true, false, true},
+		{"other devices, no memory beside another", of(2, 16, 2), nil, noMemory, true, false, true},
+		{"passes that have trained, no memory beside another", of(1, 8, 1), nil, noMemory, true, false, false},
+		{"larger steps were asked, no memory", of(1, 16, 1), nil, noMemory, false, true, false},
+		{"larger steps were asked, a crash", of(1, 16, 1), nil, crashed, false, true, true},
+		{"devices that were refused", of(2, 16, 2), []string{file.Devices}, crashed, false, false, false},
+		{"devices that were refused, no memory beside another", of(1, 16, 2), []string{file.Devices}, noMemory, true, false, false},
+		{"devices that were refused, and fewer cores", of(1, 16, 2), []string{file.Devices}, crashed, false, false, true},
+		{"fewer cores, where nothing else can be set", of(1, 16, 1), []string{file.MicroBatch}, crashed, false, false, true},
+	} {
+		e := experiment(search.Random, file.PipeTune, 1)
+		e.Job.AllowSharing, e.Job.EstimatedMemoryMiB = test.sharing, 1024
+		r := New("exp", e, "", at)
+		r.Trials = []Trial{{Job: "exp-t0", Epochs: 9, State: search.Running, Settings: []pipeline.Setting{of(2, 16, 1), of(2, 8, 1), test.setting}}}
+		r.Retuned(train.Applied{Job: "exp-t0", Attempt: 1, Generation: 2, Values: of(2, 8, 1), At: at})
+		r.EpochEnded("exp-t0", event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 10, Devices: 1}, at.Add(10*time.Second))
+		told := train.Applied{Job: "exp-t0", Attempt: 2, Generation: 3, At: at.Add(12 * time.Second)}
+		for name, value := range test.setting {
+			if slices.Contains(test.refused, name) {
+				told.Refuse(name, "not to be had")
+			} else {
+				told.Take(name, value)
+			}
+		}
+		r.Retuned(told)
+		r.AttemptLost("exp-t0", 2, test.exit, test.enlarged)
 		if got := len(r.Trials[0].Failed) > 0; got != test.blamed {
 			t.Errorf("%s: blamed %t, want %t", test.name, got, test.blamed)
 		}

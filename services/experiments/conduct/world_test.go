@@ -373,7 +373,7 @@ func (w *world) lose(id train.JobID, j *job) {
 	attempt, exit := j.attempt, train.Exit{Signal: "SIGKILL"}
 	w.lost++
 	j.lost++
-	w.hear(func(r *Record) { r.AttemptLost(id, attempt, exit) })
+	w.hear(func(r *Record) { r.AttemptLost(id, attempt, exit, false) })
 	if j.over = j.lost > 1; j.over {
 		j.running = false
 		w.hear(func(r *Record) { r.JobEnded(id, train.StateFailed, "killed", w.now) })

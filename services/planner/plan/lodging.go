@@ -103,19 +103,30 @@ func newLodgings(s State) *lodgings {
 	return l
 }
 
-// deviceMemory is what a job is given of a device that it shares: what its user estimates until it is measured. What jobs like it needed with one other
-// batch is no measurement of this one; with several, their slope is. One that has outgrown its part asks for what it was seen to use.
+// deviceMemory is what a job is given of a device that it shares: what its user estimates until it is measured, for the batch that was submitted; a larger one is
+// taken to need as much more. What jobs like it needed with one other batch is no measurement of this one; with several, their slope is. One that has outgrown its part
+// asks for what it was seen to use.
 func (j *Job) deviceMemory() unit.Bytes {
-	asked := j.Spec.SharedMemory()
+	asked, batch := j.Spec.SharedMemory(), j.localBatch()
+	if batch > j.Spec.BatchSize && !j.Outgrown {
+		asked = unit.Bytes(float64(asked) * float64(batch) / float64(j.Spec.BatchSize))
+	}
 	if j.Model == nil || j.Model.Memory == nil {
 		return asked
 	}
 	m := j.Model.Memory
-	measured := m.Reserved(j.Spec.BatchSize)
+	measured := m.Reserved(batch)
 	if j.Outgrown || m.Points < 2 && j.EpochsDone == 0 {
 		return max(asked, measured)
 	}
 	return measured
+}
+
+// localBatch is how many samples a job has on each device: more than were submitted where its experiment has the same step on fewer devices (see sized). On more it
+// is planned with as many as were submitted.
+func (j *Job) localBatch() int {
+	meant := train.Setting{BatchDevices: j.BatchDevices}
+	return max(meant.BatchOn(j.Spec.MinDevices, j.Spec.BatchSize), j.Spec.BatchSize)
 }
 
 // find gives the devices of a holding; none where any is not there any more, or they are of several nodes: those are never shared.

@@ -34,7 +34,7 @@ import (
 //	outgrown id=x memory=12                         its attempt was found to use more than its part, and asks for so much from now on
 //	slow id=x device=cpu:1 [node=a] [times=3]       a worker held up the others
 //	restarted id=x times=6                          within the last hour
-//	wants id=x devices=2                            its experiment wants it to run on so many
+//	wants id=x devices=2 [batch_devices=2]          its experiment wants it to run on so many; batch_devices: its batch size is meant on so many
 //	done id=x epochs=5; ended id=x; cancel id=x
 //	decide policy                                   prints the plan
 //	apply [settled]                                 the last plan now runs; settled: each job has spoken and finished an epoch
@@ -95,7 +95,8 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 			Slowdown: float64(count(t, d, "times", 3)), ToldAt: s.state.Now,
 		})
 	case "wants":
-		s.find(t, d).WantsDevices = count(t, d, "devices", 0)
+		j := s.find(t, d)
+		j.WantsDevices, j.BatchDevices = count(t, d, "devices", 0), count(t, d, "batch_devices", 0)
 	case "restarted":
 		s.find(t, d).RecentRestarts = count(t, d, "times", 0)
 	case "done":

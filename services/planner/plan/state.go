@@ -53,6 +53,8 @@ type Job struct {
 
 	// WantsDevices is on how many devices its experiment wants it to run; 0 where nobody says. It holds where it can be had (see decideSizes).
 	WantsDevices int `json:"wants_devices,omitempty"`
+	// BatchDevices is on how many devices it has its batch size on each: on others as many samples make a step. 0 where it has that on each of any number.
+	BatchDevices int `json:"batch_devices,omitempty"`
 
 	// Request is what the user asked for, word for word; policies that tune sizes may give something else.
 	Request *Request `json:"request,omitempty"`
