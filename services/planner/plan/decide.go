@@ -2,7 +2,7 @@
 // desired; carrying it out, and waiting for a job to leave before the next one starts on its devices, is the executor's business.
 //
 // For every policy: a device is given once, or to jobs of one tenant that share its memory; no tenant holds more than its quota and no plan is predicted to draw more than the power budget. For those of
-// the live planner: a job gets between min_devices and max_devices or nothing; jobs with a strictly higher priority go first and may take devices
+// the live planner: a job gets between min_devices and max_devices, or as many as its experiment chooses, or nothing; jobs with a strictly higher priority go first and may take devices
 // from lower ones, which leave at their next checkpoint; an attempt that never spoke to the job API is neither moved nor resized, since it could
 // only be killed; a job whose size does not change keeps its devices, one that shrinks keeps some of them, one that grows all.
 package plan
@@ -79,7 +79,8 @@ func Find(name string) (Policy, error) {
 const maxRounds = 8
 
 // Decide makes the plan; its generation and time are left to the caller. It is one function for the live planner and for simulations. Policies hand out whole
-// devices; which jobs have one together is settled around them. Jobs that are put off for better energy take no part, and come last of those that wait.
+// devices; which jobs have one together, how many a job has whose experiment chooses that, and what is kept for jobs that starve is settled around them. Jobs
+// that are put off for better energy take no part, and come last of those that wait.
 func Decide(s State, p Policy) train.Plan {
 	s, put := s.postpone()
 	made := decideSizes(s, p)

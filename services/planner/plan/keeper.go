@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"iter"
 	"math"
 	"slices"
 
@@ -18,9 +19,10 @@ type keeper struct {
 	load   map[spot]int
 	tenant map[spot]string
 	left   allowance
-	// kept are the devices that are set aside, spare is what those of them that are idle leave of left.
+	// kept are the devices that are set aside, spare is what those of them that are idle leave of left. open is how many others are idle.
 	kept  map[spot]*Job
 	spare allowance
+	open  int
 }
 
 func newKeeper(s State) *keeper {
@@ -54,14 +56,25 @@ func (k *keeper) hold(j *Job, d spot) {
 	}
 }
 
+// setAsideAll keeps what is idle for the first of a line, until all of it is kept: who comes behind them could only be kept what others hold.
 func (k *keeper) setAsideAll(line []*Job) {
 	k.clear()
 	for _, j := range line {
+		if k.open == 0 {
+			return
+		}
 		k.setAside(j)
 	}
 }
 
-func (k *keeper) clear() { k.kept, k.spare = map[spot]*Job{}, k.left.clone() }
+func (k *keeper) clear() {
+	k.kept, k.spare, k.open = map[spot]*Job{}, k.left.clone(), k.board.total-len(k.load)
+}
+
+// handsOut says whether a plan gives anybody a device that nobody holds.
+func (k *keeper) handsOut(made train.Plan) bool {
+	return slices.ContainsFunc(made.Allocations, func(a train.Allocation) bool { return len(k.idle(k.find(a.Places()))) > 0 })
+}
 
 // held are the devices of a job: those of the last plan, or what it runs on where it cannot be asked to leave.
 func (k *keeper) held(j *Job) spots {
@@ -95,7 +108,7 @@ func (k *keeper) setAside(j *Job) {
 	var best spots
 	var least [3]int
 	need, short := max(j.Spec.MinDevices, 1), 0
-	for _, nodes := range k.grounds(j) {
+	for nodes := range k.grounds(j) {
 		free, watts := k.free(nodes)
 		idle, spare := len(k.idle(free)), k.spare.most(j.Spec.Tenant, watts)
 		free = slices.Delete(free, min(idle, spare), idle)
@@ -110,6 +123,7 @@ func (k *keeper) setAside(j *Job) {
 	}
 	for _, d := range best {
 		if k.kept[d] = j; k.load[d] == 0 {
+			k.open--
 			k.spare.take(j.Spec.Tenant, 1, k.board.nodes[d.node].watts)
 		}
 	}
@@ -156,29 +170,37 @@ func (k *keeper) idle(at spots) spots {
 }
 
 // grounds are the nodes among which a job finds all that it needs: each on its own, or where no node is so large and it may be spread, those of a model.
-func (k *keeper) grounds(j *Job) [][]int {
-	var apart, together [][]int
-	byModel := map[string]int{}
-	for at := range k.nodes {
-		if !k.suits(j, at) {
-			continue
+func (k *keeper) grounds(j *Job) iter.Seq[[]int] {
+	return func(yield func([]int) bool) {
+		var together [][]int
+		byModel, apart := map[string]int{}, false
+		for at := range k.nodes {
+			if !k.suits(j, at) {
+				continue
+			}
+			n := &k.board.nodes[at]
+			if len(n.devices) >= j.Spec.MinDevices {
+				if apart = true; !yield([]int{at}) {
+					return
+				}
+				continue
+			}
+			i, known := byModel[n.model+n.island]
+			if !known {
+				i, together = len(together), append(together, nil)
+				byModel[n.model+n.island] = i
+			}
+			together[i] = append(together[i], at)
 		}
-		n := &k.board.nodes[at]
-		if len(n.devices) >= j.Spec.MinDevices {
-			apart = append(apart, []int{at})
-			continue
+		if apart || k.board.tuning.OneNode {
+			return
 		}
-		i, known := byModel[n.model+n.island]
-		if !known {
-			i, together = len(together), append(together, nil)
-			byModel[n.model+n.island] = i
+		for _, nodes := range together {
+			if k.devices(nodes) >= j.Spec.MinDevices && !yield(nodes) {
+				return
+			}
 		}
-		together[i] = append(together[i], at)
 	}
-	if len(apart) > 0 || k.board.tuning.OneNode {
-		return apart
-	}
-	return slices.DeleteFunc(together, func(nodes []int) bool { return k.devices(nodes) < j.Spec.MinDevices })
 }
 
 func (k *keeper) devices(nodes []int) int {
@@ -190,7 +212,12 @@ func (k *keeper) devices(nodes []int) int {
 }
 
 // possible says whether there is a place for a job at all, were nobody else there.
-func (k *keeper) possible(j *Job) bool { return len(k.grounds(j)) > 0 }
+func (k *keeper) possible(j *Job) bool {
+	for range k.grounds(j) {
+		return true
+	}
+	return false
+}
 
 // suits says whether a job may have devices of a node, and as many as it needs by its quota and the power budget.
 func (k *keeper) suits(j *Job, at int) bool {

@@ -603,6 +603,21 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
+// BenchmarkDecideStarving has 10,000 jobs that have waited for too long while all 1,024 devices are held, or the last 24 idle.
+func BenchmarkDecideStarving(b *testing.B) {
+	for _, name := range PolicyNames() {
+		for _, idle := range []int{0, 24} {
+			b.Run(fmt.Sprintf("%s/%d_idle", name, idle), func(b *testing.B) {
+				s, policy := busyCluster(b, (1024-idle)/2, 10_000), Policies()[name]
+				s.Now = time.Unix(20_000, 0)
+				for b.Loop() {
+					Decide(s, policy)
+				}
+			})
+		}
+	}
+}
+
 func busyCluster(b *testing.B, running, waiting int) State {
 	b.Helper()
 	var s State

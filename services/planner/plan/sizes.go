@@ -16,13 +16,17 @@ const mostGrown = 8
 
 // decideSizes decides with those jobs at one size each whose experiments choose it (Job.WantsDevices). Policies do not know of that: to them a job that is to
 // give devices up has done so, and one that is to have more is a job that needs that many. It gets them if nobody has less for it, be it devices, memory or
-// its place, and else goes on as it is: a trial that is being tuned takes from others what its priority takes anyway, and nothing for a probe.
+// its place, and nobody starves, for whom idle devices are kept, and else goes on as it is: a trial that is being tuned takes from others what its priority
+// takes anyway, and nothing for a probe.
 func decideSizes(s State, p Policy) train.Plan {
 	before := s.Jobs
 	s, resizable := s.sized()
 	made := handOut(s, p)
 	if lesser, found := s.reduced(made, before, resizable); found {
 		s, made = lesser, handOut(lesser, p)
+	}
+	if len(resizable) > 0 && len(starving(s, made)) > 0 {
+		resizable = nil
 	}
 	tries := 0
 	for _, i := range resizable {

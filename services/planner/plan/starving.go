@@ -51,10 +51,16 @@ func decideKeeping(s State, p Policy) train.Plan {
 		return made
 	}
 	k, robbed := newKeeper(s), map[*Job]bool{}
+	if !k.handsOut(made) {
+		return made
+	}
 	for range maxRounds {
 		k.setAsideAll(line)
 		if !k.seeRobbed(robbed, line, made) {
 			break
+		}
+		if len(robbed) == 0 { // the devices went to those who are served before: for them the policy need not be asked again
+			continue
 		}
 		k.setAsideAll(line)
 		holders := k.holders(line, robbed)
