@@ -98,8 +98,8 @@ type EpochEnded struct {
 	GradVariance *float64           `json:"grad_var,omitempty"`
 	MemoryBytes  unit.Bytes         `json:"memory_bytes,omitempty"`
 	Devices      int                `json:"devices"`
-	// BatchesSince is since when the micro-batches on its devices, of all jobs there, are what they are: the epoch's end while some are tried, zero where none
-	// ever were.
+	// BatchesSince is since when the node's agent has seen the micro-batches on its devices, of all jobs there, be what they are: the epoch's end while some
+	// are tried, zero where none ever were.
 	BatchesSince time.Time `json:"batches_since,omitzero"`
 }
 

@@ -26,6 +26,7 @@ type picture struct {
 	attempts map[train.JobID]bus.Entry[train.Attempt]
 	reports  map[diff.ReportKey]train.AttemptReport
 	stopSeen map[diff.ReportKey]time.Time
+	exitSeen map[diff.ReportKey]time.Time
 	wishes   map[train.JobID]train.Setting
 	retunes  map[diff.ReportKey]train.Reason
 	plan     planned
@@ -43,7 +44,7 @@ func newPicture(realm diff.Realm) *picture {
 	return &picture{
 		wake: make(chan struct{}, 1), realm: realm,
 		jobs: map[train.JobID]bus.Entry[train.Job]{}, attempts: map[train.JobID]bus.Entry[train.Attempt]{},
-		reports: map[diff.ReportKey]train.AttemptReport{}, stopSeen: map[diff.ReportKey]time.Time{},
+		reports: map[diff.ReportKey]train.AttemptReport{}, stopSeen: map[diff.ReportKey]time.Time{}, exitSeen: map[diff.ReportKey]time.Time{},
 		wishes: map[train.JobID]train.Setting{}, retunes: map[diff.ReportKey]train.Reason{}, held: diff.Holding{}, agenda: newAgenda(),
 	}
 }
@@ -144,7 +145,7 @@ func (p *picture) actions(jobs []train.JobID, now time.Time, l diff.Limits) []di
 		if p.settled(p.jobs[id].Value) {
 			delete(p.jobs, id)
 		}
-		p.noteStop(id, now)
+		p.noteSeen(id, now)
 	}
 	s := p.state(jobs, now)
 	for id, at := range diff.Due(s, l) {
@@ -157,7 +158,7 @@ func (p *picture) actions(jobs []train.JobID, now time.Time, l diff.Limits) []di
 func (p *picture) state(jobs []train.JobID, now time.Time) diff.State {
 	s := diff.State{
 		Now: now, Realm: p.realm, Plan: p.withoutPaused(p.plan.about(jobs)), Planned: p.plan.known, Jobs: make(map[train.JobID]train.Job, len(jobs)),
-		Attempts: make(map[train.JobID]train.Attempt, len(jobs)), Reports: p.reports, Held: p.held, StopSeen: p.stopSeen, Retunes: p.retunes,
+		Attempts: make(map[train.JobID]train.Attempt, len(jobs)), Reports: p.reports, Held: p.held, StopSeen: p.stopSeen, ExitSeen: p.exitSeen, Retunes: p.retunes,
 	}
 	for _, id := range jobs {
 		if e, known := p.jobs[id]; known {
@@ -170,15 +171,19 @@ func (p *picture) state(jobs []train.JobID, now time.Time) diff.State {
 	return s
 }
 
-// noteStop takes down when it was first seen that the attempt of a job shall leave.
-func (p *picture) noteStop(job train.JobID, now time.Time) {
+// noteSeen takes down when it was first seen that the attempt of a job shall leave, and that it has exited.
+func (p *picture) noteSeen(job train.JobID, now time.Time) {
 	a := p.attempts[job].Value
 	key := diff.ReportKey{Job: a.Job, Number: a.Number}
-	if !a.Live() || a.Stop == train.StopNone {
-		delete(p.stopSeen, key)
-	} else if _, seen := p.stopSeen[key]; !seen {
-		p.stopSeen[key] = now
+	note := func(first map[diff.ReportKey]time.Time, holds bool) {
+		if !holds {
+			delete(first, key)
+		} else if _, seen := first[key]; !seen {
+			first[key] = now
+		}
 	}
+	note(p.stopSeen, a.Live() && a.Stop != train.StopNone)
+	note(p.exitSeen, a.Phase == train.PhaseExited && a.Outcome == train.OutcomeNone)
 }
 
 // settled says that a job has ended and nothing is recorded of an attempt (any more). A job that is not known is never started, so nothing else remembers it.

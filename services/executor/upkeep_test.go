@@ -112,6 +112,28 @@ func TestOldRecordsAreDeleted(t *testing.T) {
 	}
 }
 
+// An executor that comes back long after the end of an attempt leaves the agent the whole of its time to read the output.
+func TestAnExitCountsFromWhenItWasSeen(t *testing.T) {
+	p := newPicture(diff.Realm{Backend: train.BackendKubernetes})
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	a := train.Attempt{Job: "j", Number: 1, Backend: train.BackendKubernetes, LogFormat: train.LogBigDL, Phase: train.PhaseExited, Exit: &train.Exit{}}
+	a.StartedAt, a.ExitedAt = now.Add(-2*time.Hour), now.Add(-time.Hour)
+	p.keep(a, 1)
+	limits := diff.Limits{StopGrace: time.Minute}
+	for after, want := range []int{0, 0, 1} {
+		if actions := p.actions(p.take(now), now, limits); len(actions) != want || want > 0 && actions[0].Kind != diff.Decide {
+			t.Errorf("%d times 15 s after the exit was seen: %+v", after, actions)
+		}
+		now = now.Add(15 * time.Second)
+	}
+	a.Outcome = train.OutcomeSucceeded
+	p.keep(a, 2)
+	p.actions(p.take(now), now, limits)
+	if len(p.exitSeen) != 0 {
+		t.Errorf("kept of what is decided: %v", p.exitSeen)
+	}
+}
+
 func TestPictureForgetsEndedJobs(t *testing.T) {
 	p := newPicture(diff.Realm{Node: "n1"})
 	p.complete.attempts = true

@@ -172,7 +172,7 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 	}
 	defer doors.close()
 	wanted := newWishes()
-	batches := &tunings{wanted: map[string]train.Tuning{}, trials: wanted.microBatch}
+	batches := newTunings(wanted, time.Now)
 	api := jobapi.New(jobapi.Config{
 		Node: p.Common.NodeID(), Bus: b, Reports: t.reports, Roster: known, Outbox: box, EpochEnded: opened.recorder.Mark,
 		UsesMemory: reserved.reported, Tuned: batches.of, BatchesSince: batches.since, Paused: wanted.holds, Log: p.Log, Metrics: p.Metrics,

@@ -12,9 +12,22 @@ import (
 // message, a process or this agent.
 type tunings struct {
 	mu     sync.Mutex
-	wanted map[string]train.Tuning
+	wanted map[string]standing
+	// now is this node's clock.
+	now func() time.Time
 	// trials gives the micro-batch of a trial that has one of its own. It goes before.
 	trials func(train.Attempt) (wanted train.TunedTenant, generation uint64, tuned bool)
+}
+
+// standing is a tuning, and when this agent saw that its micro-batches stand so. The record's own time is that of the planner's clock, and is not to be compared
+// with times of this node.
+type standing struct {
+	train.Tuning
+	seen time.Time
+}
+
+func newTunings(trials *wishes, now func() time.Time) *tunings {
+	return &tunings{wanted: map[string]standing{}, now: now, trials: trials.microBatch}
 }
 
 func (t *tunings) see(e bus.Entry[train.Tuning], deleted bool) {
@@ -24,10 +37,15 @@ func (t *tunings) see(e bus.Entry[train.Tuning], deleted bool) {
 		delete(t.wanted, e.Key)
 		return
 	}
-	t.wanted[e.Key] = e.Value
+	next := standing{e.Value, t.now().UTC()}
+	before, known := t.wanted[e.Key]
+	if known && before.Generation == next.Generation && before.Settled.Code == next.Settled.Code {
+		next.seen = before.seen
+	}
+	t.wanted[e.Key] = next
 }
 
-// since is when the micro-batches on an attempt's devices became what they are: now where some are tried, zero where none ever were.
+// since is when the micro-batches on an attempt's devices became what they are, or this agent came up: now where some are tried, zero where none ever were.
 func (t *tunings) since(a train.Attempt, now time.Time) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -37,8 +55,8 @@ func (t *tunings) since(a train.Attempt, now time.Time) time.Time {
 		switch {
 		case tuned && on.Settled.Code == "":
 			return now
-		case on.Since.After(last):
-			last = on.Since
+		case on.seen.After(last):
+			last = on.seen
 		}
 	}
 	return last

@@ -10,7 +10,7 @@ import (
 
 func TestWhoseMicroBatchIsWanted(t *testing.T) {
 	trials := newWishes()
-	wanted := &tunings{wanted: map[string]train.Tuning{}, trials: trials.microBatch}
+	wanted := newTunings(trials, time.Now)
 	key := train.TuningKey("n1", "gpu:1")
 	record := train.Tuning{Node: "n1", Device: "gpu:1", Generation: 5, Tenants: []train.TunedTenant{
 		{Job: "j", Attempt: 2, MicroBatch: 8, Accumulation: 2}, {Job: "fixed", Attempt: 1},
@@ -52,22 +52,28 @@ func TestWhoseMicroBatchIsWanted(t *testing.T) {
 	}
 }
 
+// The planner's clock may be wrong: what counts is when this agent saw that something has changed.
 func TestSinceWhenMicroBatchesStand(t *testing.T) {
 	at := func(minutes int) time.Time { return time.Unix(1_000_000, 0).Add(time.Duration(minutes) * time.Minute) }
-	wanted := &tunings{wanted: map[string]train.Tuning{}}
-	tune := func(device train.DeviceID, since time.Time, settled string) {
-		record := train.Tuning{Since: since, Settled: train.Reason{Code: settled}}
+	var now time.Time
+	wanted := newTunings(newWishes(), func() time.Time { return now })
+	tune := func(minute int, device train.DeviceID, generation uint64, settled string) {
+		now = at(minute)
+		record := train.Tuning{Generation: generation, Since: at(1000), Settled: train.Reason{Code: settled}}
 		wanted.see(bus.Entry[train.Tuning]{Key: train.TuningKey("n1", device), Value: record}, false)
 	}
-	tune("gpu:0", at(1), "Tuned")
-	tune("gpu:1", at(2), "Alone")
-	tune("gpu:2", at(3), "")
+	tune(0, "gpu:0", 1, "")
+	tune(1, "gpu:0", 1, "Tuned")
+	tune(2, "gpu:1", 1, "Tuned")
+	tune(3, "gpu:1", 2, "Tuned")
+	tune(4, "gpu:2", 3, "")
+	tune(5, "gpu:0", 1, "Tuned") // as it was
 	for _, c := range []struct {
 		devices []train.DeviceID
 		want    time.Time
 	}{
 		{[]train.DeviceID{"gpu:0"}, at(1)},
-		{[]train.DeviceID{"gpu:1", "gpu:0"}, at(2)},
+		{[]train.DeviceID{"gpu:1", "gpu:0"}, at(3)},
 		{[]train.DeviceID{"gpu:2", "gpu:0"}, at(9)}, // where something is tried
 		{[]train.DeviceID{"gpu:3"}, time.Time{}},
 	} {

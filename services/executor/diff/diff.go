@@ -100,6 +100,9 @@ type State struct {
 	// StopSeen is when this executor first saw that an attempt was asked to leave. The grace counts from then and not from the time in the record: the
 	// clock of the machine may have been set since.
 	StopSeen map[ReportKey]time.Time
+	// ExitSeen is when this executor first saw that an attempt whose outcome is open had exited. What is still to be said of it counts from then: the exit may have
+	// been long ago when the executor is back, and its time is that of another machine's clock.
+	ExitSeen map[ReportKey]time.Time
 
 	wanted map[train.JobID]train.Allocation
 }
@@ -115,13 +118,18 @@ func (s State) report(a train.Attempt) train.AttemptReport {
 	return s.Reports[ReportKey{a.Job, a.Number}]
 }
 
-// asked is how long an attempt has been asked to leave; a stop that was not seen before begins now.
+// asked is how long an attempt has been asked to leave.
 func (s State) asked(a train.Attempt) time.Duration {
-	seen, known := s.StopSeen[ReportKey{a.Job, a.Number}]
+	return s.seenFor(s.StopSeen, a)
+}
+
+// seenFor is how long something has been seen of an attempt; what was not seen before begins now.
+func (s State) seenFor(seen map[ReportKey]time.Time, a train.Attempt) time.Duration {
+	first, known := seen[ReportKey{a.Job, a.Number}]
 	if !known {
 		return 0
 	}
-	return s.Now.Sub(seen)
+	return s.Now.Sub(first)
 }
 
 // Restarts says whether an attempt has a state of its job to go on from: a finished epoch, or a checkpoint of an attempt before it. Code that is told so
@@ -263,21 +271,19 @@ const outputPatience = 30 * time.Second
 // ended meanwhile must not be taken for one that stopped early because its last epochs are told a moment later.
 func untilSettled(a train.Attempt, s State) time.Duration {
 	r, job := s.report(a), s.Jobs[a.Job]
-	within := func(patience time.Duration) time.Duration {
-		return min(patience-s.Now.Sub(a.ExitedAt), patience) // a clock that steps back must not make it longer
-	}
+	waited := s.seenFor(s.ExitSeen, a)
 	if a.Backend == train.BackendKubernetes && a.LogFormat != "" {
 		if r.OutputRead || a.StartedAt.IsZero() {
 			return 0
 		}
-		return within(outputPatience)
+		return outputPatience - waited
 	}
 	clean := a.Exit != nil && a.Exit.Code == 0 && a.Exit.Signal == "" && !a.Exit.Lost && !a.Exit.Forced
 	silent := !r.Spoke && job.Spec.LogFormat == "" // an output that is read is no call
 	if !clean || silent || r.StopAnswered || r.Ended != "" || r.EpochsDone >= job.Spec.MaxEpochs {
 		return 0
 	}
-	return within(settlePatience)
+	return settlePatience - waited
 }
 
 // Due is when something becomes due for a job by the clock alone.

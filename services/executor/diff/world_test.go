@@ -38,7 +38,7 @@ func newWorld() *world {
 	return &world{
 		State: State{
 			Now: began, Realm: Realm{Node: "n1", Nodes: map[train.NodeID]train.Node{"n1": machine("n1")}}, Jobs: map[train.JobID]train.Job{}, Attempts: map[train.JobID]train.Attempt{},
-			Reports: map[ReportKey]train.AttemptReport{}, StopSeen: map[ReportKey]time.Time{}, Retunes: map[ReportKey]train.Reason{},
+			Reports: map[ReportKey]train.AttemptReport{}, StopSeen: map[ReportKey]time.Time{}, ExitSeen: map[ReportKey]time.Time{}, Retunes: map[ReportKey]train.Reason{},
 		},
 		limits: Limits{StopGrace: 10 * time.Minute}, began: began,
 	}
@@ -48,6 +48,10 @@ func newWorld() *world {
 func (w *world) actions() []Action {
 	w.Held = Holding{}
 	for _, a := range w.Attempts {
+		key := ReportKey{a.Job, a.Number}
+		if _, seen := w.ExitSeen[key]; !seen && a.Phase == train.PhaseExited {
+			w.ExitSeen[key] = w.Now
+		}
 		if a.Live() && a.Backend == w.Realm.Backend {
 			w.Held.Take(a.Places())
 		}
@@ -175,7 +179,7 @@ func (w *world) exit(id train.JobID, e train.Exit) {
 	if !a.Live() {
 		return
 	}
-	a.Phase, a.Exit, a.ExitedAt = train.PhaseExited, &e, w.Now
+	a.Phase, a.Exit, a.ExitedAt = train.PhaseExited, &e, w.Now.Add(w.step)
 	w.Attempts[id] = a
 }
 

@@ -33,16 +33,21 @@ type heard struct {
 // hearing is what is kept of an ear over restarts, together with the place up to which the log was read.
 type hearing struct {
 	Progress bigdl.Progress `json:"progress"`
+	At       time.Time      `json:"at,omitzero"`
 	Untold   []heard        `json:"untold,omitempty"`
 }
 
-// newEar goes on where an ear before it was; the zero hearing begins a log.
+// newEar goes on where an ear before it was; the zero hearing begins a log. Where nothing says when its lines were written, they are of now.
 func newEar(kept hearing) *ear {
-	return &ear{log: bigdl.New(kept.Progress), untold: kept.Untold}
+	e := &ear{log: bigdl.New(kept.Progress), at: kept.At, untold: kept.Untold}
+	if e.at.IsZero() {
+		e.at = time.Now().UTC()
+	}
+	return e
 }
 
 // hearing is the ear as it is to be kept.
-func (e *ear) hearing() hearing { return hearing{e.log.Progress, e.untold} }
+func (e *ear) hearing() hearing { return hearing{e.log.Progress, e.at, e.untold} }
 
 // written takes when the line that comes next was written.
 func (e *ear) written(at string) {

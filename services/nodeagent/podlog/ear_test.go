@@ -145,6 +145,24 @@ func TestEpochsThatComeTooLateAreNotTold(t *testing.T) {
 	}
 }
 
+// An agent that is killed before the epoch's last line is followed by another tells when that line was written, not when it was read.
+func TestAKilledAgentKnowsWhenTheLastLineWasWritten(t *testing.T) {
+	g := newTelling(t, t.TempDir())
+	g.write("j1-1-0", "0.log", full("stdout", lesson(1))...)
+	g.tailer().Poll(g.ctx())
+	g.attempts[0].Phase = train.PhaseExited
+	g.tailer().Poll(g.ctx())
+	g.wantTold(taught(1, 1), "j1/1 read")
+}
+
+// What was kept without a time is of the time at which the next agent begins to read.
+func TestAnEarWithoutATime(t *testing.T) {
+	before := time.Now()
+	if at := newEar(hearing{}).at; at.Before(before) || at.After(time.Now()) {
+		t.Errorf("hears at %v, begun at %v", at, before)
+	}
+}
+
 // Whenever agents are killed, each epoch is told, and one that is told again is the same one. Nothing is left when the output is said to have been read.
 func TestKilledAgentsTellEveryEpoch(t *testing.T) {
 	dir := t.TempDir()

@@ -1,6 +1,7 @@
 package podlog
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -73,6 +74,34 @@ func (g *ground) want(t *Tailer, job train.JobID, want ...string) {
 }
 
 const header = "[switchyard: attempt 1 of j1 on gpu:0, 2026-01-02T03:04:05Z]\n"
+
+// A trouble is said once for as long as it lasts, wherever it is, and again when it has come back.
+func TestALastingTroubleIsSaidOnce(t *testing.T) {
+	g := newTelling(t, t.TempDir())
+	tail := g.tailer()
+	var said bytes.Buffer
+	tail.config.Log = slog.New(slog.NewTextHandler(&said, nil))
+	want := func(lines int) {
+		t.Helper()
+		if got := strings.Count(said.String(), "\n"); got != lines {
+			t.Errorf("said %d times, want %d:\n%s", got, lines, said.String())
+		}
+	}
+	g.told.away = true
+	g.write("j1-1-0", "0.log", full("stdout", append(lesson(1), lesson(2)[0]))...)
+	for range 3 {
+		tail.Poll(g.ctx())
+	}
+	want(1)
+	g.told.away = false
+	tail.Poll(g.ctx())
+	want(1)
+	g.told.away, g.attempts[0].Phase = true, train.PhaseExited // that its output was read cannot be told either
+	for range 3 {
+		tail.Poll(g.ctx())
+	}
+	want(2)
+}
 
 func TestLinesOfAPod(t *testing.T) {
 	g := newGround(t, t.TempDir())

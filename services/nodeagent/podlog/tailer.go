@@ -107,11 +107,13 @@ func (t *Tailer) Poll(ctx context.Context) {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil // the kubelet makes it with the first pod
 	}
-	t.say("folder", err)
+	found := troubles{}
+	defer func() { t.say(found) }()
 	if err != nil {
+		found.add(t.config.Root, err)
 		return // nothing of it is gone for that
 	}
-	there, troubled := map[string]bool{}, map[train.JobID]bool{}
+	there := map[string]bool{}
 	for _, e := range entries {
 		p, ok := parseFolder(e.Name(), t.config.Namespace, known)
 		if !ok {
@@ -119,17 +121,13 @@ func (t *Tailer) Poll(ctx context.Context) {
 		}
 		there[p.folder] = true
 		for _, path := range logFiles(filepath.Join(t.config.Root, p.folder)) {
-			trouble := t.find(p, path, known[slug(p.job)])
-			t.say(string(p.job), trouble)
-			troubled[p.job] = troubled[p.job] || trouble != nil
+			found.add(string(p.job), t.find(p, path, known[slug(p.job)]))
 		}
 	}
 	for job, l := range t.jobs {
-		trouble := t.copy(ctx, job, l, there, known[slug(job)])
-		t.say(string(job), trouble)
-		troubled[job] = troubled[job] || trouble != nil
+		found.add(string(job), t.copy(ctx, job, l, there, known[slug(job)]))
 	}
-	t.tellReadOut(ctx, known, troubled)
+	t.tellReadOut(ctx, known, found)
 }
 
 // listens says whether somebody wants to know what an attempt tells in its output: until its outcome is decided, the agent of its first node.
@@ -138,15 +136,15 @@ func (t *Tailer) listens(a train.Attempt) bool {
 }
 
 // tellReadOut tells of the attempts that have ended, once nothing of their output is left to be told.
-func (t *Tailer) tellReadOut(ctx context.Context, known map[string]train.Attempt, troubled map[train.JobID]bool) {
+func (t *Tailer) tellReadOut(ctx context.Context, known map[string]train.Attempt, found troubles) {
 	for _, a := range known {
 		switch {
 		case !t.listens(a):
 			delete(t.readOut, a.Job)
-		case a.Live() || a.StartedAt.IsZero() || troubled[a.Job] || t.readOut[a.Job] == a.Number:
+		case a.Live() || a.StartedAt.IsZero() || found[string(a.Job)] != nil || t.readOut[a.Job] == a.Number:
 		default:
 			err := t.config.Listener.ReadOut(ctx, a)
-			t.say(string(a.Job), err)
+			found.add(string(a.Job), err)
 			if err == nil {
 				t.readOut[a.Job] = a.Number
 			}
@@ -319,19 +317,23 @@ func (t *Tailer) close() {
 	t.jobs = map[train.JobID]*jobLog{}
 }
 
-// say logs a trouble when it changes, not at every look.
-func (t *Tailer) say(about string, err error) {
-	text := ""
+// troubles are those of a look: of jobs by their ids, of the folder by its path.
+type troubles map[string]error
+
+func (t troubles) add(about string, err error) {
 	if err != nil {
-		text = err.Error()
+		t[about] = errors.Join(t[about], err)
 	}
-	if t.said[about] == text {
-		return
+}
+
+// say logs troubles when they change, not at every look.
+func (t *Tailer) say(now troubles) {
+	said := make(map[string]string, len(now))
+	for about, err := range now {
+		said[about] = err.Error()
+		if t.said[about] != said[about] {
+			t.config.Log.Warn("logs of pods not copied", "about", about, "error", err)
+		}
 	}
-	t.said[about] = text
-	if err != nil {
-		t.config.Log.Warn("logs of pods not copied", "about", about, "error", err)
-		return
-	}
-	delete(t.said, about)
+	t.said = said
 }
