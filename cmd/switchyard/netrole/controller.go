@@ -4,11 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
+
+	"github.com/sourcegraph/conc/pool"
 
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -25,8 +29,8 @@ type controller struct {
 
 	mu    sync.Mutex
 	paths map[train.NodeID]train.Paths
-	// pings are the servers that probe others: those that have asked for their list to do so, or have told paths.
-	pings map[train.NodeID]bool
+	// heard is when each server was last known to probe others: it asked for its list to do so, or told paths.
+	heard map[train.NodeID]time.Time
 	lists map[train.NodeID]train.Pinglist
 }
 
@@ -36,12 +40,15 @@ func Controller(ctx context.Context, c Config, ready func(net.Addr)) error {
 	if err != nil {
 		return err
 	}
-	return run.ServeHTTP(ctx, c.Controller, s.handler(), ready)
+	work := pool.New().WithContext(ctx).WithCancelOnError()
+	work.Go(func(ctx context.Context) error { return run.ServeHTTP(ctx, c.Controller, s.handler(), ready) })
+	work.Go(s.watch)
+	return work.Wait()
 }
 
 // newController goes on with the key and the paths that are kept.
 func newController(c Config) (*controller, error) {
-	s := &controller{config: c, pings: map[train.NodeID]bool{}}
+	s := &controller{config: c, heard: map[train.NodeID]time.Time{}}
 	var errs [2]error
 	s.key, errs[0] = keepKey(c.KeyFile)
 	s.paths, errs[1] = readPaths(c.PathsFile)
@@ -49,10 +56,30 @@ func newController(c Config) (*controller, error) {
 		return nil, err
 	}
 	for node := range s.paths {
-		s.pings[node] = true
+		s.heard[node] = time.Now()
 	}
 	s.compute()
 	return s, nil
+}
+
+// watch stops to count on pingers that are gone, until ctx ends.
+func (s *controller) watch(ctx context.Context) error {
+	for sleep(ctx, time.Second) {
+		s.lapse(time.Now())
+	}
+	return nil
+}
+
+// lapse drops the pingers that have not asked for three cycles. One that finds paths, as it does now and then, asks for nothing until it has them: it has as much
+// longer as lies between two times.
+func (s *controller) lapse(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := len(s.heard)
+	maps.DeleteFunc(s.heard, func(_ train.NodeID, at time.Time) bool { return now.Sub(at) > 3*s.config.Cycle+traceEvery })
+	if len(s.heard) < known {
+		s.compute()
+	}
 }
 
 // pingsQuery is how a server says that it asks for its list to probe others. Paths over which nobody does would cover links in the lists alone.
@@ -74,12 +101,12 @@ func (s *controller) compute() {
 			kept[f.ID()] = true
 		}
 	}
-	var paths []train.Paths
-	for _, p := range s.paths {
-		paths = append(paths, p)
+	pings := map[train.NodeID]bool{}
+	for node := range s.heard {
+		pings[node] = true
 	}
-	s.lists = pinglist.Make(s.config.nodes(), paths, kept, pinglist.Settings{
-		Alpha: 3, Beta: 1, Peers: 16, Ports: 4, FirstPort: 28400, Classes: []int{0}, Pings: s.pings,
+	s.lists = pinglist.Make(s.config.nodes(), slices.Collect(maps.Values(s.paths)), kept, pinglist.Settings{
+		Alpha: 3, Beta: 1, Peers: 16, Ports: 4, FirstPort: 28400, Classes: []int{0}, Pings: pings,
 	}).Of
 	for node, l := range s.lists {
 		l.Key = s.key
@@ -98,12 +125,18 @@ func (s *controller) answerOne(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer(w, &s.mu, func() any {
-		if r.URL.Query().Has(pingsQuery) && !s.pings[node] {
-			s.pings[node] = true
+		if r.URL.Query().Has(pingsQuery) && s.hear(node) {
 			s.compute()
 		}
 		return s.lists[node]
 	})
+}
+
+// hear notes that a server probes others, and says whether that is news.
+func (s *controller) hear(node train.NodeID) bool {
+	_, known := s.heard[node]
+	s.heard[node] = time.Now()
+	return !known
 }
 
 func (s *controller) knows(node train.NodeID) bool {
@@ -143,10 +176,11 @@ func (s *controller) take(p train.Paths) error {
 	defer s.mu.Unlock()
 	before := s.paths[p.Node].Paths
 	p.KeepWhole(before)
-	if slices.EqualFunc(before, p.Paths, train.Path.Same) {
+	same := slices.EqualFunc(before, p.Paths, train.Path.Same)
+	if news := s.hear(p.Node); same && !news {
 		return nil
 	}
-	s.paths[p.Node], s.pings[p.Node] = p, true
+	s.paths[p.Node] = p
 	s.compute()
 	return keepPaths(s.config.PathsFile, s.paths)
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sourcegraph/conc"
 
@@ -141,6 +142,29 @@ func TestOnlyServersWithAPingerAreCountedOn(t *testing.T) {
 	}
 	if len(crossed) != 4 || crossed["to-10-0-0-2"] < 3 || crossed["to-10-0-0-4"] < 3 {
 		t.Errorf("the one pinger's probes cross %v, want the link out of it and three into the others, three times", crossed)
+	}
+}
+
+func TestAPingerThatIsGoneIsNotCountedOn(t *testing.T) {
+	c := fourServers(t.TempDir())
+	c.Cycle = time.Minute
+	s := begin(t, c)
+	s.trace(t, "")
+	for name, s := range map[string]*controller{"as it asked": s, "as its paths are kept": begin(t, c)} {
+		if list := s.list(t, "10-0-0-2", false); len(list.Probes) == 0 {
+			t.Fatalf("%s, a pinger has no probes", name)
+		}
+		ended := time.Now().Add(3*c.Cycle + traceEvery)
+		if s.lapse(ended.Add(-time.Minute)); len(s.list(t, "10-0-0-2", false).Probes) == 0 {
+			t.Errorf("%s, a pinger is gone that may find paths", name)
+		}
+		s.lapse(ended.Add(time.Minute))
+		if list := s.list(t, "10-0-0-2", false); len(list.Probes) > 0 || len(list.Key) == 0 {
+			t.Errorf("%s, a server whose pinger is gone is asked for %d probes", name, len(list.Probes))
+		}
+		if list := s.list(t, "10-0-0-1", true); len(list.Probes) == 0 {
+			t.Errorf("%s, a pinger that comes back has no probes", name)
+		}
 	}
 }
 

@@ -50,10 +50,45 @@ func (w *Watch) others(node train.NodeID, last int64) bool {
 	return false
 }
 
-// skewed are the nodes whose clocks differ from those of most others that they exchange probes with. What stalled ones sent or received late says nothing of clocks:
-// it waited for their agents. Of what silent ones received nothing is known.
+// skewed are the nodes whose clocks differ from those of most others that they exchange probes with. The one that differs from the most is named first, and what it
+// exchanges with others then says nothing of theirs: a node that all others know alone would accuse them all. Where equally many differ from several, those are
+// named that are silent, since reports by a clock that is far off do not count; else all of them.
 func (w *Watch) skewed(last int64, ailing map[train.NodeID]train.Ailment) []train.AilingNode {
-	behind := map[train.NodeID]map[train.NodeID]float64{} // a node, then all that it exchanges probes with
+	behind := w.behind(last, ailing)
+	var all []train.AilingNode
+	for {
+		worst, most := []train.AilingNode(nil), 0
+		for _, node := range slices.Sorted(maps.Keys(behind)) {
+			apart := slices.DeleteFunc(slices.Sorted(maps.Values(behind[node])), func(seconds float64) bool { return seconds == 0 })
+			rank := 2 * len(apart)
+			if ailing[node] == train.NodeIsSilent {
+				rank++
+			}
+			if 2*len(apart) <= len(behind[node]) || rank < most {
+				continue
+			}
+			if rank > most {
+				worst, most = nil, rank
+			}
+			worst = append(worst, train.AilingNode{Node: node, Why: train.NodeHasClockSkew, BehindSeconds: apart[len(apart)/2]})
+		}
+		if len(worst) == 0 {
+			return all
+		}
+		all = append(all, worst...)
+		for _, named := range worst {
+			for other := range behind[named.Node] {
+				delete(behind[other], named.Node)
+			}
+			delete(behind, named.Node)
+		}
+	}
+}
+
+// behind is by how many seconds the clock of each node is behind those of all others that it exchanges probes with. What stalled ones sent or received late says
+// nothing of clocks: it waited for their agents. Of what silent ones received nothing is known.
+func (w *Watch) behind(last int64, ailing map[train.NodeID]train.Ailment) map[train.NodeID]map[train.NodeID]float64 {
+	behind := map[train.NodeID]map[train.NodeID]float64{}
 	note := func(node, other train.NodeID, seconds float64) {
 		if behind[node] == nil {
 			behind[node] = map[train.NodeID]float64{}
@@ -77,12 +112,5 @@ func (w *Watch) skewed(last int64, ailing map[train.NodeID]train.Ailment) []trai
 			note(f.To, f.From, -seconds)
 		}
 	}
-	var all []train.AilingNode
-	for _, node := range slices.Sorted(maps.Keys(behind)) {
-		apart := slices.DeleteFunc(slices.Sorted(maps.Values(behind[node])), func(seconds float64) bool { return seconds == 0 })
-		if 2*len(apart) > len(behind[node]) {
-			all = append(all, train.AilingNode{Node: node, Why: train.NodeHasClockSkew, BehindSeconds: apart[len(apart)/2]})
-		}
-	}
-	return all
+	return behind
 }

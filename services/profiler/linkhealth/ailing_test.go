@@ -151,3 +151,50 @@ func TestANodeThatAnotherOneKeptWaitingHasNoWrongClock(t *testing.T) {
 		}
 	}
 }
+
+// only has some flows of the triangle probed.
+func (w *triangle) only(flows ...train.Flow) *triangle {
+	w.flows = flows
+	for _, node := range []train.NodeID{"a", "b", "c"} {
+		list := train.Pinglist{}
+		for _, f := range flows {
+			if f.From == node {
+				list.Probes = append(list.Probes, f)
+			}
+		}
+		w.Use(node, &list)
+	}
+	return w
+}
+
+func TestAWrongClockAccusesNobodyElse(t *testing.T) {
+	between := func(from, to train.NodeID) train.Flow {
+		all := newTriangle().flows
+		return all[slices.IndexFunc(all, func(f train.Flow) bool { return f.From == from && f.To == to })]
+	}
+	for name, c := range map[string]struct {
+		flows   []train.Flow
+		seconds float64
+		silent  bool
+		want    string
+	}{
+		"the only node that probes others":                  {[]train.Flow{between("b", "a"), between("b", "c")}, 5, false, "b ClockSkew 5;"},
+		"the only one, and its reports come too late":       {[]train.Flow{between("b", "a"), between("b", "c")}, 40, true, "b ClockSkew 40;"},
+		"one of two nodes, and its reports come too late":   {[]train.Flow{between("b", "a"), between("a", "b")}, 40, true, "b ClockSkew 40;"},
+		"one of two nodes, and nothing tells which of both": {[]train.Flow{between("b", "a"), between("a", "b")}, 5, false, "a ClockSkew -5;b ClockSkew 5;"},
+	} {
+		w, last := newTriangle().only(c.flows...), ""
+		for slot := int64(100); slot < 112; slot++ {
+			_, last = w.tell(slot, func(node train.NodeID, told *event.ProbesCounted) bool {
+				if slot < 104 {
+					return true
+				}
+				fromLate(told, w.flows, "b", c.seconds)
+				return node != "b" || !c.silent
+			})
+		}
+		if last != c.want {
+			t.Errorf("%s: %q, want %q", name, last, c.want)
+		}
+	}
+}
