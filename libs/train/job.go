@@ -326,6 +326,8 @@ type Job struct {
 	SubmittedBatch int `json:"submitted_batch_size,omitempty"`
 	// Outgrown is set when an attempt was found to use more memory of a device than its part. The Spec asks for enough from then on.
 	Outgrown bool `json:"outgrown,omitempty"`
+	// StepsTooLarge is set when an attempt of which larger optimizer steps than the submitted ones were asked has run out of memory. None are asked from then on.
+	StepsTooLarge bool `json:"steps_too_large,omitempty"`
 	// ConvergedEpochs is after how many epochs the loss was found to have converged, by the rule that the user gave; 0 until then.
 	ConvergedEpochs int `json:"converged_epochs,omitempty"`
 	// Overspent says in words that the job has cost more than its group is ready to pay for one, empty until then.

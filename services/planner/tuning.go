@@ -324,10 +324,10 @@ func (t tenant) sharer(spoke, tunable bool, most map[train.JobID]int) tune.Share
 }
 
 // largest is up to which micro-batch the optimizer step may grow: as far as it fits into the job's part of the device, and only where the user allows that and
-// it is known from the gradient's noise what a larger step is worth.
+// it is known from the gradient's noise what a larger step is worth. What an attempt has run out of memory with is too large on every device.
 func (t tenant) largest(batch int) int {
 	m := t.model
-	if !t.job.Spec.TuneEffectiveBatch || m.Memory == nil || m.Efficiency == nil || !(m.Efficiency.Variance > 0) {
+	if !t.job.Spec.TuneEffectiveBatch || t.job.StepsTooLarge || m.Memory == nil || m.Efficiency == nil || !(m.Efficiency.Variance > 0) {
 		return batch
 	}
 	largest := batch

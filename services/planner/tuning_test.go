@@ -296,6 +296,11 @@ func TestTheEffectiveBatchGrowsOnlyOnRequest(t *testing.T) {
 			t.Errorf("%s: worth %v", name, s.Gains)
 		}
 	}
+	one := tenant{job: admitted("a", 1), model: train.Model{Memory: &bytes, Efficiency: &noise}, attempt: train.Attempt{Memory: 1 << 30}}
+	one.job.Spec.TuneEffectiveBatch, one.job.StepsTooLarge = true, true
+	if got := one.largest(32); got != 32 {
+		t.Errorf("it ran out of memory before, on whatever device: up to %d, want 32", got)
+	}
 }
 
 // How long a step takes without others is what the profiler measured, also where it is news of nothing else.

@@ -273,6 +273,10 @@ func attemptLost(job *train.Job, f Fact, b *event.AttemptLost) bool {
 		warn(job, fmt.Sprintf("attempt %d ran out of its part of its device: from now on the job asks for %s", b.Attempt, job.Spec.EstimatedMemory()))
 	}
 	job.Outgrown = job.Outgrown || b.Needs > 0
+	if b.Enlarged && b.Exit.OutOfDeviceMemory() {
+		job.StepsTooLarge = true
+		warn(job, fmt.Sprintf("attempt %d ran out of memory after larger steps were asked of it: they are not asked again", b.Attempt))
+	}
 	if b.Exit.LogTail != "" {
 		job.LogTail = clipTail(b.Exit.LogTail, maxLogTail)
 	}
