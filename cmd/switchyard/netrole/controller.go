@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -25,6 +26,7 @@ const mostBody = 4 << 20
 // controller hands out lists, and computes them again when pingers have found paths.
 type controller struct {
 	config Config
+	log    *slog.Logger
 	key    []byte
 
 	mu    sync.Mutex
@@ -32,11 +34,13 @@ type controller struct {
 	// heard is when each server was last known to probe others: it asked for its list to do so, or told paths.
 	heard map[train.NodeID]time.Time
 	lists map[train.NodeID]train.Pinglist
+	// unkept is set while the file of paths lacks some.
+	unkept bool
 }
 
 // Controller serves until ctx ends; ready gets the address.
-func Controller(ctx context.Context, c Config, ready func(net.Addr)) error {
-	s, err := newController(c)
+func Controller(ctx context.Context, c Config, log *slog.Logger, ready func(net.Addr)) error {
+	s, err := newController(c, log)
 	if err != nil {
 		return err
 	}
@@ -47,11 +51,11 @@ func Controller(ctx context.Context, c Config, ready func(net.Addr)) error {
 }
 
 // newController goes on with the key and the paths that are kept.
-func newController(c Config) (*controller, error) {
-	s := &controller{config: c, heard: map[train.NodeID]time.Time{}}
+func newController(c Config, log *slog.Logger) (*controller, error) {
+	s := &controller{config: c, log: log, heard: map[train.NodeID]time.Time{}}
 	var errs [2]error
 	s.key, errs[0] = keepKey(c.KeyFile)
-	s.paths, errs[1] = readPaths(c.PathsFile)
+	s.paths, errs[1] = readPaths(c.PathsFile, log)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
@@ -62,12 +66,28 @@ func newController(c Config) (*controller, error) {
 	return s, nil
 }
 
-// watch stops to count on pingers that are gone, until ctx ends.
+// watch stops to count on pingers that are gone and keeps paths, until ctx ends.
 func (s *controller) watch(ctx context.Context) error {
 	for sleep(ctx, time.Second) {
 		s.lapse(time.Now())
+		s.keep()
 	}
+	s.keep()
 	return nil
+}
+
+// keep writes the paths if the file lacks some. Where that fails, the next one tries again.
+func (s *controller) keep() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.unkept {
+		return
+	}
+	if err := keepPaths(s.config.PathsFile, s.paths); err != nil {
+		s.log.Warn("paths are not kept", "error", err)
+		return
+	}
+	s.unkept = false
 }
 
 // lapse drops the pingers that have not asked for three cycles. One that finds paths, as it does now and then, asks for nothing until it has them: it has as much
@@ -165,22 +185,19 @@ func (s *controller) found(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no such server in the configuration", http.StatusNotFound)
 		return
 	}
-	if err := s.take(p); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-	}
+	s.take(p)
 }
 
 // take enters the paths that a server has found.
-func (s *controller) take(p train.Paths) error {
+func (s *controller) take(p train.Paths) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.paths[p.Node].Paths
 	p.KeepWhole(before)
 	same := slices.EqualFunc(before, p.Paths, train.Path.Same)
 	if news := s.hear(p.Node); same && !news {
-		return nil
+		return
 	}
-	s.paths[p.Node] = p
+	s.paths[p.Node], s.unkept = p, true
 	s.compute()
-	return keepPaths(s.config.PathsFile, s.paths)
 }

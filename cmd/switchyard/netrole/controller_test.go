@@ -3,6 +3,7 @@ package netrole
 import (
 	"bytes"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -30,7 +31,7 @@ func fourServers(dir string) Config {
 // begin starts a controller that is asked without a network.
 func begin(t *testing.T, c Config) *controller {
 	t.Helper()
-	s, err := newController(c)
+	s, err := newController(c, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,15 +112,42 @@ func TestPathsOverADeadLinkAreKept(t *testing.T) {
 	if got := s.links(t); !slices.Equal(got, want) {
 		t.Errorf("with a dead link %v are probed, before %v", got, want)
 	}
+	s.keep()
 	again := begin(t, c)
 	if got := again.links(t); !slices.Equal(got, want) {
 		t.Errorf("after a restart %v are probed, before %v", got, want)
 	}
-	if err := os.WriteFile(c.PathsFile, []byte("{"), 0o600); err != nil {
+}
+
+func TestPathsThatCannotBeReadAreSetAside(t *testing.T) {
+	for _, text := range []string{"", "{", "null"} {
+		c := fourServers(t.TempDir())
+		if err := os.WriteFile(c.PathsFile, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		begin(t, c).trace(t, "")
+		if aside, err := os.ReadFile(c.PathsFile + ".bad"); err != nil || string(aside) != text {
+			t.Errorf("%q is kept as %q, %v", text, aside, err)
+		}
+	}
+}
+
+func TestPathsThatCouldNotBeKeptAreKeptLater(t *testing.T) {
+	dir := t.TempDir()
+	c := fourServers(dir)
+	s := begin(t, c)
+	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newController(c); err == nil || !strings.Contains(err.Error(), c.PathsFile) {
-		t.Errorf("half a file: %v", err)
+	s.trace(t, "")
+	s.keep()
+	want := s.links(t)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.keep()
+	if got := begin(t, c).links(t); !slices.Equal(got, want) {
+		t.Errorf("after a restart %v are probed, before %v", got, want)
 	}
 }
 
@@ -150,6 +178,7 @@ func TestAPingerThatIsGoneIsNotCountedOn(t *testing.T) {
 	c.Cycle = time.Minute
 	s := begin(t, c)
 	s.trace(t, "")
+	s.keep()
 	for name, s := range map[string]*controller{"as it asked": s, "as its paths are kept": begin(t, c)} {
 		if list := s.list(t, "10-0-0-2", false); len(list.Probes) == 0 {
 			t.Fatalf("%s, a pinger has no probes", name)
