@@ -63,8 +63,8 @@ func (a *app) netRoleCommand(use, short string, onHost bool, work func(ctx conte
 // netRoles are the parts of deTector for clusters without a bus.
 func (a *app) netRoles() []*cobra.Command {
 	say := func(at net.Addr) { _, _ = fmt.Fprintf(a.stdout, "listening on %s\n", at) }
-	controller := func(ctx context.Context, c netrole.Config, _ netip.Addr, _ *slog.Logger) error {
-		return netrole.Controller(ctx, c, say)
+	controller := func(ctx context.Context, c netrole.Config, _ netip.Addr, log *slog.Logger) error {
+		return netrole.Controller(ctx, c, log, say)
 	}
 	diagnose := func(ctx context.Context, c netrole.Config, _ netip.Addr, log *slog.Logger) error {
 		return netrole.Diagnose(ctx, c, log, say)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -22,21 +23,26 @@ import (
 // mostBody bounds a request.
 const mostBody = 4 << 20
 
-// controller hands out lists, and computes them again when pingers have found paths.
+// controller hands out lists, and makes them again when pingers come, go or have found paths.
 type controller struct {
 	config Config
+	log    *slog.Logger
 	key    []byte
 
 	mu    sync.Mutex
 	paths map[train.NodeID]train.Paths
 	// heard is when each server was last known to probe others: it asked for its list to do so, or told paths.
 	heard map[train.NodeID]time.Time
+	// lists are replaced and never changed; pings are the servers that they count on.
 	lists map[train.NodeID]train.Pinglist
+	pings map[train.NodeID]bool
+	// changed is set while lists are due to be made, unkept while the file of paths lacks some.
+	changed, unkept bool
 }
 
 // Controller serves until ctx ends; ready gets the address.
-func Controller(ctx context.Context, c Config, ready func(net.Addr)) error {
-	s, err := newController(c)
+func Controller(ctx context.Context, c Config, log *slog.Logger, ready func(net.Addr)) error {
+	s, err := newController(c, log)
 	if err != nil {
 		return err
 	}
@@ -47,39 +53,80 @@ func Controller(ctx context.Context, c Config, ready func(net.Addr)) error {
 }
 
 // newController goes on with the key and the paths that are kept.
-func newController(c Config) (*controller, error) {
-	s := &controller{config: c, heard: map[train.NodeID]time.Time{}}
+func newController(c Config, log *slog.Logger) (*controller, error) {
+	s := &controller{config: c, log: log, changed: true, heard: map[train.NodeID]time.Time{}}
 	var errs [2]error
 	s.key, errs[0] = keepKey(c.KeyFile)
-	s.paths, errs[1] = readPaths(c.PathsFile)
+	s.paths, errs[1] = readPaths(c.PathsFile, log)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
 	for node := range s.paths {
 		s.heard[node] = time.Now()
 	}
-	s.compute()
+	s.refresh(time.Now())
 	return s, nil
 }
 
-// watch stops to count on pingers that are gone, until ctx ends.
+// watch has lists and the file of paths follow what servers ask and tell, until ctx ends. It does so once a second for all that came: where a thousand pingers
+// start together, each would wait for the lists of those before it.
 func (s *controller) watch(ctx context.Context) error {
-	for sleep(ctx, time.Second) {
-		s.lapse(time.Now())
+	said := ""
+	for goes := true; goes; {
+		if goes = sleep(ctx, time.Second); goes {
+			s.refresh(time.Now())
+		}
+		trouble := ""
+		if err := s.keep(); err != nil {
+			trouble = err.Error()
+		}
+		if trouble != "" && trouble != said {
+			s.log.Warn("paths are not kept", "error", trouble)
+		}
+		said = trouble
 	}
 	return nil
 }
 
-// lapse drops the pingers that have not asked for three cycles. One that finds paths, as it does now and then, asks for nothing until it has them: it has as much
-// longer as lies between two times.
-func (s *controller) lapse(now time.Time) {
+// keep writes the paths if the file lacks some. Where that fails, the next one tries again.
+func (s *controller) keep() error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	unkept, paths := s.unkept, maps.Clone(s.paths)
+	s.unkept = false
+	s.mu.Unlock()
+	if !unkept {
+		return nil
+	}
+	err := keepPaths(s.config.PathsFile, paths)
+	if err != nil {
+		s.mu.Lock()
+		s.unkept = true
+		s.mu.Unlock()
+	}
+	return err
+}
+
+// refresh makes the lists anew where servers have come, gone or told other paths. A pinger is gone that has not asked for three cycles. One that finds paths, as it
+// does now and then, asks for nothing until it has them: it has as much longer as lies between two times.
+func (s *controller) refresh(now time.Time) {
+	s.mu.Lock()
 	known := len(s.heard)
 	maps.DeleteFunc(s.heard, func(_ train.NodeID, at time.Time) bool { return now.Sub(at) > 3*s.config.Cycle+traceEvery })
-	if len(s.heard) < known {
-		s.compute()
+	changed := s.changed || len(s.heard) < known
+	s.changed = false
+	pings := map[train.NodeID]bool{}
+	for node := range s.heard {
+		pings[node] = true
 	}
+	before, paths := s.lists, slices.Collect(maps.Values(s.paths))
+	s.mu.Unlock()
+	if !changed {
+		return
+	}
+	lists := s.compute(before, paths, pings)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lists, s.pings = lists, pings
 }
 
 // pingsQuery is how a server says that it asks for its list to probe others. Paths over which nobody does would cover links in the lists alone.
@@ -93,25 +140,22 @@ func (s *controller) handler() http.Handler {
 	return mux
 }
 
-// compute makes the lists anew; those that are probed stay as far as they are of use.
-func (s *controller) compute() {
+// compute makes lists; of those before, what is probed stays as far as it is of use.
+func (s *controller) compute(before map[train.NodeID]train.Pinglist, paths []train.Paths, pings map[train.NodeID]bool) map[train.NodeID]train.Pinglist {
 	kept := map[uint32]bool{}
-	for _, l := range s.lists {
+	for _, l := range before {
 		for _, f := range l.Probes {
 			kept[f.ID()] = true
 		}
 	}
-	pings := map[train.NodeID]bool{}
-	for node := range s.heard {
-		pings[node] = true
-	}
-	s.lists = pinglist.Make(s.config.nodes(), slices.Collect(maps.Values(s.paths)), kept, pinglist.Settings{
+	lists := pinglist.Make(s.config.nodes(), paths, kept, pinglist.Settings{
 		Alpha: 3, Beta: 1, Peers: 16, Ports: 4, FirstPort: 28400, Classes: []int{0}, Pings: pings,
 	}).Of
-	for node, l := range s.lists {
+	for node, l := range lists {
 		l.Key = s.key
-		s.lists[node] = l
+		lists[node] = l
 	}
+	return lists
 }
 
 func (s *controller) answer(w http.ResponseWriter, _ *http.Request) {
@@ -124,30 +168,39 @@ func (s *controller) answerOne(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no such server in the configuration", http.StatusNotFound)
 		return
 	}
-	answer(w, &s.mu, func() any {
-		if r.URL.Query().Has(pingsQuery) && s.hear(node) {
-			s.compute()
-		}
-		return s.lists[node]
-	})
+	if r.URL.Query().Has(pingsQuery) && !s.asks(node) {
+		http.Error(w, "lists that count on this pinger are being made", http.StatusServiceUnavailable)
+		return
+	}
+	answer(w, &s.mu, func() any { return s.lists[node] })
 }
 
-// hear notes that a server probes others, and says whether that is news.
-func (s *controller) hear(node train.NodeID) bool {
-	_, known := s.heard[node]
+// asks notes that a pinger has asked, and says whether the lists count on it already.
+func (s *controller) asks(node train.NodeID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hear(node)
+	return s.pings[node]
+}
+
+// hear notes that a server probes others.
+func (s *controller) hear(node train.NodeID) {
+	if _, known := s.heard[node]; !known {
+		s.changed = true
+	}
 	s.heard[node] = time.Now()
-	return !known
 }
 
 func (s *controller) knows(node train.NodeID) bool {
 	return slices.ContainsFunc(s.config.Servers, func(server netip.Addr) bool { return nodeOf(server) == node })
 }
 
-// answer writes what is found under a lock, but does not hold it for a client that is slow to read.
+// answer writes what is found under a lock, which must not change afterwards: the lock is held neither for the encoding nor for a client that is slow to read.
 func answer(w http.ResponseWriter, mu *sync.Mutex, find func() any) {
 	mu.Lock()
-	text, err := json.Marshal(find())
+	found := find()
 	mu.Unlock()
+	text, err := json.Marshal(found)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -165,22 +218,17 @@ func (s *controller) found(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no such server in the configuration", http.StatusNotFound)
 		return
 	}
-	if err := s.take(p); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-	}
+	s.take(p)
 }
 
 // take enters the paths that a server has found.
-func (s *controller) take(p train.Paths) error {
+func (s *controller) take(p train.Paths) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.paths[p.Node].Paths
 	p.KeepWhole(before)
-	same := slices.EqualFunc(before, p.Paths, train.Path.Same)
-	if news := s.hear(p.Node); same && !news {
-		return nil
+	s.hear(p.Node)
+	if !slices.EqualFunc(before, p.Paths, train.Path.Same) {
+		s.paths[p.Node], s.changed, s.unkept = p, true, true
 	}
-	s.paths[p.Node] = p
-	s.compute()
-	return keepPaths(s.config.PathsFile, s.paths)
 }

@@ -3,6 +3,7 @@ package netrole
 import (
 	"bytes"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -30,15 +31,23 @@ func fourServers(dir string) Config {
 // begin starts a controller that is asked without a network.
 func begin(t *testing.T, c Config) *controller {
 	t.Helper()
-	s, err := newController(c)
+	s, err := newController(c, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// ask sends a request and gives the answer's body.
-func (s *controller) ask(t *testing.T, method, path string, body any) []byte {
+// mustKeep writes the paths.
+func (s *controller) mustKeep(t *testing.T) {
+	t.Helper()
+	if err := s.keep(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// send sends a request.
+func (s *controller) send(t *testing.T, method, path string, body any) *httptest.ResponseRecorder {
 	t.Helper()
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -46,6 +55,13 @@ func (s *controller) ask(t *testing.T, method, path string, body any) []byte {
 	}
 	w := httptest.NewRecorder()
 	s.handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, path, bytes.NewReader(text)))
+	return w
+}
+
+// ask sends a request that is well and gives the answer's body.
+func (s *controller) ask(t *testing.T, method, path string, body any) []byte {
+	t.Helper()
+	w := s.send(t, method, path, body)
 	if w.Code != http.StatusOK {
 		t.Fatalf("%s %s: %d %s", method, path, w.Code, w.Body)
 	}
@@ -55,6 +71,7 @@ func (s *controller) ask(t *testing.T, method, path string, body any) []byte {
 // links are those that probed flows cross.
 func (s *controller) links(t *testing.T) []string {
 	t.Helper()
+	s.refresh(time.Now())
 	var lists map[train.NodeID]train.Pinglist
 	if err := json.Unmarshal(s.ask(t, http.MethodGet, "/pinglists", nil), &lists); err != nil {
 		t.Fatal(err)
@@ -75,6 +92,8 @@ func (s *controller) list(t *testing.T, node train.NodeID, pings bool) (list tra
 	path := "/pinglists/" + string(node)
 	if pings {
 		path += "?pings"
+		s.send(t, http.MethodGet, path, nil)
+		s.refresh(time.Now())
 	}
 	if err := json.Unmarshal(s.ask(t, http.MethodGet, path, nil), &list); err != nil {
 		t.Fatal(err)
@@ -111,15 +130,44 @@ func TestPathsOverADeadLinkAreKept(t *testing.T) {
 	if got := s.links(t); !slices.Equal(got, want) {
 		t.Errorf("with a dead link %v are probed, before %v", got, want)
 	}
+	s.mustKeep(t)
 	again := begin(t, c)
 	if got := again.links(t); !slices.Equal(got, want) {
 		t.Errorf("after a restart %v are probed, before %v", got, want)
 	}
-	if err := os.WriteFile(c.PathsFile, []byte("{"), 0o600); err != nil {
+}
+
+func TestPathsThatCannotBeReadAreSetAside(t *testing.T) {
+	for _, text := range []string{"", "{", "null"} {
+		c := fourServers(t.TempDir())
+		if err := os.WriteFile(c.PathsFile, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		begin(t, c).trace(t, "")
+		if aside, err := os.ReadFile(c.PathsFile + ".bad"); err != nil || string(aside) != text {
+			t.Errorf("%q is kept as %q, %v", text, aside, err)
+		}
+	}
+}
+
+func TestPathsThatCouldNotBeKeptAreKeptLater(t *testing.T) {
+	dir := t.TempDir()
+	c := fourServers(dir)
+	s := begin(t, c)
+	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newController(c); err == nil || !strings.Contains(err.Error(), c.PathsFile) {
-		t.Errorf("half a file: %v", err)
+	s.trace(t, "")
+	if err := s.keep(); err == nil {
+		t.Error("paths are kept in no folder")
+	}
+	want := s.links(t)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.mustKeep(t)
+	if got := begin(t, c).links(t); !slices.Equal(got, want) {
+		t.Errorf("after a restart %v are probed, before %v", got, want)
 	}
 }
 
@@ -150,21 +198,55 @@ func TestAPingerThatIsGoneIsNotCountedOn(t *testing.T) {
 	c.Cycle = time.Minute
 	s := begin(t, c)
 	s.trace(t, "")
+	s.mustKeep(t)
 	for name, s := range map[string]*controller{"as it asked": s, "as its paths are kept": begin(t, c)} {
 		if list := s.list(t, "10-0-0-2", false); len(list.Probes) == 0 {
 			t.Fatalf("%s, a pinger has no probes", name)
 		}
 		ended := time.Now().Add(3*c.Cycle + traceEvery)
-		if s.lapse(ended.Add(-time.Minute)); len(s.list(t, "10-0-0-2", false).Probes) == 0 {
+		if s.refresh(ended.Add(-time.Minute)); len(s.list(t, "10-0-0-2", false).Probes) == 0 {
 			t.Errorf("%s, a pinger is gone that may find paths", name)
 		}
-		s.lapse(ended.Add(time.Minute))
+		s.refresh(ended.Add(time.Minute))
 		if list := s.list(t, "10-0-0-2", false); len(list.Probes) > 0 || len(list.Key) == 0 {
 			t.Errorf("%s, a server whose pinger is gone is asked for %d probes", name, len(list.Probes))
 		}
 		if list := s.list(t, "10-0-0-1", true); len(list.Probes) == 0 {
 			t.Errorf("%s, a pinger that comes back has no probes", name)
 		}
+	}
+}
+
+func TestRequestsThatComeTogetherAreServedTogether(t *testing.T) {
+	c := fourServers(t.TempDir())
+	s := begin(t, c)
+	lists := func() (probes []int) {
+		for _, server := range c.Servers {
+			var list train.Pinglist
+			if w := s.send(t, http.MethodGet, "/pinglists/"+string(nodeOf(server))+"?pings", nil); w.Code == http.StatusServiceUnavailable {
+				probes = append(probes, -1)
+			} else if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil {
+				t.Fatal(err)
+			} else {
+				probes = append(probes, min(len(list.Probes), 1))
+			}
+		}
+		return probes
+	}
+	if got := lists(); !slices.Equal(got, []int{-1, -1, -1, -1}) {
+		t.Errorf("before lists are made pingers get %v", got)
+	}
+	s.refresh(time.Now())
+	if got := lists(); !slices.Equal(got, []int{1, 1, 1, 1}) {
+		t.Errorf("when lists are made pingers get %v", got)
+	}
+	s.ask(t, http.MethodPost, "/paths", train.Paths{Node: "10-0-0-1", Paths: []train.Path{{Flow: s.list(t, "10-0-0-1", false).Trace[0], Complete: true}}})
+	if _, err := os.Stat(c.PathsFile); !os.IsNotExist(err) {
+		t.Errorf("paths are written within a request: %v", err)
+	}
+	s.mustKeep(t)
+	if kept, err := readPaths(c.PathsFile, s.log); err != nil || len(kept["10-0-0-1"].Paths) != 1 {
+		t.Errorf("%v, %v are kept", kept, err)
 	}
 }
 
@@ -182,6 +264,7 @@ func (c slow) Write(data []byte) (int, error) {
 
 func TestASlowClientKeepsNobodyWaiting(t *testing.T) {
 	s := begin(t, fourServers(t.TempDir()))
+	s.list(t, "10-0-0-1", true)
 	for _, path := range []string{"/pinglists", "/pinglists/10-0-0-1?pings"} {
 		client := slow{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
 		var running conc.WaitGroup

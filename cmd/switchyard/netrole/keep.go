@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
+	"path/filepath"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -36,17 +38,23 @@ func keepKey(path string) ([]byte, error) {
 }
 
 // readPaths reads the paths that were found; none where there is no file. They outlive the controller: found anew, a link that lets nothing through would be on none.
-func readPaths(path string) (map[train.NodeID]train.Paths, error) {
-	all := map[train.NodeID]train.Paths{}
+// A file that cannot be understood is put aside: pingers find most paths again, and without a controller nothing is probed.
+func readPaths(path string, log *slog.Logger) (map[train.NodeID]train.Paths, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return all, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &all)
+		return map[train.NodeID]train.Paths{}, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the paths of probes %s: %w", path, err)
+		return nil, fmt.Errorf("read the paths of probes: %w", err)
+	}
+	all := map[train.NodeID]train.Paths{}
+	if err := json.Unmarshal(text, &all); err != nil || all == nil {
+		aside := path + ".bad"
+		log.Warn("paths of probes cannot be read and are put aside", "file", aside, "error", err)
+		if err := os.Rename(path, aside); err != nil {
+			return nil, fmt.Errorf("put the paths of probes aside: %w", err)
+		}
+		return map[train.NodeID]train.Paths{}, nil
 	}
 	return all, nil
 }
@@ -62,10 +70,22 @@ func keepPaths(path string, all map[train.NodeID]train.Paths) error {
 	return nil
 }
 
-// replace writes a file as a whole or not at all.
+// replace writes a file as a whole or not at all; it is on disk when replace returns.
 func replace(path string, data []byte) error {
-	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
 		return err
 	}
-	return os.Rename(path+".new", path)
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }

@@ -83,7 +83,7 @@ func TestThePartsWorkTogetherWithoutABus(t *testing.T) {
 			}
 		})
 	}
-	goes(func() error { return Controller(ctx, c, func(net.Addr) {}) })
+	goes(func() error { return Controller(ctx, c, log, func(net.Addr) {}) })
 	goes(func() error { return Diagnose(ctx, c, log, func(net.Addr) {}) })
 	lossy := c.Servers[3]
 	for _, s := range c.Servers {
