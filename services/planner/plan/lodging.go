@@ -321,36 +321,19 @@ func (one *lodger) rode() bool { return one.Planned != nil && one.Planned.Beside
 
 // idle is how many devices nobody holds, as far as the power budget leaves something for them, less what the jobs need that wait, could run and do not share.
 func (l *lodgings) idle() int {
-	held, waiting := map[spot]bool{}, 0
+	waiting := 0
 	for i := range l.state.Jobs {
 		j := &l.state.Jobs[i]
-		if j.CancelRequested {
-			continue
-		}
-		for _, h := range []*Holding{j.Planned, j.runsOn()} {
-			if h == nil {
-				continue
-			}
-			for _, part := range h.places() {
-				p, _ := l.board.locatePart(part)
-				for _, d := range p.devices {
-					held[spot{p.node, d}] = true
-				}
-			}
-		}
-		if j.Planned == nil && !mayShare(*j) && l.keeper.possible(j) {
+		if !j.CancelRequested && j.Planned == nil && !mayShare(*j) && l.keeper.possible(j) {
 			waiting += max(j.Spec.MinDevices, 1)
 		}
 	}
-	return min(l.board.total-len(held), l.powered(held)) - waiting
+	return min(l.board.total-len(l.keeper.load), l.powered()) - waiting
 }
 
 // powered is for how many devices the power budget leaves enough beside those that are held.
-func (l *lodgings) powered(held map[spot]bool) int {
-	left, least := l.board.granted.watts, math.Inf(1)
-	for at := range held {
-		left -= l.board.nodes[at.node].watts
-	}
+func (l *lodgings) powered() int {
+	left, least := l.keeper.left.watts, math.Inf(1)
 	for i := range l.board.nodes {
 		least = min(least, l.board.nodes[i].watts)
 	}

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -73,10 +72,7 @@ func (s State) sized() (sized State, resizable []int) {
 		}
 		resizable = append(resizable, i)
 	}
-	slices.SortFunc(resizable, func(i, k int) int {
-		x, y := &s.Jobs[i], &s.Jobs[k]
-		return cmp.Or(cmp.Compare(y.Priority, x.Priority), x.SubmittedAt.Compare(y.SubmittedAt), cmp.Compare(x.ID, y.ID))
-	})
+	slices.SortFunc(resizable, func(i, k int) int { return inLine(&s.Jobs[i], &s.Jobs[k]) })
 	return s, resizable
 }
 
