@@ -7,6 +7,8 @@ MAKEFLAGS   += --no-print-directory
 GO       ?= go
 BIN      := bin
 SERVICES := admission profiler planner executor nodeagent energy experiments
+# What a person installs: the command, the server that it starts, and the trainer of the demo and the examples.
+PROGRAMS := $(BIN)/switchyard $(BIN)/switchyard-server $(BIN)/switchyard-trainer
 LINTER   := $(BIN)/golangci-lint
 LINTER_PACKAGE := github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 PYTHON   ?= $(firstword $(wildcard /usr/bin/python3) $(shell command -v python3))
@@ -15,6 +17,13 @@ PYTHON   ?= $(firstword $(wildcard /usr/bin/python3) $(shell command -v python3)
 TESTFLAGS ?=
 # One package to work on, for example `make test PKG=./libs/event/...`.
 PKG       ?= ./...
+# The generator of the pages on facts and records is a Go module of its own, so that what it needs is no dependency of the product.
+GEN          = tools/gen
+GEN_PKG      = $(if $(filter ./... ./tools/gen%,$(PKG)),./...)
+# The laboratory is a Go module of its own: `make test PKG=./lab/sharing` runs there, and all packages are those of both modules.
+LAB         := $(BIN)/switchyard-lab
+PRODUCT_PKG  = $(filter-out ./lab/% ./tools/gen%,$(PKG))
+LAB_PKG      = $(if $(filter ./...,$(PKG)),./...,$(patsubst ./lab/%,./%,$(filter ./lab/%,$(PKG))))
 BENCH     ?= .
 BENCHTIME ?= 1s
 FUZZTIME  ?= 20s
@@ -34,22 +43,29 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: help influxd picture images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips generate bench bench-share bench-sched bench-predict bench-net bench-search bench-tune e2e-net fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
+.PHONY: days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-sched bench-predict bench-net bench-search bench-tune e2e-net fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(BIN)/switchyard $(BIN)/switchyard-trainer ## watch real training jobs being scheduled on this machine (under three minutes)
+demo: $(PROGRAMS) ## watch real training jobs being scheduled on this machine (under three minutes)
 	$(BIN)/switchyard demo
 
-build: $(BIN)/switchyard $(BIN)/switchyard-trainer $(SERVICES:%=$(BIN)/switchyard-%) ## build the command, the seven services and the example trainer into bin/
+build: $(PROGRAMS) $(SERVICES:%=$(BIN)/switchyard-%) $(LAB) ## build the command, its server, the seven services, the example trainer and the laboratory into bin/
 
 # Go's build cache knows what changed, so every build asks it.
-$(BIN)/switchyard: tools-cc FORCE
-	$(GO) build -o $@ ./cmd/switchyard
+# The command needs no C compiler.
+$(BIN)/switchyard: tools-go FORCE
+	CGO_ENABLED=0 $(GO) build -o $@ ./cmd/switchyard
+
+$(BIN)/switchyard-server: tools-cc FORCE
+	$(GO) build -ldflags '-s -w' -o $@ ./cmd/switchyard-server
 
 $(BIN)/switchyard-trainer: tools-cc FORCE
 	$(GO) build -o $@ ./examples/gotrainer
+
+$(LAB): tools-go FORCE
+	cd lab && $(GO) build -o $(abspath $@) ./cmd/switchyard-lab
 
 $(SERVICES:%=$(BIN)/switchyard-%): $(BIN)/switchyard-%: tools-cc FORCE
 	$(GO) build -o $@ ./services/$*/cmd/$*
@@ -58,7 +74,9 @@ $(SERVICES:%=$(BIN)/switchyard-%): $(BIN)/switchyard-%: tools-cc FORCE
 test: test-python test-go ## run every test, Go and Python
 
 test-go: tools-cc influxd
-	$(GO) test -timeout 9m $(TESTFLAGS) $(PKG)
+	$(if $(PRODUCT_PKG),$(GO) test -timeout 9m $(TESTFLAGS) $(PRODUCT_PKG))
+	$(if $(LAB_PKG),cd lab && $(GO) test -timeout 9m $(TESTFLAGS) $(LAB_PKG))
+	$(if $(GEN_PKG),cd $(GEN) && $(GO) test $(TESTFLAGS) $(GEN_PKG))
 
 test-python:
 ifeq ($(PYTHON),)
@@ -80,15 +98,20 @@ influxd: tools-go
 	@$(MAKE) -s $(INFLUXD) || echo 'SKIPPED the tests on a real InfluxDB: it could not be built'
 
 race: tools-cc ## run the Go tests under the race detector (slow)
-	$(GO) test -race $(TESTFLAGS) $(PKG)
+	$(if $(PRODUCT_PKG),$(GO) test -race $(TESTFLAGS) $(PRODUCT_PKG))
+	$(if $(LAB_PKG),cd lab && $(GO) test -race $(TESTFLAGS) $(LAB_PKG))
 
-check: vet lint generated skips ## everything that must hold besides the tests: vet, lint, generated files, listed skips
+check: vet lint generated skips prose links ## everything that must hold besides the tests: vet, lint, generated files, listed skips, prose, links
 
 vet: tools-cc
-	$(GO) vet $(PKG)
+	$(if $(PRODUCT_PKG),$(GO) vet $(PRODUCT_PKG))
+	$(if $(LAB_PKG),cd lab && $(GO) vet $(LAB_PKG))
+	$(if $(GEN_PKG),cd $(GEN) && $(GO) vet $(GEN_PKG))
 
 lint: tools-cc $(LINTER) ## golangci-lint with .golangci.yml
-	$(LINTER) run $(PKG)
+	$(if $(PRODUCT_PKG),$(LINTER) run $(PRODUCT_PKG))
+	$(if $(LAB_PKG),cd lab && $(abspath $(LINTER)) run $(LAB_PKG))
+	$(if $(GEN_PKG),cd $(GEN) && $(abspath $(LINTER)) run $(GEN_PKG))
 
 # Apart from `check`: it reads the sources of all of Kubernetes, which takes minutes and gigabytes.
 lint-devcluster: tools-cc $(LINTER) ## the same for the module of the development cluster
@@ -101,21 +124,30 @@ $(LINTER): go.tools.mod go.tools.sum | tools-go
 	@touch $@
 
 generated: tools-cc
-	$(GO) run ./libs/event/gen -check
+	cd $(GEN) && $(GO) run . -check
 	$(GO) run ./deploy/grafana -check
 
 skips: tools-go
 	$(GO) run ./tools/skipcheck
 
+prose: tools-go
+	$(GO) run ./tools/prosecheck
+
+links: $(PROGRAMS) $(LAB)
+	$(GO) run ./tools/linkcheck -bin $(BIN)
+
 generate: tools-cc ## write the generated files anew
-	$(GO) run ./libs/event/gen
-	$(GO) run ./cmd/switchyard reference > docs/configuration.md
+	cd $(GEN) && $(GO) run .
+	$(GO) run ./cmd/switchyard-server reference > docs/configuration.md
+	$(GO) run ./cmd/switchyard config schema > deploy/switchyard.schema.json
 	$(GO) run ./deploy/grafana
 
 bench: tools-cc ## run the benchmarks (BENCH=pattern BENCHTIME=1s)
-	@packages=$$(grep -rlE --include='*_test.go' --exclude-dir=devcluster '^func Benchmark' . | xargs -r -n1 dirname | sort -u); \
-	[ -n "$$packages" ] || { echo 'no package has a benchmark'; exit 1; }; \
-	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -timeout 60m $$packages
+	@bench() { \
+	    packages=$$(grep -rlE --include='*_test.go' --exclude-dir=devcluster '^func Benchmark' . | grep -v '^\./lab/' | xargs -r -n1 dirname | sort -u); \
+	    [ -z "$$packages" ] || $(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -timeout 60m $$packages; \
+	}; \
+	bench; cd lab; bench
 
 bench-share: tools-cc ## two trainings that share the cores against one after the other (a minute, on an idle machine)
 	$(GO) test -run '^$$' -bench '^BenchmarkSharing$$' -benchtime 5x -timeout 20m ./test/bench
@@ -124,7 +156,7 @@ bench-share: tools-cc ## two trainings that share the cores against one after th
 POLICIES ?= fifo,srtf,drf,tetris,max-throughput,tiresias,optimus,pollux,switchyard
 WORKLOADS ?= 1 2 3 4
 
-bench-tune: $(BIN)/switchyard $(BIN)/switchyard-trainer ## compare the modes of tuning on this machine: RUNS of each, 25 minutes for 5
+bench-tune: $(PROGRAMS) ## compare the modes of tuning on this machine: RUNS of each, 25 minutes for 5
 	$(call compare-modes,bench,--device-kind cpu --cpu-slots 2)
 	@if $(PYTHON) -c 'import torch' 2>/dev/null; then $(call compare-modes,bench-torch,--sim-gpus 2); else echo 'no python3 with torch (Debian: apt-get install python3-torch): the PyTorch trainer is left out'; fi
 
@@ -137,43 +169,60 @@ for i in $$(seq 100); do [ -e $$SWITCHYARD_CONTEXT ] && break; sleep 0.2; done; 
 $(BIN)/switchyard tune compare examples/experiments/$(1).yaml --runs $(RUNS)
 endef
 
-bench-sched: $(BIN)/switchyard ## compare the scheduling policies on the published workloads, into docs/comparison (needs SWITCHYARD_DATA)
+bench-sched: $(LAB) ## compare the scheduling policies on the published workloads, into docs/comparison (needs SWITCHYARD_DATA)
 ifndef SWITCHYARD_DATA
 	@echo 'SWITCHYARD_DATA does not name the folder of published traces'; exit 1
 else
 	for load in workloads workloads-0.5 workloads-realistic; do \
 	    files=$$(printf '%s\n' $(WORKLOADS) | sed "s|.*|$(SWITCHYARD_DATA)/pollux/$$load/workload-&.csv|" | paste -sd,); \
-	    $(BIN)/switchyard simulate compare --traces $(SWITCHYARD_DATA)/pollux --workload "$$files" --policy $(POLICIES) --out docs/comparison/$$load; \
+	    $(LAB) simulate compare --traces $(SWITCHYARD_DATA)/pollux --workload "$$files" --policy $(POLICIES) --out docs/comparison/$$load; \
 	done
 endif
 
 # The networks on which the publication of the probe matrix was measured.
 NETWORKS ?= fattree:12 fattree:24 fattree:72 vl2:40,24,40 vl2:140,120,100 bcube:4,2 bcube:8,4
 
-bench-net: $(BIN)/switchyard ## how fast paths to probe are chosen, how many, and how well lossy links are found
+bench-net: $(BIN)/switchyard $(LAB) ## how fast paths to probe are chosen, how many, and how well lossy links are found
 	for network in $(NETWORKS); do echo $$network; GOMAXPROCS=1 $(BIN)/switchyard net plan --topology $$network --alpha 2 --beta 1; done
 	for goal in 1,0 2,0 3,0 1,1 1,2 3,2; do \
 	    $(BIN)/switchyard net plan --topology fattree:18 --alpha $${goal%,*} --beta $${goal#*,}; \
 	done
 	for goal in 2,1 1,2 3,2; do \
 	    echo fattree:48 $$goal; \
-	    $(BIN)/switchyard net simulate --topology fattree:48 --alpha $${goal%,*} --beta $${goal#*,} --failures 1,5,10,20,50 --runs 100; \
+	    $(LAB) net simulate --topology fattree:48 --alpha $${goal%,*} --beta $${goal#*,} --failures 1,5,10,20,50 --runs 100; \
 	done
 
-bench-predict: tools-go ## how far predictions are off over the life of measured trainings, into docs/predictions.md (needs SWITCHYARD_DATA)
-	$(GO) run ./tools/predictions -into docs/predictions.md
+# How much of each phase of the planner's core the published workloads and the streams of jobs that share GPUs reach.
+phases: tools-cc ## print the statement coverage of each phase of the planner while published workloads are played (needs SWITCHYARD_DATA)
+ifndef SWITCHYARD_DATA
+	@echo 'SWITCHYARD_DATA does not name the folder of published traces'; exit 1
+else
+	cd lab && $(GO) test ./traces ./sharing -run 'Switchyard|Planner' -count=1 -coverprofile=$(CURDIR)/$(BIN)/phases.out \
+	    -coverpkg=github.com/switchyard-dl/switchyard/services/planner/plan/... >/dev/null
+	@awk -F'[: ,]' 'NR > 1 { n = split($$1, at, "/"); of = at[n-1]; key = $$1 $$2 $$3; size[key] = $$(NF-1); pack[key] = of; if ($$NF > 0) hit[key] = 1 } \
+	    END { for (k in size) { all[pack[k]] += size[k]; if (k in hit) got[pack[k]] += size[k] } for (p in all) printf "%-10s %3.0f %%  of %d statements\n", p, 100*got[p]/all[p], all[p] }' $(BIN)/phases.out | sort
+endif
 
-bench-search: $(BIN)/switchyard ## how much searches try until they have one of the best points (needs SWITCHYARD_DATA)
+bench-predict: $(LAB) ## how far predictions are off over the life of measured trainings, into docs/predictions.md (needs SWITCHYARD_DATA)
+	$(LAB) predict --into docs/predictions.md
+
+bench-search: $(LAB) ## how much searches try until they have one of the best points (needs SWITCHYARD_DATA)
 ifndef SWITCHYARD_DATA
 	@echo 'SWITCHYARD_DATA does not name the folder of recorded trainings'; exit 1
 else
-	$(BIN)/switchyard simulate search --problem branin,hartmann6 --best 0.05,0.01
-	$(BIN)/switchyard simulate search --problem curves,crossing
-	$(BIN)/switchyard simulate search --problem bfs,jacobi,spkmeans --recorded $(SWITCHYARD_DATA)/pipetune/offline_res
+	$(LAB) simulate search --problem branin,hartmann6 --best 0.05,0.01
+	$(LAB) simulate search --problem curves,crossing
+	$(LAB) simulate search --problem bfs,jacobi,spkmeans --recorded $(SWITCHYARD_DATA)/pipetune/offline_res
 endif
 
+# How many random days of each policy are played.
+DAYS ?= 20000
+
+days: tools-cc ## the promises of plans on DAYS random days of each policy, over the product of all features (minutes)
+	$(GO) test ./services/planner/plan -run 'PromisesOverTheProduct|WhateverItAsks' -rapid.seed=$$RANDOM -rapid.checks=$(DAYS) -timeout 0
+
 fuzz: tools-cc ## run every fuzz target for FUZZTIME (20s), and the promises of plans on days that nobody has seen
-	$(GO) test ./services/planner/plan -run KeepThePromises -rapid.seed=$$RANDOM -rapid.checks=1000
+	$(GO) test ./services/planner/plan -run 'KeepThePromises|PromisesOverTheProduct' -rapid.seed=$$RANDOM -rapid.checks=1000
 	@grep -roE --include='*_test.go' --exclude-dir=devcluster '^func Fuzz[A-Za-z0-9_]+' . | sed 's/^\(.*\)\/[^/]*:func /\1 /' | sort | \
 	while read -r package target; do \
 	    echo "$$package $$target"; \
@@ -243,6 +292,9 @@ image-root:
 	@chmod 1777 $(IMAGE_ROOT)/tmp
 	CGO_ENABLED=$(CGO) $(GO) build -trimpath -o $(IMAGE_ROOT)/usr/local/bin/$(image-binary) ./$(image-package)
 	@ln -s usr/local/bin/$(image-binary) $(IMAGE_ROOT)/entrypoint
+	@if [ $(image-binary) = switchyard ]; then \
+	    CGO_ENABLED=$(CGO) $(GO) build -trimpath -ldflags '-s -w' -o $(IMAGE_ROOT)/usr/local/bin/switchyard-server ./cmd/switchyard-server; \
+	fi
 	@if [ $(SERVICE) = executor ]; then \
 	    CGO_ENABLED=0 $(GO) build -trimpath -o $(IMAGE_ROOT)/usr/local/bin/switchyard-trainer ./examples/gotrainer; \
 	    mkdir -p $(IMAGE_ROOT)/opt/switchyard; cp -r libs/python $(IMAGE_ROOT)/opt/switchyard/; \
@@ -266,6 +318,3 @@ image-%: tools-cc
 
 e2e-compose: tools-go ## bring the compose stack up from images built here and run a job on it (needs a Docker engine)
 	deploy/compose/e2e.sh
-
-picture: $(BIN)/switchyard $(BIN)/switchyard-trainer ## draw docs/demo.svg from a real run (needs util-linux's script)
-	script -qefc 'stty cols 168 rows 40; $(BIN)/switchyard demo' /dev/null | $(GO) run ./tools/termpicture > docs/demo.svg

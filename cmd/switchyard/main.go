@@ -1,14 +1,10 @@
-// Command switchyard is the one binary that a person types.
+// Command switchyard is the command line: a client of the bus, which starts switchyard-server for everything else.
 package main
 
 import (
 	"os"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli"
-	"github.com/switchyard-dl/switchyard/services/executor/local"
 )
 
-func main() {
-	local.RunIfAsked(os.Args)
-	os.Exit(cli.Main(os.Args, os.Stdin, os.Stdout, os.Stderr))
-}
+func main() { os.Exit(cli.Main(os.Args, os.Stdin, os.Stdout, os.Stderr)) }

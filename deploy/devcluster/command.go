@@ -226,7 +226,7 @@ func newExecCommand(dir *string) *cobra.Command {
 	}
 }
 
-// newHolderCommand is the process in whose namespaces the node lives; it is told where to report by its third file.
+// newHolderCommand is the process in whose namespaces the node lives; it reports to file descriptor 3.
 func newHolderCommand() *cobra.Command {
 	var dir string
 	command := &cobra.Command{

@@ -10,7 +10,8 @@ import (
 	"github.com/switchyard-dl/switchyard/deploy/devcluster/cluster"
 )
 
-// newEtcdCommand is etcd as one member that forgets: a development cluster's data need not survive a power cut, so nothing is synced.
+// newEtcdCommand is etcd as one member that forgets: a development cluster's data need not survive a power cut, so
+// nothing is synced.
 func newEtcdCommand() *cobra.Command {
 	var dataDir, clientURL, peerURL string
 	command := &cobra.Command{

@@ -1,5 +1,6 @@
-// Command devcluster runs a real Kubernetes on one Linux machine for developing and testing Switchyard. It is the control plane, the
-// kubelet, etcd and kubectl in one binary, beside Debian's containerd; package cluster decides what runs where and how it ends.
+// Command devcluster runs a real Kubernetes on one Linux machine for developing and testing Switchyard. It is the
+// control plane, the kubelet, etcd and kubectl in one binary, beside Debian's containerd; package cluster decides what
+// runs where and how it ends.
 package main
 
 import (

@@ -10,33 +10,43 @@ type alert struct {
 	wait    string
 }
 
-// aDay in seconds. An agent that stays silent has no points any more and would resolve its own alert once the query does not reach back to its last one.
+// aDay is a day in seconds. A silent agent has no new points and would resolve its own alert once the query no longer
+// reaches back to its last one.
 const aDay = 24 * 60 * 60
 
-// alerts are those of the network. They look at the data source and database that are provisioned, since a rule has no variables.
+// alerts returns the alerts of the network. They use the provisioned data source and database, since a rule has no
+// variables.
 func alerts() []alert {
 	worst := func(field string) string {
-		return from("net_link", field) + by("link") + " |> last()\n |> keep(columns: [\"_time\", \"link\", \"_value\"])\n"
+		return from("net_link", field) + by("link") + ` |> last()
+ |> keep(columns: ["_time", "link", "_value"])
+`
 	}
+	silence := fromStage("raw", "net_probes", "sent") + " |> last()\n" + by("node") + ` |> last()
+ |> map(fn: (r) => ({node: r.node, _time: now(), ` +
+		`_value: float(v: int(v: now()) - int(v: r._time)) / 1000000000.0 - 60.0}))
+ |> group(columns: ["node"])
+`
 	return []alert{
 		{
-			uid: "switchyard-link-loss", title: "A link loses packets", summary: "The link {{ .Labels.link }} loses packets: `switchyard net status` says how many.",
-			query: worst("loss_ratio"), seconds: 60, wait: "0s",
+			uid: "switchyard-link-loss", title: "A link loses packets",
+			summary: "The link {{ .Labels.link }} loses packets: `switchyard net status` shows how many.",
+			query:   worst("loss_ratio"), seconds: 60, wait: "0s",
 		},
 		{
-			uid: "switchyard-link-slow", title: "A link is slow", summary: "Packets take longer than usual over the link {{ .Labels.link }}: `switchyard net status` says how much.",
-			query: worst("delay_s"), seconds: 60, wait: "1m",
+			uid: "switchyard-link-slow", title: "A link is slow",
+			summary: "Packets take longer than usual over the link {{ .Labels.link }}: `switchyard net status` shows how much.",
+			query:   worst("delay_s"), seconds: 60, wait: "1m",
 		},
 		{
-			uid: "switchyard-probes-silent", title: "An agent has stopped probing", summary: "The agent of {{ .Labels.node }} has told of no probes for a minute.",
-			query: fromStage("raw", "net_probes", "sent") + " |> last()\n" + by("node") +
-				" |> last()\n |> map(fn: (r) => ({node: r.node, _time: now(), _value: float(v: int(v: now()) - int(v: r._time)) / 1000000000.0 - 60.0}))\n |> group(columns: [\"node\"])\n",
-			seconds: aDay, wait: "0s",
+			uid: "switchyard-probes-silent", title: "An agent has stopped probing",
+			summary: "The agent of {{ .Labels.node }} has reported no probes for a minute.",
+			query:   silence, seconds: aDay, wait: "0s",
 		},
 	}
 }
 
-// provisioned is what Grafana reads at its start.
+// provisioned returns the file that Grafana reads at its start.
 func provisioned(all []alert) object {
 	rules := []object{}
 	for _, a := range all {
@@ -60,7 +70,10 @@ func (a alert) grafana() object {
 				"model": object{"refId": "rows", "query": query},
 			},
 			expression("newest", object{"type": "reduce", "reducer": "last", "expression": "rows"}),
-			expression("above", object{"type": "threshold", "expression": "newest", "conditions": []object{{"evaluator": object{"type": "gt", "params": []int{0}}}}}),
+			expression("above", object{
+				"type": "threshold", "expression": "newest",
+				"conditions": []object{{"evaluator": object{"type": "gt", "params": []int{0}}}},
+			}),
 		},
 	}
 }

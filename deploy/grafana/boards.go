@@ -1,6 +1,6 @@
 package main
 
-// dashboards are all boards.
+// dashboards returns all dashboards.
 func dashboards() []dashboard {
 	return []dashboard{cluster(), job(), energyReport(), nodes(), network()}
 }
@@ -13,84 +13,134 @@ func cluster() dashboard {
 	use := func(field string) string {
 		return from("component_energy", field) + where("node") + windows("sum") + sumBy("_field") + kWh()
 	}
+	budget := from("component_energy", "measured_uj") + where("node") + windows("count") + ` |> group(columns: ["_time"])
+ |> first()
+ |> map(fn: (r) => ({_time: r._time, _field: "budget", _value: float(v: "${budget}")}))
+ |> group(columns: ["_field"])
+ |> sort(columns: ["_time"])
+`
 	return dashboard{
 		uid: "switchyard-cluster", title: "Switchyard: cluster", from: "now-1h", stage: "raw",
 		variables: []variable{nodeVariable(), {name: "budget", label: "Budget, W", value: "10000"}},
 		panels: []panel{
-			{title: "Energy", kind: number, unit: "kwatth", width: 6, height: 4, about: "All that was measured in this time.", queries: []string{from("component_energy", "measured_uj") + where("node") + total() + kWh()}},
-			{title: "Cost", kind: number, unit: "none", width: 6, height: 4, about: "Of what jobs used, at the facility, by the tariff.", queries: []string{from("job_energy", "cost") + where("node") + total()}},
-			{title: "CO2e", kind: number, unit: "massg", width: 6, height: 4, about: "Of what jobs used, at the facility.", queries: []string{from("job_energy", "co2e_g") + where("node") + total()}},
-			{title: "Coverage", kind: number, unit: "percentunit", width: 6, height: 4, about: "The measured part of the time.", queries: []string{rows("${stage}", "measured_s", "expected_s") + where("node") + coverage()}},
-			{
-				title: "Power by component", kind: series, unit: "watt", width: 12, height: 9, stacked: true, about: "GPUs, and processors with their memory; the line is the budget.",
-				queries: []string{
-					power("gpu_power", "_measurement"), power("cpu_energy", "_measurement"),
-					from("component_energy", "measured_uj") + where("node") + windows("count") + " |> group(columns: [\"_time\"])\n |> first()\n |> map(fn: (r) => ({_time: r._time, _field: \"budget\", _value: float(v: \"${budget}\")}))\n |> group(columns: [\"_field\"])\n |> sort(columns: [\"_time\"])\n",
-				},
-			},
-			{title: "What became of the energy", kind: series, unit: "kwatth", width: 12, height: 9, stacked: true, about: "The parts add up to what was measured.", queries: []string{use("attributed_uj"), use("idle_uj"), use("unattributed_uj")}},
-			{
-				title: "Jobs by energy", kind: table, unit: "kwatth", width: 12, height: 9, about: "The 20 that used most in this time; seven days back at most.",
-				queries: []string{perJob("active_uj") + where("node") + " |> group(columns: [\"job_id\", \"user\"])\n |> sum(column: \"active_uj\")\n |> map(fn: (r) => ({job_id: r.job_id, user: r.user, kwh: float(v: r.active_uj) / " + microjoulesPerKWh + "}))\n |> group()\n |> sort(columns: [\"kwh\"], desc: true)\n |> limit(n: 20)\n"},
-			},
-			{
-				title: "Carbon intensity and load", kind: series, unit: "none", width: 12, height: 9, about: "Grams of CO2e per kWh, and watts of all GPUs.",
-				queries: []string{from("grid", "gco2_kwh") + windows("mean"), power("gpu_power", "_measurement")},
-			},
-			{
-				title: "Plans: predicted and real", kind: table, unit: "none", width: 12, height: 8, about: "Run times, energy and cost of ended jobs, as predicted when they were first planned and as they came out. Predicted is what the devices draw at their limits.",
-				queries: []string{"from(bucket: \"${database}/raw\")\n |> range(start: v.timeRangeStart, stop: v.timeRangeStop)\n |> filter(fn: (r) => r._measurement == \"plan_decision\")\n |> pivot(rowKey: [\"_time\"], columnKey: [\"_field\"], valueColumn: \"_value\")\n |> group()\n |> keep(columns: [\"_time\", \"policy\", \"job_id\", \"predicted_s\", \"actual_s\", \"predicted_uj\", \"actual_uj\", \"predicted_cost\", \"actual_cost\"])\n |> sort(columns: [\"_time\"])\n"},
-			},
-			{title: "What happened", kind: table, unit: "none", width: 12, height: 8, about: "The same as the marks in the pictures.", queries: []string{jobEvents()}},
+			stat("Energy", "kwatth", 6, "All measured energy in this time.",
+				from("component_energy", "measured_uj")+where("node")+total()+kWh()),
+			stat("Cost", "none", 6, "Of the energy used by jobs, at the facility, by the tariff.",
+				from("job_energy", "cost")+where("node")+total()),
+			stat("CO2e", "massg", 6, "Of the energy used by jobs, at the facility.",
+				from("job_energy", "co2e_g")+where("node")+total()),
+			stat("Coverage", "percentunit", 6, "The measured part of the time.",
+				rows("${stage}", "measured_s", "expected_s")+where("node")+coverage()),
+			areas("Power by component", "watt", 12, 9, "GPUs, and processors with their memory; the line is the budget.",
+				power("gpu_power", "_measurement"), power("cpu_energy", "_measurement"), budget),
+			areas("Energy by use", "kwatth", 12, 9, "The parts add up to the measured energy.",
+				use("attributed_uj"), use("idle_uj"), use("unattributed_uj")),
+			list("Jobs by energy", "kwatth", 12, 9, "The 20 jobs that used most in this time; at most seven days back.", topJobs()),
+			chart("Carbon intensity and load", "none", 12, 9, "Grams of CO2e per kWh, and watts of all GPUs.",
+				from("grid", "gco2_kwh")+windows("mean"), power("gpu_power", "_measurement")),
+			list("Plans: predicted and real", "none", 12, 8,
+				"Run times, energy and cost of ended jobs, as predicted by their first plan and as measured. "+
+					"Predicted is the power of the devices at their limits.",
+				planDecisions()),
+			list("Events", "none", 12, 8, "The marks in the charts.", jobEvents()),
 		},
 	}
 }
 
+// topJobs returns the 20 jobs that used most energy.
+func topJobs() string {
+	return perJob("active_uj") + where("node") + ` |> group(columns: ["job_id", "user"])
+ |> sum(column: "active_uj")
+ |> map(fn: (r) => ({job_id: r.job_id, user: r.user, kwh: float(v: r.active_uj) / ` + microjoulesPerKWh + `}))
+ |> group()
+ |> sort(columns: ["kwh"], desc: true)
+ |> limit(n: 20)
+`
+}
+
+// planDecisions returns the predictions and results of ended jobs.
+func planDecisions() string {
+	return `from(bucket: "${database}/raw")
+` + inTime + ` |> filter(fn: (r) => r._measurement == "plan_decision")
+` + pivoted + ` |> group()
+ |> keep(columns: ["_time", "policy", "job_id", ` +
+		`"predicted_s", "actual_s", "predicted_uj", "actual_uj", "predicted_cost", "actual_cost"])
+ |> sort(columns: ["_time"])
+`
+}
+
 func job() dashboard {
-	choose := "from(bucket: \"${database}/raw\")\n |> range(start: v.timeRangeStart, stop: v.timeRangeStop)\n |> filter(fn: (r) => r._measurement == \"job_energy\" and r._field == \"job_id\")\n |> group()\n |> distinct(column: \"_value\")\n"
-	epoch := func(field string) string {
-		return "from(bucket: \"${database}/raw\")\n |> range(start: v.timeRangeStart, stop: v.timeRangeStop)\n |> filter(fn: (r) => r._measurement == \"job_epoch\")\n |> pivot(rowKey: [\"_time\"], columnKey: [\"_field\"], valueColumn: \"_value\")\n |> group()\n" +
-			ofJob() + " |> sort(columns: [\"_time\"])\n |> keep(columns: [" + field + "])\n"
+	choose := `from(bucket: "${database}/raw")
+` + inTime + ` |> filter(fn: (r) => r._measurement == "job_energy" and r._field == "job_id")
+ |> group()
+ |> distinct(column: "_value")
+`
+	epoch := func(fields string) string {
+		return `from(bucket: "${database}/raw")
+` + inTime + ` |> filter(fn: (r) => r._measurement == "job_epoch")
+` + pivoted + ` |> group()
+` + ofJob() + ` |> sort(columns: ["_time"])
+ |> keep(columns: [` + fields + `])
+`
 	}
-	sum := perJob("active_uj") + ofJob() + " |> group(columns: [\"component\"])\n |> sort(columns: [\"_time\"])\n"
+	energy := perJob("active_uj") + ofJob() + ` |> group()
+ |> sum(column: "active_uj")
+ |> map(fn: (r) => ({_value: float(v: r.active_uj) / ` + microjoulesPerKWh + `}))
+`
+	byComponent := perJob("active_uj") + ofJob() + ` |> group(columns: ["component"])
+ |> sort(columns: ["_time"])
+ |> aggregateWindow(every: v.windowPeriod, fn: sum, column: "active_uj", createEmpty: false)
+ |> map(fn: (r) => ({_time: r._time, component: r.component, ` +
+		`_value: float(v: r.active_uj) * 1000.0 / float(v: int(v: v.windowPeriod))}))
+ |> group(columns: ["component"])
+`
+	joules := ` |> map(fn: (r) => ({_time: r._time, _value: float(v: r.energy_uj) / 1000000.0}))
+`
 	return dashboard{
 		uid: "switchyard-job", title: "Switchyard: job", from: "now-1h", stage: "raw",
 		variables: []variable{{name: "job", label: "Job", query: choose}},
 		panels: []panel{
-			{title: "Energy", kind: number, unit: "kwatth", width: 8, height: 4, about: "Of the job in this time.", queries: []string{perJob("active_uj") + ofJob() + " |> group()\n |> sum(column: \"active_uj\")\n |> map(fn: (r) => ({_value: float(v: r.active_uj) / " + microjoulesPerKWh + "}))\n"}},
-			{title: "Coverage", kind: number, unit: "percentunit", width: 8, height: 4, about: "The measured part of the time.", queries: []string{rows("raw", "job_id", "measured_s", "expected_s") + ofJob() + coverage()}},
-			{title: "Cost", kind: number, unit: "none", width: 8, height: 4, about: "At the facility, by the tariff.", queries: []string{perJob("cost") + ofJob() + " |> group()\n |> sum(column: \"cost\")\n"}},
-			{
-				title: "Power by component", kind: series, unit: "watt", width: 24, height: 9, stacked: true, about: "What the job used of each component, per second.",
-				queries: []string{sum + " |> aggregateWindow(every: v.windowPeriod, fn: sum, column: \"active_uj\", createEmpty: false)\n |> map(fn: (r) => ({_time: r._time, component: r.component, _value: float(v: r.active_uj) * 1000.0 / float(v: int(v: v.windowPeriod))}))\n |> group(columns: [\"component\"])\n"},
-			},
-			{title: "Energy of each epoch", kind: series, unit: "joule", width: 12, height: 8, about: "Booked between the ends of two epochs.", queries: []string{epoch(`"_time", "energy_uj"`) + " |> map(fn: (r) => ({_time: r._time, _value: float(v: r.energy_uj) / 1000000.0}))\n"}},
-			{title: "Metric after each epoch", kind: series, unit: "none", width: 12, height: 8, about: "Accuracy where the job tells it, else its loss.", queries: []string{epoch(`"_time", "metric"`)}},
-			{title: "Epochs", kind: table, unit: "none", width: 12, height: 8, about: "", queries: []string{epoch(`"_time", "epoch", "batch", "time_s", "energy_uj", "metric"`)}},
-			{title: "Way to the goal", kind: table, unit: "none", width: 12, height: 8, about: "Energy and time against the metric that was reached.", queries: []string{epoch(`"energy_uj", "time_s", "metric"`) + " |> cumulativeSum(columns: [\"energy_uj\", \"time_s\"])\n"}},
+			stat("Energy", "kwatth", 8, "Of the job in this time.", energy),
+			stat("Coverage", "percentunit", 8, "The measured part of the time.",
+				rows("raw", "job_id", "measured_s", "expected_s")+ofJob()+coverage()),
+			stat("Cost", "none", 8, "At the facility, by the tariff.",
+				perJob("cost")+ofJob()+" |> group()\n |> sum(column: \"cost\")\n"),
+			areas("Power by component", "watt", 24, 9, "The job's use of each component, per second.", byComponent),
+			chart("Energy of each epoch", "joule", 12, 8, "Booked between the ends of two epochs.",
+				epoch(`"_time", "energy_uj"`)+joules),
+			chart("Metric after each epoch", "none", 12, 8, "Accuracy if the job reports it, else its loss.",
+				epoch(`"_time", "metric"`)),
+			list("Epochs", "none", 12, 8, "", epoch(`"_time", "epoch", "batch", "time_s", "energy_uj", "metric"`)),
+			list("Energy to reach a metric", "none", 12, 8, "Energy and time against the metric reached.",
+				epoch(`"energy_uj", "time_s", "metric"`)+" |> cumulativeSum(columns: [\"energy_uj\", \"time_s\"])\n"),
 		},
 	}
 }
 
 func energyReport() dashboard {
-	by := func(tag string) []panel {
-		about := "Of jobs, by calendar month (UTC)."
-		return []panel{
-			{title: "kWh by " + tag + " and month", kind: table, unit: "kwatth", width: 8, height: 8, about: about, queries: []string{monthly("active_uj", tag, microjoulesPerKWh)}},
-			{title: "Cost by " + tag + " and month", kind: table, unit: "none", width: 8, height: 8, about: about + " At the facility.", queries: []string{monthly("cost", tag, "1.0")}},
-			{title: "CO2e by " + tag + " and month", kind: table, unit: "massg", width: 8, height: 8, about: about + " At the facility.", queries: []string{monthly("co2e_g", tag, "1.0")}},
-		}
-	}
+	used := from("job_energy", "active_uj") + where("user") + where("tenant")
 	panels := []panel{
-		{title: "Used by jobs", kind: number, unit: "kwatth", width: 8, height: 4, about: "", queries: []string{from("job_energy", "active_uj") + where("user") + where("tenant") + total() + kWh()}},
-		{title: "Spent idle", kind: number, unit: "kwatth", width: 8, height: 4, about: "", queries: []string{from("component_energy", "idle_uj") + total() + kWh()}},
-		{title: "Of nobody", kind: number, unit: "kwatth", width: 8, height: 4, about: "Measured, and neither idle nor of any job.", queries: []string{from("component_energy", "unattributed_uj") + total() + kWh()}},
+		stat("Used by jobs", "kwatth", 8, "", used+total()+kWh()),
+		stat("Spent idle", "kwatth", 8, "", from("component_energy", "idle_uj")+total()+kWh()),
+		stat("Unattributed", "kwatth", 8, "Measured, but neither idle nor used by a job.",
+			from("component_energy", "unattributed_uj")+total()+kWh()),
 	}
-	panels = append(panels, by("user")...)
-	panels = append(panels, by("tenant")...)
+	for _, tag := range []string{"user", "tenant"} {
+		about := "Of jobs, by calendar month (UTC)."
+		panels = append(panels,
+			list("kWh by "+tag+" and month", "kwatth", 8, 8, about, monthly("active_uj", tag, microjoulesPerKWh)),
+			list("Cost by "+tag+" and month", "none", 8, 8, about+" At the facility.", monthly("cost", tag, "1.0")),
+			list("CO2e by "+tag+" and month", "massg", 8, 8, about+" At the facility.", monthly("co2e_g", tag, "1.0")),
+		)
+	}
+	byMethod := used + ` |> group(columns: ["component", "device_model", "method"])
+ |> sum()
+` + kWh() + ` |> group()
+ |> sort(columns: ["_value"], desc: true)
+`
 	panels = append(panels,
-		panel{title: "kWh by user", kind: series, unit: "kwatth", width: 12, height: 9, stacked: true, about: "", queries: []string{from("job_energy", "active_uj") + where("user") + where("tenant") + windows("sum") + sumBy("user") + kWh()}},
-		panel{title: "kWh by device and method", kind: table, unit: "kwatth", width: 12, height: 9, about: "How the figures were obtained.", queries: []string{from("job_energy", "active_uj") + where("user") + where("tenant") + " |> group(columns: [\"component\", \"device_model\", \"method\"])\n |> sum()\n" + kWh() + " |> group()\n |> sort(columns: [\"_value\"], desc: true)\n"}},
+		areas("kWh by user", "kwatth", 12, 9, "", used+windows("sum")+sumBy("user")+kWh()),
+		list("kWh by device and method", "kwatth", 12, 9, "How the figures were obtained.", byMethod),
 	)
 	return dashboard{
 		uid: "switchyard-energy", title: "Switchyard: energy report", from: "now-30d", stage: "1h",
@@ -104,31 +154,69 @@ func energyReport() dashboard {
 
 func nodes() dashboard {
 	gpu := func(field, function string) string {
-		return from("gpu_power", field) + where("node") + windows(function) + " |> group(columns: [\"node\", \"gpu_uuid\"])\n |> sort(columns: [\"_time\"])\n"
+		return from("gpu_power", field) + where("node") + windows(function) + ` |> group(columns: ["node", "gpu_uuid"])
+ |> sort(columns: ["_time"])
+`
 	}
+	processors := from("cpu_energy", "power_w") + where("node") + windows("mean") + ` |> group(columns: ["node", "zone", "source"])
+ |> sort(columns: ["_time"])
+`
+	byNode := from("component_energy", "measured_uj") + where("node") + ` |> group(columns: ["node"])
+ |> sum()
+` + kWh() + ` |> group()
+ |> sort(columns: ["node"])
+`
+	byCounter := from("gpu_power", "energy_uj") + where("node") + ` |> difference(nonNegative: true)
+ |> sum()
+` + kWh() + ` |> group()
+ |> keep(columns: ["node", "gpu_uuid", "_value"])
+ |> sort(columns: ["node", "gpu_uuid"])
+`
 	return dashboard{
 		uid: "switchyard-nodes", title: "Switchyard: nodes", from: "now-1h", stage: "raw",
 		variables: []variable{nodeVariable()},
 		panels: []panel{
-			{title: "Age of the newest interval", kind: table, unit: "s", width: 8, height: 8, about: "More than a few seconds: the agent, the bus or the energy service lags behind.", queries: []string{age()}},
-			{title: "Power now, and limit", kind: table, unit: "watt", width: 16, height: 8, about: "Of each GPU, the newest in this time.", queries: []string{
-				"from(bucket: \"${database}/${stage}\")\n |> range(start: v.timeRangeStart, stop: v.timeRangeStop)\n |> filter(fn: (r) => r._measurement == \"gpu_power\" and (r._field == \"power_w\" or r._field == \"limit_w\" or r._field == \"sm_util_ratio\"))\n" + where("node") +
-					" |> last()\n |> pivot(rowKey: [\"node\", \"gpu_uuid\", \"model\"], columnKey: [\"_field\"], valueColumn: \"_value\")\n |> group()\n |> keep(columns: [\"node\", \"gpu_uuid\", \"model\", \"power_w\", \"limit_w\", \"sm_util_ratio\"])\n |> sort(columns: [\"node\", \"gpu_uuid\"])\n",
-			}},
-			{title: "Power of each GPU", kind: series, unit: "watt", width: 12, height: 9, about: "", queries: []string{gpu("power_w", "mean")}},
-			{title: "Utilisation of each GPU", kind: series, unit: "percentunit", width: 12, height: 9, about: "High with low power may be a job that hangs.", queries: []string{gpu("sm_util_ratio", "mean")}},
-			{title: "Temperature of each GPU", kind: series, unit: "celsius", width: 12, height: 8, about: "Where the driver tells it.", queries: []string{gpu("temperature_c", "max")}},
-			{title: "Memory of each GPU", kind: series, unit: "bytes", width: 12, height: 8, about: "In use, where the driver tells it.", queries: []string{gpu("memory_used_bytes", "max")}},
-			{title: "Held back", kind: table, unit: "s", width: 24, height: 7, about: "Seconds in which clocks were lower than they could be, by the driver's reason; seven days back at most.", queries: []string{
-				fromStage("raw", "gpu_power", "throttle") + where("node") + " |> filter(fn: (r) => r._value != \"\")\n |> map(fn: (r) => ({r with reason: r._value}))\n |> group(columns: [\"node\", \"gpu_uuid\", \"reason\"])\n |> count()\n |> group()\n |> sort(columns: [\"node\", \"gpu_uuid\"])\n",
-			}},
-			{title: "Power of processors and memory", kind: series, unit: "watt", width: 12, height: 9, about: "", queries: []string{from("cpu_energy", "power_w") + where("node") + windows("mean") + " |> group(columns: [\"node\", \"zone\", \"source\"])\n |> sort(columns: [\"_time\"])\n"}},
-			{
-				title: "At the plug, and inside", kind: series, unit: "watt", width: 12, height: 9, about: "What PDU, Redfish or PCM say of whole nodes, and the sum of GPUs and processors.",
-				queries: []string{power("node_power", "source"), power("gpu_power", "_measurement"), power("cpu_energy", "_measurement")},
-			},
-			{title: "Energy by node", kind: columns, unit: "kwatth", width: 12, height: 8, about: "", queries: []string{from("component_energy", "measured_uj") + where("node") + " |> group(columns: [\"node\"])\n |> sum()\n" + kWh() + " |> group()\n |> sort(columns: [\"node\"])\n"}},
-			{title: "Energy by counter", kind: table, unit: "kwatth", width: 12, height: 8, about: "Differences of the unwrapped counters: exact at any detail.", queries: []string{from("gpu_power", "energy_uj") + where("node") + " |> difference(nonNegative: true)\n |> sum()\n" + kWh() + " |> group()\n |> keep(columns: [\"node\", \"gpu_uuid\", \"_value\"])\n |> sort(columns: [\"node\", \"gpu_uuid\"])\n"}},
+			list("Age of the newest interval", "s", 8, 8,
+				"More than a few seconds: the agent, the bus or the energy service lags behind.", age()),
+			list("Power now, and limit", "watt", 16, 8, "Of each GPU, the newest in this time.", powerAndLimit()),
+			chart("Power of each GPU", "watt", 12, 9, "", gpu("power_w", "mean")),
+			chart("Utilisation of each GPU", "percentunit", 12, 9, "High with low power may be a job that hangs.",
+				gpu("sm_util_ratio", "mean")),
+			chart("Temperature of each GPU", "celsius", 12, 8, "If the driver reports it.", gpu("temperature_c", "max")),
+			chart("Memory of each GPU", "bytes", 12, 8, "In use, if the driver reports it.", gpu("memory_used_bytes", "max")),
+			list("Throttled", "s", 24, 7,
+				"Seconds in which clocks were lower than they could be, by the driver's reason; at most seven days back.",
+				throttled()),
+			chart("Power of processors and memory", "watt", 12, 9, "", processors),
+			chart("Plug and components", "watt", 12, 9,
+				"Power of whole nodes by PDU, Redfish or PCM, and the sum of GPUs and processors.",
+				power("node_power", "source"), power("gpu_power", "_measurement"), power("cpu_energy", "_measurement")),
+			{title: "Energy by node", kind: columns, unit: "kwatth", width: 12, height: 8, queries: []string{byNode}},
+			list("Energy by counter", "kwatth", 12, 8, "Differences of the unwrapped counters: exact at any detail.", byCounter),
 		},
 	}
+}
+
+// powerAndLimit returns the newest power, limit and utilisation of each GPU.
+func powerAndLimit() string {
+	return `from(bucket: "${database}/${stage}")
+` + inTime + ` |> filter(fn: (r) => r._measurement == "gpu_power" and ` +
+		`(r._field == "power_w" or r._field == "limit_w" or r._field == "sm_util_ratio"))
+` + where("node") + ` |> last()
+ |> pivot(rowKey: ["node", "gpu_uuid", "model"], columnKey: ["_field"], valueColumn: "_value")
+ |> group()
+ |> keep(columns: ["node", "gpu_uuid", "model", "power_w", "limit_w", "sm_util_ratio"])
+ |> sort(columns: ["node", "gpu_uuid"])
+`
+}
+
+// throttled counts the seconds of each GPU with lowered clocks, by reason.
+func throttled() string {
+	return fromStage("raw", "gpu_power", "throttle") + where("node") + ` |> filter(fn: (r) => r._value != "")
+ |> map(fn: (r) => ({r with reason: r._value}))
+ |> group(columns: ["node", "gpu_uuid", "reason"])
+ |> count()
+ |> group()
+ |> sort(columns: ["node", "gpu_uuid"])
+`
 }

@@ -1,4 +1,5 @@
-// Command grafana writes the dashboards into deploy/grafana/dashboards and the alerts into deploy/grafana/provisioning/alerting: `go run ./deploy/grafana`; with -check it says what differs.
+// Command grafana writes the dashboards into deploy/grafana/dashboards and the alerts into
+// deploy/grafana/provisioning/alerting: `go run ./deploy/grafana`. With -check it reports files that differ.
 package main
 
 import (
@@ -13,7 +14,7 @@ import (
 )
 
 func main() {
-	check := flag.Bool("check", false, "write nothing; fail where a file differs")
+	check := flag.Bool("check", false, "write nothing; fail if a file differs")
 	flag.Parse()
 	files := map[string]object{filepath.Join("provisioning", "alerting", "switchyard.json"): provisioned(alerts())}
 	for _, d := range dashboards() {

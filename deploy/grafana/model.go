@@ -1,22 +1,22 @@
 package main
 
-// dashboard is one board; the rest of what Grafana wants is the same for all.
+// dashboard is one dashboard; Grafana's other fields are the same for all.
 type dashboard struct {
 	uid, title, from string
-	// stage is where the board looks first.
+	// stage is the stage of the series that the dashboard shows first.
 	stage     string
 	variables []variable
 	panels    []panel
 }
 
-// variable is asked of the database, or typed in where it has no query.
+// variable is chosen from the values that its query returns, or typed in without a query.
 type variable struct {
 	name, label, query, value string
-	// all lets any number be chosen, all of them at first.
+	// all allows any number of values, initially all.
 	all bool
 }
 
-// panel is one picture of some queries.
+// panel is one chart, table or number of some queries.
 type panel struct {
 	title, kind, unit, about string
 	width, height            int
@@ -35,34 +35,55 @@ const (
 
 type object = map[string]any
 
-// source is chosen on the board, so that no name of a data source is written down.
+// source is a variable of the dashboard, so that the file names no data source.
 func source() object { return object{"type": "influxdb", "uid": "${source}"} }
 
 func (d dashboard) grafana() object {
 	variables := []object{
-		{"name": "source", "label": "Data source", "type": "datasource", "query": "influxdb", "current": object{"text": "Switchyard", "value": "switchyard-influxdb"}},
-		{"name": "database", "label": "Database", "type": "textbox", "query": "switchyard", "current": object{"text": "switchyard", "value": "switchyard"}},
 		{
-			"name": "stage", "label": "Detail", "type": "custom", "query": "raw,1m,1h", "current": object{"text": d.stage, "value": d.stage},
-			"options": []object{{"text": "raw", "value": "raw", "selected": d.stage == "raw"}, {"text": "1m", "value": "1m", "selected": d.stage == "1m"}, {"text": "1h", "value": "1h", "selected": d.stage == "1h"}},
+			"name": "source", "label": "Data source", "type": "datasource", "query": "influxdb",
+			"current": object{"text": "Switchyard", "value": "switchyard-influxdb"},
+		},
+		{
+			"name": "database", "label": "Database", "type": "textbox", "query": "switchyard",
+			"current": object{"text": "switchyard", "value": "switchyard"},
+		},
+		{
+			"name": "stage", "label": "Detail", "type": "custom", "query": "raw,1m,1h",
+			"current": object{"text": d.stage, "value": d.stage}, "options": stages(d.stage),
 		},
 	}
 	for _, v := range d.variables {
 		variables = append(variables, v.grafana())
 	}
 	return object{
-		"uid": d.uid, "title": d.title, "tags": []string{"switchyard"}, "schemaVersion": 41, "editable": false, "timezone": "browser", "refresh": "30s",
-		"time": object{"from": d.from, "to": "now"}, "graphTooltip": 1, "templating": object{"list": variables}, "annotations": object{"list": []object{annotation()}},
-		"links":  []object{{"type": "dashboards", "tags": []string{"switchyard"}, "title": "Switchyard", "asDropdown": true, "keepTime": true}},
+		"uid": d.uid, "title": d.title, "tags": []string{"switchyard"}, "schemaVersion": 41, "editable": false,
+		"timezone": "browser", "refresh": "30s", "time": object{"from": d.from, "to": "now"}, "graphTooltip": 1,
+		"templating": object{"list": variables}, "annotations": object{"list": []object{annotation()}},
+		"links": []object{{
+			"type": "dashboards", "tags": []string{"switchyard"}, "title": "Switchyard", "asDropdown": true, "keepTime": true,
+		}},
 		"panels": d.layout(),
 	}
 }
 
-// annotation marks what happened to jobs.
+// stages returns the choices of the stage.
+func stages(selected string) []object {
+	var all []object
+	for _, stage := range []string{"raw", "1m", "1h"} {
+		all = append(all, object{"text": stage, "value": stage, "selected": stage == selected})
+	}
+	return all
+}
+
+// annotation marks the events of jobs.
 func annotation() object {
 	return object{
 		"name": "Jobs", "enable": true, "iconColor": "blue", "datasource": source(),
-		"target": object{"refId": "Jobs", "query": jobEvents()}, "mappings": object{"time": object{"source": "field", "value": "_time"}, "text": object{"source": "field", "value": "text"}},
+		"target": object{"refId": "Jobs", "query": jobEvents()},
+		"mappings": object{
+			"time": object{"source": "field", "value": "_time"}, "text": object{"source": "field", "value": "text"},
+		},
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// identity is what every line of the ledger says of its process.
+// identity is what every line of the ledger contains about its process.
 type identity struct {
 	path    string // no ledger when empty
 	Job     string `json:"job"`
@@ -21,10 +21,9 @@ type identity struct {
 	Devices string `json:"devices"`
 }
 
-// ledger writes down when this process started, finished epochs and ended, in a file
-// that all processes of all jobs may share. It is evidence for tests that kill
-// things: each event is one line, appended in a single write, so that no crash leaves
-// part of a line among the others'.
+// ledger records when this process started, finished epochs and ended, in a file that all processes of all jobs may
+// share. It is evidence for tests that kill processes: each event is one line, appended in a single write, so that no
+// crash leaves part of a line among the others'.
 type ledger struct {
 	identity
 	log    io.Writer
@@ -47,7 +46,7 @@ func (l *ledger) epoch(epochs uint64) {
 	l.record("epoch")
 }
 
-// exit records the end once, whoever comes first: the deferred call or the signal.
+// exit records the end once: from the deferred call or the signal, whichever comes first.
 func (l *ledger) exit() {
 	l.ended.Do(func() { l.record("exit") })
 }

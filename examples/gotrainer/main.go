@@ -1,6 +1,6 @@
-// Command gotrainer is a real trainer in plain Go: a multi-layer perceptron, trained
-// by SGD with momentum on a generated set, data parallel over processes and devices,
-// with checkpoints, and with reports to Switchyard's job API. See README.md.
+// Command gotrainer is a real trainer in plain Go: a multi-layer perceptron, trained by SGD with momentum on a
+// generated set, data parallel over processes and devices, with checkpoints, and with reports to Switchyard's job API.
+// See README.md.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/switchyard-dl/switchyard/examples/gotrainer/servers"
 )
 
-// Exit codes: a shell's for SIGTERM, and that of a wrong command line.
+// Exit codes: a shell's for SIGTERM, and that for a wrong command line.
 const (
 	exitTerminated = 128 + int(syscall.SIGTERM)
 	exitUsage      = 2
@@ -46,7 +46,7 @@ func run() int {
 	}
 	book := newLedger(s.ledger, s.rank, os.Stderr)
 	defer book.exit()
-	// Nothing is finished first: what is on disk is whole at any moment.
+	// Nothing is finished first: the checkpoint on disk is whole at any moment.
 	defer context.AfterFunc(ctx, func() {
 		book.exit()
 		os.Exit(exitTerminated)
@@ -58,7 +58,8 @@ func run() int {
 	return 0
 }
 
-// attend is what a process does that is no worker: it serves the workers, or does nothing, until it is told to end.
+// attend is the work of a process that is not a worker: it serves the workers, or does nothing, until it is asked to
+// end.
 func attend(ctx context.Context, s settings) int {
 	if s.task.Type == taskServer {
 		_, port, err := net.SplitHostPort(s.servers[s.task.Index])

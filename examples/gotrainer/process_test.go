@@ -30,7 +30,7 @@ func build(t *testing.T) string {
 	return binary
 }
 
-// agent is a job API that asks to stop after an epoch, and tells a test of heartbeats.
+// agent is a job API that asks to stop after an epoch, and signals heartbeats to a test.
 type agent struct {
 	*httptest.Server
 	mu        sync.Mutex
@@ -88,8 +88,7 @@ func (a *agent) take(kind string, body map[string]any) {
 	a.calls = append(a.calls, word)
 }
 
-// hold keeps handlers out while a test reads; a client that has its answer may be
-// gone before its handler.
+// hold keeps handlers out while a test reads; a client may be gone with its answer before its handler returns.
 func (a *agent) hold(read func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -197,8 +196,9 @@ func TestTwoProcessesStopWhenAskedAndResume(t *testing.T) {
 	a := newAgent(t, 2)
 	start(t, binary, dir, a.api(), 1, 2, "-epochs", "4").wantCodes(t, 0)
 	a.hold(func() {
-		wantLines(t, "calls", a.calls, "checkpoints 1", "epochs 1", "control", "checkpoints 2", "epochs 2", "control", "end 2 stopped")
-		a.calls, a.beats, a.stopAfter = nil, nil, 4 // a wish to stop after the last epoch is no stop
+		wantLines(t, "calls", a.calls, "checkpoints 1", "epochs 1", "control", "checkpoints 2", "epochs 2", "control",
+			"end 2 stopped")
+		a.calls, a.beats, a.stopAfter = nil, nil, 4 // a request to stop after the last epoch has no effect
 	})
 	wantLines(t, "ledger of rank 0", ledgerOf(t, dir, 1, 0), "start 0", "epoch 1", "epoch 2", "exit 2")
 	wantLines(t, "ledger of rank 1", ledgerOf(t, dir, 1, 1), "start 0", "epoch 1", "epoch 2", "exit 2")
@@ -206,7 +206,8 @@ func TestTwoProcessesStopWhenAskedAndResume(t *testing.T) {
 	second := start(t, binary, dir, a.api(), 2, 2, "-epochs", "4")
 	second.wantCodes(t, 0)
 	a.hold(func() {
-		wantLines(t, "calls", a.calls, "checkpoints 3", "epochs 3", "control", "checkpoints 4", "epochs 4", "control", "end 4 finished")
+		wantLines(t, "calls", a.calls, "checkpoints 3", "epochs 3", "control", "checkpoints 4", "epochs 4", "control",
+			"end 4 finished")
 		wantHeartbeats(t, a)
 	})
 	wantLines(t, "ledger of rank 0", ledgerOf(t, dir, 2, 0), "start 2", "epoch 3", "epoch 4", "exit 4")
@@ -220,9 +221,9 @@ func TestTwoProcessesStopWhenAskedAndResume(t *testing.T) {
 	}
 }
 
-// 210 samples in batches of 2 x 16: 7 steps an epoch, in heartbeats of 2, 2, 2 and 1,
-// after 14 steps of the first attempt. Both ranks tell them, so that the slower one can be
-// found: each waits for the other, but never longer than its step takes.
+// 210 samples in batches of 2 x 16: 7 steps an epoch, in heartbeats of 2, 2, 2 and 1, after 14 steps of the first
+// attempt. Both ranks send them, so that the slower one can be found: each waits for the other, but never longer than
+// its step takes.
 func wantHeartbeats(t *testing.T, a *agent) {
 	t.Helper()
 	beats := [2][]string{}
@@ -249,12 +250,12 @@ func wantHeartbeats(t *testing.T, a *agent) {
 	}
 }
 
-// The micro-batch changes in mid-epoch and nothing else does: no sample is dropped or
-// seen twice, and the training ends in the same bytes.
+// The micro-batch changes in mid-epoch and nothing else does: no sample is dropped or seen twice, and the training ends
+// with the same bytes.
 func TestMicroBatchesDoNotChangeTheTraining(t *testing.T) {
 	binary, dir, straight := build(t), t.TempDir(), t.TempDir()
 	a := newAgent(t, 0)
-	a.tune = []int{4, 8, 12, 16} // the network sums four samples at a time, so these come to the same bytes as one pass does
+	a.tune = []int{4, 8, 12, 16} // the network sums four samples at a time, so these give the same bytes as one pass
 	start(t, binary, dir, a.api(), 1, 1, "-epochs", "3").wantCodes(t, 0)
 	a.hold(func() { wantFollowed(t, a) })
 	mustRun(t, straight, 1, 1, 3)
@@ -263,7 +264,7 @@ func TestMicroBatchesDoNotChangeTheTraining(t *testing.T) {
 	}
 }
 
-// wantFollowed: every wish is taken up between two steps, and the heartbeats say so.
+// wantFollowed checks that every desired micro-batch is used between two steps, and that the heartbeats report it.
 func wantFollowed(t *testing.T, a *agent) {
 	t.Helper()
 	if len(a.beats) < len(a.tune) {
@@ -330,7 +331,7 @@ func TestDeathOfAPeerEndsTheOthers(t *testing.T) {
 			}
 		})
 	}
-	// What the killed attempts left must do for the next.
+	// The next attempt must be able to use what the killed ones left.
 	last := newAgent(t, 1)
 	start(t, binary, dir, last.api(), 3, 3, forever()...).wantCodes(t, 0)
 }

@@ -11,13 +11,14 @@ import (
 	"testing"
 )
 
-// TestServersTrainToTheSameBytesAsARing has two workers train around two parameter servers, and beside a scheduler that has nothing to do. Of two addends the
-// order does not matter, so the sums are those of a ring.
+// TestServersTrainToTheSameBytesAsARing trains two workers around two parameter servers, beside a scheduler with
+// nothing to do. The order of two addends does not matter, so the sums equal those of a ring.
 func TestServersTrainToTheSameBytesAsARing(t *testing.T) {
 	binary, dir, straight := build(t), t.TempDir(), t.TempDir()
 	a := newAgent(t, 9)
 	start(t, binary, straight, a.api(), 1, 2, "-epochs", "2").wantCodes(t, 0)
-	cluster := fmt.Sprintf(`"cluster":{"ps":["127.0.0.1:%s","127.0.0.1:%s"],"worker":["127.0.0.1:1","127.0.0.1:2"]}`, freePort(t), freePort(t))
+	cluster := fmt.Sprintf(`"cluster":{"ps":["127.0.0.1:%s","127.0.0.1:%s"],"worker":["127.0.0.1:1","127.0.0.1:2"]}`,
+		freePort(t), freePort(t))
 	process := func(role string, index, rank int) *exec.Cmd {
 		c := exec.CommandContext(t.Context(), binary, smallNet("-epochs", "2")...)
 		c.Env = []string{

@@ -15,13 +15,13 @@ import (
 	"github.com/switchyard-dl/switchyard/examples/gotrainer/nn"
 )
 
-// settings is all that a process is told, by its environment and its flags.
+// settings is the configuration of a process, from its environment and its flags.
 type settings struct {
 	shape         nn.Shape
 	seed          uint64
 	samples       int // in the training set
 	batch         int // for each worker
-	epochs        int // to be done in all
+	epochs        int // total
 	rule          nn.Rule
 	scaleRate     bool
 	strongScaling bool
@@ -30,38 +30,39 @@ type settings struct {
 	snapshots      string // directory of this job's checkpoints
 	api            string
 	heartbeatSteps int
-	epochsDone     int // what the scheduler believes; the checkpoint knows better
+	epochsDone     int // according to the scheduler; the checkpoint knows better
 
 	rank, processes int
 	workers         int // in this process
 	master          string
-	// servers are the addresses of the job's parameter servers, task is what this process does.
+	// servers are the addresses of the job's parameter servers, task is the task of this process.
 	servers     []string
 	task        task
 	joinTimeout time.Duration
 	ringTimeout time.Duration
 
-	// slowBy is added to each step of this process, which then holds up the others. Where no device is named it is added in all of them.
+	// slowBy is added to each step of this process, which then holds up the others. Without a named device it applies
+	// to all.
 	slowDevice string
 	slowBy     time.Duration
 
-	// memoryMiB is what it says to use of a device: it has none, and uses nothing of a simulated one.
+	// memoryMiB is the device memory it reports: it has none, and uses nothing of a simulated one.
 	memoryMiB int64
 
 	ledger identity
 }
 
-// totalWorkers is the number of workers of the whole job.
+// totalWorkers returns the number of workers of the whole job.
 func (s settings) totalWorkers() int { return s.processes * s.workers }
 
-// session names this attempt and what its processes must agree on.
+// session identifies this attempt and what its processes must agree on.
 func (s settings) session() string {
 	return fmt.Sprintf("%s attempt %d: %+v, seed %d, %d samples, batch %d, %d epochs, %d workers each, %+v, %t, %t",
 		s.jobUUID, s.ledger.Attempt, s.shape, s.seed, s.samples, s.batch, s.epochs, s.workers,
 		s.rule, s.scaleRate, s.strongScaling)
 }
 
-// environment reads variables and collects what is wrong with them.
+// environment reads variables and collects their errors.
 type environment struct {
 	get  func(string) string
 	errs []error
@@ -86,7 +87,7 @@ func (e *environment) count(name string, otherwise int) int {
 	return n
 }
 
-// readSettings reads the environment, then the flags, which prevail.
+// readSettings reads the environment, then the flags, which take precedence.
 func readSettings(args []string, getenv func(string) string, stderr io.Writer) (settings, error) {
 	env := &environment{get: getenv}
 	s := settings{
@@ -112,13 +113,16 @@ func readSettings(args []string, getenv func(string) string, stderr io.Writer) (
 	flags.Float64Var(&s.rule.Momentum, "momentum", 0.9, "momentum")
 	flags.Float64Var(&s.rule.Decay, "decay", 0.005, "weight decay; it keeps the network from learning wrong labels by heart")
 	flags.BoolVar(&s.scaleRate, "scale-lr", true, "let the learning rate grow with the square root of the number of workers")
-	flags.BoolVar(&s.strongScaling, "strong-scaling", true, "split each epoch over the workers; otherwise each worker does the whole set")
+	flags.BoolVar(&s.strongScaling, "strong-scaling", true,
+		"split each epoch over the workers; otherwise each worker does the whole set")
 	flags.Uint64Var(&s.seed, "seed", 1, "seed of the training set and of the first weights")
 	flags.DurationVar(&s.joinTimeout, "join-timeout", time.Minute, "how long the processes wait for each other at the start")
 	flags.DurationVar(&s.ringTimeout, "ring-timeout", 30*time.Second, "how long a process may keep the others waiting")
-	flags.StringVar(&s.slowDevice, "slow-device", "", "a device whose worker is slow, to see what a scheduler does about it (one process per device; without it all are)")
+	flags.StringVar(&s.slowDevice, "slow-device", "",
+		"a device whose worker is slow, to see what a scheduler does about it (one process per device; without it all are)")
 	flags.DurationVar(&s.slowBy, "slow-by", 0, "how much longer each step on that device takes, sleeping")
-	flags.Int64Var(&s.memoryMiB, "memory-mib", 0, "device memory that it says to use, in MiB, to see what a scheduler does about it")
+	flags.Int64Var(&s.memoryMiB, "memory-mib", 0,
+		"device memory that it says to use, in MiB, to see what a scheduler does about it")
 	if err := flags.Parse(args); err != nil {
 		return settings{}, err
 	}
@@ -137,9 +141,8 @@ func readSettings(args []string, getenv func(string) string, stderr io.Writer) (
 	return s, errors.Join(env.errs...)
 }
 
-// place finds out which process this is. NUM_GPUS counts the devices of each of
-// NUM_NODES nodes: together as many as processes where each device has one, else each
-// process spreads over its node's devices itself.
+// place determines the rank of this process. NUM_GPUS counts the devices of each of NUM_NODES nodes: if their product
+// is the number of processes, each process has one device; else each process uses all of its node's devices itself.
 func (s *settings) place(env *environment) {
 	devices := env.count("NUM_GPUS", 0) * max(env.count("NUM_NODES", 1), 1)
 	if devices == 0 {
@@ -147,7 +150,8 @@ func (s *settings) place(env *environment) {
 	}
 	s.workers = devices / s.processes
 	if s.workers*s.processes != devices {
-		env.errs = append(env.errs, fmt.Errorf("%d devices (NUM_GPUS of each node) cannot be split evenly over WORLD_SIZE=%d processes", devices, s.processes))
+		env.errs = append(env.errs,
+			fmt.Errorf("%d devices (NUM_GPUS of each node) cannot be split evenly over WORLD_SIZE=%d processes", devices, s.processes))
 	}
 	s.rank = env.count("RANK", env.count("NODE_RANK", 0))
 	if s.rank >= s.processes {
@@ -160,18 +164,20 @@ func (s *settings) place(env *environment) {
 		return
 	}
 	if env.get("RANK") == "" && env.get("NODE_RANK") == "" {
-		env.errs = append(env.errs, fmt.Errorf("WORLD_SIZE=%d, but neither RANK nor NODE_RANK says which process this is", s.processes))
+		env.errs = append(env.errs,
+			fmt.Errorf("WORLD_SIZE=%d, but neither RANK nor NODE_RANK says which process this is", s.processes))
 	}
 	address, port := env.get("MASTER_ADDR"), env.get("MASTER_PORT")
 	if address == "" || port == "" {
-		env.errs = append(env.errs, fmt.Errorf("WORLD_SIZE=%d, but MASTER_ADDR and MASTER_PORT do not say where to meet", s.processes))
+		env.errs = append(env.errs,
+			fmt.Errorf("WORLD_SIZE=%d, but MASTER_ADDR and MASTER_PORT do not say where to meet", s.processes))
 	}
 	s.master = net.JoinHostPort(address, port)
 }
 
-// task is what a process of a job with parameter servers does.
+// task is the role of a process of a job with parameter servers.
 type task struct {
-	// Type is worker or ps; for the scheduler, where the processes of other systems meet, it is empty.
+	// Type is worker or ps; it is empty for the scheduler, where the processes of other systems meet.
 	Type  string `json:"type"`
 	Index int    `json:"index"`
 }
@@ -181,7 +187,7 @@ const (
 	taskServer = "ps"
 )
 
-// findServers reads which processes of the job are parameter servers, as TensorFlow is told.
+// findServers reads from TF_CONFIG which processes of the job are parameter servers.
 func (s *settings) findServers(env *environment) {
 	s.task.Type = taskWorker
 	if env.count("DMLC_NUM_SERVER", 0) == 0 {

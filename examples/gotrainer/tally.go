@@ -15,10 +15,9 @@ type tally struct {
 	gradSqr, gradVar float64 // summed over steps
 }
 
-// newTally measures one step. The squared norm of the true gradient and the trace of
-// the covariance of single samples' gradients are estimated as in McCandlish et al.
-// 2018 (appendix A.1, with a small batch of one and the step's batch as the large
-// one); both are unbiased, so single values may be negative.
+// newTally measures one step. The squared norm of the true gradient and the trace of the covariance of single samples'
+// gradients are estimated as in McCandlish et al. 2018 (appendix A.1, with a small batch of one and the step's batch as
+// the large one); both are unbiased, so single values may be negative.
 func newTally(gradient, tail []float64, took, waited time.Duration) tally {
 	n := tail[tailSamples]
 	one := tally{steps: 1, samples: int(n), seconds: took.Seconds(), waited: waited.Seconds(), loss: tail[tailLoss]}

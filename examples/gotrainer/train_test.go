@@ -35,8 +35,8 @@ func smallNet(more ...string) []string {
 	return append([]string{"-hidden", "12", "-features", "9", "-training-set-size", "210", "-batch-size", "16"}, more...)
 }
 
-// runJob trains with the given numbers of processes and of workers in each, all
-// inside this process, up to the given epoch. Snapshots lie in dir.
+// runJob trains with the given numbers of processes and of workers in each, all inside this process, up to the given
+// epoch. Snapshots lie in dir.
 func runJob(t *testing.T, dir string, processes, workers, epochs int, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, complaints bytes.Buffer
@@ -225,10 +225,11 @@ func TestGradientStatisticsAgreeWithTheirDefinition(t *testing.T) {
 	}
 }
 
-// A step over twice the batch goes as far as one that was submitted so, with twice the learning rate.
+// A step over twice the batch moves as far as a submitted step of that size with twice the learning rate.
 func TestALargerStepScalesTheLearningRate(t *testing.T) {
 	after := func(batch int, args ...string) []float64 {
-		s, err := readSettings(smallNet(args...), lookup(map[string]string{"JOB_UUID": "job", "SWITCHYARD_SNAPSHOTS_DIR": t.TempDir()}), io.Discard)
+		s, err := readSettings(smallNet(args...),
+			lookup(map[string]string{"JOB_UUID": "job", "SWITCHYARD_SNAPSHOTS_DIR": t.TempDir()}), io.Discard)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -239,7 +240,7 @@ func TestALargerStepScalesTheLearningRate(t *testing.T) {
 		if one.exchange, err = one.meet(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		one.crew = newCrew(s, one.exchange)
+		one.team = newTeam(s, one.exchange)
 		order := rand.New(rand.NewPCG(1, 2)).Perm(s.samples)
 		if _, err := one.step(dataset.Schedule{Samples: s.samples, Workers: 1}, order, 0, batch, batch); err != nil {
 			t.Fatal(err)

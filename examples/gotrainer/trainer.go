@@ -17,19 +17,18 @@ import (
 	"github.com/switchyard-dl/switchyard/examples/gotrainer/servers"
 )
 
-// heldOutSamples is on how many samples accuracy is measured after each epoch.
+// heldOutSamples is the number of samples on which accuracy is measured after each epoch.
 const heldOutSamples = 500
 
-// failureWordTimeout is all the time that a failing process takes to say so.
-const failureWordTimeout = 2 * time.Second
+// failureReportTimeout bounds the time in which a failing process reports its failure.
+const failureReportTimeout = 2 * time.Second
 
-// trainer is one process of a training. All processes hold the same state and change
-// it in the same way; rank 0 speaks and writes for them, but for heartbeats: how fast
-// each of them is tells which one holds up the others.
+// trainer is one process of a training. All processes hold the same state and change it in the same way. Rank 0 reports
+// and writes for them, except for heartbeats: the speed of each process shows which one holds up the others.
 type trainer struct {
 	settings
 	exchange  exchange
-	crew      *crew
+	team      *team
 	api       *jobapi.Client
 	beats     *jobapi.Client
 	ledger    *ledger
@@ -52,10 +51,9 @@ func train(ctx context.Context, s settings, book *ledger, stdout, stderr io.Writ
 	case err == nil:
 		t.api.End(ctx, jobapi.End{Outcome: outcome, EpochsDone: t.state.Epochs})
 	case errors.Is(err, ring.ErrPeerLost):
-		// Not this process's story: whoever started the lost one knows how it ended,
-		// and it may have been told to.
+		// Another process was lost. Its supervisor knows how it ended, and it may have been asked to end.
 	default:
-		ctx, cancel := context.WithTimeout(ctx, failureWordTimeout)
+		ctx, cancel := context.WithTimeout(ctx, failureReportTimeout)
 		defer cancel()
 		t.api.End(ctx, jobapi.End{Outcome: jobapi.Failed, EpochsDone: t.state.Epochs, Message: err.Error()})
 	}
@@ -79,7 +77,7 @@ func (t *trainer) run(ctx context.Context, stderr io.Writer) (outcome jobapi.Out
 	if err := t.share(); err != nil {
 		return "", err
 	}
-	t.crew = newCrew(t.settings, t.exchange)
+	t.team = newTeam(t.settings, t.exchange)
 	for t.state.Epochs < uint64(t.epochs) {
 		stop, err := t.epoch(ctx)
 		if err != nil {
@@ -92,16 +90,16 @@ func (t *trainer) run(ctx context.Context, stderr io.Writer) (outcome jobapi.Out
 	return jobapi.Finished, nil
 }
 
-// exchange is how the processes of a job sum what they have computed.
+// exchange is how the processes of a job sum their results.
 type exchange interface {
 	// AllReduce replaces v, in every process, by the sum of all processes' v.
 	AllReduce(v []float64) error
-	// Broadcast hands rank 0's payload to every process.
+	// Broadcast passes rank 0's payload to every process.
 	Broadcast(payload []byte) ([]byte, error)
 	Close() error
 }
 
-// meet joins the others: around the job's parameter servers, where it has some, else in a ring.
+// meet joins the others: around the job's parameter servers, if it has some, else in a ring.
 func (t *trainer) meet(ctx context.Context) (exchange, error) {
 	if len(t.servers) > 0 {
 		return servers.Join(ctx, servers.Place{
@@ -113,7 +111,7 @@ func (t *trainer) meet(ctx context.Context) (exchange, error) {
 	})
 }
 
-// load gives rank 0 the state to begin with: the checkpoint's, or a fresh one.
+// load gives rank 0 its initial state: the checkpoint's, or a fresh one.
 func (t *trainer) load(stderr io.Writer) error {
 	if t.rank != 0 {
 		return nil
@@ -138,7 +136,8 @@ func (t *trainer) load(stderr io.Writer) error {
 		return nil
 	}
 	if t.epochsDone > 0 {
-		fmt.Fprintf(stderr, "told that %d epochs are done, but there is no checkpoint in %s: beginning anew\n", t.epochsDone, t.snapshots)
+		fmt.Fprintf(stderr, "EPOCHS_DONE is %d, but there is no checkpoint in %s: starting from the beginning\n",
+			t.epochsDone, t.snapshots)
 	}
 	t.state = checkpoint.State{Seed: t.seed, Shape: t.shape, Weights: nn.Initial(t.shape, t.seed)}
 	t.state.Velocity = make([]float64, len(t.state.Weights))
@@ -148,7 +147,7 @@ func (t *trainer) load(stderr io.Writer) error {
 	return nil
 }
 
-// share hands rank 0's state to all, so that the others need not see its disk.
+// share broadcasts rank 0's state, so that the others need not see its disk.
 func (t *trainer) share() error {
 	var data []byte
 	var err error
@@ -169,7 +168,7 @@ func (t *trainer) share() error {
 	return nil
 }
 
-// epoch trains one epoch, saves, reports, and says whether to stop after it.
+// epoch trains one epoch, saves, reports, and returns whether to stop after it.
 func (t *trainer) epoch(ctx context.Context) (stop bool, err error) {
 	begun := time.Now()
 	schedule := dataset.Schedule{Samples: t.samples, Workers: t.totalWorkers(), Repeat: !t.strongScaling}
@@ -190,7 +189,7 @@ func (t *trainer) epoch(ctx context.Context) (stop bool, err error) {
 			beat = tally{}
 		}
 	}
-	accuracy, err := t.crew.evaluate(t.state.Weights, heldOutSamples, t.totalWorkers(), t.batch)
+	accuracy, err := t.team.evaluate(t.state.Weights, heldOutSamples, t.totalWorkers(), t.batch)
 	if err != nil {
 		return false, fmt.Errorf("measure accuracy: %w", err)
 	}
@@ -209,8 +208,7 @@ func (t *trainer) epoch(ctx context.Context) (stop bool, err error) {
 	return t.agree(stop)
 }
 
-// conclude is the end of an epoch on rank 0, in an order that a crash cannot turn
-// against the job: what is reported as done is on disk.
+// conclude ends an epoch on rank 0, in an order that is safe against crashes: what is reported as done is on disk.
 func (t *trainer) conclude(ctx context.Context, done jobapi.Epoch) (stop bool, err error) {
 	begun := time.Now()
 	if t.state.RNG, err = t.rng.MarshalBinary(); err != nil {
@@ -233,7 +231,7 @@ func (t *trainer) conclude(ctx context.Context, done jobapi.Epoch) (stop bool, e
 	return t.api.StopRequested(ctx), nil
 }
 
-// agree lets rank 0's answer count for all.
+// agree makes rank 0's answer count for all.
 func (t *trainer) agree(stop bool) (bool, error) {
 	word := []byte{0}
 	if stop {
@@ -249,11 +247,10 @@ func (t *trainer) agree(stop bool) (bool, error) {
 	return len(word) == 1 && word[0] == 1, nil
 }
 
-// wanted is with which micro-batch the next step is done: the scheduler's wish, which
-// changes after a heartbeat or an epoch. All passes of a step come to the same gradient
-// as one would. More than the batch, which the scheduler wants only of jobs that allow
-// it, is a larger step; where there are several processes each hears of wishes at another
-// time, and they must take the same steps.
+// wanted returns the micro-batch of the next step: the scheduler's desired one, which changes after a heartbeat or an
+// epoch. All passes of a step give the same gradient as one pass would. A micro-batch above the batch, which the
+// scheduler chooses only for jobs that allow it, is a larger step; with several processes each receives changes at a
+// different time, yet they must take the same steps.
 func (t *trainer) wanted() jobapi.Batch {
 	wanted, most := t.beats.Wanted(), t.batch
 	if t.processes == 1 {
@@ -265,24 +262,24 @@ func (t *trainer) wanted() jobapi.Batch {
 	return wanted
 }
 
-// step does one step of SGD in every process alike, with batch samples for each worker
-// when each has had so many in this epoch.
+// step does one step of SGD in every process alike, with batch samples for each worker; each has already had samples in
+// this epoch.
 func (t *trainer) step(schedule dataset.Schedule, order []int, had, batch, micro int) (tally, error) {
 	begun := time.Now()
 	if t.slowBy > 0 {
 		time.Sleep(t.slowBy)
 	}
-	waited, err := t.crew.gradient(t.state.Weights, schedule, order, had, batch, micro)
+	waited, err := t.team.gradient(t.state.Weights, schedule, order, had, batch, micro)
 	if err != nil {
 		return tally{}, err
 	}
 	length := len(t.state.Weights)
-	gradient, tail := t.crew.sum[:length], t.crew.sum[length:]
+	gradient, tail := t.team.sum[:length], t.team.sum[length:]
 	if math.IsNaN(tail[tailLoss]) || math.IsInf(tail[tailLoss], 0) {
 		return tally{}, fmt.Errorf("the loss is %g: the learning rate %g is too high", tail[tailLoss], t.rule.Rate)
 	}
 	rule := t.rule
-	rule.Rate *= float64(batch) / float64(t.batch) // as far with one larger step as with several (Goyal et al. 2017)
+	rule.Rate *= float64(batch) / float64(t.batch) // one larger step moves as far as several (Goyal et al. 2017)
 	if t.scaleRate {
 		// The square root keeps the variance of an update's noise (Krizhevsky 2014).
 		rule.Rate *= math.Sqrt(float64(t.totalWorkers()))

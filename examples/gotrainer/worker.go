@@ -10,7 +10,7 @@ import (
 	"github.com/switchyard-dl/switchyard/examples/gotrainer/ring"
 )
 
-// What follows the gradient in the vector that is summed over all workers.
+// The values after the gradient in the vector that is summed over all workers.
 const (
 	tailLoss = iota
 	tailSquaredNorms
@@ -30,18 +30,18 @@ type worker struct {
 	labels  []int
 }
 
-// crew is the workers of this process and the vectors that they sum.
-type crew struct {
+// team is the workers of this process and the vectors that they sum.
+type team struct {
 	exchange exchange
 	workers  []*worker
 	parts    [][]float64 // one per worker: its gradient, then the tail
 	sum      []float64   // over all workers of all processes
 }
 
-func newCrew(s settings, e exchange) *crew {
+func newTeam(s settings, e exchange) *team {
 	set := dataset.New(s.seed, s.shape.Features, s.shape.Classes)
 	length := s.shape.Parameters() + tailLength
-	c := &crew{exchange: e, sum: make([]float64, length)}
+	c := &team{exchange: e, sum: make([]float64, length)}
 	for i := range s.workers {
 		c.parts = append(c.parts, make([]float64, length))
 		w := &worker{number: s.rank*s.workers + i, shape: s.shape, sampler: set.Sampler()}
@@ -51,7 +51,7 @@ func newCrew(s settings, e exchange) *crew {
 	return c
 }
 
-// reserve makes room for passes of so many samples.
+// reserve makes room for passes of a number of samples.
 func (w *worker) reserve(samples int) {
 	if samples > len(w.labels) {
 		w.work = nn.NewWorkspace(w.shape, samples)
@@ -60,7 +60,7 @@ func (w *worker) reserve(samples int) {
 }
 
 // each runs task for every worker at once and waits; a single one runs right here.
-func (c *crew) each(task func(w *worker, part []float64)) {
+func (c *team) each(task func(w *worker, part []float64)) {
 	if len(c.workers) == 1 {
 		task(c.workers[0], c.parts[0])
 		return
@@ -72,11 +72,10 @@ func (c *crew) each(task func(w *worker, part []float64)) {
 	all.Wait()
 }
 
-// gradient sums the gradient of one step over all workers; the result is in c.sum. Each
-// worker goes over its batch, when it has had so many samples in the epoch, in passes of
-// at most micro. It also tells how long the sum over all processes took, which is mostly
-// waiting for the slowest.
-func (c *crew) gradient(weights []float64, schedule dataset.Schedule, order []int, had, batch, micro int) (waited time.Duration, err error) {
+// gradient sums the gradient of one step over all workers; the result is in sum. Each worker, which has already had
+// samples in the epoch, goes over its batch in passes of at most micro. It also returns how long the sum over all
+// processes took, which is mostly waiting for the slowest.
+func (c *team) gradient(weights []float64, schedule dataset.Schedule, order []int, had, batch, micro int) (waited time.Duration, err error) {
 	c.each(func(w *worker, part []float64) {
 		w.reserve(micro)
 		w.indices = schedule.Append(w.indices[:0], order, had, batch, w.number)
@@ -97,9 +96,8 @@ func (c *crew) gradient(weights []float64, schedule dataset.Schedule, order []in
 	return time.Since(ready), err
 }
 
-// evaluate measures the network on samples that are not trained on, shared out among
-// the workers.
-func (c *crew) evaluate(weights []float64, samples, totalWorkers, batch int) (accuracy float64, err error) {
+// evaluate measures the network on samples held out from training, divided among the workers.
+func (c *team) evaluate(weights []float64, samples, totalWorkers, batch int) (accuracy float64, err error) {
 	sum := c.sum[len(weights):]
 	tails := make([][]float64, len(c.parts))
 	c.each(func(w *worker, part []float64) {

@@ -1,9 +1,9 @@
-// Package python carries the Python example trainers, which `switchyard demo` runs.
+// Package python embeds the Python example trainers, which `switchyard demo` runs.
 package python
 
 import "embed"
 
-// Files holds the trainers and what they share.
+// Files holds the trainers and their shared files.
 //
 //go:embed *.py
 var Files embed.FS

@@ -1,4 +1,4 @@
-// Package templates carries the job templates that `switchyard render` knows by name.
+// Package templates embeds the job templates that `switchyard render` knows by name.
 package templates
 
 import "embed"

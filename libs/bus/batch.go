@@ -8,17 +8,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// BatchConsumer is a durable, strictly ordered reader of a stream that takes many messages at a time: for whoever writes to something that wants batches. The
-// stream is the buffer: nothing is acknowledged before Handle has returned without an error, and at most one batch is in memory.
+// BatchConsumer is a durable, strictly ordered reader of a stream that takes many messages at a time, for targets that
+// want batches. The stream is the buffer: nothing is acknowledged before Handle has returned without an error, and at
+// most one batch is in memory.
 type BatchConsumer struct {
 	Name    string
 	Stream  string
 	Filters []string
-	// Size is the most messages of a batch, Wait how long one is collected.
+	// Size is the largest number of messages of a batch, Wait the longest time to collect one.
 	Size int
 	Wait time.Duration
-	// Handle takes a batch in the order of the stream. After an error the same batch comes again, with a growing delay. After a crash messages come again that
-	// were handled before, which must be harmless.
+	// Handle takes a batch in the order of the stream. After an error it gets the same batch again, with a growing
+	// delay. After a crash it gets messages again that it handled before, which must be harmless.
 	Handle func(ctx context.Context, batch []Message) error
 }
 
@@ -62,9 +63,9 @@ func (b *Bus) acknowledgeAll(ctx context.Context, last jetstream.Msg) error {
 	return ackError(last.DoubleAck(try))
 }
 
-// takeOver opens the durable consumer behind the last message that was acknowledged. What a reader before this one had fetched and not acknowledged would
-// come again only after a while, and newer messages before it; so the durable is then made anew. A crash in between makes one that begins at the
-// beginning of the stream.
+// takeOver opens the durable consumer behind the last acknowledged message. Messages that an earlier reader had fetched
+// and not acknowledged would come again only after a while, and newer messages before them; in that case takeOver
+// recreates the durable. A crash in between leaves a consumer that begins at the beginning of the stream.
 func (b *Bus) takeOver(ctx context.Context, c BatchConsumer) (jetstream.Consumer, error) {
 	config := jetstream.ConsumerConfig{
 		Durable: c.Name, FilterSubjects: c.Filters, AckPolicy: jetstream.AckAllPolicy, AckWait: batchAckWait,
@@ -78,7 +79,7 @@ func (b *Bus) takeOver(ctx context.Context, c BatchConsumer) (jetstream.Consumer
 		config.DeliverPolicy, config.OptStartSeq = info.Config.DeliverPolicy, info.Config.OptStartSeq
 		if info.NumAckPending > 0 {
 			if err := b.js.DeleteConsumer(try, c.Stream, c.Name); err != nil {
-				return nil, fmt.Errorf("remake consumer %s: %w", c.Name, err)
+				return nil, fmt.Errorf("recreate consumer %s: %w", c.Name, err)
 			}
 			config.DeliverPolicy, config.OptStartSeq = jetstream.DeliverByStartSequencePolicy, info.AckFloor.Stream+1
 		}
@@ -108,7 +109,7 @@ func fetchBatch(cons jetstream.Consumer, c BatchConsumer) ([]jetstream.Msg, []Me
 	return raw, batch, fetched.Error()
 }
 
-// insist hands a batch over until it is taken. Between two tries the server is told that the work goes on.
+// insist passes a batch to Handle until it succeeds. Between two tries it tells the server that the work goes on.
 func (b *Bus) insist(ctx context.Context, c BatchConsumer, raw []jetstream.Msg, batch []Message) error {
 	for try := uint64(0); ; try++ {
 		err := c.Handle(ctx, batch)
@@ -116,7 +117,8 @@ func (b *Bus) insist(ctx context.Context, c BatchConsumer, raw []jetstream.Msg, 
 			return nil
 		}
 		delay := min(retryDelay(try), batchRetry)
-		b.log.Warn("batch postponed", "consumer", c.Name, "messages", len(batch), "sequence", batch[0].Sequence, "delay", delay, "error", err)
+		b.log.Warn("batch postponed", "consumer", c.Name, "messages", len(batch), "sequence", batch[0].Sequence,
+			"delay", delay, "error", err)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

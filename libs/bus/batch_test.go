@@ -103,7 +103,7 @@ func TestWhatADeadReaderHadComesAgainFirst(t *testing.T) {
 	})
 	expect(t, seen, 1, 8)
 	stop()
-	// What was acknowledged does not come again.
+	// Acknowledged messages do not come again.
 	publishSteps(t, b, 9, 9)
 	stop = reading(b, func(batch []bus.Message) error {
 		for _, m := range batch {

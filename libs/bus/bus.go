@@ -1,5 +1,6 @@
-// Package bus is the only door to JetStream: it publishes facts with their keys, runs durable consumers, and offers typed key-value buckets that are
-// changed by compare-and-swap. Acks and message ids are hints that make repetition rare; compare-and-swap on a record is what makes it harmless.
+// Package bus is the only door to JetStream: it publishes facts with their keys, runs durable consumers, and offers
+// typed key-value buckets that are changed by compare-and-swap. Acks and message ids are hints that make repetition
+// rare; compare-and-swap on a record makes it harmless.
 package bus
 
 import (
@@ -13,52 +14,56 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 )
 
-// Errors that callers tell apart.
+// Errors that callers distinguish.
 var (
-	// ErrConflict: somebody else changed the record or appended to the subject first.
-	ErrConflict = errors.New("changed by somebody else")
+	// ErrConflict: another process changed the record or appended to the subject first.
+	ErrConflict = errors.New("changed by another process")
 	// ErrNotFound: the key or message does not exist.
 	ErrNotFound = errors.New("not found")
-	// ErrPoison marks a message that no repetition will make good: it is set aside with the reason.
+	// ErrPoison marks a message that no repetition will make good: it is stored in POISON with the reason.
 	ErrPoison = errors.New("poison")
 	// ErrAway: the server did not answer.
 	ErrAway = errors.New("bus does not answer")
-	// ErrStuck: the server is connected but has stored nothing for a while although it was asked to. After a full disk only a restart of the
-	// server helps.
+	// ErrStuck: the server is connected but has stored nothing for a while, although it was asked to. After a full disk
+	// only a restart of the server helps.
 	ErrStuck = errors.New("bus is connected but stores nothing")
 )
 
-// Config says where the bus is and who is asking.
+// Config is the address of the bus and the identity of the client.
 type Config struct {
 	URL string
 	// Name is the service's name: the source of its facts and the name of its connection.
 	Name string
 	Log  *slog.Logger
-	// Replicas is on how many servers of a NATS cluster each stream and bucket is kept (0: 1).
+	// Replicas is the number of servers of a NATS cluster that store each stream and bucket (0: 1).
 	Replicas int
 	// Options are added for tests (in-process connections).
 	Options []nats.Option
 }
 
-// Bus is a connection. It reconnects for ever; what fails meanwhile fails at once with ErrAway and is retried by the caller's loop.
+// Bus is a connection. It reconnects for ever; meanwhile calls fail at once with ErrAway, and the caller's loop retries
+// them.
 type Bus struct {
 	nc   *nats.Conn
 	js   jetstream.JetStream
 	name string
 	log  *slog.Logger
-	// replicas of each stream and bucket that Ensure makes.
+	// replicas is the number of replicas of each stream and bucket that Ensure makes.
 	replicas int
 
 	mu       sync.Mutex
 	watchers map[chan struct{}]struct{}
-	// unanswered is when the first of the writes was sent that were not answered since; zero while writes are answered.
+	// unanswered is the time of the first write without an answer since the last answered write; zero while writes are
+	// answered.
 	unanswered time.Time
 }
 
-// requestTimeout bounds one exchange with the server: a request that is sent while a server comes back may never be answered.
+// requestTimeout bounds one exchange with the server: a request sent while a server restarts may never be answered.
 const requestTimeout = 2 * time.Second
 
 func exchange(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -77,7 +82,7 @@ func Connect(ctx context.Context, c Config) (*Bus, error) {
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(200 * time.Millisecond),
 		nats.ReconnectJitter(50*time.Millisecond, 50*time.Millisecond),
-		// A publish while disconnected must fail now, not be stored after the caller has been told that it timed out.
+		// A publish while disconnected must fail now. It must not be stored later, after the caller got a timeout.
 		nats.ReconnectBufSize(-1),
 		nats.ConnectHandler(func(*nats.Conn) { b.wake() }),
 		nats.ReconnectHandler(func(*nats.Conn) { b.wake() }),
@@ -105,16 +110,12 @@ func Connect(ctx context.Context, c Config) (*Bus, error) {
 }
 
 func (b *Bus) waitConnected(ctx context.Context) error {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !b.nc.IsConnected() {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", ErrAway, ctx.Err())
-		case <-tick.C:
+	for range tick.Every(ctx, 20*time.Millisecond) {
+		if b.nc.IsConnected() {
+			return nil
 		}
 	}
-	return nil
+	return fmt.Errorf("%w: %w", ErrAway, ctx.Err())
 }
 
 // Close drains and closes the connection.
@@ -123,7 +124,7 @@ func (b *Bus) Close() { b.nc.Close() }
 // stuckAfter is how long writes may go unanswered before the bus counts as stuck.
 const stuckAfter = 10 * time.Second
 
-// Ready says whether the server is connected and stores what it is sent.
+// Ready returns nil if the server is connected and stores what it receives.
 func (b *Bus) Ready() error {
 	if !b.nc.IsConnected() {
 		return ErrAway
@@ -136,7 +137,7 @@ func (b *Bus) Ready() error {
 	return nil
 }
 
-// wrote notes the end of a write that began at a time: whether the server answered, be it with a refusal.
+// wrote records the end of a write that began at a time. Even a refusal counts as an answer.
 func (b *Bus) wrote(began time.Time, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -148,7 +149,7 @@ func (b *Bus) wrote(began time.Time, err error) {
 	}
 }
 
-// Name is the name under which facts are published.
+// Name returns the name under which facts are published.
 func (b *Bus) Name() string { return b.name }
 
 // wake tells every watcher that the connection is new.
@@ -163,7 +164,7 @@ func (b *Bus) wake() {
 	}
 }
 
-// reconnects gives a channel that is signalled after each reconnect, and a function that ends it.
+// reconnects returns a channel that is signalled after each reconnect, and a function that ends it.
 func (b *Bus) reconnects() (<-chan struct{}, func()) {
 	c := make(chan struct{}, 1)
 	b.mu.Lock()
@@ -176,14 +177,14 @@ func (b *Bus) reconnects() (<-chan struct{}, func()) {
 	}
 }
 
-// Ensure creates or updates the streams and buckets of the contract. It is repeated until it succeeds or ctx ends, since a server that
-// has just been started answers before its JetStream is ready.
+// Ensure creates or updates the streams and buckets of the contract. It repeats until it succeeds or ctx ends, since a
+// server that has just started answers before its JetStream is ready.
 func (b *Bus) Ensure(ctx context.Context) error {
-	said := ""
+	stated := ""
 	return retry(ctx, func() (err error) {
 		defer func() {
-			if err != nil && err.Error() != said {
-				said = err.Error()
+			if err != nil && err.Error() != stated {
+				stated = err.Error()
 				b.log.Warn("streams and buckets are not there yet", "error", err)
 			}
 		}()
@@ -194,7 +195,7 @@ func (b *Bus) Ensure(ctx context.Context) error {
 				return err
 			}
 		}
-		for _, k := range event.Buckets() {
+		for _, k := range contract.Buckets() {
 			if err := b.ensureBucket(ctx, k); err != nil {
 				return err
 			}
@@ -220,9 +221,9 @@ func (b *Bus) ensureStream(ctx context.Context, s event.Stream) error {
 	return nil
 }
 
-func (b *Bus) ensureBucket(ctx context.Context, k event.Bucket) error {
+func (b *Bus) ensureBucket(ctx context.Context, k contract.BucketInfo) error {
 	_, err := b.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket: k.Name, Description: k.Doc, History: 1, Storage: jetstream.FileStorage, MaxBytes: event.MaxBucketBytes, LimitMarkerTTL: markerTime, TTL: k.Keep,
+		Bucket: k.Name, Description: k.Doc, History: 1, Storage: jetstream.FileStorage, MaxBytes: contract.MaxBucketBytes, LimitMarkerTTL: markerTime, TTL: k.Keep,
 		Replicas: b.replicas,
 	})
 	if err != nil {
@@ -248,5 +249,5 @@ func retry(ctx context.Context, f func() error) error {
 	}
 }
 
-// URL is the server that the bus is connected to.
+// URL returns the server that the bus is connected to.
 func (b *Bus) URL() string { return b.nc.ConnectedUrl() }

@@ -14,6 +14,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/busserver"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -33,7 +34,7 @@ func TestOnceFactIsStoredOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A key that differs does not get a second one in either.
+	// A second fact with another key is not stored either.
 	if err := b.Publish(ctx, event.OnceFact("j1", event.FactAdmitted, "other", event.Admitted{Position: 2})); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +94,7 @@ func TestStoredIsReadToItsEnd(t *testing.T) {
 	if keys := read(time.Time{}); len(keys) != 300 || keys[299] != "job/j/key/299" {
 		t.Errorf("read %d messages", len(keys))
 	}
-	// The newest message of the stream is of another subject.
+	// The newest message of the stream is on another subject.
 	if keys := read(time.Time{}, event.JobSubject("j", event.FactSucceeded).String()); len(keys) != 150 || keys[149] != "job/j/key/298" {
 		t.Errorf("read %d messages of one subject", len(keys))
 	}
@@ -181,10 +182,10 @@ func TestAFailingHandlerSeesTheMessageAgainInOrder(t *testing.T) {
 	}
 }
 
-func TestModifyRetriesUntilNobodyCameBetween(t *testing.T) {
+func TestModifyRetriesAfterConflicts(t *testing.T) {
 	ctx := within(t)
 	b := bustest.Connect(t, bustest.Start(t), "x")
-	kv, err := bus.OpenKV[train.AttemptReport](ctx, b, event.BucketReports)
+	kv, err := bus.OpenKV(ctx, b, contract.Reports)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,10 +208,10 @@ func TestModifyRetriesUntilNobodyCameBetween(t *testing.T) {
 	}
 }
 
-func TestRubbishInARecordIsPoisonOrMadeAnew(t *testing.T) {
+func TestRubbishInARecordIsPoisonOrReplaced(t *testing.T) {
 	ctx := within(t)
 	b := bustest.Connect(t, bustest.Start(t), "x")
-	kv, err := bus.OpenKV[train.AttemptReport](ctx, b, event.BucketReports)
+	kv, err := bus.OpenKV(ctx, b, contract.Reports)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,9 +230,9 @@ func TestRubbishInARecordIsPoisonOrMadeAnew(t *testing.T) {
 		t.Error(err)
 	}
 	if e, err := kv.Get(ctx, "j.1"); err != nil || e.Value.EpochsDone != 1 {
-		t.Errorf("made anew: %+v, %v", e, err)
+		t.Errorf("made again: %+v, %v", e, err)
 	}
-	large, err := bus.OpenKV[string](ctx, b, event.BucketExperiments)
+	large, err := bus.OpenKV(ctx, b, contract.Bucket[string](contract.Experiments))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +254,7 @@ func TestEverythingComesBackWithTheServer(t *testing.T) {
 	}
 	port := s.Port()
 	b := bustest.Connect(t, s, "x")
-	kv, err := bus.OpenKV[train.AttemptReport](ctx, b, event.BucketReports)
+	kv, err := bus.OpenKV(ctx, b, contract.Reports)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +301,7 @@ func urlOf(t *testing.T, b *bus.Bus) string {
 	return b.URL()
 }
 
-// The marker of a deleted key goes away by itself, also in a bucket that was made before markers did.
+// The marker of a deleted key expires by itself, also in a bucket created before markers did.
 func TestMarkersOfDeletedKeysRunOut(t *testing.T) {
 	ctx := within(t)
 	server := bustest.Start(t)
@@ -313,10 +314,10 @@ func TestMarkersOfDeletedKeysRunOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: event.BucketReports, History: 1, Storage: jetstream.FileStorage}); err != nil {
+	if _, err := js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: string(contract.Reports), History: 1, Storage: jetstream.FileStorage}); err != nil {
 		t.Fatal(err)
 	}
-	kv, err := bus.OpenKV[train.AttemptReport](ctx, bustest.Connect(t, server, "x"), event.BucketReports)
+	kv, err := bus.OpenKV[train.AttemptReport](ctx, bustest.Connect(t, server, "x"), contract.Reports)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,7 +331,7 @@ func TestMarkersOfDeletedKeysRunOut(t *testing.T) {
 	if err := kv.Delete(ctx, "j.1", revision); err != nil {
 		t.Fatal(err)
 	}
-	stream, err := js.Stream(ctx, "KV_"+event.BucketReports)
+	stream, err := js.Stream(ctx, "KV_"+string(contract.Reports))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -348,15 +349,15 @@ func TestMarkersOfDeletedKeysRunOut(t *testing.T) {
 		t.Errorf("after the deletion: %+v, %v", e, err)
 	}
 	if _, err := kv.Swap(ctx, "j.1", train.AttemptReport{Job: "j"}, 0); err != nil {
-		t.Errorf("made anew: %v", err)
+		t.Errorf("made again: %v", err)
 	}
 }
 
-// The server has room for a thousand consumers of a stream: who reads again and again must not use it up.
+// The server has room for a thousand consumers of a stream: repeated reads must not use it up.
 func TestReadersLeaveNoConsumersBehind(t *testing.T) {
 	ctx := within(t)
 	b := bustest.Connect(t, bustest.Start(t), "admission")
-	kv, err := bus.OpenKV[train.Job](ctx, b, event.BucketJobs)
+	kv, err := bus.OpenKV(ctx, b, contract.Jobs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -387,7 +388,7 @@ func TestReadersLeaveNoConsumersBehind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"KV_" + event.BucketJobs, event.StreamJobs} {
+	for _, name := range []string{"KV_" + string(contract.Jobs), event.StreamJobs} {
 		stream, err := js.Stream(ctx, name)
 		if err != nil {
 			t.Fatal(err)

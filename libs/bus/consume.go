@@ -15,21 +15,21 @@ import (
 
 // Message is one stored fact as a consumer sees it.
 type Message struct {
-	// Subject is the raw subject; Parsed its parts, zero where ParseErr is set.
+	// Subject is the raw subject; Parsed its parts, zero if ParseErr is set.
 	Subject  string
 	Parsed   event.Subject
 	ParseErr error
 	Key      string
 	Source   string
 	Cause    string
-	// TraceParent is the W3C trace context that the publisher gave, if any.
+	// TraceParent is the publisher's W3C trace context, if any.
 	TraceParent string
-	// Time is when it happened by its publisher, else when it was stored.
+	// Time is when it happened according to its publisher, else when it was stored.
 	Time time.Time
-	// Stored is when the server stored it: what to go by where the publisher is not trusted.
+	// Stored is when the server stored it: the time to use if the publisher is not trusted.
 	Stored   time.Time
 	Sequence uint64
-	// Data is the body, unpacked. A body that cannot be unpacked is left as it is, and BodyErr says why: nobody can decode it.
+	// Data is the body, unpacked. A body that cannot be unpacked is left as it is, and BodyErr says why.
 	Data    []byte
 	BodyErr error
 }
@@ -51,8 +51,9 @@ func newMessage(subject string, header nats.Header, data []byte, sequence uint64
 	return m
 }
 
-// Handler turns a message into facts. They are published with their keys before the message is acknowledged, so a crash anywhere repeats the whole, which
-// must be harmless. An error that wraps ErrPoison sets the message aside; any other one has it delivered again with a growing delay.
+// Handler turns a message into facts. They are published with their keys before the message is acknowledged, so a crash
+// anywhere repeats the whole, which must be harmless. An error that wraps ErrPoison moves the message to POISON; after
+// any other error it is delivered again with a growing delay.
 type Handler func(ctx context.Context, m Message) ([]event.Fact, error)
 
 // Consumer is a durable, strictly ordered reader of a stream: one message at a time, the next one after the ack.
@@ -78,7 +79,8 @@ func (b *Bus) consume(ctx context.Context, c Consumer) error {
 	if err != nil {
 		return fmt.Errorf("ensure consumer %s: %w", c.Name, err)
 	}
-	messages, err := cons.Messages(jetstream.PullExpiry(5*time.Second), jetstream.PullHeartbeat(time.Second), jetstream.WithMessagesErrOnMissingHeartbeat(true))
+	messages, err := cons.Messages(jetstream.PullExpiry(5*time.Second), jetstream.PullHeartbeat(time.Second),
+		jetstream.WithMessagesErrOnMissingHeartbeat(true))
 	if err != nil {
 		return fmt.Errorf("open consumer %s: %w", c.Name, err)
 	}
@@ -124,12 +126,13 @@ func (b *Bus) deliver(ctx context.Context, c Consumer, raw jetstream.Msg) error 
 		return ackError(raw.TermWithReason(err.Error()))
 	default:
 		delay := retryDelay(meta.NumDelivered)
-		b.log.Warn("message postponed", "consumer", c.Name, "subject", m.Subject, "sequence", m.Sequence, "delay", delay, "error", err)
+		b.log.Warn("message postponed", "consumer", c.Name, "subject", m.Subject, "sequence", m.Sequence, "delay",
+			delay, "error", err)
 		return ackError(raw.NakWithDelay(delay))
 	}
 }
 
-// ackError lets the loop go on where an ack was lost: the message comes again, and handlers are repeatable.
+// ackError lets the loop go on after a lost ack: the message comes again, and handlers may be repeated.
 func ackError(err error) error {
 	if err != nil && !errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
 		return fmt.Errorf("acknowledge: %w", err)
@@ -164,8 +167,8 @@ func retryDelay(delivered uint64) time.Duration {
 	return min(100*time.Millisecond<<min(delivered, 10), 30*time.Second)
 }
 
-// Follow reads a stream from a sequence on (0: only what is new; 1: everything) without a durable consumer, until ctx ends. f is called in order, once per
-// message, also over restarts of the server.
+// Follow reads a stream from a sequence on (0: only new messages; 1: everything) without a durable consumer, until ctx
+// ends. It calls f in order, once per message, also across restarts of the server.
 func (b *Bus) Follow(ctx context.Context, stream string, filters []string, from uint64, f func(Message)) error {
 	next := from
 	return b.persist(ctx, "stream "+stream, func() error {
@@ -185,7 +188,7 @@ func (b *Bus) Follow(ctx context.Context, stream string, filters []string, from 
 	})
 }
 
-// persist repeats a reading loop until ctx ends: whatever interrupts it, the server comes back some time.
+// persist repeats a reading loop until ctx ends: whatever interrupts it, the server comes back at some time.
 func (b *Bus) persist(ctx context.Context, what string, read func() error) error {
 	for ctx.Err() == nil {
 		if err := read(); ctx.Err() == nil {
@@ -222,7 +225,8 @@ func (b *Bus) follow(ctx context.Context, stream string, filters []string, from 
 	}
 }
 
-// Stored calls f with what a stream keeps now of the given subjects (none: all), stored since a time (zero: since ever), in order, and returns.
+// Stored calls f with the messages now in a stream on the given subjects (none: all), stored since a time (zero: all),
+// in order, and returns.
 func (b *Bus) Stored(ctx context.Context, stream string, filters []string, since time.Time, f func(Message)) error {
 	return b.StoredWhile(ctx, stream, filters, since, func(m Message) bool {
 		f(m)
@@ -230,7 +234,7 @@ func (b *Bus) Stored(ctx context.Context, stream string, filters []string, since
 	})
 }
 
-// StoredWhile is Stored that returns as soon as f gives false.
+// StoredWhile is Stored, but returns as soon as f returns false.
 func (b *Bus) StoredWhile(ctx context.Context, stream string, filters []string, since time.Time, f func(Message) bool) error {
 	config := jetstream.OrderedConsumerConfig{FilterSubjects: filters, DeliverPolicy: jetstream.DeliverAllPolicy}
 	if !since.IsZero() {
@@ -258,14 +262,14 @@ func (b *Bus) StoredWhile(ctx context.Context, stream string, filters []string, 
 	return nil
 }
 
-// nextStored bounds the wait for a message that is stored: what was the newest may have reached its age meanwhile.
+// nextStored bounds the wait for a stored message: the newest one may have expired meanwhile.
 func nextStored(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*requestTimeout)
 	defer cancel()
 	return messages.Next(jetstream.NextContext(ctx))
 }
 
-// LastSequence is the sequence of the newest message of a stream.
+// LastSequence returns the sequence of the newest message of a stream.
 func (b *Bus) LastSequence(ctx context.Context, stream string) (uint64, error) {
 	ctx, cancel := exchange(ctx)
 	defer cancel()

@@ -7,31 +7,26 @@ import (
 	"strings"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 const (
-	// sweepEvery is how often records of ended jobs are looked for.
+	// sweepEvery is the interval between two searches for records of ended jobs.
 	sweepEvery = 10 * time.Minute
-	// sweepTimeout bounds one look.
+	// sweepTimeout bounds one search.
 	sweepTimeout = time.Minute
 )
 
-// ForgetEnded deletes the records of jobs that ended long ago, until ctx ends. A record's key is the job's id, alone or before a dot. Nobody writes such a record
-// any more, so it does not matter which process deletes it.
+// ForgetEnded deletes the records of jobs that ended long ago, until ctx ends. A record's key is the job's id, alone or
+// before a dot. Such a record is no longer written, so any process may delete it.
 func ForgetEnded[T any](ctx context.Context, records *KV[T], jobs *KV[train.Job]) error {
-	ticker := time.NewTicker(sweepEvery)
-	defer ticker.Stop()
-	for {
+	for range tick.Every(ctx, sweepEvery) {
 		if err := forgetEnded(ctx, records, jobs, time.Now()); err != nil && ctx.Err() == nil {
 			records.bus.log.Warn("old records stay for now", "bucket", records.bucket, "error", err)
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
 	}
+	return nil
 }
 
 func forgetEnded[T any](ctx context.Context, records *KV[T], jobs *KV[train.Job], now time.Time) error {
@@ -45,10 +40,10 @@ func forgetEnded[T any](ctx context.Context, records *KV[T], jobs *KV[train.Job]
 		id, _, _ := strings.Cut(r.Key, ".")
 		job, err := jobs.Get(ctx, id)
 		if errors.Is(err, ErrNotFound) || errors.Is(err, ErrPoison) {
-			continue // nothing says that it has ended
+			continue // no record says that it has ended
 		}
 		if err != nil {
-			return fmt.Errorf("look whether %s has ended: %w", id, err)
+			return fmt.Errorf("check whether %s has ended: %w", id, err)
 		}
 		if !job.Value.LongEnded(now) {
 			continue

@@ -8,7 +8,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
-	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -16,11 +16,11 @@ func TestRecordsOfEndedJobsAreForgotten(t *testing.T) {
 	ctx, cancel := context.WithCancel(within(t))
 	defer cancel()
 	b := bustest.Connect(t, bustest.Start(t), "x")
-	jobs, err := bus.OpenKV[train.Job](ctx, b, event.BucketJobs)
+	jobs, err := bus.OpenKV(ctx, b, contract.Jobs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	reports, err := bus.OpenKV[train.AttemptReport](ctx, b, event.BucketReports)
+	reports, err := bus.OpenKV(ctx, b, contract.Reports)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestRecordsOfEndedJobsAreForgotten(t *testing.T) {
 		}
 	}
 	stay := []string{"recent.1", "running.1", "unknown.1"}
-	for _, key := range append(stay, "old", "old.2") { // they are looked at in this order
+	for _, key := range append(stay, "old", "old.2") { // the sweep visits them in this order
 		if _, err := reports.Swap(ctx, key, train.AttemptReport{}, 0); err != nil {
 			t.Fatal(err)
 		}

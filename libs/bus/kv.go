@@ -11,6 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sourcegraph/conc"
+
+	"github.com/switchyard-dl/switchyard/libs/contract"
 )
 
 // KV is a typed view of a bucket.
@@ -28,13 +30,13 @@ type Entry[T any] struct {
 }
 
 // OpenKV opens a bucket of the contract (made by Ensure).
-func OpenKV[T any](ctx context.Context, b *Bus, bucket string) (*KV[T], error) {
+func OpenKV[T any](ctx context.Context, b *Bus, bucket contract.Bucket[T]) (*KV[T], error) {
 	var kv jetstream.KeyValue
 	var missing error
 	err := retry(ctx, func() (err error) {
 		try, cancel := exchange(ctx)
 		defer cancel()
-		kv, err = b.js.KeyValue(try, bucket)
+		kv, err = b.js.KeyValue(try, string(bucket))
 		if errors.Is(err, jetstream.ErrBucketNotFound) {
 			missing = fmt.Errorf("%w: no service has made it yet", err)
 			return nil
@@ -44,10 +46,10 @@ func OpenKV[T any](ctx context.Context, b *Bus, bucket string) (*KV[T], error) {
 	if err = errors.Join(err, missing); err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", bucket, err)
 	}
-	return &KV[T]{bus: b, bucket: bucket, kv: kv}, nil
+	return &KV[T]{bus: b, bucket: string(bucket), kv: kv}, nil
 }
 
-// Get reads a key; ErrNotFound when there is none, ErrPoison (with the revision) where the value is no T.
+// Get reads a key. It returns ErrNotFound for a missing key, and ErrPoison (with the revision) if the value is no T.
 func (k *KV[T]) Get(ctx context.Context, key string) (Entry[T], error) {
 	ctx, cancel := exchange(ctx)
 	defer cancel()
@@ -69,8 +71,8 @@ func (k *KV[T]) decode(raw jetstream.KeyValueEntry) (Entry[T], error) {
 	return e, nil
 }
 
-// Swap writes a value if revision is still the newest one (0: the key does not exist), else returns ErrConflict. What can never be written, since it is too
-// large or its key is none, is ErrPoison.
+// Swap writes a value if revision is still the newest one (0: the key does not exist), else returns ErrConflict. It
+// returns ErrPoison for what can never be written: too large a value, or an invalid key.
 func (k *KV[T]) Swap(ctx context.Context, key string, value T, revision uint64) (uint64, error) {
 	data, err := json.Marshal(value)
 	if err != nil {
@@ -97,14 +99,15 @@ func (k *KV[T]) Swap(ctx context.Context, key string, value T, revision uint64) 
 	return revision, nil
 }
 
-// Modify reads a key, lets change work on the value (zero if there is none) and writes it back, again and again until nobody else came
-// in between or ctx ends. When change returns false nothing is written. The value as it then stands is returned. Only for records that their one writer
-// can make anew: a value that does not decode is taken for none and replaced.
+// Modify reads a key, lets change work on the value (zero for a missing key) and writes it back, repeating until no
+// other write came in between or ctx ends. If change returns false it writes nothing. It returns the value as it then
+// stands. Use it only for records that their one writer can rebuild: a value that does not decode counts as missing and
+// is replaced.
 func (k *KV[T]) Modify(ctx context.Context, key string, change func(*T) (bool, error)) (Entry[T], error) {
 	for {
 		e, err := k.Get(ctx, key)
 		if errors.Is(err, ErrPoison) {
-			k.bus.log.Error("record is made anew", "error", err)
+			k.bus.log.Error("undecodable record replaced", "error", err)
 		} else if err != nil && !errors.Is(err, ErrNotFound) {
 			return e, err
 		}
@@ -123,7 +126,8 @@ func (k *KV[T]) Modify(ctx context.Context, key string, change func(*T) (bool, e
 	}
 }
 
-// markerTime is how long it can be seen that a key was deleted or has run out. A watcher that is away for longer and was not restarted keeps the value.
+// markerTime is how long watchers can see that a key was deleted or has expired. A watcher that is disconnected for
+// longer and was not restarted keeps the value.
 const markerTime = 24 * time.Hour
 
 // Delete removes a key if revision is still the newest one.
@@ -151,17 +155,17 @@ func (k *KV[T]) List(ctx context.Context, patterns ...string) ([]Entry[T], error
 		}
 	}, stop)
 	if done.Err() != nil && ctx.Err() == nil {
-		return entries, nil // the picture was complete
+		return entries, nil // the list is complete
 	}
 	return nil, fmt.Errorf("list %s: %w", k.bucket, errors.Join(err, ctx.Err()))
 }
 
-// relistInterval bounds how long a watcher that missed something goes on with an old picture.
+// relistInterval bounds how long a watcher that missed something goes on with old values.
 const relistInterval = 30 * time.Second
 
-// Watch calls f with every entry and then with every change until ctx ends; deleted is set for a key that is gone. A watch is state, not
-// events: revisions may be skipped and entries repeated (the whole bucket is listed again after a reconnect and every 30 s). synced, if not nil, is
-// called each time when the picture is complete.
+// Watch calls f with every entry and then with every change until ctx ends; deleted is set for a deleted key. A watch
+// delivers state, not events: revisions may be skipped and entries repeated (the whole bucket is listed again after a
+// reconnect and every 30 s). If synced is not nil, it is called each time the list is complete.
 func (k *KV[T]) Watch(ctx context.Context, f func(e Entry[T], deleted bool), synced func()) error {
 	wake, stop := k.bus.reconnects()
 	defer stop()
@@ -173,7 +177,8 @@ func (k *KV[T]) Watch(ctx context.Context, f func(e Entry[T], deleted bool), syn
 			round, end := context.WithCancel(ctx)
 			complete := func() {
 				synced()
-				time.AfterFunc(relistInterval, end) // from when the picture is complete: a long list must not be cut for ever
+				// The interval starts when the list is complete: a long list must not be cut off for ever.
+				time.AfterFunc(relistInterval, end)
 			}
 			var listening conc.WaitGroup
 			listening.Go(func() {
@@ -205,7 +210,8 @@ func (k *KV[T]) scan(ctx context.Context, patterns []string, f func(Entry[T], bo
 	for i, p := range patterns {
 		filters[i] = prefix + p
 	}
-	messages, err := k.bus.read(ctx, "KV_"+k.bucket, jetstream.OrderedConsumerConfig{FilterSubjects: filters, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy})
+	messages, err := k.bus.read(ctx, "KV_"+k.bucket,
+		jetstream.OrderedConsumerConfig{FilterSubjects: filters, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy})
 	if err != nil {
 		return err
 	}
@@ -231,7 +237,7 @@ func (k *KV[T]) scan(ctx context.Context, patterns []string, f func(Entry[T], bo
 
 func (k *KV[T]) emit(key string, revision uint64, raw jetstream.Msg, f func(Entry[T], bool)) {
 	e := Entry[T]{Key: key, Revision: revision}
-	if len(raw.Data()) == 0 { // a marker: the key was deleted or has run out
+	if len(raw.Data()) == 0 { // a marker: the key was deleted or has expired
 		f(e, true)
 		return
 	}

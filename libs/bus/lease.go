@@ -10,17 +10,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sourcegraph/conc"
 
-	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 )
 
-// Lease is what the bucket "leases" holds under the name of a task that one process at a time does.
-type Lease struct {
-	// Holder is the process that has it, Since when it took it.
-	Holder string    `json:"holder"`
-	Since  time.Time `json:"since"`
-}
-
-// leaseTime is how long a lease outlives its holder, renewEvery how often that is put off. A standby looks as often.
+// leaseTime is how long a lease outlives its holder, renewEvery how often the holder renews it. A standby checks as
+// often.
 const (
 	leaseTime  = 5 * time.Second
 	renewEvery = time.Second
@@ -29,19 +24,22 @@ const (
 // Claim asks for a lease.
 type Claim struct {
 	Task string
-	// Holder names the process. One that finds its own name in the lease takes it over at once, so two that live at the same time must not share one.
+	// Holder names the process. A process that finds its own name in the lease takes it over at once, so two live
+	// processes must not share a name.
 	Holder string
-	// Waiting, if not nil, is told who has the lease whenever that changes while the claim waits.
+	// Waiting, if not nil, is called with the holder of the lease whenever that changes while the claim waits.
 	Waiting func(holder string)
 }
 
-// Lead runs f while the process holds the lease, again each time when it has come back to it, until ctx ends or f returns an error. The term that f gets
-// grows from holder to holder. Its context ends when somebody else is seen to have the lease.
+// Lead runs f while the process holds the lease, again each time it regains it, until ctx ends or f returns an error.
+// The term passed to f grows from holder to holder. The context of f ends when another process is seen to hold the
+// lease.
 //
-// A lease keeps two processes from doing the same work, and that is all: a holder that was paused, or that cannot reach the bus, does not know yet that it
-// has lost it. What must not happen twice is guarded by compare-and-swap where it happens, and while the bus is away nobody can do that.
+// A lease keeps two processes from doing the same work, and no more: a holder that was paused, or cannot reach the bus,
+// does not yet know that it has lost it. Whatever must not happen twice is guarded by compare-and-swap where it
+// happens, and while the bus is away no process can do that.
 func (b *Bus) Lead(ctx context.Context, c Claim, f func(ctx context.Context, term uint64) error) error {
-	kv, err := OpenKV[Lease](ctx, b, event.BucketLeases)
+	kv, err := OpenKV(ctx, b, contract.Leases)
 	if err != nil {
 		return stopped(ctx, err)
 	}
@@ -74,40 +72,34 @@ func stopped(ctx context.Context, err error) error {
 	return nil
 }
 
-// holding is a lease that is waited for or held.
+// holding is a lease that a process waits for or holds.
 type holding struct {
-	kv    *KV[Lease]
+	kv    *KV[contract.Lease]
 	claim Claim
-	mine  Lease
-	// term is the revision with which the lease was taken, revision that of the last renewal.
+	mine  contract.Lease
+	// term is the revision that took the lease, revision that of the last renewal.
 	term, revision uint64
 }
 
-// wait returns when the lease is held; false when ctx ends first.
+// wait returns when the lease is held; it returns false if ctx ends first.
 func (h *holding) wait(ctx context.Context) bool {
-	tick := time.NewTicker(renewEvery)
-	defer tick.Stop()
-	said := ""
-	for {
+	stated := ""
+	for range tick.Every(ctx, renewEvery) {
 		holder, err := h.take(ctx)
 		if err == nil {
 			return true
 		}
-		if holder != "" && holder != said && h.claim.Waiting != nil {
-			said = holder
+		if holder != "" && holder != stated && h.claim.Waiting != nil {
+			stated = holder
 			h.claim.Waiting(holder)
 		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-tick.C:
-		}
 	}
+	return false
 }
 
-// take takes the lease if it is free, or still in the name of this process. Else it gives the holder.
+// take takes the lease if it is free, or still in the name of this process. Else it returns the holder.
 func (h *holding) take(ctx context.Context) (holder string, err error) {
-	h.mine = Lease{Holder: h.claim.Holder, Since: time.Now().UTC()}
+	h.mine = contract.Lease{Holder: h.claim.Holder, Since: time.Now().UTC()}
 	e, err := h.kv.Get(ctx, h.claim.Task)
 	switch {
 	case errors.Is(err, ErrNotFound):
@@ -123,35 +115,28 @@ func (h *holding) take(ctx context.Context) (holder string, err error) {
 	return "", err
 }
 
-// keep renews the lease until ctx ends or it is another's.
+// keep renews the lease until ctx ends or another process holds it.
 func (h *holding) keep(ctx context.Context) {
-	tick := time.NewTicker(renewEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for range tick.After(ctx, renewEvery) {
 		revision, err := h.write(ctx, h.revision)
 		if err == nil {
 			h.revision = revision
 			continue
 		}
 		if !errors.Is(err, ErrConflict) {
-			continue // the bus is away: nobody else can take it
+			continue // the bus is away: no other process can take it
 		}
 		e, err := h.kv.Get(ctx, h.claim.Task)
 		switch {
 		case err == nil && e.Value.Holder == h.mine.Holder && e.Value.Since.Equal(h.mine.Since):
-			h.revision = e.Revision // an earlier renewal was stored, its answer was not heard
+			h.revision = e.Revision // an earlier renewal was stored, but its answer was lost
 		case err == nil, errors.Is(err, ErrNotFound):
 			return
 		}
 	}
 }
 
-// release gives the lease up, so that the next one need not wait for it to run out.
+// release gives up the lease, so that the next holder need not wait for it to expire.
 func (h *holding) release(ctx context.Context) {
 	// Also at the end of ctx.
 	ctx, cancel := exchange(context.WithoutCancel(ctx))
@@ -175,7 +160,7 @@ func (h *holding) create(ctx context.Context) (uint64, error) {
 	return revision, err
 }
 
-// write renews the lease. An update through the bucket would drop the time at which the key runs out, hence the plain message.
+// write renews the lease. An update through the bucket would drop the key's expiry, hence the plain message.
 func (h *holding) write(ctx context.Context, revision uint64) (uint64, error) {
 	data, err := json.Marshal(h.mine)
 	if err != nil {
@@ -183,7 +168,7 @@ func (h *holding) write(ctx context.Context, revision uint64) (uint64, error) {
 	}
 	ctx, cancel := exchange(ctx)
 	defer cancel()
-	ack, err := h.kv.bus.js.Publish(ctx, "$KV."+event.BucketLeases+"."+h.claim.Task, data,
+	ack, err := h.kv.bus.js.Publish(ctx, "$KV."+string(contract.Leases)+"."+h.claim.Task, data,
 		jetstream.WithExpectLastSequencePerSubject(revision), jetstream.WithMsgTTL(leaseTime))
 	if isWrongSequence(err) {
 		return 0, fmt.Errorf("renew the lease of %s: %w", h.claim.Task, ErrConflict)

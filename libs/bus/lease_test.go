@@ -11,10 +11,10 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
-	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 )
 
-// turn is one time that a contender leads.
+// turn is one period in which a contender leads.
 type turn struct {
 	holder string
 	term   uint64
@@ -22,7 +22,8 @@ type turn struct {
 	leave  chan error
 }
 
-// contend has a process compete for the lease of a task; each of its turns lasts until it is told to leave or loses the lease.
+// contend lets a process compete for the lease of a task; each of its turns lasts until it is ended by the test or
+// loses the lease.
 func contend(ctx context.Context, t *testing.T, wait *conc.WaitGroup, b *bus.Bus, holder string, turns chan<- turn) {
 	t.Helper()
 	wait.Go(func() {
@@ -50,7 +51,7 @@ func next(t *testing.T, turns <-chan turn) turn {
 	case now := <-turns:
 		return now
 	case <-time.After(20 * time.Second):
-		t.Fatal("nobody leads")
+		t.Fatal("no process leads")
 		return turn{}
 	}
 }
@@ -74,7 +75,7 @@ func TestOneProcessAtATimeLeads(t *testing.T) {
 		select {
 		case other := <-turns:
 			t.Fatalf("%s leads beside %s", other.holder, now.holder)
-		case <-time.After(1500 * time.Millisecond): // longer than a standby waits between two looks
+		case <-time.After(1500 * time.Millisecond): // longer than a standby waits between two checks
 		}
 		now.leave <- errLeft
 	}
@@ -82,7 +83,8 @@ func TestOneProcessAtATimeLeads(t *testing.T) {
 	wait.Wait()
 }
 
-// TestOneOfTheSameNameTakesOverAtOnce: the successor of a process that was killed does not wait for the lease to run out, and an orderly stop gives it back.
+// TestOneOfTheSameNameTakesOverAtOnce: the successor of a process that was killed does not wait for the lease to run
+// out, and an orderly stop gives it back.
 func TestOneOfTheSameNameTakesOverAtOnce(t *testing.T) {
 	s := bustest.Start(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -98,7 +100,7 @@ func TestOneOfTheSameNameTakesOverAtOnce(t *testing.T) {
 		t.Errorf("term %d after %d", again.term, first.term)
 	}
 	contend(ctx, t, &wait, bustest.Connect(t, s, "b"), "b", turns)
-	kv, err := bus.OpenKV[bus.Lease](ctx, bustest.Connect(t, s, "thief"), event.BucketLeases)
+	kv, err := bus.OpenKV[contract.Lease](ctx, bustest.Connect(t, s, "thief"), contract.Leases)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +132,7 @@ func TestAnotherProcessTakesOverFromADeadOne(t *testing.T) {
 	wait.Wait()
 }
 
-// TestHolderThatLostItsLeaseStops: whoever finds another name in the lease ends its turn.
+// TestHolderThatLostItsLeaseStops: a process that finds another name in the lease ends its turn.
 func TestHolderThatLostItsLeaseStops(t *testing.T) {
 	s := bustest.Start(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -139,13 +141,13 @@ func TestHolderThatLostItsLeaseStops(t *testing.T) {
 	contend(ctx, t, &wait, bustest.Connect(t, s, "a"), "a", turns)
 	now := next(t, turns)
 	b := bustest.Connect(t, s, "thief")
-	kv, err := bus.OpenKV[bus.Lease](ctx, b, event.BucketLeases)
+	kv, err := bus.OpenKV(ctx, b, contract.Leases)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var stolen atomic.Bool
-	if _, err := kv.Modify(ctx, "planner", func(l *bus.Lease) (bool, error) {
-		*l = bus.Lease{Holder: "thief", Since: time.Now()}
+	if _, err := kv.Modify(ctx, "planner", func(l *contract.Lease) (bool, error) {
+		*l = contract.Lease{Holder: "thief", Since: time.Now()}
 		stolen.Store(true)
 		return true, nil
 	}); err != nil || !stolen.Load() {

@@ -12,8 +12,9 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 )
 
-// Publish stores facts in order and returns when the server has them all on disk. What the server does not answer is sent again with the same key
-// until ctx ends, so a fact may be stored although an error is returned, and never twice within the stream's window of duplicates.
+// Publish stores facts in order and returns when the server has them all on disk. It resends facts that the server does
+// not answer, with the same key, until ctx ends. A fact may therefore be stored although Publish returns an error, but
+// never twice within the stream's window of duplicates.
 func (b *Bus) Publish(ctx context.Context, facts ...event.Fact) error {
 	for _, f := range facts {
 		if err := b.publish(ctx, f); err != nil {
@@ -41,7 +42,7 @@ func (b *Bus) publish(ctx context.Context, f event.Fact) error {
 		b.wrote(began, err)
 		switch {
 		case err == nil, f.Once && isWrongSequence(err):
-			return nil // a fact of which there is one at most is there already
+			return nil // the fact, which may exist once, is already there
 		case isPermanent(err):
 			permanent = err
 			return nil
@@ -54,8 +55,8 @@ func (b *Bus) publish(ctx context.Context, f event.Fact) error {
 	return nil
 }
 
-// PublishAfter appends a fact if last is still the sequence of the newest one on its subject, else returns ErrConflict. It does not
-// repeat: after any other error the caller reads the newest one and compares keys.
+// PublishAfter appends a fact if last is still the sequence of the newest one on its subject, else returns ErrConflict.
+// It does not repeat: after any other error the caller reads the newest one and compares keys.
 func (b *Bus) PublishAfter(ctx context.Context, f event.Fact, last uint64) (uint64, error) {
 	msg, err := b.message(f)
 	if err != nil {
@@ -75,7 +76,7 @@ func (b *Bus) PublishAfter(ctx context.Context, f event.Fact, last uint64) (uint
 	return ack.Sequence, nil
 }
 
-// Last reads the newest fact on a subject; ErrNotFound when there is none.
+// Last reads the newest fact on a subject; ErrNotFound if the subject is empty.
 func (b *Bus) Last(ctx context.Context, stream string, subject event.Subject) (Message, error) {
 	ctx, cancel := exchange(ctx)
 	defer cancel()
@@ -93,7 +94,7 @@ func (b *Bus) Last(ctx context.Context, stream string, subject event.Subject) (M
 	return newMessage(raw.Subject, raw.Header, raw.Data, raw.Sequence, raw.Time), nil
 }
 
-// At reads one message of a stream by its sequence; ErrNotFound where it is gone.
+// At reads one message of a stream by its sequence; ErrNotFound if it is gone.
 func (b *Bus) At(ctx context.Context, stream string, sequence uint64) (Message, error) {
 	ctx, cancel := exchange(ctx)
 	defer cancel()

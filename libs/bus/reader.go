@@ -7,17 +7,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// readerTime is how long the server keeps the reader of a process that is gone.
+// readerTime is how long the server keeps the reader of a process that has ended.
 const readerTime = time.Minute
 
-// reader reads a stream in order. The server has room for a thousand consumers of a stream, so none is left behind that has done its work. It is a pull
-// consumer: a push one that is opened in the moment in which the server comes back can stay silent for good.
+// reader reads a stream in order. The server has room for a thousand consumers of a stream, so a finished reader
+// deletes its own. It is a pull consumer: a push consumer opened at the moment the server comes back can stay silent
+// for good.
 type reader struct {
 	jetstream.MessagesContext
 	bus      *Bus
 	stream   string
 	consumer jetstream.Consumer
-	// pending is how many messages there were to be read in the beginning.
+	// pending is the number of messages to read at the beginning.
 	pending uint64
 }
 
@@ -37,7 +38,7 @@ func (b *Bus) read(ctx context.Context, stream string, config jetstream.OrderedC
 	return &reader{messages, b, stream, cons, pending}, nil
 }
 
-// end may come after that of ctx.
+// end deletes the consumer. ctx may already have ended.
 func (r *reader) end(ctx context.Context) {
 	r.Stop()
 	info := r.consumer.CachedInfo()

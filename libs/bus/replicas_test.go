@@ -9,11 +9,13 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// TestALostServerOfThreeLosesNothing: with three replicas facts and records survive the loss of a server, and work goes on.
+// TestALostServerOfThreeLosesNothing: with three replicas facts and records survive the loss of a server, and work goes
+// on.
 func TestALostServerOfThreeLosesNothing(t *testing.T) {
 	servers := bustest.StartCluster(t, 3)
 	var urls []string
@@ -30,7 +32,7 @@ func TestALostServerOfThreeLosesNothing(t *testing.T) {
 	if err := b.Ensure(ctx); err != nil {
 		t.Fatal(err)
 	}
-	jobs, err := bus.OpenKV[train.Job](ctx, b, event.BucketJobs)
+	jobs, err := bus.OpenKV(ctx, b, contract.Jobs)
 	if err != nil {
 		t.Fatal(err)
 	}

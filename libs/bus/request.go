@@ -7,12 +7,14 @@ import (
 	"fmt"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
 )
 
-// headerError carries the sentence of a refused request.
+// headerError carries the message of a refused request.
 const headerError = "Yard-Error"
 
-// Ask sends a request to whichever service answers the subject and decodes its reply.
+// Ask sends a request to the service that answers the subject and decodes its reply.
 func Ask[Q, A any](ctx context.Context, b *Bus, subject string, question Q) (A, error) {
 	var answer A
 	data, err := json.Marshal(question)
@@ -29,13 +31,17 @@ func Ask[Q, A any](ctx context.Context, b *Bus, subject string, question Q) (A, 
 	if refusal := reply.Header.Get(headerError); refusal != "" {
 		return answer, fmt.Errorf("ask %s: %s", subject, refusal)
 	}
-	if err := json.Unmarshal(reply.Data, &answer); err != nil {
+	body, err := event.Unpack(reply.Data, reply.Header.Get(event.HeaderEncoding))
+	if err != nil {
+		return answer, fmt.Errorf("decode the reply of %s: %w", subject, err)
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
 		return answer, fmt.Errorf("decode the reply of %s: %w", subject, err)
 	}
 	return answer, nil
 }
 
-// Answer serves requests on a subject until ctx ends. An error is told to the asker as a sentence.
+// Answer serves requests on a subject until ctx ends. The caller receives an error as its text.
 func Answer[Q, A any](ctx context.Context, b *Bus, subject string, f func(context.Context, Q) (A, error)) error {
 	messages := make(chan *nats.Msg, 64)
 	sub, err := b.nc.ChanQueueSubscribe(subject, "switchyard", messages)
@@ -60,7 +66,7 @@ func answerOne[Q, A any](ctx context.Context, b *Bus, m *nats.Msg, f func(contex
 	if err == nil {
 		var answer A
 		if answer, err = f(ctx, question); err == nil {
-			reply.Data, err = json.Marshal(answer)
+			err = pack(reply, answer)
 		}
 	}
 	if err != nil {
@@ -69,4 +75,20 @@ func answerOne[Q, A any](ctx context.Context, b *Bus, m *nats.Msg, f func(contex
 	if err := m.RespondMsg(reply); err != nil {
 		b.log.Debug("reply lost", "subject", m.Subject, "error", err)
 	}
+}
+
+// pack puts an answer into a reply. A large one is packed as facts are.
+func pack(reply *nats.Msg, answer any) error {
+	body, err := json.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	stored, encoding, err := event.Pack(body)
+	if err != nil {
+		return fmt.Errorf("the answer does not fit into one message: %w", err)
+	}
+	if reply.Data = stored; encoding != "" {
+		reply.Header.Set(event.HeaderEncoding, encoding)
+	}
+	return nil
 }

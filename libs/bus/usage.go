@@ -4,22 +4,23 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 )
 
-// almostFull is the share of a stream's room from which somebody should look.
+// almostFull is the share of a stream's room above which an operator should act.
 const almostFull = 0.8
 
 // Usage is how full a stream or a bucket is.
 type Usage struct {
-	// Name is that of the stream, or of the bucket.
+	// Name is the name of the stream or bucket.
 	Name            string
 	Bytes, MaxBytes int64
-	// Refuses says that it takes nothing more when it is full; others let their oldest messages go.
+	// Refuses reports that it accepts nothing more when full; others drop their oldest messages.
 	Refuses bool
 }
 
-// Share is the part of its room that is taken.
+// Share returns the used part of its room.
 func (u Usage) Share() float64 {
 	if u.MaxBytes <= 0 {
 		return 0
@@ -27,7 +28,7 @@ func (u Usage) Share() float64 {
 	return float64(u.Bytes) / float64(u.MaxBytes)
 }
 
-// AlmostFull says whether it will soon take nothing more.
+// AlmostFull reports whether it will soon accept nothing more.
 func (u Usage) AlmostFull() bool { return u.Refuses && u.Share() >= almostFull }
 
 // Usage reads how full the streams and buckets of the contract are.
@@ -41,7 +42,7 @@ func (b *Bus) Usage(ctx context.Context) ([]Usage, error) {
 		u.Refuses = !s.DropOld
 		all = append(all, u)
 	}
-	for _, k := range event.Buckets() {
+	for _, k := range contract.Buckets() {
 		u, err := b.usage(ctx, "KV_"+k.Name)
 		if err != nil {
 			return nil, err

@@ -5,6 +5,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 )
 
@@ -15,7 +16,7 @@ func TestUsage(t *testing.T) {
 		t.Fatal(err)
 	}
 	all, err := b.Usage(ctx)
-	if err != nil || len(all) != len(event.Streams())+len(event.Buckets()) {
+	if err != nil || len(all) != len(event.Streams())+len(contract.Buckets()) {
 		t.Fatalf("%+v, error %v", all, err)
 	}
 	for _, u := range all {
@@ -28,13 +29,13 @@ func TestUsage(t *testing.T) {
 			if u.Refuses {
 				t.Errorf("%+v", u)
 			}
-		case event.BucketJobs:
+		case string(contract.Jobs):
 			if u.MaxBytes != 1<<30 || !u.Refuses {
 				t.Errorf("%+v", u)
 			}
 		}
 	}
 	if !(bus.Usage{Bytes: 8, MaxBytes: 10, Refuses: true}).AlmostFull() || (bus.Usage{Bytes: 9, MaxBytes: 10}).AlmostFull() || (bus.Usage{Bytes: 9}).Share() != 0 {
-		t.Error("what is full is not told rightly")
+		t.Error("fullness is reported wrongly")
 	}
 }

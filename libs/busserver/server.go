@@ -1,4 +1,5 @@
-// Package busserver starts the nats-server that Switchyard embeds: JetStream with file storage in which every acknowledged message is on disk before the ack.
+// Package busserver starts the nats-server that Switchyard embeds: JetStream with file storage in which every
+// acknowledged message is on disk before the ack.
 package busserver
 
 import (
@@ -14,26 +15,27 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 )
 
-// Options say where the server listens and stores.
+// Options are the address and the storage of the server.
 type Options struct {
 	Host string
 	// Port 0 takes a free one.
 	Port int
-	// Dir is where JetStream keeps its files.
+	// Dir is the folder in which JetStream keeps its files.
 	Dir string
 	// Cluster, if not nil, makes it one of several servers that keep replicas of the same streams.
 	Cluster *Cluster
 }
 
-// Cluster says who a server is among others.
+// Cluster is the place of a server among others.
 type Cluster struct {
-	// Name is the server's own, unique among them. Port is where it listens to the others, Peers the ports of all on this machine.
+	// Name is the server's own, unique among them. Port is its port for the others, Peers are the ports of all of them
+	// on this machine.
 	Name  string
 	Port  int
 	Peers []int
 }
 
-// routes are the URLs of the peers.
+// routes returns the URLs of the peers.
 func (c *Cluster) routes() []*url.URL {
 	var list []*url.URL
 	for _, port := range c.Peers {
@@ -42,13 +44,14 @@ func (c *Cluster) routes() []*url.URL {
 	return list
 }
 
-// MaxPayloadBytes is the largest message that a client can send: a body and its headers. A larger one is refused by the client's own library.
+// MaxPayloadBytes is the largest message that a client can send: a body and its headers. The client's own library
+// refuses a larger one.
 const MaxPayloadBytes = event.MaxStoredBytes + 32<<10
 
 // Server is a running nats-server.
 type Server struct{ s *server.Server }
 
-// Start runs a server and waits until it takes connections.
+// Start runs a server and waits until it accepts connections.
 func Start(o Options) (*Server, error) {
 	if o.Host == "" {
 		o.Host = "127.0.0.1"
@@ -60,8 +63,8 @@ func Start(o Options) (*Server, error) {
 	options := &server.Options{
 		ServerName: "switchyard", Host: o.Host, Port: port, NoSigs: true, NoLog: true,
 		JetStream: true, StoreDir: o.Dir,
-		// The limits of streams and buckets are ceilings, not reservations: by default the server would refuse them where less than
-		// their sum is free. What the disk really has room for is seen by readiness and by `doctor`.
+		// The limits of streams and buckets are ceilings, not reservations: by default the server would refuse them if
+		// less than their sum is free. Readiness and `doctor` check the real free space of the disk.
 		JetStreamMaxStore: 1 << 40, JetStreamMaxMemory: 1 << 30,
 		// An acknowledged message is a promise to a user: it is synced before the ack, not two minutes later.
 		SyncAlways: true, MaxPayload: MaxPayloadBytes,
@@ -88,7 +91,7 @@ func Start(o Options) (*Server, error) {
 
 var errNotReady = errors.New("not ready (is the port taken or the folder in use?)")
 
-// URL is where clients connect.
+// URL returns the address for clients.
 func (s *Server) URL() string { return s.s.ClientURL() }
 
 // Stop shuts the server down and waits for it.
@@ -97,7 +100,7 @@ func (s *Server) Stop() {
 	s.s.WaitForShutdown()
 }
 
-// Port is where the server listens.
+// Port returns the port of the server.
 func (s *Server) Port() int {
 	if a, ok := s.s.Addr().(*net.TCPAddr); ok {
 		return a.Port

@@ -1,4 +1,4 @@
-// Package bustest gives a test the real bus: an embedded JetStream on a free port, its streams and buckets made.
+// Package bustest gives a test the real bus: an embedded JetStream on a free port, with its streams and buckets.
 package bustest
 
 import (
@@ -23,7 +23,8 @@ func Start(t testing.TB) *busserver.Server {
 	return s
 }
 
-// Connect opens a connection under a name for the length of the test, with the streams and buckets of the contract in place.
+// Connect opens a connection under a name for the length of the test, with the streams and buckets of the contract in
+// place.
 func Connect(t testing.TB, s *busserver.Server, name string) *bus.Bus {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -39,7 +40,7 @@ func Connect(t testing.TB, s *busserver.Server, name string) *bus.Bus {
 	return b
 }
 
-// StartCluster runs so many servers that keep replicas of the same streams.
+// StartCluster runs several servers that keep replicas of the same streams.
 func StartCluster(t testing.TB, servers int) []*busserver.Server {
 	t.Helper()
 	ports := make([]int, servers)
@@ -60,7 +61,7 @@ func StartCluster(t testing.TB, servers int) []*busserver.Server {
 	return started
 }
 
-// FreePort is a port of this machine that nobody listens on now.
+// FreePort returns a port of this machine that is not in use now.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // nothing is waited for

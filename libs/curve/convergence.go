@@ -1,6 +1,6 @@
-// Package curve turns what was observed of a job into train.Model: the fits of loss, step time and memory, and the
-// correction of an estimate that turned out wrong. Everything is pure and deterministic; bad points (NaN, infinite,
-// not positive) are ignored. It does not decide anything from the models.
+// Package curve turns observations of a job into a train.Model: it fits loss, step time and memory, and corrects
+// estimates that turned out wrong. Everything is pure and deterministic; bad points (NaN, infinite, not positive) are
+// ignored. The package decides nothing from the models.
 package curve
 
 import (
@@ -24,7 +24,7 @@ type Point struct {
 	Loss  float64 `json:"loss"`
 }
 
-// MinConvergencePoints is how many different epochs FitConvergence needs.
+// MinConvergencePoints is the number of different epochs FitConvergence needs.
 const MinConvergencePoints = 3
 
 const (
@@ -32,18 +32,19 @@ const (
 	offsetRefined    = 10 // of each closer scan around the best
 	offsetRounds     = 2
 	reweightings     = 3
-	// noiseFloor is the noise of a normalised loss below which residuals are not believed: three points always fit.
+	// noiseFloor is the least noise assumed of a normalised loss: three points always fit, so smaller residuals prove
+	// nothing.
 	noiseFloor = 0.003
 	// likelyQuantile is the two-sided 90 % interval for the offset B2.
 	likelyQuantile = 0.95
 	deciles        = 10
 )
 
-// FitConvergence fits Optimus's loss curve 1/(B0*k+B1)+B2 (EuroSys'18, section 3.1): outliers are replaced, losses are
-// divided by their maximum, and for each candidate B2 the curve is linear in B0 and B1, found by NNLS. Points of the
-// last third of the epochs weigh most. An epoch that was reported twice counts with its last report. Likely holds the
-// curves over the 90 % profile-likelihood interval of B2, the coefficient that says where the loss ends: both ends of
-// it and, in between, stretches of equal probability.
+// FitConvergence fits Optimus's loss curve 1/(B0*k+B1)+B2 (EuroSys'18, section 3.1). It replaces outliers, divides
+// losses by their maximum and, for each candidate B2, finds B0 and B1 by NNLS, since the curve is then linear in them.
+// Points of the last third of the epochs weigh most. If an epoch was reported twice, the last report counts. Likely
+// holds the curves over the 90 % profile-likelihood interval of B2, the coefficient that says where the loss ends: both
+// ends of the interval and, in between, curves of equal probability.
 func FitConvergence(points []Point) (train.Convergence, error) {
 	points = usable(points)
 	if len(points) < MinConvergencePoints {
@@ -64,7 +65,7 @@ func FitConvergence(points []Point) (train.Convergence, error) {
 	return fit, nil
 }
 
-// usable are the points with a finite positive loss, ascending by epoch, one for each.
+// usable returns the points with a finite positive loss, one per epoch, in ascending order of epochs.
 func usable(points []Point) []Point {
 	kept := make([]Point, 0, len(points))
 	for _, p := range points {
@@ -90,12 +91,12 @@ func usable(points []Point) []Point {
 	return unique
 }
 
-// inRange says whether x is positive and of a size whose squares and inverses stay finite.
+// inRange reports whether x is positive and of a size whose squares and inverses stay finite.
 func inRange(x float64) bool { return x > 1e-30 && x < 1e30 }
 
-// withoutOutliers replaces each inner loss that lies outside the range of its neighbours (two on each side, widened by
-// half that range, so that ordinary noise passes) by the mean of the two next to it. The first and last points stay:
-// the first is the highest by nature, the last has no witness yet.
+// withoutOutliers replaces each inner loss outside the range of its neighbours by the mean of the two next to it. The
+// neighbours are two on each side; their range is widened by half so that ordinary noise passes. The first and the last
+// point stay: the first is naturally the highest, and nothing yet confirms or contradicts the last.
 func withoutOutliers(points []Point) []Point {
 	clean := slices.Clone(points)
 	for i := 1; i+1 < len(points); i++ {
@@ -113,7 +114,7 @@ func withoutOutliers(points []Point) []Point {
 	return clean
 }
 
-// recencyWeights are Optimus's: three equal segments that weigh 1, 16 and 256, here scaled to a sum of 1.
+// recencyWeights returns Optimus's weights: three equal segments that weigh 1, 16 and 256, here scaled to a sum of 1.
 func recencyWeights(n int) []float64 {
 	weights, sum := make([]float64, n), 0.0
 	for i := range weights {
@@ -126,7 +127,7 @@ func recencyWeights(n int) []float64 {
 	return weights
 }
 
-// candidate is the best curve with one B2, and its weighted mean square residual.
+// candidate is the best curve for one B2, with its weighted mean square residual.
 type candidate struct {
 	train.Hyperbola
 	squares float64
@@ -152,7 +153,7 @@ func (s *offsetScan) run() candidate {
 		tail = append(tail, p.Loss)
 	}
 	low, high, steps := 0.0, median(tail), offsetCandidates
-	// Some curve must be there whatever the points: the flat one through their weighted mean.
+	// Whatever the points, there must be some curve: the flat one through their weighted mean.
 	best := s.flat()
 	for range 1 + offsetRounds {
 		width := (high - low) / float64(steps)
@@ -180,15 +181,15 @@ func (s *offsetScan) flat() candidate {
 	return candidate{Hyperbola: train.Hyperbola{B1: 1 / mean}, squares: squares}
 }
 
-// try fits B0 and B1 for one B2. With y = loss-B2 the curve says y*(B0*k+B1) = 1, which is linear; a residual of that
-// equation times the expected y is a residual of the loss, so each pass weighs by the y that the last one expects.
+// try fits B0 and B1 for one B2. With y = loss-B2 the curve is y*(B0*k+B1) = 1, which is linear. A residual of that
+// equation times the expected y is a residual of the loss, so each pass weighs by the y that the pass before expects.
 func (s *offsetScan) try(offset float64) candidate {
 	h := train.Hyperbola{B2: offset}
 	for i, p := range s.points {
 		s.expect[i] = math.Max(p.Loss-offset, 1e-3)
 	}
 	for range reweightings {
-		// The sums of equations.add, written out: this is the inner loop of a refit.
+		// These are the sums of equations.add, written out because this is the inner loop of a refit.
 		kk, k1, one, k0, o0, all := 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
 		for i, p := range s.points {
 			y := p.Loss - offset
@@ -211,44 +212,46 @@ func (s *offsetScan) try(offset float64) candidate {
 	return candidate{Hyperbola: h, squares: squares}
 }
 
-// likely are, ascending by B2: the tried curve with the smallest B2 whose fit is not significantly worse than the best, those at the deciles of what the
-// points say of B2 (Student's likelihood, every B2 as probable as another before), and the one with the largest.
+// likely returns curves in ascending order of B2: the tried curve with the smallest B2 whose fit is not significantly
+// worse than the best, the curves at the deciles of the posterior of B2 (Student's likelihood, uniform prior), and the
+// curve with the largest B2.
 func (s *offsetScan) likely(best candidate) []train.Hyperbola {
 	sum := 0.0
 	for _, w := range s.weights {
 		sum += w * w
 	}
-	effective := 1 / sum // as many points of equal weight say as much
+	// This many points of equal weight carry the same information.
+	effective := 1 / sum
 	freedom := math.Max(effective-3, 1)
 	variance := math.Max(best.squares*effective/freedom, noiseFloor*noiseFloor)
 	t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: freedom}.Quantile(likelyQuantile)
 	limit := best.squares + variance*t*t/effective
 	sort.SliceStable(s.tried, func(i, j int) bool { return s.tried[i].B2 < s.tried[j].B2 })
-	var within []candidate
+	var needsAtMost []candidate
 	var mass []float64
 	for i, c := range s.tried {
 		if c.squares > limit {
 			continue
 		}
-		// The scan is closer around the best: each candidate stands for the stretch between its neighbours.
+		// The scan is denser around the best curve, so each candidate stands for the interval between its neighbours.
 		stretch := s.tried[min(i+1, len(s.tried)-1)].B2 - s.tried[max(i-1, 0)].B2
 		excess := (c.squares - best.squares) * effective / (variance * freedom)
-		within, mass = append(within, c), append(mass, stretch*math.Pow(1+math.Max(excess, 0), -(freedom+1)/2))
+		needsAtMost, mass = append(needsAtMost, c), append(mass, stretch*math.Pow(1+math.Max(excess, 0), -(freedom+1)/2))
 	}
-	if len(within) == 0 {
+	if len(needsAtMost) == 0 {
 		return nil
 	}
-	curves := []train.Hyperbola{within[0].Hyperbola}
+	curves := []train.Hyperbola{needsAtMost[0].Hyperbola}
 	total, below, next := floats.Sum(mass), 0.0, 1.0
-	for i, c := range within {
+	for i, c := range needsAtMost {
 		for below += mass[i]; next < deciles && below >= next/deciles*total; next++ {
 			curves = append(curves, c.Hyperbola)
 		}
 	}
-	return append(curves, within[len(within)-1].Hyperbola)
+	return append(curves, needsAtMost[len(needsAtMost)-1].Hyperbola)
 }
 
-// median sorts values and returns the middle; the lower one of two.
+// median sorts values and returns the middle one; of two, the lower.
 func median(values []float64) float64 {
 	slices.Sort(values)
 	return values[(len(values)-1)/2]

@@ -46,7 +46,7 @@ func TestFitConvergenceRecoversExactCurves(t *testing.T) {
 	})
 }
 
-// TestFitConvergencePredictsStopFromNoisyPoints asks, with 1 % noise, for the stop epoch after half of the training.
+// TestFitConvergencePredictsStopFromNoisyPoints predicts, with 1 % noise, the stop epoch after half of the training.
 func TestFitConvergencePredictsStopFromNoisyPoints(t *testing.T) {
 	inside, total, worst := 0, 0, 0.0
 	var errs []float64
@@ -130,7 +130,8 @@ func TestFitConvergenceEdges(t *testing.T) {
 	}
 }
 
-// TestPredictedStopIsSteady: from epoch to epoch of a noisy training the predicted end moves little, though the single best curve flips.
+// TestPredictedStopIsSteady: from epoch to epoch of a noisy training the predicted end moves little, although the
+// single best curve flips.
 func TestPredictedStopIsSteady(t *testing.T) {
 	var middle, best float64
 	for seed := range uint64(40) {

@@ -11,7 +11,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// drawKind draws one of a few kinds, so that they meet again.
+// drawKind draws one of a few kinds, so that pairs recur.
 func drawKind(t *rapid.T, label string) Kind {
 	return Kind{
 		Family:     rapid.SampledFrom([]string{"resnet", "bert", "ncf"}).Draw(t, label+" family"),
@@ -19,7 +19,7 @@ func drawKind(t *rapid.T, label string) Kind {
 	}
 }
 
-// Whatever is measured, nothing becomes less sure by it, and the order of what comes does not matter for what is believed.
+// No measurement makes a prediction less certain, and the order of measurements does not change the belief.
 func TestInterferenceLearns(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type meeting struct {
@@ -28,7 +28,7 @@ func TestInterferenceLearns(t *testing.T) {
 		}
 		asked := KindPair{drawKind(t, "self"), drawKind(t, "beside")}
 		met := map[KindPair]bool{}
-		var meetings []meeting
+		var measured []meeting
 		forth, back := NewInterference("", nil), NewInterference("", nil)
 		_, before := forth.Rate(asked.Self, asked.Beside)
 		for range rapid.IntRange(1, 12).Draw(t, "meetings") {
@@ -39,15 +39,16 @@ func TestInterferenceLearns(t *testing.T) {
 				continue
 			}
 			met[KindPair{one.a, one.b}] = true
-			meetings = append(meetings, one)
+			measured = append(measured, one)
 			forth.Shared(one.a, one.b, one.rateA, one.rateB)
 			_, after := forth.Rate(asked.Self, asked.Beside)
 			if after > before+1e-9 {
-				t.Fatalf("%v beside %v: deviation %g after %d meetings, %g before", asked.Self, asked.Beside, after, len(meetings), before)
+				t.Fatalf("%v beside %v: deviation %g after %d samples, %g before", asked.Self, asked.Beside, after,
+					len(measured), before)
 			}
 			before = after
 		}
-		for _, one := range slices.Backward(meetings) {
+		for _, one := range slices.Backward(measured) {
 			back.Shared(one.b, one.a, one.rateB, one.rateA)
 		}
 		x, dx := forth.Rate(asked.Self, asked.Beside)
@@ -58,7 +59,7 @@ func TestInterferenceLearns(t *testing.T) {
 	})
 }
 
-// What is kept and read again predicts alike, repeated measurements included.
+// A stored and reloaded interference predicts the same, including repeated measurements.
 func TestInterferenceSurvivesRestarts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := NewInterference("driver 1", nil)
@@ -70,11 +71,11 @@ func TestInterferenceSurvivesRestarts(t *testing.T) {
 				m.OutOfMemory(a, b)
 			}
 		}
-		data, err := json.Marshal(m.Encounters())
+		data, err := json.Marshal(m.Samples())
 		if err != nil {
 			t.Fatal(err)
 		}
-		var known []Encounter
+		var known []InterferenceSample
 		if err := json.Unmarshal(data, &known); err != nil {
 			t.Fatal(err)
 		}
@@ -94,11 +95,11 @@ func TestRepeatedMeasurementsAverage(t *testing.T) {
 	for _, rate := range []float64{0.5, 0.7, 0.6} {
 		m.Shared(a, b, rate, 0.9)
 	}
-	known := m.Encounters()
+	known := m.Samples()
 	if len(known) != 2 || known[0].Count != 3 || math.Abs(known[0].Rate-0.6) > 1e-9 || math.Abs(known[1].Rate-0.9) > 1e-9 {
 		t.Fatalf("encounters %+v", known)
 	}
-	// A change is followed within some tens of measurements, however many there were before.
+	// The mean follows a change within a few dozen measurements, however many came before.
 	for range 1000 {
 		m.Shared(a, b, 0.6, 0.9)
 	}
@@ -120,7 +121,7 @@ func TestInterferenceAges(t *testing.T) {
 	a, b := Kind{Family: "resnet", LocalBatch: 32}, Kind{Family: "bert", LocalBatch: 8}
 	old := NewInterference("driver 1", nil)
 	old.Shared(a, b, 0.9, 0.9)
-	m := NewInterference("driver 2", old.Encounters())
+	m := NewInterference("driver 2", old.Samples())
 	stale, unsure := m.Rate(a, b)
 	_, sure := old.Rate(a, b)
 	if !(stale > 0.65 && stale < 0.9 && unsure > 2*sure) {
@@ -130,7 +131,7 @@ func TestInterferenceAges(t *testing.T) {
 	if rate, _ := m.Rate(a, b); math.Abs(rate-0.4) > 0.02 {
 		t.Errorf("%g after a measurement of 0.4 with the new driver", rate)
 	}
-	if known := m.Encounters(); len(known) != 2 || known[0].Count != 1 || known[0].Under != "driver 2" {
+	if known := m.Samples(); len(known) != 2 || known[0].Count != 1 || known[0].Under != "driver 2" {
 		t.Errorf("encounters %+v", known)
 	}
 }
@@ -138,48 +139,48 @@ func TestInterferenceAges(t *testing.T) {
 func TestInterferenceForgetsTheOldest(t *testing.T) {
 	m := NewInterference("", nil)
 	first := Kind{Family: "first", LocalBatch: 1}
-	for batch := range maxEncounters/2 + 1 {
-		m.meet(Encounter{KindPair: KindPair{first, Kind{Family: "second", LocalBatch: batch}}, Rate: 0.5, Count: 1})
-		m.meet(Encounter{KindPair: KindPair{Kind{Family: "second", LocalBatch: batch}, first}, Rate: 0.5, Count: 1})
+	for batch := range maxSamples/2 + 1 {
+		m.record(InterferenceSample{KindPair: KindPair{first, Kind{Family: "second", LocalBatch: batch}}, Rate: 0.5, Count: 1})
+		m.record(InterferenceSample{KindPair: KindPair{Kind{Family: "second", LocalBatch: batch}, first}, Rate: 0.5, Count: 1})
 	}
-	known := m.Encounters()
-	if len(known) > maxEncounters || known[0].Beside.LocalBatch == 0 || known[len(known)-1].Self.LocalBatch != maxEncounters/2 {
+	known := m.Samples()
+	if len(known) > maxSamples || known[0].Beside.LocalBatch == 0 || known[len(known)-1].Self.LocalBatch != maxSamples/2 {
 		t.Errorf("%d encounters from %+v to %+v", len(known), known[0], known[len(known)-1])
 	}
 }
 
-// What is measured again and again is not forgotten, however long ago it was first met, nor is who does not fit.
+// Samples that are measured repeatedly are not forgotten, however old, nor are pairs that do not fit.
 func TestInterferenceKeepsWhatIsMet(t *testing.T) {
 	m := NewInterference("", nil)
 	a, b, large, late := Kind{Family: "a"}, Kind{Family: "b"}, Kind{Family: "large"}, Kind{Family: "late"}
 	m.OutOfMemory(a, large)
-	for n := range maxEncounters * 3 / 2 {
+	for n := range maxSamples * 3 / 2 {
 		m.Measured(a, []Kind{b}, 0.5)
 		m.Measured(Kind{Family: "others", LocalBatch: n}, []Kind{b}, 0.5)
 	}
 	m.OutOfMemory(a, late)
 	if count := m.Measurements(a, []Kind{b}); count != maxCount {
-		t.Errorf("%d measurements of a pair that is met all the time, want %d", count, maxCount)
+		t.Errorf("%d measurements of a pair measured repeatedly, want %d", count, maxCount)
 	}
 	if m.Fits(a, large) != 0 || m.Fits(late, a) != 0 {
 		t.Errorf("the two that did not fit at first fit by %g, those of now by %g", m.Fits(a, large), m.Fits(late, a))
 	}
-	if n := len(m.Encounters()); n > maxEncounters {
+	if n := len(m.Samples()); n > maxSamples {
 		t.Errorf("%d are remembered", n)
 	}
-	again := NewInterference("", m.Encounters())
+	again := NewInterference("", m.Samples())
 	if x, y := again.Measurements(a, []Kind{b}), again.Fits(large, a); x != maxCount || y != 0 {
 		t.Errorf("after a restart %d measurements, fits by %g", x, y)
 	}
 }
 
-// Too many that do not fit are forgotten, too, the oldest first.
+// Too many pairs that do not fit are forgotten as well, the oldest first.
 func TestInterferenceForgetsWhoDoesNotFitLast(t *testing.T) {
 	m := NewInterference("", nil)
-	for n := range maxEncounters/2 + 1 {
+	for n := range maxSamples/2 + 1 {
 		m.OutOfMemory(Kind{Family: "a"}, Kind{Family: "b", LocalBatch: n})
 	}
-	if known := m.Encounters(); len(known) > maxEncounters || known[0].Beside.LocalBatch == 0 || known[len(known)-1].Self.LocalBatch != maxEncounters/2 {
+	if known := m.Samples(); len(known) > maxSamples || known[0].Beside.LocalBatch == 0 || known[len(known)-1].Self.LocalBatch != maxSamples/2 {
 		t.Errorf("%d encounters from %+v to %+v", len(known), known[0], known[len(known)-1])
 	}
 }
@@ -219,7 +220,8 @@ func TestRateAmong(t *testing.T) {
 	if rate, deviation := m.RateAmong(a, []Kind{b}); rate != pair || deviation != pairDeviation {
 		t.Errorf("%g±%g beside one, want %g±%g", rate, deviation, pair, pairDeviation)
 	}
-	// A step that either other makes twice as long is three times as long beside both; at worst nothing is left.
+	// A job whose steps take twice as long beside either of two others takes three times as long beside both; in the
+	// worst case nothing is left.
 	if rate, deviation := m.RateAmong(a, []Kind{b, c}); math.Abs(rate-1./3) > 0.02 || math.Abs(rate-deviation) > 0.02 {
 		t.Errorf("%g±%g beside two, want a third and nothing at worst", rate, deviation)
 	}
@@ -237,15 +239,16 @@ func TestKindOf(t *testing.T) {
 	}
 }
 
-// A decision starts from what is kept of all encounters of 26 kinds, as many as were published, and predicts each of them.
+// A decision starts from all stored samples of 26 kinds, as many as were published, and predicts each pair.
 func BenchmarkInterference(b *testing.B) {
-	taught := NewInterference("", nil)
+	library := NewInterference("", nil)
 	for i := range 26 {
 		for k := range i + 1 {
-			taught.Shared(Kind{Family: string(rune('a' + i/5)), LocalBatch: 1 << (i % 5)}, Kind{Family: string(rune('a' + k/5)), LocalBatch: 1 << (k % 5)}, 0.5, 0.6)
+			library.Shared(Kind{Family: string(rune('a' + i/5)), LocalBatch: 1 << (i % 5)},
+				Kind{Family: string(rune('a' + k/5)), LocalBatch: 1 << (k % 5)}, 0.5, 0.6)
 		}
 	}
-	known := taught.Encounters()
+	known := library.Samples()
 	b.ReportAllocs()
 	for b.Loop() {
 		m := NewInterference("", known)

@@ -13,11 +13,11 @@ type MemoryPoint struct {
 	Bytes      float64 `json:"bytes"`
 }
 
-// fixedMemory is the assumed share of memory that does not depend on the batch, where only one batch was seen.
+// fixedMemory is the assumed share of memory that does not depend on the batch if only one batch was seen.
 const fixedMemory = 0.25
 
 // FitMemory fits bytes = a + b*batch with a, b >= 0 through the highest memory seen at each batch. With one batch it
-// assumes that a quarter is fixed; without any, ErrTooFew.
+// assumes that a quarter is fixed; with none it returns ErrTooFew.
 func FitMemory(points []MemoryPoint) (train.Memory, error) {
 	peaks := make(map[int]float64)
 	var batches []int
@@ -50,20 +50,21 @@ func FitMemory(points []MemoryPoint) (train.Memory, error) {
 	return fit, nil
 }
 
-// Peaks are the most memory that jobs of a family were seen to need, by batch: a new one starts with those. The zero value is ready.
+// Peaks holds the highest memory seen of jobs of each family, by batch; a new job of the family starts from it. The
+// zero value is ready for use.
 type Peaks struct {
 	byFamily map[string][]MemoryPoint
 	order    []string
 }
 
-// Add keeps a peak if it is the highest with its batch. Beyond MaxTaught families the one that came first goes.
+// Add keeps a peak if it is the highest with its batch. Beyond MaxSignatures families it drops the oldest.
 func (p *Peaks) Add(family string, peak MemoryPoint) {
 	points, known := p.byFamily[family]
 	if p.byFamily == nil {
 		p.byFamily = map[string][]MemoryPoint{}
 	}
 	if !known {
-		if p.order = append(p.order, family); len(p.order) > MaxTaught {
+		if p.order = append(p.order, family); len(p.order) > MaxSignatures {
 			delete(p.byFamily, p.order[0])
 			p.order = p.order[1:]
 		}
@@ -75,5 +76,5 @@ func (p *Peaks) Add(family string, peak MemoryPoint) {
 	p.byFamily[family] = append(slices.Clone(points), peak)
 }
 
-// Of are the peaks of a family.
+// Of returns the peaks of a family.
 func (p *Peaks) Of(family string) []MemoryPoint { return p.byFamily[family] }

@@ -1,39 +1,16 @@
 package curve
 
-import (
-	"fmt"
-	"math"
-)
-
-// NNLS returns the x >= 0 that minimises |A*x - b| (Lawson and Hanson, "Solving Least Squares Problems", chapter 23,
-// on the normal equations). It is meant for a few columns: columns are scaled to unit length first, and a column that
-// depends on those already in use gets 0.
-func NNLS(a [][]float64, b []float64) ([]float64, error) {
-	if len(a) == 0 || len(a) != len(b) {
-		return nil, fmt.Errorf("solve least squares: %d rows and %d targets", len(a), len(b))
-	}
-	eq := newEquations(len(a[0]))
-	for i, row := range a {
-		if len(row) != len(a[0]) {
-			return nil, fmt.Errorf("solve least squares: row %d has %d columns, want %d", i, len(row), len(a[0]))
-		}
-		eq.add(row, b[i], 1)
-	}
-	for i := range eq.h {
-		if s := eq.h[i] + eq.g[i][i] + eq.bb; math.IsNaN(s) || math.IsInf(s, 0) {
-			return nil, fmt.Errorf("solve least squares: column %d is not finite", i)
-		}
-	}
-	return eq.solve(), nil
-}
+import "math"
 
 // Tolerances relative to unit columns and to the length of the target.
 const (
-	pivotTolerance    = 1e-12 // squared distance of a column from those in use: below, it depends on them
+	pivotTolerance    = 1e-12 // squared distance of a column from those in use; below, the column depends on them
 	gradientTolerance = 1e-11
 )
 
-// equations are the normal equations G*x = h of a weighted least-squares problem, built row by row.
+// equations are the normal equations G*x = h of a weighted least-squares problem |A*x - b| with x >= 0, built row by
+// row (Lawson and Hanson, "Solving Least Squares Problems", chapter 23). They are meant for a few columns: columns are
+// scaled to unit length first, and a column that depends on those already in use gets 0.
 type equations struct {
 	g  [][]float64
 	h  []float64
@@ -62,8 +39,8 @@ func (eq *equations) add(row []float64, target, weight float64) {
 	eq.bb += w * target * target
 }
 
-// solve is the active-set loop: the column with the steepest descent joins the passive set, whose unconstrained
-// solution is taken, backing off to the border as long as it leaves the positive region.
+// solve runs the active-set loop: the column with the steepest descent joins the passive set, whose unconstrained
+// solution is taken; the solution backs off to the border while it leaves the positive region.
 func (eq *equations) solve() []float64 {
 	n := len(eq.h)
 	s := solver{scale: make([]float64, n), x: make([]float64, n), passive: make([]bool, n), barred: make([]bool, n), eq: eq}
@@ -102,7 +79,7 @@ type solver struct {
 func (s *solver) at(i, j int) float64  { return s.eq.g[i][j] * s.scale[i] * s.scale[j] }
 func (s *solver) target(i int) float64 { return s.eq.h[i] * s.scale[i] }
 
-// steepest is the unused column with the largest descent above enough, or -1.
+// steepest returns the unused column with the largest descent above enough, or -1.
 func (s *solver) steepest(enough float64) int {
 	best, most := -1, enough
 	for j := range s.x {
@@ -120,7 +97,7 @@ func (s *solver) steepest(enough float64) int {
 	return best
 }
 
-// descend moves x to the best point of the passive set. False where the column that joined brings nothing.
+// descend moves x to the best point of the passive set. It returns false if the column that joined does not help.
 func (s *solver) descend(joined int) bool {
 	for first := true; ; first = false {
 		z, ok := s.unconstrained()
@@ -151,7 +128,8 @@ func (s *solver) descend(joined int) bool {
 	}
 }
 
-// unconstrained solves the equations of the passive set by Cholesky's decomposition; false where they are singular.
+// unconstrained solves the equations of the passive set by Cholesky decomposition; it returns false if they are
+// singular.
 func (s *solver) unconstrained() ([]float64, bool) {
 	var set []int
 	for i, in := range s.passive {

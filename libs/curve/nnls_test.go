@@ -8,6 +8,15 @@ import (
 	"pgregory.net/rapid"
 )
 
+// nnls returns the x >= 0 that minimises |A*x - b|.
+func nnls(a [][]float64, b []float64) []float64 {
+	eq := newEquations(len(a[0]))
+	for i, row := range a {
+		eq.add(row, b[i], 1)
+	}
+	return eq.solve()
+}
+
 func TestNNLSKnownSolutions(t *testing.T) {
 	cases := []struct {
 		name string
@@ -23,10 +32,7 @@ func TestNNLSKnownSolutions(t *testing.T) {
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := NNLS(tc.a, tc.b)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := nnls(tc.a, tc.b)
 			for i := range got {
 				if math.Abs(got[i]-tc.want[i]) > 1e-9*(1+tc.want[i]) {
 					t.Errorf("x = %v, want %v", got, tc.want)
@@ -36,25 +42,8 @@ func TestNNLSKnownSolutions(t *testing.T) {
 	}
 }
 
-func TestNNLSRefusesWhatIsNoProblem(t *testing.T) {
-	for name, bad := range map[string]struct {
-		a [][]float64
-		b []float64
-	}{
-		"no rows":      {nil, nil},
-		"uneven":       {[][]float64{{1, 2}, {1}}, []float64{1, 2}},
-		"few targets":  {[][]float64{{1}, {1}}, []float64{1}},
-		"no number":    {[][]float64{{math.NaN()}}, []float64{1}},
-		"infinite":     {[][]float64{{1}}, []float64{math.Inf(1)}},
-		"squares blow": {[][]float64{{1e200}}, []float64{1}},
-	} {
-		if x, err := NNLS(bad.a, bad.b); err == nil {
-			t.Errorf("%s: no error, x = %v", name, x)
-		}
-	}
-}
-
-// TestNNLSIsOptimal checks the Karush-Kuhn-Tucker conditions, and the value against the best over all active sets.
+// TestNNLSIsOptimal checks the Karush-Kuhn-Tucker conditions, and compares the value with the best over all active
+// sets.
 func TestNNLSIsOptimal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "columns")
@@ -73,10 +62,7 @@ func TestNNLSIsOptimal(t *testing.T) {
 				a[i][n-1] = 2 * a[i][0]
 			}
 		}
-		x, err := NNLS(a, b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		x := nnls(a, b)
 		residual := make([]float64, m)
 		for i, row := range a {
 			residual[i] = b[i]

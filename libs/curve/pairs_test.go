@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// measuredPairs are the rates of two jobs on one GPU, by type of GPU; pairs that do not fit are left out.
-func measuredPairs(t *testing.T) map[string][]Encounter {
+// measuredPairs returns the rates of two jobs on one GPU, by type of GPU, without pairs that do not fit.
+func measuredPairs(t *testing.T) map[string][]InterferenceSample {
 	t.Helper()
 	root := os.Getenv("SWITCHYARD_DATA")
 	if root == "" {
@@ -26,7 +26,7 @@ func measuredPairs(t *testing.T) map[string][]Encounter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pairs := map[string][]Encounter{}
+	pairs := map[string][]InterferenceSample{}
 	for _, row := range rows[1:] {
 		number := func(column int) float64 {
 			if row[column] == "" {
@@ -40,37 +40,38 @@ func measuredPairs(t *testing.T) map[string][]Encounter {
 		}
 		pair := KindPair{Kind{Family: row[1], LocalBatch: int(number(2))}, Kind{Family: row[3], LocalBatch: int(number(4))}}
 		if rate := number(7) / number(5); rate > 0 {
-			pairs[row[0]] = append(pairs[row[0]], Encounter{KindPair: pair, Rate: rate})
+			pairs[row[0]] = append(pairs[row[0]], InterferenceSample{KindPair: pair, Rate: rate})
 		}
 	}
 	return pairs
 }
 
-// heldOutError is the root of the mean squared error on pairs of which neither order was taught, over several choices of the part that is.
-func heldOutError(pairs []Encounter, part float64, kernel func(x, y KindPair) float64) float64 {
+// heldOutError is the root mean square error on pairs that were trained in neither order, over several random choices
+// of the training part.
+func heldOutError(pairs []InterferenceSample, part float64, kernel func(x, y KindPair) float64) float64 {
 	sum, n := 0.0, 0
 	for seed := range uint64(3) {
 		draw := rand.New(rand.NewPCG(seed, 0))
-		taught := map[KindPair]bool{}
+		library := map[KindPair]bool{}
 		for _, e := range pairs {
 			if draw.Float64() < part/2 {
-				taught[e.KindPair], taught[KindPair{e.Beside, e.Self}] = true, true
+				library[e.KindPair], library[KindPair{e.Beside, e.Self}] = true, true
 			}
 		}
 		mean, known := 0.0, 0.0
 		for _, e := range pairs {
-			if taught[e.KindPair] {
+			if library[e.KindPair] {
 				mean, known = mean+e.Rate, known+1
 			}
 		}
 		p := NewProcess(mean/known, kernel)
 		for _, e := range pairs {
-			if taught[e.KindPair] {
+			if library[e.KindPair] {
 				p.Add(e.KindPair, e.Rate, 0.02)
 			}
 		}
 		for _, e := range pairs {
-			if !taught[e.KindPair] {
+			if !library[e.KindPair] {
 				rate, _ := p.Predict(e.KindPair)
 				sum, n = sum+(rate-e.Rate)*(rate-e.Rate), n+1
 			}
@@ -79,7 +80,7 @@ func heldOutError(pairs []Encounter, part float64, kernel func(x, y KindPair) fl
 	return math.Sqrt(sum / float64(n))
 }
 
-// The model is the one of several that errs least on pairs that it has not seen.
+// Our model errs least of several on pairs it has not seen.
 func TestHeldOutPairs(t *testing.T) {
 	additiveAndOfPairs := func(selfAlike, besideAlike bool) float64 {
 		switch {
@@ -91,10 +92,10 @@ func TestHeldOutPairs(t *testing.T) {
 		return 0
 	}
 	models := map[string]func(x, y KindPair) float64{
-		"ours":     likeness,
+		"ours":     pairCovariance,
 		"the mean": func(_, _ KindPair) float64 { return 0 },
-		"additive": func(x, y KindPair) float64 { return 0.03 * (x.Self.alike(y.Self) + x.Beside.alike(y.Beside)) },
-		"of pairs": func(x, y KindPair) float64 { return 0.06 * x.Self.alike(y.Self) * x.Beside.alike(y.Beside) },
+		"additive": func(x, y KindPair) float64 { return 0.03 * (x.Self.similarity(y.Self) + x.Beside.similarity(y.Beside)) },
+		"of pairs": func(x, y KindPair) float64 { return 0.06 * x.Self.similarity(y.Self) * x.Beside.similarity(y.Beside) },
 		"families, whatever the batch": func(x, y KindPair) float64 {
 			return additiveAndOfPairs(x.Self.Family == y.Self.Family, x.Beside.Family == y.Beside.Family)
 		},
@@ -104,12 +105,12 @@ func TestHeldOutPairs(t *testing.T) {
 	}
 	for gpu, pairs := range measuredPairs(t) {
 		for _, part := range []float64{0.1, 0.3, 0.6} {
-			ours := heldOutError(pairs, part, likeness)
+			ours := heldOutError(pairs, part, pairCovariance)
 			for name, kernel := range models {
 				other := heldOutError(pairs, part, kernel)
-				t.Logf("%s, %.0f %% taught: %s errs by %.4f", gpu, 100*part, name, other)
+				t.Logf("%s, %.0f %% trained: %s errs by %.4f", gpu, 100*part, name, other)
 				if ours > 1.05*other {
-					t.Errorf("%s, %.0f %% taught: ours errs by %.4f, %s by %.4f", gpu, 100*part, ours, name, other)
+					t.Errorf("%s, %.0f %% trained: ours errs by %.4f, %s by %.4f", gpu, 100*part, ours, name, other)
 				}
 			}
 		}

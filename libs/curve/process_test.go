@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The factor that grows gives what solving all equations at once gives, values that were replaced included.
+// The growing factor gives the same result as solving all equations at once, also after values were replaced.
 func TestProcessSolvesTheNormalEquations(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const mean, noise = 0.5, 0.1
@@ -65,7 +65,7 @@ func TestProcessSolvesTheNormalEquations(t *testing.T) {
 	})
 }
 
-// The expected improvement is the mean of what is above the best, here summed up numerically.
+// The expected improvement is the mean excess over the best, here summed numerically.
 func TestExpectedImprovement(t *testing.T) {
 	for _, tc := range []struct{ ahead, deviation float64 }{{0, 1}, {-1, 0.5}, {2, 0.1}, {0.3, 3}, {1, 0}, {-1, 0}} {
 		want, steps := max(tc.ahead, 0), 20_000

@@ -9,20 +9,20 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// EpochRecord is one ended epoch. What the job does not report stays zero.
+// EpochRecord is one ended epoch. Fields the job does not report stay zero.
 type EpochRecord struct {
 	Epoch   int          `json:"epoch"`
 	Loss    float64      `json:"loss,omitempty"`
 	Seconds float64      `json:"seconds"`
 	Config  train.Config `json:"config"`
-	// Steps is the number of optimizer steps of the epoch; with it, an epoch stands in for missing step samples.
+	// Steps is the number of optimizer steps of the epoch; with it, an epoch can replace missing step samples.
 	Steps int `json:"steps,omitempty"`
 	// GradSqr and GradVar are the squared norm of the mean gradient and its variance, at History.BaseBatch.
 	GradSqr float64 `json:"grad_sqr,omitempty"`
 	GradVar float64 `json:"grad_var,omitempty"`
 }
 
-// History is everything observed of one job, in the order in which it happened. It grows by appending; step samples
+// History holds all observations of one job in the order in which they happened. It grows by appending; step samples
 // and memory points may be folded on the way (Fold).
 type History struct {
 	Job       string          `json:"job"`
@@ -33,11 +33,11 @@ type History struct {
 	Memory    []MemoryPoint   `json:"memory,omitempty"`
 }
 
-// lately is how many of the last epochs tell a job's present state.
-const lately = 3
+// recentEpochs is the number of last epochs that describe a job's present state.
+const recentEpochs = 3
 
-// Refit learns the model of a job from its history. It never fails: a part without enough evidence is left out. It
-// is cheap enough to be called after each epoch.
+// Refit learns the model of a job from its history. It never fails: it leaves out a part without enough evidence. It is
+// cheap enough to run after each epoch.
 func Refit(h History) train.Model {
 	model := train.Model{Job: h.Job}
 	points := make([]Point, 0, len(h.Epochs))
@@ -59,7 +59,7 @@ func Refit(h History) train.Model {
 	return model
 }
 
-// refitSpeed fits the job's form; below the least number of configurations of a parameter-server form, its prior fills in.
+// refitSpeed fits the job's form; with too few configurations for a parameter-server form, the prior fills in.
 func refitSpeed(h History) train.Speed {
 	samples := slices.Concat(h.Steps, stepsOfEpochs(h))
 	if h.Kind == train.SpeedServersSync || h.Kind == train.SpeedServersAsync {
@@ -79,7 +79,7 @@ func refitSpeed(h History) train.Speed {
 	return fit
 }
 
-// stepsOfEpochs are mean step times of epochs on configurations without a step sample of their own.
+// stepsOfEpochs returns mean step times of epochs on configurations without a step sample of their own.
 func stepsOfEpochs(h History) []StepSample {
 	sampled := make(map[train.Config]bool, len(h.Steps))
 	for _, s := range h.Steps {
@@ -88,20 +88,21 @@ func stepsOfEpochs(h History) []StepSample {
 	var derived []StepSample
 	for _, e := range h.Epochs {
 		if e.Steps > 0 && !sampled[e.Config] {
-			derived = append(derived, StepSample{Config: e.Config, StepSeconds: e.Seconds / float64(e.Steps), Weight: float64(e.Steps)})
+			derived = append(derived,
+				StepSample{Config: e.Config, StepSeconds: e.Seconds / float64(e.Steps), Weight: float64(e.Steps)})
 		}
 	}
 	return derived
 }
 
-// efficiency is the mean gradient noise of the last epochs that report it.
+// efficiency averages the gradient noise of the last epochs that report it.
 func efficiency(h History) *train.Efficiency {
 	if h.BaseBatch < 1 {
 		return nil
 	}
 	sqr, variance, n := 0.0, 0.0, 0.0
 	for _, e := range slices.Backward(h.Epochs) {
-		if inRange(e.GradSqr) && inRange(e.GradVar) && n < lately {
+		if inRange(e.GradSqr) && inRange(e.GradVar) && n < recentEpochs {
 			sqr, variance, n = sqr+e.GradSqr, variance+e.GradVar, n+1
 		}
 	}
@@ -111,11 +112,13 @@ func efficiency(h History) *train.Efficiency {
 	return &train.Efficiency{Variance: variance / n, Square: sqr / n, BaseBatch: h.BaseBatch}
 }
 
-// fewEpochs is by how much, as a part, epochs to come may differ from the only one that has been seen; with n it is an n-th.
+// fewEpochs is the assumed relative deviation of later epochs if only one has been seen; after n epochs it is an n-th
+// of that.
 const fewEpochs = 0.2
 
-// refitEpochs takes the median duration of the last epochs on the configuration of the very last one: the first epoch
-// after a start is often slower. Their spread is that of all epochs on it: durations drift over a training.
+// refitEpochs takes the median duration of the last epochs on the configuration of the very last one, since the first
+// epoch after a start is often slower. The spread is that of all epochs on the configuration: durations drift over a
+// training.
 func refitEpochs(model *train.Model, epochs []EpochRecord) {
 	var seconds, steps, logs []float64
 	for _, e := range slices.Backward(epochs) {
@@ -130,7 +133,7 @@ func refitEpochs(model *train.Model, epochs []EpochRecord) {
 			continue
 		}
 		logs = append(logs, math.Log(e.Seconds))
-		if len(seconds) < lately {
+		if len(seconds) < recentEpochs {
 			seconds, steps = append(seconds, e.Seconds), append(steps, float64(max(e.Steps, 0)))
 		}
 	}

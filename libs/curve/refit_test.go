@@ -12,7 +12,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// history is a job with everything reported: n epochs, the last third of them on four workers.
+// history is a job that reports everything: n epochs, the last third of them on four workers.
 func history(n int) History {
 	h := History{Job: "resnet", Kind: train.SpeedAllReduce, BaseBatch: 128}
 	truth := train.AllReduce{ComputeFixed: 0.05, ComputePerSample: 0.002, LocalBase: 0.02, LocalPerWorker: 0.005, CrossBase: 0.2, CrossPerWorker: 0.01, Overlap: 2}
@@ -65,7 +65,7 @@ func TestRefitWithLittleEvidence(t *testing.T) {
 	if m := Refit(History{Job: "new"}); m.Convergence != nil || m.Memory != nil || m.Efficiency != nil || m.Speed.Known() {
 		t.Errorf("nothing was seen, yet %+v", m)
 	}
-	// One epoch with its number of steps is a first step time.
+	// One epoch with its number of steps counts as a first step time.
 	m := Refit(History{Epochs: []EpochRecord{{Epoch: 1, Loss: 2, Seconds: 50, Config: cfg(2, 1, 32), Steps: 100}}})
 	if got := m.Speed.StepSeconds(cfg(2, 1, 32)); math.Abs(got-0.5) > 1e-12 || m.EpochSeconds != 50 {
 		t.Errorf("step %v s, epoch %v s, want 0.5 and 50", got, m.EpochSeconds)
@@ -81,12 +81,13 @@ func TestRefitWithLittleEvidence(t *testing.T) {
 			return s.StepsPerSecond(c) * float64(c.Workers)
 		}
 		if math.Abs(s.FittedSeconds(seen)/0.5-1) > 0.01 || perSecond(more) <= perSecond(seen) || perSecond(more) > 2*perSecond(seen) {
-			t.Errorf("%s from one configuration: %v samples/s there, %v on twice the workers and servers", kind, perSecond(seen), perSecond(more))
+			t.Errorf("%s from one configuration: %v samples/s there, %v on twice the workers and servers", kind,
+				perSecond(seen), perSecond(more))
 		}
 	}
 }
 
-// TestRefitOfFoldedStepsIsTheSame lets a caller keep a history that does not grow.
+// TestRefitOfFoldedStepsIsTheSame allows a caller to keep a history that does not grow.
 func TestRefitOfFoldedStepsIsTheSame(t *testing.T) {
 	whole := history(30)
 	folded := whole
@@ -173,7 +174,8 @@ func TestCorrectEstimate(t *testing.T) {
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			got := CorrectEstimate(tc.declared, tc.elapsed, train.Span{Expected: tc.remaining, Low: tc.remaining, High: tc.remaining}, tc.epochs)
+			got := CorrectEstimate(tc.declared, tc.elapsed,
+				train.Span{Expected: tc.remaining, Low: tc.remaining, High: tc.remaining}, tc.epochs)
 			if got != tc.want || got.LostSteps() != tc.lost {
 				t.Errorf("%+v loses %d steps, want %+v and %d", got, got.LostSteps(), tc.want, tc.lost)
 			}
@@ -181,8 +183,8 @@ func TestCorrectEstimate(t *testing.T) {
 	}
 }
 
-// TestOverrunIsSaidWhenItIsSure: a prediction that may well be too long accuses nobody.
-func TestOverrunIsSaidWhenItIsSure(t *testing.T) {
+// TestOverrunIsReportedWhenCertain: a prediction that may well be too long is no overrun.
+func TestOverrunIsReportedWhenCertain(t *testing.T) {
 	unsure := CorrectEstimate(1000, 100, train.Span{Expected: 1400, Low: 1000, High: 2000}, 1)
 	if unsure.Overrun || unsure.LostSteps() != 0 || unsure.Seconds != 1500 || unsure.Ratio != 1.5 {
 		t.Errorf("1,100 s at least of 1,000: %+v", unsure)
@@ -192,7 +194,7 @@ func TestOverrunIsSaidWhenItIsSure(t *testing.T) {
 	}
 }
 
-// FuzzRefit feeds arbitrary numbers: no panic, and a model that goes over the wire and predicts in order.
+// FuzzRefit feeds arbitrary numbers: it expects no panic, and a model that can be encoded and predicts in order.
 func FuzzRefit(f *testing.F) {
 	word := func(values ...float64) (b []byte) {
 		for _, v := range values {
@@ -213,7 +215,8 @@ func FuzzRefit(f *testing.F) {
 			data = data[8:]
 			shape := int(math.Float64bits(v) % 97)
 			config := train.Config{Workers: shape % 9, Servers: shape % 5, Nodes: shape % 4, LocalBatch: shape % 3 * 16}
-			h.Epochs = append(h.Epochs, EpochRecord{Epoch: i - 1, Loss: v, Seconds: v, Config: config, Steps: shape, GradSqr: v, GradVar: v})
+			h.Epochs = append(h.Epochs,
+				EpochRecord{Epoch: i - 1, Loss: v, Seconds: v, Config: config, Steps: shape, GradSqr: v, GradVar: v})
 			h.Steps = append(h.Steps, StepSample{Config: config, StepSeconds: v, Weight: float64(shape)})
 			h.Memory = append(h.Memory, MemoryPoint{LocalBatch: shape - 1, Bytes: v})
 		}
@@ -251,7 +254,8 @@ func BenchmarkRefit200EpochsOneConfiguration(b *testing.B) {
 	}
 }
 
-// TestSpreadOfEpochs: epochs that differ in length make the remaining time less certain, and many that do not make it more certain.
+// TestSpreadOfEpochs: epochs of different lengths make the remaining time less certain, many of equal length more
+// certain.
 func TestSpreadOfEpochs(t *testing.T) {
 	spread := func(seconds ...float64) float64 {
 		h := History{Kind: train.SpeedAllReduce}

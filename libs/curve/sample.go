@@ -9,13 +9,13 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// MaxSampleRuns bounds the configurations on which a job is run for the sake of knowing its speed (Optimus takes about 8).
+// MaxSampleRuns bounds the number of configurations a job runs on only to learn its speed (Optimus takes about 8).
 const MaxSampleRuns = 8
 
-// enoughAllReduce is how many sizes tell the terms of workers on one node apart: alone, two, and more.
+// enoughAllReduce is the number of sizes that separate the terms of workers on one node: alone, two, and more.
 const enoughAllReduce = 4
 
-// EnoughSamples is with how many configurations NextSample is content.
+// EnoughSamples returns the number of configurations after which NextSample asks for no more.
 func EnoughSamples(kind train.SpeedKind) int {
 	if kind == train.SpeedAllReduce {
 		return enoughAllReduce
@@ -23,17 +23,19 @@ func EnoughSamples(kind train.SpeedKind) int {
 	return MaxSampleRuns
 }
 
-// SampleBounds are the configurations that may be sampled: workers from MinWorkers to MaxWorkers and, for parameter-server jobs, servers from 1 to MaxServers.
+// SampleBounds are the configurations that may be sampled: workers from MinWorkers to MaxWorkers and, for
+// parameter-server jobs, servers from 1 to MaxServers.
 type SampleBounds struct {
 	MinWorkers, MaxWorkers, MaxServers int
-	// Affordable leaves out what would cost too much; nil leaves out nothing.
+	// Affordable excludes configurations that would cost too much; nil excludes none.
 	Affordable func(train.Config) bool
 }
 
-// NextSample is the configuration from which most would be learned, given those that have run; false where enough are known or none is left. It takes, among
-// workers and servers in powers of two and the bounds themselves, the one whose terms are told least by the others: the largest x'(X'X)^-1 x with x
-// the columns of the step-time form (D-optimal design, one point at a time). Such points lie off the diagonal by themselves: where servers always equal
-// workers, the terms in w/p and in 1 and those in w and in p cannot be told apart. Between equals the smallest goes first.
+// NextSample returns the configuration that would teach most, given those that have run; false if enough are known or
+// none is left. Among workers and servers in powers of two and the bounds themselves, it takes the one whose terms the
+// others determine least: the largest x'(X'X)^-1 x with x the columns of the step-time form (D-optimal design, one
+// point at a time). Such points lie off the diagonal by themselves: if servers always equal workers, the terms in w/p
+// and in 1, and those in w and in p, cannot be separated. The smallest of several equal ones goes first.
 func NextSample(kind train.SpeedKind, seen []train.Measured, bounds SampleBounds) (train.Config, bool) {
 	bounds.MinWorkers = max(bounds.MinWorkers, 1)
 	servers := []int{0}
@@ -45,7 +47,7 @@ func NextSample(kind train.SpeedKind, seen []train.Measured, bounds SampleBounds
 	scale := designRow(kind, train.Config{Workers: max(bounds.MaxWorkers, 1), Servers: 1})
 	scale[designColumns-1] = float64(max(bounds.MaxServers, 1))
 	for i := range designColumns {
-		// A little is known of every term before, which keeps the matrix regular.
+		// A little prior knowledge of every term keeps the matrix regular.
 		information.SetSym(i, i, 1e-3)
 	}
 	for _, m := range seen {
@@ -82,7 +84,7 @@ func (b SampleBounds) affords(c train.Config) bool {
 	return b.Affordable == nil || b.Affordable(c)
 }
 
-// levels are the powers of two times low up to high, and high itself.
+// levels returns low times the powers of two up to high, and high itself.
 func levels(low, high int) []int {
 	var all []int
 	for n := low; n < high; n *= 2 {
@@ -97,7 +99,7 @@ func levels(low, high int) []int {
 // designColumns are the terms: constant, share, workers, servers.
 const designColumns = 4
 
-// designRow are the columns of a configuration in its step-time form; the batch per worker is the same in all.
+// designRow returns the columns of a configuration in its step-time form; the batch per worker is the same in all.
 func designRow(kind train.SpeedKind, c train.Config) []float64 {
 	w, p := float64(c.Workers), float64(max(c.Servers, 1))
 	if kind == train.SpeedServersSync || kind == train.SpeedServersAsync {

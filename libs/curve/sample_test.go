@@ -9,7 +9,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// sampled runs a job of a true speed where NextSample says, from one worker and one server on.
+// sampled runs a job of known speed on the configurations that NextSample chooses, starting with one worker and one
+// server.
 func sampled(kind train.SpeedKind, truth train.Servers, bounds curve.SampleBounds) []curve.StepSample {
 	var all []curve.StepSample
 	next := train.Config{Workers: 1, Servers: 1, Nodes: 1}
@@ -33,7 +34,7 @@ func worst(s train.Speed, truth train.Servers, n int) float64 {
 	return largest
 }
 
-func TestSamplesTellAllTermsApart(t *testing.T) {
+func TestSamplesSeparateAllTerms(t *testing.T) {
 	truths := map[string]train.Servers{
 		"bound by servers": {PerSample: 0.01, Fixed: 0.05, PerShare: 0.3, PerWorker: 0.01, PerServer: 0.005},
 		"bound by workers": {PerSample: 0.002, Fixed: 0.1, PerShare: 0.02, PerWorker: 0.08, PerServer: 0.03},
@@ -48,7 +49,7 @@ func TestSamplesTellAllTermsApart(t *testing.T) {
 			if len(samples) > curve.MaxSampleRuns {
 				t.Fatalf("%s %s: %d runs", name, kind, len(samples))
 			}
-			// All terms must be told apart before the bound, with as few as the form needs and one to spare.
+			// All terms must be separated before the bound, with as few samples as the form needs and one to spare.
 			fit, err := curve.FitSpeedPS(kind, samples[:6])
 			if err != nil {
 				t.Fatal(err)
@@ -56,11 +57,12 @@ func TestSamplesTellAllTermsApart(t *testing.T) {
 			if e := worst(fit, this, 8); e > 0.05 {
 				t.Errorf("%s %s: six samples %+v leave an error of %.0f %%", name, kind, samples[:6], 100*e)
 			}
-			// As many on the diagonal do not.
+			// The same number on the diagonal does not suffice.
 			var diagonal []curve.StepSample
 			for n := 1; n <= 6; n++ {
 				c := train.Config{Workers: n, Servers: n, Nodes: 1, LocalBatch: 32}
-				diagonal = append(diagonal, curve.StepSample{Config: c, StepSeconds: this.StepSeconds(c, kind == train.SpeedServersAsync)})
+				diagonal = append(diagonal,
+					curve.StepSample{Config: c, StepSeconds: this.StepSeconds(c, kind == train.SpeedServersAsync)})
 			}
 			if fit, err = curve.FitSpeedPS(kind, diagonal); err != nil {
 				t.Fatal(err)

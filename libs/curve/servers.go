@@ -12,9 +12,9 @@ const (
 	MinAsyncConfigs = 4
 )
 
-// FitSpeedPS fits Optimus's parameter-server speed (EuroSys'18, equations 3 and 4), synchronous or asynchronous, from
-// at least MinSyncConfigs or MinAsyncConfigs different configurations, else ErrTooFew. Sample off the diagonal:
-// where servers always equal workers, the terms in w/p and in 1, and those in w and in p, cannot be told apart.
+// FitSpeedPS fits Optimus's parameter-server speed (EuroSys'18, equations 3 and 4), synchronous or asynchronous. It
+// needs MinSyncConfigs or MinAsyncConfigs different configurations, else it returns ErrTooFew. Sample off the diagonal:
+// if servers always equal workers, the terms in w/p and in 1, and those in w and in p, cannot be separated.
 func FitSpeedPS(kind train.SpeedKind, samples []StepSample) (train.Speed, error) {
 	if kind != train.SpeedServersSync && kind != train.SpeedServersAsync {
 		return train.Speed{}, fmt.Errorf("fit parameter-server speed: kind %q is not one", kind)
@@ -31,9 +31,9 @@ func FitSpeedPS(kind train.SpeedKind, samples []StepSample) (train.Speed, error)
 	return fitServers(kind, measured, typical, 1e-4), nil
 }
 
-// PriorServers is what is believed of a parameter-server step before any sample, in units of a step of one worker and one server: in synchronous training
-// 70 % is compute, which shrinks with the batch, 10 % does not, and the rest goes to the three terms of the network; an asynchronous step has no batch
-// term, so there 80 % does not shrink.
+// PriorServers is the belief about a parameter-server step before any sample, in units of a step of one worker and one
+// server. In synchronous training 70 % is compute, which shrinks with the batch, 10 % does not shrink, and the rest
+// goes to the three network terms. An asynchronous step has no batch term, so 80 % does not shrink.
 func PriorServers(typicalBatch int, async bool) train.Servers {
 	shape := train.Servers{PerSample: 0.7 / float64(typicalBatch), Fixed: 0.1, PerShare: 0.15, PerWorker: 0.04, PerServer: 0.01}
 	if async {
@@ -66,7 +66,7 @@ func fitServers(kind train.SpeedKind, measured []train.Measured, typical int, st
 	t := eq.solve()
 	speed.Servers = train.Servers{PerSample: t[0], Fixed: t[1], PerShare: t[2], PerWorker: t[3], PerServer: t[4]}
 	if async {
-		speed.Servers.PerSample = 0 // no sample speaks of it
+		speed.Servers.PerSample = 0 // no sample informs it
 	}
 	speed.FitError = relativeRMS(speed)
 	return speed

@@ -8,15 +8,16 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// StepSample is a step time seen on a configuration; Weight is how many steps it is the mean of (zero counts as one).
+// StepSample is a step time measured on a configuration; Weight is the number of steps it is the mean of (zero counts
+// as one).
 type StepSample struct {
 	train.Config
 	StepSeconds float64 `json:"step_seconds"`
 	Weight      float64 `json:"weight"`
 }
 
-// Fold takes the weighted mean of the samples of each configuration, in a fixed order, and leaves out the unusable. A
-// caller that keeps folded samples instead of all of them has a history that does not grow.
+// Fold returns the weighted mean of the samples of each configuration, in a fixed order, without unusable samples. A
+// caller that keeps folded samples has a history that does not grow.
 func Fold(samples []StepSample) []train.Measured {
 	sums := make(map[train.Config]*train.Measured)
 	for _, s := range samples {
@@ -52,14 +53,15 @@ func plausible(c train.Config) bool {
 		c.Nodes >= 1 && c.Nodes <= most && c.LocalBatch >= 0 && c.LocalBatch <= most
 }
 
-// priorStrength is the weight of the prior against one configuration: a coefficient that moves a typical step by as much as one worker alone takes costs as much as a residual of 5 %. The distance is counted in time, not
-// in multiples of the prior, which would hold on to a small prior value however clear the samples are.
+// priorStrength is the weight of the prior against one configuration: a coefficient that moves a typical step by as
+// much as one worker alone takes costs as much as a residual of 5 %. The distance is counted in time, not in multiples
+// of the prior: multiples would hold on to a small prior value however clear the samples are.
 const priorStrength = 0.05
 
-// PriorAllReduce is what is believed of a step before any sample, in units of a step of one worker alone at the typical batch: a quarter of it does
-// not depend on the batch; workers on one node add 5 % and 1 % for each beyond two; the step across nodes adds
-// half, and 2 % for each worker beyond two, and 10 % for each further worker that shares a node's link. So a job of
-// which only one configuration is known is expected to scale well on one node and poorly across nodes.
+// PriorAllReduce is the belief about a step before any sample, in units of a step of one worker alone at the typical
+// batch. A quarter of it does not depend on the batch. Workers on one node add 5 %, and 1 % for each beyond two. A step
+// across nodes adds half, 2 % for each worker beyond two, and 10 % for each further worker that shares a node's link. A
+// job with one known configuration is therefore expected to scale well on one node and poorly across nodes.
 func PriorAllReduce(typicalBatch int) train.AllReduce {
 	return train.AllReduce{
 		ComputeFixed: 0.25, ComputePerSample: 0.75 / float64(typicalBatch),
@@ -68,7 +70,7 @@ func PriorAllReduce(typicalBatch int) train.AllReduce {
 	}
 }
 
-// overlaps are the candidates for the exponent, and the least number of configurations for more than the first.
+// overlaps returns the candidates for the exponent; with few configurations only the first.
 func overlaps(configs int) []float64 {
 	if configs < 6 {
 		return []float64{1}
@@ -77,8 +79,8 @@ func overlaps(configs int) []float64 {
 }
 
 // FitStepTime fits the all-reduce form from samples of at least one configuration. Residuals are relative; each
-// configuration counts once, however often it was measured, since the misfit of the form outweighs the noise of a
-// mean. What the samples leave open stays at the prior (see PriorAllReduce), scaled to the samples.
+// configuration counts once, however often it was measured, since the misfit of the form outweighs the noise of a mean.
+// What the samples leave open stays at the prior (see PriorAllReduce), scaled to the samples.
 func FitStepTime(samples []StepSample) (train.Speed, error) {
 	measured, typical := configurations(samples)
 	if len(measured) == 0 {
@@ -100,7 +102,7 @@ func FitStepTime(samples []StepSample) (train.Speed, error) {
 	return speed, nil
 }
 
-// configurations are the folded samples and the median of their batches, which also stands in for batches not given.
+// configurations returns the folded samples and the median of their batches, which also replaces missing batches.
 func configurations(samples []StepSample) (measured []train.Measured, typical int) {
 	measured, typical = Fold(samples), 1
 	var known []float64
@@ -135,7 +137,7 @@ func relativeRMS(s train.Speed) float64 {
 
 const computeColumns, allReduceColumns = 2, 7
 
-// allReduce gives the coefficients their names.
+// allReduce names the coefficients.
 func allReduce(t []float64, overlap float64) train.AllReduce {
 	return train.AllReduce{
 		ComputeFixed: t[0], ComputePerSample: t[1], LocalBase: t[2], LocalPerWorker: t[3],
@@ -145,7 +147,7 @@ func allReduce(t []float64, overlap float64) train.AllReduce {
 
 // stepFit is one least-squares problem over the coefficients of train.AllReduce.
 type stepFit struct {
-	rows  [][]float64 // columns of each configuration, divided by its step time: the target is 1
+	rows  [][]float64 // columns of each configuration, divided by its step time, so that the target is 1
 	prior prior
 }
 
@@ -179,8 +181,8 @@ func newStepFit(measured []train.Measured, batch int) *stepFit {
 	return f
 }
 
-// prior is what is believed of the coefficients before any sample: values in units of scale seconds, and the size of
-// each column in a typical step.
+// prior is the belief about the coefficients before any sample: values in units of scale seconds, and the size of each
+// column in a typical step.
 type prior struct {
 	value, typical []float64
 	scale          float64
@@ -201,7 +203,7 @@ func (p prior) addTo(eq *equations, strength float64) {
 	}
 }
 
-// parts are compute and network of one row at theta, as fractions of the measured step.
+// parts returns compute and network of one row at theta, as fractions of the measured step.
 func parts(row, theta []float64) (compute, network float64) {
 	for j, x := range row {
 		if j < computeColumns {
@@ -240,9 +242,9 @@ func (f *stepFit) cost(theta []float64, overlap float64) float64 {
 // linear is the solution without overlap.
 func (f *stepFit) linear() []float64 { return f.solve(nil, 1) }
 
-// solve is one Gauss-Newton step. At a fixed overlap the step time is homogeneous of degree one in the coefficients,
-// so by Euler's theorem it equals the sum of coefficient times derivative, and the linearised problem is itself a
-// non-negative least-squares problem for the coefficients rather than for their change.
+// solve is one Gauss-Newton step. At a fixed overlap the step time is homogeneous of degree one in the coefficients. By
+// Euler's theorem it equals the sum of coefficient times derivative, so the linearised problem is itself a non-negative
+// least-squares problem for the coefficients rather than for their change.
 func (f *stepFit) solve(theta []float64, overlap float64) []float64 {
 	eq := newEquations(allReduceColumns)
 	slope := make([]float64, allReduceColumns)

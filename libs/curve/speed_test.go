@@ -15,7 +15,7 @@ func cfg(workers, nodes, batch int) train.Config {
 	return train.Config{Workers: workers, Nodes: nodes, LocalBatch: batch}
 }
 
-// grid are configurations that tell all coefficients apart.
+// grid returns configurations that separate all coefficients.
 func grid() []train.Config {
 	var all []train.Config
 	for _, b := range []int{16, 32, 64, 128} {
@@ -70,7 +70,8 @@ func TestFitStepTimeFromOneConfiguration(t *testing.T) {
 		if got := fit.FittedSeconds(seen); math.Abs(got/0.4-1) > 0.01 {
 			t.Errorf("seen %+v: fit says %v s, want 0.4", seen, got)
 		}
-		one, two, four, cross := fit.FittedSeconds(cfg(1, 1, 0)), fit.FittedSeconds(cfg(2, 1, 0)), fit.FittedSeconds(cfg(4, 1, 0)), fit.FittedSeconds(cfg(4, 4, 0))
+		one, two, four, cross := fit.FittedSeconds(cfg(1, 1, 0)), fit.FittedSeconds(cfg(2, 1, 0)), fit.FittedSeconds(cfg(4, 1, 0)), fit.FittedSeconds(cfg(4,
+			4, 0))
 		if !(0 < one && one < two && two < four && four < cross && cross < 4*one) {
 			t.Errorf("seen %+v: %v, %v, %v, %v s: more workers take longer per step, but still pay", seen, one, two, four, cross)
 		}
@@ -171,7 +172,7 @@ func TestFitSpeedPSNeedsItsPoints(t *testing.T) {
 	}
 }
 
-// TestDiagonalSamplesMislead shows why FitSpeedPS asks for samples off the diagonal.
+// TestDiagonalSamplesMislead shows why FitSpeedPS needs samples off the diagonal.
 func TestDiagonalSamplesMislead(t *testing.T) {
 	truth := train.Servers{PerSample: 0.002, Fixed: 0.05, PerShare: 0.8, PerWorker: 0.01, PerServer: 0.05}
 	step := func(c train.Config) float64 { return truth.StepSeconds(c, false) }

@@ -20,7 +20,7 @@ func losses(h train.Hyperbola, epochs int, noise float64, seed uint64) []curve.P
 	return points
 }
 
-// endOf is after how many epochs a job would be ended.
+// endOf returns the epoch after which a job would end.
 func endOf(points []curve.Point, rule train.StopRule) int {
 	for n := range points {
 		if s, ok := curve.Converged(points[:n+1], rule); ok {
@@ -65,7 +65,7 @@ func TestConvergedIsNotFooled(t *testing.T) {
 	if _, ok := curve.Converged(losses(train.Hyperbola{B1: 1}, 20, 0, 1), train.StopRule{MaxEpochs: 200}); ok {
 		t.Error("converged without a threshold")
 	}
-	// One large jump at the end is no sign of calm, whatever the fit says.
+	// One large jump at the end does not mean convergence, whatever the fit says.
 	jump := losses(train.Hyperbola{B1: 1}, 20, 0, 1)
 	jump[18].Loss, jump[19].Loss = 0.5, 0.5
 	if _, ok := curve.Converged(jump, train.StopRule{MaxEpochs: 200, MinDecrease: 0.01, Patience: 3}); ok {

@@ -6,30 +6,33 @@ import (
 
 // The rules for a worker that holds up the others (Optimus, EuroSys'18, section 5.2).
 const (
-	// slowFraction: an asynchronous worker below this part of the median speed is a straggler.
+	// slowFraction: an asynchronous worker below this fraction of the median speed is a straggler.
 	slowFraction = 0.5
-	// lateFraction: in synchronous training the last gradient that arrives so much later than the median one, as a part of the median's time, comes from one.
+	// lateFraction: in synchronous training, the worker whose gradient arrives later than the median one by this
+	// fraction of the median's time is a straggler.
 	lateFraction = 0.5
-	// minCompared is the least number of workers of which one can be said to be slow.
+	// minCompared is the least number of workers among which a straggler can be found.
 	minCompared = 3
-	// MinStragglerSteps is how many steps of each worker must have been seen.
+	// MinStragglerSteps is the number of steps of each worker that must have been seen.
 	MinStragglerSteps = 10
 )
 
-// WorkerPace is what one worker of an attempt has reported lately.
+// WorkerPace is what one worker of an attempt has reported recently.
 type WorkerPace struct {
 	Rank int
-	// StepSeconds is the mean time of a step, WaitSeconds the part of it spent waiting for the gradients of others, Steps how many steps it is of.
+	// StepSeconds is the mean time of a step, WaitSeconds the part of it spent waiting for the gradients of others,
+	// Steps the number of steps in the mean.
 	StepSeconds, WaitSeconds float64
 	Steps                    float64
 }
 
-// own is the time until the worker's own gradient is there.
-func (w WorkerPace) own() float64 { return w.StepSeconds - w.WaitSeconds }
+// ownSeconds is the time until the worker's own gradient is ready.
+func (w WorkerPace) ownSeconds() float64 { return w.StepSeconds - w.WaitSeconds }
 
-// Straggler finds the slowest worker if it holds up the others, and its slowdown against the median. Asynchronous workers are told by speed: below half the
-// median one. Synchronous ones all take as long as the slowest, so they are told by the gap between the arrival of their gradient and the median arrival,
-// which is why each reports how long it waited. Nothing is said of fewer than three workers, or before each has made enough steps.
+// Straggler finds the slowest worker if it holds up the others, and its slowdown against the median. Asynchronous
+// workers are judged by speed: below half the median. Synchronous workers all take as long as the slowest, so they are
+// judged by the gap between the arrival of their gradient and the median arrival; this is why each reports how long it
+// waited. With fewer than three workers, or before each has made enough steps, it finds none.
 func Straggler(paces []WorkerPace, async bool) (rank int, slowdown float64, found bool) {
 	if len(paces) < minCompared {
 		return 0, 0, false
@@ -37,10 +40,10 @@ func Straggler(paces []WorkerPace, async bool) (rank int, slowdown float64, foun
 	times := make([]float64, len(paces))
 	slowest := 0
 	for i, p := range paces {
-		if p.Steps < MinStragglerSteps || !inRange(p.own()) || p.WaitSeconds < 0 {
+		if p.Steps < MinStragglerSteps || !inRange(p.ownSeconds()) || p.WaitSeconds < 0 {
 			return 0, 0, false
 		}
-		times[i] = p.own()
+		times[i] = p.ownSeconds()
 		if times[i] > times[slowest] {
 			slowest = i
 		}
@@ -54,7 +57,7 @@ func Straggler(paces []WorkerPace, async bool) (rank int, slowdown float64, foun
 	return paces[slowest].Rank, worst / middle, slow
 }
 
-// middleOf is the median, the mean of the middle two where there are two.
+// middleOf is the median; of two middle values, their mean.
 func middleOf(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	n := len(sorted)

@@ -12,7 +12,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// traces is the folder of the Pollux artifact's measurements; the test is skipped where it is absent.
+// traces returns the folder of the Pollux artifact's measurements; the test is skipped if it is absent.
 func traces(t *testing.T) string {
 	t.Helper()
 	root := os.Getenv("SWITCHYARD_DATA")
@@ -73,7 +73,7 @@ func placements(t *testing.T, app string) (all map[string][]StepSample) {
 	return all
 }
 
-// pick takes, of each placement named, the sample at a fraction of its batches (0 the smallest, 1 the largest).
+// pick takes, from each named placement, the sample at a fraction of its batches (0 the smallest, 1 the largest).
 func pick(all map[string][]StepSample, fraction float64, names ...string) []StepSample {
 	var picked []StepSample
 	for _, name := range names {
@@ -170,7 +170,8 @@ func TestLossOfPublishedTrainings(t *testing.T) {
 			}
 		}
 		middle := median(errs)
-		t.Logf("%s: second half of %d trainings, median error %.1f %% of the first loss, p90 %.1f %%", app, len(files), 100*middle, 100*errs[len(errs)*9/10])
+		t.Logf("%s: second half of %d trainings, median error %.1f %% of the first loss, p90 %.1f %%", app, len(files),
+			100*middle, 100*errs[len(errs)*9/10])
 		if middle > 0.25 {
 			t.Errorf("%s: median error %.2f of the first loss, want at most 0.25", app, middle)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/switchyard-dl/switchyard/libs/strict"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -86,12 +87,12 @@ func TestDecodeSubmissionNamesTheProblem(t *testing.T) {
 			`WrongType name: want text, found 1 (put it in quotes: "1")`,
 		}},
 		{"not an object", `[1]`, []string{"NotAnObject : want one JSON object, found a list"}},
-		{"no JSON", "{\n \"name\": \"a\",\n}", []string{"MalformedJSON : no JSON: line 3, column 1: invalid character '}' looking for beginning of object key string"}},
-		{"two values", `{"name":"a"} {}`, []string{"MalformedJSON : no JSON: line 1, column 14: invalid character '{' after top-level value"}},
-		{"nothing", ``, []string{"MalformedJSON : no JSON: line 1, column 1: unexpected end of JSON input"}},
+		{"no JSON", "{\n \"name\": \"a\",\n}", []string{"MalformedJSON : line 3, column 1: no JSON: invalid character '}' looking for beginning of object key string"}},
+		{"two values", `{"name":"a"} {}`, []string{"MalformedJSON : line 1, column 14: no JSON: invalid character '{' after top-level value"}},
+		{"nothing", ``, []string{"MalformedJSON : line 1, column 1: no JSON: unexpected end of JSON input"}},
 		{"too deep", `{"ports":` + deep + `}`, []string{"TooDeep ports" + strings.Repeat("[0]", 31) + ": nested deeper than 32 levels"}},
-		{"not UTF-8", "{\"name\":\"\xff\"}", []string{"NotUTF8 : the body is not UTF-8 text (save the file as UTF-8)"}},
-		{"too large", `{"name":"` + strings.Repeat("x", MaxBodyBytes) + `"}`, []string{"TooLarge : the body has 262155 bytes, at most 262144 are read"}},
+		{"not UTF-8", "{\"name\":\"\xff\"}", []string{"NotUTF8 : the text is not UTF-8 (save the file as UTF-8)"}},
+		{"too large", `{"name":"` + strings.Repeat("x", MaxBodyBytes) + `"}`, []string{"TooLarge : the text has 262155 bytes, at most 262144 are read"}},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
@@ -118,7 +119,7 @@ func TestDecodeSubmissionKeepsTheAnswerSmall(t *testing.T) {
 		fmt.Fprintf(&b, `,"k%d":1`, i)
 	}
 	_, reasons := DecodeSubmission([]byte("{" + b.String()[1:] + "}"))
-	if len(reasons) != maxReasons+1 || reasons[maxReasons].Message != "and 19950 more problems" {
+	if len(reasons) != strict.MaxProblems+1 || reasons[strict.MaxProblems].Message != "and 19950 more problems" {
 		t.Fatalf("%d reasons, the last one %v", len(reasons), reasons[len(reasons)-1])
 	}
 	answer := Fact{Body: Rejected{Reasons: reasons}}
@@ -157,7 +158,7 @@ func FuzzDecodeSubmission(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		spec, reasons := DecodeSubmission(data)
-		if len(reasons) > maxReasons+1 {
+		if len(reasons) > strict.MaxProblems+1 {
 			t.Fatalf("%d reasons", len(reasons))
 		}
 		if len(reasons) > 0 {

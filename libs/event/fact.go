@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// MaxBodyBytes is the largest body that is read; a larger one is refused. Plans alone may be larger.
+	// MaxBodyBytes is the largest body that is read; larger ones are refused. Only plans may be larger.
 	MaxBodyBytes = 256 << 10
-	// MaxPlanBytes bounds a plan: it is one message whatever the number of jobs, so that none is ever seen by half.
+	// MaxPlanBytes bounds a plan: it is one message whatever the number of jobs, so that no reader sees half of it.
 	MaxPlanBytes = 16 << 20
-	// MaxStoredBytes is the largest body as it is stored. A plan of the largest size, packed, takes some three quarters of it.
+	// MaxStoredBytes is the largest stored body. A plan of the largest size, packed, takes about three quarters of it.
 	MaxStoredBytes = 4 << 20
 )
 
-// ErrTooLarge says that a body is larger than any that is read.
+// ErrTooLarge says that a body exceeds the largest size that is read.
 var ErrTooLarge = errors.New("too large")
 
 // The headers of a fact beside Nats-Msg-Id.
@@ -35,30 +35,30 @@ type Fact struct {
 	Subject Subject
 	// Key is the idempotency key: the same fact has the same key however often it is published.
 	Key string
-	// Time is when it happened, Source who says so, Cause the key of the fact that it follows from.
+	// Time is when it happened, Source is the service that says so, Cause is the key of the fact it follows from.
 	Time   time.Time
 	Source string
 	Cause  string
-	// TraceParent is the W3C trace context, handed on from the fact that this one follows from.
+	// TraceParent is the W3C trace context, passed on from the fact that this one follows from.
 	TraceParent string
 	Body        any
 	// Once asks the bus to store the fact only if its subject has none yet.
 	Once bool
 }
 
-// JobFact makes a fact about a job; key is what follows `job/<id>/`.
+// JobFact returns a fact about a job; key is what follows `job/<id>/`.
 func JobFact(id train.JobID, fact, key string, body any) Fact {
 	return Fact{Subject: JobSubject(id, fact), Key: fmt.Sprintf("job/%s/%s", id, key), Body: body}
 }
 
-// OnceFact makes a fact of which a job has at most one.
+// OnceFact returns a fact that a job has at most once.
 func OnceFact(id train.JobID, fact, key string, body any) Fact {
 	f := JobFact(id, fact, key, body)
 	f.Once = true
 	return f
 }
 
-// Encode gives the body as JSON. It fails on NaN and infinities.
+// Encode returns the body as JSON. It fails on NaN and infinities.
 func (f Fact) Encode() ([]byte, error) {
 	data, err := json.Marshal(f.Body)
 	if err == nil {
@@ -70,7 +70,7 @@ func (f Fact) Encode() ([]byte, error) {
 	return data, nil
 }
 
-// Decode reads the body of a fact between services: unknown keys are ignored, anything else must fit.
+// Decode decodes the body of a fact between services: unknown keys are ignored, anything else must fit.
 func Decode[T any](data []byte) (T, error) {
 	var body T
 	err := checkSize(body, data)
@@ -83,7 +83,7 @@ func Decode[T any](data []byte) (T, error) {
 	return body, nil
 }
 
-// large is a body with a bound of its own.
+// large is a body with its own bound.
 type large interface{ maxBytes() int }
 
 func (PlanDecided) maxBytes() int { return MaxPlanBytes }

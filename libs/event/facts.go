@@ -7,7 +7,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-// Submitted is a submission: publishing it is all that it takes to submit a job.
+// Submitted is a submission: publishing it is enough to submit a job.
 type Submitted struct {
 	train.Spec
 }
@@ -23,25 +23,25 @@ type Admitted struct {
 // Rejected refuses a submission, with every reason at once.
 type Rejected struct {
 	Reasons []train.Reason `json:"reasons"`
-	// Message is the reasons in words.
+	// Message is all reasons in words.
 	Message string `json:"message"`
-	// Infeasible is set when the job is well-formed but can never run here.
+	// Infeasible is set if the job is well-formed but can never run here.
 	Infeasible bool `json:"infeasible,omitempty"`
 }
 
-// Conflicted answers a second, different submission under an id that is taken: the first one stands.
+// Conflicted answers a second, different submission under the same id: the first one stands.
 type Conflicted struct {
 	Message string `json:"message"`
 }
 
-// Tuned says with which batch size a job of a recurring group trains.
+// Tuned reports the batch size chosen for a job of a recurring group.
 type Tuned struct {
-	// Group is the tenant's name for the jobs that come again and again.
+	// Group is the tenant's name for the recurring jobs.
 	Group string `json:"group"`
-	// BatchSize is the one chosen, Submitted the one in the submission, both per device.
+	// BatchSize is the chosen size, Submitted the size in the submission, both per device.
 	BatchSize int `json:"batch_size"`
 	Submitted int `json:"submitted_batch_size"`
-	// Recurrences is how many jobs of the group had reached their target before.
+	// Recurrences is the number of jobs of the group that had reached their target before.
 	Recurrences int `json:"recurrences"`
 }
 
@@ -50,7 +50,7 @@ type Queued struct {
 	Generation uint64         `json:"generation"`
 	Blockers   []train.Reason `json:"blockers"`
 	Position   int            `json:"position"`
-	// StartInSeconds is the predicted wait; 0 when unknown.
+	// StartInSeconds is the predicted wait; 0 if unknown.
 	StartInSeconds float64 `json:"start_in_seconds,omitempty"`
 }
 
@@ -61,7 +61,8 @@ type Planned struct {
 	Devices          []train.DeviceID `json:"devices"`
 	Reason           train.Reason     `json:"reason"`
 	RemainingSeconds float64          `json:"remaining_seconds,omitempty"`
-	// PowerWatts is what the devices are predicted to draw together: what the power budget counts. Left out for a job that shares its device.
+	// PowerWatts is the predicted power of the devices together, which counts against the power budget. Left out for a
+	// job that shares its device.
 	PowerWatts float64 `json:"power_w,omitempty"`
 }
 
@@ -71,16 +72,18 @@ type Started struct {
 	Generation uint64           `json:"generation"`
 	Node       train.NodeID     `json:"node"`
 	Devices    []train.DeviceID `json:"devices"`
-	// Parts are set for a gang over several nodes; Node is then that of the first rank, and Devices are those of all.
+	// Parts are set for a gang over several nodes; Node is then that of the first rank, and Devices are the devices of
+	// all nodes.
 	Parts      []train.Part `json:"parts,omitempty"`
 	EpochsDone int          `json:"epochs_done"`
 	// Enforcement is what holds the attempt to its part of its devices.
 	Enforcement train.Enforcement `json:"enforcement,omitempty"`
-	// Servers is how many parameter servers were started beside the processes of the devices.
+	// Servers is the number of parameter servers started beside the processes of the devices.
 	Servers int `json:"servers,omitempty"`
-	// BatchSize is how many samples a step has on each device, where it is another number than was submitted: a trial on more devices has fewer on each.
+	// BatchSize is the number of samples per step on each device, if it differs from the submitted one: a trial on more
+	// devices has fewer on each.
 	BatchSize int `json:"batch_size,omitempty"`
-	// Mounts is false where /custom, /snapshots and /data are given by environment variables instead.
+	// Mounts is false if environment variables give the paths of /custom, /snapshots and /data instead.
 	Mounts bool `json:"mounts"`
 }
 
@@ -98,8 +101,8 @@ type EpochEnded struct {
 	GradVariance *float64           `json:"grad_var,omitempty"`
 	MemoryBytes  unit.Bytes         `json:"memory_bytes,omitempty"`
 	Devices      int                `json:"devices"`
-	// BatchesSince is since when the node's agent has seen the micro-batches on its devices, of all jobs there, be what they are: the epoch's end while some
-	// are tried, zero where none ever were.
+	// BatchesSince is the time since which the micro-batches of all jobs on its devices have not changed, as the node's
+	// agent sees it: the epoch's end while some are being tried, zero if none were ever tuned.
 	BatchesSince time.Time `json:"batches_since,omitzero"`
 }
 
@@ -112,87 +115,91 @@ type CheckpointWritten struct {
 	Seconds    float64    `json:"seconds,omitempty"`
 }
 
-// StopRequested says that an attempt was asked to leave at its next epoch's end.
+// StopRequested says that an attempt was asked to stop at its next epoch's end.
 type StopRequested struct {
 	Attempt int             `json:"attempt"`
 	Cause   train.StopCause `json:"cause"`
 	Reason  train.Reason    `json:"reason"`
 }
 
-// StopWithdrawn says that an attempt which was asked to leave, and had not been told yet, goes on.
+// StopWithdrawn says that an attempt goes on: it was asked to stop, but its code had not yet received the request.
 type StopWithdrawn struct {
 	Attempt int `json:"attempt"`
-	// Cause is why it had been asked to.
+	// Cause is the cause of the request.
 	Cause train.StopCause `json:"cause,omitempty"`
-	// Generation is that of the newest plan, which gives it what it has.
+	// Generation is that of the newest plan, which gives the attempt what it has.
 	Generation uint64 `json:"generation"`
 }
 
-// Preempted says that an attempt left as asked; the job goes on from its checkpoint.
+// Preempted says that an attempt stopped as asked; the job goes on from its checkpoint.
 type Preempted struct {
 	Attempt    int             `json:"attempt"`
 	Cause      train.StopCause `json:"cause"`
 	EpochsDone int             `json:"epochs_done"`
-	// Forced is set when the grace period ran out and the processes were killed.
+	// Forced is set if the grace period ran out and the processes were killed.
 	Forced bool `json:"forced,omitempty"`
 }
 
-// AttemptLost says that an attempt was killed or vanished; another one follows from the last checkpoint.
+// AttemptLost says that an attempt was killed or vanished; another attempt follows from the last checkpoint.
 type AttemptLost struct {
 	Attempt      int        `json:"attempt"`
 	EpochsDone   int        `json:"epochs_done"`
 	Exit         train.Exit `json:"exit"`
 	RetrySeconds float64    `json:"retry_seconds"`
-	// Needs is what the job is planned with from then on of each device, where it was held to a part that was too little.
+	// Needs is the memory of each device with which the job is planned from then on, if it was held to a part that was
+	// too small.
 	Needs unit.Bytes `json:"needs_bytes,omitempty"`
-	// Enlarged says that larger optimizer steps than the submitted ones were asked of the attempt.
+	// Enlarged says that the attempt was asked for optimizer steps larger than submitted.
 	Enlarged bool `json:"enlarged,omitempty"`
 }
 
 // Reestimated corrects the estimate of the whole run.
 type Reestimated struct {
 	EpochsDone int `json:"epochs_done"`
-	// TotalSeconds is the predicted run time of the job, RemainingSeconds what is left of it, with an interval.
+	// TotalSeconds is the predicted run time of the job, RemainingSeconds the rest of it, with an interval.
 	TotalSeconds         float64 `json:"total_seconds"`
 	RemainingSeconds     float64 `json:"remaining_seconds"`
 	RemainingLowSeconds  float64 `json:"remaining_low_seconds"`
 	RemainingHighSeconds float64 `json:"remaining_high_seconds"`
-	// PriorityPenalty is set for a job that outruns the user's estimate; Warning says it in words.
+	// PriorityPenalty is set for a job that exceeds the user's estimate; Warning says it in words.
 	PriorityPenalty int    `json:"priority_penalty,omitempty"`
 	Warning         string `json:"warning,omitempty"`
 }
 
-// Straggling says that a worker of an attempt holds up the others. It is told once of an attempt; a plan may then replace the worker's device.
+// Straggling says that a worker of an attempt holds up the others. It is published once per attempt; a plan may then
+// replace the worker's device.
 type Straggling struct {
 	train.Straggler
-	// Workers is how many were compared.
+	// Workers is the number of workers compared.
 	Workers int `json:"workers"`
 }
 
-// Outgrew says that an attempt uses more of a device that it shares than its part. The job is planned with NeedsBytes from then on: the attempt leaves at its
-// next epoch's end, and its neighbours stay.
+// Outgrew says that an attempt uses more of a shared device than its part. The job is planned with NeedsBytes from then
+// on: the attempt stops at its next epoch's end, and its co-runners stay.
 type Outgrew struct {
 	Attempt int            `json:"attempt"`
 	Node    train.NodeID   `json:"node"`
 	Device  train.DeviceID `json:"device"`
-	// Part is what it has of the device, Used the most that was measured, Needs that with a margin.
+	// Part is its part of the device, Used the highest measured use, Needs that with a margin.
 	Part  unit.Bytes `json:"part_bytes"`
 	Used  unit.Bytes `json:"used_bytes"`
 	Needs unit.Bytes `json:"needs_bytes"`
 }
 
-// Converged says that the loss has converged by the rule of the submission; the job is asked to leave and has then succeeded.
+// Converged says that the loss has converged by the rule of the submission; the job is asked to stop and has then
+// succeeded.
 type Converged struct {
 	EpochsDone int `json:"epochs_done"`
 	// LossDecrease is the fall of the fitted loss in the last of those epochs.
 	LossDecrease float64 `json:"loss_decrease"`
 }
 
-// Overspent says that a job has cost more than its group is ready to pay for one; the job is asked to leave and has then failed.
+// Overspent says that a job has cost more than its group is ready to pay for one job; the job is asked to stop and has
+// then failed.
 type Overspent struct {
-	// Group is the tenant's name for the jobs that come again and again.
+	// Group is the tenant's name for the recurring jobs.
 	Group string `json:"group"`
-	// CostJoules is what it has cost, by what energy counts against time for it, and CeilingJoules the most that it may.
+	// CostJoules is its cost, with time weighted against energy, and CeilingJoules the most that it may cost.
 	CostJoules    float64 `json:"cost_joules"`
 	CeilingJoules float64 `json:"ceiling_joules"`
 }
@@ -203,11 +210,11 @@ type CancelRequested struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Succeeded ends a job well.
+// Succeeded ends a job as a success.
 type Succeeded struct {
 	Attempt    int `json:"attempt"`
 	EpochsDone int `json:"epochs_done"`
-	// Note says what a person should know, e.g. that fewer epochs than asked were reported.
+	// Note is a remark for people, e.g. that fewer epochs than asked were reported.
 	Note string `json:"note,omitempty"`
 }
 
@@ -217,7 +224,7 @@ type Failed struct {
 	EpochsDone int          `json:"epochs_done"`
 	Exit       train.Exit   `json:"exit"`
 	Reason     train.Reason `json:"reason"`
-	// Enlarged says that larger optimizer steps than the submitted ones were asked of the attempt.
+	// Enlarged says that the attempt was asked for optimizer steps larger than submitted.
 	Enlarged bool `json:"enlarged,omitempty"`
 }
 
@@ -227,12 +234,14 @@ type Cancelled struct {
 	EpochsDone int `json:"epochs_done"`
 }
 
-// PlanDecided is the one message that holds the whole plan, stored with the expected last sequence: of two planners one loses.
+// PlanDecided is the one message that holds the whole plan, stored with the expected last sequence: of two planners one
+// loses.
 type PlanDecided struct {
 	train.Plan
 }
 
-// DecisionRecorded is one part of what a published plan was decided on. All parts together, in their order, are gzip of the planner's JSON.
+// DecisionRecorded is one part of the input of a published plan. All parts together, in their order, are gzip of the
+// planner's JSON.
 type DecisionRecorded struct {
 	Generation uint64 `json:"generation"`
 	// Part counts from 1 to Parts.
@@ -259,12 +268,13 @@ type Stepped struct {
 	GradVariance *float64           `json:"grad_var,omitempty"`
 	MemoryBytes  unit.Bytes         `json:"memory_bytes,omitempty"`
 	Devices      int                `json:"devices"`
-	// MicroBatch is the number of samples of a pass, told by code that can change it. Generation is that of the tuning which it follows; 0 where there is none.
+	// MicroBatch is the number of samples of a pass, from code that can change it. Generation is that of the tuning it
+	// follows; 0 for none.
 	MicroBatch int    `json:"micro_batch,omitempty"`
 	Generation uint64 `json:"generation,omitempty"`
 }
 
-// Poisoned keeps a message that could not be handled.
+// Poisoned holds a message that could not be handled.
 type Poisoned struct {
 	Subject  string `json:"subject"`
 	Stream   string `json:"stream"`

@@ -8,10 +8,11 @@ import (
 	"io"
 )
 
-// encodingGzip is the value of HeaderEncoding of a packed body.
+// encodingGzip is the value of HeaderEncoding for a packed body.
 const encodingGzip = "gzip"
 
-// Pack gives a body as it is stored, and its encoding for HeaderEncoding. What fits into MaxBodyBytes stays plain JSON, for people and other programs to read.
+// Pack returns a body in its stored form, with its encoding for HeaderEncoding. Bodies up to MaxBodyBytes stay plain
+// JSON, for people and other programs to read.
 func Pack(body []byte) (stored []byte, encoding string, err error) {
 	if len(body) <= MaxBodyBytes {
 		return body, "", nil
@@ -31,7 +32,7 @@ func Pack(body []byte) (stored []byte, encoding string, err error) {
 	return packed.Bytes(), encodingGzip, nil
 }
 
-// Unpack gives back what Pack was given. Whoever can publish can send anything: no more than MaxPlanBytes are unpacked.
+// Unpack returns the argument of Pack. Any publisher can send anything, so it unpacks no more than MaxPlanBytes.
 func Unpack(stored []byte, encoding string) ([]byte, error) {
 	switch encoding {
 	case "":

@@ -16,17 +16,17 @@ type Subject struct {
 	Version int
 }
 
-// String is the subject on the wire.
+// String returns the subject on the wire.
 func (s Subject) String() string {
 	return fmt.Sprintf("yard.%s.%s.%s.v%d", s.Entity, s.ID, s.Fact, s.Version)
 }
 
-// JobSubject is the subject of a job's fact in its current version.
+// JobSubject returns the subject of a job's fact in its current version.
 func JobSubject(id train.JobID, fact string) Subject {
 	return Subject{Entity: "job", ID: string(id), Fact: fact, Version: 1}
 }
 
-// ParseSubject reads a subject from the wire. The error says which part is wrong.
+// ParseSubject parses a subject from the wire. The error names the wrong part.
 func ParseSubject(s string) (Subject, error) {
 	parts := strings.Split(s, ".")
 	if len(parts) != 5 || parts[0] != "yard" {
@@ -43,7 +43,8 @@ func ParseSubject(s string) (Subject, error) {
 	return Subject{Entity: parts[1], ID: parts[2], Fact: parts[3], Version: n}, nil
 }
 
-// checkID checks the id of an entity. A link's may be longer than others and has '=' in it, with which two names of any kind are written as one token.
+// checkID checks the id of an entity. A link's id may be longer than others and contains '=', which joins two names of
+// any kind into one token.
 func checkID(entity, id string) error {
 	if entity != "net" {
 		_, err := train.ParseJobID(id)

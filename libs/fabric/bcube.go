@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// bcube is BCube(n, k): servers with k+1 ports, whose numbers have k+1 digits of base n; a switch of level l joins those that differ in digit l alone.
+// bcube is BCube(n, k): servers with k+1 ports, whose numbers have k+1 digits of base n; a switch of level l joins
+// those that differ only in digit l.
 type bcube struct {
 	base, digits int
 	directed     bool
@@ -19,7 +20,8 @@ func (b bcube) servers() int {
 	return n
 }
 
-// BCube gives the network of that name, and the k+1 parallel paths from each server to each other as BCube itself routes.
+// BCube returns the network of that name, and the k+1 parallel paths between all pairs of servers as BCube itself
+// routes.
 func BCube(n, k int, directed bool) (*Topology, Paths, error) {
 	if n < 2 || k < 1 || k > 7 || n > 64 {
 		return nil, Paths{}, fmt.Errorf("BCube of %d ports and %d levels: want 2 to 64 ports and 1 to 7 levels", n, k)
@@ -49,8 +51,9 @@ func BCube(n, k int, directed bool) (*Topology, Paths, error) {
 	return t, b.paths(servers), nil
 }
 
-// paths: in a round each server sends to the one whose digits are larger by the same amounts, changing them in the same order. Rounds in which all digits
-// change, and which therefore cover every link, come first.
+// paths returns the rounds of paths. In a round each server sends to the one whose digits are larger by the same
+// amounts, changing them in the same order. Rounds in which all digits change, and which therefore cover every link,
+// come first.
 func (b bcube) paths(servers int) Paths {
 	full := 1 // amounts without a zero
 	for range b.digits {
@@ -73,7 +76,7 @@ func (b bcube) paths(servers int) Paths {
 	return p
 }
 
-// amounts are the digits of x, each raised by least.
+// amounts returns the digits of x, each raised by least.
 func (b bcube) amounts(x, base, least int) []int {
 	d := make([]int, b.digits)
 	for i := range d {
@@ -82,7 +85,8 @@ func (b bcube) amounts(x, base, least int) []int {
 	return d
 }
 
-// partial gives the x-th of the amounts with a zero, but not all zero: by how many digits stay, one server after the other.
+// partial returns the x-th of the amounts with a zero that are not all zero: by the number of digits that stay, one
+// server after the other.
 func (b bcube) partial(x int) []int {
 	for n := 1; ; n++ {
 		d := b.amounts(n, b.base, 0)
@@ -95,8 +99,8 @@ func (b bcube) partial(x int) []int {
 	}
 }
 
-// round changes the digits from start downwards, round and round. A path that starts with a digit that must stay as it is takes a detour over the next server
-// and changes it back at the end, so that the paths between two servers share no link.
+// round changes the digits from start downwards, cyclically. A path whose first digit must stay takes a detour over the
+// next server and changes the digit back at the end, so that the paths between two servers share no link.
 func (b bcube) round(servers int, amounts []int, start int) [][]int32 {
 	type step struct{ digit, amount int }
 	var steps []step

@@ -2,12 +2,13 @@ package fabric
 
 import "fmt"
 
-// clos is the part that fat-trees and VL2 have in common: aggregation switches, each with as many racks below as there are switches above. A path goes from
-// a rack up to an aggregation switch, over a core to another aggregation switch and down.
+// clos is the common part of fat-trees and VL2: aggregation switches, each with as many racks below as there are
+// switches above. A path goes from a rack up to an aggregation switch, over a core to another aggregation switch and
+// down.
 type clos struct {
 	aggregations int // even
 	width        int // racks below each of them, and cores above
-	// paired: two neighbours (0 and 1, 2 and 3 ..) serve the same racks, which do not speak with each other over the core.
+	// paired: two neighbours (0 and 1, 2 and 3 ..) serve the same racks, which do not use the core between each other.
 	paired   bool
 	directed bool
 }
@@ -17,8 +18,8 @@ func (c clos) links() int { return 2 * c.aggregations * c.width }
 func (c clos) rack(a, r int) int32 { return int32(a*c.width + r) }
 func (c clos) core(a, k int) int32 { return int32((c.aggregations+a)*c.width + k) }
 
-// paths are all ways between racks over a core. A round pairs each aggregation switch with another, its rack r with rack r+x there, over core r+y: it covers each
-// link exactly once. All pairings, x and y together are all paths.
+// paths returns all paths between racks over a core. A round pairs each aggregation switch with another, its rack r
+// with rack r+x there, over core r+y: it covers each link exactly once. All pairings, x and y together are all paths.
 func (c clos) paths(parts int) Paths {
 	pairings := c.aggregations - 1
 	first := 0
@@ -58,7 +59,8 @@ func (c clos) round(pairing, x, y int) [][]int32 {
 	return rows
 }
 
-// pair is the circle method for tournaments: in n-1 pairings each meets each other once. Seats are numbered so that pairing 0 pairs 0 with 1, 2 with 3 ..
+// pair is the circle method for tournaments: in n-1 pairings each meets every other once. Seats are numbered so that
+// pairing 0 pairs 0 with 1, 2 with 3 ..
 func (c clos) pair(pairing, i int) (int, int) {
 	n := c.aggregations - 1
 	seat := func(x int) int { // of 0..n-1 on the circle
@@ -77,7 +79,8 @@ func (c clos) pair(pairing, i int) (int, int) {
 	return seat(pairing + i), seat(pairing - i)
 }
 
-// FatTree is a fat-tree of switches with k ports, k even. Servers are left out: their links are no part of the probe matrix.
+// FatTree returns a fat-tree of switches with k ports, k even. Servers are left out: their links are not in the probe
+// matrix.
 func FatTree(k int, directed bool) (*Topology, Paths, error) {
 	if k < 4 || k%2 != 0 || k > 128 {
 		return nil, Paths{}, fmt.Errorf("fat-tree of %d ports: want an even number from 4 to 128", k)
@@ -98,7 +101,7 @@ func FatTree(k int, directed bool) (*Topology, Paths, error) {
 	for core := range half * half {
 		t.add(fmt.Sprintf("core-%d", core), Core)
 	}
-	// The aggregation switches with number a in their pods, and the cores that join them, are a part for themselves.
+	// The aggregation switches with number a in their pods, and the cores that join them, form a separate part.
 	for a := range half {
 		for pod := range k {
 			for r := range half {
@@ -114,7 +117,8 @@ func FatTree(k int, directed bool) (*Topology, Paths, error) {
 	return t, c.paths(half), nil
 }
 
-// VL2 is the network of that name: da ports on an aggregation switch, di on an intermediate one. The servers of a rack do not matter here.
+// VL2 returns the network of that name: da ports on an aggregation switch, di on an intermediate one. The servers of a
+// rack do not matter here.
 func VL2(da, di int, directed bool) (*Topology, Paths, error) {
 	if da < 4 || di < 4 || da%2 != 0 || di%2 != 0 || da > 512 || di > 512 {
 		return nil, Paths{}, fmt.Errorf("VL2 of %d and %d ports: want even numbers from 4 to 512", da, di)

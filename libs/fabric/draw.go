@@ -10,25 +10,28 @@ import (
 	"strings"
 )
 
-// mostDrawn is how many links a picture may have: with more nobody sees one.
+// mostDrawn is the largest number of links in a picture; with more none is visible.
 const mostDrawn = 20000
 
-// State is what is known of a link, or of one direction of it: the part of the packets that it loses, and how much longer than usual they take.
+// State is the state of a link, or of one direction of it: the part of the packets that it loses, and its extra delay.
 type State struct {
 	Loss, DelaySeconds float64
 }
 
-// Draw writes a picture (SVG) of the topology, the highest switches on top, each link in the colour of its state: red where it loses packets, orange where it is slow,
-// green where it is well. States are by the name of a link or of one of its directions; links without any are grey.
+// Draw writes a picture (SVG) of the topology, the highest switches on top, each link in the colour of its state: red
+// for lost packets, orange for slow, green for well. States are by the name of a link or of one of its directions;
+// links without a state are grey.
 func (t *Topology) Draw(w io.Writer, states map[LinkID]State) error {
 	if len(t.Links) > mostDrawn {
 		return fmt.Errorf("draw topology: %d links, %d at most", len(t.Links), mostDrawn)
 	}
 	x, y, width, height := t.layout()
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" font-family="sans-serif" font-size="10">`+"\n", width, height)
+	fmt.Fprintf(&b,
+		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" font-family="sans-serif" font-size="10">`+"\n",
+		width, height)
 	fmt.Fprintf(&b, `<rect width="%.0f" height="%.0f" fill="#ffffff"/>`+"\n", width, height)
-	for _, bad := range []bool{false, true} { // what is wrong lies on top
+	for _, bad := range []bool{false, true} { // bad links lie on top
 		for i, l := range t.Links {
 			worst, known := t.worst(int32(i), states)
 			if bad != (known && worst != State{}) {
@@ -46,7 +49,9 @@ func (t *Topology) Draw(w io.Writer, states map[LinkID]State) error {
 		name := html.EscapeString(v.Name)
 		fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="4" fill="#334155"><title>%s</title></circle>`+"\n", x[i], y[i], name)
 		if len(t.Vertices) <= 64 {
-			fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" text-anchor="middle" stroke="#ffffff" stroke-width="3" paint-order="stroke">%s</text>`+"\n", x[i], y[i]-8, name)
+			fmt.Fprintf(&b,
+				`<text x="%.1f" y="%.1f" text-anchor="middle" stroke="#ffffff" stroke-width="3" paint-order="stroke">%s</text>`+"\n",
+				x[i], y[i]-8, name)
 		}
 	}
 	at := margin
@@ -90,7 +95,7 @@ func (t *Topology) layout() (x, y []float64, width, height float64) {
 	return x, y, width, height
 }
 
-// worst is the state of a link in its worse direction.
+// worst returns the state of a link in its worse direction.
 func (t *Topology) worst(link int32, states map[LinkID]State) (worst State, known bool) {
 	for _, id := range []LinkID{t.Links[link].ID, t.DirectedID(2 * link), t.DirectedID(2*link + 1)} {
 		if s, ok := states[id]; ok {
@@ -103,7 +108,7 @@ func (t *Topology) worst(link int32, states map[LinkID]State) (worst State, know
 	return worst, known
 }
 
-// Foreign are the links of some states that are none of the network's, in order: no picture of it shows them.
+// Foreign returns, in order, the links of states that are not in the network: pictures of it do not show them.
 func (t *Topology) Foreign(states map[LinkID]State) []LinkID {
 	own := map[LinkID]bool{}
 	for i := range t.Links {
@@ -115,7 +120,7 @@ func (t *Topology) Foreign(states map[LinkID]State) []LinkID {
 	return foreign
 }
 
-// look is how a state is drawn, and told.
+// look returns the drawing of a state and its label.
 func (s State) look() (colour string, thick float64, label string) {
 	const red, orange, green = "#dc2626", "#f97316", "#16a34a"
 	label = fmt.Sprintf("%.3g %% lost", 100*s.Loss)

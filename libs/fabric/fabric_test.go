@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A path is a walk: each link begins where the one before ended, and none comes twice.
+// A path is a walk: each link begins where the one before ended, and no link comes twice.
 func checkWalk(t *testing.T, topology *Topology, row []int32, directed bool) (from, to int) {
 	t.Helper()
 	ends := func(l int32) (int, int) {
@@ -81,7 +81,7 @@ func TestGeneratedPathsAreAllAndDistinct(t *testing.T) {
 					}
 				}
 			}
-			// BCube's paths there and back differ by their order, and with few digits some of them are the same links.
+			// BCube's paths there and back differ in their order, and with few digits some of them are the same links.
 			if want := p.Count / int64(p.Parts); int64(len(seen)) != want && !strings.HasPrefix(word, "bcube") {
 				t.Errorf("%s directed %t: %d distinct paths, want %d", word, directed, len(seen), want)
 			}
@@ -205,9 +205,16 @@ func TestReadAndRoutes(t *testing.T) {
 	}
 }
 
+func TestKeysWithoutAValueAreLeftOut(t *testing.T) {
+	topology, err := Read([]byte("spines: [s]\nnodes: [{name: n, rack: q}]\nlinks:\naddresses:\n  # none known\n"))
+	if err != nil || len(topology.Links) != 2 {
+		t.Errorf("%+v, %v", topology, err)
+	}
+}
+
 func TestReadRefuses(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                            "EOF",
+		"":                            "the file is empty",
 		"speins: [a]":                 "speins",
 		"racks: [a]":                  "no links",
 		"racks: [a, a]":               "twice",
@@ -237,12 +244,12 @@ func TestNamesOfPaths(t *testing.T) {
 		hops     []string
 		want     []LinkID
 	}{
-		// Leaves are known by their place in the path, spines by their addresses.
+		// Leaves are recognised by their place in the path, spines by their addresses.
 		{"a", "b", []string{"10.1.0.1", "10.2.0.2", "10.9.0.1"}, []LinkID{"a=3El1", "l1=3Es1", "s1=3El2", "l2=3Eb"}},
 		{"b", "a", []string{"10.1.0.7", "fd00::2", ""}, []LinkID{"b=3El2", "l2=3Es2", "s2=3El1", "l1=3Ea"}},
 		{"a", "b", []string{"10.1.0.1", "10.7.7.7", "10.9.0.1"}, []LinkID{"a=3El1", "", "", "l2=3Eb"}},
 		{"b", "c", []string{"10.9.0.1"}, []LinkID{"b=3El2", "l2=3Ec"}},
-		// A detour is longer than the topology says: what has addresses is known all the same.
+		// A detour is longer than the topology says; links with known addresses are still named.
 		{"b", "c", []string{"10.3.0.1", "10.2.0.1", "10.3.0.1"}, []LinkID{"b=3El2", "l2=3Es1", "s1=3El2", "l2=3Ec"}},
 		{"a", "stranger", []string{"10.1.0.1"}, nil},
 	} {
@@ -265,7 +272,7 @@ func TestNamesOfPaths(t *testing.T) {
 	}
 }
 
-// No two names become one token, and a token may stand in a subject and in a key.
+// Different names become different tokens, and a token may stand in a subject and in a key.
 func TestTokens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := rapid.String().Draw(t, "a"), rapid.String().Draw(t, "b")

@@ -1,37 +1,37 @@
 package fabric
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"slices"
 
-	"go.yaml.in/yaml/v3"
+	"github.com/switchyard-dl/switchyard/libs/strict"
 )
+
+// maxFile bounds the file of a network with tens of thousands of nodes.
+const maxFile = 16 << 20
 
 // file is a topology as a person writes it.
 type file struct {
-	Spines []string   `yaml:"spines"`
-	Racks  []string   `yaml:"racks"`
-	Nodes  []fileNode `yaml:"nodes"`
+	Spines []string   `json:"spines"`
+	Racks  []string   `json:"racks"`
+	Nodes  []fileNode `json:"nodes"`
 	// Links between switches; without any, each rack is linked with each spine.
-	Links [][]string `yaml:"links"`
+	Links [][]string `json:"links"`
 	// Addresses of the interfaces of switches, by the switch.
-	Addresses map[string][]string `yaml:"addresses"`
+	Addresses map[string][]string `json:"addresses"`
 }
 
 type fileNode struct {
-	Name string `yaml:"name"`
-	Rack string `yaml:"rack"`
+	Name string `json:"name"`
+	Rack string `json:"rack"`
 }
 
-// Read reads a topology: `spines`, `racks`, `nodes` with `name` and `rack`, `links` as pairs of names, and `addresses` of
-// switches. Racks need not be listed when nodes name them. Spines stands for all switches above racks, however many levels they have.
+// Read reads a topology: `spines`, `racks`, `nodes` with `name` and `rack`, `links` as pairs of names, and `addresses`
+// of switches. Racks need not be listed if nodes name them. Spines stands for all switches above racks, on all levels.
 func Read(text []byte) (*Topology, error) {
-	d := yaml.NewDecoder(bytes.NewReader(text))
-	d.KnownFields(true)
 	var f file
-	if err := d.Decode(&f); err != nil {
+	if err := strict.Decode(text, strict.Options{MaxBytes: maxFile, Words: true, Nulls: true}, &f); err != nil {
 		return nil, fmt.Errorf("read topology: %w", err)
 	}
 	b := builder{topology: &Topology{Addresses: map[string]int{}}, index: map[string]int{}, linked: map[LinkID]bool{}}
@@ -71,7 +71,7 @@ func Read(text []byte) (*Topology, error) {
 	return b.topology, b.err
 }
 
-// builder adds by name; the first error stays.
+// builder adds by name and keeps the first error.
 type builder struct {
 	topology *Topology
 	index    map[string]int
@@ -93,7 +93,7 @@ func (b *builder) unique(name string, tier Tier) {
 	b.index[name] = b.topology.add(name, tier)
 }
 
-// address notes the addresses of a switch.
+// address stores the addresses of a switch.
 func (b *builder) address(name string, addresses []string) {
 	at, known := b.index[name]
 	if !known || b.topology.Vertices[at].Tier == Node {
@@ -123,7 +123,7 @@ func (b *builder) join(x, y string) {
 	}
 }
 
-// joinRacks links each rack with all spines, and where there are none with each other.
+// joinRacks links each rack with all spines, or all racks with each other if there are no spines.
 func (b *builder) joinRacks(spines []string) {
 	var racks []string
 	for _, v := range b.topology.Vertices {

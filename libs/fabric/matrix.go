@@ -1,12 +1,12 @@
 package fabric
 
-// Matrix is rows of links, seen from both sides.
+// Matrix holds rows of links, indexed by row and by link.
 type Matrix struct {
 	Rows [][]int32
 	over [][]int32 // by link
 }
 
-// NewMatrix indexes rows over so many links. No row has a link twice.
+// NewMatrix indexes rows over a number of links. No row has a link twice.
 func NewMatrix(links int, rows [][]int32) *Matrix {
 	m := &Matrix{Rows: rows, over: make([][]int32, links)}
 	count, total := make([]int32, links), 0
@@ -28,10 +28,10 @@ func NewMatrix(links int, rows [][]int32) *Matrix {
 	return m
 }
 
-// Links is how many links there are, with rows over them or without.
+// Links returns the number of links, with or without rows over them.
 func (m *Matrix) Links() int { return len(m.over) }
 
-// Over lists the rows over a link.
+// Over returns the rows over a link.
 func (m *Matrix) Over(link int32) []int32 { return m.over[link] }
 
 // Add appends a row.
@@ -42,7 +42,7 @@ func (m *Matrix) Add(row []int32) {
 	m.Rows = append(m.Rows, row)
 }
 
-// Drop takes the last row back.
+// Drop removes the last row.
 func (m *Matrix) Drop() {
 	last := len(m.Rows) - 1
 	for _, l := range m.Rows[last] {

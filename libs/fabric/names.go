@@ -2,7 +2,7 @@ package fabric
 
 import "slices"
 
-// Names knows the links of a topology by what is found of the paths of packets. It is not safe for concurrent use.
+// Names finds the links of a topology from the hops of packets. It is not safe for concurrent use.
 type Names struct {
 	topology *Topology
 	near     [][]hop
@@ -10,7 +10,7 @@ type Names struct {
 	levels   map[[2]int][][]int
 }
 
-// Names makes the index.
+// Names builds the index.
 func (t *Topology) Names() *Names {
 	n := &Names{topology: t, near: t.near(), index: map[string]int{}, levels: map[[2]int][][]int{}}
 	for i, v := range t.Vertices {
@@ -19,8 +19,9 @@ func (t *Topology) Names() *Names {
 	return n
 }
 
-// Path names the links of a path of which the addresses of the routers are known, and what lies between them; empty where a name cannot be told. A router is known by
-// its addresses, and where the topology leaves only one at its place in the path. Nil where the topology does not have both nodes.
+// Path returns the names of the links of a path, given the addresses of its routers; a name is empty if it cannot be
+// determined. A router is found by its addresses, or by its place in the path if the topology leaves only one
+// candidate. Path returns nil if the topology lacks one of the nodes.
 func (n *Names) Path(from, to string, hops []string) []LinkID {
 	levels := n.between(from, to)
 	if levels == nil {
@@ -46,7 +47,8 @@ func (n *Names) Path(from, to string, hops []string) []LinkID {
 	return links
 }
 
-// Between names the links that all shortest ways between two nodes have, and with one name for all what lies between those. Nil where there is none.
+// Between returns the names of the links common to all shortest paths between two nodes, with one name for all that
+// lies between them, or nil if there is no path.
 func (n *Names) Between(from, to string) []LinkID {
 	var links []LinkID
 	last := -1
@@ -66,7 +68,7 @@ func (n *Names) way(from, to int) LinkID {
 	return directedID(n.topology.Vertices[from].Name, n.topology.Vertices[to].Name)
 }
 
-// between are the vertices on shortest ways between two nodes, by their distance from the first.
+// between returns the vertices on shortest paths between two nodes, by their distance from the first.
 func (n *Names) between(from, to string) [][]int {
 	a, known := n.index[from]
 	b, both := n.index[to]

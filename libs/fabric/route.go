@@ -2,7 +2,7 @@ package fabric
 
 import "fmt"
 
-// Route is one of the ways that packets between two ends may take.
+// Route is one of the paths that packets between two ends may take.
 type Route struct {
 	From, To int // vertices
 	Links    []int32
@@ -11,8 +11,9 @@ type Route struct {
 // mostRoutes bounds the memory for routes: about a gigabyte.
 const mostRoutes = 1 << 24
 
-// Routes lists all shortest ways between nodes, or between racks where there are no nodes, as ECMP spreads over them. Nodes forward nothing. Directed, each pair of
-// ends has its ways there and back, over directed links; else each way counts once.
+// Routes returns all shortest paths between nodes, or between racks if there are no nodes, as ECMP spreads over them.
+// Nodes do not forward. If directed, each pair of ends has its paths there and back, over directed links; else each
+// path counts once.
 func (t *Topology) Routes(directed bool) ([]Route, error) {
 	near, ends := t.near(), t.ends()
 	var routes []Route
@@ -32,7 +33,7 @@ func (t *Topology) Routes(directed bool) ([]Route, error) {
 	return routes, nil
 }
 
-// Candidates are routes as rows.
+// Candidates returns routes as rows.
 func (t *Topology) Candidates(routes []Route, directed bool) Paths {
 	rows := make([][]int32, len(routes))
 	for i, r := range routes {
@@ -45,7 +46,7 @@ func (t *Topology) Candidates(routes []Route, directed bool) Paths {
 	return Explicit(links, rows)
 }
 
-// near are the links of each vertex.
+// near returns the links of each vertex.
 func (t *Topology) near() [][]hop {
 	near := make([][]hop, len(t.Vertices))
 	for i, l := range t.Links {
@@ -76,7 +77,7 @@ func (t *Topology) ends() []int {
 	return nil
 }
 
-// distances are in hops, -1 where there is no way.
+// distances returns the distances in hops, -1 for vertices that cannot be reached.
 func (t *Topology) distances(near [][]hop, from int) []int {
 	distance := make([]int, len(t.Vertices))
 	for i := range distance {
@@ -98,14 +99,14 @@ func (t *Topology) distances(near [][]hop, from int) []int {
 	return distance
 }
 
-// walk goes back from an end along decreasing distances, every way.
+// walk goes back from an end along decreasing distances, over every path.
 type walk struct {
 	near     [][]hop
 	distance []int
 	directed bool
 	routes   []Route
 	from, to int
-	links    []int32 // filled from behind
+	links    []int32 // filled from the end
 }
 
 func (w *walk) back(at int) {

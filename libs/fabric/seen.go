@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Seen is a way that packets take, by the names of the links that they cross, each in its direction.
+// Seen is an observed path, by the names of the links that it crosses, each in its direction.
 type Seen struct {
 	From, To string
 	Links    []LinkID
 }
 
-// FromSeen makes a topology of the ways that are seen. A link whose name says what it leads to is one in both directions. One that is named by an address leads to that:
-// each interface of a router is then a vertex of its own.
+// FromSeen builds a topology from observed paths. A link whose name contains its target is one link in both directions.
+// A link named by an address leads to that address: each interface of a router is then a separate vertex.
 func FromSeen(ways []Seen) *Topology {
 	t := &Topology{}
 	index, linked := map[string]int{}, map[LinkID]bool{}
@@ -49,7 +49,7 @@ func FromSeen(ways []Seen) *Topology {
 	return t
 }
 
-// sort puts vertices in the order of their names.
+// sort orders vertices by their names.
 func (t *Topology) sort() {
 	order, place := make([]int, len(t.Vertices)), make([]int, len(t.Vertices))
 	for i := range order {
@@ -66,14 +66,14 @@ func (t *Topology) sort() {
 	}
 }
 
-// head is what a link leads to, as its name tells.
+// head returns the target of a link, as its name gives it.
 func head(l LinkID) string {
 	_, to, found := strings.Cut(string(l), "=3E")
 	if !found {
 		return strings.TrimPrefix(string(l), "to-")
 	}
 	var name strings.Builder
-	for at := 0; at < len(to); at++ { // as token wrote it
+	for at := 0; at < len(to); at++ { // the reverse of token
 		if to[at] == '=' && at+2 < len(to) {
 			if c, err := strconv.ParseUint(to[at+1:at+3], 16, 8); err == nil {
 				name.WriteByte(byte(c))

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Generate makes the network that a word like fattree:12, vl2:40,24,40 or bcube:8,4 stands for. Known is false for other words.
+// Generate returns the network for a word like fattree:12, vl2:40,24,40 or bcube:8,4. Known is false for other words.
 func Generate(word string, directed bool) (t *Topology, p Paths, known bool, err error) {
 	kind, list, _ := strings.Cut(word, ":")
 	want, known := map[string]int{"fattree": 1, "vl2": 3, "bcube": 2}[kind]
@@ -22,7 +22,8 @@ func Generate(word string, directed bool) (t *Topology, p Paths, known bool, err
 		n = append(n, x)
 	}
 	if len(n) != want {
-		return nil, Paths{}, true, fmt.Errorf("topology %s: want fattree:PORTS, vl2:PORTS,PORTS,SERVERS or bcube:PORTS,LEVELS", word)
+		return nil, Paths{}, true, fmt.Errorf("topology %s: want fattree:PORTS, vl2:PORTS,PORTS,SERVERS or bcube:PORTS,LEVELS",
+			word)
 	}
 	switch kind {
 	case "fattree":

@@ -1,5 +1,5 @@
-// Package fabric holds the nouns of the network: what is connected to what, the names of links, and the paths that packets may take. It comes from a file or
-// from a generator. It knows nothing of probes, losses or time.
+// Package fabric holds the nouns of the network: its nodes, switches and links, their names, and the paths that packets
+// may take. A topology comes from a file or from a generator. The package knows nothing of probes, losses or time.
 package fabric
 
 import (
@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Tier says how far above the nodes something stands.
+// Tier is the level of a vertex above the nodes.
 type Tier int
 
-// The tiers. A generator with more levels of switches goes on counting.
+// The tiers. A generator with more levels of switches continues the numbers.
 const (
 	Node Tier = iota
 	Rack
@@ -24,24 +24,26 @@ type Vertex struct {
 	Tier Tier
 }
 
-// LinkID names a link for subjects and keys of the bus: one token, the same whenever and from whichever end it is looked at.
+// LinkID names a link for subjects and keys of the bus: one token, the same at all times and from both ends.
 type LinkID string
 
-// Link joins two vertices, the lower tier first. Where the way between is unknown it is logical and stands for all that lies there.
+// Link joins two vertices, the lower tier first. If the path between them is unknown, the link is logical and stands
+// for all that lies there.
 type Link struct {
 	ID   LinkID
 	A, B int // indices of vertices
 }
 
-// Topology is what is connected to what. Links are known by their index; a directed link is twice that, plus one when it leads from B to A.
+// Topology is the graph of the network. Links are known by their index; a directed link is twice that, plus one if it
+// leads from B to A.
 type Topology struct {
 	Vertices []Vertex
 	Links    []Link
-	// Addresses are those of the interfaces of switches, as far as they are known, with the vertex of each.
+	// Addresses are the known addresses of the interfaces of switches, with the vertex of each.
 	Addresses map[string]int
 }
 
-// Direction gives the index of the link as seen in one direction.
+// Direction returns the index of the link in one direction.
 func Direction(link int32, fromBToA bool) int32 {
 	if fromBToA {
 		return 2*link + 1
@@ -49,7 +51,7 @@ func Direction(link int32, fromBToA bool) int32 {
 	return 2 * link
 }
 
-// DirectedID names one direction of a link.
+// DirectedID returns the name of one direction of a link.
 func (t *Topology) DirectedID(directed int32) LinkID {
 	l := t.Links[directed/2]
 	from, to := t.Vertices[l.A].Name, t.Vertices[l.B].Name
@@ -59,10 +61,10 @@ func (t *Topology) DirectedID(directed int32) LinkID {
 	return directedID(from, to)
 }
 
-// directedID names what leads from one vertex to another.
+// directedID names the link from one vertex to another.
 func directedID(from, to string) LinkID { return LinkID(token(from) + "=3E" + token(to)) }
 
-// linkID is the ends in order, so that it does not matter who tells of the link.
+// linkID joins the ends in order, so that both ends give the same name.
 func linkID(a, b string) LinkID {
 	if b < a {
 		a, b = b, a
@@ -70,7 +72,8 @@ func linkID(a, b string) LinkID {
 	return LinkID(token(a) + "=7E" + token(b))
 }
 
-// token writes what a key or a token of a subject does not admit as = and two hexadecimal digits, so that no two names become one.
+// token writes a character that a key or a token of a subject does not admit as = and two hexadecimal digits, so that
+// different names stay different.
 func token(name string) string {
 	var b strings.Builder
 	for i := range len(name) {
@@ -90,7 +93,7 @@ func (t *Topology) add(name string, tier Tier) int {
 	return len(t.Vertices) - 1
 }
 
-// link joins two vertices and keeps the lower tier first: up is from A to B.
+// link joins two vertices, the lower tier first: up is from A to B.
 func (t *Topology) link(a, b int) {
 	if t.Vertices[a].Tier > t.Vertices[b].Tier {
 		a, b = b, a

@@ -1,5 +1,5 @@
-// Package joblog keeps the output of a job in one bounded file and reads it by offsets that count all that the job has written. It does not know where the
-// output comes from, nor who may read it.
+// Package joblog stores the output of a job in one bounded file and reads it by offsets that count all output ever
+// written. It does not know where the output comes from, nor who may read it.
 package joblog
 
 import (
@@ -16,12 +16,13 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// The log of a job is one file that a person can read as it is: its beginning, and once it has outgrown its bound a line that tells how much was left
-// out, and the end. A log that is full is rewritten with half of its end, so on average each byte is written twice at most.
+// The log of a job is one file that a person can read as it is. Once it has outgrown its bound, it holds the beginning,
+// a line that says how much was left out, and the end. A full log is rewritten with half of its end, so on average each
+// byte is written at most twice.
 const (
-	// maxLine bounds a line; what is longer is cut there with a note.
+	// maxLine bounds a line; a longer line is cut there with a note.
 	maxLine = 16 << 10
-	// tailBytes is how much of the end is told with a failure.
+	// tailBytes is how much of the end a failure report includes.
 	tailBytes = 4 << 10
 	// MinLimit is the smallest bound: the beginning must hold a line and the mark.
 	MinLimit = 8 * maxLine
@@ -42,21 +43,22 @@ type Log struct {
 	lost error
 }
 
-// shape tells where the parts of a log are.
+// shape is the layout of a log.
 type shape struct {
-	// head is the length of the beginning, skip the length of the mark after it (0: nothing was left out), dropped the bytes left out.
+	// head is the length of the beginning, skip the length of the mark after it (0: nothing was left out), dropped the
+	// number of bytes left out.
 	head, skip, dropped int64
 	// size is the length of the file.
 	size int64
 }
 
-// written is how many bytes the job has written in all.
+// written returns the number of bytes the job has written in all.
 func (s shape) written() int64 { return s.size - s.skip + s.dropped }
 
-// headEnd is the fixed place in the file where the mark ends, so that it is found again.
+// headEnd returns the fixed place in the file where the mark ends, so that it can be found again.
 func headEnd(limit int64) int64 { return limit / 4 }
 
-// Open opens a log, new or not, that keeps to so many bytes.
+// Open opens a new or existing log that is bounded to limit bytes.
 func Open(path string, limit int64) (*Log, error) {
 	o := &Log{path: path, limit: max(limit, MinLimit)}
 	if err := o.reopen(); err != nil {
@@ -112,7 +114,7 @@ func readShape(f *os.File, limit int64) (shape, error) {
 	return s, nil
 }
 
-// mark is the line that tells how much was left out, padded so that it ends at headEnd.
+// mark returns the line that says how much was left out, padded so that it ends at headEnd.
 func mark(dropped, length int64) []byte {
 	digits := strconv.FormatInt(dropped, 10)
 	padding := int(length) - len(markPrefix) - len(digits) - len(markSuffix) - 1
@@ -177,7 +179,7 @@ func (o *Log) compact() error {
 	return o.reopen()
 }
 
-// lineEndBefore gives the place after the last line end at or before at. Lines are bounded, so one is near.
+// lineEndBefore returns the place after the last line end at or before at. Lines are bounded, so one is near.
 func lineEndBefore(f *os.File, at int64) (int64, error) {
 	window := make([]byte, min(at, 2*maxLine))
 	if _, err := f.ReadAt(window, at-int64(len(window))); err != nil && err != io.EOF {
@@ -189,7 +191,7 @@ func lineEndBefore(f *os.File, at int64) (int64, error) {
 	return at, nil
 }
 
-// Begin writes the line that begins the output of an attempt. The tail is of what follows.
+// Begin writes the line that begins the output of an attempt. The tail then starts after it.
 func (o *Log) Begin(header string) {
 	_, _ = o.Write([]byte(header + "\n"))
 	o.mu.Lock()
@@ -197,15 +199,15 @@ func (o *Log) Begin(header string) {
 	o.tail = nil
 }
 
-// Written is how many bytes the job has written in all.
+// Written returns the number of bytes the job has written in all.
 func (o *Log) Written() int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.shape.written()
 }
 
-// Rewind takes back what was written beyond a number of bytes in all, for a writer that was killed before it could note how far it had come. What has been
-// left out of the log by then cannot be taken back.
+// Rewind removes what was written beyond a total number of bytes, for a writer that was killed before it could record
+// its position. Bytes that the log has dropped by then cannot be removed.
 func (o *Log) Rewind(written int64) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -223,14 +225,14 @@ func (o *Log) Rewind(written int64) error {
 	return o.reopen()
 }
 
-// Tail is the end of what was written since the log was opened, with control characters escaped.
+// Tail returns the end of what was written since the log was opened, with control characters escaped.
 func (o *Log) Tail() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return Escape(o.tail)
 }
 
-// Close syncs and closes the log. The error is the first trouble with it, if any.
+// Close syncs and closes the log. It returns the log's first error, if any.
 func (o *Log) Close() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -243,7 +245,7 @@ func (o *Log) Close() error {
 	return o.lost
 }
 
-// Escape makes output fit for messages: control and text-direction characters are spelled out, broken UTF-8 is replaced.
+// Escape makes output fit for messages: it spells out control and text-direction characters and replaces broken UTF-8.
 func Escape(raw []byte) string {
 	var b strings.Builder
 	for len(raw) > 0 {
@@ -263,7 +265,7 @@ func Escape(raw []byte) string {
 	return b.String()
 }
 
-// Lines copies a process's output into a log in whole lines, each with the prefix; a line that is too long is cut.
+// Lines copies a process's output into a log in whole lines, each with the prefix; it cuts lines that are too long.
 type Lines struct {
 	to      io.Writer
 	prefix  string
@@ -271,7 +273,7 @@ type Lines struct {
 	cut     int
 }
 
-// NewLines makes one. The writer gets one line at a time.
+// NewLines returns a Lines that writes one line at a time to a writer.
 func NewLines(to io.Writer, prefix string) *Lines { return &Lines{to: to, prefix: prefix} }
 
 // Write takes output as it comes. A carriage return ends a line too: progress bars would otherwise be one endless line.
@@ -300,10 +302,10 @@ func (l *Lines) keep(p []byte) {
 	l.cut += len(p) - kept
 }
 
-// Pending says whether a line has begun and not ended.
+// Pending reports whether a line has begun and not ended.
 func (l *Lines) Pending() bool { return len(l.pending) > 0 }
 
-// Flush writes what is pending; a line that was cut, or the last one without an end, gets one.
+// Flush writes what is pending; a cut line, or a last line without an end, gets a line end.
 func (l *Lines) Flush() {
 	if len(l.pending) == 0 {
 		return
@@ -321,7 +323,7 @@ func (l *Lines) Flush() {
 	l.pending, l.cut = l.pending[:0], 0
 }
 
-// Header is the line that begins the output of an attempt.
+// Header returns the line that begins the output of an attempt.
 func Header(a train.Attempt, at string) string {
 	var devices []string
 	for _, p := range a.Places() {

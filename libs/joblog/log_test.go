@@ -90,7 +90,7 @@ func TestLogKeepsItsBeginningAndItsEnd(t *testing.T) {
 	}
 	followed, cuts := readAll(t, path, limit, 1000)
 	if cuts != 1 || !strings.Contains(followed, " bytes of output left out here]\n") {
-		t.Errorf("%d cuts were told", cuts)
+		t.Errorf("%d cuts were reported", cuts)
 	}
 	end, err := Read(path, train.LogRequest{Job: "j", Offset: -10}, limit)
 	if err != nil || string(end.Data) != text[len(text)-10:] || end.Size != int64(written) {
@@ -98,7 +98,7 @@ func TestLogKeepsItsBeginningAndItsEnd(t *testing.T) {
 	}
 }
 
-// However a program writes, what is kept is a beginning and an end of it, and the numbers add up.
+// However a program writes, the log keeps a beginning and an end of it, and the numbers add up.
 func TestLogAddsUp(t *testing.T) {
 	dir := t.TempDir()
 	n := 0
@@ -164,7 +164,7 @@ func TestLinesAreBounded(t *testing.T) {
 			l.Flush()
 			want := test.want
 			if size == 1 {
-				want = strings.ReplaceAll(want, "\r\n|", "\r|p \n|") // the end of the line came in two pieces
+				want = strings.ReplaceAll(want, "\r\n|", "\r|p \n|") // the line end came in two pieces
 			}
 			if string(out) != want && string(out) != strings.ReplaceAll(test.want, "\r\n|", "\r|p \n|") {
 				t.Errorf("%s in pieces of %d: %.100q, want %.100q", test.name, size, out, want)
@@ -181,7 +181,8 @@ func (p *parts) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A writer that was killed before it noted how far it had come takes back what it wrote since, and writes it again: nothing is there twice.
+// A writer that was killed before it recorded its position removes what it wrote since, and writes it again: nothing is
+// there twice.
 func TestRewindTakesBackTheEnd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	for _, before := range []int{0, 5, 4000, 40_000} {
@@ -199,7 +200,7 @@ func TestRewindTakesBackTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		again := openLog(t, path, MinLimit)
-		for range 2 { // the second time there is nothing to take back
+		for range 2 { // the second time there is nothing to remove
 			if err := again.Rewind(noted); err != nil || again.Written() != noted {
 				t.Errorf("after %d lines: %d bytes, want %d, error %v", before, again.Written(), noted, err)
 			}

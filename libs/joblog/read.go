@@ -14,8 +14,8 @@ import (
 // maxChunk bounds a piece of a log: with base64 around it, it must fit into a message.
 const maxChunk = 512 << 10
 
-// Read reads a piece of the job's log at path. Offsets count what the job has written, whether it is still there or not; what was left out is stepped over. A job
-// that has not written anything has an empty log.
+// Read reads a piece of the job's log at path. Offsets count all output of the job, including what was dropped; reading
+// skips dropped parts. A job that has not written anything has an empty log.
 func Read(path string, r train.LogRequest, limit int64) (train.LogChunk, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -10,13 +10,15 @@ import (
 	"strings"
 )
 
-// Group is a control group that accounts for processor time. Unlike that of processes, its time stays when one of them ends.
+// Group is a control group that accounts for processor time. Unlike the sum over processes, its time stays when one of
+// them ends.
 type Group struct {
-	// usage is the file that tells the time, members the one that lists the processes.
+	// usage is the file with the time, members the file that lists the processes.
 	usage, members string
 }
 
-// Group finds the control group of a process below the folder where groups are mounted, of either version. The root is the machine's, and no group of anybody.
+// Group finds the control group of a process below the folder where groups are mounted, of either version. The root
+// group is the whole machine's and does not count.
 func (r Root) Group(pid int, mount string) (Group, bool) {
 	text, err := os.ReadFile(filepath.Join(string(r), strconv.Itoa(pid), "cgroup"))
 	if err != nil {
@@ -42,7 +44,7 @@ func (r Root) Group(pid int, mount string) (Group, bool) {
 	return Group{}, false
 }
 
-// Used is the processor time of all that ever ran in the group.
+// Used returns the processor time of all processes that ever ran in the group.
 func (g Group) Used() (Ticks, error) {
 	text, err := os.ReadFile(g.usage)
 	if err != nil {
@@ -54,7 +56,7 @@ func (g Group) Used() (Ticks, error) {
 		case len(fields) == 2 && fields[0] == "usage_usec":
 			n, err := strconv.ParseInt(fields[1], 10, 64)
 			return Ticks(n / perTick), err
-		case len(fields) == 1: // the first version tells nothing else, in nanoseconds
+		case len(fields) == 1: // the first version reports only this, in nanoseconds
 			n, err := strconv.ParseInt(fields[0], 10, 64)
 			return Ticks(n / (1000 * perTick)), err
 		}
@@ -62,7 +64,7 @@ func (g Group) Used() (Ticks, error) {
 	return 0, fmt.Errorf("read control group: no time in %s", g.usage)
 }
 
-// Members are the processes of the group.
+// Members returns the processes of the group.
 func (g Group) Members() ([]int, error) {
 	text, err := os.ReadFile(g.members)
 	if err != nil {

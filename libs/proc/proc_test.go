@@ -83,7 +83,7 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// TestThisMachine reads the real thing: the test's own process must be in it, and burning time must show.
+// TestThisMachine reads the real /proc: the test's own process must be in it, and burnt time must show.
 func TestThisMachine(t *testing.T) {
 	const root = Root("/proc")
 	before, err := root.Processes()

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Processors are those on which this process may run, in ascending order.
+// Processors returns the processors on which this process may run, in ascending order.
 func Processors() ([]int, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {

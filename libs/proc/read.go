@@ -12,28 +12,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Root is where the kernel's file system of processes is: /proc, but in tests.
+// Root is the mount point of the proc file system: /proc, except in tests.
 type Root string
 
-// Processes reads all processes, those that ended and were not waited for yet included: their times count until then.
+// Processes reads all processes. Ended processes that were not waited for are included: their times count until then.
 func (r Root) Processes() (map[int]Stat, error) {
 	reader := Reader{Root: r}
 	return reader.Read()
 }
 
-// lookAgain is after how many readings threads of the kernel are looked at anew: by then a number may be another process's.
+// lookAgain is the number of readings after which kernel threads are read again: by then a number may belong to another
+// process.
 const lookAgain = 30
 
-// Reader reads all processes again and again. Threads of the kernel, which are nobody's and often most of all there is, are read once in a while only; the
-// readings between leave them out.
+// Reader reads all processes repeatedly. It reads kernel threads, which belong to no job and are often the majority,
+// only now and then; the readings between leave them out.
 type Reader struct {
 	Root Root
-	// kernel are the numbers of the kernel's threads, as they were seen so many readings ago.
+	// kernel holds the numbers of the kernel's threads, as of a few readings ago.
 	kernel map[string]bool
 	age    int
 }
 
-// Read gives the processes that there are.
+// Read returns the current processes.
 func (r *Reader) Read() (map[int]Stat, error) {
 	folder, err := os.Open(string(r.Root))
 	if err != nil {
@@ -55,7 +56,7 @@ func (r *Reader) Read() (map[int]Stat, error) {
 		}
 		n, err := readOnce(string(r.Root)+"/"+name+"/stat", buffer)
 		if err != nil {
-			continue // it ended while we were reading
+			continue // it ended during the reading
 		}
 		s, err := ParseStat(buffer[:n])
 		if err != nil {
@@ -78,10 +79,11 @@ func (r Root) Process(pid int) (Stat, error) {
 	return ParseStat(line)
 }
 
-// statSize is more than a line of any process is long.
+// statSize is larger than any line of a process.
 const statSize = 2048
 
-// readOnce reads a small file of the kernel with one call. All processes are read every second: what os.ReadFile does beside that would be half of the work.
+// readOnce reads a small file of the kernel with one call. All processes are read every second: the rest of os.ReadFile
+// would be half of the work.
 func readOnce(path string, buffer []byte) (int, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -91,7 +93,7 @@ func readOnce(path string, buffer []byte) (int, error) {
 	return n, errors.Join(err, unix.Close(fd))
 }
 
-// CPU reads what the processors did.
+// CPU reads the times of the processors.
 func (r Root) CPU() (CPU, error) {
 	text, err := os.ReadFile(filepath.Join(string(r), "stat"))
 	if err != nil {
@@ -109,7 +111,7 @@ func (r Root) Uptime() (time.Duration, error) {
 	return ParseUptime(text)
 }
 
-// BootID names the run of the kernel.
+// BootID returns the id of the running boot.
 func (r Root) BootID() (string, error) {
 	text, err := os.ReadFile(filepath.Join(string(r), "sys/kernel/random/boot_id"))
 	if err != nil {
@@ -118,7 +120,8 @@ func (r Root) BootID() (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// Variable reads a variable of a process's environment as it was at its start; "" where it has none or may not be read.
+// Variable returns a variable of a process's environment as it was at its start, or "" if it is missing or may not be
+// read.
 func (r Root) Variable(pid int, name string) string {
 	environ, err := os.ReadFile(filepath.Join(string(r), strconv.Itoa(pid), "environ"))
 	if err != nil {
@@ -132,13 +135,13 @@ func (r Root) Variable(pid int, name string) string {
 	return ""
 }
 
-// Forest is all processes, with who descends from whom.
+// Forest is all processes with their children.
 type Forest struct {
 	All      map[int]Stat
 	children map[int][]int
 }
 
-// NewForest makes one of all processes.
+// NewForest builds the forest of all processes.
 func NewForest(all map[int]Stat) Forest {
 	f := Forest{All: all, children: make(map[int][]int, len(all))}
 	for _, s := range all {
@@ -147,7 +150,7 @@ func NewForest(all map[int]Stat) Forest {
 	return f
 }
 
-// Tree finds a process and all that descends from it; nil when the process is gone or its number was given to another one.
+// Tree returns a process and all its descendants; nil if the process is gone or its number was reused.
 func (f Forest) Tree(pid int, start uint64) map[int]Stat {
 	root, found := f.All[pid]
 	if !found || root.Start != start {

@@ -9,7 +9,8 @@ import (
 func TestThreadsOfTheKernelAreReadNowAndThen(t *testing.T) {
 	root := t.TempDir()
 	process := func(pid, flags int) {
-		lay(t, root, map[string]string{fmt.Sprintf("%d/stat", pid): fmt.Sprintf("%d (x) S 1 0 0 0 0 %d 0 0 0 0 7 3 2 1 0 0 0 0 50", pid, flags)})
+		lay(t, root,
+			map[string]string{fmt.Sprintf("%d/stat", pid): fmt.Sprintf("%d (x) S 1 0 0 0 0 %d 0 0 0 0 7 3 2 1 0 0 0 0 50", pid, flags)})
 	}
 	const thread, program = 0x208040, 0x400100
 	process(2, program) // as in a container, where this number is nothing special
@@ -18,7 +19,7 @@ func TestThreadsOfTheKernelAreReadNowAndThen(t *testing.T) {
 	r := Reader{Root: Root(root)}
 	for i := range lookAgain + 2 {
 		if i == 5 {
-			process(9, program) // the number is another process's by now
+			process(9, program) // the number now belongs to another process
 		}
 		all, err := r.Read()
 		if err != nil {

@@ -1,4 +1,5 @@
-// Package proc reads what the kernel says of processes and processors. It measures nothing by itself: callers compare two readings.
+// Package proc reads the kernel's data on processes and processors. It measures nothing by itself: callers compare two
+// readings.
 package proc
 
 import (
@@ -10,19 +11,20 @@ import (
 	"time"
 )
 
-// TicksPerSecond is the unit of the kernel's times for user space: USER_HZ, which is 100 on every architecture that Go runs on with Linux but for alpha.
+// TicksPerSecond is the unit of the kernel's times for user space: USER_HZ, which is 100 on every Linux architecture
+// that Go runs on.
 const TicksPerSecond = 100
 
 // Ticks is an amount of processor time.
 type Ticks int64
 
-// Seconds gives t in seconds.
+// Seconds returns t in seconds.
 func (t Ticks) Seconds() float64 { return float64(t) / TicksPerSecond }
 
-// Stat is what matters of /proc/<pid>/stat.
+// Stat holds the used fields of /proc/<pid>/stat.
 type Stat struct {
 	PID int
-	// Name is that of the program, shortened by the kernel; it changes when the process becomes another one.
+	// Name is that of the program, shortened by the kernel; it changes when the process executes another program.
 	Name   string
 	Parent int
 	// Session is the process that began its session.
@@ -30,15 +32,31 @@ type Stat struct {
 	State   byte
 	// Kernel is set for a thread of the kernel.
 	Kernel bool
-	// Own is the processor time of the process itself, all its threads included; Reaped that of its children that have ended and were waited for.
+	// Own is the processor time of the process itself, all its threads included; Reaped that of its children that have
+	// ended and were waited for.
 	Own    Ticks
 	Reaped Ticks
-	// Start is when it began, in ticks since the boot: with the PID it names a process for good.
+	// Start is the start time in ticks since the boot: together with the PID it identifies a process for good.
 	Start uint64
 }
 
-// Over says that the process has ended, whether or not anybody has waited for it.
+// Over reports whether the process has ended, whether or not it was waited for.
 func (s Stat) Over() bool { return s.State == 'Z' || s.State == 'X' }
+
+// The fields of a line as numbered in proc(5); the first one after the name is number 3.
+const (
+	state, parent, session, flags       = 3, 4, 6, 9
+	utime, stime, cutime, cstime, start = 14, 15, 16, 17, 22
+)
+
+// numeric reports whether ParseStat needs a field as a number.
+func numeric(field int) bool {
+	switch field {
+	case parent, session, flags, utime, stime, cutime, cstime, start:
+		return true
+	}
+	return false
+}
 
 // ParseStat reads the line; the command name in it may hold spaces and parentheses.
 func ParseStat(line []byte) (Stat, error) {
@@ -50,8 +68,6 @@ func ParseStat(line []byte) (Stat, error) {
 	if err != nil {
 		return Stat{}, fmt.Errorf("parse stat %.80q: %w", line, err)
 	}
-	// The fields are numbered as in proc(5); the first one after the name is number 3.
-	const state, parent, session, flags, utime, stime, cutime, cstime, start = 3, 4, 6, 9, 14, 15, 16, 17, 22
 	var numbers [start + 1]int64
 	s := Stat{PID: pid, Name: string(line[open+1 : end])}
 	field := state
@@ -59,7 +75,7 @@ func ParseStat(line []byte) (Stat, error) {
 		switch {
 		case field == state && len(text) == 1:
 			s.State = text[0]
-		case field == parent || field == session || field == flags || field >= utime && field <= cstime || field == start:
+		case numeric(field):
 			if numbers[field], err = strconv.ParseInt(text, 10, 64); err != nil {
 				return Stat{}, fmt.Errorf("parse stat %.80q: %w", line, err)
 			}
@@ -77,13 +93,13 @@ func ParseStat(line []byte) (Stat, error) {
 	return s, nil
 }
 
-// CPU is what all processors of the machine did since the boot.
+// CPU holds the times of all processors of the machine since the boot.
 type CPU struct {
 	Busy  Ticks
 	Cores int
 }
 
-// ParseCPU reads /proc/stat. Waiting for a disk is idle; time that a hypervisor gave to others is neither.
+// ParseCPU parses /proc/stat. Waiting for a disk is idle; time stolen by a hypervisor is neither idle nor busy.
 func ParseCPU(text []byte) (CPU, error) {
 	var c CPU
 	found := false
@@ -116,7 +132,7 @@ func ParseCPU(text []byte) (CPU, error) {
 	return c, nil
 }
 
-// ParseUptime reads /proc/uptime: the time since the boot, suspension included.
+// ParseUptime parses /proc/uptime: the time since the boot, suspension included.
 func ParseUptime(text []byte) (time.Duration, error) {
 	first, _, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
 	seconds, err := strconv.ParseFloat(first, 64)

@@ -1,4 +1,4 @@
-// Package python carries the Python packages for training code, so that one binary is all that a machine needs.
+// Package python embeds the Python packages for training code, so that a machine needs only one binary.
 package python
 
 import "embed"

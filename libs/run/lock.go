@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lock makes this process the only one that holds the file at path, and waits until it is: one that is about to end may still have it. waiting is called
-// once if there is something to wait for. When ctx ends first, nothing is held, and unlock does nothing. The kernel gives the lock back at the end of
-// the process, however it ends.
+// Lock waits until this process alone holds the file at path; a process that is about to end may still hold it. Lock
+// calls waiting once if it has to wait. If ctx ends first, nothing is held and unlock does nothing. The kernel releases
+// the lock at the end of the process, however it ends.
 func Lock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder of a lock: %w", err)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -16,21 +17,24 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/config"
+	"github.com/switchyard-dl/switchyard/libs/settings"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 )
 
 // Service is one of the seven, or anything else that lives beside them.
 type Service interface {
 	// Name is one word.
 	Name() string
-	// Flags declares the service's own flags; their names are unique over all services, since `switchyard up` takes them all.
-	Flags(fs *pflag.FlagSet)
-	// Validate names every wrong setting at once.
+	// Validate names every setting at once that does not fit another one, or the machine. The values alone are checked
+	// before.
 	Validate(c Common) error
 	// Run works until ctx ends and then returns nil; any error stops the process.
 	Run(ctx context.Context, p Process) error
 }
 
-// Exclusive is a service of which one process at a time works while the others stand by. Its Run is called anew each time when the process's turn comes.
+// Exclusive is a service that works in one process at a time while the others stand by. Run is called each time that
+// the process's turn comes.
 type Exclusive interface {
 	Service
 	// Task names what one process at a time does; empty where that does not matter.
@@ -44,27 +48,33 @@ const (
 	ExitUsage = 2
 )
 
-// Main runs one service as a process of its own and gives its exit code.
-func Main(args, environ []string, stderr io.Writer, s Service) int {
-	var common Common
-	fs := pflag.NewFlagSet(s.Name(), pflag.ContinueOnError)
+// Main runs the service of a section of the configuration as a process of its own, and gives its exit code. make gets
+// the configuration once it is read.
+func Main(args, environ []string, stderr io.Writer, section string, make func(*settings.All) Service) int {
+	all, set := settings.New()
+	fs := pflag.NewFlagSet(section, pflag.ContinueOnError)
 	fs.SetOutput(stderr)
-	common.Flags(fs)
-	s.Flags(fs)
-	err := fs.Parse(args)
+	line := set.CommandLine(fs, func(s *config.Setting) bool {
+		return slices.Contains([]string{"bus", "data", "process", section}, s.Section.Name) && s.Name != "port"
+	})
+	err := config.FlagError(fs.Parse(args))
 	if errors.Is(err, pflag.ErrHelp) {
 		return ExitOK
 	}
+	var s Service
 	if err == nil {
-		err = errors.Join(ApplyEnv(fs, environ), noArguments(fs))
+		_, err = line.Load(environ)
+		err = errors.Join(err, noArguments(fs))
 	}
 	if err == nil {
-		err = errors.Join(common.Validate(), s.Validate(common))
+		s = make(all)
+		err = s.Validate(all.Common)
 	}
 	if err != nil {
-		_, _ = fmt.Fprintf(stderr, "%s: %v\n", s.Name(), err)
+		_, _ = fmt.Fprintf(stderr, "%s: %v\n", section, err)
 		return ExitUsage
 	}
+	common := all.Common
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	log := common.NewLogger(stderr)
@@ -77,16 +87,17 @@ func Main(args, environ []string, stderr io.Writer, s Service) int {
 
 func noArguments(fs *pflag.FlagSet) error {
 	if fs.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q: everything is set by flags", fs.Arg(0))
+		return fmt.Errorf("unexpected argument %q: everything is set by flags, the environment and the configuration file", fs.Arg(0))
 	}
 	return nil
 }
 
-// stopTimeout is how long a service may take to stop before the next one is told to.
+// stopTimeout is how long a service may take to stop before the next one is stopped.
 const stopTimeout = 10 * time.Second
 
-// Together runs services in one process, each with its own connection and its own metrics label, behind one HTTP address. When ctx ends they are stopped
-// one after the other in the given order. If one fails, the others are stopped and its error is returned.
+// Together runs services in one process, each with its own connection and its own metrics label, behind one HTTP
+// address. When ctx ends they are stopped one after the other in the given order. If one fails, the others are stopped
+// and its error is returned.
 func Together(ctx context.Context, common Common, stderr io.Writer, listening func(net.Addr), services ...Service) error {
 	registry, health, log := Registry(), NewHealth(), common.NewLogger(stderr)
 	all, fail := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -141,20 +152,14 @@ func Together(ctx context.Context, common Common, stderr io.Writer, listening fu
 	return running.Wait()
 }
 
-// stuckFor is how long the bus may store nothing before the process gives up, so that whoever restarts it restarts the bus, too.
+// stuckFor is how long the bus may store nothing before the process gives up: the supervisor that restarts it restarts
+// the bus, too.
 const stuckFor = 30 * time.Second
 
 // watchStuck ends everything when the bus has stored nothing for long.
 func watchStuck(ctx context.Context, health *Health, fail func(error)) error {
-	tick := time.NewTicker(stuckFor / 6)
-	defer tick.Stop()
 	var since time.Time
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	for range tick.After(ctx, stuckFor/6) {
 		err := health.find(bus.ErrStuck)
 		switch {
 		case err == nil:
@@ -166,6 +171,7 @@ func watchStuck(ctx context.Context, health *Health, fail func(error)) error {
 			return err
 		}
 	}
+	return nil
 }
 
 var errStarting = errors.New("starting")

@@ -13,8 +13,9 @@ import (
 // nodeName is the file in the data folder that says which node the folder belongs to.
 const nodeName = "node"
 
-// SettleNode fills in the id of this machine and keeps it in the data folder. A host can change its name (containers do at every start) while attempts and
-// devices are recorded under the old one, so what counts is the first id that was used with the folder; another one that is asked for is refused.
+// SettleNode fills in the id of this machine and keeps it in the data folder. A host can change its name (containers do
+// at every start) while attempts and devices are recorded under the old one, so what counts is the first id that was
+// used with the folder; another one that is asked for is refused.
 func SettleNode(c Common) (Common, error) {
 	wanted := c.Node
 	if wanted == "" {
@@ -31,8 +32,8 @@ func SettleNode(c Common) (Common, error) {
 	return c, nil
 }
 
-// keepNode stores an id unless there is one, and gives the one that is there. The file appears with its content, so of several processes that start at once
-// one wins and the others read what it wrote.
+// keepNode stores an id unless there is one, and gives the one that is there. The file appears with its content, so of
+// several processes that start at once one wins and the others read what it wrote.
 func keepNode(path, wanted string) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return "", err

@@ -64,11 +64,7 @@ func TestProcessesThatStartAtOnceAgreeOnTheNode(t *testing.T) {
 }
 
 func TestTheHostsNameIsTheFirstID(t *testing.T) {
-	c := run.Common{BusReplicas: 1, NATS: run.DefaultURL, HTTP: "127.0.0.1:0", LogFormat: "text", LogLevel: "info", DataDir: t.TempDir()}
-	if err := c.Validate(); err != nil {
-		t.Errorf("no id asked for: %v", err)
-	}
-	settled, err := run.SettleNode(c)
+	settled, err := run.SettleNode(run.Common{DataDir: t.TempDir()})
 	if err != nil || settled.NodeID() == "" {
 		t.Errorf("settled %+v, %v", settled, err)
 	}

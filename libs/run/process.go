@@ -90,19 +90,6 @@ func (h *Health) find(kind error) error {
 	return nil
 }
 
-// NewLogger makes the logger that the configuration asks for.
-func (c *Common) NewLogger(w io.Writer) *slog.Logger {
-	level, err := parseLevel(c.LogLevel)
-	if err != nil {
-		level = slog.LevelInfo
-	}
-	options := &slog.HandlerOptions{Level: level}
-	if c.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(w, options))
-	}
-	return slog.New(slog.NewTextHandler(w, options))
-}
-
 // Registry makes a registry with the process's own metrics.
 func Registry() *prometheus.Registry {
 	r := prometheus.NewRegistry()

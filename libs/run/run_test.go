@@ -3,25 +3,23 @@ package run_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/spf13/pflag"
 
 	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 )
 
 // fake is a service that tells when it runs and stops.
 type fake struct {
 	name    string
-	grace   time.Duration
+	wrong   error
 	err     error
 	running func(p run.Process)
 	stopped func()
@@ -29,16 +27,7 @@ type fake struct {
 
 func (f *fake) Name() string { return f.name }
 
-func (f *fake) Flags(fs *pflag.FlagSet) {
-	fs.DurationVar(&f.grace, f.name+"-grace", time.Second, "a setting of its own")
-}
-
-func (f *fake) Validate(run.Common) error {
-	if f.grace <= 0 {
-		return fmt.Errorf("--%s-grace %v: want more than 0", f.name, f.grace)
-	}
-	return nil
-}
+func (f *fake) Validate(run.Common) error { return f.wrong }
 
 func (f *fake) Run(ctx context.Context, p run.Process) error {
 	if f.running != nil {
@@ -64,18 +53,28 @@ func TestBadConfigurationIsRefusedByName(t *testing.T) {
 		{"unknown flag", []string{"--nope"}, nil, []string{"unknown flag: --nope"}},
 		{
 			"every wrong value at once",
-			[]string{"--nats", "x", "--http", "y", "--log-level", "loud", "--log-format", "xml", "--data-dir", "rel", "--node", "a.b", "--desk-grace", "0s"},
-			nil,
-			[]string{`--nats "x"`, `--http "y"`, `--log-level "loud"`, `--log-format "xml"`, `--data-dir "rel"`, `--node "a.b"`, "--desk-grace"},
+			[]string{"--nats", "x", "--http", "y", "--log-level", "loud", "--log-format", "xml", "--data-dir", "rel", "--node", "a.b", "--quota", "a=-1"},
+			[]string{"SWITCHYARD_PLAN_INTERVAL=1ms"},
+			[]string{"--nats x: ", "--http y: ", "--log-level loud: ", "--log-format xml: ", "--data-dir rel: ", "--node a.b: ", "--quota", "SWITCHYARD_PLAN_INTERVAL 1ms: want 100ms to 1h0m0s"},
 		},
 		{"a variable that sets nothing", nil, []string{"SWITCHYARD_LOG_LEVLE=info"}, []string{"SWITCHYARD_LOG_LEVLE sets nothing", "did you mean SWITCHYARD_LOG_LEVEL?"}},
-		{"a variable with a wrong value", nil, []string{"SWITCHYARD_DESK_GRACE=soon"}, []string{"SWITCHYARD_DESK_GRACE"}},
+		{"a variable of another service", nil, []string{"SWITCHYARD_CPU_SLOTS=1"}, []string{"SWITCHYARD_CPU_SLOTS sets nothing"}},
+		{"a variable with a wrong value", nil, []string{"SWITCHYARD_PLAN_INTERVAL=soon"}, []string{"SWITCHYARD_PLAN_INTERVAL"}},
+		{"a flag of earlier versions", []string{"--plan-interval", "2s"}, nil, []string{
+			"planner: --plan-interval is no longer a flag: set planner.plan_interval in switchyard.yaml, or SWITCHYARD_PLAN_INTERVAL",
+		}},
+		{"a setting that is gone", []string{"--kube-qps=5"}, nil, []string{"--kube-qps is gone: the executor sends up to 1000 requests"}},
+		{"a file that is not there", []string{"--config", "/none.yaml"}, nil, []string{"read the configuration: open /none.yaml"}},
+		{"what the service finds wrong", nil, nil, []string{"two settings do not fit"}},
 		{"an argument", []string{"now"}, nil, []string{`unexpected argument "now"`}},
+	}
+	make := func(*settings.All) run.Service {
+		return &fake{name: "planner", wrong: errors.New("two settings do not fit")}
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var stderr strings.Builder
-			if code := run.Main(tt.args, tt.environ, &stderr, &fake{name: "desk"}); code != run.ExitUsage {
+			if code := run.Main(tt.args, tt.environ, &stderr, settings.PlannerSection, make); code != run.ExitUsage {
 				t.Errorf("exit code %d, want %d", code, run.ExitUsage)
 			}
 			for _, want := range tt.want {
@@ -84,21 +83,6 @@ func TestBadConfigurationIsRefusedByName(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestTheCommandLineGoesOverTheEnvironment(t *testing.T) {
-	f := &fake{name: "desk"}
-	fs := pflag.NewFlagSet("desk", pflag.ContinueOnError)
-	f.Flags(fs)
-	var level string
-	fs.StringVar(&level, "log-level", "info", "")
-	if err := fs.Parse([]string{"--desk-grace", "2s"}); err != nil {
-		t.Fatal(err)
-	}
-	err := run.ApplyEnv(fs, []string{"SWITCHYARD_DESK_GRACE=3s", "SWITCHYARD_LOG_LEVEL=debug", "SWITCHYARD_JOB_API=x", "SWITCHYARD_DATA=/d", "HOME=/"})
-	if err != nil || f.grace != 2*time.Second || level != "debug" {
-		t.Fatalf("grace %v, level %s, error %v", f.grace, level, err)
 	}
 }
 

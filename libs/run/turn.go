@@ -60,8 +60,9 @@ func dropAtStop(ctx context.Context, err error) error {
 	return nil
 }
 
-// identity is the name under which this process holds leases: that of its machine and data folder, so that one that was killed is followed at once by the
-// one that replaces it. A lock in the folder keeps two of them from living at the same time; whoever comes second waits for it.
+// identity is the name under which this process holds leases: that of its machine and data folder, so that a killed
+// process is followed at once by its replacement. A lock in the folder keeps two of them from running at the same time;
+// the second waits for it.
 func (p Process) identity(ctx context.Context, task string) (holder string, unlock func(), err error) {
 	host, err := os.Hostname()
 	if err != nil {

@@ -20,25 +20,25 @@ func TestTheFirstEpochThatIsGoodEnoughIsKept(t *testing.T) {
 		{&TargetSpec{Metric: "loss", AtMost: &most}, 1},
 		{&TargetSpec{Metric: "f1", AtLeast: &least}, 0},
 	} {
-		var course Course
+		var progress EnergyProgress
 		for i, e := range epochs {
 			e.Attempt, e.EpochsDone, e.Energy = 1, i+1, unit.Energy(10*(i+1))
-			course.Mark(e, 0)
-			course.Aim(c.target)
-			course.Aim(c.target)
+			progress.Mark(e, 0)
+			progress.Aim(c.target)
+			progress.Aim(c.target)
 		}
 		got := 0
-		if course.Target != nil {
-			got = course.Target.EpochsDone
+		if progress.Target != nil {
+			got = progress.Target.EpochsDone
 		}
-		if got != c.want || got > 0 && course.Target.Energy != unit.Energy(10*got) {
-			t.Errorf("%+v: %+v, want epoch %d", c.target, course.Target, c.want)
+		if got != c.want || got > 0 && progress.Target.Energy != unit.Energy(10*got) {
+			t.Errorf("%+v: %+v, want epoch %d", c.target, progress.Target, c.want)
 		}
 	}
 }
 
 func TestALongCourseIsThinnedOut(t *testing.T) {
-	var c Course
+	var c EnergyProgress
 	c.Begin(1, 0)
 	const epochs = 10_000
 	for i := range epochs {
@@ -58,8 +58,8 @@ func TestALongCourseIsThinnedOut(t *testing.T) {
 	}
 }
 
-func TestACourseMayBeToldAgain(t *testing.T) {
-	var c Course
+func TestEpochsMayBeMarkedAgain(t *testing.T) {
+	var c EnergyProgress
 	c.Begin(1, 0)
 	c.Begin(1, 5)
 	c.Mark(EpochEnergy{Attempt: 1, EpochsDone: 1, Energy: 10}, 1)
@@ -73,24 +73,18 @@ func TestACourseMayBeToldAgain(t *testing.T) {
 	}
 }
 
-func TestEnergyToAValue(t *testing.T) {
-	c := Course{Epochs: []EpochEnergy{{EpochsDone: 1, Energy: 10}, {EpochsDone: 2, Energy: 20, Loss: new(0.5)}, {EpochsDone: 3, Energy: 30, Loss: new(0.25)}}}
+func TestTheBestEpoch(t *testing.T) {
+	c := EnergyProgress{Epochs: []EpochEnergy{{EpochsDone: 1, Energy: 10}, {EpochsDone: 2, Energy: 20, Loss: new(0.5)}, {EpochsDone: 3, Energy: 30, Loss: new(0.25)}}}
 	loss := func(e EpochEnergy) (float64, bool) {
 		if e.Loss == nil {
 			return 0, false
 		}
 		return *e.Loss, true
 	}
-	if used, ok := c.EnergyTo(loss, func(l float64) bool { return l <= 0.5 }); !ok || used != 20 {
-		t.Errorf("%d, %v", used, ok)
-	}
-	if used, ok := c.EnergyTo(loss, func(l float64) bool { return l <= 0.1 }); ok {
-		t.Errorf("%d for what was never reached", used)
-	}
 	if best, ok := c.Best(loss, true); !ok || best.EpochsDone != 3 {
 		t.Errorf("%+v, %v", best, ok)
 	}
-	if _, ok := (&Course{}).Best(loss, true); ok {
+	if _, ok := (&EnergyProgress{}).Best(loss, true); ok {
 		t.Error("the best of nothing")
 	}
 }

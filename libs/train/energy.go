@@ -2,23 +2,26 @@ package train
 
 import "time"
 
-// EnergySpec is what a user says of a job's energy.
+// EnergySpec is the part of a submission about energy.
 type EnergySpec struct {
-	// Eta is what energy counts against time, from 0 (time alone) to 1 (energy alone); the planner's --energy-weight unless it is given.
+	// Eta is the weight of energy against time, from 0 (time alone) to 1 (energy alone). Default: the planner's
+	// planner.energy_weight.
 	Eta *float64 `json:"eta,omitempty"`
-	// Group names a training that comes again and again, among those of the tenant. The planner then chooses the batch size per device out of BatchSizes,
-	// by what earlier jobs of the group cost; batch_size is the one to begin with, and one of them.
+	// Group names a recurring training within the tenant. The planner then chooses the batch size per device out of
+	// BatchSizes by the cost of earlier jobs of the group; batch_size is the first to try and must be one of them.
 	Group      string `json:"group,omitempty"`
 	BatchSizes []int  `json:"batch_sizes,omitempty"`
-	// StopEarly ends the job when it has cost more than twice as much as the cheapest one of its group: it has then failed, and its group has learned.
+	// StopEarly ends the job once it has cost more than twice as much as the cheapest job of its group: it has then
+	// failed, and its group has learned from it.
 	StopEarly bool `json:"stop_early,omitempty"`
-	// Target is the quality that the training is for: the ledger then tells the energy to it, and a recurring job that ends without it has missed its goal.
+	// Target is the quality the training aims for. The ledger then reports the energy needed to reach it, and a
+	// recurring job that ends without it has missed its goal.
 	Target *TargetSpec `json:"target,omitempty"`
-	// StartBy is the latest moment, as RFC 3339, to which the start may be put off for energy that is cleaner or cheaper.
+	// StartBy is the latest time, as RFC 3339, to which the start may be deferred for cleaner or cheaper energy.
 	StartBy *time.Time `json:"start_by,omitempty"`
 }
 
-// Eta is what energy counts for the job, by default as much as in the cluster.
+// Eta returns the weight of energy for the job; cluster is the default.
 func (s Spec) Eta(cluster float64) float64 {
 	if s.Energy == nil || s.Energy.Eta == nil {
 		return cluster
@@ -26,14 +29,14 @@ func (s Spec) Eta(cluster float64) float64 {
 	return *s.Energy.Eta
 }
 
-// Recurs says whether the job is one of a group that comes again and again.
+// Recurs reports whether the job belongs to a group of recurring jobs.
 func (s Spec) Recurs() bool { return s.Energy != nil && s.Energy.Group != "" }
 
-// TargetSpec is a value that training code reports at an epoch's end, and how good it must be: give AtLeast or AtMost.
+// TargetSpec names a value that training code reports at an epoch's end, and its bound: give AtLeast or AtMost.
 type TargetSpec struct {
-	// Metric is its name, or loss.
+	// Metric is the name of the value, or loss.
 	Metric string `json:"metric"`
-	// AtLeast is the bound of a value that grows as the training gets better, AtMost of one that falls.
+	// AtLeast bounds a value that grows as the training improves, AtMost a value that falls.
 	AtLeast *float64 `json:"at_least,omitempty"`
 	AtMost  *float64 `json:"at_most,omitempty"`
 }
@@ -41,22 +44,22 @@ type TargetSpec struct {
 // MetricLoss is the name of the loss among the metrics of a target.
 const MetricLoss = "loss"
 
-// Of gives the value of an epoch, where it was told.
-func (t TargetSpec) Of(e EpochEnergy) (value float64, told bool) {
-	value, told = e.Metrics[t.Metric]
-	if !told && t.Metric == MetricLoss && e.Loss != nil {
+// Of returns the value of an epoch; known is false if the epoch has none.
+func (t TargetSpec) Of(e EpochEnergy) (value float64, known bool) {
+	value, known = e.Metrics[t.Metric]
+	if !known && t.Metric == MetricLoss && e.Loss != nil {
 		return *e.Loss, true
 	}
-	return value, told
+	return value, known
 }
 
-// met says whether an epoch is good enough.
+// met reports whether an epoch reaches the target.
 func (t TargetSpec) met(e EpochEnergy) bool {
-	value, told := t.Of(e)
-	return told && (t.AtLeast == nil || value >= *t.AtLeast) && (t.AtMost == nil || value <= *t.AtMost)
+	value, known := t.Of(e)
+	return known && (t.AtLeast == nil || value >= *t.AtLeast) && (t.AtMost == nil || value <= *t.AtMost)
 }
 
-// Target is the quality that the training is for; nil where the user names none.
+// Target returns the quality the training aims for, or nil.
 func (s Spec) Target() *TargetSpec {
 	if s.Energy == nil {
 		return nil
@@ -64,7 +67,7 @@ func (s Spec) Target() *TargetSpec {
 	return s.Energy.Target
 }
 
-// PowerLimit is what each device of an attempt shall draw at most. Without one, and with 0, a device has its own limit.
+// PowerLimit is the highest power of each device of an attempt. Without it, and with 0, a device has its own limit.
 type PowerLimit struct {
 	Job     JobID     `json:"job"`
 	Attempt int       `json:"attempt"`
@@ -72,13 +75,14 @@ type PowerLimit struct {
 	Since   time.Time `json:"since"`
 }
 
-// EnergyRates are what energy costs and stands for now and later, as far as that is foretold: each rate holds until the next one, the last one until Until.
+// EnergyRates are the current and forecast cost and carbon intensity of energy: each rate holds until the next one, the
+// last one until Until.
 type EnergyRates struct {
 	Rates []EnergyRate `json:"rates,omitempty"`
 	Until time.Time    `json:"until"`
 }
 
-// EnergyRate is what a kilowatt-hour costs and stands for from a moment on; 0 where nobody says.
+// EnergyRate is the cost and carbon intensity of a kilowatt-hour from a time on; 0 if unknown.
 type EnergyRate struct {
 	From        time.Time `json:"from"`
 	GramsPerKWh float64   `json:"grams_per_kwh"`

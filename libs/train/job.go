@@ -1,5 +1,5 @@
-// Package train holds the nouns of Switchyard: jobs, nodes, devices, attempts, plans, what is learned about a job, and the table
-// of states with the legal transitions between them. It reads no clock and does no I/O.
+// Package train holds the nouns of Switchyard: jobs, nodes, devices, attempts, plans, models of jobs, and the table of
+// states with the legal transitions between them. It reads no clock and does no I/O.
 package train
 
 import (
@@ -20,15 +20,16 @@ const MaxIDLength = 64
 
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*$`)
 
-// ParseJobID checks that s may name a job.
+// ParseJobID checks that s is a valid job id.
 func ParseJobID(s string) (JobID, error) {
 	if len(s) > MaxIDLength || !idPattern.MatchString(s) {
-		return "", fmt.Errorf("job id %.80q: want 1 to %d letters, digits, '-' or '_', beginning with a letter or digit", s, MaxIDLength)
+		return "", fmt.Errorf("job id %.80q: want 1 to %d letters, digits, '-' or '_', beginning with a letter or digit",
+			s, MaxIDLength)
 	}
 	return JobID(s), nil
 }
 
-// Strategy says how the processes of a job share the work.
+// Strategy is how the processes of a job share the work.
 type Strategy string
 
 // The strategies.
@@ -38,41 +39,43 @@ const (
 	StrategyParameterServer Strategy = "parameter_server" // workers push to and pull from servers
 )
 
-// Launch says how many processes a job gets.
+// Launch is how many processes a job gets.
 type Launch string
 
 // The ways to launch.
 const (
-	LaunchPerNode   Launch = "per_node"   // one process per node, which spreads over the node's devices itself
+	LaunchPerNode   Launch = "per_node"   // one process per node, which uses all of the node's devices itself
 	LaunchPerDevice Launch = "per_device" // one process per device, ranks set
 )
 
-// LogBigDL is the LogFormat of programs for BigDL.
+// LogBigDL is the LogFormat of BigDL programs.
 const LogBigDL = "bigdl"
 
 // Spec is what a user asks for: the body of a submission.
 type Spec struct {
 	// Name is a person's name for the experiment.
 	Name string `json:"name"`
-	// User and Tenant may be left out: they come from the identity of whoever submits. A body that names another is refused.
+	// User and Tenant may be left out: they come from the submitter's identity. A body that names another is refused.
 	User   string `json:"user,omitempty"`
 	Tenant string `json:"tenant,omitempty"`
 
 	// Command is the program and its arguments. Give Command or ScriptPath.
 	Command []string `json:"command,omitempty"`
-	// ScriptPath is a Python script, as the job sees it: run as `python ScriptPath`.
+	// ScriptPath is a Python script, as the job sees it: it runs as `python ScriptPath`.
 	ScriptPath string `json:"script_path,omitempty"`
-	// Image is a container image to run in; left out, the job is a process on the node.
+	// Image is the container image to run in; without it the job is a process on the node.
 	Image string `json:"image,omitempty"`
-	// WorkDir is the folder where the command starts (default: CustomDir, else the job's own folder).
+	// WorkDir is the folder in which the command starts (default: CustomDir, else the job's own folder).
 	WorkDir string `json:"work_dir,omitempty"`
-	// CustomDir is mounted at /custom, SnapshotsDir at /snapshots, DatasetsDir at /data. All below the allowed roots.
+	// CustomDir is mounted at /custom, SnapshotsDir at /snapshots, DatasetsDir at /data. All must lie below the allowed
+	// roots.
 	CustomDir    string `json:"custom_dir,omitempty"`
 	SnapshotsDir string `json:"snapshots_dir,omitempty"`
 	DatasetsDir  string `json:"datasets_dir,omitempty"`
-	// Env is added to the job's environment. It cannot set what the scheduler sets.
+	// Env is added to the job's environment. It cannot override variables that the scheduler sets.
 	Env map[string]string `json:"env,omitempty"`
-	// LogFormat says that the program tells of its epochs in its output alone, and how: bigdl. They are then read there. Left out, the code calls the job API.
+	// LogFormat is the format of the program's output (bigdl) if the program reports epochs only there; they are then
+	// read from it. Without it, the code calls the job API.
 	LogFormat string `json:"log_format,omitempty"`
 
 	// BatchSize is the number of samples per device and step.
@@ -84,13 +87,14 @@ type Spec struct {
 	// Stop ends the job earlier, once its training loss has converged.
 	Stop *StopSpec `json:"stop,omitempty"`
 
-	// SingleDevice says that the code does not support more than one device.
+	// SingleDevice reports that the code does not support more than one device.
 	SingleDevice bool `json:"single_device,omitempty"`
-	// AllowSharing lets the job have its devices, where all of them are of one node, together with other jobs of its tenant that allow it, too.
-	// EstimatedMemoryMiB is then its part of each device. Without it a job has its devices for itself, and so has one with parameter servers.
+	// AllowSharing lets the job share its devices with other jobs of its tenant that also allow it, if all devices are
+	// on one node. EstimatedMemoryMiB is then its part of each device. Without it a job has its devices to itself, and
+	// so has a job with parameter servers.
 	AllowSharing bool `json:"allow_sharing,omitempty"`
-	// TuneEffectiveBatch lets the batch of an optimizer step grow, too, while the job shares its device and its code can follow. Without it only the number of
-	// passes that make a step is tuned, and the training is the same.
+	// TuneEffectiveBatch also lets the batch of an optimizer step grow while the job shares its device, if its code can
+	// follow. Without it only the number of passes per step is tuned, and the training is the same.
 	TuneEffectiveBatch bool `json:"tune_effective_batch,omitempty"`
 	// DisableSharing keeps the job alone on its devices.
 	DisableSharing bool `json:"disable_sharing,omitempty"`
@@ -98,8 +102,9 @@ type Spec struct {
 	EstimatedMemoryMiB int64 `json:"estimated_memory_mib,omitempty"`
 	// EstimatedHours is the user's estimate of the whole run, in hours, greater than 1.
 	EstimatedHours float64 `json:"estimated_hours,omitempty"`
-	// Cores is how many processors each process of the job may use, MainMemoryMiB how much main memory. Left out, it has the processors of its CPU slots, or all of its
-	// node's, and as much memory as there is. Of a process that runs on a machine without a container memory is not bounded.
+	// Cores is the number of processors and MainMemoryMiB the main memory that each process of the job may use.
+	// Default: the processors of its CPU slots, or all of its node's, and all memory. Memory is not bounded for a
+	// process that runs without a container.
 	Cores         int   `json:"cores,omitempty"`
 	MainMemoryMiB int64 `json:"main_memory_mib,omitempty"`
 	// Ports are container ports to expose on the node.
@@ -107,41 +112,46 @@ type Spec struct {
 
 	// Priority from 0 to 100; higher goes first. Left out it is 50.
 	Priority *int `json:"priority,omitempty"`
-	// MinDevices and MaxDevices bound the allocation (default 1 and 1; a job with a strategy may grow up to MaxDevices).
+	// MinDevices and MaxDevices bound the allocation (default 1 and 1; a job with a strategy may grow up to
+	// MaxDevices).
 	MinDevices int `json:"min_devices,omitempty"`
 	MaxDevices int `json:"max_devices,omitempty"`
-	// NodeLabels are labels that a node must have, all of them, for the job to run there.
+	// NodeLabels are labels that a node must have, all of them, to run the job.
 	NodeLabels map[string]string `json:"node_labels,omitempty"`
-	// Deadline is when the job shall have ended, as RFC 3339: it then goes before others as far as that helps. It is not stopped after it.
+	// Deadline is the time, as RFC 3339, by which the job should have ended. The job goes before others as far as that
+	// helps, and is not stopped after it.
 	Deadline *time.Time `json:"deadline,omitempty"`
 	// Strategy: none, all_reduce or parameter_server.
 	Strategy Strategy `json:"strategy,omitempty"`
-	// ParameterServers says what the strategy parameter_server needs beside its workers, which get a device each.
+	// ParameterServers describes the servers of the strategy parameter_server, beside its workers, which get a device
+	// each.
 	ParameterServers *ServersSpec `json:"parameter_servers,omitempty"`
 	// Launch: per_node (default) or per_device.
 	Launch Launch `json:"launch,omitempty"`
-	// MaxRestarts bounds how often an attempt that was killed or lost is started again without progress (default 3).
+	// MaxRestarts bounds how often an attempt that was killed or lost is restarted without progress (default 3).
 	MaxRestarts *int `json:"max_restarts,omitempty"`
-	// Energy says what energy counts for the job, and what may be done to save it.
+	// Energy sets the weight of energy for the job, and what may be done to save it.
 	Energy *EnergySpec `json:"energy,omitempty"`
 }
 
-// StopSpec is when a training loss counts as converged. The job is then asked to leave and has succeeded.
+// StopSpec is the condition under which a training loss counts as converged. The job is then asked to stop and has
+// succeeded.
 type StopSpec struct {
-	// LossDecrease is the fall of the training loss per epoch, in the job's own unit, below which an epoch counts as calm.
+	// LossDecrease is the fall of the training loss per epoch, in the job's own unit, below which an epoch counts as
+	// calm.
 	LossDecrease float64 `json:"loss_decrease"`
-	// Epochs is how many epochs in a row must be calm (default 3).
+	// Epochs is the number of consecutive calm epochs required (default 3).
 	Epochs int `json:"epochs,omitempty"`
 }
 
 // ServersSpec describes the parameter servers of a job. Each needs processors and memory of a node, but no device.
 type ServersSpec struct {
-	// Max is the most servers that are of use (default: max_devices).
+	// Max is the largest useful number of servers (default: max_devices).
 	Max int `json:"max,omitempty"`
-	// Cores and MemoryMiB are what one server needs (default: 1 core, and no bound on memory).
+	// Cores and MemoryMiB are the needs of one server (default: 1 core, and no bound on memory).
 	Cores     int   `json:"cores,omitempty"`
 	MemoryMiB int64 `json:"memory_mib,omitempty"`
-	// Async says that workers push without waiting for each other.
+	// Async reports that workers push without waiting for each other.
 	Async bool `json:"async,omitempty"`
 }
 
@@ -158,7 +168,7 @@ const (
 	DefaultCalmEpochs  = 3
 )
 
-// WithDefaults fills what the user left out.
+// WithDefaults fills in the fields that the user left out.
 func (s Spec) WithDefaults() Spec {
 	if s.Priority == nil {
 		p := DefaultPriority
@@ -202,7 +212,7 @@ func (s Spec) WithDefaults() Spec {
 	return s
 }
 
-// StopRule is when the job ends by what its user asked for.
+// StopRule returns the rule by which the job ends.
 func (s Spec) StopRule() StopRule {
 	rule := StopRule{MaxEpochs: s.MaxEpochs}
 	if s.Stop != nil {
@@ -211,7 +221,7 @@ func (s Spec) StopRule() StopRule {
 	return rule
 }
 
-// SpeedKind is the form of the job's step time.
+// SpeedKind returns the form of the job's step time.
 func (s Spec) SpeedKind() SpeedKind {
 	switch {
 	case s.Strategy != StrategyParameterServer:
@@ -222,8 +232,8 @@ func (s Spec) SpeedKind() SpeedKind {
 	return SpeedServersSync
 }
 
-// Signature is the same for jobs that run the same program with the same batch for the same tenant: what one teaches of its step times holds for the next.
-// It is empty where the spec names no program.
+// Signature identifies jobs that run the same program with the same batch for the same tenant: step times of one hold
+// for the next. It is empty if the spec names no program.
 func (s Spec) Signature() string {
 	program := slices.Concat([]string{s.Image, s.ScriptPath, s.CustomDir}, s.Command)
 	if !slices.ContainsFunc(program, func(word string) bool { return word != "" }) {
@@ -232,13 +242,13 @@ func (s Spec) Signature() string {
 	return fmt.Sprintf("%q %q %d %s", s.Tenant, program, s.BatchSize, s.SpeedKind())
 }
 
-// Folders gives the fields that name folders of the node.
+// Folders returns the fields that name folders of the node.
 func (s *Spec) Folders() []*string {
 	return []*string{&s.WorkDir, &s.CustomDir, &s.SnapshotsDir, &s.DatasetsDir}
 }
 
-// StepsPerEpoch is the number of optimizer steps of one epoch on so many devices, rounded down as the upstream library does it,
-// and at least 1.
+// StepsPerEpoch returns the number of optimizer steps of one epoch on a number of devices, rounded down as the upstream
+// library does it, and at least 1.
 func (s Spec) StepsPerEpoch(devices int) int {
 	global := s.BatchSize * max(devices, 1)
 	if global <= 0 {
@@ -247,8 +257,8 @@ func (s Spec) StepsPerEpoch(devices int) int {
 	return max(s.TrainingSetSize/global, 1)
 }
 
-// StepsIn is the number of steps of an epoch in the unit of the job's speed model: where workers wait for each other they make a step together, else each
-// step of each worker counts.
+// StepsIn returns the number of steps of an epoch in the unit of the job's speed model: synchronous workers make one
+// step together, and each step of an asynchronous worker counts.
 func (s Spec) StepsIn(cfg Config) float64 {
 	if s.SpeedKind() == SpeedServersAsync {
 		return float64(s.StepsPerEpoch(1))
@@ -256,10 +266,10 @@ func (s Spec) StepsIn(cfg Config) float64 {
 	return float64(s.StepsPerEpoch(cfg.Workers))
 }
 
-// EstimatedMemory is the device memory asked for, per device.
+// EstimatedMemory returns the requested device memory, per device.
 func (s Spec) EstimatedMemory() unit.Bytes { return unit.Bytes(s.EstimatedMemoryMiB) * unit.MiB }
 
-// SharedMemory is what the job needs of each device that it may share with others; 0 where it wants devices for itself.
+// SharedMemory returns the memory the job needs of each device that it may share; 0 if it needs devices to itself.
 func (s Spec) SharedMemory() unit.Bytes {
 	if !s.AllowSharing || s.DisableSharing || s.Strategy == StrategyParameterServer {
 		return 0
@@ -267,7 +277,8 @@ func (s Spec) SharedMemory() unit.Bytes {
 	return max(s.EstimatedMemory(), 0)
 }
 
-// Reason is a fact about a job in a form for programs (Code, CamelCase) and in words (Message), with what to do about it (Hint).
+// Reason explains something about a job in a form for programs (Code, CamelCase) and in words (Message), with advice
+// (Hint).
 type Reason struct {
 	Code    string `json:"code"`
 	Field   string `json:"field,omitempty"`
@@ -275,7 +286,7 @@ type Reason struct {
 	Hint    string `json:"hint,omitempty"`
 }
 
-// String is the reason in words.
+// String returns the reason in words.
 func (r Reason) String() string {
 	s := r.Message
 	if r.Field != "" {
@@ -294,7 +305,7 @@ type Job struct {
 	SpecHash string `json:"spec_hash"`
 
 	State State `json:"state"`
-	// Reason, Message and Hint explain State; Blockers are all of them while a job waits, the dominant one first.
+	// Reason, Message and Hint explain State; Blockers are all reasons while a job waits, the dominant one first.
 	Reason   string    `json:"reason,omitempty"`
 	Message  string    `json:"message,omitempty"`
 	Hint     string    `json:"hint,omitempty"`
@@ -314,28 +325,33 @@ type Job struct {
 	Recoveries  int        `json:"recoveries"` // attempts that were killed or lost
 	Devices     []DeviceID `json:"devices,omitempty"`
 	Generation  uint64     `json:"generation,omitempty"`
-	// RunSeconds adds up the attempts that have ended, DeviceSeconds each times its devices; AttemptStartedAt is set while one runs.
+	// RunSeconds sums the attempts that have ended, DeviceSeconds sums their time times their devices; AttemptStartedAt
+	// is set while an attempt runs.
 	RunSeconds       float64   `json:"run_seconds"`
 	DeviceSeconds    float64   `json:"device_seconds,omitempty"`
 	AttemptStartedAt time.Time `json:"attempt_started_at,omitzero"`
 
 	CancelRequested bool `json:"cancel_requested,omitempty"`
-	// TunedBatch is the batch size that the planner chose for a job of a group, 0 until then. The Spec has it from then on.
+	// TunedBatch is the batch size that the planner chose for a job of a group, 0 until then. The Spec has it from then
+	// on.
 	TunedBatch int `json:"tuned_batch_size,omitempty"`
-	// SubmittedBatch is the one that was submitted, where another may have been chosen.
+	// SubmittedBatch is the submitted batch size, if another may have been chosen.
 	SubmittedBatch int `json:"submitted_batch_size,omitempty"`
-	// Outgrown is set when an attempt was found to use more memory of a device than its part. The Spec asks for enough from then on.
+	// Outgrown is set when an attempt used more memory of a device than its part. The Spec asks for enough from then
+	// on.
 	Outgrown bool `json:"outgrown,omitempty"`
-	// StepsTooLarge is set when an attempt of which larger optimizer steps than the submitted ones were asked has run out of memory. None are asked from then on.
+	// StepsTooLarge is set when an attempt ran out of memory after it was asked for optimizer steps larger than
+	// submitted. The job gets none from then on.
 	StepsTooLarge bool `json:"steps_too_large,omitempty"`
-	// ConvergedEpochs is after how many epochs the loss was found to have converged, by the rule that the user gave; 0 until then.
+	// ConvergedEpochs is the number of epochs after which the loss had converged by the user's rule; 0 until then.
 	ConvergedEpochs int `json:"converged_epochs,omitempty"`
-	// Overspent says in words that the job has cost more than its group is ready to pay for one, empty until then.
+	// Overspent says in words that the job has cost more than its group is ready to pay for one job, empty until then.
 	Overspent string `json:"overspent,omitempty"`
-	// EstimateSeconds is the whole run as now predicted; PriorityPenalty is what a job loses that outran the user's estimate.
+	// EstimateSeconds is the predicted total run; PriorityPenalty is the priority lost by exceeding the user's
+	// estimate.
 	EstimateSeconds float64 `json:"estimate_seconds,omitempty"`
 	PriorityPenalty int     `json:"priority_penalty,omitempty"`
-	// FirstPredictedFinish is the first finish that was predicted after an epoch, PredictedFinish the newest.
+	// FirstPredictedFinish is the first finish predicted after an epoch, PredictedFinish the newest prediction.
 	FirstPredictedFinish time.Time `json:"first_predicted_finish,omitzero"`
 	PredictedFinish      time.Time `json:"predicted_finish,omitzero"`
 	ExitCode             *int      `json:"exit_code,omitempty"`
@@ -343,11 +359,11 @@ type Job struct {
 	Warnings             []string  `json:"warnings,omitempty"`
 
 	History []Change `json:"history,omitempty"`
-	// LastSequence is the stream sequence of the newest fact folded in: a fact that is delivered again is skipped.
+	// LastSequence is the stream sequence of the newest fact folded in: older facts are skipped when redelivered.
 	LastSequence uint64 `json:"last_sequence"`
 }
 
-// EffectivePriority is the user's priority less the penalty for outrunning the estimate.
+// EffectivePriority returns the user's priority less the penalty for exceeding the estimate.
 func (j Job) EffectivePriority() int {
 	p := DefaultPriority
 	if j.Spec.Priority != nil {
@@ -356,13 +372,14 @@ func (j Job) EffectivePriority() int {
 	return p - j.PriorityPenalty
 }
 
-// AwaitsBatch says whether the job cannot be planned before the planner has chosen its batch size.
+// AwaitsBatch reports whether the planner must choose the job's batch size before it can plan the job.
 func (j Job) AwaitsBatch() bool { return j.Spec.Recurs() && j.TunedBatch == 0 }
 
-// KeepEnded is how long what services note about a job outlives its end: whoever judges, shows or bills it has seen it by then. The register and the ledger keep it for longer.
+// KeepEnded is how long the services keep their records about a job after its end, so that readers have seen them. The
+// register and the ledger keep theirs for longer.
 const KeepEnded = time.Hour
 
-// LongEnded says whether the notes about the job may go.
+// LongEnded reports whether the records about the job may be deleted.
 func (j Job) LongEnded(now time.Time) bool {
 	return j.State.Terminal() && !j.FinishedAt.IsZero() && now.Sub(j.FinishedAt) >= KeepEnded
 }
@@ -377,4 +394,12 @@ type Change struct {
 	Epochs  int        `json:"epochs,omitempty"`
 	Reason  string     `json:"reason,omitempty"`
 	Message string     `json:"message,omitempty"`
+}
+
+// RunSecondsAt returns how long the job has run in all, the open attempt included.
+func (j Job) RunSecondsAt(now time.Time) float64 {
+	if j.AttemptStartedAt.IsZero() {
+		return j.RunSeconds
+	}
+	return j.RunSeconds + max(now.Sub(j.AttemptStartedAt).Seconds(), 0)
 }

@@ -1,26 +1,28 @@
 package train
 
-// LogRequest asks the executor of a node for a piece of a job's output, on the subject `switchyard.executor.<node>.logs`.
+// LogRequest asks the executor of a node for a piece of a job's output, on the subject
+// `switchyard.executor.<node>.logs`.
 type LogRequest struct {
 	Job JobID `json:"job"`
 	// Offset counts bytes since the job's first output; a negative one counts back from the end.
 	Offset int64 `json:"offset"`
-	// Max is how many bytes the asker wants at most; the executor may give fewer.
+	// Max is the largest number of bytes wanted; the executor may return fewer.
 	Max int `json:"max,omitempty"`
 }
 
 // LogChunk is a piece of a job's output.
 type LogChunk struct {
-	// Data is the output itself (base64 on the wire). Control characters are the job's own: escape them before showing them in a terminal.
+	// Data is the output itself (base64 on the wire). Control characters are the job's own: escape them before showing
+	// them in a terminal.
 	Data []byte `json:"data"`
 	// Next is the offset of what follows, Size the number of bytes that the job has written so far.
 	Next int64 `json:"next"`
 	Size int64 `json:"size"`
-	// Ended says that the job has ended and Data reaches to the end of its output.
+	// Ended reports that the job has ended and Data reaches to the end of its output.
 	Ended bool `json:"ended,omitempty"`
-	// Cut says that output between Offset and Data was left out: a line in Data tells how much.
+	// Cut reports that output between Offset and Data was left out; a line in Data says how much.
 	Cut bool `json:"cut,omitempty"`
 }
 
-// LogSubject is where the executor of a node answers a LogRequest.
+// LogSubject is the subject on which the executor of a node answers a LogRequest.
 func LogSubject(node NodeID) string { return "switchyard.executor." + string(node) + ".logs" }

@@ -8,8 +8,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-// This file holds what is learned about a job while it runs. The types are plain data, fitted by libs/curve and
-// carried on the wire; their methods only predict. No value is NaN or infinite.
+// This file holds what is learned about a job while it runs. The types are plain data, fitted by libs/curve and sent
+// over the wire; their methods only predict. No value is NaN or infinite.
 
 // Span is a prediction with the interval that the evidence allows: Low <= Expected <= High, all in one unit.
 type Span struct {
@@ -26,13 +26,13 @@ type Hyperbola struct {
 	B2 float64 `json:"b2"`
 }
 
-// At is the normalised loss after k epochs. A curve without an offset in the denominator has no finite loss at zero
-// epochs; the denominator is then held at 1e-9.
+// At returns the normalised loss after k epochs. A curve without an offset in the denominator has no finite loss at
+// zero epochs; the denominator is then held at 1e-9.
 func (h Hyperbola) At(k float64) float64 {
 	return 1/math.Max(h.B0*k+h.B1, 1e-9) + h.B2
 }
 
-// drop is the fall of the normalised loss between epochs k-1 and k, in the closed form that does not subtract two
+// drop returns the fall of the normalised loss between epochs k-1 and k, in the closed form that does not subtract two
 // nearly equal numbers. It never rises with k.
 func (h Hyperbola) drop(k float64) float64 {
 	before := math.Max(h.B0*(k-1)+h.B1, 1e-9)
@@ -40,7 +40,7 @@ func (h Hyperbola) drop(k float64) float64 {
 	return (after - before) / after / before
 }
 
-// stopsAt is the first epoch that ends a run of patience epochs, each with a drop below threshold; at most limit.
+// stopsAt returns the first epoch that ends a run of patience epochs, each with a drop below threshold; at most limit.
 func (h Hyperbola) stopsAt(threshold float64, patience, limit int) float64 {
 	calm := 1 + sort.Search(limit, func(i int) bool { return h.drop(float64(i+1)) < threshold })
 	return float64(min(calm+patience-1, limit))
@@ -51,29 +51,29 @@ type Convergence struct {
 	Hyperbola
 	// Scale is the largest loss seen, in the job's own unit of loss; the curve itself is relative to it.
 	Scale float64 `json:"scale"`
-	// Points is how many epochs the fit has seen.
+	// Points is the number of epochs in the fit.
 	Points int `json:"points"`
 	// RMSE is the weighted root mean square residual, as a fraction of Scale.
 	RMSE float64 `json:"rmse"`
-	// Likely are other curves that explain the points about as well, each about as probable as the next; they give the
-	// interval of a prediction and its middle.
+	// Likely are other curves that explain the points about as well, all about equally probable; they give the interval
+	// of a prediction and its middle.
 	Likely []Hyperbola `json:"likely,omitempty"`
 }
 
-// Loss is the predicted loss at the end of an epoch, in the job's unit.
+// Loss returns the predicted loss at the end of an epoch, in the job's unit.
 func (c Convergence) Loss(epoch float64) float64 { return c.Scale * c.At(epoch) }
 
 // EpochsUntil counts the epochs from the start of training until it has converged: the loss has fallen by less than
-// threshold (in the job's unit of loss) in each of patience consecutive epochs. The count never exceeds limit, which
-// is also the answer where the threshold is not positive. The interval spans all likely curves; what is expected is the
-// middle of them.
+// threshold (in the job's unit of loss) in each of patience consecutive epochs. The count never exceeds limit, and
+// equals it if the threshold is not positive. The interval spans all likely curves; the expected value is their middle.
 func (c Convergence) EpochsUntil(threshold float64, patience, limit int) Span {
 	limit, patience = max(limit, 0), max(patience, 1)
 	if !(threshold > 0) || !(c.Scale > 0) {
 		return Span{Expected: float64(limit), Low: float64(limit), High: float64(limit)}
 	}
 	relative := threshold / c.Scale
-	// The single best curve jumps from one end of the interval to the other while points are few; the middle of all does not.
+	// While there are few points, the single best curve jumps between the ends of the interval; the middle of all
+	// curves does not.
 	stops := []float64{c.stopsAt(relative, patience, limit)}
 	for _, h := range c.Likely {
 		stops = append(stops, h.stopsAt(relative, patience, limit))
@@ -82,7 +82,7 @@ func (c Convergence) EpochsUntil(threshold float64, patience, limit int) Span {
 	return Span{Expected: stops[len(stops)/2], Low: stops[0], High: stops[len(stops)-1]}
 }
 
-// StopRule says when a job ends: after MaxEpochs, or earlier once the loss has fallen by less than MinDecrease per
+// StopRule defines when a job ends: after MaxEpochs, or earlier once the loss has fallen by less than MinDecrease per
 // epoch for Patience epochs. A MinDecrease of zero never stops early.
 type StopRule struct {
 	MaxEpochs   int     `json:"max_epochs"`
@@ -99,7 +99,7 @@ type Efficiency struct {
 	BaseBatch int `json:"base_batch"`
 }
 
-// Gain is the progress of one step at a global batch, in steps at BaseBatch: (var+sqr)/(var*M0/M+sqr) (Pollux,
+// Gain returns the progress of one step at a global batch, in steps at BaseBatch: (var+sqr)/(var*M0/M+sqr) (Pollux,
 // OSDI'21). It lies between 1 and batch/BaseBatch; without any measurement it is 1, which promises nothing.
 func (e Efficiency) Gain(batch int) float64 {
 	if batch <= 0 || e.BaseBatch <= 0 {
@@ -118,20 +118,20 @@ func (e Efficiency) Gain(batch int) float64 {
 type Memory struct {
 	FixedBytes  float64 `json:"fixed_bytes"`
 	SampleBytes float64 `json:"sample_bytes"`
-	// Points is how many different batch sizes were measured. With one, the part that grows is an assumption.
+	// Points is the number of different batch sizes measured. With one, the part that grows is an assumption.
 	Points int `json:"points"`
 	// ErrorBytes is the largest residual of the fit.
 	ErrorBytes float64 `json:"error_bytes"`
 }
 
-// Bytes is the memory of one worker at a batch per device, rounded up.
+// Bytes returns the memory of one worker at a batch per device, rounded up.
 func (m Memory) Bytes(localBatch int) int64 {
 	return int64(math.Ceil(math.Min(m.FixedBytes+m.SampleBytes*float64(max(localBatch, 0)), math.MaxInt64/2)))
 }
 
-// Reserved is the part of a device that a worker is given beside others at a batch per device.
+// Reserved returns the part of a shared device that a worker gets at a batch per device.
 func (m Memory) Reserved(localBatch int) unit.Bytes {
-	// margin is for what training code does not tell of, its context on the device above all, and for what it needs later.
+	// margin covers memory that training code does not report, above all its context on the device, and later growth.
 	const margin = 1.15
 	return unit.Bytes(math.Min(margin*(float64(m.Bytes(localBatch))+m.ErrorBytes), math.MaxInt64/2))
 }
@@ -144,23 +144,23 @@ type Model struct {
 	Efficiency  *Efficiency  `json:"efficiency,omitempty"`
 	Memory      *Memory      `json:"memory,omitempty"`
 
-	// EpochSeconds is the typical duration of the latest epochs on EpochConfig; zero where none has ended.
+	// EpochSeconds is the typical duration of the latest epochs on EpochConfig; zero if none has ended.
 	EpochSeconds float64 `json:"epoch_seconds,omitempty"`
 	EpochConfig  Config  `json:"epoch_config"`
-	// EpochSteps is how many steps such an epoch had; zero where the job does not tell.
+	// EpochSteps is the number of steps of such an epoch; zero if the job does not report it.
 	EpochSteps float64 `json:"epoch_steps,omitempty"`
-	// EpochSpread is by what factor, less one, an epoch to come may be longer or shorter than EpochSeconds.
+	// EpochSpread is the relative deviation of later epochs from EpochSeconds.
 	EpochSpread float64 `json:"epoch_spread,omitempty"`
 	// EpochsSeen and StepsSeen count the evidence: ended epochs, and the weight of all step samples.
 	EpochsSeen int     `json:"epochs_seen"`
 	StepsSeen  float64 `json:"steps_seen"`
 
-	// Stragglers are the workers that were found to hold up the others, at most MaxStragglers.
+	// Stragglers are the workers that held up the others, at most MaxStragglers.
 	Stragglers []Straggler `json:"stragglers,omitempty"`
 }
 
-// EpochsLeft is what remains, for a job that still runs, after epochsDone epochs (fractions count), by the stop rule.
-// Without a fitted convergence the interval starts at one epoch, since the job may stop at any.
+// EpochsLeft predicts, by the stop rule, the epochs that remain for a running job after epochsDone epochs (fractions
+// count). Without a fitted convergence the interval starts at one epoch, since the job may stop at any.
 func (m Model) EpochsLeft(epochsDone float64, rule StopRule) Span {
 	limit := float64(max(rule.MaxEpochs, 0))
 	total := Span{Expected: limit, Low: limit, High: limit}
@@ -172,7 +172,8 @@ func (m Model) EpochsLeft(epochsDone float64, rule StopRule) Span {
 	}
 	left := Span{Expected: total.Expected - epochsDone, Low: total.Low - epochsDone, High: total.High - epochsDone}
 	if rule.MinDecrease > 0 {
-		// A job that still runs has not met the rule, whatever the curve says: it lacks between one calm epoch and all of them.
+		// A running job has not met the rule, whatever the curve says: it still lacks between one calm epoch and all of
+		// them.
 		patience := float64(max(rule.Patience, 1))
 		left = Span{Expected: math.Max(left.Expected, (1+patience)/2), Low: math.Max(left.Low, 1), High: math.Max(left.High, patience)}
 	}
@@ -184,9 +185,10 @@ func (m Model) EpochsLeft(epochsDone float64, rule StopRule) Span {
 	}
 }
 
-// EpochSecondsOn predicts one epoch on a configuration. What an observed epoch took beyond its steps (validation,
-// loading, checkpoints) is added to every configuration unchanged. stepsPerEpoch depends on the global batch; an epoch
-// that had more or fewer steps than it says has them everywhere. False where neither an epoch nor a step was ever measured.
+// EpochSecondsOn predicts one epoch on a configuration. The time of an observed epoch beyond its steps (validation,
+// loading, checkpoints) is added to every configuration unchanged. stepsPerEpoch depends on the global batch; if an
+// observed epoch had more or fewer steps than it says, so have all predicted epochs. It returns false if neither an
+// epoch nor a step was ever measured.
 func (m Model) EpochSecondsOn(cfg Config, stepsPerEpoch func(Config) float64) (float64, bool) {
 	if m.EpochSeconds > 0 && cfg == m.EpochConfig {
 		return m.EpochSeconds, true
@@ -205,8 +207,8 @@ func (m Model) EpochSecondsOn(cfg Config, stepsPerEpoch func(Config) float64) (f
 	return overhead + more*stepsPerEpoch(cfg)*m.Speed.StepSeconds(cfg), true
 }
 
-// RemainingSeconds predicts the time that a job still needs if it ran on cfg from now on: epochs left, times seconds
-// per epoch. The interval combines both uncertainties. False where nothing about the job's speed is known.
+// RemainingSeconds predicts the time that a job still needs on cfg: epochs left times seconds per epoch. The interval
+// combines both uncertainties. It returns false if the job's speed is unknown.
 func (m Model) RemainingSeconds(cfg Config, epochsDone float64, rule StopRule, stepsPerEpoch func(Config) float64) (Span, bool) {
 	each, ok := m.EpochSecondsOn(cfg, stepsPerEpoch)
 	if !ok {

@@ -190,7 +190,7 @@ func TestRemainingSeconds(t *testing.T) {
 	}
 }
 
-// TestARunningJobHasNotConverged: the curve says that the job should have stopped long ago, yet it runs.
+// TestARunningJobHasNotConverged: by the curve the job should have stopped long ago, yet it runs.
 func TestARunningJobHasNotConverged(t *testing.T) {
 	m := Model{Convergence: &Convergence{Hyperbola: Hyperbola{B0: 1, B1: 1}, Scale: 1}}
 	for _, tc := range []struct {
@@ -203,7 +203,7 @@ func TestARunningJobHasNotConverged(t *testing.T) {
 	}
 }
 
-// TestEpochsOfMoreSteps: an epoch had twice the steps that the batch says, which is no time beside the steps.
+// TestEpochsOfMoreSteps: an epoch had twice the steps that the batch implies; the extra time belongs to these steps.
 func TestEpochsOfMoreSteps(t *testing.T) {
 	steps := func(c Config) float64 { return 1000 / float64(c.Workers) }
 	one, two := Config{Workers: 1, Nodes: 1, LocalBatch: 1}, Config{Workers: 2, Nodes: 1, LocalBatch: 1}

@@ -1,6 +1,7 @@
 package train
 
-// EditDistance is the Levenshtein distance of two words: the near miss of a mistyped name is the one at the smallest distance.
+// EditDistance returns the Levenshtein distance of two words; the suggestion for a mistyped name is the known name at
+// the smallest distance.
 func EditDistance(a, b string) int {
 	x, y := []rune(a), []rune(b)
 	row := make([]int, len(y)+1)
@@ -21,7 +22,7 @@ func EditDistance(a, b string) int {
 	return row[len(y)]
 }
 
-// NearMiss gives the known name that s was probably meant to be, or "".
+// NearMiss returns the known name that s was probably meant to be, or "".
 func NearMiss(s string, known []string) string {
 	best, at := max(len(s)/3, 2)+1, ""
 	for _, k := range known {

@@ -16,19 +16,20 @@ type NodeID string
 // DeviceID names a device on its node: "gpu:0", "cpu:3".
 type DeviceID string
 
-// Kind of the device: the part of its id before the colon.
+// Kind returns the kind of the device: the part of its id before the colon.
 func (d DeviceID) Kind() DeviceKind {
 	kind, _, _ := strings.Cut(string(d), ":")
 	return DeviceKind(kind)
 }
 
-// Board is the GPU of a device: the device itself, but for an instance of a partitioned one (gpu:0:1 is of gpu:0).
+// Board returns the GPU of a device: the device itself, except for an instance of a partitioned GPU (gpu:0:1 belongs to
+// gpu:0).
 func (d DeviceID) Board() DeviceID {
 	board, _, _ := strings.Cut(d.Index(), ":")
 	return DeviceID(string(d.Kind()) + ":" + board)
 }
 
-// Index of the device: the part of its id after the colon.
+// Index returns the index of the device: the part of its id after the colon.
 func (d DeviceID) Index() string {
 	_, index, _ := strings.Cut(string(d), ":")
 	return index
@@ -43,7 +44,7 @@ func JoinDevices(ids []DeviceID) string {
 	return strings.Join(words, ",")
 }
 
-// SameDevices says whether a and b hold the same devices, in any order.
+// SameDevices reports whether a and b hold the same devices, in any order.
 func SameDevices(a, b []DeviceID) bool {
 	if len(a) != len(b) {
 		return false
@@ -52,7 +53,7 @@ func SameDevices(a, b []DeviceID) bool {
 	return slices.Equal(x, y)
 }
 
-// DeviceKind tells GPUs from CPU slots.
+// DeviceKind distinguishes GPUs from CPU slots.
 type DeviceKind string
 
 // The kinds of device.
@@ -61,25 +62,26 @@ const (
 	KindCPU DeviceKind = "cpu"
 )
 
-// Device is what the planner hands out: whole, or to jobs that share it by memory.
+// Device is what the planner allocates: whole, or by memory to jobs that share it.
 type Device struct {
 	ID    DeviceID   `json:"id"`
 	Kind  DeviceKind `json:"kind"`
 	Model string     `json:"model,omitempty"`
 	UUID  string     `json:"uuid,omitempty"`
-	// Driver is the version of what drives it: what was measured with another one may not hold any more.
+	// Driver is the version of its driver: measurements under another version may no longer hold.
 	Driver string     `json:"driver,omitempty"`
 	Memory unit.Bytes `json:"memory_bytes,omitempty"`
-	// IdleWatts is what it draws without work, BusyWatts what it draws at most, its power limit; 0 where that is unknown.
+	// IdleWatts is its power without work, BusyWatts its highest power, which is its power limit; 0 if unknown.
 	IdleWatts float64 `json:"idle_watts,omitempty"`
 	BusyWatts float64 `json:"busy_watts,omitempty"`
 	// Core is the processor that a CPU slot stands for.
 	Core int `json:"core,omitempty"`
-	// Simulated is set for a GPU that only exists on paper: its jobs run on processors.
+	// Simulated is set for a GPU that does not exist: its jobs run on processors.
 	Simulated bool `json:"simulated,omitempty"`
 	// Enforcement is what holds jobs that share the device to their parts.
 	Enforcement Enforcement `json:"enforcement,omitempty"`
-	// Resource is the extended resource under which a kubelet accounts for this one device, Units how many of it are the whole device.
+	// Resource is the extended resource under which a kubelet accounts for this one device, Units the number of its
+	// units in the whole device.
 	Resource string `json:"resource,omitempty"`
 	Units    int    `json:"units,omitempty"`
 }
@@ -89,19 +91,21 @@ type Enforcement string
 
 // The levels, the weakest first.
 const (
-	// EnforcedByNobody: what is used is not even measured. Such devices are not shared by memory.
-	EnforcedByNobody Enforcement = "none"
-	// EnforcedByAdvice: the job is told its part, what it uses is measured, and one that uses more leaves at its epoch's end.
+	// NotEnforced: use is not even measured. Such devices are not shared by memory.
+	NotEnforced Enforcement = "none"
+	// EnforcedByAdvice: the job knows its part, its use is measured, and a job that uses more leaves at its epoch's
+	// end.
 	EnforcedByAdvice Enforcement = "advisory"
-	// EnforcedByMPS: NVIDIA's Multi-Process Service refuses the job more than its part, too.
+	// EnforcedByMPS: in addition, NVIDIA's Multi-Process Service refuses the job more than its part.
 	EnforcedByMPS Enforcement = "mps"
-	// EnforcedByMIG: the device is an instance of a partitioned GPU, with memory and processors of its own, for one job.
+	// EnforcedByMIG: the device is an instance of a partitioned GPU, with memory and processors of its own, for one
+	// job.
 	EnforcedByMIG Enforcement = "mig"
 )
 
-// Weakest is the level of a job that has all these devices; empty where there are none.
+// Weakest returns the level of a job that has all these devices; empty for no devices.
 func Weakest(devices []Device) Enforcement {
-	order := []Enforcement{EnforcedByNobody, EnforcedByAdvice, EnforcedByMPS, EnforcedByMIG}
+	order := []Enforcement{NotEnforced, EnforcedByAdvice, EnforcedByMPS, EnforcedByMIG}
 	least := len(order)
 	for i := range devices {
 		least = min(least, max(slices.Index(order, devices[i].Enforcement), 0))
@@ -112,10 +116,11 @@ func Weakest(devices []Device) Enforcement {
 	return order[least]
 }
 
-// SharingLabel is on the nodes whose devices may be shared, with the value "true". Where no node has it, all may.
+// SharingLabel marks, with the value "true", the nodes whose devices may be shared. If no node has it, all devices may
+// be shared.
 const SharingLabel = "gpushare"
 
-// Backend says what starts processes on a node.
+// Backend is what starts processes on a node.
 type Backend string
 
 // The back ends.
@@ -124,18 +129,18 @@ const (
 	BackendKubernetes Backend = "kubernetes" // pods
 )
 
-// What a device is taken to draw where nobody says: that of a large accelerator, and of a core of a server.
+// The assumed power of a device with unknown power: that of a large accelerator, and of a core of a server.
 const (
 	typicalGPUWatts = 300
 	typicalCPUWatts = 10
-	// idlePart is what a device draws without work, of what it draws at most.
+	// idlePart is the power without work as a fraction of the highest power.
 	idlePart = 0.2
 )
 
-// Type is what devices have in common that run the same job alike.
+// Type is the same for devices that run the same job alike.
 func (d *Device) Type() string { return cmp.Or(d.Model, string(d.Kind)) }
 
-// BusyPower is what the device draws at most.
+// BusyPower returns the highest power of the device.
 func (d *Device) BusyPower() unit.Power {
 	switch {
 	case d.BusyWatts > 0:
@@ -146,8 +151,8 @@ func (d *Device) BusyPower() unit.Power {
 	return unit.Watts(typicalGPUWatts)
 }
 
-// Share is the least part of the device with so much memory that can be accounted for; 0 where it cannot be shared: it has not so much, does not tell, or is a
-// part itself.
+// Share returns the smallest part of the device with at least the given memory that can be accounted for. It returns 0
+// for a device that cannot be shared: it has less memory, does not report it, or is a part itself.
 func (d *Device) Share(memory unit.Bytes) unit.Bytes {
 	switch {
 	case memory <= 0 || memory > d.Memory || d.Enforcement == EnforcedByMIG:
@@ -158,7 +163,8 @@ func (d *Device) Share(memory unit.Bytes) unit.Bytes {
 	return unit.Bytes(int64(d.UnitsOf(memory)) * int64(d.Memory) / int64(d.Units))
 }
 
-// UnitsOf is how many units of its resource so much memory of the device is, rounded up; all of them for 0, which stands for the whole device.
+// UnitsOf returns the number of units of its resource for the given memory of the device, rounded up; all units for 0,
+// which means the whole device.
 func (d *Device) UnitsOf(memory unit.Bytes) int {
 	whole := max(d.Units, 1)
 	if memory <= 0 || memory >= d.Memory {
@@ -167,7 +173,7 @@ func (d *Device) UnitsOf(memory unit.Bytes) int {
 	return int((int64(memory)*int64(whole) + int64(d.Memory) - 1) / int64(d.Memory))
 }
 
-// IdlePower is what the device draws without work.
+// IdlePower returns the power of the device without work.
 func (d *Device) IdlePower() unit.Power {
 	if d.IdleWatts > 0 {
 		return min(unit.Watts(d.IdleWatts), d.BusyPower())
@@ -178,9 +184,9 @@ func (d *Device) IdlePower() unit.Power {
 // Node is a machine as its agent reports it.
 type Node struct {
 	ID NodeID `json:"id"`
-	// Backend says what starts processes here. A gang spans nodes only where that is Kubernetes.
+	// Backend is what starts processes on the node. A gang spans nodes only on Kubernetes.
 	Backend Backend `json:"backend,omitempty"`
-	// Name is what Kubernetes calls the node, Labels the labels that it has there.
+	// Name is the node's name in Kubernetes, Labels are its labels there.
 	Name    string            `json:"name,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`
 	BootID  string            `json:"boot_id"`
@@ -189,22 +195,22 @@ type Node struct {
 	Devices []Device          `json:"devices"`
 	// ContainerRuntime is docker, podman or empty.
 	ContainerRuntime string `json:"container_runtime,omitempty"`
-	// JobAPI is the host:port and JobAPISocket the Unix socket where training code reaches the agent.
+	// JobAPI is the host:port and JobAPISocket the Unix socket at which training code reaches the agent.
 	JobAPI       string `json:"job_api"`
 	JobAPISocket string `json:"job_api_socket,omitempty"`
-	// MPSDir is where processes reach the daemon of NVIDIA's Multi-Process Service; empty where none runs.
+	// MPSDir is where processes reach the daemon of NVIDIA's Multi-Process Service; empty if none runs.
 	MPSDir string `json:"mps_dir,omitempty"`
-	// Meters names what measures energy here, e.g. nvml, rapl, modelled.
+	// Meters names the power meters of the node, e.g. nvml, rapl, modelled.
 	Meters []string `json:"meters,omitempty"`
-	// MeterTroubles says of the meters that were found or asked for and do not work why not.
+	// MeterTroubles says why meters that were found or asked for do not work, by name.
 	MeterTroubles map[string]string `json:"meter_troubles,omitempty"`
-	// Probes are the addresses, as host:port, at which the agent answers probes of the network.
+	// Probes are the addresses, as host:port, at which the agent answers network probes.
 	Probes []string `json:"probe_addresses,omitempty"`
-	// SeenAt is refreshed by the agent every few seconds: an old one means a node that is gone.
+	// SeenAt is refreshed by the agent every few seconds: an old time means that the node is gone.
 	SeenAt time.Time `json:"seen_at"`
 }
 
-// Has says whether the node has all of these labels.
+// Has reports whether the node has all of these labels.
 func (n *Node) Has(labels map[string]string) bool {
 	for key, want := range labels {
 		if value, found := n.Labels[key]; !found || value != want {
@@ -214,7 +220,8 @@ func (n *Node) Has(labels map[string]string) bool {
 	return true
 }
 
-// IsLabel says whether a node of Kubernetes can have such a label: a key, with a domain before a slash or without, and a value that may be empty.
+// IsLabel reports whether a Kubernetes node can have such a label: a key, with or without a domain before a slash, and
+// a value that may be empty.
 func IsLabel(key, value string) bool {
 	const longestDomain = 253
 	domain, name, split := strings.Cut(key, "/")
@@ -227,7 +234,7 @@ func IsLabel(key, value string) bool {
 	return len(name) <= longestLabel && labelWord(name) && len(value) <= longestLabel && (value == "" || labelWord(value))
 }
 
-// labelWord says whether s is letters, digits, '-', '_' and '.', with a letter or digit at both ends.
+// labelWord reports whether s consists of letters, digits, '-', '_' and '.', with a letter or digit at both ends.
 func labelWord(s string) bool {
 	plain := func(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' }
 	for i := range len(s) {
@@ -246,3 +253,6 @@ func JoinLabels(labels map[string]string) string {
 	}
 	return strings.Join(words, ",")
 }
+
+// NodeStale is the age of SeenAt at which a person should take a node for gone: agents write every few seconds.
+const NodeStale = 20 * time.Second

@@ -2,8 +2,8 @@ package train
 
 import "math"
 
-// Config is a configuration of a job as far as its speed depends on it: how many workers on how many nodes, how many
-// parameter servers, and the samples per worker and step (zero: the typical one of the job).
+// Config is a configuration of a job as far as its speed depends on it: the number of workers, nodes and parameter
+// servers, and the samples per worker and step (zero: the job's typical number).
 type Config struct {
 	Workers    int `json:"workers"`
 	Servers    int `json:"servers,omitempty"`
@@ -17,15 +17,17 @@ type SpeedKind string
 const (
 	// SpeedAllReduce covers one worker alone and data-parallel workers that average their gradients.
 	SpeedAllReduce SpeedKind = "all_reduce"
-	// SpeedServersSync and SpeedServersAsync are parameter servers, as in Optimus.
-	SpeedServersSync  SpeedKind = "servers_sync"
+	// SpeedServersSync is for parameter servers whose workers wait for each other, as in Optimus.
+	SpeedServersSync SpeedKind = "servers_sync"
+	// SpeedServersAsync is for parameter servers whose workers do not wait for each other, as in Optimus.
 	SpeedServersAsync SpeedKind = "servers_async"
 )
 
-// AllReduce is Pollux's step time (OSDI'21, section 3.2) in seconds: compute ComputeFixed + ComputePerSample*batch, network
-// LocalBase + LocalPerWorker*(n-2) on one node, or CrossBase + CrossPerWorker*(n-2) + CrossPerPeer*(n/nodes-1) over
-// several, where the last term is ours: workers of one node share its link. Both parts overlap by the exponent:
-// (compute^Overlap + network^Overlap)^(1/Overlap), from 1 (one after the other) to 10 (almost hidden).
+// AllReduce is Pollux's step time (OSDI'21, section 3.2) in seconds. Compute is ComputeFixed + ComputePerSample*batch.
+// The network is LocalBase + LocalPerWorker*(n-2) on one node, or CrossBase + CrossPerWorker*(n-2) +
+// CrossPerPeer*(n/nodes-1) over several, where the last term is ours: workers of one node share its link. Both parts
+// overlap by the exponent: (compute^Overlap + network^Overlap)^(1/Overlap), from 1 (one after the other) to 10 (almost
+// hidden).
 type AllReduce struct {
 	ComputeFixed     float64 `json:"compute_fixed_seconds"`
 	ComputePerSample float64 `json:"compute_seconds_per_sample"`
@@ -37,13 +39,13 @@ type AllReduce struct {
 	Overlap          float64 `json:"overlap"`
 }
 
-// ComputeSeconds is one forward and backward pass of one worker, without the network: the cost of one more pass when
-// gradients are accumulated.
+// ComputeSeconds returns the time of one forward and backward pass of one worker, without the network: the cost of one
+// more pass when gradients are accumulated.
 func (a AllReduce) ComputeSeconds(cfg Config) float64 {
 	return a.ComputeFixed + a.ComputePerSample*float64(cfg.LocalBatch)
 }
 
-// NetworkSeconds is the gradient exchange of one step if nothing overlapped; zero for one worker.
+// NetworkSeconds returns the time of the gradient exchange of one step without overlap; zero for one worker.
 func (a AllReduce) NetworkSeconds(cfg Config) float64 {
 	more := float64(max(cfg.Workers-2, 0))
 	switch {
@@ -56,7 +58,7 @@ func (a AllReduce) NetworkSeconds(cfg Config) float64 {
 	return a.CrossBase + a.CrossPerWorker*more + a.CrossPerPeer*peers
 }
 
-// StepSeconds is one optimizer step. Powers are taken of the ratio, so that no size of a step overflows.
+// StepSeconds returns the time of one optimizer step. It takes powers of the ratio, so that no step size overflows.
 func (a AllReduce) StepSeconds(cfg Config) float64 {
 	compute, network := a.ComputeSeconds(cfg), a.NetworkSeconds(cfg)
 	long, short := math.Max(compute, network), math.Min(compute, network)
@@ -79,7 +81,7 @@ type Servers struct {
 	PerServer float64 `json:"seconds_per_server"`
 }
 
-// StepSeconds is the time of one step of the whole job.
+// StepSeconds returns the time of one step of the whole job.
 func (s Servers) StepSeconds(cfg Config, async bool) float64 {
 	w, p := float64(max(cfg.Workers, 1)), float64(max(cfg.Servers, 1))
 	seconds := s.PerSample*float64(cfg.LocalBatch) + s.Fixed + s.PerShare*w/p + s.PerWorker*w + s.PerServer*p
@@ -93,28 +95,28 @@ func (s Servers) StepSeconds(cfg Config, async bool) float64 {
 type Measured struct {
 	Config
 	StepSeconds float64 `json:"step_seconds"`
-	// Weight is how many steps (or whatever else was counted) the mean rests on.
+	// Weight is the number of steps (or other units) in the mean.
 	Weight float64 `json:"weight"`
 }
 
-// Speed predicts the time of one step on any configuration. A configuration that was measured is answered with its
-// mean; all others with the fitted form. libs/curve pulls each fit towards a stated prior, so that one measured
-// configuration suffices for a prediction; RelativeError says how far to trust it.
+// Speed predicts the time of one step on any configuration: the mean for a measured configuration, the fitted form for
+// all others. libs/curve pulls each fit towards a stated prior, so that one measured configuration suffices for a
+// prediction; RelativeError gives its uncertainty.
 type Speed struct {
 	Kind      SpeedKind `json:"kind,omitempty"`
 	AllReduce AllReduce `json:"all_reduce,omitzero"`
 	Servers   Servers   `json:"servers,omitzero"`
-	// TypicalBatch stands in for a LocalBatch of zero.
+	// TypicalBatch replaces a LocalBatch of zero.
 	TypicalBatch int `json:"typical_batch,omitempty"`
 	// FitError is the weighted root mean square relative residual on the measured configurations.
 	FitError float64    `json:"fit_error"`
 	Measured []Measured `json:"measured,omitempty"`
 }
 
-// Known says whether anything was measured. Where not, StepSeconds and StepsPerSecond are zero.
+// Known reports whether anything was measured. If not, StepSeconds and StepsPerSecond return zero.
 func (s Speed) Known() bool { return len(s.Measured) > 0 }
 
-// normal fills in the typical batch, so that configurations compare.
+// normal fills in the typical batch, so that configurations can be compared.
 func (s Speed) normal(cfg Config) Config {
 	if cfg.LocalBatch <= 0 {
 		cfg.LocalBatch = s.TypicalBatch
@@ -123,7 +125,7 @@ func (s Speed) normal(cfg Config) Config {
 	return cfg
 }
 
-// Observed is the mean step time of a configuration that was measured.
+// Observed returns the mean step time of a measured configuration.
 func (s Speed) Observed(cfg Config) (Measured, bool) {
 	cfg = s.normal(cfg)
 	for _, m := range s.Measured {
@@ -134,7 +136,7 @@ func (s Speed) Observed(cfg Config) (Measured, bool) {
 	return Measured{}, false
 }
 
-// StepSeconds predicts one step of the whole job: measured where possible, fitted elsewhere.
+// StepSeconds predicts one step of the whole job: measured if possible, else fitted.
 func (s Speed) StepSeconds(cfg Config) float64 {
 	if m, ok := s.Observed(cfg); ok {
 		return m.StepSeconds
@@ -142,7 +144,7 @@ func (s Speed) StepSeconds(cfg Config) float64 {
 	return s.FittedSeconds(cfg)
 }
 
-// FittedSeconds is the fitted form alone, also where there is a measurement.
+// FittedSeconds returns the value of the fitted form, even for a measured configuration.
 func (s Speed) FittedSeconds(cfg Config) float64 {
 	if !s.Known() {
 		return 0
@@ -156,7 +158,7 @@ func (s Speed) FittedSeconds(cfg Config) float64 {
 	return s.AllReduce.StepSeconds(cfg)
 }
 
-// StepsPerSecond is the inverse of StepSeconds; zero where nothing is known.
+// StepsPerSecond is the inverse of StepSeconds; zero if nothing is known.
 func (s Speed) StepsPerSecond(cfg Config) float64 {
 	if seconds := s.StepSeconds(cfg); seconds > 0 {
 		return 1 / seconds
@@ -164,17 +166,19 @@ func (s Speed) StepsPerSecond(cfg Config) float64 {
 	return 0
 }
 
-// What a prediction may be wrong by, as fractions. The figures are chosen so that on the published step times of six
-// applications about two thirds of the errors stay below RelativeError.
+// The possible relative errors of a prediction. They are chosen so that on the published step times of six applications
+// about two thirds of the errors stay below RelativeError.
 const (
-	measuredError    = 0.03 // a mean of the same configuration
-	oneConfiguration = 0.45 // divided by the number of configurations: what the prior may be wrong by
-	perDoubling      = 0.06 // each doubling of workers, servers or batch away from the nearest measurement
-	unseenNetwork    = 0.10 // the first step beyond one worker, or beyond one node
-	unknownRelative  = 1.0  // nothing measured
+	measuredError = 0.03 // a mean of the same configuration
+	// oneConfiguration, divided by the number of configurations, is the possible error of the prior.
+	oneConfiguration = 0.45
+	// perDoubling counts for each doubling of workers, servers or batch away from the nearest measurement.
+	perDoubling     = 0.06
+	unseenNetwork   = 0.10 // the first step beyond one worker, or beyond one node
+	unknownRelative = 1.0  // nothing measured
 )
 
-// RelativeError is how far, as a fraction, the predicted step time on cfg may be off (about one standard deviation):
+// RelativeError returns the possible relative error of the predicted step time on cfg (about one standard deviation):
 // the fit's own residual, growing with the distance to the nearest measured configuration.
 func (s Speed) RelativeError(cfg Config) float64 {
 	if _, ok := s.Observed(cfg); ok {
@@ -183,7 +187,8 @@ func (s Speed) RelativeError(cfg Config) float64 {
 	cfg = s.normal(cfg)
 	nearest := unknownRelative
 	for _, m := range s.Measured {
-		away := perDoubling * (doublings(cfg.Workers, m.Workers) + doublings(cfg.Servers, m.Servers) + doublings(cfg.LocalBatch, m.LocalBatch))
+		distance := doublings(cfg.Workers, m.Workers) + doublings(cfg.Servers, m.Servers)
+		away := perDoubling * (distance + doublings(cfg.LocalBatch, m.LocalBatch))
 		if reach(cfg) > reach(m.Config) {
 			away += unseenNetwork
 		}

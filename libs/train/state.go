@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// State is what a person sees of a job.
+// State is the state of a job as a person sees it.
 type State string
 
 // The states.
@@ -17,7 +17,7 @@ const (
 	StateStarting   State = "starting"
 	StateProfiling  State = "profiling" // runs, first epoch not finished yet
 	StateRunning    State = "running"
-	StatePreempting State = "preempting" // asked to leave at the epoch's end
+	StatePreempting State = "preempting" // asked to stop at the epoch's end
 	StatePreempted  State = "preempted"
 	StateRecovering State = "recovering" // an attempt was lost, the next one follows
 	StateSucceeded  State = "succeeded"
@@ -26,18 +26,18 @@ const (
 	StateRejected   State = "rejected"
 )
 
-// Terminal says whether no fact changes the state any more.
+// Terminal reports whether the state is final.
 func (s State) Terminal() bool {
 	return s == StateSucceeded || s == StateFailed || s == StateCancelled || s == StateRejected
 }
 
-// Active says whether processes of the job may exist.
+// Active reports whether processes of the job may exist.
 func (s State) Active() bool {
 	return s == StateStarting || s == StateProfiling || s == StateRunning || s == StatePreempting
 }
 
-// Stay as a Transition's To leaves the state as it is.
-const Stay State = "*"
+// SameState as a Transition's To leaves the state unchanged.
+const SameState State = "*"
 
 // Transition is one row of the table: a fact moves a job from one of the states to another.
 type Transition struct {
@@ -46,8 +46,8 @@ type Transition struct {
 	To   State
 }
 
-// Transitions is the whole table. Facts of different services may overtake each other on the bus, so a fact is legal in every state in
-// which it can truthfully arrive; terminal states absorb everything.
+// Transitions returns the whole table. Facts of different services may overtake each other on the bus, so a fact is
+// legal in every state in which it can truthfully arrive; terminal states absorb everything.
 func Transitions() []Transition {
 	waiting := []State{StateSubmitted, StateQueued, StatePreempted, StateRecovering}
 	running := []State{StateProfiling, StateRunning, StatePreempting}
@@ -57,27 +57,27 @@ func Transitions() []Transition {
 		{"submitted", []State{StateNone}, StateSubmitted},
 		{"admitted", []State{StateSubmitted}, StateQueued},
 		{"rejected", []State{StateNone, StateSubmitted}, StateRejected},
-		{"tuned", all, Stay},
-		{"queued", waiting, Stay},
+		{"tuned", all, SameState},
+		{"queued", waiting, SameState},
 		{"queued", []State{StateStarting}, StateQueued}, // the devices were taken back before anything started
-		{"queued", running, Stay},
+		{"queued", running, SameState},
 		{"planned", []State{StateQueued, StatePreempted, StateRecovering}, StateStarting},
-		{"planned", active, Stay},
+		{"planned", active, SameState},
 		{"started", all, StateProfiling},
 		{"epoch_ended", []State{StateProfiling, StateStarting}, StateRunning},
-		{"epoch_ended", []State{StateRunning, StatePreempting, StatePreempted, StateRecovering}, Stay},
-		{"checkpoint_written", all, Stay},
+		{"epoch_ended", []State{StateRunning, StatePreempting, StatePreempted, StateRecovering}, SameState},
+		{"checkpoint_written", all, SameState},
 		{"stop_requested", active, StatePreempting},
 		{"stop_withdrawn", []State{StatePreempting}, StateRunning},
-		{"stop_withdrawn", slices.Concat(waiting, []State{StateStarting, StateProfiling, StateRunning}), Stay},
+		{"stop_withdrawn", slices.Concat(waiting, []State{StateStarting, StateProfiling, StateRunning}), SameState},
 		{"preempted", all, StatePreempted},
 		{"attempt_lost", all, StateRecovering},
-		{"reestimated", all, Stay},
-		{"straggling", all, Stay},
-		{"outgrew", all, Stay},
-		{"converged", all, Stay},
-		{"overspent", all, Stay},
-		{"cancel_requested", all, Stay},
+		{"reestimated", all, SameState},
+		{"straggling", all, SameState},
+		{"outgrew", all, SameState},
+		{"converged", all, SameState},
+		{"overspent", all, SameState},
+		{"cancel_requested", all, SameState},
 		{"succeeded", all, StateSucceeded},
 		{"failed", all, StateFailed},
 		{"cancelled", all, StateCancelled},
@@ -87,11 +87,11 @@ func Transitions() []Transition {
 // ErrIllegal marks a fact that cannot happen in the job's state.
 var ErrIllegal = errors.New("illegal transition")
 
-// Next gives the state of a job in state from after the fact.
+// Next returns the state of a job after the fact.
 func Next(from State, fact string) (State, error) {
 	for _, t := range Transitions() {
 		if t.Fact == fact && slices.Contains(t.From, from) {
-			if t.To == Stay {
+			if t.To == SameState {
 				return from, nil
 			}
 			return t.To, nil

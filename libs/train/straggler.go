@@ -2,7 +2,7 @@ package train
 
 import "time"
 
-// MaxStragglers bounds for how many slow workers a job is moved in its whole life.
+// MaxStragglers bounds the number of slow workers for which a job is moved in its whole life.
 const MaxStragglers = 3
 
 // Straggler is a worker that held up the others of its attempt.
@@ -13,6 +13,6 @@ type Straggler struct {
 	Device  DeviceID `json:"device"`
 	// Slowdown is its time for a step, waiting excluded, over the median of the attempt's workers.
 	Slowdown float64 `json:"slowdown"`
-	// ToldAt is when it was found; zero in old records.
-	ToldAt time.Time `json:"told_at,omitzero"`
+	// FoundAt is the time when it was found; zero in old records.
+	FoundAt time.Time `json:"told_at,omitzero"`
 }

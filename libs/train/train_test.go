@@ -78,7 +78,7 @@ func TestPartsOfADevice(t *testing.T) {
 	if got := instance.Share(unit.GiB); got != 0 {
 		t.Errorf("%s of an instance of a partitioned GPU: it is a part itself", got)
 	}
-	if got := train.Weakest([]train.Device{instance, {Enforcement: train.EnforcedByMPS}}); got != train.EnforcedByMPS || train.Weakest(nil) != "" || train.Weakest([]train.Device{{}}) != train.EnforcedByNobody {
+	if got := train.Weakest([]train.Device{instance, {Enforcement: train.EnforcedByMPS}}); got != train.EnforcedByMPS || train.Weakest(nil) != "" || train.Weakest([]train.Device{{}}) != train.NotEnforced {
 		t.Errorf("the weakest level is %s", got)
 	}
 	if got := (&train.Device{}).Share(1); got != 0 {

@@ -1,5 +1,5 @@
-// Package unit holds the physical quantities that cross package borders: energy, power and memory.
-// It decides nothing but how they are stored and converted.
+// Package unit holds the physical quantities that cross package borders: energy, power and memory. It decides only how
+// they are stored and converted.
 package unit
 
 import (
@@ -20,13 +20,13 @@ const (
 	KilowattHour        = 3_600_000 * Joule
 )
 
-// Joules gives e in joules.
+// Joules returns e in joules.
 func (e Energy) Joules() float64 { return float64(e) / float64(Joule) }
 
-// KilowattHours gives e in kWh.
+// KilowattHours returns e in kWh.
 func (e Energy) KilowattHours() float64 { return float64(e) / float64(KilowattHour) }
 
-// String prints e with a unit that a person reads easily.
+// String prints e with a unit that is easy to read.
 func (e Energy) String() string {
 	switch abs := math.Abs(e.Joules()); {
 	case abs >= 100_000:
@@ -47,13 +47,13 @@ const (
 	Watt            = 1_000_000 * Microwatt
 )
 
-// Watts turns a number of watts into a Power.
+// Watts converts a number of watts into a Power.
 func Watts(w float64) Power { return Power(math.Round(w * float64(Watt))) }
 
-// Watts gives p in watts.
+// Watts returns p in watts.
 func (p Power) Watts() float64 { return float64(p) / float64(Watt) }
 
-// Over is the energy that p spends in d.
+// Over returns the energy that p spends in d.
 func (p Power) Over(d time.Duration) Energy {
 	return Energy(math.Round(float64(p) * d.Seconds()))
 }
@@ -69,7 +69,7 @@ const (
 	GiB        = 1024 * MiB
 )
 
-// MiB gives b in mebibytes, rounded up, as the RESERVED_MEM variable of a job wants it.
+// MiB returns b in mebibytes, rounded up, as the RESERVED_MEM variable of a job needs it.
 func (b Bytes) MiB() int64 { return int64((b + MiB - 1) / MiB) }
 
 // String prints b with a binary unit.

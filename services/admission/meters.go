@@ -31,11 +31,11 @@ func newMeters() *meters {
 			Name: "switchyard_admission_admitted_total", Help: "Jobs accepted.",
 		}),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "switchyard_admission_submit_seconds", Help: "From the storing of a submission to the storing of its acceptance.",
+			Name: "switchyard_admission_submit_seconds", Help: "Time from storing a submission to storing its acceptance.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
 		}),
 		fill: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "switchyard_bus_fill_ratio", Help: "Share of its room that a stream or bucket has taken.",
+			Name: "switchyard_bus_fill_ratio", Help: "Used share of the room of a stream or bucket.",
 		}, []string{"stream"}),
 	}
 }

@@ -12,18 +12,18 @@ import (
 	"github.com/switchyard-dl/switchyard/services/admission/fit"
 )
 
-// resolve looks at the folders and the script of a spec on this machine.
+// resolve resolves the folders and the script of a spec on this machine.
 func resolve(spec train.Spec, roots []string) fit.Paths {
 	paths := fit.Paths{
-		CustomDir: look(spec.CustomDir), SnapshotsDir: look(spec.SnapshotsDir), DatasetsDir: look(spec.DatasetsDir), WorkDir: look(spec.WorkDir),
+		CustomDir: inspect(spec.CustomDir), SnapshotsDir: inspect(spec.SnapshotsDir), DatasetsDir: inspect(spec.DatasetsDir), WorkDir: inspect(spec.WorkDir),
 	}
 	if script := onHost(spec, paths); script != "" {
-		paths.Script = look(script)
+		paths.Script = inspect(script)
 	}
 	seen := map[string]bool{}
 	for _, root := range roots {
 		// A root that does not exist allows nothing.
-		if found := look(root); found.IsFolder && !seen[found.Resolved] {
+		if found := inspect(root); found.IsFolder && !seen[found.Resolved] {
 			seen[found.Resolved] = true
 			paths.Roots = append(paths.Roots, found.Resolved)
 		}
@@ -31,7 +31,8 @@ func resolve(spec train.Spec, roots []string) fit.Paths {
 	return paths
 }
 
-// onHost is the file on this machine that script_path means, or "" where it lies in an image or in a folder that is not given.
+// onHost returns the file on this machine that script_path names, or "" if it lies in an image or in a folder that the
+// spec does not give.
 func onHost(spec train.Spec, paths fit.Paths) string {
 	script := path.Clean(spec.ScriptPath)
 	for _, mount := range []struct {
@@ -48,8 +49,8 @@ func onHost(spec train.Spec, paths fit.Paths) string {
 	return script
 }
 
-// look follows symbolic links. Only absolute paths are looked at.
-func look(name string) fit.Path {
+// inspect follows symbolic links. It ignores paths that are not absolute.
+func inspect(name string) fit.Path {
 	if !filepath.IsAbs(name) {
 		return fit.Path{}
 	}
@@ -64,7 +65,7 @@ func look(name string) fit.Path {
 	return fit.Path{Resolved: resolved, IsFolder: info.IsDir()}
 }
 
-// fault says what is wrong without the path, which the reader knows.
+// fault describes an error without the path, which the reader knows.
 func fault(err error) string {
 	var at *fs.PathError
 	switch {

@@ -9,32 +9,34 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 const (
-	// keepEvery is how often old records are deleted and the bus is looked at.
+	// keepEvery is the interval of housekeeping.
 	keepEvery = time.Minute
-	// keepTimeout bounds one time.
+	// keepTimeout bounds one round of housekeeping.
 	keepTimeout = 30 * time.Second
-	// mostOld bounds how many records are deleted at a time; the watch lists the others again.
+	// mostOld bounds the number of records deleted at a time; the watch lists the others again.
 	mostOld = 1000
 )
 
-// retention deletes the records of jobs that ended long ago. While the facts of a job are on the stream its record must be there, too: a fact that is
-// delivered again would else be about a job that nobody knows, and another job of the same id could not tell its end.
+// retention deletes the records of jobs that ended long ago. While the facts of a job are on the stream, its record
+// must exist: otherwise a redelivered fact would be about an unknown job, and another job of the same id could not
+// report its end.
 type retention struct {
 	jobs *bus.KV[train.Job]
 	log  *slog.Logger
 	keep time.Duration
 
 	mu sync.Mutex
-	// old are the revisions of the records to delete.
+	// old holds the revisions of the records to delete.
 	old map[string]uint64
 }
 
-// see notes a record that may go.
-func (r *retention) see(now time.Time, e bus.Entry[train.Job], deleted bool) {
+// observe marks a record for deletion once its time has come.
+func (r *retention) observe(now time.Time, e bus.Entry[train.Job], deleted bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	job := e.Value
@@ -47,7 +49,7 @@ func (r *retention) see(now time.Time, e bus.Entry[train.Job], deleted bool) {
 	}
 }
 
-// sweep deletes what was noted.
+// sweep deletes the marked records.
 func (r *retention) sweep(ctx context.Context) error {
 	r.mu.Lock()
 	old := maps.Clone(r.old)
@@ -64,40 +66,35 @@ func (r *retention) sweep(ctx context.Context) error {
 	return nil
 }
 
-// alarm tells of streams and buckets that will soon take nothing more.
-type alarm struct {
+// fillAlarm warns of streams and buckets that will soon accept nothing more.
+type fillAlarm struct {
 	log    *slog.Logger
 	meters *meters
-	// rung are those that were told of.
-	rung map[string]bool
+	// warned holds the names already warned of.
+	warned map[string]bool
 }
 
-// look tells once of each that is almost full, and again when it was not so in between.
-func (a *alarm) look(all []bus.Usage) {
+// check warns once of each that is almost full, and again if it was not so in between.
+func (a *fillAlarm) check(all []bus.Usage) {
 	for _, u := range all {
 		a.meters.filled(u.Name, u.Share())
-		if u.AlmostFull() && !a.rung[u.Name] {
-			a.log.Warn("the bus is almost full: when it is, jobs can neither be submitted nor told of", "stream", u.Name, "bytes", u.Bytes, "max_bytes", u.MaxBytes)
+		if u.AlmostFull() && !a.warned[u.Name] {
+			a.log.Warn("the bus is almost full: once full, jobs can be neither submitted nor reported", "stream",
+				u.Name, "bytes", u.Bytes, "max_bytes", u.MaxBytes)
 		}
-		a.rung[u.Name] = u.AlmostFull()
+		a.warned[u.Name] = u.AlmostFull()
 	}
 }
 
-// housekeeping sweeps and looks until ctx ends.
-func housekeeping(ctx context.Context, b *bus.Bus, r *retention, a *alarm) error {
-	ticker := time.NewTicker(keepEvery)
-	defer ticker.Stop()
-	for {
-		keepHouse(ctx, b, r, a)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+// housekeeping sweeps and checks until ctx ends.
+func housekeeping(ctx context.Context, b *bus.Bus, r *retention, a *fillAlarm) error {
+	for range tick.Every(ctx, keepEvery) {
+		tidy(ctx, b, r, a)
 	}
+	return nil
 }
 
-func keepHouse(ctx context.Context, b *bus.Bus, r *retention, a *alarm) {
+func tidy(ctx context.Context, b *bus.Bus, r *retention, a *fillAlarm) {
 	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
 	defer cancel()
 	if err := r.sweep(ctx); err != nil && ctx.Err() == nil {
@@ -106,9 +103,9 @@ func keepHouse(ctx context.Context, b *bus.Bus, r *retention, a *alarm) {
 	all, err := b.Usage(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			a.log.Warn("how full the bus is is not known", "error", err)
+			a.log.Warn("bus usage unknown", "error", err)
 		}
 		return
 	}
-	a.look(all)
+	a.check(all)
 }

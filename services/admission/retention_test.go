@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -28,7 +28,7 @@ func TestOldRecordsGo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.see(now, bus.Entry[train.Job]{Key: string(id), Value: j, Revision: revision}, false)
+		r.observe(now, bus.Entry[train.Job]{Key: string(id), Value: j, Revision: revision}, false)
 		if id == "changed" {
 			if _, err := b.jobs.Swap(b.ctx, string(id), j, revision); err != nil {
 				t.Fatal(err)
@@ -53,9 +53,7 @@ func TestOldRecordsGo(t *testing.T) {
 
 func TestRecordsOutliveFacts(t *testing.T) {
 	for keep, fine := range map[time.Duration]bool{0: true, time.Hour: false, -time.Hour: false, 30 * 24 * time.Hour: true} {
-		s := Service{keep: keep, roots: []string{"/data"}}
-		s.identity.User, s.identity.Tenant = "ann", "default"
-		if err := s.Validate(run.Common{}); (err == nil) != fine {
+		if _, err := settings.Of("--keep-records", keep.String()); (err == nil) != fine {
 			t.Errorf("--keep-records %s: %v", keep, err)
 		}
 	}
@@ -63,9 +61,9 @@ func TestRecordsOutliveFacts(t *testing.T) {
 
 func TestTheAlarmRingsOnceEachTime(t *testing.T) {
 	var out bytes.Buffer
-	a := &alarm{log: slog.New(slog.NewTextHandler(&out, nil)), meters: newMeters(), rung: map[string]bool{}}
+	a := &fillAlarm{log: slog.New(slog.NewTextHandler(&out, nil)), meters: newMeters(), warned: map[string]bool{}}
 	for _, share := range []int64{79, 80, 95, 10, 81} {
-		a.look([]bus.Usage{{Name: "JOBS", Bytes: share, MaxBytes: 100, Refuses: true}, {Name: "SAMPLES", Bytes: 99, MaxBytes: 100}})
+		a.check([]bus.Usage{{Name: "JOBS", Bytes: share, MaxBytes: 100, Refuses: true}, {Name: "SAMPLES", Bytes: 99, MaxBytes: 100}})
 	}
 	if n := strings.Count(out.String(), "almost full"); n != 2 || strings.Contains(out.String(), "SAMPLES") {
 		t.Errorf("rang %d times: %s", n, out.String())

@@ -15,17 +15,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
-	"github.com/spf13/pflag"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/admission/fit"
 )
 
-// bench is a server with a test's own connections.
+// bench is a server with the test's own connections.
 type bench struct {
 	t    *testing.T
 	ctx  context.Context //nolint:containedctx // the deadline of one test
@@ -47,7 +48,7 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.raw.Close)
-	if b.jobs, err = bus.OpenKV[train.Job](ctx, b.bus, event.BucketJobs); err != nil {
+	if b.jobs, err = bus.OpenKV(ctx, b.bus, contract.Jobs); err != nil {
 		t.Fatal(err)
 	}
 	if b.root, err = filepath.EvalSymlinks(t.TempDir()); err != nil {
@@ -64,7 +65,7 @@ func (b *bench) serve() (stop func()) {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.ctx)
 	done := make(chan error, 1)
-	s := &Service{roots: []string{b.root}, identity: fit.Identity{User: "ann", Tenant: "vision"}}
+	s := New(settings.Admission{AllowRoots: []string{b.root}, IdentityUser: "ann", IdentityTenant: "vision"})
 	common := run.Common{NATS: b.url, HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: b.t.TempDir(), Node: "n"}
 	go func() { done <- run.Together(ctx, common, io.Discard, func(net.Addr) {}, s) }()
 	stopped := false
@@ -101,7 +102,7 @@ func (b *bench) sendAs(source, subject, body string) {
 	}
 }
 
-// await gives the record when it is as wanted.
+// await returns the record once it satisfies wanted.
 func (b *bench) await(id train.JobID, wanted func(train.Job) bool) train.Job {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.ctx)
@@ -126,7 +127,7 @@ func inState(s train.State) func(train.Job) bool {
 	return func(j train.Job) bool { return j.State == s }
 }
 
-// facts are the stored facts of the jobs as `id fact`, in their order.
+// facts returns the stored facts of the jobs as `id fact`, in their order.
 func (b *bench) facts() []string {
 	b.t.Helper()
 	var all []string
@@ -136,7 +137,7 @@ func (b *bench) facts() []string {
 	return all
 }
 
-// messages are all messages of a stream so far.
+// messages returns all messages of a stream so far.
 func (b *bench) messages(stream string) []bus.Message {
 	b.t.Helper()
 	last, err := b.bus.LastSequence(b.ctx, stream)
@@ -159,7 +160,8 @@ func (b *bench) messages(stream string) []bus.Message {
 }
 
 func (b *bench) spec() string {
-	return fmt.Sprintf(`{"name":"mnist","script_path":"/custom/train.py","custom_dir":%q,"batch_size":64,"training_set_size":640,"max_epochs":3}`, b.root)
+	return fmt.Sprintf(`{"name":"mnist","script_path":"/custom/train.py","custom_dir":%q,"batch_size":64,"training_set_size":640,"max_epochs":3}`,
+		b.root)
 }
 
 func TestASubmissionIsAdmitted(t *testing.T) {
@@ -174,7 +176,7 @@ func TestASubmissionIsAdmitted(t *testing.T) {
 	if job := b.await("two", inState(train.StateQueued)); job.Message != "waits for the next plan, position 2 in the queue" {
 		t.Fatalf("message %q", job.Message)
 	}
-	// Its life goes on by the facts of the other services.
+	// The facts of the other services continue its life.
 	executor := bustestConnect(t, b, "executor")
 	if err := executor.Publish(b.ctx, event.JobFact("one", event.FactStarted, "attempt/1/started", event.Started{Attempt: 1, Devices: []train.DeviceID{"cpu:0"}})); err != nil {
 		t.Fatal(err)
@@ -204,7 +206,8 @@ func TestABadSubmissionIsRejectedWithEveryReason(t *testing.T) {
 	if job.Reason != "UnknownField" || job.Hint != "did you mean batch_size?" {
 		t.Fatalf("%s: %s (%s)", job.Reason, job.Message, job.Hint)
 	}
-	b.send("yard.job.many.submitted.v1", fmt.Sprintf(`{"name":"x","script_path":%q,"custom_dir":%q,"user":"bob"}`, b.root+"/train.py", b.root))
+	b.send("yard.job.many.submitted.v1",
+		fmt.Sprintf(`{"name":"x","script_path":%q,"custom_dir":%q,"user":"bob"}`, b.root+"/train.py", b.root))
 	job = b.await("many", inState(train.StateRejected))
 	var codes []string
 	for _, r := range job.Blockers {
@@ -218,7 +221,7 @@ func TestABadSubmissionIsRejectedWithEveryReason(t *testing.T) {
 	if job = b.await("huge", inState(train.StateRejected)); job.Reason != "TooLarge" {
 		t.Fatalf("%s: %s", job.Reason, job.Message)
 	}
-	// Escaped it would be six times as long as it is.
+	// Escaped, it would be six times as long.
 	b.send("yard.job.escapes.submitted.v1", `{"name":"`+strings.Repeat("<", event.MaxBodyBytes-20)+`"}`)
 	if job = b.await("escapes", inState(train.StateRejected)); job.Reason != "TooLarge" {
 		t.Fatalf("%s: %s", job.Reason, job.Message)
@@ -245,7 +248,7 @@ func TestTheFirstSubmissionStands(t *testing.T) {
 	want := []string{
 		"a submitted", "a submitted", "a submitted", "a submitted", "a admitted", "a conflicted", "a conflicted", "z submitted", "z admitted",
 	}
-	// How many of the submissions are stored before the first answer depends on timing; each has its answer once.
+	// Timing decides how many submissions are stored before the first answer; each gets its answer once.
 	if diff := cmp.Diff(counts(want), counts(b.facts())); diff != "" {
 		t.Fatal(diff)
 	}
@@ -293,7 +296,8 @@ func TestPoisonDoesNotBlockTheStream(t *testing.T) {
 	}
 }
 
-// TestASpoiledRecordIsSetAside has records in the register that are none: what is said of their jobs is set aside, and all others go on.
+// TestASpoiledRecordIsSetAside puts invalid records into the register: facts about their jobs go to POISON, and all
+// other jobs go on.
 func TestASpoiledRecordIsSetAside(t *testing.T) {
 	b := newBench(t)
 	b.send("$KV.jobs.bad", "garbage{")
@@ -322,13 +326,14 @@ func TestASpoiledRecordIsSetAside(t *testing.T) {
 	}
 }
 
-// TestACrashAnywhereIsHarmless hands each message to fresh desks as a consumer does after crashes: before anything, after the record, after the answer.
+// TestACrashAnywhereIsHarmless passes each message to fresh handlers, as a consumer does after crashes: before
+// anything, after the record, after the answer.
 func TestACrashAnywhereIsHarmless(t *testing.T) {
 	b := newBench(t)
 	b.send("yard.job.a.submitted.v1", b.spec())
 	m := b.messages(event.StreamJobs)[0]
-	fresh := func() *desk {
-		d := newDesk(b.bus, b.jobs, fit.Identity{User: "ann", Tenant: "vision"}, []string{b.root}, slog.New(slog.DiscardHandler))
+	fresh := func() *handler {
+		d := newHandler(b.bus, b.jobs, fit.Identity{User: "ann", Tenant: "vision"}, []string{b.root}, slog.New(slog.DiscardHandler))
 		return d
 	}
 	first, err := fresh().handle(b.ctx, m)
@@ -347,7 +352,7 @@ func TestACrashAnywhereIsHarmless(t *testing.T) {
 	}
 	// Crashed between the answer and the ack. Meanwhile the machines changed, so that a new verdict would differ.
 	changed := fresh()
-	changed.lab.nodes["bare"] = train.Node{ID: "bare"}
+	changed.inventory.nodes["bare"] = train.Node{ID: "bare"}
 	if again, err := changed.handle(b.ctx, m); err != nil || len(again) > 0 {
 		t.Fatalf("decided once more: %v %v", again, err)
 	}
@@ -361,7 +366,7 @@ func TestACrashAnywhereIsHarmless(t *testing.T) {
 	if err != nil || e.Value.State != train.StateQueued || e.Value.LastSequence != 2 || len(e.Value.History) != 2 || e.Revision != 2 {
 		t.Fatalf("record %+v at %d, error %v", e.Value, e.Revision, err)
 	}
-	// And everything from the beginning, as with a new consumer.
+	// Everything from the beginning, as with a new consumer.
 	d := fresh()
 	for _, m := range b.messages(event.StreamJobs) {
 		if facts, err := d.handle(b.ctx, m); err != nil || len(facts) > 0 {
@@ -373,12 +378,13 @@ func TestACrashAnywhereIsHarmless(t *testing.T) {
 	}
 }
 
-// TestAStaleRecordIsReadAgain has two desks that take turns, as two processes with one durable consumer do.
+// TestAStaleRecordIsReadAgain lets two handlers take turns, as two processes with one durable consumer do.
 func TestAStaleRecordIsReadAgain(t *testing.T) {
 	b := newBench(t)
-	desks := [2]*desk{}
-	for i := range desks {
-		desks[i] = newDesk(b.bus, b.jobs, fit.Identity{User: "ann", Tenant: "vision"}, []string{b.root}, slog.New(slog.DiscardHandler))
+	handlers := [2]*handler{}
+	for i := range handlers {
+		handlers[i] = newHandler(b.bus, b.jobs, fit.Identity{User: "ann", Tenant: "vision"}, []string{b.root},
+			slog.New(slog.DiscardHandler))
 	}
 	b.send("yard.job.a.submitted.v1", b.spec())
 	for _, f := range []event.Fact{
@@ -398,7 +404,7 @@ func TestAStaleRecordIsReadAgain(t *testing.T) {
 		}
 	}
 	for i, m := range b.messages(event.StreamJobs) {
-		if _, err := desks[i/2%2].handle(b.ctx, m); err != nil {
+		if _, err := handlers[i/2%2].handle(b.ctx, m); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -406,14 +412,15 @@ func TestAStaleRecordIsReadAgain(t *testing.T) {
 	if err != nil || e.Value.State != train.StateSucceeded || e.Value.Rescales != 1 || e.Value.Restarts != 1 || e.Value.EpochsDone != 3 || e.Revision != 9 {
 		t.Fatalf("record %+v at %d, error %v", e.Value, e.Revision, err)
 	}
-	for i, d := range desks {
-		if len(d.line.waiting) > 1 {
-			t.Errorf("desk %d has %d waiting", i, len(d.line.waiting))
+	for i, d := range handlers {
+		if len(d.queue.waiting) > 1 {
+			t.Errorf("handler %d has %d waiting", i, len(d.queue.waiting))
 		}
 	}
 }
 
-// TestAFlood has two thousand submissions at once, a restart in the middle: each is admitted once, at a place in the queue that it can have.
+// TestAFlood sends two thousand submissions at once, with a restart in the middle: each is admitted once, at a possible
+// place in the queue.
 func TestAFlood(t *testing.T) {
 	const n = 2000
 	b := newBench(t)
@@ -458,20 +465,17 @@ func TestAFlood(t *testing.T) {
 	}
 }
 
-func TestValidateNamesEveryWrongFlag(t *testing.T) {
-	s := New()
-	fs := pflag.NewFlagSet("x", pflag.ContinueOnError)
-	s.Flags(fs)
-	if err := s.Validate(run.Common{}); err != nil {
+func TestEveryWrongSettingIsNamed(t *testing.T) {
+	if _, err := settings.Of(); err != nil {
 		t.Fatalf("defaults: %v", err)
 	}
-	if err := fs.Parse([]string{"--allow-root", "here", "--identity-user", "", "--identity-tenant", "a\nb"}); err != nil {
-		t.Fatal(err)
-	}
-	err := s.Validate(run.Common{})
-	for _, flag := range []string{"--allow-root", "--identity-user", "--identity-tenant"} {
+	_, err := settings.Of("--allow-root", "here", "--identity-user", "", "--identity-tenant", "a\nb", "--keep-records", "1h")
+	for _, flag := range []string{"--allow-root", "--identity-user", "--identity-tenant", "--keep-records"} {
 		if err == nil || !strings.Contains(err.Error(), flag) {
 			t.Errorf("%s is not named in: %v", flag, err)
 		}
+	}
+	if settings.MaxNameLength != fit.MaxNameLength {
+		t.Errorf("names have %d characters in the configuration, %d in a job", settings.MaxNameLength, fit.MaxNameLength)
 	}
 }

@@ -8,65 +8,30 @@ import (
 	"slices"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/energy/attribute"
-	"github.com/switchyard-dl/switchyard/services/energy/report"
 )
 
-// Book is what was booked for one node. It is changed by one compare-and-swap per interval, which makes the sums exact however often an interval is
-// delivered: for each component, Measured = Attributed + Idle + Unattributed.
-type Book struct {
-	Node train.NodeID `json:"node"`
-	// Boot and Sequence name the last interval that was booked, To is its end, StreamSequence its place in the stream.
-	Boot           string    `json:"boot"`
-	Sequence       uint64    `json:"sequence"`
-	To             time.Time `json:"to"`
-	StreamSequence uint64    `json:"stream_sequence"`
-	// Totals are by component.
-	Totals map[string]Totals `json:"totals"`
-	// Methods are those of the last interval.
-	Methods []string `json:"methods"`
-	// GapSeconds is unmeasured time between intervals; Missing counts intervals that were measured and never came; Resets counts readings of a counter
-	// that began anew, which are left out.
-	GapSeconds float64 `json:"gap_seconds"`
-	Missing    uint64  `json:"missing,omitempty"`
-	Resets     uint64  `json:"resets,omitempty"`
-	// Wall is what meters of the whole node told. It is booked as the other components, and what is beyond them as "other"; Owed is what the components told
-	// that the plug has not shown yet, 0 or less: the two are not read at the same moment.
-	Wall unit.Energy `json:"wall_uj,omitempty"`
-	Owed unit.Energy `json:"owed_uj,omitempty"`
-	// Running are the accounts of jobs that have not been closed, as far as this node knows; Recent is what each used in the last interval, Drawn its power.
-	Running map[train.JobID]train.Account `json:"running"`
-	Recent  map[train.JobID]unit.Energy   `json:"recent_uj,omitempty"`
-	Drawn   map[train.JobID]unit.Power    `json:"drawn_uw,omitempty"`
-	// Owners are those of the jobs, in the book of an hour: it is kept for longer than the register keeps a job.
-	Owners map[train.JobID]report.Owner `json:"owners,omitempty"`
-}
+// Book books energy in the record of a node or of an hour.
+type Book contract.Book
 
-// componentOther is what a node spends beyond its measured components.
+// componentOther is the energy of a node beyond its measured components.
 const componentOther = "other"
 
-// rules are what decides who pays beside the interval itself.
+// rules decide who pays, beside the interval itself.
 type rules struct {
-	// closed says whether a job's account is closed.
+	// closed reports whether a job's account is closed.
 	closed func(train.JobID) bool
-	// reserved charges idleness to the jobs that keep a device.
+	// reserved charges idle energy to the jobs that hold a device.
 	reserved bool
-	// beside is what a job drew meanwhile on other nodes, as far as these have told of the interval.
+	// beside returns the power of a job on other nodes at the same time, as far as these have reported the interval.
 	beside func(train.JobID, event.Measured) (unit.Power, bool)
 }
 
-// Totals are the parts of a component's energy.
-type Totals struct {
-	Measured     unit.Energy `json:"measured_uj"`
-	Attributed   unit.Energy `json:"attributed_uj"`
-	Idle         unit.Energy `json:"idle_uj"`
-	Unattributed unit.Energy `json:"unattributed_uj"`
-}
-
-// What no node spends and no agent measures: sums of it would leave the range of numbers.
+// No node spends and no agent measures more: sums would leave the range of numbers.
 const (
 	mostPower  = 1e6 * unit.Watt
 	mostEnergy = 1e10 * unit.Joule
@@ -74,7 +39,7 @@ const (
 	mostGap    = 1e10
 )
 
-// checkMeasured says whether an interval can be booked at all.
+// checkMeasured returns an error if an interval cannot be booked.
 func checkMeasured(m event.Measured, subject event.Subject) error {
 	switch {
 	case string(m.Node) != subject.ID:
@@ -83,17 +48,15 @@ func checkMeasured(m event.Measured, subject event.Subject) error {
 		return errors.New("no boot id or no sequence")
 	case !m.To.After(m.From):
 		return fmt.Errorf("interval from %s to %s", m.From, m.To)
-	case !(m.GapSeconds >= 0 && m.GapSeconds <= mostGap):
+	case !upTo(mostGap, m.GapSeconds):
 		return fmt.Errorf("gap of %g s", m.GapSeconds)
 	}
 	for _, u := range m.Users {
 		if _, err := train.ParseJobID(string(u.Job)); err != nil {
 			return err
 		}
-		for _, amount := range []float64{u.Work, u.ContextSeconds, u.ReservedRatio} {
-			if !(amount >= 0 && amount <= mostWork) {
-				return fmt.Errorf("work %g of job %s", amount, u.Job)
-			}
+		if !upTo(mostWork, u.Work, u.ContextSeconds, u.ReservedRatio) {
+			return fmt.Errorf("work %g, context %g s or reserved %g of job %s", u.Work, u.ContextSeconds, u.ReservedRatio, u.Job)
 		}
 	}
 	for _, e := range m.Epochs {
@@ -107,22 +70,15 @@ func checkMeasured(m event.Measured, subject event.Subject) error {
 	return checkMeters(m.Meters, m.To.Sub(m.From))
 }
 
-// checkMeters says whether the energies of an interval can be booked. A negative one is a counter that began anew.
+// checkMeters returns an error if the energies of an interval cannot be booked.
 func checkMeters(meters []event.Meter, d time.Duration) error {
 	sum, most := unit.Energy(0), mostEnergy
 	if joules := mostPower.Watts() * d.Seconds(); joules < mostEnergy.Joules() {
 		most = unit.Energy(joules * float64(unit.Joule))
 	}
 	for _, meter := range meters {
-		switch {
-		case meter.Component == "" || meter.Method == "":
-			return errors.New("meter without component or method")
-		case !(meter.Busy >= 0 && meter.Busy <= mostWork) || !(meter.Capacity >= 0 && meter.Capacity <= mostWork):
-			return fmt.Errorf("meter of %.80q with work %g of %g", meter.Component, meter.Busy, meter.Capacity)
-		case !(meter.ContextSeconds >= 0 && meter.ContextSeconds <= mostWork) || meter.CoveredSeconds != nil && !(*meter.CoveredSeconds >= 0 && *meter.CoveredSeconds <= mostGap):
-			return fmt.Errorf("meter of %.80q with times that cannot be", meter.Component)
-		case meter.Energy < -mostEnergy || meter.Energy > most || meter.Idle < -mostEnergy || meter.Idle > mostEnergy || meter.Context < -mostEnergy || meter.Context > mostEnergy:
-			return fmt.Errorf("meter of %.80q with %s in %s, %s of it idle", meter.Component, meter.Energy, d, meter.Idle)
+		if err := checkMeter(meter, most); err != nil {
+			return fmt.Errorf("in %s: %w", d, err)
 		}
 		if sum += max(meter.Energy, 0); sum > most {
 			return fmt.Errorf("all meters together with %s in %s", sum, d)
@@ -131,24 +87,63 @@ func checkMeters(meters []event.Meter, d time.Duration) error {
 	return nil
 }
 
-// clone makes a book that can be changed without changing b.
+// checkMeter returns an error if the energy of one meter cannot be booked. A negative energy is a counter reset.
+func checkMeter(meter event.Meter, most unit.Energy) error {
+	covered := 0.0
+	if meter.CoveredSeconds != nil {
+		covered = *meter.CoveredSeconds
+	}
+	switch {
+	case meter.Component == "" || meter.Method == "":
+		return errors.New("meter without component or method")
+	case !upTo(mostWork, meter.Busy, meter.Capacity):
+		return fmt.Errorf("meter of %.80q with work %g of %g", meter.Component, meter.Busy, meter.Capacity)
+	case !upTo(mostWork, meter.ContextSeconds) || !upTo(mostGap, covered):
+		return fmt.Errorf("meter of %.80q with %g s of contexts and %g s covered", meter.Component, meter.ContextSeconds, covered)
+	case meter.Energy > most || !bounded(mostEnergy, meter.Energy, meter.Idle, meter.Context):
+		return fmt.Errorf("meter of %.80q with %s, %s of it idle", meter.Component, meter.Energy, meter.Idle)
+	}
+	return nil
+}
+
+// upTo reports whether all amounts are numbers from 0 to most.
+func upTo(most float64, amounts ...float64) bool {
+	for _, amount := range amounts {
+		if !(amount >= 0 && amount <= most) {
+			return false
+		}
+	}
+	return true
+}
+
+// bounded reports whether no energy exceeds most in size.
+func bounded(most unit.Energy, energies ...unit.Energy) bool {
+	for _, e := range energies {
+		if e < -most || e > most {
+			return false
+		}
+	}
+	return true
+}
+
+// clone returns a book that can be changed without changing b.
 func (b *Book) clone() Book {
 	c := *b
 	c.Totals, c.Running, c.Recent, c.Drawn = maps.Clone(b.Totals), maps.Clone(b.Running), maps.Clone(b.Recent), maps.Clone(b.Drawn)
 	return c
 }
 
-// has says whether an interval was booked before: at its place in the stream, or published twice.
+// has reports whether an interval was booked before: at its place in the stream, or published twice.
 func (b *Book) has(m event.Measured, stream uint64) bool {
 	return stream <= b.StreamSequence || m.BootID == b.Boot && m.Sequence <= b.Sequence
 }
 
-// add books an interval. Energy of jobs whose account is closed has no account left to go to: it is unattributed.
+// add books an interval. Energy of jobs whose account is closed is unattributed.
 func (b *Book) add(m event.Measured, stream uint64, r rules) {
 	gap := b.follow(m)
 	b.Node, b.Boot, b.Sequence, b.To, b.StreamSequence = m.Node, m.BootID, m.Sequence, m.To, stream
 	if b.Totals == nil {
-		b.Totals = map[string]Totals{}
+		b.Totals = map[string]contract.Totals{}
 	}
 	if b.Running == nil {
 		b.Running = map[train.JobID]train.Account{}
@@ -164,10 +159,10 @@ func (b *Book) add(m event.Measured, stream uint64, r rules) {
 	b.expect(m, gap, r)
 	power := map[train.JobID]float64{}
 	var splits []attribute.Split
-	var wall *event.Meter
+	var plug *event.Meter
 	for _, meter := range m.Meters {
 		if meter.Component == event.ComponentNode {
-			wall = &meter
+			plug = &meter
 			continue
 		}
 		uses := usesOf(meter, m.Users)
@@ -175,16 +170,16 @@ func (b *Book) add(m event.Measured, stream uint64, r rules) {
 		splits = append(splits, split)
 		b.book(meter, split, m.Seconds(meter), power, r)
 	}
-	if wall != nil {
-		b.bookWall(*wall, splits, m.Seconds(*wall), power, r)
+	if plug != nil {
+		b.bookPlug(*plug, splits, m.Seconds(*plug), power, r)
 	} else {
 		b.Owed = 0
 	}
 	b.draw(m, power, r)
 }
 
-// draw notes the time that an interval was of the jobs that ran in it, and their power, in watts. Of a gang it counts once: with the node that tells of it first;
-// the one that tells of it last has its highest power.
+// draw adds the time of an interval to the jobs that ran in it, and their power, in watts. For a gang it counts once:
+// with the node that reports it first; the node that reports it last has its highest power.
 func (b *Book) draw(m event.Measured, watts map[train.JobID]float64, r rules) {
 	seconds := m.To.Sub(m.From).Seconds()
 	b.Drawn = map[train.JobID]unit.Power{}
@@ -193,7 +188,7 @@ func (b *Book) draw(m event.Measured, watts map[train.JobID]float64, r rules) {
 		b.Drawn[job] = power
 		a.Seconds += seconds
 		a.PeakPower = max(a.PeakPower, power)
-		if others, told := r.beside(job, m); told {
+		if others, known := r.beside(job, m); known {
 			a.JointSeconds += seconds
 			a.JointPeakPower = max(a.JointPeakPower, power+others)
 		}
@@ -202,7 +197,7 @@ func (b *Book) draw(m event.Measured, watts map[train.JobID]float64, r rules) {
 	}
 }
 
-// follow notes what lies between the last interval and this one, and gives the unmeasured time in seconds.
+// follow records what lies between the last interval and this one, and returns the unmeasured time in seconds.
 func (b *Book) follow(m event.Measured) float64 {
 	if b.Boot == m.BootID {
 		b.Missing += m.Sequence - b.Sequence - 1
@@ -212,7 +207,7 @@ func (b *Book) follow(m event.Measured) float64 {
 	return gap
 }
 
-// join opens the account of a job that has none. One that ran before has missed the gap.
+// join opens the account of a job that has none. A job that ran before has missed the gap.
 func (b *Book) join(job train.JobID, gap float64) {
 	a, found := b.Running[job]
 	if !found {
@@ -223,7 +218,8 @@ func (b *Book) join(job train.JobID, gap float64) {
 	b.Running[job] = a
 }
 
-// expect notes for how long each component that a job uses should have been measured: once for the processors, and for each device.
+// expect adds the time for which each component that a job uses should have been measured: once for the processors, and
+// for each device.
 func (b *Book) expect(m event.Measured, gap float64, r rules) {
 	type place struct {
 		job       train.JobID
@@ -259,7 +255,8 @@ func divide(meter event.Meter, uses []attribute.Use, r rules) attribute.Split {
 	return split
 }
 
-// book puts the parts of a meter into the totals and accounts, and adds to the power of each job, in watts, what it drew in the seconds that the meter tells of.
+// book adds the parts of a meter to the totals and accounts, and to the power of each job, in watts, its power in the
+// seconds that the meter covers.
 func (b *Book) book(meter event.Meter, split attribute.Split, seconds float64, power map[train.JobID]float64, r rules) {
 	if split.Reset {
 		b.Resets++
@@ -283,7 +280,7 @@ func (b *Book) book(meter event.Meter, split attribute.Split, seconds float64, p
 		how := a.Metering[meter.Component]
 		how.Methods = include(how.Methods, meter.Method)
 		how.MeasuredSeconds += seconds
-		if meter.Component == componentOther || meter.Component == event.ComponentDRAM { // nobody can expect them of every machine
+		if meter.Component == componentOther || meter.Component == event.ComponentDRAM { // not every machine can measure them
 			how.ExpectedSeconds = how.MeasuredSeconds
 		}
 		a.Metering = with(a.Metering, meter.Component, how)
@@ -296,24 +293,26 @@ func (b *Book) book(meter event.Meter, split attribute.Split, seconds float64, p
 	b.Totals[meter.Component] = t
 }
 
-// bookWall books what the plug shows beyond the components. What it shows too little is owed to the next intervals, and forgiven when it shows nothing at all.
-func (b *Book) bookWall(wall event.Meter, splits []attribute.Split, seconds float64, power map[train.JobID]float64, r rules) {
-	if wall.Energy < 0 {
+// bookPlug books what the plug shows beyond the components. If it shows too little, the deficit is carried to the next
+// intervals, and dropped when the plug shows nothing at all.
+func (b *Book) bookPlug(plug event.Meter, splits []attribute.Split, seconds float64, power map[train.JobID]float64, r rules) {
+	if plug.Energy < 0 {
 		b.Owed = 0
 		return
 	}
-	b.Wall += wall.Energy
-	beyond := wall.Energy + b.Owed
+	b.Plug += plug.Energy
+	beyond := plug.Energy + b.Owed
 	for _, s := range splits {
 		if !s.Reset {
 			beyond -= s.Sum()
 		}
 	}
 	b.Owed = min(beyond, 0)
-	b.book(event.Meter{Component: componentOther, Method: wall.Method}, attribute.Overhead(max(beyond, 0), splits), seconds, power, r)
+	b.book(event.Meter{Component: componentOther, Method: plug.Method}, attribute.Overhead(max(beyond, 0), splits),
+		seconds, power, r)
 }
 
-// with is a copy of a map with one entry more: books share their maps with copies of themselves.
+// with returns a copy of a map with one more entry: books share their maps with copies of themselves.
 func with[V any](m map[string]V, key string, value V) map[string]V {
 	c := maps.Clone(m)
 	if c == nil {
@@ -323,7 +322,8 @@ func with[V any](m map[string]V, key string, value V) map[string]V {
 	return c
 }
 
-// usesOf are the uses that count for a meter. Memory has no counter of its own work: the processor time stands for it.
+// usesOf returns the uses that count for a meter. Memory has no work counter of its own: the processor time stands for
+// it.
 func usesOf(meter event.Meter, users []event.Use) []attribute.Use {
 	component := meter.Component
 	if component == event.ComponentDRAM {
@@ -348,7 +348,7 @@ func methods(meters []event.Meter) []string {
 	return all
 }
 
-// include adds a word to an ordered list that does not have it.
+// include adds a word to an ordered list that lacks it.
 func include(list []string, word string) []string {
 	if i, found := slices.BinarySearch(list, word); !found {
 		return slices.Insert(slices.Clone(list), i, word)
@@ -356,7 +356,7 @@ func include(list []string, word string) []string {
 	return list
 }
 
-// combined is the account of a job over all nodes.
+// combined returns the account of a job over all nodes.
 func combined(job train.JobID, books map[train.NodeID]Book) (train.Account, bool) {
 	sum, found := train.Account{Job: job}, false
 	for _, node := range slices.SortedFunc(maps.Keys(books), cmp.Compare) {

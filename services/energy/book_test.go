@@ -9,12 +9,13 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-// allOpen are the rules where no account is closed.
+// allOpen returns rules under which no account is closed.
 func allOpen() rules {
 	return rules{closed: func(train.JobID) bool { return false }, beside: gangs{}.beside}
 }
@@ -22,16 +23,16 @@ func allOpen() rules {
 func TestBookNotesWhatWasMissed(t *testing.T) {
 	var b Book
 	b.add(interval("n1", "b1", 1, cpu(10, 0, 0)), 1, allOpen())
-	b.add(interval("n1", "b1", 4, cpu(10, 0, 0)), 2, allOpen()) // two never came
+	b.add(interval("n1", "b1", 4, cpu(10, 0, 0)), 2, allOpen()) // two were lost
 	late := interval("n1", "b1", 5, cpu(10, 0, 0))
-	late.GapSeconds = 7 // the agent says so itself
+	late.GapSeconds = 7 // the agent reports it itself
 	b.add(late, 3, allOpen())
 	b.add(interval("n1", "b2", 9, cpu(10, 0, 0)), 4, allOpen()) // another agent, three seconds later
 	b.add(interval("n1", "b2", 10, cpu(-99, 0, 0)), 5, allOpen())
 	if b.Missing != 2 || b.GapSeconds != 2+7+3 || b.Resets != 1 {
 		t.Errorf("missing %d, gap %g s, resets %d; want 2, 12 s, 1", b.Missing, b.GapSeconds, b.Resets)
 	}
-	if want := (Totals{Measured: 40, Unattributed: 40}); b.Totals["cpu"] != want {
+	if want := (contract.Totals{Measured: 40, Unattributed: 40}); b.Totals["cpu"] != want {
 		t.Errorf("%+v, want %+v", b.Totals["cpu"], want)
 	}
 }
@@ -45,23 +46,25 @@ func TestMemoryIsSharedByProcessorTime(t *testing.T) {
 	}
 }
 
-// TestTheHighestPowerIsThatOfTheMetersOwnTime has a plug that tells of three seconds at once.
+// TestTheHighestPowerIsThatOfTheMetersOwnTime reads a plug that reports three seconds at once.
 func TestTheHighestPowerIsThatOfTheMetersOwnTime(t *testing.T) {
 	var b Book
 	for i, covered := range []float64{0, 0, 3} {
 		n := uint64(i + 1)
 		plug := event.Meter{Component: "node", Method: "redfish", Energy: unit.Energy(covered*100) * unit.Joule, CoveredSeconds: &covered}
-		b.add(interval("n1", "b", n, append(cpu(60*unit.Joule, 0, 0), plug), event.Use{Job: "a", Component: "cpu", Work: 1}), n, allOpen())
+		b.add(interval("n1", "b", n, append(cpu(60*unit.Joule, 0, 0), plug), event.Use{Job: "a", Component: "cpu", Work: 1}),
+			n, allOpen())
 	}
 	if got := b.Running["a"].PeakPower; b.Running["a"].Energy != 300*unit.Joule || got != 100*unit.Watt {
 		t.Errorf("%g W of a plug that shows 100 W", got.Watts())
 	}
 }
 
-// TestTheNodesOfAGangCountTogether has two nodes tell of their seconds one after the other, one of them three seconds behind; then the job goes on on one alone.
+// TestTheNodesOfAGangCountTogether: two nodes report their seconds one after the other, one of them three seconds
+// behind; then the job continues on one node.
 func TestTheNodesOfAGangCountTogether(t *testing.T) {
 	books, seen := map[train.NodeID]Book{"n1": {}, "n2": {}}, gangs{}
-	tell := func(node train.NodeID, n uint64, watts unit.Energy) {
+	publish := func(node train.NodeID, n uint64, watts unit.Energy) {
 		b, r := books[node], allOpen()
 		r.beside = seen.beside
 		b.add(interval(node, "b", n, cpu(watts*unit.Joule, 0, 0), event.Use{Job: "a", Component: "cpu", Work: 1}), n, r)
@@ -71,16 +74,17 @@ func TestTheNodesOfAGangCountTogether(t *testing.T) {
 	}
 	first, second := []unit.Energy{100, 300, 100, 100, 100}, []unit.Energy{50, 50, 200, 50}
 	for n, watts := range first {
-		tell("n1", uint64(n+1), watts)
+		publish("n1", uint64(n+1), watts)
 		if behind := n - 3; behind >= 0 {
-			tell("n2", uint64(behind+1), second[behind])
+			publish("n2", uint64(behind+1), second[behind])
 		}
 	}
-	tell("n2", 3, second[2])
-	tell("n2", 4, second[3])
+	publish("n2", 3, second[2])
+	publish("n2", 4, second[3])
 	got, _ := combined("a", books)
 	if got.Seconds != 5 || got.PeakPower != 350*unit.Watt || got.MeanPower != 210*unit.Watt {
-		t.Errorf("%g W in the mean of %g s, %g W at most; want 210 W of 5 s, 350 W", got.MeanPower.Watts(), got.Seconds, got.PeakPower.Watts())
+		t.Errorf("%g W in the mean of %g s, %g W at most; want 210 W of 5 s, 350 W", got.MeanPower.Watts(), got.Seconds,
+			got.PeakPower.Watts())
 	}
 }
 
@@ -121,10 +125,11 @@ func TestThePlugShowsMoreThanTheComponents(t *testing.T) {
 	var b Book
 	covered := 1.0
 	second := func(n uint64, processors, plug unit.Energy) event.Measured {
-		meters := append(cpu(processors, 0, 0), event.Meter{Component: "node", Method: "pdu", Energy: plug, CoveredSeconds: &covered})
+		meters := append(cpu(processors, 0, 0),
+			event.Meter{Component: "node", Method: "pdu", Energy: plug, CoveredSeconds: &covered})
 		return interval("n1", "b", n, meters, event.Use{Job: "a", Component: "cpu", Work: 1})
 	}
-	// The plug's answer comes late: it shows nothing of the second second, and that of both in the third.
+	// The plug's answer comes late: it shows nothing of the second second, and both in the third.
 	for i, step := range []struct{ processors, plug, other, owed unit.Energy }{
 		{60, 100, 40, 0}, {60, 0, 40, -60}, {60, 200, 120, 0}, {60, 50, 120, -10},
 	} {
@@ -133,8 +138,8 @@ func TestThePlugShowsMoreThanTheComponents(t *testing.T) {
 			t.Errorf("second %d: other %d, owed %d; want %d, %d", i+1, got, b.Owed, step.other, step.owed)
 		}
 	}
-	if parts := b.Totals["cpu"].Measured + b.Totals["other"].Measured; b.Wall != parts+b.Owed {
-		t.Errorf("the plug showed %d, booked were %d and %d is owed", b.Wall, parts, b.Owed)
+	if parts := b.Totals["cpu"].Measured + b.Totals["other"].Measured; b.Plug != parts+b.Owed {
+		t.Errorf("the plug showed %d, booked were %d and %d is owed", b.Plug, parts, b.Owed)
 	}
 	if a := b.Running["a"]; a.Energy != 4*60+120 || !slices.Equal(a.Metering["other"].Methods, []string{"pdu"}) || a.Metering["cpu"].Coverage() != 1 {
 		t.Errorf("%+v", a)
@@ -182,8 +187,9 @@ func TestCoverageOfAComponent(t *testing.T) {
 	}
 }
 
-// TestBooksBalanceInAnyStory books intervals that are lost, come twice or late, with resets, plugs and closed accounts, under both policies.
-func TestBooksBalanceInAnyStory(t *testing.T) {
+// TestBooksBalanceInAnyHistory books intervals that are lost, repeated or late, with resets, plugs and closed accounts,
+// under both policies.
+func TestBooksBalanceInAnyHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := rules{closed: func(j train.JobID) bool { return j == "closed" }, reserved: rapid.Bool().Draw(t, "reserved"), beside: gangs{}.beside}
 		jobs := rapid.SampledFrom([]train.JobID{"a", "b", "c", "closed"})
@@ -191,7 +197,7 @@ func TestBooksBalanceInAnyStory(t *testing.T) {
 		measured := map[string]unit.Energy{}
 		stream, sequence, boot := uint64(0), uint64(0), 1
 		for range rapid.IntRange(1, 25).Draw(t, "intervals") {
-			sequence += uint64(rapid.IntRange(0, 3).Draw(t, "step")) // 0 tells an interval again, more than 1 has lost some
+			sequence += uint64(rapid.IntRange(0, 3).Draw(t, "step")) // 0 repeats an interval, more than 1 loses some
 			if rapid.IntRange(0, 9).Draw(t, "restart") == 0 {
 				boot, sequence = boot+1, 1
 			}

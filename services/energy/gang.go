@@ -8,19 +8,20 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-// gangs remembers what jobs drew on each node in its newest intervals: those of a gang's nodes come one by one. What a restart forgets is a few seconds of them.
+// gangs holds the power of jobs on each node in its newest intervals: the intervals of a gang's nodes arrive one by
+// one. A restart forgets only a few seconds.
 type gangs map[train.NodeID][]drawn
 
-// drawn is the power of the jobs of a node in the interval that ended then.
+// drawn is the power of the jobs of a node in the interval that ended at a time.
 type drawn struct {
 	to    time.Time
 	power map[train.JobID]unit.Power
 }
 
-// heldIntervals is how far one node may be told of ahead of another.
+// heldIntervals is how many intervals one node may be ahead of another.
 const heldIntervals = 16
 
-// note takes the newest interval of a node; one that comes again is held already.
+// note adds the newest interval of a node; a repeated interval is already there.
 func (g gangs) note(b Book) {
 	held := g[b.Node]
 	if n := len(held); n > 0 && !b.To.After(held[n-1].to) {
@@ -30,8 +31,9 @@ func (g gangs) note(b Book) {
 	g[b.Node] = held[max(len(held)-heldIntervals, 0):]
 }
 
-// beside is what a job drew on the other nodes that have told of the same time; told is false where none has. Agents end their intervals on whole seconds.
-func (g gangs) beside(job train.JobID, m event.Measured) (power unit.Power, told bool) {
+// beside returns the power of a job on the other nodes that have reported the same time; known is false if none has.
+// Agents end their intervals on whole seconds.
+func (g gangs) beside(job train.JobID, m event.Measured) (power unit.Power, known bool) {
 	near := m.To.Sub(m.From) / 2
 	for node, held := range g {
 		if node == m.Node {
@@ -39,10 +41,10 @@ func (g gangs) beside(job train.JobID, m event.Measured) (power unit.Power, told
 		}
 		for _, d := range held {
 			if p, here := d.power[job]; here && m.To.Sub(d.to).Abs() < near {
-				power, told = power+p, true
+				power, known = power+p, true
 				break
 			}
 		}
 	}
-	return power, told
+	return power, known
 }

@@ -10,91 +10,89 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // Keys of the bucket.
-func nodeKey(node train.NodeID) string { return "node." + string(node) }
-func jobKey(job train.JobID) string    { return "job." + string(job) }
-func courseKey(job train.JobID) string { return "course." + string(job) }
 
-// ledger books intervals and closes accounts. The bucket is the truth; what is in memory is a copy.
+// ledger books intervals and closes accounts. The bucket is the truth; the state in memory is a copy.
 type ledger struct {
 	bus      *bus.Bus
-	books    *bus.KV[Book]
-	hours    *bus.KV[Book]
+	books    *bus.KV[contract.Book]
+	hours    *bus.KV[contract.Book]
 	accounts *bus.KV[train.Account]
-	courses  *bus.KV[train.Course]
+	progress *bus.KV[train.EnergyProgress]
 	log      *slog.Logger
-	// reserved charges idleness to the jobs that keep a device.
+	// reserved charges idle energy to the jobs that hold a device.
 	reserved bool
 
-	// work is held while something is written.
+	// work is held during writes.
 	work sync.Mutex
-	// heard is when the last interval of a node came; began when this process began to listen.
+	// heard is the time of the last interval of each node; began is the time when this process began to listen.
 	heard map[train.NodeID]time.Time
 	began time.Time
 
-	mu     sync.Mutex
-	pages  map[train.NodeID]Book
-	jobs   map[train.JobID]train.Job
-	closed map[train.JobID]bool
-	// forgotten are the jobs that the register has forgotten and of which there is an account.
+	mu        sync.Mutex
+	nodeBooks map[train.NodeID]Book
+	jobs      map[train.JobID]train.Job
+	closed    map[train.JobID]bool
+	// forgotten holds the jobs that have an account but are no longer in the register.
 	forgotten map[train.JobID]bool
-	run       map[train.JobID]train.Course
+	run       map[train.JobID]train.EnergyProgress
 	gangs     gangs
 }
 
 func newLedger(ctx context.Context, b *bus.Bus, reserved bool, log *slog.Logger, now time.Time) (*ledger, error) {
-	books, err := bus.OpenKV[Book](ctx, b, event.BucketLedger)
+	books, err := bus.OpenKV(ctx, b, contract.Books)
 	if err != nil {
 		return nil, err
 	}
-	hours, err := bus.OpenKV[Book](ctx, b, event.BucketHours)
+	hours, err := bus.OpenKV(ctx, b, contract.Hours)
 	if err != nil {
 		return nil, err
 	}
-	accounts, err := bus.OpenKV[train.Account](ctx, b, event.BucketLedger)
+	accounts, err := bus.OpenKV(ctx, b, contract.Accounts)
 	if err != nil {
 		return nil, err
 	}
-	courses, err := bus.OpenKV[train.Course](ctx, b, event.BucketLedger)
+	progress, err := bus.OpenKV(ctx, b, contract.EnergyProgress)
 	if err != nil {
 		return nil, err
 	}
 	l := &ledger{
-		bus: b, books: books, hours: hours, accounts: accounts, courses: courses, log: log, reserved: reserved, heard: map[train.NodeID]time.Time{}, began: now,
-		pages: map[train.NodeID]Book{}, jobs: map[train.JobID]train.Job{}, closed: map[train.JobID]bool{}, run: map[train.JobID]train.Course{}, forgotten: map[train.JobID]bool{}, gangs: gangs{},
+		bus: b, books: books, hours: hours, accounts: accounts, progress: progress, log: log, reserved: reserved, heard: map[train.NodeID]time.Time{}, began: now,
+		nodeBooks: map[train.NodeID]Book{}, jobs: map[train.JobID]train.Job{}, closed: map[train.JobID]bool{}, run: map[train.JobID]train.EnergyProgress{}, forgotten: map[train.JobID]bool{}, gangs: gangs{},
 	}
 	return l, l.load(ctx)
 }
 
-// load takes up what a process before this one has written.
+// load reads what an earlier process has written.
 func (l *ledger) load(ctx context.Context) error {
-	pages, err := l.books.List(ctx, "node.*")
+	nodeBooks, err := l.books.List(ctx, "node.*")
 	if err != nil {
 		return err
 	}
-	accounts, err := l.accounts.List(ctx, "job.*")
+	accounts, err := l.accounts.List(ctx, contract.AccountKey("*"))
 	if err != nil {
 		return err
 	}
-	courses, err := l.courses.List(ctx, "course.*")
+	progress, err := l.progress.List(ctx, contract.EnergyProgressKey("*"))
 	if err != nil {
 		return err
 	}
-	for _, e := range pages {
-		l.pages[e.Value.Node] = e.Value
-		l.gangs.note(e.Value)
+	for _, e := range nodeBooks {
+		l.nodeBooks[e.Value.Node] = Book(e.Value)
+		l.gangs.note(Book(e.Value))
 	}
 	for _, e := range accounts {
 		if e.Value.Final {
-			l.closed[train.JobID(strings.TrimPrefix(e.Key, "job."))] = true
+			l.closed[train.JobID(strings.TrimPrefix(e.Key, contract.AccountPrefix))] = true
 		}
 	}
-	for _, e := range courses {
+	for _, e := range progress {
 		if !l.closed[e.Value.Job] {
 			l.run[e.Value.Job] = e.Value
 		}
@@ -102,13 +100,13 @@ func (l *ledger) load(ctx context.Context) error {
 	return nil
 }
 
-// readMeasured reads an interval that can be booked.
+// readMeasured decodes an interval that can be booked.
 func readMeasured(m bus.Message) (event.Measured, error) {
 	const agent = "nodeagent"
 	measured, err := event.Decode[event.Measured](m.Data)
 	switch {
 	case m.Source != agent:
-		err = fmt.Errorf("it comes from %.80q, only %s may say so", m.Source, agent)
+		err = fmt.Errorf("it comes from %.80q, but only %s may publish it", m.Source, agent)
 	case err == nil:
 		err = errors.Join(m.ParseErr, checkMeasured(measured, m.Parsed))
 	}
@@ -126,7 +124,8 @@ func (l *ledger) handle(ctx context.Context, m bus.Message) ([]event.Fact, error
 	if err := l.bookHour(ctx, measured, m.Sequence); err != nil {
 		return nil, err
 	}
-	e, err := l.books.Modify(ctx, nodeKey(measured.Node), func(b *Book) (bool, error) {
+	e, err := l.books.Modify(ctx, contract.BookKey(measured.Node), func(stored *contract.Book) (bool, error) {
+		b := (*Book)(stored)
 		if b.has(measured, m.Sequence) {
 			return false, nil
 		}
@@ -136,9 +135,9 @@ func (l *ledger) handle(ctx context.Context, m bus.Message) ([]event.Fact, error
 	if err != nil {
 		return nil, err
 	}
-	l.turn(e.Value)
+	l.turn(Book(e.Value))
 	l.heard[measured.Node] = time.Now()
-	// Of an interval that was booked before, too: the copies may be what was missed.
+	// This also covers an interval that was booked before: the copies may be what a crash prevented.
 	touched := map[train.JobID]bool{}
 	for _, u := range measured.Users {
 		touched[u.Job] = true
@@ -165,11 +164,11 @@ func (l *ledger) rules() rules {
 func (l *ledger) turn(b Book) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.pages[b.Node] = b.clone()
-	l.gangs.note(l.pages[b.Node])
+	l.nodeBooks[b.Node] = b.clone()
+	l.gangs.note(l.nodeBooks[b.Node])
 }
 
-// copyAccount shows a running account under the job's own key. The books are the truth.
+// copyAccount copies a running account to the job's own key. The books are the truth.
 func (l *ledger) copyAccount(ctx context.Context, job train.JobID) error {
 	account, found := l.account(job)
 	if !found || l.isClosed(job) {
@@ -179,7 +178,7 @@ func (l *ledger) copyAccount(ctx context.Context, job train.JobID) error {
 }
 
 func (l *ledger) write(ctx context.Context, account train.Account) error {
-	_, err := l.accounts.Modify(ctx, jobKey(account.Job), func(a *train.Account) (bool, error) {
+	_, err := l.accounts.Modify(ctx, contract.AccountKey(account.Job), func(a *train.Account) (bool, error) {
 		*a = account
 		return true, nil
 	})
@@ -189,10 +188,10 @@ func (l *ledger) write(ctx context.Context, account train.Account) error {
 func (l *ledger) account(job train.JobID) (train.Account, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a, found := combined(job, l.pages)
-	record, course := l.jobs[job], l.run[job]
-	a.ToTarget = course.Target
-	a.Epochs, a.Samples, a.Waste = record.EpochsDone, course.Samples, wasteOf(a.Energy, record, course)
+	a, found := combined(job, l.nodeBooks)
+	record, progress := l.jobs[job], l.run[job]
+	a.ToTarget = progress.Target
+	a.Epochs, a.Samples, a.Waste = record.EpochsDone, progress.Samples, wasteOf(a.Energy, record, progress)
 	return a, found
 }
 
@@ -202,8 +201,8 @@ func (l *ledger) isClosed(job train.JobID) bool {
 	return l.closed[job]
 }
 
-// see takes a job's record from the register.
-func (l *ledger) see(e bus.Entry[train.Job], deleted bool) {
+// see takes in a job's record from the register.
+func (l *ledger) observe(e bus.Entry[train.Job], deleted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	job := e.Value
@@ -216,13 +215,13 @@ func (l *ledger) see(e bus.Entry[train.Job], deleted bool) {
 	l.jobs[job.ID] = job
 }
 
-// totals are the sums over all nodes, by component, and what was missed.
-func (l *ledger) totals() (byComponent map[string]Totals, gapSeconds float64, missing, resets uint64) {
+// totals returns the sums over all nodes, by component, and the losses.
+func (l *ledger) totals() (byComponent map[string]contract.Totals, gapSeconds float64, missing, resets uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	byComponent = map[string]Totals{}
-	for _, page := range l.pages {
-		for component, t := range page.Totals {
+	byComponent = map[string]contract.Totals{}
+	for _, book := range l.nodeBooks {
+		for component, t := range book.Totals {
 			sum := byComponent[component]
 			sum.Measured += t.Measured
 			sum.Attributed += t.Attributed
@@ -230,9 +229,9 @@ func (l *ledger) totals() (byComponent map[string]Totals, gapSeconds float64, mi
 			sum.Unattributed += t.Unattributed
 			byComponent[component] = sum
 		}
-		gapSeconds += page.GapSeconds
-		missing += page.Missing
-		resets += page.Resets
+		gapSeconds += book.GapSeconds
+		missing += book.Missing
+		resets += book.Resets
 	}
 	return byComponent, gapSeconds, missing, resets
 }

@@ -21,13 +21,15 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-// hour is when the tests' intervals begin.
+// hour is the time when the tests' intervals begin.
 var hour = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func within(t *testing.T) context.Context {
@@ -54,7 +56,7 @@ func cpu(energy, idle unit.Energy, busy float64) []event.Meter {
 	return []event.Meter{{Component: "cpu", Method: "modelled", Energy: energy, Idle: idle, Busy: busy, Capacity: 2}}
 }
 
-// books is the service on a bus of its own, started and stopped at will.
+// books is the service on its own bus, started and stopped at will.
 type books struct {
 	t    *testing.T
 	bus  *bus.Bus
@@ -65,7 +67,7 @@ type books struct {
 
 func newBooks(t *testing.T) *books {
 	b := bustest.Connect(t, bustest.Start(t), "test")
-	jobs, err := bus.OpenKV[train.Job](within(t), b, event.BucketJobs)
+	jobs, err := bus.OpenKV[train.Job](within(t), b, contract.Jobs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +75,7 @@ func newBooks(t *testing.T) *books {
 }
 
 // start runs the service as its process would.
-func (k *books) start() { k.startWith(New()) }
+func (k *books) start() { k.startWith(New(settings.Energy{})) }
 
 func (k *books) startWith(s *Service) {
 	k.t.Helper()
@@ -104,18 +106,18 @@ func (k *books) job(j train.Job) {
 	}
 }
 
-// await follows a key of the ledger until it is as wanted.
+// await follows a key of the ledger until it satisfies wanted.
 func await[T any](k *books, key string, wanted func(T) bool) T {
 	k.t.Helper()
 	ctx, cancel := context.WithCancel(within(k.t))
 	defer cancel()
-	kv, err := bus.OpenKV[T](ctx, k.bus, event.BucketLedger)
+	kv, err := bus.OpenKV(ctx, k.bus, contract.Bucket[T](contract.Books))
 	if err != nil {
 		k.t.Fatal(err)
 	}
 	var last T
 	met := false
-	// Every key of the bucket comes by; those of the other kind decode into something that is thrown away.
+	// Every key of the bucket arrives; those of the other kind decode into values that are ignored.
 	if err := kv.Watch(ctx, func(e bus.Entry[T], _ bool) {
 		if e.Key != key || met {
 			return
@@ -142,7 +144,8 @@ func TestBooksAreExactThroughRestartsAndRedelivery(t *testing.T) {
 	measured := unit.Energy(0)
 	for i := range uint64(n) {
 		meters := cpu(unit.Energy(rng.Int64N(50_000_000)), unit.Energy(rng.Int64N(20_000_000)), rng.Float64()*2)
-		meters = append(meters, event.Meter{Component: "gpu", Device: "gpu:0", Method: "nvml_counter", Energy: unit.Energy(rng.Int64N(300_000_000)), Idle: 60_000_000})
+		meters = append(meters,
+			event.Meter{Component: "gpu", Device: "gpu:0", Method: "nvml_counter", Energy: unit.Energy(rng.Int64N(300_000_000)), Idle: 60_000_000})
 		for _, m := range meters {
 			measured += m.Energy
 		}
@@ -151,19 +154,19 @@ func TestBooksAreExactThroughRestartsAndRedelivery(t *testing.T) {
 			event.Use{Job: "a", Attempt: 1, Component: "gpu", Device: "gpu:0", Work: rng.Float64()},
 		), ""))
 	}
-	// An agent that did not hear the ack in time sends an interval again, beyond the stream's window of duplicates.
+	// An agent that missed an ack sends an interval again, beyond the stream's window of duplicates.
 	again := all[7]
 	again.Key += "/again"
 	k.publish(slices.Concat(all[:20], []event.Fact{again}, all[20:])...)
 
 	k.start()
 	await(k, "node.n1", func(b Book) bool { return b.Sequence >= 10 })
-	k.stop() // wherever it is at this moment
+	k.stop() // at whatever point it is
 	k.start()
 	await(k, "node.n1", func(b Book) bool { return b.Sequence == n })
 	k.stop()
 
-	// The consumer forgets everything: the whole stream is delivered once more.
+	// The consumer forgets everything: the whole stream is delivered again.
 	forgetConsumer(t, k.url)
 	k.start()
 	k.publish(factOf(interval("n1", "b1", n+1, cpu(5, 5, 0)), ""))
@@ -235,14 +238,14 @@ func TestAnAccountIsClosedWithTheIntervalAfterTheEnd(t *testing.T) {
 	}); cmp.Diff(want, final) != "" {
 		t.Errorf("(-want +got)\n%s", cmp.Diff(want, final))
 	}
-	told := accounted(t, k, "a")
-	if d := cmp.Diff(final, told.Account); d != "" {
+	reported := accounted(t, k, "a")
+	if d := cmp.Diff(final, reported.Account); d != "" {
 		t.Errorf("fact (-ledger +fact)\n%s", d)
 	}
-	// What is told of the job afterwards has no account to go to.
+	// Later energy of the job has no account to go to.
 	k.publish(factOf(interval("n1", "b", 3, cpu(30, 10, 2), use), ""))
 	book := await(k, "node.n1", func(b Book) bool { return b.Sequence == 3 && len(b.Running) == 0 })
-	if want := (Totals{Measured: 90, Idle: 30, Attributed: 20, Unattributed: 40}); book.Totals["cpu"] != want {
+	if want := (contract.Totals{Measured: 90, Idle: 30, Attributed: 20, Unattributed: 40}); book.Totals["cpu"] != want {
 		t.Errorf("%+v, want %+v", book.Totals["cpu"], want)
 	}
 }
@@ -252,13 +255,13 @@ func TestAnUnusableIntervalDoesNotHoldUpTheOthers(t *testing.T) {
 	k := newBooks(t)
 	k.start()
 	stranger := factOf(interval("n1", "b", 7, cpu(1000, 0, 0)), "")
-	stranger.Source = "nobody"
+	stranger.Source = "stranger"
 	k.publish(
 		factOf(interval("n1", "b", 1, cpu(30, 10, 2), event.Use{Job: "../x", Component: "cpu", Work: 1}), ""), stranger,
 		factOf(interval("n1", "b", 2, cpu(30, 10, 2)), ""),
 	)
 	book := await(k, "node.n1", func(b Book) bool { return b.Sequence == 2 })
-	if want := (Totals{Measured: 30, Idle: 10, Unattributed: 20}); book.Totals["cpu"] != want {
+	if want := (contract.Totals{Measured: 30, Idle: 10, Unattributed: 20}); book.Totals["cpu"] != want {
 		t.Errorf("%+v, want %+v", book.Totals["cpu"], want)
 	}
 	if n, err := k.bus.LastSequence(within(t), event.StreamPoison); err != nil || n != 2 {
@@ -271,21 +274,21 @@ func accounted(t *testing.T, k *books, job train.JobID) event.Accounted {
 	t.Helper()
 	ctx, cancel := context.WithCancel(within(t))
 	defer cancel()
-	var told event.Accounted
+	var reported event.Accounted
 	found := 0
 	err := k.bus.Follow(ctx, event.StreamEnergy, []string{"yard.ledger." + string(job) + ".>"}, 1, func(m bus.Message) {
 		body, err := event.Decode[event.Accounted](m.Data)
 		if err != nil {
 			t.Error(err)
 		}
-		told = body
+		reported = body
 		found++
 		cancel()
 	})
 	if err != nil || found != 1 {
 		t.Fatalf("%d facts, error %v", found, err)
 	}
-	return told
+	return reported
 }
 
 func TestAJobThatEndedBeforeAnyIntervalHasAnAccountOfNothing(t *testing.T) {
@@ -305,7 +308,7 @@ func TestAJobThatEndedBeforeAnyIntervalHasAnAccountOfNothing(t *testing.T) {
 	}
 }
 
-// open gives the ledger without its loops.
+// open returns the ledger without its loops.
 func open(t *testing.T, k *books) *ledger {
 	t.Helper()
 	l, err := newLedger(within(t), k.bus, false, slog.New(slog.DiscardHandler), hour)
@@ -325,7 +328,7 @@ func message(t *testing.T, m event.Measured, sequence uint64) bus.Message {
 	return bus.Message{Subject: f.Subject.String(), Parsed: f.Subject, Key: f.Key, Sequence: sequence, Data: data, Source: f.Source}
 }
 
-// What the register forgets, the ledger forgets; the job's id may then be given out again.
+// When the register deletes a job, the ledger does too; the job's id may then be used again.
 func TestAnAccountGoesWithTheRecordOfItsJob(t *testing.T) {
 	t.Parallel()
 	k := newBooks(t)
@@ -351,7 +354,7 @@ func TestClosingAnAccountCanBeRepeatedFromAnyPoint(t *testing.T) {
 	if _, err := l.handle(ctx, message(t, interval("n1", "b", 1, cpu(30, 10, 2), use), 1)); err != nil {
 		t.Fatal(err)
 	}
-	// A process wrote the final account and died before it told anybody.
+	// A process wrote the final account and died before it published it.
 	account, _ := l.account("a")
 	account.Final = true
 	if err := l.write(ctx, account); err != nil {
@@ -361,24 +364,24 @@ func TestClosingAnAccountCanBeRepeatedFromAnyPoint(t *testing.T) {
 	if _, err := l.handle(ctx, message(t, interval("n1", "b", 2, cpu(30, 10, 2), use), 2)); err != nil {
 		t.Fatal(err)
 	}
-	l.see(bus.Entry[train.Job]{Key: "a", Value: train.Job{ID: "a", State: train.StateSucceeded, FinishedAt: hour}}, false)
+	l.observe(bus.Entry[train.Job]{Key: "a", Value: train.Job{ID: "a", State: train.StateSucceeded, FinishedAt: hour}}, false)
 	for range 2 {
 		if err := l.settle(ctx, hour); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if told := accounted(t, k, "a"); told.Account.Energy != 20 {
-		t.Errorf("told %d uJ, want the 20 that were final", told.Account.Energy)
+	if reported := accounted(t, k, "a"); reported.Account.Energy != 20 {
+		t.Errorf("published %d uJ, want the 20 that were final", reported.Account.Energy)
 	}
 	book := await(k, "node.n1", func(b Book) bool { return len(b.Running) == 0 })
-	if want := (Totals{Measured: 60, Idle: 20, Attributed: 20, Unattributed: 20}); book.Totals["cpu"] != want {
+	if want := (contract.Totals{Measured: 60, Idle: 20, Attributed: 20, Unattributed: 20}); book.Totals["cpu"] != want {
 		t.Errorf("%+v, want %+v", book.Totals["cpu"], want)
 	}
 }
 
 func TestWhenAnAccountMayBeClosed(t *testing.T) {
 	end := hour.Add(10 * time.Second)
-	page := func(to time.Time, jobs ...train.JobID) Book {
+	book := func(to time.Time, jobs ...train.JobID) Book {
 		b := Book{To: to, Running: map[train.JobID]train.Account{}}
 		for _, j := range jobs {
 			b.Running[j] = train.Account{Job: j}
@@ -386,24 +389,24 @@ func TestWhenAnAccountMayBeClosed(t *testing.T) {
 		return b
 	}
 	for _, c := range []struct {
-		name  string
-		pages map[train.NodeID]Book
-		heard map[train.NodeID]time.Time
-		now   time.Time
-		want  bool
+		name      string
+		nodeBooks map[train.NodeID]Book
+		heard     map[train.NodeID]time.Time
+		now       time.Time
+		want      bool
 	}{
-		{"a later interval was booked", map[train.NodeID]Book{"n1": page(end.Add(1), "a")}, nil, end, true},
-		{"the end lies after the last interval", map[train.NodeID]Book{"n1": page(end, "a")}, map[train.NodeID]time.Time{"n1": end}, end.Add(5 * time.Second), false},
-		{"the node fell silent", map[train.NodeID]Book{"n1": page(end, "a")}, map[train.NodeID]time.Time{"n1": end}, end.Add(6 * time.Second), true},
-		{"a backlog is being booked", map[train.NodeID]Book{"n1": page(end, "a")}, map[train.NodeID]time.Time{"n1": end.Add(time.Hour)}, end.Add(time.Hour + time.Second), false},
-		{"other nodes do not matter", map[train.NodeID]Book{"n1": page(end.Add(1), "a"), "n2": page(hour)}, map[train.NodeID]time.Time{"n2": end}, end, true},
-		{"one of two nodes lags behind", map[train.NodeID]Book{"n1": page(end.Add(1), "a"), "n2": page(hour, "a")}, map[train.NodeID]time.Time{"n2": end}, end, false},
-		{"the job was never seen, some node is later", map[train.NodeID]Book{"n1": page(end.Add(1))}, nil, end, true},
+		{"a later interval was booked", map[train.NodeID]Book{"n1": book(end.Add(1), "a")}, nil, end, true},
+		{"the end lies after the last interval", map[train.NodeID]Book{"n1": book(end, "a")}, map[train.NodeID]time.Time{"n1": end}, end.Add(5 * time.Second), false},
+		{"the node fell silent", map[train.NodeID]Book{"n1": book(end, "a")}, map[train.NodeID]time.Time{"n1": end}, end.Add(6 * time.Second), true},
+		{"a backlog is being booked", map[train.NodeID]Book{"n1": book(end, "a")}, map[train.NodeID]time.Time{"n1": end.Add(time.Hour)}, end.Add(time.Hour + time.Second), false},
+		{"other nodes do not matter", map[train.NodeID]Book{"n1": book(end.Add(1), "a"), "n2": book(hour)}, map[train.NodeID]time.Time{"n2": end}, end, true},
+		{"one of two nodes lags behind", map[train.NodeID]Book{"n1": book(end.Add(1), "a"), "n2": book(hour, "a")}, map[train.NodeID]time.Time{"n2": end}, end, false},
+		{"the job was never seen, some node is later", map[train.NodeID]Book{"n1": book(end.Add(1))}, nil, end, true},
 		{"nothing was ever measured, just now", nil, nil, end.Add(time.Second), false},
 		{"nothing was ever measured", nil, nil, end.Add(6 * time.Second), true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := &ledger{pages: c.pages, heard: c.heard, began: hour}
+			l := &ledger{nodeBooks: c.nodeBooks, heard: c.heard, began: hour}
 			if got := l.complete("a", end, c.now); got != c.want {
 				t.Errorf("%v, want %v", got, c.want)
 			}
@@ -421,13 +424,13 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	want := `
-# HELP switchyard_energy_counter_resets_total Readings that were left out because a counter began anew.
+# HELP switchyard_energy_counter_resets_total Readings left out because a counter was reset.
 # TYPE switchyard_energy_counter_resets_total counter
 switchyard_energy_counter_resets_total 0
 # HELP switchyard_energy_gap_seconds_total Time between intervals in which nothing was measured.
 # TYPE switchyard_energy_gap_seconds_total counter
 switchyard_energy_gap_seconds_total 1
-# HELP switchyard_energy_joules_total Energy booked, by component and by what became of it.
+# HELP switchyard_energy_joules_total Energy booked, by component and use.
 # TYPE switchyard_energy_joules_total counter
 switchyard_energy_joules_total{component="cpu",kind="attributed"} 20
 switchyard_energy_joules_total{component="cpu",kind="idle"} 20
@@ -439,7 +442,7 @@ switchyard_energy_missing_intervals_total 1
 	if err := testutil.CollectAndCompare(collector{l}, strings.NewReader(want)); err != nil {
 		t.Error(err)
 	}
-	if got := slices.Sorted(maps.Keys(l.pages)); len(got) != 1 {
+	if got := slices.Sorted(maps.Keys(l.nodeBooks)); len(got) != 1 {
 		t.Errorf("pages %v", got)
 	}
 }

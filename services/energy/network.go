@@ -10,7 +10,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/energy/series"
 )
 
-// network is the consumer of what probes of the network counted and showed.
+// network returns the consumer of the counts and results of network probes.
 func (r *recorder) network() bus.BatchConsumer {
 	return bus.BatchConsumer{
 		Name: "energy-series-network", Stream: event.StreamSamples, Filters: []string{"yard.probe.*.counted.v1", "yard.probe.*.judged.v1"},
@@ -18,7 +18,7 @@ func (r *recorder) network() bus.BatchConsumer {
 	}
 }
 
-// probed writes a batch of slots and windows. Their points follow from them alone, so that it can be repeated.
+// probed writes a batch of slots and windows. Their points follow from them alone, so it can be repeated.
 func (r *recorder) probed(ctx context.Context, batch []bus.Message) error {
 	var points []series.Point
 	for _, m := range batch {

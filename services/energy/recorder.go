@@ -9,41 +9,41 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/energy/attribute"
+	"github.com/switchyard-dl/switchyard/services/energy/grid"
 	"github.com/switchyard-dl/switchyard/services/energy/influx"
 	"github.com/switchyard-dl/switchyard/services/energy/series"
 )
 
-func seriesKey(node train.NodeID) string { return "series." + string(node) }
-
-// database is the part of the door to InfluxDB that is needed.
+// database is the part of the influx client that the recorder needs.
 type database interface {
 	Write(ctx context.Context, bucket string, points []series.Point) error
 }
 
-// recorder writes the time series. What it has not written stays in the streams: it keeps one batch in memory, and where each node's series stand in the ledger's
-// bucket.
+// recorder writes the time series. Unwritten data stays in the streams: the recorder keeps one batch in memory, and
+// each node's position in the ledger's bucket.
 type recorder struct {
-	config   seriesConfig
-	database database
-	bus      *bus.Bus
-	counters *bus.KV[series.Counters]
-	stories  *bus.KV[series.Story]
-	courses  *bus.KV[train.Course]
-	jobs     *bus.KV[train.Job]
-	nodes    *bus.KV[train.Node]
-	accounts *bus.KV[train.Account]
-	grid     *Grid
-	log      *slog.Logger
-	written  prometheus.Counter
-	refused  prometheus.Counter
-	missing  prometheus.Counter
-	owners   map[train.JobID]series.Owner
+	config    seriesConfig
+	database  database
+	bus       *bus.Bus
+	counters  *bus.KV[contract.NodeSeries]
+	timelines *bus.KV[contract.JobSeries]
+	progress  *bus.KV[train.EnergyProgress]
+	jobs      *bus.KV[train.Job]
+	nodes     *bus.KV[train.Node]
+	accounts  *bus.KV[train.Account]
+	grid      *grid.Grid
+	log       *slog.Logger
+	written   prometheus.Counter
+	refused   prometheus.Counter
+	missing   prometheus.Counter
+	owners    map[train.JobID]series.Owner
 }
 
-func newRecorder(ctx context.Context, b *bus.Bus, c seriesConfig, d database, g *Grid, log *slog.Logger, metrics prometheus.Registerer) (*recorder, error) {
+func newRecorder(ctx context.Context, b *bus.Bus, c seriesConfig, d database, g *grid.Grid, log *slog.Logger, metrics prometheus.Registerer) (*recorder, error) {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
@@ -55,59 +55,61 @@ func newRecorder(ctx context.Context, b *bus.Bus, c seriesConfig, d database, g 
 	}
 	metrics.MustRegister(r.written, r.refused, r.missing)
 	var errs [6]error
-	r.counters, errs[0] = bus.OpenKV[series.Counters](ctx, b, event.BucketLedger)
-	r.stories, errs[1] = bus.OpenKV[series.Story](ctx, b, event.BucketLedger)
-	r.courses, errs[5] = bus.OpenKV[train.Course](ctx, b, event.BucketLedger)
-	r.accounts, errs[2] = bus.OpenKV[train.Account](ctx, b, event.BucketLedger)
-	r.jobs, errs[3] = bus.OpenKV[train.Job](ctx, b, event.BucketJobs)
-	r.nodes, errs[4] = bus.OpenKV[train.Node](ctx, b, event.BucketNodes)
+	r.counters, errs[0] = bus.OpenKV(ctx, b, contract.SeriesNodes)
+	r.timelines, errs[1] = bus.OpenKV(ctx, b, contract.SeriesJobs)
+	r.progress, errs[5] = bus.OpenKV(ctx, b, contract.EnergyProgress)
+	r.accounts, errs[2] = bus.OpenKV(ctx, b, contract.Accounts)
+	r.jobs, errs[3] = bus.OpenKV(ctx, b, contract.Jobs)
+	r.nodes, errs[4] = bus.OpenKV(ctx, b, contract.Nodes)
 	return r, errors.Join(errs[:]...)
 }
 
-// The sizes of batches: a second of a large cluster, and little to keep in memory.
+// The sizes of batches: a second of a large cluster, and small in memory.
 const (
 	seriesBatch = 256
 	seriesWait  = time.Second
 )
 
-// intervals is the consumer of what nodes measured.
+// intervals returns the consumer of measured intervals.
 func (r *recorder) intervals() bus.BatchConsumer {
 	return bus.BatchConsumer{
 		Name: "energy-series", Stream: event.StreamSamples, Filters: []string{"yard.energy.*.measured.v1"}, Size: seriesBatch, Wait: seriesWait, Handle: r.measured,
 	}
 }
 
-// page is where the series of a node stand, as it is stored.
-type page struct {
-	at     series.Counters
+// position is the stored state of a node's series.
+type position struct {
+	at     contract.NodeSeries
 	stored uint64
 	node   train.Node
 }
 
-// measured writes a batch of intervals. The order makes it repeatable at any point: first the points, then where the series stand, then the acknowledgement.
+// measured writes a batch of intervals. The order makes it repeatable at any point: first the points, then the
+// positions, then the acknowledgement.
 func (r *recorder) measured(ctx context.Context, batch []bus.Message) error {
-	pages := map[train.NodeID]*page{}
+	positions := map[train.NodeID]*position{}
 	var points, pipetune []series.Point
 	for _, m := range batch {
 		body, err := readMeasured(m)
 		if err != nil {
-			continue // the ledger's consumer sets it aside
+			continue // the ledger's consumer moves it to POISON
 		}
-		p := pages[body.Node]
+		p := positions[body.Node]
 		if p == nil {
 			if p, err = r.open(ctx, body.Node); err != nil {
 				return err
 			}
-			pages[body.Node] = p
+			positions[body.Node] = p
 		}
 		interval, err := r.interval(ctx, body)
 		if err != nil {
 			return err
 		}
-		more, missed := p.at.Add(interval, m.Sequence, r.surroundings(p.node, body.To))
+		more, missed := (*series.Counters)(&p.at).Add(interval, m.Sequence, r.surroundings(p.node, body.To))
 		if missed > 0 {
 			r.missing.Add(float64(missed))
-			r.log.Warn("intervals were gone before they were written to the time series", "node", body.Node, "intervals", missed, "before", body.From)
+			r.log.Warn("intervals were gone before they were written to the time series", "node", body.Node,
+				"intervals", missed, "before", body.From)
 		}
 		points = append(points, more...)
 		if r.config.pipetune != "" && len(more) > 0 {
@@ -120,16 +122,16 @@ func (r *recorder) measured(ctx context.Context, batch []bus.Message) error {
 	if err := r.write(ctx, r.config.pipetune, pipetune); err != nil {
 		return err
 	}
-	for node, p := range pages {
-		if _, err := r.counters.Swap(ctx, seriesKey(node), p.at, p.stored); err != nil {
+	for node, p := range positions {
+		if _, err := r.counters.Swap(ctx, contract.SeriesNodeKey(node), p.at, p.stored); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *recorder) open(ctx context.Context, node train.NodeID) (*page, error) {
-	stored, err := r.counters.Get(ctx, seriesKey(node))
+func (r *recorder) open(ctx context.Context, node train.NodeID) (*position, error) {
+	stored, err := r.counters.Get(ctx, contract.SeriesNodeKey(node))
 	if err != nil && !errors.Is(err, bus.ErrNotFound) {
 		return nil, err
 	}
@@ -137,7 +139,7 @@ func (r *recorder) open(ctx context.Context, node train.NodeID) (*page, error) {
 	if err != nil && !errors.Is(err, bus.ErrNotFound) {
 		return nil, err
 	}
-	return &page{at: stored.Value, stored: stored.Revision, node: machine.Value}, nil
+	return &position{at: stored.Value, stored: stored.Revision, node: machine.Value}, nil
 }
 
 // interval divides the energy of each meter as the books do, and makes sure that the owners of the jobs are known.
@@ -154,7 +156,7 @@ func (r *recorder) interval(ctx context.Context, m event.Measured) (series.Inter
 	return in, nil
 }
 
-// owner of a job: it does not change once the job runs.
+// owner returns the owner of a job, which does not change once the job runs.
 func (r *recorder) owner(ctx context.Context, job train.JobID) (series.Owner, error) {
 	if o, known := r.owners[job]; known {
 		return o, nil
@@ -188,7 +190,8 @@ func (r *recorder) surroundings(node train.Node, at time.Time) series.Surroundin
 	}
 }
 
-// write stores points. Those of a batch that the database will never take are counted and given up, so that they do not hold up the others.
+// write stores points. It counts and drops points that the database will never accept, so that they do not hold up the
+// others.
 func (r *recorder) write(ctx context.Context, bucket string, points []series.Point) error {
 	err := r.database.Write(ctx, bucket, points)
 	if errors.Is(err, influx.ErrRefused) {

@@ -24,15 +24,19 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/energy/grid"
 	"github.com/switchyard-dl/switchyard/services/energy/influx"
 	"github.com/switchyard-dl/switchyard/services/energy/series"
 	"github.com/switchyard-dl/switchyard/test/influxd"
 )
 
-// TestOnInfluxDB has what needs a real database share one, since starting it takes longer than most of these. Each has databases of its own.
+// TestOnInfluxDB runs the tests that need a real database on one server, since starting it takes longer than most of
+// them. Each has its own databases.
 func TestOnInfluxDB(t *testing.T) {
 	t.Parallel()
 	server := influxd.Start(t)
@@ -43,7 +47,7 @@ func TestOnInfluxDB(t *testing.T) {
 		{"intervals become points", intervalsBecomePoints},
 		{"facts of jobs become points", factsOfJobsBecomePoints},
 		{"probes and links become points", probesAndLinksBecomePoints},
-		{"what left the stream is said", whatLeftTheStreamIsSaid},
+		{"what left the stream is said", lossesFromTheStreamAreReported},
 		{"the ground truth is mirrored", theGroundTruthIsMirrored},
 		{"an unsteady database loses and doubles nothing", anUnsteadyDatabaseLosesAndDoublesNothing},
 		{"a kill of service and database loses and doubles nothing", aKillOfServiceAndDatabaseLosesAndDoublesNothing},
@@ -52,7 +56,7 @@ func TestOnInfluxDB(t *testing.T) {
 	}
 }
 
-// store is the databases of one test: how the service writes to them, and a client to read them.
+// store holds the databases of one test: the service's configuration, and a client to read them.
 type store struct {
 	config seriesConfig
 	client *influx.Client
@@ -71,7 +75,7 @@ func storeOn(t *testing.T, server *influxd.Server) store {
 	return store{c, client}
 }
 
-// raw is the bucket of points as they were measured.
+// raw returns the bucket of raw points.
 func (s store) raw() string { return influx.Bucket(s.config.database, series.Raw) }
 
 // query reads the last two hours of a bucket.
@@ -84,7 +88,7 @@ func (s store) query(t *testing.T, bucket, pipe string) []influx.Row {
 	return all
 }
 
-// lately is what node n1 measured in its n-th second: 300 J on a GPU that job a holds, 20 J of the processors.
+// lately is the n-th second of node n1: 300 J on a GPU that job a holds, 20 J of the processors.
 func lately(n uint64) event.Fact {
 	meters := []event.Meter{
 		{Component: "gpu", Device: "gpu:0", Method: "nvml_counter", Energy: 300 * unit.Joule, Idle: 60 * unit.Joule, Capacity: 1},
@@ -99,7 +103,7 @@ func lately(n uint64) event.Fact {
 
 func (k *books) node(n train.Node) {
 	k.t.Helper()
-	nodes, err := bus.OpenKV[train.Node](within(k.t), k.bus, event.BucketNodes)
+	nodes, err := bus.OpenKV[train.Node](within(k.t), k.bus, contract.Nodes)
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -113,10 +117,11 @@ func (k *books) furnish() {
 	k.node(train.Node{ID: "n1", Devices: []train.Device{{ID: "gpu:0", Kind: train.KindGPU, Model: "H100", UUID: "GPU-1", BusyWatts: 700}}})
 }
 
-// rows gives the points of a measurement, of jobs those of GPUs, and fails on one that is there twice.
+// rows returns the points of a measurement (of jobs: those of GPUs), and fails on a duplicate.
 func (s store) rows(t *testing.T, bucket, measurement, field string) map[time.Time]influx.Row {
 	t.Helper()
-	pipe := fmt.Sprintf(`filter(fn: (r) => r._measurement == %q and r._field == %q and (not exists r.component or r.component == "gpu"))`, measurement, field)
+	pipe := fmt.Sprintf(`filter(fn: (r) => r._measurement == %q and r._field == %q and (not exists r.component or r.component == "gpu"))`,
+		measurement, field)
 	found := map[time.Time]influx.Row{}
 	for _, r := range s.query(t, bucket, pipe) {
 		at := r["_time"].(time.Time)
@@ -128,7 +133,7 @@ func (s store) rows(t *testing.T, bucket, measurement, field string) map[time.Ti
 	return found
 }
 
-// eventually asks until there are so many points.
+// eventually polls until there is the wanted number of points.
 func (s store) eventually(t *testing.T, measurement, field string, want int) map[time.Time]influx.Row {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -152,7 +157,7 @@ func intervalsBecomePoints(t *testing.T, server *influxd.Server) {
 	s := storeOn(t, server)
 	k := newBooks(t)
 	k.furnish()
-	k.startWith(&Service{series: s.config, idlePolicy: idleCluster})
+	k.startWith(&Service{series: s.config, idlePolicy: settings.IdleCluster})
 	k.publish(lately(1), lately(2), lately(3))
 	gpu := s.eventually(t, "gpu_power", "energy_uj", 3)
 	last := slices.MaxFunc(slices.Collect(maps.Keys(gpu)), time.Time.Compare)
@@ -199,7 +204,7 @@ func factsOfJobsBecomePoints(t *testing.T, server *influxd.Server) {
 	s := storeOn(t, server)
 	k := newBooks(t)
 	k.furnish()
-	k.startWith(&Service{series: s.config, idlePolicy: idleCluster})
+	k.startWith(&Service{series: s.config, idlePolicy: settings.IdleCluster})
 	now := time.Now().Add(-time.Minute)
 	loss := 0.5
 	fact := func(name, key string, body any, after time.Duration) event.Fact {
@@ -218,7 +223,7 @@ func factsOfJobsBecomePoints(t *testing.T, server *influxd.Server) {
 		fact(event.FactEpochEnded, "e1 again", event.EpochEnded{EpochsDone: 1, EpochSeconds: 4, Loss: &loss, Devices: 1}, 2*time.Second),
 		fact(event.FactSucceeded, "end", event.Succeeded{EpochsDone: 1}, 3*time.Second),
 	)
-	s.eventually(t, "gpu_power", "power_w", 1) // the end may have been read by now
+	s.eventually(t, "gpu_power", "power_w", 1) // the end may already have been read
 	k.publish(lately(2))
 	k.job(train.Job{ID: "a", State: train.StateSucceeded, FinishedAt: m.To.Add(time.Millisecond), Spec: train.Spec{User: "ann", Tenant: "vision", BatchSize: 64}})
 	if decided := s.eventually(t, "plan_decision", "actual_uj", 1); decided[now.Add(3*time.Second).UTC()]["_value"] != int64(490e6) {
@@ -237,7 +242,7 @@ func factsOfJobsBecomePoints(t *testing.T, server *influxd.Server) {
 	}
 }
 
-// unsteady stands before a server and answers some requests badly: some are not passed on, of some the answer is kept back.
+// unsteady is a proxy before a server that fails some requests: it drops some, and keeps back the answer of others.
 func unsteady(t *testing.T, server string) (string, *atomic.Int64) {
 	t.Helper()
 	target, err := url.Parse(server)
@@ -275,7 +280,7 @@ func anUnsteadyDatabaseLosesAndDoublesNothing(t *testing.T, server *influxd.Serv
 	s.config.URL, bad = unsteady(t, server.URL)
 	k := newBooks(t)
 	k.furnish()
-	k.startWith(&Service{series: s.config, idlePolicy: idleCluster})
+	k.startWith(&Service{series: s.config, idlePolicy: settings.IdleCluster})
 	const n = 120
 	for i := range uint64(n) {
 		k.publish(lately(i + 1))
@@ -311,7 +316,8 @@ func (s store) process(t *testing.T, bus, dir string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(binary, asService, "--nats", bus, "--data-dir", dir, "--http", "127.0.0.1:0", //nolint:noctx // the test kills it
-		"--influx-url", s.config.URL, "--influx-database", s.config.database)
+		"--influx-url", s.config.URL)
+	cmd.Env = append(os.Environ(), "SWITCHYARD_INFLUX_DATABASE="+s.config.database)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -349,14 +355,14 @@ func aKillOfServiceAndDatabaseLosesAndDoublesNothing(t *testing.T, server *influ
 	s.whole(t, n)
 }
 
-func whatLeftTheStreamIsSaid(t *testing.T, server *influxd.Server) {
+func lossesFromTheStreamAreReported(t *testing.T, server *influxd.Server) {
 	s := storeOn(t, server)
 	k := newBooks(t)
-	grid, err := LoadGrid(GridConfig{})
+	prices, err := grid.Load(grid.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := newRecorder(within(t), k.bus, s.config, s.client, grid, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	r, err := newRecorder(within(t), k.bus, s.config, s.client, prices, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}

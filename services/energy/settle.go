@@ -9,23 +9,25 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// settleAfter is how long after a job's end, and after a node's last interval, an account is closed although no interval told of a later time.
+// settleAfter is how long after a job's end, and after a node's last interval, an account is closed even without a
+// later interval.
 const settleAfter = 5 * time.Second
 
-// settled says whether nothing is left to do for a job. The caller holds mu.
+// settled reports whether a job needs no more work. The caller holds mu.
 func (l *ledger) settled(job train.JobID) bool {
 	if !l.closed[job] {
 		return false
 	}
-	_, running := combined(job, l.pages)
+	_, running := combined(job, l.nodeBooks)
 	return !running
 }
 
-// settle closes the accounts of jobs that have ended and of which no more energy is to come.
+// settle closes the accounts of ended jobs that no more energy can reach.
 func (l *ledger) settle(ctx context.Context, now time.Time) error {
 	l.work.Lock()
 	defer l.work.Unlock()
@@ -38,13 +40,13 @@ func (l *ledger) settle(ctx context.Context, now time.Time) error {
 	return errors.Join(append(errs, l.forget(ctx))...)
 }
 
-// forget deletes the accounts of jobs that the register keeps no longer.
+// forget deletes the accounts of jobs that the register has deleted.
 func (l *ledger) forget(ctx context.Context) error {
 	l.mu.Lock()
 	ids := slices.Sorted(maps.Keys(l.forgotten))
 	l.mu.Unlock()
 	for _, id := range ids {
-		if err := errors.Join(remove(ctx, l.courses, courseKey(id)), remove(ctx, l.accounts, jobKey(id))); err != nil {
+		if err := errors.Join(remove(ctx, l.progress, contract.EnergyProgressKey(id)), remove(ctx, l.accounts, contract.AccountKey(id))); err != nil {
 			return fmt.Errorf("forget the account of %s: %w", id, err)
 		}
 		l.mu.Lock()
@@ -55,7 +57,7 @@ func (l *ledger) forget(ctx context.Context) error {
 	return nil
 }
 
-// remove deletes what may be gone already.
+// remove deletes a key that may already be gone.
 func remove[T any](ctx context.Context, kv *bus.KV[T], key string) error {
 	e, err := kv.Get(ctx, key)
 	if err == nil {
@@ -67,7 +69,7 @@ func remove[T any](ctx context.Context, kv *bus.KV[T], key string) error {
 	return err
 }
 
-// due are the jobs whose account can be closed, in order.
+// due returns the jobs whose account can be closed, in order.
 func (l *ledger) due(now time.Time) []train.JobID {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,7 +90,8 @@ func endOf(job train.Job) time.Time {
 	return job.FinishedAt
 }
 
-// complete says whether every node has told of a later time than the end of a job, or nothing any more. The caller holds mu.
+// complete reports whether every node has sent an interval later than the end of a job, or is silent. The caller holds
+// mu.
 func (l *ledger) complete(job train.JobID, end, now time.Time) bool {
 	quiet := func(node train.NodeID) bool {
 		last := l.began
@@ -97,25 +100,26 @@ func (l *ledger) complete(job train.JobID, end, now time.Time) bool {
 		}
 		return now.Sub(last) > settleAfter && now.Sub(end) > settleAfter
 	}
-	_, used := combined(job, l.pages)
-	told := false
-	for node, page := range l.pages {
-		if _, here := page.Running[job]; used && !here {
+	_, used := combined(job, l.nodeBooks)
+	reported := false
+	for node, book := range l.nodeBooks {
+		if _, here := book.Running[job]; used && !here {
 			continue
 		}
-		told = true
-		if !page.To.After(end) && !quiet(node) {
+		reported = true
+		if !book.To.After(end) && !quiet(node) {
 			return false
 		}
 	}
-	return told || quiet("")
+	return reported || quiet("")
 }
 
-// closeAccount writes the final account, tells it, and takes the job out of the books: in this order, so that each step can be repeated.
+// closeAccount writes the final account, publishes it, and removes the job from the books: in this order, so that each
+// step can be repeated.
 func (l *ledger) closeAccount(ctx context.Context, job train.JobID) error {
 	account, found := l.account(job)
 	if l.isClosed(job) {
-		stored, err := l.accounts.Get(ctx, jobKey(job))
+		stored, err := l.accounts.Get(ctx, contract.AccountKey(job))
 		if err != nil {
 			return err
 		}
@@ -139,21 +143,21 @@ func (l *ledger) closeAccount(ctx context.Context, job train.JobID) error {
 	if err != nil {
 		return err
 	}
-	return l.strike(ctx, job)
+	return l.removeFromBooks(ctx, job)
 }
 
-// strike takes a job out of the books.
-func (l *ledger) strike(ctx context.Context, job train.JobID) error {
+// strike removes a job from the books.
+func (l *ledger) removeFromBooks(ctx context.Context, job train.JobID) error {
 	l.mu.Lock()
 	var nodes []train.NodeID
-	for node, page := range l.pages {
-		if _, here := page.Running[job]; here {
+	for node, book := range l.nodeBooks {
+		if _, here := book.Running[job]; here {
 			nodes = append(nodes, node)
 		}
 	}
 	l.mu.Unlock()
 	for _, node := range nodes {
-		e, err := l.books.Modify(ctx, nodeKey(node), func(b *Book) (bool, error) {
+		e, err := l.books.Modify(ctx, contract.BookKey(node), func(b *contract.Book) (bool, error) {
 			_, here := b.Running[job]
 			delete(b.Running, job)
 			return here, nil
@@ -161,7 +165,7 @@ func (l *ledger) strike(ctx context.Context, job train.JobID) error {
 		if err != nil {
 			return err
 		}
-		l.turn(e.Value)
+		l.turn(Book(e.Value))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -170,16 +174,16 @@ func (l *ledger) strike(ctx context.Context, job train.JobID) error {
 	return nil
 }
 
-// methodNone is the method of an account of a job that nothing measured.
+// methodNone is the method of an account without any measurement.
 const methodNone = "none"
 
-// methodsPresent are the methods by which a job would have been measured, had it lived long enough.
+// methodsPresent returns the methods that would have measured a job, had it lived long enough.
 func (l *ledger) methodsPresent() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var all []string
-	for _, page := range l.pages {
-		for _, m := range page.Methods {
+	for _, book := range l.nodeBooks {
+		for _, m := range book.Methods {
 			all = include(all, m)
 		}
 	}

@@ -35,7 +35,8 @@ func withdrawnFact(a train.Attempt, generation uint64) event.Fact {
 		event.StopWithdrawn{Attempt: a.Number, Cause: a.Stop, Generation: generation})
 }
 
-// endFact tells the outcome of an attempt of which r was reported, and of what is lost how much memory the next one needs where that is known.
+// endFact returns the fact about the outcome of an attempt with report r. needs is the memory that the next attempt
+// needs, if known.
 func endFact(a train.Attempt, r train.AttemptReport, v diff.Verdict, needs unit.Bytes) event.Fact {
 	attempt := fmt.Sprintf("attempt/%d/end", a.Number)
 	exit := train.Exit{Lost: true}
@@ -61,7 +62,8 @@ func endFact(a train.Attempt, r train.AttemptReport, v diff.Verdict, needs unit.
 	return f
 }
 
-// retunedFact tells which system parameters an attempt has now. What is told before all have come has a key of its own.
+// retunedFact returns the fact about the system parameters that an attempt has now. While some are pending, the fact
+// has a different key.
 func retunedFact(experiment train.JobID, a train.Applied, pending []string) event.Fact {
 	key := fmt.Sprintf("job/%s/attempt/%d/setting/%d", a.Job, a.Attempt, a.Generation)
 	if len(pending) > 0 {

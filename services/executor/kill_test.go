@@ -14,7 +14,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// Executors are killed again and again, each after another number of changes to the records. Every job is started once and ends once.
+// Executors are killed again and again, each after another number of changes to the records. Every job is started
+// once and ends once.
 func TestKilledExecutorsLoseAndRepeatNothing(t *testing.T) {
 	y := newYard(t)
 	y.stop()
@@ -29,17 +30,18 @@ func TestKilledExecutorsLoseAndRepeatNothing(t *testing.T) {
 	kills := 0
 	for len(ids) > 0 {
 		y.plan(on(ids[0], "cpu:0"), on(ids[min(1, len(ids)-1)], "cpu:1"))
-		cmd := exec.Command("/proc/self/exe", executorArgument, "--nats", y.server.URL(), "--data-dir", y.dir, "--node", "n1", "--job-mounts", "never")
+		cmd := exec.Command("/proc/self/exe", executorArgument, "--nats", y.server.URL(), "--data-dir", y.dir, "--node", "n1")
 		cmd.Stderr = testLog{t}
 		y.must(cmd.Start())
-		// It dies in the middle of something: after a few changes, which are as many steps of starting and ending jobs.
+		// It dies in the middle of something: after a few changes, each of which is a step of starting or ending
+		// jobs.
 		y.changes(ids, 1+random.IntN(5))
 		y.must(cmd.Process.Kill())
 		_ = cmd.Wait()
 		kills++
 		ids = slices.DeleteFunc(ids, func(id train.JobID) bool {
 			e, err := y.attempts.Get(t.Context(), string(id))
-			return err == nil && e.Value.Told
+			return err == nil && e.Value.Published
 		})
 	}
 	t.Logf("%d executors were killed", kills)
@@ -58,40 +60,40 @@ func TestKilledExecutorsLoseAndRepeatNothing(t *testing.T) {
 	for i := range count {
 		id := train.JobID(fmt.Sprintf("j%02d", i))
 		fact[event.Succeeded](y, id, event.FactSucceeded)
-		if n := len(y.told(id, event.FactSucceeded)); n != 1 {
+		if n := len(y.factsOf(id, event.FactSucceeded)); n != 1 {
 			t.Errorf("%s succeeded %d times", id, n)
 		}
-		if n := len(y.told(id, event.FactStarted)); n != 1 {
+		if n := len(y.factsOf(id, event.FactStarted)); n != 1 {
 			t.Errorf("%s started %d times", id, n)
 		}
 	}
 }
 
-// changes waits until the records of jobs have changed so often, or nothing is left to change.
+// changes waits until the records of jobs have changed n times, or nothing is left to change.
 func (y *yard) changes(ids []train.JobID, n int) {
 	y.t.Helper()
-	revisions := func() (sum uint64, told int) {
+	revisions := func() (sum uint64, published int) {
 		for _, id := range ids[:min(2, len(ids))] {
 			if e, err := y.attempts.Get(y.t.Context(), string(id)); err == nil {
 				sum += e.Revision
-				if e.Value.Told {
-					told++
+				if e.Value.Published {
+					published++
 				}
 			}
 		}
-		return sum, told
+		return sum, published
 	}
 	last, _ := revisions()
 	seen := 0
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for {
-		now, told := revisions()
+		now, published := revisions()
 		if now != last {
 			last = now
 			seen++
 		}
-		if seen >= n || told == min(2, len(ids)) {
+		if seen >= n || published == min(2, len(ids)) {
 			return
 		}
 		select {

@@ -6,19 +6,27 @@ import (
 	"fmt"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/local"
 )
 
 var errNoOutput = errors.New("no output here: the job has not started on this node")
 
-// answerLogs serves a piece of a job's log from this machine.
-func (e *executor) answerLogs(_ context.Context, r train.LogRequest) (train.LogChunk, error) {
+// logServer serves the logs of this machine's jobs.
+type logServer struct {
+	cache  *cache
+	layout local.Layout
+	limit  int64
+}
+
+// answer returns a piece of a job's log.
+func (l logServer) answer(_ context.Context, r train.LogRequest) (train.LogChunk, error) {
 	if _, err := train.ParseJobID(string(r.Job)); err != nil {
 		return train.LogChunk{}, err
 	}
-	// A job that has ended is dropped from the picture, or is about to be.
-	job, known := e.picture.job(r.Job)
+	// A job that has ended is dropped from the cache, or is about to be.
+	job, known := l.cache.job(r.Job)
 	over := !known || job.State.Terminal()
-	chunk, err := e.machine.ReadLog(r)
+	chunk, err := local.ReadLog(l.layout, r, l.limit)
 	if err != nil {
 		return chunk, err
 	}

@@ -2,7 +2,7 @@ package executor
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// metrics are the service's own.
+// metrics are the service's own metrics.
 type metrics struct {
 	running      prometheus.Gauge
 	starts       prometheus.Counter
@@ -17,7 +17,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		running: prometheus.NewGauge(prometheus.GaugeOpts{Name: "switchyard_executor_attempts_running", Help: "Attempts that hold devices."}),
 		starts:  prometheus.NewCounter(prometheus.CounterOpts{Name: "switchyard_executor_starts_total", Help: "Attempts that were claimed."}),
 		losses:  prometheus.NewCounter(prometheus.CounterOpts{Name: "switchyard_executor_losses_total", Help: "Attempts whose supervisor vanished."}),
-		refused: prometheus.NewCounter(prometheus.CounterOpts{Name: "switchyard_executor_plans_refused_total", Help: "Plans older than one that was accepted."}),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{Name: "switchyard_executor_plans_refused_total", Help: "Plans older than the newest accepted plan."}),
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "switchyard_executor_outcomes_total", Help: "Attempts that ended, by outcome.",
 		}, []string{"outcome"}),

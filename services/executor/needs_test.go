@@ -8,10 +8,11 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
 )
 
-// Who is held to its part and runs out of it asks for more next time, as far as there is; elsewhere what a job uses is measured.
-func TestNeedsMoreThanItWasHeldTo(t *testing.T) {
-	e := &executor{picture: newPicture(diff.Realm{})}
-	e.picture.realm.Nodes["n"] = train.Node{ID: "n", JobAPI: "127.0.0.1:1", Devices: []train.Device{{ID: "gpu:0", Memory: 16 * unit.GiB}, {ID: "gpu:1", Memory: 12 * unit.GiB}}}
+// A job that was limited to its share and ran out of it needs more next time, up to the whole device. Without a
+// limit, its use is measured instead.
+func TestNeedsMoreThanItsLimit(t *testing.T) {
+	e := &executor{shared: &shared{cache: newCache(diff.Realm{})}}
+	e.cache.realm.Nodes["n"] = train.Node{ID: "n", JobAPI: "127.0.0.1:1", Devices: []train.Device{{ID: "gpu:0", Memory: 16 * unit.GiB}, {ID: "gpu:1", Memory: 12 * unit.GiB}}}
 	full := &train.Exit{Code: 1, LogTail: "torch.OutOfMemoryError: CUDA out of memory."}
 	both := []train.DeviceID{"gpu:0", "gpu:1"}
 	for _, c := range []struct {
@@ -32,7 +33,7 @@ func TestNeedsMoreThanItWasHeldTo(t *testing.T) {
 		{"no node", 6 * unit.GiB, train.EnforcedByMPS, full, "gone", false, 0},
 	} {
 		report := train.AttemptReport{Enlarged: c.enlarged}
-		if got := e.needs(train.Attempt{Job: "j", Node: c.node, Devices: both, Memory: c.part, Enforcement: c.level, Exit: c.exit}, report); got != c.want {
+		if got := e.memoryNeeded(train.Attempt{Job: "j", Node: c.node, Devices: both, Memory: c.part, Enforcement: c.level, Exit: c.exit}, report); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}

@@ -22,7 +22,7 @@ func TestAPlanOfTenThousandJobsIsActedOn(t *testing.T) {
 	if got := fact[event.Started](y, "here", event.FactStarted); got.Generation != 1 {
 		t.Errorf("started %+v", got)
 	}
-	// The next one takes its place as a whole: the job that it leaves out has to go, the other one starts.
+	// The next plan replaces the first completely: the job that it leaves out has to go, and the other one starts.
 	y.job("next", command("true"))
 	y.plan(append(allocations, on("next", "cpu:1"))...)
 	if got := fact[event.Started](y, "next", event.FactStarted); got.Generation != 2 {

@@ -25,14 +25,14 @@ func TestExecutorComesBack(t *testing.T) {
 	y.attempt("short", "running", isRunning(1))
 	y.stop()
 	y.touch("short-go")
-	b := local.New(y.dir)
+	b := local.New(y.dir, local.Bounds{LogBytes: 1 << 20, KillAfterMillis: 300})
 	y.until("the short job's end", func() bool {
-		s, err := b.Look("short", 1)
+		s, err := b.Status(t.Context(), train.Attempt{Job: "short", Number: 1})
 		y.must(err)
 		return s.Phase == launch.Exited
 	})
-	if n := len(y.told("short", event.FactSucceeded)); n != 0 {
-		t.Fatalf("an end was told without an executor")
+	if n := len(y.factsOf("short", event.FactSucceeded)); n != 0 {
+		t.Fatalf("an end was published without an executor")
 	}
 	y.run()
 	fact[event.Succeeded](y, "short", event.FactSucceeded)
@@ -48,7 +48,7 @@ func TestExecutorComesBack(t *testing.T) {
 	if string(starts) != "start\n" {
 		t.Errorf("started %d times, want once", strings.Count(string(starts), "start"))
 	}
-	if n := len(y.told("long", event.FactStarted)); n != 1 {
+	if n := len(y.factsOf("long", event.FactStarted)); n != 1 {
 		t.Errorf("%d facts of a start, want 1", n)
 	}
 }
@@ -61,14 +61,14 @@ func TestLostAttemptIsTriedAgainAndThenGivenUp(t *testing.T) {
 	spec.BatchSize, spec.TrainingSetSize, spec.MaxEpochs = 1, 1, 3
 	y.job("j1", spec)
 	y.plan(on("j1", "cpu:0"))
-	// Once the supervisor is killed, once the program.
+	// First the supervisor is killed, then the program.
 	first := y.attempt("j1", "running", isRunning(1))
 	y.must(unix.Kill(first.PID, unix.SIGKILL))
 	if got := fact[event.AttemptLost](y, "j1", event.FactAttemptLost); !got.Exit.Lost || got.RetrySeconds != 1 || got.Attempt != 1 {
 		t.Errorf("lost %+v", got)
 	}
 	second := y.attempt("j1", "running", isRunning(2))
-	if lost := y.told("j1", event.FactAttemptLost)[0].Time; second.StartedAt.Before(lost.Add(time.Second)) || second.LostInARow != 1 {
+	if lost := y.factsOf("j1", event.FactAttemptLost)[0].Time; second.StartedAt.Before(lost.Add(time.Second)) || second.LostInARow != 1 {
 		t.Errorf("lost at %v, second attempt %+v: want it a second later", lost, second)
 	}
 	var pid int
@@ -92,10 +92,11 @@ func TestOlderPlanIsRefused(t *testing.T) {
 	y.run()
 	y.job("j0", command("true"))
 	y.planAs(7, on("j1", "cpu:0"), on("j0", "cpu:1"))
-	fact[event.Succeeded](y, "j0", event.FactSucceeded) // it follows the plans from here on, one by one
-	// A planner whose past was lost begins anew: its plan would stop the job.
+	fact[event.Succeeded](y, "j0", event.FactSucceeded) // from here on it follows the plans one by one
+	// A planner that lost its past starts from generation 1: its plan would stop the job.
 	y.planAs(1)
-	// Neither is somebody else's followed, nor one that would end all counting: either would have those after it refused.
+	// A plan of another service is refused, and one whose generation is near the end of the range: either would make
+	// the executor refuse all later plans.
 	y.planner = "profiler"
 	y.planAs(20)
 	y.planner = "planner"
@@ -106,7 +107,7 @@ func TestOlderPlanIsRefused(t *testing.T) {
 	if a := y.attempt("j1", "running", isRunning(1)); a.Stop != train.StopNone {
 		t.Errorf("an older plan stopped the job: %+v", a)
 	}
-	if n := len(y.told("j1", event.FactStopRequested)); n != 0 {
+	if n := len(y.factsOf("j1", event.FactStopRequested)); n != 0 {
 		t.Error("an older plan had the job asked to stop")
 	}
 }
@@ -114,10 +115,10 @@ func TestOlderPlanIsRefused(t *testing.T) {
 func TestCrashBetweenTheStepsOfAStart(t *testing.T) {
 	y := newYard(t)
 	y.stop()
-	b := local.New(y.dir)
+	b := local.New(y.dir, local.Bounds{LogBytes: 1 << 20, KillAfterMillis: 300})
 	claimed := func(id train.JobID) train.Attempt {
 		y.job(id, command("echo start >> "+y.path("starts-"+string(id))))
-		capability, token, err := b.Secrets(id, 1)
+		capability, token, err := b.MakeSecrets(t.Context(), id, 1)
 		y.must(err)
 		a := train.Attempt{
 			Job: id, Number: 1, Node: "n1", Generation: 1, Devices: []train.DeviceID{"cpu:0"}, Phase: train.PhaseClaimed,
@@ -128,22 +129,22 @@ func TestCrashBetweenTheStepsOfAStart(t *testing.T) {
 		return a
 	}
 	claimed("claimed")
-	// Started, not seen; and ended, not seen.
+	// Started, but not seen; and ended, but not seen.
 	for _, id := range []train.JobID{"spawned", "over"} {
 		a := claimed(id)
 		s := launch.Setting{Job: id, Spec: command("echo start >> " + y.path("starts-"+string(id))), Attempt: a, Places: []launch.Place{{}}, Base: os.Environ(), Work: y.dir}
-		y.must(b.Start(local.Compose(s, b.Layout, local.Bounds{LogBytes: 1 << 20, KillAfterMillis: 300}, "[header]")))
+		y.must(b.Spawn(local.Compose(s, b.Layout, local.Bounds{LogBytes: 1 << 20, KillAfterMillis: 300}, "[header]")))
 		if id == "over" {
 			y.until("its end", func() bool {
-				s, err := b.Look(id, 1)
+				s, err := b.Status(t.Context(), train.Attempt{Job: id, Number: 1})
 				y.must(err)
 				return s.Phase == launch.Exited
 			})
 		}
 	}
-	// Claimed over a data folder that is no more: it cannot be known whether it ran.
+	// Claimed over a data folder that no longer exists: it is unknown whether it ran.
 	foreign := claimed("foreign")
-	y.must(b.Forget("foreign", 1))
+	y.must(b.Forget(t.Context(), train.Attempt{Job: "foreign", Number: 1}))
 	y.run()
 	for _, id := range []train.JobID{"claimed", "spawned", "over"} {
 		fact[event.Succeeded](y, id, event.FactSucceeded)
@@ -158,7 +159,7 @@ func TestCrashBetweenTheStepsOfAStart(t *testing.T) {
 	}
 }
 
-func TestRecordedOutcomeIsToldByTheNextExecutor(t *testing.T) {
+func TestRecordedOutcomeIsPublishedByTheNextExecutor(t *testing.T) {
 	y := newYard(t)
 	y.stop()
 	y.job("j1", command("true"))
@@ -168,7 +169,7 @@ func TestRecordedOutcomeIsToldByTheNextExecutor(t *testing.T) {
 	y.must(err)
 	y.run()
 	fact[event.Succeeded](y, "j1", event.FactSucceeded)
-	y.attempt("j1", "told", told)
+	y.attempt("j1", "published", published)
 }
 
 func TestStrayJobIsEnded(t *testing.T) {
@@ -216,9 +217,9 @@ func TestBusGoesAway(t *testing.T) {
 	port := y.server.Port()
 	y.server.Stop()
 	y.touch("go")
-	b := local.New(y.dir)
+	b := local.New(y.dir, local.Bounds{LogBytes: 1 << 20, KillAfterMillis: 300})
 	y.until("the end of a job", func() bool {
-		s, err := b.Look("ends", 1)
+		s, err := b.Status(t.Context(), train.Attempt{Job: "ends", Number: 1})
 		y.must(err)
 		return s.Phase == launch.Exited
 	})
@@ -231,8 +232,8 @@ func TestBusGoesAway(t *testing.T) {
 	}
 }
 
-// An executor dies after it recorded that an attempt shall leave, and before it told so.
-func TestRequestedStopIsToldByTheNextExecutor(t *testing.T) {
+// An executor dies after it recorded that an attempt has to leave, and before it published so.
+func TestRequestedStopIsPublishedByTheNextExecutor(t *testing.T) {
 	y := newYard(t)
 	y.job("j1", command("exec sleep 1000"))
 	y.plan(on("j1", "cpu:0"))

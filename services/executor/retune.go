@@ -6,131 +6,111 @@ import (
 	"strings"
 	"time"
 
-	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
-// seeSetting takes note of what is wanted of a job beside its devices.
-func (p *picture) seeSetting(e bus.Entry[train.Setting], deleted bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	id := train.JobID(e.Key)
-	before, known := p.wishes[id]
-	switch {
-	case deleted:
-		delete(p.wishes, id)
-	case known && before.Same(e.Value):
-		return
-	default:
-		p.wishes[id] = e.Value
-	}
-	p.touch(id)
+// tuner changes the system parameters of running attempts.
+type tuner interface {
+	// Retune gives a running attempt system parameters, and returns which ones it has.
+	Retune(ctx context.Context, a train.Attempt, s launch.Status, wanted train.Setting) (train.Applied, error)
 }
 
-// wish is what is wanted of a job; nothing, where nobody said.
-func (p *picture) wish(job train.JobID) train.Setting {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.wishes[job]
+// retuner gives running attempts the system parameters that are wanted for their jobs.
+type retuner struct {
+	*shared
+	backend   tuner
+	retunings map[diff.ReportKey]retuning
+	// reasons says whether an attempt needs a restart for its parameters, and why; without a code it does not.
+	reasons map[diff.ReportKey]train.Reason
 }
 
-// withoutPaused leaves out of a plan what it gives to jobs that are to wait and have left: the plan may be older than the pause. It needs the lock.
-func (p *picture) withoutPaused(plan train.Plan) train.Plan {
-	kept := plan.Allocations[:0:0]
-	for _, w := range plan.Allocations {
-		a := p.attempts[w.Job].Value
-		done := max(p.jobs[w.Job].Value.EpochsDone, p.reports[diff.ReportKey{Job: w.Job, Number: a.Number}].EpochsDone)
-		if a.Live() || !p.wishes[w.Job].Pauses(done) {
-			kept = append(kept, w)
-		}
-	}
-	plan.Allocations = kept
-	return plan
+func newRetuner(s *shared, b tuner) *retuner {
+	return &retuner{shared: s, backend: b, retunings: map[diff.ReportKey]retuning{}, reasons: map[diff.ReportKey]train.Reason{}}
 }
 
-// retuning is how far a running attempt has come with a setting.
+// forget drops what the retuner knows about an attempt that has ended.
+func (r *retuner) forget(key diff.ReportKey) {
+	delete(r.retunings, key)
+	delete(r.reasons, key)
+}
+
+// retuning is how far a running attempt has got with a setting.
 type retuning struct {
 	generation uint64
 	begun      time.Time
-	// told says that something was, pending what had not come yet then.
-	told    bool
-	pending []string
-	// heard is when the code of the attempt was first heard of, up when it was first seen to have come up.
-	heard, up time.Time
+	// published is set once a fact about the setting was published; pending are the parameters it listed as pending.
+	published bool
+	pending   []string
+	// firstBeat is when the code of the attempt first sent a heartbeat; up is when it was first seen to have come up.
+	firstBeat, up time.Time
 }
 
-func (r retuning) settled() bool { return r.told && len(r.pending) == 0 }
+func (r retuning) settled() bool { return r.published && len(r.pending) == 0 }
 
-// retune gives a running attempt the system parameters that are wanted, and tells what was done: the epochs that follow are theirs. Those that it was started
-// with it has had from the start; for those that take another start it is asked to leave. again is after how long to look again, 0 where there will be news.
-func (e *executor) retune(ctx context.Context, a train.Attempt, s launch.Sight) (again time.Duration, err error) {
-	wish, key := e.picture.wish(a.Job), diff.ReportKey{Job: a.Job, Number: a.Number}
-	before := e.retunings[key]
-	if before.generation != wish.Generation {
-		before = retuning{generation: wish.Generation, begun: time.Now()}
-		e.retunings[key] = before
+// retune gives a running attempt the wanted system parameters and publishes the result: the following epochs ran with
+// them. The parameters that it was started with apply from the start. For parameters that need a restart it asks the
+// attempt to leave. again is the delay before the next look, 0 if every change is an event.
+func (r *retuner) retune(ctx context.Context, a train.Attempt, s launch.Status) (again time.Duration, err error) {
+	setting, key := r.cache.setting(a.Job), diff.ReportKey{Job: a.Job, Number: a.Number}
+	before := r.retunings[key]
+	if before.generation != setting.Generation {
+		before = retuning{generation: setting.Generation, begun: time.Now()}
+		r.retunings[key] = before
 	}
-	if wish.Generation == 0 {
-		e.picture.retune(key, train.Reason{}) // what was wanted before is taken back
+	if setting.Generation == 0 {
+		r.reasons[key] = train.Reason{} // an earlier setting was withdrawn
 		return 0, nil
 	}
 	if before.settled() {
 		return 0, nil
 	}
-	applied, err := e.tune(ctx, a, s, wish)
+	applied, err := r.tune(ctx, a, s, setting)
 	if err == nil {
-		err = e.confirm(ctx, a, wish, &before, &applied)
+		err = r.confirm(ctx, a, setting, &before, &applied)
 	}
 	if err != nil {
 		return 0, err
 	}
-	pending := applied.Pending(wish.Values)
-	e.picture.retune(key, startAgain(applied, pending))
-	if !before.told || !slices.Equal(pending, before.pending) {
-		applied.Job, applied.Attempt, applied.Generation, applied.At = a.Job, a.Number, wish.Generation, time.Now().UTC()
-		byAgent := wish.Wants(train.SettingMicroBatch) || wish.Wants(train.SettingPowerLimit)
-		if !before.told && len(pending) == 0 && !byAgent && a.Setting.Generation == wish.Generation {
+	pending := applied.Pending(setting.Values)
+	r.reasons[key] = restartReason(applied, pending)
+	if !before.published || !slices.Equal(pending, before.pending) {
+		applied.Job, applied.Attempt, applied.Generation, applied.At = a.Job, a.Number, setting.Generation, time.Now().UTC()
+		byAgent := setting.Wants(train.SettingMicroBatch) || setting.Wants(train.SettingPowerLimit)
+		if !before.published && len(pending) == 0 && !byAgent && a.Setting.Generation == setting.Generation {
 			applied.At = s.StartedAt
 		}
-		if err := e.publish(ctx, retunedFact(wish.Experiment, applied, pending)); err != nil {
+		if err := r.publish(ctx, retunedFact(setting.Experiment, applied, pending)); err != nil {
 			return 0, err
 		}
-		e.log.Info("system parameters set", "job", a.Job, "attempt", a.Number, "generation", wish.Generation,
+		r.log.Info("system parameters set", "job", a.Job, "attempt", a.Number, "generation", setting.Generation,
 			"values", applied.Values, "refused", applied.Refused, "pending", pending)
 	}
-	before.told, before.pending = true, pending
-	e.retunings[key] = before
+	before.published, before.pending = true, pending
+	r.retunings[key] = before
 	if before.settled() {
 		return 0, nil
 	}
 	return launch.Later, nil
 }
 
-// planned is how many devices the newest plan gives a job.
-func (p *picture) planned(job train.JobID) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.plan.devices(job)
-}
-
-// tune has the back end set what it can.
-func (e *executor) tune(ctx context.Context, a train.Attempt, s launch.Sight, wish train.Setting) (train.Applied, error) {
-	applied, err := e.backend.Retune(ctx, a, s, wish.Only(train.SettingCores, train.SettingMemoryMiB))
+// tune lets the back end set what it can.
+func (r *retuner) tune(ctx context.Context, a train.Attempt, s launch.Status, setting train.Setting) (train.Applied, error) {
+	applied, err := r.backend.Retune(ctx, a, s, setting.Only(train.SettingCores, train.SettingMemoryMiB))
 	if err != nil {
 		return applied, err
 	}
 	tunable := []string{train.SettingCores, train.SettingMemoryMiB, train.SettingDevices, train.SettingMicroBatch, train.SettingPowerLimit}
-	for name := range wish.Values {
+	for name := range setting.Values {
 		if !slices.Contains(tunable, name) {
 			applied.Refuse(name, "it cannot be changed while a job runs")
 		}
 	}
-	if a.Stays == wish.Generation {
-		why := "it takes another start, and the job did not leave at the end of an epoch"
-		if a.Setting.Generation == wish.Generation {
-			why = "its pods may not be made with it"
+	if a.Stays == setting.Generation {
+		why := "it needs a restart, and the job did not leave at the end of an epoch"
+		if a.Setting.Generation == setting.Generation {
+			why = "its pods must not be made with it"
 		}
 		for _, name := range applied.Restarts {
 			if _, has := applied.Values[name]; has {
@@ -142,9 +122,10 @@ func (e *executor) tune(ctx context.Context, a train.Attempt, s launch.Sight, wi
 	return applied, nil
 }
 
-// startAgain is why an attempt has to leave for those of its parameters that are pending; without a code it does not. For other devices the plan has it leave,
-// and until there is one, or there will be none, the others wait: it starts again once.
-func startAgain(applied train.Applied, pending []string) train.Reason {
+// restartReason returns why an attempt has to leave for its pending parameters; without a code it does not. For other
+// devices the plan makes it leave. Until such a plan exists, or never will, the other parameters wait, so that it
+// restarts only once.
+func restartReason(applied train.Applied, pending []string) train.Reason {
 	if slices.Contains(pending, train.SettingDevices) {
 		return train.Reason{}
 	}
@@ -156,17 +137,3 @@ func startAgain(applied train.Applied, pending []string) train.Reason {
 }
 
 const retuneCode = "Retuned"
-
-// retune notes whether an attempt has to leave for its system parameters.
-func (p *picture) retune(key diff.ReportKey, why train.Reason) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.retunes[key] = why
-}
-
-// over forgets an attempt whose end was told.
-func (p *picture) over(key diff.ReportKey) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.retunes, key)
-}

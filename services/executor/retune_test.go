@@ -10,15 +10,16 @@ import (
 	"testing"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
-// wish stores which system parameters are wanted of a job.
-func (y *yard) wish(job train.JobID, generation uint64, values map[string]float64) {
+// setting stores the wanted system parameters of a job.
+func (y *yard) setting(job train.JobID, generation uint64, values map[string]float64) {
 	y.t.Helper()
-	kv, err := bus.OpenKV[train.Setting](y.t.Context(), y.bus, event.BucketSettings)
+	kv, err := bus.OpenKV[train.Setting](y.t.Context(), y.bus, contract.Settings)
 	y.must(err)
 	_, err = kv.Modify(y.t.Context(), string(job), func(s *train.Setting) (bool, error) {
 		*s = train.Setting{Job: job, Experiment: "e", Generation: generation, Values: values}
@@ -27,7 +28,7 @@ func (y *yard) wish(job train.JobID, generation uint64, values map[string]float6
 	y.must(err)
 }
 
-// retuned waits until it was told of an attempt how it has a setting, without any that is still pending.
+// retuned waits until a fact says that an attempt has a setting, with nothing pending.
 func (y *yard) retuned(job train.JobID, attempt int, generation uint64, wanted map[string]float64) train.Applied {
 	y.t.Helper()
 	var found train.Applied
@@ -45,10 +46,10 @@ func (y *yard) retuned(job train.JobID, attempt int, generation uint64, wanted m
 	return found
 }
 
-// leaves plays code that has heard that it shall leave and does so at the end of an epoch.
+// leaves plays code that hears it has to stop and leaves at the end of an epoch.
 func (y *yard) leaves(job train.JobID, attempt, epochs int) {
 	y.t.Helper()
-	_, err := y.reports.Modify(y.t.Context(), fmt.Sprintf("%s.%d", job, attempt), func(r *train.AttemptReport) (bool, error) {
+	_, err := y.reports.Modify(y.t.Context(), contract.ReportKey(job, attempt), func(r *train.AttemptReport) (bool, error) {
 		*r = train.AttemptReport{Job: job, Attempt: attempt, Spoke: true, StopAnswered: true, EpochsDone: epochs}
 		return true, nil
 	})
@@ -56,23 +57,24 @@ func (y *yard) leaves(job train.JobID, attempt, epochs int) {
 	y.touch(fmt.Sprintf("leave-%d", attempt))
 }
 
-// A running job shall have what can only be had from the start: it leaves at its epoch's end and is started again with it, once, whenever executors are killed.
+// A running job needs a restart for its wanted parameters: it leaves at the end of its epoch and is started again
+// with them, once, whenever executors are killed.
 func TestAJobIsStartedAgainWithOtherParameters(t *testing.T) {
 	y := newYard(t)
 	y.stop()
 	script := fmt.Sprintf(`echo $SWITCHYARD_ATTEMPT:$SWITCHYARD_PARAM_MEMORY_MIB >> %s; while ! [ -e %s-$SWITCHYARD_ATTEMPT ]; do sleep 0.05; done`, y.path("ledger"), y.path("leave"))
 	y.job("a", command(script))
 	settings := []map[string]float64{{"memory_mib": 512}, {"memory_mib": 1024}, {"memory_mib": 2048}}
-	y.wish("a", 1, settings[0])
+	y.setting("a", 1, settings[0])
 	y.plan(on("a", "cpu:0"))
-	// Each executor is killed after one change of the attempt's record, so each step is another one's.
+	// Each executor is killed after one change of the attempt's record, so each step is done by another one.
 	killed := func(until string, holds func() bool) {
 		t.Helper()
 		for n := 0; !holds(); n++ {
 			if n > 60 {
 				t.Fatalf("%d executors have not come to: %s", n, until)
 			}
-			cmd := exec.Command("/proc/self/exe", executorArgument, "--nats", y.server.URL(), "--data-dir", y.dir, "--node", "n1", "--job-mounts", "never")
+			cmd := exec.Command("/proc/self/exe", executorArgument, "--nats", y.server.URL(), "--data-dir", y.dir, "--node", "n1")
 			cmd.Stderr = testLog{t}
 			y.must(cmd.Start())
 			before := y.revision("a")
@@ -89,7 +91,7 @@ func TestAJobIsStartedAgainWithOtherParameters(t *testing.T) {
 	}
 	for i, values := range settings[1:] {
 		killed("it runs", record(isRunning(i+1)))
-		y.wish("a", uint64(i+2), values)
+		y.setting("a", uint64(i+2), values)
 		killed("it is asked to leave", record(func(a train.Attempt) bool { return a.Stop == train.StopRetune }))
 		y.leaves("a", i+1, i+1)
 		killed("it has left", record(func(a train.Attempt) bool { return a.Number == i+2 }))
@@ -111,7 +113,7 @@ func TestAJobIsStartedAgainWithOtherParameters(t *testing.T) {
 	}
 }
 
-// revision of the record of a job's attempt.
+// revision returns the revision of a job's attempt record.
 func (y *yard) revision(job train.JobID) uint64 {
 	y.t.Helper()
 	e, err := y.attempts.Get(y.t.Context(), string(job))
@@ -122,29 +124,29 @@ func (y *yard) revision(job train.JobID) uint64 {
 	return e.Revision
 }
 
-// What is wanted may be what the job has after all, and a job that does not leave in time goes on with what it has.
+// The job may already have what is wanted after all, and a job that does not leave in time goes on with what it has.
 func TestAJobThatIsNotStartedAgainGoesOn(t *testing.T) {
 	y := newYard(t)
 	y.job("a", command("sleep 1000"))
 	small, large := map[string]float64{"memory_mib": 512}, map[string]float64{"memory_mib": 1024}
-	y.wish("a", 1, small)
+	y.setting("a", 1, small)
 	y.plan(on("a", "cpu:0"))
 	if got := y.retuned("a", 1, 1, small); got.Values["memory_mib"] != 512 {
 		t.Errorf("applied %+v", got)
 	}
-	y.wish("a", 2, large)
+	y.setting("a", 2, large)
 	y.attempt("a", "is asked to leave", func(a train.Attempt) bool { return a.Stop == train.StopRetune })
-	y.wish("a", 3, small)
+	y.setting("a", 3, small)
 	y.attempt("a", "goes on", func(a train.Attempt) bool { return a.Stop == train.StopNone && a.Stays == 0 })
 	y.retuned("a", 1, 3, small)
 	y.stop()
 	y.run("--stop-grace=1s")
-	y.wish("a", 4, large)
+	y.setting("a", 4, large)
 	y.attempt("a", "goes on", func(a train.Attempt) bool { return a.Stop == train.StopNone && a.Stays == 4 })
 	if got := y.retuned("a", 1, 4, large); got.Refused["memory_mib"] == "" {
 		t.Errorf("applied %+v", got)
 	}
-	if got := len(y.told("a", event.FactStopWithdrawn)); got != 2 {
+	if got := len(y.factsOf("a", event.FactStopWithdrawn)); got != 2 {
 		t.Errorf("%d stops were withdrawn, want 2", got)
 	}
 	if a := y.attempt("a", "", func(train.Attempt) bool { return true }); a.Number != 1 || !a.Live() {
@@ -152,33 +154,34 @@ func TestAJobThatIsNotStartedAgainGoesOn(t *testing.T) {
 	}
 }
 
-// A job that was asked to leave for its parameters is asked for its devices when these are given away. It has had its time to leave since the first time.
+// A job that was asked to leave for its parameters is asked again when its devices are given away. Its grace period
+// counts from the first request.
 func TestAPlanGoesBeforeARetune(t *testing.T) {
 	y := newYard(t)
 	y.job("a", command("sleep 1000"))
-	y.wish("a", 1, map[string]float64{"memory_mib": 512})
+	y.setting("a", 1, map[string]float64{"memory_mib": 512})
 	y.plan(on("a", "cpu:0"))
 	y.attempt("a", "runs", isRunning(1))
-	y.wish("a", 2, map[string]float64{"memory_mib": 1024})
+	y.setting("a", 2, map[string]float64{"memory_mib": 1024})
 	first := y.attempt("a", "is asked to leave", func(a train.Attempt) bool { return a.Stop == train.StopRetune })
 	y.plan()
 	then := y.attempt("a", "is asked for its devices", func(a train.Attempt) bool { return a.Stop == train.StopPreempt })
 	if !then.StopSince.Equal(first.StopSince) {
 		t.Errorf("asked at %s, and then at %s", first.StopSince, then.StopSince)
 	}
-	y.until("it was told of both", func() bool { return len(y.told("a", event.FactStopRequested)) == 2 })
+	y.until("both were published", func() bool { return len(y.factsOf("a", event.FactStopRequested)) == 2 })
 }
 
-// Who wants nothing any more asks no job to leave.
-func TestAWishThatIsTakenBackIsNoReasonToLeave(t *testing.T) {
+// A withdrawn setting makes no job leave.
+func TestAWithdrawnSettingIsNoReasonToLeave(t *testing.T) {
 	y := newYard(t)
 	y.job("a", command("sleep 1000"))
-	y.wish("a", 1, map[string]float64{"memory_mib": 512})
+	y.setting("a", 1, map[string]float64{"memory_mib": 512})
 	y.plan(on("a", "cpu:0"))
 	y.attempt("a", "runs", isRunning(1))
-	y.wish("a", 2, map[string]float64{"memory_mib": 1024})
+	y.setting("a", 2, map[string]float64{"memory_mib": 1024})
 	y.attempt("a", "is asked to leave", func(a train.Attempt) bool { return a.Stop == train.StopRetune })
-	kv, err := bus.OpenKV[train.Setting](t.Context(), y.bus, event.BucketSettings)
+	kv, err := bus.OpenKV[train.Setting](t.Context(), y.bus, contract.Settings)
 	y.must(err)
 	wanted, err := kv.Get(t.Context(), "a")
 	y.must(err)
@@ -186,8 +189,8 @@ func TestAWishThatIsTakenBackIsNoReasonToLeave(t *testing.T) {
 	y.attempt("a", "goes on", func(a train.Attempt) bool { return a.Stop == train.StopNone })
 }
 
-// What kept the last attempt from being made is not asked for again before something else is wanted.
-func TestForbiddenValuesAreNotAskedForAgain(t *testing.T) {
+// What prevented the last attempt is not requested again until another setting is wanted.
+func TestForbiddenValuesAreNotRequestedAgain(t *testing.T) {
 	forbidden := &train.Exit{Lost: true, Unstarted: true, Reason: train.Reason{Code: launch.Forbidden}}
 	for name, test := range map[string]struct {
 		last   train.Attempt

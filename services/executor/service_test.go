@@ -8,11 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/pflag"
-
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
-	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/local"
 )
@@ -27,7 +25,7 @@ func TestPlanToSuccess(t *testing.T) {
 	if got := fact[event.Succeeded](y, "j1", event.FactSucceeded); got.Attempt != 1 {
 		t.Errorf("succeeded %+v", got)
 	}
-	a := y.attempt("j1", "told", told)
+	a := y.attempt("j1", "published", published)
 	if a.Outcome != train.OutcomeSucceeded || a.Exit == nil || a.PID == 0 || a.CapabilityHash == "" {
 		t.Errorf("record %+v", a)
 	}
@@ -48,7 +46,7 @@ func TestPlanToSuccess(t *testing.T) {
 	})
 }
 
-func TestFailuresAreTold(t *testing.T) {
+func TestFailuresArePublished(t *testing.T) {
 	y := newYard(t)
 	y.job("status", command("echo no good; exit 3"))
 	y.job("missing", train.Spec{Command: []string{"no-such-program"}})
@@ -59,18 +57,18 @@ func TestFailuresAreTold(t *testing.T) {
 	if got := fact[event.Failed](y, "missing", event.FactFailed); got.Exit.Message != "command not found: no-such-program" || got.Reason.Code != "NotStarted" {
 		t.Errorf("missing: %+v", got)
 	}
-	// The devices are free again, and an image has nothing to run in here.
+	// The devices are free again, and there is no container runtime for an image here.
 	y.job("image", train.Spec{Image: "some/image"})
 	y.plan(on("image", "cpu:0"))
 	if got := fact[event.Failed](y, "image", event.FactFailed); !strings.Contains(got.Reason.Message, "container runtime") {
 		t.Errorf("image: %+v", got)
 	}
-	if n := len(y.told("missing", event.FactStarted)) + len(y.told("image", event.FactStarted)); n != 0 {
-		t.Errorf("%d starts were told of programs that never ran", n)
+	if n := len(y.factsOf("missing", event.FactStarted)) + len(y.factsOf("image", event.FactStarted)); n != 0 {
+		t.Errorf("%d starts were published of programs that never ran", n)
 	}
 }
 
-// An executor that is killed leaves its jobs running; the next one finds them, also those that ended meanwhile.
+// A killed executor leaves its jobs running; the next one finds them, also those that ended meanwhile.
 func TestPreemptionAndResumption(t *testing.T) {
 	y := newYard(t)
 	y.job("j1", command(`echo "attempt $SWITCHYARD_ATTEMPT restarted $JOB_RESTARTED done $EPOCHS_DONE"; while ! [ -e `+y.path("go")+`$SWITCHYARD_ATTEMPT ]; do sleep 0.02; done`))
@@ -80,7 +78,7 @@ func TestPreemptionAndResumption(t *testing.T) {
 	if got := fact[event.StopRequested](y, "j1", event.FactStopRequested); got.Cause != train.StopRescale || got.Attempt != 1 {
 		t.Errorf("stop requested %+v", got)
 	}
-	// The agent tells the code to stop, and the code leaves after its first epoch.
+	// The agent answers the code with a stop, and the code leaves after its first epoch.
 	_, err := y.reports.Swap(y.t.Context(), "j1.1", train.AttemptReport{Job: "j1", Attempt: 1, EpochsDone: 1, Spoke: true, StopAnswered: true}, 0)
 	y.must(err)
 	y.touch("go1")
@@ -91,7 +89,7 @@ func TestPreemptionAndResumption(t *testing.T) {
 	if a.StartedEpochs != 1 || len(a.Devices) != 2 || a.Generation != 2 {
 		t.Errorf("second attempt %+v", a)
 	}
-	// Nobody told it to leave: an exit with status 0 is its end.
+	// It was not asked to leave: an exit with status 0 is its end.
 	y.touch("go2")
 	got := fact[event.Succeeded](y, "j1", event.FactSucceeded)
 	if got.Attempt != 2 || got.EpochsDone != 1 {
@@ -106,7 +104,8 @@ func TestPreemptionAndResumption(t *testing.T) {
 	}
 }
 
-// A plan wants the devices and the next one gives them back before the code was told: it goes on, and may be asked again.
+// A plan takes the devices and the next one gives them back before the code was answered: it goes on, and may be
+// asked again.
 func TestAStopIsWithdrawn(t *testing.T) {
 	y := newYard(t)
 	y.job("j1", command("exec sleep 1000"))
@@ -121,7 +120,7 @@ func TestAStopIsWithdrawn(t *testing.T) {
 	y.attempt("j1", "going on", func(a train.Attempt) bool { return a.Live() && a.Number == 1 && a.Stop == train.StopNone })
 	y.plan(on("j1", "cpu:1"))
 	y.attempt("j1", "asked again", func(a train.Attempt) bool { return a.Stop == train.StopRescale })
-	y.until("it to be told twice", func() bool { return len(y.told("j1", event.FactStopRequested)) == 2 })
+	y.until("it to be published twice", func() bool { return len(y.factsOf("j1", event.FactStopRequested)) == 2 })
 }
 
 func TestGraceRunsOut(t *testing.T) {
@@ -133,7 +132,7 @@ func TestGraceRunsOut(t *testing.T) {
 	if got := fact[event.Preempted](y, "j1", event.FactPreempted); got.Cause != train.StopPreempt || !got.Forced {
 		t.Errorf("preempted %+v", got)
 	}
-	y.attempt("j1", "told", told)
+	y.attempt("j1", "published", published)
 }
 
 func TestCancel(t *testing.T) {
@@ -145,7 +144,7 @@ func TestCancel(t *testing.T) {
 	for _, id := range []train.JobID{"waits", "runs"} {
 		y.change(id, func(j *train.Job) { j.CancelRequested = true })
 		fact[event.Cancelled](y, id, event.FactCancelled)
-		if a := y.attempt(id, "told", told); a.Outcome != train.OutcomeCancelled {
+		if a := y.attempt(id, "published", published); a.Outcome != train.OutcomeCancelled {
 			t.Errorf("%s: %+v", id, a)
 		}
 	}
@@ -154,29 +153,22 @@ func TestCancel(t *testing.T) {
 	y.job("other", command("true"))
 	y.plan(on("waits", "cpu:0"), on("other", "cpu:1"))
 	fact[event.Succeeded](y, "other", event.FactSucceeded)
-	if n := len(y.told("waits", event.FactStarted)); n != 0 {
+	if n := len(y.factsOf("waits", event.FactStarted)); n != 0 {
 		t.Error("a cancelled job was started")
 	}
 }
 
-// Every way in which an executor can die between two steps of a start leaves exactly one start.
-// Jobs go on without a bus, and what happened to them meanwhile is told when it is back.
+// Every way in which an executor can die between two steps of a start leaves exactly one start. Jobs go on without a
+// bus, and what happened to them meanwhile is published when it is back.
 func TestSettings(t *testing.T) {
 	for _, test := range []struct{ flag, want string }{
 		{"--stop-grace=-1s", "--stop-grace -1s"},
 		{"--kill-after=0s", "--kill-after 0s"},
-		{"--heartbeat-steps=0", "--heartbeat-steps 0"},
-		{"--python-path=libs", `--python-path "libs"`},
+		{"--python-path=libs", "--python-path libs"},
 		{"--job-log-limit=0", "--job-log-limit 0"},
-		{"--job-mounts=always", `--job-mounts "always"`},
+		{"--job-mounts=always", "--job-mounts always"},
 	} {
-		s := New()
-		fs := pflag.NewFlagSet("executor", pflag.ContinueOnError)
-		s.Flags(fs)
-		if err := fs.Parse([]string{test.flag}); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Validate(run.Common{}); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := settings.Of(test.flag); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want it named", test.flag, err)
 		}
 	}
@@ -195,7 +187,7 @@ func TestFoldersOfAJob(t *testing.T) {
 			started := fact[event.Started](y, "j1", event.FactStarted)
 			fact[event.Succeeded](y, "j1", event.FactSucceeded)
 			if mounts == "never" && started.Mounts {
-				t.Error("mounts were told of where there are none")
+				t.Error("mounts were published although there are none")
 			}
 			where := map[bool]string{true: "/custom", false: custom}[started.Mounts]
 			log, err := os.ReadFile(local.Layout{DataDir: y.dir}.Output("j1"))
@@ -238,7 +230,7 @@ func TestCustomFolderThatIsGone(t *testing.T) {
 	}
 }
 
-func TestLogsAreRefusedInWords(t *testing.T) {
+func TestLogRequestsAreRefusedWithAReason(t *testing.T) {
 	y := newYard(t)
 	y.job("j1", command("true"))
 	y.plan(on("j1", "cpu:0"))

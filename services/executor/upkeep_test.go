@@ -14,6 +14,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
@@ -28,7 +29,7 @@ func TestAnotherNodesDataFolderIsRefused(t *testing.T) {
 	y.attempt("j1", "running", isRunning(1))
 	y.stop()
 	common := run.Common{NATS: y.server.URL(), HTTP: "127.0.0.1:0", LogFormat: "text", DataDir: y.dir, Node: "n2"}
-	s := New()
+	s := New(settings.Executor{Backend: settings.BackendLocal, JobLogLimit: 1, KillAfter: time.Second})
 	err := run.Together(t.Context(), common, testLog{t}, func(net.Addr) {}, s)
 	if err == nil || !strings.Contains(err.Error(), `belongs to node "n1"`) {
 		t.Fatalf("%v: want the folder refused", err)
@@ -39,7 +40,7 @@ func TestAnotherNodesDataFolderIsRefused(t *testing.T) {
 	fact[event.Cancelled](y, "j1", event.FactCancelled)
 }
 
-// A folder that was admitted becomes a link before the job starts.
+// An admitted folder becomes a link before the job starts.
 func TestFolderThatBecameALink(t *testing.T) {
 	y := newYard(t)
 	dir := t.TempDir()
@@ -83,11 +84,11 @@ func TestOldRecordsAreDeleted(t *testing.T) {
 	y.plan(on("old", "cpu:0"), on("new", "cpu:1"))
 	for id, age := range map[train.JobID]time.Duration{"new": time.Minute, "old": 2 * time.Hour} {
 		fact[event.Succeeded](y, id, event.FactSucceeded)
-		y.attempt(id, "told", told)
+		y.attempt(id, "published", published)
 		y.change(id, func(j *train.Job) { j.State, j.FinishedAt = train.StateSucceeded, time.Now().Add(-age) })
 	}
 	y.stop()
-	y.run() // sees all records anew
+	y.run() // sees all records again
 	y.until("the old record is gone", func() bool {
 		_, err := y.attempts.Get(t.Context(), "old")
 		return errors.Is(err, bus.ErrNotFound)
@@ -102,7 +103,7 @@ func TestOldRecordsAreDeleted(t *testing.T) {
 	y.plan(on("old", "cpu:0"), on("new", "cpu:1"), on("waits", "cpu:0"))
 	y.plan(on("waits", "cpu:0"))
 	fact[event.Succeeded](y, "waits", event.FactSucceeded)
-	y.attempt("new", "still there", told)
+	y.attempt("new", "still there", published)
 	ledger, err := os.ReadFile(y.path("ledger"))
 	y.must(err)
 	lines := strings.Fields(string(ledger))
@@ -112,55 +113,55 @@ func TestOldRecordsAreDeleted(t *testing.T) {
 	}
 }
 
-// An executor that comes back long after the end of an attempt leaves the agent the whole of its time to read the output.
+// An executor that comes back long after the end of an attempt gives the agent the whole time to read the output.
 func TestAnExitCountsFromWhenItWasSeen(t *testing.T) {
-	p := newPicture(diff.Realm{Backend: train.BackendKubernetes})
+	p := newCache(diff.Realm{Backend: train.BackendKubernetes})
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	a := train.Attempt{Job: "j", Number: 1, Backend: train.BackendKubernetes, LogFormat: train.LogBigDL, Phase: train.PhaseExited, Exit: &train.Exit{}}
 	a.StartedAt, a.ExitedAt = now.Add(-2*time.Hour), now.Add(-time.Hour)
-	p.keep(a, 1)
+	p.store(a, 1)
 	limits := diff.Limits{StopGrace: time.Minute}
 	for after, want := range []int{0, 0, 1} {
-		if actions := p.actions(p.take(now), now, limits); len(actions) != want || want > 0 && actions[0].Kind != diff.Decide {
+		if actions := p.actions(p.take(now), now, limits, nil); len(actions) != want || want > 0 && actions[0].Kind != diff.Decide {
 			t.Errorf("%d times 15 s after the exit was seen: %+v", after, actions)
 		}
 		now = now.Add(15 * time.Second)
 	}
 	a.Outcome = train.OutcomeSucceeded
-	p.keep(a, 2)
-	p.actions(p.take(now), now, limits)
-	if len(p.exitSeen) != 0 {
-		t.Errorf("kept of what is decided: %v", p.exitSeen)
+	p.store(a, 2)
+	p.actions(p.take(now), now, limits, nil)
+	if len(p.tally.exitSeen) != 0 {
+		t.Errorf("kept of what is decided: %v", p.tally.exitSeen)
 	}
 }
 
-func TestPictureForgetsEndedJobs(t *testing.T) {
-	p := newPicture(diff.Realm{Node: "n1"})
-	p.complete.attempts = true
+func TestCacheForgetsEndedJobs(t *testing.T) {
+	p := newCache(diff.Realm{Node: "n1"})
+	p.synced.attempts = true
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	job := func(revision uint64, state train.State) {
-		p.seeJob(bus.Entry[train.Job]{Key: "j", Value: train.Job{ID: "j", State: state, FinishedAt: now}, Revision: revision}, false)
+		p.onJob(bus.Entry[train.Job]{Key: "j", Value: train.Job{ID: "j", State: state, FinishedAt: now}, Revision: revision}, false)
 	}
 	a := train.Attempt{Job: "j", Number: 1, Node: "n1", Phase: train.PhaseRunning, Stop: train.StopPreempt}
-	p.keep(a, 5)
+	p.store(a, 5)
 	job(1, train.StateRunning)
 	limits := diff.Limits{StopGrace: time.Minute}
-	p.actions(p.take(now), now, limits)
+	p.actions(p.take(now), now, limits, nil)
 	now = now.Add(time.Minute)
-	if actions := p.actions(p.take(now), now, limits); len(actions) != 1 || actions[0].Kind != diff.Kill {
+	if actions := p.actions(p.take(now), now, limits, nil); len(actions) != 1 || actions[0].Kind != diff.Kill {
 		t.Errorf("a minute after the stop was seen: %+v", actions)
 	}
 	p.forgetAttempt("j", 4) // the deletion of an older record
 	if got, revision := p.attempt("j"); got.Number != 1 || revision != 5 {
 		t.Errorf("attempt %+v, revision %d: an old deletion took the newer record away", got, revision)
 	}
-	a.Phase, a.Outcome, a.Told = train.PhaseExited, train.OutcomePreempted, true
-	p.keep(a, 6)
+	a.Phase, a.Outcome, a.Published = train.PhaseExited, train.OutcomePreempted, true
+	p.store(a, 6)
 	job(2, train.StateSucceeded)
 	pass := func() (jobs []train.JobID, old int) {
 		jobs = p.take(now)
 		old = len(p.expired(jobs, now))
-		p.actions(jobs, now, limits)
+		p.actions(jobs, now, limits, nil)
 		return jobs, old
 	}
 	pass()
@@ -168,7 +169,7 @@ func TestPictureForgetsEndedJobs(t *testing.T) {
 	if jobs, _ := pass(); len(jobs) != 0 {
 		t.Errorf("%v is looked at though the watch has repeated itself", jobs)
 	}
-	p.agenda.resync = now.Add(2 * train.KeepEnded)
+	p.queue.resync = now.Add(2 * train.KeepEnded)
 	now = now.Add(train.KeepEnded)
 	if _, old := pass(); old != 1 {
 		t.Errorf("%d old records when the time has come, want 1", old)
@@ -179,46 +180,43 @@ func TestPictureForgetsEndedJobs(t *testing.T) {
 	if jobs, _ := pass(); len(jobs) != 0 {
 		t.Errorf("%v is looked at though nothing is left of it", jobs)
 	}
-	if len(p.jobs)+len(p.attempts)+len(p.stopSeen)+len(p.held)+p.live != 0 {
-		t.Errorf("still there: %+v, %+v, %+v, %+v, %d", p.jobs, p.attempts, p.stopSeen, p.held, p.live)
+	if len(p.jobs)+len(p.attempts)+len(p.tally.stopSeen)+len(p.tally.held)+p.tally.live != 0 {
+		t.Errorf("still there: %+v, %+v, %+v, %+v, %d", p.jobs, p.attempts, p.tally.stopSeen, p.tally.held, p.tally.live)
 	}
 }
 
-// A launch that fails is tried again later each time, not at each look.
+// A launch that fails is retried with growing delays, not at each look.
 func TestFailedLaunchesWait(t *testing.T) {
 	y := newYard(t)
 	y.stop()
-	b := local.New(y.dir)
-	capability, token, err := b.Secrets("j1", 1)
+	b := local.New(y.dir, local.Bounds{LogBytes: 1 << 20, KillAfterMillis: 300})
+	capability, token, err := b.MakeSecrets(t.Context(), "j1", 1)
 	y.must(err)
-	// A folder where the supervisor keeps its name: none can take the attempt over.
+	// A folder in the place of the supervisor's file: no supervisor can take the attempt over.
 	blocked := filepath.Join(b.Attempt("j1", 1), "shim.json")
 	y.must(os.MkdirAll(blocked, 0o700))
 	a := train.Attempt{
 		Job: "j1", Number: 1, Node: "n1", Devices: []train.DeviceID{"cpu:0"}, Phase: train.PhaseClaimed, CapabilityHash: hash(capability), TokenHash: hash(token),
 	}
-	e := &executor{
-		backend: local.NewMachine(b, local.Bounds{LogBytes: 1 << 20}), realm: diff.Realm{Node: "n1"}, picture: newPicture(diff.Realm{Node: "n1"}),
-		launches: map[diff.ReportKey]launches{}, troubles: troubles{},
-	}
-	e.log = testLogger(t)
-	e.picture.jobs["j1"] = bus.Entry[train.Job]{Value: train.Job{ID: "j1", Spec: command("true")}}
-	e.picture.realm.Nodes["n1"] = train.Node{ID: "n1", JobAPI: "127.0.0.1:1", Devices: []train.Device{{ID: "cpu:0", Kind: train.KindCPU}}}
+	log := testLogger(t)
+	e := newStarter(&shared{log: log, cache: newCache(diff.Realm{Node: "n1"}), faults: newFaultLog(log)}, b, diff.Realm{Node: "n1"}, settings.Executor{})
+	e.cache.jobs["j1"] = bus.Entry[train.Job]{Value: train.Job{ID: "j1", Spec: command("true")}}
+	e.cache.realm.Nodes["n1"] = train.Node{ID: "n1", JobAPI: "127.0.0.1:1", Devices: []train.Device{{ID: "cpu:0", Kind: train.KindCPU}}}
 	for range 20 {
-		_, err := e.launchInTime(t.Context(), a, launch.Sight{})
+		_, err := e.launchWithBackoff(t.Context(), a, launch.Status{})
 		y.must(err)
-		y.until("the end of the supervisor", func() bool { b.Collect(); return !b.Starting("j1", 1) })
+		y.until("the end of the supervisor", func() bool { starting, _ := b.Starting("j1", 1); return !starting })
 	}
-	noise, err := os.ReadFile(filepath.Join(b.Attempt("j1", 1), "shim.log"))
+	stderr, err := os.ReadFile(filepath.Join(b.Attempt("j1", 1), "shim.log"))
 	y.must(err)
-	if n := strings.Count(string(noise), "supervisor:"); n < 1 || n > 3 {
-		t.Errorf("%d supervisors were started in 20 looks:\n%s", n, noise)
+	if n := strings.Count(string(stderr), "supervisor:"); n < 1 || n > 3 {
+		t.Errorf("%d supervisors were started in 20 looks:\n%s", n, stderr)
 	}
 	y.must(os.Remove(blocked))
 }
 
-func TestTroublesAreNotRepeated(t *testing.T) {
-	told := troubles{}
+func TestFaultsAreNotRepeated(t *testing.T) {
+	faults := newFaultLog(nil)
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, test := range []struct {
 		job   train.JobID
@@ -234,17 +232,17 @@ func TestTroublesAreNotRepeated(t *testing.T) {
 		{"a", "no disk", 29 * time.Second, false},
 		{"a", "no disk", 30 * time.Second, true},
 	} {
-		if got := told.news(test.job, test.text, now.Add(test.after)); got != test.want {
-			t.Errorf("%s %q after %s: told %t, want %t", test.job, test.text, test.after, got, test.want)
+		if got := faults.shouldLog(test.job, test.text, now.Add(test.after)); got != test.want {
+			t.Errorf("%s %q after %s: logged %t, want %t", test.job, test.text, test.after, got, test.want)
 		}
 	}
-	for i := range 3 * mostTroubles {
-		told.news(train.JobID(fmt.Sprint(i)), "no disk", now)
+	for i := range 3 * maxFaults {
+		faults.shouldLog(train.JobID(fmt.Sprint(i)), "no disk", now)
 	}
-	if len(told) > mostTroubles {
-		t.Errorf("%d are remembered", len(told))
+	if len(faults.last) > maxFaults {
+		t.Errorf("%d are remembered", len(faults.last))
 	}
-	if !told.news("late", "no disk", now.Add(time.Hour)) {
-		t.Error("old troubles keep a new one from being told")
+	if !faults.shouldLog("late", "no disk", now.Add(time.Hour)) {
+		t.Error("old faults keep a new one from being logged")
 	}
 }

@@ -4,127 +4,123 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
 )
 
-// A watch repeats itself: what is known already is no news.
+// A watch repeats itself: what is known already is no event.
 
-func (p *picture) seeAttempt(e bus.Entry[train.Attempt], deleted bool) {
+func (c *cache) onAttempt(e bus.Entry[train.Attempt], deleted bool) {
 	if deleted {
-		p.forgetAttempt(train.JobID(e.Key), e.Revision)
+		c.forgetAttempt(train.JobID(e.Key), e.Revision)
 	} else {
-		p.keep(e.Value, e.Revision)
+		c.store(e.Value, e.Revision)
 	}
 }
 
-// keep takes an attempt over if it is newer than what is known.
-func (p *picture) keep(a train.Attempt, revision uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	before := p.attempts[a.Job]
+// store replaces an attempt if the given record is newer.
+func (c *cache) store(a train.Attempt, revision uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.attempts[a.Job]
 	if revision <= before.Revision {
 		return
 	}
-	p.attempts[a.Job] = bus.Entry[train.Attempt]{Key: string(a.Job), Value: a, Revision: revision}
-	p.replaced(before.Value, a)
+	c.attempts[a.Job] = bus.Entry[train.Attempt]{Key: string(a.Job), Value: a, Revision: revision}
+	c.replaced(before.Value, a)
 }
 
 // forgetAttempt drops a record that was deleted, unless a newer one is known.
-func (p *picture) forgetAttempt(job train.JobID, revision uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	before, known := p.attempts[job]
+func (c *cache) forgetAttempt(job train.JobID, revision uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before, known := c.attempts[job]
 	if !known || revision <= before.Revision {
 		return
 	}
-	delete(p.attempts, job)
-	p.replaced(before.Value, train.Attempt{Job: job})
+	delete(c.attempts, job)
+	c.replaced(before.Value, train.Attempt{Job: job})
 }
 
-// replaced counts the devices anew after an attempt took the place of another one of its job. Whoever shall have those that are free now is looked at.
-func (p *picture) replaced(before, after train.Attempt) {
-	p.touch(after.Job)
-	if before.Number != after.Number {
-		delete(p.stopSeen, diff.ReportKey{Job: before.Job, Number: before.Number})
-	}
-	had, has := before.Live() && before.Backend == p.realm.Backend, after.Live() && after.Backend == p.realm.Backend
-	if had && p.realm.Owns(before) {
-		p.live--
-	}
-	if has && p.realm.Owns(after) {
-		p.live++
-	}
-	if had && has && train.SamePlaces(before.Places(), after.Places()) {
-		return
-	}
-	if had {
-		p.held.Release(before.Places())
-		for _, slot := range diff.Slots(before.Places()) {
-			for _, id := range p.plan.wanted[slot] {
-				p.touch(id)
-			}
-		}
-	}
-	if has {
-		p.held.Take(after.Places())
+// replaced recounts after another attempt or record took the place of before. It queues the jobs to which the plan
+// gives the freed devices.
+func (c *cache) replaced(before, after train.Attempt) {
+	c.queue.add(after.Job)
+	for _, device := range c.tally.replace(before, after) {
+		c.queue.add(c.plan.wanted[device]...)
 	}
 }
 
-func (p *picture) seeJob(e bus.Entry[train.Job], deleted bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (c *cache) onJob(e bus.Entry[train.Job], deleted bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	id := train.JobID(e.Key)
-	before, known := p.jobs[id]
+	before, known := c.jobs[id]
+	_, tried := c.attempts[id]
 	switch {
-	case !known && (deleted || p.settled(e.Value)):
+	case !known && (deleted || c.droppable(e.Value, tried)):
 		return
 	case deleted:
-		delete(p.jobs, id)
+		delete(c.jobs, id)
 	default:
-		p.jobs[id] = e // also where the revision is the same: a bus that lost its past counts anew
+		c.jobs[id] = e // even if the revision is the same: a bus that lost its past counts from 1 again
 	}
 	if deleted || !known || before.Revision != e.Revision {
-		p.touch(id)
+		c.queue.add(id)
 	}
 }
 
-func (p *picture) seeNode(e bus.Entry[train.Node], deleted bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (c *cache) onNode(e bus.Entry[train.Node], deleted bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	id := train.NodeID(e.Key)
-	before, known := p.realm.Nodes[id]
+	before, known := c.realm.Nodes[id]
 	switch {
-	case deleted && p.realm.Backend != train.BackendLocal:
-		delete(p.realm.Nodes, id) // nothing is started where no agent serves the job API
-	case deleted || e.Value.Backend != p.realm.Backend || p.realm.Backend == train.BackendLocal && e.Value.ID != p.realm.Node:
+	case deleted && c.realm.Backend != train.BackendLocal:
+		delete(c.realm.Nodes, id) // nothing is started on a node without an agent that serves the job API
+	case deleted || e.Value.Backend != c.realm.Backend || c.realm.Backend == train.BackendLocal && e.Value.ID != c.realm.Node:
 		return
 	default:
-		p.realm.Nodes[id] = e.Value
+		c.realm.Nodes[id] = e.Value
 	}
 	sameDevices := slices.EqualFunc(before.Devices, e.Value.Devices, func(x, y train.Device) bool { return x.ID == y.ID && x.Memory == y.Memory })
-	if known == deleted || !sameDevices { // it or a device came or went: rare enough to look at all jobs for its sake
-		p.agenda.resync = time.Time{}
-		p.nudge()
+	if known == deleted || !sameDevices { // a node or a device came or went, which is rare enough to look at all jobs
+		c.queue.addAll()
 	}
 }
 
-func (p *picture) seeReport(e bus.Entry[train.AttemptReport], deleted bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (c *cache) onReport(e bus.Entry[train.AttemptReport], deleted bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if deleted {
 		job, number, _ := strings.Cut(e.Key, ".")
 		if n, err := strconv.Atoi(number); err == nil {
-			delete(p.reports, diff.ReportKey{Job: train.JobID(job), Number: n})
+			delete(c.reports, diff.ReportKey{Job: train.JobID(job), Number: n})
 		}
 		return
 	}
 	key := diff.ReportKey{Job: e.Value.Job, Number: e.Value.Attempt}
-	if p.reports[key] != e.Value {
-		p.reports[key] = e.Value
-		p.touch(key.Job)
+	if c.reports[key] != e.Value {
+		c.reports[key] = e.Value
+		c.queue.add(key.Job)
 	}
+}
+
+// onSetting stores the wanted system parameters of a job.
+func (c *cache) onSetting(e bus.Entry[train.Setting], deleted bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	id := train.JobID(e.Key)
+	before, known := c.settings[id]
+	switch {
+	case deleted:
+		delete(c.settings, id)
+	case known && before.Same(e.Value):
+		return
+	default:
+		c.settings[id] = e.Value
+	}
+	c.queue.add(id)
 }

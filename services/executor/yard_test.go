@@ -15,31 +15,32 @@ import (
 	"time"
 
 	"github.com/sourcegraph/conc"
-	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/busserver"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/local"
 )
 
-// executorArgument has the test program be an executor that can be killed.
+// executorArgument makes the test program an executor that can be killed.
 const executorArgument = "__executor"
 
 func TestMain(m *testing.M) {
 	local.RunIfAsked(os.Args)
 	if len(os.Args) > 1 && os.Args[1] == executorArgument {
-		os.Exit(run.Main(os.Args[2:], nil, os.Stderr, New()))
+		os.Exit(run.Main(os.Args[2:], []string{"SWITCHYARD_JOB_MOUNTS=never"}, os.Stderr, settings.ExecutorSection, func(a *settings.All) run.Service { return New(a.Executor) }))
 	}
 	os.Exit(m.Run())
 }
 
-// yard is a bus with an executor beside it; the test plays the other services.
+// yard is a bus with an executor; the test plays the other services.
 type yard struct {
 	t      *testing.T
 	server *busserver.Server
@@ -49,9 +50,9 @@ type yard struct {
 	store string
 	// node is the id that an executor is started with.
 	node string
-	// planner is who publishes plans.
+	// planner is the service that publishes plans.
 	planner string
-	// stop ends the executor that runs now.
+	// stop ends the running executor.
 	stop func()
 
 	attempts *bus.KV[train.Attempt]
@@ -75,10 +76,10 @@ func newYard(t *testing.T, args ...string) *yard {
 	t.Cleanup(func() { y.server.Stop() })
 	y.bus = bustest.Connect(t, y.server, "admission")
 	var errs [4]error
-	y.attempts, errs[0] = bus.OpenKV[train.Attempt](ctx, y.bus, event.BucketAttempts)
-	y.jobs, errs[1] = bus.OpenKV[train.Job](ctx, y.bus, event.BucketJobs)
-	y.nodes, errs[2] = bus.OpenKV[train.Node](ctx, y.bus, event.BucketNodes)
-	y.reports, errs[3] = bus.OpenKV[train.AttemptReport](ctx, y.bus, event.BucketReports)
+	y.attempts, errs[0] = bus.OpenKV(ctx, y.bus, contract.Attempts)
+	y.jobs, errs[1] = bus.OpenKV(ctx, y.bus, contract.Jobs)
+	y.nodes, errs[2] = bus.OpenKV(ctx, y.bus, contract.Nodes)
+	y.reports, errs[3] = bus.OpenKV(ctx, y.bus, contract.Reports)
 	y.must(errors.Join(errs[:]...))
 	var follower conc.WaitGroup
 	follow, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -110,11 +111,11 @@ func (y *yard) serve(port int) {
 
 // killAll ends what the test left behind.
 func (y *yard) killAll() {
-	b := local.New(y.dir)
-	found, err := b.Find()
+	b := local.New(y.dir, local.Bounds{LogBytes: 1 << 20, KillAfterMillis: 300})
+	found, err := b.Find(context.Background())
 	y.must(err)
 	for _, f := range found {
-		if s, err := b.Look(f.Job, f.Number); err == nil && s.PID != 0 {
+		if s, err := b.Status(context.Background(), train.Attempt{Job: f.Job, Number: f.Number}); err == nil && s.PID != 0 {
 			_ = unix.Kill(s.PID, unix.SIGKILL)
 		}
 	}
@@ -130,10 +131,9 @@ func (y *yard) must(err error) {
 // run starts an executor over the yard's data folder.
 func (y *yard) run(args ...string) {
 	y.t.Helper()
-	s := New()
-	fs := pflag.NewFlagSet("executor", pflag.ContinueOnError)
-	s.Flags(fs)
-	y.must(fs.Parse(append([]string{"--kill-after=300ms"}, args...)))
+	all, err := settings.Of(append([]string{"--kill-after=300ms"}, args...)...)
+	y.must(err)
+	s := New(all.Executor)
 	common := run.Common{NATS: y.server.URL(), HTTP: "127.0.0.1:0", LogLevel: "debug", LogFormat: "text", DataDir: y.dir, Node: y.node}
 	y.must(s.Validate(common))
 	ctx, cancel := context.WithCancel(context.WithoutCancel(y.t.Context()))
@@ -221,7 +221,7 @@ func fact[T any](y *yard, job train.JobID, name string) T {
 	y.t.Helper()
 	var body T
 	y.until(fmt.Sprintf("%s of %s", name, job), func() bool {
-		found := y.told(job, name)
+		found := y.factsOf(job, name)
 		if len(found) == 0 {
 			return false
 		}
@@ -233,7 +233,7 @@ func fact[T any](y *yard, job train.JobID, name string) T {
 	return body
 }
 
-func (y *yard) told(job train.JobID, name string) []bus.Message {
+func (y *yard) factsOf(job train.JobID, name string) []bus.Message {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	var found []bus.Message
@@ -265,7 +265,7 @@ func isRunning(n int) func(train.Attempt) bool {
 	return func(a train.Attempt) bool { return a.Number == n && a.Phase == train.PhaseRunning }
 }
 
-func told(a train.Attempt) bool { return a.Told }
+func published(a train.Attempt) bool { return a.Published }
 
 func command(script string) train.Spec { return train.Spec{Command: []string{"sh", "-c", script}} }
 
@@ -276,7 +276,7 @@ func (y *yard) touch(name string) {
 	y.must(os.WriteFile(y.path(name), nil, 0o600))
 }
 
-// cores gives the first and the last processor that the test may use.
+// cores returns the first and the last processor that the test may use.
 func cores(t *testing.T) (first, last int) {
 	t.Helper()
 	processors, err := proc.Processors()

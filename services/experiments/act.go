@@ -15,12 +15,12 @@ import (
 	"github.com/switchyard-dl/switchyard/services/experiments/conduct"
 )
 
-// act does what follows from a stored record: first what is wanted of jobs, then the jobs, at last the news. Of a job that somebody else has submitted nothing
-// is wanted.
+// act carries out what follows from a stored record: first the desired settings of jobs, then submissions and
+// cancellations, last the news. A job submitted by another client gets no setting.
 func (c *conductor) act(ctx context.Context, id string) error {
-	r := c.running[id].Value
+	r := conduct.Record(c.running[id].Value)
 	for _, f := range r.Submissions() {
-		if c.asked[f.Subject] {
+		if c.published[f.Subject] {
 			continue
 		}
 		there, ours, err := c.submittedBefore(ctx, f)
@@ -28,45 +28,47 @@ func (c *conductor) act(ctx context.Context, id string) error {
 		case err != nil:
 			return err
 		case there && !ours:
-			return c.leave(ctx, id, train.JobID(f.Subject.ID))
+			return c.abandon(ctx, id, train.JobID(f.Subject.ID))
 		}
-		c.asked[f.Subject] = there
+		c.published[f.Subject] = there
 	}
 	for _, s := range r.Settings() {
-		if err := c.want(ctx, s); err != nil {
+		if err := c.storeSetting(ctx, s); err != nil {
 			return err
 		}
 	}
-	if err := c.ask(ctx, r); err != nil {
+	if err := c.submit(ctx, r); err != nil {
 		return err
 	}
-	return c.report(ctx, id)
+	return c.publish(ctx, id)
 }
 
-// ask publishes what was not asked before. A submission that meets another one on its way is looked at again in a moment.
-func (c *conductor) ask(ctx context.Context, r conduct.Record) error {
+// submit publishes facts that were not published before. A submission that meets another one on its way is checked
+// again shortly after.
+func (c *conductor) submit(ctx context.Context, r conduct.Record) error {
 	for _, f := range r.Submissions() {
-		if c.asked[f.Subject] {
+		if c.published[f.Subject] {
 			continue
 		}
 		if _, err := c.bus.PublishAfter(ctx, f, 0); err != nil {
 			return err
 		}
-		c.asked[f.Subject] = true
+		c.published[f.Subject] = true
 	}
 	for _, f := range r.Cancellations() {
-		if c.asked[f.Subject] {
+		if c.published[f.Subject] {
 			continue
 		}
 		if err := c.bus.Publish(ctx, f); err != nil {
 			return err
 		}
-		c.asked[f.Subject] = true
+		c.published[f.Subject] = true
 	}
 	return nil
 }
 
-// submittedBefore says whether a job was submitted under the id of a trial's, and whether it is the trial's: of several submissions the first one stands.
+// submittedBefore reports whether a job was submitted under the id of a trial's job, and whether it is the trial's: the
+// first of several submissions stands.
 func (c *conductor) submittedBefore(ctx context.Context, f event.Fact) (there, ours bool, err error) {
 	wanted, err := f.Encode()
 	if err != nil {
@@ -85,40 +87,40 @@ func (c *conductor) submittedBefore(ctx context.Context, f event.Fact) (there, o
 	return there, ours, err
 }
 
-// leave gives up a trial whose job's id belongs to somebody else's job.
-func (c *conductor) leave(ctx context.Context, id string, job train.JobID) error {
+// abandon gives up a trial whose job id belongs to another client's job.
+func (c *conductor) abandon(ctx context.Context, id string, job train.JobID) error {
 	c.drop(ctx, job)
 	return c.moveOn(ctx, id, func(r *conduct.Record) { r.Taken(job, c.now()) })
 }
 
-// report tells the news and notes that it did.
-func (c *conductor) report(ctx context.Context, id string) error {
+// publish publishes the news and records that it did.
+func (c *conductor) publish(ctx context.Context, id string) error {
 	e := c.running[id]
 	before, err := json.Marshal(e.Value)
 	if err != nil {
 		return fmt.Errorf("encode experiment %s: %w", id, err)
 	}
-	told, err := copyOf(before)
+	record, err := copyOf(before)
 	if err != nil {
 		return err
 	}
-	if news := told.Tell(); len(news) > 0 {
+	if news := record.Unpublished(); len(news) > 0 {
 		if err := c.bus.Publish(ctx, news...); err != nil {
 			return err
 		}
-		if err := c.keep(ctx, id, told, before); err != nil {
+		if err := c.keep(ctx, id, record, before); err != nil {
 			return err
 		}
 	}
-	if !unfinished(told) {
-		c.log.Info("experiment is over", "experiment", id, "state", told.State, "message", told.Message)
-		c.forget(ctx, told)
+	if !unfinished(record) {
+		c.log.Info("experiment is over", "experiment", id, "state", record.State, "message", record.Message)
+		c.forget(ctx, record)
 	}
 	return nil
 }
 
-// want stores a setting unless it is there.
-func (c *conductor) want(ctx context.Context, s train.Setting) error {
+// storeSetting stores a setting unless it is already stored.
+func (c *conductor) storeSetting(ctx context.Context, s train.Setting) error {
 	if c.wanted[s.Job].Same(s) {
 		return nil
 	}
@@ -136,19 +138,19 @@ func (c *conductor) want(ctx context.Context, s train.Setting) error {
 	return nil
 }
 
-// forget removes what is only of use while an experiment runs.
+// forget removes state that is only needed while an experiment runs.
 func (c *conductor) forget(ctx context.Context, r conduct.Record) {
 	delete(c.running, r.ID)
 	for i := range r.Trials {
 		c.drop(ctx, r.Trials[i].Job)
 	}
-	maps.DeleteFunc(c.asked, func(s event.Subject, _ bool) bool {
+	maps.DeleteFunc(c.published, func(s event.Subject, _ bool) bool {
 		id, _, ok := conduct.SplitJobID(s.ID)
 		return ok && id == r.ID
 	})
 }
 
-// drop removes what is wanted of a job.
+// drop removes the setting of a job.
 func (c *conductor) drop(ctx context.Context, job train.JobID) {
 	delete(c.wanted, job)
 	there, err := c.settings.Get(ctx, string(job))

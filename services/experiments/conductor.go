@@ -14,46 +14,47 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/strict"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/conduct"
 	"github.com/switchyard-dl/switchyard/services/experiments/file"
-	"github.com/switchyard-dl/switchyard/services/experiments/profile"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
-// conductor enters what it hears in the records of experiments and does what follows. A record is written before anything is done, and all that is done may be
-// done again, so it goes on wherever it was killed.
+// conductor enters messages into the records of experiments and carries out what follows. It writes a record before it
+// acts, and may repeat every action, so it continues wherever it was killed.
 type conductor struct {
 	bus      *bus.Bus
 	log      *slog.Logger
-	records  *bus.KV[conduct.Record]
+	records  *bus.KV[contract.ExperimentRecord]
 	settings *bus.KV[train.Setting]
-	courses  *bus.KV[train.Course]
+	progress *bus.KV[train.EnergyProgress]
 	accounts *bus.KV[train.Account]
-	profiles *bus.KV[profile.Store]
+	profiles *bus.KV[contract.GroundTruth]
 	now      func() time.Time
 
-	// mu is held while an experiment is moved on: two streams and the clock do that.
+	// mu is held while an experiment advances: two streams and the clock advance it.
 	mu sync.Mutex
-	// running are the experiments that are not over; nil before the bucket was read.
-	running map[string]bus.Entry[conduct.Record]
-	// wanted are the settings that this process has stored, asked the facts that it has published.
-	wanted map[train.JobID]train.Setting
-	asked  map[event.Subject]bool
+	// running holds the experiments that are not over; nil before the bucket was read.
+	running map[string]bus.Entry[contract.ExperimentRecord]
+	// wanted holds the settings this process has stored, asked the facts it has published.
+	wanted    map[train.JobID]train.Setting
+	published map[event.Subject]bool
 }
 
 func newConductor(ctx context.Context, b *bus.Bus, log *slog.Logger) (*conductor, error) {
 	c := &conductor{
 		bus: b, log: log, now: func() time.Time { return time.Now().UTC() },
-		running: map[string]bus.Entry[conduct.Record]{}, wanted: map[train.JobID]train.Setting{}, asked: map[event.Subject]bool{},
+		running: map[string]bus.Entry[contract.ExperimentRecord]{}, wanted: map[train.JobID]train.Setting{}, published: map[event.Subject]bool{},
 	}
 	var errs [5]error
-	c.records, errs[0] = bus.OpenKV[conduct.Record](ctx, b, event.BucketExperiments)
-	c.settings, errs[1] = bus.OpenKV[train.Setting](ctx, b, event.BucketSettings)
-	c.courses, errs[2] = bus.OpenKV[train.Course](ctx, b, event.BucketLedger)
-	c.accounts, errs[3] = bus.OpenKV[train.Account](ctx, b, event.BucketLedger)
-	c.profiles, errs[4] = bus.OpenKV[profile.Store](ctx, b, event.BucketProfiles)
+	c.records, errs[0] = bus.OpenKV(ctx, b, contract.Experiments)
+	c.settings, errs[1] = bus.OpenKV(ctx, b, contract.Settings)
+	c.progress, errs[2] = bus.OpenKV(ctx, b, contract.EnergyProgress)
+	c.accounts, errs[3] = bus.OpenKV(ctx, b, contract.Accounts)
+	c.profiles, errs[4] = bus.OpenKV(ctx, b, contract.Profiles)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
@@ -62,17 +63,17 @@ func newConductor(ctx context.Context, b *bus.Bus, log *slog.Logger) (*conductor
 		return nil, err
 	}
 	for _, e := range entries {
-		if unfinished(e.Value) {
+		if unfinished(conduct.Record(e.Value)) {
 			c.running[e.Key] = e
 		}
 	}
 	return c, nil
 }
 
-// unfinished says whether there is something left to do for an experiment.
-func unfinished(r conduct.Record) bool { return !r.Told || !r.Settled() }
+// unfinished reports whether an experiment needs further work.
+func unfinished(r conduct.Record) bool { return !r.Published || !r.Settled() }
 
-// open lists the experiments that there is something to do for.
+// open returns the ids of unfinished experiments.
 func (c *conductor) open() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,7 +84,7 @@ func (c *conductor) open() []string {
 	return ids
 }
 
-// handleExperiment takes what is said of an experiment.
+// handleExperiment handles a fact about an experiment.
 func (c *conductor) handleExperiment(ctx context.Context, m bus.Message) ([]event.Fact, error) {
 	kind, known := event.Find(m.Parsed)
 	if m.ParseErr != nil || !known {
@@ -98,13 +99,13 @@ func (c *conductor) handleExperiment(ctx context.Context, m bus.Message) ([]even
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", bus.ErrPoison, err)
 		}
-		return nil, c.tell(ctx, id, m, func(r *conduct.Record) { r.Stop(stopMessage(body), m.Stored) })
+		return nil, c.enter(ctx, id, m, func(r *conduct.Record) { r.Stop(stopMessage(body), m.Stored) })
 	default:
 		body, err := event.Decode[event.Retuned](m.Data)
 		if err != nil || m.Source != kind.Publisher {
 			return nil, fmt.Errorf("%w: %s of %.80q: %w", bus.ErrPoison, m.Subject, m.Source, err)
 		}
-		return nil, c.tell(ctx, id, m, func(r *conduct.Record) { r.Retuned(body.Applied) })
+		return nil, c.enter(ctx, id, m, func(r *conduct.Record) { r.Retuned(body.Applied) })
 	}
 }
 
@@ -141,7 +142,8 @@ func (c *conductor) submitted(ctx context.Context, id string, m bus.Message) ([]
 	case there.Value.Hash == hash || there.Value.Folded[event.StreamTune] > m.Sequence:
 		return nil, nil
 	}
-	message := fmt.Sprintf("the id %s is taken by another experiment (%s): a second, different one was ignored", id, there.Value.SubmittedAt.Format(time.RFC3339))
+	message := fmt.Sprintf("the id %s is taken by another experiment (%s): a second, different one was ignored", id,
+		there.Value.SubmittedAt.Format(time.RFC3339))
 	return []event.Fact{event.TuneFact(id, event.FactConflicted, fmt.Sprintf("conflicted/%d", m.Sequence), event.Conflicted{Message: message})}, nil
 }
 
@@ -155,37 +157,41 @@ func (c *conductor) begin(ctx context.Context, id string, e file.Experiment, has
 		}
 		var earlier []conduct.Record
 		for _, entry := range entries {
-			earlier = append(earlier, entry.Value)
+			earlier = append(earlier, conduct.Record(entry.Value))
 		}
 		r.Recur(earlier)
 	}
 	c.log.Info("experiment begins", "experiment", id, "algorithm", e.Search.Algorithm, "mode", e.Mode, "trials", e.Search.Trials)
-	c.running[id] = bus.Entry[conduct.Record]{Key: id, Value: r}
+	c.running[id] = bus.Entry[contract.ExperimentRecord]{Key: id, Value: contract.ExperimentRecord(r)}
 	defer func() {
-		if c.running[id].Revision == 0 { // not stored: the submission comes again or is set aside
+		if c.running[id].Revision == 0 { // not stored: the submission comes again or goes to POISON
 			delete(c.running, id)
 		}
 	}()
 	return c.moveOn(ctx, id, func(*conduct.Record) {})
 }
 
-// decodeExperiment reads a submission as strictly as a file is read.
+// decodeExperiment decodes a submission as strictly as a file.
 func decodeExperiment(id string, data []byte) (file.Experiment, error) {
 	var body event.ExperimentSubmitted
 	var e file.Experiment
-	if err := strict(data, &body); err != nil {
+	if err := decodeStrictly(data, &body); err != nil {
 		return e, fmt.Errorf("read the submission: %w", err)
 	}
-	if err := strict(body.Experiment, &e); err != nil {
+	if err := decodeStrictly(body.Experiment, &e); err != nil {
 		return e, fmt.Errorf("read the experiment: %w", err)
 	}
 	return e, conduct.Check(id, e)
 }
 
-func strict(data []byte, v any) error {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	return d.Decode(v)
+// decodeStrictly keeps empty lists apart from missing ones: costs without a name mean that no parameter changes the
+// cost of an epoch.
+func decodeStrictly(data []byte, v any) error {
+	r := strict.New(strict.Options{MaxBytes: event.MaxBodyBytes, Nulls: true, KeepEmpty: true})
+	if root, ok := r.JSON(data); ok {
+		r.Bind(root, "", v)
+	}
+	return r.Err()
 }
 
 func hashOf(e file.Experiment) (string, error) {
@@ -197,7 +203,7 @@ func hashOf(e file.Experiment) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// handleJob takes what becomes of a job, if it is that of a trial.
+// handleJob handles a fact about a job if it is the job of a trial.
 func (c *conductor) handleJob(ctx context.Context, m bus.Message) ([]event.Fact, error) {
 	id, _, ok := conduct.SplitJobID(m.Parsed.ID)
 	if !ok {
@@ -205,14 +211,14 @@ func (c *conductor) handleJob(ctx context.Context, m bus.Message) ([]event.Fact,
 	}
 	kind, known := event.Find(m.Parsed)
 	if !known || m.Source != kind.Publisher {
-		return nil, nil // admission sets such facts aside
+		return nil, nil // admission moves such facts to POISON
 	}
 	body, err := event.DecodeBody(kind, m.Data)
 	if err != nil {
 		return nil, fmt.Errorf("%w: InvalidBody: %w", bus.ErrPoison, err)
 	}
 	job := train.JobID(m.Parsed.ID)
-	err = c.tell(ctx, id, m, func(r *conduct.Record) {
+	err = c.enter(ctx, id, m, func(r *conduct.Record) {
 		switch b := body.(type) {
 		case *event.Started:
 			r.Started(job, m.Time)
@@ -232,21 +238,21 @@ func (c *conductor) handleJob(ctx context.Context, m bus.Message) ([]event.Fact,
 		}
 	})
 	if err == nil && c.undecided(id) {
-		err = c.look(ctx, id) // what was measured may be there by now
+		err = c.poll(ctx, id) // the measurements may be there by now
 	}
 	return nil, err
 }
 
-// undecided says whether a decision waits for what is measured.
+// undecided reports whether a decision waits for measurements.
 func (c *conductor) undecided(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e := c.running[id]
-	return e.Value.Undecided()
+	r := conduct.Record(c.running[id].Value)
+	return r.Undecided()
 }
 
-// tell enters a message in the record of an experiment, once.
-func (c *conductor) tell(ctx context.Context, id string, m bus.Message, change func(*conduct.Record)) error {
+// enter enters a message into the record of an experiment, once.
+func (c *conductor) enter(ctx context.Context, id string, m bus.Message, change func(*conduct.Record)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, open := c.running[id]; !open {
@@ -266,25 +272,26 @@ func streamOf(m bus.Message) string {
 	return event.StreamJobs
 }
 
-// look moves an experiment on by the clock and by what the ledger says. One that panics is set aside until the next start: it must not stop the others.
-func (c *conductor) look(ctx context.Context, id string) (err error) {
+// poll advances an experiment by the clock and the ledger. An experiment that panics is suspended until the next start:
+// it must not stop the others.
+func (c *conductor) poll(ctx context.Context, id string) (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer func() {
 		if p := recover(); p != nil {
 			delete(c.running, id)
-			err = fmt.Errorf("%w: experiment %s is set aside: %v\n%s", bus.ErrPoison, id, p, debug.Stack())
+			err = fmt.Errorf("%w: experiment %s is suspended: %v\n%s", bus.ErrPoison, id, p, debug.Stack())
 		}
 	}()
 	e, open := c.running[id]
 	if !open {
 		return nil
 	}
-	bills, err := c.bills(ctx, e.Value)
+	usages, err := c.usages(ctx, conduct.Record(e.Value))
 	if err != nil {
 		return err
 	}
-	profiles, err := c.profilesOf(ctx, e.Value)
+	profiles, err := c.profilesOf(ctx, conduct.Record(e.Value))
 	if err != nil {
 		return err
 	}
@@ -292,41 +299,41 @@ func (c *conductor) look(ctx context.Context, id string) (err error) {
 		for job, p := range profiles {
 			r.Profiled(job, p)
 		}
-		for _, b := range bills {
-			r.Metered(b.job, b.course, b.account, c.now())
+		for _, b := range usages {
+			r.Metered(b.job, b.progress, b.account, c.now())
 		}
 	})
 }
 
-// bill is what the ledger says of a job.
-type bill struct {
-	job     train.JobID
-	course  train.Course
-	account train.Account
+// usage is the ledger's data on a job.
+type usage struct {
+	job      train.JobID
+	progress train.EnergyProgress
+	account  train.Account
 }
 
-// bills reads what trials have used of which more is to be known.
-func (c *conductor) bills(ctx context.Context, r conduct.Record) ([]bill, error) {
-	var bills []bill
+// usages reads the energy of trials whose data is still incomplete.
+func (c *conductor) usages(ctx context.Context, r conduct.Record) ([]usage, error) {
+	var usages []usage
 	for i := range r.Trials {
 		t := &r.Trials[i]
 		if len(t.Done) == 0 || t.Closed || t.State == search.Paused && t.Joules() > 0 {
 			continue
 		}
-		course, err := c.courses.Get(ctx, "course."+string(t.Job))
+		progress, err := c.progress.Get(ctx, contract.EnergyProgressKey(t.Job))
 		if err != nil && !errors.Is(err, bus.ErrNotFound) {
 			return nil, err
 		}
-		account, err := c.accounts.Get(ctx, "job."+string(t.Job))
+		account, err := c.accounts.Get(ctx, contract.AccountKey(t.Job))
 		if err != nil && !errors.Is(err, bus.ErrNotFound) {
 			return nil, err
 		}
-		bills = append(bills, bill{t.Job, course.Value, account.Value})
+		usages = append(usages, usage{t.Job, progress.Value, account.Value})
 	}
-	return bills, nil
+	return usages, nil
 }
 
-// moveOn changes a record, decides what follows, stores both and does it.
+// moveOn changes a record, decides what follows, stores both and carries it out.
 func (c *conductor) moveOn(ctx context.Context, id string, change func(*conduct.Record)) error {
 	e := c.running[id]
 	before, err := json.Marshal(e.Value)
@@ -359,7 +366,7 @@ func copyOf(record []byte) (conduct.Record, error) {
 	return r, nil
 }
 
-// keep stores a record that has changed. After a conflict what is there is read: another process may have had its turn.
+// keep stores a changed record. After a conflict it reads the stored one: another process may have led in between.
 func (c *conductor) keep(ctx context.Context, id string, r conduct.Record, before []byte) error {
 	e := c.running[id]
 	after, err := json.Marshal(r)
@@ -369,13 +376,13 @@ func (c *conductor) keep(ctx context.Context, id string, r conduct.Record, befor
 	if e.Revision > 0 && bytes.Equal(before, after) {
 		return nil
 	}
-	revision, err := c.records.Swap(ctx, id, r, e.Revision)
+	revision, err := c.records.Swap(ctx, id, contract.ExperimentRecord(r), e.Revision)
 	if err != nil {
 		if there, getErr := c.records.Get(ctx, id); getErr == nil {
 			c.running[id] = there
 		}
-		return fmt.Errorf("keep experiment %s: %w", id, err)
+		return fmt.Errorf("store experiment %s: %w", id, err)
 	}
-	c.running[id] = bus.Entry[conduct.Record]{Key: id, Value: r, Revision: revision}
+	c.running[id] = bus.Entry[contract.ExperimentRecord]{Key: id, Value: contract.ExperimentRecord(r), Revision: revision}
 	return nil
 }

@@ -5,19 +5,19 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/conduct"
-	"github.com/switchyard-dl/switchyard/services/experiments/profile"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
-// profilePatience is how long what nodes measured is waited for: after the end of an interval for its measurement to be stored, and after a trial's first epoch
-// for any at all.
+// profilePatience is how long to wait for measurements: after the end of an interval for its measurement to be stored,
+// and after a trial's first epoch for any at all.
 const profilePatience = time.Minute
 
-// profileOf puts together what nodes measured of a job between two times; false where there is no interval of it yet.
-func (c *conductor) profileOf(ctx context.Context, job train.JobID, from, to time.Time) (conduct.Profile, bool, error) {
+// profileOf combines the nodes' measurements of a job between two times; false if there is no interval of it yet.
+func (c *conductor) profileOf(ctx context.Context, job train.JobID, from, to time.Time) (contract.TrialProfile, bool, error) {
 	var p profiling
 	p.job = job
 	filter := filters("energy", event.FactMeasured)
@@ -29,18 +29,18 @@ func (c *conductor) profileOf(ctx context.Context, job train.JobID, from, to tim
 		return m.Stored.Before(to.Add(profilePatience))
 	})
 	if err != nil || p.seconds == 0 {
-		return conduct.Profile{}, false, err
+		return contract.TrialProfile{}, false, err
 	}
 	return p.mean(), true, nil
 }
 
-// profiling adds up intervals in which a job ran.
+// profiling sums intervals in which a job ran.
 type profiling struct {
 	job     train.JobID
 	seconds float64
-	// work is what the job used of each component: seconds of processors and of GPUs.
+	// work is the job's use of each component: seconds of processors and of GPUs.
 	work map[string]float64
-	// counted are the performance counters of nodes on which it ran alone, in countedSeconds.
+	// counted holds the performance counters of nodes on which it ran alone, in countedSeconds.
 	counted        map[string]float64
 	countedSeconds float64
 }
@@ -70,29 +70,29 @@ func (p *profiling) add(m event.Measured) {
 	}
 }
 
-// mean gives rates: what a node cannot measure is absent.
-func (p *profiling) mean() conduct.Profile {
+// mean returns rates, without those that a node cannot measure.
+func (p *profiling) mean() contract.TrialProfile {
 	busy := p.work[event.ComponentCPU] / p.seconds
-	s := profile.Signature{"busy_cores": busy}
+	s := contract.Signature{"busy_cores": busy}
 	if gpu, ok := p.work[event.ComponentGPU]; ok {
 		s["busy_gpus"] = gpu / p.seconds
 	}
 	for name, n := range p.counted {
 		s[name] = n / p.countedSeconds
 	}
-	return conduct.Profile{BusyCores: busy, Signature: s}
+	return contract.TrialProfile{BusyCores: busy, Signature: s}
 }
 
-// profilesOf looks for the profiles of running trials that have trained an epoch and have none. Where nobody measures, a trial is given an empty one, and is not
-// looked for again.
-func (c *conductor) profilesOf(ctx context.Context, r conduct.Record) (map[train.JobID]conduct.Profile, error) {
-	found := map[train.JobID]conduct.Profile{}
+// profilesOf returns the profiles of running trials that have trained an epoch and have none. Without measurements a
+// trial gets an empty profile, and is not looked up again.
+func (c *conductor) profilesOf(ctx context.Context, r conduct.Record) (map[train.JobID]contract.TrialProfile, error) {
+	found := map[train.JobID]contract.TrialProfile{}
 	for i := range r.Trials {
 		t := &r.Trials[i]
 		if t.State != search.Running || t.Profile != nil || len(t.Done) == 0 || len(r.Experiment.System) == 0 {
 			continue
 		}
-		from, to := t.FirstSetting()
+		from, to := conduct.FirstSetting(t)
 		p, ok, err := c.profileOf(ctx, t.Job, from, to)
 		if err != nil {
 			return nil, err

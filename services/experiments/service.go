@@ -1,5 +1,6 @@
-// Package experiments conducts tuning experiments. It is a client of the yard like any user: a trial is an ordinary job, so trials are scheduled, shared,
-// metered and preempted like any other. What it decides follows from the experiment's record alone.
+// Package experiments conducts tuning experiments. It is a client of the scheduler like any user: a trial is an
+// ordinary job, so trials are scheduled, shared, metered and preempted like any other. Its decisions follow from the
+// experiment's record alone.
 package experiments
 
 import (
@@ -7,27 +8,24 @@ import (
 	"time"
 
 	"github.com/sourcegraph/conc/pool"
-	"github.com/spf13/pflag"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 )
 
-// Service is the conductor of experiments.
+// Service is the experiments service.
 type Service struct{}
 
-// New makes a conductor.
+// New returns the service.
 func New() *Service { return &Service{} }
 
-// Name is the service's name.
+// Name returns the service's name.
 func (s *Service) Name() string { return "experiments" }
 
-// Task is the same for all processes: one at a time works.
+// Task returns the lease's name, the same for all processes: one works at a time.
 func (s *Service) Task(run.Common) string { return s.Name() }
-
-// Flags declares none.
-func (s *Service) Flags(*pflag.FlagSet) {}
 
 // Validate has nothing to check.
 func (s *Service) Validate(run.Common) error { return nil }
@@ -46,12 +44,12 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	work.Go(func(ctx context.Context) error { return b.Consume(ctx, c.experimentFacts()) })
 	work.Go(func(ctx context.Context) error { return b.Consume(ctx, c.jobFacts()) })
-	work.Go(func(ctx context.Context) error { return c.keepLooking(ctx) })
+	work.Go(func(ctx context.Context) error { return c.keepPolling(ctx) })
 	p.Started()
 	return work.Wait()
 }
 
-// experimentFacts is the consumer of what is said of experiments.
+// experimentFacts returns the consumer of facts about experiments.
 func (c *conductor) experimentFacts() bus.Consumer {
 	return bus.Consumer{
 		Name: "experiments-tune", Stream: event.StreamTune, Handle: c.handleExperiment,
@@ -59,7 +57,7 @@ func (c *conductor) experimentFacts() bus.Consumer {
 	}
 }
 
-// jobFacts is the consumer of what becomes of jobs.
+// jobFacts returns the consumer of facts about jobs.
 func (c *conductor) jobFacts() bus.Consumer {
 	return bus.Consumer{
 		Name: "experiments-jobs", Stream: event.StreamJobs, Handle: c.handleJob,
@@ -75,23 +73,17 @@ func filters(entity string, facts ...string) []string {
 	return all
 }
 
-// lookEvery is how often budgets are checked and the ledger is asked.
-const lookEvery = time.Second
+// pollEvery is the interval at which budgets and the ledger are checked.
+const pollEvery = time.Second
 
-// keepLooking moves experiments on by the clock, and does again what could not be done.
-func (c *conductor) keepLooking(ctx context.Context) error {
-	ticker := time.NewTicker(lookEvery)
-	defer ticker.Stop()
-	for {
+// keepPolling advances experiments by the clock, and retries what failed.
+func (c *conductor) keepPolling(ctx context.Context) error {
+	for range tick.Every(ctx, pollEvery) {
 		for _, id := range c.open() {
-			if err := c.look(ctx, id); err != nil && ctx.Err() == nil {
+			if err := c.poll(ctx, id); err != nil && ctx.Err() == nil {
 				c.log.Warn("experiment waits", "experiment", id, "error", err)
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
 	}
+	return nil
 }

@@ -16,23 +16,23 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/busserver"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/conduct"
 	"github.com/switchyard-dl/switchyard/services/experiments/file"
-	"github.com/switchyard-dl/switchyard/services/experiments/pipeline"
 	"github.com/switchyard-dl/switchyard/services/experiments/profile"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
-// bench is a bus, the service, and a yard that runs every job at once, in a time of its own.
+// bench is a bus, the service, and a fake scheduler that runs every job at once, in virtual time.
 type bench struct {
 	t        *testing.T
 	ctx      context.Context //nolint:containedctx // the deadline of one test
 	server   *busserver.Server
 	user     *bus.Bus
-	records  *bus.KV[conduct.Record]
+	records  *bus.KV[contract.ExperimentRecord]
 	settings *bus.KV[train.Setting]
 }
 
@@ -43,10 +43,10 @@ func newBench(t *testing.T) *bench {
 	server := bustest.Start(t)
 	b := &bench{t: t, ctx: ctx, server: server, user: bustest.Connect(t, server, "cli")}
 	var err error
-	if b.records, err = bus.OpenKV[conduct.Record](ctx, b.user, event.BucketExperiments); err != nil {
+	if b.records, err = bus.OpenKV(ctx, b.user, contract.Experiments); err != nil {
 		t.Fatal(err)
 	}
-	if b.settings, err = bus.OpenKV[train.Setting](ctx, b.user, event.BucketSettings); err != nil {
+	if b.settings, err = bus.OpenKV(ctx, b.user, contract.Settings); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -71,8 +71,8 @@ func (b *bench) serve() (stop func()) {
 	return stop
 }
 
-// yard plays admission, planner, executor and node agent for jobs that are submitted: each trains as far as its setting lets it. hold, if given, says of each
-// epoch whether to go on.
+// yard plays admission, planner, executor and node agent for submitted jobs: each trains as far as its setting allows.
+// hold, if given, decides for each epoch whether to go on.
 func (b *bench) yard(hold func(job train.JobID, epoch int) bool) {
 	b.t.Helper()
 	executor, agent := bustest.Connect(b.t, b.server, "executor"), bustest.Connect(b.t, b.server, "nodeagent")
@@ -123,7 +123,7 @@ func (b *bench) play(ctx context.Context, executor, agent *bus.Bus, job train.Jo
 	publish(executor, event.OnceFact(job, event.FactSucceeded, "end", event.Succeeded{Attempt: 1, EpochsDone: spec.MaxEpochs}))
 }
 
-// mayGoOn waits until a job that has done so many epochs may train on; false where it was cancelled.
+// mayGoOn waits until a job with this many epochs done may train on; it returns false if the job was cancelled.
 func (b *bench) mayGoOn(ctx context.Context, job train.JobID, done int) bool {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -148,21 +148,22 @@ func (b *bench) submit(id string, e file.Experiment) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	f := event.TuneFact(id, event.FactSubmitted, "submitted/"+time.Now().Format(time.RFC3339Nano), event.ExperimentSubmitted{Experiment: data})
+	f := event.TuneFact(id, event.FactSubmitted, "submitted/"+time.Now().Format(time.RFC3339Nano),
+		event.ExperimentSubmitted{Experiment: data})
 	if err := b.user.Publish(b.ctx, f); err != nil {
 		b.t.Fatal(err)
 	}
 }
 
-// await gives the record once it is as wanted.
+// await returns the record once it satisfies wanted.
 func (b *bench) await(id string, wanted func(conduct.Record) bool) conduct.Record {
 	b.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		e, err := b.records.Get(b.ctx, id)
-		if err == nil && wanted(e.Value) {
-			return e.Value
+		if err == nil && wanted(conduct.Record(e.Value)) {
+			return conduct.Record(e.Value)
 		}
 		select {
 		case <-b.ctx.Done():
@@ -174,17 +175,18 @@ func (b *bench) await(id string, wanted func(conduct.Record) bool) conduct.Recor
 
 func experiment(trials int) file.Experiment {
 	return file.Experiment{
-		Name: "exp", Mode: file.PipeTune, Concurrency: 2, Objective: file.Objective{Metric: "accuracy"},
+		Name: "exp", Mode: file.PipeTune, Concurrency: 2, Objective: contract.Objective{Metric: "accuracy"},
 		Job:    train.Spec{Name: "exp", Command: []string{"train"}, BatchSize: 32, TrainingSetSize: 1000, MaxEpochs: 9},
 		Space:  search.Space{{Name: "rate", Kind: search.Uniform, Low: 0.01, High: 0.1}},
-		Search: search.Config{Algorithm: search.ASHA, Trials: trials, MaxEpochs: 9, Seed: 1},
-		System: []file.Factor{{Name: file.Cores, Values: []float64{2, 1}}},
+		Search: contract.SearchConfig{Algorithm: search.ASHA, Trials: trials, MaxEpochs: 9, Seed: 1},
+		System: []contract.Factor{{Name: file.Cores, Values: []float64{2, 1}}},
 	}
 }
 
-func over(r conduct.Record) bool { return r.Over() && r.Told }
+func over(r conduct.Record) bool { return r.Over() && r.Published }
 
-// A whole experiment on the real bus, with a service that is replaced again and again, comes to the same as one that is left alone; all of it is told, once.
+// A whole experiment on the real bus, with a service that is replaced repeatedly, has the same result as an undisturbed
+// one; all its facts are published, once.
 func TestExperimentSurvivesItsService(t *testing.T) {
 	b := newBench(t)
 	b.yard(nil)
@@ -208,18 +210,18 @@ func TestExperimentSurvivesItsService(t *testing.T) {
 			t.Errorf("trial %d was left after %d epochs", i, n)
 		}
 	}
-	told := map[string]int{}
+	published := map[string]int{}
 	subjects := []string{"yard.tune.exp.trial_started.v1", "yard.tune.exp.trial_ended.v1", "yard.tune.exp.finished.v1"}
-	if err := b.user.Stored(b.ctx, event.StreamTune, subjects, time.Time{}, func(m bus.Message) { told[m.Key]++ }); err != nil {
+	if err := b.user.Stored(b.ctx, event.StreamTune, subjects, time.Time{}, func(m bus.Message) { published[m.Key]++ }); err != nil {
 		t.Fatal(err)
 	}
-	for key, n := range told {
+	for key, n := range published {
 		if n != 1 {
-			t.Errorf("%s was told %d times", key, n)
+			t.Errorf("%s was published %d times", key, n)
 		}
 	}
-	if told["tune/exp/finished"] != 1 || told["tune/exp/trial/0/started/1"] != 1 {
-		t.Errorf("told %v", told)
+	if published["tune/exp/finished"] != 1 || published["tune/exp/trial/0/started/1"] != 1 {
+		t.Errorf("published %v", published)
 	}
 }
 
@@ -248,7 +250,8 @@ func TestTheFirstSubmissionStands(t *testing.T) {
 	}
 }
 
-// A service that dies between the record and its deeds leaves a stopped trial whose job nobody heard of: it comes to an end all the same.
+// A service that dies between the record and its side effects leaves a stopped trial whose job was never submitted: it
+// still comes to an end.
 func TestAStoppedTrialThatWasNeverSubmittedSettles(t *testing.T) {
 	b := newBench(t)
 	r := conduct.New("exp", experiment(1), "hash", time.Now().UTC())
@@ -256,7 +259,7 @@ func TestAStoppedTrialThatWasNeverSubmittedSettles(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Stop("stopped", r.SubmittedAt)
-	if _, err := b.records.Swap(b.ctx, "exp", r, 0); err != nil {
+	if _, err := b.records.Swap(b.ctx, "exp", contract.ExperimentRecord(r), 0); err != nil {
 		t.Fatal(err)
 	}
 	b.yard(func(train.JobID, int) bool { return false })
@@ -266,7 +269,7 @@ func TestAStoppedTrialThatWasNeverSubmittedSettles(t *testing.T) {
 	}
 }
 
-// The end of an attempt is told to its trial: the setting that it had is given up.
+// A trial learns of the end of an attempt: it gives up the setting of that attempt.
 func TestALostAttemptCostsItsSetting(t *testing.T) {
 	b := newBench(t)
 	e := experiment(1)
@@ -277,8 +280,8 @@ func TestALostAttemptCostsItsSetting(t *testing.T) {
 	}
 	trial := &r.Trials[0]
 	r.EpochEnded(trial.Job, event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 10}, r.SubmittedAt)
-	trial.Settings, trial.SettingAfter = append(trial.Settings, pipeline.Setting{file.Cores: 1}), 1
-	if _, err := b.records.Swap(b.ctx, "exp", r, 0); err != nil {
+	trial.Settings, trial.SettingAfter = append(trial.Settings, contract.SettingValues{file.Cores: 1}), 1
+	if _, err := b.records.Swap(b.ctx, "exp", contract.ExperimentRecord(r), 0); err != nil {
 		t.Fatal(err)
 	}
 	b.serve()
@@ -292,7 +295,7 @@ func TestALostAttemptCostsItsSetting(t *testing.T) {
 	}
 }
 
-// A job that somebody else submitted under the id of a trial's is left alone: the trial fails, and the others go on.
+// Another client's job under the id of a trial's is left alone: the trial fails, and the others go on.
 func TestJobsOfOthersAreLeftAlone(t *testing.T) {
 	b := newBench(t)
 	other := train.Spec{Name: "mine", Command: []string{"mine"}, BatchSize: 1, MaxEpochs: 1}
@@ -323,7 +326,7 @@ func TestJobsOfOthersAreLeftAlone(t *testing.T) {
 	}
 }
 
-// What nodes measured is looked for in the time of the first setting, and given up where nobody measures.
+// Measurements are looked up over the time of the first setting; without any the service gives up.
 func TestProfiles(t *testing.T) {
 	b := newBench(t)
 	c, err := newConductor(b.ctx, b.user, slog.New(slog.DiscardHandler))
@@ -338,9 +341,9 @@ func TestProfiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.EpochEnded("exp-t0", event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 10}, at)
-	for after, want := range map[time.Duration]int{profilePatience: 0, profilePatience + time.Second: 1} {
+	for after, storeSetting := range map[time.Duration]int{profilePatience: 0, profilePatience + time.Second: 1} {
 		c.now = func() time.Time { return at.Add(after) }
-		if found, err := c.profilesOf(b.ctx, r); err != nil || len(found) != want {
+		if found, err := c.profilesOf(b.ctx, r); err != nil || len(found) != storeSetting {
 			t.Errorf("%v after %s, error %v", found, after, err)
 		}
 	}
@@ -358,8 +361,8 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-// What trials taught is told before it is kept, once.
-func TestWhatWasLearntIsTold(t *testing.T) {
+// Results of trials are published before they are stored, once.
+func TestLearntResultsArePublishedOnce(t *testing.T) {
 	b := newBench(t)
 	c, err := newConductor(b.ctx, bustest.Connect(t, b.server, "experiments"), slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -373,18 +376,18 @@ func TestWhatWasLearntIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	trial := &r.Trials[0]
-	trial.State, trial.Done = search.Paused, []conduct.Epoch{{Epoch: 1, Attempt: 1, At: at, Seconds: 10}}
+	trial.State, trial.Done = search.Paused, []contract.TrialEpoch{{Epoch: 1, Attempt: 1, At: at, Seconds: 10}}
 	trial.Applied = []train.Applied{{Job: trial.Job, Attempt: 1, Generation: 1, Values: trial.Settings[0], At: at.Add(-time.Minute)}}
-	trial.Profile = &conduct.Profile{BusyCores: 2, Signature: profile.Signature{"busy_cores": 2}}
+	trial.Profile = &contract.TrialProfile{BusyCores: 2, Signature: contract.Signature{"busy_cores": 2}}
 	for range 2 {
 		if _, err := c.learn(b.ctx, &r); err != nil {
 			t.Fatal(err)
 		}
-		trial.Learnt = 0 // as after a crash before the record was kept
+		trial.Learnt = 0 // as after a crash before the record was stored
 	}
-	told, err := event.Decode[event.Learnt](b.last("exp", event.FactLearnt).Data)
-	if err != nil || len(told.Best) != 1 || told.Best[0].EpochSeconds != 10 || told.Best[0].Workloads != 1 || told.Best[0].Cluster != "kind-0" {
-		t.Errorf("told %+v, error %v", told, err)
+	published, err := event.Decode[event.Learnt](b.last("exp", event.FactLearnt).Data)
+	if err != nil || len(published.Best) != 1 || published.Best[0].EpochSeconds != 10 || published.Best[0].Workloads != 1 || published.Best[0].Cluster != "kind-0" {
+		t.Errorf("published %+v, error %v", published, err)
 	}
 	if there, err := c.profiles.List(b.ctx); err != nil || len(there) != 1 || there[0].Key != "comparison" || len(there[0].Value.Entries) != 1 {
 		t.Errorf("known: %+v, error %v", there, err)
@@ -392,16 +395,16 @@ func TestWhatWasLearntIsTold(t *testing.T) {
 	count := 0
 	subject := event.TuneSubject("exp", event.FactLearnt).String()
 	if err := b.user.Stored(b.ctx, event.StreamTune, []string{subject}, time.Time{}, func(bus.Message) { count++ }); err != nil || count != 1 {
-		t.Errorf("told %d times, error %v", count, err)
+		t.Errorf("published %d times, error %v", count, err)
 	}
 }
 
-// A record that nobody can go on from does not keep other experiments from going on.
+// An unusable record does not keep other experiments from going on.
 func TestABrokenRecordIsSetAside(t *testing.T) {
 	b := newBench(t)
 	e := experiment(1)
 	e.System[0].Values = nil
-	if _, err := b.records.Swap(b.ctx, "broken", conduct.New("broken", e, "hash", time.Now().UTC()), 0); err != nil {
+	if _, err := b.records.Swap(b.ctx, "broken", contract.ExperimentRecord(conduct.New("broken", e, "hash", time.Now().UTC())), 0); err != nil {
 		t.Fatal(err)
 	}
 	b.serve()
@@ -424,7 +427,7 @@ func (b *bench) last(id, fact string) bus.Message {
 		}
 		select {
 		case <-b.ctx.Done():
-			b.t.Fatalf("nobody says %s of %s: %v", fact, id, err)
+			b.t.Fatalf("no fact %s about %s: %v", fact, id, err)
 		case <-tick.C:
 		}
 	}

@@ -13,35 +13,39 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 )
 
-// asAgent is the first argument by which this test's own program becomes the agent of a node with GPUs, whose processes are the ones after it; with noRack
-// instead of them, of what its flags say.
+// asAgent is the first argument with which this test program becomes the agent of a node with GPUs; the following
+// arguments are their processes. With flagsOnly instead, the flags decide.
 const (
-	asAgent = "as-the-agent"
-	noRack  = "-"
+	asAgent   = "as-the-agent"
+	flagsOnly = "-"
 )
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == asAgent {
-		s := New()
-		if os.Args[2] != noRack {
-			s.gpus = newRack(strings.Split(os.Args[2], ","))
-		}
-		os.Exit(run.Main(os.Args[3:], nil, os.Stderr, s))
+		os.Exit(run.Main(os.Args[3:], nil, os.Stderr, settings.NodeAgentSection, func(a *settings.All) run.Service {
+			s := New(a.NodeAgent)
+			if os.Args[2] != flagsOnly {
+				s.gpus = newRack(strings.Split(os.Args[2], ","))
+			}
+			return s
+		}))
 	}
 	os.Exit(m.Run())
 }
 
 const benchGPUs, benchProcesses = 8, 64
 
-// rack is simulated GPUs that tell energy and processes, as NVML does.
+// rack is simulated GPUs that report energy and processes, as NVML does.
 type rack struct {
 	pids []int
 	at   time.Time
@@ -72,10 +76,10 @@ func (r *rack) Sample(index int) (gpu.Sample, error) {
 	return s, nil
 }
 
-// occupy starts processes that do nothing, each an attempt of a job of its own on one of the GPUs.
+// occupy starts idle processes, each the attempt of its own job on one of the GPUs.
 func occupy(b *testing.B, conn *bus.Bus) []string {
 	b.Helper()
-	attempts, err := bus.OpenKV[train.Attempt](b.Context(), conn, event.BucketAttempts)
+	attempts, err := bus.OpenKV[train.Attempt](b.Context(), conn, contract.Attempts)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -111,8 +115,8 @@ func occupy(b *testing.B, conn *bus.Bus) []string {
 	return pids
 }
 
-// BenchmarkAgent runs the agent as a process of its own, at one interval a second, on a node with 8 GPUs and 64 processes on them, and tells what it takes: the
-// share of one core and the memory. One round is 20 intervals.
+// BenchmarkAgent runs the agent as its own process, at one interval a second, on a node with 8 GPUs and 64 processes
+// on them, and reports its cost: the share of one core and the memory. One round is 20 intervals.
 func BenchmarkAgent(b *testing.B) {
 	const intervals = 20
 	conn := bustest.Connect(b, bustest.Start(b), "bench")
@@ -166,7 +170,7 @@ func ticksOf(b *testing.B, pid int) proc.Ticks {
 	return s.Own
 }
 
-// residentMiB is what a process holds of the machine's memory.
+// residentMiB returns the resident memory of a process.
 func residentMiB(b *testing.B, pid int) float64 {
 	b.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

@@ -19,10 +19,11 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
-	"github.com/switchyard-dl/switchyard/services/nodeagent/roster"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/attemptindex"
 )
 
 // shortDir is short enough for sockets.
@@ -46,7 +47,7 @@ func put(t *testing.T, path, text string) {
 	}
 }
 
-// unitsOf gives what the kubelet is told of a GPU: all units, and the healthy ones.
+// unitsOf returns what the kubelet learns of a GPU: all units, and the healthy ones.
 func unitsOf(t *testing.T, socket string) (all, healthy int) {
 	t.Helper()
 	connection, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -89,12 +90,12 @@ func TestTheWholeAgentOnANodeOfKubernetes(t *testing.T) {
 	for _, d := range n.Devices {
 		socket := filepath.Join(dir, "kubelet", "plugins_registry", "switchyard-gpu-"+strings.TrimPrefix(d.Resource, "switchyard.dev/gpu-")+".sock")
 		if all, healthy := unitsOf(t, socket); all != d.Units || healthy != all {
-			t.Errorf("the kubelet is told of %d units, %d of them healthy, the planner of %d", all, healthy, d.Units)
+			t.Errorf("the kubelet gets %d units, %d of them healthy, the planner of %d", all, healthy, d.Units)
 		}
 	}
-	// Training code in a pod, rank 1 of a gang that is at home here.
+	// Training code in a pod, rank 1 of a gang whose home is here.
 	attempt := train.Attempt{
-		Job: "j1", Number: 1, Phase: train.PhaseRunning, CapabilityHash: roster.Hash("secret"), TokenHash: roster.Hash("token"),
+		Job: "j1", Number: 1, Phase: train.PhaseRunning, CapabilityHash: attemptindex.Hash("secret"), TokenHash: attemptindex.Hash("token"),
 		Parts: []train.Part{{Node: "n1", Devices: []train.DeviceID{"gpu:0"}}, {Node: "n2", Devices: []train.DeviceID{"gpu:0"}}},
 	}
 	if _, err := tables.attempts.Swap(within(t), "j1", attempt, 0); err != nil {
@@ -102,7 +103,7 @@ func TestTheWholeAgentOnANodeOfKubernetes(t *testing.T) {
 	}
 	post(t, http.DefaultClient, "http://"+n.JobAPI+"/attempt/token/v1/jobs/secret/epochs", `{"epochs_done":1,"rank":1}`)
 	checkLog(t, b, tables, filepath.Join(dir, "pods"))
-	// A GPU in trouble is not offered, and comes back.
+	// A failing GPU is not offered, and comes back.
 	sick := filepath.Join(dir, "data", "nodeagent", "sick-gpus")
 	put(t, sick, "gpu:1")
 	untilDevices(t, tables.nodes, 1)
@@ -143,7 +144,7 @@ func checkLog(t *testing.T, b *bus.Bus, tables tables, pods string) {
 		t.Fatal(err)
 	}
 	put(t, filepath.Join(pods, "switchyard-jobs_"+train.PodName("j1", 1, 0)+"_uid", "main", "0.log"), "2026-01-02T03:04:05Z stdout F hello\n")
-	// Of a job that has ended everything is read before the answer.
+	// After the end of a job everything is read before the answer.
 	chunk, err := ask()
 	want := "[switchyard: attempt 1 of j1 on n1/gpu:0 n2/gpu:0, 2026-01-02T03:04:05Z]\nhello\n"
 	if err != nil || string(chunk.Data) != want || !chunk.Ended {
@@ -151,7 +152,7 @@ func checkLog(t *testing.T, b *bus.Bus, tables tables, pods string) {
 	}
 }
 
-// untilDevices waits until the node offers so many devices.
+// untilDevices waits until the node offers this many devices.
 func untilDevices(t *testing.T, nodes *bus.KV[train.Node], want int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(within(t))
@@ -167,18 +168,19 @@ func untilDevices(t *testing.T, nodes *bus.KV[train.Node], want int) {
 	}
 }
 
-// A rank on a node that is not the gang's home is sent away: were it answered here, the ranks could be told different things.
+// A rank on a node that is not the gang's home is rejected: if it were answered here, the ranks could get different
+// answers.
 func TestTheRanksOfAGangComeToOneAgent(t *testing.T) {
 	server := bustest.Start(t)
 	b := bustest.Connect(t, server, "test")
 	start(t, server.URL(), shortDir(t))
 	n := node(t, b, time.Time{})
-	attempts, err := bus.OpenKV[train.Attempt](within(t), b, event.BucketAttempts)
+	attempts, err := bus.OpenKV[train.Attempt](within(t), b, contract.Attempts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	attempt := train.Attempt{
-		Job: "j1", Number: 1, Phase: train.PhaseRunning, CapabilityHash: roster.Hash("secret"), TokenHash: roster.Hash("token"),
+		Job: "j1", Number: 1, Phase: train.PhaseRunning, CapabilityHash: attemptindex.Hash("secret"), TokenHash: attemptindex.Hash("token"),
 		Parts: []train.Part{{Node: "n0"}, {Node: "n1"}},
 	}
 	if _, err := attempts.Swap(within(t), "j1", attempt, 0); err != nil {
@@ -194,7 +196,8 @@ func TestTheRanksOfAGangComeToOneAgent(t *testing.T) {
 	}
 }
 
-// A program writes a log and calls nobody; its agent is stopped while it trains, and comes back when the pod has ended.
+// A program writes a log and calls nothing. Its agent is stopped while it trains, and comes back when the pod has
+// ended.
 func TestEpochsInTheOutputOfPods(t *testing.T) {
 	server := bustest.Start(t)
 	b := bustest.Connect(t, server, "test")
@@ -214,7 +217,7 @@ func TestEpochsInTheOutputOfPods(t *testing.T) {
 		put(t, filepath.Join(dir, "pods", "switchyard-jobs_"+train.PodName("j1", 1, 0)+"_uid", "job", "0.log"), written)
 	}
 	attempt := train.Attempt{
-		Job: "j1", Number: 1, Node: "n1", Phase: train.PhaseRunning, StartedAt: time.Now(), LogFormat: train.LogBigDL, CapabilityHash: roster.Hash("secret"), TokenHash: roster.Hash("token"),
+		Job: "j1", Number: 1, Node: "n1", Phase: train.PhaseRunning, StartedAt: time.Now(), LogFormat: train.LogBigDL, CapabilityHash: attemptindex.Hash("secret"), TokenHash: attemptindex.Hash("token"),
 	}
 	revision, err := tables.attempts.Swap(within(t), "j1", attempt, 0)
 	if err != nil {
@@ -247,15 +250,15 @@ func TestEpochsInTheOutputOfPods(t *testing.T) {
 	}
 	agent()
 	report("the end", func(r train.AttemptReport) bool { return r.OutputRead && !r.Spoke })
-	var told []string
+	var reported []string
 	if err := b.Stored(within(t), event.StreamJobs, []string{"yard.job.j1.>"}, time.Time{}, func(m bus.Message) {
 		e, err := event.Decode[event.EpochEnded](m.Data)
-		told = append(told, fmt.Sprintf("%d: %g s, %d steps, error %v", e.EpochsDone, e.EpochSeconds, e.Steps, err))
+		reported = append(reported, fmt.Sprintf("%d: %g s, %d steps, error %v", e.EpochsDone, e.EpochSeconds, e.Steps, err))
 	}); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"1: 1.5 s, 0 steps, error <nil>", "2: 2.5 s, 1 steps, error <nil>", "3: 1 s, 0 steps, error <nil>"}
-	if diff := cmp.Diff(want, told); diff != "" {
-		t.Errorf("told (-want +got)\n%s", diff)
+	if diff := cmp.Diff(want, reported); diff != "" {
+		t.Errorf("got (-want +got)\n%s", diff)
 	}
 }

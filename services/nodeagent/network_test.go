@@ -3,37 +3,47 @@ package nodeagent
 import (
 	"context"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/netprobe"
 )
 
 func TestWrongSettingsOfProbesAreNamed(t *testing.T) {
-	good := network{listen: []string{"10.0.0.2:7070", "[fd00::2]:7070"}, rate: 10, bytes: 400, mostPackets: 60, mostBytes: 12_500, traceEvery: time.Minute}
-	if errs := good.validate(); len(errs) != 0 || len(good.listenParsed) != 2 {
-		t.Errorf("%v", errs)
+	for words, want := range map[string]string{
+		"--probe-listen=10.0.0.2:7070,[fd00::2]:7070": "",
+		"--probe-rate=100": "", // more than the budget, and nothing is probed
+		"--probe-listen=10.0.0.2:7070 --probe-rate=100":       "do not fit into three quarters of 60 packets",
+		"--probe-listen=host":                                 "want an address of this node",
+		"--probe-listen=0.0.0.0:1":                            "want an address of this node",
+		"--probe-rate=0":                                      "--probe-rate 0: want more than 0",
+		"--probe-bytes=3":                                     "--probe-bytes 3: want 56 to 1400",
+		"--probe-listen=10.0.0.2:7070 --probe-budget-bytes=1": "want at least",
+	} {
+		s, err := configured(strings.Fields(words)...)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", words, err, want)
+		}
+		if len(s.network.prober().Listen) != len(s.network.Listen) && err == nil {
+			t.Errorf("%s: listens at %v", words, s.network.prober().Listen)
+		}
 	}
-	fast := network{rate: 100, bytes: 400, mostPackets: 60, mostBytes: 12_500, traceEvery: time.Minute}
-	if errs := fast.validate(); len(errs) != 0 {
-		t.Errorf("a budget without room for the probes of an agent that sends none: %v", errs)
-	}
-	if fast.listen = good.listen; len(fast.validate()) != 1 {
-		t.Errorf("%v", fast.validate())
-	}
-	bad := network{listen: []string{"host", "0.0.0.0:1"}, rate: 0, bytes: 3, mostPackets: 1, mostBytes: 1, traceEvery: 1}
-	if errs := bad.validate(); len(errs) != 6 {
-		t.Errorf("%v", errs)
+	if settings.ProbeHeaderBytes != netprobe.HeaderBytes {
+		t.Errorf("a probe has %d bytes at least, in the configuration %d", netprobe.HeaderBytes, settings.ProbeHeaderBytes)
 	}
 }
 
 // enter writes a record as its owner would.
-func enter[T any](t *testing.T, b *bus.Bus, bucket, key string, value T) {
+func enter[T any](t *testing.T, b *bus.Bus, bucket contract.Bucket[T], key string, value T) {
 	t.Helper()
-	kv, err := bus.OpenKV[T](t.Context(), b, bucket)
+	kv, err := bus.OpenKV(t.Context(), b, bucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +52,7 @@ func enter[T any](t *testing.T, b *bus.Bus, bucket, key string, value T) {
 	}
 }
 
-func TestAnAgentProbesAsItIsAskedAndTellsWhatItCounted(t *testing.T) {
+func TestAnAgentProbesItsListAndPublishesTheCounts(t *testing.T) {
 	s := bustest.Start(t)
 	b := bustest.Connect(t, s, "test")
 	start(t, s.URL(), t.TempDir(), "--probe-listen", "127.0.0.1:0", "--probe-rate", "100", "--probe-budget-packets", "500", "--probe-budget-bytes", "100000")
@@ -50,20 +60,20 @@ func TestAnAgentProbesAsItIsAskedAndTellsWhatItCounted(t *testing.T) {
 	if len(n.Probes) != 1 {
 		t.Fatalf("the node answers at %v", n.Probes)
 	}
-	// It probes itself: its own address is that of a registered node as well as any.
+	// It probes itself: its own address is that of a registered node like any other.
 	f := train.Flow{From: "n1", To: "n1", Source: "127.0.0.1:" + strconv.Itoa(bustest.FreePort(t)), Target: n.Probes[0]}
-	enter(t, b, event.BucketProbes, "n1", train.Pinglist{Key: []byte("key"), Probes: []train.Flow{f}, Trace: []train.Flow{f}})
+	enter(t, b, contract.Probes, "n1", train.Pinglist{Key: []byte("key"), Probes: []train.Flow{f}, Trace: []train.Flow{f}})
 	ctx, cancel := context.WithCancel(within(t))
 	defer cancel()
-	var told event.ProbesCounted
+	var reported event.ProbesCounted
 	err := b.Follow(ctx, event.StreamSamples, []string{"yard.probe.n1.counted.v1"}, 1, func(m bus.Message) {
-		told, _ = event.Decode[event.ProbesCounted](m.Data)
+		reported, _ = event.Decode[event.ProbesCounted](m.Data)
 		cancel()
 	})
-	if err != nil || len(told.Sent) != 1 || len(told.Received) != 1 || told.Sent[0].Flow != f.ID() || told.Sent[0].Acked == 0 || told.Received[0].Count != told.Sent[0].Sent {
-		t.Errorf("told %+v, %v", told, err)
+	if err != nil || len(reported.Sent) != 1 || len(reported.Received) != 1 || reported.Sent[0].Flow != f.ID() || reported.Sent[0].Acked == 0 || reported.Received[0].Count != reported.Sent[0].Sent {
+		t.Errorf("got %+v, %v", reported, err)
 	}
-	paths, err := bus.OpenKV[train.Paths](t.Context(), b, event.BucketPaths)
+	paths, err := bus.OpenKV[train.Paths](t.Context(), b, contract.Paths)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,53 +10,54 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/powerlimit"
 )
 
-// powerLimits holds the devices of live attempts at the limits that the planner, or the experiment of a trial, wants.
+// powerLimits keeps the devices of live attempts at the limits that the planner, or the experiment of a trial, wants.
 type powerLimits struct {
-	keeper  *powerlimit.Keeper
-	devices func() []gpu.Device
-	live    func() []train.Attempt
-	// trials gives the limit of a trial that has one of its own, in watts. It goes before the planner's.
+	controller *powerlimit.Controller
+	devices    func() []gpu.Device
+	live       func() []train.Attempt
+	// trials returns the limit of a trial with its own limit, in watts. It takes precedence over the planner's.
 	trials func(train.JobID) float64
 	log    *slog.Logger
 
 	mu     sync.Mutex
 	wanted map[string]train.PowerLimit
-	// own are the limits that devices get back, by UUID.
-	own map[string]unit.Power
+	// defaults are the limits that devices get back, by UUID.
+	defaults map[string]unit.Power
 }
 
-// newPowerLimits gives nil where no device has limits that can be set.
+// newPowerLimits returns nil if no device has limits that can be set.
 func newPowerLimits(dir string, gpus gpu.Reader, devices func() []gpu.Device, live func() []train.Attempt, trials func(train.JobID) float64, log *slog.Logger) (*powerLimits, error) {
 	limiter, can := gpus.(gpu.Limiter)
 	if !can {
 		return nil, nil
 	}
-	keeper, err := powerlimit.Open(filepath.Join(dir, "power_limits.json"), limiter)
+	controller, err := powerlimit.Open(filepath.Join(dir, "power_limits.json"), limiter)
 	if err != nil {
 		return nil, err
 	}
-	return &powerLimits{keeper: keeper, devices: devices, live: live, trials: trials, log: log, wanted: map[string]train.PowerLimit{}, own: keeper.Own()}, nil
+	return &powerLimits{controller: controller, devices: devices, live: live, trials: trials, log: log, wanted: map[string]train.PowerLimit{}, defaults: controller.Own()}, nil
 }
 
-// loops are what there is to do, once it is known which attempts there are; nothing where no device has limits.
-func (p *powerLimits) loops(limits *bus.KV[train.PowerLimit], synced *signal) []func(context.Context) error {
+// loops returns the loops to run once the attempts are known; none if no device has limits.
+func (p *powerLimits) loops(limits *bus.KV[train.PowerLimit], synced *latch) []func(context.Context) error {
 	if p == nil {
 		return nil
 	}
-	wanted := newSignal()
+	wanted := newLatch()
 	return []func(context.Context) error{
-		func(ctx context.Context) error { return limits.Watch(ctx, p.see, wanted.set) },
+		func(ctx context.Context) error { return limits.Watch(ctx, p.onLimit, wanted.set) },
 		synced.then(wanted.then(p.run)),
 	}
 }
 
-func (p *powerLimits) see(e bus.Entry[train.PowerLimit], deleted bool) {
+func (p *powerLimits) onLimit(e bus.Entry[train.PowerLimit], deleted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if deleted {
@@ -66,7 +67,8 @@ func (p *powerLimits) see(e bus.Entry[train.PowerLimit], deleted bool) {
 	p.wanted[e.Key] = e.Value
 }
 
-// now is the limit of each device on which attempts live. Of several on one device the most generous counts, and one without a limit wants its own.
+// now returns the limit of each device with live attempts. If several attempts run on one device, the highest
+// limit counts, and an attempt without a limit removes it.
 func (p *powerLimits) now() map[train.DeviceID]unit.Power {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,7 +82,7 @@ func (p *powerLimits) now() map[train.DeviceID]unit.Power {
 			watts = unit.Watts(w)
 		}
 		for _, d := range a.Devices {
-			if d != d.Board() { // a limit is of the whole GPU, others have instances of it
+			if d != d.Board() { // a limit applies to the whole GPU, and others have instances of it
 				continue
 			}
 			limits[d] = max(limits[d], watts)
@@ -90,16 +92,17 @@ func (p *powerLimits) now() map[train.DeviceID]unit.Power {
 	return limits
 }
 
-// apply sets and gives back limits.
+// apply sets and restores limits.
 func (p *powerLimits) apply(wanted map[train.DeviceID]unit.Power) error {
-	err := p.keeper.Apply(p.devices(), wanted)
+	err := p.controller.Apply(p.devices(), wanted)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.own = p.keeper.Own()
+	p.defaults = p.controller.Own()
 	return err
 }
 
-// describe tells of devices what they draw at most without the limit of an attempt: a plan that counted on it would exceed its power budget when the attempt ends.
+// describe reports what devices draw at most without the limit of an attempt: a plan that relied on the limit would
+// exceed its power budget when the attempt ends.
 func (p *powerLimits) describe(devices []train.Device) {
 	if p == nil {
 		return
@@ -107,36 +110,30 @@ func (p *powerLimits) describe(devices []train.Device) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range devices {
-		if own, limited := p.own[devices[i].UUID]; limited {
+		if own, limited := p.defaults[devices[i].UUID]; limited {
 			devices[i].BusyWatts = own.Watts()
 		}
 	}
 }
 
-// limitEvery is how soon a limit is set after it is wanted, or given back after its attempt has ended.
-const limitEvery = time.Second
+// limitInterval is how soon a limit is set after it is wanted, or restored after its attempt has ended.
+const limitInterval = time.Second
 
-// run holds the limits until ctx ends, and then gives all back: nobody would at the end of the jobs.
+// run keeps the limits until ctx ends, and then restores all: nobody else would at the end of the jobs.
 func (p *powerLimits) run(ctx context.Context) error {
-	ticker := time.NewTicker(limitEvery)
-	defer ticker.Stop()
-	trouble := ""
-	for {
-		said := ""
+	last := ""
+	for range tick.Every(ctx, limitInterval) {
+		text := ""
 		if err := p.apply(p.now()); err != nil {
-			said = err.Error()
+			text = err.Error()
 		}
-		if said != trouble && said != "" {
-			p.log.Warn("power limits are not as they are wanted", "error", said)
+		if text != last && text != "" {
+			p.log.Warn("power limits are not applied", "error", text)
 		}
-		trouble = said
-		select {
-		case <-ctx.Done():
-			if err := p.apply(nil); err != nil {
-				p.log.Warn("power limits not given back, the next start does", "error", err)
-			}
-			return nil
-		case <-ticker.C:
-		}
+		last = text
 	}
+	if err := p.apply(nil); err != nil {
+		p.log.Warn("power limits not restored; the next start does it", "error", err)
+	}
+	return nil
 }

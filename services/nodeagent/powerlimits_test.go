@@ -11,14 +11,14 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
-	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/simgpu"
 )
 
-// limited is a bus with an attempt and its limit in a test's hands, and the GPUs of the agent's folder.
+// limited is a bus with an attempt and its limit controlled by the test, and the GPUs of the agent's folder.
 type limited struct {
 	t        *testing.T
 	ctx      context.Context //nolint:containedctx // the test's own
@@ -35,15 +35,15 @@ func newLimited(t *testing.T) *limited {
 	l := &limited{t: t, ctx: within(t), url: server.URL(), dir: t.TempDir()}
 	l.gpus = simgpu.Reader{Node: "n1", Count: 2, Limits: filepath.Join(l.dir, "nodeagent", "sim-gpu-limits")}
 	var errs [2]error
-	l.attempts, errs[0] = bus.OpenKV[train.Attempt](l.ctx, b, event.BucketAttempts)
-	l.limits, errs[1] = bus.OpenKV[train.PowerLimit](l.ctx, b, event.BucketPowerLimits)
+	l.attempts, errs[0] = bus.OpenKV(l.ctx, b, contract.Attempts)
+	l.limits, errs[1] = bus.OpenKV(l.ctx, b, contract.PowerLimits)
 	if err := errors.Join(errs[:]...); err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
-// attempt notes where the job's attempt stands.
+// attempt stores the state of the job's attempt.
 func (l *limited) attempt(number int, phase train.Phase) {
 	l.t.Helper()
 	_, err := l.attempts.Modify(l.ctx, "j", func(a *train.Attempt) (bool, error) {
@@ -55,7 +55,7 @@ func (l *limited) attempt(number int, phase train.Phase) {
 	}
 }
 
-// want notes the limit of an attempt.
+// want stores the limit of an attempt.
 func (l *limited) want(number int, watts float64) {
 	l.t.Helper()
 	_, err := l.limits.Modify(l.ctx, "j", func(p *train.PowerLimit) (bool, error) {
@@ -85,7 +85,8 @@ func (l *limited) await(watts float64) {
 	}
 }
 
-// TestLimitsFollowTheAttempts has the agent set what the planner wants, and give it back when the attempt ends, another one follows, or the agent stops.
+// TestLimitsFollowTheAttempts makes the agent set what the planner wants, and restore it when the attempt ends,
+// another one follows, or the agent stops.
 func TestLimitsFollowTheAttempts(t *testing.T) {
 	l := newLimited(t)
 	stop := start(t, l.url, l.dir, "--device-kind=gpu", "--sim-gpus=2")
@@ -108,10 +109,10 @@ func TestLimitsFollowTheAttempts(t *testing.T) {
 	}
 }
 
-// TestLimitsAreGivenBackAfterAKill ends the job while there is no agent.
+// TestLimitsAreGivenBackAfterAKill ends the job while no agent runs.
 func TestLimitsAreGivenBackAfterAKill(t *testing.T) {
 	l := newLimited(t)
-	agent := exec.CommandContext(t.Context(), "/proc/self/exe", asAgent, noRack, "--nats", l.url, "--data-dir", l.dir, "--node", "n1", "--http", "127.0.0.1:0",
+	agent := exec.CommandContext(t.Context(), "/proc/self/exe", asAgent, flagsOnly, "--nats", l.url, "--data-dir", l.dir, "--node", "n1", "--http", "127.0.0.1:0",
 		"--device-kind=gpu", "--sim-gpus=2", "--log-level=error")
 	agent.Stderr = os.Stderr
 	if err := agent.Start(); err != nil {
@@ -140,12 +141,12 @@ func TestALimitedDeviceIsDescribedByItsOwnLimit(t *testing.T) {
 	live := func() []train.Attempt {
 		return []train.Attempt{{Job: "j", Number: 1, Devices: []train.DeviceID{"gpu:1"}}, {Job: "old", Number: 2, Devices: []train.DeviceID{"gpu:0"}}}
 	}
-	p, err := newPowerLimits(t.TempDir(), gpus, func() []gpu.Device { return known }, live, newWishes().watts, quiet())
+	p, err := newPowerLimits(t.TempDir(), gpus, func() []gpu.Device { return known }, live, newTrialSettings().watts, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.see(bus.Entry[train.PowerLimit]{Key: "j", Value: train.PowerLimit{Job: "j", Attempt: 1, Watts: 150}}, false)
-	p.see(bus.Entry[train.PowerLimit]{Key: "old", Value: train.PowerLimit{Job: "old", Attempt: 1, Watts: 150}}, false)
+	p.onLimit(bus.Entry[train.PowerLimit]{Key: "j", Value: train.PowerLimit{Job: "j", Attempt: 1, Watts: 150}}, false)
+	p.onLimit(bus.Entry[train.PowerLimit]{Key: "old", Value: train.PowerLimit{Job: "old", Attempt: 1, Watts: 150}}, false)
 	if err := p.apply(p.now()); err != nil {
 		t.Fatal(err)
 	}
@@ -167,16 +168,16 @@ func TestTheMostGenerousLimitCountsOnASharedDevice(t *testing.T) {
 		return train.Attempt{Job: id, Number: 1, Devices: []train.DeviceID{device}}
 	}
 	live := []train.Attempt{job("a", "gpu:0"), job("b", "gpu:0"), job("a", "gpu:1"), job("free", "gpu:1"), job("free", "gpu:2")}
-	trials := newWishes()
+	trials := newTrialSettings()
 	p := &powerLimits{live: func() []train.Attempt { return live }, trials: trials.watts, wanted: map[string]train.PowerLimit{
 		"a": {Attempt: 1, Watts: 100}, "b": {Attempt: 1, Watts: 150},
 	}}
 	if got := p.now(); len(got) != 1 || got["gpu:0"] != 150*unit.Watt {
 		t.Errorf("limits %v", got)
 	}
-	// What the experiment of a trial wants goes before what the planner does.
+	// What the experiment of a trial wants takes precedence over the planner.
 	for job, watts := range map[train.JobID]float64{"b": 120, "free": 200} {
-		trials.see(bus.Entry[train.Setting]{Key: string(job), Value: train.Setting{Job: job, Values: map[string]float64{"power_limit_w": watts}}}, false)
+		trials.onSetting(bus.Entry[train.Setting]{Key: string(job), Value: train.Setting{Job: job, Values: map[string]float64{"power_limit_w": watts}}}, false)
 	}
 	if got := p.now(); len(got) != 3 || got["gpu:0"] != 120*unit.Watt || got["gpu:1"] != 200*unit.Watt || got["gpu:2"] != 200*unit.Watt {
 		t.Errorf("limits with those of trials %v", got)

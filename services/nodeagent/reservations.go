@@ -13,22 +13,23 @@ import (
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 )
 
-// reservations holds what jobs use of devices that they share against their parts, and tells of each that has outgrown its part. What a job uses is seen by the
-// driver, which knows the memory of processes, or told by its own code; the larger counts. What follows from it is the planner's to say.
+// reservations compares what jobs use of shared devices with their shares, and publishes each job that has outgrown
+// its share. The use is what the driver sees, which knows the memory of processes, or what the job's code reports,
+// whichever is larger. What follows is up to the planner.
 type reservations struct {
 	node    train.NodeID
 	live    func() []train.Attempt
 	publish func(context.Context, ...event.Fact) error
 	log     *slog.Logger
-	// wake has room for one signal that there may be something to tell.
+	// wake has room for one signal that there may be something to publish.
 	wake chan struct{}
 
 	mu sync.Mutex
-	// used is the most that was measured, told what a fact has said to be enough.
-	used, told map[claim]unit.Bytes
+	// used is the largest measured use; published is the memory that a fact named as enough.
+	used, published map[claim]unit.Bytes
 }
 
-// claim is an attempt's part of a device.
+// claim is an attempt's share of a device.
 type claim struct {
 	job     train.JobID
 	attempt int
@@ -38,30 +39,31 @@ type claim struct {
 func newReservations(node train.NodeID, live func() []train.Attempt, publish func(context.Context, ...event.Fact) error, log *slog.Logger) *reservations {
 	return &reservations{
 		node: node, live: live, publish: publish, log: log, wake: make(chan struct{}, 1),
-		used: map[claim]unit.Bytes{}, told: map[claim]unit.Bytes{},
+		used: map[claim]unit.Bytes{}, published: map[claim]unit.Bytes{},
 	}
 }
 
-// reported takes what the code of an attempt says to use of each of its devices, and gives the most that it was seen to use of one, its context included.
+// reported takes the memory that the code of an attempt reports for each of its devices. It returns the largest known
+// use of one of them, including the driver's context.
 func (r *reservations) reported(a train.Attempt, memory unit.Bytes) unit.Bytes {
 	most := memory
 	for _, d := range a.DevicesOn(r.node) {
-		most = max(most, r.see(claim{a.Job, a.Number, d}, memory))
+		most = max(most, r.observe(claim{a.Job, a.Number, d}, memory))
 	}
 	return most
 }
 
-// measured takes what the processes of attempts were seen to hold of devices. What is a guess is left out.
+// measured takes the memory that the processes of attempts hold on devices. Estimates are ignored.
 func (r *reservations) measured(uses []event.Use) {
 	for _, u := range uses {
 		if u.Component == event.ComponentGPU && !u.Estimated {
-			r.see(claim{u.Job, u.Attempt, u.Device}, u.MemoryBytes)
+			r.observe(claim{u.Job, u.Attempt, u.Device}, u.MemoryBytes)
 		}
 	}
 }
 
-// see gives the most that was seen so far.
-func (r *reservations) see(c claim, memory unit.Bytes) unit.Bytes {
+// observe returns the largest use seen so far.
+func (r *reservations) observe(c claim, memory unit.Bytes) unit.Bytes {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if memory <= r.used[c] {
@@ -75,12 +77,12 @@ func (r *reservations) see(c claim, memory unit.Bytes) unit.Bytes {
 	return memory
 }
 
-// tellAgain is how soon what could not be told is tried again.
-const tellAgain = 2 * time.Second
+// retryInterval is how soon a failed publication is retried.
+const retryInterval = 2 * time.Second
 
-// run tells of outgrown parts of devices until ctx ends.
+// run publishes outgrown shares until ctx ends.
 func (r *reservations) run(ctx context.Context, devices func() []gpu.Device) error {
-	ticker := time.NewTicker(tellAgain)
+	ticker := time.NewTicker(retryInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -91,45 +93,46 @@ func (r *reservations) run(ctx context.Context, devices func() []gpu.Device) err
 		}
 		for c, found := range r.outgrown(devices()) {
 			if err := r.publish(ctx, outgrewFact(c, found)); err != nil {
-				r.log.Debug("outgrown part not told yet", "job", c.job, "error", err)
+				r.log.Debug("outgrown share not published yet", "job", c.job, "error", err)
 				continue
 			}
-			r.log.Warn("a job uses more of a device than its part", "job", c.job, "attempt", c.attempt, "device", c.device, "part", found.Part.String(), "used", found.Used.String())
+			r.log.Warn("a job uses more of a device than its share", "job", c.job, "attempt", c.attempt, "device", c.device, "part", found.Part.String(), "used", found.Used.String())
 			r.mu.Lock()
-			r.told[c] = found.Needs
+			r.published[c] = found.Needs
 			r.mu.Unlock()
 		}
 	}
 }
 
-// outgrown gives what is to be told, and forgets attempts that have ended.
+// outgrown returns what is to be published, and forgets attempts that have ended.
 func (r *reservations) outgrown(devices []gpu.Device) map[claim]event.Outgrew {
 	sizes := map[train.DeviceID]unit.Bytes{}
 	for _, d := range devices {
-		sizes[d.ID()] = d.Memory - d.Memory%unit.MiB // parts are whole MiB: the next one would be more than there is
+		sizes[d.ID()] = d.Memory - d.Memory%unit.MiB // shares are whole MiB: one more would exceed the device
 	}
 	live := r.live()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	facts := map[claim]event.Outgrew{}
-	used, told := map[claim]unit.Bytes{}, map[claim]unit.Bytes{}
+	used, published := map[claim]unit.Bytes{}, map[claim]unit.Bytes{}
 	for _, a := range live {
 		for _, d := range a.Devices {
 			c := claim{a.Job, a.Number, d}
-			used[c], told[c] = r.used[c], r.told[c]
-			// Nobody uses more than there is.
-			if most := min(used[c], sizes[d]); a.Memory > 0 && most > max(a.Memory, told[c]) {
+			used[c], published[c] = r.used[c], r.published[c]
+			// No job uses more than the device has.
+			if most := min(used[c], sizes[d]); a.Memory > 0 && most > max(a.Memory, published[c]) {
 				facts[c] = event.Outgrew{
 					Attempt: a.Number, Node: r.node, Device: d, Part: a.Memory, Used: most, Needs: min(withMargin(most), sizes[d]),
 				}
 			}
 		}
 	}
-	r.used, r.told = used, told
+	r.used, r.published = used, published
 	return facts
 }
 
-// withMargin is what is to be reserved for a job that was seen to use so much: a tenth more, in whole MiB. It is told again only when it uses more than this.
+// withMargin returns what to reserve for a job with this use: a tenth more, in whole MiB. It is published again only
+// when the job uses more than this.
 func withMargin(used unit.Bytes) unit.Bytes {
 	return unit.Bytes((used + used/10).MiB()) * unit.MiB
 }

@@ -12,38 +12,39 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 )
 
-// outgrewFacts reads the first few of what is told of a job.
+// outgrewFacts reads the first few facts of a job.
 func outgrewFacts(t *testing.T, b *bus.Bus, job train.JobID, count int) []event.Outgrew {
 	t.Helper()
 	ctx, stop := context.WithCancel(within(t))
 	defer stop()
-	var told []event.Outgrew
+	var reported []event.Outgrew
 	err := b.Follow(ctx, event.StreamJobs, []string{event.JobSubject(job, event.FactOutgrew).String()}, 1, func(m bus.Message) {
 		body, err := event.Decode[event.Outgrew](m.Data)
 		if err != nil {
 			t.Error(err)
 		}
-		if told = append(told, body); len(told) == count {
+		if reported = append(reported, body); len(reported) == count {
 			stop()
 		}
 	})
-	if err != nil || len(told) != count {
-		t.Fatalf("told %+v, want %d; error %v", told, count, err)
+	if err != nil || len(reported) != count {
+		t.Fatalf("got %+v, want %d; error %v", reported, count, err)
 	}
-	return told
+	return reported
 }
 
-// TestCodeThatSaysItUsesMoreThanItsPart: it is told once for each level, and what fits or concerns a whole device is not.
-func TestCodeThatSaysItUsesMoreThanItsPart(t *testing.T) {
+// TestCodeThatReportsMoreThanItsShare: each level is published once, and what fits or concerns a whole device is not.
+func TestCodeThatReportsMoreThanItsShare(t *testing.T) {
 	server := bustest.Start(t)
 	b := bustest.Connect(t, server, "test")
-	attempts, err := bus.OpenKV[train.Attempt](within(t), b, event.BucketAttempts)
+	attempts, err := bus.OpenKV[train.Attempt](within(t), b, contract.Attempts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,13 +57,14 @@ func TestCodeThatSaysItUsesMoreThanItsPart(t *testing.T) {
 	}
 	api := "http://" + n.JobAPI + "/attempt/token/v1/jobs/secret/"
 	gib := func(g float64) string { return strconv.Itoa(int(g * float64(unit.GiB))) }
-	post(t, http.DefaultClient, api+"steps", `{"step":1,"epoch":0,"steps":1,"step_seconds":0.1,"gpu_memory_bytes":`+gib(4)+`}`) // just its part
+	// Exactly its share, then more.
+	post(t, http.DefaultClient, api+"steps", `{"step":1,"epoch":0,"steps":1,"step_seconds":0.1,"gpu_memory_bytes":`+gib(4)+`}`)
 	post(t, http.DefaultClient, api+"steps", `{"step":2,"epoch":0,"steps":1,"step_seconds":0.1,"gpu_memory_bytes":`+gib(5)+`}`)
 	want := event.Outgrew{Attempt: 1, Node: "n1", Device: "gpu:1", Part: 4 * unit.GiB, Used: 5 * unit.GiB, Needs: 5632 * unit.MiB}
 	if diff := cmp.Diff([]event.Outgrew{want}, outgrewFacts(t, b, "j1", 1)); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
-	// Within the margin nothing new is said; what is more than the device has is the device.
+	// Within the margin nothing new is published; more than the device has counts as the device.
 	post(t, http.DefaultClient, api+"steps", `{"step":3,"epoch":0,"steps":1,"step_seconds":0.1,"gpu_memory_bytes":`+gib(5.25)+`}`)
 	post(t, http.DefaultClient, api+"epochs", `{"epochs_done":1,"gpu_memory_bytes":`+gib(20)+`}`)
 	want.Used, want.Needs = 16*unit.GiB, 16*unit.GiB
@@ -71,11 +73,12 @@ func TestCodeThatSaysItUsesMoreThanItsPart(t *testing.T) {
 	}
 }
 
-// TestProcessesThatHoldMoreThanTheirPart are found by the driver, without a word of their code. The neighbour holds what is its own.
-func TestProcessesThatHoldMoreThanTheirPart(t *testing.T) {
+// TestProcessesThatHoldMoreThanTheirShare are found by the driver, without any report of their code. The co-runner
+// holds its own memory.
+func TestProcessesThatHoldMoreThanTheirShare(t *testing.T) {
 	server := bustest.Start(t)
 	b := bustest.Connect(t, server, "test")
-	attempts, err := bus.OpenKV[train.Attempt](within(t), b, event.BucketAttempts)
+	attempts, err := bus.OpenKV[train.Attempt](within(t), b, contract.Attempts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +91,8 @@ func TestProcessesThatHoldMoreThanTheirPart(t *testing.T) {
 		}
 	}
 	s := service(t, "--device-kind=gpu", "--meter-interval=100ms")
-	s.gpus = newRack([]string{strconv.Itoa(small.PID), strconv.Itoa(large.PID), strconv.Itoa(os.Getpid())}) // each has 1 GiB
+	// Each has 1 GiB.
+	s.gpus = newRack([]string{strconv.Itoa(small.PID), strconv.Itoa(large.PID), strconv.Itoa(os.Getpid())})
 	startService(t, server.URL(), t.TempDir(), s)
 	want := event.Outgrew{Attempt: 1, Node: "n1", Device: "gpu:0", Part: 512 * unit.MiB, Used: unit.GiB, Needs: 1127 * unit.MiB}
 	if got := outgrewFacts(t, b, "j1", 1)[0]; got != want {
@@ -99,26 +103,27 @@ func TestProcessesThatHoldMoreThanTheirPart(t *testing.T) {
 	}
 }
 
-// What is known of an attempt's memory is the most that its code said or the driver saw on any of its devices. Another attempt's and what is guessed is left out.
-func TestTheMostThatIsKnownOfMemory(t *testing.T) {
+// The known memory of an attempt is the most that its code reported or the driver saw on any of its devices. Other
+// attempts and estimates do not count.
+func TestTheLargestKnownMemory(t *testing.T) {
 	a := train.Attempt{Job: "j", Number: 3, Node: "n", Devices: []train.DeviceID{"gpu:0", "gpu:1"}}
 	r := newReservations("n", nil, nil, quiet())
 	use := func(attempt int, device train.DeviceID, memory unit.Bytes, guessed bool) event.Use {
 		return event.Use{Job: "j", Attempt: attempt, Component: event.ComponentGPU, Device: device, MemoryBytes: memory, Estimated: guessed}
 	}
 	if got := r.reported(a, unit.GiB); got != unit.GiB {
-		t.Errorf("at first %s, want what was told", got)
+		t.Errorf("at first %s, want what was reported", got)
 	}
 	r.measured([]event.Use{use(3, "gpu:0", unit.GiB, false), use(3, "gpu:1", 3*unit.GiB, false), use(3, "gpu:1", 8*unit.GiB, true), use(2, "gpu:0", 4*unit.GiB, false)})
 	for _, c := range []struct{ told, want unit.Bytes }{{2 * unit.GiB, 3 * unit.GiB}, {0, 3 * unit.GiB}, {5 * unit.GiB, 5 * unit.GiB}, {unit.GiB, 5 * unit.GiB}} {
 		if got := r.reported(a, c.told); got != c.want {
-			t.Errorf("told %s: %s, want %s", c.told, got, c.want)
+			t.Errorf("got %s: %s, want %s", c.told, got, c.want)
 		}
 	}
 }
 
-// A device may have half a MiB that nobody can ask for.
-func TestNobodyNeedsMoreThanTheWholeMiBOfADevice(t *testing.T) {
+// A device may have half a MiB that no job can ask for.
+func TestNoJobNeedsMoreThanTheWholeMiBOfADevice(t *testing.T) {
 	a := train.Attempt{Job: "j", Number: 1, Node: "n", Devices: []train.DeviceID{"gpu:0"}, Memory: unit.GiB, Phase: train.PhaseRunning}
 	r := newReservations("n", func() []train.Attempt { return []train.Attempt{a} }, nil, quiet())
 	r.reported(a, 16*unit.GiB)
@@ -128,10 +133,10 @@ func TestNobodyNeedsMoreThanTheWholeMiBOfADevice(t *testing.T) {
 		}
 		return
 	}
-	t.Error("nothing is told")
+	t.Error("nothing is published")
 }
 
-func TestWhatCouldNotBeToldIsToldLater(t *testing.T) {
+func TestAFailedPublicationIsRetried(t *testing.T) {
 	a := train.Attempt{Job: "j", Number: 3, Node: "n", Devices: []train.DeviceID{"gpu:0"}, Memory: unit.GiB, Phase: train.PhaseRunning}
 	ctx, stop := context.WithCancel(within(t))
 	tries := 0

@@ -1,12 +1,11 @@
-// Package nodeagent is a node's hands and eyes: it says what the node has to offer, measures what it spends, and speaks with training code. It decides
-// nothing about jobs.
+// Package nodeagent describes what a node offers, measures what it uses, and serves training code. It decides nothing
+// about jobs.
 package nodeagent
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"path/filepath"
 	"slices"
@@ -14,14 +13,15 @@ import (
 	"time"
 
 	"github.com/sourcegraph/conc/pool"
-	"github.com/spf13/pflag"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/attemptindex"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/inventory"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/jobapi"
@@ -29,88 +29,36 @@ import (
 	"github.com/switchyard-dl/switchyard/services/nodeagent/mps"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/nvml"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/outbox"
-	"github.com/switchyard-dl/switchyard/services/nodeagent/roster"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/simgpu"
 )
 
 // Service is the node agent.
 type Service struct {
-	jobAPI       string
-	deviceKind   string
-	cpuSlots     int
-	metering     metering
-	simGPUs      int
-	simGPUMemory int
-	simGPUWatts  float64
-	mpsDir       string
-	labels       map[string]string
-	kubernetes   kubernetes
-	network      network
-	// gpus are read instead of the machine's, where a test says so.
+	config     settings.NodeAgent
+	metering   metering
+	kubernetes kubernetes
+	network    network
+	// gpus replace the machine's GPUs in tests.
 	gpus gpu.Reader
 }
 
-// New makes a node agent with its defaults.
-func New() *Service { return &Service{} }
-
-// Name is the service's name.
-func (s *Service) Name() string { return "nodeagent" }
-
-const anyPort = "127.0.0.1:0"
-
-// Flags declares the service's flags.
-func (s *Service) Flags(fs *pflag.FlagSet) {
-	fs.StringVar(&s.jobAPI, "job-api", anyPort, "address of the job API: loopback, or the node's own where jobs are pods (port 0: a free one, kept over restarts)")
-	fs.StringVar(&s.deviceKind, "device-kind", inventory.KindAuto, "what to offer as devices: gpu, cpu, or auto (GPUs where there are some, else CPU slots)")
-	fs.IntVar(&s.cpuSlots, "cpu-slots", 0, "number of CPU slots to offer (0: one per core)")
-	s.metering.flags(fs)
-	fs.IntVar(&s.simGPUs, "sim-gpus", 0, "number of simulated GPUs to offer instead of real ones; jobs on them run on processors")
-	fs.IntVar(&s.simGPUMemory, "sim-gpu-memory", 16, "memory of a simulated GPU, in GiB")
-	fs.Float64Var(&s.simGPUWatts, "sim-gpu-watts", 0, "what a simulated GPU in use is taken to draw, up to its power limit (0: nothing beside the processors)")
-	fs.StringVar(&s.mpsDir, "mps-pipe-directory", "", "folder in which the daemon of NVIDIA's Multi-Process Service has its pipes (default: CUDA_MPS_PIPE_DIRECTORY, else /tmp/nvidia-mps)")
-	fs.StringToStringVar(&s.labels, "label", nil, "NAME=VALUE: label of the node, for jobs that ask for it with node_labels (repeatable); on Kubernetes those of the node hold instead")
-	s.kubernetes.flags(fs)
-	s.network.flags(fs)
+// New makes a node agent.
+func New(c settings.NodeAgent) *Service {
+	return &Service{config: c, metering: metering{c.Meters}, kubernetes: kubernetes{c.Kubelet}, network: network{c.Probes}}
 }
 
-// Validate names every wrong setting at once.
+// Name returns the service's name.
+func (s *Service) Name() string { return "nodeagent" }
+
+// Validate checks the settings that must fit each other.
 func (s *Service) Validate(common run.Common) error {
-	errs := []error{s.kubernetes.validate(common)}
-	if err := s.kubernetes.validateJobAPI(s.jobAPI); err != nil {
+	errs := []error{s.kubernetes.validate(common), s.network.validate(), s.metering.validate()}
+	if err := s.kubernetes.validateJobAPI(s.config.JobAPI); err != nil {
 		errs = append(errs, err)
-	} else if _, port, _ := net.SplitHostPort(s.jobAPI); !isPort(port) {
-		errs = append(errs, fmt.Errorf("--job-api %q: port %s: want 0 to 65535", s.jobAPI, port))
+	} else if _, port, _ := net.SplitHostPort(s.config.JobAPI); !isPort(port) {
+		errs = append(errs, fmt.Errorf("--job-api %q: port %s: want 0 to 65535", s.config.JobAPI, port))
 	}
-	for _, key := range slices.Sorted(maps.Keys(s.labels)) {
-		if !train.IsLabel(key, s.labels[key]) {
-			errs = append(errs, fmt.Errorf("--label %s=%s: want letters, digits, '-', '_' and '.'", key, s.labels[key]))
-		}
-	}
-	const mostGPUs, mostGiB = 64, 1024
-	if s.simGPUs < 0 || s.simGPUs > mostGPUs {
-		errs = append(errs, fmt.Errorf("--sim-gpus %d: want 0 to %d", s.simGPUs, mostGPUs))
-	}
-	if s.simGPUMemory < 1 || s.simGPUMemory > mostGiB {
-		errs = append(errs, fmt.Errorf("--sim-gpu-memory %d: want 1 to %d GiB", s.simGPUMemory, mostGiB))
-	}
-	const mostWatts = 10_000
-	if !(s.simGPUWatts >= 0 && s.simGPUWatts <= mostWatts) {
-		errs = append(errs, fmt.Errorf("--sim-gpu-watts %v: want 0 to %d", s.simGPUWatts, mostWatts))
-	}
-	if s.mpsDir != "" && !filepath.IsAbs(s.mpsDir) {
-		errs = append(errs, fmt.Errorf("--mps-pipe-directory %q: want an absolute path", s.mpsDir))
-	}
-	switch s.deviceKind {
-	case inventory.KindAuto, inventory.KindGPU, inventory.KindCPU:
-	default:
-		errs = append(errs, fmt.Errorf("--device-kind %q: want auto, gpu or cpu", s.deviceKind))
-	}
-	const mostSlots = 4096
-	if s.cpuSlots < 0 || s.cpuSlots > mostSlots {
-		errs = append(errs, fmt.Errorf("--cpu-slots %d: want 0 to %d", s.cpuSlots, mostSlots))
-	}
-	errs = append(errs, s.network.validate()...)
-	return errors.Join(append(errs, s.metering.validate()...)...)
+	return errors.Join(errs...)
 }
 
 func isPort(s string) bool {
@@ -118,7 +66,7 @@ func isPort(s string) bool {
 	return err == nil
 }
 
-// outboxLimit bounds the facts on disk; one is at most as large as a request.
+// outboxLimit bounds the facts on disk; each is at most as large as a request.
 const outboxLimit = 10_000
 
 // Run works until ctx ends.
@@ -146,7 +94,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	return s.serve(ctx, p, dir, b)
 }
 
-// serve does the agent's work in a folder that no other one uses.
+// serve does the agent's work in a folder that no other agent uses.
 func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.Bus) error {
 	t, err := openTables(ctx, b)
 	if err != nil {
@@ -156,73 +104,74 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 	if err != nil {
 		return err
 	}
-	known := roster.New(t.attempts)
+	known := attemptindex.New(t.attempts)
 	live := func() []train.Attempt { return known.Live(p.Common.NodeID()) }
 	reserved := newReservations(p.Common.NodeID(), live, b.Publish, p.Log)
-	daemon := mps.Find(s.mpsDir)
-	accounts := s.kubernetes.accountant(daemon, p.Log, p.Metrics)
-	opened, err := s.open(p, known, accounts, reserved, daemon)
+	daemon := mps.Find(s.config.MPSDir)
+	advertised := s.kubernetes.advertiser(daemon, p.Log, p.Metrics)
+	opened, err := s.open(p, known, advertised, reserved, daemon)
 	if err != nil {
 		return err
 	}
 	defer opened.close()
-	doors, err := openDoors(ctx, dir, s.jobAPI, p.Log)
+	open, err := openListeners(ctx, dir, s.config.JobAPI, p.Log)
 	if err != nil {
 		return err
 	}
-	defer doors.close()
-	wanted := newWishes()
+	defer open.close()
+	wanted := newTrialSettings()
 	batches := newTunings(wanted, time.Now)
 	api := jobapi.New(jobapi.Config{
-		Node: p.Common.NodeID(), Bus: b, Reports: t.reports, Roster: known, Outbox: box, EpochEnded: opened.recorder.Mark,
-		UsesMemory: reserved.reported, Tuned: batches.of, BatchesSince: batches.since, Paused: wanted.holds, Log: p.Log, Metrics: p.Metrics,
+		Node: p.Common.NodeID(), Bus: b, Reports: t.reports, Attempts: known, Outbox: box, EpochEnded: opened.recorder.Mark,
+		UsesMemory: reserved.reported, Tuned: batches.of, BatchesSince: batches.since, Paused: wanted.paused, Log: p.Log, Metrics: p.Metrics,
 	})
 	limits, err := newPowerLimits(dir, opened.gpus, opened.meter.Devices, live, wanted.watts, p.Log)
 	if err != nil {
 		return err
 	}
-	links, err := s.network.open(ctx, p, b)
+	probing, err := s.network.open(ctx, p, b)
 	if err != nil {
 		return err
 	}
-	describe := links.describe(s.kubernetes.describe(s.describe(p.Common.NodeID(), opened, doors, limits), p.Log))
+	describe := probing.describe(s.kubernetes.describe(s.describe(p.Common.NodeID(), opened, open, limits), p.Log))
 	work := pool.New().WithContext(ctx).WithCancelOnError()
-	synced := newSignal()
+	synced := newLatch()
 	work.Go(func(ctx context.Context) error { return t.attempts.Watch(ctx, known.Put, synced.set) })
-	work.Go(func(ctx context.Context) error { return t.tunings.Watch(ctx, batches.see, func() {}) })
-	work.Go(func(ctx context.Context) error { return t.settings.Watch(ctx, wanted.see, wanted.synced.set) })
+	work.Go(func(ctx context.Context) error { return t.tunings.Watch(ctx, batches.onTuning, func() {}) })
+	work.Go(func(ctx context.Context) error { return t.settings.Watch(ctx, wanted.onSetting, wanted.synced.set) })
 	work.Go(func(ctx context.Context) error { return box.Run(ctx, api.DeliverKept) })
 	work.Go(api.RunHeartbeats)
 	work.Go(func(ctx context.Context) error { return bus.ForgetEnded(ctx, t.reports, t.jobs) })
-	// Nobody is told of the job API, nor is anything measured, before it is known which attempts there are.
+	// The job API is not announced, and nothing is measured, before the attempts are known.
 	work.Go(synced.then(func(ctx context.Context) error { return announce(ctx, t.nodes, describe, p) }))
 	work.Go(synced.then(func(ctx context.Context) error { return record(ctx, opened.recorder, b) }))
 	work.Go(synced.then(func(ctx context.Context) error { return reserved.run(ctx, opened.meter.Devices) }))
 	for _, loop := range s.kubernetes.logLoops(p, known.Newest, api, b, t.jobs) {
 		work.Go(synced.then(loop))
 	}
-	for _, loop := range slices.Concat(doors.loops(api.Handler()), opened.loops, links.loops(), limits.loops(t.limits, synced)) {
+	for _, loop := range slices.Concat(open.loops(api.Handler()), opened.loops, probing.loops(), limits.loops(t.limits, synced)) {
 		work.Go(loop)
 	}
 	return work.Wait()
 }
 
-// describe makes what tells of the node.
-func (s *Service) describe(node train.NodeID, o opened, d doors, limits *powerLimits) func(context.Context, time.Time) train.Node {
+// describe returns a function that describes the node.
+func (s *Service) describe(node train.NodeID, o opened, d listeners, limits *powerLimits) func(context.Context, time.Time) train.Node {
 	return func(ctx context.Context, now time.Time) train.Node {
 		n := o.machine.Node(ctx, node, o.meter.Devices(), now)
 		limits.describe(n.Devices)
-		n.Labels = s.labels
+		n.Labels = s.config.Labels
 		n.JobAPI, n.JobAPISocket = d.tcp.Addr().String(), d.socket
 		n.Meters, n.MeterTroubles = metersOf(o.meter.Statuses())
 		return n
 	}
 }
 
-// settle gives the settings with the id of this machine. That of a node of Kubernetes is said there, and the folder need not remember it.
+// settle returns the settings with the id of this machine. On Kubernetes the id follows from the node's name, so the
+// folder need not store it.
 func (s *Service) settle(c run.Common) (run.Common, error) {
 	if s.kubernetes.on() {
-		c.Node = string(train.KubernetesNodeID(s.kubernetes.node))
+		c.Node = string(train.KubernetesNodeID(s.kubernetes.Node))
 		return c, nil
 	}
 	return run.SettleNode(c)
@@ -242,39 +191,39 @@ type tables struct {
 func openTables(ctx context.Context, b *bus.Bus) (tables, error) {
 	var t tables
 	var errs [7]error
-	t.attempts, errs[0] = bus.OpenKV[train.Attempt](ctx, b, event.BucketAttempts)
-	t.reports, errs[1] = bus.OpenKV[train.AttemptReport](ctx, b, event.BucketReports)
-	t.nodes, errs[2] = bus.OpenKV[train.Node](ctx, b, event.BucketNodes)
-	t.jobs, errs[3] = bus.OpenKV[train.Job](ctx, b, event.BucketJobs)
-	t.limits, errs[4] = bus.OpenKV[train.PowerLimit](ctx, b, event.BucketPowerLimits)
-	t.tunings, errs[5] = bus.OpenKV[train.Tuning](ctx, b, event.BucketTunings)
-	t.settings, errs[6] = bus.OpenKV[train.Setting](ctx, b, event.BucketSettings)
+	t.attempts, errs[0] = bus.OpenKV(ctx, b, contract.Attempts)
+	t.reports, errs[1] = bus.OpenKV(ctx, b, contract.Reports)
+	t.nodes, errs[2] = bus.OpenKV(ctx, b, contract.Nodes)
+	t.jobs, errs[3] = bus.OpenKV(ctx, b, contract.Jobs)
+	t.limits, errs[4] = bus.OpenKV(ctx, b, contract.PowerLimits)
+	t.tunings, errs[5] = bus.OpenKV(ctx, b, contract.Tunings)
+	t.settings, errs[6] = bus.OpenKV(ctx, b, contract.Settings)
 	return t, errors.Join(errs[:]...)
 }
 
 // opened is what the machine has, ready to be read.
 type opened struct {
 	machine  *inventory.Inventory
-	gpus     gpu.Reader // nil where there are none
+	gpus     gpu.Reader // nil if there are none
 	meter    *meter.Meter
 	recorder *meter.Recorder
-	// loops ask the meters that are reached over the network, and offer the GPUs to a kubelet.
+	// loops poll the meters that are reached over the network, and offer the GPUs to a kubelet.
 	loops []func(context.Context) error
 	close func()
 }
 
-// open makes the meter and the inventory from what the machine has.
-func (s *Service) open(p run.Process, known *roster.Roster, accounts accountant, reserved *reservations, daemon *mps.Daemon) (opened, error) {
+// open makes the meter and the inventory of the machine.
+func (s *Service) open(p run.Process, known *attemptindex.Index, advertised advertiser, reserved *reservations, daemon *mps.Daemon) (opened, error) {
 	const root, cgroups = proc.Root("/proc"), "/sys/fs/cgroup"
-	offered := inventory.Config{Kind: s.deviceKind, Slots: s.cpuSlots, Proc: root, Cgroups: cgroups, MPS: daemon}
-	if accounts != nil {
-		offered.Account, offered.Cgroups = accounts.Account, ""
+	offered := inventory.Config{Kind: s.config.DeviceKind, Slots: s.config.CPUSlots, Proc: root, Cgroups: cgroups, MPS: daemon}
+	if advertised != nil {
+		offered.Account, offered.Cgroups = advertised.Account, ""
 	}
 	machine, err := inventory.New(offered)
 	if err != nil {
 		return opened{}, err
 	}
-	sources, loops, err := s.metering.sources(p, s.kubernetes.node)
+	sources, loops, err := s.metering.sources(p, s.kubernetes.Node)
 	if err != nil {
 		return opened{}, err
 	}
@@ -286,19 +235,19 @@ func (s *Service) open(p run.Process, known *roster.Roster, accounts accountant,
 		closeGPUs()
 		return opened{}, err
 	}
-	if accounts != nil {
-		loops = append(loops, func(ctx context.Context) error { return accounts.Run(ctx, m.Devices) })
+	if advertised != nil {
+		loops = append(loops, func(ctx context.Context) error { return advertised.Run(ctx, m.Devices) })
 	}
 	node := p.Common.NodeID()
 	recorder := meter.NewRecorder(meter.RecorderConfig{
-		// The numbers of intervals begin anew with every start of the agent.
-		Node: node, Boot: machine.BootID() + "-" + strconv.FormatInt(time.Now().UnixNano(), 36), Interval: s.metering.interval,
+		// The numbers of intervals begin again with every start of the agent.
+		Node: node, Boot: machine.BootID() + "-" + strconv.FormatInt(time.Now().UnixNano(), 36), Interval: s.metering.Interval,
 		Meter: m, Live: reserved.live, Used: reserved.measured, Log: p.Log, Metrics: p.Metrics,
 	})
 	return opened{machine, gpus, m, recorder, loops, closeGPUs}, nil
 }
 
-// metersOf gives the meters that work, and why the others do not.
+// metersOf returns the working meters, and why the others fail.
 func metersOf(statuses []meter.Status) (working []string, troubles map[string]string) {
 	for _, s := range statuses {
 		if s.Trouble == "" {
@@ -313,18 +262,18 @@ func metersOf(statuses []meter.Status) (working []string, troubles map[string]st
 	return working, troubles
 }
 
-// openGPUs gives what reads GPUs, nil where there are none, and what closes it.
-func (s *Service) openGPUs(p run.Process, known *roster.Roster) (gpu.Reader, func()) {
+// openGPUs returns a reader of GPUs, nil if there are none, and a function that closes it.
+func (s *Service) openGPUs(p run.Process, known *attemptindex.Index) (gpu.Reader, func()) {
 	if s.gpus != nil {
 		return s.gpus, func() {}
 	}
-	if s.simGPUs > 0 {
+	if s.config.SimGPUs > 0 {
 		node := p.Common.NodeID()
 		return simgpu.Reader{
-			Node: node, Count: s.simGPUs, Memory: unit.Bytes(s.simGPUMemory) * unit.GiB,
+			Node: node, Count: s.config.SimGPUs, Memory: unit.Bytes(s.config.SimGPUMemory) * unit.GiB,
 			Sick:   filepath.Join(p.Common.DataDir, "nodeagent", "sick-gpus"),
 			Limits: filepath.Join(p.Common.DataDir, "nodeagent", "sim-gpu-limits"),
-			Draw:   unit.Watts(s.simGPUWatts),
+			Draw:   unit.Watts(s.config.SimGPUWatts),
 			InUse: func(d train.DeviceID) bool {
 				return slices.ContainsFunc(known.Live(node), func(a train.Attempt) bool { return slices.Contains(a.Devices, d) })
 			},
@@ -338,12 +287,12 @@ func (s *Service) openGPUs(p run.Process, known *roster.Roster) (gpu.Reader, fun
 	return library, library.Close
 }
 
-// announceEvery is how often the node's entry is refreshed.
-const announceEvery = 5 * time.Second
+// announceInterval is how often the node's entry is refreshed.
+const announceInterval = 5 * time.Second
 
-// announce keeps the node's entry fresh until ctx ends.
+// announce refreshes the node's entry until ctx ends.
 func announce(ctx context.Context, nodes *bus.KV[train.Node], describe func(context.Context, time.Time) train.Node, p run.Process) error {
-	ticker := time.NewTicker(announceEvery)
+	ticker := time.NewTicker(announceInterval)
 	defer ticker.Stop()
 	started := false
 	for {
@@ -353,7 +302,7 @@ func announce(ctx context.Context, nodes *bus.KV[train.Node], describe func(cont
 			started = true
 			p.Started()
 		}
-		// Until it is known at all, it is tried more often.
+		// Until the first success it retries more often.
 		var soon <-chan time.Time
 		if !started {
 			soon = time.After(200 * time.Millisecond)
@@ -368,7 +317,7 @@ func announce(ctx context.Context, nodes *bus.KV[train.Node], describe func(cont
 }
 
 func write(ctx context.Context, nodes *bus.KV[train.Node], n train.Node) error {
-	ctx, cancel := context.WithTimeout(ctx, announceEvery)
+	ctx, cancel := context.WithTimeout(ctx, announceInterval)
 	defer cancel()
 	_, err := nodes.Modify(ctx, string(n.ID), func(known *train.Node) (bool, error) {
 		*known = n

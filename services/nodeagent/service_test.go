@@ -2,6 +2,7 @@ package nodeagent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,15 +16,16 @@ import (
 	"time"
 
 	"github.com/sourcegraph/conc"
-	"github.com/spf13/pflag"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/services/nodeagent/roster"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/attemptindex"
 )
 
 func within(t *testing.T) context.Context {
@@ -38,13 +40,18 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 // service makes an agent from flags.
 func service(t *testing.T, args ...string) *Service {
 	t.Helper()
-	s := New()
-	fs := pflag.NewFlagSet("nodeagent", pflag.ContinueOnError)
-	s.Flags(fs)
-	if err := fs.Parse(args); err != nil {
+	s, err := configured(args...)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// configured makes an agent from settings, and gives what is wrong with them.
+func configured(args ...string) (*Service, error) {
+	all, err := settings.Of(args...)
+	s := New(all.NodeAgent)
+	return s, errors.Join(err, s.Validate(all.Common))
 }
 
 // start runs an agent as its process would; the function stops it.
@@ -76,7 +83,7 @@ func node(t *testing.T, b *bus.Bus, after time.Time) train.Node {
 	t.Helper()
 	ctx, cancel := context.WithCancel(within(t))
 	defer cancel()
-	nodes, err := bus.OpenKV[train.Node](ctx, b, event.BucketNodes)
+	nodes, err := bus.OpenKV(ctx, b, contract.Nodes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +116,7 @@ func post(t *testing.T, client *http.Client, url, body string) {
 	}
 }
 
-// burn starts a supervisor whose child uses the processor, and gives its attempt.
+// burn starts a supervisor whose child uses the processor, and returns its attempt.
 func burn(t *testing.T) train.Attempt {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "while :; do :; done")
@@ -128,14 +135,14 @@ func burn(t *testing.T) train.Attempt {
 	}
 	return train.Attempt{
 		Job: "j1", Number: 1, Node: "n1", Phase: train.PhaseRunning, Devices: []train.DeviceID{"cpu:0"}, BootID: boot,
-		CapabilityHash: roster.Hash("secret"), TokenHash: roster.Hash("token"), PID: cmd.Process.Pid, PIDStart: all[cmd.Process.Pid].Start,
+		CapabilityHash: attemptindex.Hash("secret"), TokenHash: attemptindex.Hash("token"), PID: cmd.Process.Pid, PIDStart: all[cmd.Process.Pid].Start,
 	}
 }
 
 func TestTheWholeAgentOverARestart(t *testing.T) {
 	server := bustest.Start(t)
 	b := bustest.Connect(t, server, "test")
-	attempts, err := bus.OpenKV[train.Attempt](within(t), b, event.BucketAttempts)
+	attempts, err := bus.OpenKV[train.Attempt](within(t), b, contract.Attempts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +179,7 @@ func TestTheWholeAgentOverARestart(t *testing.T) {
 	checkIntervals(t, b, 2)
 }
 
-// checkIntervals reads what was measured until so many agents have told of the process that burns.
+// checkIntervals reads intervals until this many agents have reported the process that burns.
 func checkIntervals(t *testing.T, b *bus.Bus, agents int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(within(t))
@@ -214,14 +221,14 @@ func TestThePortOfTheJobAPI(t *testing.T) {
 		}
 		return l
 	}
-	first := listen(anyPort)
-	taken := listen(anyPort) // somebody else has it now: another one, which is remembered instead
+	first := listen(settings.AnyLocalPort)
+	taken := listen(settings.AnyLocalPort) // the port is in use: another one, which is remembered instead
 	if taken.Addr().String() == first.Addr().String() {
 		t.Fatal("two listeners on one port")
 	}
 	_ = first.Close()
 	_ = taken.Close()
-	third := listen(anyPort)
+	third := listen(settings.AnyLocalPort)
 	defer third.Close()
 	if third.Addr().String() != taken.Addr().String() {
 		t.Errorf("at %s, want %s", third.Addr(), taken.Addr())
@@ -261,7 +268,7 @@ func TestSocketPath(t *testing.T) {
 	if again, err := socketPath(long); err != nil || again != path {
 		t.Errorf("%s, error %v: want the same for the same folder", again, err)
 	}
-	// A socket that a killed process has left is replaced.
+	// A socket that a killed process left behind is replaced.
 	for range 2 {
 		l, err := listenUnix(within(t), path)
 		if err != nil {
@@ -301,17 +308,17 @@ func TestValidate(t *testing.T) {
 		{"--kubernetes-node=n1 --pod-log-limit=0", "1 to"},
 		{"--kubernetes-node=n1 --pod-namespace=", "namespace"},
 		{"--sim-gpus=-1", "0 to"},
-		{"--label=tier=fast --label=-x=y", "--label -x"},
+		{"--label=tier=fast --label=-x=y", "-x=y: want letters"},
 		{"--sim-gpu-memory=0", "1 to"},
 		{"--device-kind=tpu", "auto, gpu or cpu"},
 		{"--cpu-slots=-1", "0 to"},
 		{"--cpu-slots=5000", "0 to"},
-		{"--meter-interval=1ms", "50ms to 1m"},
-		{"--meter-interval=2m", "50ms to 1m"},
+		{"--meter-interval=1ms", "50ms to 1m0s"},
+		{"--meter-interval=2m", "50ms to 1m0s"},
 		{"--model-idle-watts=-1", "--model-idle-watts"},
 		{"--model-core-watts=NaN", "--model-core-watts"},
 	} {
-		if err := service(t, strings.Fields(c.flag)...).Validate(run.Common{}); err == nil || !strings.Contains(err.Error(), c.words) {
+		if _, err := configured(strings.Fields(c.flag)...); err == nil || !strings.Contains(err.Error(), c.words) {
 			t.Errorf("%s: %v, want %q", c.flag, err, c.words)
 		}
 	}
@@ -322,14 +329,14 @@ func TestValidate(t *testing.T) {
 	if err := inCluster.Validate(run.Common{Node: "n2"}); err == nil || !strings.Contains(err.Error(), "gpu-7-example-") {
 		t.Errorf("another id than Kubernetes gives the node: %v", err)
 	}
-	all := service(t, "--job-api=x", "--cpu-slots=-1").Validate(run.Common{})
+	_, all := configured("--job-api=x", "--cpu-slots=-1")
 	if n := strings.Count(fmt.Sprint(all), "--"); n != 2 {
 		t.Errorf("%v: want both at once", all)
 	}
 }
 
-// TestTheNodeSaysWhatHoldsJobsToTheirParts: with NVIDIA's daemon it is the daemon. The control program alone is made up.
-func TestTheNodeSaysWhatHoldsJobsToTheirParts(t *testing.T) {
+// TestTheNodeDescribesTheEnforcement: with NVIDIA's daemon it is the daemon. Only the control program is a fake.
+func TestTheNodeDescribesTheEnforcement(t *testing.T) {
 	bin, pipes := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(bin, "nvidia-cuda-mps-control"), []byte("#!/bin/sh\nread command && [ \"$command\" = get_server_list ]\n"), 0o700); err != nil {
 		t.Fatal(err)

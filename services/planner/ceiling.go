@@ -8,22 +8,23 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/recur"
 )
 
-// running are the jobs that shall not cost too much.
+// running returns the jobs that have a cost ceiling.
 func (r *recurrences) running() []train.Job {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Collect(maps.Values(r.capped))
 }
 
-// stopExpensive tells of a job that it has cost more than the ceiling that was set when its batch size was chosen. The cost is that of the account so far: what a
-// record notes of its end.
+// stopExpensive publishes that a job has cost more than the ceiling that was set when its batch size was chosen.
+// The cost is that of the account so far, the cost that a record notes at the end.
 func (r *recurrences) stopExpensive(ctx context.Context, j train.Job, now time.Time) error {
-	group, err := r.groups.Get(ctx, GroupKey(j.Spec))
+	group, err := r.groups.Get(ctx, contract.GroupKey(j.Spec))
 	if errors.Is(err, bus.ErrNotFound) {
 		return nil
 	}
@@ -31,7 +32,7 @@ func (r *recurrences) stopExpensive(ctx context.Context, j train.Job, now time.T
 	if err != nil || ceiling == 0 {
 		return err
 	}
-	account, err := r.ledger.Get(ctx, "job."+string(j.ID))
+	account, err := r.ledger.Get(ctx, contract.AccountKey(j.ID))
 	if err != nil && !errors.Is(err, bus.ErrNotFound) {
 		return err
 	}

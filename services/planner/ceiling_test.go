@@ -6,17 +6,18 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
-	"github.com/switchyard-dl/switchyard/services/planner/recur"
 )
 
-// TestAJobThatCostsTooMuchIsToldOfOnce has a job whose ceiling is 1000 J, by eta 0.5 and 100 W, run for 10 s before and 4 s now.
+// TestAJobThatCostsTooMuchIsToldOfOnce has a job whose ceiling is 1000 J, by eta 0.5 and 100 W, run for 10 s before
+// and 4 s now.
 func TestAJobThatCostsTooMuchIsToldOfOnce(t *testing.T) {
 	b := newBench(t)
-	ledger, groups := openKV[train.Account](b, event.BucketLedger), openKV[recur.Record](b, event.BucketGroups)
-	r, err := newRecurrences(b.ctx, b.bus, slog.New(slog.DiscardHandler), newPicture(), 0)
+	ledger, groups := openKV(b, contract.Accounts), openKV(b, contract.Groups)
+	r, err := newRecurrences(b.ctx, b.bus, slog.New(slog.DiscardHandler), newCache(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +25,7 @@ func TestAJobThatCostsTooMuchIsToldOfOnce(t *testing.T) {
 	job := nightly("j")
 	job.TunedBatch, job.State, job.RunSeconds, job.AttemptStartedAt = 32, train.StateRunning, 10, now.Add(-4*time.Second)
 	job.Spec.Energy.Eta, job.Spec.Energy.StopEarly = new(0.5), true
-	put(b, groups, GroupKey(job.Spec), recur.Record{MaxPowerWatts: 100, Running: map[train.JobID]recur.Choice{"j": {BatchSize: 32, MaxCost: 1000}}})
+	put(b, groups, contract.GroupKey(job.Spec), contract.Group{MaxPowerWatts: 100, Running: map[train.JobID]contract.GroupChoice{"j": {BatchSize: 32, MaxCost: 1000}}})
 	see := func(change func(*train.Job)) []train.Job {
 		seen := job
 		change(&seen)

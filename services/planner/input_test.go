@@ -15,8 +15,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/decision"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
@@ -24,8 +26,8 @@ func TestEveryPublishedPlanFollowsFromItsRecordedInput(t *testing.T) {
 	b := newBench(t)
 	b.node(3)
 	b.serve()
-	models := openKV[train.Model](b, event.BucketModels)
-	attempts := openKV[train.Attempt](b, event.BucketAttempts)
+	models := openKV(b, contract.Models)
+	attempts := openKV(b, contract.Attempts)
 	put(b, b.jobs, "j", admitted("j", 1))
 	b.await(event.StreamDecisions, key("plan/1/input/1"))
 	put(b, attempts, "j", train.Attempt{Job: "j", Number: 1, Node: "a", Devices: []train.DeviceID{"cpu:0"}, Phase: train.PhaseRunning, StartedAt: time.Now().Add(-time.Minute)})
@@ -36,7 +38,7 @@ func TestEveryPublishedPlanFollowsFromItsRecordedInput(t *testing.T) {
 	b.await(event.StreamDecisions, key("plan/3/input/1"))
 
 	var generations []uint64
-	err := ReadInputs(b.ctx, b.bus, time.Time{}, func(in Input, err error) {
+	err := decision.ReadInputs(b.ctx, b.bus, time.Time{}, func(in decision.Input, err error) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,11 +47,11 @@ func TestEveryPublishedPlanFollowsFromItsRecordedInput(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := EncodePlan(in.Decide(policy))
+		again, err := decision.EncodePlan(in.Decide(policy))
 		if err != nil {
 			t.Fatal(err)
 		}
-		published, err := PublishedPlan(b.ctx, b.bus, in)
+		published, err := decision.PublishedPlan(b.ctx, b.bus, in)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +60,7 @@ func TestEveryPublishedPlanFollowsFromItsRecordedInput(t *testing.T) {
 		}
 		// The comparison can fail: on another input the plan is another one.
 		in.State.Jobs = in.State.Jobs[:len(in.State.Jobs)-1]
-		if other, err := EncodePlan(in.Decide(policy)); err != nil || bytes.Equal(other, published) {
+		if other, err := decision.EncodePlan(in.Decide(policy)); err != nil || bytes.Equal(other, published) {
 			t.Errorf("generation %d: the plan does not depend on the jobs (error %v)", in.Generation, err)
 		}
 	})
@@ -68,14 +70,14 @@ func TestEveryPublishedPlanFollowsFromItsRecordedInput(t *testing.T) {
 	if fmt.Sprint(generations) != "[1 2 3]" {
 		t.Errorf("recorded generations %v", generations)
 	}
-	newest, err := ReadInput(b.ctx, b.bus, 0)
+	newest, err := decision.ReadInput(b.ctx, b.bus, 0)
 	if err != nil || newest.Generation != 3 || len(newest.State.Jobs) != 3 {
 		t.Errorf("the newest is generation %d of %d jobs: %v", newest.Generation, len(newest.State.Jobs), err)
 	}
-	if second, err := ReadInput(b.ctx, b.bus, 2); err != nil || len(second.State.Jobs) != 2 {
+	if second, err := decision.ReadInput(b.ctx, b.bus, 2); err != nil || len(second.State.Jobs) != 2 {
 		t.Errorf("generation 2 has %d jobs: %v", len(second.State.Jobs), err)
 	}
-	if _, err := ReadInput(b.ctx, b.bus, 17); !errors.Is(err, bus.ErrNotFound) {
+	if _, err := decision.ReadInput(b.ctx, b.bus, 17); !errors.Is(err, bus.ErrNotFound) {
 		t.Errorf("generation 17: %v, want ErrNotFound", err)
 	}
 }
@@ -109,7 +111,7 @@ func TestRecordingDoesNotWait(t *testing.T) {
 	b := newBench(t)
 	l := newLoop(t, b, "planner")
 	for i := range recordsWaiting + 3 { // nobody takes them
-		l.recorder.record(Input{Version: InputVersion, Generation: uint64(i + 1)})
+		l.recorder.record(decision.Input{Version: decision.InputVersion, Generation: uint64(i + 1)})
 	}
 	if lost := testutil.ToFloat64(l.meters.unrecorded); lost != 3 {
 		t.Errorf("%v inputs are counted as lost, want 3", lost)
@@ -120,7 +122,7 @@ func TestRecordingDoesNotWait(t *testing.T) {
 	if err := l.recorder.run(ended); err != nil {
 		t.Fatal(err)
 	}
-	newest, err := ReadInput(b.ctx, b.bus, 0)
+	newest, err := decision.ReadInput(b.ctx, b.bus, 0)
 	if err != nil || newest.Generation != recordsWaiting {
 		t.Errorf("the newest is generation %d: %v", newest.Generation, err)
 	}
@@ -152,8 +154,8 @@ func noisy(jobs int) plan.State {
 }
 
 func TestALargeInputIsStoredInParts(t *testing.T) {
-	in := Input{Version: InputVersion, Generation: 5, DecidedAt: time.Unix(77, 0).UTC(), Policy: "fifo", State: noisy(4000)}
-	facts, err := in.facts()
+	in := decision.Input{Version: decision.InputVersion, Generation: 5, DecidedAt: time.Unix(77, 0).UTC(), Policy: "fifo", State: noisy(4000)}
+	facts, err := in.Facts()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +174,7 @@ func TestALargeInputIsStoredInParts(t *testing.T) {
 		}
 		parts = append(parts, part)
 	}
-	back, err := unpack(parts)
+	back, err := decision.Unpack(parts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,11 +182,11 @@ func TestALargeInputIsStoredInParts(t *testing.T) {
 	if !bytes.Equal(want, got) {
 		t.Error("what was unpacked is not what was packed")
 	}
-	if _, err := unpack(parts[1:]); err == nil {
+	if _, err := decision.Unpack(parts[1:]); err == nil {
 		t.Error("the end alone is taken for the whole")
 	}
-	in.Version = InputVersion + 1
-	if _, err := ParseInput(encoded(t, in)); err == nil {
+	in.Version = decision.InputVersion + 1
+	if _, err := decision.ParseInput(encoded(t, in)); err == nil {
 		t.Error("a newer format is read")
 	}
 }
@@ -212,8 +214,8 @@ func TestDecidingChangesNothingInTheState(t *testing.T) {
 	}
 }
 
-// BenchmarkRound is a decision until its plan is published, on so many waiting jobs, with and without inputs being recorded beside it. Decisions are as
-// far apart as the loop makes them at least.
+// BenchmarkRound measures a decision until its plan is published, for several numbers of waiting jobs, with and without
+// inputs being recorded beside it. Decisions are at the loop's minimum distance.
 func BenchmarkRound(b *testing.B) {
 	for _, jobs := range []int{100, 2000} {
 		for _, record := range []bool{false, true} {
@@ -227,7 +229,7 @@ func BenchmarkRound(b *testing.B) {
 func benchmarkRound(b *testing.B, jobs int, record bool) {
 	bench := newBench(b)
 	l := newLoop(b, bench, "planner")
-	see := func(j train.Job) { l.picture.seeJob(bus.Entry[train.Job]{Key: string(j.ID), Value: j}, false) }
+	see := func(j train.Job) { l.cache.observeJob(bus.Entry[train.Job]{Key: string(j.ID), Value: j}, false) }
 	for i := range jobs {
 		see(admitted(train.JobID(fmt.Sprintf("waiting-%05d", i)), 1))
 	}
@@ -250,7 +252,7 @@ func benchmarkRound(b *testing.B, jobs int, record bool) {
 			b.Fatal(err)
 		}
 		if record {
-			l.recorder.record(Input{Version: InputVersion, Generation: next.Generation, DecidedAt: next.DecidedAt, Policy: next.Policy, PlanSequence: l.sequence, State: state})
+			l.recorder.record(decision.Input{Version: decision.InputVersion, Generation: next.Generation, DecidedAt: next.DecidedAt, Policy: next.Policy, PlanSequence: l.sequence, State: state})
 		}
 	}
 	b.ReportMetric(testutil.ToFloat64(l.meters.unrecorded)/float64(b.N), "lost/op")
@@ -264,10 +266,10 @@ func benchmarkRound(b *testing.B, jobs int, record bool) {
 func BenchmarkPackInput(b *testing.B) {
 	for _, jobs := range []int{100, 2000} {
 		b.Run(fmt.Sprintf("jobs=%d", jobs), func(b *testing.B) {
-			in := Input{Version: InputVersion, Generation: 5, Policy: "fifo", State: noisy(jobs)}
+			in := decision.Input{Version: decision.InputVersion, Generation: 5, Policy: "fifo", State: noisy(jobs)}
 			size := 0
 			for b.Loop() {
-				facts, err := in.facts()
+				facts, err := in.Facts()
 				if err != nil {
 					b.Fatal(err)
 				}

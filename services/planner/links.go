@@ -5,15 +5,15 @@ import (
 	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/pinglist"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
-// seeLink keeps what is known of a link. What is measured anew in each window is no reason for a decision, only that a link has come to lose packets
-// or to be slow, or is so no more.
-func (p *picture) seeLink(e bus.Entry[train.Link], deleted bool) {
+// observeLink enters a link. New measurements of each window are no reason for a decision; only a link that starts or
+// stops losing or delaying packets is.
+func (p *cache) observeLink(e bus.Entry[train.Link], deleted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := p.links[e.Key]
@@ -24,12 +24,13 @@ func (p *picture) seeLink(e bus.Entry[train.Link], deleted bool) {
 		p.links[e.Key] = e.Value
 	}
 	if before.Degraded != e.Value.Degraded || before.Kind != e.Value.Kind {
-		p.nudge()
+		p.wake()
 	}
 }
 
-// probed are the nodes that are not lost, with no more of them than lists of probes follow from; false until all have been seen.
-func (p *picture) probed() ([]train.Node, bool) {
+// probed returns the nodes that are not lost, with only what lists of probes depend on. It returns false until all
+// nodes have been seen.
+func (p *cache) probed() ([]train.Node, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var all []train.Node
@@ -38,21 +39,21 @@ func (p *picture) probed() ([]train.Node, bool) {
 			all = append(all, train.Node{ID: n.ID, Labels: n.Labels, Probes: n.Probes})
 		}
 	}
-	return all, !p.missing[event.BucketNodes]
+	return all, !p.missing[string(contract.Nodes)]
 }
 
-// seeCrossed keeps which nodes' packets cross which link.
-func (p *picture) seeCrossed(crossed map[string]pinglist.Crossing) {
+// observeCrossed enters which nodes' packets cross which link.
+func (p *cache) observeCrossed(crossed map[string]pinglist.Crossing) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.crossed = crossed
 	if len(p.links) > 0 {
-		p.nudge()
+		p.wake()
 	}
 }
 
-// degraded are the links that lose or delay packets now.
-func (p *picture) degraded() []plan.Link {
+// degraded returns the links that lose or delay packets now.
+func (p *cache) degraded() []plan.Link {
 	var all []plan.Link
 	for _, id := range slices.Sorted(maps.Keys(p.links)) {
 		if l := p.links[id]; l.Degraded {

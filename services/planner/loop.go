@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/decision"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
@@ -24,25 +24,26 @@ const (
 
 // loop decides and tells.
 type loop struct {
-	bus     *bus.Bus
-	log     *slog.Logger
-	meters  *meters
-	picture *picture
-	policy  plan.Policy
+	bus    *bus.Bus
+	log    *slog.Logger
+	meters *meters
+	cache  *cache
+	policy plan.Policy
 	// terms are the part of each state that does not change.
 	terms    plan.State
 	interval time.Duration
 	recorder *recorder
-	// grid is nil where nobody says what energy costs.
+	// grid is nil if no tariff of energy is configured.
 	grid *grid
 	// now is the clock by which decisions are made.
 	now func() time.Time
 
 	newest
-	// arrived is the place in the stream of the newest plan that was seen there, whoever published it.
+	// arrived is the sequence in the stream of the newest plan that was observed there, also if another planner
+	// published it.
 	arrived atomic.Uint64
-	// told is what was last said of each job's place in the plan.
-	told map[train.JobID]saying
+	// published is what was last published about each job in the plan.
+	published map[train.JobID]publication
 }
 
 // run decides at every change and at least every interval.
@@ -56,12 +57,12 @@ func (l *loop) run(ctx context.Context, started func()) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-		case <-l.picture.changed:
+		case <-l.cache.changed:
 			if !pause(ctx, max(gatherFirst, gatherMore-time.Since(decided))) {
 				return nil
 			}
 		}
-		if !l.picture.ready() {
+		if !l.cache.ready() {
 			continue
 		}
 		err := l.round(ctx)
@@ -84,7 +85,7 @@ func (l *loop) listen(ctx context.Context) error {
 	tick := time.NewTicker(listenEvery)
 	defer tick.Stop()
 	for {
-		l.picture.listen(time.Now(), l.bus.Ready() == nil)
+		l.cache.listen(time.Now(), l.bus.Ready() == nil)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -105,15 +106,15 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// round decides once, publishes the plan if it is another one, and tells the jobs. What is told has keys of the plan's generation, so after a crash
-// in between the first round says it again.
+// round decides once, publishes the plan if it differs, and then publishes the facts about its jobs. The keys of the
+// facts contain the plan's generation, so after a crash in between the first round publishes them again.
 func (l *loop) round(ctx context.Context) error {
 	if !l.loaded || l.arrived.Load() > l.sequence {
 		if err := l.load(ctx); err != nil {
 			return err
 		}
-		// The facts of the newest plan may be missing, if a planner was stopped before it had told them.
-		if err := l.tell(ctx); err != nil {
+		// The facts of the newest plan may be missing, if a planner stopped before it published them.
+		if err := l.publishNews(ctx); err != nil {
 			return err
 		}
 	}
@@ -141,20 +142,21 @@ func (l *loop) round(ctx context.Context) error {
 			l.loaded = false // it may be stored all the same
 			return fmt.Errorf("plan %d of %d allocations, the one before it stands: %w", next.Generation, len(next.Allocations), err)
 		}
-		l.recorder.record(Input{
-			Version: InputVersion, Generation: next.Generation, DecidedAt: next.DecidedAt, Policy: l.policy.Name(), PlanSequence: l.sequence, State: state,
+		l.recorder.record(decision.Input{
+			Version: decision.InputVersion, Generation: next.Generation, DecidedAt: next.DecidedAt, Policy: l.policy.Name(), Decider: plan.Version,
+			PlanSequence: l.sequence, State: state,
 		})
 		break
 	}
-	return l.tell(ctx)
+	return l.publishNews(ctx)
 }
 
 func (l *loop) decide(ctx context.Context) (train.Plan, plan.State, error) {
 	now, began := l.now(), time.Now()
-	l.picture.listen(now, l.bus.Ready() == nil)
+	l.cache.listen(now, l.bus.Ready() == nil)
 	terms := l.terms
 	terms.Rates = l.grid.rates(now)
-	state := l.picture.state(now, l.last, l.known, terms)
+	state := l.cache.state(now, l.last, l.known, terms)
 	if l.log.Enabled(ctx, slog.LevelDebug) {
 		input, err := json.Marshal(state)
 		if err != nil {
@@ -164,12 +166,12 @@ func (l *loop) decide(ctx context.Context) (train.Plan, plan.State, error) {
 	}
 	next := plan.Decide(state, l.policy)
 	l.meters.decided(time.Since(began))
-	next.Generation, next.DecidedAt = max(l.last.Generation, l.picture.generation())+1, now.UTC()
+	next.Generation, next.DecidedAt = max(l.last.Generation, l.cache.generation())+1, now.UTC()
 	return next, state, nil
 }
 
-// differs says whether a plan is worth publishing: another device, another order of those that wait, or another kind of reason for it. Predictions
-// and words change all the time.
+// differs reports whether a plan is worth publishing: a job has another device, the order of the waiting jobs changed,
+// or a job waits for another kind of reason. Predictions and words change all the time.
 func differs(a, b train.Plan) bool {
 	same := slices.EqualFunc(a.Allocations, b.Allocations, sameAllocation) && slices.EqualFunc(a.Waiting, b.Waiting, func(x, y train.Waiting) bool {
 		return x.Job == y.Job && codes(x.Blockers) == codes(y.Blockers)
@@ -183,7 +185,7 @@ func sameAllocation(x, y train.Allocation) bool {
 
 // publish appends the plan if no other was appended since the last one was read.
 func (l *loop) publish(ctx context.Context, next train.Plan) error {
-	sequence, err := l.bus.PublishAfter(ctx, planFact(fitting(next)), l.sequence)
+	sequence, err := l.bus.PublishAfter(ctx, decision.Fact(decision.Fitting(next)), l.sequence)
 	if err != nil {
 		return err
 	}
@@ -191,40 +193,4 @@ func (l *loop) publish(ctx context.Context, next train.Plan) error {
 	l.meters.published(next)
 	l.log.Info("plan decided", "generation", next.Generation, "policy", next.Policy, "allocations", len(next.Allocations), "waiting", len(next.Waiting))
 	return nil
-}
-
-func planFact(p train.Plan) event.Fact {
-	return event.Fact{
-		Subject: planSubject(), Key: fmt.Sprintf("plan/%d", p.Generation), Time: p.DecidedAt, Source: publisher, Body: event.PlanDecided{Plan: p},
-	}
-}
-
-// fitting leaves out the end of a long line of those that wait, and of a plan that is too large all words. Which job holds what is never left out: a plan that
-// is too large even then is not published. Each waiting job is told its reasons in a fact of its own.
-func fitting(p train.Plan) train.Plan {
-	p.Waiting = front(p.Waiting)
-	if _, err := planFact(p).Encode(); !errors.Is(err, event.ErrTooLarge) {
-		return p
-	}
-	p.Waiting, p.Memory = nil, "" // what the policy has learned it learns again
-	p.Allocations = slices.Clone(p.Allocations)
-	for i := range p.Allocations {
-		p.Allocations[i].Reason = train.Reason{Code: p.Allocations[i].Reason.Code}
-	}
-	return p
-}
-
-// frontBytes bounds the part of a plan that says who waits.
-const frontBytes = 128 << 10
-
-// front are the first of a line, as many as have room in a plan.
-func front(waiting []train.Waiting) []train.Waiting {
-	bytes := 0
-	for i, w := range waiting {
-		one, err := json.Marshal(w)
-		if bytes += len(one); bytes > frontBytes || err != nil {
-			return waiting[:i]
-		}
-	}
-	return waiting
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/decision"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
@@ -20,7 +21,7 @@ func (b *bench) send(body, source string) {
 		b.t.Fatal(err)
 	}
 	defer raw.Close()
-	m := nats.NewMsg(planSubject().String())
+	m := nats.NewMsg(decision.Subject().String())
 	m.Data = []byte(body)
 	if source != "" {
 		m.Header.Set(event.HeaderSource, source)
@@ -36,7 +37,7 @@ func rubbish() map[string][2]string {
 		"another form":        {`{"generation":"many"}`, ""},
 		"nothing":             {"{}", ""},
 		"the last generation": {`{"generation":18446744073709551615}`, ""},
-		"a leap":              {fmt.Sprintf(`{"generation":%d}`, uint64(farthestLeap)+100), "planner"},
+		"a leap":              {fmt.Sprintf(`{"generation":%d}`, uint64(decision.FarthestLeap)+100), "planner"},
 		"an old generation":   {`{"generation":1}`, "planner"},
 		"somebody else":       {`{"generation":8}`, "executor"},
 	}
@@ -49,12 +50,13 @@ func TestRubbishIsNoPlan(t *testing.T) {
 			b.node(2)
 			put(b, b.jobs, "j", admitted("j", 1))
 			p := train.Plan{Generation: 7, Policy: "optimus", Allocations: []train.Allocation{{Job: "j", Node: "a", Devices: []train.DeviceID{"cpu:0"}}}}
-			if _, err := b.bus.PublishAfter(b.ctx, planFact(p), 0); err != nil {
+			if _, err := b.bus.PublishAfter(b.ctx, decision.Fact(p), 0); err != nil {
 				t.Fatal(err)
 			}
 			b.send(r[0], r[1])
 			b.serve()
-			// The decision is the same, and is published again: an executor that starts now reads the newest message only.
+			// The decision is the same, and is published again: an executor that starts now reads the newest
+			// message only.
 			plans := b.await(event.StreamPlans, key("plan/8"))
 			if decided := decode[event.PlanDecided](t, plans[2]); len(plans) != 3 || len(decided.Allocations) != 1 || decided.Allocations[0].Devices[0] != "cpu:0" {
 				t.Fatalf("%d messages, newest %+v", len(plans), decided)
@@ -78,7 +80,7 @@ func TestCountingGoesOnWhereNoPlanIsLeft(t *testing.T) {
 	}
 	l := newLoop(t, b, "planner")
 	for job, generation := range map[string]uint64{"old": 41, "older": 3, "mad": 1<<64 - 1} {
-		l.picture.seeAttempt(bus.Entry[train.Attempt]{Key: job, Value: train.Attempt{Job: train.JobID(job), Generation: generation, Phase: train.PhaseExited}}, false)
+		l.cache.observeAttempt(bus.Entry[train.Attempt]{Key: job, Value: train.Attempt{Job: train.JobID(job), Generation: generation, Phase: train.PhaseExited}}, false)
 	}
 	if err := l.round(b.ctx); err != nil {
 		t.Fatal(err)
@@ -95,12 +97,12 @@ func TestCountingGoesOnWhereNoPlanIsLeft(t *testing.T) {
 }
 
 func TestAQueueIsToldInSteps(t *testing.T) {
-	l := &loop{picture: newPicture(), told: map[train.JobID]saying{}, newest: newest{known: true}}
+	l := &loop{cache: newCache(), published: map[train.JobID]publication{}, newest: newest{known: true}}
 	const jobs = 200
 	count := map[train.JobID]int{}
 	for i := range jobs {
 		j := admitted(train.JobID(fmt.Sprintf("j%03d", i)), 1)
-		l.picture.seeJob(bus.Entry[train.Job]{Key: string(j.ID), Value: j}, false)
+		l.cache.observeJob(bus.Entry[train.Job]{Key: string(j.ID), Value: j}, false)
 	}
 	for first := range jobs {
 		l.last.Generation++
@@ -110,9 +112,9 @@ func TestAQueueIsToldInSteps(t *testing.T) {
 				{Code: plan.ReasonWaitingForDevices, Message: fmt.Sprintf("all devices are taken, %d jobs are ahead", i-first)}, {Code: "B"},
 			}})
 		}
-		facts, said, _ := l.news()
-		for i, s := range said {
-			l.told[s.job] = s
+		facts, sent, _ := l.news()
+		for i, s := range sent {
+			l.published[s.job] = s
 			count[s.job]++
 			if at := facts[i].Body.(event.Queued).Position; first > 0 && at <= closePosition && s.job != l.last.Waiting[at-1].Job {
 				t.Errorf("%s told position %d", s.job, at)
@@ -123,7 +125,7 @@ func TestAQueueIsToldInSteps(t *testing.T) {
 	if n := count["j199"]; n != 9 {
 		t.Errorf("the last job was told %d times, want 9", n)
 	}
-	for id, s := range l.told {
+	for id, s := range l.published {
 		if s.position != 1 {
 			t.Errorf("%s was last told position %d", id, s.position)
 		}
@@ -131,20 +133,20 @@ func TestAQueueIsToldInSteps(t *testing.T) {
 }
 
 func TestWhatIsWorthAFact(t *testing.T) {
-	before := saying{"j", "queued A: A B", 40}
+	before := publication{"j", "queued A: A B", 40}
 	for _, c := range []struct {
-		now  saying
+		now  publication
 		told bool
 	}{
-		{saying{"j", "queued A: A B", 40}, false},
-		{saying{"j", "queued A: A B", 21}, false},
-		{saying{"j", "queued A: A B", 20}, true},
-		{saying{"j", "queued A: A B", 79}, false},
-		{saying{"j", "queued A: A B", 80}, true},
-		{saying{"j", "queued A: A B", 3}, true},
-		{saying{"j", "queued B: A B", 40}, true},
-		{saying{"j", "queued A: A", 40}, true},
-		{saying{"j", "planned a cpu:0", 0}, true},
+		{publication{"j", "queued A: A B", 40}, false},
+		{publication{"j", "queued A: A B", 21}, false},
+		{publication{"j", "queued A: A B", 20}, true},
+		{publication{"j", "queued A: A B", 79}, false},
+		{publication{"j", "queued A: A B", 80}, true},
+		{publication{"j", "queued A: A B", 3}, true},
+		{publication{"j", "queued B: A B", 40}, true},
+		{publication{"j", "queued A: A", 40}, true},
+		{publication{"j", "planned a cpu:0", 0}, true},
 	} {
 		if c.now.repeats(before) == c.told {
 			t.Errorf("%+v after %+v: told %v", c.now, before, !c.told)

@@ -9,49 +9,51 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/recur"
 )
 
-// powerLimits finds the power limit of each running job whose energy counts, while it runs. The bucket is what node agents act on, and all that is remembered.
+// powerLimits finds the power limit of each running job whose energy counts, while it runs. The bucket is what node
+// agents act on, and the only memory.
 type powerLimits struct {
 	bus      *bus.Bus
 	log      *slog.Logger
-	picture  *picture
-	profiles *bus.KV[recur.Profile]
-	courses  *bus.KV[train.Course]
-	groups   *bus.KV[recur.Record]
-	// limits are those to try, in watts for each device, ascending.
+	cache    *cache
+	profiles *bus.KV[contract.PowerProfile]
+	courses  *bus.KV[train.EnergyProgress]
+	groups   *bus.KV[contract.Group]
+	// limits are the limits to try, in watts for each device, ascending.
 	limits []float64
-	// eta is what energy counts for jobs that do not say.
+	// eta is the weight of energy for jobs that name none.
 	eta float64
 	now func() time.Time
 
-	// known is what the bucket holds; nil before it was read, and after a write of which nothing is known.
-	known map[string]bus.Entry[recur.Profile]
+	// known is the content of the bucket; nil before the first read, and after a write with an unknown outcome.
+	known map[string]bus.Entry[contract.PowerProfile]
 }
 
-func newPowerLimits(ctx context.Context, b *bus.Bus, log *slog.Logger, look *picture, limits []float64, eta float64) (*powerLimits, error) {
-	profiles, err := bus.OpenKV[recur.Profile](ctx, b, event.BucketPowerLimits)
+func newPowerLimits(ctx context.Context, b *bus.Bus, log *slog.Logger, known *cache, limits []float64, eta float64) (*powerLimits, error) {
+	profiles, err := bus.OpenKV(ctx, b, contract.PowerProfiles)
 	if err != nil {
 		return nil, err
 	}
-	courses, err := bus.OpenKV[train.Course](ctx, b, event.BucketLedger)
+	courses, err := bus.OpenKV(ctx, b, contract.EnergyProgress)
 	if err != nil {
 		return nil, err
 	}
-	groups, err := bus.OpenKV[recur.Record](ctx, b, event.BucketGroups)
+	groups, err := bus.OpenKV(ctx, b, contract.Groups)
 	if err != nil {
 		return nil, err
 	}
-	return &powerLimits{bus: b, log: log, picture: look, profiles: profiles, courses: courses, groups: groups, limits: slices.Sorted(slices.Values(limits)), eta: eta, now: time.Now}, nil
+	return &powerLimits{bus: b, log: log, cache: known, profiles: profiles, courses: courses, groups: groups, limits: slices.Sorted(slices.Values(limits)), eta: eta, now: time.Now}, nil
 }
 
-// profileEvery is how often the epochs of running jobs are looked at.
+// profileEvery is the interval at which the epochs of running jobs are checked.
 const profileEvery = time.Second
 
-// run works until ctx ends; without limits to try only until those of an earlier planner are withdrawn.
+// run works until ctx ends. Without limits to try it only withdraws those of an earlier planner.
 func (p *powerLimits) run(ctx context.Context) error {
 	ticker := time.NewTicker(profileEvery)
 	defer ticker.Stop()
@@ -61,7 +63,7 @@ func (p *powerLimits) run(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		if !p.picture.ready() {
+		if !p.cache.ready() {
 			continue
 		}
 		if err := p.pass(ctx); err == nil && len(p.limits) == 0 {
@@ -72,20 +74,20 @@ func (p *powerLimits) run(ctx context.Context) error {
 	}
 }
 
-// pass moves the profiles of running jobs on, and forgets those of jobs that have ended.
+// pass moves the profiles of running jobs on, and deletes those of jobs that have ended.
 func (p *powerLimits) pass(ctx context.Context) error {
 	if p.known == nil {
 		entries, err := p.profiles.List(ctx)
 		if err != nil {
 			return err
 		}
-		p.known = make(map[string]bus.Entry[recur.Profile], len(entries))
+		p.known = make(map[string]bus.Entry[contract.PowerProfile], len(entries))
 		for _, e := range entries {
 			p.known[e.Key] = e
 		}
 	}
 	for key, e := range p.known {
-		if len(p.limits) > 0 && p.picture.knows(train.JobID(key)) && !p.picture.wants(key, train.SettingPowerLimit) {
+		if len(p.limits) > 0 && p.cache.knows(train.JobID(key)) && !p.cache.wants(key, train.SettingPowerLimit) {
 			continue
 		}
 		if err := p.profiles.Delete(ctx, key, e.Revision); err != nil {
@@ -98,7 +100,7 @@ func (p *powerLimits) pass(ctx context.Context) error {
 		return nil
 	}
 	var errs []error
-	for _, r := range p.picture.onGPUs() {
+	for _, r := range p.cache.onGPUs() {
 		if r.spec.Eta(p.eta) > 0 {
 			errs = append(errs, p.move(ctx, r))
 		}
@@ -109,11 +111,11 @@ func (p *powerLimits) pass(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// move turns the profile of a job to its attempt, or to the next limit.
+// move turns the profile of a job to its present attempt, or to the next limit.
 func (p *powerLimits) move(ctx context.Context, r onGPU) error {
 	key, now := string(r.attempt.Job), p.now().UTC()
 	e, begun := p.known[key]
-	profile := e.Value
+	profile := recur.Profile(e.Value)
 	if profile.Follow(r.attempt, p.limits, now) {
 		if !begun {
 			if err := p.recall(ctx, r.spec, &profile); err != nil {
@@ -123,21 +125,21 @@ func (p *powerLimits) move(ctx context.Context, r onGPU) error {
 	} else if learned, err := p.learn(ctx, r, &profile, now); err != nil || !learned {
 		return err
 	}
-	revision, err := p.profiles.Swap(ctx, key, profile, e.Revision)
+	revision, err := p.profiles.Swap(ctx, key, contract.PowerProfile(profile), e.Revision)
 	if err != nil {
 		p.known = nil
 		return fmt.Errorf("limit the power of %s: %w", key, err)
 	}
-	p.known[key] = bus.Entry[recur.Profile]{Key: key, Value: profile, Revision: revision}
+	p.known[key] = bus.Entry[contract.PowerProfile]{Key: key, Value: contract.PowerProfile(profile), Revision: revision}
 	return nil
 }
 
-// learn takes a new epoch of the job into its profile. What is chosen is noted for those that come after it in its group, too.
+// learn enters a new epoch of the job into its profile. The limit chosen is noted for later jobs of its group, too.
 func (p *powerLimits) learn(ctx context.Context, r onGPU, profile *recur.Profile, now time.Time) (bool, error) {
 	if profile.Settled {
 		return false, nil
 	}
-	course, err := p.courses.Get(ctx, "course."+string(r.attempt.Job))
+	course, err := p.courses.Get(ctx, contract.EnergyProgressKey(r.attempt.Job))
 	if err != nil && !errors.Is(err, bus.ErrNotFound) {
 		return false, err
 	}
@@ -159,15 +161,15 @@ func (p *powerLimits) learn(ctx context.Context, r onGPU, profile *recur.Profile
 	if !r.spec.Recurs() {
 		return true, nil
 	}
-	_, err = p.groups.Modify(ctx, GroupKey(r.spec), func(record *recur.Record) (bool, error) {
-		record.Limited(r.spec.BatchSize, profile.Watts, profile.Windows)
+	_, err = p.groups.Modify(ctx, contract.GroupKey(r.spec), func(record *contract.Group) (bool, error) {
+		(*recur.Record)(record).Limited(r.spec.BatchSize, profile.Watts, profile.Windows)
 		return true, nil
 	})
 	return err == nil, err
 }
 
-// held says whether all devices of an attempt were at a power limit in the newest intervals of their nodes. Agents cannot always set what is wanted, and what
-// they measure tells.
+// held reports whether all devices of an attempt were at a power limit in the newest intervals of their nodes.
+// Agents cannot always set the desired limit; their measurements show it.
 func (p *powerLimits) held(ctx context.Context, a train.Attempt, watts float64) (bool, error) {
 	for _, part := range a.Places() {
 		m, err := p.bus.Last(ctx, event.StreamSamples, event.Subject{Entity: "energy", ID: string(part.Node), Fact: event.FactMeasured, Version: 1})
@@ -176,7 +178,7 @@ func (p *powerLimits) held(ctx context.Context, a train.Attempt, watts float64) 
 		}
 		measured, err := event.Decode[event.Measured](m.Data)
 		if err != nil {
-			return false, nil //nolint:nilerr // what cannot be read tells of no limit
+			return false, nil //nolint:nilerr // an unreadable message shows no limit
 		}
 		if !measured.Holds(part.Devices, watts) {
 			return false, nil
@@ -190,7 +192,7 @@ func (p *powerLimits) recall(ctx context.Context, spec train.Spec, profile *recu
 	if !spec.Recurs() {
 		return nil
 	}
-	record, err := p.groups.Get(ctx, GroupKey(spec))
+	record, err := p.groups.Get(ctx, contract.GroupKey(spec))
 	if err != nil && !errors.Is(err, bus.ErrNotFound) {
 		return err
 	}
@@ -206,9 +208,9 @@ type onGPU struct {
 	spec    train.Spec
 }
 
-// onGPUs are all such attempts of jobs that have not ended, but for those that share a device: what they measure is not theirs alone. Trials whose experiment
-// chooses the limit are left out.
-func (p *picture) onGPUs() []onGPU {
+// onGPUs returns the attempts on GPUs of jobs that have not ended. It leaves out those that share a device, since
+// their measurements include others, and trials whose experiment chooses the limit.
+func (p *cache) onGPUs() []onGPU {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	type device struct {

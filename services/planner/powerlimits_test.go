@@ -9,30 +9,30 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
-	"github.com/switchyard-dl/switchyard/services/planner/recur"
 )
 
 // TestARunningJobIsProfiled has a planner take over at every step. The test plays the job and the ledger.
 func TestARunningJobIsProfiled(t *testing.T) {
 	b := newBench(t)
-	courses, limits := openKV[train.Course](b, event.BucketLedger), openKV[train.PowerLimit](b, event.BucketPowerLimits)
-	look, now := newPicture(), time.Unix(1_000_000, 0)
+	courses, limits := openKV(b, contract.EnergyProgress), openKV(b, contract.PowerLimits)
+	known, now := newCache(), time.Unix(1_000_000, 0)
 	job := admitted("j", 1)
 	job.Spec.Energy = &train.EnergySpec{Eta: new(1.0), Group: "nightly"}
 	job.State = train.StateRunning
 	attempt := train.Attempt{Job: "j", Number: 1, Node: "n", Devices: []train.DeviceID{"gpu:0"}, Phase: train.PhaseRunning}
-	look.seeJob(bus.Entry[train.Job]{Key: "j", Value: job}, false)
-	look.seeAttempt(bus.Entry[train.Attempt]{Key: "j", Value: attempt}, false)
+	known.observeJob(bus.Entry[train.Job]{Key: "j", Value: job}, false)
+	known.observeAttempt(bus.Entry[train.Attempt]{Key: "j", Value: attempt}, false)
 	hurried, other := admitted("hurried", 1), attempt
 	other.Job, other.Devices = "hurried", []train.DeviceID{"gpu:1"}
-	look.seeJob(bus.Entry[train.Job]{Key: "hurried", Value: hurried}, false)
-	look.seeAttempt(bus.Entry[train.Attempt]{Key: "hurried", Value: other}, false)
+	known.observeJob(bus.Entry[train.Job]{Key: "hurried", Value: hurried}, false)
+	known.observeAttempt(bus.Entry[train.Attempt]{Key: "hurried", Value: other}, false)
 	pass := func(watts ...float64) {
 		t.Helper()
-		p, err := newPowerLimits(b.ctx, b.bus, slog.New(slog.DiscardHandler), look, watts, 0)
+		p, err := newPowerLimits(b.ctx, b.bus, slog.New(slog.DiscardHandler), known, watts, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +41,7 @@ func TestARunningJobIsProfiled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	course := train.Course{Job: "j"}
+	course := train.EnergyProgress{Job: "j"}
 	for _, want := range []float64{300, 200, 100, 200} {
 		pass(200, 300, 100)
 		limit, err := limits.Get(b.ctx, "j")
@@ -59,23 +59,23 @@ func TestARunningJobIsProfiled(t *testing.T) {
 	if _, err := limits.Get(b.ctx, "hurried"); !errors.Is(err, bus.ErrNotFound) {
 		t.Errorf("a job whose energy does not count has a limit: %v", err)
 	}
-	group := openKV[recur.Record](b, event.BucketGroups)
-	if e, err := group.Get(b.ctx, GroupKey(job.Spec)); err != nil || e.Value.Unlimited[job.Spec.BatchSize] != (recur.Window{LimitWatts: 300, EnergyJoules: 3000, Seconds: 10}) {
+	group := openKV(b, contract.Groups)
+	if e, err := group.Get(b.ctx, contract.GroupKey(job.Spec)); err != nil || e.Value.Unlimited[job.Spec.BatchSize] != (contract.PowerWindow{LimitWatts: 300, EnergyJoules: 3000, Seconds: 10}) {
 		t.Errorf("an epoch at the highest limit is %+v, %v", e.Value.Unlimited, err)
 	}
 	next, another := job, attempt
 	next.ID, another.Job, another.Devices = "next", "next", []train.DeviceID{"gpu:2"}
 	sharer, beside := job, other
 	sharer.ID, beside.Job = "sharer", "sharer"
-	look.seeJob(bus.Entry[train.Job]{Key: "sharer", Value: sharer}, false)
-	look.seeAttempt(bus.Entry[train.Attempt]{Key: "sharer", Value: beside}, false)
-	look.seeJob(bus.Entry[train.Job]{Key: "next", Value: next}, false)
-	look.seeAttempt(bus.Entry[train.Attempt]{Key: "next", Value: another}, false)
+	known.observeJob(bus.Entry[train.Job]{Key: "sharer", Value: sharer}, false)
+	known.observeAttempt(bus.Entry[train.Attempt]{Key: "sharer", Value: beside}, false)
+	known.observeJob(bus.Entry[train.Job]{Key: "next", Value: next}, false)
+	known.observeAttempt(bus.Entry[train.Attempt]{Key: "next", Value: another}, false)
 	trial, tried := job, attempt
 	trial.ID, tried.Job, tried.Devices = "trial", "trial", []train.DeviceID{"gpu:3"}
-	look.seeJob(bus.Entry[train.Job]{Key: "trial", Value: trial}, false)
-	look.seeAttempt(bus.Entry[train.Attempt]{Key: "trial", Value: tried}, false)
-	look.seeSetting(bus.Entry[train.Setting]{Key: "trial", Value: train.Setting{Job: "trial", Values: map[string]float64{"power_limit_w": 250}}}, false)
+	known.observeJob(bus.Entry[train.Job]{Key: "trial", Value: trial}, false)
+	known.observeAttempt(bus.Entry[train.Attempt]{Key: "trial", Value: tried}, false)
+	known.observeSetting(bus.Entry[train.Setting]{Key: "trial", Value: train.Setting{Job: "trial", Values: map[string]float64{"power_limit_w": 250}}}, false)
 	pass(200, 300, 100)
 	if _, err := limits.Get(b.ctx, "trial"); !errors.Is(err, bus.ErrNotFound) {
 		t.Errorf("a trial with a limit of its own has another one: %v", err)
@@ -87,7 +87,7 @@ func TestARunningJobIsProfiled(t *testing.T) {
 		t.Errorf("a job that shares its device has a limit: %v", err)
 	}
 	job.State = train.StateSucceeded
-	look.seeJob(bus.Entry[train.Job]{Key: "j", Value: job}, false)
+	known.observeJob(bus.Entry[train.Job]{Key: "j", Value: job}, false)
 	pass(200, 300, 100)
 	if _, err := limits.Get(b.ctx, "j"); !errors.Is(err, bus.ErrNotFound) {
 		t.Errorf("an ended job has a limit: %v", err)
@@ -115,19 +115,19 @@ func TestALimitThatIsNotInForceTeachesNothing(t *testing.T) {
 	for name, told := range map[string]bool{"at its own limit": true, "nothing measured": false} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			courses, profiles, groups := openKV[train.Course](b, event.BucketLedger), openKV[recur.Profile](b, event.BucketPowerLimits), openKV[recur.Record](b, event.BucketGroups)
-			look, now := newPicture(), time.Unix(1_000_000, 0)
+			courses, profiles, groups := openKV(b, contract.EnergyProgress), openKV(b, contract.PowerProfiles), openKV(b, contract.Groups)
+			known, now := newCache(), time.Unix(1_000_000, 0)
 			job := admitted("j", 1)
 			job.Spec.Energy, job.State = &train.EnergySpec{Eta: new(1.0), Group: "nightly"}, train.StateRunning
-			look.seeJob(bus.Entry[train.Job]{Key: "j", Value: job}, false)
+			known.observeJob(bus.Entry[train.Job]{Key: "j", Value: job}, false)
 			attempt := train.Attempt{Job: "j", Number: 1, Node: "n", Devices: []train.DeviceID{"gpu:0"}, Phase: train.PhaseRunning}
-			look.seeAttempt(bus.Entry[train.Attempt]{Key: "j", Value: attempt}, false)
-			p, err := newPowerLimits(b.ctx, b.bus, slog.New(slog.DiscardHandler), look, []float64{200}, 0)
+			known.observeAttempt(bus.Entry[train.Attempt]{Key: "j", Value: attempt}, false)
+			p, err := newPowerLimits(b.ctx, b.bus, slog.New(slog.DiscardHandler), known, []float64{200}, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
 			p.now = func() time.Time { return now }
-			course := train.Course{Job: "j"}
+			course := train.EnergyProgress{Job: "j"}
 			for n := range 3 {
 				if err := p.pass(b.ctx); err != nil {
 					t.Fatal(err)
@@ -142,7 +142,7 @@ func TestALimitThatIsNotInForceTeachesNothing(t *testing.T) {
 			if e, err := profiles.Get(b.ctx, "j"); err != nil || e.Value.Watts != 0 || !e.Value.Settled || len(e.Value.Windows) != 0 {
 				t.Errorf("%+v, %v; want to have settled on no limit", e.Value, err)
 			}
-			if e, err := groups.Get(b.ctx, GroupKey(job.Spec)); !errors.Is(err, bus.ErrNotFound) {
+			if e, err := groups.Get(b.ctx, contract.GroupKey(job.Spec)); !errors.Is(err, bus.ErrNotFound) {
 				t.Errorf("the group has %+v, %v; want nothing", e.Value, err)
 			}
 		})
@@ -152,7 +152,7 @@ func TestALimitThatIsNotInForceTeachesNothing(t *testing.T) {
 // TestLimitsOfAnEarlierPlannerAreWithdrawn starts one that sets none.
 func TestLimitsOfAnEarlierPlannerAreWithdrawn(t *testing.T) {
 	b := newBench(t)
-	limits := openKV[train.PowerLimit](b, event.BucketPowerLimits)
+	limits := openKV(b, contract.PowerLimits)
 	put(b, limits, "j", train.PowerLimit{Job: "j", Attempt: 1, Watts: 100})
 	b.serve()
 	ctx, cancel := context.WithCancel(b.ctx)

@@ -15,86 +15,55 @@ import (
 	"time"
 
 	"github.com/sourcegraph/conc/pool"
-	"github.com/spf13/pflag"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/fabric"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/pinglist"
 )
 
 const (
-	// probesEvery is how often it is looked whether nodes or paths have changed, probesAnew how often lists are computed although nothing has.
+	// probesEvery is the interval at which changes of nodes or paths are looked for, probesAnew that at which lists
+	// are computed without any change.
 	probesEvery = 2 * time.Second
 	probesAnew  = 10 * time.Minute
 	keyBytes    = 32
-	// smallNetwork is the number of nodes up to which pairs of links that lose at once are told apart, too.
+	// smallNetwork is the number of nodes up to which pairs of links that lose packets at once are distinguished,
+	// too.
 	smallNetwork = 16
 )
 
-// probing is what the operator chose.
-type probing struct {
-	pinglist.Settings
-	// topology is the file of the network, empty for none.
-	topology string
+// firstPort is the first source port of probes.
+const firstPort = 28_400
+
+// probing is the configuration of probes.
+func probing(c settings.Planner) pinglist.Settings {
+	return pinglist.Settings{
+		Alpha: c.ProbeCoverage, Peers: c.ProbePeers, Ports: c.ProbePorts, FirstPort: firstPort, Classes: []int{0}, RackLabel: c.RackLabel,
+	}
 }
 
-func (p *probing) flags(fs *pflag.FlagSet) {
-	fs.IntVar(&p.Alpha, "probe-coverage", 3, "how many probed paths cross each link of the network at least")
-	fs.IntVar(&p.Beta, "probe-identify", 0, "how many links that lose packets at once are told from all others, 1 to 3 (0: 2 on up to 16 nodes, else 1)")
-	fs.IntVar(&p.Peers, "probe-peers", 16, "how many other nodes a node probes at most")
-	fs.IntVar(&p.Ports, "probe-ports", 4, "how many source ports are tried towards each: switches choose among equal paths by them")
-	fs.IntVar(&p.FirstPort, "probe-first-port", 28400, "the first of these ports")
-	fs.IntSliceVar(&p.Classes, "probe-classes", []int{0}, "DSCP values of probes, which the source ports take in turn")
-	fs.StringVar(&p.topology, "topology", "", "file of the network, in the form that switchyard net plan reads: links then have its names (empty: they are named by addresses)")
-	fs.StringVar(&p.RackLabel, "rack-label", "switchyard.dev/rack", "label of nodes that names their rack, for networks whose switches do not answer")
-}
-
-func (p *probing) validate() error {
-	inside := func(flag string, value, least, most int) error {
-		if value < least || value > most {
-			return fmt.Errorf("--%s %d: want %d to %d", flag, value, least, most)
-		}
-		return nil
+// readTopology returns the names of links in the operator's file, or nil without a file.
+func readTopology(path string) (*fabric.Names, error) {
+	if path == "" {
+		return nil, nil //nolint:nilnil // names that are not there are none, and their methods know
 	}
-	const mostPort, mostPorts, mostPeers, mostClass = 65_000, 64, 1024, 63
-	errs := []error{
-		inside("probe-coverage", p.Alpha, 1, 100), inside("probe-identify", p.Beta, 0, 3), inside("probe-peers", p.Peers, 1, mostPeers),
-		inside("probe-ports", p.Ports, 1, mostPorts), inside("probe-first-port", p.FirstPort, 1, mostPort),
-	}
-	if err := p.readTopology(); err != nil {
-		errs = append(errs, fmt.Errorf("--topology: %w", err))
-	}
-	if len(p.Classes) == 0 {
-		errs = append(errs, errors.New("--probe-classes: want at least one"))
-	}
-	for _, c := range p.Classes {
-		errs = append(errs, inside("probe-classes", c, 0, mostClass))
-	}
-	return errors.Join(errs...)
-}
-
-// readTopology takes up the names of links from the operator's file.
-func (p *probing) readTopology() error {
-	if p.topology == "" {
-		return nil
-	}
-	text, err := os.ReadFile(p.topology)
+	text, err := os.ReadFile(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	t, err := fabric.Read(text)
 	if err != nil {
-		return fmt.Errorf("%s: %w", p.topology, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	for text := range t.Addresses {
 		if a, err := netip.ParseAddr(text); err != nil || a.String() != text {
-			return fmt.Errorf("%s: address %q: want an IP address in its usual form, such as 10.2.0.1 or fd00::1", p.topology, text)
+			return nil, fmt.Errorf("%s: address %q: want an IP address in its usual form, such as 10.2.0.1 or fd00::1", path, text)
 		}
 	}
-	p.Network = t.Names()
-	return nil
+	return t.Names(), nil
 }
 
 // prober keeps the lists of probes.
@@ -103,9 +72,9 @@ type prober struct {
 	lists    *bus.KV[train.Pinglist]
 	paths    *bus.KV[train.Paths]
 	log      *slog.Logger
-	// look knows the nodes, and is told whose packets cross which link.
-	look *picture
-	// key and kept are those of the last lists that there were: they outlive a time in which no node was heard.
+	// cache knows the nodes, and receives whose packets cross which link.
+	cache *cache
+	// key and kept are those of the last lists: they outlive a time in which no node was heard.
 	key  []byte
 	kept map[uint32]bool
 
@@ -114,11 +83,11 @@ type prober struct {
 	synced    bool
 }
 
-func newProber(ctx context.Context, b *bus.Bus, log *slog.Logger, s pinglist.Settings, look *picture) (*prober, error) {
-	p := &prober{settings: s, log: log, look: look, seenPaths: map[string]train.Paths{}}
+func newProber(ctx context.Context, b *bus.Bus, log *slog.Logger, s pinglist.Settings, known *cache) (*prober, error) {
+	p := &prober{settings: s, log: log, cache: known, seenPaths: map[string]train.Paths{}}
 	var errs [2]error
-	p.lists, errs[0] = bus.OpenKV[train.Pinglist](ctx, b, event.BucketProbes)
-	p.paths, errs[1] = bus.OpenKV[train.Paths](ctx, b, event.BucketPaths)
+	p.lists, errs[0] = bus.OpenKV(ctx, b, contract.Probes)
+	p.paths, errs[1] = bus.OpenKV(ctx, b, contract.Paths)
 	return p, errors.Join(errs[:]...)
 }
 
@@ -126,7 +95,7 @@ func newProber(ctx context.Context, b *bus.Bus, log *slog.Logger, s pinglist.Set
 func (p *prober) run(ctx context.Context) error {
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	work.Go(func(ctx context.Context) error {
-		return p.paths.Watch(ctx, p.seePaths, func() {
+		return p.paths.Watch(ctx, p.observePaths, func() {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.synced = true
@@ -136,7 +105,7 @@ func (p *prober) run(ctx context.Context) error {
 	return work.Wait()
 }
 
-func (p *prober) seePaths(e bus.Entry[train.Paths], deleted bool) {
+func (p *prober) observePaths(e bus.Entry[train.Paths], deleted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.seenPaths[e.Key] = e.Value; deleted {
@@ -144,15 +113,16 @@ func (p *prober) seePaths(e bus.Entry[train.Paths], deleted bool) {
 	}
 }
 
-// basis is what lists are computed from.
+// basis is the input of the lists.
 type basis struct {
 	nodes []train.Node
 	paths []train.Paths
 }
 
-// basis gives the nodes that are alive, with no more than what counts, and the paths; false until both have been seen.
+// basis returns the nodes that are alive, with only what counts, and the paths. It returns false until both have
+// been seen.
 func (p *prober) basis() (basis, bool) {
-	nodes, seen := p.look.probed()
+	nodes, seen := p.cache.probed()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b := basis{nodes: nodes}
@@ -187,11 +157,11 @@ func (p *prober) maintain(ctx context.Context) error {
 	}
 }
 
-// publish computes the lists and writes those that have changed.
-func (p *prober) publish(ctx context.Context, from basis) error {
+// stored returns the lists in the bucket, and takes their key and flows; without a key it draws one.
+func (p *prober) stored(ctx context.Context) (map[string]bus.Entry[train.Pinglist], error) {
 	entries, err := p.lists.List(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	old := map[string]bus.Entry[train.Pinglist]{}
 	if len(entries) > 0 {
@@ -206,8 +176,27 @@ func (p *prober) publish(ctx context.Context, from basis) error {
 	if len(p.key) == 0 {
 		p.key = make([]byte, keyBytes)
 		if _, err := rand.Read(p.key); err != nil {
-			return fmt.Errorf("draw the key of probes: %w", err)
+			return nil, fmt.Errorf("draw the key of probes: %w", err)
 		}
+	}
+	return old, nil
+}
+
+// write stores the list of a node and reports whether it changed.
+func (p *prober) write(ctx context.Context, node train.NodeID, list train.Pinglist) (changed bool, err error) {
+	_, err = p.lists.Modify(ctx, string(node), func(stored *train.Pinglist) (bool, error) {
+		changed = !reflect.DeepEqual(*stored, list)
+		*stored = list
+		return changed, nil
+	})
+	return changed, err
+}
+
+// publish computes the lists and writes those that have changed.
+func (p *prober) publish(ctx context.Context, from basis) error {
+	old, err := p.stored(ctx)
+	if err != nil {
+		return err
 	}
 	settings := p.settings
 	if settings.Beta == 0 {
@@ -216,18 +205,14 @@ func (p *prober) publish(ctx context.Context, from basis) error {
 		}
 	}
 	lists := pinglist.Make(from.nodes, from.paths, p.kept, settings)
-	p.look.seeCrossed(lists.Crossed)
+	p.cache.observeCrossed(lists.Crossed)
 	rows, changed := 0, 0
 	for _, node := range slices.Sorted(maps.Keys(lists.Of)) {
 		list := lists.Of[node]
 		list.Key = p.key
 		rows += len(list.Probes)
-		wrote := false
-		if _, err := p.lists.Modify(ctx, string(node), func(l *train.Pinglist) (bool, error) {
-			wrote = !reflect.DeepEqual(*l, list)
-			*l = list
-			return wrote, nil
-		}); err != nil {
+		wrote, err := p.write(ctx, node, list)
+		if err != nil {
 			return err
 		}
 		if wrote {

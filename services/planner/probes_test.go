@@ -17,7 +17,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
-	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/pinglist"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
@@ -25,7 +25,7 @@ import (
 
 func TestListsOfProbesFollowTheNodes(t *testing.T) {
 	b := bustest.Connect(t, bustest.Start(t), "planner")
-	nodes, err := bus.OpenKV[train.Node](t.Context(), b, event.BucketNodes)
+	nodes, err := bus.OpenKV[train.Node](t.Context(), b, contract.Nodes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,8 +42,8 @@ func TestListsOfProbesFollowTheNodes(t *testing.T) {
 	for i := range 3 {
 		announce(i, fmt.Sprintf("10.0.0.%d:7070", i+1))
 	}
-	look := newPicture()
-	p, err := newProber(t.Context(), b, slog.New(slog.DiscardHandler), pinglist.Settings{Alpha: 3, Peers: 16, Ports: 2, FirstPort: 28400, Classes: []int{0}}, look)
+	known := newCache()
+	p, err := newProber(t.Context(), b, slog.New(slog.DiscardHandler), pinglist.Settings{Alpha: 3, Peers: 16, Ports: 2, FirstPort: 28400, Classes: []int{0}}, known)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,8 +52,8 @@ func TestListsOfProbesFollowTheNodes(t *testing.T) {
 	var running conc.WaitGroup
 	running.Go(func() { _ = p.run(ctx) })
 	running.Go(func() {
-		see := func(e bus.Entry[train.Node], deleted bool) { look.seeNode(time.Now(), e, deleted) }
-		_ = nodes.Watch(ctx, see, look.complete(event.BucketNodes))
+		see := func(e bus.Entry[train.Node], deleted bool) { known.observeNode(time.Now(), e, deleted) }
+		_ = nodes.Watch(ctx, see, known.complete(string(contract.Nodes)))
 	})
 	defer running.Wait()
 	defer cancel()
@@ -66,7 +66,7 @@ func TestListsOfProbesFollowTheNodes(t *testing.T) {
 	}
 	listen := func(d time.Duration) {
 		for now, end := time.Now(), time.Now().Add(d); now.Before(end); now = now.Add(listenEvery) {
-			look.listen(now, true)
+			known.listen(now, true)
 		}
 	}
 	listen(nodeLost + listenEvery) // nobody is heard
@@ -84,45 +84,45 @@ func TestListsOfProbesFollowTheNodes(t *testing.T) {
 	if lists = awaitLists(t, p, 2); !bytes.Equal(lists["n0"].Key, key) {
 		t.Error("the key has changed")
 	}
-	look.seeLink(bus.Entry[train.Link]{Key: "to-n1", Value: train.Link{ID: "to-n1", Loss: 0.1, Degraded: true}}, false)
-	s := look.state(time.Now(), train.Plan{}, false, plan.State{})
+	known.observeLink(bus.Entry[train.Link]{Key: "to-n1", Value: train.Link{ID: "to-n1", Loss: 0.1, Degraded: true}}, false)
+	s := known.state(time.Now(), train.Plan{}, false, plan.State{})
 	if len(s.Links) != 1 || len(s.Links[0].From) != 1 || s.Links[0].From[0] != "n0" || s.Links[0].To[0] != "n1" {
 		t.Errorf("decisions see %+v", s.Links)
 	}
-	look.seeLink(bus.Entry[train.Link]{Key: "to-n1", Value: train.Link{ID: "to-n1"}}, false)
-	if s = look.state(time.Now(), train.Plan{}, false, plan.State{}); len(s.Links) != 0 {
+	known.observeLink(bus.Entry[train.Link]{Key: "to-n1", Value: train.Link{ID: "to-n1"}}, false)
+	if s = known.state(time.Now(), train.Plan{}, false, plan.State{}); len(s.Links) != 0 {
 		t.Errorf("decisions see %+v of a link that has recovered", s.Links)
 	}
 }
 
 func TestDecisionsWaitForWhoCrossesALossyLink(t *testing.T) {
-	look := newPicture()
-	for bucket := range maps.Clone(look.missing) {
-		look.complete(bucket)()
+	known := newCache()
+	for bucket := range maps.Clone(known.missing) {
+		known.complete(bucket)()
 	}
 	link := bus.Entry[train.Link]{Key: "to-n1", Value: train.Link{ID: "to-n1", Loss: 0.1}}
-	look.seeLink(link, false)
-	if !look.ready() {
+	known.observeLink(link, false)
+	if !known.ready() {
 		t.Error("not ready though no link loses packets")
 	}
 	link.Value.Degraded = true
-	look.seeLink(link, false)
-	if look.ready() {
+	known.observeLink(link, false)
+	if known.ready() {
 		t.Error("ready before it is known who crosses the link")
 	}
-	<-look.changed
-	look.seeCrossed(map[string]pinglist.Crossing{})
+	<-known.changed
+	known.observeCrossed(map[string]pinglist.Crossing{})
 	select {
-	case <-look.changed:
+	case <-known.changed:
 	default:
 		t.Error("no decision is asked for")
 	}
-	if !look.ready() {
+	if !known.ready() {
 		t.Error("not ready with lists that cross no link")
 	}
 }
 
-// awaitLists waits until so many nodes have lists.
+// awaitLists waits until a number of nodes have lists.
 func awaitLists(t *testing.T, p *prober, nodes int) map[string]train.Pinglist {
 	t.Helper()
 	deadline := time.After(time.Minute)
@@ -153,15 +153,14 @@ func TestTheTopologyIsChecked(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		p := probing{topology: path}
-		switch err := p.readTopology(); {
-		case want == "" && (err != nil || p.Network == nil):
+		switch names, err := readTopology(path); {
+		case want == "" && (err != nil || names == nil):
 			t.Errorf("%q: %v", text, err)
 		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
 			t.Errorf("%q: %v, want %q in it", text, err, want)
 		}
 	}
-	if err := (&probing{topology: "no-such-file"}).readTopology(); err == nil {
+	if _, err := readTopology("no-such-file"); err == nil {
 		t.Error("a file that is not there was read")
 	}
 }

@@ -19,7 +19,8 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
-// grid knows what energy will cost: from a file, read anew when that was changed, since forecasts are, or without one as the energy service tells it.
+// grid knows what energy will cost: from a file, read again when it changes, since forecasts do, or else as the
+// energy service publishes it.
 type grid struct {
 	path         string
 	carbonWeight float64
@@ -31,7 +32,7 @@ type grid struct {
 	known plan.Rates
 }
 
-// rates are those from now on. A file that cannot be read leaves those that were read before.
+// rates returns those from now on. If the file cannot be read, the rates read before stay.
 func (g *grid) rates(now time.Time) plan.Rates {
 	if g == nil {
 		return nil
@@ -56,7 +57,7 @@ func (g *grid) know(told train.EnergyRates) {
 	g.known = weigh(told, g.carbonWeight)
 }
 
-// see takes what the energy service tells. A file goes before it.
+// see enters what the energy service publishes. A file takes precedence.
 func (g *grid) see(e bus.Entry[train.EnergyRates], deleted bool) {
 	if g.path == "" && !deleted {
 		g.know(e.Value)
@@ -84,7 +85,8 @@ func (g *grid) refresh() error {
 	return nil
 }
 
-// parseRates reads a table with the columns datetime (RFC 3339), grams_per_kwh and price_per_kwh. The last row holds as long as the one before it.
+// parseRates reads a table with the columns datetime (RFC 3339), grams_per_kwh and price_per_kwh. The last row
+// holds for as long as the one before it.
 func parseRates(text []byte) (train.EnergyRates, error) {
 	const columns = 3
 	reader := csv.NewReader(bytes.NewReader(text))
@@ -119,7 +121,8 @@ func parseRates(text []byte) (train.EnergyRates, error) {
 	return train.EnergyRates{Rates: rates, Until: last.Add(last.Sub(rates[len(rates)-2].From))}, nil
 }
 
-// weigh makes one cost of carbon and price. Each is divided by its mean over time, so that the weight of carbon, from 0 to 1, says the same whatever the currency.
+// weigh makes one cost of carbon and price. Each is divided by its mean over time, so that the weight of carbon,
+// from 0 to 1, means the same in any currency.
 func weigh(told train.EnergyRates, carbonWeight float64) plan.Rates {
 	var grams, price, hours float64
 	for i, r := range told.Rates {

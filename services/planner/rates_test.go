@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -10,11 +11,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/spf13/pflag"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
@@ -100,8 +102,8 @@ func TestAJobWaitsForCheaperEnergy(t *testing.T) {
 func TestAJobWaitsForWhatTheEnergyServiceForetells(t *testing.T) {
 	b := newBench(t)
 	now := time.Now().UTC().Truncate(time.Hour)
-	rates := openKV[train.EnergyRates](b, event.BucketRates)
-	put(b, rates, event.RatesKey, train.EnergyRates{
+	rates := openKV(b, contract.Rates)
+	put(b, rates, contract.RatesKey, train.EnergyRates{
 		Rates: []train.EnergyRate{{From: now, PricePerKWh: 0.3, GramsPerKWh: 100}, {From: now.Add(2 * time.Hour), PricePerKWh: 0.1, GramsPerKWh: 100}}, Until: now.Add(6 * time.Hour),
 	})
 	b.node(2)
@@ -117,15 +119,13 @@ func TestAJobWaitsForWhatTheEnergyServiceForetells(t *testing.T) {
 }
 
 func TestSettingsAboutEnergyAreChecked(t *testing.T) {
-	s := New()
-	flags := pflag.NewFlagSet("planner", pflag.ContinueOnError)
-	s.Flags(flags)
-	if err := flags.Parse([]string{"--energy-rates=/nowhere/rates.csv", "--carbon-weight=2", "--power-limits=150,0"}); err != nil {
-		t.Fatal(err)
+	_, err := settings.Of("--carbon-weight=2", "--power-limits=150,0")
+	if err == nil {
+		t.Fatal("accepted")
 	}
-	err := s.Validate(run.Common{})
-	for _, want := range []string{"--energy-rates: look at the rates", "--carbon-weight 2: want 0 to 1", "--power-limits 0: want more than 0 and at most 10000 W"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
+	err = errors.Join(err, New(settings.Planner{EnergyRates: "/nowhere/rates.csv"}).Validate(run.Common{}))
+	for _, want := range []string{"planner.energy_rates: look at the rates", "--carbon-weight 2: want 0 to 1", "--power-limits 150, 0: want more than 0 and at most 10000 W"} {
+		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}

@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/services/planner/decision"
 )
 
 const (
-	// recordsWaiting is how many inputs wait to be stored. Each holds a whole state in memory, so there are few: where plans follow each other
-	// faster than they are stored, some go unrecorded.
+	// recordsWaiting is how many inputs wait to be stored. Each holds a whole state in memory, so there are few:
+	// where plans follow each other faster than they are stored, some go unrecorded.
 	recordsWaiting = 4
 	// recordTimeout bounds the storing of one input.
 	recordTimeout = 10 * time.Second
@@ -18,20 +19,22 @@ const (
 	drainTimeout = 2 * time.Second
 )
 
-// recorder stores what plans were decided on. It works beside the loop, so that nothing waits for it, and what goes wrong with it stops nothing.
+// recorder stores the inputs of plans. It works beside the loop, so nothing waits for it, and its errors stop
+// nothing.
 type recorder struct {
 	bus    *bus.Bus
 	log    *slog.Logger
 	meters *meters
-	queue  chan Input
+	queue  chan decision.Input
 }
 
 func newRecorder(b *bus.Bus, log *slog.Logger, m *meters) *recorder {
-	return &recorder{bus: b, log: log, meters: m, queue: make(chan Input, recordsWaiting)}
+	return &recorder{bus: b, log: log, meters: m, queue: make(chan decision.Input, recordsWaiting)}
 }
 
-// record hands over the input of a plan that was published. It does not wait. What the state refers to must not change any more.
-func (r *recorder) record(in Input) {
+// record hands over the input of a published plan. It does not wait. The caller must not change what the state
+// refers to.
+func (r *recorder) record(in decision.Input) {
 	select {
 	case r.queue <- in:
 	default:
@@ -39,12 +42,12 @@ func (r *recorder) record(in Input) {
 	}
 }
 
-func (r *recorder) lost(in Input, why any) {
+func (r *recorder) lost(in decision.Input, why any) {
 	r.meters.unrecorded.Inc()
 	r.log.Warn("input of a plan is not recorded", "generation", in.Generation, "error", why)
 }
 
-// run stores until ctx ends, and then what still waits.
+// run stores until ctx ends, and then what is still queued.
 func (r *recorder) run(ctx context.Context) error {
 	// An end in the middle would leave half of the parts.
 	storing, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -66,10 +69,10 @@ func (r *recorder) run(ctx context.Context) error {
 	}
 }
 
-func (r *recorder) store(ctx context.Context, in Input) {
+func (r *recorder) store(ctx context.Context, in decision.Input) {
 	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
-	facts, err := in.facts()
+	facts, err := in.Facts()
 	if err == nil {
 		err = r.bus.Publish(ctx, facts...)
 	}

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
-	"github.com/switchyard-dl/switchyard/services/planner/recur"
 )
 
 // nightly is a job of a group. The test plays the register, the executor and the ledger.
@@ -36,14 +36,14 @@ func (b *bench) ended(ledger *bus.KV[train.Account], j train.Job, joules float64
 	b.t.Helper()
 	j.State, j.RunSeconds, j.FinishedAt = state, 60, time.Now()
 	put(b, b.jobs, string(j.ID), j)
-	put(b, ledger, "job."+string(j.ID), train.Account{Job: j.ID, Energy: unit.Energy(joules) * unit.Joule, Final: true})
+	put(b, ledger, contract.AccountKey(j.ID), train.Account{Job: j.ID, Energy: unit.Energy(joules) * unit.Joule, Final: true})
 }
 
-// record waits until a group has so many attempts.
-func (b *bench) record(groups *bus.KV[recur.Record], attempts int) recur.Record {
+// record waits until a group has a number of attempts.
+func (b *bench) record(groups *bus.KV[contract.Group], attempts int) contract.Group {
 	b.t.Helper()
 	for {
-		e, err := groups.Get(b.ctx, GroupKey(nightly("x").Spec))
+		e, err := groups.Get(b.ctx, contract.GroupKey(nightly("x").Spec))
 		if err == nil && len(e.Value.Attempts) >= attempts {
 			return e.Value
 		}
@@ -55,7 +55,7 @@ func (b *bench) record(groups *bus.KV[recur.Record], attempts int) recur.Record 
 
 func TestAGroupSettlesOnACheaperBatchSize(t *testing.T) {
 	b := newBench(t)
-	ledger, groups := openKV[train.Account](b, event.BucketLedger), openKV[recur.Record](b, event.BucketGroups)
+	ledger, groups := openKV(b, contract.Accounts), openKV(b, contract.Groups)
 	b.node(1)
 	b.serve()
 	joules := map[int]float64{16: 1500, 32: 1000, 64: 600, 128: 900}
@@ -101,12 +101,12 @@ func TestAJobOfAGroupIsPlannedOnceItIsTuned(t *testing.T) {
 // TestAPlannerThatIsKilledNotesEachEndOnce has another planner take over after each step, with nothing but the buckets.
 func TestAPlannerThatIsKilledNotesEachEndOnce(t *testing.T) {
 	b := newBench(t)
-	ledger, groups := openKV[train.Account](b, event.BucketLedger), openKV[recur.Record](b, event.BucketGroups)
-	look := newPicture()
-	look.seeNode(time.Now(), bus.Entry[train.Node]{Key: "a", Value: train.Node{ID: "a", Devices: []train.Device{{ID: "gpu:0"}}}}, false)
-	takeOver := func(jobs ...train.Job) recur.Record {
+	ledger, groups := openKV(b, contract.Accounts), openKV(b, contract.Groups)
+	known := newCache()
+	known.observeNode(time.Now(), bus.Entry[train.Node]{Key: "a", Value: train.Node{ID: "a", Devices: []train.Device{{ID: "gpu:0"}}}}, false)
+	takeOver := func(jobs ...train.Job) contract.Group {
 		t.Helper()
-		r, err := newRecurrences(b.ctx, b.bus, slog.New(slog.DiscardHandler), look, 1)
+		r, err := newRecurrences(b.ctx, b.bus, slog.New(slog.DiscardHandler), known, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +114,7 @@ func TestAPlannerThatIsKilledNotesEachEndOnce(t *testing.T) {
 			r.see(bus.Entry[train.Job]{Key: string(j.ID), Value: j}, false)
 		}
 		r.pass(b.ctx)
-		e, err := groups.Get(b.ctx, GroupKey(nightly("x").Spec))
+		e, err := groups.Get(b.ctx, contract.GroupKey(nightly("x").Spec))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +132,7 @@ func TestAPlannerThatIsKilledNotesEachEndOnce(t *testing.T) {
 		t.Fatalf("one is cancelled, the account of the other is still open: %+v", r)
 	}
 	put(b, ledger, "job.first", train.Account{Job: "first", Energy: 700 * unit.Joule, Final: true})
-	want := recur.Attempt{BatchSize: 32, EnergyJoules: 700, Seconds: 60}
+	want := contract.GroupAttempt{BatchSize: 32, EnergyJoules: 700, Seconds: 60}
 	for range 2 {
 		if r := takeOver(first, second); len(r.Running) != 0 || len(r.Attempts) != 1 || r.Attempts[0] != want {
 			t.Fatalf("one has ended with %+v, noted is %+v", want, r)

@@ -2,13 +2,14 @@ package planner
 
 import "github.com/switchyard-dl/switchyard/libs/train"
 
-// restartMean is the mean time from the end of an attempt that was asked to leave to the start of the next one, over the last ones seen.
+// restartMean is the mean time from the end of an attempt that was asked to leave to the start of the next one,
+// over the latest restarts.
 type restartMean struct {
 	left       map[train.JobID]train.Attempt
 	sum, count float64
 }
 
-// remembered is about how many restarts count.
+// remembered is about the number of restarts that count.
 const remembered = 20
 
 func (r *restartMean) see(a train.Attempt) {
@@ -33,7 +34,7 @@ func (r *restartMean) see(a train.Attempt) {
 	r.count++
 }
 
-// seconds is 0 where no restart was seen.
+// seconds returns the mean; 0 before the first restart.
 func (r *restartMean) seconds() float64 {
 	if r.count == 0 {
 		return 0

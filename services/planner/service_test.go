@@ -12,14 +12,16 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/spf13/pflag"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/busserver"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/decision"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
@@ -39,13 +41,13 @@ func newBench(t testing.TB) *bench {
 	t.Cleanup(cancel)
 	b := &bench{t: t, ctx: ctx, server: bustest.Start(t)}
 	b.bus = bustest.Connect(t, b.server, "test")
-	b.jobs, b.nodes = openKV[train.Job](b, event.BucketJobs), openKV[train.Node](b, event.BucketNodes)
+	b.jobs, b.nodes = openKV(b, contract.Jobs), openKV(b, contract.Nodes)
 	return b
 }
 
-func openKV[T any](b *bench, bucket string) *bus.KV[T] {
+func openKV[T any](b *bench, bucket contract.Bucket[T]) *bus.KV[T] {
 	b.t.Helper()
-	kv, err := bus.OpenKV[T](b.ctx, b.bus, bucket)
+	kv, err := bus.OpenKV(b.ctx, b.bus, bucket)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -55,12 +57,11 @@ func openKV[T any](b *bench, bucket string) *bus.KV[T] {
 // serve runs the planner until the end of the test.
 func (b *bench) serve(args ...string) {
 	b.t.Helper()
-	s := New()
-	fs := pflag.NewFlagSet("planner", pflag.ContinueOnError)
-	s.Flags(fs)
-	if err := fs.Parse(args); err != nil {
+	all, err := settings.Of(args...)
+	if err != nil {
 		b.t.Fatal(err)
 	}
+	s := New(all.Planner)
 	common := run.Common{NATS: b.server.URL(), HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: b.t.TempDir(), Node: "n"}
 	if err := s.Validate(common); err != nil {
 		b.t.Fatal(err)
@@ -140,14 +141,17 @@ func TestPlansAreMadeWhenSomethingChanges(t *testing.T) {
 	if told := decode[event.Planned](t, facts[0]); len(facts) != 1 || told.Generation != 1 || told.Node != "a" || !slices.Equal(told.Devices, []train.DeviceID{"cpu:0"}) || told.Reason.Message == "" || told.PowerWatts != 10 {
 		t.Fatalf("facts %+v, told %+v", facts, told)
 	}
-	// Words in the register change nothing, nor does a job that is not admitted yet; the next plan is that of the job after them.
+	// Words in the register change nothing, nor does a job that is not admitted yet; the next plan is that of the
+	// job after them.
 	same := admitted("j", 1)
 	same.Message = "starts on cpu:0"
 	put(b, b.jobs, "j", same)
 	early := admitted("early", 1)
 	early.State = train.StateSubmitted
 	put(b, b.jobs, "early", early)
-	put(b, b.jobs, "large", admitted("large", 2))
+	large := admitted("large", 2)
+	large.SubmittedAt = time.Now()
+	put(b, b.jobs, "large", large)
 	facts = b.await(event.StreamJobs, key("plan/2/job/large/queued"))
 	if told := decode[event.Queued](t, facts[1]); len(facts) != 2 || told.Position != 1 || told.Blockers[0].Code != plan.ReasonWaitingForDevices {
 		t.Fatalf("%d facts, told %+v", len(facts), told)
@@ -174,7 +178,7 @@ func TestFactsOfANewestPlanAreToldAfterACrash(t *testing.T) {
 		Generation: 7, Policy: "optimus", Allocations: []train.Allocation{{Job: "j", Node: "a", Devices: []train.DeviceID{"cpu:0"}}},
 		Waiting: []train.Waiting{{Job: "next", Blockers: []train.Reason{{Code: plan.ReasonWaitingForDevices, Message: "waits"}}}},
 	}
-	if _, err := b.bus.PublishAfter(b.ctx, planFact(p), 0); err != nil {
+	if _, err := b.bus.PublishAfter(b.ctx, decision.Fact(p), 0); err != nil {
 		t.Fatal(err)
 	}
 	b.serve()
@@ -189,16 +193,16 @@ func TestFactsOfANewestPlanAreToldAfterACrash(t *testing.T) {
 	}
 }
 
-// newLoop is a planner's loop without its watches, on a picture of one node and one job.
+// newLoop is a planner's loop without its watches, on a cache of one node and one job.
 func newLoop(t testing.TB, b *bench, name string) *loop {
 	t.Helper()
 	m := newMeters(prometheus.NewRegistry())
-	look := newPicture()
-	look.seeNode(time.Now(), bus.Entry[train.Node]{Key: "a", Value: train.Node{ID: "a", SeenAt: time.Now(), Devices: []train.Device{{ID: "cpu:0"}}}}, false)
-	look.seeJob(bus.Entry[train.Job]{Key: "j", Value: admitted("j", 1)}, false)
+	known := newCache()
+	known.observeNode(time.Now(), bus.Entry[train.Node]{Key: "a", Value: train.Node{ID: "a", SeenAt: time.Now(), Devices: []train.Device{{ID: "cpu:0"}}}}, false)
+	known.observeJob(bus.Entry[train.Job]{Key: "j", Value: admitted("j", 1)}, false)
 	own, log := bustest.Connect(t, b.server, name), slog.New(slog.DiscardHandler)
 	return &loop{
-		bus: own, log: log, meters: m, picture: look, recorder: newRecorder(own, log, m), policy: plan.Optimus{}, now: time.Now, told: map[train.JobID]saying{},
+		bus: own, log: log, meters: m, cache: known, recorder: newRecorder(own, log, m), policy: plan.Optimus{}, now: time.Now, published: map[train.JobID]publication{},
 	}
 }
 
@@ -220,12 +224,12 @@ func TestTwoPlannersOneLosesAndDecidesAgain(t *testing.T) {
 	}
 	// The second one knows more and publishes; the first one finds out when its own plan is refused.
 	for _, l := range []*loop{second, first} {
-		l.picture.seeJob(bus.Entry[train.Job]{Key: "k", Value: admitted("k", 1)}, false)
+		l.cache.observeJob(bus.Entry[train.Job]{Key: "k", Value: admitted("k", 1)}, false)
 	}
 	if err := second.round(b.ctx); err != nil {
 		t.Fatal(err)
 	}
-	first.picture.seeJob(bus.Entry[train.Job]{Key: "l", Value: admitted("l", 1)}, false)
+	first.cache.observeJob(bus.Entry[train.Job]{Key: "l", Value: admitted("l", 1)}, false)
 	if err := first.round(b.ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -246,8 +250,8 @@ func TestALongLineFitsIntoOneMessage(t *testing.T) {
 	for i := range 10_000 {
 		p.Waiting = append(p.Waiting, train.Waiting{Job: train.JobID(fmt.Sprintf("waiting-%05d", i)), Blockers: []train.Reason{{Code: "C", Message: "needs 2 devices on one node"}}})
 	}
-	stored := fitting(p)
-	if _, err := planFact(stored).Encode(); err != nil {
+	stored := decision.Fitting(p)
+	if _, err := decision.Fact(stored).Encode(); err != nil {
 		t.Fatal(err)
 	}
 	if len(stored.Allocations) != 1000 || len(stored.Waiting) == 0 || stored.Waiting[0].Job != "waiting-00000" || len(p.Waiting) != 10_000 {
@@ -256,20 +260,20 @@ func TestALongLineFitsIntoOneMessage(t *testing.T) {
 }
 
 func TestLongLineIsToldInPortions(t *testing.T) {
-	l := &loop{picture: newPicture(), told: map[train.JobID]saying{}, newest: newest{known: true}}
-	for i := range tellAtOnce + 20 {
+	l := &loop{cache: newCache(), published: map[train.JobID]publication{}, newest: newest{known: true}}
+	for i := range factsAtOnce + 20 {
 		j := admitted(train.JobID(fmt.Sprintf("j%05d", i)), 1)
-		l.picture.seeJob(bus.Entry[train.Job]{Key: string(j.ID), Value: j}, false)
+		l.cache.observeJob(bus.Entry[train.Job]{Key: string(j.ID), Value: j}, false)
 		l.last.Waiting = append(l.last.Waiting, train.Waiting{Job: j.ID, Blockers: []train.Reason{{Code: "C"}}})
 	}
 	total := 0
-	for _, want := range []int{tellAtOnce, 20, 0} {
-		facts, said, more := l.news()
-		for _, s := range said {
-			l.told[s.job] = s
+	for _, want := range []int{factsAtOnce, 20, 0} {
+		facts, sent, more := l.news()
+		for _, s := range sent {
+			l.published[s.job] = s
 		}
 		total += len(facts)
-		if len(facts) != want || more != (want == tellAtOnce) {
+		if len(facts) != want || more != (want == factsAtOnce) {
 			t.Fatalf("%d facts, more %v: want %d", len(facts), more, want)
 		}
 	}
@@ -277,12 +281,12 @@ func TestLongLineIsToldInPortions(t *testing.T) {
 
 func TestStateOfThePicture(t *testing.T) {
 	now := time.Unix(10_000, 0)
-	p := newPicture()
-	see := func(j train.Job) { p.seeJob(bus.Entry[train.Job]{Key: string(j.ID), Value: j}, false) }
-	try := func(a train.Attempt) { p.seeAttempt(bus.Entry[train.Attempt]{Key: string(a.Job), Value: a}, false) }
+	p := newCache()
+	see := func(j train.Job) { p.observeJob(bus.Entry[train.Job]{Key: string(j.ID), Value: j}, false) }
+	try := func(a train.Attempt) { p.observeAttempt(bus.Entry[train.Attempt]{Key: string(a.Job), Value: a}, false) }
 	devices := []train.Device{{ID: "cpu:0"}, {ID: "cpu:1"}}
 	for id, age := range map[train.NodeID]time.Duration{"fresh": time.Second, "stale": time.Minute, "lost": time.Hour, "idle": time.Minute} {
-		p.seeNode(now, bus.Entry[train.Node]{Key: string(id), Value: train.Node{ID: id, SeenAt: now.Add(-age), Devices: devices}}, false)
+		p.observeNode(now, bus.Entry[train.Node]{Key: string(id), Value: train.Node{ID: id, SeenAt: now.Add(-age), Devices: devices}}, false)
 	}
 	p.silence.since["lost"] = -time.Hour
 	running := admitted("running", 1)
@@ -297,9 +301,9 @@ func TestStateOfThePicture(t *testing.T) {
 		StartedAt: now.Add(-30 * time.Second), StartedEpochs: 3,
 	})
 	try(train.Attempt{Job: "over", Number: 1, Phase: train.PhaseExited, Outcome: train.OutcomeSucceeded})
-	p.seeReport(bus.Entry[train.AttemptReport]{Key: "running.1", Value: train.AttemptReport{Job: "running", Attempt: 1, EpochsDone: 3, Spoke: true}}, false)
-	p.seeReport(bus.Entry[train.AttemptReport]{Key: "running.2", Value: train.AttemptReport{Job: "running", Attempt: 2, EpochsDone: 5, Spoke: true}}, false)
-	p.seeModel(bus.Entry[train.Model]{Key: "running", Value: train.Model{Job: "running", EpochsSeen: 5}}, false)
+	p.observeReport(bus.Entry[train.AttemptReport]{Key: "running.1", Value: train.AttemptReport{Job: "running", Attempt: 1, EpochsDone: 3, Spoke: true}}, false)
+	p.observeReport(bus.Entry[train.AttemptReport]{Key: "running.2", Value: train.AttemptReport{Job: "running", Attempt: 2, EpochsDone: 5, Spoke: true}}, false)
+	p.observeModel(bus.Entry[train.Model]{Key: "running", Value: train.Model{Job: "running", EpochsSeen: 5}}, false)
 
 	s := p.state(now, train.Plan{}, false, plan.State{})
 	if len(s.Nodes) != 2 || len(s.Jobs) != 1 {
@@ -324,8 +328,8 @@ func TestStateOfThePicture(t *testing.T) {
 }
 
 func TestRestartPriceIsTheMeanOfThoseSeen(t *testing.T) {
-	p := newPicture()
-	try := func(a train.Attempt) { p.seeAttempt(bus.Entry[train.Attempt]{Key: string(a.Job), Value: a}, false) }
+	p := newCache()
+	try := func(a train.Attempt) { p.observeAttempt(bus.Entry[train.Attempt]{Key: string(a.Job), Value: a}, false) }
 	at := func(s int64) time.Time { return time.Unix(s, 0) }
 	for i, gap := range []int64{2, 4} {
 		job := train.JobID(fmt.Sprintf("j%d", i))
@@ -348,8 +352,7 @@ func TestRestartPriceIsTheMeanOfThoseSeen(t *testing.T) {
 }
 
 func TestWrongFlagsAreAllNamed(t *testing.T) {
-	s := &Service{policy: "lifo", interval: time.Millisecond, restartPrice: -1, rescaleAfter: 0, maxRestarts: -1}
-	err := s.Validate(run.Common{})
+	_, err := settings.Of("--policy=lifo", "--plan-interval=1ms", "--restart-price=-1s", "--rescale-min-interval=0", "--max-restarts-per-hour=-1")
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -357,5 +360,11 @@ func TestWrongFlagsAreAllNamed(t *testing.T) {
 		if !strings.Contains(err.Error(), flag) {
 			t.Errorf("%s is not named in: %v", flag, err)
 		}
+	}
+}
+
+func TestTheConfigurationKnowsThePolicies(t *testing.T) {
+	if !slices.Equal(settings.Policies(), plan.PolicyNames()) || settings.DefaultPolicy != plan.DefaultPolicy {
+		t.Errorf("%v, want %v", settings.Policies(), plan.PolicyNames())
 	}
 }

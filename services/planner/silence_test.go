@@ -5,23 +5,25 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/planner/decision"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
 func TestOnlyTimeInWhichANodeWouldBeHeardAgesIt(t *testing.T) {
 	now := time.Unix(10_000, 0)
-	p := newPicture()
+	p := newCache()
 	devices := []train.Device{{ID: "cpu:0"}, {ID: "cpu:1"}}
 	node := train.Node{ID: "a", SeenAt: now, Devices: devices}
 	say := func() {
 		node.SeenAt = node.SeenAt.Add(5 * time.Second)
-		p.seeNode(now, bus.Entry[train.Node]{Key: "a", Value: node}, false)
+		p.observeNode(now, bus.Entry[train.Node]{Key: "a", Value: node}, false)
 	}
-	p.seeNode(now, bus.Entry[train.Node]{Key: "a", Value: node}, false)
-	p.seeAttempt(bus.Entry[train.Attempt]{Key: "j", Value: train.Attempt{Job: "j", Node: "a", Devices: []train.DeviceID{"cpu:1"}, Phase: train.PhaseRunning}}, false)
+	p.observeNode(now, bus.Entry[train.Node]{Key: "a", Value: node}, false)
+	p.observeAttempt(bus.Entry[train.Attempt]{Key: "j", Value: train.Attempt{Job: "j", Node: "a", Devices: []train.DeviceID{"cpu:1"}, Phase: train.PhaseRunning}}, false)
 	listen := func(d time.Duration, connected bool) {
 		for end := now.Add(d); now.Before(end); p.listen(now, connected) {
 			now = now.Add(time.Second)
@@ -49,7 +51,7 @@ func TestOnlyTimeInWhichANodeWouldBeHeardAgesIt(t *testing.T) {
 	want("after the clock was put back", 2)
 	listen(nodeTimeout, true)
 	want("not heard for a while: what runs there stays", 1)
-	p.seeNode(now, bus.Entry[train.Node]{Key: "a", Value: node}, false)
+	p.observeNode(now, bus.Entry[train.Node]{Key: "a", Value: node}, false)
 	want("the same record listed again", 1)
 	say()
 	want("back", 2)
@@ -68,17 +70,17 @@ func TestOnlyTimeInWhichANodeWouldBeHeardAgesIt(t *testing.T) {
 // A job that may share its device goes on while the node says nothing, and nobody new comes beside it.
 func TestNobodyComesBesideAJobOfASilentNode(t *testing.T) {
 	now := time.Unix(10_000, 0)
-	p := newPicture()
+	p := newCache()
 	node := train.Node{ID: "a", SeenAt: now, Devices: []train.Device{{ID: "gpu:0", Kind: train.KindGPU, Memory: 16 * unit.GiB, Enforcement: train.EnforcedByAdvice}}}
-	p.seeNode(now, bus.Entry[train.Node]{Key: "a", Value: node}, false)
+	p.observeNode(now, bus.Entry[train.Node]{Key: "a", Value: node}, false)
 	last := train.Plan{Allocations: []train.Allocation{{Job: "host", Node: "a", Devices: []train.DeviceID{"gpu:0"}, Memory: 4 * unit.GiB}}}
 	for _, id := range []train.JobID{"host", "new"} {
 		j := admitted(id, 1)
 		j.Spec.AllowSharing, j.Spec.EstimatedMemoryMiB = true, 4<<10
-		p.seeJob(bus.Entry[train.Job]{Key: string(id), Value: j}, false)
+		p.observeJob(bus.Entry[train.Job]{Key: string(id), Value: j}, false)
 	}
 	a := train.Attempt{Job: "host", Number: 1, Node: "a", Devices: []train.DeviceID{"gpu:0"}, Memory: 4 * unit.GiB, Phase: train.PhaseRunning}
-	p.seeAttempt(bus.Entry[train.Attempt]{Key: "host", Value: a}, false)
+	p.observeAttempt(bus.Entry[train.Attempt]{Key: "host", Value: a}, false)
 	wait := func(d time.Duration) {
 		for range d / time.Second {
 			now = now.Add(time.Second)
@@ -103,11 +105,11 @@ func TestJobsOfANodeGoOnAfterALongPause(t *testing.T) {
 	running := admitted("running", 1)
 	running.State = train.StateRunning
 	put(b, b.jobs, "running", running)
-	put(b, openKV[train.Attempt](b, event.BucketAttempts), "running", train.Attempt{
+	put(b, openKV(b, contract.Attempts), "running", train.Attempt{
 		Job: "running", Number: 1, Generation: 6, Node: "a", Devices: []train.DeviceID{"cpu:1"}, Phase: train.PhaseRunning, StartedAt: time.Now().Add(-time.Hour),
 	})
 	p := train.Plan{Generation: 6, Policy: "optimus", Allocations: []train.Allocation{{Job: "running", Node: "a", Devices: []train.DeviceID{"cpu:1"}}}}
-	if _, err := b.bus.PublishAfter(b.ctx, planFact(p), 0); err != nil {
+	if _, err := b.bus.PublishAfter(b.ctx, decision.Fact(p), 0); err != nil {
 		t.Fatal(err)
 	}
 	put(b, b.jobs, "next", admitted("next", 1))

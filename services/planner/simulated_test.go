@@ -6,37 +6,41 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/sourcegraph/conc/pool"
-	"github.com/spf13/pflag"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/decision"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 	"github.com/switchyard-dl/switchyard/services/planner/sim"
 )
 
-// TestLiveDecidesAsSimulated runs one workload twice in the simulator's world and time. Once the simulator asks plan.Decide. Once it plays admission, executor,
-// node agent and profiler: it writes what these would into the buckets of a real bus, and does what the live planner publishes there. Both times
-// the same jobs must get the same devices at the same moments.
+// TestLiveDecidesAsSimulated runs one workload twice in the simulator's world and time. Once the simulator asks
+// plan.Decide. Once it plays admission, executor, node agent and profiler: it writes what these would into the
+// buckets of a real bus, and does what the live planner publishes there. Both times the same jobs must get the same
+// devices at the same moments.
 func TestLiveDecidesAsSimulated(t *testing.T) {
 	for _, policy := range []plan.Policy{plan.Switchyard{}, plan.Optimus{}, plan.SRTF{}} {
 		t.Run(policy.Name(), func(t *testing.T) {
-			flags := pflag.NewFlagSet("planner", pflag.ContinueOnError)
-			s := New()
-			s.Flags(flags)
-			if err := flags.Parse([]string{"--restart-price=30s", "--rescale-min-interval=60s", "--starvation-bound=30m", "--quota=ann=5"}); err != nil {
+			all, err := settings.Of("--restart-price=30s", "--rescale-min-interval=60s", "--starvation-bound=30m", "--quota=ann=5")
+			if err != nil {
 				t.Fatal(err)
 			}
-			c := trafficJam(t, policy)
-			simulated := recordDecisions(t, c, func(now plan.State) train.Plan { return plan.Decide(asLive(now, s.terms()), policy) })
+			s := New(all.Planner)
+			c := trafficJam(policy)
+			c.State = s.terms()
+			c.State.Tuning.OneNode = true
+			simulated := recordDecisions(t, c, func(now plan.State) train.Plan { return plan.Decide(now, policy) })
 			live := newLiveWorld(t, s, policy)
-			decided := recordDecisions(t, c, func(now plan.State) train.Plan { return live.decide(asLive(now, s.terms())) })
+			decided := recordDecisions(t, c, live.decide)
 			if rescales := changes(simulated); rescales < 10 {
 				t.Fatalf("the simulated plans change %d times: there is nothing to compare", rescales)
 			}
@@ -87,77 +91,42 @@ func changes(decisions []string) int {
 	return n
 }
 
-// trafficJam is two nodes of four devices and more jobs than fit.
-func trafficJam(t *testing.T, policy plan.Policy) sim.Config {
-	t.Helper()
-	apps, err := sim.Load(traces(), "traces", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows := "name,time,application,num_replicas,batch_size\n"
+// trafficJam is two nodes of four devices and more jobs than fit. Plans are carried out at once: nobody is in the
+// middle of leaving.
+func trafficJam(policy plan.Policy) sim.Config {
+	var jobs []sim.Arrival
 	for i, batch := range []int{128, 256, 1024, 128, 512, 2048, 128, 256, 512, 128} {
-		name := "calm"
+		name, priority, tenant := "calm", train.DefaultPriority, "ann"
 		if i%4 == 3 {
-			name = "urgent"
+			name, priority, tenant = "urgent", 90, "bob"
 		}
-		rows += fmt.Sprintf("%s-%d,%d,cifar10,%d,%d\n", name, i, 170*i, 1+i%3, batch)
+		jobs = append(jobs, sim.Arrival{Name: train.JobID(fmt.Sprintf("%s-%d", name, i)), Seconds: float64(170 * i), Source: recorded(name, tenant, priority, batch)})
 	}
-	w, err := sim.ParseWorkload("jam", []byte(rows))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return sim.Config{Applications: apps, Workload: w, Pools: []sim.Pool{{Nodes: 2, Devices: 4}}, Policy: policy, Rules: sim.UntypedRules()}
-}
-
-// traces are of one training: an epoch is 50 steps, a step takes a tenth of a second, a little more for each sample, and the network.
-func traces() fstest.MapFS {
-	placements, scalability := "placement,local_bsz,step_time,sync_time\n", "num_nodes,num_replicas,local_bsz,step_time,sync_time\n"
-	row := func(batch int, sync float64) string {
-		return fmt.Sprintf(",%d,%g,%g\n", batch, 0.1+0.0005*float64(batch)+sync, sync)
-	}
-	for _, batch := range []int{1, 4096} {
-		for a := range 5 {
-			for b := a; b < 5 && b > 0; b++ {
-				shape, sync := strings.TrimPrefix(fmt.Sprint(a, b), "0 "), 0.03
-				if shape == "1" {
-					sync = 0
-				}
-				placements += strings.ReplaceAll(shape, " ", "") + row(batch, sync)
-			}
-		}
-		scalability += "16,64" + row(batch, 0.1)
-	}
-	validation := "progress,iteration,metric,grad_sqr,grad_var\n"
-	for epoch := 1; epoch <= 100; epoch++ {
-		validation += fmt.Sprintf("%d,%d,0.5,1,0\n", 50*epoch, 50*epoch)
-	}
-	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
-	return fstest.MapFS{
-		"traces/cifar10/placements.csv": file(placements), "traces/cifar10/scalability.csv": file(scalability),
-		"traces/cifar10/validation-128.csv": file(validation), "traces/cifar10/validation-4096.csv": file(validation),
+	return sim.Config{
+		Workload: sim.Workload{Name: "jam", Jobs: jobs}, Nodes: sim.Nodes([]sim.Pool{{Nodes: 2, Devices: 4}}), Policy: policy, AtOnce: true,
 	}
 }
 
-// asLive is what a live planner knows of the simulated jobs: they keep their batch per device, and models are of their own steps. The urgent ones are.
-func asLive(s, terms plan.State) plan.State {
-	live := terms
-	live.Now, live.Nodes, live.Memory, live.Tuning.OneNode = s.Now, s.Nodes, s.Memory, true
-	for _, j := range s.Jobs {
-		priority, tenant := train.DefaultPriority, "ann"
-		if strings.HasPrefix(string(j.ID), "urgent") {
-			priority, tenant = 90, "bob"
-		}
-		o := plan.Job{
-			ID: j.ID, Spec: j.Spec, Priority: priority, SubmittedAt: j.SubmittedAt, EpochsDone: j.EpochsDone, RunSeconds: j.RunSeconds,
-			DeviceSeconds: j.DeviceSeconds, Restarts: j.Restarts, Running: j.Running, Planned: j.Planned,
-		}
-		o.Spec.Priority, o.Spec.Tenant, o.Spec.MaxDevices = &priority, tenant, min(j.Spec.MaxDevices, 4)
-		if speed := j.Speeds[""]; speed.Known() && j.EpochsDone > 0 {
-			o.Model = &train.Model{Job: string(j.ID), Speed: speed, EpochsSeen: j.EpochsDone}
-		}
-		live.Jobs = append(live.Jobs, o)
+// recorded is a job that was seen on one to four devices. A step takes a tenth of a second, a little more for each
+// sample, and the network.
+func recorded(name, tenant string, priority, batch int) *sim.Recorded {
+	r := &sim.Recorded{
+		Spec: train.Spec{
+			Name: name, Tenant: tenant, Priority: &priority, BatchSize: batch, TrainingSetSize: 50 * batch, MaxEpochs: 100, MinDevices: 1, MaxDevices: 4,
+			Strategy: train.StrategyAllReduce,
+		},
+		Priority: priority, Epochs: 100, StartSeconds: 30,
 	}
-	return live
+	for devices := 1; devices <= 4; devices++ {
+		steps, seconds := (50+devices-1)/devices, 0.1+0.0005*float64(batch)
+		if devices > 1 {
+			seconds += 0.03
+		}
+		r.Seen = append(r.Seen, sim.RecordedEpoch{EpochRecord: curve.EpochRecord{
+			Epoch: devices, Seconds: float64(steps) * seconds, Steps: steps, Config: train.Config{Workers: devices, Nodes: 1, LocalBatch: batch},
+		}})
+	}
+	return r
 }
 
 // liveWorld is the planner's loop on a real bus, and the records of the other services.
@@ -177,13 +146,13 @@ func newLiveWorld(t *testing.T, s *Service, policy plan.Policy) *liveWorld {
 	t.Helper()
 	b := newBench(t)
 	w := &liveWorld{
-		bench: b, loop: newLoop(t, b, "planner"), attempts: openKV[train.Attempt](b, event.BucketAttempts),
-		reports: openKV[train.AttemptReport](b, event.BucketReports), models: openKV[train.Model](b, event.BucketModels), running: map[train.JobID]train.Attempt{},
+		bench: b, loop: newLoop(t, b, "planner"), attempts: openKV(b, contract.Attempts),
+		reports: openKV(b, contract.Reports), models: openKV(b, contract.Models), running: map[train.JobID]train.Attempt{},
 	}
-	w.loop.picture, w.loop.policy, w.loop.terms = newPicture(), policy, s.terms()
+	w.loop.cache, w.loop.policy, w.loop.terms = newCache(), policy, s.terms()
 	w.loop.now = func() time.Time { return w.clock }
 	watching := pool.New().WithContext(b.ctx).WithCancelOnError()
-	if err := watch(b.ctx, w.loop.bus, w.loop.picture, new(grid), func(bus.Entry[train.Job], bool) {}, watching); err != nil {
+	if err := watch(b.ctx, w.loop.bus, w.loop.cache, new(grid), func(bus.Entry[train.Job], bool) {}, watching); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -213,7 +182,7 @@ func (w *liveWorld) decide(s plan.State) train.Plan {
 	if err := w.loop.round(w.ctx); err != nil {
 		w.t.Fatal(err)
 	}
-	m, err := w.bus.Last(w.ctx, event.StreamPlans, planSubject())
+	m, err := w.bus.Last(w.ctx, event.StreamPlans, decision.Subject())
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -223,7 +192,7 @@ func (w *liveWorld) decide(s plan.State) train.Plan {
 // compare checks that the planner has put together from the buckets what the world is like.
 func (w *liveWorld) compare(want plan.State) {
 	w.t.Helper()
-	got := w.loop.picture.state(w.clock, w.loop.last, w.loop.known, w.loop.terms)
+	got := w.loop.cache.state(w.clock, w.loop.last, w.loop.known, w.loop.terms)
 	ignored := cmp.Options{
 		cmpopts.IgnoreFields(plan.State{}, "Memory"), cmpopts.IgnoreFields(train.Node{}, "SeenAt"), cmpopts.EquateEmpty(), cmpopts.EquateApprox(0, 1e-6),
 		cmpopts.SortSlices(func(x, y plan.Job) bool { return x.ID < y.ID }), cmpopts.SortSlices(func(x, y train.Node) bool { return x.ID < y.ID }),
@@ -273,14 +242,15 @@ func (w *liveWorld) end(id train.JobID) {
 	delete(w.running, id)
 }
 
-// catchUp waits until the planner has seen all that was written: each bucket is seen in order, so a mark at the end of each will do.
+// catchUp waits until the planner has seen all that was written: each bucket is seen in order, so a mark at the end
+// of each will do.
 func (w *liveWorld) catchUp(nodes int) {
 	const mark = "mark"
 	put(w.bench, w.jobs, mark, train.Job{ID: mark, State: train.StateSubmitted, Attempt: w.rounds})
 	put(w.bench, w.attempts, mark, train.Attempt{Job: mark, Phase: train.PhaseExited, Number: w.rounds})
 	put(w.bench, w.reports, mark, train.AttemptReport{Job: mark, EpochsDone: w.rounds})
 	put(w.bench, w.models, mark, train.Model{Job: mark, EpochsSeen: w.rounds})
-	p := w.loop.picture
+	p := w.loop.cache
 	seen := func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/decision"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
@@ -23,18 +24,18 @@ func TestTenThousandJobsArePlannedInOneMessage(t *testing.T) {
 		for d := range devices {
 			n.Devices = append(n.Devices, train.Device{ID: train.DeviceID(fmt.Sprintf("GPU-%08x-6ba7-b811-9dad-11d180b4%04d", d, i)), Kind: train.KindGPU})
 		}
-		l.picture.seeNode(time.Now(), bus.Entry[train.Node]{Key: string(n.ID), Value: n}, false)
+		l.cache.observeNode(time.Now(), bus.Entry[train.Node]{Key: string(n.ID), Value: n}, false)
 	}
 	for i := range nodes * devices {
 		j := admitted(train.JobID(fmt.Sprintf("01KAJQ7R%018d", i)), 1)
-		l.picture.seeJob(bus.Entry[train.Job]{Key: string(j.ID), Value: j}, false)
+		l.cache.observeJob(bus.Entry[train.Job]{Key: string(j.ID), Value: j}, false)
 	}
 	if err := l.round(b.ctx); err != nil {
 		t.Fatal(err)
 	}
 	in := <-l.recorder.queue
 	l.recorder.store(b.ctx, in)
-	published, err := PublishedPlan(b.ctx, b.bus, in)
+	published, err := decision.PublishedPlan(b.ctx, b.bus, in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,11 +47,11 @@ func TestTenThousandJobsArePlannedInOneMessage(t *testing.T) {
 	if err != nil || len(decided.Allocations) != all {
 		t.Fatalf("%d of %d jobs are planned: %v", len(decided.Allocations), all, err)
 	}
-	again, err := ReadInput(b.ctx, b.bus, decided.Generation)
+	again, err := decision.ReadInput(b.ctx, b.bus, decided.Generation)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if replayed, err := EncodePlan(again.Decide(l.policy)); err != nil || !bytes.Equal(replayed, published) {
+	if replayed, err := decision.EncodePlan(again.Decide(l.policy)); err != nil || !bytes.Equal(replayed, published) {
 		t.Errorf("the recorded input gives another plan than the published one (error %v)", err)
 	}
 	// A planner that comes later finds it.
@@ -85,14 +86,14 @@ func TestAPlanThatIsTooLargeLeavesTheOneBefore(t *testing.T) {
 
 // What an experiment wants of a job's devices is known to the next decision, and a wish that is taken back is not.
 func TestAPlanFollowsTheSizeThatAnExperimentWants(t *testing.T) {
-	look, now := newPicture(), time.Now()
+	known, now := newCache(), time.Now()
 	n := train.Node{ID: "a", SeenAt: now, Devices: []train.Device{{ID: "cpu:0", Kind: train.KindCPU}, {ID: "cpu:1", Kind: train.KindCPU}}}
-	look.seeNode(now, bus.Entry[train.Node]{Key: "a", Value: n}, false)
-	look.seeJob(bus.Entry[train.Job]{Key: "trial", Value: admitted("trial", 1)}, false)
+	known.observeNode(now, bus.Entry[train.Node]{Key: "a", Value: n}, false)
+	known.observeJob(bus.Entry[train.Job]{Key: "trial", Value: admitted("trial", 1)}, false)
 	for _, devices := range []int{1, 2, 1} {
 		wish := train.Setting{Job: "trial", Values: map[string]float64{train.SettingDevices: float64(devices)}, BatchDevices: devices}
-		look.seeSetting(bus.Entry[train.Setting]{Key: "trial", Value: wish}, devices == 1)
-		s := look.state(now, train.Plan{}, true, plan.State{})
+		known.observeSetting(bus.Entry[train.Setting]{Key: "trial", Value: wish}, devices == 1)
+		s := known.state(now, train.Plan{}, true, plan.State{})
 		if a, found := plan.Decide(s, plan.FIFO{}).Find("trial"); !found || len(a.Devices) != devices {
 			t.Errorf("%d devices are wanted, planned are %v", devices, a.Devices)
 		}

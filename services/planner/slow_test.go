@@ -6,19 +6,21 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
-// TestASlowWorkerIsReplaced plays executor and profiler: an attempt runs, one of its devices is found to be slow, and the next plan replaces just that one.
+// TestASlowWorkerIsReplaced plays executor and profiler: an attempt runs, one of its devices is found to be slow,
+// and the next plan replaces just that one.
 func TestASlowWorkerIsReplaced(t *testing.T) {
 	b := newBench(t)
 	b.node(4)
 	j := admitted("x", 3)
 	j.Spec.MaxDevices, j.Spec.MaxEpochs, j.State, j.EpochsDone = 3, 100, train.StateRunning, 5
 	put(b, b.jobs, "x", j)
-	attempts, reports, models := openKV[train.Attempt](b, event.BucketAttempts), openKV[train.AttemptReport](b, event.BucketReports), openKV[train.Model](b, event.BucketModels)
+	attempts, reports, models := openKV(b, contract.Attempts), openKV(b, contract.Reports), openKV(b, contract.Models)
 	held := []train.DeviceID{"cpu:0", "cpu:1", "cpu:2"}
 	attempt := train.Attempt{Job: "x", Number: 1, Node: "a", Devices: held, Phase: train.PhaseRunning, StartedAt: time.Now().Add(-time.Hour)}
 	put(b, attempts, "x", attempt)
@@ -67,8 +69,8 @@ func TestRecentRestartsAreThoseOfTheLastHour(t *testing.T) {
 	} {
 		j.History = append(j.History, train.Change{At: now.Add(-c.age), Fact: c.fact})
 	}
-	p := newPicture()
-	p.seeJob(bus.Entry[train.Job]{Key: "x", Value: j}, false)
+	p := newCache()
+	p.observeJob(bus.Entry[train.Job]{Key: "x", Value: j}, false)
 	if s := p.state(now, train.Plan{}, false, plan.State{}); s.Jobs[0].RecentRestarts != 2 {
 		t.Errorf("%d restarts, want 2", s.Jobs[0].RecentRestarts)
 	}

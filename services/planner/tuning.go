@@ -10,33 +10,35 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/tune"
 )
 
-// tuner finds the micro-batches of jobs that share a device, while they run. The bucket is what node agents act on, and all that is remembered.
+// tuner finds the micro-batches of jobs that share a device, while they run. The bucket is what node agents act on,
+// and the only memory.
 type tuner struct {
 	bus     *bus.Bus
 	log     *slog.Logger
-	picture *picture
-	records *bus.KV[tune.Record]
+	cache   *cache
+	records *bus.KV[contract.TuningRound]
 	now     func() time.Time
 
-	// known is what the bucket holds; nil before it was read, and after a write of which nothing is known.
-	known map[string]bus.Entry[tune.Record]
+	// known is the content of the bucket; nil before the first read, and after a write with an unknown outcome.
+	known map[string]bus.Entry[contract.TuningRound]
 }
 
-func newTuner(ctx context.Context, b *bus.Bus, log *slog.Logger, look *picture) (*tuner, error) {
-	records, err := bus.OpenKV[tune.Record](ctx, b, event.BucketTunings)
+func newTuner(ctx context.Context, b *bus.Bus, log *slog.Logger, known *cache) (*tuner, error) {
+	records, err := bus.OpenKV(ctx, b, contract.TuningRounds)
 	if err != nil {
 		return nil, err
 	}
-	return &tuner{bus: b, log: log, picture: look, records: records, now: time.Now}, nil
+	return &tuner{bus: b, log: log, cache: known, records: records, now: time.Now}, nil
 }
 
-// tuneEvery is how often the heartbeats of jobs that are being tuned are looked at.
+// tuneEvery is the interval at which the heartbeats of jobs in tuning are checked.
 const tuneEvery = time.Second
 
 // run works until ctx ends.
@@ -49,7 +51,7 @@ func (t *tuner) run(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		if !t.picture.ready() {
+		if !t.cache.ready() {
 			continue
 		}
 		if err := t.pass(ctx); err != nil && ctx.Err() == nil {
@@ -58,19 +60,19 @@ func (t *tuner) run(ctx context.Context) error {
 	}
 }
 
-// pass moves the tuning of each shared device on, and forgets that of devices on which nothing runs any more.
+// pass moves the tuning of each shared device on, and deletes that of devices on which nothing runs any more.
 func (t *tuner) pass(ctx context.Context) error {
 	if t.known == nil {
 		entries, err := t.records.List(ctx)
 		if err != nil {
 			return err
 		}
-		t.known = make(map[string]bus.Entry[tune.Record], len(entries))
+		t.known = make(map[string]bus.Entry[contract.TuningRound], len(entries))
 		for _, e := range entries {
 			t.known[e.Key] = e
 		}
 	}
-	devices := t.picture.tenants()
+	devices := t.cache.tenants()
 	for key, e := range t.known {
 		if len(devices[key]) > 0 {
 			continue
@@ -91,10 +93,11 @@ func (t *tuner) pass(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// device begins a round where the jobs on a device are others than before, or where the last one was not answered, else it goes on with the present one.
+// device begins a round if the jobs on a device have changed or the last round was not answered. Otherwise it moves
+// the present round on.
 func (t *tuner) device(ctx context.Context, key string, tenants []tenant) error {
 	e, tuned := t.known[key]
-	record, now := e.Value, t.now().UTC()
+	record, now := tune.Record(e.Value), t.now().UTC()
 	switch {
 	case !tuned && len(tenants) < 2:
 		return nil
@@ -115,12 +118,12 @@ func (t *tuner) device(ctx context.Context, key string, tenants []tenant) error 
 	return t.store(ctx, key, record, e.Revision)
 }
 
-// open begins a round, unless one goes on for another device of a tenant or somebody is still waited for.
-func (t *tuner) open(ctx context.Context, key string, tenants []tenant, e bus.Entry[tune.Record], now time.Time) error {
+// open begins a round, unless a round goes on for another device of one of the jobs, or a job has not reported yet.
+func (t *tuner) open(ctx context.Context, key string, tenants []tenant, e bus.Entry[contract.TuningRound], now time.Time) error {
 	if t.elsewhere(key, tenants) {
 		return nil
 	}
-	record := e.Value
+	record := tune.Record(e.Value)
 	record.Node, record.Device = tenants[0].attempt.Node, tenants[0].device
 	record.Bound(func(job train.JobID, attempt int) bool {
 		return slices.ContainsFunc(tenants, func(one tenant) bool { return one.attempt.Job == job && one.attempt.Number == attempt })
@@ -133,25 +136,26 @@ func (t *tuner) open(ctx context.Context, key string, tenants []tenant, e bus.En
 }
 
 func (t *tuner) store(ctx context.Context, key string, record tune.Record, after uint64) error {
-	revision, err := t.records.Swap(ctx, key, record, after)
+	revision, err := t.records.Swap(ctx, key, contract.TuningRound(record), after)
 	if err != nil {
 		t.known = nil
 		return fmt.Errorf("tune the jobs on %s of %s: %w", record.Device, record.Node, err)
 	}
-	t.known[key] = bus.Entry[tune.Record]{Key: key, Value: record, Revision: revision}
+	t.known[key] = bus.Entry[contract.TuningRound]{Key: key, Value: contract.TuningRound(record), Revision: revision}
 	if record.Settled.Code != "" {
 		t.log.Info("micro-batches settled", "node", record.Node, "device", record.Device, "batches", words(record.Tuning), "reason", record.Settled.Message)
 	}
 	return nil
 }
 
-// elsewhere says whether a round goes on for another device of one of the tenants: what is tried there would show in its steps here.
+// elsewhere reports whether a round goes on for another device of one of the jobs: its trials would show in the
+// steps here.
 func (t *tuner) elsewhere(key string, tenants []tenant) bool {
 	for other, e := range t.known {
 		if other == key || e.Value.Settled.Code != "" {
 			continue
 		}
-		if slices.ContainsFunc(e.Value.Sharers, func(s tune.Sharer) bool {
+		if slices.ContainsFunc(e.Value.Sharers, func(s contract.Sharer) bool {
 			return slices.ContainsFunc(tenants, func(one tenant) bool { return one.attempt.Job == s.Job && one.attempt.Number == s.Attempt })
 		}) {
 			return true
@@ -161,7 +165,7 @@ func (t *tuner) elsewhere(key string, tenants []tenant) bool {
 }
 
 func sameTenants(r tune.Record, tenants []tenant) bool {
-	return slices.EqualFunc(r.Sharers, tenants, func(s tune.Sharer, t tenant) bool { return s.Job == t.attempt.Job && s.Attempt == t.attempt.Number })
+	return slices.EqualFunc(r.Sharers, tenants, func(s contract.Sharer, t tenant) bool { return s.Job == t.attempt.Job && s.Attempt == t.attempt.Number })
 }
 
 func words(t train.Tuning) string {
@@ -172,14 +176,16 @@ func words(t train.Tuning) string {
 	return strings.Join(all, ", ")
 }
 
-// meet finds out which of the tenants can be tuned: those that tell with which micro-batch they run. One that has told nothing yet is waited for, but not for long.
-func (t *tuner) meet(ctx context.Context, tenants []tenant, most map[train.JobID]int, now time.Time) (sharers []tune.Sharer, met bool, err error) {
+// meet finds out which of the jobs can be tuned: those that report their micro-batch. It waits a while for a job
+// that has reported nothing yet.
+func (t *tuner) meet(ctx context.Context, tenants []tenant, most map[train.JobID]int, now time.Time) (sharers []contract.Sharer, met bool, err error) {
 	for _, one := range tenants {
 		beat, spoke, err := t.lastBeat(ctx, one.attempt.Job, one.attempt.Number)
 		if err != nil {
 			return nil, false, err
 		}
-		if !spoke && now.Sub(one.attempt.StartedAt).Abs() < tune.AnswerTimeout && len(tenants) > 1 { // the clock may be the node's
+		// StartedAt may be by the clock of the node.
+		if !spoke && now.Sub(one.attempt.StartedAt).Abs() < tune.AnswerTimeout && len(tenants) > 1 {
 			return nil, false, nil
 		}
 		sharers = append(sharers, one.sharer(spoke, beat.MicroBatch > 0, most))
@@ -187,7 +193,7 @@ func (t *tuner) meet(ctx context.Context, tenants []tenant, most map[train.JobID
 	return sharers, true, nil
 }
 
-// lastBeat is the newest heartbeat of an attempt, of whichever of its processes; false where it has sent none.
+// lastBeat returns the newest heartbeat of an attempt, from any of its processes; false if it has sent none.
 func (t *tuner) lastBeat(ctx context.Context, job train.JobID, attempt int) (event.Stepped, bool, error) {
 	m, err := t.bus.Last(ctx, event.StreamSamples, heartbeatsOf(job))
 	if errors.Is(err, bus.ErrNotFound) {
@@ -200,7 +206,8 @@ func (t *tuner) lastBeat(ctx context.Context, job train.JobID, attempt int) (eve
 	return beat, err == nil && beat.Attempt == attempt, nil
 }
 
-// lateSpeaker says whether a job that was given up as silent in a round that is over tells of its steps after all: some import and compile for long.
+// lateSpeaker reports whether a job that was given up as silent in an earlier round reports steps after all: some
+// import and compile for long.
 func (t *tuner) lateSpeaker(ctx context.Context, r tune.Record) (bool, error) {
 	for _, s := range r.Sharers {
 		if !s.Silent {
@@ -213,7 +220,8 @@ func (t *tuner) lateSpeaker(ctx context.Context, r tune.Record) (bool, error) {
 	return false, nil
 }
 
-// beats are the heartbeats that may be answers, in order. Stored times are the server's, so some that are older are read, too.
+// beats returns the heartbeats that may be answers, in order. Stored times are the server's, so some older ones are
+// read, too.
 func (t *tuner) beats(ctx context.Context, r tune.Record) ([]tune.Beat, error) {
 	const slack = 10 * time.Second
 	var subjects []string
@@ -233,7 +241,7 @@ func heartbeatsOf(job train.JobID) event.Subject {
 	return event.Subject{Entity: "sample", ID: string(job), Fact: event.FactStepped, Version: 1}
 }
 
-// beatOf reads a heartbeat of a job's first process; false where it is none.
+// beatOf reads a heartbeat of a job's first process; false for other messages.
 func beatOf(m bus.Message) (tune.Beat, bool) {
 	b, err := event.Decode[event.Stepped](m.Data)
 	if err != nil || b.Rank != 0 || b.Attempt == 0 {
@@ -244,20 +252,21 @@ func beatOf(m bus.Message) (tune.Beat, bool) {
 	}, true
 }
 
-// tenant is a running attempt on a device, one of its devices perhaps, and what is known of its job.
+// tenant is a running attempt on a device, which may be one of several of its devices, with the records of its
+// job.
 type tenant struct {
 	attempt train.Attempt
 	device  train.DeviceID
 	job     train.Job
 	model   train.Model
-	// alone is how long a step of such a job takes on such devices, as many as it has, for itself; 0 where that was not measured.
+	// alone is the time of a step of such a job alone on as many such devices; 0 if it was not measured.
 	alone float64
-	// own says that the micro-batch is the experiment's to choose.
+	// own says that the experiment of the job chooses its micro-batch.
 	own bool
 }
 
-// tenants are the attempts that run on each device, by the key of its tuning, in the order of their jobs.
-func (p *picture) tenants() map[string][]tenant {
+// tenants returns the attempts that run on each device, by the key of its tuning, in the order of their jobs.
+func (p *cache) tenants() map[string][]tenant {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	devices := map[string][]tenant{}
@@ -279,14 +288,14 @@ func (p *picture) tenants() map[string][]tenant {
 	return devices
 }
 
-// alone is how long a step of a job takes on as many devices of such a type without others there, as far as it was measured.
-func (p *picture) alone(a train.Attempt, j train.Job) float64 {
+// alone returns the measured time of a step of a job alone on as many devices of such a type.
+func (p *cache) alone(a train.Attempt, j train.Job) float64 {
 	devices := p.nodes[string(a.Node)].Devices
 	at := slices.IndexFunc(devices, func(d train.Device) bool { return d.ID == a.Devices[0] })
 	if at < 0 {
 		return 0
 	}
-	met := p.meetings[curve.MeetingsKey(&devices[at])]
+	met := p.meetings[curve.InterferenceKey(&devices[at])]
 	if met == nil {
 		return 0
 	}
@@ -294,13 +303,14 @@ func (p *picture) alone(a train.Attempt, j train.Job) float64 {
 	return seconds
 }
 
-// mostDoublings is how far beyond the submitted batch the effective one may go, where it may at all.
+// mostDoublings bounds how far the effective batch may exceed the submitted one, if it may at all.
 const mostDoublings = 2
 
-// sharer is the tenant as a round of tuning sees it. The micro-batch of a job on several devices stays: it would be another one on all of them.
-func (t tenant) sharer(spoke, tunable bool, most map[train.JobID]int) tune.Sharer {
+// sharer is the job as a round of tuning sees it. The micro-batch of a job on several devices stays: it would
+// change on all of them.
+func (t tenant) sharer(spoke, tunable bool, most map[train.JobID]int) contract.Sharer {
 	batch := max(t.job.Spec.BatchSize, 1)
-	s := tune.Sharer{
+	s := contract.Sharer{
 		Job: t.attempt.Job, Attempt: t.attempt.Number, BatchSize: batch, Batches: []int{batch}, Gains: []float64{1},
 		AloneSeconds: t.alone,
 		Weight:       float64(max(t.job.EffectivePriority(), 1)), Fixed: !tunable || t.own || len(t.attempt.Devices) > 1, Silent: !spoke,
@@ -323,8 +333,9 @@ func (t tenant) sharer(spoke, tunable bool, most map[train.JobID]int) tune.Share
 	return s
 }
 
-// largest is up to which micro-batch the optimizer step may grow: as far as it fits into the job's part of the device, and only where the user allows that and
-// it is known from the gradient's noise what a larger step is worth. What an attempt has run out of memory with is too large on every device.
+// largest returns the micro-batch up to which the optimizer step may grow: as far as it fits into the job's part of
+// the device, and only if the user allows it and the gradient's noise shows what a larger step is worth. A batch
+// with which an attempt ran out of memory is too large on every device.
 func (t tenant) largest(batch int) int {
 	m := t.model
 	if !t.job.Spec.TuneEffectiveBatch || t.job.StepsTooLarge || m.Memory == nil || m.Efficiency == nil || !(m.Efficiency.Variance > 0) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -16,19 +17,20 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/tune"
 )
 
-// shared is a device with jobs on it in a test's hands. The test plays their code and the node's agent, and has a planner take over at every pass.
+// shared is a device with jobs on it in a test's hands. The test plays their code and the node's agent, and has a
+// planner take over at every pass.
 type shared struct {
 	*bench
-	look *picture
-	now  time.Time
-	step int
+	cache *cache
+	now   time.Time
+	step  int
 	// mute are the jobs that say nothing, plain those that say nothing of micro-batches.
 	mute, plain []train.JobID
 	record      tune.Record
 }
 
 func newShared(t *testing.T, jobs ...train.JobID) *shared {
-	s := &shared{bench: newBench(t), look: newPicture(), now: time.Unix(1_000_000, 0)}
+	s := &shared{bench: newBench(t), cache: newCache(), now: time.Unix(1_000_000, 0)}
 	for _, id := range jobs {
 		s.start(id, 1)
 	}
@@ -38,12 +40,12 @@ func newShared(t *testing.T, jobs ...train.JobID) *shared {
 func (s *shared) start(id train.JobID, number int) {
 	job := admitted(id, 1)
 	job.State = train.StateRunning
-	s.look.seeJob(bus.Entry[train.Job]{Key: string(id), Value: job}, false)
+	s.cache.observeJob(bus.Entry[train.Job]{Key: string(id), Value: job}, false)
 	s.attempt(train.Attempt{Job: id, Number: number, Node: "n", Devices: []train.DeviceID{"gpu:0"}, Memory: 1 << 30, Phase: train.PhaseRunning, StartedAt: s.now})
 }
 
 func (s *shared) attempt(a train.Attempt) {
-	s.look.seeAttempt(bus.Entry[train.Attempt]{Key: string(a.Job), Value: a}, false)
+	s.cache.observeAttempt(bus.Entry[train.Attempt]{Key: string(a.Job), Value: a}, false)
 }
 
 func (s *shared) end(id train.JobID, number int) {
@@ -53,7 +55,7 @@ func (s *shared) end(id train.JobID, number int) {
 // pass lets a planner that has just started look at the device, and reads what an agent then reads.
 func (s *shared) pass() train.Tuning {
 	s.t.Helper()
-	planner, err := newTuner(s.ctx, s.bus, slog.New(slog.DiscardHandler), s.look)
+	planner, err := newTuner(s.ctx, s.bus, slog.New(slog.DiscardHandler), s.cache)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -65,15 +67,16 @@ func (s *shared) pass() train.Tuning {
 	if err != nil && !errors.Is(err, bus.ErrNotFound) {
 		s.t.Fatal(err)
 	}
-	s.record = e.Value
+	s.record = tune.Record(e.Value)
 	return e.Value.Tuning
 }
 
-// beat publishes a heartbeat of each job on the device, as of the newest wish. Steps of "slow" are disturbed by the passes of the others.
+// beat publishes a heartbeat of each job on the device, as of the newest wish. Steps of "slow" are disturbed by the
+// passes of the others.
 func (s *shared) beat() {
 	s.t.Helper()
 	s.now, s.step = s.now.Add(4*time.Second), s.step+10
-	for _, one := range s.look.tenants()[train.TuningKey("n", "gpu:0")] {
+	for _, one := range s.cache.tenants()[train.TuningKey("n", "gpu:0")] {
 		id := one.attempt.Job
 		if slices.Contains(s.mute, id) {
 			continue
@@ -119,7 +122,8 @@ func micro(t train.Tuning, job train.JobID) int {
 	return -1
 }
 
-// One planner begins what the next goes on with, and so through every trial. Then one of the jobs is killed in the middle of a round, and later another one.
+// One planner begins what the next goes on with, and so through every trial. Then one of the jobs is killed in the
+// middle of a round, and later another one.
 func TestJobsOnADeviceAreTuned(t *testing.T) {
 	s := newShared(t, "a", "b", "slow")
 	s.plain = []train.JobID{"slow"}
@@ -171,13 +175,13 @@ func TestAJobOnSeveralDevicesIsOnlyWatched(t *testing.T) {
 		t.Fatalf("it begins with %+v", first)
 	}
 	key := train.TuningKey("n", "gpu:1")
-	other := &tuner{known: map[string]bus.Entry[tune.Record]{train.TuningKey("n", "gpu:0"): {Value: s.record}}}
-	if !other.elsewhere(key, s.look.tenants()[key]) {
+	other := &tuner{known: map[string]bus.Entry[contract.TuningRound]{train.TuningKey("n", "gpu:0"): {Value: contract.TuningRound(s.record)}}}
+	if !other.elsewhere(key, s.cache.tenants()[key]) {
 		t.Error("both devices are tuned at the same time")
 	}
 	settled := s.settle()
-	other.known[train.TuningKey("n", "gpu:0")] = bus.Entry[tune.Record]{Value: s.record}
-	if micro(settled, "wide") != 0 || other.elsewhere(key, s.look.tenants()[key]) {
+	other.known[train.TuningKey("n", "gpu:0")] = bus.Entry[contract.TuningRound]{Value: contract.TuningRound(s.record)}
+	if micro(settled, "wide") != 0 || other.elsewhere(key, s.cache.tenants()[key]) {
 		t.Errorf("the other device waits for ever: %+v", settled)
 	}
 }
@@ -207,7 +211,7 @@ func TestNobodyIsWaitedForWithoutEnd(t *testing.T) {
 	}
 }
 
-// A job that compiles for long before its first step is tuned as soon as it tells of its steps.
+// A job that compiles for long before its first step is tuned as soon as it reports its steps.
 func TestWhoSpeaksLateIsTunedAfterAll(t *testing.T) {
 	s := newShared(t, "a", "slow")
 	s.plain, s.mute = []train.JobID{"a"}, []train.JobID{"slow"}
@@ -261,7 +265,8 @@ func TestAJobHasItsDeviceUntuned(t *testing.T) {
 	}
 }
 
-// The batch of a step grows only where the user allows it, its worth is known, and it fits into the job's part of the device.
+// The batch of a step grows only where the user allows it, its worth is known, and it fits into the job's part of
+// the device.
 func TestTheEffectiveBatchGrowsOnlyOnRequest(t *testing.T) {
 	bytes := train.Memory{FixedBytes: 100, SampleBytes: 10, Points: 2}
 	noise := train.Efficiency{Variance: 1000, Square: 1, BaseBatch: 32}
@@ -307,10 +312,10 @@ func TestTheEffectiveBatchGrowsOnlyOnRequest(t *testing.T) {
 func TestStepTimesAloneAreKnown(t *testing.T) {
 	s := newShared(t, "a", "b")
 	device := train.Device{ID: "gpu:0", Kind: train.KindGPU, Model: "M", Driver: "1"}
-	s.look.seeNode(s.now, bus.Entry[train.Node]{Key: "n", Value: train.Node{ID: "n", Devices: []train.Device{device}}}, false)
-	met := curve.NewMeetings(device.Type(), device.Driver, nil)
+	s.cache.observeNode(s.now, bus.Entry[train.Node]{Key: "n", Value: train.Node{ID: "n", Devices: []train.Device{device}}}, false)
+	met := curve.NewInterferenceRecord(device.Type(), device.Driver, nil)
 	see := func() {
-		s.look.seeMeetings(bus.Entry[curve.Meetings]{Key: curve.MeetingsKey(&device), Value: met.Clone()}, false)
+		s.cache.observeInterference(bus.Entry[curve.InterferenceRecord]{Key: curve.InterferenceKey(&device), Value: met.Clone()}, false)
 	}
 	see()
 	kind := curve.KindOf(admitted("a", 1).Spec)
@@ -318,7 +323,7 @@ func TestStepTimesAloneAreKnown(t *testing.T) {
 	met.Measured(kind.On(2), nil, 0.4)
 	see()
 	wide := train.Attempt{Job: "a", Number: 1, Node: "n", Devices: []train.DeviceID{"gpu:0", "gpu:1"}}
-	if got := s.look.alone(wide, admitted("a", 1)); got != 0.4 {
+	if got := s.cache.alone(wide, admitted("a", 1)); got != 0.4 {
 		t.Errorf("on two devices it takes %v s alone, want 0.4", got)
 	}
 	s.beat()
@@ -336,7 +341,7 @@ func TestStepTimesAloneAreKnown(t *testing.T) {
 // The micro-batch of a trial whose experiment chooses it is left alone, and its neighbours are tuned beside it.
 func TestTheMicroBatchOfATrialIsNotTuned(t *testing.T) {
 	s := newShared(t, "a", "slow", "trial")
-	s.look.seeSetting(bus.Entry[train.Setting]{Key: "trial", Value: train.Setting{Job: "trial", BatchSize: 32, Values: map[string]float64{"micro_batch": 8}}}, false)
+	s.cache.observeSetting(bus.Entry[train.Setting]{Key: "trial", Value: train.Setting{Job: "trial", BatchSize: 32, Values: map[string]float64{"micro_batch": 8}}}, false)
 	for round := 0; s.record.Settled.Code == ""; round++ {
 		if round > 100 {
 			t.Fatalf("never settles: %+v", s.record)

@@ -13,23 +13,25 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-// Bounds of what is kept of one job: beyond maxEpochRecords every second one of those before the newest recentEpochs goes.
+// Bounds on what is kept of one job: beyond maxEpochRecords, every second epoch before the newest recentEpochs is
+// dropped.
 const (
 	maxEpochRecords = 600
 	recentEpochs    = 200
 )
 
-// job is what was observed of one job that has not ended. It follows from the facts alone, so a restart finds the same.
+// job is what was observed of one job that has not ended. It follows from the facts alone, so a restart computes the
+// same.
 type job struct {
 	id      train.JobID
 	spec    train.Spec
 	history curve.History
-	// live are the step times since the last ended epoch; they are heartbeats, so after a restart they are gone.
+	// live are the step times since the last ended epoch. They come from heartbeats, so a restart loses them.
 	live []curve.StepSample
 
 	attempt    int
-	startedAt  time.Time // of the attempt that runs; zero between attempts
-	ranSeconds float64   // of the attempts that have ended
+	startedAt  time.Time // of the running attempt; zero between attempts
+	ranSeconds float64   // of the ended attempts
 	devices    int
 	epochsDone int
 	// epochAt is when the last epoch of this attempt ended; elapsed is how long the job had run by then.
@@ -37,22 +39,22 @@ type job struct {
 	elapsed float64
 
 	ended bool
-	// told is the newest estimate that was published; nil before the first.
-	told *event.Reestimated
+	// published is the newest published estimate; nil before the first.
+	published *event.Reestimated
 
-	// batch is how many samples a step of the attempt that runs has on each device.
+	// batch is the number of samples per step of the running attempt on each device.
 	batch int
-	// node, held and servers are what the attempt that runs was given; paces how fast its workers are.
+	// node, held and servers are what the running attempt was given; paces is how fast its workers are.
 	node    train.NodeID
 	held    []train.DeviceID
 	servers int
 	paces   map[int]curve.WorkerPace
-	// stragglers and converged were published.
+	// stragglers and converged have been published.
 	stragglers []train.Straggler
 	converged  bool
-	// lent are step times of jobs with the same signature, for configurations that this one has not run on.
-	lent []curve.StepSample
-	// peaks is the memory that jobs of the same family have needed.
+	// borrowed are step times of jobs with the same signature, for configurations that this one has not run on.
+	borrowed []curve.StepSample
+	// peaks is the memory that jobs of the same family needed.
 	peaks []curve.MemoryPoint
 }
 
@@ -60,7 +62,8 @@ func newJob(id train.JobID, spec train.Spec) *job {
 	return &job{id: id, spec: spec, devices: max(spec.MinDevices, 1), history: curve.History{Job: string(id), Kind: spec.SpeedKind(), BaseBatch: spec.BatchSize}}
 }
 
-// config is the job's configuration on so many devices; one node holds them all. How many servers an attempt has is open until its start is told.
+// config returns the job's configuration on a number of devices of one node. The number of servers is unknown until
+// the start of the attempt is published.
 func (j *job) config(attempt, devices int) train.Config {
 	c := train.Config{Workers: max(devices, 1), Nodes: 1, LocalBatch: j.spec.BatchSize}
 	if attempt == j.attempt {
@@ -70,15 +73,15 @@ func (j *job) config(attempt, devices int) train.Config {
 	return c
 }
 
-// stepsIn is the number of steps of an epoch.
+// stepsIn returns the number of steps of an epoch.
 func (j *job) stepsIn(c train.Config) float64 {
 	spec := j.spec
 	spec.BatchSize = c.LocalBatch
 	return spec.StepsIn(c)
 }
 
-// settleServers says how many servers there were in epochs that were told before the start of their attempt: the one comes from the job's code, the other from
-// the executor, and an epoch may be short.
+// settleServers sets the number of servers in epochs that arrived before the start of their attempt. Epochs come from
+// the job's code and starts from the executor, and an epoch may be short.
 func (j *job) settleServers(servers int) {
 	for i := range j.history.Epochs {
 		if c := &j.history.Epochs[i].Config; c.Servers == 0 {
@@ -93,7 +96,27 @@ func (j *job) settleServers(servers int) {
 	j.history.Steps = folded(j.history.Steps)
 }
 
-// tuned notes the batch size that the job got before its first attempt.
+// apply applies a fact that is neither an epoch nor the end of the job.
+func (j *job) apply(at time.Time, body any) {
+	switch b := body.(type) {
+	case *event.Tuned:
+		j.tuned(b)
+	case *event.Started:
+		j.started(at, b)
+	case *event.Preempted:
+		j.attemptEnded(at, b.Attempt)
+	case *event.AttemptLost:
+		j.attemptEnded(at, b.Attempt)
+	case *event.Reestimated:
+		j.published = b
+	case *event.Straggling:
+		j.straggled(b.Straggler)
+	case *event.Converged:
+		j.converged = true
+	}
+}
+
+// tuned records the batch size that the job got before its first attempt.
 func (j *job) tuned(b *event.Tuned) {
 	if b.BatchSize > 0 {
 		j.spec.BatchSize, j.history.BaseBatch = b.BatchSize, b.BatchSize
@@ -111,8 +134,8 @@ func (j *job) started(at time.Time, b *event.Started) {
 	j.settleServers(b.Servers)
 }
 
-// left closes the attempt that runs.
-func (j *job) left(at time.Time, attempt int) {
+// attemptEnded closes the running attempt.
+func (j *job) attemptEnded(at time.Time, attempt int) {
 	if attempt < j.attempt || j.startedAt.IsZero() {
 		return
 	}
@@ -120,7 +143,7 @@ func (j *job) left(at time.Time, attempt int) {
 	j.startedAt, j.epochAt, j.live, j.paces = time.Time{}, time.Time{}, nil, nil
 }
 
-// epochEnded adds an epoch; false for one that is known already.
+// epochEnded adds an epoch; it returns false if the epoch is known already.
 func (j *job) epochEnded(at time.Time, b *event.EpochEnded) bool {
 	if b.EpochsDone <= j.epochsDone {
 		return false
@@ -140,7 +163,7 @@ func (j *job) epochEnded(at time.Time, b *event.EpochEnded) bool {
 		record.Steps = int(j.stepsIn(record.Config))
 	}
 	j.history.Epochs = thin(append(j.history.Epochs, record))
-	// The epoch's own mean covers the heartbeats since the one before.
+	// The epoch's own mean covers the heartbeats since the previous epoch.
 	if b.StepSeconds > 0 {
 		j.live = []curve.StepSample{{Config: record.Config, StepSeconds: j.stepOfJob(b.StepSeconds, devices), Weight: float64(record.Steps)}}
 	}
@@ -153,7 +176,7 @@ func (j *job) epochEnded(at time.Time, b *event.EpochEnded) bool {
 	return true
 }
 
-// sinceLastEpoch stands in for the duration that a job does not tell; 0 where it cannot be known.
+// sinceLastEpoch estimates a duration that the job does not report; 0 if it cannot be known.
 func (j *job) sinceLastEpoch(at time.Time, b *event.EpochEnded) float64 {
 	from := j.epochAt
 	if from.IsZero() {
@@ -165,7 +188,7 @@ func (j *job) sinceLastEpoch(at time.Time, b *event.EpochEnded) float64 {
 	return math.Max(at.Sub(from).Seconds(), 0)
 }
 
-// stepped adds a heartbeat; false where it says nothing.
+// stepped adds a heartbeat; it returns false if the heartbeat is of no use.
 func (j *job) stepped(b event.Stepped) bool {
 	if b.Attempt != j.attempt || j.startedAt.IsZero() || !(b.StepSeconds > 0) {
 		return false
@@ -177,11 +200,12 @@ func (j *job) stepped(b event.Stepped) bool {
 	sample := curve.StepSample{Config: j.config(b.Attempt, devices), StepSeconds: j.stepOfJob(b.StepSeconds, devices), Weight: float64(max(b.Steps, 1))}
 	j.live = folded(append(j.live, sample))
 	j.remember(b.MemoryBytes)
-	j.pace(b)
+	j.observePace(b)
 	return true
 }
 
-// stepOfJob is the time between two steps of the whole job, where each process tells its own: asynchronous workers do not step together.
+// stepOfJob returns the time between two steps of the whole job if each process reports its own: asynchronous workers
+// do not step together.
 func (j *job) stepOfJob(seconds float64, workers int) float64 {
 	if j.history.Kind == train.SpeedServersAsync && j.spec.Launch == train.LaunchPerDevice {
 		return seconds / float64(max(workers, 1))
@@ -189,7 +213,7 @@ func (j *job) stepOfJob(seconds float64, workers int) float64 {
 	return seconds
 }
 
-// remember keeps the peak of the device memory with the batch that was submitted.
+// remember keeps the peak of the device memory with the submitted batch.
 func (j *job) remember(peak unit.Bytes) {
 	switch {
 	case peak <= 0 || j.batch > 0:
@@ -200,17 +224,18 @@ func (j *job) remember(peak unit.Bytes) {
 	}
 }
 
-// model is what the history teaches now.
+// model fits a model to the history.
 func (j *job) model() train.Model {
 	h := j.history
 	h.Steps = folded(slices.Concat(h.Steps, j.live))
 	h.Memory = slices.Concat(h.Memory, j.peaks)
-	m := curve.Refit(h.With(j.lent))
+	m := curve.Refit(h.With(j.borrowed))
 	m.Stragglers = j.stragglers
 	return m
 }
 
-// estimate is the run time as it looks at the end of the last epoch. False before one has ended, or where nothing is known of the speed.
+// estimate returns the run time as of the end of the last epoch. It returns false before one has ended, or if the
+// speed is unknown.
 func (j *job) estimate(m train.Model) (event.Reestimated, bool) {
 	left, known := m.RemainingSeconds(j.config(j.attempt, j.devices), float64(j.epochsDone), j.spec.StopRule(), j.stepsIn)
 	if !known || j.epochsDone < 1 {
@@ -230,18 +255,18 @@ func (j *job) estimate(m train.Model) (event.Reestimated, bool) {
 	return r, true
 }
 
-// changeWorthTelling is the relative change of the total below which nobody is told.
-const changeWorthTelling = 0.05
+// worthPublishing is the relative change of the total below which an estimate is not published.
+const worthPublishing = 0.05
 
-// news says whether an estimate tells something that the last one did not.
-func (j *job) news(r event.Reestimated) bool {
-	if j.told == nil || j.told.PriorityPenalty != r.PriorityPenalty {
+// differs reports whether an estimate says something that the published one does not.
+func (j *job) differs(r event.Reestimated) bool {
+	if j.published == nil || j.published.PriorityPenalty != r.PriorityPenalty {
 		return true
 	}
-	return math.Abs(r.TotalSeconds-j.told.TotalSeconds) > changeWorthTelling*j.told.TotalSeconds
+	return math.Abs(r.TotalSeconds-j.published.TotalSeconds) > worthPublishing*j.published.TotalSeconds
 }
 
-// thin bounds the epochs that are kept: the old ones, which a curve needs least, lose every second one.
+// thin bounds the kept epochs: of the old ones, which a curve needs least, every second one is dropped.
 func thin(epochs []curve.EpochRecord) []curve.EpochRecord {
 	if len(epochs) <= maxEpochRecords {
 		return epochs
@@ -256,7 +281,7 @@ func thin(epochs []curve.EpochRecord) []curve.EpochRecord {
 	return kept
 }
 
-// folded is one sample for each configuration.
+// folded merges samples into one for each configuration.
 func folded(samples []curve.StepSample) []curve.StepSample {
 	measured := curve.Fold(samples)
 	kept := make([]curve.StepSample, len(measured))

@@ -41,7 +41,7 @@ func TestEpochsBecomeAModel(t *testing.T) {
 	if m.Job != "a" || m.EpochSeconds != 20 || m.EpochsSeen != 4 || m.Convergence == nil || m.Memory == nil {
 		t.Fatalf("model %+v", m)
 	}
-	// An epoch of 100 steps in 20 s, without a step time of its own.
+	// An epoch of 100 steps in 20 s, without its own step time.
 	if got := m.Speed.StepSeconds(j.config(j.attempt, 1)); math.Abs(got-0.2) > 1e-9 {
 		t.Fatalf("%v s a step, want 0.2", got)
 	}
@@ -56,7 +56,8 @@ func TestEpochsBecomeAModel(t *testing.T) {
 	}
 }
 
-// A trial on twice the devices has half the samples on each: what it shows is of that batch, and its epoch has as many steps as before.
+// A trial on twice the devices has half the samples on each. Its epochs count for that batch and have as many steps
+// as before.
 func TestAnAttemptHasABatchOfItsOwn(t *testing.T) {
 	j := newJob("a", spec())
 	for attempt, devices := range []int{1, 2} {
@@ -92,7 +93,7 @@ func TestHeartbeatsTeachBeforeTheFirstEpoch(t *testing.T) {
 	if _, known := j.estimate(m); known {
 		t.Fatal("an estimate before the first epoch")
 	}
-	// The epoch's own mean takes the place of its heartbeats, so that a restart, which does not see them, learns the same.
+	// The epoch's own mean replaces its heartbeats, so that a restart, which does not see them, learns the same.
 	j.epochEnded(after(40), &event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 40, StepSeconds: 0.35, Steps: 100, Devices: 1})
 	if got := j.model().Speed.StepSeconds(j.config(j.attempt, 1)); math.Abs(got-0.35) > 1e-9 {
 		t.Fatalf("%v s a step, want 0.35", got)
@@ -102,13 +103,13 @@ func TestHeartbeatsTeachBeforeTheFirstEpoch(t *testing.T) {
 	}
 }
 
-func TestDurationsThatAreNotToldComeFromTheFacts(t *testing.T) {
+func TestMissingDurationsComeFromTheFacts(t *testing.T) {
 	j := newJob("a", spec())
 	j.started(after(0), &event.Started{Attempt: 1, Devices: []train.DeviceID{"cpu:0"}})
 	j.epochEnded(after(12), &event.EpochEnded{Attempt: 1, EpochsDone: 1})
 	j.epochEnded(after(22), &event.EpochEnded{Attempt: 1, EpochsDone: 2})
-	j.epochEnded(after(50), &event.EpochEnded{Attempt: 1, EpochsDone: 4}) // one was not told: its share is not known
-	j.left(after(51), 1)
+	j.epochEnded(after(50), &event.EpochEnded{Attempt: 1, EpochsDone: 4}) // one epoch is missing: its share is unknown
+	j.attemptEnded(after(51), 1)
 	j.started(after(60), &event.Started{Attempt: 2, Devices: []train.DeviceID{"cpu:0", "cpu:1"}, EpochsDone: 4})
 	j.epochEnded(after(67), &event.EpochEnded{Attempt: 2, EpochsDone: 5})
 	var got []string
@@ -123,12 +124,12 @@ func TestDurationsThatAreNotToldComeFromTheFacts(t *testing.T) {
 		t.Fatalf("%v s elapsed, want 58", j.elapsed)
 	}
 	// A late end of the first attempt closes nothing.
-	if j.left(after(70), 1); j.startedAt.IsZero() {
+	if j.attemptEnded(after(70), 1); j.startedAt.IsZero() {
 		t.Fatal("an old attempt ended the new one")
 	}
 }
 
-func TestAnEpochIsToldBeforeTheStartOfItsAttempt(t *testing.T) {
+func TestAnEpochMayArriveBeforeTheStartOfItsAttempt(t *testing.T) {
 	s := spec()
 	s.Strategy = train.StrategyParameterServer
 	j := newJob("a", s)
@@ -161,7 +162,7 @@ func TestAJobThatOutrunsItsEstimateLosesPriority(t *testing.T) {
 		{0, 1, 0, ""},
 		{12, 1, 0, ""},
 		{9, 5, 0, ""}, // 11 % more is within the tolerance
-		{8, 1, 0, ""}, // one epoch is not enough to say so
+		{8, 1, 0, ""}, // one epoch is not enough
 		{8, 5, 1, "will run for about 10.0 h, 25 % more than the 8 h that were estimated: its priority is lowered by 1"},
 		{4, 1, 2, "will run for about 10.0 h, 150 % more than the 4 h that were estimated: its priority is lowered by 2"},
 		{1.5, 1, 3, "will run for about 10.0 h, 567 % more than the 1.5 h that were estimated: its priority is lowered by 3"},
@@ -180,16 +181,16 @@ func TestAJobThatOutrunsItsEstimateLosesPriority(t *testing.T) {
 	}
 }
 
-func TestOnlyNewsIsTold(t *testing.T) {
+func TestOnlyChangesArePublished(t *testing.T) {
 	j := newJob("a", spec())
 	first := event.Reestimated{TotalSeconds: 100}
-	if !j.news(first) {
-		t.Fatal("the first estimate is news")
+	if !j.differs(first) {
+		t.Fatal("the first estimate has to be published")
 	}
-	j.told = &first
+	j.published = &first
 	for _, tc := range []struct {
-		next event.Reestimated
-		news bool
+		next    event.Reestimated
+		differs bool
 	}{
 		{event.Reestimated{TotalSeconds: 105}, false},
 		{event.Reestimated{TotalSeconds: 106}, true},
@@ -197,8 +198,8 @@ func TestOnlyNewsIsTold(t *testing.T) {
 		{event.Reestimated{TotalSeconds: 100, PriorityPenalty: 1}, true},
 		{event.Reestimated{TotalSeconds: 100, EpochsDone: 9}, false},
 	} {
-		if j.news(tc.next) != tc.news {
-			t.Errorf("%+v: news is %v", tc.next, !tc.news)
+		if j.differs(tc.next) != tc.differs {
+			t.Errorf("%+v: news is %v", tc.next, !tc.differs)
 		}
 	}
 }
@@ -224,8 +225,8 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestWhateverIsToldTheEstimateHasSense draws facts without order.
-func TestWhateverIsToldTheEstimateHasSense(t *testing.T) {
+// TestWhateverIsReportedTheEstimateHasSense draws facts without order.
+func TestWhateverIsReportedTheEstimateHasSense(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := spec()
 		s.EstimatedHours = rapid.SampledFrom([]float64{0, 1.5, 100}).Draw(t, "hours")
@@ -237,7 +238,7 @@ func TestWhateverIsToldTheEstimateHasSense(t *testing.T) {
 			case 0:
 				j.started(at, &event.Started{Attempt: number.Draw(t, "attempt"), Devices: make([]train.DeviceID, rapid.IntRange(0, 3).Draw(t, "devices"))})
 			case 1:
-				j.left(at, number.Draw(t, "attempt"))
+				j.attemptEnded(at, number.Draw(t, "attempt"))
 			case 2:
 				j.stepped(event.Stepped{Attempt: number.Draw(t, "attempt"), StepSeconds: seconds.Draw(t, "step"), Devices: number.Draw(t, "devices"), Steps: number.Draw(t, "steps")})
 			default:

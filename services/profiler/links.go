@@ -14,44 +14,46 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/profiler/linkhealth"
 )
 
-// watchman judges each window of probes, and tells which links lose or delay packets.
-type watchman struct {
+// linkMonitor judges each window of probes, and publishes which links lose or delay packets.
+type linkMonitor struct {
 	bus   *bus.Bus
 	lists *bus.KV[train.Pinglist]
 	links *bus.KV[train.Link]
 	log   *slog.Logger
 	loss  *prometheus.GaugeVec
-	// ailing are the nodes of which nothing can be judged.
-	ailing *prometheus.GaugeVec
-	delay  *prometheus.GaugeVec
+	// unhealthy are the nodes whose probes cannot be judged.
+	unhealthy *prometheus.GaugeVec
+	delay     *prometheus.GaugeVec
 
 	mu    sync.Mutex
 	watch *linkhealth.Watch
 }
 
-func newWatchman(ctx context.Context, b *bus.Bus, log *slog.Logger, metrics prometheus.Registerer) (*watchman, error) {
+func newLinkMonitor(ctx context.Context, b *bus.Bus, log *slog.Logger, metrics prometheus.Registerer) (*linkMonitor, error) {
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	}
-	w := &watchman{
+	w := &linkMonitor{
 		bus: b, log: log, watch: linkhealth.New(),
-		loss:   gauge("switchyard_profiler_link_loss_ratio", "Part of the packets that a degraded link of the network loses.", "link"),
-		delay:  gauge("switchyard_profiler_link_delay_seconds", "How much longer than usual packets take over a slow link of the network.", "link"),
-		ailing: gauge("switchyard_profiler_probe_node_ailing", "1 for a node whose probes say nothing of links: Silent, Stalled or ClockSkew.", "node", "why"),
+		loss:      gauge("switchyard_profiler_link_loss_ratio", "Part of the packets that a degraded link of the network loses.", "link"),
+		delay:     gauge("switchyard_profiler_link_delay_seconds", "How much longer than usual packets take over a slow link of the network.", "link"),
+		unhealthy: gauge("switchyard_profiler_probe_node_ailing", "1 for a node whose probes cannot be judged: Silent, Stalled or ClockSkew.", "node", "why"),
 	}
-	metrics.MustRegister(w.loss, w.delay, w.ailing)
+	metrics.MustRegister(w.loss, w.delay, w.unhealthy)
 	var errs [2]error
-	w.lists, errs[0] = bus.OpenKV[train.Pinglist](ctx, b, event.BucketProbes)
-	w.links, errs[1] = bus.OpenKV[train.Link](ctx, b, event.BucketLinks)
+	w.lists, errs[0] = bus.OpenKV(ctx, b, contract.Probes)
+	w.links, errs[1] = bus.OpenKV(ctx, b, contract.Links)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
-	// What was degraded before a restart stays so until probes say otherwise.
+	// A link that was degraded before a restart stays so until probes show otherwise.
 	entries, err := w.links.List(ctx)
 	if err != nil {
 		return nil, err
@@ -65,17 +67,17 @@ func newWatchman(ctx context.Context, b *bus.Bus, log *slog.Logger, metrics prom
 }
 
 // run judges until ctx ends.
-func (w *watchman) run(ctx context.Context) error {
+func (w *linkMonitor) run(ctx context.Context) error {
 	work := pool.New().WithContext(ctx).WithCancelOnError()
-	work.Go(func(ctx context.Context) error { return w.lists.Watch(ctx, w.seeList, nil) })
+	work.Go(func(ctx context.Context) error { return w.lists.Watch(ctx, w.onList, nil) })
 	work.Go(func(ctx context.Context) error {
-		return w.bus.Follow(ctx, event.StreamSamples, []string{"yard.probe.*.counted.v1"}, 0, w.seeCounts)
+		return w.bus.Follow(ctx, event.StreamSamples, []string{"yard.probe.*.counted.v1"}, 0, w.onCounts)
 	})
 	work.Go(w.judge)
 	return work.Wait()
 }
 
-func (w *watchman) seeList(e bus.Entry[train.Pinglist], deleted bool) {
+func (w *linkMonitor) onList(e bus.Entry[train.Pinglist], deleted bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	list := &e.Value
@@ -85,10 +87,10 @@ func (w *watchman) seeList(e bus.Entry[train.Pinglist], deleted bool) {
 	w.watch.Use(train.NodeID(e.Key), list)
 }
 
-func (w *watchman) seeCounts(m bus.Message) {
+func (w *linkMonitor) onCounts(m bus.Message) {
 	c, err := event.Decode[event.ProbesCounted](m.Data)
 	if err != nil || m.ParseErr != nil {
-		w.log.Debug("counts of probes are not read", "subject", m.Subject, "error", errors.Join(err, m.ParseErr))
+		w.log.Debug("counts of probes ignored", "subject", m.Subject, "error", errors.Join(err, m.ParseErr))
 		return
 	}
 	w.mu.Lock()
@@ -96,111 +98,108 @@ func (w *watchman) seeCounts(m bus.Message) {
 	w.watch.Counted(train.NodeID(m.Parsed.ID), c, time.Now())
 }
 
-// judgeEvery is how often it is looked whether a slot was reported.
-const judgeEvery = 500 * time.Millisecond
+// judgeInterval is how often the monitor checks whether a slot was reported.
+const judgeInterval = 500 * time.Millisecond
 
-// judge judges slot by slot. What could not be told is told again at the next tick.
-func (w *watchman) judge(ctx context.Context) error {
-	tick := time.NewTicker(judgeEvery)
-	defer tick.Stop()
-	var left untold
-	var ailing []train.AilingNode
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+// judge judges slot by slot. What could not be published is retried at the next tick.
+func (w *linkMonitor) judge(ctx context.Context) error {
+	var left unpublished
+	var unhealthy []train.UnhealthyNode
+	for range tick.After(ctx, judgeInterval) {
 		w.mu.Lock()
-		turns, slot, judged := w.watch.Next(time.Now())
-		shown, before := w.watch.Links(), ailing
+		changes, slot, judged := w.watch.Next(time.Now())
+		shown, before := w.watch.Links(), unhealthy
 		if judged {
-			ailing = w.watch.Ailing(slot)
+			unhealthy = w.watch.Unhealthy(slot)
 		}
 		w.mu.Unlock()
 		if judged {
-			w.tellAiling(before, ailing)
-			w.show(ctx, slot, shown, ailing)
+			w.logUnhealthy(before, unhealthy)
+			w.show(ctx, slot, shown, unhealthy)
 		}
-		left = w.tellAll(ctx, left.add(turns, slot))
+		left = w.publishAll(ctx, left.add(changes, slot))
 	}
+	return nil
 }
 
-// tellAll tells of turns, as far as the bus takes them in time: the next slot must be judged.
-func (w *watchman) tellAll(ctx context.Context, turns untold) untold {
+// publishAll publishes changes as far as the bus takes them in time, because the next slot must be judged.
+func (w *linkMonitor) publishAll(ctx context.Context, changes unpublished) unpublished {
 	within, cancel := context.WithTimeout(ctx, train.ProbeSlot/2)
 	defer cancel()
-	return turns.each(func(t turn) error {
-		err := w.tell(within, t.Turn, t.slot)
+	return changes.each(func(t change) error {
+		err := w.publish(within, t.Transition, t.slot)
 		if err != nil && !t.tried && ctx.Err() == nil {
-			w.log.Warn("the state of a link is not told yet", "link", t.Link.ID, "error", err)
+			w.log.Warn("the state of a link is not published yet", "link", t.Link.ID, "error", err)
 		}
 		return err
 	})
 }
 
-// tellAiling says which nodes have come to ail, or do so no more.
-func (w *watchman) tellAiling(before, now []train.AilingNode) {
-	without := func(all, others []train.AilingNode) []train.AilingNode {
-		return slices.DeleteFunc(slices.Clone(all), func(a train.AilingNode) bool {
-			return slices.ContainsFunc(others, func(o train.AilingNode) bool { return o.Node == a.Node && o.Why == a.Why })
+// logUnhealthy logs which nodes have become unhealthy or healthy.
+func (w *linkMonitor) logUnhealthy(before, now []train.UnhealthyNode) {
+	without := func(all, others []train.UnhealthyNode) []train.UnhealthyNode {
+		return slices.DeleteFunc(slices.Clone(all), func(a train.UnhealthyNode) bool {
+			return slices.ContainsFunc(others, func(o train.UnhealthyNode) bool { return o.Node == a.Node && o.Why == a.Why })
 		})
 	}
 	for _, a := range without(now, before) {
-		w.ailing.WithLabelValues(string(a.Node), string(a.Why)).Set(1)
-		w.log.Warn("probes of a node say nothing of links", "node", a.Node, "why", a.Why, "behind_seconds", a.BehindSeconds)
+		w.unhealthy.WithLabelValues(string(a.Node), string(a.Why)).Set(1)
+		w.log.Warn("probes of a node cannot be judged", "node", a.Node, "why", a.Why, "behind_seconds", a.BehindSeconds)
 	}
 	for _, a := range without(before, now) {
-		w.ailing.DeleteLabelValues(string(a.Node), string(a.Why))
+		w.unhealthy.DeleteLabelValues(string(a.Node), string(a.Why))
 		w.log.Info("probes of a node are judged again", "node", a.Node, "was", a.Why)
 	}
 }
 
-// shownTogether is how many links are told of in one message: with the nodes of a large cluster it is still smaller than what the bus takes.
-const shownTogether = 500
+// linksPerMessage is how many links are described in one message. With the nodes of a large cluster the message is
+// still smaller than the bus allows.
+const linksPerMessage = 500
 
-// show publishes what a window showed of each link, and which nodes ail. That is for records and readers: what is not told now is not told later.
-func (w *watchman) show(ctx context.Context, slot int64, links []train.LinkWindow, ailing []train.AilingNode) {
+// show publishes what a window showed of each link, and which nodes are unhealthy. It is for records and readers, so
+// a failure is not retried.
+func (w *linkMonitor) show(ctx context.Context, slot int64, links []train.LinkWindow, unhealthy []train.UnhealthyNode) {
 	part := 0
-	for some := range slices.Chunk(links, shownTogether) {
+	for some := range slices.Chunk(links, linksPerMessage) {
 		within, cancel := context.WithTimeout(ctx, train.ProbeSlot/2)
 		err := w.bus.Publish(within, event.Fact{
-			Subject: event.JudgedSubject(part), Key: fmt.Sprintf("net/judged/%d/%d", slot, part), Body: event.LinksJudged{Slot: slot, Links: some, Ailing: ailing},
+			Subject: event.JudgedSubject(part), Key: fmt.Sprintf("net/judged/%d/%d", slot, part), Body: event.LinksJudged{Slot: slot, Links: some, Ailing: unhealthy},
 		})
 		cancel()
 		if err != nil && ctx.Err() == nil {
-			w.log.Warn("what a window showed is lost", "slot", slot, "error", err)
+			w.log.Warn("results of a window are lost", "slot", slot, "error", err)
 			return
 		}
-		part, ailing = part+1, nil // which the first part has told
+		part, unhealthy = part+1, nil // the first part has them
 	}
 }
 
-// untold are the turns that are still to be told, oldest first.
-type untold []turn
+// unpublished are the changes that still have to be published, oldest first.
+type unpublished []change
 
-type turn struct {
-	linkhealth.Turn
+type change struct {
+	linkhealth.Transition
 	slot int64
-	// tried is set where it could not be told before.
+	// tried is set if publishing failed before.
 	tried bool
 }
 
-// add takes up the turns of a slot. What they measure anew replaces what was measured before, so that little is kept however long nothing can be told.
-func (u untold) add(turns []linkhealth.Turn, slot int64) untold {
-	for _, t := range turns {
-		u = slices.DeleteFunc(u, func(old turn) bool { return old.Link.ID == t.Link.ID && !old.News })
-		u = append(u, turn{Turn: t, slot: slot})
+// add adds the changes of a slot. A new measurement replaces an unpublished older one of the same link, so the list
+// stays short however long the bus is unreachable.
+func (u unpublished) add(changes []linkhealth.Transition, slot int64) unpublished {
+	for _, t := range changes {
+		u = slices.DeleteFunc(u, func(old change) bool { return old.Link.ID == t.Link.ID && !old.Changed })
+		u = append(u, change{Transition: t, slot: slot})
 	}
 	return u
 }
 
-// each tells every turn and gives those that could not be told. A link's later turns wait for its earlier ones.
-func (u untold) each(tell func(turn) error) untold {
-	var left untold
+// each publishes every change and returns those that failed. A link's later changes wait for its earlier ones.
+func (u unpublished) each(publish func(change) error) unpublished {
+	var left unpublished
 	for _, t := range u {
-		waits := slices.ContainsFunc(left, func(earlier turn) bool { return earlier.Link.ID == t.Link.ID })
-		if waits || tell(t) != nil {
+		waits := slices.ContainsFunc(left, func(earlier change) bool { return earlier.Link.ID == t.Link.ID })
+		if waits || publish(t) != nil {
 			t.tried = t.tried || !waits
 			left = append(left, t)
 		}
@@ -208,10 +207,10 @@ func (u untold) each(tell func(turn) error) untold {
 	return left
 }
 
-// tell publishes what has turned, and keeps the record of the link.
-func (w *watchman) tell(ctx context.Context, t linkhealth.Turn, slot int64) error {
+// publish publishes a change, and updates the record of the link.
+func (w *linkMonitor) publish(ctx context.Context, t linkhealth.Transition, slot int64) error {
 	l := t.Link
-	if t.News {
+	if t.Changed {
 		fact, body := event.FactDegraded, any(event.LinkDegraded{Link: l})
 		if !l.Degraded {
 			fact, body = event.FactRecovered, event.LinkRecovered{Link: l}
@@ -223,7 +222,7 @@ func (w *watchman) tell(ctx context.Context, t linkhealth.Turn, slot int64) erro
 		if err != nil {
 			return err
 		}
-		w.log.Info("link has turned", "link", l.ID, "fact", fact, "kind", l.Kind, "trouble", l.Trouble(), "confidence", l.Confidence, "probes", l.Probes)
+		w.log.Info("link state changed", "link", l.ID, "fact", fact, "kind", l.Kind, "trouble", l.Trouble(), "confidence", l.Confidence, "probes", l.Probes)
 	}
 	w.loss.DeleteLabelValues(l.ID)
 	w.delay.DeleteLabelValues(l.ID)

@@ -1,5 +1,6 @@
-// Package profiler learns how each job behaves while it runs: it fits a model of convergence, speed and memory from the epochs and steps that are told,
-// keeps it for the planner, and corrects the estimate of the whole run. It decides nothing from the models.
+// Package profiler learns how each job behaves while it runs. It fits a model of convergence, speed and memory to the
+// reported epochs and steps, stores it for the planner, and corrects the estimate of the whole run. It decides
+// nothing from the models.
 package profiler
 
 import (
@@ -13,41 +14,30 @@ import (
 	"time"
 
 	"github.com/sourcegraph/conc/pool"
-	"github.com/spf13/pflag"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // Service is the profiling service.
-type Service struct {
-	refitInterval time.Duration
-}
+type Service struct{ config settings.Profiler }
 
-// New makes the service; its flags fill it.
-func New() *Service { return &Service{} }
+// New makes the service.
+func New(c settings.Profiler) *Service { return &Service{config: c} }
 
-// Name is the service's name on the bus.
+// Name returns the service's name on the bus.
 func (s *Service) Name() string { return "profiler" }
 
-// Task is the same for all processes: one at a time works.
+// Task is the same for all processes, so one of them works at a time.
 func (s *Service) Task(run.Common) string { return s.Name() }
 
-// Flags declares how often heartbeats lead to a new fit.
-func (s *Service) Flags(fs *pflag.FlagSet) {
-	fs.DurationVar(&s.refitInterval, "refit-interval", 3*time.Second, "least time between two fits of a job from heartbeats alone; an ended epoch leads to one at once")
-}
-
-// Validate names every wrong setting at once.
-func (s *Service) Validate(run.Common) error {
-	if s.refitInterval < 100*time.Millisecond || s.refitInterval > time.Hour {
-		return fmt.Errorf("--refit-interval %s: want 100ms to 1h", s.refitInterval)
-	}
-	return nil
-}
+// Validate has nothing to check: every setting was checked alone.
+func (s *Service) Validate(run.Common) error { return nil }
 
 // Run follows the facts of jobs and their heartbeats until ctx ends.
 func (s *Service) Run(ctx context.Context, p run.Process) error {
@@ -56,42 +46,42 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	defer b.Close()
-	t, err := newTeacher(ctx, b, p)
+	st, err := newStore(ctx, b, p)
 	if err != nil {
 		return err
 	}
-	if err := t.readMeetings(ctx); err != nil {
+	if err := st.readInterference(ctx); err != nil {
 		return err
 	}
-	last, err := t.newest(ctx)
+	last, err := st.newest(ctx)
 	if err != nil {
 		return err
 	}
-	network, err := newWatchman(ctx, b, p.Log, p.Metrics)
+	network, err := newLinkMonitor(ctx, b, p.Log, p.Metrics)
 	if err != nil {
 		return err
 	}
 	caughtUp := make(chan struct{})
 	running := pool.New().WithContext(ctx).WithCancelOnError()
 	running.Go(network.run)
-	running.Go(func(ctx context.Context) error { return bus.ForgetEnded(ctx, t.models, t.jobs) })
-	running.Go(func(ctx context.Context) error { return t.nodes.Watch(ctx, t.learner.seeNode, nil) })
+	running.Go(func(ctx context.Context) error { return bus.ForgetEnded(ctx, st.models, st.jobs) })
+	running.Go(func(ctx context.Context) error { return st.nodes.Watch(ctx, st.estimator.onNode, nil) })
 	running.Go(func(ctx context.Context) error {
-		return t.followJobs(ctx, last, sync.OnceFunc(func() { close(caughtUp) }))
+		return st.followJobs(ctx, last, sync.OnceFunc(func() { close(caughtUp) }))
 	})
 	running.Go(func(ctx context.Context) error {
-		return b.Follow(ctx, event.StreamSamples, []string{"yard.sample.*.stepped.v1"}, 0, func(m bus.Message) { t.ignore(m, t.learner.sample(m)) })
+		return b.Follow(ctx, event.StreamSamples, []string{"yard.sample.*.stepped.v1"}, 0, func(m bus.Message) { st.ignore(m, st.estimator.sample(m)) })
 	})
 	running.Go(func(ctx context.Context) error {
-		// A fit of half the past would publish estimates that were overtaken long ago.
+		// A fit of half the past would publish outdated estimates.
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-caughtUp:
 		}
-		t.learner.arrive()
+		st.estimator.caughtUp()
 		p.Started()
-		return t.teach(ctx, s.refitInterval)
+		return st.run(ctx, s.config.RefitInterval)
 	})
 	return running.Wait()
 }
@@ -104,47 +94,47 @@ func filters() []string {
 	return all
 }
 
-// teacher stores what the learner knows.
-type teacher struct {
-	bus      *bus.Bus
-	models   *bus.KV[train.Model]
-	jobs     *bus.KV[train.Job]
-	nodes    *bus.KV[train.Node]
-	meetings *bus.KV[curve.Meetings]
-	learner  *learner
-	log      *slog.Logger
-	meters   *meters
+// store writes what the estimator has learned to the bus.
+type store struct {
+	bus          *bus.Bus
+	models       *bus.KV[train.Model]
+	jobs         *bus.KV[train.Job]
+	nodes        *bus.KV[train.Node]
+	interference *bus.KV[curve.InterferenceRecord]
+	estimator    *estimator
+	log          *slog.Logger
+	metrics      *metrics
 }
 
-func newTeacher(ctx context.Context, b *bus.Bus, p run.Process) (*teacher, error) {
-	t := &teacher{bus: b, learner: newLearner(), log: p.Log, meters: newMeters()}
-	t.meters.register(p.Metrics, t.learner.size)
+func newStore(ctx context.Context, b *bus.Bus, p run.Process) (*store, error) {
+	s := &store{bus: b, estimator: newEstimator(), log: p.Log, metrics: newMetrics()}
+	s.metrics.register(p.Metrics, s.estimator.size)
 	var errs [4]error
-	t.models, errs[0] = bus.OpenKV[train.Model](ctx, b, event.BucketModels)
-	t.jobs, errs[1] = bus.OpenKV[train.Job](ctx, b, event.BucketJobs)
-	t.nodes, errs[2] = bus.OpenKV[train.Node](ctx, b, event.BucketNodes)
-	t.meetings, errs[3] = bus.OpenKV[curve.Meetings](ctx, b, event.BucketMeetings)
-	return t, errors.Join(errs[:]...)
+	s.models, errs[0] = bus.OpenKV(ctx, b, contract.Models)
+	s.jobs, errs[1] = bus.OpenKV(ctx, b, contract.Jobs)
+	s.nodes, errs[2] = bus.OpenKV(ctx, b, contract.Nodes)
+	s.interference, errs[3] = bus.OpenKV(ctx, b, contract.Interference)
+	return s, errors.Join(errs[:]...)
 }
 
-// followJobs enters the facts of jobs, all that there are and those to come, and calls caughtUp when it has come to the last of the past ones.
-func (t *teacher) followJobs(ctx context.Context, last uint64, caughtUp func()) error {
+// followJobs applies all past and future facts of jobs. It calls caughtUp after the last past one.
+func (s *store) followJobs(ctx context.Context, last uint64, caughtUp func()) error {
 	if last == 0 {
 		caughtUp()
 	}
-	return t.bus.Follow(ctx, event.StreamJobs, filters(), 1, func(m bus.Message) {
-		t.ignore(m, t.learner.fact(m))
+	return s.bus.Follow(ctx, event.StreamJobs, filters(), 1, func(m bus.Message) {
+		s.ignore(m, s.estimator.fact(m))
 		if m.Sequence >= last {
 			caughtUp()
 		}
 	})
 }
 
-// newest is the sequence of the newest fact that Follow will hand out; 0 when there is none.
-func (t *teacher) newest(ctx context.Context) (uint64, error) {
+// newest returns the sequence of the newest fact that Follow will deliver; 0 if there is none.
+func (s *store) newest(ctx context.Context) (uint64, error) {
 	var last uint64
-	for _, s := range subjects() {
-		m, err := t.bus.Last(ctx, event.StreamJobs, s)
+	for _, subject := range subjects() {
+		m, err := s.bus.Last(ctx, event.StreamJobs, subject)
 		if err != nil && !errors.Is(err, bus.ErrNotFound) {
 			return 0, err
 		}
@@ -153,15 +143,15 @@ func (t *teacher) newest(ctx context.Context) (uint64, error) {
 	return last, nil
 }
 
-// ignore logs a message that teaches nothing; admission sets aside what is wrong with it.
-func (t *teacher) ignore(m bus.Message, err error) {
+// ignore logs a message that is of no use; admission handles what is wrong with it.
+func (s *store) ignore(m bus.Message, err error) {
 	if err != nil {
-		t.log.Debug("message teaches nothing", "subject", m.Subject, "sequence", m.Sequence, "reason", err)
+		s.log.Debug("message ignored", "subject", m.Subject, "sequence", m.Sequence, "reason", err)
 	}
 }
 
-// teach stores news as they come, and what heartbeats say at intervals.
-func (t *teacher) teach(ctx context.Context, interval time.Duration) error {
+// run stores changes as they come, and what heartbeats show at intervals.
+func (s *store) run(ctx context.Context, interval time.Duration) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
@@ -169,45 +159,45 @@ func (t *teacher) teach(ctx context.Context, interval time.Duration) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-t.learner.wake:
+		case <-s.estimator.wake:
 		case <-tick.C:
 			withSamples = true
-			if err := t.storeMeetings(ctx); err != nil && ctx.Err() == nil {
-				t.log.Warn("measurements are stored later", "error", err)
+			if err := s.storeInterference(ctx); err != nil && ctx.Err() == nil {
+				s.log.Warn("storing measurements is retried", "error", err)
 			}
 		}
-		for _, id := range t.learner.due(withSamples) {
-			if err := t.store(ctx, id); err != nil && ctx.Err() == nil {
-				t.log.Warn("lesson postponed", "job", id, "error", err)
-				t.learner.again(id)
+		for _, id := range s.estimator.due(withSamples) {
+			if err := s.save(ctx, id); err != nil && ctx.Err() == nil {
+				s.log.Warn("update postponed", "job", id, "error", err)
+				s.estimator.requeue(id)
 			}
 		}
 	}
 }
 
-// store writes the model of a job and tells an estimate that is news.
-func (t *teacher) store(ctx context.Context, id train.JobID) error {
+// save writes the model of a job and publishes what changed.
+func (s *store) save(ctx context.Context, id train.JobID) error {
 	begun := time.Now()
-	out, alive := t.learner.lesson(id)
+	out, alive := s.estimator.update(id)
 	if !alive {
 		return nil
 	}
-	t.meters.fitted(time.Since(begun))
+	s.metrics.fitted(time.Since(begun))
 	want, err := json.Marshal(out.model)
 	if err != nil {
 		return fmt.Errorf("encode the model of %s: %w", id, err)
 	}
-	_, err = t.models.Modify(ctx, string(id), func(m *train.Model) (bool, error) {
+	_, err = s.models.Modify(ctx, string(id), func(m *train.Model) (bool, error) {
 		found, err := json.Marshal(*m)
 		if err != nil || bytes.Equal(found, want) {
 			return false, err
 		}
 		*m = out.model
-		t.meters.models.Inc()
+		s.metrics.models.Inc()
 		return true, nil
 	})
 	if err != nil {
 		return err
 	}
-	return errors.Join(t.tellEstimate(ctx, id, out.estimate), t.tellStraggler(ctx, id, out.straggling), t.tellConverged(ctx, id, out.converged))
+	return errors.Join(s.publishEstimate(ctx, id, out.estimate), s.publishStraggler(ctx, id, out.straggling), s.publishConverged(ctx, id, out.converged))
 }

@@ -8,16 +8,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// bench is a server with a test's own connection, which speaks for every service.
+// bench is a server with the test's own connection, which publishes for every service.
 type bench struct {
 	t      *testing.T
 	ctx    context.Context //nolint:containedctx // the deadline of one test
@@ -33,7 +33,7 @@ func newBench(t *testing.T) *bench {
 	server := bustest.Start(t)
 	b := &bench{t: t, ctx: ctx, url: server.URL(), bus: bustest.Connect(t, server, "test")}
 	var err error
-	if b.models, err = bus.OpenKV[train.Model](ctx, b.bus, event.BucketModels); err != nil {
+	if b.models, err = bus.OpenKV(ctx, b.bus, contract.Models); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -46,7 +46,7 @@ func (b *bench) serve() (stop func()) {
 	done := make(chan error, 1)
 	common := run.Common{NATS: b.url, HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: b.t.TempDir(), Node: "n"}
 	go func() {
-		done <- run.Together(ctx, common, io.Discard, func(net.Addr) {}, &Service{refitInterval: 100 * time.Millisecond})
+		done <- run.Together(ctx, common, io.Discard, func(net.Addr) {}, New(settings.Profiler{RefitInterval: 100 * time.Millisecond}))
 	}()
 	stopped := false
 	stop = func() {
@@ -83,7 +83,7 @@ func (b *bench) epoch(id train.JobID, n int, seconds float64) {
 		event.EpochEnded{Attempt: 1, EpochsDone: n, EpochSeconds: seconds, Devices: 1})
 }
 
-// await gives the model when it is as wanted.
+// await waits for a model that is as wanted.
 func (b *bench) await(id train.JobID, wanted func(train.Model) bool) bus.Entry[train.Model] {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.ctx)
@@ -101,7 +101,7 @@ func (b *bench) await(id train.JobID, wanted func(train.Model) bool) bus.Entry[t
 	return found
 }
 
-// follow hands out the facts of jobs from the first on until one is the last.
+// follow passes on the facts of jobs, from the first to the one that is the last.
 func (b *bench) follow(filter string, last func(bus.Message) bool) {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.ctx)
@@ -115,7 +115,7 @@ func (b *bench) follow(filter string, last func(bus.Message) bool) {
 	})
 }
 
-// count is how often a fact is on the bus now: everything before a mark that is published for it.
+// count returns how often a fact is on the bus now: everything before a marker that is published for it.
 func (b *bench) count(fact string) int {
 	b.t.Helper()
 	b.publish("mark", event.FactCheckpointWritten, "attempt/1/checkpoint/1", 0, event.CheckpointWritten{Attempt: 1, EpochsDone: 1})
@@ -129,32 +129,32 @@ func (b *bench) count(fact string) int {
 	return n
 }
 
-// estimates are the first n that were told.
+// estimates returns the first n published estimates.
 func (b *bench) estimates(n int) []event.Reestimated {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.ctx)
 	defer cancel()
-	var told []event.Reestimated
+	var published []event.Reestimated
 	_ = b.bus.Follow(ctx, event.StreamJobs, []string{"yard.job.*.reestimated.v1"}, 1, func(m bus.Message) {
 		r, err := event.Decode[event.Reestimated](m.Data)
 		if err != nil {
 			b.t.Error(err)
 		}
-		if told = append(told, r); len(told) == n {
+		if published = append(published, r); len(published) == n {
 			cancel()
 		}
 	})
-	if len(told) < n {
-		b.t.Fatalf("%d estimates, want %d", len(told), n)
+	if len(published) < n {
+		b.t.Fatalf("%d estimates, want %d", len(published), n)
 	}
-	return told
+	return published
 }
 
 func seen(epochs int) func(train.Model) bool {
 	return func(m train.Model) bool { return m.EpochsSeen == epochs }
 }
 
-func TestTheProfilerLearnsAndTells(t *testing.T) {
+func TestTheProfilerLearnsAndPublishes(t *testing.T) {
 	b := newBench(t)
 	b.serve()
 	b.begin("a", spec())
@@ -166,16 +166,16 @@ func TestTheProfilerLearnsAndTells(t *testing.T) {
 	if first.TotalSeconds != 200 || first.RemainingSeconds != 180 || first.EpochsDone != 1 {
 		t.Fatalf("estimate %+v", first)
 	}
-	// As predicted: nothing to tell. Then the job gets slower.
+	// As predicted, so nothing is published. Then the job gets slower.
 	b.epoch("a", 2, 20)
 	b.await("a", seen(2))
 	for n := 3; n <= 5; n++ {
 		b.publish("a", event.FactEpochEnded, fmt.Sprintf("attempt/1/epoch/%d", n), 40+30*float64(n-2), event.EpochEnded{Attempt: 1, EpochsDone: n, EpochSeconds: 30, Devices: 1})
 		b.await("a", seen(n))
 	}
-	told := b.estimates(2)
-	if told[1].EpochsDone < 3 || told[1].TotalSeconds <= told[0].TotalSeconds {
-		t.Fatalf("estimates %+v", told)
+	published := b.estimates(2)
+	if published[1].EpochsDone < 3 || published[1].TotalSeconds <= published[0].TotalSeconds {
+		t.Fatalf("estimates %+v", published)
 	}
 }
 
@@ -198,7 +198,7 @@ func TestHeartbeatsAreFittedAtIntervals(t *testing.T) {
 	})
 }
 
-func TestARestartFindsTheSameAndTellsNothingTwice(t *testing.T) {
+func TestARestartPublishesNothingTwice(t *testing.T) {
 	b := newBench(t)
 	stop := b.serve()
 	b.begin("a", spec())
@@ -212,7 +212,7 @@ func TestARestartFindsTheSameAndTellsNothingTwice(t *testing.T) {
 	b.estimates(2)
 	b.publish("gone", event.FactSucceeded, "end", 50, event.Succeeded{Attempt: 1, EpochsDone: 10})
 	stop()
-	// While it is away one job starts, another one goes on.
+	// While the service is away one job starts, and another one goes on.
 	b.begin("new", spec())
 	b.epoch("new", 1, 7)
 	b.serve()
@@ -222,9 +222,9 @@ func TestARestartFindsTheSameAndTellsNothingTwice(t *testing.T) {
 	b.await("a", seen(3))
 	b.epoch("new", 2, 14)
 	b.await("new", seen(2))
-	// The third epoch of a is as was told before the restart; the second one of new took twice as long as the first.
+	// The third epoch of a is as published before the restart; the second one of new took twice as long as the first.
 	if r := b.estimates(4)[3]; r.TotalSeconds != 84 {
-		t.Fatalf("told once more: %+v", r)
+		t.Fatalf("published again: %+v", r)
 	}
 	if before.Value.EpochSeconds != 20 {
 		t.Fatalf("model %+v", before.Value)
@@ -233,14 +233,14 @@ func TestARestartFindsTheSameAndTellsNothingTwice(t *testing.T) {
 
 func TestThePastEndsWithItsNewestFact(t *testing.T) {
 	b := newBench(t)
-	teach := &teacher{bus: b.bus, models: b.models}
-	if last, err := teach.newest(b.ctx); err != nil || last != 0 {
+	st := &store{bus: b.bus, models: b.models}
+	if last, err := st.newest(b.ctx); err != nil || last != 0 {
 		t.Fatalf("newest of nothing: %d, %v", last, err)
 	}
 	b.begin("a", spec())
 	b.epoch("a", 1, 20)
 	b.publish("a", event.FactCheckpointWritten, "attempt/1/checkpoint/1", 21, event.CheckpointWritten{Attempt: 1, EpochsDone: 1})
-	if last, err := teach.newest(b.ctx); err != nil || last != 3 {
+	if last, err := st.newest(b.ctx); err != nil || last != 3 {
 		t.Fatalf("newest: %d, %v; want the epoch's 3", last, err)
 	}
 }
@@ -257,26 +257,26 @@ func TestAnUnchangedModelIsNotWritten(t *testing.T) {
 	b.begin("z", spec())
 	b.epoch("z", 1, 20)
 	b.await("z", seen(1)) // jobs are stored in the order of their ids, so a was looked at
-	again, err := b.models.Get(b.ctx, "a")
-	if err != nil || again.Revision != before.Revision {
-		t.Fatalf("revision %d after %d, error %v", again.Revision, before.Revision, err)
+	requeue, err := b.models.Get(b.ctx, "a")
+	if err != nil || requeue.Revision != before.Revision {
+		t.Fatalf("revision %d after %d, error %v", requeue.Revision, before.Revision, err)
 	}
 }
 
 func TestTheLastEpochOfAJobCounts(t *testing.T) {
-	l := newLearner()
+	l := newEstimator()
 	l.present = true
 	feed(t, l, event.JobFact("a", event.FactAdmitted, "admitted", event.Admitted{Spec: spec()}))
 	feed(t, l, event.JobFact("a", event.FactEpochEnded, "e", event.EpochEnded{EpochsDone: 1, EpochSeconds: 3, Devices: 1}))
 	feed(t, l, event.OnceFact("a", event.FactSucceeded, "end", event.Succeeded{EpochsDone: 1}))
-	out, known := l.lesson("a")
+	out, known := l.update("a")
 	if !known || out.model.EpochsSeen != 1 || out.estimate != nil || l.size() != 0 {
-		t.Fatalf("lesson %+v of %d jobs", out, l.size())
+		t.Fatalf("update %+v of %d jobs", out, l.size())
 	}
-	if _, known := l.lesson("a"); known {
+	if _, known := l.update("a"); known {
 		t.Fatal("a job that has ended is still known")
 	}
-	// In the past, a job that has ended is forgotten at once.
+	// In the past, an ended job is forgotten at once.
 	l.present = false
 	feed(t, l, event.JobFact("b", event.FactAdmitted, "admitted", event.Admitted{Spec: spec()}))
 	feed(t, l, event.JobFact("b", event.FactEpochEnded, "e", event.EpochEnded{EpochsDone: 1, EpochSeconds: 3, Devices: 1}))
@@ -286,7 +286,7 @@ func TestTheLastEpochOfAJobCounts(t *testing.T) {
 	}
 }
 
-func feed(t *testing.T, l *learner, f event.Fact) {
+func feed(t *testing.T, l *estimator, f event.Fact) {
 	t.Helper()
 	data, err := f.Encode()
 	if err != nil {
@@ -298,15 +298,15 @@ func feed(t *testing.T, l *learner, f event.Fact) {
 	}
 }
 
-func TestTheLearnerIgnoresStrangers(t *testing.T) {
-	l := newLearner()
+func TestTheEstimatorIgnoresOtherPublishers(t *testing.T) {
+	l := newEstimator()
 	m := bus.Message{Subject: "yard.job.a.started.v1", Parsed: event.JobSubject("a", event.FactStarted), Data: []byte(`{}`), Source: "energy"}
 	if err := l.fact(m); err == nil {
 		t.Error("a start by another service was believed")
 	}
 	m.Source, m.Data = "", []byte(`{"attempt":1}`)
 	if err := l.fact(m); err == nil {
-		t.Error("a start by nobody was believed")
+		t.Error("a start without a publisher was believed")
 	}
 	m.Source, m.Data = "executor", []byte(`{"attempt":"x"}`)
 	if err := l.fact(m); err == nil {
@@ -318,20 +318,5 @@ func TestTheLearnerIgnoresStrangers(t *testing.T) {
 	}
 	if err := l.sample(bus.Message{Parsed: event.Subject{ID: "a"}, Data: []byte(`{`)}); err == nil {
 		t.Error("a broken heartbeat was believed")
-	}
-}
-
-func TestValidate(t *testing.T) {
-	s := New()
-	fs := pflag.NewFlagSet("x", pflag.ContinueOnError)
-	s.Flags(fs)
-	if err := s.Validate(run.Common{}); err != nil {
-		t.Fatalf("defaults: %v", err)
-	}
-	if err := fs.Parse([]string{"--refit-interval=1ms"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Validate(run.Common{}); err == nil {
-		t.Fatal("1ms was accepted")
 	}
 }

@@ -9,22 +9,22 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// facts are the first n of a kind, of any job.
+// facts returns the first n facts of a kind, of any job.
 func facts[T any](b *bench, fact string, n int) []T {
 	b.t.Helper()
-	var told []T
+	var published []T
 	b.follow("yard.job.*."+fact+".v1", func(m bus.Message) bool {
 		body, err := event.Decode[T](m.Data)
 		if err != nil {
 			b.t.Error(err)
 		}
-		told = append(told, body)
-		return len(told) == n
+		published = append(published, body)
+		return len(published) == n
 	})
-	if len(told) < n {
-		b.t.Fatalf("%d facts %s, want %d", len(told), fact, n)
+	if len(published) < n {
+		b.t.Fatalf("%d facts %s, want %d", len(published), fact, n)
 	}
-	return told
+	return published
 }
 
 // lossOf has converged by the rule after about ten epochs.
@@ -36,38 +36,38 @@ func (b *bench) lossy(id train.JobID, epoch int) {
 	b.await(id, seen(epoch))
 }
 
-func TestAConvergedJobIsToldOnceAcrossARestart(t *testing.T) {
+func TestAConvergedJobIsPublishedOnceAcrossARestart(t *testing.T) {
 	b := newBench(t)
 	stop := b.serve()
 	s := spec()
 	s.MaxEpochs, s.Stop = 100, &train.StopSpec{LossDecrease: 0.02, Epochs: 3}
 	b.begin("a", s)
-	b.begin("plain", spec()) // as calm, but nobody asked for an end
+	b.begin("plain", spec()) // as calm, but without a stop rule
 	end := 0
 	for e := 1; e <= 20; e++ {
 		b.lossy("a", e)
-		// The drop of the true curve at its third calm epoch tells where the end is due.
+		// The drop of the true curve at its third calm epoch shows where the end is due.
 		if end == 0 && e > 3 && lossOf(e-3)-lossOf(e-2) < 0.02 {
 			end = e
 		}
 	}
 	first := facts[event.Converged](b, event.FactConverged, 1)[0]
 	if first.EpochsDone < end-1 || first.EpochsDone > end+1 || first.LossDecrease <= 0 || first.LossDecrease >= 0.02 {
-		t.Fatalf("told %+v, want about epoch %d", first, end)
+		t.Fatalf("published %+v, want about epoch %d", first, end)
 	}
-	// The estimate is of the predicted end, not of all epochs.
+	// The estimate is for the predicted end, not for all epochs.
 	if r := b.estimates(1); r[0].TotalSeconds > 100*20 {
 		t.Errorf("estimate %+v", r[0])
 	}
 	stop()
 	b.serve()
 	b.lossy("a", 21)
-	if told := b.count(event.FactConverged); told != 1 {
-		t.Errorf("told %d times", told)
+	if published := b.count(event.FactConverged); published != 1 {
+		t.Errorf("published %d times", published)
 	}
 }
 
-func TestAStragglerIsToldOnceAnAttemptAndKeptInTheModel(t *testing.T) {
+func TestAStragglerIsPublishedOnceAnAttemptAndKeptInTheModel(t *testing.T) {
 	b := newBench(t)
 	stop := b.serve()
 	s := spec()
@@ -78,15 +78,15 @@ func TestAStragglerIsToldOnceAnAttemptAndKeptInTheModel(t *testing.T) {
 	b.epoch("a", 1, 20)
 	b.await("a", seen(1))
 	b.beats(1, []float64{0.4, 0, 0.4})
-	told := facts[event.Straggling](b, event.FactStraggling, 1)[0]
-	if told.Rank != 1 || told.Device != "cpu:5" || told.Node != "lab1" || told.Attempt != 1 || told.Workers != 3 || told.Slowdown < 1.6 || told.Slowdown > 1.7 {
-		t.Fatalf("told %+v", told)
+	published := facts[event.Straggling](b, event.FactStraggling, 1)[0]
+	if published.Rank != 1 || published.Device != "cpu:5" || published.Node != "lab1" || published.Attempt != 1 || published.Workers != 3 || published.Slowdown < 1.6 || published.Slowdown > 1.7 {
+		t.Fatalf("published %+v", published)
 	}
 	kept := func(n int) func(train.Model) bool { return func(m train.Model) bool { return len(m.Stragglers) == n } }
 	if m := b.await("a", kept(1)).Value; m.Stragglers[0].Device != "cpu:5" {
 		t.Fatalf("model %+v", m)
 	}
-	// A restart knows it, and the next attempt has one of its own.
+	// A restart knows it, and the next attempt has its own.
 	stop()
 	b.serve()
 	b.publish("a", event.FactStarted, "attempt/2/started", 60, event.Started{Attempt: 2, Node: "lab1", Devices: []train.DeviceID{"cpu:4", "cpu:6", "cpu:7"}})
@@ -96,12 +96,12 @@ func TestAStragglerIsToldOnceAnAttemptAndKeptInTheModel(t *testing.T) {
 	if m := b.await("a", kept(2)).Value; m.Stragglers[0].Device != "cpu:5" || m.Stragglers[1].Device != "cpu:7" {
 		t.Fatalf("model %+v", m)
 	}
-	if told := b.count(event.FactStraggling); told != 2 {
-		t.Errorf("told %d times", told)
+	if published := b.count(event.FactStraggling); published != 2 {
+		t.Errorf("published %d times", published)
 	}
 }
 
-// beats publishes a heartbeat of each worker of job a, of a step of a second in which it waited so long.
+// beats publishes a heartbeat of each worker of job a: a step of a second in which it waited that long.
 func (b *bench) beats(attempt int, waited []float64) {
 	b.t.Helper()
 	for rank, wait := range waited {
@@ -116,7 +116,7 @@ func (b *bench) beats(attempt int, waited []float64) {
 	}
 }
 
-func TestANewJobStartsWithWhatItsKindTaught(t *testing.T) {
+func TestANewJobStartsWithTheModelOfItsKind(t *testing.T) {
 	b := newBench(t)
 	b.serve()
 	s := spec()
@@ -134,7 +134,7 @@ func TestANewJobStartsWithWhatItsKindTaught(t *testing.T) {
 	if step := m.Speed.StepSeconds(train.Config{Workers: 1, Nodes: 1, LocalBatch: 10}); step != 0.2 || m.EpochsSeen != 0 {
 		t.Fatalf("model %+v", m)
 	}
-	// What it measures itself counts, and nothing is known of another program.
+	// What it measures itself counts, and another program gets nothing.
 	b.epoch("second", 1, 40)
 	if m := b.await("second", seen(1)).Value; len(m.Speed.Measured) != 1 || m.Speed.Measured[0].StepSeconds != 0.4 {
 		t.Fatalf("model %+v", m)

@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 func TestOldModelsAreDeleted(t *testing.T) {
 	b := newBench(t)
-	jobs, err := bus.OpenKV[train.Job](b.ctx, b.bus, event.BucketJobs)
+	jobs, err := bus.OpenKV(b.ctx, b.bus, contract.Jobs)
 	if err != nil {
 		t.Fatal(err)
 	}

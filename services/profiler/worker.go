@@ -10,11 +10,11 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// recentSteps is how many steps of a worker its pace rests on: beyond twice as many the older half counts for less.
+// recentSteps is how many steps the pace of a worker rests on: beyond twice as many, the older half counts for less.
 const recentSteps = 100
 
-// pace adds a heartbeat to the pace of its worker.
-func (j *job) pace(b event.Stepped) {
+// observePace adds a heartbeat to the pace of its worker.
+func (j *job) observePace(b event.Stepped) {
 	if b.Rank < 0 || b.Rank >= len(j.held) || b.WaitSeconds < 0 || b.WaitSeconds > b.StepSeconds {
 		return
 	}
@@ -31,11 +31,11 @@ func (j *job) pace(b event.Stepped) {
 	j.paces[b.Rank] = p
 }
 
-// straggling is the worker of the attempt that runs which holds up the others, if that was not told of the attempt yet. Only with one process per device
-// is it known which device a process has.
+// straggling returns the worker of the running attempt that slows down the others, unless one was published for the
+// attempt. Only with one process per device is it known which device a process has.
 func (j *job) straggling() *event.Straggling {
-	toldAlready := slices.ContainsFunc(j.stragglers, func(s train.Straggler) bool { return s.Attempt == j.attempt })
-	if toldAlready || len(j.stragglers) >= train.MaxStragglers || j.spec.Launch != train.LaunchPerDevice || len(j.paces) != len(j.held) {
+	published := slices.ContainsFunc(j.stragglers, func(s train.Straggler) bool { return s.Attempt == j.attempt })
+	if published || len(j.stragglers) >= train.MaxStragglers || j.spec.Launch != train.LaunchPerDevice || len(j.paces) != len(j.held) {
 		return nil
 	}
 	paces := slices.SortedFunc(maps.Values(j.paces), func(x, y curve.WorkerPace) int { return cmp.Compare(x.Rank, y.Rank) })
@@ -48,7 +48,7 @@ func (j *job) straggling() *event.Straggling {
 	}
 }
 
-// straggled notes a straggler that was told.
+// straggled records a published straggler.
 func (j *job) straggled(s train.Straggler) {
 	known := slices.ContainsFunc(j.stragglers, func(o train.Straggler) bool { return o.Attempt == s.Attempt })
 	if !known && len(j.stragglers) < train.MaxStragglers {
@@ -56,7 +56,7 @@ func (j *job) straggled(s train.Straggler) {
 	}
 }
 
-// stop says whether the loss has converged by the rule of the job and nobody was told.
+// stop reports whether the loss has converged by the job's rule and this was not published yet.
 func (j *job) stop() *event.Converged {
 	if j.converged || j.spec.Stop == nil || j.epochsDone >= j.spec.MaxEpochs {
 		return nil

@@ -1,4 +1,5 @@
-// Package bench measures how long a job takes from message to process, beside the bare round trip of the bus on the same machine in the same minute.
+// Package bench measures the time of a job from message to process, compared with the bare round trip of the bus on the
+// same machine in the same minute.
 package bench
 
 import (
@@ -12,12 +13,12 @@ import (
 	"time"
 
 	"github.com/sourcegraph/conc/pool"
-	"github.com/spf13/pflag"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/admission"
 	"github.com/switchyard-dl/switchyard/services/energy"
@@ -36,21 +37,16 @@ func TestMain(m *testing.M) {
 // up runs the services in this process for the length of the benchmark.
 func up(b *testing.B, url string) {
 	b.Helper()
-	var common run.Common
-	fs := pflag.NewFlagSet("bench", pflag.ContinueOnError)
-	common.Flags(fs)
-	all := []run.Service{admission.New(), planner.New(), profiler.New(), executor.New(), nodeagent.New(), energy.New()}
-	for _, s := range all {
-		s.Flags(fs)
+	c, err := settings.Of("--nats", url, "--data-dir", b.TempDir(), "--device-kind=cpu", "--cpu-slots=2")
+	if err != nil {
+		b.Fatal(err)
 	}
-	for name, value := range map[string]string{"nats": url, "data-dir": b.TempDir(), "device-kind": "cpu", "cpu-slots": "2"} {
-		if err := fs.Set(name, value); err != nil {
-			b.Fatal(err)
-		}
+	all := []run.Service{
+		admission.New(c.Admission), planner.New(c.Planner), profiler.New(c.Profiler), executor.New(c.Executor), nodeagent.New(c.NodeAgent), energy.New(c.Energy),
 	}
 	ctx, stop := context.WithCancel(b.Context())
 	running := pool.New().WithErrors()
-	running.Go(func() error { return run.Together(ctx, common, io.Discard, func(net.Addr) {}, all...) })
+	running.Go(func() error { return run.Together(ctx, c.Common, io.Discard, func(net.Addr) {}, all...) })
 	b.Cleanup(func() {
 		stop()
 		if err := running.Wait(); err != nil {
@@ -59,7 +55,7 @@ func up(b *testing.B, url string) {
 	})
 }
 
-// moments are when a job's facts were seen by a follower.
+// moments are the times at which a follower saw a job's facts.
 type moments struct {
 	facts chan bus.Message
 }
@@ -74,7 +70,7 @@ func follow(b *testing.B, conn *bus.Bus, stream string) moments {
 	return m
 }
 
-// await gives the time at which the fact of the job was seen.
+// await returns the time at which the fact of the job was seen.
 func (m moments) await(b *testing.B, id train.JobID, fact string) time.Time {
 	b.Helper()
 	timeout := time.After(30 * time.Second)
@@ -97,8 +93,9 @@ func median(d []time.Duration) time.Duration {
 	return d[len(d)/2]
 }
 
-// BenchmarkSubmissionToProcess reports medians: the bare round trip of the bus (a synced publish until a follower sees it), from publish to `admitted` and from there to
-// `started`, each seen by the same follower, and their ratios to the round trip.
+// BenchmarkSubmissionToProcess reports medians: the bare round trip of the bus (a synced publish until a follower sees
+// it), from publish to `admitted` and from there to `started`, each seen by the same follower, and their ratios to the
+// round trip.
 func BenchmarkSubmissionToProcess(b *testing.B) {
 	server := bustest.Start(b)
 	conn := bustest.Connect(b, server, "cli")
@@ -123,7 +120,7 @@ func BenchmarkSubmissionToProcess(b *testing.B) {
 		on := m.await(b, id, event.FactStarted)
 		admitted, started = append(admitted, in.Sub(at)), append(started, on.Sub(in))
 		m.await(b, id, event.FactSucceeded)
-		<-time.After(quiet) // the planner gathers changes that follow each other closely: here a job comes alone
+		<-time.After(quiet) // the planner gathers changes in quick succession: here a job comes alone
 	}
 	base := median(bare)
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

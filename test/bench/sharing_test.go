@@ -14,9 +14,10 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/proc"
 )
 
-// BenchmarkSharing trains two real networks on all cores of this machine, one after the other and side by side. gain is how much sooner both are done when they
-// share the cores: the median of all pairs of runs, beside the least and the most. others is the part of the processors' work that was not theirs; where it is
-// not small the figures tell nothing, because four busy threads are given more of a machine than two.
+// BenchmarkSharing trains two real networks on all cores of this machine, one after the other and side by side. gain is
+// the time saved by sharing the cores: the median of all pairs of runs, with minimum and maximum. others is the part of
+// the processors' work by other processes; unless it is small the figures mean nothing, because four busy threads get
+// more of a machine than two.
 func BenchmarkSharing(b *testing.B) {
 	trainer := filepath.Join(b.TempDir(), "trainer")
 	if out, err := exec.Command("go", "build", "-o", trainer, "../../examples/gotrainer").CombinedOutput(); err != nil {
@@ -27,7 +28,8 @@ func BenchmarkSharing(b *testing.B) {
 			var inTurn, shared, gains, others []float64
 			for b.Loop() {
 				one, two := trainTwo(b, trainer, batch, 1), trainTwo(b, trainer, batch, 2)
-				inTurn, shared, gains = append(inTurn, one.seconds), append(shared, two.seconds), append(gains, one.seconds/two.seconds)
+				inTurn, shared, gains = append(inTurn, one.seconds), append(shared, two.seconds), append(gains,
+					one.seconds/two.seconds)
 				others = append(others, one.others, two.others)
 			}
 			for name, values := range map[string][]float64{"inturn_s": inTurn, "shared_s": shared, "gain": gains, "others": others} {
@@ -41,10 +43,11 @@ func BenchmarkSharing(b *testing.B) {
 	}
 }
 
-// trained is how long two trainings took together, and which part of the work of all processors meanwhile was not theirs.
+// trained is the time of two trainings together, and the part of the work of all processors in that time by other
+// processes.
 type trained struct{ seconds, others float64 }
 
-// trainTwo trains two networks, so many at once.
+// trainTwo trains two networks, atOnce at a time.
 func trainTwo(b *testing.B, trainer string, batch, atOnce int) trained {
 	b.Helper()
 	busy := busySeconds(b)
@@ -52,7 +55,8 @@ func trainTwo(b *testing.B, trainer string, batch, atOnce int) trained {
 	training := pool.New().WithErrors().WithMaxGoroutines(atOnce)
 	var own atomic.Int64
 	for i := range 2 {
-		cmd := exec.CommandContext(b.Context(), trainer, "-hidden", "256", "-training-set-size", "8000", "-epochs", "1", "-batch-size", fmt.Sprint(batch), "-seed", fmt.Sprint(i+1))
+		cmd := exec.CommandContext(b.Context(), trainer, "-hidden", "256", "-training-set-size", "8000", "-epochs", "1",
+			"-batch-size", fmt.Sprint(batch), "-seed", fmt.Sprint(i+1))
 		// Each has two workers that wait for each other at every step, as a job on two devices has.
 		cmd.Env = []string{"SWITCHYARD_SNAPSHOTS_DIR=" + b.TempDir(), "NUM_GPUS=2"}
 		training.Go(func() error {
@@ -70,7 +74,7 @@ func trainTwo(b *testing.B, trainer string, batch, atOnce int) trained {
 	return trained{time.Since(began).Seconds(), max(1-time.Duration(own.Load()).Seconds()/busy, 0)}
 }
 
-// busySeconds is how much all processors have worked since the machine was started.
+// busySeconds returns the work of all processors since the machine was started.
 func busySeconds(b *testing.B) float64 {
 	b.Helper()
 	cpu, err := proc.Root("/proc").CPU()

@@ -23,12 +23,13 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sourcegraph/conc"
-	"github.com/spf13/pflag"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/energy"
@@ -36,9 +37,9 @@ import (
 	"github.com/switchyard-dl/switchyard/test/influxd"
 )
 
-var update = flag.Bool("update", false, "write docs/dashboards.md anew")
+var update = flag.Bool("update", false, "write docs/dashboards.md again")
 
-// board is what is needed of a dashboard's file.
+// board is the used part of a dashboard's file.
 type board struct {
 	Title  string `json:"title"`
 	Panels []struct {
@@ -65,7 +66,7 @@ type target struct {
 	Query string `json:"query"`
 }
 
-// TestEveryPanelShowsTheRecordedRun runs all queries as Grafana would and compares what they give with docs/dashboards.md.
+// TestEveryPanelShowsTheRecordedRun runs all queries as Grafana would and compares the results with docs/dashboards.md.
 func TestEveryPanelShowsTheRecordedRun(t *testing.T) {
 	server := influxd.Start(t)
 	client := influx.Open(influx.Config{URL: server.URL, Org: "switchyard"})
@@ -116,13 +117,17 @@ func TestEveryPanelShowsTheRecordedRun(t *testing.T) {
 const preface = `<!-- Written by the test of test/dashboards with -update. Do not edit. -->
 # What the dashboards show
 
-These are the rows that the panels of [deploy/grafana](../deploy/grafana) get from a real InfluxDB 1.8 for a recorded run: three jobs of two users on a node with two simulated GPUs. Their
-processors' power is modelled; since simulated GPUs have no meter, one is added to the recording for each (60 W, and 240 W more while a job is there, as the plans predict), and a PDU at 1.08 times the sum; each
-twentieth interval comes after a second that nobody measured. So are probes between two nodes: into one packets are lost for a minute, into the other they are delayed to the end. Grafana
-draws these rows; this page was rendered without it. A test runs every query again and compares. Of long answers the beginning is shown.
+For developers of the dashboards: the rows that each panel and alert of [deploy/grafana](../deploy/grafana) gets from a
+real InfluxDB 1.8 for a recorded run. Grafana draws these rows; this page was made without it. A test runs every query
+again and compares. Long answers show only their beginning.
+
+The run has three jobs of two users on a node with two simulated GPUs. Processors' power is modelled. The recording adds
+a meter for each simulated GPU (60 W, and 240 W more while a job is there, as the plans predict), a PDU at 1.08 times the
+sum, a missed second before every twentieth interval, and probes between two nodes: packets into one are lost for a
+minute, packets into the other are delayed to the end.
 `
 
-// compare holds what was rendered against the page in docs.
+// compare compares the rendered results with the page in docs.
 func compare(t *testing.T, page string) {
 	t.Helper()
 	const path = "../../docs/dashboards.md"
@@ -140,7 +145,7 @@ func compare(t *testing.T, page string) {
 	}
 }
 
-// render prints rows, the columns that say something in order.
+// render prints rows with their informative columns, in order.
 func render(rows []influx.Row) string {
 	var lines []string
 	for _, r := range rows {
@@ -193,7 +198,7 @@ func boards(t *testing.T) []board {
 	return all
 }
 
-// replay puts the recorded run through the bus and the energy service into the database, and gives the time that it took up.
+// replay sends the recorded run through the bus and the energy service into the database, and returns its period.
 func replay(t *testing.T, client *influx.Client, url string) (from, to time.Time) {
 	t.Helper()
 	if _, err := client.Prepare(within(t), influx.Setup{Database: "switchyard"}); err != nil {
@@ -210,11 +215,11 @@ func replay(t *testing.T, client *influx.Client, url string) (from, to time.Time
 	for _, l := range lines {
 		switch {
 		case l.Node != nil:
-			put(t, b, event.BucketNodes, string(l.Node.ID), *l.Node)
+			put(t, b, contract.Nodes, string(l.Node.ID), *l.Node)
 		case l.Job != nil:
 			running := *l.Job
 			running.State, running.FinishedAt = train.StateRunning, time.Time{}
-			put(t, b, event.BucketJobs, string(running.ID), running)
+			put(t, b, contract.Jobs, string(running.ID), running)
 			records[string(running.ID)] = *l.Job
 		case strings.HasSuffix(l.Fact.Subject, ".measured.v1"):
 			at := publish(t, b, withMeters(t, *l.Fact, lines))
@@ -227,7 +232,7 @@ func replay(t *testing.T, client *influx.Client, url string) (from, to time.Time
 		default:
 			if strings.Contains(l.Fact.Subject, event.FactSucceeded) {
 				job := strings.Split(l.Fact.Subject, ".")[2]
-				put(t, b, event.BucketJobs, job, records[job])
+				put(t, b, contract.Jobs, job, records[job])
 			}
 			publish(t, b, *l.Fact)
 		}
@@ -239,7 +244,7 @@ func replay(t *testing.T, client *influx.Client, url string) (from, to time.Time
 	return from, to
 }
 
-// caughtUp waits until a durable consumer has acknowledged all that its stream has for it.
+// caughtUp waits until a durable consumer has acknowledged everything in its stream.
 func caughtUp(t *testing.T, b *bus.Bus, stream, consumer string) {
 	t.Helper()
 	nc, err := nats.Connect(b.URL())
@@ -267,7 +272,7 @@ func caughtUp(t *testing.T, b *bus.Bus, stream, consumer string) {
 	}
 }
 
-// keepForEver lets the database take points of a run that is long past.
+// keepForEver lets the database accept points of a run long past.
 func keepForEver(t *testing.T, server string) {
 	t.Helper()
 	q := url.Values{"q": {`ALTER RETENTION POLICY "raw" ON "switchyard" DURATION INF`}}
@@ -285,9 +290,9 @@ func keepForEver(t *testing.T, server string) {
 	}
 }
 
-func put[T any](t *testing.T, b *bus.Bus, bucket, key string, value T) {
+func put[T any](t *testing.T, b *bus.Bus, bucket contract.Bucket[T], key string, value T) {
 	t.Helper()
-	kv, err := bus.OpenKV[T](within(t), b, bucket)
+	kv, err := bus.OpenKV(within(t), b, bucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +301,7 @@ func put[T any](t *testing.T, b *bus.Bus, bucket, key string, value T) {
 	}
 }
 
-// withPower adds to a plan what it predicts of GPUs that draw 300 W with work.
+// withPower adds to a plan its prediction for GPUs that draw 300 W at work.
 func withPower(t *testing.T, f fact) fact {
 	t.Helper()
 	planned, err := event.Decode[event.Planned](f.Body)
@@ -310,7 +315,8 @@ func withPower(t *testing.T, f fact) fact {
 	return f
 }
 
-// withMeters adds to what a node measured a GPU for each job that was there, a meter at the plug, gaps, and which epochs ended.
+// withMeters adds to a node's measurement a GPU for each job that was there, a meter at the plug, gaps, and the ended
+// epochs.
 func withMeters(t *testing.T, f fact, lines []line) fact {
 	t.Helper()
 	m, err := event.Decode[event.Measured](f.Body)
@@ -323,7 +329,8 @@ func withMeters(t *testing.T, f fact, lines []line) fact {
 		if i < len(m.Users) {
 			gpu.Energy += 240 * unit.Joule
 			gpu.Board = &event.Board{LimitWatts: 350, SMRatio: new(0.8), MemoryUsed: 9 * unit.GiB, TemperatureC: 71, Throttle: []string{"power"}}
-			m.Users = append(m.Users, event.Use{Job: m.Users[i].Job, Attempt: m.Users[i].Attempt, Component: "gpu", Device: device, Work: 0.8})
+			m.Users = append(m.Users,
+				event.Use{Job: m.Users[i].Job, Attempt: m.Users[i].Attempt, Component: "gpu", Device: device, Work: 0.8})
 		}
 		m.Meters = append(m.Meters, gpu)
 	}
@@ -337,7 +344,8 @@ func withMeters(t *testing.T, f fact, lines []line) fact {
 			t.Fatal(err)
 		}
 		job := strings.Split(l.Fact.Subject, ".")[2]
-		m.Epochs = append(m.Epochs, event.EpochMark{Job: train.JobID(job), Attempt: ended.Attempt, EpochsDone: ended.EpochsDone, At: l.Fact.Time})
+		m.Epochs = append(m.Epochs,
+			event.EpochMark{Job: train.JobID(job), Attempt: ended.Attempt, EpochsDone: ended.EpochsDone, At: l.Fact.Time})
 	}
 	if m.Sequence%20 == 0 {
 		m.GapSeconds = 1
@@ -368,12 +376,11 @@ func publish(t *testing.T, b *bus.Bus, f fact) time.Time {
 // serve runs the energy service until the test ends.
 func serve(t *testing.T, nats, server string) {
 	t.Helper()
-	s := energy.New()
-	fs := pflag.NewFlagSet("energy", pflag.ContinueOnError)
-	s.Flags(fs)
-	if err := fs.Parse([]string{"--influx-url", server, "--tariff", "../../deploy/grafana/site.yaml", "--cluster-name", "lab"}); err != nil {
+	all, err := settings.Of("--influx-url", server, "--tariff", "../../deploy/grafana/site.yaml", "--cluster-name", "lab")
+	if err != nil {
 		t.Fatal(err)
 	}
+	s := energy.New(all.Energy)
 	ctx, cancel := context.WithCancel(context.Background())
 	common := run.Common{NATS: nats, HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: t.TempDir(), Node: "n1"}
 	var running conc.WaitGroup

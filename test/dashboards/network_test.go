@@ -12,8 +12,9 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// probe adds to the recording what agents of two nodes might have told of the network in its time: into one of them packets are lost for a minute, into the other they
-// are delayed to the end, and the agent of the second falls silent two minutes before.
+// probe adds to the recording plausible reports of two nodes' agents on the network: packets into one of them are lost
+// for a minute, packets into the other are delayed to the end, and the agent of the second falls silent two minutes
+// before.
 func probe(t *testing.T, b *bus.Bus, from, to time.Time) {
 	t.Helper()
 	slots := int64(train.ProbeSlot / time.Second)
@@ -51,7 +52,7 @@ func tell(t *testing.T, b *bus.Bus, slot int64, id, fact string, body any) {
 	}
 }
 
-// rule is what is needed of an alert.
+// rule is the used part of an alert.
 type rule struct {
 	Title string `json:"title"`
 	Data  []struct {

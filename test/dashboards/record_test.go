@@ -12,15 +12,16 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/energy/series"
 )
 
-// recording is where the run is kept that the boards are shown.
+// recording is the file with the run that the dashboards show.
 const recording = "testdata/run.jsonl.gz"
 
-// line is one thing of a recorded run: a node, a job as it stood in the end, or a fact.
+// line is one line of a recorded run: a node, a final job record, or a fact.
 type line struct {
 	Node *train.Node `json:"node,omitempty"`
 	Job  *train.Job  `json:"job,omitempty"`
@@ -42,7 +43,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestRecord writes the recording anew from the bus that RECORD names: what the time series are made from, and no more.
+// TestRecord writes the recording again from the bus that RECORD names: only the input of the time series.
 func TestRecord(t *testing.T) {
 	url := os.Getenv("RECORD")
 	if url == "" {
@@ -55,25 +56,26 @@ func TestRecord(t *testing.T) {
 	}
 	defer b.Close()
 	var lines []line
-	nodes, err := list[train.Node](ctx, b, event.BucketNodes)
+	nodes, err := list(ctx, b, contract.Nodes)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range nodes {
 		lines = append(lines, line{Node: &train.Node{ID: n.ID, Devices: n.Devices}})
 	}
-	jobs, err := list[train.Job](ctx, b, event.BucketJobs)
+	jobs, err := list(ctx, b, contract.Jobs)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, j := range jobs {
 		spec := train.Spec{Name: j.Spec.Name, User: j.Spec.User, Tenant: j.Spec.Tenant, BatchSize: j.Spec.BatchSize, TrainingSetSize: j.Spec.TrainingSetSize}
-		lines = append(lines, line{Job: &train.Job{ID: j.ID, Spec: spec, State: j.State, StartedAt: j.StartedAt, FirstPredictedFinish: j.FirstPredictedFinish, FinishedAt: j.FinishedAt, RunSeconds: j.RunSeconds, EpochsDone: j.EpochsDone}})
+		lines = append(lines,
+			line{Job: &train.Job{ID: j.ID, Spec: spec, State: j.State, StartedAt: j.StartedAt, FirstPredictedFinish: j.FirstPredictedFinish, FinishedAt: j.FinishedAt, RunSeconds: j.RunSeconds, EpochsDone: j.EpochsDone}})
 	}
 	keep := func(m bus.Message) {
 		body := m.Data
 		if m.Parsed.Fact == event.FactAdmitted || m.Parsed.Fact == event.FactFailed {
-			body = []byte("{}") // a spec has folders, an exit a log
+			body = []byte("{}") // a spec has folders, an exit has a log
 		}
 		lines = append(lines, line{Fact: &fact{Subject: m.Subject, Key: m.Key, Source: m.Source, Time: m.Time, Body: body}})
 	}
@@ -91,7 +93,7 @@ func TestRecord(t *testing.T) {
 	save(t, lines)
 }
 
-// at is when a line happened: nodes and jobs are there from the beginning.
+// at returns the time of a line: nodes and jobs are there from the beginning.
 func (l line) at() time.Time {
 	if l.Fact == nil {
 		return time.Time{}
@@ -99,8 +101,8 @@ func (l line) at() time.Time {
 	return l.Fact.Time
 }
 
-func list[T any](ctx context.Context, b *bus.Bus, bucket string) ([]T, error) {
-	kv, err := bus.OpenKV[T](ctx, b, bucket)
+func list[T any](ctx context.Context, b *bus.Bus, bucket contract.Bucket[T]) ([]T, error) {
+	kv, err := bus.OpenKV(ctx, b, bucket)
 	if err != nil {
 		return nil, err
 	}

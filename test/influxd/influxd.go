@@ -1,4 +1,5 @@
-// Package influxd gives a test a real InfluxDB 1.8, which serves the API of version 2 as far as Switchyard uses it. `make bin/influxd` builds it.
+// Package influxd gives a test a real InfluxDB 1.8, which serves the API of version 2 as far as Switchyard uses it.
+// `make bin/influxd` builds it.
 package influxd
 
 import (
@@ -13,9 +14,11 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/tick"
 )
 
-// Server is one process with files of its own.
+// Server is one process with its own files.
 type Server struct {
 	URL    string
 	binary string
@@ -42,7 +45,8 @@ log-enabled = false
 store-enabled = false
 `
 
-// Start runs a server for the length of the test and waits until it answers. The test is skipped where there is none to run.
+// Start runs a server for the length of the test and waits until it answers. It skips the test if there is no program
+// to run.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	binary := find(t)
@@ -60,7 +64,7 @@ func Start(t testing.TB) *Server {
 	return s
 }
 
-// find is the program that INFLUXD names, else the one that make put into the repository's bin.
+// find returns the program that INFLUXD names, else the one that make put into the repository's bin.
 func find(t testing.TB) string {
 	t.Helper()
 	if path := os.Getenv("INFLUXD"); path != "" {
@@ -108,16 +112,13 @@ func (s *Server) Run(t testing.TB) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for s.ping(ctx) != nil {
-		select {
-		case <-ctx.Done():
-			tail, _ := os.ReadFile(s.log)
-			t.Fatalf("influxd does not answer:\n%s", tail)
-		case <-tick.C:
+	for range tick.Every(ctx, 20*time.Millisecond) {
+		if s.ping(ctx) == nil {
+			return
 		}
 	}
+	tail, _ := os.ReadFile(s.log)
+	t.Fatalf("influxd does not answer:\n%s", tail)
 }
 
 func (s *Server) ping(ctx context.Context) error {

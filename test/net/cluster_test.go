@@ -15,22 +15,23 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/busserver"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 )
 
-// cluster is the part of Switchyard that the lab needs, as processes of their own: an agent on each host, and on the machine of the masters the bus, the planner
-// and the profiler.
+// cluster is the part of Switchyard that the lab needs, as separate processes: an agent on each host, and the bus, the
+// planner and the profiler on the control host.
 type cluster struct {
 	*lab
 	dir string
 	url string
 	bus *bus.Bus
-	// processes are those that were started, by name.
+	// processes holds the started processes, by name.
 	processes map[string]*os.Process
-	// named is set where links have the names of a topology's file, else those of addresses.
+	// named is set if links have the names of a topology file, else those of addresses.
 	named bool
 }
 
-// id is what a link is called.
+// id returns the name of a link.
 func (c *cluster) id(k link) string {
 	if !c.named {
 		return k.id()
@@ -39,7 +40,7 @@ func (c *cluster) id(k link) string {
 	return from + "=3E" + k.namespace
 }
 
-// topology is the network as an operator writes it down. Leaves have no addresses: their place in a path tells them.
+// topology is the network as an operator describes it. Leaves have no addresses: their place in a path identifies them.
 func topology() string {
 	var s strings.Builder
 	s.WriteString("nodes:\n")
@@ -57,7 +58,8 @@ func topology() string {
 	return s.String()
 }
 
-// probing are the settings of agents by the probes that each host sends in a second: those of the service, or NET_RATE small ones, of which 40 cost no more bytes.
+// probing returns the agents' settings for the probes each host sends per second: the service's own, or NET_RATE small
+// ones, 40 of which cost no more bytes.
 func (c *cluster) probing() []string {
 	rate := number(c.t, "NET_RATE", 40)
 	if rate == 10 {
@@ -68,7 +70,8 @@ func (c *cluster) probing() []string {
 
 func newCluster(t *testing.T) *cluster { return startCluster(t, setup{}) }
 
-// setup is what differs between clusters: named tells the planner the topology, at gives other addresses of the same interfaces for probes.
+// setup is what differs between clusters: named gives the planner the topology, at other addresses of the same
+// interfaces for probes.
 type setup struct {
 	named bool
 	at    func(string) string
@@ -84,7 +87,7 @@ func startCluster(t *testing.T, s setup) *cluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Stop)
-	c.url = strings.Replace(server.URL(), "0.0.0.0", mastersAddress, 1)
+	c.url = strings.Replace(server.URL(), "0.0.0.0", controlAddress, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if c.bus, err = bus.Connect(ctx, bus.Config{URL: c.url, Name: "test"}); err != nil {
@@ -115,7 +118,8 @@ func startCluster(t *testing.T, s setup) *cluster {
 	return c
 }
 
-// startAgent runs the agent of a host. Its jobs would be pods, since only those span nodes; there is no kubelet, and none of them starts.
+// startAgent runs the agent of a host. Its jobs would be pods, since only those span nodes; there is no kubelet, so
+// none of them starts.
 func (c *cluster) startAgent(h int, address string) {
 	c.t.Helper()
 	host := device("host", h)
@@ -131,7 +135,7 @@ func (c *cluster) startAgent(h int, address string) {
 	args := []string{
 		"ip", "netns", "exec", host, filepath.Join(c.dir, "nodeagent"), "--probe-listen", net.JoinHostPort(address, "7070"),
 		"--kubernetes-node", host, "--node-labels", labels, "--kubelet-root", kubelet, "--pod-logs", filepath.Join(kubelet, "logs"),
-		"--job-api", mastersOf(h) + ":0", "--sim-gpus", strconv.Itoa(gpus), "--meter-interval", "30s", "--perf-events", "off",
+		"--job-api", controlOf(h) + ":0", "--sim-gpus", strconv.Itoa(gpus), "--meter-interval", "30s", "--perf-events", "off",
 	}
 	c.start(host, append(args, c.probing()...)...)
 }
@@ -155,7 +159,9 @@ func (c *cluster) start(name string, args ...string) {
 		c.t.Fatal(err)
 	}
 	data := filepath.Join(c.dir, "data-"+name)
-	cmd := exec.Command(args[0], append(args[1:], "--nats", c.url, "--data-dir", data, "--http", "127.0.0.1:0")...)
+	words := settings.Words(args[1:]...)
+	cmd := exec.Command(args[0], append(words.Flags, "--nats", c.url, "--data-dir", data, "--http", "127.0.0.1:0")...)
+	cmd.Env = append(os.Environ(), words.Environ...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -167,8 +173,8 @@ func (c *cluster) start(name string, args ...string) {
 		_ = cmd.Wait()
 		_ = log.Close()
 		if c.t.Failed() {
-			said, _ := os.ReadFile(log.Name())
-			c.t.Logf("%s:\n%s", name, said[max(0, len(said)-2000):])
+			stated, _ := os.ReadFile(log.Name())
+			c.t.Logf("%s:\n%s", name, stated[max(0, len(stated)-2000):])
 		}
 	})
 }

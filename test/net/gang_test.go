@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// gpus is how many devices each host offers.
+// gpus is the number of devices of each host.
 const gpus = 2
 
 func TestGangsAreKeptOffTheLossyLink(t *testing.T) {
@@ -28,7 +29,7 @@ func TestGangsAreKeptOffTheLossyLink(t *testing.T) {
 		named := seen.take()
 		return slices.ContainsFunc(named, func(turn string) bool { return strings.HasPrefix(turn, bad.id()+" degraded") }), fmt.Sprint(named)
 	})
-	// All that is left fits a gang of the other seven hosts, and not a larger one.
+	// The rest fits a gang of the other seven hosts, and no larger one.
 	c.submit("seven", (hosts-1)*gpus)
 	until(t, time.Minute, func() (bool, string) {
 		p := c.plan()
@@ -63,7 +64,7 @@ func TestGangsAreKeptOffTheLossyLink(t *testing.T) {
 	})
 }
 
-// submit publishes a job over so many devices.
+// submit publishes a job over a number of devices.
 func (c *cluster) submit(id train.JobID, devices int) {
 	c.t.Helper()
 	spec := train.Spec{
@@ -82,10 +83,11 @@ func (c *cluster) cancel(id train.JobID) {
 	}
 }
 
-// plan is the newest plan.
+// plan returns the newest plan.
 func (c *cluster) plan() train.Plan {
 	c.t.Helper()
-	m, err := c.bus.Last(c.t.Context(), event.StreamPlans, event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1})
+	m, err := c.bus.Last(c.t.Context(), event.StreamPlans,
+		event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1})
 	if err != nil {
 		return train.Plan{}
 	}
@@ -96,9 +98,9 @@ func (c *cluster) plan() train.Plan {
 	return decided.Plan
 }
 
-// record reads the record of a job, for what went wrong with it.
+// record reads the record of a job, for error messages.
 func (c *cluster) record(id train.JobID) train.Job {
-	jobs, err := bus.OpenKV[train.Job](c.t.Context(), c.bus, event.BucketJobs)
+	jobs, err := bus.OpenKV[train.Job](c.t.Context(), c.bus, contract.Jobs)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -9,18 +9,19 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// Routers do not tell of IPv6 packets where they came in, so links are logical.
+// For IPv6 packets routers do not report the incoming interface, so links are logical.
 func TestLossyLinksOfIPv6HostsAreNamed(t *testing.T) {
 	c := startCluster(t, setup{at: inIPv6})
 	c.silence()
 	c.awaitLogicalPaths()
 	seen := c.followTurns()
 	all := links()
-	// Links come by host: the one out of it, then the one into it.
+	// Links come by host: the outgoing one, then the incoming one.
 	for _, run := range []struct {
 		link
 		part float64
@@ -28,20 +29,20 @@ func TestLossyLinksOfIPv6HostsAreNamed(t *testing.T) {
 	}{{all[0], 0.05, "from-host0"}, {all[5], 0.2, "to-host2"}, {all[2], 0.02, "from-host1"}} {
 		c.lose(run.link, run.part)
 		began := time.Now()
-		var said []string
+		var stated []string
 		until(t, namedWithin, func() (bool, string) {
-			said = append(said, slices.DeleteFunc(seen.take(), func(turn string) bool { return !strings.Contains(turn, event.FactDegraded) })...)
-			return len(said) > 0, fmt.Sprintf("%s is not named", run.want)
+			stated = append(stated, slices.DeleteFunc(seen.take(), func(turn string) bool { return !strings.Contains(turn, event.FactDegraded) })...)
+			return len(stated) > 0, fmt.Sprintf("%s is not named", run.want)
 		})
-		t.Logf("%s loses %g: %v after %v", run.want, run.part, said, time.Since(began).Round(100*time.Millisecond))
-		if len(said) != 1 || !strings.HasPrefix(said[0], run.want+" ") {
-			t.Errorf("named %v, want %s", said, run.want)
+		t.Logf("%s loses %g: %v after %v", run.want, run.part, stated, time.Since(began).Round(100*time.Millisecond))
+		if len(stated) != 1 || !strings.HasPrefix(stated[0], run.want+" ") {
+			t.Errorf("named %v, want %s", stated, run.want)
 		}
 		c.heal()
 	}
 }
 
-// silence keeps routers from answering IPv6 packets whose hop limit is used up, or skips the test.
+// silence keeps routers from answering IPv6 packets with an exhausted hop limit, or skips the test.
 func (c *cluster) silence() {
 	c.t.Helper()
 	if conn, err := net.Listen("tcp6", "[::1]:0"); err != nil {
@@ -55,7 +56,9 @@ func (c *cluster) silence() {
 		if i >= leaves {
 			router = device("spine", i-leaves)
 		}
-		fmt.Fprintf(&s, "ip netns exec %s nft 'add table ip6 mute; add chain ip6 mute out { type filter hook output priority 0; }; add rule ip6 mute out icmpv6 type time-exceeded drop'\n", router)
+		fmt.Fprintf(&s,
+			"ip netns exec %s nft 'add table ip6 mute; add chain ip6 mute out { type filter hook output priority 0; }; add rule ip6 mute out icmpv6 type time-exceeded drop'\n",
+			router)
 	}
 	if err := shell(s.String()); err != nil {
 		c.t.Skipf("routers cannot be kept silent without nft: %v", err)
@@ -65,7 +68,7 @@ func (c *cluster) silence() {
 // awaitLogicalPaths waits until the links out of all hosts and into them are on enough paths.
 func (c *cluster) awaitLogicalPaths() {
 	c.t.Helper()
-	lists, err := bus.OpenKV[train.Pinglist](c.t.Context(), c.bus, event.BucketProbes)
+	lists, err := bus.OpenKV[train.Pinglist](c.t.Context(), c.bus, contract.Probes)
 	if err != nil {
 		c.t.Fatal(err)
 	}

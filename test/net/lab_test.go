@@ -1,5 +1,5 @@
-// Package net tests the search for lossy links on a network of namespaces: 4 leaves, 2 spines and 8 hosts on one machine, joined by the kernel's own
-// multipath routing, with real agents on the hosts.
+// Package net tests the search for lossy links on a network of namespaces: 4 leaves, 2 spines and 8 hosts on one
+// machine, joined by the kernel's own multipath routing, with real agents on the hosts.
 package net
 
 import (
@@ -16,13 +16,13 @@ const (
 	leaves = 4
 	spines = 2
 	hosts  = 8
-	// insideEnv is set in the process that has a network of its own.
+	// insideEnv is set in the process with its own network.
 	insideEnv = "NET_LAB_INSIDE"
-	// mastersAddress is where the bus is reached from all hosts, over a network apart from the one that is probed.
-	mastersAddress = "192.168.255.1"
+	// controlAddress is the address of the bus for all hosts, on a network separate from the probed one.
+	controlAddress = "192.168.255.1"
 )
 
-// TestMain runs the tests once more in a process whose network and mounts are its own: whatever happens there, nothing of it stays.
+// TestMain runs the tests again in a process with its own network and mounts, so that nothing of them remains.
 func TestMain(m *testing.M) {
 	if role, at, crowded := strings.Cut(os.Getenv(crowdEnv), " "); crowded {
 		fmt.Fprintln(os.Stderr, crowd(role, at))
@@ -43,14 +43,14 @@ func TestMain(m *testing.M) {
 	case errors.As(err, &exit):
 		os.Exit(exit.ExitCode())
 	}
-	// The machine gives no namespace: each test says so.
+	// The machine allows no namespace: each test says so.
 	os.Exit(m.Run())
 }
 
 // lab is the network.
 type lab struct {
 	t *testing.T
-	// dropper drops packets with a probability where they come in.
+	// dropper drops incoming packets with a probability.
 	dropper func(namespace, device string, probability float64) string
 }
 
@@ -95,41 +95,44 @@ func shell(script string) error {
 	return nil
 }
 
-// inIPv6 is the address of the same interface.
+// inIPv6 returns the address of the same interface.
 func inIPv6(address string) string {
 	parts := strings.Split(address, ".")
 	return fmt.Sprintf("fd00:%s:%s::%s", parts[1], parts[2], parts[3])
 }
 
-// mastersOf is a host's address in the network of the masters, hostAddress that in the network which is probed.
-func mastersOf(host int) string   { return fmt.Sprintf("192.168.255.%d", 10+host) }
+// controlOf returns a host's address in the control network, hostAddress that in the probed network.
+func controlOf(host int) string   { return fmt.Sprintf("192.168.255.%d", 10+host) }
 func hostAddress(host int) string { return fmt.Sprintf("10.1.%d.2", host) }
 
-// leafDown, leafUp and spineIn are the other addresses at which packets enter a device.
+// leafDown, leafUp and spineIn return the other addresses at which packets enter a device.
 func leafDown(host int) string         { return fmt.Sprintf("10.1.%d.1", host) }
 func leafUp(leaf, spine int) string    { return fmt.Sprintf("10.2.%d.1", leaf*spines+spine) }
 func spineIn(leaf, spine int) string   { return fmt.Sprintf("10.2.%d.2", leaf*spines+spine) }
 func leafOf(host int) int              { return host * leaves / hosts }
 func device(kind string, n int) string { return fmt.Sprintf("%s%d", kind, n) }
 
-// fabricScript is the network as commands. Routers hash addresses and ports over their uplinks, and say of a packet that they drop at which interface it came in. Of IPv6
-// packets they cannot, and are silent.
+// fabricScript returns the commands that build the network. Routers hash addresses and ports over their uplinks, and
+// when they drop a packet report the interface it came in at. For IPv6 packets they cannot, and are silent.
 func fabricScript() string {
 	var s strings.Builder
 	say := func(format string, args ...any) { fmt.Fprintf(&s, format+"\n", args...) }
 	namespace := func(name string) {
 		say("ip netns add %s; ip -n %s link set lo up", name, name)
-		say("ip netns exec %s sysctl -qw net.ipv4.ip_forward=1 net.ipv4.fib_multipath_hash_policy=1 net.ipv4.icmp_ratelimit=0 net.ipv4.icmp_errors_use_inbound_ifaddr=1 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0", name)
+		say("ip netns exec %s sysctl -qw net.ipv4.ip_forward=1 net.ipv4.fib_multipath_hash_policy=1 net.ipv4.icmp_ratelimit=0 net.ipv4.icmp_errors_use_inbound_ifaddr=1 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0",
+			name)
 		say("ip netns exec %s sysctl -qw net.ipv4.icmp_msgs_per_sec=100000 || true", name)
-		say("ip netns exec %s sysctl -qw net.ipv6.conf.all.disable_ipv6=0 net.ipv6.conf.default.accept_dad=0 net.ipv6.conf.all.forwarding=1 net.ipv6.fib_multipath_hash_policy=1 || true", name)
+		say("ip netns exec %s sysctl -qw net.ipv6.conf.all.disable_ipv6=0 net.ipv6.conf.default.accept_dad=0 net.ipv6.conf.all.forwarding=1 net.ipv6.fib_multipath_hash_policy=1 || true",
+			name)
 	}
 	cable := func(a, deviceA, addressA, b, deviceB, addressB string) {
 		say("ip link add %s netns %s type veth peer name %s netns %s", deviceA, a, deviceB, b)
 		say("ip -n %s addr add %s/24 dev %s; ip -n %s link set %s up", a, addressA, deviceA, a, deviceA)
 		say("ip -n %s addr add %s/24 dev %s; ip -n %s link set %s up", b, addressB, deviceB, b, deviceB)
-		say("ip -n %s addr add %s/64 dev %s nodad || true; ip -n %s addr add %s/64 dev %s nodad || true", a, inIPv6(addressA), deviceA, b, inIPv6(addressB), deviceB)
+		say("ip -n %s addr add %s/64 dev %s nodad || true; ip -n %s addr add %s/64 dev %s nodad || true", a,
+			inIPv6(addressA), deviceA, b, inIPv6(addressB), deviceB)
 	}
-	say("ip link add masters type bridge; ip addr add %s/24 dev masters; ip link set masters up", mastersAddress)
+	say("ip link add masters type bridge; ip addr add %s/24 dev masters; ip link set masters up", controlAddress)
 	for i := range leaves {
 		namespace(device("leaf", i))
 	}
@@ -143,7 +146,7 @@ func fabricScript() string {
 		say("ip -n %s route add 10.0.0.0/8 via %s", host, leafDown(h))
 		say("ip -n %s -6 route add fd00::/16 via %s || true", host, inIPv6(leafDown(h)))
 		say("ip link add m%d type veth peer name masters netns %s; ip link set m%d master masters up", h, host, h)
-		say("ip -n %s addr add %s/24 dev masters; ip -n %s link set masters up", host, mastersOf(h), host)
+		say("ip -n %s addr add %s/24 dev masters; ip -n %s link set masters up", host, controlOf(h), host)
 	}
 	for l := range leaves {
 		for p := range spines {
@@ -158,21 +161,23 @@ func fabricScript() string {
 		for l := range leaves {
 			if l != leafOf(h) {
 				say("ip -n leaf%d route add 10.1.%d.0/24 nexthop via %s nexthop via %s", l, h, spineIn(l, 0), spineIn(l, 1))
-				say("ip -n leaf%d -6 route add fd00:1:%d::/64 nexthop via %s nexthop via %s || true", l, h, inIPv6(spineIn(l, 0)), inIPv6(spineIn(l, 1)))
+				say("ip -n leaf%d -6 route add fd00:1:%d::/64 nexthop via %s nexthop via %s || true", l, h,
+					inIPv6(spineIn(l, 0)), inIPv6(spineIn(l, 1)))
 			}
 		}
 	}
 	return s.String()
 }
 
-// findDropper finds what can drop packets at random here, since kernels differ in what they were built with.
+// findDropper finds a way to drop packets at random here, since kernels differ in their modules.
 func (l *lab) findDropper() {
 	nft := func(namespace, device string, p float64) string {
 		return fmt.Sprintf("ip netns exec %s nft 'add table inet lab; add chain inet lab in { type filter hook prerouting priority -300; }; "+
 			"add rule inet lab in iifname \"%s\" meta l4proto udp numgen random mod 10000 <= %d drop'", namespace, device, int(p*10_000)-1)
 	}
 	iptables := func(namespace, device string, p float64) string {
-		return fmt.Sprintf("ip netns exec %s iptables-legacy -t raw -A PREROUTING -i %s -p udp -m statistic --mode random --probability %g -j DROP", namespace, device, p)
+		return fmt.Sprintf("ip netns exec %s iptables-legacy -t raw -A PREROUTING -i %s -p udp -m statistic --mode random --probability %g -j DROP",
+			namespace, device, p)
 	}
 	for _, dropper := range []func(string, string, float64) string{nft, iptables} {
 		l.dropper = dropper
@@ -187,14 +192,14 @@ func (l *lab) findDropper() {
 // link is one direction of a cable.
 type link struct {
 	namespace, device string
-	// enters is the address of the interface that it leads to, by which agents know it.
+	// enters is the address of the interface that it leads to; agents know the link by it.
 	enters string
 }
 
-// id is what Switchyard calls the link.
+// id returns Switchyard's name of the link.
 func (k link) id() string { return "to-" + strings.ReplaceAll(k.enters, ".", "-") }
 
-// links are all directions of all cables.
+// links returns all directions of all cables.
 func links() []link {
 	var all []link
 	for h := range hosts {

@@ -14,11 +14,12 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// namedWithin is how soon after its first lost packet a link has to be named.
+// namedWithin is the time in which a link must be named after its first lost packet.
 const namedWithin = time.Minute
 
 // number reads a setting of a run from the environment.
@@ -35,7 +36,7 @@ func number(t *testing.T, name string, otherwise int) int {
 	return n
 }
 
-// until waits for a condition; what says how far it is.
+// until waits for a condition; holds also describes the progress.
 func until(t *testing.T, within time.Duration, holds func() (bool, string)) {
 	t.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -57,7 +58,7 @@ func until(t *testing.T, within time.Duration, holds func() (bool, string)) {
 // awaitPaths waits until every link is on the path of some probe.
 func (c *cluster) awaitPaths() {
 	c.t.Helper()
-	lists, err := bus.OpenKV[train.Pinglist](c.t.Context(), c.bus, event.BucketProbes)
+	lists, err := bus.OpenKV[train.Pinglist](c.t.Context(), c.bus, contract.Probes)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -86,7 +87,7 @@ func (c *cluster) awaitPaths() {
 	})
 }
 
-// turns are the facts about links as they come.
+// turns collects the facts about links as they come.
 type turns struct {
 	mu  sync.Mutex
 	all []string
@@ -100,7 +101,8 @@ func (c *cluster) followTurns() *turns {
 			seen.mu.Lock()
 			defer seen.mu.Unlock()
 			fact, _ := event.Decode[event.LinkDegraded](m.Data)
-			seen.all = append(seen.all, fmt.Sprintf("%s %s %s %.4f %.4f s", m.Parsed.ID, m.Parsed.Fact, fact.Link.Kind, fact.Link.Loss, fact.Link.DelaySeconds))
+			seen.all = append(seen.all,
+				fmt.Sprintf("%s %s %s %.4f %.4f s", m.Parsed.ID, m.Parsed.Fact, fact.Link.Kind, fact.Link.Loss, fact.Link.DelaySeconds))
 		})
 	})
 	c.t.Cleanup(following.Wait)
@@ -116,13 +118,14 @@ func (s *turns) take() []string {
 	return all
 }
 
-// injury is a link and what it loses.
+// injury is a link and its loss.
 type injury struct {
 	link
 	part float64
 }
 
-// injuries are what run n injects: in turn one link of each part, and pairs. Which links is drawn, but for those of the run before: they have not recovered yet.
+// injuries returns the faults of run n: in turn one link of each part, and pairs. It draws the links, except those of
+// the run before, which have not recovered yet.
 func injuries(n int, dice *rand.Rand, before []injury) []injury {
 	parts := [][]float64{{0.01}, {0.02}, {0.05}, {0.2}, {1}, {0.01, 0.2}, {0.05, 0.05}, {0.02, 1}, {0.05, 0.2}, {1, 1}}
 	all := slices.DeleteFunc(links(), func(k link) bool { return slices.ContainsFunc(before, func(i injury) bool { return i.link == k }) })
@@ -140,14 +143,14 @@ func TestLossyLinksAreNamed(t *testing.T) {
 	seen := c.followTurns()
 	quiet := time.Duration(number(t, "NET_QUIET_SECONDS", 40)) * time.Second
 	<-time.After(quiet)
-	if said := seen.take(); len(said) > 0 {
-		t.Errorf("in %v of quiet: %v", quiet, said)
+	if stated := seen.take(); len(stated) > 0 {
+		t.Errorf("in %v of quiet: %v", quiet, stated)
 	}
 	seed, runs, right := number(t, "NET_SEED", 1), number(t, "NET_RUNS", 5), 0
 	dice := rand.New(rand.NewPCG(uint64(seed), 0))
 	var some []injury
 	for n := range runs {
-		// Another seed goes on with other kinds of loss.
+		// Another seed continues with other kinds of loss.
 		some = injuries(n+(seed-1)*runs, dice, some)
 		if t.Run(fmt.Sprintf("run %d", n), func(t *testing.T) { c.nameLossy(t, seen, some) }) {
 			right++
@@ -156,7 +159,7 @@ func TestLossyLinksAreNamed(t *testing.T) {
 	t.Logf("%d of %d runs named right", right, runs)
 }
 
-// nameLossy has links lose packets and waits until they, and no others, are named.
+// nameLossy makes links lose packets and waits until they, and no others, are named.
 func (c *cluster) nameLossy(t *testing.T, seen *turns, some []injury) {
 	var want []string
 	for _, k := range some {

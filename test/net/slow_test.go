@@ -16,18 +16,19 @@ import (
 )
 
 const (
-	// crowdEnv tells a process of the test what it is: "send ADDRESS" or "echo ADDRESS".
+	// crowdEnv gives a process of the test its role: "send ADDRESS" or "echo ADDRESS".
 	crowdEnv  = "NET_LAB_CROWD"
 	crowdPort = "9"
-	// crowdPackets of crowdBytes are always under way. At crowdRate, a megabyte per second, all that crosses the link waits some 12 ms.
+	// crowdPackets of crowdBytes are always in flight. At crowdRate, a megabyte per second, every packet on the link
+	// waits about 12 ms.
 	crowdPackets = 8
 	crowdBytes   = 1472
 	crowdRate    = "8mbit"
-	// learnedWithin is how long it takes until it is known what is usual.
+	// learnedWithin is the time in which the profiler learns the usual delays.
 	learnedWithin = 90 * time.Second
 )
 
-// crowd keeps a queue full without anything being dropped: for each packet that arrives another is sent.
+// crowd keeps a queue full without drops: it sends a packet for each that arrives.
 func crowd(role, at string) error {
 	packet := make([]byte, crowdBytes)
 	if role == "echo" {
@@ -49,7 +50,7 @@ func crowd(role, at string) error {
 			return err
 		}
 		more := 1
-		if _, err := conn.Read(make([]byte, 1)); err != nil { // nobody is there yet, or any longer
+		if _, err := conn.Read(make([]byte, 1)); err != nil { // the other end is not there yet, or no longer
 			more = crowdPackets
 		}
 		for range more {
@@ -58,7 +59,7 @@ func crowd(role, at string) error {
 	}
 }
 
-// begin is the end of the cable from which packets enter a link.
+// begin returns the end of the cable from which packets enter a link.
 func (k link) begin() (namespace, device string) {
 	switch {
 	case k.device == "uplink":
@@ -71,7 +72,7 @@ func (k link) begin() (namespace, device string) {
 	return k.device, k.namespace
 }
 
-// slowDown has packets wait before a link until the returned function is called.
+// slowDown makes packets wait before a link until the returned function is called.
 func (l *lab) slowDown(k link) func() {
 	l.t.Helper()
 	namespace, device := k.begin()
@@ -109,8 +110,8 @@ func TestSlowLinksAreNamed(t *testing.T) {
 	c.awaitPaths()
 	seen := c.followTurns()
 	<-time.After(learnedWithin)
-	if said := seen.take(); len(said) > 0 {
-		t.Errorf("in quiet: %v", said)
+	if stated := seen.take(); len(stated) > 0 {
+		t.Errorf("in quiet: %v", stated)
 	}
 	all := links()
 	// Into a leaf from a host, into a host, into a spine, into a leaf from a spine.
@@ -119,25 +120,25 @@ func TestSlowLinksAreNamed(t *testing.T) {
 	}
 }
 
-// nameSlow has packets wait before a link until it, and no other, is named, and then until it has recovered.
+// nameSlow makes packets wait before a link until it, and no other, is named, and then until it has recovered.
 func (c *cluster) nameSlow(t *testing.T, seen *turns, bad link) {
 	began := time.Now()
 	stop := c.slowDown(bad)
 	defer stop()
-	var told []string
+	var reported []string
 	await := func(fact string) {
 		until(t, 2*namedWithin, func() (bool, string) {
-			told = append(told, seen.take()...)
-			return slices.ContainsFunc(told, func(turn string) bool { return strings.HasPrefix(turn, c.id(bad)+" "+fact) }), fmt.Sprint(told)
+			reported = append(reported, seen.take()...)
+			return slices.ContainsFunc(reported, func(turn string) bool { return strings.HasPrefix(turn, c.id(bad)+" "+fact) }), fmt.Sprint(reported)
 		})
 	}
 	await(event.FactDegraded)
-	t.Logf("named after %v: %v", time.Since(began).Round(100*time.Millisecond), told)
+	t.Logf("named after %v: %v", time.Since(began).Round(100*time.Millisecond), reported)
 	stop()
 	await(event.FactRecovered)
-	for _, turn := range told {
+	for _, turn := range reported {
 		if !strings.HasPrefix(turn, c.id(bad)+" ") || !strings.Contains(turn, string(train.LinkIsSlow)) {
-			t.Errorf("told %s", turn)
+			t.Errorf("published %s", turn)
 		}
 	}
 }

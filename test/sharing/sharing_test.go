@@ -1,5 +1,5 @@
-// Package sharing lets the real planner and profiler learn on a real bus which jobs get on with each other. The test plays admission, the executor and the
-// training code, in a time of its own.
+// Package sharing lets the real planner and profiler learn on a real bus which jobs get on with each other. The test
+// plays admission, the executor and the training code, in virtual time.
 package sharing
 
 import (
@@ -14,21 +14,23 @@ import (
 	"time"
 
 	"github.com/sourcegraph/conc/pool"
-	"github.com/spf13/pflag"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/planner"
+	"github.com/switchyard-dl/switchyard/services/planner/decision"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 	"github.com/switchyard-dl/switchyard/services/profiler"
 )
 
-// rates are what programs keep of their speed alone beside another.
+// rates returns the fraction of its own speed that a program keeps beside another.
 func rates() map[[2]string]float64 {
 	return map[[2]string]float64{{"a", "b"}: 0.3, {"b", "a"}: 0.4, {"a", "c"}: 0.9, {"c", "a"}: 0.8}
 }
@@ -43,7 +45,7 @@ type world struct {
 	nodes    *bus.KV[train.Node]
 	attempts *bus.KV[train.Attempt]
 	reports  *bus.KV[train.AttemptReport]
-	// now is the time in which jobs train: long ago, so that nothing has just begun for the planner.
+	// now is the time in which jobs train: long ago, so that for the planner nothing has just begun.
 	now     time.Time
 	clock   *time.Ticker
 	running map[train.JobID]train.Attempt
@@ -59,14 +61,14 @@ func newWorld(t *testing.T) *world {
 		running: map[train.JobID]train.Attempt{}, alive: map[train.JobID]train.Job{},
 	}
 	t.Cleanup(w.clock.Stop)
-	w.jobs, w.nodes = open[train.Job](w, event.BucketJobs), open[train.Node](w, event.BucketNodes)
-	w.attempts, w.reports = open[train.Attempt](w, event.BucketAttempts), open[train.AttemptReport](w, event.BucketReports)
+	w.jobs, w.nodes = open[train.Job](w, contract.Jobs), open[train.Node](w, contract.Nodes)
+	w.attempts, w.reports = open[train.Attempt](w, contract.Attempts), open[train.AttemptReport](w, contract.Reports)
 	return w
 }
 
-func open[T any](w *world, bucket string) *bus.KV[T] {
+func open[T any](w *world, bucket contract.Bucket[T]) *bus.KV[T] {
 	w.t.Helper()
-	kv, err := bus.OpenKV[T](w.ctx, w.bus, bucket)
+	kv, err := bus.OpenKV(w.ctx, w.bus, bucket)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -83,14 +85,11 @@ func put[T any](w *world, kv *bus.KV[T], key string, value T) {
 // serve runs planner and profiler until the returned function is called.
 func (w *world) serve() (stop func()) {
 	w.t.Helper()
-	services := []run.Service{planner.New(), profiler.New()}
-	fs := pflag.NewFlagSet("sharing", pflag.ContinueOnError)
-	for _, s := range services {
-		s.Flags(fs)
-	}
-	if err := fs.Parse([]string{"--refit-interval=100ms", "--starvation-bound=100h"}); err != nil {
+	all, err := settings.Of("--refit-interval=100ms", "--starvation-bound=100h")
+	if err != nil {
 		w.t.Fatal(err)
 	}
+	services := []run.Service{planner.New(all.Planner), profiler.New(all.Profiler)}
 	common := run.Common{NATS: w.url, HTTP: "127.0.0.1:0", LogLevel: "error", LogFormat: "text", DataDir: w.t.TempDir(), Node: "n"}
 	ctx, cancel := context.WithCancel(w.ctx)
 	serving := pool.New().WithErrors()
@@ -123,7 +122,7 @@ func (w *world) submit(id train.JobID, program string, gib int64) {
 	put(w, w.jobs, string(id), w.alive[id])
 }
 
-// round lets the world go on for so long as an epoch takes: what the newest plan says is done, and whoever trains finishes an epoch.
+// round advances the world by one epoch: it carries out the newest plan, and every running job finishes an epoch.
 func (w *world) round() {
 	w.t.Helper()
 	select {
@@ -151,11 +150,11 @@ func (w *world) round() {
 		w.publish(id, event.FactEpochEnded, fmt.Sprintf("epoch/%d", j.EpochsDone), event.EpochEnded{
 			Attempt: a.Number, EpochsDone: j.EpochsDone, EpochSeconds: 100, StepSeconds: step, Devices: 1,
 		})
-		put(w, w.reports, fmt.Sprintf("%s.%d", id, a.Number), train.AttemptReport{Job: id, Attempt: a.Number, EpochsDone: j.EpochsDone, Spoke: true})
+		put(w, w.reports, contract.ReportKey(id, a.Number), train.AttemptReport{Job: id, Attempt: a.Number, EpochsDone: j.EpochsDone, Spoke: true})
 	}
 }
 
-// plan is the newest one.
+// plan returns the newest plan.
 func (w *world) plan() train.Plan {
 	w.t.Helper()
 	m, err := w.bus.Last(w.ctx, event.StreamPlans, event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1})
@@ -195,7 +194,8 @@ func (w *world) obey() {
 		a := train.Attempt{
 			Job: j.ID, Number: j.Attempt, Node: "n", Devices: planned.Devices, Memory: planned.Memory, Phase: train.PhaseRunning, StartedAt: w.now, StartedEpochs: j.EpochsDone,
 		}
-		w.publish(j.ID, event.FactStarted, fmt.Sprintf("attempt/%d/started", a.Number), event.Started{Attempt: a.Number, Node: "n", Devices: a.Devices})
+		w.publish(j.ID, event.FactStarted, fmt.Sprintf("attempt/%d/started", a.Number),
+			event.Started{Attempt: a.Number, Node: "n", Devices: a.Devices})
 		put(w, w.attempts, string(j.ID), a)
 		w.running[j.ID] = a
 	}
@@ -211,7 +211,7 @@ func (w *world) end(id train.JobID) {
 	delete(w.alive, id)
 }
 
-// until goes on until something is so.
+// until advances until a condition holds.
 func (w *world) until(so func() bool) {
 	w.t.Helper()
 	for !so() {
@@ -219,7 +219,7 @@ func (w *world) until(so func() bool) {
 	}
 }
 
-// epochs goes on for so many epochs of a job that runs.
+// epochs advances by a number of epochs of a running job.
 func (w *world) epochs(id train.JobID, n int) {
 	w.t.Helper()
 	from := w.alive[id].EpochsDone
@@ -234,16 +234,17 @@ func (w *world) together(a, b train.JobID) bool {
 // measured waits until the profiler has stored how a program runs beside another.
 func (w *world) measured(self, other train.JobID) {
 	w.t.Helper()
-	meetings := open[curve.Meetings](w, event.BucketMeetings)
-	key := curve.MeetingsKey(&train.Device{Kind: train.KindGPU, Model: "M", Driver: "550"})
+	meetings := open[curve.InterferenceRecord](w, contract.Interference)
+	key := curve.InterferenceKey(&train.Device{Kind: train.KindGPU, Model: "M", Driver: "550"})
 	kinds := curve.KindPair{Self: curve.KindOf(w.alive[self].Spec), Beside: curve.KindOf(w.alive[other].Spec)}
 	w.until(func() bool {
 		e, err := meetings.Get(w.ctx, key)
-		return err == nil && slices.ContainsFunc(e.Value.Known.Encounters(), func(met curve.Encounter) bool { return met.KindPair == kinds })
+		return err == nil && slices.ContainsFunc(e.Value.Known.Samples(), func(met curve.InterferenceSample) bool { return met.KindPair == kinds })
 	})
 }
 
-// Jobs that disturb each other are parted once that was measured, jobs that get on stay together, and after a restart the next ones are put right at once.
+// Jobs that disturb each other are separated once that was measured, jobs that get on stay together, and after a
+// restart the next ones are placed right at once.
 func TestWhatWasMeasuredDecides(t *testing.T) {
 	w := newWorld(t)
 	stop := w.serve()
@@ -262,7 +263,8 @@ func TestWhatWasMeasuredDecides(t *testing.T) {
 	w.measured("a1", "c1")
 	w.epochs("a1", 10)
 	if !w.together("a1", "c1") || w.alive["a1"].Attempt != 2 || w.alive["b1"].Attempt != 1 || w.alive["c1"].Attempt != 1 {
-		t.Fatalf("attempts of a1, b1, c1: %d, %d, %d; want that a1 moved once, and stays beside c1", w.alive["a1"].Attempt, w.alive["b1"].Attempt, w.alive["c1"].Attempt)
+		t.Fatalf("attempts of a1, b1, c1: %d, %d, %d; want that a1 moved once, and stays beside c1",
+			w.alive["a1"].Attempt, w.alive["b1"].Attempt, w.alive["c1"].Attempt)
 	}
 	w.end("a1")
 	before := w.alone("a")
@@ -281,10 +283,11 @@ func TestWhatWasMeasuredDecides(t *testing.T) {
 	w.replays()
 }
 
-// alone is what was measured of a program that had a device for itself.
+// alone returns the measurement of a program that had a device to itself.
 func (w *world) alone(program string) curve.Pace {
 	w.t.Helper()
-	e, err := open[curve.Meetings](w, event.BucketMeetings).Get(w.ctx, curve.MeetingsKey(&train.Device{Kind: train.KindGPU, Model: "M", Driver: "550"}))
+	e, err := open[curve.InterferenceRecord](w, contract.Interference).Get(w.ctx,
+		curve.InterferenceKey(&train.Device{Kind: train.KindGPU, Model: "M", Driver: "550"}))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -296,17 +299,17 @@ func (w *world) alone(program string) curve.Pace {
 	return e.Value.Alone[i]
 }
 
-// replays checks that the newest plan follows again, byte for byte, from what was recorded of it.
+// replays checks that replaying the recorded input gives the newest plan again, byte for byte.
 func (w *world) replays() {
 	w.t.Helper()
-	in, err := planner.ReadInput(w.ctx, w.bus, 0)
+	in, err := decision.ReadInput(w.ctx, w.bus, 0)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	if len(in.State.Interference) != 1 {
 		w.t.Fatalf("the recorded input knows %d types of device", len(in.State.Interference))
 	}
-	want, err := planner.PublishedPlan(w.ctx, w.bus, in)
+	want, err := decision.PublishedPlan(w.ctx, w.bus, in)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -314,7 +317,7 @@ func (w *world) replays() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	got, err := planner.EncodePlan(in.Decide(policy))
+	got, err := decision.EncodePlan(in.Decide(policy))
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -15,7 +15,9 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -35,8 +37,9 @@ func TestMain(m *testing.M) {
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
 		binaries = dir
-		// All at once: linking them one after the other would leave processors idle. Nobody debugs them, so they need no tables for it.
-		build := []string{"build", "-ldflags", "-s -w", "-o", dir, "../../cmd/switchyard", "../../examples/gotrainer"}
+		// All in one call: linking them one after the other would leave processors idle. The tests need no debug
+		// tables.
+		build := []string{"build", "-ldflags", "-s -w", "-o", dir, "../../cmd/switchyard", "../../cmd/switchyard-server", "../../examples/gotrainer"}
 		for _, s := range serviceNames() {
 			build = append(build, "../../services/"+s+"/cmd/"+s)
 		}
@@ -92,7 +95,7 @@ func (c *cluster) dump() {
 
 func (c *cluster) url() string { return "nats://127.0.0.1:" + strconv.Itoa(c.port) }
 
-// start runs one of the processes: bus, up, or a service; service@x is a replica with a data folder of its own.
+// start runs one of the processes: bus, up, or a service; service@x is a replica with its own data folder.
 func (c *cluster) start(name string) {
 	c.t.Helper()
 	slots := []string{"--device-kind", "cpu", "--cpu-slots", "2"}
@@ -102,7 +105,8 @@ func (c *cluster) start(name string) {
 	case "bus":
 		path, args = filepath.Join(binaries, "switchyard"), []string{"bus", "--data-dir", c.dir, "--port", strconv.Itoa(c.port)}
 	case "up":
-		path, args = filepath.Join(binaries, "switchyard"), append([]string{"up", "--data-dir", c.dir, "--port", strconv.Itoa(c.port)}, append(slots, c.flags...)...)
+		path, args = filepath.Join(binaries, "switchyard"), append([]string{"up", "--data-dir", c.dir, "--port", strconv.Itoa(c.port)},
+			append(slots, c.flags...)...)
 	case "nodeagent":
 		args = append(append(args, slots...), c.flags...)
 	}
@@ -111,10 +115,11 @@ func (c *cluster) start(name string) {
 		c.t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(path, args...)
+	words := settings.Words(args...)
+	cmd := exec.Command(path, words.Flags...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = c.environ()
-	// A group of its own, as a service manager would give it: a kill hits this process alone.
+	cmd.Env = append(c.environ(), words.Environ...)
+	// Its own process group, as under a service manager: a kill hits only this process.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		c.t.Fatal(err)
@@ -126,7 +131,7 @@ func (c *cluster) environ() []string {
 	return append(append(os.Environ(), "SWITCHYARD_CONTEXT="+filepath.Join(c.dir, "context.json")), c.env...)
 }
 
-// command runs the command line and gives its exit code and both outputs.
+// command runs the command line and returns its exit code and both outputs.
 func (c *cluster) command(args ...string) (int, string) {
 	c.t.Helper()
 	return c.program(filepath.Join(binaries, "switchyard"), args...)
@@ -164,7 +169,8 @@ func (c *cluster) connect() {
 	c.bus = b
 }
 
-// submit publishes a job of the Go trainer; epochs take about 0.2 s on a device. It sleeps most of that, so that other tests have processors.
+// submit publishes a job of the Go trainer; epochs take about 0.2 s on a device. It sleeps most of that, so that other
+// tests have processors.
 func (c *cluster) submit(id train.JobID, epochs, devices int) {
 	c.t.Helper()
 	c.submitSpec(id, train.Spec{
@@ -205,7 +211,7 @@ func (c *cluster) await(what string, holds func(map[train.JobID]train.Job) bool)
 }
 
 func (c *cluster) register() (map[train.JobID]train.Job, error) {
-	kv, err := bus.OpenKV[train.Job](c.ctx, c.bus, event.BucketJobs)
+	kv, err := bus.OpenKV(c.ctx, c.bus, contract.Jobs)
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +244,7 @@ func (c *cluster) terminals() map[string]int {
 	return counts
 }
 
-// trainers are the processes that belong to jobs of this cluster, whoever their parent is.
+// trainers returns the processes that belong to jobs of this cluster, whatever their parent.
 func (c *cluster) trainers() []int {
 	var pids []int
 	dirs, _ := filepath.Glob("/proc/[0-9]*")

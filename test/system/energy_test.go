@@ -9,13 +9,13 @@ import (
 	"testing"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-// TestAGroupLearnsItsBatchSize has a job come again and again on a simulated GPU, whose batch size says how long it takes. What each has cost goes from the
-// meter through the ledger to the planner, which settles on the cheapest.
+// TestAGroupLearnsItsBatchSize runs a recurring job on a simulated GPU, whose batch size determines its run time. Costs
+// go from the meter through the ledger to the planner, which settles on the cheapest size.
 func TestAGroupLearnsItsBatchSize(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -43,18 +43,18 @@ func TestAGroupLearnsItsBatchSize(t *testing.T) {
 		t.Errorf("batch sizes %v", chosen)
 	}
 	if code, out := c.command("describe", "night-6"); code != 0 || !strings.Contains(out, "batch size 64") {
-		t.Errorf("describe (exit %d) does not tell the batch size:\n%s", code, out)
+		t.Errorf("describe (exit %d) does not show the batch size:\n%s", code, out)
 	}
 	if code, out := c.command("tune", "groups", "nightly"); code != 0 || !strings.Contains(out, "7 recurrences") || strings.Count(out, "reached") != jobs {
 		t.Errorf("exit code %d, want %d recurrences:\n%s", code, jobs, out)
 	}
 }
 
-// underWay is how many jobs of groups the planner takes for running.
+// underWay returns the number of jobs of groups that the planner counts as running.
 func (c *cluster) underWay() int {
 	c.t.Helper()
 	n := 0
-	for _, text := range c.bucket(event.BucketGroups) {
+	for _, text := range c.bucket(string(contract.Groups)) {
 		var record struct{ Running map[string]any }
 		if err := json.Unmarshal(text, &record); err != nil {
 			c.t.Fatal(err)
@@ -64,7 +64,8 @@ func (c *cluster) underWay() int {
 	return n
 }
 
-// TestARunningJobGetsItsPowerLimit has a simulated GPU that is no slower at a lower limit: the lowest one costs least. It goes when the job ends.
+// TestARunningJobGetsItsPowerLimit uses a simulated GPU that is no slower at a lower limit: the lowest one costs least.
+// The limit goes when the job ends.
 func TestARunningJobGetsItsPowerLimit(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -94,7 +95,7 @@ func TestARunningJobGetsItsPowerLimit(t *testing.T) {
 			Watts   float64
 			Settled bool
 		}
-		text := c.bucket(event.BucketPowerLimits)["j"]
+		text := c.bucket(string(contract.PowerLimits))["j"]
 		return text != nil && json.Unmarshal(text, &l) == nil && l.Settled && l.Watts == 150
 	})
 	if code, out := c.command("cancel", "j"); code != 0 {
@@ -107,7 +108,7 @@ func TestARunningJobGetsItsPowerLimit(t *testing.T) {
 // bucket reads all of a bucket.
 func (c *cluster) bucket(name string) map[string]json.RawMessage {
 	c.t.Helper()
-	kv, err := bus.OpenKV[json.RawMessage](c.ctx, c.bus, name)
+	kv, err := bus.OpenKV(c.ctx, c.bus, contract.Bucket[json.RawMessage](name))
 	if err != nil {
 		c.t.Fatal(err)
 	}

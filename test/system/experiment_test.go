@@ -14,16 +14,17 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/conduct"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
-// experiments are the records of all experiments.
+// experiments returns the records of all experiments.
 func (c *cluster) experiments() map[string]conduct.Record {
 	all := map[string]conduct.Record{}
-	for key, text := range c.bucket(event.BucketExperiments) {
+	for key, text := range c.bucket(string(contract.Experiments)) {
 		var r conduct.Record
 		if err := json.Unmarshal([]byte(text), &r); err != nil {
 			c.t.Fatal(err)
@@ -33,7 +34,7 @@ func (c *cluster) experiments() map[string]conduct.Record {
 	return all
 }
 
-// sparkSubmit is a program that tells of its epochs in BigDL's log alone: it learns best at a rate of 0.01.
+// sparkSubmit is a program that reports its epochs only in BigDL's log: it learns best at a rate of 0.01.
 const sparkSubmit = `#!/bin/sh
 while [ $# -gt 0 ]; do case $1 in --learningRate) rate=$2;; --endTriggerNum) epochs=$2;; esac; shift; done
 case $rate in 0.01) digits=8;; *) digits=3;; esac
@@ -49,7 +50,8 @@ while [ $e -le $epochs ]; do
 done
 `
 
-// PipeTune's files, as their users have them, give results: the program says nothing to anybody but its log, which is read through a kill of everything.
+// PipeTune's files, as its users have them, give results: the program only writes a log, and its epochs are read
+// although every process is killed.
 func TestABigDLProgramHasResults(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -96,13 +98,14 @@ func TestABigDLProgramHasResults(t *testing.T) {
 			}
 		}
 	}
-	told := 0
-	if err := c.bus.Stored(c.ctx, event.StreamJobs, []string{"yard.job.*.epoch_ended.v1"}, time.Time{}, func(bus.Message) { told++ }); err != nil || told != 10 {
-		t.Errorf("%d epochs were told, error %v", told, err)
+	published := 0
+	if err := c.bus.Stored(c.ctx, event.StreamJobs, []string{"yard.job.*.epoch_ended.v1"}, time.Time{}, func(bus.Message) { published++ }); err != nil || published != 10 {
+		t.Errorf("%d epochs were published, error %v", published, err)
 	}
 }
 
-// A real experiment on real processes: trials pause and go on, are given other cores while they run, and everything is killed in the middle.
+// A real experiment on real processes: trials pause and continue, get other cores while they run, and everything is
+// killed in between.
 func TestAnExperimentGoesOnAfterKills(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -144,13 +147,13 @@ system: {cores: [2, 1]}
 	var r conduct.Record
 	c.await("the end of the experiment", func(map[train.JobID]train.Job) bool {
 		r = c.experiments()["mnist"]
-		return r.Over() && r.Told
+		return r.Over() && r.Published
 	})
 	best, score, ok := r.Best()
 	if r.State != conduct.Finished || len(r.Trials) != 3 || !ok || !(score > 0.3) {
 		t.Fatalf("%s after %d trials, best %+v: %g", r.State, len(r.Trials), best, score)
 	}
-	whole := func(t conduct.Trial) bool { return t.State == search.Ended && t.EpochsDone() == 9 }
+	whole := func(t contract.Trial) bool { return t.State == search.Ended && t.EpochsDone() == 9 }
 	if !slices.ContainsFunc(r.Trials, whole) {
 		t.Errorf("no trial has trained to its end: %+v", r.Trials)
 	}
@@ -161,7 +164,8 @@ system: {cores: [2, 1]}
 		}
 	}
 	for _, trial := range r.Trials {
-		// Beyond the epoch at which it was to pause a trial goes while nobody is there to say so: it is not lost, and not trained again.
+		// While no service is there to stop it, a trial trains beyond the epoch at which it was to pause: that work is
+		// not lost, and not done again.
 		if n := trial.EpochsDone(); n < trial.Epochs || n > 9 {
 			t.Errorf("trial %d was left after %d epochs, %d were wanted", trial.ID, n, trial.Epochs)
 		}
@@ -171,7 +175,7 @@ system: {cores: [2, 1]}
 			}
 		}
 		if len(trial.Applied) == 0 {
-			t.Errorf("nobody told with which setting trial %d ran", trial.ID)
+			t.Errorf("no setting was reported for trial %d", trial.ID)
 		}
 	}
 	if code, out := c.command("tune", "results", "mnist", "-o", "csv"); code != 0 || strings.Count(out, "\n") != 4 {
@@ -182,7 +186,8 @@ system: {cores: [2, 1]}
 	}
 }
 
-// Experiments that arrive as a Poisson process, two trials at a time on one slot: what a response time is made of adds up, and what recurs needs fewer trials.
+// Experiments arrive as a Poisson process, two trials at a time on one slot: the parts of a response time add up, and
+// recurring experiments need fewer trials.
 func TestModesAreComparedOnline(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -209,8 +214,9 @@ system: {cores: [2]}
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, out := c.command("tune", "compare", path, "--jobs", "2", "--mean-gap", "12s", "--modes", "v1,pipetune", "--prefix", "cmp", "-o", "json")
-	_, body, found := strings.Cut(out, "\n{") // after what is told on the way
+	code, out := c.command("tune", "compare", path, "--jobs", "2", "--mean-gap", "12s", "--modes", "v1,pipetune",
+		"--prefix", "cmp", "-o", "json")
+	_, body, found := strings.Cut(out, "\n{") // after the progress messages
 	var got struct {
 		Experiments []struct {
 			Mode      string  `json:"mode"`

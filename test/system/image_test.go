@@ -11,16 +11,16 @@ import (
 	"testing"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// importTrainer makes an image that holds nothing but the Go trainer.
+// importTrainer creates an image that contains only the Go trainer.
 func importTrainer(t *testing.T, tag string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "trainer")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, "../../examples/gotrainer")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // nothing to link against in an empty image
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // an empty image has no libraries to link against
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the trainer: %v\n%s", err, out)
 	}
@@ -39,7 +39,8 @@ func importTrainer(t *testing.T, tag string) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	docker := exec.CommandContext(t.Context(), "docker", "import", "--change", `ENTRYPOINT ["/trainer", "-hidden", "128"]`, "-", tag)
+	docker := exec.CommandContext(t.Context(), "docker", "import", "--change",
+		`ENTRYPOINT ["/trainer", "-hidden", "128"]`, "-", tag)
 	docker.Stdin = &archive
 	if out, err := docker.CombinedOutput(); err != nil {
 		t.Fatalf("docker import: %v\n%s", err, out)
@@ -73,11 +74,11 @@ func TestAnImageTrainsIsPreemptedAndAccountedFor(t *testing.T) {
 	if j := jobs["boxed"]; j.State != train.StateSucceeded || j.EpochsDone != 16 || j.Preemptions != 1 {
 		t.Errorf("%s after %d epochs and %d preemptions: %s", j.State, j.EpochsDone, j.Preemptions, j.Message)
 	}
-	accounts, err := bus.OpenKV[train.Account](c.ctx, c.bus, event.BucketLedger)
+	accounts, err := bus.OpenKV(c.ctx, c.bus, contract.Accounts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The work of a container is not below the supervisor: its energy must be found all the same.
+	// The processes of a container are not below the supervisor: their energy must still be found.
 	c.await("its account", func(map[train.JobID]train.Job) bool {
 		e, err := accounts.Get(c.ctx, "job.boxed")
 		return err == nil && e.Value.Final

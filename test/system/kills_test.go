@@ -12,7 +12,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// jobs of every test: one that grows to both devices, two small ones.
+// submitAll submits the jobs of every test: a job that grows to both devices, and two small ones.
 func (c *cluster) submitAll() map[string]int {
 	epochs := map[string]int{"wide": 14, "first": 8, "second": 8}
 	c.submit("wide", epochs["wide"], 2)
@@ -43,7 +43,7 @@ func allEnded(count int) func(map[train.JobID]train.Job) bool {
 	}
 }
 
-// verify holds the invariants against the oracle, after everything has ended.
+// verify checks the invariants with the oracle, after everything has ended.
 func (c *cluster) verify(epochs map[string]int, killed map[int]bool) {
 	c.t.Helper()
 	jobs, err := c.register()

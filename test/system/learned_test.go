@@ -10,8 +10,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// TestASlowWorkerIsReplacedAndACalmJobEnds has one job of three workers of which the one on cpu:1 is slow, and one that shall end when its loss is calm.
-// What is learned of both has to go through every service.
+// TestASlowWorkerIsReplacedAndACalmJobEnds runs one job of three workers with a slow one on cpu:1, and one that ends
+// when its loss is calm. What is learned about both goes through every service.
 func TestASlowWorkerIsReplacedAndACalmJobEnds(t *testing.T) {
 	c := newCluster(t)
 	c.flags = []string{"--cpu-slots", "5", "--policy", "optimus", "--rescale-min-interval", "1s", "--restart-price", "1s", "--refit-interval", "500ms"}
@@ -32,7 +32,7 @@ func TestASlowWorkerIsReplacedAndACalmJobEnds(t *testing.T) {
 		if err := c.bus.Publish(c.ctx, event.OnceFact(id, event.FactSubmitted, "submitted", event.Submitted{Spec: spec})); err != nil {
 			t.Fatal(err)
 		}
-		// One after the other, so that whichever comes first, the job of three has the second device.
+		// One after the other, so that in any order the job of three has the second device.
 		c.await("its start", func(jobs map[train.JobID]train.Job) bool { return jobs[id].State.Active() })
 	}
 	replaced := func(j train.Job) bool {
@@ -48,7 +48,8 @@ func TestASlowWorkerIsReplacedAndACalmJobEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if calm := jobs["calm"]; calm.ConvergedEpochs < 4 || calm.EpochsDone < calm.ConvergedEpochs || calm.Restarts != 0 || !strings.Contains(calm.Message, "converged") {
-		t.Errorf("calm: %d epochs, converged after %d, %d restarts: %s", calm.EpochsDone, calm.ConvergedEpochs, calm.Restarts, calm.Message)
+		t.Errorf("calm: %d epochs, converged after %d, %d restarts: %s", calm.EpochsDone, calm.ConvergedEpochs,
+			calm.Restarts, calm.Message)
 	}
 	code, out := c.command("describe", "held")
 	for _, want := range []string{"cpu:1", "straggl"} {

@@ -9,11 +9,11 @@ import (
 	"testing"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/event"
-	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 )
 
-// TestMeasuringTeaches runs the trainer at two scales, and asks for table and CSV. What was measured is known of the next job of the kind before it has run.
+// TestMeasuringTeaches runs the trainer at two scales, and asks for table and CSV. The measurements are known for the
+// next job of the kind before it has run.
 func TestMeasuringTeaches(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -44,8 +44,8 @@ func TestMeasuringTeaches(t *testing.T) {
 			}
 		}
 	}
-	// The run with two workers knew what the run with one had shown.
-	models, err := bus.OpenKV[train.Model](c.ctx, c.bus, event.BucketModels)
+	// The run with two workers knew the results of the run with one.
+	models, err := bus.OpenKV(c.ctx, c.bus, contract.Models)
 	if err != nil {
 		t.Fatal(err)
 	}

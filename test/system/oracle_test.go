@@ -1,5 +1,5 @@
-// Package system runs the real processes as their users do. It proves that nothing is lost and nothing runs twice: it kills them in the middle of the work, and judges by a ledger
-// that the trainers write themselves, apart from the bus.
+// Package system runs the real processes as their users do. It proves that nothing is lost and nothing runs twice: it
+// kills them in the middle of the work, and judges by a ledger that the trainers write themselves, apart from the bus.
 package system
 
 import (
@@ -41,9 +41,9 @@ func readLedger(t *testing.T, path string) []entry {
 	return entries
 }
 
-// judge lists every violation: a process of an attempt started twice (I2), two attempts of a job at once (I2), a device held by
-// two jobs at once (I3), an epoch done twice without a process having been killed, a job that did not do all its epochs.
-// The processes in killed wrote no exit; they are taken as ended at their last line.
+// judge lists every violation: a process of an attempt started twice (I2), two attempts of a job at once (I2), a device
+// held by two jobs at once (I3), an epoch done twice without a process having been killed, a job that did not do all
+// its epochs. The processes in killed wrote no exit; they count as ended at their last line.
 func judge(entries []entry, epochs map[string]int, killed map[int]bool) []string {
 	var faults []string
 	type process struct {
@@ -63,7 +63,8 @@ func judge(entries []entry, epochs map[string]int, killed map[int]bool) []string
 		case "start":
 			p := process{e.Job, e.Attempt, e.Rank}
 			if starts[p]++; starts[p] > 1 {
-				faults = append(faults, fmt.Sprintf("job %s attempt %d rank %d was started %d times", e.Job, e.Attempt, e.Rank, starts[p]))
+				faults = append(faults,
+					fmt.Sprintf("job %s attempt %d rank %d was started %d times", e.Job, e.Attempt, e.Rank, starts[p]))
 			}
 			for pid, other := range live {
 				if killed[pid] && last[pid].Seconds <= e.Seconds {
@@ -71,10 +72,12 @@ func judge(entries []entry, epochs map[string]int, killed map[int]bool) []string
 					continue
 				}
 				if other.Job == e.Job && other.Attempt != e.Attempt {
-					faults = append(faults, fmt.Sprintf("job %s: attempt %d started while attempt %d was running", e.Job, e.Attempt, other.Attempt))
+					faults = append(faults,
+						fmt.Sprintf("job %s: attempt %d started while attempt %d was running", e.Job, e.Attempt, other.Attempt))
 				}
 				if other.Job != e.Job && overlap(other.Devices, e.Devices) {
-					faults = append(faults, fmt.Sprintf("jobs %s and %s both held a device of %q and %q", other.Job, e.Job, other.Devices, e.Devices))
+					faults = append(faults,
+						fmt.Sprintf("jobs %s and %s both held a device of %q and %q", other.Job, e.Job, other.Devices, e.Devices))
 				}
 			}
 			live[e.PID] = e
@@ -106,7 +109,8 @@ func judge(entries []entry, epochs map[string]int, killed map[int]bool) []string
 			}
 		}
 		if repeats > len(killed) {
-			faults = append(faults, fmt.Sprintf("job %s did %d epochs again although %d processes were killed", job, repeats, len(killed)))
+			faults = append(faults,
+				fmt.Sprintf("job %s did %d epochs again although %d processes were killed", job, repeats, len(killed)))
 		}
 	}
 	return faults

@@ -10,17 +10,17 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// replicated are the services of which several processes may run.
+// replicated returns the services that may run as several processes.
 func replicated() []string { return []string{"admission", "profiler", "planner", "energy"} }
 
-// leader is the replica that holds a service's lease, once one does that lives and is not the one that is left out.
+// leader returns the replica that holds a service's lease, once a live one other than not holds it.
 func (c *cluster) leader(service, not string) string {
 	c.t.Helper()
-	kv, err := bus.OpenKV[bus.Lease](c.ctx, c.bus, event.BucketLeases)
+	kv, err := bus.OpenKV(c.ctx, c.bus, contract.Leases)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -35,14 +35,14 @@ func (c *cluster) leader(service, not string) string {
 		}
 		select {
 		case <-c.ctx.Done():
-			c.t.Fatalf("nobody leads %s", service)
+			c.t.Fatalf("no process leads %s", service)
 		case <-tick.C:
 		}
 	}
 }
 
-// TestLossOfLeadersAtRandom runs two processes of each service and kills whichever leads, or stops it for longer than its lease and lets it go on, again
-// and again, while jobs come in.
+// TestLossOfLeadersAtRandom runs two processes of each service and repeatedly kills the leader, or stops it for longer
+// than its lease and resumes it, while jobs come in.
 func TestLossOfLeadersAtRandom(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())

@@ -10,23 +10,24 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// A job is given another micro-batch while it trains, then another memory and one device less, for which it starts again, once, and at last its devices back:
-// executor, agent and planner are killed in the middle, and no epoch is trained twice.
+// A job gets another micro-batch while it trains, then other memory and one device less, which restarts it once, and at
+// last its devices back: executor, agent and planner are killed during this, and no epoch is trained twice.
 func TestARunningJobIsRetunedThroughKills(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.start("bus")
 	c.connect()
 	for _, s := range serviceNames() {
-		if s != "experiments" { // the test plays it
+		if s != "experiments" { // the test plays this service
 			c.start(s)
 		}
 	}
-	wishes, err := bus.OpenKV[train.Setting](c.ctx, c.bus, event.BucketSettings)
+	wishes, err := bus.OpenKV(c.ctx, c.bus, contract.Settings)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +90,7 @@ func TestARunningJobIsRetunedThroughKills(t *testing.T) {
 		return done > 0 && jobs["a"].EpochsDone > done+1
 	})
 	var a train.Attempt
-	if err := json.Unmarshal(c.bucket(event.BucketAttempts)["a"], &a); err != nil || a.Number != 3 || a.DeviceCount() != 2 || a.Setting.Values["memory_mib"] != 512 {
+	if err := json.Unmarshal(c.bucket(string(contract.Attempts))["a"], &a); err != nil || a.Number != 3 || a.DeviceCount() != 2 || a.Setting.Values["memory_mib"] != 512 {
 		t.Errorf("attempt %d was started with %v, %v", a.Number, a.Setting.Values, err)
 	}
 	var epochs []int

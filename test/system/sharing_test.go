@@ -13,7 +13,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-// Two jobs share the one GPU of the machine by memory, as their files say, and a third that does not fit waits until one of them has left.
+// Two jobs share the one GPU of the machine by memory, as their files say, and a third that does not fit waits until
+// one of them has ended.
 func TestJobsShareAGPU(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -67,8 +68,8 @@ estimated_memory_mib: %d
 	c.await("the small one has ended", state("small", train.StateCancelled))
 }
 
-// A job that uses more than its part of a GPU is warned of it once, leaves at its epoch's end and goes on with what it needs on the other GPU. The one beside
-// it trains on as if nothing had happened, and one that comes later gets the room.
+// A job that uses more than its part of a GPU is warned once, stops at its epoch's end and continues with what it needs
+// on the other GPU. Its co-runner trains on undisturbed, and a later job gets the room.
 func TestAJobThatOutgrowsItsPartIsMoved(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -88,7 +89,7 @@ func TestAJobThatOutgrowsItsPartIsMoved(t *testing.T) {
 			return !slices.ContainsFunc(ids, func(id train.JobID) bool { return jobs[id].State != train.StateRunning })
 		}
 	}
-	// The whole of one GPU is a third job's, so that the two have to share.
+	// A third job has the whole of one GPU, so that the two have to share.
 	c.submit("whole", endless, 1)
 	c.await("one job has a GPU for itself", running("whole"))
 	submit("modest", 8, 6)
@@ -120,7 +121,7 @@ func TestAJobThatOutgrowsItsPartIsMoved(t *testing.T) {
 	}
 }
 
-// attempt is that of a job as it is described.
+// attempt returns the attempt of a job as describe shows it.
 func (c *cluster) attempt(id train.JobID) train.Attempt {
 	c.t.Helper()
 	var shown struct {

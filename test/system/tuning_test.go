@@ -8,14 +8,15 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// tuning is what the planner wants of the one device.
+// tuning returns the desired micro-batches of the one device.
 func (c *cluster) tuning() train.Tuning {
 	var t train.Tuning
-	for _, text := range c.bucket(event.BucketTunings) {
+	for _, text := range c.bucket(string(contract.Tunings)) {
 		if err := json.Unmarshal(text, &t); err != nil {
 			c.t.Fatal(err)
 		}
@@ -23,9 +24,10 @@ func (c *cluster) tuning() train.Tuning {
 	return t
 }
 
-// follows says whether the newest heartbeat of a job tells what is wanted of it.
+// follows reports whether the newest heartbeat of a job has the desired micro-batch.
 func (c *cluster) follows(t train.Tuning, job train.JobID) bool {
-	m, err := c.bus.Last(c.ctx, event.StreamSamples, event.Subject{Entity: "sample", ID: string(job), Fact: event.FactStepped, Version: 1})
+	m, err := c.bus.Last(c.ctx, event.StreamSamples,
+		event.Subject{Entity: "sample", ID: string(job), Fact: event.FactStepped, Version: 1})
 	if err != nil {
 		return false
 	}
@@ -34,7 +36,8 @@ func (c *cluster) follows(t train.Tuning, job train.JobID) bool {
 	return err == nil && tuned && beat.MicroBatch == wanted.MicroBatch && beat.Generation == t.Generation
 }
 
-// Two trainers share a GPU and are tuned. The planner is killed in the middle of it, and so is, later, one of the trainers: all settle.
+// Two trainers share a GPU and are tuned. The planner is killed during the tuning, and later one of the trainers: the
+// tuning still settles.
 func TestJobsOnAGPUAreTunedThroughKills(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -60,7 +63,7 @@ func TestJobsOnAGPUAreTunedThroughKills(t *testing.T) {
 	c.await("the next planner measures the next one", func(map[train.JobID]train.Job) bool {
 		now := c.tuning()
 		if now.Tried < before.Tried {
-			t.Fatalf("%d trials after %d: the round began anew", now.Tried, before.Tried)
+			t.Fatalf("%d trials after %d: the round began again", now.Tried, before.Tried)
 		}
 		return now.Tried > before.Tried
 	})
@@ -77,10 +80,12 @@ func TestJobsOnAGPUAreTunedThroughKills(t *testing.T) {
 	c.await("both settle, one of them in its second attempt", func(map[train.JobID]train.Job) bool {
 		settled = c.tuning()
 		_, restarted := settled.Of("b", 2)
-		return restarted && len(settled.Tenants) == 2 && settled.Settled.Code != "" && c.follows(settled, "a") && c.follows(settled, "b")
+		return restarted && len(settled.Tenants) == 2 && settled.Settled.Code != "" &&
+			c.follows(settled, "a") && c.follows(settled, "b")
 	})
 	if settled.Tried != 4 || settled.Generation <= before.Generation {
-		t.Errorf("settled after %d trials of 4 combinations, in generation %d after %d", settled.Tried, settled.Generation, before.Generation)
+		t.Errorf("settled after %d trials of 4 combinations, in generation %d after %d", settled.Tried,
+			settled.Generation, before.Generation)
 	}
 	if _, out := c.command("describe", "a"); !strings.Contains(out, fmt.Sprintf("(generation %d, 4 trials)", settled.Generation)) {
 		t.Errorf("describe a:\n%s", out)

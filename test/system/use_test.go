@@ -15,7 +15,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// state gives a condition: the job is in this state.
+// state returns a condition: the job is in this state.
 func state(id train.JobID, want train.State) func(map[train.JobID]train.Job) bool {
 	return func(jobs map[train.JobID]train.Job) bool { return jobs[id].State == want }
 }
@@ -94,7 +94,7 @@ func TestAnyNATSClientSubmitsAndRubbishBlocksNothing(t *testing.T) {
 		}
 	}
 	if text := jobs["negative"].Blockers; len(text) < 4 {
-		t.Errorf("the negative job has four faults, told are %v", text)
+		t.Errorf("the negative job has four faults, reported are %v", text)
 	}
 	code, poison := c.command("events", "--poison")
 	for _, want := range []string{"yard.job.a.b.submitted.v1", "nobody", "ghost"} {
@@ -116,7 +116,8 @@ func TestTheSameSubmissionAgainChangesNothing(t *testing.T) {
 	c.publish("yard.job.once.submitted.v1", body)
 	c.await("its end", state("once", train.StateSucceeded))
 	c.publish("yard.job.once.submitted.v1", body)
-	c.publish("yard.job.once.submitted.v1", `{"max_epochs":1,"training_set_size":1,"batch_size":1,"command":["true"],"name":"once"}`)
+	c.publish("yard.job.once.submitted.v1",
+		`{"max_epochs":1,"training_set_size":1,"batch_size":1,"command":["true"],"name":"once"}`)
 	c.publish("yard.job.once.submitted.v1", strings.Replace(body, "true", "false", 1))
 	c.publish("yard.job.after.submitted.v1", body)
 	c.await("the job after", state("after", train.StateSucceeded))
@@ -138,7 +139,7 @@ func TestCancelLeavesNoProcess(t *testing.T) {
 	c := newCluster(t)
 	c.start("up")
 	c.connect()
-	// The job ignores SIGTERM and has a child in a session of its own.
+	// The job ignores SIGTERM and has a child in its own session.
 	script := `trap "" TERM; setsid sleep 300 & while :; do sleep 1; done`
 	body, err := json.Marshal(train.Spec{
 		Name: "stubborn", Command: []string{"bash", "-c", script}, Env: map[string]string{"TRAIN_LEDGER": c.ledger}, BatchSize: 1, TrainingSetSize: 1, MaxEpochs: 1,
@@ -157,7 +158,7 @@ func TestCancelLeavesNoProcess(t *testing.T) {
 	}
 }
 
-// debianTorch is the interpreter with PyTorch, or none.
+// debianTorch returns the interpreter with PyTorch, or "".
 func debianTorch() string {
 	for _, python := range []string{"/usr/bin/python3", "python3"} {
 		if path, err := exec.LookPath(python); err == nil && exec.Command(path, "-c", "import torch").Run() == nil {
@@ -203,7 +204,8 @@ func TestTheGuidesScriptIsPreemptedAndGoesOn(t *testing.T) {
 	}
 	j := jobs[id]
 	if j.State != train.StateSucceeded || j.EpochsDone != 12 || j.Preemptions != 1 || j.Restarts != 1 {
-		t.Errorf("%s after %d epochs, %d preemptions, %d restarts: %s %s", j.State, j.EpochsDone, j.Preemptions, j.Restarts, j.Message, j.LogTail)
+		t.Errorf("%s after %d epochs, %d preemptions, %d restarts: %s %s", j.State, j.EpochsDone, j.Preemptions,
+			j.Restarts, j.Message, j.LogTail)
 	}
 	if jobs["urgent"].State != train.StateSucceeded {
 		t.Errorf("urgent: %s", jobs["urgent"].State)

@@ -13,7 +13,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// Real jobs run; then every decision about them is replayed, and what happened is simulated: by the same policy, another one and on more nodes.
+// Real jobs run; then every decision about them is replayed, and their workload is simulated: with the same policy,
+// another one and on more nodes.
 func TestRecordedDecisionsAreReplayedAndTheWorkloadSimulated(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -17,7 +17,7 @@ type goFunc struct {
 }
 
 // goCode is every function of the repository by "folder.Name". Methods are filed under their bare name, so that a
-// method that skips counts against each caller of a method of that name in its folder: a row too many is the lesser evil.
+// method that skips counts against each caller of a method of that name in its folder; an extra row is the lesser evil.
 type goCode struct {
 	files *token.FileSet
 	funcs map[string]*goFunc

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/switchyard-dl/switchyard/tools/walk"
 )
 
 func main() {
@@ -17,19 +19,11 @@ func main() {
 	list := flag.String("list", "docs/skips.md", "the table of tests that may skip, under the repository")
 	flag.Parse()
 	complaints, err := check(*root, filepath.Join(*root, *list))
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "skipcheck:", err)
-		os.Exit(2)
-	}
-	for _, complaint := range complaints {
-		fmt.Println(complaint)
-	}
-	if len(complaints) > 0 {
-		os.Exit(1)
-	}
+	walk.Exit("skipcheck", complaints, err)
 }
 
-// check compares the tests that may skip under root with the table in listPath and returns one line for each difference.
+// check compares the tests that may skip under root with the table in listPath, and returns one line for each
+// difference.
 func check(root, listPath string) ([]string, error) {
 	listed, complaints, err := readTable(listPath)
 	if err != nil {
@@ -81,23 +75,8 @@ func readTable(path string) (map[string]string, []string, error) {
 func findSkips(root string) (map[string]string, error) {
 	found := map[string]string{}
 	code := newGoCode()
-	err := filepath.WalkDir(root, func(path string, entry os.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		name := entry.Name()
-		if entry.IsDir() {
-			hidden := strings.HasPrefix(name, ".") && path != root
-			if hidden || name == "bin" || name == "testdata" || name == "node_modules" || name == "vendor" {
-				return filepath.SkipDir
-			}
-			return nil
-		}
-		rel, err := filepath.Rel(root, path)
-		if err != nil {
-			return err
-		}
-		rel = filepath.ToSlash(rel)
+	err := walk.Files(root, func(path, rel string) error {
+		name := filepath.Base(path)
 		switch {
 		case strings.HasSuffix(name, ".go"):
 			return code.add(path, rel)
@@ -107,7 +86,7 @@ func findSkips(root string) (map[string]string, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read tests under %s: %w", root, err)
+		return nil, err
 	}
 	code.tests(found)
 	return found, nil

@@ -9,7 +9,7 @@ import (
 
 // addPython adds the tests of one Python file that may skip, as "folder/file.Class.test"; a skip outside a test method
 // (a decorated class, setUp) counts for the class, and one outside a class for the whole file. A triple-quoted string
-// that shows a skip is taken for one.
+// that shows a skip counts as a skip.
 func addPython(found map[string]string, path, rel string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -17,54 +17,62 @@ func addPython(found map[string]string, path, rel string) error {
 	}
 	skip := regexp.MustCompile(`\bskip(If|Unless|Test)?\s*\(|\bSkipTest\b|@(unittest\.|pytest\.mark\.)?skip\b`)
 	heading := regexp.MustCompile(`^(\s*)(?:async\s+)?(class|def)\s+(\w+)`)
-	module := strings.TrimSuffix(rel, ".py")
-	var class, method, decorator string
+	imports := regexp.MustCompile(`^\s*(import|from) `)
+	at := pythonPlace{module: strings.TrimSuffix(rel, ".py")}
+	decorator := ""
 	for i, line := range strings.Split(string(text), "\n") {
 		code, _, _ := strings.Cut(line, "#")
-		at := fmt.Sprintf("%s:%d", rel, i+1)
+		where := fmt.Sprintf("%s:%d", rel, i+1)
 		if m := heading.FindStringSubmatch(code); m != nil {
-			switch {
-			case m[2] == "class" && m[1] == "":
-				class, method = m[3], ""
-			case m[1] == "":
-				class, method = "", ""
-			case m[2] == "def" && class != "" && len(m[1]) <= 4:
-				method = ""
-				if strings.HasPrefix(m[3], "test") {
-					method = m[3]
-				}
-			}
+			at.enter(m[1], m[2], m[3])
 			if decorator != "" {
-				found[pythonName(module, class, method)] = decorator
+				found[at.name()] = decorator
 			}
 			decorator = ""
 			continue
 		}
-		if trimmed := strings.TrimSpace(code); !skip.MatchString(code) || strings.HasPrefix(trimmed, "import ") ||
-			strings.HasPrefix(trimmed, "from ") {
+		if !skip.MatchString(code) || imports.MatchString(code) {
 			continue
 		}
 		if strings.HasPrefix(strings.TrimSpace(code), "@") {
-			decorator = at
+			decorator = where
 			continue
 		}
 		if code[0] != ' ' && code[0] != '\t' {
-			class, method = "", ""
+			at.class, at.method = "", ""
 		}
-		if name := pythonName(module, class, method); found[name] == "" {
-			found[name] = at
+		if found[at.name()] == "" {
+			found[at.name()] = where
 		}
 	}
 	return nil
 }
 
-func pythonName(module, class, method string) string {
-	name := module
-	if class != "" {
-		name += "." + class
+// pythonPlace is the test that a line belongs to; class and method are empty outside of one.
+type pythonPlace struct{ module, class, method string }
+
+// enter moves to the class or function that a heading begins.
+func (p *pythonPlace) enter(indent, keyword, name string) {
+	switch {
+	case keyword == "class" && indent == "":
+		p.class, p.method = name, ""
+	case indent == "":
+		p.class, p.method = "", ""
+	case keyword == "def" && p.class != "" && len(indent) <= 4:
+		p.method = ""
+		if strings.HasPrefix(name, "test") {
+			p.method = name
+		}
 	}
-	if method != "" {
-		name += "." + method
+}
+
+func (p *pythonPlace) name() string {
+	name := p.module
+	if p.class != "" {
+		name += "." + p.class
+	}
+	if p.method != "" {
+		name += "." + p.method
 	}
 	return name
 }

@@ -3,62 +3,38 @@ package cli
 import (
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/clitest"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-func TestPickJob(t *testing.T) {
-	job := func(id, name, user string, minutes int) train.Job {
-		return train.Job{ID: train.JobID(id), Spec: train.Spec{Name: name, User: user}, SubmittedAt: ago(time.Duration(minutes) * time.Minute)}
-	}
-	jobs := []train.Job{
-		job("mnist-aa11", "mnist", "ann", 30), job("mnist-aa22", "mnist", "ann", 20), job("mnist-bb33", "mnist", "bob", 10), job("resnet-cc44", "resnet", "bob", 5),
-		job("run1", "my run", "ann", 1), job("run1-more", "other", "ann", 1), job("nameless", "", "ann", 1),
-	}
-	for ref, want := range map[string]string{
-		"mnist-aa11": "mnist-aa11", "mnist": "mnist-aa22", "mnist-b": "mnist-bb33", "res": "resnet-cc44", "my run": "run1", "run1": "run1", "run1-": "run1-more",
-		"mnist-aa": "ambiguous", "m": "ambiguous", "nothing": "", "": "",
-	} {
-		got, found, err := pickJob(jobs, ref, "ann")
-		switch {
-		case want == "ambiguous":
-			if err == nil || found || !strings.Contains(err.Error(), "mnist-aa22, mnist-aa11") {
-				t.Errorf("%q: found %v %s, error %v", ref, found, got.ID, err)
-			}
-		case err != nil || found != (want != "") || string(got.ID) != want:
-			t.Errorf("%q: found %v %q, error %v; want %q", ref, found, got.ID, err, want)
-		}
-	}
-	if got, _, _ := pickJob(jobs, "mnist", "carol"); got.ID != "mnist-bb33" {
-		t.Errorf("the newest of others is mnist-bb33, not %s", got.ID)
-	}
-}
-
 func TestJobsAreFoundOnTheBus(t *testing.T) {
-	s := newTerminal(t)
-	s.fill(t)
-	publish(t, s.bus, event.OnceFact("fresh", event.FactSubmitted, "submitted", event.Submitted{Spec: train.Spec{Name: "new"}}))
+	s := clitest.New(t, Commands)
+	s.Fill(t)
+	clitest.Publish(t, s.Bus, event.OnceFact("fresh", event.FactSubmitted, "submitted", event.Submitted{Spec: train.Spec{Name: "new"}}))
 	cases := []struct {
 		name string
 		args []string
 		code int
 		want string
 	}{
-		{"whole id", []string{"wait", "mnist-77de"}, ExitOK, ""},
-		{"beginning", []string{"wait", "mni"}, ExitOK, ""},
-		{"name", []string{"wait", "mnist"}, ExitOK, ""},
-		{"near miss", []string{"describe", "resnat"}, ExitError, `no job "resnat"` + "\n  fix: did you mean resnet?"},
-		{"unknown to wait", []string{"wait", "mnist", "entirely-else"}, ExitUnknownJob, `no job "entirely-else"` + "\n  fix: `switchyard ps -A` lists the jobs"},
-		{"unknown to cancel", []string{"cancel", "entirely-else"}, ExitError, `no job "entirely-else"`},
-		{"no word for a subject", []string{"logs", "a b.*>"}, ExitError, `no job "a b.*>"`},
-		{"stored, not taken up", []string{"wait", "--timeout", "1ms", "fresh"}, ExitUnfinished, "not ended in time"},
-		{"stored, described", []string{"describe", "fresh"}, ExitOK, ""},
+		{"whole id", []string{"wait", "mnist-77de"}, exit.OK, ""},
+		{"beginning", []string{"wait", "mni"}, exit.OK, ""},
+		{"name", []string{"wait", "mnist"}, exit.OK, ""},
+		{"near miss", []string{"describe", "resnat"}, exit.Failed, `no job "resnat"` + "\n  fix: did you mean resnet?"},
+		{"unknown to wait", []string{"wait", "mnist", "entirely-else"}, exit.UnknownJob, `no job "entirely-else"` + "\n  fix: `switchyard ps -A` lists the jobs"},
+		{"unknown to cancel", []string{"cancel", "entirely-else"}, exit.Failed, `no job "entirely-else"`},
+		{"no word for a subject", []string{"logs", "a b.*>"}, exit.Failed, `no job "a b.*>"`},
+		{"stored, not taken up", []string{"wait", "--timeout", "1ms", "fresh"}, exit.Unfinished, "not ended in time"},
+		{"stored, described", []string{"describe", "fresh"}, exit.OK, ""},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			code, _, stderr := s.run(tc.args...)
+			code, _, stderr := s.Run(tc.args...)
 			if code != tc.code || !strings.Contains(stderr, tc.want) {
 				t.Fatalf("exit %d, %q; want %d, %q", code, stderr, tc.code, tc.want)
 			}
@@ -67,19 +43,16 @@ func TestJobsAreFoundOnTheBus(t *testing.T) {
 }
 
 func TestABusWithoutServicesIsTold(t *testing.T) {
-	s := newTerminal(t)
-	for _, bucket := range []string{event.BucketJobs} {
-		kv, err := openBucket[train.Job](t.Context(), s.bus, bucket)
-		if err != nil || kv == nil {
-			t.Fatal(err)
-		}
+	s := clitest.New(t, Commands)
+	if kv, err := console.OpenBucket(t.Context(), s.Bus, contract.Jobs); err != nil || kv == nil {
+		t.Fatal(err)
 	}
-	_, err := openBucket[train.Job](t.Context(), s.bus, "no_such_bucket")
+	_, err := console.OpenBucket[train.Job](t.Context(), s.Bus, "no_such_bucket")
 	if err == nil || !strings.Contains(err.Error(), "no service of Switchyard has run") {
 		t.Fatal(err)
 	}
-	code := Main([]string{"switchyard", "--nats", "nats://127.0.0.1:1", "ps"}, strings.NewReader(""), s.out, s.err)
-	if code != ExitUnreachable {
-		t.Fatalf("exit %d for a bus that is not there: %s", code, s.err)
+	code, _, stderr := clitest.Execute(Commands, "", "--nats", "nats://127.0.0.1:1", "ps")
+	if code != exit.Unreachable {
+		t.Fatalf("exit %d for a bus that is not there: %s", code, stderr)
 	}
 }

@@ -6,13 +6,15 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/clitest"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/event"
 )
 
 func TestRubbishInThePlaceOfThePlan(t *testing.T) {
-	s := newTerminal(t)
-	s.fill(t)
-	raw, err := nats.Connect(s.bus.URL())
+	s := clitest.New(t, Commands)
+	s.Fill(t)
+	raw, err := nats.Connect(s.Bus.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,8 +24,8 @@ func TestRubbishInThePlaceOfThePlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"describe", "resnet-4f2a"}, {"ps", "-A"}} {
-		code, out, err := s.run(args...)
-		if code != ExitOK || !strings.Contains(out, "resnet-4f2a") {
+		code, out, err := s.Run(args...)
+		if code != exit.OK || !strings.Contains(out, "resnet-4f2a") {
 			t.Errorf("%s: %d %s %s", args, code, out, err)
 		}
 	}

@@ -4,28 +4,26 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/clitest"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // A job that shares its device shows its micro-batch in the list and in its description, and why it is that one.
 func TestTheMicroBatchIsShown(t *testing.T) {
-	s := newTerminal(t)
+	s := clitest.New(t, Commands)
 	tuning := train.Tuning{
 		Node: "n", Device: "gpu:0", Generation: 12, Tried: 8, Settled: train.Reason{Code: "Tuned", Message: "the best of 8 trials"},
-		Tenants: []train.TunedTenant{{Job: "a", Attempt: 2, MicroBatch: 16, Accumulation: 4}, {Job: "b", Attempt: 1}},
+		Tenants: []train.TunedJob{{Job: "a", Attempt: 2, MicroBatch: 16, Accumulation: 4}, {Job: "b", Attempt: 1}},
 	}
-	put(t, s.bus, event.BucketTunings, train.TuningKey("n", "gpu:0"), tuning)
+	clitest.Put(t, s.Bus, contract.Tunings, train.TuningKey("n", "gpu:0"), tuning)
 	for id, attempt := range map[train.JobID]int{"a": 2, "b": 1, "earlier": 1} {
-		j := resnet()
+		j := clitest.Resnet()
 		j.ID, j.Attempt = id, attempt
-		putJob(t, s.bus, j)
-		put(t, s.bus, event.BucketAttempts, string(id), train.Attempt{Job: id, Number: attempt, Node: "n", Devices: []train.DeviceID{"gpu:0"}, Phase: train.PhaseRunning})
+		clitest.PutJob(t, s.Bus, j)
+		clitest.Put(t, s.Bus, contract.Attempts, string(id), train.Attempt{Job: id, Number: attempt, Node: "n", Devices: []train.DeviceID{"gpu:0"}, Phase: train.PhaseRunning})
 	}
-	if err := s.ps(t.Context(), s.bus, psOptions{allUsers: true}, noon); err != nil {
-		t.Fatal(err)
-	}
-	listed, _ := s.printed()
+	_, listed, _ := s.Run("ps", "-A")
 	last := map[string]string{}
 	for line := range strings.Lines(listed) {
 		words := strings.Fields(line)
@@ -38,10 +36,7 @@ func TestTheMicroBatchIsShown(t *testing.T) {
 		"a": "micro-batch 16 samples, 4 passes to a step, beside b\n            Tuned - the best of 8 trials (generation 12, 8 trials)\n",
 		"b": "micro-batch as submitted: the code does not follow a micro-batch, beside a 16x4\n",
 	} {
-		if err := s.describe(t.Context(), s.bus, id, noon); err != nil {
-			t.Fatal(err)
-		}
-		if out, _ := s.printed(); !strings.Contains(out, want) {
+		if _, out, _ := s.Run("describe", id); !strings.Contains(out, want) {
 			t.Errorf("describe %s, want %q:\n%s", id, want, out)
 		}
 	}

@@ -13,11 +13,13 @@ import (
 	"time"
 )
 
-// systemGroup is the group, below the cluster's own, of the programs that are no pods; the kubelet makes kubepods beside it.
+// systemGroup is the group, below the cluster's own, of the programs that are no pods; the kubelet makes kubepods
+// beside it.
 const systemGroup = "system"
 
-// hierarchies are where control groups are mounted: one place a controller with version 1, or one place for all with version 2. A machine
-// with version 1 often mounts version 2 too, without controllers; containers have groups there all the same.
+// hierarchies are where control groups are mounted: one place a controller with version 1, or one place for all with
+// version 2. A machine with version 1 often mounts version 2 too, without controllers; containers have groups there all
+// the same.
 type hierarchies struct {
 	first, second []string
 }
@@ -59,8 +61,8 @@ func (h hierarchies) controlling() []string {
 	return h.first
 }
 
-// systemProcs is the file that takes a process into the system group of the cluster with that group. With version 1 the pids controller's is
-// enough: the group is there to find every process of the cluster again, not to limit them.
+// systemProcs is the file that takes a process into the system group of the cluster with that group. With version 1 the
+// pids controller's is enough: the group is there to find every process of the cluster again, not to limit them.
 func (h hierarchies) systemProcs(name string) string {
 	chosen := h.controlling()[0]
 	if at := slices.IndexFunc(h.first, func(path string) bool { return filepath.Base(path) == "pids" }); at >= 0 {
@@ -69,7 +71,8 @@ func (h hierarchies) systemProcs(name string) string {
 	return filepath.Join(chosen, name, systemGroup, "cgroup.procs")
 }
 
-// makeCgroups makes the cluster's group in every hierarchy, as the kubelet asks of the root that it is given, and the system group.
+// makeCgroups makes the cluster's group in every hierarchy, as the kubelet asks of the root that it is given, and the
+// system group.
 func (c *Cluster) makeCgroups() error {
 	found, err := findHierarchies()
 	if err != nil {
@@ -96,7 +99,7 @@ func (c *Cluster) makeCgroups() error {
 	return nil
 }
 
-// enableControllers gives the group's children every controller there is. One that cannot be given the kubelet reports by its name.
+// enableControllers gives the group's children every controller there is. The kubelet reports missing ones by name.
 func enableControllers(group string) {
 	available, err := os.ReadFile(filepath.Join(group, "cgroup.controllers"))
 	if err != nil {
@@ -124,7 +127,7 @@ func copyCpuset(hierarchy, group string) error {
 	return nil
 }
 
-// killGroup ends every process of the cluster: programs, containers' shims and containers, whoever started them.
+// killGroup ends every process of the cluster: programs, containers' shims and containers.
 func (c *Cluster) killGroup(patience time.Duration) error {
 	found, err := findHierarchies()
 	if err != nil {

@@ -23,7 +23,8 @@ type configValues struct {
 	NodeName, Kubeconfig                              string
 }
 
-// writeConfigs writes the programs' configuration files; kubeconfigOf names the program whose kubeconfig a file refers to.
+// writeConfigs writes the programs' configuration files; kubeconfigOf names the program whose kubeconfig a file refers
+// to.
 func (c *Cluster) writeConfigs() error {
 	kubeconfigOf := map[string]string{"kube-scheduler.yaml": Scheduler}
 	if c.Node {

@@ -13,7 +13,8 @@ import (
 // patience is how long an ending program or control group is waited for.
 const patience = 20 * time.Second
 
-// politeness is how long a program that is stopped alone may take: the API server would wait for its watchers for minutes.
+// politeness is how long a program that is stopped alone may take: the API server would wait for its watchers for
+// minutes.
 const politeness = 5 * time.Second
 
 // Down ends the cluster, whatever is left of it, and removes its folder.
@@ -37,8 +38,8 @@ func (c *Cluster) Down() error {
 	return nil
 }
 
-// end ends every process of the cluster and takes away what is outside its folder. Mounts and networks end with the last process in the
-// node's namespaces. Nothing is asked to end politely: no data outlives the cluster.
+// end ends every process of the cluster and takes away what is outside its folder. Mounts and networks end with the
+// last process in the node's namespaces. Nothing is asked to end politely: no data outlives the cluster.
 func (c *Cluster) end() error {
 	for program, p := range c.processes() {
 		if !p.alive() {
@@ -60,7 +61,8 @@ func (c *Cluster) end() error {
 	if err := c.removeCgroups(patience); err != nil {
 		return err
 	}
-	// The kernel takes the wire away with the node's network, a moment later than its processes; and it may never have got there.
+	// The kernel takes the wire away with the node's network, a moment later than its processes; and it may never have got
+	// there.
 	gone := poll(patience, func() bool {
 		if c.ownsLink() {
 			_ = exec.Command("ip", "link", "delete", c.hostLink()).Run()

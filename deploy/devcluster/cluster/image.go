@@ -31,7 +31,8 @@ type Image struct {
 	Files map[string]string
 }
 
-// LoadImage gives the node an image archive as docker save or WriteTo makes it. Pods name it with imagePullPolicy IfNotPresent or Never.
+// LoadImage gives the node an image archive as docker save or WriteTo makes it. Pods name it with imagePullPolicy
+// IfNotPresent or Never.
 func (c *Cluster) LoadImage(ctx context.Context, archive string) error {
 	if !c.Node {
 		return errors.New("load image: this cluster has no real node")

@@ -9,7 +9,8 @@ import (
 	clientapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// kubeconfigs are the clients with a kubeconfig of their own, by file name below the folder. Only the administrator's is for people.
+// kubeconfigs are the clients with a kubeconfig of their own, by file name below the folder. Only the administrator's
+// is for people.
 func kubeconfigs() map[string]identity {
 	return map[string]identity{
 		kubeconfigFile:                       {user: "admin", groups: []string{"system:masters"}},

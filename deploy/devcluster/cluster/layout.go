@@ -1,5 +1,6 @@
-// Package cluster starts, describes and ends one development cluster: which programs run with which files, addresses and namespaces, and
-// what has to go when it ends. It does not contain the programs: they are other names of the executable that it is told of.
+// Package cluster starts, describes and ends one development cluster: which programs run with which files, addresses
+// and namespaces, and what has to go when it ends. It does not contain the programs, which are other names of
+// one executable.
 package cluster
 
 import (
@@ -49,7 +50,8 @@ type Config struct {
 	Executable string `json:"executable"`
 }
 
-// Ports are where the control plane listens. With a node they are Kubernetes' own, as the node has a network of its own.
+// Ports are where the control plane listens. With a node they are Kubernetes' own, as the node has a network of its
+// own.
 type Ports struct {
 	APIServer         int `json:"api_server"`
 	Etcd              int `json:"etcd"`
@@ -152,14 +154,15 @@ func (c *Cluster) hostLink() string { return fmt.Sprintf("swdev%d", c.Index) }
 
 func (c *Cluster) nodeLink() string { return fmt.Sprintf("swdev%dn", c.Index) }
 
-// cgroupName is of the folder, not of the index: an index that a cluster has given up is soon another's, and what is in the group is killed.
+// cgroupName is of the folder, not of the index: an index that a cluster has given up is soon another's, and what is in
+// the group is killed.
 func (c *Cluster) cgroupName() string {
 	sum := sha256.Sum256([]byte(c.Dir))
 	return "switchyard-devcluster-" + hex.EncodeToString(sum[:4])
 }
 
-// privatePaths are folders that a node's programs, or the product's manifests, insist on wherever they run. The node sees folders of its own there, so several clusters
-// and a kubelet of the machine's own do not meet.
+// privatePaths are folders that a node's programs, or the product's manifests, insist on wherever they run. The node
+// sees folders of its own there, so several clusters and a kubelet of the machine's own do not meet.
 func privatePaths() []string {
 	return []string{
 		"/run/containerd",

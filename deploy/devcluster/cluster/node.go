@@ -17,8 +17,8 @@ import (
 // maxIndex bounds the clusters of one machine by the third byte of their addresses.
 const maxIndex = 254
 
-// makeNode makes the namespaces of the node: mounts of its own, so that its folders and containers' mounts are nobody else's and end with it,
-// and a network of its own, with one wire to this machine.
+// makeNode makes the namespaces of the node: mounts of its own, so that its folders and containers' mounts are nobody
+// else's and end with it, and a network of its own, with one wire to this machine.
 func (c *Cluster) makeNode() error {
 	if err := c.makePrivateDirs(); err != nil {
 		return err
@@ -124,10 +124,12 @@ func (c *Cluster) startHolder() error {
 	return nil
 }
 
-// HoldNode is what the holder does in its new namespaces: it makes the node's mounts, says so, and stays until it is told to go.
+// HoldNode is what the holder does in its new namespaces: it makes the node's mounts, reports that, and stays until
+// stop is closed.
 func (c *Cluster) HoldNode(ready io.WriteCloser, stop <-chan struct{}) error {
 	defer ready.Close()
-	// What this machine mounts later is seen inside; nothing of the inside is seen here. Inside it is shared, as kubelets ask it to be.
+	// What this machine mounts later is seen inside; nothing of the inside is seen here. Inside it is shared, as kubelets
+	// ask it to be.
 	for _, propagation := range []uintptr{syscall.MS_SLAVE, syscall.MS_SHARED} {
 		if err := syscall.Mount("", "/", "", syscall.MS_REC|propagation, ""); err != nil {
 			return fmt.Errorf("set propagation of mounts: %w", err)
@@ -153,8 +155,8 @@ func (c *Cluster) HoldNode(ready io.WriteCloser, stop <-chan struct{}) error {
 	return nil
 }
 
-// inNode gives the command line that runs args in the cluster's control group and the node's namespaces, under the same process number.
-// The holder itself comes before the namespaces.
+// inNode gives the command line that runs args in the cluster's control group and the node's namespaces, under the same
+// process number. The holder itself comes before the namespaces.
 func (c *Cluster) inNode(args []string) ([]string, error) {
 	if !c.Node {
 		return args, nil
@@ -186,8 +188,8 @@ func (c *Cluster) enter() ([]string, error) {
 	return []string{"nsenter", "-t", strconv.Itoa(holder.PID), "-m", "-n", "--"}, nil
 }
 
-// removeMadeDirs takes away the mount points that were made for clusters, as long as no other node has mounted over them: removing a mount
-// point would take that mount away.
+// removeMadeDirs takes away the mount points that were made for clusters, as long as no other node has mounted over
+// them: removing a mount point would take that mount away.
 func removeMadeDirs() error {
 	for _, path := range privatePaths() {
 		mark := filepath.Join(path, madeMark)
@@ -204,7 +206,7 @@ func removeMadeDirs() error {
 		if err := os.Remove(mark); err != nil {
 			return fmt.Errorf("remove mount point: %w", err)
 		}
-		// Whatever else has come to lie there is somebody's.
+		// A folder that is not empty belongs to another program.
 		if err := syscall.Rmdir(path); err != nil && !errors.Is(err, syscall.ENOTEMPTY) {
 			return fmt.Errorf("remove mount point %s: %w", path, err)
 		}

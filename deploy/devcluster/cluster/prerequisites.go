@@ -56,7 +56,8 @@ func nodePrerequisites(executable string) []error {
 	return problems
 }
 
-// cniBinDir is where the network plugins lie: Debian's place, or that of the project's own archives. Empty if they are nowhere.
+// cniBinDir is where the network plugins lie: Debian's place, or that of the project's own archives. Empty if they are
+// nowhere.
 func cniBinDir() string {
 	for _, dir := range []string{"/usr/lib/cni", "/opt/cni/bin"} {
 		if _, err := os.Stat(filepath.Join(dir, "bridge")); err == nil {

@@ -18,7 +18,7 @@ import (
 type process struct {
 	Args []string `json:"args"`
 	PID  int      `json:"pid"`
-	// StartTicks is when the kernel says that it began; a process with its number that began at another time is somebody else.
+	// StartTicks is when the process began, by the kernel. Another process with the same number began at another time.
 	StartTicks uint64 `json:"start_ticks"`
 }
 
@@ -63,7 +63,8 @@ func (c *Cluster) start(program string, args []string) error {
 	return c.launch(program, args, command)
 }
 
-// command places args where the cluster's programs live: in its control group and, with a node, in the node's namespaces.
+// command places args where the cluster's programs live: in its control group and, with a node, in the node's
+// namespaces.
 func (c *Cluster) command(program string, args []string) (*exec.Cmd, func(), error) {
 	log, err := os.OpenFile(c.LogFile(program), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -96,7 +97,7 @@ func (c *Cluster) launch(program string, args []string, command *exec.Cmd) error
 	return c.writeProcess(program, process{Args: args, PID: pid, StartTicks: ticks})
 }
 
-// alive tells whether the process runs; one that has ended and waits to be collected does not.
+// alive reports whether the process runs. A zombie does not.
 func (p process) alive() bool {
 	if p.PID == 0 {
 		return false

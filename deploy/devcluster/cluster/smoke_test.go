@@ -271,7 +271,7 @@ func fakeNodeRecovers(t *testing.T, client kubernetes.Interface) {
 	}
 }
 
-// Whoever loses patience while a cluster comes up has as clean a machine as one who waits.
+// A cluster that is killed while it comes up leaves as clean a machine as one that came up.
 func TestDownAfterUpWasKilled(t *testing.T) {
 	before, dir := mountPoints(), shortDir(t)
 	up := devcluster(t, "up", "--dir", dir)

@@ -21,7 +21,7 @@ type Options struct {
 	Node bool
 	// FakeNodes, FakeGPUs and FakeGPUUnits: as in Config.
 	FakeNodes, FakeGPUs, FakeGPUUnits int
-	// Progress is told what is being waited for.
+	// Progress gets a line for each thing that Up waits for.
 	Progress io.Writer
 }
 
@@ -31,8 +31,8 @@ var ErrRunning = errors.New("a cluster is running here")
 // maxDirLength keeps the sockets below the folder within the 107 bytes that a socket's path may have.
 const maxDirLength = 70
 
-// Up starts a cluster and waits until it takes pods. What an earlier cluster left in the folder is removed first. A cluster that does not come
-// up is ended, but its logs stay.
+// Up starts a cluster and waits until it takes pods. What an earlier cluster left in the folder is removed first. A
+// cluster that does not come up is ended, but its logs stay.
 func Up(ctx context.Context, options Options) (*Cluster, error) {
 	dir, err := filepath.Abs(options.Dir)
 	if err != nil {
@@ -110,7 +110,8 @@ func (c *Cluster) bringUp(ctx context.Context, progress io.Writer) error {
 	return c.startFakeNodes(ctx, progress)
 }
 
-// chooseAddresses gives a cluster with a node a network of its own with Kubernetes' usual ports, and one without free ports of this machine.
+// chooseAddresses gives a cluster with a node a network of its own with Kubernetes' usual ports, and one without free
+// ports of this machine.
 func (c *Cluster) chooseAddresses() error {
 	if c.Node {
 		if err := c.claimIndex(); err != nil {

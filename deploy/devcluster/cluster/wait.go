@@ -17,7 +17,8 @@ import (
 // condition tells why something is not so yet; nil when it is.
 type condition func(ctx context.Context) error
 
-// await waits for a condition while every program that was started lives, and says what it waits for and how long that took.
+// await waits for a condition while every program that was started lives, and says what it waits for and how long that
+// took.
 func (c *Cluster) await(ctx context.Context, progress io.Writer, what string, patience time.Duration, holds condition) error {
 	fmt.Fprintf(progress, "waiting for %s ... ", what)
 	began := time.Now()
@@ -60,7 +61,7 @@ func defaultAccountExists(client kubernetes.Interface) condition {
 	}
 }
 
-// nodesReady wants at least so many nodes that take pods.
+// nodesReady waits for at least the wanted number of nodes that take pods.
 func nodesReady(client kubernetes.Interface, wanted int) condition {
 	return func(ctx context.Context) error {
 		// Version 0 is answered from the API server's cache.

@@ -1,5 +1,6 @@
-// Package dns resolves the names of Services inside the development cluster, as the Kubernetes DNS specification has them: a Service's address,
-// the addresses behind a headless one, and a pod's own name below a headless one. It answers nothing about the world outside.
+// Package dns resolves the names of Services inside the development cluster, as the Kubernetes DNS specification has
+// them: a Service's address, the addresses behind a headless one, and a pod's own name below a headless one. It answers
+// nothing about the world outside.
 package dns
 
 import (
@@ -18,7 +19,7 @@ import (
 // zone is what every name of the cluster ends with.
 const zone = "cluster.local."
 
-// Names answers from what the API server has told so far.
+// Names answers from what the API server has sent so far.
 type Names struct {
 	Services corelisters.ServiceLister
 	Slices   discoverylisters.EndpointSliceLister

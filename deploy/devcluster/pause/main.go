@@ -1,4 +1,4 @@
-// Command pause holds a pod's namespaces open: it waits until it is told to end and takes in the children that others have left behind.
+// Command pause holds a pod's namespaces open: it waits for a signal to end, and adopts orphans.
 package main
 
 import (

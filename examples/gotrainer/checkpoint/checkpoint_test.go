@@ -85,7 +85,7 @@ func TestEveryTruncationAndEveryFlippedBitIsRefused(t *testing.T) {
 	}
 }
 
-// The body is given its right checksum, so that fuzzing gets past it.
+// The body gets its right checksum, so that fuzzing gets past it.
 func FuzzDecode(f *testing.F) {
 	whole := encode(f, state(1))
 	f.Add(whole[:len(whole)-sha256.Size])

@@ -1,6 +1,5 @@
-// Package checkpoint holds the state of a training between two epochs and keeps it
-// on disk so that a crash at any moment leaves a whole one. It decides nothing about
-// when to save.
+// Package checkpoint holds the state of a training between two epochs and stores it on disk so that a crash at any
+// moment leaves a whole one. It does not decide when to save.
 package checkpoint
 
 import (
@@ -32,7 +31,7 @@ type header struct {
 
 // State is all that the next epoch depends on.
 type State struct {
-	// Epochs and Steps are how many are done since the training began.
+	// Epochs and Steps count the epochs and steps since the training began.
 	Epochs, Steps uint64
 	// Seed is the seed of the training set.
 	Seed  uint64
@@ -43,7 +42,7 @@ type State struct {
 	Weights, Velocity []float64
 }
 
-// Encode gives the bytes of a state: header, weights, momentum, SHA-256 of it all.
+// Encode returns the bytes of a state: header, weights, momentum, SHA-256 of it all.
 func Encode(s State) ([]byte, error) {
 	if len(s.Weights) != s.Shape.Parameters() || len(s.Velocity) != len(s.Weights) || len(s.RNG) != rngSize {
 		return nil, fmt.Errorf("encode checkpoint: %d weights, %d velocities and %d bytes of RNG do not fit the network",
@@ -67,7 +66,7 @@ func Encode(s State) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Decode is the reverse of Encode. What it refuses is ErrCorrupt.
+// Decode is the reverse of Encode. It returns ErrCorrupt for invalid bytes.
 func Decode(data []byte) (State, error) {
 	var h header
 	fixed := binary.Size(h)

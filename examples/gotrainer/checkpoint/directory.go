@@ -16,13 +16,12 @@ const (
 
 const unfinishedPattern = "checkpoint.unfinished-*"
 
-// Directory is where one job keeps its newest checkpoint and the one before.
+// Directory holds one job's newest checkpoint and the one before.
 type Directory struct {
 	path string
 }
 
-// Open makes the directory if need be, and clears away what a crash left half
-// written.
+// Open creates the directory if needed, and removes files that a crash left half written.
 func Open(path string) (Directory, error) {
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return Directory{}, fmt.Errorf("make snapshot directory: %w", err)
@@ -39,12 +38,12 @@ func Open(path string) (Directory, error) {
 	return Directory{path: path}, nil
 }
 
-// Path is where the newest checkpoint lies.
+// Path returns the path of the newest checkpoint.
 func (d Directory) Path() string { return filepath.Join(d.path, CurrentName) }
 
-// Save makes data the newest checkpoint and keeps the one before. It is on disk when
-// Save returns. After a crash at any point Load finds a whole one: data is complete
-// before it gets a name, and between the two renames the previous one has its.
+// Save makes data the newest checkpoint and keeps the one before. It is on disk when Save returns. After a crash at any
+// point Load finds a whole one: data is complete before it gets a name, and between the two renames the previous one
+// has its name.
 func (d Directory) Save(data []byte) error {
 	unfinished, err := os.CreateTemp(d.path, unfinishedPattern)
 	if err != nil {
@@ -79,17 +78,17 @@ func (d Directory) sync() error {
 	return nil
 }
 
-// Loaded is what Load found.
+// Loaded is the result of Load.
 type Loaded struct {
 	State State
-	// Found is false where no checkpoint was ever written.
+	// Found is false if no checkpoint was ever written.
 	Found bool
-	// Warning says in words why the newest was passed over; empty if it was not.
+	// Warning says in words why the newest was skipped; empty if it was not.
 	Warning string
 }
 
-// Load reads the newest whole checkpoint. If there are checkpoints but none is whole,
-// that is an error: to begin anew silently would throw the training away.
+// Load reads the newest whole checkpoint. If there are checkpoints but none is whole, it returns an error: starting
+// again silently would throw the training away.
 func (d Directory) Load() (Loaded, error) {
 	current, currentErr := read(d.Path())
 	if currentErr == nil {

@@ -1,15 +1,15 @@
 package dataset
 
-// Schedule says who trains on what in an epoch: Samples samples, in steps in which each
-// of Workers workers has a batch. Batches may differ from step to step.
+// Schedule determines the samples of each worker in an epoch: Samples samples, in steps in which each of Workers
+// workers has a batch. Batches may differ from step to step.
 type Schedule struct {
 	Samples, Workers int
-	// Repeat makes every worker go through the whole set in every epoch, each from a
-	// place of its own. Otherwise the epoch is split, and every sample is used once.
+	// Repeat makes every worker go through the whole set in every epoch, each from its own start. Otherwise the epoch
+	// is split, and every sample is used once.
 	Repeat bool
 }
 
-// Done says whether the epoch is over when each worker has had so many samples.
+// Done reports whether the epoch is over when each worker has had a number of samples.
 func (s Schedule) Done(had int) bool {
 	if !s.Repeat {
 		had *= s.Workers
@@ -17,9 +17,8 @@ func (s Schedule) Done(had int) bool {
 	return had >= s.Samples
 }
 
-// Append appends to indices the samples of one worker in a step with batch samples for
-// each, when each has had so many; in the last step these may be fewer, or none. order
-// is the epoch's permutation of the set.
+// Append appends to indices the samples of one worker in a step with batch samples for each, after each has had a
+// number of samples; in the last step these may be fewer, or none. order is the epoch's permutation of the set.
 func (s Schedule) Append(indices, order []int, had, batch, worker int) []int {
 	if s.Repeat {
 		start := worker * s.Samples / s.Workers

@@ -1,8 +1,7 @@
-// Package dataset generates a classification set of any size from a seed, sample by
-// sample, so that nothing need be stored or shared, and says which worker trains on
-// which samples. Every class is a few Gaussian clusters in a small hidden space; a
-// random nonlinear map carries a point to its features; a share of the labels is
-// wrong on purpose, so that the loss levels off above zero.
+// Package dataset generates a classification set of any size from a seed, sample by sample, so that nothing need be
+// stored or shared, and determines which worker trains on which samples. Every class is a few Gaussian clusters in a
+// small hidden space; a random nonlinear map carries a point to its features; a share of the labels is wrong on
+// purpose, so that the loss levels off above zero.
 package dataset
 
 import (
@@ -70,7 +69,7 @@ func (s *Sampler) Training(index int, features []float64) (label int) {
 	return s.draw(uint64(index), features)
 }
 
-// HeldOut is Training for the samples that are kept apart to measure accuracy.
+// HeldOut is Training for the samples that are held out to measure accuracy.
 func (s *Sampler) HeldOut(index int, features []float64) (label int) {
 	return s.draw(heldOutFirstIndex+uint64(index), features)
 }

@@ -1,7 +1,6 @@
-// Package jobapi speaks to the node agent's job API: what the training has done goes
-// out, whether it should stop comes back. The API is a help and never a condition:
-// while it is away the training goes on, facts about epochs wait, and heartbeats are
-// dropped.
+// Package jobapi is a client of the node agent's job API: it reports the progress of the training and asks whether to
+// stop. The API helps but is never a condition: while it is away the training goes on, facts about epochs wait, and
+// heartbeats are dropped.
 package jobapi
 
 import (
@@ -22,7 +21,7 @@ const (
 	flushTimeout = 5 * time.Second // for all that waits, so that a slow server cannot hold the ring up
 	firstBackOff = 500 * time.Millisecond
 	lastBackOff  = 15 * time.Second
-	endTime      = 10 * time.Second // a scheduler that is started again is there by then
+	endTime      = 10 * time.Second // a restarted scheduler is back by then
 	endPause     = time.Second
 	pendingLimit = 64
 	answerLimit  = 64 << 10 // bytes
@@ -31,7 +30,7 @@ const (
 // Steps is a heartbeat.
 type Steps struct {
 	Step        uint64  `json:"step"`  // cumulative over the whole job
-	Epoch       uint64  `json:"epoch"` // the one under way, from 0
+	Epoch       uint64  `json:"epoch"` // the running one, from 0
 	Steps       int     `json:"steps"` // in this heartbeat
 	StepSeconds float64 `json:"step_seconds"`
 	WaitSeconds float64 `json:"wait_seconds"` // of StepSeconds, for the gradients of the others
@@ -43,14 +42,13 @@ type Steps struct {
 	Batch
 }
 
-// Batch is how a step is done. In a heartbeat it is what was done, in an answer what is
-// wanted from then on.
+// Batch is how a step is done. In a heartbeat it is the batch used, in an answer the desired batch from then on.
 type Batch struct {
 	MicroBatch int    `json:"micro_batch"` // samples of a worker in one pass
-	Generation uint64 `json:"generation"`  // of the wish that is followed; 0 without one
+	Generation uint64 `json:"generation"`  // of the desired batch; 0 without one
 }
 
-// Epoch tells of an epoch that is done and whose checkpoint is written.
+// Epoch reports an epoch that is done and whose checkpoint is written.
 type Epoch struct {
 	EpochsDone   uint64             `json:"epochs_done"`
 	EpochSeconds float64            `json:"epoch_seconds"`
@@ -59,10 +57,10 @@ type Epoch struct {
 	Rank         int                `json:"rank"`
 	Loss         float64            `json:"loss"`
 	Metrics      map[string]float64 `json:"metrics"`
-	MemoryBytes  int64              `json:"gpu_memory_bytes,omitempty"` // the most that it used of a device
+	MemoryBytes  int64              `json:"gpu_memory_bytes,omitempty"` // the highest use of a device
 }
 
-// Checkpoint tells of a checkpoint that is on disk.
+// Checkpoint reports a checkpoint that is on disk.
 type Checkpoint struct {
 	EpochsDone uint64  `json:"epochs_done"`
 	Path       string  `json:"path"`
@@ -73,14 +71,14 @@ type Checkpoint struct {
 // Outcome is how an attempt ended.
 type Outcome string
 
-// The outcomes that the API knows.
+// The outcomes of the API.
 const (
 	Finished Outcome = "finished"
 	Stopped  Outcome = "stopped"
 	Failed   Outcome = "failed"
 )
 
-// End is the last word of an attempt.
+// End is the last report of an attempt.
 type End struct {
 	Outcome    Outcome `json:"outcome"`
 	EpochsDone uint64  `json:"epochs_done"`
@@ -92,8 +90,7 @@ type fact struct {
 	body any
 }
 
-// Client reports for one job. It is not safe for concurrent use. The zero Client
-// reports to nobody.
+// Client reports for one job. It is not safe for concurrent use. The zero Client sends nothing.
 type Client struct {
 	base    string
 	http    *http.Client
@@ -104,8 +101,8 @@ type Client struct {
 	retryAt time.Time
 }
 
-// New makes a client of the API at base (http://host:port/attempt/token) for the job
-// of this UUID. With an empty base it reports to nobody. Complaints go to log.
+// New returns a client of the API at base (http://host:port/attempt/token) for the job of this UUID. With an empty base
+// it sends nothing. Complaints go to log.
 func New(base, jobUUID string, log io.Writer) *Client {
 	if base == "" {
 		return &Client{}
@@ -118,11 +115,11 @@ func New(base, jobUUID string, log io.Writer) *Client {
 	}
 }
 
-// Wanted is the newest wish that was heard; zero while there is none.
+// Wanted returns the newest desired batch; zero without one.
 func (c *Client) Wanted() Batch { return c.wanted }
 
-// hear takes a wish out of an answer that may have one.
-func (c *Client) hear(answer []byte) {
+// hear takes a desired batch out of an answer that may have one.
+func (c *Client) receive(answer []byte) {
 	var wish Batch
 	if json.Unmarshal(answer, &wish) == nil && wish.MicroBatch > 0 {
 		c.wanted = wish
@@ -139,8 +136,8 @@ func (c *Client) Steps(ctx context.Context, s Steps) {
 	}
 }
 
-// EpochEnded sends the checkpoint's fact and the epoch's, after those that still
-// wait. It tries even when the API was away a moment ago.
+// EpochEnded sends the checkpoint's fact and the epoch's, after those that still wait. It tries even if the API was
+// away a moment ago.
 func (c *Client) EpochEnded(ctx context.Context, saved Checkpoint, e Epoch) {
 	if c.base == "" {
 		return
@@ -152,8 +149,7 @@ func (c *Client) EpochEnded(ctx context.Context, saved Checkpoint, e Epoch) {
 	c.flush(ctx)
 }
 
-// StopRequested asks whether the attempt should stop. While the API is away the
-// answer is no.
+// StopRequested asks whether the attempt should stop. While the API is away the answer is no.
 func (c *Client) StopRequested(ctx context.Context) bool {
 	if c.base == "" || len(c.pending) > 0 {
 		return false // it was away just now, at the epoch's end
@@ -169,11 +165,11 @@ func (c *Client) StopRequested(ctx context.Context) bool {
 		c.away("control", err)
 		return false
 	}
-	c.hear(answer)
+	c.receive(answer)
 	return control.Stop
 }
 
-// End says the last word, and tries for a while, because nothing comes after it.
+// End sends the last report, and tries for a while, because nothing comes after it.
 func (c *Client) End(ctx context.Context, e End) {
 	if c.base == "" {
 		return
@@ -187,7 +183,7 @@ func (c *Client) End(ctx context.Context, e End) {
 	}
 }
 
-// flush sends what waits, in order; false when the API is away.
+// flush sends what waits, in order; it returns false if the API is away.
 func (c *Client) flush(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
@@ -200,7 +196,7 @@ func (c *Client) flush(ctx context.Context) bool {
 	return true
 }
 
-// post sends one fact; false when it should be tried again.
+// post sends one fact; it returns false if the fact should be sent again.
 func (c *Client) post(ctx context.Context, f fact) bool {
 	body, err := json.Marshal(f.body)
 	var answer []byte
@@ -208,7 +204,7 @@ func (c *Client) post(ctx context.Context, f fact) bool {
 		answer, err = c.do(ctx, http.MethodPost, f.kind, body)
 	}
 	if refused, ok := errors.AsType[refusal](err); ok {
-		// It would be refused again; keeping it would hold up all that follows.
+		// It would be refused again; keeping it would hold up everything after it.
 		fmt.Fprintf(c.log, "job API refused %s: %v\n", f.kind, refused)
 		return true
 	}
@@ -217,7 +213,7 @@ func (c *Client) post(ctx context.Context, f fact) bool {
 		return false
 	}
 	c.backOff, c.retryAt = 0, time.Time{}
-	c.hear(answer)
+	c.receive(answer)
 	return true
 }
 
@@ -252,7 +248,7 @@ func (c *Client) do(ctx context.Context, method, kind string, body []byte) ([]by
 	}
 }
 
-// away notes a failed call: one line, and a pause that doubles.
+// away records a failed call: one line, and a pause that doubles.
 func (c *Client) away(kind string, err error) {
 	c.backOff = min(max(2*c.backOff, firstBackOff), lastBackOff)
 	c.retryAt = time.Now().Add(c.backOff)

@@ -15,7 +15,7 @@ import (
 	"github.com/switchyard-dl/switchyard/examples/gotrainer/jobapi"
 )
 
-// agent answers with the status that status gives for a call, and keeps the calls.
+// agent answers with the status that the function status returns for a call, and keeps the calls.
 type agent struct {
 	*httptest.Server
 	calls  []string
@@ -93,8 +93,8 @@ func TestCallsInOrder(t *testing.T) {
 	a.want(t, "POST steps 10", "POST checkpoints 1", "POST epochs 1", "GET control", "GET control", "POST end 1 stopped")
 }
 
-// While the agent is away epochs wait and heartbeats are dropped; when it is back all
-// epochs arrive, in order, before the next word.
+// While the agent is away epochs wait and heartbeats are dropped; when it is back all epochs arrive, in order, before
+// the next call.
 func TestEpochsSurviveAnOutage(t *testing.T) {
 	ctx, a := context.Background(), newAgent(t)
 	var log bytes.Buffer
@@ -146,7 +146,7 @@ func TestEndIsTriedAgain(t *testing.T) {
 	a.want(t, "POST end 3 finished", "POST end 3 finished")
 }
 
-func TestNobodyToReportTo(t *testing.T) {
+func TestWithoutAnAddressNothingIsSent(t *testing.T) {
 	ctx, c := context.Background(), jobapi.New("", "u-1", io.Discard)
 	c.Steps(ctx, jobapi.Steps{})
 	epoch(c, 1)

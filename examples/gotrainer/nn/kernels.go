@@ -1,8 +1,7 @@
 package nn
 
-// addScaledRows adds scale[k] times row k of rows to out, for every k. Each row is
-// as long as out. Four rows at a time, because a load and a store of out for every
-// product would cost more than the product itself.
+// addScaledRows adds scale[k] times row k of rows to out, for every k. Each row is as long as out. It takes four rows
+// at a time, because a load and a store of out for every product would cost more than the product itself.
 func addScaledRows(out, scale, rows []float64) {
 	width := len(out)
 	k := 0

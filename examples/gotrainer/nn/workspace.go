@@ -9,17 +9,16 @@ import (
 type Totals struct {
 	// Loss is the summed cross-entropy in nats.
 	Loss float64
-	// SquaredNorms is the sum over samples of the squared norm of that sample's own
-	// gradient; Evaluate leaves it zero. With it the gradient noise scale is known
-	// from a single batch.
+	// SquaredNorms is the sum over samples of the squared norm of that sample's own gradient; Evaluate leaves it zero.
+	// It gives the gradient noise scale from a single batch.
 	SquaredNorms float64
 	// Correct counts the samples whose most likely class is the label.
 	Correct int
-	// Samples is how many samples there were.
+	// Samples is the number of samples.
 	Samples int
 }
 
-// Add adds up the totals of several calls.
+// Add adds the totals of another call.
 func (t *Totals) Add(other Totals) {
 	t.Loss += other.Loss
 	t.SquaredNorms += other.SquaredNorms
@@ -27,9 +26,8 @@ func (t *Totals) Add(other Totals) {
 	t.Samples += other.Samples
 }
 
-// Workspace holds the activations of one worker, so that a step allocates nothing.
-// It is not safe for concurrent use; parameters given to it are only read, and may be
-// shared by many workspaces.
+// Workspace holds the activations of one worker, so that a step allocates nothing. It is not safe for concurrent use;
+// it only reads parameters, which several workspaces may share.
 type Workspace struct {
 	shape      Shape
 	layers     []layer
@@ -38,7 +36,7 @@ type Workspace struct {
 	transposed []float64
 }
 
-// NewWorkspace makes room for batches of at most batch samples.
+// NewWorkspace returns a workspace for batches of at most batch samples.
 func NewWorkspace(s Shape, batch int) *Workspace {
 	w := &Workspace{shape: s, layers: s.layers()}
 	w.activation = append(w.activation, nil)
@@ -52,22 +50,14 @@ func NewWorkspace(s Shape, batch int) *Workspace {
 	return w
 }
 
-// Evaluate runs the network forward on inputs (len(labels) x features) and compares
-// with labels.
+// Evaluate runs the network forward on inputs (len(labels) x features) and compares with labels.
 func (w *Workspace) Evaluate(parameters, inputs []float64, labels []int) Totals {
 	w.forward(parameters, inputs, len(labels))
 	return w.score(labels)
 }
 
-// Gradient overwrites gradient with the sum over the samples of the derivative of
-// their loss by the parameters.
-func (w *Workspace) Gradient(gradient, parameters, inputs []float64, labels []int) Totals {
-	clear(gradient)
-	return w.AddGradient(gradient, parameters, inputs, labels)
-}
-
-// AddGradient adds that sum to gradient: several passes over parts of a batch come to
-// what one pass over all of it does.
+// AddGradient adds the sum over the samples of the derivative of their loss by the parameters to gradient: several
+// passes over parts of a batch give the same as one pass over all of it.
 func (w *Workspace) AddGradient(gradient, parameters, inputs []float64, labels []int) Totals {
 	samples := len(labels)
 	w.forward(parameters, inputs, samples)
@@ -105,8 +95,7 @@ func (w *Workspace) forward(parameters, inputs []float64, samples int) {
 	}
 }
 
-// softmax replaces scores by probabilities; the largest score is taken off first, so
-// that no exponential overflows.
+// softmax replaces scores by probabilities; it subtracts the largest score first, so that no exponential overflows.
 func softmax(scores []float64) {
 	largest := scores[0]
 	for _, s := range scores {
@@ -144,8 +133,7 @@ func (w *Workspace) score(labels []int) Totals {
 	return totals
 }
 
-// outputDelta is the derivative of cross-entropy by the scores: probability minus
-// one-hot label.
+// outputDelta computes the derivative of cross-entropy by the scores: probability minus one-hot label.
 func (w *Workspace) outputDelta(labels []int) {
 	classes := w.shape.Classes
 	last := len(w.layers) - 1

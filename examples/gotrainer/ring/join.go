@@ -12,29 +12,28 @@ import (
 	"time"
 )
 
-// helloLimitBytes bounds a message of the meeting; addresses of many thousand
-// processes fit.
+// helloLimitBytes bounds a message of the meeting; addresses of many thousand processes fit.
 const helloLimitBytes = 1 << 20
 
-// Between two tries to reach or to bind the meeting place.
+// retryAfter is the pause between two tries to reach or to bind the meeting place.
 const retryAfter = 50 * time.Millisecond
 
-// A caller that says nothing for so long is not one of ours.
+// helloWait is the time after which a silent caller is refused as a stranger.
 const helloWait = 5 * time.Second
 
-// Place says which process this is and where the processes meet.
+// Place is the rank of this process and the address where the processes meet.
 type Place struct {
 	Rank, World int
 	// Master is host:port where rank 0 listens.
 	Master string
-	// Session must be equal in all processes; one that says another is refused. It
-	// keeps a straggler of an older attempt out.
+	// Session must be equal in all processes; a process with another one is refused. It keeps stragglers of an older
+	// attempt out.
 	Session string
 	// JoinTimeout bounds the meeting, Timeout each single exchange afterwards.
 	JoinTimeout, Timeout time.Duration
 }
 
-// hello is what a process says when it calls the meeting place or its neighbour.
+// hello is the first message of a process to the meeting place or its neighbour.
 type hello struct {
 	Session string `json:"session"`
 	World   int    `json:"world"`
@@ -43,17 +42,16 @@ type hello struct {
 	Address string `json:"address,omitempty"`
 }
 
-// answer is what rank 0 says: first every process's address, later that all is ready.
+// answer is rank 0's message: first every process's address, later that all is ready.
 type answer struct {
 	Refused   string   `json:"refused,omitempty"`
 	Addresses []string `json:"addresses,omitempty"`
 	Go        bool     `json:"go,omitempty"`
 }
 
-// Join meets the other processes at the master's address and closes the ring. Each
-// process listens on a port of its own and tells rank 0, which tells all. A process
-// then calls its neighbour and reports to rank 0; only when all have done so does
-// rank 0 let them go on, and until then the loss of any is seen by all at once.
+// Join meets the other processes at the master's address and closes the ring. Each process listens on its own port and
+// reports it to rank 0, which sends all ports to all. A process then calls its neighbour and reports to rank 0; rank 0
+// lets them go on only when all have done so, and until then all notice the loss of any at once.
 func Join(ctx context.Context, p Place) (*Ring, error) {
 	if p.World < 1 || p.Rank < 0 || p.Rank >= p.World {
 		return nil, fmt.Errorf("join ring: no rank %d among %d processes", p.Rank, p.World)
@@ -114,8 +112,8 @@ func (p Place) host(ctx context.Context) (*Ring, error) {
 	return p.acceptPrevious(ctx, own, next)
 }
 
-// gather accepts processes until each rank has come once. Callers that make no sense
-// are sent away; they must not keep a job from starting.
+// gather accepts processes until each rank has come once. It refuses invalid callers; they must not keep a job from
+// starting.
 func (p Place) gather(ctx context.Context, meeting net.Listener, guests []net.Conn, addresses []string) error {
 	for missing := p.World - 1; missing > 0; {
 		guest, err := meeting.Accept()
@@ -183,9 +181,8 @@ func (p Place) call(ctx context.Context) (*Ring, error) {
 	return p.acceptPrevious(ctx, own, next)
 }
 
-// listenMaster binds the meeting place, and waits for it while a process of an
-// earlier attempt still holds the port. A loopback name is bound as it is; any other
-// may be the name of a service, which no host can bind.
+// listenMaster binds the meeting place, and waits for it while a process of an earlier attempt still holds the port. It
+// binds a loopback name as it is; any other may be the name of a service, which no host can bind.
 func (p Place) listenMaster(ctx context.Context) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(p.Master)
 	if err != nil {
@@ -223,7 +220,7 @@ func dial(ctx context.Context, address string) (net.Conn, error) {
 	}
 }
 
-// dialNext calls the neighbour. It listens already, so one try is enough.
+// dialNext calls the neighbour. The neighbour already listens, so one try is enough.
 func (p Place) dialNext(ctx context.Context, addresses []string) (net.Conn, error) {
 	rank := (p.Rank + 1) % p.World
 	var dialer net.Dialer
@@ -240,7 +237,7 @@ func (p Place) dialNext(ctx context.Context, addresses []string) (net.Conn, erro
 	return next, nil
 }
 
-// acceptPrevious takes the call of the other neighbour, which has been made by now.
+// acceptPrevious accepts the call of the other neighbour, which has already been made.
 func (p Place) acceptPrevious(ctx context.Context, own net.Listener, next net.Conn) (*Ring, error) {
 	defer context.AfterFunc(ctx, func() { own.Close() })()
 	want := (p.Rank + p.World - 1) % p.World
@@ -275,7 +272,7 @@ func tellAll(guests []net.Conn, a answer) error {
 }
 
 func refuse(guest net.Conn, reason string) {
-	_ = writeMessage(guest, answer{Refused: reason}) // it learns no more than that either way
+	_ = writeMessage(guest, answer{Refused: reason}) // it learns no more than that in any case
 	guest.Close()
 }
 
@@ -287,8 +284,8 @@ func closeAll(conns []net.Conn) {
 	}
 }
 
-// writeMessage writes v as JSON after its length, so that the reader takes exactly
-// the message from the connection and leaves what follows.
+// writeMessage writes v as JSON after its length, so that the reader takes exactly the message from the connection and
+// leaves what follows.
 func writeMessage(w io.Writer, v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -314,7 +311,7 @@ func readMessage(r io.Reader, v any) error {
 	return json.Unmarshal(body, v)
 }
 
-// pause waits a moment, or says why it may not.
+// pause waits a moment, or returns why it may not.
 func pause(ctx context.Context) error {
 	timer := time.NewTimer(retryAfter)
 	defer timer.Stop()
@@ -326,7 +323,7 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// cause prefers the deadline to the closed socket that it left behind.
+// cause prefers an expired deadline to the closed socket that it left behind.
 func cause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

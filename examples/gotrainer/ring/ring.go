@@ -1,9 +1,7 @@
-// Package ring joins the processes of a job in a ring of TCP connections and sums
-// vectors over it: reduce-scatter, then all-gather (Patarasuk and Yuan 2009), so that
-// a process sends about twice the vector however many processes there are. The order
-// of additions depends on the number of processes alone. A lost or silent peer ends
-// the operation with ErrPeerLost; there is no reconnecting, because whoever runs the
-// job starts it anew from its checkpoint.
+// Package ring joins the processes of a job in a ring of TCP connections and sums vectors over it: reduce-scatter, then
+// all-gather (Patarasuk and Yuan 2009), so that a process sends about twice the vector whatever the number of
+// processes. The order of additions depends only on the number of processes. A lost or silent peer ends the operation
+// with ErrPeerLost; there is no reconnecting, because the scheduler restarts the job from its checkpoint.
 package ring
 
 import (
@@ -17,7 +15,7 @@ import (
 	"time"
 )
 
-// ErrPeerLost says that another process of the job went away or kept silent too long.
+// ErrPeerLost says that another process of the job ended or was silent for too long.
 var ErrPeerLost = errors.New("peer lost")
 
 // broadcastLimitBytes keeps a corrupt length from asking for all of the memory.
@@ -37,11 +35,10 @@ type Ring struct {
 	receiveBuffer  []byte
 }
 
-// Rank is this process's number, from 0.
+// Rank returns this process's number, from 0.
 func (r *Ring) Rank() int { return r.rank }
 
-// Close gives up the connections; the other processes see ErrPeerLost if they still
-// wait for this one.
+// Close closes the connections; the other processes get ErrPeerLost if they still wait for this one.
 func (r *Ring) Close() error {
 	if r.world == 1 {
 		return nil
@@ -68,15 +65,14 @@ func (r *Ring) AllReduce(v []float64) error {
 	return nil
 }
 
-// part is the part of v that lies the given number of places after this rank's own.
+// part returns the part of v that lies the given number of places after this rank's own.
 func (r *Ring) part(v []float64, places int) []float64 {
 	begin, end := chunk(len(v), r.world, (r.rank+places+2*r.world)%r.world)
 	return v[begin:end]
 }
 
-// exchange sends out to the next process while it receives into in from the previous
-// one: both at once, since with all processes sending first, parts larger than the
-// sockets' buffers would block the ring.
+// exchange sends out to the next process while it receives into in from the previous one: both at once, since with all
+// processes sending first, parts larger than the sockets' buffers would block the ring.
 func (r *Ring) exchange(out, in []float64, accumulate bool) error {
 	r.sendBuffer = r.sendBuffer[:0]
 	for _, x := range out {
@@ -89,7 +85,7 @@ func (r *Ring) exchange(out, in []float64, accumulate bool) error {
 	sending.Go(func() { sendErr = r.send(sequence, r.sendBuffer) })
 	receiveErr := r.receiveInto(sequence, in, accumulate)
 	if receiveErr != nil {
-		// Nobody will read on; do not wait for the sender's own deadline.
+		// The peer will read no further; do not wait for the sender's own deadline.
 		_ = r.next.SetDeadline(time.Unix(1, 0))
 	}
 	sending.Wait()
@@ -118,8 +114,8 @@ func (r *Ring) receiveInto(sequence uint32, in []float64, accumulate bool) error
 	return nil
 }
 
-// Broadcast hands rank 0's payload to every process, and returns it. The other
-// processes' own payload is ignored. What is returned is valid until the next call.
+// Broadcast sends rank 0's payload to every process, and returns it. The other processes' own payload is ignored. The
+// result is valid until the next call.
 func (r *Ring) Broadcast(payload []byte) ([]byte, error) {
 	if r.world == 1 {
 		return payload, nil

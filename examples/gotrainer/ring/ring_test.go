@@ -19,7 +19,7 @@ import (
 	"github.com/switchyard-dl/switchyard/examples/gotrainer/ring"
 )
 
-// So long that a test which waits for it has failed.
+// Long enough that a test which waits for it has failed.
 const never = 10 * time.Minute
 
 func freeAddress(t interface{ Fatal(...any) }) string {
@@ -100,8 +100,7 @@ func sameBits(a, b []float64) bool {
 	return slices.EqualFunc(a, b, func(x, y float64) bool { return math.Float64bits(x) == math.Float64bits(y) })
 }
 
-// Parts far larger than any socket buffer: everybody sends at once and nobody may
-// wait for the other to read first.
+// Parts far larger than any socket buffer: all send at once and none may wait for the other to read first.
 func TestAllReduceOfMoreThanTheSocketsHold(t *testing.T) {
 	const world, length = 2, 4 << 20
 	errs := together(freeAddress(t), world, never, func(r *ring.Ring) error {
@@ -192,7 +191,7 @@ func join(master string, rank, world int, session string, timeout time.Duration)
 	})
 }
 
-// Callers that do not belong are sent away, and the ring forms without them.
+// Strangers are refused, and the ring forms without them.
 func TestStrangersAreRefused(t *testing.T) {
 	master := freeAddress(t)
 	var all sync.WaitGroup
@@ -245,8 +244,8 @@ func TestJoinGivesUp(t *testing.T) {
 	})
 }
 
-// A process that greets rank 0 and dies before the ring is closed takes all with it
-// at once, though the time allowed is minutes.
+// A process that greets rank 0 and dies before the ring is closed fails all of them at once, although the time allowed
+// is minutes.
 func TestDeathDuringTheMeetingReachesAll(t *testing.T) {
 	master := freeAddress(t)
 	var all sync.WaitGroup

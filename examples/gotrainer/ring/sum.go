@@ -1,7 +1,7 @@
 package ring
 
-// chunk gives the bounds of one of the parts that a vector is cut into, one for each
-// process. Parts differ by one number at most, and may be empty.
+// chunk returns the bounds of one of the parts into which a vector is cut, one for each process. Parts differ by at
+// most one number, and may be empty.
 func chunk(length, parts, index int) (begin, end int) {
 	return index * length / parts, (index + 1) * length / parts
 }

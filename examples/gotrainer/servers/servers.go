@@ -1,5 +1,6 @@
-// Package servers sums vectors over the workers of a job by parameter servers. Each server has a part of every vector: it waits for that part from all workers,
-// sums in the order of their ranks, and gives the sum back, one step after the other. A lost worker or server ends the operation with ring.ErrPeerLost.
+// Package servers sums vectors over the workers of a job by parameter servers. Each server has a part of every vector:
+// it waits for that part from all workers, sums in the order of their ranks, and returns the sum, one step after the
+// other. A lost worker or server ends the operation with ring.ErrPeerLost.
 package servers
 
 import (
@@ -13,19 +14,19 @@ import (
 	"github.com/switchyard-dl/switchyard/examples/gotrainer/ring"
 )
 
-// hello is what a worker says first. The session has to be the same for all of them.
+// hello is a worker's first message. The session must be the same for all of them.
 type hello struct {
 	Session     string
 	Rank, World int
 }
 
-// message is a part of a vector, or what rank 0 hands to all.
+// message is a part of a vector, or rank 0's broadcast.
 type message struct {
 	Numbers []float64
 	Bytes   []byte
 }
 
-// peer is a connection that speaks in messages. Each exchange has to end within a time, where there is one.
+// peer is a connection that exchanges messages. Each exchange must end within the timeout, if there is one.
 type peer struct {
 	net.Conn
 	encoder *gob.Encoder
@@ -63,7 +64,8 @@ const helloWait = 5 * time.Second
 
 var errSizes = errors.New("the workers differ in their sizes")
 
-// Serve serves a job's workers until one of them is gone or ctx ends, neither of which is an error: whoever started the workers knows how they ended.
+// Serve serves a job's workers until one of them is gone or ctx ends. Neither is an error: the workers' supervisors
+// know how they ended.
 func Serve(ctx context.Context, listener net.Listener, world int) error {
 	workers := make([]*peer, world)
 	end := func() {
@@ -104,7 +106,7 @@ func Serve(ctx context.Context, listener net.Listener, world int) error {
 	}
 }
 
-// gather waits until every worker has come once. Callers that make no sense are sent away.
+// gather waits until every worker has come once. It refuses invalid callers.
 func gather(ctx context.Context, listener net.Listener, workers []*peer) error {
 	defer context.AfterFunc(ctx, func() { listener.Close() })()
 	session := ""
@@ -122,7 +124,7 @@ func gather(ctx context.Context, listener net.Listener, workers []*peer) error {
 			guest.Close()
 			continue
 		}
-		guest.timeout = 0 // workers see to it that nobody waits for ever
+		guest.timeout = 0 // the workers' own timeouts end all waits
 		if err := guest.SetDeadline(time.Time{}); err != nil {
 			guest.Close()
 			continue
@@ -133,7 +135,7 @@ func gather(ctx context.Context, listener net.Listener, workers []*peer) error {
 	return nil
 }
 
-// Place says which worker this is, and where the servers are.
+// Place is the rank of this worker, and the addresses of the servers.
 type Place struct {
 	Rank, World int
 	Addresses   []string
@@ -142,7 +144,8 @@ type Place struct {
 	JoinTimeout, Timeout time.Duration
 }
 
-// Group is a worker's connections to the servers. It is not safe for concurrent use: every worker must make the same calls in the same order.
+// Group is a worker's connections to the servers. It is not safe for concurrent use: every worker must make the same
+// calls in the same order.
 type Group struct {
 	servers []*peer
 }
@@ -182,7 +185,7 @@ func dial(ctx context.Context, address string) (net.Conn, error) {
 	}
 }
 
-// AllReduce replaces v, in every worker, by the sum of all workers' v, of the same bytes everywhere.
+// AllReduce replaces v, in every worker, by the sum of all workers' v, with the same bytes everywhere.
 func (g *Group) AllReduce(v []float64) error {
 	for i, server := range g.servers {
 		if err := server.send(message{Numbers: g.part(v, i)}); err != nil {
@@ -203,14 +206,14 @@ func (g *Group) AllReduce(v []float64) error {
 	return nil
 }
 
-// part is a server's part of a vector. The capacity ends with it, so that nothing is written beyond.
+// part returns a server's part of a vector. Its capacity ends with it, so that appends do not write beyond.
 func (g *Group) part(v []float64, server int) []float64 {
 	n := len(g.servers)
 	begin, end := server*len(v)/n, (server+1)*len(v)/n
 	return v[begin:end:end]
 }
 
-// Broadcast hands rank 0's payload to every worker, and returns it. The others have to give none.
+// Broadcast sends rank 0's payload to every worker, and returns it. The others need not give one.
 func (g *Group) Broadcast(payload []byte) ([]byte, error) {
 	server := g.servers[0]
 	if err := server.send(message{Bytes: payload}); err != nil {
@@ -223,7 +226,7 @@ func (g *Group) Broadcast(payload []byte) ([]byte, error) {
 	return all.Bytes, nil
 }
 
-// Close gives up the connections; the other workers see ring.ErrPeerLost if they still wait for this one.
+// Close closes the connections; the other workers get ring.ErrPeerLost if they still wait for this one.
 func (g *Group) Close() error {
 	var errs []error
 	for _, server := range g.servers {

@@ -16,7 +16,7 @@ import (
 	"github.com/switchyard-dl/switchyard/examples/gotrainer/servers"
 )
 
-// serve starts servers for a number of workers and gives the place of rank 0.
+// serve starts servers for a number of workers and returns the place of rank 0.
 func serve(t *testing.T, n, world int) servers.Place {
 	t.Helper()
 	p := servers.Place{World: world, Session: "s", JoinTimeout: time.Minute, Timeout: time.Minute}
@@ -38,7 +38,7 @@ func serve(t *testing.T, n, world int) servers.Place {
 	return p
 }
 
-// together has every worker do the same, and gives their errors.
+// together runs do in every worker, and returns their errors.
 func together(t *testing.T, p servers.Place, do func(rank int, g *servers.Group) error) error {
 	t.Helper()
 	workers := pool.New().WithErrors()

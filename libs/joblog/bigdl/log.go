@@ -1,4 +1,4 @@
-// Package bigdl reads what a BigDL program tells of its epochs in its log. It reads lines, not files.
+// Package bigdl reads the epochs of a BigDL program from its log. It reads lines, not files.
 package bigdl
 
 import (
@@ -10,50 +10,50 @@ import (
 	"time"
 )
 
-// Epoch is one as the log tells it.
+// Epoch is one epoch as reported in the log.
 type Epoch struct {
 	Epoch int `json:"epoch"`
-	// Seconds are from the end of the epoch before, its validation included.
+	// Seconds is the time since the end of the epoch before, including its validation.
 	Seconds float64 `json:"seconds"`
-	// Batch is how many records an iteration trained, Records how many the data set has.
+	// Batch is the number of records per iteration, Records the number of records in the data set.
 	Batch      int `json:"batch"`
 	Records    int `json:"records"`
 	Iterations int `json:"iterations"`
 	// Loss is that of the last iteration that had one.
 	Loss *float64 `json:"loss,omitempty"`
-	// Metrics are what validation found: accuracy (Top1Accuracy), top5_accuracy, validation_loss.
+	// Metrics are the results of validation: accuracy (Top1Accuracy), top5_accuracy, validation_loss.
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 }
 
-// Report is the body with which the job API is told of the epoch, by somebody who is not the program.
+// Report returns the body that reports the epoch to the job API on the program's behalf.
 func (e Epoch) Report() ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"epochs_done": e.Epoch, "epoch_seconds": max(e.Seconds, 0), "steps": e.Iterations, "samples": e.Records, "loss": e.Loss, "metrics": e.Metrics, "overheard": true,
 	})
 }
 
-// Log follows a log line by line. Lines that it does not know say nothing.
+// Log follows a log line by line. It ignores lines it does not know.
 type Log struct {
 	line, trained, finished, validated *regexp.Regexp
 
 	Progress
 }
 
-// Progress is how far a log was read. A log that is begun with it goes on there.
+// Progress is how far a log was read. A Log that starts from it continues there.
 type Progress struct {
-	// Started is when the first epoch told of itself and Validated when the newest validation ended, by a clock whose time zone the log does not tell; they
-	// are given as UTC.
+	// Started is the time of the first line of the first epoch, and Validated the end of the newest validation. The log
+	// does not give its time zone; the times are stored as UTC.
 	Started   time.Time `json:"started,omitzero"`
 	Validated time.Time `json:"validated,omitzero"`
-	// Current is the epoch under way and Iteration its newest one; Ended says that nothing but its validation is to come.
+	// Current is the running epoch and Iteration its newest one; Ended says that only its validation is still to come.
 	Current   Epoch `json:"current"`
 	Iteration int   `json:"iteration"`
 	Ended     bool  `json:"ended,omitempty"`
-	// ClockSeconds is when the last epoch ended, since the training began.
+	// ClockSeconds is the time from the beginning of the training to the end of the last epoch.
 	ClockSeconds float64 `json:"clock_seconds"`
 }
 
-// New begins a log, or goes on with one.
+// New returns a Log that starts, or continues, from a progress.
 func New(from Progress) *Log {
 	const double = `[\d.]+(?:E-?\d+)?` // as the JVM writes it
 	return &Log{
@@ -65,7 +65,7 @@ func New(from Progress) *Log {
 	}
 }
 
-// Line reads the next line. It gives an epoch once no more is to come of it: when the next one tells of itself.
+// Line reads the next line. It returns an epoch once it is complete: when the next epoch begins.
 func (l *Log) Line(text string) (done Epoch, ok bool) {
 	found := l.line.FindStringSubmatch(strings.TrimRight(text, " \r\n"))
 	if found == nil {
@@ -90,7 +90,7 @@ func (l *Log) Line(text string) (done Epoch, ok bool) {
 func (l *Log) read(words string, iteration int, at time.Time) {
 	if m := l.trained.FindStringSubmatch(words); m != nil {
 		l.Current.Batch = whole(m[1])
-		if iteration > l.Iteration { // a line may be there twice
+		if iteration > l.Iteration { // a line may appear twice
 			l.Iteration, l.Current.Iterations = iteration, l.Current.Iterations+1
 		}
 		if loss, ok := finite(m[2]); ok {
@@ -118,14 +118,14 @@ func (l *Log) read(words string, iteration int, at time.Time) {
 	}
 }
 
-// Close gives the last epoch, if it ended.
+// Close returns the last epoch, if it ended.
 func (l *Log) Close() (last Epoch, ok bool) {
 	last, ok = l.Current, l.Ended
 	l.Ended = false
 	return last, ok
 }
 
-// whole reads digits that are known to be few.
+// whole converts a string of a few digits.
 func whole(digits string) int {
 	n, _ := strconv.Atoi(digits)
 	return n

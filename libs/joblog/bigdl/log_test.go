@@ -89,7 +89,8 @@ func TestLines(t *testing.T) {
 		at("4", "[Epoch 1 16/16][Iteration 2][Wall Clock 3s] Loss is (Loss: 3.0, count: 2, Average Loss: 1.5)") +
 		at("5", "[Epoch 2 8/16][Iteration 3][Wall Clock 4s] Trained 8 records in 1 seconds. Throughput is 8 records/second. Loss is 1.0. More.") +
 		at("6", "[Epoch 2 16/16][Iteration 4][Wall Clock 5s] Epoch finished. Wall clock time is 6001 ms") +
-		at("7", "[Epoch 3 8/16][Iteration 5][Wall Clock 6s] Trained 8 records in 1 seconds. Throughput is 8 records/second. Loss is 0.5. More.")
+		at("7",
+			"[Epoch 3 8/16][Iteration 5][Wall Clock 6s] Trained 8 records in 1 seconds. Throughput is 8 records/second. Loss is 0.5. More.")
 	l, epochs := follow(text)
 	want := []Epoch{
 		{1, 3.0005, 8, 16, 2, new(2.25), map[string]float64{"accuracy": 0.5, "validation_loss": 1.5}}, {2, 3.0005, 8, 16, 1, new(1.0), nil},
@@ -102,7 +103,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// The clock is a Double of the JVM, which from ten millions on has an exponent: milliseconds have it after less than three hours.
+// The clock is a Double of the JVM, which is printed with an exponent from ten million on: for milliseconds that is
+// after less than three hours.
 func TestLongRun(t *testing.T) {
 	at := func(words string) string { return strings.Replace(logLine, "%d", "1", 1) + words + "\n" }
 	_, epochs := follow(at("[Epoch 1 16/16][Iteration 2][Wall Clock 9000.5s] Epoch finished. Wall clock time is 9000500.0 ms") +

@@ -1,4 +1,4 @@
-"""The assignment of parameter blocks, on the vectors that the Go code is tested with, too."""
+"""The assignment of parameter blocks, on recorded vectors."""
 
 import json
 import unittest
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import switchyard
 
-VECTORS = Path(__file__).resolve().parents[2] / "train" / "testdata" / "blocks.json"
+VECTORS = Path(__file__).with_name("blocks.json")
 
 
 class Blocks(unittest.TestCase):
-    def test_the_vectors_shared_with_go(self) -> None:
+    def test_the_recorded_vectors(self) -> None:
         cases = json.loads(VECTORS.read_text())
         self.assertGreater(len(cases), 10)
         for case in cases:

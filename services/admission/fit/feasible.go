@@ -7,32 +7,36 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-// feasible refuses what no machine that is known could ever run.
+// feasible refuses what no known machine could ever run.
 func (c *checker) feasible() {
 	none := len(c.where.Nodes) == 0
 	if !none && !c.labelled() {
 		return
 	}
 	if c.spec.Strategy == train.StrategyParameterServer && !slices.ContainsFunc(c.where.Nodes, inCluster) {
-		c.refuse("NotSupported", "strategy", "use all_reduce", "parameter servers cannot be started here: they run on Kubernetes, and no node of one that suits the job is known")
+		c.refuse("NotSupported", "strategy", "use all_reduce",
+			"parameter servers cannot be started here: they run on Kubernetes, and no suitable Kubernetes node is known")
 	}
 	if none {
-		return // the job waits until one is known
+		return // the job waits until a node is known
 	}
 	c.enoughDevices()
 	c.enoughMemory()
 	c.enoughOfItsNode()
 	if c.spec.Image != "" && !slices.ContainsFunc(c.where.Nodes, func(n train.Node) bool { return n.ContainerRuntime != "" || inCluster(n) }) {
-		c.refuse("NoContainerRuntime", "image", "install docker or podman on the node, or leave image out and run the job as a process", "no node can run containers")
+		c.refuse("NoContainerRuntime", "image",
+			"install docker or podman on the node, or leave image out and run the job as a process",
+			"no node can run containers")
 	}
 }
 
-// labelled leaves the nodes that have the job's labels; false where there is none.
+// labelled drops the nodes that lack the job's labels; it returns false if none remains.
 func (c *checker) labelled() bool {
 	labels := c.spec.NodeLabels
 	c.where.Nodes = slices.DeleteFunc(slices.Clone(c.where.Nodes), func(n train.Node) bool { return !n.Has(labels) })
 	if len(c.where.Nodes) == 0 {
-		c.refuse("NoNode", "node_labels", "label a node, or leave node_labels out", "no node has the labels %.200s", train.JoinLabels(labels))
+		c.refuse("NoNode", "node_labels", "label a node, or leave node_labels out", "no node has the labels %.200s",
+			train.JoinLabels(labels))
 		return false
 	}
 	return true
@@ -50,16 +54,19 @@ func (c *checker) enoughDevices() {
 	switch {
 	case least <= len(largest.Devices) || least <= gang:
 	case gang > len(largest.Devices):
-		c.refuse("TooFewDevices", "min_devices", "ask for fewer", "want at least %d, all nodes of the cluster together have %d", least, gang)
+		c.refuse("TooFewDevices", "min_devices", "ask for fewer",
+			"want at least %d, all nodes of the cluster together have %d", least, gang)
 	default:
-		c.refuse("TooFewDevices", "min_devices", "ask for fewer", "want at least %d on one node, the largest node %s has %d", least, largest.ID, len(largest.Devices))
+		c.refuse("TooFewDevices", "min_devices", "ask for fewer",
+			"want at least %d on one node, the largest node %s has %d", least, largest.ID, len(largest.Devices))
 	}
 }
 
-// inCluster says that a node runs pods: only there a job spans several nodes, has servers of its own, and finds a runtime for its image always.
+// inCluster reports whether a node runs pods: only there a job can span several nodes and have parameter servers, and
+// there it always finds a container runtime.
 func inCluster(n train.Node) bool { return n.Backend == train.BackendKubernetes }
 
-// enoughOfItsNode compares what a process may use of its node's processors and main memory with what the largest have.
+// enoughOfItsNode compares the processors and main memory wanted per process with those of the largest nodes.
 func (c *checker) enoughOfItsNode() {
 	cores, memory := 0, int64(0)
 	for _, n := range c.where.Nodes {
@@ -69,11 +76,12 @@ func (c *checker) enoughOfItsNode() {
 		c.refuse("TooManyCores", "cores", "ask for fewer", "want %d, the largest node has %d", c.spec.Cores, cores)
 	}
 	if memory > 0 && c.spec.MainMemoryMiB > memory {
-		c.refuse("TooMuchMemory", "main_memory_mib", "ask for less", "want %d MiB, the largest node has %d", c.spec.MainMemoryMiB, memory)
+		c.refuse("TooMuchMemory", "main_memory_mib", "ask for less", "want %d MiB, the largest node has %d",
+			c.spec.MainMemoryMiB, memory)
 	}
 }
 
-// enoughMemory compares with the largest device. A device that does not tell its memory may have enough.
+// enoughMemory compares with the largest device. A device that does not report its memory may have enough.
 func (c *checker) enoughMemory() {
 	asked := c.spec.EstimatedMemory()
 	if asked <= 0 || c.spec.EstimatedMemoryMiB > MaxMemoryMiB {
@@ -92,6 +100,8 @@ func (c *checker) enoughMemory() {
 		}
 	}
 	if most > 0 && asked > most {
-		c.refuse("TooMuchMemory", "estimated_memory_mib", "a smaller batch_size needs less", "want %d MiB per device, the largest device (node %s) has %d", c.spec.EstimatedMemoryMiB, on, int64(most/unit.MiB))
+		c.refuse("TooMuchMemory", "estimated_memory_mib", "a smaller batch_size needs less",
+			"want %d MiB per device, the largest device (node %s) has %d", c.spec.EstimatedMemoryMiB, on,
+			int64(most/unit.MiB))
 	}
 }

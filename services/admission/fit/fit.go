@@ -1,5 +1,6 @@
-// Package fit decides whether a submission is well-formed and could ever run on the machines that are known. It gives every reason at once, each with what
-// was wanted and what was found. It does not touch the file system (the shell resolves paths) and does not decide when a job runs.
+// Package fit decides whether a submission is well-formed and could ever run on the known machines. It returns every
+// reason at once, each with what was wanted and what was found. It does not touch the file system (the shell resolves
+// paths) and does not decide when a job runs.
 package fit
 
 import (
@@ -11,51 +12,53 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// Identity is who submits, as the door knows it, and when.
+// Identity is the submitter as the service knows it, and the time of the submission.
 type Identity struct {
 	User   string
 	Tenant string
-	// TrustBodies takes the names in a body as they are: for people who trust each other and share one account.
+	// TrustBodies accepts the names in a body as they are: for people who trust each other and share one account.
 	TrustBodies bool
-	// At is when the job was submitted.
+	// At is the time of the submission.
 	At time.Time
 }
 
-// Inventory is what the machines have, gone ones included: they may come back. Without any node nothing is infeasible yet.
+// Inventory is the resources of all machines, lost ones included: they may come back. Without any node nothing is
+// infeasible yet.
 type Inventory struct {
 	Nodes []train.Node
 }
 
-// Paths are the folders and the script of a spec as the shell found them.
+// Paths are the folders and the script of a spec as the shell resolved them.
 type Paths struct {
-	// Roots are the folders, resolved, below which a job may have its folders.
+	// Roots are the resolved folders below which a job may have its folders.
 	Roots []string
-	// WorkDir and the others are zero where the spec does not name them.
+	// WorkDir and the others are zero if the spec does not name them.
 	WorkDir      Path
 	CustomDir    Path
 	SnapshotsDir Path
 	DatasetsDir  Path
-	// Script is the file on this machine that script_path means; zero where it lies in an image.
+	// Script is the file on this machine that script_path names; zero if it lies in an image.
 	Script Path
 }
 
 // Path is one path after following symbolic links.
 type Path struct {
-	// Resolved is empty where the path could not be followed; Fault says why.
+	// Resolved is empty if the path could not be followed; Fault says why.
 	Resolved string
 	Fault    string
 	IsFolder bool
 }
 
-// Verdict is the answer. Without reasons Spec is ready to be admitted: identity applied, paths resolved, defaults filled in.
+// Verdict is the answer. Without reasons, Spec is ready to be admitted: identity applied, paths resolved, defaults
+// filled in.
 type Verdict struct {
 	Spec    train.Spec
 	Reasons []train.Reason
-	// Infeasible is set when the job is well-formed but can never run here.
+	// Infeasible is set if the job is well-formed but can never run here.
 	Infeasible bool
 }
 
-// Message is all reasons in words.
+// Message returns all reasons in words.
 func (v Verdict) Message() string {
 	words := make([]string, len(v.Reasons))
 	for i, r := range v.Reasons {
@@ -84,7 +87,7 @@ const (
 	maxCommandSize = 1024
 )
 
-// Check gives the verdict on a decoded spec.
+// Check returns the verdict on a decoded spec.
 func Check(spec train.Spec, who Identity, where Inventory, paths Paths) Verdict {
 	c := checker{spec: spec, who: who, where: where, paths: paths}
 	c.identity()
@@ -135,7 +138,7 @@ func bounded(reasons []train.Reason) []train.Reason {
 	return append(slices.Clone(reasons[:maxReasons]), more)
 }
 
-// completed is the spec with identity, resolved paths and defaults.
+// completed returns the spec with identity, resolved paths and defaults.
 func (c *checker) completed() train.Spec {
 	s := c.spec
 	if s.User == "" {

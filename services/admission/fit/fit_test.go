@@ -30,7 +30,7 @@ func goodPaths() Paths {
 	}
 }
 
-func lab() Inventory {
+func inventory() Inventory {
 	return Inventory{Nodes: []train.Node{
 		{ID: "small", Devices: []train.Device{{ID: "gpu:0", Memory: 16 * unit.GiB}}},
 		{ID: "large", Devices: []train.Device{{ID: "gpu:0", Memory: 24 * unit.GiB}, {ID: "gpu:1", Memory: 24 * unit.GiB}}},
@@ -40,7 +40,7 @@ func lab() Inventory {
 func ann() Identity { return Identity{User: "ann", Tenant: "vision", At: time.Unix(0, 0)} }
 
 func TestAGoodSpecIsCompleted(t *testing.T) {
-	v := Check(good(), ann(), lab(), goodPaths())
+	v := Check(good(), ann(), inventory(), goodPaths())
 	if len(v.Reasons) > 0 || v.Infeasible {
 		t.Fatalf("refused: %s", v.Message())
 	}
@@ -61,7 +61,7 @@ func run(t *testing.T, cases []refusal, infeasible bool) {
 	t.Helper()
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			spec, who, where, paths := good(), ann(), lab(), goodPaths()
+			spec, who, where, paths := good(), ann(), inventory(), goodPaths()
 			tc.change(&spec, &who, &where, &paths)
 			v := Check(spec, who, where, paths)
 			var got []string
@@ -95,29 +95,29 @@ func TestRefusals(t *testing.T) {
 			`InvalidName name: want 1 to 63 printable characters, found "a\u202eb" (name the experiment, e.g. resnet50-lr3)`,
 		}},
 		{"somebody else", spec(func(s *train.Spec) { s.User, s.Tenant = "bob", "speech" }), []string{
-			`NotYourself user: the body says "bob", the identity of this door is "ann" (leave it out: it comes from who submits)`,
-			`NotYourself tenant: the body says "speech", the identity of this door is "vision" (leave it out: it comes from who submits)`,
+			`NotYourself user: the body says "bob", but submissions here come from "ann" (leave it out: the submitter's identity supplies it)`,
+			`NotYourself tenant: the body says "speech", but submissions here come from "vision" (leave it out: the submitter's identity supplies it)`,
 		}},
 		{"oneself", spec(func(s *train.Spec) { s.User, s.Tenant = "ann", "vision" }), nil},
 		{"unknown log", spec(func(s *train.Spec) { s.LogFormat = "spark" }), []string{
-			`UnknownLogFormat log_format: want bigdl, found "spark" (leave it out where the code calls the job API)`,
+			`UnknownLogFormat log_format: want bigdl, found "spark" (leave it out if the code calls the job API)`,
 		}},
 		{"log of BigDL", spec(func(s *train.Spec) { s.LogFormat = train.LogBigDL }), nil},
 		{"log with parameter servers", spec(func(s *train.Spec) { s.LogFormat, s.Strategy = train.LogBigDL, train.StrategyParameterServer }), []string{
-			"NotSupported log_format: the output of rank 0 is read, which with parameter servers trains nothing (have the code call the job API)",
-			"NotSupported strategy: parameter servers cannot be started here: they run on Kubernetes, and no node of one that suits the job is known (use all_reduce)",
+			"NotSupported log_format: epochs are read from the output of rank 0, which does not train with parameter servers (let the code call the job API)",
+			"NotSupported strategy: parameter servers cannot be started here: they run on Kubernetes, and no suitable Kubernetes node is known (use all_reduce)",
 		}},
 		{"two programs", spec(func(s *train.Spec) { s.Command = []string{"python", "a.py"} }), []string{
 			"TwoPrograms script_path: both command and script_path are given (give one of them)",
 		}},
 		{"no program", spec(func(s *train.Spec) { s.ScriptPath = "" }), []string{
-			`NoProgram command: neither command, nor script_path, nor an image with a program of its own (e.g. "command": ["python", "train.py"])`,
+			`NoProgram command: neither command, nor script_path, nor an image with its own program (e.g. "command": ["python", "train.py"])`,
 		}},
 		{"empty program", spec(func(s *train.Spec) { s.ScriptPath, s.Command = "", []string{"", "x\x00"} }), []string{
 			"NoProgram command[0]: the program has an empty name", "InvalidText command[1]: holds a NUL character",
 		}},
 		{"image that is an option", spec(func(s *train.Spec) { s.Image = "--privileged" }), []string{
-			`InvalidImage image: "--privileged" is no name of an image (e.g. docker.io/pytorch/pytorch:2.4.0)`,
+			`InvalidImage image: "--privileged" is not an image name (e.g. docker.io/pytorch/pytorch:2.4.0)`,
 			"NoContainerRuntime image: no node can run containers (install docker or podman on the node, or leave image out and run the job as a process)",
 		}},
 		{"no sizes", spec(func(s *train.Spec) { s.BatchSize, s.TrainingSetSize, s.MaxEpochs = 0, -4, 0 }), []string{
@@ -131,7 +131,7 @@ func TestRefusals(t *testing.T) {
 		}},
 		{"a stop", spec(func(s *train.Spec) { s.Stop = &train.StopSpec{LossDecrease: 0.01} }), nil},
 		{"servers without their strategy", spec(func(s *train.Spec) { s.ParameterServers = &train.ServersSpec{Max: -1, Cores: 1} }), []string{
-			`Contradiction parameter_servers: only jobs with that strategy have parameter servers, this one has "" (use strategy parameter_server)`,
+			`Contradiction parameter_servers: only jobs with that strategy have parameter servers; this job has "" (use strategy parameter_server)`,
 			"OutOfRange parameter_servers.max: want at least 0, found -1",
 		}},
 		{"too many epochs", spec(func(s *train.Spec) { s.MaxEpochs = 1_000_001 }), []string{"OutOfRange max_epochs: want at most 1000000, found 1000001"}},
@@ -153,10 +153,10 @@ func TestRefusals(t *testing.T) {
 		}},
 		{"sharing", spec(func(s *train.Spec) { s.AllowSharing, s.EstimatedMemoryMiB = true, 4096 }), nil},
 		{"sharing and not sharing", spec(func(s *train.Spec) { s.AllowSharing, s.DisableSharing, s.EstimatedMemoryMiB = true, true, 4096 }), []string{
-			"Contradiction allow_sharing: disable_sharing is set, too (leave one of them out)",
+			"Contradiction allow_sharing: disable_sharing is also set (leave one of them out)",
 		}},
-		{"sharing of nobody knows how much", spec(func(s *train.Spec) { s.AllowSharing = true }), []string{
-			"OutOfRange estimated_memory_mib: want more than 0 of a job that may share its devices (say what the job needs of a device)",
+		{"sharing without a memory need", spec(func(s *train.Spec) { s.AllowSharing = true }), []string{
+			"OutOfRange estimated_memory_mib: want more than 0 for a job that may share its devices (give the memory that the job needs on a device)",
 		}},
 		{"sharing of two devices", spec(func(s *train.Spec) {
 			s.AllowSharing, s.EstimatedMemoryMiB, s.MinDevices, s.MaxDevices, s.Strategy = true, 4096, 2, 2, train.StrategyAllReduce
@@ -165,7 +165,7 @@ func TestRefusals(t *testing.T) {
 			s.AllowSharing, s.EstimatedMemoryMiB, s.Strategy = true, 4096, train.StrategyParameterServer
 		}), []string{
 			"NotSupported allow_sharing: jobs with parameter servers share no device (leave it out, or use strategy all_reduce)",
-			"NotSupported strategy: parameter servers cannot be started here: they run on Kubernetes, and no node of one that suits the job is known (use all_reduce)",
+			"NotSupported strategy: parameter servers cannot be started here: they run on Kubernetes, and no suitable Kubernetes node is known (use all_reduce)",
 		}},
 		{"priority and restarts at their borders", spec(func(s *train.Spec) { s.Priority, s.MaxRestarts = &none, &none }), nil},
 		{"priority and restarts beyond", spec(func(s *train.Spec) { s.Priority, s.MaxRestarts = &many, &negative }), []string{
@@ -181,12 +181,12 @@ func TestRefusals(t *testing.T) {
 		{"a target of nothing", spec(func(s *train.Spec) { s.Energy = &train.EnergySpec{StopEarly: true, Target: &train.TargetSpec{}} }), []string{
 			"InvalidName energy.target.metric: want the name of a value that the training code reports, 1 to 128 bytes, found 0 (e.g. validation_accuracy, or loss)",
 			`Contradiction energy.target: want one of at_least and at_most (e.g. {"metric": "accuracy", "at_least": 0.75})`,
-			"Contradiction energy.stop_early: a job is held against the cheapest one of its group, and none is named (name the group of jobs that come again and again in energy.group)",
+			"Contradiction energy.stop_early: a job is compared with the cheapest job of its group, but no group is named (name the group of recurring jobs in energy.group)",
 		}},
 		{"a group that begins elsewhere", spec(func(s *train.Spec) { s.Energy = &train.EnergySpec{Group: "night.ly", BatchSizes: []int{32, 32, 70000}} }), []string{
 			`InvalidName energy.group: want 1 to 64 letters, digits, '-' or '_', beginning with a letter or digit, found "night.ly" (e.g. nightly-ranking)`,
 			"OutOfRange energy.batch_sizes: want different numbers in ascending order from 1 to training_set_size 60000",
-			"Contradiction energy.batch_sizes: batch_size 64, where the group begins, is none of them (list it, too)",
+			"Contradiction energy.batch_sizes: batch_size 64, with which the group begins, is not in the list (add it to the list)",
 		}},
 		{"a group without batch sizes", spec(func(s *train.Spec) { s.Energy = &train.EnergySpec{Group: "nightly"} }), []string{
 			"OutOfRange energy.batch_sizes: want 1 to 32 batch sizes, found 0 (e.g. [32, 64, 128])",
@@ -195,8 +195,8 @@ func TestRefusals(t *testing.T) {
 			s.Energy = &train.EnergySpec{Eta: new(1.5), BatchSizes: []int{64}, StartBy: new(time.Unix(-1, 0))}
 		}), []string{
 			"OutOfRange energy.eta: want 0 (time alone) to 1 (energy alone), found 1.5",
-			"OutOfRange energy.start_by: want a time after the submission at 1970-01-01T00:00:00Z, within 100000 hours, found 1969-12-31T23:59:59Z (leave it out if the job shall start when it can)",
-			"Contradiction energy.batch_sizes: batch sizes are tried over the jobs of a group, and none is named (name the group of jobs that come again and again in energy.group)",
+			"OutOfRange energy.start_by: want a time after the submission at 1970-01-01T00:00:00Z, within 100000 hours, found 1969-12-31T23:59:59Z (leave it out if the job may start at once)",
+			"Contradiction energy.batch_sizes: batch sizes are tried over the jobs of a group, but no group is named (name the group of recurring jobs in energy.group)",
 		}},
 		{"a deadline that is over", spec(func(s *train.Spec) { s.Deadline = new(time.Unix(0, 0)) }), []string{
 			"OutOfRange deadline: want a time after the submission at 1970-01-01T00:00:00Z, within 100000 hours, found 1970-01-01T00:00:00Z (leave it out if the job may end at any time)",
@@ -204,9 +204,9 @@ func TestRefusals(t *testing.T) {
 		{"labels", spec(func(s *train.Spec) {
 			s.NodeLabels = map[string]string{"example.com/tier": "", "-tier": "fast", "gpu": "a b", "/x": "y"}
 		}), []string{
-			`InvalidLabel node_labels: "-tier": "fast" is no label that a node can have (e.g. gpushare: "true")`,
-			`InvalidLabel node_labels: "/x": "y" is no label that a node can have (e.g. gpushare: "true")`,
-			"InvalidLabel node_labels: \"gpu\": \"a b\" is no label that a node can have (e.g. gpushare: \"true\")",
+			`InvalidLabel node_labels: "-tier": "fast" is not a valid node label (e.g. gpushare: "true")`,
+			`InvalidLabel node_labels: "/x": "y" is not a valid node label (e.g. gpushare: "true")`,
+			"InvalidLabel node_labels: \"gpu\": \"a b\" is not a valid node label (e.g. gpushare: \"true\")",
 			`NoNode node_labels: no node has the labels -tier=fast,/x=y,example.com/tier=,gpu=a b (label a node, or leave node_labels out)`,
 		}},
 		{"two restarts", spec(func(s *train.Spec) { s.MaxRestarts = &two }), nil},
@@ -215,7 +215,7 @@ func TestRefusals(t *testing.T) {
 		}), []string{
 			"OutOfRange ports[0].node_port: want at least 1024, found 80", "OutOfRange ports[0].container_port: want at least 1, found 0",
 			"OutOfRange ports[1].container_port: want at most 65535, found 65536",
-			"Contradiction ports[2].node_port: port 30000 of the node is given by ports[1] already",
+			"Contradiction ports[2].node_port: port 30000 of the node is already used by ports[1]",
 		}},
 		{"fewer than least", spec(func(s *train.Spec) { s.MinDevices, s.MaxDevices = 2, 1 }), []string{"Contradiction min_devices: min_devices is 2, max_devices 1"}},
 		{"single device on two", spec(func(s *train.Spec) { s.SingleDevice, s.MinDevices = true, 2 }), []string{
@@ -242,7 +242,7 @@ func TestRefusals(t *testing.T) {
 		}},
 		{"everything at once", spec(func(s *train.Spec) { s.Name, s.BatchSize, s.MaxEpochs, s.ScriptPath = "", 0, 0, "" }), []string{
 			`InvalidName name: want 1 to 63 printable characters, found "" (name the experiment, e.g. resnet50-lr3)`,
-			`NoProgram command: neither command, nor script_path, nor an image with a program of its own (e.g. "command": ["python", "train.py"])`,
+			`NoProgram command: neither command, nor script_path, nor an image with its own program (e.g. "command": ["python", "train.py"])`,
 			"OutOfRange batch_size: want at least 1, found 0 (the number of samples per device and step)",
 			"OutOfRange max_epochs: want at least 1, found 0",
 		}},
@@ -339,7 +339,7 @@ func TestWhatCanNeverRunHere(t *testing.T) {
 			s.NodeLabels, s.MinDevices, w.Nodes[0].Labels = map[string]string{"tier": "slow"}, 2, map[string]string{"tier": "slow"}
 		}, []string{"TooFewDevices min_devices: want at least 2 on one node, the largest node small has 1 (ask for fewer)"}},
 		{"parameter servers", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.Strategy = "parameter_server" }, []string{
-			"NotSupported strategy: parameter servers cannot be started here: they run on Kubernetes, and no node of one that suits the job is known (use all_reduce)",
+			"NotSupported strategy: parameter servers cannot be started here: they run on Kubernetes, and no suitable Kubernetes node is known (use all_reduce)",
 		}},
 		{"parameter servers in a cluster", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
 			s.Strategy, s.ParameterServers, s.Image, w.Nodes = "parameter_server", &train.ServersSpec{Max: 2}, "mxnet:1", cluster()
@@ -364,7 +364,7 @@ func TestWhatCanNeverRunHere(t *testing.T) {
 func TestMalformedIsNotInfeasible(t *testing.T) {
 	s := good()
 	s.Name, s.MinDevices = "", 9
-	v := Check(s, ann(), lab(), goodPaths())
+	v := Check(s, ann(), inventory(), goodPaths())
 	if v.Infeasible || len(v.Reasons) != 2 {
 		t.Fatalf("infeasible %v: %s", v.Infeasible, v.Message())
 	}
@@ -373,16 +373,16 @@ func TestMalformedIsNotInfeasible(t *testing.T) {
 func TestTrustedBodiesNameTheirUser(t *testing.T) {
 	s, who := good(), ann()
 	who.TrustBodies, s.User = true, "bob"
-	if v := Check(s, who, lab(), goodPaths()); len(v.Reasons) > 0 || v.Spec.User != "bob" || v.Spec.Tenant != "vision" {
+	if v := Check(s, who, inventory(), goodPaths()); len(v.Reasons) > 0 || v.Spec.User != "bob" || v.Spec.Tenant != "vision" {
 		t.Fatalf("user %s of %s: %s", v.Spec.User, v.Spec.Tenant, v.Message())
 	}
 	s.User = "bob\n"
-	if v := Check(s, who, lab(), goodPaths()); len(v.Reasons) != 1 {
+	if v := Check(s, who, inventory(), goodPaths()); len(v.Reasons) != 1 {
 		t.Fatalf("an unprintable user: %s", v.Message())
 	}
 }
 
-// TestAdmittedSpecsKeepTheRules draws specs without sense: what is accepted keeps every rule, and the answer stays small.
+// TestAdmittedSpecsKeepTheRules draws random specs: an accepted spec keeps every rule, and the answer stays small.
 func TestAdmittedSpecsKeepTheRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		small := rapid.IntRange(-1, 4)
@@ -392,7 +392,7 @@ func TestAdmittedSpecsKeepTheRules(t *testing.T) {
 		s.MinDevices, s.MaxDevices, s.SingleDevice = small.Draw(t, "min"), small.Draw(t, "max"), rapid.Bool().Draw(t, "single")
 		s.Strategy = train.Strategy(rapid.SampledFrom([]string{"", "none", "all_reduce", "x"}).Draw(t, "strategy"))
 		s.Env = rapid.MapOfN(rapid.StringN(0, 5, 20), rapid.Just("v"), 0, 100).Draw(t, "env")
-		v := Check(s, ann(), lab(), goodPaths())
+		v := Check(s, ann(), inventory(), goodPaths())
 		if data, err := json.Marshal(v.Reasons); err != nil || len(data) > 64<<10 {
 			t.Fatalf("an answer of %d bytes, error %v", len(data), err)
 		}
@@ -415,12 +415,15 @@ func TestAdmittedSpecsKeepTheRules(t *testing.T) {
 func ExampleVerdict_Message() {
 	spec := good()
 	spec.BatchSize, spec.ScriptPath = 0, "/home/ann/tests/test1.py"
-	fmt.Println(Check(spec, ann(), lab(), goodPaths()).Message())
+	message := Check(spec, ann(), inventory(), goodPaths()).Message()
+	fmt.Println(strings.NewReplacer("; batch", ";\nbatch", "; the job", ";\nthe job").Replace(message))
 	// Output:
-	// script_path: "/home/ann/tests/test1.py" is a path on the host; the job sees custom_dir at /custom (use /custom/test1.py); batch_size: want at least 1, found 0 (the number of samples per device and step)
+	// script_path: "/home/ann/tests/test1.py" is a path on the host;
+	// the job sees custom_dir at /custom (use /custom/test1.py);
+	// batch_size: want at least 1, found 0 (the number of samples per device and step)
 }
 
-// cluster is two nodes of Kubernetes with two GPUs each.
+// cluster returns two Kubernetes nodes with two GPUs each.
 func cluster() []train.Node {
 	devices := []train.Device{{ID: "gpu:0", Kind: train.KindGPU}, {ID: "gpu:1", Kind: train.KindGPU}}
 	return []train.Node{{ID: "k1", Backend: train.BackendKubernetes, Devices: devices}, {ID: "k2", Backend: train.BackendKubernetes, Devices: devices}}

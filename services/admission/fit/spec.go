@@ -15,24 +15,27 @@ import (
 
 func (c *checker) identity() {
 	if n := utf8.RuneCountInString(c.spec.Name); n < 1 || n > MaxNameLength || !printable(c.spec.Name) {
-		c.refuse("InvalidName", "name", "name the experiment, e.g. resnet50-lr3", "want 1 to %d printable characters, found %s", MaxNameLength, quote(c.spec.Name))
+		c.refuse("InvalidName", "name", "name the experiment, e.g. resnet50-lr3",
+			"want 1 to %d printable characters, found %s", MaxNameLength, quote(c.spec.Name))
 	}
 	c.own("user", c.spec.User, c.who.User)
 	c.own("tenant", c.spec.Tenant, c.who.Tenant)
 }
 
-// own refuses a body that speaks for somebody else.
+// own refuses a body that names another user or tenant.
 func (c *checker) own(field, found, own string) {
 	switch {
 	case found == "" || found == own:
 	case !c.who.TrustBodies:
-		c.refuse("NotYourself", field, "leave it out: it comes from who submits", "the body says %s, the identity of this door is %s", quote(found), quote(own))
+		c.refuse("NotYourself", field, "leave it out: the submitter's identity supplies it",
+			"the body says %s, but submissions here come from %s", quote(found), quote(own))
 	case utf8.RuneCountInString(found) > MaxNameLength || !printable(found):
 		c.refuse("InvalidName", field, "", "want 1 to %d printable characters, found %s", MaxNameLength, quote(found))
 	}
 }
 
-// printable says whether s can be shown to people as it is. Spaces at the ends and characters that reorder text are not.
+// printable reports whether s can be shown to people as it is. Spaces at the ends and characters that reorder text are
+// refused.
 func printable(s string) bool {
 	for _, r := range s {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
@@ -50,12 +53,15 @@ func (c *checker) program() {
 	case hasCommand && hasScript:
 		c.refuse("TwoPrograms", "script_path", "give one of them", "both command and script_path are given")
 	case !hasCommand && !hasScript && c.spec.Image == "":
-		c.refuse("NoProgram", "command", `e.g. "command": ["python", "train.py"]`, "neither command, nor script_path, nor an image with a program of its own")
+		c.refuse("NoProgram", "command", `e.g. "command": ["python", "train.py"]`,
+			"neither command, nor script_path, nor an image with its own program")
 	}
 	if f := c.spec.LogFormat; f != "" && f != train.LogBigDL {
-		c.refuse("UnknownLogFormat", "log_format", "leave it out where the code calls the job API", "want %s, found %s", train.LogBigDL, quote(f))
+		c.refuse("UnknownLogFormat", "log_format", "leave it out if the code calls the job API", "want %s, found %s",
+			train.LogBigDL, quote(f))
 	} else if f != "" && c.spec.Strategy == train.StrategyParameterServer {
-		c.refuse("NotSupported", "log_format", "have the code call the job API", "the output of rank 0 is read, which with parameter servers trains nothing")
+		c.refuse("NotSupported", "log_format", "let the code call the job API",
+			"epochs are read from the output of rank 0, which does not train with parameter servers")
 	}
 	if hasCommand {
 		c.command()
@@ -65,7 +71,7 @@ func (c *checker) program() {
 	}
 	c.text("image", c.spec.Image)
 	if strings.ContainsAny(c.spec.Image, " \t\r\n") || strings.HasPrefix(c.spec.Image, "-") {
-		c.refuse("InvalidImage", "image", "e.g. docker.io/pytorch/pytorch:2.4.0", "%s is no name of an image", quote(c.spec.Image))
+		c.refuse("InvalidImage", "image", "e.g. docker.io/pytorch/pytorch:2.4.0", "%s is not an image name", quote(c.spec.Image))
 	}
 }
 
@@ -81,7 +87,7 @@ func (c *checker) command() {
 	}
 }
 
-// text refuses what no process can be given.
+// text refuses text that no process can receive.
 func (c *checker) text(field, s string) {
 	if strings.ContainsRune(s, 0) {
 		c.refuse("InvalidText", field, "", "holds a NUL character")
@@ -95,9 +101,11 @@ func (c *checker) script() {
 	inside, below := c.insideCustom(script)
 	switch {
 	case below:
-		c.refuse("HostPath", "script_path", "use "+inside, "%s is a path on the host; the job sees custom_dir at /custom", quote(script))
+		c.refuse("HostPath", "script_path", "use "+inside,
+			"%s is a path on the host; the job sees custom_dir at /custom", quote(script))
 	case under(script, "/custom") && c.spec.CustomDir == "":
-		c.refuse("NoCustomDir", "script_path", "give custom_dir, the folder that is mounted at /custom", "%s is below /custom, but custom_dir is not given", quote(script))
+		c.refuse("NoCustomDir", "script_path", "give custom_dir, the folder that is mounted at /custom",
+			"%s is below /custom, but custom_dir is not given", quote(script))
 	case c.spec.Image == "" && !path.IsAbs(script):
 		c.refuse("RelativePath", "script_path", "", "want an absolute path as the job sees it, found %s", quote(script))
 	case c.paths.Script.Fault != "":
@@ -107,7 +115,7 @@ func (c *checker) script() {
 	}
 }
 
-// insideCustom gives the path in the job of a host path that lies in custom_dir.
+// insideCustom returns the path in the job of a host path that lies in custom_dir.
 func (c *checker) insideCustom(script string) (string, bool) {
 	for _, dir := range []string{c.spec.CustomDir, c.paths.CustomDir.Resolved} {
 		if dir == "" || path.Clean(dir) == "/custom" || !under(script, dir) {
@@ -118,7 +126,7 @@ func (c *checker) insideCustom(script string) (string, bool) {
 	return "", false
 }
 
-// under says whether p lies in dir or is dir, both absolute.
+// under reports whether p lies in dir or is dir, both absolute.
 func under(p, dir string) bool {
 	p, dir = path.Clean(p), path.Clean(dir)
 	return p == dir || strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/")
@@ -140,9 +148,11 @@ func (c *checker) folders() {
 	}
 }
 
-// mounted says whether a path lies in one of the folders that the job sees under another name.
+// mounted reports whether a path lies in one of the folders that the job sees under another name.
 func (c *checker) mounted(p string) bool {
-	return c.spec.CustomDir != "" && under(p, "/custom") || c.spec.SnapshotsDir != "" && under(p, "/snapshots") || c.spec.DatasetsDir != "" && under(p, "/data")
+	return c.spec.CustomDir != "" && under(p, "/custom") ||
+		c.spec.SnapshotsDir != "" && under(p, "/snapshots") ||
+		c.spec.DatasetsDir != "" && under(p, "/data")
 }
 
 func (c *checker) folder(field, asked string, found Path) {
@@ -159,7 +169,9 @@ func (c *checker) folder(field, asked string, found Path) {
 		if found.Resolved != path.Clean(asked) {
 			where += " (which is " + quote(found.Resolved) + ")"
 		}
-		c.refuse("OutsideRoots", field, "use a folder below "+listed(c.paths.Roots)+", or ask the operator for --allow-root", "%s lies outside the allowed folders", where)
+		c.refuse("OutsideRoots", field,
+			"use a folder below "+listed(c.paths.Roots)+", or ask the operator for --allow-root",
+			"%s lies outside the allowed folders", where)
 	}
 }
 
@@ -178,7 +190,8 @@ func (c *checker) environment() {
 		}
 		switch {
 		case !variable(name):
-			c.refuse("InvalidVariable", strings.ToValidUTF8(field, ""), "", "want letters, digits and '_', not beginning with a digit; found %s", quote(name))
+			c.refuse("InvalidVariable", strings.ToValidUTF8(field, ""), "",
+				"want letters, digits and '_', not beginning with a digit; found %s", quote(name))
 		case Reserved(name):
 			c.refuse("ReservedVariable", field, "leave it out: the job gets it from the scheduler", "the scheduler sets %s", name)
 		}
@@ -196,7 +209,8 @@ func variable(name string) bool {
 	return name != ""
 }
 
-// Reserved says whether the scheduler itself sets an environment variable. Parameters of trials, SWITCHYARD_PARAM_.., are part of their jobs.
+// Reserved reports whether the scheduler itself sets an environment variable. Parameters of trials,
+// SWITCHYARD_PARAM_.., belong to their jobs.
 func Reserved(name string) bool {
 	switch name {
 	case "JOB_UUID", "JOB_RESTARTED", "EPOCHS_DONE", "EPOCHS_TO_BE_DONE", "HEARTBEAT_FREQ", "NODELIST", "NUM_GPUS", "NUM_NODES",
@@ -210,18 +224,23 @@ func Reserved(name string) bool {
 func (c *checker) amounts() {
 	s := c.spec
 	c.between("batch_size", int64(s.BatchSize), 1, MaxSamples, "the number of samples per device and step")
-	c.between("training_set_size", int64(s.TrainingSetSize), 1, MaxSamples, "the number of samples of an epoch, validation excluded")
+	c.between("training_set_size", int64(s.TrainingSetSize), 1, MaxSamples,
+		"the number of samples of an epoch, validation excluded")
 	if s.BatchSize >= 1 && s.TrainingSetSize >= 1 && s.TrainingSetSize < s.BatchSize {
-		c.refuse("BatchTooLarge", "batch_size", "an epoch needs at least one full batch", "want at most training_set_size %d, found %d", s.TrainingSetSize, s.BatchSize)
+		c.refuse("BatchTooLarge", "batch_size", "an epoch needs at least one full batch",
+			"want at most training_set_size %d, found %d", s.TrainingSetSize, s.BatchSize)
 	}
 	c.between("max_epochs", int64(s.MaxEpochs), 1, MaxEpochs, "")
 	if h := s.EstimatedHours; h != 0 && !(h > 1 && h <= MaxHours) {
-		c.refuse("OutOfRange", "estimated_hours", "leave it out for a short job", "want more than 1 and at most %d hours, found %g", MaxHours, h)
+		c.refuse("OutOfRange", "estimated_hours", "leave it out for a short job",
+			"want more than 1 and at most %d hours, found %g", MaxHours, h)
 	}
 	c.between("estimated_memory_mib", s.EstimatedMemoryMiB, 0, MaxMemoryMiB, "")
 	if stop := s.Stop; stop != nil {
 		if !(stop.LossDecrease > 0 && stop.LossDecrease <= MaxLoss) {
-			c.refuse("OutOfRange", "stop.loss_decrease", "the fall of the loss per epoch below which training is at its end", "want more than 0 and at most %g, found %g", MaxLoss, stop.LossDecrease)
+			c.refuse("OutOfRange", "stop.loss_decrease",
+				"the fall of the loss per epoch below which training is at its end",
+				"want more than 0 and at most %g, found %g", MaxLoss, stop.LossDecrease)
 		}
 		c.between("stop.epochs", int64(stop.Epochs), 0, MaxEpochs, "")
 	}
@@ -252,33 +271,38 @@ func (c *checker) devices() {
 			field = "min_devices"
 		}
 		if s.SingleDevice {
-			c.refuse("Contradiction", field, "leave out single_device if the code can use several devices", "single_device is set, but %s is %d", field, most)
+			c.refuse("Contradiction", field, "leave out single_device if the code can use several devices",
+				"single_device is set, but %s is %d", field, most)
 		}
 		if s.Strategy == train.StrategyNone {
-			c.refuse("Contradiction", field, "use strategy all_reduce, or one device", "strategy none uses one device, but %s is %d", field, most)
+			c.refuse("Contradiction", field, "use strategy all_reduce, or one device",
+				"strategy none uses one device, but %s is %d", field, most)
 		}
 	}
 	c.sharing()
-	c.oneOf("strategy", string(s.Strategy), string(train.StrategyNone), string(train.StrategyAllReduce), string(train.StrategyParameterServer))
+	c.oneOf("strategy", string(s.Strategy), string(train.StrategyNone), string(train.StrategyAllReduce),
+		string(train.StrategyParameterServer))
 	c.servers()
 	c.oneOf("launch", string(s.Launch), string(train.LaunchPerNode), string(train.LaunchPerDevice))
 }
 
-// sharing checks that a job that may share its devices says what it needs of each, and has no parameter servers.
+// sharing checks that a job that may share its devices states its memory need, and has no parameter servers.
 func (c *checker) sharing() {
 	s := c.spec
 	switch {
 	case !s.AllowSharing:
 	case s.DisableSharing:
-		c.refuse("Contradiction", "allow_sharing", "leave one of them out", "disable_sharing is set, too")
+		c.refuse("Contradiction", "allow_sharing", "leave one of them out", "disable_sharing is also set")
 	case s.EstimatedMemoryMiB == 0:
-		c.refuse("OutOfRange", "estimated_memory_mib", "say what the job needs of a device", "want more than 0 of a job that may share its devices")
+		c.refuse("OutOfRange", "estimated_memory_mib", "give the memory that the job needs on a device",
+			"want more than 0 for a job that may share its devices")
 	case s.SharedMemory() == 0 && s.EstimatedMemoryMiB > 0:
-		c.refuse("NotSupported", "allow_sharing", "leave it out, or use strategy all_reduce", "jobs with parameter servers share no device")
+		c.refuse("NotSupported", "allow_sharing", "leave it out, or use strategy all_reduce",
+			"jobs with parameter servers share no device")
 	}
 }
 
-// labels checks what a node is asked to have, by the grammar of Kubernetes.
+// labels checks the requested node labels against the grammar of Kubernetes.
 func (c *checker) labels() {
 	asked := c.spec.NodeLabels
 	if len(asked) > MaxLabels {
@@ -287,26 +311,28 @@ func (c *checker) labels() {
 	}
 	for _, key := range slices.Sorted(maps.Keys(asked)) {
 		if !train.IsLabel(key, asked[key]) {
-			c.refuse("InvalidLabel", "node_labels", "e.g. gpushare: \"true\"", "%s: %s is no label that a node can have", quote(key), quote(asked[key]))
+			c.refuse("InvalidLabel", "node_labels", "e.g. gpushare: \"true\"", "%s: %s is not a valid node label",
+				quote(key), quote(asked[key]))
 		}
 	}
 }
 
-// servers checks what is asked for parameter servers.
+// servers checks the requested parameter servers.
 func (c *checker) servers() {
 	s := c.spec.ParameterServers
 	if s == nil {
 		return
 	}
 	if c.spec.Strategy != train.StrategyParameterServer {
-		c.refuse("Contradiction", "parameter_servers", "use strategy parameter_server", "only jobs with that strategy have parameter servers, this one has %s", quote(string(c.spec.Strategy)))
+		c.refuse("Contradiction", "parameter_servers", "use strategy parameter_server",
+			"only jobs with that strategy have parameter servers; this job has %s", quote(string(c.spec.Strategy)))
 	}
 	c.between("parameter_servers.max", int64(s.Max), 0, MaxDevices, "")
 	c.between("parameter_servers.cores", int64(s.Cores), 0, MaxDevices, "")
 	c.between("parameter_servers.memory_mib", s.MemoryMiB, 0, MaxMemoryMiB, "")
 }
 
-// oneOf refuses a word that is not known; an empty one was left out.
+// oneOf refuses an unknown word; an empty one means that the field was left out.
 func (c *checker) oneOf(field, found string, known ...string) {
 	if found == "" || slices.Contains(known, found) {
 		return
@@ -329,7 +355,7 @@ func (c *checker) ports() {
 		c.between(field+".node_port", int64(p.NodePort), FirstNodePort, 65535, "")
 		c.between(field+".container_port", int64(p.ContainerPort), 1, 65535, "")
 		if j, twice := first[p.NodePort]; twice {
-			c.refuse("Contradiction", field+".node_port", "", "port %d of the node is given by ports[%d] already", p.NodePort, j)
+			c.refuse("Contradiction", field+".node_port", "", "port %d of the node is already used by ports[%d]", p.NodePort, j)
 			continue
 		}
 		first[p.NodePort] = i

@@ -9,9 +9,9 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-// apply changes the record by a fact that is legal in its state. It may correct the state that the table gives. False where the fact is an old one that says
-// nothing any more.
-func apply(job *train.Job, f Fact, state *train.State) (bool, error) {
+// apply changes the record by a fact that is legal in its state. It may correct the state that the table gives. It
+// returns false for an old fact that no longer matters.
+func apply(job *train.Job, f Fact, state *train.State) (bool, error) { //nolint:gocyclo // a table of the facts, a line each
 	switch b := f.Body.(type) {
 	case *event.Submitted:
 		return is(f, event.FactSubmitted, func() bool { return submitted(job, f, b) })
@@ -104,14 +104,16 @@ func tuned(job *train.Job, b *event.Tuned) bool {
 	}
 	job.SubmittedBatch = job.Spec.BatchSize
 	job.Spec.BatchSize, job.TunedBatch = b.BatchSize, b.BatchSize
-	explain(job, "Tuned", fmt.Sprintf("batch size %d, after %d recurrences of group %s; %d was submitted", b.BatchSize, b.Recurrences, b.Group, b.Submitted), "")
+	explain(job, "Tuned",
+		fmt.Sprintf("batch size %d, after %d recurrences of group %s; %d was submitted", b.BatchSize, b.Recurrences, b.Group, b.Submitted),
+		"")
 	return true
 }
 
 func queued(job *train.Job, b *event.Queued, state train.State) bool {
 	job.Generation = b.Generation
 	if !waits(state) {
-		return true // it still runs: what it waits for afterwards is told when it has left
+		return true // it still runs: the reasons are shown once it has stopped
 	}
 	job.Devices = nil
 	job.Blockers = bounded(b.Blockers)
@@ -155,7 +157,7 @@ func started(job *train.Job, f Fact, b *event.Started, state *train.State) bool 
 	if job.StartedAt.IsZero() {
 		job.StartedAt = f.Time
 	}
-	// An epoch of this attempt may have been told before its start.
+	// An epoch of this attempt may have been reported before its start.
 	if job.EpochsDone > b.EpochsDone {
 		*state = train.StateRunning
 	}
@@ -270,17 +272,20 @@ func attemptLost(job *train.Job, f Fact, b *event.AttemptLost) bool {
 	}
 	if mib := int64(b.Needs / unit.MiB); mib > job.Spec.EstimatedMemoryMiB {
 		job.Spec.EstimatedMemoryMiB = mib
-		warn(job, fmt.Sprintf("attempt %d ran out of its part of its device: from now on the job asks for %s", b.Attempt, job.Spec.EstimatedMemory()))
+		warn(job,
+			fmt.Sprintf("attempt %d ran out of its part of its device: from now on the job asks for %s", b.Attempt, job.Spec.EstimatedMemory()))
 	}
 	job.Outgrown = job.Outgrown || b.Needs > 0
 	if b.Enlarged && b.Exit.OutOfDeviceMemory() {
 		job.StepsTooLarge = true
-		warn(job, fmt.Sprintf("attempt %d ran out of memory after larger steps were asked of it: they are not asked again", b.Attempt))
+		warn(job,
+			fmt.Sprintf("attempt %d ran out of memory after it was asked for larger steps: it will not be asked again", b.Attempt))
 	}
 	if b.Exit.LogTail != "" {
 		job.LogTail = clipTail(b.Exit.LogTail, maxLogTail)
 	}
-	message := fmt.Sprintf("attempt %d %s; starts again after epoch %d in %s", b.Attempt, what, job.EpochsDone, spoken(b.RetrySeconds))
+	message := fmt.Sprintf("attempt %d %s; starts again after epoch %d in %s", b.Attempt, what, job.EpochsDone,
+		spoken(b.RetrySeconds))
 	explain(job, cmp.Or(clip(b.Exit.Reason.Code, maxText/4), "AttemptLost"), message, clip(b.Exit.Reason.Hint, maxText))
 	return true
 }
@@ -304,8 +309,8 @@ func straggling(job *train.Job, b *event.Straggling) bool {
 	return true
 }
 
-// outgrew has the job ask for what it needs from now on. A part may be smaller than the estimate, where less was measured before. What was measured again, and is
-// no more than the job asks for by now, says nothing new.
+// outgrew raises the job's memory request. A part may be smaller than the estimate if less was measured before. A
+// repeated measurement that does not exceed the current request changes nothing.
 func outgrew(job *train.Job, b *event.Outgrew) bool {
 	known := job.Outgrown && b.Used <= job.Spec.EstimatedMemory()
 	if b.Attempt < job.Attempt || b.Used <= b.Part || known || b.Needs < b.Used {
@@ -322,7 +327,9 @@ func converged(job *train.Job, b *event.Converged) bool {
 		return false
 	}
 	job.ConvergedEpochs = b.EpochsDone
-	explain(job, "Converged", fmt.Sprintf("the loss has converged after %d of %d epochs: it fell by %.3g in the last one; ends at the end of the present one", b.EpochsDone, job.Spec.MaxEpochs, b.LossDecrease), "")
+	explain(job, "Converged",
+		fmt.Sprintf("the loss has converged after %d of %d epochs: it fell by %.3g in the last one; the job ends after the current epoch", b.EpochsDone, job.Spec.MaxEpochs, b.LossDecrease),
+		"")
 	return true
 }
 
@@ -330,8 +337,10 @@ func overspent(job *train.Job, b *event.Overspent) bool {
 	if job.Overspent != "" {
 		return false
 	}
-	job.Overspent = clip(fmt.Sprintf("it has cost %.4g J in energy and time, and jobs of group %s may cost %.4g J, twice as much as the cheapest one", b.CostJoules, b.Group, b.CeilingJoules), maxText/2)
-	explain(job, "TooExpensive", job.Overspent+"; ends at the end of the present epoch", "leave out energy.stop_early to let jobs of the group end whatever they cost")
+	job.Overspent = clip(fmt.Sprintf("it has cost %.4g J in energy and time, and jobs of group %s may cost %.4g J, twice as much as the cheapest one", b.CostJoules, b.Group, b.CeilingJoules),
+		maxText/2)
+	explain(job, "TooExpensive", job.Overspent+"; the job ends after the current epoch",
+		"leave out energy.stop_early to let jobs of the group finish at any cost")
 	return true
 }
 
@@ -340,9 +349,9 @@ func cancelRequested(job *train.Job, b *event.CancelRequested) bool {
 		return false
 	}
 	job.CancelRequested = true
-	message := "shall end"
+	message := "will end"
 	if b.By != "" {
-		message += ", asked for by " + clip(b.By, maxText/4)
+		message += ", as asked by " + clip(b.By, maxText/4)
 	}
 	explain(job, "CancelRequested", join(message, b.Reason), "")
 	return true
@@ -352,7 +361,7 @@ func succeeded(job *train.Job, f Fact, b *event.Succeeded) bool {
 	finish(job, f.Time, b.Attempt, b.EpochsDone)
 	code := 0
 	job.ExitCode = &code
-	if job.ConvergedEpochs == 0 { // which is what was asked for
+	if job.ConvergedEpochs == 0 { // a converged job ended as requested
 		warn(job, b.Note)
 	}
 	explain(job, "Finished", join(fmt.Sprintf("%d epochs in %s", job.EpochsDone, spoken(job.RunSeconds)), b.Note), "")
@@ -364,7 +373,8 @@ func failed(job *train.Job, f Fact, b *event.Failed) bool {
 	code := b.Exit.Code
 	job.ExitCode = &code
 	job.LogTail = clipTail(b.Exit.LogTail, maxLogTail)
-	message := cmp.Or(b.Reason.Message, join(fmt.Sprintf("attempt %d ended with status %d", b.Attempt, b.Exit.Code), b.Exit.Message))
+	message := cmp.Or(b.Reason.Message,
+		join(fmt.Sprintf("attempt %d ended with status %d", b.Attempt, b.Exit.Code), b.Exit.Message))
 	explain(job, cmp.Or(b.Reason.Code, "Failed"), message, cmp.Or(b.Reason.Hint, fmt.Sprintf("switchyard logs %s", job.ID)))
 	return true
 }

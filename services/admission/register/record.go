@@ -8,7 +8,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// endAttempt closes the attempt once. False where it ended before, or another one has begun since.
+// endAttempt closes the attempt once. It returns false if the attempt ended before, or a newer one has begun.
 func endAttempt(job *train.Job, at time.Time, attempt, epochs int) bool {
 	if attempt < job.Attempt || attempt == job.Attempt && job.AttemptStartedAt.IsZero() {
 		return false
@@ -27,7 +27,7 @@ func finish(job *train.Job, at time.Time, attempt, epochs int) {
 	addRun(job, at)
 }
 
-// addRun adds the open attempt to the run time and gives its devices back.
+// addRun adds the open attempt to the run time and releases its devices.
 func addRun(job *train.Job, at time.Time) {
 	if !job.AttemptStartedAt.IsZero() {
 		seconds := math.Max(at.Sub(job.AttemptStartedAt).Seconds(), 0)
@@ -37,7 +37,7 @@ func addRun(job *train.Job, at time.Time) {
 	job.AttemptStartedAt, job.Devices = time.Time{}, nil
 }
 
-// predict sets the finish that is predicted now, and keeps the first one after an epoch.
+// predict sets the current predicted finish, and keeps the first one predicted after an epoch.
 func predict(job *train.Job, now time.Time, remainingSeconds float64) {
 	const century = 100 * 365 * 24 * 3600.0
 	job.PredictedFinish = now.Add(time.Duration(math.Min(remainingSeconds, century) * float64(time.Second)))

@@ -1,5 +1,6 @@
-// Package register folds the facts of a job into its record, which is what people see and what the planner and the executor go by. The fold is pure and
-// repeatable: a fact that was folded before changes nothing, nor does one that cannot have happened. Whether a submission is accepted is not decided here.
+// Package register folds the facts of a job into its record, on which people, the planner and the executor rely. The
+// fold is pure and may be repeated: a fact that was folded before changes nothing, nor does a fact that cannot have
+// happened. The package does not decide whether a submission is accepted.
 package register
 
 import (
@@ -21,14 +22,14 @@ type Fact struct {
 	// Time is when it happened, Sequence its place in the stream.
 	Time     time.Time
 	Sequence uint64
-	// Body is what event.Kind.New makes, e.g. *event.Started.
+	// Body is the type that event.Kind.New returns, e.g. *event.Started.
 	Body any
 }
 
 // ErrIllegal marks a fact that cannot happen in the job's state; it changed nothing.
 var ErrIllegal = train.ErrIllegal
 
-// errBody marks a body that is not the fact's.
+// errBody marks a body that does not belong to the fact.
 var errBody = errors.New("body of another fact")
 
 // Bounds that keep a record small whatever the facts hold.
@@ -40,8 +41,8 @@ const (
 	maxLogTail  = 8 << 10
 )
 
-// Fold gives the record after the fact. For a new job it is train.Job{ID: id}. Repeated and late facts change nothing at all, not even LastSequence; so does
-// a fact in a terminal state.
+// Fold returns the record after the fact. For a new job it starts from train.Job{ID: id}. Repeated and late facts
+// change nothing at all, not even LastSequence; neither does any fact in a terminal state.
 func Fold(job train.Job, f Fact) (train.Job, error) {
 	if f.Sequence <= job.LastSequence || job.State.Terminal() {
 		return job, nil
@@ -75,7 +76,7 @@ func Fold(job train.Job, f Fact) (train.Job, error) {
 	return next, nil
 }
 
-// Hash identifies a submission: two with the same hash ask for the same.
+// Hash identifies a submission: two submissions with the same hash ask for the same.
 func Hash(spec train.Spec) (string, error) {
 	data, err := json.Marshal(spec)
 	if err != nil {
@@ -84,7 +85,7 @@ func Hash(spec train.Spec) (string, error) {
 	return HashBytes(data), nil
 }
 
-// HashBytes identifies a submission that could not be read.
+// HashBytes identifies an unreadable submission.
 func HashBytes(data []byte) string {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:])
@@ -92,7 +93,8 @@ func HashBytes(data []byte) string {
 
 func waits(s train.State) bool { return !s.Terminal() && !s.Active() }
 
-// remembered says whether a fact belongs in the history: what changes the state or the allocation, not each epoch or each repeated wait.
+// remembered reports whether a fact belongs in the history: changes of the state or the allocation, but not each epoch
+// or each repeated wait.
 func remembered(before, after train.Job, fact string, moved bool) bool {
 	switch fact {
 	case event.FactQueued:
@@ -122,12 +124,12 @@ func conflicted(job train.Job, f Fact) (train.Job, error) {
 	return job, nil
 }
 
-// explain says in words why the job is where it is.
+// explain sets the words that explain the job's state.
 func explain(job *train.Job, reason, message, hint string) {
 	job.Reason, job.Message, job.Hint = clip(reason, maxText/4), clip(message, maxText), clip(hint, maxText)
 }
 
-// warn adds a warning once; of too many the oldest goes.
+// warn adds a warning once; if there are too many the oldest goes.
 func warn(job *train.Job, text string) {
 	text = clip(text, maxText/4)
 	if text == "" || slices.Contains(job.Warnings, text) {
@@ -137,7 +139,7 @@ func warn(job *train.Job, text string) {
 	job.Warnings = append(slices.Clone(job.Warnings[first:]), text)
 }
 
-// clip cuts s at a rune's border within n bytes.
+// clip cuts s at a rune boundary within n bytes.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s

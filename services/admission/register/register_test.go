@@ -18,10 +18,11 @@ import (
 
 func epoch0() time.Time { return time.Date(2030, 1, 1, 9, 0, 0, 0, time.UTC) }
 
-// drawBody makes a body of the fact with small numbers, so that old attempts and repeated epochs are common.
+// drawBody draws a body of the fact with small numbers, so that old attempts and repeated epochs are common.
 func drawBody(t *rapid.T, fact string) any {
 	attempt, epochs := rapid.IntRange(0, 4).Draw(t, "attempt"), rapid.IntRange(0, 9).Draw(t, "epochs")
-	cause := rapid.SampledFrom([]train.StopCause{train.StopNone, train.StopPreempt, train.StopRescale, train.StopRetune, train.StopCancel, train.StopConverged, train.StopOverspent}).Draw(t, "cause")
+	cause := rapid.SampledFrom([]train.StopCause{train.StopNone, train.StopPreempt, train.StopRescale, train.StopRetune, train.StopCancel, train.StopConverged, train.StopOverspent}).Draw(t,
+		"cause")
 	devices := []train.DeviceID{"cpu:0", "cpu:1"}[:rapid.IntRange(1, 2).Draw(t, "devices")]
 	reason := train.Reason{Code: "Because", Message: strings.Repeat("m", rapid.SampledFrom([]int{0, 9, 9000}).Draw(t, "length"))}
 	switch fact {
@@ -136,7 +137,7 @@ func TestRepeatedFactsChangeNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		facts := drawLife(t)
 		once := foldAll(t, facts, nil)
-		// A consumer that crashes sees again what it saw last, or everything.
+		// A consumer that crashes gets its last facts again, or all of them.
 		var repeated []Fact
 		for i := range facts {
 			repeated = append(repeated, facts[rapid.IntRange(0, i).Draw(t, "from"):i+1]...)
@@ -182,7 +183,8 @@ func TestWhatAlwaysHolds(t *testing.T) {
 	})
 }
 
-// legal says whether the table moves a job from one state to the other: by the fact alone, by the fact and an epoch that overtook it, or not at all.
+// legal reports whether the table moves a job from one state to the other: by the fact alone, by the fact and an epoch
+// that overtook it, or not at all.
 func legal(from, to train.State, fact string) bool {
 	if from == to {
 		return true
@@ -211,7 +213,8 @@ func TestHistoryKeepsTheNewest(t *testing.T) {
 		fold(4+2*i, event.FactPreempted, &event.Preempted{Attempt: i + 1, Cause: train.StopRescale})
 	}
 	if len(job.History) != MaxHistory || job.History[MaxHistory-1].Attempt != 300 || job.History[0].Attempt != 201 {
-		t.Fatalf("%d changes from attempt %d to %d", len(job.History), job.History[0].Attempt, job.History[len(job.History)-1].Attempt)
+		t.Fatalf("%d changes from attempt %d to %d", len(job.History), job.History[0].Attempt,
+			job.History[len(job.History)-1].Attempt)
 	}
 	if job.Restarts != 299 || job.Rescales != 300 || job.RunSeconds != 300 {
 		t.Fatalf("%d restarts, %d rescales, %v s", job.Restarts, job.Rescales, job.RunSeconds)
@@ -238,7 +241,7 @@ func TestEveryFactOfAJobIsFolded(t *testing.T) {
 	}
 }
 
-func TestHashTellsSubmissionsApart(t *testing.T) {
+func TestHashDistinguishesSubmissions(t *testing.T) {
 	a, errA := Hash(train.Spec{Name: "a", Env: map[string]string{"X": "1", "Y": "2"}})
 	b, errB := Hash(train.Spec{Name: "a", Env: map[string]string{"Y": "2", "X": "1"}})
 	c, errC := Hash(train.Spec{Name: "a", Env: map[string]string{"X": "1", "Y": "3"}})

@@ -15,9 +15,9 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// TestLives folds the facts of testdata/lives and prints what a person sees after each. A command is the name of a fact with at=<seconds> since
-// nine o'clock and its body as JSON below; `show` prints the counters; `history` the history; `repeat` folds the last fact again.
-// Rewrite with go test ./services/admission/register -rewrite.
+// TestLives folds the facts of testdata/lives and prints what a person sees after each. A command is the name of a fact
+// with at=<seconds> since nine o'clock and its body as JSON below; `show` prints the counters; `history` the history;
+// `repeat` folds the last fact again. Rewrite with go test ./services/admission/register -rewrite.
 func TestLives(t *testing.T) {
 	datadriven.Walk(t, "testdata/lives", func(t *testing.T, path string) {
 		l := life{job: train.Job{ID: "resnet"}}

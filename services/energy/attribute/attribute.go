@@ -1,12 +1,13 @@
-// Package attribute says who used the energy of a component in an interval. It keeps no books.
+// Package attribute computes who used the energy of a component in an interval. It keeps no books.
 //
 // For every component and interval, exactly and in whole microjoules:
 //
 //	E = idle + sum of jobs + unattributed
 //
-// idle is what the component would have spent anyway. The rest, the active part, is shared in two steps, each by the method of the largest remainder:
-// what contexts on a GPU cost by being there, in proportion to their time; then the dynamic part, in proportion to work (CPU seconds, SM-utilisation
-// seconds). All who worked take part: the jobs, and the rest of the machine, whose part stays unattributed. Each part is at least 0 when E is.
+// idle is what the component would have spent anyway. The rest, the active part, is shared in two steps, each by the
+// method of the largest remainder: first the cost of contexts on a GPU, in proportion to their time; then the dynamic
+// part, in proportion to work (CPU seconds, SM-utilisation seconds). All workers take part: the jobs, and the rest of
+// the machine, whose part stays unattributed. Each part is at least 0 if E is.
 package attribute
 
 import (
@@ -18,39 +19,42 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-// Meter is what one component spent.
+// Meter is the energy of one component.
 type Meter struct {
 	Energy unit.Energy
-	// Idle is the part that is spent without any work, 0 where it is not known.
+	// Idle is the energy spent without any work, 0 if unknown.
 	Idle unit.Energy
-	// Context is what contexts cost beyond that, 0 where it is not known; ContextSeconds is the time of all of them, 0 where only that of jobs is known.
+	// Context is the cost of contexts beyond that, 0 if unknown; ContextSeconds is the time of all of them, 0 if only
+	// that of jobs is known.
 	Context        unit.Energy
 	ContextSeconds float64
-	// Busy is the work of all together, jobs and others; 0 where only that of jobs is known: then what is active is theirs alone.
+	// Busy is the work of all together, jobs and others; 0 if only that of jobs is known: then the active part is
+	// theirs alone.
 	Busy float64
-	// Held says that whoever is on the component uses it whether or not work was seen, as a process with a context on a GPU does.
+	// Held reports that every process on the component uses it whether or not work was seen, like a process with a
+	// context on a GPU.
 	Held bool
 }
 
-// Use is what a job used of a component.
+// Use is a job's use of a component.
 type Use struct {
 	Job  train.JobID
 	Work float64
-	// ContextSeconds is how long it had a context on the component.
+	// ContextSeconds is the time it had a context on the component.
 	ContextSeconds float64
-	// Reserved is the part of the component that is kept for the job, from 0 to 1.
+	// Reserved is the fraction of the component reserved for the job, from 0 to 1.
 	Reserved float64
-	// Estimated says that nobody sampled the work.
+	// Estimated reports that the work was not sampled.
 	Estimated bool
 }
 
 // Share is a job's part.
 type Share struct {
 	Job train.JobID
-	// Energy is its active part, Estimated what of that was shared by an estimate of work.
+	// Energy is its active part, Estimated the portion of it that was shared by an estimate of work.
 	Energy    unit.Energy
 	Estimated unit.Energy
-	// Idle is the idle part that the job is charged for since it keeps the component: see Reserve.
+	// Idle is the idle energy charged to the job for holding the component: see Reserve.
 	Idle unit.Energy
 }
 
@@ -58,13 +62,13 @@ type Share struct {
 type Split struct {
 	Idle         unit.Energy
 	Unattributed unit.Energy
-	// Jobs are ordered by id, each once, those that got nothing included.
+	// Jobs are ordered by id, each once, including those with nothing.
 	Jobs []Share
-	// Reset is set for a negative energy: a counter began anew, and nothing can be said of the interval. All of it is unattributed.
+	// Reset is set for a negative energy: a counter was reset, and the interval is unknown. All of it is unattributed.
 	Reset bool
 }
 
-// Sum is the energy that was split.
+// Sum returns the energy that was split.
 func (s Split) Sum() unit.Energy {
 	sum := s.Idle + s.Unattributed
 	for _, j := range s.Jobs {
@@ -73,7 +77,7 @@ func (s Split) Sum() unit.Energy {
 	return sum
 }
 
-// Divide splits the energy of one meter among idleness, jobs and the rest. The order of uses does not matter.
+// Divide splits the energy of one meter among idle, jobs and the rest. The order of uses does not matter.
 func Divide(m Meter, uses []Use) Split {
 	jobs := combine(uses)
 	s := Split{Jobs: make([]Share, len(jobs))}
@@ -108,7 +112,7 @@ func Divide(m Meter, uses []Use) Split {
 	return s
 }
 
-// give adds parts to those of the jobs, and the last one to what nobody is known to have used.
+// give adds parts to those of the jobs, and the last part to the unattributed energy.
 func (s *Split) give(parts []unit.Energy) {
 	for i := range s.Jobs {
 		s.Jobs[i].Energy += parts[i]
@@ -116,7 +120,8 @@ func (s *Split) give(parts []unit.Energy) {
 	s.Unattributed += parts[len(s.Jobs)]
 }
 
-// unsampled are the weights where no work was seen: on a device that is held those of the contexts, else all tenants alike, else nobody is known to have worked.
+// unsampled returns the weights if no work was seen: on a held device those of the contexts, else equal weights for all
+// jobs, else nobody is known to have worked.
 func unsampled(jobs int, held bool, byContext []uint64) []uint64 {
 	if held && byContext != nil {
 		return byContext
@@ -132,7 +137,7 @@ func unsampled(jobs int, held bool, byContext []uint64) []uint64 {
 	return weights
 }
 
-// Reserve charges the idle part to the jobs that keep the component, by the part that each keeps; what nobody keeps stays idle.
+// Reserve charges the idle part to the jobs that hold the component, by the part that each holds; the rest stays idle.
 func (s *Split) Reserve(uses []Use) {
 	if s.Reset {
 		return
@@ -149,8 +154,9 @@ func (s *Split) Reserve(uses []Use) {
 	s.Idle = parts[len(s.Jobs)]
 }
 
-// Overhead splits what a node spent beyond its measured components (fans, boards, the loss of power supplies): it follows the joules of the components, those
-// that are idle or nobody's included. What no component spent anything beside is idle.
+// Overhead splits what a node spent beyond its measured components (fans, boards, losses of power supplies) in
+// proportion to the joules of the components, including idle and unattributed ones. If the components spent nothing it
+// is idle.
 func Overhead(energy unit.Energy, components []Split) Split {
 	if energy < 0 {
 		return Split{Unattributed: energy, Reset: true}
@@ -186,10 +192,10 @@ func Overhead(energy unit.Energy, components []Split) Split {
 	return s
 }
 
-// mostAmount keeps sums of work within the range of numbers; nothing real comes near.
+// mostAmount keeps sums of work within the range of numbers; real values come nowhere near.
 const mostAmount = 1e100
 
-// clean makes work that is no number, negative or endless none.
+// clean maps NaN, negative and infinite work to 0.
 func clean(amount float64) float64 {
 	if !(amount > 0 && amount <= mostAmount) {
 		return 0
@@ -197,15 +203,17 @@ func clean(amount float64) float64 {
 	return amount
 }
 
-// combine adds up the uses of each job, ordered by job.
+// combine sums the uses of each job, ordered by job.
 func combine(uses []Use) []Use {
 	sorted := slices.Clone(uses)
 	for i, u := range sorted {
-		sorted[i].Work, sorted[i].ContextSeconds, sorted[i].Reserved = clean(u.Work), clean(u.ContextSeconds), min(clean(u.Reserved), 1)
+		sorted[i].Work, sorted[i].ContextSeconds, sorted[i].Reserved = clean(u.Work), clean(u.ContextSeconds), min(clean(u.Reserved),
+			1)
 	}
-	// By all amounts: the order of a sum of floating-point numbers must not depend on the order of the uses.
+	// Sort by all amounts: the order of a sum of floating-point numbers must not depend on the order of the uses.
 	slices.SortFunc(sorted, func(a, b Use) int {
-		return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Work, b.Work), cmp.Compare(a.ContextSeconds, b.ContextSeconds), cmp.Compare(a.Reserved, b.Reserved))
+		return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Work, b.Work),
+			cmp.Compare(a.ContextSeconds, b.ContextSeconds), cmp.Compare(a.Reserved, b.Reserved))
 	})
 	var jobs []Use
 	for _, u := range sorted {
@@ -231,8 +239,9 @@ func amounts(jobs []Use, of func(Use) float64) []float64 {
 	return all
 }
 
-// weigh turns the amounts of jobs, and that of all together, into whole weights: those of the jobs and last that of all others. They are fractions of the
-// largest amount with 40 bits each, so that sums of many still fit. Nil where nobody did anything.
+// weigh turns the amounts of jobs, and the total amount, into whole weights: those of the jobs and last that of all
+// others. They are fractions of the largest amount with 40 bits each, so that large sums still fit. It returns nil if
+// all amounts are 0.
 func weigh(jobs []float64, all float64) []uint64 {
 	const one = 1 << 40
 	sum, largest := 0.0, 0.0
@@ -252,7 +261,8 @@ func weigh(jobs []float64, all float64) []uint64 {
 	return weights
 }
 
-// apportion splits a whole amount in proportion to weights by the method of the largest remainder; of equal remainders the first one gets more.
+// apportion splits a whole amount in proportion to weights by the method of the largest remainder; of equal remainders
+// the first gets more.
 func apportion(amount unit.Energy, weights []uint64) []unit.Energy {
 	total := uint64(0)
 	for _, w := range weights {

@@ -22,7 +22,7 @@ func TestDivide(t *testing.T) {
 		uses []Use
 		want Split
 	}{
-		{"nobody works, nothing but idle", Meter{Energy: 10 * j, Idle: 10 * j}, nil, Split{Idle: 10 * j, Jobs: []Share{}}},
+		{"no work, nothing but idle", Meter{Energy: 10 * j, Idle: 10 * j}, nil, Split{Idle: 10 * j, Jobs: []Share{}}},
 		{"the rest of the machine works", Meter{Energy: 16 * j, Idle: 10 * j, Busy: 1}, nil, Split{Idle: 10 * j, Unattributed: 6 * j, Jobs: []Share{}}},
 		{
 			"a job does a third of the work",
@@ -67,7 +67,7 @@ func TestDivide(t *testing.T) {
 			Split{Idle: 5, Jobs: []Share{{Job: "a", Energy: 0}}},
 		},
 		{
-			"a counter began anew",
+			"a counter was reset",
 			Meter{Energy: -3 * j, Idle: j, Busy: 1},
 			[]Use{{Job: "a", Work: 1}},
 			Split{Unattributed: -3 * j, Jobs: []Share{{Job: "a", Energy: 0}}, Reset: true},
@@ -103,7 +103,7 @@ func TestDivide(t *testing.T) {
 			Split{Idle: 40 * j, Jobs: []Share{{Job: "a", Energy: 20*j + 30*j}, {Job: "b", Energy: 10 * j}}},
 		},
 		{
-			"a stranger's context and work are nobody's",
+			"a stranger's context and work are unattributed",
 			Meter{Energy: 100 * j, Idle: 40 * j, Context: 30 * j, ContextSeconds: 2, Busy: 1, Held: true},
 			[]Use{{Job: "a", Work: 0.75, ContextSeconds: 1}},
 			Split{Idle: 40 * j, Unattributed: 15*j + 7*j + j/2, Jobs: []Share{{Job: "a", Energy: 15*j + 22*j + j/2}}},
@@ -115,7 +115,7 @@ func TestDivide(t *testing.T) {
 			Split{Idle: 30 * j, Jobs: []Share{{Job: "a", Energy: 40 * j, Estimated: 40 * j}, {Job: "b", Energy: 20 * j, Estimated: 20 * j}}},
 		},
 		{
-			"work of which somebody says that it is an estimate",
+			"work marked as an estimate",
 			Meter{Energy: 30 * j, Held: true},
 			[]Use{{Job: "a", Work: 2, Estimated: true}, {Job: "b", Work: 1}},
 			Split{Jobs: []Share{{Job: "a", Energy: 20 * j, Estimated: 20 * j}, {Job: "b", Energy: 10 * j}}},
@@ -203,7 +203,8 @@ func TestMoreWorkNeverPaysLess(t *testing.T) {
 		for i, w := range works {
 			uses[len(works)-1-i] = Use{Job: train.JobID(fmt.Sprintf("j%02d", len(works)-1-i)), Work: w}
 		}
-		s := Divide(Meter{Energy: unit.Energy(rapid.Int64Range(0, 1<<50).Draw(t, "energy")), Busy: rapid.Float64Range(0, 2000).Draw(t, "busy")}, uses)
+		s := Divide(Meter{Energy: unit.Energy(rapid.Int64Range(0, 1<<50).Draw(t, "energy")), Busy: rapid.Float64Range(0, 2000).Draw(t, "busy")},
+			uses)
 		for i := 1; i < len(s.Jobs); i++ {
 			if s.Jobs[i].Energy > s.Jobs[i-1].Energy {
 				t.Fatalf("%v pays more than %v", uses[i], uses[i-1])
@@ -218,7 +219,7 @@ func TestIdleIsChargedToWhoKeepsTheDevice(t *testing.T) {
 		uses []Use
 		want Split
 	}{
-		{"nobody keeps it", []Use{{Job: "a", Work: 1}}, Split{Idle: 60, Jobs: []Share{{Job: "a", Energy: 40}}}},
+		{"no job holds it", []Use{{Job: "a", Work: 1}}, Split{Idle: 60, Jobs: []Share{{Job: "a", Energy: 40}}}},
 		{"one keeps all of it and does nothing", []Use{{Job: "a", Reserved: 1}, {Job: "b", Work: 1}}, Split{Jobs: []Share{{Job: "a", Idle: 60}, {Job: "b", Energy: 40}}}},
 		{
 			"a quarter and a half of it are kept",
@@ -259,7 +260,8 @@ func TestOverheadFollowsTheJoules(t *testing.T) {
 	}
 }
 
-// TestConservationInManyScenarios splits the meters of 100,000 nodes, each with its tenants, under both policies, and what the plug shows beyond them.
+// TestConservationInManyScenarios splits the meters of 100,000 nodes, each with several jobs, under both policies, and
+// the plug's remainder.
 func TestConservationInManyScenarios(t *testing.T) {
 	const scenarios = 100_000
 	for seed := range uint64(scenarios) {
@@ -290,7 +292,8 @@ func TestConservationInManyScenarios(t *testing.T) {
 	}
 }
 
-// scenario is one device in one interval: idle, shared, with strangers, with samples that are missing, and now and then a counter that began anew.
+// scenario is one device in one interval: idle, shared, with other processes, with missing samples, and sometimes a
+// counter reset.
 func scenario(rng *rand.Rand) (Meter, []Use) {
 	m := Meter{Energy: unit.Energy(rng.Int64N(700_000_000)), Held: rng.IntN(2) == 0}
 	if rng.IntN(20) == 0 {

@@ -1,4 +1,5 @@
-// Package influx is the only door to InfluxDB: it writes points, sets up where they are kept, and asks. It knows version 2 and, through its compatible API, 1.8.
+// Package influx is the only door to InfluxDB: it writes points, sets up their buckets, and queries. It supports
+// version 2 and, through its compatible API, 1.8.
 package influx
 
 import (
@@ -17,19 +18,19 @@ import (
 	"github.com/switchyard-dl/switchyard/services/energy/series"
 )
 
-// ErrRefused marks points that the database will not take however often they come: their batch is the loss.
+// ErrRefused marks points that the database will never accept: their batch is lost.
 var ErrRefused = errors.New("refused by the database")
 
-// Config says where the database is.
+// Config is the address of the database.
 type Config struct {
 	URL string
-	// Token is an API token of InfluxDB 2, or user:password of 1.8 (empty where it asks for none).
+	// Token is an API token of InfluxDB 2, or user:password of 1.8 (empty if it needs none).
 	Token string
 	// Org is the organisation; 1.8 has none.
 	Org string
 }
 
-// Client talks to one server. It keeps nothing: what a server did not take is the caller's to send again.
+// Client talks to one server. It buffers nothing: the caller must resend what a server did not accept.
 type Client struct {
 	config Config
 	api    influxdb2.Client
@@ -38,17 +39,17 @@ type Client struct {
 // requestTimeout bounds one exchange with the server, in seconds.
 const requestTimeout = 10
 
-// Open makes a client; it connects when it is used.
+// Open returns a client; it connects on first use.
 func Open(c Config) *Client {
 	options := influxdb2.DefaultOptions().SetHTTPRequestTimeout(requestTimeout).SetLogLevel(0).SetApplicationName("switchyard")
 	return &Client{config: c, api: influxdb2.NewClientWithOptions(c.URL, c.Token, options)}
 }
 
-// Close gives idle connections back.
+// Close closes idle connections.
 func (c *Client) Close() { c.api.Close() }
 
-// Write stores points in a bucket of version 2, which is "database/policy" in 1.8. It returns nil only after the server has said that all are stored: the client
-// library's own writers may return before that, or drop what they cannot send.
+// Write stores points in a bucket of version 2, which is "database/policy" in 1.8. It returns nil only after the server
+// has confirmed all of them: the client library's own writers may return before that, or drop what they cannot send.
 func (c *Client) Write(ctx context.Context, bucket string, points []series.Point) error {
 	if len(points) == 0 {
 		return nil
@@ -70,10 +71,11 @@ func (c *Client) Write(ctx context.Context, bucket string, points []series.Point
 	return fmt.Errorf("write %d points to %s: HTTP %d: %s", len(points), bucket, status, text)
 }
 
-// post sends a body to a path of the server and gives the status and the beginning of the answer.
+// post sends a body to a path of the server and returns the status and the beginning of the answer.
 func (c *Client) post(ctx context.Context, path, contentType, body string) (status int, text string, err error) {
 	service := c.api.HTTPService()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(service.ServerURL(), "/")+"/"+path, strings.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost,
+		strings.TrimSuffix(service.ServerURL(), "/")+"/"+path, strings.NewReader(body))
 	if err != nil {
 		return 0, "", err
 	}
@@ -91,7 +93,7 @@ func (c *Client) post(ctx context.Context, path, contentType, body string) (stat
 // Row is one record of an answer, by column.
 type Row map[string]any
 
-// Query runs Flux and gives all its rows, in the order in which they come.
+// Query runs Flux and returns all its rows, in the order in which they come.
 func (c *Client) Query(ctx context.Context, flux string) ([]Row, error) {
 	result, err := c.api.QueryAPI(c.config.Org).Query(ctx, flux)
 	if err != nil {
@@ -108,7 +110,7 @@ func (c *Client) Query(ctx context.Context, flux string) ([]Row, error) {
 	return rows, nil
 }
 
-// Ping gives the server's version, as far as it tells.
+// Ping returns the server's version, if it reports one.
 func (c *Client) Ping(ctx context.Context) (version string, err error) {
 	health, err := c.api.Health(ctx)
 	if err != nil {

@@ -23,7 +23,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestOnInfluxDB has all share one server, since starting it takes longer than most of them.
+// TestOnInfluxDB runs all tests on one server, since starting it takes longer than most of them.
 func TestOnInfluxDB(t *testing.T) {
 	server := influxd.Start(t)
 	for _, c := range []struct {
@@ -39,7 +39,7 @@ func TestOnInfluxDB(t *testing.T) {
 	}
 }
 
-// database gives a client of databases without any point.
+// database returns a client of databases without any point.
 func database(t *testing.T, server *influxd.Server) *Client {
 	t.Helper()
 	c := Open(Config{URL: server.URL, Org: "switchyard"})
@@ -128,10 +128,10 @@ func preparingCanBeRepeatedAndCorrects(t *testing.T, c *Client) {
 	}
 }
 
-// probesSent is how many probes each window of the link in a sample had.
+// probesSent is the number of probes in each window of the link in a sample.
 const probesSent = 300
 
-// sample are two hours of two GPUs, of two jobs of one user and of a link, by the second quarter of each minute.
+// sample returns two hours of two GPUs, of two jobs of one user and of a link, at the second quarter of each minute.
 func sample(end time.Time) []series.Point {
 	var points []series.Point
 	for at := end.Add(-2 * time.Hour); at.Before(end); at = at.Add(15 * time.Second) {
@@ -153,7 +153,7 @@ func sample(end time.Time) []series.Point {
 	return points
 }
 
-// thinned reads what a stage has, by series, field and time.
+// thinned returns the values of a stage, by series, field and time.
 func thinned(rows []Row) map[string]any {
 	all := map[string]any{}
 	for _, r := range rows {
@@ -174,7 +174,7 @@ func continuousQueriesAndTasksThinOutAlike(t *testing.T, c *Client) {
 		t.Fatal(err)
 	}
 	for _, stage := range series.Stages()[1:] {
-		// What the task of version 2 would write, the server of 1.8 can compute as well.
+		// The server of 1.8 can also compute what the task of version 2 would write.
 		want := map[string]any{}
 		for _, r := range series.Rollups() {
 			for _, f := range r.Fields {
@@ -184,7 +184,7 @@ func continuousQueriesAndTasksThinOutAlike(t *testing.T, c *Client) {
 		if len(want) < 8 {
 			t.Fatalf("%s: the tasks give %d values", stage.Name, len(want))
 		}
-		// The queries run when the server finds it is time to; until then their statements are run by hand, as it would run them.
+		// The server runs the queries on its own schedule; the test runs their statements itself, as the server would.
 		for _, r := range series.Rollups() {
 			statement := continuousQuery("switchyard", stage, r)
 			_, statement, _ = strings.Cut(statement, "BEGIN ")

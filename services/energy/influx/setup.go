@@ -17,25 +17,25 @@ import (
 	"github.com/switchyard-dl/switchyard/services/energy/series"
 )
 
-// Setup says what a server needs.
+// Setup is what a server needs.
 type Setup struct {
-	// Database is what the names of its buckets, or of 1.8's retention policies, begin with.
+	// Database is the prefix of the names of its buckets, or of 1.8's retention policies.
 	Database string
 	// PipeTune is the database of PipeTune's own names; empty for none.
 	PipeTune string
-	// GroundTruth is the database of what PipeTune's users know as the ground truth; empty for none.
+	// GroundTruth is the database of the ground truth of PipeTune's users; empty for none.
 	GroundTruth string
 }
 
-// named are the databases that have no stages.
+// named returns the databases without stages.
 func (s Setup) named() []string {
 	return slices.DeleteFunc([]string{s.PipeTune, s.GroundTruth}, func(name string) bool { return name == "" })
 }
 
-// Bucket is where a stage is kept.
+// Bucket returns the bucket of a stage.
 func Bucket(database, stage string) string { return database + "/" + stage }
 
-// Prepare makes or corrects everything that is needed, and says what it did. It can be repeated.
+// Prepare creates or corrects everything that is needed, and returns what it did. It may be repeated.
 func (c *Client) Prepare(ctx context.Context, s Setup) ([]string, error) {
 	modern, err := c.modern(ctx)
 	if err != nil {
@@ -47,7 +47,7 @@ func (c *Client) Prepare(ctx context.Context, s Setup) ([]string, error) {
 	return c.prepareDatabase(ctx, s)
 }
 
-// modern tells version 2, which has a way to be set up, from 1.8, which has not.
+// modern distinguishes version 2, which has a setup API, from 1.8, which has none.
 func (c *Client) modern(ctx context.Context) (bool, error) {
 	service := c.api.HTTPService()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, service.ServerAPIURL()+"setup", nil)
@@ -62,12 +62,13 @@ func (c *Client) modern(ctx context.Context) (bool, error) {
 	return response.StatusCode == http.StatusOK, nil
 }
 
-// prepareDatabase sets up 1.8: a database, a retention policy for each stage, a continuous query for each measurement and stage.
+// prepareDatabase sets up 1.8: a database, a retention policy for each stage, a continuous query for each measurement
+// and stage.
 func (c *Client) prepareDatabase(ctx context.Context, s Setup) ([]string, error) {
 	var did []string
 	for _, step := range databaseSteps(s) {
 		err := c.execute(ctx, step.create)
-		if errors.Is(err, errStatement) { // it was there, and another
+		if errors.Is(err, errStatement) { // there was one already, and a different one
 			for _, statement := range step.correct {
 				if err = c.execute(ctx, statement); err != nil {
 					break
@@ -82,7 +83,7 @@ func (c *Client) prepareDatabase(ctx context.Context, s Setup) ([]string, error)
 	return did, nil
 }
 
-// step makes one thing, or corrects the one of that name that there is.
+// step creates one thing, or corrects the existing one of that name.
 type step struct {
 	create  string
 	correct []string
@@ -110,7 +111,7 @@ func databaseSteps(s Setup) []step {
 	return steps
 }
 
-// errStatement is a statement that the server understood and did not carry out.
+// errStatement marks a statement that the server understood but did not carry out.
 var errStatement = errors.New("not carried out")
 
 // execute runs a statement of InfluxQL.
@@ -138,8 +139,8 @@ func (c *Client) execute(ctx context.Context, statement string) error {
 
 func queryName(stage series.Stage, r series.Rollup) string { return r.Measurement + "_" + stage.Name }
 
-// continuousQuery is the InfluxQL that keeps a stage of a measurement up to date, as CREATE statement. It makes past windows again, for points that were
-// written late.
+// continuousQuery returns the InfluxQL that keeps a stage of a measurement up to date, as a CREATE statement. It
+// recomputes past windows, for points that were written late.
 func continuousQuery(database string, stage series.Stage, r series.Rollup) string {
 	var fields []string
 	for _, f := range r.Fields {
@@ -158,10 +159,10 @@ func continuousQuery(database string, stage series.Stage, r series.Rollup) strin
 		database, stage.Name, r.Measurement, database, stage.From, r.Measurement, duration(stage.Every), by)
 }
 
-// remake is how often windows are made again.
+// remake is how often windows are recomputed.
 const remake = 5 * time.Minute
 
-// duration is d in the words of InfluxQL and Flux, which know no decimals.
+// duration formats d for InfluxQL and Flux, which know no decimals.
 func duration(d time.Duration) string {
 	if d%time.Hour == 0 {
 		return fmt.Sprintf("%dh", d/time.Hour)
@@ -235,7 +236,7 @@ func (c *Client) ensureTask(ctx context.Context, org, name, flux string) error {
 	return nil
 }
 
-// task is the Flux that keeps a stage of a measurement up to date.
+// task returns the Flux that keeps a stage of a measurement up to date.
 func task(database string, stage series.Stage, r series.Rollup) string {
 	var b strings.Builder
 	b.WriteString("import \"date\"\nimport \"experimental\"\n\n")
@@ -246,7 +247,8 @@ func task(database string, stage series.Stage, r series.Rollup) string {
 	return b.String()
 }
 
-// thin is the Flux that makes the windows of one field. The first one must be whole, else it would replace a better one.
+// thin returns the Flux that computes the windows of one field. The first window must be whole, else it would replace a
+// better one.
 func thin(database string, stage series.Stage, r series.Rollup, f series.Thinned) string {
 	group := ""
 	if len(r.Tags) > 0 {

@@ -1,7 +1,9 @@
-// Package report makes the rows of an energy report from the hours of the ledger and a tariff. It reads no clock and no ledger.
+// Package report computes the rows of an energy report from the hours of the ledger and a tariff. It reads no clock and
+// no ledger.
 //
-// The energy of an hour is priced as spread evenly over it. What is measured is the machines' energy; cost and carbon are those of the facility, which is PUE times that.
-// The rows add up to what was measured: what no job used is in rows of its own.
+// The energy of an hour is priced as if spread evenly over it. The measured energy is that of the machines; cost and
+// carbon are those of the facility, which is PUE times that. The rows add up to the measured energy: energy that no job
+// used has its own rows.
 package report
 
 import (
@@ -12,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/energy/tariff"
@@ -29,16 +32,16 @@ const (
 	ByMonth  By = "month"
 )
 
-// Kinds are all of them.
+// Kinds returns all of them.
 func Kinds() []By { return []By{ByJob, ByUser, ByTenant, ByNode, ByMonth} }
 
-// The rows of what no job used, in reports by job, user or tenant.
+// The rows of energy that no job used, in reports by job, user or tenant.
 const (
 	IdleRow         = "_idle"
 	UnattributedRow = "_unattributed"
 )
 
-// Hour is what the ledger booked of one node in one hour.
+// Hour is the ledger's record of one node in one hour.
 type Hour struct {
 	Node  train.NodeID
 	Start time.Time
@@ -46,48 +49,43 @@ type Hour struct {
 	Idle         map[string]unit.Energy
 	Unattributed map[string]unit.Energy
 	Jobs         []train.Account
-	Owners       map[train.JobID]Owner
+	Owners       map[train.JobID]contract.Owner
 	Methods      []string
 	// GapSeconds is unmeasured time, Resets counts readings that were left out.
 	GapSeconds float64
 	Resets     uint64
 }
 
-// Owner is whose a job is.
-type Owner struct {
-	Name   string `json:"name"`
-	User   string `json:"user,omitempty"`
-	Tenant string `json:"tenant,omitempty"`
+// OwnerOf returns the owner of a submission.
+func OwnerOf(s train.Spec) contract.Owner {
+	return contract.Owner{Name: s.Name, User: s.User, Tenant: s.Tenant}
 }
 
-// OwnerOf is that of a submission.
-func OwnerOf(s train.Spec) Owner { return Owner{s.Name, s.User, s.Tenant} }
-
-// owner is whose a job is that ran in an hour: by the hour's own record, else by the register.
-func (q Question) owner(h Hour, job train.JobID) Owner {
+// owner returns the owner of a job that ran in an hour: by the hour's own record, else by the register.
+func (q Question) owner(h Hour, job train.JobID) contract.Owner {
 	if o, noted := h.Owners[job]; noted {
 		return o
 	}
 	return OwnerOf(q.Jobs[job].Spec)
 }
 
-// Default is what a job takes with its default configuration: the batch size that was submitted, and no power limit.
+// Default is the cost of a job in its default configuration: the submitted batch size, and no power limit.
 type Default struct {
 	Energy  unit.Energy
 	Seconds float64
 }
 
-// Question is what is asked.
+// Question is the input of a report.
 type Question struct {
 	By       By
 	From, To time.Time
-	// Zone is that of months and days.
+	// Zone is the time zone of months and days.
 	Zone  *time.Location
 	Price func(time.Time) tariff.Price
 	Jobs  map[train.JobID]train.Job
-	// Accounts are those of whole jobs, whatever the time asked for.
+	// Accounts are those of whole jobs, whatever the period of the report.
 	Accounts map[train.JobID]train.Account
-	// Default is what a job would have taken, where that is known.
+	// Default returns the cost of a job in its default configuration, if known.
 	Default func(train.Job) (Default, bool)
 }
 
@@ -99,7 +97,7 @@ type Day struct {
 	Unattributed unit.Energy `json:"unattributed_uj"`
 }
 
-// Report is the answer.
+// Report is the result.
 type Report struct {
 	By    By        `json:"by"`
 	From  time.Time `json:"from"`
@@ -112,7 +110,7 @@ type Report struct {
 	Resets     uint64  `json:"resets"`
 }
 
-// Make answers a question from the hours of all nodes.
+// Make computes the report of a question from the hours of all nodes.
 func Make(q Question, hours []Hour) Report {
 	r := Report{By: q.By, From: q.From, To: q.To, Rows: []Row{}, Total: Row{Key: "total"}}
 	rows, days := map[string]*Row{}, map[time.Time]*Day{}
@@ -178,7 +176,7 @@ func dayOf(days map[time.Time]*Day, at time.Time) *Day {
 	return days[start]
 }
 
-// key is the row of a job's energy in an hour.
+// key returns the row of a job's energy in an hour.
 func (q Question) key(h Hour, job train.JobID) string {
 	switch q.By {
 	case ByUser:
@@ -192,7 +190,7 @@ func (q Question) key(h Hour, job train.JobID) string {
 	}
 }
 
-// rest is the row of what no job used: that of the node or month, else the one that is named.
+// rest returns the row of energy that no job used: that of the node or month, else the named one.
 func (q Question) rest(h Hour, name string) string {
 	switch q.By {
 	case ByNode:
@@ -204,7 +202,7 @@ func (q Question) rest(h Hour, name string) string {
 	}
 }
 
-// order puts the largest first and months in their order; what no job used comes last.
+// order puts the largest first and months in their order; energy that no job used comes last.
 func (q Question) order(a, b Row) int {
 	if q.By == ByMonth {
 		return strings.Compare(a.Key, b.Key)
@@ -218,12 +216,12 @@ func (q Question) order(a, b Row) int {
 	return cmp.Or(cmp.Compare(rest(a), rest(b)), cmp.Compare(b.Energy, a.Energy), strings.Compare(a.Key, b.Key))
 }
 
-// Accounted says how the parts add up to what was measured.
+// Accounted says how the parts add up to the measured energy.
 func (r Report) Accounted() string {
 	t := r.Total
 	return fmt.Sprintf("Accounted for %.4g of %.4g kWh measured; unattributed %.4g kWh (%.1f %%); %.0f s not measured",
 		(t.Active + t.Idle).KilowattHours(), t.KWh, t.Unattributed.KilowattHours(), 100*ratio(float64(t.Unattributed), float64(t.Energy)), r.GapSeconds)
 }
 
-// Components are those of all rows, in order.
+// Components returns the components of all rows, in order.
 func Components(r Report) []string { return slices.Sorted(maps.Keys(r.Total.Components)) }

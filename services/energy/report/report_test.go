@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/energy/tariff"
@@ -62,7 +63,7 @@ func account(job train.JobID, kwh float64) train.Account {
 	}
 }
 
-// hours are 06:00, 07:00 and the next midnight of two nodes.
+// hours returns 06:00, 07:00 and the next midnight of two nodes.
 func hours() []Hour {
 	idle := map[string]unit.Energy{"gpu": unit.KilowattHour}
 	return []Hour{
@@ -79,7 +80,7 @@ func TestRows(t *testing.T) {
 		Jobs             int
 	}
 	for by, want := range map[By][]row{
-		// 1 kWh before 07:00 at 0.20, the rest by day at 0.30, all times 1.5 for the facility.
+		// 1 kWh before 07:00 at 0.20, the rest by day at 0.30, everything times 1.5 for the facility.
 		ByJob:    {{"a", 3, 1.5*0.20 + 3*0.30, 450, 1}, {"b", 1, 0.45, 150, 1}, {"_idle", 1, 0.30, 150, 0}, {"_unattributed", 0.5, 0.15, 75, 0}},
 		ByUser:   {{"ann", 3, 1.2, 450, 1}, {"bob", 1, 0.45, 150, 1}, {"_idle", 1, 0.30, 150, 0}, {"_unattributed", 0.5, 0.15, 75, 0}},
 		ByTenant: {{"vision", 3, 1.2, 450, 1}, {"text", 1, 0.45, 150, 1}, {"_idle", 1, 0.30, 150, 0}, {"_unattributed", 0.5, 0.15, 75, 0}},
@@ -122,9 +123,9 @@ func TestAJobsRow(t *testing.T) {
 	}
 }
 
-// TestTheOwnerOfAnOldJobIsKnown has jobs that the register has forgotten.
+// TestTheOwnerOfAnOldJobIsKnown reports jobs that the register has deleted.
 func TestTheOwnerOfAnOldJobIsKnown(t *testing.T) {
-	old := []Hour{{Node: "n1", Start: monday, Jobs: []train.Account{account("old", 1)}, Owners: map[train.JobID]Owner{"old": {Name: "vgg", User: "eve", Tenant: "vision"}}}}
+	old := []Hour{{Node: "n1", Start: monday, Jobs: []train.Account{account("old", 1)}, Owners: map[train.JobID]contract.Owner{"old": {Name: "vgg", User: "eve", Tenant: "vision"}}}}
 	for by, key := range map[By]string{ByUser: "eve", ByTenant: "vision", ByJob: "old"} {
 		row := Make(question(t, by), old).Rows[0]
 		if row.Key != key || by == ByJob && (row.Name != "vgg" || row.User != "eve") {
@@ -133,7 +134,7 @@ func TestTheOwnerOfAnOldJobIsKnown(t *testing.T) {
 	}
 }
 
-// TestTheTimeOfAGangCountsOnce has a gang of two nodes, half an hour long.
+// TestTheTimeOfAGangCountsOnce reports a gang of two nodes over half an hour.
 func TestTheTimeOfAGangCountsOnce(t *testing.T) {
 	second := account("a", 1)
 	second.JointSeconds, second.JointPeakPower = second.Seconds, 900*unit.Watt
@@ -144,7 +145,8 @@ func TestTheTimeOfAGangCountsOnce(t *testing.T) {
 	}{{ByJob, 4000, 900}, {ByNode, 2000, 500}} {
 		r := Make(question(t, c.by), gang)
 		if row := r.Rows[len(r.Rows)-1]; row.MeanWatts != c.mean || row.PeakWatts != c.peak || r.Total.MeanWatts != 4000 || r.Total.PeakWatts != 900 {
-			t.Errorf("by %s: %g W in the mean, %g at most, of all %g and %g", c.by, row.MeanWatts, row.PeakWatts, r.Total.MeanWatts, r.Total.PeakWatts)
+			t.Errorf("by %s: %g W in the mean, %g at most, of all %g and %g", c.by, row.MeanWatts, row.PeakWatts,
+				r.Total.MeanWatts, r.Total.PeakWatts)
 		}
 	}
 }
@@ -192,7 +194,8 @@ func TestRowsAddUpToWhatWasMeasured(t *testing.T) {
 			}
 			for j := range rapid.IntRange(0, 4).Draw(t, "jobs") {
 				gpu, cpu := energy("gpu"), energy("cpu")
-				h.Jobs = append(h.Jobs, train.Account{Job: train.JobID(fmt.Sprint("j", j)), Energy: gpu + cpu, Components: map[string]unit.Energy{"gpu": gpu, "cpu": cpu}, Seconds: 60})
+				h.Jobs = append(h.Jobs,
+					train.Account{Job: train.JobID(fmt.Sprint("j", j)), Energy: gpu + cpu, Components: map[string]unit.Energy{"gpu": gpu, "cpu": cpu}, Seconds: 60})
 			}
 			all = append(all, h)
 		}

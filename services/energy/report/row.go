@@ -5,21 +5,22 @@ import (
 	"slices"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/energy/tariff"
 )
 
-// Row is one line. The energies are exact; a pointer is nil where nothing is known.
+// Row is one line. The energies are exact; a pointer is nil if the value is unknown.
 type Row struct {
 	Key string `json:"key"`
-	// Of a job: its name, user and state.
+	// For a job: its name, user and state.
 	Name  string      `json:"name,omitempty"`
 	User  string      `json:"user,omitempty"`
 	State train.State `json:"state,omitempty"`
 	Jobs  int         `json:"jobs"`
-	// Energy is all of the row: Active of jobs, Idle, Unattributed. Idle of a job is what it was charged for devices that it kept. Waste is the part of the jobs' energy
-	// whose work was lost.
+	// Energy is the total of the row: Active of jobs, Idle, Unattributed. For a job, Idle is the charge for devices
+	// that it held. Waste is the part of the jobs' energy whose work was lost.
 	Energy       unit.Energy            `json:"energy_uj"`
 	Active       unit.Energy            `json:"active_uj"`
 	Idle         unit.Energy            `json:"idle_uj"`
@@ -31,8 +32,8 @@ type Row struct {
 	FacilityKWh float64  `json:"facility_kwh"`
 	Cost        *float64 `json:"cost,omitempty"`
 	CO2eGrams   *float64 `json:"co2e_g,omitempty"`
-	// EstimatedRatio is the part of the energy of a known intensity whose source had estimated it; PricedRatio and IntensityRatio are the parts of Energy with
-	// a price and with an intensity.
+	// EstimatedRatio is the part of the energy with a known intensity that its source had estimated; PricedRatio and
+	// IntensityRatio are the parts of Energy with a price and with an intensity.
 	EstimatedRatio  float64  `json:"co2e_estimated_ratio"`
 	PricedRatio     float64  `json:"priced_ratio"`
 	IntensityRatio  float64  `json:"intensity_known_ratio"`
@@ -41,20 +42,21 @@ type Row struct {
 	PeakWatts       float64  `json:"peak_w"`
 	JoulesPerEpoch  *float64 `json:"joules_per_epoch,omitempty"`
 	JoulesPerSample *float64 `json:"joules_per_sample,omitempty"`
-	// JoulesToTarget is what a job had used when it reached the target of its submission.
+	// JoulesToTarget is the energy a job had used when it reached the target of its submission.
 	JoulesToTarget *float64 `json:"joules_to_target,omitempty"`
 	Methods        []string `json:"methods"`
-	// CoverageRatio is the measured part of the time in which jobs used components; 0 where none did.
+	// CoverageRatio is the measured part of the time in which jobs used components; 0 if none did.
 	CoverageRatio float64 `json:"coverage_ratio"`
 	Saving        *Saving `json:"saving,omitempty"`
 
 	priced, known, estimated unit.Energy
 	measured, expected       float64
 	members                  map[train.JobID]bool
-	owner                    Owner
+	owner                    contract.Owner
 }
 
-// Saving compares finished jobs with their default configuration, which took DefaultEnergy and DefaultSeconds. Ratios above 0 are less energy, and more time.
+// Saving compares finished jobs with their default configuration, which took DefaultEnergy and DefaultSeconds. Ratios
+// above 0 mean less energy, and more time.
 type Saving struct {
 	DefaultEnergy    unit.Energy `json:"default_energy_uj"`
 	DefaultSeconds   float64     `json:"default_seconds"`
@@ -72,7 +74,7 @@ type hourPrice struct {
 	estimated     bool
 }
 
-// priceOf looks at each quarter of the hour: tariffs change at quarters at the finest.
+// priceOf averages the quarters of the hour: tariffs change at most at quarters.
 func priceOf(start time.Time, at func(time.Time) tariff.Price) hourPrice {
 	const parts = 4
 	mean := func(of func(tariff.Price) *float64) *float64 {
@@ -94,7 +96,7 @@ func priceOf(start time.Time, at func(time.Time) tariff.Price) hourPrice {
 	}
 }
 
-// wastedRatio is the part of a job's energy whose work was lost. It is spread over the job's life as its energy is.
+// wastedRatio returns the part of a job's energy whose work was lost. It is spread over the job's life like its energy.
 func wastedRatio(job train.Job, account train.Account) float64 {
 	if job.State == train.StateFailed {
 		return 1
@@ -106,7 +108,8 @@ func wastedRatio(job train.Job, account train.Account) float64 {
 	return min(ratio(float64(waste), float64(account.Energy)), 1)
 }
 
-// whole is the part of a job's account that a node booked as it counts for the job: what another node of the gang has told of counts there.
+// whole converts the part of an account that one node booked into its share of the job: what another node of the gang
+// has reported counts there.
 func whole(a train.Account) train.Account {
 	a.Seconds, a.PeakPower = a.Seconds-a.JointSeconds, max(a.PeakPower, a.JointPeakPower)
 	return a
@@ -131,7 +134,7 @@ func (r *Row) addJob(a train.Account, wasted float64, price hourPrice) {
 	}
 }
 
-// add counts energy of a component at a price.
+// add adds energy of a component at a price.
 func (r *Row) add(component string, e unit.Energy, methods []string, price hourPrice) {
 	if r.Components == nil {
 		r.Components = map[string]unit.Energy{}
@@ -192,7 +195,7 @@ func (r *Row) finish(q Question) {
 	}
 }
 
-// describe says of a job's row what only a job has; energy per epoch is that of its whole life.
+// describe adds what only the row of a job has; energy per epoch is that of its whole life.
 func (r *Row) describe(job train.Job, account train.Account) {
 	r.Name, r.User, r.State = r.owner.Name, r.owner.User, job.State
 	if e := account.ToTarget; e != nil {
@@ -209,7 +212,7 @@ func (r *Row) describe(job train.Job, account train.Account) {
 	}
 }
 
-// compare holds a job that has succeeded against its default configuration, where that is known.
+// compare compares a succeeded job with its default configuration, if known.
 func (r *Row) compare(job train.Job, account train.Account, of func(train.Job) (Default, bool)) {
 	if job.State != train.StateSucceeded || !account.Final {
 		return

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
@@ -14,31 +15,18 @@ import (
 	"github.com/switchyard-dl/switchyard/services/energy/tariff"
 )
 
-// Counters is where the series of a node stand. It is written by compare-and-swap after the points and before the intervals are acknowledged: whoever dies in between
-// leaves intervals that give the same points again.
-type Counters struct {
-	Node           train.NodeID `json:"node"`
-	Boot           string       `json:"boot"`
-	Sequence       uint64       `json:"sequence"`
-	StreamSequence uint64       `json:"stream_sequence"`
-	// To is the end of the last interval, and Jobs are those that ran in it: what lies between it and the next one is theirs to miss.
-	To   time.Time     `json:"to,omitzero"`
-	Jobs []train.JobID `json:"jobs,omitempty"`
-	// Energy adds up what each meter told since the first interval, without wraps and resets; the key is the component and its device.
-	Energy map[string]unit.Energy `json:"energy_uj"`
-	// Missing counts intervals that were measured and had left the stream before they were read.
-	Missing uint64 `json:"missing,omitempty"`
-}
+// Counters turns the intervals of a node into points.
+type Counters contract.NodeSeries
 
-// Interval is what one node measured, with the energy of each meter already divided.
+// Interval is a node's measured interval, with the energy of each meter already divided.
 type Interval struct {
 	event.Measured
 	// Splits are in the order of the meters.
 	Splits []attribute.Split
 }
 
-// Add counts an interval and gives its points; missed is how many intervals are gone between the last one and this one. An interval that was counted before
-// gives nothing.
+// Add counts an interval and returns its points; missed is the number of intervals lost between the last one and this
+// one. A repeated interval returns none.
 func (c *Counters) Add(in Interval, stream uint64, s Surroundings) (points []Point, missed uint64) {
 	if stream <= c.StreamSequence || in.BootID == c.Boot && in.Sequence <= c.Sequence {
 		return nil, 0
@@ -58,7 +46,7 @@ func (c *Counters) Add(in Interval, stream uint64, s Surroundings) (points []Poi
 	}
 	for _, meter := range in.Meters {
 		if meter.Energy < 0 {
-			continue // a counter began anew: nothing is known of this interval
+			continue // a counter was reset: this interval is unknown
 		}
 		key := meter.Component + " " + string(meter.Device)
 		c.Energy[key] += meter.Energy
@@ -69,7 +57,7 @@ func (c *Counters) Add(in Interval, stream uint64, s Surroundings) (points []Poi
 	return append(points, gridPoint(in, s.Price)...), missed
 }
 
-// jobsOf are the jobs that used the node, in order.
+// jobsOf returns the jobs that used the node, in order.
 func jobsOf(in Interval) []train.JobID {
 	used := map[train.JobID]bool{}
 	for _, u := range in.Users {
@@ -78,7 +66,7 @@ func jobsOf(in Interval) []train.JobID {
 	return slices.Sorted(maps.Keys(used))
 }
 
-// meterPoint shows one meter: a GPU, a whole node, or a part of one.
+// meterPoint returns the point of one meter: a GPU, a whole node, or a part of one.
 func meterPoint(in Interval, meter event.Meter, counter unit.Energy, s Surroundings) Point {
 	p := Point{Time: in.To, Fields: map[string]any{"energy_uj": int64(counter)}}
 	if seconds := in.Seconds(meter); seconds > 0 {
@@ -108,7 +96,7 @@ func meterPoint(in Interval, meter event.Meter, counter unit.Energy, s Surroundi
 	return p
 }
 
-// board adds what the driver tells of a GPU.
+// board adds the state that the driver reports of a GPU.
 func board(fields map[string]any, b *event.Board) {
 	if b == nil {
 		return
@@ -128,7 +116,7 @@ func board(fields map[string]any, b *event.Board) {
 	fields["throttle"] = strings.Join(b.Throttle, ",")
 }
 
-// workOn is what jobs did on the device of a meter.
+// workOn returns the work of jobs on the device of a meter.
 func workOn(in Interval, meter event.Meter) float64 {
 	sum := 0.0
 	for _, u := range in.Users {
@@ -139,7 +127,7 @@ func workOn(in Interval, meter event.Meter) float64 {
 	return sum
 }
 
-// componentPoints tell what became of the energy of each component. They add up, unlike the counters.
+// componentPoints returns the parts of the energy of each component. Unlike the counters, they can be summed.
 func componentPoints(in Interval, s Surroundings) []Point {
 	type row struct{ component, method string }
 	sums := map[row]attribute.Split{}
@@ -171,7 +159,7 @@ func componentPoints(in Interval, s Surroundings) []Point {
 	return points
 }
 
-// share is what a job used of a kind of component in an interval.
+// share is a job's use of a kind of component in an interval.
 type share struct {
 	owner                    Owner
 	component, model, method string
@@ -185,7 +173,8 @@ func (a share) compare(b share) int {
 	)
 }
 
-// jobPoints tell what each job used, one point per kind of component. Gaps are the seconds before the interval in which a job ran and nobody measured.
+// jobPoints returns the use of each job, one point per kind of component. Gaps are the unmeasured seconds before the
+// interval in which a job ran.
 func jobPoints(in Interval, gaps map[train.JobID]float64, s Surroundings) []Point {
 	sums := map[share]attribute.Share{}
 	for i, meter := range in.Meters {
@@ -235,7 +224,7 @@ func jobPoint(in Interval, key share, used attribute.Share, n int, gap float64, 
 	return p
 }
 
-// gridPoint notes price and carbon intensity once a minute: of all nodes the same point.
+// gridPoint records price and carbon intensity once a minute: the same point for all nodes.
 func gridPoint(in Interval, price tariff.Price) []Point {
 	p := Point{Measurement: Grid, Tags: map[string]string{"zone": "local"}, Fields: map[string]any{"estimated": price.Estimated}, Time: in.To.Truncate(time.Minute)}
 	if price.PerKWh != nil {
@@ -250,7 +239,8 @@ func gridPoint(in Interval, price tariff.Price) []Point {
 	return []Point{p}
 }
 
-// PipeTune gives the power of the nodes' own meters under the names that PipeTune's scripts write and its reports read: of a PDU, and of the processors.
+// PipeTune returns the power readings of the nodes' own meters under the names that PipeTune's scripts write and its
+// reports read: of a PDU, and of the processors.
 func PipeTune(in event.Measured) []Point {
 	watts := map[string]float64{}
 	for _, meter := range in.Meters {

@@ -8,12 +8,12 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// slotEnd is when a slot of probes ends.
+// slotEnd returns the end of a slot of probes.
 func slotEnd(slot int64) time.Time {
 	return time.Unix((slot+1)*int64(train.ProbeSlot/time.Second), 0).UTC()
 }
 
-// Probes is what one agent counted of the probes of a slot.
+// Probes returns one agent's counts of the probes of a slot.
 func Probes(node train.NodeID, c event.ProbesCounted, cluster string) Point {
 	var sent, answered, received int
 	var trips []float64
@@ -37,7 +37,7 @@ func Probes(node train.NodeID, c event.ProbesCounted, cluster string) Point {
 	return p
 }
 
-// Links are what the probes of a window showed of each link.
+// Links returns the results of one window of probes for each link.
 func Links(j event.LinksJudged, cluster string) []Point {
 	points := make([]Point, 0, len(j.Links))
 	for _, l := range j.Links {

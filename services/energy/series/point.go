@@ -1,7 +1,9 @@
-// Package series says what becomes of facts in the time-series database: measurements, tags and fields, and how they are thinned out. It writes nothing.
+// Package series turns facts into points of the time-series database: measurements, tags, fields, and their
+// downsampling. It writes nothing.
 //
-// A point is the same however often its fact is read: its time is the end of the interval or the time of the fact, its tags never change afterwards, so that writing
-// it again overwrites it. A job's id is a field, since tags are for few values; the tag shard keeps apart points of jobs that agree in all other tags.
+// A point is the same however often its fact is read: its time is the end of the interval or the time of the fact, and
+// its tags never change afterwards, so writing it again overwrites it. A job's id is a field, since tags are for few
+// values; the tag shard separates points of jobs that agree in all other tags.
 package series
 
 import (
@@ -39,13 +41,13 @@ type Point struct {
 	Time        time.Time
 }
 
-// Owner is who a job belongs to.
+// Owner is the owner of a job.
 type Owner struct {
 	Tenant string
 	User   string
 }
 
-// Surroundings are what an interval does not say itself.
+// Surroundings are facts about an interval that it does not contain itself.
 type Surroundings struct {
 	Cluster string
 	Device  func(train.DeviceID) train.Device
@@ -53,10 +55,10 @@ type Surroundings struct {
 	Price   tariff.Price
 }
 
-// unknown stands in a tag for what nobody said: a tag cannot be empty.
+// unknown is the tag for a missing value: a tag cannot be empty.
 const unknown = "unknown"
 
-// tag makes a word a tag's value: the database's own notation has no way to write line ends in one, nor a backslash at its end.
+// tag turns a word into a tag value: the line protocol cannot represent line ends in a tag, nor a backslash at its end.
 func tag(s string) string {
 	s = strings.TrimRight(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -69,5 +71,5 @@ func tag(s string) string {
 
 func shard(n int) string { return strconv.Itoa(n) }
 
-// wholeNode says whether a meter stands before all of a node: what it shows contains what the others show.
+// wholeNode reports whether a meter measures the whole node: its reading includes those of the others.
 func wholeNode(m event.Meter) bool { return m.Component == event.ComponentNode }

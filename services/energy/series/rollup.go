@@ -2,26 +2,26 @@ package series
 
 import "time"
 
-// The names of the stages in which the series are kept: raw, by the minute, by the hour. Together with the database's name they name a retention policy of
-// InfluxDB 1.8 (database "switchyard", policy "raw") and a bucket of InfluxDB 2 ("switchyard/raw").
+// The names of the stages of the series: raw, by the minute, by the hour. Together with the database's name they name a
+// retention policy of InfluxDB 1.8 (database "switchyard", policy "raw") and a bucket of InfluxDB 2 ("switchyard/raw").
 const (
 	Raw    = "raw"
 	Minute = "1m"
 	Hour   = "1h"
 )
 
-// Stage is one of them.
+// Stage is one level of downsampling.
 type Stage struct {
 	Name string
 	Keep time.Duration
-	// From is the stage that this one is thinned out from, Every the length of its windows. Back is how far back windows are made again each time: further than the
-	// stream of measurements reaches, so that what was written late is counted.
+	// From is the stage that this one is computed from, Every the length of its windows. Back is how far back windows
+	// are recomputed each time: further than the stream of measurements reaches, so that late points count.
 	From  string
 	Every time.Duration
 	Back  time.Duration
 }
 
-// Stages is the table of stages, each after the one that it is made from.
+// Stages returns the table of stages, each after its source.
 func Stages() []Stage {
 	const day = 24 * time.Hour
 	return []Stage{
@@ -31,7 +31,7 @@ func Stages() []Stage {
 	}
 }
 
-// Thinned is what a window keeps of a field.
+// Thinned is the downsampling of one field.
 type Thinned struct {
 	// Function of the window's values: sum, mean, max or last.
 	Function string
@@ -40,16 +40,17 @@ type Thinned struct {
 	As string
 }
 
-// Rollup says how a measurement is thinned out.
+// Rollup is the downsampling of a measurement.
 type Rollup struct {
 	Measurement string
-	// Tags are those that are kept; empty: all.
+	// Tags are the tags that remain; empty means all.
 	Tags   []string
 	Fields []Thinned
 }
 
-// Rollups is the table of what is thinned out. Of a counter the last value is kept, so that differences are exact at any stage; of power the mean and the largest
-// mean of a second; what adds up is added up, which windows of links do not, since they overlap. Jobs are not kept apart beyond raw: the ledger has their accounts.
+// Rollups returns the table of downsampled measurements. Counters keep the last value, so that differences are exact at
+// any stage; power keeps the mean and the largest mean of a second; additive values are summed, except for windows of
+// links, which overlap. Jobs are not separated beyond raw: the ledger has their accounts.
 func Rollups() []Rollup {
 	last := func(f string) Thinned { return Thinned{"last", f, f} }
 	mean := func(f string) Thinned { return Thinned{"mean", f, f} }
@@ -68,7 +69,7 @@ func Rollups() []Rollup {
 	}
 }
 
-// Source is the field that a stage reads for t.
+// Source returns the field that a stage reads for t.
 func (s Stage) Source(t Thinned) string {
 	if s.From == Raw {
 		return t.Field

@@ -29,7 +29,7 @@ func surroundings() Surroundings {
 	}
 }
 
-// second is the n-th second of a node: a GPU that spent so much, all of it by job a.
+// second is the n-th second of a node with one GPU, whose energy all goes to job a.
 func second(boot string, n uint64, energy unit.Energy) Interval {
 	from := noon.Add(time.Duration(n) * time.Second)
 	return Interval{
@@ -63,7 +63,7 @@ func TestCountersGoOn(t *testing.T) {
 		{"b1", 2, 50, int64(150), 0},
 		{"b1", 2, 50, nil, 0}, // published twice
 		{"b1", 5, 10, int64(160), 2},
-		{"b1", 6, -900, nil, 0}, // the driver's counter began anew
+		{"b1", 6, -900, nil, 0}, // the driver's counter was reset
 		{"b2", 1, 40, int64(200), 0},
 	} {
 		points, missed := c.Add(second(step.boot, step.n, step.energy), uint64(i+1), surroundings())
@@ -76,7 +76,8 @@ func TestCountersGoOn(t *testing.T) {
 	}
 }
 
-// TestAGapCountsAgainstThoseWhoRan has an agent away for half a minute, with b submitted in the meantime, and one that tells of a gap of its own.
+// TestAGapCountsAgainstThoseWhoRan: an agent is away for half a minute, b is submitted in the meantime, and another
+// agent reports a gap itself.
 func TestAGapCountsAgainstThoseWhoRan(t *testing.T) {
 	var c Counters
 	both := []attribute.Use{{Job: "a", Work: 1}, {Job: "b", Work: 1}}
@@ -123,7 +124,7 @@ func TestAnIntervalReadAgainGivesTheSamePoints(t *testing.T) {
 	}
 }
 
-// key is what the database tells points apart by.
+// key is the identity of a point in the database.
 func key(p Point) string {
 	text := p.Measurement + p.Time.String()
 	for _, k := range slices.Sorted(maps.Keys(p.Tags)) {
@@ -236,7 +237,7 @@ func TestPowerUnderPipeTunesNames(t *testing.T) {
 	}
 }
 
-// TestPowerIsThatOfTheMetersOwnTime has a plug that answers every five seconds.
+// TestPowerIsThatOfTheMetersOwnTime reads a plug that answers every five seconds.
 func TestPowerIsThatOfTheMetersOwnTime(t *testing.T) {
 	for covered, want := range map[float64]any{0: nil, 5: 200.0} {
 		in := Interval{Splits: make([]attribute.Split, 1), Measured: event.Measured{Node: "n1", BootID: "b", Sequence: 1, From: noon, To: noon.Add(time.Second), Meters: []event.Meter{
@@ -246,26 +247,27 @@ func TestPowerIsThatOfTheMetersOwnTime(t *testing.T) {
 		if got := points[0].Fields["power_w"]; points[0].Measurement != NodePower || got != want {
 			t.Errorf("%g s: %v W, want %v", covered, got, want)
 		}
-		var told any
+		var reported any
 		if p := PipeTune(in.Measured); len(p) > 0 {
-			told = p[0].Fields["value"]
+			reported = p[0].Fields["value"]
 		}
-		if told != want {
-			t.Errorf("%g s: %v W under PipeTune's names, want %v", covered, told, want)
+		if reported != want {
+			t.Errorf("%g s: %v W under PipeTune's names, want %v", covered, reported, want)
 		}
 	}
 }
 
 func TestAJobOfWhichNothingWasMeasuredHasNoEnergy(t *testing.T) {
 	for energy, account := range map[any]train.Account{nil: {Final: true}, int64(110): {Energy: 110, Components: map[string]unit.Energy{"cpu": 110}}} {
-		points := new(Story).Add(Seen{Job: train.Job{ID: "a"}, Account: account, Fact: event.FactSucceeded, Time: noon, Sequence: 1})
+		points := new(Timeline).Add(Seen{Job: train.Job{ID: "a"}, Account: account, Fact: event.FactSucceeded, Time: noon, Sequence: 1})
 		if decision := points[1]; decision.Measurement != PlanDecision || decision.Fields["actual_uj"] != energy {
 			t.Errorf("%v, want %v", decision, energy)
 		}
 	}
 }
 
-// TestAPlanIsHeldAgainstWhatCameOfIt has a job planned at noon for two hours at 500 W, with a price that doubles after the first, that takes one.
+// TestAPlanIsHeldAgainstWhatCameOfIt plans a job at noon for two hours at 500 W, with a price that doubles after the
+// first hour; the job takes one hour.
 func TestAPlanIsHeldAgainstWhatCameOfIt(t *testing.T) {
 	low, high := 0.2, 0.4
 	price := func(at time.Time) tariff.Price {
@@ -278,7 +280,7 @@ func TestAPlanIsHeldAgainstWhatCameOfIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var s Story
+	var s Timeline
 	s.Add(Seen{Job: train.Job{ID: "a"}, Fact: event.FactPlanned, Data: planned, Time: noon, Sequence: 1, Policy: "switchyard"})
 	account := train.Account{Energy: 2 * unit.KilowattHour, Components: map[string]unit.Energy{"gpu": 2 * unit.KilowattHour}}
 	points := s.Add(Seen{Job: train.Job{ID: "a", StartedAt: noon}, Account: account, Fact: event.FactSucceeded, Time: noon.Add(time.Hour), Sequence: 2, Price: price})
@@ -294,9 +296,9 @@ func TestAPlanIsHeldAgainstWhatCameOfIt(t *testing.T) {
 func TestTheStoryOfAJob(t *testing.T) {
 	started := noon
 	job := train.Job{ID: "a", StartedAt: started, FirstPredictedFinish: started.Add(50 * time.Second), Spec: train.Spec{Tenant: "t", BatchSize: 32}}
-	course := train.Course{Epochs: []train.EpochEnergy{{Attempt: 1, EpochsDone: 1, Energy: 70}, {Attempt: 1, EpochsDone: 2, Energy: 100}}}
-	var s Story
-	var told []string
+	progress := train.EnergyProgress{Epochs: []train.EpochEnergy{{Attempt: 1, EpochsDone: 1, Energy: 70}, {Attempt: 1, EpochsDone: 2, Energy: 100}}}
+	var s Timeline
+	var reported []string
 	take := func(sequence uint64, name string, body any, after time.Duration) {
 		data, err := json.Marshal(body)
 		if err != nil {
@@ -304,25 +306,26 @@ func TestTheStoryOfAJob(t *testing.T) {
 		}
 		seen := Seen{Job: job, Account: train.Account{Energy: 110, Components: map[string]unit.Energy{"cpu": 110}}, Fact: name, Data: data, Time: started.Add(after), Sequence: sequence, Policy: "switchyard"}
 		if e, ok := body.(event.EpochEnded); ok {
-			if energy, booked := EpochEnergy(course, e); booked {
+			if energy, booked := EpochEnergy(progress, e); booked {
 				seen.Epoch = &energy
 			}
 		}
 		for _, p := range s.Add(seen) {
-			told = append(told, fmt.Sprintln(p.Measurement, p.Tags["policy"], p.Fields["epoch"], p.Fields["energy_uj"], p.Fields["predicted_s"], p.Fields["actual_s"]))
+			reported = append(reported,
+				fmt.Sprintln(p.Measurement, p.Tags["policy"], p.Fields["epoch"], p.Fields["energy_uj"], p.Fields["predicted_s"], p.Fields["actual_s"]))
 		}
 	}
 	take(1, event.FactPlanned, event.Planned{}, 0)
 	take(2, event.FactEpochEnded, event.EpochEnded{Attempt: 1, EpochsDone: 1, Devices: 2}, 10*time.Second)
 	take(3, event.FactEpochEnded, event.EpochEnded{Attempt: 1, EpochsDone: 2, Devices: 2}, 20*time.Second)
-	take(3, event.FactEpochEnded, event.EpochEnded{Attempt: 1, EpochsDone: 3, Devices: 2}, 21*time.Second) // read before
+	take(3, event.FactEpochEnded, event.EpochEnded{Attempt: 1, EpochsDone: 3, Devices: 2}, 21*time.Second) // already read
 	take(4, event.FactEpochEnded, event.EpochEnded{Attempt: 2, EpochsDone: 2, Devices: 2}, 30*time.Second) // trained again
 	take(5, event.FactSucceeded, event.Succeeded{EpochsDone: 2}, 40*time.Second)
 	want := []string{
 		"job_event  <nil> <nil> <nil> <nil>\n", "job_epoch  1 70 <nil> <nil>\n", "job_epoch  2 30 <nil> <nil>\n", "job_event  <nil> <nil> <nil> <nil>\n",
 		"plan_decision switchyard <nil> <nil> 50 40\n",
 	}
-	if d := cmp.Diff(want, told); d != "" {
+	if d := cmp.Diff(want, reported); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
 }

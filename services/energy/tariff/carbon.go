@@ -21,10 +21,10 @@ type Intensity struct {
 // Intensities are ordered by time.
 type Intensities []Intensity
 
-// staleAfter is how long an intensity holds where no later one follows: sources tell one for each hour.
+// staleAfter is how long an intensity is valid without a later one: sources publish one each hour.
 const staleAfter = 2 * time.Hour
 
-// At is the intensity at a moment.
+// At returns the intensity at a time.
 func (all Intensities) At(at time.Time) (Intensity, bool) {
 	i, exact := slices.BinarySearchFunc(all, at, func(x Intensity, at time.Time) int { return x.From.Compare(at) })
 	if !exact {
@@ -36,7 +36,7 @@ func (all Intensities) At(at time.Time) (Intensity, bool) {
 	return all[i], true
 }
 
-// Merge adds newer intensities; of the same time the newer answer counts. Those from before since are left out.
+// Merge adds newer intensities; of two for the same time the newer answer counts. It drops those from before since.
 func (all Intensities) Merge(newer Intensities, since time.Time) Intensities {
 	merged := slices.Concat(newer, all)
 	slices.SortStableFunc(merged, func(a, b Intensity) int { return a.From.Compare(b.From) })
@@ -44,7 +44,8 @@ func (all Intensities) Merge(newer Intensities, since time.Time) Intensities {
 	return slices.DeleteFunc(merged, func(x Intensity) bool { return x.From.Before(since) })
 }
 
-// ParseCSV reads a table with the columns datetime (RFC 3339), grams_per_kwh and, if there is one, estimated (true or false).
+// ParseCSV parses a table with the columns datetime (RFC 3339), grams_per_kwh and, optionally, estimated (true or
+// false).
 func ParseCSV(text []byte) (Intensities, error) {
 	reader := csv.NewReader(bytes.NewReader(text))
 	reader.FieldsPerRecord = -1 // estimated may be left out
@@ -81,14 +82,15 @@ func parseRow(row []string) (Intensity, error) {
 	return Intensity{From: at, GramsPerKWh: grams, Estimated: len(row) > 2 && strings.EqualFold(strings.TrimSpace(row[2]), "true")}, nil
 }
 
-// answer is what Electricity Maps tells of an hour.
+// answer is the report of Electricity Maps for one hour.
 type answer struct {
 	CarbonIntensity *float64  `json:"carbonIntensity"`
 	Datetime        time.Time `json:"datetime"`
 	IsEstimated     bool      `json:"isEstimated"`
 }
 
-// ParseElectricityMaps reads an answer of the shape of Electricity Maps: latest (one hour), history, past-range (data) or forecast. Hours without a value are left out.
+// ParseElectricityMaps parses an answer in the format of Electricity Maps: latest (one hour), history, past-range
+// (data) or forecast. It leaves out hours without a value.
 func ParseElectricityMaps(text []byte) (Intensities, error) {
 	var body struct {
 		answer

@@ -1,73 +1,71 @@
-// Package tariff says what a kilowatt-hour costs at a moment, what carbon it stands for, and how much the building adds to it. It reads texts, not files.
+// Package tariff computes the price and the carbon intensity of a kilowatt-hour at a time, and the overhead of the
+// building. It reads texts, not files.
 package tariff
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
-	_ "time/tzdata" // an image made from nothing has no time zones
+	_ "time/tzdata" // a minimal image has no time zones
 
-	"go.yaml.in/yaml/v3"
-
+	"github.com/switchyard-dl/switchyard/libs/strict"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-// Tariff is the contract of a site, as its YAML file says it.
+// Tariff is the energy contract of a site, as in its YAML file.
 type Tariff struct {
-	Currency string `yaml:"currency"`
-	// Timezone is that of the periods (default UTC).
-	Timezone string `yaml:"timezone"`
+	Currency string `json:"currency"`
+	// Timezone is the time zone of the periods (default UTC).
+	Timezone string `json:"timezone"`
 	// PerKWh is the price outside all periods.
-	PerKWh *float64 `yaml:"price_per_kwh"`
-	// Periods change the price by time of use; the first that fits counts.
-	Periods []Period `yaml:"periods"`
-	// PUE is how much energy the facility takes for each that the machines take (default 1: nothing is known of the facility).
-	PUE    float64 `yaml:"pue"`
-	Carbon Carbon  `yaml:"carbon"`
+	PerKWh *float64 `json:"price_per_kwh"`
+	// Periods change the price by time of use; the first matching one counts.
+	Periods []Period `json:"periods"`
+	// PUE is the facility's energy divided by the machines' energy (default 1: the facility is unknown).
+	PUE    float64 `json:"pue"`
+	Carbon Carbon  `json:"carbon"`
 
 	zone *time.Location
 }
 
 // Period is a part of the week.
 type Period struct {
-	Name string `yaml:"name"`
-	// Days are mon, tue, .. sun (empty: all); From and To are times of day, 07:00 to 20:00; a To at or before From is on the next day.
-	Days   []string `yaml:"days"`
-	From   string   `yaml:"from"`
-	To     string   `yaml:"to"`
-	PerKWh float64  `yaml:"price_per_kwh"`
+	Name string `json:"name"`
+	// Days are mon, tue, .. sun (empty: all); From and To are times of day, 07:00 to 20:00; a To at or before From is
+	// on the next day.
+	Days   []string `json:"days"`
+	From   string   `json:"from"`
+	To     string   `json:"to"`
+	PerKWh float64  `json:"price_per_kwh"`
 
 	from, to time.Duration
 }
 
-// Carbon says where the intensity comes from: one number, a file, or an address that answers as Electricity Maps does.
+// Carbon names the source of the intensity: one number, a file, or an address that answers as Electricity Maps does.
 type Carbon struct {
-	GramsPerKWh *float64 `yaml:"grams_per_kwh"`
-	File        string   `yaml:"file"`
-	URL         string   `yaml:"url"`
-	// Source is whom to name in a report.
-	Source string `yaml:"source"`
+	GramsPerKWh *float64 `json:"grams_per_kwh"`
+	File        string   `json:"file"`
+	URL         string   `json:"url"`
+	// Source is the source to name in a report.
+	Source string `json:"source"`
 }
 
-// Price is what a kilowatt-hour costs and stands for at a moment; nil where nobody said.
+// Price is the price and carbon intensity of a kilowatt-hour at a time; nil if unknown.
 type Price struct {
 	PerKWh      *float64
 	GramsPerKWh *float64
-	// Estimated says that the source of the intensity did not measure it.
+	// Estimated reports that the source of the intensity did not measure it.
 	Estimated bool
-	// PUE is the facility's energy for each that the machines take.
+	// PUE is the facility's energy divided by the machines' energy.
 	PUE float64
 }
 
-// Parse reads a tariff, and names every wrong setting at once.
+// Parse parses a tariff, and reports every wrong setting at once.
 func Parse(text []byte) (Tariff, error) {
 	t := Tariff{PUE: 1, Timezone: "UTC"}
-	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	decoder.KnownFields(true)
-	if err := decoder.Decode(&t); err != nil {
+	if err := strict.Decode(text, strict.Options{Words: true, Nulls: true}, &t); err != nil {
 		return Tariff{}, fmt.Errorf("read tariff: %w", err)
 	}
 	var errs []error
@@ -125,7 +123,7 @@ func timeOfDay(s string) (time.Duration, error) {
 	return time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute, nil
 }
 
-// At is the price at a moment, with the intensity that the table has for it.
+// At returns the price at a time, with the intensity from the table.
 func (t *Tariff) At(at time.Time, table Intensities) Price {
 	p := Price{PerKWh: t.PerKWh, GramsPerKWh: t.Carbon.GramsPerKWh, PUE: max(t.PUE, 1)}
 	if t.zone != nil {
@@ -143,7 +141,7 @@ func (t *Tariff) At(at time.Time, table Intensities) Price {
 	return p
 }
 
-// Zone is the time zone of the site: days and months of a report are its.
+// Zone returns the time zone of the site, which defines days and months of a report.
 func (t *Tariff) Zone() *time.Location {
 	if t.zone == nil {
 		return time.UTC
@@ -151,7 +149,8 @@ func (t *Tariff) Zone() *time.Location {
 	return t.zone
 }
 
-// holds says whether a local time lies in the period. What lies after midnight belongs to the day on which the period began.
+// holds reports whether a local time lies in the period. A time after midnight belongs to the day on which the period
+// began.
 func (p *Period) holds(local time.Time) bool {
 	of := time.Duration(local.Hour())*time.Hour + time.Duration(local.Minute())*time.Minute + time.Duration(local.Second())*time.Second
 	if p.from < p.to {
@@ -164,9 +163,11 @@ func (p *Period) on(local time.Time) bool {
 	return len(p.Days) == 0 || slices.Contains(p.Days, strings.ToLower(local.Weekday().String()[:3]))
 }
 
-// Cost is what energy costs that is spent evenly from one moment to another, with the facility's part of it; known is false where a price is missing.
+// Cost returns the cost of energy spent evenly from one time to another, the facility's part included; known is false
+// if a price is missing.
 func Cost(price func(time.Time) Price, e unit.Energy, from, to time.Time) (cost float64, known bool) {
-	const quarter, most = 15 * time.Minute, 4 * 24 * 31 // periods change at quarters; of a run of months not every one is looked at
+	// Periods change at quarters of an hour; a run of months is sampled.
+	const quarter, most = 15 * time.Minute, 4 * 24 * 31
 	parts := min(max(int(to.Sub(from)/quarter), 1), most)
 	for i := range parts {
 		p := price(from.Add(to.Sub(from) / time.Duration(parts) * time.Duration(i)))

@@ -57,6 +57,9 @@ carbon: {grams_per_kwh: 1, file: x.csv}
 	if _, err := Parse([]byte("prise_per_kwh: 1")); err == nil {
 		t.Error("an unknown key is taken")
 	}
+	if empty, err := Parse([]byte("pue:\nperiods:\n  # none yet\nprice_per_kwh: 0.2")); err != nil || empty.PUE != 1 {
+		t.Errorf("keys without a value: %+v, %v", empty, err)
+	}
 }
 
 func TestCarbonIntensityOverTime(t *testing.T) {

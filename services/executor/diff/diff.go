@@ -1,8 +1,10 @@
-// Package diff decides what an executor does next: it compares the newest plan with the attempts that were observed and gives the actions that lead
-// from one to the other. It decides nothing about who gets which device, and it does nothing itself.
+// Package diff decides what an executor does next: it compares the newest plan with the observed attempts and returns
+// the actions that lead from one to the other. It does not decide who gets which device, and it does no I/O.
 //
-// What always holds, whatever plans come in: a device is held from the claim of an attempt until its exit was seen, and is given to one attempt at a
-// time, or to several that share its memory and together have no more of it than there is; attempt n+1 of a job is claimed only after the exit of attempt n was seen and told; a job that has ended is never started again.
+// Whatever plans come in, the following holds. A device is held from the claim of an attempt until the exit of the
+// attempt was seen. It is given to one attempt at a time, or to several that share its memory and together use no
+// more of it than there is. Attempt n+1 of a job is claimed only after the exit of attempt n was seen and its outcome
+// published. A job that has ended is never started again.
 package diff
 
 import (
@@ -13,63 +15,68 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// Kind of an action.
+// Kind is the kind of an action.
 type Kind string
 
 // The kinds of action.
 const (
 	// Start claims the next attempt of a job and starts its processes.
 	Start Kind = "start"
-	// RequestStop asks an attempt to leave at its next epoch's end. One that was asked before is from then on asked for another cause.
+	// RequestStop asks an attempt to leave at the end of its epoch. If the attempt was asked before, it changes the
+	// cause.
 	RequestStop Kind = "request_stop"
-	// WithdrawStop lets an attempt go on that was asked to leave and has not been told so yet.
+	// WithdrawStop takes back a stop request that the agent has not passed on to the attempt yet.
 	WithdrawStop Kind = "withdraw_stop"
 	// Kill ends the processes of an attempt now; Cause says why. It is repeated until the exit is seen.
 	Kill Kind = "kill"
 	// Decide records what the exit of an attempt means.
 	Decide Kind = "decide"
-	// Tell publishes a recorded outcome.
-	Tell Kind = "tell"
+	// Publish publishes a recorded outcome.
+	Publish Kind = "publish"
 	// Cancel records the cancellation of a job that has no live attempt.
 	Cancel Kind = "cancel"
 )
 
-// Action is one thing to do. Every action may be done again without harm.
+// Action is one thing to do. Every action may be repeated without harm.
 type Action struct {
 	Kind   Kind
 	Job    train.JobID
 	Number int
-	// Generation is that of the plan that is followed by a Start or a WithdrawStop.
+	// Generation is the generation of the plan that a Start or a WithdrawStop follows.
 	Generation uint64
-	// What follows is of a Start. Places are the devices that it takes, in the order of ranks.
+	// Places and the fields up to UnstartedInARow belong to a Start. Places are the devices to take, in the order of
+	// ranks.
 	Places []train.Part
-	// Servers is the number of its parameter servers.
+	// Servers is the number of parameter servers.
 	Servers         int
 	StartedEpochs   int
 	LostInARow      int
 	UnstartedInARow int
-	// Cause and Reason are of a RequestStop or a Kill. A WithdrawStop has a Cause where the attempt did not leave in time and goes on for that.
+	// Cause and Reason belong to a RequestStop or a Kill. A WithdrawStop has a Cause if the attempt did not leave in
+	// time and therefore goes on.
 	Cause  train.StopCause
 	Reason train.Reason
-	// Verdict is of a Decide.
+	// Verdict belongs to a Decide.
 	Verdict Verdict
 }
 
-// Realm says which attempts an executor looks after: those of one machine, or all that run as pods.
+// Realm describes the attempts that an executor is responsible for: those of one machine, or all that run as pods.
 type Realm struct {
 	Backend train.Backend
 	// Node is the machine of a local executor.
 	Node train.NodeID
-	// Nodes are those on which attempts may be started.
+	// Nodes are the nodes on which attempts may be started.
 	Nodes map[train.NodeID]train.Node
 }
 
-// Owns says whether an attempt is looked after here, also where its node is not described any more.
+// Owns reports whether this executor is responsible for an attempt, even if the attempt's node is no longer
+// described.
 func (r Realm) Owns(a train.Attempt) bool {
 	return a.Backend == r.Backend && (r.Backend != train.BackendLocal || a.Node == r.Node && len(a.Parts) == 0)
 }
 
-// reaches says whether all nodes of an allocation are here. A gang over several nodes is nothing for a machine alone.
+// reaches reports whether this executor can start on all nodes of an allocation. A local executor never starts a gang
+// over several nodes.
 func (r Realm) reaches(w train.Allocation) bool {
 	places := w.Places()
 	for _, p := range places {
@@ -80,50 +87,54 @@ func (r Realm) reaches(w train.Allocation) bool {
 	return r.Backend != train.BackendLocal || len(places) == 1
 }
 
-// State is all that the decision depends on. What is done about a job depends on nothing of the others but the devices that they hold, so jobs, attempts and the
-// plan's allocations may be those of a few jobs: then the actions are those about these few.
+// State is everything the decision depends on. What is done about one job depends on other jobs only through the
+// devices that they hold. So jobs, attempts and the allocations of the plan may be restricted to a few jobs; the
+// actions then cover these jobs.
 type State struct {
 	Now   time.Time
 	Realm Realm
-	// Plan is the newest plan that was accepted; Planned is false while none is known, and then nothing is started or stopped for its sake.
+	// Plan is the newest accepted plan. Planned is false until one is known; until then no plan starts or stops
+	// anything.
 	Plan    train.Plan
 	Planned bool
 	Jobs    map[train.JobID]train.Job
-	// Attempts are the newest attempt of each job, also those of other nodes; Reports what training code said of them.
+	// Attempts has the newest attempt of each job, on all nodes. Reports has what training code reported about
+	// attempts.
 	Attempts map[train.JobID]train.Attempt
 	Reports  map[ReportKey]train.AttemptReport
-	// Held are the devices that live attempts hold, those of all jobs.
+	// Held are the devices that live attempts of all jobs hold.
 	Held Holding
-	// Retunes say of live attempts whether the system parameters that are wanted of their jobs take another start, and why; a reason without a code says that they
-	// do not, and of an attempt that is not among them it is not known.
+	// Retunes says for live attempts whether the wanted system parameters need a restart, and why. A reason without a
+	// code means no restart is needed; for an attempt that is missing it is not known yet.
 	Retunes map[ReportKey]train.Reason
-	// StopSeen is when this executor first saw that an attempt was asked to leave. The grace counts from then and not from the time in the record: the
-	// clock of the machine may have been set since.
+	// StopSeen is when this executor first saw that an attempt was asked to leave. The grace period counts from then
+	// and not from the time in the record, because the machine's clock may have been set since.
 	StopSeen map[ReportKey]time.Time
-	// ExitSeen is when this executor first saw that an attempt whose outcome is open had exited. What is still to be said of it counts from then: the exit may have
-	// been long ago when the executor is back, and its time is that of another machine's clock.
+	// ExitSeen is when this executor first saw that an attempt without an outcome had exited. The wait for late
+	// reports counts from then: the exit may have happened long before this executor started, and its time may come
+	// from another machine's clock.
 	ExitSeen map[ReportKey]time.Time
 
 	wanted map[train.JobID]train.Allocation
 }
 
-// ReportKey names the report of an attempt.
+// ReportKey identifies the report of an attempt.
 type ReportKey struct {
 	Job    train.JobID
 	Number int
 }
 
-// report is what is known of an attempt from its code.
+// report returns what the code of an attempt has reported.
 func (s State) report(a train.Attempt) train.AttemptReport {
 	return s.Reports[ReportKey{a.Job, a.Number}]
 }
 
-// asked is how long an attempt has been asked to leave.
+// asked returns how long ago an attempt was asked to leave.
 func (s State) asked(a train.Attempt) time.Duration {
 	return s.seenFor(s.StopSeen, a)
 }
 
-// seenFor is how long something has been seen of an attempt; what was not seen before begins now.
+// seenFor returns how long ago something was first seen of an attempt, and 0 if it was not seen before.
 func (s State) seenFor(seen map[ReportKey]time.Time, a train.Attempt) time.Duration {
 	first, known := seen[ReportKey{a.Job, a.Number}]
 	if !known {
@@ -132,8 +143,8 @@ func (s State) seenFor(seen map[ReportKey]time.Time, a train.Attempt) time.Durat
 	return s.Now.Sub(first)
 }
 
-// Restarts says whether an attempt has a state of its job to go on from: a finished epoch, or a checkpoint of an attempt before it. Code that is told so
-// loads its checkpoint, and would fail where there is none.
+// Restarts reports whether an attempt resumes from saved state: a finished epoch, or a checkpoint of an earlier
+// attempt. Code that is started with JOB_RESTARTED loads its checkpoint and would fail without one.
 func Restarts(s State, a train.Attempt) bool {
 	for n := 1; n < a.Number; n++ {
 		if s.Reports[ReportKey{a.Job, n}].Checkpoint != "" {
@@ -149,10 +160,10 @@ type Limits struct {
 	StopGrace time.Duration
 }
 
-// Actions gives what is to be done now, in order: ends before starts, jobs by id, starts in the plan's order.
+// Actions returns what to do now, in order: ends before starts, jobs by id, starts in the order of the plan.
 func Actions(s State, l Limits) []Action {
 	s.wanted = make(map[train.JobID]train.Allocation, len(s.Plan.Allocations))
-	for _, w := range slices.Backward(s.Plan.Allocations) { // of a job that is listed twice the first counts
+	for _, w := range slices.Backward(s.Plan.Allocations) { // if a job is listed twice, the first allocation counts
 		s.wanted[w.Job] = w
 	}
 	var actions []Action
@@ -178,13 +189,13 @@ func forAttempt(s State, l Limits, a train.Attempt) (Action, bool) {
 			return Action{}, false
 		}
 		return Action{Kind: Decide, Job: a.Job, Number: a.Number, Verdict: Judge(a, s.report(a), s.Jobs[a.Job])}, true
-	case !a.Told:
-		return Action{Kind: Tell, Job: a.Job, Number: a.Number}, true
+	case !a.Published:
+		return Action{Kind: Publish, Job: a.Job, Number: a.Number}, true
 	}
 	return Action{}, false
 }
 
-// cancels ends jobs that were asked to end and have no process.
+// cancels ends cancelled jobs that have no process.
 func cancels(s State) []Action {
 	var actions []Action
 	for _, id := range slices.Sorted(maps.Keys(s.Jobs)) {
@@ -201,12 +212,12 @@ func cancels(s State) []Action {
 	return actions
 }
 
-// ended says that nothing more is to be done for the attempt itself.
+// ended reports whether nothing more is to be done for the attempt itself.
 func ended(a train.Attempt) bool {
-	return a.Phase == train.PhaseExited && a.Outcome != train.OutcomeNone && a.Told
+	return a.Phase == train.PhaseExited && a.Outcome != train.OutcomeNone && a.Published
 }
 
-// starts gives free devices to the jobs that the plan puts there.
+// starts starts jobs whose planned devices are free.
 func starts(s State) []Action {
 	if !s.Planned {
 		return nil
@@ -226,7 +237,7 @@ func starts(s State) []Action {
 	return actions
 }
 
-// mayStart says whether the job itself is ready for its next attempt.
+// mayStart reports whether the job itself is ready for its next attempt.
 func mayStart(s State, id train.JobID) bool {
 	job, known := s.Jobs[id]
 	if !known || job.State.Terminal() || job.CancelRequested || job.State == train.StateNone || job.State == train.StateSubmitted {
@@ -236,7 +247,8 @@ func mayStart(s State, id train.JobID) bool {
 	return !tried || ended(a) && !a.Outcome.Terminal() && untilDue(s, a) <= 0
 }
 
-// untilDue is how long the next attempt has to wait. A time that is further off than any delay was written by a clock that was wrong.
+// untilDue returns how long the next attempt has to wait. A time further off than the longest delay comes from a
+// wrong clock and is ignored.
 func untilDue(s State, a train.Attempt) time.Duration {
 	wait := a.NotBefore.Sub(s.Now)
 	if wait > longestRetry {
@@ -249,7 +261,7 @@ func start(s State, w train.Allocation) Action {
 	job, last := s.Jobs[w.Job], s.Attempts[w.Job]
 	report := s.report(last)
 	servers := w.ServerCount()
-	if job.Spec.Strategy == train.StrategyParameterServer && servers == 0 { // the policy leaves it to the job
+	if job.Spec.Strategy == train.StrategyParameterServer && servers == 0 { // the policy leaves the number to the job
 		servers = min(len(train.AllDevices(w.Places())), job.Spec.WithDefaults().ParameterServers.Max)
 	}
 	return Action{
@@ -260,15 +272,16 @@ func start(s State, w train.Allocation) Action {
 	}
 }
 
-// settlePatience is how long an exit waits for what the training code may have said before it.
-const settlePatience = 10 * time.Second
+// reportWait is how long an exit is not judged because reports of the training code may still arrive.
+const reportWait = 10 * time.Second
 
-// outputPatience is how long an exit waits until the agent of its node has read the output of its pods to the end. (The supervisor of processes does so before it
-// tells of their exit.)
-const outputPatience = 30 * time.Second
+// outputWait is how long an exit is not judged because the agent of its node may still read the output of its pods.
+// (A supervisor reads all output before it records an exit.)
+const outputWait = 30 * time.Second
 
-// untilSettled is how long the exit of a is not to be judged yet. While the bus is away the node agent keeps what training code reports, and a job that has
-// ended meanwhile must not be taken for one that stopped early because its last epochs are told a moment later.
+// untilSettled returns how long the exit of a must not be judged yet. While the bus is unreachable the node agent
+// keeps the reports of training code. A job that ended meanwhile must not be taken for one that stopped early only
+// because its last epochs arrive a moment later.
 func untilSettled(a train.Attempt, s State) time.Duration {
 	r, job := s.report(a), s.Jobs[a.Job]
 	waited := s.seenFor(s.ExitSeen, a)
@@ -276,17 +289,17 @@ func untilSettled(a train.Attempt, s State) time.Duration {
 		if r.OutputRead || a.StartedAt.IsZero() {
 			return 0
 		}
-		return outputPatience - waited
+		return outputWait - waited
 	}
 	clean := a.Exit != nil && a.Exit.Code == 0 && a.Exit.Signal == "" && !a.Exit.Lost && !a.Exit.Forced
-	silent := !r.Spoke && job.Spec.LogFormat == "" // an output that is read is no call
+	silent := !r.Spoke && job.Spec.LogFormat == "" // output that is read does not count as a call
 	if !clean || silent || r.StopAnswered || r.Ended != "" || r.EpochsDone >= job.Spec.MaxEpochs {
 		return 0
 	}
-	return settlePatience - waited
+	return reportWait - waited
 }
 
-// Due is when something becomes due for a job by the clock alone.
+// Due returns when the clock alone makes something due for a job.
 func Due(s State, l Limits) map[train.JobID]time.Time {
 	due := map[train.JobID]time.Time{}
 	for id, a := range s.Attempts {

@@ -12,56 +12,102 @@ import (
 type Verdict struct {
 	Outcome    train.Outcome
 	EpochsDone int
-	// Note is for a success that a person should look at, Reason for a failure.
+	// Note explains a success that a person should look at; Reason explains a failure.
 	Note   string
 	Reason train.Reason
-	// Forced says that an attempt that was asked to leave had to be killed.
+	// Forced is set if an attempt that was asked to leave had to be killed.
 	Forced bool
 	// Retry is how long the next attempt waits after a loss.
 	Retry time.Duration
 }
 
-// Judge decides what an exit means. It gives the same verdict for the same record, so that a crash between the decision and its telling does not matter.
+// Judge decides what an exit means. It returns the same verdict for the same record, so a crash between the decision
+// and its publication does no harm.
 func Judge(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
-	v := Verdict{EpochsDone: max(r.EpochsDone, a.StartedEpochs, job.EpochsDone)}
-	exit := train.Exit{Lost: true}
-	if a.Exit != nil {
-		exit = *a.Exit
-	}
-	whole := r.Ended == "finished" || job.Spec.MaxEpochs > 0 && v.EpochsDone >= job.Spec.MaxEpochs || job.ConvergedEpochs > 0
-	clean := exit.Code == 0 && exit.Signal == "" && !exit.Lost && exit.Message == ""
+	e := newEnding(a, r, job)
+	v := Verdict{EpochsDone: e.epochs}
 	switch {
-	case a.Stop == train.StopCancel && !(clean && !exit.Forced && !r.StopAnswered):
+	case a.Stop == train.StopCancel && !e.byItself():
 		v.Outcome = train.OutcomeCancelled
-	case clean && whole && r.Ended != "failed":
-		v.Outcome = train.OutcomeSucceeded
-		v.Note = converged(job)
-	case a.Stop == train.StopConverged && exit.Forced:
-		v.Outcome = train.OutcomeSucceeded
-		v.Note = converged(job) + "; it did not leave when asked and was ended"
-	case a.Stop == train.StopOverspent && (exit.Forced || clean && r.StopAnswered):
-		v.Outcome = train.OutcomeFailed
-		v.Reason = tooExpensive(job)
-	case exit.Forced && (a.Stop == train.StopPreempt || a.Stop == train.StopRescale || a.Stop == train.StopRetune):
+	case e.finished():
+		v.Outcome, v.Note = train.OutcomeSucceeded, converged(job)
+	case a.Stop == train.StopConverged && e.exit.Forced:
+		v.Outcome, v.Note = train.OutcomeSucceeded, converged(job)+"; it did not leave when asked and was killed"
+	case a.Stop == train.StopOverspent && e.left():
+		v.Outcome, v.Reason = train.OutcomeFailed, tooExpensive(job)
+	case e.exit.Forced && makesRoom(a.Stop):
 		v.Outcome, v.Forced = train.OutcomePreempted, true
-	case exit.Forced || exit.Lost || exit.Signal != "" || a.Memory > 0 && exit.OutOfDeviceMemory(): // a neighbour may have had what it lacked
-		return lost(v, a, r, job, exit)
-	case clean && r.Ended == "failed":
+	case e.interrupted():
+		return lost(v, a, r, job, e.exit)
+	case e.clean() && r.Ended == reportedFailed:
 		v.Outcome = train.OutcomeFailed
 		v.Reason = train.Reason{Code: "ReportedFailure", Message: "the program reported a failure and ended with status 0"}
-	case clean && r.StopAnswered:
+	case e.obeyed():
 		v.Outcome = train.OutcomePreempted
-	case clean:
-		v.Outcome = train.OutcomeSucceeded
-		v.Note = note(v.EpochsDone, r, job)
+	case e.clean():
+		v.Outcome, v.Note = train.OutcomeSucceeded, note(v.EpochsDone, r, job)
 	default:
-		v.Outcome = train.OutcomeFailed
-		v.Reason = failure(exit)
+		v.Outcome, v.Reason = train.OutcomeFailed, failure(e.exit)
 	}
 	return v
 }
 
-// converged tells of a success before the last epoch; empty where the job did them all.
+// What training code reports about its own end.
+const (
+	reportedFinished = "finished"
+	reportedFailed   = "failed"
+)
+
+// ending is the exit of an attempt with everything its judgement depends on.
+type ending struct {
+	attempt train.Attempt
+	report  train.AttemptReport
+	job     train.Job
+	exit    train.Exit
+	epochs  int
+}
+
+func newEnding(a train.Attempt, r train.AttemptReport, job train.Job) ending {
+	e := ending{attempt: a, report: r, job: job, exit: train.Exit{Lost: true}, epochs: max(r.EpochsDone, a.StartedEpochs, job.EpochsDone)}
+	if a.Exit != nil {
+		e.exit = *a.Exit
+	}
+	return e
+}
+
+// clean reports whether the program ended with status 0.
+func (e ending) clean() bool {
+	return e.exit.Code == 0 && e.exit.Signal == "" && !e.exit.Lost && e.exit.Message == ""
+}
+
+// byItself reports whether the program ended well without being asked to leave.
+func (e ending) byItself() bool { return e.clean() && !e.exit.Forced && !e.report.StopAnswered }
+
+// obeyed reports whether the program ended well after an order to stop.
+func (e ending) obeyed() bool { return e.clean() && e.report.StopAnswered }
+
+// left reports whether the attempt ended because it was asked to, on its own or by force.
+func (e ending) left() bool { return e.exit.Forced || e.obeyed() }
+
+// finished reports whether the job has done all its work.
+func (e ending) finished() bool {
+	limit := e.job.Spec.MaxEpochs
+	all := e.report.Ended == reportedFinished || limit > 0 && e.epochs >= limit || e.job.ConvergedEpochs > 0
+	return e.clean() && all && e.report.Ended != reportedFailed
+}
+
+// interrupted reports whether something other than the program ended the attempt. A program that shares a device and
+// ran out of its memory counts as interrupted: a co-runner may have used the memory it lacked.
+func (e ending) interrupted() bool {
+	return e.exit.Forced || e.exit.Lost || e.exit.Signal != "" || e.attempt.Memory > 0 && e.exit.OutOfDeviceMemory()
+}
+
+// makesRoom reports whether a stop for this cause is followed by another attempt.
+func makesRoom(c train.StopCause) bool {
+	return c == train.StopPreempt || c == train.StopRescale || c == train.StopRetune
+}
+
+// converged explains a success before the last epoch; it is empty if the job did all epochs.
 func converged(job train.Job) string {
 	if job.ConvergedEpochs == 0 {
 		return ""
@@ -69,12 +115,13 @@ func converged(job train.Job) string {
 	return fmt.Sprintf("the loss had converged after %d of %d epochs", job.ConvergedEpochs, job.Spec.MaxEpochs)
 }
 
-// tooExpensive is the reason of a job that its group does not want to pay for.
+// tooExpensive is the reason for ending a job that costs more than its group allows.
 func tooExpensive(job train.Job) train.Reason {
 	return train.Reason{Code: "TooExpensive", Message: job.Overspent, Hint: "submit it again: its group has learned from it"}
 }
 
-// note tells of a success with fewer epochs than asked. A job that never spoke reports none, and nothing is wrong with that.
+// note explains a success with fewer reported epochs than asked for. A job that never called the job API reports
+// none, which is fine.
 func note(done int, r train.AttemptReport, job train.Job) string {
 	if !r.Spoke || job.Spec.MaxEpochs <= done {
 		return ""
@@ -97,7 +144,7 @@ func failure(e train.Exit) train.Reason {
 // lost decides between another attempt and giving up.
 func lost(v Verdict, a train.Attempt, r train.AttemptReport, job train.Job, e train.Exit) Verdict {
 	a.Outcome = train.OutcomeRecovering
-	row := lostBeforeNext(a, r)
+	inARow := lostBeforeNext(a, r)
 	if e.Unstarted {
 		v.Outcome, v.Retry = train.OutcomeRecovering, RetryDelay(unstartedBeforeNext(a))
 		return v
@@ -106,26 +153,26 @@ func lost(v Verdict, a train.Attempt, r train.AttemptReport, job train.Job, e tr
 	if job.Spec.MaxRestarts != nil {
 		limit = *job.Spec.MaxRestarts
 	}
-	if row > limit {
+	if inARow > limit {
 		v.Outcome = train.OutcomeFailed
 		v.Reason = train.Reason{
 			Code:    "TooManyRestarts",
-			Message: fmt.Sprintf("%s; %d attempts in a row ended so without finishing an epoch, max_restarts is %d", how(e), row, limit),
-			Hint:    cmp.Or(e.Reason.Hint, "look at the logs for what all of them have in common (memory?)"),
+			Message: fmt.Sprintf("%s; %d attempts in a row ended like this without finishing an epoch, and max_restarts is %d", describeExit(e), inARow, limit),
+			Hint:    cmp.Or(e.Reason.Hint, "look in the logs for what these attempts have in common (memory?)"),
 		}
 		return v
 	}
 	v.Outcome = train.OutcomeRecovering
-	v.Retry = RetryDelay(row)
+	v.Retry = RetryDelay(inARow)
 	return v
 }
 
-func how(e train.Exit) string {
+func describeExit(e train.Exit) string {
 	switch {
 	case e.Reason.Message != "":
 		return e.Reason.Message
 	case e.OutOfDeviceMemory():
-		return "out of memory of a device that it may share"
+		return "out of memory on a device that it may share"
 	case e.Lost:
 		return "the processes vanished"
 	case e.Forced:
@@ -135,7 +182,7 @@ func how(e train.Exit) string {
 	}
 }
 
-// lostBeforeNext counts the attempts in a row that were lost without finishing an epoch, up to and including a.
+// lostBeforeNext counts the attempts in a row, up to and including a, that were lost without finishing an epoch.
 func lostBeforeNext(a train.Attempt, r train.AttemptReport) int {
 	if r.EpochsDone > a.StartedEpochs {
 		return 0
@@ -146,10 +193,10 @@ func lostBeforeNext(a train.Attempt, r train.AttemptReport) int {
 	return a.LostInARow
 }
 
-// unstarted says that not all processes of a ever ran, for which its code is not to blame.
+// unstarted reports whether some processes of a never ran; its code is not to blame for that.
 func unstarted(a train.Attempt) bool { return a.Exit != nil && a.Exit.Unstarted }
 
-// unstartedBeforeNext counts the attempts in a row whose processes never all ran, up to and including a.
+// unstartedBeforeNext counts the attempts in a row, up to and including a, whose processes never all ran.
 func unstartedBeforeNext(a train.Attempt) int {
 	if unstarted(a) {
 		return a.UnstartedInARow + 1
@@ -157,7 +204,8 @@ func unstartedBeforeNext(a train.Attempt) int {
 	return 0
 }
 
-// RetryDelay is how long the next attempt waits after so many losses in a row: 1 s, 2 s, 4 s and so on up to a minute.
+// RetryDelay returns how long the next attempt waits after lostInARow losses in a row: 1 s, 2 s, 4 s and so on, up to
+// a minute.
 func RetryDelay(lostInARow int) time.Duration {
 	return min(time.Second<<min(max(lostInARow-1, 0), 10), longestRetry)
 }
@@ -165,8 +213,8 @@ func RetryDelay(lostInARow int) time.Duration {
 // longestRetry bounds RetryDelay.
 const longestRetry = time.Minute
 
-// Details gives the verdict that belongs to a recorded outcome, for telling it: the record stands even if a report that came later would now be judged
-// otherwise.
+// Details returns the verdict to publish for a recorded outcome. The record stands even if a later report would
+// change the judgement.
 func Details(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 	v := Judge(a, r, job)
 	if v.Outcome == a.Outcome {

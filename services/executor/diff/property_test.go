@@ -12,8 +12,9 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-// Whatever plans come in, also ones that give a device to several jobs, whatever ends how and whenever the executor is interrupted between two actions:
-// no device is held twice, an attempt starts only after the one before it was seen to end and told, and what has ended stays ended.
+// Whatever plans come in, even plans that give a device to several jobs, however attempts end and whenever the
+// executor is interrupted between two actions: no device is held twice, an attempt starts only after the end of the
+// one before it was seen and published, and what has ended stays ended.
 func TestPromisesHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()
@@ -29,7 +30,7 @@ func TestPromisesHold(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"plan": func(t *rapid.T) { w.accept(drawPlan(t, w)) },
 			"act": func(t *rapid.T) {
-				// All of it, or the first few before the executor is killed.
+				// All of them, or the first few before the executor is killed.
 				actions := w.actions()
 				for _, a := range actions[:rapid.IntRange(0, len(actions)).Draw(t, "done")] {
 					if err := w.act(a); err != nil {
@@ -82,7 +83,7 @@ func TestPromisesHold(t *testing.T) {
 				}
 			},
 		})
-		// Left alone, everything settles, and a job that shall end has ended.
+		// Left alone, everything settles, and cancelled jobs have ended.
 		w.Now = w.Now.Add(24 * time.Hour)
 		if _, err := w.settle(); err != nil {
 			t.Fatal(err)
@@ -120,7 +121,7 @@ func drawPlan(t *rapid.T, w *world) train.Plan {
 	return p
 }
 
-// The same picture gives the same actions.
+// The same state gives the same actions.
 func TestActionsDependOnNothingElse(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()

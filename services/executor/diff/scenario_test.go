@@ -15,20 +15,22 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-// TestScenarios plays the files in testdata/scenarios. A block is a list of things that happen, one a line, and then what the executor does about them:
+// TestScenarios plays the files in testdata/scenarios. A block is a list of events, one per line, and then what the
+// executor does about them:
 //
-//	job a [epochs=3] [max_restarts=1]      a job is admitted; `overheard`: its epochs are read in its output
-//	plan 2: a on gpu:0,gpu:1; b on gpu:2   a plan comes in; `waits c (why)` gives a reason; `a on gpu:0/6` is 6 GiB of the 16 of a device
-//	a reports epochs=2 [answered] [spoke] [ended=finished] [checkpoint] [read]   read: all of its output was
+//	job a [epochs=3] [max_restarts=1]      a job is admitted; `overheard`: its epochs are read from its output
+//	plan 2: a on gpu:0,gpu:1; b on gpu:2   a plan arrives; `a on gpu:0/6` is 6 of 16 GiB of a device,
+//	                                       `waits c (why)` gives a reason
+//	a reports epochs=2 [answered] [spoke] [ended=finished] [checkpoint] [read]   read: all of its output was read
 //	a exits [with 3 | by SIGKILL | lost | forced | says .. | imageless | out of memory]
-//	a is in trouble: CODE what happened     a pod of it is: the rest has to end, and it will have been lost
+//	a is in trouble: CODE what happened     a pod fails: the rest has to end, and the attempt is lost
 //	a never runs: CODE what happened        likewise, and not all of it ran
 //	cluster n1 n2                          the executor is that of a cluster; plans say `a on gpu:0@n1,gpu:0@n2`
 //	n2 goes                                its agent is silent
-//	a takes another start: WHY              for the system parameters that are wanted of it; `a takes no other start`
+//	a takes another start: WHY              its wanted system parameters need a restart; `a takes no other start`
 //	a is cancelled
 //	10m pass
-//	clock is 48h ahead                     what is recorded from now on bears such times
+//	clock is 48h ahead                     records written from now on have such times
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, filepath.Join("testdata", "scenarios"), func(t *testing.T, path string) {
 		w := newWorld()
@@ -54,21 +56,25 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// happen lets one line of a scenario happen.
+// happen applies one line of a scenario.
 func (w *world) happen(words []string) (string, error) {
 	if len(words) < 2 {
 		return "", fmt.Errorf("cannot read %q", words)
 	}
-	id := train.JobID(words[0])
+	if known, output, err := w.happenAround(words); known || err != nil {
+		return output, err
+	}
+	if !w.happenTo(train.JobID(words[0]), words[1], words) {
+		return "", fmt.Errorf("cannot read %q", words)
+	}
+	return "", nil
+}
+
+// happenAround applies a line about jobs that arrive, plans, nodes or time.
+func (w *world) happenAround(words []string) (known bool, output string, err error) {
 	switch {
 	case words[0] == "job":
-		job := train.Job{ID: train.JobID(words[1]), State: train.StateQueued, Spec: train.Spec{MaxEpochs: number(words, "epochs", 10)}.WithDefaults()}
-		restarts := number(words, "max_restarts", train.DefaultMaxRestarts)
-		job.Spec.MaxRestarts = &restarts
-		if slices.Contains(words, "overheard") {
-			job.Spec.LogFormat = train.LogBigDL
-		}
-		w.Jobs[job.ID] = job
+		w.admit(words)
 	case words[0] == "cluster":
 		w.Realm = Realm{Backend: train.BackendKubernetes, Nodes: map[train.NodeID]train.Node{}}
 		for _, n := range words[1:] {
@@ -76,58 +82,73 @@ func (w *world) happen(words []string) (string, error) {
 		}
 	case words[1] == "goes":
 		delete(w.Realm.Nodes, train.NodeID(words[0]))
-	case len(words) > 4 && words[3] == "trouble:":
-		w.trouble(id, train.Exit{Lost: true, Reason: train.Reason{Code: words[4], Message: strings.Join(words[5:], " ")}})
-	case len(words) > 3 && words[2] == "runs:":
-		w.trouble(id, train.Exit{Lost: true, Unstarted: true, Reason: train.Reason{Code: words[3], Message: strings.Join(words[4:], " ")}})
-	case words[1] == "takes":
-		w.Retunes[ReportKey{id, w.Attempts[id].Number}] = train.Reason{}
-		if words[2] == "another" {
-			w.Retunes[ReportKey{id, w.Attempts[id].Number}] = train.Reason{Code: "Retuned", Message: strings.Join(words[4:], " ")}
-		}
 	case words[0] == "plan":
 		p, err := parsePlan(words[1:])
-		if err != nil {
-			return "", err
+		if err == nil && !w.accept(p) {
+			output = fmt.Sprintf("plan %d is refused\n", p.Generation)
 		}
-		if !w.accept(p) {
-			return fmt.Sprintf("plan %d is refused\n", p.Generation), nil
-		}
+		return true, output, err
 	case words[1] == "pass":
 		d, err := time.ParseDuration(words[0])
-		if err != nil {
-			return "", err
-		}
 		w.Now = w.Now.Add(d)
+		return true, "", err
 	case words[0] == "clock":
 		step, err := time.ParseDuration(words[2])
-		if err != nil {
-			return "", err
+		if words[3] == "behind" {
+			step = -step
 		}
 		w.step = step
-		if words[3] == "behind" {
-			w.step = -step
-		}
-	case words[1] == "reports":
-		w.reports(id, words[2:])
-	case words[1] == "exits":
-		w.exit(id, exitOf(words[2:]))
-	case words[1] == "converges":
-		job := w.Jobs[id]
-		job.ConvergedEpochs = number(words, "epochs", 1)
-		w.Jobs[id] = job
-	case words[1] == "overspends":
-		job := w.Jobs[id]
-		job.Overspent = "it has cost 9 J"
-		w.Jobs[id] = job
-	case words[1] == "is" && words[2] == "cancelled":
-		job := w.Jobs[id]
-		job.CancelRequested = true
-		w.Jobs[id] = job
+		return true, "", err
 	default:
-		return "", fmt.Errorf("cannot read %q", words)
+		return false, "", nil
 	}
-	return "", nil
+	return true, "", nil
+}
+
+func (w *world) admit(words []string) {
+	job := train.Job{ID: train.JobID(words[1]), State: train.StateQueued, Spec: train.Spec{MaxEpochs: number(words, "epochs", 10)}.WithDefaults()}
+	restarts := number(words, "max_restarts", train.DefaultMaxRestarts)
+	job.Spec.MaxRestarts = &restarts
+	if slices.Contains(words, "overheard") {
+		job.Spec.LogFormat = train.LogBigDL
+	}
+	w.Jobs[job.ID] = job
+}
+
+// happenTo applies a line about a job; it returns false if there is no such verb.
+func (w *world) happenTo(id train.JobID, verb string, words []string) bool {
+	job, key := w.Jobs[id], ReportKey{id, w.Attempts[id].Number}
+	defer func() {
+		if job.ID != "" {
+			w.Jobs[id] = job
+		}
+	}()
+	switch verb {
+	case "is":
+		if words[2] == "cancelled" {
+			job.CancelRequested = true
+		} else {
+			w.trouble(id, train.Exit{Lost: true, Reason: train.Reason{Code: words[4], Message: strings.Join(words[5:], " ")}})
+		}
+	case "never":
+		w.trouble(id, train.Exit{Lost: true, Unstarted: true, Reason: train.Reason{Code: words[3], Message: strings.Join(words[4:], " ")}})
+	case "takes":
+		w.Retunes[key] = train.Reason{}
+		if words[2] == "another" {
+			w.Retunes[key] = train.Reason{Code: "Retuned", Message: strings.Join(words[4:], " ")}
+		}
+	case "reports":
+		w.reports(id, words[2:])
+	case "exits":
+		w.exit(id, exitOf(words[2:]))
+	case "converges":
+		job.ConvergedEpochs = number(words, "epochs", 1)
+	case "overspends":
+		job.Overspent = "it has cost 9 J"
+	default:
+		return false
+	}
+	return true
 }
 
 func (w *world) reports(id train.JobID, words []string) {
@@ -198,7 +219,7 @@ func parsePlan(words []string) (train.Plan, error) {
 	return p, err
 }
 
-// allocation reads `gpu:0,gpu:1` of the one node, `gpu:0@n1,gpu:0@n2`, or `gpu:0,gpu:1/6` for 6 GiB of each device.
+// allocation parses `gpu:0,gpu:1` of the only node, `gpu:0@n1,gpu:0@n2`, or `gpu:0,gpu:1/6` for 6 GiB of each device.
 func allocation(job, devices string) train.Allocation {
 	a := train.Allocation{Job: train.JobID(job)}
 	if device, part, shared := strings.Cut(devices, "/"); shared {

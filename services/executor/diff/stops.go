@@ -7,54 +7,26 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// forLive says whether a live attempt has to leave, and how.
+// forLive decides whether a live attempt has to leave, and how.
 func forLive(s State, l Limits, a train.Attempt) (Action, bool) {
 	action := Action{Job: a.Job, Number: a.Number}
 	job := s.Jobs[a.Job]
-	if job.CancelRequested || job.State.Terminal() {
+	switch {
+	case job.CancelRequested || job.State.Terminal() || a.Stop == train.StopCancel:
 		action.Kind, action.Cause = Kill, train.StopCancel
-		action.Reason = train.Reason{Code: "CancelRequested", Message: "the job shall end"}
+		action.Reason = train.Reason{Code: "CancelRequested", Message: "the job is cancelled or has ended"}
 		return action, true
-	}
-	if a.Stop == train.StopCancel {
-		action.Kind, action.Cause = Kill, train.StopCancel
-		action.Reason = train.Reason{Code: "CancelRequested", Message: "the job shall end"}
-		return action, true
-	}
-	if a.Ending != nil {
-		// All or nothing: what is left of it waits for processes that do not come back.
+	case a.Ending != nil:
+		// All or nothing: the remaining processes wait for some that do not come back.
 		action.Kind, action.Cause, action.Reason = Kill, a.Stop, a.Ending.Reason
 		return action, true
-	}
-	if a.Stop == train.StopRetune {
-		// The plan goes before: now somebody needs its devices, and it has had its time to leave from when it was first asked.
-		if action, asked := requestStop(s, a); asked {
-			return action, true
-		}
-	}
-	if a.Stop != train.StopNone {
-		grace := Grace(a, s.report(a), job, l)
-		if s.asked(a) < grace {
-			return withdrawStop(s, a)
-		}
-		if a.Stop == train.StopRetune && !s.report(a).StopAnswered {
-			// Nobody needs its devices: it is not worth an epoch.
-			action.Kind, action.Cause, action.Generation = WithdrawStop, train.StopRetune, s.Plan.Generation
-			return action, true
-		}
-		action.Kind, action.Cause = Kill, a.Stop
-		action.Reason = train.Reason{
-			Code:    "GraceRanOut",
-			Message: fmt.Sprintf("asked to leave %s ago and still there, %s is the limit", s.asked(a).Round(time.Second), grace),
-		}
-		return action, true
-	}
-	if job.ConvergedEpochs > 0 {
+	case a.Stop != train.StopNone:
+		return forLeaving(s, l, a)
+	case job.ConvergedEpochs > 0:
 		action.Kind, action.Cause = RequestStop, train.StopConverged
 		action.Reason = train.Reason{Code: "Converged", Message: converged(job)}
 		return action, true
-	}
-	if job.Overspent != "" {
+	case job.Overspent != "":
 		action.Kind, action.Cause, action.Reason = RequestStop, train.StopOverspent, tooExpensive(job)
 		return action, true
 	}
@@ -65,8 +37,36 @@ func forLive(s State, l Limits, a train.Attempt) (Action, bool) {
 	return action, action.Reason.Code != ""
 }
 
-// withdrawStop lets an attempt go on where it is if the newest plan wants it there again, or with what it has if that is wanted again. Once the agent has noted that it tells the code, the code may have
-// left already; should the agent do so just now, the attempt leaves as if it had been asked, and the next one starts on the same devices.
+// forLeaving decides about a live attempt that was asked to leave.
+func forLeaving(s State, l Limits, a train.Attempt) (Action, bool) {
+	if a.Stop == train.StopRetune {
+		// The plan comes first: another job needs the devices now. The grace period still counts from the first request.
+		if action, asked := requestStop(s, a); asked {
+			return action, true
+		}
+	}
+	grace := Grace(a, s.report(a), s.Jobs[a.Job], l)
+	if s.asked(a) < grace {
+		return withdrawStop(s, a)
+	}
+	action := Action{Job: a.Job, Number: a.Number}
+	if a.Stop == train.StopRetune && !s.report(a).StopAnswered {
+		// No other job needs its devices, so killing it is not worth an epoch.
+		action.Kind, action.Cause, action.Generation = WithdrawStop, train.StopRetune, s.Plan.Generation
+		return action, true
+	}
+	action.Kind, action.Cause = Kill, a.Stop
+	action.Reason = train.Reason{
+		Code:    "GraceRanOut",
+		Message: fmt.Sprintf("asked to leave %s ago and still running; the limit is %s", s.asked(a).Round(time.Second), grace),
+	}
+	return action, true
+}
+
+// withdrawStop lets an attempt go on if the newest plan gives it the same devices again, or if its system parameters
+// are wanted again. It does nothing once the agent has noted that it answers the code with a stop: the code may have
+// left already. If the agent does so at this very moment, the attempt leaves and the next one starts on the same
+// devices.
 func withdrawStop(s State, a train.Attempt) (Action, bool) {
 	wanted, planned := s.wanted[a.Job]
 	moot := s.Planned && s.Plan.Generation > a.Generation && planned && train.SamePlaces(wanted.Places(), a.Places())
@@ -78,7 +78,7 @@ func withdrawStop(s State, a train.Attempt) (Action, bool) {
 	return Action{Kind: WithdrawStop, Job: a.Job, Number: a.Number, Generation: s.Plan.Generation}, moot && !s.report(a).StopAnswered
 }
 
-// requestStop compares the devices of an attempt with a plan that is newer than the one it was started from.
+// requestStop compares the devices of an attempt with a plan newer than the one it was started from.
 func requestStop(s State, a train.Attempt) (Action, bool) {
 	action := Action{Kind: RequestStop, Job: a.Job, Number: a.Number}
 	if !s.Planned || s.Plan.Generation <= a.Generation {
@@ -101,7 +101,7 @@ func requestStop(s State, a train.Attempt) (Action, bool) {
 	return action, true
 }
 
-// blocker is the dominant reason why the plan gives a job nothing.
+// blocker returns the main reason why the plan gives a job no devices.
 func blocker(p train.Plan, job train.JobID) train.Reason {
 	for _, w := range p.Waiting {
 		if w.Job == job && len(w.Blockers) > 0 {
@@ -111,8 +111,9 @@ func blocker(p train.Plan, job train.JobID) train.Reason {
 	return train.Reason{Code: "Replanned", Message: fmt.Sprintf("plan %d gives it no device", p.Generation)}
 }
 
-// Grace is how long an attempt may take to leave: the limit, or three of its epochs where these are longer, since it is asked at the end of one and
-// saves its state there. One that was told to stop is on its way out and gets twice the time.
+// Grace returns how long an attempt may take to leave: the limit, or three of its epochs if they are longer, because
+// it is asked at the end of an epoch and saves its state there. An attempt that was answered with a stop is on its
+// way out and gets twice the time.
 func Grace(a train.Attempt, r train.AttemptReport, job train.Job, l Limits) time.Duration {
 	grace := max(l.StopGrace, 3*epochTime(a, r, job))
 	if r.StopAnswered {
@@ -121,7 +122,7 @@ func Grace(a train.Attempt, r train.AttemptReport, job train.Job, l Limits) time
 	return grace
 }
 
-// epochTime is the mean time of an epoch as far as it can be told from counts, 0 where no epoch has ended.
+// epochTime returns the mean time of an epoch as far as counts show it, 0 if no epoch has ended.
 func epochTime(a train.Attempt, r train.AttemptReport, job train.Job) time.Duration {
 	var longest time.Duration
 	if n := r.EpochsDone - a.StartedEpochs; n > 0 && a.StopSince.After(a.StartedAt) && !a.StartedAt.IsZero() {

@@ -11,15 +11,15 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-// world is an executor and its machine as far as the decisions see them. It keeps the rules of the records: what it refuses, a bucket changed by
-// compare-and-swap refuses too.
+// world is an executor and its machine as far as the decisions see them. It enforces the rules of the records: what
+// it refuses, a bucket changed by compare-and-swap refuses too.
 type world struct {
 	State
 	limits Limits
 	began  time.Time
-	// step is how far the clock of the records is ahead of the clock that passes time: somebody sets it.
+	// step is how far the clock of the records is ahead of the clock that counts time, because an operator has set it.
 	step time.Duration
-	// log is every attempt that was ever claimed, facts the ends that the register has not learnt of yet.
+	// log has every attempt that was ever claimed; facts has the ends that the register has not folded yet.
 	log   []string
 	facts []train.Attempt
 }
@@ -44,7 +44,7 @@ func newWorld() *world {
 	}
 }
 
-// actions are those about all jobs.
+// actions returns the actions for all jobs.
 func (w *world) actions() []Action {
 	w.Held = Holding{}
 	for _, a := range w.Attempts {
@@ -67,74 +67,105 @@ func (w *world) accept(p train.Plan) bool {
 	return true
 }
 
-// act carries out one action as the executor does; the machine starts what is claimed at once. The error is a broken promise.
+// act carries out one action as the executor does; the machine starts what is claimed at once. It returns an error if
+// an invariant is broken.
 func (w *world) act(a Action) error {
 	last, tried := w.Attempts[a.Job]
 	switch a.Kind {
 	case Start:
-		if err := w.mayStart(a, last, tried); err != nil {
-			return err
-		}
-		next := train.Attempt{
-			Job: a.Job, Number: a.Number, Backend: w.Realm.Backend, LogFormat: w.Jobs[a.Job].Spec.LogFormat, Generation: a.Generation, Phase: train.PhaseRunning, StartedAt: w.Now,
-			StartedEpochs: a.StartedEpochs, LostInARow: a.LostInARow, UnstartedInARow: a.UnstartedInARow,
-		}
-		next.SetPlaces(a.Places)
-		w.Attempts[a.Job] = next
+		return w.start(a, last, tried)
 	case RequestStop:
-		again := last.Stop == train.StopRetune && (a.Cause == train.StopPreempt || a.Cause == train.StopRescale)
-		if !last.Live() || last.Stop != train.StopNone && !again {
-			return fmt.Errorf("asks %s/%d to stop to %s, which is %s with %q", a.Job, a.Number, a.Cause, last.Phase, last.Stop)
-		}
-		if last.Stop = a.Cause; !again {
-			last.StopSince, w.StopSeen[ReportKey{a.Job, a.Number}] = w.Now.Add(w.step), w.Now
-		}
-		w.Attempts[a.Job] = last
+		return w.requestStop(a, last)
 	case WithdrawStop:
-		if !last.Live() || last.Stop == train.StopNone || w.Reports[ReportKey{a.Job, a.Number}].StopAnswered {
-			return fmt.Errorf("lets %s/%d go on, which is %s with %q", a.Job, a.Number, last.Phase, last.Stop)
-		}
-		last.Stop, last.StopSince = train.StopNone, time.Time{}
-		if a.Cause == train.StopRetune { // it has been refused what is wanted
-			w.Retunes[ReportKey{a.Job, a.Number}] = train.Reason{}
-		}
-		w.Attempts[a.Job] = last
-		delete(w.StopSeen, ReportKey{a.Job, a.Number})
+		return w.withdrawStop(a, last)
 	case Kill:
-		if last.Stop != a.Cause {
-			last.Stop, last.StopSince = a.Cause, w.Now
-			w.Attempts[a.Job] = last
-		}
-		if last.Ending != nil {
-			w.exit(a.Job, *last.Ending)
-		} else {
-			w.exit(a.Job, train.Exit{Forced: true, Signal: "SIGTERM"})
-		}
+		w.kill(a, last)
 	case Decide:
-		if last.Live() || last.Outcome != train.OutcomeNone {
-			return fmt.Errorf("decides %s/%d again", a.Job, a.Number)
-		}
-		last.Outcome = a.Verdict.Outcome
-		if last.Outcome == train.OutcomeRecovering {
-			last.NotBefore = w.Now.Add(w.step + a.Verdict.Retry)
-		}
-		w.Attempts[a.Job] = last
-	case Tell:
-		return w.tell(a.Job, last)
+		return w.decide(a, last)
+	case Publish:
+		return w.publish(a.Job, last)
 	case Cancel:
-		if last.Live() || last.Outcome.Terminal() {
-			return fmt.Errorf("cancels %s, whose attempt is %s, %q", a.Job, last.Phase, last.Outcome)
-		}
-		last.Job, last.Node, last.Backend, last.Phase, last.Outcome, last.Told = a.Job, w.Realm.Node, w.Realm.Backend, train.PhaseExited, train.OutcomeCancelled, false
+		return w.cancel(a, last)
+	}
+	return nil
+}
+
+func (w *world) start(a Action, last train.Attempt, tried bool) error {
+	if err := w.mayStart(a, last, tried); err != nil {
+		return err
+	}
+	next := train.Attempt{
+		Job: a.Job, Number: a.Number, Backend: w.Realm.Backend, LogFormat: w.Jobs[a.Job].Spec.LogFormat, Generation: a.Generation, Phase: train.PhaseRunning, StartedAt: w.Now,
+		StartedEpochs: a.StartedEpochs, LostInARow: a.LostInARow, UnstartedInARow: a.UnstartedInARow,
+	}
+	next.SetPlaces(a.Places)
+	w.Attempts[a.Job] = next
+	return nil
+}
+
+func (w *world) requestStop(a Action, last train.Attempt) error {
+	again := last.Stop == train.StopRetune && (a.Cause == train.StopPreempt || a.Cause == train.StopRescale)
+	if !last.Live() || last.Stop != train.StopNone && !again {
+		return fmt.Errorf("asks %s/%d to stop to %s, which is %s with %q", a.Job, a.Number, a.Cause, last.Phase, last.Stop)
+	}
+	if last.Stop = a.Cause; !again {
+		last.StopSince, w.StopSeen[ReportKey{a.Job, a.Number}] = w.Now.Add(w.step), w.Now
+	}
+	w.Attempts[a.Job] = last
+	return nil
+}
+
+func (w *world) withdrawStop(a Action, last train.Attempt) error {
+	key := ReportKey{a.Job, a.Number}
+	if !last.Live() || last.Stop == train.StopNone || w.Reports[key].StopAnswered {
+		return fmt.Errorf("lets %s/%d go on, which is %s with %q", a.Job, a.Number, last.Phase, last.Stop)
+	}
+	last.Stop, last.StopSince = train.StopNone, time.Time{}
+	if a.Cause == train.StopRetune { // the wanted parameters were refused
+		w.Retunes[key] = train.Reason{}
+	}
+	w.Attempts[a.Job] = last
+	delete(w.StopSeen, key)
+	return nil
+}
+
+func (w *world) kill(a Action, last train.Attempt) {
+	if last.Stop != a.Cause {
+		last.Stop, last.StopSince = a.Cause, w.Now
 		w.Attempts[a.Job] = last
 	}
+	if last.Ending != nil {
+		w.exit(a.Job, *last.Ending)
+	} else {
+		w.exit(a.Job, train.Exit{Forced: true, Signal: "SIGTERM"})
+	}
+}
+
+func (w *world) decide(a Action, last train.Attempt) error {
+	if last.Live() || last.Outcome != train.OutcomeNone {
+		return fmt.Errorf("decides %s/%d again", a.Job, a.Number)
+	}
+	last.Outcome = a.Verdict.Outcome
+	if last.Outcome == train.OutcomeRecovering {
+		last.NotBefore = w.Now.Add(w.step + a.Verdict.Retry)
+	}
+	w.Attempts[a.Job] = last
+	return nil
+}
+
+func (w *world) cancel(a Action, last train.Attempt) error {
+	if last.Live() || last.Outcome.Terminal() {
+		return fmt.Errorf("cancels %s, whose attempt is %s, %q", a.Job, last.Phase, last.Outcome)
+	}
+	last.Job, last.Node, last.Backend, last.Phase, last.Outcome, last.Published = a.Job, w.Realm.Node, w.Realm.Backend, train.PhaseExited, train.OutcomeCancelled, false
+	w.Attempts[a.Job] = last
 	return nil
 }
 
 func (w *world) mayStart(a Action, last train.Attempt, tried bool) error {
 	switch {
-	case tried && (last.Live() || !last.Told):
-		return fmt.Errorf("starts %s/%d while attempt %d is %s, told %t", a.Job, a.Number, last.Number, last.Phase, last.Told)
+	case tried && (last.Live() || !last.Published):
+		return fmt.Errorf("starts %s/%d while attempt %d is %s, published %t", a.Job, a.Number, last.Number, last.Phase, last.Published)
 	case last.Outcome.Terminal():
 		return fmt.Errorf("starts %s/%d, which has %s", a.Job, a.Number, last.Outcome)
 	case a.Number != last.Number+1:
@@ -142,23 +173,23 @@ func (w *world) mayStart(a Action, last train.Attempt, tried bool) error {
 	case w.step == 0 && w.Now.Before(last.NotBefore):
 		return fmt.Errorf("starts %s/%d %s too early", a.Job, a.Number, last.NotBefore.Sub(w.Now))
 	case w.Jobs[a.Job].CancelRequested:
-		return fmt.Errorf("starts %s/%d, which shall end", a.Job, a.Number)
+		return fmt.Errorf("starts %s/%d, which is cancelled", a.Job, a.Number)
 	}
 	w.log = append(w.log, fmt.Sprintf("%s/%d", a.Job, a.Number))
 	return nil
 }
 
-func (w *world) tell(id train.JobID, last train.Attempt) error {
-	if last.Told || last.Outcome == train.OutcomeNone {
-		return fmt.Errorf("tells %s again", id)
+func (w *world) publish(id train.JobID, last train.Attempt) error {
+	if last.Published || last.Outcome == train.OutcomeNone {
+		return fmt.Errorf("publishes %s again", id)
 	}
-	last.Told = true
+	last.Published = true
 	w.Attempts[id] = last
 	w.facts = append(w.facts, last)
 	return nil
 }
 
-// fold has the register learn what was told; until then it knows nothing of it.
+// fold lets the register fold the published facts; until then it does not know them.
 func (w *world) fold() error {
 	for _, a := range w.facts {
 		job := w.Jobs[a.Job]
@@ -183,7 +214,7 @@ func (w *world) exit(id train.JobID, e train.Exit) {
 	w.Attempts[id] = a
 }
 
-// trouble is seen of a part of an attempt.
+// trouble makes a part of an attempt fail.
 func (w *world) trouble(id train.JobID, e train.Exit) {
 	a := w.Attempts[id]
 	if a.Live() && a.Ending == nil {
@@ -194,12 +225,12 @@ func (w *world) trouble(id train.JobID, e train.Exit) {
 
 // oversubscribed finds a device that two attempts hold.
 func (w *world) oversubscribed() error {
-	holders, parts := map[Slot]train.Attempt{}, map[Slot]unit.Bytes{}
+	holders, parts := map[NodeDevice]train.Attempt{}, map[NodeDevice]unit.Bytes{}
 	for id, a := range w.Attempts {
 		if !a.Live() {
 			continue
 		}
-		for _, at := range Slots(a.Places()) {
+		for _, at := range NodeDevices(a.Places()) {
 			parts[at] += a.Memory
 			if other, held := holders[at]; held && (a.Memory == 0 || other.Memory == 0) || parts[at] > 16*unit.GiB {
 				return fmt.Errorf("%s of %s is held by %s and by %s, %s of it in parts", at.Device, at.Node, other.Job, id, parts[at])
@@ -245,12 +276,12 @@ func describe(a Action) string {
 		if a.Cause != train.StopNone {
 			fmt.Fprintf(&b, ", it did not leave to %s", a.Cause)
 		}
-	case Tell, Cancel:
+	case Publish, Cancel:
 	}
 	return b.String()
 }
 
-// settle acts until nothing is left to do and tells what was done.
+// settle acts until nothing is left to do and returns what was done.
 func (w *world) settle() ([]string, error) {
 	var done []string
 	for range 100 {

@@ -12,7 +12,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
-// The labels and annotations of what is made. A label cannot hold every job's id, so programs read the annotation.
+// The labels and annotations of created objects. A label cannot hold every job's id, so programs read the annotation.
 const (
 	prefix          = "switchyard.dev/"
 	labelManaged    = "app.kubernetes.io/managed-by"
@@ -21,19 +21,20 @@ const (
 	labelRank       = prefix + "rank"
 	labelRole       = prefix + "role"
 	labelGeneration = prefix + "generation"
-	// annotationMark is unique to the attempt, annotationRanks the number of its pods, annotationSlots that of the pod's CPU slots.
+	// annotationMark is unique to the attempt, annotationRanks the number of its pods, annotationSlots the number of
+	// the pod's CPU slots.
 	annotationJob   = prefix + "job"
 	annotationMark  = prefix + "mark"
 	annotationRanks = prefix + "ranks"
 	annotationSlots = prefix + "slots"
-	// finalizer keeps a pod until its end was recorded.
+	// finalizer keeps a pod until its end is recorded.
 	finalizer = prefix + "recorded"
 	manager   = "switchyard"
-	// selector finds all that the executor makes.
+	// selector matches everything the executor creates.
 	selector = labelManaged + "=" + manager
 )
 
-// key names an attempt.
+// key identifies an attempt.
 type key struct {
 	job    train.JobID
 	number int
@@ -41,26 +42,26 @@ type key struct {
 
 func keyOf(a train.Attempt) key { return key{a.Job, a.Number} }
 
-// base is the name of an attempt: that of its first pod without the rank.
+// base is the name of an attempt: the name of its first pod without the rank.
 func (k key) base() string { return strings.TrimSuffix(train.PodName(k.job, k.number, 0), "-0") }
 
 func (k key) pod(rank int) string { return train.PodName(k.job, k.number, rank) }
 
-// Services' names begin with a letter, and a job's may not.
+// The name of a Service begins with a letter; that of a job need not.
 func (k key) rendezvous() string { return "r-" + k.base() }
 func (k key) ports() string      { return "p-" + k.base() }
 
 // slug is the job's id as a label.
 func (k key) slug() string { return strings.TrimSuffix(k.base(), fmt.Sprintf("-%d", k.number)) }
 
-// labels are those of everything that belongs to an attempt.
+// labels are the labels of every object of an attempt.
 func (k key) labels(generation uint64) map[string]string {
 	return map[string]string{
 		labelManaged: manager, labelJob: k.slug(), labelAttempt: strconv.Itoa(k.number), labelGeneration: strconv.FormatUint(generation, 10),
 	}
 }
 
-// podLabels adds what tells the pods of an attempt apart.
+// podLabels adds the labels that tell the pods of an attempt apart.
 func (k key) podLabels(generation uint64, rank int, role launch.Role) map[string]string {
 	labels := k.labels(generation)
 	labels[labelRank], labels[labelRole] = strconv.Itoa(rank), string(role)

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"os"
@@ -10,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
@@ -44,8 +45,8 @@ func setting(places ...launch.Place) launch.Setting {
 
 func defaults() Options {
 	return Options{
-		Namespace: "jobs", PullPolicy: "IfNotPresent", Roots: []string{"/home", "/mnt/team=pvc:team", "/nfs=nfs:files.example:/export"}, SnapshotsRoot: "/var/lib/switchyard/snapshots", RunAsUser: -1, Tolerate: []string{"nvidia.com/gpu"},
-		StartLimit: time.Minute, ScheduleLimit: time.Minute, NodeLostAfter: time.Minute, QueriesPerSec: 1, CallsInOneTime: 1,
+		Namespace: "jobs", PullPolicy: "IfNotPresent", VolumeRoots: []string{"/home", "/mnt/team=pvc:team", "/nfs=nfs:files.example:/export"}, SnapshotsRoot: "/var/lib/switchyard/snapshots", RunAsUser: -1, Tolerate: []string{"nvidia.com/gpu"},
+		StartLimit: time.Minute, ScheduleLimit: time.Minute, NodeLostAfter: time.Minute,
 	}
 }
 
@@ -75,11 +76,11 @@ func TestPods(t *testing.T) {
 	tuned.Attempt.Setting.Values = map[string]float64{"cores": 1, "memory_mib": 512}
 	asked.Spec.Cores, asked.Spec.MainMemoryMiB = 3, 2048
 	for _, test := range []struct {
-		name    string
-		s       launch.Setting
-		options Options
-		rank    int
-		meeting string
+		name         string
+		s            launch.Setting
+		options      Options
+		rank         int
+		rendezvousIP string
 	}{
 		{"two-gpus-with-folders", folders, defaults(), 0, ""},
 		{"gang-first", setting(one, two), defaults(), 0, ""},
@@ -96,18 +97,19 @@ func TestPods(t *testing.T) {
 		{"gpu-with-cores-and-memory", asked, defaults(), 0, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			o, err := newOrder(test.s, test.options, 5*time.Second)
+			o, err := newPodTemplate(test.s, test.options, 5*time.Second)
 			if err != nil {
 				t.Fatal(err)
 			}
 			o.owner = metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: o.key.base(), UID: "uid"}
-			got, err := yaml.Marshal(o.pod(test.rank, test.meeting))
-			if err != nil {
+			var got bytes.Buffer
+			asYAML := json.NewSerializerWithOptions(json.DefaultMetaFactory, nil, nil, json.SerializerOptions{Yaml: true})
+			if err := asYAML.Encode(o.pod(test.rank, test.rendezvousIP), &got); err != nil {
 				t.Fatal(err)
 			}
 			path := filepath.Join("testdata", test.name+".yaml")
 			if *rewrite {
-				if err := os.WriteFile(path, got, 0o600); err != nil {
+				if err := os.WriteFile(path, got.Bytes(), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -115,7 +117,7 @@ func TestPods(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+			if diff := cmp.Diff(string(want), got.String()); diff != "" {
 				t.Errorf("pod (-want +got):\n%s", diff)
 			}
 		})
@@ -128,7 +130,7 @@ func TestFoldersStayBelowTheRoots(t *testing.T) {
 	} {
 		s := setting(launch.Place{})
 		s.Spec.DatasetsDir = folder
-		if _, err := newOrder(s, defaults(), time.Second); errors.Is(err, errOutside) == allowed {
+		if _, err := newPodTemplate(s, defaults(), time.Second); errors.Is(err, errOutside) == allowed {
 			t.Errorf("%s: %v", folder, err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,28 +20,44 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
-// resizing is what was found out while the pods of an attempt are given other resources.
+// resizing is what is known while the pods of an attempt are given other resources.
 type resizing struct {
-	values map[string]float64
-	since  time.Time
-	// fixed says that Kubernetes does not resize them, here or to this.
-	fixed bool
-	// refused are parameters that they were not given in time.
+	values       map[string]float64
+	waitingSince time.Time
+	// needsRestart is set if Kubernetes does not resize these pods, at all or to these values.
+	needsRestart bool
+	// refused are parameters that the pods did not get in time.
 	refused map[string]string
 }
 
-// resizePatience is how long a node may take to give a running pod its resources. It may have none to spare, and another start on it would wait for the same.
-const resizePatience = time.Minute
+// resizer gives running pods other resources.
+type resizer struct {
+	*cluster
 
-// Retune gives the pods of a running attempt other processors and memory where they are, and reads from their status what they have. It is called until nothing
-// is pending any more. Where Kubernetes resizes no pods, or its node cannot this one, it takes another start.
-func (b *Backend) Retune(ctx context.Context, a train.Attempt, _ launch.Sight, wanted train.Setting) (train.Applied, error) {
+	mu        sync.Mutex
+	resizings map[key]*resizing
+}
+
+func (r *resizer) forgetResizing(k key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.resizings, k)
+}
+
+// resizeTime is how long a node may take to give a running pod its resources. It may have none to spare, and a
+// restart on the same node would wait for the same.
+const resizeTime = time.Minute
+
+// Retune gives the pods of a running attempt other processors and memory in place, and reads from their status what
+// they have. It is called until nothing is pending. If Kubernetes resizes no pods, or the node cannot resize this
+// one, a restart is needed.
+func (r *resizer) Retune(ctx context.Context, a train.Attempt, _ launch.Status, wanted train.Setting) (train.Applied, error) {
 	var applied train.Applied
 	k := keyOf(a)
-	now := b.resizingOf(k, wanted.Values)
+	now := r.resizingOf(k, wanted.Values)
 	has := maps.Clone(wanted.Values)
-	for _, p := range b.podsOf(k) {
-		if err := b.resize(ctx, p, now); err != nil {
+	for _, p := range r.podsOf(k) {
+		if err := r.resize(ctx, p, now); err != nil {
 			return applied, err
 		}
 		for name, value := range now.values {
@@ -56,60 +73,60 @@ func (b *Backend) Retune(ctx context.Context, a train.Attempt, _ launch.Sight, w
 			applied.Take(name, value)
 		case why != "":
 			applied.Refuse(name, why)
-		case now.fixed:
+		case now.needsRestart:
 			applied.Restarts = append(applied.Restarts, name)
 		}
 	}
 	return applied, nil
 }
 
-// resizingOf is what is known of giving an attempt these values.
-func (b *Backend) resizingOf(k key, values map[string]float64) *resizing {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	r := b.resizings[k]
-	if r == nil || !maps.Equal(r.values, values) {
-		r = &resizing{values: maps.Clone(values), since: time.Now(), refused: map[string]string{}}
-		b.resizings[k] = r
+// resizingOf returns what is known about giving an attempt these values.
+func (r *resizer) resizingOf(k key, values map[string]float64) *resizing {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.resizings[k]
+	if now == nil || !maps.Equal(now.values, values) {
+		now = &resizing{values: maps.Clone(values), waitingSince: time.Now(), refused: map[string]string{}}
+		r.resizings[k] = now
 	}
-	return r
+	return now
 }
 
-// resize asks for other resources of a pod, and finds out what becomes of it.
-func (b *Backend) resize(ctx context.Context, p *corev1.Pod, now *resizing) error {
+// resize requests other resources for a pod, and finds out whether it gets them.
+func (r *resizer) resize(ctx context.Context, p *corev1.Pod, now *resizing) error {
 	for name, value := range now.values {
-		if why := b.beyond(p, name, value); why != "" {
+		if why := r.tooMuch(p, name, value); why != "" {
 			now.refused[name] = why
 		}
 	}
 	want := resized(p, now)
 	if !sameComputing(want, p.Spec.Containers[0].Resources) {
-		if now.fixed {
+		if now.needsRestart {
 			return nil
 		}
-		return b.ask(ctx, p, now, want)
+		return r.request(ctx, p, now, want)
 	}
 	pending := condition(p, corev1.PodResizePending)
 	if pending.Reason == corev1.PodReasonInfeasible {
-		now.fixed = true
+		now.needsRestart = true
 		return nil
 	}
-	if now.fixed || time.Since(now.since) < resizePatience {
+	if now.needsRestart || time.Since(now.waitingSince) < resizeTime {
 		return nil
 	}
 	for name, value := range now.values {
 		if !runsWith(p, name, value) && now.refused[name] == "" {
-			now.refused[name] = fmt.Sprintf("node %s did not give it within %s%s", p.Spec.NodeName, resizePatience, because(pending, condition(p, corev1.PodResizeInProgress)))
+			now.refused[name] = fmt.Sprintf("node %s did not give it within %s%s", p.Spec.NodeName, resizeTime, because(pending, condition(p, corev1.PodResizeInProgress)))
 		}
 	}
-	// What is not to be had is not to come later, unnoticed.
-	return b.patchResources(ctx, p, resized(p, now))
+	// What it did not get now must not arrive later, unnoticed.
+	return r.patchResources(ctx, p, resized(p, now))
 }
 
-// ask asks for other resources of a pod. Where it may not be resized, its next one is made with them. What a quota or a limit of the namespace forbids would be
-// forbidden to that one, too.
-func (b *Backend) ask(ctx context.Context, p *corev1.Pod, now *resizing, want corev1.ResourceRequirements) error {
-	err := b.patchResources(ctx, p, want)
+// request requests other resources for a pod. If the pod may not be resized, the job's next pod is made with them.
+// What a quota or a limit of the namespace forbids would be forbidden to that pod, too.
+func (r *resizer) request(ctx context.Context, p *corev1.Pod, now *resizing, want corev1.ResourceRequirements) error {
+	err := r.patchResources(ctx, p, want)
 	switch {
 	case err == nil:
 		return nil
@@ -120,43 +137,43 @@ func (b *Backend) ask(ctx context.Context, p *corev1.Pod, now *resizing, want co
 			}
 		}
 	case apierrors.IsForbidden(err), apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err), apierrors.IsInvalid(err):
-		now.fixed = true
+		now.needsRestart = true
 	default:
 		return fmt.Errorf("resize pod %s: %w", p.Name, err)
 	}
-	b.log.Info("pod is not resized", "pod", p.Name, "reason", firstLine(err.Error()))
+	r.log.Info("pod is not resized", "pod", p.Name, "reason", firstLine(err.Error()))
 	return nil
 }
 
-// unauthorised says whether it is the executor that may not do what was forbidden: the status of an answer does not tell that from what the namespace forbids to
-// everybody, its words do.
+// unauthorised reports whether it is the executor that lacks the permission. The status of the answer does not
+// distinguish this from what the namespace forbids to everybody; its text does.
 func unauthorised(forbidden error) bool {
 	return strings.Contains(forbidden.Error(), `" cannot `)
 }
 
-// beyond says why a pod can have a value neither now nor after another start; empty where it may.
-func (b *Backend) beyond(p *corev1.Pod, name string, value float64) string {
+// tooMuch explains why a pod can have a value neither now nor after a restart; it is empty if it can.
+func (r *resizer) tooMuch(p *corev1.Pod, name string, value float64) string {
 	ask, what := *resource.NewMilliQuantity(int64(value)*coreMillis, resource.DecimalSI), corev1.ResourceCPU
 	if slots := slotsOn(p); name == train.SettingCores && slots > 0 && int(value) > slots {
 		return fmt.Sprintf("its devices come with %d processors", slots)
 	}
 	if name == train.SettingMemoryMiB {
 		ask, what = *resource.NewQuantity(int64(value)<<20, resource.BinarySI), corev1.ResourceMemory
-		if why := b.options.allowsMemory(int64(value)); why != "" {
+		if why := allowsMemory(r.options, int64(value)); why != "" {
 			return why
 		}
 	}
-	node, err := b.nodeList.Get(p.Spec.NodeName)
+	node, err := r.nodeList.Get(p.Spec.NodeName)
 	if err != nil {
 		return ""
 	}
-	if there, told := node.Status.Allocatable[what]; told && ask.Cmp(there) > 0 {
-		return fmt.Sprintf("node %s has %s of %s for pods", node.Name, there.String(), what)
+	if found, known := node.Status.Allocatable[what]; known && ask.Cmp(found) > 0 {
+		return fmt.Sprintf("node %s has %s of %s for pods", node.Name, found.String(), what)
 	}
 	return ""
 }
 
-// resized are the resources of a pod with what is wanted; what it is refused is as it runs with now.
+// resized returns the resources of a pod with the wanted values. For a refused value it keeps what the pod runs with.
 func resized(p *corev1.Pod, now *resizing) corev1.ResourceRequirements {
 	r := *p.Spec.Containers[0].Resources.DeepCopy()
 	if r.Requests == nil {
@@ -179,7 +196,7 @@ func resized(p *corev1.Pod, now *resizing) corev1.ResourceRequirements {
 	return r
 }
 
-// keep takes a resource over from what a pod runs with.
+// keep copies a resource from what a pod runs with.
 func keep(r, now corev1.ResourceRequirements, what corev1.ResourceName) {
 	if q, has := now.Limits[what]; has {
 		r.Limits[what] = q
@@ -189,7 +206,8 @@ func keep(r, now corev1.ResourceRequirements, what corev1.ResourceName) {
 	}
 }
 
-// running are the resources that the kubelet says the container of a pod has. One that says nothing resizes nothing.
+// running returns the resources that the kubelet reports for the container of a pod. A kubelet that reports none
+// resizes none.
 func running(p *corev1.Pod) corev1.ResourceRequirements {
 	for _, c := range p.Status.ContainerStatuses {
 		if c.Resources != nil {
@@ -199,7 +217,7 @@ func running(p *corev1.Pod) corev1.ResourceRequirements {
 	return p.Spec.Containers[0].Resources
 }
 
-// runsWith says whether the container of a pod has a value.
+// runsWith reports whether the container of a pod has a value.
 func runsWith(p *corev1.Pod, name string, value float64) bool {
 	limits := running(p).Limits
 	if name == train.SettingMemoryMiB {
@@ -214,7 +232,7 @@ func sameComputing(a, b corev1.ResourceRequirements) bool {
 }
 
 // patchResources resizes a running pod.
-func (b *Backend) patchResources(ctx context.Context, p *corev1.Pod, want corev1.ResourceRequirements) error {
+func (r *resizer) patchResources(ctx context.Context, p *corev1.Pod, want corev1.ResourceRequirements) error {
 	ctx, cancel := context.WithTimeout(ctx, confirmTime)
 	defer cancel()
 	computing := func(list corev1.ResourceList) corev1.ResourceList {
@@ -234,11 +252,11 @@ func (b *Backend) patchResources(ctx context.Context, p *corev1.Pod, want corev1
 	if err != nil {
 		return fmt.Errorf("encode resources: %w", err)
 	}
-	_, err = b.client.CoreV1().Pods(b.options.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: manager}, "resize")
+	_, err = r.client.CoreV1().Pods(r.options.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: manager}, "resize")
 	return err
 }
 
-// condition is one that holds, empty where it does not.
+// condition returns a condition that holds, or an empty one.
 func condition(p *corev1.Pod, kind corev1.PodConditionType) corev1.PodCondition {
 	for _, c := range p.Status.Conditions {
 		if c.Type == kind && c.Status == corev1.ConditionTrue {
@@ -248,11 +266,11 @@ func condition(p *corev1.Pod, kind corev1.PodConditionType) corev1.PodCondition 
 	return corev1.PodCondition{}
 }
 
-// because is what conditions say, after a colon.
+// because returns what conditions report, after a colon.
 func because(all ...corev1.PodCondition) string {
 	for _, c := range all {
-		if said := words(c.Reason, c.Message); said != "" {
-			return ": " + said
+		if text := words(c.Reason, c.Message); text != "" {
+			return ": " + text
 		}
 	}
 	return ""

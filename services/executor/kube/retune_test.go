@@ -21,15 +21,15 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
-// resizer is a cluster with one running pod of two CPU slots, whose kubelet the test plays.
-type resizer struct {
+// resizeBench is a cluster with one running pod of two CPU slots; the test plays its kubelet.
+type resizeBench struct {
 	t       *testing.T
 	b       *Backend
 	client  *fake.Clientset
 	patches int
 }
 
-func newResizer(t *testing.T, o Options) *resizer {
+func newResizeBench(t *testing.T, o Options) *resizeBench {
 	t.Helper()
 	p := member(0, runs)
 	p.Namespace, p.Spec.Containers[0].Name = o.Namespace, "job"
@@ -38,7 +38,7 @@ func newResizer(t *testing.T, o Options) *resizer {
 	setCores(r, 2)
 	p.Spec.Containers[0].Resources = r
 	p.Status.ContainerStatuses[0].Resources = r.DeepCopy()
-	z := &resizer{t: t, client: fake.NewClientset(p)}
+	z := &resizeBench{t: t, client: fake.NewClientset(p)}
 	z.client.PrependReactor("patch", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		if a.GetSubresource() == "resize" {
 			z.patches++
@@ -56,15 +56,15 @@ func newResizer(t *testing.T, o Options) *resizer {
 	return z
 }
 
-func (z *resizer) must(err error) {
+func (z *resizeBench) must(err error) {
 	z.t.Helper()
 	if err != nil {
 		z.t.Fatal(err)
 	}
 }
 
-// see has the cache see the pod as it is.
-func (z *resizer) see() *corev1.Pod {
+// see puts the pod as it is into the cache.
+func (z *resizeBench) see() *corev1.Pod {
 	z.t.Helper()
 	p, err := z.client.CoreV1().Pods(z.b.options.Namespace).Get(z.t.Context(), key{"j", 1}.pod(0), metav1.GetOptions{})
 	z.must(err)
@@ -73,7 +73,7 @@ func (z *resizer) see() *corev1.Pod {
 }
 
 // kubelet changes the status of the pod.
-func (z *resizer) kubelet(change func(*corev1.Pod)) {
+func (z *resizeBench) kubelet(change func(*corev1.Pod)) {
 	z.t.Helper()
 	p := z.see()
 	change(p)
@@ -82,27 +82,27 @@ func (z *resizer) kubelet(change func(*corev1.Pod)) {
 	z.see()
 }
 
-// grants gives the container what its spec asks for.
+// grants gives the container what its spec requests.
 func grants(p *corev1.Pod) {
 	p.Status.ContainerStatuses[0].Resources = p.Spec.Containers[0].Resources.DeepCopy()
 }
 
-func says(kind corev1.PodConditionType, reason string) func(*corev1.Pod) {
+func resizeCondition(kind corev1.PodConditionType, reason string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.Conditions = []corev1.PodCondition{{Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: "why"}}
 	}
 }
 
-func (z *resizer) retune(cores, mib float64) train.Applied {
+func (z *resizeBench) retune(cores, mib float64) train.Applied {
 	z.t.Helper()
-	applied, err := z.b.Retune(z.t.Context(), train.Attempt{Job: "j", Number: 1}, launch.Sight{}, train.Setting{Values: map[string]float64{"cores": cores, "memory_mib": mib}})
+	applied, err := z.b.Retune(z.t.Context(), train.Attempt{Job: "j", Number: 1}, launch.Status{}, train.Setting{Values: map[string]float64{"cores": cores, "memory_mib": mib}})
 	z.must(err)
 	z.see()
 	return applied
 }
 
 func TestRunningPodsAreResized(t *testing.T) {
-	z := newResizer(t, defaults())
+	z := newResizeBench(t, defaults())
 	if a := z.retune(1, 512); len(a.Values)+len(a.Refused)+len(a.Restarts) != 0 {
 		t.Errorf("before the kubelet has done anything: %+v", a)
 	}
@@ -118,7 +118,7 @@ func TestRunningPodsAreResized(t *testing.T) {
 		t.Errorf("asked %d times", z.patches)
 	}
 	z.retune(2, 512)
-	z.kubelet(says(corev1.PodResizePending, corev1.PodReasonInfeasible))
+	z.kubelet(resizeCondition(corev1.PodResizePending, corev1.PodReasonInfeasible))
 	if a := z.retune(2, 512); !slices.Equal(a.Restarts, []string{"cores"}) || a.Values["memory_mib"] != 512 {
 		t.Errorf("where it is infeasible: %+v", a)
 	}
@@ -127,25 +127,25 @@ func TestRunningPodsAreResized(t *testing.T) {
 func TestPodsAreNotResizedBeyondWhatThereIs(t *testing.T) {
 	o := defaults()
 	o.MemoryLimit = "1Gi"
-	z := newResizer(t, o)
+	z := newResizeBench(t, o)
 	if a := z.retune(3, 2048); a.Refused["cores"] == "" || a.Refused["memory_mib"] == "" || z.patches != 0 {
 		t.Errorf("three cores of two slots, and more memory than the operator allows: %+v, asked %d times", a, z.patches)
 	}
-	z = newResizer(t, defaults())
+	z = newResizeBench(t, defaults())
 	if a := z.retune(1, 8192); a.Refused["memory_mib"] == "" || a.Refused["cores"] != "" {
 		t.Errorf("more memory than the node has: %+v", a)
 	}
 }
 
-// A node that has no room now is waited for, but not for ever, and what it did not give it is not to give later.
+// A node without room is waited for, but not for ever, and what it did not give must not arrive later.
 func TestAResizeThatDoesNotComeIsTakenBack(t *testing.T) {
-	z := newResizer(t, defaults())
+	z := newResizeBench(t, defaults())
 	z.retune(1, 512)
-	z.kubelet(says(corev1.PodResizePending, corev1.PodReasonDeferred))
+	z.kubelet(resizeCondition(corev1.PodResizePending, corev1.PodReasonDeferred))
 	if a := z.retune(1, 512); len(a.Pending(map[string]float64{"cores": 1, "memory_mib": 512})) != 2 {
 		t.Errorf("at first: %+v", a)
 	}
-	z.b.resizings[key{"j", 1}].since = time.Now().Add(-resizePatience)
+	z.b.resizings[key{"j", 1}].waitingSince = time.Now().Add(-resizeTime)
 	if a := z.retune(1, 512); a.Refused["cores"] == "" || a.Refused["memory_mib"] == "" {
 		t.Errorf("at last: %+v", a)
 	}
@@ -154,8 +154,8 @@ func TestAResizeThatDoesNotComeIsTakenBack(t *testing.T) {
 	}
 }
 
-// A server that resizes no pods, or does not let the executor, leaves it another start. What the namespace does not allow its pods it would not allow the next
-// one either. Another fault is tried again.
+// If a server resizes no pods, or does not let the executor resize them, a restart is needed. What the namespace
+// forbids for this pod it would also forbid for the next one. Any other error is retried.
 func TestWherePodsCannotBeResized(t *testing.T) {
 	pods, both := corev1.Resource("pods"), []string{"cores", "memory_mib"}
 	forbidden := func(why string) error { return apierrors.NewForbidden(pods, "j-1", errors.New(why)) }
@@ -170,9 +170,9 @@ func TestWherePodsCannotBeResized(t *testing.T) {
 		{forbidden("maximum memory usage per Container is 256Mi, but limit is 512Mi"), nil, both},
 		{apierrors.NewServiceUnavailable(""), nil, nil},
 	} {
-		z := newResizer(t, defaults())
+		z := newResizeBench(t, defaults())
 		z.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, test.fault })
-		a, err := z.b.Retune(context.Background(), train.Attempt{Job: "j", Number: 1}, launch.Sight{}, train.Setting{Values: map[string]float64{"cores": 1, "memory_mib": 512}})
+		a, err := z.b.Retune(context.Background(), train.Attempt{Job: "j", Number: 1}, launch.Status{}, train.Setting{Values: map[string]float64{"cores": 1, "memory_mib": 512}})
 		if !slices.Equal(a.Restarts, test.restarts) || !slices.Equal(slices.Sorted(maps.Keys(a.Refused)), test.refused) {
 			t.Errorf("%v: %+v", test.fault, a)
 		}

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,14 +23,43 @@ type secret struct {
 	uid               types.UID
 }
 
-// keySecret holds the key from which the capabilities of jobs are derived. Without it jobs would lose their names in the snapshots folders.
+// secretStore makes and reads the Secrets of attempts.
+type secretStore struct {
+	*cluster
+
+	mu      sync.Mutex
+	keyData []byte
+	secrets map[key]secret
+}
+
+// useKey sets the key from which capabilities are derived.
+func (s *secretStore) useKey(data []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keyData = data
+}
+
+func (s *secretStore) hasKey() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.keyData != nil
+}
+
+func (s *secretStore) forgetSecret(k key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.secrets, k)
+}
+
+// keySecret holds the key from which the capabilities of jobs are derived. Without it, jobs would lose their names in
+// the snapshots folders.
 const keySecret = "switchyard-executor-key"
 
 const keyField = "key"
 
 // readKey reads the key, or makes it once.
-func (b *Backend) readKey(ctx context.Context) ([]byte, error) {
-	secrets := b.client.CoreV1().Secrets(b.options.Namespace)
+func (s *secretStore) readKey(ctx context.Context) ([]byte, error) {
+	secrets := s.client.CoreV1().Secrets(s.options.Namespace)
 	found, err := secrets.Get(ctx, keySecret, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		value, drawErr := launch.NewSecret()
@@ -46,10 +76,10 @@ func (b *Backend) readKey(ctx context.Context) ([]byte, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read Secret %s/%s: %w", b.options.Namespace, keySecret, err)
+		return nil, fmt.Errorf("read Secret %s/%s: %w", s.options.Namespace, keySecret, err)
 	}
 	if len(found.Data[keyField]) == 0 {
-		return nil, fmt.Errorf("read Secret %s/%s: %w", b.options.Namespace, keySecret, errNoKey)
+		return nil, fmt.Errorf("read Secret %s/%s: %w", s.options.Namespace, keySecret, errNoKey)
 	}
 	return found.Data[keyField], nil
 }
@@ -57,19 +87,20 @@ func (b *Backend) readKey(ctx context.Context) ([]byte, error) {
 var errNoKey = fmt.Errorf("no field %q", keyField)
 
 // capability is the job's unguessable name, the same for all its attempts.
-func (b *Backend) capability(job train.JobID) string {
-	b.mu.Lock()
-	data := b.keyData
-	b.mu.Unlock()
+func (s *secretStore) capability(job train.JobID) string {
+	s.mu.Lock()
+	data := s.keyData
+	s.mu.Unlock()
 	mac := hmac.New(sha256.New, data)
 	_, _ = mac.Write([]byte("capability/" + string(job)))
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// MakeSecrets makes the Secret of an attempt that is about to be claimed, or reads the one that an executor before this one has made.
-func (b *Backend) MakeSecrets(ctx context.Context, job train.JobID, number int) (capability, token string, err error) {
-	if err := b.Ready(); err != nil {
-		return "", "", err
+// MakeSecrets makes the Secret of an attempt that is about to be claimed, or reads the one that an earlier executor
+// made.
+func (s *secretStore) MakeSecrets(ctx context.Context, job train.JobID, number int) (capability, token string, err error) {
+	if !s.hasKey() {
+		return "", "", errNotReady
 	}
 	k := key{job, number}
 	token, err = launch.NewSecret()
@@ -79,49 +110,49 @@ func (b *Backend) MakeSecrets(ctx context.Context, job train.JobID, number int) 
 	immutable := true
 	wanted := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: k.base(), Labels: k.labels(0), Annotations: map[string]string{annotationJob: string(job)}}, Immutable: &immutable,
-		Data: map[string][]byte{secretCapability: []byte(b.capability(job)), secretToken: []byte(token)},
+		Data: map[string][]byte{secretCapability: []byte(s.capability(job)), secretToken: []byte(token)},
 	}
 	delete(wanted.Labels, labelGeneration)
-	made, err := b.client.CoreV1().Secrets(b.options.Namespace).Create(ctx, wanted, metav1.CreateOptions{FieldManager: manager})
+	made, err := s.client.CoreV1().Secrets(s.options.Namespace).Create(ctx, wanted, metav1.CreateOptions{FieldManager: manager})
 	if apierrors.IsAlreadyExists(err) {
-		return b.ReadSecrets(ctx, job, number)
+		return s.ReadSecrets(ctx, job, number)
 	}
 	if err != nil {
 		return "", "", fmt.Errorf("make Secret %s: %w", k.base(), err)
 	}
-	return b.keepSecret(k, made)
+	return s.keepSecret(k, made)
 }
 
-// ReadSecrets reads the Secret of an attempt; nothing is made for an attempt that was claimed.
-func (b *Backend) ReadSecrets(ctx context.Context, job train.JobID, number int) (capability, token string, err error) {
+// ReadSecrets reads the Secret of an attempt. It never makes one, because the attempt is claimed already.
+func (s *secretStore) ReadSecrets(ctx context.Context, job train.JobID, number int) (capability, token string, err error) {
 	k := key{job, number}
-	b.mu.Lock()
-	s, known := b.secrets[k]
-	b.mu.Unlock()
+	s.mu.Lock()
+	found, known := s.secrets[k]
+	s.mu.Unlock()
 	if known {
-		return s.capability, s.token, nil
+		return found.capability, found.token, nil
 	}
-	found, err := b.client.CoreV1().Secrets(b.options.Namespace).Get(ctx, k.base(), metav1.GetOptions{})
+	o, err := s.client.CoreV1().Secrets(s.options.Namespace).Get(ctx, k.base(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return "", "", nil
 	}
 	if err != nil {
 		return "", "", fmt.Errorf("read Secret %s: %w", k.base(), err)
 	}
-	return b.keepSecret(k, found)
+	return s.keepSecret(k, o)
 }
 
-func (b *Backend) keepSecret(k key, o *corev1.Secret) (capability, token string, err error) {
-	s := secret{string(o.Data[secretCapability]), string(o.Data[secretToken]), o.UID}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.secrets[k] = s
-	return s.capability, s.token, nil
+func (s *secretStore) keepSecret(k key, o *corev1.Secret) (capability, token string, err error) {
+	made := secret{string(o.Data[secretCapability]), string(o.Data[secretToken]), o.UID}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.secrets[k] = made
+	return made.capability, made.token, nil
 }
 
-// owner is the Secret of an attempt as the owner of what is made for it.
-func (b *Backend) owner(k key) metav1.OwnerReference {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: k.base(), UID: b.secrets[k].uid}
+// owner is the Secret of an attempt as the owner of its other objects.
+func (s *secretStore) owner(k key) metav1.OwnerReference {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: k.base(), UID: s.secrets[k].uid}
 }

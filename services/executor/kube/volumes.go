@@ -11,8 +11,8 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
-// ownSnapshots is where a container sees its job's own folder of snapshots besides /snapshots/JOB_UUID. It is mounted there for its side effect: the kubelet
-// makes the folder, below which scripts save without making it.
+// ownSnapshots is a second path at which a container sees its job's own folder of snapshots, /snapshots/JOB_UUID. It
+// is mounted for its side effect: the kubelet creates the folder, below which scripts save without creating it.
 const ownSnapshots = "/switchyard/snapshots"
 
 // volumes are the folders of a job as a pod sees them.
@@ -21,7 +21,7 @@ type volumes struct {
 	mounts  []corev1.VolumeMount
 }
 
-var errOutside = errors.New("is not below a folder that jobs may use on Kubernetes (--pod-volume-root)")
+var errOutside = errors.New("is not below a folder that jobs may use on Kubernetes (executor.pod_volume_roots)")
 
 // composeVolumes gives a pod its folders. Paths below a root that is a claim are folders of that claim.
 func composeVolumes(s launch.Setting, o Options) (volumes, error) {
@@ -30,7 +30,7 @@ func composeVolumes(s launch.Setting, o Options) (volumes, error) {
 		return volumes{}, err
 	}
 	var roots []root
-	for _, text := range o.Roots {
+	for _, text := range o.VolumeRoots {
 		r, err := parseRoot(text)
 		if err != nil {
 			return volumes{}, err
@@ -60,7 +60,7 @@ func composeVolumes(s launch.Setting, o Options) (volumes, error) {
 			break
 		}
 	}
-	// Loaders of data hand batches from process to process through shared memory; the 64 MiB of a container are too few.
+	// Data loaders pass batches between processes through shared memory; a container's 64 MiB are too few.
 	v.sources = append(v.sources, corev1.Volume{
 		Name: "shm", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}},
 	})
@@ -68,7 +68,8 @@ func composeVolumes(s launch.Setting, o Options) (volumes, error) {
 	return v, nil
 }
 
-// addGiven adds a folder that the user named. It must be there: a folder that is made for a misspelt name would only hide the mistake.
+// addGiven adds a folder that the user named. The folder must exist: creating it for a misspelt name would only hide
+// the mistake.
 func (v *volumes) addGiven(field, folder, target string, roots []root) error {
 	clean := path.Clean(folder)
 	for _, r := range roots {
@@ -95,7 +96,8 @@ func (v *volumes) add(name string, r root, below, target string) {
 	v.mounts = append(v.mounts, mount)
 }
 
-// addOwn mounts a folder that the kubelet makes. It gives it the mode of the root, so whether jobs that are not root may write is up to the root.
+// addOwn mounts a folder that the kubelet creates with the mode of the root. So the root decides whether jobs that
+// are not root may write.
 func (v *volumes) addOwn(name string, r root, folder, target string) {
 	v.add(name, r, "", target)
 	if made := v.sources[len(v.sources)-1].HostPath; made != nil {

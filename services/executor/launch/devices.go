@@ -9,7 +9,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-// GPUs are the devices of a place that programs may open: none for a job on processor slots, and none that is only simulated.
+// GPUs returns the devices of a place that programs may open: no CPU slots and no simulated GPUs.
 func (p Place) GPUs() []train.Device {
 	var real []train.Device
 	for _, d := range p.Devices {
@@ -20,17 +20,18 @@ func (p Place) GPUs() []train.Device {
 	return real
 }
 
-// onMachine names GPUs to CUDA on the machine itself: by their numbers there, instances of partitioned ones by UUID, as they have no number.
+// onMachine returns the CUDA names of GPUs on the machine itself: their indices there, or UUIDs for MIG instances,
+// which have no index.
 func onMachine(gpus []train.Device) string {
-	return names(gpus, func(_ int, d train.Device) string { return d.ID.Index() })
+	return joinNames(gpus, func(_ int, d train.Device) string { return d.ID.Index() })
 }
 
-// Inside names GPUs to CUDA in a container that sees these alone: they are numbered anew there.
+// Inside returns the CUDA names of GPUs in a container that sees only these; it numbers them from 0.
 func Inside(gpus []train.Device) string {
-	return names(gpus, func(i int, _ train.Device) string { return strconv.Itoa(i) })
+	return joinNames(gpus, func(i int, _ train.Device) string { return strconv.Itoa(i) })
 }
 
-func names(gpus []train.Device, number func(int, train.Device) string) string {
+func joinNames(gpus []train.Device, number func(int, train.Device) string) string {
 	words := make([]string, len(gpus))
 	for i, d := range gpus {
 		words[i] = number(i, d)
@@ -41,8 +42,8 @@ func names(gpus []train.Device, number func(int, train.Device) string) string {
 	return strings.Join(words, ",")
 }
 
-// addMPS has the processes of a place use the node's Multi-Process Service, which bounds those of a job that shares its devices. CUDA counts the devices that it
-// was told of from 0 on, whatever their numbers on the machine.
+// addMPS makes the processes of a place use the node's Multi-Process Service, which limits jobs that share devices.
+// CUDA numbers the visible devices from 0, whatever their indices on the machine.
 func (p Place) addMPS(env map[string]string) {
 	if !p.UsesMPS() {
 		return
@@ -61,14 +62,15 @@ func (p Place) addMPS(env map[string]string) {
 	env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = strconv.Itoa(threads)
 }
 
-// UsesMPS says whether processes of the place reach its GPUs through the node's Multi-Process Service.
+// UsesMPS reports whether the processes of the place reach its GPUs through the node's Multi-Process Service.
 func (p Place) UsesMPS() bool {
 	gpus := p.GPUs()
 	return p.Node.MPSDir != "" && len(gpus) > 0 && train.Weakest(gpus) == train.EnforcedByMPS
 }
 
-// threadPercentage is the part of a device's processors that a job may have at the same time. NVIDIA's advice for n clients is 2/n of them, so that nobody idles what
-// another one could use; the part of the memory stands for 1/n. Nobody gets less than half.
+// threadPercentage returns the share of a device's processors that a job may use at the same time. NVIDIA recommends
+// 2/n for n clients, so that one client can use what others leave idle; the job's share of the memory stands for 1/n.
+// No job gets less than half.
 func threadPercentage(part, whole unit.Bytes) int {
 	const all, least = 100, 50
 	if part >= whole/2 {

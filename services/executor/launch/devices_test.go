@@ -17,8 +17,9 @@ func gpu(number string, gib int64, level train.Enforcement) train.Device {
 	}
 }
 
-// TestEnforcementInTheEnvironment: a job on the Multi-Process Service is bounded in numbers that begin at 0 whatever its devices are on the machine, one that has
-// its devices as a whole is not, and neither is one where no daemon runs or none would be used.
+// TestEnforcementInTheEnvironment: limits of the Multi-Process Service number a job's devices from 0, whatever their
+// indices on the machine. A job that has its devices to itself has no limits, and neither has one on a node without a
+// daemon or with another kind of enforcement.
 func TestEnforcementInTheEnvironment(t *testing.T) {
 	simulated := gpu("1", 16, train.EnforcedByAdvice)
 	simulated.Simulated = true

@@ -11,7 +11,7 @@ import (
 // Role is what a process does in its job.
 type Role string
 
-// The roles. A scheduler is where servers and workers of a parameter-server job meet.
+// The roles. The servers and workers of a parameter-server job meet at its scheduler.
 const (
 	RoleWorker    Role = "worker"
 	RoleServer    Role = "ps"
@@ -21,16 +21,17 @@ const (
 // Process is one process of an attempt.
 type Process struct {
 	Role Role
-	// Index counts the processes of the role, Place is the place in Setting.Places.
+	// Index counts the processes of the role. Place is the index in Setting.Places.
 	Index int
 	Place int
-	// Local is the rank among the processes of one place, of which there are Locals.
+	// Local is the rank among the Locals processes of one place.
 	Local, Locals int
-	// Devices are those that the process uses: none for a server.
+	// Devices are the devices that the process uses; a server uses none.
 	Devices []train.Device
 }
 
-// Processes are those of the attempt. The first one is where the others meet; the workers stay together, in the order of the places.
+// Processes returns the processes of the attempt. The others meet at the first one. Workers are consecutive, in the
+// order of the places.
 func (s Setting) Processes() []Process {
 	var all []Process
 	if s.Servers > 0 {
@@ -67,10 +68,10 @@ func workers(all []Process) int {
 	return n
 }
 
-// Rank is the variable that tells the processes of a job apart, where there are several.
+// Rank is the variable that tells several processes of a job apart.
 const Rank = "RANK"
 
-// addRank adds what tells the processes of a job apart.
+// addRank adds the variables that tell the processes of a job apart.
 func (s Setting) addRank(env map[string]string, all []Process, rank int) {
 	p, number := all[rank], strconv.Itoa
 	if p.Role == RoleWorker && (s.Spec.Launch == train.LaunchPerDevice || len(s.Places) > 1) {
@@ -106,7 +107,7 @@ func (s Setting) address(i int) string {
 	return "127.0.0.1"
 }
 
-// tfConfig describes the processes to TensorFlow. MXNet's scheduler is no part of TensorFlow's clusters.
+// tfConfig describes the processes to TensorFlow. MXNet's scheduler is not part of a TensorFlow cluster.
 func (s Setting) tfConfig(all []Process, rank int) string {
 	cluster := map[Role][]string{}
 	for i, p := range all {

@@ -1,5 +1,5 @@
-// Package launch is what the back ends of the executor share: what an attempt is started with (its processes, their ranks and their environment) and what is
-// seen of one. It starts nothing and decides nothing.
+// Package launch holds what the back ends of the executor share: what an attempt is started with (its processes,
+// their ranks and their environment) and how its status is described. It starts nothing and decides nothing.
 package launch
 
 import (
@@ -16,47 +16,50 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-// Setting is all that the environment and the command of an attempt are made from.
+// Setting is everything the environment and the command of an attempt are made from.
 type Setting struct {
 	Job     train.JobID
 	Spec    train.Spec
 	Attempt train.Attempt
-	// Places are those of the attempt, in its order, as their nodes describe them.
+	// Places are the attempt's places in its order, with the devices as their nodes describe them.
 	Places     []Place
 	Capability string
 	Token      string
-	// Restarted says that there is a state to go on from.
+	// Restarted is set if the attempt resumes from saved state.
 	Restarted      bool
 	HeartbeatSteps int
-	// Ports and Addresses say where each process is reached, in the order of Processes; the first is the rendezvous. Without addresses all are on this machine.
+	// Ports and Addresses say where each process is reached, in the order of Processes; the first is the rendezvous.
+	// Without addresses all processes are on this machine.
 	Ports     []int
 	Addresses []string
-	// Servers is the number of parameter servers that are started beside the workers; 0 leaves them to the code itself.
+	// Servers is the number of parameter servers to start beside the workers; with 0 the code starts its own.
 	Servers int
-	// Folders are the real ones; Datasets may be empty. Mounted says that the job sees them as /custom, /snapshots and /data.
+	// The folders are real paths; Datasets may be empty. Mounted is set if the job sees them as /custom, /snapshots
+	// and /data.
 	Custom, Snapshots, Datasets, Work string
 	Mounted                           bool
-	// Base is what a job on the machine itself inherits, as NAME=value. PythonPath is added to PYTHONPATH.
+	// Base is the environment that a job on the machine itself inherits, as NAME=value. PythonPath is added to
+	// PYTHONPATH.
 	Base       []string
 	PythonPath string
 }
 
-// Place is a node with those of its devices that an attempt holds, in the attempt's order.
+// Place is a node with the devices that an attempt holds there, in the attempt's order.
 type Place struct {
 	Node    train.Node
 	Devices []train.Device
-	// Memory is the attempt's part of each device; 0 is the whole.
+	// Memory is the attempt's share of each device; 0 means the whole device.
 	Memory unit.Bytes
 }
 
-// The names under which a job sees its folders.
+// The paths at which a job sees its folders.
 const (
 	CustomTarget    = "/custom"
 	SnapshotsTarget = "/snapshots"
 	DataTarget      = "/data"
 )
 
-// NewSecret draws 32 random bytes, as 64 hexadecimal digits.
+// NewSecret returns 32 random bytes as 64 hexadecimal digits.
 func NewSecret() (string, error) {
 	raw := make([]byte, 32)
 	if _, err := rand.Read(raw); err != nil {
@@ -65,12 +68,12 @@ func NewSecret() (string, error) {
 	return hex.EncodeToString(raw), nil
 }
 
-// Marker is NAME=value, unique to the attempt, also among several installations on one machine.
+// Marker returns a NAME=value that is unique to the attempt, even among several installations on one machine.
 func Marker(a train.Attempt) string {
 	return train.MarkVariable + "=" + a.Mark()
 }
 
-// Home is the node whose agent serves the job API to all processes of the attempt.
+// Home returns the node whose agent serves the job API to all processes of the attempt.
 func (s Setting) Home() train.Node {
 	if len(s.Places) == 0 {
 		return train.Node{}
@@ -78,7 +81,7 @@ func (s Setting) Home() train.Node {
 	return s.Places[0].Node
 }
 
-// Tuned is the spec as an attempt is started from it with its system parameters.
+// Tuned returns the spec with the system parameters that an attempt is started with.
 func Tuned(spec train.Spec, a train.Attempt) train.Spec {
 	s := a.Setting
 	spec.BatchSize = s.BatchOn(a.DeviceCount(), spec.BatchSize)
@@ -97,17 +100,17 @@ func Tuned(spec train.Spec, a train.Attempt) train.Spec {
 	return spec
 }
 
-// Cores is how many processors each process may use; 0 is all that its devices come with.
+// Cores returns how many processors each process may use; 0 means all that come with its devices.
 func (s Setting) Cores() int {
 	return int(cmp.Or(s.Attempt.Setting.Values[train.SettingCores], float64(s.Spec.Cores)))
 }
 
-// MemoryMiB is how much main memory each process may use; 0 is as much as there is.
+// MemoryMiB returns how much main memory each process may use; 0 means no limit.
 func (s Setting) MemoryMiB() int64 {
 	return int64(cmp.Or(s.Attempt.Setting.Values[train.SettingMemoryMiB], float64(s.Spec.MainMemoryMiB)))
 }
 
-// Devices are those of all places.
+// Devices returns the devices of all places.
 func (s Setting) Devices() []train.Device {
 	var all []train.Device
 	for _, p := range s.Places {
@@ -116,13 +119,13 @@ func (s Setting) Devices() []train.Device {
 	return all
 }
 
-// OnGPUs says whether the job has GPUs.
+// OnGPUs reports whether the job has GPUs.
 func (s Setting) OnGPUs() bool {
 	all := s.Devices()
 	return len(all) > 0 && all[0].Kind == train.KindGPU
 }
 
-// Scheduler gives the variables that the scheduler sets for a process. The user's cannot override them.
+// Scheduler returns the variables that the scheduler sets for a process. Users cannot override them.
 func (s Setting) Scheduler(rank int) map[string]string {
 	number := strconv.Itoa
 	all := s.Processes()
@@ -133,7 +136,7 @@ func (s Setting) Scheduler(rank int) map[string]string {
 		"EPOCHS_TO_BE_DONE": number(s.Spec.MaxEpochs), "BATCH_SIZE": number(s.Spec.BatchSize), "TRAINING_SET_SIZE": number(s.Spec.TrainingSetSize),
 		"HEARTBEAT_FREQ": number(s.HeartbeatSteps), "NODELIST": s.nodeList(), "NUM_GPUS": number(len(place.Devices)), "NUM_NODES": number(len(s.Places)),
 		"NODE_RANK": number(p.Place), "WORLD_SIZE": number(workers(all)), "MASTER_ADDR": s.address(0), "MASTER_PORT": number(s.port(0)),
-		"RESERVED_MEM": strconv.FormatInt(s.reservedMiB(place), 10), "PL_TORCH_DISTRIBUTED_BACKEND": s.collectives(),
+		"RESERVED_MEM": strconv.FormatInt(s.reservedMiB(place), 10), "PL_TORCH_DISTRIBUTED_BACKEND": s.collectiveBackend(),
 		"SWITCHYARD_JOB": string(s.Job), "SWITCHYARD_ATTEMPT": number(s.Attempt.Number), "SWITCHYARD_DEVICES": joinIDs(place.Devices),
 		"SWITCHYARD_JOB_API":     fmt.Sprintf("http://%s/attempt/%s", home.JobAPI, s.Token),
 		"SWITCHYARD_JOB_MANAGER": home.JobAPI, "SWITCHYARD_JOB_SOCKET": home.JobAPISocket,
@@ -142,7 +145,7 @@ func (s Setting) Scheduler(rank int) map[string]string {
 	name, value, _ := strings.Cut(Marker(s.Attempt), "=")
 	env[name] = value
 	for name, value := range s.Attempt.Setting.Values {
-		if name == train.SettingDevices { // it may have got another number
+		if name == train.SettingDevices { // the plan may have given it another number
 			value = float64(s.Attempt.DeviceCount())
 		}
 		env[train.ParameterVariable(name)] = strconv.FormatFloat(value, 'f', -1, 64)
@@ -165,11 +168,11 @@ func (s Setting) Scheduler(rank int) map[string]string {
 }
 
 func (s Setting) nodeList() string {
-	names := make([]string, len(s.Places))
+	joinNames := make([]string, len(s.Places))
 	for i, p := range s.Places {
-		names[i] = string(p.Node.ID)
+		joinNames[i] = string(p.Node.ID)
 	}
-	return strings.Join(names, ",")
+	return strings.Join(joinNames, ",")
 }
 
 func joinIDs(devices []train.Device) string {
@@ -180,7 +183,8 @@ func joinIDs(devices []train.Device) string {
 	return train.JoinDevices(ids)
 }
 
-// reservedMiB is the memory that the job may count on, per device: its part of a shared one, what it asked for, else all of the device.
+// reservedMiB returns the memory per device that the job may count on: its share of a shared device, else what it
+// asked for, else the whole device.
 func (s Setting) reservedMiB(p Place) int64 {
 	if p.Memory > 0 {
 		return int64(p.Memory / unit.MiB)
@@ -191,8 +195,9 @@ func (s Setting) reservedMiB(p Place) int64 {
 	return p.Devices[0].Memory.MiB()
 }
 
-// collectives is nccl as the library's guide promises, but where there is not a GPU for each it could not work.
-func (s Setting) collectives() string {
+// collectiveBackend returns nccl, as the guide of the Python library promises. NCCL cannot work unless every process
+// has a real GPU, so otherwise it returns gloo.
+func (s Setting) collectiveBackend() string {
 	without := func(d train.Device) bool { return d.Kind != train.KindGPU || d.Simulated }
 	if all := s.Devices(); len(all) == 0 || slices.ContainsFunc(all, without) {
 		return "gloo"

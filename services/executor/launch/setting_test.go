@@ -6,12 +6,13 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// TestAStepOnOtherDevices: a trial on other devices than it was submitted with makes the same steps, and is told how many it has, whatever was wanted.
+// TestAStepOnOtherDevices: a trial on other devices than it was submitted with makes the same steps, and its
+// environment has the number of devices it got, not the number that was wanted.
 func TestAStepOnOtherDevices(t *testing.T) {
 	spec := train.Spec{BatchSize: 32}
-	wish := train.Setting{Generation: 1, BatchDevices: 2, Values: map[string]float64{train.SettingDevices: 4}}
+	setting := train.Setting{Generation: 1, BatchDevices: 2, Values: map[string]float64{train.SettingDevices: 4}}
 	for devices, batch := range map[int]string{1: "64", 2: "32", 4: "16"} {
-		a := train.Attempt{Node: "n", Setting: wish}
+		a := train.Attempt{Node: "n", Setting: setting}
 		place := Place{Node: train.Node{ID: "n"}}
 		for i := range devices {
 			d := gpu(string(rune('0'+i)), 16, train.EnforcedByAdvice)

@@ -21,54 +21,55 @@ import (
 // cleanupTime bounds the commands that end containers.
 const cleanupTime = 20 * time.Second
 
-// startAll starts every process, all in one group. On an error those that run are left to the caller.
-func (s *shim) startAll() error {
-	var troubles []*os.File
+// startAll starts every process, all in one process group. On an error the caller has to end those that run.
+func (s *supervisor) startAll() error {
+	var failures []*os.File
 	for rank := range s.launch.Processes {
-		trouble, err := s.start(rank)
+		failure, err := s.start(rank)
 		if err != nil {
 			return fmt.Errorf("start process %d: %w", rank, err)
 		}
-		troubles = append(troubles, trouble)
+		failures = append(failures, failure)
 	}
 	var errs []error
-	for _, t := range troubles {
-		words, err := io.ReadAll(io.LimitReader(t, 4<<10))
+	for _, t := range failures {
+		message, err := io.ReadAll(io.LimitReader(t, 4<<10))
 		_ = t.Close()
 		if err == nil {
-			err = errorOf(words)
+			err = errorOf(message)
 		}
 		errs = append(errs, err)
 	}
 	for _, err := range errs {
 		if err != nil {
-			return err // the others say the same
+			return err // the others report the same
 		}
 	}
 	return nil
 }
 
-// start starts one process on its way to the job's program. What comes out of the file that is returned is why it could not get there.
-func (s *shim) start(rank int) (*os.File, error) {
-	trouble, troubleIn, err := os.Pipe()
+// start starts one process on its way to the job's program. The returned file yields the reason if the process cannot
+// get there.
+func (s *supervisor) start(rank int) (*os.File, error) {
+	failure, failureIn, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = troubleIn.Close() }()
+	defer func() { _ = failureIn.Close() }()
 	out, in, err := os.Pipe()
 	if err != nil {
-		_ = trouble.Close()
+		_ = failure.Close()
 		return nil, err
 	}
 	defer func() { _ = in.Close() }()
 	cmd := exec.Command("/proc/self/exe", rankArgument, s.dir, strconv.Itoa(rank))
-	// The marker is there from the first moment on, and nothing of the supervisor's own surroundings.
+	// The marker is set from the first moment on; the supervisor's own environment is not inherited.
 	cmd.Env = []string{s.launch.Marker}
-	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = in, in, []*os.File{troubleIn}
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = in, in, []*os.File{failureIn}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: s.group, Pdeathsig: syscall.SIGKILL}
 	s.launch.Sandbox.apply(cmd.SysProcAttr)
 	if err := cmd.Start(); err != nil {
-		_, _ = trouble.Close(), out.Close()
+		_, _ = failure.Close(), out.Close()
 		return nil, err
 	}
 	pid := cmd.Process.Pid
@@ -76,24 +77,24 @@ func (s *shim) start(rank int) (*os.File, error) {
 		s.group = pid
 	}
 	s.live[pid] = rank
-	// The supervisor collects all ends itself, those of orphans too.
+	// The supervisor reaps all its children itself, adopted orphans too.
 	_ = cmd.Process.Release()
 	prefix := ""
 	if len(s.launch.Processes) > 1 {
 		prefix = fmt.Sprintf("[%d] ", rank)
 	}
 	copied := joblog.NewLines(s.log, prefix)
-	s.outs = append(s.outs, out)
+	s.outputs = append(s.outputs, out)
 	var to io.Writer = copied
-	if rank == 0 && s.herald != nil {
-		to = io.MultiWriter(copied, joblog.NewLines(s.herald, ""))
+	if rank == 0 && s.reporter != nil {
+		to = io.MultiWriter(copied, joblog.NewLines(s.reporter, ""))
 	}
 	s.pipes.Go(func() {
 		defer func() { _ = out.Close() }()
 		_, _ = io.Copy(to, out)
 		copied.Flush()
 	})
-	return trouble, nil
+	return failure, nil
 }
 
 // ended is the end of a child.
@@ -102,7 +103,7 @@ type ended struct {
 	status unix.WaitStatus
 }
 
-// collect waits for children, the orphans that were adopted too, until there are none left.
+// collect waits for children, including adopted orphans, until there are none left.
 func collect(ends chan<- ended) {
 	defer close(ends)
 	for {
@@ -119,67 +120,57 @@ func collect(ends chan<- ended) {
 	}
 }
 
-// sweepAgain is the time between two looks for descendants that are to be killed.
-const sweepAgain = 20 * time.Millisecond
+// sweepInterval is the time between two searches for descendants that are to be killed.
+const sweepInterval = 20 * time.Millisecond
 
 // wait returns when no process of the attempt is left.
-func (s *shim) wait(signals <-chan os.Signal) {
+func (s *supervisor) wait(signals <-chan os.Signal) {
 	ends := make(chan ended)
 	var collector conc.WaitGroup
 	defer collector.Wait()
 	collector.Go(func() { collect(ends) })
-	patience := time.Duration(s.launch.KillAfterMillis) * time.Millisecond
-	var kill <-chan time.Time // set when the processes were asked to end
-	// Descendants are looked for only when they are to be killed: reading all processes is not for free.
+	// Descendants are searched only when they are to be killed, because reading all processes is expensive.
 	var sweep <-chan time.Time
-	again := time.NewTicker(writeAgain)
-	defer again.Stop()
-	if !s.untold {
-		again.Stop()
-	}
-	leave := func() {
-		if kill == nil {
-			s.signalGroup(unix.SIGTERM)
-			kill = time.After(patience)
-		}
-	}
 	killing := false
-	if s.blamed {
-		leave()
-	}
 	for {
+		if s.failed {
+			s.askToEnd()
+		}
 		select {
 		case e, open := <-ends:
 			if !open {
 				return
 			}
 			s.note(e)
-			if s.blamed {
-				leave()
-			}
 		case <-signals:
-			// An attempt that is over already ended by itself.
-			s.forced = s.forced || !s.blamed && len(s.live) > 0
-			leave()
-		case <-kill:
+			// An attempt that has failed already ended by itself.
+			s.forced = s.forced || !s.failed && len(s.live) > 0
+			s.askToEnd()
+		case <-s.kill:
 			killing = true
 			runCleanup(context.Background(), s.launch.Cleanup)
 		case <-sweep:
-		case <-again.C:
-			if s.tellStart(); !s.untold {
-				again.Stop()
-			}
+		case <-s.retrySave:
+			s.saveStart()
 		}
-		// A program that has ended has ended: nothing that it left behind is waited for.
+		// A program that has ended has ended: what it left behind is not waited for.
 		if killing || len(s.live) == 0 {
 			s.killAll()
-			sweep = time.After(sweepAgain)
+			sweep = time.After(sweepInterval)
 		}
 	}
 }
 
-// note takes down the end of a child.
-func (s *shim) note(e ended) {
+// askToEnd asks the processes to end, once; they are killed after a while.
+func (s *supervisor) askToEnd() {
+	if s.kill == nil {
+		s.signalGroup(unix.SIGTERM)
+		s.kill = time.After(time.Duration(s.launch.KillAfterMillis) * time.Millisecond)
+	}
+}
+
+// note records the end of a child.
+func (s *supervisor) note(e ended) {
 	if _, ours := s.live[e.pid]; !ours {
 		return
 	}
@@ -192,22 +183,23 @@ func (s *shim) note(e ended) {
 	}
 }
 
-// blame keeps the first trouble: what follows is its consequence.
-func (s *shim) blame(e train.Exit) {
-	if !s.blamed {
-		s.first, s.blamed = e, true
+// blame keeps the first failure, because what follows is its consequence.
+func (s *supervisor) blame(e train.Exit) {
+	if !s.failed {
+		s.first, s.failed = e, true
 	}
 }
 
-// signalGroup signals the job's processes. Once all of them have ended the number of their group may belong to somebody else.
-func (s *shim) signalGroup(sig unix.Signal) {
+// signalGroup signals the job's processes. Once all of them have ended, the number of their group may belong to
+// another group.
+func (s *supervisor) signalGroup(sig unix.Signal) {
 	if len(s.live) > 0 {
 		_ = unix.Kill(-s.group, sig)
 	}
 }
 
-// killAll kills the group and whatever else descends from this process, however it tried to get away.
-func (s *shim) killAll() {
+// killAll kills the group and all other descendants of this process, wherever they moved.
+func (s *supervisor) killAll() {
 	s.signalGroup(unix.SIGKILL)
 	pids, err := descendants(os.Getpid())
 	if err != nil {
@@ -218,7 +210,7 @@ func (s *shim) killAll() {
 	}
 }
 
-// runCleanup ends what runs elsewhere, i.e. containers. That it was gone already is no trouble.
+// runCleanup ends what runs elsewhere, that is, containers. A container that is already gone is no error.
 func runCleanup(ctx context.Context, commands [][]string) {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTime)
 	defer cancel()

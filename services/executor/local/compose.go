@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
@@ -15,9 +16,11 @@ type Bounds struct {
 	LogBytes        int64
 	KillAfterMillis int64
 	Sandbox         Sandbox
-	// Processors are those of the machine that jobs may use.
+	// Processors are the processors of the machine that jobs may use.
 	Processors []int
 }
+
+func (b Bounds) killAfter() time.Duration { return time.Duration(b.KillAfterMillis) * time.Millisecond }
 
 // Compose makes the launch of an attempt on the machine itself or in containers.
 func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
@@ -27,7 +30,7 @@ func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
 	}
 	if s.Spec.LogFormat != "" {
 		scheduler := s.Scheduler(0)
-		made.Told = &Told{Format: s.Spec.LogFormat, Epochs: fmt.Sprintf("%s/v1/jobs/%s/epochs", scheduler["SWITCHYARD_JOB_API"], scheduler["JOB_UUID"])}
+		made.Epochs = &EpochTarget{Format: s.Spec.LogFormat, Address: fmt.Sprintf("%s/v1/jobs/%s/epochs", scheduler["SWITCHYARD_JOB_API"], scheduler["JOB_UUID"])}
 	}
 	if s.Spec.Image != "" {
 		for rank := range s.Processes() {
@@ -59,14 +62,14 @@ func mounts(s launch.Setting) []Mount {
 	return list
 }
 
-// command is what a process runs. Where nothing is mounted, names below the mounted folders are those of the real ones.
+// command returns what a process runs. If nothing is mounted, paths below the mounted folders become the real ones.
 func command(s launch.Setting) []string {
 	args := s.Spec.Command
 	if s.Spec.ScriptPath != "" {
 		args = []string{"python", s.Spec.ScriptPath}
 	}
 	if len(args) == 0 {
-		return []string{""} // there is no such program: the attempt says so
+		return []string{""} // there is no such program, and the attempt reports that
 	}
 	found := make([]string, len(args))
 	for i, a := range args {
@@ -102,7 +105,7 @@ func workDir(s launch.Setting) string {
 	}
 }
 
-// containerName is the same for every executor that looks after the attempt. A data folder of its own has tokens of its own.
+// containerName is the same for every executor of this data folder; the tokens of another data folder differ.
 func containerName(s launch.Setting, rank int) string {
 	name := fmt.Sprintf("switchyard-%s-%d", s.Job, s.Attempt.Number)
 	if len(s.Processes()) > 1 {
@@ -111,8 +114,8 @@ func containerName(s launch.Setting, rank int) string {
 	return name
 }
 
-// container is the command that runs a rank in an image. Secrets are in the environment of the command, never in its arguments, which everybody on
-// the machine can read.
+// container returns the command that runs a rank in an image. Secrets are in the environment of the command and never
+// in its arguments, which every user of the machine can read.
 func container(s launch.Setting, rank int) Process {
 	args := []string{s.Home().ContainerRuntime, "run", "--rm", "--name", containerName(s, rank), "--network", "host", "--init"}
 	for _, m := range mounts(s) {
@@ -125,7 +128,7 @@ func container(s launch.Setting, rank int) Process {
 	maps.Copy(inside, s.Spec.Env)
 	maps.Copy(inside, s.Scheduler(rank))
 	inside["CUDA_VISIBLE_DEVICES"] = launch.Inside(s.Places[0].GPUs())
-	// The client needs a PATH, a HOME and the like of its own.
+	// The container client needs a PATH, a HOME and the like of its own.
 	client := map[string]string{}
 	for _, pair := range s.Base {
 		if name, value, found := strings.Cut(pair, "="); found && !strings.HasPrefix(name, "SWITCHYARD_") {
@@ -159,8 +162,8 @@ func container(s launch.Setting, rank int) Process {
 	return Process{Args: args, Env: pairs(client), Dir: s.Work}
 }
 
-// containerDevices gives a container the devices of its rank. With one process per device each still sees all GPUs of the job and picks its own by
-// LOCAL_RANK, as it does outside of containers.
+// containerDevices gives a container the devices of its rank. With one process per device, each container still sees
+// all GPUs of the job and picks its own by LOCAL_RANK, as it does outside of containers.
 func containerDevices(s launch.Setting, rank int) []string {
 	if !s.OnGPUs() {
 		var cores []string
@@ -171,10 +174,10 @@ func containerDevices(s launch.Setting, rank int) []string {
 	}
 	gpus := s.Places[0].GPUs()
 	if len(gpus) == 0 {
-		return nil // they exist on paper only
+		return nil // simulated GPUs have no device files
 	}
 	var args, indices []string
-	if s.Places[0].UsesMPS() { // its clients share memory with it
+	if s.Places[0].UsesMPS() { // MPS clients share memory with the daemon
 		args = append(args, "--ipc", "host", "--volume", s.Home().MPSDir+":"+s.Home().MPSDir)
 	}
 	for _, d := range gpus {

@@ -18,15 +18,15 @@ func (b *bench) must(err error) {
 	}
 }
 
-// noise is what the supervisor of an attempt has to say.
-func (b *bench) noise(job train.JobID) string {
+// stderr returns what the supervisor of an attempt printed.
+func (b *bench) stderr(job train.JobID) string {
 	b.t.Helper()
-	data, err := os.ReadFile(filepath.Join(b.Attempt(job, 1), noiseName))
+	data, err := os.ReadFile(filepath.Join(b.Attempt(job, 1), stderrName))
 	b.must(err)
 	return string(data)
 }
 
-// block makes a file of an attempt impossible to write, as a full disk does: a folder is in its place.
+// block makes a file of an attempt impossible to write, as a full disk does, by putting a folder in its place.
 func (b *bench) block(job train.JobID, name string) (unblock func()) {
 	b.t.Helper()
 	path := filepath.Join(b.Attempt(job, 1), name)
@@ -34,13 +34,13 @@ func (b *bench) block(job train.JobID, name string) (unblock func()) {
 	return func() { b.must(os.Remove(path)) }
 }
 
-// A job ends while its end cannot be written: it is not lost, and is recorded once it can be.
+// A job ends while its end cannot be written: it is not lost, and the end is recorded once it can be.
 func TestExitIsRecordedWhenThereIsRoomAgain(t *testing.T) {
 	b := newBench(t)
 	unblock := b.block("j", exitName)
 	b.start(b.launch("j", sh("echo $$ > pid")))
 	pid := b.pidIn("pid")
-	b.until("the failed write", func() bool { return strings.Contains(b.noise("j"), exitName) })
+	b.until("the failed write", func() bool { return strings.Contains(b.stderr("j"), exitName) })
 	if alive(pid) {
 		t.Error("the program is alive")
 	}
@@ -53,18 +53,18 @@ func TestExitIsRecordedWhenThereIsRoomAgain(t *testing.T) {
 	}
 }
 
-// Nothing is started before it is on disk who supervises, and the attempt can be started later.
+// Nothing is started before the supervisor's process number is on disk, and the attempt can be started later.
 func TestNothingStartsBeforeItIsDeclared(t *testing.T) {
 	b := newBench(t)
-	unblock := b.block("j", shimName)
+	unblock := b.block("j", supervisorName)
 	l := b.launch("j", sh("echo started >> starts"))
 	b.start(l)
-	b.until("the supervisor's end", func() bool { b.Collect(); return !b.Starting("j", 1) })
+	b.until("the supervisor's end", func() bool { return !b.starting("j") })
 	if exists(filepath.Join(b.DataDir, "starts")) {
 		t.Error("the program ran, and nobody could have ended it")
 	}
 	unblock()
-	if s, err := b.Look("j", 1); err != nil || s.Phase != launch.Absent {
+	if s, err := status(b.Attempt("j", 1)); err != nil || s.Phase != launch.Absent {
 		t.Fatalf("phase %d, error %v: want it absent", s.Phase, err)
 	}
 	b.start(l)
@@ -76,12 +76,12 @@ func TestNothingStartsBeforeItIsDeclared(t *testing.T) {
 	}
 }
 
-// That the programs ran is known from the exit alone.
+// Only the exit file shows that the programs ran.
 func TestExitTellsTheStart(t *testing.T) {
 	b := newBench(t)
 	b.start(b.launch("j", sh("true")))
 	b.phase("j", launch.Exited)
-	b.must(os.Remove(filepath.Join(b.Attempt("j", 1), shimName)))
+	b.must(os.Remove(filepath.Join(b.Attempt("j", 1), supervisorName)))
 	if s := b.phase("j", launch.Exited); s.StartedAt.IsZero() {
 		t.Error("the start is not known")
 	}
@@ -97,7 +97,7 @@ func TestOneSupervisorAtATime(t *testing.T) {
 	b.must(err)
 	for range 5 {
 		b.start(l)
-		b.Collect()
+		b.reap()
 	}
 	pids, err := descendants(os.Getpid())
 	b.must(err)
@@ -114,22 +114,22 @@ func TestOneSupervisorAtATime(t *testing.T) {
 	b.phase("j", launch.Running)
 }
 
-// While an attempt is forgotten its folder is never under its name without the claim.
+// While an attempt is forgotten, its folder never has its name without the claim.
 func TestForgottenAttemptLosesItsNameFirst(t *testing.T) {
 	b := newBench(t)
 	b.start(b.launch("j", sh("true")))
 	s := b.phase("j", launch.Exited)
-	b.until("the end of the supervisor", func() bool { b.Collect(); return !alive(s.PID) })
+	b.until("the end of the supervisor", func() bool { b.reap(); return !alive(s.PID) })
 	folder, err := os.Open(b.Attempt("j", 1))
 	b.must(err)
 	defer folder.Close()
-	b.must(b.Forget("j", 1))
+	b.must(b.Forget(t.Context(), train.Attempt{Job: "j", Number: 1}))
 	last, err := os.Readlink(filepath.Join("/proc/self/fd", strconv.Itoa(int(folder.Fd()))))
 	b.must(err)
 	if want := filepath.Join(filepath.Dir(b.Attempt("j", 1)), ".forgotten-1 (deleted)"); last != want {
 		t.Errorf("the folder ended as %s, want %s", last, want)
 	}
-	b.must(b.Forget("j", 1)) // once more does no harm
+	b.must(b.Forget(t.Context(), train.Attempt{Job: "j", Number: 1})) // a repetition does no harm
 }
 
 func TestTidyRemovesWhatAKilledExecutorLeft(t *testing.T) {
@@ -138,7 +138,7 @@ func TestTidyRemovesWhatAKilledExecutorLeft(t *testing.T) {
 	for _, dir := range []string{".probe-1/x", "j/attempts/.forgotten-1/x", "j/attempts/2", "j/snapshots", "probe-2/attempts/1"} {
 		b.must(os.MkdirAll(filepath.Join(jobs, dir), 0o700))
 	}
-	b.must(b.Tidy())
+	b.must(Tidy(b.DataDir))
 	for dir, want := range map[string]bool{
 		".probe-1": false, "j/attempts/.forgotten-1": false, "j/attempts/2": true, "j/snapshots": true, "probe-2/attempts/1": true,
 	} {
@@ -146,8 +146,8 @@ func TestTidyRemovesWhatAKilledExecutorLeft(t *testing.T) {
 			t.Errorf("%s is there: %t, want %t", dir, !want, want)
 		}
 	}
-	b.must(b.ForgetAll("j"))
-	b.must(b.ForgetAll("never-tried"))
+	b.must(b.ForgetAll(t.Context(), "j"))
+	b.must(b.ForgetAll(t.Context(), "never-tried"))
 	if exists(filepath.Join(jobs, "j/attempts")) || !exists(filepath.Join(jobs, "j/snapshots")) {
 		t.Error("want the attempts gone and the snapshots there")
 	}

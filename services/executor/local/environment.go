@@ -9,8 +9,9 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
-// cpus are the processors that a process may use: those of its slots. GPUs come with none of their own, so their processes may use all of the machine's; which
-// of them come first depends on the GPU, so that processes that are kept on a few do not meet.
+// cpus returns the processors that a process may use: those of its slots. GPUs come with no processors, so their
+// processes may use all of the machine's. The list starts at another processor for each GPU, so that processes
+// limited to a few do not share them.
 func cpus(s launch.Setting, rank int, processors []int) []int {
 	devices := s.Processes()[rank].Devices
 	if s.OnGPUs() {
@@ -27,7 +28,8 @@ func cpus(s launch.Setting, rank int, processors []int) []int {
 	return slices.Compact(cores)
 }
 
-// environment is the whole environment of a process on the machine itself: what is inherited, then the user's, then the scheduler's.
+// environment returns the whole environment of a process on the machine itself: the inherited one, then the user's,
+// then the scheduler's.
 func environment(s launch.Setting, rank int) []string {
 	env := map[string]string{"PYTHONUNBUFFERED": "1"}
 	for _, pair := range s.Base {

@@ -42,7 +42,8 @@ func gpus() launch.Setting {
 	return s
 }
 
-// The whole table of variables that a job finds, for one process on slots and for the second of two processes on GPUs.
+// The whole table of variables that a job finds, for one process on slots and for the second of two processes on
+// GPUs.
 func TestEnvironmentTable(t *testing.T) {
 	common := map[string]string{
 		"JOB_UUID": "capability", "EPOCHS_TO_BE_DONE": "12", "BATCH_SIZE": "32", "TRAINING_SET_SIZE": "6400", "HEARTBEAT_FREQ": "10",
@@ -104,7 +105,7 @@ func TestAJobSeesTheGPUThatItShares(t *testing.T) {
 	}
 }
 
-// Of several GPUs a job has the same part each, also where every process has one of them.
+// A job has the same share of each of several GPUs, also if every process has one of them.
 func TestAJobSeesTheGPUsThatItShares(t *testing.T) {
 	s := gpus()
 	s.Places[0].Memory, s.Spec.EstimatedMemoryMiB = 3*unit.GiB, 2100
@@ -168,7 +169,7 @@ func TestComposeProcesses(t *testing.T) {
 			}
 		})
 	}
-	// Jobs on GPUs may use all processors, each rank beginning where its GPU is among the machine's.
+	// Jobs on GPUs may use all processors. The list of each rank begins where its GPU is among the machine's.
 	g := gpus()
 	g.Places[0].Node.Devices = []train.Device{{ID: "gpu:0"}, {ID: "gpu:1"}, {ID: "gpu:2"}}
 	bounds.Processors = []int{0, 1, 2, 3, 4, 6}
@@ -205,13 +206,17 @@ func TestComposeContainers(t *testing.T) {
 	if diff := cmp.Diff([][]string{{"docker", "rm", "--force", "switchyard-job-a-3"}}, l.Cleanup); diff != "" {
 		t.Error(diff)
 	}
+}
+
+func TestComposeContainersOnGPUs(t *testing.T) {
+	layout := Layout{DataDir: "/var/lib/switchyard"}
 	g := gpus()
 	g.Spec.Image, g.Spec.ScriptPath, g.Spec.Command = "image", "/custom/x.py", nil
-	l = Compose(g, layout, Bounds{}, "")
+	l := Compose(g, layout, Bounds{}, "")
 	if len(l.Processes) != 2 || len(l.Cleanup) != 2 {
 		t.Fatalf("launch %+v", l)
 	}
-	got = strings.Join(l.Processes[1].Args, " ")
+	got := strings.Join(l.Processes[1].Args, " ")
 	for _, want := range []string{"--name switchyard-job-a-1-rank1", `--gpus "device=2,0"`, "image python /custom/x.py"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("command %q lacks %q", got, want)
@@ -233,7 +238,8 @@ func TestComposeContainers(t *testing.T) {
 	}
 }
 
-// fakeDocker runs the command of an image on the machine, with the variables that were handed in and no others, and keeps a list of what is running.
+// fakeDocker runs the command of an image on the machine, with only the variables that were handed in, and keeps a
+// list of what is running.
 const fakeDocker = `#!/bin/sh
 if [ "$1" = rm ]; then
 	echo "rm $3" >> "$STATE/calls"
@@ -271,7 +277,7 @@ func TestContainersByAFakeEngine(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(bin, "docker"), []byte(fakeDocker), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// The command that removes a container is the supervisor's own.
+	// The supervisor itself runs the command that removes a container.
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	t.Setenv("STATE", state)
 	compose := func(job train.JobID, command ...string) Launch {
@@ -285,11 +291,11 @@ func TestContainersByAFakeEngine(t *testing.T) {
 	if got := b.phase("ok", launch.Exited).Exit; got.Code != 3 || !strings.Contains(b.log("ok"), "uuid capability\n") {
 		t.Errorf("exit %+v, log %q", got, b.log("ok"))
 	}
-	// A container that does not want to go is removed by its name.
+	// A container that ignores SIGTERM is removed by its name.
 	b.start(compose("stubborn", "sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"))
 	b.phase("stubborn", launch.Running)
 	pid := b.pidIn("state/switchyard-stubborn-1")
-	if err := b.Stop("stubborn", 1, 200*time.Millisecond, time.Now()); err != nil {
+	if err := b.stop("stubborn", time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.phase("stubborn", launch.Exited).Exit; !got.Forced {
@@ -304,7 +310,7 @@ func TestContainersByAFakeEngine(t *testing.T) {
 	}
 }
 
-// Simulated GPUs are counted like real ones, but no program is told to use one.
+// Simulated GPUs are counted like real ones, but no program is given one.
 func TestSimulatedGPUs(t *testing.T) {
 	s := gpus()
 	for i := range s.Places[0].Devices {

@@ -23,7 +23,7 @@ func TestJobThatFloodsItsLog(t *testing.T) {
 	}
 }
 
-func TestRanksAreToldApart(t *testing.T) {
+func TestRanksAreDistinguished(t *testing.T) {
 	b := newBench(t)
 	b.start(b.launch("j", sh("echo zero; touch done"), sh("while ! [ -e done ]; do sleep 0.01; done; echo one; exit 2")))
 	if got := b.phase("j", launch.Exited).Exit; got.Code != 2 {

@@ -12,19 +12,20 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
-// folders finds the folders of a job and makes those that are the scheduler's to make.
-func (m *Machine) folders(s *launch.Setting) error {
-	s.Custom, s.Snapshots, s.Datasets, s.Work = s.Spec.CustomDir, s.Spec.SnapshotsDir, s.Spec.DatasetsDir, m.Work(s.Job)
+// resolveFolders resolves the folders of a job and makes those that the scheduler has to make.
+func (b *Backend) resolveFolders(s *launch.Setting) error {
+	s.Custom, s.Snapshots, s.Datasets, s.Work = s.Spec.CustomDir, s.Spec.SnapshotsDir, s.Spec.DatasetsDir, b.Work(s.Job)
 	if err := os.MkdirAll(s.Work, 0o700); err != nil {
 		return fmt.Errorf("make the working folder: %w", err)
 	}
 	if s.Snapshots == "" {
-		// Links on the way to the data folder are the operator's; the folder itself must be none, as with folders that users name.
-		own, err := filepath.EvalSymlinks(m.Job(s.Job))
+		// Symbolic links on the way to the data folder are the operator's choice. The folder itself must not be a
+		// link, as with folders that users name.
+		own, err := filepath.EvalSymlinks(b.Job(s.Job))
 		if err != nil {
 			return fmt.Errorf("make the snapshots folder: %w", err)
 		}
-		s.Snapshots = filepath.Join(own, filepath.Base(m.Layout.Snapshots(s.Job)))
+		s.Snapshots = filepath.Join(own, filepath.Base(b.Snapshots(s.Job)))
 		if err := os.MkdirAll(s.Snapshots, 0o700); err != nil {
 			return fmt.Errorf("make the snapshots folder: %w", err)
 		}
@@ -35,7 +36,7 @@ func (m *Machine) folders(s *launch.Setting) error {
 	for name, folder := range map[string]string{
 		"custom_dir": s.Custom, "snapshots_dir": s.Snapshots, "datasets_dir": s.Datasets, "work_dir": workDirHere(s.Spec),
 	} {
-		if err := settled(folder); folder != "" && err != nil {
+		if err := checkFolder(folder); folder != "" && err != nil {
 			return fmt.Errorf("%s %w", name, err)
 		}
 	}
@@ -46,7 +47,8 @@ func (m *Machine) folders(s *launch.Setting) error {
 	return nil
 }
 
-// workDirHere is the working folder that a job asks for, if it names a folder of this machine: not one in an image or in a folder that is mounted.
+// workDirHere returns the working folder that a job asks for if it is a folder of this machine, and not in an image
+// or in a mounted folder.
 func workDirHere(spec train.Spec) string {
 	if spec.Image != "" || !filepath.IsAbs(spec.WorkDir) {
 		return ""
@@ -61,9 +63,9 @@ func workDirHere(spec train.Spec) string {
 	return spec.WorkDir
 }
 
-// settled checks that a path is a folder and leads where it says. A job was admitted with its folders resolved: a link in one of them was put there since,
-// and may lead out of the folders that jobs may use.
-func settled(folder string) error {
+// checkFolder checks that a path is a folder and leads where it says. A job was admitted with its folders resolved: a
+// symbolic link in one of them was put there since, and may lead out of the folders that jobs may use.
+func checkFolder(folder string) error {
 	info, err := os.Stat(folder)
 	if err != nil || !info.IsDir() {
 		return fmt.Errorf("%s %w", folder, errNoFolder)
@@ -83,7 +85,7 @@ var (
 	errMoved    = errors.New("was replaced by a symbolic link after the job was admitted")
 )
 
-// userDatasets is the folder of datasets in a user's home, if there is one.
+// userDatasets returns the folder of datasets in a user's home, if there is one.
 func userDatasets(name string) string {
 	if name == "" {
 		return ""
@@ -92,7 +94,7 @@ func userDatasets(name string) string {
 	if u, err := user.Lookup(name); err == nil {
 		home = u.HomeDir
 	}
-	// A link here is resolved now: the folder is no choice of the job.
+	// A link here is resolved now, because the job does not choose this folder.
 	folder, err := filepath.EvalSymlinks(filepath.Join(home, "datasets"))
 	if err != nil {
 		return ""

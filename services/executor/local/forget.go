@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,13 +13,15 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
-// Forget removes the private files of an attempt that is over: its token is worth nothing any more. The log stays.
-func (b *Backend) Forget(job train.JobID, number int) error {
-	dir := b.Attempt(job, number)
+// Forget removes the private files of an attempt that is over, with its token. The log stays.
+func (b *Backend) Forget(_ context.Context, a train.Attempt) error {
+	dir := b.Attempt(a.Job, a.Number)
 	b.mu.Lock()
-	delete(b.asked, dir)
+	delete(b.stopAsked, dir)
+	delete(b.followed, dir)
 	b.mu.Unlock()
-	// It loses its name in one step: a supervisor that comes late must never find the launch without the claim.
+	// The folder loses its name in one step: a supervisor that comes late must never find the launch without the
+	// claim.
 	away := filepath.Join(filepath.Dir(dir), forgottenPrefix+filepath.Base(dir))
 	if err := os.RemoveAll(away); err != nil {
 		return fmt.Errorf("remove %s: %w", away, err)
@@ -32,11 +35,12 @@ func (b *Backend) Forget(job train.JobID, number int) error {
 	return nil
 }
 
-// forgottenPrefix begins the name of an attempt's folder that is being removed; Find does not see it.
+// forgottenPrefix begins the name of an attempt's folder while it is removed; Find ignores it.
 const forgottenPrefix = ".forgotten-"
 
-// ForgetAll removes the private files of every attempt of a job that has ended long ago. Its log, its work and its snapshots stay.
-func (b *Backend) ForgetAll(job train.JobID) error {
+// ForgetAll removes the private files of every attempt of a job that ended long ago. Its log, work and snapshots
+// stay.
+func (b *Backend) ForgetAll(ctx context.Context, job train.JobID) error {
 	dir := filepath.Join(b.Job(job), attemptsName)
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -45,17 +49,18 @@ func (b *Backend) ForgetAll(job train.JobID) error {
 	var errs []error
 	for _, e := range entries {
 		if number, err := strconv.Atoi(e.Name()); err == nil {
-			errs = append(errs, b.Forget(job, number))
+			errs = append(errs, b.Forget(ctx, train.Attempt{Job: job, Number: number}))
 		}
 	}
 	return errors.Join(append(errs, os.RemoveAll(dir))...)
 }
 
-// Tidy removes what an executor that was killed left half made or half removed. Only the one executor of the data folder calls it, before anything else.
-func (b *Backend) Tidy() error {
+// Tidy removes what a killed executor left half made or half removed. Only the executor that owns the data folder may
+// call it, before anything else.
+func Tidy(dataDir string) error {
 	var errs []error
 	for _, pattern := range []string{probePrefix + "*", filepath.Join("*", attemptsName, forgottenPrefix+"*")} {
-		left, err := filepath.Glob(filepath.Join(escaped(b.DataDir), "jobs", pattern))
+		left, err := filepath.Glob(filepath.Join(escaped(dataDir), "jobs", pattern))
 		errs = append(errs, err)
 		for _, dir := range left {
 			errs = append(errs, os.RemoveAll(dir))
@@ -64,13 +69,13 @@ func (b *Backend) Tidy() error {
 	return errors.Join(errs...)
 }
 
-// escaped makes a path mean itself in a pattern.
+// escaped makes a path literal in a glob pattern.
 func escaped(path string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }
 
 // Find lists the attempts that were started on this machine and not forgotten yet.
-func (b *Backend) Find() ([]launch.Found, error) {
+func (b *Backend) Find(context.Context) ([]launch.Found, error) {
 	jobs, err := os.ReadDir(filepath.Join(b.DataDir, "jobs"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("list attempts: %w", err)
@@ -80,14 +85,14 @@ func (b *Backend) Find() ([]launch.Found, error) {
 		id := train.JobID(job.Name())
 		numbers, err := os.ReadDir(filepath.Join(b.Job(id), attemptsName))
 		if err != nil {
-			continue // a job that was never started here
+			continue // the job was never started here
 		}
 		for _, n := range numbers {
 			number, err := strconv.Atoi(n.Name())
 			if err != nil {
 				continue
 			}
-			if s, err := b.Look(id, number); err == nil && s.Phase != launch.Absent {
+			if s, err := status(b.Attempt(id, number)); err == nil && s.Phase != launch.Absent {
 				found = append(found, launch.Found{Job: id, Number: number, Phase: s.Phase})
 			}
 		}

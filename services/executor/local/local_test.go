@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// bench is a back end over a fresh folder; whatever is still alive at the end of the test is killed.
+// bench is a back end over a fresh folder; it kills what is still alive at the end of the test.
 type bench struct {
 	*Backend
 	t *testing.T
@@ -37,14 +37,14 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{Backend: New(t.TempDir()), t: t}
+	b := &bench{Backend: New(t.TempDir(), Bounds{KillAfterMillis: 300}), t: t}
 	t.Cleanup(func() {
-		found, err := b.Find()
+		found, err := b.Find(context.Background())
 		if err != nil {
 			t.Error(err)
 		}
 		for _, f := range found {
-			if s, err := b.Look(f.Job, f.Number); err == nil && s.PID != 0 {
+			if s, err := status(b.Attempt(f.Job, f.Number)); err == nil && s.PID != 0 {
 				_ = unix.Kill(s.PID, unix.SIGKILL)
 			}
 		}
@@ -68,17 +68,17 @@ func (b *bench) until(what string, holds func() bool) {
 	}
 }
 
-func (b *bench) phase(job train.JobID, want launch.Phase) launch.Sight {
+func (b *bench) phase(job train.JobID, want launch.Phase) launch.Status {
 	b.t.Helper()
-	var s launch.Sight
+	var s launch.Status
 	b.until(fmt.Sprintf("phase %d of %s", want, job), func() bool {
 		var err error
-		if s, err = b.Look(job, 1); err != nil {
+		if s, err = status(b.Attempt(job, 1)); err != nil {
 			b.t.Fatal(err)
 		}
 		return s.Phase == want
 	})
-	b.Collect()
+	b.reap()
 	return s
 }
 
@@ -95,9 +95,18 @@ func (b *bench) launch(job train.JobID, commands ...[]string) Launch {
 
 func (b *bench) start(l Launch) {
 	b.t.Helper()
-	if err := b.Start(l); err != nil {
+	if err := b.Spawn(l); err != nil {
 		b.t.Fatal(err)
 	}
+}
+
+func (b *bench) stop(job train.JobID, now time.Time) error {
+	return b.Stop(b.t.Context(), train.Attempt{Job: job, Number: 1}, now)
+}
+
+func (b *bench) starting(job train.JobID) bool {
+	starting, _ := b.Starting(job, 1)
+	return starting
 }
 
 func (b *bench) log(job train.JobID) string {
@@ -165,7 +174,7 @@ func TestExitsAreRecorded(t *testing.T) {
 			if s.StartedAt.IsZero() == (test.want.Message == "") {
 				t.Errorf("started at %v although the exit is %+v", s.StartedAt, got)
 			}
-			b.until("the end of the supervisor", func() bool { b.Collect(); return !alive(s.PID) })
+			b.until("the end of the supervisor", func() bool { b.reap(); return !alive(s.PID) })
 		})
 	}
 	if got, want := b.log("success"), "[header]\nout\nerr\n"; got != want {
@@ -175,7 +184,8 @@ func TestExitsAreRecorded(t *testing.T) {
 
 func TestNothingSurvivesTheProgram(t *testing.T) {
 	b := newBench(t)
-	// A daemon in a session of its own, with an environment of its own and its parent gone, and an ordinary background process.
+	// A daemon in its own session with an empty environment and without its parent, and an ordinary background
+	// process.
 	b.start(b.launch("j", sh(`(setsid env -i sh -c 'echo $$ > daemon.tmp; mv daemon.tmp daemon; exec sleep 1000' &) ; sleep 1000 & echo $! > child; while ! [ -e daemon ]; do sleep 0.01; done`)))
 	s := b.phase("j", launch.Exited)
 	if s.Exit != (train.Exit{}) {
@@ -197,7 +207,7 @@ func TestStopAsksThenKills(t *testing.T) {
 	for _, job := range []train.JobID{"polite", "stubborn"} {
 		b.phase(job, launch.Running)
 		for range 2 {
-			if err := b.Stop(job, 1, 300*time.Millisecond, time.Now()); err != nil {
+			if err := b.stop(job, time.Now()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -218,7 +228,7 @@ func TestStopAsksThenKills(t *testing.T) {
 
 func TestStopBeforeTheStartPreventsIt(t *testing.T) {
 	b := newBench(t)
-	if err := b.Stop("j", 1, time.Second, time.Now()); err != nil {
+	if err := b.stop("j", time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	b.start(b.launch("j", sh("touch ran")))
@@ -230,7 +240,7 @@ func TestStopBeforeTheStartPreventsIt(t *testing.T) {
 	}
 }
 
-// A supervisor that is stopped by a signal does nothing that it is asked; it is killed itself in the end.
+// A supervisor that is stopped by a signal does not react; it is killed itself in the end.
 func TestSupervisorThatHangsIsKilled(t *testing.T) {
 	b := newBench(t)
 	b.start(b.launch("j", sh("echo $$ > pid; exec sleep 1000")))
@@ -241,7 +251,7 @@ func TestSupervisorThatHangsIsKilled(t *testing.T) {
 	}
 	now := time.Now()
 	for _, at := range []time.Time{now, now.Add(time.Second), now.Add(time.Minute)} {
-		if err := b.Stop("j", 1, time.Second, at); err != nil {
+		if err := b.stop("j", at); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -259,16 +269,16 @@ func TestManySupervisorsOneStart(t *testing.T) {
 	if err := writeJSON(filepath.Join(dir, launchName), l); err != nil {
 		t.Fatal(err)
 	}
-	var shims []*exec.Cmd
+	var supervisors []*exec.Cmd
 	for range 8 {
-		cmd := exec.Command("/proc/self/exe", shimArgument, dir)
+		cmd := exec.Command("/proc/self/exe", supervisorArgument, dir)
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		shims = append(shims, cmd)
+		supervisors = append(supervisors, cmd)
 	}
-	for _, cmd := range shims {
+	for _, cmd := range supervisors {
 		if err := cmd.Wait(); err != nil {
 			t.Error(err)
 		}
@@ -309,7 +319,7 @@ func TestKilledSupervisorIsALoss(t *testing.T) {
 			t.Errorf("%s %d is alive", name, pid)
 		}
 	}
-	// Whoever comes late starts nothing.
+	// A late supervisor starts nothing.
 	b.start(l)
 	b.phase("j", launch.Lost)
 }
@@ -344,11 +354,11 @@ func TestWaitExit(t *testing.T) {
 
 func TestSecretsStay(t *testing.T) {
 	b := newBench(t)
-	capability, token, err := b.Secrets("j", 1)
+	capability, token, err := b.MakeSecrets(t.Context(), "j", 1)
 	if err != nil || len(capability) != 64 || len(token) != 64 || capability == token {
 		t.Fatalf("%q, %q, %v", capability, token, err)
 	}
-	again, second, err := b.Secrets("j", 2)
+	again, second, err := b.MakeSecrets(t.Context(), "j", 2)
 	if err != nil || again != capability || second == token {
 		t.Errorf("attempt 2 got %q and %q, %v", again, second, err)
 	}

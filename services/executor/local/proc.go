@@ -12,17 +12,17 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/proc"
 )
 
-// kernel tells of the processes of this machine.
+// kernel reads the processes of this machine.
 const kernel = proc.Root("/proc")
 
-// living are all processes but zombies.
+// living returns all processes but zombies.
 func living() (map[int]proc.Stat, error) {
 	all, err := kernel.Processes()
 	maps.DeleteFunc(all, func(_ int, s proc.Stat) bool { return s.Over() })
 	return all, err
 }
 
-// descendants of a process, not itself.
+// descendants returns the descendants of a process, without the process itself.
 func descendants(of int) ([]int, error) {
 	all, err := living()
 	if err != nil {
@@ -33,15 +33,16 @@ func descendants(of int) ([]int, error) {
 	return slices.Collect(maps.Keys(tree)), nil
 }
 
-// leftovers finds what is left of an attempt whose supervisor is gone: processes of its session, which begins with the supervisor, processes that carry
-// its marker, and the descendants of both. A session number that was given out anew belongs to a process that is alive under it.
-func leftovers(supervisor shimFile, marker string) ([]int, error) {
+// leftovers finds what is left of an attempt whose supervisor is gone: processes of its session, which the supervisor
+// leads, processes that carry its marker, and the descendants of both. If the session number was given out again, the
+// process of that number is alive with another start time.
+func leftovers(sup supervisorFile, marker string) ([]int, error) {
 	all, err := living()
 	if err != nil {
 		return nil, err
 	}
-	session := supervisor.PID
-	if s, alive := all[session]; alive && s.Start != supervisor.PIDStart {
+	session := sup.PID
+	if s, alive := all[session]; alive && s.Start != sup.PIDStart {
 		session = 0
 	}
 	name, value, marked := strings.Cut(marker, "=")
@@ -57,7 +58,8 @@ func leftovers(supervisor shimFile, marker string) ([]int, error) {
 	return slices.Collect(maps.Keys(found)), nil
 }
 
-// bootID names the run of the kernel, process numbers mean nothing beyond it; empty where it is not told.
+// bootID identifies the run of the kernel; process numbers mean nothing beyond it. It is empty if the kernel does not
+// report it.
 func bootID() string {
 	id, _ := kernel.BootID()
 	return id

@@ -17,34 +17,37 @@ import (
 
 // The hidden first arguments with which the program starts itself.
 const (
-	shimArgument = "__shim"
-	rankArgument = "__rank"
+	supervisorArgument = "__shim"
+	rankArgument       = "__rank"
 )
 
-// troubleFD is where a process that is about to become the job's program says why it cannot. It closes by itself when the program takes over.
-const troubleFD = 3
+// failureFD is where a process that is about to become the job's program reports why it cannot. It closes by itself
+// when the program takes over.
+const failureFD = 3
 
-// RunIfAsked takes over a process that was started as a supervisor or as one of its processes, and then does not return. Main functions call it first.
+// RunIfAsked takes over a process that was started as a supervisor or as one of its processes, and then does not
+// return. Main functions call it first.
 func RunIfAsked(args []string) {
 	if len(args) < 2 {
 		return
 	}
 	switch args[1] {
-	case shimArgument:
-		os.Exit(runShim(args[2:])) //nolint:forbidigo // the process is the supervisor from here on: there is no main to go back to
+	case supervisorArgument:
+		os.Exit(runSupervisor(args[2:])) //nolint:forbidigo // the process is the supervisor from here on: there is no main to go back to
 	case rankArgument:
 		os.Exit(runRank(args[2:])) //nolint:forbidigo // likewise
 	}
 }
 
-// runRank prepares a process and becomes the job's program: processors, file system, folder, environment. It returns only when it cannot.
+// runRank prepares a process (processors, file system, folder, environment) and becomes the job's program. It returns
+// only on failure.
 func runRank(args []string) int {
 	// What is set below belongs to the thread, and the thread that executes the program passes it on.
 	runtime.LockOSThread()
-	trouble := os.NewFile(troubleFD, "trouble")
-	unix.CloseOnExec(troubleFD)
+	failure := os.NewFile(failureFD, "trouble")
+	unix.CloseOnExec(failureFD)
 	err := becomeRank(args)
-	_, _ = io.WriteString(trouble, err.Error())
+	_, _ = io.WriteString(failure, err.Error())
 	const cannotExecute = 127
 	return cannotExecute
 }
@@ -77,18 +80,19 @@ func becomeRank(args []string) error {
 	if err != nil {
 		return err
 	}
-	// The executed program must not outlive its supervisor. The kernel forgets this where privileges were dropped on the way, hence here again.
+	// The program must not outlive its supervisor. The kernel resets this when privileges are dropped on the way, so
+	// it is set again.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return fmt.Errorf("tie the program to its supervisor: %w", err)
 	}
-	// The name is passed on as it was given: interpreters find their libraries by it.
+	// The name is passed on as given, because interpreters find their libraries by it.
 	if err := syscall.Exec(program, append([]string{name}, p.Args[1:]...), p.Env); err != nil {
 		return cannotExecute(program, err)
 	}
 	return nil
 }
 
-// cannotExecute says in words what the kernel says in codes.
+// cannotExecute explains the kernel's error codes.
 func cannotExecute(program string, err error) error {
 	switch {
 	case errors.Is(err, unix.ENOEXEC):
@@ -100,7 +104,7 @@ func cannotExecute(program string, err error) error {
 	}
 }
 
-// plain strips the operation from an error about a path: the message is for the job's owner.
+// plain strips the operation from an error about a path, because the message is for the job's owner.
 func plain(err error) error {
 	if path, ok := errors.AsType[*os.PathError](err); ok {
 		return fmt.Errorf("%s: %w", path.Path, path.Err)
@@ -108,7 +112,7 @@ func plain(err error) error {
 	return err
 }
 
-// find looks the program up as a shell would, in the PATH of the job; it also gives the name by which it was found.
+// find looks the program up in the PATH of the job as a shell would. It also returns the name by which it was found.
 func find(p Process) (program, name string, err error) {
 	if len(p.Args) == 0 || p.Args[0] == "" {
 		return "", "", errors.New("no command")
@@ -156,7 +160,7 @@ func executable(path string) error {
 	return nil
 }
 
-// variable gives the last value of a name, which is the one that counts.
+// variable returns the last value of a name, which is the one that counts.
 func variable(env []string, name string) string {
 	value := ""
 	for _, pair := range env {

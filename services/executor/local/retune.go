@@ -15,7 +15,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
-// narrowed are as many of the processors as may be used; none asks for all.
+// narrowed returns the first cores processors; cores 0 means all.
 func narrowed(cpus []int, cores int) []int {
 	if cores <= 0 || cores >= len(cpus) {
 		return cpus
@@ -23,12 +23,13 @@ func narrowed(cpus []int, cores int) []int {
 	return cpus[:cores]
 }
 
-// Retune sets the system parameters of a running attempt: its processes and all their threads are kept on so many of their processors. Who is refused more than
-// there are has all of them, as if it had been launched so. Those of a container are set when it is started, and so is what a process is told of its memory,
-// which nothing here bounds.
-func (m *Machine) Retune(_ context.Context, a train.Attempt, s launch.Sight, wanted train.Setting) (train.Applied, error) {
+// Retune sets the system parameters of a running attempt: it keeps the processes and all their threads on the given
+// number of their processors. If more are wanted than there are, it refuses and gives them all, as a new start would.
+// The parameters of a container, and the memory limit that a process can read, are set at the start; nothing here
+// enforces that limit.
+func (b *Backend) Retune(_ context.Context, a train.Attempt, s launch.Status, wanted train.Setting) (train.Applied, error) {
 	var applied train.Applied
-	l, found, err := readJSON[Launch](filepath.Join(m.Attempt(a.Job, a.Number), launchName))
+	l, found, err := readJSON[Launch](filepath.Join(b.Attempt(a.Job, a.Number), launchName))
 	if err != nil || !found {
 		return applied, fmt.Errorf("retune %s: read its launch: %w", a.Job, errors.Join(err, os.ErrNotExist))
 	}
@@ -49,7 +50,7 @@ func (m *Machine) Retune(_ context.Context, a train.Attempt, s launch.Sight, wan
 	return applied, nil
 }
 
-// lacks says why processes cannot be kept on so many processors; empty where they can.
+// lacks explains why processes cannot have that many processors; it is empty if they can.
 func (l Launch) lacks(cores int) string {
 	for _, p := range l.Processes {
 		if cores > len(p.CPUs) {
@@ -59,9 +60,10 @@ func (l Launch) lacks(cores int) string {
 	return ""
 }
 
-// keepOn keeps the processes of an attempt on so many of the processors that each was started on.
-func keepOn(l Launch, s launch.Sight, cores int) error {
-	// A thread that is born meanwhile has the processors of the one that made it: in the second round nothing is new.
+// keepOn keeps the processes of an attempt on the first cores processors that each was started on.
+func keepOn(l Launch, s launch.Status, cores int) error {
+	// A thread that is created meanwhile inherits the processors of its creator, so the second round finds nothing
+	// new.
 	const rounds = 2
 	for range rounds {
 		pids, err := descendants(s.PID)
@@ -77,14 +79,14 @@ func keepOn(l Launch, s launch.Sight, cores int) error {
 	return nil
 }
 
-// processOf is the process to whose rank a running one belongs.
+// processOf returns the process to whose rank a running one belongs.
 func (l Launch) processOf(pid int) Process {
 	rank := kernel.Variable(pid, launch.Rank)
 	i := slices.IndexFunc(l.Processes, func(p Process) bool { return variable(p.Env, launch.Rank) == rank })
 	return l.Processes[max(i, 0)]
 }
 
-// keepThreads binds the threads of a process; what ends meanwhile needs nothing.
+// keepThreads binds the threads of a process; a thread that ends meanwhile is no error.
 func keepThreads(pid int, p Process, cores int) error {
 	folder := filepath.Join(string(kernel), strconv.Itoa(pid), "task")
 	threads, err := os.ReadDir(folder)
@@ -106,7 +108,8 @@ func keepThreads(pid int, p Process, cores int) error {
 	return nil
 }
 
-// keepThread binds a thread to the first of its process's processors. One that has left them has its own choice.
+// keepThread binds a thread to the first of its process's processors. A thread that was bound to others made its own
+// choice and keeps it.
 func keepThread(tid int, cpus []int, cores int) error {
 	var now, set unix.CPUSet
 	if err := unix.SchedGetaffinity(tid, &now); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
-// allowed are the processors that this process may use.
+// allowed returns the processors that this process may use.
 func allowed(t *testing.T) []int {
 	t.Helper()
 	cpus, err := proc.Processors()
@@ -22,14 +22,13 @@ func allowed(t *testing.T) []int {
 	return cpus
 }
 
-// Processes of an attempt, and those that these have started, are given fewer of their processors, and all of them back.
+// The processes of an attempt and their children are given fewer of their processors, and then all of them again.
 func TestRunningProcessesAreKeptOnCores(t *testing.T) {
 	cpus := allowed(t)
 	if len(cpus) < 2 {
 		t.Skip("one processor")
 	}
 	b := newBench(t)
-	m := NewMachine(b.Backend, Bounds{})
 	l := b.launch("j", sh("sleep 1000 & echo $$ > pid; wait"))
 	l.Processes[0].CPUs, l.Processes[0].Cores = cpus[:2], 1
 	b.start(l)
@@ -55,28 +54,27 @@ func TestRunningProcessesAreKeptOnCores(t *testing.T) {
 	have(1)
 	for _, cores := range []float64{2, 1} {
 		a := train.Attempt{Job: "j", Number: 1, Setting: train.Setting{Values: map[string]float64{"memory_mib": 256}}}
-		applied, err := m.Retune(t.Context(), a, s, train.Setting{Values: map[string]float64{"cores": cores, "memory_mib": 512}})
+		applied, err := b.Retune(t.Context(), a, s, train.Setting{Values: map[string]float64{"cores": cores, "memory_mib": 512}})
 		if err != nil || applied.Values["cores"] != cores || !slices.Equal(applied.Restarts, []string{"memory_mib"}) || len(applied.Values) != 1 || len(applied.Refused) != 0 {
 			t.Fatalf("applied %+v, error %v", applied, err)
 		}
 		have(int(cores))
 	}
-	applied, err := m.Retune(t.Context(), train.Attempt{Job: "j", Number: 1}, s, train.Setting{Values: map[string]float64{"cores": 3}})
+	applied, err := b.Retune(t.Context(), train.Attempt{Job: "j", Number: 1}, s, train.Setting{Values: map[string]float64{"cores": 3}})
 	if err != nil || applied.Refused["cores"] == "" {
 		t.Errorf("applied %+v, error %v: it has two", applied, err)
 	}
-	// All that it was started on are the nearest that it can have.
+	// It gets all it was started on, the nearest possible number.
 	have(2)
 }
 
-// Of a job with a process for each device, each keeps to processors of its own.
+// In a job with a process for each device, each process keeps to its own processors.
 func TestEachRankIsKeptOnItsProcessors(t *testing.T) {
 	cpus := allowed(t)
 	if len(cpus) < 2 {
 		t.Skip("one processor")
 	}
 	b := newBench(t)
-	m := NewMachine(b.Backend, Bounds{})
 	l := b.launch("j", sh("echo $$ > pid$RANK; sleep 1000"), sh("echo $$ > pid$RANK; sleep 1000"))
 	for i := range l.Processes {
 		l.Processes[i].Env = append(l.Processes[i].Env, fmt.Sprintf("%s=%d", launch.Rank, i))
@@ -85,7 +83,7 @@ func TestEachRankIsKeptOnItsProcessors(t *testing.T) {
 	b.start(l)
 	s := b.phase("j", launch.Running)
 	pids := []int{b.pidIn("pid0"), b.pidIn("pid1")}
-	if _, err := m.Retune(t.Context(), train.Attempt{Job: "j", Number: 1}, s, train.Setting{Values: map[string]float64{"cores": 1}}); err != nil {
+	if _, err := b.Retune(t.Context(), train.Attempt{Job: "j", Number: 1}, s, train.Setting{Values: map[string]float64{"cores": 1}}); err != nil {
 		t.Fatal(err)
 	}
 	for i, pid := range pids {

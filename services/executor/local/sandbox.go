@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sandbox says how a job gets a file system of its own.
+// Sandbox says how a job gets its own file system.
 type Sandbox string
 
-// The ways: none; a mount namespace; a mount namespace within a user namespace, for executors that are not root.
+// The kinds: none; a mount namespace; a mount namespace within a user namespace, for executors that are not root.
 const (
 	SandboxNone Sandbox = ""
 	SandboxRoot Sandbox = "mounts"
@@ -35,15 +35,27 @@ func (s Sandbox) apply(a *syscall.SysProcAttr) {
 		a.Cloneflags |= syscall.CLONE_NEWNS | syscall.CLONE_NEWUSER
 		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
 		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
-		// The user stays who they are; the right to mount within the namespace survives one exec and is dropped before the job's program.
+		// The user stays the same. The right to mount within the namespace survives one exec and is dropped before
+		// the job's program.
 		a.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN}
 	}
 }
 
-// probePrefix begins the name of a probe's folder; no job's name begins so.
+// probePrefix begins the name of a probe's folder; no job's name begins with it.
 const probePrefix = ".probe-"
 
-// Probe finds out which sandbox this machine allows, by running `true` in it with folders mounted. The error says why there is none.
+// ProbeSandbox finds out which sandbox this machine allows to jobs of a data folder; reason says why there is none.
+func ProbeSandbox(ctx context.Context, dataDir string) (s Sandbox, reason, err error) {
+	scratch := filepath.Join(dataDir, "jobs")
+	if err := makeFolder(scratch); err != nil {
+		return SandboxNone, nil, err
+	}
+	s, reason = Probe(ctx, scratch)
+	return s, reason, nil
+}
+
+// Probe finds out which sandbox this machine allows, by running `test` in it with folders mounted. The error says why
+// there is none.
 func Probe(ctx context.Context, scratch string) (Sandbox, error) {
 	kind := SandboxUser
 	if os.Geteuid() == 0 {
@@ -71,33 +83,34 @@ func Probe(ctx context.Context, scratch string) (Sandbox, error) {
 		return SandboxNone, fmt.Errorf("probe mounts: %w", err)
 	}
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", rankArgument, dir, "0")
-	trouble, in, err := os.Pipe()
+	failure, in, err := os.Pipe()
 	if err != nil {
 		return SandboxNone, fmt.Errorf("probe mounts: %w", err)
 	}
-	defer func() { _ = trouble.Close() }()
+	defer func() { _ = failure.Close() }()
 	cmd.ExtraFiles = []*os.File{in}
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	kind.apply(cmd.SysProcAttr)
 	err = cmd.Run()
 	_ = in.Close()
 	if err != nil {
-		words := make([]byte, 1024)
-		n, _ := trouble.Read(words)
-		return SandboxNone, errors.Join(fmt.Errorf("probe mounts: %w", err), errorOf(words[:n]))
+		message := make([]byte, 1024)
+		n, _ := failure.Read(message)
+		return SandboxNone, errors.Join(fmt.Errorf("probe mounts: %w", err), errorOf(message[:n]))
 	}
 	return kind, nil
 }
 
-func errorOf(words []byte) error {
-	if len(words) == 0 {
+func errorOf(message []byte) error {
+	if len(message) == 0 {
 		return nil
 	}
-	return errors.New(string(words))
+	return errors.New(string(message))
 }
 
-// enter gives the calling process a file system of its own: everything that is at the root of the machine, and the mounts beside it, under a root that
-// cannot be written to. The process is alone in its mount namespace, so nothing changes for anybody else. base is any folder; it is hidden for a moment.
+// enter gives the calling process its own file system: everything at the root of the machine, with the mounts beside
+// it, under a root that cannot be written to. The process is alone in its mount namespace, so no other process is
+// affected. base is any folder; it is hidden for a moment.
 func enter(base string, mounts []Mount) error {
 	// What is mounted from here on stays in here; what the machine mounts later is still seen.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
@@ -116,12 +129,12 @@ func enter(base string, mounts []Mount) error {
 	if err := build(mounts); err != nil {
 		return err
 	}
-	return settle()
+	return leaveOldRoot()
 }
 
-// pin holds on to a folder and gives a name for it that leads there whatever is put in its place. The path must be free of symbolic links: it was resolved
-// when the launch was written, and a link in it was put there since, perhaps to lead out of the folders that jobs may use. The descriptor is closed when the
-// job's program takes over.
+// pin opens a folder and returns a path that leads there whatever is put in its place. The path must be free of
+// symbolic links: it was resolved when the launch was written, so a link in it was put there since, perhaps to lead
+// out of the folders that jobs may use. The descriptor is closed when the job's program takes over.
 func pin(path string) (string, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -134,13 +147,14 @@ func pin(path string) (string, error) {
 	return pinned, nil
 }
 
-// The places of the old and the new root while the new one is built.
+// Where the old and the new root are mounted while the new one is built.
 const (
 	oldRoot = "/old"
 	newRoot = "/new"
 )
 
-// stepAside makes an empty file system the root and puts the machine's below it, so that the new root can be built without being part of what it shows.
+// stepAside makes an empty file system the root and moves the machine's root below it, so that the new root can be
+// built without being part of what it shows.
 func stepAside(base string) error {
 	if err := unix.Mount("switchyard", base, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=4m"); err != nil {
 		return fmt.Errorf("make a root: %w", err)
@@ -161,7 +175,8 @@ func stepAside(base string) error {
 	return nil
 }
 
-// build fills the new root. An entry of the machine's root that cannot be shown (no permission) is left out; a mount of the job must succeed.
+// build fills the new root. An entry of the machine's root that cannot be shown (no permission) is left out; a mount
+// of the job must succeed.
 func build(mounts []Mount) error {
 	taken := map[string]bool{}
 	for _, m := range mounts {
@@ -190,7 +205,7 @@ func build(mounts []Mount) error {
 	return nil
 }
 
-// bindTo shows a folder or file at another place, with everything that is mounted below it.
+// bindTo shows a folder or file at another path, with everything that is mounted below it.
 func bindTo(from, to string) error {
 	info, err := os.Stat(from)
 	if err != nil {
@@ -207,15 +222,15 @@ func bindTo(from, to string) error {
 	return unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, "")
 }
 
-// settle moves into the new root and gives up the old one.
-func settle() error {
+// leaveOldRoot moves into the new root and gives up the old one.
+func leaveOldRoot() error {
 	if err := unix.Mount("", newRoot, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
 		return fmt.Errorf("protect the root: %w", err)
 	}
 	if err := os.Chdir(newRoot); err != nil {
 		return fmt.Errorf("enter the root: %w", err)
 	}
-	// The old root comes to lie on top of the new one, and is taken off.
+	// The old root ends up on top of the new one and is unmounted.
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("change the root: %w", err)
 	}
@@ -225,7 +240,7 @@ func settle() error {
 	if err := os.Chdir("/"); err != nil {
 		return fmt.Errorf("enter the root: %w", err)
 	}
-	// The right to mount ends here; for root it stays, as for any process of root.
+	// The right to mount ends here; root keeps it, like any process of root.
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return fmt.Errorf("drop the right to mount: %w", err)
 	}

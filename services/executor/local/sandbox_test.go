@@ -17,10 +17,10 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
-// probeArgument has the test program probe the sandbox as somebody else.
+// probeArgument makes the test program probe the sandbox as another user.
 const probeArgument = "__probe"
 
-// sandboxed gives the sandbox of this machine, or skips.
+// sandboxed returns the sandbox of this machine, or skips.
 func sandboxed(t *testing.T, b *bench) Sandbox {
 	t.Helper()
 	kind, err := Probe(b.t.Context(), b.DataDir)
@@ -124,7 +124,8 @@ func TestSandboxSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-// An executor of an ordinary user makes a user namespace for the mounts; the program in it has no rights that the user does not have.
+// An executor of an ordinary user makes a user namespace for the mounts; the program in it has no rights that the
+// user does not have.
 func TestSandboxOfAnOrdinaryUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can become somebody else; for an ordinary user the other tests use the user namespace")
@@ -152,7 +153,7 @@ func TestSandboxOfAnOrdinaryUser(t *testing.T) {
 		t.Skipf("this machine allows no user namespaces: %s", out)
 	}
 	if got := string(out); got != "user_mounts <nil>\n" {
-		t.Errorf("probe says %q", got)
+		t.Errorf("probe reports %q", got)
 	}
 }
 

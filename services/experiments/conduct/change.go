@@ -4,11 +4,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// changes are what it costs to change those parameters that take another start of a trial, in the unit of its epochs. Until one was started again it is taken
-// to last as long as it lasted from the start of a trial's processes to that of its first epoch.
+// changes returns the costs of changing those parameters that need a restart of a trial, in the unit of its epochs.
+// Before the first restart a change is assumed to last as long as the time from the start of a trial's processes to the
+// start of its first epoch.
 func (r *Record) changes() map[string]float64 {
 	names := map[string]float64{}
 	var restarts, starts []float64
@@ -19,9 +21,9 @@ func (r *Record) changes() map[string]float64 {
 				names[name] = 0
 			}
 		}
-		restarts = append(restarts, t.restarts()...)
+		restarts = append(restarts, restartSeconds(t)...)
 		if len(t.Done) > 0 && !t.RunAt.IsZero() {
-			starts = append(starts, max(t.Done[0].begun().Sub(t.RunAt).Seconds(), 0))
+			starts = append(starts, max(begunAt(t.Done[0]).Sub(t.RunAt).Seconds(), 0))
 		}
 	}
 	if len(restarts) == 0 {
@@ -34,7 +36,7 @@ func (r *Record) changes() map[string]float64 {
 	return names
 }
 
-// price is what some seconds are taken to cost, in the unit of epochs: joules as trials use on average.
+// price returns the assumed cost of some seconds, in the unit of epochs: joules at the trials' mean power.
 func (r *Record) price(seconds float64) float64 {
 	if r.unit() == InSeconds {
 		return seconds
@@ -48,40 +50,42 @@ func (r *Record) price(seconds float64) float64 {
 	return seconds * median(watts)
 }
 
-// restarts are for how many seconds the trial did not train each time that it was started again with other parameters. One that paused as well waited for more
-// than that.
-func (t *Trial) restarts() []float64 {
+// restartSeconds returns the seconds without training of each restart with other parameters. A restart during a pause
+// does not count: it waited for more.
+func restartSeconds(t *contract.Trial) []float64 {
 	var all []float64
 	for i := 1; i < len(t.Done); i++ {
 		before, e := t.Done[i-1], t.Done[i]
-		if before.Attempt != e.Attempt && !before.Paused && t.left(before.Attempt) {
-			all = append(all, max(e.begun().Sub(before.At).Seconds(), 0))
+		if before.Attempt != e.Attempt && !before.Paused && leftFor(t, before.Attempt) {
+			all = append(all, max(begunAt(e).Sub(before.At).Seconds(), 0))
 		}
 	}
 	return all
 }
 
-// left says whether an attempt was asked to leave for parameters that take another start, at last.
-func (t *Trial) left(attempt int) bool {
+// leftFor reports whether the last request to an attempt was to stop for parameters that need a restart.
+func leftFor(t *contract.Trial, attempt int) bool {
 	left := false
 	for _, a := range t.Applied {
-		if a.Attempt != attempt || !t.wanted(a) {
+		if a.Attempt != attempt || !isWanted(t, a) {
 			continue
 		}
-		left = t.awaitsStart(a)
+		left = awaitsStart(t, a)
 	}
 	return left
 }
 
-// awaitsStart says whether an attempt has yet to be started again for its setting.
-func (t *Trial) awaitsStart(a train.Applied) bool {
-	return slices.ContainsFunc(t.pending(a), func(name string) bool { return slices.Contains(a.Restarts, name) })
+// awaitsStart reports whether an attempt has yet to be restarted for its setting.
+func awaitsStart(t *contract.Trial, a train.Applied) bool {
+	return slices.ContainsFunc(pendingNames(t, a), func(name string) bool { return slices.Contains(a.Restarts, name) })
 }
 
-// begun is when the epoch began.
-func (e Epoch) begun() time.Time { return e.At.Add(-time.Duration(e.Seconds * float64(time.Second))) }
+// begunAt returns the start of the epoch.
+func begunAt(e contract.TrialEpoch) time.Time {
+	return e.At.Add(-time.Duration(e.Seconds * float64(time.Second)))
+}
 
-// median is 0 of nothing.
+// median returns 0 for no values.
 func median(all []float64) float64 {
 	if len(all) == 0 {
 		return 0

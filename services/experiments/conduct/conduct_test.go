@@ -10,20 +10,21 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/file"
-	"github.com/switchyard-dl/switchyard/services/experiments/pipeline"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
-// One core is better for small batches here: pipetune finds that out while it trains, v1 never does, and both come to the same model.
+// One core is better for small batches here: pipetune finds that out during training, v1 never does, and both end with
+// the same model.
 func TestPipelinedTuningSavesTime(t *testing.T) {
-	worlds := map[file.Mode]*world{}
+	worlds := map[contract.ExperimentMode]*world{}
 	for _, mode := range file.Modes() {
 		w := newWorld(t, experiment(search.Random, mode, 6))
 		w.cost = func(_, cores float64) float64 { return 10 + 5*cores }
-		w.busy = 0.6 // of two cores: one is known to do
+		w.busy = 0.6 // of two cores: one is known to suffice
 		w.run()
 		worlds[mode] = w
 	}
@@ -40,7 +41,7 @@ func TestPipelinedTuningSavesTime(t *testing.T) {
 	if a.ID != b.ID || first != second {
 		t.Errorf("best: trial %d with %g and trial %d with %g", a.ID, first, b.ID, second)
 	}
-	// What the first trial found is known to those after it.
+	// The first trial's findings are known to those after it.
 	for _, trial := range own.record.Trials[2:] {
 		if trial.Settings[0][file.Cores] != 1 {
 			t.Errorf("trial %d begins with %v", trial.ID, trial.Settings)
@@ -54,10 +55,10 @@ func TestPipelinedTuningSavesTime(t *testing.T) {
 	}
 }
 
-// A change that does not help costs little: the rule's bound of 3 % holds over the whole experiment.
+// A useless change costs little: the rule's bound of 3 % holds over the whole experiment.
 func TestPipelinedTuningCostsLittle(t *testing.T) {
-	seconds := map[file.Mode]float64{}
-	for _, mode := range []file.Mode{file.V1, file.PipeTune} {
+	seconds := map[contract.ExperimentMode]float64{}
+	for _, mode := range []contract.ExperimentMode{file.V1, file.PipeTune} {
 		w := newWorld(t, experiment(search.Random, mode, 6))
 		w.cost = func(_, cores float64) float64 { return 20 / cores }
 		w.busy = 2
@@ -69,7 +70,7 @@ func TestPipelinedTuningCostsLittle(t *testing.T) {
 	}
 }
 
-// Trials pause at their rungs to the epoch, and go on from there.
+// Trials pause exactly at their rungs, and continue from there.
 func TestTrialsPauseAndGoOn(t *testing.T) {
 	w := newWorld(t, experiment(search.ASHA, file.V1, 9))
 	w.run()
@@ -90,16 +91,16 @@ func TestTrialsPauseAndGoOn(t *testing.T) {
 		}
 	}
 	if whole == 0 || w.trained != sum {
-		t.Errorf("%d trials were trained to their end, %d epochs in all, of which %d count", whole, w.trained, sum)
+		t.Errorf("%d trials were trained to their end, %d epochs in all, %d of them count", whole, w.trained, sum)
 	}
 	if best, _, ok := w.record.Best(); !ok || best.State != search.Ended {
 		t.Errorf("best %+v", best)
 	}
 }
 
-// Whatever is interrupted wherever comes to the same.
+// Interruptions anywhere do not change the result.
 func TestKillsChangeNothing(t *testing.T) {
-	for _, algorithm := range []search.Algorithm{search.Random, search.ASHA, search.Hyperband, search.GP} {
+	for _, algorithm := range []contract.SearchAlgorithm{search.Random, search.ASHA, search.Hyperband, search.GP} {
 		e := experiment(algorithm, file.PipeTune, 6)
 		e.Concurrency = 2
 		var records [2][]byte
@@ -119,7 +120,8 @@ func TestKillsChangeNothing(t *testing.T) {
 	}
 }
 
-// A job that comes again is recognised: one trial with the best parameters, at the best setting from its first epoch on, and no probes.
+// A recurring job is recognised: one trial with the best parameters, at the best setting from its first epoch on, and
+// no probes.
 func TestRecurringExperimentsRunOneTrial(t *testing.T) {
 	e := experiment(search.Random, file.PipeTune, 6)
 	e.Group = "nightly"
@@ -135,13 +137,13 @@ func TestRecurringExperimentsRunOneTrial(t *testing.T) {
 	if len(trials) != 1 || len(trials[0].Settings) != 1 || trials[0].Settings[0][file.Cores] != 1 {
 		t.Fatalf("trials %+v", trials)
 	}
-	if _, got, _ := again.record.Best(); got != score || !cmp.Equal(trials[0].Params, best.Params, cmp.AllowUnexported(search.Value{})) {
+	if _, got, _ := again.record.Best(); got != score || !cmp.Equal(trials[0].Params, best.Params, cmp.AllowUnexported(contract.Value{})) {
 		t.Errorf("%v came to %g, want %v and %g", trials[0].Params, got, best.Params, score)
 	}
 	most := 100.0
 	for name, change := range map[string]func(*file.Experiment){
 		"job":        func(e *file.Experiment) { e.Job.TrainingSetSize++ },
-		"constraint": func(e *file.Experiment) { e.Constraints = []file.Constraint{{Metric: "memory_mib", Max: &most}} },
+		"constraint": func(e *file.Experiment) { e.Constraints = []contract.Constraint{{Metric: "memory_mib", Max: &most}} },
 	} {
 		other := e
 		change(&other)
@@ -152,7 +154,7 @@ func TestRecurringExperimentsRunOneTrial(t *testing.T) {
 	}
 }
 
-// A trial is only begun where the budget is not used up by those before it, however many could run beside it.
+// A trial begins only while the earlier ones have not used up the budget, whatever the concurrency.
 func TestBudgets(t *testing.T) {
 	for _, concurrency := range []int{1, 6} {
 		e := experiment(search.Random, file.V1, 6)
@@ -165,29 +167,30 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
-// The place of a trial that was stopped goes to the next one, also where it was the only place.
+// The next trial takes the place of a stopped one, even if it was the only place.
 func TestStoppedTrialsMakeRoom(t *testing.T) {
 	e := experiment(search.Grid, file.V1, 6)
-	e.Space = search.Space{{Name: "rate", Kind: search.Choice, Values: []search.Value{search.Number(0.1), search.Number(0.01), search.Number(0.02), search.Number(0.2)}}}
-	e.Search.Median = &search.Median{GraceEpochs: 1, Trials: 1}
+	e.Space = search.Space{{Name: "rate", Kind: search.Choice, Values: []contract.Value{contract.Number(0.1), contract.Number(0.01), contract.Number(0.02), contract.Number(0.2)}}}
+	e.Search.Median = &contract.MedianStopping{GraceEpochs: 1, Trials: 1}
 	w := newWorld(t, e)
 	w.run()
-	var states []search.State
+	var states []contract.TrialState
 	for _, trial := range w.record.Trials {
 		states = append(states, trial.State)
 	}
-	want := []search.State{search.Ended, search.Stopped, search.Stopped, search.Ended}
+	want := []contract.TrialState{search.Ended, search.Stopped, search.Stopped, search.Ended}
 	if diff := cmp.Diff(want, states); diff != "" {
 		t.Errorf("states (-want +got):\n%s", diff)
 	}
 }
 
-// What a trial that was stopped or failed has not trained is left for others.
+// Epochs that a stopped or failed trial did not train are left for others.
 func TestBudgetsCountWhatWasTrained(t *testing.T) {
-	for budget, trials := range map[int]int{11: 3, 12: 4} { // 9 epochs, then trials that are stopped after the first, then one that would train 9
+	// 9 epochs, then trials that are stopped after the first, then one that would train 9.
+	for budget, trials := range map[int]int{11: 3, 12: 4} {
 		e := experiment(search.Grid, file.V1, 6)
-		e.Space = search.Space{{Name: "rate", Kind: search.Choice, Values: []search.Value{search.Number(0.1), search.Number(0.01), search.Number(0.02), search.Number(0.2)}}}
-		e.Search.Median = &search.Median{GraceEpochs: 1, Trials: 1}
+		e.Space = search.Space{{Name: "rate", Kind: search.Choice, Values: []contract.Value{contract.Number(0.1), contract.Number(0.01), contract.Number(0.02), contract.Number(0.2)}}}
+		e.Search.Median = &contract.MedianStopping{GraceEpochs: 1, Trials: 1}
 		e.Budget.Epochs = budget
 		w := newWorld(t, e)
 		w.run()
@@ -213,7 +216,7 @@ func TestFailures(t *testing.T) {
 	r := newWorld(t, experiment(search.Random, file.V1, 2)).record
 	decide := func() {
 		t.Helper()
-		if err := r.Decide(r.Learn(newWorld(t, r.Experiment).known), r.SubmittedAt); err != nil {
+		if err := r.Decide(r.Learn(newWorld(t, r.experiment()).known), r.SubmittedAt); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -232,7 +235,7 @@ func TestFailures(t *testing.T) {
 
 func TestStop(t *testing.T) {
 	r := newWorld(t, experiment(search.Random, file.V1, 6)).record
-	if err := r.Decide(newWorld(t, r.Experiment).known, r.SubmittedAt); err != nil {
+	if err := r.Decide(newWorld(t, r.experiment()).known, r.SubmittedAt); err != nil {
 		t.Fatal(err)
 	}
 	r.Stop("stopped by ann", r.SubmittedAt)
@@ -244,62 +247,65 @@ func TestStop(t *testing.T) {
 		t.Fatalf("%s, %+v", r.State, facts)
 	}
 	var names []string
-	for _, f := range r.Tell() {
+	for _, f := range r.Unpublished() {
 		names = append(names, f.Key)
 	}
 	want := []string{"tune/exp/trial/0/started/9", "tune/exp/trial/0/stopped/9", "tune/exp/stopped"}
-	if diff := cmp.Diff(want, names); diff != "" || len(r.Tell()) != 0 {
-		t.Errorf("told (-want +got):\n%s, and then %d more", diff, len(r.Tell()))
+	if diff := cmp.Diff(want, names); diff != "" || len(r.Unpublished()) != 0 {
+		t.Errorf("reported (-want +got):\n%s, and then %d more", diff, len(r.Unpublished()))
 	}
 }
 
-// The objective per joule waits for the ledger, and not for ever.
+// The objective per joule waits for the ledger, but not for ever.
 func TestEnergyIsWaitedFor(t *testing.T) {
 	e := experiment(search.Random, file.V1, 1)
-	e.Objective.Per, e.Job.MaxEpochs, e.Search.MaxEpochs = file.PerEnergy, 1, 1
+	e.Objective.Per, e.Job.MaxEpochs, e.Search.MaxEpochs = contract.PerEnergy, 1, 1
 	for _, joules := range []float64{0, 50} {
 		r := New("exp", e, "", time.Now().UTC())
 		if err := r.Decide(newWorld(t, e).known, r.SubmittedAt); err != nil {
 			t.Fatal(err)
 		}
 		job, at := r.Trials[0].Job, r.SubmittedAt.Add(time.Second)
-		r.EpochEnded(job, event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 1, Metrics: map[string]float64{"accuracy": 0.5}}, at)
+		r.EpochEnded(job,
+			event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 1, Metrics: map[string]float64{"accuracy": 0.5}},
+			at)
 		r.JobEnded(job, train.StateSucceeded, "", at)
 		if r.Trials[0].State != search.Running {
 			t.Fatalf("%s before the ledger has spoken", r.Trials[0].State)
 		}
-		var course train.Course
+		var progress train.EnergyProgress
 		if joules > 0 {
-			course.Epochs = []train.EpochEnergy{{Attempt: 1, EpochsDone: 1, Energy: 50_000_000}}
+			progress.Epochs = []train.EpochEnergy{{Attempt: 1, EpochsDone: 1, Energy: 50_000_000}}
 		}
-		r.Metered(job, course, train.Account{Methods: []string{"modelled"}, Final: true}, at)
+		r.Metered(job, progress, train.Account{Methods: []string{"modelled"}, Final: true}, at)
 		results, err := r.Results(&r.Trials[0])
 		switch {
 		case r.Trials[0].State != search.Ended || !r.Trials[0].Modelled:
 			t.Errorf("%+v", r.Trials[0])
 		case joules == 0 && err == nil:
-			t.Errorf("energy that nobody measured is taken for a result: %+v", results)
+			t.Errorf("unmeasured energy counts as a result: %+v", results)
 		case joules > 0 && (len(results) != 1 || results[0].Score != 0.01):
 			t.Errorf("results %+v, error %v", results, err)
 		}
 	}
 }
 
-// A trial that has come to its rung pauses also where nobody meters it.
+// A trial that reached its rung pauses even without any meter.
 func TestPausingWaitsForEnergyAWhile(t *testing.T) {
 	e := experiment(search.ASHA, file.V1, 2)
-	e.Objective.Per = file.PerEnergy
+	e.Objective.Per = contract.PerEnergy
 	r := New("exp", e, "", time.Now().UTC())
 	if err := r.Decide(newWorld(t, e).known, r.SubmittedAt); err != nil {
 		t.Fatal(err)
 	}
 	trial, at := &r.Trials[0], r.SubmittedAt.Add(time.Second)
-	r.EpochEnded(trial.Job, event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 1, Metrics: map[string]float64{"accuracy": 0.5}}, at)
+	r.EpochEnded(trial.Job,
+		event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 1, Metrics: map[string]float64{"accuracy": 0.5}}, at)
 	for _, test := range []struct {
 		after time.Duration
-		want  search.State
+		want  contract.TrialState
 	}{{energyPatience, search.Running}, {energyPatience + time.Second, search.Paused}} {
-		if r.Metered(trial.Job, train.Course{}, train.Account{}, at.Add(test.after)); trial.State != test.want {
+		if r.Metered(trial.Job, train.EnergyProgress{}, train.Account{}, at.Add(test.after)); trial.State != test.want {
 			t.Errorf("%s after %s, want %s", trial.State, test.after, test.want)
 		}
 	}
@@ -308,10 +314,10 @@ func TestPausingWaitsForEnergyAWhile(t *testing.T) {
 	}
 }
 
-// What cannot change while a trial runs is not probed; another parameter is.
+// A parameter that cannot change while a trial runs is not probed; another parameter is.
 func TestFixedParametersAreNotProbed(t *testing.T) {
 	e := experiment(search.Random, file.PipeTune, 4)
-	e.System = append(e.System, file.Factor{Name: file.MemoryMiB, Values: []float64{4096, 8192}, Fixed: true})
+	e.System = append(e.System, contract.Factor{Name: file.MemoryMiB, Values: []float64{4096, 8192}, Fixed: true})
 	w := newWorld(t, e)
 	w.cost = func(_, cores float64) float64 { return 10 + 5*cores }
 	w.run()
@@ -328,16 +334,16 @@ func TestFixedParametersAreNotProbed(t *testing.T) {
 	}
 }
 
-// Joules and seconds are not compared, and joules that nobody has told yet are unknown.
+// Joules and seconds are not compared, and joules not yet reported are unknown.
 func TestCostsHaveAUnit(t *testing.T) {
 	e := experiment(search.Random, file.PipeTune, 1)
-	e.Objective.Per = file.PerEnergy
+	e.Objective.Per = contract.PerEnergy
 	r := New("exp", e, "", time.Now().UTC())
 	if err := r.Decide(newWorld(t, e).known, r.SubmittedAt); err != nil {
 		t.Fatal(err)
 	}
 	trial := &r.Trials[0]
-	trial.Done = []Epoch{{Epoch: 1, Seconds: 10, Joules: 100}, {Epoch: 2, Seconds: 11}, {Epoch: 3, Seconds: 12, Joules: 330}, {Epoch: 4, Seconds: 13, Joules: 450}, {Epoch: 5, Seconds: 14}}
+	trial.Done = []contract.TrialEpoch{{Epoch: 1, Seconds: 10, Joules: 100}, {Epoch: 2, Seconds: 11}, {Epoch: 3, Seconds: 12, Joules: 330}, {Epoch: 4, Seconds: 13, Joules: 450}, {Epoch: 5, Seconds: 14}}
 	costs := func() (all []float64) {
 		for i := range trial.Done {
 			all = append(all, r.cost(trial, i))
@@ -356,12 +362,13 @@ func TestCostsHaveAUnit(t *testing.T) {
 		t.Errorf("workload %s in joules and in seconds", modelled)
 	}
 	again := New("again", e, "", time.Now().UTC())
-	if again.Recurs = (&Recurrence{Modelled: true}); again.unit() != InSeconds {
+	if again.Recurs = (&contract.Recurrence{Modelled: true}); again.unit() != InSeconds {
 		t.Error("what recurs does not find what was learnt in seconds")
 	}
 }
 
-// Parameters that a job has from its start alone are probed where the epochs that are left repay its starting again, and an epoch counts for what it ran with.
+// Parameters that need a restart are probed if the remaining epochs repay the restart, and an epoch counts for the
+// values it ran with.
 func TestRestartsAreProbedWhereTheyAreRepaid(t *testing.T) {
 	for name, test := range map[string]struct {
 		restart time.Duration
@@ -391,11 +398,12 @@ func TestRestartsAreProbedWhereTheyAreRepaid(t *testing.T) {
 	}
 }
 
-// A parameter that cannot be set while a job runs does not keep the others from being tuned; one whose every value is refused stays at its default.
+// A parameter that cannot change during a run does not keep the others from being tuned; a parameter whose every value
+// is refused stays at its default.
 func TestRefusedParametersKeepTheirDefaults(t *testing.T) {
 	for _, refused := range [][]string{{file.MemoryMiB}, {file.Cores, file.MemoryMiB}} {
 		e := experiment(search.Random, file.PipeTune, 6)
-		e.System = append(e.System, file.Factor{Name: file.MemoryMiB, Values: []float64{4096, 8192, 2048}})
+		e.System = append(e.System, contract.Factor{Name: file.MemoryMiB, Values: []float64{4096, 8192, 2048}})
 		w := newWorld(t, e)
 		w.cost, w.busy, w.refused = func(_, cores float64) float64 { return 10 + 5*cores }, 0.6, refused
 		w.run()
@@ -404,7 +412,7 @@ func TestRefusedParametersKeepTheirDefaults(t *testing.T) {
 		if len(refused) == 2 {
 			cores = 2
 		}
-		want := pipeline.Setting{file.Cores: cores, file.MemoryMiB: 4096}
+		want := contract.SettingValues{file.Cores: cores, file.MemoryMiB: 4096}
 		if !last.Setting().Equal(want) {
 			t.Errorf("%v are refused: the last trial ends with %v, want %v", refused, last.Setting(), want)
 		}
@@ -415,11 +423,11 @@ func TestRefusedParametersKeepTheirDefaults(t *testing.T) {
 	}
 }
 
-// While a trial is paused nothing is started again: that time is no price.
+// A paused trial is not restarting: that time is not counted as a price.
 func TestAPauseIsNoPriceOfARestart(t *testing.T) {
 	r := newWorld(t, experiment(search.ASHA, file.PipeTune, 9)).record
 	at := func(seconds int) time.Time { return r.SubmittedAt.Add(time.Duration(seconds) * time.Second) }
-	r.Trials = []Trial{{Job: "exp-t0", Epochs: 2, State: search.Running, Settings: []pipeline.Setting{{file.Cores: 2}, {file.Cores: 1}, {file.Cores: 2}}}}
+	r.Trials = []contract.Trial{{Job: "exp-t0", Epochs: 2, State: search.Running, Settings: []contract.SettingValues{{file.Cores: 2}, {file.Cores: 1}, {file.Cores: 2}}}}
 	epoch := func(attempt, n, ends int) {
 		r.EpochEnded("exp-t0", event.EpochEnded{Attempt: attempt, EpochsDone: n, EpochSeconds: 10}, at(ends))
 	}
@@ -439,11 +447,11 @@ func TestAPauseIsNoPriceOfARestart(t *testing.T) {
 	}
 }
 
-// More cores than a job has slots are refused, and leave it with those that it had: epochs teach nothing of cores that they did not run on, but for the moment in
-// which a change falls.
+// More cores than a job has slots are refused, and the job stays at its cores: its epochs say nothing about cores it
+// did not run on, except during the change.
 func TestMoreCoresThanSlotsTeachNothing(t *testing.T) {
 	e := experiment(search.Random, file.PipeTune, 6)
-	e.System = []file.Factor{{Name: file.Cores, Values: []float64{4, 2, 1}}}
+	e.System = []contract.Factor{{Name: file.Cores, Values: []float64{4, 2, 1}}}
 	w := newWorld(t, e)
 	w.slots, w.busy, w.cost = 2, 0.6, func(_, cores float64) float64 { return 20 - 5*cores }
 	w.run()
@@ -461,11 +469,11 @@ func TestMoreCoresThanSlotsTeachNothing(t *testing.T) {
 	}
 }
 
-// Devices come with the submission: an epoch has the number that its trial was searched with.
+// The submission fixes the devices: an epoch has the number that its trial was searched with.
 func TestSearchedDevicesAreNoFailure(t *testing.T) {
 	e := experiment(search.Grid, file.V2, 2)
 	e.Space = nil
-	e.System = []file.Factor{{Name: file.Devices, Values: []float64{1, 2}}}
+	e.System = []contract.Factor{{Name: file.Devices, Values: []float64{1, 2}}}
 	w := newWorld(t, e)
 	w.cost, w.factor = func(float64, float64) float64 { return 10 }, file.Devices
 	w.run()
@@ -475,10 +483,11 @@ func TestSearchedDevicesAreNoFailure(t *testing.T) {
 	}
 }
 
-// The first epochs bring the most for their time: a trial that left after one of them is no better than one that was trained to its end.
+// The first epochs have the best ratio of result to time: a trial that stopped after one of them is no better than a
+// trial trained to its end.
 func TestBestOfWhatIsDividedByTime(t *testing.T) {
 	e := experiment(search.ASHA, file.V1, 9)
-	e.Objective.Per = file.PerTime
+	e.Objective.Per = contract.PerTime
 	w := newWorld(t, e)
 	w.value = func(rate float64, epoch int) float64 { return rate * math.Sqrt(float64(epoch)) }
 	w.run()
@@ -494,13 +503,13 @@ func TestBestOfWhatIsDividedByTime(t *testing.T) {
 	}
 }
 
-// Epochs belong to the setting under which all of them ran.
+// An epoch belongs to the setting that all of it ran under.
 func TestEpochsOfASetting(t *testing.T) {
 	at := func(seconds float64) time.Time {
 		return time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC).Add(time.Duration(seconds * float64(time.Second)))
 	}
-	trial := Trial{
-		Settings: []pipeline.Setting{{"cores": 2}, {"cores": 1}, {"cores": 4}},
+	trial := contract.Trial{
+		Settings: []contract.SettingValues{{"cores": 2}, {"cores": 1}, {"cores": 4}},
 		Applied: []train.Applied{
 			{Attempt: 1, Generation: 1, At: at(0), Values: map[string]float64{"cores": 2}},
 			{Attempt: 1, Generation: 2, At: at(15), Values: map[string]float64{"cores": 1}},
@@ -513,37 +522,37 @@ func TestEpochsOfASetting(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name           string
-		epoch          Epoch
+		epoch          contract.TrialEpoch
 		cores          float64
 		whole, refused bool
 	}{
-		{"before", Epoch{Attempt: 1, At: at(10), Seconds: 10}, 2, true, false},
-		{"across the change", Epoch{Attempt: 1, At: at(20), Seconds: 10}, 2, false, false},
-		{"after", Epoch{Attempt: 1, At: at(30), Seconds: 10}, 1, true, false},
-		{"it has yet to be started again", Epoch{Attempt: 1, At: at(45), Seconds: 10}, 2, false, false},
-		{"refused", Epoch{Attempt: 2, At: at(55), Seconds: 10}, 4, true, true},
-		{"what it was launched with is refused when it has another value", Epoch{Attempt: 2, At: at(76), Seconds: 10}, 2, true, true},
-		{"nothing was told", Epoch{Attempt: 3, At: at(70), Seconds: 10}, 2, false, false},
-		{"it was launched with what is refused", Epoch{Attempt: 4, At: at(90), Seconds: 10}, 2, true, false},
+		{"before", contract.TrialEpoch{Attempt: 1, At: at(10), Seconds: 10}, 2, true, false},
+		{"across the change", contract.TrialEpoch{Attempt: 1, At: at(20), Seconds: 10}, 2, false, false},
+		{"after", contract.TrialEpoch{Attempt: 1, At: at(30), Seconds: 10}, 1, true, false},
+		{"it has yet to be started again", contract.TrialEpoch{Attempt: 1, At: at(45), Seconds: 10}, 2, false, false},
+		{"refused", contract.TrialEpoch{Attempt: 2, At: at(55), Seconds: 10}, 4, true, true},
+		{"what it was launched with is refused when it has another value", contract.TrialEpoch{Attempt: 2, At: at(76), Seconds: 10}, 2, true, true},
+		{"nothing was reported", contract.TrialEpoch{Attempt: 3, At: at(70), Seconds: 10}, 2, false, false},
+		{"it was launched with what is refused", contract.TrialEpoch{Attempt: 4, At: at(90), Seconds: 10}, 2, true, false},
 	} {
-		setting, refused, whole := trial.settingOf(test.epoch, pipeline.Setting{"cores": 2})
+		setting, refused, whole := settingOf(&trial, test.epoch, contract.SettingValues{"cores": 2})
 		if setting["cores"] != test.cores || whole != test.whole || refused != test.refused {
 			t.Errorf("%s: %v, refused %t, whole %t", test.name, setting, refused, whole)
 		}
 	}
 }
 
-// An executor that was started anew tells of a part of what an attempt has long had: its epochs count on.
+// A restarted executor reports only a part of an attempt's long-standing setting: its epochs still count.
 func TestWhatAnAttemptHasStays(t *testing.T) {
 	r := newWorld(t, experiment(search.Random, file.PipeTune, 1)).record
-	r.Trials = []Trial{{Job: "exp-t0", Settings: []pipeline.Setting{{file.Cores: 2, file.PowerLimit: 150}}}}
+	r.Trials = []contract.Trial{{Job: "exp-t0", Settings: []contract.SettingValues{{file.Cores: 2, file.PowerLimit: 150}}}}
 	at := func(seconds int) time.Time { return r.SubmittedAt.Add(time.Duration(seconds) * time.Second) }
 	part, whole := map[string]float64{file.Cores: 2}, map[string]float64{file.Cores: 2, file.PowerLimit: 150}
 	retuned := func(attempt, seconds int, values map[string]float64) {
 		r.Retuned(train.Applied{Job: "exp-t0", Attempt: attempt, Generation: 1, Values: values, At: at(seconds)})
 	}
 	counts := func(attempt, ends int) bool {
-		_, _, whole := r.Trials[0].settingOf(Epoch{Attempt: attempt, At: at(ends), Seconds: 10}, nil)
+		_, _, whole := settingOf(&r.Trials[0], contract.TrialEpoch{Attempt: attempt, At: at(ends), Seconds: 10}, nil)
 		return whole
 	}
 	retuned(1, 0, part)
@@ -561,16 +570,16 @@ func TestWhatAnAttemptHasStays(t *testing.T) {
 	}
 }
 
-// An attempt of a trial is started with a command and an environment that name the values of its newest setting.
+// An attempt of a trial starts with a command and an environment that contain the values of its newest setting.
 func TestSettingsSayWhatIsStarted(t *testing.T) {
 	e := experiment(search.Random, file.PipeTune, 1)
 	e.Job.Command, e.Job.Env = []string{"train", "--memory", "${memory_mib}"}, map[string]string{"MEMORY": "${memory_mib}m", "HOME": "/h"}
-	e.System = []file.Factor{{Name: file.MemoryMiB, Values: []float64{2048, 1024}}, {Name: file.MicroBatch, Values: []float64{32, 8}}}
+	e.System = []contract.Factor{{Name: file.MemoryMiB, Values: []float64{2048, 1024}}, {Name: file.MicroBatch, Values: []float64{32, 8}}}
 	w := newWorld(t, e)
 	w.run()
 	trial := &w.record.Trials[0]
 	trial.JobState = ""
-	trial.Settings = append(trial.Settings, pipeline.Setting{file.MemoryMiB: 1024, file.MicroBatch: 8})
+	trial.Settings = append(trial.Settings, contract.SettingValues{file.MemoryMiB: 1024, file.MicroBatch: 8})
 	got := w.record.Settings()[0]
 	want := train.Setting{
 		Job: "exp-t0", Experiment: "exp", Generation: uint64(len(trial.Settings)), Values: trial.Setting(), BatchSize: 32,
@@ -596,7 +605,7 @@ func TestCheck(t *testing.T) {
 			e.System = append(e.System, upTo(file.MemoryMiB, 20), upTo(file.PowerLimit, 27))
 		},
 		"system: 1e+10 combin": func(e *file.Experiment) {
-			e.System = []file.Factor{upTo(file.Cores, 100), upTo(file.MemoryMiB, 100), upTo(file.Devices, 100), upTo(file.MicroBatch, 100), upTo(file.PowerLimit, 100)}
+			e.System = []contract.Factor{upTo(file.Cores, 100), upTo(file.MemoryMiB, 100), upTo(file.Devices, 100), upTo(file.MicroBatch, 100), upTo(file.PowerLimit, 100)}
 		},
 		"profiles: job id":        func(e *file.Experiment) { e.Profiles = "a.b" },
 		"concurrency 0":           func(e *file.Experiment) { e.Concurrency = 0 },
@@ -612,9 +621,9 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// upTo is a system parameter with the values from 1 on.
-func upTo(name string, most int) file.Factor {
-	f := file.Factor{Name: name}
+// upTo returns a system parameter with the values from 1 on.
+func upTo(name string, most int) contract.Factor {
+	f := contract.Factor{Name: name}
 	for x := range most {
 		f.Values = append(f.Values, float64(x+1))
 	}

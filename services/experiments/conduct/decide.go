@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/switchyard-dl/switchyard/services/experiments/pipeline"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/services/experiments/profile"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
-// Decide enters what follows from the record and from what is known of workloads: which trials start, go on and stop, under which system parameters they run,
-// and whether the experiment is over.
+// Decide enters what follows from the record and the ground truth: which trials start, continue and stop, their system
+// parameters, and whether the experiment is over.
 func (r *Record) Decide(known profile.Store, now time.Time) error {
 	if r.Over() {
 		return nil
@@ -32,7 +32,8 @@ func (r *Record) Decide(known profile.Store, now time.Time) error {
 	return r.bound(started, now)
 }
 
-// bound stops an experiment whose record has become too large. Of its trials those stay that had started before: no job of the others was submitted.
+// bound stops an experiment whose record has become too large. It keeps only the trials that had started before: the
+// jobs of the others were not submitted.
 func (r *Record) bound(started int, now time.Time) error {
 	data, err := json.Marshal(r)
 	if err != nil {
@@ -40,12 +41,13 @@ func (r *Record) bound(started int, now time.Time) error {
 	}
 	if len(data) > MostBytes && !r.Over() {
 		r.Trials = r.Trials[:started]
-		r.Stop(fmt.Sprintf("its record has come to the %d MiB that it may have: search with fewer trials, epochs or metrics", MostBytes>>20), now)
+		r.Stop(fmt.Sprintf("its record has reached its limit of %d MiB: search with fewer trials, epochs or metrics", MostBytes>>20),
+			now)
 	}
 	return nil
 }
 
-// running is how many trials train or wait to.
+// running returns the number of trials that train or wait to.
 func (r *Record) running() int {
 	n := 0
 	for _, t := range r.Trials {
@@ -56,12 +58,13 @@ func (r *Record) running() int {
 	return n
 }
 
-// follow does what the search wants now. again says that trials were stopped: the search has not been asked what to do with their places.
+// follow carries out the search's next actions. again reports that trials were stopped: the search has not yet filled
+// their places.
 func (r *Record) follow(searcher search.Searcher, known profile.Store, now time.Time) (again bool) {
 	for _, a := range searcher.Next(r.History(), max(r.Experiment.Concurrency-r.running(), 0)) {
 		switch {
 		case a.Verb == search.Stop:
-			r.Trials[a.Trial].stop(a.Reason, now)
+			stopTrial(&r.Trials[a.Trial], a.Reason, now)
 			again = true
 		case r.spent(now) != "":
 		case a.Verb == search.Start:
@@ -74,11 +77,11 @@ func (r *Record) follow(searcher search.Searcher, known profile.Store, now time.
 	return again
 }
 
-// start enters a new trial. What is known of its workload counts from its first epoch on.
+// start adds a new trial. The ground truth about its workload counts from its first epoch on.
 func (r *Record) start(a search.Action, known profile.Store, now time.Time) {
-	r.Trials = append(r.Trials, Trial{
+	r.Trials = append(r.Trials, contract.Trial{
 		ID: a.Trial, Job: JobID(r.ID, a.Trial), Params: a.Params, Epochs: a.Epochs, State: search.Running, DecidedAt: now,
-		Settings: []pipeline.Setting{r.Experiment.Setting(a.Params)},
+		Settings: []contract.SettingValues{r.experiment().Setting(a.Params)},
 	})
 	if t := &r.Trials[len(r.Trials)-1]; r.pipelines() {
 		trial := r.pipelined(t, known)
@@ -86,7 +89,8 @@ func (r *Record) start(a search.Action, known profile.Store, now time.Time) {
 	}
 }
 
-// spent says which part of the budget is used up; empty where none is. A trial that runs counts with all that it is to train, one that ended with what it has.
+// spent names the part of the budget that is used up; empty if none is. A running trial counts with all the epochs it
+// is to train, an ended one with those it trained.
 func (r *Record) spent(now time.Time) string {
 	b, epochs := r.Experiment.Budget, 0
 	for _, t := range r.Trials {
@@ -105,10 +109,10 @@ func (r *Record) spent(now time.Time) string {
 	return ""
 }
 
-// finish ends an experiment in which nothing runs any more. Paused trials are given up.
+// finish ends an experiment in which nothing runs any more. It gives up paused trials.
 func (r *Record) finish(why string, now time.Time) {
 	for i := range r.Trials {
-		r.Trials[i].stop("others were better", now)
+		stopTrial(&r.Trials[i], "others were better", now)
 	}
 	r.State, r.EndedAt, r.Message = Finished, now, why
 	if _, _, ok := r.Best(); !ok {

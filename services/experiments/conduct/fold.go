@@ -5,13 +5,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/services/experiments/file"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
-// Seen says whether a message was entered before, and notes that it is now.
+// Seen reports whether a message was entered before, and records that it is now.
 func (r *Record) Seen(stream string, sequence uint64) bool {
 	if sequence <= r.Folded[stream] {
 		return true
@@ -23,21 +23,21 @@ func (r *Record) Seen(stream string, sequence uint64) bool {
 	return false
 }
 
-// Started notes that processes of a trial's job run.
+// Started records that processes of a trial's job run.
 func (r *Record) Started(job train.JobID, at time.Time) {
 	if t := r.trial(job); t != nil && t.RunAt.IsZero() {
 		t.RunAt = at
 	}
 }
 
-// EpochEnded notes the end of an epoch. One that was trained before, and then lost, counts anew.
+// EpochEnded records the end of an epoch. An epoch trained again after a loss replaces the lost one.
 func (r *Record) EpochEnded(job train.JobID, e event.EpochEnded, at time.Time) {
 	t := r.trial(job)
 	if t == nil || t.JobState != "" && e.EpochsDone <= t.EpochsDone() {
 		return
 	}
-	done := Epoch{Epoch: e.EpochsDone, Attempt: e.Attempt, At: at, Seconds: e.EpochSeconds, Devices: e.Devices, Metrics: r.compared(e)}
-	if i := slices.IndexFunc(t.Done, func(d Epoch) bool { return d.Epoch >= done.Epoch }); i >= 0 {
+	done := contract.TrialEpoch{Epoch: e.EpochsDone, Attempt: e.Attempt, At: at, Seconds: e.EpochSeconds, Devices: e.Devices, Metrics: r.compared(e)}
+	if i := slices.IndexFunc(t.Done, func(d contract.TrialEpoch) bool { return d.Epoch >= done.Epoch }); i >= 0 {
 		if t.Done[i].Attempt >= done.Attempt && t.Done[i].Epoch == done.Epoch {
 			return
 		}
@@ -48,11 +48,12 @@ func (r *Record) EpochEnded(job train.JobID, e event.EpochEnded, at time.Time) {
 	r.settle(t, at)
 }
 
-// compared are the metrics that the objective and the constraints name: a record has no room for all that jobs report.
+// compared returns the metrics named by the objective and the constraints: a record has no room for all reported
+// metrics.
 func (r *Record) compared(e event.EpochEnded) map[string]float64 {
 	named := map[string]float64{}
-	for _, name := range r.Experiment.Metrics() {
-		if x, told := e.Metrics[name]; told {
+	for _, name := range r.experiment().Metrics() {
+		if x, reported := e.Metrics[name]; reported {
 			named[name] = x
 		}
 		if name == "loss" && e.Loss != nil {
@@ -62,8 +63,8 @@ func (r *Record) compared(e event.EpochEnded) map[string]float64 {
 	return named
 }
 
-// settle pauses a trial that has come as far as it was to, or ends it with its job.
-func (r *Record) settle(t *Trial, at time.Time) {
+// settle pauses a trial that has reached its target epoch, or ends it with its job.
+func (r *Record) settle(t *contract.Trial, at time.Time) {
 	if t.State != search.Running && t.State != search.Paused || !r.valued(t, at) {
 		return
 	}
@@ -83,16 +84,16 @@ func (r *Record) settle(t *Trial, at time.Time) {
 	t.EndedAt = at
 }
 
-// energyPatience is how long after its last epoch the energy of a trial is waited for.
+// energyPatience is how long to wait for the energy of a trial after its last epoch.
 const energyPatience = time.Minute
 
-// valued says whether the last epoch has a result, or never will: energy is told some seconds after the epoch.
-func (r *Record) valued(t *Trial, now time.Time) bool {
-	return r.Experiment.Objective.Per != file.PerEnergy || len(t.Done) == 0 || t.Joules() > 0 || t.Closed ||
+// valued reports whether the last epoch has a result, or never will: the energy arrives some seconds after the epoch.
+func (r *Record) valued(t *contract.Trial, now time.Time) bool {
+	return r.Experiment.Objective.Per != contract.PerEnergy || len(t.Done) == 0 || t.Joules() > 0 || t.Closed ||
 		now.Sub(t.Done[len(t.Done)-1].At) > energyPatience
 }
 
-// JobEnded notes how the job of a trial ended.
+// JobEnded records how the job of a trial ended.
 func (r *Record) JobEnded(job train.JobID, state train.State, reason string, at time.Time) {
 	t := r.trial(job)
 	if t == nil || t.JobState != "" {
@@ -105,7 +106,7 @@ func (r *Record) JobEnded(job train.JobID, state train.State, reason string, at 
 	r.settle(t, at)
 }
 
-// Taken notes that the id of a trial's job belongs to a job of somebody else.
+// Taken records that the id of a trial's job belongs to another client's job.
 func (r *Record) Taken(job train.JobID, at time.Time) {
 	t := r.trial(job)
 	if t == nil {
@@ -118,28 +119,29 @@ func (r *Record) Taken(job train.JobID, at time.Time) {
 	}
 }
 
-// Retuned notes what was applied to an attempt. An executor that was started anew finds out again what an attempt has, and may tell of a part of it after the whole.
+// Retuned records what was applied to an attempt. A restarted executor determines again what an attempt has, and may
+// report a part of it after the whole.
 func (r *Record) Retuned(a train.Applied) {
 	t := r.trial(a.Job)
 	if t == nil {
 		return
 	}
 	whole := func(b train.Applied) bool {
-		return b.Attempt == a.Attempt && b.Generation == a.Generation && len(t.pending(b)) == 0
+		return b.Attempt == a.Attempt && b.Generation == a.Generation && len(pendingNames(t, b)) == 0
 	}
-	if len(t.pending(a)) == 0 || !slices.ContainsFunc(t.Applied, whole) {
+	if len(pendingNames(t, a)) == 0 || !slices.ContainsFunc(t.Applied, whole) {
 		t.Applied = append(t.Applied, a)
 	}
 }
 
-// Metered notes what the ledger says of a trial's job.
-func (r *Record) Metered(job train.JobID, course train.Course, account train.Account, now time.Time) {
+// Metered records the ledger's data on a trial's job.
+func (r *Record) Metered(job train.JobID, progress train.EnergyProgress, account train.Account, now time.Time) {
 	t := r.trial(job)
 	if t == nil || len(t.Done) == 0 {
 		return
 	}
-	for _, e := range course.Epochs {
-		i := slices.IndexFunc(t.Done, func(d Epoch) bool { return d.Epoch == e.EpochsDone && d.Attempt == e.Attempt })
+	for _, e := range progress.Epochs {
+		i := slices.IndexFunc(t.Done, func(d contract.TrialEpoch) bool { return d.Epoch == e.EpochsDone && d.Attempt == e.Attempt })
 		if i >= 0 {
 			t.Done[i].Joules = e.Energy.Joules()
 		}
@@ -150,26 +152,26 @@ func (r *Record) Metered(job train.JobID, course train.Course, account train.Acc
 	r.settle(t, now)
 }
 
-// Profiled notes what was measured of a trial's job.
-func (r *Record) Profiled(job train.JobID, p Profile) {
+// Profiled records the measured profile of a trial's job.
+func (r *Record) Profiled(job train.JobID, p contract.TrialProfile) {
 	if t := r.trial(job); t != nil && t.Profile == nil {
 		t.Profile = &p
 	}
 }
 
-// Stop ends the experiment before its time.
+// Stop ends the experiment early.
 func (r *Record) Stop(message string, at time.Time) {
 	if r.Over() {
 		return
 	}
 	for i := range r.Trials {
-		r.Trials[i].stop("the experiment was stopped", at)
+		stopTrial(&r.Trials[i], "the experiment was stopped", at)
 	}
 	r.State, r.Message, r.EndedAt = Stopped, message, at
 }
 
-// stop ends a trial that has not ended.
-func (t *Trial) stop(reason string, at time.Time) {
+// stopTrial ends a trial that has not ended.
+func stopTrial(t *contract.Trial, reason string, at time.Time) {
 	if t.State == search.Running || t.State == search.Paused {
 		t.State, t.Reason, t.EndedAt = search.Stopped, reason, at
 	}

@@ -4,12 +4,13 @@ import (
 	"maps"
 	"reflect"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/services/experiments/file"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
-// Recur notes what earlier experiments of the same group found: the same job, searched in the same space for the same objective under the same constraints. Only in mode pipetune is a
-// search that was done before not done again.
+// Recur records the findings of earlier experiments of the same group: the same job, searched in the same space for the
+// same objective under the same constraints. Only in mode pipetune does a known result replace the search.
 func (r *Record) Recur(earlier []Record) {
 	if r.Experiment.Group == "" || r.Experiment.Mode != file.PipeTune {
 		return
@@ -25,7 +26,7 @@ func (r *Record) Recur(earlier []Record) {
 		return
 	}
 	if best, _, ok := newest.Best(); ok {
-		r.Recurs = &Recurrence{Of: newest.ID, Params: maps.Clone(best.Params), Modelled: newest.modelled()}
+		r.Recurs = &contract.Recurrence{Of: newest.ID, Params: maps.Clone(best.Params), Modelled: newest.modelled()}
 	}
 }
 
@@ -35,15 +36,15 @@ func (r *Record) alike(other *Record) bool {
 		reflect.DeepEqual(a.Space, b.Space) && reflect.DeepEqual(a.Job, b.Job)
 }
 
-// searcher decides on the trials.
+// searcher returns the searcher of the trials.
 func (r *Record) searcher() (search.Searcher, error) {
 	if r.Recurs != nil {
 		return once{r.Recurs.Params, r.Experiment.Search.MaxEpochs}, nil
 	}
-	return r.Experiment.Searcher()
+	return r.experiment().Searcher()
 }
 
-// once is the search of an experiment whose outcome is known: one trial, trained to its end.
+// once is the search of an experiment with a known outcome: one trial, trained to its end.
 type once struct {
 	params search.Params
 	epochs int

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/file"
 	"github.com/switchyard-dl/switchyard/services/experiments/pipeline"
@@ -13,63 +14,66 @@ import (
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
-// retune decides on the system parameters of a running trial, once after each epoch. From a setting that has failed it goes back to the cheapest one at once.
-func (r *Record) retune(t *Trial, known profile.Store, now time.Time) {
-	failed := r.pipelines() && t.State == search.Running && t.failed(t.Setting())
+// retune decides on the system parameters of a running trial, once after each epoch. From a failed setting it returns
+// to the cheapest one at once.
+func (r *Record) retune(t *contract.Trial, known profile.Store, now time.Time) {
+	failed := r.pipelines() && t.State == search.Running && failedWith(t, t.Setting())
 	if !failed && !r.undecided(t) {
 		return
 	}
 	trial, records := r.pipelined(t, known), known.Records()
 	if failed {
 		t.SettingAfter = len(t.Done)
-		t.want(pipeline.Known{}.Next(&trial, pipeline.Learn(records, &trial)))
+		wantSetting(t, pipeline.Known{}.Next(&trial, pipeline.Learn(records, &trial)))
 		return
 	}
-	_, _, whole := t.settingOf(t.Done[len(t.Done)-1], r.launched(t))
+	_, _, whole := settingOf(t, t.Done[len(t.Done)-1], r.launched(t))
 	if whole && r.awaits(t, &trial, records, now) {
 		return
 	}
-	if t.SettingAfter = len(t.Done); whole { // else what was changed last has not shown yet what it does
-		t.want(r.rule().Next(&trial, records))
+	if t.SettingAfter = len(t.Done); whole { // else the effect of the last change is not visible yet
+		wantSetting(t, r.rule().Next(&trial, records))
 	}
 }
 
-// Undecided says whether the system parameters of a trial will be decided on as soon as more is told of its epochs.
+// Undecided reports whether the system parameters of a trial will be decided as soon as more about its epochs arrives.
 func (r *Record) Undecided() bool {
-	return slices.ContainsFunc(r.Trials, func(t Trial) bool { return r.undecided(&t) })
+	return slices.ContainsFunc(r.Trials, func(t contract.Trial) bool { return r.undecided(&t) })
 }
 
-func (r *Record) undecided(t *Trial) bool {
+func (r *Record) undecided(t *contract.Trial) bool {
 	return r.pipelines() && t.State == search.Running && len(t.Done) > t.SettingAfter
 }
 
-// tellingPatience is how long a decision waits for what nodes measured of an epoch: they tell it within a second or two.
-const tellingPatience = 5 * time.Second
+// measurementPatience is how long a decision waits for the nodes' measurements of an epoch: they arrive within a second
+// or two.
+const measurementPatience = 5 * time.Second
 
-// awaits says whether a decision would be taken without what is about to be told: the profile of a workload of which nothing is known, or the joules that an epoch took at a
-// setting that was new to its workload.
-func (r *Record) awaits(t *Trial, trial *pipeline.Trial, records []pipeline.Record, now time.Time) bool {
-	recent := func(e Epoch) bool { return now.Sub(e.At).Abs() <= tellingPatience } // the clock is the node's
+// awaits reports whether an expected measurement should be waited for: the profile of an unknown workload, or the
+// joules of an epoch at a setting that was new to its workload.
+func (r *Record) awaits(t *contract.Trial, trial *pipeline.Trial, records []contract.WorkloadCosts, now time.Time) bool {
+	recent := func(e contract.TrialEpoch) bool { return now.Sub(e.At).Abs() <= measurementPatience } // by the node's clock
 	if t.Profile == nil && recent(t.Done[0]) && !trial.Known(records) {
 		return true
 	}
 	e := t.Done[t.SettingAfter]
-	return r.unit() == InJoules && t.SettingAfter > 0 && e.Joules == 0 && recent(e) && !trial.Measured(trial.Ended[t.SettingAfter].Setting, records)
+	return r.unit() == InJoules && t.SettingAfter > 0 && e.Joules == 0 && recent(e) &&
+		!trial.Measured(trial.Ended[t.SettingAfter].Setting, records)
 }
 
-// want changes the setting, if it is another one.
-func (t *Trial) want(s pipeline.Setting) {
+// wantSetting changes the setting if it differs.
+func wantSetting(t *contract.Trial, s contract.SettingValues) {
 	if !s.Equal(t.Setting()) {
 		t.Settings = append(t.Settings, s)
 	}
 }
 
-// pipelines says whether system parameters are tuned inside trials.
+// pipelines reports whether system parameters are tuned inside trials.
 func (r *Record) pipelines() bool {
 	return r.Experiment.Mode == file.PipeTune && len(r.Experiment.System) > 0
 }
 
-// rule decides on system parameters. A recurring job runs with what is known and probes nothing.
+// rule returns the rule for system parameters. A recurring job uses the known setting and probes nothing.
 func (r *Record) rule() pipeline.Rule {
 	if r.Recurs != nil {
 		return pipeline.Known{}
@@ -80,25 +84,26 @@ func (r *Record) rule() pipeline.Rule {
 	return rule
 }
 
-// again is how many more trials of a workload are expected: those that are left are spread over the workloads of the space.
+// again returns the number of further trials expected of a workload: the remaining trials are spread over the workloads
+// of the space.
 func (r *Record) again() float64 {
 	return float64(r.Experiment.Search.Trials-len(r.Trials)) / r.workloads()
 }
 
 const batchSize = "batch_size"
 
-// pipelined is the trial as the rules of system parameters see it. An epoch in which a change fell counts as one, and says nothing of what a setting costs: what it took
-// itself is part of the price of changes.
-func (r *Record) pipelined(t *Trial, known profile.Store) pipeline.Trial {
+// pipelined returns the trial as the rules of system parameters see it. An epoch during which a change took place
+// counts as an epoch, but not for any setting: its own time is part of the price of changes.
+func (r *Record) pipelined(t *contract.Trial, known profile.Store) pipeline.Trial {
 	batch, _ := t.Params[batchSize].Float()
 	if batch == 0 {
 		batch = float64(r.Experiment.Job.BatchSize)
 	}
 	trial := pipeline.Trial{Workload: r.workload(t.Params, batch), BatchSize: batch, Unit: r.unit(), Epochs: t.Epochs, Settings: r.settings(t, batch), Failed: t.Failed}
-	trial.Kind = known.KindOf(trial.Workload, t.signature(trial.Default()))
+	trial.Kind = known.KindOf(trial.Workload, signatureOf(t, trial.Default()))
 	launched := r.launched(t)
 	for i, e := range t.Done {
-		setting, refused, whole := t.settingOf(e, launched)
+		setting, refused, whole := settingOf(t, e, launched)
 		epoch := pipeline.Epoch{Setting: setting, Failed: refused}
 		if whole && !refused {
 			epoch.Cost = r.cost(t, i)
@@ -111,8 +116,8 @@ func (r *Record) pipelined(t *Trial, known profile.Store) pipeline.Trial {
 		}
 		trial.Ended = append(trial.Ended, epoch)
 	}
-	if r.unit() == InSeconds { // joules are counted to the end of each epoch, whatever lies between
-		for _, pause := range t.restarts() {
+	if r.unit() == InSeconds { // joules are counted up to the end of each epoch, including what lies between
+		for _, pause := range restartSeconds(t) {
 			trial.Changed += pause
 		}
 	}
@@ -125,31 +130,32 @@ const (
 	InJoules  = "J"
 )
 
-// unit of what epochs cost: joules where energy is the objective and is measured. What is modelled follows from the time and is no measurement.
+// unit returns the unit of costs: joules if energy is the objective and is measured. Modelled energy follows from the
+// time and is not a measurement.
 func (r *Record) unit() string {
-	if r.Experiment.Objective.Per != file.PerEnergy || r.modelled() || r.Recurs != nil && r.Recurs.Modelled {
+	if r.Experiment.Objective.Per != contract.PerEnergy || r.modelled() || r.Recurs != nil && r.Recurs.Modelled {
 		return InSeconds
 	}
 	return InJoules
 }
 
 func (r *Record) modelled() bool {
-	return slices.ContainsFunc(r.Trials, func(t Trial) bool { return t.Modelled })
+	return slices.ContainsFunc(r.Trials, func(t contract.Trial) bool { return t.Modelled })
 }
 
-// settings are those that may be chosen for a trial, the default first: not those with a number of devices on which its step cannot be split, or that it was
-// refused when it was last to have it.
-func (r *Record) settings(t *Trial, batch float64) []pipeline.Setting {
+// settings returns the settings that may be chosen for a trial, the default first. It leaves out numbers of devices
+// over which its step cannot be split, or that were refused to it last time.
+func (r *Record) settings(t *contract.Trial, batch float64) []contract.SettingValues {
 	all, refused := r.space().Settings(), map[float64]bool{}
 	for _, a := range t.Applied {
-		if t.wanted(a) {
+		if isWanted(t, a) {
 			devices := t.Settings[a.Generation-1][file.Devices]
 			_, refused[devices] = a.Refused[file.Devices]
 		}
 	}
-	others := slices.DeleteFunc(all[1:], func(s pipeline.Setting) bool {
+	others := slices.DeleteFunc(all[1:], func(s contract.SettingValues) bool {
 		devices, chosen := s[file.Devices]
-		return chosen && devices != all[0][file.Devices] && (refused[devices] || !r.Experiment.Splits(batch, devices))
+		return chosen && devices != all[0][file.Devices] && (refused[devices] || !r.experiment().Splits(batch, devices))
 	})
 	return all[:1+len(others)]
 }
@@ -165,9 +171,9 @@ func (r *Record) space() pipeline.Space {
 	return space
 }
 
-// cost of an epoch; 0 where it is not known: the ledger has to tell what was used up to its end, and up to that of the one before, after which nothing else came. What
-// was used up to the end of an attempt's first epoch is that of the program's start, too.
-func (r *Record) cost(t *Trial, i int) float64 {
+// cost returns the cost of an epoch; 0 if unknown. In joules it needs the energy at its end and at the end of the one
+// before, in the same attempt: the energy up to an attempt's first epoch includes the program's start.
+func (r *Record) cost(t *contract.Trial, i int) float64 {
 	if r.unit() == InSeconds {
 		return t.Done[i].Seconds
 	}
@@ -177,30 +183,33 @@ func (r *Record) cost(t *Trial, i int) float64 {
 	return max(t.Done[i].Joules-t.Done[i-1].Joules, 0)
 }
 
-// settling is the part of an epoch at its beginning in which a change may fall: what is decided when an epoch ends is applied a moment after the next began.
+// settling is the fraction of an epoch, at its beginning, during which a change may take effect: a decision at the end
+// of an epoch is applied shortly after the next one began.
 const settling = 0.05
 
-// launched is what the processes of a trial have where nothing is set while they run: the defaults, and devices as they were submitted.
-func (r *Record) launched(t *Trial) pipeline.Setting {
-	launched := r.Experiment.Setting(nil)
-	if devices, ok := t.Settings[0][file.Devices]; ok && !r.Experiment.SizesTrials() {
+// launched returns the setting of the trial's processes if nothing is set while they run: the defaults, and the
+// submitted devices.
+func (r *Record) launched(t *contract.Trial) contract.SettingValues {
+	launched := r.experiment().Setting(nil)
+	if devices, ok := t.Settings[0][file.Devices]; ok && !r.experiment().SizesTrials() {
 		launched[file.Devices] = devices
 	}
 	return launched
 }
 
-// settingOf is under which setting an epoch ran; whole is false where there was none for all of it. refused says that the processes did not have all of it: the
-// back end could not set a value, and it is not the one that they had before: what was applied to them last, or what they were launched with. On how many devices
-// it ran the epoch itself tells: where others were refused it counts for these.
-func (t *Trial) settingOf(e Epoch, launched pipeline.Setting) (setting pipeline.Setting, refused, whole bool) {
+// settingOf returns the setting an epoch ran under. whole is false if the setting changed during the epoch or is
+// unknown. refused reports that the processes did not have all of it: the back end could not set a value that differs
+// from the one they had before (the last one applied, or the one at launch). The epoch itself reports its number of
+// devices: if other numbers were refused, it counts for its own.
+func settingOf(t *contract.Trial, e contract.TrialEpoch, launched contract.SettingValues) (setting contract.SettingValues, refused, whole bool) {
 	begun := e.At.Add(-time.Duration((1 - settling) * e.Seconds * float64(time.Second)))
 	var last *train.Applied
-	had := pipeline.Setting{}
+	had := contract.SettingValues{}
 	maps.Copy(had, launched)
 	for i := range t.Applied {
 		a := &t.Applied[i]
 		switch {
-		case a.Attempt != e.Attempt || a.At.After(e.At) || !t.wanted(*a):
+		case a.Attempt != e.Attempt || a.At.After(e.At) || !isWanted(t, *a):
 		case a.At.After(begun):
 			return t.Settings[0], false, false
 		default:
@@ -208,7 +217,7 @@ func (t *Trial) settingOf(e Epoch, launched pipeline.Setting) (setting pipeline.
 			maps.Copy(had, a.Values)
 		}
 	}
-	if last == nil || len(t.pending(*last)) > 0 {
+	if last == nil || len(pendingNames(t, *last)) > 0 {
 		return t.Settings[0], false, false
 	}
 	setting = t.Settings[last.Generation-1]
@@ -226,21 +235,21 @@ func (t *Trial) settingOf(e Epoch, launched pipeline.Setting) (setting pipeline.
 	return setting, refused, true
 }
 
-// wanted says whether what was applied is one of the trial's settings.
-func (t *Trial) wanted(a train.Applied) bool {
+// isWanted reports whether what was applied is one of the trial's settings.
+func isWanted(t *contract.Trial, a train.Applied) bool {
 	return a.Generation > 0 && a.Generation <= uint64(len(t.Settings))
 }
 
-// pending are the parameters of its setting that an attempt has yet to get.
-func (t *Trial) pending(a train.Applied) []string {
-	if !t.wanted(a) {
+// pendingNames returns the parameters of its setting that an attempt has yet to get.
+func pendingNames(t *contract.Trial, a train.Applied) []string {
+	if !isWanted(t, a) {
 		return nil
 	}
 	return a.Pending(t.Settings[a.Generation-1])
 }
 
-// FirstSetting is from when to when the trial has trained with the setting that it began with.
-func (t *Trial) FirstSetting() (from, to time.Time) {
+// FirstSetting returns the period in which the trial trained with its first setting.
+func FirstSetting(t *contract.Trial) (from, to time.Time) {
 	for _, e := range t.Done {
 		if from.IsZero() {
 			from = e.At.Add(-time.Duration(e.Seconds * float64(time.Second)))
@@ -255,8 +264,9 @@ func (t *Trial) FirstSetting() (from, to time.Time) {
 	return from, to
 }
 
-// Learn adds what the trials that have ended or paused showed since it was learnt last, each epoch once: the ground truth notes what it has heard, since it may have
-// been kept and this record not. At which settings trials cannot run is learnt at once.
+// Learn adds the results of the trials that ended or paused since the last call, each epoch once: the ground truth
+// stores its own positions, since it may have been stored when this record was not. It learns at once at which settings
+// trials cannot run.
 func (r *Record) Learn(known profile.Store) profile.Store {
 	for i := range r.Trials {
 		t := &r.Trials[i]
@@ -270,33 +280,34 @@ func (r *Record) Learn(known profile.Store) profile.Store {
 			known = known.Learn(&trial, nil)
 			continue
 		}
-		trial.Ended = trial.Ended[t.learnt(known):]
+		trial.Ended = trial.Ended[learntEpochs(t, known):]
 		t.Learnt = len(t.Done)
-		signature := t.signature(trial.Default())
+		signature := signatureOf(t, trial.Default())
 		if t.Profile != nil {
-			t.Profile.Signature = nil // from now on the ground truth has it alone
+			t.Profile.Signature = nil // from now on only the ground truth has it
 		}
 		if len(trial.Ended) == 0 && !failed {
 			continue
 		}
 		last := t.Done[len(t.Done)-1]
-		known = known.Learn(&trial, signature).Hears(profile.Heard{Training: string(t.Job), Attempt: last.Attempt, Epoch: last.Epoch})
+		known = known.Learn(&trial, signature).WithPosition(contract.LearntUpTo{Training: string(t.Job), Attempt: last.Attempt, Epoch: last.Epoch})
 	}
 	return known
 }
 
-// signature is that of the trial's profile, nil where there is none or it was taken at another setting than the default: rates are compared at the defaults of workloads.
-func (t *Trial) signature(base pipeline.Setting) profile.Signature {
+// signatureOf returns the signature of the trial's profile, or nil if there is none or it was not measured at the
+// default setting: rates are compared at the defaults of workloads.
+func signatureOf(t *contract.Trial, base contract.SettingValues) contract.Signature {
 	if t.Profile == nil || !t.Settings[0].Equal(base) {
 		return nil
 	}
 	return t.Profile.Signature
 }
 
-// learnt is how many of Done the ground truth has.
-func (t *Trial) learnt(known profile.Store) int {
-	heard, noted := known.HeardOf(string(t.Job))
-	i := slices.IndexFunc(t.Done, func(e Epoch) bool { return e.Attempt == heard.Attempt && e.Epoch == heard.Epoch })
+// learntEpochs returns the number of epochs of Done that the ground truth has.
+func learntEpochs(t *contract.Trial, known profile.Store) int {
+	heard, noted := known.PositionOf(string(t.Job))
+	i := slices.IndexFunc(t.Done, func(e contract.TrialEpoch) bool { return e.Attempt == heard.Attempt && e.Epoch == heard.Epoch })
 	if !noted || i < 0 {
 		return t.Learnt
 	}

@@ -5,20 +5,21 @@ import (
 	"testing"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/file"
-	"github.com/switchyard-dl/switchyard/services/experiments/pipeline"
 	"github.com/switchyard-dl/switchyard/services/experiments/profile"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
-// An epoch in which a change fell tells nothing of a setting, and is paid for all the same: where changes are slow the rule has less to lose, and tries less.
-func TestEpochsThatTellNothingArePaidFor(t *testing.T) {
+// An epoch with a change in it says nothing about a setting, but still costs: if changes are slow the rule has less to
+// lose, and tries less.
+func TestEpochsWithChangesArePaidFor(t *testing.T) {
 	for _, latency := range []time.Duration{50 * time.Millisecond, 3 * time.Second} {
 		e := experiment(search.Random, file.PipeTune, 1)
 		e.Job.MaxEpochs, e.Search.MaxEpochs = 40, 40
-		e.System = []file.Factor{{Name: file.Cores, Values: []float64{8, 4, 2, 1}}, {Name: file.PowerLimit, Values: []float64{250, 200, 150, 100}}}
+		e.System = []contract.Factor{{Name: file.Cores, Values: []float64{8, 4, 2, 1}}, {Name: file.PowerLimit, Values: []float64{250, 200, 150, 100}}}
 		w := newWorld(t, e)
 		w.latency, w.cost = latency, func(_, cores float64) float64 { return 20 * math.Pow(8/cores, 0.2) }
 		w.run()
@@ -32,33 +33,35 @@ func TestEpochsThatTellNothingArePaidFor(t *testing.T) {
 			t.Errorf("with a latency of %s the rule sees %g s of %g", latency, spent, trial.Seconds())
 		}
 		if most := 1.03 * 40 * 20; len(trial.Settings) < 2 || trial.Seconds() > most {
-			t.Errorf("with a latency of %s: %g s with %d settings, want some and at most %g s", latency, trial.Seconds(), len(trial.Settings), most)
+			t.Errorf("with a latency of %s: %g s with %d settings, want some and at most %g s", latency,
+				trial.Seconds(), len(trial.Settings), most)
 		}
 	}
 }
 
-// What was measured of a trial's first epoch is told a moment after it: of a workload that is new, the decision waits for it a while, and of any other it does not.
+// The measurements of a trial's first epoch arrive shortly after it: for a new workload the decision waits for them a
+// while, for a known one it does not.
 func TestTheFirstDecisionWaitsForTheProfile(t *testing.T) {
 	began := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	ended := began.Add(10 * time.Second)
-	profiled := func(r *Record) { r.Profiled("exp-t0", Profile{BusyCores: 0.1}) }
+	profiled := func(r *Record) { r.Profiled("exp-t0", contract.TrialProfile{BusyCores: 0.1}) }
 	for _, test := range []struct {
 		name     string
-		mode     file.Mode
+		mode     contract.ExperimentMode
 		known    bool
-		told     func(*Record)
+		reported func(*Record)
 		after    time.Duration
 		settings int
 		waits    bool
 	}{
-		{"nothing is told yet", file.PipeTune, false, nil, tellingPatience, 1, true},
-		{"a profile is told", file.PipeTune, false, profiled, time.Second, 2, false},
-		{"nothing is told in time", file.PipeTune, false, nil, tellingPatience + 1, 1, false},
+		{"nothing is reported yet", file.PipeTune, false, nil, measurementPatience, 1, true},
+		{"a profile is reported", file.PipeTune, false, profiled, time.Second, 2, false},
+		{"nothing is reported in time", file.PipeTune, false, nil, measurementPatience + 1, 1, false},
 		{"the workload is known", file.PipeTune, true, nil, 0, 1, false},
 		{"system parameters are left alone", file.V1, false, nil, 0, 1, false},
 	} {
 		e := experiment(search.Random, test.mode, 1)
-		e.Job.BatchSize = 1024 // where fewer cores are a risk
+		e.Job.BatchSize = 1024 // with it fewer cores are a risk
 		r := New("exp", e, "", began)
 		known := profile.Store{}
 		decide := func(after time.Duration) {
@@ -75,8 +78,8 @@ func TestTheFirstDecisionWaitsForTheProfile(t *testing.T) {
 			known = known.Learn(&trial, nil)
 		}
 		decide(0)
-		if test.told != nil {
-			test.told(&r)
+		if test.reported != nil {
+			test.reported(&r)
 		}
 		decide(test.after)
 		if got := r.Trials[0].Settings; len(got) != test.settings || r.Undecided() != test.waits {
@@ -85,14 +88,14 @@ func TestTheFirstDecisionWaitsForTheProfile(t *testing.T) {
 	}
 }
 
-// After a crash an epoch that was lost is trained again, and decided on again.
+// After a crash a lost epoch is trained again, and decided on again.
 func TestLostEpochsAreDecidedOnAgain(t *testing.T) {
 	r := New("exp", experiment(search.Random, file.PipeTune, 1), "", time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC))
 	ends := func(attempt, epoch int) {
 		t.Helper()
 		at := r.SubmittedAt.Add(time.Duration(10*(6*(attempt-1)+epoch)) * time.Second)
 		r.EpochEnded("exp-t0", event.EpochEnded{Attempt: attempt, EpochsDone: epoch, EpochSeconds: 10}, at)
-		if err := r.Decide(profile.Store{}, at.Add(2*tellingPatience)); err != nil {
+		if err := r.Decide(profile.Store{}, at.Add(2*measurementPatience)); err != nil {
 			t.Fatal(err)
 		}
 		if r.Trials[0].SettingAfter != epoch {
@@ -109,19 +112,20 @@ func TestLostEpochsAreDecidedOnAgain(t *testing.T) {
 	ends(2, 5)
 }
 
-// A workload is recognised by its rates at the default: a trial that begins at the best setting known does not replace them by others.
+// A workload is recognised by its rates at the default: a trial that begins at the best known setting does not replace
+// them.
 func TestSignaturesAreTakenAtTheDefault(t *testing.T) {
 	r := New("exp", experiment(search.Random, file.PipeTune, 2), "", time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC))
 	at := r.SubmittedAt.Add(time.Minute)
-	trained := func(id int, cores, busy float64) Trial {
+	trained := func(id int, cores, busy float64) contract.Trial {
 		job := JobID(r.ID, id)
-		return Trial{
-			ID: id, Job: job, Epochs: 9, State: search.Ended, Settings: []pipeline.Setting{{file.Cores: cores}}, Done: []Epoch{{Epoch: 1, Attempt: 1, At: at, Seconds: 10}},
+		return contract.Trial{
+			ID: id, Job: job, Epochs: 9, State: search.Ended, Settings: []contract.SettingValues{{file.Cores: cores}}, Done: []contract.TrialEpoch{{Epoch: 1, Attempt: 1, At: at, Seconds: 10}},
 			Applied: []train.Applied{{Job: job, Attempt: 1, Generation: 1, Values: map[string]float64{file.Cores: cores}, At: r.SubmittedAt}},
-			Profile: &Profile{BusyCores: busy, Signature: profile.Signature{"busy_cores": busy}},
+			Profile: &contract.TrialProfile{BusyCores: busy, Signature: contract.Signature{"busy_cores": busy}},
 		}
 	}
-	r.Trials = []Trial{trained(0, 2, 1.8), trained(1, 1, 0.9)}
+	r.Trials = []contract.Trial{trained(0, 2, 1.8), trained(1, 1, 0.9)}
 	known := r.Learn(profile.Store{})
 	if e := known.Entries[0]; len(e.Measured) != 2 || e.Signature["busy_cores"] != 1.8 {
 		t.Errorf("measured %v with the signature %v", e.Measured, e.Signature)
@@ -132,11 +136,11 @@ func TestSignaturesAreTakenAtTheDefault(t *testing.T) {
 	}
 }
 
-// Joules are told after the epoch too: a probe that disappoints is over after one.
+// Joules also arrive after the epoch: a disappointing probe is over after one.
 func TestAProbeInJoulesTakesOneEpoch(t *testing.T) {
 	for _, lag := range []time.Duration{20 * time.Millisecond, time.Second / 2} {
 		e := experiment(search.Random, file.PipeTune, 1)
-		e.Objective.Per, e.Job.MaxEpochs, e.Search.MaxEpochs = file.PerEnergy, 30, 30
+		e.Objective.Per, e.Job.MaxEpochs, e.Search.MaxEpochs = contract.PerEnergy, 30, 30
 		w := newWorld(t, e)
 		w.lag, w.busy = lag, 0.2
 		w.cost = func(_, cores float64) float64 { return 20 }
@@ -150,7 +154,8 @@ func TestAProbeInJoulesTakesOneEpoch(t *testing.T) {
 			}
 		}
 		if probes != 1 || len(trial.Settings) != 3 || trial.EpochsDone() != 30 {
-			t.Errorf("told after %s: %d epochs of %d with one core, settings %v", lag, probes, trial.EpochsDone(), trial.Settings)
+			t.Errorf("reported after %s: %d epochs of %d with one core, settings %v", lag, probes, trial.EpochsDone(),
+				trial.Settings)
 		}
 	}
 }

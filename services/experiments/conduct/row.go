@@ -8,34 +8,34 @@ import (
 	"strings"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/services/experiments/pipeline"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
-// Row is a trial as people compare it.
+// Row is one line of the table of trials.
 type Row struct {
-	Trial  int           `json:"trial"`
-	Job    train.JobID   `json:"job"`
-	Params search.Params `json:"params"`
-	State  search.State  `json:"state"`
-	Reason string        `json:"reason,omitempty"`
-	Epochs int           `json:"epochs_done"`
-	// Objective is that of the last epoch, in the user's own sign; left out where there is none.
+	Trial  int                 `json:"trial"`
+	Job    train.JobID         `json:"job"`
+	Params search.Params       `json:"params"`
+	State  contract.TrialState `json:"state"`
+	Reason string              `json:"reason,omitempty"`
+	Epochs int                 `json:"epochs_done"`
+	// Objective is that of the last epoch, in the user's own sign; left out without a result.
 	Objective *float64 `json:"objective,omitempty"`
 	Best      bool     `json:"best,omitempty"`
-	// QueueSeconds is from the decision to the first process, TrainSeconds the sum of its epochs.
+	// QueueSeconds is the time from the decision to the first process, TrainSeconds the sum of its epochs.
 	QueueSeconds float64 `json:"queue_seconds"`
 	TrainSeconds float64 `json:"train_seconds"`
 	EnergyJoules float64 `json:"energy_j,omitempty"`
-	// Modelled says that the energy is no measurement.
+	// Modelled reports that the energy is not measured.
 	Modelled bool `json:"energy_modelled,omitempty"`
-	// Setting is what it ran with at the end, Changes how often that was changed while it ran.
-	Setting pipeline.Setting `json:"setting,omitempty"`
-	Changes int              `json:"setting_changes"`
+	// Setting is its last setting, Changes how often the setting changed while it ran.
+	Setting contract.SettingValues `json:"setting,omitempty"`
+	Changes int                    `json:"setting_changes"`
 }
 
-// Rows are all trials in the order in which they were started.
+// Rows returns all trials in the order in which they were started.
 func (r *Record) Rows() []Row {
 	best, _, _ := r.Best()
 	rows := make([]Row, len(r.Trials))
@@ -56,7 +56,7 @@ func (r *Record) Rows() []Row {
 	return rows
 }
 
-// Own gives a score in the user's own sign.
+// Own converts a score into the user's own sign.
 func (r *Record) Own(score float64) float64 {
 	if r.Experiment.Objective.Minimise {
 		return -score
@@ -64,7 +64,7 @@ func (r *Record) Own(score float64) float64 {
 	return score
 }
 
-// Words are parameters or a setting as a person reads them, in the order of their names.
+// Words formats parameters or a setting for people, in the order of their names.
 func Words[T any](values map[string]T) string {
 	words := make([]string, 0, len(values))
 	for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -73,10 +73,10 @@ func Words[T any](values map[string]T) string {
 	return strings.Join(words, " ")
 }
 
-// short is a value with as many digits as people compare.
+// short formats a value with a useful number of digits.
 func short(value any) string {
 	x, ok := value.(float64)
-	if v, is := value.(search.Value); is {
+	if v, is := value.(contract.Value); is {
 		x, ok = v.Float()
 	}
 	if !ok || x == math.Trunc(x) {
@@ -85,7 +85,8 @@ func short(value any) string {
 	return fmt.Sprintf("%.4g", x)
 }
 
-// Progress is the best score that any trial had reached, at each time at which it became better. What breaks a constraint does not count, nor what failed.
+// Progress returns the best score reached by any trial, at each time at which it improved. Trials that failed or broke
+// a constraint do not count.
 func (r *Record) Progress() []Moment {
 	var all []Moment
 	for i, t := range r.History() {
@@ -105,7 +106,7 @@ func (r *Record) Progress() []Moment {
 	return better
 }
 
-// Moment is a score and when it was reached.
+// Moment is a score and the time when it was reached.
 type Moment struct {
 	At    time.Time
 	Score float64

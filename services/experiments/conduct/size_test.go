@@ -8,17 +8,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/services/experiments/file"
 	"github.com/switchyard-dl/switchyard/services/experiments/profile"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
-// Jobs report many metrics; a record keeps those that decide.
+// Jobs report many metrics; a record stores only those that matter for decisions.
 func TestRecordsKeepWhatIsCompared(t *testing.T) {
 	e := experiment(search.Random, file.PipeTune, 1)
 	most := 1.0
-	e.Constraints = []file.Constraint{{Metric: "loss", Max: &most}, {Metric: "memory_mib", Max: &most}}
+	e.Constraints = []contract.Constraint{{Metric: "loss", Max: &most}, {Metric: "memory_mib", Max: &most}}
 	w := newWorld(t, e)
 	w.hear(func(*Record) {})
 	ended := event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 10, Loss: new(0.5), Metrics: map[string]float64{"accuracy": 0.9, "top5": 0.99, "norm": 3}}
@@ -28,7 +29,7 @@ func TestRecordsKeepWhatIsCompared(t *testing.T) {
 	}
 }
 
-// A signature that was learnt is in the ground truth; a trial that goes on is still of its kind.
+// A learnt signature is in the ground truth; a continued trial is still of its kind.
 func TestSignaturesAreKeptOnce(t *testing.T) {
 	w := newWorld(t, experiment(search.ASHA, file.PipeTune, 4))
 	w.busy = 2
@@ -52,12 +53,13 @@ func TestSignaturesAreKeptOnce(t *testing.T) {
 	}
 }
 
-// An experiment whose record grows too large is stopped while what follows can still be entered.
+// An experiment whose record grows too large stops while there is room to record what follows.
 func TestALargeRecordStopsTheExperiment(t *testing.T) {
 	for _, concurrency := range []int{1, 6} {
 		e := experiment(search.Random, file.PipeTune, 8)
 		e.Concurrency, e.Job.MaxEpochs, e.Search.MaxEpochs = concurrency, 2, 2
-		e.Space = append(e.Space, search.Parameter{Name: "prompt", Kind: search.Choice, Values: []search.Value{search.Text(strings.Repeat("x", 900<<10))}})
+		e.Space = append(e.Space,
+			contract.Parameter{Name: "prompt", Kind: search.Choice, Values: []contract.Value{contract.Text(strings.Repeat("x", 900<<10))}})
 		w := newWorld(t, e)
 		w.run()
 		data, err := json.Marshal(w.record)

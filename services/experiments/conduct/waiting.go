@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// QueueSeconds is how long the experiment waited: some trial waited for its first process, and none trained or came up. What trials that run side by side wait for counts
-// once, and not at all while one of them trains.
+// QueueSeconds returns how long the experiment waited: some trial waited for its first process, and none trained or
+// started. Concurrent waits count once, and not at all while one trial trains.
 func (r *Record) QueueSeconds() float64 {
 	type edge struct {
 		at               time.Time
@@ -29,7 +29,7 @@ func (r *Record) QueueSeconds() float64 {
 		for k, e := range t.Done {
 			since := e.At.Add(-time.Duration(e.Seconds * float64(time.Second)))
 			if k == 0 && begun.Before(since) {
-				since = begun // it came up
+				since = begun // it started
 			}
 			from(since, e.At, 0, 1)
 		}

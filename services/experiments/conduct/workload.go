@@ -9,12 +9,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/services/experiments/file"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
-// workload is the same for trainings whose epochs cost the same: the same program in the same place, on the same data with the same batch size and resources, with the
-// same values of the parameters that change what an epoch costs, and costs in the same unit.
+// workload identifies trainings whose epochs cost the same: the same program in the same place, on the same data with
+// the same batch size and resources, with the same values of the parameters that change the cost of an epoch, and costs
+// in the same unit.
 func (r *Record) workload(params search.Params, batch float64) string {
 	job := r.Experiment.Job
 	job.BatchSize = 0
@@ -31,7 +33,8 @@ func (r *Record) workload(params search.Params, batch float64) string {
 	return strings.Join(append(words, r.unit()), " ")
 }
 
-// digest tells environments apart without telling them: they may hold secrets, and the ground truth is shown and exported.
+// digest distinguishes environments without revealing them: they may hold secrets, and the ground truth is shown and
+// exported.
 func digest(env map[string]string) string {
 	sum := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(env)) {
@@ -40,8 +43,8 @@ func digest(env map[string]string) string {
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// resources are those of the job that no system parameter chooses, since what one chooses is in the settings, and the names of those that are nothing of the job's but
-// for a system parameter: the settings of a workload have the same names.
+// resources returns the job's resources that no system parameter chooses (the chosen ones are in the settings), and the
+// names of those that only a system parameter sets: the settings of a workload have the same names.
 func (r *Record) resources() []string {
 	job := r.Experiment.Job.WithDefaults()
 	words := []string{"launch:" + string(job.Launch)}
@@ -59,20 +62,22 @@ func (r *Record) resources() []string {
 			words = append(words, parameter)
 		}
 	}
-	if n := r.Experiment.BatchDevices(); n > 0 { // of other numbers a step of the same batch size has other samples
+	// On other numbers of devices a step of the same batch size has other samples.
+	if n := r.experiment().BatchDevices(); n > 0 {
 		words = append(words, fmt.Sprintf("%s of a batch:%d", file.Devices, n))
 	}
 	return words
 }
 
 func (r *Record) tunes(parameter string) bool {
-	return slices.ContainsFunc(r.Experiment.System, func(f file.Factor) bool { return f.Name == parameter })
+	return slices.ContainsFunc(r.Experiment.System, func(f contract.Factor) bool { return f.Name == parameter })
 }
 
-// costs says whether a parameter changes what an epoch costs. That is what the experiment says or, where it says nothing, it is those whose values are all whole numbers,
-// or texts: layers, widths, names of models and optimizers. What has fractions, or is drawn from a range of them, changes what is learnt: rates, momenta, parts that are
-// dropped. The batch size is told apart in any case.
-func (r *Record) costs(p search.Parameter) bool {
+// costs reports whether a parameter changes the cost of an epoch. The experiment says so or, by default, a parameter
+// does if its values are all whole numbers, or texts: layers, widths, names of models and optimizers. Values with
+// fractions, or drawn from a continuous range, change the result instead: rates, momenta, dropout. The batch size is
+// treated separately.
+func (r *Record) costs(p contract.Parameter) bool {
 	switch {
 	case p.Name == batchSize:
 		return false
@@ -81,13 +86,13 @@ func (r *Record) costs(p search.Parameter) bool {
 	case p.Kind != search.Choice:
 		return p.Kind == search.Int || p.Kind == search.LogInt
 	}
-	return !slices.ContainsFunc(p.Values, func(v search.Value) bool {
+	return !slices.ContainsFunc(p.Values, func(v contract.Value) bool {
 		x, number := v.Float()
 		return number && x != math.Trunc(x)
 	})
 }
 
-// workloads is how many the trials of the space fall into.
+// workloads returns the number of workloads among the trials of the space.
 func (r *Record) workloads() float64 {
 	n := 1.0
 	for _, p := range r.Experiment.Space {

@@ -8,18 +8,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/file"
-	"github.com/switchyard-dl/switchyard/services/experiments/pipeline"
 	"github.com/switchyard-dl/switchyard/services/experiments/profile"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
-// What changes the cost of an epoch makes another workload; what changes only what is learnt does not.
-func TestWorkloadsAreToldApart(t *testing.T) {
-	numbers := func(all ...float64) (values []search.Value) {
+// A change of an epoch's cost makes another workload; a change of the result alone does not.
+func TestWorkloadsAreDistinguished(t *testing.T) {
+	numbers := func(all ...float64) (values []contract.Value) {
 		for _, x := range all {
-			values = append(values, search.Number(x))
+			values = append(values, contract.Number(x))
 		}
 		return values
 	}
@@ -28,12 +28,12 @@ func TestWorkloadsAreToldApart(t *testing.T) {
 		{Name: "momentum", Kind: search.Uniform, Low: 0, High: 1},
 		{Name: "width", Kind: search.Choice, Values: numbers(64, 128)},
 		{Name: "layers", Kind: search.Int, Low: 1, High: 4},
-		{Name: "optimizer", Kind: search.Choice, Values: []search.Value{search.Text("sgd"), search.Text("adam")}},
+		{Name: "optimizer", Kind: search.Choice, Values: []contract.Value{contract.Text("sgd"), contract.Text("adam")}},
 		{Name: "batch_size", Kind: search.Choice, Values: numbers(32, 64, 128)},
 	}
 	params := func(rate, momentum, width, layers float64, optimizer string) search.Params {
 		return search.Params{
-			"rate": search.Number(rate), "momentum": search.Number(momentum), "width": search.Number(width), "layers": search.Number(layers), "optimizer": search.Text(optimizer),
+			"rate": contract.Number(rate), "momentum": contract.Number(momentum), "width": contract.Number(width), "layers": contract.Number(layers), "optimizer": contract.Text(optimizer),
 		}
 	}
 	base := experiment(search.Random, file.PipeTune, 48)
@@ -55,7 +55,7 @@ func TestWorkloadsAreToldApart(t *testing.T) {
 	}{
 		{"a micro-batch that is tuned, too", of(func(e *file.Experiment) { e.System = append(e.System[:1:1], upTo(file.MicroBatch, 2)) }, first, 32), false},
 		{"a power limit that is tuned, too", of(func(e *file.Experiment) { e.System = append(e.System[:1:1], upTo(file.PowerLimit, 2)) }, first, 32), false},
-		{"other numbers of cores", of(func(e *file.Experiment) { e.System = []file.Factor{upTo(file.Cores, 2)} }, first, 32), true},
+		{"other numbers of cores", of(func(e *file.Experiment) { e.System = []contract.Factor{upTo(file.Cores, 2)} }, first, 32), true},
 		{"another rate", of(nil, params(1, 0.5, 64, 1, "sgd"), 32), true},
 		{"another momentum", of(nil, params(0.1, 0.9, 64, 1, "sgd"), 32), true},
 		{"another width", of(nil, params(0.1, 0.5, 128, 1, "sgd"), 32), false},
@@ -78,14 +78,14 @@ func TestWorkloadsAreToldApart(t *testing.T) {
 	}
 	untuned := func(cores int) string {
 		return of(func(e *file.Experiment) {
-			e.Job.Cores, e.System = cores, []file.Factor{{Name: file.MemoryMiB, Values: []float64{2048}}}
+			e.Job.Cores, e.System = cores, []contract.Factor{{Name: file.MemoryMiB, Values: []float64{2048}}}
 		}, first, 32)
 	}
 	if untuned(1) == untuned(2) {
 		t.Error("jobs with other cores, which are not tuned, are one workload")
 	}
 	rateAlone := func(e *file.Experiment) { e.Costs = []string{"rate"} }
-	if said := of(rateAlone, first, 32); said != of(rateAlone, params(0.1, 0.5, 128, 2, "adam"), 32) || said == of(rateAlone, params(1, 0.5, 64, 1, "sgd"), 32) {
+	if stated := of(rateAlone, first, 32); stated != of(rateAlone, params(0.1, 0.5, 128, 2, "adam"), 32) || stated == of(rateAlone, params(1, 0.5, 64, 1, "sgd"), 32) {
 		t.Error("what the experiment says of costs does not count")
 	}
 	r := New("exp", base, "", time.Time{})
@@ -94,7 +94,7 @@ func TestWorkloadsAreToldApart(t *testing.T) {
 	}
 }
 
-// What is in the environment tells workloads apart and is not told: tokens are there.
+// The environment distinguishes workloads but stays secret: it holds tokens.
 func TestTheEnvironmentStaysOutOfTheGroundTruth(t *testing.T) {
 	of := func(env map[string]string) string {
 		e := experiment(search.Random, file.PipeTune, 1)
@@ -104,7 +104,7 @@ func TestTheEnvironmentStaysOutOfTheGroundTruth(t *testing.T) {
 	}
 	known := of(map[string]string{"TOKEN": "hunter2", "THREADS": "1"})
 	if strings.Contains(known, "hunter2") || strings.Contains(known, "TOKEN") {
-		t.Errorf("the workload tells its environment: %s", known)
+		t.Errorf("the workload reveals its environment: %s", known)
 	}
 	if again := of(map[string]string{"THREADS": "1", "TOKEN": "hunter2"}); again != known {
 		t.Errorf("the same environment is another workload: %s\n%s", again, known)
@@ -116,11 +116,11 @@ func TestTheEnvironmentStaysOutOfTheGroundTruth(t *testing.T) {
 	}
 }
 
-// A crash after the ground truth was kept and before the record was: the same epochs are told again, and counted once.
-// What was learnt is read again elsewhere, also where the system parameters of a program became more.
+// A crash between storing the ground truth and storing the record: the same epochs come again, and count once. Learnt
+// results can be read elsewhere, also if the program gained system parameters.
 func TestWhatWasLearntIsPortable(t *testing.T) {
 	var known profile.Store
-	for _, more := range [][]file.Factor{nil, {{Name: file.MicroBatch, Values: []float64{32, 16}}}, {{Name: file.PowerLimit, Values: []float64{300, 200}}}} {
+	for _, more := range [][]contract.Factor{nil, {{Name: file.MicroBatch, Values: []float64{32, 16}}}, {{Name: file.PowerLimit, Values: []float64{300, 200}}}} {
 		e := experiment(search.Random, file.PipeTune, 2)
 		e.System = append(e.System, more...)
 		w := newWorld(t, e)
@@ -137,7 +137,7 @@ func TestWhatWasLearntIsPortable(t *testing.T) {
 	}
 }
 
-func TestWhatIsToldAgainIsLearntOnce(t *testing.T) {
+func TestRepeatedResultsAreLearntOnce(t *testing.T) {
 	r := New("exp", experiment(search.Random, file.PipeTune, 1), "", time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC))
 	if err := r.Decide(profile.Store{}, r.SubmittedAt); err != nil {
 		t.Fatal(err)
@@ -146,9 +146,9 @@ func TestWhatIsToldAgainIsLearntOnce(t *testing.T) {
 	trial.Applied = []train.Applied{{Job: trial.Job, Attempt: 1, Generation: 1, At: r.SubmittedAt, Values: trial.Settings[0]}}
 	end := func(epoch, attempt int, seconds float64) {
 		at := r.SubmittedAt.Add(time.Duration(attempt*epoch) * time.Hour)
-		trial.Done = append(trial.Done, Epoch{Epoch: epoch, Attempt: attempt, At: at, Seconds: seconds})
+		trial.Done = append(trial.Done, contract.TrialEpoch{Epoch: epoch, Attempt: attempt, At: at, Seconds: seconds})
 	}
-	measured := func(s profile.Store) pipeline.Measured { return s.Entries[0].Measured[0] }
+	measured := func(s profile.Store) contract.MeasuredCost { return s.Entries[0].Measured[0] }
 	end(1, 1, 10)
 	end(2, 1, 20)
 	trial.State = search.Paused
@@ -168,10 +168,11 @@ func TestWhatIsToldAgainIsLearntOnce(t *testing.T) {
 	if diff := cmp.Diff(known, r.Learn(known)); diff != "" || trial.Learnt != 2 {
 		t.Errorf("learnt again: %s", diff)
 	}
-	// An epoch that was lost and trained again is another one.
+	// An epoch that was lost and trained again is a different one.
 	trial.Done = trial.Done[:1]
 	trial.Learnt = 1
-	trial.Applied = append(trial.Applied, train.Applied{Job: trial.Job, Attempt: 2, Generation: 1, At: r.SubmittedAt, Values: trial.Settings[0]})
+	trial.Applied = append(trial.Applied,
+		train.Applied{Job: trial.Job, Attempt: 2, Generation: 1, At: r.SubmittedAt, Values: trial.Settings[0]})
 	end(2, 2, 30)
 	if m := measured(r.Learn(known)); m.Epochs != 3 || m.Cost != 20 {
 		t.Errorf("learnt %+v", m)

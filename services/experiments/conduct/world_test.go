@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
@@ -16,7 +17,8 @@ import (
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
-// world plays the yard in virtual time: every job runs at once, an epoch takes what cost says, and comes to what value says.
+// world plays the scheduler in virtual time: every job runs at once, an epoch takes the time that cost returns, and
+// reaches the value that value returns.
 type world struct {
 	t      *testing.T
 	now    time.Time
@@ -24,51 +26,56 @@ type world struct {
 	known  profile.Store
 	cost   func(batch, cores float64) float64
 	value  func(rate float64, epoch int) float64
-	// busy is how many processors a job keeps busy on all cores; 0: nobody measures. watts is what it draws, nil where no meter is. Both are told lag after an epoch.
+	// busy is the number of processors a job keeps busy on all cores; 0: not measured. watts is its power, nil without
+	// a meter. Both are reported lag after an epoch.
 	busy  float64
 	watts func(cores float64) float64
 	lag   time.Duration
-	// refused are the parameters that cannot be set while a job runs, slots how many cores a job has at most, 0: any number. What is refused stays as it is.
+	// refused are the parameters that cannot be set while a job runs, slots the most cores a job can have, 0: any
+	// number. A refused parameter keeps its value.
 	refused []string
 	slots   float64
-	// factor is the parameter that cost and slots are about.
+	// factor is the parameter that cost and slots depend on.
 	factor string
-	// restarts are the parameters that a job has from its start alone: it leaves at its epoch's end. An attempt trains after restart.
+	// restarts are the parameters that need a restart: the job stops at its epoch's end. An attempt begins to train
+	// after restart.
 	restarts []string
 	restart  time.Duration
-	// fatal says at how many cores the processes of a job are killed half-way through an epoch, lost counts the attempts that were; a job fails at the second one.
+	// fatal reports the numbers of cores at which the processes of a job are killed half-way through an epoch, lost
+	// counts these attempts; a job fails at the second one.
 	fatal func(cores float64) bool
 	lost  int
-	// latency is how long it takes until a running job has another setting.
+	// latency is the time until a running job has another setting.
 	latency time.Duration
 	jobs    map[train.JobID]*job
-	// restarted counts the attempts that left for parameters. trained counts all epochs of all jobs.
+	// restarted counts the attempts that stopped for parameters. trained counts all epochs of all jobs.
 	restarted int
 	trained   int
 	sequence  uint64
-	// killed has the record read from its bytes before each event, and each event told twice, as after a kill -9.
+	// killed decodes the record from its bytes before each event, and repeats each event, as after a kill -9.
 	killed bool
 }
 
 type job struct {
 	spec    train.Spec
 	setting train.Setting
-	// cores are those that its processes have.
+	// cores is the number of cores of its processes.
 	cores float64
 	// pending is a setting that will be applied at a time.
 	pending   *train.Setting
 	pendingAt time.Time
 	attempt   int
 	lost      int
-	// next is what the next attempt is started with, nil where the present one goes on.
+	// next is the setting of the next attempt, nil if the present one continues.
 	next    *train.Setting
 	done    int
 	running bool
 	over    bool
-	// look is when the service looks what was measured, used what the job had drawn at the end of each epoch.
+	// look is the next time when the service checks the measurements, used the energy of the job at the end of each
+	// epoch.
 	look time.Time
 	used []train.EpochEnergy
-	// ends is when the epoch under way does, begun when it was begun.
+	// ends is the end of the running epoch, begun its beginning.
 	begun, ends time.Time
 }
 
@@ -84,7 +91,7 @@ func newWorld(t *testing.T, e file.Experiment) *world {
 	}
 }
 
-// hear enters something in the record and does what follows.
+// hear enters something in the record and carries out what follows.
 func (w *world) hear(change func(*Record)) {
 	w.t.Helper()
 	if w.killed {
@@ -125,7 +132,7 @@ func (w *world) reload() {
 	w.record = again
 }
 
-// act does what the record asks of the yard.
+// act carries out the record's requests.
 func (w *world) act() {
 	w.t.Helper()
 	for _, s := range w.record.Settings() {
@@ -159,7 +166,7 @@ func (w *world) act() {
 	}
 }
 
-// begin starts an attempt with whatever is wanted.
+// begin starts an attempt with the desired setting.
 func (w *world) begin(id train.JobID, j *job) {
 	w.t.Helper()
 	j.attempt++
@@ -201,12 +208,12 @@ func (w *world) applied(id train.JobID, j *job, at time.Time) {
 	w.hear(func(r *Record) { r.Retuned(a) })
 }
 
-// refuses says whether a job cannot have its setting's value of a parameter.
+// refuses reports whether a job cannot have its setting's value of a parameter.
 func (w *world) refuses(j *job, name string) bool {
 	return slices.Contains(w.refused, name) || name == w.factor && w.slots > 0 && j.setting.Values[name] > w.slots
 }
 
-// give has the processes of a job run with its setting, as far as they can.
+// give applies the job's setting to its processes, as far as possible.
 func (w *world) give(j *job) {
 	if cores := j.setting.Values[w.factor]; cores > 0 && !w.refuses(j, w.factor) {
 		j.cores = cores
@@ -230,7 +237,7 @@ func (w *world) run() {
 	w.t.Fatal("the experiment does not end")
 }
 
-// next has happen what does next; false where nothing runs any more, as it should when the experiment is over.
+// next executes the next event; false if nothing runs any more, as it should when the experiment is over.
 func (w *world) next() bool {
 	w.t.Helper()
 	var next train.JobID
@@ -258,7 +265,7 @@ func keys(jobs map[train.JobID]*job) func(func(train.JobID) bool) {
 	}
 }
 
-// upcoming is when something happens to a job; zero: never.
+// upcoming returns the time of a job's next event; zero: never.
 func (j *job) upcoming() time.Time {
 	all := []time.Time{j.look}
 	if j.running {
@@ -273,16 +280,16 @@ func (j *job) upcoming() time.Time {
 	return slices.MinFunc(all, time.Time.Compare)
 }
 
-// see tells what was measured of a job. As long as a decision waits the service looks again.
+// see reports a job's measurements. As long as a decision waits the service checks again.
 func (w *world) see(id train.JobID, j *job) {
 	w.t.Helper()
 	if j.look = (time.Time{}); !w.record.Over() {
 		w.hear(func(r *Record) {
 			if w.busy > 0 && r.trial(id).State == search.Running {
-				r.Profiled(id, Profile{BusyCores: w.busy, Signature: profile.Signature{"busy_cores": w.busy}})
+				r.Profiled(id, contract.TrialProfile{BusyCores: w.busy, Signature: contract.Signature{"busy_cores": w.busy}})
 			}
 			if w.watts != nil {
-				r.Metered(id, train.Course{Epochs: j.used}, train.Account{Methods: []string{"rapl"}, Final: j.over}, w.now)
+				r.Metered(id, train.EnergyProgress{Epochs: j.used}, train.Account{Methods: []string{"rapl"}, Final: j.over}, w.now)
 			}
 		})
 	}
@@ -291,7 +298,7 @@ func (w *world) see(id train.JobID, j *job) {
 	}
 }
 
-// step is what happens next to a job: the service looks, it is retuned, or an epoch ends.
+// step executes the next event of a job: the service checks, it is retuned, or an epoch ends.
 func (w *world) step(id train.JobID, at time.Time) {
 	w.t.Helper()
 	j := w.jobs[id]
@@ -343,7 +350,8 @@ func (w *world) step(id train.JobID, at time.Time) {
 		if len(j.used) > 0 {
 			used += j.used[len(j.used)-1].Energy.Joules()
 		}
-		j.used = append(j.used, train.EpochEnergy{Attempt: j.attempt, EpochsDone: j.done, Energy: unit.Energy(used * float64(unit.Joule))})
+		j.used = append(j.used,
+			train.EpochEnergy{Attempt: j.attempt, EpochsDone: j.done, Energy: unit.Energy(used * float64(unit.Joule))})
 	}
 	j.begun, j.look = at, at.Add(w.lag)
 	paused := j.setting.Pauses(j.done)
@@ -382,13 +390,13 @@ func (w *world) lose(id train.JobID, j *job) {
 	w.begin(id, j)
 }
 
-// experiment is one that is searched on two cores.
-func experiment(algorithm search.Algorithm, mode file.Mode, trials int) file.Experiment {
+// experiment returns an experiment searched on two cores.
+func experiment(algorithm contract.SearchAlgorithm, mode contract.ExperimentMode, trials int) file.Experiment {
 	return file.Experiment{
-		Name: "exp", Mode: mode, Concurrency: 1, Objective: file.Objective{Metric: "accuracy"},
+		Name: "exp", Mode: mode, Concurrency: 1, Objective: contract.Objective{Metric: "accuracy"},
 		Job:    train.Spec{Name: "exp", Command: []string{"train"}, BatchSize: 32, TrainingSetSize: 1000, MaxEpochs: 9},
 		Space:  search.Space{{Name: "rate", Kind: search.Uniform, Low: 0.01, High: 0.1}},
-		Search: search.Config{Algorithm: algorithm, Trials: trials, MaxEpochs: 9, Seed: 1},
-		System: []file.Factor{{Name: file.Cores, Values: []float64{2, 1}}},
+		Search: contract.SearchConfig{Algorithm: algorithm, Trials: trials, MaxEpochs: 9, Seed: 1},
+		System: []contract.Factor{{Name: file.Cores, Values: []float64{2, 1}}},
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
+	"github.com/switchyard-dl/switchyard/libs/strict"
 )
 
 // BigDL is a job file of PipeTune's module for BigDL: a program that spark-submit starts.
@@ -24,29 +24,29 @@ type BigDL struct {
 	Arguments []Argument `json:"arguments,omitempty"`
 }
 
-// Argument is one of a program: --Flag Value.
+// Argument is an argument of a program: --Flag Value.
 type Argument struct {
 	Flag  string `json:"flag"`
 	Value string `json:"value"`
 }
 
-// ParseBigDL reads a job file. The program's arguments are in extras, or extra; in the older form, which has neither, they are the other keys of the file.
-// $HOME stands for home.
+// ParseBigDL reads a job file. The program's arguments are in extras, or extra; in the older form, which has neither,
+// they are the other keys of the file. $HOME stands for home.
 func ParseBigDL(text []byte, home string) (BigDL, error) {
-	r := &reader{}
-	root := r.document(text)
+	r := newReader()
+	root := r.Document(text)
 	if root == nil {
-		return BigDL{}, r.err()
+		return BigDL{}, r.Err()
 	}
 	b := r.bigdl(root)
-	if err := r.err(); err != nil {
+	if err := r.Err(); err != nil {
 		return BigDL{}, err
 	}
 	b.expand(home)
 	return b, nil
 }
 
-// fields gives the keys of the file, and where each goes.
+// fields returns the field for each key of the file.
 func (b *BigDL) fields() map[string]*string {
 	return map[string]*string{
 		"master": &b.Master, "driver_memory": &b.DriverMemory, "total_executor_cores": &b.TotalExecutorCores, "executor_cores": &b.ExecutorCores,
@@ -54,46 +54,46 @@ func (b *BigDL) fields() map[string]*string {
 	}
 }
 
-func (r *reader) bigdl(root *yaml.Node) BigDL {
+func (r *reader) bigdl(root *strict.Node) BigDL {
 	var b BigDL
 	fields := b.fields()
-	var others []entry
+	var others []*strict.Entry
 	extras := ""
-	for _, e := range r.entries(root, "") {
-		key := e.key.Value
+	for _, e := range r.Entries(root, "") {
+		key := e.Key
 		target, known := fields[key]
 		switch {
 		case known:
-			*target = r.text(e.value, key)
+			*target = r.Scalar(&e.Value, key)
 		case key != "extras" && key != "extra":
 			others = append(others, e)
 		case extras != "":
-			r.add(e.key, key, "keep one of them", "given beside %s", extras)
+			r.AddAt(e.Position, strict.CodeValue, key, "keep one of them", "given beside %s", extras)
 		default:
 			extras = key
-			for _, x := range r.entries(e.value, key) {
-				b.Arguments = append(b.Arguments, Argument{x.key.Value, r.text(x.value, joined(key, x.key.Value))})
+			for _, x := range r.Entries(&e.Value, key) {
+				b.Arguments = append(b.Arguments, Argument{x.Key, r.Scalar(&x.Value, strict.Join(key, x.Key))})
 			}
 		}
 	}
 	for _, needed := range []string{"master", "conf"} {
-		if *fields[needed] == "" && root.Kind == yaml.MappingNode {
-			r.add(root, needed, "", "is missing")
+		if *fields[needed] == "" && root.Kind == strict.Object {
+			r.Add(root, needed, "", "is missing")
 		}
 	}
 	b.Arguments = append(b.Arguments, r.flat(others, extras != "")...)
 	return b
 }
 
-// flat reads arguments that stand among the other keys. The programs that have an app_name call them otherwise than the file.
-func (r *reader) flat(others []entry, wrong bool) []Argument {
+// flat reads arguments that stand among the other keys. Programs with an app_name use other names than the file.
+func (r *reader) flat(others []*strict.Entry, wrong bool) []Argument {
 	var known []string
 	for name := range (&BigDL{}).fields() {
 		known = append(known, name)
 	}
 	slices.Sort(known)
 	flags := map[string]string{}
-	if slices.ContainsFunc(others, func(e entry) bool { return e.key.Value == "app_name" }) {
+	if slices.ContainsFunc(others, func(e *strict.Entry) bool { return e.Key == "app_name" }) {
 		flags = map[string]string{
 			"app_name": "appName", "data_path": "dataPath", "batch_size": "batchSize", "learning_rate": "learningRate",
 			"learning_rate_decay": "learningrateDecay", "end_trigger_num": "endTriggerNum",
@@ -102,10 +102,10 @@ func (r *reader) flat(others []entry, wrong bool) []Argument {
 	var list []Argument
 	for _, e := range others {
 		if wrong {
-			r.add(e.key, e.key.Value, near(e.key.Value, known), "no such field; arguments of the program go into extras")
+			r.AddAt(e.Position, strict.CodeValue, e.Key, strict.Near(e.Key, known), "no such field; arguments of the program go into extras")
 			continue
 		}
-		a := Argument{e.key.Value, r.text(e.value, e.key.Value)}
+		a := Argument{e.Key, r.Scalar(&e.Value, e.Key)}
 		if flag, ok := flags[a.Flag]; ok {
 			a.Flag = flag
 		}
@@ -114,7 +114,7 @@ func (r *reader) flat(others []entry, wrong bool) []Argument {
 	return list
 }
 
-// expand puts the home folder where the file says $HOME: no shell will read the line.
+// expand replaces $HOME by the home folder, since no shell reads the command.
 func (b *BigDL) expand(home string) {
 	replace := strings.NewReplacer("${HOME}", home, "$HOME", home)
 	for _, field := range b.fields() {
@@ -125,7 +125,7 @@ func (b *BigDL) expand(home string) {
 	}
 }
 
-// Command is the line that starts the job.
+// Command returns the command line that starts the job.
 func (b BigDL) Command() []string {
 	line := []string{"spark-submit"}
 	add := func(flag, value string) {
@@ -142,7 +142,7 @@ func (b BigDL) Command() []string {
 	add("--properties-file", b.PropertiesFile)
 	if b.Jars != "" {
 		add("--jars", b.Jars)
-		// The driver finds the jars where they are, an executor in its own folder, to which Spark copies them.
+		// The driver finds the jars where they are. Spark copies them to the folder of each executor.
 		jars := strings.Split(b.Jars, ",")
 		add("--conf", "spark.driver.extraClassPath="+strings.Join(jars, ":"))
 		for i := range jars {
@@ -157,7 +157,7 @@ func (b BigDL) Command() []string {
 	return line
 }
 
-// argument finds one by its name, however that is written: learning_rate_decay is learningrateDecay.
+// argument finds an argument by name in any spelling: learning_rate_decay is learningrateDecay.
 func (b BigDL) argument(name string) (i int, ok bool) {
 	i = slices.IndexFunc(b.Arguments, func(a Argument) bool { return plain(a.Flag) == plain(name) })
 	return i, i >= 0

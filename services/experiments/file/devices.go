@@ -5,23 +5,25 @@ import (
 	"math"
 	"slices"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
-// SizesTrials says whether trials are given other numbers of devices while they run.
+// SizesTrials reports whether trials get other numbers of devices while they run.
 func (e Experiment) SizesTrials() bool { return len(e.sizes()) > 1 }
 
-// sizes are on how many devices a trial may run, the first is with how many it is submitted; nil where they are not chosen while it runs.
+// sizes returns the numbers of devices that a running trial may get. It is submitted with the first. The list is nil
+// if the number does not change while a trial runs.
 func (e Experiment) sizes() []float64 {
-	i := slices.IndexFunc(e.System, func(f Factor) bool { return f.Name == Devices && !f.Fixed })
+	i := slices.IndexFunc(e.System, func(f contract.Factor) bool { return f.Name == Devices && !f.Fixed })
 	if i < 0 || e.Mode != PipeTune {
 		return nil
 	}
 	return e.System[i].Values
 }
 
-// BatchDevices is on how many devices together the job has its batch size on each, whatever it runs on; 0 where it has that on each of any number.
+// BatchDevices returns the number of devices whose batches make one step of the training, however many devices the job
+// has. It is 0 if every device has the batch size of the job, however many there are.
 func (e Experiment) BatchDevices() int {
 	if !e.SizesTrials() {
 		return 0
@@ -29,15 +31,15 @@ func (e Experiment) BatchDevices() int {
 	return int(e.sizes()[0])
 }
 
-// Splits says whether a step of so many samples on each of the devices with which a trial is submitted can be made on another number of them, each with as many
-// as the others: only then is the same learnt.
+// Splits reports whether another number of devices can share a step equally: the step has batch samples on each device
+// that the trial is submitted with. Only then does the trial learn the same.
 func (e Experiment) Splits(batch, devices float64) bool {
 	sizes := e.sizes()
 	return len(sizes) == 0 || math.Mod(batch*sizes[0], devices) == 0
 }
 
-// FrozenDevices names a field of the job that does not allow for other numbers of devices while trials run, and what is wrong with it; both are empty where all
-// do.
+// FrozenDevices returns a field of the job that keeps trials from changing their number of devices, and why. Both are
+// empty if no field does.
 func (e Experiment) FrozenDevices() (field, wrong string) {
 	if !e.SizesTrials() {
 		return "", ""
@@ -70,9 +72,9 @@ func (e Experiment) FrozenDevices() (field, wrong string) {
 	return "", ""
 }
 
-// batches are the batch sizes that trials may have, as far as they can be listed.
+// batches lists the batch sizes that trials may have. Those of a range cannot be listed.
 func (e Experiment) batches() []float64 {
-	i := slices.IndexFunc(e.Space, func(p search.Parameter) bool { return p.Name == batchSize })
+	i := slices.IndexFunc(e.Space, func(p contract.Parameter) bool { return p.Name == batchSize })
 	if i < 0 {
 		return []float64{float64(e.Job.BatchSize)}
 	}
@@ -85,7 +87,7 @@ func (e Experiment) batches() []float64 {
 	return all
 }
 
-// submit has the job of a trial ask for the devices that it begins with. Others are wished for while it runs, and the strategy is that of several.
+// submit makes the job of a trial request the devices it begins with, and gives it a strategy that works with several.
 func (e Experiment) submit(job *train.Spec, setting map[string]float64) {
 	n := int(setting[Devices])
 	if sizes := e.sizes(); len(sizes) > 0 {

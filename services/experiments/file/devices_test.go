@@ -3,6 +3,7 @@ package file
 import (
 	"testing"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
@@ -12,15 +13,15 @@ func TestDevicesThatAreTunedWhileTrialsRun(t *testing.T) {
 	of := func(change func(*Experiment)) Experiment {
 		e := Experiment{
 			Name: "e", Mode: PipeTune, Job: train.Spec{Command: []string{"train"}, BatchSize: 32},
-			System: []Factor{{Name: Devices, Values: []float64{2, 1, 4}}},
+			System: []contract.Factor{{Name: Devices, Values: []float64{2, 1, 4}}},
 		}
 		change(&e)
 		return e
 	}
-	batch := func(values ...float64) search.Parameter {
-		p := search.Parameter{Name: "batch_size", Kind: search.Choice}
+	batch := func(values ...float64) contract.Parameter {
+		p := contract.Parameter{Name: "batch_size", Kind: search.Choice}
 		for _, v := range values {
-			p.Values = append(p.Values, search.Number(v))
+			p.Values = append(p.Values, contract.Number(v))
 		}
 		return p
 	}
@@ -45,7 +46,7 @@ func TestDevicesThatAreTunedWhileTrialsRun(t *testing.T) {
 			t.Errorf("%s: %q, %s", test.name, field, wrong)
 		}
 	}
-	for mode, want := range map[Mode]int{PipeTune: 2, V2: 4} {
+	for mode, want := range map[contract.ExperimentMode]int{PipeTune: 2, V2: 4} {
 		e := of(func(e *Experiment) { e.Mode = mode })
 		if job := e.TrialJob(0, 9, nil, map[string]float64{Devices: 4}); job.MinDevices != want || job.MaxDevices != want {
 			t.Errorf("%s: submitted with %d to %d devices, want %d", mode, job.MinDevices, job.MaxDevices, want)

@@ -15,6 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/strict"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
@@ -55,23 +57,23 @@ func parsed(t *testing.T, text string) Experiment {
 
 func TestParse(t *testing.T) {
 	e := parsed(t, own)
-	if e.Name != "digits-lr" || e.Group != "nightly" || e.Mode != V2 || e.Concurrency != 2 || e.Budget != (Budget{100, 1.5}) || e.Job.MaxEpochs != 9 {
+	if e.Name != "digits-lr" || e.Group != "nightly" || e.Mode != V2 || e.Concurrency != 2 || e.Budget != (contract.Budget{Epochs: 100, Hours: 1.5}) || e.Job.MaxEpochs != 9 {
 		t.Errorf("experiment %+v", e)
 	}
-	if e.Objective != (Objective{Metric: "accuracy", Per: PerTime}) {
+	if e.Objective != (contract.Objective{Metric: "accuracy", Per: contract.PerTime}) {
 		t.Errorf("objective %+v", e.Objective)
 	}
 	want := search.Space{
 		{Name: "learning_rate", Kind: search.LogUniform, Low: 1e-4, High: 0.1},
-		{Name: "batch_size", Kind: search.Choice, Values: []search.Value{search.Number(32), search.Number(64), search.Number(256)}},
-		{Name: "optimizer", Kind: search.Choice, Values: []search.Value{search.Text("sgd"), search.Text("adam")}},
-		{Name: "momentum", Kind: search.Uniform, High: 0.99, When: &search.Condition{Parameter: "optimizer", In: []search.Value{search.Text("sgd")}}},
+		{Name: "batch_size", Kind: search.Choice, Values: []contract.Value{contract.Number(32), contract.Number(64), contract.Number(256)}},
+		{Name: "optimizer", Kind: search.Choice, Values: []contract.Value{contract.Text("sgd"), contract.Text("adam")}},
+		{Name: "momentum", Kind: search.Uniform, High: 0.99, When: &contract.Condition{Parameter: "optimizer", In: []contract.Value{contract.Text("sgd")}}},
 		{Name: "layers", Kind: search.Int, Low: 1, High: 4},
 	}
-	if diff := cmp.Diff(want, e.Space, cmp.AllowUnexported(search.Value{})); diff != "" {
+	if diff := cmp.Diff(want, search.Space(e.Space), cmp.AllowUnexported(contract.Value{})); diff != "" {
 		t.Errorf("space: %s", diff)
 	}
-	config := search.Config{Algorithm: search.ASHA, Sampler: search.GP, Trials: 20, Seed: 7, MaxEpochs: 9, Median: &search.Median{GraceEpochs: 2}}
+	config := contract.SearchConfig{Algorithm: search.ASHA, Sampler: search.GP, Trials: 20, Seed: 7, MaxEpochs: 9, Median: &contract.MedianStopping{GraceEpochs: 2}}
 	if diff := cmp.Diff(config, e.Search); diff != "" {
 		t.Errorf("search: %s", diff)
 	}
@@ -89,8 +91,8 @@ func TestParse(t *testing.T) {
 func TestTrialJob(t *testing.T) {
 	e := parsed(t, own)
 	params := search.Params{
-		"learning_rate": search.Number(0.01), "batch_size": search.Number(256), "optimizer": search.Text("adam"), "layers": search.Number(3),
-		"cores": search.Number(1), "devices": search.Number(2), "power_limit_w": search.Number(112.5),
+		"learning_rate": contract.Number(0.01), "batch_size": contract.Number(256), "optimizer": contract.Text("adam"), "layers": contract.Number(3),
+		"cores": contract.Number(1), "devices": contract.Number(2), "power_limit_w": contract.Number(112.5),
 	}
 	job := e.TrialJob(4, 3, params, e.Setting(params))
 	if want := []string{"bin/trainer", "-lr", "0.01", "-cores", "1", "${HOME}/x", "$5 ${not closed"}; !slices.Equal(job.Command, want) {
@@ -119,7 +121,7 @@ func TestResult(t *testing.T) {
 	four, one := 4.0, 1.0
 	for _, tc := range []struct {
 		objective string
-		bounds    []Constraint
+		bounds    []contract.Constraint
 		report    Report
 		want      search.Result
 		fault     string
@@ -132,15 +134,15 @@ func TestResult(t *testing.T) {
 		{"accuracy", nil, Report{Metrics: map[string]float64{"loss": 1, "a": 2}}, search.Result{}, "no metric accuracy among a, loss"},
 		{
 			"accuracy",
-			[]Constraint{{"gib", nil, &four}, {"gib", &one, &four}},
+			[]contract.Constraint{{Metric: "gib", Min: nil, Max: &four}, {Metric: "gib", Min: &one, Max: &four}},
 			Report{Metrics: map[string]float64{"accuracy": 1, "gib": 4.5}},
 			search.Result{Score: 1, Slack: []float64{-0.5, -0.5}},
 			"",
 		},
-		{"accuracy", []Constraint{{"gib", nil, &four}}, Report{Metrics: map[string]float64{"accuracy": 1}}, search.Result{}, "no metric gib"},
+		{"accuracy", []contract.Constraint{{Metric: "gib", Min: nil, Max: &four}}, Report{Metrics: map[string]float64{"accuracy": 1}}, search.Result{}, "no metric gib"},
 	} {
-		r := &reader{}
-		e := Experiment{Objective: r.objective(r.document([]byte(tc.objective))), Constraints: tc.bounds}
+		r := newReader()
+		e := Experiment{Objective: r.objective(r.Document([]byte(tc.objective))), Constraints: tc.bounds}
 		got, err := e.Result(tc.report)
 		if tc.fault != "" {
 			if err == nil || !strings.Contains(err.Error(), tc.fault) {
@@ -163,7 +165,7 @@ func TestEpochsOfWholeTrainings(t *testing.T) {
 	}
 }
 
-// Every problem is told with its line, and what was probably meant.
+// Every problem is reported with its line and a suggestion.
 func TestParseTellsWhatIsWrong(t *testing.T) {
 	for _, tc := range []struct{ old, with, want string }{
 		{"name: digits-lr", "name: a b", `line 2: name: want 1 to 56 letters, digits, '-' or '_', beginning with a letter or digit; found "a b"`},
@@ -179,7 +181,7 @@ func TestParseTellsWhatIsWrong(t *testing.T) {
 		{"m=${momentum}", "${nope}", "line 11: job.env.MOMENTUM: ${nope} stands for no parameter"},
 		{"log_uniform: [1e-4, 0.1]", "log_uniform: [0, 0.1]", "line 13: space.learning_rate: a logarithmic range begins above 0, found 0"},
 		{"log_uniform: [1e-4, 0.1]", "loguniform: [1e-4, 0.1]", "line 13: space.learning_rate.loguniform: no such field (did you mean log_uniform?)"},
-		{"uniform: [0, 0.99]", "uniform: 3", `line 16: space.momentum.uniform: want a list, found "3"`},
+		{"uniform: [0, 0.99]", "uniform: 3", `line 16: space.momentum.uniform: want a list, found 3`},
 		{"when: {optimizer: [sgd]}", "when: {optimizer: [rmsprop]}", "line 16: space.momentum: when: optimizer is never rmsprop"},
 		{"batch_size: [32, 64, 256]", "batch_size: [32, big]", "line 14: space.batch_size: want whole numbers of at least 1"},
 		{"layers:", "cores:", "line 17: space.cores: has a meaning of its own: choose another name, or give it in system"},
@@ -189,13 +191,13 @@ func TestParseTellsWhatIsWrong(t *testing.T) {
 		{"accuracy/time", "loss/time", "line 18: objective: what is to be small cannot be divided"},
 		{"max: 4096", "maxi: 4096", "line 19: constraints[0].maxi: no such field (did you mean max?)"},
 		{"algorithm: asha", "algorithm: ashe", `line 20: search.algorithm: want random, grid, gp, hyperband, asha; found "ashe" (did you mean asha?)`},
-		{"trials: 20", "trials: 2.5", `line 20: search.trials: want a whole number of at least 1, found "2.5"`},
-		{"sampler: gp, trials: 20", "trials: 20000", "line 2: search of experiment digits-lr: trials 20000: want 1 to 10000"},
-		{"hours: 1.5", "hours: .nan", `line 21: budget.hours: want a number, found ".nan"`},
+		{"trials: 20", "trials: 2.5", `line 20: search.trials: want a whole number of at least 1, found 2.5`},
+		{"sampler: gp, trials: 20", "trials: 20000", "line 2, column 1: search of experiment digits-lr: trials 20000: want 1 to 10000"},
+		{"hours: 1.5", "hours: .nan", `line 21: budget.hours: want a finite number, found .nan`},
 		{"cores: [2, 1]", "cores: [2, 2]", "line 23: system.cores[1]: given twice (keep one of them)"},
-		{"cores: [2, 1]", "cores: [2, 0]", `line 23: system.cores[1]: want a number above 0, whole unless it is a power limit; found "0"`},
+		{"cores: [2, 1]", "cores: [2, 0]", `line 23: system.cores[1]: want a number above 0, whole unless it is a power limit; found 0`},
 		{"cores: [2, 1]", "memory_mib: [" + counted(64) + "], cores: [" + counted(9) + "]", "line 23: system: 1152 combinations of values: want at most 1024"},
-		{"group: nightly", "group: &a nightly\nname2: *a", "line 4: references (*a) are not read (write it out)"},
+		{"group: nightly", "group: &a nightly\nname2: *a", "line 3: group: anchors (&a) are not read (leave it out)"},
 	} {
 		text := strings.Replace(own, tc.old, tc.with, 1)
 		if text == own {
@@ -207,11 +209,11 @@ func TestParseTellsWhatIsWrong(t *testing.T) {
 		}
 	}
 	_, err := Parse([]byte("mode: v3\nspace: []\n"))
-	var all Problems
+	var all strict.Problems
 	if !errors.As(err, &all) || len(all) != 6 { // four fields missing, the mode, the space
 		t.Errorf("problems %v", all)
 	}
-	for _, text := range []string{"", "[1", "- a", "a: b: c", "{\"a\": 1", strings.Repeat("a", maxFile+1)} {
+	for _, text := range []string{"", "[1", "- a", "a: b: c", "{\"a\": 1", strings.Repeat("a", strict.MaxBytes+1)} {
 		if _, err := Parse([]byte(text)); err == nil {
 			t.Errorf("%.20q was read", text)
 		}
@@ -273,13 +275,13 @@ func TestPipeTune(t *testing.T) {
 	if e.Name != "net" || e.Mode != PipeTune || e.Job.LogFormat != train.LogBigDL || e.Search.Algorithm != search.Random || e.Search.Trials != 4 || e.Search.MaxEpochs != 5 {
 		t.Errorf("experiment %+v", e)
 	}
-	if diff := cmp.Diff([]Factor{{Cores, []float64{8, 4}, true}, {MemoryMiB, []float64{2048, 4096}, true}}, e.System); diff != "" {
+	if diff := cmp.Diff([]contract.Factor{{Name: Cores, Values: []float64{8, 4}, Fixed: true}, {Name: MemoryMiB, Values: []float64{2048, 4096}, Fixed: true}}, e.System); diff != "" {
 		t.Errorf("system: %s", diff)
 	}
-	if diff := cmp.Diff(&Power{"pcm", []string{"n-1"}}, e.Power); diff != "" {
+	if diff := cmp.Diff(&contract.PowerMeter{Meter: "pcm", Nodes: []string{"n-1"}}, e.Power); diff != "" {
 		t.Errorf("power: %s", diff)
 	}
-	params := search.Params{"batch_size": search.Number(1024), "learning_rate": search.Number(0.001), "learning_rate_decay": search.Number(0.2)}
+	params := search.Params{"batch_size": contract.Number(1024), "learning_rate": contract.Number(0.001), "learning_rate_decay": contract.Number(0.2)}
 	job := e.TrialJob(0, 2, params, map[string]float64{Cores: 4, MemoryMiB: 4096})
 	line := strings.Join(job.Command, " ")
 	for _, part := range []string{
@@ -327,7 +329,7 @@ func TestPublishedConfigurations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if all, ok := e.Space.Finite(1000); !ok || len(all) != 36 || e.Name != "mnist" {
+	if all, ok := search.Space(e.Space).Finite(1000); !ok || len(all) != 36 || e.Name != "mnist" {
 		t.Errorf("experiment %+v", e)
 	}
 	if text, err := s.Open("mnist.json"); err != nil {

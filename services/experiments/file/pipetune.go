@@ -9,28 +9,29 @@ import (
 	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/strict"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
 
-// What PipeTune does that its configuration does not say: trainings of 5 epochs, one trial after the other. Of its searches random search is the one for programs that
-// cannot pause: a BigDL program trains as many epochs as its arguments say.
+// PipeTune's constants, which its configuration does not contain: trainings of 5 epochs, one trial after the other.
+// Its random search is the one that works with programs that cannot pause: a BigDL program trains the epochs of its
+// arguments.
 const (
 	pipeTuneEpochs = 5
 	pipeTuneTrials = 16
 )
 
-// Source is what a configuration refers to.
+// Source opens the files that a configuration names.
 type Source struct {
-	// Open reads the file at a path, as the configuration has it.
+	// Open reads the file at a path of the configuration.
 	Open func(path string) ([]byte, error)
-	// Home stands for $HOME.
+	// Home replaces $HOME.
 	Home string
 }
 
-// Read reads an experiment in whichever form the text has: Switchyard's own, or PipeTune's (JSON with bigdlConf).
+// Read reads an experiment in Switchyard's form or in PipeTune's (JSON with bigdlConf).
 func Read(text []byte, s Source) (Experiment, error) {
 	var shape struct {
 		BigDLConf any `json:"bigdlConf"`
@@ -47,53 +48,54 @@ func Read(text []byte, s Source) (Experiment, error) {
 	return Parse(text)
 }
 
-// ParsePipeTune reads PipeTune's configuration and the BigDL file that it names. Hyper-parameters are choices, memory is in GiB, the objective is accuracy.
+// ParsePipeTune reads PipeTune's configuration and the BigDL file that it names. Hyper-parameters are choices, memory
+// is in GiB, the objective is accuracy.
 func ParsePipeTune(text []byte, s Source) (Experiment, error) {
-	r := &reader{}
-	root := r.document(text)
+	r := newReader()
+	root := r.Document(text)
 	if root == nil {
-		return Experiment{}, r.err()
+		return Experiment{}, r.Err()
 	}
-	f := r.object(root, "", "bigdlConf", "powerMeter", "nodes", "systemParameters", "hyperParameters")
-	file := r.text(f["bigdlConf"], "bigdlConf")
+	f := r.Object(root, "", "bigdlConf", "powerMeter", "nodes", "systemParameters", "hyperParameters")
+	file := r.Scalar(f["bigdlConf"], "bigdlConf")
 	e := Experiment{
-		Name: trialName(file), Mode: PipeTune, Objective: Objective{Metric: "accuracy"}, Concurrency: 1,
+		Name: trialName(file), Mode: PipeTune, Objective: contract.Objective{Metric: "accuracy"}, Concurrency: 1,
 		Power: r.power(f["powerMeter"], f["nodes"]), System: r.systemParameters(f["systemParameters"]), Space: r.hyperParameters(f["hyperParameters"]),
 	}
 	for _, needed := range []string{"bigdlConf", "hyperParameters"} {
-		if f[needed] == nil && root.Kind == yaml.MappingNode {
-			r.add(root, needed, "", "is missing")
+		if f[needed] == nil && root.Kind == strict.Object {
+			r.Add(root, needed, "", "is missing")
 		}
 	}
-	if err := r.err(); err != nil {
+	if err := r.Err(); err != nil {
 		return Experiment{}, err
 	}
 	body, err := s.Open(file)
 	if err != nil {
-		r.add(f["bigdlConf"], "bigdlConf", "", "%v", err)
-		return Experiment{}, r.err()
+		r.Add(f["bigdlConf"], "bigdlConf", "", "%v", err)
+		return Experiment{}, r.Err()
 	}
 	job, err := ParseBigDL(body, s.Home)
 	if err != nil {
 		return Experiment{}, fmt.Errorf("%s: %w", file, err)
 	}
 	for i, f := range e.System {
-		// Memory is given to Spark at its start, and so are cores of a cluster; those of the machine are its threads'.
+		// Spark gets its memory, and the cores of a cluster, at its start. Cores of the machine belong to its threads.
 		e.System[i].Fixed = f.Name != Cores || !job.local()
 	}
 	e.Job = job.trialJob(e)
 	trials := pipeTuneTrials
-	if all, ok := e.Space.Finite(trials); ok {
+	if all, ok := search.Space(e.Space).Finite(trials); ok {
 		trials = len(all)
 	}
-	e.Search = search.Config{Algorithm: search.Random, Trials: trials, MaxEpochs: e.Job.MaxEpochs}
+	e.Search = contract.SearchConfig{Algorithm: search.Random, Trials: trials, MaxEpochs: e.Job.MaxEpochs}
 	if _, err := e.Searcher(); err != nil {
-		r.add(root, "hyperParameters", "", "%v", err)
+		r.Add(root, "hyperParameters", "", "%v", err)
 	}
-	return e, r.err()
+	return e, r.Err()
 }
 
-// trialName makes a name out of that of the BigDL file.
+// trialName makes the name of an experiment from that of its BigDL file.
 func trialName(file string) string {
 	name := strings.TrimSuffix(path.Base(file), path.Ext(file))
 	if !(Experiment{Name: name}).Named() {
@@ -102,30 +104,30 @@ func trialName(file string) string {
 	return name
 }
 
-func (r *reader) power(meter, nodes *yaml.Node) *Power {
+func (r *reader) power(meter, nodes *strict.Node) *contract.PowerMeter {
 	if meter == nil && nodes == nil {
 		return nil
 	}
-	p := &Power{Meter: oneOf(r, meter, "powerMeter", "", []string{"pcm", "pdu"})}
-	for i, n := range r.items(nodes, "nodes") {
-		p.Nodes = append(p.Nodes, r.text(n, fmt.Sprintf("nodes[%d]", i)))
+	p := &contract.PowerMeter{Meter: strict.OneOf(r.Reader, meter, "powerMeter", "", []string{"pcm", "pdu"})}
+	for i, n := range r.Items(nodes, "nodes") {
+		p.Nodes = append(p.Nodes, r.Scalar(n, fmt.Sprintf("nodes[%d]", i)))
 	}
 	return p
 }
 
-func (r *reader) systemParameters(n *yaml.Node) []Factor {
+func (r *reader) systemParameters(n *strict.Node) []contract.Factor {
 	const mebibytes = 1024 // in each of what memory is given in
-	f := r.object(n, "systemParameters", "cores", "memory")
-	var factors []Factor
+	f := r.Object(n, "systemParameters", "cores", "memory")
+	var factors []contract.Factor
 	for _, p := range []struct {
 		key, name string
 		scale     float64
 	}{{"cores", Cores, 1}, {"memory", MemoryMiB, mebibytes}} {
-		factor := Factor{Name: p.name}
-		for i, item := range r.items(f[p.key], "systemParameters."+p.key) {
-			x, err := strconv.Atoi(item.Value)
+		factor := contract.Factor{Name: p.name}
+		for i, item := range r.Items(f[p.key], "systemParameters."+p.key) {
+			x, err := strconv.Atoi(item.Written())
 			if err != nil || x < 1 || x > 1<<20 || slices.Contains(factor.Values, float64(x)*p.scale) {
-				r.add(item, fmt.Sprintf("systemParameters.%s[%d]", p.key, i), "", "want different whole numbers above 0, found %s", kind(item))
+				r.Add(item, fmt.Sprintf("systemParameters.%s[%d]", p.key, i), "", "want different whole numbers above 0, found %s", item)
 			}
 			factor.Values = append(factor.Values, float64(x)*p.scale)
 		}
@@ -136,29 +138,30 @@ func (r *reader) systemParameters(n *yaml.Node) []Factor {
 	return factors
 }
 
-func (r *reader) hyperParameters(n *yaml.Node) search.Space {
+func (r *reader) hyperParameters(n *strict.Node) search.Space {
 	var space search.Space
-	for _, e := range r.entries(n, "hyperParameters") {
-		field := "hyperParameters." + e.key.Value
-		r.parameterName(e.key, space)
-		p := search.Parameter{Name: e.key.Value, Kind: search.Choice}
-		for i, item := range r.items(e.value, field) {
-			v := search.ParseValue(r.text(item, fmt.Sprintf("%s[%d]", field, i)))
+	for _, e := range r.Entries(n, "hyperParameters") {
+		field := "hyperParameters." + e.Key
+		r.parameterName(e, space)
+		p := contract.Parameter{Name: e.Key, Kind: search.Choice}
+		for i, item := range r.Items(&e.Value, field) {
+			v := contract.ParseValue(r.Scalar(item, fmt.Sprintf("%s[%d]", field, i)))
 			if slices.Contains(p.Values, v) {
-				r.add(item, fmt.Sprintf("%s[%d]", field, i), "keep one of them", "given twice")
+				r.Add(item, fmt.Sprintf("%s[%d]", field, i), "keep one of them", "given twice")
 			}
 			p.Values = append(p.Values, v)
 		}
 		if len(p.Values) == 0 {
-			r.add(e.value, field, "", "want a list of values")
+			r.Add(&e.Value, field, "", "want a list of values")
 		}
-		r.batch(e.value, field, p)
+		r.batch(&e.Value, field, p)
 		space = append(space, p)
 	}
 	return space
 }
 
-// trialJob is the job of trials: the file's, with ${..} where a parameter sets an argument. A parameter that the file does not mention becomes an argument.
+// trialJob returns the job of trials: that of the file, with ${..} for arguments that a parameter sets. A parameter
+// that the file does not mention becomes an argument.
 func (b BigDL) trialJob(e Experiment) train.Spec {
 	b.Arguments = slices.Clone(b.Arguments)
 	job := train.Spec{Name: e.Name, BatchSize: 1, MaxEpochs: pipeTuneEpochs, LogFormat: train.LogBigDL}
@@ -203,21 +206,22 @@ func (b BigDL) trialJob(e Experiment) train.Spec {
 	return job
 }
 
-// localCores is how many processors a program needs that runs on the machine where it was started; 0 where its work is done by a cluster of Spark's own, or nothing is
-// said of cores.
-func (b BigDL) localCores(system []Factor) int {
-	i := slices.IndexFunc(system, func(f Factor) bool { return f.Name == Cores })
+// localCores returns the processors that a program needs on the machine where it starts. It is 0 if a Spark cluster
+// does the work, or no cores are given.
+func (b BigDL) localCores(system []contract.Factor) int {
+	i := slices.IndexFunc(system, func(f contract.Factor) bool { return f.Name == Cores })
 	if i < 0 || !b.local() {
 		return 0
 	}
 	return int(slices.Max(system[i].Values))
 }
 
-// local says whether Spark runs in the process that was started.
+// local reports whether Spark runs in the process that starts it.
 func (b BigDL) local() bool { return b.Master == "local" || strings.HasPrefix(b.Master, "local[") }
 
-// setSystem puts ${..} where Spark is told of cores and memory. Cores of an executor stay as many as divide every number of cores.
-func (b *BigDL) setSystem(system []Factor) {
+// setSystem puts ${..} into the arguments for cores and memory. The cores of an executor become the greatest common
+// divisor of the numbers of cores.
+func (b *BigDL) setSystem(system []contract.Factor) {
 	for _, f := range system {
 		switch f.Name {
 		case Cores:
@@ -233,7 +237,7 @@ func (b *BigDL) setSystem(system []Factor) {
 	}
 }
 
-// divisor is the greatest common one.
+// divisor returns the greatest common divisor.
 func divisor(a, b int) int {
 	for b != 0 {
 		a, b = b, a%b

@@ -5,33 +5,38 @@ import (
 	"math"
 	"slices"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/curve"
 )
 
-// Prior is what is believed of system parameters in general: standard deviations of the logarithm of an epoch's cost, where a step is a factor of two.
+// Prior is the prior belief about system parameters: standard deviations of the logarithm of an epoch's cost, where a
+// step is a factor of two.
 type Prior struct {
-	// Factors are those that more is known of, by name; Other holds for the rest.
+	// Factors are the better-known factors, by name; Other holds for the rest.
 	Factors map[string]FactorPrior
 	Other   FactorPrior
-	// Rough is of what a setting has for itself, Noise of one epoch.
+	// Rough is the deviation of a setting's own effect, Noise that of one epoch.
 	Rough, Noise float64
-	// Common is the share of a shape's variance that all workloads have in common, Alike the share among those of one kind.
+	// Common is the share of a shape's variance that all workloads share, Alike the share among workloads of one kind.
 	Common, Alike float64
-	// Weight is how many surprises this prior's own scale is worth against those that were seen.
+	// Weight is the number of observed surprises that this prior's own scale is worth.
 	Weight float64
 }
 
-// FactorPrior is what is believed of one factor.
+// FactorPrior is the belief about one factor.
 type FactorPrior struct {
-	// Slope is of the cost per step away from the default, Bend of the slope's change from one step to the next.
+	// Slope is the deviation of the cost per step away from the default, Bend that of the slope's change from one step
+	// to the next.
 	Slope, Bend float64
-	// Overhead is by how much a step down is expected to save for each halving of the samples that a worker has in a batch, below NeutralSamples of them:
-	// less is then computed between two synchronisations, and more workers wait in each. Doubt is its standard deviation.
+	// Overhead is the expected saving of a step down for each halving of a worker's samples per batch below
+	// NeutralSamples: less is then computed between two synchronisations, and more workers wait in each. Doubt is its
+	// standard deviation.
 	Overhead, Doubt, NeutralSamples float64
 }
 
-// StandardPrior says: half the cores may cost a fifth more or less, memory that is enough changes little. Slope and overhead of cores are those of a published
-// grid of cores and batch sizes that none of the replayed epochs is part of (docs/tuning.md).
+// StandardPrior assumes that half the cores may cost a fifth more or less, and that sufficient memory changes little.
+// Slope and overhead of cores come from a published grid of cores and batch sizes that contains none of the replayed
+// epochs (docs/tuning.md).
 func StandardPrior() Prior {
 	return Prior{
 		Factors: map[string]FactorPrior{
@@ -50,7 +55,8 @@ func (p Prior) factor(name string) FactorPrior {
 	return p.Other
 }
 
-// exposure is what the overhead counts at a value beside the default: over the steps down, how many halvings short of neutral a worker's samples are.
+// exposure is the weight of the overhead at a value relative to the default: over the steps down, the number of
+// halvings of a worker's samples below neutral.
 func (f FactorPrior) exposure(base, value, batch float64) float64 {
 	if f.NeutralSamples == 0 || batch <= 0 {
 		return 0
@@ -59,8 +65,9 @@ func (f FactorPrior) exposure(base, value, batch float64) float64 {
 	return -down*math.Log2(batch/base/f.NeutralSamples) - down*(down-1)/2
 }
 
-// covariance is that of the costs at two distances from the default, in steps: of the slope, and of the bends, which add up on the way from the default as
-// the integral of a Brownian motion. So what lies far beyond what was tried is uncertain.
+// covariance is that of the costs at two distances from the default, in steps: of the slope, and of the bends, which
+// add up on the way from the default as the integral of a Brownian motion. Settings far beyond those tried are
+// therefore uncertain.
 func (f FactorPrior) covariance(x, y float64) float64 {
 	c := f.Slope * f.Slope * x * y
 	if x*y > 0 {
@@ -73,17 +80,18 @@ func (f FactorPrior) covariance(x, y float64) float64 {
 // point is a setting of a workload, as its distances from the default.
 type point struct {
 	workload, kind string
-	setting        Setting
+	setting        contract.SettingValues
 	moves          []move
 }
 
-// move is how far a setting is from the default in one factor, in steps down, and what the overhead counts there.
+// move is the distance of a setting from the default in one factor, in steps down, and the weight of the overhead
+// there.
 type move struct {
 	factor          string
 	steps, exposure float64
 }
 
-func (p Prior) point(workload, kind string, base, s Setting, batch float64) point {
+func (p Prior) point(workload, kind string, base, s contract.SettingValues, batch float64) point {
 	x := point{workload: workload, kind: kind, setting: s}
 	for _, name := range slices.Sorted(maps.Keys(base)) {
 		if value := base[name]; s[name] > 0 && s[name] != value {
@@ -93,7 +101,7 @@ func (p Prior) point(workload, kind string, base, s Setting, batch float64) poin
 	return x
 }
 
-// expected is the logarithm of the cost beside that at the default, before any epoch.
+// expected is the logarithm of the cost relative to that at the default, before any epoch.
 func (p Prior) expected(x point) float64 {
 	sum := 0.0
 	for _, m := range x.moves {
@@ -102,22 +110,23 @@ func (p Prior) expected(x point) float64 {
 	return sum
 }
 
-// belief is what is expected of the costs of a trial's settings: a Gaussian process over the settings of all workloads known. The scale of its deviations is
-// learnt too, so that workloads on which nothing matters make the next probe less promising, and less dangerous.
+// belief is the expectation of the costs of a trial's settings: a Gaussian process over the settings of all known
+// workloads. It also learns the scale of the deviations, so that workloads on which nothing matters make the next probe
+// less promising, and less dangerous.
 type belief struct {
 	prior   Prior
 	process *curve.Process[int]
 	points  []point
-	levels  map[string]float64 // by workload: the logarithm that its costs are counted from
+	levels  map[string]float64 // by workload: the logarithm relative to which its costs are counted
 	scale   float64
 	trial   *Trial
-	own     Record // of the trial's workload
+	own     costs // those of the trial's workload
 }
 
 // estimate is a log-normal belief about the cost of an epoch.
 type estimate struct{ mean, deviation float64 }
 
-func newBelief(p Prior, t *Trial, known []Record) *belief {
+func newBelief(p Prior, t *Trial, known []contract.WorkloadCosts) *belief {
 	b := &belief{prior: p, levels: map[string]float64{}, trial: t}
 	b.process = curve.NewProcess(0, func(i, k int) float64 { return b.covariance(b.points[i], b.points[k]) })
 	known = Learn(known, t)
@@ -134,7 +143,8 @@ func newBelief(p Prior, t *Trial, known []Record) *belief {
 			values++
 		}
 	}
-	// The variance that the surprises speak for, beside the prior's own: an inverse gamma's posterior mean. Each workload's level takes one of them.
+	// The variance indicated by the surprises, combined with the prior's own: an inverse gamma's posterior mean. Each
+	// workload's level takes one degree of freedom.
 	free := float64(values - len(b.levels))
 	b.scale = math.Sqrt((p.Weight + b.process.Surprise()) / (p.Weight + free))
 	return b
@@ -169,8 +179,8 @@ func (b *belief) covariance(x, y point) float64 {
 	return c
 }
 
-// cost is what an epoch of the trial costs at a setting.
-func (b *belief) cost(s Setting) estimate {
+// cost is the cost of an epoch of the trial at a setting.
+func (b *belief) cost(s contract.SettingValues) estimate {
 	t := b.trial
 	x := b.prior.point(t.Workload, t.Kind, t.Default(), s, t.BatchSize)
 	mean, deviation := b.process.Predict(b.place(x))
@@ -180,7 +190,7 @@ func (b *belief) cost(s Setting) estimate {
 // expected is the mean.
 func (e estimate) expected() float64 { return math.Exp(e.mean + e.deviation*e.deviation/2) }
 
-// least is the expected lesser of this cost and a certain one.
+// least is the expected minimum of this cost and a certain one.
 func (e estimate) least(other float64) float64 {
 	if e.deviation == 0 {
 		return min(e.expected(), other)

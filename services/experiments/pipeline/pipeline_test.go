@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/switchyard-dl/switchyard/libs/contract"
 )
 
 func space() Space {
@@ -17,9 +19,9 @@ func trial(batch float64, epochs int) *Trial {
 	return &Trial{Workload: "w", BatchSize: batch, Epochs: epochs, Settings: space().Settings()}
 }
 
-// play runs a trial to its end on what epochs cost.
-func play(r Rule, t *Trial, known []Record, cost func(Setting) float64) []Setting {
-	var chosen []Setting
+// play runs a trial to its end with the given costs of epochs.
+func play(r Rule, t *Trial, known []contract.WorkloadCosts, cost func(contract.SettingValues) float64) []contract.SettingValues {
+	var chosen []contract.SettingValues
 	for len(t.Ended) < t.Epochs {
 		s := r.Next(t, known)
 		c := cost(s)
@@ -29,12 +31,12 @@ func play(r Rule, t *Trial, known []Record, cost func(Setting) float64) []Settin
 	return chosen
 }
 
-// byCores are costs that depend on the cores alone.
-func byCores(of16, of8, of4 float64) func(Setting) float64 {
-	return func(s Setting) float64 { return map[float64]float64{16: of16, 8: of8, 4: of4}[s[Cores]] }
+// byCores returns costs that depend only on the cores.
+func byCores(of16, of8, of4 float64) func(contract.SettingValues) float64 {
+	return func(s contract.SettingValues) float64 { return map[float64]float64{16: of16, 8: of8, 4: of4}[s[Cores]] }
 }
 
-func count(chosen []Setting, cores float64) int {
+func count(chosen []contract.SettingValues, cores float64) int {
 	n := 0
 	for _, s := range chosen {
 		if s[Cores] == cores {
@@ -45,7 +47,7 @@ func count(chosen []Setting, cores float64) int {
 }
 
 func TestSettingsComeFactorByFactor(t *testing.T) {
-	want := []Setting{
+	want := []contract.SettingValues{
 		{Cores: 16, Memory: 8192}, {Cores: 8, Memory: 8192}, {Cores: 4, Memory: 8192}, {Cores: 16, Memory: 4096}, {Cores: 8, Memory: 4096}, {Cores: 4, Memory: 4096},
 	}
 	if got := space().Settings(); !reflect.DeepEqual(got, want) {
@@ -54,15 +56,15 @@ func TestSettingsComeFactorByFactor(t *testing.T) {
 }
 
 func TestProbeTriesOneFactorAtATimeAndTheGroundTruthNothing(t *testing.T) {
-	costs := func(s Setting) float64 { return byCores(10, 9, 8)(s) + s[Memory]/8192 }
+	costs := func(s contract.SettingValues) float64 { return byCores(10, 9, 8)(s) + s[Memory]/8192 }
 	first := trial(32, 6)
 	chosen := play(Probe{}, first, nil, costs)
 	all := space().Settings()
-	if want := []Setting{all[0], all[1], all[2], all[3], all[2], all[2]}; !reflect.DeepEqual(chosen, want) {
+	if want := []contract.SettingValues{all[0], all[1], all[2], all[3], all[2], all[2]}; !reflect.DeepEqual(chosen, want) {
 		t.Errorf("chosen %v, want %v", chosen, want)
 	}
 	chosen = play(Probe{}, trial(32, 3), Learn(nil, first), costs)
-	if want := []Setting{all[0], all[2], all[2]}; !reflect.DeepEqual(chosen, want) {
+	if want := []contract.SettingValues{all[0], all[2], all[2]}; !reflect.DeepEqual(chosen, want) {
 		t.Errorf("chosen when it recurs %v, want %v", chosen, want)
 	}
 }
@@ -77,7 +79,8 @@ func TestSwitchyardFindsFewerCores(t *testing.T) {
 	}
 }
 
-// A worker that has many samples between two synchronisations scales: there the same probe is too dear for a short trial, and cheap enough for a long one.
+// A worker with many samples between two synchronisations scales: the same probe is then too expensive for a short
+// trial, and cheap enough for a long one.
 func TestALongerTrialMayRiskMore(t *testing.T) {
 	scales := byCores(100, 180, 340)
 	if chosen := play(StandardRule(), trial(1024, 10), nil, scales); count(chosen, 16) != 10 {
@@ -89,7 +92,7 @@ func TestALongerTrialMayRiskMore(t *testing.T) {
 	}
 }
 
-// Where most cores idle, fewer of them cannot do much harm, whatever the prior fears.
+// If most cores idle, fewer of them cannot do much harm, whatever the prior fears.
 func TestIdleCoresBoundTheRisk(t *testing.T) {
 	tr := trial(1024, 10)
 	tr.Ended = []Epoch{{Setting: tr.Default(), Cost: 100}}
@@ -102,7 +105,7 @@ func TestIdleCoresBoundTheRisk(t *testing.T) {
 	}
 }
 
-// An epoch of which nobody told what it cost bounds nothing.
+// An epoch of unknown cost sets no bound.
 func TestAnUnknownCostIsNoBound(t *testing.T) {
 	tr := trial(1024, 10)
 	tr.Ended = []Epoch{{Setting: tr.Default(), BusyCores: 3}, {Setting: tr.Default(), Cost: 100}}
@@ -128,9 +131,10 @@ func TestNoProbeThatNothingCanRepay(t *testing.T) {
 	}
 }
 
-// What takes another start comes at the end of the epoch under way: in the last one it would come too late, and it goes back an epoch later.
+// A parameter that needs a restart changes at the end of the running epoch: in the last epoch that would be too late,
+// and going back takes one more epoch.
 func TestARestartTakesAnEpoch(t *testing.T) {
-	choose := func(epochs int, changes map[string]float64) Setting {
+	choose := func(epochs int, changes map[string]float64) contract.SettingValues {
 		rule := StandardRule()
 		rule.Changes = changes
 		tr := trial(32, epochs)
@@ -166,12 +170,12 @@ func TestARestartTakesAnEpoch(t *testing.T) {
 	}
 }
 
-// A setting that is better by less than the way to it costs is not gone back to.
+// The trial does not return to a setting whose advantage is smaller than the cost of the change.
 func TestAChangeIsRepaidByWhatIsLeft(t *testing.T) {
 	tr := trial(32, 10)
 	tr.Settings = tr.Settings[:2]
 	tr.Ended = []Epoch{{Setting: tr.Settings[0], Cost: 100}, {Setting: tr.Settings[1], Cost: 102}}
-	for price, want := range map[float64]Setting{0: tr.Settings[0], 5: tr.Settings[0], 50: tr.Settings[1]} {
+	for price, want := range map[float64]contract.SettingValues{0: tr.Settings[0], 5: tr.Settings[0], 50: tr.Settings[1]} {
 		rule := StandardRule()
 		rule.Changes = map[string]float64{Cores: price}
 		if s := rule.Next(tr, nil); !s.Equal(want) {
@@ -181,7 +185,7 @@ func TestAChangeIsRepaidByWhatIsLeft(t *testing.T) {
 }
 
 func TestAFailureRulesOutWhatLiesBeyond(t *testing.T) {
-	tooSmall := func(s Setting) float64 {
+	tooSmall := func(s contract.SettingValues) float64 {
 		if s[Memory] < 8192 {
 			return math.Inf(1)
 		}
@@ -198,7 +202,8 @@ func TestAFailureRulesOutWhatLiesBeyond(t *testing.T) {
 	if failures > 1 {
 		t.Errorf("%d epochs failed, want one at most", failures)
 	}
-	known := Learn(nil, &Trial{Workload: "w", Settings: space().Settings(), Ended: []Epoch{{Setting: Setting{Cores: 16, Memory: 4096}, Failed: true}}})
+	known := Learn(nil,
+		&Trial{Workload: "w", Settings: space().Settings(), Ended: []Epoch{{Setting: contract.SettingValues{Cores: 16, Memory: 4096}, Failed: true}}})
 	for _, s := range play(StandardRule(), trial(32, 20), known, tooSmall) {
 		if s[Memory] < 8192 {
 			t.Errorf("%v was tried although 4 GiB had failed before", s)
@@ -215,10 +220,10 @@ func TestARecurringWorkloadStartsAtItsBest(t *testing.T) {
 	}
 }
 
-// What one workload taught moves what is expected of the next, more so where their profiles are alike.
+// Results of one workload change the expectations for the next, more so if their profiles are similar.
 func TestWorkloadsTeachEachOther(t *testing.T) {
 	expect := func(kind string) float64 {
-		var known []Record
+		var known []contract.WorkloadCosts
 		for _, name := range []string{"a", "b", "c"} {
 			other := trial(256, 3)
 			other.Workload, other.Kind = name, "kind-0"
@@ -231,7 +236,8 @@ func TestWorkloadsTeachEachOther(t *testing.T) {
 	}
 	stranger, alike := expect("kind-1"), expect("kind-0")
 	if !(alike < stranger && stranger < 95) || math.Abs(alike-70) > 8 {
-		t.Errorf("8 cores are expected to take %.1f of a stranger and %.1f of one that is alike: want about 70 of the latter, and less than of the former", stranger, alike)
+		t.Errorf("8 cores are expected to take %.1f of a stranger and %.1f of one that is alike: want about 70 of the latter, and less than of the former",
+			stranger, alike)
 	}
 }
 
@@ -240,13 +246,13 @@ func TestLearnKeepsMeans(t *testing.T) {
 	tr.Ended = []Epoch{
 		{Setting: tr.Settings[0], Cost: 10}, {Setting: tr.Settings[1], Cost: 8}, {Setting: tr.Settings[1], Cost: 6}, {Setting: tr.Settings[2], Failed: true}, {Setting: tr.Settings[2], Failed: true}, {Setting: tr.Settings[2], Cost: math.NaN()},
 	}
-	other := Record{Workload: "other", Measured: []Measured{{Setting: tr.Settings[0], Cost: 1, Epochs: 1}}}
-	known := []Record{{Workload: "w", Kind: "k", Measured: []Measured{{Setting: tr.Settings[0], Cost: 20, Epochs: 1}}}, other}
+	other := contract.WorkloadCosts{Workload: "other", Measured: []contract.MeasuredCost{{Setting: tr.Settings[0], Cost: 1, Epochs: 1}}}
+	known := []contract.WorkloadCosts{{Workload: "w", Kind: "k", Measured: []contract.MeasuredCost{{Setting: tr.Settings[0], Cost: 20, Epochs: 1}}}, other}
 	before := reflect.ValueOf(known).Index(0).Interface()
 	got := Learn(known, tr)
-	want := []Record{other, {
+	want := []contract.WorkloadCosts{other, {
 		Workload: "w", Kind: "k", BatchSize: 32, Default: tr.Default(),
-		Measured: []Measured{{tr.Settings[0], 15, 2}, {tr.Settings[1], 7, 2}}, Failed: []Setting{tr.Settings[2]},
+		Measured: []contract.MeasuredCost{{Setting: tr.Settings[0], Cost: 15, Epochs: 2}, {Setting: tr.Settings[1], Cost: 7, Epochs: 2}}, Failed: []contract.SettingValues{tr.Settings[2]},
 	}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("learnt %+v, want %+v", got, want)
@@ -262,8 +268,8 @@ func TestLearnKeepsMeans(t *testing.T) {
 	}
 }
 
-// Whatever epochs cost, each choice is allowed and repeatable, what failed stays away, and no more is lost than the allowance and by how much probes were worse
-// than was feared.
+// Whatever epochs cost, each choice is allowed and repeatable, failed settings are avoided, and the loss stays within
+// the allowance plus the amount by which probes were worse than feared.
 func TestWhatAlwaysHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tr := trial(rapid.SampledFrom([]float64{0, 32, 256, 4096}).Draw(t, "batch"), rapid.IntRange(1, 30).Draw(t, "epochs"))
@@ -293,7 +299,7 @@ func TestWhatAlwaysHolds(t *testing.T) {
 	})
 }
 
-// The expected lesser of two costs is what drawing says.
+// The expected minimum of two costs agrees with sampling.
 func TestLeastIsTheMeanOfMinima(t *testing.T) {
 	e := estimate{mean: math.Log(90), deviation: 0.3}
 	const draws = 100000
@@ -310,17 +316,17 @@ func TestLeastIsTheMeanOfMinima(t *testing.T) {
 func TestKnownProbesNothing(t *testing.T) {
 	tr := Trial{Workload: "w", Epochs: 9, Settings: space().Settings()}
 	s := tr.Settings
-	learnt := Record{
-		Workload: "w", Default: s[0], Measured: []Measured{{s[0], 10, 1}, {s[2], 8, 1}, {s[1], 9, 1}, {s[3], 1, 1}}, Failed: []Setting{s[3]},
+	learnt := contract.WorkloadCosts{
+		Workload: "w", Default: s[0], Measured: []contract.MeasuredCost{{Setting: s[0], Cost: 10, Epochs: 1}, {Setting: s[2], Cost: 8, Epochs: 1}, {Setting: s[1], Cost: 9, Epochs: 1}, {Setting: s[3], Cost: 1, Epochs: 1}}, Failed: []contract.SettingValues{s[3]},
 	}
 	for _, tc := range []struct {
 		name  string
-		known []Record
-		want  Setting
+		known []contract.WorkloadCosts
+		want  contract.SettingValues
 	}{
 		{"nothing is known", nil, s[0]},
-		{"of another workload", []Record{{Workload: "v", Default: s[0], Measured: learnt.Measured}}, s[0]},
-		{"the cheapest that can run", []Record{learnt}, s[2]},
+		{"of another workload", []contract.WorkloadCosts{{Workload: "v", Default: s[0], Measured: learnt.Measured}}, s[0]},
+		{"the cheapest that can run", []contract.WorkloadCosts{learnt}, s[2]},
 	} {
 		if got := (Known{}).Next(&tr, tc.known); !got.Equal(tc.want) {
 			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)

@@ -4,39 +4,23 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/contract"
 )
 
-// Record is what the trials of one workload taught.
-type Record struct {
-	Workload  string  `json:"workload"`
-	Kind      string  `json:"kind,omitempty"`
-	BatchSize float64 `json:"batch_size,omitempty"`
-	// Unit is what costs are in.
-	Unit string `json:"unit,omitempty"`
-	// Default is where the trials would have stayed without us.
-	Default  Setting    `json:"default"`
-	Measured []Measured `json:"measured,omitempty"`
-	// Failed are the settings at which a trial could not run.
-	Failed []Setting `json:"failed,omitempty"`
-}
+// costs are the measurements of the trials of one workload.
+type costs contract.WorkloadCosts
 
-// Measured is the mean cost of the epochs at one setting.
-type Measured struct {
-	Setting Setting `json:"setting"`
-	Cost    float64 `json:"cost"`
-	Epochs  int     `json:"epochs"`
-}
-
-// mostRecords bounds what is remembered; the workload that was trained longest ago goes first.
+// mostRecords bounds the stored workloads; the one trained longest ago goes first.
 const mostRecords = 64
 
-// mostEpochs bounds what the past weighs: a machine that has become slower is noticed.
+// mostEpochs bounds the weight of the past, so that a machine that has become slower is noticed.
 const mostEpochs = 20
 
-// Learn adds what a trial's epochs showed: its workload's record, with what is new, becomes the last one. What is known is left as it is.
-func Learn(known []Record, t *Trial) []Record {
-	r := Record{Workload: t.Workload, Kind: t.Kind, BatchSize: t.BatchSize, Unit: t.Unit, Default: t.Default()}
-	others := slices.DeleteFunc(slices.Clone(known), func(k Record) bool {
+// Learn adds the measurements of a trial's epochs: its workload's record moves to the end. It does not change known.
+func Learn(known []contract.WorkloadCosts, t *Trial) []contract.WorkloadCosts {
+	r := costs{Workload: t.Workload, Kind: t.Kind, BatchSize: t.BatchSize, Unit: t.Unit, Default: t.Default()}
+	others := slices.DeleteFunc(slices.Clone(known), func(k contract.WorkloadCosts) bool {
 		if k.Workload == t.Workload {
 			r.Measured, r.Failed = slices.Clone(k.Measured), slices.Clone(k.Failed)
 			r.Kind = cmp.Or(r.Kind, k.Kind)
@@ -50,20 +34,20 @@ func Learn(known []Record, t *Trial) []Record {
 		r.add(Epoch{Setting: s, Failed: true})
 	}
 	if len(r.Measured)+len(r.Failed) > 0 {
-		others = append(others, r)
+		others = append(others, contract.WorkloadCosts(r))
 	}
 	return others[max(len(others)-mostRecords, 0):]
 }
 
-// ownRecord is that of the trial's workload, empty where nothing is known of it.
-func ownRecord(t *Trial, known []Record) Record {
-	if i := slices.IndexFunc(known, func(r Record) bool { return r.Workload == t.Workload }); i >= 0 {
-		return known[i]
+// ownRecord returns the record of the trial's workload, empty if nothing is known.
+func ownRecord(t *Trial, known []contract.WorkloadCosts) costs {
+	if i := slices.IndexFunc(known, func(r contract.WorkloadCosts) bool { return r.Workload == t.Workload }); i >= 0 {
+		return costs(known[i])
 	}
-	return Record{Workload: t.Workload, Default: t.Default()}
+	return costs{Workload: t.Workload, Default: t.Default()}
 }
 
-func (r *Record) add(e Epoch) {
+func (r *costs) add(e Epoch) {
 	i := r.find(e.Setting)
 	switch {
 	case e.Failed:
@@ -72,7 +56,7 @@ func (r *Record) add(e Epoch) {
 		}
 	case !(e.Cost > 0) || math.IsInf(e.Cost, 1):
 	case i < 0:
-		r.Measured = append(r.Measured, Measured{Setting: e.Setting, Cost: e.Cost, Epochs: 1})
+		r.Measured = append(r.Measured, contract.MeasuredCost{Setting: e.Setting, Cost: e.Cost, Epochs: 1})
 	default:
 		m := &r.Measured[i]
 		m.Epochs = min(m.Epochs+1, mostEpochs)
@@ -80,15 +64,15 @@ func (r *Record) add(e Epoch) {
 	}
 }
 
-// find gives the place of a setting among those measured, or -1.
-func (r *Record) find(s Setting) int {
-	return slices.IndexFunc(r.Measured, func(m Measured) bool { return m.Setting.Equal(s) })
+// find returns the index of a setting among those measured, or -1.
+func (r *costs) find(s contract.SettingValues) int {
+	return slices.IndexFunc(r.Measured, func(m contract.MeasuredCost) bool { return m.Setting.Equal(s) })
 }
 
-// ruledOut says whether a setting must fail because another one did: it has moved at least as far from the default, the same way, in each factor that the
-// failed one moved.
-func (r *Record) ruledOut(s Setting) bool {
-	beyond := func(failed Setting) bool {
+// ruledOut reports whether a setting must fail because another one did: it has moved at least as far from the default,
+// in the same direction, in each factor that the failed one moved.
+func (r *costs) ruledOut(s contract.SettingValues) bool {
+	beyond := func(failed contract.SettingValues) bool {
 		moved := false
 		for name, base := range r.Default {
 			far, here := math.Log2(failed[name]/base), math.Log2(s[name]/base)

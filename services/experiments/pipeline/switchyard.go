@@ -3,34 +3,35 @@ package pipeline
 import (
 	"maps"
 	"math"
+
+	"github.com/switchyard-dl/switchyard/libs/contract"
 )
 
-// Switchyard probes where the epochs that are left are expected to repay it, and where a probe that disappoints cannot make the trial much slower than the
-// default would.
+// Switchyard probes a setting if the remaining epochs are expected to repay it, and if a disappointing probe cannot
+// make the trial much slower than the default would.
 type Switchyard struct {
 	Prior Prior
-	// Allowance is the share of what the trial would cost without probes that they may lose.
+	// Allowance is the fraction of the trial's cost without probes that probes may lose.
 	Allowance float64
-	// Caution is by how many standard deviations a probe is taken to cost more than expected.
+	// Caution is the number of standard deviations by which a probe is assumed to cost more than expected.
 	Caution float64
-	// Again is how many more trials of a workload are expected, which its probes serve too.
+	// Again is the number of further trials of a workload expected, which its probes serve too.
 	Again float64
-	// Changes are what it costs to change each of those parameters that take another start, in the unit of the epochs' cost; the others change at once, and at no
-	// cost. Of several that change together the dearest counts.
+	// Changes are the costs of changing parameters that need a restart, in the unit of the epochs' cost; others change
+	// at once and at no cost. If several change together the largest cost counts.
 	Changes map[string]float64
 }
 
-// StandardRule aims at a loss of 2.5 % where probes disappoint, so that 3 % hold when the last of them is worse than expected.
+// StandardRule aims at a loss of 2.5 % from disappointing probes, so that 3 % hold when the last of them is worse than
+// expected.
 func StandardRule() Switchyard {
 	return Switchyard{Prior: StandardPrior(), Allowance: 0.025, Caution: 1, Again: 1}
 }
 
-// Name is "switchyard".
-func (Switchyard) Name() string { return "switchyard" }
-
-// Next is the default as long as nothing is known of the workload, and then the probe of the greatest expected gain. Where there is none worth its price it is
-// the cheapest known setting, or the present one where the epochs left do not repay the change.
-func (r Switchyard) Next(t *Trial, known []Record) Setting {
+// Next returns the default as long as the workload is unknown, and then the probe with the greatest expected gain. If
+// no probe is worth its price it returns the cheapest known setting, or the present one if the remaining epochs do not
+// repay the change.
+func (r Switchyard) Next(t *Trial, known []contract.WorkloadCosts) contract.SettingValues {
 	b := newBelief(r.Prior, t, known)
 	best, cheapest := b.cheapest()
 	if best == nil {
@@ -38,7 +39,7 @@ func (r Switchyard) Next(t *Trial, known []Record) Setting {
 	}
 	now, left := t.present(best), float64(t.left()-1)
 	if r.restarts(now, best) && b.own.find(now) >= 0 && !b.own.ruledOut(now) {
-		// It is started again at the end of the epoch that has just begun.
+		// The restart takes place at the end of the epoch that has just begun.
 		if here := math.Exp(b.cost(now).mean); left*(here-cheapest) <= r.change(now, best) {
 			best, cheapest = now, here
 		}
@@ -50,8 +51,8 @@ func (r Switchyard) Next(t *Trial, known []Record) Setting {
 			continue
 		}
 		e := b.cost(s)
-		// What a probe loses is lost in one epoch; what it finds is gained in all that follow. There and back are two changes, and who is to be started again
-		// to go back stays for another epoch.
+		// A probe loses in one epoch; its finding pays in all that follow. There and back are two changes, and going
+		// back by restart takes one more epoch.
 		changes, dearest := r.change(now, s)+r.change(s, best), r.dearest(t, s, e)
 		gain := (left+r.Again*float64(t.Epochs))*(cheapest-e.least(cheapest)) + cheapest - e.expected() - changes
 		if r.restarts(s, best) {
@@ -65,8 +66,8 @@ func (r Switchyard) Next(t *Trial, known []Record) Setting {
 	return choice
 }
 
-// restarts says whether to go from one setting to another takes another start.
-func (r Switchyard) restarts(from, to Setting) bool {
+// restarts reports whether changing from one setting to another needs a restart.
+func (r Switchyard) restarts(from, to contract.SettingValues) bool {
 	for name := range r.Changes {
 		if from[name] != to[name] {
 			return true
@@ -75,8 +76,8 @@ func (r Switchyard) restarts(from, to Setting) bool {
 	return false
 }
 
-// change is what it costs to go from one setting to another.
-func (r Switchyard) change(from, to Setting) float64 {
+// change returns the cost of changing from one setting to another.
+func (r Switchyard) change(from, to contract.SettingValues) float64 {
 	dearest := 0.0
 	for name, cost := range r.Changes {
 		if from[name] != to[name] {
@@ -86,8 +87,9 @@ func (r Switchyard) change(from, to Setting) float64 {
 	return dearest
 }
 
-// allowed is what the whole trial may cost: little more than without probes, which is at the default, or at the cheapest setting that trials before it found.
-func (r Switchyard) allowed(t *Trial, known []Record, b *belief) float64 {
+// allowed returns the largest cost of the whole trial: little more than without probes, which is at the default, or at
+// the cheapest setting found by earlier trials.
+func (r Switchyard) allowed(t *Trial, known []contract.WorkloadCosts, b *belief) float64 {
 	epoch := math.Exp(b.cost(t.Default()).mean)
 	for _, m := range ownRecord(t, known).Measured {
 		epoch = min(epoch, m.Cost)
@@ -95,8 +97,8 @@ func (r Switchyard) allowed(t *Trial, known []Record, b *belief) float64 {
 	return (1 + r.Allowance) * float64(t.Epochs) * epoch
 }
 
-// cheapest is the setting of the least cost among those that may be chosen and were measured, nil where there is none.
-func (b *belief) cheapest() (best Setting, cost float64) {
+// cheapest returns the setting of the least cost among the measured ones that may be chosen, or nil.
+func (b *belief) cheapest() (best contract.SettingValues, cost float64) {
 	cost = math.Inf(1)
 	for _, s := range b.trial.Settings {
 		if b.own.find(s) < 0 || b.own.ruledOut(s) {
@@ -109,9 +111,10 @@ func (b *belief) cheapest() (best Setting, cost float64) {
 	return best, cost
 }
 
-// dearest is what an epoch at a setting is taken to cost at most: a standard deviation more than expected. Where it is known how many cores are busy, fewer
-// cores can do no worse than to stretch the time at which all were: with a share u of c cores busy, c' of them take at most 1+u*(c/c'-1) times as long.
-func (r Switchyard) dearest(t *Trial, s Setting, e estimate) float64 {
+// dearest returns the highest cost assumed of an epoch at a setting: a standard deviation more than expected. If the
+// number of busy cores is known, fewer cores can do no worse than stretch the time at which all were busy: with a share
+// u of c cores busy, c' of them take at most 1+u*(c/c'-1) times as long.
+func (r Switchyard) dearest(t *Trial, s contract.SettingValues, e estimate) float64 {
 	most := math.Exp(e.mean + r.Caution*e.deviation)
 	for _, past := range t.Ended {
 		cores, fewer := past.Setting[Cores], s[Cores]

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// partition is a clustering of points: which centre each belongs to.
+// partition is a clustering of points: the centre of each point.
 type partition struct {
 	centres [][]float64
 	of      []int
@@ -17,11 +17,13 @@ const (
 	mostClusters = 10
 	restarts     = 5
 	mostRounds   = 50
-	// structure is the least silhouette that speaks for clusters at all (Kaufman and Rousseeuw, "Finding Groups in Data", 1990, table 4).
+	// structure is the least silhouette that indicates clusters at all (Kaufman and Rousseeuw, "Finding Groups in
+	// Data", 1990, table 4).
 	structure = 0.25
 )
 
-// clusters divides points into as many clusters as have the greatest mean silhouette, or one where there is no structure.
+// clusters divides points into the number of clusters with the greatest mean silhouette, or one if the points show no
+// structure.
 func clusters(points [][]float64, seed uint64) partition {
 	apart := distances(points)
 	best, most := kMeans(points, 1, seed), structure
@@ -55,7 +57,8 @@ func kMeans(points [][]float64, k int, seed uint64) partition {
 	return best
 }
 
-// seeds draws the first centre evenly, each other with a probability as the square of its distance from those before.
+// seeds draws the first centre uniformly, each other with a probability proportional to the square of its distance from
+// those before.
 func seeds(points [][]float64, k int, r *rand.Rand) [][]float64 {
 	centres := [][]float64{points[r.IntN(len(points))]}
 	for len(centres) < k {
@@ -88,7 +91,8 @@ func (p *partition) assign(points [][]float64) {
 	}
 }
 
-// move puts each centre into the middle of its points, feature by feature over those that have it. A centre without points stays.
+// move puts each centre into the middle of its points, feature by feature over the points that have it. A centre
+// without points stays.
 func (p *partition) move(points [][]float64) {
 	for c, old := range p.centres {
 		sum, count := make([]float64, len(old)), make([]float64, len(old))
@@ -105,13 +109,13 @@ func (p *partition) move(points [][]float64) {
 		}
 		middle := make([]float64, len(old))
 		for f := range middle {
-			middle[f] = sum[f] / count[f] // NaN where no point has it
+			middle[f] = sum[f] / count[f] // NaN if no point has it
 		}
 		p.centres[c] = middle
 	}
 }
 
-// nearest is the nearest centre with its distance, the first one where all are infinitely far.
+// nearest returns the nearest centre with its distance, the first one if all are infinitely far.
 func nearest(centres [][]float64, x []float64) (centre int, d float64) {
 	d = math.Inf(1)
 	for c, y := range centres {
@@ -134,8 +138,9 @@ func distances(points [][]float64) [][]float64 {
 	return apart
 }
 
-// silhouette is the mean over all points of (b-a)/max(a,b), where a is the mean distance to the others of the point's cluster and b that to those of the
-// nearest other cluster (Rousseeuw, 1987). A point alone in its cluster counts 0, so that an outlier gains nothing from a cluster of its own.
+// silhouette returns the mean over all points of (b-a)/max(a,b), where a is the mean distance to the others of the
+// point's cluster and b that to those of the nearest other cluster (Rousseeuw, 1987). A point alone in its cluster
+// counts 0, so that an outlier gains nothing from its own cluster.
 func silhouette(apart [][]float64, p partition) float64 {
 	size := make([]int, len(p.centres))
 	for _, c := range p.of {

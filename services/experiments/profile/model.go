@@ -3,34 +3,24 @@ package profile
 import (
 	"fmt"
 	"math"
+
+	"github.com/switchyard-dl/switchyard/libs/contract"
 )
 
-// Model tells kinds of workloads apart.
-type Model struct {
-	Features []Feature `json:"features"`
-	Clusters []Cluster `json:"clusters"`
-}
-
-// Cluster is a kind of workload.
-type Cluster struct {
-	// Centre is scaled, by the names of features. What no member has is absent.
-	Centre map[string]float64 `json:"centre"`
-	// Threshold is how far from the centre a signature may be and still be of this kind.
-	Threshold float64 `json:"threshold"`
-	Members   int     `json:"members"`
-}
+// Model distinguishes kinds of workloads.
+type Model contract.KindModel
 
 const (
-	// ownSpread is how many members a cluster must have for a threshold of its own.
+	// ownSpread is the number of members a cluster needs for its own threshold.
 	ownSpread = 5
-	// threshold is how many deviations beyond the median distance of its members a cluster ends.
+	// threshold is the border of a cluster, in deviations beyond the median distance of its members.
 	threshold = 3
-	// leastThreshold lets the same workload vary by half a deviation in each feature even where no two members differ.
+	// leastThreshold lets the same workload vary by half a deviation in each feature even if no two members differ.
 	leastThreshold = 0.5
 )
 
 // Fit learns the kinds of workloads from signatures. The same signatures and seed give the same model.
-func Fit(all []Signature, seed uint64) Model {
+func Fit(all []contract.Signature, seed uint64) Model {
 	m := Model{Features: newFeatures(all)}
 	if len(all) == 0 || len(m.Features) == 0 {
 		return m
@@ -55,12 +45,13 @@ func Fit(all []Signature, seed uint64) Model {
 		if len(spread) < ownSpread {
 			spread = every
 		}
-		m.Clusters = append(m.Clusters, Cluster{m.named(centre), reach(spread), len(members[c])})
+		m.Clusters = append(m.Clusters,
+			contract.KindCluster{Centre: m.named(centre), Threshold: reach(spread), Members: len(members[c])})
 	}
 	return m
 }
 
-// reach is the threshold that distances from a centre speak for.
+// reach returns the threshold that follows from the distances from a centre.
 func reach(distances []float64) float64 {
 	m := median(distances)
 	off := make([]float64, len(distances))
@@ -80,7 +71,7 @@ func (m Model) named(centre []float64) map[string]float64 {
 	return named
 }
 
-func (m Model) placed(c Cluster) []float64 {
+func (m Model) placed(c contract.KindCluster) []float64 {
 	x := make([]float64, len(m.Features))
 	for i, f := range m.Features {
 		v, ok := c.Centre[f.Name]
@@ -91,9 +82,9 @@ func (m Model) placed(c Cluster) []float64 {
 	return x
 }
 
-// Classify gives the nearest cluster and the distance from it, in deviations; known says whether that is within the cluster's threshold. Without a cluster
-// that shares half of the features the distance is infinite.
-func (m Model) Classify(s Signature) (cluster int, away float64, known bool) {
+// Classify returns the nearest cluster and the distance from it, in deviations; known reports whether that is within
+// the cluster's threshold. If no cluster shares half of the features the distance is infinite.
+func (m Model) Classify(s contract.Signature) (cluster int, away float64, known bool) {
 	centres := make([][]float64, len(m.Clusters))
 	for i, c := range m.Clusters {
 		centres[i] = m.placed(c)
@@ -102,7 +93,7 @@ func (m Model) Classify(s Signature) (cluster int, away float64, known bool) {
 	return cluster, away, !math.IsInf(away, 1) && away <= m.Clusters[cluster].Threshold
 }
 
-// Check says what is wrong with a model that was read.
+// Check returns an error if a decoded model is invalid.
 func (m Model) Check() error {
 	names := map[string]bool{}
 	for _, f := range m.Features {

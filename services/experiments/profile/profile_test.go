@@ -14,19 +14,21 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/services/experiments/pipeline"
 )
 
-// kinds are signatures of workloads of three kinds: 20 counters whose rates lie between 1 and 1e9 and differ from kind to kind, with 5 % noise.
-func kinds(each int, r *rand.Rand) (all []Signature, kind []int) {
+// kinds returns signatures of workloads of three kinds: 20 counters whose rates lie between 1 and 1e9 and differ from
+// kind to kind, with 5 % noise.
+func kinds(each int, r *rand.Rand) (all []contract.Signature, kind []int) {
 	for i := range 3 * each {
 		all, kind = append(all, signatureOf(i%3, r)), append(kind, i%3)
 	}
 	return all, kind
 }
 
-func signatureOf(kind int, r *rand.Rand) Signature {
-	s := Signature{}
+func signatureOf(kind int, r *rand.Rand) contract.Signature {
+	s := contract.Signature{}
 	for f := range 20 {
 		size := math.Pow(10, float64(f%10))
 		s[fmt.Sprintf("counter-%02d", f)] = size * (1 + float64((kind*7+f*f)%5)) * math.Exp(0.05*r.NormFloat64())
@@ -36,14 +38,15 @@ func signatureOf(kind int, r *rand.Rand) Signature {
 
 func generator(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
 
-// sameParts says whether clusters and kinds are the same partition.
-func sameParts(t *testing.T, m Model, all []Signature, kind []int) {
+// sameParts reports whether clusters and kinds are the same partition.
+func sameParts(t *testing.T, m Model, all []contract.Signature, kind []int) {
 	t.Helper()
 	of, back := map[int]int{}, map[int]int{}
 	for i, s := range all {
 		c, away, known := m.Classify(s)
 		if !known {
-			t.Errorf("signature %d of kind %d is of no kind: %.2f from cluster %d, which ends at %.2f", i, kind[i], away, c, m.Clusters[c].Threshold)
+			t.Errorf("signature %d of kind %d is of no kind: %.2f from cluster %d, which ends at %.2f", i, kind[i],
+				away, c, m.Clusters[c].Threshold)
 		}
 		if k, ok := of[c]; ok && k != kind[i] {
 			t.Errorf("cluster %d has kinds %d and %d", c, k, kind[i])
@@ -72,7 +75,7 @@ func TestKindsAreFound(t *testing.T) {
 	if within < 27 {
 		t.Errorf("%d of 30 new signatures are recognised, want 27", within)
 	}
-	stranger := Signature{}
+	stranger := contract.Signature{}
 	for name, rate := range fresh[0] {
 		stranger[name] = rate * 3
 	}
@@ -81,8 +84,8 @@ func TestKindsAreFound(t *testing.T) {
 	}
 }
 
-// One counter that was read wrong once (4.9e16, as in the published measurements) makes no kind of its own, moves no scale, and does not widen what is accepted.
-// Without scales it owns a cluster, and distances beside it are nothing.
+// One counter with a single wrong reading (4.9e16, as in the published measurements) forms no kind of its own, moves no
+// scale, and does not widen what is accepted. Without scales it owns a cluster, and distances beside it vanish.
 func TestABrokenCounterOwnsNothing(t *testing.T) {
 	all, kind := kinds(12, generator(1))
 	clean := Fit(all, 7)
@@ -132,7 +135,7 @@ func TestMachinesWithFewerCounters(t *testing.T) {
 		}
 	}
 	sameParts(t, Fit(all, 7), all, kind)
-	if _, away, known := Fit(all, 7).Classify(Signature{"gpu_utilisation": 0.5}); known || !math.IsInf(away, 1) {
+	if _, away, known := Fit(all, 7).Classify(contract.Signature{"gpu_utilisation": 0.5}); known || !math.IsInf(away, 1) {
 		t.Errorf("a signature without a common counter is %.2f away", away)
 	}
 	if _, _, known := (Model{}).Classify(all[0]); known {
@@ -142,9 +145,9 @@ func TestMachinesWithFewerCounters(t *testing.T) {
 
 func TestNoStructureIsOneCluster(t *testing.T) {
 	r := generator(3)
-	var all []Signature
+	var all []contract.Signature
 	for range 40 {
-		s := Signature{}
+		s := contract.Signature{}
 		for f := range 20 {
 			s[fmt.Sprint("c", f)] = math.Exp(10 + r.NormFloat64())
 		}
@@ -153,15 +156,15 @@ func TestNoStructureIsOneCluster(t *testing.T) {
 	if m := Fit(all, 1); len(m.Clusters) != 1 {
 		t.Errorf("%d clusters of noise, want 1", len(m.Clusters))
 	}
-	if m := Fit([]Signature{all[0]}, 1); len(m.Clusters) != 1 {
+	if m := Fit([]contract.Signature{all[0]}, 1); len(m.Clusters) != 1 {
 		t.Errorf("%d clusters of one signature, want 1", len(m.Clusters))
 	}
-	if m := Fit([]Signature{all[0], all[0], all[0]}, 1); len(m.Clusters) != 1 {
+	if m := Fit([]contract.Signature{all[0], all[0], all[0]}, 1); len(m.Clusters) != 1 {
 		t.Errorf("%d clusters of the same signature thrice, want 1", len(m.Clusters))
 	}
 }
 
-// The unit of a counter and the order of the signatures do not matter, and the seed is all the chance there is.
+// The unit of a counter and the order of the signatures do not matter, and the seed is the only source of randomness.
 func TestWhatDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		seed := rapid.Uint64().Draw(t, "seed")
@@ -171,7 +174,7 @@ func TestWhatDoesNotMatter(t *testing.T) {
 			t.Fatal("the same signatures and seed gave two models")
 		}
 		unit := rapid.Float64Range(1, 1e6).Draw(t, "unit")
-		other := make([]Signature, len(all))
+		other := make([]contract.Signature, len(all))
 		for i, s := range all {
 			other[i] = maps.Clone(s)
 			other[i]["counter-09"] *= unit
@@ -190,7 +193,7 @@ func TestWhatDoesNotMatter(t *testing.T) {
 func run(workload string, batch float64, costs ...float64) *pipeline.Trial {
 	t := &pipeline.Trial{Workload: workload, BatchSize: batch}
 	for i, c := range costs {
-		s := pipeline.Setting{pipeline.Cores: []float64{16, 8, 4}[i]}
+		s := contract.SettingValues{pipeline.Cores: []float64{16, 8, 4}[i]}
 		t.Settings = append(t.Settings, s)
 		t.Ended = append(t.Ended, pipeline.Epoch{Setting: s, Cost: c})
 	}
@@ -254,7 +257,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, data []byte) {
 		if s, err := Decode(data); err == nil {
 			s.Truths()
-			s.Learn(run("new", 32, 3, 2, 1), Signature{"x": 2, "y": 3})
+			s.Learn(run("new", 32, 3, 2, 1), contract.Signature{"x": 2, "y": 3})
 		}
 	})
 }
@@ -268,7 +271,7 @@ func FuzzDecodeUpstream(f *testing.F) {
 	})
 }
 
-// The model that PipeTune ships has three centres, one of which is a single broken reading.
+// The model that PipeTune ships has three centres. One is a single broken reading.
 func TestUpstreamModel(t *testing.T) {
 	root := os.Getenv("SWITCHYARD_DATA")
 	if root == "" {
@@ -294,14 +297,16 @@ func TestUpstreamModel(t *testing.T) {
 			t.Errorf("centre %d is %.2f from cluster %d", centre, away, c)
 		}
 	}
-	// Their distances are unscaled: to the square root of the published inertia, a whole cluster's, every kind of workload is near.
+	// Their distances are unscaled: with the square root of the published inertia, a whole cluster's, as the limit,
+	// every kind of workload is near.
 	raw := 0.0
 	for f := range u.Names {
 		apart := u.Centres[0][f] - u.Centres[2][f]
 		raw += apart * apart
 	}
 	if inertia := 4.388980884951271e+20; raw > inertia {
-		t.Errorf("the two kinds are %g apart, beyond the inertia %g: it does not show the fault", math.Sqrt(raw), math.Sqrt(inertia))
+		t.Errorf("the two kinds are %g apart, beyond the inertia %g: it does not show the fault", math.Sqrt(raw),
+			math.Sqrt(inertia))
 	}
 	if !IsUpstream(data) || u.Named() {
 		t.Errorf("the published model is not known as one, or has names")
@@ -310,11 +315,11 @@ func TestUpstreamModel(t *testing.T) {
 	for i := range u.Names {
 		u.Names[i] = fmt.Sprintf("event of column %d", i)
 	}
-	s := Store{Given: u.Model()}
+	s := Store{Given: contract.KindModel(u.Model())}
 	if kind := s.Kind(u.Signature(2)); kind != "given-1" || !u.Named() {
 		t.Errorf("the centre of a given cluster is of kind %q", kind)
 	}
-	if kind := s.Kind(Signature{"busy_cores": 1}); kind != "" {
+	if kind := s.Kind(contract.Signature{"busy_cores": 1}); kind != "" {
 		t.Errorf("what shares no feature is of kind %q", kind)
 	}
 	written, err := json.Marshal(s)
@@ -324,7 +329,7 @@ func TestUpstreamModel(t *testing.T) {
 	if again, err := Decode(written); err != nil || IsUpstream(written) || cmp.Diff(s.Given, again.Given) != "" {
 		t.Errorf("an exported store is read as another: %v", err)
 	}
-	between := Signature{}
+	between := contract.Signature{}
 	for name, rate := range u.Signature(0) {
 		between[name] = 30 * rate
 	}
@@ -333,13 +338,13 @@ func TestUpstreamModel(t *testing.T) {
 	}
 }
 
-// Costs in seconds and in joules are never one average.
+// Costs in seconds and in joules are never averaged.
 func TestTruthsKeepUnitsApart(t *testing.T) {
 	var s Store
 	for i, unit := range []string{"s", "J"} {
 		trial := run(fmt.Sprint("w", i), 32, 10*math.Pow(100, float64(i)), 5, 4)
 		trial.Unit = unit
-		s = s.Learn(trial, Signature{"x": 2, "y": 3})
+		s = s.Learn(trial, contract.Signature{"x": 2, "y": 3})
 	}
 	truths := s.Truths()
 	if len(truths) != 2 || truths[0].Unit != "s" || truths[0].Cost != 4 || truths[1].Unit != "J" || truths[1].Workloads != 1 {
@@ -349,14 +354,14 @@ func TestTruthsKeepUnitsApart(t *testing.T) {
 
 func TestHeard(t *testing.T) {
 	var s Store
-	for i := range mostHeard + 1 {
-		s = s.Hears(Heard{Training: fmt.Sprint("t", i), Attempt: 1, Epoch: 1})
+	for i := range mostTrainings + 1 {
+		s = s.WithPosition(contract.LearntUpTo{Training: fmt.Sprint("t", i), Attempt: 1, Epoch: 1})
 	}
-	s = s.Hears(Heard{Training: "t1", Attempt: 2, Epoch: 3})
-	if h, noted := s.HeardOf("t1"); !noted || h.Attempt != 2 || len(s.Heard) != mostHeard {
+	s = s.WithPosition(contract.LearntUpTo{Training: "t1", Attempt: 2, Epoch: 3})
+	if h, noted := s.PositionOf("t1"); !noted || h.Attempt != 2 || len(s.Heard) != mostTrainings {
 		t.Errorf("heard %+v of %d", h, len(s.Heard))
 	}
-	if _, noted := s.HeardOf("t0"); noted {
+	if _, noted := s.PositionOf("t0"); noted {
 		t.Error("the oldest is still noted")
 	}
 }

@@ -8,66 +8,43 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/services/experiments/pipeline"
 )
 
-// Entry is what is known of one workload.
-type Entry struct {
-	pipeline.Record
-	Signature Signature `json:"signature,omitempty"`
-}
+// Store learns and looks up the ground truth.
+type Store contract.GroundTruth
 
-// Store is the ground truth: workloads with their signatures and what their settings cost, and the model that tells their kinds apart. It holds signatures
-// rather than names of clusters, so a new model loses nothing.
-type Store struct {
-	Seed    uint64  `json:"seed"`
-	Entries []Entry `json:"entries,omitempty"`
-	Model   Model   `json:"model"`
-	// Fitted is how many signatures the model was made from.
-	Fitted int `json:"fitted"`
-	// Given are clusters that were made elsewhere and imported. They come first: Model tells apart what they do not know.
-	Given Model `json:"given,omitzero"`
-	// Heard are the newest epochs that were learnt, by training: what is told again after a crash is learnt once.
-	Heard []Heard `json:"heard,omitempty"`
-}
+// mostTrainings bounds Heard: a crash loses the positions of the trainings that were being learnt, not of older ones.
+const mostTrainings = 64
 
-// Heard is up to which epoch of which attempt a training was learnt.
-type Heard struct {
-	Training string `json:"training"`
-	Attempt  int    `json:"attempt"`
-	Epoch    int    `json:"epoch"`
-}
-
-// mostHeard bounds Heard: a crash loses the notes of the trainings that were being learnt, not of older ones.
-const mostHeard = 64
-
-// Hears notes up to where a training was learnt.
-func (s Store) Hears(h Heard) Store {
-	s.Heard = append(slices.DeleteFunc(slices.Clone(s.Heard), func(x Heard) bool { return x.Training == h.Training }), h)
-	s.Heard = s.Heard[max(len(s.Heard)-mostHeard, 0):]
+// WithPosition records up to which epoch a training was learnt.
+func (s Store) WithPosition(h contract.LearntUpTo) Store {
+	s.Heard = append(slices.DeleteFunc(slices.Clone(s.Heard), func(x contract.LearntUpTo) bool { return x.Training == h.Training }), h)
+	s.Heard = s.Heard[max(len(s.Heard)-mostTrainings, 0):]
 	return s
 }
 
-// HeardOf is up to where a training was learnt; false where that is not noted.
-func (s Store) HeardOf(training string) (Heard, bool) {
-	i := slices.IndexFunc(s.Heard, func(x Heard) bool { return x.Training == training })
+// PositionOf returns up to which epoch a training was learnt; false if unknown.
+func (s Store) PositionOf(training string) (contract.LearntUpTo, bool) {
+	i := slices.IndexFunc(s.Heard, func(x contract.LearntUpTo) bool { return x.Training == training })
 	if i < 0 {
-		return Heard{}, false
+		return contract.LearntUpTo{}, false
 	}
 	return s.Heard[i], true
 }
 
-// mostEntries bounds the store; the workload that was trained longest ago goes first.
+// mostEntries bounds the store; the workload trained longest ago goes first.
 const mostEntries = 256
 
-// Learn adds a trial's epochs and the signature of its profile, nil where there is none. The model is made anew when a signature is of no known kind, and
-// when the store has grown by half. The store itself is left as it is.
-func (s Store) Learn(t *pipeline.Trial, signature Signature) Store {
-	i := slices.IndexFunc(s.Entries, func(e Entry) bool { return e.Workload == t.Workload })
-	var known []pipeline.Record
+// Learn adds a trial's epochs and the signature of its profile, or nil. It refits the model if a signature is of an
+// unknown kind, and if the store has grown by half. It does not change s.
+func (s Store) Learn(t *pipeline.Trial, signature contract.Signature) Store {
+	i := slices.IndexFunc(s.Entries, func(e contract.Workload) bool { return e.Workload == t.Workload })
+	var known []contract.WorkloadCosts
 	others := slices.Clone(s.Entries)
 	if i >= 0 {
-		known = []pipeline.Record{s.Entries[i].Record}
+		known = []contract.WorkloadCosts{s.Entries[i].WorkloadCosts}
 		if signature == nil {
 			signature = s.Entries[i].Signature
 		}
@@ -77,17 +54,17 @@ func (s Store) Learn(t *pipeline.Trial, signature Signature) Store {
 	if len(learnt) == 0 {
 		return s
 	}
-	s.Entries = append(others, Entry{learnt[0], signature})
+	s.Entries = append(others, contract.Workload{WorkloadCosts: learnt[0], Signature: signature})
 	s.Entries = s.Entries[max(len(s.Entries)-mostEntries, 0):]
 	signatures := s.signatures()
-	if _, _, familiar := s.Model.Classify(signature); len(signature) > 0 && (!familiar || 2*len(signatures) >= 3*s.Fitted) {
-		s.Model, s.Fitted = Fit(signatures, s.Seed), len(signatures)
+	if _, _, familiar := Model(s.Model).Classify(signature); len(signature) > 0 && (!familiar || 2*len(signatures) >= 3*s.Fitted) {
+		s.Model, s.Fitted = contract.KindModel(Fit(signatures, s.Seed)), len(signatures)
 	}
 	return s
 }
 
-func (s Store) signatures() []Signature {
-	var all []Signature
+func (s Store) signatures() []contract.Signature {
+	var all []contract.Signature
 	for _, e := range s.Entries {
 		if len(e.Signature) > 0 {
 			all = append(all, e.Signature)
@@ -96,60 +73,61 @@ func (s Store) signatures() []Signature {
 	return all
 }
 
-// Kind names the kind of a signature, empty where it is of none that is known.
-func (s Store) Kind(signature Signature) string {
-	if cluster, _, known := s.Given.Classify(signature); known {
+// Kind names the kind of a signature, empty if unknown.
+func (s Store) Kind(signature contract.Signature) string {
+	if cluster, _, known := Model(s.Given).Classify(signature); known {
 		return "given-" + strconv.Itoa(cluster)
 	}
-	if cluster, _, known := s.Model.Classify(signature); known {
+	if cluster, _, known := Model(s.Model).Classify(signature); known {
 		return "kind-" + strconv.Itoa(cluster)
 	}
 	return ""
 }
 
-// KindOf names the kind of a workload by a signature or, without one, by that which is stored.
-func (s Store) KindOf(workload string, signature Signature) string {
-	i := slices.IndexFunc(s.Entries, func(e Entry) bool { return e.Workload == workload })
+// KindOf names the kind of a workload by a signature or, without one, by the stored signature.
+func (s Store) KindOf(workload string, signature contract.Signature) string {
+	i := slices.IndexFunc(s.Entries, func(e contract.Workload) bool { return e.Workload == workload })
 	if signature == nil && i >= 0 {
 		signature = s.Entries[i].Signature
 	}
 	return s.Kind(signature)
 }
 
-// Records are what is known of each workload, with its kind by the present model: what the rules of package pipeline want.
-func (s Store) Records() []pipeline.Record {
-	records := make([]pipeline.Record, len(s.Entries))
+// Records returns the measured costs of each workload, with its kind by the present model: the input of the rules of
+// package pipeline.
+func (s Store) Records() []contract.WorkloadCosts {
+	records := make([]contract.WorkloadCosts, len(s.Entries))
 	for i, e := range s.Entries {
-		records[i] = e.Record
+		records[i] = e.WorkloadCosts
 		records[i].Kind = s.Kind(e.Signature)
 	}
 	return records
 }
 
-// Truth is the cheapest setting known of a kind of workload at a batch size.
+// Truth is the cheapest known setting of a kind of workload at a batch size.
 type Truth struct {
-	Kind      string           `json:"kind"`
-	BatchSize float64          `json:"batch_size"`
-	Setting   pipeline.Setting `json:"setting"`
-	// Cost is that of an epoch in Unit, on average over the workloads; Ratio is the cost over that at the default.
+	Kind      string                 `json:"kind"`
+	BatchSize float64                `json:"batch_size"`
+	Setting   contract.SettingValues `json:"setting"`
+	// Cost is the mean cost of an epoch over the workloads, in Unit; Ratio is the cost over that at the default.
 	Cost      float64 `json:"cost"`
 	Unit      string  `json:"unit,omitempty"`
 	Ratio     float64 `json:"ratio"`
 	Workloads int     `json:"workloads"`
 }
 
-// Truths are the cheapest settings of all kinds, batch sizes and units of cost. Workloads of a kind may be longer or shorter, so costs are compared with that at the default;
-// a workload whose default was never measured has no say.
+// Truths returns the cheapest settings of all kinds, batch sizes and units of cost. Workloads of a kind may differ in
+// length, so costs are relative to the default; workloads whose default was never measured do not count.
 func (s Store) Truths() []Truth {
 	var all []Truth
 	for _, r := range s.Records() {
-		base := slices.IndexFunc(r.Measured, func(m pipeline.Measured) bool { return m.Setting.Equal(r.Default) })
+		base := slices.IndexFunc(r.Measured, func(m contract.MeasuredCost) bool { return m.Setting.Equal(r.Default) })
 		if r.Kind == "" || base < 0 {
 			continue
 		}
 		for _, m := range r.Measured {
 			i := slices.IndexFunc(all, func(t Truth) bool {
-				return t.alike(Truth{Kind: r.Kind, BatchSize: r.BatchSize, Unit: r.Unit}) && t.Setting.Equal(m.Setting)
+				return t.comparable(Truth{Kind: r.Kind, BatchSize: r.BatchSize, Unit: r.Unit}) && t.Setting.Equal(m.Setting)
 			})
 			if i < 0 {
 				all = append(all, Truth{Kind: r.Kind, BatchSize: r.BatchSize, Unit: r.Unit, Setting: m.Setting})
@@ -164,16 +142,16 @@ func (s Store) Truths() []Truth {
 	return cheapest(all)
 }
 
-// alike says whether two of them may be compared.
-func (t Truth) alike(other Truth) bool {
+// comparable reports whether two of them may be compared.
+func (t Truth) comparable(other Truth) bool {
 	return t.Kind == other.Kind && t.BatchSize == other.BatchSize && t.Unit == other.Unit
 }
 
-// cheapest keeps the one of the least ratio among those that may be compared.
+// cheapest keeps the one with the least ratio among those that may be compared.
 func cheapest(all []Truth) []Truth {
 	var best []Truth
 	for _, t := range all {
-		i := slices.IndexFunc(best, t.alike)
+		i := slices.IndexFunc(best, t.comparable)
 		switch {
 		case i < 0:
 			best = append(best, t)
@@ -184,22 +162,24 @@ func cheapest(all []Truth) []Truth {
 	return best
 }
 
-// Portable is the store without what is true only here: trainings elsewhere may have the same names, and were not learnt.
+// Portable returns the store without what holds only here: trainings elsewhere may have the same names, and were not
+// learnt.
 func (s Store) Portable() Store {
 	s.Heard = nil
 	return s
 }
 
-// Decode reads a store that was written as JSON, maybe elsewhere.
+// Decode decodes a store from JSON, possibly from another cluster.
 func Decode(data []byte) (Store, error) {
 	var s Store
 	var fields map[string]json.RawMessage
 	if err := errors.Join(json.Unmarshal(data, &fields), json.Unmarshal(data, &s)); err != nil {
 		return Store{}, fmt.Errorf("decode ground truth: %w", err)
 	}
-	for _, always := range []string{"model", "fitted"} { // of an empty store, too: any other object would read as one
+	// Also in an empty store: otherwise any object would decode as one.
+	for _, always := range []string{"model", "fitted"} {
 		if fields[always] == nil {
-			return Store{}, fmt.Errorf("decode ground truth: it has no %q, so it is no export of one", always)
+			return Store{}, fmt.Errorf("decode ground truth: it has no %q, so it is not an export", always)
 		}
 	}
 	s = s.Portable()
@@ -227,8 +207,8 @@ func (s Store) check() error {
 			}
 		}
 	}
-	if err := s.Given.Check(); err != nil {
+	if err := Model(s.Given).Check(); err != nil {
 		return fmt.Errorf("given: %w", err)
 	}
-	return s.Model.Check()
+	return Model(s.Model).Check()
 }

@@ -6,16 +6,18 @@ import (
 	"math"
 	"slices"
 	"strconv"
+
+	"github.com/switchyard-dl/switchyard/libs/contract"
 )
 
-// Upstream is the k-means model that PipeTune ships, decoded into JSON: centres of event counts as they were measured, without scales.
+// Upstream is the k-means model that PipeTune ships, decoded into JSON: centres of raw event counts, without scales.
 type Upstream struct {
 	Names   []string    `json:"feature_names"`
 	Centres [][]float64 `json:"cluster_centers"`
 	Labels  []int       `json:"labels"`
 }
 
-// IsUpstream says whether a text has the form of such a model.
+// IsUpstream reports whether a text has the form of such a model.
 func IsUpstream(data []byte) bool {
 	var shape struct {
 		Centres json.RawMessage `json:"cluster_centers"`
@@ -23,12 +25,13 @@ func IsUpstream(data []byte) bool {
 	return json.Unmarshal(data, &shape) == nil && len(shape.Centres) > 0
 }
 
-// Named says whether the features have names of their own, by which what nodes measure can be compared.
+// Named reports whether the features have names of their own, by which they can be compared with the nodes'
+// measurements.
 func (u Upstream) Named() bool { return !slices.Contains(u.Names, unnamed(0)) }
 
 func unnamed(i int) string { return "event_" + strconv.Itoa(i) }
 
-// DecodeUpstream reads such a model. Where it does not name its features they are event_0, event_1 and so on.
+// DecodeUpstream decodes such a model. Unnamed features become event_0, event_1 and so on.
 func DecodeUpstream(data []byte) (Upstream, error) {
 	var u Upstream
 	if err := json.Unmarshal(data, &u); err != nil {
@@ -55,20 +58,21 @@ func DecodeUpstream(data []byte) (Upstream, error) {
 	return u, nil
 }
 
-// Signature is a centre as a signature.
-func (u Upstream) Signature(centre int) Signature {
-	s := Signature{}
+// Signature returns a centre as a signature.
+func (u Upstream) Signature(centre int) contract.Signature {
+	s := contract.Signature{}
 	for i, name := range u.Names {
 		s[name] = u.Centres[centre][i]
 	}
 	return s
 }
 
-// Model makes our model of it. Scales are of the centres, each counted as often as it has members; a cluster of one member is an outlier and left out. How
-// wide the clusters are is not in the file: each one ends half-way to the nearest other.
+// Model converts it into a Model. Scales come from the centres, each counted as often as it has members; a cluster of
+// one member is an outlier and left out. The file lacks the widths of the clusters: each ends half-way to the nearest
+// other.
 func (u Upstream) Model() Model {
 	members := make([]int, len(u.Centres))
-	var each []Signature
+	var each []contract.Signature
 	for _, l := range u.Labels {
 		members[l]++
 	}
@@ -83,7 +87,7 @@ func (u Upstream) Model() Model {
 		if members[i] > 1 {
 			x := scaled(m.Features, u.Signature(i))
 			centres = append(centres, x)
-			m.Clusters = append(m.Clusters, Cluster{Centre: m.named(x), Members: members[i]})
+			m.Clusters = append(m.Clusters, contract.KindCluster{Centre: m.named(x), Members: members[i]})
 		}
 	}
 	for i := range m.Clusters {

@@ -12,13 +12,15 @@ import (
 )
 
 const (
-	// candidates is of how many random points the best is sought, where the space is not as small, and neighbours how many are drawn around that one, twice.
+	// candidates is the number of random points among which the best is sought if the space is not smaller, and
+	// neighbours the number drawn around that one, twice.
 	candidates = 1000
 	neighbours = 200
 )
 
-// gaussian proposes the point of greatest expected improvement, times the probability that it keeps all constraints (Jones, Schonlau and Welch 1998; Gardner
-// et al., ICML 2014). Trials without a result count as if they came out as expected, so that several can run at once.
+// gaussian proposes the point of greatest expected improvement, times the probability that it keeps all constraints
+// (Jones, Schonlau and Welch 1998; Gardner et al., ICML 2014). Trials without a result count as if their result were
+// the expected one, so that several can run at once.
 type gaussian struct {
 	random
 	ordered []bool // of each parameter
@@ -27,12 +29,12 @@ type gaussian struct {
 func newGaussian(space Space, seed uint64) gaussian {
 	g := gaussian{random: random{space, seed}}
 	for _, p := range space {
-		g.ordered = append(g.ordered, p.ordered())
+		g.ordered = append(g.ordered, dimension(p).ordered())
 	}
 	return g
 }
 
-// first is how many points are spread evenly before anything is believed of the objective.
+// first returns the number of evenly spread points before anything is assumed about the objective.
 func (g gaussian) first() int { return max(5, len(g.space)+2) }
 
 func (g gaussian) propose(trials []Trial) (Params, bool) {
@@ -45,7 +47,7 @@ func (g gaussian) propose(trials []Trial) (Params, bool) {
 		return g.random.propose(trials)
 	}
 	if len(known.scores) == 0 {
-		return g.random.propose(trials) // all have failed so far, or told nothing: there is nothing to learn from
+		return g.random.propose(trials) // all have failed so far, or reported nothing: there is nothing to learn from
 	}
 	b := g.learn(known)
 	r := rand.New(rand.NewPCG(g.seed, uint64(len(trials))))
@@ -82,17 +84,18 @@ func (g gaussian) propose(trials []Trial) (Params, bool) {
 	return best, true
 }
 
-// near draws a point around another. What has no order is drawn anew now and then, and so is what the other point does not have.
+// near draws a point around another. Unordered values are sometimes drawn again, and so are values that the other point
+// lacks.
 func (s Space) near(centre []float64, width float64, r *rand.Rand) Params {
 	const anew = 0.2
 	unit := make([]float64, len(s))
 	for i, p := range s {
 		drawn, step, chance := r.Float64(), r.NormFloat64(), r.Float64()
 		switch {
-		case centre[i] == absent, !p.ordered() && chance < anew:
+		case centre[i] == absent, !dimension(p).ordered() && chance < anew:
 			unit[i] = drawn
-		case p.ordered():
-			if p.Kind == Choice { // to the next value at least, now and then
+		case dimension(p).ordered():
+			if p.Kind == Choice { // sometimes at least to the next value
 				step *= max(1, 1/(width*float64(2*len(p.Values))))
 			}
 			unit[i] = centre[i] + width*step
@@ -103,18 +106,19 @@ func (s Space) near(centre []float64, width float64, r *rand.Rand) Params {
 	return s.At(unit)
 }
 
-// observations are what a search knows.
+// observations are the data of a search.
 type observations struct {
 	points  [][]float64 // coordinates, of each score
 	scores  []float64
 	slack   [][]float64 // by constraint, of each score
-	ran     []float64   // of each of all: 1, or -1 where the trial failed
-	all     [][]float64 // all points that ended one way or another
-	pending [][]float64 // points whose result is not known
+	ran     []float64   // of each point: 1, or -1 if the trial failed
+	all     [][]float64 // all points with an outcome of any kind
+	pending [][]float64 // points without a result yet
 }
 
-// observe takes the trials' scores at an epoch to which a third of them came, and enough to learn from (as Falkner, Klein and Hutter, ICML 2018, choose a
-// budget): whole trainings where there are some, and what the first trials have so far until then.
+// observe takes the trials' scores at an epoch that a third of them reached, and enough to learn from (as Falkner,
+// Klein and Hutter, ICML 2018, choose a budget): whole trainings if there are some, else the results of the first
+// trials so far.
 func (g gaussian) observe(trials []Trial) observations {
 	var last []int
 	for _, t := range trials {
@@ -149,7 +153,7 @@ func (g gaussian) observe(trials []Trial) observations {
 	return o
 }
 
-// last is the newest epoch that the trial has a result of; 0 is none.
+// last returns the newest epoch of the trial with a result; 0 means none.
 func (t Trial) last() int {
 	if len(t.Results) == 0 {
 		return 0
@@ -157,7 +161,7 @@ func (t Trial) last() int {
 	return t.Results[len(t.Results)-1].Epoch
 }
 
-// result is what a trial had at an epoch; of one that came to an end before, what it had at last.
+// result returns the result of a trial at an epoch, or its last result if it ended before.
 func (t Trial) result(epoch int) (Result, bool) {
 	if t.last() < epoch && t.State != Stopped && t.State != Ended {
 		return Result{}, false
@@ -170,7 +174,7 @@ func (t Trial) result(epoch int) (Result, bool) {
 	return Result{}, false
 }
 
-// belief is what is expected of points.
+// belief is the expectation at points.
 type belief struct {
 	objective model
 	most      float64   // the best score so far that breaks no constraint, as the objective counts
@@ -203,16 +207,17 @@ func (g gaussian) learn(o observations) belief {
 		floats.Scale(1/max(stat.PopStdDev(slack, nil), tiny), slack)
 		b.limits = append(b.limits, g.fit(o.points, slack))
 	}
-	if slices.Contains(o.ran, -1) { // a step, which would be taken for roughness everywhere if lengths were fitted to it
+	// A step, which would be mistaken for roughness everywhere if lengths were fitted to it.
+	if slices.Contains(o.ran, -1) {
 		b.limits = append(b.limits, g.model(o.all, o.ran, g.usual(), usualNoise))
 	}
 	return b
 }
 
-// tiny is more than nothing.
+// tiny is the smallest positive amount that counts.
 const tiny = 1e-12
 
-// clipped copies values without those that would dwarf the others: a training that diverged says no more than a bad one.
+// clipped copies values without outliers that would dwarf the others: a diverged training says no more than a bad one.
 func clipped(values []float64) []float64 {
 	finite := slices.DeleteFunc(slices.Clone(values), func(x float64) bool { return math.IsNaN(x) || math.IsInf(x, 0) })
 	if len(finite) == 0 {
@@ -234,10 +239,10 @@ func clipped(values []float64) []float64 {
 	return clipped
 }
 
-// gain is what a point is worth trying.
+// gain returns the value of trying a point.
 func (b belief) gain(x []float64) float64 {
 	worth := 1.0
-	if !math.IsInf(b.most, -1) { // else any point that keeps the constraints is what is sought
+	if !math.IsInf(b.most, -1) { // else any point that keeps the constraints will do
 		value, deviation := b.objective.predict(x)
 		worth = curve.ExpectedImprovement(value-b.most, deviation)
 	}
@@ -248,7 +253,7 @@ func (b belief) gain(x []float64) float64 {
 	return worth
 }
 
-// model is a Gaussian process over points, each known by its address.
+// model is a Gaussian process over points, each identified by its address.
 type model struct {
 	process *curve.Process[*point]
 	noise   float64
@@ -260,7 +265,7 @@ func (m model) add(x []float64, value float64) { m.process.Add(&point{x}, value,
 
 func (m model) predict(x []float64) (value, deviation float64) { return m.process.Predict(&point{x}) }
 
-// fit chooses length scales, one for each dimension, and the noise by their likelihood, one after the other.
+// fit chooses the length scale of each dimension, and the noise, by their likelihood, one after the other.
 func (g gaussian) fit(points [][]float64, values []float64) model {
 	lengths, noise := g.usual(), usualNoise
 	best := g.model(points, values, lengths, noise)
@@ -285,7 +290,7 @@ func (g gaussian) fit(points [][]float64, values []float64) model {
 	return best
 }
 
-// What is usual before anything was seen: half of a range, and a tenth of the values' deviation.
+// Typical values before any observation: half of a range, and a tenth of the values' deviation.
 const (
 	usualLength = 0.5
 	usualNoise  = 0.1
@@ -299,7 +304,8 @@ func (g gaussian) usual() []float64 {
 	return lengths
 }
 
-// plausibility is the log likelihood of what was seen, and of lengths before anything was: the usual one, give or take a factor of 2.7.
+// plausibility is the log likelihood of the observations plus that of the lengths: the typical one, within a factor of
+// 2.7.
 func plausibility(m model, lengths []float64) float64 {
 	p := m.process.LogLikelihood()
 	for _, l := range lengths {
@@ -320,7 +326,8 @@ func (g gaussian) model(points [][]float64, values, lengths []float64, noise flo
 	return m
 }
 
-// distance of two points in length scales. A parameter that only one of them has is as far as one that has no order and differs.
+// distance returns the distance of two points in length scales. A parameter that only one of them has counts like an
+// unordered parameter that differs.
 func (g gaussian) distance(x, y, lengths []float64) float64 {
 	sum := 0.0
 	for d, ordered := range g.ordered {

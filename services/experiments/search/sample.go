@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 )
 
-// attempts bounds how often a point is drawn anew that was tried already: a small space may be used up without anybody noticing.
+// attempts bounds how often a repeated point is drawn again: a small space may be exhausted unnoticed.
 const attempts = 200
 
 // random draws points that were not tried.
@@ -25,7 +25,7 @@ func (s random) propose(trials []Trial) (Params, bool) {
 	return s.space.untried(tried)
 }
 
-// tried are the keys of the points of trials.
+// tried returns the keys of the points of trials.
 func (s Space) tried(trials []Trial) map[string]bool {
 	keys := make(map[string]bool, len(trials))
 	for _, t := range trials {
@@ -34,7 +34,7 @@ func (s Space) tried(trials []Trial) map[string]bool {
 	return keys
 }
 
-// untried is some point that was not tried, of a space whose random points nearly all were.
+// untried returns an untried point of a space that is nearly exhausted.
 func (s Space) untried(tried map[string]bool) (Params, bool) {
 	for p := range s.All(len(tried) + 2) {
 		if !tried[s.key(p)] {
@@ -60,8 +60,8 @@ func (g grid) propose(trials []Trial) (Params, bool) {
 	return nil, false
 }
 
-// spread gives point i of a sequence that fills the unit cube evenly, shifted at random by the seed (Roberts, "The unreasonable effectiveness of
-// quasirandom sequences", 2018: multiples of the powers of a generalised golden ratio).
+// spread returns point i of a sequence that fills the unit cube evenly, shifted at random by the seed (Roberts, "The
+// unreasonable effectiveness of quasirandom sequences", 2018: multiples of the powers of a generalised golden ratio).
 func spread(seed uint64, i, dimensions int) []float64 {
 	ratio := 2.0
 	for range 40 {

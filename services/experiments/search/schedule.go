@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/contract"
 )
 
 // whole trains every trial to its end.
@@ -13,9 +15,10 @@ type whole struct{ epochs int }
 func (w whole) promote([]Trial, bool) (trial, epochs int, ok bool) { return 0, 0, false }
 func (w whole) start([]Trial) int                                  { return w.epochs }
 
-// rungs are the epochs at which trials are compared, the whole training last: each is the next divided by the reduction, none below MinEpochs. None is one epoch
-// before the end: a job leaves before it begins an epoch, and none is kept from its last one (docs/job-api.md).
-func (c Config) rungs() []int {
+// rungs returns the epochs at which trials are compared, the whole training last: each is the next divided by the
+// reduction, none below MinEpochs. No rung is one epoch before the end: a job stops before it begins an epoch, and no
+// job is kept from its last one (docs/job-api.md).
+func (c config) rungs() []int {
 	rungs := []int{c.MaxEpochs}
 	for part := float64(c.Reduction); ; part *= float64(c.Reduction) {
 		rung := int(math.Ceil(float64(c.MaxEpochs) / part))
@@ -26,8 +29,9 @@ func (c Config) rungs() []int {
 	}
 }
 
-// asha promotes a trial as soon as it is among the best of those that came to its rung, and waits for nobody. When all is over but that, the best of each rung
-// goes on all the same, so that a search of few trials ends with a whole training.
+// asha promotes a trial as soon as it is among the best of those that reached its rung, without waiting for others.
+// When only promotions remain, the best of each rung is promoted anyway, so that a search of few trials ends with a
+// whole training.
 type asha struct {
 	rungs     []int
 	reduction int
@@ -56,7 +60,7 @@ func (a asha) promote(trials []Trial, complete bool) (trial, epochs int, ok bool
 	return 0, 0, false
 }
 
-// settledAt says whether the trial came to a rung and what it has there will not change any more.
+// settledAt reports whether the trial reached a rung and its result there can no longer change.
 func (t Trial) settledAt(rung int) bool {
 	switch t.State {
 	case Running:
@@ -68,7 +72,8 @@ func (t Trial) settledAt(rung int) bool {
 	return t.Epochs >= rung
 }
 
-// best are the n best of trials at a rung, the earlier of equals first; those that failed or broke a constraint are none of them.
+// best returns the n best of trials at a rung, the earlier of equals first, without those that failed or broke a
+// constraint.
 func best(trials []Trial, rung, n int) []Trial {
 	able := slices.DeleteFunc(slices.Clone(trials), func(t Trial) bool {
 		score, _ := t.At(rung)
@@ -82,20 +87,21 @@ func best(trials []Trial, rung, n int) []Trial {
 	return able[:min(n, len(able))]
 }
 
-// hyperband gives brackets of trials that begin with few epochs and many trials, up to a few whole trainings; each halves in steps. Brackets follow each other
-// in the order of the trials, and a new one begins while the last one still waits for results.
+// hyperband runs brackets of trials, from many trials with few epochs to a few whole trainings; each bracket halves in
+// steps. Brackets follow each other in the order of the trials, and a new one begins while the last one still waits for
+// results.
 type hyperband struct {
 	brackets  []bracket
 	reduction int
 }
 
-// bracket is so many trials that begin at the first of some rungs.
+// bracket is a group of trials that begin at the first of some rungs.
 type bracket struct {
 	trials int
 	rungs  []int
 }
 
-func newHyperband(c Config) hyperband {
+func newHyperband(c config) hyperband {
 	rungs := c.rungs()
 	h := hyperband{reduction: c.Reduction}
 	for i := range rungs {
@@ -131,7 +137,7 @@ func (h hyperband) promote(trials []Trial, complete bool) (trial, epochs int, ok
 	return 0, 0, false
 }
 
-// promote compares the trials of a rung once all of them have come to it.
+// promote compares the trials of a rung once all of them have reached it.
 func (b bracket) promote(trials []Trial, reduction int) (trial, epochs int, ok bool) {
 	n := len(trials)
 	for k := range len(b.rungs) - 1 {
@@ -150,16 +156,10 @@ func (b bracket) promote(trials []Trial, reduction int) (trial, epochs int, ok b
 	return 0, 0, false
 }
 
-// Median is the rule of Google Vizier (KDD 2017): a running trial stops whose best score so far is below the median of what the others had on average up to the
-// same epoch.
-type Median struct {
-	// GraceEpochs are trained in any case (default 1).
-	GraceEpochs int `json:"grace_epochs,omitempty"`
-	// Trials is how many others must have come as far (default 3).
-	Trials int `json:"trials,omitempty"`
-}
+// median is the rule of Google Vizier (KDD 2017).
+type median contract.MedianStopping
 
-func (m *Median) stops(trials []Trial) []Action {
+func (m *median) stops(trials []Trial) []Action {
 	if m == nil {
 		return nil
 	}
@@ -176,15 +176,16 @@ func (m *Median) stops(trials []Trial) []Action {
 		slices.Sort(others)
 		middle := (others[(len(others)-1)/2] + others[len(others)/2]) / 2
 		if high, _ := t.upTo(epoch); high < middle {
-			reason := fmt.Sprintf("at epoch %d its best is %.4g, the median of %d other trials %.4g", epoch, high, len(others), middle)
+			reason := fmt.Sprintf("at epoch %d its best is %.4g, the median of %d other trials %.4g", epoch, high,
+				len(others), middle)
 			actions = append(actions, Action{Verb: Stop, Trial: t.ID, Reason: reason})
 		}
 	}
 	return actions
 }
 
-// others are the averages of the other trials that came as far.
-func (m *Median) others(trials []Trial, except, epoch int) []float64 {
+// others returns the averages of the other trials that came as far.
+func (m *median) others(trials []Trial, except, epoch int) []float64 {
 	var averages []float64
 	for _, t := range trials {
 		if t.ID == except || t.State == Failed || t.last() < epoch {
@@ -197,7 +198,7 @@ func (m *Median) others(trials []Trial, except, epoch int) []float64 {
 	return averages
 }
 
-// upTo gives the best and the mean score up to an epoch. The mean is no number where a constraint was broken.
+// upTo returns the best and the mean score up to an epoch. The mean is NaN if a constraint was broken.
 func (t Trial) upTo(epoch int) (high, mean float64) {
 	high, n := math.Inf(-1), 0
 	for _, r := range t.Results {

@@ -1,5 +1,6 @@
-// Package search decides which trials an experiment runs and how far each of them trains. A searcher has no memory: what it does next follows from its
-// configuration, its seed and the trials so far alone, so an experiment goes on wherever it was interrupted. It runs nothing and reads no clock.
+// Package search decides which trials an experiment runs and how far each of them trains. A searcher has no memory: its
+// next action follows from its configuration, its seed and the trials so far alone, so an experiment can continue
+// wherever it was interrupted. The package runs nothing and reads no clock.
 package search
 
 import (
@@ -8,42 +9,42 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/contract"
 )
 
-// State is where a trial stands.
-type State string
-
-// The states.
+// The states of a trial.
 const (
-	Running State = "running" // trains, or waits to, up to its Epochs
-	Paused  State = "paused"  // has trained its Epochs and can go on from its checkpoint
-	Ended   State = "ended"   // ended by itself before that: its last result counts for all later epochs
-	Stopped State = "stopped" // was stopped before that: its results count, it never goes on
-	Failed  State = "failed"  // has no result that counts
+	Running = contract.TrialRunning
+	Paused  = contract.TrialPaused
+	Ended   = contract.TrialEnded
+	Stopped = contract.TrialStopped
+	Failed  = contract.TrialFailed
 )
 
-// Result is what a trial had reached at the end of an epoch; 1 is the first.
+// Result is the state of a trial at the end of an epoch; 1 is the first.
 type Result struct {
 	Epoch int `json:"epoch"`
-	// Score is the objective, in such a sign that more is better. What is no number is worse than every number.
+	// Score is the objective, signed so that more is better. NaN is worse than every number.
 	Score float64 `json:"score"`
-	// Slack is by how much each constraint is kept, in its own unit; below 0 it is broken. All results of an experiment have as many.
+	// Slack is the margin by which each constraint holds, in its own unit; below 0 it is broken. All results of an
+	// experiment have the same number of constraints.
 	Slack []float64 `json:"slack,omitempty"`
 }
 
 // Trial is one training with its own values of the parameters.
 type Trial struct {
-	// ID is the trial's place in the order in which trials were started, from 0.
+	// ID is the trial's position in the order in which trials were started, from 0.
 	ID     int    `json:"id"`
 	Params Params `json:"params"`
-	// Epochs is how many epochs in all it is to train for now.
-	Epochs int   `json:"epochs"`
-	State  State `json:"state"`
+	// Epochs is the total number of epochs it is to train for now.
+	Epochs int                 `json:"epochs"`
+	State  contract.TrialState `json:"state"`
 	// Results are in ascending order of epochs; epochs may be missing.
 	Results []Result `json:"results,omitempty"`
 }
 
-// Verb says what to do with a trial.
+// Verb is what to do with a trial.
 type Verb string
 
 // The verbs.
@@ -59,61 +60,43 @@ type Action struct {
 	Trial int  `json:"trial"`
 	// Params are those of a new trial.
 	Params Params `json:"params,omitempty"`
-	// Epochs is the trial's new Trial.Epochs, where it starts or goes on.
+	// Epochs is the trial's new Trial.Epochs, if it starts or is promoted.
 	Epochs int `json:"epochs,omitempty"`
 	// Reason says in words why a trial is stopped.
 	Reason string `json:"reason,omitempty"`
 }
 
-// Algorithm names a way to search.
-type Algorithm string
-
 // The algorithms.
 const (
-	Random    Algorithm = "random"
-	Grid      Algorithm = "grid"
-	GP        Algorithm = "gp"        // Bayesian optimisation on Gaussian processes
-	Hyperband Algorithm = "hyperband" // Li et al., JMLR 2018
-	ASHA      Algorithm = "asha"      // Li et al., MLSys 2020
+	Random    = contract.SearchRandom
+	Grid      = contract.SearchGrid
+	GP        = contract.SearchGP
+	Hyperband = contract.SearchHyperband
+	ASHA      = contract.SearchASHA
 )
 
 // Algorithms lists them.
-func Algorithms() []Algorithm { return []Algorithm{Random, Grid, GP, Hyperband, ASHA} }
-
-// Config says how to search.
-type Config struct {
-	Algorithm Algorithm `json:"algorithm"`
-	// Sampler is who chooses the points of hyperband and asha: Random (default) or GP.
-	Sampler Algorithm `json:"sampler,omitempty"`
-	// Trials is the most trials that are started.
-	Trials int `json:"trials"`
-	// Seed makes two searches differ.
-	Seed uint64 `json:"seed"`
-	// MaxEpochs is how many epochs a whole training has, MinEpochs (default 1) how many hyperband and asha give each trial at least.
-	MaxEpochs int `json:"max_epochs"`
-	MinEpochs int `json:"min_epochs,omitempty"`
-	// Reduction is how many trials hyperband and asha let go for each that they promote, that one included (default 3).
-	Reduction int `json:"reduction,omitempty"`
-	// Levels is how many values of a range the grid has (default 4).
-	Levels int `json:"levels,omitempty"`
-	// Median, if set, stops running trials that the others have left behind.
-	Median *Median `json:"median_stopping,omitempty"`
+func Algorithms() []contract.SearchAlgorithm {
+	return []contract.SearchAlgorithm{Random, Grid, GP, Hyperband, ASHA}
 }
+
+// config completes and checks the search configuration.
+type config contract.SearchConfig
 
 // Searcher decides on the trials of an experiment.
 type Searcher interface {
-	// Next gives what to do now, of the trials so far (trials[i].ID is i) and the number of trials that may run beside those that do. Where nothing is
-	// running and Next gives nothing, the experiment is over.
+	// Next returns what to do now, given the trials so far (trials[i].ID is i) and the number of trials that may run
+	// beside the running ones. If nothing is running and Next returns nothing, the experiment is over.
 	Next(trials []Trial, free int) []Action
 }
 
-// New checks the configuration, whose errors are in words for whoever wrote it.
-func New(space Space, c Config) (Searcher, error) {
-	c = c.withDefaults()
+// New checks the configuration; its errors are written for the author of the experiment.
+func New(space Space, sc contract.SearchConfig) (Searcher, error) {
+	c := config(sc).withDefaults()
 	if err := errors.Join(space.Check(), c.check()); err != nil {
 		return nil, err
 	}
-	s := searcher{trials: c.Trials, median: c.Median}
+	s := searcher{trials: c.Trials, median: (*median)(c.Median)}
 	switch cmp.Or(c.Sampler, c.Algorithm) {
 	case Grid:
 		s.sampler = grid{space, c.Levels}
@@ -133,7 +116,7 @@ func New(space Space, c Config) (Searcher, error) {
 	return s, nil
 }
 
-func (c Config) withDefaults() Config {
+func (c config) withDefaults() config {
 	c.MinEpochs, c.Reduction, c.Levels = cmp.Or(c.MinEpochs, 1), cmp.Or(c.Reduction, 3), cmp.Or(c.Levels, 4)
 	if c.Median != nil {
 		m := *c.Median
@@ -143,7 +126,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func (c Config) check() error {
+func (c config) check() error {
 	var errs []error
 	refuse := func(wrong bool, format string, args ...any) {
 		if wrong {
@@ -172,25 +155,25 @@ const (
 	MostEpochs = 1_000_000
 )
 
-// searcher lets a sampler choose points and a schedule the epochs.
+// searcher combines a sampler, which chooses points, with a schedule, which chooses epochs.
 type searcher struct {
 	trials   int
 	sampler  sampler
 	schedule schedule
-	median   *Median
+	median   *median
 }
 
 // sampler chooses points.
 type sampler interface {
-	// propose gives the point of the next trial; false where there is none left.
+	// propose returns the point of the next trial; false if none is left.
 	propose(trials []Trial) (Params, bool)
 }
 
 // schedule decides how far trials train.
 type schedule interface {
-	// promote gives a paused trial that shall go on, and how far. complete says that no new trial will come.
+	// promote returns a paused trial to continue, and how far. complete says that no new trial will come.
 	promote(trials []Trial, complete bool) (trial, epochs int, ok bool)
-	// start gives how far a new trial shall train.
+	// start returns how far a new trial trains.
 	start(trials []Trial) (epochs int)
 }
 
@@ -212,7 +195,7 @@ func (s searcher) Next(trials []Trial, free int) []Action {
 	return actions
 }
 
-// next is one promotion, or else one new trial.
+// next returns one promotion, or else one new trial.
 func (s searcher) next(trials []Trial) (Action, bool) {
 	if id, epochs, ok := s.schedule.promote(trials, false); ok {
 		return Action{Verb: Promote, Trial: id, Epochs: epochs}, true
@@ -226,8 +209,8 @@ func (s searcher) next(trials []Trial) (Action, bool) {
 	return Action{Verb: Promote, Trial: id, Epochs: epochs}, ok
 }
 
-// At gives the trial's result at the end of an epoch, or the last one before it; false where it has none yet. A broken constraint or a score that is no number
-// counts as the worst of all.
+// At returns the trial's result at the end of an epoch, or the last one before it; false if it has none yet. A broken
+// constraint or a NaN score counts as the worst of all.
 func (t Trial) At(epoch int) (score float64, ok bool) {
 	for _, r := range slices.Backward(t.Results) {
 		if r.Epoch > epoch {
@@ -245,7 +228,8 @@ func (r Result) broken() bool {
 	return slices.ContainsFunc(r.Slack, func(x float64) bool { return !(x >= 0) })
 }
 
-// Best gives the trial whose newest result is the best of those that break no constraint, the earliest of equals; false where there is none.
+// Best returns the trial whose newest result is the best of those that break no constraint, the earliest of equals;
+// false if there is no such trial.
 func Best(trials []Trial) (best Trial, ok bool) {
 	most := math.Inf(-1)
 	for _, t := range trials {
@@ -256,7 +240,8 @@ func Best(trials []Trial) (best Trial, ok bool) {
 	return best, ok
 }
 
-// Furthest gives those of the trials that have not failed and break no constraint whose newest result is of the latest epoch.
+// Furthest returns, among the trials that have not failed and break no constraint, those whose newest result is of the
+// latest epoch.
 func Furthest(trials []Trial) []Trial {
 	var furthest []Trial
 	for _, t := range trials {

@@ -11,37 +11,39 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/switchyard-dl/switchyard/libs/contract"
 )
 
-func choice(name string, values ...Value) Parameter {
-	return Parameter{Name: name, Kind: Choice, Values: values}
+func choice(name string, values ...contract.Value) contract.Parameter {
+	return contract.Parameter{Name: name, Kind: Choice, Values: values}
 }
 
 func mixed() Space {
 	return Space{
-		choice("optimizer", Text("sgd"), Text("adam")),
-		{Name: "momentum", Kind: Uniform, Low: 0, High: 0.99, When: &Condition{"optimizer", []Value{Text("sgd")}}},
+		choice("optimizer", contract.Text("sgd"), contract.Text("adam")),
+		{Name: "momentum", Kind: Uniform, Low: 0, High: 0.99, When: &contract.Condition{Parameter: "optimizer", In: []contract.Value{contract.Text("sgd")}}},
 		{Name: "rate", Kind: LogUniform, Low: 1e-4, High: 1},
 		{Name: "layers", Kind: Int, Low: 1, High: 4},
 		{Name: "width", Kind: LogInt, Low: 8, High: 512},
-		choice("batch", Number(32), Number(64), Number(256)),
+		choice("batch", contract.Number(32), contract.Number(64), contract.Number(256)),
 	}
 }
 
 func small() Space {
-	return Space{choice("rate", Number(0.001), Number(0.01), Number(0.1)), choice("batch", Number(32), Number(64), Number(256), Number(1024))}
+	return Space{choice("rate", contract.Number(0.001), contract.Number(0.01), contract.Number(0.1)), choice("batch", contract.Number(32), contract.Number(64), contract.Number(256), contract.Number(1024))}
 }
 
-func drawConfig(t *rapid.T) Config {
-	c := Config{
+func drawConfig(t *rapid.T) contract.SearchConfig {
+	c := contract.SearchConfig{
 		Algorithm: rapid.SampledFrom(Algorithms()).Draw(t, "algorithm"), Trials: rapid.IntRange(1, 20).Draw(t, "trials"),
 		Seed: rapid.Uint64().Draw(t, "seed"), MaxEpochs: rapid.IntRange(1, 30).Draw(t, "epochs"), Reduction: rapid.IntRange(2, 4).Draw(t, "reduction"),
 	}
 	if c.Algorithm == ASHA || c.Algorithm == Hyperband {
-		c.Sampler = rapid.SampledFrom([]Algorithm{"", Random, GP}).Draw(t, "sampler")
+		c.Sampler = rapid.SampledFrom([]contract.SearchAlgorithm{"", Random, GP}).Draw(t, "sampler")
 	}
 	if rapid.Bool().Draw(t, "median") {
-		c.Median = &Median{}
+		c.Median = &contract.MedianStopping{}
 	}
 	return c
 }
@@ -52,7 +54,7 @@ type world struct {
 	slots  int
 }
 
-// step lets one running trial get on; false where none runs.
+// step advances one running trial; false if none runs.
 func (w *world) step(r *rand.Rand) bool {
 	running := slices.DeleteFunc(slices.Clone(w.trials), func(t Trial) bool { return t.State != Running })
 	if len(running) == 0 {
@@ -89,8 +91,8 @@ func (w *world) free() int {
 	return free
 }
 
-// apply does what a searcher wants, and complains about what makes no sense.
-func (w *world) apply(t *rapid.T, space Space, c Config, actions []Action) {
+// apply carries out a searcher's actions, and fails on invalid ones.
+func (w *world) apply(t *rapid.T, space Space, c contract.SearchConfig, actions []Action) {
 	started := 0
 	for _, a := range actions {
 		switch a.Verb {
@@ -119,11 +121,14 @@ func (w *world) apply(t *rapid.T, space Space, c Config, actions []Action) {
 	}
 }
 
-// keys is that of params if each of its values is one that the space has.
+// keys returns the key of params if the space contains each of its values.
 func keys(space Space, params Params) []string {
 	legal := Params{}
 	for _, p := range space {
-		if v, ok := params[p.Name]; ok && p.exists(legal) && p.at(p.unit(v)) == v || ok && (p.Kind == Uniform || p.Kind == LogUniform) && v.number >= p.Low && v.number <= p.High {
+		v, ok := params[p.Name]
+		x, _ := v.Float()
+		inRange := (p.Kind == Uniform || p.Kind == LogUniform) && x >= p.Low && x <= p.High
+		if d := dimension(p); ok && (inRange || d.exists(legal) && d.at(d.unit(v)) == v) {
 			legal[p.Name] = v
 		}
 	}
@@ -133,7 +138,8 @@ func keys(space Space, params Params) []string {
 	return []string{space.key(legal)}
 }
 
-// Whatever happens to its trials, a search keeps to its bounds, says the same when asked again with what a file remembers, never repeats a point and comes to an end.
+// Whatever happens to its trials, a search keeps to its bounds, gives the same answer when asked again with the content
+// of a file, never repeats a point and comes to an end.
 func TestSearchesAreSoundAndHaveNoMemory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		space := rapid.SampledFrom([]Space{mixed(), small()}).Draw(t, "space")
@@ -152,7 +158,7 @@ func TestSearchesAreSoundAndHaveNoMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 			if same := again.Next(remembered(t, w.trials), free); !reflect.DeepEqual(same, actions) {
-				t.Fatalf("asked again: %s", cmp.Diff(actions, same, cmp.AllowUnexported(Value{})))
+				t.Fatalf("asked again: %s", cmp.Diff(actions, same, cmp.AllowUnexported(contract.Value{})))
 			}
 			w.apply(t, space, c, actions)
 			if w.free() < 0 {
@@ -169,7 +175,7 @@ func TestSearchesAreSoundAndHaveNoMemory(t *testing.T) {
 	})
 }
 
-// remembered is what comes back of trials that were written to a file; numbers that JSON has no word for are scores that no file holds.
+// remembered returns trials as read back from a file; JSON cannot represent some numbers, so no file holds such scores.
 func remembered(t *rapid.T, trials []Trial) []Trial {
 	copies := slices.Clone(trials)
 	for i := range copies {
@@ -198,8 +204,8 @@ func remembered(t *rapid.T, trials []Trial) []Trial {
 	return back
 }
 
-// run trains everything that a search starts, one trial at a time, to the score that f gives, and returns the trials.
-func run(t *testing.T, space Space, c Config, f func(p Params, epoch int) Result) []Trial {
+// run trains everything that a search starts, one trial at a time, to the score that f returns, and returns the trials.
+func run(t *testing.T, space Space, c contract.SearchConfig, f func(p Params, epoch int) Result) []Trial {
 	t.Helper()
 	s, err := New(space, c)
 	if err != nil {
@@ -240,9 +246,12 @@ func epochs(trials []Trial) map[int]int {
 	return counts
 }
 
-// Hyperband's brackets for 50 epochs and a factor of 4 are those of the published offline experiments: 4, 13 and 50 epochs.
+// Hyperband's brackets for 50 epochs and a factor of 4 are those of the published offline experiments: 4, 13 and 50
+// epochs.
 func TestHyperband(t *testing.T) {
-	trials := run(t, mixed(), Config{Algorithm: Hyperband, Trials: 16 + 6 + 3, MaxEpochs: 50, MinEpochs: 4, Reduction: 4, Seed: 1}, byRate)
+	trials := run(t, mixed(),
+		contract.SearchConfig{Algorithm: Hyperband, Trials: 16 + 6 + 3, MaxEpochs: 50, MinEpochs: 4, Reduction: 4, Seed: 1},
+		byRate)
 	want := []map[int]int{{4: 12, 13: 3, 50: 1}, {13: 5, 50: 1}, {50: 3}}
 	for i, b := range [][]Trial{trials[:16], trials[16:22], trials[22:]} {
 		if diff := cmp.Diff(want[i], epochs(b)); diff != "" {
@@ -255,32 +264,32 @@ func TestHyperband(t *testing.T) {
 	}
 }
 
-// Whoever has one epoch left is never told to leave, so nobody waits there.
+// A job with one epoch left is never asked to stop, so no trial waits there.
 func TestNoRungBeforeTheLastEpoch(t *testing.T) {
 	for _, tc := range []struct {
-		c    Config
+		c    contract.SearchConfig
 		want []int
 	}{
-		{Config{MaxEpochs: 1}, []int{1}},
-		{Config{MaxEpochs: 2}, []int{2}},
-		{Config{MaxEpochs: 3, Reduction: 2}, []int{1, 3}},
-		{Config{MaxEpochs: 3}, []int{1, 3}},
-		{Config{MaxEpochs: 9}, []int{1, 3, 9}},
-		{Config{MaxEpochs: 50, MinEpochs: 4, Reduction: 4}, []int{4, 13, 50}},
+		{contract.SearchConfig{MaxEpochs: 1}, []int{1}},
+		{contract.SearchConfig{MaxEpochs: 2}, []int{2}},
+		{contract.SearchConfig{MaxEpochs: 3, Reduction: 2}, []int{1, 3}},
+		{contract.SearchConfig{MaxEpochs: 3}, []int{1, 3}},
+		{contract.SearchConfig{MaxEpochs: 9}, []int{1, 3, 9}},
+		{contract.SearchConfig{MaxEpochs: 50, MinEpochs: 4, Reduction: 4}, []int{4, 13, 50}},
 	} {
-		if diff := cmp.Diff(tc.want, tc.c.withDefaults().rungs()); diff != "" {
+		if diff := cmp.Diff(tc.want, config(tc.c).withDefaults().rungs()); diff != "" {
 			t.Errorf("%+v: %s", tc.c, diff)
 		}
 	}
-	for _, algorithm := range []Algorithm{ASHA, Hyperband} {
-		if trials := run(t, mixed(), Config{Algorithm: algorithm, Trials: 9, MaxEpochs: 2}, byRate); epochs(trials)[2] != 9 {
+	for _, algorithm := range []contract.SearchAlgorithm{ASHA, Hyperband} {
+		if trials := run(t, mixed(), contract.SearchConfig{Algorithm: algorithm, Trials: 9, MaxEpochs: 2}, byRate); epochs(trials)[2] != 9 {
 			t.Errorf("%s: epochs %v", algorithm, epochs(trials))
 		}
 	}
 }
 
 func TestASHAPromotesTheBestThird(t *testing.T) {
-	trials := run(t, mixed(), Config{Algorithm: ASHA, Trials: 27, MaxEpochs: 9, Seed: 3}, byRate)
+	trials := run(t, mixed(), contract.SearchConfig{Algorithm: ASHA, Trials: 27, MaxEpochs: 9, Seed: 3}, byRate)
 	for _, rung := range []struct{ epochs, least int }{{9, 3}, {3, 9}} {
 		n := 0
 		for _, x := range trials {
@@ -295,36 +304,40 @@ func TestASHAPromotesTheBestThird(t *testing.T) {
 	if first, _ := Best(trials); first.Epochs != 9 {
 		t.Errorf("the best trial had %d epochs", first.Epochs)
 	}
-	few := run(t, mixed(), Config{Algorithm: ASHA, Trials: 4, MaxEpochs: 27, Seed: 3}, byRate)
+	few := run(t, mixed(), contract.SearchConfig{Algorithm: ASHA, Trials: 4, MaxEpochs: 27, Seed: 3}, byRate)
 	if epochs(few)[27] != 1 {
 		t.Errorf("of four trials one trains to the end: %v", epochs(few))
 	}
 }
 
 func TestGridTakesEveryPointOnce(t *testing.T) {
-	trials := run(t, small(), Config{Algorithm: Grid, Trials: 100, MaxEpochs: 1}, byRate)
-	if len(trials) != 12 || trials[0].Params["batch"] != Number(32) || trials[1].Params["batch"] != Number(64) || trials[4].Params["rate"] != Number(0.01) {
+	trials := run(t, small(), contract.SearchConfig{Algorithm: Grid, Trials: 100, MaxEpochs: 1}, byRate)
+	if len(trials) != 12 || trials[0].Params["batch"] != contract.Number(32) || trials[1].Params["batch"] != contract.Number(64) || trials[4].Params["rate"] != contract.Number(0.01) {
 		t.Errorf("%d trials: %v", len(trials), trials)
 	}
-	points := run(t, mixed(), Config{Algorithm: Grid, Trials: 1000, MaxEpochs: 1, Levels: 2}, byRate)
-	if want := (2 + 1) * 2 * 2 * 2 * 3; len(points) != want { // momentum is there with sgd alone
+	points := run(t, mixed(), contract.SearchConfig{Algorithm: Grid, Trials: 1000, MaxEpochs: 1, Levels: 2}, byRate)
+	if want := (2 + 1) * 2 * 2 * 2 * 3; len(points) != want { // only sgd has momentum
 		t.Errorf("%d points of the mixed space, want %d", len(points), want)
 	}
 }
 
-// Levels of whole numbers are as many as asked for, or all there are, in ascending order from one end to the other.
+// Levels of whole numbers are as many as requested, or all, in ascending order from one end to the other.
 func TestLevelsOfWholeNumbers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		kind := rapid.SampledFrom([]Kind{Int, LogInt}).Draw(t, "kind")
+		kind := rapid.SampledFrom([]contract.ParameterKind{Int, LogInt}).Draw(t, "kind")
 		low := rapid.IntRange(1, 50).Draw(t, "low")
 		span, n := rapid.IntRange(0, 200).Draw(t, "span"), rapid.IntRange(2, 250).Draw(t, "n")
-		p := Parameter{Name: "x", Kind: kind, Low: float64(low), High: float64(low + span)}
-		values := p.levels(n)
-		if len(values) != min(n, span+1) || values[0].number != p.Low || values[len(values)-1].number != p.High {
+		p := contract.Parameter{Name: "x", Kind: kind, Low: float64(low), High: float64(low + span)}
+		var values []float64
+		for _, v := range dimension(p).levels(n) {
+			x, _ := v.Float()
+			values = append(values, x)
+		}
+		if len(values) != min(n, span+1) || values[0] != p.Low || values[len(values)-1] != p.High {
 			t.Fatalf("%d levels from %g to %g: %v", n, p.Low, p.High, values)
 		}
 		for i := 1; i < len(values); i++ {
-			if values[i].number <= values[i-1].number {
+			if values[i] <= values[i-1] {
 				t.Fatalf("%v: want each more than the one before", values)
 			}
 		}
@@ -337,16 +350,16 @@ func TestLevelsOfWholeNumbers(t *testing.T) {
 // No search ends before it has tried all values of a small range.
 func TestSearchesTryAllWholeNumbers(t *testing.T) {
 	space := Space{{Name: "x", Kind: LogInt, Low: 1, High: 10}}
-	for _, algorithm := range []Algorithm{Random, GP, Grid} {
-		score := func(p Params, _ int) Result { return Result{Score: -p["x"].number} }
-		if trials := run(t, space, Config{Algorithm: algorithm, Trials: 30, MaxEpochs: 1, Levels: 20}, score); len(trials) != 10 {
+	for _, algorithm := range []contract.SearchAlgorithm{Random, GP, Grid} {
+		score := func(p Params, _ int) Result { return Result{Score: -number(p["x"])} }
+		if trials := run(t, space, contract.SearchConfig{Algorithm: algorithm, Trials: 30, MaxEpochs: 1, Levels: 20}, score); len(trials) != 10 {
 			t.Errorf("%s: %d trials, want 10", algorithm, len(trials))
 		}
 	}
 }
 
 func TestRandomTriesASmallSpaceWholly(t *testing.T) {
-	if trials := run(t, small(), Config{Algorithm: Random, Trials: 100, MaxEpochs: 1, Seed: 5}, byRate); len(trials) != 12 {
+	if trials := run(t, small(), contract.SearchConfig{Algorithm: Random, Trials: 100, MaxEpochs: 1, Seed: 5}, byRate); len(trials) != 12 {
 		t.Errorf("%d trials, want the 12 points", len(trials))
 	}
 }
@@ -366,7 +379,7 @@ func TestMedianStopping(t *testing.T) {
 		{ID: 3, Epochs: 4, State: Running, Results: results(3, 3)},
 		{ID: 4, Epochs: 4, State: Running, Results: results(0)}, // one epoch is granted to it
 	}
-	c := Config{Algorithm: Random, Trials: 5, MaxEpochs: 4, Median: &Median{GraceEpochs: 2, Trials: 3}}
+	c := contract.SearchConfig{Algorithm: Random, Trials: 5, MaxEpochs: 4, Median: &contract.MedianStopping{GraceEpochs: 2, Trials: 3}}
 	s, err := New(small(), c)
 	if err != nil {
 		t.Fatal(err)
@@ -377,15 +390,16 @@ func TestMedianStopping(t *testing.T) {
 	}
 }
 
-// A Gaussian process finds a narrow best in fewer trials than it has points, keeps to a constraint, and shuns where trials fail.
+// A Gaussian process finds a narrow optimum in fewer trials than the space has points, keeps a constraint, and avoids
+// regions where trials fail.
 func TestGaussianProcess(t *testing.T) {
 	space := Space{{Name: "x", Kind: Uniform, Low: 0, High: 10}, {Name: "y", Kind: Uniform, Low: 0, High: 10}}
-	xy := func(p Params) (x, y float64) { return p["x"].number, p["y"].number }
+	xy := func(p Params) (x, y float64) { return number(p["x"]), number(p["y"]) }
 	far := func(p Params) float64 {
 		x, y := xy(p)
 		return math.Hypot(x-7, y-3)
 	}
-	c := Config{Algorithm: GP, Trials: 30, MaxEpochs: 1, Seed: 1}
+	c := contract.SearchConfig{Algorithm: GP, Trials: 30, MaxEpochs: 1, Seed: 1}
 	free := run(t, space, c, func(p Params, _ int) Result { return Result{Score: -far(p)} })
 	if most, _ := Best(free); far(most.Params) > 0.2 {
 		t.Errorf("best %v, want near (7, 3)", most.Params)
@@ -409,10 +423,10 @@ func TestGaussianProcess(t *testing.T) {
 	}
 }
 
-// A third of the space, with its best point, runs out of memory: a search that did not know would go there always.
-func TestGaussianProcessShunsFailures(t *testing.T) {
+// A third of the space, with its best point, runs out of memory: a search that ignored failures would always go there.
+func TestGaussianProcessAvoidsFailures(t *testing.T) {
 	space := Space{{Name: "x", Kind: Uniform, Low: 0, High: 1}, {Name: "y", Kind: Uniform, Low: 0, High: 1}}
-	s, err := New(space, Config{Algorithm: GP, Trials: 40, MaxEpochs: 1, Seed: 2})
+	s, err := New(space, contract.SearchConfig{Algorithm: GP, Trials: 40, MaxEpochs: 1, Seed: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -420,7 +434,7 @@ func TestGaussianProcessShunsFailures(t *testing.T) {
 	failed := 0
 	for range 30 {
 		a := s.Next(trials, 1)[0]
-		x, y := a.Params["x"].number, a.Params["y"].number
+		x, y := number(a.Params["x"]), number(a.Params["y"])
 		trial := Trial{ID: a.Trial, Params: a.Params, Epochs: 1, State: Paused, Results: []Result{{Epoch: 1, Score: -math.Hypot(x-0.8, y-0.3)}}}
 		if x > 0.65 {
 			trial.State, trial.Results = Failed, nil
@@ -436,10 +450,10 @@ func TestGaussianProcessShunsFailures(t *testing.T) {
 	}
 }
 
-// Where no trial has a result, the search goes on to its end.
+// If no trial has a result, the search still goes on to its end.
 func TestGaussianProcessWithoutResults(t *testing.T) {
-	for _, state := range []State{Failed, Ended, Running} {
-		s, err := New(Space{{Name: "x", Kind: Uniform, High: 1}}, Config{Algorithm: GP, Trials: 20, MaxEpochs: 1})
+	for _, state := range []contract.TrialState{Failed, Ended, Running} {
+		s, err := New(Space{{Name: "x", Kind: Uniform, High: 1}}, contract.SearchConfig{Algorithm: GP, Trials: 20, MaxEpochs: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -475,22 +489,22 @@ func TestNewRefuses(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		space Space
-		c     Config
+		c     contract.SearchConfig
 		want  string
 	}{
-		{"nothing", nil, Config{}, "needs a parameter"},
-		{"twice", Space{choice("a", Number(1)), choice("a", Number(1))}, Config{}, "a: given twice"},
-		{"no value", Space{choice("a")}, Config{}, "needs a value"},
-		{"value twice", Space{choice("a", Number(1), Number(1))}, Config{}, "1 is given twice"},
-		{"upside down", Space{{Name: "a", Kind: Uniform, Low: 2, High: 1}}, Config{}, "want a range"},
-		{"logarithm of 0", Space{{Name: "a", Kind: LogUniform, Low: 0, High: 1}}, Config{}, "begins above 0"},
-		{"halves", Space{{Name: "a", Kind: Int, Low: 0.5, High: 1}}, Config{}, "want whole numbers"},
-		{"later condition", Space{{Name: "a", Kind: Int, High: 1, When: &Condition{"b", nil}}, choice("b", Text("x"))}, Config{}, "comes before"},
-		{"impossible condition", Space{choice("b", Text("x")), {Name: "a", Kind: Int, High: 1, When: &Condition{"b", []Value{Text("y")}}}}, Config{}, "b is never y"},
-		{"algorithm", small(), Config{Algorithm: "tpe"}, `algorithm "tpe"`},
-		{"no trials", small(), Config{Algorithm: Random, MaxEpochs: 1}, "trials 0: want 1 to 10000"},
-		{"sampler of random", small(), Config{Algorithm: Random, Sampler: GP}, "only hyperband and asha have one"},
-		{"min above max", small(), Config{Algorithm: ASHA, MinEpochs: 5, MaxEpochs: 3}, "min_epochs 5: want 1 to 3"},
+		{"nothing", nil, contract.SearchConfig{}, "needs a parameter"},
+		{"twice", Space{choice("a", contract.Number(1)), choice("a", contract.Number(1))}, contract.SearchConfig{}, "a: given twice"},
+		{"no value", Space{choice("a")}, contract.SearchConfig{}, "needs a value"},
+		{"value twice", Space{choice("a", contract.Number(1), contract.Number(1))}, contract.SearchConfig{}, "1 is given twice"},
+		{"upside down", Space{{Name: "a", Kind: Uniform, Low: 2, High: 1}}, contract.SearchConfig{}, "want a range"},
+		{"logarithm of 0", Space{{Name: "a", Kind: LogUniform, Low: 0, High: 1}}, contract.SearchConfig{}, "begins above 0"},
+		{"halves", Space{{Name: "a", Kind: Int, Low: 0.5, High: 1}}, contract.SearchConfig{}, "want whole numbers"},
+		{"later condition", Space{{Name: "a", Kind: Int, High: 1, When: &contract.Condition{Parameter: "b", In: nil}}, choice("b", contract.Text("x"))}, contract.SearchConfig{}, "comes before"},
+		{"impossible condition", Space{choice("b", contract.Text("x")), {Name: "a", Kind: Int, High: 1, When: &contract.Condition{Parameter: "b", In: []contract.Value{contract.Text("y")}}}}, contract.SearchConfig{}, "b is never y"},
+		{"algorithm", small(), contract.SearchConfig{Algorithm: "tpe"}, `algorithm "tpe"`},
+		{"no trials", small(), contract.SearchConfig{Algorithm: Random, MaxEpochs: 1}, "trials 0: want 1 to 10000"},
+		{"sampler of random", small(), contract.SearchConfig{Algorithm: Random, Sampler: GP}, "only hyperband and asha have one"},
+		{"min above max", small(), contract.SearchConfig{Algorithm: ASHA, MinEpochs: 5, MaxEpochs: 3}, "min_epochs 5: want 1 to 3"},
 	} {
 		if _, err := New(tc.space, tc.c); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want %q", tc.name, err, tc.want)
@@ -500,21 +514,21 @@ func TestNewRefuses(t *testing.T) {
 
 func TestValues(t *testing.T) {
 	for text, number := range map[string]bool{"16": true, "0.001": true, "-3": true, "007": false, "1e3": false, "adam": false, "NaN": false, "Inf": false, "": false} {
-		v := ParseValue(text)
+		v := contract.ParseValue(text)
 		if _, ok := v.Float(); ok != number || v.String() != text {
 			t.Errorf("%q: %v, number %t", text, v, ok)
 		}
 	}
-	if got := Number(1e6).String(); got != "1000000" {
+	if got := contract.Number(1e6).String(); got != "1000000" {
 		t.Errorf("a million is %s", got)
 	}
-	var v Value
+	var v contract.Value
 	if json.Unmarshal([]byte("null"), &v) == nil || json.Unmarshal([]byte("[1]"), &v) == nil {
 		t.Error("neither null nor a list is a value")
 	}
 }
 
-// Coordinates lead back to where they come from.
+// Coordinates lead back to the point they come from.
 func TestCoordinates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		space := mixed()
@@ -523,7 +537,7 @@ func TestCoordinates(t *testing.T) {
 		back := space.At(unit)
 		for name, v := range p {
 			w, ok := back[name]
-			if near := math.Abs(w.number-v.number) <= 1e-9*math.Abs(v.number); !ok || !near || w.text != v.text {
+			if x, y := number(v), number(w); !ok || math.Abs(x-y) > 1e-9*math.Abs(x) || v.IsNumber() != w.IsNumber() || !v.IsNumber() && v != w {
 				t.Fatalf("%s: %v became %v", name, v, w)
 			}
 		}
@@ -531,4 +545,10 @@ func TestCoordinates(t *testing.T) {
 			t.Fatalf("%v became %v", p, back)
 		}
 	})
+}
+
+// number is the value of a numeric parameter.
+func number(v contract.Value) float64 {
+	x, _ := v.Float()
+	return x
 }

@@ -9,67 +9,58 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+
+	"github.com/switchyard-dl/switchyard/libs/contract"
 )
 
-// Kind says which values a parameter may have.
-type Kind string
-
-// The kinds. Both ends of a range belong to it.
+// The kinds of parameters.
 const (
-	Choice     Kind = "choice"      // one of Values
-	Uniform    Kind = "uniform"     // any number from Low to High
-	LogUniform Kind = "log_uniform" // likewise, each decade as likely as another
-	Int        Kind = "int"         // a whole number from Low to High
-	LogInt     Kind = "log_int"     // likewise, each decade as likely as another
+	Choice     = contract.KindChoice
+	Uniform    = contract.KindUniform
+	LogUniform = contract.KindLogUniform
+	Int        = contract.KindInt
+	LogInt     = contract.KindLogInt
 )
 
 // Kinds lists them.
-func Kinds() []Kind { return []Kind{Choice, Uniform, LogUniform, Int, LogInt} }
-
-// Parameter is one dimension of a space.
-type Parameter struct {
-	Name   string     `json:"name"`
-	Kind   Kind       `json:"kind"`
-	Values []Value    `json:"values,omitempty"` // of a choice; taken as ordered where all are numbers
-	Low    float64    `json:"low,omitempty"`
-	High   float64    `json:"high,omitempty"`
-	When   *Condition `json:"when,omitempty"`
+func Kinds() []contract.ParameterKind {
+	return []contract.ParameterKind{Choice, Uniform, LogUniform, Int, LogInt}
 }
 
-// Condition makes a parameter exist only where an earlier one, a choice, has one of some values.
-type Condition struct {
-	Parameter string  `json:"parameter"`
-	In        []Value `json:"in"`
-}
+// Params are the values of a trial by the names of its parameters. A parameter whose condition does not hold is absent.
+type Params map[string]contract.Value
 
-// Space is what a search may choose from. A parameter comes after those that its condition names.
-type Space []Parameter
+// dimension is a parameter as the searches use it.
+type dimension contract.Parameter
 
-// mostWhole bounds whole numbers to those that a float64 holds exactly.
+// Space is the set of points of a search. A parameter comes after those that its condition names.
+type Space []contract.Parameter
+
+// mostWhole bounds whole numbers to those that a float64 represents exactly.
 const mostWhole = 1 << 53
 
-// Check names everything that is wrong with the space.
+// Check returns all errors of the space.
 func (s Space) Check() error {
 	var errs []error
 	if len(s) == 0 {
 		errs = append(errs, errors.New("a search space needs a parameter"))
 	}
 	for i, p := range s {
-		if slices.ContainsFunc(s[:i], func(q Parameter) bool { return q.Name == p.Name }) {
+		if slices.ContainsFunc(s[:i], func(q contract.Parameter) bool { return q.Name == p.Name }) {
 			errs = append(errs, fmt.Errorf("parameter %s: given twice", p.Name))
 		}
-		if err := p.check(s[:i]); err != nil {
+		if err := dimension(p).check(s[:i]); err != nil {
 			errs = append(errs, fmt.Errorf("parameter %s: %w", p.Name, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (p Parameter) check(earlier Space) error {
+func (p dimension) check(earlier Space) error {
 	if err := p.checkValues(); err != nil || p.When == nil {
 		return err
 	}
-	i := slices.IndexFunc(earlier, func(q Parameter) bool { return q.Name == p.When.Parameter })
+	i := slices.IndexFunc(earlier, func(q contract.Parameter) bool { return q.Name == p.When.Parameter })
 	if i < 0 || earlier[i].Kind != Choice {
 		return fmt.Errorf("when: want a choice that comes before, found %q", p.When.Parameter)
 	}
@@ -81,55 +72,63 @@ func (p Parameter) check(earlier Space) error {
 	return nil
 }
 
-func (p Parameter) checkValues() error {
-	finite := func(x float64) bool { return math.Abs(x) <= math.MaxFloat64/4 }
+func (p dimension) checkValues() error {
 	switch p.Kind {
 	case Choice:
-		if len(p.Values) == 0 {
-			return errors.New("a choice needs a value")
-		}
-		for i, v := range p.Values {
-			if slices.Contains(p.Values[:i], v) {
-				return fmt.Errorf("%s is given twice", v)
-			}
-		}
-		return nil
+		return p.checkChoice()
 	case Uniform, LogUniform, Int, LogInt:
-	default:
-		return fmt.Errorf("kind %q: want choice, uniform, log_uniform, int or log_int", p.Kind)
+		return p.checkRange()
 	}
-	log, whole := p.Kind == LogUniform || p.Kind == LogInt, p.Kind == Int || p.Kind == LogInt
+	return fmt.Errorf("kind %q: want choice, uniform, log_uniform, int or log_int", p.Kind)
+}
+
+func (p dimension) checkChoice() error {
+	if len(p.Values) == 0 {
+		return errors.New("a choice needs a value")
+	}
+	for i, v := range p.Values {
+		if slices.Contains(p.Values[:i], v) {
+			return fmt.Errorf("%s is given twice", v)
+		}
+	}
+	return nil
+}
+
+func (p dimension) checkRange() error {
+	finite := func(x float64) bool { return math.Abs(x) <= math.MaxFloat64/4 }
+	whole := func(x float64) bool { return x == math.Trunc(x) && math.Abs(x) <= mostWhole }
 	switch {
 	case !finite(p.Low) || !finite(p.High) || p.Low > p.High:
 		return fmt.Errorf("want a range [low, high], found [%g, %g]", p.Low, p.High)
-	case log && p.Low <= 0:
+	case (p.Kind == LogUniform || p.Kind == LogInt) && p.Low <= 0:
 		return fmt.Errorf("a logarithmic range begins above 0, found %g", p.Low)
-	case whole && (p.Low != math.Trunc(p.Low) || p.High != math.Trunc(p.High) || math.Abs(p.Low) > mostWhole || math.Abs(p.High) > mostWhole):
+	case (p.Kind == Int || p.Kind == LogInt) && !(whole(p.Low) && whole(p.High)):
 		return fmt.Errorf("want whole numbers, found [%g, %g]", p.Low, p.High)
 	}
 	return nil
 }
 
-// at is the value at u, 0 to 1.
-func (p Parameter) at(u float64) Value {
+// at returns the value at u, 0 to 1.
+func (p dimension) at(u float64) contract.Value {
 	u = min(max(u, 0), 1)
 	between := func(low, high float64) float64 { return low + u*(high-low) }
 	switch p.Kind {
 	case Choice:
 		return p.Values[min(int(u*float64(len(p.Values))), len(p.Values)-1)]
 	case LogUniform:
-		return Number(min(max(math.Exp(between(math.Log(p.Low), math.Log(p.High))), p.Low), p.High))
+		return contract.Number(min(max(math.Exp(between(math.Log(p.Low), math.Log(p.High))), p.Low), p.High))
 	case Int:
-		return Number(min(math.Floor(between(p.Low, p.High+1)), p.High))
+		return contract.Number(min(math.Floor(between(p.Low, p.High+1)), p.High))
 	case LogInt:
-		return Number(min(max(math.Floor(math.Exp(between(math.Log(p.Low), math.Log(p.High+1)))), p.Low), p.High))
+		return contract.Number(min(max(math.Floor(math.Exp(between(math.Log(p.Low), math.Log(p.High+1)))), p.Low), p.High))
 	case Uniform:
 	}
-	return Number(between(p.Low, p.High))
+	return contract.Number(between(p.Low, p.High))
 }
 
-// unit is the inverse of at; of whole numbers and choices it is the middle of their part of the unit interval.
-func (p Parameter) unit(v Value) float64 {
+// unit is the inverse of at; for whole numbers and choices it is the middle of their part of the unit interval.
+func (p dimension) unit(v contract.Value) float64 {
+	x, _ := v.Float()
 	within := func(x, low, high float64) float64 {
 		if high <= low {
 			return 0.5
@@ -140,23 +139,23 @@ func (p Parameter) unit(v Value) float64 {
 	case Choice:
 		return (float64(slices.Index(p.Values, v)) + 0.5) / float64(len(p.Values))
 	case LogUniform:
-		return within(math.Log(v.number), math.Log(p.Low), math.Log(p.High))
+		return within(math.Log(x), math.Log(p.Low), math.Log(p.High))
 	case Int:
-		return within(v.number+0.5, p.Low, p.High+1)
+		return within(x+0.5, p.Low, p.High+1)
 	case LogInt:
-		return within(math.Log(v.number+0.5), math.Log(p.Low), math.Log(p.High+1))
+		return within(math.Log(x+0.5), math.Log(p.Low), math.Log(p.High+1))
 	case Uniform:
 	}
-	return within(v.number, p.Low, p.High)
+	return within(x, p.Low, p.High)
 }
 
-// ordered says whether values that lie near each other are alike.
-func (p Parameter) ordered() bool {
-	return !slices.ContainsFunc(p.Values, func(v Value) bool { return !v.isNumber })
+// ordered reports whether neighbouring values have similar effects.
+func (p dimension) ordered() bool {
+	return !slices.ContainsFunc(p.Values, func(v contract.Value) bool { return !v.IsNumber() })
 }
 
-// exists says whether a parameter is one where the earlier ones have these values.
-func (p Parameter) exists(params Params) bool {
+// exists reports whether the parameter exists given the values of earlier ones.
+func (p dimension) exists(params Params) bool {
 	if p.When == nil {
 		return true
 	}
@@ -164,18 +163,18 @@ func (p Parameter) exists(params Params) bool {
 	return ok && slices.Contains(p.When.In, v)
 }
 
-// At gives the point at coordinates in the unit cube, one for each parameter.
+// At returns the point at coordinates in the unit cube, one for each parameter.
 func (s Space) At(unit []float64) Params {
 	params := Params{}
 	for i, p := range s {
-		if p.exists(params) {
-			params[p.Name] = p.at(unit[i])
+		if dimension(p).exists(params) {
+			params[p.Name] = dimension(p).at(unit[i])
 		}
 	}
 	return params
 }
 
-// absent is the coordinate of a parameter that a point does not have.
+// absent is the coordinate of a parameter that a point lacks.
 const absent = -1
 
 // coordinates is the inverse of At.
@@ -184,18 +183,18 @@ func (s Space) coordinates(params Params) []float64 {
 	for i, p := range s {
 		unit[i] = absent
 		if v, ok := params[p.Name]; ok {
-			unit[i] = p.unit(v)
+			unit[i] = dimension(p).unit(v)
 		}
 	}
 	return unit
 }
 
-// key is the same for equal points alone.
+// key is equal only for equal points.
 func (s Space) key(params Params) string {
 	var b strings.Builder
 	for _, p := range s {
 		if v, ok := params[p.Name]; ok {
-			fmt.Fprintf(&b, "%q=%t%q ", p.Name, v.isNumber, v.String())
+			fmt.Fprintf(&b, "%q=%t%q ", p.Name, v.IsNumber(), v.String())
 		}
 	}
 	return b.String()
@@ -210,22 +209,23 @@ func (s Space) random(r *rand.Rand) Params {
 	return s.At(unit)
 }
 
-// All gives the points of a grid, the last parameter fastest: every value of choices, so many levels of ranges.
+// All returns the points of a grid, the last parameter fastest: every value of choices, and a number of levels of
+// ranges.
 func (s Space) All(levels int) iter.Seq[Params] {
 	return func(yield func(Params) bool) { s.extend(Params{}, levels, yield) }
 }
 
-// extend gives all points that begin with some values.
+// extend yields all points that begin with some values.
 func (s Space) extend(params Params, levels int, yield func(Params) bool) bool {
 	if len(s) == 0 {
 		return yield(maps.Clone(params))
 	}
 	p, rest := s[0], s[1:]
-	if !p.exists(params) {
+	if !dimension(p).exists(params) {
 		return rest.extend(params, levels, yield)
 	}
 	defer delete(params, p.Name)
-	for _, v := range p.levels(levels) {
+	for _, v := range dimension(p).levels(levels) {
 		params[p.Name] = v
 		if !rest.extend(params, levels, yield) {
 			return false
@@ -234,9 +234,9 @@ func (s Space) extend(params Params, levels int, yield func(Params) bool) bool {
 	return true
 }
 
-// levels are the values of a choice, or so many values of a range from one end to the other. Of whole numbers they are all where there are no more: those that lie
-// closer together on a logarithmic scale than two levels come one after the other.
-func (p Parameter) levels(n int) []Value {
+// levels returns the values of a choice, or n values of a range from one end to the other. A range of at most n whole
+// numbers gives all of them: those that lie closer together on a logarithmic scale than two levels are consecutive.
+func (p dimension) levels(n int) []contract.Value {
 	if p.Kind == Choice {
 		return p.Values
 	}
@@ -244,15 +244,20 @@ func (p Parameter) levels(n int) []Value {
 	if whole && p.High-p.Low < float64(n) {
 		n = int(p.High-p.Low) + 1
 	}
-	var values []Value
+	var values []contract.Value
+	last := 0.0
 	for i := range n {
 		u := 0.5
 		if n > 1 {
 			u = float64(i) / float64(n-1)
 		}
 		v := p.at(u)
-		if whole && i > 0 {
-			v = Number(max(v.number, values[i-1].number+1))
+		if whole {
+			x, _ := v.Float()
+			if i > 0 {
+				x = max(x, last+1)
+			}
+			v, last = contract.Number(x), x
 		}
 		if whole || !slices.Contains(values, v) {
 			values = append(values, v)
@@ -261,7 +266,7 @@ func (p Parameter) levels(n int) []Value {
 	return values
 }
 
-// Finite gives all points of a space that has at most so many; false for others.
+// Finite returns all points of a space with at most this many points; false for larger spaces.
 func (s Space) Finite(most int) (points []Params, ok bool) {
 	for _, p := range s {
 		span := p.High - p.Low

@@ -14,16 +14,17 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sourcegraph/conc"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/testing/protocmp"
 	kubelet "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	registry "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 )
@@ -69,7 +70,7 @@ func folder(t *testing.T) string {
 	return dir
 }
 
-// serve runs a fleet; the function stops it.
+// serve runs the plugins; the returned function stops them.
 func serve(t *testing.T, r *rack, dir string, classic bool) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -96,7 +97,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		if ctx.Err() != nil {
 			t.Fatalf("%s: never", what)
 		}
-		pause(ctx, time.Millisecond)
+		tick.Pause(ctx, time.Millisecond)
 	}
 }
 
@@ -159,7 +160,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-func TestAKubeletFindsTwoGPUsAndHearsOfTheirHealth(t *testing.T) {
+func TestAKubeletFindsTwoGPUsAndTheirHealth(t *testing.T) {
 	dir := folder(t)
 	first, second := gpu.Device{Index: 0, UUID: uuid0, Memory: 8 * unit.GiB}, gpu.Device{Index: 1, UUID: uuid1, Memory: 24 * unit.GiB}
 	r := &rack{}
@@ -172,7 +173,7 @@ func TestAKubeletFindsTwoGPUsAndHearsOfTheirHealth(t *testing.T) {
 	path := filepath.Join(dir, socketName(uuid1))
 	info, client := connect(t, path)
 	want := &registry.PluginInfo{Type: "DevicePlugin", Name: Resource(uuid1), Endpoint: path, SupportedVersions: []string{"v1beta1"}}
-	if diff := cmp.Diff(want, info, protocmp.Transform()); diff != "" {
+	if diff := cmp.Diff(want, info, messages()); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	if other, _ := connect(t, filepath.Join(dir, socketName(uuid0))); other.Name != Resource(uuid0) {
@@ -234,7 +235,7 @@ func TestAllocate(t *testing.T) {
 		Envs:    map[string]string{"SWITCHYARD_JOB_GPU_5A1F0B3C77D2": uuid0, "SWITCHYARD_JOB_GPU_5A1F0B3C77D2_UNITS": "2/16"},
 		Devices: []*kubelet.DeviceSpec{node("nvidia3"), node("nvidiactl"), node("nvidia-uvm")},
 	}}}
-	if diff := cmp.Diff(want, real, protocmp.Transform()); diff != "" {
+	if diff := cmp.Diff(want, real, messages()); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	simulated, err := ask(uuid1, "9b20aa110000-007")
@@ -256,7 +257,7 @@ func TestASocketThatIsRemovedIsMadeAnew(t *testing.T) {
 	r := &rack{}
 	r.set(gpu.Device{UUID: uuid0})
 	path := filepath.Join(dir, socketName(uuid0))
-	// A process that was killed leaves its socket behind.
+	// A killed process leaves its socket behind.
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
@@ -278,19 +279,19 @@ func TestASocketThatIsRemovedIsMadeAnew(t *testing.T) {
 	}
 }
 
-// desk is the classic side of a kubelet: it takes registrations at kubelet.sock.
-type desk struct {
+// registrar is the classic side of a kubelet: it takes registrations at kubelet.sock.
+type registrar struct {
 	kubelet.UnimplementedRegistrationServer
 	came chan *kubelet.RegisterRequest
 }
 
-func (d *desk) Register(_ context.Context, r *kubelet.RegisterRequest) (*kubelet.Empty, error) {
+func (d *registrar) Register(_ context.Context, r *kubelet.RegisterRequest) (*kubelet.Empty, error) {
 	d.came <- r
 	return &kubelet.Empty{}, nil
 }
 
-// open starts a kubelet's desk in a folder, as a kubelet does: it removes the sockets of plugins first.
-func (d *desk) open(t *testing.T, dir string) (shut func()) {
+// open starts a kubelet's registrar in a folder, as a kubelet does: it removes the sockets of plugins first.
+func (d *registrar) open(t *testing.T, dir string) (shut func()) {
 	t.Helper()
 	left, _ := filepath.Glob(filepath.Join(dir, "*.sock"))
 	for _, path := range left {
@@ -311,7 +312,7 @@ func TestTheClassicFolderOverRestartsOfTheKubelet(t *testing.T) {
 	dir := folder(t)
 	r := &rack{}
 	r.set(gpu.Device{UUID: uuid0, Memory: 16 * unit.GiB})
-	d := &desk{came: make(chan *kubelet.RegisterRequest, 64)}
+	d := &registrar{came: make(chan *kubelet.RegisterRequest, 64)}
 	serve(t, r, dir, true)
 	for start := range 3 {
 		shut := d.open(t, dir)
@@ -319,12 +320,12 @@ func TestTheClassicFolderOverRestartsOfTheKubelet(t *testing.T) {
 		select {
 		case got := <-d.came:
 			want := &kubelet.RegisterRequest{Version: "v1beta1", Endpoint: socketName(uuid0), ResourceName: Resource(uuid0), Options: &kubelet.DevicePluginOptions{}}
-			if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+			if diff := cmp.Diff(want, got, messages()); diff != "" {
 				t.Errorf("start %d (-want +got)\n%s", start, diff)
 			}
 			// The kubelet answers a registration by connecting to the socket that it names.
 			var units kubelet.DevicePlugin_ListAndWatchClient
-			eventually(t, fmt.Sprintf("start %d: units are told", start), func() bool {
+			eventually(t, fmt.Sprintf("start %d: units are sent", start), func() bool {
 				var err error
 				units, err = kubelet.NewDevicePluginClient(dial(t, filepath.Join(dir, got.Endpoint))).ListAndWatch(ctx, &kubelet.Empty{})
 				if err != nil {
@@ -340,7 +341,8 @@ func TestTheClassicFolderOverRestartsOfTheKubelet(t *testing.T) {
 	}
 }
 
-// TestClientsOfTheMultiProcessService get its folder, and the memory that they share with it, while its daemon runs; what does not use it gets neither.
+// TestClientsOfTheMultiProcessService get its folder, and the memory that they share with it, while its daemon runs;
+// GPUs that do not use it get neither.
 func TestClientsOfTheMultiProcessService(t *testing.T) {
 	dir := ""
 	c := Config{MPSDir: func() string { return dir }, Log: slog.New(slog.DiscardHandler)}
@@ -357,7 +359,7 @@ func TestClientsOfTheMultiProcessService(t *testing.T) {
 	}
 	dir = "/run/mps"
 	want := []*kubelet.Mount{{ContainerPath: "/run/mps", HostPath: "/run/mps"}, {ContainerPath: "/dev/shm", HostPath: "/dev/shm"}}
-	if diff := cmp.Diff(want, mounts(gpu.Device{}), protocmp.Transform()); diff != "" {
+	if diff := cmp.Diff(want, mounts(gpu.Device{}), messages()); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 	for _, g := range []gpu.Device{{Simulated: true}, {Instance: 1}} {
@@ -365,4 +367,10 @@ func TestClientsOfTheMultiProcessService(t *testing.T) {
 			t.Errorf("%+v: %v", g, got)
 		}
 	}
+}
+
+// messages compares the messages of the kubelet's APIs by their fields.
+func messages() cmp.Option {
+	return cmpopts.IgnoreUnexported(registry.PluginInfo{}, kubelet.AllocateResponse{}, kubelet.ContainerAllocateResponse{}, kubelet.DeviceSpec{},
+		kubelet.Mount{}, kubelet.RegisterRequest{}, kubelet.DevicePluginOptions{})
 }

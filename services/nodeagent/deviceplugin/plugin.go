@@ -23,7 +23,8 @@ type plugin struct {
 	kubelet.UnimplementedDevicePluginServer
 	registry.UnimplementedRegistrationServer
 
-	// dev is where device nodes are, endpoint the path of the socket, mps the folder of the Multi-Process Service.
+	// dev is where device nodes are, endpoint the path of the socket, mps returns the folder of the Multi-Process
+	// Service.
 	dev      string
 	endpoint string
 	mps      func() string
@@ -31,9 +32,9 @@ type plugin struct {
 
 	mu  sync.Mutex
 	gpu gpu.Device
-	// asked says that a kubelet has asked for the units at some time.
+	// asked is set once a kubelet has asked for the units.
 	asked bool
-	// changed is closed and made anew when what ListAndWatch tells has changed.
+	// changed is closed and replaced when the answer of ListAndWatch changes.
 	changed chan struct{}
 }
 
@@ -44,7 +45,7 @@ func newPlugin(g gpu.Device, c Config, endpoint string) *plugin {
 	}
 }
 
-// update takes the GPU as it is now.
+// update stores the present state of the GPU.
 func (p *plugin) update(g gpu.Device) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -54,29 +55,29 @@ func (p *plugin) update(g gpu.Device) {
 		return
 	}
 	if g.Trouble != "" {
-		p.log.Warn("GPU is in trouble: nothing new is put on it", "trouble", g.Trouble)
+		p.log.Warn("GPU fails: no new work is placed on it", "trouble", g.Trouble)
 	} else {
-		p.log.Info("GPU is well again")
+		p.log.Info("GPU works again")
 	}
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
 
-// now gives the GPU, and what is closed when it changes.
+// now returns the GPU, and a channel that is closed when it changes.
 func (p *plugin) now() (gpu.Device, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.gpu, p.changed
 }
 
-// unheard says that no kubelet has ever asked for the units.
-func (p *plugin) unheard() bool {
+// neverAsked reports whether no kubelet has ever asked for the units.
+func (p *plugin) neverAsked() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.asked
 }
 
-// GetInfo tells the kubelet's watcher of plugins who this is.
+// GetInfo identifies the plugin to the kubelet's watcher of plugins.
 func (p *plugin) GetInfo(context.Context, *registry.InfoRequest) (*registry.PluginInfo, error) {
 	g, _ := p.now()
 	return &registry.PluginInfo{
@@ -84,7 +85,7 @@ func (p *plugin) GetInfo(context.Context, *registry.InfoRequest) (*registry.Plug
 	}, nil
 }
 
-// NotifyRegistrationStatus hears what the kubelet makes of it.
+// NotifyRegistrationStatus receives the kubelet's result.
 func (p *plugin) NotifyRegistrationStatus(_ context.Context, s *registry.RegistrationStatus) (*registry.RegistrationStatusResponse, error) {
 	if s.PluginRegistered {
 		p.log.Info("the kubelet accounts for the GPU")
@@ -94,12 +95,12 @@ func (p *plugin) NotifyRegistrationStatus(_ context.Context, s *registry.Registr
 	return &registry.RegistrationStatusResponse{}, nil
 }
 
-// GetDevicePluginOptions says that nothing special is needed.
+// GetDevicePluginOptions returns no options.
 func (p *plugin) GetDevicePluginOptions(context.Context, *kubelet.Empty) (*kubelet.DevicePluginOptions, error) {
 	return &kubelet.DevicePluginOptions{}, nil
 }
 
-// ListAndWatch tells the units of the GPU, and again whenever its health changes.
+// ListAndWatch sends the units of the GPU, and again whenever its health changes.
 func (p *plugin) ListAndWatch(_ *kubelet.Empty, to kubelet.DevicePlugin_ListAndWatchServer) error {
 	p.mu.Lock()
 	p.asked = true
@@ -125,7 +126,8 @@ func (p *plugin) ListAndWatch(_ *kubelet.Empty, to kubelet.DevicePlugin_ListAndW
 	}
 }
 
-// Allocate tells what containers that get units of the GPU need. Names are the GPU's own, so that a container with two GPUs gets both answers whole.
+// Allocate returns what containers with units of the GPU need. The names are the GPU's own, so that a container with
+// two GPUs gets both answers completely.
 func (p *plugin) Allocate(_ context.Context, r *kubelet.AllocateRequest) (*kubelet.AllocateResponse, error) {
 	g, _ := p.now()
 	known := unitIDs(g)
@@ -145,8 +147,9 @@ func (p *plugin) Allocate(_ context.Context, r *kubelet.AllocateRequest) (*kubel
 	return &answer, nil
 }
 
-// mounts are what clients of the Multi-Process Service need: its pipes, and the memory that they share with it. A container with two GPUs gets them twice,
-// which the kubelet takes as one. The bounds of a client are in the pod, where all its GPUs are known.
+// mounts are what clients of the Multi-Process Service need: its pipes, and the memory that they share with it. A
+// container with two GPUs gets them twice, which the kubelet merges. The limits of a client are in the pod, where all
+// its GPUs are known.
 func (p *plugin) mounts(g gpu.Device) []*kubelet.Mount {
 	if p.mps == nil || g.Simulated || g.Instance > 0 {
 		return nil
@@ -159,8 +162,8 @@ func (p *plugin) mounts(g gpu.Device) []*kubelet.Mount {
 	return []*kubelet.Mount{{ContainerPath: dir, HostPath: dir}, {ContainerPath: shared, HostPath: shared}}
 }
 
-// nodes are the device nodes of a GPU and those that all GPUs of a machine share. A container with two GPUs gets the latter twice, which the kubelet takes as
-// one.
+// nodes are the device nodes of a GPU and those that all GPUs of a machine share. A container with two GPUs gets the
+// latter twice, which the kubelet merges.
 func (p *plugin) nodes(g gpu.Device) []*kubelet.DeviceSpec {
 	if g.Path == "" {
 		return nil
@@ -175,12 +178,12 @@ func (p *plugin) nodes(g gpu.Device) []*kubelet.DeviceSpec {
 	return nodes
 }
 
-// GetPreferredAllocation is never asked: one unit is as good as another.
+// GetPreferredAllocation is never called: all units are equal.
 func (p *plugin) GetPreferredAllocation(context.Context, *kubelet.PreferredAllocationRequest) (*kubelet.PreferredAllocationResponse, error) {
 	return &kubelet.PreferredAllocationResponse{}, nil
 }
 
-// PreStartContainer is never asked.
+// PreStartContainer is never called.
 func (p *plugin) PreStartContainer(context.Context, *kubelet.PreStartContainerRequest) (*kubelet.PreStartContainerResponse, error) {
 	return &kubelet.PreStartContainerResponse{}, nil
 }

@@ -1,6 +1,7 @@
-// Package deviceplugin has a kubelet account for GPUs: each physical GPU is an extended resource of its own with a socket of its own, so that scheduler and
-// kubelet know which GPU a pod gets and Allocate knows which one it serves. Units of the resource are accounting alone: nothing here holds a job to its
-// memory. Which pod gets which GPU is decided elsewhere, by what the pod asks for.
+// Package deviceplugin makes a kubelet account for GPUs. Each physical GPU is its own extended resource with its own
+// socket, so that the scheduler and the kubelet know which GPU a pod gets and Allocate knows which GPU it serves.
+// Units of the resource are only accounting: nothing here limits the memory of a job. Which pod gets which GPU is
+// decided elsewhere, by the resources that the pod requests.
 package deviceplugin
 
 import (
@@ -13,13 +14,15 @@ import (
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 )
 
-// leastUnits is into how many parts even a small GPU can be shared.
+// leastUnits is the smallest number of shares of a GPU.
 const leastUnits = 16
 
-// Units is how many of a GPU's resource are the whole GPU: one for each GiB of its memory, and at least 16.
+// Units returns how many units of a GPU's resource are the whole GPU: one for each GiB of its memory, and at least
+// 16.
 func Units(memory unit.Bytes) int { return max(leastUnits, int(memory/unit.GiB)) }
 
-// short is what of a GPU's UUID names it on a node: the first 12 hexadecimal digits, as it begins where people see it. Other names get a digest.
+// short returns what identifies a GPU on a node: the first 12 hexadecimal digits of its UUID, as people see them.
+// Other names are replaced by a digest.
 func short(uuid string) string {
 	_, digits, _ := strings.Cut(strings.ToLower(uuid), "-")
 	digits = strings.ReplaceAll(digits, "-", "")
@@ -34,7 +37,7 @@ func short(uuid string) string {
 // Resource is the extended resource of a GPU.
 func Resource(uuid string) string { return "switchyard.dev/gpu-" + short(uuid) }
 
-// socketPrefix and socketSuffix are around the short name in a socket's file name.
+// socketPrefix and socketSuffix surround the short name in a socket's file name.
 const (
 	socketPrefix = "switchyard-gpu-"
 	socketSuffix = ".sock"

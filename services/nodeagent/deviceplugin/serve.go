@@ -16,18 +16,21 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	kubelet "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	registry "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/switchyard-dl/switchyard/libs/tick"
 )
 
 // kubeletSocket is where a kubelet takes registrations, in the classic folder.
 const kubeletSocket = "kubelet.sock"
 
-// fileID tells a file from another one that has come under its name: a kubelet that was started anew may get the same inode again.
+// fileID distinguishes a file from another one that later got its name: a restarted kubelet may get the same inode
+// again.
 type fileID struct {
 	inode  uint64
 	change unix.Timespec
 }
 
-// identify gives the zero value where there is no file.
+// identify returns the zero value if there is no file.
 func identify(path string) fileID {
 	var s unix.Stat_t
 	if unix.Lstat(path, &s) != nil {
@@ -39,15 +42,15 @@ func identify(path string) fileID {
 // errGone says that the socket was removed: a kubelet does that in the classic folder when it starts.
 var errGone = errors.New("the socket is gone")
 
-// serve answers on the plugin's socket, and makes it anew where it is removed, until ctx ends.
+// serve answers on the plugin's socket until ctx ends, and makes it again if it is removed.
 func (p *plugin) serve(ctx context.Context, classic bool, every time.Duration) {
 	for ctx.Err() == nil {
 		switch err := p.serveSocket(ctx, classic, every); {
 		case errors.Is(err, errGone):
-			p.log.Info("the device plugin's socket was removed: it is made anew", "socket", p.endpoint)
+			p.log.Info("the device plugin's socket was removed and is made again", "socket", p.endpoint)
 		case err != nil && ctx.Err() == nil:
 			p.log.Warn("device plugin not served for now", "error", err)
-			pause(ctx, every)
+			tick.Pause(ctx, every)
 		}
 	}
 }
@@ -66,12 +69,12 @@ func (p *plugin) serveSocket(ctx context.Context, classic bool, every time.Durat
 	var served error
 	serving.Go(func() { served = server.Serve(l) })
 	watched := p.watch(ctx, classic, every)
-	server.Stop() // open streams would keep a graceful stop waiting for ever
+	server.Stop() // open streams would block a graceful stop for ever
 	serving.Wait()
 	return errors.Join(watched, served)
 }
 
-// listen makes the socket. One that is there is left over from a process that was killed.
+// listen makes the socket. An existing one was left by a killed process.
 func listen(ctx context.Context, path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -85,12 +88,12 @@ func listen(ctx context.Context, path string) (net.Listener, error) {
 	return l, nil
 }
 
-// watch returns when the socket is gone or ctx ends. In the classic folder it registers with every kubelet that comes up; elsewhere the kubelet looks for
-// plugins itself.
+// watch returns when the socket is gone or ctx ends. In the classic folder it registers with every kubelet that comes
+// up; elsewhere the kubelet looks for plugins itself.
 func (p *plugin) watch(ctx context.Context, classic bool, every time.Duration) error {
 	own := identify(p.endpoint)
 	var registered fileID
-	said, doubt := "", time.NewTimer(doubtAfter)
+	lastError, doubt := "", time.NewTimer(doubtAfter)
 	defer doubt.Stop()
 	for ctx.Err() == nil {
 		if identify(p.endpoint).inode != own.inode {
@@ -100,32 +103,32 @@ func (p *plugin) watch(ctx context.Context, classic bool, every time.Duration) e
 		if classic && there != registered && there != (fileID{}) {
 			switch err := p.register(ctx); {
 			case err == nil:
-				registered, said = there, ""
+				registered, lastError = there, ""
 				p.log.Info("the kubelet accounts for the GPU")
-			case err.Error() != said && ctx.Err() == nil:
-				said = err.Error()
+			case err.Error() != lastError && ctx.Err() == nil:
+				lastError = err.Error()
 				p.log.Warn("not registered with the kubelet yet", "error", err)
 			}
 		}
 		select {
 		case <-doubt.C:
-			if p.unheard() {
+			if p.neverAsked() {
 				p.log.Warn("no kubelet has asked for the GPU: is its root folder another one?", "socket", p.endpoint)
 			}
 		default:
 		}
-		pause(ctx, every)
+		tick.Pause(ctx, every)
 	}
 	return nil
 }
 
-// doubtAfter is when a kubelet that has not come is spoken of.
+// doubtAfter is when a missing kubelet is reported.
 const doubtAfter = 30 * time.Second
 
 // registerTimeout bounds one registration.
 const registerTimeout = 5 * time.Second
 
-// register tells a kubelet of the plugin, in the classic way.
+// register registers the plugin with a kubelet in the classic way.
 func (p *plugin) register(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
 	defer cancel()
@@ -143,14 +146,4 @@ func (p *plugin) register(ctx context.Context) error {
 		return fmt.Errorf("register %s: %w", Resource(g.UUID), err)
 	}
 	return nil
-}
-
-// pause waits for a while, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-// limits are what the control group and those above it allow; 0 is no limit.
+// limits are what the control group and its ancestors allow; 0 is no limit.
 type limits struct {
 	cores  float64
 	memory unit.Bytes
@@ -27,7 +27,7 @@ func (l *limits) lower(cores float64, memory unit.Bytes) {
 	}
 }
 
-// readLimits reads /proc/self/cgroup (membership) and the limits below mount, of both versions of control groups.
+// readLimits reads /proc/self/cgroup (membership) and the limits below mount, for both versions of control groups.
 func readLimits(membership, mount string) limits {
 	var l limits
 	for line := range strings.Lines(membership) {
@@ -59,7 +59,7 @@ func hasController(list, name string) bool {
 	return false
 }
 
-// eachAbove calls f with a group and all groups that it is in.
+// eachAbove calls f with a group and all its ancestors.
 func eachAbove(path string, f func(string)) {
 	for path = filepath.Clean("/" + path); ; path = filepath.Dir(path) {
 		f(path)
@@ -81,7 +81,7 @@ func quotaV1(group string) float64 {
 	return ratio(word(filepath.Join(group, "cpu.cfs_quota_us")), word(filepath.Join(group, "cpu.cfs_period_us")))
 }
 
-// ratio is quota / period in cores; 0 where either is no positive number ("max", -1).
+// ratio returns quota / period in cores; 0 if either is no positive number ("max", -1).
 func ratio(quota, period string) float64 {
 	q, errQ := strconv.ParseFloat(quota, 64)
 	p, errP := strconv.ParseFloat(period, 64)
@@ -107,7 +107,7 @@ func word(path string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// coreCount is the number of cores of which this process may use the time: a quota of a part of a core counts as a whole one.
+// coreCount returns the number of cores that this process can use: a fraction of a core counts as a whole one.
 func coreCount(allowed int, l limits) int {
 	if l.cores == 0 {
 		return allowed

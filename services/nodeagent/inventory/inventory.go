@@ -1,4 +1,5 @@
-// Package inventory finds out what the node has to offer: devices, cores, memory, a container runtime. It decides nothing about who gets it.
+// Package inventory finds out what the node offers: devices, cores, memory, a container runtime. It does not decide
+// who gets it.
 package inventory
 
 import (
@@ -16,35 +17,37 @@ import (
 	"github.com/switchyard-dl/switchyard/services/nodeagent/mps"
 )
 
-// The choices of what is offered as devices.
+// What is offered as devices.
 const (
-	KindAuto = "auto" // GPUs where there are some, else slots
+	KindAuto = "auto" // GPUs if there are any, else slots
 	KindGPU  = "gpu"
 	KindCPU  = "cpu"
 )
 
 // Config says what to offer.
 type Config struct {
-	// Kind is one of the choices above; Slots the number of CPU slots, 0 for one per core.
+	// Kind is one of the values above; Slots the number of CPU slots, 0 for one per core.
 	Kind  string
 	Slots int
 	Proc  proc.Root
-	// Cgroups is where control groups are mounted; empty where the limits of this process are not those of jobs, as in a pod of its own.
+	// Cgroups is where control groups are mounted; empty if the limits of this process are not those of jobs, as in
+	// the agent's own pod.
 	Cgroups string
-	// Account says under which resource a kubelet accounts for a GPU, and in how many units. Nil where there is no kubelet.
+	// Account returns the resource under which a kubelet accounts for a GPU, and its number of units. Nil without a
+	// kubelet.
 	Account func(gpu.Device) (resource string, units int)
-	// MPS is the daemon that bounds processes on GPUs; nil where nobody looks for one.
+	// MPS is the daemon that limits processes on GPUs; it may be nil.
 	MPS *mps.Daemon
 }
 
-// Inventory is what does not change while the agent runs, and the container runtime as it was last seen.
+// Inventory is what does not change while the agent runs, and the last known container runtime.
 type Inventory struct {
 	config  Config
 	bootID  string
 	allowed []int
 	cores   int
 	memory  unit.Bytes
-	// hadGPUs stays when the last of them is in trouble: its node does not turn into one of CPU slots.
+	// hadGPUs stays set when the last GPU fails: its node does not turn into one of CPU slots.
 	hadGPUs bool
 
 	runtime   string
@@ -79,7 +82,7 @@ func New(c Config) (*Inventory, error) {
 	return &Inventory{config: c, bootID: bootID, allowed: allowed, cores: coreCount(len(allowed), l), memory: memory}, nil
 }
 
-// Node describes the machine with the GPUs that there are now.
+// Node describes the machine with the present GPUs.
 func (i *Inventory) Node(ctx context.Context, id train.NodeID, gpus []gpu.Device, now time.Time) train.Node {
 	n := train.Node{ID: id, BootID: i.bootID, Cores: i.cores, Memory: i.memory, ContainerRuntime: i.containerRuntime(ctx, now), SeenAt: now}
 	if daemon := i.config.MPS; daemon != nil && slices.ContainsFunc(gpus, mayUseMPS) {
@@ -92,19 +95,19 @@ func (i *Inventory) Node(ctx context.Context, id train.NodeID, gpus []gpu.Device
 
 func mayUseMPS(g gpu.Device) bool { return !g.Simulated && g.Instance == 0 }
 
-// BootID names the run of the kernel.
+// BootID identifies the run of the kernel.
 func (i *Inventory) BootID() string { return i.bootID }
 
 func (i *Inventory) devices(gpus []gpu.Device, mps bool) []train.Device {
 	i.hadGPUs = i.hadGPUs || len(gpus) > 0
 	if i.config.Kind == KindGPU || (i.config.Kind == KindAuto && i.hadGPUs) {
-		return i.cards(gpus, mps)
+		return i.gpuDevices(gpus, mps)
 	}
 	return slots(i.config.Slots, i.cores, i.allowed)
 }
 
-// cards gives the GPUs on which something new may be put.
-func (i *Inventory) cards(gpus []gpu.Device, mps bool) []train.Device {
+// gpuDevices returns the GPUs that can take new work.
+func (i *Inventory) gpuDevices(gpus []gpu.Device, mps bool) []train.Device {
 	devices := []train.Device{}
 	for _, g := range gpus {
 		if g.Trouble != "" {
@@ -122,7 +125,7 @@ func (i *Inventory) cards(gpus []gpu.Device, mps bool) []train.Device {
 	return devices
 }
 
-// enforcement is what holds jobs to their parts of a GPU.
+// enforcement returns what limits jobs to their shares of a GPU.
 func enforcement(g gpu.Device, mps bool) train.Enforcement {
 	switch {
 	case g.Instance > 0:
@@ -132,10 +135,11 @@ func enforcement(g gpu.Device, mps bool) train.Enforcement {
 	case g.Memory > 0:
 		return train.EnforcedByAdvice
 	}
-	return train.EnforcedByNobody
+	return train.NotEnforced
 }
 
-// slots gives CPU slots, each with a processor of its own as far as there are enough. What memory a slot has is not said: the slots share the machine's.
+// slots returns CPU slots, each with its own processor as far as there are enough. A slot has no memory of its own:
+// the slots share the machine's.
 func slots(n, cores int, allowed []int) []train.Device {
 	if n == 0 {
 		n = cores
@@ -150,14 +154,14 @@ func slots(n, cores int, allowed []int) []train.Device {
 }
 
 const (
-	// runtimeTimeout is how long a container runtime may take to answer, runtimeEvery how often it is asked.
-	runtimeTimeout = 2 * time.Second
-	runtimeEvery   = time.Minute
+	// runtimeTimeout is how long a container runtime may take to answer, runtimeInterval how often it is asked.
+	runtimeTimeout  = 2 * time.Second
+	runtimeInterval = time.Minute
 )
 
-// containerRuntime names the first runtime that works, not merely is installed.
+// containerRuntime returns the first runtime that works, and is not merely installed.
 func (i *Inventory) containerRuntime(ctx context.Context, now time.Time) string {
-	if !i.runtimeAt.IsZero() && now.Sub(i.runtimeAt) < runtimeEvery {
+	if !i.runtimeAt.IsZero() && now.Sub(i.runtimeAt) < runtimeInterval {
 		return i.runtime
 	}
 	i.runtime, i.runtimeAt = "", now

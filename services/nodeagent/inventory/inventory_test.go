@@ -39,7 +39,8 @@ func TestSlots(t *testing.T) {
 func TestWhatIsOffered(t *testing.T) {
 	gpus := []gpu.Device{{Index: 0, UUID: "GPU-a", Model: "T4", Memory: 16 * unit.GiB, PowerLimit: unit.Watts(70)}}
 	card := []train.Device{{ID: "gpu:0", Kind: train.KindGPU, Model: "T4", UUID: "GPU-a", Memory: 16 * unit.GiB, BusyWatts: 70, Enforcement: train.EnforcedByAdvice}}
-	// What holds jobs to their parts: the daemon, but not on paper nor on an instance, and nothing where the memory is not known.
+	// What limits jobs to their shares: the daemon, but not for simulated GPUs or instances, and nothing if the
+	// memory is unknown.
 	levels := []gpu.Device{
 		{Index: 0, Memory: unit.GiB}, {Index: 1, Instance: 2, Memory: unit.GiB}, {Index: 2, Memory: unit.GiB, Simulated: true}, {Index: 3, Simulated: true},
 	}
@@ -47,7 +48,7 @@ func TestWhatIsOffered(t *testing.T) {
 		{ID: "gpu:0", Kind: train.KindGPU, Memory: unit.GiB, Enforcement: train.EnforcedByMPS},
 		{ID: "gpu:1:1", Kind: train.KindGPU, Memory: unit.GiB, Enforcement: train.EnforcedByMIG},
 		{ID: "gpu:2", Kind: train.KindGPU, Memory: unit.GiB, Simulated: true, Enforcement: train.EnforcedByAdvice},
-		{ID: "gpu:3", Kind: train.KindGPU, Simulated: true, Enforcement: train.EnforcedByNobody},
+		{ID: "gpu:3", Kind: train.KindGPU, Simulated: true, Enforcement: train.NotEnforced},
 	}
 	slot := []train.Device{{ID: "cpu:0", Kind: train.KindCPU, Core: 3}}
 	for _, c := range []struct {
@@ -73,7 +74,7 @@ func TestWhatIsOffered(t *testing.T) {
 func TestAGPUInTroubleIsNotOffered(t *testing.T) {
 	i := &Inventory{config: Config{Kind: KindAuto, Account: func(g gpu.Device) (string, int) { return "r-" + g.UUID, 16 }}, cores: 1, allowed: []int{3}}
 	well, sick := gpu.Device{Index: 0, UUID: "a", Simulated: true}, gpu.Device{Index: 1, UUID: "b", Trouble: "it smokes"}
-	card := train.Device{ID: "gpu:0", Kind: train.KindGPU, UUID: "a", Simulated: true, Resource: "r-a", Units: 16, Enforcement: train.EnforcedByNobody}
+	card := train.Device{ID: "gpu:0", Kind: train.KindGPU, UUID: "a", Simulated: true, Resource: "r-a", Units: 16, Enforcement: train.NotEnforced}
 	for _, step := range []struct {
 		gpus []gpu.Device
 		want []train.Device
@@ -152,7 +153,7 @@ func TestThisMachine(t *testing.T) {
 	}
 }
 
-// An agent that is a pod of its own says what the machine has, not what its own limits are.
+// An agent in its own pod reports what the machine has, not its own limits.
 func TestLimitsOfTheAgentsOwnPodDoNotCount(t *testing.T) {
 	root := groups(t, map[string]string{
 		"self/cgroup": "0::/pod\n", "sys/kernel/random/boot_id": "b\n", "meminfo": "MemTotal: 2097152 kB\n",
@@ -191,10 +192,10 @@ func TestContainerRuntime(t *testing.T) {
 		}
 		// Asked again soon it is remembered, later it is not.
 		t.Setenv("PATH", t.TempDir())
-		if got := i.containerRuntime(t.Context(), now.Add(runtimeEvery-1)); got != c.want {
+		if got := i.containerRuntime(t.Context(), now.Add(runtimeInterval-1)); got != c.want {
 			t.Errorf("%s a moment later: %q, want %q", c.name, got, c.want)
 		}
-		if got := i.containerRuntime(t.Context(), now.Add(runtimeEvery)); got != "" {
+		if got := i.containerRuntime(t.Context(), now.Add(runtimeInterval)); got != "" {
 			t.Errorf("%s after it was removed: %q", c.name, got)
 		}
 	}

@@ -1,14 +1,14 @@
 package jobapi
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/switchyard-dl/switchyard/libs/strict"
 )
 
-// Bounds of what training code may say. They are far beyond any training and keep later arithmetic safe.
+// Bounds on what training code may report. They are far beyond any training and keep later arithmetic safe.
 const (
 	maxBodyBytes  = 64 << 10
 	maxCount      = int64(1) << 50
@@ -18,32 +18,24 @@ const (
 	maxMetricName = 128
 	maxPath       = 4096
 	maxMessage    = 8 << 10
-	// maxEpochLeap is how far ahead of what is known a number of finished epochs may be.
+	// maxEpochLeap is how far a number of finished epochs may be ahead of the known number.
 	maxEpochLeap = 1_000_000
 )
 
-// problem is one thing wrong with a body.
-type problem struct {
-	field string
-	text  string
-}
-
-func (p problem) String() string {
-	if p.field == "" {
-		return p.text
-	}
-	return p.field + ": " + p.text
-}
-
-func describe(problems []problem) string {
+// describe joins problems in one line. Bodies of training code have one line themselves, so a field says where the
+// problem is.
+func describe(problems strict.Problems) string {
 	words := make([]string, len(problems))
 	for i, p := range problems {
+		if p.Field != "" {
+			p.Line = 0
+		}
 		words[i] = p.String()
 	}
 	return strings.Join(words, "; ")
 }
 
-// profile is KubeProfiler's record; its other fields (jobid, timestamp, nodelist, numgpu) say nothing new.
+// profile is KubeProfiler's record; its other fields (jobid, timestamp, nodelist, numgpu) add nothing.
 type profile struct {
 	Iteration   *int64   `json:"iternum"`
 	Rank        int64    `json:"rank"`
@@ -52,7 +44,7 @@ type profile struct {
 	EpochTime   *float64 `json:"epochDur"`
 }
 
-func (b profile) check() []problem {
+func (b profile) check() strict.Problems {
 	var c checks
 	c.required("iternum", b.Iteration)
 	c.rank(b.Rank)
@@ -69,13 +61,14 @@ type doneBody struct {
 	Done *int64 `json:"done"`
 }
 
-func (b doneBody) check() []problem {
+func (b doneBody) check() strict.Problems {
 	var c checks
 	c.required("done", b.Done)
 	return c.problems
 }
 
-// measures are what steps and epochs have in common. The estimates of gradients may be negative: an unbiased estimate of a square is.
+// measures are the fields that steps and epochs share. The estimates of gradients may be negative: an unbiased
+// estimate of a square can be.
 type measures struct {
 	Rank         int64              `json:"rank"`
 	Steps        int64              `json:"steps"`
@@ -109,13 +102,13 @@ type stepsBody struct {
 	Epoch       int64   `json:"epoch"`
 	StepSeconds float64 `json:"step_seconds"`
 	WaitSeconds float64 `json:"wait_seconds"`
-	// MicroBatch says that the code can change it, and Generation whose wish it follows.
+	// MicroBatch is set if the code can change it; Generation is that of the setting it follows.
 	MicroBatch int64 `json:"micro_batch"`
 	Generation int64 `json:"generation"`
 	measures
 }
 
-func (b stepsBody) check() []problem {
+func (b stepsBody) check() strict.Problems {
 	var c checks
 	c.required("step", b.Step)
 	c.count("epoch", b.Epoch)
@@ -131,12 +124,12 @@ func (b stepsBody) check() []problem {
 type epochBody struct {
 	EpochsDone   *int64  `json:"epochs_done"`
 	EpochSeconds float64 `json:"epoch_seconds"`
-	// Overheard says that somebody read this in the output of the code, which does not call itself.
+	// Overheard is set if another process read this in the output of the code, which does not call itself.
 	Overheard bool `json:"overheard"`
 	measures
 }
 
-func (b epochBody) check() []problem {
+func (b epochBody) check() strict.Problems {
 	var c checks
 	c.required("epochs_done", b.EpochsDone)
 	c.seconds("epoch_seconds", b.EpochSeconds)
@@ -144,7 +137,7 @@ func (b epochBody) check() []problem {
 	return c.problems
 }
 
-// checkpointBody is a state that was saved.
+// checkpointBody is a saved state.
 type checkpointBody struct {
 	EpochsDone *int64  `json:"epochs_done"`
 	Path       string  `json:"path"`
@@ -152,7 +145,7 @@ type checkpointBody struct {
 	Seconds    float64 `json:"seconds"`
 }
 
-func (b checkpointBody) check() []problem {
+func (b checkpointBody) check() strict.Problems {
 	var c checks
 	c.required("epochs_done", b.EpochsDone)
 	c.count("bytes", b.Bytes)
@@ -170,17 +163,17 @@ const (
 	endFailed   = "failed"
 )
 
-// endBody is the last word of an attempt.
+// endBody is the final report of an attempt.
 type endBody struct {
 	Outcome    string `json:"outcome"`
 	EpochsDone *int64 `json:"epochs_done"`
 	Message    string `json:"message"`
 }
 
-func (b endBody) check() []problem {
+func (b endBody) check() strict.Problems {
 	var c checks
 	if !slices.Contains([]string{endFinished, endStopped, endFailed}, b.Outcome) {
-		c.add("outcome", fmt.Sprintf("want finished, stopped or failed, got %.40q", b.Outcome))
+		c.add("outcome", fmt.Sprintf("want finished, stopped or failed, found %.40q", b.Outcome))
 	}
 	if b.EpochsDone != nil {
 		c.count("epochs_done", *b.EpochsDone)
@@ -191,10 +184,12 @@ func (b endBody) check() []problem {
 	return c.problems
 }
 
-// checks collects what is wrong.
-type checks struct{ problems []problem }
+// checks collects the invalid values of a body.
+type checks struct{ problems strict.Problems }
 
-func (c *checks) add(field, text string) { c.problems = append(c.problems, problem{field, text}) }
+func (c *checks) add(field, text string) {
+	c.problems = append(c.problems, strict.Problem{Code: strict.CodeValue, Field: field, Message: text})
+}
 
 func (c *checks) required(field string, v *int64) {
 	if v == nil {
@@ -207,15 +202,15 @@ func (c *checks) required(field string, v *int64) {
 func (c *checks) count(field string, v int64) {
 	switch {
 	case v < 0:
-		c.add(field, fmt.Sprintf("want 0 or more, got %d", v))
+		c.add(field, fmt.Sprintf("want 0 or more, found %d", v))
 	case v > maxCount:
-		c.add(field, fmt.Sprintf("want at most %d, got %d", maxCount, v))
+		c.add(field, fmt.Sprintf("want at most %d, found %d", maxCount, v))
 	}
 }
 
 func (c *checks) rank(v int64) {
 	if v < 0 || v >= maxRank {
-		c.add("rank", fmt.Sprintf("want 0 to %d, got %d", maxRank-1, v))
+		c.add("rank", fmt.Sprintf("want 0 to %d, found %d", maxRank-1, v))
 	}
 }
 
@@ -224,41 +219,22 @@ func (c *checks) seconds(field string, v float64) { c.number(field, v, maxSecond
 func (c *checks) number(field string, v, most float64) {
 	switch {
 	case v < 0:
-		c.add(field, fmt.Sprintf("want 0 or more, got %g", v))
+		c.add(field, fmt.Sprintf("want 0 or more, found %g", v))
 	case v > most:
-		c.add(field, fmt.Sprintf("want at most %g, got %g", most, v))
+		c.add(field, fmt.Sprintf("want at most %g, found %g", most, v))
 	}
 }
 
-// parse reads a body into a struct. Unknown fields are ignored, since newer libraries may say more; anything else must have the type that is
-// wanted. JSON itself has no NaN and no infinities, and numbers that do not fit are refused.
-func parse(data []byte, body any) []problem {
-	err := json.Unmarshal(data, body)
-	var wrongType *json.UnmarshalTypeError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &wrongType) && wrongType.Field == "":
-		return []problem{{"", "want a JSON object, got " + wrongType.Value}}
-	case errors.As(err, &wrongType):
-		return []problem{{fieldName(wrongType.Field), fmt.Sprintf("want %s, got %s", wanted(wrongType), wrongType.Value)}}
-	default:
-		return []problem{{"", "want a JSON object: " + err.Error()}}
+// parseAndCheck decodes a body into a struct and returns its problems. Unknown fields are ignored, because newer
+// libraries may send more; everything else is decoded strictly. JSON has no NaN and no infinities, and numbers out of
+// range are refused.
+func parseAndCheck(data []byte, body any, check func() strict.Problems) strict.Problems {
+	r := strict.New(strict.Options{MaxBytes: maxBodyBytes, Tolerant: true})
+	if root, ok := r.JSON(data); ok {
+		r.Bind(root, "", body)
 	}
-}
-
-// fieldName drops the names of embedded structs, which are no part of the wire.
-func fieldName(path string) string { return strings.TrimPrefix(path, "measures.") }
-
-func wanted(e *json.UnmarshalTypeError) string {
-	switch e.Type.Kind().String() {
-	case "int64":
-		return "a whole number"
-	case "float64":
-		return "a finite number"
-	case "string":
-		return "text"
-	default:
-		return "an object"
+	if problems := r.Problems(); problems != nil {
+		return problems
 	}
+	return check()
 }

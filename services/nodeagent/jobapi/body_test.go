@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/strict"
 )
 
 func FuzzBodies(f *testing.F) {
@@ -19,25 +20,25 @@ func FuzzBodies(f *testing.F) {
 		var p profile
 		for _, b := range []struct {
 			body  any
-			check func() []problem
+			check func() strict.Problems
 		}{
-			{&done, func() []problem { return done.check() }},
-			{&beat, func() []problem { return beat.check() }},
-			{&epoch, func() []problem { return epoch.check() }},
-			{&saved, func() []problem { return saved.check() }},
-			{&end, func() []problem { return end.check() }},
-			{&p, func() []problem { return p.check() }},
+			{&done, func() strict.Problems { return done.check() }},
+			{&beat, func() strict.Problems { return beat.check() }},
+			{&epoch, func() strict.Problems { return epoch.check() }},
+			{&saved, func() strict.Problems { return saved.check() }},
+			{&end, func() strict.Problems { return end.check() }},
+			{&p, func() strict.Problems { return p.check() }},
 		} {
 			problems := parseAndCheck(data, b.body, b.check)
 			for _, problem := range problems {
-				if problem.text == "" {
+				if problem.Message == "" {
 					t.Fatalf("a problem without words in %q", data)
 				}
 			}
 			if len(problems) > 0 {
 				continue
 			}
-			// What is taken can be told.
+			// What is accepted can be encoded.
 			if _, err := (event.Fact{Body: b.body}).Encode(); err != nil {
 				t.Fatal(err)
 			}

@@ -3,7 +3,6 @@ package jobapi
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,70 +14,67 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/strict"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/attemptindex"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/outbox"
-	"github.com/switchyard-dl/switchyard/services/nodeagent/roster"
 )
 
-// API answers training code.
+// API serves training code.
 type API struct {
-	node       train.NodeID
-	bus        *bus.Bus
-	reports    *bus.KV[train.AttemptReport]
-	roster     *roster.Roster
-	box        *outbox.Box
+	*recorder
+	callers    identifier
 	epochEnded func(event.EpochMark)
 	usesMemory func(train.Attempt, unit.Bytes) unit.Bytes
-	tuned      func(train.Attempt) (train.TunedTenant, uint64, bool)
+	tuned      func(train.Attempt) (train.TunedJob, uint64, bool)
 	since      func(train.Attempt, time.Time) time.Time
 	paused     func(ctx context.Context, job train.JobID, epochsDone int) bool
-	log        *slog.Logger
 
 	sessions sessions
-	beats    chan event.Fact
+	beats    *heartbeats
 	requests *prometheus.CounterVec
-	dropped  prometheus.Counter
 }
 
 // Config is what an API needs.
 type Config struct {
-	Node    train.NodeID
-	Bus     *bus.Bus
-	Reports *bus.KV[train.AttemptReport]
-	Roster  *roster.Roster
-	Outbox  *outbox.Box
-	// EpochEnded hears of the end of an epoch once it is kept. Nil for nobody.
+	Node     train.NodeID
+	Bus      *bus.Bus
+	Reports  *bus.KV[train.AttemptReport]
+	Attempts *attemptindex.Index
+	Outbox   *outbox.Box
+	// EpochEnded is called with the end of an epoch once it is stored. It may be nil.
 	EpochEnded func(event.EpochMark)
-	// UsesMemory hears what an attempt says to use of each of its devices, and gives the most that is known of any of them. Nil: nothing else is known.
+	// UsesMemory takes the memory that an attempt reports for each of its devices, and returns the most that is known
+	// for any of them. If nil, nothing else is known.
 	UsesMemory func(train.Attempt, unit.Bytes) unit.Bytes
-	// Tuned gives the micro-batch that is wanted of an attempt, and its generation; false where none is. Nil: of none.
-	Tuned func(train.Attempt) (train.TunedTenant, uint64, bool)
-	// BatchesSince gives since when the micro-batches on an attempt's devices are what they are now. Nil: always.
+	// Tuned returns the micro-batch that is wanted of an attempt, and its generation; false if none is. If nil, none
+	// ever is.
+	Tuned func(train.Attempt) (train.TunedJob, uint64, bool)
+	// BatchesSince returns the time of the last change of a micro-batch on an attempt's devices. If nil, none ever
+	// changed.
 	BatchesSince func(a train.Attempt, now time.Time) time.Time
-	// Paused says whether a job that has done so many epochs is to leave and wait. Nil: none is.
+	// Paused reports whether a job with this many finished epochs has to leave and wait. If nil, none has to.
 	Paused  func(ctx context.Context, job train.JobID, epochsDone int) bool
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 }
 
-// New makes an API. Its loops RunHeartbeats and the outbox's, with DeliverKept, are the caller's to run.
+// New makes an API. The caller runs the loops: RunHeartbeats, and the outbox's with DeliverKept.
 func New(c Config) *API {
 	a := &API{
-		node: c.Node, bus: c.Bus, reports: c.Reports, roster: c.Roster, box: c.Outbox, epochEnded: c.EpochEnded, usesMemory: c.UsesMemory, tuned: c.Tuned, since: c.BatchesSince,
-		paused: c.Paused, log: c.Log,
-		sessions: sessions{byJob: map[train.JobID]*session{}}, beats: make(chan event.Fact, beatsQueued),
+		recorder:   &recorder{bus: c.Bus, reports: c.Reports, box: c.Outbox, log: c.Log},
+		callers:    identifier{node: c.Node, attempts: c.Attempts, log: c.Log},
+		epochEnded: c.EpochEnded, usesMemory: c.UsesMemory, tuned: c.Tuned, since: c.BatchesSince, paused: c.Paused,
+		sessions: sessions{byJob: map[train.JobID]*session{}}, beats: newHeartbeats(c.Bus, c.Log),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "switchyard_nodeagent_job_requests_total", Help: "Requests of training code by request and status.",
 		}, []string{"request", "status"}),
-		dropped: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "switchyard_nodeagent_heartbeats_dropped_total", Help: "Heartbeats that were dropped because the bus did not keep up or was away.",
-		}),
 	}
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "switchyard_nodeagent_outbox_facts", Help: "Facts on disk that wait for the bus.",
 	}, func() float64 { return float64(c.Outbox.Len()) })
-	c.Metrics.MustRegister(a.requests, a.dropped, waiting)
+	c.Metrics.MustRegister(a.requests, a.beats.dropped, waiting)
 	return a
 }
 
@@ -112,13 +108,13 @@ func (a *API) Handler() http.Handler {
 	return mux
 }
 
-// call is one request after it was found out whose it is.
+// call is one request of an identified attempt.
 type call struct {
 	session *session
 	body    []byte
 	query   func(string) string
 	now     time.Time
-	// overheard says that the code did not call itself: it cannot be asked to leave.
+	// overheard is set if the code did not call itself, so that it cannot be asked to leave.
 	overheard bool
 }
 
@@ -135,7 +131,7 @@ type refusal struct {
 	code, message, hint string
 }
 
-func badRequest(problems []problem) *refusal {
+func badRequest(problems strict.Problems) *refusal {
 	return &refusal{http.StatusBadRequest, "BadRequest", describe(problems), "correct the named fields"}
 }
 
@@ -146,34 +142,34 @@ func (a *API) serve(name string, f func(context.Context, call) (answer, *refusal
 			a.refuse(w, name, &refusal{http.StatusRequestEntityTooLarge, "TooLarge", fmt.Sprintf("read the body: %v", err), "send at most 64 KiB"})
 			return
 		}
-		attempt, refused := a.identify(r.Context(), r.PathValue("capability"), r.PathValue("token"))
+		attempt, refused := a.callers.identify(r.Context(), r.PathValue("capability"), r.PathValue("token"))
 		if refused != nil {
 			a.refuse(w, name, refused)
 			return
 		}
 		s := a.session(r.Context(), attempt)
-		said, refused := f(r.Context(), call{session: s, body: body, query: r.URL.Query().Get, now: time.Now()})
+		given, refused := f(r.Context(), call{session: s, body: body, query: r.URL.Query().Get, now: time.Now()})
 		if refused != nil {
 			a.refuse(w, name, refused)
 			return
 		}
-		if !said.overheard {
+		if !given.overheard {
 			a.noteSpoke(r.Context(), s)
 		}
 		a.requests.WithLabelValues(name, "200").Inc()
-		if said.json == nil {
+		if given.json == nil {
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-			_, _ = io.WriteString(w, said.text)
+			_, _ = io.WriteString(w, given.text)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(said.json)
+		_ = json.NewEncoder(w).Encode(given.json)
 	})
 }
 
-// session is what is remembered of an attempt, as it stands now.
+// session returns what is remembered of an attempt, updated to its present state.
 func (a *API) session(ctx context.Context, attempt train.Attempt) *session {
-	s := a.sessions.of(attempt, func(old train.Attempt) bool { return !a.roster.Holds(old.Job, old.Number) })
+	s := a.sessions.of(attempt, func(old train.Attempt) bool { return !a.callers.attempts.Holds(old.Job, old.Number) })
 	a.load(ctx, s)
 	s.update(attempt)
 	return s
@@ -185,48 +181,4 @@ func (a *API) refuse(w http.ResponseWriter, name string, r *refusal) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(r.status)
 	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]string{"code": r.code, "message": r.message, "hint": r.hint}})
-}
-
-// identifyTimeout leaves a client, which waits two seconds, the time to hear the answer.
-const identifyTimeout = 1500 * time.Millisecond
-
-// identify finds the attempt that calls. With a token it must be the newest attempt of the job; without one the newest is meant. What this process knows
-// may be a moment old, so nobody is turned away before the bucket itself was asked.
-func (a *API) identify(ctx context.Context, capability, token string) (train.Attempt, *refusal) {
-	ctx, cancel := context.WithTimeout(ctx, identifyTimeout)
-	defer cancel()
-	unavailable := func(err error) *refusal {
-		a.log.Debug("attempt not identified", "error", err)
-		return &refusal{http.StatusServiceUnavailable, "Unavailable", "the scheduler's records cannot be read at the moment", "try again"}
-	}
-	attempt, err := a.roster.Find(ctx, capability)
-	switch {
-	case errors.Is(err, roster.ErrUnknown):
-		return attempt, &refusal{http.StatusNotFound, "UnknownJob", "no job has this JOB_UUID", "use the JOB_UUID of the environment as it is"}
-	case err != nil:
-		return attempt, unavailable(err)
-	}
-	tokenHash := ""
-	if token != "" {
-		tokenHash = roster.Hash(token)
-	}
-	if a.current(attempt, tokenHash) {
-		return attempt, nil
-	}
-	if attempt, err = a.roster.Refresh(ctx, attempt.Job); err != nil {
-		return attempt, unavailable(err)
-	}
-	if a.current(attempt, tokenHash) {
-		return attempt, nil
-	}
-	return attempt, &refusal{
-		http.StatusConflict, "FencedOff", "this attempt of the job has ended or was replaced by a newer one",
-		"stop: what it reports is no longer recorded",
-	}
-}
-
-// current says whether this agent serves the attempt. The ranks of a gang over several nodes all come to one agent: were they told apart when to stop, those
-// that go on would wait for those that left.
-func (a *API) current(attempt train.Attempt, tokenHash string) bool {
-	return attempt.Live() && attempt.Home() == a.node && (tokenHash == "" || roster.SameHash(attempt.TokenHash, tokenHash))
 }

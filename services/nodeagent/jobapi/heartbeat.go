@@ -3,19 +3,23 @@ package jobapi
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 )
 
 const (
-	// beatSpacing is the least time between two heartbeats of a process that are passed on.
+	// beatSpacing is the least time between two published heartbeats of a process.
 	beatSpacing = 500 * time.Millisecond
-	// beatsQueued bounds what waits for the bus; what comes beyond it is dropped, since newer figures follow.
+	// beatsQueued bounds what waits for the bus; the rest is dropped, because newer figures follow.
 	beatsQueued = 256
 )
 
-// beat passes a heartbeat on, or drops it. It never waits.
+// beat queues a heartbeat, or drops it. It never waits.
 func (a *API) beat(c call, s event.Stepped) {
 	if a.usesMemory != nil && s.MemoryBytes > 0 {
 		a.usesMemory(c.session.attempt, s.MemoryBytes)
@@ -30,33 +34,57 @@ func (a *API) beat(c call, s event.Stepped) {
 		Key:     fmt.Sprintf("job/%s/attempt/%d/step/%d/%d", s.Job, s.Attempt, s.Step, s.Rank),
 		Time:    c.now, Body: s,
 	}
-	select {
-	case a.beats <- fact:
-	default:
-		a.dropped.Inc()
-	}
+	a.beats.add(fact)
 }
 
 // RunHeartbeats publishes heartbeats until ctx ends. Those that the bus does not take are dropped.
-func (a *API) RunHeartbeats(ctx context.Context) error {
+func (a *API) RunHeartbeats(ctx context.Context) error { return a.beats.run(ctx) }
+
+// heartbeats are the heartbeats that wait for the bus.
+type heartbeats struct {
+	bus     *bus.Bus
+	log     *slog.Logger
+	queue   chan event.Fact
+	dropped prometheus.Counter
+}
+
+func newHeartbeats(b *bus.Bus, log *slog.Logger) *heartbeats {
+	return &heartbeats{
+		bus: b, log: log, queue: make(chan event.Fact, beatsQueued),
+		dropped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "switchyard_nodeagent_heartbeats_dropped_total", Help: "Heartbeats that were dropped because the bus did not keep up or was unreachable.",
+		}),
+	}
+}
+
+// add queues a heartbeat, or drops it if too many wait.
+func (h *heartbeats) add(fact event.Fact) {
+	select {
+	case h.queue <- fact:
+	default:
+		h.dropped.Inc()
+	}
+}
+
+func (h *heartbeats) run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case fact := <-a.beats:
-			if err := a.publishBeat(ctx, fact); err != nil {
-				a.dropped.Inc()
-				a.log.Debug("heartbeat dropped", "key", fact.Key, "error", err)
+		case fact := <-h.queue:
+			if err := h.publish(ctx, fact); err != nil {
+				h.dropped.Inc()
+				h.log.Debug("heartbeat dropped", "key", fact.Key, "error", err)
 			}
 		}
 	}
 }
 
-func (a *API) publishBeat(ctx context.Context, fact event.Fact) error {
-	if err := a.bus.Ready(); err != nil {
+func (h *heartbeats) publish(ctx context.Context, fact event.Fact) error {
+	if err := h.bus.Ready(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, busTimeout)
 	defer cancel()
-	return a.bus.Publish(ctx, fact)
+	return h.bus.Publish(ctx, fact)
 }

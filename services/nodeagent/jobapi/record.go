@@ -5,19 +5,22 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/outbox"
 )
 
-// deed is what a request changes: a fact, the record of the attempt, or both. It is also the form in which the outbox keeps it.
-type deed struct {
+// effect is what a request changes: a fact, the record of the attempt, or both. It is also the form in which the
+// outbox stores it.
+type effect struct {
 	Fact   *storedFact         `json:"fact,omitempty"`
 	Report train.AttemptReport `json:"report"`
-	// NotStopped takes back that a stop was told.
+	// NotStopped withdraws a stop answer.
 	NotStopped bool `json:"not_stopped,omitempty"`
 }
 
@@ -29,9 +32,9 @@ type storedFact struct {
 	Body    json.RawMessage `json:"body"`
 }
 
-// newDeed makes a deed; the report holds only what changes beside job, attempt and whether the code spoke.
-func newDeed(fact *event.Fact, at time.Time, report train.AttemptReport) (deed, error) {
-	d := deed{Report: report}
+// newEffect makes an effect; the report holds only what changes, besides job, attempt and whether the code spoke.
+func newEffect(fact *event.Fact, at time.Time, report train.AttemptReport) (effect, error) {
+	d := effect{Report: report}
 	if fact == nil {
 		return d, nil
 	}
@@ -43,8 +46,8 @@ func newDeed(fact *event.Fact, at time.Time, report train.AttemptReport) (deed, 
 	return d, nil
 }
 
-// key names the deed: the same request repeated has the same key.
-func (d deed) key() string {
+// key identifies the effect: a repeated request has the same key.
+func (d effect) key() string {
 	if d.Fact != nil {
 		return d.Fact.Key
 	}
@@ -58,10 +61,7 @@ func (d deed) key() string {
 	return fmt.Sprintf("report/%s/%d/%d/%s", r.Job, r.Attempt, r.EpochsDone, r.Ended)
 }
 
-// reportKey is the key of an attempt's record in its bucket.
-func reportKey(job train.JobID, attempt int) string { return fmt.Sprintf("%s.%d", job, attempt) }
-
-// merge adds to a record what a change says. It can be repeated, and the order of changes matters only for the last word.
+// merge adds a change to a record. It may be repeated, and the order of changes only matters for the outcome.
 func merge(r, change train.AttemptReport) train.AttemptReport {
 	r.Job, r.Attempt = change.Job, change.Attempt
 	r.EpochsDone = max(r.EpochsDone, change.EpochsDone)
@@ -69,7 +69,7 @@ func merge(r, change train.AttemptReport) train.AttemptReport {
 	r.StopAnswered = r.StopAnswered || change.StopAnswered
 	r.OutputRead = r.OutputRead || change.OutputRead
 	r.Enlarged = r.Enlarged || change.Enlarged
-	// A process that failed is not made good by another one of the attempt that finished.
+	// A failed process is not outweighed by another process of the attempt that finished.
 	if change.Ended != "" && r.Ended != endFailed {
 		r.Ended = change.Ended
 	}
@@ -79,15 +79,24 @@ func merge(r, change train.AttemptReport) train.AttemptReport {
 	return r
 }
 
-// patience is how long a request waits for the bus before it relies on the outbox.
-const patience = time.Second
+// recorder makes what requests change durable: on the bus, or in the outbox while the bus is unreachable.
+type recorder struct {
+	bus     *bus.Bus
+	reports *bus.KV[train.AttemptReport]
+	box     *outbox.Box
+	log     *slog.Logger
+}
 
-// keep makes a deed durable: at the bus, or else on disk. While something waits on disk everything follows it there, so that the order stays.
-func (a *API) keep(ctx context.Context, s *session, d deed) error {
-	ctx = context.WithoutCancel(ctx) // a client that hangs up has still said it
+// busTimeout is how long a request waits for the bus before it uses the outbox.
+const busTimeout = time.Second
+
+// keep makes an effect durable: on the bus, or else on disk. While anything waits on disk, everything follows it
+// there, which preserves the order.
+func (r *recorder) keep(ctx context.Context, s *session, d effect) error {
+	ctx = context.WithoutCancel(ctx) // a client that hangs up has still reported it
 	var err error
-	if a.box.Len() == 0 && a.bus.Ready() == nil {
-		if err = a.deliver(ctx, d); err == nil {
+	if r.box.Len() == 0 && r.bus.Ready() == nil {
+		if err = r.deliver(ctx, d); err == nil {
 			s.learn(d.Report)
 			return nil
 		}
@@ -96,114 +105,129 @@ func (a *API) keep(ctx context.Context, s *session, d deed) error {
 	if encodeErr != nil {
 		return fmt.Errorf("encode %s: %w", d.key(), encodeErr)
 	}
-	if putErr := a.box.Put(d.key(), data); putErr != nil {
+	if putErr := r.box.Put(d.key(), data); putErr != nil {
 		return errors.Join(err, putErr)
 	}
 	s.learn(d.Report)
 	return nil
 }
 
-// deliver stores a deed at the bus: the fact first, so that a record never tells of a fact that nobody has.
-func (a *API) deliver(ctx context.Context, d deed) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// deliver stores an effect on the bus. The fact comes first, so that a record never mentions a fact that does not
+// exist.
+func (r *recorder) deliver(ctx context.Context, d effect) error {
+	ctx, cancel := context.WithTimeout(ctx, busTimeout)
 	defer cancel()
 	if d.Fact != nil {
 		subject, err := event.ParseSubject(d.Fact.Subject)
 		if err != nil {
 			return fmt.Errorf("%w: %w", outbox.ErrUnreadable, err)
 		}
-		if err := a.bus.Publish(ctx, event.Fact{Subject: subject, Key: d.Fact.Key, Time: d.Fact.Time, Body: d.Fact.Body}); err != nil {
+		if err := r.bus.Publish(ctx, event.Fact{Subject: subject, Key: d.Fact.Key, Time: d.Fact.Time, Body: d.Fact.Body}); err != nil {
 			return err
 		}
 	}
 	if d.NotStopped {
-		return a.storeNotStopped(ctx, d.Report)
+		return r.storeNotStopped(ctx, d.Report)
 	}
-	_, err := a.store(ctx, d.Report)
+	_, err := r.store(ctx, d.Report)
 	return err
 }
 
-// storeNotStopped writes in any case: a yes that is still under way then comes too late, by its revision.
-func (a *API) storeNotStopped(ctx context.Context, change train.AttemptReport) error {
-	_, err := a.reports.Modify(ctx, reportKey(change.Job, change.Attempt), func(r *train.AttemptReport) (bool, error) {
-		*r = merge(*r, change)
-		r.StopAnswered = false
+// storeNotStopped writes in any case: a stop answer that is still being written then fails by its revision.
+func (r *recorder) storeNotStopped(ctx context.Context, change train.AttemptReport) error {
+	_, err := r.reports.Modify(ctx, contract.ReportKey(change.Job, change.Attempt), func(stored *train.AttemptReport) (bool, error) {
+		*stored = merge(*stored, change)
+		stored.StopAnswered = false
 		return true, nil
 	})
 	return err
 }
 
 // DeliverKept stores what the outbox kept.
-func (a *API) DeliverKept(ctx context.Context, data []byte) error {
-	var d deed
+func (r *recorder) DeliverKept(ctx context.Context, data []byte) error {
+	var d effect
 	if err := json.Unmarshal(data, &d); err != nil {
 		return fmt.Errorf("%w: %w", outbox.ErrUnreadable, err)
 	}
-	if err := a.bus.Ready(); err != nil {
+	if err := r.bus.Ready(); err != nil {
 		return err
 	}
-	return a.deliver(ctx, d)
+	return r.deliver(ctx, d)
 }
 
 // store merges a change into the record of an attempt.
-func (a *API) store(ctx context.Context, change train.AttemptReport) (train.AttemptReport, error) {
-	e, err := a.reports.Modify(ctx, reportKey(change.Job, change.Attempt), func(r *train.AttemptReport) (bool, error) {
-		merged := merge(*r, change)
-		changed := merged != *r
-		*r = merged
+func (r *recorder) store(ctx context.Context, change train.AttemptReport) (train.AttemptReport, error) {
+	e, err := r.reports.Modify(ctx, contract.ReportKey(change.Job, change.Attempt), func(stored *train.AttemptReport) (bool, error) {
+		merged := merge(*stored, change)
+		changed := merged != *stored
+		*stored = merged
 		return changed, nil
 	})
 	return e.Value, err
 }
 
-// load reads the record of an attempt once: a process before this one may have written it.
-func (a *API) load(ctx context.Context, s *session) {
+// load reads the record of an attempt once: an earlier agent may have written it.
+func (r *recorder) load(ctx context.Context, s *session) {
 	if s.isLoaded() {
 		return
 	}
 	s.recording.Lock()
 	defer s.recording.Unlock()
-	if s.isLoaded() || a.box.Len() > 0 || a.bus.Ready() != nil {
+	if s.isLoaded() || r.box.Len() > 0 || r.bus.Ready() != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, busTimeout)
 	defer cancel()
-	e, err := a.reports.Get(ctx, reportKey(s.attempt.Job, s.attempt.Number))
+	e, err := r.reports.Get(ctx, contract.ReportKey(s.attempt.Job, s.attempt.Number))
 	if err != nil && !errors.Is(err, bus.ErrNotFound) {
-		a.log.Debug("report not read", "job", s.attempt.Job, "attempt", s.attempt.Number, "error", err)
+		r.log.Debug("report not read", "job", s.attempt.Job, "attempt", s.attempt.Number, "error", err)
 		return
 	}
 	e.Value.Job, e.Value.Attempt = s.attempt.Job, s.attempt.Number
 	s.learn(e.Value)
 }
 
-// noteSpoke records that the code of an attempt talks to the agent at all. It is tried with every request until it is stored.
-func (a *API) noteSpoke(ctx context.Context, s *session) {
-	a.note(ctx, s, train.AttemptReport{})
+// noteSpoke records that the code of an attempt calls the agent at all. Every request retries it until it is stored.
+func (r *recorder) noteSpoke(ctx context.Context, s *session) {
+	r.note(ctx, s, train.AttemptReport{})
 }
 
-// note records something of an attempt whose code talks, unless it is recorded already. It is false where that cannot be done now.
-func (a *API) note(ctx context.Context, s *session, change train.AttemptReport) bool {
+// note records something about an attempt whose code calls, unless it is recorded already. It returns false if that
+// is impossible now.
+func (r *recorder) note(ctx context.Context, s *session, change train.AttemptReport) bool {
 	change.Job, change.Attempt, change.Spoke = s.attempt.Job, s.attempt.Number, true
-	noted := func() bool { known := s.known(); return merge(known, change) == known }
-	if noted() {
+	recorded := func() bool { known := s.known(); return merge(known, change) == known }
+	if recorded() {
 		return true
 	}
 	s.recording.Lock()
 	defer s.recording.Unlock()
-	if noted() {
+	if recorded() {
 		return true
 	}
-	if a.box.Len() > 0 || a.bus.Ready() != nil {
+	if r.box.Len() > 0 || r.bus.Ready() != nil {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), busTimeout)
 	defer cancel()
-	r, err := a.store(ctx, change)
+	stored, err := r.store(ctx, change)
 	if err != nil {
-		a.log.Debug("report not written", "job", s.attempt.Job, "attempt", s.attempt.Number, "error", err)
+		r.log.Debug("report not written", "job", s.attempt.Job, "attempt", s.attempt.Number, "error", err)
 		return false
 	}
-	s.learn(r)
+	s.learn(stored)
 	return true
+}
+
+// withdrawStop removes a yes from the record although no process got it: the bus may have stored what it did not
+// acknowledge.
+func (r *recorder) withdrawStop(s *session) {
+	d := effect{Report: train.AttemptReport{Job: s.attempt.Job, Attempt: s.attempt.Number, Spoke: true}, NotStopped: true}
+	data, err := json.Marshal(d)
+	if err == nil {
+		err = r.box.Put(d.key(), data)
+	}
+	if err != nil {
+		r.log.Error("the record may have a stop answer that was not given", "job", s.attempt.Job, "attempt", s.attempt.Number, "error", err)
+	}
 }

@@ -2,12 +2,12 @@ package jobapi
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/strict"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
@@ -22,11 +22,12 @@ func (a *API) hasToStop(ctx context.Context, c call) (answer, *refusal) {
 	return answer{text: "0"}, nil
 }
 
-// mustStop says whether the attempt shall leave. A yes is recorded before it is said: only then is the exit that follows a preemption. If it
-// cannot be recorded the answer is no, and the next epoch's end brings another chance.
+// mustStop reports whether the attempt has to leave. A yes is recorded before it is answered: only then does the exit
+// count as a preemption. If it cannot be recorded the answer is no, and the end of the next epoch brings another
+// chance.
 func (a *API) mustStop(ctx context.Context, s *session) bool {
 	if s.known().StopAnswered {
-		return true // some process may have heard it
+		return true // some process may have got this answer
 	}
 	if a.bus.Ready() != nil {
 		return false
@@ -40,33 +41,21 @@ func (a *API) mustStop(ctx context.Context, s *session) bool {
 		return true
 	}
 	if a.box.Len() > 0 {
-		return false // what waits there comes first: it may be a yes that is taken back
+		return false // what waits there comes first: it may be a yes that is withdrawn
 	}
-	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), busTimeout)
 	defer cancel()
 	r, err := a.store(within, train.AttemptReport{Job: s.attempt.Job, Attempt: s.attempt.Number, Spoke: true, StopAnswered: true})
 	if err != nil {
-		a.log.Warn("stop not told: it could not be recorded", "job", s.attempt.Job, "attempt", s.attempt.Number, "error", err)
-		a.takeBack(s)
+		a.log.Warn("stop not answered: it could not be recorded", "job", s.attempt.Job, "attempt", s.attempt.Number, "error", err)
+		a.withdrawStop(s)
 		return false
 	}
 	s.learn(r)
 	return true
 }
 
-// takeBack has a yes taken out of the record that is there perhaps, although nobody has heard it: the bus may have stored what it did not acknowledge.
-func (a *API) takeBack(s *session) {
-	d := deed{Report: train.AttemptReport{Job: s.attempt.Job, Attempt: s.attempt.Number, Spoke: true}, NotStopped: true}
-	data, err := json.Marshal(d)
-	if err == nil {
-		err = a.box.Put(d.key(), data)
-	}
-	if err != nil {
-		a.log.Error("the record may say that a stop was told", "job", s.attempt.Job, "attempt", s.attempt.Number, "error", err)
-	}
-}
-
-// control is the richer question. One that names its epoch is answered alike to all processes of the attempt.
+// control is the richer question. If it names its epoch, all processes of the attempt get the same answer.
 func (a *API) control(ctx context.Context, c call) (answer, *refusal) {
 	epochs, err := strconv.ParseInt(c.query("epochs_done"), 10, 64)
 	named := err == nil
@@ -83,20 +72,21 @@ func (a *API) control(ctx context.Context, c call) (answer, *refusal) {
 	return answer{json: controlRecord{Stop: stop, batchRecord: a.batch(ctx, c.session)}}, nil
 }
 
-// controlRecord is what the scheduler asks of a job.
+// controlRecord is what the scheduler wants of a job.
 type controlRecord struct {
 	Stop bool `json:"stop"`
 	batchRecord
 }
 
-// batchRecord is with which micro-batch a job shall go on; null asks nothing, and the job keeps the one that it has.
+// batchRecord is the micro-batch that a job has to use; null leaves it as it is.
 type batchRecord struct {
 	MicroBatch   *int   `json:"micro_batch"`
 	Accumulation *int   `json:"accumulation"`
 	Generation   uint64 `json:"generation"`
 }
 
-// batch is what is wanted of an attempt. Larger steps are noted before they are asked: when the device has no memory for them, nobody else is to blame.
+// batch returns the micro-batch that is wanted of an attempt. Larger steps are recorded before they are requested: if
+// the device lacks memory for them, no co-runner is to blame.
 func (a *API) batch(ctx context.Context, s *session) batchRecord {
 	if a.tuned == nil {
 		return batchRecord{}
@@ -108,16 +98,17 @@ func (a *API) batch(ctx context.Context, s *session) batchRecord {
 	return batchRecord{&wanted.MicroBatch, &wanted.Accumulation, generation}
 }
 
-// profiling takes KubeProfiler's heartbeat. Its last one of an epoch carries the epoch's duration and comes before end_epoch.
+// profiling takes KubeProfiler's heartbeat. The last one of an epoch carries the epoch's duration and comes before
+// end_epoch.
 func (a *API) profiling(_ context.Context, c call) (answer, *refusal) {
 	var b profile
-	if problems := parseAndCheck(c.body, &b, func() []problem { return b.check() }); problems != nil {
+	if problems := parseAndCheck(c.body, &b, func() strict.Problems { return b.check() }); problems != nil {
 		return answer{}, badRequest(problems)
 	}
 	memory := unit.Bytes(b.MemoryMiB) * unit.MiB
 	if b.Rank == 0 {
 		c.session.gather(func(t *tally) {
-			// The mean is over the whole run so far: the newest one stands for all.
+			// The mean is over the whole run so far, so the newest one stands for all.
 			t.stepSeconds, t.steps, t.memory = b.MeanSeconds, 1, max(t.memory, memory)
 			if b.EpochTime != nil {
 				t.epochSeconds = *b.EpochTime
@@ -133,21 +124,21 @@ func (a *API) profiling(_ context.Context, c call) (answer, *refusal) {
 // endEpoch takes KubeProfiler's end of an epoch.
 func (a *API) endEpoch(ctx context.Context, c call) (answer, *refusal) {
 	var b doneBody
-	if problems := parseAndCheck(c.body, &b, func() []problem { return b.check() }); problems != nil {
+	if problems := parseAndCheck(c.body, &b, func() strict.Problems { return b.check() }); problems != nil {
 		return answer{}, badRequest(problems)
 	}
 	return answer{text: okText}, a.endOfEpoch(ctx, c, "done", *b.Done, event.EpochEnded{})
 }
 
-// signalEnd takes the end of a job as older libraries tell it.
+// signalEnd takes the end of a job as older libraries report it.
 func (a *API) signalEnd(ctx context.Context, c call) (answer, *refusal) {
 	return answer{text: okText}, a.record(ctx, c, nil, train.AttemptReport{Ended: endFinished})
 }
 
-// steps takes a heartbeat. The answer is how to go on: a change of the micro-batch need not wait for the end of an epoch.
+// steps takes a heartbeat. The answer has the wanted micro-batch, so a change need not wait for the end of an epoch.
 func (a *API) steps(ctx context.Context, c call) (answer, *refusal) {
 	var b stepsBody
-	if problems := parseAndCheck(c.body, &b, func() []problem { return b.check() }); problems != nil {
+	if problems := parseAndCheck(c.body, &b, func() strict.Problems { return b.check() }); problems != nil {
 		return answer{}, badRequest(problems)
 	}
 	memory := unit.Bytes(b.MemoryBytes)
@@ -165,10 +156,10 @@ func (a *API) steps(ctx context.Context, c call) (answer, *refusal) {
 	return answer{json: struct{}{}}, nil
 }
 
-// epochs takes the end of an epoch. All processes of a job may tell of it; the first one's word is recorded.
+// epochs takes the end of an epoch. All processes of a job may report it; the first report is recorded.
 func (a *API) epochs(ctx context.Context, c call) (answer, *refusal) {
 	var b epochBody
-	if problems := parseAndCheck(c.body, &b, func() []problem { return b.check() }); problems != nil {
+	if problems := parseAndCheck(c.body, &b, func() strict.Problems { return b.check() }); problems != nil {
 		return answer{}, badRequest(problems)
 	}
 	if b.Rank != 0 {
@@ -181,7 +172,8 @@ func (a *API) epochs(ctx context.Context, c call) (answer, *refusal) {
 	})
 }
 
-// endOfEpoch records that so many epochs are done. A number that is known already was recorded before and is answered alike.
+// endOfEpoch records the number of finished epochs. A number that is known already was recorded before and gets the
+// same answer.
 func (a *API) endOfEpoch(ctx context.Context, c call, field string, done int64, fact event.EpochEnded) *refusal {
 	if refused := c.plausible(field, done); refused != nil {
 		return refused
@@ -216,10 +208,10 @@ func (a *API) endOfEpoch(ctx context.Context, c call, field string, done int64, 
 	return nil
 }
 
-// checkpoints takes a state that was saved.
+// checkpoints takes a saved state.
 func (a *API) checkpoints(ctx context.Context, c call) (answer, *refusal) {
 	var b checkpointBody
-	if problems := parseAndCheck(c.body, &b, func() []problem { return b.check() }); problems != nil {
+	if problems := parseAndCheck(c.body, &b, func() strict.Problems { return b.check() }); problems != nil {
 		return answer{}, badRequest(problems)
 	}
 	if refused := c.plausible("epochs_done", *b.EpochsDone); refused != nil {
@@ -233,10 +225,10 @@ func (a *API) checkpoints(ctx context.Context, c call) (answer, *refusal) {
 	return answer{json: struct{}{}}, a.record(ctx, c, &f, train.AttemptReport{Checkpoint: b.Path, CheckpointEpochs: int(*b.EpochsDone)})
 }
 
-// end takes the last word of an attempt.
+// end takes the final report of an attempt.
 func (a *API) end(ctx context.Context, c call) (answer, *refusal) {
 	var b endBody
-	if problems := parseAndCheck(c.body, &b, func() []problem { return b.check() }); problems != nil {
+	if problems := parseAndCheck(c.body, &b, func() strict.Problems { return b.check() }); problems != nil {
 		return answer{}, badRequest(problems)
 	}
 	change := train.AttemptReport{Ended: b.Outcome}
@@ -249,33 +241,25 @@ func (a *API) end(ctx context.Context, c call) (answer, *refusal) {
 	return answer{json: struct{}{}}, a.record(ctx, c, nil, change)
 }
 
-// record makes a fact and a change of the attempt's record durable.
-func (a *API) record(ctx context.Context, c call, fact *event.Fact, change train.AttemptReport) *refusal {
-	change.Job, change.Attempt, change.Spoke = c.session.attempt.Job, c.session.attempt.Number, !c.overheard
-	d, err := newDeed(fact, c.now, change)
-	if err == nil {
-		err = a.keep(ctx, c.session, d)
-	}
-	if err != nil {
-		a.log.Error("report not kept", "job", change.Job, "attempt", change.Attempt, "error", err)
-		return &refusal{http.StatusServiceUnavailable, "Unavailable", "this could be stored neither on the bus nor on disk", "try again"}
-	}
-	return nil
-}
-
 // plausible refuses a number of epochs that no training reaches.
 func (c call) plausible(field string, epochs int64) *refusal {
 	most := int64(max(c.session.known().EpochsDone, c.session.attempt.StartedEpochs)) + maxEpochLeap
 	if epochs > most {
-		return badRequest([]problem{{field, fmt.Sprintf("want at most %d, got %d", most, epochs)}})
+		return badRequest(strict.Problems{{Field: field, Message: fmt.Sprintf("want at most %d, found %d", most, epochs)}})
 	}
 	return nil
 }
 
-// parseAndCheck reads a body and says what is wrong with it.
-func parseAndCheck(data []byte, body any, check func() []problem) []problem {
-	if problems := parse(data, body); problems != nil {
-		return problems
+// record makes a fact and a change of the attempt's record durable.
+func (a *API) record(ctx context.Context, c call, fact *event.Fact, change train.AttemptReport) *refusal {
+	change.Job, change.Attempt, change.Spoke = c.session.attempt.Job, c.session.attempt.Number, !c.overheard
+	d, err := newEffect(fact, c.now, change)
+	if err == nil {
+		err = a.keep(ctx, c.session, d)
 	}
-	return check()
+	if err != nil {
+		a.log.Error("report not stored", "job", change.Job, "attempt", change.Attempt, "error", err)
+		return &refusal{http.StatusServiceUnavailable, "Unavailable", "this could be stored neither on the bus nor on disk", "try again"}
+	}
+	return nil
 }

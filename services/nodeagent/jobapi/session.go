@@ -8,29 +8,31 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-// session is what is remembered of one attempt while this process lives. Losing it costs figures, never facts.
+// session is what is remembered of one attempt while this process lives. Losing it loses figures, never facts.
 type session struct {
-	// attempt is who this is; of what may change in it only newest is right.
+	// attempt identifies the session; its mutable fields are only up to date in newest.
 	attempt train.Attempt
-	// recording is held while the record is read or written for what it says of a stop: an answer that is not certain must not be learned as given.
+	// recording is held while the record is read or written for its stop answer: an uncertain answer must not be
+	// taken as given.
 	recording sync.Mutex
 
 	mu     sync.Mutex
 	newest train.Attempt
-	// report is the record in the bucket as last seen or written; loaded says that it was read.
+	// report is the record in the bucket as last read or written; loaded is set once it was read.
 	report train.AttemptReport
 	loaded bool
-	// recorded is the highest number of epochs of which a fact is known to be kept.
+	// recorded is the highest number of epochs with a stored fact.
 	recorded int
-	// beats is when the last heartbeat of a rank was let through.
+	// beats is when the last heartbeat of a rank was accepted.
 	beats map[int64]time.Time
-	// running gathers the epoch under way, as rank 0 sees it.
+	// running sums up the current epoch, as rank 0 sees it.
 	running tally
-	// answers are what was answered after so many epochs: the processes of an attempt ask one after the other and must leave together.
+	// answers are the answers by number of finished epochs: the processes of an attempt ask one after the other and
+	// must leave together.
 	answers map[int64]bool
 }
 
-// tally gathers what heartbeats say between two ends of an epoch.
+// tally sums up the heartbeats of an epoch.
 type tally struct {
 	epochSeconds float64
 	stepSeconds  float64 // the sum over steps
@@ -56,7 +58,7 @@ func newSession(a train.Attempt) *session {
 	return &session{attempt: a, newest: a, beats: map[int64]time.Time{}, answers: map[int64]bool{}}
 }
 
-// update takes the attempt as it stands now.
+// update stores the present state of the attempt.
 func (s *session) update(a train.Attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,7 +71,7 @@ func (s *session) stopCause() train.StopCause {
 	return s.newest.Stop
 }
 
-// beatDue says whether a heartbeat of a rank may be published now.
+// beatDue reports whether a heartbeat of a rank may be published now.
 func (s *session) beatDue(rank int64, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,14 +82,14 @@ func (s *session) beatDue(rank int64, now time.Time) bool {
 	return true
 }
 
-// gather adds to the epoch under way.
+// gather adds to the current epoch.
 func (s *session) gather(add func(*tally)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	add(&s.running)
 }
 
-// takeTally ends the epoch under way.
+// takeTally ends the current epoch.
 func (s *session) takeTally() tally {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +98,7 @@ func (s *session) takeTally() tally {
 	return t
 }
 
-// answered gives what was said after so many epochs.
+// answered returns the answer given after this many epochs.
 func (s *session) answered(epochs int64) (stop, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +106,8 @@ func (s *session) answered(epochs int64) (stop, known bool) {
 	return stop, known
 }
 
-// remember keeps an answer, and the answers of the few epochs before. If another process was answered meanwhile, that answer stands.
+// remember keeps an answer, and the answers of the few epochs before. If another process was answered meanwhile, that
+// answer stands.
 func (s *session) remember(epochs int64, stop bool) bool {
 	const kept = 4
 	s.mu.Lock()
@@ -127,7 +130,7 @@ func (s *session) known() train.AttemptReport {
 	return s.report
 }
 
-// learn takes the record as it stands in the bucket.
+// learn merges the record as it is in the bucket.
 func (s *session) learn(r train.AttemptReport) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +140,7 @@ func (s *session) learn(r train.AttemptReport) {
 	s.report, s.loaded = merge(s.report, r), true
 }
 
-// epochsRecorded gives the highest number of epochs of which a fact is kept, and raises it.
+// epochsRecorded raises and returns the highest number of epochs with a stored fact.
 func (s *session) epochsRecorded(kept int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +160,8 @@ type sessions struct {
 	byJob map[train.JobID]*session
 }
 
-// of gives the session of an attempt; that of an earlier attempt of the job is forgotten, and so are those that stale names.
+// of returns the session of an attempt. It forgets the session of an earlier attempt of the job, and those that stale
+// reports.
 func (s *sessions) of(a train.Attempt, stale func(train.Attempt) bool) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()

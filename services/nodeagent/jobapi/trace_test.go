@@ -49,31 +49,11 @@ func TestUpstreamLibraryRecordedTrace(t *testing.T) {
 
 // replay sends every request of a trace and compares answers and facts.
 func replay(t *testing.T, trace, prefix string) {
-	d := newDesk(t, bustest.Start(t))
+	d := newBench(t, bustest.Start(t))
 	d.background()
 	a := attempt(1)
 	d.put(a)
-	requests := 0
-	for line := range strings.Lines(trace) {
-		method, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
-		path, rest, _ := strings.Cut(rest, " ")
-		if method == "" {
-			continue
-		}
-		requests++
-		if method == http.MethodGet {
-			answer := strings.TrimPrefix(rest, "-> ")
-			if answer == "1" && a.Stop == train.StopNone {
-				a.Stop = train.StopPreempt
-				d.put(a)
-			}
-			d.want(method, prefix+path, "", http.StatusOK, answer)
-			continue
-		}
-		_, body, _ := strings.Cut(rest, " ")
-		d.want(method, prefix+path, body, http.StatusOK, "ok")
-	}
-	if requests < 9 {
+	if requests := send(d, a, trace, prefix); requests < 9 {
 		t.Fatalf("%d requests in the trace", requests)
 	}
 	got := facts[event.EpochEnded](d, event.StreamJobs, event.FactEpochEnded, 2)
@@ -93,4 +73,28 @@ func replay(t *testing.T, trace, prefix string) {
 	if beat := facts[event.Stepped](d, event.StreamSamples, event.FactStepped, 1)[0]; beat.Job != "j1" || beat.Step != 3 || beat.Devices != 2 {
 		t.Errorf("heartbeat %+v", beat)
 	}
+}
+
+// send sends the requests of a trace and compares the answers. It returns the number of requests.
+func send(d *bench, a train.Attempt, trace, prefix string) (requests int) {
+	for line := range strings.Lines(trace) {
+		method, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		path, rest, _ := strings.Cut(rest, " ")
+		if method == "" {
+			continue
+		}
+		requests++
+		if method == http.MethodGet {
+			answer := strings.TrimPrefix(rest, "-> ")
+			if answer == "1" && a.Stop == train.StopNone {
+				a.Stop = train.StopPreempt
+				d.put(a)
+			}
+			d.want(method, prefix+path, "", http.StatusOK, answer)
+			continue
+		}
+		_, body, _ := strings.Cut(rest, " ")
+		d.want(method, prefix+path, body, http.StatusOK, "ok")
+	}
+	return requests
 }

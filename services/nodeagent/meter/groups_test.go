@@ -41,20 +41,20 @@ func (c container) holds(ticks int, pids ...int) {
 
 func TestAContainersTimeIsThatOfItsGroup(t *testing.T) {
 	c := container{t, t.TempDir()}
-	w := workers{since: 100, bootID: "boot", total: map[run]proc.Ticks{}, groups: groups{
-		proc: proc.Root(filepath.Join(c.root, "proc")), mount: filepath.Join(c.root, "cg"), known: map[run]grouped{},
+	w := cpuTimes{since: 100, bootID: "boot", total: map[runKey]proc.Ticks{}, groups: groups{
+		proc: proc.Root(filepath.Join(c.root, "proc")), mount: filepath.Join(c.root, "cg"), known: map[runKey]attemptGroup{},
 	}}
 	pod := train.Attempt{Job: "a", Number: 1, BootID: "boot", Phase: train.PhaseRunning}
 	process := func(pid, parent int, own proc.Ticks) proc.Stat {
 		return proc.Stat{PID: pid, Parent: parent, Start: 200, Own: own}
 	}
 	for i, step := range []struct {
-		group int // what the group's accounts say
+		group int // the group's accounting
 		pids  []int
 		all   map[int]proc.Stat
 		want  proc.Ticks
 	}{
-		{40, []int{30, 99}, stats(process(30, 1, 10)), 10}, // with a stranger in it, it is not the attempt's alone
+		{40, []int{30, 99}, stats(process(30, 1, 10)), 10}, // with another process in it, it is not the attempt's alone
 		{50, []int{30, 31}, stats(process(30, 1, 12), process(31, 30, 3)), 5},
 		{90, []int{30}, stats(process(30, 1, 14)), 40},    // one came and went in between: its time stays
 		{93, []int{30, 99}, stats(process(30, 1, 15)), 3}, // once found it stays the attempt's

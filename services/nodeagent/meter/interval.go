@@ -13,17 +13,18 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// pauseFactor and leastPause bound an interval: after a longer one a counter may have wrapped twice, so it counts as a gap.
+// pauseFactor and leastPause bound an interval: after a longer one a counter may have wrapped twice, so it counts as
+// a gap.
 const (
 	pauseFactor = 10
 	leastPause  = 30 * time.Second
 )
 
-// mostAstray is how far the bounds of intervals may be from the wall clock before they follow it.
-const mostAstray = time.Second
+// maxDrift is how far the bounds of intervals may be from the wall clock before they follow it.
+const maxDrift = time.Second
 
-// clock turns monotonic time into the bounds of intervals that follow each other without a gap or an overlap. Only where the wall clock was set does the next
-// interval begin elsewhere than the last one ended; how long each is does not change by that.
+// clock turns monotonic time into the bounds of consecutive intervals without gaps or overlaps. Only if the wall
+// clock was set does an interval begin elsewhere than the previous one ended; its length does not change by that.
 type clock struct {
 	interval time.Duration
 	last     time.Time // with its monotonic reading
@@ -35,7 +36,8 @@ func newClock(interval time.Duration, now time.Time) *clock {
 	return &clock{interval: interval, last: now, edge: now.Round(0)}
 }
 
-// tick ends the interval at now. When measured is false the time is a gap: the machine slept or this process did not run.
+// tick ends the interval at now. If measured is false the time is a gap: the machine slept or this process did not
+// run.
 func (c *clock) tick(now time.Time) (from, to time.Time, gap time.Duration, measured bool) {
 	elapsed, wall := now.Sub(c.last), now.Round(0).Sub(c.last.Round(0))
 	c.last = now
@@ -50,7 +52,7 @@ func (c *clock) tick(now time.Time) (from, to time.Time, gap time.Duration, meas
 		measured = elapsed > 0
 	}
 	from, to = c.edge, c.edge.Add(elapsed)
-	if c.edge = to; now.Round(0).Sub(to).Abs() > mostAstray {
+	if c.edge = to; now.Round(0).Sub(to).Abs() > maxDrift {
 		c.edge = now.Round(0)
 	}
 	if !measured {
@@ -119,7 +121,7 @@ type Recorder struct {
 
 	clock    *clock
 	sequence uint64
-	// blind says that the last reading failed.
+	// blind is set if the last reading failed.
 	blind bool
 	queue queue
 	power *prometheus.GaugeVec
@@ -128,14 +130,14 @@ type Recorder struct {
 	marks   []event.EpochMark
 }
 
-// RecorderConfig is what a Recorder needs. Boot must differ from that of every earlier one on this node.
+// RecorderConfig is what a Recorder needs. Boot must differ from every earlier one on this node.
 type RecorderConfig struct {
 	Node     train.NodeID
 	Boot     string
 	Interval time.Duration
 	Meter    *Meter
 	Live     func() []train.Attempt
-	// Used hears of each reading who used what.
+	// Used is called with the users of each reading.
 	Used    func([]event.Use)
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
@@ -176,8 +178,9 @@ func (r *Recorder) Measure(ctx context.Context) error {
 	}
 }
 
-// untilTick is the time until the next whole multiple of the interval on the wall clock, so that intervals do not drift, and those of all nodes lie side by
-// side. One that is less than half an interval away is left out: the timer may have been a little early.
+// untilTick returns the time until the next whole multiple of the interval on the wall clock, so that intervals do
+// not drift and those of all nodes are aligned. A multiple less than half an interval away is skipped: the timer may
+// have been a little early.
 func untilTick(now time.Time, interval time.Duration) time.Duration {
 	next := now.Truncate(interval).Add(interval).Sub(now)
 	if next < interval/2 {
@@ -186,14 +189,15 @@ func untilTick(now time.Time, interval time.Duration) time.Duration {
 	return next
 }
 
-// Mark notes the end of an epoch, to be told with the interval that it falls into.
+// Mark records the end of an epoch, to be published with the interval that contains it.
 func (r *Recorder) Mark(m event.EpochMark) {
 	r.marking.Lock()
 	defer r.marking.Unlock()
 	r.marks = append(r.marks, m)
 }
 
-// takeMarks gives the ends of epochs since the last call, each within the interval: a wall clock that was set may say otherwise.
+// takeMarks returns the ends of epochs since the last call, clamped to the interval: a wall clock that was set may
+// have moved them.
 func (r *Recorder) takeMarks(from, to time.Time) []event.EpochMark {
 	r.marking.Lock()
 	defer r.marking.Unlock()
@@ -213,7 +217,8 @@ func (r *Recorder) close(now time.Time) {
 	from, to, gap, measured := r.clock.tick(now)
 	d, blind := to.Sub(from), r.blind
 	if blind {
-		// More time has passed since the last reading than in this interval: this one is what the next is compared with.
+		// More time has passed since the last reading than in this interval, so this reading is only what the next
+		// one is compared with.
 		d = 0
 	}
 	reading, err := r.meter.Read(d, r.live())
@@ -276,7 +281,7 @@ func (r *Recorder) Publish(ctx context.Context, b publisher) error {
 	}
 }
 
-// Flush sends what waits; false when ctx ended before.
+// Flush sends what waits; it returns false if ctx ended first.
 func (r *Recorder) Flush(ctx context.Context, b publisher) bool {
 	for {
 		fact, found := r.queue.first()

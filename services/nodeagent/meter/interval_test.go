@@ -48,7 +48,8 @@ func TestClock(t *testing.T) {
 func TestClockAfterSleep(t *testing.T) {
 	start := time.Now()
 	c := newClock(time.Second, start)
-	// While the machine slept for an hour, its monotonic clock stood still; Round strips it, as the kernel's step of the wall clock would show.
+	// While the machine slept for an hour, its monotonic clock stood still; Round strips it, as the kernel's step of
+	// the wall clock would show.
 	c.last = c.last.Add(-time.Hour).Round(0)
 	_, to, _, measured := c.tick(start.Round(0))
 	if measured || to.Sub(start.Round(0)) != time.Hour {
@@ -60,8 +61,8 @@ func TestIntervalsFollowAWallClockThatWasSet(t *testing.T) {
 	for _, c := range []struct{ ahead, begins time.Duration }{
 		{time.Hour, 0}, // it was an hour fast until it was set back
 		{-20 * time.Second, 0},
-		{mostAstray / 2, mostAstray / 2}, // so little that it is left as it is
-		{-mostAstray / 2, -mostAstray / 2},
+		{maxDrift / 2, maxDrift / 2}, // so little that it is left as it is
+		{-maxDrift / 2, -maxDrift / 2},
 	} {
 		start := time.Now()
 		k := newClock(time.Second, start)
@@ -81,7 +82,12 @@ func TestIntervalsFollowAWallClockThatWasSet(t *testing.T) {
 func TestTicksAreAlignedAndDoNotDrift(t *testing.T) {
 	at := func(ms int) time.Time { return time.UnixMilli(1_772_366_400_000 + int64(ms)) }
 	for _, c := range []struct{ now, want int }{
-		{0, 1000}, {1, 999}, {400, 600}, {500, 500}, {501, 1499}, {999, 1001}, // so late that it is early: the tick after the next
+		{0, 1000},
+		{1, 999},
+		{400, 600},
+		{500, 500},
+		{501, 1499},
+		{999, 1001}, // more than half an interval late: the tick after the next
 	} {
 		if got := untilTick(at(c.now), time.Second); got != time.Duration(c.want)*time.Millisecond {
 			t.Errorf("at %d ms: %s, want %d ms", c.now, got, c.want)
@@ -98,7 +104,7 @@ func TestTicksAreAlignedAndDoNotDrift(t *testing.T) {
 	}
 }
 
-func TestEpochsAreToldWithTheirInterval(t *testing.T) {
+func TestEpochsArePublishedWithTheirInterval(t *testing.T) {
 	r := newRecorder(t)
 	start := time.Now()
 	r.clock = newClock(r.interval, start)
@@ -115,7 +121,7 @@ func TestEpochsAreToldWithTheirInterval(t *testing.T) {
 	r.close(start.Add(40 * time.Millisecond))
 	f, _ = r.queue.first()
 	if m, _ := f.Body.(event.Measured); len(m.Epochs) != 0 {
-		t.Errorf("%+v were told twice", m.Epochs)
+		t.Errorf("%+v were published twice", m.Epochs)
 	}
 }
 

@@ -20,7 +20,7 @@ const (
 	methodModelled = "modelled"
 	methodCounter  = "nvml_counter"
 	methodPower    = "nvml_power"
-	// methodNVML stands for both where only the source matters.
+	// methodNVML stands for both if only the source matters.
 	methodNVML = "nvml"
 )
 
@@ -30,44 +30,44 @@ type Model struct {
 	Core unit.Power
 }
 
-// energy of so many busy core-seconds in an interval, and the idle part of it.
+// energy returns the energy of busy core-seconds in an interval, and the idle part of it.
 func (m Model) energy(busyCoreSeconds float64, d time.Duration) (total, idle unit.Energy) {
 	idle = m.Idle.Over(d)
 	return idle + unit.Energy(float64(m.Core)*busyCoreSeconds), idle
 }
 
-// Reading is one interval: what was spent and who used what.
+// Reading is one interval: the energy and its users.
 type Reading struct {
 	Meters []event.Meter
 	Users  []event.Use
-	// Counters are performance counters over some time up to now, every so often while attempts run.
+	// Counters are performance counters over the time CountersOver up to now, at intervals while attempts run.
 	Counters     map[string]float64
 	CountersOver time.Duration
 }
 
-// Meter holds the last readings of all sources. It is used by one goroutine, but for Names and Devices.
+// Meter holds the last readings of all sources. One goroutine uses it, except for Statuses and Devices.
 type Meter struct {
 	proc      proc.Root
 	processes proc.Reader
 	sources   []Source
-	gpus      gpu.Reader // nil where there are none
-	events    Events     // nil where none are counted
+	gpus      gpu.Reader // nil if there are none
+	events    Events     // nil if none are counted
 	model     Model
 	log       *slog.Logger
 
-	workers workers
-	// booted is when the machine was, by the wall clock.
-	booted time.Time
-	busy   proc.Ticks
-	marks  markReader
-	boards map[int]*board
-	said   map[string]string
-	// counting says that the counters were read since attempts run, counted how long ago.
+	cpuTimes cpuTimes
+	// booted is when the machine was booted, by the wall clock.
+	booted    time.Time
+	busy      proc.Ticks
+	marks     markReader
+	gpuMeters map[int]*gpuMeter
+	lastError map[string]string
+	// counting is set if the counters were read since attempts run, counted is how long ago.
 	counting bool
 	counted  time.Duration
 
 	mu sync.Mutex
-	// statuses and seen are what other goroutines may know: how the meters are, and the GPUs.
+	// statuses and seen are for other goroutines: the state of the meters, and the GPUs.
 	statuses []Status
 	seen     []gpu.Device
 }
@@ -75,9 +75,9 @@ type Meter struct {
 // Config says what can be read.
 type Config struct {
 	Proc proc.Root
-	// Cgroups is where control groups are mounted; empty for processes alone.
+	// Cgroups is where control groups are mounted; if empty, only processes are read.
 	Cgroups string
-	// Sources are in the order in which they are believed.
+	// Sources are ordered, best first.
 	Sources []Source
 	GPUs    gpu.Reader
 	Events  Events
@@ -85,7 +85,7 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Events are performance counters of the whole node. Read gives how often each happened since the last call.
+// Events are performance counters of the whole node. Read returns how often each happened since the last call.
 type Events interface {
 	Read() (map[string]float64, error)
 }
@@ -93,7 +93,7 @@ type Events interface {
 // New makes a meter and takes first readings.
 func New(c Config) (*Meter, error) {
 	m := &Meter{
-		proc: c.Proc, processes: proc.Reader{Root: c.Proc}, sources: c.Sources, gpus: c.GPUs, events: c.Events, model: c.Model, log: c.Log, boards: map[int]*board{}, said: map[string]string{},
+		proc: c.Proc, processes: proc.Reader{Root: c.Proc}, sources: c.Sources, gpus: c.GPUs, events: c.Events, model: c.Model, log: c.Log, gpuMeters: map[int]*gpuMeter{}, lastError: map[string]string{},
 	}
 	uptime, err := c.Proc.Uptime()
 	if err != nil {
@@ -103,34 +103,34 @@ func New(c Config) (*Meter, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.workers = workers{
-		since: uint64(uptime.Seconds() * proc.TicksPerSecond), bootID: bootID, total: map[run]proc.Ticks{},
-		groups: groups{proc: c.Proc, mount: c.Cgroups, known: map[run]grouped{}},
+	m.cpuTimes = cpuTimes{
+		since: uint64(uptime.Seconds() * proc.TicksPerSecond), bootID: bootID, total: map[runKey]proc.Ticks{},
+		groups: groups{proc: c.Proc, mount: c.Cgroups, known: map[runKey]attemptGroup{}},
 	}
 	return m, m.Begin(nil)
 }
 
-// Statuses tells how each meter is.
+// Statuses returns the state of each meter.
 func (m *Meter) Statuses() []Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.statuses)
 }
 
-// Devices lists the GPUs that there were at the last reading.
+// Devices lists the GPUs at the last reading.
 func (m *Meter) Devices() []gpu.Device {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.seen)
 }
 
-func (m *Meter) tell(devices []gpu.Device, modelled bool) {
+func (m *Meter) setStatuses(devices []gpu.Device, modelled bool) {
 	var statuses []Status
-	if m.said[methodNVML] != "" || slices.ContainsFunc(devices, func(d gpu.Device) bool { return !d.Simulated }) {
-		statuses = append(statuses, Status{methodNVML, m.said[methodNVML]})
+	if m.lastError[methodNVML] != "" || slices.ContainsFunc(devices, func(d gpu.Device) bool { return !d.Simulated }) {
+		statuses = append(statuses, Status{methodNVML, m.lastError[methodNVML]})
 	}
 	for _, s := range m.sources {
-		statuses = append(statuses, Status{s.Method(), m.said[s.Method()]})
+		statuses = append(statuses, Status{s.Method(), m.lastError[s.Method()]})
 	}
 	if modelled {
 		statuses = append(statuses, Status{Method: methodModelled})
@@ -146,8 +146,9 @@ func (m *Meter) Begin(attempts []train.Attempt) error {
 	return err
 }
 
-// Read closes an interval of length d. What cannot be read is left out and said once; an error means that not even the processors could be read,
-// and after one a reading of length 0 is due, as what is told next is over more than its interval.
+// Read closes an interval of length d. What cannot be read is left out and logged once. An error means that not even
+// the processors could be read; a reading of length 0 has to follow, because the next result covers more than its
+// interval.
 func (m *Meter) Read(d time.Duration, attempts []train.Attempt) (Reading, error) {
 	cpu, cpuErr := m.proc.CPU()
 	all, allErr := m.processes.Read()
@@ -161,16 +162,16 @@ func (m *Meter) Read(d time.Duration, attempts []train.Attempt) (Reading, error)
 	busySeconds := min((cpu.Busy - m.busy).Seconds(), float64(cpu.Cores)*d.Seconds())
 	busySeconds = max(busySeconds, 0)
 	m.busy = cpu.Busy
-	for who, ticks := range m.workers.used(all, attempts, m.marks.read(m.proc, all)) {
+	for who, ticks := range m.cpuTimes.used(all, attempts, m.marks.read(m.proc, all)) {
 		r.Users = append(r.Users, event.Use{
-			Job: who.job, Attempt: who.attempt, Component: event.ComponentCPU, Work: ticks.Seconds(), ReservedRatio: keptSlots(who, attempts, cpu.Cores),
+			Job: who.job, Attempt: who.attempt, Component: event.ComponentCPU, Work: ticks.Seconds(), ReservedRatio: reservedSlots(who, attempts, cpu.Cores),
 		})
 	}
 	r.Meters = m.machine(d, busySeconds, float64(cpu.Cores)*d.Seconds())
 	modelled := r.Meters[0].Method == methodModelled
 	devices := m.present()
 	meters, users := m.accelerators(d, devices, attempts, m.owners(all))
-	m.tell(devices, modelled)
+	m.setStatuses(devices, modelled)
 	r.Meters, r.Users = append(r.Meters, meters...), append(r.Users, users...)
 	r.Counters, r.CountersOver = m.count(d, len(attempts) > 0)
 	slices.SortFunc(r.Users, func(a, b event.Use) int {
@@ -179,8 +180,8 @@ func (m *Meter) Read(d time.Duration, attempts []train.Attempt) (Reading, error)
 	return r, nil
 }
 
-// keptSlots is the part of the processors that the slots of an attempt are.
-func keptSlots(who run, attempts []train.Attempt, cores int) float64 {
+// reservedSlots is the share of the processors in an attempt's slots.
+func reservedSlots(who runKey, attempts []train.Attempt, cores int) float64 {
 	slots := 0
 	for _, a := range attempts {
 		if runOf(a) != who {
@@ -195,12 +196,13 @@ func keptSlots(who run, attempts []train.Attempt, cores int) float64 {
 	return min(float64(slots)/float64(cores), 1)
 }
 
-// machine gives the energy of processors, memory and the node as sources tell it; that of the processors by the model where none does. The processors come first.
+// machine returns the energy of processors, memory and the node as sources report it, and that of the processors by
+// the model if none does. The processors come first.
 func (m *Meter) machine(d time.Duration, busySeconds, capacity float64) []event.Meter {
-	told := m.readSources(d)
+	reported := m.readSources(d)
 	var meters []event.Meter
 	for _, component := range []string{event.ComponentCPU, event.ComponentDRAM, event.ComponentNode} {
-		reading, found := told[component]
+		reading, found := reported[component]
 		switch {
 		case component == event.ComponentCPU && !found:
 			total, idle := m.model.energy(busySeconds, d)
@@ -209,7 +211,7 @@ func (m *Meter) machine(d time.Duration, busySeconds, capacity float64) []event.
 			continue
 		case component != event.ComponentNode:
 			reading.Capacity, reading.Busy = capacity, busySeconds
-			// Without a reading of the idle machine the part of a busy processor is active, as Kepler has it.
+			// Without a reading of the idle machine, the share of busy processors counts as active, as in Kepler.
 			if reading.Energy > 0 && capacity > 0 {
 				reading.Idle = unit.Energy(float64(reading.Energy) * (1 - busySeconds/capacity))
 			}
@@ -219,31 +221,32 @@ func (m *Meter) machine(d time.Duration, busySeconds, capacity float64) []event.
 	return meters
 }
 
-// countEvery is how often performance counters are read: each is a system call for each event and processor, and their mean over a second is the same.
-const countEvery = 10 * time.Second
+// countInterval is how often performance counters are read: each reading is a system call for each event and
+// processor, and their mean over a second is the same.
+const countInterval = 10 * time.Second
 
-// count reads the performance counters where somebody's work is to be seen, and gives the time over which they counted.
+// count reads the performance counters while attempts run, and returns the time over which they counted.
 func (m *Meter) count(d time.Duration, busy bool) (map[string]float64, time.Duration) {
 	if m.events == nil || !busy {
 		m.counting = false
 		return nil, 0
 	}
-	if m.counted += d; m.counting && m.counted < countEvery {
+	if m.counted += d; m.counting && m.counted < countInterval {
 		return nil, 0
 	}
 	counters, err := m.events.Read()
-	m.say("perf", err)
+	m.logChange("perf", err)
 	over, first := m.counted, !m.counting
 	m.counting, m.counted = true, 0
-	if first || err != nil { // what happened before anybody ran
+	if first || err != nil { // what happened before any attempt ran
 		return nil, 0
 	}
 	return counters, over
 }
 
-// owners tells whose processes are which.
+// owners returns the owners of processes.
 func (m *Meter) owners(all map[int]proc.Stat) owners {
-	return owners{now: m.workers.owner, before: m.workers.former, began: func(pid int) (time.Time, bool) {
+	return owners{now: m.cpuTimes.owner, before: m.cpuTimes.former, began: func(pid int) (time.Time, bool) {
 		s, found := all[pid]
 		return m.booted.Add(time.Duration(s.Start) * time.Second / proc.TicksPerSecond), found
 	}}
@@ -255,11 +258,11 @@ func (m *Meter) present() []gpu.Device {
 		return nil
 	}
 	devices, err := m.gpus.Devices()
-	m.say(methodNVML, err)
+	m.logChange(methodNVML, err)
 	return devices
 }
 
-// accelerators gives the energy and the users of each GPU.
+// accelerators returns the energy and the users of each GPU.
 func (m *Meter) accelerators(d time.Duration, devices []gpu.Device, attempts []train.Attempt, who owners) ([]event.Meter, []event.Use) {
 	var meters []event.Meter
 	var users []event.Use
@@ -272,21 +275,21 @@ func (m *Meter) accelerators(d time.Duration, devices []gpu.Device, attempts []t
 		boards[id] = true
 		name := string(id)
 		sample, err := m.gpus.Sample(device.Index)
-		m.say(name, err)
+		m.logChange(name, err)
 		if err != nil {
-			delete(m.boards, device.Index)
-			// Whoever keeps the device is missing a reading.
-			on, _ := tenantsOf(id, sample, nil, who, attempts)
+			delete(m.gpuMeters, device.Index)
+			// The attempts that hold the device lack a reading.
+			on, _ := useOf(id, sample, nil, who, attempts)
 			users = append(users, on.uses(id, d)...)
 			continue
 		}
-		b := m.boards[device.Index]
+		b := m.gpuMeters[device.Index]
 		if b == nil || b.uuid != device.UUID {
-			b = &board{uuid: device.UUID, simulated: device.Simulated}
-			m.boards[device.Index] = b
+			b = &gpuMeter{uuid: device.UUID, simulated: device.Simulated}
+			m.gpuMeters[device.Index] = b
 		}
-		var on tenants
-		on, b.occupants = tenantsOf(id, sample, b.occupants, who, attempts)
+		var on deviceUse
+		on, b.occupants = useOf(id, sample, b.occupants, who, attempts)
 		if measured, ok := b.read(id, sample, d, on); ok {
 			meters = append(meters, measured)
 			users = append(users, on.uses(id, d)...)
@@ -295,16 +298,16 @@ func (m *Meter) accelerators(d time.Duration, devices []gpu.Device, attempts []t
 	return meters, users
 }
 
-// say logs a trouble when it changes, not every interval.
-func (m *Meter) say(source string, err error) {
+// logChange logs a fault when it changes, not every interval.
+func (m *Meter) logChange(source string, err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
-	if m.said[source] == text {
+	if m.lastError[source] == text {
 		return
 	}
-	m.said[source] = text
+	m.lastError[source] = text
 	if err != nil {
 		m.log.Warn("meter cannot be read", "source", source, "error", err)
 		return

@@ -36,35 +36,36 @@ func stats(all ...proc.Stat) map[int]proc.Stat {
 }
 
 func TestWorkOfAnAttempt(t *testing.T) {
-	w := workers{since: 100, bootID: "boot", total: map[run]proc.Ticks{}}
+	w := cpuTimes{since: 100, bootID: "boot", total: map[runKey]proc.Ticks{}}
 	a, b := attempt("a", 1, 10, 50), attempt("b", 1, 20, 150)
 	ra, rb := runOf(a), runOf(b)
 	both := []train.Attempt{a, b}
 	supervisorA, supervisorB := proc.Stat{PID: 10, Parent: 1, Start: 50, Own: 3}, proc.Stat{PID: 20, Parent: 1, Start: 150, Own: 2}
 	for i, c := range []struct {
 		all  map[int]proc.Stat
-		want map[run]proc.Ticks
+		want map[runKey]proc.Ticks
 	}{
-		// a began before this process did: what it used so far was measured already. b began later and counts from its beginning.
-		{stats(supervisorA, proc.Stat{PID: 11, Parent: 10, Own: 500}, supervisorB, proc.Stat{PID: 21, Parent: 20, Own: 7}), map[run]proc.Ticks{ra: 0, rb: 9}},
-		// A grandchild counts, and a child that ended and waits to be noticed.
+		// a began before this process did: what it used so far was measured already. b began later and counts from
+		// its beginning.
+		{stats(supervisorA, proc.Stat{PID: 11, Parent: 10, Own: 500}, supervisorB, proc.Stat{PID: 21, Parent: 20, Own: 7}), map[runKey]proc.Ticks{ra: 0, rb: 9}},
+		// A grandchild counts, and so does a child that ended and waits to be noticed.
 		{
 			stats(
 				supervisorA, proc.Stat{PID: 11, Parent: 10, Own: 510}, proc.Stat{PID: 12, Parent: 11, Own: 5},
 				supervisorB, proc.Stat{PID: 21, Parent: 20, Own: 17, State: 'Z'},
 			),
-			map[run]proc.Ticks{ra: 15, rb: 10},
+			map[runKey]proc.Ticks{ra: 15, rb: 10},
 		},
-		// Children that were waited for go on counting with their parents.
+		// Children that were waited for still count with their parents.
 		{
 			stats(proc.Stat{PID: 10, Parent: 1, Start: 50, Own: 3, Reaped: 530}, proc.Stat{PID: 20, Parent: 1, Start: 150, Own: 2, Reaped: 17}),
-			map[run]proc.Ticks{ra: 533 - 518, rb: 0},
+			map[runKey]proc.Ticks{ra: 533 - 518, rb: 0},
 		},
 		// The number of a supervisor was given to another process, and b's child took its time with it.
-		{stats(proc.Stat{PID: 10, Parent: 1, Start: 999, Own: 1000}, proc.Stat{PID: 20, Parent: 1, Start: 150, Own: 2}), map[run]proc.Ticks{rb: 0}},
-		{stats(proc.Stat{PID: 20, Parent: 1, Start: 150, Own: 6}), map[run]proc.Ticks{rb: 4}},
+		{stats(proc.Stat{PID: 10, Parent: 1, Start: 999, Own: 1000}, proc.Stat{PID: 20, Parent: 1, Start: 150, Own: 2}), map[runKey]proc.Ticks{rb: 0}},
+		{stats(proc.Stat{PID: 20, Parent: 1, Start: 150, Own: 6}), map[runKey]proc.Ticks{rb: 4}},
 	} {
-		if diff := cmp.Diff(c.want, w.used(c.all, both, nil), cmp.AllowUnexported(run{})); diff != "" {
+		if diff := cmp.Diff(c.want, w.used(c.all, both, nil), cmp.AllowUnexported(runKey{})); diff != "" {
 			t.Errorf("reading %d (-want +got)\n%s", i, diff)
 		}
 	}
@@ -77,12 +78,12 @@ func TestWorkOfAnAttempt(t *testing.T) {
 }
 
 func TestWorkInAContainerIsFoundByItsMark(t *testing.T) {
-	w := workers{bootID: "boot", total: map[run]proc.Ticks{}}
+	w := cpuTimes{bootID: "boot", total: map[runKey]proc.Ticks{}}
 	a := attempt("a", 1, 10, 50)
 	supervisor, engine := proc.Stat{PID: 10, Parent: 1, Start: 50, Own: 1}, proc.Stat{PID: 20, Parent: 1, Own: 900}
 	all := stats(supervisor, engine, proc.Stat{PID: 21, Parent: 20, Start: 60, Own: 30}, proc.Stat{PID: 22, Parent: 21, Start: 61, Own: 4}, proc.Stat{PID: 30, Parent: 1, Own: 77})
 	got := w.used(all, []train.Attempt{a}, map[int]string{21: a.Mark(), 22: a.Mark(), 30: "b/1/0123"})
-	if want := (map[run]proc.Ticks{runOf(a): 35}); !cmp.Equal(got, want, cmp.AllowUnexported(run{})) {
+	if want := (map[runKey]proc.Ticks{runOf(a): 35}); !cmp.Equal(got, want, cmp.AllowUnexported(runKey{})) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	if w.owner[22].run != runOf(a) || w.owner[20].run == runOf(a) {
@@ -91,7 +92,7 @@ func TestWorkInAContainerIsFoundByItsMark(t *testing.T) {
 }
 
 func TestWorkInPodsIsFoundByItsMarkAlone(t *testing.T) {
-	w := workers{since: 100, bootID: "boot", total: map[run]proc.Ticks{}}
+	w := cpuTimes{since: 100, bootID: "boot", total: map[runKey]proc.Ticks{}}
 	a, starting := attempt("a", 1, 0, 0), attempt("b", 1, 0, 0)
 	starting.Phase = train.PhaseClaimed
 	marks := map[int]string{21: a.Mark(), 31: a.Mark(), 41: starting.Mark()}
@@ -108,7 +109,7 @@ func TestWorkInPodsIsFoundByItsMarkAlone(t *testing.T) {
 		{stats(shim, other, proc.Stat{PID: 31, Parent: 20, Start: 200, Own: 24}), 5},
 	} {
 		got := w.used(c.all, []train.Attempt{a, starting}, marks)
-		if want := (map[run]proc.Ticks{runOf(a): c.want}); !cmp.Equal(got, want, cmp.AllowUnexported(run{})) {
+		if want := (map[runKey]proc.Ticks{runOf(a): c.want}); !cmp.Equal(got, want, cmp.AllowUnexported(runKey{})) {
 			t.Errorf("reading %d: %v, want %v", i, got, want)
 		}
 	}
@@ -135,7 +136,7 @@ func TestMarksAreReadFromTheEnvironment(t *testing.T) {
 	}
 }
 
-// What makes a container becomes the job's program late: until then it is looked at in vain.
+// What makes a container becomes the job's program late; until then it is looked at in vain.
 func TestAProcessThatBecomesTheJobsProgramIsLookedAtAgain(t *testing.T) {
 	a := attempt("a", 1, 10, 50)
 	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "read go; exec env "+train.MarkVariable+"="+a.Mark()+" sleep 60")
@@ -176,11 +177,11 @@ func TestAProcessThatBecomesTheJobsProgramIsLookedAtAgain(t *testing.T) {
 }
 
 func TestOwnersOfProcesses(t *testing.T) {
-	w := workers{bootID: "boot"}
+	w := cpuTimes{bootID: "boot"}
 	a := attempt("a", 1, 10, 50)
 	w.used(stats(proc.Stat{PID: 10, Parent: 1, Start: 50}, proc.Stat{PID: 11, Parent: 10}, proc.Stat{PID: 30, Parent: 1}), []train.Attempt{a}, nil)
 	want := map[int]owned{10: {runOf(a), 50}, 11: {runOf(a), 0}}
-	if diff := cmp.Diff(want, w.owner, cmp.AllowUnexported(run{}, owned{})); diff != "" {
+	if diff := cmp.Diff(want, w.owner, cmp.AllowUnexported(runKey{}, owned{})); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
@@ -210,7 +211,8 @@ func (c *cards) Sample(i int) (gpu.Sample, error) {
 	return s, nil
 }
 
-// spin starts a process that burns time, below a shell that stands for a supervisor. Both are in a group of their own, so that none outlives the test.
+// spin starts a process that uses the processor, below a shell that stands for a supervisor. Both are in their own
+// group, so that none outlives the test.
 func spin(t *testing.T) train.Attempt {
 	t.Helper()
 	cmd := exec.Command("/bin/sh", "-c", "sh -c 'while :; do :; done' & wait")
@@ -275,14 +277,15 @@ func TestThisMachine(t *testing.T) {
 	}
 }
 
-// TestInstancesOfOneGPU: the GPU is read once, and its energy is that of whoever has its instances, each by the size of its own.
+// TestInstancesOfOneGPU: the GPU is read once, and its energy belongs to the holders of its instances, by their
+// sizes.
 func TestInstancesOfOneGPU(t *testing.T) {
 	c := &cards{
 		devices: []gpu.Device{{Index: 0, Instance: 1, UUID: "MIG-a"}, {Index: 0, Instance: 2, UUID: "MIG-b"}},
 		samples: map[int]gpu.Sample{0: counter(100, gpu.Process{PID: 11, Context: true, Slice: 1, SliceSize: 4}, gpu.Process{PID: 12, Context: true, Slice: 2, SliceSize: 3})},
 	}
-	m := &Meter{gpus: c, boards: map[int]*board{}, said: map[string]string{}, log: quiet()}
-	who := living(map[int]run{11: {job: "a", attempt: 1}, 12: {job: "b", attempt: 1}})
+	m := &Meter{gpus: c, gpuMeters: map[int]*gpuMeter{}, lastError: map[string]string{}, log: quiet()}
+	who := living(map[int]runKey{11: {job: "a", attempt: 1}, 12: {job: "b", attempt: 1}})
 	attempts := []train.Attempt{
 		{Job: "a", Number: 1, Devices: []train.DeviceID{"gpu:0:0"}}, {Job: "b", Number: 1, Devices: []train.DeviceID{"gpu:0:1"}}, {Job: "c", Number: 1, Devices: []train.DeviceID{"gpu:1"}},
 	}
@@ -301,7 +304,7 @@ func TestInstancesOfOneGPU(t *testing.T) {
 	}
 }
 
-// scripted is a Source that says what it was told to.
+// scripted is a Source with given readings.
 type scripted struct {
 	name  string
 	spent []Spent
@@ -312,7 +315,7 @@ func (s *scripted) Method() string { return s.name }
 
 func (s *scripted) Read(time.Duration) ([]Spent, error) { return s.spent, s.err }
 
-func TestTheFirstSourceOfAComponentIsBelieved(t *testing.T) {
+func TestTheFirstSourceOfAComponentWins(t *testing.T) {
 	covered := 400 * time.Millisecond
 	zones := &scripted{name: "rapl", spent: []Spent{{Component: "cpu", Energy: 1000}}}
 	log := &scripted{name: "pcm", spent: []Spent{{Component: "cpu", Energy: 7}, {Component: "dram", Energy: 30}}}
@@ -327,28 +330,32 @@ func TestTheFirstSourceOfAComponentIsBelieved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		told := map[string]event.Meter{}
+		reported := map[string]event.Meter{}
 		for _, e := range r.Meters {
-			told[e.Component] = e
+			reported[e.Component] = e
 		}
-		return told
+		return reported
+	}
+	check := func(got map[string]event.Meter, component, method string, energy unit.Energy) {
+		t.Helper()
+		if m := got[component]; m.Method != method || m.Energy != energy {
+			t.Errorf("%+v, want %d uJ by %s", m, energy, method)
+		}
 	}
 	got := read()
-	if cpu := got["cpu"]; cpu.Method != "rapl" || cpu.Energy != 1000 || cpu.Idle < 0 || cpu.Idle > 1000 || cpu.Capacity == 0 {
+	check(got, "cpu", "rapl", 1000)
+	check(got, "dram", "pcm", 30)
+	check(got, "node", "pdu", 5000)
+	if cpu := got["cpu"]; cpu.Idle < 0 || cpu.Idle > 1000 || cpu.Capacity == 0 {
 		t.Errorf("%+v", cpu)
 	}
-	if dram := got["dram"]; dram.Method != "pcm" || dram.Energy != 30 {
-		t.Errorf("%+v", dram)
-	}
-	if node := got["node"]; node.Method != "pdu" || node.Energy != 5000 || *node.CoveredSeconds != 0.4 || node.Idle != 0 || node.Capacity != 0 {
+	if node := got["node"]; *node.CoveredSeconds != 0.4 || node.Idle != 0 || node.Capacity != 0 {
 		t.Errorf("%+v", node)
 	}
 	zones.err, plug.err = errors.New("permission denied"), errors.New("no route to host")
 	got = read()
-	if cpu := got["cpu"]; cpu.Method != "pcm" || cpu.Energy != 7 {
-		t.Errorf("%+v: want the next source's word", cpu)
-	}
-	if _, told := got["node"]; told || len(got) != 2 {
+	check(got, "cpu", "pcm", 7)
+	if _, reported := got["node"]; reported || len(got) != 2 {
 		t.Errorf("%+v: want nothing of the node", got)
 	}
 	want := []Status{{"rapl", "permission denied"}, {"pcm", ""}, {"pdu", "no route to host"}}
@@ -357,7 +364,7 @@ func TestTheFirstSourceOfAComponentIsBelieved(t *testing.T) {
 	}
 	log.err = errors.New("no such file")
 	if cpu := read()["cpu"]; cpu.Method != "modelled" || m.Statuses()[3] != (Status{Method: "modelled"}) {
-		t.Errorf("%+v, %v: want the model where no source tells", cpu, m.Statuses())
+		t.Errorf("%+v, %v: want the model if no source reports", cpu, m.Statuses())
 	}
 }
 
@@ -369,11 +376,11 @@ func (c *counted) Read() (map[string]float64, error) {
 	return map[string]float64{"page-faults": c.n}, nil
 }
 
-func TestCountersAreReadWhileSomebodyRuns(t *testing.T) {
-	m := &Meter{events: &counted{}, said: map[string]string{}, log: quiet()}
+func TestCountersAreReadWhileAttemptsRun(t *testing.T) {
+	m := &Meter{events: &counted{}, lastError: map[string]string{}, log: quiet()}
 	second := func(busy bool) (map[string]float64, time.Duration) { return m.count(time.Second, busy) }
 	if got, _ := second(false); got != nil {
-		t.Errorf("%v while nobody runs", got)
+		t.Errorf("%v while no attempt runs", got)
 	}
 	for round := range 2 {
 		if got, _ := second(true); got != nil {

@@ -20,7 +20,8 @@ type point struct {
 	power unit.Power
 }
 
-// traces reads a file of nvidia-smi's rows, which come in blocks of one row for each GPU; some tell units and some do not.
+// traces reads a file of nvidia-smi's rows, which come in blocks of one row for each GPU; some have units and some do
+// not.
 func traces(t *testing.T, path string, gpus int) [][]point {
 	t.Helper()
 	f, err := os.Open(path)
@@ -47,16 +48,17 @@ func traces(t *testing.T, path string, gpus int) [][]point {
 	return all
 }
 
-// polled is the energy that the meter tells of a GPU without a counter, when it is read at every tick of an interval, and at both ends.
+// polled is the energy that the meter reports for a GPU without a counter that is read at every tick of an interval,
+// and at both ends.
 func polled(trace []point, interval, phase time.Duration) unit.Energy {
-	b, sum := &board{}, unit.Energy(0)
+	b, sum := &gpuMeter{}, unit.Energy(0)
 	read := trace[0].at
 	next := read.Add(phase)
 	for i, p := range trace {
 		if i > 0 && i < len(trace)-1 && p.at.Before(next) {
 			continue
 		}
-		m, ok := b.read(device, gpu.Sample{Power: p.power, HasPower: true}, p.at.Sub(read), tenants{})
+		m, ok := b.read(device, gpu.Sample{Power: p.power, HasPower: true}, p.at.Sub(read), deviceUse{})
 		if ok {
 			sum += m.Energy
 		}
@@ -68,8 +70,9 @@ func polled(trace []point, interval, phase time.Duration) unit.Energy {
 	return sum
 }
 
-// TestPollingErrorOnRealTraces holds polling against traces of real GPUs at ten samples a second. The mean error over ten phases is at most 0.7 % at one second; at
-// thirty seconds it reaches many times that, which is why nobody should poll so slowly.
+// TestPollingErrorOnRealTraces compares polling with traces of real GPUs at ten samples a second. The mean error over
+// ten phases is at most 0.7 % at one second; at thirty seconds it is many times that, which is why polling should not
+// be that slow.
 func TestPollingErrorOnRealTraces(t *testing.T) {
 	data := os.Getenv("SWITCHYARD_DATA")
 	if data == "" {

@@ -7,34 +7,35 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-// Spent is what a component spent since the last reading.
+// Spent is the energy of a component since the last reading.
 type Spent struct {
 	Component string
 	Energy    unit.Energy
-	// Covered is the time that it was spent in, by a meter that keeps a time of its own; nil for the whole interval.
+	// Covered is the time it covers, for a meter with its own clock; nil for the whole interval.
 	Covered *time.Duration
 }
 
-// Source is a meter of the machine. GPUs have an interface of their own, gpu.Reader, since they also tell who uses them.
+// Source is a meter of the machine. GPUs have their own interface, gpu.Reader, because they also report their users.
 type Source interface {
 	// Method names it on the wire.
 	Method() string
-	// Read gives what was spent since the last call, d ago: each component once, and none before there is something to compare with. A negative energy shows
-	// that a counter was reset. An error says why nothing can be told.
+	// Read returns the energy since the last call, d ago: each component once, and none without an earlier reading. A
+	// negative energy shows that a counter was reset. An error says why nothing can be read.
 	Read(d time.Duration) ([]Spent, error)
 }
 
-// readSources reads all sources, so that each has something to compare with the next time, and takes of each component the first one's word.
+// readSources reads all sources, so that each has something to compare with the next time, and takes the first report
+// of each component.
 func (m *Meter) readSources(d time.Duration) map[string]event.Meter {
-	told := map[string]event.Meter{}
+	reported := map[string]event.Meter{}
 	for _, s := range m.sources {
 		spent, err := s.Read(d)
-		m.say(s.Method(), err)
+		m.logChange(s.Method(), err)
 		if err != nil || d <= 0 {
 			continue
 		}
 		for _, e := range spent {
-			if _, better := told[e.Component]; better {
+			if _, better := reported[e.Component]; better {
 				continue
 			}
 			reading := event.Meter{Component: e.Component, Method: s.Method(), Energy: e.Energy}
@@ -42,13 +43,13 @@ func (m *Meter) readSources(d time.Duration) map[string]event.Meter {
 				seconds := e.Covered.Seconds()
 				reading.CoveredSeconds = &seconds
 			}
-			told[e.Component] = reading
+			reported[e.Component] = reading
 		}
 	}
-	return told
+	return reported
 }
 
-// Status is what can be said of each meter: nothing where it works, else why it does not.
+// Status is the state of a meter: Trouble is empty if it works, else it says why it does not.
 type Status struct {
 	Method  string
 	Trouble string

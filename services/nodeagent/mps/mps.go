@@ -1,5 +1,5 @@
-// Package mps finds the daemon of NVIDIA's Multi-Process Service, through which several processes use one GPU at the same time, each within bounds of its own.
-// Starting the daemon is the operator's affair.
+// Package mps finds the daemon of NVIDIA's Multi-Process Service, through which several processes use one GPU at the
+// same time, each within its own limits. The operator starts the daemon.
 package mps
 
 import (
@@ -19,11 +19,12 @@ const (
 	defaultDir = "/tmp/nvidia-mps"
 	dirName    = "CUDA_MPS_PIPE_DIRECTORY"
 	control    = "nvidia-cuda-mps-control"
-	// timeout is how long the daemon may take to answer, every how often it is asked.
-	timeout = 2 * time.Second
-	every   = 30 * time.Second
-	// mostMisses is how many questions in a row may stay without an answer until the daemon counts as gone: on a busy machine one is late now and then.
-	mostMisses = 3
+	// timeout is how long the daemon may take to answer, interval how often it is asked.
+	timeout  = 2 * time.Second
+	interval = 30 * time.Second
+	// maxMisses is how many questions in a row may go unanswered before the daemon counts as gone: on a busy machine
+	// an answer is late now and then.
+	maxMisses = 3
 )
 
 // Daemon is the daemon of a node, whether or not it runs.
@@ -37,12 +38,12 @@ type Daemon struct {
 	asking sync.Mutex
 }
 
-// Find takes the folder of the daemon's pipes from what an operator says, the environment, or NVIDIA's default.
+// Find takes the folder of the daemon's pipes from the operator's setting, the environment, or NVIDIA's default.
 func Find(dir string) *Daemon {
 	return &Daemon{dir: filepath.Clean(cmp.Or(dir, os.Getenv(dirName), defaultDir))}
 }
 
-// Dir is the folder of the pipes of a daemon that answers; empty where none does.
+// Dir returns the folder of the pipes if the daemon answers, else an empty string.
 func (d *Daemon) Dir() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -52,11 +53,11 @@ func (d *Daemon) Dir() string {
 	return d.dir
 }
 
-// Ask asks the daemon now and then whether it is there.
+// Ask asks the daemon at intervals whether it is there.
 func (d *Daemon) Ask(ctx context.Context, now time.Time) {
 	d.asking.Lock()
 	defer d.asking.Unlock()
-	if !d.asked.IsZero() && now.Sub(d.asked) < every {
+	if !d.asked.IsZero() && now.Sub(d.asked) < interval {
 		return
 	}
 	runs, certain := d.answers(ctx)
@@ -64,14 +65,15 @@ func (d *Daemon) Ask(ctx context.Context, now time.Time) {
 	defer d.mu.Unlock()
 	d.asked = now
 	if !certain {
-		if d.misses++; d.misses < mostMisses {
+		if d.misses++; d.misses < maxMisses {
 			return
 		}
 	}
 	d.runs, d.misses = runs, 0
 }
 
-// answers says whether the daemon lists its servers; there may be none as long as it has no client. It is not certain where nobody says that there is none.
+// answers reports whether the daemon lists its servers; there may be none while it has no client. The result is
+// uncertain if nothing says that there is no daemon.
 func (d *Daemon) answers(ctx context.Context) (runs, certain bool) {
 	if info, err := os.Stat(d.dir); err != nil || !info.IsDir() {
 		return false, true

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// script is a control program that answers as NVIDIA's does, as long as the folder of its pipes has a file "up", and says nothing while there is a file "sick". It
-// counts how often it is asked.
+// script is a control program that answers as NVIDIA's does while the folder of its pipes has a file "up", and does
+// not answer while there is a file "sick". It counts its calls.
 const script = `#!/bin/sh
 read command
 echo "$command" >> "$CUDA_MPS_PIPE_DIRECTORY/asked"
@@ -27,7 +27,7 @@ func TestADaemonIsFoundWhileItAnswers(t *testing.T) {
 	ask := func(want string) {
 		t.Helper()
 		d.Ask(t.Context(), now)
-		now = now.Add(every)
+		now = now.Add(interval)
 		if got := d.Dir(); got != want {
 			t.Errorf("folder %q, want %q", got, want)
 		}
@@ -36,7 +36,7 @@ func TestADaemonIsFoundWhileItAnswers(t *testing.T) {
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	ask("")
 	t.Setenv("FAKE_STATUS", "0")
-	ask("") // it says so in words alone
+	ask("") // it says so only in its output
 	up := filepath.Join(dir, "up")
 	if err := os.WriteFile(up, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func daemonIn(t *testing.T, d *Daemon) bool {
 	return runs
 }
 
-// One question that nobody answers takes nothing from the jobs that start meanwhile; several in a row do.
+// A single unanswered question takes nothing from the jobs that start meanwhile; several in a row do.
 func TestADaemonMayMissAQuestion(t *testing.T) {
 	bin, dir := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(bin, control), []byte(script), 0o700); err != nil {
@@ -87,7 +87,7 @@ func TestADaemonMayMissAQuestion(t *testing.T) {
 		} else if err := os.RemoveAll(sick); err != nil {
 			t.Fatal(err)
 		}
-		now = now.Add(every)
+		now = now.Add(interval)
 		if d.Ask(t.Context(), now); d.Dir() != c.want {
 			t.Errorf("question %d: folder %q, want %q", i+1, d.Dir(), c.want)
 		}

@@ -2,20 +2,23 @@ package netprobe
 
 import (
 	"fmt"
+	"sync"
 	"time"
-
-	"golang.org/x/time/rate"
 )
 
-// budget is what the agent may send: probes, answers and traces together. In no second does it pass the packets or the bytes that it was given.
+// budget is what the agent may send: probes, answers and traces together. It never exceeds the given packets or bytes
+// in any second.
 type budget struct {
-	packets, bytes *rate.Limiter
+	mu             sync.Mutex
+	packets, bytes limit
 }
 
-// burstPart is the part of a second's budget that may be sent at once; the rest flows in evenly, so that both together are the budget.
+// burstPart is the part of a second's budget that may be sent at once; the rest flows in evenly, so that both
+// together are the budget.
 const burstPart = 4
 
-// Check says what is wrong with a budget that could not let the probes through: at an even pace, and each of them within what may be sent at once.
+// Check reports why a budget could not let the probes through, at an even pace and each within what may be sent at
+// once.
 func (c Config) Check() error {
 	wire := c.ProbeBytes + wrapIPv6
 	evenly := func(n int) float64 { return float64(n - n/burstPart) }
@@ -31,17 +34,39 @@ func (c Config) Check() error {
 }
 
 func newBudget(packetsPerSecond, bytesPerSecond int) *budget {
-	limiter := func(n int) *rate.Limiter {
-		burst := max(n/burstPart, 1)
-		return rate.NewLimiter(rate.Limit(max(n-burst, 0)), burst)
-	}
-	return &budget{limiter(packetsPerSecond), limiter(bytesPerSecond)}
+	return &budget{packets: newLimit(packetsPerSecond), bytes: newLimit(bytesPerSecond)}
 }
 
-// allow takes a packet from the budget, or says that there is none left.
+// allow takes a packet from the budget; it returns false if none is left.
 func (b *budget) allow(now time.Time, wireBytes int) bool {
-	if b.packets.TokensAt(now) < 1 || b.bytes.TokensAt(now) < float64(wireBytes) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.packets.refill(now)
+	b.bytes.refill(now)
+	if b.packets.left < 1 || b.bytes.left < float64(wireBytes) {
 		return false
 	}
-	return b.packets.AllowN(now, 1) && b.bytes.AllowN(now, wireBytes)
+	b.packets.left--
+	b.bytes.left -= float64(wireBytes)
+	return true
+}
+
+// limit is a token bucket, which is full at first.
+type limit struct {
+	perSecond, burst, left float64
+	at                     time.Time
+}
+
+// newLimit makes a limit of n in any second.
+func newLimit(n int) limit {
+	burst := max(n/burstPart, 1)
+	return limit{perSecond: float64(max(n-burst, 0)), burst: float64(burst), left: float64(burst)}
+}
+
+// refill adds what has flowed in since the last call. A clock that goes back adds nothing.
+func (l *limit) refill(now time.Time) {
+	if passed := now.Sub(l.at).Seconds(); passed > 0 && !l.at.IsZero() {
+		l.left = min(l.burst, l.left+passed*l.perSecond)
+	}
+	l.at = now
 }

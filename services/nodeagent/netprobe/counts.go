@@ -8,17 +8,18 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// SlotOf is the number of the slot in which a time is.
+// SlotOf returns the number of the slot that contains a time.
 func SlotOf(t time.Time) int64 { return t.Unix() / int64(train.ProbeSlot/time.Second) }
 
-// counts are what was sent and received, by slot and flow.
+// counts are the probes sent and received, by slot and flow.
 type counts map[int64]*slot
 
 type slot struct {
 	sent, received map[uint32]*tally
 }
 
-// tally counts the probes of a flow, with how long each took, in seconds: the round trips of those sent, one way those received.
+// tally counts the probes of a flow, with the time each took, in seconds: the round trip of sent probes, one way for
+// received ones.
 type tally struct {
 	count int
 	took  []float64
@@ -50,13 +51,13 @@ func (s *slot) acked(id uint32, rtt time.Duration) {
 	t.took = append(t.took, rtt.Seconds())
 }
 
-// arrived counts a probe that took so long, by the clocks of both ends.
+// arrived counts a probe with its travel time by the clocks of both ends.
 func (s *slot) arrived(id uint32, took time.Duration) {
 	t := of(s.received, id)
 	t.count, t.took = t.count+1, append(t.took, took.Seconds())
 }
 
-// tenths is what so many tenths took at most; 0 of none.
+// tenths returns the largest time of the fastest n tenths; 0 if there are none.
 func (t *tally) tenths(n int) float64 {
 	if len(t.took) == 0 {
 		return 0
@@ -70,13 +71,13 @@ type Counts struct {
 	Slot     int64
 	Sent     []train.SentProbes
 	Received []train.ReceivedProbes
-	// Late are flows whose probes came for slots that had been reported before.
+	// Late are flows whose probes arrived for slots that had been reported already.
 	Late []train.LateProbes
-	// Stalled says that the agent did not get to run for a while of the slot; nothing else is told of it then.
+	// Stalled is set if the agent did not get to run during a part of the slot; nothing else is reported then.
 	Stalled bool
 }
 
-// take removes a slot and those before it, and gives what was counted in it.
+// take removes a slot and those before it, and returns its counts.
 func (c counts) take(number int64) Counts {
 	out := Counts{Slot: number, Sent: []train.SentProbes{}, Received: []train.ReceivedProbes{}}
 	if s, found := c[number]; found {
@@ -93,22 +94,41 @@ func (c counts) take(number int64) Counts {
 	return out
 }
 
-// count counts a probe in its slot, or notes that the slot was reported without it.
-func (p *Prober) count(in packet, now time.Time) {
+// slotCounter counts probes by slot until the slots are reported.
+type slotCounter struct {
+	counts counts
+	// lastArrival is when the last probe of each slot arrived. reported is the last slot whose counts were taken;
+	// nothing is counted up to it.
+	lastArrival map[int64]time.Time
+	reported    int64
+	// late is the age, by the clocks of both ends, of the probes of a flow that could not be counted since the last
+	// report.
+	late map[uint32]time.Duration
+	// beaten is when the prober last got to run, stalled are the slots in which it did not for a while.
+	beaten  time.Time
+	stalled map[int64]bool
+}
+
+func newSlotCounter() slotCounter {
+	return slotCounter{counts: counts{}, lastArrival: map[int64]time.Time{}, late: map[uint32]time.Duration{}, stalled: map[int64]bool{}}
+}
+
+// count counts a probe in its slot, or records that the slot was reported without it.
+func (s *slotCounter) count(in packet, now time.Time) {
 	number := SlotOf(in.sent)
 	switch {
-	case number > p.reported:
-		p.counts.at(in.sent).arrived(in.flow, now.Sub(in.sent))
-		p.heard[number] = now
+	case number > s.reported:
+		s.counts.at(in.sent).arrived(in.flow, now.Sub(in.sent))
+		s.lastArrival[number] = now
 	case now.Sub(endOf(number)) >= settle:
-		p.tooLate(in, now.Sub(in.sent))
+		s.tooLate(in, now.Sub(in.sent))
 	}
 }
 
-// tooLate notes that a probe cannot be counted because the clocks of both ends differ.
-func (p *Prober) tooLate(in packet, age time.Duration) {
-	if _, known := p.late[in.flow]; in.kind == kindProbe && age.Abs() > p.late[in.flow].Abs() && (known || len(p.late) < mostFlows) {
-		p.late[in.flow] = age
+// tooLate records that a probe cannot be counted because the clocks of both ends differ.
+func (s *slotCounter) tooLate(in packet, age time.Duration) {
+	if _, known := s.late[in.flow]; in.kind == kindProbe && age.Abs() > s.late[in.flow].Abs() && (known || len(s.late) < maxFlows) {
+		s.late[in.flow] = age
 	}
 }
 
@@ -122,11 +142,11 @@ const (
 	settle     = 2 * time.Second
 	quietFor   = time.Second
 	mostBehind = 10 * time.Second
-	// mostOpen is how many slots may be over or under way that are not reported: as many as are judged together.
-	mostOpen = 6
+	// maxOpen is how many slots may be unreported, the current one included: as many as are judged together.
+	maxOpen = 6
 )
 
-// Report takes the counts of the next slot that is over; false where there is none.
+// Report takes the counts of the next slot that is over; it returns false if there is none.
 func (p *Prober) Report(now time.Time) (Counts, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,51 +154,58 @@ func (p *Prober) Report(now time.Time) (Counts, bool) {
 	if len(p.list.Key) == 0 {
 		return Counts{}, false
 	}
-	p.follow(now)
-	number := p.reported + 1
-	if late := now.Sub(endOf(number)); late < settle || late < mostBehind && now.Sub(p.heard[number]) < quietFor {
+	return p.take(now)
+}
+
+// take removes and returns the counts of the next slot that is over; it returns false if there is none.
+func (s *slotCounter) take(now time.Time) (Counts, bool) {
+	s.follow(now)
+	number := s.reported + 1
+	if late := now.Sub(endOf(number)); late < settle || late < mostBehind && now.Sub(s.lastArrival[number]) < quietFor {
 		return Counts{}, false
 	}
-	p.reported = number
-	delete(p.heard, number)
-	out := p.counts.take(number)
-	if p.stalled[number] {
+	s.reported = number
+	delete(s.lastArrival, number)
+	out := s.counts.take(number)
+	if s.stalled[number] {
 		out = Counts{Slot: number, Stalled: true}
-		clear(p.late) // they waited for the agent, and say nothing of clocks
+		clear(s.late) // they waited for the agent, and say nothing about clocks
 	}
-	maps.DeleteFunc(p.stalled, func(n int64, _ bool) bool { return n <= number })
-	for _, id := range slices.Sorted(maps.Keys(p.late)) {
-		out.Late = append(out.Late, train.LateProbes{Flow: id, BehindSeconds: p.late[id].Seconds()})
+	maps.DeleteFunc(s.stalled, func(n int64, _ bool) bool { return n <= number })
+	for _, id := range slices.Sorted(maps.Keys(s.late)) {
+		out.Late = append(out.Late, train.LateProbes{Flow: id, BehindSeconds: s.late[id].Seconds()})
 	}
-	clear(p.late)
+	clear(s.late)
 	return out, true
 }
 
-// follow begins anew in the slot that is under way, where the wall clock was set or the machine slept. Of that slot only a part was counted.
-func (p *Prober) follow(now time.Time) {
+// follow starts again in the current slot if the wall clock was set or the machine slept. Only a part of that slot was
+// counted.
+func (s *slotCounter) follow(now time.Time) {
 	current := SlotOf(now)
-	if p.reported <= current && current-p.reported <= mostOpen {
+	if s.reported <= current && current-s.reported <= maxOpen {
 		return
 	}
-	clear(p.counts)
-	clear(p.heard)
-	clear(p.stalled)
-	p.reported, p.stalled[current] = current-1, true
+	clear(s.counts)
+	clear(s.lastArrival)
+	clear(s.stalled)
+	s.reported, s.stalled[current] = current-1, true
 }
 
 const (
-	// beatEvery is how often the prober looks whether it gets to run at all, and stalledAfter for how long it may not have. What comes meanwhile waits in the kernel,
-	// and is read too late or not at all.
-	beatEvery    = 250 * time.Millisecond
+	// beatInterval is how often the prober checks that it gets to run at all; after a pause of stalledAfter it counts
+	// as stalled. Probes that arrive meanwhile wait in the kernel, and are read too late or not at all.
+	beatInterval = 250 * time.Millisecond
 	stalledAfter = 2 * time.Second
 )
 
-// beat notes the slots in which the prober did not get to run: it was stopped, or its node is overloaded. Their counts would accuse links.
-func (p *Prober) beat(now time.Time) {
-	if !p.beaten.IsZero() && now.Sub(p.beaten) > stalledAfter {
-		for slot := SlotOf(p.beaten); slot <= SlotOf(now); slot++ {
-			p.stalled[slot] = true
+// beat records the slots in which the prober did not get to run, because it was stopped or its node is overloaded.
+// Their counts would accuse links.
+func (s *slotCounter) beat(now time.Time) {
+	if !s.beaten.IsZero() && now.Sub(s.beaten) > stalledAfter {
+		for slot := SlotOf(s.beaten); slot <= SlotOf(now); slot++ {
+			s.stalled[slot] = true
 		}
 	}
-	p.beaten = now
+	s.beaten = now
 }

@@ -9,14 +9,15 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-func TestCountsSayHowLongProbesTook(t *testing.T) {
+func TestCountsHaveTheTimesOfProbes(t *testing.T) {
 	c, at := counts{}, time.Unix(1000, 0)
 	for i := range 10 {
 		c.at(at).left(7)
 		c.at(at).acked(7, time.Duration(10-i)*time.Millisecond)
 	}
 	c.at(at).left(8)
-	for _, took := range []time.Duration{3 * time.Millisecond, -2 * time.Millisecond, 5 * time.Millisecond} { // the clock of the sender is ahead
+	// The clock of the sender is ahead.
+	for _, took := range []time.Duration{3 * time.Millisecond, -2 * time.Millisecond, 5 * time.Millisecond} {
 		c.at(at).arrived(9, took)
 	}
 	want := Counts{

@@ -65,7 +65,7 @@ func TestOnlyAnswersToTheTraceUnderWayAreBelieved(t *testing.T) {
 		"nothing of it":            {at: ours, r: refusal{nil, target, router, true}},
 		"of another packet":        {at: ours, r: refusal{altered, target, router, true}},
 		"of another socket":        {at: others, r: refusal{sent, target, router, true}},
-		"sent to somebody else":    {at: ours, r: refusal{sent, netip.MustParseAddrPort("10.0.0.3:7070"), router, true}},
+		"sent to another address":  {at: ours, r: refusal{sent, netip.MustParseAddrPort("10.0.0.3:7070"), router, true}},
 		"a router that forbids it": {at: ours, r: refusal{sent, target, router, false}},
 	} {
 		trace := &probeTrace{sequence: 6, from: ours, target: target, sent: sent}
@@ -76,7 +76,7 @@ func TestOnlyAnswersToTheTraceUnderWayAreBelieved(t *testing.T) {
 	}
 }
 
-func TestAWrongClockIsToldAndNotCounted(t *testing.T) {
+func TestAWrongClockIsReportedAndNotCounted(t *testing.T) {
 	p := open(t, "127.0.0.1:0")
 	defer p.close()
 	now := hour()
@@ -109,11 +109,11 @@ func TestSlotsInWhichTheAgentDidNotRunAreNotCounted(t *testing.T) {
 		}
 		return got.Stalled
 	}
-	for now := begin; now.Before(begin.Add(25 * time.Second)); now = now.Add(beatEvery) {
+	for now := begin; now.Before(begin.Add(25 * time.Second)); now = now.Add(beatInterval) {
 		p.beat(now)
 	}
 	resumed := begin.Add(41 * time.Second)
-	// waited comes to a probe that lay in the kernel meanwhile.
+	// waited is a probe that waited in the kernel meanwhile.
 	sequence := uint64(0)
 	waited := func(sent time.Duration) {
 		sequence++
@@ -124,7 +124,7 @@ func TestSlotsInWhichTheAgentDidNotRunAreNotCounted(t *testing.T) {
 		if got := stalled(slot, resumed.Add(2*time.Second)); got != want {
 			t.Errorf("slot %d: stalled is %v", slot, got)
 		}
-		if slot > 0 { // after that slot was told
+		if slot > 0 { // after that slot was reported
 			waited(23 * time.Second)
 			waited(-20 * time.Second)
 		}
@@ -144,9 +144,9 @@ func TestReportsFollowAClockThatIsSet(t *testing.T) {
 			t.Fatal(err)
 		}
 		now, sequence := hour(), uint64(0)
-		// pass lets time pass, with a probe each second, and gives what is reported.
+		// pass advances the time, with a probe each second, and returns the reports.
 		pass := func(d time.Duration) (all []Counts) {
-			for end := now.Add(d); now.Before(end); now = now.Add(beatEvery) {
+			for end := now.Add(d); now.Before(end); now = now.Add(beatInterval) {
 				if now.Nanosecond() == 0 {
 					sequence++
 					p.answer(p.listeners[0], packet{kind: kindProbe, flow: 9, session: 1, sequence: sequence, sent: now}, netip.AddrPort{}, now)
@@ -160,7 +160,7 @@ func TestReportsFollowAClockThatIsSet(t *testing.T) {
 		if got := pass(5 * train.ProbeSlot); len(got) != 3 || got[2].Stalled || got[2].Received[0].Count != 10 {
 			t.Errorf("%s: before: %+v", name, got)
 		}
-		p.beaten = time.Time{} // what it is compared with does not leap with the wall clock
+		p.beaten = time.Time{} // the reference does not jump with the wall clock
 		now = now.Add(leap)
 		leapt := SlotOf(now)
 		got := pass(4 * train.ProbeSlot)

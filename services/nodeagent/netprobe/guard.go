@@ -2,37 +2,38 @@ package netprobe
 
 import "time"
 
-// staleAfter is how far the clocks of two nodes may be apart, and how long a probe may travel.
+// staleAfter is how far the clocks of two nodes may differ, and how long a probe may travel.
 const staleAfter = time.Minute
 
-// mostFlows bounds what is remembered of flows: those who know the key could else fill the memory.
-const mostFlows = 1 << 14
+// maxFlows bounds the remembered flows, because a sender that knows the key could fill the memory.
+const maxFlows = 1 << 14
 
-// guard lets each probe through once. Per flow it remembers the newest sequence of the newest session and which of the 64 before it have come.
+// guard admits each probe once. Per flow it remembers the newest sequence of the newest session and which of the 64
+// before it have arrived.
 type guard map[uint32]*seen
 
 type seen struct {
 	session uint64
 	newest  uint64
-	before  uint64 // bit i: newest-1-i has come
+	before  uint64 // bit i: newest-1-i has arrived
 	sent    time.Time
 }
 
-// admit says whether a probe has not come before, if it is not stale.
+// admit reports whether a probe arrives for the first time and is not stale.
 func (g guard) admit(p packet, now time.Time) bool {
 	s, known := g[p.flow]
 	switch {
 	case !known:
-		if len(g) >= mostFlows {
+		if len(g) >= maxFlows {
 			g.forget(now)
 		}
-		if len(g) >= mostFlows {
+		if len(g) >= maxFlows {
 			return false
 		}
 		g[p.flow] = &seen{session: p.session, newest: p.sequence, sent: p.sent}
 		return true
 	case s.session != p.session:
-		// A new session begins later than all that came of the old one; what is older was kept by somebody to be sent again.
+		// A new session begins later than everything that arrived of the old one; an older probe is a replay.
 		if !p.sent.After(s.sent) {
 			return false
 		}
@@ -59,7 +60,7 @@ func (s *seen) admit(p packet) bool {
 	return true
 }
 
-// forget drops the flows whose probes would be too old by now.
+// forget drops the flows whose probes would be stale by now.
 func (g guard) forget(now time.Time) {
 	for flow, s := range g {
 		if now.Sub(s.sent) > 2*staleAfter {

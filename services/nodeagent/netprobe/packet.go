@@ -1,8 +1,9 @@
-// Package netprobe sends probes to other nodes, answers theirs, and counts both, flow by flow. It says what was sent and what arrived; which link is to blame is
-// for others to say.
+// Package netprobe sends probes to other nodes, answers theirs, and counts both, flow by flow. It reports what was
+// sent and what arrived, and does not decide which link is to blame.
 //
-// A probe is a UDP datagram with a code that only those can make who know the installation's key. An answer is never larger than its probe, each probe is
-// answered once, and nothing is sent to an address that is not that of a registered node; so nobody can be flooded with the help of an agent.
+// A probe is a UDP datagram with a code that only holders of the installation's key can make. An answer is never
+// larger than its probe, each probe is answered once, and nothing is sent to an address that is not that of a
+// registered node; so an agent cannot be used to flood anybody.
 package netprobe
 
 import (
@@ -23,7 +24,7 @@ const (
 	kindTraceReply
 )
 
-// answer is the kind of the reply to a packet; 0 where there is none.
+// answer returns the kind of the reply to a packet; 0 if it gets none.
 func (k kind) answer() kind {
 	switch k {
 	case kindProbe:
@@ -42,7 +43,7 @@ type packet struct {
 	// hops is the hop limit that a trace was sent with.
 	hops byte
 	flow uint32
-	// session is drawn at random whenever an agent starts, sequence counts from there.
+	// session is drawn at random whenever an agent starts; sequence counts from there.
 	session  uint64
 	sequence uint64
 	sent     time.Time
@@ -52,7 +53,7 @@ const (
 	magic     = 0x59415244
 	macBytes  = 16
 	macOffset = 40
-	// HeaderBytes is the size of an answer, and the least of a probe.
+	// HeaderBytes is the size of an answer, and the smallest size of a probe.
 	HeaderBytes = macOffset + macBytes
 )
 
@@ -61,7 +62,7 @@ var (
 	errForged  = errors.New("code does not match")
 )
 
-// append writes the packet with its code behind data.
+// append appends the packet with its code to data.
 func (p packet) append(data, key []byte) []byte {
 	start := len(data)
 	data = binary.BigEndian.AppendUint32(data, magic)
@@ -74,7 +75,7 @@ func (p packet) append(data, key []byte) []byte {
 	return append(data, code(data[start:], key)...)
 }
 
-// parse reads a packet whose code is right.
+// parse decodes a packet with a valid code.
 func parse(data, key []byte) (packet, error) {
 	if len(data) < HeaderBytes || binary.BigEndian.Uint32(data) != magic {
 		return packet{}, errForeign

@@ -78,17 +78,17 @@ func TestEachProbeIsLetThroughOnce(t *testing.T) {
 	}
 }
 
-func TestFlowsThatNobodyKnowsDoNotFillTheMemory(t *testing.T) {
+func TestUnknownFlowsDoNotFillTheMemory(t *testing.T) {
 	now := time.Unix(10_000, 0)
 	g := guard{}
-	for flow := range uint32(mostFlows + 10) {
+	for flow := range uint32(maxFlows + 10) {
 		g.admit(packet{flow: flow, session: 1, sequence: 1, sent: now}, now)
 	}
-	if len(g) != mostFlows {
+	if len(g) != maxFlows {
 		t.Errorf("%d flows are remembered", len(g))
 	}
 	now = now.Add(3 * staleAfter)
-	if !g.admit(packet{flow: mostFlows + 20, session: 1, sequence: 1, sent: now}, now) || len(g) != 1 {
+	if !g.admit(packet{flow: maxFlows + 20, session: 1, sequence: 1, sent: now}, now) || len(g) != 1 {
 		t.Errorf("old flows are kept: %d", len(g))
 	}
 }

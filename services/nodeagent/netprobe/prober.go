@@ -20,22 +20,23 @@ import (
 // Config is what a prober needs.
 type Config struct {
 	Node train.NodeID
-	// Listen are the addresses where probes are answered, one for each network interface that jobs use; port 0: a free one.
+	// Listen are the addresses where probes are answered, one for each network interface that jobs use; port 0 takes
+	// a free one.
 	Listen []netip.AddrPort
-	// ProbesPerSecond is how many probes are sent, ProbeBytes how large they are (at least HeaderBytes).
+	// ProbesPerSecond is how many probes are sent, ProbeBytes their size (at least HeaderBytes).
 	ProbesPerSecond float64
 	ProbeBytes      int
-	// PacketsPerSecond and BytesPerSecond are never passed by all that is sent: probes, their repetitions, answers and traces.
+	// PacketsPerSecond and BytesPerSecond limit all that is sent: probes, their repetitions, answers and traces.
 	PacketsPerSecond int
 	BytesPerSecond   int
 }
 
 const (
 	replyWithin = train.ProbeTimeout
-	// confirmations is how many more probes are sent at once where one was lost.
+	// confirmations is how many more probes are sent at once after one was lost.
 	confirmations = 2
-	// mostSockets bounds the source ports that a list can open.
-	mostSockets = 64
+	// maxSockets bounds the source ports that a list can open.
+	maxSockets = 64
 )
 
 // Prober is pinger and responder of one node.
@@ -54,19 +55,11 @@ type Prober struct {
 	hosts      map[netip.Addr]bool
 	budget     *budget
 	guard      guard
-	counts     counts
-	sequence   uint64
-	waiting    map[uint64]waiting
-	inOrder    []uint64
-	trace      *probeTrace
-	// heard is when the last probe of each slot came, reported the slot up to which counts were taken; below it nothing is counted.
-	heard    map[int64]time.Time
-	reported int64
-	// late is how old the probes of a flow were, by the clocks of both ends, that could not be counted since the last report.
-	late map[uint32]time.Duration
-	// beaten is when the prober last got to run, stalled are the slots in which it did not for a while.
-	beaten  time.Time
-	stalled map[int64]bool
+	slotCounter
+	sequence uint64
+	waiting  map[uint64]waiting
+	inOrder  []uint64
+	trace    *probeTrace
 }
 
 // outgoing is a flow with its addresses parsed.
@@ -76,11 +69,11 @@ type outgoing struct {
 	source, target netip.AddrPort
 }
 
-// waiting is a probe that was not answered yet.
+// waiting is an unanswered probe.
 type waiting struct {
 	flow outgoing
 	sent time.Time
-	// confirms is set for one that was sent because another was lost.
+	// confirms is set if it was sent because another one was lost.
 	confirms bool
 }
 
@@ -92,9 +85,8 @@ func Open(ctx context.Context, c Config) (*Prober, error) {
 	}
 	p := &Prober{
 		config: c, session: binary.BigEndian.Uint64(session[:]), changed: make(chan struct{}, 1),
-		sockets: map[netip.AddrPort]*socket{}, budget: newBudget(c.PacketsPerSecond, c.BytesPerSecond), guard: guard{}, counts: counts{},
-		waiting: map[uint64]waiting{}, heard: map[int64]time.Time{}, late: map[uint32]time.Duration{},
-		stalled: map[int64]bool{},
+		sockets: map[netip.AddrPort]*socket{}, budget: newBudget(c.PacketsPerSecond, c.BytesPerSecond), guard: guard{}, slotCounter: newSlotCounter(),
+		waiting: map[uint64]waiting{},
 	}
 	for _, at := range c.Listen {
 		s, err := openSocket(ctx, at)
@@ -127,7 +119,7 @@ func (p *Prober) close() {
 	}
 }
 
-// Register says where all registered nodes answer probes: nothing is sent anywhere else.
+// Register sets where all registered nodes answer probes; nothing is sent anywhere else.
 func (p *Prober) Register(addresses []netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,13 +129,14 @@ func (p *Prober) Register(addresses []netip.AddrPort) {
 	}
 }
 
-// Use replaces what is probed. Flows that make no sense, or whose source cannot be opened, are left out, and the error says which.
+// Use replaces what is probed. Flows that are invalid, or whose source cannot be opened, are left out, and the error
+// names them.
 func (p *Prober) Use(ctx context.Context, list train.Pinglist, now time.Time) error {
 	probes, err := parseFlows(list.Probes)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.list.Key) == 0 {
-		// Of the slot that is under way only a part will have been counted.
+		// Only a part of the current slot will have been counted.
 		p.reported = SlotOf(now)
 	}
 	p.list, p.probes = list, probes
@@ -175,7 +168,7 @@ func (p *Prober) Run(ctx context.Context) error {
 	}
 	ticker := time.NewTicker(time.Duration(float64(time.Second) / p.config.ProbesPerSecond))
 	defer ticker.Stop()
-	beats, reopens := time.NewTicker(beatEvery), time.NewTicker(reopenEvery)
+	beats, reopens := time.NewTicker(beatInterval), time.NewTicker(reopenInterval)
 	defer beats.Stop()
 	defer reopens.Stop()
 	for {
@@ -188,7 +181,7 @@ func (p *Prober) Run(ctx context.Context) error {
 			p.mu.Unlock()
 		case <-reopens.C:
 			p.mu.Lock()
-			_ = p.reopen(ctx) // said when the list came
+			_ = p.reopen(ctx) // reported when the list arrived
 			p.mu.Unlock()
 		case <-p.changed:
 			for _, s := range p.unread() {
@@ -200,8 +193,8 @@ func (p *Prober) Run(ctx context.Context) error {
 	}
 }
 
-// reopenEvery is how often a source port is tried again that was busy.
-const reopenEvery = 10 * time.Second
+// reopenInterval is how often a busy source port is retried.
+const reopenInterval = 10 * time.Second
 
 // reopen opens the sockets that the lists need, and closes the others.
 func (p *Prober) reopen(ctx context.Context) error {
@@ -209,8 +202,8 @@ func (p *Prober) reopen(ctx context.Context) error {
 	traced, _ := parseFlows(p.list.Trace)
 	var errs []error
 	for _, f := range slices.Concat(p.probes, traced) {
-		if len(needed) == mostSockets && !needed[f.source] {
-			errs = append(errs, fmt.Errorf("flow from %s: more than %d source ports", f.source, mostSockets))
+		if len(needed) == maxSockets && !needed[f.source] {
+			errs = append(errs, fmt.Errorf("flow from %s: more than %d source ports", f.source, maxSockets))
 			continue
 		}
 		needed[f.source] = true
@@ -239,7 +232,7 @@ func (p *Prober) reopen(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// unread are the sockets that nobody reads yet.
+// unread returns the sockets without a reader.
 func (p *Prober) unread() []*socket {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -253,7 +246,7 @@ func (p *Prober) unread() []*socket {
 	return fresh
 }
 
-// tick sends the next probe, and again what was lost.
+// tick sends the next probe, and repeats lost ones.
 func (p *Prober) tick(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -288,7 +281,7 @@ func (p *Prober) expired(now time.Time) []waiting {
 	return late
 }
 
-// probe sends one probe where that is allowed.
+// probe sends one probe if that is allowed.
 func (p *Prober) probe(f outgoing, now time.Time, confirms bool) {
 	s, open := p.sockets[f.source]
 	if !open || !p.registered[f.target] || len(p.list.Key) == 0 || !p.budget.allow(now, s.wire(p.config.ProbeBytes)) {
@@ -298,14 +291,14 @@ func (p *Prober) probe(f outgoing, now time.Time, confirms bool) {
 	data := packet{kind: kindProbe, dscp: byte(f.DSCP), flow: f.id, session: p.session, sequence: p.sequence, sent: now}.append(nil, p.list.Key)
 	data = append(data, make([]byte, max(p.config.ProbeBytes-len(data), 0))...)
 	if err := s.send(data, f.target, f.DSCP, 0); err != nil {
-		return // it has not left this machine, so it says nothing of the network
+		return // it has not left this machine, so it says nothing about the network
 	}
 	p.counts.at(now).left(f.id)
 	p.waiting[p.sequence] = waiting{f, now, confirms}
 	p.inOrder = append(p.inOrder, p.sequence)
 }
 
-// read handles what comes to a socket until it is closed.
+// read handles what arrives at a socket until it is closed.
 func (p *Prober) read(s *socket) {
 	data := make([]byte, 2048)
 	for {
@@ -313,7 +306,7 @@ func (p *Prober) read(s *socket) {
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
-		case err != nil: // a router has refused something
+		case err != nil: // a router has rejected something
 			p.refused(s)
 		default:
 			p.handle(s, data[:n], from, time.Now())
@@ -321,7 +314,7 @@ func (p *Prober) read(s *socket) {
 	}
 }
 
-// handle counts and answers a probe, or notes an answer.
+// handle counts and answers a probe, or records an answer.
 func (p *Prober) handle(s *socket, data []byte, from netip.AddrPort, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -345,10 +338,10 @@ func (p *Prober) handle(s *socket, data []byte, from netip.AddrPort, now time.Ti
 	}
 }
 
-// answer counts a probe that has come and, where the budget allows, answers it. What is counted does not depend on the answer.
+// answer counts a received probe and, if the budget allows, answers it. The count does not depend on the answer.
 func (p *Prober) answer(s *socket, in packet, from netip.AddrPort, now time.Time) {
 	if age := now.Sub(in.sent); age.Abs() > staleAfter {
-		p.tooLate(in, age) // kept by somebody to be sent again, or of a clock that is wrong: it is no loss
+		p.tooLate(in, age) // a replay, or from a wrong clock: it is no loss
 		return
 	}
 	if !p.guard.admit(in, now) {

@@ -13,7 +13,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// BenchmarkProbing is what probing costs an agent: with its usual settings it sends ten probes of 400 bytes in a second and answers as many. An iteration is a slot.
+// BenchmarkProbing measures what probing costs an agent: with its usual settings it sends ten probes of 400 bytes in
+// a second and answers as many. An iteration is a slot.
 func BenchmarkProbing(b *testing.B) {
 	for _, c := range []struct{ rate, size int }{{10, 400}, {40, 100}} {
 		b.Run(fmt.Sprintf("rate=%d/bytes=%d", c.rate, c.size), func(b *testing.B) { probing(b, c.rate, c.size) })

@@ -39,7 +39,7 @@ func start(t *testing.T, probers ...*Prober) {
 	t.Cleanup(func() { cancel(); running.Wait() })
 }
 
-// until waits for a condition that comes with packets.
+// until waits for a condition that packets bring about.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.After(30 * time.Second); !holds(); {
@@ -107,7 +107,7 @@ func hasIPv6(t *testing.T) bool {
 	return l.Close() == nil
 }
 
-// use gives both the list and tells both of each other.
+// use gives both the list and registers them with each other.
 func use(t *testing.T, a, b *Prober, list train.Pinglist) {
 	t.Helper()
 	for _, p := range []*Prober{a, b} {
@@ -192,7 +192,7 @@ func TestALostProbeIsConfirmed(t *testing.T) {
 	defer b.close()
 	use(t, a, b, train.Pinglist{Key: []byte("k"), Probes: []train.Flow{flow(a, b, 0)}})
 	defer a.close()
-	// Nobody reads: no answer is ever seen.
+	// The sockets have no readers, so no answer is ever seen.
 	now := hour()
 	a.tick(now)
 	a.tick(now.Add(replyWithin / 2))
@@ -225,7 +225,7 @@ func TestASlotIsReportedWhenItsProbesHaveCome(t *testing.T) {
 	}
 	ran := begin
 	report := func(at time.Time) (Counts, bool) {
-		for ; ran.Before(at); ran = ran.Add(beatEvery) {
+		for ; ran.Before(at); ran = ran.Add(beatInterval) {
 			p.beat(ran)
 		}
 		return p.Report(at)
@@ -246,6 +246,6 @@ func TestASlotIsReportedWhenItsProbesHaveCome(t *testing.T) {
 		t.Errorf("the next slot: %+v, %v", got, over)
 	}
 	if got, over := report(end.Add(2*train.ProbeSlot + settle)); !over || got.Late != nil {
-		t.Errorf("what was late is told twice: %+v, %v", got, over)
+		t.Errorf("what was late is reported twice: %+v, %v", got, over)
 	}
 }

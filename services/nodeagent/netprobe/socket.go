@@ -13,13 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the kernel puts around a datagram.
+// What the kernel adds to a datagram.
 const (
 	wrapIPv4 = 20 + 8
 	wrapIPv6 = 40 + 8
 )
 
-// receiveBytes is room for the probes of a second in which the agent does not get to run: what overflows would look like loss in the network.
+// receiveBytes is room for the probes of a second in which the agent does not get to run: what overflows would look
+// like loss in the network.
 const receiveBytes = 4 << 20
 
 // socket sends with a class and a hop limit for each packet, and keeps the errors that routers send back.
@@ -27,7 +28,7 @@ type socket struct {
 	conn  *net.UDPConn
 	raw   syscall.RawConn
 	local netip.AddrPort
-	// read is set when somebody reads it.
+	// read is set once it has a reader.
 	read bool
 }
 
@@ -60,7 +61,7 @@ func openSocket(ctx context.Context, at netip.AddrPort) (*socket, error) {
 	return &socket{conn: conn, raw: raw, local: conn.LocalAddr().(*net.UDPAddr).AddrPort()}, nil
 }
 
-// wire is the size of a datagram with what the kernel puts around it.
+// wire returns the size of a datagram with what the kernel adds.
 func (s *socket) wire(payload int) int {
 	if s.local.Addr().Is6() {
 		return payload + wrapIPv6
@@ -68,13 +69,14 @@ func (s *socket) wire(payload int) int {
 	return payload + wrapIPv4
 }
 
-// send sends one datagram; hops 0 is the usual limit. What a router said of an earlier one is no reason not to: the kernel tells it once, so it is tried again.
+// send sends one datagram; hops 0 means the usual limit. An error from a router about an earlier datagram is no
+// reason to fail: the kernel reports it once, so send tries again.
 func (s *socket) send(data []byte, to netip.AddrPort, dscp, hops int) error {
 	level, class, limit := int32(unix.IPPROTO_IP), int32(unix.IP_TOS), int32(unix.IP_TTL)
 	if s.local.Addr().Is6() {
 		level, class, limit = unix.IPPROTO_IPV6, unix.IPV6_TCLASS, unix.IPV6_HOPLIMIT
 	}
-	control := appendControl(nil, level, class, int32(dscp)<<2) // the two bits below are those of congestion notification
+	control := appendControl(nil, level, class, int32(dscp)<<2) // the two bits below are for congestion notification
 	if hops > 0 {
 		control = appendControl(control, level, limit, int32(hops))
 	}
@@ -100,17 +102,17 @@ func appendControl(data []byte, level, name, value int32) []byte {
 	return append(data, make([]byte, end-len(data))...)
 }
 
-// refusal is what a router or the target said of a datagram.
+// refusal is what a router or the target answered to a datagram.
 type refusal struct {
-	// original is the beginning of the datagram, as much as was given back, and target where it was sent.
+	// original is the beginning of the datagram, as much as was returned, and target where it was sent.
 	original []byte
 	target   netip.AddrPort
 	from     netip.Addr
-	// expired is set where the datagram had used up its hop limit.
+	// expired is set if the datagram had used up its hop limit.
 	expired bool
 }
 
-// refusals takes what has come back since the last time.
+// refusals takes what has come back since the last call.
 func (s *socket) refusals() []refusal {
 	var all []refusal
 	data, control := make([]byte, 2048), make([]byte, 512)
@@ -124,13 +126,13 @@ func (s *socket) refusals() []refusal {
 		if err != nil || failed != nil {
 			return all
 		}
-		if from, expired, said := offender(control[:m]); said {
+		if from, expired, known := offender(control[:m]); known {
 			all = append(all, refusal{slices.Clone(data[:n]), addressOf(to), from, expired})
 		}
 	}
 }
 
-// addressOf is the address of a datagram as the kernel tells it.
+// addressOf converts the kernel's address of a datagram.
 func addressOf(a unix.Sockaddr) netip.AddrPort {
 	switch a := a.(type) {
 	case *unix.SockaddrInet4:
@@ -142,9 +144,9 @@ func addressOf(a unix.Sockaddr) netip.AddrPort {
 	}
 }
 
-// offender is who sent an ICMP error, and whether it says that the hop limit was used up. Behind struct sock_extended_err (16 bytes) stands the address as a
-// struct sockaddr.
-func offender(control []byte) (from netip.Addr, expired, said bool) {
+// offender returns the sender of an ICMP error, and whether it says that the hop limit was used up. The address
+// follows struct sock_extended_err (16 bytes) as a struct sockaddr.
+func offender(control []byte) (from netip.Addr, expired, known bool) {
 	const origin, kind, family4, family6 = 4, 5, 16 + 4, 16 + 8
 	const timeExceeded4, timeExceeded6 = 11, 3
 	messages, err := unix.ParseSocketControlMessage(control)

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -14,13 +15,14 @@ const (
 	hopTries  = 2
 	hopWithin = 200 * time.Millisecond
 	hopPoll   = 5 * time.Millisecond
-	// mostSilent is how many hops in a row may be silent: more than the routers between two nodes of a network of four tiers.
-	mostSilent = 8
+	// maxSilent is how many hops in a row may be silent: more than the routers between two nodes of a network of four
+	// tiers.
+	maxSilent = 8
 	// tracePart is the part of the packet budget that traces may use.
 	tracePart = 4
 )
 
-// probeTrace is the packet of a trace that is under way: one at a time.
+// probeTrace is the packet of the current trace; there is one at a time.
 type probeTrace struct {
 	sequence uint64
 	from     *socket
@@ -30,15 +32,16 @@ type probeTrace struct {
 	reached  bool
 }
 
-// arrived notes that the target has answered.
+// arrived records that the target has answered.
 func (t *probeTrace) arrived(sequence uint64) {
 	if t != nil && t.sequence == sequence {
 		t.reached = true
 	}
 }
 
-// Trace finds the paths of the flows of the list, as far as routers answer; false where ctx ends before that. It takes its time: what it sends is a part of
-// the budget. A flow whose source port is busy has no hops at all, not even silent ones.
+// Trace finds the paths of the flows of the list, as far as routers answer; it returns false if ctx ends before that.
+// It takes its time, because what it sends is part of the budget. A flow whose source port is busy has no hops at
+// all, not even silent ones.
 func (p *Prober) Trace(ctx context.Context) (train.Paths, bool) {
 	p.mu.Lock()
 	flows, _ := parseFlows(p.list.Trace)
@@ -65,7 +68,7 @@ func (p *Prober) traceFlow(ctx context.Context, f outgoing, pace *time.Ticker) (
 	if !open {
 		return path, nil
 	}
-	for hops, silent := 1, 0; hops <= mostHops && silent < mostSilent; hops++ {
+	for hops, silent := 1, 0; hops <= mostHops && silent < maxSilent; hops++ {
 		var got probeTrace
 		for try := 0; try < hopTries && !got.reached && !got.hop.IsValid(); {
 			select {
@@ -91,33 +94,30 @@ func (p *Prober) traceFlow(ctx context.Context, f outgoing, pace *time.Ticker) (
 	return path, nil
 }
 
-// traceHop sends one packet that lives for so many hops, and waits for what is said of it; false where the budget has no room for it now, which says nothing of routers.
+// traceHop sends one packet with a hop limit, and waits for the answer. It returns false if the budget has no room
+// now, which says nothing about routers.
 func (p *Prober) traceHop(ctx context.Context, f outgoing, hops int) (probeTrace, bool) {
 	s, tried := p.sendTrace(f, hops, time.Now())
 	if s == nil {
 		return probeTrace{}, tried
 	}
-	poll := time.NewTicker(hopPoll)
-	defer poll.Stop()
 	within, cancel := context.WithTimeout(ctx, hopWithin)
 	defer cancel()
-	for {
+	var got probeTrace
+	for range tick.Every(within, hopPoll) {
 		p.refused(s)
 		p.mu.Lock()
-		got := *p.trace
+		got = *p.trace
 		p.mu.Unlock()
 		if got.reached || got.hop.IsValid() {
-			return got, true
-		}
-		select {
-		case <-within.Done():
-			return got, true
-		case <-poll.C:
+			break
 		}
 	}
+	return got, true
 }
 
-// sendTrace gives the socket that it has sent from; nil where it could not, and false where that may be otherwise soon.
+// sendTrace returns the socket that it has sent from; nil if it could not send, and false if a retry may succeed
+// soon.
 func (p *Prober) sendTrace(f outgoing, hops int, now time.Time) (*socket, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,7 +137,7 @@ func (p *Prober) sendTrace(f outgoing, hops int, now time.Time) (*socket, bool) 
 	return s, true
 }
 
-// refused notes what routers said of the trace that is under way; of other packets it says nothing that counts would not.
+// refused records what routers answered to the current trace; about other packets they say nothing that matters.
 func (p *Prober) refused(s *socket) {
 	for _, r := range s.refusals() {
 		p.mu.Lock()
@@ -146,11 +146,11 @@ func (p *Prober) refused(s *socket) {
 	}
 }
 
-// leastQuoted is how much of a packet has to be given back to be believed: up to its session and sequence, which nobody off the path can guess. A router that gives
-// back less counts as silent.
+// leastQuoted is how much of a packet has to be returned to be believed: up to its session and sequence, which a host
+// off the path cannot guess. A router that returns less counts as silent.
 const leastQuoted = 32
 
-// refused notes an answer to this packet and to no other: to anybody else's it may be forged, or of a path that is no more.
+// refused records an answer to this packet only: an answer to another packet may be forged, or from an old path.
 func (t *probeTrace) refused(s *socket, r refusal) {
 	if t == nil || s != t.from || r.target != t.target || len(r.original) < leastQuoted {
 		return

@@ -1,5 +1,5 @@
-// Package nodelabels reads what labels a node has in Kubernetes. It needs one request and no client library: the agent has no other business with the API
-// server, and goes on without it.
+// Package nodelabels reads the labels of a node in Kubernetes. It needs one request and no client library: the agent
+// does nothing else with the API server, and works without it.
 package nodelabels
 
 import (
@@ -25,10 +25,10 @@ type Source interface {
 	Labels(ctx context.Context) (map[string]string, error)
 }
 
-// file holds labels as Kubernetes writes them into files: one key="value" a line.
+// file holds labels as Kubernetes writes them into files: one key="value" per line.
 type file string
 
-// File reads a file at every call, since it may be written anew.
+// File reads a file at every call, because it may be rewritten.
 func File(path string) Source { return file(path) }
 
 // Labels reads the file.
@@ -57,7 +57,7 @@ func parse(text string) (map[string]string, error) {
 	return labels, nil
 }
 
-// ErrOutside says that this process is in no pod.
+// ErrOutside says that this process is not in a pod.
 var ErrOutside = errors.New("not in a pod of Kubernetes")
 
 // serviceAccount is where a pod finds its credentials.
@@ -66,11 +66,13 @@ const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
 // cluster asks the API server.
 type cluster struct {
 	node string
-	// address is host:port of the API server, empty outside of a cluster; account the folder with token and authority.
+	// address is host:port of the API server, empty outside of a cluster; account is the folder with token and
+	// authority.
 	address, account string
 }
 
-// Cluster asks the API server of the cluster in which this process is a pod, as its service account, which needs the verb get on nodes.
+// Cluster asks the API server of the cluster in which this process is a pod, as its service account, which needs the
+// verb get on nodes.
 func Cluster(node string) Source {
 	c := cluster{node: node, account: serviceAccount}
 	if host := os.Getenv("KUBERNETES_SERVICE_HOST"); host != "" {
@@ -80,8 +82,8 @@ func Cluster(node string) Source {
 }
 
 const (
-	// patience bounds one request, longestAnswer what is read of its answer: nodes with many images are large.
-	patience      = 2 * time.Second
+	// timeout bounds one request, longestAnswer what is read of its answer: nodes with many images are large.
+	timeout       = 2 * time.Second
 	longestAnswer = 8 << 20
 )
 
@@ -90,7 +92,7 @@ func (c cluster) Labels(ctx context.Context) (map[string]string, error) {
 	if c.address == "" {
 		return nil, ErrOutside
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	// Both are replaced from time to time.
 	token, err := os.ReadFile(filepath.Join(c.account, "token"))
@@ -135,18 +137,18 @@ func (c cluster) Labels(ctx context.Context) (map[string]string, error) {
 // Every is how often labels are read again.
 const Every = 30 * time.Second
 
-// Cache reads labels now and then and gives the last ones that could be read. It is used by one goroutine.
+// Cache reads labels at intervals and returns the last ones that could be read. One goroutine uses it.
 type Cache struct {
 	Source Source
-	// Say hears of trouble when it changes; nil is its end.
-	Say func(error)
+	// OnChange is called with an error when it changes; nil is its end.
+	OnChange func(error)
 
-	labels map[string]string
-	next   time.Time
-	said   string
+	labels    map[string]string
+	next      time.Time
+	lastError string
 }
 
-// Labels gives the labels as they were lately.
+// Labels returns the last known labels.
 func (c *Cache) Labels(ctx context.Context, now time.Time) map[string]string {
 	if now.Before(c.next) {
 		return c.labels
@@ -159,9 +161,9 @@ func (c *Cache) Labels(ctx context.Context, now time.Time) map[string]string {
 	} else {
 		c.labels = labels
 	}
-	if text != c.said {
-		c.said = text
-		c.Say(err)
+	if text != c.lastError {
+		c.lastError = text
+		c.OnChange(err)
 	}
 	return c.labels
 }

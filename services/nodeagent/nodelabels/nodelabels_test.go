@@ -80,14 +80,14 @@ func TestCluster(t *testing.T) {
 
 func TestCacheKeepsWhatItLastRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "labels")
-	var said []error
-	c := Cache{Source: File(path), Say: func(err error) { said = append(said, err) }}
+	var changes []error
+	c := Cache{Source: File(path), OnChange: func(err error) { changes = append(changes, err) }}
 	now := time.Unix(1000, 0)
 	for i, step := range []struct {
-		file string
-		at   time.Duration
-		want map[string]string
-		said int
+		file    string
+		at      time.Duration
+		want    map[string]string
+		changes int
 	}{
 		{"", 0, nil, 1},
 		{"a=\"1\"", Every - 1, nil, 1},
@@ -103,8 +103,8 @@ func TestCacheKeepsWhatItLastRead(t *testing.T) {
 			}
 		}
 		got := c.Labels(t.Context(), now.Add(step.at))
-		if diff := cmp.Diff(step.want, got); diff != "" || len(said) != step.said {
-			t.Errorf("step %d: said %v, (-want +got)\n%s", i, said, diff)
+		if diff := cmp.Diff(step.want, got); diff != "" || len(changes) != step.changes {
+			t.Errorf("step %d: changes %v, (-want +got)\n%s", i, changes, diff)
 		}
 	}
 }

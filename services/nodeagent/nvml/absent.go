@@ -9,7 +9,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 )
 
-// Library stands for NVML in a build that cannot load it.
+// Library replaces NVML in a build that cannot load it.
 type Library struct{}
 
 // Open fails.

@@ -1,2 +1,3 @@
-// Package nvml reads NVIDIA GPUs through NVML. It is the only package that knows NVML; a machine without the library, or a build without cgo, has no GPUs.
+// Package nvml reads NVIDIA GPUs through NVML. It is the only package that knows NVML. A machine without the library,
+// or a build without cgo, has no GPUs.
 package nvml

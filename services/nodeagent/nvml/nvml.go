@@ -15,21 +15,22 @@ import (
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 )
 
-// Library is NVML, loaded.
+// Library is the loaded NVML.
 type Library struct {
 	api nvml.Interface
-	// sampledUntil tells of each device, by its UUID, until when its utilisation was read.
+	// sampledUntil is, for each device by its UUID, until when its utilisation was read.
 	sampledUntil map[string]sampledUntil
-	// now is the wall clock, by which the driver stamps its samples; uptime is one that is never set.
+	// now is the wall clock, with which the driver stamps its samples; uptime is a clock that is never set.
 	now    func() time.Time
 	uptime func() time.Duration
-	// symbols says of functions that not every driver has whether this one has them: calling one that is missing ends the process.
+	// symbols says which functions this driver has, of those that not every driver has: calling a missing one ends
+	// the process.
 	symbols map[string]bool
-	// known are the devices that could be read at some time: one that is lost later still has a name.
+	// known are the devices that could be read at some time: a device that is lost later still has a name.
 	known map[int][]gpu.Device
 }
 
-// Open loads the library. The error says why there are no GPUs to be seen.
+// Open loads the library. The error says why there are no GPUs.
 func Open() (*Library, error) { return open(nvml.New()) }
 
 func open(api nvml.Interface) (*Library, error) {
@@ -40,10 +41,11 @@ func open(api nvml.Interface) (*Library, error) {
 	return &Library{api: api, sampledUntil: map[string]sampledUntil{}, now: time.Now, uptime: func() time.Duration { return time.Since(began) }, symbols: map[string]bool{}, known: map[int][]gpu.Device{}}, nil
 }
 
-// Close gives the library back.
+// Close unloads the library.
 func (l *Library) Close() { _ = l.api.Shutdown() }
 
-// Devices lists the GPUs, those that are partitioned (MIG) by their instances. One that can no longer be read is in trouble; one that never could be is left out, as nobody knows its name.
+// Devices lists the GPUs, and partitioned ones (MIG) by their instances. A GPU that can no longer be read counts as
+// failing. A GPU that could never be read is left out, because its name is unknown.
 func (l *Library) Devices() ([]gpu.Device, error) {
 	count, ret := l.api.DeviceGetCount()
 	if !errors.Is(ret, nvml.SUCCESS) {
@@ -52,16 +54,16 @@ func (l *Library) Devices() ([]gpu.Device, error) {
 	var devices []gpu.Device
 	answered := false
 	for i := range count {
-		there, err := l.offered(i)
+		found, err := l.offered(i)
 		if err != nil {
-			there = slices.Clone(l.known[i])
-			for k := range there {
-				there[k].Trouble = err.Error()
+			found = slices.Clone(l.known[i])
+			for k := range found {
+				found[k].Trouble = err.Error()
 			}
 		}
-		answered = answered || err == nil || len(there) > 0
-		l.known[i] = there
-		devices = append(devices, there...)
+		answered = answered || err == nil || len(found) > 0
+		l.known[i] = found
+		devices = append(devices, found...)
 	}
 	if !answered && count > 0 {
 		return nil, fmt.Errorf("read GPUs: none of %d answers", count)
@@ -69,7 +71,7 @@ func (l *Library) Devices() ([]gpu.Device, error) {
 	return devices, nil
 }
 
-// offered gives a GPU, or its instances where it is partitioned.
+// offered returns a GPU, or its instances if it is partitioned.
 func (l *Library) offered(index int) ([]gpu.Device, error) {
 	handle, ret := l.api.DeviceGetHandleByIndex(index)
 	if !errors.Is(ret, nvml.SUCCESS) {
@@ -97,8 +99,8 @@ func (l *Library) offered(index int) ([]gpu.Device, error) {
 	return instances, nil
 }
 
-// instance is a part of a GPU as a device of its own. What it draws is taken to be its share of the GPU's limit. Its device nodes are the affair of the driver's
-// container runtime.
+// instance returns a part of a GPU as its own device. Its power is taken as its share of the GPU's limit. The
+// driver's container runtime handles its device nodes.
 func (l *Library) instance(of gpu.Device, p partition) (gpu.Device, error) {
 	uuid, ret := p.handle.GetUUID()
 	if !errors.Is(ret, nvml.SUCCESS) {
@@ -141,8 +143,8 @@ func (l *Library) device(index int, handle nvml.Device) (gpu.Device, error) {
 	return d, nil
 }
 
-// recovery is what the driver says must be done before the device can be trusted with new work, empty where nothing must. Drivers that are too old to be
-// asked say nothing.
+// recovery returns what has to be done before the device can be trusted with new work, according to the driver; empty
+// if nothing. Old drivers report nothing.
 func recovery(handle nvml.Device) string {
 	values := []nvml.FieldValue{{FieldId: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}}
 	if ret := handle.GetFieldValues(values); !errors.Is(ret, nvml.SUCCESS) || !errors.Is(nvml.Return(values[0].NvmlReturn), nvml.SUCCESS) {
@@ -160,15 +162,15 @@ func recovery(handle nvml.Device) string {
 	}
 }
 
-// word says what NVML answered. The library's own words are not to be had where it could not be loaded.
+// word describes an answer of NVML. The library's own descriptions are missing if it could not be loaded.
 func word(ret nvml.Return) string {
 	if errors.Is(ret, nvml.ERROR_LIBRARY_NOT_FOUND) {
-		return "the library libnvidia-ml.so.1 is not there"
+		return "the library libnvidia-ml.so.1 is missing"
 	}
 	return ret.Error()
 }
 
-// has says whether the driver has a function.
+// has reports whether the driver has a function.
 func (l *Library) has(symbol string) bool {
 	known, asked := l.symbols[symbol]
 	if !asked {
@@ -178,8 +180,8 @@ func (l *Library) has(symbol string) bool {
 	return known
 }
 
-// untold says whether an answer only means that this device or driver does not tell.
-func untold(ret nvml.Return) bool {
+// unsupported reports whether an answer only means that this device or driver does not support the query.
+func unsupported(ret nvml.Return) bool {
 	for _, answer := range []nvml.Return{
 		nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_NOT_FOUND, nvml.ERROR_NO_PERMISSION, nvml.ERROR_FUNCTION_NOT_FOUND, nvml.ERROR_NO_DATA,
 	} {

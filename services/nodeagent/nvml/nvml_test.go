@@ -20,7 +20,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 )
 
-// card is a GPU that answers well; tests spoil single answers.
+// card is a GPU that answers correctly; tests break single answers.
 func card() *mock.Device {
 	return &mock.Device{
 		GetUUIDFunc:                    func() (string, api.Return) { return "GPU-1", api.SUCCESS },
@@ -132,8 +132,8 @@ func TestHealthGoesDownAndUp(t *testing.T) {
 		if err != nil || len(got) != 1 || got[0].UUID != "GPU-1" {
 			t.Fatalf("%s: %+v, error %v", step.name, got, err)
 		}
-		if said := got[0].Trouble; (said == "") != (step.trouble == "") || !strings.Contains(said, step.trouble) {
-			t.Errorf("%s: trouble %q, want %q", step.name, said, step.trouble)
+		if trouble := got[0].Trouble; (trouble == "") != (step.trouble == "") || !strings.Contains(trouble, step.trouble) {
+			t.Errorf("%s: trouble %q, want %q", step.name, trouble, step.trouble)
 		}
 	}
 }
@@ -158,7 +158,7 @@ func TestAGPUWithoutACounter(t *testing.T) {
 	}
 	c.GetPowerUsageFunc = func() (uint32, api.Return) { return 0, api.ERROR_NOT_SUPPORTED }
 	if _, err := library(t, c).Sample(0); err == nil {
-		t.Error("want an error of a GPU that tells nothing")
+		t.Error("want an error for a GPU that reports nothing")
 	}
 }
 
@@ -176,10 +176,10 @@ func TestProcesses(t *testing.T) {
 		return []api.ProcessInfo{{Pid: 11, UsedGpuMemory: 1 << 30}, {Pid: 12, UsedGpuMemory: 1<<64 - 1}}, api.SUCCESS
 	}
 	var asked []uint64
-	told := []api.ProcessUtilizationSample{worked(11, 10*s, 50)}
+	samples := []api.ProcessUtilizationSample{worked(11, 10*s, 50)}
 	c.GetProcessUtilizationFunc = func(since uint64) ([]api.ProcessUtilizationSample, api.Return) {
 		asked = append(asked, since)
-		return told, api.SUCCESS
+		return samples, api.SUCCESS
 	}
 	l := library(t, c)
 	var now time.Duration
@@ -188,8 +188,9 @@ func TestProcesses(t *testing.T) {
 	now = 10 * s
 	sample(t, l)
 	now = 11 * s
-	// Two samples of unequal times, in no order; a process that has left; one that says more than all; an unused slot; what was told before.
-	told = []api.ProcessUtilizationSample{
+	// Two samples of unequal times, out of order; a process that has left; one above 100 %; an unused slot; an
+	// earlier sample.
+	samples = []api.ProcessUtilizationSample{
 		worked(11, 11*s, 40), worked(11, 10*s+s/2, 60), worked(13, 11*s, 10), worked(0, 900*s, 5), worked(12, 10*s+s/2, 255), worked(11, 10*s, 50),
 	}
 	at := func(d time.Duration) time.Time { return time.UnixMicro(int64(stamp(d))) }
@@ -202,18 +203,18 @@ func TestProcesses(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	now = 14 * s
-	// The same samples told again are not counted again.
+	// Repeated samples are not counted again.
 	want = []gpu.Process{{PID: 11, Context: true, Memory: unit.GiB}, {PID: 12, Context: true}}
 	if diff := gocmp.Diff(want, sample(t, l).Processes); diff != "" {
 		t.Errorf("third reading (-want +got)\n%s", diff)
 	}
-	// After a rest it is the time since the last reading that counts, not that since the last work.
-	now, told = 15*s, []api.ProcessUtilizationSample{worked(11, 15*s, 100)}
+	// After a rest, the time since the last reading counts, not that since the last work.
+	now, samples = 15*s, []api.ProcessUtilizationSample{worked(11, 15*s, 100)}
 	if got := sample(t, l).Processes[0]; got.Utilisation != 1 {
 		t.Errorf("%+v: want a second's work in one", got)
 	}
-	// A sample stands for a second at most.
-	now, told = 19*s, []api.ProcessUtilizationSample{worked(11, 19*s, 100)}
+	// A sample stands for at most a second.
+	now, samples = 19*s, []api.ProcessUtilizationSample{worked(11, 19*s, 100)}
 	if got := sample(t, l).Processes[0]; got.Utilisation != 0.25 {
 		t.Errorf("%+v: want a second's work in four", got)
 	}
@@ -222,21 +223,21 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// TestWorkCountsAfterTheClockWasSetBack has a clock set back by a minute while a process works on.
+// TestWorkCountsAfterTheClockWasSetBack sets a clock back by a minute while a process works on.
 func TestWorkCountsAfterTheClockWasSetBack(t *testing.T) {
 	const s = time.Second
 	c := card()
 	c.GetComputeRunningProcessesFunc = func() ([]api.ProcessInfo, api.Return) { return []api.ProcessInfo{{Pid: 11}}, api.SUCCESS }
-	var told []api.ProcessUtilizationSample
-	c.GetProcessUtilizationFunc = func(uint64) ([]api.ProcessUtilizationSample, api.Return) { return told, api.SUCCESS }
+	var samples []api.ProcessUtilizationSample
+	c.GetProcessUtilizationFunc = func(uint64) ([]api.ProcessUtilizationSample, api.Return) { return samples, api.SUCCESS }
 	l := library(t, c)
-	var wall, uptime time.Duration
-	l.now, l.uptime = func() time.Time { return time.UnixMicro(int64(stamp(wall))) }, func() time.Duration { return uptime }
+	var shown, uptime time.Duration
+	l.now, l.uptime = func() time.Time { return time.UnixMicro(int64(stamp(shown))) }, func() time.Duration { return uptime }
 	for _, at := range []struct{ wall, uptime time.Duration }{{100 * s, 5 * s}, {101 * s, 6 * s}, {42 * s, 7 * s}, {43 * s, 8 * s}} {
-		wall, uptime = at.wall, at.uptime
-		told = append(told, worked(11, wall, 50))
+		shown, uptime = at.wall, at.uptime
+		samples = append(samples, worked(11, shown, 50))
 		if got := sample(t, l).Processes[0].Utilisation; got != 0.5 {
-			t.Errorf("at %s by a clock that shows %s: utilisation %g, want 0.5", uptime, wall, got)
+			t.Errorf("at %s by a clock that shows %s: utilisation %g, want 0.5", uptime, shown, got)
 		}
 	}
 }
@@ -245,7 +246,7 @@ func TestOldDrivers(t *testing.T) {
 	c := card()
 	c.GetComputeRunningProcessesFunc = func() ([]api.ProcessInfo, api.Return) { return []api.ProcessInfo{{Pid: 11}}, api.SUCCESS }
 	c.GetCurrentClocksThrottleReasonsFunc = func() (uint64, api.Return) { return api.ClocksThrottleReasonHwThermalSlowdown, api.SUCCESS }
-	// What is missing is not called: the mock would panic, a real driver would end the process.
+	// Missing functions are not called: the mock would panic, and a real driver would end the process.
 	c.GetTotalEnergyConsumptionFunc, c.GetProcessUtilizationFunc, c.GetMigModeFunc, c.GetMPSComputeRunningProcessesFunc = nil, nil, nil, nil
 	c.GetCurrentClocksEventReasonsFunc = nil
 	got := sample(t, driver(t, []string{
@@ -379,7 +380,7 @@ func TestProcessesWithoutUtilisation(t *testing.T) {
 	}
 }
 
-func TestTroubleIsSaid(t *testing.T) {
+func TestTroubleIsReported(t *testing.T) {
 	for name, spoil := range map[string]func(*mock.Device){
 		"utilisation": func(c *mock.Device) {
 			c.GetProcessUtilizationFunc = func(uint64) ([]api.ProcessUtilizationSample, api.Return) { return nil, api.ERROR_UNKNOWN }
@@ -403,7 +404,7 @@ func TestTroubleIsSaid(t *testing.T) {
 	}
 }
 
-// TestThisMachine reads what is there. Without the library Open must fail and not bring the process down.
+// TestThisMachine reads what is there. Without the library Open must fail and not crash the process.
 func TestThisMachine(t *testing.T) {
 	l, err := Open()
 	if err != nil {

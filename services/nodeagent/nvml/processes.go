@@ -17,11 +17,13 @@ import (
 
 const (
 	percent = 100
-	// longestSample is the most that a sample of utilisation stands for: the driver takes one every sixth of a second to every second.
+	// longestSample is the longest time that a sample of utilisation stands for: the driver takes one every sixth of
+	// a second to every second.
 	longestSample = time.Second
 )
 
-// processes are those with a context on a GPU, or on a part of it, and those that worked since the last call.
+// processes returns the processes with a context on a GPU or on a part of it, and those that worked since the last
+// call.
 func (l *Library) processes(handle nvml.Device) ([]gpu.Process, error) {
 	found := map[int]gpu.Process{}
 	if err := l.sampled(handle, found); err != nil {
@@ -41,7 +43,7 @@ func (l *Library) processes(handle nvml.Device) ([]gpu.Process, error) {
 				running = append(running, clients...)
 			}
 		}
-		if !errors.Is(ret, nvml.SUCCESS) && !untold(ret) {
+		if !errors.Is(ret, nvml.SUCCESS) && !unsupported(ret) {
 			return nil, fmt.Errorf("list processes: %s", word(ret))
 		}
 		for _, p := range running {
@@ -59,7 +61,8 @@ func (l *Library) processes(handle nvml.Device) ([]gpu.Process, error) {
 	return all, nil
 }
 
-// memoryOf is what a process holds; the driver says all ones where it does not know, as under Windows' display model and in some containers.
+// memoryOf returns the memory of a process. The driver returns all ones if it does not know, as under Windows'
+// display model and in some containers.
 func memoryOf(p nvml.ProcessInfo) unit.Bytes {
 	if p.UsedGpuMemory > 1<<62 {
 		return 0
@@ -73,10 +76,11 @@ type partition struct {
 	id, size int
 }
 
-// partitions lists the parts of a GPU; nil where it is whole. Utilisation is not to be had by process there, nor energy by part.
+// partitions lists the parts of a GPU; nil if it is whole. In MIG mode there is no utilisation by process and no
+// energy by part.
 func (l *Library) partitions(handle nvml.Device) ([]partition, error) {
 	if !l.has("nvmlDeviceGetMigMode") {
-		return nil, nil // a driver from before there was MIG
+		return nil, nil // a driver from before MIG
 	}
 	mode, _, ret := handle.GetMigMode()
 	if !errors.Is(ret, nvml.SUCCESS) || mode != nvml.DEVICE_MIG_ENABLE {
@@ -90,7 +94,7 @@ func (l *Library) partitions(handle nvml.Device) ([]partition, error) {
 	for i := range most {
 		part, ret := handle.GetMigDeviceHandleByIndex(i)
 		if !errors.Is(ret, nvml.SUCCESS) {
-			continue // that place is free
+			continue // that position is free
 		}
 		p := partition{handle: part, id: i + 1, size: 1}
 		if attributes, ret := part.GetAttributes(); errors.Is(ret, nvml.SUCCESS) {
@@ -101,14 +105,16 @@ func (l *Library) partitions(handle nvml.Device) ([]partition, error) {
 	return parts, nil
 }
 
-// sampledUntil is when utilisation was read, by the wall clock and by one that is never set, and the driver's time stamp of the newest sample then or before.
+// sampledUntil is when utilisation was read, by the wall clock and the monotonic clock, and the driver's time
+// stamp of the newest sample at that time.
 type sampledUntil struct {
 	read   time.Time
 	uptime time.Duration
 	newest uint64
 }
 
-// at is the same after the wall clock was set back, as the driver's stamps now are: else no sample would be new until the clock has caught up.
+// at corrects the stamp after the wall clock was set back, as the driver's stamps are corrected: else no sample would
+// be new until the clock has caught up.
 func (u sampledUntil) at(now time.Time, uptime time.Duration) sampledUntil {
 	if back := (uptime - u.uptime) - now.Sub(u.read); !u.read.IsZero() && back > leastStep {
 		u.newest -= min(u.newest, uint64(back.Microseconds()))
@@ -116,12 +122,12 @@ func (u sampledUntil) at(now time.Time, uptime time.Duration) sampledUntil {
 	return u
 }
 
-// leastStep is how much a clock must have been set back for it not to count as slewed.
+// leastStep is how far a clock must have been set back for it not to count as slewed.
 const leastStep = 100 * time.Millisecond
 
-// sampled puts together what each process worked since the last call: the sum of its samples, each times the time that it stands for, over the whole time.
-// NVML leaves out processes that did nothing, and calls it "not found", or a buffer that is too small for nothing, when all did nothing. Where it does not
-// tell at all, as with MIG, nothing is put in.
+// sampled adds what each process worked since the last call: the sum of its samples, each times the time that it
+// stands for, over the whole time. NVML leaves out idle processes; if all are idle it returns "not found", or an
+// insufficient buffer size. If it does not report utilisation, as with MIG, nothing is added.
 func (l *Library) sampled(handle nvml.Device, found map[int]gpu.Process) error {
 	uuid, ret := handle.GetUUID()
 	if !errors.Is(ret, nvml.SUCCESS) {
@@ -135,12 +141,13 @@ func (l *Library) sampled(handle nvml.Device, found map[int]gpu.Process) error {
 	l.sampledUntil[uuid] = sampledUntil{now, uptime, before.newest}
 	samples, ret := handle.GetProcessUtilization(before.newest)
 	switch {
-	case untold(ret), errors.Is(ret, nvml.ERROR_INSUFFICIENT_SIZE):
+	case unsupported(ret), errors.Is(ret, nvml.ERROR_INSUFFICIENT_SIZE):
 		return nil
 	case !errors.Is(ret, nvml.SUCCESS):
 		return fmt.Errorf("read utilisation: %s", word(ret))
 	}
-	// The call may repeat what it told before, also with stamps that lie ahead since the clock was set back; a sample of no process marks an unused slot of its buffer.
+	// The call may repeat earlier samples, even with stamps in the future since the clock was set back; a sample
+	// without a process marks an unused slot of its buffer.
 	ahead := uint64(now.Add(longestSample).UnixMicro())
 	samples = slices.DeleteFunc(samples, func(s nvml.ProcessUtilizationSample) bool {
 		return s.TimeStamp <= before.newest || s.TimeStamp > ahead || s.Pid == 0
@@ -177,7 +184,7 @@ func (l *Library) sampled(handle nvml.Device, found map[int]gpu.Process) error {
 	return nil
 }
 
-// spanOf is the time in seconds that a sample stands for: that since the one before, in microseconds both.
+// spanOf returns the time in seconds that a sample stands for: since the previous one, both in microseconds.
 func spanOf(before, at uint64) float64 {
 	return min(time.Duration(at-before)*time.Microsecond, longestSample).Seconds()
 }

@@ -22,7 +22,7 @@ func (l *Library) Sample(index int) (gpu.Sample, error) {
 		return gpu.Sample{}, fmt.Errorf("open GPU %d: %s", index, word(ret))
 	}
 	var s gpu.Sample
-	// Millijoules since the driver was loaded, on Volta and later; else milliwatts at this moment.
+	// Millijoules since the driver was loaded, on Volta and later; else present milliwatts.
 	if l.has("nvmlDeviceGetTotalEnergyConsumption") {
 		if energy, ret := handle.GetTotalEnergyConsumption(); errors.Is(ret, nvml.SUCCESS) {
 			s.Energy, s.HasEnergy = unit.Energy(energy)*unit.Millijoule, true
@@ -32,7 +32,7 @@ func (l *Library) Sample(index int) (gpu.Sample, error) {
 		s.Power, s.HasPower = milliwatts(power), true
 	}
 	if !s.HasEnergy && !s.HasPower {
-		return gpu.Sample{}, fmt.Errorf("read GPU %d: it tells neither energy nor power", index)
+		return gpu.Sample{}, fmt.Errorf("read GPU %d: it reports neither energy nor power", index)
 	}
 	s.Board = l.board(handle)
 	var err error
@@ -42,7 +42,7 @@ func (l *Library) Sample(index int) (gpu.Sample, error) {
 	return s, nil
 }
 
-// board reads what the driver tells beside energy; what it does not tell is left out.
+// board reads what the driver reports besides energy; what it does not report is left out.
 func (l *Library) board(handle nvml.Device) event.Board {
 	var b event.Board
 	if limit, ret := handle.GetEnforcedPowerLimit(); errors.Is(ret, nvml.SUCCESS) {
@@ -64,7 +64,7 @@ func (l *Library) board(handle nvml.Device) event.Board {
 	return b
 }
 
-// throttleReasons asks under the name that the function has had since driver 535, else under the one before.
+// throttleReasons uses the name that the function has since driver 535, else the older one.
 func (l *Library) throttleReasons(handle nvml.Device) (uint64, nvml.Return) {
 	if l.has("nvmlDeviceGetCurrentClocksEventReasons") {
 		return handle.GetCurrentClocksEventReasons()
@@ -72,7 +72,7 @@ func (l *Library) throttleReasons(handle nvml.Device) (uint64, nvml.Return) {
 	return handle.GetCurrentClocksThrottleReasons()
 }
 
-// throttle puts in words why clocks are held down. A GPU that idles or runs at clocks that somebody chose is not held down.
+// throttle returns why clocks are reduced. A GPU that is idle or runs at chosen clocks is not throttled.
 func throttle(reasons uint64) []string {
 	var words []string
 	for _, r := range []struct {
@@ -112,7 +112,7 @@ func (l *Library) PowerLimits(index int) (gpu.PowerLimits, error) {
 	return gpu.PowerLimits{Now: milliwatts(now), Default: milliwatts(usual), Least: milliwatts(least), Most: milliwatts(most)}, nil
 }
 
-// SetPowerLimit sets what a GPU may draw. A limit that the GPU does not take is refused here, with the bounds.
+// SetPowerLimit sets what a GPU may draw. A limit out of the GPU's bounds is refused with the bounds.
 func (l *Library) SetPowerLimit(index int, limit unit.Power) error {
 	limits, err := l.PowerLimits(index)
 	if err != nil {

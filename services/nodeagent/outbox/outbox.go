@@ -1,4 +1,5 @@
-// Package outbox keeps on disk what could not be delivered, and delivers it in order as soon as it can be. It knows nothing of what is in it.
+// Package outbox stores on disk what could not be delivered, and delivers it in order as soon as possible. It does
+// not interpret its items.
 package outbox
 
 import (
@@ -20,7 +21,7 @@ import (
 // ErrFull says that the box holds as much as it may.
 var ErrFull = errors.New("outbox is full")
 
-// ErrUnreadable marks an item that no repetition will deliver: it is put aside under another name.
+// ErrUnreadable marks an item that no retry can deliver: it is renamed and skipped.
 var ErrUnreadable = errors.New("unreadable")
 
 const (
@@ -49,7 +50,7 @@ type item struct {
 
 func (i item) name() string { return fmt.Sprintf("%016d-%s%s", i.number, i.hash, suffix) }
 
-// Open makes the folder if need be and takes up what is in it.
+// Open makes the folder if necessary and reads the items in it.
 func Open(dir string, limit int, log *slog.Logger) (*Box, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make outbox %s: %w", dir, err)
@@ -64,7 +65,7 @@ func Open(dir string, limit int, log *slog.Logger) (*Box, error) {
 		number, hash, _ := strings.Cut(name, "-")
 		n, err := strconv.ParseUint(number, 10, 64)
 		if !isItem || err != nil {
-			continue // a file that was being written when the process died, or one that was put aside
+			continue // a file that was being written when the process died, or a skipped one
 		}
 		b.items = append(b.items, item{n, hash})
 		b.next = max(b.next, n+1)
@@ -73,14 +74,14 @@ func Open(dir string, limit int, log *slog.Logger) (*Box, error) {
 	return b, nil
 }
 
-// Len is the number of items that wait.
+// Len is the number of waiting items.
 func (b *Box) Len() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.items)
 }
 
-// Put adds an item; when it returns nil the item is on disk. An item whose key is there already changes nothing.
+// Put adds an item; when it returns nil the item is on disk. It does nothing if an item has the same key.
 func (b *Box) Put(key string, data []byte) error {
 	sum := sha256.Sum256([]byte(key))
 	hash := hex.EncodeToString(sum[:16])
@@ -105,8 +106,8 @@ func (b *Box) Put(key string, data []byte) error {
 	return nil
 }
 
-// Run delivers items in order until ctx ends. An item leaves the box after deliver returned nil for it, so it may be delivered twice and
-// none is lost.
+// Run delivers items in order until ctx ends. An item leaves the box after deliver returned nil for it, so it may be
+// delivered twice and none is lost.
 func (b *Box) Run(ctx context.Context, deliver func(context.Context, []byte) error) error {
 	delay := time.Duration(0)
 	for {
@@ -156,7 +157,7 @@ func (b *Box) deliver(ctx context.Context, i item, deliver func(context.Context,
 	case err == nil, errors.Is(err, os.ErrNotExist):
 		err = os.Remove(path)
 	case errors.Is(err, ErrUnreadable):
-		b.log.Error("outbox puts an item aside", "file", path+badSuffix, "error", err)
+		b.log.Error("outbox skips an unreadable item", "file", path+badSuffix, "error", err)
 		err = os.Rename(path, path+badSuffix)
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -168,7 +169,7 @@ func (b *Box) deliver(ctx context.Context, i item, deliver func(context.Context,
 	return nil
 }
 
-// write makes a file that is whole or absent; it is on disk when write returns.
+// write makes a file that is complete or absent; it is on disk when write returns.
 func write(dir, name string, data []byte) error {
 	f, err := os.CreateTemp(dir, ".new-*")
 	if err != nil {

@@ -32,7 +32,7 @@ func put(t *testing.T, b *Box, keys ...string) {
 	}
 }
 
-// run delivers until n items were taken; deliver says what to answer for each try.
+// run delivers until n items were taken; deliver decides the result of each try.
 func run(t *testing.T, b *Box, n int, deliver func(string) error) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -93,7 +93,7 @@ func TestWhatIsNotTakenIsTriedAgainBeforeTheNext(t *testing.T) {
 	}
 }
 
-func TestAnItemThatNobodyCanReadDoesNotHoldUpTheOthers(t *testing.T) {
+func TestAnUnreadableItemDoesNotBlockTheOthers(t *testing.T) {
 	dir := t.TempDir()
 	b := open(t, dir, 100)
 	put(t, b, "bad", "good")

@@ -1,7 +1,9 @@
-// Package pcm reads the energy of processors and memory from the log that Intel's PCM writes (`pcm.x /csv > FILE`), following the file as it grows.
+// Package pcm reads the energy of processors and memory from the log that Intel's PCM writes (`pcm.x /csv > FILE`),
+// following the file as it grows.
 //
-// Each line holds what was spent since the line before, so that nothing is lost between two readings of the file. Columns are found by their names in the header
-// line that begins with Date; older versions separate by semicolons, newer ones by commas.
+// Each line holds the energy since the previous line, so nothing is lost between two readings of the file. Columns
+// are found by their names in the header line that begins with Date; older versions separate by semicolons, newer
+// ones by commas.
 package pcm
 
 import (
@@ -24,10 +26,11 @@ const (
 	headerWord   = "Date"
 	columnCPU    = "Proc Energy (Joules)"
 	columnMemory = "DRAM Energy (Joules)"
-	// readLimit bounds what is read at once: a log that grew by more is read on the next time. headerLimit is how far down a log its header is looked for.
+	// readLimit bounds what is read at once: the rest of a log that grew by more is read the next time. headerLimit
+	// is how far down a log its header is searched.
 	readLimit   = 1 << 20
 	headerLimit = 1 << 18
-	// The log may stay as it is for quietLines times the time between its lines, within these bounds.
+	// The log may stay unchanged for quietLines times the time between its lines, within these bounds.
 	quietLines            = 3
 	leastQuiet, mostQuiet = 10 * time.Second, 2 * time.Minute
 )
@@ -39,20 +42,23 @@ type Log struct {
 	// file and offset are what was read so far.
 	file   os.FileInfo
 	offset int64
-	// last is the time of the newest line, zero before the first; spacing is the time between the newest two, quiet how long nothing came.
+	// last is the time of the newest line, zero before the first; spacing is the time between the newest two, quiet
+	// how long nothing was written.
 	last           time.Time
 	spacing, quiet time.Duration
-	// doubted says that there was trouble since the newest line: another meter was believed meanwhile, so the next line only begins anew.
+	// doubted is set after an error since the newest line: another meter was used meanwhile, so the next line only
+	// starts a new interval.
 	doubted bool
 }
 
-// Open follows a log. The file need not be there yet.
+// Open follows a log. The file need not exist yet.
 func Open(path string) *Log { return &Log{path: path} }
 
 // Method is the meter's name.
 func (l *Log) Method() string { return "pcm" }
 
-// Read gives what the lines tell that were written since the last call. What was logged before the first one, or before a trouble was over, is left alone.
+// Read returns the energy in the lines written since the last call. What was logged before the first call, or before
+// an error was over, is ignored.
 func (l *Log) Read(d time.Duration) ([]meter.Spent, error) {
 	spent, err := l.follow(d)
 	l.doubted = l.doubted || err != nil
@@ -99,10 +105,11 @@ func (l *Log) follow(d time.Duration) ([]meter.Spent, error) {
 	return spent, nil
 }
 
-// longest is how long the log may stay as it is.
+// longest is how long the log may stay unchanged.
 func (l *Log) longest() time.Duration { return min(max(quietLines*l.spacing, leastQuiet), mostQuiet) }
 
-// grown gives the whole lines that were written since the last call. Of a log that is new to us, or was begun anew, only the header is looked at.
+// grown returns the complete lines written since the last call. In a log that is new or was started again, it only
+// reads the header.
 func (l *Log) grown() (string, error) {
 	file, err := os.Open(l.path)
 	if err != nil {
@@ -124,7 +131,7 @@ func (l *Log) grown() (string, error) {
 				break
 			}
 		}
-		// The line that is being written is read when it is whole.
+		// A line that is being written is read when it is complete.
 		end := max(info.Size()-headerLimit, 0)
 		tail, err := readAt(file, end, headerLimit)
 		if err != nil {
@@ -138,7 +145,7 @@ func (l *Log) grown() (string, error) {
 	return text, err
 }
 
-// readAt gives the whole lines from an offset on, up to a limit.
+// readAt returns the complete lines from an offset, up to a limit.
 func readAt(file *os.File, offset, limit int64) (string, error) {
 	text, err := io.ReadAll(io.NewSectionReader(file, offset, limit))
 	if err != nil {
@@ -147,20 +154,20 @@ func readAt(file *os.File, offset, limit int64) (string, error) {
 	return string(text[:bytes.LastIndexByte(text, '\n')+1]), nil
 }
 
-// columns is where a header line says that things are. Memory is -1 where it is not told.
+// columns are the positions named by a header line. Memory is -1 if it is not logged.
 type columns struct {
 	separator         string
 	date, clock       int
 	processor, memory int
 }
 
-// line is what one line tells.
+// line is the content of one line.
 type line struct {
 	at          time.Time
 	cpu, memory unit.Energy
 }
 
-// parse reads a line; ok is false for those that tell nothing: headers, which it remembers, and what is before them.
+// parse parses a line; ok is false for lines without data: headers, which it remembers, and what precedes them.
 func (l *Log) parse(text string) (parsed line, ok bool, err error) {
 	if strings.HasPrefix(text, headerWord) {
 		l.columns = header(text)
@@ -183,7 +190,8 @@ func (l *Log) parse(text string) (parsed line, ok bool, err error) {
 	return line{at, cpu, memory}, true, errors.Join(timeErr, cpuErr, memoryErr)
 }
 
-// header finds the columns; nil where there is no energy of processors. The first column of a name is that of the whole machine.
+// header finds the columns; it returns nil without the energy of processors. The first column of a name is that of
+// the whole machine.
 func header(text string) *columns {
 	separator := ";"
 	if !strings.Contains(text, separator) {

@@ -36,7 +36,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// reading is what a log tells, in numbers.
+// reading is what a log reports, in numbers.
 type reading struct {
 	cpu, memory float64
 	covered     time.Duration
@@ -68,13 +68,14 @@ func TestALogIsFollowed(t *testing.T) {
 		want    reading
 		columns int
 	}{
-		{"", reading{}, 0}, // what is there already is not ours
+		{"", reading{}, 0}, // what is there already does not count
 		{"2020-06-12;10:00:03.200;0;0;0;0;50.5;10;0;0;50.5\n", reading{}, 2}, // it began before we did
 		{"2020-06-12;10:00:04.200;0;0;0;0;51.5;10.5;0;0;51.5\n", reading{51.5, 10.5, time.Second}, 2},
 		{"", reading{}, 2},
 		{"2020-06-12;10:00:05.200;0;0;0;0;5", reading{}, 2}, // half a line
 		{"2.5;10;0;0;52.5\n2020-06-12;10:00:06.700;0;0;0;0;70;20;0;0;70\n", reading{122.5, 30, 2500 * time.Millisecond}, 2},
-		{"System;;;;;;;;Socket0;;\nDate;Time;Proc Energy (Joules);DRAM Energy (Joules)\n", reading{}, 2}, // PCM was started anew, with fewer columns
+		// PCM was restarted, with fewer columns.
+		{"System;;;;;;;;Socket0;;\nDate;Time;Proc Energy (Joules);DRAM Energy (Joules)\n", reading{}, 2},
 		{"2020-06-12;10:00:08.700;33;3\n", reading{33, 3, 2 * time.Second}, 2},
 	} {
 		write(t, path, step.written)
@@ -113,9 +114,9 @@ func TestALogThatIsBegunAnew(t *testing.T) {
 	}
 }
 
-// TestEnergyIsToldOnceOrNever reads a log every second whose lines come less often. While it tells nothing another meter is believed, so the line that ends
-// the silence must not bring the energy of that time once more.
-func TestEnergyIsToldOnceOrNever(t *testing.T) {
+// TestEnergyIsReportedOnceOrNever reads a log every second whose lines come less often. While it reports nothing
+// another meter is used, so the line that ends the silence must not count the energy of that time again.
+func TestEnergyIsReportedOnceOrNever(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "n1.log")
 	write(t, path, "Date;Time;Proc Energy (Joules)\n")
 	l := Open(path)
@@ -125,11 +126,11 @@ func TestEnergyIsToldOnceOrNever(t *testing.T) {
 		switch {
 		case second == 150:
 			write(t, path, "what is this\n")
-		case second < 120 && second%30 == 0, second > 120 && second%20 == 0: // PCM is started anew with more lines
+		case second < 120 && second%30 == 0, second > 120 && second%20 == 0: // PCM is restarted with more lines
 			write(t, path, begin.Add(time.Duration(second)*time.Second).Format("2006-01-02;15:04:05")+";100\n")
 		}
 		spent, err := l.Read(time.Second)
-		// The first line is waited for in vain for ten seconds: how far apart they come is not known yet.
+		// The first line is awaited in vain for ten seconds, because the spacing is not known yet.
 		if away := second > 10 && second < 30 || second == 150; away != (err != nil) {
 			t.Fatalf("second %d: error %v", second, err)
 		}
@@ -148,7 +149,7 @@ func TestEnergyIsToldOnceOrNever(t *testing.T) {
 	}
 }
 
-func TestTroubleIsSaid(t *testing.T) {
+func TestErrorsAreReported(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "n1.log")
 	l := Open(path)
 	trouble := func(want string) {

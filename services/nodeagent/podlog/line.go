@@ -7,12 +7,13 @@ type line struct {
 	// at is the time as it was written.
 	at     string
 	stderr bool
-	// partial says that the text goes on in the next line of the same stream.
+	// partial is set if the text continues in the next line of the same stream.
 	partial bool
 	text    []byte
 }
 
-// parseLine reads a line without its end. ok is false where it has another form: the runtime was killed while it wrote, say.
+// parseLine parses a line without its end. ok is false if it has another form, for example because the runtime was
+// killed while it wrote.
 func parseLine(raw []byte) (l line, ok bool) {
 	at, rest, found := bytes.Cut(raw, []byte(" "))
 	stream, rest, more := bytes.Cut(rest, []byte(" "))
@@ -27,7 +28,7 @@ func parseLine(raw []byte) (l line, ok bool) {
 	default:
 		return line{}, false
 	}
-	// More tags may come to stand behind the first one.
+	// Future versions may add tags after the first one.
 	switch tag, _, _ := bytes.Cut(tags, []byte(":")); string(tag) {
 	case "F":
 	case "P":

@@ -8,19 +8,19 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// pod is a pod of a job, as the name of its folder tells.
+// pod is a pod of a job, according to the name of its folder.
 type pod struct {
-	// folder is below the root of logs, uid what Kubernetes calls this very pod.
+	// folder is below the root of logs, uid is Kubernetes' id of this very pod.
 	folder, uid string
 	job         train.JobID
 	attempt     int
 	rank        int
 }
 
-// slug is what the names of a job's pods begin with.
+// slug is the beginning of the names of a job's pods.
 func slug(job train.JobID) string { return strings.TrimSuffix(train.PodName(job, 0, 0), "-0-0") }
 
-// slugs finds jobs by that.
+// slugs indexes attempts by slug.
 func slugs(attempts []train.Attempt) map[string]train.Attempt {
 	found := map[string]train.Attempt{}
 	for _, a := range attempts {
@@ -29,7 +29,7 @@ func slugs(attempts []train.Attempt) map[string]train.Attempt {
 	return found
 }
 
-// parseFolder reads "<namespace>_<pod>_<uid>"; ok is false where that is no pod of a known job.
+// parseFolder parses "<namespace>_<pod>_<uid>"; ok is false if that is no pod of a known job.
 func parseFolder(folder, namespace string, known map[string]train.Attempt) (p pod, ok bool) {
 	parts := strings.Split(folder, "_")
 	if len(parts) != 3 || parts[0] != namespace {
@@ -60,7 +60,7 @@ func logFiles(folder string) []string {
 	return paths
 }
 
-// escaped makes a path mean itself in a pattern.
+// escaped makes a path literal in a glob pattern.
 func escaped(path string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }

@@ -23,7 +23,7 @@ type ground struct {
 	root     string
 	jobs     string
 	attempts []train.Attempt
-	told     told
+	received received
 }
 
 func newGround(t rapid.TB, dir string) *ground {
@@ -36,7 +36,7 @@ func newGround(t rapid.TB, dir string) *ground {
 func (g *ground) tailer() *Tailer {
 	return New(Config{
 		Root: g.root, Namespace: "jobs", Jobs: g.jobs, LimitBytes: joblog.MinLimit, Log: slog.New(slog.DiscardHandler),
-		Attempts: func() []train.Attempt { return g.attempts }, Node: "n1", Listener: &g.told,
+		Attempts: func() []train.Attempt { return g.attempts }, Node: "n1", Receiver: &g.received,
 	})
 }
 
@@ -75,28 +75,28 @@ func (g *ground) want(t *Tailer, job train.JobID, want ...string) {
 
 const header = "[switchyard: attempt 1 of j1 on gpu:0, 2026-01-02T03:04:05Z]\n"
 
-// A trouble is said once for as long as it lasts, wherever it is, and again when it has come back.
-func TestALastingTroubleIsSaidOnce(t *testing.T) {
+// A fault is logged once for as long as it lasts, wherever it is, and again when it has come back.
+func TestALastingFaultIsLoggedOnce(t *testing.T) {
 	g := newTelling(t, t.TempDir())
 	tail := g.tailer()
-	var said bytes.Buffer
-	tail.config.Log = slog.New(slog.NewTextHandler(&said, nil))
+	var lastFaults bytes.Buffer
+	tail.config.Log = slog.New(slog.NewTextHandler(&lastFaults, nil))
 	want := func(lines int) {
 		t.Helper()
-		if got := strings.Count(said.String(), "\n"); got != lines {
-			t.Errorf("said %d times, want %d:\n%s", got, lines, said.String())
+		if got := strings.Count(lastFaults.String(), "\n"); got != lines {
+			t.Errorf("logged %d times, want %d:\n%s", got, lines, lastFaults.String())
 		}
 	}
-	g.told.away = true
-	g.write("j1-1-0", "0.log", full("stdout", append(lesson(1), lesson(2)[0]))...)
+	g.received.away = true
+	g.write("j1-1-0", "0.log", full("stdout", append(epochLines(1), epochLines(2)[0]))...)
 	for range 3 {
 		tail.Poll(g.ctx())
 	}
 	want(1)
-	g.told.away = false
+	g.received.away = false
 	tail.Poll(g.ctx())
 	want(1)
-	g.told.away, g.attempts[0].Phase = true, train.PhaseExited // that its output was read cannot be told either
+	g.received.away, g.attempts[0].Phase = true, train.PhaseExited // the end of its output cannot be reported either
 	for range 3 {
 		tail.Poll(g.ctx())
 	}
@@ -118,7 +118,7 @@ func TestLinesOfAPod(t *testing.T) {
 	tail.Poll(g.ctx())
 	g.want(tail, "j1", header, "one\n", "oh\n", "in between\n", "half of two\n", "with a tag\n", "\n", "[1] another rank\n")
 	if _, err := os.Stat(filepath.Join(g.jobs, "j2")); err == nil {
-		t.Error("a pod of nobody's made a job")
+		t.Error("a pod of no job made a job")
 	}
 	if chunk, err := tail.Read(train.LogRequest{Job: "j1", Offset: -17}); err != nil || string(chunk.Data) != "[1] another rank\n" {
 		t.Errorf("%q, error %v", chunk.Data, err)
@@ -130,7 +130,7 @@ func TestALogSurvivesItsPod(t *testing.T) {
 	tail := g.tailer()
 	path := g.write("j1-1-0", "0.log", "stdout F first\n")
 	tail.Poll(g.ctx())
-	// What was written after the last look and before the removal is there, a last line without an end too.
+	// What was written after the last poll and before the removal is there, even a last line without an end.
 	g.write("j1-1-0", "0.log", "stdout F second\n", "stdout P no end\n")
 	if err := os.RemoveAll(filepath.Dir(filepath.Dir(path))); err != nil {
 		t.Fatal(err)
@@ -171,7 +171,7 @@ func TestRotation(t *testing.T) {
 	g.write("j1-1-0", "0.log", "stdout F four\n")
 	tail.Poll(g.ctx())
 	g.want(tail, "j1", header, "one\n", "two\n", "three\n", "four\n")
-	// An agent that comes up after a rotation begins where the one before it was, in the file with the other name.
+	// An agent that starts after a rotation continues where the previous one stopped, in the renamed file.
 	g.write("j1-1-0", "0.log", "stdout F five\n")
 	if err := os.Rename(path, path+".20260102-040506"); err != nil {
 		t.Fatal(err)
@@ -222,9 +222,9 @@ func TestKilledAgentsLoseAndRepeatNothing(t *testing.T) {
 				}
 			case "poll":
 				tail.Poll(g.ctx())
-			case "kill": // nothing is closed, nothing is kept
+			case "kill": // nothing is closed, nothing is stored
 				tail = g.tailer()
-			case "half": // killed between copying and keeping
+			case "half": // killed between copying and storing
 				p, _ := parseFolder("jobs_j1-1-0_uid-j1-1-0", "jobs", slugs(g.attempts))
 				for _, path := range logFiles(filepath.Join(g.root, p.folder)) {
 					if err := tail.find(p, path, g.attempts[0]); err != nil {

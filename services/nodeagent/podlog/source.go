@@ -13,7 +13,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/joblog"
 )
 
-// mark is how far a container's log was read: the file, which keeps its inode when it is rotated, and the place in it.
+// mark is how far a container's log was read: the file, which keeps its inode when it is rotated, and the offset in
+// it.
 type mark struct {
 	Inode  uint64 `json:"inode"`
 	Offset int64  `json:"offset"`
@@ -25,18 +26,19 @@ type source struct {
 	path string
 	file *os.File
 	at   mark
-	// rest is the beginning of a line that was not written to its end yet.
+	// rest is the beginning of a line that is not complete yet.
 	rest   []byte
 	out    *joblog.Lines
 	errors *joblog.Lines
-	// ear hears the lines that go to out and errors; nil where nobody listens.
-	ear *ear
+	// epochs reads the lines that go to out and errors; nil if no epochs are wanted.
+	epochs *epochReader
 }
 
 // longestLine bounds what is kept of a line without an end. The runtime breaks lines at 16 KiB.
 const longestLine = 256 << 10
 
-// open opens the file that was being read, under whatever name it has by now, or else the newest one from its beginning. It may be there no more.
+// open opens the file that was being read, whatever its name is by now, or else the newest one from its beginning. It
+// may be gone.
 func (s *source) open() error {
 	names := []string{s.path}
 	if s.at.Inode != 0 && inodeOf(s.path) != s.at.Inode {
@@ -61,7 +63,7 @@ func (s *source) open() error {
 	return nil
 }
 
-// take goes on with a file: where it was left, if it is the one that was being read.
+// take continues with a file: where reading stopped, if it is the same file.
 func (s *source) take(f *os.File) {
 	if s.file != nil {
 		_ = s.file.Close()
@@ -71,13 +73,13 @@ func (s *source) take(f *os.File) {
 	if info, err := f.Stat(); err == nil {
 		inode, size = inodeIn(info), info.Size()
 	}
-	// A file that is shorter than what was read of it is another one that got its inode.
+	// A file that is shorter than what was read of it is another one with the same inode.
 	if inode != s.at.Inode || size < s.at.Offset {
 		s.at, s.rest = mark{Inode: inode}, nil
 	}
 }
 
-// inodeOf is 0 where there is no file.
+// inodeOf returns 0 if there is no file.
 func inodeOf(path string) uint64 {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -93,17 +95,18 @@ func inodeIn(info fs.FileInfo) uint64 {
 	return 0
 }
 
-// read copies what is new, line by line; each is told before it is copied. It goes on with the next file where the runtime has begun one.
-func (s *source) read(tell func(line)) error {
+// read copies what is new, line by line; it calls before with each line before copying it. It continues with the next
+// file if the runtime has begun one.
+func (s *source) read(before func(line)) error {
 	if s.file == nil {
 		if err := s.open(); err != nil || s.file == nil {
 			return err
 		}
 	}
 	for {
-		// Once a new file is there, nothing more is written to the old one.
+		// Once a new file exists, nothing more is written to the old one.
 		next := inodeOf(s.path)
-		if err := s.drain(tell); err != nil {
+		if err := s.drain(before); err != nil {
 			return err
 		}
 		if next == 0 || next == s.at.Inode {
@@ -118,7 +121,7 @@ func (s *source) read(tell func(line)) error {
 }
 
 // drain reads to the end of the file.
-func (s *source) drain(tell func(line)) error {
+func (s *source) drain(before func(line)) error {
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := s.file.ReadAt(buffer, s.at.Offset)
@@ -129,7 +132,7 @@ func (s *source) drain(tell func(line)) error {
 			if end < 0 {
 				break
 			}
-			s.copy(s.rest[:end], tell)
+			s.copy(s.rest[:end], before)
 			s.rest = s.rest[end+1:]
 		}
 		if len(s.rest) > longestLine {
@@ -145,14 +148,14 @@ func (s *source) drain(tell func(line)) error {
 }
 
 // copy passes the text of a line on.
-func (s *source) copy(raw []byte, tell func(line)) {
+func (s *source) copy(raw []byte, before func(line)) {
 	l, ok := parseLine(raw)
 	if !ok {
 		return
 	}
-	tell(l)
-	if s.ear != nil {
-		s.ear.written(l.at)
+	before(l)
+	if s.epochs != nil {
+		s.epochs.written(l.at)
 	}
 	to := s.out
 	if l.stderr {
@@ -164,17 +167,18 @@ func (s *source) copy(raw []byte, tell func(line)) {
 	}
 }
 
-// settled is the place up to which everything has arrived in the job's log; ok is false while a line has been copied in part.
+// settled returns the position up to which everything has arrived in the job's log; ok is false while a line has been
+// copied in part.
 func (s *source) settled() (m mark, ok bool) {
 	return mark{Inode: s.at.Inode, Offset: s.at.Offset - int64(len(s.rest))}, !s.out.Pending() && !s.errors.Pending()
 }
 
-// finish ends lines that will not go on.
+// finish ends lines that will not continue.
 func (s *source) finish() {
 	s.out.Flush()
 	s.errors.Flush()
-	if s.ear != nil {
-		s.ear.end()
+	if s.epochs != nil {
+		s.epochs.end()
 	}
 }
 

@@ -1,6 +1,7 @@
-// Package podlog copies what the containers of jobs write into the jobs' logs, which are bounded and outlive the pods, and reads epochs in the output of jobs
-// whose code does not tell of them. It finds pods by the names of the folders into which the kubelet has their logs written, and asks no API: logs go on while
-// the API server is away.
+// Package podlog copies what the containers of jobs write into the jobs' logs, which are bounded and outlive the
+// pods, and reads epochs in the output of jobs whose code does not report them. It finds pods by the names of the
+// folders into which the kubelet writes their logs, and uses no API, so logs continue while the API server is
+// unreachable.
 package podlog
 
 import (
@@ -20,21 +21,22 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/joblog"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // Config says where logs come from and go to.
 type Config struct {
-	// Root is the kubelet's folder of pods' logs, Namespace the one in which jobs' pods are.
+	// Root is the kubelet's folder of pods' logs, Namespace the namespace of jobs' pods.
 	Root, Namespace string
 	// Jobs is the folder that holds a folder for each job; LimitBytes bounds the log in it.
 	Jobs       string
 	LimitBytes int64
-	// Attempts are the newest attempts of all jobs.
+	// Attempts returns the newest attempts of all jobs.
 	Attempts func() []train.Attempt
-	// Node is this one, whose Listener is told of the attempts that are at home here.
+	// Node is this node; Receiver gets the epochs of the attempts whose home it is.
 	Node     train.NodeID
-	Listener Listener
+	Receiver Receiver
 	Log      *slog.Logger
 }
 
@@ -42,26 +44,26 @@ type Config struct {
 type Tailer struct {
 	config Config
 
-	mu   sync.Mutex
-	jobs map[train.JobID]*jobLog
-	said map[string]string
-	// readOut are the attempts that were told to have been read to their end.
+	mu         sync.Mutex
+	jobs       map[train.JobID]*jobLog
+	lastFaults map[string]string
+	// readOut are the attempts that were reported as read to their end.
 	readOut map[train.JobID]int
 }
 
 // New makes a tailer.
 func New(c Config) *Tailer {
-	return &Tailer{config: c, jobs: map[train.JobID]*jobLog{}, said: map[string]string{}, readOut: map[train.JobID]int{}}
+	return &Tailer{config: c, jobs: map[train.JobID]*jobLog{}, lastFaults: map[string]string{}, readOut: map[train.JobID]int{}}
 }
 
-// state is what is kept of a job's log over restarts: how long it was when all sources had been read up to their marks.
+// state is what is kept of a job's log over restarts: its length when all sources had been read up to their marks.
 type state struct {
 	Written int64 `json:"written"`
 	// Begun is the newest attempt whose output has begun.
 	Begun int `json:"begun"`
-	// Marks are by the pod's uid and the name of the log in its folder, and so is what was heard up to there.
-	Marks map[string]mark    `json:"marks"`
-	Heard map[string]hearing `json:"heard,omitempty"`
+	// Marks are by the pod's uid and the name of the log in its folder, and so are the states of the epoch readers.
+	Marks  map[string]mark        `json:"marks"`
+	Epochs map[string]readerState `json:"heard,omitempty"`
 }
 
 // jobLog is the log of a job that has pods here.
@@ -85,20 +87,14 @@ func (t *Tailer) Read(r train.LogRequest) (train.LogChunk, error) {
 // Run copies until ctx ends.
 func (t *Tailer) Run(ctx context.Context) error {
 	const every = 250 * time.Millisecond
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	for {
+	for range tick.Every(ctx, every) {
 		t.Poll(ctx)
-		select {
-		case <-ctx.Done():
-			t.close()
-			return nil
-		case <-ticker.C:
-		}
 	}
+	t.close()
+	return nil
 }
 
-// Poll copies all that has been written so far, and tells what was heard in it.
+// Poll copies everything written so far, and delivers the epochs in it.
 func (t *Tailer) Poll(ctx context.Context) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,11 +103,11 @@ func (t *Tailer) Poll(ctx context.Context) {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil // the kubelet makes it with the first pod
 	}
-	found := troubles{}
-	defer func() { t.say(found) }()
+	found := faults{}
+	defer func() { t.logChanges(found) }()
 	if err != nil {
 		found.add(t.config.Root, err)
-		return // nothing of it is gone for that
+		return // nothing counts as gone because of that
 	}
 	there := map[string]bool{}
 	for _, e := range entries {
@@ -127,23 +123,24 @@ func (t *Tailer) Poll(ctx context.Context) {
 	for job, l := range t.jobs {
 		found.add(string(job), t.copy(ctx, job, l, there, known[slug(job)]))
 	}
-	t.tellReadOut(ctx, known, found)
+	t.deliverReadOut(ctx, known, found)
 }
 
-// listens says whether somebody wants to know what an attempt tells in its output: until its outcome is decided, the agent of its first node.
-func (t *Tailer) listens(a train.Attempt) bool {
+// wantsEpochs reports whether the epochs in an attempt's output are wanted: until its outcome is decided, by the
+// agent of its first node.
+func (t *Tailer) wantsEpochs(a train.Attempt) bool {
 	return a.LogFormat != "" && a.Home() == t.config.Node && a.Outcome == train.OutcomeNone
 }
 
-// tellReadOut tells of the attempts that have ended, once nothing of their output is left to be told.
-func (t *Tailer) tellReadOut(ctx context.Context, known map[string]train.Attempt, found troubles) {
+// deliverReadOut reports the ended attempts whose output was delivered completely.
+func (t *Tailer) deliverReadOut(ctx context.Context, known map[string]train.Attempt, found faults) {
 	for _, a := range known {
 		switch {
-		case !t.listens(a):
+		case !t.wantsEpochs(a):
 			delete(t.readOut, a.Job)
 		case a.Live() || a.StartedAt.IsZero() || found[string(a.Job)] != nil || t.readOut[a.Job] == a.Number:
 		default:
-			err := t.config.Listener.ReadOut(ctx, a)
+			err := t.config.Receiver.ReadOut(ctx, a)
 			found.add(string(a.Job), err)
 			if err == nil {
 				t.readOut[a.Job] = a.Number
@@ -152,7 +149,7 @@ func (t *Tailer) tellReadOut(ctx context.Context, known map[string]train.Attempt
 	}
 }
 
-// find takes up a log that was not known.
+// find adds a log that was not known.
 func (t *Tailer) find(p pod, path string, newest train.Attempt) error {
 	l := t.jobs[p.job]
 	if l == nil {
@@ -172,36 +169,37 @@ func (t *Tailer) find(p pod, path string, newest train.Attempt) error {
 	}
 	s := &source{pod: p, path: path, at: l.kept.Marks[key]}
 	to := io.Writer(l.log)
-	if p.rank == 0 && p.attempt == newest.Number && t.listens(newest) {
-		s.ear = newEar(l.kept.Heard[key])
-		to = io.MultiWriter(l.log, s.ear)
+	if p.rank == 0 && p.attempt == newest.Number && t.wantsEpochs(newest) {
+		s.epochs = newEpochReader(l.kept.Epochs[key])
+		to = io.MultiWriter(l.log, s.epochs)
 	}
 	s.out, s.errors = joblog.NewLines(to, prefix), joblog.NewLines(to, prefix)
 	l.sources[key] = s
 	return nil
 }
 
-// copy copies what is new in the logs of a job and tells what was heard, lets go of those that are gone, and keeps how far it has come.
+// copy copies what is new in the logs of a job and delivers its epochs, closes the logs that are gone, and stores how
+// far it has got.
 func (t *Tailer) copy(ctx context.Context, job train.JobID, l *jobLog, there map[string]bool, newest train.Attempt) error {
 	var errs []error
-	told := 0
+	delivered := 0
 	for _, key := range slices.Sorted(maps.Keys(l.sources)) {
 		s := l.sources[key]
-		// A file that was removed is open still: what was written between the last look and its removal is there.
+		// A removed file is still open: what was written between the last poll and its removal is there.
 		errs = append(errs, s.read(func(first line) { l.begin(s.pod, first.at, newest) }))
 		gone := !there[s.pod.folder]
 		if gone || s.pod.attempt < newest.Number || !newest.Live() {
 			s.finish()
 		}
-		taken, err := t.tell(ctx, s, newest)
-		told += taken
+		taken, err := t.deliver(ctx, s, newest)
+		delivered += taken
 		errs = append(errs, err)
 		if gone && err == nil {
 			s.close()
 			delete(l.sources, key)
 		}
 	}
-	errs = append(errs, l.keep(told > 0))
+	errs = append(errs, l.keep(delivered > 0))
 	if len(l.sources) == 0 {
 		errs = append(errs, l.log.Close())
 		delete(t.jobs, job)
@@ -209,20 +207,21 @@ func (t *Tailer) copy(ctx context.Context, job train.JobID, l *jobLog, there map
 	return errors.Join(errs...)
 }
 
-// tell passes on what was heard in a log. Once its attempt is over and decided on, it comes too late.
-func (t *Tailer) tell(ctx context.Context, s *source, newest train.Attempt) (taken int, err error) {
-	if s.ear == nil || len(s.ear.untold) == 0 {
+// deliver passes on the epochs found in a log. Once the outcome of its attempt is decided, they are too late.
+func (t *Tailer) deliver(ctx context.Context, s *source, newest train.Attempt) (taken int, err error) {
+	if s.epochs == nil || len(s.epochs.pending) == 0 {
 		return 0, nil
 	}
-	if s.pod.attempt == newest.Number && t.listens(newest) {
-		return s.ear.tell(ctx, t.config.Listener, newest)
+	if s.pod.attempt == newest.Number && t.wantsEpochs(newest) {
+		return s.epochs.deliver(ctx, t.config.Receiver, newest)
 	}
-	t.config.Log.Warn("epochs were read too late", "job", s.pod.job, "attempt", s.pod.attempt, "first", s.ear.untold[0].Epoch.Epoch, "epochs", len(s.ear.untold))
-	taken, s.ear.untold = len(s.ear.untold), nil
+	t.config.Log.Warn("epochs were read too late", "job", s.pod.job, "attempt", s.pod.attempt, "first", s.epochs.pending[0].Epoch.Epoch, "epochs", len(s.epochs.pending))
+	taken, s.epochs.pending = len(s.epochs.pending), nil
 	return taken, nil
 }
 
-// openJob goes on with the log of a job. What was copied after the state was kept is taken back: it is copied again.
+// openJob continues the log of a job. What was copied after the state was stored is removed, because it is copied
+// again.
 func openJob(dir, output string, limit int64) (*jobLog, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder of a job: %w", err)
@@ -249,7 +248,7 @@ func openJob(dir, output string, limit int64) (*jobLog, error) {
 
 func (l *jobLog) statePath() string { return filepath.Join(l.dir, "pods.json") }
 
-// begin writes the line that begins the output of an attempt, with the first of its lines.
+// begin writes the line that begins the output of an attempt, with the time of its first line.
 func (l *jobLog) begin(p pod, at string, newest train.Attempt) {
 	if p.attempt <= l.kept.Begun {
 		return
@@ -265,10 +264,11 @@ func (l *jobLog) begin(p pod, at string, newest train.Attempt) {
 	l.log.Begin(joblog.Header(a, at))
 }
 
-// keep stores how far everything was copied, at a moment when no line is half copied. told says that it changes what is left to be told.
-func (l *jobLog) keep(told bool) error {
-	fresh := state{Written: l.log.Written(), Begun: l.kept.Begun, Marks: map[string]mark{}, Heard: map[string]hearing{}}
-	changed := told || len(l.kept.Marks) != len(l.sources) || l.kept.Written != fresh.Written
+// keep stores how far everything was copied, at a moment when no line is half copied. delivered says that pending
+// epochs were delivered.
+func (l *jobLog) keep(delivered bool) error {
+	fresh := state{Written: l.log.Written(), Begun: l.kept.Begun, Marks: map[string]mark{}, Epochs: map[string]readerState{}}
+	changed := delivered || len(l.kept.Marks) != len(l.sources) || l.kept.Written != fresh.Written
 	for key, s := range l.sources {
 		m, ok := s.settled()
 		if !ok {
@@ -276,8 +276,8 @@ func (l *jobLog) keep(told bool) error {
 		}
 		changed = changed || l.kept.Marks[key] != m
 		fresh.Marks[key] = m
-		if s.ear != nil {
-			fresh.Heard[key] = s.ear.hearing()
+		if s.epochs != nil {
+			fresh.Epochs[key] = s.epochs.state()
 		}
 	}
 	if !changed {
@@ -286,7 +286,7 @@ func (l *jobLog) keep(told bool) error {
 	return l.store(fresh)
 }
 
-// store replaces the state in one step.
+// store replaces the state atomically.
 func (l *jobLog) store(fresh state) error {
 	data, err := json.Marshal(fresh)
 	if err != nil {
@@ -311,29 +311,29 @@ func (t *Tailer) close() {
 			s.close()
 		}
 		if err := l.log.Close(); err != nil {
-			t.config.Log.Warn("log of a job not whole", "job", job, "error", err)
+			t.config.Log.Warn("log of a job not complete", "job", job, "error", err)
 		}
 	}
 	t.jobs = map[train.JobID]*jobLog{}
 }
 
-// troubles are those of a look: of jobs by their ids, of the folder by its path.
-type troubles map[string]error
+// faults are the errors of a poll: of jobs by their ids, of the folder by its path.
+type faults map[string]error
 
-func (t troubles) add(about string, err error) {
+func (t faults) add(about string, err error) {
 	if err != nil {
 		t[about] = errors.Join(t[about], err)
 	}
 }
 
-// say logs troubles when they change, not at every look.
-func (t *Tailer) say(now troubles) {
-	said := make(map[string]string, len(now))
+// logChanges logs faults when they change, not at every poll.
+func (t *Tailer) logChanges(now faults) {
+	lastFaults := make(map[string]string, len(now))
 	for about, err := range now {
-		said[about] = err.Error()
-		if t.said[about] != said[about] {
+		lastFaults[about] = err.Error()
+		if t.lastFaults[about] != lastFaults[about] {
 			t.config.Log.Warn("logs of pods not copied", "about", about, "error", err)
 		}
 	}
-	t.said = said
+	t.lastFaults = lastFaults
 }

@@ -1,8 +1,9 @@
 // Package rapl reads the energy counters of processors and memory that Linux shows below /sys/class/powercap.
 //
-// Zones nest: psys (the whole platform) holds packages, a package holds its cores, the uncore and, on some machines, the memory controller. A zone is
-// never added to one that it is part of, so what is read are the packages ("cpu") and the memory ("dram") only. The same zone may be shown twice, by
-// registers and by memory-mapped I/O; it is read once.
+// Zones nest: psys (the whole platform) holds packages, and a package holds its cores, the uncore and, on some
+// machines, the memory controller. A zone must not be added to a zone that contains it, so only the packages ("cpu")
+// and the memory ("dram") are read. The same zone may be shown twice, by registers and by memory-mapped I/O; it is
+// read once.
 package rapl
 
 import (
@@ -20,13 +21,10 @@ import (
 	"github.com/switchyard-dl/switchyard/services/nodeagent/meter"
 )
 
-// DefaultRoot is where Linux shows the counters.
-const DefaultRoot = "/sys/class/powercap"
-
-// mostPower is beyond what any package draws: a difference that would need more is the reset of a counter and no wrap.
+// mostPower is more than any package draws: a difference that would need more is a counter reset and no wrap.
 const mostPower = 5000 * unit.Watt
 
-// Counters are the zones that are read. A nil one reads nothing.
+// Counters are the zones to read. A nil one reads nothing.
 type Counters struct {
 	root  fs.FS
 	zones []*zone
@@ -38,12 +36,12 @@ type zone struct {
 	folder    string
 	name      string
 	component string
-	size      unit.Energy // the counter begins anew after this
+	size      unit.Energy // the counter wraps at this value
 	last      unit.Energy
 	seen      bool
 }
 
-// Open finds the zones in root; nil where there are none.
+// Open finds the zones in root; it returns nil if there are none.
 func Open(root fs.FS) (*Counters, error) {
 	folders, err := fs.ReadDir(root, ".")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,7 +56,7 @@ func Open(root fs.FS) (*Counters, error) {
 	for _, f := range folders {
 		names = append(names, f.Name())
 	}
-	// Registers before memory-mapped I/O, and a package before what is in it.
+	// Registers before memory-mapped I/O, and a package before its parts.
 	slices.SortFunc(names, func(a, b string) int {
 		mapped := func(s string) int { return strings.Count(s, "mmio") }
 		return min(1, max(-1, 2*(mapped(a)-mapped(b))+strings.Compare(a, b)))
@@ -81,7 +79,8 @@ func Open(root fs.FS) (*Counters, error) {
 	return c, nil
 }
 
-// openZone reads what does not change of a zone; nil for one that is part of another one, or holds others.
+// openZone reads what does not change of a zone; it returns nil for a zone that is part of another one, or holds
+// others.
 func openZone(root fs.FS, folder string) (*zone, string, error) {
 	name, err := readWord(root, path.Join(folder, "name"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -95,7 +94,7 @@ func openZone(root fs.FS, folder string) (*zone, string, error) {
 	case strings.HasPrefix(name, "package-"):
 		component = event.ComponentCPU
 	case name == "dram":
-		// Every package has a zone of that name: they differ in the package.
+		// Every package has a zone of that name; the package distinguishes them.
 		parent, _, nested := cutLast(folder, ":")
 		if owner, err := readWord(root, path.Join(parent, "name")); nested && err == nil {
 			identity = owner + "/dram"
@@ -123,8 +122,9 @@ func cutLast(s, sep string) (before, after string, found bool) {
 // Method is the meter's name.
 func (c *Counters) Method() string { return "rapl" }
 
-// Read gives what each component spent since the last call, d ago; nil after the first call and where there is nothing to read. A zone that vanished
-// or may not be read is an error: the others alone would be too little.
+// Read returns the energy of each component since the last call, d ago; nil after the first call and if there is
+// nothing to read. A zone that vanished or must not be read is an error, because the sum of the others would be too
+// small.
 func (c *Counters) Read(d time.Duration) ([]meter.Spent, error) {
 	if c == nil {
 		return nil, nil
@@ -159,7 +159,7 @@ func (c *Counters) Read(d time.Duration) ([]meter.Spent, error) {
 	return spent, nil
 }
 
-// difference of two readings of a counter that begins anew at size.
+// difference returns the difference of two readings of a counter that wraps at size.
 func difference(last, now, size unit.Energy, d time.Duration) unit.Energy {
 	delta := now - last
 	if delta >= 0 {

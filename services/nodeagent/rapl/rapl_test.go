@@ -120,7 +120,7 @@ func (l locked) Open(name string) (fs.File, error) {
 	return l.FS.Open(name)
 }
 
-func TestAZoneThatMayNotBeReadIsSaid(t *testing.T) {
+func TestAnUnreadableZoneIsReported(t *testing.T) {
 	c, err := Open(locked{tree(t, "server"), "intel-rapl:1"})
 	if err != nil {
 		t.Fatal(err)

@@ -11,13 +11,14 @@ import (
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 )
 
-// What the power limit of a simulated GPU is and can be.
+// The power limits of a simulated GPU.
 const (
 	leastLimit = 100 * unit.Watt
 	usualLimit = 300 * unit.Watt
 )
 
-// PowerLimits tells the limits of a GPU. That of now is in the file Limits, as a real one is in the driver: it outlives the agent.
+// PowerLimits returns the limits of a GPU. The present one is in the file Limits, as a real one is in the driver: it
+// outlives the agent.
 func (r Reader) PowerLimits(index int) (gpu.PowerLimits, error) {
 	set, err := r.limits()
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package simgpu stands for GPUs on a machine that has none, so that all that is done with GPUs can be tried there. What runs "on" them runs on processors:
-// they have no device node, draw no power but what is made up for them, and say of every device that it is simulated.
+// Package simgpu simulates GPUs on a machine that has none, so that everything that is done with GPUs can be tried
+// there. What runs "on" them runs on processors: they have no device node, draw only invented power, and mark every
+// device as simulated.
 package simgpu
 
 import (
@@ -18,7 +19,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 )
 
-// Model is what simulated GPUs are called.
+// Model is the model name of simulated GPUs.
 const Model = "simulated"
 
 // Reader is a gpu.Reader of a number of simulated GPUs of one size.
@@ -26,11 +27,12 @@ type Reader struct {
 	Node   train.NodeID
 	Count  int
 	Memory unit.Bytes
-	// Sick is a file that lists the devices (gpu:0) that are to be in trouble, in words separated by white space. Without the file all are well.
+	// Sick is a file that lists the failing devices (gpu:0), separated by white space. Without the file all work.
 	Sick string
 	// Limits is the file with the power limits that were set.
 	Limits string
-	// Draw is what a GPU draws that is in use, up to its power limit; one that is not draws a fifth of it. With 0 nothing is told.
+	// Draw is the power of a GPU in use, up to its power limit; an idle one draws a fifth of it. With 0 no power is
+	// reported.
 	Draw  unit.Power
 	InUse func(train.DeviceID) bool
 }
@@ -46,14 +48,15 @@ func (r Reader) Devices() ([]gpu.Device, error) {
 	for i := range devices {
 		d := gpu.Device{Index: i, UUID: uuid(r.Node, i), Model: Model, Memory: r.Memory, Simulated: true}
 		if slices.Contains(sick, string(d.ID())) {
-			d.Trouble = r.Sick + " says so"
+			d.Trouble = "listed in " + r.Sick
 		}
 		devices[i] = d
 	}
 	return devices, nil
 }
 
-// Sample models what a GPU draws, if Draw says so: else the energy of what runs here is that of the processors alone.
+// Sample models the power of a GPU if Draw is set; otherwise the energy of what runs here is that of the processors
+// alone.
 func (r Reader) Sample(index int) (gpu.Sample, error) {
 	if r.Draw == 0 {
 		return gpu.Sample{}, nil
@@ -66,7 +69,7 @@ func (r Reader) Sample(index int) (gpu.Sample, error) {
 	s := gpu.Sample{HasPower: true, Power: r.Draw / idlePart, Board: event.Board{LimitWatts: limits.Now.Watts()}}
 	if r.InUse(gpu.Device{Index: index}.ID()) {
 		s.Power = min(r.Draw, limits.Now)
-		// It stands for those of whoever has the device.
+		// It stands for the processes of the attempt that has the device.
 		s.Processes = []gpu.Process{{PID: noProcess, Utilisation: 1, Context: true}}
 	}
 	return s, nil
@@ -75,7 +78,7 @@ func (r Reader) Sample(index int) (gpu.Sample, error) {
 // noProcess is the id of no process.
 const noProcess = -1
 
-// uuid has the form that NVIDIA's have, with another beginning.
+// uuid has NVIDIA's format with another prefix.
 func uuid(node train.NodeID, index int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", node, index))
 	h := hex.EncodeToString(sum[:16])

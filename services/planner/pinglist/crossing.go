@@ -6,28 +6,29 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// Crossing are the nodes at both ends of the paths over a link.
+// Crossing holds the nodes at both ends of the paths over a link.
 type Crossing struct {
 	From, To []train.NodeID
 }
 
-// crossings are those of links, by their names.
+// crossings are the crossings of links, by link name.
 type crossings map[string]crossing
 
 type crossing struct {
 	Crossing
-	// out is set where all paths over the link begin with it, in where all end with it.
+	// out is set if all paths over the link begin with it, in if all end with it.
 	out, in bool
 }
 
-// add takes up a flow over a link, and whether it is its first and its last.
+// add enters a flow over a link. first and last say whether the link is its first and its last.
 func (all crossings) add(link string, f train.Flow, first, last bool) {
 	c, known := all[link]
 	all[link] = crossing{Crossing{insert(c.From, f.From), insert(c.To, f.To)}, first && (c.out || !known), last && (c.in || !known)}
 }
 
-// widened takes in pairs of nodes that do not probe each other, since a node probes some others only: the link out of a node leads to all, that into a node comes from
-// all, and what crosses one between racks from some nodes of a rack crosses it from the others, too.
+// widened adds pairs of nodes that do not probe each other, since a node probes only some others. The link out of a
+// node leads to all nodes, the link into a node comes from all nodes, and packets of all nodes of a rack cross the
+// same link between racks.
 func (c crossing) widened(all []member) Crossing {
 	others := func(one train.NodeID) []train.NodeID { return chosen(all, func(m member) bool { return m.id != one }) }
 	switch {
@@ -40,7 +41,7 @@ func (c crossing) widened(all []member) Crossing {
 	}
 }
 
-// mates are some nodes and all others of their racks, as far as it is known who shares one.
+// mates returns some nodes together with all other nodes of their racks, as far as racks are known.
 func mates(all []member, some []train.NodeID) []train.NodeID {
 	racks := map[string]bool{}
 	for _, m := range all {
@@ -54,7 +55,7 @@ func mates(all []member, some []train.NodeID) []train.NodeID {
 	})
 }
 
-// chosen are the nodes that a condition holds of, sorted.
+// chosen returns the nodes that meet a condition, sorted.
 func chosen(all []member, holds func(member) bool) []train.NodeID {
 	var some []train.NodeID
 	for _, m := range all {

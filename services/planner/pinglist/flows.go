@@ -1,5 +1,5 @@
-// Package pinglist decides which agent probes which: it lists the flows that could be probed, knows from their paths which links each one crosses, and chooses
-// those by which a lossy link can be named. It sends nothing.
+// Package pinglist decides which agent probes which: it lists the flows that could be probed, knows from their
+// paths which links each one crosses, and chooses the flows by which a lossy link can be named. It sends nothing.
 package pinglist
 
 import (
@@ -11,20 +11,22 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// Settings are what the operator chose.
+// Settings are the operator's choices.
 type Settings struct {
-	// Alpha flows at least cross each link that any flow can cross, and any Beta links that lose at once are told from all others, as far as the paths allow.
+	// Alpha is the least number of flows over each link that any flow can cross. Any Beta links that lose packets
+	// at once are distinguished from all others, as far as the paths allow.
 	Alpha, Beta int
-	// Peers is how many others a node may probe, Ports how many source ports it uses towards each: routers choose among equal paths by them.
+	// Peers is the number of other nodes that a node may probe, Ports the number of source ports it uses towards
+	// each: routers choose among equal paths by them.
 	Peers, Ports int
 	FirstPort    int
 	// Classes are the DSCP values, which the ports take in turn.
 	Classes []int
 	// RackLabel is the label of nodes that names their rack.
 	RackLabel string
-	// Pings are the nodes that probe others; nil where all do.
+	// Pings are the nodes that probe others; nil means all.
 	Pings map[train.NodeID]bool
-	// Network names links as the operator's topology does; nil where there is none.
+	// Network names links as the operator's topology does; nil without a topology.
 	Network *fabric.Names
 }
 
@@ -47,7 +49,8 @@ func members(nodes []train.Node, rackLabel string) []member {
 	return all
 }
 
-// candidates are the flows that could be probed: from each node to some others, near and far, over several source ports.
+// candidates returns the flows that could be probed: from each node to some others, near and far, over several
+// source ports.
 func candidates(all []member, s Settings) []train.Flow {
 	var flows []train.Flow
 	for i := range all {
@@ -69,7 +72,8 @@ func candidates(all []member, s Settings) []train.Flow {
 	return flows
 }
 
-// offsets are the distances, in the order of the nodes, of those that a node probes: all of them, or spread evenly.
+// offsets returns the distances, in the order of the nodes, of the nodes that a node probes: all of them, or spread
+// evenly.
 func offsets(nodes, peers int) []int {
 	var all []int
 	for k := range min(nodes-1, peers) {
@@ -78,7 +82,8 @@ func offsets(nodes, peers int) []int {
 	return all
 }
 
-// opposite is the address of the other node that belongs to one's own: of the interface with the same number, else any that speaks the same protocol.
+// opposite returns the address of another node to probe from one's own address: that of the interface with the same
+// number, else any of the same protocol.
 func opposite(answers []string, source string, k int) (string, bool) {
 	speaks := func(a string) bool { return isIPv6(a) == isIPv6(source) }
 	if k < len(answers) && speaks(answers[k]) {

@@ -5,15 +5,15 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/probe"
 )
 
-// Lists are what the agents shall do.
+// Lists are the desired probes of the agents.
 type Lists struct {
 	// Of are the lists by node, without the key.
 	Of map[train.NodeID]train.Pinglist
-	// Crossed says of each link from which nodes and to which ones packets may cross it.
+	// Crossed holds for each link the nodes from which and to which packets may cross it.
 	Crossed map[string]Crossing
 }
 
-// Make chooses what is probed. Of the flows in kept, those that are probed now, as many stay as are still of use.
+// Make chooses what is probed. kept are the flows probed now; those that are still useful stay.
 func Make(nodes []train.Node, paths []train.Paths, kept map[uint32]bool, s Settings) Lists {
 	all := members(nodes, s.RackLabel)
 	flows := candidates(all, s)

@@ -14,7 +14,7 @@ func settings() Settings {
 	return Settings{Alpha: 3, Beta: 1, Peers: 16, Ports: 4, FirstPort: 28400, Classes: []int{0, 10}, RackLabel: "rack"}
 }
 
-// nodes are so many in racks of two.
+// nodes returns a number of nodes in racks of two.
 func nodes(n int) []train.Node {
 	var all []train.Node
 	for i := range n {

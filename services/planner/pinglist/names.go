@@ -9,8 +9,9 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// linksOf are the links of a path, empty where one is not known. A link has the name that the operator's topology gives it, else that of the address at which it
-// enters a router or the target: routers answer from the interface at which a packet came in, and that has one link.
+// linksOf returns the links of a path; empty for an unknown one. A link is named by the operator's topology, else
+// by the address at which it enters a router or the target: routers answer from the interface at which a packet
+// came in, and that has one link.
 func (s Settings) linksOf(p train.Path) []string {
 	var named []fabric.LinkID
 	if s.Network != nil && p.Complete {
@@ -32,7 +33,7 @@ func (s Settings) linksOf(p train.Path) []string {
 	return links
 }
 
-// between are the logical links of a flow by the operator's topology; nil where it does not have both nodes.
+// between returns the logical links of a flow by the operator's topology; nil if it lacks one of the nodes.
 func (s Settings) between(f train.Flow) []string {
 	if s.Network == nil {
 		return nil
@@ -44,7 +45,8 @@ func (s Settings) between(f train.Flow) []string {
 	return links
 }
 
-// token makes a name fit for a subject of the bus: of addresses and of labels, where '-' instead of '.' or ':' makes no two alike.
+// token makes a name fit for a subject of the bus. It serves addresses and labels, in which '-' instead of '.' or
+// ':' makes no two alike.
 func token(name string) string {
 	return strings.Map(func(c rune) rune {
 		if c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' {

@@ -6,27 +6,28 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// survey is what the paths that were found tell of the network. Where routers are silent, logical links stand in for what lies between those that answer, but only where
-// no path shows it: else the same links would have two names.
+// survey is what the paths found so far show of the network. If routers are silent, logical links stand for the
+// stretch between those that answer, but only if no path shows that stretch: otherwise the same links would have
+// two names.
 type survey struct {
 	settings Settings
 	racks    map[train.NodeID]string
 	paths    map[uint32]train.Path
 	// known are the links of the flows whose whole path was found.
 	known map[uint32][]string
-	// over has the addresses of which a path crosses the first and later the second, with all links between known; nodes are the pairs of nodes that have a whole
-	// path, ends those in any.
+	// over holds pairs of addresses of which a path crosses the first and later the second, with all links between
+	// known. nodes are the pairs of nodes with a whole path, ends the nodes of any such path.
 	over  map[[2]string]bool
 	nodes map[reach]bool
 	ends  map[train.NodeID]bool
-	// doors has a router and a place where a path leads from the one straight to a node at the other.
+	// doors holds a router and a location if a path leads from the router straight to a node there.
 	doors map[[2]string]bool
-	// out are the links by which packets were seen to leave an address, into is that by which they come to one.
+	// out holds the links by which packets left an address, into the link by which they arrive at one.
 	out  map[string][]string
 	into map[string]string
 }
 
-// reach is that one node reaches another by a protocol.
+// reach is a pair of nodes and a protocol over which the one reaches the other.
 type reach struct {
 	from, to train.NodeID
 	ipv6     bool
@@ -48,7 +49,7 @@ func (s Settings) survey(all []member, paths []train.Paths) *survey {
 	return v
 }
 
-// see takes up a path.
+// see enters a path.
 func (v *survey) see(p train.Path) {
 	f, links := p.Flow, v.settings.linksOf(p)
 	v.paths[f.ID()] = p
@@ -73,7 +74,8 @@ func (v *survey) see(p train.Path) {
 	v.ends[f.From], v.ends[f.To] = true, true
 }
 
-// routeOf is the path by its addresses, those of both ends included. Of a path that ends in silence it is not known how far it goes on: beyond the node's own router at least.
+// routeOf returns the path by its addresses, both ends included. A path that ends in silence goes on for an unknown
+// distance, at least beyond the node's own router.
 func routeOf(p train.Path) []string {
 	hops := p.Hops
 	if !p.Complete {
@@ -85,7 +87,7 @@ func routeOf(p train.Path) []string {
 	return slices.Concat([]string{host(p.Flow.Source)}, hops, []string{host(p.Flow.Target)})
 }
 
-// place is where a node is: its rack, or itself where that is not known.
+// place returns the location of a node: its rack, or the node itself if its rack is unknown.
 func (v *survey) place(node train.NodeID) string {
 	if rack := v.racks[node]; rack != "" {
 		return "rack " + rack
@@ -93,8 +95,9 @@ func (v *survey) place(node train.NodeID) string {
 	return "node " + string(node)
 }
 
-// links are those of a flow; nil where it cannot be sent, or some path shows what is silent on this one, but not which of several ways it takes. Between nodes that are on
-// whole paths a flow waits until its own path was looked for.
+// links returns the links of a flow. It returns nil if the flow cannot be sent, or if some path shows what is
+// silent on this one but not which of several ways it takes. Between nodes on whole paths a flow waits until its
+// own path was searched.
 func (v *survey) links(f train.Flow) []string {
 	p, sought := v.paths[f.ID()]
 	if !sought {
@@ -112,8 +115,9 @@ func (v *survey) links(f train.Flow) []string {
 	return v.logical(p)
 }
 
-// shown says whether other paths show what is silent on this one. A path that ends in silence where others go on is an exception: the link there lets nothing
-// through. It is none where only the target was silent. What the two nodes show of the other protocol counts as well: it crosses the same links.
+// shown reports whether other paths show what is silent on this one. A path that ends in silence where others go on
+// does not count, since the link there lets nothing through, unless only the target was silent. The paths of the
+// two nodes over the other protocol count as well: they cross the same links.
 func (v *survey) shown(p train.Path) bool {
 	f, route := p.Flow, routeOf(p)
 	links := make([]string, len(route)-1)
@@ -136,7 +140,8 @@ func (v *survey) shown(p train.Path) bool {
 	return v.nodes[reach{f.From, f.To, !ipv6}] && !v.nodes[reach{f.From, f.To, ipv6}]
 }
 
-// logical are the links of a path with what is silent on it: out of the node, between two that answer, or racks, and into the other node.
+// logical returns the links of a path with silent stretches: out of the node, between two routers that answer or
+// two racks, and into the other node.
 func (v *survey) logical(p train.Path) []string {
 	route := routeOf(p)
 	last := len(route) - 1
@@ -160,7 +165,7 @@ func (v *survey) logical(p train.Path) []string {
 	return append(links, "to-"+string(p.Flow.To))
 }
 
-// first is the link out of a node, by what answers behind it on this path or on all others.
+// first returns the link out of a node, named by the router that answers behind it on this path or on all others.
 func (v *survey) first(f train.Flow, hop string) string {
 	switch out := v.out[host(f.Source)]; {
 	case hop != "":
@@ -172,7 +177,8 @@ func (v *survey) first(f train.Flow, hop string) string {
 	}
 }
 
-// gap names what lies between two places of a route. A node's router is known by its rack, which is the same for all of its nodes; within a rack there is nothing between.
+// gap names the stretch between two locations of a route. A node's router goes by its rack, which is the same for
+// all its nodes; within a rack there is no stretch.
 func (v *survey) gap(f train.Flow, route []string, before, after int) string {
 	out, in := v.racks[f.From], v.racks[f.To]
 	begins, ends := before == 1, after == len(route)-1

@@ -9,7 +9,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// wire is a link of the network of these tests: 8 nodes in 4 racks under 2 spines. It has the address at which it enters a router or a node.
+// wire is a link of the network of these tests: 8 nodes in 4 racks under 2 spines. It has the address at which it
+// enters a router or a node.
 type wire struct{ to, address string }
 
 // wires are the links that a flow crosses: routers choose the spine by its source port.
@@ -112,7 +113,8 @@ func TestNothingIsLeftUnprobedWhereRoutersAreSilent(t *testing.T) {
 	}
 }
 
-// checkLayout wants each link of the network on a path that is probed, and one name for the links out of each node and into it.
+// checkLayout wants each link of the network on a path that is probed, and one name for the links out of each node
+// and into it.
 func checkLayout(t *testing.T, name string, l Lists, from layout) {
 	t.Helper()
 	crossed, ends := map[wire]bool{}, map[string]string{}

@@ -14,8 +14,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// TestNonsenseHurtsNobodyElse: one job has a model and numbers that make no sense. There is a plan all the same that can be published, it gives each device
-// once, and none is idle while a job waits.
+// TestNonsenseHurtsNobodyElse: one job has a model and numbers that make no sense. There is a plan all the same that
+// can be published, it gives each device once, and none is idle while a job waits.
 func TestNonsenseHurtsNobodyElse(t *testing.T) {
 	for name, policy := range Policies() {
 		t.Run(name, func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestNonsenseHurtsNobodyElse(t *testing.T) {
 				checkDevices(t, s, p)
 				used := 0
 				for _, a := range p.Allocations {
-					used += given(a)
+					used += len(train.AllDevices(a.Places()))
 				}
 				if len(p.Waiting) > 0 && used < 4 {
 					t.Fatalf("%d devices of 4 are used:\n%s\n%+v %+v", used, words(p), bad, bad.Model)
@@ -84,14 +84,13 @@ func nonsense(now time.Time, dice *rand.Rand) Job {
 // TestANodeThatIsListedTwiceHasItsDevicesOnce: two of one id, as two agents might say, are one.
 func TestANodeThatIsListedTwiceHasItsDevicesOnce(t *testing.T) {
 	for name, policy := range Policies() {
-		s := newShop(2, 4)
-		s.state.Nodes[1].ID = s.state.Nodes[0].ID
-		for range 8 {
-			s.submit("a", 100)
+		s := smallNetwork(2)
+		s.Nodes[1].ID, s.Tuning.OneNode = s.Nodes[0].ID, true
+		for i := range 8 {
+			s.Jobs = append(s.Jobs, gangOf(fmt.Sprint("j", i), 1))
 		}
-		s.state.Tuning.OneNode = true
 		given := map[train.DeviceID]train.JobID{}
-		for _, a := range Decide(s.state, policy).Allocations {
+		for _, a := range Decide(s, policy).Allocations {
 			for _, d := range a.Devices {
 				if other, taken := given[d]; taken {
 					t.Errorf("%s: %s is given to %s and to %s", name, d, other, a.Job)
@@ -105,16 +104,9 @@ func TestANodeThatIsListedTwiceHasItsDevicesOnce(t *testing.T) {
 	}
 }
 
-// TestABatchFarBelowWhatFitsIsOnePass: rounding must not make it none.
-func TestABatchFarBelowWhatFitsIsOnePass(t *testing.T) {
-	l := Limits{BaseBatch: 16, MaxBatch: math.MaxInt32, MinLocal: 1, MaxLocal: math.MaxInt32}
-	if got := splitBatch(16, 4, l); got != (train.Batch{LocalBatch: 4}) {
-		t.Errorf("16 samples on 4 devices: %+v", got)
-	}
-}
-
-// TestNobodyMovesForNothing: the market would give the short job a second device, from a job of a higher priority that uses it less well; but the two that it
-// could have are on different nodes. Then all stay as they are, since one device elsewhere is no more than the one that it has.
+// TestNobodyMovesForNothing: the market would give the short job a second device, from a job of a higher priority that
+// uses it less well; but the two that it could have are on different nodes. Then all stay as they are, since one device
+// elsewhere is no more than the one that it has.
 func TestNobodyMovesForNothing(t *testing.T) {
 	s := State{Now: time.Unix(1000, 0), Tuning: live()}
 	for i, size := range []int{2, 1} {

@@ -1,121 +1,182 @@
-// Package plan decides which job holds which devices. Decide is pure: the same state and policy give the same plan. The plan is what is
-// desired; carrying it out, and waiting for a job to leave before the next one starts on its devices, is the executor's business.
+// Package plan decides which job holds which devices. Decide is pure: the same state and policy give the same plan. The
+// plan is what is desired; carrying it out, and waiting for a job to leave before the next one starts on its devices,
+// is the executor's business.
 //
-// For every policy: a device is given once, or to jobs of one tenant that share its memory; no tenant holds more than its quota and no plan is predicted to draw more than the power budget. For those of
-// the live planner: a job gets between min_devices and max_devices, or as many as its experiment chooses, or nothing; jobs with a strictly higher priority go first and may take devices
-// from lower ones, which leave at their next checkpoint; an attempt that never spoke to the job API is neither moved nor resized, since it could
-// only be killed; a job whose size does not change keeps its devices, one that shrinks keeps some of them, one that grows all.
+// For every policy: a device is given once, or to jobs of one tenant that share its memory; no tenant holds more than
+// its quota, and no plan is predicted to draw more than the power budget. For those of the live planner: a job gets
+// between min_devices and max_devices, or as many as its experiment chooses, or nothing; jobs with a strictly higher
+// priority go first and may take devices from lower ones, which leave at their next checkpoint; an attempt that never
+// called the job API is neither moved nor resized, since it could only be killed; a job whose size does not change
+// keeps its devices, one that shrinks keeps some of them, one that grows all; and deciding again without news stops and
+// moves no attempt.
 package plan
 
 import (
-	"fmt"
-	"maps"
+	"cmp"
 	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/colocate"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/explain"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/feasible"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/place"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/policy"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/queue"
 )
 
-// Policy decides how many devices each job gets, and where.
-type Policy interface {
-	Name() string
-	decide(s State) train.Plan
-}
-
-// sharer is a policy whose jobs each run on one node.
-type sharer interface {
-	Name() string
-	// share fills in node and size of each candidate.
-	share(b *board)
-}
-
-// DefaultPolicy is the name of the policy that is used unless another is asked for.
-const DefaultPolicy = "switchyard"
-
-// Policies are the policies of the live planner by name. Published lists those of simulations.
-func Policies() map[string]Policy {
-	all := map[string]Policy{}
-	for _, p := range []Policy{FIFO{}, SRTF{}, Optimus{}, Switchyard{}} {
-		all[p.Name()] = p
-	}
-	return all
-}
-
-// PolicyNames are the names of all policies, in alphabetical order.
-func PolicyNames() []string { return slices.Sorted(maps.Keys(Policies())) }
-
-// Published are the policies of simulations by name, in the form in which they were published or, where that is on one node, on gangs.
-func Published() map[string]Policy {
-	all := map[string]Policy{}
-	for _, p := range []Policy{GangFIFO{}, GangSRTF{}, DRF{}, Tetris{}, Tiresias{}, OptimusOracle{}, Pollux{}, MaxThroughput{}, Switchyard{}, SwitchyardOracle{}} {
-		all[p.Name()] = p
-	}
-	return all
-}
-
-// PublishedNames are the names of all policies of simulations, in alphabetical order.
-func PublishedNames() []string { return slices.Sorted(maps.Keys(Published())) }
-
-// FindPublished gives the policy of a name for simulations; the error lists the names.
-func FindPublished(name string) (Policy, error) {
-	if name == "gavel" {
-		name = MaxThroughput{}.Name()
-	}
-	if p, ok := Published()[name]; ok {
-		return p, nil
-	}
-	return nil, fmt.Errorf("policy %q: want one of %v", name, PublishedNames())
-}
-
-// Find gives the policy of a name; the error lists the names.
-func Find(name string) (Policy, error) {
-	if p, ok := Policies()[name]; ok {
-		return p, nil
-	}
-	return nil, fmt.Errorf("policy %q: want one of %v", name, PolicyNames())
-}
-
-// maxRounds bounds the search for a plan that would not be changed again at once. Each round that changes something leaves fewer jobs that may
-// be changed, so few are needed.
-const maxRounds = 8
-
-// Decide makes the plan; its generation and time are left to the caller. It is one function for the live planner and for simulations. Policies hand out whole
-// devices; which jobs have one together, how many a job has whose experiment chooses that, and what is kept for jobs that starve is settled around them. Jobs
-// that are put off for better energy take no part, and come last of those that wait.
+// Decide makes the plan; its generation and time are left to the caller. It is one function for the live planner, for
+// what-if and for simulations. docs/planner.md walks through its phases.
 func Decide(s State, p Policy) train.Plan {
-	s, put := s.postpone()
-	made := decideSizes(s, p)
-	made.Waiting = append(made.Waiting, put...)
-	return made
+	d := newDecision(&s, p) // 1. snapshot of the cluster: nodes, devices, gangs, ledger
+	d.queue()               // 2. order, and deferral until energy is cheaper
+	d.classify()            // 3. feasibility: labels, links that lose packets
+	d.constrain()           // 4. what each gang holds, least, most, and whether it may move
+	d.separate()            // 5. gangs that must leave co-runners, slow devices or bad links
+	d.reserve()             // 6. reservations for jobs that have waited too long, nominations of guests
+	d.allocate()            // 7. policy: how many of what; placement: where; colocation: beside whom
+	d.backfill()            // 8. waiting gangs on what is left, beside others, or in place of lower priorities
+	d.adjust()              // 9. sizes that experiments want, guests to devices of their own
+	return d.explain()      // 10. who gets what, and why
 }
 
-func handOut(s State, p Policy) train.Plan {
-	if slices.ContainsFunc(s.Jobs, mayShare) {
-		return decideShared(s, p)
+// decision is one call of Decide.
+type decision struct {
+	policy Policy
+	plain  bool
+	*cluster.Snapshot
+	// sharing is nil if no gang may share a device.
+	sharing  *colocate.Sharing
+	spaces   *feasible.Spaces
+	finder   *place.Finder
+	deferred []train.Waiting
+	memory   memory
+	// left is what the policy wants to find again.
+	left string
+}
+
+func newDecision(s *State, p Policy) *decision {
+	d := &decision{policy: p, plain: policy.IsPlain(p), Snapshot: cluster.New(s, p.Bounds), memory: readMemory(s.Memory)}
+	d.spaces = feasible.NewSpaces(d.Snapshot)
+	return d
+}
+
+func (d *decision) queue() { d.deferred = queue.Defer(d.Snapshot) }
+
+func (d *decision) classify() { feasible.Classify(d.Snapshot) }
+
+// separate changes what gangs hold that must not go on where they are, or had better not.
+func (d *decision) separate() {
+	if !d.plain && colocate.Any(d.Snapshot) {
+		d.sharing = colocate.New(d.Snapshot)
+		d.sharing.Separate()
 	}
-	return decideKeeping(s, p)
+	place.Migrate(d.Snapshot)
 }
 
-// settle asks the policy again with its own answer applied until it leaves it as it is, so that deciding again without news changes nothing.
-func settle(s State, p sharer) train.Plan {
-	b := newBoard(s, false)
-	for range maxRounds {
-		b.clear()
-		p.share(b)
-		if b.stable() {
-			break
+// reserve keeps idle devices for gangs that have waited for too long, and nominates guests.
+func (d *decision) reserve() {
+	if d.plain {
+		return
+	}
+	joins := func(*cluster.Gang) bool { return false }
+	if d.sharing != nil {
+		d.sharing.See()
+		joins = d.sharing.Finds
+	}
+	kept := queue.Reserve(d.Snapshot, queue.Starve(d.Snapshot), joins)
+	if d.sharing != nil {
+		d.sharing.Kept = kept
+		d.sharing.See()
+		d.sharing.Nominate(d.possible)
+	}
+	d.group()
+}
+
+// possible says whether there is a place for a gang at all, were nobody else there.
+func (d *decision) possible(g *cluster.Gang) bool {
+	if _, never := d.spaces.Impossible(g); never {
+		return false
+	}
+	for i := range d.Nodes {
+		if n := &d.Nodes[i]; g.Suits(n) && d.Ledger.Granted(g, n.Watts) >= g.Least {
+			return true
 		}
-		b.apply()
 	}
-	b.assign()
-	return explain(b, p)
+	return false
 }
 
-// Tuner is a policy that also chooses the batch of a running gang between decisions, after each epoch, as the job's own agent would.
-type Tuner interface {
-	Tune(j Job, devices, nodes int, model string) train.Batch
+// allocate asks the policy, places what it gives and seats guests beside their primaries. If a guest finds its primary
+// gone, or a gang whose experiment chose its size cannot keep that, it asks once more, with the guest as a candidate of
+// its own and the gang at its least.
+func (d *decision) allocate() {
+	notes := make([]cluster.Notes, len(d.Gangs))
+	for i, g := range d.Gangs {
+		notes[i] = g.Notes
+	}
+	mark := d.Ledger.Mark()
+	for pass := range 2 {
+		d.round()
+		if again := d.displaced(); !again || pass == 1 {
+			return
+		}
+		d.Ledger.Watch(nil)
+		d.Ledger.Undo(mark)
+		for i, g := range d.Gangs {
+			g.Notes, g.Head, g.Batch, g.Turn = notes[i], nil, train.Batch{}, g.Rank
+			d.Ledger.Claim(g, cluster.Placement{})
+		}
+		d.group()
+	}
 }
 
-// Learner is a policy with a fit of step times of its own; the seen are all on one model of device.
-type Learner interface {
-	Learn(seen []Seen) train.Speed
+// round is one call of the policy.
+func (d *decision) round() {
+	r := &policy.Round{Snapshot: d.Snapshot, Memory: d.memory.policy()}
+	for _, g := range d.Gangs {
+		if g.Pinned && g.Silent {
+			d.Ledger.Force(g, g.Held)
+		}
+	}
+	for _, g := range d.Gangs {
+		kept := g.Pinned || d.NoNews && !d.plain && g.Primary == nil
+		if kept && g.Got.Empty() && d.Ledger.TakeHeld(g) {
+			r.Kept = append(r.Kept, g)
+		}
+		if g.Got.Empty() && g.Primary == nil {
+			r.Candidates = append(r.Candidates, g)
+		}
+	}
+	slices.SortStableFunc(r.Candidates, func(x, y *cluster.Gang) int { return cmp.Compare(y.Level, x.Level) })
+	r.Finder = place.NewFinder(d.Snapshot)
+	d.finder = r.Finder
+	d.policy.Decide(r)
+	d.left = r.Memory
+	for _, g := range d.Gangs {
+		d.Ledger.Claim(g, cluster.Placement{})
+	}
+	place.Steer(d.Snapshot)
+	place.Name(d.Snapshot)
+}
+
+// displaced seats guests, and says whether the policy has to be asked again.
+func (d *decision) displaced() bool {
+	again := false
+	if d.sharing != nil {
+		again = len(d.sharing.Settle()) > 0
+	}
+	for _, g := range d.Gangs {
+		if least := d.leastWanted(g); g.Got.Empty() && g.Wanted > 0 && g.Least > least && !g.Silent {
+			g.Least, g.Most, again = least, least, true
+			g.Held = cluster.Placement{}
+		}
+	}
+	return again
+}
+
+func (d *decision) explain() train.Plan {
+	made := explain.Plan(d.Snapshot, d.sharing)
+	made.Policy, made.Waiting = d.policy.Name(), append(made.Waiting, d.deferred...)
+	made.Memory = d.remember()
+	return made
 }

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestMain has properties tried on the same days each time, so that a change is to blame for what fails; `make fuzz` looks for days that nobody has seen.
+// TestMain has properties tried on the same days each time, so that a change is to blame for what fails; `make fuzz`
+// looks for days that nobody has seen.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if seed := flag.Lookup("rapid.seed"); seed.Value.String() == seed.DefValue {

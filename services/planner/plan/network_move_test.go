@@ -50,7 +50,7 @@ func TestANewGangRatherTakesNodesBetweenWhichLinksAreWell(t *testing.T) {
 		usual := nodesOf(Decide(s, Switchyard{}).Allocations[0])
 		first, second, _ := strings.Cut(usual, " ")
 		s.Links = []Link{between(fault, train.NodeID(second), train.NodeID(first))}
-		for _, p := range []Policy{Switchyard{}, GangFIFO{}} {
+		for _, p := range []Policy{Switchyard{}, FIFO{}} {
 			a := Decide(s, p).Allocations[0]
 			if got := nodesOf(a); got == usual || len(a.Places()) != 2 {
 				t.Errorf("%s, %s: on %s", name, p.Name(), got)

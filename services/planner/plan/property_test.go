@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,8 +16,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-// TestPlansKeepThePromises plays random days: jobs come, learn, end and are cancelled, nodes come and go, plans are applied in full or in part; each
-// decision of each policy is checked.
+// TestPlansKeepThePromises plays random days: jobs come, learn, end and are cancelled, nodes come and go, plans are
+// applied in full or in part; each decision of each policy is checked.
 func TestPlansKeepThePromises(t *testing.T) {
 	for _, name := range PolicyNames() {
 		t.Run(name, func(t *testing.T) {
@@ -45,7 +46,8 @@ func TestPlansKeepThePromises(t *testing.T) {
 	}
 }
 
-// day is a state that changes at random. It throws its own dice, since rapid prefers small numbers, with which days stay empty.
+// day is a state that changes at random. It throws its own dice, since rapid prefers small numbers, with which days
+// stay empty.
 type day struct {
 	t     *rapid.T
 	dice  *rand.Rand
@@ -117,7 +119,7 @@ func (d *day) change() {
 				j.Outgrown, j.Spec.EstimatedMemoryMiB = true, j.Spec.EstimatedMemoryMiB+int64(d.between(1, 6))<<10
 			}
 			if d.chance(8) && len(r.Devices) > 1 && len(j.Slow) < train.MaxStragglers {
-				j.Slow = append(j.Slow, train.Straggler{Attempt: len(j.Slow) + 1, Node: r.Node, Device: r.Devices[d.between(0, len(r.Devices)-1)], Slowdown: float64(d.between(1, 5)), ToldAt: d.state.Now})
+				j.Slow = append(j.Slow, train.Straggler{Attempt: len(j.Slow) + 1, Node: r.Node, Device: r.Devices[d.between(0, len(r.Devices)-1)], Slowdown: float64(d.between(1, 5)), FoundAt: d.state.Now})
 			}
 		}
 	}
@@ -161,7 +163,7 @@ func (d *day) meet() {
 	if len(d.state.Jobs) < 3 || d.chance(30) {
 		return
 	}
-	key := curve.MeetingsKey(&train.Device{Kind: train.KindGPU})
+	key := curve.InterferenceKey(&train.Device{Kind: train.KindGPU})
 	if d.state.Interference == nil {
 		d.state.Interference = map[string]*curve.Interference{key: curve.NewInterference("", nil)}
 	}
@@ -189,7 +191,7 @@ func (d *day) labels() map[string]string {
 
 func deviceCount(h Holding) int {
 	n := 0
-	for _, p := range h.places() {
+	for _, p := range h.Places() {
 		n += len(p.Devices)
 	}
 	return n
@@ -213,7 +215,7 @@ func (d *day) apply(p train.Plan) {
 		if a, ok := p.Find(j.ID); ok {
 			j.Planned = holdingOf(a)
 		}
-		moves := j.Running != nil && (j.Planned == nil || !j.Running.same(*j.Planned))
+		moves := j.Running != nil && (j.Planned == nil || !j.Running.Same(*j.Planned))
 		if moves {
 			j.Running.StopPending = true
 			if d.chance(70) {
@@ -231,7 +233,8 @@ func holdingOf(a train.Allocation) *Holding {
 	return &h
 }
 
-// checkDevices: each device exists and is given once, or to jobs that share it and together want no more memory than it has.
+// checkDevices: each device exists and is given once, or to jobs that share it and together want no more memory than it
+// has.
 func checkDevices(t *rapid.T, s State, p train.Plan) {
 	given, parts := map[string]train.Allocation{}, map[string]unit.Bytes{}
 	for _, a := range p.Allocations {
@@ -307,8 +310,8 @@ func alive(s State, h Holding) bool {
 
 func silent(j Job) bool { return j.Running != nil && !j.Running.Spoke && !j.Running.StopPending }
 
-// checkHoldings: who cannot be asked stays; who is resized keeps a part or all of what it had; young attempts are not resized for others of
-// the same priority.
+// checkHoldings: who cannot be asked stays; who is resized keeps a part or all of what it had; young attempts are not
+// resized for others of the same priority.
 func checkHoldings(t *rapid.T, s State, p train.Plan) {
 	for _, j := range s.Jobs {
 		a, has := p.Find(j.ID)
@@ -349,12 +352,14 @@ func checkHoldings(t *rapid.T, s State, p train.Plan) {
 	}
 }
 
-// parted says whether a job that does not run yet is not to come beside those for which it was meant: they were measured meanwhile.
+// parted says whether a job that does not run yet is not to come beside those for which it was meant: they were
+// measured meanwhile.
 func parted(p train.Plan, j Job) bool {
 	return j.Running == nil && slices.ContainsFunc(p.Waiting, func(w train.Waiting) bool { return w.Job == j.ID && w.Blockers[0].Code == ReasonSlowTogether })
 }
 
-// lostRoom says whether the device of a job that may share went to another job, or was shared before: it may go on elsewhere on the node then.
+// lostRoom says whether the device of a job that may share went to another job, or was shared before: it may go on
+// elsewhere on the node then.
 func lostRoom(s State, p train.Plan, j Job) bool {
 	lost := slices.ContainsFunc(p.Allocations, func(a train.Allocation) bool {
 		return a.Job != j.ID && a.Node == j.Planned.Node && overlap(a.Devices, j.Planned.Devices)
@@ -385,8 +390,8 @@ func outranked(s State, p train.Plan, j Job) bool {
 	})
 }
 
-// checkPriorities: no job waits as long as jobs of lower priority that could be asked to leave hold what it needs. Behind the head of a line that
-// nobody passes the others wait for the head.
+// checkPriorities: no job waits as long as jobs of lower priority that could be asked to leave hold what it needs.
+// Behind the head of a line that nobody passes the others wait for the head.
 func checkPriorities(t *rapid.T, s State, p train.Plan) {
 	for _, w := range p.Waiting {
 		if slices.ContainsFunc(w.Blockers, func(r train.Reason) bool { return r.Code == ReasonHeadOfLineBlocked }) {
@@ -444,7 +449,7 @@ func checkPriorities(t *rapid.T, s State, p train.Plan) {
 				room = min(room, int(watts/each))
 			}
 			if room >= j.Spec.MinDevices {
-				t.Fatalf("%s (priority %d, needs %d) waits, though %s has %d devices for it that are free or held by lower ones", j.ID, j.Priority, j.Spec.MinDevices, n.ID, room)
+				t.Fatalf("%s (priority %d, needs %d) waits, though %s has %d devices for it that are free or held by lower ones\n%s\n%s", j.ID, j.Priority, j.Spec.MinDevices, n.ID, room, words(p), jobWords(s))
 			}
 		}
 	}
@@ -480,7 +485,8 @@ func hasLabels(n train.Node, asked map[string]string) bool {
 	return true
 }
 
-// checkWishes: a job is put on nodes that have all the labels that it asks for. Where it has been it may stay, whatever has become of the labels.
+// checkWishes: a job is put on nodes that have all the labels that it asks for. Where it has been it may stay, whatever
+// has become of the labels.
 func checkWishes(t *rapid.T, s State, p train.Plan) {
 	for _, a := range p.Allocations {
 		j := s.Jobs[slices.IndexFunc(s.Jobs, func(j Job) bool { return j.ID == a.Job })]
@@ -496,8 +502,8 @@ func checkWishes(t *rapid.T, s State, p train.Plan) {
 	}
 }
 
-// checkTerms: no tenant gets more than its quota, and all devices together draw no more than the budget, unless attempts that cannot be asked to leave
-// do.
+// checkTerms: no tenant gets more than its quota, and all devices together draw no more than the budget, unless
+// attempts that cannot be asked to leave do.
 func checkTerms(t *rapid.T, s State, p train.Plan) {
 	stuck, tenants := map[train.JobID]bool{}, map[train.JobID]string{}
 	for _, j := range s.Jobs {
@@ -534,7 +540,7 @@ func checkTerms(t *rapid.T, s State, p train.Plan) {
 			t.Fatalf("%s holds %d devices, its quota is %d", tenant, holds[tenant], quota)
 		}
 	}
-	if budget := s.PowerBudgetWatts; budget > 0 && draw > max(budget, least)+slackWatts {
+	if budget := s.PowerBudgetWatts; budget > 0 && draw > max(budget, least)+0.001 {
 		t.Fatalf("the plan draws %.1f W, the budget is %.1f W", draw, budget)
 	}
 }
@@ -552,8 +558,8 @@ func checkRepeatable(t *rapid.T, s State, policy Policy, p train.Plan) {
 	}
 }
 
-// checkStable: with the plan published, and with it carried out, deciding again without news changes no device. That a job has left which used more than
-// its part is news: others may start that wait for memory, or behind it in line.
+// checkStable: with the plan published, and with it carried out, deciding again without news stops no attempt and moves
+// none.
 func checkStable(t *rapid.T, s State, policy Policy, p train.Plan) {
 	s.Memory = p.Memory
 	published, applied := s, s
@@ -567,28 +573,34 @@ func checkStable(t *rapid.T, s State, policy Policy, p train.Plan) {
 		}
 		h := holdingOf(a)
 		published.Jobs[i].Planned, applied.Jobs[i].Planned = h, h
-		if j.Running == nil || !j.Running.same(*h) {
+		if j.Running == nil || !j.Running.Same(*h) {
 			applied.Jobs[i].Running = &Running{Holding: *h}
 		}
 	}
 	for name, next := range map[string]State{"published": published, "applied": applied} {
 		again := Decide(next, policy)
-		allocations := slices.DeleteFunc(slices.Clone(again.Allocations), func(a train.Allocation) bool {
-			_, had := p.Find(a.Job)
-			return name == "applied" && !had && outgrownLeft(s, p)
-		})
-		if !slices.EqualFunc(p.Allocations, allocations, sameAllocation) {
-			t.Fatalf("the %s plan is changed at once:\n%s\n%s", name, words(p), words(again))
+		for _, a := range p.Allocations {
+			if b, has := again.Find(a.Job); !has || !holdingOf(a).Same(*holdingOf(b)) {
+				t.Fatalf("the %s plan is changed at once for %s:\n%s\n%s\n%s", name, a.Job, words(p), words(again), jobWords(next))
+			}
 		}
 	}
 }
 
-// outgrownLeft says whether a job leaves that has outgrown its part.
-func outgrownLeft(s State, p train.Plan) bool {
-	return slices.ContainsFunc(s.Jobs, func(j Job) bool {
-		a, has := p.Find(j.ID)
-		return j.Outgrown && j.Running != nil && (!has || !j.Running.same(*holdingOf(a)))
-	})
+// jobWords prints what jobs hold.
+func jobWords(s State) string {
+	var w strings.Builder
+	for _, j := range s.Jobs {
+		fmt.Fprintf(&w, "%s priority %d, %d to %d, wants %d, shares %s, outgrown %v, slow %d, labels %v, cancelled %v\n", j.ID, j.Priority, j.Spec.MinDevices, j.Spec.MaxDevices, j.WantsDevices,
+			j.Spec.SharedMemory(), j.Outgrown, len(j.Slow), j.Spec.NodeLabels, j.CancelRequested)
+		if j.Planned != nil {
+			fmt.Fprintf(&w, "    planned %+v\n", *j.Planned)
+		}
+		if r := j.Running; r != nil {
+			fmt.Fprintf(&w, "    runs %+v\n", *r)
+		}
+	}
+	return w.String()
 }
 
 // BenchmarkDecide has 500 running jobs on 128 nodes of 8 devices and 10,000 waiting ones.
@@ -603,7 +615,8 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// BenchmarkDecideStarving has 10,000 jobs that have waited for too long while all 1,024 devices are held, or the last 24 idle.
+// BenchmarkDecideStarving has 10,000 jobs that have waited for too long while all 1,024 devices are held, or the last
+// 24 idle.
 func BenchmarkDecideStarving(b *testing.B) {
 	for _, name := range PolicyNames() {
 		for _, idle := range []int{0, 24} {

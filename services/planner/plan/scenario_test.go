@@ -17,27 +17,36 @@ import (
 
 // TestScenarios plays the stories of testdata/scenarios. Their commands:
 //
-//	node id=a devices=4 [kind=gpu] [memory=16] [watts=250] [labels=(tier:fast)]   a node with so many devices (memory in GiB each, a fifth of the watts when idle)
-//	terms [quota=(ann=2)] [watts=1000] [waited=600] [unfair=2] [energy=100] [spanning]   quotas, power budget, bounds on waiting and unfairness,
-//	                                                weight of energy in per cent, and whether gangs may span nodes
+//	node id=a devices=4 [kind=gpu] [memory=16] [watts=250] [labels=(tier:fast)]
+//	                                                a node with devices: memory in GiB each, a fifth of
+//	                                                the watts when idle
+//	terms [quota=(ann=2)] [watts=1000] [waited=600] [unfair=2] [energy=100] [spanning]
+//	                                                quotas, power budget, bounds on waiting and unfairness, weight of
+//	                                                energy in per cent, and whether gangs may span nodes
 //	wait seconds=600                                time goes by; what runs, runs
 //	gone id=a                                       the node is not alive any more
-//	job id=x [min max priority hours epochs tenant deadline=600 labels=(tier:fast) memory=8 sharing program=p ...]   a job, submitted one second after the one before
-//	runs id=x node=a devices=(cpu:0,cpu:1) [part=8] [seconds=60] [epochs=2] [silent] [stopping]   part: of the device's memory, in GiB
-//	planned id=x node=a devices=(cpu:0) [nowhere]   what the last plan gave, where that differs from what runs; nowhere: nothing
-//	learn id=x seconds=10 [devices=1] [scaling=bad] [seen=5]   epochs take so long on so many devices
-//	crew id=x share=300 worker=10 ..                 true milliseconds of a step with parameter servers: fixed, share, worker, server;
-//	    [at=(4/1,..)] [seen=5]                      workers/servers on which it was seen; left out, on enough to know all
-//	met id=x beside=(y,z) rate=60 [times=3]           what per cent of its speed alone a job like x keeps beside jobs like these,
-//	    [devices=2] [of=4]                          it on so many devices, they on so many
+//	job id=x [min max priority hours epochs tenant deadline=600 labels=(tier:fast) memory=8 sharing program=p ...]
+//	                                                a job, submitted one second after the one before
+//	runs id=x node=a devices=(cpu:0,cpu:1) [part=8] [seconds=60] [epochs=2] [silent] [stopping]
+//	                                                part: of the device's memory, in GiB
+//	planned id=x node=a devices=(cpu:0) [nowhere]   what the last plan gave, if it differs; nowhere: nothing
+//	learn id=x seconds=10 [devices=1] [scaling=bad] [seen=5]
+//	                                                the seconds of an epoch on that number of devices
+//	servers id=x share=300 worker=10 ..             true milliseconds of a step with parameter servers: fixed, share,
+//	    [at=(4/1,..)] [seen=5]                      worker, server; at: measured workers/servers, by default enough of
+//	                                                them to know all
+//	met id=x beside=(y,z) rate=60 [times=3]         what per cent of its speed alone a job like x keeps beside jobs
+//	    [devices=2] [of=4]                          like these; devices: those of x, of: those of the others
 //	peak id=x memory=4                              what an epoch of it needed, in GiB
-//	outgrown id=x memory=12                         its attempt was found to use more than its part, and asks for so much from now on
+//	outgrown id=x memory=12                         its attempt used more than its part, and asks for this from now on
 //	slow id=x device=cpu:1 [node=a] [times=3]       a worker held up the others
 //	restarted id=x times=6                          within the last hour
-//	wants id=x devices=2 [batch_devices=2]          its experiment wants it to run on so many; batch_devices: its batch size is meant on so many
+//	wants id=x devices=2 [batch_devices=2]          the devices on which its experiment wants it to run, and those for
+//	                                                which its batch size is meant
 //	done id=x epochs=5; ended id=x; cancel id=x
 //	decide policy                                   prints the plan
-//	apply [settled]                                 the last plan now runs; settled: each job has spoken and finished an epoch
+//	apply [settled]                                 the last plan now runs; settled: each job has reported and finished
+//	                                                an epoch
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
 		s := &story{state: State{Now: time.Unix(1000, 0), Tuning: live()}}
@@ -74,8 +83,8 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 		}
 	case "learn":
 		s.learn(t, d)
-	case "crew":
-		s.crew(t, d)
+	case "servers":
+		s.servers(t, d)
 	case "met":
 		s.met(t, d)
 	case "peak":
@@ -92,7 +101,7 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 		j := s.find(t, d)
 		j.Slow = append(j.Slow, train.Straggler{
 			Attempt: len(j.Slow) + 1, Rank: 1, Node: train.NodeID(text(t, d, "node", "a")), Device: train.DeviceID(text(t, d, "device", "")),
-			Slowdown: float64(count(t, d, "times", 3)), ToldAt: s.state.Now,
+			Slowdown: float64(count(t, d, "times", 3)), FoundAt: s.state.Now,
 		})
 	case "wants":
 		j := s.find(t, d)
@@ -219,7 +228,7 @@ func (s *story) job(t *testing.T, d *datadriven.TestData) {
 	s.state.Jobs = append(s.state.Jobs, j)
 }
 
-// labels reads key:value pairs; nil where there are none.
+// labels reads key:value pairs; nil without any.
 func labels(d *datadriven.TestData) map[string]string {
 	var found map[string]string
 	for _, a := range d.CmdArgs {
@@ -291,7 +300,7 @@ func (s *story) met(t *testing.T, d *datadriven.TestData) {
 			}
 		}
 	}
-	key := curve.MeetingsKey(&s.state.Nodes[0].Devices[0]) // all are of one type
+	key := curve.InterferenceKey(&s.state.Nodes[0].Devices[0]) // all are of one type
 	if s.state.Interference[key] == nil {
 		s.state.Interference[key] = curve.NewInterference("", nil)
 	}
@@ -300,8 +309,8 @@ func (s *story) met(t *testing.T, d *datadriven.TestData) {
 	}
 }
 
-// crew gives a job a model with the true speed of its crew, fitted from what was measured.
-func (s *story) crew(t *testing.T, d *datadriven.TestData) {
+// servers gives a job a model with the true speed of its workers and servers, fitted from the measurements.
+func (s *story) servers(t *testing.T, d *datadriven.TestData) {
 	t.Helper()
 	j := s.find(t, d)
 	ms := func(key string) float64 { return float64(count(t, d, key, 0)) / 1000 }
@@ -337,7 +346,7 @@ func (s *story) apply(settled bool) {
 			continue
 		}
 		h := Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Beside: a.Beside, Parts: a.Parts, Servers: a.Servers}
-		if j.Running == nil || !j.Running.same(h) || j.Planned == nil || !slices.Equal(j.Planned.Servers, h.Servers) {
+		if j.Running == nil || !j.Running.Same(h) || j.Planned == nil || !slices.Equal(j.Planned.Servers, h.Servers) {
 			j.Running = &Running{Holding: Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Parts: a.Parts}}
 		}
 		if settled {

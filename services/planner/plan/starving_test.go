@@ -74,15 +74,16 @@ func (s *stream) step() {
 	s.state.Jobs, s.state.Memory = left, p.Memory
 }
 
-// TestNobodyStarves: a stream of small jobs never leaves a device empty, but who wants one for itself, or several, gets them once the bound has passed
-// and the jobs of then have ended, under every policy.
+// TestNobodyStarves: a stream of small jobs never leaves a device empty, but who wants one for itself, or several, gets
+// them once the bound has passed and the jobs of then have ended, under every policy.
 func TestNobodyStarves(t *testing.T) {
 	for name, policy := range Policies() {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				s := newStream(t, policy)
 				most := s.devices
-				if policy != (Switchyard{}) || s.state.Tuning.OneNode { // the others give a job devices of one node, unless it has parameter servers
+				// The others give a job devices of one node, unless it has parameter servers.
+				if policy != (Switchyard{}) || s.state.Tuning.OneNode {
 					most = 0
 					for _, n := range s.state.Nodes {
 						most = max(most, len(n.Devices))
@@ -110,7 +111,7 @@ func TestNobodyStarves(t *testing.T) {
 				latest := s.state.Now.Add(streamBound + time.Duration(patient.MinDevices+1)*streamLongest + 2*streamStep)
 				for i := begun; s.ends["patient"].IsZero(); i += 2 {
 					if s.state.Now.After(latest) {
-						t.Fatalf("the job that needs %d devices has waited since %v, until %v", patient.MinDevices, s.state.Jobs[0].SubmittedAt, s.state.Now)
+						t.Fatalf("the job that needs %d devices has waited since %v, until %v\n%s\n%s", patient.MinDevices, s.state.Jobs[0].SubmittedAt, s.state.Now, jobWords(s.state), words(Decide(s.state, policy)))
 					}
 					small(i)
 					small(i + 1)

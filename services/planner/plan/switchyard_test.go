@@ -2,8 +2,8 @@ package plan
 
 import (
 	"fmt"
-	"math"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,7 +30,7 @@ func newShop(nodes, perNode int) *shop {
 	return s
 }
 
-// submit adds a job of so many seconds on one device at the base batch.
+// submit adds a job that takes the given seconds on one device at the base batch.
 func (s *shop) submit(signature string, seconds int) train.JobID {
 	s.born++
 	j := Job{
@@ -96,7 +96,8 @@ func given(a train.Allocation) int {
 	return sum
 }
 
-// TestSwitchyardLetsNobodyStarve: short jobs arrive for ever, at up to 70 % of what the cluster can do; a long one ends all the same.
+// TestSwitchyardLetsNobodyStarve: short jobs arrive for ever, at up to 70 % of what the cluster can do; a long one ends
+// all the same.
 func TestSwitchyardLetsNobodyStarve(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newShop(rapid.IntRange(1, 2).Draw(t, "nodes"), rapid.IntRange(1, 3).Draw(t, "devices"))
@@ -119,8 +120,9 @@ func TestSwitchyardLetsNobodyStarve(t *testing.T) {
 	})
 }
 
-// TestSwitchyardKeepsTheStarvationBound: of the jobs that have waited for longer than the bound, the first in order of submission hold devices, as many as
-// there are. So as long as no more jobs than devices have waited for longer, nobody waits longer than the bound and one interval.
+// TestSwitchyardKeepsTheStarvationBound: of the jobs that have waited for longer than the bound, the first in order of
+// submission hold devices, as many as there are. So as long as no more jobs than devices have waited for longer, nobody
+// waits longer than the bound and one interval.
 func TestSwitchyardKeepsTheStarvationBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newShop(1, rapid.IntRange(1, 4).Draw(t, "devices"))
@@ -223,7 +225,8 @@ func TestSwitchyardPaysForRestarts(t *testing.T) {
 	}
 }
 
-// TestSwitchyardTakesQuietForLasting: a restart that is too long while jobs may come pays when none has come for as long as 15 of them.
+// TestSwitchyardTakesQuietForLasting: a restart that is too long while jobs may come pays when none has come for as
+// long as 15 of them.
 func TestSwitchyardTakesQuietForLasting(t *testing.T) {
 	s := newShop(1, 4)
 	s.state.Tuning.RestartSeconds = 250
@@ -246,35 +249,6 @@ func TestSwitchyardTakesQuietForLasting(t *testing.T) {
 	}
 }
 
-// TestSwitchyardPaysForComingBack: what a restart takes off an option, for a job that has never run, for one that was preempted and for one that runs.
-func TestSwitchyardPaysForComingBack(t *testing.T) {
-	for _, c := range []struct {
-		what          string
-		ran           float64
-		held          []share
-		stays         bool
-		left, restart float64
-		quiet, want   float64
-	}{
-		{"has never run", 0, nil, false, 1000, 45, 0, 1},
-		{"was preempted", 600, nil, false, 1000, 45, 0, 0.95},
-		{"was preempted close to its end", 600, nil, false, 10, 45, 0, 0.95},
-		{"was preempted, a long restart", 600, nil, false, 1000, 500, 0, 0.75},
-		{"was preempted, a long restart, nobody comes", 600, nil, false, 1000, 500, 2500, 0.9},
-		{"would move", 600, []share{{0, 1}}, false, 1000, 45, 0, 0.9},
-		{"would move, nobody comes any more", 600, []share{{0, 1}}, false, 1000, 45, 1e6, 1 - 1./15},
-		{"would move close to its end", 600, []share{{0, 1}}, false, 15, 45, 0, 0.25},
-		{"would move close to its end, nobody comes any more", 600, []share{{0, 1}}, false, 15, 45, 1e6, 0.25},
-		{"stays", 600, []share{{0, 1}}, true, 1000, 45, 0, 1},
-	} {
-		job := &candidate{Job: Job{DeviceSeconds: c.ran, RestartSeconds: c.restart}}
-		m := &market{fleet: &fleet{board: &board{}}, quiet: c.quiet}
-		if got := m.spared(&bidder{gang: &gang{candidate: job, held: c.held}}, &option{held: c.stays, left: c.left}); math.Abs(got-c.want) > 1e-9 {
-			t.Errorf("a job that %s counts %.3f of its speed-up, want %.3f", c.what, got, c.want)
-		}
-	}
-}
-
 // TestSwitchyardForgivesItsMemory: whatever stands in it, there is a plan.
 func TestSwitchyardForgivesItsMemory(t *testing.T) {
 	for _, memory := range []string{
@@ -292,7 +266,8 @@ func TestSwitchyardForgivesItsMemory(t *testing.T) {
 	}
 }
 
-// BenchmarkSwitchyard is one decision for jobs that have run and learned, on as many devices as there are in the published simulations.
+// BenchmarkSwitchyard is one decision for jobs that have run and learned, on as many devices as there are in the
+// published simulations.
 func BenchmarkSwitchyard(b *testing.B) {
 	for _, jobs := range []int{40, 160} {
 		b.Run(fmt.Sprint(jobs), func(b *testing.B) {
@@ -354,110 +329,25 @@ func BenchmarkSwitchyardTypes(b *testing.B) {
 	b.ReportMetric(1e3*(processorSeconds(b)-before)/float64(b.N), "cpu-ms/op")
 }
 
-// TestRefinedMarketIsWorthMost: on small clusters no other combination of options is worth more than the one that the knapsack finds in a pool, and none
-// of the pools gives more than it has.
-func TestRefinedMarketIsWorthMost(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		m := &market{}
-		for range rapid.IntRange(1, 2).Draw(t, "pools") {
-			m.pools = append(m.pools, pool{free: rapid.IntRange(1, 6).Draw(t, "free")})
+func applied(s State, p train.Plan) State {
+	s.Jobs = slices.Clone(s.Jobs)
+	for i := range s.Jobs {
+		j := &s.Jobs[i]
+		j.Planned, j.Running = nil, nil
+		if a, ok := p.Find(j.ID); ok {
+			h := Holding{Node: a.Node, Devices: a.Devices, Parts: a.Parts}
+			j.Planned, j.Running = &h, &Running{Holding: h, Spoke: true, Epochs: 1, Seconds: 60}
 		}
-		for range rapid.IntRange(1, 4).Draw(t, "jobs") {
-			b := &bidder{chosen: nowhere, floor: nowhere}
-			for range rapid.IntRange(0, 4).Draw(t, "options") {
-				b.options = append(b.options, option{
-					pool: rapid.IntRange(0, len(m.pools)-1).Draw(t, "pool"), devices: rapid.IntRange(1, 6).Draw(t, "devices"),
-					value: rapid.Float64Range(0.1, 9).Draw(t, "value"),
-				})
-			}
-			m.jobs = append(m.jobs, b)
-		}
-		m.refine()
-		used, worth := make([]int, len(m.pools)), 0.0
-		for _, b := range m.jobs {
-			if b.chosen != nowhere {
-				used[b.options[b.chosen].pool] += b.options[b.chosen].devices
-				worth += b.options[b.chosen].value
-			}
-		}
-		for k, p := range m.pools {
-			if used[k] > p.free {
-				t.Fatalf("%d devices of pool %d given, there are %d", used[k], k, p.free)
-			}
-		}
-		if best := mostWorth(m, 0, make([]int, len(m.pools))); len(m.pools) == 1 && worth < best-1e-9 {
-			t.Fatalf("worth %g, the best is %g", worth, best)
-		}
-	})
+	}
+	s.Memory = p.Memory
+	return s
 }
 
-// mostWorth tries all combinations of options of the jobs from one on.
-func mostWorth(m *market, job int, used []int) float64 {
-	if job == len(m.jobs) {
-		return 0
+// processorSeconds is what this process has used so far, the collection of garbage included.
+func processorSeconds(b *testing.B) float64 {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
 	}
-	best := mostWorth(m, job+1, used)
-	for _, o := range m.jobs[job].options {
-		if used[o.pool]+o.devices > m.pools[o.pool].free {
-			continue
-		}
-		used[o.pool] += o.devices
-		best = max(best, o.value+mostWorth(m, job+1, used))
-		used[o.pool] -= o.devices
-	}
-	return best
-}
-
-// TestSwitchyardTriesLargerBatches: a batch that is not much worse by the fit, and larger than all that have run, is tried, but not one beyond twice
-// as large; once it was as slow as the fit said, the batch goes back.
-func TestSwitchyardTriesLargerBatches(t *testing.T) {
-	job := Job{
-		Limits: &Limits{BaseBatch: 64, MaxBatch: 1024, MinLocal: 8, MaxLocal: 256}, Noise: &train.Efficiency{Variance: 1.5, Square: 1, BaseBatch: 64},
-	}
-	l := &lesson{}
-	best := func(local int, seconds float64) int {
-		l.add(Seen{Config: train.Config{Workers: 4, Nodes: 1, LocalBatch: local}, StepSeconds: seconds, SyncSeconds: 0.1})
-		l.fit()
-		c := newSpeedCurve(&gang{candidate: &candidate{Job: job}}, "")
-		c.correct(l)
-		c.tried = l.largest()
-		_, b := c.best(&gang{candidate: &candidate{Job: job}}, 4, 1)
-		return b.LocalBatch
-	}
-	tried := best(16, 1)
-	if tried <= 16 || tried > 32 {
-		t.Errorf("16 on a device has run: next %d, want more, and at most 32", tried)
-	}
-	if again := best(tried, 1.1*float64(tried)/16); again >= tried {
-		t.Errorf("%d was slow, and it goes on with %d", tried, again)
-	}
-}
-
-// TestSwitchyardKnowsFasterDevices: one signature has run on two models of device; of another that has run on the first alone it is expected that
-// the second is as much faster.
-func TestSwitchyardKnowsFasterDevices(t *testing.T) {
-	b := &book{Chapters: map[string]*chapter{}, curves: map[curveKey]*speedCurve{}}
-	learn := func(signature, model string, seconds float64) {
-		b.learn(&gang{candidate: &candidate{Job: Job{Signature: signature, Seen: []Seen{{Model: model, Config: train.Config{Workers: 1, Nodes: 1, LocalBatch: 16}, StepSeconds: seconds}}}}})
-	}
-	stranger := &gang{candidate: &candidate{Job: Job{Signature: "new", Limits: &Limits{BaseBatch: 16, MaxBatch: 64, MinLocal: 16, MaxLocal: 64}}}}
-	learn("new", "slow", 1)
-	faster := func() float64 {
-		clear(b.curves)
-		for _, l := range b.Chapters["new"].Models {
-			l.fit()
-		}
-		batch := train.Batch{LocalBatch: 16}
-		return b.curve(stranger, "slow").seconds(1, 1, batch) / b.curve(stranger, "fast").seconds(1, 1, batch)
-	}
-	if got := faster(); got != 1 {
-		t.Errorf("nobody has run on both: the second is %.2f times as fast, want 1", got)
-	}
-	for i := range 8 {
-		learn(fmt.Sprint("old", i), "slow", 1)
-		learn(fmt.Sprint("old", i), "fast", 0.25)
-	}
-	if got := faster(); got < 3 || got > 4.1 {
-		t.Errorf("eight kinds of job are 4 times as fast on the second, this one is expected to be %.2f times", got)
-	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano()).Seconds()
 }

@@ -6,12 +6,14 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/fabric"
 )
 
-// Check says what a matrix truly has: the least number of rows over a link, and up to which number of links that fail at once (no more than most) no two sets of
-// failures touch the same rows. It is exact whatever the size, and shares nothing with the construction but the incidence.
+// Check returns what a matrix achieves: the least number of rows over a link, and the greatest number of
+// simultaneous failures (at most most) for which no two sets of failed links touch the same rows. It is exact at
+// any size, and shares nothing with the construction but the incidence.
 //
-// Two sets S and T touch the same rows and differ: then some link x is in S and not in T. Each row over x needs a link of T, each row over that one a link
-// of S, and so on: the search adds one of the links of such a row, at most `most` to each side, until nothing is left to explain. Rows are short, so a link costs
-// a constant.
+// Two different sets S and T touch the same rows only if some link x is in S and not in T. Each row over x then
+// needs a link of T, each row over that link needs a link of S, and so on: the search adds one of the links of such
+// a row, at most `most` to each side, until nothing is left to explain. Rows are short, so a link costs constant
+// time.
 func Check(m *fabric.Matrix, most int) (alpha, beta int) {
 	alpha = len(m.Rows)
 	for l := range m.Links() {
@@ -45,14 +47,15 @@ type search struct {
 	room   [][]int32             // scratch, by how many links both sides have
 }
 
-// from shows two sets of up to most links that touch the same rows, of which only the first has the link, until yield returns false. Where any are, it shows some, maybe
-// more than once. The sets are yield's to keep.
+// from yields pairs of sets of up to most links that touch the same rows; only the first contains the link. It
+// stops when yield returns false. If such pairs exist it yields some, maybe more than once. yield may keep the
+// sets.
 func (s *search) from(link int32) bool {
 	s.a, s.b = append(s.a[:0], link), s.b[:0]
 	return s.explain()
 }
 
-// explain adds links until both sides touch the same rows. It returns false when it shall end.
+// explain adds links until both sides touch the same rows. It returns false to end the search.
 func (s *search) explain() bool {
 	if links, missing := s.missing(s.a, s.b); missing {
 		return s.try(links, &s.b)
@@ -79,8 +82,8 @@ func (s *search) try(links []int32, side *[]int32) bool {
 	return true
 }
 
-// missing tells whether links of these touch rows that none of the others does, and by which further link that may be mended: any of such a row, and if only one more
-// may be added those that all such rows have.
+// missing reports whether the links touch rows that none of the others touches, and the further links that may mend
+// this: any link of such a row, or, if only one more may be added, the links common to all such rows.
 func (s *search) missing(these, others []int32) (links []int32, missing bool) {
 	for _, l := range these {
 		for _, r := range s.matrix.Over(l) {
@@ -104,7 +107,7 @@ func (s *search) missing(these, others []int32) (links []int32, missing bool) {
 	return links, missing
 }
 
-// both are the links of two rows.
+// both returns the links that two rows share.
 func (s *search) both(x, y []int32) []int32 {
 	at := len(s.a) + len(s.b)
 	for len(s.room) <= at {

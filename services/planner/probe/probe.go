@@ -1,5 +1,6 @@
-// Package probe decides which paths of a network are probed: the probe matrix of deTector (ATC'17), whose rows are chosen so that each link is on enough of them
-// and links that fail at once can be told from all others. It sends nothing and knows nothing of loss.
+// Package probe decides which paths of a network are probed: the probe matrix of deTector (ATC'17), whose rows are
+// chosen so that each link is on enough of them and simultaneous failures can be distinguished. It sends nothing
+// and knows nothing of loss.
 package probe
 
 import (
@@ -9,16 +10,19 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/fabric"
 )
 
-// Goal is what a matrix shall have: at least Alpha rows over each link, and up to Beta links that fail at once told from all others by the rows that they touch.
+// Goal is the aim of a matrix: at least Alpha rows over each link, and any set of up to Beta failing links
+// distinguished from all others by the rows that it touches.
 type Goal struct {
 	Alpha, Beta int
 }
 
-// Plan chooses rows among the candidates, for all parts. Links that no candidate covers stay uncovered; Check says what was reached.
+// Plan chooses rows among the candidates, for all parts. Links that no candidate covers stay uncovered; Check
+// returns what was achieved.
 func Plan(paths fabric.Paths, goal Goal) [][]int32 {
 	s := newSolver(paths.Links, goal)
-	// Rounds are alike in themselves: taken in order they cover evenly, but the sums of two steps are the same either way round, so that two links and two others
-	// end on the same rows. With no cover to spare a mixture is better.
+	// Rounds are alike in themselves. Taken in order they cover evenly, but the sums of two steps are the same
+	// either way round, so that two links and two others end on the same rows. If every cover counts, a mixture is
+	// better.
 	mix := goal.Beta > 1 && goal.Alpha <= goal.Beta
 	size := atOnce
 	switch {
@@ -44,9 +48,10 @@ func Plan(paths fabric.Paths, goal Goal) [][]int32 {
 	return replicate(s.chosen.Rows, paths.Links, paths.Parts)
 }
 
-// How many candidates are weighed against each other at first, twice as many where they did not do. Each round covers every link about once, and what makes one path
-// better than another is where it lies beside those already chosen, so that more of them add time and little else. What mostTried of them did not bring, the others, which
-// look like them, are not tried for: there may be billions.
+// The number of candidates weighed against each other at first, doubled if they do not suffice. Each round covers
+// every link about once, and the merit of a path depends on where it lies beside those already chosen, so more
+// candidates add time and little else. If mostTried of them do not suffice, the others, which look like them, are
+// not tried: there may be billions.
 const (
 	atOnceEven  = 1 << 10
 	atOnce      = 1 << 15
@@ -69,7 +74,8 @@ func replicate(rows [][]int32, links, parts int) [][]int32 {
 	return all
 }
 
-// Choose picks rows among few candidates, those of kept first as far as they are still of use: a matrix changes no more than it must. It returns indices, in order.
+// Choose picks rows among few candidates, those of kept first while they are still useful: a matrix changes no more
+// than it must. It returns indices, in order.
 func Choose(links int, rows [][]int32, goal Goal, kept []int) []int {
 	s := newSolver(links, goal)
 	s.offer(rows, kept)

@@ -85,7 +85,8 @@ func drawRows(t *rapid.T) (int, [][]int32) {
 	return links, rapid.SliceOfN(row, 1, 20).Draw(t, "rows")
 }
 
-// What the chosen rows have is what all candidates together have, up to the goal: greed costs rows and never a property.
+// What the chosen rows have is what all candidates together have, up to the goal: greed costs rows and never a
+// property.
 func checkReached(t interface{ Fatalf(string, ...any) }, links int, all, chosen [][]int32, goal Goal) {
 	mostAlpha, mostBeta := truth(links, all, goal.Beta)
 	alpha, beta := truth(links, chosen, goal.Beta)
@@ -138,7 +139,8 @@ func TestGeneratedNetworks(t *testing.T) {
 				if alpha != trueAlpha || beta != trueBeta {
 					t.Errorf("%s %t %+v: Check says %d, %d; truth is %d, %d", word, directed, goal, alpha, beta, trueAlpha, trueBeta)
 				}
-				// Whether all candidates would do better, Check may say: it was just held against the truth, and on millions of sets trying all is slow.
+				// Whether all candidates would do better, Check may say: it was just held against the truth, and on
+				// millions of sets trying all is slow.
 				mostAlpha, mostBeta := Check(fabric.NewMatrix(p.Links*p.Parts, all), goal.Beta)
 				if alpha < min(goal.Alpha, mostAlpha) || beta < min(goal.Beta, mostBeta) {
 					t.Errorf("%s %t %+v: reached %d, %d, all candidates have %d, %d", word, directed, goal, alpha, beta, mostAlpha, mostBeta)

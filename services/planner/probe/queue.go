@@ -1,6 +1,7 @@
 package probe
 
-// queue is a heap of rows by value and, of equal ones, by number. A row whose value changes is put in again; what is left of its old place is passed over.
+// queue is a heap of rows by value and, among equals, by number. A row whose value changes is inserted again; its
+// old entry is skipped.
 type queue []uint64
 
 func (q *queue) push(key, row int32) {
@@ -17,7 +18,7 @@ func (q *queue) push(key, row int32) {
 	*q = h
 }
 
-// pop gives the row of least value; keys tells what each row's value now is.
+// pop returns the row of least value. keys holds the present value of each row.
 func (q *queue) pop(keys []int32) (int32, bool) {
 	for len(*q) > 0 {
 		h := *q

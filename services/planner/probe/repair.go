@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// repair adds rows of the pool until no two sets of up to Beta links touch the same rows, or none of the pool tells such sets apart. Instead of a virtual link for
-// each union of links, of which there are too many, only the sets that the chosen rows confuse are looked at: they are few. It returns whether none is left.
+// repair adds rows of the pool until no two sets of up to Beta links touch the same rows, or no row of the pool
+// distinguishes such sets. The paper uses a virtual link for each union of links, and there are too many unions;
+// repair looks only at the few sets that the chosen rows confuse. It reports whether no such sets are left.
 func (s *solver) repair() bool {
 	for {
 		confused := s.confused()
@@ -24,10 +25,12 @@ func (s *solver) repair() bool {
 	}
 }
 
-// confusionsAtOnce bounds the memory for sets that are confused: those that were left out are found again when these are told apart.
+// confusionsAtOnce bounds the memory for confused sets: those left out are found again once these are
+// distinguished.
 const confusionsAtOnce = 1 << 18
 
-// confused lists sets of links that the chosen rows confuse. A link of which there is none is never looked at again: further rows confuse nothing anew.
+// confused lists sets of links that the chosen rows confuse. A link without such a set is never looked at again:
+// further rows confuse nothing more.
 func (s *solver) confused() []confusion {
 	seen := map[string]bool{}
 	var all []confusion
@@ -61,7 +64,7 @@ func (s *solver) confused() []confusion {
 	return all
 }
 
-// tellApart chooses greedily: always the row that tells the most of the pairs apart.
+// tellApart chooses greedily: always the row that distinguishes the most pairs.
 func (s *solver) tellApart(confused []confusion) (added []int32) {
 	by := map[int32][]int32{} // row of the pool: the pairs that it tells apart
 	for i, c := range confused {
@@ -106,7 +109,7 @@ func (s *solver) tellApart(confused []confusion) (added []int32) {
 	}
 }
 
-// confuses tells whether a row would leave links that are covered often enough confused with each other.
+// confuses reports whether a row would leave links confused with each other that are covered often enough.
 func (s *solver) confuses(row []int32) bool {
 	enough := int32(s.goal.Alpha)
 	s.chosen.Add(row)

@@ -6,8 +6,9 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/fabric"
 )
 
-// solver is the state of one construction: how often each link is covered, and the sets of links that no chosen row tells apart. Links that nothing covers are
-// set 0. Candidates come in a pool at a time; a link's set and weight change only by take.
+// solver is the state of one construction: how often each link is covered, and the sets of links that no chosen row
+// distinguishes. Uncovered links are set 0. Candidates come one pool at a time; only take changes the set and
+// weight of a link.
 type solver struct {
 	goal   Goal
 	weight []int32
@@ -18,7 +19,8 @@ type solver struct {
 	touch  []int32   // scratch: the sets of a row
 
 	chosen *fabric.Matrix
-	// doubtful are the links that the chosen rows may confuse with others, where sets of them are to be told apart.
+	// doubtful are the links that the chosen rows may confuse with others, if sets of links are to be
+	// distinguished.
 	doubtful []int32
 
 	pool   *fabric.Matrix
@@ -27,7 +29,7 @@ type solver struct {
 	queue  queue
 }
 
-// Instead of a place in the queue.
+// These stand instead of a position in the queue.
 const (
 	taken   = -1
 	useless = -2
@@ -35,7 +37,8 @@ const (
 	aside   = -4
 )
 
-// newSolver starts with nothing chosen. To tell Beta links that fail at once apart, each needs as many rows: with fewer, links that share its rows hide it.
+// newSolver starts with nothing chosen. To distinguish Beta links that fail at once, each needs at least Beta rows:
+// with fewer, links that share its rows hide it.
 func newSolver(links int, goal Goal) *solver {
 	if goal.Beta > 1 {
 		goal.Alpha = max(goal.Alpha, goal.Beta)
@@ -50,15 +53,18 @@ func newSolver(links int, goal Goal) *solver {
 	return s
 }
 
-// done tells whether every link is covered as often as it shall be and, so far as single links go, told from all others.
+// done reports whether every link is covered as often as required and, for single links, distinguished from all
+// others.
 func (s *solver) done() bool {
 	return slices.Min(s.weight) >= int32(s.goal.Alpha) && (s.goal.Beta == 0 || len(s.size)-1 == len(s.set))
 }
 
-// value is the merit of a row, less being better; useful tells whether it covers a link that needs it or tells links apart. It is the score of the paper, sum of
-// weights minus sets on the row. Where one cover is enough it is bettered: only sets count that the row splits, and of equal scores the row that splits more comes
-// first, since a row with one new link and three that it tells apart leaves nothing to do for any of them, whereas four new links need three further splits.
-// Where links need more covers, rows over links that nothing covers yet come first of equal ones, so that covers are even.
+// value is the merit of a row, less being better. useful reports whether it covers a link that needs it or
+// distinguishes links. It is the score of the paper: the sum of weights minus the sets on the row. If one cover is
+// enough it is refined: only sets that the row splits count, and among equal scores the row that splits more comes
+// first, since a row with one new link and three that it distinguishes settles all of them, whereas four new links
+// need three further splits. If links need more covers, rows over uncovered links come first among equals, so that
+// covers are even.
 func (s *solver) value(row []int32) (key int32, useful bool) {
 	sum, fresh := int32(0), int32(0)
 	for _, l := range row {
@@ -79,10 +85,11 @@ func (s *solver) value(row []int32) (key int32, useful bool) {
 	return (sum-splits+reach)*reach + reach - 1 - splits, useful
 }
 
-// reach is more than the links of any row: a path of packets has no more hops.
+// reach is more than the links of any row: a path of packets has fewer hops.
 const reach = 256
 
-// splits counts the sets of which the row has some links and not all. Set 0 is split whenever the row has one of it: what is covered leaves it.
+// splits counts the sets of which the row has some links and not all. Set 0 is split whenever the row has a link of
+// it, since a covered link leaves it.
 func (s *solver) splits(row []int32) (splits, sets int32) {
 	s.tally(row)
 	for _, g := range s.touch {
@@ -94,7 +101,7 @@ func (s *solver) splits(row []int32) (splits, sets int32) {
 	return splits, int32(len(s.touch))
 }
 
-// tally lists in touch the sets of a row, and counts in spare how many links of each it has.
+// tally lists the sets of a row in touch, and counts in spare how many links of each the row has.
 func (s *solver) tally(row []int32) {
 	s.touch = s.touch[:0]
 	for _, l := range row {
@@ -106,7 +113,7 @@ func (s *solver) tally(row []int32) {
 
 func (s *solver) halved(set int32) bool { return set == 0 || s.spare[set] < s.size[set] }
 
-// take chooses a row and reports each link whose weight, set or size of set it changed.
+// take chooses a row and reports each link whose weight, set or size of set changes.
 func (s *solver) take(row []int32, changed func(link int32)) {
 	for _, l := range row {
 		s.weight[l]++
@@ -127,7 +134,7 @@ func (s *solver) take(row []int32, changed func(link int32)) {
 	}
 }
 
-// split moves the links of the row out of their sets into new ones, and leaves in touch the sets that lost some.
+// split moves the links of the row out of their sets into new ones, and leaves in touch the sets that lost links.
 func (s *solver) split(row []int32) {
 	s.tally(row)
 	fresh := make([]int32, len(s.touch))
@@ -156,7 +163,8 @@ func (s *solver) split(row []int32) {
 	}
 }
 
-// leave takes a link out of the list of its set. Set 0 has none: it is most of the links at first, and who else is in it changes no row's value.
+// leave removes a link from the list of its set. Set 0 has no list: it holds most of the links at first, and its
+// other members change no row's value.
 func (s *solver) leave(set, link int32) {
 	list := s.lists[set]
 	for i, l := range list {
@@ -168,8 +176,8 @@ func (s *solver) leave(set, link int32) {
 	}
 }
 
-// offer replaces the pool and takes rows of it until none is useful: first those that are kept, then always the best. A row that was useless stays so: covers only grow
-// and sets only shrink.
+// offer replaces the pool and takes rows of it until none is useful: first the kept rows, then always the best. A
+// useless row stays useless: covers only grow and sets only shrink.
 func (s *solver) offer(rows [][]int32, kept []int) {
 	s.pool, s.picked, s.queue = fabric.NewMatrix(len(s.weight), rows), nil, nil
 	s.key = make([]int32, len(rows))
@@ -177,7 +185,7 @@ func (s *solver) offer(rows [][]int32, kept []int) {
 		s.key[r] = unrated
 	}
 	for _, r := range kept {
-		// Of a single row it is not known whether it tells several links apart.
+		// A single row cannot show whether it distinguishes several links.
 		if _, useful := s.value(rows[r]); (useful || s.goal.Beta > 1) && s.key[r] != taken {
 			s.pick(int32(r), func(int32) {})
 		}
@@ -188,7 +196,7 @@ func (s *solver) offer(rows [][]int32, kept []int) {
 	s.takeBest(false)
 }
 
-// takeBest takes the best row until none is useful. Warily, it sets those aside that would leave links confused.
+// takeBest takes the best row until none is useful. If wary, it skips rows that would leave links confused.
 func (s *solver) takeBest(wary bool) {
 	var dirty []int32
 	mark := make([]bool, len(s.key))
@@ -217,7 +225,7 @@ func (s *solver) takeBest(wary bool) {
 	}
 }
 
-// rateAll rates the rows that are in a state.
+// rateAll rates the rows in a given state.
 func (s *solver) rateAll(state int32) {
 	for r := range s.key {
 		if s.key[r] == state {
@@ -235,7 +243,7 @@ func (s *solver) pick(r int32, changed func(link int32)) {
 	s.take(row, changed)
 }
 
-// rate puts a row where it now belongs.
+// rate puts a row at its present position.
 func (s *solver) rate(r int32) {
 	key, useful := s.value(s.pool.Rows[r])
 	switch {

@@ -5,22 +5,23 @@ import (
 	"slices"
 )
 
-// Prior is what is believed of trainings in general: standard deviations of the logarithm of the cost, where x is the logarithm to the base 2 of the batch
-// size over the default's.
+// Prior is the belief about trainings in general: standard deviations of the logarithm of the cost as a function of
+// x, the binary logarithm of the batch size over the default.
 type Prior struct {
-	// Slope is of the cost over x at the default.
+	// Slope is that of the change of the cost over x at the default.
 	Slope float64
-	// Bend is of the change of the slope from one x to the next.
+	// Bend is that of the change of the slope from one x to the next.
 	Bend float64
-	// Rough is of what a batch size has for itself.
+	// Rough is that of the part of the cost that each batch size has for itself.
 	Rough float64
-	// Noise is of one run. It counts like NoiseRuns runs against what runs of the same batch size have shown.
+	// Noise is that of one run. It counts like NoiseRuns runs against the observed runs of the same batch size.
 	Noise, NoiseRuns float64
-	// MinHorizon is the least number of recurrences that are expected to come.
+	// MinHorizon is the least number of recurrences still expected.
 	MinHorizon float64
 }
 
-// StandardPrior says: twice the batch may cost a third less or half as much again, and runs of the same batch size differ by a tenth.
+// StandardPrior assumes that twice the batch may cost a third less or half as much again, and that runs of the same
+// batch size differ by a tenth.
 func StandardPrior() Prior {
 	return Prior{Slope: 0.5, Bend: 0.2, Rough: 0.1, Noise: 0.1, NoiseRuns: 4, MinHorizon: 30}
 }
@@ -61,8 +62,9 @@ func newBelief(p Prior, sizes []int, start int, h history) *belief {
 	return b
 }
 
-// covariance is that of the costs at two distances from the default before any run: of the level, of which nothing is known, of the slope, and of the bends,
-// which add up on the way from the default as the integral of a Brownian motion. So what lies far beyond the runs is uncertain.
+// covariance is the covariance of the costs at two distances from the default before any run. It adds up the level,
+// about which nothing is known, the slope, and the bends, which accumulate away from the default as the integral of
+// a Brownian motion. So the cost far beyond the runs is uncertain.
 func (p Prior) covariance(x, y float64) float64 {
 	const level = 1
 	c := level + p.Slope*p.Slope*x*y
@@ -85,7 +87,7 @@ func (b *belief) observe(i int, y, variance float64) {
 	}
 }
 
-// prune gives up what lies beyond a failure, seen from the best: there the next failure is likely.
+// prune gives up the batch sizes beyond a failure, as seen from the best: the next failure is likely there.
 func (b *belief) prune() {
 	best := b.bestKnown()
 	for i := best + 1; i < len(b.out); i++ {
@@ -96,7 +98,8 @@ func (b *belief) prune() {
 	}
 }
 
-// bestKnown is the batch size of the least mean among those that ran and are not out, or among all that ran where there is none.
+// bestKnown returns the batch size of the least mean among those that ran and are not out, or among all that ran if
+// all are out.
 func (b *belief) bestKnown() int {
 	best := -1
 	better := func(i int) bool {
@@ -110,13 +113,14 @@ func (b *belief) bestKnown() int {
 	return best
 }
 
-// open says whether batch size i may be tried: it has run, or is next to one that has.
+// open reports whether batch size i may be tried: it has run, or is next to one that has.
 func (b *belief) open(i int) bool {
 	near := b.known[i] || i > 0 && b.known[i-1] || i+1 < len(b.known) && b.known[i+1]
 	return near && !b.out[i]
 }
 
-// price is the expected cost of one run, in units of the best known: it is stopped at stopRatio and then another one follows.
+// price returns the expected cost of one run, in units of the best known cost: the run is stopped at stopRatio and
+// another one follows.
 func (b *belief) price(i, best int) float64 {
 	deviation, sum := math.Sqrt(b.cov[i][i]+b.noise), 0.0
 	for _, z := range b.nodes {
@@ -129,7 +133,7 @@ func (b *belief) price(i, best int) float64 {
 	return sum / float64(len(b.nodes))
 }
 
-// gain is by which share the least expected cost falls, on average, when batch size i runs once more.
+// gain returns the average share by which the least expected cost falls when batch size i runs once more.
 func (b *belief) gain(i int) float64 {
 	deviation, sum := math.Sqrt(b.cov[i][i]+b.noise), 0.0
 	now := b.least(i, 0)
@@ -139,7 +143,8 @@ func (b *belief) gain(i int) float64 {
 	return max(sum/float64(len(b.nodes)), 0)
 }
 
-// least is the least mean among what has run and batch size i, after a run of i that came out by so many of its variances too dear.
+// least returns the least mean among the batch sizes that ran and batch size i, after a run of i whose cost is off
+// by a number of its standard deviations.
 func (b *belief) least(i int, off float64) float64 {
 	least := math.Inf(1)
 	for k, m := range b.mean {
@@ -150,7 +155,7 @@ func (b *belief) least(i int, off float64) float64 {
 	return least
 }
 
-// normalNodes are the middles of equally probable slices of the normal distribution.
+// normalNodes returns the middles of equally probable slices of the normal distribution.
 func normalNodes() []float64 {
 	nodes := make([]float64, 32)
 	for i := range nodes {

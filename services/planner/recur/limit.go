@@ -1,29 +1,15 @@
 package recur
 
-import "math"
+import (
+	"math"
 
-// Window is what a device measured while it did the same work at one power limit.
-type Window struct {
-	LimitWatts   float64 `json:"limit_watts"`
-	EnergyJoules float64 `json:"energy_joules"`
-	Seconds      float64 `json:"seconds"`
-}
+	"github.com/switchyard-dl/switchyard/libs/contract"
+)
 
-// Merge makes one window of those that the ranks of a job measured at the same limit: their energies add up, and they wait for the slowest.
-func Merge(ranks []Window) Window {
-	var w Window
-	for _, r := range ranks {
-		w.LimitWatts = r.LimitWatts
-		w.EnergyJoules += r.EnergyJoules
-		w.Seconds = max(w.Seconds, r.Seconds)
-	}
-	return w
-}
-
-// ChooseLimit gives the window of least cost, the one of the higher limit among equals: eta 1 takes the least energy, 0 the least time. MaxPowerWatts is that
-// of Group. Without a window there is no choice.
-func ChooseLimit(windows []Window, eta, maxPowerWatts float64) (Window, bool) {
-	var choice Window
+// ChooseLimit returns the window of least cost, among equals the one of the higher limit. Eta 1 takes the least
+// energy, 0 the least time. MaxPowerWatts is that of Group. ok is false without a window.
+func ChooseLimit(windows []contract.PowerWindow, eta, maxPowerWatts float64) (contract.PowerWindow, bool) {
+	var choice contract.PowerWindow
 	least := math.Inf(1)
 	for _, w := range windows {
 		cost := Cost(eta, maxPowerWatts, w.EnergyJoules, w.Seconds)
@@ -35,8 +21,8 @@ func ChooseLimit(windows []Window, eta, maxPowerWatts float64) (Window, bool) {
 }
 
 // highest is the window of the highest limit.
-func highest(windows []Window) Window {
-	var top Window
+func highest(windows []contract.PowerWindow) contract.PowerWindow {
+	var top contract.PowerWindow
 	for _, w := range windows {
 		if w.LimitWatts > top.LimitWatts {
 			top = w

@@ -4,23 +4,19 @@ import (
 	"slices"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// Profile is the power limit of a running job, and what was measured to choose it: one epoch at each limit, from the highest down.
-type Profile struct {
-	train.PowerLimit
-	// Devices is how many the attempt has: windows on other numbers do not compare.
-	Devices int      `json:"devices"`
-	Windows []Window `json:"windows,omitempty"`
-	// Settled is set when the limit was chosen, or given up.
-	Settled bool `json:"settled,omitempty"`
-}
+// Profile finds the power limit of a running job: it measures one epoch at each limit, from the highest down.
+type Profile contract.PowerProfile
 
-// settling is how long after a limit was wanted an epoch must begin to count: the agent sets it within a second, and a device follows at once.
+// settling is how long after a limit was requested an epoch must begin to count: the agent sets the limit within a
+// second, and the device follows at once.
 const settling = 3 * time.Second
 
-// Follow turns to an attempt; false where it is the one already. What is known holds for it as long as it has as many devices. Limits are ascending.
+// Follow turns to an attempt; it returns false if the profile follows it already. Measurements hold as long as the
+// attempt has the same number of devices. Limits are ascending.
 func (p *Profile) Follow(a train.Attempt, limits []float64, now time.Time) bool {
 	if p.Attempt == a.Number && p.Job == a.Job {
 		return false
@@ -35,8 +31,8 @@ func (p *Profile) Follow(a train.Attempt, limits []float64, now time.Time) bool 
 	return true
 }
 
-// Learn takes the first whole epoch at the present limit and goes on to the next one, or after the last one to that of least cost; false where there is no such
-// epoch yet.
+// Learn takes the first whole epoch at the present limit and turns to the next limit, or after the last one to the
+// limit of least cost. It returns false if no such epoch has ended yet.
 func (p *Profile) Learn(epochs []train.EpochEnergy, limits []float64, eta float64, now time.Time) bool {
 	if p.Settled || len(limits) == 0 {
 		return false
@@ -47,7 +43,7 @@ func (p *Profile) Learn(epochs []train.EpochEnergy, limits []float64, eta float6
 		if !whole || before.At.Before(p.Since.Add(settling)) || !e.At.After(before.At) {
 			continue
 		}
-		p.Windows = append(p.Windows, Window{LimitWatts: p.Watts, EnergyJoules: (e.Energy - before.Energy).Joules(), Seconds: e.At.Sub(before.At).Seconds()})
+		p.Windows = append(p.Windows, contract.PowerWindow{LimitWatts: p.Watts, EnergyJoules: (e.Energy - before.Energy).Joules(), Seconds: e.At.Sub(before.At).Seconds()})
 		var more bool
 		if p.Watts, more = p.untried(limits); !more {
 			choice, _ := ChooseLimit(p.Windows, eta, limits[len(limits)-1]*float64(p.Devices))
@@ -59,15 +55,15 @@ func (p *Profile) Learn(epochs []train.EpochEnergy, limits []float64, eta float6
 	return false
 }
 
-// GiveUp settles on no limit: what was wanted was not in force, so nothing can be learned of it.
+// GiveUp settles on no limit: the requested limit was not in force, so nothing can be learned from it.
 func (p *Profile) GiveUp(now time.Time) {
 	p.Watts, p.Windows, p.Settled, p.Since = 0, nil, true, now
 }
 
-// untried is the highest limit without a window.
+// untried returns the highest limit without a window.
 func (p *Profile) untried(limits []float64) (float64, bool) {
 	for _, watts := range slices.Backward(limits) {
-		if !slices.ContainsFunc(p.Windows, func(w Window) bool { return w.LimitWatts == watts }) {
+		if !slices.ContainsFunc(p.Windows, func(w contract.PowerWindow) bool { return w.LimitWatts == watts }) {
 			return watts, true
 		}
 	}

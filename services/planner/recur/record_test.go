@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/recur"
 )
@@ -16,8 +17,8 @@ func allowed() recur.Group {
 	return recur.Group{BatchSizes: []int{8, 16, 32, 64, 128}, Default: 16, LimitsWatts: []float64{300}, MaxPowerWatts: 300, Eta: 1}
 }
 
-// TestARecordSettlesOnTheCheapest lets recurrences come, some of them two at a time, with a planner that is stopped after every step: the record goes through
-// its JSON each time.
+// TestARecordSettlesOnTheCheapest lets recurrences come, some of them two at a time, with a planner that is stopped
+// after every step: the record goes through its JSON each time.
 func TestARecordSettlesOnTheCheapest(t *testing.T) {
 	joules := map[int]float64{8: 190, 16: 130, 32: 90, 64: 70, 128: 110}
 	policy := recur.Switchyard{Prior: recur.StandardPrior()}
@@ -45,7 +46,7 @@ func TestARecordSettlesOnTheCheapest(t *testing.T) {
 		return c.BatchSize
 	}
 	end := func(job train.JobID, batch int) {
-		cost := &recur.Attempt{EnergyJoules: joules[batch] * (0.98 + 0.04*dice.Float64()), Seconds: 1, Reached: true}
+		cost := &contract.GroupAttempt{EnergyJoules: joules[batch] * (0.98 + 0.04*dice.Float64()), Seconds: 1, Reached: true}
 		if !record.End(job, cost) {
 			t.Fatalf("%s is not under way", job)
 		}
@@ -68,8 +69,8 @@ func TestARecordSettlesOnTheCheapest(t *testing.T) {
 			at64++
 		}
 	}
-	if at64 < 7 || record.Recurrences() != 40 || len(record.Running) > 0 {
-		t.Errorf("64 was taken %d times of 8, after %d recurrences with %d under way", at64, record.Recurrences(), len(record.Running))
+	if at64 < 7 || (*contract.Group)(&record).Recurrences() != 40 || len(record.Running) > 0 {
+		t.Errorf("64 was taken %d times of 8, after %d recurrences with %d under way", at64, (*contract.Group)(&record).Recurrences(), len(record.Running))
 	}
 }
 
@@ -89,12 +90,13 @@ func cheapest(r recur.Record) int {
 	return best
 }
 
-// Which job began last does not follow from its name. The order outlives the ends of others and a restart of the planner.
+// Which job began last does not follow from its name. The order outlives the ends of others and a restart of the
+// planner.
 func TestJobsUnderWayAreInOrder(t *testing.T) {
 	var record recur.Record
 	begin := func(jobs ...train.JobID) {
 		for _, job := range jobs {
-			if _, err := record.Begin(job, allowed(), recur.Default{}); err != nil {
+			if _, err := record.Begin(job, allowed(), submitted{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -110,7 +112,7 @@ func TestJobsUnderWayAreInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	begin("nightly-11")
-	if diff := cmp.Diff([]train.JobID{"nightly-9", "nightly-10", "nightly-11"}, record.UnderWay()); diff != "" {
+	if diff := cmp.Diff([]train.JobID{"nightly-9", "nightly-10", "nightly-11"}, (*contract.Group)(&record).UnderWay()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -119,10 +121,10 @@ func TestARecordForgetsWhatIsOld(t *testing.T) {
 	var record recur.Record
 	for i := range 300 {
 		job := train.JobID(fmt.Sprint(i))
-		if _, err := record.Begin(job, allowed(), recur.Default{}); err != nil {
+		if _, err := record.Begin(job, allowed(), submitted{}); err != nil {
 			t.Fatal(err)
 		}
-		record.End(job, &recur.Attempt{EnergyJoules: float64(i), Reached: true})
+		record.End(job, &contract.GroupAttempt{EnergyJoules: float64(i), Reached: true})
 	}
 	if n := len(record.Attempts); n != 200 || record.Attempts[n-1].EnergyJoules != 299 {
 		t.Errorf("%d attempts are kept, the last of %g J", n, record.Attempts[n-1].EnergyJoules)
@@ -131,13 +133,13 @@ func TestARecordForgetsWhatIsOld(t *testing.T) {
 
 func TestAJobThatTellsNothingIsNotCounted(t *testing.T) {
 	var record recur.Record
-	if _, err := record.Begin("a", allowed(), recur.Default{}); err != nil {
+	if _, err := record.Begin("a", allowed(), submitted{}); err != nil {
 		t.Fatal(err)
 	}
 	if !record.End("a", nil) || len(record.Attempts) > 0 || len(record.Running) > 0 {
 		t.Errorf("left over: %+v", record)
 	}
-	if _, err := record.Begin("b", recur.Group{}, recur.Default{}); err == nil || len(record.Running) > 0 {
+	if _, err := record.Begin("b", recur.Group{}, submitted{}); err == nil || len(record.Running) > 0 {
 		t.Errorf("a choice out of nothing: %v, %+v", err, record)
 	}
 }
@@ -145,12 +147,12 @@ func TestAJobThatTellsNothingIsNotCounted(t *testing.T) {
 func TestWhatAJobUsuallyTakes(t *testing.T) {
 	var r recur.Record
 	run := func(batch, epochs int, joules, seconds float64, reached bool) {
-		r.Running = map[train.JobID]recur.Choice{"j": {BatchSize: batch}}
-		r.End("j", &recur.Attempt{EnergyJoules: joules, Seconds: seconds, Epochs: epochs, Reached: reached})
+		r.Running = map[train.JobID]contract.GroupChoice{"j": {BatchSize: batch}}
+		r.End("j", &contract.GroupAttempt{EnergyJoules: joules, Seconds: seconds, Epochs: epochs, Reached: reached})
 	}
 	expect := func(what string, wantJoules, wantSeconds float64, wantKnown bool) {
 		t.Helper()
-		if joules, seconds, known := r.Usual(32); joules != wantJoules || seconds != wantSeconds || known != wantKnown {
+		if joules, seconds, known := (*contract.Group)(&r).Usual(32); joules != wantJoules || seconds != wantSeconds || known != wantKnown {
 			t.Errorf("%s: %g J, %g s, %v; want %g J, %g s, %v", what, joules, seconds, known, wantJoules, wantSeconds, wantKnown)
 		}
 	}
@@ -164,7 +166,7 @@ func TestWhatAJobUsuallyTakes(t *testing.T) {
 		run(64, 10, 500, 90, true)
 	}
 	expect("long ago", 1500, 160, true)
-	r.Limited(32, 150, []recur.Window{{LimitWatts: 150, EnergyJoules: 60, Seconds: 12}, {LimitWatts: 300, EnergyJoules: 110, Seconds: 10}})
+	r.Limited(32, 150, []contract.PowerWindow{{LimitWatts: 150, EnergyJoules: 60, Seconds: 12}, {LimitWatts: 300, EnergyJoules: 110, Seconds: 10}})
 	run(32, 15, 900, 180, true)
 	expect("without the limit", 15*110, 15*10, true)
 }

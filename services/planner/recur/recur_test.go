@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/services/planner/recur"
 )
 
@@ -14,60 +15,26 @@ func group(sizes ...int) *recur.Group {
 	return &recur.Group{BatchSizes: sizes, Default: sizes[len(sizes)/2], LimitsWatts: []float64{100, 200}, MaxPowerWatts: 200, Eta: 1, Seed: 1}
 }
 
-// ran adds an attempt of so many joules, which with eta 1 is its cost.
+// ran adds an attempt that used some joules: with eta 1 this is its cost.
 func ran(g *recur.Group, batch int, joules float64, reached bool) {
-	g.Attempts = append(g.Attempts, recur.Attempt{BatchSize: batch, LimitWatts: 100, EnergyJoules: joules, Seconds: 1, Reached: reached})
+	g.Attempts = append(g.Attempts, contract.GroupAttempt{BatchSize: batch, LimitWatts: 100, EnergyJoules: joules, Seconds: 1, Reached: reached})
 }
 
-type attempt struct {
-	batch   int
-	joules  float64
-	reached bool
+// submitted takes what the user submits.
+type submitted struct{}
+
+func (submitted) Name() string { return "submitted" }
+
+func (submitted) Next(g *recur.Group) contract.GroupChoice {
+	return contract.GroupChoice{BatchSize: g.Default, LimitWatts: slices.Max(g.LimitsWatts)}
 }
 
-func TestZeusPrunesTwice(t *testing.T) {
-	g := group(8, 16, 32, 64, 128)
-	for i, a := range []attempt{
-		{32, 10, true}, {16, 9, true}, {8, 21, false}, {64, 12, true}, {128, 14, true}, // down until it fails, then up
-		{16, 9, true}, {32, 10, true}, {64, 21, false}, // from the cheapest; 8 is gone, and 128 is not reached any more
-	} {
-		if c := (recur.Zeus{}).Next(g); c.BatchSize != a.batch {
-			t.Fatalf("attempt %d with batch size %d, want %d", i, c.BatchSize, a.batch)
-		}
-		ran(g, a.batch, a.joules, a.reached)
-	}
-	for range 50 {
-		c := (recur.Zeus{}).Next(g)
-		if c.BatchSize != 16 && c.BatchSize != 32 {
-			t.Fatalf("batch size %d was pruned, and is chosen", c.BatchSize)
-		}
-		if c.MaxCost != 18 {
-			t.Fatalf("an attempt stops at %g, want twice the cheapest recurrence, 18", c.MaxCost)
-		}
-		ran(g, c.BatchSize, float64(c.BatchSize), true)
-	}
+func policies() []recur.Policy {
+	return []recur.Policy{submitted{}, recur.Switchyard{Prior: recur.StandardPrior()}}
 }
 
-func TestGridTriesEverythingOnce(t *testing.T) {
-	g := group(8, 16, 32)
-	want := []recur.Choice{
-		{BatchSize: 8, LimitWatts: 200}, // fails: 100 W is not tried
-		{BatchSize: 16, LimitWatts: 200},
-		{BatchSize: 16, LimitWatts: 100},
-		{BatchSize: 32, LimitWatts: 200},
-		{BatchSize: 32, LimitWatts: 100},
-		{BatchSize: 16, LimitWatts: 100}, // the cheapest
-	}
-	for i, w := range want {
-		c := (recur.Grid{}).Next(g)
-		if c != w {
-			t.Fatalf("attempt %d: %+v, want %+v", i, c, w)
-		}
-		g.Attempts = append(g.Attempts, recur.Attempt{BatchSize: c.BatchSize, LimitWatts: c.LimitWatts, EnergyJoules: c.LimitWatts * float64(c.BatchSize), Seconds: 1, Reached: c.BatchSize != 8})
-	}
-}
-
-// playSwitchyard repeats the policy's choices in a world where each batch size has one cost; 0 is a batch size that never reaches its target.
+// playSwitchyard repeats the policy's choices in a world where each batch size has one cost; 0 is a batch size that
+// never reaches its target.
 func playSwitchyard(g *recur.Group, costs []float64, recurrences int) (uses map[int]int) {
 	policy := recur.Switchyard{Prior: recur.StandardPrior()}
 	uses = map[int]int{}
@@ -133,7 +100,7 @@ func drawGroup(t *rapid.T) *recur.Group {
 	g.Eta, g.Seed = rapid.Float64Range(0, 1).Draw(t, "eta"), rapid.Uint64().Draw(t, "seed")
 	for range rapid.IntRange(0, 40).Draw(t, "attempts") {
 		cost := rapid.Float64Range(0, 1e12)
-		g.Attempts = append(g.Attempts, recur.Attempt{
+		g.Attempts = append(g.Attempts, contract.GroupAttempt{
 			BatchSize: rapid.SampledFrom(append([]int{7}, g.BatchSizes...)).Draw(t, "batch"), LimitWatts: rapid.SampledFrom(g.LimitsWatts).Draw(t, "limit"),
 			EnergyJoules: cost.Draw(t, "joules"), Seconds: cost.Draw(t, "seconds"), Reached: rapid.Bool().Draw(t, "reached"),
 		})
@@ -148,7 +115,7 @@ func TestEveryPolicyChoosesWhatIsAllowed(t *testing.T) {
 		if err := g.Check(); err != nil {
 			t.Fatal(err)
 		}
-		for _, p := range recur.Policies() {
+		for _, p := range policies() {
 			c := p.Next(g)
 			if !slices.Contains(g.BatchSizes, c.BatchSize) || c.LimitWatts != 0 && !slices.Contains(g.LimitsWatts, c.LimitWatts) || !(c.MaxCost >= 0) {
 				t.Fatalf("%s chooses %+v", p.Name(), c)
@@ -169,7 +136,7 @@ func TestDecisionsSurviveTheirStorage(t *testing.T) {
 		if err := json.Unmarshal(text, &again); err != nil {
 			t.Fatal(err)
 		}
-		for _, p := range recur.Policies() {
+		for _, p := range policies() {
 			if a, b := p.Next(g), p.Next(&again); a != b {
 				t.Fatalf("%s chooses %+v, and %+v after it was stored", p.Name(), a, b)
 			}
@@ -214,7 +181,9 @@ func TestCheck(t *testing.T) {
 }
 
 func TestChooseLimit(t *testing.T) {
-	windows := []recur.Window{{300, 3000, 10}, {200, 2200, 11}, {100, 2000, 18}}
+	windows := []contract.PowerWindow{
+		{LimitWatts: 300, EnergyJoules: 3000, Seconds: 10}, {LimitWatts: 200, EnergyJoules: 2200, Seconds: 11}, {LimitWatts: 100, EnergyJoules: 2000, Seconds: 18},
+	}
 	for _, c := range []struct {
 		eta   float64
 		limit float64
@@ -225,8 +194,5 @@ func TestChooseLimit(t *testing.T) {
 	}
 	if _, ok := recur.ChooseLimit(nil, 0.5, 300); ok {
 		t.Error("a limit was chosen of none")
-	}
-	if w := recur.Merge([]recur.Window{{200, 5, 1}, {200, 7, 3}}); w != (recur.Window{LimitWatts: 200, EnergyJoules: 12, Seconds: 3}) {
-		t.Errorf("merged to %+v, want energies added and the longest time", w)
 	}
 }

@@ -3,20 +3,23 @@ package recur
 import (
 	"math"
 	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/contract"
 )
 
-// Switchyard asks of every batch size what one more run of it would teach, and takes the one whose lesson is worth most for the recurrences to come, less what
-// the run itself costs more than that of the best one known: the knowledge gradient of Ryzhov, Powell and Frazier (Operations Research 60(1), 2012) on a
-// Gaussian belief about the logarithm of costs, in which neighbours tell of each other. What failed more often than not is not tried again, nor what lies
-// beyond it. docs/energy.md derives it.
+// Switchyard estimates for every batch size what one more run of it would teach. It takes the one whose lesson is
+// worth most for the recurrences to come, less its extra cost over the best known one: the knowledge gradient of
+// Ryzhov, Powell and Frazier (Operations Research 60(1), 2012) on a Gaussian belief about the logarithm of costs,
+// in which neighbours inform each other. A batch size that failed more often than not is not tried again, nor are
+// those beyond it. docs/energy.md derives it.
 type Switchyard struct{ Prior Prior }
 
 // Name is "switchyard".
 func (Switchyard) Name() string { return "switchyard" }
 
 // Next weighs all batch sizes next to those that ran.
-func (s Switchyard) Next(g *Group) Choice {
-	c := Choice{MaxCost: g.maxCost()}
+func (s Switchyard) Next(g *Group) contract.GroupChoice {
+	c := contract.GroupChoice{MaxCost: g.MaxCost()}
 	h := newHistory(g)
 	if h.best < 0 {
 		c.BatchSize = outward(g.BatchSizes, g.Default, len(g.Attempts))
@@ -28,7 +31,8 @@ func (s Switchyard) Next(g *Group) Choice {
 	if g.Running > 0 {
 		return c // what is under way will teach first
 	}
-	// Recurrences to come: as many as there were, as one expects of a process of unknown length, and not few.
+	// The recurrences to come are as many as there were, as one expects of a process of unknown length, and not too
+	// few.
 	horizon := max(float64(g.Recurrences()), s.Prior.MinHorizon)
 	least, most := b.price(best, best), horizon*b.gain(best)
 	for i, size := range g.BatchSizes {
@@ -42,7 +46,8 @@ func (s Switchyard) Next(g *Group) Choice {
 	return c
 }
 
-// outward gives batch sizes by their distance from a start, the smaller first: where not even the default reaches the target, others are tried in turn.
+// outward returns batch sizes by their distance from a start, the smaller first: if not even the default reaches
+// the target, the others are tried in turn.
 func outward(sizes []int, start, turn int) int {
 	at := slices.Index(sizes, start)
 	order := []int{start}
@@ -57,9 +62,9 @@ func outward(sizes []int, start, turn int) int {
 	return order[turn%len(order)]
 }
 
-// history is what the attempts of a group say of each batch size.
+// history holds what the attempts of a group show of each batch size.
 type history struct {
-	runs, mean, squares []float64 // how many, the mean logarithm of their cost, and the sum of squares of the distances from it
+	runs, mean, squares []float64 // their number, the mean log cost, the sum of squares around it
 	reached, failed     []int
 	best                int // the batch size of the cheapest run, -1 while none has reached its target
 }
@@ -82,7 +87,7 @@ func newHistory(g *Group) history {
 		if a.Reached {
 			h.reached[i]++
 		} else {
-			// Had it gone on, it would have cost more than where it was stopped, and another run had to follow.
+			// Without the stop it would have cost more, and another run had to follow.
 			h.failed[i]++
 			cost = max(cost, stopRatio*cheapest) + cheapest
 		}
@@ -94,7 +99,7 @@ func newHistory(g *Group) history {
 	return h
 }
 
-// noise is the variance of one run, as the prior has it and runs of the same batch size show it.
+// noise is the variance of one run, by the prior and by the runs of the same batch size.
 func (h history) noise(p Prior) float64 {
 	squares, runs := p.NoiseRuns*p.Noise*p.Noise, p.NoiseRuns
 	for i, n := range h.runs {

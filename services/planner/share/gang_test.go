@@ -67,7 +67,7 @@ func TestOnlyMeasuredDevicesPartAGang(t *testing.T) {
 	}
 }
 
-// Who crawls is helped first, wherever that is; only where all do too little together the others' devices count.
+// A job that is slowed too much is helped first; the devices of the others count only if all do too little together.
 func TestWhereOneOfAGangsCompanyLeaves(t *testing.T) {
 	wide := gang("gang", 0, 1)
 	for name, c := range map[string]struct {
@@ -90,7 +90,8 @@ func TestWhereOneOfAGangsCompanyLeaves(t *testing.T) {
 	}
 }
 
-// Jobs that all have the same devices are to each other what they are on one, but for their weights, and a job on another device changes nothing.
+// Jobs that all have the same devices are to each other what they are on one, but for their weights, and a job on
+// another device changes nothing.
 func TestGangsAndSingleJobs(t *testing.T) {
 	families := []string{"a", "b", "c"}
 	rapid.Check(t, func(t *rapid.T) {

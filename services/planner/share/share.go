@@ -1,6 +1,9 @@
-// Package share decides beside which jobs a job starts that gets no device of its own, and whether jobs that share devices stay together. It weighs the
-// progress of all of them as libs/curve predicts it. A job on several devices waits in each step for the slowest of them: its rate is the least of those that
-// it would have on each. Who gets a device of its own, and memory in bytes, are the plan's.
+// Package share values colocation: it decides beside which jobs a job starts that gets no device of its own, and
+// whether jobs that share devices stay together. It weighs the progress of all of them, as libs/curve predicts it.
+// A job on several devices waits in each step for the slowest of them, so its rate is the least of its rates on
+// each.
+//
+// It does not decide which jobs get a device of their own, and does not count memory in bytes: the plan does.
 package share
 
 import (
@@ -11,43 +14,49 @@ import (
 )
 
 const (
-	// worthwhile is the least gain for which a job starts beside others, as a part of its progress alone. They part only when they do less together than one
-	// alone: what is between the two keeps jobs from going to and fro.
+	// worthwhile is the least gain for which a job starts beside others, as a part of its progress alone. Jobs are
+	// separated only if they do less together than one alone; the distance between the two bounds keeps jobs from
+	// moving to and fro.
 	worthwhile = 0.1
-	// leastOfFairShare is the least part of its fair share of a device, half of it between two and a third between three, at which a job runs beside others:
-	// whatever the others gain, nobody crawls. From 0.4 to 0.6 it costs little on measured pairs (docs/benchmarks.md).
+	// leastOfFairShare is the least part of its fair share of a device at which a job runs beside others. The fair
+	// share is a half between two jobs and a third between three. A job below it is slowed too much, whatever the
+	// others gain. Values from 0.4 to 0.6 cost little on measured pairs (docs/benchmarks.md).
 	leastOfFairShare = 0.5
-	// optimism is how many standard deviations a prediction for two jobs is raised. What is never tried is never learnt, and a bad try ends when it has been
-	// measured. For more than two, which teach nothing of pairs, it is lowered by as much.
+	// optimism is the number of standard deviations by which a prediction for two jobs is raised: a pair that is
+	// never tried is never measured, and a bad try ends once it is measured. A prediction for more than two jobs
+	// teaches nothing about pairs and is lowered by as much.
 	optimism = 0.3
-	// rounding is what gains may differ by without meaning: of equals the first is chosen, on every machine.
+	// rounding is the difference of gains that means nothing: among equals the first is chosen, on every machine.
 	rounding = 1e-9
-	// surelyFit is the likelihood of fitting from which jobs share whose memory nobody knows.
+	// surelyFit is the probability of fitting from which jobs share a device if their memory is unknown.
 	surelyFit = 0.85
 )
 
-// Tenant is a job on one device or several, or one that looks for them.
+// Tenant is a job on one or several devices, or a job that needs some.
 type Tenant struct {
 	Kind curve.Kind
-	// Weight is what its progress counts, by its priority and the number of its devices; 1 is usual.
+	// Weight is how much its progress counts, by its priority and the number of its devices; 1 is usual.
 	Weight float64
-	// Memory is the part of each device that it declares or was measured to need, 0 to 1; 0 where nobody knows.
+	// Memory is the part of each device that it declares or was measured to need, 0 to 1; 0 if unknown.
 	Memory float64
-	// On are its devices, by numbers that mean the same for all tenants; left out, all have one and the same.
+	// On lists its devices, by numbers that mean the same for all tenants. If empty, all tenants are on the same
+	// device.
 	On []int
 }
 
-// Place is a device on which a newcomer may start, or several of one type.
+// Place is a device, or several devices of one type, on which a newcomer may start.
 type Place struct {
-	// Model is what is known of devices of its type.
+	// Model is the interference on devices of this type.
 	Model *curve.Interference
-	// Newcomer is what the job would be there, Tenants are the jobs that it would be beside, and those whose progress depends on theirs.
+	// Newcomer is the job on this place. Tenants are the jobs it would share devices with, and the jobs whose
+	// progress depends on theirs.
 	Newcomer Tenant
 	Tenants  []Tenant
 }
 
-// Choose gives the place where a newcomer adds most to the progress of all: its own less what it takes from the tenants. It is -1 where that is too little
-// everywhere, or somebody would crawl: then the job waits for a device of its own.
+// Choose returns the index of the place where a newcomer adds most to the progress of all: its own progress less
+// what it takes from the tenants. It returns -1 if the gain is too small everywhere, or some job would be slowed
+// too much. Then the newcomer waits for a device of its own.
 func Choose(places []Place) int {
 	best, most := -1, math.Inf(-1)
 	for i, p := range places {
@@ -62,32 +71,34 @@ func Choose(places []Place) int {
 			hope = -optimism
 		}
 		gain += hope*deviation - before
-		if gain > worthwhile*p.Newcomer.Weight+rounding && gain > most+rounding && !Crawls(all, predicted(p.Model, all, hope)) {
+		if gain > worthwhile*p.Newcomer.Weight+rounding && gain > most+rounding && !TooSlow(all, predicted(p.Model, all, hope)) {
 			best, most = i, gain
 		}
 	}
 	return best
 }
 
-// Apart is what all tenants would do more if tenant i had other devices for itself, in progress of a job of weight 1 alone.
+// Apart returns how much more all tenants would do if tenant i had other devices for itself. The unit is the
+// progress of a job of weight 1 alone.
 func Apart(m *curve.Interference, tenants []Tenant, i int) float64 {
 	together, _ := progress(m, tenants)
 	others, _ := progress(m, slices.Delete(slices.Clone(tenants), i, i+1))
 	return others + tenants[i].Weight - together
 }
 
-// Crawls says whether any of the tenants is so slow that it is not beside the others, whatever these gain: at less than half of its part of the device that it
-// shares with the most.
-func Crawls(tenants []Tenant, rates []float64) bool {
+// TooSlow reports whether any tenant is slowed too much, whatever the others gain: it runs at less than half of its
+// fair share of its most crowded device.
+func TooSlow(tenants []Tenant, rates []float64) bool {
 	for i := range tenants {
-		if crawls(tenants, i, rates[i]) {
+		if slowed(tenants, i, rates[i]) {
 			return true
 		}
 	}
 	return false
 }
 
-func crawls(tenants []Tenant, i int, rate float64) bool {
+// slowed is TooSlow for one tenant.
+func slowed(tenants []Tenant, i int, rate float64) bool {
 	most := 0
 	for _, device := range tenants[i].devices() {
 		most = max(most, 1+len(besides(tenants, i, device)))
@@ -95,11 +106,13 @@ func crawls(tenants []Tenant, i int, rate float64) bool {
 	return rate < leastOfFairShare/float64(most)
 }
 
-// Stay says whether tenants stay together whose rates were measured: none of them crawls, and together they do no less than the weightiest of them would alone.
+// Stay reports whether tenants with measured rates stay together: none is slowed too much, and together they do no
+// less than the tenant with the most weight would do alone.
 func Stay(tenants []Tenant, rates []float64) bool {
-	return doEnough(tenants, rates) && !Crawls(tenants, rates)
+	return doEnough(tenants, rates) && !TooSlow(tenants, rates)
 }
 
+// doEnough is the second half of Stay.
 func doEnough(tenants []Tenant, rates []float64) bool {
 	together, alone := 0.0, 0.0
 	for i, t := range tenants {
@@ -109,19 +122,21 @@ func doEnough(tenants []Tenant, rates []float64) bool {
 	return together >= alone
 }
 
-// Parted says whether it is known of tenants that they do not stay together. A device counts on which any of them was measured beside just the others there.
+// Parted reports whether tenants are known not to stay together. A device counts if any tenant was measured there
+// beside exactly the others.
 func Parted(m *curve.Interference, tenants []Tenant) bool {
 	_, rates := paces(m, tenants)
 	return !Stay(tenants, rates)
 }
 
-// Brakes are the devices of one of which somebody has to leave where tenants part: those on which it is known that one who crawls is slowest, and where all
-// do too little together, those of the others, by the tenants' order.
+// Brakes returns the devices that tenants must be separated on; a job has to leave one of them. First come the
+// devices on which a tenant that is slowed too much is slowest. If all tenants together do too little, the slowest
+// devices of the others follow, in the order of the tenants.
 func Brakes(m *curve.Interference, tenants []Tenant) []int {
 	devices, rates := paces(m, tenants)
 	var brakes, others []int
 	for i, device := range devices {
-		if crawls(tenants, i, rates[i]) {
+		if slowed(tenants, i, rates[i]) {
 			brakes = append(brakes, device)
 		} else {
 			others = append(others, device)
@@ -133,7 +148,8 @@ func Brakes(m *curve.Interference, tenants []Tenant) []int {
 	return brakes
 }
 
-// paces are the devices that set the tenants' paces, with their rates there: on one of which nothing was measured nobody is held up.
+// paces returns for each tenant the device that sets its pace, and its rate there. A device without a measurement
+// slows no tenant.
 func paces(m *curve.Interference, tenants []Tenant) (devices []int, rates []float64) {
 	devices, rates = make([]int, len(tenants)), make([]float64, len(tenants))
 	for i, t := range tenants {
@@ -151,7 +167,7 @@ func paces(m *curve.Interference, tenants []Tenant) (devices []int, rates []floa
 	return devices, rates
 }
 
-// met says whether any tenant of a device was measured beside just the others.
+// met reports whether any tenant of a device was measured beside exactly the others.
 func met(m *curve.Interference, tenants []Tenant, device int) bool {
 	for i, t := range tenants {
 		if t.on(device) && m.Measurements(t.Kind, besides(tenants, i, device)) > 0 {
@@ -161,8 +177,9 @@ func met(m *curve.Interference, tenants []Tenant, device int) bool {
 	return false
 }
 
-// fits says whether a newcomer's memory fits beside tenants: by what all of them declare, or by what was learnt of each two where one does not. Two that did
-// not fit are not tried again, whatever they declare.
+// fits reports whether the newcomer's memory fits beside the tenants. It adds up what they declare; if one declares
+// nothing, the learned probability that each pair fits decides. A pair that did not fit is not tried again,
+// whatever it declares.
 func (p Place) fits() bool {
 	for _, device := range p.Newcomer.devices() {
 		sum, known := p.Newcomer.Memory, p.Newcomer.Memory > 0
@@ -183,7 +200,8 @@ func (p Place) fits() bool {
 	return true
 }
 
-// Rates are what tenants are predicted to run at, and how often each of them was measured beside just those that are with it where it is slowest.
+// Rates returns the predicted rate of each tenant, and how often it was measured beside exactly its co-runners on
+// its slowest device.
 func Rates(m *curve.Interference, tenants []Tenant) (rates []float64, measured []int) {
 	for i, t := range tenants {
 		device, rate, _ := slowest(m, tenants, i)
@@ -192,13 +210,13 @@ func Rates(m *curve.Interference, tenants []Tenant) (rates []float64, measured [
 	return rates, measured
 }
 
-// Slowest is the device on which tenant i is predicted to be slowest, the first of equals.
+// Slowest returns the device on which tenant i is predicted to be slowest, the first among equals.
 func Slowest(m *curve.Interference, tenants []Tenant, i int) int {
 	device, _, _ := slowest(m, tenants, i)
 	return device
 }
 
-// slowest is the device of tenant i that sets its pace, with its rate there.
+// slowest returns the device that sets the pace of tenant i, with its predicted rate there and the standard deviation.
 func slowest(m *curve.Interference, tenants []Tenant, i int) (device int, rate, deviation float64) {
 	rate = math.Inf(1)
 	for _, d := range tenants[i].devices() {
@@ -209,7 +227,7 @@ func slowest(m *curve.Interference, tenants []Tenant, i int) (device int, rate, 
 	return device, rate, deviation
 }
 
-// devices are those that the tenant has.
+// devices lists the devices of the tenant.
 func (t Tenant) devices() []int {
 	if len(t.On) == 0 {
 		return []int{0}
@@ -219,7 +237,7 @@ func (t Tenant) devices() []int {
 
 func (t Tenant) on(device int) bool { return slices.Contains(t.devices(), device) }
 
-// predicted are the rates of tenants, each raised by so many of its standard deviations.
+// predicted returns the rates of tenants, each raised by a number of its standard deviations.
 func predicted(m *curve.Interference, tenants []Tenant, deviations float64) []float64 {
 	rates := make([]float64, len(tenants))
 	for i := range tenants {
@@ -229,7 +247,7 @@ func predicted(m *curve.Interference, tenants []Tenant, deviations float64) []fl
 	return rates
 }
 
-// besides are the kinds of all tenants of a device but one.
+// besides lists the kinds of all tenants of a device except tenant i.
 func besides(tenants []Tenant, i, device int) []curve.Kind {
 	var others []curve.Kind
 	for k, t := range tenants {
@@ -240,7 +258,8 @@ func besides(tenants []Tenant, i, device int) []curve.Kind {
 	return others
 }
 
-// progress is what tenants do together, in progress of a job of weight 1 alone.
+// progress returns what tenants do together and its standard deviation, in units of the progress of a job of weight
+// 1 alone.
 func progress(m *curve.Interference, tenants []Tenant) (sum, deviation float64) {
 	for i, t := range tenants {
 		_, rate, d := slowest(m, tenants, i)

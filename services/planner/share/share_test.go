@@ -61,7 +61,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// Where it is known of its family that a job would crawl, it does not start, however little that takes from the others.
+// A job does not start if its family is known to be slowed too much, however little that takes from the others.
 func TestNobodyStartsToCrawl(t *testing.T) {
 	for _, c := range []struct {
 		rate float64
@@ -134,7 +134,8 @@ func TestStay(t *testing.T) {
 	}
 }
 
-// Declared memory is never exceeded, whatever was learnt; and a pair that was killed is not tried again as long as somebody's memory is unknown.
+// Declared memory is never exceeded, whatever was learnt; and a pair that was killed is not tried again as long as
+// the memory of a job is unknown.
 func TestMemoryIsNeverExceeded(t *testing.T) {
 	families := []string{"a", "b", "c"}
 	draw := func(t *rapid.T, label string) Tenant {

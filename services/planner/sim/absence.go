@@ -14,17 +14,17 @@ type Absence struct {
 	FromSeconds, UntilSeconds float64
 }
 
-// attend brings the cluster up to the moment. What runs on a node of which nothing is left is lost with it; a job that holds a device gone from a node
-// that is still there is left to the policy, as a live planner does it.
+// attend brings the cluster up to the moment. What runs on a node of which nothing is left is lost with it; a job
+// that holds a device gone from a node that is still there is left to the policy, as a live planner does it.
 func (w *world) attend() {
 	if w.now < w.changesAt {
 		return
 	}
-	absent := map[heldDevice]bool{}
+	absent := map[deviceID]bool{}
 	w.changesAt = math.Inf(1)
 	for _, a := range w.Absences {
 		if a.FromSeconds <= w.now && w.now < a.UntilSeconds {
-			absent[heldDevice{a.Node, a.Device}] = true
+			absent[deviceID{a.Node, a.Device}] = true
 		}
 		for _, change := range []float64{a.FromSeconds, a.UntilSeconds} {
 			if change > w.now {
@@ -35,11 +35,11 @@ func (w *world) attend() {
 	if w.present = w.nodes; len(w.Absences) == 0 {
 		return
 	}
-	// Whoever was shown the nodes before may have kept them.
+	// Watchers may have kept the nodes of an earlier state: they are not changed in place.
 	w.present = nil
 	there := map[train.NodeID]bool{}
 	for _, n := range w.nodes {
-		n.Devices = slices.DeleteFunc(slices.Clone(n.Devices), func(d train.Device) bool { return absent[heldDevice{n.ID, d.ID}] })
+		n.Devices = slices.DeleteFunc(slices.Clone(n.Devices), func(d train.Device) bool { return absent[deviceID{n.ID, d.ID}] })
 		if len(n.Devices) > 0 {
 			w.present, there[n.ID] = append(w.present, n), true
 		}
@@ -53,7 +53,7 @@ func (w *world) attend() {
 
 // lose ends an attempt where it is: the job goes on from its last checkpoint, the end of an epoch.
 func (j *job) lose() {
-	j.progress = j.course.end(j.epoch)
+	j.progress = j.training.End(j.epoch)
 	j.stop()
 }
 

@@ -13,14 +13,15 @@ func away(node train.NodeID, device train.DeviceID, from, until float64) Absence
 }
 
 func TestAJobOnALostNodeGoesOnFromItsLastEpoch(t *testing.T) {
-	c := live(plan.FIFO{}, liveNodes(1, 1), Arrival{Name: "a", Application: "a", Recorded: recorded(4, 1, 10)})
+	c := live(plan.FIFO{}, liveNodes(1, 1), Arrival{Name: "a", Source: recorded(4, 1, 10)})
 	// Nobody says on which of the nodes it runs first: both are gone, one after the other.
 	c.Absences = []Absence{away("lab0", "gpu:0", 25, math.Inf(1)), away("lab1", "gpu:0", math.Inf(-1), 25)}
 	got, err := Run(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// It starts at 0.5 s; two epochs and 4.5 s of the third until the node is lost at 25 s; then two epochs on the other one.
+	// It starts at 0.5 s; two epochs and 4.5 s of the third until the node is lost at 25 s; then two epochs on the
+	// other one.
 	if got.Starts["a"] != 2 || math.Abs(got.JCTs["a"]-45) > 1e-9 {
 		t.Errorf("%d starts, completion time %v s", got.Starts["a"], got.JCTs["a"])
 	}
@@ -31,7 +32,7 @@ func TestAJobOnALostNodeGoesOnFromItsLastEpoch(t *testing.T) {
 
 func TestAnOpaqueJobOnALostNodeBeginsAnew(t *testing.T) {
 	opaque := &Recorded{Spec: train.Spec{Name: "o", BatchSize: 1, TrainingSetSize: 1, MaxEpochs: 9}.WithDefaults(), Priority: 10, RunSeconds: 30}
-	c := live(plan.FIFO{}, liveNodes(1), Arrival{Name: "o", Application: "o", Recorded: opaque})
+	c := live(plan.FIFO{}, liveNodes(1), Arrival{Name: "o", Source: opaque})
 	// So long that a run which does not know of the node to come would end.
 	c.Absences = []Absence{away("lab0", "gpu:0", 20, 2000)}
 	got, err := Run(c)
@@ -42,7 +43,7 @@ func TestAnOpaqueJobOnALostNodeBeginsAnew(t *testing.T) {
 
 func TestADeviceThatIsGoneIsLeftAtTheEpochsEnd(t *testing.T) {
 	for name, policy := range plan.Policies() {
-		c := live(policy, liveNodes(2), Arrival{Name: "a", Application: "a", Recorded: recorded(3, 1, 10)})
+		c := live(policy, liveNodes(2), Arrival{Name: "a", Source: recorded(3, 1, 10)})
 		c.Absences = []Absence{away("lab0", "gpu:0", 5, math.Inf(1))}
 		seen := 0
 		c.Decide = func(s plan.State, p plan.Policy) train.Plan {

@@ -1,30 +1,16 @@
 package sim
 
 import (
-	"slices"
-
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
-// live says whether the cluster is one of recorded jobs.
-func (w *world) live() bool { return len(w.Nodes) > 0 }
-
-// heldDevice is a device that a job may hold.
-type heldDevice struct {
-	node   train.NodeID
-	device train.DeviceID
-}
-
-// follow carries out a plan as executors do: a job leaves what it does not keep at its epoch's end, and one starts when all that it was given is free.
+// follow carries out a plan as executors do: a job leaves what it does not keep at its epoch's end, and a job starts
+// when all that it was given is free.
 func (w *world) follow(p train.Plan) {
-	held := map[heldDevice]bool{}
+	held := w.inUse()
 	for _, j := range w.jobs {
 		j.planned = nil
-		for _, part := range j.parts {
-			for _, d := range part.Devices {
-				held[heldDevice{part.Node, d}] = true
-			}
-		}
 	}
 	for _, a := range p.Allocations {
 		j := w.byID[a.Job]
@@ -32,13 +18,15 @@ func (w *world) follow(p train.Plan) {
 			continue
 		}
 		places := a.Places()
-		h := holding(places)
+		h := plan.HoldingOf(a)
 		j.planned = &h
 		switch {
 		case len(j.parts) > 0:
-			j.leaving = j.leaving || !sameParts(j.parts, places)
-		case w.take(held, places):
-			j.place(a, w.models[places[0].Node], true, w.tune)
+			j.leaving = j.leaving || !train.SamePlaces(j.parts, places)
+		case held.fits(w.devices, places):
+			held.add(j, places)
+			j.batch = a.Batch
+			j.start(places, w.models[places[0].Node], w.observer(j))
 		}
 	}
 	for _, j := range w.jobs {
@@ -46,25 +34,4 @@ func (w *world) follow(p train.Plan) {
 			j.leaving = true
 		}
 	}
-}
-
-// take marks devices as held if all of them are free.
-func (w *world) take(held map[heldDevice]bool, places []train.Part) bool {
-	for _, part := range places {
-		for _, d := range part.Devices {
-			if held[heldDevice{part.Node, d}] {
-				return false
-			}
-		}
-	}
-	for _, part := range places {
-		for _, d := range part.Devices {
-			held[heldDevice{part.Node, d}] = true
-		}
-	}
-	return true
-}
-
-func sameParts(x, y []train.Part) bool {
-	return slices.EqualFunc(x, y, func(a, b train.Part) bool { return a.Node == b.Node && train.SameDevices(a.Devices, b.Devices) })
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
-// liveNodes are nodes of so many devices.
+// liveNodes are nodes by their number of devices.
 func liveNodes(sizes ...int) []train.Node {
 	var nodes []train.Node
 	for i, size := range sizes {
@@ -23,7 +23,7 @@ func liveNodes(sizes ...int) []train.Node {
 	return nodes
 }
 
-// recorded is a job of so many epochs that were seen to take the given seconds on 1, 2, .. devices.
+// recorded is a job whose epochs were seen to take the given seconds on 1, 2, .. devices.
 func recorded(epochs, most int, seconds ...float64) *Recorded {
 	r := &Recorded{
 		Spec:     train.Spec{Name: "x", BatchSize: 10, TrainingSetSize: 1000, MaxEpochs: epochs, MinDevices: 1, MaxDevices: most}.WithDefaults(),
@@ -46,7 +46,7 @@ func TestARecordedJobTakesWhatItTook(t *testing.T) {
 	r.StartSeconds = 1.25
 	// The third epoch was slow.
 	r.Seen = append(r.Seen, RecordedEpoch{Device: "h100", EpochRecord: curve.EpochRecord{Epoch: 3, Seconds: 5, Config: r.Seen[0].Config, Steps: 100}})
-	got, err := Run(live(plan.FIFO{}, liveNodes(1), Arrival{Name: "a", Seconds: 2, Application: "a", Recorded: r}))
+	got, err := Run(live(plan.FIFO{}, liveNodes(1), Arrival{Name: "a", Seconds: 2, Source: r}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestAnOpaqueJobRunsAsLongAsItRanAndIsNeverMoved(t *testing.T) {
 	urgent := recorded(2, 1, 5)
 	urgent.Priority = 90
 	got, err := Run(live(plan.Optimus{}, liveNodes(1),
-		Arrival{Name: "opaque", Application: "opaque", Recorded: opaque}, Arrival{Name: "urgent", Seconds: 10, Application: "urgent", Recorded: urgent}))
+		Arrival{Name: "opaque", Source: opaque}, Arrival{Name: "urgent", Seconds: 10, Source: urgent}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestAnOpaqueJobRunsAsLongAsItRanAndIsNeverMoved(t *testing.T) {
 func TestAPolicyLearnsRecordedJobsWhileTheyRun(t *testing.T) {
 	r := recorded(6, 2, 8, 4)
 	epochs := map[int]int{}
-	c := live(plan.Optimus{}, liveNodes(2), Arrival{Name: "a", Application: "a", Recorded: r})
+	c := live(plan.Optimus{}, liveNodes(2), Arrival{Name: "a", Source: r})
 	c.Decide = func(s plan.State, p plan.Policy) train.Plan {
 		for _, j := range s.Jobs {
 			seen := 0
@@ -110,7 +110,7 @@ func TestMoreNodesShortenAQueue(t *testing.T) {
 	var jobs []Arrival
 	for i := range 6 {
 		id := train.JobID(fmt.Sprintf("j%d", i))
-		jobs = append(jobs, Arrival{Name: id, Seconds: float64(i), Application: string(id), Recorded: recorded(3, 2, 10, 6)})
+		jobs = append(jobs, Arrival{Name: id, Seconds: float64(i), Source: recorded(3, 2, 10, 6)})
 	}
 	for name, policy := range plan.Policies() {
 		few, err := Run(live(policy, liveNodes(2), jobs...))
@@ -135,11 +135,12 @@ func TestAJobLeavesAtItsEpochsEnd(t *testing.T) {
 	low, urgent := recorded(3, 1, 10), recorded(2, 1, 5)
 	low.StartSeconds, urgent.Priority = 1, 90
 	got, err := Run(live(plan.Optimus{}, liveNodes(1),
-		Arrival{Name: "low", Application: "low", Recorded: low}, Arrival{Name: "urgent", Seconds: 14, Application: "urgent", Recorded: urgent}))
+		Arrival{Name: "low", Source: low}, Arrival{Name: "urgent", Seconds: 14, Source: urgent}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	// low begins at 0.5 s and ends its second epoch at 21.5 s. The urgent one takes its place until 31.5 s; then low starts again, 1 s, and trains 10 s.
+	// low begins at 0.5 s and ends its second epoch at 21.5 s. The urgent one takes its place until 31.5 s; then low
+	// starts again, 1 s, and trains 10 s.
 	if got.Starts["low"] != 2 || math.Abs(got.JCTs["urgent"]-17.5) > 0.51 || math.Abs(got.JCTs["low"]-42.5) > 1.01 {
 		t.Errorf("completion times %v, starts %v", got.JCTs, got.Starts)
 	}
@@ -151,13 +152,13 @@ func TestNoDeviceOfALiveClusterIsHeldTwice(t *testing.T) {
 		id := train.JobID(fmt.Sprintf("j%02d", i))
 		r := recorded(2+i%4, 1+i%3, 7, 4, 3)
 		r.Priority, r.StartSeconds = 10*(i%5), 0.7
-		jobs = append(jobs, Arrival{Name: id, Seconds: float64(3 * i), Application: string(id), Recorded: r})
+		jobs = append(jobs, Arrival{Name: id, Seconds: float64(3 * i), Source: r})
 	}
 	for name, policy := range plan.Policies() {
 		moves := 0
 		c := live(policy, liveNodes(3, 2), jobs...)
 		c.Decide = func(s plan.State, p plan.Policy) train.Plan {
-			holder := map[heldDevice]train.JobID{}
+			holder := map[deviceID]train.JobID{}
 			for _, j := range s.Jobs {
 				if j.Running == nil {
 					continue
@@ -166,7 +167,7 @@ func TestNoDeviceOfALiveClusterIsHeldTwice(t *testing.T) {
 					moves++
 				}
 				for _, d := range j.Running.Devices {
-					on := heldDevice{j.Running.Node, d}
+					on := deviceID{j.Running.Node, d}
 					if other, twice := holder[on]; twice {
 						t.Fatalf("%s: %s and %s hold %v", name, j.ID, other, on)
 					}
@@ -189,7 +190,7 @@ func TestARunEndsWhereNothingCanHappenAnyMore(t *testing.T) {
 	wide := recorded(2, 4, 5)
 	wide.Spec.MinDevices = 4
 	got, err := Run(live(plan.FIFO{}, liveNodes(2),
-		Arrival{Name: "wide", Application: "wide", Recorded: wide}, Arrival{Name: "small", Application: "small", Recorded: recorded(2, 1, 5)}))
+		Arrival{Name: "wide", Source: wide}, Arrival{Name: "small", Source: recorded(2, 1, 5)}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +202,7 @@ func TestARunEndsWhereNothingCanHappenAnyMore(t *testing.T) {
 func TestBackgroundJobsDoNotHoldUpTheEnd(t *testing.T) {
 	ticks := 0
 	c := live(plan.FIFO{}, liveNodes(2),
-		Arrival{Name: "endless", Application: "endless", Recorded: recorded(1000, 1, 50), Background: true}, Arrival{Name: "small", Application: "small", Recorded: recorded(2, 1, 5)})
+		Arrival{Name: "endless", Source: recorded(1000, 1, 50), Background: true}, Arrival{Name: "small", Source: recorded(2, 1, 5)})
 	c.Watch = func(Tick) bool { ticks++; return true }
 	got, err := Run(c)
 	if err != nil || got.Completed != 1 || ticks > 30 {
@@ -214,7 +215,7 @@ func BenchmarkRecorded(b *testing.B) {
 	var jobs []Arrival
 	for i := range 300 {
 		id := train.JobID(fmt.Sprintf("j%03d", i))
-		jobs = append(jobs, Arrival{Name: id, Seconds: float64(288 * i), Application: string(id), Recorded: recorded(200, 1+i%4, 60, 35, 25, 20)})
+		jobs = append(jobs, Arrival{Name: id, Seconds: float64(288 * i), Source: recorded(200, 1+i%4, 60, 35, 25, 20)})
 	}
 	sizes := make([]int, 16)
 	for i := range sizes {
@@ -229,9 +230,10 @@ func BenchmarkRecorded(b *testing.B) {
 	}
 }
 
-// A live planner is told how often a plan had a job leave within the last hour, and so is a simulated one: the bound on restarts holds for both.
+// A planner knows how often plans made a job leave within the last hour, live and simulated: the bound on restarts
+// holds for both.
 func TestARecordedJobKnowsItsRecentRestarts(t *testing.T) {
-	c := live(plan.FIFO{}, liveNodes(2), Arrival{Name: "a", Application: "a", Recorded: recorded(8, 1, 900)})
+	c := live(plan.FIFO{}, liveNodes(2), Arrival{Name: "a", Source: recorded(8, 1, 900)})
 	c.IntervalSeconds = 10
 	most := 0
 	c.Decide = func(s plan.State, p plan.Policy) train.Plan {
@@ -255,13 +257,13 @@ func TestARecordedJobKnowsItsRecentRestarts(t *testing.T) {
 	}
 }
 
-// As the profiler does, a simulation lends a new job the step times of those of its signature that have ended.
+// As the profiler does, a simulation lends a new job the step times of ended jobs of its signature.
 func TestARecordedJobStartsWithWhatItsKindTaught(t *testing.T) {
 	known := map[string]bool{}
 	job := func(name string, arrives float64, command string) Arrival {
 		r := recorded(2, 1, 10)
 		r.Spec.Command = []string{command}
-		return Arrival{Name: train.JobID(name), Application: name, Seconds: arrives, Recorded: r}
+		return Arrival{Name: train.JobID(name), Seconds: arrives, Source: r}
 	}
 	c := live(plan.Switchyard{}, liveNodes(3), job("first", 0, "train"), job("early", 1, "train"), job("later", 30, "train"), job("other", 30, "another"))
 	c.Decide = func(s plan.State, p plan.Policy) train.Plan {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -18,7 +19,8 @@ type Result struct {
 	// Restarts counts the starts of all jobs after their first.
 	Restarts       int     `json:"restarts"`
 	GPUUtilisation float64 `json:"gpu_utilisation"`
-	// WorstFinishTimeFairness is the largest ratio of a job's completion time to its time alone on its share of the cluster.
+	// WorstFinishTimeFairness is the largest ratio of a job's completion time to its time alone on its share of the
+	// cluster.
 	WorstFinishTimeFairness float64            `json:"worst_finish_time_fairness"`
 	DecideMSP50             float64            `json:"decide_ms_p50"`
 	DecideMSP99             float64            `json:"decide_ms_p99"`
@@ -66,27 +68,33 @@ func Percentile(sorted []float64, q float64) float64 {
 	return sorted[low] + (sorted[high]-sorted[low])*(x-float64(low))
 }
 
-// worstFairness is the largest finish-time fairness of a completed job: its completion time over the time that it takes alone, at the batch that it asked
-// for, on its share of the cluster: one part in as many as there were jobs active on average over its life, rounded up.
+// worstFairness is the largest finish-time fairness of a completed job: its completion time over the time that it
+// takes alone on its share of the cluster. The share is one part in as many as there were jobs active on average over
+// its life, rounded up.
 func (w *world) worstFairness() float64 {
+	type share struct {
+		kind    string
+		devices int
+	}
 	worst := 0.0
-	alone := map[aloneKey]float64{}
+	alone := map[share]float64{}
 	for _, j := range w.jobs {
 		if !j.done {
 			continue
 		}
-		key := aloneKey{j.Application, j.Batch, ceil(float64(w.total) / max(w.meanActive(j), 1))}
-		if _, known := alone[key]; !known {
-			alone[key] = j.course.alone(w, j, key.devices)
+		s := share{cmp.Or(j.Kind, string(j.Name)), w.shareOf(j)}
+		if _, known := alone[s]; !known {
+			alone[s] = j.training.AloneSeconds(w.nodes, s.devices)
 		}
-		worst = max(worst, (j.completion-j.Seconds)/alone[key])
+		worst = max(worst, (j.completion-j.Seconds)/alone[s])
 	}
 	return worst
 }
 
-type aloneKey struct {
-	application    string
-	batch, devices int
+// shareOf is a job's share of the cluster, in devices. It is not rounded up for the sake of a rounding error.
+func (w *world) shareOf(j *job) int {
+	const rounding = 1e-8
+	return int(math.Ceil(float64(w.total)/max(w.meanActive(j), 1) - rounding))
 }
 
 // meanActive is the mean number of active jobs over the life of one.
@@ -112,21 +120,4 @@ func (w *world) meanActive(j *job) float64 {
 		return 1
 	}
 	return sum / count
-}
-
-// alone is on as many of the devices as the job's batch can use, of whichever pool is fastest.
-func (a *Application) alone(w *world, j *job, devices int) float64 {
-	least := math.Inf(1)
-	for _, p := range w.Pools {
-		single := &job{
-			Arrival: j.Arrival, app: a, course: a, view: j.view, slowdown: j.slowdown, rescale: j.restart, model: p.Model,
-			known: map[seenKey]bool{}, stale: map[string]bool{}, shape: packed(min(devices, len(j.oracle), p.Nodes*p.Devices), p.Devices),
-		}
-		a.adjust(single, nil)
-		for !single.done && single.now < longest {
-			single.step(w.IntervalSeconds, 0, nil)
-		}
-		least = min(least, single.now)
-	}
-	return least
 }

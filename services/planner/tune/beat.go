@@ -6,38 +6,34 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// Beat is what one heartbeat of a tenant says.
+// Beat is a heartbeat of one of the jobs.
 type Beat struct {
 	Job     train.JobID
 	Attempt int
-	// At is when the node's agent heard it.
+	// At is when the node agent received it.
 	At time.Time
-	// Generation and MicroBatch are what the job runs with; 0 where it does not say.
+	// Generation and MicroBatch are what the job runs with; 0 if it does not report them.
 	Generation uint64
 	MicroBatch int
-	// Step counts all optimizer steps. The last Steps of them took StepSeconds each; a job of which Steps is 0 tells only the mean of its whole run.
+	// Step counts all optimizer steps. The last Steps of them took StepSeconds each. If Steps is 0 the job reports
+	// only the mean of its whole run.
 	Step, Steps int
 	StepSeconds float64
 }
 
-// What a mean step time rests on.
+// A mean step time needs at least this many steps and this much time.
 const (
 	leastSteps   = 5
 	leastSeconds = 3.0
 )
 
-// measure gives the mean step time of each tenant from when all of them ran as wanted; missing names one of which that is not known yet. The first heartbeat of
-// each tells of steps before that, and of warming up.
+// measure returns the mean step time of each job since all of them run as requested. missing names a job whose time
+// is not known yet. The first heartbeat of each covers earlier steps and warming up, and does not count.
 func (r *Record) measure(beats []Beat) (seconds []float64, missing train.JobID) {
 	own := make([][]Beat, len(r.Sharers))
 	var from time.Time
 	for i, s := range r.Sharers {
-		for _, b := range beats {
-			asWanted := s.Fixed || b.Generation == r.Generation && b.MicroBatch == r.Tenants[i].MicroBatch
-			if b.Job == s.Job && b.Attempt == s.Attempt && asWanted {
-				own[i] = append(own[i], b)
-			}
-		}
+		own[i] = r.beatsOf(i, beats)
 		if s.Fixed {
 			continue
 		}
@@ -65,7 +61,20 @@ func (r *Record) measure(beats []Beat) (seconds []float64, missing train.JobID) 
 	return seconds, ""
 }
 
-// meanStep is the mean time of the steps after the first heartbeat.
+// beatsOf returns the heartbeats of a job that ran as requested.
+func (r *Record) beatsOf(i int, beats []Beat) []Beat {
+	var own []Beat
+	s := r.Sharers[i]
+	for _, b := range beats {
+		asRequested := s.Fixed || b.Generation == r.Generation && b.MicroBatch == r.Tenants[i].MicroBatch
+		if b.Job == s.Job && b.Attempt == s.Attempt && asRequested {
+			own = append(own, b)
+		}
+	}
+	return own
+}
+
+// meanStep returns the mean time of the steps after the first heartbeat.
 func meanStep(beats []Beat) (seconds float64, enough bool) {
 	if len(beats) < 2 {
 		return 0, false

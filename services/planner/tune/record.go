@@ -7,55 +7,18 @@ import (
 	"slices"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// Record is what is remembered of tuning one device: what its agent shall do, and what that follows from. Whoever finds it goes on with it.
-type Record struct {
-	train.Tuning
-	// Sharers are the jobs on the device, in the order of Tenants.
-	Sharers []Sharer `json:"sharers"`
-	// Start are the batches that they had when the round began, as indices of Batches.
-	Start []int `json:"start"`
-	// Measured are the combinations that were tried.
-	Measured []Measurement `json:"measured,omitempty"`
-	// Confirming is set while the best of them is measured once more: the best of several measurements is partly luck.
-	Confirming bool `json:"confirming,omitempty"`
-	// Unanswered counts the rounds of these jobs in a row that ended because one of them did not answer.
-	Unanswered int `json:"unanswered,omitempty"`
-	// Most bounds the micro-batches of jobs that took up a larger one with a smaller, or of which an attempt ended while a larger batch than the submitted one was tried.
-	Most map[train.JobID]int `json:"most,omitempty"`
-}
+// Record moves the tuning of one device on: what its agent shall do follows from what was measured so far. A
+// planner that finds the record continues the round.
+type Record contract.TuningRound
 
-// Sharer is a job that has a device together with others.
-type Sharer struct {
-	Job     train.JobID `json:"job"`
-	Attempt int         `json:"attempt"`
-	// BatchSize is the number of samples of an optimizer step, as submitted.
-	BatchSize int `json:"batch_size"`
-	// Batches are the micro-batches that it can run with, in ascending order; one alone is fixed. Those beyond BatchSize make the step larger.
-	Batches []int `json:"batches"`
-	// Gains are what an optimizer step with each of them is worth, in steps of BatchSize.
-	Gains []float64 `json:"gains"`
-	// AloneSeconds is how long an optimizer step of BatchSize was measured to take on such a device for itself; 0 where it was never alone.
-	AloneSeconds float64 `json:"alone_seconds,omitempty"`
-	// Weight is what its progress counts.
-	Weight float64 `json:"weight"`
-	// Fixed: it does not say with which micro-batch it runs. Silent: it tells nothing of its steps either, and is not waited for.
-	Fixed  bool `json:"fixed,omitempty"`
-	Silent bool `json:"silent,omitempty"`
-}
-
-// Measurement is how long an optimizer step of each sharer took with one combination; 0 for a silent one.
-type Measurement struct {
-	Choice      []int     `json:"choice"`
-	StepSeconds []float64 `json:"step_seconds"`
-}
-
-// smallestPart is down to which part of the submitted batch a micro-batch is tried: smaller ones leave most of a device idle.
+// smallestPart bounds micro-batches to this part of the submitted batch: smaller ones leave most of a device idle.
 const smallestPart = 16
 
-// Batches are the micro-batches to choose from: the submitted one and powers of two, up to most where that is more.
+// Batches lists the micro-batches to choose from: the submitted one and powers of two, up to most if that is larger.
 func Batches(submitted, most int) []int {
 	var all []int
 	least := max((submitted+smallestPart-1)/smallestPart, 1)
@@ -69,7 +32,7 @@ func Batches(submitted, most int) []int {
 	return all
 }
 
-// Reasons for which a round is over.
+// The reasons why a round is over.
 const (
 	CodeTuned      = "Tuned"
 	CodeKept       = "NoBetterBatch"
@@ -79,8 +42,9 @@ const (
 	CodeAlone      = "Alone"
 )
 
-// Open begins a round after the jobs on a device have changed, or when it is due again. Those that stay start with the best that is known of them.
-func Open(before Record, sharers []Sharer, now time.Time) Record {
+// Open begins a round after the jobs on a device have changed, or when it is due again. Jobs that were there before
+// start with their best known micro-batch.
+func Open(before Record, sharers []contract.Sharer, now time.Time) Record {
 	r := Record{
 		Tuning:  train.Tuning{Node: before.Node, Device: before.Device, Generation: before.Generation},
 		Sharers: sharers, Start: make([]int, len(sharers)), Most: before.Most,
@@ -98,7 +62,7 @@ func Open(before Record, sharers []Sharer, now time.Time) Record {
 			}
 		}
 	}
-	if slices.EqualFunc(before.Sharers, sharers, func(x, y Sharer) bool { return x.Job == y.Job && x.Attempt == y.Attempt }) {
+	if slices.EqualFunc(before.Sharers, sharers, func(x, y contract.Sharer) bool { return x.Job == y.Job && x.Attempt == y.Attempt }) {
 		r.Unanswered = before.Unanswered
 	}
 	choice, more := r.round().Next(nil)
@@ -115,7 +79,8 @@ func Open(before Record, sharers []Sharer, now time.Time) Record {
 	return r
 }
 
-// Bound notes which attempts have ended while a batch beyond the submitted one was tried: it may have been too large for the device, and is not tried again.
+// Bound notes which attempts ended while a batch larger than submitted was tried: it may have been too large for the
+// device, and is not tried again.
 func (r *Record) Bound(live func(train.JobID, int) bool) {
 	for i, t := range r.Tenants {
 		if s := r.Sharers[i]; r.Settled.Code == "" && t.MicroBatch > s.BatchSize && !live(t.Job, t.Attempt) {
@@ -132,13 +97,14 @@ func (r *Record) bound(job train.JobID, most int) {
 	r.Most[job] = most
 }
 
-// refused notes which tenants have taken up a step larger than submitted with a smaller one: the code cannot run with it, and it is not tried again. One that does not
-// even run with what it was submitted with refuses nothing, it is not waited for.
+// refused notes which jobs answered a step larger than submitted with a smaller one: their code cannot run with it,
+// and it is not tried again. A job that does not even run with its submitted batch refuses nothing; the round does
+// not wait for it.
 func (r *Record) refused(beats []Beat) bool {
 	before := r.Sharers
 	r.Sharers = slices.Clone(before)
 	for _, b := range beats {
-		i := slices.IndexFunc(r.Tenants, func(t train.TunedTenant) bool { return t.Job == b.Job && t.Attempt == b.Attempt })
+		i := slices.IndexFunc(r.Tenants, func(t train.TunedJob) bool { return t.Job == b.Job && t.Attempt == b.Attempt })
 		if i < 0 || b.Generation != r.Generation || b.MicroBatch >= r.Tenants[i].MicroBatch {
 			continue
 		}
@@ -148,19 +114,21 @@ func (r *Record) refused(beats []Beat) bool {
 			fit--
 		}
 		if fit <= max(r.Start[i], slices.Index(s.Batches, s.BatchSize)) {
-			continue // it ran with that before, as far as is known
+			continue // it ran with that before
 		}
 		s.Batches, s.Gains = s.Batches[:fit], s.Gains[:fit]
-		r.Measured = slices.DeleteFunc(slices.Clone(r.Measured), func(m Measurement) bool { return m.Choice[i] >= fit })
+		r.Measured = slices.DeleteFunc(slices.Clone(r.Measured), func(m contract.TuningMeasurement) bool { return m.Choice[i] >= fit })
 		r.bound(b.Job, b.MicroBatch)
 	}
-	return !slices.EqualFunc(before, r.Sharers, func(x, y Sharer) bool { return len(x.Batches) == len(y.Batches) })
+	return !slices.EqualFunc(before, r.Sharers, func(x, y contract.Sharer) bool { return len(x.Batches) == len(y.Batches) })
 }
 
-// AnswerTimeout is how long a combination may take to be measured. A tenant that has not answered by then ends the round.
+// AnswerTimeout is how long the measurement of a combination may take. A job that has not answered by then ends the
+// round.
 const AnswerTimeout = 3 * time.Minute
 
-// Due says whether a round that ended for want of an answer is to be tried again: after twice the time for an answer, and each time after twice as long as before.
+// Due reports whether a round that ended without an answer is tried again: after twice the time for an answer, and
+// each time after twice as long as before.
 func (r *Record) Due(now time.Time) bool {
 	const longest = time.Hour
 	wait := longest
@@ -170,7 +138,7 @@ func (r *Record) Due(now time.Time) bool {
 	return r.Settled.Code == CodeSilence && now.Sub(r.Since).Abs() >= wait // the clock may be another planner's
 }
 
-// Move takes what the tenants have told so far, in order; changed says whether the record has become another one.
+// Move takes the heartbeats so far, in order. changed reports whether the record changed.
 func (r *Record) Move(beats []Beat, now time.Time) (changed bool) {
 	if r.Settled.Code != "" {
 		return false
@@ -181,7 +149,7 @@ func (r *Record) Move(beats []Beat, now time.Time) (changed bool) {
 		return true
 	}
 	seconds, missing := r.measure(beats)
-	switch m := (Measurement{r.wanted(), seconds}); {
+	switch m := (contract.TuningMeasurement{Choice: r.wanted(), StepSeconds: seconds}); {
 	case missing == "" && r.Confirming:
 		r.conclude(m, now)
 	case missing == "":
@@ -197,7 +165,7 @@ func (r *Record) Move(beats []Beat, now time.Time) (changed bool) {
 	return true
 }
 
-// advance goes on to the next combination, or after the last one to the best.
+// advance turns to the next combination, or after the last one to the best.
 func (r *Record) advance(now time.Time) {
 	if choice, more := r.round().Next(r.trials()); more {
 		r.want(choice, now)
@@ -212,8 +180,9 @@ func (r *Record) advance(now time.Time) {
 	r.want(best, now)
 }
 
-// conclude keeps the best combination where it is better the second time, too, and else returns to the first.
-func (r *Record) conclude(again Measurement, now time.Time) {
+// conclude keeps the best combination if its second measurement is better, too. Otherwise it returns to the first
+// one.
+func (r *Record) conclude(again contract.TuningMeasurement, now time.Time) {
 	gain := r.progress(again)/r.progress(r.Measured[0]) - 1
 	if gain <= 0 {
 		r.settle(r.Start, CodeRolledBack, fmt.Sprintf("the best of %d trials was not better when it was measured again", r.Tried), now)
@@ -234,12 +203,12 @@ func (r *Record) settle(choice []int, code, message string, now time.Time) {
 	}
 }
 
-// want makes a combination what the agent shall have.
+// want requests a combination from the agent.
 func (r *Record) want(choice []int, now time.Time) {
 	r.Generation++
-	r.Since, r.Tenants = now, make([]train.TunedTenant, len(r.Sharers))
+	r.Since, r.Tenants = now, make([]train.TunedJob, len(r.Sharers))
 	for i, s := range r.Sharers {
-		r.Tenants[i] = train.TunedTenant{Job: s.Job, Attempt: s.Attempt}
+		r.Tenants[i] = train.TunedJob{Job: s.Job, Attempt: s.Attempt}
 		if !s.Fixed {
 			micro := s.Batches[choice[i]]
 			r.Tenants[i].MicroBatch, r.Tenants[i].Accumulation = micro, max((s.BatchSize+micro-1)/micro, 1)
@@ -248,7 +217,7 @@ func (r *Record) want(choice []int, now time.Time) {
 	}
 }
 
-// wanted is the reverse of want.
+// wanted is the inverse of want.
 func (r *Record) wanted() []int {
 	choice := slices.Clone(r.Start)
 	for i, t := range r.Tenants {
@@ -259,10 +228,11 @@ func (r *Record) wanted() []int {
 	return choice
 }
 
-// noticeable is by which part a combination must be better than the first one: measurements differ by themselves.
+// noticeable is the part by which a combination must be better than the first one: measurements differ by themselves.
 const noticeable = 0.03
 
-// best is the best combination that was tried, and by which part it is better than the first one; the first one where no other is so noticeably.
+// best returns the best combination tried, and the part by which it is better than the first one. It returns the
+// first one if no other is noticeably better.
 func (r *Record) best() (choice []int, gain float64) {
 	trials := r.trials()
 	for _, t := range trials {
@@ -276,8 +246,8 @@ func (r *Record) best() (choice []int, gain float64) {
 	return slices.Clone(choice), gain
 }
 
-// round is what is tuned. How fast a job is alone with a smaller micro-batch is not measured: a pass is taken to cost an eighth of the submitted batch beside
-// its samples.
+// round returns what is tuned. The speed of a job alone with a smaller micro-batch is not measured: each pass is
+// assumed to cost an eighth of the submitted batch besides its samples.
 func (r *Record) round() Round {
 	heaviest := 0.0
 	for _, s := range r.Sharers {
@@ -295,7 +265,7 @@ func (r *Record) round() Round {
 	return round
 }
 
-// trials are the measurements as the round weighs them.
+// trials returns the measurements as the round weighs them.
 func (r *Record) trials() []Trial {
 	trials := make([]Trial, len(r.Measured))
 	for k, m := range r.Measured {
@@ -304,9 +274,9 @@ func (r *Record) trials() []Trial {
 	return trials
 }
 
-// progress adds up what the sharers make of their time, each in parts of what it does alone. Where that was never measured it is taken to have made what jobs
-// beside each other usually do with the first combination.
-func (r *Record) progress(m Measurement) float64 {
+// progress adds up the progress of the jobs, each as a part of its progress alone. A job that was never measured
+// alone is assumed to make the usual progress beside others with the first combination.
+func (r *Record) progress(m contract.TuningMeasurement) float64 {
 	round, sum := r.round(), 0.0
 	for i, s := range r.Sharers {
 		alone, at, rate := round.Tenants[i].Alone, r.Start[i], usual/float64(len(r.Sharers))

@@ -7,27 +7,28 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // sharerOf can run with its submitted batch and powers of two below.
-func sharerOf(job train.JobID, batch int) Sharer {
-	s := Sharer{Job: job, Attempt: 1, BatchSize: batch, Batches: Batches(batch, 0), Weight: 50}
+func sharerOf(job train.JobID, batch int) contract.Sharer {
+	s := contract.Sharer{Job: job, Attempt: 1, BatchSize: batch, Batches: Batches(batch, 0), Weight: 50}
 	for range s.Batches {
 		s.Gains = append(s.Gains, 1)
 	}
 	return s
 }
 
-func fixedSharer(job train.JobID, batch int) Sharer {
-	return Sharer{Job: job, Attempt: 1, BatchSize: batch, Batches: []int{batch}, Gains: []float64{1}, Weight: 50, Fixed: true}
+func fixedSharer(job train.JobID, batch int) contract.Sharer {
+	return contract.Sharer{Job: job, Attempt: 1, BatchSize: batch, Batches: []int{batch}, Gains: []float64{1}, Weight: 50, Fixed: true}
 }
 
 // device plays the tenants: each hears of a generation and tells two heartbeats of it, more than leastSeconds apart.
 type device struct {
 	now  time.Time
 	step int
-	took func(tenant int, t train.TunedTenant) float64
+	took func(tenant int, t train.TunedJob) float64
 }
 
 func (d *device) beats(r Record) []Beat {
@@ -56,14 +57,14 @@ func batchesOf(r Record) []int {
 func TestARoundFindsTheBetterBatch(t *testing.T) {
 	d := &device{now: time.Unix(1_000_000, 0)}
 	// The second is disturbed by the passes of the first unless they are small; the third cannot be tuned and is, too.
-	d.took = func(tenant int, t train.TunedTenant) float64 {
+	d.took = func(tenant int, t train.TunedJob) float64 {
 		return map[int]float64{0: 0.10, 1: 0.20, 2: 0.30}[tenant]
 	}
-	r := Open(Record{}, []Sharer{sharerOf("a", 64), sharerOf("b", 48), fixedSharer("c", 8)}, d.now)
+	r := Open(Record{}, []contract.Sharer{sharerOf("a", 64), sharerOf("b", 48), fixedSharer("c", 8)}, d.now)
 	if got := batchesOf(r); !slices.Equal(got, []int{64, 48, 0}) {
 		t.Fatalf("it begins with %v, want what the jobs have", got)
 	}
-	d.took = func(tenant int, _ train.TunedTenant) float64 {
+	d.took = func(tenant int, _ train.TunedJob) float64 {
 		if tenant == 0 {
 			return 0.1
 		}
@@ -87,11 +88,11 @@ func TestARoundFindsTheBetterBatch(t *testing.T) {
 	}
 
 	// Who stays keeps what was found for it, and starts from there; who is left alone has its own batch again.
-	next := Open(r, []Sharer{sharerOf("a", 64), sharerOf("d", 16)}, d.now)
+	next := Open(r, []contract.Sharer{sharerOf("a", 64), sharerOf("d", 16)}, d.now)
 	if got := batchesOf(next); !slices.Equal(got, []int{r.Tenants[0].MicroBatch, 16}) || next.Generation <= r.Generation {
 		t.Errorf("the next round begins with %v in generation %d", got, next.Generation)
 	}
-	alone := Open(next, []Sharer{sharerOf("a", 64)}, d.now)
+	alone := Open(next, []contract.Sharer{sharerOf("a", 64)}, d.now)
 	if got := batchesOf(alone); !slices.Equal(got, []int{64}) || alone.Settled.Code != CodeAlone {
 		t.Errorf("alone it has %v: %v", got, alone.Settled)
 	}
@@ -99,9 +100,9 @@ func TestARoundFindsTheBetterBatch(t *testing.T) {
 
 func TestARoundRollsBack(t *testing.T) {
 	d := &device{now: time.Unix(1_000_000, 0)}
-	r := Open(Record{}, []Sharer{sharerOf("a", 32), sharerOf("b", 32)}, d.now)
+	r := Open(Record{}, []contract.Sharer{sharerOf("a", 32), sharerOf("b", 32)}, d.now)
 	start := batchesOf(r)
-	d.took = func(int, train.TunedTenant) float64 {
+	d.took = func(int, train.TunedJob) float64 {
 		if slices.Equal(batchesOf(r), start) {
 			return 0.100
 		}
@@ -118,8 +119,8 @@ func TestARoundRollsBack(t *testing.T) {
 // The best of eight measurements is partly luck: what was fast once and is not when it is measured again is given up.
 func TestLuckIsNotABetterBatch(t *testing.T) {
 	d := &device{now: time.Unix(1_000_000, 0)}
-	r := Open(Record{}, []Sharer{sharerOf("a", 32), sharerOf("b", 32)}, d.now)
-	d.took = func(int, train.TunedTenant) float64 {
+	r := Open(Record{}, []contract.Sharer{sharerOf("a", 32), sharerOf("b", 32)}, d.now)
+	d.took = func(int, train.TunedJob) float64 {
 		if r.Tried == 3 && !r.Confirming {
 			return 0.05
 		}
@@ -138,10 +139,10 @@ func TestLuckIsNotABetterBatch(t *testing.T) {
 	}
 }
 
-// A library that tells only the mean of its whole run is measured by what it counts.
+// If a library reports only the mean of its whole run, its step count is measured.
 func TestStepsAreCountedWhereTheirTimeIsNotTold(t *testing.T) {
 	at := time.Unix(1_000_000, 0)
-	r := Open(Record{}, []Sharer{sharerOf("a", 32), fixedSharer("kube", 8)}, at)
+	r := Open(Record{}, []contract.Sharer{sharerOf("a", 32), fixedSharer("kube", 8)}, at)
 	var beats []Beat
 	for i := range 3 {
 		now := at.Add(time.Duration(4*i) * time.Second)
@@ -156,8 +157,8 @@ func TestStepsAreCountedWhereTheirTimeIsNotTold(t *testing.T) {
 }
 
 func TestASilentTenantEndsTheRound(t *testing.T) {
-	d := &device{now: time.Unix(1_000_000, 0), took: func(int, train.TunedTenant) float64 { return 0.1 }}
-	r := Open(Record{}, []Sharer{sharerOf("a", 32), sharerOf("b", 32)}, d.now)
+	d := &device{now: time.Unix(1_000_000, 0), took: func(int, train.TunedJob) float64 { return 0.1 }}
+	r := Open(Record{}, []contract.Sharer{sharerOf("a", 32), sharerOf("b", 32)}, d.now)
 	r.Move(d.beats(r), d.now)
 	stale := d.beats(r)
 	r.Move(stale, d.now)
@@ -174,8 +175,8 @@ func TestASilentTenantEndsTheRound(t *testing.T) {
 
 // A round that was not answered is tried again, each time after a longer while, until one is.
 func TestARoundIsTriedAgain(t *testing.T) {
-	d := &device{now: time.Unix(1_000_000, 0), took: func(int, train.TunedTenant) float64 { return 0.1 }}
-	sharers := []Sharer{sharerOf("a", 32), sharerOf("b", 32)}
+	d := &device{now: time.Unix(1_000_000, 0), took: func(int, train.TunedJob) float64 { return 0.1 }}
+	sharers := []contract.Sharer{sharerOf("a", 32), sharerOf("b", 32)}
 	r := Open(Record{}, sharers, d.now)
 	for _, minutes := range []int{6, 12, 24, 48, 60, 60} {
 		wait := time.Duration(minutes) * time.Minute
@@ -203,14 +204,15 @@ func TestARoundIsTriedAgain(t *testing.T) {
 	}
 }
 
-// What a job gains counts by what it does alone, where that is known: one that hardly runs is not helped at the cost of one that nearly does as if alone.
+// The gain of a job is a part of its progress alone, if that is known: a job that hardly runs is not helped at the
+// cost of a job that runs nearly as fast as alone.
 func TestProgressIsInPartsOfWhatJobsDoAlone(t *testing.T) {
 	for alone, want := range map[float64]string{0: CodeTuned, 0.1: CodeKept} {
 		d := &device{now: time.Unix(1_000_000, 0)}
-		sharers := []Sharer{sharerOf("a", 32), sharerOf("b", 32)}
+		sharers := []contract.Sharer{sharerOf("a", 32), sharerOf("b", 32)}
 		sharers[0].AloneSeconds, sharers[1].AloneSeconds = alone, alone
 		r := Open(Record{}, sharers, d.now)
-		d.took = func(tenant int, _ train.TunedTenant) float64 {
+		d.took = func(tenant int, _ train.TunedJob) float64 {
 			if slices.Equal(batchesOf(r), []int{32, 32}) {
 				return []float64{0.50, 0.10}[tenant]
 			}
@@ -226,7 +228,7 @@ func TestProgressIsInPartsOfWhatJobsDoAlone(t *testing.T) {
 }
 
 func TestNothingToTune(t *testing.T) {
-	r := Open(Record{}, []Sharer{fixedSharer("a", 32), fixedSharer("b", 32)}, time.Unix(1_000_000, 0))
+	r := Open(Record{}, []contract.Sharer{fixedSharer("a", 32), fixedSharer("b", 32)}, time.Unix(1_000_000, 0))
 	if r.Settled.Code != CodeFixed {
 		t.Errorf("%+v", r.Tuning)
 	}
@@ -234,9 +236,9 @@ func TestNothingToTune(t *testing.T) {
 
 // A job that dies with a larger batch than the submitted one does not get one again.
 func TestABatchThatKilledIsNotTriedAgain(t *testing.T) {
-	bold := Sharer{Job: "a", Attempt: 1, BatchSize: 32, Batches: Batches(32, 64), Gains: []float64{1, 1, 1, 1, 1, 1.9}, Weight: 50}
-	d := &device{now: time.Unix(1_000_000, 0), took: func(int, train.TunedTenant) float64 { return 0.1 }}
-	r := Open(Record{}, []Sharer{bold, sharerOf("b", 32)}, d.now)
+	bold := contract.Sharer{Job: "a", Attempt: 1, BatchSize: 32, Batches: Batches(32, 64), Gains: []float64{1, 1, 1, 1, 1, 1.9}, Weight: 50}
+	d := &device{now: time.Unix(1_000_000, 0), took: func(int, train.TunedJob) float64 { return 0.1 }}
+	r := Open(Record{}, []contract.Sharer{bold, sharerOf("b", 32)}, d.now)
 	for r.Tenants[0].MicroBatch != 64 {
 		if r.Settled.Code != "" {
 			t.Fatalf("the larger batch was never tried: %+v", r)
@@ -249,11 +251,12 @@ func TestABatchThatKilledIsNotTriedAgain(t *testing.T) {
 	}
 }
 
-// Code that cannot take larger steps than the submitted ones says so by the micro-batch with which it takes up the wish. The round goes on without them.
+// Code that cannot take larger steps than the submitted ones says so by the micro-batch with which it takes up the
+// wish. The round goes on without them.
 func TestABatchThatIsRefusedIsNotWaitedFor(t *testing.T) {
-	bold := Sharer{Job: "a", Attempt: 1, BatchSize: 32, Batches: Batches(32, 128), Gains: []float64{1, 1, 1, 1, 1, 1.9, 3}, Weight: 50}
-	d := &device{now: time.Unix(1_000_000, 0), took: func(int, train.TunedTenant) float64 { return 0.1 }}
-	r := Open(Record{}, []Sharer{bold, sharerOf("b", 32)}, d.now)
+	bold := contract.Sharer{Job: "a", Attempt: 1, BatchSize: 32, Batches: Batches(32, 128), Gains: []float64{1, 1, 1, 1, 1, 1.9, 3}, Weight: 50}
+	d := &device{now: time.Unix(1_000_000, 0), took: func(int, train.TunedJob) float64 { return 0.1 }}
+	r := Open(Record{}, []contract.Sharer{bold, sharerOf("b", 32)}, d.now)
 	refusals := 0
 	for r.Settled.Code == "" {
 		before := d.now
@@ -293,13 +296,14 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// Whatever the tenants say or do not say: each round ends within its trials and its deadlines, each generation is new, nothing but the jobs' own batches is
-// wanted of them, and what it settles on was measured to be at least as good as what the jobs had.
+// Whatever the tenants say or do not say: each round ends within its trials and its deadlines, each generation is
+// new, nothing but the jobs' own batches is wanted of them, and what it settles on was measured to be at least as
+// good as what the jobs had.
 func TestEveryRoundOfADeviceEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Unix(1_000_000, 0)
 		began := now
-		var sharers []Sharer
+		var sharers []contract.Sharer
 		for i := range rapid.IntRange(1, 3).Draw(t, "sharers") {
 			s := sharerOf(train.JobID(rune('a'+i)), rapid.IntRange(1, 100).Draw(t, "batch"))
 			if rapid.Bool().Draw(t, "fixed") {

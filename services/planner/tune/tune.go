@@ -1,5 +1,6 @@
-// Package tune chooses the micro-batches of jobs that share a device, by trying a few. What is tried next follows from what was tried before alone, so a round
-// of tuning outlives whoever conducts it. How a batch is set, and how heartbeats come here, is not decided here.
+// Package tune chooses the micro-batches of jobs that share a device, by trying a few. The next trial follows from
+// the earlier trials alone, so a round of tuning survives the planner that conducts it. How a batch is set, and how
+// heartbeats arrive, is decided elsewhere.
 package tune
 
 import (
@@ -12,37 +13,39 @@ import (
 // MaxTrials is how many combinations of batches a round tries at most: each costs the jobs some steps.
 const MaxTrials = 8
 
-// mostCombinations bounds the time that a choice takes. Jobs that have more combinations keep the batches that they have.
+// mostCombinations bounds the time that a choice takes. Jobs with more combinations keep their batches.
 const mostCombinations = 1 << 16
 
 // Tenant is one of the jobs on a device.
 type Tenant struct {
-	// Batches are the micro-batches that it can run with, in ascending order.
+	// Batches are the micro-batches it can run with, in ascending order.
 	Batches []int
-	// Alone is the progress per second that is expected with each of them on a device of its own, in parts of the most; what is weighed less is less.
+	// Alone is the expected progress per second with each of them on a device of its own, as a part of the greatest,
+	// times the weight of the job.
 	Alone []float64
-	// Memory is the part of the device's memory that each of them is expected to need; nil where nobody knows.
+	// Memory is the part of the device's memory that each of them is expected to need; nil if unknown.
 	Memory []float64
 }
 
-// Round is all that a round of tuning starts from.
+// Round is the input of a round of tuning.
 type Round struct {
 	Tenants []Tenant
-	// Start are the batches that the tenants have, as indices of Batches.
+	// Start are the present batches of the jobs, as indices of Batches.
 	Start []int
-	// MemoryLimit is the part of the device that expected memory may fill.
+	// MemoryLimit is the part of the device that the expected memory may fill.
 	MemoryLimit float64
 }
 
 // Trial is one combination that was tried.
 type Trial struct {
-	// Choice holds an index of Batches for each tenant.
+	// Choice holds an index of Batches for each job.
 	Choice []int `json:"choice"`
-	// Progress is the sum of the tenants' progress per second, each in the parts in which Alone is given. It is 0 where memory ran out.
+	// Progress is the sum of the jobs' progress per second, each in the unit of Alone. It is 0 if memory ran out.
 	Progress float64 `json:"progress"`
 }
 
-// Next gives the combination to try next, false when the round is over. The first is the one that the tenants have, if that fits.
+// Next returns the combination to try next; more is false when the round is over. The first trial is the present
+// combination, if it fits.
 func (r Round) Next(trials []Trial) (choice []int, more bool) {
 	if len(trials) >= MaxTrials || r.combinations() > mostCombinations {
 		return nil, false
@@ -67,7 +70,7 @@ func (r Round) Next(trials []Trial) (choice []int, more bool) {
 	return r.choice(best), true
 }
 
-// Settle gives the best combination that was tried: the one that the tenants had where nothing was better, or nothing was tried.
+// Settle returns the best combination tried, or the present one if none was better.
 func (r Round) Settle(trials []Trial) []int {
 	best, most := r.Start, 0.0
 	for _, t := range trials {
@@ -78,7 +81,7 @@ func (r Round) Settle(trials []Trial) []int {
 	return slices.Clone(best)
 }
 
-// belief is what is known after some trials.
+// belief is the knowledge after some trials.
 type belief struct {
 	round   Round
 	process *curve.Process[int] // of the progress beyond expected, by cell
@@ -103,8 +106,8 @@ func (r Round) learn(trials []Trial) belief {
 	return b
 }
 
-// kernel says how alike what two combinations make of the tenants' speeds is: each tenant's batch does something by itself and all of them do together, and
-// both change smoothly with the logarithm of the batch (Matérn, 5/2).
+// kernel is the covariance of the effects of two combinations on the speeds. Each job's batch has an effect by
+// itself, and all batches have one together; both change smoothly with the logarithm of the batch (Matérn, 5/2).
 func (r Round) kernel(x, y int) float64 {
 	const (
 		variance  = 0.05
@@ -120,10 +123,10 @@ func (r Round) kernel(x, y int) float64 {
 	return variance * (sum + product)
 }
 
-// usual is what tenants do together, one alone being 1.
+// usual is the usual progress of jobs on one device together, as a multiple of one alone.
 const usual = 1.2
 
-// expected is the progress that a combination makes if sharing costs each tenant what it usually does.
+// expected is the progress of a combination if sharing costs each job the usual part.
 func (r Round) expected(choice []int) float64 {
 	sum := 0.0
 	for i, t := range r.Tenants {
@@ -132,7 +135,8 @@ func (r Round) expected(choice []int) float64 {
 	return usual * sum / float64(len(r.Tenants))
 }
 
-// open says whether a combination may be tried: it was not, its memory should fit, and no combination failed whose batches were all as small.
+// open reports whether a combination may be tried: it was not tried before, its memory should fit, and no combination
+// with batches all as small has failed.
 func (b belief) open(cell int) bool {
 	choice := b.round.choice(cell)
 	asLarge := func(failed []int) bool {
@@ -156,7 +160,7 @@ func (r Round) memory(choice []int) float64 {
 	return sum
 }
 
-// expectedImprovement is by how much a combination is expected to surpass the best one.
+// expectedImprovement is the amount by which a combination is expected to surpass the best one.
 func (b belief) expectedImprovement(cell int) float64 {
 	value, deviation := b.process.Predict(cell)
 	return curve.ExpectedImprovement(value+b.round.expected(b.round.choice(cell))-b.best, deviation)

@@ -30,8 +30,8 @@ func tenantOf(batches int, gain float64) Tenant {
 	return t
 }
 
-// Whatever is measured: a round ends within its trials, never tries twice, never what should not fit nor what is larger than what did not, settles on the
-// best that it has seen, and goes on alike from its record.
+// Whatever is measured: a round ends within its trials, never tries twice, never what should not fit nor what is
+// larger than what did not, settles on the best that it has seen, and goes on alike from its record.
 func TestEveryRoundEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := Round{MemoryLimit: rapid.Float64Range(0.5, 1.2).Draw(t, "limit")}

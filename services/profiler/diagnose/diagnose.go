@@ -1,5 +1,5 @@
-// Package diagnose names the links that lose or delay packets, from what probes over known paths met: deTector's loss localisation (ATC'17). It sends no probe, reads no
-// clock, and decides nothing about jobs.
+// Package diagnose names the links that lose or delay packets, from the results of probes over known paths, by
+// deTector's loss localisation (ATC'17). It sends no probes, reads no clock, and decides nothing about jobs.
 package diagnose
 
 import (
@@ -10,23 +10,25 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/fabric"
 )
 
-// Count is what became of the probes over one row of the matrix in one window. A row that was not probed has sent none.
+// Count is the result of the probes over one row of the matrix in one window. A row that was not probed has sent
+// none.
 type Count struct {
 	Sent, Lost int
 }
 
-// Options are what a window is judged by. The zero value means the defaults.
+// Options are the parameters of the judgement. The zero value means the defaults.
 type Options struct {
-	// Background is the part of the packets that a healthy path loses at most: 1e-4.
+	// Background is the largest share of packets that a healthy path loses: 1e-4.
 	Background float64
 	// Doubt is how often a window of a healthy network may name a link: 0.01.
 	Doubt float64
-	// RowDoubt is how often a healthy row is taken for lossy: 0.05. It may be often, because no link is blamed for one row of several.
+	// RowDoubt is how often a healthy row is taken for lossy: 0.05. It may be often, because no link is blamed for
+	// one of several rows.
 	RowDoubt float64
-	// HitRatio is the part of the rows over a link that must have lost, for it to be blamed: more than 0.6. Healthy rows do not acquit it altogether, because a
-	// switch may lose some flows and not others.
+	// HitRatio is the share of the rows over a link that must have lost packets for the link to be blamed: more than
+	// 0.6. Healthy rows do not clear it completely, because a switch may lose some flows and not others.
 	HitRatio float64
-	// Known are links that were blamed before: what they still explain, no other is blamed for.
+	// Known are links that were blamed before: no other link is blamed for what they still explain.
 	Known map[int32]bool
 }
 
@@ -38,46 +40,51 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// clearly is by how much better, as the logarithm of a likelihood, a link has to explain what was lost than any other one, to be named: 20 to 1.
+// clearly is by how much better, as a log-likelihood, a link has to explain the losses than any other link, to be
+// named: 20 to 1.
 const clearly = 3
 
 // Suspect is a link that is blamed.
 type Suspect struct {
 	Link int32
-	// Loss is the part of the packets that the link loses; DelaySeconds is how much longer than usual they take over one that is slow.
+	// Loss is the share of packets that the link loses. DelaySeconds is how much longer than usual they take if it is
+	// slow.
 	Loss, DelaySeconds float64
-	// Confidence is the part of the rows over it that lost, of those that should have, less the probability that a healthy link loses as much.
+	// Confidence is the share of the expected rows that lost packets, less the probability that a healthy link loses
+	// as much.
 	Confidence float64
-	// Rows that lost, and the probes sent and lost over all its rows.
+	// Rows is the number of lossy rows over the link; Sent and Lost are the probes over all its rows.
 	Rows, Sent, Lost int
 }
 
 // Localise names the links that explain the lost probes of a window, the most losses first. The counts are by row.
 //
-// It is greedy: of the links most of whose rows lost, it blames the one that makes what was lost and what was not, on rows that nothing blamed explains yet, the most
-// likely, and goes on with the others. A link that turns out to be explained by those blamed after it is let off. So is one in whose place another would explain
-// nearly as much: the next windows will tell. Links on exactly the same rows no window ever tells apart: the one with the lowest number is named for all of them.
+// It is greedy. Among the links whose rows mostly lost packets, it blames the link that makes the results, on rows
+// that no blamed link explains yet, the most likely, and continues with the others. A link is dropped again if the
+// links blamed after it explain its losses, or if another link would explain them nearly as well: the next windows
+// will tell. No window can distinguish links on exactly the same rows; the one with the lowest number is named for
+// all of them.
 func Localise(m *fabric.Matrix, counts []Count, o Options) []Suspect {
-	c := &court{matrix: m, counts: counts, options: o.withDefaults(), explained: map[int32]int{}}
-	guilty := c.judge()
-	c.rate(guilty)
-	return guilty
+	c := &localiser{matrix: m, counts: counts, options: o.withDefaults(), explained: map[int32]int{}}
+	blamed := c.run()
+	c.rate(blamed)
+	return blamed
 }
 
-// court is one window.
-type court struct {
+// localiser judges one window.
+type localiser struct {
 	matrix    *fabric.Matrix
 	counts    []Count
 	options   Options
 	lossy     []bool        // by row
-	explained map[int32]int // by row: how many of those that are blamed are on it
+	explained map[int32]int // by row: how many blamed links are on it
 	suspects  []Suspect     // by link
 }
 
-// judge names the guilty.
-func (c *court) judge() []Suspect {
-	c.indict()
-	var guilty []Suspect
+// run names the links to blame.
+func (c *localiser) run() []Suspect {
+	c.findSuspects()
+	var blamed []Suspect
 	for len(c.suspects) > 0 {
 		at, most, known := -1, 0.0, false
 		for i, s := range c.suspects {
@@ -90,14 +97,14 @@ func (c *court) judge() []Suspect {
 			break
 		}
 		c.blame(c.suspects[at].Link, 1)
-		guilty = append(guilty, c.suspects[at])
+		blamed = append(blamed, c.suspects[at])
 		c.suspects = slices.Delete(c.suspects, at, at+1)
 	}
-	return slices.DeleteFunc(c.acquit(guilty), func(s Suspect) bool { return !c.stands(s.Link) })
+	return slices.DeleteFunc(c.dropExplained(blamed), func(s Suspect) bool { return !c.needed(s.Link) })
 }
 
-// indict lists the links most of whose rows lost, and together too much for chance.
-func (c *court) indict() {
+// findSuspects lists the links most of whose rows lost packets, and together more than chance explains.
+func (c *localiser) findSuspects() {
 	c.lossy = make([]bool, len(c.matrix.Rows))
 	var links []int32
 	for r, n := range c.counts {
@@ -123,9 +130,9 @@ func (c *court) indict() {
 	}
 }
 
-// hitRatio is the part of the rows over a link that lost. One that did not counts in so far as it would have, had it lost as much as all of them together: of a
-// row with few probes nothing is to be expected.
-func (c *court) hitRatio(s Suspect) float64 {
+// hitRatio returns the share of the rows over a link that lost packets. A row without losses counts by the
+// probability that it would have lost some at the link's mean loss: a row with few probes is no evidence.
+func (c *localiser) hitRatio(s Suspect) float64 {
 	pass := math.Log1p(-float64(s.Lost) / float64(s.Sent))
 	spared := 0.0
 	for _, r := range c.matrix.Over(s.Link) {
@@ -136,12 +143,12 @@ func (c *court) hitRatio(s Suspect) float64 {
 	return float64(s.Rows) / (float64(s.Rows) + spared)
 }
 
-// gain is how much more likely, as a logarithm, what became of the probes over a link is if it loses packets than if it is healthy. Rows that are explained already
-// say nothing.
-func (c *court) gain(link int32) float64 { return c.unexplained(link).gain(c.options.Background) }
+// gain returns by how much, as a log-likelihood, the results over a link are more likely if it loses packets than if
+// it is healthy. Rows that are explained already do not count.
+func (c *localiser) gain(link int32) float64 { return c.unexplained(link).gain(c.options.Background) }
 
-// unexplained adds up the rows over a link that nothing explains.
-func (c *court) unexplained(link int32) (sum Count) {
+// unexplained adds up the rows over a link that no blamed link explains.
+func (c *localiser) unexplained(link int32) (sum Count) {
 	for _, r := range c.matrix.Over(link) {
 		if c.explained[r] == 0 {
 			sum.Sent, sum.Lost = sum.Sent+c.counts[r].Sent, sum.Lost+c.counts[r].Lost
@@ -150,8 +157,8 @@ func (c *court) unexplained(link int32) (sum Count) {
 	return sum
 }
 
-// chance is about how often any link of a healthy network loses as much.
-func (c *court) chance(n Count) float64 {
+// chance returns about how often any link of a healthy network loses as much.
+func (c *localiser) chance(n Count) float64 {
 	return tail(n.Sent, n.Lost, c.options.Background) * float64(c.matrix.Links())
 }
 
@@ -167,8 +174,8 @@ func (n Count) gain(background float64) float64 {
 	return gain
 }
 
-// stands says whether, beside the others that are blamed, a link is needed for what was lost, and no other explains nearly as much.
-func (c *court) stands(link int32) bool {
+// needed reports whether the other blamed links leave losses that only this link explains well.
+func (c *localiser) needed(link int32) bool {
 	c.blame(link, -1)
 	defer c.blame(link, 1)
 	gain := c.gain(link)
@@ -188,29 +195,30 @@ func (c *court) stands(link int32) bool {
 	return true
 }
 
-// blame counts a link in or out on its rows.
-func (c *court) blame(link int32, by int) {
+// blame adds a link to its rows, or removes it.
+func (c *localiser) blame(link int32, by int) {
 	for _, r := range c.matrix.Over(link) {
 		c.explained[r] += by
 	}
 }
 
-// acquit lets off, the least losses first, whom the others explain.
-func (c *court) acquit(guilty []Suspect) []Suspect {
-	slices.SortStableFunc(guilty, func(a, b Suspect) int { return cmp.Or(cmp.Compare(b.Lost, a.Lost), cmp.Compare(a.Link, b.Link)) })
-	for i, s := range slices.Backward(guilty) {
-		needed := func(r int32) bool { return c.lossy[r] && c.explained[r] == 1 }
-		if !c.options.Known[s.Link] && !slices.ContainsFunc(c.matrix.Over(s.Link), needed) {
+// dropExplained drops the links that the others explain, fewest losses first.
+func (c *localiser) dropExplained(blamed []Suspect) []Suspect {
+	slices.SortStableFunc(blamed, func(a, b Suspect) int { return cmp.Or(cmp.Compare(b.Lost, a.Lost), cmp.Compare(a.Link, b.Link)) })
+	for i, s := range slices.Backward(blamed) {
+		only := func(r int32) bool { return c.lossy[r] && c.explained[r] == 1 }
+		if !c.options.Known[s.Link] && !slices.ContainsFunc(c.matrix.Over(s.Link), only) {
 			c.blame(s.Link, -1)
-			guilty = slices.Delete(guilty, i, i+1)
+			blamed = slices.Delete(blamed, i, i+1)
 		}
 	}
-	return guilty
+	return blamed
 }
 
-// rate estimates what each link loses from the rows on which it alone is blamed, and where there is none from the row that lost least.
-func (c *court) rate(guilty []Suspect) {
-	for i, s := range guilty {
+// rate estimates the loss of each link from the rows on which it alone is blamed, or from its row with the least loss
+// if there are none.
+func (c *localiser) rate(blamed []Suspect) {
+	for i, s := range blamed {
 		var alone Count
 		least := 1.0
 		for _, r := range c.matrix.Over(s.Link) {
@@ -223,9 +231,9 @@ func (c *court) rate(guilty []Suspect) {
 				alone.Sent, alone.Lost = alone.Sent+n.Sent, alone.Lost+n.Lost
 			}
 		}
-		guilty[i].Loss = least
+		blamed[i].Loss = least
 		if alone.Sent > 0 {
-			guilty[i].Loss = float64(alone.Lost) / float64(alone.Sent)
+			blamed[i].Loss = float64(alone.Lost) / float64(alone.Sent)
 		}
 	}
 }

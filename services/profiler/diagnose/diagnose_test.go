@@ -15,7 +15,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/fabric"
 )
 
-// ring has a row over each two neighbours of some links: every link is on two rows and no two links are on the same.
+// ring has a row over each two neighbouring links: every link is on two rows and no two links are on the same rows.
 func ring(links int) *fabric.Matrix {
 	rows := make([][]int32, links)
 	for i := range rows {
@@ -50,7 +50,7 @@ func TestLocalise(t *testing.T) {
 		"background":                        {lost: map[int]int{0: 1, 3: 2, 4: 1}},
 		"in full":                           {lost: map[int]int{2: 1000, 3: 1000}, want: []int32{3}},
 		"one in a hundred":                  {lost: map[int]int{2: 9, 3: 12}, want: []int32{3}},
-		"one row of two blames nobody":      {lost: map[int]int{2: 400}},
+		"one row of two blames no link":     {lost: map[int]int{2: 400}},
 		"two apart":                         {lost: map[int]int{2: 1000, 3: 1000, 6: 20, 7: 22}, want: []int32{3, 7}},
 		"the one between two is let off":    {lost: map[int]int{1: 1000, 2: 1000, 3: 1000, 4: 1000}, want: []int32{2, 4}},
 		"the one between two, unequal rows": {lost: map[int]int{1: 300, 2: 310, 3: 30, 4: 29}, want: []int32{2, 4}},
@@ -79,13 +79,14 @@ func TestLossOfALinkIsThatOfTheRowsThatItAloneExplains(t *testing.T) {
 	}
 }
 
-// Link 3 lost packets and does so no more, and link 4 has begun to: together that looks like link 5, which is on a row of each.
-func TestWhatAKnownLinkExplainsIsNoSignAgainstOthers(t *testing.T) {
+// Link 3 lost packets and has stopped, and link 4 has begun to: together that looks like link 5, which is on a row of
+// each.
+func TestWhatAKnownLinkExplainsIsNoEvidenceAgainstOthers(t *testing.T) {
 	m := fabric.NewMatrix(9, [][]int32{{3, 5}, {4, 5}, {3, 6}, {4, 7}, {4, 8}})
 	counts := sent(5, 100)
 	counts[0].Lost, counts[1].Lost = 2, 2
 	if got := links(Localise(m, counts, Options{})); !slices.Equal(got, []int32{5}) {
-		t.Errorf("named %v: nothing tells of link 3", got)
+		t.Errorf("named %v: nothing shows link 3", got)
 	}
 	if got := links(Localise(m, counts, Options{Known: map[int32]bool{3: true}})); slices.Contains(got, 5) {
 		t.Errorf("named %v", got)
@@ -101,7 +102,8 @@ func TestRowsWithoutProbesSayNothing(t *testing.T) {
 	}
 }
 
-// Two nodes probe each other: what leaves the one and what enters the other are on the same row. Of a network of racks with one node each the same holds.
+// Two nodes probe each other: the link out of one and the link into the other are on the same row. The same holds for
+// a network of racks with one node each.
 func TestOfLinksOnTheSameRowsOneIsNamedForAll(t *testing.T) {
 	for name, c := range map[string]struct {
 		rows [][]int32
@@ -112,7 +114,7 @@ func TestOfLinksOnTheSameRowsOneIsNamedForAll(t *testing.T) {
 		"some":                            {[][]int32{{1, 0}, {2, 3}}, []int{0, 20}, []int32{2}},
 		"both":                            {[][]int32{{1, 0}, {2, 3}}, []int{300, 20}, []int32{0, 2}},
 		"three, of several rows":          {[][]int32{{0, 1, 4}, {0, 1, 4}, {2, 3}}, []int{20, 30, 0}, []int32{0}},
-		"beside one that is told apart":   {[][]int32{{0, 1}, {0, 1, 2}, {2}, {2}}, []int{0, 20, 20, 20}, []int32{2}},
+		"beside one on other rows":        {[][]int32{{0, 1}, {0, 1, 2}, {2}, {2}}, []int{0, 20, 20, 20}, []int32{2}},
 		"beside one that is not quite so": {[][]int32{{0, 1, 2}, {0, 1, 2}, {2}}, []int{20, 20, 0}, []int32{0}},
 	} {
 		m := fabric.NewMatrix(5, c.rows)
@@ -152,7 +154,7 @@ func TestAHealthyNetworkIsLeftAlone(t *testing.T) {
 	}
 }
 
-// Whatever was counted, each link that is named has lossy rows of its own, none is named twice, and the rates are parts.
+// Whatever the counts, each named link has its own lossy rows, none is named twice, and the rates are fractions.
 func TestSuspectsAreSound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 12).Draw(t, "links")
@@ -209,7 +211,7 @@ func TestTail(t *testing.T) {
 func TestHealthWaitsForMoreThanOneWindow(t *testing.T) {
 	var h Health
 	at := time.Unix(0, 0).UTC()
-	say := func(suspected, probed bool) string {
+	state := func(suspected, probed bool) string {
 		at = at.Add(30 * time.Second)
 		w := Window{End: at, Probed: func(int32) bool { return probed }, Slots: func(int32) int { return 2 }}
 		if suspected {
@@ -230,21 +232,21 @@ func TestHealthWaitsForMoreThanOneWindow(t *testing.T) {
 		suspected, probed bool
 		want              string
 	}{
-		{true, true, ""},           // one window is none
+		{true, true, ""},           // one window is not enough
 		{false, true, ""},          //
 		{true, true, "degraded"},   // two of three
 		{true, true, ""},           //
 		{false, true, ""},          //
 		{false, false, ""},         // silence
 		{false, true, ""},          //
-		{true, true, ""},           // begins anew
+		{true, true, ""},           // begins again
 		{false, true, ""},          //
 		{false, true, ""},          //
 		{false, true, ""},          //
 		{false, true, "recovered"}, // four in a row
 		{true, true, ""},
 	} {
-		if got := say(step.suspected, step.probed); got != step.want {
+		if got := state(step.suspected, step.probed); got != step.want {
 			t.Errorf("window %d: %q, want %q", i, got, step.want)
 		}
 		if i == 4 && (!h.Links[7].Since.Equal(time.Unix(30, 0)) || h.Links[7].Loss != 0.05) {
@@ -252,7 +254,7 @@ func TestHealthWaitsForMoreThanOneWindow(t *testing.T) {
 		}
 	}
 	for range 3 {
-		say(false, true)
+		state(false, true)
 	}
 	if len(h.Links) != 0 {
 		t.Errorf("links that have been good for long are still held: %+v", h.Links)

@@ -7,8 +7,8 @@ import (
 
 // Patience is how much evidence changes the state of a link. The zero value means the defaults.
 type Patience struct {
-	// Bad windows of the last Of make a link degraded: 2 of 3, if it lost packets in more than one slot, since windows overlap. One window does if it lost packets
-	// in Lasts of its slots: 3.
+	// Bad windows of the last Of make a link degraded: 2 of 3, if it lost packets in more than one slot, because
+	// windows overlap. A single window does if the link lost packets in Lasts of its slots: 3.
 	Bad, Of, Lasts int
 	// Good windows in a row, each with probes over it, make it recovered: 4.
 	Good int
@@ -21,21 +21,21 @@ func (p Patience) withDefaults() Patience {
 	return p
 }
 
-// Health is what is held of the links that were suspected lately. It changes by Fold alone, and can be kept as JSON.
+// Health is the state of the links that were suspected lately. Only Fold changes it, and it can be stored as JSON.
 type Health struct {
 	Links map[int32]LinkHealth `json:"links"`
 }
 
-// LinkHealth is what is held of one link.
+// LinkHealth is the state of one link.
 type LinkHealth struct {
 	Degraded bool `json:"degraded"`
-	// Recent windows, the last one first; true where it was suspected.
+	// Recent are the last windows, newest first; true if the link was suspected.
 	Recent []bool `json:"recent"`
-	// Good windows in a row.
+	// Good is the number of good windows in a row.
 	Good int `json:"good"`
-	// Since is when it was first suspected of what it is degraded for.
+	// Since is when the link was first suspected of its present problem.
 	Since time.Time `json:"since"`
-	// Loss, DelaySeconds and Confidence are those of the last window in which it was suspected.
+	// Loss, DelaySeconds and Confidence are from the last window in which it was suspected.
 	Loss         float64 `json:"loss"`
 	DelaySeconds float64 `json:"delay_seconds"`
 	Confidence   float64 `json:"confidence"`
@@ -47,17 +47,17 @@ type Change struct {
 	LinkHealth
 }
 
-// Window is one window's verdict.
+// Window is the result of one window.
 type Window struct {
 	End      time.Time
 	Suspects []Suspect
-	// Probed tells whether any probe was sent over a link: silence is no recovery.
+	// Probed reports whether any probe was sent over a link: silence is no recovery.
 	Probed func(link int32) bool
-	// Slots tells in how many slots of the window a link lost packets, or was slow.
+	// Slots returns in how many slots of the window a link lost packets, or was slow.
 	Slots func(link int32) int
 }
 
-// Fold adds a window and returns the new state, the old one untouched, and what has changed by it, in order of links.
+// Fold adds a window. It returns the new state, leaving the old one untouched, and the changes in order of links.
 func (h Health) Fold(w Window, p Patience) (Health, []Change) {
 	p = p.withDefaults()
 	next := Health{Links: map[int32]LinkHealth{}}
@@ -112,7 +112,7 @@ func (l LinkHealth) better(p Patience) LinkHealth {
 	return l
 }
 
-// recent puts a window first and forgets those of long ago.
+// recent puts a window first and drops old ones.
 func recent(suspected bool, before []bool, most int) []bool {
 	all := append([]bool{suspected}, before...)
 	return all[:min(len(all), most)]

@@ -9,14 +9,14 @@ import (
 func TestLocaliseSlow(t *testing.T) {
 	const all = 3
 	for name, c := range map[string]struct {
-		slow map[int]float64 // by row, of which every slot is slow by so many seconds; row i has links i and i+1
+		slow map[int]float64 // by row: every slot is slow by this many seconds; row i has links i and i+1
 		want map[int32]float64
 	}{
-		"nothing is slow":            {},
-		"one row of two says little": {slow: map[int]float64{2: 0.005}},
-		"one link":                   {slow: map[int]float64{2: 0.005, 3: 0.006}, want: map[int32]float64{3: 0.006}},
-		"two apart":                  {slow: map[int]float64{2: 0.005, 3: 0.005, 6: 0.050, 7: 0.050}, want: map[int32]float64{3: 0.005, 7: 0.050}},
-		"two next to each other":     {slow: map[int]float64{2: 0.005, 3: 0.012, 4: 0.007}, want: map[int32]float64{3: 0.005, 4: 0.007}},
+		"nothing is slow":             {},
+		"one row of two shows little": {slow: map[int]float64{2: 0.005}},
+		"one link":                    {slow: map[int]float64{2: 0.005, 3: 0.006}, want: map[int32]float64{3: 0.006}},
+		"two apart":                   {slow: map[int]float64{2: 0.005, 3: 0.005, 6: 0.050, 7: 0.050}, want: map[int32]float64{3: 0.005, 7: 0.050}},
+		"two next to each other":      {slow: map[int]float64{2: 0.005, 3: 0.012, 4: 0.007}, want: map[int32]float64{3: 0.005, 4: 0.007}},
 	} {
 		lags := make([]Lag, 10)
 		for r := range lags {

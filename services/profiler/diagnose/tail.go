@@ -12,7 +12,7 @@ func tail(n, k int, p float64) float64 {
 	}
 	mean := float64(n) * p
 	if float64(k) <= mean {
-		return 1 // not rare, which is all that is asked
+		return 1 // not rare, and nothing more is asked
 	}
 	choose := lgamma(n+1) - lgamma(k+1) - lgamma(n-k+1)
 	term := math.Exp(choose + float64(k)*math.Log(p) + float64(n-k)*math.Log1p(-p))

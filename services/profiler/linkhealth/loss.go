@@ -6,27 +6,29 @@ import (
 	"github.com/switchyard-dl/switchyard/services/profiler/diagnose"
 )
 
-// ended says whether a link that was suspected of a loss shows none any more, though it would have with 99 %.
+// ended reports whether a link that was suspected of a loss now shows none, although it would have with 99 %.
 func (w window) ended(s diagnose.Suspect) bool {
 	const surely = 4.6 // exp(-4.6) is 1 %
 	n := w.over(s.Link)
 	return n.Lost == 0 && float64(n.Sent)*s.Loss > surely
 }
 
-// doubt is how often a window of a healthy network may name a link. One ends with each slot, six in a minute, and shares most of its slots with the next.
+// doubt is how often a window of a healthy network may name a link. A window ends with each slot, six in a minute,
+// and shares most of its slots with the next one.
 const doubt = 1e-5
 
-// A healthy network is taken to lose no more than it did before, within these bounds: the less that is, the fewer lost packets tell.
+// The loss of a healthy network is taken from the past, within these bounds: the smaller it is, the more each lost
+// packet tells.
 const (
 	leastBackground = 1e-5
 	mostBackground  = 1e-4
-	// mostQuiet is how many probes that rests on at most.
-	mostQuiet = 1_000_000
+	// mostHealthy bounds the number of probes it rests on.
+	mostHealthy = 1_000_000
 )
 
-// background is the part of the packets that a healthy path loses.
+// background returns the share of packets that a healthy path loses.
 func (w *Watch) background() float64 {
-	seen := float64(w.quiet.Lost+1) / (float64(w.quiet.Sent) + 1/mostBackground)
+	seen := float64(w.healthy.Lost+1) / (float64(w.healthy.Sent) + 1/mostBackground)
 	return min(max(seen, leastBackground), mostBackground)
 }
 
@@ -46,7 +48,7 @@ func (w *Watch) suspects(short, long window) []diagnose.Suspect {
 	return all
 }
 
-// blamed are the links that are suspected, or were lately.
+// blamed returns the links that are suspected, or were lately.
 func (w *Watch) blamed(suspects []diagnose.Suspect) map[int32]bool {
 	all := map[int32]bool{}
 	for link := range w.loss.Links {
@@ -58,15 +60,16 @@ func (w *Watch) blamed(suspects []diagnose.Suspect) map[int32]bool {
 	return all
 }
 
-// learn takes the slot that leaves the windows for what a healthy network loses, but for the paths over links that were suspected.
+// learn adds the slot that leaves the windows to the loss of a healthy network, without the paths over suspected
+// links.
 func (w *Watch) learn(slot int64) {
 	old := w.window(slot, 1)
 	for r, row := range old.matrix.Rows {
 		if !slices.ContainsFunc(row, func(l int32) bool { _, suspected := w.loss.Links[l]; return suspected }) {
-			w.quiet.Sent, w.quiet.Lost = w.quiet.Sent+old.counts[r].Sent, w.quiet.Lost+old.counts[r].Lost
+			w.healthy.Sent, w.healthy.Lost = w.healthy.Sent+old.counts[r].Sent, w.healthy.Lost+old.counts[r].Lost
 		}
 	}
-	if w.quiet.Sent > mostQuiet {
-		w.quiet.Sent, w.quiet.Lost = w.quiet.Sent/2, w.quiet.Lost/2
+	if w.healthy.Sent > mostHealthy {
+		w.healthy.Sent, w.healthy.Lost = w.healthy.Sent/2, w.healthy.Lost/2
 	}
 }

@@ -9,28 +9,30 @@ import (
 )
 
 const (
-	// slowSeconds is what half of the packets of a slot must take longer than usual, at least, for their path to be slow.
+	// slowSeconds is how much longer than usual half of the packets of a slot must take at least, for their path to
+	// be slow.
 	slowSeconds = 1e-3
-	// slowSpreads is how many times the usual spread that must be, too.
+	// slowSpreads is how many times the usual spread that excess must be at least.
 	slowSpreads = 6
-	// learnSlots have to be timed before it is known what is usual; memorySlots are remembered: five minutes.
+	// learnSlots have to be timed before it is known what is usual; memorySlots (five minutes) are remembered.
 	learnSlots, memorySlots = 6, 30
 )
 
-// timed is how long half of the packets of a flow took at most in a slot. The round trip is measured with one clock, but its way back is not known. The way there is measured
-// with two, of which one may be set anew. What is slow on the links of the flow shows in both.
+// timed is the longest time of the faster half of a flow's packets in a slot. One clock measures the round trip, but
+// its way back is unknown. Two clocks measure the one-way time, and one of them may be set. A slow link of the flow
+// shows in both.
 type timed struct{ roundTrip, oneWay float64 }
 
-// pace is what is usual for a flow, and what it was lately.
-type pace struct {
+// baseline is what is usual for a flow, and its last slots.
+type baseline struct {
 	links []string
-	// roundTrip and oneWay are those of slots in which the flow was not slow.
+	// roundTrip and oneWay are from slots in which the flow was not slow.
 	roundTrip, oneWay memory
-	lately            [windowSlots]verdict
+	recent            [windowSlots]slotResult
 }
 
-// verdict is one slot of a flow.
-type verdict struct {
+// slotResult is one slot of a flow.
+type slotResult struct {
 	timed, slow bool
 	excess      float64
 }
@@ -42,14 +44,14 @@ func (m memory) with(v float64) memory {
 	return append(m[max(0, len(m)-memorySlots+1):], v)
 }
 
-// beyond is how far a value lies above what is usual, and whether that is far.
+// beyond returns how far a value lies above what is usual, and whether that is far.
 func (m memory) beyond(v float64) (excess float64, far bool) {
 	middle := median(m)
 	var off []float64
 	for _, x := range m {
 		off = append(off, math.Abs(x-middle))
 	}
-	const normal = 1.4826 // by which the median of deviations becomes the standard deviation of a normal distribution
+	const normal = 1.4826 // the factor from the median deviation to the standard deviation of a normal distribution
 	excess = v - middle
 	return excess, excess > max(slowSeconds, slowSpreads*normal*median(off))
 }
@@ -59,10 +61,10 @@ func median(values []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// add takes up a slot. While the flow is slow its usual pace stays what it was, however long that lasts.
-func (p *pace) add(t timed, found bool) {
-	copy(p.lately[1:], p.lately[:])
-	p.lately[0] = verdict{}
+// add adds a slot. While the flow is slow, its baseline stays as it was, however long that lasts.
+func (p *baseline) add(t timed, found bool) {
+	copy(p.recent[1:], p.recent[:])
+	p.recent[0] = slotResult{}
 	if !found {
 		return
 	}
@@ -72,16 +74,16 @@ func (p *pace) add(t timed, found bool) {
 	}
 	round, farRound := p.roundTrip.beyond(t.roundTrip)
 	way, farWay := p.oneWay.beyond(t.oneWay)
-	p.lately[0] = verdict{timed: true, slow: farRound && farWay, excess: min(round, way)}
-	if !p.lately[0].slow { // one alone changes when a clock is set, or with the way back, and may stay so
+	p.recent[0] = slotResult{timed: true, slow: farRound && farWay, excess: min(round, way)}
+	if !p.recent[0].slow { // one alone changes when a clock is set, or with the way back, and may stay so
 		p.roundTrip, p.oneWay = p.roundTrip.with(t.roundTrip), p.oneWay.with(t.oneWay)
 	}
 }
 
-// lag sums up the last slots, and notes in which of them the flow was slow.
-func (p *pace) lag() (sum diagnose.Lag, slots uint) {
+// lag sums up the last slots, and returns in which of them the flow was slow.
+func (p *baseline) lag() (sum diagnose.Lag, slots uint) {
 	var excess []float64
-	for i, v := range p.lately {
+	for i, v := range p.recent {
 		if v.timed {
 			sum.Slots++
 		}
@@ -95,31 +97,31 @@ func (p *pace) lag() (sum diagnose.Lag, slots uint) {
 	return sum, slots
 }
 
-// time is how long the packets of a flow took in a slot; false where too little arrived to tell.
-func (w *Watch) time(f train.Flow, slot int64) (timed, bool) {
-	sent, received := w.reports[slot][f.From].sent[f.ID()], w.reports[slot][f.To].received[f.ID()]
+// time returns how long the packets of a flow took in a slot; false if too few arrived.
+func (c *collector) time(f train.Flow, slot int64) (timed, bool) {
+	sent, received := c.reports[slot][f.From].sent[f.ID()], c.reports[slot][f.To].received[f.ID()]
 	if sent.Sent == 0 || received.Count == 0 {
 		return timed{}, false
 	}
 	t := timed{sent.RTTSeconds, received.DelaySeconds}
 	if sent.Acked == 0 {
-		t.roundTrip = train.ProbeTimeout.Seconds() // or more: answers that take longer are not waited for
+		t.roundTrip = train.ProbeTimeout.Seconds() // or more: later answers are not waited for
 	}
 	return t, true
 }
 
 // slowness times all flows in a slot and sums up the window that ends with it.
 func (w *Watch) slowness(flows []train.Flow, slot int64) ([]diagnose.Lag, []uint) {
-	lags, slots, paces := make([]diagnose.Lag, len(flows)), make([]uint, len(flows)), make(map[uint32]*pace, len(flows))
+	lags, slots, baselines := make([]diagnose.Lag, len(flows)), make([]uint, len(flows)), make(map[uint32]*baseline, len(flows))
 	for i, f := range flows {
-		p := w.paces[f.ID()]
+		p := w.baselines[f.ID()]
 		if p == nil || !slices.Equal(p.links, f.Links) {
-			p = &pace{links: f.Links} // on another way nothing is known of what is usual
+			p = &baseline{links: f.Links} // on another path the usual time is unknown
 		}
 		p.add(w.time(f, slot))
 		lags[i], slots[i] = p.lag()
-		paces[f.ID()] = p
+		baselines[f.ID()] = p
 	}
-	w.paces = paces
+	w.baselines = baselines
 	return lags, slots
 }

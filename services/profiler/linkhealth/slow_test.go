@@ -10,7 +10,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// weather is what a slot of the triangle is like: delays of links, and how far clocks of nodes are ahead, in seconds.
+// weather describes a slot of the triangle: delays of links, and how far clocks of nodes are ahead, in seconds.
 type weather struct {
 	delay map[string]float64
 	ahead map[train.NodeID]float64
@@ -18,7 +18,7 @@ type weather struct {
 
 const usualTrip = 200e-6
 
-// timedSlot has all nodes report a slot in which nothing was lost.
+// timedSlot makes all nodes report a slot without losses.
 func (w *triangle) timedSlot(number int64, is weather, dice *rand.Rand) string {
 	way := func(from, to train.NodeID) float64 {
 		return usualTrip/2 + is.delay["out-"+string(from)] + is.delay["in-"+string(to)] + 20e-6*dice.Float64()
@@ -41,16 +41,16 @@ func (w *triangle) timedSlot(number int64, is weather, dice *rand.Rand) string {
 		w.Counted(node, c, begin(number))
 	}
 	words := ""
-	for _, turn := range w.Judge(number, begin(number)) {
-		if turn.News {
-			l := turn.Link
+	for _, transition := range w.Judge(number, begin(number)) {
+		if transition.Changed {
+			l := transition.Link
 			words += fmt.Sprintf("%d: %s %s degraded=%v %.0f ms;", number, l.ID, l.Kind, l.Degraded, 1000*l.DelaySeconds)
 		}
 	}
 	return words
 }
 
-// play goes through the weather slot by slot and gives what was told.
+// play goes through the weather slot by slot and returns the transitions.
 func play(w *triangle, from int64, slots int, is weather, dice *rand.Rand) string {
 	all := ""
 	for i := range slots {
@@ -68,9 +68,9 @@ func TestASlowLinkIsNamedInItsDirection(t *testing.T) {
 			}
 			slow := weather{delay: map[string]float64{link: delay}}
 			got := play(w, 112, 40, slow, dice)
-			// Two slots make a window, and two windows a link degraded.
+			// Two slots make a window, and two windows a degraded link.
 			if want := fmt.Sprintf("114: %s slow degraded=true %.0f ms;", link, 1000*min(delay, 0.1)); got != want {
-				t.Errorf("told %s, want %s", got, want)
+				t.Errorf("got %s, want %s", got, want)
 			}
 			if got := play(w, 152, 12, weather{}, dice); !strings.Contains(got, link+" slow degraded=false") || strings.Count(got, ";") != 1 {
 				t.Errorf("after %s was slow: %s", link, got)
@@ -103,13 +103,13 @@ func TestAClockThatIsSetIsNoSlowLink(t *testing.T) {
 	}
 }
 
-// A way back that has become longer for good must not leave only the clocks to tell whether the way there is slow.
+// A way back that has become longer for good must not leave only the clocks to decide whether the way there is slow.
 func TestAClockThatIsSetWhileTheWayBackIsLongIsNoSlowLink(t *testing.T) {
 	w, dice := newTriangle(), rand.New(rand.NewPCG(1, 2))
 	play(w, 100, 12, weather{}, dice)
 	long := weather{delay: map[string]float64{"in-a": 0.04}}
 	if got := play(w, 112, 40, long, dice); got != "114: in-a slow degraded=true 40 ms;" {
-		t.Errorf("told %s", got)
+		t.Errorf("got %s", got)
 	}
 	long.ahead = map[train.NodeID]float64{"a": -0.05}
 	if got := play(w, 152, 40, long, dice); strings.Contains(got, "out-a") {
@@ -117,27 +117,28 @@ func TestAClockThatIsSetWhileTheWayBackIsLongIsNoSlowLink(t *testing.T) {
 	}
 }
 
-func TestALinkThatLosesIsNotSaidToBeSlow(t *testing.T) {
+func TestALossyLinkIsNotReportedAsSlow(t *testing.T) {
 	w := newTriangle()
 	w.Recall(train.Link{ID: "in-b", Kind: train.LinkIsSlow, Degraded: true, DelaySeconds: 0.01})
-	told := ""
+	reported := ""
 	for slot := range int64(12) {
-		for _, turn := range w.slot(100+slot, "in-b", 40) {
-			if turn.News {
-				told += fmt.Sprintf("%s %s degraded=%v;", turn.Link.ID, turn.Link.Kind, turn.Link.Degraded)
+		for _, transition := range w.slot(100+slot, "in-b", 40) {
+			if transition.Changed {
+				reported += fmt.Sprintf("%s %s degraded=%v;", transition.Link.ID, transition.Link.Kind, transition.Link.Degraded)
 			}
 		}
 	}
-	// It was slow, then loses packets; that it is slow no more is known once what is usual is learned, and says nothing new.
-	if want := "in-b loss degraded=true;"; told != want {
-		t.Errorf("told %s, want %s", told, want)
+	// It was slow, then loses packets. That it is slow no more is known once the baseline is learned again, and is no
+	// transition.
+	if want := "in-b loss degraded=true;"; reported != want {
+		t.Errorf("got %s, want %s", reported, want)
 	}
 }
 
 func TestWhatIsUsualIsLearnedAnewOnAnotherWay(t *testing.T) {
 	w, dice := newTriangle(), rand.New(rand.NewPCG(1, 2))
 	play(w, 100, 12, weather{}, dice)
-	for i := range w.flows { // all ways lead over a satellite now
+	for i := range w.flows { // all paths lead over a satellite now
 		w.flows[i].Links = append([]string{"satellite"}, w.flows[i].Links...)
 	}
 	for _, node := range []train.NodeID{"a", "b", "c"} {
@@ -151,11 +152,11 @@ func TestWhatIsUsualIsLearnedAnewOnAnotherWay(t *testing.T) {
 	}
 	longer := map[string]float64{"out-a": 0.03, "out-b": 0.03, "out-c": 0.03}
 	if got := play(w, 112, 20, weather{delay: longer}, dice); got != "" {
-		t.Errorf("told %s", got)
+		t.Errorf("got %s", got)
 	}
 	longer["in-c"] = 0.01
 	if got := play(w, 132, 6, weather{delay: longer}, dice); !strings.Contains(got, "in-c slow degraded=true 10 ms") {
-		t.Errorf("told %s", got)
+		t.Errorf("got %s", got)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// triangle is three nodes of which each probes both others, over a link out of the one and a link into the other.
+// triangle is three nodes; each probes both others, over a link out of itself and a link into the other.
 type triangle struct {
 	*Watch
 	flows []train.Flow
@@ -35,13 +35,14 @@ func newTriangle() *triangle {
 	return w
 }
 
-// slot has a slot reported and judged.
-func (w *triangle) slot(number int64, bad string, lost int, silent ...train.NodeID) []Turn {
+// slot makes a slot reported and judged.
+func (w *triangle) slot(number int64, bad string, lost int, silent ...train.NodeID) []Transition {
 	w.report(number, bad, lost, silent...)
 	return w.Judge(number, begin(number))
 }
 
-// report has all nodes but the silent ones report a slot in which each flow sent 100 probes, of which a link lost so many.
+// report makes all nodes but the silent ones report a slot in which each flow sent 100 probes and a link lost some
+// of them.
 func (w *triangle) report(number int64, bad string, lost int, silent ...train.NodeID) {
 	for _, node := range []train.NodeID{"a", "b", "c"} {
 		c := event.ProbesCounted{Slot: number}
@@ -66,10 +67,10 @@ func (w *triangle) report(number int64, bad string, lost int, silent ...train.No
 // begin is when a slot begins.
 func begin(slot int64) time.Time { return time.Unix(slot*slotSeconds, 0).UTC() }
 
-func said(turns []Turn) string {
+func describe(transitions []Transition) string {
 	words := ""
-	for _, t := range turns {
-		words += fmt.Sprintf("%s degraded=%v news=%v loss=%.2f;", t.Link.ID, t.Link.Degraded, t.News, t.Link.Loss)
+	for _, t := range transitions {
+		words += fmt.Sprintf("%s degraded=%v changed=%v loss=%.2f;", t.Link.ID, t.Link.Degraded, t.Changed, t.Link.Loss)
 	}
 	return words
 }
@@ -79,7 +80,7 @@ func TestALinkIsDegradedAfterTwoWindowsAndRecoversLater(t *testing.T) {
 	slot := int64(100)
 	next := func(bad string, lost int) string {
 		slot++
-		return said(w.slot(slot, bad, lost))
+		return describe(w.slot(slot, bad, lost))
 	}
 	for range 5 {
 		if got := next("", 0); got != "" {
@@ -89,15 +90,15 @@ func TestALinkIsDegradedAfterTwoWindowsAndRecoversLater(t *testing.T) {
 	if got := next("in-b", 30); got != "" {
 		t.Errorf("after one window: %s", got)
 	}
-	if got := next("in-b", 30); got != "in-b degraded=true news=true loss=0.20;" {
+	if got := next("in-b", 30); got != "in-b degraded=true changed=true loss=0.20;" {
 		t.Errorf("after two: %s", got)
 	}
-	if got := next("in-b", 30); got != "in-b degraded=true news=false loss=0.30;" {
+	if got := next("in-b", 30); got != "in-b degraded=true changed=false loss=0.30;" {
 		t.Errorf("after three: %s", got)
 	}
 	recovered := 0
 	for range 10 {
-		if got := next("", 0); got == "in-b degraded=false news=true loss=0.10;" {
+		if got := next("", 0); got == "in-b degraded=false changed=true loss=0.10;" {
 			recovered++
 		}
 	}
@@ -106,18 +107,18 @@ func TestALinkIsDegradedAfterTwoWindowsAndRecoversLater(t *testing.T) {
 	}
 }
 
-func TestALinkIsToldWithThoseThatNothingTellsApart(t *testing.T) {
+func TestALinkIsReportedWithTheLinksOnTheSamePaths(t *testing.T) {
 	w := newTriangle()
 	w.Use("c", nil)
 	w.flows = slices.DeleteFunc(w.flows, func(f train.Flow) bool { return f.From == "c" || f.To == "c" })
 	w.Use("a", &train.Pinglist{Probes: w.flows[:1]})
 	w.Use("b", &train.Pinglist{Probes: w.flows[1:]})
-	var last []Turn
+	var last []Transition
 	for slot := range int64(4) {
 		last = w.slot(100+slot, "in-b", 30)
 	}
 	if len(last) != 1 || last[0].Link.ID != "out-a" || !last[0].Link.Degraded || !slices.Equal(last[0].Link.Alike, []string{"in-b"}) {
-		t.Errorf("told %+v", last)
+		t.Errorf("got %+v", last)
 	}
 }
 
@@ -128,7 +129,7 @@ func TestOneBadSlotMakesNoLinkDegraded(t *testing.T) {
 		if slot%6 == 5 {
 			bad = "in-b"
 		}
-		if got := said(w.slot(100+slot, bad, 90)); got != "" {
+		if got := describe(w.slot(100+slot, bad, 90)); got != "" {
 			t.Fatalf("slot %d: %s", slot, got)
 		}
 	}
@@ -149,7 +150,7 @@ func TestAClockThatIsBehindIsNoLoss(t *testing.T) {
 						continue
 					}
 					n := 100
-					if f.From == "a" { // of which the last probes of each slot come after it was told
+					if f.From == "a" { // the last probes of each slot arrive after it was reported
 						if n = 60; late && slot > 100 {
 							c.Late = append(c.Late, train.LateProbes{Flow: id, BehindSeconds: 6})
 						}
@@ -158,7 +159,7 @@ func TestAClockThatIsBehindIsNoLoss(t *testing.T) {
 				}
 				w.Counted(node, c, begin(slot))
 			}
-			all += said(w.Judge(slot, begin(slot)))
+			all += describe(w.Judge(slot, begin(slot)))
 		}
 		return all
 	}
@@ -173,7 +174,7 @@ func TestAClockThatIsBehindIsNoLoss(t *testing.T) {
 func TestAnAgentThatIsGoneIsNoLoss(t *testing.T) {
 	w := newTriangle()
 	for slot := range int64(10) {
-		if got := said(w.slot(100+slot, "", 0, "b")); got != "" {
+		if got := describe(w.slot(100+slot, "", 0, "b")); got != "" {
 			t.Fatalf("%s", got)
 		}
 	}
@@ -186,7 +187,7 @@ func TestAnAgentThatIsGoneIsNoLoss(t *testing.T) {
 	}
 }
 
-// caughtUp is which slots are judged at a time.
+// caughtUp returns which slots are judged at a time.
 func (w *triangle) caughtUp(now time.Time) (slots []int64) {
 	for _, slot, judged := w.Next(now); judged; _, slot, judged = w.Next(now) {
 		slots = append(slots, slot)
@@ -220,7 +221,8 @@ func TestAfterAGapTheLastWindowsAreJudged(t *testing.T) {
 	}
 }
 
-// A clock that is set back makes slots come twice. Those of the second time are judged when they are reported, on nothing but their own reports.
+// A clock that is set back makes slots come twice. Those of the second time are judged when they are reported, by
+// their own reports only.
 func TestAfterTheClockWasSetBackSlotsAreJudgedAgain(t *testing.T) {
 	for back, want := range map[int64][]int64{
 		1: {1005, 1006, 1007}, 2: {1003, 1004, 1005, 1006, 1007}, 5: {1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007}, 360: {645, 646, 647, 648, 649, 650, 651, 652},
@@ -249,7 +251,7 @@ func TestAfterTheClockWasSetBackSlotsAreJudgedAgain(t *testing.T) {
 	}
 }
 
-func TestASlotIsCompleteWithAllThatIsEverTold(t *testing.T) {
+func TestASlotIsCompleteWithAllThatIsEverReported(t *testing.T) {
 	w := newTriangle()
 	w.Use("b", nil)
 	w.Use("c", nil)
@@ -258,7 +260,7 @@ func TestASlotIsCompleteWithAllThatIsEverTold(t *testing.T) {
 	}
 	w.Counted("a", event.ProbesCounted{Slot: 100, Sent: []train.SentProbes{}}, begin(100))
 	if !w.Complete(100) {
-		t.Error("what a node received is waited for, though it has never told any")
+		t.Error("what a node received is waited for, though it has never reported any")
 	}
 	w.Counted("a", event.ProbesCounted{Slot: 100, Received: []train.ReceivedProbes{}}, begin(100))
 	w.Counted("a", event.ProbesCounted{Slot: 101, Sent: []train.SentProbes{}}, begin(101))
@@ -271,7 +273,7 @@ func TestASlotIsCompleteWithAllThatIsEverTold(t *testing.T) {
 	}
 }
 
-func TestReportsThatNobodyWillJudgeAreNotKept(t *testing.T) {
+func TestReportsThatAreNeverJudgedAreNotKept(t *testing.T) {
 	w := newTriangle()
 	for slot, node := range map[int64]train.NodeID{100: "stranger", 107: "a", 1 << 40: "a"} {
 		w.Counted(node, event.ProbesCounted{Slot: slot}, begin(100))
@@ -281,25 +283,25 @@ func TestReportsThatNobodyWillJudgeAreNotKept(t *testing.T) {
 	}
 	w.Counted("a", event.ProbesCounted{Slot: 106}, begin(100))
 	if len(w.reports) != 1 {
-		t.Error("an agent whose clock is a minute ahead is not heard")
+		t.Error("an agent whose clock is a minute ahead is ignored")
 	}
 }
 
-func TestALinkThatNobodyCrossesAnyMoreIsForgotten(t *testing.T) {
+func TestALinkWithoutPathsIsForgotten(t *testing.T) {
 	w := newTriangle()
 	w.Recall(train.Link{ID: "gone", Degraded: true, Loss: 0.5})
 	w.Recall(train.Link{ID: "in-a", Degraded: true, Loss: 0.4})
 	var all string
 	for slot := range int64(6) {
-		all += said(w.slot(100+slot, "in-a", 40))
+		all += describe(w.slot(100+slot, "in-a", 40))
 	}
-	want := "gone degraded=false news=true loss=0.50;"
-	if n := strings.Count(all, want); n != 1 || strings.Count(all, "in-a degraded=true news=false") != 6 {
-		t.Errorf("said %s", all)
+	want := "gone degraded=false changed=true loss=0.50;"
+	if n := strings.Count(all, want); n != 1 || strings.Count(all, "in-a degraded=true changed=false") != 6 {
+		t.Errorf("got %s", all)
 	}
 }
 
-func TestTheBackgroundIsLearnedFromPathsThatNobodyIsBlamedFor(t *testing.T) {
+func TestTheBackgroundIsLearnedFromPathsWithoutBlamedLinks(t *testing.T) {
 	w := newTriangle()
 	if got := w.background(); got != mostBackground {
 		t.Errorf("before the first probe %g", got)
@@ -319,11 +321,11 @@ func TestTheBackgroundIsLearnedFromPathsThatNobodyIsBlamedFor(t *testing.T) {
 	}
 }
 
-// What another link loses on paths that it shares with one is no sign that this one lost packets for long.
+// What another link loses on paths that it shares with one is no evidence that this one lost packets for long.
 func TestABurstBesideALossyLinkMakesNoLinkDegraded(t *testing.T) {
 	w := newTriangle()
 	for slot := range int64(12) {
-		got, _ := w.tell(100+slot, func(_ train.NodeID, c *event.ProbesCounted) bool {
+		got, _ := w.reportAll(100+slot, func(_ train.NodeID, c *event.ProbesCounted) bool {
 			for i, r := range c.Received {
 				f := w.flows[slices.IndexFunc(w.flows, func(f train.Flow) bool { return f.ID() == r.Flow })]
 				if slices.Contains(f.Links, "in-b") {

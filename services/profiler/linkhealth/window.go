@@ -6,16 +6,16 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// trip is how long the round trips of a flow took in a window: half of them, and nine tenths at most; 0 where nothing was answered.
+// trip is the round trip time of a flow in a window: its median and 90th percentile; 0 if nothing was answered.
 type trip struct{ median, high float64 }
 
-// roundTrips sums up what senders told in the slots up to one.
-func (w *Watch) roundTrips(flows []train.Flow, last int64) []trip {
+// roundTrips sums up what senders reported in the slots up to last.
+func (c *collector) roundTrips(flows []train.Flow, last int64) []trip {
 	trips := make([]trip, len(flows))
 	for i, f := range flows {
 		var medians []float64
 		for slot := last - windowSlots + 1; slot <= last; slot++ {
-			if sent := w.reports[slot][f.From].sent[f.ID()]; sent.Acked > 0 {
+			if sent := c.reports[slot][f.From].sent[f.ID()]; sent.Acked > 0 {
 				medians, trips[i].high = append(medians, sent.RTTSeconds), max(trips[i].high, sent.RTTHighSeconds)
 			}
 		}
@@ -26,10 +26,10 @@ func (w *Watch) roundTrips(flows []train.Flow, last int64) []trip {
 	return trips
 }
 
-// Links is what the last window showed of each link that is probed.
+// Links returns what the last window showed of each probed link.
 func (w *Watch) Links() []train.LinkWindow { return w.last }
 
-// describe says of each link with paths over it what a window showed.
+// describe returns what a window showed of each link with paths over it.
 func (w *Watch) describe(s window) []train.LinkWindow {
 	var all []train.LinkWindow
 	for number, id := range w.links {
@@ -39,7 +39,7 @@ func (w *Watch) describe(s window) []train.LinkWindow {
 			continue
 		}
 		l := train.LinkWindow{ID: id, State: train.LinkIsWell}
-		if bad, degraded := w.told[number]; degraded {
+		if bad, degraded := w.published[number]; degraded {
 			l.State, l.Loss, l.DelaySeconds = bad.Kind, bad.Loss, bad.DelaySeconds
 		}
 		var medians []float64
@@ -57,7 +57,7 @@ func (w *Watch) describe(s window) []train.LinkWindow {
 	return all
 }
 
-// alike are the other links on the same paths as one. Nothing tells them apart.
+// alike returns the other links on exactly the same paths. No probe can distinguish them.
 func (w *Watch) alike(s window, link int32) []string {
 	over := s.matrix.Over(link)
 	if len(over) == 0 {

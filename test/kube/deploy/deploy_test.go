@@ -12,11 +12,13 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// The server of the bus refuses a stream or a bucket for which it cannot set aside all that it may hold, and nothing starts without that.
+// The server of the bus refuses a stream or a bucket if it cannot reserve its whole size, and nothing starts without
+// it.
 func TestTheBusHasRoomForAllStreams(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(manifests, "base", "bus.yaml"))
 	if err != nil {
@@ -31,7 +33,7 @@ func TestTheBusHasRoomForAllStreams(t *testing.T) {
 		return n << 30
 	}
 	store, volume := gib(`max_file_store: (\d+)GB\n`), gib(`storage: (\d+)Gi\b`) // to the server GB are GiB
-	needed := int64(len(event.Buckets())) * event.MaxBucketBytes
+	needed := int64(len(contract.Buckets())) * contract.MaxBucketBytes
 	for _, s := range event.Streams() {
 		needed += s.MaxBytes
 	}
@@ -40,20 +42,21 @@ func TestTheBusHasRoomForAllStreams(t *testing.T) {
 	}
 }
 
-// The overlays that this cluster cannot run, for want of images or nodes, are looked at by its API server.
+// The API server checks the overlays that this cluster cannot run, for lack of images or nodes.
 func TestTheOtherOverlaysAreValid(t *testing.T) {
 	s := begin(t)
 	dir := t.TempDir()
 	s.must(os.CopyFS(filepath.Join(dir, "k8s"), os.DirFS(manifests)))
 	s.must(os.CopyFS(filepath.Join(dir, "grafana"), os.DirFS(dashboards)))
-	s.must(os.WriteFile(filepath.Join(dir, "k8s/overlays/replicated/bus.env"), []byte("password=secret\nurl=nats://switchyard:secret@bus.switchyard.svc:4222\n"), 0o600))
+	s.must(os.WriteFile(filepath.Join(dir, "k8s/overlays/replicated/bus.env"),
+		[]byte("password=secret\nurl=nats://switchyard:secret@bus.switchyard.svc:4222\n"), 0o600))
 	for _, overlay := range []string{"development", "replicated"} {
 		s.kubectl("apply", "--dry-run=server", "-k", filepath.Join(dir, "k8s/overlays", overlay))
 	}
 }
 
-// TestTheManifestsRunJobs submits jobs by events, kills every executor and planner in the middle of the work, and sees both jobs through: one shrinks for the
-// other by its checkpoint. The jobs' processes are not root, and save all the same.
+// TestTheManifestsRunJobs submits jobs by events, kills every executor and planner in the middle of the work, and both
+// jobs end: one shrinks for the other by its checkpoint. The jobs' processes are not root, and can still save.
 func TestTheManifestsRunJobs(t *testing.T) {
 	s := apply(t, "lab")
 	urgent := 80
@@ -61,12 +64,13 @@ func TestTheManifestsRunJobs(t *testing.T) {
 	s.until("wide on both GPUs", func() bool { j := s.job("wide"); return len(j.Devices) == 2 && j.EpochsDone > 0 })
 	s.submit("urgent", func(spec *train.Spec) { spec.Priority = &urgent })
 	s.until("both run", func() bool { return s.job("wide").Rescales > 0 && s.job("urgent").EpochsDone > 0 })
-	s.kubectl("-n", "switchyard", "delete", "pod", "-l", "app.kubernetes.io/name in (executor,planner)", "--force", "--grace-period=0")
+	s.kubectl("-n", "switchyard", "delete", "pod", "-l", "app.kubernetes.io/name in (executor,planner)", "--force",
+		"--grace-period=0")
 	s.succeeded("wide", "urgent")
 }
 
-// TestReplicasOutliveTheirLeaders runs three servers of the bus and two processes of each service, and kills whichever leads: the server that leads the stream
-// of jobs, with all that it had stored, then planner and executor.
+// TestReplicasOutliveTheirLeaders runs three servers of the bus and two processes of each service, and kills the
+// leaders: the server that leads the stream of jobs, with its stored data, then planner and executor.
 func TestReplicasOutliveTheirLeaders(t *testing.T) {
 	s := apply(t, "replicated-lab")
 	s.submit("steady", func(*train.Spec) {})
@@ -76,7 +80,8 @@ func TestReplicasOutliveTheirLeaders(t *testing.T) {
 			s.kubectl("-n", "switchyard", "delete", "pod", pod, "--force", "--grace-period=0")
 		}
 		s.submit(train.JobID(fmt.Sprintf("meanwhile-%d", round)), func(spec *train.Spec) { spec.MaxDevices = 1 })
-		s.kubectl("-n", "switchyard", "rollout", "status", "statefulset/bus", "--timeout=3m") // two of three must live at any time
+		// Two of three must live at any time.
+		s.kubectl("-n", "switchyard", "rollout", "status", "statefulset/bus", "--timeout=3m")
 	}
 	s.succeeded("steady", "meanwhile-0", "meanwhile-1")
 	if copies := len(s.streamInfo().Cluster.Replicas) + 1; copies != 3 {
@@ -84,10 +89,10 @@ func TestReplicasOutliveTheirLeaders(t *testing.T) {
 	}
 }
 
-// leader is the pod that holds a service's lease.
+// leader returns the pod that holds a service's lease.
 func (s *site) leader(service string) string {
 	s.t.Helper()
-	leases, err := bus.OpenKV[bus.Lease](s.ctx, s.bus, event.BucketLeases)
+	leases, err := bus.OpenKV(s.ctx, s.bus, contract.Leases)
 	s.must(err)
 	var holder string
 	s.until("who leads "+service, func() bool {
@@ -98,7 +103,7 @@ func (s *site) leader(service string) string {
 	return holder
 }
 
-// streamLeader is the pod of the bus's server that leads the stream of jobs.
+// streamLeader returns the pod of the bus server that leads the stream of jobs.
 func (s *site) streamLeader() string { return s.streamInfo().Cluster.Leader }
 
 func (s *site) streamInfo() *nats.StreamInfo {

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -26,21 +26,23 @@ training_set_size: 2000
 max_epochs: 4
 `
 
-// TestServersAreMeasured runs a job of workers around parameter servers at every scale that two GPUs allow. A plan gives no more servers than workers.
+// TestServersAreMeasured runs a job of workers around parameter servers at every scale that two GPUs allow. A plan
+// gives no more servers than workers.
 func TestServersAreMeasured(t *testing.T) {
 	s := apply(t, "lab")
 	file := filepath.Join(t.TempDir(), "job.yaml")
 	s.must(os.WriteFile(file, []byte(served), 0o600))
-	cmd := exec.CommandContext(s.ctx, commandLine, "measure", file, "--ps", "1..2", "--workers", "1..2", "--interval", "1s", "-o", "csv", "--nats", s.url)
-	var course bytes.Buffer
-	cmd.Stderr = &course
+	cmd := exec.CommandContext(s.ctx, commandLine, "measure", file, "--ps", "1..2", "--workers", "1..2", "--interval",
+		"1s", "-o", "csv", "--nats", s.url)
+	var progress bytes.Buffer
+	cmd.Stderr = &progress
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("measure: %v\n%s%s", err, out, &course)
+		t.Fatalf("measure: %v\n%s%s", err, out, &progress)
 	}
 	for _, want := range []string{"run 4 of 4: 2 workers and 2 servers", "samples/s", "processors in use"} {
-		if !strings.Contains(course.String(), want) {
-			t.Errorf("the course does not say %q:\n%s", want, &course)
+		if !strings.Contains(progress.String(), want) {
+			t.Errorf("the course does not say %q:\n%s", want, &progress)
 		}
 	}
 	rows, err := csv.NewReader(bytes.NewReader(out)).ReadAll()
@@ -63,14 +65,15 @@ func TestServersAreMeasured(t *testing.T) {
 	s.knows(train.JobID(rows[len(rows)-1][2]), 3)
 }
 
-// knows checks that the profiler has fitted the speeds at so many scales, those of earlier jobs among them.
+// knows checks that the profiler has fitted the speeds at this many scales, including those of earlier jobs.
 func (s *site) knows(id train.JobID, scales int) {
 	s.t.Helper()
-	models, err := bus.OpenKV[train.Model](s.ctx, s.bus, event.BucketModels)
+	models, err := bus.OpenKV(s.ctx, s.bus, contract.Models)
 	s.must(err)
 	e, err := models.Get(s.ctx, string(id))
 	s.must(err)
 	if speed := e.Value.Speed; speed.Kind != train.SpeedServersSync || len(speed.Measured) != scales {
-		s.t.Errorf("the profiler has fitted %s to %+v, want %s to %d scales", speed.Kind, speed.Measured, train.SpeedServersSync, scales)
+		s.t.Errorf("the profiler has fitted %s to %+v, want %s to %d scales", speed.Kind, speed.Measured,
+			train.SpeedServersSync, scales)
 	}
 }

@@ -5,17 +5,18 @@ import (
 	"testing"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// TestAgentsAnswerProbes looks at what the component probing makes of the agent: the cluster has one node, so there is nobody whom it could probe.
+// TestAgentsAnswerProbes checks the agent with the component probing: the cluster has one node, so there is no other to
+// probe.
 func TestAgentsAnswerProbes(t *testing.T) {
 	s := apply(t, "lab")
-	nodes, err := bus.OpenKV[train.Node](s.ctx, s.bus, event.BucketNodes)
+	nodes, err := bus.OpenKV(s.ctx, s.bus, contract.Nodes)
 	s.must(err)
 	var agent train.Node
-	s.until("the agent to tell where it answers", func() bool {
+	s.until("the agent reports where it answers", func() bool {
 		entries, err := nodes.List(s.ctx)
 		for _, e := range entries {
 			agent = e.Value

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/test/kube/lab"
@@ -18,10 +19,11 @@ import (
 
 const manifests = "../../../deploy/k8s"
 
-// dashboards are part of the manifests with monitoring.
+// dashboards belong to the manifests with monitoring.
 const dashboards = "../../../deploy/grafana"
 
-// cluster has the images of all services; commandLine is the program that a person types. There are none without a development cluster.
+// cluster has the images of all services; commandLine is the program that a person types. Both are empty without a
+// development cluster.
 var (
 	cluster     *lab.Cluster
 	commandLine string
@@ -55,7 +57,7 @@ func prepare(c *lab.Cluster, dir string) error {
 	return nil
 }
 
-// site is an overlay that was applied.
+// site is an applied overlay.
 type site struct {
 	t    *testing.T
 	ctx  context.Context //nolint:containedctx // the length of one test
@@ -64,7 +66,7 @@ type site struct {
 	jobs *bus.KV[train.Job]
 }
 
-// begin makes the namespaces, and has them removed with all that is in them at the end of the test.
+// begin creates the namespaces; the end of the test removes them with their content.
 func begin(t *testing.T) *site {
 	t.Helper()
 	if cluster == nil {
@@ -75,7 +77,7 @@ func begin(t *testing.T) *site {
 	t.Cleanup(func() {
 		cancel()
 		if t.Failed() {
-			s.tell()
+			s.dump()
 		}
 		if out, err := cluster.Kubectl(context.Background(), "delete", "namespace", "switchyard", "switchyard-nodes", "switchyard-jobs", "--timeout=2m"); err != nil {
 			t.Errorf("remove the overlay: %v\n%s", err, out)
@@ -103,7 +105,7 @@ func apply(t *testing.T, overlay string) *site {
 	s.bus, err = bus.Connect(s.ctx, bus.Config{URL: s.url, Name: "cli"})
 	s.must(err)
 	t.Cleanup(s.bus.Close)
-	s.jobs, err = bus.OpenKV[train.Job](s.ctx, s.bus, event.BucketJobs)
+	s.jobs, err = bus.OpenKV(s.ctx, s.bus, contract.Jobs)
 	s.must(err)
 	return s
 }
@@ -130,8 +132,8 @@ func (s *site) until(what string, holds func() bool) {
 	}
 }
 
-// tell is for failures.
-func (s *site) tell() {
+// dump prints the state for failures.
+func (s *site) dump() {
 	for _, args := range [][]string{
 		{"get", "pods", "-A", "-o", "wide"},
 		{"get", "events", "-A", "--field-selector=type=Warning"},
@@ -144,7 +146,7 @@ func (s *site) tell() {
 	}
 }
 
-// job is what the register has of a job, nothing where it does not answer.
+// job returns the register's record of a job, empty without an answer.
 func (s *site) job(id train.JobID) train.Job {
 	e, err := s.jobs.Get(s.ctx, string(id))
 	if err != nil {
@@ -164,7 +166,7 @@ func (s *site) submit(id train.JobID, change func(*train.Spec)) {
 	s.must(s.bus.Publish(s.ctx, event.OnceFact(id, event.FactSubmitted, "submitted", event.Submitted{Spec: spec})))
 }
 
-// succeeded waits for the ends of jobs of 60 epochs, which must be good, after no loss of an attempt, and without anything that ran twice.
+// succeeded waits until jobs of 60 epochs have succeeded, and fails if an attempt was lost or anything ran twice.
 func (s *site) succeeded(ids ...train.JobID) {
 	s.t.Helper()
 	s.until("the end of all jobs", func() bool {

@@ -8,24 +8,25 @@ import (
 	"testing"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
-	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/test/kube/lab"
 )
 
-// fakeNodes starts a control plane whose nodes and pods only exist on paper, and describes the nodes as their agents would.
+// fakeNodes starts a control plane with simulated nodes and pods, and writes the nodes' records as their agents would.
 func fakeNodes(t testing.TB, n, gpus int) *yard {
 	t.Helper()
 	if cluster == nil {
 		t.Skip("DEVCLUSTER names no program that starts a cluster (make e2e-kube does)")
 	}
-	fake, err := lab.Start(t.Context(), filepath.Join(t.TempDir(), "cluster"), "--no-kubelet", "--kwok-nodes", fmt.Sprint(n), "--kwok-gpus", fmt.Sprint(gpus))
+	fake, err := lab.Start(t.Context(), filepath.Join(t.TempDir(), "cluster"), "--no-kubelet", "--kwok-nodes",
+		fmt.Sprint(n), "--kwok-gpus", fmt.Sprint(gpus))
 	t.Cleanup(func() { _ = fake.Down() })
 	if err != nil {
 		t.Fatal(err)
 	}
 	y := newYardOn(t, fake, "--pod-tolerate=kwok.x-k8s.io/node", "--pod-schedule-limit=2s")
-	kv, err := bus.OpenKV[train.Node](y.ctx, y.bus, event.BucketNodes)
+	kv, err := bus.OpenKV(y.ctx, y.bus, contract.Nodes)
 	y.must(err)
 	for i := range n {
 		node := train.Node{
@@ -42,10 +43,10 @@ func fakeNodes(t testing.TB, n, gpus int) *yard {
 	return y
 }
 
-// resourceOf is what the scheduler calls a GPU of a fake node.
+// resourceOf returns the scheduler's name of a GPU of a fake node.
 func resourceOf(gpu int) string { return fmt.Sprintf("switchyard.dev/gpu-kwok-%d", gpu) }
 
-// gang is an allocation of the GPU of each of some nodes.
+// gang returns an allocation of the GPUs of some nodes, one each.
 func gang(id train.JobID, nodes ...int) train.Allocation {
 	a := train.Allocation{Job: id}
 	for _, n := range nodes {
@@ -56,7 +57,8 @@ func gang(id train.JobID, nodes ...int) train.Allocation {
 
 func (y *yard) pods(id train.JobID) []string {
 	y.t.Helper()
-	return strings.Fields(y.kubectl("get", "pods", "-n", y.namespace, "-l", "switchyard.dev/job="+string(id), "-o", `jsonpath={range .items[*]}{.metadata.name}@{.spec.nodeName} {end}`))
+	return strings.Fields(y.kubectl("get", "pods", "-n", y.namespace, "-l", "switchyard.dev/job="+string(id), "-o",
+		`jsonpath={range .items[*]}{.metadata.name}@{.spec.nodeName} {end}`))
 }
 
 // A gang over several nodes runs as a whole or not at all.
@@ -80,7 +82,7 @@ func TestGangOverNodes(t *testing.T) {
 	y.cancel("whole")
 	y.nothingLeft()
 
-	// One node has no room: nothing of the gang stays, and the reason is told.
+	// One node has no room: nothing of the gang stays, and the reason is reported.
 	y.apply(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"squatter"},"spec":{"nodeName":"kwok-1","tolerations":[{"operator":"Exists"}],
 		"containers":[{"name":"c","image":"x","resources":{"limits":{"switchyard.dev/gpu-kwok-0":"1"}}}]}}`)
 	y.submit("squeezed", 5, 1, wide)
@@ -107,7 +109,8 @@ func TestGangOverNodes(t *testing.T) {
 	y.nothingLeft()
 }
 
-// A parameter-server job has a scheduler, servers and workers; when the workers are done the rest is ended and the job has succeeded.
+// A parameter-server job has a scheduler, servers and workers; when the workers are done the rest is ended and the job
+// has succeeded.
 func TestParameterServers(t *testing.T) {
 	y := fakeNodes(t, 2, 1)
 	y.submit("servers", 5, 1, func(s *train.Spec) {
@@ -115,7 +118,8 @@ func TestParameterServers(t *testing.T) {
 	})
 	y.plan(gang("servers", 0, 1))
 	y.running("servers", 1)
-	roles := y.kubectl("get", "pods", "-n", y.namespace, "-l", "switchyard.dev/job=servers", "-o", `jsonpath={range .items[*]}{.metadata.labels.switchyard\.dev/role} {end}`)
+	roles := y.kubectl("get", "pods", "-n", y.namespace, "-l", "switchyard.dev/job=servers", "-o",
+		`jsonpath={range .items[*]}{.metadata.labels.switchyard\.dev/role} {end}`)
 	if roles != "scheduler ps worker worker" {
 		t.Errorf("roles %q", roles)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/switchyard-dl/switchyard/test/kube/lab"
 )
 
-// ledger is what the processes of a job wrote, in which nothing may have run twice.
+// ledger returns what the processes of a job wrote, and fails if something ran twice.
 func (y *yard) ledger(id train.JobID) lab.Ledger {
 	y.t.Helper()
 	l, err := lab.ReadLedger(filepath.Join(y.snapshots(), string(id), "ledger"))
@@ -29,7 +29,7 @@ func epochs(n int) func(train.Job) bool {
 	return func(j train.Job) bool { return j.EpochsDone >= n }
 }
 
-// A job runs on one device, then on two, leaves them, and goes on from its checkpoint each time.
+// A job runs on one device, then on two, loses them, and continues from its checkpoint each time.
 func TestLife(t *testing.T) {
 	y := newYard(t)
 	y.submit("life", 40, 4, func(s *train.Spec) { s.Ports = []train.PortMapping{{NodePort: 30123, ContainerPort: 8000}} })
@@ -64,7 +64,8 @@ func TestLife(t *testing.T) {
 	})
 }
 
-// The kubelet is silent: the attempt is given up, and the next one begins when the node is back and what ran there has ended.
+// The kubelet is silent: the attempt is given up, and the next one begins when the node is back and the old processes
+// have ended.
 func TestNodeLost(t *testing.T) {
 	y := newYard(t, "--node-lost-after=3s", "--pod-schedule-limit=2m")
 	y.submit("lost", 1500, 4, nil)
@@ -88,7 +89,8 @@ func TestNodeLost(t *testing.T) {
 	y.nothingLeft()
 }
 
-// The executor is killed again and again, in the middle of whatever it does: no rank of an attempt begins twice, and all jobs succeed.
+// The executor is killed repeatedly, in the middle of its work: no rank of an attempt begins twice, and all jobs
+// succeed.
 func TestExecutorKilled(t *testing.T) {
 	y := newYard(t)
 	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same draw every time
@@ -105,7 +107,7 @@ func TestExecutorKilled(t *testing.T) {
 	}
 	kills := 0
 	for left := slices.Clone(ids); len(left) > 0; left = slices.DeleteFunc(left, ended) {
-		// Each plan has other use for the devices, so that starts, ends and moves are all in the middle of something.
+		// Each plan uses the devices differently, so that starts, ends and moves are all in progress.
 		switch {
 		case kills%3 == 0:
 			y.plan(on(left[0], "gpu:0", "gpu:1"))

@@ -14,13 +14,14 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// BenchmarkSubmissionToContainer is how long a job that comes alone takes from its publication to a running container, and from the fact that it is planned to
-// its pod: bus, admission, planner, executor and agent as processes of their own, on a real kubelet. Run it with -benchtime 1x.
+// BenchmarkSubmissionToContainer measures the time of a single job from its publication to a running container, and
+// from its planned fact to its pod: bus, admission, planner, executor and agent as separate processes, on a real
+// kubelet. Run it with -benchtime 1x.
 func BenchmarkSubmissionToContainer(b *testing.B) {
 	const jobs = 30
 	y := newYard(b)
 	y.start("planner")
-	w := y.witness(y.client(), y.namespace)
+	w := y.podWatcher(y.client(), y.namespace)
 	planned := y.facts(event.FactPlanned)
 	var toPlan, toPod, toRun []time.Duration
 	for i := range jobs {
@@ -42,11 +43,11 @@ func BenchmarkSubmissionToContainer(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// facts tells when a fact of a job was heard of on the bus, and waits for it.
+// facts records when a fact of a job arrives from the bus, and waits for it.
 func (y *yard) facts(fact string) func(train.JobID) time.Time {
 	y.t.Helper()
 	var mu sync.Mutex
-	heard := map[train.JobID]time.Time{}
+	epochFacts := map[train.JobID]time.Time{}
 	subject := event.Subject{Entity: "job", ID: "*", Fact: fact, Version: 1}
 	ctx, cancel := context.WithCancel(y.ctx)
 	var following conc.WaitGroup
@@ -54,7 +55,7 @@ func (y *yard) facts(fact string) func(train.JobID) time.Time {
 		_ = y.bus.Follow(ctx, event.StreamJobs, []string{subject.String()}, 1, func(m bus.Message) {
 			mu.Lock()
 			defer mu.Unlock()
-			heard[train.JobID(m.Parsed.ID)] = time.Now()
+			epochFacts[train.JobID(m.Parsed.ID)] = time.Now()
 		})
 	})
 	y.t.Cleanup(func() { cancel(); following.Wait() })
@@ -62,7 +63,7 @@ func (y *yard) facts(fact string) func(train.JobID) time.Time {
 		y.until(fmt.Sprintf("job %s: %s", id, fact), func() bool {
 			mu.Lock()
 			defer mu.Unlock()
-			at = heard[id]
+			at = epochFacts[id]
 			return !at.IsZero()
 		})
 		return at

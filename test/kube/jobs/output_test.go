@@ -13,28 +13,28 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// writer is the image of a program that tells of its epochs in its output alone.
+// writer is the image of a program that reports its epochs only in its output.
 const writer = "localhost/switchyard/bigdl:test"
 
-// heard is what is stored of the epochs of a job and of its end, in order.
-func (y *yard) heard(id train.JobID, since time.Time) []string {
+// epochFacts returns the stored facts about the epochs of a job and its end, in order.
+func (y *yard) epochFacts(id train.JobID, since time.Time) []string {
 	y.t.Helper()
-	var told []string
+	var published []string
 	subjects := []string{event.JobSubject(id, event.FactEpochEnded).String(), event.JobSubject(id, event.FactSucceeded).String()}
 	y.must(y.bus.Stored(y.ctx, event.StreamJobs, subjects, since, func(m bus.Message) {
 		if m.Parsed.Fact == event.FactSucceeded {
-			told = append(told, "succeeded")
+			published = append(published, "succeeded")
 			return
 		}
 		e, err := event.Decode[event.EpochEnded](m.Data)
 		y.must(err)
-		told = append(told, fmt.Sprintf("%d: %d step, accuracy %g", e.EpochsDone, e.Steps, e.Metrics["accuracy"]))
+		published = append(published, fmt.Sprintf("%d: %d step, accuracy %g", e.EpochsDone, e.Steps, e.Metrics["accuracy"]))
 	}))
-	return told
+	return published
 }
 
-// Programs that only write a log: their epochs are read where their pods run, each is told once, and all are before the job is known to have ended, whoever is
-// killed meanwhile.
+// Programs that only write a log: their epochs are read where their pods run, each is published once, and all before
+// the job's end, whichever process is killed meanwhile.
 func TestTheOutputOfPodsIsRead(t *testing.T) {
 	began := time.Now()
 	y := newYard(t)
@@ -52,15 +52,15 @@ func TestTheOutputOfPodsIsRead(t *testing.T) {
 		for e := range epochs {
 			all = append(all, fmt.Sprintf("%d: 1 step, accuracy %g", e+1, float64(e+1)/1000))
 		}
-		if told := y.heard(id, began); !slices.Equal(told, append(all, "succeeded")) {
-			t.Errorf("job %s: told\n%s", id, strings.Join(told, "\n"))
+		if published := y.epochFacts(id, began); !slices.Equal(published, append(all, "succeeded")) {
+			t.Errorf("job %s: published\n%s", id, strings.Join(published, "\n"))
 		}
 	}
 	y.submit("slow", 60, 1, write(60, "-epoch", "500ms"))
 	y.submit("quick", 5, 1, write(5, "-before", "4s"))
 	y.plan(on("slow", "gpu:0"), on("quick", "gpu:1"))
 
-	// The agent is away while one of them writes all that it has to say, and ends.
+	// The agent is away while one of them writes all its output, and ends.
 	y.running("quick", 1)
 	y.kill("nodeagent")
 	y.attempt("quick", "exited", func(a train.Attempt) bool { return a.Phase == train.PhaseExited })

@@ -16,15 +16,16 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// BenchmarkStarts is how many jobs a second get their pods, from the plan on, on nodes that only exist on paper; and how many a loop makes that does
-// nothing else, of the same objects with the same API server. Each has two rounds, since the cluster is fuller in each. Run it with -benchtime 1x.
+// BenchmarkStarts measures how many jobs per second get their pods, from the plan on, on simulated nodes; and how many
+// a loop creates that does nothing else, with the same objects and the same API server. Each has two rounds, since the
+// cluster is fuller in each. Run it with -benchtime 1x.
 func BenchmarkStarts(b *testing.B) {
 	const nodes, jobs = 1000, 400
 	y := fakeNodes(b, nodes, 4)
 	client := y.client()
 	bare := y.namespace + "-bare"
 	y.kubectl("create", "namespace", bare)
-	theirs, ours := y.witness(client, bare), y.witness(client, y.namespace)
+	theirs, ours := y.podWatcher(client, bare), y.podWatcher(client, y.namespace)
 	var planned []train.Allocation
 	var rates [2][]float64
 	for round, loop := range []int{0, 1, 1, 0} {
@@ -54,7 +55,8 @@ func BenchmarkStarts(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// queued puts jobs into the register that wait for a plan, and gives their allocations. Jobs of several devices have a pod for each.
+// queued adds jobs to the register that wait for a plan, and returns their allocations. Jobs of several devices have a
+// pod for each.
 func (y *yard) queued(prefix string, n int, parts func(i int) []train.Part) []train.Allocation {
 	y.t.Helper()
 	list := make([]train.Allocation, n)
@@ -75,7 +77,7 @@ func (y *yard) queued(prefix string, n int, parts func(i int) []train.Part) []tr
 	return list
 }
 
-// onNode are some GPUs of a node.
+// onNode returns some GPUs of a node.
 func onNode(node, first, n int) []train.Part {
 	part := train.Part{Node: train.NodeID(fmt.Sprintf("kwok-%d", node))}
 	for i := range n {
@@ -84,7 +86,7 @@ func onNode(node, first, n int) []train.Part {
 	return []train.Part{part}
 }
 
-// untilRunning waits until the executor has recorded that some attempts run.
+// untilRunning waits until the executor has recorded that n attempts run.
 func (y *yard) untilRunning(n int) {
 	y.t.Helper()
 	look := time.NewTicker(time.Second)
@@ -104,7 +106,8 @@ func (y *yard) untilRunning(n int) {
 	}
 }
 
-// templates are the executor's pods of the first round as a client would make them, for another GPU of the same nodes.
+// templates returns the executor's pods of the first round as a client would create them, for another GPU of the same
+// nodes.
 func (y *yard) templates(client kubernetes.Interface, namespace, prefix string, gpu int) []*corev1.Pod {
 	y.t.Helper()
 	there, err := client.CoreV1().Pods(y.namespace).List(y.ctx, metav1.ListOptions{})
@@ -129,7 +132,7 @@ func (y *yard) templates(client kubernetes.Interface, namespace, prefix string, 
 	return pods
 }
 
-// create makes pods and for each its Secret, which owns it.
+// create creates pods and for each its Secret, which owns it.
 func create(ctx context.Context, client kubernetes.Interface, pods []*corev1.Pod) error {
 	group := pool.New().WithErrors().WithMaxGoroutines(callsInOneTime)
 	immutable := true

@@ -5,12 +5,13 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// wisher plays an experiment of which a job is a trial.
-type wisher struct {
+// wisher plays an experiment with a job as its trial.
+type experimenter struct {
 	*yard
 	job        train.JobID
 	began      time.Time
@@ -19,15 +20,15 @@ type wisher struct {
 	wanted     map[string]float64
 }
 
-func (y *yard) wisher(job train.JobID) *wisher {
+func (y *yard) experimenter(job train.JobID) *experimenter {
 	y.t.Helper()
-	wishes, err := bus.OpenKV[train.Setting](y.ctx, y.bus, event.BucketSettings)
+	wishes, err := bus.OpenKV(y.ctx, y.bus, contract.Settings)
 	y.must(err)
-	return &wisher{yard: y, job: job, began: time.Now(), wishes: wishes}
+	return &experimenter{yard: y, job: job, began: time.Now(), wishes: wishes}
 }
 
-// wish wants other values.
-func (w *wisher) wish(values map[string]float64) {
+// wish changes the desired values.
+func (w *experimenter) request(values map[string]float64) {
 	w.t.Helper()
 	w.generation++
 	w.wanted = values
@@ -38,11 +39,11 @@ func (w *wisher) wish(values map[string]float64) {
 	w.must(err)
 }
 
-// applied waits until it is told what has come of the newest wish.
-func (w *wisher) applied() train.Applied {
+// applied waits for the result of the newest wish.
+func (w *experimenter) applied() train.Applied {
 	w.t.Helper()
 	var found train.Applied
-	w.until("it is told what the pod has", func() bool {
+	w.until("the executor reports what the pod has", func() bool {
 		settled := false
 		subject := event.Subject{Entity: "tune", ID: "e", Fact: event.FactRetuned, Version: 1}.String()
 		w.must(w.bus.Stored(w.ctx, event.StreamTune, []string{subject}, w.began, func(m bus.Message) {
@@ -56,15 +57,17 @@ func (w *wisher) applied() train.Applied {
 	return found
 }
 
-// A pod is made with the cores and the memory of its trial and given others while it trains: by the kubelet, without a restart. What its node does not have is
-// refused. For other devices it starts again, with the plan that gives them.
+// A pod is created with the cores and the memory of its trial and gets others while it trains: from the kubelet,
+// without a restart. Values beyond its node's are refused. For other devices it restarts, with the plan that gives
+// them.
 func TestARunningPodIsGivenOtherCores(t *testing.T) {
 	y := newYard(t)
-	w := y.wisher("a")
+	w := y.experimenter("a")
 	has := func(cores, memory string) {
 		t.Helper()
 		for _, where := range []string{".spec.containers[0]", ".status.containerStatuses[0]"} {
-			got := y.kubectl("get", "pod", "a-1-0", "-n", y.namespace, "-o", "jsonpath={"+where+".resources.limits.cpu} {"+where+".resources.limits.memory}")
+			got := y.kubectl("get", "pod", "a-1-0", "-n", y.namespace, "-o",
+				"jsonpath={"+where+".resources.limits.cpu} {"+where+".resources.limits.memory}")
 			if got != cores+" "+memory {
 				t.Errorf("%s has %q, want %s processors and %s", where, got, cores, memory)
 			}
@@ -73,7 +76,7 @@ func TestARunningPodIsGivenOtherCores(t *testing.T) {
 			t.Errorf("its container was restarted %s times", got)
 		}
 	}
-	w.wish(map[string]float64{"cores": 2, "memory_mib": 512})
+	w.request(map[string]float64{"cores": 2, "memory_mib": 512})
 	y.submit("a", 1_000_000, 1, func(s *train.Spec) { s.MaxDevices = 1 })
 	y.plan(on("a", "gpu:0"))
 	y.running("a", 1)
@@ -82,13 +85,13 @@ func TestARunningPodIsGivenOtherCores(t *testing.T) {
 	}
 	has("2", "512Mi")
 
-	w.wish(map[string]float64{"cores": 1, "memory_mib": 768})
+	w.request(map[string]float64{"cores": 1, "memory_mib": 768})
 	if got := w.applied(); got.Values["cores"] != 1 || got.Values["memory_mib"] != 768 || len(got.Restarts) != 0 {
 		t.Errorf("then %+v", got)
 	}
 	has("1", "768Mi")
 
-	w.wish(map[string]float64{"cores": 1000, "memory_mib": 768})
+	w.request(map[string]float64{"cores": 1000, "memory_mib": 768})
 	if got := w.applied(); got.Refused["cores"] == "" || got.Values["memory_mib"] != 768 {
 		t.Errorf("more than its node has: %+v", got)
 	}
@@ -99,7 +102,7 @@ func TestARunningPodIsGivenOtherCores(t *testing.T) {
 		t.Errorf("attempt %d after %d restarts", job.Attempt, job.Restarts)
 	}
 
-	w.wish(map[string]float64{"cores": 1, "memory_mib": 512, "devices": 2})
+	w.request(map[string]float64{"cores": 1, "memory_mib": 512, "devices": 2})
 	y.plan(on("a", "gpu:0", "gpu:1"))
 	y.running("a", 2)
 	if got := w.applied(); got.Attempt != 2 || got.Values["devices"] != 2 || got.Values["memory_mib"] != 512 || len(got.Refused) != 0 {
@@ -109,15 +112,15 @@ func TestARunningPodIsGivenOtherCores(t *testing.T) {
 	y.nothingLeft()
 }
 
-// A trial whose pod may not be made as it is wanted waits with the reason, and is then made without those values.
+// A trial whose pod may not have the wanted values waits with the reason, and is then created without them.
 func TestATrialThatIsForbiddenGoesOnWithoutItsValues(t *testing.T) {
 	y := newYard(t, "--pod-start-limit=4s")
 	y.apply(`{"apiVersion":"v1","kind":"LimitRange","metadata":{"name":"small"},"spec":{"limits":[{"type":"Container","max":{"memory":"640Mi"}}]}}`)
-	w := y.wisher("a")
-	w.wish(map[string]float64{"cores": 1, "memory_mib": 1024})
+	w := y.experimenter("a")
+	w.request(map[string]float64{"cores": 1, "memory_mib": 1024})
 	y.submit("a", 1_000_000, 1, func(s *train.Spec) { s.MaxDevices = 1 })
 	y.plan(on("a", "gpu:0"))
-	y.told("a", "Forbidden", "maximum memory usage per Container is 640Mi")
+	y.awaitReason("a", "Forbidden", "maximum memory usage per Container is 640Mi")
 	y.running("a", 2)
 	if got := w.applied(); got.Attempt != 2 || got.Refused["memory_mib"] == "" {
 		t.Errorf("applied %+v", got)

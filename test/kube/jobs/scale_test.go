@@ -15,8 +15,9 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// BenchmarkManyPods fills a cluster that exists on paper, then starts and cancels single jobs in it: what the executor needs for so many pods, and how long it
-// takes from a plan to the pod, from a wish to cancel until the pod is told to go, and from the start of another executor until it acts. Run it with -benchtime 1x.
+// BenchmarkManyPods fills a simulated cluster, then starts and cancels single jobs in it. It measures the executor's
+// resources for that many pods, and the times from a plan to the pod, from a cancellation to the pod's deletion, and
+// from the start of another executor to its first action. Run it with -benchtime 1x.
 func BenchmarkManyPods(b *testing.B) {
 	for _, pods := range []int{5000, 10_000} {
 		b.Run(strconv.Itoa(pods), func(b *testing.B) { manyPods(b, pods) })
@@ -27,7 +28,7 @@ func manyPods(b *testing.B, pods int) {
 	const jobsOfANode, podsOfAJob, changes = 2, 5, 100
 	nodes := pods / jobsOfANode / podsOfAJob
 	y := fakeNodes(b, nodes, jobsOfANode*podsOfAJob+1)
-	w := y.witness(y.client(), y.namespace)
+	w := y.podWatcher(y.client(), y.namespace)
 	empty := y.use("executor")
 	planned := y.queued("full-", nodes*jobsOfANode, func(i int) []train.Part { return onNode(i%nodes, i/nodes*podsOfAJob, podsOfAJob) })
 	began := time.Now()
@@ -42,7 +43,8 @@ func manyPods(b *testing.B, pods int) {
 	b.ReportMetric((full.processor-empty.processor).Seconds()*1000/float64(pods), "cpu-ms/pod")
 
 	b.Logf("%d pods: %+v, in the beginning %+v, filled in %v", pods, full, empty, filled)
-	rest := time.NewTimer(time.Minute) // nothing happens meanwhile, but that the watches of the bus list all records anew twice
+	// Nothing happens in this time, except that the watches of the bus list all records twice.
+	rest := time.NewTimer(time.Minute)
 	before := time.Now()
 	select {
 	case <-rest.C:
@@ -78,7 +80,7 @@ func manyPods(b *testing.B, pods int) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// quantile is the time that a share of all is not longer than.
+// quantile returns the time that a share of all times does not exceed.
 func quantile(times []time.Duration, share float64) time.Duration {
 	times = slices.Sorted(slices.Values(times))
 	return times[min(int(share*float64(len(times))), len(times)-1)]
@@ -86,13 +88,13 @@ func quantile(times []time.Duration, share float64) time.Duration {
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// use is what a process has taken.
+// use is the resource use of a process.
 type use struct {
 	residentMiB int64
 	processor   time.Duration
 }
 
-// use reads what Linux has counted for a process; its ticks are hundredths of a second.
+// use reads the kernel's counts for a process; its ticks are hundredths of a second.
 func (y *yard) use(name string) use {
 	y.t.Helper()
 	dir := filepath.Join("/proc", strconv.Itoa(y.procs[name].Process.Pid))

@@ -8,8 +8,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// The planner decides: one GPU is had by a job for itself, the other one by two jobs together, and a third that does not fit waits and is told why. It runs as
-// soon as one of the two has left.
+// The planner decides: one job has a GPU to itself, two jobs share the other one, and a third that does not fit waits
+// with the reason. It runs as soon as one of the two has ended.
 func TestJobsShareAGPU(t *testing.T) {
 	const endless = 1_000_000
 	y := newYard(t)
@@ -32,7 +32,7 @@ func TestJobsShareAGPU(t *testing.T) {
 		t.Errorf("it waits: %q, want %q", waits.Message, want)
 	}
 
-	// What the plan says is what Kubernetes accounts for, and the containers are told of it.
+	// Kubernetes accounts for the shares of the plan, and the containers know theirs.
 	for pod, units := range map[string]string{"whole-1-0": "", "large-1-0": "10", "small-1-0": "5"} {
 		if limit := y.units(pod, large.Devices[0]); limit != units {
 			t.Errorf("pod %s asks for %q units of the shared GPU, want %q", pod, limit, units)
@@ -58,8 +58,9 @@ func TestJobsShareAGPU(t *testing.T) {
 	y.nothingLeft()
 }
 
-// A job that uses more of a GPU than its part leaves at its epoch's end and goes on elsewhere with what it needs, in as many units of the other GPU; those beside
-// it train on. One of them is killed, starts again, and the others do not notice.
+// A job that uses more of a GPU than its part stops at its epoch's end and continues elsewhere with what it needs, in
+// as many units of the other GPU; its co-runners train on. One of them is killed and starts again, without effect on
+// the others.
 func TestAJobThatOutgrowsItsPartIsMoved(t *testing.T) {
 	const endless = 1_000_000
 	y := newYard(t)
@@ -85,7 +86,8 @@ func TestAJobThatOutgrowsItsPartIsMoved(t *testing.T) {
 	y.cancel("whole")
 	greedy := y.running("greedy", 2)
 	if greedy.StartedEpochs == 0 || train.SameDevices(greedy.Devices, modest.Devices) || greedy.Enforcement != train.EnforcedByAdvice {
-		t.Errorf("greedy goes on after epoch %d on %v (%s), want it on the other GPU than %v", greedy.StartedEpochs, greedy.Devices, greedy.Enforcement, modest.Devices)
+		t.Errorf("greedy goes on after epoch %d on %v (%s), want it on the other GPU than %v", greedy.StartedEpochs,
+			greedy.Devices, greedy.Enforcement, modest.Devices)
 	}
 	if units := y.units("greedy-2-0", greedy.Devices[0]); units != "14" {
 		t.Errorf("greedy asks for %q units, want 14 for 12 GiB and a tenth", units)
@@ -115,7 +117,7 @@ func TestAJobThatOutgrowsItsPartIsMoved(t *testing.T) {
 	y.nothingLeft()
 }
 
-// units is how much of a GPU a pod asks for.
+// units returns a pod's request for a GPU.
 func (y *yard) units(pod string, device train.DeviceID) string {
 	y.t.Helper()
 	node, err := y.node()

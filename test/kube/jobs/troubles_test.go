@@ -23,10 +23,10 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// told waits until something has happened to a job for a reason, which a person reads in describe.
-func (y *yard) told(id train.JobID, reason, words string) {
+// awaitReason waits until a fact about a job has a reason, which describe must show.
+func (y *yard) awaitReason(id train.JobID, reason, words string) {
 	y.t.Helper()
-	y.job(id, "is told "+reason, func(j train.Job) bool {
+	y.job(id, "has reason "+reason, func(j train.Job) bool {
 		return slices.ContainsFunc(j.History, func(c train.Change) bool { return c.Reason == reason && strings.Contains(c.Message, words) })
 	})
 	if out := y.describe(id); !strings.Contains(out, words) {
@@ -42,22 +42,22 @@ func TestJobsThatCannotRun(t *testing.T) {
 	y.submit("programless", 3, 1, func(s *train.Spec) { s.Command = []string{"/no/such/program"} })
 	y.plan(on("imageless", "gpu:0"), on("programless", "gpu:1"))
 	y.state("imageless", train.StateFailed)
-	y.told("imageless", "ImageMissing", "localhost/nobody/has:this is not on node node1")
+	y.awaitReason("imageless", "ImageMissing", "localhost/nobody/has:this is not on node node1")
 	y.state("programless", train.StateFailed)
-	y.told("programless", "NotStarted", "/no/such/program")
+	y.awaitReason("programless", "NotStarted", "/no/such/program")
 	y.submit("greedy", 3, 1, func(s *train.Spec) {
 		s.Command, s.MaxRestarts = []string{"/trainer", "-hidden", "6000", "-features", "6000"}, &none
 	})
 	y.submit("wrong", 3, 1, func(s *train.Spec) { s.Command = []string{"/trainer", "-hidden", "-1"} })
 	y.plan(on("greedy", "gpu:0"), on("wrong", "gpu:1"))
 	y.state("greedy", train.StateFailed)
-	y.told("greedy", "TooManyRestarts", "want of main memory: the limit is 300Mi")
+	y.awaitReason("greedy", "TooManyRestarts", "ran out of main memory: the limit is 300Mi")
 	y.state("wrong", train.StateFailed)
-	y.told("wrong", "ExitStatus", "")
+	y.awaitReason("wrong", "ExitStatus", "")
 	y.nothingLeft()
 }
 
-// A job whose pod is taken away goes on from its checkpoint, with the reason.
+// A job whose pod is taken away continues from its checkpoint, with the reason.
 func TestPodsThatAreTakenAway(t *testing.T) {
 	y := newYard(t)
 	y.submit("deleted", 30, 4, nil)
@@ -66,39 +66,42 @@ func TestPodsThatAreTakenAway(t *testing.T) {
 	y.job("deleted", "two epochs", epochs(2))
 	y.job("evicted", "two epochs", epochs(2))
 	y.kubectl("delete", "pod", "deleted-1-0", "-n", y.namespace, "--wait=false")
-	y.must(y.client().CoreV1().Pods(y.namespace).EvictV1(y.ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "evicted-1-0"}}))
-	y.told("deleted", "PodDeleted", "deleted-1-0 was deleted by somebody else")
-	y.told("evicted", "Evicted", "evicted-1-0 was evicted: EvictionByEvictionAPI")
+	y.must(y.client().CoreV1().Pods(y.namespace).EvictV1(y.ctx,
+		&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "evicted-1-0"}}))
+	y.awaitReason("deleted", "PodDeleted", "deleted-1-0 was deleted by another client")
+	y.awaitReason("evicted", "Evicted", "evicted-1-0 was evicted: EvictionByEvictionAPI")
 	for _, id := range []train.JobID{"deleted", "evicted"} {
 		y.state(id, train.StateSucceeded)
 		if at := y.ledger(id).Began(2); at < 2 {
 			t.Errorf("job %s began again after epoch %d, want its checkpoint", id, at)
 		}
 	}
-	// The kubelet's own eviction: of a pod that writes more into its container than it may.
+	// The kubelet's own eviction: of a pod that writes more into its container than allowed.
 	y.apply(`{"apiVersion":"v1","kind":"LimitRange","metadata":{"name":"small"},"spec":{"limits":[{"type":"Container","default":{"ephemeral-storage":"8Ki"}}]}}`)
 	y.submit("bulky", 400, 4, func(s *train.Spec) { s.Env["TRAIN_LEDGER"] = "/ledger" })
 	y.plan(on("bulky", "gpu:0"))
 	y.running("bulky", 1)
 	y.kubectl("delete", "limitrange", "small", "-n", y.namespace)
-	y.told("bulky", "Evicted", "node node1 evicted the pod: ")
+	y.awaitReason("bulky", "Evicted", "node node1 evicted the pod: ")
 	y.cancel("bulky")
 	y.nothingLeft()
 }
 
-// A pod that cannot start waits with the reason, and is no loss to its job.
+// A pod that cannot start waits with the reason, and costs its job no restart.
 func TestPodsThatCannotStart(t *testing.T) {
 	exported := t.TempDir()
 	y := newYard(t, "--pod-schedule-limit=3s", "--pod-start-limit=6s", "--pod-volume-root="+exported+"=nfs:127.0.0.1:/exported")
 	y.crowded()
-	y.must(os.Mkdir(filepath.Join(exported, "mnist"), 0o700)) // admission looks here; the node asks the server, and there is none
+	// Admission checks here; the node asks the server, which does not exist.
+	y.must(os.Mkdir(filepath.Join(exported, "mnist"), 0o700))
 	y.submit("unmounted", 3, 1, func(s *train.Spec) { s.DatasetsDir = filepath.Join(exported, "mnist") })
 	y.plan(on("unmounted", "gpu:0"))
 	y.until("its volume", func() bool {
-		out, err := y.cluster.Kubectl(y.ctx, "get", "pods", "-n", y.namespace, "-l", "switchyard.dev/job=unmounted", "-o", `jsonpath={.items[*].spec.volumes[?(@.name=="datasets")].nfs}`)
+		out, err := y.cluster.Kubectl(y.ctx, "get", "pods", "-n", y.namespace, "-l", "switchyard.dev/job=unmounted",
+			"-o", `jsonpath={.items[*].spec.volumes[?(@.name=="datasets")].nfs}`)
 		return err == nil && strings.Contains(out, `"path":"/exported/mnist"`)
 	})
-	y.told("unmounted", "GangIncomplete", "1 of 1 pods did not run after 6s")
+	y.awaitReason("unmounted", "GangIncomplete", "1 of 1 pods did not run after 6s")
 	if j := y.job("unmounted", "FailedMount", func(j train.Job) bool { return strings.Contains(fmt.Sprint(j.History), "FailedMount") }); j.Recoveries > 0 {
 		t.Errorf("a folder that cannot be mounted counts as %d recoveries", j.Recoveries)
 	}
@@ -106,7 +109,7 @@ func TestPodsThatCannotStart(t *testing.T) {
 	y.nothingLeft()
 }
 
-// crowded is a device that somebody else has taken behind the plan's back.
+// crowded takes a device without the planner's knowledge.
 func (y *yard) crowded() {
 	y.t.Helper()
 	node, err := y.node()
@@ -132,7 +135,8 @@ func (y *yard) crowded() {
 	y.state("crowded", train.StateSucceeded)
 }
 
-// The API server is away for half a minute: what runs goes on, what was planned starts afterwards, and nothing is done twice.
+// The API server is away for half a minute: running pods continue, planned ones start afterwards, and nothing is done
+// twice.
 func TestAPIServerAway(t *testing.T) {
 	y := newYard(t)
 	y.submit("before", 100, 4, nil)
@@ -156,12 +160,12 @@ func TestAPIServerAway(t *testing.T) {
 	y.nothingLeft()
 }
 
-// faulty stands between the executor and the API server.
+// faulty is a proxy between the executor and the API server.
 type faulty struct {
 	forward  *httputil.ReverseProxy
 	refusing atomic.Bool
 	refused  atomic.Int64
-	// toLose is how many more creations of pods are done and not answered.
+	// toLose is the number of further creations of pods to carry out without an answer.
 	toLose atomic.Int64
 }
 
@@ -185,7 +189,7 @@ type unheard struct{ http.ResponseWriter }
 func (unheard) WriteHeader(int)             {}
 func (unheard) Write(p []byte) (int, error) { return len(p), nil }
 
-// startFaulty starts one and gives the kubeconfig for it.
+// startFaulty starts a proxy and returns the kubeconfig for it.
 func startFaulty(t *testing.T) (*faulty, string) {
 	t.Helper()
 	if cluster == nil {
@@ -217,7 +221,8 @@ func startFaulty(t *testing.T) (*faulty, string) {
 	return f, path
 }
 
-// The API server refuses everything for a while, then an answer is lost: what runs goes on, what was planned starts afterwards, and nothing is done twice.
+// The API server refuses everything for a while, then an answer is lost: running pods continue, planned ones start
+// afterwards, and nothing is done twice.
 func TestAPIServerOverloaded(t *testing.T) {
 	f, kubeconfig := startFaulty(t)
 	y := newYard(t, "--kubeconfig="+kubeconfig)

@@ -6,13 +6,14 @@ import (
 	"testing"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// A third job comes beside two only when it was measured that such jobs get on. The three are tuned and settle; one of them is killed, starts again, and all
-// settle once more. What was measured of two and of three together stays known.
+// A third job joins two only after a measurement showed that such jobs get on. The three are tuned and settle; one of
+// them is killed, starts again, and all settle once more. The measurements of two and of three together are kept.
 func TestJobsThatShareAreTunedThroughAKill(t *testing.T) {
 	y := newYard(t)
 	y.start("planner")
@@ -55,7 +56,7 @@ func TestJobsThatShareAreTunedThroughAKill(t *testing.T) {
 
 	kind := curve.KindOf(y.state("one", train.StateRunning).Spec)
 	y.until("it is known how two and how three such jobs get on", func() bool {
-		known := y.meetings(device).Known
+		known := y.interference(device).Known
 		return known.Measurements(kind, []curve.Kind{kind}) > 0 && known.Measurements(kind, []curve.Kind{kind, kind}) > 0
 	})
 	if out := y.describe("one"); !strings.Contains(out, "beside three, two: predicted at ") || !strings.Contains(out, " measured ") {
@@ -67,10 +68,11 @@ func TestJobsThatShareAreTunedThroughAKill(t *testing.T) {
 	y.nothingLeft()
 }
 
-// settled waits until these attempts share a device, have been tuned and do what is wanted of them, and looks whether a person is told so.
+// settled waits until these attempts share a device, have been tuned and follow the desired micro-batches, and checks
+// that describe shows it.
 func (y *yard) settled(device train.DeviceID, attempts map[train.JobID]int) train.Tuning {
 	y.t.Helper()
-	kv, err := bus.OpenKV[train.Tuning](y.ctx, y.bus, event.BucketTunings)
+	kv, err := bus.OpenKV(y.ctx, y.bus, contract.Tunings)
 	y.must(err)
 	var tuning train.Tuning
 	y.until(fmt.Sprintf("%v have settled", attempts), func() bool {
@@ -107,9 +109,10 @@ func (y *yard) settled(device train.DeviceID, attempts map[train.JobID]int) trai
 	return tuning
 }
 
-// follows says whether the newest heartbeat of a job's attempt tells what is wanted of it.
+// follows reports whether the newest heartbeat of a job's attempt has the desired micro-batch.
 func (y *yard) follows(t train.Tuning, id train.JobID, number int) bool {
-	m, err := y.bus.Last(y.ctx, event.StreamSamples, event.Subject{Entity: "sample", ID: string(id), Fact: event.FactStepped, Version: 1})
+	m, err := y.bus.Last(y.ctx, event.StreamSamples,
+		event.Subject{Entity: "sample", ID: string(id), Fact: event.FactStepped, Version: 1})
 	if err != nil {
 		return false
 	}
@@ -118,20 +121,20 @@ func (y *yard) follows(t train.Tuning, id train.JobID, number int) bool {
 	return err == nil && tuned && beat.Attempt == number && beat.MicroBatch == wanted.MicroBatch && beat.Generation == t.Generation
 }
 
-// meetings is what is known of how jobs get on with each other on devices like one of the node's.
-func (y *yard) meetings(device train.DeviceID) curve.Meetings {
+// interference returns the interference record of devices like one of the node's.
+func (y *yard) interference(device train.DeviceID) curve.InterferenceRecord {
 	y.t.Helper()
 	node, err := y.node()
 	y.must(err)
-	kv, err := bus.OpenKV[curve.Meetings](y.ctx, y.bus, event.BucketMeetings)
+	kv, err := bus.OpenKV(y.ctx, y.bus, contract.Interference)
 	y.must(err)
 	for i, d := range node.Devices {
 		if d.ID == device {
-			e, err := kv.Get(y.ctx, curve.MeetingsKey(&node.Devices[i]))
+			e, err := kv.Get(y.ctx, curve.InterferenceKey(&node.Devices[i]))
 			y.must(err)
 			return e.Value
 		}
 	}
 	y.t.Fatalf("node1 has no %s", device)
-	return curve.Meetings{}
+	return curve.InterferenceRecord{}
 }

@@ -1,5 +1,5 @@
-// Package jobs holds tests of jobs on a real Kubernetes: kubelet, containers that train, and the services as processes of their own. The test plays the
-// planner, so that it decides when a job moves.
+// Package jobs holds tests of jobs on a real Kubernetes: kubelet, containers that train, and the services as separate
+// processes. The test plays the planner, so that it decides when a job moves.
 package jobs
 
 import (
@@ -18,15 +18,18 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/test/kube/lab"
 )
 
-// image is the Go trainer's.
+// image is the Go trainer's image.
 const image = "localhost/switchyard/trainer:test"
 
-// cluster has a real node; binaries is the folder of the programs under test. Both are empty where there is no development cluster.
+// cluster has a real node; binaries is the folder of the programs under test. Both are empty without a development
+// cluster.
 var (
 	cluster  *lab.Cluster
 	binaries string
@@ -38,7 +41,7 @@ func prepare(c *lab.Cluster, dir string) error {
 	cluster, binaries = c, dir
 	ctx := context.Background()
 	for name, pkg := range map[string]string{
-		"switchyard": "cmd/switchyard", "admission": "services/admission/cmd/admission", "executor": "services/executor/cmd/executor",
+		"switchyard": "cmd/switchyard", "switchyard-server": "cmd/switchyard-server", "admission": "services/admission/cmd/admission", "executor": "services/executor/cmd/executor",
 		"nodeagent": "services/nodeagent/cmd/nodeagent", "planner": "services/planner/cmd/planner",
 		"profiler": "services/profiler/cmd/profiler",
 	} {
@@ -49,7 +52,7 @@ func prepare(c *lab.Cluster, dir string) error {
 	return c.Image(ctx, image, filepath.Join(dir, "trainer"), "../../../examples/gotrainer")
 }
 
-// yard is Switchyard beside the cluster, over a namespace and a data folder of its own.
+// yard is a Switchyard beside the cluster, with its own namespace and data folder.
 type yard struct {
 	t         testing.TB
 	ctx       context.Context //nolint:containedctx // the length of one test
@@ -78,7 +81,8 @@ func newYard(t testing.TB, executorFlags ...string) *yard {
 		if err != nil || len(node.Devices) != 2 {
 			return false
 		}
-		units := y.kubectl("get", "node", "node1", "-o", fmt.Sprintf(`jsonpath={.status.allocatable.%s}`, strings.ReplaceAll(node.Devices[1].Resource, ".", `\.`)))
+		units := y.kubectl("get", "node", "node1", "-o",
+			fmt.Sprintf(`jsonpath={.status.allocatable.%s}`, strings.ReplaceAll(node.Devices[1].Resource, ".", `\.`)))
 		return units == strconv.Itoa(node.Devices[1].Units)
 	})
 	return y
@@ -105,7 +109,7 @@ func newYardOn(t testing.TB, on *lab.Cluster, executorFlags ...string) *yard {
 	return y
 }
 
-// end stops everything and removes what was made in the cluster.
+// end stops everything and removes its objects from the cluster.
 func (y *yard) end() {
 	if y.t.Failed() {
 		logs, _ := filepath.Glob(filepath.Join(y.dir, "*.log"))
@@ -120,12 +124,13 @@ func (y *yard) end() {
 		y.kill(name)
 	}
 	if _, bench := y.t.(*testing.B); bench && y.cluster != cluster {
-		return // the cluster goes with its thousands of pods
+		return // the cluster ends with its thousands of pods
 	}
-	// Nobody is left to take the finalizers off.
+	// No process is left to remove the finalizers.
 	names, _ := y.cluster.Kubectl(context.Background(), "get", "pods", "-n", y.namespace, "-o", "name")
 	for name := range strings.FieldsSeq(names) {
-		_, _ = y.cluster.Kubectl(context.Background(), "patch", name, "-n", y.namespace, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+		_, _ = y.cluster.Kubectl(context.Background(), "patch", name, "-n", y.namespace, "--type=merge", "-p",
+			`{"metadata":{"finalizers":null}}`)
 	}
 	_, _ = y.cluster.Kubectl(context.Background(), "delete", "namespace", y.namespace, "--wait=false")
 }
@@ -138,7 +143,8 @@ func (y *yard) start(name string) {
 	case "bus":
 		path, args = filepath.Join(binaries, "switchyard"), []string{"bus", "--data-dir", y.dir, "--port", strconv.Itoa(y.port)}
 	case "nodeagent":
-		// The kubelet's folders are in the mounts of the node, and pods reach this machine by its address on the node's network.
+		// The kubelet's folders are in the mounts of the node, and pods reach this machine by its address on the node's
+		// network.
 		args = append([]string{"--mount=/proc/" + y.kubelet() + "/ns/mnt", "--", path}, append(args, "--kubernetes-node=node1", "--sim-gpus=2",
 			"--sim-gpu-memory=16", "--pod-namespace="+y.namespace, "--job-api="+y.gateway()+":0")...)
 		path = "nsenter"
@@ -149,7 +155,9 @@ func (y *yard) start(name string) {
 	log, err := os.OpenFile(filepath.Join(y.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	y.must(err)
 	defer log.Close()
-	cmd := exec.Command(path, args...)
+	words := settings.Words(args...)
+	cmd := exec.Command(path, words.Flags...)
+	cmd.Env = append(os.Environ(), words.Environ...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	y.must(cmd.Start())
@@ -169,7 +177,7 @@ func (y *yard) signal(name string, s syscall.Signal) {
 func (y *yard) url() string       { return "nats://127.0.0.1:" + strconv.Itoa(y.port) }
 func (y *yard) snapshots() string { return filepath.Join(y.dir, "snapshots") }
 
-// kubelet is the process number of the cluster's kubelet.
+// kubelet returns the process id of the cluster's kubelet.
 func (y *yard) kubelet() string {
 	y.t.Helper()
 	var process struct {
@@ -181,7 +189,7 @@ func (y *yard) kubelet() string {
 	return strconv.Itoa(process.PID)
 }
 
-// gateway is the address of this machine on the node's network.
+// gateway returns the address of this machine on the node's network.
 func (y *yard) gateway() string {
 	y.t.Helper()
 	_, machine, err := y.cluster.Addresses()
@@ -189,7 +197,7 @@ func (y *yard) gateway() string {
 	return machine
 }
 
-// kubectl asks the cluster.
+// kubectl runs kubectl on the cluster.
 func (y *yard) kubectl(args ...string) string {
 	y.t.Helper()
 	out, err := y.cluster.Kubectl(y.ctx, args...)
@@ -197,14 +205,14 @@ func (y *yard) kubectl(args ...string) string {
 	return out
 }
 
-// apply gives the cluster a manifest.
+// apply applies a manifest.
 func (y *yard) apply(manifest string) {
 	y.t.Helper()
 	_, err := y.cluster.Feed(y.ctx, manifest, "apply", "-n", y.namespace, "-f", "-")
 	y.must(err)
 }
 
-// devcluster does something to the cluster itself.
+// devcluster runs a devcluster command.
 func (y *yard) devcluster(args ...string) {
 	y.t.Helper()
 	_, err := y.cluster.Run(y.ctx, args...)
@@ -225,14 +233,14 @@ func (y *yard) connect() {
 	y.t.Cleanup(b.Close)
 	y.must(b.Ensure(y.ctx))
 	y.bus = b
-	y.attempts, err = bus.OpenKV[train.Attempt](y.ctx, b, event.BucketAttempts)
+	y.attempts, err = bus.OpenKV(y.ctx, b, contract.Attempts)
 	y.must(err)
-	y.jobs, err = bus.OpenKV[train.Job](y.ctx, b, event.BucketJobs)
+	y.jobs, err = bus.OpenKV(y.ctx, b, contract.Jobs)
 	y.must(err)
 }
 
 func (y *yard) node() (train.Node, error) {
-	kv, err := bus.OpenKV[train.Node](y.ctx, y.bus, event.BucketNodes)
+	kv, err := bus.OpenKV(y.ctx, y.bus, contract.Nodes)
 	if err != nil {
 		return train.Node{}, err
 	}
@@ -248,12 +256,13 @@ func (y *yard) until(what string, holds func() bool) {
 	}
 	entries, _ := y.jobs.List(context.Background())
 	for _, e := range entries {
-		y.t.Logf("job %s: %s %s attempt %d epochs %d: %s", e.Key, e.Value.State, e.Value.Reason, e.Value.Attempt, e.Value.EpochsDone, e.Value.Message)
+		y.t.Logf("job %s: %s %s attempt %d epochs %d: %s", e.Key, e.Value.State, e.Value.Reason, e.Value.Attempt,
+			e.Value.EpochsDone, e.Value.Message)
 	}
 	y.t.Fatalf("%s: not seen in time", what)
 }
 
-// job waits until the register's record of a job fits. One that has ended will not fit any more.
+// job waits until the register's record of a job fits, and fails if the job ends before.
 func (y *yard) job(id train.JobID, what string, fits func(train.Job) bool) train.Job {
 	y.t.Helper()
 	var job train.Job
@@ -291,7 +300,8 @@ func (y *yard) running(id train.JobID, number int) train.Attempt {
 	return y.attempt(id, fmt.Sprintf("number %d runs", number), func(a train.Attempt) bool { return a.Number == number && a.Phase == train.PhaseRunning })
 }
 
-// submit publishes a job of the trainer and waits until it is admitted. Epochs take a tenth of a second or so, times slow.
+// submit publishes a job of the trainer and waits until it is admitted. Epochs take about a tenth of a second, times
+// slow.
 func (y *yard) submit(id train.JobID, epochs, slow int, change func(*train.Spec)) {
 	y.t.Helper()
 	spec := train.Spec{
@@ -315,13 +325,13 @@ func (y *yard) cancel(id train.JobID) {
 	y.state(id, train.StateCancelled)
 }
 
-// describe is what a person is told of a job.
+// describe returns the output of switchyard describe for a job.
 func (y *yard) describe(id train.JobID) string {
 	y.t.Helper()
 	return y.switchyard("describe", string(id))
 }
 
-// switchyard is what the command prints.
+// switchyard returns the output of a command.
 func (y *yard) switchyard(args ...string) string {
 	y.t.Helper()
 	out, err := exec.CommandContext(y.ctx, filepath.Join(binaries, "switchyard"), append(args, "--nats", y.url())...).CombinedOutput()
@@ -331,7 +341,7 @@ func (y *yard) switchyard(args ...string) string {
 	return string(out)
 }
 
-// on gives devices of the node to a job.
+// on allocates devices of the node to a job.
 func on(id train.JobID, devices ...train.DeviceID) train.Allocation {
 	return train.Allocation{Job: id, Node: "node1", Devices: devices}
 }
@@ -357,7 +367,7 @@ func (y *yard) nothingLeft() {
 	})
 }
 
-// log asks the node's agent for the log of a job.
+// log reads the log of a job from the node's agent.
 func (y *yard) log(id train.JobID) string {
 	y.t.Helper()
 	chunk, err := bus.Ask[train.LogRequest, train.LogChunk](y.ctx, y.bus, train.LogSubject("node1"), train.LogRequest{Job: id})

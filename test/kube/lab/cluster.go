@@ -1,5 +1,5 @@
-// Package lab is the development cluster (docs/devcluster.md) as the tests of Kubernetes use it. It starts and ends one, gives it images and asks it; what is
-// looked for is the tests' business.
+// Package lab is the development cluster (docs/devcluster.md) for the Kubernetes tests. It starts and ends a cluster,
+// gives it images and runs commands on it; the tests check the results.
 package lab
 
 import (
@@ -16,6 +16,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/switchyard-dl/switchyard/libs/tick"
 )
 
 // Node is the name of the real node.
@@ -26,11 +28,12 @@ type Cluster struct {
 	program, dir string
 }
 
-// Program is the devcluster program, empty where the tests have none.
+// Program returns the devcluster program, empty if the tests have none.
 func Program() string { return os.Getenv("DEVCLUSTER") }
 
-// Main runs the tests of a package on one cluster: that of the folder DEVCLUSTER_DIR, which is left as it is, else one of its own. prepare is called with it
-// before the first test, and not at all where there is no devcluster program: tests skip then.
+// Main runs the tests of a package on one cluster: that of the folder DEVCLUSTER_DIR, which is left as it is, else a
+// new one. It calls prepare with it before the first test, and not at all without a devcluster program: tests skip
+// then.
 func Main(m *testing.M, prepare func(c *Cluster, binaries string) error) int {
 	if Program() == "" {
 		return m.Run()
@@ -56,29 +59,31 @@ func Main(m *testing.M, prepare func(c *Cluster, binaries string) error) int {
 	return m.Run()
 }
 
-// Start starts a cluster whose folder this is. What it gives has to be ended in any case.
+// Start starts a cluster in a folder. The caller must end the result even after an error.
 func Start(ctx context.Context, dir string, flags ...string) (*Cluster, error) {
 	c := &Cluster{Program(), dir}
 	_, err := c.Run(ctx, append([]string{"up"}, flags...)...)
 	return c, err
 }
 
-// Down ends the cluster, however its test has ended.
+// Down ends the cluster.
 func (c *Cluster) Down() error {
 	_, err := c.Run(context.Background(), "down")
 	return err
 }
 
-// Dir is the cluster's folder, Kubeconfig how to reach it as its administrator.
-func (c *Cluster) Dir() string        { return c.dir }
+// Dir returns the cluster's folder.
+func (c *Cluster) Dir() string { return c.dir }
+
+// Kubeconfig returns the path of the administrator's configuration.
 func (c *Cluster) Kubeconfig() string { return filepath.Join(c.dir, "kubeconfig") }
 
-// Run runs the devcluster program on the cluster and gives what it prints.
+// Run runs the devcluster program on the cluster and returns its output.
 func (c *Cluster) Run(ctx context.Context, args ...string) (string, error) {
 	return output(c.command(ctx, args...))
 }
 
-// Exec is a command in the mounts and the network of the node.
+// Exec returns a command in the mounts and the network of the node.
 func (c *Cluster) Exec(program string, args ...string) *exec.Cmd {
 	return c.command(context.Background(), append([]string{"exec", "--", program}, args...)...)
 }
@@ -87,7 +92,7 @@ func (c *Cluster) command(ctx context.Context, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, c.program, append([]string{"--dir", c.dir}, args...)...)
 }
 
-// Kubectl asks the cluster.
+// Kubectl runs kubectl on the cluster.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return c.Feed(ctx, "", args...)
 }
@@ -100,7 +105,7 @@ func (c *Cluster) Feed(ctx context.Context, manifest string, args ...string) (st
 	return output(cmd)
 }
 
-// Config is how a client reaches the API server as its administrator.
+// Config returns the configuration of an administrator's client.
 func (c *Cluster) Config() (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
 	if err != nil {
@@ -109,7 +114,8 @@ func (c *Cluster) Config() (*rest.Config, error) {
 	return config, nil
 }
 
-// Addresses are the node's, and this machine's as the node and its pods reach it: the first one of the node's network.
+// Addresses returns the node's address, and this machine's address for the node and its pods: the first one of the
+// node's network.
 func (c *Cluster) Addresses() (node, machine string, err error) {
 	config, err := c.Config()
 	if err != nil {
@@ -123,7 +129,7 @@ func (c *Cluster) Addresses() (node, machine string, err error) {
 	return node, node[:strings.LastIndexByte(node, '.')+1] + "1", nil
 }
 
-// Image builds the program of a package, static, and gives the node an image around it and some files (/in/image=here).
+// Image builds the program of a package, static, and an image of it and some files (/in/image=here) on the node.
 func (c *Cluster) Image(ctx context.Context, name, binary, pkg string, files ...string) error {
 	if err := Build(ctx, binary, pkg); err != nil {
 		return err
@@ -144,21 +150,17 @@ func Build(ctx context.Context, binary, pkg string) error {
 	return err
 }
 
-// Await polls until a condition holds, and says whether it did before ctx ended.
+// Await polls until a condition holds, and returns false if ctx ends first.
 func Await(ctx context.Context, holds func() bool) bool {
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-tick.C:
+	for range tick.Every(ctx, 100*time.Millisecond) {
+		if holds() {
+			return true
 		}
 	}
-	return true
+	return false
 }
 
-// output runs a command; what it says of its trouble is in the error.
+// output runs a command; an error contains its error output.
 func output(cmd *exec.Cmd) (string, error) {
 	var out, trouble bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &trouble

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Entry is a line that the example trainer writes down apart from everything else.
+// Entry is a line that the example trainer writes, apart from everything else.
 type Entry struct {
 	Event   string  `json:"event"`
 	Attempt int     `json:"attempt"`
@@ -17,7 +17,7 @@ type Entry struct {
 	At      float64 `json:"unix_seconds"`
 }
 
-// Ledger is what the processes of one job have written.
+// Ledger is the lines of the processes of one job.
 type Ledger []Entry
 
 // ReadLedger reads the file that TRAIN_LEDGER names.
@@ -37,7 +37,8 @@ func ReadLedger(path string) (Ledger, error) {
 	return all, nil
 }
 
-// Faults are what must never be: a rank of an attempt that began twice, an attempt that began while one before it still wrote.
+// Faults lists impossible events: a rank of an attempt that began twice, an attempt that began while an earlier one
+// still wrote.
 func (l Ledger) Faults() []string {
 	var faults []string
 	starts, last := map[[2]int]int{}, map[int]float64{}
@@ -58,7 +59,7 @@ func (l Ledger) Faults() []string {
 	return faults
 }
 
-// Began gives the epoch at which the first rank of an attempt began, -1 if it did not.
+// Began returns the epoch at which the first rank of an attempt began, -1 if it did not.
 func (l Ledger) Began(attempt int) int {
 	i := slices.IndexFunc(l, func(e Entry) bool { return e.Event == "start" && e.Attempt == attempt && e.Rank == 0 })
 	if i < 0 {

@@ -20,7 +20,7 @@ const (
 	patience   = 2 * time.Minute
 )
 
-// kube is the development cluster, agentBinary the agent's program; there are none without it.
+// kube is the development cluster, agentBinary the agent's program; both are empty without one.
 var (
 	kube        *lab.Cluster
 	agentBinary string
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 // cluster is the development cluster as one test uses it.
 type cluster struct {
 	t *testing.T
-	// node is the node's address, machine this machine's as the node and its pods reach it.
+	// node is the node's address, machine this machine's address for the node and its pods.
 	node, machine string
 }
 
@@ -55,7 +55,7 @@ func useCluster(t *testing.T) *cluster {
 	return &cluster{t, node, machine}
 }
 
-// shortDir is short enough for sockets in it.
+// shortDir returns a folder with a path short enough for sockets.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sy")
@@ -66,7 +66,7 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// run runs the devcluster program and gives its output.
+// run runs the devcluster program and returns its output.
 func (c *cluster) run(args ...string) string {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
@@ -99,14 +99,14 @@ func (c *cluster) try(manifest string, args ...string) (string, error) {
 	return kube.Feed(ctx, manifest, args...)
 }
 
-// pod is what of a pod the tests ask for.
+// pod is the part of a pod that the tests choose.
 type pod struct {
 	namespace, name string
 	units           map[string]int
 	env             map[string]string
 }
 
-// create makes a pod on the node the way the executor does: through the scheduler, bound to it by affinity.
+// create creates a pod on the node the way the executor does: through the scheduler, bound to it by affinity.
 func (c *cluster) create(p pod) {
 	c.t.Helper()
 	type object = map[string]any
@@ -138,7 +138,8 @@ func (c *cluster) create(p pod) {
 	})
 }
 
-// admit makes a pod, and another one as long as the kubelet refuses it: what is bound before the kubelet knows the GPU again is. The executor does likewise.
+// admit creates a pod, and another one as long as the kubelet refuses it: it refuses pods bound before it knows the GPU
+// again. The executor does the same.
 func (c *cluster) admit(p pod) {
 	c.t.Helper()
 	c.create(p)
@@ -155,7 +156,7 @@ func (c *cluster) admit(p pod) {
 	})
 }
 
-// podState gives the phase, the times that containers were restarted, and what the scheduler says.
+// podState returns the phase, the restarts of containers, and the scheduler's message.
 func (c *cluster) podState(namespace, name string) string {
 	out, err := c.try("", "get", "pod", "-n", namespace, name, "-o",
 		`jsonpath={.status.phase} {.status.containerStatuses[0].restartCount} {.status.conditions[?(@.type=="PodScheduled")].message}`)
@@ -170,7 +171,7 @@ func (c *cluster) delete(namespace, name string) {
 	c.kubectl("delete", "pod", "--now", "-n", namespace, name)
 }
 
-// output is what the container of a pod has written.
+// output returns the output of the pod's container.
 func (c *cluster) output(name string) string {
 	c.t.Helper()
 	raw := c.run("exec", "--", "sh", "-c", "cat /var/log/pods/default_"+name+"_*/main/0.log")
@@ -184,17 +185,18 @@ func (c *cluster) output(name string) string {
 	return text.String()
 }
 
-// units gives what the node shows of a resource: in all, and what may be given out.
+// units returns the node's capacity of a resource and its allocatable part.
 func (c *cluster) units(resource string) string {
 	name := strings.ReplaceAll(resource, ".", `\.`)
-	out, err := c.try("", "get", "node", lab.Node, "-o", fmt.Sprintf(`jsonpath={.status.capacity.%s}/{.status.allocatable.%s}`, name, name))
+	out, err := c.try("", "get", "node", lab.Node, "-o",
+		fmt.Sprintf(`jsonpath={.status.capacity.%s}/{.status.allocatable.%s}`, name, name))
 	if err != nil {
 		return err.Error()
 	}
 	return out
 }
 
-// until waits until look gives something that begins with want.
+// until waits until the result of look begins with want.
 func (c *cluster) until(what, want string, look func() string) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)

@@ -17,13 +17,15 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/busserver"
+	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/test/kube/lab"
 )
 
-// agent is a node agent in the node's own mounts and network, as its DaemonSet's pod would be.
+// agent is a node agent in the node's own mounts and network, as in its DaemonSet's pod.
 type agent struct {
 	c     *cluster
 	data  string
@@ -34,17 +36,19 @@ type agent struct {
 
 func (a *agent) start() {
 	a.c.t.Helper()
-	a.cmd = kube.Exec(agentBinary, append([]string{
+	words := settings.Words(append([]string{
 		"--nats", a.url, "--data-dir", a.data, "--kubernetes-node", lab.Node, "--node-labels", a.labels(),
 		"--job-api", a.c.node + ":7480", "--sim-gpus", "2", "--sim-gpu-memory", "16", "--meter-interval", "200ms", "--log-level", "warn",
 	}, a.flags...)...)
+	a.cmd = kube.Exec(agentBinary, words.Flags...)
+	a.cmd.Env = append(a.cmd.Environ(), words.Environ...)
 	a.cmd.Stderr = os.Stderr
 	if err := a.cmd.Start(); err != nil {
 		a.c.t.Fatal(err)
 	}
 }
 
-// labels is a file with the node's labels: this agent is in no pod that could ask for them.
+// labels returns a file with the node's labels: this agent is in no pod that could ask for them.
 func (a *agent) labels() string {
 	a.c.t.Helper()
 	path := filepath.Join(a.data, "labels")
@@ -97,7 +101,7 @@ func awaitNode(t *testing.T, b *bus.Bus) train.Node {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	nodes, err := bus.OpenKV[train.Node](ctx, b, event.BucketNodes)
+	nodes, err := bus.OpenKV(ctx, b, contract.Nodes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +138,7 @@ func TestGPUsOfARealKubelet(t *testing.T) {
 		t.Errorf("the container was given %q, want %q", got, want)
 	}
 
-	// A kubelet that is restarted finds the GPUs and remembers who has them.
+	// A restarted kubelet finds the GPUs and remembers who has them.
 	c.run("restart", "kubelet")
 	whole()
 	is("a", running)
@@ -143,7 +147,7 @@ func TestGPUsOfARealKubelet(t *testing.T) {
 	c.delete("default", "a")
 	is("c", running)
 
-	// An agent that is killed takes the GPUs out of use, not away from those who have them.
+	// A killed agent takes the GPUs out of use, but not away from their pods.
 	a.kill()
 	c.until("units while no agent runs", "16/0", func() string { return c.units(first) })
 	is("b", running)
@@ -165,7 +169,7 @@ func TestGPUsOfARealKubelet(t *testing.T) {
 		t.Errorf("the container was given %q", got)
 	}
 
-	// A GPU in trouble: what runs goes on, nothing new is put there, and the other GPU is as it was.
+	// A GPU in trouble: running pods continue, no new one is put there, and the other GPU is unchanged.
 	half("e")
 	is("e", running)
 	sick := filepath.Join(a.data, "nodeagent", "sick-gpus")
@@ -210,14 +214,14 @@ func TestAJobsPodOnARealKubelet(t *testing.T) {
 	}
 	name, attempt := trainInAPod(t, c, b, n, "Job_1")
 	c.delete(jobsNamespace, name)
-	for range 2 { // the second time after the agent was killed
+	for range 2 { // the second time after a kill of the agent
 		checkOutput(t, c, b, n, attempt)
 		a.kill()
 		a.start()
 	}
 }
 
-// The agent as a pod with few rights: it reads the node's labels, and the processes of jobs of other users.
+// The agent as a pod with few rights: it reads the node's labels, and the processes of other users' jobs.
 func TestTheAgentAsADaemonSet(t *testing.T) {
 	c := useCluster(t)
 	dir := shortDir(t)
@@ -244,13 +248,13 @@ func TestTheAgentAsADaemonSet(t *testing.T) {
 
 const jobsNamespace = "switchyard-jobs"
 
-// trainInAPod has a pod work as a job's, as a user that is not root, until it has ended.
+// trainInAPod runs a job's pod, as a user other than root, until it has ended.
 func trainInAPod(t *testing.T, c *cluster, b *bus.Bus, n train.Node, job train.JobID) (pod string, a train.Attempt) {
 	t.Helper()
 	if _, err := c.try("", "get", "namespace", jobsNamespace); err != nil {
 		c.kubectl("create", "namespace", jobsNamespace)
 	}
-	attempts, err := bus.OpenKV[train.Attempt](t.Context(), b, event.BucketAttempts)
+	attempts, err := bus.OpenKV[train.Attempt](t.Context(), b, contract.Attempts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +277,7 @@ func trainInAPod(t *testing.T, c *cluster, b *bus.Bus, n train.Node, job train.J
 		t.Fatal("no work was attributed to the pod")
 	}
 	c.until("pod "+name, "Succeeded", func() string { return c.podState(jobsNamespace, name) })
-	jobs, err := bus.OpenKV[train.Job](ctx, b, event.BucketJobs)
+	jobs, err := bus.OpenKV(ctx, b, contract.Jobs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +293,7 @@ func podOf(name string, n train.Node, a train.Attempt) pod {
 	}}
 }
 
-// checkOutput asks the agent for the output of a job that has ended.
+// checkOutput reads the output of an ended job from the agent.
 func checkOutput(t *testing.T, c *cluster, b *bus.Bus, n train.Node, a train.Attempt) {
 	t.Helper()
 	var chunk train.LogChunk
@@ -307,7 +311,7 @@ func checkOutput(t *testing.T, c *cluster, b *bus.Bus, n train.Node, a train.Att
 	}
 }
 
-// watchWork tells when half a second of a processor's work has been attributed to an attempt.
+// watchWork signals when half a second of a processor's work has been attributed to an attempt.
 func watchWork(t *testing.T, b *bus.Bus, a train.Attempt) <-chan float64 {
 	t.Helper()
 	worked, sum := make(chan float64, 1), 0.0

@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/services/executor"
 	"github.com/switchyard-dl/switchyard/services/executor/local"
 )
@@ -12,5 +13,5 @@ import (
 func main() {
 	// Supervisors of jobs are this program too.
 	local.RunIfAsked(os.Args)
-	os.Exit(run.Main(os.Args[1:], os.Environ(), os.Stderr, executor.New()))
+	os.Exit(run.Main(os.Args[1:], os.Environ(), os.Stderr, settings.ExecutorSection, func(a *settings.All) run.Service { return executor.New(a.Executor) }))
 }

@@ -5,7 +5,10 @@ import (
 	"os"
 
 	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/services/nodeagent"
 )
 
-func main() { os.Exit(run.Main(os.Args[1:], os.Environ(), os.Stderr, nodeagent.New())) }
+func main() {
+	os.Exit(run.Main(os.Args[1:], os.Environ(), os.Stderr, settings.NodeAgentSection, func(a *settings.All) run.Service { return nodeagent.New(a.NodeAgent) }))
+}

@@ -1,4 +1,4 @@
-// Command bigdl writes the log of a training of BigDL, and calls nobody.
+// Command bigdl writes the log of a BigDL training, and calls no API.
 package main
 
 import (
@@ -20,9 +20,11 @@ func main() {
 		wall := time.Since(began)
 		say := func(format string, args ...any) {
 			where := fmt.Sprintf("[Epoch %d 8/8][Iteration %d][Wall Clock %fs] ", epoch, epoch, wall.Seconds())
-			fmt.Fprintln(os.Stdout, time.Now().Format(time.DateTime), "INFO  DistriOptimizer$:408 -", where+fmt.Sprintf(format, args...))
+			fmt.Fprintln(os.Stdout, time.Now().Format(time.DateTime), "INFO  DistriOptimizer$:408 -",
+				where+fmt.Sprintf(format, args...))
 		}
-		say("Trained 8 records in %f seconds. Throughput is 8 records/second. Loss is %f. Sequential's hyper parameters", length.Seconds(), 1/float64(epoch))
+		say("Trained 8 records in %f seconds. Throughput is 8 records/second. Loss is %f. Sequential's hyper parameters",
+			length.Seconds(), 1/float64(epoch))
 		say("Epoch finished. Wall clock time is %f ms", 1000*wall.Seconds())
 		say("Top1Accuracy is Accuracy(correct: %d, count: 1000, accuracy: %g)", epoch, float64(epoch)/1000)
 	}

@@ -1,5 +1,5 @@
-// Command visitor is what the tests run in a pod: it asks the API server, as any program in a cluster does, and ends; with an argument it
-// serves, and with two it asks that host.
+// Command visitor is what the tests run in a pod: it asks the API server, as any program in a cluster does, and ends;
+// with an argument it serves, and with two it asks that host.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Command pod is what the tests run in containers: it says what it was given, asks the job API, works for a while and waits for its end.
+// Command pod runs in the tests' containers: it prints its environment, calls the job API, works for a while and waits
+// for its end.
 package main
 
 import (
@@ -41,7 +42,7 @@ func main() {
 	fmt.Println("worked", work)
 }
 
-// processorTime is what this process has used: on a busy machine seconds pass without work.
+// processorTime returns the processor time of this process: on a busy machine seconds pass without work.
 func processorTime() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {

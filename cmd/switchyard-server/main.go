@@ -1,0 +1,15 @@
+// Command switchyard-server holds the seven services and an embedded bus. `switchyard up` starts it.
+package main
+
+import (
+	"os"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard-server/server"
+	"github.com/switchyard-dl/switchyard/services/executor/local"
+)
+
+func main() {
+	// The supervisors of jobs are this program too.
+	local.RunIfAsked(os.Args)
+	os.Exit(server.Main(os.Args, os.Stdout, os.Stderr))
+}

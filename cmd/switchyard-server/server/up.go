@@ -1,0 +1,197 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/busserver"
+	"github.com/switchyard-dl/switchyard/libs/config"
+	"github.com/switchyard-dl/switchyard/libs/installation"
+	library "github.com/switchyard-dl/switchyard/libs/python"
+	"github.com/switchyard-dl/switchyard/libs/run"
+	"github.com/switchyard-dl/switchyard/libs/settings"
+	"github.com/switchyard-dl/switchyard/services/admission"
+	"github.com/switchyard-dl/switchyard/services/energy"
+	"github.com/switchyard-dl/switchyard/services/executor"
+	"github.com/switchyard-dl/switchyard/services/experiments"
+	"github.com/switchyard-dl/switchyard/services/nodeagent"
+	"github.com/switchyard-dl/switchyard/services/planner"
+	"github.com/switchyard-dl/switchyard/services/profiler"
+)
+
+// services makes all seven, in the order in which they stop: first nothing new is accepted or decided, then running
+// jobs are left in good order.
+func services(c *settings.All) []run.Service {
+	return []run.Service{
+		experiments.New(), admission.New(c.Admission), planner.New(c.Planner), profiler.New(c.Profiler), executor.New(c.Executor), nodeagent.New(c.NodeAgent), energy.New(c.Energy),
+	}
+}
+
+func (a *app) upCommand() *cobra.Command {
+	all, set := settings.New()
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Run the seven services on this machine, around an embedded bus",
+		Long: `Runs experiments, admission, profiler, planner, executor, node agent and energy in one process, around an embedded nats-server that keeps everything on disk. Jobs are
+processes of this machine and go on when this process is stopped or killed: the next ` + "`switchyard up`" + ` finds them again.
+
+Every process that can connect to the bus can run commands as the user of this process: the bus listens on loopback only.
+Settings come from these flags, from the environment (--log-level is SWITCHYARD_LOG_LEVEL) and from switchyard.yaml, in this order; ` + "`switchyard config show`" + ` prints them all.
+With --nats, or bus.url in the file, the services join that bus and none is embedded.`,
+		Args: cobra.NoArgs,
+	}
+	cmd.SetFlagErrorFunc(flagError)
+	line := set.CommandLine(cmd.Flags(), nil)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		// SWITCHYARD_NATS tells the commands which bus to ask. This one makes a bus.
+		environ := slices.DeleteFunc(os.Environ(), func(pair string) bool { return strings.HasPrefix(pair, "SWITCHYARD_NATS=") })
+		if _, err := line.Load(environ); err != nil {
+			return exit.Usagef("%v", err)
+		}
+		if err := a.giveLibrary(all, set); err != nil {
+			return exit.Runtime(err)
+		}
+		serving := services(all)
+		if err := validate(all.Common, serving); err != nil {
+			return exit.Usagef("%v", err)
+		}
+		embedded := !set.Given("nats")
+		for {
+			err := a.up(cmd.Context(), all.Common, embedded, serving)
+			if !embedded || !errors.Is(err, bus.ErrStuck) {
+				return exit.Runtime(err)
+			}
+			_, _ = fmt.Fprintf(a.stderr, "starting the bus and the services again: %v\n", err)
+		}
+	}
+	return cmd
+}
+
+// flagError answers a flag of an earlier version with the setting that has taken its place.
+func flagError(_ *cobra.Command, err error) error { return exit.Usagef("%v", config.FlagError(err)) }
+
+// giveLibrary writes the Python packages into the data folder, so that scripts can import them without an
+// installation.
+func (a *app) giveLibrary(all *settings.All, set *config.Set) error {
+	if set.Given("python-path") {
+		return nil
+	}
+	dir := filepath.Join(all.DataDir, "python")
+	if err := installation.Unpack(dir, library.Files); err != nil {
+		return err
+	}
+	all.Executor.PythonPath = dir
+	return nil
+}
+
+func validate(common run.Common, all []run.Service) error {
+	errs := make([]error, len(all))
+	for i, s := range all {
+		errs[i] = s.Validate(common)
+	}
+	return errors.Join(errs...)
+}
+
+// up runs everything until ctx ends. The bus starts first and stops last.
+func (a *app) up(ctx context.Context, common run.Common, embedded bool, all []run.Service) error {
+	unlock, err := lockDir(common.DataDir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	log := common.NewLogger(a.stderr)
+	if embedded {
+		s, err := busserver.Start(busserver.Options{Port: common.Port, Dir: filepath.Join(common.DataDir, "bus")})
+		if err != nil {
+			return err
+		}
+		defer s.Stop()
+		common.NATS = s.URL()
+	}
+	if err := furnish(ctx, common); err != nil {
+		return err
+	}
+	return run.Together(ctx, common, a.stderr, func(web net.Addr) {
+		p := installation.Context{NATS: common.NATS, HTTP: "http://" + web.String(), DataDir: common.DataDir, PID: os.Getpid()}
+		if err := installation.WriteContext(installation.ContextPath(), p); err != nil {
+			log.Warn("other commands need --nats", "error", err)
+		}
+		log.Info("switchyard is up", "nats", p.NATS, "http", p.HTTP, "data_dir", p.DataDir)
+	}, all...)
+}
+
+// furnish makes streams and buckets before the address of the bus is published.
+func furnish(ctx context.Context, common run.Common) error {
+	b, err := bus.Connect(ctx, bus.Config{URL: common.NATS, Name: "up"})
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	return b.Ensure(ctx)
+}
+
+// lockDir makes sure that one process at a time works on a data folder. The lock ends with the process, however it
+// ends.
+func lockDir(dir string) (func(), error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make --data-dir: %w", err)
+	}
+	path := filepath.Join(dir, "up.lock")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, exit.Errorf(exit.Failed, "stop it, or give this one a --data-dir of its own", "another `switchyard up` works on %s", dir)
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+func (a *app) busCommand() *cobra.Command {
+	all, set := settings.New()
+	mine := func(s *config.Setting) bool { return s.Name == "port" || s.Name == "data-dir" }
+	var line *config.CommandLine
+	cmd := &cobra.Command{
+		Use:   "bus",
+		Short: "Run only the embedded bus, for services in processes of their own",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			// The other variables are for other commands.
+			environ := slices.DeleteFunc(os.Environ(), func(pair string) bool {
+				name, _, _ := strings.Cut(pair, "=")
+				return !slices.Contains([]string{"SWITCHYARD_PORT", "SWITCHYARD_DATA_DIR", "SWITCHYARD_CONFIG"}, name)
+			})
+			if _, err := line.Load(environ); err != nil {
+				return exit.Usagef("%v", err)
+			}
+			unlock, err := lockDir(all.DataDir)
+			if err != nil {
+				return exit.Runtime(err)
+			}
+			defer unlock()
+			s, err := busserver.Start(busserver.Options{Port: all.Port, Dir: filepath.Join(all.DataDir, "bus")})
+			if err != nil {
+				return exit.Runtime(err)
+			}
+			defer s.Stop()
+			_, _ = fmt.Fprintf(a.stdout, "%s\n", s.URL())
+			<-cmd.Context().Done()
+			return nil
+		},
+	}
+	line = set.CommandLine(cmd.Flags(), mine)
+	cmd.SetFlagErrorFunc(flagError)
+	return cmd
+}

@@ -1,0 +1,13 @@
+// Package compat holds the commands under which users of kubernetesdlprofile know the scheduler.
+package compat
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
+)
+
+// Commands returns the command of this package.
+func Commands(a *console.Console) []*cobra.Command {
+	return []*cobra.Command{Command(a)}
+}

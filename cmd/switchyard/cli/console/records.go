@@ -1,0 +1,179 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/jobref"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// WithBus runs f on a connection of its own.
+func (a *Console) WithBus(cmd *cobra.Command, f func(ctx context.Context, b *bus.Bus) error) error {
+	b, err := a.Connect(cmd.Context())
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	return exit.Runtime(f(cmd.Context(), b))
+}
+
+// OpenBucket opens a bucket of the contract. A bus on which no service ever ran does not have it.
+func OpenBucket[T any](ctx context.Context, b *bus.Bus, bucket contract.Bucket[T]) (*bus.KV[T], error) {
+	kv, err := bus.OpenKV(ctx, b, bucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return nil, exit.Errorf(exit.Unreachable, "start the services: `switchyard up`", "no service of Switchyard has run on the bus at %s", b.URL())
+	}
+	return kv, err
+}
+
+// ListTimeout bounds the reading of a whole bucket.
+const ListTimeout = 15 * time.Second
+
+func ListBucket[T any](ctx context.Context, b *bus.Bus, bucket contract.Bucket[T], patterns ...string) ([]T, error) {
+	ctx, cancel := context.WithTimeout(ctx, ListTimeout)
+	defer cancel()
+	kv, err := OpenBucket(ctx, b, bucket)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := kv.List(ctx, patterns...)
+	if err != nil {
+		return nil, err
+	}
+	values := make([]T, len(entries))
+	for i, e := range entries {
+		values[i] = e.Value
+	}
+	return values, nil
+}
+
+// GetIfThere reads a key. found is false if it does not exist.
+func GetIfThere[T any](ctx context.Context, b *bus.Bus, bucket contract.Bucket[T], key string) (value T, found bool, err error) {
+	kv, err := OpenBucket(ctx, b, bucket)
+	if err != nil {
+		return value, false, err
+	}
+	e, err := kv.Get(ctx, key)
+	if errors.Is(err, bus.ErrNotFound) {
+		return value, false, nil
+	}
+	return e.Value, err == nil, err
+}
+
+// LastIfThere reads the newest fact on a subject.
+func LastIfThere[T any](ctx context.Context, b *bus.Bus, stream string, subject event.Subject) (body T, found bool, err error) {
+	m, err := b.Last(ctx, stream, subject)
+	if errors.Is(err, bus.ErrNotFound) {
+		return body, false, nil
+	}
+	if err != nil {
+		return body, false, err
+	}
+	body, err = event.Decode[T](m.Data)
+	return body, err == nil, err
+}
+
+// LastPlan returns the newest plan. It is empty before the first decision, and if the newest message on the subject
+// is no plan.
+func LastPlan(ctx context.Context, b *bus.Bus) (train.Plan, error) {
+	m, err := b.Last(ctx, event.StreamPlans, event.Subject{Entity: "plan", ID: "main", Fact: event.FactDecided, Version: 1})
+	if errors.Is(err, bus.ErrNotFound) {
+		return train.Plan{}, nil
+	}
+	if err != nil {
+		return train.Plan{}, err
+	}
+	decided, unreadable := event.Decode[event.PlanDecided](m.Data)
+	if unreadable != nil {
+		decided = event.PlanDecided{} // the planner publishes its plan again as soon as it sees this
+	}
+	return decided.Plan, nil
+}
+
+// FindJob returns the job that a person means by ref: an id, the newest job of a name, or the beginning of an id. If
+// there is none, the error has the exit code unknown. A stored submission that admission has not read yet counts as a
+// job.
+func FindJob(ctx context.Context, b *bus.Bus, ref string, unknown int) (train.Job, error) {
+	id, notID := train.ParseJobID(ref)
+	if notID == nil {
+		job, found, err := GetIfThere(ctx, b, contract.Jobs, string(id))
+		if found || err != nil {
+			return job, err
+		}
+	}
+	jobs, err := ListBucket(ctx, b, contract.Jobs)
+	if err != nil {
+		return train.Job{}, err
+	}
+	job, found, err := jobref.Resolve(jobs, ref, CurrentUser())
+	if err != nil {
+		return train.Job{}, exit.Errorf(exit.Failed, "give more of the id", "%v", err)
+	}
+	if found {
+		return job, nil
+	}
+	if notID == nil {
+		body, found, err := LastIfThere[event.Submitted](ctx, b, event.StreamJobs, event.JobSubject(id, event.FactSubmitted))
+		if err == nil && found {
+			return train.Job{
+				ID: id, Spec: body.Spec, State: train.StateSubmitted, Reason: "Submitted",
+				Message: "the submission is stored; admission has not read it yet", Hint: "is the admission service running?",
+			}, nil
+		}
+	}
+	fix := "`switchyard ps -A` lists the jobs"
+	if near := jobref.NearMiss(jobs, ref); near != "" {
+		fix = fmt.Sprintf("did you mean %s?", render.EscapeText(near))
+	}
+	return train.Job{}, exit.Errorf(unknown, fix, "no job %q", ref)
+}
+
+// FindJobs finds all jobs, each once, or fails.
+func FindJobs(ctx context.Context, b *bus.Bus, refs []string, unknown int) ([]train.Job, error) {
+	var jobs []train.Job
+	for _, ref := range refs {
+		job, err := FindJob(ctx, b, ref, unknown)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(jobs, func(j train.Job) bool { return j.ID == job.ID }) {
+			jobs = append(jobs, job)
+		}
+	}
+	return jobs, nil
+}
+
+// CurrentUser returns the user of this process, named as admission names users.
+func CurrentUser() string {
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		return u.Username
+	}
+	return fmt.Sprintf("uid%d", os.Getuid())
+}
+
+// JobAccounts reads the energy accounts of all jobs.
+func JobAccounts(ctx context.Context, b *bus.Bus) (map[train.JobID]train.Account, error) {
+	list, err := ListBucket(ctx, b, contract.Accounts, contract.AccountKey("*"))
+	if err != nil {
+		return nil, err
+	}
+	accounts := make(map[train.JobID]train.Account, len(list))
+	for _, account := range list {
+		accounts[account.Job] = account
+	}
+	return accounts, nil
+}

@@ -1,0 +1,105 @@
+package describe
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+// energy prints the energy of a job, how it was measured, and what it achieved.
+func (p *page) energy(d description) {
+	account := d.Account
+	if account == nil {
+		return
+	}
+	p.section("energy")
+	soFar := " so far"
+	if account.Final {
+		soFar = ""
+	}
+	how := "by " + strings.Join(account.Methods, " and ")
+	if render.ModelledMark(account.Methods) != "" {
+		how = "modelled from the use of the processor, not measured"
+	}
+	p.field("  spent", "%s%s, %s", render.EnergyOf(*account), soFar, how)
+	p.energyParts(account)
+	p.field("  power", "%.1f W mean over %s, %.1f W peak", account.MeanPower.Watts(), render.Duration(account.Seconds), account.PeakPower.Watts())
+	if account.Epochs > 0 {
+		p.field("  per epoch", "%s", account.PerEpoch())
+	}
+	if account.Samples > 0 {
+		p.field("  per sample", "%.3g J", account.JoulesPerSample())
+	}
+	if left := d.Job.Spec.MaxEpochs - account.Epochs; !account.Final && account.Epochs > 0 && left > 0 {
+		p.field("  expected", "%s in total, if it runs all epochs", account.Energy+account.PerEpoch()*unit.Energy(left))
+	}
+	p.target(d.Job.Spec.Target(), account.ToTarget)
+	p.best(d.Course)
+}
+
+// energyParts prints what the energy is made of: components, idle devices, estimates and lost work.
+func (p *page) energyParts(account *train.Account) {
+	var parts []string
+	for _, component := range slices.Sorted(maps.Keys(account.Components)) {
+		part := fmt.Sprintf("%s %s", render.EscapeText(component), account.Components[component])
+		if m, known := account.Metering[component]; known && m.ExpectedSeconds > 0 && m.Coverage() < fullCoverage {
+			part += fmt.Sprintf(" (measured %.0f %% of the time)", 100*m.Coverage())
+		}
+		parts = append(parts, part)
+	}
+	if len(parts) > 0 {
+		p.field("  of which", "%s", strings.Join(parts, ", "))
+	}
+	if account.Idle > 0 {
+		p.field("  idle", "%s for devices that it held and did not use", account.Idle)
+	}
+	if account.Estimated > 0 {
+		p.field("  estimated", "%s split without samples of the jobs' use", account.Estimated)
+	}
+	for _, cause := range slices.Sorted(maps.Keys(account.Waste)) {
+		p.field("  wasted", "%s of lost work (%s)", account.Waste[cause], render.EscapeText(string(cause)))
+	}
+}
+
+// target prints the energy that the job used to reach its target.
+func (p *page) target(t *train.TargetSpec, reached *train.EpochEnergy) {
+	if t == nil {
+		return
+	}
+	if reached == nil {
+		p.field("  to target", "%s is not there yet", render.EscapeText(t.Metric))
+		return
+	}
+	value, _ := t.Of(*reached)
+	p.field("  to target", "%s to %s %.4g, in epoch %d", reached.Energy, render.EscapeText(t.Metric), value, reached.EpochsDone)
+}
+
+// fullCoverage is the measured part of the time above which the text does not mention gaps.
+const fullCoverage = 0.99
+
+// best prints the energy to the best loss and to the highest value of each metric.
+func (p *page) best(course *train.EnergyProgress) {
+	if course == nil {
+		return
+	}
+	loss := func(e train.EpochEnergy) (float64, bool) {
+		if e.Loss == nil {
+			return 0, false
+		}
+		return *e.Loss, true
+	}
+	if e, told := course.Best(loss, true); told {
+		p.field("  to loss", "%s to %.4g, the lowest so far, in epoch %d", e.Energy, *e.Loss, e.EpochsDone)
+	}
+	for _, name := range course.MetricNames() {
+		metric := func(e train.EpochEnergy) (float64, bool) { v, told := e.Metrics[name]; return v, told }
+		if e, told := course.Best(metric, false); told {
+			p.field("  to "+render.Cell(name, len("estimated")), "%s to %.4g, the highest so far, in epoch %d", e.Energy, e.Metrics[name], e.EpochsDone)
+		}
+	}
+}

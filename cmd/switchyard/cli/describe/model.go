@@ -1,0 +1,63 @@
+package describe
+
+import (
+	"fmt"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// model prints what the profiler has learned.
+func (p *page) model(d description) {
+	m := d.Model
+	if m == nil {
+		return
+	}
+	p.section(fmt.Sprintf("learned from %s and %.0f steps", render.Plural(m.EpochsSeen, "epoch"), m.StepsSeen))
+	if c := m.Convergence; c != nil {
+		p.field("  loss", "%.4g * (1/(%.4g*epoch + %.4g) + %.4g), from %s, residual %.1f %%", c.Scale, c.B0, c.B1, c.B2, render.Plural(c.Points, "point"), 100*c.RMSE)
+		if last := d.Job.Spec.MaxEpochs; last > 0 {
+			p.field("", "predicts %.4g after epoch %d", c.Loss(float64(last)), last)
+		}
+		if rule := d.Job.Spec.StopRule(); rule.MinDecrease > 0 {
+			left := m.EpochsLeft(0, rule)
+			p.field("", "ends when it falls by less than %.3g in each of %d epochs: predicted after epoch %.0f (%.0f to %.0f)",
+				rule.MinDecrease, rule.Patience, left.Expected, left.Low, left.High)
+		}
+	}
+	if m.EpochSeconds > 0 {
+		p.field("  epoch", "%s on %s", render.Duration(m.EpochSeconds), render.Plural(m.EpochConfig.Workers, "device"))
+	}
+	if m.Memory != nil {
+		p.field("  memory", "%.0f MiB + %.3g MiB per sample of the batch, from %s", m.Memory.FixedBytes/(1<<20), m.Memory.SampleBytes/(1<<20), render.Plural(m.Memory.Points, "batch size"))
+	}
+	if e := m.Efficiency; e != nil && e.BaseBatch > 0 {
+		p.field("  batch", "a step at %d samples makes %.2f times the progress of one at %d", 2*e.BaseBatch, e.Gain(2*e.BaseBatch), e.BaseBatch)
+	}
+	for _, s := range m.Stragglers {
+		p.field("  straggler", "worker %d of attempt %d, on %s of node %s, took %.2g times as long for a step as the others", s.Rank, s.Attempt, s.Device, render.EscapeText(string(s.Node)), s.Slowdown)
+	}
+	p.speed(*d.Model)
+}
+
+// speed lists the measured step times, each with the prediction of the fitted model.
+func (p *page) speed(m train.Model) {
+	if !m.Speed.Known() {
+		return
+	}
+	p.field("  speed", "%s, fitted within %.1f %%", m.Speed.Kind, 100*m.Speed.FitError)
+	var lines []string
+	widest := train.Config{}
+	for _, s := range m.Speed.Measured {
+		lines = append(lines, fmt.Sprintf("%d\t%d\t%d\t%d\t%s\t%s\t%.0f", s.Workers, s.Servers, s.Nodes, s.LocalBatch, render.StepTime(s.StepSeconds),
+			render.StepTime(m.Speed.FittedSeconds(s.Config)), s.Weight))
+		if s.Workers > widest.Workers {
+			widest = s.Config
+		}
+	}
+	p.rows("WORKERS\tSERVERS\tNODES\tBATCH\tSTEP\tFITTED\tSTEPS", lines)
+	if widest.Workers > 0 && m.Speed.Kind == train.SpeedAllReduce {
+		widest.Workers *= 2
+		p.field("", "%d workers are predicted to take %s per step, +-%.0f %%", widest.Workers, render.StepTime(m.Speed.StepSeconds(widest)), 100*m.Speed.RelativeError(widest))
+	}
+}

@@ -1,0 +1,366 @@
+package describe
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// page builds the text: labelled lines, then tables. Callers escape text that comes from users.
+type page struct{ strings.Builder }
+
+// field adds a labelled line.
+func (p *page) field(label, format string, args ...any) {
+	_, _ = fmt.Fprintf(p, "%-11s %s\n", label, fmt.Sprintf(format, args...))
+}
+
+func (p *page) section(title string) { _, _ = fmt.Fprintf(p, "\n%s\n", title) }
+
+// rows adds a table, indented below its section.
+func (p *page) rows(header string, lines []string) {
+	w := tabwriter.NewWriter(p, 0, 8, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, "  "+header)
+	for _, line := range lines {
+		_, _ = fmt.Fprintln(w, "  "+line)
+	}
+	_ = w.Flush() // a Builder takes everything
+}
+
+// describeText formats a description for people. Times are in now's zone.
+func describeText(d description, now time.Time) string {
+	var p page
+	j := d.Job
+	head := fmt.Sprintf("job %s", j.ID)
+	if j.Spec.Name != "" {
+		head += ", " + render.EscapeText(j.Spec.Name)
+	}
+	if j.Spec.User != "" {
+		head += ", of " + render.EscapeText(j.Spec.User)
+	}
+	_, _ = fmt.Fprintln(&p, head)
+	p.standing(j, now)
+	p.plan(d, now)
+	p.company(d)
+	p.times(j, now)
+	p.course(d, now)
+	p.tuning(d.Tuning)
+	p.finish(d, now)
+	for i, w := range j.Warnings {
+		label := ""
+		if i == 0 {
+			label = "warnings"
+		}
+		p.field(label, "%s", render.EscapeText(w))
+	}
+	p.spec(j.Spec.WithDefaults())
+	p.folders(d)
+	p.model(d)
+	p.energy(d)
+	p.history(j.History, now)
+	p.logTail(j)
+	return p.String()
+}
+
+func (p *page) standing(j train.Job, now time.Time) {
+	line := string(j.State)
+	if !j.Since.IsZero() && !j.State.Terminal() {
+		line += " for " + render.Duration(now.Sub(j.Since).Seconds())
+	}
+	if j.Reason != "" {
+		line += ", " + render.EscapeText(j.Reason)
+	}
+	if j.Message != "" {
+		line += ": " + render.EscapeText(j.Message)
+	}
+	p.field("state", "%s", line)
+	if j.ExitCode != nil && *j.ExitCode != 0 {
+		p.field("", "exit status %d", *j.ExitCode)
+	}
+	if j.Hint != "" {
+		p.field("hint", "%s", render.EscapeText(j.Hint))
+	}
+	if j.CancelRequested && !j.State.Terminal() {
+		p.field("", "its cancellation was requested")
+	}
+	for i, r := range j.Blockers {
+		label := "  also"
+		if i == 0 {
+			label = "Why:"
+		}
+		p.field(label, "%s - %s", render.Dash(render.EscapeText(r.Code)), render.EscapeText(r.String()))
+	}
+}
+
+func (p *page) plan(d description, now time.Time) {
+	if d.Plan == nil {
+		return
+	}
+	by := fmt.Sprintf("plan %d of %s by %s", d.Plan.Generation, render.Clock(d.Plan.DecidedAt, now), d.Plan.Policy)
+	if a := d.Plan.Allocation; a != nil {
+		p.field("plan", "%s, %s", spread(a.Places(), "on"), by)
+		if a.Reason.Code != "" {
+			p.field("", "%s - %s", render.EscapeText(a.Reason.Code), render.EscapeText(a.Reason.String()))
+		}
+	}
+	if w := d.Plan.Waiting; w != nil {
+		line := fmt.Sprintf("no devices, position %d of %d in the queue", d.Plan.Position, d.Plan.Queue)
+		if w.StartInSeconds > 0 {
+			start := d.Plan.DecidedAt.Add(time.Duration(w.StartInSeconds * float64(time.Second)))
+			line += fmt.Sprintf(", predicted to start at %s (in %s)", render.Clock(start, now), render.Duration(start.Sub(now).Seconds()))
+		}
+		p.field("plan", "%s, %s", line, by)
+	}
+}
+
+func (p *page) times(j train.Job, now time.Time) {
+	line := "at " + render.Clock(j.SubmittedAt, now)
+	if !j.StartedAt.IsZero() {
+		line += fmt.Sprintf(", started at %s after %s", render.Clock(j.StartedAt, now), render.Duration(j.StartedAt.Sub(j.SubmittedAt).Seconds()))
+	}
+	if !j.FinishedAt.IsZero() {
+		line += fmt.Sprintf(", ended at %s after %s", render.Clock(j.FinishedAt, now), render.Duration(j.FinishedAt.Sub(j.SubmittedAt).Seconds()))
+	}
+	if j.SubmittedAt.IsZero() {
+		line = "not read by admission yet"
+	}
+	p.field("submitted", "%s", line)
+}
+
+// course prints the progress of the job, and what happened on the way.
+func (p *page) course(d description, now time.Time) {
+	j := d.Job
+	if j.Spec.MaxEpochs > 0 {
+		const width = 20
+		p.field("progress", "%s %d of %d epochs", render.ProgressBar(j.EpochsDone, j.Spec.MaxEpochs, width), j.EpochsDone, j.Spec.MaxEpochs)
+	}
+	if j.Attempt > 0 {
+		p.field("ran", "%s in %s: %s, %s, %s", render.Duration(d.RunSeconds), render.Plural(j.Attempt, "attempt"), render.Plural(j.Rescales, "rescale"),
+			render.Plural(j.Preemptions, "preemption"), counted(j.Recoveries, "recovery", "recoveries"))
+	}
+	if a := d.Attempt; a != nil && !j.State.Terminal() {
+		line := fmt.Sprintf("%d %s on %s", a.Number, a.Phase, spread(a.places(), "of"))
+		if a.Stop != train.StopNone {
+			line += fmt.Sprintf(", asked to stop (%s) %s ago", a.Stop, render.Duration(now.Sub(a.StopSince).Seconds()))
+		}
+		if a.NotBefore.After(now) {
+			line += fmt.Sprintf(", the next one in %s", render.Duration(a.NotBefore.Sub(now).Seconds()))
+		}
+		p.field("attempt", "%s", line)
+		if words := enforced(*a); words != "" {
+			p.field("memory", "%s", words)
+		}
+	}
+	if r := d.Report; r != nil {
+		switch {
+		case r.Checkpoint != "":
+			p.field("checkpoint", "%s, after epoch %d", render.EscapeText(r.Checkpoint), r.CheckpointEpochs)
+		case !r.Spoke && d.RunSeconds > 0:
+			p.field("checkpoint", "none reported: the training code has not called the job API, so that it cannot stop at the end of an epoch on request")
+		}
+	}
+}
+
+// enforced says how the parts of a shared device are enforced. It returns "" for whole GPUs.
+func enforced(a attemptView) string {
+	shares := slices.ContainsFunc(a.places(), func(p train.Part) bool { return p.Memory > 0 })
+	switch {
+	case a.Enforcement == train.EnforcedByMIG:
+		return "mig: an instance of a partitioned GPU, its memory is its own"
+	case !shares:
+		return ""
+	case a.Enforcement == train.EnforcedByMPS:
+		return "mps: the driver enforces its part, unless the job changes its environment"
+	case a.Enforcement == train.EnforcedByAdvice:
+		return "advisory: the job knows its part and is measured; if it uses more, it leaves at the end of an epoch and asks for more"
+	}
+	return "none: nothing enforces its part"
+}
+
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// deadline compares the end, or the predicted end, with the user's deadline.
+func (p *page) deadline(j train.Job, now time.Time) {
+	if j.Spec.Deadline == nil {
+		return
+	}
+	end, word := j.PredictedFinish, "predicted to be"
+	if j.State.Terminal() {
+		end, word = j.FinishedAt, "ended"
+	}
+	line := render.Clock(*j.Spec.Deadline, now)
+	switch slack := j.Spec.Deadline.Sub(end).Seconds(); {
+	case end.IsZero():
+	case slack >= 0:
+		line += fmt.Sprintf(", %s %s before it", word, render.Duration(slack))
+	default:
+		line += fmt.Sprintf(", %s %s late", word, render.Duration(-slack))
+	}
+	p.field("deadline", "%s", line)
+}
+
+// finish compares the predicted end with the end.
+func (p *page) finish(d description, now time.Time) {
+	j := d.Job
+	switch {
+	case j.State == train.StateSucceeded && !j.FirstPredictedFinish.IsZero():
+		off := j.FinishedAt.Sub(j.FirstPredictedFinish).Seconds()
+		word := "later"
+		if off < 0 {
+			word = "earlier"
+		}
+		line := fmt.Sprintf("at %s, %s %s than first predicted (%s)", render.Clock(j.FinishedAt, now), render.Duration(max(off, -off)), word, render.Clock(j.FirstPredictedFinish, now))
+		if whole := j.FinishedAt.Sub(j.StartedAt).Seconds(); whole > 0 && !j.StartedAt.IsZero() {
+			line += fmt.Sprintf(", %+.0f %% of the time since its start", 100*off/whole)
+		}
+		p.field("finish", "%s", line)
+	case j.State.Terminal() || j.PredictedFinish.IsZero():
+	default:
+		line := fmt.Sprintf("predicted at %s, in %s", render.Clock(j.PredictedFinish, now), render.Duration(j.PredictedFinish.Sub(now).Seconds()))
+		if slack, known := finishSlack(d); known {
+			line += " (+-" + render.Duration(slack) + ")"
+		}
+		if !j.FirstPredictedFinish.IsZero() {
+			line += fmt.Sprintf("; first predicted at %s", render.Clock(j.FirstPredictedFinish, now))
+		}
+		p.field("finish", "%s", line)
+		if j.EstimateSeconds > 0 {
+			p.field("", "%s of running in all", render.Duration(j.EstimateSeconds))
+		}
+	}
+	p.deadline(j, now)
+	if j.PriorityPenalty > 0 {
+		p.field("priority", "%d: lowered by %d, because the job takes longer than its user's estimate", j.EffectivePriority(), j.PriorityPenalty)
+	}
+}
+
+// finishSlack returns half the confidence interval of the remaining time on the job's devices.
+func finishSlack(d description) (seconds float64, known bool) {
+	if d.Model == nil || len(d.Job.Devices) == 0 {
+		return 0, false
+	}
+	cfg := train.Config{Workers: len(d.Job.Devices), Nodes: 1, LocalBatch: d.Job.Spec.BatchSize}
+	if d.Model.EpochConfig.Workers == cfg.Workers {
+		cfg = d.Model.EpochConfig
+	}
+	steps := func(c train.Config) float64 { return float64(d.Job.Spec.StepsPerEpoch(c.Workers)) }
+	left, known := d.Model.RemainingSeconds(cfg, float64(d.Job.EpochsDone), train.StopRule{MaxEpochs: d.Job.Spec.MaxEpochs}, steps)
+	return (left.High - left.Low) / 2, known
+}
+
+func (p *page) spec(s train.Spec) {
+	p.section("asked for")
+	if len(s.Command) > 0 {
+		p.field("  command", "%s", render.EscapeText(render.ShellWords(s.Command)))
+	}
+	if s.ScriptPath != "" {
+		p.field("  script", "python %s", render.EscapeText(s.ScriptPath))
+	}
+	if s.Image != "" {
+		p.field("  image", "%s", render.EscapeText(s.Image))
+	}
+	if len(s.Env) > 0 {
+		p.field("  env", "%s (values: -o json)", render.EscapeText(strings.Join(slices.Sorted(maps.Keys(s.Env)), ", ")))
+	}
+	p.field("  training", "%s of %s, batches of %d per device", render.Plural(s.MaxEpochs, "epoch"), render.Plural(s.TrainingSetSize, "sample"), s.BatchSize)
+	devices := render.Plural(s.MinDevices, "device")
+	if s.MaxDevices > s.MinDevices {
+		devices = fmt.Sprintf("%d to %d devices", s.MinDevices, s.MaxDevices)
+	}
+	devices += fmt.Sprintf(", strategy %s, one process %s", s.Strategy, strings.ReplaceAll(string(s.Launch), "_", " "))
+	switch {
+	case s.DisableSharing:
+		devices += ", not shared"
+	case s.AllowSharing:
+		devices += ", which it may share"
+	}
+	if s.EstimatedMemoryMiB > 0 {
+		devices += fmt.Sprintf(", %s each", s.EstimatedMemory())
+	}
+	p.field("  devices", "%s", devices)
+	if len(s.Ports) > 0 {
+		p.field("  ports", "%s (node:container)", render.PortMapping(s.Ports))
+	}
+	line := fmt.Sprintf("%d, at most %s in a row after losses", *s.Priority, render.Plural(*s.MaxRestarts, "restart"))
+	if s.EstimatedHours > 0 {
+		line += fmt.Sprintf(", estimated at %s", render.Duration(s.EstimatedHours*3600))
+	}
+	p.field("  priority", "%s", line)
+}
+
+// folders prints the job's folders, and the names by which the job sees them.
+func (p *page) folders(d description) {
+	s := d.Job.Spec
+	own := "(the scheduler's own folder for this job)"
+	for _, f := range []struct{ label, host, mount, variable string }{
+		{"  custom", s.CustomDir, "/custom", "SWITCHYARD_CUSTOM_DIR"},
+		{"  snapshots", cmp.Or(s.SnapshotsDir, own), "/snapshots", "SWITCHYARD_SNAPSHOTS_DIR"},
+		{"  data", s.DatasetsDir, "/data", "SWITCHYARD_DATA_DIR"},
+	} {
+		if f.host == "" {
+			continue
+		}
+		as := "as " + f.mount
+		switch {
+		case d.Mounted != nil && *d.Mounted:
+			as = "mounted as " + f.mount
+		case d.Mounted != nil:
+			as = "named by " + f.variable + " (this node cannot mount folders)"
+		}
+		p.field(f.label, "%s %s", render.EscapeText(f.host), as)
+	}
+	if s.WorkDir != "" {
+		p.field("  work", "%s", render.EscapeText(s.WorkDir))
+	}
+}
+
+// historyShown is the number of changes that the text shows.
+const historyShown = 30
+
+func (p *page) history(changes []train.Change, now time.Time) {
+	if len(changes) == 0 {
+		return
+	}
+	p.section("history")
+	if hidden := len(changes) - historyShown; hidden > 0 {
+		_, _ = fmt.Fprintf(p, "  .. %s before (-o json has all)\n", render.Plural(hidden, "change"))
+		changes = changes[hidden:]
+	}
+	const width = 90
+	var lines []string
+	for _, c := range changes {
+		lines = append(lines, fmt.Sprintf("%s\t%s\t%s\t%d\t%s\t%d\t%s", render.Clock(c.At, now), render.Cell(c.Fact, width), c.State, c.Attempt, render.Dash(train.JoinDevices(c.Devices)), c.Epochs,
+			render.Cell(c.Message, width)))
+	}
+	p.rows("AT\tFACT\tSTATE\tATTEMPT\tDEVICES\tEPOCHS\tMESSAGE", lines)
+}
+
+// logTail shows the end of the output of a job that failed.
+func (p *page) logTail(j train.Job) {
+	if j.State != train.StateFailed || j.LogTail == "" {
+		return
+	}
+	p.section("end of the output (all of it: switchyard logs " + string(j.ID) + ")")
+	for line := range strings.Lines(strings.TrimSuffix(render.EscapeLines(j.LogTail), "\n") + "\n") {
+		_, _ = fmt.Fprint(p, "  | "+line)
+	}
+}
+
+// spread names devices and their node, or all nodes of a gang.
+func spread(parts []train.Part, of string) string {
+	if len(parts) > 1 {
+		return train.JoinPlaces(parts)
+	}
+	return fmt.Sprintf("%s %s node %s", parts[0], of, parts[0].Node)
+}

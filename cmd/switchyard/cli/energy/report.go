@@ -1,0 +1,234 @@
+package energy
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/energy/grid"
+	"github.com/switchyard-dl/switchyard/services/energy/report"
+)
+
+// reportOptions say what is asked.
+type reportOptions struct {
+	by       string
+	from     string
+	to       string
+	since    string
+	defaults string
+	grid     grid.Config
+}
+
+func Command(a *console.Console) *cobra.Command {
+	cmd := &cobra.Command{Use: "report", Short: "Report the energy used", Args: cobra.NoArgs}
+	cmd.PersistentPreRunE = a.WantsPages
+	cmd.AddCommand(reportEnergyCommand(a))
+	return cmd
+}
+
+func reportEnergyCommand(a *console.Console) *cobra.Command {
+	var o reportOptions
+	cmd := &cobra.Command{
+		Use:   "energy",
+		Short: "Report energy, its cost and its carbon by job, user, tenant, node or month",
+		Long: `Reports from the ledger, which books every hour of every node: energy by component, active, idle and unattributed, what it cost and what carbon it
+stands for by the tariff, how much of it was measured and how. Rows add up to what was measured. A row named _idle or _unattributed is what no job used.
+
+--tariff names a YAML file: currency, timezone, price_per_kwh, periods (name, days, from, to, price_per_kwh), pue, and carbon with one of grams_per_kwh, file (CSV: datetime,
+grams_per_kwh,estimated) and url (an answer as Electricity Maps gives it).
+
+Finished jobs of a recurring group are held against those of the group that ran with the batch size that was submitted. --defaults names a CSV file (name,kwh,hours): what jobs
+of a name, in a group or not, take with their default configuration; it goes before the group.`,
+		Example: `  switchyard report energy --since 7d --by user --tariff site.yaml
+  switchyard report energy --by month --from 2026-01-01 --to 2026-07-01 -o csv
+  switchyard report energy --since 30d -o html > energy.html`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return reportEnergy(ctx, a, b, o, time.Now()) })
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&o.by, "by", string(report.ByJob), "job, user, tenant, node or month")
+	fs.StringVar(&o.from, "from", "", "first day or hour, as 2026-01-31 or 2026-01-31T18:00:00Z (default: 30 days before the end)")
+	fs.StringVar(&o.to, "to", "", "end of the report, exclusive, in the same form (default: now)")
+	fs.StringVar(&o.since, "since", "", "length of the report instead of --from, as 12h or 7d")
+	fs.StringVar(&o.defaults, "defaults", "", "CSV file with the energy and time of jobs in their default configuration")
+	fs.StringVar(&o.grid.File, "tariff", "", "YAML file with prices by time of use, carbon intensity and PUE (default: no prices)")
+	fs.StringVar(&o.grid.Token, "carbon-token", "", "token for the tariff's carbon url, sent as auth-token")
+	return cmd
+}
+
+func reportEnergy(ctx context.Context, a *console.Console, b *bus.Bus, o reportOptions, now time.Time) error {
+	prices, err := grid.Load(o.grid)
+	if err != nil {
+		return exit.Usagef("%v", err)
+	}
+	q, err := o.question(prices.Tariff.Zone(), now)
+	if err != nil {
+		return exit.Usagef("%v", err)
+	}
+	if err := prices.Refresh(ctx); err != nil {
+		_, _ = fmt.Fprintf(a.Stderr, "no carbon intensities: %v\n", err)
+	}
+	q.Price = prices.Price
+	stated, err := readDefaults(o.defaults)
+	if err != nil {
+		return exit.Usagef("%v", err)
+	}
+	if q.Default, err = defaultsOf(ctx, b, stated); err != nil {
+		return err
+	}
+	hours, err := spent(ctx, b, &q)
+	if err != nil {
+		return err
+	}
+	return writeReport(a, report.Make(q, hours), &prices.Tariff)
+}
+
+// spent reads what the question needs from the bus.
+func spent(ctx context.Context, b *bus.Bus, q *report.Question) ([]report.Hour, error) {
+	jobs, err := console.ListBucket(ctx, b, contract.Jobs)
+	if err != nil {
+		return nil, err
+	}
+	q.Jobs = make(map[train.JobID]train.Job, len(jobs))
+	for _, j := range jobs {
+		q.Jobs[j.ID] = j
+	}
+	if q.Accounts, err = console.JobAccounts(ctx, b); err != nil {
+		return nil, err
+	}
+	return readHours(ctx, b, q.From, q.To)
+}
+
+// readHours reads what the ledger booked in the hours that begin in [from, to).
+func readHours(ctx context.Context, b *bus.Bus, from, to time.Time) ([]report.Hour, error) {
+	ctx, cancel := context.WithTimeout(ctx, console.ListTimeout)
+	defer cancel()
+	kv, err := console.OpenBucket(ctx, b, contract.Hours)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := kv.List(ctx, contract.HourPatterns(from, to)...)
+	if err != nil {
+		return nil, err
+	}
+	books := make(map[string]contract.Book, len(entries))
+	for _, e := range entries {
+		books[e.Key] = e.Value
+	}
+	return report.Hours(books, from, to)
+}
+
+// question makes sense of the flags. The ledger keeps hours: a part of an hour counts as the whole.
+func (o reportOptions) question(zone *time.Location, now time.Time) (report.Question, error) {
+	q := report.Question{By: report.By(o.by), Zone: zone, To: now}
+	if !slices.Contains(report.Kinds(), q.By) {
+		return q, fmt.Errorf("--by %q: want job, user, tenant, node or month", o.by)
+	}
+	var err error
+	if o.to != "" {
+		if q.To, err = parseMoment(o.to, zone); err != nil {
+			return q, fmt.Errorf("--to: %w", err)
+		}
+	}
+	back := 30 * 24 * time.Hour
+	if o.since != "" {
+		if o.from != "" {
+			return q, fmt.Errorf("--since %q and --from %q: want one of them", o.since, o.from)
+		}
+		if back, err = parseSpan(o.since); err != nil {
+			return q, fmt.Errorf("--since: %w", err)
+		}
+	}
+	q.From = q.To.Add(-back)
+	if o.from != "" {
+		if q.From, err = parseMoment(o.from, zone); err != nil {
+			return q, fmt.Errorf("--from: %w", err)
+		}
+	}
+	q.From = q.From.Truncate(time.Hour)
+	if !q.From.Before(q.To) {
+		return q, fmt.Errorf("from %s to %s: nothing lies in between", q.From.Format(time.RFC3339), q.To.Format(time.RFC3339))
+	}
+	return q, nil
+}
+
+func parseMoment(s string, zone *time.Location) (time.Time, error) {
+	if t, err := time.ParseInLocation(time.DateOnly, s, zone); err == nil {
+		return t, nil
+	}
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return t, fmt.Errorf("%q: want 2026-01-31 or 2026-01-31T18:00:00Z", s)
+	}
+	return t, nil
+}
+
+// parseSpan reads a duration, also in days.
+func parseSpan(s string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 16)
+		if err == nil && n > 0 {
+			return time.Duration(n) * 24 * time.Hour, nil
+		}
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d <= 0 {
+		return 0, fmt.Errorf("%q: want a time such as 12h or 7d", s)
+	}
+	return d, nil
+}
+
+// defaultsOf reads the groups of recurring jobs, and returns the cost of jobs in their default configuration.
+func defaultsOf(ctx context.Context, b *bus.Bus, stated map[string]report.Default) (func(train.Job) (report.Default, bool), error) {
+	ctx, cancel := context.WithTimeout(ctx, console.ListTimeout)
+	defer cancel()
+	groups, err := bus.OpenKV(ctx, b, contract.Groups)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := groups.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	records := make(map[string]contract.Group, len(entries))
+	for _, e := range entries {
+		records[e.Key] = e.Value
+	}
+	return report.Defaults(stated, records), nil
+}
+
+// readDefaults reads what jobs take with their default configuration, by name.
+func readDefaults(path string) (map[string]report.Default, error) {
+	if path == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("--defaults: %w", err)
+	}
+	all := map[string]report.Default{}
+	for i, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
+		name, rest, _ := strings.Cut(line, ",")
+		var kwh, hours float64
+		if n, err := fmt.Sscanf(rest, "%g,%g", &kwh, &hours); (err != nil || n != 2) && i > 0 {
+			return nil, fmt.Errorf("--defaults: line %d of %s: want name,kwh,hours", i+1, path)
+		} else if err == nil {
+			all[strings.TrimSpace(name)] = report.Default{Energy: unit.Energy(kwh * float64(unit.KilowattHour)), Seconds: hours * time.Hour.Seconds()}
+		}
+	}
+	return all, nil
+}

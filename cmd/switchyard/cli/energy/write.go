@@ -1,0 +1,175 @@
+package energy
+
+import (
+	"cmp"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/energy/report"
+	"github.com/switchyard-dl/switchyard/services/energy/tariff"
+)
+
+func writeReport(a *console.Console, r report.Report, t *tariff.Tariff) error {
+	switch a.Output {
+	case "json":
+		return a.PrintJSON(r)
+	case "csv":
+		return exit.Runtime(writeReportCSV(a.Stdout, r))
+	case "html":
+		return exit.Runtime(writeReportHTML(a.Stdout, r, t))
+	}
+	columns := reportColumns(r, t)
+	header := make([]string, len(columns))
+	for i, c := range columns {
+		header[i] = strings.ToUpper(c.title)
+	}
+	err := a.Table(strings.Join(header, "\t"), func(w io.Writer) {
+		for _, row := range append(r.Rows, r.Total) {
+			_, _ = fmt.Fprintln(w, strings.Join(cells(columns, row), "\t"))
+		}
+	})
+	if err == nil {
+		_, err = fmt.Fprintln(a.Stdout, r.Accounted())
+	}
+	return exit.Runtime(err)
+}
+
+// column is one of a report for people.
+type column struct {
+	title string
+	cell  func(report.Row) string
+	// text is set for a column of words.
+	text bool
+}
+
+func cells(columns []column, row report.Row) []string {
+	all := make([]string, len(columns))
+	for i, c := range columns {
+		all[i] = c.cell(row)
+	}
+	return all
+}
+
+// reportColumns returns the columns of interest for a kind of report.
+func reportColumns(r report.Report, t *tariff.Tariff) []column {
+	columns := []column{{title: string(r.By), text: true, cell: func(r report.Row) string { return render.Cell(r.Key, 64) }}}
+	if r.By == report.ByJob {
+		columns = append(columns,
+			column{title: "name", text: true, cell: func(r report.Row) string { return render.Cell(r.Name, 24) }},
+			column{title: "user", text: true, cell: func(r report.Row) string { return render.Cell(r.User, 12) }},
+			column{title: "state", text: true, cell: func(r report.Row) string { return cmp.Or(string(r.State), "-") }})
+	} else {
+		columns = append(columns, column{title: "jobs", cell: func(r report.Row) string { return strconv.Itoa(r.Jobs) }})
+	}
+	columns = append(columns, column{title: "kWh", cell: func(r report.Row) string { return kilowattHours(r.Energy) }})
+	if r.By == report.ByNode || r.By == report.ByMonth {
+		columns = append(columns,
+			column{title: "active", cell: func(r report.Row) string { return kilowattHours(r.Active) }},
+			column{title: "idle", cell: func(r report.Row) string { return kilowattHours(r.Idle) }},
+			column{title: "unattr.", cell: func(r report.Row) string { return kilowattHours(r.Unattributed) }})
+	}
+	columns = append(columns,
+		column{title: "waste", cell: func(r report.Row) string { return kilowattHours(r.Waste) }},
+		column{title: "mean W", cell: func(r report.Row) string { return ofJobs(r, "%.0f", r.MeanWatts) }},
+		column{title: "peak W", cell: func(r report.Row) string { return ofJobs(r, "%.0f", r.PeakWatts) }})
+	if r.By == report.ByJob {
+		columns = append(columns,
+			column{title: "J/epoch", cell: func(r report.Row) string { return render.Known(r.JoulesPerEpoch, "%.0f") }},
+			column{title: "J/sample", cell: func(r report.Row) string { return render.Known(r.JoulesPerSample, "%.3g") }})
+		if slices.ContainsFunc(r.Rows, func(r report.Row) bool { return r.JoulesToTarget != nil }) {
+			columns = append(columns, column{title: "J to target", cell: func(r report.Row) string { return render.Known(r.JoulesToTarget, "%.0f") }})
+		}
+	}
+	return append(columns,
+		column{title: strings.TrimSpace("cost " + t.Currency), cell: func(r report.Row) string { return part(render.Known(r.Cost, "%.4g"), r.PricedRatio) }},
+		column{title: "CO2e kg", cell: func(r report.Row) string { return part(kilograms(r.CO2eGrams), r.IntensityRatio) }},
+		column{title: "saved", cell: savedCell},
+		column{title: "coverage", cell: func(r report.Row) string { return ofJobs(r, "%.1f %%", 100*r.CoverageRatio) }},
+		column{title: "method", text: true, cell: func(r report.Row) string { return cmp.Or(strings.Join(r.Methods, ","), "-") }})
+}
+
+// kilowattHours prints an energy in kWh with four significant digits, for test runs and months alike.
+func kilowattHours(e unit.Energy) string { return fmt.Sprintf("%.4g", e.KilowattHours()) }
+
+// ofJobs prints a figure that only rows with jobs have.
+func ofJobs(r report.Row, format string, v float64) string {
+	if r.Jobs == 0 {
+		return "-"
+	}
+	return fmt.Sprintf(format, v)
+}
+
+func kilograms(grams *float64) string {
+	if grams == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.4g", *grams/1000)
+}
+
+// part marks a figure that covers only a part of the energy.
+func part(figure string, ratio float64) string {
+	const whole = 0.9995
+	if figure == "-" || ratio >= whole {
+		return figure
+	}
+	return fmt.Sprintf("%s (of %.0f %%)", figure, 100*ratio)
+}
+
+// savedCell is the energy saved compared to the default configuration, and the additional time.
+func savedCell(r report.Row) string {
+	if r.Saving == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%+.0f %% energy, %+.0f %% time", -100*r.Saving.EnergyRatio, 100*r.Saving.TimePenaltyRatio)
+}
+
+// writeReportCSV writes all figures, for programs. An empty cell is an unknown figure.
+func writeReportCSV(w io.Writer, r report.Report) error {
+	c := csv.NewWriter(w)
+	components := report.Components(r)
+	header := []string{
+		string(r.By), "name", "user", "state", "jobs", "kwh", "facility_kwh", "active_kwh", "idle_kwh", "unattributed_kwh", "waste_kwh", "mean_w", "peak_w", "joules_per_epoch",
+		"joules_per_sample", "joules_to_target", "cost", "co2e_g", "co2e_estimated_ratio", "priced_ratio", "intensity_known_ratio", "coverage_ratio", "methods", "energy_saved_ratio", "time_penalty_ratio",
+	}
+	for _, component := range components {
+		header = append(header, component+"_kwh")
+	}
+	if err := c.Write(header); err != nil {
+		return err
+	}
+	number := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+	maybe := func(v *float64) string {
+		if v == nil {
+			return ""
+		}
+		return number(*v)
+	}
+	for _, row := range append(r.Rows, r.Total) {
+		saved, penalty := "", ""
+		if row.Saving != nil {
+			saved, penalty = number(row.Saving.EnergyRatio), number(row.Saving.TimePenaltyRatio)
+		}
+		line := []string{
+			row.Key, row.Name, row.User, string(row.State), strconv.Itoa(row.Jobs), number(row.KWh), number(row.FacilityKWh), number(row.Active.KilowattHours()),
+			number(row.Idle.KilowattHours()), number(row.Unattributed.KilowattHours()), number(row.Waste.KilowattHours()), number(row.MeanWatts), number(row.PeakWatts),
+			maybe(row.JoulesPerEpoch), maybe(row.JoulesPerSample), maybe(row.JoulesToTarget), maybe(row.Cost), maybe(row.CO2eGrams), number(row.EstimatedRatio), number(row.PricedRatio),
+			number(row.IntensityRatio), number(row.CoverageRatio), strings.Join(row.Methods, " "), saved, penalty,
+		}
+		for _, component := range components {
+			line = append(line, number(row.Components[component].KilowattHours()))
+		}
+		if err := c.Write(line); err != nil {
+			return err
+		}
+	}
+	c.Flush()
+	return c.Error()
+}

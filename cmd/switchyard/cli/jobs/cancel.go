@@ -1,0 +1,140 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// CancelOptions are the flags of cancel.
+type CancelOptions struct {
+	reason  string
+	noWait  bool
+	Timeout time.Duration
+}
+
+// CancelTimeout bounds the wait for the end of a cancelled job, whose processes get some seconds to exit.
+const CancelTimeout = 30 * time.Second
+
+func cancelCommand(a *console.Console) *cobra.Command {
+	var o CancelOptions
+	cmd := &cobra.Command{
+		Use:   "cancel JOB..",
+		Short: "Cancel jobs",
+		Long: `Cancels the jobs and waits until they have ended. Processes get SIGTERM and a few seconds to exit, then SIGKILL. A job is named by its id,
+the beginning of its id, or its name (the newest job with that name). Where one is unknown nothing is cancelled.
+
+Exit codes: 0 all jobs are cancelled, 1 a job had ended in another state, is unknown, or did not end in time.`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, refs []string) error {
+			if o.Timeout <= 0 {
+				return exit.Usagef("--timeout %s: want more than 0s", o.Timeout)
+			}
+			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return Cancel(ctx, a, b, refs, o) })
+		},
+	}
+	cmd.Flags().StringVar(&o.reason, "reason", "", "reason, shown in the job's history")
+	cmd.Flags().BoolVar(&o.noWait, "no-wait", false, "return when the request is stored")
+	cmd.Flags().DurationVar(&o.Timeout, "timeout", CancelTimeout, "how long to wait for the end of the jobs")
+	return cmd
+}
+
+// cancelRow is the outcome for one job.
+type cancelRow struct {
+	ID    train.JobID `json:"id"`
+	State train.State `json:"state"`
+	// Result is cancelled, requested (with --no-wait), ended (in another state, before or meanwhile) or pending (not
+	// ended in time).
+	Result  string `json:"result"`
+	Message string `json:"message"`
+}
+
+func Cancel(ctx context.Context, a *console.Console, b *bus.Bus, refs []string, o CancelOptions) error {
+	jobs, err := console.FindJobs(ctx, b, refs, exit.Failed)
+	if err != nil {
+		return err
+	}
+	for _, j := range jobs {
+		if j.State.Terminal() {
+			continue
+		}
+		request := event.JobFact(j.ID, event.FactCancelRequested, "cancel", event.CancelRequested{By: console.CurrentUser(), Reason: o.reason})
+		if err := StoreRequest(ctx, b, request); err != nil {
+			return err
+		}
+	}
+	last := jobs
+	if !o.noWait {
+		if last, err = watchToEnd(ctx, b, jobs, o.Timeout, func(train.Job) {}); err != nil {
+			return err
+		}
+	}
+	rows := make([]cancelRow, len(last))
+	for i, j := range last {
+		rows[i] = newCancelRow(jobs[i], j, o)
+	}
+	return printCancels(a, rows)
+}
+
+// StoreRequest publishes a request, and gives up after a while.
+func StoreRequest(ctx context.Context, b *bus.Bus, f event.Fact) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return b.Publish(ctx, f)
+}
+
+func newCancelRow(before, after train.Job, o CancelOptions) cancelRow {
+	r := cancelRow{ID: after.ID, State: after.State}
+	switch {
+	case after.State == train.StateCancelled && before.State.Terminal():
+		r.Result, r.Message = "cancelled", "was cancelled before"
+	case after.State == train.StateCancelled:
+		r.Result, r.Message = "cancelled", "cancelled"
+	case before.State.Terminal():
+		r.Result, r.Message = "ended", fmt.Sprintf("had ended before: %s", after.State)
+	case after.State.Terminal():
+		r.Result, r.Message = "ended", fmt.Sprintf("ended before it could be cancelled: %s", after.State)
+	case o.noWait:
+		r.Result, r.Message = "requested", "will be cancelled"
+	default:
+		r.Result, r.Message = "pending", fmt.Sprintf("has not ended after %s: still %s", o.Timeout, after.State)
+	}
+	return r
+}
+
+func printCancels(a *console.Console, rows []cancelRow) error {
+	var trouble []string
+	pending := false
+	for _, r := range rows {
+		line := fmt.Sprintf("job %s %s", r.ID, r.Message)
+		pending = pending || r.Result == "pending"
+		switch {
+		case r.Result == "ended" || r.Result == "pending":
+			trouble = append(trouble, line)
+		case a.Output != "json":
+			_, _ = fmt.Fprintln(a.Stdout, line)
+		}
+	}
+	if a.Output == "json" {
+		if err := a.PrintJSON(rows); err != nil {
+			return err
+		}
+	}
+	if len(trouble) == 0 {
+		return nil
+	}
+	fix := ""
+	if pending {
+		fix = "the request is stored and will be followed; is the executor running? `switchyard describe JOB` shows its state"
+	}
+	return exit.Errorf(exit.Failed, fix, "%s", strings.Join(trouble, "\n"))
+}

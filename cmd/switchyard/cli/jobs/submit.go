@@ -1,0 +1,257 @@
+package jobs
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/tick"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+func submitCommand(a *console.Console) *cobra.Command {
+	var f submitFlags
+	cmd := &cobra.Command{
+		Use:   "submit [FILE|-] [flags] [-- COMMAND ARG..]",
+		Short: "Submit a job from a YAML or JSON file, from flags, or both",
+		Long: `Publishes one message to yard.job.<id>.submitted.v1 and waits until the job is admitted or refused. Flags go over the file, and what follows -- is
+the command. --print-event shows the message instead, for any other NATS client.`,
+		Example: `  switchyard submit job.yaml
+  switchyard submit --name mnist --batch-size 64 --training-set-size 50000 --epochs 10 --custom-dir ~/mnist -- python3 train.py
+  switchyard submit job.json --priority 80 --print-event`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			spec, err := readSpec(a, cmd, args, f)
+			if err != nil {
+				return err
+			}
+			id, err := f.jobID(spec)
+			if err != nil {
+				return err
+			}
+			if f.printEvent {
+				return a.PrintJSON(map[string]any{"subject": event.JobSubject(id, event.FactSubmitted).String(), "body": spec})
+			}
+			b, err := a.Connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer b.Close()
+			result, err := Submit(cmd.Context(), b, spec, id)
+			if err != nil {
+				return exit.Runtime(err)
+			}
+			return printSubmission(a, result)
+		},
+	}
+	f.declare(cmd.Flags())
+	return cmd
+}
+
+// readSpec puts file, flags and command together and checks the whole as strictly as admission does.
+func readSpec(a *console.Console, cmd *cobra.Command, args []string, f submitFlags) (train.Spec, error) {
+	file, command := args, []string(nil)
+	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+		file, command = args[:dash], args[dash:]
+	}
+	if len(file) > 1 {
+		return train.Spec{}, exit.Errorf(exit.Usage, "put the job's command after --", "want one file, found %d arguments", len(file))
+	}
+	var spec train.Spec
+	if len(file) == 1 {
+		var err error
+		if spec, err = ReadSpecFile(a, file[0]); err != nil {
+			return spec, err
+		}
+	}
+	if len(command) > 0 {
+		spec.Command = command
+	}
+	if err := f.apply(cmd.Flags(), &spec); err != nil {
+		return spec, exit.Usagef("%v", err)
+	}
+	return spec, nil
+}
+
+// maxFileBytes bounds a job file: it becomes one message.
+const maxFileBytes = event.MaxBodyBytes
+
+// ReadJobFile reads a file, or standard input where its name is -.
+func ReadJobFile(a *console.Console, path string) ([]byte, error) {
+	in := a.Stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, exit.Usagef("read the job file: %v", err)
+		}
+		defer func() { _ = f.Close() }()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxFileBytes+1))
+	if err != nil {
+		return nil, exit.Errorf(exit.Failed, "", "read the job file: %v", err)
+	}
+	if len(data) > maxFileBytes {
+		return nil, exit.Usagef("%s: larger than %d bytes, which no job file is", path, maxFileBytes)
+	}
+	return data, nil
+}
+
+// DecodeSpec reads JSON or YAML as strictly as admission does; name says where it comes from.
+func DecodeSpec(name string, data []byte) (train.Spec, error) {
+	spec, problems := event.DecodeJobFile(data)
+	if len(problems) > 0 {
+		return spec, exit.Usagef("%s:\n  %s", name, strings.ReplaceAll(problems.Error(), "\n", "\n  "))
+	}
+	return spec, nil
+}
+
+// ReadSpecFile reads a job file. Its folders are meant as seen from the file.
+func ReadSpecFile(a *console.Console, path string) (train.Spec, error) {
+	data, err := ReadJobFile(a, path)
+	if err != nil {
+		return train.Spec{}, err
+	}
+	spec, err := DecodeSpec(path, data)
+	if err != nil {
+		return spec, err
+	}
+	if path != "-" { // folders of a file are meant as seen from the file
+		for _, dir := range spec.Folders() {
+			if *dir != "" && !filepath.IsAbs(*dir) {
+				*dir = filepath.Join(filepath.Dir(path), *dir)
+			}
+		}
+	}
+	return spec, nil
+}
+
+func joinReasons(reasons []train.Reason) string {
+	lines := make([]string, len(reasons))
+	for i, r := range reasons {
+		lines[i] = r.Code + " " + r.String()
+	}
+	return strings.Join(lines, "\n  ")
+}
+
+// NewID makes an id out of the job's name and 40 random bits.
+func NewID(name string) train.JobID {
+	clean := strings.Trim(strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r + 'a' - 'A'
+		}
+		return '-'
+	}, name), "-")
+	if clean == "" {
+		clean = "job"
+	}
+	random := make([]byte, 5)
+	_, _ = rand.Read(random) // never fails, by its contract
+	suffix := strings.ToLower(base32.StdEncoding.EncodeToString(random))
+	return train.JobID(clean[:min(len(clean), 40)] + "-" + suffix)
+}
+
+// submitResult is what became of a submission.
+type submitResult struct {
+	ID      train.JobID    `json:"id"`
+	State   train.State    `json:"state"`
+	Repeat  bool           `json:"repeat,omitempty"`
+	Reasons []train.Reason `json:"reasons,omitempty"`
+	Message string         `json:"message,omitempty"`
+}
+
+// Submit publishes a submission and waits for the answer of admission.
+func Submit(ctx context.Context, b *bus.Bus, spec train.Spec, id train.JobID) (submitResult, error) {
+	result := submitResult{ID: id}
+	fact := event.OnceFact(id, event.FactSubmitted, "submitted", event.Submitted{Spec: spec})
+	repeat, err := PublishSubmission(ctx, b, event.StreamJobs, fact)
+	if err != nil {
+		return result, err
+	}
+	result.Repeat = repeat
+	wait, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	jobs, err := bus.OpenKV(wait, b, contract.Jobs)
+	if err != nil {
+		return result, err
+	}
+	for range tick.Every(wait, 20*time.Millisecond) {
+		e, err := jobs.Get(wait, string(id))
+		if err == nil && e.Value.State != train.StateSubmitted {
+			j := e.Value
+			result.State, result.Reasons, result.Message = j.State, j.Blockers, j.Message
+			return result, refusal(j)
+		}
+		if err != nil && !errors.Is(err, bus.ErrNotFound) && wait.Err() == nil {
+			return result, err
+		}
+	}
+	return result, exit.Errorf(exit.Unreachable, "the submission is stored and will be taken up; is the admission service running? `switchyard describe "+string(id)+"` tells", "job %s: no answer from admission in 10 s", id)
+}
+
+// PublishSubmission stores the fact as the first of its subject. An equal one that is there already is a repetition,
+// a different one a conflict.
+func PublishSubmission(ctx context.Context, b *bus.Bus, stream string, fact event.Fact) (repeat bool, err error) {
+	_, err = b.PublishAfter(ctx, fact, 0)
+	if err == nil {
+		return false, nil
+	}
+	first, lastErr := b.Last(ctx, stream, fact.Subject)
+	switch {
+	case errors.Is(lastErr, bus.ErrNotFound):
+		return false, b.Publish(ctx, fact) // it did not arrive: try until it does
+	case lastErr != nil:
+		return false, err
+	}
+	body, err := fact.Encode()
+	if err != nil {
+		return false, err
+	}
+	if string(first.Data) != string(body) {
+		return false, exit.Errorf(exit.Failed, "choose another --id, or leave it out", "%s %s: another submission has this id, and the first one stands", fact.Subject.Entity, fact.Subject.ID)
+	}
+	return true, nil
+}
+
+func refusal(j train.Job) error {
+	if j.State != train.StateRejected {
+		return nil
+	}
+	code := exit.Usage
+	if j.Reason == "Infeasible" {
+		code = exit.Infeasible
+	}
+	lines := j.Message
+	if len(j.Blockers) > 0 {
+		lines = joinReasons(j.Blockers)
+	}
+	return exit.Errorf(code, "", "job %s rejected:\n  %s", j.ID, lines)
+}
+
+func printSubmission(a *console.Console, r submitResult) error {
+	if a.Output == "json" {
+		return a.PrintJSON(r)
+	}
+	word := "admitted"
+	if r.Repeat {
+		word = "was submitted before; nothing changes"
+	}
+	_, err := fmt.Fprintf(a.Stdout, "job %s %s (%s)\n  next  switchyard logs -f %s | switchyard describe %s\n", r.ID, word, r.State, r.ID, r.ID)
+	return exit.Runtime(err)
+}

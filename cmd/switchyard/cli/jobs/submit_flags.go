@@ -1,0 +1,173 @@
+package jobs
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// submitFlags are the fields of a submission as flags. A flag that is set overrides the file.
+type submitFlags struct {
+	id         string
+	printEvent bool
+	spec       train.Spec
+	priority   int
+	restarts   int
+	stop       train.StopSpec
+	servers    int
+	strategy   string
+	launch     string
+	env        []string
+	ports      string
+}
+
+func (f *submitFlags) declare(fs *pflag.FlagSet) {
+	s := &f.spec
+	fs.StringVar(&f.id, "id", "", "id of the job (default: the name and a random suffix)")
+	fs.BoolVar(&f.printEvent, "print-event", false, "print the message instead of publishing it")
+	fs.StringVar(&s.Name, "name", "", "name of the job")
+	fs.StringVar(&s.ScriptPath, "script", "", "Python script to run, as the job sees it")
+	fs.StringVar(&s.Image, "image", "", "container image to run in")
+	fs.StringVar(&s.WorkDir, "work-dir", "", "folder where the command starts")
+	fs.StringVar(&s.CustomDir, "custom-dir", "", "folder that the job sees as /custom")
+	fs.StringVar(&s.SnapshotsDir, "snapshots-dir", "", "folder that the job sees as /snapshots")
+	fs.StringVar(&s.DatasetsDir, "datasets-dir", "", "folder that the job sees as /data")
+	fs.StringVar(&s.LogFormat, "log-format", "", "bigdl: read the epochs from the program's output, for code that does not call the job API")
+	fs.IntVar(&s.BatchSize, "batch-size", 0, "samples per device and step")
+	fs.IntVar(&s.TrainingSetSize, "training-set-size", 0, "samples of an epoch")
+	fs.IntVar(&s.MaxEpochs, "epochs", 0, "epochs to train")
+	fs.BoolVar(&s.SingleDevice, "single-device", false, "the code does not support more than one device")
+	fs.BoolVar(&s.AllowSharing, "allow-sharing", false, "let the job share its devices with other jobs that allow it; each gets its --memory-mib")
+	fs.BoolVar(&s.TuneEffectiveBatch, "tune-effective-batch", false, "also let the batch of a step grow while the job shares its device")
+	fs.BoolVar(&s.DisableSharing, "disable-sharing", false, "keep the job alone on its devices")
+	fs.Int64Var(&s.EstimatedMemoryMiB, "memory-mib", 0, "estimated device memory, MiB per device")
+	fs.IntVar(&s.Cores, "cores", 0, "processor cores that each process may use (default: those of its CPU slots, or all)")
+	fs.Int64Var(&s.MainMemoryMiB, "main-memory-mib", 0, "main memory that each process may use, in MiB; not enforced without a container")
+	fs.Float64Var(&s.EstimatedHours, "hours", 0, "estimated duration in hours, greater than 1")
+	fs.StringVar(&f.ports, "port", "", "NODE:CONTAINER[,NODE:CONTAINER..]: ports to expose")
+	fs.IntVar(&f.priority, "priority", train.DefaultPriority, "0 to 100, higher goes first")
+	fs.IntVar(&s.MinDevices, "min-devices", 0, "least number of devices (default 1)")
+	fs.IntVar(&s.MaxDevices, "max-devices", 0, "greatest number of devices (default: --min-devices)")
+	fs.StringVar(&f.strategy, "strategy", "", "none, all_reduce or parameter_server")
+	fs.Float64Var(&f.stop.LossDecrease, "stop-loss-decrease", 0, "end the job once its training loss falls by less than this per epoch")
+	fs.IntVar(&f.stop.Epochs, "stop-epochs", train.DefaultCalmEpochs, "consecutive epochs for --stop-loss-decrease")
+	fs.IntVar(&f.servers, "parameter-servers", 0, "greatest number of servers of a parameter_server job (default: one for each worker)")
+	fs.StringVar(&f.launch, "launch", "", "per_node or per_device")
+	fs.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE for the job's environment (repeatable)")
+	fs.IntVar(&f.restarts, "max-restarts", train.DefaultMaxRestarts, "most consecutive restarts after failures of a node or process")
+}
+
+// apply sets the fields of spec whose flags are set. It makes folders absolute: the job does not start in this
+// process's folder.
+func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
+	given := func(name string, set func()) {
+		if fs.Changed(name) {
+			set()
+		}
+	}
+	given("name", func() { spec.Name = f.spec.Name })
+	given("script", func() { spec.ScriptPath = f.spec.ScriptPath })
+	given("image", func() { spec.Image = f.spec.Image })
+	given("log-format", func() { spec.LogFormat = f.spec.LogFormat })
+	given("batch-size", func() { spec.BatchSize = f.spec.BatchSize })
+	given("training-set-size", func() { spec.TrainingSetSize = f.spec.TrainingSetSize })
+	given("epochs", func() { spec.MaxEpochs = f.spec.MaxEpochs })
+	given("single-device", func() { spec.SingleDevice = f.spec.SingleDevice })
+	given("allow-sharing", func() { spec.AllowSharing = f.spec.AllowSharing })
+	given("tune-effective-batch", func() { spec.TuneEffectiveBatch = f.spec.TuneEffectiveBatch })
+	given("disable-sharing", func() { spec.DisableSharing = f.spec.DisableSharing })
+	given("memory-mib", func() { spec.EstimatedMemoryMiB = f.spec.EstimatedMemoryMiB })
+	given("cores", func() { spec.Cores = f.spec.Cores })
+	given("main-memory-mib", func() { spec.MainMemoryMiB = f.spec.MainMemoryMiB })
+	given("hours", func() { spec.EstimatedHours = f.spec.EstimatedHours })
+	given("priority", func() { spec.Priority = &f.priority })
+	given("min-devices", func() { spec.MinDevices = f.spec.MinDevices })
+	given("max-devices", func() { spec.MaxDevices = f.spec.MaxDevices })
+	given("strategy", func() { spec.Strategy = train.Strategy(f.strategy) })
+	given("launch", func() { spec.Launch = train.Launch(f.launch) })
+	given("parameter-servers", func() { spec.ParameterServers = &train.ServersSpec{Max: f.servers} })
+	given("max-restarts", func() { spec.MaxRestarts = &f.restarts })
+	given("stop-loss-decrease", func() { stopOf(spec).LossDecrease = f.stop.LossDecrease })
+	given("stop-epochs", func() { stopOf(spec).Epochs = f.stop.Epochs })
+	given("work-dir", func() { spec.WorkDir = f.spec.WorkDir })
+	given("custom-dir", func() { spec.CustomDir = f.spec.CustomDir })
+	given("snapshots-dir", func() { spec.SnapshotsDir = f.spec.SnapshotsDir })
+	given("datasets-dir", func() { spec.DatasetsDir = f.spec.DatasetsDir })
+	if err := makeAbsolute(spec.Folders()); err != nil {
+		return err
+	}
+	for _, pair := range f.env {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok {
+			return fmt.Errorf("--env %q: want NAME=VALUE", pair)
+		}
+		if spec.Env == nil {
+			spec.Env = map[string]string{}
+		}
+		spec.Env[name] = value
+	}
+	if fs.Changed("port") {
+		ports, err := ParsePorts(f.ports)
+		if err != nil {
+			return fmt.Errorf("--port %q: %w", f.ports, err)
+		}
+		spec.Ports = ports
+	}
+	return nil
+}
+
+// makeAbsolute makes relative folders absolute, seen from the folder of this process.
+func makeAbsolute(folders []*string) error {
+	for _, dir := range folders {
+		if *dir == "" {
+			continue
+		}
+		absolute, err := filepath.Abs(*dir)
+		if err != nil {
+			return fmt.Errorf("folder %q: %w", *dir, err)
+		}
+		*dir = absolute
+	}
+	return nil
+}
+
+// stopOf returns the stop rule of a spec. It adds an empty rule if the spec has none.
+func stopOf(spec *train.Spec) *train.StopSpec {
+	if spec.Stop == nil {
+		spec.Stop = &train.StopSpec{}
+	}
+	return spec.Stop
+}
+
+// ParsePorts reads NODE:CONTAINER[,NODE:CONTAINER..].
+func ParsePorts(s string) ([]train.PortMapping, error) {
+	var ports []train.PortMapping
+	for pair := range strings.SplitSeq(s, ",") {
+		node, container, ok := strings.Cut(pair, ":")
+		n, err1 := strconv.Atoi(node)
+		c, err2 := strconv.Atoi(container)
+		if !ok || err1 != nil || err2 != nil {
+			return nil, fmt.Errorf("%q: want NODE:CONTAINER, two port numbers", pair)
+		}
+		ports = append(ports, train.PortMapping{NodePort: n, ContainerPort: c})
+	}
+	return ports, nil
+}
+
+// jobID returns the id of the flag, or a new one.
+func (f *submitFlags) jobID(spec train.Spec) (train.JobID, error) {
+	if f.id == "" {
+		return NewID(spec.Name), nil
+	}
+	id, err := train.ParseJobID(f.id)
+	if err != nil {
+		return "", exit.Usagef("--id: %v", err)
+	}
+	return id, nil
+}

@@ -1,0 +1,67 @@
+package jobs
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/clitest"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+func TestEveryExampleJobIsUnderstood(t *testing.T) {
+	files, err := filepath.Glob("../../../../examples/jobs/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, error %v", len(files), err)
+	}
+	for _, file := range files {
+		a := &console.Console{}
+		spec, err := ReadSpecFile(a, file)
+		if err != nil || spec.Name == "" || !strings.HasSuffix(filepath.Clean(spec.WorkDir), "..") {
+			t.Errorf("%s: %+v, error %v", file, spec, err)
+		}
+	}
+}
+
+func TestFlagsGoOverTheFile(t *testing.T) {
+	file := `{"name":"a","command":["x"],"batch_size":1,"training_set_size":1,"max_epochs":1,"priority":10,"env":{"A":"1"},"stop":{"loss_decrease":0.01}}`
+	code, out, _ := clitest.Execute(Commands, file, "submit", "-", "--print-event", "--id", "j1", "--epochs", "7", "--custom-dir", ".", "-e", "B=2", "--port", "8080:80", "--stop-epochs", "5", "--", "y", "-z")
+	for _, want := range []string{`"subject": "yard.job.j1.submitted.v1"`, `"max_epochs": 7`, `"priority": 10`, `"A": "1"`, `"B": "2"`, `"node_port": 8080`, `"loss_decrease": 0.01`, `"epochs": 5`, `"-z"`, `"custom_dir": "/`} {
+		if code != exit.OK || !strings.Contains(out, want) {
+			t.Errorf("exit %d, no %s in %s", code, want, out)
+		}
+	}
+}
+
+func TestBadSubmissionsAreRefusedBeforeTheBus(t *testing.T) {
+	for name, tt := range map[string]struct {
+		stdin string
+		args  []string
+		want  string
+	}{
+		"near miss":   {`{"name":"a","batchsize":1}`, []string{"-"}, "batch_size"},
+		"not YAML":    {"a: [", []string{"-"}, "line 1: neither JSON nor YAML"},
+		"an id":       {`{"name":"a"}`, []string{"-", "--id", "a.b"}, "--id"},
+		"a port":      {"", []string{"--port", "80"}, "NODE:CONTAINER"},
+		"environment": {"", []string{"-e", "A"}, "NAME=VALUE"},
+		"two files":   {"", []string{"a", "b"}, "after --"},
+		"too large":   {strings.Repeat(" ", maxFileBytes+1), []string{"-"}, "larger than"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, out, errs := clitest.Execute(Commands, tt.stdin, append([]string{"submit"}, tt.args...)...)
+			if code != exit.Usage || !strings.Contains(errs, tt.want) || out != "" {
+				t.Errorf("exit %d, message %q, output %q; want exit 2 and a word of %q", code, errs, out, tt.want)
+			}
+		})
+	}
+}
+
+func TestNewIDsAreIDs(t *testing.T) {
+	for _, name := range []string{"ResNet 50", "", "über", strings.Repeat("x", 100), "-a-", "../etc"} {
+		if _, err := train.ParseJobID(string(NewID(name))); err != nil {
+			t.Errorf("name %q: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,13 @@
+// Package measure holds the command that measures the speed of a job on several numbers of devices.
+package measure
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
+)
+
+// Commands returns the command of this package.
+func Commands(a *console.Console) []*cobra.Command {
+	return []*cobra.Command{Command(a)}
+}

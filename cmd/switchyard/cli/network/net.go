@@ -1,0 +1,145 @@
+package network
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/libs/fabric"
+	"github.com/switchyard-dl/switchyard/services/planner/probe"
+)
+
+func Command(a *console.Console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "net",
+		Short: "Show the network: its topology, the probed paths, degraded links",
+	}
+	cmd.AddCommand(netTopologyCommand(a), netPlanCommand(a), console.MovedToLab("net", "simulate"), netStatusCommand(a), netWatchCommand(a))
+	cmd.AddCommand(netRoles()...)
+	return cmd
+}
+
+// fabricFlags name a network.
+type fabricFlags struct {
+	topology string
+	directed bool
+}
+
+func (f *fabricFlags) add(cmd *cobra.Command) {
+	f.addOptional(cmd)
+	_ = cmd.MarkFlagRequired("topology")
+}
+
+func (f *fabricFlags) addOptional(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.topology, "topology", "", "`fattree:PORTS`, vl2:PORTS,PORTS,SERVERS, bcube:PORTS,LEVELS or a file in YAML")
+}
+
+func (f *fabricFlags) addDirected(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.directed, "directed", false, "treat both directions of a link as two links, and paths as one-way")
+}
+
+// load returns the network and its candidate paths. For a file these are all shortest paths between its nodes.
+func (f *fabricFlags) load() (*fabric.Topology, fabric.Paths, error) {
+	t, err := f.read()
+	if err != nil {
+		return nil, fabric.Paths{}, err
+	}
+	if t.paths.Round != nil {
+		return t.topology, t.paths, nil
+	}
+	routes, err := t.topology.Routes(f.directed)
+	if err != nil {
+		return nil, fabric.Paths{}, exit.Runtime(err)
+	}
+	return t.topology, t.topology.Candidates(routes, f.directed), nil
+}
+
+type network struct {
+	topology *fabric.Topology
+	paths    fabric.Paths // of a generated network
+}
+
+func (f *fabricFlags) read() (network, error) {
+	t, paths, generated, err := fabric.Generate(f.topology, f.directed)
+	if generated {
+		if err != nil {
+			err = exit.Usagef("%v", err)
+		}
+		return network{t, paths}, err
+	}
+	text, err := os.ReadFile(f.topology)
+	if err != nil {
+		return network{}, exit.Errorf(exit.Usage, "name a file, or fattree:12, vl2:40,24,40, bcube:8,4", "topology %s: %v", f.topology, err)
+	}
+	if t, err = fabric.Read(text); err != nil {
+		return network{}, exit.Usagef("%s: %v", f.topology, err)
+	}
+	return network{topology: t}, nil
+}
+
+func goalFlags(cmd *cobra.Command, goal *probe.Goal) {
+	cmd.Flags().IntVar(&goal.Alpha, "alpha", 2, "least number of paths over each link")
+	cmd.Flags().IntVar(&goal.Beta, "beta", 1, "number of simultaneous link failures that can be told apart: 0 to 3")
+}
+
+func checkGoal(goal probe.Goal) error {
+	if goal.Alpha < 1 || goal.Alpha > 100 || goal.Beta < 0 || goal.Beta > 3 {
+		return exit.Usagef("--alpha %d --beta %d: want 1 to 100 and 0 to 3", goal.Alpha, goal.Beta)
+	}
+	return nil
+}
+
+// netPlan is the result of `net plan`.
+type netPlan struct {
+	Links      int     `json:"links"`
+	Candidates int64   `json:"candidates"`
+	Paths      int     `json:"paths"`
+	AlphaMin   int     `json:"alpha_min"`
+	Beta       int     `json:"beta"`
+	Seconds    float64 `json:"seconds"`
+}
+
+func netPlanCommand(a *console.Console) *cobra.Command {
+	var (
+		network fabricFlags
+		goal    probe.Goal
+	)
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "Choose the paths to probe, so that lossy links can be identified",
+		Long: `Chooses a small set of paths that covers each link at least --alpha times and identifies up to --beta simultaneous link failures.
+alpha_min and beta are what an exact check of the chosen paths finds, independently of the construction. seconds is the time of
+the construction.`,
+		Example: `  switchyard net plan --topology fattree:18 --alpha 2 --beta 1 -o json
+  switchyard net plan --topology yard.yaml --directed --alpha 3`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if err := checkGoal(goal); err != nil {
+				return err
+			}
+			_, paths, err := network.load()
+			if err != nil {
+				return err
+			}
+			begin := time.Now()
+			rows := probe.Plan(paths, goal)
+			p := netPlan{Links: paths.Links * paths.Parts, Candidates: paths.Count, Paths: len(rows), Seconds: time.Since(begin).Seconds()}
+			p.AlphaMin, p.Beta = probe.Check(fabric.NewMatrix(p.Links, rows), goal.Beta)
+			if a.Output == "json" {
+				return a.PrintJSON(p)
+			}
+			return a.Table("LINKS\tCANDIDATES\tPATHS\tALPHA\tBETA\tSECONDS", func(w io.Writer) {
+				_, _ = fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%.3f\n", p.Links, p.Candidates, p.Paths, p.AlphaMin, p.Beta, p.Seconds)
+			})
+		},
+	}
+	network.add(cmd)
+	network.addDirected(cmd)
+	goalFlags(cmd, &goal)
+	return cmd
+}

@@ -1,0 +1,20 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/sibling"
+)
+
+// serverCommands are the commands that the server carries out.
+func serverCommands() []*cobra.Command {
+	reference := sibling.Command("Print the configuration reference as Markdown", "reference")
+	reference.Hidden = true
+	influx := &cobra.Command{Use: "influx", Short: "Prepare a time-series database", Args: cobra.NoArgs}
+	influx.AddCommand(sibling.Command("Make the buckets, retention and downsampling that the energy service needs", "influx", "setup"))
+	return []*cobra.Command{
+		sibling.Command("Run the seven services on this machine, around an embedded bus", "up"),
+		sibling.Command("Run only the embedded bus, for services in processes of their own", "bus"),
+		influx, reference,
+	}
+}

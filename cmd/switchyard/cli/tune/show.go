@@ -1,0 +1,233 @@
+package tune
+
+import (
+	"context"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/services/experiments/conduct"
+	"github.com/switchyard-dl/switchyard/services/experiments/search"
+)
+
+// experimentLine is an experiment in a list.
+type experimentLine struct {
+	ID        string                   `json:"id"`
+	Name      string                   `json:"name"`
+	Mode      string                   `json:"mode"`
+	Algorithm string                   `json:"algorithm"`
+	State     contract.ExperimentState `json:"state"`
+	Message   string                   `json:"message,omitempty"`
+	Trials    int                      `json:"trials"`
+	Running   int                      `json:"running"`
+	// Best is the best objective so far, with the user's sign; left out before the first result.
+	Best        *float64  `json:"best,omitempty"`
+	SubmittedAt time.Time `json:"submitted_at"`
+	Seconds     float64   `json:"seconds"`
+}
+
+func newExperimentLine(r conduct.Record, now time.Time) experimentLine {
+	l := experimentLine{
+		ID: r.ID, Name: r.Experiment.Name, Mode: string(r.Experiment.Mode), Algorithm: string(r.Experiment.Search.Algorithm), State: r.State, Message: r.Message,
+		Trials: len(r.Trials), SubmittedAt: r.SubmittedAt, Seconds: now.Sub(r.SubmittedAt).Seconds(),
+	}
+	if r.Over() {
+		l.Seconds = r.EndedAt.Sub(r.SubmittedAt).Seconds()
+	}
+	for _, t := range r.Trials {
+		if t.State == search.Running {
+			l.Running++
+		}
+	}
+	if _, score, ok := r.Best(); ok {
+		own := r.Own(score)
+		l.Best = &own
+	}
+	return l
+}
+
+func tunePsCommand(a *console.Console) *cobra.Command {
+	return &cobra.Command{
+		Use:   "ps",
+		Short: "List experiments",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
+				records, err := console.OpenBucket(ctx, b, contract.Experiments)
+				if err != nil {
+					return err
+				}
+				entries, err := records.List(ctx)
+				if err != nil {
+					return err
+				}
+				lines := make([]experimentLine, len(entries))
+				for i, e := range entries {
+					lines[i] = newExperimentLine(conduct.Record(e.Value), time.Now())
+				}
+				slices.SortFunc(lines, func(x, y experimentLine) int { return x.SubmittedAt.Compare(y.SubmittedAt) })
+				if a.Output == "json" {
+					return a.PrintJSON(lines)
+				}
+				return a.Table("EXPERIMENT\tSTATE\tMODE\tSEARCH\tTRIALS\tRUNNING\tBEST\tTIME", func(w io.Writer) {
+					for _, l := range lines {
+						_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", l.ID, l.State, l.Mode, l.Algorithm, l.Trials, l.Running, render.Known(l.Best, "%.4g"), render.Duration(l.Seconds))
+					}
+				})
+			})
+		},
+	}
+}
+
+func tuneDescribeCommand(a *console.Console) *cobra.Command {
+	return &cobra.Command{
+		Use:   "describe EXPERIMENT",
+		Short: "Show an experiment, its decisions and its trials",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withExperiment(a, cmd, args[0], func(_ context.Context, _ *bus.Bus, r conduct.Record) error {
+				if a.Output == "json" {
+					return a.PrintJSON(r)
+				}
+				return describeExperiment(a, r)
+			})
+		},
+	}
+}
+
+func describeExperiment(a *console.Console, r conduct.Record) error {
+	l, e := newExperimentLine(r, time.Now()), r.Experiment
+	goal := "maximise "
+	if e.Objective.Minimise {
+		goal = "minimise "
+	}
+	_, _ = fmt.Fprintf(a.Stdout, "experiment %s: %s\n", r.ID, join(string(r.State), render.EscapeText(r.Message)))
+	_, _ = fmt.Fprintf(a.Stdout, "  search     %s of at most %s, %d at a time, seed %d\n", e.Search.Algorithm, render.Plural(e.Search.Trials, "trial"), e.Concurrency, e.Search.Seed)
+	_, _ = fmt.Fprintf(a.Stdout, "  objective  %s%s, mode %s\n", goal, e.Objective, e.Mode)
+	_, _ = fmt.Fprintf(a.Stdout, "  time       %s\n", render.Duration(l.Seconds))
+	if r.Recurs != nil {
+		_, _ = fmt.Fprintf(a.Stdout, "  recurs     experiment %s was the same: one trial with its best parameters, and no probes\n", r.Recurs.Of)
+	}
+	if best, score, ok := r.Best(); ok {
+		_, _ = fmt.Fprintf(a.Stdout, "  best       trial %d: %.5g with %s\n", best.ID, r.Own(score), render.EscapeText(conduct.Words(best.Params)))
+	}
+	_, _ = fmt.Fprintln(a.Stdout)
+	return resultsTable(a, r)
+}
+
+func join(state, message string) string {
+	if message == "" {
+		return state
+	}
+	return state + ", " + message
+}
+
+func tuneResultsCommand(a *console.Console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "results EXPERIMENT",
+		Short: "Show the results of an experiment's trials, as table, json, csv or html",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withExperiment(a, cmd, args[0], func(_ context.Context, _ *bus.Bus, r conduct.Record) error {
+				switch a.Output {
+				case "json":
+					return a.PrintJSON(r.Rows())
+				case "csv":
+					return writeTrialsCSV(a.Stdout, r)
+				case "html":
+					return writeResultsHTML(a.Stdout, r, time.Now())
+				}
+				return resultsTable(a, r)
+			})
+		},
+	}
+	cmd.PersistentPreRunE = a.WantsPages
+	return cmd
+}
+
+func resultsTable(a *console.Console, r conduct.Record) error {
+	return a.Table("TRIAL\tSTATE\tEPOCHS\t"+objectiveTitle(r)+"\tQUEUED\tTRAINED\tENERGY\tPARAMETERS\tSETTING\tREASON", func(w io.Writer) {
+		for _, row := range r.Rows() {
+			mark := ""
+			if row.Best {
+				mark = "*"
+			}
+			_, _ = fmt.Fprintf(w, "%d%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Trial, mark, row.State, row.Epochs, render.Known(row.Objective, "%.5g"),
+				render.Duration(row.QueueSeconds), render.Duration(row.TrainSeconds), joulesCell(row), render.Cell(conduct.Words(row.Params), 60), render.Cell(conduct.Words(row.Setting), 40), render.Cell(row.Reason, 60))
+		}
+	})
+}
+
+func objectiveTitle(r conduct.Record) string {
+	return render.ClipText(render.EscapeText(r.Experiment.Objective.String()), 24)
+}
+
+func joulesCell(row conduct.Row) string {
+	if row.EnergyJoules == 0 {
+		return "-"
+	}
+	mark := ""
+	if row.Modelled {
+		mark = " (modelled)"
+	}
+	return fmt.Sprintf("%.4g J%s", row.EnergyJoules, mark)
+}
+
+// writeTrialsCSV writes a column for each parameter and system parameter.
+func writeTrialsCSV(w io.Writer, r conduct.Record) error {
+	rows := r.Rows()
+	params, settings := map[string]bool{}, map[string]bool{}
+	for _, row := range rows {
+		for name := range row.Params {
+			params[name] = true
+		}
+		for name := range row.Setting {
+			settings[name] = true
+		}
+	}
+	names, factors := slices.Sorted(maps.Keys(params)), slices.Sorted(maps.Keys(settings))
+	header := []string{"trial", "job", "state", "best", "epochs_done", "objective", "queue_seconds", "train_seconds", "energy_j", "energy_modelled", "setting_changes", "reason"}
+	for _, name := range names {
+		header = append(header, "param."+name)
+	}
+	for _, name := range factors {
+		header = append(header, "setting."+name)
+	}
+	out := csv.NewWriter(w)
+	_ = out.Write(header)
+	number := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+	for _, row := range rows {
+		objective := ""
+		if row.Objective != nil {
+			objective = number(*row.Objective)
+		}
+		line := []string{
+			strconv.Itoa(row.Trial), string(row.Job), string(row.State), strconv.FormatBool(row.Best), strconv.Itoa(row.Epochs), objective,
+			number(row.QueueSeconds), number(row.TrainSeconds), number(row.EnergyJoules), strconv.FormatBool(row.Modelled), strconv.Itoa(row.Changes), row.Reason,
+		}
+		for _, name := range names {
+			text := ""
+			if v, ok := row.Params[name]; ok {
+				text = v.String()
+			}
+			line = append(line, text)
+		}
+		for _, name := range factors {
+			line = append(line, number(row.Setting[name]))
+		}
+		_ = out.Write(line)
+	}
+	out.Flush()
+	return exit.Runtime(out.Error())
+}

@@ -1,0 +1,81 @@
+package whatif
+
+import (
+	"encoding/csv"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
+	"github.com/switchyard-dl/switchyard/services/planner/whatif"
+)
+
+// writeWhatIf prints an answer in the form asked for.
+func writeWhatIf(a *console.Console, r whatif.Answer) error {
+	for _, l := range r.Rows[0].LeftOut {
+		_, _ = fmt.Fprintf(a.Stderr, "left out: %s %s\n", render.EscapeText(string(l.Job)), l.Why)
+	}
+	if r.CameAndWent > 0 {
+		_, _ = fmt.Fprintf(a.Stderr, "%d of %s came or went, wholly or in part, and so they do in the simulations of this cluster\n", r.CameAndWent, render.Plural(r.Nodes, "node"))
+	}
+	for _, row := range r.Rows[1:] {
+		if row.Completed < row.Jobs {
+			_, _ = fmt.Fprintf(a.Stderr, "%s: %s never completed\n", row.Name(), render.Plural(row.Jobs-row.Completed, "job"))
+		}
+	}
+	switch a.Output {
+	case "json":
+		return a.PrintJSON(r.Rows)
+	case "csv":
+		return exit.Runtime(writeWhatIfCSV(a.Stdout, r.Rows))
+	}
+	err := a.Table("RUN\tNODES\tDEVICES\tJOBS\tDONE\tAVG JCT\tP50\tP99\tMAKESPAN\tRESTARTS", func(w io.Writer) {
+		for _, row := range r.Rows {
+			_, _ = fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%d\n", render.EscapeText(row.Name()), row.Nodes, row.Devices, row.Jobs, row.Completed,
+				shortSeconds(row.AvgJCTSeconds), shortSeconds(row.P50JCTSeconds), shortSeconds(row.P99JCTSeconds), shortSeconds(row.MakespanSeconds), row.Restarts)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(a.Stdout, calibration(r.Rows[0], r.Rows[1]))
+	return exit.Runtime(err)
+}
+
+// shortSeconds prints a time with its significant digits.
+func shortSeconds(s float64) string {
+	if s < 100 {
+		return fmt.Sprintf("%.1f s", s)
+	}
+	return fmt.Sprintf("%.0f s", s)
+}
+
+// calibration compares the simulation with what happened.
+func calibration(measured, same whatif.Row) string {
+	if measured.Completed == 0 {
+		return "no job of this time has ended: all figures are predictions, and nothing shows how good they are"
+	}
+	text := fmt.Sprintf("same policy, simulated: %s; measured: %s (average completion time", shortSeconds(same.AvgJCTSeconds), shortSeconds(measured.AvgJCTSeconds))
+	if measured.AvgJCTSeconds > 0 {
+		text += fmt.Sprintf("; %+.1f %%", 100*(same.AvgJCTSeconds/measured.AvgJCTSeconds-1))
+	}
+	return text + "): expect the other rows to be as far off"
+}
+
+func writeWhatIfCSV(out io.Writer, all []whatif.Row) error {
+	rows := [][]string{{
+		"kind", "policy", "nodes", "devices", "jobs", "completed", "avg_jct_seconds", "p50_jct_seconds", "p99_jct_seconds", "makespan_seconds", "restarts",
+	}}
+	for _, r := range all {
+		rows = append(rows, []string{
+			r.Kind, r.Policy, strconv.Itoa(r.Nodes), strconv.Itoa(r.Devices), strconv.Itoa(r.Jobs), strconv.Itoa(r.Completed), exactly(r.AvgJCTSeconds),
+			exactly(r.P50JCTSeconds), exactly(r.P99JCTSeconds), exactly(r.MakespanSeconds), strconv.Itoa(r.Restarts),
+		})
+	}
+	return csv.NewWriter(out).WriteAll(rows)
+}
+
+// exactly prints a number such that it reads back as the same.
+func exactly(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }

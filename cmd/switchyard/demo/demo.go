@@ -1,0 +1,154 @@
+// Package demo runs a few real jobs on this machine and shows how they are scheduled.
+package demo
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/sibling"
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/services/planner/plan"
+)
+
+// demoOptions are the flags of the demo.
+type demoOptions struct {
+	json    bool
+	keep    bool
+	policy  string
+	trainer string
+	timeout time.Duration
+}
+
+func Command(a *console.Console) *cobra.Command {
+	var o demoOptions
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Run real training jobs on this machine, in a temporary folder, and show their scheduling",
+		Long: `Starts the bus and the seven services on free ports in a temporary folder, submits real training jobs of different size and kind over NATS, and shows them being
+admitted, profiled, planned, started, rescaled, preempted at an epoch's end and resumed from their checkpoints. Closes with a report. Nothing is left behind.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return exit.Runtime(demo(cmd.Context(), a, o))
+		},
+	}
+	fs := cmd.Flags()
+	fs.BoolVar(&o.json, "json", false, "print the closing report as one JSON object (the same as -o json)")
+	fs.BoolVar(&o.keep, "keep", false, "keep the temporary folder")
+	fs.StringVar(&o.policy, "with-policy", plan.DefaultPolicy, "policy of the planner: "+strings.Join(plan.PolicyNames(), ", "))
+	fs.StringVar(&o.trainer, "trainer", "", "the Go trainer (default: switchyard-trainer beside this program, or in PATH)")
+	fs.DurationVar(&o.timeout, "timeout", 3*time.Minute, "time after which the demo gives up")
+	return cmd
+}
+
+// demo runs the server in the background and plays the script.
+func demo(ctx context.Context, a *console.Console, o demoOptions) error {
+	o.json = o.json || a.Output == "json"
+	if err := o.findTrainer(); err != nil {
+		return err
+	}
+	server, err := sibling.FindServer()
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "switchyard-demo-")
+	if err != nil {
+		return fmt.Errorf("make the demo's folder: %w", err)
+	}
+	if o.keep {
+		_, _ = fmt.Fprintf(a.Stderr, "the files of this run stay in %s\n", dir)
+	} else {
+		defer func() { _ = os.RemoveAll(dir) }()
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	services := demoServices{server: server, dir: dir, policy: o.policy}
+	err = services.during(ctx, func(ctx context.Context, url string) error { return play(ctx, a, url, dir, o) })
+	if err != nil {
+		return fmt.Errorf("demo: %w\nthe end of the services' log:\n%s", err, tail(services.logPath(), 30))
+	}
+	return nil
+}
+
+// play submits the jobs, shows them, and reports.
+func play(ctx context.Context, a *console.Console, url, dir string, o demoOptions) error {
+	b, err := bus.Connect(ctx, bus.Config{URL: url, Name: "cli"})
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	cast, err := demoCast(dir, o.trainer)
+	if err != nil {
+		return err
+	}
+	house := newStage(b, cast)
+	screen := newScreen(a, o)
+	began := time.Now()
+	if err := house.run(ctx, func(picture stagePicture) { screen.show(picture, time.Since(began)) }); err != nil {
+		return err
+	}
+	report := house.report(o.policy)
+	if o.json {
+		if err := a.PrintJSON(report); err != nil {
+			return err
+		}
+	} else if err := printReport(a, report); err != nil {
+		return err
+	}
+	return report.verdict()
+}
+
+// newScreen draws on a terminal and prints plain lines elsewhere. With --json it uses standard error.
+func newScreen(a *console.Console, o demoOptions) *screen {
+	out := a.Stdout
+	if o.json {
+		out = a.Stderr
+	}
+	shown := &screen{out: out, seen: map[string]string{}}
+	if render.IsTerminal(out) {
+		shown.width = func() int {
+			columns, _ := render.TerminalWidth(out)
+			return columns
+		}
+	}
+	return shown
+}
+
+// findTrainer looks for the Go trainer that `make build` puts beside this program.
+func (o *demoOptions) findTrainer() error {
+	const name = "switchyard-trainer"
+	if o.trainer == "" {
+		o.trainer, _ = sibling.Find(name)
+	}
+	if info, err := os.Stat(o.trainer); o.trainer == "" || err != nil || info.IsDir() {
+		return exit.Errorf(exit.Failed, "run `make demo`, or build it (`go build -o switchyard-trainer ./examples/gotrainer`) and name it with --trainer", "the demo's trainer %s is not there", name)
+	}
+	absolute, err := filepath.Abs(o.trainer)
+	if err != nil {
+		return fmt.Errorf("find the trainer: %w", err)
+	}
+	o.trainer = absolute
+	return nil
+}
+
+func tail(path string, lines int) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	at := len(data)
+	for ; at > 0 && lines >= 0; at-- {
+		if data[at-1] == '\n' {
+			lines--
+		}
+	}
+	return string(data[at:])
+}

@@ -1,0 +1,354 @@
+// Package doctor surveys a machine and says what Switchyard can use of it, and what each absence costs.
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+func Command(a *console.Console) *cobra.Command {
+	var dataDir, kubeletRoot, podLogs string
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check this machine, and say what does not work without what is missing",
+		Long: `Checks the machine, the bus, the container runtimes, the kubelet and Python. "ok" is present, "--" is missing (with what does
+not work without it, and how to change that), "!!" is required and broken. The exit code is 1 only if something required is broken.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("data-dir") {
+				if p, err := installation.ReadContext(a.ContextPath()); err == nil && p.DataDir != "" {
+					dataDir = p.DataDir
+				}
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), 30*time.Second)
+			defer cancel()
+			return printFindings(a, findings(surveyMachine(ctx, a, dataDir, kubeletRoot, podLogs)))
+		},
+	}
+	cmd.Flags().StringVar(&dataDir, "data-dir", installation.DataDir(), "data folder to look at (default: the one of the running `switchyard up`)")
+	cmd.Flags().StringVar(&kubeletRoot, "kubelet-root", "/var/lib/kubelet", "root folder of a kubelet to look at")
+	cmd.Flags().StringVar(&podLogs, "pod-logs", "/var/log/pods", "folder of pods' logs to look at")
+	return cmd
+}
+
+// The verdicts of doctor.
+const (
+	verdictOK     = "ok"
+	verdictAbsent = "absent"
+	verdictBroken = "broken"
+)
+
+// finding is the result of one check.
+type finding struct {
+	Name    string `json:"name"`
+	Verdict string `json:"verdict"`
+	Detail  string `json:"detail"`
+	// Costs says what does not work without it, Fix how to get it.
+	Costs string `json:"costs,omitempty"`
+	Fix   string `json:"fix,omitempty"`
+}
+
+// survey is what doctor found on a machine.
+type survey struct {
+	Kernel, Arch string
+	Cores        int
+	Memory       unit.Bytes
+	Root         bool
+	// GPUs are as nvidia-smi lists them; GPUTrouble is why it lists none.
+	GPUs       []string
+	GPUTrouble string
+	Driver     driverSurvey
+	Engines    []engineSurvey
+	Kubelet    kubeletSurvey
+	// RAPLZones counts the energy counters, RAPLReadable those that can be read.
+	RAPLZones, RAPLReadable int
+	// PerfEvents is the number of performance events that can be counted, PerfHardware how many of them are hardware
+	// events. PerfTrouble is the reason if there are none.
+	PerfEvents, PerfHardware int
+	PerfTrouble              string
+	Cgroup                   int
+	// MountTrouble is the reason why this process may not make a mount namespace, or empty; MountFix is the way to
+	// change that.
+	MountTrouble, MountFix string
+	// Containers are the runtimes that answer; ContainerTrouble says why the others do not.
+	Containers       []string
+	ContainerTrouble string
+	// Python and Torch are versions. Packages says which of Switchyard's packages can be imported.
+	Python, Torch string
+	Packages      map[string]bool
+	BusURL        string
+	BusUp         bool
+	Nodes         []train.Node
+	// Usage is how full the streams and buckets of the bus are.
+	Usage      []bus.Usage
+	SurveyedAt time.Time
+	// Port is the bus's default one, PortTrouble why it cannot be taken.
+	Port        int
+	PortTrouble string
+	DataDir     string
+	DataTrouble string
+	DataFree    unit.Bytes
+}
+
+// findings returns the results for a survey.
+func findings(s survey) []finding {
+	list := []finding{
+		{Name: "kernel", Verdict: verdictOK, Detail: s.Kernel + " " + s.Arch},
+		{Name: "processor", Verdict: verdictOK, Detail: fmt.Sprintf("%s, %s of memory", render.Plural(s.Cores, "core"), s.Memory)},
+		gpuFinding(s), raplFinding(s), perfFinding(s), cgroupFinding(s), mountFinding(s), containerFinding(s), pythonFinding(s),
+	}
+	if s.Python != "" {
+		list = append(list, torchFinding(s), packageFinding(s))
+	}
+	list = append(list, kubernetesFindings(s)...)
+	list = append(list, dataFinding(s), busFinding(s))
+	if len(s.Usage) > 0 {
+		list = append(list, storageFinding(s.Usage))
+	}
+	for _, n := range s.Nodes {
+		list = append(list, nodeFinding(n, s.SurveyedAt))
+	}
+	return list
+}
+
+func gpuFinding(s survey) finding {
+	if len(s.GPUs) > 0 {
+		return finding{Name: "GPU", Verdict: verdictOK, Detail: strings.Join(s.GPUs, "; ")}
+	}
+	return finding{
+		Name: "GPU", Verdict: verdictAbsent, Detail: s.GPUTrouble, Costs: "jobs get processor cores as devices (CPU slots)",
+		Fix: "install NVIDIA's driver if there is a GPU; Switchyard needs nothing else",
+	}
+}
+
+func raplFinding(s survey) finding {
+	f := finding{Name: "RAPL", Verdict: verdictAbsent, Costs: "the energy of processor and memory is modelled, not measured, and marked so"}
+	switch {
+	case s.RAPLReadable > 0:
+		return finding{Name: "RAPL", Verdict: verdictOK, Detail: render.Plural(s.RAPLReadable, "energy counter") + " can be read"}
+	case s.RAPLZones > 0:
+		f.Detail = "permission denied"
+		f.Fix = "grant the node agent read access: chmod o+r /sys/class/powercap/*/energy_uj (again after each boot)"
+	default:
+		f.Detail = "the kernel shows no energy counters"
+		f.Fix = "run on the machine itself, not in a virtual machine; modprobe intel_rapl_common"
+	}
+	return f
+}
+
+func perfFinding(s survey) finding {
+	const asked = 58
+	switch {
+	case s.PerfTrouble != "":
+		return finding{
+			Name: "counters", Verdict: verdictAbsent, Detail: s.PerfTrouble, Costs: "workloads are not recognised by hardware events",
+			Fix: "run the node agent with CAP_PERFMON, or sysctl kernel.perf_event_paranoid=0; not in a sandbox",
+		}
+	case s.PerfHardware == 0:
+		return finding{
+			Name: "counters", Verdict: verdictAbsent, Detail: fmt.Sprintf("no hardware events; %s by the kernel", render.Plural(s.PerfEvents, "event")),
+			Costs: "workloads are recognised by software events only", Fix: "run on the machine itself, not in a virtual machine",
+		}
+	}
+	return finding{Name: "counters", Verdict: verdictOK, Detail: fmt.Sprintf("%d of %d hardware events", s.PerfHardware, asked)}
+}
+
+func cgroupFinding(s survey) finding {
+	if s.Cgroup > 0 {
+		return finding{Name: "cgroups", Verdict: verdictOK, Detail: fmt.Sprintf("version %d", s.Cgroup)}
+	}
+	return finding{
+		Name: "cgroups", Verdict: verdictAbsent, Detail: "not mounted", Costs: "the node agent does not see limits on its cores and memory",
+		Fix: "mount -t cgroup2 none /sys/fs/cgroup",
+	}
+}
+
+func mountFinding(s survey) finding {
+	if s.MountTrouble == "" {
+		return finding{Name: "mounts", Verdict: verdictOK, Detail: "jobs see their folders as /custom, /snapshots and /data"}
+	}
+	return finding{
+		Name: "mounts", Verdict: verdictAbsent, Detail: s.MountTrouble, Costs: "jobs find their folders by SWITCHYARD_CUSTOM_DIR, _SNAPSHOTS_DIR and _DATA_DIR instead",
+		Fix: s.MountFix,
+	}
+}
+
+func containerFinding(s survey) finding {
+	if len(s.Containers) > 0 {
+		return finding{Name: "containers", Verdict: verdictOK, Detail: strings.Join(s.Containers, "; ")}
+	}
+	return finding{
+		Name: "containers", Verdict: verdictAbsent, Detail: s.ContainerTrouble, Costs: "jobs with an image are refused; commands and scripts run as processes",
+		Fix: "install docker or podman, start it, and let this user use it",
+	}
+}
+
+func pythonFinding(s survey) finding {
+	if s.Python != "" {
+		return finding{Name: "Python", Verdict: verdictOK, Detail: s.Python}
+	}
+	return finding{
+		Name: "Python", Verdict: verdictAbsent, Detail: "no python3 in PATH", Costs: "jobs with a script_path run here only in an image of their own", Fix: "install python3",
+	}
+}
+
+func torchFinding(s survey) finding {
+	if s.Torch != "" {
+		return finding{Name: "PyTorch", Verdict: verdictOK, Detail: s.Torch}
+	}
+	return finding{
+		Name: "PyTorch", Verdict: verdictAbsent, Detail: "this python3 has no torch", Costs: "scripts that import it need an image or a Python of their own", Fix: "pip install torch",
+	}
+}
+
+func packageFinding(s survey) finding {
+	var missing []string
+	for _, name := range packageNames() {
+		if !s.Packages[name] {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) == 0 {
+		return finding{Name: "packages", Verdict: verdictOK, Detail: strings.Join(packageNames(), " and ") + " can be imported"}
+	}
+	return finding{
+		Name: "packages", Verdict: verdictAbsent, Detail: "this python3 cannot import " + strings.Join(missing, " and "),
+		Costs: "nothing under `switchyard up`, which gives jobs the packages; services run one by one need executor.python_path, images an installation",
+		Fix:   "pip install ./libs/python, to import them outside of jobs too",
+	}
+}
+
+// packageNames are the product's own packages for training code.
+func packageNames() []string { return []string{"switchyard", "kubernetesdlprofile"} }
+
+// lowSpace is the free space below which doctor warns: the bus alone may need gigabytes.
+const lowSpace = 2 * unit.GiB
+
+func dataFinding(s survey) finding {
+	if s.DataTrouble != "" {
+		return finding{
+			Name: "data", Verdict: verdictBroken, Detail: s.DataTrouble, Costs: "neither the bus nor jobs can store anything", Fix: "name another folder: --data-dir DIR",
+		}
+	}
+	f := finding{Name: "data", Verdict: verdictOK, Detail: fmt.Sprintf("%s, %s free", s.DataDir, s.DataFree)}
+	if s.DataFree < lowSpace {
+		f.Verdict, f.Costs, f.Fix = verdictAbsent, "a full disk stops the bus, and with it submissions and plans", "make room, or name another folder: --data-dir DIR"
+	}
+	return f
+}
+
+func busFinding(s survey) finding {
+	switch {
+	case s.BusUp:
+		return finding{Name: "bus", Verdict: verdictOK, Detail: s.BusURL}
+	case s.PortTrouble != "":
+		return finding{
+			Name: "bus", Verdict: verdictBroken, Detail: fmt.Sprintf("none at %s, and port %d cannot be used: %s", s.BusURL, s.Port, s.PortTrouble),
+			Costs: "`switchyard up` cannot start with its defaults", Fix: "`switchyard up --port 0` takes a free one",
+		}
+	}
+	return finding{
+		Name: "bus", Verdict: verdictAbsent, Detail: fmt.Sprintf("none at %s; port %d is free", s.BusURL, s.Port), Costs: "no job can be submitted",
+		Fix: "`switchyard up` starts one, --nats names one",
+	}
+}
+
+// storageFinding reports the fullest of the streams and buckets that refuse messages when they are full.
+func storageFinding(all []bus.Usage) finding {
+	var fullest bus.Usage
+	for _, u := range all {
+		if u.Refuses && u.Share() >= fullest.Share() {
+			fullest = u
+		}
+	}
+	f := finding{
+		Name: "storage", Verdict: verdictOK,
+		Detail: fmt.Sprintf("the fullest stream of the bus is %s, %.0f %% of %s", fullest.Name, 100*fullest.Share(), unit.Bytes(fullest.MaxBytes)),
+	}
+	if fullest.AlmostFull() {
+		f.Verdict, f.Costs = verdictAbsent, "when it is full, jobs can neither be submitted nor report"
+		f.Fix = "facts of jobs are deleted after 30 days, records after admission.keep_records; docs/operations.md lists what can be removed by hand"
+	}
+	return f
+}
+
+func nodeFinding(n train.Node, now time.Time) finding {
+	detail := fmt.Sprintf("%s: %s", n.ID, render.Plural(len(n.Devices), "device"))
+	if len(n.Devices) > 0 {
+		kind := string(n.Devices[0].Kind)
+		if n.Devices[0].Simulated {
+			kind = "simulated " + kind
+		}
+		detail += " (" + kind + ")"
+	}
+	if len(n.Meters) > 0 {
+		detail += ", energy by " + strings.Join(n.Meters, " and ")
+	}
+	var troubles []string
+	for _, meter := range slices.Sorted(maps.Keys(n.MeterTroubles)) {
+		troubles = append(troubles, meter+": "+n.MeterTroubles[meter])
+	}
+	if age := now.Sub(n.SeenAt); age > train.NodeStale {
+		return finding{
+			Name: "node", Verdict: verdictAbsent, Detail: fmt.Sprintf("%s, last seen %s ago", detail, render.Duration(age.Seconds())), Costs: "nothing new is placed on it",
+			Fix: "start its node agent",
+		}
+	}
+	if len(troubles) > 0 {
+		return finding{
+			Name: "node", Verdict: verdictAbsent, Detail: detail + "; " + strings.Join(troubles, "; "), Costs: "the energy of these meters is not measured",
+			Fix: "see the settings of meters in docs/configuration.md; the node is fine otherwise",
+		}
+	}
+	return finding{Name: "node", Verdict: verdictOK, Detail: detail}
+}
+
+// findingsText formats findings for people.
+func findingsText(list []finding) string {
+	var b strings.Builder
+	marks := map[string]string{verdictOK: "ok", verdictAbsent: "--", verdictBroken: "!!"}
+	for _, f := range list {
+		_, _ = fmt.Fprintf(&b, "%s  %-11s %s\n", marks[f.Verdict], f.Name, render.EscapeText(f.Detail))
+		if f.Costs != "" {
+			_, _ = fmt.Fprintf(&b, "    %-11s costs: %s\n", "", f.Costs)
+		}
+		if f.Fix != "" {
+			_, _ = fmt.Fprintf(&b, "    %-11s fix:   %s\n", "", f.Fix)
+		}
+	}
+	return b.String()
+}
+
+func printFindings(a *console.Console, list []finding) error {
+	broken := 0
+	for _, f := range list {
+		if f.Verdict == verdictBroken {
+			broken++
+		}
+	}
+	if a.Output == "json" {
+		if err := a.PrintJSON(list); err != nil {
+			return err
+		}
+	} else if _, err := fmt.Fprint(a.Stdout, findingsText(list)); err != nil {
+		return exit.Runtime(err)
+	}
+	if broken > 0 {
+		return exit.Errorf(exit.Failed, "", "%s that Switchyard needs is broken", render.Plural(broken, "thing"))
+	}
+	return nil
+}

@@ -1,0 +1,290 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	goruntime "runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/perf"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+// surveyMachine looks at this machine. It leaves empty what it cannot find out, or fills in the trouble.
+func surveyMachine(ctx context.Context, a *console.Console, dataDir, kubeletRoot, podLogs string) survey {
+	const defaultPort = 4222
+	s := survey{
+		Arch: goruntime.GOARCH, Cores: goruntime.NumCPU(), Root: os.Geteuid() == 0, DataDir: dataDir, BusURL: a.URL(), Port: defaultPort, SurveyedAt: time.Now(),
+	}
+	s.Kernel = kernel()
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) == nil {
+		s.Memory = unit.Bytes(info.Totalram) * unit.Bytes(info.Unit)
+	}
+	s.GPUs, s.GPUTrouble = surveyGPUs(ctx)
+	s.Driver = surveyDriver(ctx, "/sys", "/proc")
+	s.Engines = surveyEngines(ctx, "/etc")
+	s.Kubelet = surveyKubelet(kubeletRoot, podLogs)
+	s.RAPLZones, s.RAPLReadable = surveyRAPL("/sys/class/powercap")
+	surveyPerf(&s)
+	s.Cgroup = surveyCgroup("/sys/fs/cgroup")
+	s.MountTrouble, s.MountFix = surveyMounts("/proc", s.Root)
+	s.Containers, s.ContainerTrouble = surveyContainers(ctx)
+	surveyPython(ctx, &s)
+	s.DataFree, s.DataTrouble = surveyFolder(dataDir)
+	s.PortTrouble = surveyPort(ctx, s.Port)
+	if nodes, usage, err := surveyBus(ctx, a); err == nil {
+		s.BusUp, s.Nodes, s.Usage = true, nodes, usage
+	}
+	return s
+}
+
+func kernel() string {
+	var name unix.Utsname
+	if unix.Uname(&name) != nil {
+		return "unknown"
+	}
+	return unix.ByteSliceToString(name.Sysname[:]) + " " + unix.ByteSliceToString(name.Release[:])
+}
+
+// Say runs a program for a few seconds and returns its output. The trouble is the last line of its standard error.
+func Say(ctx context.Context, env []string, name string, args ...string) (out, trouble string) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", "no " + name + " in PATH"
+	}
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.WaitDelay = time.Second
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
+		last := strings.TrimSpace(lines[len(lines)-1])
+		if last == "" {
+			last = err.Error()
+		}
+		const width = 160
+		return "", name + ": " + render.ClipText(last, width)
+	}
+	return strings.TrimSpace(stdout.String()), ""
+}
+
+func surveyGPUs(ctx context.Context) (gpus []string, trouble string) {
+	out, trouble := Say(ctx, nil, "nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader")
+	if trouble != "" {
+		return nil, trouble
+	}
+	for line := range strings.Lines(out) {
+		gpus = append(gpus, strings.TrimSpace(line))
+	}
+	if len(gpus) == 0 {
+		trouble = "nvidia-smi lists no GPU"
+	}
+	return gpus, trouble
+}
+
+// surveyRAPL counts the energy counters below a folder, and those that can be read.
+func surveyRAPL(folder string) (zones, readable int) {
+	counters, _ := filepath.Glob(filepath.Join(folder, "*", "energy_uj")) // the pattern is well-formed
+	for _, path := range counters {
+		zones++
+		if _, err := os.ReadFile(path); err == nil {
+			readable++
+		}
+	}
+	return zones, readable
+}
+
+// surveyPerf finds the performance events that can be counted here, by counting them.
+func surveyPerf(s *survey) {
+	counters, err := perf.Open()
+	if err != nil {
+		s.PerfTrouble = render.ClipText(strings.Split(err.Error(), "\n")[0], 160)
+		return
+	}
+	defer counters.Close()
+	s.PerfEvents, s.PerfHardware = len(counters.Names()), counters.Hardware()
+}
+
+// surveyCgroup returns the version of the hierarchy at a folder, or 0.
+func surveyCgroup(folder string) int {
+	if _, err := os.Stat(filepath.Join(folder, "cgroup.controllers")); err == nil {
+		return 2
+	}
+	if entries, err := os.ReadDir(folder); err == nil && len(entries) > 0 {
+		return 1
+	}
+	return 0
+}
+
+// surveyMounts returns the reason why a process may not make a mount namespace, or "", and the way to change that. It
+// reads settings and makes no namespace.
+func surveyMounts(proc string, root bool) (trouble, fix string) {
+	if root {
+		const mayMount = 1 << unix.CAP_SYS_ADMIN
+		if capabilities(filepath.Join(proc, "self", "status"))&mayMount != 0 {
+			return "", ""
+		}
+		return "root without CAP_SYS_ADMIN, as in a container", "give the container CAP_SYS_ADMIN (docker run --cap-add SYS_ADMIN)"
+	}
+	for _, setting := range []struct{ file, forbids, allows string }{
+		{"user/max_user_namespaces", "0", "10000"}, {"kernel/unprivileged_userns_clone", "0", "1"}, {"kernel/apparmor_restrict_unprivileged_userns", "1", "0"},
+	} {
+		data, err := os.ReadFile(filepath.Join(proc, "sys", setting.file))
+		if err == nil && strings.TrimSpace(string(data)) == setting.forbids {
+			name := strings.ReplaceAll(setting.file, "/", ".")
+			return name + " is " + setting.forbids, fmt.Sprintf("sysctl %s=%s, or run the executor as root", name, setting.allows)
+		}
+	}
+	return "", ""
+}
+
+// capabilities reads the effective capabilities from a status file.
+func capabilities(path string) uint64 {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(data)) {
+		if value, found := strings.CutPrefix(line, "CapEff:"); found {
+			set, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64)
+			if err != nil {
+				return 0
+			}
+			return set
+		}
+	}
+	return 0
+}
+
+func surveyContainers(ctx context.Context) (answering []string, trouble string) {
+	var troubles []string
+	for _, name := range []string{"docker", "podman"} {
+		version, trouble := Say(ctx, nil, name, "version", "--format", "{{.Server.Version}}")
+		if trouble != "" {
+			troubles = append(troubles, trouble)
+			continue
+		}
+		answering = append(answering, name+" "+version)
+	}
+	return answering, strings.Join(troubles, "; ")
+}
+
+// pythonQuestion finds packages without importing them: importing PyTorch takes seconds.
+const pythonQuestion = `
+import importlib.metadata, importlib.util, json, platform, sys
+def there(name):
+    try:
+        return importlib.util.find_spec(name) is not None
+    except Exception:
+        return False
+def version(name):
+    try:
+        return importlib.metadata.version(name)
+    except Exception:
+        return "unknown version" if there(name) else ""
+print(json.dumps({"python": platform.python_version() + " (" + sys.executable + ")", "torch": version("torch") if there("torch") else "",
+                  "packages": {n: there(n) for n in sys.argv[1:]}}))
+`
+
+func surveyPython(ctx context.Context, s *survey) {
+	var env []string
+	if folder := os.Getenv("SWITCHYARD_PYTHON_PATH"); folder != "" { // what `switchyard up` adds for jobs
+		env = append(env, "PYTHONPATH="+strings.TrimPrefix(os.Getenv("PYTHONPATH")+":"+folder, ":"))
+	}
+	out, trouble := Say(ctx, env, "python3", append([]string{"-c", pythonQuestion}, packageNames()...)...)
+	if trouble != "" {
+		return
+	}
+	var answer struct {
+		Python   string          `json:"python"`
+		Torch    string          `json:"torch"`
+		Packages map[string]bool `json:"packages"`
+	}
+	if json.Unmarshal([]byte(out), &answer) == nil {
+		s.Python, s.Torch, s.Packages = answer.Python, answer.Torch, answer.Packages
+	}
+}
+
+// surveyFolder tries to write in a folder, or in its nearest existing parent, and returns the free space there.
+func surveyFolder(dir string) (free unit.Bytes, trouble string) {
+	existing := dir
+	for {
+		info, err := os.Stat(existing)
+		if err == nil && !info.IsDir() {
+			return 0, existing + " is no folder"
+		}
+		if err == nil {
+			break
+		}
+		if above := filepath.Dir(existing); errors.Is(err, fs.ErrNotExist) && above != existing {
+			existing = above
+			continue
+		}
+		return 0, err.Error()
+	}
+	f, err := os.CreateTemp(existing, ".switchyard-doctor-")
+	if err != nil {
+		return 0, fmt.Sprintf("%s cannot be written to", existing)
+	}
+	_ = f.Close()
+	_ = os.Remove(f.Name())
+	var at unix.Statfs_t
+	if err := unix.Statfs(existing, &at); err != nil {
+		return 0, fmt.Sprintf("%s: %v", existing, err)
+	}
+	return unit.Bytes(at.Bavail) * unit.Bytes(at.Bsize), ""
+}
+
+// surveyPort returns the reason why this machine cannot listen on a port, or "".
+func surveyPort(ctx context.Context, port int) string {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		if errors.Is(err, unix.EADDRINUSE) {
+			return "another process listens there"
+		}
+		return err.Error()
+	}
+	_ = l.Close()
+	return ""
+}
+
+// surveyBus reads the nodes from the bus, if there is a bus.
+func surveyBus(ctx context.Context, a *console.Console) ([]train.Node, []bus.Usage, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	b, err := a.Connect(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer b.Close()
+	nodes, err := console.ListBucket(ctx, b, contract.Nodes)
+	if err != nil && !errors.Is(err, bus.ErrAway) {
+		return nil, nil, nil // a bus on which no service has run yet
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	usage, err := b.Usage(ctx)
+	return nodes, usage, err
+}

@@ -1,0 +1,290 @@
+// Package render prints tables, times and pages for people.
+package render
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// Obeyed reports whether a terminal acts on a rune instead of showing it: control characters, line breaks beyond
+// ASCII, and characters that change the direction of text.
+func Obeyed(r rune) bool {
+	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
+}
+
+// escaped returns the visible form of a rune. Size 1 with RuneError is a byte that is not UTF-8.
+func escaped(r rune, size int, raw byte) string {
+	switch {
+	case r == utf8.RuneError && size == 1:
+		return fmt.Sprintf(`\x%02x`, raw)
+	case r == '\n':
+		return `\n`
+	case r == '\t':
+		return `\t`
+	case r == '\r':
+		return `\r`
+	case r < 0x80:
+		return fmt.Sprintf(`\x%02x`, r)
+	}
+	return fmt.Sprintf(`\u%04x`, r)
+}
+
+// EscapeText makes text from users safe for one line of a terminal: it replaces control characters, newline and tab
+// included, by a visible form.
+func EscapeText(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		if r == utf8.RuneError && size == 1 || Obeyed(r) {
+			b.WriteString(escaped(r, size, s[i]))
+		} else {
+			b.WriteString(s[i : i+size])
+		}
+		i += size
+	}
+	return b.String()
+}
+
+// EscapeLines is EscapeText for text of several lines: newline and tab stay.
+func EscapeLines(s string) string {
+	var b strings.Builder
+	e := OutputEscaper{To: &b}
+	_, _ = e.Write([]byte(s)) // a Builder takes everything
+	_ = e.Flush()
+	return b.String()
+}
+
+// OutputEscaper passes the output of a job on to a terminal and makes control characters visible. Newline and tab
+// stay. Text that a job overwrites with carriage returns, such as a progress bar, becomes lines. The output may be
+// written in any pieces.
+type OutputEscaper struct {
+	To io.Writer
+	// rest is an incomplete rune.
+	rest []byte
+	// returned: the last rune was a carriage return. begun: the line is not empty.
+	returned, begun bool
+}
+
+// Write escapes a piece.
+func (e *OutputEscaper) Write(p []byte) (int, error) {
+	data := append(e.rest, p...)
+	var b strings.Builder
+	for len(data) > 0 && utf8.FullRune(data) {
+		r, size := utf8.DecodeRune(data)
+		e.put(&b, r, size, data)
+		data = data[size:]
+	}
+	e.rest = slices.Clone(data)
+	_, err := io.WriteString(e.To, b.String())
+	return len(p), err
+}
+
+func (e *OutputEscaper) put(b *strings.Builder, r rune, size int, data []byte) {
+	if r == '\r' {
+		e.returned = true
+		return
+	}
+	if e.returned && r != '\n' && e.begun {
+		b.WriteByte('\n')
+		e.begun = false
+	}
+	e.returned = false
+	switch {
+	case r == '\n':
+		b.WriteByte('\n')
+		e.begun = false
+		return
+	case r == '\t':
+		b.WriteByte('\t')
+	case r == utf8.RuneError && size == 1, Obeyed(r):
+		b.WriteString(escaped(r, size, data[0]))
+	default:
+		b.Write(data[:size])
+	}
+	e.begun = true
+}
+
+// Flush writes an incomplete rune.
+func (e *OutputEscaper) Flush() error {
+	var b strings.Builder
+	for _, raw := range e.rest {
+		b.WriteString(escaped(utf8.RuneError, 1, raw))
+	}
+	e.rest = nil
+	_, err := io.WriteString(e.To, b.String())
+	return err
+}
+
+// Duration prints seconds as people say them: 3.2s, 45s, 12m03s, 2h31m, 3d04h.
+func Duration(seconds float64) string {
+	if !(seconds > 0) {
+		return "0s"
+	}
+	const century = 100 * 365 * 24 * 3600.0
+	seconds = math.Min(seconds, century)
+	if seconds < 9.95 {
+		return fmt.Sprintf("%.1fs", seconds)
+	}
+	s := int(math.Round(seconds))
+	if s < 60 {
+		return fmt.Sprintf("%ds", s)
+	}
+	if s < 3600 {
+		return fmt.Sprintf("%dm%02ds", s/60, s%60)
+	}
+	m := int(math.Round(seconds / 60))
+	if m < 24*60 {
+		return fmt.Sprintf("%dh%02dm", m/60, m%60)
+	}
+	h := int(math.Round(seconds / 3600))
+	return fmt.Sprintf("%dd%02dh", h/24, h%24)
+}
+
+// StepTime prints the duration of a training step, which may be far below a second.
+func StepTime(seconds float64) string {
+	switch {
+	case seconds < 1e-3:
+		return fmt.Sprintf("%.3g us", seconds*1e6)
+	case seconds < 1:
+		return fmt.Sprintf("%.3g ms", seconds*1e3)
+	}
+	return fmt.Sprintf("%.3g s", seconds)
+}
+
+// Clock prints a time of day, with the date unless it is today. The zone is now's.
+func Clock(t, now time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	t = t.In(now.Location())
+	if t.Format(time.DateOnly) == now.Format(time.DateOnly) {
+		return t.Format(time.TimeOnly)
+	}
+	return t.Format(time.DateTime)
+}
+
+// ProgressBar draws done of total, as `###..`.
+func ProgressBar(done, total, width int) string {
+	full := 0
+	if total > 0 {
+		full = min(max(done*width/total, 0), width)
+	}
+	return strings.Repeat("#", full) + strings.Repeat(".", width-full)
+}
+
+// ClipText cuts text to a number of runes, for a column of a table.
+func ClipText(s string, runes int) string {
+	r := []rune(s)
+	if len(r) <= runes {
+		return s
+	}
+	return string(r[:runes-2]) + ".."
+}
+
+// Dash returns s, or a dash if s is empty.
+func Dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// Cell escapes and cuts text from users for a table.
+func Cell(s string, runes int) string { return Dash(ClipText(EscapeText(s), runes)) }
+
+// Plural returns a count with its noun.
+func Plural(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// EnergyOf prints an account. "~" marks energy that is only modelled.
+func EnergyOf(account train.Account) string {
+	if len(account.Methods) == 0 {
+		return "-"
+	}
+	return ModelledMark(account.Methods) + account.Energy.String()
+}
+
+const methodModelled = "modelled"
+
+func ModelledMark(methods []string) string {
+	if slices.ContainsFunc(methods, func(m string) bool { return m != methodModelled }) {
+		return ""
+	}
+	return "~"
+}
+
+// IsTerminal reports whether w is a terminal.
+func IsTerminal(w io.Writer) bool {
+	_, terminal := TerminalWidth(w)
+	return terminal
+}
+
+// TerminalWidth returns the number of columns of a terminal, or 80 if the terminal does not know it.
+func TerminalWidth(w io.Writer) (columns int, terminal bool) {
+	const usual = 80
+	f, ok := w.(*os.File)
+	if !ok {
+		return 0, false
+	}
+	if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err != nil {
+		return 0, false
+	}
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil || size.Col <= 1 {
+		return usual, true
+	}
+	return int(size.Col), true
+}
+
+// ShellWords joins words so that a person can paste them into a shell.
+func ShellWords(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = ShellWord(w)
+	}
+	return strings.Join(quoted, " ")
+}
+
+// ShellWord quotes a word where a POSIX shell would see more than a word in it.
+func ShellWord(w string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_=./:,@%+", r)
+	}
+	if w != "" && strings.IndexFunc(w, func(r rune) bool { return !plain(r) }) < 0 {
+		return w
+	}
+	return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+}
+
+// Known prints a figure, or a dash if it is not known.
+func Known(v *float64, format string) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf(format, *v)
+}
+
+// PortMapping prints ports as --port_mapping takes them.
+func PortMapping(ports []train.PortMapping) string {
+	pairs := make([]string, len(ports))
+	for i, p := range ports {
+		pairs[i] = strconv.Itoa(p.NodePort) + ":" + strconv.Itoa(p.ContainerPort)
+	}
+	return strings.Join(pairs, ",")
+}

@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/switchyard-dl/switchyard/services/planner/sim"
+	"github.com/switchyard-dl/switchyard/services/planner/simrun"
+)
+
+// writeResults prints all runs and writes the timeline where one is wanted.
+func (a *app) writeResults(runs []simrun.Run, timeline string) error {
+	if timeline != "" {
+		if err := simrun.WriteTimeline(timeline, runs); err != nil {
+			return runtime(err)
+		}
+	}
+	for _, r := range runs {
+		if r.Completed < r.Jobs {
+			_, _ = fmt.Fprintf(a.stderr, "%s on %s: %s never completed\n", r.Policy, r.Workload, plural(r.Jobs-r.Completed, "job"))
+		}
+	}
+	results, rows := make([]sim.Result, len(runs)), [][]string{resultColumns()}
+	for i, r := range runs {
+		results[i], rows = r.Result, append(rows, resultRow(r.Result))
+	}
+	// The completion times of single jobs are in the JSON alone.
+	return a.write(result{results, rows, "POLICY\tWORKLOAD\tJOBS\tDONE\tAVG JCT\tP50\tP99\tMAKESPAN\tRESTARTS\tGPUS BUSY\tWORST FTF\tDECIDE P50\tP99", func(w io.Writer) {
+		for _, r := range runs {
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%.0f s\t%.0f s\t%.0f s\t%.0f s\t%d\t%.0f%%\t%.2f\t%.2f ms\t%.2f ms\n", r.Policy, r.Workload, r.Jobs, r.Completed,
+				r.AvgJCTSeconds, r.P50JCTSeconds, r.P99JCTSeconds, r.MakespanSeconds, r.Restarts, 100*r.GPUUtilisation, r.WorstFinishTimeFairness,
+				r.DecideMSP50, r.DecideMSP99)
+		}
+	}})
+}
+
+func resultColumns() []string {
+	return []string{
+		"policy", "workload", "jobs", "completed", "avg_jct_seconds", "p50_jct_seconds", "p99_jct_seconds", "makespan_seconds",
+		"restarts", "gpu_utilisation", "worst_finish_time_fairness", "decide_ms_p50", "decide_ms_p99",
+	}
+}
+
+func resultRow(r sim.Result) []string {
+	return []string{
+		r.Policy, r.Workload, strconv.Itoa(r.Jobs), strconv.Itoa(r.Completed), exactly(r.AvgJCTSeconds), exactly(r.P50JCTSeconds),
+		exactly(r.P99JCTSeconds), exactly(r.MakespanSeconds), strconv.Itoa(r.Restarts), exactly(r.GPUUtilisation), exactly(r.WorstFinishTimeFairness),
+		exactly(r.DecideMSP50), exactly(r.DecideMSP99),
+	}
+}

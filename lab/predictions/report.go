@@ -1,0 +1,200 @@
+// Package predictions plays measured trainings through the fits of the live profiler, epoch by epoch, and reports how
+// far the predictions were off over the life of the job.
+package predictions
+
+import (
+	"fmt"
+	"io/fs"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/switchyard-dl/switchyard/libs/curve"
+)
+
+// Report holds every prediction beside the truth.
+type Report struct {
+	epochs, seconds, wallClock, elsewhere []outcome
+	speeds                                []speedOutcome
+}
+
+// Study plays all measured trainings below a folder through the fits of the live profiler.
+func Study(root fs.FS) (*Report, error) {
+	m, err := load(root)
+	if err != nil {
+		return nil, err
+	}
+	return m.study(), nil
+}
+
+func (m *measurements) study() *Report {
+	r := &Report{}
+	for i := range m.trainings {
+		t := &m.trainings[i]
+		if t.losses != nil {
+			r.epochs = append(r.epochs, t.epochsToConverge()...)
+		}
+		if t.steps == nil {
+			r.wallClock = append(r.wallClock, t.secondsLeft(false)...)
+		} else {
+			r.seconds = append(r.seconds, t.secondsLeft(false)...)
+		}
+		r.elsewhere = append(r.elsewhere, t.secondsLeft(true)...)
+	}
+	for i, p := range m.paces {
+		r.speeds = append(r.speeds, p.speeds(uint64(i))...)
+	}
+	return r
+}
+
+// quality sums up the predictions of one kind.
+type quality struct {
+	count int
+	// median and p90 are of the error as a part of what is left, ofWhole is the median as a part of the whole; inside
+	// is the share of intervals that hold the truth, declared and last are the median errors of the simple answers.
+	median, p90, ofWhole, inside, declared, last float64
+}
+
+func measure(all []outcome, want func(outcome) bool) quality {
+	var off, whole, declared, last []float64
+	q := quality{}
+	for _, o := range all {
+		if !o.known || !want(o) {
+			continue
+		}
+		off = append(off, relative(o.predicted.Expected, o.truth, o.truth))
+		whole = append(whole, relative(o.predicted.Expected, o.truth, o.whole))
+		declared = append(declared, relative(o.declared, o.truth, o.truth))
+		last = append(last, relative(o.last, o.truth, o.truth))
+		if o.predicted.Low <= o.truth*(1+1e-9) && o.truth <= o.predicted.High*(1+1e-9) {
+			q.inside++
+		}
+	}
+	if q.count = len(off); q.count == 0 {
+		return q
+	}
+	q.inside /= float64(q.count)
+	q.median, q.p90, q.ofWhole = percentile(off, 0.5), percentile(off, 0.9), percentile(whole, 0.5)
+	q.declared, q.last = percentile(declared, 0.5), percentile(last, 0.5)
+	return q
+}
+
+func relative(predicted, truth, of float64) float64 { return math.Abs(predicted-truth) / of }
+
+// percentile sorts values.
+func percentile(values []float64, share float64) float64 {
+	slices.Sort(values)
+	return values[min(int(share*float64(len(values))), len(values)-1)]
+}
+
+// half selects a half of the measurements.
+func half(heldOut bool) func(outcome) bool {
+	return func(o outcome) bool { return o.heldOut == heldOut }
+}
+
+func (r *Report) Tables() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Epochs until the loss has fallen by less than %g %% of the first loss in each of %d epochs (`Model.EpochsLeft`):\n\n", 100*stopDecrease, stopPatience)
+	life(&b, r.epochs, "declared epochs", "as the last epoch")
+	b.WriteString("Time to the declared end on the configuration that runs (`Model.RemainingSeconds`), Pollux's trainings:\n\n")
+	life(&b, r.seconds, "declared steps", "as the last epoch")
+	b.WriteString("The same on wall-clock times of epochs (PipeTune, CPUs, 5 or 10 epochs):\n\n")
+	life(&b, r.wallClock, "as the first epoch", "as the last epoch")
+	b.WriteString("Time to the declared end if it went on with twice as many devices, which it never has, and half the batch on each:\n\n")
+	life(&b, r.elsewhere, "declared steps, halved", "last epoch, halved")
+	overruns(&b, slices.Concat(r.seconds, r.wallClock))
+	r.speedTable(&b)
+	return b.String()
+}
+
+// overruns is a table of the jobs whose estimate the profiler corrects (curve.CorrectEstimate): jobs that declared the
+// truth, and jobs that take half as long again.
+func overruns(b *strings.Builder, all []outcome) {
+	b.WriteString("Jobs that are said to run longer than declared (`curve.CorrectEstimate`), held-out half of both:\n\n| life | jobs | that declared the truth | that take 1.5 times as long |\n|---|---|---|---|\n")
+	for tenth := 1; tenth <= tenths; tenth++ {
+		jobs, honest, late := 0.0, 0.0, 0.0
+		for _, o := range all {
+			if !o.heldOut || o.tenth != tenth || !o.known {
+				continue
+			}
+			jobs++
+			if curve.CorrectEstimate(o.whole, o.whole-o.truth, o.predicted, 1).Overrun {
+				honest++
+			}
+			if curve.CorrectEstimate(o.whole/1.5, o.whole-o.truth, o.predicted, 1).Overrun {
+				late++
+			}
+		}
+		if jobs > 0 {
+			fmt.Fprintf(b, "| %d %% | %.0f | %.0f %% | %.0f %% |\n", 10*tenth, jobs, 100*honest/jobs, 100*late/jobs)
+		}
+	}
+	b.WriteString("\n")
+}
+
+// life is a table over the life of a job: the held-out half by tenths and as a whole, and the other half as a whole.
+func life(b *strings.Builder, all []outcome, declared, last string) {
+	fmt.Fprintf(b, "| life | jobs | median error | p90 | median, of the whole | within the interval | %s: median error | %s |\n|---|---|---|---|---|---|---|---|\n", declared, last)
+	row := func(name string, q quality) {
+		if q.count > 0 {
+			fmt.Fprintf(b, "| %s | %d | %.0f %% | %.0f %% | %.1f %% | %.0f %% | %.0f %% | %.0f %% |\n", name, q.count,
+				100*q.median, 100*q.p90, 100*q.ofWhole, 100*q.inside, 100*q.declared, 100*q.last)
+		}
+	}
+	for tenth := 1; tenth <= tenths; tenth++ {
+		row(fmt.Sprintf("%d %%", 10*tenth), measure(all, func(o outcome) bool { return o.heldOut && o.tenth == tenth }))
+	}
+	whole := measure(all, half(true))
+	row("held out, all", whole)
+	row("the other half, all", measure(all, half(false)))
+	fmt.Fprintf(b, "\nMedian error of the held-out half over that of the simple answers: %.2f and %.2f.\n\n", whole.median/whole.declared, whole.median/whole.last)
+}
+
+// speedQuality sums up predictions of step times.
+type speedQuality struct {
+	count                                     int
+	median, p90, near, inside, nearest, scale float64
+}
+
+func (r *Report) speedOf(observed int, heldOut bool) speedQuality {
+	var off, near, nearest, scaled []float64
+	q := speedQuality{}
+	for _, s := range r.speeds {
+		if s.observed != observed || s.heldOut != heldOut {
+			continue
+		}
+		off, nearest, scaled = append(off, s.off), append(nearest, s.nearest), append(scaled, s.scaled)
+		if s.near {
+			near = append(near, s.off)
+		}
+		if s.inside {
+			q.inside++
+		}
+	}
+	if q.count = len(off); q.count == 0 || len(near) == 0 {
+		return q
+	}
+	q.inside /= float64(q.count)
+	q.median, q.p90, q.near = percentile(off, 0.5), percentile(off, 0.9), percentile(near, 0.5)
+	q.nearest, q.scale = percentile(nearest, 0.5), percentile(scaled, 0.5)
+	return q
+}
+
+func (r *Report) speedTable(b *strings.Builder) {
+	b.WriteString("Step time on every measured configuration that has not run, after one device and then random other ones (`curve.FitStepTime`):\n\n" +
+		"| observed | devices | predictions | median error | p90 | median where the batch per device is near one that ran | within `RelativeError` | nearest that ran: median error | scaled by the batch |\n" +
+		"|---|---|---|---|---|---|---|---|---|\n")
+	for _, heldOut := range []bool{false, true} {
+		devices := "T4"
+		if heldOut {
+			devices = "four other types, held out"
+		}
+		for _, n := range observedConfigurations() {
+			if q := r.speedOf(n, heldOut); q.count > 0 {
+				fmt.Fprintf(b, "| %d | %s | %d | %.1f %% | %.0f %% | %.1f %% | %.0f %% | %.1f %% | %.1f %% |\n", n, devices, q.count,
+					100*q.median, 100*q.p90, 100*q.near, 100*q.inside, 100*q.nearest, 100*q.scale)
+			}
+		}
+	}
+	b.WriteString("\n")
+}

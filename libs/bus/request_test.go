@@ -1,0 +1,55 @@
+package bus_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/sourcegraph/conc"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/bustest"
+)
+
+// A large answer is packed, and one too large even then comes back as an error in words.
+func TestAnswersOfAnySize(t *testing.T) {
+	const subject = "switchyard.test.echo"
+	s := bustest.Start(t)
+	asking, answering := bustest.Connect(t, s, "asking"), bustest.Connect(t, s, "answering")
+	ctx, cancel := context.WithCancel(within(t))
+	var serving conc.WaitGroup
+	defer serving.Wait()
+	defer cancel()
+	noise := make([]byte, 4<<20)
+	random := rand.NewChaCha8([32]byte{1})
+	_, _ = random.Read(noise)
+	ready := make(chan struct{})
+	serving.Go(func() {
+		close(ready)
+		_ = bus.Answer(ctx, answering, subject, func(_ context.Context, bytes int) ([]byte, error) {
+			if bytes > 0 {
+				return make([]byte, bytes), nil
+			}
+			return noise, nil
+		})
+	})
+	<-ready
+	for _, bytes := range []int{1, 100 << 10, 3 << 20} {
+		var answer []byte
+		var err error
+		for answer, err = ask(ctx, asking, subject, bytes); err != nil && strings.Contains(err.Error(), "not running") && ctx.Err() == nil; {
+			answer, err = ask(ctx, asking, subject, bytes) // not subscribed yet
+		}
+		if err != nil || len(answer) != bytes {
+			t.Errorf("%d bytes: an answer of %d, %v", bytes, len(answer), err)
+		}
+	}
+	if _, err := ask(ctx, asking, subject, 0); err == nil || !strings.Contains(err.Error(), "does not fit into one message") {
+		t.Errorf("an answer that is too large: %v", err)
+	}
+}
+
+func ask(ctx context.Context, b *bus.Bus, subject string, bytes int) ([]byte, error) {
+	return bus.Ask[int, []byte](ctx, b, subject, bytes)
+}

@@ -1,0 +1,314 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/switchyard-dl/switchyard/libs/strict"
+)
+
+// FileName is the name of the configuration file.
+const FileName = "switchyard.yaml"
+
+// SystemFile is the configuration of the whole machine.
+const SystemFile = "/etc/switchyard/" + FileName
+
+// Moved is the error of a flag that exists no more.
+type Moved struct{ words string }
+
+// Error says what to write instead.
+func (e Moved) Error() string { return e.words }
+
+// moved stands on the command line for a flag of earlier versions.
+type moved struct{ words string }
+
+// Set refuses the flag.
+func (m moved) Set(string) error { return Moved(m) }
+
+// String is empty.
+func (m moved) String() string { return "" }
+
+// Type is that of a text.
+func (m moved) Type() string { return "string" }
+
+// AddFlags gives a command the flags of the sections in scope (nil: of all). Settings without a flag, and those that
+// are gone, answer with a sentence.
+func (s *Set) AddFlags(fs *pflag.FlagSet, scope func(*Setting) bool) {
+	stand := func(name, words string) {
+		f := fs.VarPF(moved{words}, name, "", "")
+		f.Hidden, f.NoOptDefVal = true, "true"
+	}
+	for _, setting := range s.All() {
+		switch {
+		case scope != nil && !scope(setting):
+		case setting.typed:
+			fs.AddFlag(setting.flag)
+		default:
+			stand(setting.Name, fmt.Sprintf("--%s is no longer a flag: set %s in %s, or %s", setting.Name, setting.Path(), FileName, setting.Variable()))
+		}
+	}
+	for _, g := range s.gone {
+		stand(g.Name, fmt.Sprintf("--%s is gone: %s", g.Name, g.Instead))
+	}
+}
+
+// FlagError gives the sentence of a flag that exists no more, and any other error as it is.
+func FlagError(err error) error {
+	if m, ok := errors.AsType[Moved](err); ok {
+		return m
+	}
+	return err
+}
+
+// Locate finds the configuration file: the one that was named, else switchyard.yaml in the data folder, else the
+// machine's. Two files are never merged, and none is looked for in the working folder, which may be anybody's. It gives
+// "" if there is none.
+func Locate(named, dataDir string) (string, error) {
+	if named != "" {
+		return named, nil
+	}
+	for _, path := range []string{filepath.Join(dataDir, FileName), SystemFile} {
+		_, err := os.Stat(path)
+		if err == nil {
+			return path, nil
+		}
+		if !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission) {
+			return "", fmt.Errorf("look for the configuration: %w", err)
+		}
+	}
+	return "", nil
+}
+
+// Load fills the settings that the command line left alone, first from the file (path "" for none), then from the
+// environment. scope says which settings variables may set (nil: all). Everything that is wrong is reported at once.
+func (s *Set) Load(path string, environ []string, scope func(*Setting) bool) error {
+	for _, setting := range s.All() {
+		if setting.flag.Changed && setting.Source == Default {
+			setting.Source = Flag
+		}
+	}
+	var errs []error
+	if path != "" {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("read the configuration: %w", err)
+		}
+		if err := s.ReadFile(text); err != nil {
+			errs = append(errs, fmt.Errorf("%s:\n%w", path, err))
+		}
+	}
+	errs = append(errs, s.readEnvironment(environ, scope))
+	errs = append(errs, s.Validate())
+	return errors.Join(errs...)
+}
+
+// Validate gives what is wrong with the values, each on its own.
+func (s *Set) Validate() error {
+	var errs []error
+	for _, setting := range s.All() {
+		errs = append(errs, setting.validate()...)
+	}
+	return errors.Join(errs...)
+}
+
+// ReadFile reads the text of a configuration file. The error is strict.Problems.
+func (s *Set) ReadFile(text []byte) error {
+	r := strict.New(strict.Options{})
+	if strings.TrimSpace(withoutComments(string(text))) == "" {
+		return nil // a file that sets nothing
+	}
+	root := r.Document(text)
+	if root == nil {
+		return r.Err()
+	}
+	for _, e := range r.Entries(root, "") {
+		i := slices.IndexFunc(s.sections, func(section *Section) bool { return section.Name == e.Key })
+		if i < 0 {
+			s.unknownSection(r, e)
+			continue
+		}
+		if e.Value.Kind != strict.Null { // a section whose settings are all commented out
+			s.sections[i].readFile(r, &e.Value)
+		}
+	}
+	return r.Err()
+}
+
+func withoutComments(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(strings.TrimSpace(line), "#") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+func (s *Set) unknownSection(r *strict.Reader, e *strict.Entry) {
+	var names []string
+	for _, section := range s.sections {
+		names = append(names, section.Name)
+	}
+	hint := strict.Near(e.Key, names)
+	for _, setting := range s.All() {
+		if setting.Key == e.Key || setting.Name == e.Key {
+			hint = "it belongs into the section " + setting.Section.Name + ", as " + setting.Key
+		}
+	}
+	r.AddAt(e.Position, strict.CodeUnknown, e.Key, hint, "no such section")
+}
+
+func (s *Section) readFile(r *strict.Reader, n *strict.Node) {
+	for _, e := range r.Entries(n, s.Name) {
+		field := strict.Join(s.Name, e.Key)
+		i := slices.IndexFunc(s.Settings, func(x *Setting) bool { return x.Key == e.Key })
+		if i < 0 {
+			words, hint := s.unknown(e.Key)
+			r.AddAt(e.Position, strict.CodeUnknown, field, hint, "%s", words)
+			continue
+		}
+		setting := s.Settings[i]
+		keep := setting.Source != Flag
+		if keep {
+			setting.Source, setting.line = File, int(e.Position.Line)
+		}
+		if e.Value.Kind == strict.Null {
+			r.AddAt(e.Position, strict.CodeType, field, "leave the key out for the default", "has no value")
+			continue
+		}
+		setting.read(r, &e.Value, field, keep)
+	}
+}
+
+// unknown explains a key that the section does not have.
+func (s *Section) unknown(key string) (words, hint string) {
+	name := strings.ReplaceAll(key, "_", "-")
+	for _, g := range s.set.gone {
+		if g.Name == name {
+			return "is gone: " + g.Instead, ""
+		}
+	}
+	var keys []string
+	for _, setting := range s.Settings {
+		keys = append(keys, setting.Key)
+		if setting.Name == name {
+			return "no such setting", "did you mean " + setting.Key + "?"
+		}
+	}
+	if other := s.set.Find(name); other != nil {
+		return "no such setting", "it belongs into the section " + other.Section.Name + ", as " + other.Key
+	}
+	return "no such setting", strict.Near(key, keys)
+}
+
+// Foreign reports variables with the product's prefix that are no settings: the tests' data folder, the command line's
+// own, and what a job finds in its environment.
+func Foreign(name string) bool {
+	switch name {
+	case "SWITCHYARD_DATA", "SWITCHYARD_CONTEXT", "SWITCHYARD_CONFIG", "SWITCHYARD_JOB", "SWITCHYARD_ATTEMPT", "SWITCHYARD_DEVICES",
+		"SWITCHYARD_CUSTOM_DIR", "SWITCHYARD_SNAPSHOTS_DIR", "SWITCHYARD_DATASETS_DIR":
+		return true
+	}
+	return strings.HasPrefix(name, "SWITCHYARD_JOB_") && name != "SWITCHYARD_JOB_LOG_LIMIT" && name != "SWITCHYARD_JOB_MOUNTS"
+}
+
+// readEnvironment sets from the environment what the command line left alone. A variable with the product's prefix that
+// sets nothing is refused by name, with the near miss.
+func (s *Set) readEnvironment(environ []string, scope func(*Setting) bool) error {
+	var errs []error
+	byVariable := map[string]*Setting{}
+	var names []string
+	for _, setting := range s.All() {
+		if setting.noEnv || scope != nil && !scope(setting) {
+			continue
+		}
+		byVariable[setting.Variable()] = setting
+		names = append(names, strings.TrimPrefix(setting.Variable(), EnvPrefix))
+	}
+	for _, pair := range environ {
+		name, value, _ := strings.Cut(pair, "=")
+		if !strings.HasPrefix(name, EnvPrefix) || Foreign(name) {
+			continue
+		}
+		setting := byVariable[name]
+		switch {
+		case setting == nil:
+			errs = append(errs, s.unknownVariable(name, names))
+		case setting.Source == Flag:
+		default:
+			setting.Source = Environment
+			if err := setting.flag.Value.Set(value); err != nil {
+				errs = append(errs, fmt.Errorf("environment variable %s: %w", name, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Set) unknownVariable(name string, known []string) error {
+	for _, g := range s.gone {
+		if variable(g.Name) == name {
+			return fmt.Errorf("environment variable %s is gone: %s", name, g.Instead)
+		}
+	}
+	hint := strict.Near(strings.TrimPrefix(name, EnvPrefix), known)
+	if hint != "" {
+		hint = " (" + strings.Replace(hint, "did you mean ", "did you mean "+EnvPrefix, 1) + ")"
+	}
+	return fmt.Errorf("environment variable %s sets nothing here%s", name, hint)
+}
+
+// Apply sets settings from words such as --plan-interval 5s or --plan-interval=5s, whether they have a flag or not: for
+// programs that make their own processes, and tests.
+func (s *Set) Apply(words ...string) error {
+	if err := s.values.Parse(words); err != nil {
+		return err
+	}
+	return s.Load("", nil, nil)
+}
+
+// CommandLine is the flags of a command that reads the configuration.
+type CommandLine struct {
+	set   *Set
+	scope func(*Setting) bool
+	named string
+}
+
+// CommandLine gives a command --config and the flags of the settings in scope (nil: of all).
+func (s *Set) CommandLine(fs *pflag.FlagSet, scope func(*Setting) bool) *CommandLine {
+	c := &CommandLine{set: s, scope: scope}
+	fs.StringVar(&c.named, "config", "", "`FILE` with the configuration (default: $"+EnvPrefix+"CONFIG, else "+FileName+" in the data folder, else "+SystemFile+")")
+	s.AddFlags(fs, scope)
+	return c
+}
+
+// Load finds and reads the file once the command line is parsed, and gives its path, "" if there is none.
+func (c *CommandLine) Load(environ []string) (string, error) {
+	variables := map[string]string{}
+	for _, pair := range environ {
+		name, value, _ := strings.Cut(pair, "=")
+		variables[name] = value
+	}
+	named := c.named
+	if named == "" {
+		named = variables[EnvPrefix+"CONFIG"]
+	}
+	folder := ""
+	if s := c.set.Find("data-dir"); s != nil {
+		folder = s.flag.Value.String()
+		if value, given := variables[s.Variable()]; given && !s.flag.Changed {
+			folder = value
+		}
+	}
+	path, err := Locate(named, folder)
+	if err != nil {
+		return "", err
+	}
+	return path, c.set.Load(path, environ, c.scope)
+}

@@ -1,0 +1,143 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+)
+
+// typeName is what a value is, for people.
+func (s *Setting) typeName() string {
+	switch s.kind {
+	case kindWhole:
+		return "whole number"
+	case kindNumber:
+		return "number"
+	case kindBool:
+		return "true or false"
+	case kindDuration:
+		return "duration"
+	case kindTexts:
+		return "list of texts"
+	case kindNumbers:
+		return "list of numbers"
+	case kindTextMap:
+		return "texts by name"
+	case kindWholeMap:
+		return "whole numbers by name"
+	case kindText:
+		if len(s.choices) > 0 {
+			return strings.Join(s.choices, ", ")
+		}
+	}
+	return "text"
+}
+
+// Markdown is the reference of all settings: a table for each section.
+func (s *Set) Markdown() string {
+	var b strings.Builder
+	cell := func(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
+	for _, section := range s.sections {
+		fmt.Fprintf(&b, "## %s\n\n%s\n\n", section.Name, section.About)
+		if len(section.Settings) == 0 {
+			continue
+		}
+		b.WriteString("| key | type | default | variable | flag | meaning |\n|---|---|---|---|---|---|\n")
+		for _, x := range section.Settings {
+			kind := x.typeName()
+			if span := x.span(); span != "" {
+				kind += ", " + span
+			}
+			name, flag := "", ""
+			if !x.noEnv {
+				name = "`" + x.Variable() + "`"
+			}
+			if x.typed {
+				flag = "`--" + x.Name + "`"
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", x.Key, kind, cell(x.DefaultText()), name, flag, cell(x.Help))
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// GoneMarkdown lists the settings that exist no more.
+func (s *Set) GoneMarkdown() string {
+	var b strings.Builder
+	b.WriteString("| flag of earlier versions | instead |\n|---|---|\n")
+	for _, g := range s.gone {
+		fmt.Fprintf(&b, "| `--%s` | %s |\n", g.Name, g.Instead)
+	}
+	return b.String()
+}
+
+// Schema is the JSON Schema of the file, for editors.
+func (s *Set) Schema() ([]byte, error) {
+	sections := map[string]any{}
+	for _, section := range s.sections {
+		keys := map[string]any{}
+		for _, x := range section.Settings {
+			keys[x.Key] = x.schema()
+		}
+		// A section without values is one whose settings are all commented out.
+		sections[section.Name] = map[string]any{
+			"type": []string{"object", "null"}, "description": section.About, "properties": keys, "additionalProperties": false,
+		}
+	}
+	text, err := json.MarshalIndent(map[string]any{
+		"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Configuration of Switchyard (" + FileName + ")",
+		"type": []string{"object", "null"}, "properties": sections, "additionalProperties": false,
+	}, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encode the schema of the configuration: %w", err)
+	}
+	return append(text, '\n'), nil
+}
+
+func (s *Setting) schema() map[string]any {
+	m := map[string]any{"description": s.Help}
+	if s.kind < kindTexts || s.shown != "" {
+		m["description"] = s.Help + " (default: " + s.DefaultText() + ")"
+	}
+	maps.Copy(m, s.kind.schema())
+	if len(s.choices) > 0 {
+		m["enum"] = s.choices
+	}
+	if s.kind != kindWhole && s.kind != kindNumber {
+		return m
+	}
+	if s.low != nil {
+		m["minimum"] = *s.low
+	}
+	if s.high != nil {
+		m["maximum"] = *s.high
+	}
+	return m
+}
+
+// schema is the type of a value in JSON Schema.
+func (k kind) schema() map[string]any {
+	of := func(kind string) map[string]any { return map[string]any{"type": kind} }
+	switch k {
+	case kindWhole:
+		return of("integer")
+	case kindNumber:
+		return of("number")
+	case kindBool:
+		return of("boolean")
+	case kindDuration:
+		return map[string]any{"type": "string", "pattern": `^-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`}
+	case kindTexts:
+		return map[string]any{"type": "array", "items": of("string")}
+	case kindNumbers:
+		return map[string]any{"type": "array", "items": of("number")}
+	case kindTextMap:
+		return map[string]any{"type": "object", "additionalProperties": of("string")}
+	case kindWholeMap:
+		return map[string]any{"type": "object", "additionalProperties": of("integer")}
+	case kindText:
+	}
+	return of("string")
+}

@@ -1,0 +1,47 @@
+// Package contract declares what services share through key-value buckets: the name of each bucket, the form of its
+// keys, the Go type of its records, the one service that writes them and the services that read them. docs/records.md
+// and the JSON Schemas in docs/schemas are generated from it.
+//
+// It holds data and decides nothing. What follows from a record is computed in the core of the service that owns it.
+// Records whose type a fact carries too, such as train.Job, are declared in libs/train.
+package contract
+
+import (
+	"reflect"
+	"time"
+)
+
+// Bucket names a key-value bucket, or the part of one under a key prefix, whose values are records of type T.
+type Bucket[T any] string
+
+// MaxBucketBytes is how much each bucket may hold. The server of the bus reserves it, as it does with the bytes of
+// streams.
+const MaxBucketBytes = int64(1) << 30
+
+// BucketInfo describes a bucket.
+type BucketInfo struct {
+	Name    string
+	Doc     string
+	Records []Record
+	// Keep is how long a value stays after it was last written; 0 means for good.
+	Keep time.Duration
+}
+
+// Record describes one type of record in a bucket.
+type Record struct {
+	// Constant is the name of the Bucket constant that opens it.
+	Constant string
+	// Key is the form of its keys, with placeholders in <>.
+	Key  string
+	Type reflect.Type
+	// Writer is the one service that writes these keys. It changes them by compare-and-swap.
+	Writer string
+	// Readers are the services that read them, besides the writer. Command line and tests may read every record.
+	Readers []string
+	Doc     string
+}
+
+// record describes the records of type T.
+func record[T any](_ Bucket[T], constant, key, writer, doc string, readers ...string) Record {
+	return Record{Constant: constant, Key: key, Type: reflect.TypeFor[T](), Writer: writer, Readers: readers, Doc: doc}
+}

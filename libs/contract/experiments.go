@@ -1,0 +1,157 @@
+package contract
+
+import (
+	"maps"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// ExperimentState is where an experiment stands.
+type ExperimentState string
+
+// The states of an experiment.
+const (
+	ExperimentRunning  ExperimentState = "running"
+	ExperimentFinished ExperimentState = "finished"
+	ExperimentStopped  ExperimentState = "stopped"
+	ExperimentRejected ExperimentState = "rejected"
+)
+
+// ExperimentRecord is the whole state of an experiment. Every decision on it follows from this record.
+type ExperimentRecord struct {
+	ID         string     `json:"id"`
+	Experiment Experiment `json:"experiment"`
+	// Hash tells the experiment from another one under the same id.
+	Hash        string          `json:"hash"`
+	State       ExperimentState `json:"state"`
+	Message     string          `json:"message,omitempty"`
+	SubmittedAt time.Time       `json:"submitted_at"`
+	EndedAt     time.Time       `json:"ended_at,omitzero"`
+	Trials      []Trial         `json:"trials,omitempty"`
+	// Recurs is set if the same search was done before: then one trial runs, with the best parameters found then.
+	Recurs *Recurrence `json:"recurs,omitempty"`
+	// Folded holds the sequence of the newest message entered, by stream.
+	Folded map[string]uint64 `json:"folded,omitempty"`
+	// Published is set when the end of the experiment was published.
+	Published bool `json:"told,omitempty"`
+}
+
+// Over says whether nothing more is decided.
+func (r *ExperimentRecord) Over() bool { return r.State != ExperimentRunning }
+
+// Recurrence is the result of an earlier experiment of the same group.
+type Recurrence struct {
+	Of     string           `json:"of"`
+	Params map[string]Value `json:"params"`
+	// Modelled says that its energy was computed, not measured.
+	Modelled bool `json:"modelled,omitempty"`
+}
+
+// TrialState is where a trial stands.
+type TrialState string
+
+// The states of a trial.
+const (
+	TrialRunning TrialState = "running" // trains, or waits to, up to its Epochs
+	TrialPaused  TrialState = "paused"  // has trained its Epochs and can continue from its checkpoint
+	TrialEnded   TrialState = "ended"   // ended by itself before that: its last result counts for all later epochs
+	TrialStopped TrialState = "stopped" // was stopped before that: its results count, it never continues
+	TrialFailed  TrialState = "failed"  // has no result that counts
+)
+
+// Trial is one training with its own values of the parameters.
+type Trial struct {
+	ID     int              `json:"id"`
+	Job    train.JobID      `json:"job"`
+	Params map[string]Value `json:"params"`
+	// Epochs is how many epochs in all it trains for now.
+	Epochs int        `json:"epochs"`
+	State  TrialState `json:"state"`
+	Reason string     `json:"reason,omitempty"`
+	// DecidedAt is when it was started, RunAt when its processes first ran, EndedAt when it ended or last paused.
+	DecidedAt time.Time `json:"decided_at"`
+	RunAt     time.Time `json:"run_at,omitzero"`
+	EndedAt   time.Time `json:"ended_at,omitzero"`
+	// Foreign says that another client had submitted a job under this id. What happens to that job does not concern the
+	// trial.
+	Foreign bool `json:"foreign,omitempty"`
+	// JobState is set when the job has ended.
+	JobState train.State `json:"job_state,omitempty"`
+	// Settings are the system parameters requested for its job, in order. The last one holds, since SettingAfter
+	// epochs. Applied are those in force; their generations count from 1.
+	Settings     []SettingValues `json:"settings"`
+	SettingAfter int             `json:"setting_after_epochs,omitempty"`
+	Applied      []train.Applied `json:"applied,omitempty"`
+	// Failed are the settings under which its processes ended by themselves before an epoch was done.
+	Failed []SettingValues `json:"failed,omitempty"`
+	Done   []TrialEpoch    `json:"done,omitempty"`
+	// Profile is what was measured of its processes.
+	Profile *TrialProfile `json:"profile,omitempty"`
+	// Modelled says that its energy was computed, not measured. Closed says that nothing more will become known of it.
+	Modelled bool `json:"modelled,omitempty"`
+	Closed   bool `json:"closed,omitempty"`
+	// Learnt is how many of Done the ground truth contains, FailuresLearnt how many of Failed.
+	Learnt         int `json:"learnt,omitempty"`
+	FailuresLearnt int `json:"failures_learnt,omitempty"`
+	// PublishedStart is the number of epochs in the last published start. PublishedEnd is the end published last.
+	PublishedStart int    `json:"told_start,omitempty"`
+	PublishedEnd   string `json:"told_end,omitempty"`
+}
+
+// EpochsDone is how many epochs the trial has trained.
+func (t *Trial) EpochsDone() int {
+	if len(t.Done) == 0 {
+		return 0
+	}
+	return t.Done[len(t.Done)-1].Epoch
+}
+
+// Seconds is how long the trial has trained. An epoch that was trained again counts once.
+func (t *Trial) Seconds() float64 {
+	sum := 0.0
+	for _, e := range t.Done {
+		sum += e.Seconds
+	}
+	return sum
+}
+
+// Setting is the setting requested for the trial's job now.
+func (t *Trial) Setting() SettingValues { return t.Settings[len(t.Settings)-1] }
+
+// Joules is the energy the trial has used; 0 if unknown.
+func (t *Trial) Joules() float64 {
+	if len(t.Done) == 0 {
+		return 0
+	}
+	return t.Done[len(t.Done)-1].Joules
+}
+
+// TrialEpoch is an epoch that has ended.
+type TrialEpoch struct {
+	Epoch   int       `json:"epoch"`
+	Attempt int       `json:"attempt"`
+	At      time.Time `json:"at"`
+	Seconds float64   `json:"seconds"`
+	// Devices is how many devices trained it; 0 if unknown.
+	Devices int `json:"devices,omitempty"`
+	// Joules is the energy the job had used in all when the epoch ended; 0 if not known (yet).
+	Joules  float64            `json:"joules,omitempty"`
+	Metrics map[string]float64 `json:"metrics,omitempty"`
+	// Paused says that the trial paused after the epoch.
+	Paused bool `json:"paused,omitempty"`
+}
+
+// TrialProfile is what nodes measured of a trial's job while it trained.
+type TrialProfile struct {
+	// BusyCores is how many processors were busy on average.
+	BusyCores float64 `json:"busy_cores"`
+	// Signature is kept until the ground truth contains it.
+	Signature Signature `json:"signature,omitempty"`
+}
+
+// SettingValues holds the value of each system parameter, more than 0.
+type SettingValues map[string]float64
+
+// Equal says whether two settings are the same.
+func (s SettingValues) Equal(other SettingValues) bool { return maps.Equal(s, other) }

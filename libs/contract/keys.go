@@ -1,0 +1,81 @@
+package contract
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// RatesKey is the one key of Rates.
+const RatesKey = "site"
+
+// ProfilesKey is the key of the cluster's own ground truth in Profiles.
+const ProfilesKey = "site"
+
+// AccountPrefix begins the keys of Accounts.
+const AccountPrefix = "job."
+
+// AccountKey is the key of a job in Accounts.
+func AccountKey(job train.JobID) string { return AccountPrefix + string(job) }
+
+// EnergyProgressKey is the key of a job in EnergyProgress.
+func EnergyProgressKey(job train.JobID) string { return "course." + string(job) }
+
+// BookKey is the key of a node in Books.
+func BookKey(node train.NodeID) string { return "node." + string(node) }
+
+// SeriesNodeKey is the key of a node in SeriesNodes.
+func SeriesNodeKey(node train.NodeID) string { return "series." + string(node) }
+
+// SeriesJobKey is the key of a job in SeriesJobs.
+func SeriesJobKey(job train.JobID) string { return "series-job." + string(job) }
+
+// ReportKey is the key of an attempt in Reports.
+func ReportKey(job train.JobID, attempt int) string { return fmt.Sprintf("%s.%d", job, attempt) }
+
+// The parts of a key in Hours. Month, day and hour are tokens of their own, so that a range of hours can be listed by a
+// pattern.
+const (
+	MonthForm = "2006-01"
+	DayForm   = MonthForm + ".02"
+	HourForm  = DayForm + ".15"
+)
+
+// HourKey is the key in Hours of the hour that contains a moment.
+func HourKey(node train.NodeID, at time.Time) string {
+	return string(node) + "." + at.UTC().Format(HourForm)
+}
+
+// GroupKey is the key in Groups of the group that a recurring job belongs to. A tenant's name may contain what a key
+// must not.
+func GroupKey(s train.Spec) string { return fmt.Sprintf("t%x.%s", s.Tenant, s.Energy.Group) }
+
+// SplitGroupKey is the inverse of GroupKey; ok is false for another key.
+func SplitGroupKey(key string) (tenant, group string, ok bool) {
+	word, group, found := strings.Cut(key, ".")
+	word, marked := strings.CutPrefix(word, "t")
+	name, err := hex.DecodeString(word)
+	return string(name), group, found && marked && err == nil
+}
+
+// HourPatterns returns patterns that match the keys of all hours in [from, to), and also the rest of the first day and
+// the last: whole months, and days before and after them.
+func HourPatterns(from, to time.Time) []string {
+	const day = 24 * time.Hour
+	const most = 100 // for a range that begins long before the ledger
+	var patterns []string
+	for at := from.UTC().Truncate(day); at.Before(to); {
+		next, pattern := at.AddDate(0, 0, 1), "*."+at.Format(DayForm)+".*"
+		if month := at.AddDate(0, 1, 0); at.Day() == 1 && !month.After(to) {
+			next, pattern = month, "*."+at.Format(MonthForm)+".*.*"
+		}
+		if patterns = append(patterns, pattern); len(patterns) > most {
+			return []string{">"}
+		}
+		at = next
+	}
+	return patterns
+}

@@ -1,0 +1,148 @@
+package contract
+
+import (
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/curve"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// The buckets. The ledger holds records of five types, each under a key prefix of its own. PowerLimits and Tunings are
+// the parts of the planner's records PowerProfiles and TuningRounds that node agents read.
+const (
+	Jobs           Bucket[train.Job]                = "jobs"
+	Nodes          Bucket[train.Node]               = "nodes"
+	Models         Bucket[train.Model]              = "models"
+	Interference   Bucket[curve.InterferenceRecord] = "meetings"
+	Attempts       Bucket[train.Attempt]            = "attempts"
+	Reports        Bucket[train.AttemptReport]      = "reports"
+	Accounts       Bucket[train.Account]            = "ledger"
+	EnergyProgress Bucket[train.EnergyProgress]     = "ledger"
+	Books          Bucket[Book]                     = "ledger"
+	SeriesNodes    Bucket[NodeSeries]               = "ledger"
+	SeriesJobs     Bucket[JobSeries]                = "ledger"
+	Hours          Bucket[Book]                     = "hours"
+	Groups         Bucket[Group]                    = "groups"
+	PowerProfiles  Bucket[PowerProfile]             = "power_limits"
+	PowerLimits    Bucket[train.PowerLimit]         = "power_limits"
+	Rates          Bucket[train.EnergyRates]        = "rates"
+	TuningRounds   Bucket[TuningRound]              = "tunings"
+	Tunings        Bucket[train.Tuning]             = "tunings"
+	Probes         Bucket[train.Pinglist]           = "probes"
+	Paths          Bucket[train.Paths]              = "paths"
+	Links          Bucket[train.Link]               = "links"
+	Experiments    Bucket[ExperimentRecord]         = "experiments"
+	Settings       Bucket[train.Setting]            = "settings"
+	Profiles       Bucket[GroundTruth]              = "profiles"
+	Leases         Bucket[Lease]                    = "leases"
+)
+
+// The services that write and read records.
+const (
+	admission   = "admission"
+	profiler    = "profiler"
+	planner     = "planner"
+	executor    = "executor"
+	nodeagent   = "nodeagent"
+	energy      = "energy"
+	experiments = "experiments"
+)
+
+// Buckets is the table of buckets.
+func Buckets() []BucketInfo {
+	const day = 24 * time.Hour
+	return []BucketInfo{
+		{Name: string(Jobs), Doc: "The register: the fold of each job's facts.", Records: []Record{
+			record(Jobs, "Jobs", "<job>", admission, "A job: its submission, its state and the fold of its facts.",
+				planner, executor, profiler, nodeagent, energy),
+		}},
+		{Name: string(Nodes), Doc: "Inventory of the nodes.", Records: []Record{
+			record(Nodes, "Nodes", "<node>", nodeagent,
+				"A node and its devices. seen_at is refreshed every few seconds and distinguishes a live node from a lost one.",
+				admission, planner, executor, profiler, energy),
+		}},
+		{Name: string(Models), Doc: "The model learned of each job.", Records: []Record{
+			record(Models, "Models", "<job>", profiler,
+				"The fitted convergence and speed of a job, and the predictions that follow.", planner),
+		}},
+		{Name: string(Interference), Keep: 90 * day, Doc: "Interference between jobs that share a device.", Records: []Record{
+			record(Interference, "Interference", "d<type of device, in hex>.v<driver, in hex>", profiler,
+				"How fast jobs run alone and beside each other on a type of device with one version of its driver.", planner),
+		}},
+		{Name: string(Attempts), Doc: "The newest attempt of each job.", Records: []Record{
+			record(Attempts, "Attempts", "<job>", executor,
+				"The truth about the processes of a job and the devices they hold.", planner, nodeagent),
+		}},
+		{Name: string(Reports), Doc: "Reports of training code about each attempt.", Records: []Record{
+			record(Reports, "Reports", "<job>.<attempt>", nodeagent,
+				"Steps, epochs, checkpoints and the answer to a request to stop.", planner, executor),
+		}},
+		ledger(),
+		{Name: string(Hours), Keep: 400 * day, Doc: "The energy booked of each node in each hour, for energy reports.", Records: []Record{
+			record(Hours, "Hours", "<node>.<month>.<day>.<hour>", energy,
+				"The book of an hour, in UTC, for example n1.2026-01.31.23."),
+		}},
+		{Name: string(Groups), Doc: "Recurring groups of jobs.", Records: []Record{
+			record(Groups, "Groups", "t<tenant, in hex>.<group>", planner,
+				"The costs of the jobs of a group, and its running jobs."),
+		}},
+		{Name: string(PowerProfiles), Doc: "Desired power limits.", Records: []Record{
+			record(PowerProfiles, "PowerProfiles", "<job>", planner,
+				"The power limit of each device of a live attempt, and the measurements behind it."),
+			record(PowerLimits, "PowerLimits", "<job>", planner,
+				"The limit alone: the part of the same record that agents read.", nodeagent),
+		}},
+		{Name: string(Rates), Doc: "The price of energy.", Records: []Record{
+			record(Rates, "Rates", RatesKey, energy,
+				"Current and forecast cost and carbon intensity of energy, by the tariff. The planner defers starts by them.", planner),
+		}},
+		{Name: string(TuningRounds), Doc: "Desired micro-batches of jobs that share a device.", Records: []Record{
+			record(TuningRounds, "TuningRounds", "<node>.<kind of device>.<number>", planner,
+				"The desired micro-batches on a device, and the measurements behind them."),
+			record(Tunings, "Tunings", "<node>.<kind of device>.<number>", planner,
+				"The micro-batches alone: the part of the same record that agents read.", nodeagent),
+		}},
+		{Name: string(Probes), Doc: "Desired network probes.", Records: []Record{
+			record(Probes, "Probes", "<node>", planner,
+				"The flows that a node's agent probes, and those whose paths it finds.", profiler, nodeagent),
+		}},
+		{Name: string(Paths), Doc: "Paths through the network.", Records: []Record{
+			record(Paths, "Paths", "<node>", nodeagent, "The paths that the agent of a node found.", planner),
+		}},
+		{Name: string(Links), Keep: time.Hour, Doc: "Bad links of the network.", Records: []Record{
+			record(Links, "Links", "<link>", profiler,
+				"A link that loses or delays packets, or did so recently.", planner),
+		}},
+		{Name: string(Experiments), Keep: 90 * day, Doc: "Searches for hyper-parameters.", Records: []Record{
+			record(Experiments, "Experiments", "<experiment>", experiments,
+				"The state of an experiment and its decisions: its trials with their epochs."),
+		}},
+		{Name: string(Settings), Doc: "Desired system parameters of trials.", Records: []Record{
+			record(Settings, "Settings", "<job>", experiments,
+				"The desired system parameters of a trial's job, and how far it may train for now.",
+				planner, executor, nodeagent),
+		}},
+		{Name: string(Profiles), Doc: "The ground truth of tuning.", Records: []Record{
+			record(Profiles, "Profiles", ProfilesKey+", or the name of a comparison", experiments,
+				"The costs of epochs of workloads under system parameters, and how workloads are recognised. "+
+					"`switchyard tune` also imports into it."),
+		}},
+		{Name: string(Leases), Doc: "Leadership: one process of each service works while the others stand by.", Records: []Record{
+			record(Leases, "Leases", "<service>", "the holder",
+				"The holder of the lease. The key expires unless its holder renews it."),
+		}},
+	}
+}
+
+func ledger() BucketInfo {
+	doc := "The energy ledger. It holds records of five types, each under a key prefix."
+	return BucketInfo{Name: string(Accounts), Doc: doc, Records: []Record{
+		record(Accounts, "Accounts", "job.<job>", energy,
+			"The account of a job: the energy attributed to it.", planner, experiments),
+		record(EnergyProgress, "EnergyProgress", "course.<job>", energy,
+			"The energy a job had used at the end of each of its epochs.", planner, experiments),
+		record(Books, "Books", "node.<node>", energy, "The book of a node, up to the last interval booked."),
+		record(SeriesNodes, "SeriesNodes", "series.<node>", energy, "How far the time series of a node are written."),
+		record(SeriesJobs, "SeriesJobs", "series-job.<job>", energy, "How far the time series of a job are written."),
+	}}
+}

@@ -1,0 +1,97 @@
+// Package installation says where Switchyard is on this machine: the default data folder, the default bus, and the
+// context file, in which `switchyard up` writes down its addresses for other commands.
+package installation
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// DefaultURL is the bus that is used if nothing names another.
+const DefaultURL = "nats://127.0.0.1:4222"
+
+// DataDir returns the default data folder: $XDG_STATE_HOME/switchyard, else ~/.local/state/switchyard, else a folder in
+// the system's temporary folder.
+func DataDir() string {
+	if d := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(d) {
+		return filepath.Join(d, "switchyard")
+	}
+	if home, err := os.UserHomeDir(); err == nil && filepath.IsAbs(home) {
+		return filepath.Join(home, ".local", "state", "switchyard")
+	}
+	return filepath.Join(os.TempDir(), "switchyard")
+}
+
+// Context is the content of the context file.
+type Context struct {
+	NATS    string `json:"nats"`
+	HTTP    string `json:"http"`
+	DataDir string `json:"data_dir"`
+	PID     int    `json:"pid"`
+}
+
+// ContextPath returns the path of the context file: $SWITCHYARD_CONTEXT, else a file in the default data folder.
+func ContextPath() string {
+	if p := os.Getenv("SWITCHYARD_CONTEXT"); p != "" {
+		return p
+	}
+	return filepath.Join(DataDir(), "context.json")
+}
+
+// ReadContext reads a context file.
+func ReadContext(path string) (Context, error) {
+	var c Context
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return c, err
+	}
+	if err := json.Unmarshal(data, &c); err != nil {
+		return c, fmt.Errorf("read %s: %w", path, err)
+	}
+	return c, nil
+}
+
+// WriteContext writes a context file in one step, so that no reader sees half of it.
+func WriteContext(path string, c Context) error {
+	data, err := json.MarshalIndent(c, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", path, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("make the folder of %s: %w", path, err)
+	}
+	temporary := fmt.Sprintf("%s.%d", path, os.Getpid())
+	if err := os.WriteFile(temporary, append(data, '\n'), 0o600); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := os.Rename(temporary, path); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+// Unpack writes embedded files into a folder, over those of an earlier version.
+func Unpack(dir string, files embed.FS) error {
+	err := fs.WalkDir(files, ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(dir, filepath.FromSlash(path))
+		if entry.IsDir() {
+			return os.MkdirAll(target, 0o755)
+		}
+		data, err := files.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(target, data, 0o644) //nolint:gosec // jobs of any user read this code
+	})
+	if err != nil {
+		return fmt.Errorf("unpack into %s: %w", dir, err)
+	}
+	return nil
+}

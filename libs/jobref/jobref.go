@@ -1,0 +1,92 @@
+// Package jobref finds the job that a person means.
+package jobref
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// AmbiguousError reports that ref is the beginning of several ids, and the id of none.
+type AmbiguousError struct {
+	Ref string
+	// IDs begin with Ref, the newest job first.
+	IDs []train.JobID
+}
+
+// Error names a few of the ids.
+func (e *AmbiguousError) Error() string {
+	const shown = 5
+	var names []string
+	for _, id := range e.IDs[:min(len(e.IDs), shown)] {
+		names = append(names, string(id))
+	}
+	if len(e.IDs) > shown {
+		names = append(names, "..")
+	}
+	return fmt.Sprintf("%q begins the ids of %d jobs: %s", e.Ref, len(e.IDs), strings.Join(names, ", "))
+}
+
+// Resolve finds a job by its whole id, by its name, or by the beginning of its id, in this order. If several jobs have
+// the name it returns the newest of this user, else the newest.
+func Resolve(jobs []train.Job, ref, user string) (job train.Job, found bool, err error) {
+	var named, begun []train.Job
+	for _, j := range jobs {
+		switch {
+		case string(j.ID) == ref:
+			return j, true, nil
+		case ref == "":
+		case j.Spec.Name == ref:
+			named = append(named, j)
+		case strings.HasPrefix(string(j.ID), ref):
+			begun = append(begun, j)
+		}
+	}
+	if len(named) > 0 {
+		return newestOf(named, user), true, nil
+	}
+	switch len(begun) {
+	case 0:
+		return train.Job{}, false, nil
+	case 1:
+		return begun[0], true, nil
+	}
+	slices.SortFunc(begun, func(x, y train.Job) int { return CompareAge(y, x) })
+	ambiguous := &AmbiguousError{Ref: ref}
+	for _, j := range begun {
+		ambiguous.IDs = append(ambiguous.IDs, j.ID)
+	}
+	return train.Job{}, false, ambiguous
+}
+
+// newestOf returns the newest of the user's jobs, else the newest.
+func newestOf(jobs []train.Job, user string) train.Job {
+	own := slices.DeleteFunc(slices.Clone(jobs), func(j train.Job) bool { return j.Spec.User != user })
+	if len(own) > 0 {
+		jobs = own
+	}
+	return slices.MaxFunc(jobs, CompareAge)
+}
+
+// CompareAge orders jobs by the time of submission, the oldest first, then by id.
+func CompareAge(x, y train.Job) int {
+	if c := x.SubmittedAt.Compare(y.SubmittedAt); c != 0 {
+		return c
+	}
+	return strings.Compare(string(x.ID), string(y.ID))
+}
+
+// NearMiss returns the id or name that is most like ref, or "" if none is like it.
+func NearMiss(jobs []train.Job, ref string) string {
+	var known []string
+	for _, j := range jobs {
+		known = append(known, string(j.ID))
+		if j.Spec.Name != "" {
+			known = append(known, j.Spec.Name)
+		}
+	}
+	slices.Sort(known)
+	return train.NearMiss(ref, slices.Compact(known))
+}

@@ -1,0 +1,87 @@
+package settings
+
+import (
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/switchyard-dl/switchyard/libs/config"
+	"github.com/switchyard-dl/switchyard/libs/event"
+)
+
+// Admission configures who may submit what.
+type Admission struct {
+	AllowRoots     []string
+	KeepRecords    time.Duration
+	IdentityUser   string
+	IdentityTenant string
+	TrustBodies    bool
+}
+
+// MaxNameLength bounds the names of users and tenants, in characters.
+const MaxNameLength = 63
+
+// Declare declares the section admission.
+func (c *Admission) Declare(set *config.Set) {
+	s := set.Section(AdmissionSection, "Admission accepts or refuses jobs, and keeps the register of jobs.")
+	s.Strings(&c.AllowRoots, "allow-root", defaultRoots(), "folder below which jobs may have their folders (repeatable; the data folder is always one)").As("allow_roots").Flag().
+		Shown("home, temporary folder, /data, /home, /mnt, /srv").Check(func() error {
+		for _, root := range c.AllowRoots {
+			if err := absolute(root); err != nil {
+				return fmt.Errorf("%q: %w", root, err)
+			}
+		}
+		return nil
+	})
+	s.Duration(&c.KeepRecords, "keep-records", 90*24*time.Hour, "how long the register and the ledger keep a job that has ended (0: for ever)").Check(func() error {
+		if least := factsAge(); c.KeepRecords != 0 && c.KeepRecords < least {
+			return fmt.Errorf("want 0, or %s at least: the facts of jobs are kept for so long", least)
+		}
+		return nil
+	})
+	s.String(&c.IdentityUser, "identity-user", operatingSystemUser(), "user of every submission that comes in here").Shown("the user of the process").
+		Check(func() error { return name(c.IdentityUser) })
+	s.String(&c.IdentityTenant, "identity-tenant", "default", "tenant of every submission that comes in here").Check(func() error { return name(c.IdentityTenant) })
+	s.Bool(&c.TrustBodies, "trust-bodies", false,
+		"take user and tenant from a submission that names them: for people who share this bus and trust each other, since anybody can then submit as anybody")
+}
+
+// factsAge is how long the facts of jobs are kept.
+func factsAge() time.Duration {
+	for _, s := range event.Streams() {
+		if s.Name == event.StreamJobs {
+			return s.MaxAge
+		}
+	}
+	return 0
+}
+
+func name(text string) error {
+	n := utf8.RuneCountInString(text)
+	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
+	if n < 1 || n > MaxNameLength || !utf8.ValidString(text) || strings.ContainsFunc(text, unprintable) {
+		return fmt.Errorf("want 1 to %d printable characters", MaxNameLength)
+	}
+	return nil
+}
+
+// defaultRoots are the folders where people keep code, data and results.
+func defaultRoots() []string {
+	roots := []string{"/data", "/home", "/mnt", "/srv", filepath.Clean(os.TempDir())}
+	if home, err := os.UserHomeDir(); err == nil && filepath.IsAbs(home) && filepath.Clean(home) != "/" {
+		roots = append(roots, filepath.Clean(home))
+	}
+	return roots
+}
+
+func operatingSystemUser() string {
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		return u.Username
+	}
+	return fmt.Sprintf("uid%d", os.Getuid())
+}

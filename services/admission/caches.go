@@ -1,0 +1,108 @@
+package admission
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/admission/fit"
+)
+
+// inventory holds the records of all nodes, lost nodes included.
+type inventory struct {
+	mu    sync.Mutex
+	nodes map[train.NodeID]train.Node
+}
+
+func (l *inventory) observe(e bus.Entry[train.Node], deleted bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if deleted {
+		delete(l.nodes, train.NodeID(e.Key))
+		return
+	}
+	l.nodes[train.NodeID(e.Key)] = e.Value
+}
+
+func (l *inventory) snapshot() fit.Inventory {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var where fit.Inventory
+	for _, n := range l.nodes {
+		where.Nodes = append(where.Nodes, n)
+	}
+	slices.SortFunc(where.Nodes, func(a, b train.Node) int { return cmp.Compare(a.ID, b.ID) })
+	return where
+}
+
+// queue holds the jobs that wait for devices.
+type queue struct {
+	mu      sync.Mutex
+	waiting map[train.JobID]struct{}
+}
+
+func (l *queue) observe(e bus.Entry[train.Job], deleted bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if deleted || e.Value.State.Terminal() || e.Value.State.Active() {
+		delete(l.waiting, train.JobID(e.Key))
+		return
+	}
+	l.waiting[train.JobID(e.Key)] = struct{}{}
+}
+
+// position returns the place of a job behind all other waiting jobs, from 1 on.
+func (l *queue) position(id train.JobID) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, in := l.waiting[id]; in {
+		return len(l.waiting)
+	}
+	return len(l.waiting) + 1
+}
+
+// maxRecords bounds the memory for cached records.
+const maxRecords = 2000
+
+// records caches the newest records of jobs that this process wrote or read. Another process may have written since: a
+// write then fails, and a fact that looks impossible is checked against a fresh read.
+type records struct {
+	entries map[train.JobID]bus.Entry[train.Job]
+}
+
+func (r *records) put(e bus.Entry[train.Job]) {
+	if e.Value.State.Terminal() {
+		delete(r.entries, e.Value.ID) // few facts follow
+		return
+	}
+	if len(r.entries) >= maxRecords {
+		for id := range r.entries {
+			delete(r.entries, id)
+			break
+		}
+	}
+	r.entries[e.Value.ID] = e
+}
+
+// latch opens once.
+type latch struct {
+	once   sync.Once
+	opened chan struct{}
+}
+
+func newLatch() *latch { return &latch{opened: make(chan struct{})} }
+
+func (g *latch) open() { g.once.Do(func() { close(g.opened) }) }
+
+// wait returns true when the latch is open, false if ctx ends first.
+func (g *latch) wait(ctx context.Context) bool {
+	select {
+	case <-g.opened:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,258 @@
+package admission
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/admission/fit"
+	"github.com/switchyard-dl/switchyard/services/admission/register"
+)
+
+// handler handles facts one by one. Only the consumer's goroutine calls handle.
+type handler struct {
+	bus       *bus.Bus
+	jobs      *bus.KV[train.Job]
+	records   records
+	inventory inventory
+	queue     queue
+	who       fit.Identity
+	roots     []string
+	log       *slog.Logger
+	meters    *meters
+}
+
+func newHandler(b *bus.Bus, jobs *bus.KV[train.Job], who fit.Identity, roots []string, log *slog.Logger) *handler {
+	return &handler{
+		bus: b, jobs: jobs, who: who, roots: roots, log: log, meters: newMeters(),
+		records:   records{map[train.JobID]bus.Entry[train.Job]{}},
+		inventory: inventory{nodes: map[train.NodeID]train.Node{}},
+		queue:     queue{waiting: map[train.JobID]struct{}{}},
+	}
+}
+
+// handle may be repeated: a message that was handled before, wholly or in part, ends in the same record and the same
+// facts.
+func (d *handler) handle(ctx context.Context, m bus.Message) ([]event.Fact, error) {
+	if m.ParseErr != nil {
+		return nil, fmt.Errorf("%w: InvalidSubject: %w", bus.ErrPoison, m.ParseErr)
+	}
+	id := train.JobID(m.Parsed.ID)
+	if m.Parsed.Fact == event.FactSubmitted {
+		return d.submitted(ctx, id, m)
+	}
+	return nil, d.fold(ctx, id, m)
+}
+
+// submission is the decoded body of a submitted fact.
+type submission struct {
+	spec    train.Spec
+	hash    string
+	at      time.Time
+	reasons []train.Reason
+}
+
+// maxSpecBytes leaves room in the admitted fact for defaults and resolved paths.
+const maxSpecBytes = event.MaxBodyBytes - 32<<10
+
+// read decodes a submission. An unreadable submission is identified by its hash.
+func read(m bus.Message) submission {
+	s := submission{hash: register.HashBytes(m.Data), at: m.Stored}
+	if m.Parsed.Version != 1 {
+		s.reasons = []train.Reason{{
+			Code: "UnsupportedVersion", Message: fmt.Sprintf("want submitted.v1, found submitted.v%d", m.Parsed.Version), Hint: "submit with the scheduler's version of the command line",
+		}}
+		return s
+	}
+	s.spec, s.reasons = event.DecodeSubmission(m.Data)
+	encoded, err := json.Marshal(s.spec)
+	if err != nil {
+		s.reasons = append(s.reasons, train.Reason{Code: "MalformedJSON", Message: err.Error()})
+	}
+	if len(encoded) > maxSpecBytes {
+		s.spec = train.Spec{}
+		s.reasons = append(s.reasons,
+			train.Reason{Code: "TooLarge", Message: fmt.Sprintf("the spec has %d bytes with escapes, at most %d are stored", len(encoded), maxSpecBytes)})
+	}
+	if len(s.reasons) == 0 {
+		s.hash = register.HashBytes(encoded)
+	}
+	return s
+}
+
+func (d *handler) submitted(ctx context.Context, id train.JobID, m bus.Message) ([]event.Fact, error) {
+	s := read(m)
+	e, created, err := d.open(ctx, id, m, s)
+	switch {
+	case err != nil:
+		return nil, err
+	case created:
+		return d.decide(id, s), nil
+	case e.Value.LastSequence == m.Sequence:
+		// This very message opened the record before a crash. Its decision may already be on the stream; deciding again
+		// could give another answer.
+		decided, err := d.decided(ctx, id)
+		if err != nil || decided {
+			return nil, err
+		}
+		return d.decide(id, s), nil
+	case e.Value.LastSequence > m.Sequence, e.Value.SpecHash == s.hash:
+		return nil, nil // handled before, or the same job again
+	}
+	d.log.Info("submission conflicts", "job", id)
+	message := fmt.Sprintf("the id %s is taken by another submission (%s, now %s): a second, different one was ignored",
+		id, e.Value.SubmittedAt.Format(time.RFC3339), e.Value.State)
+	return []event.Fact{event.JobFact(id, event.FactConflicted, fmt.Sprintf("conflicted/%d", m.Sequence), event.Conflicted{Message: message})}, nil
+}
+
+// open creates the record of a new job, or returns the existing one.
+func (d *handler) open(ctx context.Context, id train.JobID, m bus.Message, s submission) (bus.Entry[train.Job], bool, error) {
+	if e, known := d.records.entries[id]; known {
+		return e, false, nil
+	}
+	job, err := register.Fold(train.Job{ID: id}, register.Fact{
+		Name: event.FactSubmitted, Time: m.Stored, Sequence: m.Sequence, Body: &event.Submitted{Spec: s.spec},
+	})
+	if err != nil {
+		return bus.Entry[train.Job]{}, false, fmt.Errorf("%w: %w", bus.ErrPoison, err)
+	}
+	job.SpecHash = s.hash
+	// Nearly every submission is of a new job: writing first saves a read.
+	revision, err := d.jobs.Swap(ctx, string(id), job, 0)
+	if errors.Is(err, bus.ErrConflict) {
+		e, err := d.record(ctx, id)
+		return e, false, err
+	}
+	if err != nil {
+		return bus.Entry[train.Job]{}, false, err
+	}
+	e := bus.Entry[train.Job]{Key: string(id), Value: job, Revision: revision}
+	d.keep(e)
+	d.meters.folded(event.FactSubmitted)
+	return e, true, nil
+}
+
+// decided reports whether the answer to a submission is on the stream.
+func (d *handler) decided(ctx context.Context, id train.JobID) (bool, error) {
+	for _, fact := range []string{event.FactAdmitted, event.FactRejected} {
+		_, err := d.bus.Last(ctx, event.StreamJobs, event.JobSubject(id, fact))
+		if err == nil {
+			return true, nil
+		}
+		if !errors.Is(err, bus.ErrNotFound) {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// decide answers a submission.
+func (d *handler) decide(id train.JobID, s submission) []event.Fact {
+	verdict := fit.Verdict{Reasons: s.reasons}
+	if len(s.reasons) == 0 {
+		who := d.who
+		who.At = s.at
+		verdict = fit.Check(s.spec, who, d.inventory.snapshot(), resolve(s.spec, d.roots))
+	}
+	if len(verdict.Reasons) > 0 {
+		for _, r := range verdict.Reasons {
+			d.meters.rejected(r.Code)
+		}
+		d.log.Info("job rejected", "job", id, "reasons", len(verdict.Reasons), "first", verdict.Reasons[0].Code,
+			"infeasible", verdict.Infeasible)
+		body := event.Rejected{Reasons: verdict.Reasons, Message: verdict.Message(), Infeasible: verdict.Infeasible}
+		return []event.Fact{event.OnceFact(id, event.FactRejected, "rejected", body)}
+	}
+	position := d.queue.position(id)
+	d.log.Info("job admitted", "job", id, "user", verdict.Spec.User, "position", position)
+	return []event.Fact{event.OnceFact(id, event.FactAdmitted, "admitted", event.Admitted{Spec: verdict.Spec, Position: position})}
+}
+
+// fold folds any other fact into the register.
+func (d *handler) fold(ctx context.Context, id train.JobID, m bus.Message) error {
+	kind, known := event.Find(m.Parsed)
+	if !known {
+		return fmt.Errorf("%w: UnknownFact: %s", bus.ErrPoison, m.Subject)
+	}
+	const anyone = "anyone"
+	if kind.Publisher != anyone && m.Source != kind.Publisher {
+		return fmt.Errorf("%w: WrongPublisher: %s comes from %.80q, but only %s may publish it", bus.ErrPoison,
+			m.Subject, m.Source, kind.Publisher)
+	}
+	body, err := event.DecodeBody(kind, m.Data)
+	if err != nil {
+		return fmt.Errorf("%w: InvalidBody: %w", bus.ErrPoison, err)
+	}
+	f := register.Fact{Name: kind.Fact, Time: m.Time, Sequence: m.Sequence, Body: body}
+	if kind.Publisher == anyone {
+		f.Time = m.Stored // a user's clock must not order facts
+	}
+	for {
+		err := d.foldOnce(ctx, id, f, m.Stored)
+		if !errors.Is(err, bus.ErrConflict) {
+			return err
+		}
+		delete(d.records.entries, id)
+	}
+}
+
+// foldOnce tries one compare-and-swap.
+func (d *handler) foldOnce(ctx context.Context, id train.JobID, f register.Fact, stored time.Time) error {
+	_, remembered := d.records.entries[id]
+	e, err := d.record(ctx, id)
+	if errors.Is(err, bus.ErrNotFound) {
+		return fmt.Errorf("%w: UnknownJob: %s about %s, which was never submitted", bus.ErrPoison, f.Name, id)
+	}
+	if err != nil {
+		return err
+	}
+	next, err := register.Fold(e.Value, f)
+	switch {
+	case errors.Is(err, register.ErrIllegal) && remembered:
+		return fmt.Errorf("look again: %w", bus.ErrConflict)
+	case errors.Is(err, register.ErrIllegal):
+		d.meters.illegal(f.Name)
+		d.log.Debug("fact changes nothing", "job", id, "fact", f.Name, "sequence", f.Sequence, "reason", err)
+		return nil
+	case err != nil:
+		return fmt.Errorf("%w: %w", bus.ErrPoison, err)
+	case next.LastSequence == e.Value.LastSequence:
+		return nil
+	}
+	e.Revision, err = d.jobs.Swap(ctx, string(id), next, e.Revision)
+	if err != nil {
+		delete(d.records.entries, id)
+		return err
+	}
+	e.Value = next
+	d.keep(e)
+	d.meters.folded(f.Name)
+	if f.Name == event.FactAdmitted {
+		d.meters.admitted(stored.Sub(next.SubmittedAt))
+	}
+	return nil
+}
+
+// record returns the newest known record; ErrNotFound if the job was never submitted.
+func (d *handler) record(ctx context.Context, id train.JobID) (bus.Entry[train.Job], error) {
+	if e, known := d.records.entries[id]; known {
+		return e, nil
+	}
+	e, err := d.jobs.Get(ctx, string(id))
+	if err != nil {
+		return e, err
+	}
+	d.records.put(e)
+	return e, nil
+}
+
+func (d *handler) keep(e bus.Entry[train.Job]) {
+	d.records.put(e)
+	d.queue.observe(e, false)
+}

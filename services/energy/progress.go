@@ -1,0 +1,107 @@
+package energy
+
+import (
+	"context"
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+// follow updates the energy progress of jobs: newer attempts and ended epochs of an interval that was just booked, in
+// which each job used the energy in recent. It may be repeated with the same interval.
+func (l *ledger) follow(ctx context.Context, m event.Measured, recent map[train.JobID]unit.Energy) error {
+	newest := map[train.JobID]int{}
+	for _, u := range m.Users {
+		newest[u.Job] = max(newest[u.Job], u.Attempt)
+	}
+	for job, attempt := range newest {
+		if used, known := l.used(job); known && attempt > l.progressOf(job).Attempt {
+			if err := l.amend(ctx, job, func(c *train.EnergyProgress) { c.Begin(attempt, used-recent[job]) }); err != nil {
+				return err
+			}
+		}
+	}
+	for _, e := range m.Epochs {
+		used, known := l.used(e.Job)
+		if !known || l.isClosed(e.Job) {
+			continue
+		}
+		mark := train.EpochEnergy{
+			Attempt: e.Attempt, EpochsDone: e.EpochsDone, At: e.At, Loss: e.Loss, Metrics: e.Metrics, Energy: used - after(m, e, recent[e.Job]),
+		}
+		samples, target := l.samples(e), l.target(e.Job)
+		if err := l.amend(ctx, e.Job, func(c *train.EnergyProgress) { c.Mark(mark, samples); c.Aim(target) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// after returns the energy a job used in an interval after the end of an epoch: the power within an interval counts as
+// constant.
+func after(m event.Measured, e event.EpochMark, spent unit.Energy) unit.Energy {
+	part := m.To.Sub(e.At).Seconds() / m.To.Sub(m.From).Seconds()
+	return unit.Energy(float64(spent) * max(min(part, 1), 0))
+}
+
+// samples returns the samples of an epoch, or the training set's size if the code does not report them.
+func (l *ledger) samples(e event.EpochMark) int64 {
+	if e.Samples > 0 {
+		return int64(e.Samples)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return int64(l.jobs[e.Job].Spec.TrainingSetSize)
+}
+
+func (l *ledger) target(job train.JobID) *train.TargetSpec {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.jobs[job].Spec.Target()
+}
+
+// used returns the energy a job has used on all nodes.
+func (l *ledger) used(job train.JobID) (unit.Energy, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a, found := combined(job, l.nodeBooks)
+	return a.Energy, found
+}
+
+func (l *ledger) progressOf(job train.JobID) train.EnergyProgress {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.run[job]
+}
+
+// amend changes the progress of a job, first in the bucket and then in memory.
+func (l *ledger) amend(ctx context.Context, job train.JobID, change func(*train.EnergyProgress)) error {
+	e, err := l.progress.Modify(ctx, contract.EnergyProgressKey(job), func(c *train.EnergyProgress) (bool, error) {
+		c.Job = job
+		change(c)
+		return true, nil
+	})
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.run[job] = e.Value
+	return nil
+}
+
+// wasteOf returns the energy a job used in vain. A failed job has wasted everything.
+func wasteOf(used unit.Energy, job train.Job, progress train.EnergyProgress) map[train.WasteCause]unit.Energy {
+	if job.State == train.StateFailed && used > 0 {
+		return map[train.WasteCause]unit.Energy{train.WasteFailed: used}
+	}
+	return progress.Waste(func(attempt int) train.WasteCause {
+		if slices.ContainsFunc(job.History, func(c train.Change) bool { return c.Attempt == attempt && c.Fact == event.FactPreempted }) {
+			return train.WastePreempted
+		}
+		return train.WasteFailed
+	})
+}

@@ -1,0 +1,43 @@
+package executor
+
+import (
+	"context"
+	"errors"
+
+	"github.com/sourcegraph/conc/pool"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// buckets are the records that the executor reads; it writes attempts.
+type buckets struct {
+	attempts *bus.KV[train.Attempt]
+	jobs     *bus.KV[train.Job]
+	nodes    *bus.KV[train.Node]
+	settings *bus.KV[train.Setting]
+	reports  *bus.KV[train.AttemptReport]
+}
+
+func openBuckets(ctx context.Context, b *bus.Bus) (kv buckets, err error) {
+	var errs [5]error
+	kv.attempts, errs[0] = bus.OpenKV(ctx, b, contract.Attempts)
+	kv.jobs, errs[1] = bus.OpenKV(ctx, b, contract.Jobs)
+	kv.nodes, errs[2] = bus.OpenKV(ctx, b, contract.Nodes)
+	kv.reports, errs[3] = bus.OpenKV(ctx, b, contract.Reports)
+	kv.settings, errs[4] = bus.OpenKV(ctx, b, contract.Settings)
+	return kv, errors.Join(errs[:]...)
+}
+
+// watch keeps the cache up to date.
+func (kv buckets) watch(loops *pool.ContextPool, c *cache) {
+	s := c.synced
+	loops.Go(func(ctx context.Context) error {
+		return kv.attempts.Watch(ctx, c.onAttempt, s.mark(&s.attempts, &s.orphans))
+	})
+	loops.Go(func(ctx context.Context) error { return kv.jobs.Watch(ctx, c.onJob, s.mark(&s.jobs)) })
+	loops.Go(func(ctx context.Context) error { return kv.nodes.Watch(ctx, c.onNode, s.mark(&s.nodes)) })
+	loops.Go(func(ctx context.Context) error { return kv.reports.Watch(ctx, c.onReport, s.mark(&s.reports)) })
+	loops.Go(func(ctx context.Context) error { return kv.settings.Watch(ctx, c.onSetting, s.mark(&s.settings)) })
+}

@@ -1,0 +1,60 @@
+package launch
+
+import (
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// Status is what a back end sees of an attempt.
+type Status struct {
+	Phase Phase
+	// Again is the delay after which the status may change without an event; 0 if every change is an event.
+	Again time.Duration
+	// Present counts the attempt's processes that exist: while it grows, starting the others makes progress.
+	Present int
+	// PID, PIDStart and BootID belong to the supervisor, if there is one. StartedAt is when all programs had been
+	// started.
+	PID       int
+	PIDStart  uint64
+	BootID    string
+	StartedAt time.Time
+	// Exit and ExitedAt describe a recorded exit. For an attempt that is Ending, Exit is the failure that ends it.
+	Exit     train.Exit
+	ExitedAt time.Time
+}
+
+const (
+	// Soon is the delay before looking again while processes are about to appear or to vanish.
+	Soon = 20 * time.Millisecond
+	// Later is the delay before looking again at anything else that sends no events.
+	Later = time.Second
+)
+
+// Phase is how far an attempt has got.
+type Phase int
+
+// The phases. Processes may be started only for an attempt that is Absent.
+const (
+	Absent Phase = iota
+	Starting
+	Running
+	// Ending: some processes have failed, or all workers are done, and the other processes still have to end.
+	Ending
+	Exited
+	// Lost: the attempt was started, none of its processes exist, and no record says how it ended.
+	Lost
+)
+
+// Found is an attempt that left something on the machine or the cluster.
+type Found struct {
+	Job    train.JobID
+	Number int
+	Phase  Phase
+}
+
+// CannotStart is the exit status that shells use for a program that cannot be run.
+const CannotStart = 127
+
+// Forbidden is a reason code: the attempt may never be made as it is.
+const Forbidden = "Forbidden"

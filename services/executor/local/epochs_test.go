@@ -1,0 +1,107 @@
+package local
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
+)
+
+// agent takes epochs as the job API does, after it failed some calls.
+type agent struct {
+	*httptest.Server
+	mu         sync.Mutex
+	failures   int
+	times      []string
+	accuracies []float64 // accuracies
+}
+
+func newAgent(t *testing.T, away int) *agent {
+	t.Helper()
+	a := &agent{failures: away}
+	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body struct {
+			EpochsDone   int                `json:"epochs_done"`
+			EpochSeconds float64            `json:"epoch_seconds"`
+			Steps        int                `json:"steps"`
+			Samples      int                `json:"samples"`
+			Metrics      map[string]float64 `json:"metrics"`
+			Overheard    bool               `json:"overheard"`
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.failures--; a.failures >= 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil || !body.Overheard {
+			t.Errorf("%+v, error %v", body, err)
+		}
+		a.times = append(a.times, fmt.Sprintf("%d: %.1f s, %d steps, %d samples", body.EpochsDone, body.EpochSeconds, body.Steps, body.Samples))
+		a.accuracies = append(a.accuracies, body.Metrics["accuracy"])
+	}))
+	t.Cleanup(a.Close)
+	return a
+}
+
+// The epochs of a program that only writes a log are reported before its end is known, once each, also if the agent
+// is unreachable for a while.
+func TestEpochsAreReadFromTheOutput(t *testing.T) {
+	b := newBench(t)
+	a := newAgent(t, 2)
+	l := b.launch("j1", sh(`for e in 1 2 3; do
+echo "2020-03-31 16:08:0$e INFO  DistriOptimizer$:408 - [Epoch $e 8/8][Iteration $e][Wall Clock ${e}s] Trained 8 records in 1 seconds. Throughput is 8 records/second. Loss is 0.5. x"
+echo "2020-03-31 16:08:0$e INFO  DistriOptimizer$:452 - [Epoch $e 8/8][Iteration $e][Wall Clock ${e}s] Epoch finished. Wall clock time is ${e}500 ms"
+echo "2020-03-31 16:08:0$e INFO  DistriOptimizer$:181 - [Epoch $e 8/8][Iteration $e][Wall Clock ${e}s] Top1Accuracy is Accuracy(correct: $e, count: 4, accuracy: 0.$e)"
+done`))
+	l.Epochs = &EpochTarget{Format: train.LogBigDL, Address: a.URL}
+	b.start(l)
+	b.phase("j1", launch.Exited)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	want := []string{"1: 1.5 s, 1 steps, 8 samples", "2: 1.0 s, 1 steps, 8 samples", "3: 1.0 s, 1 steps, 8 samples"}
+	if !slices.Equal(a.times, want) || !slices.Equal(a.accuracies, []float64{0.1, 0.2, 0.3}) {
+		t.Errorf("reported %q, %v", a.times, a.accuracies)
+	}
+	if log := b.log("j1"); strings.Count(log, "Epoch finished") != 3 {
+		t.Errorf("log %s", log)
+	}
+}
+
+// A published training of ten epochs, reported from the log that it left.
+func TestPublishedTrainingIsReported(t *testing.T) {
+	root := os.Getenv("SWITCHYARD_DATA")
+	if root == "" {
+		t.Skip("SWITCHYARD_DATA does not name the published measurements")
+	}
+	var want struct {
+		Accuracies []float64 `json:"accuracy_per_epoch"`
+	}
+	expected, err := os.ReadFile(filepath.Join(root, "pipetune", "derived", "bigdl_log_expected.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(expected, &want); err != nil {
+		t.Fatal(err)
+	}
+	b := newBench(t)
+	a := newAgent(t, 0)
+	l := b.launch("j1", []string{"cat", filepath.Join(root, "pipetune", "history", "bigdl_mnist_10epochs.log")})
+	l.Epochs = &EpochTarget{Format: train.LogBigDL, Address: a.URL}
+	b.start(l)
+	b.phase("j1", launch.Exited)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !slices.Equal(a.accuracies, want.Accuracies) || a.times[0] != "1: 125.6 s, 59 steps, 60000 samples" {
+		t.Errorf("reported %q, %v", a.times, a.accuracies)
+	}
+}

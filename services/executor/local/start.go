@@ -1,0 +1,139 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/joblog"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
+)
+
+// Start starts a supervisor that starts the processes. What can never work is recorded as the end.
+func (b *Backend) Start(_ context.Context, s launch.Setting) error {
+	dir := b.Attempt(s.Job, s.Attempt.Number)
+	if s.Spec.Image != "" && s.Home().ContainerRuntime == "" {
+		return refuse(dir, train.Exit{
+			Code: launch.CannotStart, Message: "this node has no container runtime (docker or podman) to run the image in",
+		})
+	}
+	s.Mounted = b.Mounts(s.Spec)
+	if err := b.resolveFolders(&s); err != nil {
+		return refuse(dir, train.Exit{Code: launch.CannotStart, Message: err.Error()})
+	}
+	var err error
+	if s.Ports, err = freePorts(len(s.Processes())); err != nil {
+		return err
+	}
+	return b.Spawn(Compose(s, b.Layout, b.bounds, joblog.Header(s.Attempt, time.Now().UTC().Format(time.RFC3339))))
+}
+
+// freePorts finds ports that are free now. Another process may take one before it is used; the attempt then fails to
+// meet and reports that.
+func freePorts(n int) ([]int, error) {
+	ports := make([]int, n)
+	for i := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // nothing is waited for
+		if err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		defer func() { _ = l.Close() }()
+		if a, ok := l.Addr().(*net.TCPAddr); ok {
+			ports[i] = a.Port
+		}
+	}
+	return ports, nil
+}
+
+// Starting reports whether a supervisor is about to take the attempt over. A supervisor that failed says why in a
+// file, not here.
+func (b *Backend) Starting(job train.JobID, number int) (bool, error) {
+	b.reap()
+	if b.hasChild(b.Attempt(job, number)) {
+		return true, nil
+	}
+	return false, errNotTaken
+}
+
+var errNotTaken = errors.New("no supervisor has taken it over; shim.log in the attempt's folder may say why")
+
+// hasChild reports whether a supervisor that this process started for the attempt has not been reaped yet.
+func (b *Backend) hasChild(dir string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, d := range b.children {
+		if d == dir {
+			return true
+		}
+	}
+	return false
+}
+
+// Spawn starts a supervisor for the launch, unless one was started for this attempt before. It does not wait for it.
+// On a busy machine a supervisor may take a while to claim the attempt; no other one is started until it has ended.
+func (b *Backend) Spawn(l Launch) error {
+	dir := b.Attempt(l.Job, l.Attempt)
+	if b.hasChild(dir) {
+		return nil
+	}
+	if err := makeFolder(dir); err != nil {
+		return err
+	}
+	if exists(filepath.Join(dir, claimName)) {
+		return nil
+	}
+	// An existing launch file was written by an executor that died before it saw a supervisor: a supervisor may be
+	// reading the file.
+	if path := filepath.Join(dir, launchName); !exists(path) {
+		if err := writeJSON(path, l); err != nil {
+			return err
+		}
+	}
+	stderr, err := os.OpenFile(filepath.Join(dir, stderrName), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("start the supervisor of %s: %w", l.Job, err)
+	}
+	defer func() { _ = stderr.Close() }()
+	cmd := exec.Command("/proc/self/exe", supervisorArgument, dir)
+	cmd.Dir = "/"
+	cmd.Stdout, cmd.Stderr = stderr, stderr
+	// In a session of its own, neither the terminal nor the end of the executor reaches it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the supervisor of %s: %w", l.Job, err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.children[cmd.Process.Pid] = dir
+	return cmd.Process.Release()
+}
+
+// Refuse records the end of an attempt that cannot be started. It does nothing if the attempt was started before.
+func (b *Backend) Refuse(_ context.Context, a train.Attempt, e train.Exit) error {
+	return refuse(b.Attempt(a.Job, a.Number), e)
+}
+
+// refuse records in its folder the end of an attempt that cannot be started. It does nothing if the attempt was started
+// before.
+func refuse(dir string, e train.Exit) error {
+	if err := makeFolder(dir); err != nil {
+		return err
+	}
+	lock, err := tryLock(filepath.Join(dir, lockName))
+	if err != nil || lock == nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }()
+	taken, err := claim(dir)
+	if err != nil || !taken {
+		return err
+	}
+	return writeJSON(filepath.Join(dir, exitName), exitFile{Exit: e, ExitedAt: time.Now().UTC()})
+}

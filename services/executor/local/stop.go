@@ -1,0 +1,104 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
+)
+
+// stuckAfter is how much longer than the processes' own time a supervisor may take after it was asked to end.
+const stuckAfter = 15 * time.Second
+
+// Stop makes the processes of an attempt end: it asks them, and kills them after a while. It does not wait; it is
+// called until the exit is seen. An attempt that was not started yet never will be. A supervisor that does not react
+// is killed itself, and its processes with it.
+func (b *Backend) Stop(_ context.Context, a train.Attempt, now time.Time) error {
+	dir := b.Attempt(a.Job, a.Number)
+	s, err := status(dir)
+	if err != nil {
+		return err
+	}
+	switch s.Phase {
+	case launch.Absent:
+		return refuse(dir, train.Exit{Forced: true, Signal: "SIGTERM"})
+	case launch.Exited, launch.Lost:
+		return nil
+	case launch.Starting, launch.Running, launch.Ending:
+		if s.PID == 0 {
+			return nil // it has not written its process number yet
+		}
+	}
+	b.mu.Lock()
+	first, asked := b.stopAsked[dir]
+	if !asked {
+		first, b.stopAsked[dir] = now, now
+	}
+	b.mu.Unlock()
+	signal := unix.SIGTERM
+	if now.Sub(first) > b.bounds.killAfter()+stuckAfter {
+		signal = unix.SIGKILL
+	} else if asked {
+		return nil
+	}
+	return signalProcess(s.PID, s.PIDStart, signal)
+}
+
+// signalProcess signals a process if it is still the same process.
+func signalProcess(pid int, start uint64, signal unix.Signal) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("signal %d: %w", pid, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if s, err := kernel.Process(pid); err != nil || s.Start != start {
+		return nil // it has ended
+	}
+	if err := unix.PidfdSendSignal(fd, signal, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("signal %d: %w", pid, err)
+	}
+	return nil
+}
+
+// Sweep kills what is left of an attempt whose supervisor is gone and returns how many processes it found. It is
+// called until there are none.
+func (b *Backend) Sweep(ctx context.Context, a train.Attempt) (left int, err error) {
+	dir := b.Attempt(a.Job, a.Number)
+	sup, found, err := readJSON[supervisorFile](filepath.Join(dir, supervisorName))
+	if err != nil {
+		return 0, err
+	}
+	if !found {
+		sup = supervisorFile{PID: a.PID, PIDStart: a.PIDStart, BootID: a.BootID}
+	}
+	l, found, err := readJSON[Launch](filepath.Join(dir, launchName))
+	if err != nil {
+		return 0, err
+	}
+	if !found {
+		l.Marker = launch.Marker(a)
+	}
+	if sup.BootID != bootID() {
+		sup.PID = 0 // the machine was booted since, so its process numbers mean nothing
+	}
+	pids, err := leftovers(sup, l.Marker)
+	if err != nil {
+		return 0, err
+	}
+	for _, pid := range pids {
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+	if len(pids) == 0 {
+		runCleanup(ctx, l.Cleanup)
+	}
+	return len(pids), nil
+}

@@ -1,0 +1,204 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/sourcegraph/conc"
+	"golang.org/x/sys/unix"
+
+	"github.com/switchyard-dl/switchyard/libs/joblog"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// pipeTime is how long output is waited for after all processes have ended; another process may hold the pipe.
+const pipeTime = 2 * time.Second
+
+// claimPatience bounds how long a supervisor waits for a process that holds the lock only to look.
+const claimPatience = 10 * time.Second
+
+// supervisor supervises one attempt.
+type supervisor struct {
+	dir    string
+	launch Launch
+	log    *joblog.Log
+	// live maps the processes that were started and have not ended to their rank, by process number; group is their
+	// process group.
+	live  map[int]int
+	group int
+	// first is the end that decided the attempt; failed is set once there is one.
+	first   train.Exit
+	failed  bool
+	forced  bool
+	pipes   conc.WaitGroup
+	outputs []*os.File
+	// reporter reports the epochs that programs only write to their output; nil if the programs call the job API.
+	reporter *epochReporter
+	// kill fires when processes that were asked to end have to be killed; it is nil until they are asked.
+	kill <-chan time.Time
+	// startedAt is when all programs had been started. retrySave fires when saving it has to be tried again.
+	startedAt time.Time
+	retrySave <-chan time.Time
+}
+
+// retryWrite is the delay after a failed write (a full disk) before the next try.
+const retryWrite = time.Second
+
+// runSupervisor is the life of a supervisor; it returns the exit status of its process.
+func runSupervisor(args []string) int {
+	// The kernel kills the job's processes when the thread that started them ends, so this thread stays until the
+	// end.
+	runtime.LockOSThread()
+	if len(args) != 1 {
+		fmt.Fprintf(os.Stderr, "supervisor: want a folder, have %q\n", args)
+		return 2
+	}
+	if err := supervise(args[0]); err != nil {
+		fmt.Fprintf(os.Stderr, "supervisor: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+func supervise(dir string) error {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
+	// signal.Ignore would be inherited by the job's processes.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
+	lock, err := takeOver(dir)
+	if err != nil || lock == nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }()
+	s := &supervisor{dir: dir, live: map[int]int{}}
+	launch, found, err := readJSON[Launch](filepath.Join(dir, launchName))
+	if err != nil || !found {
+		return s.finish(train.Exit{Code: 127, Message: fmt.Sprintf("no launch file: %v", err)})
+	}
+	s.launch = launch
+	s.log, err = joblog.Open(launch.Output, launch.LimitBytes)
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return s.giveUp(err)
+	}
+	if err != nil {
+		return s.finish(train.Exit{Code: 127, Message: err.Error()})
+	}
+	s.log.Begin(launch.Header)
+	s.reporter = newEpochReporter(launch.Epochs)
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return s.finish(train.Exit{Code: 127, Message: fmt.Sprintf("become the parent of orphans: %v", err)})
+	}
+	// Nothing is started before the supervisor's process number is on disk: nobody could end it.
+	if err := s.declare(time.Time{}); err != nil {
+		return s.giveUp(err)
+	}
+	if err := s.startAll(); err != nil {
+		s.blame(train.Exit{Code: 127, Message: err.Error()})
+	} else {
+		s.startedAt = time.Now().UTC()
+		s.saveStart()
+	}
+	s.wait(signals)
+	if s.failed || s.forced {
+		runCleanup(context.Background(), s.launch.Cleanup)
+	}
+	return s.finish(s.first)
+}
+
+// takeOver makes this process the one supervisor of the attempt; it returns nil if another one is or was.
+func takeOver(dir string) (*os.File, error) {
+	deadline := time.NewTimer(claimPatience)
+	defer deadline.Stop()
+	again := time.NewTicker(2 * time.Millisecond)
+	defer again.Stop()
+	for {
+		lock, err := tryLock(filepath.Join(dir, lockName))
+		if err != nil {
+			return nil, err
+		}
+		if lock != nil {
+			taken, err := claim(dir)
+			if err != nil || !taken {
+				_ = lock.Close()
+				return nil, err
+			}
+			return lock, nil
+		}
+		if exists(filepath.Join(dir, claimName)) {
+			return nil, nil
+		}
+		select {
+		case <-again.C:
+		case <-deadline.C:
+			return nil, fmt.Errorf("lock %s: held by a process that does not claim it", dir)
+		}
+	}
+}
+
+// giveUp releases the claim before anything was started, so that the attempt can be started once the disk has room.
+func (s *supervisor) giveUp(err error) error {
+	return errors.Join(err, os.Remove(filepath.Join(s.dir, claimName)))
+}
+
+// persist retries a write until it works or the folder is gone. A full disk passes, and an exit that is not written
+// would be taken for a loss.
+func (s *supervisor) persist(write func() error) error {
+	again := time.NewTicker(retryWrite)
+	defer again.Stop()
+	for reported := false; ; reported = true {
+		err := write()
+		if err == nil || !exists(s.dir) {
+			return err
+		}
+		if !reported {
+			fmt.Fprintf(os.Stderr, "supervisor: trying again: %v\n", err)
+		}
+		<-again.C
+	}
+}
+
+// saveStart records that the programs run. If that fails it is retried later; the exit file records it in any case.
+func (s *supervisor) saveStart() {
+	if s.retrySave = nil; s.declare(s.startedAt) != nil {
+		s.retrySave = time.After(retryWrite)
+	}
+}
+
+// declare records who supervises and when the programs started.
+func (s *supervisor) declare(startedAt time.Time) error {
+	self, err := kernel.Process(os.Getpid())
+	if err != nil {
+		return err
+	}
+	return writeJSON(filepath.Join(s.dir, supervisorName), supervisorFile{PID: self.PID, PIDStart: self.Start, BootID: bootID(), StartedAt: startedAt})
+}
+
+// finish records the end; it is on disk when finish returns. Until it can be written, this process stays and holds
+// the lock, because a job that has finished must not be taken for lost and run again. A stop does not change what
+// happened; an operator who cannot wait kills the supervisor.
+func (s *supervisor) finish(e train.Exit) error {
+	if s.forced {
+		e.Forced = true
+	}
+	if s.log != nil {
+		for _, out := range s.outputs {
+			_ = out.SetReadDeadline(time.Now().Add(pipeTime))
+		}
+		s.pipes.Wait()
+		s.reporter.close(s.log)
+		if e.Code != 0 || e.Signal != "" || e.Forced {
+			e.LogTail = s.log.Tail()
+		}
+		if err := s.log.Close(); err != nil {
+			fmt.Fprintf(os.Stderr, "supervisor: log: %v\n", err)
+		}
+	}
+	end := exitFile{Exit: e, ExitedAt: time.Now().UTC(), StartedAt: s.startedAt}
+	return s.persist(func() error { return writeJSON(filepath.Join(s.dir, exitName), end) })
+}

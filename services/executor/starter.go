@@ -1,0 +1,207 @@
+package executor
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/sourcegraph/conc"
+	"github.com/sourcegraph/conc/pool"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/settings"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/executor/diff"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
+)
+
+// launcher starts the processes of attempts.
+type launcher interface {
+	// MakeSecrets returns the capability of a job and the token of an attempt before the attempt is claimed.
+	// ReadSecrets returns those of a claimed attempt: it never makes new ones, and returns empty strings if they are
+	// gone.
+	MakeSecrets(ctx context.Context, job train.JobID, number int) (capability, token string, err error)
+	ReadSecrets(ctx context.Context, job train.JobID, number int) (capability, token string, err error)
+	// Start starts the missing processes of a claimed attempt.
+	Start(ctx context.Context, s launch.Setting) error
+	// Starting reports whether what Start began is still under way; if not, the error says why nothing has come of it.
+	Starting(job train.JobID, number int) (bool, error)
+	// Refuse records the end of an attempt that cannot be started.
+	Refuse(ctx context.Context, a train.Attempt, e train.Exit) error
+}
+
+// starter claims attempts and starts their processes.
+type starter struct {
+	*shared
+	backend launcher
+	realm   diff.Realm
+	config  settings.Executor
+	// claimedAt is when an attempt was claimed, tries how often its processes were started.
+	claimedAt map[diff.ReportKey]time.Time
+	tries     map[diff.ReportKey]launchTries
+}
+
+func newStarter(s *shared, b launcher, realm diff.Realm, config settings.Executor) *starter {
+	return &starter{
+		shared: s, backend: b, realm: realm, config: config,
+		claimedAt: map[diff.ReportKey]time.Time{}, tries: map[diff.ReportKey]launchTries{},
+	}
+}
+
+// forget drops what the starter knows about an attempt that has ended.
+func (s *starter) forget(key diff.ReportKey) {
+	delete(s.claimedAt, key)
+	delete(s.tries, key)
+}
+
+// observeLatency measures how long an attempt took from its claim to its start.
+func (s *starter) observeLatency(a train.Attempt) {
+	if at, known := s.claimedAt[diff.ReportKey{Job: a.Job, Number: a.Number}]; known {
+		s.metrics.startLatency.Observe(a.StartedAt.Sub(at).Seconds())
+	}
+}
+
+// parallelClaims is how many attempts are claimed at the same time. A claim waits for the disk of the bus, and on
+// Kubernetes for that of the API server, too.
+const parallelClaims = 16
+
+// startAll claims attempts and starts the processes of each as soon as it is claimed, while others are still being
+// claimed. An executor that finds a claim without processes starts them, so a crash in between loses nothing.
+func (s *starter) startAll(ctx context.Context, starts []diff.Action) {
+	claimed, errs, done := make([]train.Attempt, len(starts)), make([]error, len(starts)), make(chan int, len(starts))
+	var claims conc.WaitGroup
+	claims.Go(func() {
+		defer close(done)
+		group := pool.New().WithMaxGoroutines(parallelClaims)
+		for i, action := range starts {
+			group.Go(func() {
+				claimed[i], errs[i] = s.claim(ctx, action)
+				done <- i
+			})
+		}
+		group.Wait()
+	})
+	for i := range done {
+		a := claimed[i]
+		s.retry(ctx, starts[i].Job, errs[i])
+		if a.Job == "" {
+			continue
+		}
+		s.claimedAt[diff.ReportKey{Job: a.Job, Number: a.Number}] = time.Now()
+		s.metrics.starts.Inc()
+		_, err := s.launchWithBackoff(ctx, a, launch.Status{})
+		s.retry(ctx, a.Job, err)
+	}
+	claims.Wait()
+}
+
+// claim records the next attempt of a job. It claims nothing if the record has changed since the decision.
+func (s *starter) claim(ctx context.Context, action diff.Action) (train.Attempt, error) {
+	last, _ := s.cache.attempt(action.Job)
+	if last.Number != action.Number-1 {
+		return train.Attempt{}, nil
+	}
+	job, _ := s.cache.job(action.Job)
+	a := train.Attempt{
+		Job: action.Job, Number: action.Number, Backend: s.realm.Backend, LogFormat: job.Spec.LogFormat, Generation: action.Generation, Phase: train.PhaseClaimed,
+		StartedEpochs: action.StartedEpochs, LostInARow: action.LostInARow, UnstartedInARow: action.UnstartedInARow,
+		Servers: action.Servers, Setting: s.cache.setting(action.Job),
+	}
+	if denied(last, a.Setting) {
+		a.Setting, a.Stays = a.Setting.Without(train.SettingCores, train.SettingMemoryMiB), a.Setting.Generation
+	}
+	a.SetPlaces(action.Places)
+	places, err := s.cache.places(a)
+	if err != nil {
+		return train.Attempt{}, fmt.Errorf("start %s: %w", action.Job, err)
+	}
+	a.Enforcement = train.Weakest(launch.Setting{Places: places}.Devices())
+	capability, token, err := s.backend.MakeSecrets(ctx, action.Job, action.Number)
+	if err != nil {
+		return train.Attempt{}, fmt.Errorf("start %s: %w", action.Job, err)
+	}
+	a.CapabilityHash, a.TokenHash = hash(capability), hash(token)
+	if err := s.swap(ctx, a); err != nil {
+		return train.Attempt{}, fmt.Errorf("claim attempt %d of %s: %w", a.Number, a.Job, err)
+	}
+	return a, nil
+}
+
+// denied reports whether attempts must not be made with the processors and the memory of a setting, because the last
+// one could not be made with them, or was made without them for that reason.
+func denied(last train.Attempt, setting train.Setting) bool {
+	forbidden := last.Exit != nil && last.Exit.Reason.Code == launch.Forbidden || last.Stays == setting.Generation
+	return setting.Generation > 0 && last.Setting.Generation == setting.Generation && forbidden
+}
+
+// launchTries counts the attempts to start processes since one of them last appeared.
+type launchTries struct {
+	tries   int
+	present int
+	next    time.Time
+}
+
+// launchWithBackoff starts the processes of a claimed attempt unless they are being started. Failed tries are
+// repeated with growing delays. again is the delay before the next look.
+func (s *starter) launchWithBackoff(ctx context.Context, a train.Attempt, seen launch.Status) (again time.Duration, err error) {
+	starting, why := s.backend.Starting(a.Job, a.Number)
+	if starting {
+		return seen.Again, nil
+	}
+	key, now := diff.ReportKey{Job: a.Job, Number: a.Number}, time.Now()
+	l := s.tries[key]
+	if seen.Present > l.present {
+		l = launchTries{present: seen.Present}
+	}
+	if now.Before(l.next) {
+		return l.next.Sub(now), nil
+	}
+	if l.tries > 0 && why != nil {
+		s.faults.warn(ctx, "attempt is started again", a.Job, fmt.Errorf("attempt %d: %w", a.Number, why))
+	}
+	l.tries++
+	again = diff.RetryDelay(l.tries)
+	l.next = now.Add(again)
+	s.tries[key] = l
+	if seen.Again > 0 {
+		again = min(again, seen.Again)
+	}
+	return again, s.launch(ctx, a)
+}
+
+// launch starts the processes of a claimed attempt. What can never work is recorded as its end; any other error is
+// retried.
+func (s *starter) launch(ctx context.Context, a train.Attempt) error {
+	job, known := s.cache.job(a.Job)
+	if !known {
+		return fmt.Errorf("start %s: the register has no such job: %w", a.Job, bus.ErrNotFound)
+	}
+	places, err := s.cache.places(a)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", a.Job, err)
+	}
+	capability, token, err := s.backend.ReadSecrets(ctx, a.Job, a.Number)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", a.Job, err)
+	}
+	if hash(token) != a.TokenHash || hash(capability) != a.CapabilityHash {
+		// It was claimed with other secrets, or these were removed since: it is unknown whether it ran.
+		return s.backend.Refuse(ctx, a, train.Exit{Lost: true})
+	}
+	err = s.backend.Start(ctx, launch.Setting{
+		Job: a.Job, Spec: launch.Tuned(job.Spec, a), Attempt: a, Places: places, Capability: capability, Token: token, Restarted: s.cache.restarts(a),
+		HeartbeatSteps: heartbeatSteps, Base: os.Environ(), PythonPath: s.config.PythonPath,
+	})
+	if err != nil {
+		return fmt.Errorf("start %s: %w", a.Job, err)
+	}
+	return nil
+}
+
+func hash(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(sum[:])
+}

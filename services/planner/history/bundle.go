@@ -1,0 +1,217 @@
+package history
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/switchyard-dl/switchyard/services/planner/decision"
+)
+
+// bundleVersion is the version of the layout of a bundle: a tar.gz of JSON files.
+const bundleVersion = 1
+
+// The files of a bundle; those of decisions are named by their generations.
+const (
+	manifestFile = "manifest.json"
+	nodesFile    = "nodes.json"
+	modelsFile   = "models.json"
+	factsFile    = "facts.jsonl"
+	plansFile    = "plans.jsonl"
+	decisionsDir = "decisions"
+)
+
+// maxFileBytes bounds what is read of one file of a bundle: it may come from anybody.
+const maxFileBytes = 1 << 30
+
+// Writer writes a bundle, secrets taken out if wanted.
+type Writer struct {
+	zip    *gzip.Writer
+	tar    *tar.Writer
+	header Manifest
+}
+
+// NewWriter begins a bundle with all of a history but its inputs.
+func NewWriter(w io.Writer, h History, redact bool) (*Writer, error) {
+	h.Redacted = h.Redacted || redact
+	zip := gzip.NewWriter(w)
+	b := &Writer{zip: zip, tar: tar.NewWriter(zip), header: h.Manifest}
+	if h.Redacted {
+		h = redacted(h)
+	}
+	err := b.json(manifestFile, h.Manifest)
+	if err == nil {
+		err = b.json(nodesFile, h.Nodes)
+	}
+	if err == nil {
+		err = b.json(modelsFile, h.Models)
+	}
+	if err == nil {
+		err = b.lines(factsFile, h.Facts)
+	}
+	if err == nil {
+		err = b.lines(plansFile, h.Plans)
+	}
+	return b, err
+}
+
+// redacted is the history without secrets. Facts are kept as what this program knows of them: a key that it does
+// not know may be anything.
+func redacted(h History) History {
+	facts := make([]Fact, 0, len(h.Facts))
+	for _, f := range h.Facts {
+		_, _, body, ok := f.parsed()
+		if !ok {
+			continue
+		}
+		redactFact(body)
+		if data, err := json.Marshal(body); err == nil {
+			f.Body = data
+			facts = append(facts, f)
+		}
+	}
+	h.Facts, h.Nodes = facts, redactNodes(h.Nodes)
+	return h
+}
+
+// Input adds what a plan was decided on.
+func (w *Writer) Input(in decision.Input) error {
+	if w.header.Redacted {
+		in = redactInput(in)
+	}
+	return w.json(fmt.Sprintf("%s/%d.json", decisionsDir, in.Generation), in)
+}
+
+// Close ends the bundle.
+func (w *Writer) Close() error { return errors.Join(w.tar.Close(), w.zip.Close()) }
+
+func (w *Writer) json(name string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", name, err)
+	}
+	return w.file(name, append(data, '\n'))
+}
+
+func (w *Writer) lines(name string, facts []Fact) error {
+	var all bytes.Buffer
+	e := json.NewEncoder(&all)
+	for _, f := range facts {
+		if err := e.Encode(f); err != nil {
+			return fmt.Errorf("encode %s: %w", name, err)
+		}
+	}
+	return w.file(name, all.Bytes())
+}
+
+func (w *Writer) file(name string, data []byte) error {
+	h := &tar.Header{Name: name, Mode: 0o644, Size: int64(len(data)), ModTime: w.header.MadeAt, Format: tar.FormatPAX}
+	if err := w.tar.WriteHeader(h); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	if _, err := w.tar.Write(data); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return nil
+}
+
+// ReadBundle reads a bundle with the input of a generation, or the newest one for 0. Other inputs that cannot be
+// read are passed over.
+func ReadBundle(r io.Reader, generation uint64) (History, error) {
+	var h History
+	zip, err := gzip.NewReader(bufio.NewReader(r))
+	if err != nil {
+		return h, fmt.Errorf("open bundle: %w", err)
+	}
+	files := tar.NewReader(zip)
+	for {
+		header, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return h, fmt.Errorf("read bundle: %w", err)
+		}
+		if err := h.read(path.Clean(header.Name), io.LimitReader(files, maxFileBytes), generation); err != nil {
+			return h, fmt.Errorf("read %s of the bundle: %w", header.Name, err)
+		}
+	}
+	if h.Version < 1 || h.Version > bundleVersion {
+		return h, fmt.Errorf("read bundle: it has layout %d, this program reads 1 to %d", h.Version, bundleVersion)
+	}
+	sortFacts(h.Facts)
+	return h, nil
+}
+
+// read takes one file; what is unknown is passed over.
+func (h *History) read(name string, r io.Reader, generation uint64) error {
+	switch name {
+	case manifestFile:
+		return json.NewDecoder(r).Decode(&h.Manifest)
+	case nodesFile:
+		return json.NewDecoder(r).Decode(&h.Nodes)
+	case modelsFile:
+		return json.NewDecoder(r).Decode(&h.Models)
+	case factsFile:
+		return readLines(r, &h.Facts)
+	case plansFile:
+		return readLines(r, &h.Plans)
+	}
+	number, isInput := inputFile(name)
+	if !isInput {
+		return nil
+	}
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	in, err := decision.ParseInput(data)
+	if err != nil && number != generation {
+		h.Unreadable = append(h.Unreadable, fmt.Errorf("read %s of the bundle: %w", name, err))
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	h.see(in.DecidedAt, in.State.Nodes)
+	if (generation == 0 || number == generation) && (h.Input == nil || h.Input.Generation < number) {
+		h.Input = &in
+	}
+	return nil
+}
+
+// inputFile is the generation of a decision's file; false for other files.
+func inputFile(name string) (generation uint64, ok bool) {
+	base, isJSON := strings.CutSuffix(path.Base(name), ".json")
+	generation, err := strconv.ParseUint(base, 10, 64)
+	return generation, err == nil && isJSON && path.Dir(name) == decisionsDir
+}
+
+func readLines(r io.Reader, facts *[]Fact) error {
+	d := json.NewDecoder(r)
+	for {
+		var f Fact
+		err := d.Decode(&f)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		*facts = append(*facts, f)
+	}
+}
+
+func sortFacts(facts []Fact) {
+	slices.SortFunc(facts, func(x, y Fact) int { return cmp.Compare(x.Sequence, y.Sequence) })
+}

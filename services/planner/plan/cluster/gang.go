@@ -1,0 +1,267 @@
+package cluster
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/curve"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/state"
+)
+
+// Gang is a job with what the phases of a decision find out about it: constraints, what it holds, and what it is given.
+type Gang struct {
+	*state.Job
+	// Rank is the place in the queue, Turn the place in which the policy served it.
+	Rank, Turn int
+	// Least and Most bound its devices. Wanted is another number that its experiment asks for; 0 if none.
+	Least, Most, Wanted int
+	// Servers is what it needs beside its workers; nil for a job without parameter servers.
+	Servers *train.ServersSpec
+	// Class is the place in Node.Class that says whether a node suits it; Anywhere if every node does.
+	Class int
+	// Slow are the devices that it avoids.
+	Slow []train.Straggler
+
+	// Silent: its attempt has not called the job API, so it cannot be asked to leave. Pinned: it keeps all that it holds.
+	Silent, Pinned bool
+	// MayMove says that it may be resized or moved for the sake of speed; Stay says why not, and Beside who is the reason.
+	MayMove bool
+	Stay    Stay
+	Beside  *Gang
+	// Level is the priority that a job must exceed to take its devices: that of the most important of those that share
+	// them.
+	Level int
+
+	// Former is what it held when the decision began, Held what of that it may keep, or where a migration sends it. Got is
+	// what it is given.
+	Former, Held, Got Placement
+	// Nominated is where it is to come beside others.
+	Nominated Placement
+	// Primary is the gang whose device it shares; nil if it came first. Guests are those that share its devices.
+	Primary *Gang
+	Guests  []*Gang
+	// Starved: it has waited for longer than a job may. Late: it is served before all others of its priority.
+	Starved bool
+	// Head is the job behind which it waits in line.
+	Head *Gang
+	// Batch is chosen by policies that do so.
+	Batch train.Batch
+	// Shed says that it holds less than the last plan gave it, since its experiment wants fewer devices.
+	Shed bool
+	// Overused is where it uses more than its part of the memory until it has left; Parted where it was until it was
+	// separated from its co-runners.
+	Overused, Parted Placement
+
+	Notes Notes
+
+	predicted predicted
+	kind      *curve.Kind
+	// claim is what of its holding nobody else is to take before it is served.
+	claim Placement
+	// named says that Got has named devices which the ledger has entered.
+	named bool
+}
+
+// Stay says why a gang is not moved for the sake of speed.
+type Stay int
+
+// The reasons to stay.
+const (
+	StayNot Stay = iota
+	StaySilent
+	StayYoung
+	StayCoRunner
+	StayRestarts
+	StayApplying
+)
+
+// Notes are what phases say of a gang when they decide about it.
+type Notes struct {
+	// Reason replaces the usual words.
+	Reason *train.Reason
+	// Replaced and Links are what it moves away from.
+	Replaced []Replacement
+	Links    []*Link
+	// Sampled: it goes to a size for an epoch, to learn. ByGain: the policy grew it by marginal gain. MayGrow: the policy
+	// would grow it if that paid.
+	Sampled, ByGain, MayGrow bool
+	// Kept is the number of devices reserved for it.
+	Kept int
+	// Separated says what it leaves co-runners for, Crowded why it may not share where it would fit.
+	Separated, Crowded *train.Reason
+}
+
+// Replacement is what a gang goes on with instead of a slow device.
+type Replacement struct {
+	Slow train.Straggler
+	With string
+}
+
+// Anywhere is the class of a gang that suits every node.
+const Anywhere = -1
+
+func newGang(j *state.Job, bounds Bounds, now time.Time) *Gang {
+	spec := j.Spec.WithDefaults()
+	g := &Gang{Job: j, Class: Anywhere, Level: j.Priority, Slow: avoided(j, now)}
+	g.Least, g.Most = bounds(j, spec)
+	if spec.Strategy == train.StrategyParameterServer {
+		g.Servers = spec.ParameterServers
+	}
+	g.Silent = j.Running != nil && !j.Running.Spoke && !j.Running.StopPending
+	return g
+}
+
+// ServersLeast is the least number of parameter servers.
+func (g *Gang) ServersLeast() int {
+	if g.Servers == nil {
+		return 0
+	}
+	return 1
+}
+
+// ServersMost is the most parameter servers that it can use.
+func (g *Gang) ServersMost() int {
+	if g.Servers == nil {
+		return 0
+	}
+	return max(g.Servers.Max, 1)
+}
+
+// serverNeeds is what the given number of its parameter servers take up.
+func (g *Gang) serverNeeds(servers int) (cores int, ram int64) {
+	if g.Servers == nil {
+		return 0, 0
+	}
+	return servers * g.Servers.Cores, int64(servers) * g.Servers.MemoryMiB << 20
+}
+
+// Fits says whether devices of so much memory in bytes are enough; 0 is unknown.
+func (g *Gang) Fits(memory int64) bool {
+	return memory == 0 || int64(g.Spec.EstimatedMemory()) <= memory
+}
+
+// Suits says whether the gang may have devices of a node.
+func (g *Gang) Suits(n *Node) bool {
+	return g.Fits(n.Memory) && (g.Class == Anywhere || n.Class[g.Class] == '1')
+}
+
+// SuitsKind is Suits for nodes of one class and memory.
+func (g *Gang) SuitsKind(memory int64, class string) bool {
+	return g.Fits(memory) && (g.Class == Anywhere || class[g.Class] == '1')
+}
+
+// Avoids says whether a worker of it was slow on a node.
+func (g *Gang) Avoids(n *Node) bool {
+	for i := range g.Slow {
+		if g.Slow[i].Node == n.ID {
+			return true
+		}
+	}
+	return false
+}
+
+// IsSlow says whether a device of a node held up the gang.
+func (g *Gang) IsSlow(n *Node, device int) bool {
+	for i := range g.Slow {
+		if g.Slow[i].Node == n.ID && g.Slow[i].Device == n.Devices[device].ID {
+			return true
+		}
+	}
+	return false
+}
+
+// RestartSeconds is the price of a restart of a gang, in seconds.
+func (s *Snapshot) RestartSeconds(g *Gang) float64 {
+	if g.RestartSeconds > 0 {
+		return g.RestartSeconds
+	}
+	return s.Tuning.RestartSeconds
+}
+
+// Shares says whether a gang may have its devices together with others.
+func (g *Gang) Shares() bool { return g.Spec.SharedMemory() > 0 }
+
+// Kind is the gang's kind on one device. It is computed when first asked for: it is a digest.
+func (g *Gang) Kind() curve.Kind {
+	if g.kind == nil {
+		g.kind = new(curve.KindOf(g.Spec))
+	}
+	return *g.kind
+}
+
+// LocalBatch is the number of samples on each device: more than submitted if the experiment keeps the step on fewer
+// devices.
+func (g *Gang) LocalBatch() int {
+	meant := train.Setting{BatchDevices: g.BatchDevices}
+	return max(meant.BatchOn(g.Least, g.Spec.BatchSize), g.Spec.BatchSize)
+}
+
+// DeviceMemory is the memory of a device that a gang needs if it shares it: the user's estimate until it is measured,
+// for the batch that was submitted; a larger batch is taken to need as much more. What jobs like it needed with one
+// other batch is no measurement; with several, their slope is. A gang that has outgrown its part asks for what it was
+// seen to use.
+func (g *Gang) DeviceMemory() unit.Bytes {
+	asked, batch := g.Spec.SharedMemory(), g.LocalBatch()
+	if batch > g.Spec.BatchSize && !g.Job.Outgrown {
+		asked = unit.Bytes(float64(asked) * float64(batch) / float64(g.Spec.BatchSize))
+	}
+	if g.Model == nil || g.Model.Memory == nil {
+		return asked
+	}
+	m := g.Model.Memory
+	measured := m.Reserved(batch)
+	if g.Job.Outgrown || m.Points < 2 && g.EpochsDone == 0 {
+		return max(asked, measured)
+	}
+	return measured
+}
+
+// PartOf is how much of each of some devices of one node a gang has: what it runs with there, else what it needs; 0 if
+// it has them as a whole.
+func (s *Snapshot) PartOf(g *Gang, at []Spot) unit.Bytes {
+	if r := g.Running; r != nil && !r.StopPending && (g.Overused.Empty() || g.Silent) {
+		if on, ok := s.Locate(&r.Holding); ok && sameSpots(on, at) {
+			return r.Memory
+		}
+	}
+	return s.PartFor(g.DeviceMemory(), at)
+}
+
+// GuestPart is PartOf beside others: a guest does not go on with whole devices.
+func (s *Snapshot) GuestPart(g *Gang, at []Spot) unit.Bytes {
+	return cmp.Or(s.PartOf(g, at), s.PartFor(g.DeviceMemory(), at))
+}
+
+func sameSpots(p Placement, at []Spot) bool {
+	if len(p.Parts) != 1 || len(at) != p.Parts[0].Count {
+		return false
+	}
+	for i, d := range p.Parts[0].Devices {
+		if at[i] != (Spot{p.Parts[0].Node, d}) {
+			return false
+		}
+	}
+	return true
+}
+
+// PartFor is the least part with so much memory that can be accounted for on each of some devices; 0 if they cannot be
+// shared, or are of several types.
+func (s *Snapshot) PartFor(memory unit.Bytes, at []Spot) unit.Bytes {
+	if len(at) == 0 || !s.Nodes[at[0].Node].Shared {
+		return 0
+	}
+	first := s.Device(at[0])
+	for before := unit.Bytes(-1); before != memory; { // the part of one device may be no part of another
+		before = memory
+		for _, d := range at {
+			device := s.Device(d)
+			if d.Node != at[0].Node || device.Type() != first.Type() || device.Driver != first.Driver {
+				return 0
+			}
+			memory = device.Share(memory)
+		}
+	}
+	return memory
+}

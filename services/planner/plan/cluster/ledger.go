@@ -1,0 +1,485 @@
+package cluster
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+// Ledger is the one account of what a decision gives away: devices and fractions of them, cores and memory for
+// parameter servers, the quotas of tenants, the power budget, and what is reserved for jobs that have waited for too
+// long. A gang gets something by Take, TakeHeld or Join only.
+//
+// During the policy phase gangs take numbers of devices of a node; Name enters which ones. A device that several gangs
+// share counts once.
+type Ledger struct {
+	s     *Snapshot
+	nodes []account
+	// quotas and watts are what may still be given away, granted what could be in the beginning.
+	quotas  map[string]int
+	watts   float64
+	granted map[string]int
+	budget  float64
+	given   int
+	claimed int
+
+	reservations []Reservation
+	// reservedOn are their places by node.
+	reservedOn    [][]int
+	reservedNodes []int
+	changes       []change
+	// version counts changes of what is given and reserved; keptFrom is the last answer of Reserved.
+	version  int
+	keptFrom keptFrom
+	// changed is called with each node of which more or less is free than before.
+	changed func(node int)
+}
+
+// account is that of one node.
+type account struct {
+	// taken counts devices, claimed those that gangs hold which were not served yet.
+	taken, claimed int
+	cores          int
+	ram            int64
+	// holders count the gangs that have a named device, used is the memory that they have of it.
+	holders []int
+	used    []unit.Bytes
+}
+
+// Reservation is devices of one node that only one gang, and those ahead of it in the queue, may take.
+type Reservation struct {
+	For         *Gang
+	Node, Count int
+}
+
+// change is what a gang had before it was given something else.
+type change struct {
+	gang   *Gang
+	before Placement
+	named  bool
+}
+
+// keptFrom is what reservations keep from a gang at a version of the ledger.
+type keptFrom struct {
+	gang    *Gang
+	version int
+	devices int
+	watts   float64
+}
+
+// slackWatts is less than any device draws: watts are rounded, and added up in another order each time.
+const slackWatts = 1e-3
+
+func newLedger(s *Snapshot) *Ledger {
+	l := &Ledger{s: s, nodes: make([]account, len(s.Nodes)), granted: s.State.Quotas, quotas: maps.Clone(s.State.Quotas), watts: math.Inf(1)}
+	holders, used := make([]int, s.Total), make([]unit.Bytes, s.Total)
+	for i := range s.Nodes {
+		n := len(s.Nodes[i].Devices)
+		l.nodes[i] = account{cores: s.Nodes[i].Cores, ram: s.Nodes[i].RAM, holders: holders[:n:n], used: used[:n:n]}
+		holders, used = holders[n:], used[n:]
+	}
+	if budget := s.State.PowerBudgetWatts; budget > 0 {
+		var idle unit.Power // whole numbers: the order of the nodes must not matter
+		for i := range s.State.Nodes {
+			for k := range s.State.Nodes[i].Devices {
+				idle += s.State.Nodes[i].Devices[k].IdlePower()
+			}
+		}
+		l.watts = budget - idle.Watts()
+	}
+	l.budget = l.watts
+	return l
+}
+
+// Free is the number of devices of a node that nobody was given.
+func (l *Ledger) Free(node int) int { return len(l.s.Nodes[node].Devices) - l.nodes[node].taken }
+
+// FreeFor is Free less what is reserved for gangs ahead of this one. What a gang holds itself is reserved for nobody:
+// if a gang ahead of both takes a device that was reserved, the reservation does not pass to that.
+func (l *Ledger) FreeFor(g *Gang, node int) int {
+	free := l.Free(node)
+	if l.reservedOn == nil || len(l.reservedOn[node]) == 0 {
+		return free
+	}
+	left := free
+	for _, at := range l.reservedOn[node] {
+		if r := &l.reservations[at]; r.keeps(g) {
+			left -= r.Count
+		}
+	}
+	return max(left, min(free, g.own().CountOn(node)-g.Got.CountOn(node)))
+}
+
+// own is what no reservation is made of: what a gang may keep, or if it must have another size, what it had.
+func (g *Gang) own() Placement {
+	if g.Held.Empty() {
+		return g.Former
+	}
+	return g.Held
+}
+
+// Reserved is what reservations for others take off the quota of a gang's tenant, in devices, and off the power budget,
+// in watts. A device that a gang ahead of both has got is not kept any more.
+func (l *Ledger) Reserved(g *Gang) (devices int, watts float64) {
+	if len(l.reservations) == 0 {
+		return 0, 0
+	}
+	// A search asks for one gang on node after node.
+	if l.keptFrom.gang != g || l.keptFrom.version != l.version {
+		devices, watts = l.sumReserved(g)
+		l.keptFrom = keptFrom{g, l.version, devices, watts}
+	}
+	return l.keptFrom.devices, l.keptFrom.watts
+}
+
+func (l *Ledger) sumReserved(g *Gang) (devices int, watts float64) {
+	for _, node := range l.reservedNodes {
+		free := l.Free(node)
+		for _, at := range l.reservedOn[node] {
+			r := &l.reservations[at]
+			if !r.keeps(g) {
+				continue
+			}
+			n := min(r.Count, max(free, 0))
+			free -= n
+			watts += float64(n) * l.s.Nodes[node].Watts
+			if r.For.Spec.Tenant == g.Spec.Tenant {
+				devices += n
+			}
+		}
+	}
+	return devices, watts
+}
+
+// unreserved is what the quota of a gang and the power budget leave to it beside reservations for others, which are
+// made of nothing that it holds itself.
+func (l *Ledger) unreserved(g *Gang) (devices int, watts float64) {
+	devices, watts = math.MaxInt32, l.watts
+	if quota, bound := l.quotas[g.Spec.Tenant]; bound {
+		devices = quota
+	}
+	if !l.Bound(g) {
+		return devices, watts
+	}
+	kept, reserved := l.Reserved(g)
+	if kept == 0 && reserved == 0 {
+		return devices, watts
+	}
+	own, draws := 0, 0.0
+	for _, part := range g.own().Parts {
+		n := max(part.Count-g.Got.CountOn(part.Node), 0)
+		own, draws = own+n, draws+float64(n)*l.s.Nodes[part.Node].Watts
+	}
+	return max(devices-kept, min(devices, own)), max(watts-reserved, min(watts, draws))
+}
+
+// keeps says whether a reservation keeps its devices from a gang.
+func (r *Reservation) keeps(g *Gang) bool {
+	return r.For != g && r.For.Got.Empty() && InQueue(r.For, g) < 0
+}
+
+// Unclaimed is FreeFor less what gangs hold that were not served yet.
+func (l *Ledger) Unclaimed(g *Gang, node int) int { return l.FreeFor(g, node) - l.nodes[node].claimed }
+
+// UnclaimedByAll is Free less what gangs hold that were not served yet.
+func (l *Ledger) UnclaimedByAll(node int) int { return l.Free(node) - l.nodes[node].claimed }
+
+// Taken is the number of devices that were given away.
+func (l *Ledger) Taken() int { return l.given }
+
+// Claimed is the number of devices that gangs hold which were not served yet.
+func (l *Ledger) Claimed() int { return l.claimed }
+
+// Holders is the number of gangs that have a named device.
+func (l *Ledger) Holders(d Spot) int { return l.nodes[d.Node].holders[d.Device] }
+
+// Left is the memory of a device that nobody was given.
+func (l *Ledger) Left(d Spot) unit.Bytes {
+	return l.s.Device(d).Memory - l.nodes[d.Node].used[d.Device]
+}
+
+// Bound says whether a quota or a power budget may keep a gang from devices that are free.
+func (l *Ledger) Bound(g *Gang) bool {
+	_, has := l.quotas[g.Spec.Tenant]
+	return has || !math.IsInf(l.watts, 1)
+}
+
+// Watts is what the power budget still leaves, in watts; infinite without one.
+func (l *Ledger) Watts() float64 { return l.watts }
+
+// Quota is the quota of a tenant and what is left of it; false if it has none.
+func (l *Ledger) Quota(tenant string) (quota, left int, has bool) {
+	left, has = l.quotas[tenant]
+	return l.granted[tenant], left, has
+}
+
+// Quotas are what is left of all quotas.
+func (l *Ledger) Quotas() map[string]int { return l.quotas }
+
+// Allowed is how many more devices of the given power in watts each quota and power budget leave to a gang, less what
+// is reserved for gangs ahead of it.
+func (l *Ledger) Allowed(g *Gang, watts float64) int {
+	left, power := l.unreserved(g)
+	most := max(left, 0)
+	if watts > 0 && power < float64(most)*watts {
+		most = max(int((power+slackWatts)/watts), 0)
+	}
+	return most
+}
+
+// Granted is how many devices of the given power in watts each quota and power budget would leave to a gang if nobody
+// else had any.
+func (l *Ledger) Granted(g *Gang, watts float64) int {
+	most := math.MaxInt32
+	if quota, bound := l.granted[g.Spec.Tenant]; bound {
+		most = max(quota, 0)
+	}
+	if watts > 0 && l.budget < float64(most)*watts {
+		most = max(int((l.budget+slackWatts)/watts), 0)
+	}
+	return most
+}
+
+// Most is how many more devices of a node a gang may have.
+func (l *Ledger) Most(g *Gang, node int) int {
+	return max(min(l.FreeFor(g, node), l.Allowed(g, l.s.Nodes[node].Watts)), 0)
+}
+
+// Rival says whether what one gang takes may be missing to another because of a quota or the power budget.
+func (l *Ledger) Rival(g, other *Gang) bool {
+	_, bound := l.quotas[g.Spec.Tenant]
+	return bound && g.Spec.Tenant == other.Spec.Tenant || !math.IsInf(l.watts, 1)
+}
+
+// HasRoom reports whether a node has the cores and the memory for the given workers and servers of a gang, besides the
+// devices.
+func (l *Ledger) HasRoom(g *Gang, node, workers, servers int) bool {
+	cores, ram := g.serverNeeds(servers)
+	if l.s.Nodes[node].Slots {
+		cores += workers
+	}
+	a := &l.nodes[node]
+	return a.cores >= cores && (ram == 0 || a.ram >= ram)
+}
+
+// Take gives a gang a placement in place of what it had. It returns false, and changes nothing, if that is not to be
+// had. Named devices may be shared with gangs of the same tenant as far as their memory goes.
+func (l *Ledger) Take(g *Gang, p Placement) bool {
+	mark := l.Mark()
+	l.Return(g)
+	if !l.covers(g, p) {
+		l.Undo(mark)
+		return false
+	}
+	l.enter(g, p, named(p))
+	return true
+}
+
+// TakeHeld gives a gang exactly what it holds.
+func (l *Ledger) TakeHeld(g *Gang) bool {
+	if g.Held.Empty() {
+		return false
+	}
+	return l.Take(g, g.Held)
+}
+
+// Force gives a gang what it runs on, since it cannot be asked to leave, whatever quotas and budget say.
+func (l *Ledger) Force(g *Gang, p Placement) {
+	l.Return(g)
+	l.enter(g, p, true)
+}
+
+// Covers says whether Take would give a gang a placement.
+func (l *Ledger) Covers(g *Gang, p Placement) bool {
+	mark := l.Mark()
+	l.Return(g)
+	covers := l.covers(g, p)
+	l.Undo(mark)
+	return covers
+}
+
+func (l *Ledger) covers(g *Gang, p Placement) bool {
+	p = p.unshared()
+	devices, watts := 0, 0.0
+	for i := range p.Parts {
+		part := &p.Parts[i]
+		fresh, ok := l.fresh(part, p.Memory)
+		if !ok || fresh > 0 && fresh > l.FreeFor(g, part.Node) || !l.HasRoom(g, part.Node, part.Count, part.Servers) {
+			return false
+		}
+		devices, watts = devices+fresh, watts+float64(fresh)*l.s.Nodes[part.Node].Watts
+	}
+	if devices == 0 {
+		return true
+	}
+	quota, power := l.unreserved(g)
+	return devices <= quota && watts <= power+slackWatts
+}
+
+// fresh is how many devices of a part nobody has yet; false if some are another's that cannot be shared.
+func (l *Ledger) fresh(part *Part, memory unit.Bytes) (int, bool) {
+	if part.Devices == nil {
+		return part.Count, true
+	}
+	a, fresh := &l.nodes[part.Node], 0
+	for _, d := range part.Devices {
+		switch {
+		case a.holders[d] == 0:
+			fresh++
+		case memory == 0 || a.used[d] == 0 || memory > l.Left(Spot{part.Node, d}):
+			return 0, false
+		}
+	}
+	return fresh, true
+}
+
+func named(p Placement) bool {
+	return len(p.Parts) > 0 && !slices.ContainsFunc(p.Parts, func(part Part) bool { return len(part.Devices) < part.Count })
+}
+
+// Return takes back all that a gang was given.
+func (l *Ledger) Return(g *Gang) {
+	if !g.Got.Empty() {
+		l.enter(g, Placement{}, false)
+	}
+}
+
+// enter books a placement for a gang in place of what it had.
+func (l *Ledger) enter(g *Gang, p Placement, named bool) {
+	l.changes = append(l.changes, change{g, g.Got, g.named})
+	l.replace(g, p.unshared(), named)
+}
+
+func (l *Ledger) replace(g *Gang, p Placement, named bool) {
+	l.version++
+	l.book(g, g.Got, g.named, -1)
+	g.Got, g.named = p, named
+	l.book(g, p, named, 1)
+}
+
+// book adds or, with -1, takes off a placement.
+func (l *Ledger) book(g *Gang, p Placement, named bool, sign int) {
+	for i := range p.Parts {
+		part := &p.Parts[i]
+		a, n := &l.nodes[part.Node], part.Count
+		if named {
+			n = 0
+			for _, d := range part.Devices {
+				if before := a.holders[d]; before == 0 && sign > 0 || before == 1 && sign < 0 {
+					n++
+				}
+				a.holders[d] += sign
+				a.used[d] += unit.Bytes(sign) * p.Memory
+			}
+		}
+		a.taken += sign * n
+		l.given += sign * n
+		if _, bound := l.quotas[g.Spec.Tenant]; bound {
+			l.quotas[g.Spec.Tenant] -= sign * n
+		}
+		l.watts -= float64(sign*n) * l.s.Nodes[part.Node].Watts
+		cores, ram := g.serverNeeds(part.Servers)
+		if l.s.Nodes[part.Node].Slots {
+			cores += part.Count
+		}
+		a.cores, a.ram = a.cores-sign*cores, a.ram-int64(sign)*ram
+		l.touch(part.Node)
+	}
+}
+
+// Name enters which devices a gang has of what it was given by number.
+func (l *Ledger) Name(g *Gang, p Placement) {
+	l.enter(g, p, true)
+}
+
+// IsNamed says whether the devices of a gang are named.
+func (l *Ledger) IsNamed(g *Gang) bool { return g.named }
+
+// Claim marks what of its holding a gang is to find when its turn comes; an empty placement ends that.
+func (l *Ledger) Claim(g *Gang, p Placement) {
+	for i := range g.claim.Parts {
+		l.nodes[g.claim.Parts[i].Node].claimed -= g.claim.Parts[i].Count
+		l.claimed -= g.claim.Parts[i].Count
+		l.touch(g.claim.Parts[i].Node)
+	}
+	g.claim = p
+	for i := range p.Parts {
+		l.nodes[p.Parts[i].Node].claimed += p.Parts[i].Count
+		l.claimed += p.Parts[i].Count
+		l.touch(p.Parts[i].Node)
+	}
+}
+
+// Claim is what a gang claims.
+func (g *Gang) Claim() Placement { return g.claim }
+
+// Reserve keeps devices of a node for a gang: only it and those ahead of it in the queue may take them, and what they
+// need of quota and power.
+func (l *Ledger) Reserve(g *Gang, node, count int) {
+	l.version++
+	if l.reservedOn == nil {
+		l.reservedOn = make([][]int, len(l.nodes))
+	}
+	if len(l.reservedOn[node]) == 0 {
+		l.reservedNodes = append(l.reservedNodes, node)
+	}
+	l.reservedOn[node] = append(l.reservedOn[node], len(l.reservations))
+	l.reservations = append(l.reservations, Reservation{g, node, count})
+}
+
+// ReservedAhead is how many reservations keep devices from a gang: they are in queue order, so it tells which ones.
+func (l *Ledger) ReservedAhead(g *Gang) int {
+	n := 0
+	for i := range l.reservations {
+		if l.reservations[i].keeps(g) {
+			n++
+		}
+	}
+	return n
+}
+
+// Reservations are all of them.
+func (l *Ledger) Reservations() []Reservation { return l.reservations }
+
+// TrimReservations ends reservations of devices that gangs ahead have got.
+func (l *Ledger) TrimReservations() {
+	l.version++
+	for _, node := range l.reservedNodes {
+		free := max(l.Free(node), 0)
+		for _, at := range l.reservedOn[node] {
+			r := &l.reservations[at]
+			if r.Count = min(r.Count, free); r.For.Got.Empty() {
+				free -= r.Count
+			}
+		}
+	}
+}
+
+// DropReservations ends all reservations.
+func (l *Ledger) DropReservations() {
+	l.version++
+	l.reservations, l.reservedOn, l.reservedNodes = nil, nil, nil
+}
+
+// Mark is a point to which Undo goes back.
+func (l *Ledger) Mark() int { return len(l.changes) }
+
+// Undo takes back all that was given and returned since a mark.
+func (l *Ledger) Undo(mark int) {
+	for i := len(l.changes) - 1; i >= mark; i-- {
+		c := &l.changes[i]
+		l.replace(c.gang, c.before, c.named)
+	}
+	l.changes = l.changes[:mark]
+}
+
+// Watch calls f with each node of which more or less is free than before.
+func (l *Ledger) Watch(f func(node int)) { l.changed = f }
+
+func (l *Ledger) touch(node int) {
+	if l.changed != nil {
+		l.changed(node)
+	}
+}

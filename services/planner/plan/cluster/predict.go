@@ -1,0 +1,198 @@
+package cluster
+
+import (
+	"math"
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/curve"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// predicted are remaining times by number of devices, computed when first asked for.
+type predicted struct {
+	source Source
+	// guess is the remaining time on Least devices without a model.
+	guess float64
+	// seconds are by devices beyond Least; NaN: not yet computed.
+	seconds []float64
+	// epochsLeft are expected by the model.
+	epochsLeft float64
+}
+
+// Source tells what a prediction rests on.
+type Source int
+
+// The sources.
+const (
+	FromNothing Source = iota
+	FromUser
+	FromModel
+)
+
+// Predict predicts how long each gang will take, from its model, the user or the other gangs.
+func (s *Snapshot) Predict() {
+	var known []float64
+	widest := s.Widest()
+	for _, g := range s.Gangs {
+		p := &g.predicted
+		p.seconds = slices.Repeat([]float64{math.NaN()}, 1+max(min(g.Most, widest)-g.Least, 0))
+		if m := g.Model; m != nil && g.Spec.MaxEpochs > 0 && (m.Speed.Known() || m.EpochSeconds > 0) {
+			p.source, p.epochsLeft = FromModel, m.EpochsLeft(float64(g.EpochsDone), g.Spec.StopRule()).Expected
+			known = append(known, g.Remaining(g.Least)/g.Ahead())
+			continue
+		}
+		if declared := g.Spec.EstimatedHours * 3600; declared > 0 {
+			// What has run is taken off, but a job that outruns its estimate is not assumed to be done.
+			p.source, p.guess = FromUser, math.Max(declared-g.RunSeconds, declared/10)
+			known = append(known, declared)
+		}
+	}
+	s.TypicalSeconds = s.Tuning.UnknownSeconds
+	if len(known) > 0 {
+		slices.Sort(known)
+		s.TypicalSeconds = known[len(known)/2]
+	}
+	for _, g := range s.Gangs {
+		if g.predicted.source == FromNothing {
+			g.predicted.guess = s.TypicalSeconds * g.Ahead()
+		}
+	}
+}
+
+// Source is what the predictions of a gang rest on.
+func (g *Gang) Source() Source { return g.predicted.source }
+
+// Ahead is the part of the training that has not been done. A job at its end is assumed to be nearly there.
+func (g *Gang) Ahead() float64 {
+	if g.Spec.MaxEpochs <= 0 {
+		return 1
+	}
+	const least = 0.01
+	return math.Max(1-float64(g.EpochsDone)/float64(g.Spec.MaxEpochs), least)
+}
+
+// Widest is the size of the largest node, or if gangs may span nodes, of the largest number of devices of one model.
+func (s *Snapshot) Widest() int {
+	most, byModel := 0, map[string]int{}
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		size := len(n.Devices)
+		if s.Spans {
+			size += byModel[n.Model]
+			byModel[n.Model] = size
+		}
+		most = max(most, size)
+	}
+	return most
+}
+
+// Remaining is the predicted time to the end, in seconds, on the given number of devices of one node from now on.
+func (g *Gang) Remaining(devices int) float64 {
+	i := devices - g.Least
+	if i < 0 || i >= len(g.predicted.seconds) {
+		return g.computeOn(g.config(devices, 1))
+	}
+	if math.IsNaN(g.predicted.seconds[i]) {
+		g.predicted.seconds[i] = g.computeOn(g.config(devices, 1))
+	}
+	return g.predicted.seconds[i]
+}
+
+// RemainingOn is Remaining on devices of the given number of nodes.
+func (g *Gang) RemainingOn(devices, nodes int) float64 {
+	if nodes <= 1 {
+		return g.Remaining(devices)
+	}
+	return g.computeOn(g.config(devices, nodes))
+}
+
+// RemainingWith is Remaining with parameter servers.
+func (g *Gang) RemainingWith(devices, servers, nodes int) float64 {
+	if g.Servers == nil || servers == 0 {
+		return g.RemainingOn(devices, nodes)
+	}
+	on := g.config(devices, max(nodes, 1))
+	on.Servers = servers
+	if g.predicted.source == FromModel {
+		each, _ := g.Model.EpochSecondsOn(on, g.Spec.StepsIn)
+		return bounded(g.predicted.epochsLeft * each)
+	}
+	// The prior only says how the step changes with the gang; the time itself is guessed.
+	batch := max(g.Spec.BatchSize, 1)
+	shape := curve.PriorServers(batch, g.Servers.Async)
+	epoch := func(on train.Config) float64 {
+		on.LocalBatch = batch
+		return shape.StepSeconds(on, g.Servers.Async) * g.Spec.StepsIn(on)
+	}
+	least := g.config(g.Least, 1)
+	least.Servers = 1
+	return bounded(g.predicted.guess * epoch(on) / epoch(least))
+}
+
+// config is the configuration of a gang on the given number of devices; the batch per device stays as it is.
+func (g *Gang) config(devices, nodes int) train.Config {
+	return train.Config{Workers: devices, Nodes: nodes, LocalBatch: g.Spec.BatchSize}
+}
+
+func (g *Gang) computeOn(on train.Config) float64 {
+	steps := g.Spec.StepsIn
+	if g.predicted.source == FromModel && g.Model != nil {
+		left, _ := g.Model.RemainingSeconds(on, float64(g.EpochsDone), g.Spec.StopRule(), steps)
+		return bounded(left.Expected)
+	}
+	// The prior only says how the step grows with the devices; the time itself is guessed.
+	shape := curve.PriorAllReduce(max(g.Spec.BatchSize, 1))
+	epoch := func(cfg train.Config) float64 {
+		cfg.LocalBatch = max(cfg.LocalBatch, 1)
+		return shape.StepSeconds(cfg) * steps(cfg)
+	}
+	return bounded(g.predicted.guess * epoch(on) / epoch(g.config(g.Least, 1)))
+}
+
+// bounded keeps what no model should say out of the arithmetic and the plan: a plan with an infinite number could not
+// be published.
+func bounded(seconds float64) float64 {
+	const longest = 1e10 // three centuries
+	if math.IsNaN(seconds) {
+		return longest
+	}
+	return math.Min(math.Max(seconds, 0), longest)
+}
+
+// Changeable is the share of a gang's remaining time that a restart could still shorten: it leaves at the end of the
+// epoch that it is in.
+func (g *Gang) Changeable() float64 {
+	if g.Spec.MaxEpochs <= 0 {
+		return 1
+	}
+	left := float64(g.Spec.MaxEpochs - g.EpochsDone)
+	if left <= 1 {
+		return 0
+	}
+	return (left - 1) / left
+}
+
+// Saves is what a restart on another number of devices would save, in seconds.
+func (g *Gang) Saves(from, to int) float64 {
+	return g.Changeable() * (g.Remaining(from) - g.Remaining(to))
+}
+
+// Expect replaces the predictions of a gang by those of its policy, by number of devices from Least on. Sizes between
+// count as the smaller one.
+func (g *Gang) Expect(seconds map[int]float64, first float64) {
+	g.predicted.source = FromModel
+	last := first
+	for i := range g.predicted.seconds {
+		if left, known := seconds[g.Least+i]; known {
+			last = left
+		}
+		g.predicted.seconds[i] = last
+	}
+}
+
+// ExpectOn sets the prediction for one number of devices.
+func (g *Gang) ExpectOn(devices int, seconds float64) {
+	if i := devices - g.Least; i >= 0 && i < len(g.predicted.seconds) {
+		g.predicted.source, g.predicted.seconds[i] = FromModel, seconds
+	}
+}

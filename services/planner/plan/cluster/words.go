@@ -1,0 +1,52 @@
+package cluster
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Devices counts devices in words.
+func Devices(n int) string {
+	if n == 1 {
+		return "1 device"
+	}
+	return fmt.Sprintf("%d devices", n)
+}
+
+// Amount counts what a gang has in words: devices, and parameter servers if it has some.
+func Amount(p Placement) string {
+	switch n := p.Servers(); n {
+	case 0:
+		return Devices(p.Size())
+	case 1:
+		return Devices(p.Size()) + " and 1 parameter server"
+	default:
+		return fmt.Sprintf("%s and %d parameter servers", Devices(p.Size()), n)
+	}
+}
+
+// Where names a placement in words.
+func (s *Snapshot) Where(p Placement) string {
+	if len(p.Parts) > 1 {
+		return fmt.Sprintf("%s on %d nodes", Amount(p), len(p.Parts))
+	}
+	word := " of node "
+	if p.Servers() > 0 {
+		word = " on node "
+	}
+	return Amount(p) + word + string(s.Nodes[p.Parts[0].Node].ID)
+}
+
+// Names lists at most three gangs with their priorities.
+func Names(gangs []*Gang) string {
+	const most = 3
+	var names []string
+	for _, g := range gangs[:min(len(gangs), most)] {
+		names = append(names, fmt.Sprintf("%s (priority %d)", g.ID, g.Priority))
+	}
+	words := strings.Join(names, ", ")
+	if more := len(gangs) - most; more > 0 {
+		words += fmt.Sprintf(" and %d more", more)
+	}
+	return words
+}

@@ -1,0 +1,331 @@
+// Package colocate decides which jobs share a device: a place beside others is one more placement, valued by the
+// predicted interference (package share). One gang of each shared device, the primary, came first; its guests have all
+// their devices beside it. A policy decides about primaries only.
+package colocate
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/curve"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/queue"
+	"github.com/switchyard-dl/switchyard/services/planner/share"
+)
+
+// Sharing is who shares which device at one moment of a decision.
+type Sharing struct {
+	s *cluster.Snapshot
+	// Kept are the devices to which no newcomer comes.
+	Kept *queue.Kept
+	// at is where gangs are: what they hold, and what they are given once that is settled.
+	at func(*cluster.Gang) cluster.Placement
+	// devices are those that primaries have, in order.
+	devices []*device
+	// owed is the memory of devices that jobs use beyond their parts.
+	owed map[cluster.Spot]unit.Bytes
+	// interference is what was measured on devices of each type and driver.
+	interference map[typed]*curve.Interference
+	// refused are the gangs for which there is no place, reasons are why.
+	refused map[likeness]bool
+}
+
+// device is one that may be shared: whom it has, the primary first, and the memory that is left.
+type device struct {
+	cluster.Spot
+	primary *cluster.Gang
+	gangs   []*cluster.Gang
+	left    unit.Bytes
+}
+
+type typed struct{ model, driver string }
+
+// New is for a snapshot. It sees what gangs hold.
+func New(s *cluster.Snapshot) *Sharing {
+	return &Sharing{s: s, owed: map[cluster.Spot]unit.Bytes{}, interference: map[typed]*curve.Interference{}, at: heldBy}
+}
+
+func heldBy(g *cluster.Gang) cluster.Placement { return g.Held }
+func gotBy(g *cluster.Gang) cluster.Placement  { return g.Got }
+
+// Any says whether any gang may share a device.
+func Any(s *cluster.Snapshot) bool {
+	return slices.ContainsFunc(s.Gangs, (*cluster.Gang).Shares)
+}
+
+// look finds out who is where.
+func (c *Sharing) look() {
+	c.devices, c.refused = nil, map[likeness]bool{}
+	for _, g := range c.s.Gangs {
+		if p := c.at(g); g.Shares() && g.Primary == nil && len(p.Parts) == 1 {
+			c.open(g, p)
+		}
+	}
+	slices.SortFunc(c.devices, func(x, y *device) int { return cluster.CompareSpots(x.Spot, y.Spot) })
+	for _, g := range c.s.Gangs {
+		if p := c.at(g); g.Primary != nil && !p.Empty() {
+			c.enter(g, p)
+		}
+	}
+}
+
+func (c *Sharing) open(g *cluster.Gang, p cluster.Placement) {
+	for _, d := range p.Spots() {
+		here := &device{Spot: d, primary: g, gangs: []*cluster.Gang{g}}
+		if p.Memory > 0 {
+			here.left = c.s.Device(d).Memory - p.Memory
+		}
+		c.devices = append(c.devices, here)
+	}
+}
+
+func (c *Sharing) enter(g *cluster.Gang, p cluster.Placement) {
+	for _, d := range p.Spots() {
+		if here := c.find(d); here != nil {
+			here.gangs, here.left = append(here.gangs, g), here.left-p.Memory
+		}
+	}
+}
+
+func (c *Sharing) find(d cluster.Spot) *device {
+	i, found := slices.BinarySearchFunc(c.devices, d, func(x *device, d cluster.Spot) int { return cluster.CompareSpots(x.Spot, d) })
+	if !found {
+		return nil
+	}
+	return c.devices[i]
+}
+
+// leftFor is the memory that a gang may have of a device: a gang that is there already may have what others owe.
+func (c *Sharing) leftFor(g *cluster.Gang, here *device) unit.Bytes {
+	if slices.Contains(g.Held.Spots(), here.Spot) || slices.Contains(g.Overused.Spots(), here.Spot) {
+		return here.left
+	}
+	return here.left - c.owed[here.Spot]
+}
+
+// fits says whether a gang may have devices beside their primary: they are of one tenant, each has the memory, and of
+// two gangs that meet one has all devices of the other.
+func (c *Sharing) fits(g *cluster.Gang, at []cluster.Spot) bool {
+	first, part := c.find(at[0]), c.s.GuestPart(g, at)
+	if first == nil || first.primary == g || first.primary.Spec.Tenant != g.Spec.Tenant || part == 0 {
+		return false
+	}
+	for _, d := range at {
+		here := c.find(d)
+		if here == nil || here.primary != first.primary || part > c.leftFor(g, here) {
+			return false
+		}
+		for _, o := range here.gangs {
+			if on := c.at(o).Spots(); o != g && !cluster.Within(on, at) && !cluster.Within(at, on) {
+				return false
+			}
+		}
+	}
+	return cluster.Within(at, g.Held.Spots()) || g.Suits(&c.s.Nodes[at[0].Node])
+}
+
+// likeness is what waiting gangs have in common if there is a place beside others for all of them or for none.
+type likeness struct {
+	kind     curve.Kind
+	devices  int
+	priority int
+	memory   unit.Bytes
+	tenant   string
+	class    int
+	starved  bool
+}
+
+func likenessOf(g *cluster.Gang) likeness {
+	return likeness{g.Kind(), g.Least, g.Priority, g.DeviceMemory(), g.Spec.Tenant, g.Class, g.Starved}
+}
+
+// choose finds the devices beside whose gangs a gang adds most to the progress of all, of those that have memory for
+// it; of equals those with the least memory left. Nil if it adds too little everywhere.
+func (c *Sharing) choose(g *cluster.Gang) []cluster.Spot {
+	waits := g.Planned == nil && g.Running == nil // else its part may be another than that of gangs like it
+	alike := likeness{}
+	if waits {
+		if alike = likenessOf(g); c.refused[alike] {
+			return nil
+		}
+	}
+	fitting := slices.DeleteFunc(c.rooms(g), func(at []cluster.Spot) bool { return c.Kept.From(g, at) })
+	left := func(at []cluster.Spot) unit.Bytes {
+		least := c.find(at[0]).left
+		for _, d := range at[1:] {
+			least = min(least, c.find(d).left)
+		}
+		return least
+	}
+	slices.SortStableFunc(fitting, func(x, y []cluster.Spot) int { return cmp.Compare(left(x), left(y)) })
+	places := make([]share.Place, len(fitting))
+	for i, at := range fitting {
+		places[i] = share.Place{Model: c.known(at[0]), Newcomer: c.tenant(g, at), Tenants: c.tenants(c.company(at))}
+	}
+	if i := share.Choose(places); i >= 0 {
+		return fitting[i]
+	}
+	if waits {
+		c.refused[alike] = true
+	}
+	return nil
+}
+
+// rooms are the devices that have memory for a gang, as many as it needs at least. For each primary it tries the sets
+// of the gangs that are there and, among the devices that no smaller gang has, those on which the gang would be
+// fastest.
+func (c *Sharing) rooms(g *cluster.Gang) [][]cluster.Spot {
+	var found [][]cluster.Spot
+	add := func(at []cluster.Spot) {
+		n := &c.s.Nodes[at[0].Node]
+		if (!n.Silent || cluster.Within(at, g.Held.Spots())) && n.Shared && c.fits(g, at) {
+			found = append(found, at)
+		}
+	}
+	for _, here := range c.devices {
+		if g.Least == 1 {
+			add([]cluster.Spot{here.Spot})
+			continue
+		}
+		all := c.at(here.primary).Spots()
+		if here.Spot != all[0] {
+			continue
+		}
+		for _, set := range c.sets(c.company(all), g.Least) {
+			if len(set) > g.Least {
+				set = c.fastest(g, set)
+			}
+			if len(set) == g.Least {
+				add(set)
+			}
+		}
+	}
+	return found
+}
+
+// sets are the sets of at least the given number of devices that gangs have.
+func (c *Sharing) sets(gangs []*cluster.Gang, least int) [][]cluster.Spot {
+	var sets [][]cluster.Spot
+	for _, g := range gangs {
+		at := c.at(g).Spots()
+		if len(at) >= least && !slices.ContainsFunc(sets, func(s []cluster.Spot) bool { return slices.Equal(s, at) }) {
+			sets = append(sets, at)
+		}
+	}
+	return sets
+}
+
+// fastest are as many of some devices as a gang needs on which it would be fastest, of those on which it fits and that
+// no gang has that is smaller than these.
+func (c *Sharing) fastest(g *cluster.Gang, of []cluster.Spot) []cluster.Spot {
+	type choice struct {
+		cluster.Spot
+		rate float64
+	}
+	var free []choice
+	for _, d := range of {
+		here, alone := c.find(d), []cluster.Spot{d}
+		smaller := func(o *cluster.Gang) bool { n := c.at(o).Size(); return n > 1 && n < len(of) }
+		if !c.fits(g, alone) || c.Kept.From(g, alone) || slices.ContainsFunc(here.gangs, smaller) {
+			continue
+		}
+		rates, _ := share.Rates(c.known(d), append(c.tenants(here.gangs), c.tenant(g, alone)))
+		free = append(free, choice{d, rates[len(rates)-1]})
+	}
+	slices.SortStableFunc(free, func(x, y choice) int { return cmp.Compare(y.rate, x.rate) })
+	var chosen []cluster.Spot
+	for _, o := range free[:min(len(free), g.Least)] {
+		chosen = append(chosen, o.Spot)
+	}
+	slices.SortFunc(chosen, cluster.CompareSpots)
+	return chosen
+}
+
+// company are all gangs on the devices of the primaries that have some of these, each once.
+func (c *Sharing) company(at []cluster.Spot) []*cluster.Gang {
+	var gangs []*cluster.Gang
+	for _, d := range at {
+		here := c.find(d)
+		if here == nil || slices.Contains(gangs, here.primary) {
+			continue
+		}
+		for _, of := range c.at(here.primary).Spots() {
+			for _, g := range c.find(of).gangs {
+				if !slices.Contains(gangs, g) {
+					gangs = append(gangs, g)
+				}
+			}
+		}
+	}
+	return gangs
+}
+
+// known is what was measured on devices like one.
+func (c *Sharing) known(at cluster.Spot) *curve.Interference {
+	d := c.s.Device(at)
+	of := typed{d.Type(), d.Driver}
+	if c.interference[of] == nil {
+		known := c.s.State.Interference[curve.InterferenceKey(d)]
+		if known == nil {
+			known = curve.NewInterference(d.Driver, nil)
+		}
+		c.interference[of] = known
+	}
+	return c.interference[of]
+}
+
+// tenant is a gang on devices as package share weighs it: by its priority, 1 at the usual one, times its devices. A
+// large gang that is held up loses the work of all of them.
+func (c *Sharing) tenant(g *cluster.Gang, at []cluster.Spot) share.Tenant {
+	const usual, least = 50, 5
+	t := share.Tenant{
+		Kind: g.Kind().On(len(at)), Weight: float64(max(g.Priority, least)) / usual * float64(len(at)),
+		Memory: float64(c.s.GuestPart(g, at)) / float64(max(c.s.Device(at[0]).Memory, 1)),
+	}
+	for _, d := range at {
+		t.On = append(t.On, d.Device)
+	}
+	return t
+}
+
+func (c *Sharing) tenants(gangs []*cluster.Gang) []share.Tenant {
+	all := make([]share.Tenant, len(gangs))
+	for i, g := range gangs {
+		all[i] = c.tenant(g, c.at(g).Spots())
+	}
+	return all
+}
+
+// placement is one on devices of one node.
+func placement(at []cluster.Spot, part unit.Bytes) cluster.Placement {
+	p := cluster.Part{Node: at[0].Node, Count: len(at)}
+	for _, d := range at {
+		p.Devices = append(p.Devices, d.Device)
+	}
+	return cluster.Placement{Parts: []cluster.Part{p}, Memory: part}
+}
+
+// canMove says whether a gang may be asked to leave its device for the sake of speed.
+func (c *Sharing) canMove(g *cluster.Gang) bool {
+	r, t := g.Running, c.s.Tuning
+	if r == nil {
+		return true
+	}
+	return !c.s.NoNews && r.Spoke && !r.StopPending && (r.Epochs >= 1 && r.Seconds >= t.MinRescaleSeconds || !t.AtEpochs) && g.RecentRestarts < t.MaxRestartsPerHour
+}
+
+// worth is the progress, in seconds of a job of weight 1 alone, that a guest on devices of its own adds by the end of
+// its training, less the restart and what a change must save beyond it.
+func (c *Sharing) worth(g *cluster.Gang) float64 {
+	at := c.at(g).Spots()
+	gangs := c.company(at)
+	tenants, i := c.tenants(gangs), slices.Index(gangs, g)
+	if i < 0 {
+		return math.Inf(-1)
+	}
+	weight := tenants[i].Weight
+	faster := share.Apart(c.known(at[0]), tenants, i) - c.s.Tuning.Hysteresis*weight
+	return faster*g.Remaining(len(at)) - weight*c.s.RestartSeconds(g)
+}

@@ -1,0 +1,251 @@
+package colocate
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/place"
+	"github.com/switchyard-dl/switchyard/services/planner/share"
+)
+
+// Finds says whether there is a place beside others for a gang.
+func (c *Sharing) Finds(g *cluster.Gang) bool {
+	return g.Shares() && c.choose(g) != nil
+}
+
+// See looks at who is where before the policy is asked: where gangs are, or are nominated to come.
+func (c *Sharing) See() {
+	c.at = func(g *cluster.Gang) cluster.Placement {
+		if g.Held.Empty() {
+			return g.Nominated
+		}
+		return g.Held
+	}
+	c.look()
+}
+
+// Nominate finds places beside others for waiting gangs if fewer devices are idle than gangs wait: while one is idle
+// nobody need share. The policy then does not see them. possible says whether there is a place for a gang at all.
+func (c *Sharing) Nominate(possible func(*cluster.Gang) bool) {
+	idle, quotas := c.idle(possible), c.quotas()
+	for _, g := range c.s.Gangs {
+		if !g.Shares() || !g.Held.Empty() || g.Primary != nil || g.Silent {
+			continue
+		}
+		quota, bound := quotas[g.Spec.Tenant]
+		if idle < g.Least || bound && quota < g.Least {
+			if at := c.choose(g); at != nil {
+				c.seat(g, at)
+				continue
+			}
+		}
+		if possible(g) {
+			if bound {
+				quotas[g.Spec.Tenant] = max(quota-g.Least, 0)
+			}
+			idle = max(idle-g.Least, 0) // what is idle is for nobody behind it, also if it is too little for it alone
+		}
+	}
+}
+
+func (c *Sharing) seat(g *cluster.Gang, at []cluster.Spot) {
+	g.Nominated = placement(at, c.s.GuestPart(g, at))
+	c.s.Seat(g, c.find(at[0]).primary)
+	c.enter(g, g.Nominated)
+	c.Kept.Release(g)
+}
+
+// idle is how many devices nobody holds, as far as the power budget leaves something for them, less what the gangs need
+// that wait, could run and do not share.
+func (c *Sharing) idle(possible func(*cluster.Gang) bool) int {
+	held, waiting, watts := map[cluster.Spot]bool{}, 0, c.s.Ledger.Watts()
+	for _, g := range c.s.Gangs {
+		for _, d := range g.Former.Spots() {
+			if !held[d] {
+				held[d], watts = true, watts-c.s.Nodes[d.Node].Watts
+			}
+		}
+		if g.Planned == nil && !g.Shares() && possible(g) {
+			waiting += g.Least
+		}
+	}
+	return min(c.s.Total-len(held), c.powered(watts)) - waiting
+}
+
+// quotas are what the quotas leave beside what is held.
+func (c *Sharing) quotas() map[string]int {
+	left := maps.Clone(c.s.Ledger.Quotas())
+	counted := map[cluster.Spot]bool{}
+	for _, g := range c.s.Gangs {
+		for _, d := range g.Former.Spots() {
+			if _, bound := left[g.Spec.Tenant]; bound && !counted[d] {
+				counted[d] = true
+				left[g.Spec.Tenant]--
+			}
+		}
+	}
+	return left
+}
+
+// powered is the number of devices for which the given watts are enough.
+func (c *Sharing) powered(watts float64) int {
+	least := math.Inf(1)
+	for i := range c.s.Nodes {
+		least = min(least, c.s.Nodes[i].Watts)
+	}
+	if math.IsInf(watts, 1) || !(least > 0) {
+		return c.s.Total
+	}
+	return max(int((watts+1e-3)/least), 0)
+}
+
+// Settle seats guests beside primaries that have got their devices, once these are named. It returns those whose
+// primary has gone elsewhere or got nothing: they are no guests any more.
+func (c *Sharing) Settle() []*cluster.Gang {
+	c.at = gotBy
+	c.unite()
+	c.parts()
+	var displaced []*cluster.Gang
+	for _, g := range c.s.Gangs {
+		if g.Primary == nil || !g.Got.Empty() || g.Held.Empty() {
+			continue
+		}
+		if !cluster.Within(g.Held.Spots(), g.Primary.Got.Spots()) || !c.s.Ledger.Take(g, g.Held) {
+			c.s.Unseat(g)
+			displaced = append(displaced, g)
+		}
+	}
+	var nominated []*cluster.Gang
+	for _, g := range c.s.Gangs {
+		if g.Primary != nil && g.Got.Empty() {
+			c.s.Unseat(g)
+			nominated = append(nominated, g)
+		}
+	}
+	c.look()
+	// Newcomers come in queue order, also those that were to get devices of their own and did not.
+	for _, g := range c.s.Gangs {
+		if !g.Got.Empty() || !g.Held.Empty() || c.Join(g) {
+			continue
+		}
+		if slices.Contains(nominated, g) {
+			displaced = append(displaced, g)
+		}
+	}
+	return displaced
+}
+
+// unite seats gangs that got back the same devices, each for itself, beside each other.
+func (c *Sharing) unite() {
+	var met []*cluster.Gang
+	for _, g := range c.s.Gangs {
+		if g.Primary == nil && g.Shares() && slices.ContainsFunc(g.Got.Spots(), func(at cluster.Spot) bool { return c.s.Ledger.Holders(at) > 1 }) {
+			met = append(met, g)
+		}
+	}
+	meets := func(g *cluster.Gang) bool {
+		return slices.ContainsFunc(met, func(o *cluster.Gang) bool { return o != g && cluster.Meet(o.Got.Spots(), g.Got.Spots()) })
+	}
+	met = slices.DeleteFunc(slices.Clone(met), func(g *cluster.Gang) bool { return !meets(g) })
+	for _, g := range slices.Clone(met) {
+		met = append(met, g.Guests...)
+	}
+	c.Regroup(met)
+}
+
+// parts enters how much of its devices each gang has that may share them.
+func (c *Sharing) parts() {
+	for _, g := range c.s.Gangs {
+		if g.Shares() && len(g.Got.Parts) == 1 && g.Primary == nil {
+			c.setPart(g)
+		}
+	}
+}
+
+func (c *Sharing) setPart(g *cluster.Gang) {
+	if part := c.s.PartOf(g, g.Got.Spots()); part != g.Got.Memory {
+		p := g.Got.Copy()
+		p.Memory = part
+		c.s.Ledger.Name(g, p)
+	}
+}
+
+// Joined enters that a gang got devices for itself after Settle.
+func (c *Sharing) Joined(g *cluster.Gang) {
+	if g.Shares() && len(g.Got.Parts) == 1 {
+		c.setPart(g)
+		c.look()
+	}
+}
+
+// Stay leaves a gang that lost its devices to another one there, beside it, unless it is known that the two get too
+// little done.
+func (c *Sharing) Stay(g *cluster.Gang) bool {
+	at := g.Held.Spots()
+	if !g.Shares() || len(g.Held.Parts) != 1 || !c.fits(g, at) || share.Parted(c.known(at[0]), append(c.tenants(c.company(at)), c.tenant(g, at))) {
+		return false
+	}
+	return c.join(g, at)
+}
+
+// Join finds a place beside others for a gang that has got nothing.
+func (c *Sharing) Join(g *cluster.Gang) bool {
+	if !g.Shares() {
+		return false
+	}
+	at := c.choose(g)
+	return at != nil && c.join(g, at)
+}
+
+func (c *Sharing) join(g *cluster.Gang, at []cluster.Spot) bool {
+	if !c.s.Ledger.Take(g, placement(at, c.s.GuestPart(g, at))) {
+		return false
+	}
+	c.s.Seat(g, c.find(at[0]).primary)
+	c.enter(g, g.Got)
+	c.Kept.Release(g)
+	return true
+}
+
+// Look reads again which gang is where, after gangs were evicted.
+func (c *Sharing) Look() { c.look() }
+
+// Spread moves guests to devices that are free and that nobody waits for, those first that gain most: the time that
+// they and their co-runners save must be worth the restart. spare is how many such devices there are.
+func (c *Sharing) Spread(spare int, find *place.Finder) {
+	type mover struct {
+		*cluster.Gang
+		gain float64
+	}
+	var movers []mover
+	for _, g := range c.s.Gangs {
+		if g.Primary == nil || g.Pinned || g.Silent || !g.Got.SameDevices(g.Held) || g.Held.Empty() || !c.canMove(g) {
+			continue
+		}
+		if gain := c.worth(g); gain > 0 {
+			movers = append(movers, mover{g, gain})
+		}
+	}
+	slices.SortStableFunc(movers, func(x, y mover) int { return cmp.Compare(y.gain, x.gain) })
+	for _, m := range movers {
+		n := m.Got.Size()
+		if spare < n || c.worth(m.Gang) <= 0 {
+			continue
+		}
+		if p, found := find.Find(m.Gang, n, 0); found && len(p.Parts) == 1 && c.s.Ledger.Take(m.Gang, p) {
+			spare -= n
+			m.Notes.Reason = &train.Reason{
+				Code: "Moved", Message: fmt.Sprintf("goes on with %s: alone there it is faster than beside %s", c.s.Where(p), m.Primary.ID),
+			}
+			c.s.Unseat(m.Gang)
+			place.Name(c.s)
+			c.setPart(m.Gang)
+			c.look()
+		}
+	}
+}

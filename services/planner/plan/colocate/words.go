@@ -1,0 +1,160 @@
+package colocate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/feasible"
+	"github.com/switchyard-dl/switchyard/services/planner/share"
+)
+
+// The codes of what keeps a gang from a shared device.
+const (
+	WaitingForMemory = "WaitingForMemory"
+	SlowTogether     = "SlowTogether"
+)
+
+// CoRunners says in words who else is on the devices of a gang, and what that costs it; empty if nobody is.
+func (c *Sharing) CoRunners(g *cluster.Gang) string {
+	at := g.Got.Spots()
+	gangs := c.company(at)
+	var names []string
+	for _, o := range gangs {
+		if o != g && cluster.Meet(o.Got.Spots(), at) {
+			names = append(names, string(o.ID))
+		}
+	}
+	i := slices.Index(gangs, g)
+	if len(names) == 0 || i < 0 {
+		return ""
+	}
+	rates, measured := share.Rates(c.known(at[0]), c.tenants(gangs))
+	return fmt.Sprintf(" beside %s, at %.0f %% of its speed alone (%s)", several(names), 100*rates[i], basis(measured[i]))
+}
+
+// several lists names, at most three of them.
+func several(names []string) string {
+	const most = 3
+	words := strings.Join(names[:min(len(names), most)], ", ")
+	if more := len(names) - most; more > 0 {
+		words += fmt.Sprintf(" and %d more", more)
+	}
+	return words
+}
+
+// basis says what a rate rests on.
+func basis(measured int) string {
+	switch measured {
+	case 0:
+		return "predicted"
+	case 1:
+		return "measured once"
+	}
+	return fmt.Sprintf("measured %d times", measured)
+}
+
+// Blocker is the reason of a gang that may share and found no place: it does too little beside others, or too little
+// memory is free.
+func (c *Sharing) Blocker(g *cluster.Gang) train.Reason {
+	if g.Notes.Separated != nil {
+		return *g.Notes.Separated
+	}
+	var best []cluster.Spot
+	most := 0.0
+	for _, at := range c.rooms(g) {
+		if together := c.together(g, at); best == nil || together > most {
+			best, most = at, together
+		}
+	}
+	if best != nil {
+		return *c.disturbance(g, best, append(c.company(best), g), false)
+	}
+	return c.needs(g)
+}
+
+// together is what gangs would do with one more on their devices, as a part of what the weightiest of them would do
+// alone.
+func (c *Sharing) together(g *cluster.Gang, at []cluster.Spot) float64 {
+	tenants := append(c.tenants(c.company(at)), c.tenant(g, at))
+	rates, _ := share.Rates(c.known(at[0]), tenants)
+	sum, alone := 0.0, 0.0
+	for i, t := range tenants {
+		sum, alone = sum+t.Weight*rates[i], max(alone, t.Weight)
+	}
+	return sum / alone
+}
+
+// disturbance says why a gang does not go, or stay, where it finds room.
+func (c *Sharing) disturbance(g *cluster.Gang, at []cluster.Spot, gangs []*cluster.Gang, leaves bool) *train.Reason {
+	ids := make([]train.DeviceID, len(at))
+	for i, d := range at {
+		ids[i] = c.s.Device(d).ID
+	}
+	where := fmt.Sprintf("%s of node %s", train.JoinDevices(ids), c.s.Nodes[at[0].Node].ID)
+	if !leaves && c.Kept.From(g, at) {
+		words := where + " is kept for a job that has waited too long for a device of its own"
+		if len(at) > 1 {
+			words = "some of " + where + " are kept for a job that has waited too long for devices of its own"
+		}
+		return &train.Reason{Code: SlowTogether, Message: words}
+	}
+	others := slices.DeleteFunc(slices.Clone(gangs), func(o *cluster.Gang) bool { return o == g })
+	tenants := append(c.tenants(others), c.tenant(g, at))
+	rates, measured := share.Rates(c.known(at[0]), tenants)
+	var words []string
+	for i, o := range append(others, g) {
+		if o == g || cluster.Meet(c.at(o).Spots(), at) {
+			words = append(words, fmt.Sprintf("%s at %.0f %% of its speed alone (%s)", o.ID, 100*rates[i], basis(measured[i])))
+		}
+	}
+	verb := "waits for a device of its own: on "
+	if len(at) > 1 {
+		verb = "waits for devices of its own: on "
+	}
+	if leaves {
+		verb = "is separated from its co-runners: on "
+	}
+	who := "they would get too little done together: "
+	if share.TooSlow(tenants, rates) {
+		who = "one of them would be too slow: "
+	}
+	return &train.Reason{Code: SlowTogether, Message: verb + where + " " + who + several(words)}
+}
+
+// needs is the reason of a gang that found no memory.
+func (c *Sharing) needs(g *cluster.Gang) train.Reason {
+	var most unit.Bytes
+	for _, here := range c.devices {
+		n := &c.s.Nodes[here.Node]
+		if n.Shared && here.primary.Spec.Tenant == g.Spec.Tenant && (g.Class == cluster.Anywhere || n.Class[g.Class] == '1') {
+			most = max(most, c.leftOnSeveral(g, here.primary))
+		}
+	}
+	where, found := "one device", "a device that may be shared"
+	if g.Least > 1 {
+		where = fmt.Sprintf("each of %d devices of one node", g.Least)
+		found = fmt.Sprintf("each of %d devices that may be shared", g.Least)
+	}
+	words := fmt.Sprintf("needs %s of GPU memory on %s%s; ", g.DeviceMemory(), where, feasible.Selector(g))
+	if most > 0 {
+		return train.Reason{Code: WaitingForMemory, Message: words + fmt.Sprintf("the most that is free on %s is %s", found, most)}
+	}
+	return train.Reason{Code: WaitingForMemory, Message: words + "no device is free, and none that jobs of its tenant share has memory left"}
+}
+
+// leftOnSeveral is what a gang may have of each of as many devices of a primary as it needs; 0 if that has fewer.
+func (c *Sharing) leftOnSeveral(g, primary *cluster.Gang) unit.Bytes {
+	var left []unit.Bytes
+	for _, d := range c.at(primary).Spots() {
+		left = append(left, c.leftFor(g, c.find(d)))
+	}
+	slices.Sort(left)
+	if i := len(left) - g.Least; i >= 0 {
+		return left[i]
+	}
+	return 0
+}

@@ -1,0 +1,93 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
+)
+
+// constrain settles what each gang holds, its least and most devices, and whether it may be moved. A wish of an
+// experiment is such a constraint: the gang keeps the size that it has, less what it is to give up, and gets more in
+// adjust if that costs nobody anything.
+func (d *decision) constrain() {
+	for _, g := range d.Gangs {
+		d.fixSize(g)
+	}
+	d.FindHoldings()
+	d.Predict()
+	for _, g := range d.Gangs {
+		g.MayMove, g.Stay = d.mayMove(g)
+		g.Pinned = g.Silent && !g.Held.Empty()
+	}
+	d.NoNews = d.memory.News != 0 && d.memory.News == d.fingerprint(d.planned)
+}
+
+// fixSize pins a gang whose experiment chooses its size.
+func (d *decision) fixSize(g *cluster.Gang) {
+	if g.WantsDevices <= 0 || d.plain {
+		return
+	}
+	g.Wanted = g.WantsDevices
+	n := d.leastWanted(g)
+	switch {
+	case g.Silent: // nobody can ask it to leave
+		n = g.Running.Size()
+	case g.Planned != nil:
+		n = min(g.Planned.Size(), g.Wanted)
+	}
+	g.Least, g.Most = n, n
+}
+
+// leastWanted is with how many devices a gang whose experiment chooses its size begins if no more are free.
+func (d *decision) leastWanted(g *cluster.Gang) int {
+	return min(g.WantsDevices, max(g.Spec.MinDevices, 1))
+}
+
+// mayMove says whether a gang may be resized or moved for the sake of speed. If jobs leave at any time, that is
+// whenever it holds something.
+func (d *decision) mayMove(g *cluster.Gang) (bool, cluster.Stay) {
+	r := g.Running
+	switch {
+	case g.Held.Empty():
+		return false, cluster.StayNot
+	case g.Silent:
+		return false, cluster.StaySilent
+	case !d.Tuning.AtEpochs && (r == nil || g.Shed):
+		return true, cluster.StayNot
+	case r == nil || r.StopPending || g.Planned == nil || !r.Same(*g.Planned) || g.Held.Size() != g.Planned.Size():
+		return false, cluster.StayApplying
+	case d.Tuning.AtEpochs && (r.Epochs < 1 || r.Seconds < d.Tuning.MinRescaleSeconds):
+		return false, cluster.StayYoung
+	case g.RecentRestarts >= d.Tuning.MaxRestartsPerHour:
+		return false, cluster.StayRestarts
+	}
+	return true, cluster.StayNot
+}
+
+// group has gangs that share devices stay together: a primary is as important as the most important of its guests, is
+// not moved before each of them has finished an epoch beside it, and stays if one of them cannot be asked to leave.
+func (d *decision) group() {
+	for _, g := range d.Gangs {
+		g.Level = g.Priority
+		if g.Stay == cluster.StayCoRunner {
+			g.MayMove, g.Stay = d.mayMove(g)
+			g.Beside = nil
+		}
+		g.Pinned = g.Silent && !g.Held.Empty()
+	}
+	for _, g := range d.Gangs {
+		for _, guest := range g.Guests {
+			g.Level = max(g.Level, guest.Priority)
+			young := !guest.Held.Empty() && (guest.Running == nil || guest.Running.Epochs < 1)
+			if g.MayMove && (young || g.Level > g.Priority) {
+				g.MayMove, g.Stay, g.Beside = false, cluster.StayCoRunner, guest
+			}
+		}
+		members := append([]*cluster.Gang{g}, g.Guests...)
+		if silent := slices.IndexFunc(members, func(o *cluster.Gang) bool { return o.Silent && !o.Held.Empty() }); silent >= 0 {
+			for _, o := range members {
+				o.Pinned = !o.Held.Empty()
+			}
+		}
+	}
+}

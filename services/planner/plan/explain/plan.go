@@ -1,0 +1,369 @@
+// Package explain turns a finished decision into a plan with a reason for every job. Phases note why they decide as
+// they do (cluster.Notes); here is the one place that makes sentences of that.
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/colocate"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/feasible"
+)
+
+// The codes of reasons, for programs; the words beside them may change.
+const (
+	// Allocations.
+	Placed             = "Placed"
+	Kept               = "Kept"
+	RestartNotWorth    = "RestartNotWorth"
+	GrewByMarginalGain = "GrewByMarginalGain"
+	ShrunkForOthers    = "ShrunkForOthers"
+	ShrunkForSpeed     = "ShrunkForSpeed"
+	Moved              = "Moved"
+	Sampling           = "Sampling"
+	ReplacedStraggler  = "ReplacedStraggler"
+	MemoryOutgrown     = "MemoryOutgrown"
+	SizeWanted         = "SizeWanted"
+	// Waiting.
+	DevicesGone         = "DevicesGone"
+	PreemptedByPriority = "PreemptedByPriority"
+	PreemptedByShorter  = "PreemptedByShorter"
+	HeadOfLineBlocked   = "HeadOfLineBlocked"
+	WaitingForDevices   = "WaitingForDevices"
+	DevicesKept         = "DevicesKept"
+	QuotaReached        = "QuotaReached"
+	PowerBudgetReached  = "PowerBudgetReached"
+)
+
+// account is the finished decision with what the words need.
+type account struct {
+	*cluster.Snapshot
+	sharing *colocate.Sharing
+	spaces  *feasible.Spaces
+	// owner is the gang that came first to a device, former the one that held it when the decision began, by node and
+	// device.
+	owner, former [][]*cluster.Gang
+	waiting       []*cluster.Gang // in the order in which they would be served
+	silent        []*cluster.Gang // cannot be asked to leave
+	// reserved counts the devices that are free for each of them alone.
+	reserved map[*cluster.Gang]int
+	// starts are predicted waits by rank, in seconds; 0 if unknown.
+	starts []float64
+}
+
+// Plan says who gets what, and why. sharing is nil if no gang may share a device.
+func Plan(s *cluster.Snapshot, sharing *colocate.Sharing) train.Plan {
+	if sharing != nil {
+		sharing.Look()
+	}
+	a := newAccount(s, sharing)
+	made := train.Plan{Allocations: []train.Allocation{}}
+	for _, g := range s.Gangs {
+		if !g.Got.Empty() {
+			made.Allocations = append(made.Allocations, a.allocation(g))
+		}
+	}
+	slices.SortFunc(made.Allocations, func(x, y train.Allocation) int { return cmp.Compare(x.Job, y.Job) })
+	for i, g := range a.waiting {
+		made.Waiting = append(made.Waiting, train.Waiting{Job: g.ID, Blockers: a.blockers(g, i), StartInSeconds: a.starts[g.Rank]})
+	}
+	return made
+}
+
+func newAccount(s *cluster.Snapshot, sharing *colocate.Sharing) *account {
+	a := &account{Snapshot: s, sharing: sharing, spaces: feasible.NewSpaces(s), owner: owners(s), former: owners(s)}
+	for _, g := range s.Gangs {
+		if g.Silent && !g.Got.Empty() {
+			a.silent = append(a.silent, g)
+		}
+		own(a.former, g.Former, g)
+		if g.Got.Empty() {
+			a.waiting = append(a.waiting, g)
+			continue
+		}
+		own(a.owner, g.Got, g)
+	}
+	slices.SortStableFunc(a.waiting, func(x, y *cluster.Gang) int { return cmp.Compare(x.Turn, y.Turn) })
+	a.reserved = a.reservations()
+	a.starts = a.predictStarts()
+	return a
+}
+
+// reservations count the devices that are still free of those that were reserved for each gang that waits.
+func (a *account) reservations() map[*cluster.Gang]int {
+	free, kept := map[int]int{}, map[*cluster.Gang]int{}
+	for _, r := range a.Ledger.Reservations() {
+		if !r.For.Got.Empty() {
+			continue
+		}
+		if _, seen := free[r.Node]; !seen {
+			free[r.Node] = a.Ledger.Free(r.Node)
+		}
+		n := min(r.Count, free[r.Node])
+		free[r.Node] -= n
+		kept[r.For] += n
+	}
+	return kept
+}
+
+func owners(s *cluster.Snapshot) [][]*cluster.Gang {
+	all := make([]*cluster.Gang, s.Total)
+	by := make([][]*cluster.Gang, len(s.Nodes))
+	for i := range s.Nodes {
+		n := len(s.Nodes[i].Devices)
+		by[i], all = all[:n:n], all[n:]
+	}
+	return by
+}
+
+// own enters a gang as the one that has the devices of a placement; a guest only if nobody else does.
+func own(owners [][]*cluster.Gang, p cluster.Placement, g *cluster.Gang) {
+	for _, part := range p.Parts {
+		for _, d := range part.Devices {
+			if owners[part.Node][d] == nil || g.Primary == nil {
+				owners[part.Node][d] = g
+			}
+		}
+	}
+}
+
+func (a *account) allocation(g *cluster.Gang) train.Allocation {
+	made := train.Allocation{Job: g.ID, Reason: a.allocated(g), Batch: g.Batch}
+	parts := a.Named(g.Got)
+	if len(parts) > 1 {
+		made.Parts = parts
+	} else {
+		made.Node, made.Devices, made.Memory = parts[0].Node, parts[0].Devices, parts[0].Memory
+	}
+	for i, part := range g.Got.Parts {
+		if part.Servers > 0 {
+			made.Servers = append(made.Servers, train.ServerPart{Node: parts[i].Node, Count: part.Servers})
+		}
+	}
+	if g.Primary != nil {
+		made.Beside = g.Primary.ID
+	}
+	if g.Source() != cluster.FromNothing {
+		made.RemainingSeconds = a.Expected(g, g.Got)
+	}
+	return made
+}
+
+// allocated says why a gang gets what it gets.
+func (a *account) allocated(g *cluster.Gang) train.Reason {
+	if g.Notes.Reason != nil {
+		return *g.Notes.Reason
+	}
+	r := a.whole(g)
+	if a.sharing != nil && g.Got.Memory > 0 {
+		r = a.part(g, r)
+	}
+	return r
+}
+
+// part adds to the reason of a gang how much of its devices it has, and who else is on them.
+func (a *account) part(g *cluster.Gang, r train.Reason) train.Reason {
+	if g.Primary != nil {
+		named := a.Named(g.Got)[0]
+		where := fmt.Sprintf("%s of %s of node %s", g.Got.Memory, train.JoinDevices(named.Devices), named.Node)
+		switch {
+		case g.Held.Empty() && g.Former.Empty():
+			r = train.Reason{Code: Placed, Message: "gets " + where}
+		case g.Got.SameDevices(g.Former) && (g.Running == nil || g.Running.Memory == g.Got.Memory):
+			r = train.Reason{Code: Kept, Message: "keeps " + where}
+		default:
+			r = train.Reason{Code: Moved, Message: "goes on with " + where}
+		}
+		r.Message += a.sharing.CoRunners(g)
+	} else {
+		each := ""
+		if g.Got.Size() > 1 {
+			each = " of each"
+		}
+		r.Message += fmt.Sprintf("; it has %s of the memory%s%s", g.Got.Memory, each, a.sharing.CoRunners(g))
+	}
+	if !g.Overused.Empty() && !g.Silent {
+		r.Code = MemoryOutgrown
+		r.Message += outgrown(g)
+	}
+	return r
+}
+
+func outgrown(g *cluster.Gang) string {
+	return fmt.Sprintf("; it has outgrown the %s with which it was started", g.Running.Memory)
+}
+
+// whole is the reason of a gang without regard to co-runners.
+func (a *account) whole(g *cluster.Gang) train.Reason {
+	had, has := g.Former.Size(), g.Got.Size()
+	switch {
+	case wanted(g):
+		return train.Reason{
+			Code: SizeWanted, Message: fmt.Sprintf("goes on with %s instead of %d: its experiment wants to know how fast it is there", cluster.Devices(has), g.Planned.Size()),
+		}
+	case g.Former.Empty():
+		return a.placed(g)
+	case g.Notes.Sampled && !g.Got.SameShape(g.Former):
+		return train.Reason{Code: Sampling, Message: fmt.Sprintf("goes on with %s instead of %s for an epoch: how fast it is there is not known, and nobody waits",
+			cluster.Amount(g.Got), instead(g))}
+	case g.Former.SameDevices(g.Got) && g.Former.Servers() == g.Got.Servers():
+		return a.kept(g)
+	case has != had || g.Former.Servers() != g.Got.Servers():
+		return a.resized(g)
+	}
+	return a.moved(g)
+}
+
+// moved is the reason of a gang that has as much elsewhere.
+func (a *account) moved(g *cluster.Gang) train.Reason {
+	switch {
+	case len(g.Notes.Links) > 0:
+		return train.Reason{
+			Code: feasible.LinkDegraded, Message: fmt.Sprintf("goes on with %s: between the nodes that it had, %s", a.Where(g.Got), cluster.LossWords(g.Notes.Links)),
+		}
+	case len(g.Notes.Replaced) > 0:
+		return replaced(g)
+	case len(g.Got.Parts) > 1 || len(g.Former.Parts) > 1:
+		return train.Reason{Code: Moved, Message: "goes on with " + a.Where(g.Got)}
+	case g.Got.Parts[0].Node != g.Former.Parts[0].Node:
+		return train.Reason{Code: Moved, Message: fmt.Sprintf("goes on with %s: %s", a.Where(g.Got), a.lostTo(g))}
+	}
+	return train.Reason{Code: Moved, Message: fmt.Sprintf("goes on with other devices of node %s: %s", a.Nodes[g.Got.Parts[0].Node].ID, a.lostTo(g))}
+}
+
+// wanted says whether a gang has the size that its experiment wants, and had another one.
+func wanted(g *cluster.Gang) bool {
+	has := g.Got.Size()
+	return g.Planned != nil && has == g.WantsDevices && has != g.Planned.Size()
+}
+
+// instead names what a gang had, in short if only the number of devices differs.
+func instead(g *cluster.Gang) string {
+	if g.Former.Servers() == 0 && g.Got.Servers() == 0 {
+		return fmt.Sprint(g.Former.Size())
+	}
+	return cluster.Amount(g.Former)
+}
+
+// seconds is the predicted time to the end with a placement.
+func (a *account) seconds(g *cluster.Gang, p cluster.Placement) float64 {
+	return g.RemainingWith(p.Size(), p.Servers(), a.NodesFor(p.Size()))
+}
+
+// resized is the reason of a gang that has another size than before.
+func (a *account) resized(g *cluster.Gang) train.Reason {
+	had, has := g.Former.Size(), g.Got.Size()
+	grew := has > had || has == had && g.Got.Servers() > g.Former.Servers()
+	before, after := a.seconds(g, g.Former), a.seconds(g, g.Got)
+	switch {
+	case grew && g.Source() == cluster.FromNothing:
+		return train.Reason{Code: GrewByMarginalGain, Message: fmt.Sprintf("gets %s instead of %s", a.Where(g.Got), instead(g))}
+	case grew:
+		return train.Reason{Code: GrewByMarginalGain, Message: fmt.Sprintf("%s instead of %s save %.0f s of %.0f s; the restart costs %.0f s",
+			cluster.Amount(g.Got), instead(g), g.Changeable()*(before-after), before, a.RestartSeconds(g))}
+	case after < before:
+		return train.Reason{Code: ShrunkForSpeed, Message: fmt.Sprintf("%s are predicted to save %.0f s of %.0f s against %s", cluster.Amount(g.Got), before-after, before, instead(g))}
+	case g.Former.Servers() > 0 || g.Got.Servers() > 0 || !g.Former.On(g.Got.Parts[0].Node):
+		return train.Reason{Code: ShrunkForOthers, Message: fmt.Sprintf("goes on with %s instead of %s: %s", a.Where(g.Got), cluster.Amount(g.Former), a.lostTo(g))}
+	}
+	return train.Reason{Code: ShrunkForOthers, Message: fmt.Sprintf("keeps %d of %s: %s", has, cluster.Devices(had), a.lostTo(g))}
+}
+
+// placed is the reason of a gang that held nothing.
+func (a *account) placed(g *cluster.Gang) train.Reason {
+	message := "gets " + a.Where(g.Got)
+	if g.Notes.ByGain && g.Primary == nil {
+		least := g.Got.Lesser(g.Least, g.ServersLeast())
+		before, after := a.seconds(g, least), a.seconds(g, g.Got)
+		words := fmt.Sprintf("%s; %d instead of %d save %.0f s of %.0f s", message, g.Got.Size(), g.Least, before-after, before)
+		if g.Servers != nil {
+			words = fmt.Sprintf("%s, which save %.0f s of %.0f s against %s", message, before-after, before, cluster.Amount(least))
+		}
+		if g.Source() != cluster.FromModel {
+			words += " as far as the planner can predict before the first epoch"
+		}
+		return train.Reason{Code: GrewByMarginalGain, Message: words}
+	}
+	if bad := a.BadLinks(); len(bad) > 0 && len(g.Got.Parts) > 1 {
+		message += ", off others: " + cluster.LossWords(bad)
+	}
+	if leaving := a.leaving(g); len(leaving) > 0 {
+		message += ", which " + strings.Join(leaving, ", ") + " must leave first"
+	} else if g.Notes.Kept >= g.Got.Size() && g.Primary == nil {
+		message += ", kept for it since it has waited for too long"
+	}
+	return train.Reason{Code: Placed, Message: message}
+}
+
+// kept is the reason of a gang that goes on as it is.
+func (a *account) kept(g *cluster.Gang) train.Reason {
+	r := train.Reason{Code: Kept, Message: "keeps " + cluster.Amount(g.Got)}
+	free := 0
+	if len(g.Got.Parts) == 1 && g.Notes.MayGrow {
+		free = min(a.Ledger.Most(g, g.Got.Parts[0].Node), g.Most-g.Got.Size())
+	}
+	switch {
+	case g.Silent:
+		r.Message += "; it has not called the job API yet, so it cannot be asked to leave"
+	case free <= 0:
+	case g.RecentRestarts >= a.Tuning.MaxRestartsPerHour:
+		r.Message += fmt.Sprintf("; it was restarted %d times within an hour, as often as is allowed", g.RecentRestarts)
+	case g.Stay == cluster.StayCoRunner && g.Beside.Priority > g.Priority:
+		r.Message += fmt.Sprintf("; it does not grow while %s beside it has the higher priority", g.Beside.ID)
+	case g.Stay == cluster.StayCoRunner:
+		r.Message += fmt.Sprintf("; it may grow once %s beside it has finished an epoch there", g.Beside.ID)
+	case !g.MayMove:
+		r.Message += "; it may grow once it has finished an epoch on them"
+	default:
+		r.Code = RestartNotWorth
+		r.Message += fmt.Sprintf("; %d more would save %.0f s of %.0f s, less than a restart must save",
+			free, max(g.Saves(g.Got.Size(), g.Got.Size()+free), 0), g.Remaining(g.Got.Size()))
+	}
+	return r
+}
+
+// replaced is the reason of a gang that leaves slow devices.
+func replaced(g *cluster.Gang) train.Reason {
+	var words []string
+	for _, s := range g.Notes.Replaced {
+		words = append(words, fmt.Sprintf("goes on with %s in place of %s, where worker %d took %.2g times as long for a step as the others", s.With, s.Slow.Device, s.Slow.Rank, s.Slow.Slowdown))
+	}
+	return train.Reason{Code: ReplacedStraggler, Message: strings.Join(words, "; ")}
+}
+
+// lostTo names the gangs that get devices which a gang held.
+func (a *account) lostTo(g *cluster.Gang) string {
+	takers := a.takers(g)
+	if len(takers) == 0 {
+		return "the others are needed otherwise"
+	}
+	return "the others go to " + cluster.Names(takers)
+}
+
+func (a *account) takers(g *cluster.Gang) []*cluster.Gang { return others(g.Former, a.owner, g) }
+
+// leaving names the gangs that held what a gang gets.
+func (a *account) leaving(g *cluster.Gang) []string {
+	var names []string
+	for _, o := range others(g.Got, a.former, g) {
+		names = append(names, string(o.ID))
+	}
+	return names
+}
+
+// others are the gangs besides one that have devices of a placement.
+func others(p cluster.Placement, owners [][]*cluster.Gang, g *cluster.Gang) []*cluster.Gang {
+	var found []*cluster.Gang
+	for _, part := range p.Parts {
+		for _, d := range part.Devices {
+			if o := owners[part.Node][d]; o != nil && o != g && !slices.Contains(found, o) {
+				found = append(found, o)
+			}
+		}
+	}
+	return found
+}

@@ -1,0 +1,307 @@
+package place
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
+)
+
+// Migrate sends gangs away from slow devices and from links that lose or delay packets, if that is worth the restart:
+// it changes what they hold before the policy sees them. A gang that migrates is not changed again in this decision.
+func Migrate(s *cluster.Snapshot) {
+	if s.NoNews {
+		return
+	}
+	m := migration{s: s}
+	if len(s.Links) == 0 && !slices.ContainsFunc(s.Gangs, func(g *cluster.Gang) bool { return len(g.Slow) > 0 }) {
+		return
+	}
+	m.mark()
+	for _, g := range s.Gangs {
+		if len(g.Slow) > 0 && g.MayMove && m.alone(g) {
+			m.leaveSlow(g)
+		}
+	}
+	for _, g := range s.Gangs {
+		if idle := g.Running == nil && !g.Held.Empty(); (g.MayMove || idle) && !g.Pinned && m.alone(g) {
+			m.leaveLinks(g, idle)
+		}
+	}
+}
+
+type migration struct {
+	s *cluster.Snapshot
+	// taken are the devices that any gang holds, by node.
+	taken [][]bool
+}
+
+// alone says whether a gang migrates by itself: it has no co-runners, and no servers that would have to come along.
+func (m *migration) alone(g *cluster.Gang) bool {
+	return !g.Held.Empty() && g.Primary == nil && len(g.Guests) == 0 && g.Servers == nil
+}
+
+func (m *migration) mark() {
+	m.taken = make([][]bool, len(m.s.Nodes))
+	for i := range m.taken {
+		m.taken[i] = make([]bool, len(m.s.Nodes[i].Devices))
+	}
+	for _, g := range m.s.Gangs {
+		m.set(g.Former, true)
+		m.set(g.Held, true)
+	}
+}
+
+func (m *migration) set(p cluster.Placement, held bool) {
+	for _, part := range p.Parts {
+		for _, d := range part.Devices {
+			m.taken[part.Node][d] = held
+		}
+	}
+}
+
+// leaveSlow replaces a slow device by a free one of its node. If there is none, what the gang holds there goes as a
+// whole to another node with room for it, so that the gang keeps its shape.
+func (m *migration) leaveSlow(g *cluster.Gang) {
+	size := g.Held.Size()
+	for i := range g.Held.Parts {
+		part := g.Held.Parts[i]
+		slow, is := m.slowOf(g, part)
+		if !is || !worthReplacing(m.s, g, slow, size) {
+			continue
+		}
+		if free := freeDevice(m.s, g, part.Node, m.taken[part.Node]); free >= 0 {
+			to := g.Held.Copy()
+			at := slices.IndexFunc(part.Devices, func(d int) bool { return m.s.Nodes[part.Node].Devices[d].ID == slow.Device })
+			to.Parts[i].Devices[at] = free
+			slices.Sort(to.Parts[i].Devices)
+			m.send(g, to)
+			g.Notes.Replaced = append(g.Notes.Replaced, cluster.Replacement{Slow: slow, With: string(m.s.Nodes[part.Node].Devices[free].ID)})
+			return
+		}
+		if node := m.otherNode(g, part); node != nowhere {
+			to := g.Held.Copy()
+			to.Parts[i] = m.choose(cluster.Part{Node: node, Count: part.Count})
+			m.send(g, to)
+			g.Notes.Replaced = append(g.Notes.Replaced, cluster.Replacement{Slow: slow, With: fmt.Sprintf("%s of node %s", cluster.Devices(part.Count), m.s.Nodes[node].ID)})
+			return
+		}
+	}
+}
+
+// slowOf is the report of a gang on one of the devices of a part.
+func (m *migration) slowOf(g *cluster.Gang, part cluster.Part) (train.Straggler, bool) {
+	n := &m.s.Nodes[part.Node]
+	i := slices.IndexFunc(g.Slow, func(s train.Straggler) bool {
+		return s.Node == n.ID && slices.ContainsFunc(part.Devices, func(d int) bool { return n.Devices[d].ID == s.Device })
+	})
+	if i < 0 {
+		return train.Straggler{}, false
+	}
+	return g.Slow[i], true
+}
+
+// otherNode is a node with as many devices alike that nobody holds: rather one that no attempt has to leave first, then
+// the fullest.
+func (m *migration) otherNode(g *cluster.Gang, part cluster.Part) int {
+	rest := cluster.Placement{Parts: slices.DeleteFunc(slices.Clone(g.Held.Parts), func(p cluster.Part) bool { return p.Node == part.Node })}
+	bad := m.s.BadLinks()
+	best, from := nowhere, &m.s.Nodes[part.Node]
+	var key [2]int
+	for i := range m.s.Nodes {
+		n := &m.s.Nodes[i]
+		alike := n.Model == from.Model && n.Watts <= from.Watts && !n.Silent && g.Suits(n)
+		if !alike || g.Avoids(n) || g.Held.On(i) || cluster.CutOff(rest, i, bad) || !m.s.Ledger.HasRoom(g, i, part.Count, 0) {
+			continue
+		}
+		free, idle := m.open(i)
+		if k := [2]int{max(part.Count-idle, 0), free}; free >= part.Count && (best == nowhere || slices.Compare(k[:], key[:]) < 0) {
+			best, key = i, k
+		}
+	}
+	return best
+}
+
+// open counts the devices of a node that nobody holds, and of those the ones that no attempt runs on.
+func (m *migration) open(node int) (free, idle int) {
+	for d, held := range m.taken[node] {
+		if !held {
+			if free++; !m.s.Busy(node, d) {
+				idle++
+			}
+		}
+	}
+	return free, idle
+}
+
+// choose names devices of a part that nobody holds, besides those that it has.
+func (m *migration) choose(part cluster.Part) cluster.Part {
+	part.Devices = slices.Clone(part.Devices)
+	for _, leaving := range []bool{false, true} {
+		for d, held := range m.taken[part.Node] {
+			if len(part.Devices) < part.Count && !held && m.s.Busy(part.Node, d) == leaving && !slices.Contains(part.Devices, d) {
+				part.Devices = append(part.Devices, d)
+			}
+		}
+	}
+	slices.Sort(part.Devices)
+	return part
+}
+
+// send makes a placement what a gang holds.
+func (m *migration) send(g *cluster.Gang, to cluster.Placement) {
+	m.set(g.Held, false)
+	m.set(to, true)
+	g.Held, g.MayMove, g.Stay = to, false, cluster.StayApplying
+}
+
+// leaveLinks moves a gang as a whole to nodes of one island with room for it, off the links that it feels. One without
+// a live attempt has nothing to lose.
+func (m *migration) leaveLinks(g *cluster.Gang, idle bool) {
+	felt := m.s.Felt(g.Held)
+	if len(felt) == 0 {
+		return
+	}
+	to, found := m.target(g, felt)
+	if !found {
+		return
+	}
+	left := g.Remaining(g.Held.Size())
+	saved, price := left*(1-1/m.s.Slowdown(felt))+m.s.LinkWait(g, g.Held)-m.s.LinkWait(g, to), 0.0
+	if !idle {
+		saved, price = g.Changeable()*saved, Price(m.s, g, left)
+	}
+	if saved <= price {
+		return
+	}
+	m.set(g.Held, false)
+	for i := range to.Parts {
+		had := g.Held.DevicesOn(to.Parts[i].Node)
+		to.Parts[i].Devices = slices.Clone(had[:min(len(had), to.Parts[i].Count)])
+	}
+	m.set(to, true)
+	for i := range to.Parts {
+		to.Parts[i] = m.choose(to.Parts[i])
+	}
+	m.send(g, to)
+	g.Notes.Links = felt
+}
+
+// target is a placement of the same size on one island that crosses none of some links, with as many as possible of the
+// devices that the gang has.
+func (m *migration) target(g *cluster.Gang, off []*cluster.Link) (cluster.Placement, bool) {
+	rooms := map[string][]cluster.Part{}
+	for i := range m.s.Nodes {
+		n := &m.s.Nodes[i]
+		if n.Model != m.s.Nodes[g.Held.Parts[0].Node].Model || !Open(g, n, i) || g.Avoids(n) {
+			continue
+		}
+		free := g.Held.CountOn(i)
+		for _, held := range m.taken[i] {
+			if !held {
+				free++
+			}
+		}
+		if free > 0 {
+			rooms[n.Island] = append(rooms[n.Island], cluster.Part{Node: i, Count: free})
+		}
+	}
+	best, most := cluster.Placement{}, nowhere
+	own := func(p cluster.Part) int { return g.Held.CountOn(p.Node) }
+	for _, island := range slices.Sorted(maps.Keys(rooms)) {
+		room := rooms[island]
+		slices.SortStableFunc(room, func(x, y cluster.Part) int { return cmp.Or(cmp.Compare(own(y), own(x)), cmp.Compare(y.Count, x.Count)) })
+		to, need, kept := cluster.Placement{}, g.Held.Size(), 0
+		for _, part := range room {
+			if need == 0 {
+				break
+			}
+			if cluster.CutOff(to, part.Node, off) {
+				continue
+			}
+			part.Count = min(part.Count, need)
+			need, kept = need-part.Count, kept+min(own(part), part.Count)
+			to.Parts = append(to.Parts, part)
+		}
+		if need == 0 && kept > most {
+			best, most = to, kept
+		}
+	}
+	return best, most != nowhere
+}
+
+// Steer puts gangs that start now on other nodes, alike and as idle, in place of those behind links that lose or delay
+// packets: to a policy these places are equal.
+func Steer(s *cluster.Snapshot) {
+	if len(s.Links) == 0 || !s.Spans {
+		return
+	}
+	idle := idleDevices(s)
+	for _, g := range s.Gangs {
+		if !g.Former.Empty() || len(g.Got.Parts) < 2 || g.Servers != nil || s.Ledger.IsNamed(g) {
+			continue
+		}
+		for steerPart(s, g, idle) {
+		}
+	}
+}
+
+// steerPart replaces the node by which a gang gains most; false if it gains by none.
+func steerPart(s *cluster.Snapshot, g *cluster.Gang, idle []int) bool {
+	best, least := cluster.Placement{}, s.LinkHarm(g, g.Got)
+	if least <= 0 {
+		return false
+	}
+	for i := range g.Got.Parts {
+		from := g.Got.Parts[i]
+		for k := range s.Nodes {
+			if idle[k] < from.Count || g.Got.On(k) || !alike(&s.Nodes[k], &s.Nodes[from.Node]) || g.Avoids(&s.Nodes[k]) {
+				continue
+			}
+			to := g.Got.Copy()
+			to.Parts[i].Node = k
+			if harm := s.LinkHarm(g, to); harm < least {
+				best, least = to, harm
+			}
+		}
+	}
+	if best.Empty() {
+		return false
+	}
+	before := g.Got
+	if !s.Ledger.Take(g, best) {
+		return false
+	}
+	for i := range before.Parts {
+		idle[before.Parts[i].Node] += before.Parts[i].Count
+		idle[best.Parts[i].Node] -= best.Parts[i].Count
+	}
+	return true
+}
+
+// idleDevices are, by node, the devices that no attempt runs on, less those that are given to gangs which do not hold
+// them.
+func idleDevices(s *cluster.Snapshot) []int {
+	idle := make([]int, len(s.Nodes))
+	for i := range s.Nodes {
+		for d := range s.Nodes[i].Devices {
+			if !s.Busy(i, d) {
+				idle[i]++
+			}
+		}
+	}
+	for _, g := range s.Gangs {
+		for _, part := range g.Got.Parts {
+			idle[part.Node] -= max(part.Count-g.Former.CountOn(part.Node), 0)
+		}
+	}
+	return idle
+}
+
+// alike says whether a gang that may have the one node may as well have the other.
+func alike(n, o *cluster.Node) bool {
+	return n.Model == o.Model && n.Memory == o.Memory && n.Class == o.Class && n.Island == o.Island && n.Watts <= o.Watts && !n.Silent
+}

@@ -1,0 +1,177 @@
+package place
+
+import (
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
+)
+
+// Name settles which devices each gang gets of what it was given by number: as many as possible of those that it had,
+// then free ones, then those that others are leaving. Slow devices are replaced before newcomers come to what is free,
+// since for newcomers these are not slow.
+func Name(s *cluster.Snapshot) {
+	n := naming{s: s, taken: map[int][]bool{}}
+	for _, g := range s.Gangs {
+		if !g.Got.Empty() && !s.Ledger.IsNamed(g) {
+			n.gangs, n.chosen = append(n.gangs, g), append(n.chosen, g.Got)
+		}
+	}
+	if len(n.gangs) == 0 {
+		return
+	}
+	for i, g := range n.gangs {
+		n.chosen[i] = n.keep(g)
+	}
+	n.replaceSlow()
+	for i := range n.gangs {
+		for k := range n.chosen[i].Parts {
+			n.complete(&n.chosen[i].Parts[k])
+		}
+	}
+	n.replaceSlow()
+	for i, g := range n.gangs {
+		s.Ledger.Name(g, n.chosen[i])
+	}
+}
+
+type naming struct {
+	s      *cluster.Snapshot
+	gangs  []*cluster.Gang
+	chosen []cluster.Placement
+	// taken are the devices that are in use, by node.
+	taken map[int][]bool
+}
+
+func (n *naming) marks(node int) []bool {
+	if n.taken[node] == nil {
+		taken := make([]bool, len(n.s.Nodes[node].Devices))
+		for d := range taken {
+			taken[d] = n.s.Ledger.Holders(cluster.Spot{Node: node, Device: d}) > 0
+		}
+		n.taken[node] = taken
+	}
+	return n.taken[node]
+}
+
+// keep names the devices that a gang had before.
+func (n *naming) keep(g *cluster.Gang) cluster.Placement {
+	p := cluster.Placement{Memory: g.Got.Memory, Parts: slices.Clone(g.Got.Parts)}
+	had := g.Former
+	if g.Got.SameShape(g.Held) {
+		had = g.Held
+	}
+	for i := range p.Parts {
+		part := &p.Parts[i]
+		part.Devices = make([]int, 0, part.Count)
+		taken := n.marks(part.Node)
+		for _, d := range had.DevicesOn(part.Node) {
+			if len(part.Devices) < part.Count && !taken[d] {
+				taken[d], part.Devices = true, append(part.Devices, d)
+			}
+		}
+	}
+	return p
+}
+
+// complete adds devices to a part until there are enough.
+func (n *naming) complete(part *cluster.Part) {
+	taken := n.marks(part.Node)
+	for _, leaving := range []bool{false, true} {
+		for d := range taken {
+			if len(part.Devices) < part.Count && !taken[d] && n.s.Busy(part.Node, d) == leaving {
+				taken[d], part.Devices = true, append(part.Devices, d)
+			}
+		}
+	}
+	slices.Sort(part.Devices)
+}
+
+// replaceSlow gives gangs other devices of their node in place of slow ones, if such are free and the restart is worth
+// it. A gang that was just given a slow one, or restarts anyway, gets another in any case. A gang is moved for at most
+// train.MaxStragglers workers, since no more are reported of it.
+func (n *naming) replaceSlow() {
+	for i, g := range n.gangs {
+		if len(g.Slow) == 0 || len(g.Guests) > 0 {
+			continue
+		}
+		for k := range n.chosen[i].Parts {
+			n.swapSlow(g, &n.chosen[i].Parts[k], n.chosen[i].Size())
+		}
+	}
+}
+
+func (n *naming) swapSlow(g *cluster.Gang, part *cluster.Part, size int) {
+	node := &n.s.Nodes[part.Node]
+	taken := n.marks(part.Node)
+	for _, slow := range g.Slow {
+		old := slices.IndexFunc(node.Devices, func(d train.Device) bool { return d.ID == slow.Device })
+		at := slices.Index(part.Devices, old)
+		if slow.Node != node.ID || at < 0 {
+			continue
+		}
+		held := slices.Contains(g.Former.DevicesOn(part.Node), old)
+		free := freeDevice(n.s, g, part.Node, taken)
+		if free < 0 || held && size == g.Former.Size() && !worthReplacing(n.s, g, slow, size) {
+			continue
+		}
+		taken[free], taken[old], part.Devices[at] = true, false, free
+		if held {
+			g.Notes.Replaced = append(g.Notes.Replaced, cluster.Replacement{Slow: slow, With: string(node.Devices[free].ID)})
+		}
+	}
+	slices.Sort(part.Devices)
+}
+
+// freeDevice is one that nobody has and on which the gang was not slow, rather none that an attempt is still leaving;
+// below zero if there is none.
+func freeDevice(s *cluster.Snapshot, g *cluster.Gang, node int, taken []bool) int {
+	for _, leaving := range []bool{false, true} {
+		for d := range taken {
+			if !taken[d] && s.Busy(node, d) == leaving && !g.IsSlow(&s.Nodes[node], d) {
+				return d
+			}
+		}
+	}
+	return -1
+}
+
+// worthReplacing says whether a restart without a slow worker pays. If workers wait for each other, the whole step
+// takes as long as the slowest; else only its own share of the steps comes late.
+func worthReplacing(s *cluster.Snapshot, g *cluster.Gang, slow train.Straggler, workers int) bool {
+	if !g.MayMove || s.NoNews || !(slow.Slowdown > 1) {
+		return false
+	}
+	left := s.Expected(g, g.Former)
+	saved := g.Changeable() * left * (1 - 1/slow.Slowdown)
+	if g.Spec.SpeedKind() == train.SpeedServersAsync {
+		saved /= float64(max(workers, 1))
+	}
+	return saved > Price(s, g, left)
+}
+
+// Price is what a restart must save, in seconds: what it costs, and a share of the time left, since predictions are not
+// exact.
+func Price(s *cluster.Snapshot, g *cluster.Gang, left float64) float64 {
+	return s.Tuning.Hysteresis*left + s.RestartSeconds(g)
+}
+
+// Extend is what a gang has of a node with free devices in addition, rather such as no attempt is leaving; false if
+// there are too few.
+func Extend(s *cluster.Snapshot, g *cluster.Gang, count int) (cluster.Placement, bool) {
+	if len(g.Got.Parts) != 1 {
+		return cluster.Placement{}, false
+	}
+	p := g.Got.Copy()
+	part := &p.Parts[0]
+	for _, leaving := range []bool{false, true} {
+		for d := range s.Nodes[part.Node].Devices {
+			if len(part.Devices) < count && s.Ledger.Holders(cluster.Spot{Node: part.Node, Device: d}) == 0 && s.Busy(part.Node, d) == leaving {
+				part.Devices = append(part.Devices, d)
+			}
+		}
+	}
+	slices.Sort(part.Devices)
+	part.Count = len(part.Devices)
+	return p, part.Count == count
+}

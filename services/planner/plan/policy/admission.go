@@ -1,0 +1,220 @@
+package policy
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
+)
+
+// serve lets the gangs trade. Higher priorities go first: as long as the least that their jobs can run on fits, they
+// are sure of it, and what is left goes to whom it is worth most, of all of them and of the next priority. Where it
+// does not fit, that priority trades for the devices alone and lower ones get what remains.
+func serve(r *Round, b *knowledge) {
+	tiers := r.Tiers()
+	r.ClaimAll()
+	for len(tiers) > 0 {
+		m := newAllocation(r, b, tiers)
+		m.clear()
+		m.refine()
+		m.place()
+		tiers = tiers[len(m.tiers):]
+	}
+}
+
+// fixed says whether a gang must not be changed for others of its priority: until it may be asked to leave, and if jobs
+// leave at the end of an epoch only, when what a restart could still shorten is not worth one.
+func (m *allocation) fixed(g *cluster.Gang) bool {
+	if g.Held.Empty() {
+		return false
+	}
+	near := m.round.Tuning.AtEpochs && g.Changeable()*g.RemainingOn(g.Held.Size(), len(g.Held.Parts)) <= m.round.RestartSeconds(g)
+	return !g.MayMove || near
+}
+
+// admit takes in the jobs of one priority after the other.
+func (m *allocation) admit(tiers [][]*cluster.Gang) {
+	left := m.left()
+	for t, tier := range tiers {
+		var candidates []*candidate
+		for _, g := range tier {
+			candidates = append(candidates, m.bid(g))
+		}
+		m.jobs, m.tiers = append(m.jobs, candidates...), append(m.tiers, candidates)
+		var fixed, rest []*candidate
+		for _, b := range candidates {
+			if b.fixed {
+				fixed = append(fixed, b)
+			} else {
+				rest = append(rest, b)
+			}
+		}
+		m.oblige(fixed, left)
+		m.oblige(m.overdue(rest), left)
+		m.reserve(rest, left)
+		m.welcome(rest, left)
+		if t == len(tiers)-1 {
+			return
+		}
+		if enough := slices.Clone(left); !m.oblige(rest, enough) {
+			for _, b := range rest {
+				if !b.late {
+					b.floor = nowhere
+				}
+			}
+			return
+		}
+	}
+}
+
+// oblige promises to each job in turn the least that it can have; false where it does not fit for all.
+func (m *allocation) oblige(line []*candidate, left []float64) bool {
+	all := true
+	for _, b := range line {
+		if b.floor != nowhere || len(b.options) == 0 {
+			continue
+		}
+		at := m.smallest(b, left)
+		if at == nowhere {
+			all = false
+			continue
+		}
+		b.floor = at
+		m.take(b, nowhere, at, left)
+	}
+	return all
+}
+
+// welcome promises jobs of which nothing is known yet the least that they can run on, out of what others hold beyond
+// their own least: as long as they wait nobody can tell what waiting costs them. Only for jobs that come by themselves;
+// those of traces have kinds that have taught before.
+func (m *allocation) welcome(line []*candidate, left []float64) {
+	if !m.round.Tuning.AtEpochs {
+		return
+	}
+	spare := slices.Clone(left)
+	for _, b := range line {
+		if b.gang.Held.Empty() || b.floor != nowhere {
+			continue
+		}
+		if at := m.smallest(b, spare); at != nowhere {
+			m.take(b, nowhere, at, spare)
+		}
+	}
+	for _, b := range line {
+		if len(b.gang.Held.Parts) > 0 || b.floor != nowhere || m.known.knows(b.gang) {
+			continue
+		}
+		if at := m.smallest(b, spare); at != nowhere {
+			b.floor = at
+			m.take(b, nowhere, at, spare)
+			m.take(b, nowhere, at, left)
+		}
+	}
+}
+
+// smallest is the option with the fewest devices that fits, but no fewer than the job is due; nowhere if no option
+// fits.
+func (m *allocation) smallest(b *candidate, left []float64) int {
+	best := nowhere
+	for i := range b.options {
+		o := &b.options[i]
+		if o.devices < b.due || !m.fits(b, nowhere, i, left) {
+			continue
+		}
+		if best == nowhere || o.devices < b.options[best].devices || o.devices == b.options[best].devices && o.held {
+			best = i
+		}
+	}
+	return best
+}
+
+// overdue are the jobs that have waited too long, and those that would end too late for their fair share, the most
+// urgent first.
+func (m *allocation) overdue(candidates []*candidate) []*candidate {
+	t := m.round.Tuning
+	lateness := map[*candidate]float64{}
+	var starved, unfair []*candidate
+	for _, b := range candidates {
+		age := m.round.Age(b.gang)
+		if age-b.gang.RunSeconds > t.StarvationSeconds {
+			starved = append(starved, b)
+			continue
+		}
+		if t.FairnessBound <= 0 {
+			continue
+		}
+		if share, late := m.unfairness(b, age); late > t.FairnessBound {
+			unfair, lateness[b], b.due = append(unfair, b), late, share
+		}
+	}
+	slices.SortStableFunc(starved, func(x, y *candidate) int { return x.gang.SubmittedAt.Compare(y.gang.SubmittedAt) })
+	slices.SortStableFunc(unfair, func(x, y *candidate) int { return cmp.Compare(lateness[y], lateness[x]) })
+	late := append(starved, unfair...)
+	for _, b := range late {
+		b.late = true
+	}
+	return late
+}
+
+// quiet is the age of the youngest job, in seconds.
+func quiet(r *Round) float64 {
+	least := math.Inf(1)
+	for _, g := range r.Snapshot.Gangs {
+		least = math.Min(least, r.Age(g))
+	}
+	return least
+}
+
+// reserve takes what is reserved for jobs that cannot be obliged yet off what the others may have.
+func (m *allocation) reserve(line []*candidate, left []float64) {
+	for _, b := range line {
+		if !b.late || b.floor != nowhere {
+			continue
+		}
+		for _, kept := range m.round.Ledger.Reservations() {
+			if kept.For != b.gang {
+				continue
+			}
+			use := map[int]float64{m.poolOf[kept.Node]: float64(kept.Count)}
+			if b.quota != nowhere {
+				use[b.quota] = float64(kept.Count)
+			}
+			if m.power != nowhere {
+				use[m.power] = float64(kept.Count) * m.round.Nodes[kept.Node].Watts
+			}
+			for k, n := range use {
+				left[k], m.limits[k].left = max(left[k]-n, 0), max(m.limits[k].left-n, 0)
+			}
+		}
+	}
+}
+
+// unfairness is the finish-time fairness (Themis, NSDI'20) that a job would reach if it held its fair share from now
+// on, and that share: its whole time in the cluster over the time that it would have taken alone on the share.
+func (m *allocation) unfairness(b *candidate, age float64) (share int, ratio float64) {
+	jobs := max(len(m.round.Candidates), 1)
+	fair := (m.round.Total + jobs - 1) / jobs
+	at := nowhere
+	for i := range b.options {
+		if n := b.options[i].devices; n <= fair && (at == nowhere || n > b.options[at].devices) {
+			at = i
+		}
+	}
+	if at == nowhere {
+		return 0, 0
+	}
+	left := b.options[at].left
+	alone := left / math.Max(partLeft(b.gang), 1e-6)
+	return b.options[at].devices, (age + left) / math.Max(alone, 1)
+}
+
+// partLeft is the part of the training that is still ahead.
+func partLeft(g *cluster.Gang) float64 {
+	if keepsBatch(g) {
+		return g.Ahead()
+	}
+	total, left := work(g)
+	return left / total
+}

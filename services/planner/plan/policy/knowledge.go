@@ -1,0 +1,234 @@
+package policy
+
+import (
+	"encoding/json"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/curve"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/state"
+)
+
+// knowledge is what the jobs of each signature taught: the throughput estimator's memory, which goes into the plan.
+type knowledge struct {
+	Profiles map[string]*profile `json:"chapters"`
+	curves   map[curveKey]*speedCurve
+	// oracle replaces what was learned by the truth.
+	oracle bool
+}
+
+// profile is about one signature.
+type profile struct {
+	Models map[string]*throughput `json:"models"`
+	// Noise is the gradient noise in each part of the training, as last measured there.
+	Noise []train.Efficiency `json:"noise,omitempty"`
+}
+
+// throughput is what was measured on one model of device.
+type throughput struct {
+	Samples []state.Seen    `json:"samples"`
+	Fit     train.AllReduce `json:"fit"`
+	stale   bool
+}
+
+type curveKey struct{ signature, model string }
+
+// The bounds of the memory.
+const (
+	mostProfiles = 256
+	mostSamples  = 64
+	// sameBatch is the ratio of batches below which a further sample teaches nothing.
+	sameBatch = 1.2
+	// noiseParts is into how many parts a training is divided.
+	noiseParts = 32
+)
+
+// recall recalls the last book and adds what the jobs have measured since.
+func recall(r *Round) *knowledge {
+	b := &knowledge{}
+	if len(r.Memory) == 0 || json.Unmarshal([]byte(r.Memory), b) != nil || b.Profiles == nil {
+		b = &knowledge{Profiles: map[string]*profile{}}
+	}
+	b.curves = map[curveKey]*speedCurve{}
+	b.mend()
+	b.forget(r)
+	for _, g := range r.Snapshot.Gangs {
+		b.learn(g)
+	}
+	for _, c := range b.Profiles {
+		for _, l := range c.Models {
+			l.fit()
+		}
+	}
+	return b
+}
+
+func (b *knowledge) close() string {
+	memory, err := json.Marshal(b)
+	if err != nil {
+		return ""
+	}
+	return string(memory)
+}
+
+// mend drops what is no profile: the memory comes from outside.
+func (b *knowledge) mend() {
+	maps.DeleteFunc(b.Profiles, func(_ string, c *profile) bool { return c == nil || c.Models == nil })
+	for _, c := range b.Profiles {
+		maps.DeleteFunc(c.Models, func(_ string, l *throughput) bool { return l == nil })
+	}
+}
+
+// forget drops signatures of which there is no job once there are too many.
+func (b *knowledge) forget(r *Round) {
+	if len(b.Profiles) < mostProfiles {
+		return
+	}
+	present := map[string]bool{}
+	for _, g := range r.Snapshot.Gangs {
+		present[g.Signature] = true
+	}
+	maps.DeleteFunc(b.Profiles, func(signature string, _ *profile) bool { return !present[signature] })
+}
+
+// learn takes in what one job has measured.
+func (b *knowledge) learn(g *cluster.Gang) {
+	if g.Signature == "" || len(g.Seen) == 0 {
+		return
+	}
+	c := b.Profiles[g.Signature]
+	if c == nil {
+		if len(b.Profiles) >= mostProfiles {
+			return
+		}
+		c = &profile{Models: map[string]*throughput{}}
+		b.Profiles[g.Signature] = c
+	}
+	for _, s := range g.Seen {
+		if c.Models[s.Model] == nil {
+			c.Models[s.Model] = &throughput{}
+		}
+		c.Models[s.Model].add(s)
+	}
+	if g.Noise != nil {
+		if len(c.Noise) != noiseParts {
+			c.Noise = make([]train.Efficiency, noiseParts)
+		}
+		c.Noise[partOf(g)] = *g.Noise
+	}
+}
+
+// partOf is the part of its training that a job is in.
+func partOf(g *cluster.Gang) int {
+	return min(g.EpochsDone*noiseParts/max(g.Spec.MaxEpochs, 1), noiseParts-1)
+}
+
+func (l *throughput) add(s state.Seen) {
+	if s.StepSeconds <= 0 || s.LocalBatch <= 0 || len(l.Samples) >= mostSamples {
+		return
+	}
+	near := func(o state.Seen) bool {
+		ratio := float64(o.LocalBatch) / float64(s.LocalBatch)
+		return o.Workers == s.Workers && o.Nodes == s.Nodes && math.Max(ratio, 1/ratio) < sameBatch
+	}
+	if !slices.ContainsFunc(l.Samples, near) {
+		s.Shape = nil
+		l.Samples, l.stale = append(l.Samples, s), true
+	}
+}
+
+// fit is done again only when something new was seen.
+func (l *throughput) fit() {
+	if !l.stale {
+		return
+	}
+	l.stale = false
+	samples := make([]curve.StepSample, len(l.Samples))
+	for i, s := range l.Samples {
+		samples[i] = curve.StepSample{Config: s.Config, StepSeconds: s.StepSeconds, Weight: 1}
+	}
+	if speed, err := curve.FitStepTime(samples); err == nil {
+		l.Fit = speed.AllReduce
+	}
+}
+
+// curve predicts how fast a job is on a model of device: from the measurements of its signature, else from its own fit,
+// else from the prior. On a model that none of its kind has run on, the best known model stands in, as much slower or
+// faster as other signatures found the two to be.
+func (b *knowledge) curve(g *cluster.Gang, model string) *speedCurve {
+	key := curveKey{g.Signature, model}
+	if c := b.curves[key]; c != nil && g.Signature != "" {
+		return c
+	}
+	c := newSpeedCurve(g, model)
+	if o := g.Oracle; b.oracle && o != nil && o.StepTime != nil && o.Gain != nil {
+		c.truth = g.Oracle
+	}
+	if known := b.Profiles[g.Signature]; known != nil && g.Signature != "" {
+		c.noise = known.Noise
+		if l := known.Models[model]; l != nil {
+			c.correct(l)
+			c.tried = l.largest()
+		} else if other := known.bestKnown(); other != "" {
+			c.correct(known.Models[other])
+			c.slower = b.ratio(model, other)
+		}
+	}
+	if c.fit == (train.AllReduce{}) {
+		c.fit = curve.PriorAllReduce(c.limits.BaseBatch)
+		if s, ok := g.Speeds[model]; ok && s.Known() {
+			c.fit = s.AllReduce
+		}
+	}
+	b.curves[key] = c
+	return c
+}
+
+// largest is the largest batch on a device that has run.
+func (l *throughput) largest() int {
+	most := 0
+	for _, s := range l.Samples {
+		most = max(most, s.LocalBatch)
+	}
+	return most
+}
+
+// bestKnown is the model of which the most was seen.
+func (c *profile) bestKnown() string {
+	best := ""
+	for _, model := range slices.Sorted(maps.Keys(c.Models)) {
+		if best == "" || len(c.Models[model].Samples) > len(c.Models[best].Samples) {
+			best = model
+		}
+	}
+	return best
+}
+
+// throughput is the most samples per second that a device was seen to take, without the exchange; zero if none was.
+func (l *throughput) best() float64 {
+	most := 0.0
+	if l != nil {
+		for _, s := range l.Samples {
+			if pass := s.StepSeconds - s.SyncSeconds; pass > 0 {
+				most = math.Max(most, float64(s.LocalBatch)/pass)
+			}
+		}
+	}
+	return most
+}
+
+// ratio is that of step times on two models of device: the mean over the signatures that have run on both, and with
+// half a vote that there is no difference.
+func (b *knowledge) ratio(model, other string) float64 {
+	sum, count := 0.0, 0.5
+	for _, name := range slices.Sorted(maps.Keys(b.Profiles)) {
+		here, there := b.Profiles[name].Models[model].best(), b.Profiles[name].Models[other].best()
+		if here > 0 && there > 0 {
+			sum, count = sum+math.Log(there/here), count+1
+		}
+	}
+	return math.Exp(sum / count)
+}

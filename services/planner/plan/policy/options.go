@@ -1,0 +1,253 @@
+package policy
+
+import (
+	"math"
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
+)
+
+// allocation is one decision: what each job would give for each allocation.
+type allocation struct {
+	round *Round
+	known *knowledge
+	pools []pool
+	// poolOf is the pool of each node.
+	poolOf []int
+	jobs   []*candidate
+	// tiers are the jobs by priority.
+	tiers [][]*candidate
+	// limits are what the jobs share: the devices of each pool, then the quotas of tenants, then the power budget.
+	limits []limit
+	quotas map[string]int
+	power  int
+	// skip are nodes that a search has taken already.
+	skip []bool
+	// quiet is for how long nobody has come.
+	quiet float64
+}
+
+// limit is something of which there is only so much, and its price.
+type limit struct{ left, price float64 }
+
+// pool is the nodes of one model of device and one size of its memory, and, where jobs ask for labels, of those that
+// have the same of these.
+type pool struct {
+	model         string
+	memory        int64
+	class, island string
+	nodes         []int
+	// perNode is the size of the largest node, free the devices that are left, roomiest the most of them on one node.
+	perNode, free, roomiest int
+	// watts is the most that one of the devices draws more with work.
+	watts  float64
+	silent bool
+	// byFree are heaps of nodes by unclaimed devices; other entries are outdated.
+	byFree []cluster.Heap[int]
+}
+
+// candidate is a job with the allocations that it may have.
+type candidate struct {
+	gang    *cluster.Gang
+	options []option
+	// chosen is the place of its option; nowhere: none. It gets floor at least, if that is somewhere.
+	chosen, floor int
+	// fixed: it must not be changed now. late: it has waited for so long that it goes before others, with the devices that
+	// it is due.
+	fixed, late bool
+	due         int
+	// quota is the limit of its tenant.
+	quota int
+	// single is the time to its end, and base its goodput, on one device. Useful are the devices of all pools, counted by
+	// their speed for it.
+	single, base, useful float64
+	// soonest is the time to its end on what is best for it: no plan can end it sooner.
+	soonest float64
+	// most is what a device is worth at most.
+	most float64
+}
+
+// option is an allocation.
+type option struct {
+	pool, devices, nodes int
+	held                 bool
+	batch                train.Batch
+	// goodput is with the best batch, left the time to the end.
+	goodput, left float64
+	// up is the speed-up, value what it is worth, occupied the devices, those of a slow model counting for less.
+	up, value, occupied float64
+	// watts is what the devices draw more.
+	watts float64
+}
+
+// newAllocation is of the first priorities: of as many as fit, see admit.
+func newAllocation(r *Round, b *knowledge, tiers [][]*cluster.Gang) *allocation {
+	m := &allocation{round: r, known: b, poolOf: make([]int, len(r.Nodes)), skip: make([]bool, len(r.Nodes))}
+	type kind struct {
+		model         string
+		memory        int64
+		watts         float64
+		class, island string
+		silent        bool
+	}
+	byKind := map[kind]int{}
+	for i := range r.Nodes {
+		n := &r.Nodes[i]
+		is := kind{model: n.Model, memory: n.Memory, class: n.Class, island: n.Island, silent: n.Silent}
+		if r.State.PowerBudgetWatts > 0 && r.Tuning.OneNode {
+			is.watts = n.Watts
+		}
+		k, known := byKind[is]
+		if !known {
+			k = len(m.pools)
+			byKind[is] = k
+			m.pools = append(m.pools, pool{model: n.Model, memory: n.Memory, class: n.Class, island: n.Island, silent: n.Silent})
+		}
+		m.poolOf[i] = k
+		p := &m.pools[k]
+		p.nodes = append(p.nodes, i)
+		p.perNode, p.roomiest = max(p.perNode, len(n.Devices)), max(p.roomiest, r.Ledger.Free(i))
+		p.free += r.Ledger.Free(i)
+		p.watts = max(p.watts, n.Watts)
+	}
+	m.quiet = quiet(r)
+	m.limit()
+	m.admit(tiers)
+	m.weigh()
+	return m
+}
+
+// sizes are the numbers of devices that fill a node or nodes well, up to the most that a job can use. On small nodes
+// all of them do.
+func (p *pool) sizes(most int) []int {
+	const fine = 8 // numbers of nodes up to which all are tried
+	most = min(most, p.free)
+	var sizes []int
+	for n := 1; n <= min(p.perNode, most); n++ {
+		if n <= 4 || n%2 == 0 || n == most {
+			sizes = append(sizes, n)
+		}
+	}
+	if p.perNode == 0 {
+		return nil
+	}
+	for nodes := 2; nodes*p.perNode <= most; nodes += max(1, nodes/fine) {
+		sizes = append(sizes, nodes*p.perNode)
+	}
+	if k := len(sizes); k > 0 && sizes[k-1] < most && most > p.perNode {
+		sizes = append(sizes, most)
+	}
+	return sizes
+}
+
+// bid is a job with its options.
+func (m *allocation) bid(g *cluster.Gang) *candidate {
+	b := &candidate{gang: g, chosen: nowhere, floor: nowhere, quota: nowhere, fixed: m.fixed(g)}
+	if k, bound := m.quotas[g.Spec.Tenant]; bound {
+		b.quota = k
+	}
+	b.options = m.options(b)
+	b.measure(m.pools)
+	return b
+}
+
+// options lists what a job may have. A job that must not be changed has no choice.
+func (m *allocation) options(b *candidate) []option {
+	const usual = 24 // options in a pool
+	all := make([]option, 0, usual*len(m.pools))
+	g, had := b.gang, b.gang.Held.Size()
+	for k := range m.pools {
+		here := had > 0 && m.poolOf[g.Held.Parts[0].Node] == k
+		all = m.optionsIn(all, b, k, here, had)
+	}
+	return all
+}
+
+// optionsIn adds those in one pool; here says that the job holds devices of it.
+func (m *allocation) optionsIn(all []option, b *candidate, k int, here bool, had int) []option {
+	p, g := &m.pools[k], b.gang
+	stuck := b.fixed || p.silent || !g.SuitsKind(p.memory, p.class)
+	missing := here && had >= g.Least && had <= g.Most
+	var curve *speedCurve
+	if !keepsBatch(g) {
+		curve = m.known.curve(g, p.model)
+	}
+	for _, n := range m.sizes(g, p) {
+		held := here && n == had
+		if n < g.Least || stuck && !held {
+			continue
+		}
+		o := option{pool: k, devices: n, nodes: (n + p.perNode - 1) / p.perNode}
+		if held {
+			o.nodes, o.held, missing = len(g.Held.Parts), true, false
+		}
+		if o.foresee(g, p, curve) {
+			all = append(all, o)
+		}
+	}
+	if o := (option{pool: k, devices: had, nodes: len(g.Held.Parts), held: true}); missing && o.foresee(g, p, curve) {
+		all = append(all, o)
+	}
+	return all
+}
+
+// foresee fills in how fast a job would be; false where it cannot run like that. A job that keeps its batch has no
+// curve.
+func (o *option) foresee(g *cluster.Gang, p *pool, curve *speedCurve) bool {
+	o.watts = float64(o.devices) * p.watts
+	if curve == nil {
+		const least = 1e-3
+		o.left = math.Max(g.RemainingOn(o.devices, o.nodes), least)
+		o.goodput = 1 / o.left
+		return true
+	}
+	o.goodput, o.batch = curve.best(g, o.devices, o.nodes)
+	if o.goodput <= 0 {
+		return false
+	}
+	o.left = curve.timeLeft(g, o.devices, o.nodes, o.goodput)
+	return true
+}
+
+// sizes are the numbers of devices of a pool that a job may have.
+func (m *allocation) sizes(g *cluster.Gang, p *pool) []int {
+	most := g.Most
+	if !m.round.Spans {
+		most = min(most, p.roomiest)
+	}
+	sizes := p.sizes(most)
+	if at, listed := slices.BinarySearch(sizes, g.Least); !listed && g.Least <= min(most, p.free) {
+		sizes = slices.Insert(sizes, at, g.Least)
+	}
+	return sizes
+}
+
+// measure finds the speed on one device, on the model where that is fastest, and the speed-ups over it. A job that does
+// not run on one device is measured by its smallest option.
+func (b *candidate) measure(pools []pool) {
+	slow := make([]float64, len(pools))
+	for _, o := range b.options {
+		n := float64(o.devices)
+		if slow[o.pool] == 0 || o.devices == 1 {
+			slow[o.pool] = o.goodput / n
+		}
+		if b.base == 0 || slow[o.pool] > b.base && o.goodput/n == slow[o.pool] {
+			b.base, b.single = o.goodput/n, o.left*n
+		}
+	}
+	for k := range pools {
+		if b.base > 0 {
+			slow[k] /= b.base
+		}
+		b.useful += slow[k] * float64(pools[k].free)
+	}
+	for i := range b.options {
+		o := &b.options[i]
+		if i == 0 || o.left < b.soonest {
+			b.soonest = o.left
+		}
+		o.up = (1-lookAhead)*o.goodput/b.base + lookAhead*b.single/o.left
+		o.occupied = float64(o.devices) * slow[o.pool]
+	}
+}

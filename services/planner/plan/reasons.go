@@ -1,0 +1,37 @@
+package plan
+
+import (
+	"github.com/switchyard-dl/switchyard/services/planner/plan/colocate"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/explain"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/feasible"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/queue"
+)
+
+// The codes of reasons, for programs; the words beside them may change.
+const (
+	ReasonPlaced              = explain.Placed
+	ReasonKept                = explain.Kept
+	ReasonRestartNotWorth     = explain.RestartNotWorth
+	ReasonGrewByMarginalGain  = explain.GrewByMarginalGain
+	ReasonShrunkForOthers     = explain.ShrunkForOthers
+	ReasonShrunkForSpeed      = explain.ShrunkForSpeed
+	ReasonMoved               = explain.Moved
+	ReasonSampling            = explain.Sampling
+	ReasonReplacedStraggler   = explain.ReplacedStraggler
+	ReasonMemoryOutgrown      = explain.MemoryOutgrown
+	ReasonSizeWanted          = explain.SizeWanted
+	ReasonLinkDegraded        = feasible.LinkDegraded
+	ReasonNoNode              = feasible.NoNode
+	ReasonDevicesTooFew       = feasible.DevicesTooFew
+	ReasonDevicesGone         = explain.DevicesGone
+	ReasonPreemptedByPriority = explain.PreemptedByPriority
+	ReasonPreemptedByShorter  = explain.PreemptedByShorter
+	ReasonHeadOfLineBlocked   = explain.HeadOfLineBlocked
+	ReasonWaitingForDevices   = explain.WaitingForDevices
+	ReasonDevicesKept         = explain.DevicesKept
+	ReasonWaitingForMemory    = colocate.WaitingForMemory
+	ReasonSlowTogether        = colocate.SlowTogether
+	ReasonQuotaReached        = explain.QuotaReached
+	ReasonPowerBudgetReached  = explain.PowerBudgetReached
+	ReasonPostponed           = queue.Postponed
+)

@@ -1,0 +1,245 @@
+// Package state holds what a decision rests on: the cluster, the jobs and the terms, as they are recorded with each
+// plan. Nothing in here decides anything, and no phase of a decision alters it.
+package state
+
+import (
+	"slices"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/curve"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
+)
+
+// State is everything a decision rests on. Nodes and jobs may come in any order.
+type State struct {
+	Now   time.Time    `json:"now"`
+	Nodes []train.Node `json:"nodes"`
+	// Silent are nodes that have not reported lately. What runs there keeps its devices, and no job joins it.
+	Silent []train.NodeID `json:"silent,omitempty"`
+	// Jobs are admitted and have not ended.
+	Jobs   []Job  `json:"jobs"`
+	Tuning Tuning `json:"tuning"`
+	// Quotas are the most devices that the jobs of a tenant may hold together. A tenant without an entry has no quota.
+	Quotas map[string]int `json:"quotas,omitempty"`
+	// PowerBudgetWatts bounds what all devices together are predicted to draw, idle ones included (0: no bound).
+	PowerBudgetWatts float64 `json:"power_budget_watts,omitempty"`
+	// Rates are the forecast costs of energy.
+	Rates Rates `json:"rates,omitempty"`
+	// Interference is what was measured of jobs that share a device, by the key of the device (curve.InterferenceKey).
+	Interference map[string]*curve.Interference `json:"interference,omitempty"`
+	// Links are the links of the network that lose or delay packets.
+	Links []Link `json:"links,omitempty"`
+	// IntervalSeconds is the time between decisions, if they come at intervals.
+	IntervalSeconds float64 `json:"interval_seconds,omitempty"`
+	// Memory is Plan.Memory of the last plan. Seed is for policies that search at random.
+	Memory string `json:"memory,omitempty"`
+	Seed   uint64 `json:"seed,omitempty"`
+}
+
+// Job is what the planner needs to know of a job.
+type Job struct {
+	ID   train.JobID `json:"id"`
+	Spec train.Spec  `json:"spec"`
+	// Priority is the effective one; higher goes first.
+	Priority        int          `json:"priority"`
+	SubmittedAt     time.Time    `json:"submitted_at"`
+	EpochsDone      int          `json:"epochs_done"`
+	RunSeconds      float64      `json:"run_seconds"`
+	CancelRequested bool         `json:"cancel_requested,omitempty"`
+	Model           *train.Model `json:"model,omitempty"`
+	// Running is the live attempt. Planned is what the last plan gave, applied or not: the planner keeps it while it is
+	// being applied.
+	Running *Running `json:"running,omitempty"`
+	Planned *Holding `json:"planned,omitempty"`
+
+	// WantsDevices is the number of devices that the experiment of the job wants it to run on; 0 if it has no wish.
+	WantsDevices int `json:"wants_devices,omitempty"`
+	// BatchDevices is the number of devices for which the batch size of the job is meant: on others a step has as many
+	// samples. 0: the batch size holds for each device of any number.
+	BatchDevices int `json:"batch_devices,omitempty"`
+
+	// Request is the size that the user asked for, if the size is part of the request. Policies that tune sizes may give
+	// another one.
+	Request *Request `json:"request,omitempty"`
+	// Limits bound the batch of a job that lets the planner choose it.
+	Limits *Limits `json:"limits,omitempty"`
+	// Signature is equal for jobs that run the same training.
+	Signature string `json:"signature,omitempty"`
+	// Restarts counts the starts after the first one. DeviceSeconds is the device time of all attempts.
+	Restarts      int     `json:"restarts,omitempty"`
+	DeviceSeconds float64 `json:"device_seconds,omitempty"`
+	// RestartSeconds is the price of a restart of this job; 0: Tuning.RestartSeconds.
+	RestartSeconds float64 `json:"restart_seconds,omitempty"`
+	// RecentRestarts counts how often plans moved or resized the job within the last hour.
+	RecentRestarts int `json:"recent_restarts,omitempty"`
+	// Outgrown is set if the job uses more memory of a device than its part. Its Spec then asks for what it needs, with a
+	// margin.
+	Outgrown bool `json:"outgrown,omitempty"`
+	// Slow are the devices on which a worker of the job held up the others.
+	Slow []train.Straggler `json:"slow,omitempty"`
+	// Progress is the training done so far, in steps at Limits.BaseBatch: each step counts by its gain (see
+	// train.Efficiency).
+	Progress float64 `json:"progress,omitempty"`
+	// Seen are the configurations on which the job has run, Noise the gradient noise as last measured, Speeds the step
+	// times fitted from Seen by model of device.
+	Seen   []Seen                 `json:"seen,omitempty"`
+	Noise  *train.Efficiency      `json:"noise,omitempty"`
+	Speeds map[string]train.Speed `json:"speeds,omitempty"`
+	// Oracle is set by simulations only.
+	Oracle *Oracle `json:"oracle,omitempty"`
+}
+
+// Request is what a user asks for where the size is part of the request.
+type Request struct {
+	Devices int `json:"devices"`
+	// GlobalBatch is the number of samples of one optimizer step.
+	GlobalBatch int `json:"global_batch"`
+}
+
+// Limits are the batch sizes with which a job may run: globally from BaseBatch to MaxBatch, per device and pass from
+// MinLocal to MaxLocal.
+type Limits struct {
+	BaseBatch int `json:"base_batch"`
+	MaxBatch  int `json:"max_batch"`
+	MinLocal  int `json:"min_local"`
+	MaxLocal  int `json:"max_local"`
+	// MaxLocalOn overrides MaxLocal for models of device.
+	MaxLocalOn map[string]int `json:"max_local_on,omitempty"`
+}
+
+// On are the limits on a model of device.
+func (l Limits) On(model string) Limits {
+	if most, other := l.MaxLocalOn[model]; other {
+		l.MaxLocal = most
+	}
+	return l
+}
+
+// Seen is what was measured on one configuration.
+type Seen struct {
+	train.Config
+	// Model is the kind of device, Shape the devices used on each node.
+	Model string `json:"model,omitempty"`
+	Shape []int  `json:"shape,omitempty"`
+	// StepSeconds is one optimizer step without accumulation, SyncSeconds the part of it in which gradients are exchanged:
+	// a further accumulated pass costs the difference.
+	StepSeconds float64 `json:"step_seconds"`
+	SyncSeconds float64 `json:"sync_seconds"`
+}
+
+// Oracle is what a trace says and nobody observed. Its future is read only by published policies that were evaluated
+// with it, optimus and srtf; its present, exact, only by switchyard-oracle.
+type Oracle struct {
+	// RemainingSteps is the true number of steps to the end at the requested batch.
+	RemainingSteps float64 `json:"remaining_steps"`
+	// StepSeconds are the true step times on 1, 2, .. devices packed onto as few nodes as possible; more are of no use.
+	StepSeconds []float64 `json:"step_seconds"`
+	// StepTime is the true time of a step on packed devices and, of it, of the exchange; Gain the true progress
+	// of a step now.
+	StepTime func(cfg train.Config, model string) (step, sync float64) `json:"-"`
+	Gain     func(globalBatch int) float64                             `json:"-"`
+}
+
+// Holding is devices of one node, or the parts of a gang over several.
+type Holding struct {
+	Node    train.NodeID     `json:"node"`
+	Devices []train.DeviceID `json:"devices"`
+	// Memory and Beside are those of the allocation: a part of a device that is shared, and the job that had it first.
+	Memory unit.Bytes  `json:"memory_bytes,omitempty"`
+	Beside train.JobID `json:"beside,omitempty"`
+	// Parts are set instead where there are several.
+	Parts []train.Part `json:"parts,omitempty"`
+	// Servers are the job's parameter servers.
+	Servers []train.ServerPart `json:"servers,omitempty"`
+}
+
+// Places are the parts of the holding, also if it lies on one node.
+func (h Holding) Places() []train.Part {
+	if len(h.Parts) > 0 {
+		return h.Parts
+	}
+	return []train.Part{{Node: h.Node, Devices: h.Devices, Memory: h.Memory}}
+}
+
+// Same says whether two holdings are the same devices, and as much of them.
+func (h Holding) Same(o Holding) bool {
+	return slices.EqualFunc(h.Places(), o.Places(), train.Part.Same)
+}
+
+// Size is the number of devices.
+func (h Holding) Size() int { return len(train.AllDevices(h.Places())) }
+
+// HoldingOf is what a plan gives to a job.
+func HoldingOf(a train.Allocation) Holding {
+	return Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Beside: a.Beside, Parts: a.Parts, Servers: a.Servers}
+}
+
+// Running is a live attempt.
+type Running struct {
+	Holding
+	// StopPending is set when it was asked to leave.
+	StopPending bool `json:"stop_pending,omitempty"`
+	// Seconds since it started, Epochs that it has finished, both of this attempt alone.
+	Seconds float64 `json:"seconds"`
+	Epochs  int     `json:"epochs"`
+	// Spoke says that the training code has called the job API: only then can it be asked to leave.
+	Spoke bool `json:"spoke,omitempty"`
+}
+
+// Tuning are the parameters of a decision; zero values stand for the defaults.
+type Tuning struct {
+	// RestartSeconds is the price of a restart: the measured mean where it is known (default 3).
+	RestartSeconds float64 `json:"restart_seconds,omitempty"`
+	// Hysteresis is the share of a job's remaining time that a change of its allocation must save beyond the price of the
+	// restart (default 0.1).
+	Hysteresis float64 `json:"hysteresis,omitempty"`
+	// MinRescaleSeconds is the least age of an attempt that is rescaled (default 10); it has then finished an epoch, too.
+	MinRescaleSeconds float64 `json:"min_rescale_seconds,omitempty"`
+	// YoungFactor scales the gains of jobs with fewer than YoungEpochs observed epochs (defaults 0.95 and 3, as in
+	// Optimus).
+	YoungFactor float64 `json:"young_factor,omitempty"`
+	YoungEpochs int     `json:"young_epochs,omitempty"`
+	// MaxRestartsPerHour bounds how often a job is resized or moved within an hour for the sake of speed (default 6, the
+	// 600 s slots of Optimus). Jobs of higher priority may still take its devices.
+	MaxRestartsPerHour int `json:"max_restarts_per_hour,omitempty"`
+	// UnknownSeconds is the assumed remaining time where neither a model, nor the user, nor other jobs say anything
+	// (default 600).
+	UnknownSeconds float64 `json:"unknown_seconds,omitempty"`
+	// LinkLossBound is the loss from which on a gang is kept off a link (default 0.001).
+	LinkLossBound float64 `json:"link_loss_bound,omitempty"`
+	// OneNode says that the back end cannot spread a gang over nodes.
+	OneNode bool `json:"one_node,omitempty"`
+	// AtEpochs says that a job leaves its devices at the end of an epoch only. An attempt is then moved or resized once it
+	// has called the job API, has finished an epoch and is MinRescaleSeconds old.
+	AtEpochs bool `json:"at_epochs,omitempty"`
+	// StarvationSeconds and FairnessBound are the bounds that Switchyard keeps (see there); StarvationSeconds is 4 h by
+	// default, and a FairnessBound of 0 is none.
+	StarvationSeconds float64 `json:"starvation_seconds,omitempty"`
+	FairnessBound     float64 `json:"fairness_bound,omitempty"`
+	// EnergyWeight, from 0 to 1, is how much energy for each step of progress counts against time.
+	EnergyWeight float64 `json:"energy_weight,omitempty"`
+}
+
+// WithDefaults fills in zero values.
+func (t Tuning) WithDefaults() Tuning {
+	fill := func(x *float64, value float64) {
+		if !(*x > 0) {
+			*x = value
+		}
+	}
+	fill(&t.RestartSeconds, 3)
+	fill(&t.Hysteresis, 0.1)
+	fill(&t.MinRescaleSeconds, 10)
+	fill(&t.YoungFactor, 0.95)
+	fill(&t.LinkLossBound, 0.001)
+	fill(&t.UnknownSeconds, 600)
+	fill(&t.StarvationSeconds, 4*3600)
+	if t.YoungEpochs <= 0 {
+		t.YoungEpochs = 3
+	}
+	if t.MaxRestartsPerHour <= 0 {
+		t.MaxRestartsPerHour = 6
+	}
+	return t
+}

@@ -1,0 +1,238 @@
+package profiler
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/curve"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// estimator keeps the jobs that have not ended, and which of them have changed.
+type estimator struct {
+	mu   sync.Mutex
+	jobs map[train.JobID]*job
+	// fresh are the jobs with a new epoch or an unwritten model. sampled are the jobs with only new heartbeats, which
+	// can wait.
+	fresh   map[train.JobID]struct{}
+	sampled map[train.JobID]struct{}
+	wake    chan struct{}
+	// present is set when the past has been read: from then on a job that ends is fitted once more before it is
+	// forgotten.
+	present bool
+	// library has the step times of ended jobs, by signature.
+	library curve.SampleLibrary
+	// peaks is the memory that jobs have needed.
+	peaks curve.Peaks
+	// residency and interference record how jobs slow each other down on a device.
+	residency    *residency
+	interference *interference
+}
+
+func newEstimator() *estimator {
+	return &estimator{
+		jobs: map[train.JobID]*job{}, fresh: map[train.JobID]struct{}{}, sampled: map[train.JobID]struct{}{}, wake: make(chan struct{}, 1),
+		residency: newResidency(), interference: newInterference(),
+	}
+}
+
+// followed returns the facts of a job that the estimator uses.
+func followed() []string {
+	return []string{
+		event.FactAdmitted, event.FactTuned, event.FactStarted, event.FactEpochEnded, event.FactPreempted, event.FactAttemptLost, event.FactReestimated, event.FactStraggling,
+		event.FactConverged, event.FactSucceeded, event.FactFailed, event.FactCancelled, event.FactRejected,
+	}
+}
+
+// subjects returns the followed facts of all jobs.
+func subjects() []event.Subject {
+	var all []event.Subject
+	for _, fact := range followed() {
+		all = append(all, event.Subject{Entity: "job", ID: "*", Fact: fact, Version: 1})
+	}
+	return all
+}
+
+// fact applies one fact of a job.
+func (e *estimator) fact(m bus.Message) error {
+	body, err := decode(m)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	id := train.JobID(m.Parsed.ID)
+	j := e.jobs[id]
+	if j == nil {
+		if b, ok := body.(*event.Admitted); ok {
+			e.admit(newJob(id, b.Spec))
+		}
+		return nil // of a job that has ended, or was never admitted
+	}
+	e.trackDevices(j, m, body)
+	switch b := body.(type) {
+	case *event.EpochEnded:
+		e.epochEnded(j, m, b)
+	case *event.Succeeded, *event.Failed, *event.Cancelled, *event.Rejected:
+		e.jobEnded(j)
+	default:
+		j.apply(m.Time, body)
+	}
+	return nil
+}
+
+// decode returns the body of a fact if it comes from the service that publishes such facts.
+func decode(m bus.Message) (any, error) {
+	kind, known := event.Find(m.Parsed)
+	if m.ParseErr != nil || !known {
+		return nil, fmt.Errorf("read %s: unknown fact", m.Subject)
+	}
+	if m.Source != kind.Publisher {
+		return nil, fmt.Errorf("read %s: comes from %.80q, not from %s", m.Subject, m.Source, kind.Publisher)
+	}
+	return event.DecodeBody(kind, m.Data)
+}
+
+// epochEnded updates the estimates of a job, its family and its co-runners.
+func (e *estimator) epochEnded(j *job, m bus.Message, b *event.EpochEnded) {
+	if j.epochEnded(m.Time, b) {
+		e.measure(j, m, b)
+		e.remember(j)
+		e.fresh[j.id] = struct{}{}
+		e.signal()
+	}
+}
+
+// jobEnded adds a job to the library. The job is forgotten once its last model is written.
+func (e *estimator) jobEnded(j *job) {
+	j.ended = true
+	e.library.Add(j.spec.Signature(), j.history)
+	if _, unwritten := e.fresh[j.id]; !unwritten || !e.present {
+		e.forget(j.id)
+	}
+}
+
+// admit begins with a job. Step times of jobs with its signature already make a model, and so does the memory of jobs
+// of its family.
+func (e *estimator) admit(j *job) {
+	e.jobs[j.id] = j
+	j.borrowed, j.peaks = e.library.Of(j.spec.Signature()), e.peaks.Of(curve.KindOf(j.spec).Family)
+	if len(j.borrowed)+len(j.peaks) > 0 {
+		e.fresh[j.id] = struct{}{}
+		e.signal()
+	}
+}
+
+// remember keeps how much memory a job needed, for jobs of its family.
+func (e *estimator) remember(j *job) {
+	family := curve.KindOf(j.spec).Family
+	for _, peak := range j.history.Memory {
+		e.peaks.Add(family, peak)
+	}
+	j.peaks = e.peaks.Of(family)
+}
+
+// sample applies a heartbeat.
+func (e *estimator) sample(m bus.Message) error {
+	b, err := event.Decode[event.Stepped](m.Data)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if j := e.jobs[train.JobID(m.Parsed.ID)]; j != nil && j.stepped(b) {
+		e.sampled[j.id] = struct{}{}
+	}
+	return nil
+}
+
+// signal wakes the writer.
+func (e *estimator) signal() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (e *estimator) forget(id train.JobID) {
+	delete(e.jobs, id)
+	delete(e.fresh, id)
+	delete(e.sampled, id)
+}
+
+// caughtUp records that the past has been read.
+func (e *estimator) caughtUp() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.present = true
+	e.signal()
+}
+
+// requeue marks a job whose update could not be stored; the next round retries it.
+func (e *estimator) requeue(id train.JobID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.jobs[id] != nil {
+		e.fresh[id] = struct{}{}
+	}
+}
+
+// due empties the set of changed jobs. Heartbeats count only if the round includes them.
+func (e *estimator) due(withSamples bool) []train.JobID {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	ids := maps.Clone(e.fresh)
+	clear(e.fresh)
+	if withSamples {
+		maps.Copy(ids, e.sampled)
+		clear(e.sampled)
+	}
+	return slices.Sorted(maps.Keys(ids))
+}
+
+// update is what has to be stored for a job: its model, and the facts to publish.
+type update struct {
+	model      train.Model
+	estimate   *event.Reestimated
+	straggling *event.Straggling
+	converged  *event.Converged
+}
+
+// update refits a job, for the last time if it has ended; it returns false if the job is forgotten.
+func (e *estimator) update(id train.JobID) (update, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	j := e.jobs[id]
+	if j == nil {
+		return update{}, false
+	}
+	if j.ended {
+		e.forget(id)
+		return update{model: j.model()}, true
+	}
+	// A straggler enters the model only after its fact is stored, so that a restart finds the same.
+	out := update{model: j.model(), straggling: j.straggling(), converged: j.stop()}
+	if r, known := j.estimate(out.model); known && j.differs(r) {
+		out.estimate = &r
+	}
+	return out, true
+}
+
+// note records what was published of a job.
+func (e *estimator) note(id train.JobID, note func(*job)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if j := e.jobs[id]; j != nil {
+		note(j)
+	}
+}
+
+func (e *estimator) size() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.jobs)
+}

@@ -1,0 +1,54 @@
+package profiler
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// publishEstimate publishes an estimate unless it is nil.
+func (s *store) publishEstimate(ctx context.Context, id train.JobID, e *event.Reestimated) error {
+	if e == nil {
+		return nil
+	}
+	f := event.JobFact(id, event.FactReestimated, fmt.Sprintf("estimate/%d", e.EpochsDone), *e)
+	if err := s.bus.Publish(ctx, f); err != nil {
+		return err
+	}
+	s.estimator.note(id, func(j *job) { j.published = e })
+	s.metrics.estimates.Inc()
+	s.log.Info("estimate corrected", "job", id, "epochs_done", e.EpochsDone, "total_seconds", e.TotalSeconds, "penalty", e.PriorityPenalty)
+	return nil
+}
+
+// publishStraggler publishes a slow worker; the model that names it follows in the next round.
+func (s *store) publishStraggler(ctx context.Context, id train.JobID, found *event.Straggling) error {
+	if found == nil {
+		return nil
+	}
+	found.FoundAt = time.Now().UTC()
+	if err := s.bus.Publish(ctx, event.JobFact(id, event.FactStraggling, fmt.Sprintf("attempt/%d/straggling", found.Attempt), *found)); err != nil {
+		return err
+	}
+	s.estimator.note(id, func(j *job) { j.straggled(found.Straggler) })
+	s.estimator.requeue(id)
+	s.estimator.signal()
+	s.log.Info("worker slows down the others", "job", id, "attempt", found.Attempt, "rank", found.Rank, "node", found.Node, "device", found.Device, "slowdown", found.Slowdown)
+	return nil
+}
+
+// publishConverged publishes that the loss of a job has converged. Another profiler may have published it already.
+func (s *store) publishConverged(ctx context.Context, id train.JobID, c *event.Converged) error {
+	if c == nil {
+		return nil
+	}
+	if err := s.bus.Publish(ctx, event.OnceFact(id, event.FactConverged, "converged", *c)); err != nil {
+		return err
+	}
+	s.estimator.note(id, func(j *job) { j.converged = true })
+	s.log.Info("loss has converged", "job", id, "epochs_done", c.EpochsDone, "loss_decrease", c.LossDecrease)
+	return nil
+}
