@@ -80,8 +80,8 @@ type Started struct {
 	Enforcement train.Enforcement `json:"enforcement,omitempty"`
 	// Servers is the number of parameter servers started beside the processes of the devices.
 	Servers int `json:"servers,omitempty"`
-	// BatchSize is the number of samples per step on each device, if it differs from the submitted one: a trial on more
-	// devices has fewer on each.
+	// BatchSize is the number of samples per device and pass, if it differs from the submitted one: more devices share
+	// out the same step.
 	BatchSize int `json:"batch_size,omitempty"`
 	// Mounts is false if environment variables give the paths of /custom, /snapshots and /data instead.
 	Mounts bool `json:"mounts"`

@@ -173,7 +173,7 @@ func (r *Run) Mark() Mark {
 	m.SamplesPerSecond, m.StepsPerSecond = Speed(r.Epochs[r.marked:])
 	if len(r.Epochs) == r.marked && r.beat != nil && r.beat.StepSeconds > 0 {
 		m.Step, m.StepsPerSecond = r.beat.Step, 1/r.beat.StepSeconds
-		m.SamplesPerSecond = m.StepsPerSecond * float64(r.Spec.BatchSize*max(r.Devices, 1))
+		m.SamplesPerSecond = m.StepsPerSecond * float64(r.Spec.Batch(max(r.Devices, 1)).Global(max(r.Devices, 1)))
 	}
 	r.marked, r.markedUse = len(r.Epochs), maps.Clone(r.use)
 	return m

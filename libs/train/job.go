@@ -78,8 +78,15 @@ type Spec struct {
 	// read from it. Without it, the code calls the job API.
 	LogFormat string `json:"log_format,omitempty"`
 
-	// BatchSize is the number of samples per device and step.
+	// BatchSize is the number of samples per device and pass; without GlobalBatchSize a step is one pass.
 	BatchSize int `json:"batch_size"`
+	// GlobalBatchSize is the number of samples of one optimizer step on any number of devices: each has its share, in
+	// passes of at most BatchSize (default for elastic all_reduce jobs: batch_size times min_devices).
+	GlobalBatchSize int `json:"global_batch_size,omitempty"`
+	// BatchPerDevice keeps BatchSize on every device, so that steps grow with the number of devices.
+	BatchPerDevice bool `json:"batch_per_device,omitempty"`
+	// AdaptiveBatch lets the planner choose the global batch size together with the devices, from GlobalBatchSize up.
+	AdaptiveBatch *AdaptiveBatchSpec `json:"adaptive_batch,omitempty"`
 	// TrainingSetSize is the number of samples of an epoch, validation excluded.
 	TrainingSetSize int `json:"training_set_size"`
 	// MaxEpochs is the number of epochs to train.
@@ -245,25 +252,6 @@ func (s Spec) Signature() string {
 // Folders returns the fields that name folders of the node.
 func (s *Spec) Folders() []*string {
 	return []*string{&s.WorkDir, &s.CustomDir, &s.SnapshotsDir, &s.DatasetsDir}
-}
-
-// StepsPerEpoch returns the number of optimizer steps of one epoch on a number of devices, rounded down as the upstream
-// library does it, and at least 1.
-func (s Spec) StepsPerEpoch(devices int) int {
-	global := s.BatchSize * max(devices, 1)
-	if global <= 0 {
-		return 1
-	}
-	return max(s.TrainingSetSize/global, 1)
-}
-
-// StepsIn returns the number of steps of an epoch in the unit of the job's speed model: synchronous workers make one
-// step together, and each step of an asynchronous worker counts.
-func (s Spec) StepsIn(cfg Config) float64 {
-	if s.SpeedKind() == SpeedServersAsync {
-		return float64(s.StepsPerEpoch(1))
-	}
-	return float64(s.StepsPerEpoch(cfg.Workers))
 }
 
 // EstimatedMemory returns the requested device memory, per device.

@@ -31,17 +31,6 @@ type Part struct {
 	Memory unit.Bytes `json:"memory_bytes,omitempty"`
 }
 
-// Batch is how a gang forms its optimizer steps. The zero value leaves the batch as submitted.
-type Batch struct {
-	// LocalBatch is the number of samples per device and pass.
-	LocalBatch int `json:"local_batch,omitempty"`
-	// Accumulation is the number of passes before the pass that ends with the exchange of gradients.
-	Accumulation int `json:"accumulation,omitempty"`
-}
-
-// Global returns the number of samples of one optimizer step on a number of devices.
-func (b Batch) Global(devices int) int { return devices * b.LocalBatch * (b.Accumulation + 1) }
-
 // ServerPart is the parameter servers on one node.
 type ServerPart struct {
 	Node NodeID `json:"node"`

@@ -8,10 +8,11 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
+	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
 func startedFact(a train.Attempt, spec train.Spec, mounts bool) event.Fact {
-	batch := a.Setting.BatchOn(a.DeviceCount(), spec.BatchSize)
+	batch := launch.LocalBatch(spec, a)
 	if batch == spec.BatchSize {
 		batch = 0
 	}

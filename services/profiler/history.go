@@ -59,13 +59,13 @@ type job struct {
 }
 
 func newJob(id train.JobID, spec train.Spec) *job {
-	return &job{id: id, spec: spec, devices: max(spec.MinDevices, 1), history: curve.History{Job: string(id), Kind: spec.SpeedKind(), BaseBatch: spec.BatchSize}}
+	return &job{id: id, spec: spec, devices: max(spec.MinDevices, 1), history: curve.History{Job: string(id), Kind: spec.SpeedKind(), BaseBatch: spec.BaseBatch()}}
 }
 
 // config returns the job's configuration on a number of devices of one node. The number of servers is unknown until
 // the start of the attempt is published.
 func (j *job) config(attempt, devices int) train.Config {
-	c := train.Config{Workers: max(devices, 1), Nodes: 1, LocalBatch: j.spec.BatchSize}
+	c := j.spec.On(max(devices, 1), 1)
 	if attempt == j.attempt {
 		c.Servers = j.servers
 		c.LocalBatch = cmp.Or(j.batch, c.LocalBatch)
@@ -119,7 +119,8 @@ func (j *job) apply(at time.Time, body any) {
 // tuned records the batch size that the job got before its first attempt.
 func (j *job) tuned(b *event.Tuned) {
 	if b.BatchSize > 0 {
-		j.spec.BatchSize, j.history.BaseBatch = b.BatchSize, b.BatchSize
+		j.spec = j.spec.WithBatchSize(b.BatchSize)
+		j.history.BaseBatch = j.spec.BaseBatch()
 	}
 }
 

@@ -94,6 +94,7 @@ func Check(spec train.Spec, who Identity, where Inventory, paths Paths) Verdict 
 	c.program()
 	c.folders()
 	c.environment()
+	c.batch()
 	c.amounts()
 	c.devices()
 	c.labels()
@@ -156,5 +157,5 @@ func (c *checker) completed() train.Spec {
 	replace(&s.SnapshotsDir, c.paths.SnapshotsDir)
 	replace(&s.DatasetsDir, c.paths.DatasetsDir)
 	replace(&s.WorkDir, c.paths.WorkDir)
-	return s.WithDefaults()
+	return s.WithDefaults().WithGlobalBatch()
 }

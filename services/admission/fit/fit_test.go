@@ -121,7 +121,7 @@ func TestRefusals(t *testing.T) {
 			"NoContainerRuntime image: no node can run containers (install docker or podman on the node, or leave image out and run the job as a process)",
 		}},
 		{"no sizes", spec(func(s *train.Spec) { s.BatchSize, s.TrainingSetSize, s.MaxEpochs = 0, -4, 0 }), []string{
-			"OutOfRange batch_size: want at least 1, found 0 (the number of samples per device and step)",
+			"OutOfRange batch_size: want at least 1, found 0 (the number of samples per device and pass)",
 			"OutOfRange training_set_size: want at least 1, found -4 (the number of samples of an epoch, validation excluded)",
 			"OutOfRange max_epochs: want at least 1, found 0",
 		}},
@@ -243,7 +243,7 @@ func TestRefusals(t *testing.T) {
 		{"everything at once", spec(func(s *train.Spec) { s.Name, s.BatchSize, s.MaxEpochs, s.ScriptPath = "", 0, 0, "" }), []string{
 			`InvalidName name: want 1 to 63 printable characters, found "" (name the experiment, e.g. resnet50-lr3)`,
 			`NoProgram command: neither command, nor script_path, nor an image with its own program (e.g. "command": ["python", "train.py"])`,
-			"OutOfRange batch_size: want at least 1, found 0 (the number of samples per device and step)",
+			"OutOfRange batch_size: want at least 1, found 0 (the number of samples per device and pass)",
 			"OutOfRange max_epochs: want at least 1, found 0",
 		}},
 	}, false)
@@ -420,7 +420,7 @@ func ExampleVerdict_Message() {
 	// Output:
 	// script_path: "/home/ann/tests/test1.py" is a path on the host;
 	// the job sees custom_dir at /custom (use /custom/test1.py);
-	// batch_size: want at least 1, found 0 (the number of samples per device and step)
+	// batch_size: want at least 1, found 0 (the number of samples per device and pass)
 }
 
 // cluster returns two Kubernetes nodes with two GPUs each.

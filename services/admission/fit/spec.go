@@ -223,13 +223,8 @@ func Reserved(name string) bool {
 
 func (c *checker) amounts() {
 	s := c.spec
-	c.between("batch_size", int64(s.BatchSize), 1, MaxSamples, "the number of samples per device and step")
 	c.between("training_set_size", int64(s.TrainingSetSize), 1, MaxSamples,
 		"the number of samples of an epoch, validation excluded")
-	if s.BatchSize >= 1 && s.TrainingSetSize >= 1 && s.TrainingSetSize < s.BatchSize {
-		c.refuse("BatchTooLarge", "batch_size", "an epoch needs at least one full batch",
-			"want at most training_set_size %d, found %d", s.TrainingSetSize, s.BatchSize)
-	}
 	c.between("max_epochs", int64(s.MaxEpochs), 1, MaxEpochs, "")
 	if h := s.EstimatedHours; h != 0 && !(h > 1 && h <= MaxHours) {
 		c.refuse("OutOfRange", "estimated_hours", "leave it out for a short job",

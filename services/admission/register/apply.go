@@ -103,7 +103,7 @@ func tuned(job *train.Job, b *event.Tuned) bool {
 		return false
 	}
 	job.SubmittedBatch = job.Spec.BatchSize
-	job.Spec.BatchSize, job.TunedBatch = b.BatchSize, b.BatchSize
+	job.Spec, job.TunedBatch = job.Spec.WithBatchSize(b.BatchSize), b.BatchSize
 	explain(job, "Tuned",
 		fmt.Sprintf("batch size %d, after %d recurrences of group %s; %d was submitted", b.BatchSize, b.Recurrences, b.Group, b.Submitted),
 		"")

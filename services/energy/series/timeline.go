@@ -98,7 +98,7 @@ func (c *Timeline) epoch(s Seen) []Point {
 	p := Point{
 		Measurement: JobEpoch, Time: s.Time, Tags: map[string]string{"tenant": s.tenant(), "shard": shard(int(s.Sequence % eventShards))},
 		Fields: map[string]any{
-			"job_id": string(s.Job.ID), "epoch": int64(ended.EpochsDone), "batch": int64(s.Job.Spec.BatchSize * max(ended.Devices, 1)),
+			"job_id": string(s.Job.ID), "epoch": int64(ended.EpochsDone), "batch": int64(s.Job.Spec.Batch(max(ended.Devices, 1)).Global(max(ended.Devices, 1))),
 			"time_s": ended.EpochSeconds,
 		},
 	}

@@ -84,7 +84,7 @@ func (s Setting) Home() train.Node {
 // Tuned returns the spec with the system parameters that an attempt is started with.
 func Tuned(spec train.Spec, a train.Attempt) train.Spec {
 	s := a.Setting
-	spec.BatchSize = s.BatchOn(a.DeviceCount(), spec.BatchSize)
+	spec.BatchSize = LocalBatch(spec, a)
 	if len(s.Command) > 0 {
 		spec.Command = s.Command
 	}
@@ -98,6 +98,14 @@ func Tuned(spec train.Spec, a train.Attempt) train.Spec {
 		spec.Env = env
 	}
 	return spec
+}
+
+// LocalBatch returns the number of samples per device and pass that an attempt is started with.
+func LocalBatch(spec train.Spec, a train.Attempt) int {
+	if a.Setting.BatchDevices > 0 {
+		return a.Setting.BatchOn(a.DeviceCount(), spec.BatchSize)
+	}
+	return spec.Batch(a.DeviceCount()).LocalBatch
 }
 
 // Cores returns how many processors each process may use; 0 means all that come with its devices.

@@ -147,7 +147,7 @@ func (l *life) epochEnded(at time.Time, b *event.EpochEnded) {
 	for i := range more {
 		l.epochs = append(l.epochs, sim.RecordedEpoch{Device: l.devices[a.node], EpochRecord: curve.EpochRecord{
 			Epoch: l.done + i + 1, Seconds: math.Max(seconds, 0) / float64(more), Steps: steps,
-			Config: train.Config{Workers: max(devices, 1), Nodes: 1, LocalBatch: l.spec.BatchSize},
+			Config: l.spec.On(max(devices, 1), 1),
 		}})
 		l.spans = append(l.spans, span{n - 1, at.Add(-time.Duration(seconds * float64(time.Second))), at})
 	}

@@ -132,7 +132,7 @@ func (c *recordedTraining) Goodput(h Held) float64 {
 
 // config keeps the batch per device as it was submitted.
 func (c *recordedTraining) config(devices, nodes int) train.Config {
-	return train.Config{Workers: max(devices, 1), Nodes: max(nodes, 1), LocalBatch: c.Spec.BatchSize}
+	return c.Spec.On(max(devices, 1), max(nodes, 1))
 }
 
 func (c *recordedTraining) steps(cfg train.Config) float64 {

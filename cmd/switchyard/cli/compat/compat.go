@@ -235,7 +235,7 @@ func compatSubmit(ctx context.Context, a *console.Console, b *bus.Bus, spec trai
 			_, _ = fmt.Fprintln(a.Stderr, "no node is known yet: the job gets at most one device")
 		}
 		if most > 1 {
-			spec.MaxDevices, spec.Strategy = most, train.StrategyAllReduce
+			spec.MaxDevices, spec.Strategy, spec.BatchPerDevice = most, train.StrategyAllReduce, true
 		}
 	}
 	result, err := jobs.Submit(ctx, b, spec, jobs.NewID(spec.Name))

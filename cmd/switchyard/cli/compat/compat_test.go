@@ -83,7 +83,7 @@ func TestRunScheduler(t *testing.T) {
 		}, required...)...)
 		want := train.Spec{
 			Name: "My Net", Image: "torch:2", ScriptPath: "/custom/test1.py", CustomDir: "/home/me/tests", SnapshotsDir: "/home/me/snaps", BatchSize: 32, TrainingSetSize: 50000,
-			MaxEpochs: 10, DisableSharing: true, EstimatedMemoryMiB: 4096, EstimatedHours: 2.5, MaxDevices: 4, Strategy: train.StrategyAllReduce,
+			MaxEpochs: 10, DisableSharing: true, EstimatedMemoryMiB: 4096, EstimatedHours: 2.5, MaxDevices: 4, Strategy: train.StrategyAllReduce, BatchPerDevice: true,
 			Ports: []train.PortMapping{{NodePort: 30000, ContainerPort: 6006}, {NodePort: 30001, ContainerPort: 80}},
 		}
 		if diff := cmp.Diff(want, <-specs); code != exit.OK || diff != "" {

@@ -250,13 +250,26 @@ func finishSlack(d description) (seconds float64, known bool) {
 	if d.Model == nil || len(d.Job.Devices) == 0 {
 		return 0, false
 	}
-	cfg := train.Config{Workers: len(d.Job.Devices), Nodes: 1, LocalBatch: d.Job.Spec.BatchSize}
+	cfg := d.Job.Spec.On(len(d.Job.Devices), 1)
 	if d.Model.EpochConfig.Workers == cfg.Workers {
 		cfg = d.Model.EpochConfig
 	}
 	steps := func(c train.Config) float64 { return float64(d.Job.Spec.StepsPerEpoch(c.Workers)) }
 	left, known := d.Model.RemainingSeconds(cfg, float64(d.Job.EpochsDone), train.StopRule{MaxEpochs: d.Job.Spec.MaxEpochs}, steps)
 	return (left.High - left.Low) / 2, known
+}
+
+// batchWords says how large the optimizer steps of a job are.
+func batchWords(s train.Spec) string {
+	a := s.AdaptiveBatch
+	switch {
+	case a != nil:
+		return fmt.Sprintf("steps of %d to %d, passes of at most %d per device, learning rate %s",
+			s.GlobalBatchSize, a.Max, s.MaxLocalBatch(), a.LearningRate)
+	case s.KeepsBatch():
+		return fmt.Sprintf("steps of %d, passes of at most %d per device", s.GlobalBatchSize, s.BatchSize)
+	}
+	return fmt.Sprintf("batches of %d per device", s.BatchSize)
 }
 
 func (p *page) spec(s train.Spec) {
@@ -273,7 +286,7 @@ func (p *page) spec(s train.Spec) {
 	if len(s.Env) > 0 {
 		p.field("  env", "%s (values: -o json)", render.EscapeText(strings.Join(slices.Sorted(maps.Keys(s.Env)), ", ")))
 	}
-	p.field("  training", "%s of %s, batches of %d per device", render.Plural(s.MaxEpochs, "epoch"), render.Plural(s.TrainingSetSize, "sample"), s.BatchSize)
+	p.field("  training", "%s of %s, %s", render.Plural(s.MaxEpochs, "epoch"), render.Plural(s.TrainingSetSize, "sample"), batchWords(s))
 	devices := render.Plural(s.MinDevices, "device")
 	if s.MaxDevices > s.MinDevices {
 		devices = fmt.Sprintf("%d to %d devices", s.MinDevices, s.MaxDevices)

@@ -129,10 +129,8 @@ func (g *Gang) RemainingWith(devices, servers, nodes int) float64 {
 	return bounded(g.predicted.guess * epoch(on) / epoch(least))
 }
 
-// config is the configuration of a gang on the given number of devices; the batch per device stays as it is.
-func (g *Gang) config(devices, nodes int) train.Config {
-	return train.Config{Workers: devices, Nodes: nodes, LocalBatch: g.Spec.BatchSize}
-}
+// config is the configuration of a gang on the given number of devices, with the submitted batch.
+func (g *Gang) config(devices, nodes int) train.Config { return g.Spec.On(devices, nodes) }
 
 func (g *Gang) computeOn(on train.Config) float64 {
 	steps := g.Spec.StepsIn

@@ -56,7 +56,7 @@ func Defer(s *cluster.Snapshot) []train.Waiting {
 func length(s *cluster.Snapshot, g *cluster.Gang) time.Duration {
 	seconds := g.Spec.EstimatedHours * 3600
 	if m := g.Model; m != nil && g.Spec.MaxEpochs > 0 && (m.Speed.Known() || m.EpochSeconds > 0) {
-		on := train.Config{Workers: max(g.Spec.MinDevices, 1), Nodes: 1, LocalBatch: g.Spec.BatchSize}
+		on := g.Spec.On(max(g.Spec.MinDevices, 1), 1)
 		left, _ := m.RemainingSeconds(on, 0, g.Spec.StopRule(), g.Spec.StepsIn)
 		seconds = left.Expected
 	}

@@ -1,0 +1,114 @@
+package train
+
+import "cmp"
+
+// AdaptiveBatchSpec bounds the batches that the planner may choose for a job.
+type AdaptiveBatchSpec struct {
+	// Max is the largest number of samples of one optimizer step.
+	Max int `json:"max"`
+	// MaxPerDevice is the largest number of samples per device and pass (default: batch_size).
+	MaxPerDevice int `json:"max_per_device,omitempty"`
+	// LearningRate is the rule by which the learning rate follows the batch: adascale (default), sqrt, linear or none.
+	LearningRate LearningRateRule `json:"learning_rate,omitempty"`
+}
+
+// LearningRateRule says by which factor the learning rate grows with the batch.
+type LearningRateRule string
+
+// The rules. Ratio is the batch over GlobalBatchSize.
+const (
+	RateAdaScale LearningRateRule = "adascale" // the gain of a step, from the gradient noise (Johnson et al. 2020)
+	RateSqrt     LearningRateRule = "sqrt"     // the square root of the ratio
+	RateLinear   LearningRateRule = "linear"   // the ratio
+	RateNone     LearningRateRule = "none"     // the code sets the rate itself, or it stays
+)
+
+// Batch is how a gang forms its optimizer steps. The zero value leaves the batch as submitted.
+type Batch struct {
+	// Samples is the number of samples of one optimizer step, if it is not the product of the other two and the devices:
+	// then some passes have fewer samples than LocalBatch.
+	Samples int `json:"global_batch,omitempty"`
+	// LocalBatch is the number of samples per device and pass.
+	LocalBatch int `json:"local_batch,omitempty"`
+	// Accumulation is the number of passes before the pass that ends with the exchange of gradients.
+	Accumulation int `json:"accumulation,omitempty"`
+}
+
+// Global returns the number of samples of one optimizer step on a number of devices.
+func (b Batch) Global(devices int) int {
+	if b.Samples > 0 {
+		return b.Samples
+	}
+	return devices * b.LocalBatch * (b.Accumulation + 1)
+}
+
+// KeepsBatch reports whether the optimizer steps of the job are the same on any number of devices.
+func (s Spec) KeepsBatch() bool { return s.GlobalBatchSize > 0 }
+
+// BaseBatch returns the global batch at which progress and gradient noise are counted.
+func (s Spec) BaseBatch() int { return cmp.Or(s.GlobalBatchSize, s.BatchSize) }
+
+// WithGlobalBatch fixes the global batch of an elastic job whose user did not: it trains on more devices as on the
+// fewest. Admission does so; specs admitted earlier keep their batch per device.
+func (s Spec) WithGlobalBatch() Spec {
+	elastic := s.MaxDevices > s.MinDevices && s.Strategy == StrategyAllReduce
+	if s.GlobalBatchSize == 0 && !s.BatchPerDevice && (elastic || s.AdaptiveBatch != nil) {
+		s.GlobalBatchSize = s.BatchSize * max(s.MinDevices, 1)
+	}
+	if s.AdaptiveBatch != nil {
+		a := *s.AdaptiveBatch
+		a.MaxPerDevice = cmp.Or(a.MaxPerDevice, s.BatchSize)
+		a.LearningRate = cmp.Or(a.LearningRate, RateAdaScale)
+		s.AdaptiveBatch = &a
+	}
+	return s
+}
+
+// WithBatchSize returns the spec with another batch per device, and a global batch that is as much larger.
+func (s Spec) WithBatchSize(samples int) Spec {
+	s.GlobalBatchSize = up(s.GlobalBatchSize*samples, s.BatchSize)
+	s.BatchSize = samples
+	return s
+}
+
+// MaxLocalBatch returns the largest number of samples per device and pass.
+func (s Spec) MaxLocalBatch() int {
+	if s.AdaptiveBatch != nil {
+		return cmp.Or(s.AdaptiveBatch.MaxPerDevice, s.BatchSize)
+	}
+	return s.BatchSize
+}
+
+// Batch returns the submitted batch on a number of devices.
+func (s Spec) Batch(devices int) Batch {
+	if !s.KeepsBatch() {
+		return Batch{LocalBatch: s.BatchSize}
+	}
+	share := up(s.GlobalBatchSize, devices)
+	passes := up(share, s.MaxLocalBatch())
+	return Batch{Samples: s.GlobalBatchSize, LocalBatch: up(share, passes), Accumulation: passes - 1}
+}
+
+// On returns the configuration of the job with the submitted batch.
+func (s Spec) On(workers, nodes int) Config {
+	return Config{Workers: workers, Nodes: nodes, LocalBatch: s.Batch(workers).LocalBatch}
+}
+
+// StepsPerEpoch returns the number of optimizer steps of one epoch on a number of devices, rounded down as the upstream
+// library does it, and at least 1.
+func (s Spec) StepsPerEpoch(devices int) int {
+	devices = max(devices, 1)
+	return max(s.TrainingSetSize/max(s.Batch(devices).Global(devices), 1), 1)
+}
+
+// StepsIn returns the number of steps of an epoch in the unit of the job's speed model: synchronous workers make one
+// step together, and each step of an asynchronous worker counts.
+func (s Spec) StepsIn(cfg Config) float64 {
+	if s.SpeedKind() == SpeedServersAsync {
+		return float64(s.StepsPerEpoch(1))
+	}
+	return float64(s.StepsPerEpoch(cfg.Workers))
+}
+
+// up divides and rounds up.
+func up(n, by int) int { return (n + max(by, 1) - 1) / max(by, 1) }
