@@ -17,7 +17,7 @@ type EpochRecord struct {
 	Config  train.Config `json:"config"`
 	// Steps is the number of optimizer steps of the epoch; with it, an epoch can replace missing step samples.
 	Steps int `json:"steps,omitempty"`
-	// GradSqr and GradVar are the squared norm of the mean gradient and its variance, at History.BaseBatch.
+	// GradSqr and GradVar are the squared norm of the mean gradient and the variance of one at History.BaseBatch.
 	GradSqr float64 `json:"grad_sqr,omitempty"`
 	GradVar float64 `json:"grad_var,omitempty"`
 }

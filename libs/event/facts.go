@@ -101,6 +101,8 @@ type EpochEnded struct {
 	GradVariance *float64           `json:"grad_var,omitempty"`
 	MemoryBytes  unit.Bytes         `json:"memory_bytes,omitempty"`
 	Devices      int                `json:"devices"`
+	// Batch is the batch that the code ran with, if it says so.
+	Batch train.Batch `json:"batch,omitzero"`
 	// BatchesSince is the time since which the micro-batches of all jobs on its devices have not changed, as the node's
 	// agent sees it: the epoch's end while some are being tried, zero if none were ever tuned.
 	BatchesSince time.Time `json:"batches_since,omitzero"`
@@ -272,6 +274,8 @@ type Stepped struct {
 	// follows; 0 for none.
 	MicroBatch int    `json:"micro_batch,omitempty"`
 	Generation uint64 `json:"generation,omitempty"`
+	// Batch is the batch that the code runs with, if it says so.
+	Batch train.Batch `json:"batch,omitzero"`
 }
 
 // Poisoned holds a message that could not be handled.

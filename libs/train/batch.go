@@ -39,7 +39,7 @@ func (b Batch) Global(devices int) int {
 	if b.Samples > 0 {
 		return b.Samples
 	}
-	return devices * b.LocalBatch * (b.Accumulation + 1)
+	return devices * b.LocalBatch * b.Passes()
 }
 
 // KeepsBatch reports whether the optimizer steps of the job are the same on any number of devices.
@@ -89,6 +89,20 @@ func (s Spec) Batch(devices int) Batch {
 	return Batch{Samples: s.GlobalBatchSize, LocalBatch: up(share, passes), Accumulation: passes - 1}
 }
 
+// BatchIn returns the batch of the job under an allocation: the planner chooses it for jobs that let it.
+func (s Spec) BatchIn(a Allocation) Batch {
+	switch {
+	case !s.KeepsBatch():
+		return Batch{}
+	case s.AdaptiveBatch != nil && a.Batch.LocalBatch > 0:
+		return a.Batch
+	}
+	return s.Batch(len(AllDevices(a.Places())))
+}
+
+// Passes returns the number of passes of each device in one optimizer step.
+func (b Batch) Passes() int { return b.Accumulation + 1 }
+
 // On returns the configuration of the job with the submitted batch.
 func (s Spec) On(workers, nodes int) Config {
 	return Config{Workers: workers, Nodes: nodes, LocalBatch: s.Batch(workers).LocalBatch}
@@ -102,12 +116,12 @@ func (s Spec) StepsPerEpoch(devices int) int {
 }
 
 // StepsIn returns the number of steps of an epoch in the unit of the job's speed model: synchronous workers make one
-// step together, and each step of an asynchronous worker counts.
+// step together, accumulated passes count as steps, and so does each step of an asynchronous worker.
 func (s Spec) StepsIn(cfg Config) float64 {
 	if s.SpeedKind() == SpeedServersAsync {
 		return float64(s.StepsPerEpoch(1))
 	}
-	return float64(s.StepsPerEpoch(cfg.Workers))
+	return float64(s.StepsPerEpoch(cfg.Workers) * s.Batch(cfg.Workers).Passes())
 }
 
 // up divides and rounds up.

@@ -136,6 +136,9 @@ type Attempt struct {
 	Parts []Part `json:"parts,omitempty"`
 	// Servers is the number of parameter servers beside the workers.
 	Servers int `json:"servers,omitempty"`
+	// Batch is how its steps are formed from BatchGeneration, a plan, on; without it each device has the submitted batch.
+	Batch           Batch  `json:"batch,omitzero"`
+	BatchGeneration uint64 `json:"batch_generation,omitempty"`
 	// Enforcement is what holds the job to its part of its devices: the weakest level of all of them.
 	Enforcement Enforcement `json:"enforcement,omitempty"`
 	// LogFormat is the format in which its output reports epochs; empty if its code calls the job API.
@@ -320,6 +323,8 @@ type AttemptReport struct {
 	// StopAnswered is set before the code receives the request to stop: only then is an exit with status 0 before the
 	// last epoch a preemption.
 	StopAnswered bool `json:"stop_answered,omitempty"`
+	// Batch is the batch of the last finished epoch, as the code reported it.
+	Batch Batch `json:"batch,omitzero"`
 	// Enlarged is set before the code is asked for optimizer steps larger than submitted.
 	Enlarged bool `json:"enlarged,omitempty"`
 	// Ended is the outcome that the code itself reported: finished, stopped or failed.

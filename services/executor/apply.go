@@ -31,6 +31,9 @@ func (e *executor) apply(ctx context.Context, action diff.Action) error {
 		return e.publishStop(ctx, a, action.Reason)
 	case diff.WithdrawStop:
 		return e.withdrawStop(ctx, action, a)
+	case diff.Rebatch:
+		a.Batch, a.BatchGeneration = action.Batch, action.Generation
+		return e.swap(ctx, a)
 	case diff.Kill:
 		return e.kill(ctx, action, a)
 	case diff.Decide:

@@ -108,7 +108,7 @@ func (s *starter) claim(ctx context.Context, action diff.Action) (train.Attempt,
 	a := train.Attempt{
 		Job: action.Job, Number: action.Number, Backend: s.realm.Backend, LogFormat: job.Spec.LogFormat, Generation: action.Generation, Phase: train.PhaseClaimed,
 		StartedEpochs: action.StartedEpochs, LostInARow: action.LostInARow, UnstartedInARow: action.UnstartedInARow,
-		Servers: action.Servers, Setting: s.cache.setting(action.Job),
+		Servers: action.Servers, Batch: action.Batch, BatchGeneration: action.Generation, Setting: s.cache.setting(action.Job),
 	}
 	if denied(last, a.Setting) {
 		a.Setting, a.Stays = a.Setting.Without(train.SettingCores, train.SettingMemoryMiB), a.Setting.Generation

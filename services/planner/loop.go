@@ -180,7 +180,7 @@ func differs(a, b train.Plan) bool {
 }
 
 func sameAllocation(x, y train.Allocation) bool {
-	return x.Job == y.Job && x.Beside == y.Beside && slices.EqualFunc(x.Places(), y.Places(), train.Part.Same) && slices.Equal(x.Servers, y.Servers)
+	return x.Job == y.Job && x.Beside == y.Beside && slices.EqualFunc(x.Places(), y.Places(), train.Part.Same) && slices.Equal(x.Servers, y.Servers) && x.Batch == y.Batch
 }
 
 // publish appends the plan if no other was appended since the last one was read.

@@ -44,6 +44,8 @@ type job struct {
 
 	// batch is the number of samples per step of the running attempt on each device.
 	batch int
+	// ran is the batch of the last epoch of the running attempt, as its code reported it.
+	ran train.Batch
 	// node, held and servers are what the running attempt was given; paces is how fast its workers are.
 	node    train.NodeID
 	held    []train.DeviceID
@@ -62,18 +64,19 @@ func newJob(id train.JobID, spec train.Spec) *job {
 	return &job{id: id, spec: spec, devices: max(spec.MinDevices, 1), history: curve.History{Job: string(id), Kind: spec.SpeedKind(), BaseBatch: spec.BaseBatch()}}
 }
 
-// config returns the job's configuration on a number of devices of one node. The number of servers is unknown until
-// the start of the attempt is published.
-func (j *job) config(attempt, devices int) train.Config {
+// config returns the job's configuration on a number of devices of one node, with the batch that its code reports. The
+// number of servers is unknown until the start of the attempt is published.
+func (j *job) config(attempt, devices int, ran train.Batch) train.Config {
 	c := j.spec.On(max(devices, 1), 1)
 	if attempt == j.attempt {
 		c.Servers = j.servers
 		c.LocalBatch = cmp.Or(j.batch, c.LocalBatch)
 	}
+	c.LocalBatch = cmp.Or(ran.LocalBatch, c.LocalBatch)
 	return c
 }
 
-// stepsIn returns the number of steps of an epoch.
+// stepsIn returns the number of steps of an epoch, in the unit of the speed model: passes.
 func (j *job) stepsIn(c train.Config) float64 {
 	spec := j.spec
 	spec.BatchSize = c.LocalBatch
@@ -131,7 +134,7 @@ func (j *job) started(at time.Time, b *event.Started) {
 	j.attempt, j.startedAt, j.epochAt = b.Attempt, at, time.Time{}
 	j.devices = max(len(b.Devices), 1)
 	j.node, j.held, j.servers, j.batch = b.Node, b.Devices, b.Servers, b.BatchSize
-	j.live, j.paces = nil, nil
+	j.live, j.paces, j.ran = nil, nil, train.Batch{}
 	j.settleServers(b.Servers)
 }
 
@@ -154,8 +157,8 @@ func (j *job) epochEnded(at time.Time, b *event.EpochEnded) bool {
 		devices = j.devices
 	}
 	record := curve.EpochRecord{
-		Epoch: b.EpochsDone, Seconds: b.EpochSeconds, Config: j.config(b.Attempt, devices), Steps: b.Steps,
-		Loss: deref(b.Loss), GradSqr: deref(b.GradSquared), GradVar: deref(b.GradVariance),
+		Epoch: b.EpochsDone, Seconds: b.EpochSeconds, Config: j.config(b.Attempt, devices, b.Batch), Steps: b.Steps * b.Batch.Passes(),
+		Loss: deref(b.Loss), GradSqr: deref(b.GradSquared), GradVar: deref(b.GradVariance) / float64(max(j.history.BaseBatch, 1)),
 	}
 	if record.Seconds <= 0 {
 		record.Seconds = j.sinceLastEpoch(at, b)
@@ -163,10 +166,11 @@ func (j *job) epochEnded(at time.Time, b *event.EpochEnded) bool {
 	if record.Steps < 1 || j.history.Kind == train.SpeedServersAsync {
 		record.Steps = int(j.stepsIn(record.Config))
 	}
+	j.ran = b.Batch
 	j.history.Epochs = thin(append(j.history.Epochs, record))
 	// The epoch's own mean covers the heartbeats since the previous epoch.
 	if b.StepSeconds > 0 {
-		j.live = []curve.StepSample{{Config: record.Config, StepSeconds: j.stepOfJob(b.StepSeconds, devices), Weight: float64(record.Steps)}}
+		j.live = []curve.StepSample{{Config: record.Config, StepSeconds: j.stepOfJob(b.StepSeconds, devices) / float64(b.Batch.Passes()), Weight: float64(record.Steps)}}
 	}
 	j.history.Steps, j.live = folded(append(j.history.Steps, j.live...)), nil
 	j.remember(b.MemoryBytes)
@@ -198,7 +202,7 @@ func (j *job) stepped(b event.Stepped) bool {
 	if devices < 1 {
 		devices = j.devices
 	}
-	sample := curve.StepSample{Config: j.config(b.Attempt, devices), StepSeconds: j.stepOfJob(b.StepSeconds, devices), Weight: float64(max(b.Steps, 1))}
+	sample := curve.StepSample{Config: j.config(b.Attempt, devices, b.Batch), StepSeconds: j.stepOfJob(b.StepSeconds, devices) / float64(b.Batch.Passes()), Weight: float64(max(b.Steps, 1))}
 	j.live = folded(append(j.live, sample))
 	j.remember(b.MemoryBytes)
 	j.observePace(b)
@@ -238,7 +242,7 @@ func (j *job) model() train.Model {
 // estimate returns the run time as of the end of the last epoch. It returns false before one has ended, or if the
 // speed is unknown.
 func (j *job) estimate(m train.Model) (event.Reestimated, bool) {
-	left, known := m.RemainingSeconds(j.config(j.attempt, j.devices), float64(j.epochsDone), j.spec.StopRule(), j.stepsIn)
+	left, known := m.RemainingSeconds(j.config(j.attempt, j.devices, j.ran), float64(j.epochsDone), j.spec.StopRule(), j.stepsIn)
 	if !known || j.epochsDone < 1 {
 		return event.Reestimated{}, false
 	}

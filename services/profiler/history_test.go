@@ -42,7 +42,7 @@ func TestEpochsBecomeAModel(t *testing.T) {
 		t.Fatalf("model %+v", m)
 	}
 	// An epoch of 100 steps in 20 s, without its own step time.
-	if got := m.Speed.StepSeconds(j.config(j.attempt, 1)); math.Abs(got-0.2) > 1e-9 {
+	if got := m.Speed.StepSeconds(j.config(j.attempt, 1, train.Batch{})); math.Abs(got-0.2) > 1e-9 {
 		t.Fatalf("%v s a step, want 0.2", got)
 	}
 	if got := m.Memory.Bytes(10); got != 1004 {
@@ -87,7 +87,7 @@ func TestHeartbeatsTeachBeforeTheFirstEpoch(t *testing.T) {
 		}
 	}
 	m := j.model()
-	if got := m.Speed.StepSeconds(j.config(j.attempt, 1)); math.Abs(got-0.3) > 1e-9 || m.StepsSeen != 30 {
+	if got := m.Speed.StepSeconds(j.config(j.attempt, 1, train.Batch{})); math.Abs(got-0.3) > 1e-9 || m.StepsSeen != 30 {
 		t.Fatalf("%v s a step of %v", got, m.StepsSeen)
 	}
 	if _, known := j.estimate(m); known {
@@ -95,7 +95,7 @@ func TestHeartbeatsTeachBeforeTheFirstEpoch(t *testing.T) {
 	}
 	// The epoch's own mean replaces its heartbeats, so that a restart, which does not see them, learns the same.
 	j.epochEnded(after(40), &event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 40, StepSeconds: 0.35, Steps: 100, Devices: 1})
-	if got := j.model().Speed.StepSeconds(j.config(j.attempt, 1)); math.Abs(got-0.35) > 1e-9 {
+	if got := j.model().Speed.StepSeconds(j.config(j.attempt, 1, train.Batch{})); math.Abs(got-0.35) > 1e-9 {
 		t.Fatalf("%v s a step, want 0.35", got)
 	}
 	if j.stepped(event.Stepped{Attempt: 2, StepSeconds: 0.3}) || j.stepped(event.Stepped{Attempt: 1, StepSeconds: math.NaN()}) {

@@ -33,6 +33,8 @@ const (
 	Decide Kind = "decide"
 	// Publish publishes a recorded outcome.
 	Publish Kind = "publish"
+	// Rebatch changes the batch of an attempt that keeps its devices.
+	Rebatch Kind = "rebatch"
 	// Cancel records the cancellation of a job that has no live attempt.
 	Cancel Kind = "cancel"
 )
@@ -42,13 +44,15 @@ type Action struct {
 	Kind   Kind
 	Job    train.JobID
 	Number int
-	// Generation is the generation of the plan that a Start or a WithdrawStop follows.
+	// Generation is the generation of the plan that a Start, a WithdrawStop or a Rebatch follows.
 	Generation uint64
 	// Places and the fields up to UnstartedInARow belong to a Start. Places are the devices to take, in the order of
 	// ranks.
 	Places []train.Part
 	// Servers is the number of parameter servers.
-	Servers         int
+	Servers int
+	// Batch belongs to a Start or a Rebatch.
+	Batch           train.Batch
 	StartedEpochs   int
 	LostInARow      int
 	UnstartedInARow int
@@ -266,6 +270,7 @@ func start(s State, w train.Allocation) Action {
 	}
 	return Action{
 		Kind: Start, Job: w.Job, Number: last.Number + 1, Places: slices.Clone(w.Places()), Servers: servers, Generation: s.Plan.Generation,
+		Batch:           job.Spec.BatchIn(w),
 		StartedEpochs:   max(job.EpochsDone, last.StartedEpochs, report.EpochsDone),
 		LostInARow:      lostBeforeNext(last, report),
 		UnstartedInARow: unstartedBeforeNext(last),

@@ -33,8 +33,21 @@ func forLive(s State, l Limits, a train.Attempt) (Action, bool) {
 	if action, asked := requestStop(s, a); asked {
 		return action, true
 	}
-	action.Kind, action.Cause, action.Reason = RequestStop, train.StopRetune, s.Retunes[ReportKey{a.Job, a.Number}]
-	return action, action.Reason.Code != ""
+	if why := s.Retunes[ReportKey{a.Job, a.Number}]; why.Code != "" {
+		action.Kind, action.Cause, action.Reason = RequestStop, train.StopRetune, why
+		return action, true
+	}
+	return rebatch(s, a)
+}
+
+// rebatch lets an attempt that keeps its devices follow the batch of a newer plan.
+func rebatch(s State, a train.Attempt) (Action, bool) {
+	wanted, planned := s.wanted[a.Job]
+	if !s.Planned || !planned || s.Plan.Generation <= max(a.Generation, a.BatchGeneration) {
+		return Action{}, false
+	}
+	batch := s.Jobs[a.Job].Spec.BatchIn(wanted)
+	return Action{Kind: Rebatch, Job: a.Job, Number: a.Number, Generation: s.Plan.Generation, Batch: batch}, batch != a.Batch
 }
 
 // forLeaving decides about a live attempt that was asked to leave.

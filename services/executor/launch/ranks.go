@@ -93,6 +93,26 @@ func (s Setting) addRank(env map[string]string, all []Process, rank int) {
 	env["DMLC_NUM_SERVER"], env["DMLC_NUM_WORKER"] = number(s.Servers), number(workers(all))
 }
 
+// addBatch adds the variables by which a process knows its share of an optimizer step: how many devices all processes
+// have, how many of them come before its own, and how the steps are formed.
+func (s Setting) addBatch(env map[string]string, all []Process, rank int) {
+	number, before := strconv.Itoa, 0
+	for _, p := range all[:rank] {
+		before += len(p.Devices)
+	}
+	b, devices := s.Attempt.Batch, len(s.Devices())
+	env["SWITCHYARD_DEVICE_RANK"], env["SWITCHYARD_DEVICE_COUNT"] = number(before), number(devices)
+	if b.LocalBatch == 0 {
+		return
+	}
+	env["SWITCHYARD_GLOBAL_BATCH"], env["SWITCHYARD_BASE_BATCH"] = number(b.Global(devices)), number(s.Spec.BaseBatch())
+	env["SWITCHYARD_ACCUMULATION"] = number(b.Passes())
+	env["SWITCHYARD_BATCH_GENERATION"] = strconv.FormatUint(s.Attempt.BatchGeneration, 10)
+	if a := s.Spec.AdaptiveBatch; a != nil {
+		env["SWITCHYARD_LEARNING_RATE"] = string(a.LearningRate)
+	}
+}
+
 func (s Setting) port(i int) int {
 	if i < len(s.Ports) {
 		return s.Ports[i]

@@ -105,7 +105,7 @@ func LocalBatch(spec train.Spec, a train.Attempt) int {
 	if a.Setting.BatchDevices > 0 {
 		return a.Setting.BatchOn(a.DeviceCount(), spec.BatchSize)
 	}
-	return spec.Batch(a.DeviceCount()).LocalBatch
+	return cmp.Or(a.Batch.LocalBatch, spec.BatchSize)
 }
 
 // Cores returns how many processors each process may use; 0 means all that come with its devices.
@@ -163,6 +163,7 @@ func (s Setting) Scheduler(rank int) map[string]string {
 	}
 	place.addMPS(env)
 	s.addRank(env, all, rank)
+	s.addBatch(env, all, rank)
 	if !s.Mounted {
 		for name, folder := range map[string]string{
 			"SWITCHYARD_CUSTOM_DIR": s.Custom, "SWITCHYARD_SNAPSHOTS_DIR": s.Snapshots, "SWITCHYARD_DATASETS_DIR": s.Datasets,

@@ -50,6 +50,28 @@ func TestMicroBatches(t *testing.T) {
 	b.want("POST", "/attempt/"+token+"2/v1/jobs/"+capability+"/steps", `{"step":3}`, 200, "{}")
 }
 
+// TestThePlannedBatch: every answer has the batch of the newest plan, in passes that suit a shared device, and what the
+// code ran with is in the epoch and in the report.
+func TestThePlannedBatch(t *testing.T) {
+	b := newBench(t, bustest.Start(t))
+	b.background()
+	a := attempt(1)
+	a.Batch, a.BatchGeneration = train.Batch{Samples: 50, LocalBatch: 13, Accumulation: 1}, 3
+	b.put(a)
+	const base = "/attempt/" + token + "1/v1/jobs/" + capability
+	b.want("POST", base+"/steps", `{"step":1}`, 200, `{"micro_batch":13,"accumulation":2,"generation":3,"global_batch":50}`)
+	b.wanted = &train.TunedJob{Job: "j1", Attempt: 1, MicroBatch: 8, Accumulation: 4}
+	b.want("POST", base+"/steps", `{"step":2}`, 200, `{"micro_batch":8,"accumulation":4,"generation":9,"global_batch":50}`)
+	b.want("POST", base+"/epochs", `{"epochs_done":1,"global_batch":50,"micro_batch":8,"accumulation":4}`, 200, "{}")
+	want := train.Batch{Samples: 50, LocalBatch: 8, Accumulation: 3}
+	if r := b.report(1); r.Batch != want {
+		t.Errorf("report %+v", r)
+	}
+	if e := facts[event.EpochEnded](b, event.StreamJobs, event.FactEpochEnded, 1)[0]; e.Batch != want {
+		t.Errorf("epoch %+v", e)
+	}
+}
+
 // Larger steps are recorded before the code is asked for them.
 func TestLargerStepsAreRecordedFirst(t *testing.T) {
 	b := newBench(t, bustest.Start(t))

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/strict"
+	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // Bounds on what training code may report. They are far beyond any training and keep later arithmetic safe.
@@ -77,7 +78,11 @@ type measures struct {
 	Metrics      map[string]float64 `json:"metrics"`
 	GradSquared  *float64           `json:"grad_sqr"`
 	GradVariance *float64           `json:"grad_var"`
-	MemoryBytes  int64              `json:"gpu_memory_bytes"`
+	// GlobalBatch is the number of samples of a step on all devices, in Accumulation passes of at most MicroBatch on each.
+	GlobalBatch  int64 `json:"global_batch"`
+	MicroBatch   int64 `json:"micro_batch"`
+	Accumulation int64 `json:"accumulation"`
+	MemoryBytes  int64 `json:"gpu_memory_bytes"`
 }
 
 func (b measures) check(c *checks) {
@@ -85,6 +90,9 @@ func (b measures) check(c *checks) {
 	c.count("steps", b.Steps)
 	c.count("samples", b.Samples)
 	c.count("gpu_memory_bytes", b.MemoryBytes)
+	c.count("global_batch", b.GlobalBatch)
+	c.count("micro_batch", b.MicroBatch)
+	c.count("accumulation", b.Accumulation)
 	if len(b.Metrics) > maxMetrics {
 		c.add("metrics", fmt.Sprintf("has %d entries, at most %d are taken", len(b.Metrics), maxMetrics))
 	}
@@ -96,14 +104,21 @@ func (b measures) check(c *checks) {
 	}
 }
 
+// run returns the batch that the code runs with, if it says so.
+func (b measures) run() train.Batch {
+	if b.GlobalBatch == 0 || b.MicroBatch == 0 {
+		return train.Batch{}
+	}
+	return train.Batch{Samples: int(b.GlobalBatch), LocalBatch: int(b.MicroBatch), Accumulation: int(max(b.Accumulation, 1)) - 1}
+}
+
 // stepsBody is a heartbeat.
 type stepsBody struct {
 	Step        *int64  `json:"step"`
 	Epoch       int64   `json:"epoch"`
 	StepSeconds float64 `json:"step_seconds"`
 	WaitSeconds float64 `json:"wait_seconds"`
-	// MicroBatch is set if the code can change it; Generation is that of the setting it follows.
-	MicroBatch int64 `json:"micro_batch"`
+	// Generation is that of the batch it follows.
 	Generation int64 `json:"generation"`
 	measures
 }
@@ -114,9 +129,8 @@ func (b stepsBody) check() strict.Problems {
 	c.count("epoch", b.Epoch)
 	c.seconds("step_seconds", b.StepSeconds)
 	c.seconds("wait_seconds", b.WaitSeconds)
-	c.count("micro_batch", b.MicroBatch)
-	c.count("generation", b.Generation)
 	b.measures.check(&c)
+	c.count("generation", b.Generation)
 	return c.problems
 }
 

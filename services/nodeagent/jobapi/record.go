@@ -64,6 +64,9 @@ func (d effect) key() string {
 // merge adds a change to a record. It may be repeated, and the order of changes only matters for the outcome.
 func merge(r, change train.AttemptReport) train.AttemptReport {
 	r.Job, r.Attempt = change.Job, change.Attempt
+	if change.Batch.LocalBatch > 0 && change.EpochsDone >= r.EpochsDone {
+		r.Batch = change.Batch
+	}
 	r.EpochsDone = max(r.EpochsDone, change.EpochsDone)
 	r.Spoke = r.Spoke || change.Spoke
 	r.StopAnswered = r.StopAnswered || change.StopAnswered

@@ -32,7 +32,7 @@ func (a *API) mustStop(ctx context.Context, s *session) bool {
 	if a.bus.Ready() != nil {
 		return false
 	}
-	if s.stopCause() == train.StopNone && (a.paused == nil || !a.paused(ctx, s.attempt.Job, s.known().EpochsDone)) {
+	if s.current().Stop == train.StopNone && (a.paused == nil || !a.paused(ctx, s.attempt.Job, s.known().EpochsDone)) {
 		return false
 	}
 	s.recording.Lock()
@@ -78,24 +78,38 @@ type controlRecord struct {
 	batchRecord
 }
 
-// batchRecord is the micro-batch that a job has to use; null leaves it as it is.
+// batchRecord is the batch that a job has to use; null leaves it as it is.
 type batchRecord struct {
 	MicroBatch   *int   `json:"micro_batch"`
 	Accumulation *int   `json:"accumulation"`
 	Generation   uint64 `json:"generation"`
+	GlobalBatch  *int   `json:"global_batch,omitempty"`
 }
 
-// batch returns the micro-batch that is wanted of an attempt. Larger steps are recorded before they are requested: if
-// the device lacks memory for them, no co-runner is to blame.
+// batch returns the batch that is wanted of an attempt: the planned one, in the passes that suit the device if it is
+// shared. Larger steps than submitted are recorded before they are requested: if the device lacks memory for them, no
+// co-runner is to blame.
 func (a *API) batch(ctx context.Context, s *session) batchRecord {
+	var r batchRecord
+	attempt := s.current()
+	planned, devices := attempt.Batch, attempt.DeviceCount()
+	global := planned.Global(devices)
+	if planned.LocalBatch > 0 {
+		passes := planned.Passes()
+		r = batchRecord{&planned.LocalBatch, &passes, attempt.BatchGeneration, &global}
+	}
 	if a.tuned == nil {
-		return batchRecord{}
+		return r
 	}
-	wanted, generation, tuned := a.tuned(s.attempt)
+	wanted, generation, tuned := a.tuned(attempt)
 	if !tuned || wanted.Enlarged && !a.note(ctx, s, train.AttemptReport{Enlarged: true}) {
-		return batchRecord{}
+		return r
 	}
-	return batchRecord{&wanted.MicroBatch, &wanted.Accumulation, generation}
+	r.MicroBatch, r.Accumulation, r.Generation = &wanted.MicroBatch, &wanted.Accumulation, generation
+	if planned.LocalBatch > 0 {
+		wanted.Accumulation = max(1, (global+devices*wanted.MicroBatch-1)/(devices*wanted.MicroBatch))
+	}
+	return r
 }
 
 // profiling takes KubeProfiler's heartbeat. The last one of an epoch carries the epoch's duration and comes before
@@ -148,7 +162,7 @@ func (a *API) steps(ctx context.Context, c call) (answer, *refusal) {
 	a.beat(c, event.Stepped{
 		Rank: int(b.Rank), Step: int(*b.Step), Epoch: int(b.Epoch), Steps: int(b.Steps), StepSeconds: b.StepSeconds, WaitSeconds: b.WaitSeconds,
 		Samples: int(b.Samples), Loss: b.Loss, Metrics: b.Metrics, GradSquared: b.GradSquared, GradVariance: b.GradVariance, MemoryBytes: memory,
-		MicroBatch: int(b.MicroBatch), Generation: uint64(b.Generation),
+		MicroBatch: int(b.MicroBatch), Generation: uint64(b.Generation), Batch: b.run(),
 	})
 	if wanted := a.batch(ctx, c.session); wanted.MicroBatch != nil {
 		return answer{json: wanted}, nil
@@ -168,7 +182,7 @@ func (a *API) epochs(ctx context.Context, c call) (answer, *refusal) {
 	c.overheard = b.Overheard
 	return answer{json: struct{}{}, overheard: b.Overheard}, a.endOfEpoch(ctx, c, "epochs_done", *b.EpochsDone, event.EpochEnded{
 		EpochSeconds: b.EpochSeconds, Steps: int(b.Steps), Samples: int(b.Samples), Loss: b.Loss, Metrics: b.Metrics,
-		GradSquared: b.GradSquared, GradVariance: b.GradVariance, MemoryBytes: unit.Bytes(b.MemoryBytes),
+		GradSquared: b.GradSquared, GradVariance: b.GradVariance, MemoryBytes: unit.Bytes(b.MemoryBytes), Batch: b.run(),
 	})
 }
 
@@ -196,7 +210,7 @@ func (a *API) endOfEpoch(ctx context.Context, c call, field string, done int64, 
 		fact.BatchesSince = a.since(attempt, c.now)
 	}
 	f := event.JobFact(attempt.Job, event.FactEpochEnded, fmt.Sprintf("attempt/%d/epoch/%d", attempt.Number, done), fact)
-	if refused := a.record(ctx, c, &f, train.AttemptReport{EpochsDone: int(done)}); refused != nil {
+	if refused := a.record(ctx, c, &f, train.AttemptReport{EpochsDone: int(done), Batch: fact.Batch}); refused != nil {
 		return refused
 	}
 	c.session.epochsRecorded(int(done))

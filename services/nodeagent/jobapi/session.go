@@ -65,10 +65,11 @@ func (s *session) update(a train.Attempt) {
 	s.newest = a
 }
 
-func (s *session) stopCause() train.StopCause {
+// current returns the present state of the attempt.
+func (s *session) current() train.Attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.newest.Stop
+	return s.newest
 }
 
 // beatDue reports whether a heartbeat of a rank may be published now.
