@@ -20,7 +20,11 @@ type settings struct {
 	shape         nn.Shape
 	seed          uint64
 	samples       int // in the training set
-	batch         int // for each worker
+	batch         int // for each worker, in one pass
+	global        int // for all workers in one step; 0 if every worker has a pass
+	baseBatch     int // the step for which the learning rate is meant
+	rateRule      string
+	generation    uint64
 	epochs        int // total
 	rule          nn.Rule
 	scaleRate     bool
@@ -57,8 +61,8 @@ func (s settings) totalWorkers() int { return s.processes * s.workers }
 
 // session identifies this attempt and what its processes must agree on.
 func (s settings) session() string {
-	return fmt.Sprintf("%s attempt %d: %+v, seed %d, %d samples, batch %d, %d epochs, %d workers each, %+v, %t, %t",
-		s.jobUUID, s.ledger.Attempt, s.shape, s.seed, s.samples, s.batch, s.epochs, s.workers,
+	return fmt.Sprintf("%s attempt %d: %+v, seed %d, %d samples, batch %d of %d, %d epochs, %d workers each, %+v, %t, %t",
+		s.jobUUID, s.ledger.Attempt, s.shape, s.seed, s.samples, s.batch, s.global, s.epochs, s.workers,
 		s.rule, s.scaleRate, s.strongScaling)
 }
 
@@ -104,7 +108,8 @@ func readSettings(args []string, getenv func(string) string, stderr io.Writer) (
 	flags := flag.NewFlagSet("gotrainer", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.IntVar(&s.samples, "training-set-size", env.count("TRAINING_SET_SIZE", 4000), "samples in the training set")
-	flags.IntVar(&s.batch, "batch-size", env.count("BATCH_SIZE", 64), "samples per worker and step")
+	flags.IntVar(&s.batch, "batch-size", env.count("BATCH_SIZE", 64), "samples per worker and pass")
+	flags.IntVar(&s.global, "global-batch", env.count("SWITCHYARD_GLOBAL_BATCH", 0), "samples of all workers per step (default: a batch for each)")
 	flags.IntVar(&s.epochs, "epochs", env.count("EPOCHS_TO_BE_DONE", 10), "epochs to be done in all")
 	flags.IntVar(&s.shape.Features, "features", 64, "inputs of the network")
 	flags.IntVar(&s.shape.Hidden, "hidden", 416, "units in each of the two hidden layers")
@@ -126,6 +131,8 @@ func readSettings(args []string, getenv func(string) string, stderr io.Writer) (
 	if err := flags.Parse(args); err != nil {
 		return settings{}, err
 	}
+	s.baseBatch = max(env.count("SWITCHYARD_BASE_BATCH", s.global), 1)
+	s.rateRule, s.generation = env.text("SWITCHYARD_LEARNING_RATE", ""), uint64(env.count("SWITCHYARD_BATCH_GENERATION", 0))
 	s.place(env)
 	s.findServers(env)
 	// One path element, so that a job cannot reach another's directory.

@@ -129,6 +129,35 @@ func TestMoreWorkersComputeTheSameGradient(t *testing.T) {
 	}
 }
 
+// TestAFixedGlobalBatchTrainsTheSame: with one global batch, jobs of 1, 2, 3 and 4 devices end with the same weights but
+// for the order of float sums, with passes that do not divide it as well, and also if the job is rescaled on the way.
+func TestAFixedGlobalBatchTrainsTheSame(t *testing.T) {
+	weights := func(layouts ...[2]int) []float64 {
+		dir := t.TempDir()
+		for i, l := range layouts {
+			mustRun(t, dir, l[0], l[1], 6*(i+1)/len(layouts), "-global-batch", "32", "-batch-size", "13")
+		}
+		state, err := checkpoint.Decode(snapshot(t, dir, checkpoint.CurrentName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if state.Epochs != 6 || state.Steps != 6*7 { // 210 samples in steps of 32
+			t.Errorf("%v: %d epochs and %d steps", layouts, state.Epochs, state.Steps)
+		}
+		return state.Weights
+	}
+	one := weights([2]int{1, 1})
+	for _, layouts := range [][][2]int{{{1, 2}}, {{2, 1}}, {{3, 1}}, {{2, 2}}, {{1, 1}, {2, 2}, {1, 3}}} {
+		most := 0.0
+		for i, w := range weights(layouts...) {
+			most = max(most, math.Abs(w-one[i]))
+		}
+		if most > 1e-9 {
+			t.Errorf("processes and workers %v: a weight is %g apart", layouts, most)
+		}
+	}
+}
+
 func TestRescalingGoesOnFromTheSameWeights(t *testing.T) {
 	dir := t.TempDir()
 	mustRun(t, dir, 1, 1, 2)

@@ -34,6 +34,7 @@ type trainer struct {
 	ledger    *ledger
 	directory checkpoint.Directory // of rank 0 alone
 	state     checkpoint.State
+	noise     noise
 	rng       *rand.PCG
 	stdout    io.Writer
 }
@@ -74,7 +75,7 @@ func (t *trainer) run(ctx context.Context, stderr io.Writer) (outcome jobapi.Out
 		return "", err
 	}
 	defer func() { err = errors.Join(err, t.exchange.Close()) }()
-	if err := t.share(); err != nil {
+	if err := t.shareState(); err != nil {
 		return "", err
 	}
 	t.team = newTeam(t.settings, t.exchange)
@@ -147,8 +148,8 @@ func (t *trainer) load(stderr io.Writer) error {
 	return nil
 }
 
-// share broadcasts rank 0's state, so that the others need not see its disk.
-func (t *trainer) share() error {
+// shareState broadcasts rank 0's state, so that the others need not see its disk.
+func (t *trainer) shareState() error {
 	var data []byte
 	var err error
 	if t.rank == 0 {
@@ -174,19 +175,22 @@ func (t *trainer) epoch(ctx context.Context) (stop bool, err error) {
 	schedule := dataset.Schedule{Samples: t.samples, Workers: t.totalWorkers(), Repeat: !t.strongScaling}
 	order := rand.New(t.rng).Perm(t.samples)
 	var whole, beat tally
+	var batch jobapi.Batch
 	for had := 0; !schedule.Done(had); {
-		wanted := t.wanted()
-		batch := max(t.batch, wanted.MicroBatch)
-		one, err := t.step(schedule, order, had, batch, wanted.MicroBatch)
+		batch = t.stepBatch()
+		one, err := t.step(schedule, order, had, batch.GlobalBatch, batch.MicroBatch)
 		if err != nil {
 			return false, fmt.Errorf("step %d: %w", whole.steps, err)
 		}
-		had += batch
+		had += batch.GlobalBatch
 		whole.add(one)
 		beat.add(one)
 		if beat.steps == t.heartbeatSteps || schedule.Done(had) {
-			t.beats.Steps(ctx, beat.heartbeat(t.state, t.rank, wanted))
+			t.beats.Steps(ctx, beat.heartbeat(t.state, t.rank, batch))
 			beat = tally{}
+			if err := t.followBatch(); err != nil {
+				return false, err
+			}
 		}
 	}
 	accuracy, err := t.team.evaluate(t.state.Weights, heldOutSamples, t.totalWorkers(), t.batch)
@@ -199,6 +203,7 @@ func (t *trainer) epoch(ctx context.Context) (stop bool, err error) {
 		stop, err = t.conclude(ctx, jobapi.Epoch{
 			EpochsDone: t.state.Epochs, EpochSeconds: seconds, Steps: whole.steps, Samples: whole.samples,
 			Loss: whole.loss / float64(whole.samples), Metrics: map[string]float64{"accuracy": accuracy},
+			GradSqr: max(0, whole.gradSqr/float64(whole.steps)), GradVar: max(0, whole.gradVar/float64(whole.steps)), Batch: batch,
 			MemoryBytes: t.memoryMiB << 20,
 		})
 		if err != nil {
@@ -247,23 +252,7 @@ func (t *trainer) agree(stop bool) (bool, error) {
 	return len(word) == 1 && word[0] == 1, nil
 }
 
-// wanted returns the micro-batch of the next step: the scheduler's desired one, which changes after a heartbeat or an
-// epoch. All passes of a step give the same gradient as one pass would. A micro-batch above the batch, which the
-// scheduler chooses only for jobs that allow it, is a larger step; with several processes each receives changes at a
-// different time, yet they must take the same steps.
-func (t *trainer) wanted() jobapi.Batch {
-	wanted, most := t.beats.Wanted(), t.batch
-	if t.processes == 1 {
-		most = max(t.batch, t.samples)
-	}
-	if wanted.MicroBatch < 1 || wanted.MicroBatch > most {
-		wanted.MicroBatch = t.batch
-	}
-	return wanted
-}
-
-// step does one step of SGD in every process alike, with batch samples for each worker; each has already had samples in
-// this epoch.
+// step does one step of SGD over batch samples in every process alike, after all workers had samples in this epoch.
 func (t *trainer) step(schedule dataset.Schedule, order []int, had, batch, micro int) (tally, error) {
 	begun := time.Now()
 	if t.slowBy > 0 {
@@ -279,12 +268,10 @@ func (t *trainer) step(schedule dataset.Schedule, order []int, had, batch, micro
 		return tally{}, fmt.Errorf("the loss is %g: the learning rate %g is too high", tail[tailLoss], t.rule.Rate)
 	}
 	rule := t.rule
-	rule.Rate *= float64(batch) / float64(t.batch) // one larger step moves as far as several (Goyal et al. 2017)
-	if t.scaleRate {
-		// The square root keeps the variance of an update's noise (Krizhevsky 2014).
-		rule.Rate *= math.Sqrt(float64(t.totalWorkers()))
-	}
+	rule.Rate *= t.rateScale(batch)
 	nn.Update(t.state.Weights, t.state.Velocity, gradient, 1/tail[tailSamples], rule)
 	t.state.Steps++
-	return newTally(gradient, tail, time.Since(begun), waited), nil
+	one := newTally(gradient, tail, time.Since(begun), waited)
+	t.noise.add(one)
+	return one, nil
 }

@@ -72,8 +72,8 @@ func (c *team) each(task func(w *worker, part []float64)) {
 	all.Wait()
 }
 
-// gradient sums the gradient of one step over all workers; the result is in sum. Each worker, which has already had
-// samples in the epoch, goes over its batch in passes of at most micro. It also returns how long the sum over all
+// gradient sums the gradient of one step over all workers, which have had samples in the epoch; the result is in sum.
+// Each worker goes over its share of the batch in passes of at most micro. It also returns how long the sum over all
 // processes took, which is mostly waiting for the slowest.
 func (c *team) gradient(weights []float64, schedule dataset.Schedule, order []int, had, batch, micro int) (waited time.Duration, err error) {
 	c.each(func(w *worker, part []float64) {

@@ -42,10 +42,12 @@ type Steps struct {
 	Batch
 }
 
-// Batch is how a step is done. In a heartbeat it is the batch used, in an answer the desired batch from then on.
+// Batch is how a step is done. In a report it is the batch used, in an answer the desired batch from then on.
 type Batch struct {
-	MicroBatch int    `json:"micro_batch"` // samples of a worker in one pass
-	Generation uint64 `json:"generation"`  // of the desired batch; 0 without one
+	MicroBatch   int    `json:"micro_batch"`            // samples of a worker in one pass
+	Accumulation int    `json:"accumulation,omitempty"` // passes of a worker in a step
+	GlobalBatch  int    `json:"global_batch,omitempty"` // samples of all workers in a step
+	Generation   uint64 `json:"generation"`             // of the desired batch; 0 without one
 }
 
 // Epoch reports an epoch that is done and whose checkpoint is written.
@@ -57,6 +59,9 @@ type Epoch struct {
 	Rank         int                `json:"rank"`
 	Loss         float64            `json:"loss"`
 	Metrics      map[string]float64 `json:"metrics"`
+	GradSqr      float64            `json:"grad_sqr"`
+	GradVar      float64            `json:"grad_var"`
+	Batch
 	MemoryBytes  int64              `json:"gpu_memory_bytes,omitempty"` // the highest use of a device
 }
 
