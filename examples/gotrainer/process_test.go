@@ -39,6 +39,7 @@ type agent struct {
 	bodies    map[string]map[string]any // the last of each kind
 	stopAfter int
 	tune      []int // another of these micro-batches after every heartbeat
+	grow      []int // another of these global batches after every heartbeat
 	done      int
 	beat      chan struct{} // one token once a heartbeat has come
 }
@@ -62,6 +63,10 @@ func newAgent(t *testing.T, stopAfter int) *agent {
 		if len(a.tune) > 0 && kind == "steps" {
 			generation := len(a.beats)
 			fmt.Fprintf(w, `{"micro_batch":%d,"accumulation":2,"generation":%d}`, a.tune[generation%len(a.tune)], generation)
+		}
+		if len(a.grow) > 0 && kind == "steps" {
+			global := a.grow[len(a.beats)%len(a.grow)]
+			fmt.Fprintf(w, `{"micro_batch":10,"accumulation":2,"generation":%d,"global_batch":%d}`, len(a.beats), global)
 		}
 	}))
 	t.Cleanup(a.Close)
@@ -305,6 +310,39 @@ func TestALargerMicroBatchIsALargerStep(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The global batch changes in mid-epoch, without a restart, in all processes at the same step; each hears of it at
+// another time. The code reports what it ran.
+func TestTheGlobalBatchChangesWithoutARestart(t *testing.T) {
+	binary := build(t)
+	for _, rule := range []string{"adascale", "linear"} {
+		a := newAgent(t, 0)
+		a.grow = []int{32, 45, 64}
+		start(t, binary, t.TempDir(), a.api(), 1, 2, "-epochs", "3", "-global-batch", "32", "-lr-rule", rule).wantCodes(t, 0)
+		a.hold(func() {
+			ran := map[any]map[float64]bool{} // by step
+			seen := map[float64]bool{}
+			for _, b := range a.beats {
+				if ran[b["step"]] == nil {
+					ran[b["step"]] = map[float64]bool{}
+				}
+				global := b["global_batch"].(float64)
+				ran[b["step"]][global], seen[global] = true, true
+				if global > 2*b["micro_batch"].(float64)*b["accumulation"].(float64) {
+					t.Errorf("%s: passes of %v add up to less than the step: %v", rule, b["micro_batch"], b)
+				}
+			}
+			for step, batches := range ran {
+				if len(batches) != 1 {
+					t.Errorf("%s: at step %v the processes ran %v", rule, step, batches)
+				}
+			}
+			if last := a.bodies["epochs"]; len(seen) < 2 || last["samples"] != 210.0 || last["grad_var"].(float64) <= 0 || !seen[last["global_batch"].(float64)] {
+				t.Errorf("%s: ran %v, last epoch %v", rule, seen, last)
+			}
+		})
+	}
 }
 
 // forever has more epochs than any test waits for, and a ring that would wait long.

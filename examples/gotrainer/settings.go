@@ -110,6 +110,8 @@ func readSettings(args []string, getenv func(string) string, stderr io.Writer) (
 	flags.IntVar(&s.samples, "training-set-size", env.count("TRAINING_SET_SIZE", 4000), "samples in the training set")
 	flags.IntVar(&s.batch, "batch-size", env.count("BATCH_SIZE", 64), "samples per worker and pass")
 	flags.IntVar(&s.global, "global-batch", env.count("SWITCHYARD_GLOBAL_BATCH", 0), "samples of all workers per step (default: a batch for each)")
+	flags.StringVar(&s.rateRule, "lr-rule", env.text("SWITCHYARD_LEARNING_RATE", ""),
+		"how the learning rate follows a global batch that changes: adascale, sqrt, linear or none (default: it does not change)")
 	flags.IntVar(&s.epochs, "epochs", env.count("EPOCHS_TO_BE_DONE", 10), "epochs to be done in all")
 	flags.IntVar(&s.shape.Features, "features", 64, "inputs of the network")
 	flags.IntVar(&s.shape.Hidden, "hidden", 416, "units in each of the two hidden layers")
@@ -132,7 +134,7 @@ func readSettings(args []string, getenv func(string) string, stderr io.Writer) (
 		return settings{}, err
 	}
 	s.baseBatch = max(env.count("SWITCHYARD_BASE_BATCH", s.global), 1)
-	s.rateRule, s.generation = env.text("SWITCHYARD_LEARNING_RATE", ""), uint64(env.count("SWITCHYARD_BATCH_GENERATION", 0))
+	s.generation = uint64(env.count("SWITCHYARD_BATCH_GENERATION", 0))
 	s.place(env)
 	s.findServers(env)
 	// One path element, so that a job cannot reach another's directory.
