@@ -10,8 +10,8 @@ import (
 
 // stepBatch returns the batch of the next step. The scheduler's desired one changes after a heartbeat or an epoch. All
 // passes of a step give the same gradient as one pass would. If the job has no global batch, a micro-batch above the
-// batch, which the scheduler chooses only for jobs that allow it, is a larger step; with several processes each receives
-// changes at a different time, yet they must take the same steps.
+// batch, chosen only for jobs that allow it, is a larger step. Only a job with one process takes it: several receive
+// changes at different times, yet they must take the same steps.
 func (t *trainer) stepBatch() jobapi.Batch {
 	b, most := t.beats.Wanted(), t.batch
 	b.GlobalBatch = t.global

@@ -129,8 +129,8 @@ func TestMoreWorkersComputeTheSameGradient(t *testing.T) {
 	}
 }
 
-// TestAFixedGlobalBatchTrainsTheSame: with one global batch, jobs of 1, 2, 3 and 4 devices end with the same weights but
-// for the order of float sums, with passes that do not divide it as well, and also if the job is rescaled on the way.
+// TestAFixedGlobalBatchTrainsTheSame: with one global batch, jobs of 1 to 4 devices end with the same weights up to the
+// order of float sums, even if passes do not divide it, and if the job is rescaled on the way.
 func TestAFixedGlobalBatchTrainsTheSame(t *testing.T) {
 	weights := func(layouts ...[2]int) []float64 {
 		dir := t.TempDir()

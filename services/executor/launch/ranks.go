@@ -93,9 +93,12 @@ func (s Setting) addRank(env map[string]string, all []Process, rank int) {
 	env["DMLC_NUM_SERVER"], env["DMLC_NUM_WORKER"] = number(s.Servers), number(workers(all))
 }
 
-// addBatch adds the variables by which a process knows its share of an optimizer step: how many devices all processes
+// addBatch adds the variables by which a worker knows its share of an optimizer step: how many devices all processes
 // have, how many of them come before its own, and how the steps are formed.
 func (s Setting) addBatch(env map[string]string, all []Process, rank int) {
+	if all[rank].Role != RoleWorker {
+		return
+	}
 	number, before := strconv.Itoa, 0
 	for _, p := range all[:rank] {
 		before += len(p.Devices)

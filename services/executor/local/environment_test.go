@@ -61,14 +61,14 @@ func TestEnvironmentTable(t *testing.T) {
 		{"slots", slots(), 0, map[string]string{
 			"JOB_RESTARTED": "TRUE", "EPOCHS_DONE": "4", "WORLD_SIZE": "1", "RESERVED_MEM": "0", "PL_TORCH_DISTRIBUTED_BACKEND": "gloo",
 			"TF_CONFIG":          `{"cluster":{"worker":["127.0.0.1:4001"]},"task":{"type":"worker","index":0}}`,
-			"SWITCHYARD_ATTEMPT": "3", "SWITCHYARD_DEVICES": "cpu:1,cpu:0", "CUDA_VISIBLE_DEVICES": "",
+			"SWITCHYARD_ATTEMPT": "3", "SWITCHYARD_DEVICES": "cpu:1,cpu:0", "SWITCHYARD_DEVICE_RANK": "0", "SWITCHYARD_DEVICE_COUNT": "2", "CUDA_VISIBLE_DEVICES": "",
 			"SWITCHYARD_JOB_ATTEMPT": "job-a/3/0123456789abcdef", "SWITCHYARD_CUSTOM_DIR": "/home/me/code",
 			"SWITCHYARD_SNAPSHOTS_DIR": "/home/me/saved", "SWITCHYARD_DATASETS_DIR": "/home/me/datasets",
 		}},
 		{"gpus", gpus(), 1, map[string]string{
 			"JOB_RESTARTED": "FALSE", "EPOCHS_DONE": "0", "WORLD_SIZE": "2", "RESERVED_MEM": "10240", "PL_TORCH_DISTRIBUTED_BACKEND": "nccl",
 			"TF_CONFIG":          `{"cluster":{"worker":["127.0.0.1:4001","127.0.0.1:4002"]},"task":{"type":"worker","index":1}}`,
-			"SWITCHYARD_ATTEMPT": "1", "SWITCHYARD_DEVICES": "gpu:2,gpu:0", "CUDA_VISIBLE_DEVICES": "2,0",
+			"SWITCHYARD_ATTEMPT": "1", "SWITCHYARD_DEVICES": "gpu:2,gpu:0", "SWITCHYARD_DEVICE_RANK": "1", "SWITCHYARD_DEVICE_COUNT": "2", "CUDA_VISIBLE_DEVICES": "2,0",
 			"SWITCHYARD_JOB_ATTEMPT": "job-a/1/0123456789abcdef", "RANK": "1", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2",
 		}},
 	}
