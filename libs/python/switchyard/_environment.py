@@ -26,6 +26,12 @@ class Environment(NamedTuple):
     rank: int
     world_size: int
     one_process_per_device: bool
+    device_rank: int
+    device_count: int
+    global_batch: Optional[int]
+    base_batch: Optional[int]
+    learning_rate: str
+    batch_generation: int
     checkpoint_dir: Path
 
     @classmethod
@@ -51,6 +57,12 @@ class Environment(NamedTuple):
             rank=_rank(environ, num_devices),
             world_size=max(1, _integer(environ, "WORLD_SIZE", 1)),
             one_process_per_device=per_device,
+            device_rank=_integer(environ, "SWITCHYARD_DEVICE_RANK", 0),
+            device_count=max(1, _integer(environ, "SWITCHYARD_DEVICE_COUNT", 1 if per_device else num_devices)),
+            global_batch=_positive(environ, "SWITCHYARD_GLOBAL_BATCH"),
+            base_batch=_positive(environ, "SWITCHYARD_BASE_BATCH"),
+            learning_rate=environ.get("SWITCHYARD_LEARNING_RATE", ""),
+            batch_generation=_integer(environ, "SWITCHYARD_BATCH_GENERATION", 0),
             checkpoint_dir=snapshot_dir(environ, uuid) if uuid else Path(LOCAL_CHECKPOINT_DIR),
         )
 
@@ -59,13 +71,19 @@ class Environment(NamedTuple):
         """Optimizer steps of one epoch: training-set size / (batch size x devices x nodes)."""
         if self.batch_size is None or self.training_set_size is None:
             return None
+        if self.global_batch is not None:
+            return self.training_set_size // self.global_batch
         return self.training_set_size // (self.batch_size * self.num_devices * self.num_nodes)
+
+    @property
+    def own_devices(self) -> int:
+        """The devices of this process."""
+        return 1 if self.one_process_per_device else self.num_devices
 
     @property
     def samples_per_step(self) -> int:
         """Training samples that this process takes in one step; 0 where no batch size is known."""
-        devices = 1 if self.one_process_per_device else self.num_devices
-        return (self.batch_size or 0) * devices
+        return (self.batch_size or 0) * self.own_devices
 
 
 def snapshot_dir(environ: Mapping[str, str], uuid: str) -> Path:

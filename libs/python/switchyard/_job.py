@@ -2,20 +2,35 @@
 
 import contextlib
 import os
-import sys
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Tuple, Type
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Type
 
 from switchyard import _checkpoint
+from switchyard._batch import Batch
 from switchyard._environment import Environment, make_snapshot_dir
 from switchyard._http import address_from_environment, complain
-from switchyard._link import FAILED, FINISHED, STOPPED, Link, Wish
+from switchyard._link import FAILED, FINISHED, STOPPED, Link
 from switchyard._meter import Meter, Stopwatch, figures, finite, gpu_memory_bytes, samples_in
-from switchyard._parts import parts_of
 from switchyard._threads import Threads
 
 SECONDS_BETWEEN_HEARTBEATS = 1.0
+
+
+class Sampler:
+    """The shares of this process, epoch by epoch."""
+
+    def __init__(self, job: "Job", length: int, seed: int):
+        self._job = job
+        self._length = length
+        self._seed = seed
+
+    def __iter__(self) -> Iterator[List[int]]:
+        return self._job._batch.sampler(self._length, self._job.epochs_done, self._seed)
+
+    def __len__(self) -> int:
+        """About how many steps an epoch has; the batch may change in the middle of one."""
+        return max(1, self._length // (self._job._batch.global_batch or self._length))
 
 
 class Job:
@@ -51,7 +66,9 @@ class Job:
 
         self._pid = os.getpid()
         self._threads = Threads(environ)
-        self._link = Link(address_from_environment(environ), self.uuid, self.rank)
+        self._link = Link(
+            address_from_environment(environ), self.uuid, self.rank, environment.batch_generation
+        )
         self._steps_done = self.epochs_done * (self.steps_per_epoch or 0)
         self._loaded: Optional[_checkpoint.Progress] = None
         self._heartbeat = Meter()
@@ -68,8 +85,7 @@ class Job:
         self._epoch_trained = False
         self._in_context = False
         self._ended = False
-        # With which micro-batch the code runs, as far as it lets the scheduler choose; None: it does not.
-        self._followed: Optional[Wish] = None
+        self._batch = Batch(environment, self._link)
         self._link.stop_asked(self.epochs_done)
         # A stop is obeyed after an epoch of this attempt at the earliest: else a job could be moved about for ever.
         self._stop_asked = False
@@ -113,6 +129,7 @@ class Job:
         self._open_epoch()
         for batch in loader:
             before = self._steps_done
+            self._batch.begin()
             self._in_step = True
             yield batch
             self._in_step = False
@@ -190,7 +207,11 @@ class Job:
             "steps": self._epoch.steps,
             "samples": self._epoch.samples,
         }
+        noise = self._batch.noise.smoothed()
+        if noise is not None:
+            body.update(grad_sqr=noise[0], grad_var=noise[1])
         body.update(figures(values))
+        body.update(self._batch.ran())
         self._link.epoch(body)
         stop = self._link.stop_asked(self.epochs_done)
         if stop is not None:
@@ -209,29 +230,51 @@ class Job:
         left = None if self.epochs_total is None else self.epochs_total - self.epochs_done
         return self._stop_asked and (left is None or left > 1)
 
+    def watch(self, model: Any) -> None:
+        """Measures the gradient noise of a PyTorch model, for the scheduler and for lr_scale.
+
+        A DistributedDataParallel model gets a communication hook, which compares the gradients of the processes. For
+        other models accumulate compares the first pass of a step with the whole step; with one pass nothing can be
+        measured. Instead of a model, a callable may return the squared norm of the gradient accumulated so far.
+        """
+        self._batch.watch(model)
+
+    def sampler(self, length: int, seed: int = 0) -> "Sampler":
+        """The indices of this process's share of each step, for an epoch over length samples in a shuffled order.
+
+        For ``DataLoader(dataset, batch_sampler=job.sampler(len(dataset)))``. Steps have global_batch samples, shared
+        out as evenly as they divide, and change while the training runs if the scheduler asks for another batch.
+        """
+        return Sampler(self, length, seed)
+
     def accumulate(self, batch: Any) -> Iterator[Tuple[Any, float]]:
         """The batch of one optimizer step in parts, for a pass each, with the weight of each part.
 
         ``for part, weight in job.accumulate(batch): (weight * mean_loss(part)).backward()``, then the optimizer's step.
-        The weights add up to 1, so the gradient is that of the whole batch, however small the parts are. The scheduler
-        chooses their size while the job shares its device; else the batch is one part.
+        The weights add up to 1, so the gradient is that of the whole batch, however small the parts are; with a sampler
+        whose shares differ, the average over the processes is. The scheduler chooses the size of parts; else the batch
+        is one part.
         """
-        wish = self._link.wish
-        most = wish.micro_batch
-        if self.batch_size is not None:
-            most = min(most or self.batch_size, self.batch_size)
-        if samples_in(batch) is not None:
-            self._followed = wish._replace(micro_batch=most)
-        devices = 1 if self.environment.one_process_per_device else self.num_devices
-        return parts_of(batch, sys.maxsize if most is None else most * devices)
+        return self._batch.parts(batch)
+
+    def global_batch(self) -> Optional[int]:
+        """Samples of one optimizer step on all devices; None: the job has no batch of its own but batch_size on each.
+
+        Whoever asks is taken to follow it. A sampler does.
+        """
+        return self._batch.global_batch
+
+    def lr_scale(self) -> float:
+        """The factor of the learning rate for the batch of this step, by the rule of the job; 1 with a fixed batch."""
+        return self._batch.lr_scale()
 
     def micro_batch(self) -> Optional[int]:
         """Samples per device and forward pass that the scheduler asked for last; None: as the job likes.
 
         Whoever asks is taken to use it from then on. accumulate does both.
         """
-        self._followed = self._link.wish
-        return self._followed.micro_batch
+        self._batch.followed = self._link.wish
+        return self._link.wish.micro_batch
 
     def accumulation(self) -> Optional[int]:
         """Forward passes per optimizer step that go with micro_batch; None: as the job likes."""
@@ -330,13 +373,14 @@ class Job:
         }
         if meter.wait_seconds > 0:
             body["wait_seconds"] = meter.wait_seconds / meter.steps
+        noise = self._batch.noise.take()
+        if noise is not None:
+            body.update(grad_sqr=max(noise[0], 0.0), grad_var=max(noise[1], 0.0))
         body.update(figures(meter.values()))
         memory_bytes = gpu_memory_bytes()
         if memory_bytes is not None:
             body["gpu_memory_bytes"] = memory_bytes
-        if self._followed is not None and (self._followed.micro_batch or self.batch_size):
-            body["micro_batch"] = self._followed.micro_batch or self.batch_size
-            body["generation"] = self._followed.generation
+        body.update(self._batch.ran())
         self._link.steps(body)
         meter.reset()
 

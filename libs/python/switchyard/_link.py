@@ -19,18 +19,19 @@ class Wish(NamedTuple):
     micro_batch: Optional[int]
     accumulation: Optional[int]
     generation: int
+    global_batch: Optional[int] = None
 
 
 class Link:
     """The job API of one attempt; silent outside of Switchyard, where there is no address."""
 
-    def __init__(self, address: Optional[Address], uuid: str, rank: int):
+    def __init__(self, address: Optional[Address], uuid: str, rank: int, generation: int = 0):
         self._client = Client(address) if address is not None and uuid else None
         self._sender = Sender()
         self._base = "/v1/jobs/%s/" % segment(uuid)
         self._rank = rank
         # The newest one that was heard, with a heartbeat or at the end of an epoch.
-        self.wish = Wish(None, None, 0)
+        self.wish = Wish(None, None, generation)
 
     @property
     def fenced(self) -> bool:
@@ -99,7 +100,9 @@ class Link:
             micro_batch = _count(said.get("micro_batch"))
             if micro_batch is not None:
                 generation = _count(said.get("generation")) or 0
-                self.wish = Wish(micro_batch, _count(said.get("accumulation")), generation)
+                self.wish = Wish(
+                    micro_batch, _count(said.get("accumulation")), generation, _count(said.get("global_batch"))
+                )
             return said
         except (ValueError, AttributeError):
             complain("the scheduler's answer is no control record: %r" % answer.body[:200])

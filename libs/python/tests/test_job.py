@@ -234,7 +234,7 @@ class Tuning(unittest.TestCase):
             api.control = {"micro_batch": 64, "accumulation": 1, "generation": 2}
             job = switchyard.job()
             self.assertEqual([(8, 1.0)], [(len(part), weight) for part, weight in job.accumulate(Samples(8))])
-            self.assertEqual(8, job._followed.micro_batch)
+            self.assertEqual(8, job._batch.followed.micro_batch)
             job.finish()
 
     def test_parts_of_a_batch(self):

@@ -1,0 +1,167 @@
+"""The batch of a step: shares, passes, learning rates, and the gradient noise that they are chosen by."""
+
+import importlib.util
+import os
+import random
+import subprocess
+import sys
+import textwrap
+import unittest
+
+import switchyard
+from tests import jobapi
+from tests.test_job import running
+
+TORCH = importlib.util.find_spec("torch") is not None
+
+
+class Samples:
+    """A batch that shows its shape and can be cut."""
+
+    def __init__(self, samples):
+        self.samples = samples
+        self.shape = (len(samples),)
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, part):
+        return Samples(self.samples[part])
+
+
+class Shares(unittest.TestCase):
+    def test_processes_share_out_every_sample(self):
+        for devices in ([1], [1, 1], [1, 1, 1], [2, 1], [1, 3, 1]):
+            seen, steps = [], set()
+            for rank, own in enumerate(devices):
+                with jobapi.environment(
+                    NUM_GPUS=own, NODE_RANK=rank, WORLD_SIZE=len(devices), SWITCHYARD_DEVICE_RANK=sum(devices[:rank]),
+                    SWITCHYARD_DEVICE_COUNT=sum(devices), SWITCHYARD_GLOBAL_BATCH=16, BATCH_SIZE=4,
+                ):
+                    job = switchyard.job()
+                    parts = list(job.sampler(54))
+                    weights = []
+                    for part in job.steps(map(Samples, parts)):
+                        weights.append(sum(weight for _, weight in job.accumulate(part)) / len(devices))
+                    self.assertEqual([len(part) / (16 if step < 3 else 6) for step, part in enumerate(parts)], weights)
+                    seen += [index for part in parts for index in part]
+                    steps.add(len(parts))
+            self.assertEqual((list(range(54)), {4}), (sorted(seen), steps), devices)
+
+    def test_the_batch_changes_between_steps(self):
+        with running(
+            HEARTBEAT_FREQ=1, NUM_GPUS=1, BATCH_SIZE=8, SWITCHYARD_GLOBAL_BATCH=8, SWITCHYARD_BASE_BATCH=8,
+            SWITCHYARD_LEARNING_RATE="linear", SWITCHYARD_BATCH_GENERATION=4, EPOCHS_TO_BE_DONE=1,
+        ) as api:
+            api.wish = {"micro_batch": 10, "accumulation": 2, "generation": 5, "global_batch": 20}
+            ran = []
+            with switchyard.job() as job:
+                for _ in job.epochs():
+                    for batch in job.steps(map(Samples, job.sampler(8 + 20 + 20 + 12))):
+                        ran.append(([len(part) for part, _ in job.accumulate(batch)], job.lr_scale()))
+                        job.step()  # its heartbeat is answered before the next share is cut
+                        job._link._sender.flush()
+            beats, epoch = api.bodies("steps"), api.bodies("epochs")[0]
+        self.assertEqual(([8], 1.0), ran[0])
+        self.assertEqual([([10, 10], 2.5), ([10, 10], 2.5), ([10, 2], 2.5)], ran[-3:])
+        self.assertEqual((8, 8, 1, 4), tuple(beats[0][n] for n in NAMES))
+        self.assertEqual((20, 10, 2), tuple(epoch[n] for n in NAMES[:3]))
+
+    def test_the_batch_stays_where_processes_cannot_agree(self):
+        with running(WORLD_SIZE=2, NUM_NODES=2, NUM_GPUS=1, SWITCHYARD_DEVICE_COUNT=2, SWITCHYARD_GLOBAL_BATCH=8) as api:
+            api.control = {"micro_batch": 10, "accumulation": 2, "generation": 5, "global_batch": 20}
+            self.assertEqual([4] * 4, [len(part) for part in switchyard.job().sampler(32)])
+
+
+NAMES = ("global_batch", "micro_batch", "accumulation", "generation")
+
+
+class LearningRates(unittest.TestCase):
+    def test_the_rules(self):
+        for rule, want in (("linear", 4.0), ("sqrt", 2.0), ("none", 1.0), ("", 1.0), ("adascale", 3.0 / 1.5)):
+            with jobapi.environment(
+                SWITCHYARD_GLOBAL_BATCH=32, SWITCHYARD_BASE_BATCH=8, SWITCHYARD_LEARNING_RATE=rule, NUM_GPUS=1
+            ):
+                job = switchyard.job()
+                job._batch.noise.add(1, 17.0, 2, 9.0)  # |mu|^2 1 and tr(S) 16: at the base batch 1 and 2
+                job._batch.noise.take()
+                job.global_batch()
+                self.assertAlmostEqual(want, job.lr_scale(), msg=rule)
+
+
+class Noise(unittest.TestCase):
+    def test_accumulated_passes_find_the_noise_in_closed_form(self):
+        # Gradients of single samples are mean + deviation * N(0, 1) in each direction.
+        mean, deviation = [0.5, -1.0, 0.25, 0.0], [1.0, 2.0, 0.5, 1.5]
+        square, variance = sum(m * m for m in mean), sum(d * d for d in deviation)
+        source = random.Random(5)
+        with jobapi.environment(BATCH_SIZE=7, NUM_GPUS=1):
+            job = switchyard.job()
+            gradient = [0.0] * 4
+            job.watch(lambda: sum(g * g for g in gradient))
+            for _ in range(4000):
+                gradient[:] = [0.0] * 4
+                batch = Samples([[source.gauss(m, d) for m, d in zip(mean, deviation)] for _ in range(20)])
+                for part, weight in job.accumulate(batch):  # 7, 7 and 6
+                    for i in range(4):
+                        gradient[i] += weight * sum(sample[i] for sample in part.samples) / len(part)
+            found = job._batch.noise.take()
+        self.assertAlmostEqual(square, found[0], delta=0.1 * square)
+        self.assertAlmostEqual(variance, found[1], delta=0.1 * variance)
+
+    @unittest.skipUnless(TORCH, "PyTorch is not installed: Debian's python3-torch")
+    def test_torch_finds_the_noise_in_closed_form(self):
+        # loss = (w - x)^2 / 2 has the gradient w - x: at w = 0 its mean is -E[x], its covariance that of x.
+        found = torch_job(1, "")
+        self.assertAlmostEqual(4.0, found[0], delta=0.6)
+        self.assertAlmostEqual(16.0, found[1], delta=2.4)
+
+    @unittest.skipUnless(TORCH, "PyTorch is not installed: Debian's python3-torch")
+    def test_replicas_find_the_noise_in_closed_form(self):
+        found = torch_job(2, "model = torch.nn.parallel.DistributedDataParallel(model)")
+        self.assertAlmostEqual(4.0, found[0], delta=0.6)
+        self.assertAlmostEqual(16.0, found[1], delta=2.4)
+
+
+def torch_job(processes, wrap):
+    """Runs a training whose noise is known on so many processes; returns what it measured."""
+    script = textwrap.dedent(
+        """
+        import torch, switchyard
+        job = switchyard.job(1)
+        if job.world_size > 1:
+            torch.distributed.init_process_group("gloo", rank=job.rank, world_size=job.world_size)
+        torch.manual_seed(job.rank)
+        model = torch.nn.Linear(4, 1, bias=False)
+        torch.nn.init.zeros_(model.weight)
+        %s
+        job.watch(model)
+        for _ in job.steps(range(800)):
+            x = 1 + 2 * torch.randn(16, 4)
+            for part, weight in job.accumulate(x):
+                # The gradient in w is the mean of x: mean 1 and variance 4 in each of 4 directions.
+                (weight * model(part).mean()).backward()
+            model.zero_grad()
+        if job.rank == 0:
+            print(*job._batch.noise.take())
+        if job.world_size > 1:
+            torch.distributed.destroy_process_group()
+        """
+    )
+    running_processes = []
+    with jobapi.environment(
+        WORLD_SIZE=processes, NUM_NODES=processes, NUM_GPUS=1, BATCH_SIZE=8, MASTER_ADDR="127.0.0.1", MASTER_PORT=29641
+    ):
+        for rank in range(processes):
+            environ = dict(os.environ, NODE_RANK=str(rank), PYTHONPATH=str(jobapi.LIBRARY), OMP_NUM_THREADS="1")
+            running_processes.append(
+                subprocess.Popen(
+                    [sys.executable, "-c", script % wrap], env=environ, stdout=subprocess.PIPE, universal_newlines=True
+                )
+            )
+        outputs = [process.communicate(timeout=jobapi.PATIENCE_SECONDS)[0] for process in running_processes]
+    return [float(word) for word in outputs[0].split()]
+
+
+if __name__ == "__main__":
+    unittest.main()
