@@ -28,7 +28,7 @@ func (a *API) beat(c call, s event.Stepped) {
 		return
 	}
 	attempt := c.session.attempt
-	s.Job, s.Attempt, s.Devices = attempt.Job, attempt.Number, len(attempt.Devices)
+	s.Job, s.Attempt, s.Devices = attempt.Job, attempt.Number, attempt.DeviceCount()
 	fact := event.Fact{
 		Subject: event.Subject{Entity: "sample", ID: string(s.Job), Fact: event.FactStepped, Version: 1},
 		Key:     fmt.Sprintf("job/%s/attempt/%d/step/%d/%d", s.Job, s.Attempt, s.Step, s.Rank),

@@ -197,7 +197,7 @@ func (a *API) endOfEpoch(ctx context.Context, c call, field string, done int64, 
 		return nil
 	}
 	running := c.session.takeTally()
-	fact.Attempt, fact.EpochsDone, fact.Devices = attempt.Number, int(done), len(attempt.Devices)
+	fact.Attempt, fact.EpochsDone, fact.Devices = attempt.Number, int(done), attempt.DeviceCount()
 	if fact.EpochSeconds == 0 {
 		fact.EpochSeconds = running.epochSeconds
 	}

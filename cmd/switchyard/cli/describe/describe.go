@@ -36,6 +36,7 @@ type description struct {
 	RunSeconds float64               `json:"run_seconds"`
 	Attempt    *attemptView          `json:"attempt,omitempty"`
 	Report     *train.AttemptReport  `json:"report,omitempty"`
+	Batches    []epochBatch          `json:"batches,omitempty"`
 	Plan       *planView             `json:"plan,omitempty"`
 	Company    *companyView          `json:"company,omitempty"`
 	Model      *train.Model          `json:"model,omitempty"`
@@ -119,6 +120,9 @@ func gather(ctx context.Context, b *bus.Bus, job train.Job, now time.Time) (desc
 			return d, err
 		}
 		d.Tuning = ViewTuning(all, job.ID, attempt.Number)
+	}
+	if d.Batches, err = readBatches(ctx, b, job); err != nil {
+		return d, err
 	}
 	if d.Model, err = optional(ctx, b, contract.Models, id); err != nil {
 		return d, err

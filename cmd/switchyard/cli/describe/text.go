@@ -61,6 +61,7 @@ func describeText(d description, now time.Time) string {
 	}
 	p.spec(j.Spec.WithDefaults())
 	p.folders(d)
+	p.batches(d.Batches, j.Spec.BaseBatch())
 	p.model(d)
 	p.energy(d)
 	p.history(j.History, now)
