@@ -7,9 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/policy"
-	"github.com/switchyard-dl/switchyard/services/planner/plan/state"
 )
 
 // All returns the policies for traces, by name: the published ones, Switchyard, and Switchyard with the truth in
@@ -17,7 +15,7 @@ import (
 func All() map[string]policy.Policy {
 	all := map[string]policy.Policy{}
 	for _, p := range []policy.Policy{
-		FIFO{}, SRTF{}, DRF{}, Tetris{}, MaxThroughput{}, Tiresias{}, Optimus{}, Pollux{}, policy.Switchyard{}, policy.Switchyard{Oracle: true},
+		FIFO{}, SRTF{}, DRF{}, Tetris{}, MaxThroughput{}, Tiresias{}, Optimus{}, Pollux{}, policy.Switchyard{}, SwitchyardOracle{},
 	} {
 		all[p.Name()] = p
 	}
@@ -43,11 +41,3 @@ type plain struct{}
 
 // Plain is true: no phase changes what the policy decides.
 func (plain) Plain() bool { return true }
-
-// requested makes a policy give jobs what their users ask for.
-type requested struct{ plain }
-
-// Bounds are the devices that the user asks for.
-func (requested) Bounds(j *state.Job, spec train.Spec) (least, most int) {
-	return policy.Requested(j, spec)
-}

@@ -9,14 +9,14 @@ import (
 // DRF is dominant resource fairness (Ghodsi et al., NSDI'11) among jobs: devices go one by one to the job with the
 // fewest, up to what it asks for. If whole devices are the only scarce resource, that is max-min fairness. It knows
 // nothing but the requests.
-type DRF struct{ plain }
+type DRF struct{ requested }
 
 // Name is drf.
 func (DRF) Name() string { return "drf" }
 
 // Bounds are from one device to those that the user asks for.
-func (DRF) Bounds(j *state.Job, spec train.Spec) (least, most int) {
-	_, most = policy.Requested(j, spec)
+func (p DRF) Bounds(j *state.Job, spec train.Spec) (least, most int) {
+	_, most = p.requested.Bounds(j, spec)
 	return 1, most
 }
 

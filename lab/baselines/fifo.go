@@ -44,12 +44,12 @@ type SRTF struct{ requested }
 func (SRTF) Name() string { return "srtf" }
 
 // Decide serves the shortest jobs first.
-func (SRTF) Decide(r *policy.Round) {
+func (p SRTF) Decide(r *policy.Round) {
 	line := r.BySubmission()
 	left := make(map[*cluster.Gang]float64, len(line))
 	for _, g := range line {
-		if o := g.Oracle; o != nil && len(o.StepSeconds) > 0 {
-			left[g] = o.RemainingSteps * o.StepSeconds[min(g.Least, len(o.StepSeconds))-1]
+		if o := p.trace[g.ID]; o != nil && len(o.StepSeconds) > 0 {
+			left[g] = o.RemainingSteps(g.EpochsDone) * o.StepSeconds[min(g.Least, len(o.StepSeconds))-1]
 		}
 	}
 	slices.SortStableFunc(line, func(x, y *cluster.Gang) int { return cmp.Compare(left[x], left[y]) })

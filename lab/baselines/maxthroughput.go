@@ -56,7 +56,7 @@ func offers(r *policy.Round, models []string) []offer {
 	for k, model := range models {
 		for _, g := range line {
 			// The value of a device-second, a little more on the model where the gang runs: a move costs a restart.
-			value := relativeRate(rates[g.Signature], model) / float64(g.Least)
+			value := relativeRate(rates[signature(g)], model) / float64(g.Least)
 			if !g.Held.Empty() && r.Nodes[g.Held.Parts[0].Node].Model == model {
 				value *= 1.1
 			}
@@ -72,12 +72,12 @@ func ratesByModel(gangs []*cluster.Gang) map[string]map[string]float64 {
 	type sum struct{ seconds, samples float64 }
 	sums := map[string]map[string]sum{}
 	for _, g := range gangs {
-		for _, s := range g.Seen {
-			if sums[g.Signature] == nil {
-				sums[g.Signature] = map[string]sum{}
+		for _, s := range g.Ran() {
+			if sums[signature(g)] == nil {
+				sums[signature(g)] = map[string]sum{}
 			}
-			x := sums[g.Signature][s.Model]
-			sums[g.Signature][s.Model] = sum{x.seconds + s.StepSeconds, x.samples + float64(s.LocalBatch)}
+			x := sums[signature(g)][s.Device]
+			sums[signature(g)][s.Device] = sum{x.seconds + s.StepSeconds, x.samples + float64(s.LocalBatch)}
 		}
 	}
 	rates := map[string]map[string]float64{}
@@ -102,3 +102,6 @@ func relativeRate(rates map[string]float64, model string) float64 {
 	}
 	return rate / best
 }
+
+// signature is equal for jobs that run the same training.
+func signature(g *cluster.Gang) string { return g.Spec.Signature() }

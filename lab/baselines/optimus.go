@@ -12,17 +12,20 @@ import (
 // Each job gets one device in the order of submission while there are any; then each further device goes to the job
 // whose remaining time it shortens most. A gang whose size does not change stays where it is, the others are placed
 // again, the small ones first.
-type Optimus struct{ plain }
+type Optimus struct {
+	plain
+	trace Trace
+}
 
 // Name is optimus: in simulations this is the form that others compare with.
 func (Optimus) Name() string { return "optimus" }
 
 // Bounds are the sizes whose step times are known.
-func (Optimus) Bounds(j *state.Job, _ train.Spec) (least, most int) {
-	if j.Oracle == nil {
-		return 1, 1
+func (p Optimus) Bounds(j *state.Job, _ train.Spec) (least, most int) {
+	if told := p.trace[j.ID]; told != nil {
+		return 1, max(len(told.StepSeconds), 1)
 	}
-	return 1, max(len(j.Oracle.StepSeconds), 1)
+	return 1, 1
 }
 
 // Decide gives devices by marginal gain.
@@ -37,7 +40,7 @@ type gain struct {
 	seconds float64
 }
 
-func (Optimus) sizes(line []*cluster.Gang, left, largest int) []int {
+func (p Optimus) sizes(line []*cluster.Gang, left, largest int) []int {
 	sizes := make([]int, len(line))
 	queue := cluster.Heap[gain]{Less: func(x, y gain) bool {
 		if x.seconds != y.seconds {
@@ -46,8 +49,8 @@ func (Optimus) sizes(line []*cluster.Gang, left, largest int) []int {
 		return x.gang < y.gang
 	}}
 	offer := func(i int) {
-		if o := line[i].Oracle; o != nil && sizes[i] < min(len(o.StepSeconds), largest) {
-			if saved := (o.StepSeconds[sizes[i]-1] - o.StepSeconds[sizes[i]]) * o.RemainingSteps; saved > 0 {
+		if o := p.trace[line[i].ID]; o != nil && sizes[i] < min(len(o.StepSeconds), largest) {
+			if saved := (o.StepSeconds[sizes[i]-1] - o.StepSeconds[sizes[i]]) * o.RemainingSteps(line[i].EpochsDone); saved > 0 {
 				queue.Push(gain{i, saved})
 			}
 		}

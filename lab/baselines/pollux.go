@@ -19,7 +19,10 @@ import (
 // is moved counts less, by the cost of its restarts. At most one gang over several nodes may use a node. Each job tunes
 // its batch by itself. Pollux knows step times only at configurations that have run, and the gradient noise as last
 // measured; it does not know how much work is left.
-type Pollux struct{ plain }
+type Pollux struct {
+	plain
+	trace Trace
+}
 
 // Name is pollux.
 func (Pollux) Name() string { return "pollux" }
@@ -37,40 +40,40 @@ const (
 )
 
 // Learn is Pollux's own fit.
-func (Pollux) Learn(seen []state.Seen) train.Speed { return fitPollux(seen) }
+func (Pollux) Learn(ran []train.Ran) train.Speed { return fitPollux(ran) }
 
 // Tune chooses the batch with the most goodput for a gang as it stands. A job for which more than one device is of no
 // use trains at its largest batch, as in the published evaluation.
-func (Pollux) Tune(j state.Job, devices, nodes int, model string) train.Batch {
-	if j.Spec.MaxDevices == 1 {
-		return splitBatch(j.Limits.MaxBatch, devices, j.Limits.On(model))
+func (Pollux) Tune(a *Agent, devices, nodes int, model string) train.Batch {
+	limits := a.Limits(model)
+	if a.OneDevice {
+		return splitBatch(limits.MaxBatch, devices, limits)
 	}
-	limits := j.Limits.On(model)
-	speed, known := j.Speeds[model]
-	if !known || !speed.Known() || j.Noise == nil {
+	speed, known := a.Speeds[model]
+	if !known || !speed.Known() || a.Noise == nil {
 		return splitBatch(max(limits.BaseBatch, limits.MinLocal*devices), devices, limits)
 	}
-	_, b := bestBatch(speed.AllReduce, *j.Noise, limits, nodes, devices)
+	_, b := bestBatch(speed.AllReduce, *a.Noise, limits, nodes, devices)
 	return b
 }
 
 // Decide searches from the last population on.
-func (Pollux) Decide(r *policy.Round) {
+func (p Pollux) Decide(r *policy.Round) {
 	line := r.BySubmission()
 	if len(line) == 0 {
 		return
 	}
-	s := newPolluxSearch(r, line)
+	s := newPolluxSearch(r, line, p.trace)
 	best := s.run(s.recall(r.Memory))
 	for i, g := range line {
-		var p cluster.Placement
+		var to cluster.Placement
 		for n, devices := range s.row(best.genes, i) {
 			if devices > 0 {
-				p.Parts = append(p.Parts, cluster.Part{Node: n, Count: int(devices)})
+				to.Parts = append(to.Parts, cluster.Part{Node: n, Count: int(devices)})
 			}
 		}
-		if !p.Empty() {
-			r.Ledger.Take(g, p)
+		if !to.Empty() {
+			r.Ledger.Take(g, to)
 		}
 	}
 }
@@ -92,8 +95,9 @@ type polluxSearch struct {
 
 // polluxJob is what the fitness needs of a job.
 type polluxJob struct {
-	gang *cluster.Gang
-	most int
+	gang  *cluster.Gang
+	agent *Agent
+	most  int
 	// fair is the goodput on the fair share; 0 if nothing is known yet: then its speed-up is linear.
 	fair, fairDevices float64
 	model             train.AllReduce
@@ -109,7 +113,7 @@ type individual struct {
 	fitness float64
 }
 
-func newPolluxSearch(r *policy.Round, line []*cluster.Gang) *polluxSearch {
+func newPolluxSearch(r *policy.Round, line []*cluster.Gang, trace Trace) *polluxSearch {
 	s := &polluxSearch{
 		round: r, nodes: len(r.Nodes), dice: rand.New(rand.NewPCG(r.State.Seed, uint64(r.State.Now.UnixNano()))),
 		base: make([]uint8, len(line)*len(r.Nodes)),
@@ -123,27 +127,30 @@ func newPolluxSearch(r *policy.Round, line []*cluster.Gang) *polluxSearch {
 		for _, part := range g.Held.Parts {
 			s.row(s.base, i)[part.Node] = uint8(part.Count)
 		}
-		s.jobs = append(s.jobs, newPolluxJob(r, g, share))
+		s.jobs = append(s.jobs, newPolluxJob(r, g, share, trace[g.ID]))
 	}
 	return s
 }
 
-func newPolluxJob(r *policy.Round, g *cluster.Gang, share float64) polluxJob {
-	profiled := 0
-	for _, seen := range g.Seen {
+func newPolluxJob(r *policy.Round, g *cluster.Gang, share float64, told *Told) polluxJob {
+	if told == nil {
+		told = &Told{}
+	}
+	profiled, agent := 0, &told.Agent
+	for _, seen := range agent.Ran {
 		profiled = max(profiled, seen.Workers)
 	}
 	age := r.State.Now.Sub(g.SubmittedAt).Seconds()
-	restart := r.RestartSeconds(g)
+	restart := told.RestartSeconds
 	j := polluxJob{
-		gang: g, most: min(max(2*profiled, 1), g.Most), fairDevices: share,
+		gang: g, agent: agent, most: min(max(2*profiled, 1), g.Most), fairDevices: share,
 		moved: math.Max(age-restart*float64(g.Restarts), 0) / (age + restart),
 	}
 	j.local, j.cross = slices.Repeat([]float64{math.NaN()}, j.most+1), slices.Repeat([]float64{math.NaN()}, j.most+1)
-	for _, model := range slices.Sorted(maps.Keys(g.Speeds)) {
-		if g.Speeds[model].Known() && g.Noise != nil && g.Limits != nil {
-			j.model = g.Speeds[model].AllReduce
-			j.fair, _ = bestBatch(j.model, *g.Noise, *g.Limits, 1, int(share))
+	for _, model := range slices.Sorted(maps.Keys(agent.Speeds)) {
+		if agent.Speeds[model].Known() && agent.Noise != nil {
+			j.model = agent.Speeds[model].AllReduce
+			j.fair, _ = bestBatch(j.model, *agent.Noise, agent.Limits(""), 1, int(share))
 			break
 		}
 	}
@@ -167,7 +174,7 @@ func (j *polluxJob) speedup(nodes, devices int) float64 {
 		if j.fair <= 0 {
 			table[devices] = float64(devices) / j.fairDevices
 		} else {
-			goodput, _ := bestBatch(j.model, *j.gang.Noise, *j.gang.Limits, nodes, devices)
+			goodput, _ := bestBatch(j.model, *j.agent.Noise, j.agent.Limits(""), nodes, devices)
 			table[devices] = goodput / j.fair
 		}
 	}

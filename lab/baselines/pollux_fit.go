@@ -7,7 +7,6 @@ import (
 	"gonum.org/v1/gonum/optimize"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/services/planner/plan/state"
 )
 
 // The parameters of Pollux's step time (OSDI'21, section 3.2), by place.
@@ -28,14 +27,14 @@ const leastParameter = 1e-8
 // polluxFit is one fit: the root mean square errors of the logarithms of the pass and of the whole step, plus
 // penalties that keep the exponent small and prefer networks whose cost does not grow with the workers.
 type polluxFit struct {
-	seen   []state.Seen
+	seen   []train.Ran
 	pinned [polluxParameters]bool
 	value  [polluxParameters]float64
 	free   []int
 }
 
 // fitPollux is Pollux's fit. The pass is observed apart from the exchange of gradients.
-func fitPollux(seen []state.Seen) train.Speed {
+func fitPollux(seen []train.Ran) train.Speed {
 	if len(seen) == 0 {
 		return train.Speed{Kind: train.SpeedAllReduce}
 	}
@@ -46,7 +45,7 @@ func fitPollux(seen []state.Seen) train.Speed {
 			best, least = p, cost
 		}
 	}
-	if !slices.ContainsFunc(seen, func(s state.Seen) bool { return s.Nodes > 1 }) {
+	if !slices.ContainsFunc(seen, func(s train.Ran) bool { return s.Nodes > 1 }) {
 		// Before any gang over several nodes has run, the network between nodes is assumed to be no faster than that
 		// inside.
 		best[crossBase] = math.Max(best[crossBase], 1.1*best[localBase])
@@ -62,14 +61,14 @@ func fitPollux(seen []state.Seen) train.Speed {
 	return speed
 }
 
-func newPolluxFit(seen []state.Seen) *polluxFit {
+func newPolluxFit(seen []train.Ran) *polluxFit {
 	f := &polluxFit{seen: seen, value: [polluxParameters]float64{0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1}}
 	pin := func(parameter int, value float64) { f.pinned[parameter], f.value[parameter] = true, value }
-	one := func(test func(state.Seen) bool) bool { return slices.ContainsFunc(seen, test) }
-	oneBatch := !one(func(s state.Seen) bool { return s.LocalBatch != seen[0].LocalBatch })
-	several := one(func(s state.Seen) bool { return s.Nodes > 1 })
-	together := one(func(s state.Seen) bool { return s.Nodes == 1 && s.Workers > 1 })
-	many := one(func(s state.Seen) bool { return s.Workers > 2 })
+	one := func(test func(train.Ran) bool) bool { return slices.ContainsFunc(seen, test) }
+	oneBatch := !one(func(s train.Ran) bool { return s.LocalBatch != seen[0].LocalBatch })
+	several := one(func(s train.Ran) bool { return s.Nodes > 1 })
+	together := one(func(s train.Ran) bool { return s.Nodes == 1 && s.Workers > 1 })
+	many := one(func(s train.Ran) bool { return s.Workers > 2 })
 	pass := 0.0
 	for _, s := range seen {
 		pass += (s.StepSeconds - s.SyncSeconds) / float64(len(seen))
@@ -174,7 +173,7 @@ func (f *polluxFit) cost(p [polluxParameters]float64, by *[polluxParameters]floa
 func squareOf(x float64) float64 { return x * x }
 
 // pass is the error of the logarithm of one pass; half the derivatives of its square are added to by.
-func (f *polluxFit) pass(p [polluxParameters]float64, s state.Seen, by *[polluxParameters]float64) float64 {
+func (f *polluxFit) pass(p [polluxParameters]float64, s train.Ran, by *[polluxParameters]float64) float64 {
 	predicted := p[computeFixed] + p[computePerSample]*float64(s.LocalBatch)
 	miss := math.Log(predicted) - math.Log(math.Max(s.StepSeconds-s.SyncSeconds, leastParameter))
 	by[computeFixed] += miss / predicted
@@ -183,7 +182,7 @@ func (f *polluxFit) pass(p [polluxParameters]float64, s state.Seen, by *[polluxP
 }
 
 // whole is the same for the whole step.
-func (f *polluxFit) whole(p [polluxParameters]float64, s state.Seen, by *[polluxParameters]float64) float64 {
+func (f *polluxFit) whole(p [polluxParameters]float64, s train.Ran, by *[polluxParameters]float64) float64 {
 	compute, network := p[computeFixed]+p[computePerSample]*float64(s.LocalBatch), leastParameter
 	base, per := -1, -1
 	more := math.Max(float64(s.Workers-2), leastParameter)

@@ -13,17 +13,20 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/policy"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/state"
 )
 
 // day is a cluster on which gangs come, learn and end.
 type day struct {
 	dice  *rand.Rand
 	state plan.State
+	trace Trace
 	born  int
 }
 
 func newDay(seed uint64) *day {
-	d := &day{dice: rand.New(rand.NewPCG(seed, 2))}
+	d := &day{trace: Trace{}, dice: rand.New(rand.NewPCG(seed, 2))}
 	models := []string{"a"}
 	if d.dice.IntN(2) == 0 {
 		models = append(models, "b")
@@ -65,31 +68,41 @@ func (d *day) change() {
 		}
 		j.DeviceSeconds += 60 * float64(n) * float64(1+d.dice.IntN(100))
 		j.EpochsDone = min(j.EpochsDone+1, j.Spec.MaxEpochs)
-		j.Noise = &train.Efficiency{Variance: 10 * d.dice.Float64(), Square: 1, BaseBatch: 8}
+		told := &d.trace[j.ID].Agent
+		told.Noise = &train.Efficiency{Variance: 10 * d.dice.Float64(), Square: 1, BaseBatch: 8}
 		step := 0.1 + d.dice.Float64()
-		j.Seen = append(j.Seen, plan.Seen{
-			Config: train.Config{Workers: n, Nodes: nodes, LocalBatch: 4 + d.dice.IntN(9)}, Model: "a", StepSeconds: step, SyncSeconds: step / 4,
+		told.Ran = append(told.Ran, train.Ran{
+			Config: train.Config{Workers: n, Nodes: nodes, LocalBatch: 4 + d.dice.IntN(9)}, Device: "a", StepSeconds: step, SyncSeconds: step / 4,
 		})
 		if d.dice.IntN(3) == 0 {
-			j.Speeds = map[string]train.Speed{"a": Pollux{}.Learn(j.Seen)}
+			told.Speeds = map[string]train.Speed{"a": Pollux{}.Learn(told.Ran)}
 		}
 	}
 }
 
 func (d *day) job() plan.Job {
 	j := plan.Job{
-		ID: train.JobID(fmt.Sprintf("j%03d", d.born)), SubmittedAt: d.state.Now.Add(-time.Duration(d.dice.IntN(60)) * time.Second), Signature: fmt.Sprint(d.dice.IntN(3)),
-		Spec:     train.Spec{MinDevices: 1, MaxDevices: 1 + d.dice.IntN(16), MaxEpochs: 10, TrainingSetSize: 1000, Tenant: fmt.Sprint("t", d.dice.IntN(3))},
-		Priority: 50 + 20*(d.dice.IntN(4)/3),
-		Request:  &plan.Request{Devices: 1 + d.dice.IntN(12), GlobalBatch: 64}, Limits: &plan.Limits{BaseBatch: 8, MaxBatch: 256, MinLocal: 4, MaxLocal: 32},
+		ID: train.JobID(fmt.Sprintf("j%03d", d.born)), SubmittedAt: d.state.Now.Add(-time.Duration(d.dice.IntN(60)) * time.Second),
+		Spec: train.Spec{
+			Command: []string{fmt.Sprint(d.dice.IntN(3))}, MinDevices: 1, MaxDevices: 1 + d.dice.IntN(16), MaxEpochs: 10, TrainingSetSize: 1000,
+			Tenant: fmt.Sprint("t", d.dice.IntN(3)), BatchSize: 8, GlobalBatchSize: 8,
+			AdaptiveBatch: &train.AdaptiveBatchSpec{Max: 256, MinPerDevice: 4, MaxPerDevice: 32},
+		},
+		Priority: 50 + 20*(d.dice.IntN(4)/3), Model: &train.Model{},
 	}
-	o := plan.Oracle{RemainingSteps: 1000 * d.dice.Float64()}
+	remaining := 1000 * d.dice.Float64()
+	o := &Told{
+		Devices: 1 + d.dice.IntN(12), RemainingSteps: func(int) float64 { return remaining },
+		Truth: policy.Truth{
+			StepTime: func(cfg train.Config, _ string) (step, sync float64) { return 1 / float64(cfg.Workers), 0.1 },
+			Gain:     func(globalBatch, _ int) float64 { return float64(globalBatch) / 8 },
+		},
+		Agent: Agent{Limits: func(model string) state.Limits { return state.LimitsOn(model, j.Spec) }},
+	}
 	for n := range 1 + d.dice.IntN(16) {
 		o.StepSeconds = append(o.StepSeconds, (0.5+d.dice.Float64())/float64(n+1))
 	}
-	o.StepTime = func(cfg train.Config, _ string) (step, sync float64) { return 1 / float64(cfg.Workers), 0.1 }
-	o.Gain = func(globalBatch int) float64 { return float64(globalBatch) / 8 }
-	j.Oracle = &o
+	d.trace[j.ID] = o
 	return j
 }
 
@@ -111,12 +124,15 @@ func (d *day) apply(p train.Plan) {
 func TestBaselinesKeepThePromises(t *testing.T) {
 	for _, name := range Names() {
 		t.Run(name, func(t *testing.T) {
-			policy, err := Find(name)
+			named, err := Find(name)
 			if err != nil {
 				t.Fatal(err)
 			}
 			rapid.Check(t, func(t *rapid.T) {
-				d := newDay(rapid.Uint64().Draw(t, "day"))
+				d, policy := newDay(rapid.Uint64().Draw(t, "day")), named
+				if reader, reads := policy.(Reader); reads {
+					policy = reader.Read(d.trace)
+				}
 				rounds := rapid.IntRange(1, 8).Draw(t, "rounds")
 				if name == "pollux" {
 					rounds = 1 + rounds/4 // a decision takes a while
@@ -124,7 +140,7 @@ func TestBaselinesKeepThePromises(t *testing.T) {
 				for range rounds {
 					d.change()
 					p := plan.Decide(d.state, policy)
-					checkGangs(t, d.state, p, policy)
+					checkGangs(t, d.state, p, policy, d.trace)
 					checkBounds(t, d.state, p)
 					checkSameBytes(t, d.state, p, policy)
 					d.apply(p)
@@ -161,7 +177,7 @@ func checkSameBytes(t *rapid.T, s plan.State, p train.Plan, policy plan.Policy) 
 }
 
 // checkGangs: each device exists and is given once, a gang has devices of one model, each job is in the plan once.
-func checkGangs(t *rapid.T, s plan.State, p train.Plan, policy plan.Policy) {
+func checkGangs(t *rapid.T, s plan.State, p train.Plan, policy plan.Policy, trace Trace) {
 	models := map[string]string{}
 	for _, n := range s.Nodes {
 		for _, d := range n.Devices {
@@ -188,7 +204,7 @@ func checkGangs(t *rapid.T, s plan.State, p train.Plan, policy plan.Policy) {
 				n++
 			}
 		}
-		checkGangSize(t, s.Jobs[slices.IndexFunc(s.Jobs, func(j plan.Job) bool { return j.ID == a.Job })], n, policy)
+		checkGangSize(t, s.Jobs[slices.IndexFunc(s.Jobs, func(j plan.Job) bool { return j.ID == a.Job })], n, policy, trace[a.Job])
 	}
 	for node, gangs := range spanning {
 		if policy.Name() == "pollux" && gangs > 1 {
@@ -201,11 +217,11 @@ func checkGangs(t *rapid.T, s plan.State, p train.Plan, policy plan.Policy) {
 }
 
 // checkGangSize: policies that do not resize give all that was asked for or nothing, the others stay in their limits.
-func checkGangSize(t *rapid.T, j plan.Job, n int, policy plan.Policy) {
-	most, exactly := j.Request.Devices, true
+func checkGangSize(t *rapid.T, j plan.Job, n int, policy plan.Policy, told *Told) {
+	most, exactly := told.Devices, true
 	switch policy.Name() {
 	case "optimus":
-		most, exactly = max(len(j.Oracle.StepSeconds), 1), false
+		most, exactly = max(len(told.StepSeconds), 1), false
 	case "pollux", "switchyard", "switchyard-oracle":
 		most, exactly = j.Spec.MaxDevices, false
 	case "drf":

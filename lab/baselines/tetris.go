@@ -63,7 +63,7 @@ func workLeft(all, line []*cluster.Gang) []float64 {
 	typical, known := 0.0, 0.0
 	work := make([]float64, len(line))
 	for i, g := range line {
-		if rate := rates[g.Signature]; rate > 0 {
+		if rate := rates[signature(g)]; rate > 0 {
 			work[i] = rate * samplesLeft(g)
 			typical += work[i]
 			known++
@@ -82,9 +82,9 @@ func workLeft(all, line []*cluster.Gang) []float64 {
 func secondsPerSample(gangs []*cluster.Gang) map[string]float64 {
 	sums, counts := map[string]float64{}, map[string]float64{}
 	for _, g := range gangs {
-		for _, s := range g.Seen {
-			sums[g.Signature] += (s.StepSeconds - s.SyncSeconds) / float64(max(s.LocalBatch, 1))
-			counts[g.Signature]++
+		for _, s := range g.Ran() {
+			sums[signature(g)] += (s.StepSeconds - s.SyncSeconds) / float64(max(s.LocalBatch, 1))
+			counts[signature(g)]++
 		}
 	}
 	for signature, count := range counts {

@@ -26,6 +26,7 @@ type simulateOptions struct {
 	policies     []string
 	interval     time.Duration
 	seed         uint64
+	fixedBatch   bool
 	interference float64
 	timeline     string
 }
@@ -75,6 +76,7 @@ func (o *simulateOptions) flags(cmd *cobra.Command) {
 	fs.DurationVar(&o.interval, "interval", time.Minute, "time between decisions")
 	fs.Uint64Var(&o.seed, "seed", 1, "seed of policies that search at random")
 	fs.Float64Var(&o.interference, "interference", 0, "share of its speed, 0 to 1, that a gang over several nodes loses on a node with another such gang")
+	fs.BoolVar(&o.fixedBatch, "fixed-batch", false, "every job keeps the global batch that its user asked for")
 	fs.StringVar(&o.timeline, "timeline", "", "write each change of an allocation to this file, as CSV")
 }
 
@@ -124,7 +126,7 @@ func (o *simulateOptions) prepare() (simulation, error) {
 	if !(o.interference >= 0 && o.interference < 1) {
 		return s, failure(ExitUsage, "", "--interference %g: want 0 or more, and less than 1", o.interference)
 	}
-	s.config = traces.Config{IntervalSeconds: o.interval.Seconds(), Seed: o.seed, Interference: o.interference}
+	s.config = traces.Config{FixedBatch: o.fixedBatch, IntervalSeconds: o.interval.Seconds(), Seed: o.seed, Interference: o.interference}
 	for _, name := range o.policies {
 		p, err := baselines.Find(name)
 		if err != nil {

@@ -4,6 +4,7 @@
 package traces
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -42,16 +43,22 @@ type Application struct {
 	Training Training
 }
 
-// limits are those of the profile, with the largest batch that fits on each model of device. The profile is for the
-// devices of the untyped traces; on others the largest measured batch fits.
-func (a *Application) limits() plan.Limits {
-	l := a.Limits
-	l.MaxLocalOn = map[string]int{}
+// adaptive are the limits of the profile as a user declares them, with the largest batch that fits on each model of
+// device. The profile is for the devices of the untyped traces; on others the largest measured batch fits.
+func (a *Application) adaptive() *train.AdaptiveBatchSpec {
+	s := &train.AdaptiveBatchSpec{Max: a.Limits.MaxBatch, MinPerDevice: a.Limits.MinLocal, MaxPerDevice: a.Limits.MaxLocal, MaxPerDeviceOn: map[string]int{}}
 	for model, steps := range a.Steps {
 		if model != "" && model != profiledModel {
-			l.MaxLocalOn[model] = steps.largestBatch()
+			s.MaxPerDeviceOn[model] = steps.largestBatch()
 		}
 	}
+	return s
+}
+
+// limitsOn are the limits on a model of device.
+func (a *Application) limitsOn(model string) plan.Limits {
+	l := a.Limits
+	l.MaxLocal = cmp.Or(a.adaptive().MaxPerDeviceOn[model], l.MaxLocal)
 	return l
 }
 

@@ -75,7 +75,7 @@ func (s *source) choices() []choice {
 	const samples = 40
 	var all []choice
 	for _, p := range s.config.Pools {
-		l := s.limits.On(p.Model)
+		l := s.limitsOn(p.Model)
 		for n := 1; n <= min(p.Nodes*p.Devices, l.MaxBatch/l.MinLocal); n++ {
 			shape := packed(n, p.Devices)
 			low, high := float64(max(l.BaseBatch, n*l.MinLocal)), float64(l.MaxBatch)

@@ -1,13 +1,14 @@
 package traces
 
 import (
-	"maps"
 	"math"
 	"slices"
 
-	"github.com/switchyard-dl/switchyard/libs/curve"
+	"github.com/switchyard-dl/switchyard/lab/baselines"
+	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/policy"
 	"github.com/switchyard-dl/switchyard/services/planner/sim"
 )
 
@@ -17,27 +18,33 @@ type source struct {
 	config  *Config
 	arrival Arrival
 	spec    train.Spec
-	request plan.Request
-	limits  plan.Limits
+	limits  map[string]plan.Limits
 	// startSeconds is the price of a start; slowdown divides the speed on every device.
 	startSeconds, slowdown float64
-	// oracle are the true step times of the requested batch on 1, 2, .. devices.
-	oracle []float64
+	// told is what published policies may read.
+	told *baselines.Told
 }
 
 func newSource(c *Config, app *Application, a Arrival, total int) *source {
-	l := app.limits()
+	l := app.Limits
 	most := max(min(l.MaxBatch/l.MinLocal, total), 1)
 	if app.OneDevice {
 		most = 1
 	}
 	s := &source{
-		Application: app, config: c, arrival: a,
+		Application: app, config: c, arrival: a, limits: map[string]plan.Limits{},
 		spec: train.Spec{
-			Name: a.Application, BatchSize: ceil(float64(a.Batch) / float64(a.Devices)), TrainingSetSize: app.Training.samplesPerEpoch(),
-			MaxEpochs: app.Profile.Epochs, MinDevices: 1, MaxDevices: most, Strategy: train.StrategyAllReduce,
+			Name: a.Application, Command: []string{a.Application}, TrainingSetSize: app.Training.samplesPerEpoch(), MaxEpochs: app.Profile.Epochs,
+			MinDevices: 1, MaxDevices: most, Strategy: train.StrategyAllReduce, Launch: train.LaunchPerDevice,
+			BatchSize: l.MaxLocal, GlobalBatchSize: l.BaseBatch, AdaptiveBatch: app.adaptive(),
 		},
-		request: plan.Request{Devices: a.Devices, GlobalBatch: a.Batch}, limits: l, startSeconds: c.Rules.RestartSeconds, slowdown: 1,
+		startSeconds: c.Rules.RestartSeconds, slowdown: 1,
+	}
+	if c.FixedBatch {
+		s.spec.AdaptiveBatch, s.spec.GlobalBatchSize = nil, a.Batch
+	}
+	for _, p := range c.Pools {
+		s.limits[p.Model] = app.limitsOn(p.Model)
 	}
 	if c.Rules.PerApplication {
 		s.startSeconds, s.slowdown = app.RestartSeconds, app.Slowdown
@@ -46,14 +53,21 @@ func newSource(c *Config, app *Application, a Arrival, total int) *source {
 		}
 	}
 	first := c.Pools[0]
-	s.oracle = oracleSteps(app, l.On(first.Model), app.Steps[first.Model], a.Batch, first.Devices, total)
+	s.told = &baselines.Told{
+		Devices: a.Devices, RestartSeconds: s.startSeconds, RemainingSteps: s.remainingSteps,
+		StepSeconds: oracleSteps(app, s.limits[first.Model], app.Steps[first.Model], a.Batch, first.Devices, total),
+		Truth: policy.Truth{
+			StepTime: s.trueStep, Gain: func(batch, epoch int) float64 { return s.Training.gain(batch, epoch, s.Limits.BaseBatch) },
+		},
+	}
 	return s
 }
 
 // Start begins the training for one run.
-func (s *source) Start(*curve.SampleLibrary) (sim.Training, error) {
-	t := &job{source: s, known: map[seenKey]bool{}, stale: map[string]bool{}, speeds: map[string]train.Speed{}}
-	t.tuner, _ = s.config.Policy.(plan.Tuner)
+func (s *source) Start() (sim.Training, error) {
+	s.told.Agent = baselines.Agent{Limits: func(model string) plan.Limits { return s.limits[model] }, OneDevice: s.spec.MaxDevices == 1, Speeds: map[string]train.Speed{}}
+	t := &job{source: s, known: map[seenKey]bool{}, stale: map[string]bool{}}
+	t.tuner, _ = s.config.Policy.(baselines.Tuner)
 	return t, nil
 }
 
@@ -61,14 +75,11 @@ func (s *source) Start(*curve.SampleLibrary) (sim.Training, error) {
 type job struct {
 	*source
 	// tuner, if there is one, chooses the batch between decisions.
-	tuner plan.Tuner
+	tuner baselines.Tuner
 	batch train.Batch
 
-	seen   []plan.Seen
-	known  map[seenKey]bool
-	noise  *train.Efficiency
-	speeds map[string]train.Speed
-	// stale are the models of device with measurements that no fit has taken in.
+	known map[seenKey]bool
+	// stale are the models of device with measurements that no fit of the job's agent has taken in.
 	stale map[string]bool
 }
 
@@ -77,8 +88,8 @@ type seenKey struct {
 	train.Config
 }
 
-// Kind is the application; jobs of traces share no devices.
-func (j *job) Kind() curve.Kind { return curve.Kind{Family: j.spec.Name} }
+// Spec is what the user submits.
+func (j *job) Spec() train.Spec { return j.spec }
 
 // Epochs are those of the profile.
 func (j *job) Epochs() int { return j.Profile.Epochs }
@@ -92,20 +103,21 @@ func (j *job) StartSeconds() float64 { return j.startSeconds }
 // Lasts rounds to whole seconds, as the published simulator does.
 func (j *job) Lasts(seconds float64) float64 { return math.RoundToEven(seconds) }
 
-// Ended has nothing to do.
-func (j *job) Ended(sim.Held) {}
+// Opaque jobs do not exist in traces.
+func (j *job) Opaque() bool { return false }
 
 // Adjust sets the batch for the present devices.
-func (j *job) Adjust(h sim.Held, observe func() plan.Job) {
+func (j *job) Adjust(h sim.Held) {
 	n := h.Devices()
 	switch {
 	case n == 0:
 	case h.Batch.LocalBatch > 0:
 		j.batch = h.Batch
 	case j.tuner != nil:
-		j.batch = bound(j.tuner.Tune(observe(), n, len(h.Shape), h.Model), n, j.limits)
+		j.learn()
+		j.batch = bound(j.tuner.Tune(&j.told.Agent, n, len(h.Shape), h.Model), n, j.Limits)
 	default:
-		j.batch = split(j.arrival.Batch, n, j.limits.On(h.Model))
+		j.batch = split(j.arrival.Batch, n, j.limits[h.Model])
 	}
 }
 
@@ -116,89 +128,68 @@ func (j *job) Goodput(h sim.Held) float64 {
 	}
 	t := j.Steps[h.Model].At(h.Shape, j.batch.LocalBatch)
 	global := j.batch.Global(h.Devices())
-	j.measure(h, t, global)
+	if j.tuner != nil {
+		j.measure(h, t, global)
+	}
 	return j.Training.gain(global, h.Epoch, j.Limits.BaseBatch) / t.With(j.batch.Accumulation) / j.slowdown
 }
 
-// measure is what the training code of a live job would report of this step.
+// Report is the heartbeat of one of the job's processes.
+func (j *job) Report(h sim.Held) event.Stepped {
+	t := j.Steps[h.Model].At(h.Shape, j.batch.LocalBatch)
+	noise := j.Training.observed(j.batch.Global(h.Devices()), h.Epoch, j.Limits.BaseBatch)
+	return event.Stepped{
+		StepSeconds: t.With(j.batch.Accumulation) * j.slowdown, WaitSeconds: t.Sync * j.slowdown,
+		Batch: j.batch, GradSquared: &noise.Square, GradVariance: new(noise.Variance * float64(j.Limits.BaseBatch)),
+	}
+}
+
+// Ended reports no more than that.
+func (j *job) Ended(sim.Held) event.EpochEnded { return event.EpochEnded{} }
+
+// measure is what the job's own agent sees of this step.
 func (j *job) measure(h sim.Held, t StepTime, global int) {
-	j.noise = j.Training.observed(global, h.Epoch, j.Limits.BaseBatch)
+	agent := &j.told.Agent
+	agent.Noise = j.Training.observed(global, h.Epoch, j.Limits.BaseBatch)
 	cfg := train.Config{Workers: h.Devices(), Nodes: len(h.Shape), LocalBatch: j.batch.LocalBatch}
 	key := seenKey{h.Model, cfg}
 	if j.known[key] {
 		return
 	}
 	j.known[key], j.stale[h.Model] = true, true
-	j.seen = append(j.seen, plan.Seen{
-		Config: cfg, Model: h.Model, Shape: slices.Clone(h.Shape), StepSeconds: t.Step * j.slowdown, SyncSeconds: t.Sync * j.slowdown,
-	})
+	agent.Ran = append(agent.Ran, train.Ran{Config: cfg, Device: h.Model, StepSeconds: t.Step * j.slowdown, SyncSeconds: t.Sync * j.slowdown})
 }
 
-// Observe adds what training code reports, the fits of a profiler, and what only oracles may read.
-func (j *job) Observe(o *plan.Job, h sim.Held) {
-	j.learn()
-	o.Spec, o.Request, o.Limits, o.Signature = j.spec, &j.request, &j.limits, j.arrival.Application
-	o.Progress, o.Seen, o.Noise, o.RestartSeconds, o.Speeds = h.Progress, j.seen, j.noise, j.startSeconds, maps.Clone(j.speeds)
-	if o.Running != nil {
-		o.Running.Spoke = true
-	}
-	o.Oracle = &plan.Oracle{
-		RemainingSteps: j.remainingSteps(h.Epoch), StepSeconds: j.oracle, StepTime: j.trueStep,
-		Gain: func(globalBatch int) float64 { return j.Training.gain(globalBatch, h.Epoch, j.Limits.BaseBatch) },
-	}
-}
-
-// learn fits the step times of a job that has measured something new, as the profiler does.
+// learn fits the step times of an agent that has measured something new.
 func (j *job) learn() {
 	for _, model := range sortedKeys(j.stale) {
-		var seen []plan.Seen
-		for _, s := range j.seen {
-			if s.Model == model {
-				seen = append(seen, s)
-			}
-		}
-		j.speeds[model] = fit(j.config.Policy, seen)
+		other := func(r train.Ran) bool { return r.Device != model }
+		j.told.Agent.Speeds[model] = j.tuner.Learn(slices.DeleteFunc(slices.Clone(j.told.Agent.Ran), other))
 	}
 	clear(j.stale)
 }
 
-// fit is the policy's own way to learn, or that of the profiler.
-func fit(p plan.Policy, seen []plan.Seen) train.Speed {
-	if l, ok := p.(plan.Learner); ok {
-		return l.Learn(seen)
-	}
-	samples := make([]curve.StepSample, len(seen))
-	for i, s := range seen {
-		samples[i] = curve.StepSample{Config: s.Config, StepSeconds: s.StepSeconds, Weight: 1}
-	}
-	speed, err := curve.FitStepTime(samples)
-	if err != nil {
-		return train.Speed{}
-	}
-	return speed
-}
-
 // remainingSteps is the truth that only oracles see: the steps to the end at the requested batch.
-func (j *job) remainingSteps(epoch int) float64 {
-	last := j.Epochs() - 1
+func (s *source) remainingSteps(epoch int) float64 {
+	last := s.Profile.Epochs - 1
 	if epoch >= last {
 		return 1
 	}
-	return j.Training.iterations(j.arrival.Batch, last) - j.Training.iterations(j.arrival.Batch, epoch)
+	return s.Training.iterations(s.arrival.Batch, last) - s.Training.iterations(s.arrival.Batch, epoch)
 }
 
 // trueStep is the time of a step on packed devices as it will be measured, and the time of the exchange in it.
-func (j *job) trueStep(cfg train.Config, model string) (step, sync float64) {
-	t := j.Steps[model].At(spreadOver(cfg.Workers, cfg.Nodes), cfg.LocalBatch)
-	return t.Step * j.slowdown, t.Sync * j.slowdown
+func (s *source) trueStep(cfg train.Config, model string) (step, sync float64) {
+	t := s.Steps[model].At(spreadOver(cfg.Workers, cfg.Nodes), cfg.LocalBatch)
+	return t.Step * s.slowdown, t.Sync * s.slowdown
 }
 
 // AloneSeconds is on as many of the devices as the job's batch can use, of whichever pool is fastest.
 func (j *job) AloneSeconds(_ []train.Node, devices int) float64 {
 	least := math.Inf(1)
 	for _, p := range j.config.Pools {
-		single := &job{source: j.source, known: map[seenKey]bool{}, stale: map[string]bool{}}
-		held := sim.Held{Model: p.Model, Shape: packed(min(devices, len(j.oracle), p.Nodes*p.Devices), p.Devices)}
+		single := &job{source: j.source}
+		held := sim.Held{Model: p.Model, Shape: packed(min(devices, len(j.told.StepSeconds), p.Nodes*p.Devices), p.Devices)}
 		least = min(least, sim.Alone(single, held, j.config.IntervalSeconds))
 	}
 	return least

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
+	"github.com/switchyard-dl/switchyard/lab/baselines"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 	"github.com/switchyard-dl/switchyard/services/planner/sim"
@@ -33,6 +34,8 @@ type Config struct {
 	Pools        []sim.Pool
 	Policy       plan.Policy
 	Rules        Rules
+	// FixedBatch has every job keep the global batch that its user asked for.
+	FixedBatch bool
 	// IntervalSeconds is the time between decisions (default 60).
 	IntervalSeconds float64
 	Seed            uint64
@@ -64,10 +67,15 @@ func (c Config) Simulation() (sim.Config, error) {
 		AtOnce: true, ShapeOnly: c.Rules.ShapeOnly, Interference: c.Interference, Decide: c.Decide, Watch: c.Watch,
 	}
 	sources, err := c.sources()
+	trace := baselines.Trace{}
+	if reader, reads := c.Policy.(baselines.Reader); reads {
+		s.Policy = reader.Read(trace)
+	}
 	for i, a := range c.Workload.Jobs {
 		if err != nil {
 			break
 		}
+		trace[a.Name] = sources[i].told
 		s.Workload.Jobs = append(s.Workload.Jobs, sim.Arrival{
 			Name: a.Name, Seconds: a.Seconds, Source: sources[i], Kind: fmt.Sprintf("%s/%d", a.Application, a.Batch),
 		})

@@ -292,7 +292,7 @@ func decisionsUntil(t *testing.T, c Config, moment float64, reached map[string]i
 	var decisions []string
 	c.Decide = func(s plan.State, p plan.Policy) train.Plan {
 		for _, j := range s.Jobs {
-			reached[j.Signature] = max(reached[j.Signature], j.EpochsDone)
+			reached[j.Spec.Name] = max(reached[j.Spec.Name], j.EpochsDone)
 		}
 		made := plan.Decide(s, p)
 		words := s.Now.Format(time.TimeOnly)

@@ -12,13 +12,13 @@ import (
 
 // TestSwitchyardIsAheadOfPollux compares with the published results: the mean over four workloads of the ratios of
 // average completion times, and of the 99th percentiles and makespans. The bounds are a little above what the policy
-// reaches.
+// reaches with what jobs report: means of gradient noise and whole steps, where it once read the trace itself.
 func TestSwitchyardIsAheadOfPollux(t *testing.T) {
 	apps := applications(t)
 	for _, c := range []struct {
 		dir     string
 		average float64
-	}{{"workloads", 0.80}, {"workloads-0.5", 0.86}} {
+	}{{"workloads", 0.81}, {"workloads-0.5", 0.86}} {
 		average, percentile, makespan := 0.0, 0.0, 0.0
 		for number := 1; number <= 4; number++ {
 			w := workload(t, c.dir, number)

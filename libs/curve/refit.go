@@ -17,20 +17,16 @@ type EpochRecord struct {
 	Config  train.Config `json:"config"`
 	// Steps is the number of optimizer steps of the epoch; with it, an epoch can replace missing step samples.
 	Steps int `json:"steps,omitempty"`
-	// GradSqr and GradVar are the squared norm of the mean gradient and the variance of one at History.BaseBatch.
-	GradSqr float64 `json:"grad_sqr,omitempty"`
-	GradVar float64 `json:"grad_var,omitempty"`
 }
 
 // History holds all observations of one job in the order in which they happened. It grows by appending; step samples
 // and memory points may be folded on the way (Fold).
 type History struct {
-	Job       string          `json:"job"`
-	Kind      train.SpeedKind `json:"kind"`
-	BaseBatch int             `json:"base_batch,omitempty"`
-	Epochs    []EpochRecord   `json:"epochs,omitempty"`
-	Steps     []StepSample    `json:"steps,omitempty"`
-	Memory    []MemoryPoint   `json:"memory,omitempty"`
+	Job    string          `json:"job"`
+	Kind   train.SpeedKind `json:"kind"`
+	Epochs []EpochRecord   `json:"epochs,omitempty"`
+	Steps  []StepSample    `json:"steps,omitempty"`
+	Memory []MemoryPoint   `json:"memory,omitempty"`
 }
 
 // recentEpochs is the number of last epochs that describe a job's present state.
@@ -54,7 +50,6 @@ func Refit(h History) train.Model {
 	if fit, err := FitMemory(h.Memory); err == nil {
 		model.Memory = &fit
 	}
-	model.Efficiency = efficiency(h)
 	refitEpochs(&model, h.Epochs)
 	return model
 }
@@ -93,23 +88,6 @@ func stepsOfEpochs(h History) []StepSample {
 		}
 	}
 	return derived
-}
-
-// efficiency averages the gradient noise of the last epochs that report it.
-func efficiency(h History) *train.Efficiency {
-	if h.BaseBatch < 1 {
-		return nil
-	}
-	sqr, variance, n := 0.0, 0.0, 0.0
-	for _, e := range slices.Backward(h.Epochs) {
-		if inRange(e.GradSqr) && inRange(e.GradVar) && n < recentEpochs {
-			sqr, variance, n = sqr+e.GradSqr, variance+e.GradVar, n+1
-		}
-	}
-	if n == 0 {
-		return nil
-	}
-	return &train.Efficiency{Variance: variance / n, Square: sqr / n, BaseBatch: h.BaseBatch}
 }
 
 // fewEpochs is the assumed relative deviation of later epochs if only one has been seen; after n epochs it is an n-th

@@ -8,6 +8,10 @@ type AdaptiveBatchSpec struct {
 	Max int `json:"max"`
 	// MaxPerDevice is the largest number of samples per device and pass (default: batch_size).
 	MaxPerDevice int `json:"max_per_device,omitempty"`
+	// MinPerDevice is the least number of samples per device and pass for which a device is worth having (default: 1).
+	MinPerDevice int `json:"min_per_device,omitempty"`
+	// MaxPerDeviceOn overrides MaxPerDevice on models of device, by name: more fits into larger memory.
+	MaxPerDeviceOn map[string]int `json:"max_per_device_on,omitempty"`
 	// LearningRate is the rule by which the learning rate follows the batch: adascale (default), sqrt, linear or none.
 	LearningRate LearningRateRule `json:"learning_rate,omitempty"`
 }

@@ -114,6 +114,17 @@ func (e Efficiency) Gain(batch int) float64 {
 	return (variance + square) / (variance*shrink + square)
 }
 
+// Ran is what was measured on one configuration, whose LocalBatch is the samples of one pass.
+type Ran struct {
+	Config
+	// Device is the model of the devices.
+	Device string `json:"model,omitempty"`
+	// StepSeconds is one optimizer step of one pass, SyncSeconds the part of it in which gradients are exchanged: a
+	// further pass costs the difference.
+	StepSeconds float64 `json:"step_seconds"`
+	SyncSeconds float64 `json:"sync_seconds"`
+}
+
 // Memory is the device memory of one worker: FixedBytes + SampleBytes*batch.
 type Memory struct {
 	FixedBytes  float64 `json:"fixed_bytes"`
@@ -143,6 +154,12 @@ type Model struct {
 	Speed       Speed        `json:"speed"`
 	Efficiency  *Efficiency  `json:"efficiency,omitempty"`
 	Memory      *Memory      `json:"memory,omitempty"`
+	// Ran are the measured configurations, with the batch that really ran.
+	Ran []Ran `json:"ran,omitempty"`
+	// Progress is the training done, in steps at Efficiency.BaseBatch: each step counts by its gain.
+	Progress float64 `json:"progress,omitempty"`
+	// StartSeconds is the mean time from the start of an attempt to its first step; zero until one has begun.
+	StartSeconds float64 `json:"start_seconds,omitempty"`
 
 	// EpochSeconds is the typical duration of the latest epochs on EpochConfig; zero if none has ended.
 	EpochSeconds float64 `json:"epoch_seconds,omitempty"`

@@ -1,7 +1,7 @@
 package planner
 
 import (
-	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -10,11 +10,11 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/curve"
-	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/decision"
 	"github.com/switchyard-dl/switchyard/services/planner/pinglist"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
+	"github.com/switchyard-dl/switchyard/services/planner/records"
 )
 
 // cache is what the planner knows, kept by watches.
@@ -112,7 +112,7 @@ func (p *cache) observeNode(now time.Time, e bus.Entry[train.Node], deleted bool
 		observe(p, p.nodes, e, true)
 		return
 	}
-	missed := p.silence.of(e.Key) >= nodeTimeout
+	missed := p.silence.of(e.Key) >= records.NodeTimeout
 	if !had {
 		p.silence.meet(e.Key, now.Sub(e.Value.SeenAt))
 	} else if !e.Value.SeenAt.Equal(before.SeenAt) {
@@ -201,72 +201,19 @@ func (p *cache) interference(nodes []train.Node) map[string]*curve.Interference 
 	return known
 }
 
-// state returns the input of a decision. last is the newest plan; known is false if there has never been one. terms is
-// the part that does not change.
+// state returns the input of a decision on what the planner knows.
 func (p *cache) state(now time.Time, last train.Plan, known bool, terms plan.State) plan.State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := terms
-	s.Now, s.Memory = now, last.Memory
-	if s.Tuning.RestartSeconds == 0 {
-		s.Tuning.RestartSeconds = p.restarts.seconds()
-	}
-	s.Nodes, s.Silent = p.liveNodes()
-	// A gang is spread over nodes only by Kubernetes, and a plan does not tell one job's nodes from another's.
-	s.Tuning.OneNode = len(s.Nodes) == 0 || slices.ContainsFunc(s.Nodes, func(n train.Node) bool { return n.Backend != train.BackendKubernetes })
-	s.Links = p.degraded()
-	s.Jobs = p.plannable(now, last, known)
-	if slices.ContainsFunc(s.Jobs, func(j plan.Job) bool { return j.Spec.SharedMemory() > 0 }) {
-		s.Interference = p.interference(s.Nodes)
-	}
-	if !slices.ContainsFunc(s.Jobs, func(j plan.Job) bool { return j.Spec.Energy != nil && j.Spec.Energy.StartBy != nil }) {
-		s.Rates = nil // nobody waits for better ones
-	}
-	return s
+	return p.records().State(now, last, known, terms)
 }
 
-// liveNodes returns the nodes that are not lost, and which of them are silent. A silent node keeps only the devices
-// on which attempts are live.
-func (p *cache) liveNodes() (live []train.Node, quiet []train.NodeID) {
-	for key, n := range p.nodes {
-		silent := p.silence.of(key)
-		if silent >= nodeTimeout {
-			n.Devices = p.inUse(n)
-		}
-		if silent >= nodeLost || len(n.Devices) == 0 {
-			continue
-		}
-		if live = append(live, n); silent >= nodeTimeout {
-			quiet = append(quiet, n.ID)
-		}
+func (p *cache) records() records.Records {
+	return records.Records{
+		Jobs: maps.Values(p.jobs), Nodes: maps.Values(p.nodes), Attempts: p.attempts, Reports: p.reports, Models: p.models, Settings: p.wishes,
+		Links: p.degraded(), Silence: func(n train.NodeID) time.Duration { return p.silence.of(string(n)) }, Interference: p.interference,
+		RestartSeconds: p.restarts.seconds(),
 	}
-	return live, quiet
-}
-
-// plannable returns the jobs that the decision is about, with what the last plan gave them. Without a last plan, a
-// running job counts as planned where it runs.
-func (p *cache) plannable(now time.Time, last train.Plan, known bool) []plan.Job {
-	planned := make(map[train.JobID]*plan.Holding, len(last.Allocations))
-	for _, a := range last.Allocations {
-		h := plan.HoldingOf(a)
-		planned[a.Job] = &h
-	}
-	var jobs []plan.Job
-	for key, j := range p.jobs {
-		a, tried := p.attempts[key]
-		waitsForAdmission := j.State == train.StateNone || j.State == train.StateSubmitted
-		paused := !a.Live() && p.wishes[key].Pauses(j.EpochsDone)
-		if waitsForAdmission || paused || j.AwaitsBatch() || tried && a.Outcome.Terminal() {
-			continue
-		}
-		job := p.job(j, now)
-		job.Planned = planned[j.ID]
-		if !known && job.Running != nil {
-			job.Planned = &job.Running.Holding
-		}
-		jobs = append(jobs, job)
-	}
-	return jobs
 }
 
 // highestPower is the most that one device draws, in watts; 0 if no device is known.
@@ -298,61 +245,6 @@ func (p *cache) powerOf(parts []train.Part) float64 {
 		}
 	}
 	return sum
-}
-
-// inUse are the devices of a node on which attempts are live.
-func (p *cache) inUse(n train.Node) []train.Device {
-	var used []train.Device
-	for _, d := range n.Devices {
-		for _, a := range p.attempts {
-			if a.Live() && slices.Contains(a.DevicesOn(n.ID), d.ID) {
-				used = append(used, d)
-				break
-			}
-		}
-	}
-	return used
-}
-
-// job puts together what the buckets say of one job.
-func (p *cache) job(j train.Job, now time.Time) plan.Job {
-	key := string(j.ID)
-	wish := p.wishes[key]
-	job := plan.Job{
-		ID: j.ID, Spec: j.Spec, Priority: j.EffectivePriority(), SubmittedAt: j.SubmittedAt, EpochsDone: j.EpochsDone,
-		RunSeconds: j.RunSeconds, DeviceSeconds: j.DeviceSeconds, Restarts: j.Restarts, CancelRequested: j.CancelRequested,
-		RecentRestarts: recentRestarts(j, now), Outgrown: j.Outgrown, WantsDevices: int(wish.Values[train.SettingDevices]), BatchDevices: wish.BatchDevices,
-	}
-	if m, ok := p.models[key]; ok {
-		job.Model, job.Slow = &m, m.Stragglers
-	}
-	a, ok := p.attempts[key]
-	if !ok || !a.Live() {
-		return job
-	}
-	report := p.reports[fmt.Sprintf("%s.%d", key, a.Number)]
-	job.EpochsDone = max(job.EpochsDone, report.EpochsDone)
-	job.Running = &plan.Running{
-		Holding: plan.Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Parts: a.Parts}, StopPending: a.Stop != train.StopNone,
-		Epochs: max(report.EpochsDone-a.StartedEpochs, 0), Spoke: report.Spoke,
-	}
-	if !a.StartedAt.IsZero() {
-		job.Running.Seconds = max(now.Sub(a.StartedAt).Seconds(), 0)
-		job.RunSeconds += job.Running.Seconds
-		job.DeviceSeconds += job.Running.Seconds * float64(len(a.Devices))
-	}
-	return job
-}
-
-// recentRestarts counts how often plans had a job leave within the last hour.
-func recentRestarts(j train.Job, now time.Time) int {
-	n := 0
-	for _, c := range j.History {
-		if c.Fact == event.FactPreempted && now.Sub(c.At) < time.Hour {
-			n++
-		}
-	}
-	return n
 }
 
 // waits says whether a job has no live attempt by the register: only then is it of use to say what it waits for.

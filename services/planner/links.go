@@ -9,6 +9,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/pinglist"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
+	"github.com/switchyard-dl/switchyard/services/planner/records"
 )
 
 // observeLink enters a link. New measurements of each window are no reason for a decision; only a link that starts or
@@ -35,7 +36,7 @@ func (p *cache) probed() ([]train.Node, bool) {
 	defer p.mu.Unlock()
 	var all []train.Node
 	for _, key := range slices.Sorted(maps.Keys(p.nodes)) {
-		if n := p.nodes[key]; p.silence.of(key) < nodeLost {
+		if n := p.nodes[key]; p.silence.of(key) < records.NodeLost {
 			all = append(all, train.Node{ID: n.ID, Labels: n.Labels, Probes: n.Probes})
 		}
 	}

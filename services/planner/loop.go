@@ -127,6 +127,7 @@ func (l *loop) round(ctx context.Context) error {
 		}
 		changed := !l.known && len(next.Allocations)+len(next.Waiting) > 0 || l.known && differs(l.last, next)
 		if !changed && !l.spoiled {
+			l.last.Memory = next.Memory // what the policy has learned since
 			break
 		}
 		err = l.publish(ctx, next)

@@ -21,6 +21,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/pinglist"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
+	"github.com/switchyard-dl/switchyard/services/planner/records"
 )
 
 func TestListsOfProbesFollowTheNodes(t *testing.T) {
@@ -69,7 +70,7 @@ func TestListsOfProbesFollowTheNodes(t *testing.T) {
 			known.listen(now, true)
 		}
 	}
-	listen(nodeLost + listenEvery) // nobody is heard
+	listen(records.NodeLost + listenEvery) // nobody is heard
 	awaitLists(t, p, 0)
 	for i := range 3 {
 		announce(i, fmt.Sprintf("10.0.0.%d:7070", i+1))

@@ -120,7 +120,6 @@ func (p *cache) recorded(terms plan.State) ([]train.Node, []train.Model, *plan.S
 	if s.Tuning.RestartSeconds == 0 {
 		s.Tuning.RestartSeconds = p.restarts.seconds()
 	}
-	s.Tuning.OneNode = len(nodes) == 0 || slices.ContainsFunc(nodes, func(n train.Node) bool { return n.Backend != train.BackendKubernetes })
 	s.Links = p.degraded()
 	s.Interference = p.interference(nodes)
 	for key, known := range s.Interference {

@@ -1,14 +1,12 @@
 package planner
 
-import "time"
+import (
+	"time"
+
+	"github.com/switchyard-dl/switchyard/services/planner/records"
+)
 
 const (
-	// nodeTimeout is the silence of a node after which nothing new is placed there: agents refresh its record every
-	// 5 s.
-	nodeTimeout = 20 * time.Second
-	// nodeLost is the silence after which what runs there is assumed to be gone, too. Until then it keeps its
-	// devices: an agent that restarts must not have its jobs stopped.
-	nodeLost = 2 * time.Minute
 	// listenEvery is how often the time is noted; a step longer than deafAfter was no listening.
 	listenEvery = time.Second
 	deafAfter   = 5 * listenEvery
@@ -40,8 +38,8 @@ func (s *silence) listen(now time.Time, connected bool) {
 // future, only the next sign of life counts. Until then what runs there goes on and nothing new is placed there.
 func (s *silence) meet(node string, age time.Duration) {
 	s.since[node] = s.listened
-	if age.Abs() >= nodeTimeout {
-		s.since[node] -= nodeTimeout
+	if age.Abs() >= records.NodeTimeout {
+		s.since[node] -= records.NodeTimeout
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/planner/decision"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
+	"github.com/switchyard-dl/switchyard/services/planner/records"
 )
 
 func TestOnlyTimeInWhichANodeWouldBeHeardAgesIt(t *testing.T) {
@@ -49,13 +50,13 @@ func TestOnlyTimeInWhichANodeWouldBeHeardAgesIt(t *testing.T) {
 	now = now.Add(-24 * time.Hour)
 	p.listen(now, true)
 	want("after the clock was put back", 2)
-	listen(nodeTimeout, true)
+	listen(records.NodeTimeout, true)
 	want("not heard for a while: what runs there stays", 1)
 	p.observeNode(now, bus.Entry[train.Node]{Key: "a", Value: node}, false)
 	want("the same record listed again", 1)
 	say()
 	want("back", 2)
-	listen(nodeLost, true)
+	listen(records.NodeLost, true)
 	want("lost", 0)
 	now = now.Add(time.Hour)
 	p.listen(now, true)

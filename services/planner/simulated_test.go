@@ -20,13 +20,15 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/decision"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
+	"github.com/switchyard-dl/switchyard/services/planner/records"
 	"github.com/switchyard-dl/switchyard/services/planner/sim"
 )
 
 // TestLiveDecidesAsSimulated runs one workload twice in the simulator's world and time. Once the simulator asks
 // plan.Decide. Once it plays admission, executor, node agent and profiler: it writes what these would into the
-// buckets of a real bus, and does what the live planner publishes there. Both times the same jobs must get the same
-// devices at the same moments.
+// buckets of a real bus, and does what the live planner publishes there. The state that the planner makes of the
+// buckets must be the simulator's, field by field, and the same jobs must get the same devices and batches at the same
+// moments.
 func TestLiveDecidesAsSimulated(t *testing.T) {
 	for _, policy := range []plan.Policy{plan.Switchyard{}, plan.Optimus{}, plan.SRTF{}} {
 		t.Run(policy.Name(), func(t *testing.T) {
@@ -37,9 +39,9 @@ func TestLiveDecidesAsSimulated(t *testing.T) {
 			s := New(all.Planner)
 			c := trafficJam(policy)
 			c.State = s.terms()
-			c.State.Tuning.OneNode = true
 			simulated := recordDecisions(t, c, func(now plan.State) train.Plan { return plan.Decide(now, policy) })
 			live := newLiveWorld(t, s, policy)
+			c.Show = func(r records.Records) { live.shown = r }
 			decided := recordDecisions(t, c, live.decide)
 			if rescales := changes(simulated); rescales < 10 {
 				t.Fatalf("the simulated plans change %d times: there is nothing to compare", rescales)
@@ -48,6 +50,9 @@ func TestLiveDecidesAsSimulated(t *testing.T) {
 				if i >= len(decided) || simulated[i] != decided[i] {
 					t.Fatalf("decision %d of %d\nsimulated %s\nlive      %s", i, len(simulated), simulated[i], slices.Concat(decided, make([]string, len(simulated)))[i])
 				}
+			}
+			if live.learned < 10 && policy.Name() == plan.DefaultPolicy {
+				t.Errorf("in %d states a job was known with its noise, speeds and progress: there is nothing to compare", live.learned)
 			}
 			if len(decided) != len(simulated) {
 				t.Errorf("%d decisions live, %d simulated", len(decided), len(simulated))
@@ -64,7 +69,7 @@ func recordDecisions(t *testing.T, c sim.Config, decide func(plan.State) train.P
 		made := decide(s)
 		words := s.Now.UTC().Format(time.TimeOnly)
 		for _, a := range made.Allocations {
-			words += fmt.Sprintf(" %s:%s/%s", a.Job, a.Node, train.JoinDevices(a.Devices))
+			words += fmt.Sprintf(" %s:%s/%s/%v", a.Job, a.Node, train.JoinDevices(a.Devices), a.Batch)
 		}
 		decisions = append(decisions, words)
 		return made
@@ -101,6 +106,10 @@ func trafficJam(policy plan.Policy) sim.Config {
 			name, priority, tenant = "urgent", 90, "bob"
 		}
 		jobs = append(jobs, sim.Arrival{Name: train.JobID(fmt.Sprintf("%s-%d", name, i)), Seconds: float64(170 * i), Source: recorded(name, tenant, priority, batch)})
+	}
+	for i, epochs := range []int{10, 20, 10} {
+		id := train.JobID(fmt.Sprintf("adaptive-%d", i))
+		jobs = append(jobs, sim.Arrival{Name: id, Seconds: float64(400 * i), Source: adaptiveJob(string(id), epochs)})
 	}
 	return sim.Config{
 		Workload: sim.Workload{Name: "jam", Jobs: jobs}, Nodes: sim.Nodes([]sim.Pool{{Nodes: 2, Devices: 4}}), Policy: policy, AtOnce: true,
@@ -140,6 +149,10 @@ type liveWorld struct {
 	// running is the newest attempt of each job that has not ended.
 	running map[train.JobID]train.Attempt
 	rounds  int
+	// shown are the records of the simulated world.
+	shown records.Records
+	// learned counts the jobs, state by state, about which all was known that a batch is chosen by.
+	learned int
 }
 
 func newLiveWorld(t *testing.T, s *Service, policy plan.Policy) *liveWorld {
@@ -170,7 +183,7 @@ func (w *liveWorld) decide(s plan.State) train.Plan {
 		}
 	}
 	gone := maps.Clone(w.running)
-	for _, j := range s.Jobs {
+	for j := range w.shown.Jobs {
 		w.write(j)
 		delete(gone, j.ID)
 	}
@@ -197,40 +210,28 @@ func (w *liveWorld) compare(want plan.State) {
 		cmpopts.IgnoreFields(plan.State{}, "Memory"), cmpopts.IgnoreFields(train.Node{}, "SeenAt"), cmpopts.EquateEmpty(), cmpopts.EquateApprox(0, 1e-6),
 		cmpopts.SortSlices(func(x, y plan.Job) bool { return x.ID < y.ID }), cmpopts.SortSlices(func(x, y train.Node) bool { return x.ID < y.ID }),
 	}
+	for _, j := range got.Jobs {
+		if m := j.Model; j.Spec.AdaptiveBatch != nil && m != nil && m.Efficiency != nil && len(m.Ran) > 1 && m.Progress > 0 && m.StartSeconds > 0 {
+			w.learned++
+		}
+	}
 	if d := cmp.Diff(want, got, ignored); d != "" {
 		w.t.Fatalf("round %d: the world (-) is not what the planner sees (+):\n%s", w.rounds, d)
 	}
 }
 
-// write notes of a job what the other services would.
-func (w *liveWorld) write(j plan.Job) {
+// write enters the records of a job into the buckets of the services that write them.
+func (w *liveWorld) write(j train.Job) {
 	key := string(j.ID)
-	record := train.Job{
-		ID: j.ID, Spec: j.Spec, State: train.StateQueued, SubmittedAt: j.SubmittedAt, EpochsDone: j.EpochsDone, RunSeconds: j.RunSeconds,
-		DeviceSeconds: j.DeviceSeconds, Restarts: j.Restarts,
-	}
-	a := w.running[j.ID]
-	switch r := j.Running; {
-	case r == nil && a.Live():
-		a.Phase, a.Outcome = train.PhaseExited, train.OutcomePreempted
-	case r != nil:
-		record.State = train.StateRunning
-		record.RunSeconds -= r.Seconds
-		record.DeviceSeconds -= r.Seconds * float64(len(r.Devices))
-		if started := w.clock.Add(-time.Duration(r.Seconds) * time.Second); !a.Live() || !a.StartedAt.Equal(started) {
-			a = train.Attempt{Job: j.ID, Number: a.Number + 1, Phase: train.PhaseRunning, StartedAt: started, StartedEpochs: j.EpochsDone - r.Epochs}
-		}
-		a.Node, a.Devices = r.Node, r.Devices
-		put(w.bench, w.reports, fmt.Sprintf("%s.%d", key, a.Number), train.AttemptReport{Job: j.ID, Attempt: a.Number, EpochsDone: j.EpochsDone, Spoke: r.Spoke})
-	}
-	w.running[j.ID] = a
-	if a.Number > 0 {
+	if a, tried := w.shown.Attempts[key]; tried {
+		w.running[j.ID] = a
 		put(w.bench, w.attempts, key, a)
+		put(w.bench, w.reports, records.ReportKey(a), w.shown.Reports[records.ReportKey(a)])
 	}
-	if j.Model != nil {
-		put(w.bench, w.models, key, *j.Model)
+	if m, known := w.shown.Models[key]; known {
+		put(w.bench, w.models, key, m)
 	}
-	put(w.bench, w.jobs, key, record)
+	put(w.bench, w.jobs, key, j)
 }
 
 // end notes that a job has succeeded.

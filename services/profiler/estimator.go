@@ -9,13 +9,14 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/learn"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // estimator keeps the jobs that have not ended, and which of them have changed.
 type estimator struct {
 	mu   sync.Mutex
-	jobs map[train.JobID]*job
+	jobs map[train.JobID]*learn.Job
 	// fresh are the jobs with a new epoch or an unwritten model. sampled are the jobs with only new heartbeats, which
 	// can wait.
 	fresh   map[train.JobID]struct{}
@@ -35,7 +36,7 @@ type estimator struct {
 
 func newEstimator() *estimator {
 	return &estimator{
-		jobs: map[train.JobID]*job{}, fresh: map[train.JobID]struct{}{}, sampled: map[train.JobID]struct{}{}, wake: make(chan struct{}, 1),
+		jobs: map[train.JobID]*learn.Job{}, fresh: map[train.JobID]struct{}{}, sampled: map[train.JobID]struct{}{}, wake: make(chan struct{}, 1),
 		residency: newResidency(), interference: newInterference(),
 	}
 }
@@ -69,7 +70,7 @@ func (e *estimator) fact(m bus.Message) error {
 	j := e.jobs[id]
 	if j == nil {
 		if b, ok := body.(*event.Admitted); ok {
-			e.admit(newJob(id, b.Spec))
+			e.admit(learn.New(id, b.Spec, e.interference.model))
 		}
 		return nil // of a job that has ended, or was never admitted
 	}
@@ -80,7 +81,7 @@ func (e *estimator) fact(m bus.Message) error {
 	case *event.Succeeded, *event.Failed, *event.Cancelled, *event.Rejected:
 		e.jobEnded(j)
 	default:
-		j.apply(m.Time, body)
+		j.Take(m.Time, body)
 	}
 	return nil
 }
@@ -98,42 +99,42 @@ func decode(m bus.Message) (any, error) {
 }
 
 // epochEnded updates the estimates of a job, its family and its co-runners.
-func (e *estimator) epochEnded(j *job, m bus.Message, b *event.EpochEnded) {
-	if j.epochEnded(m.Time, b) {
+func (e *estimator) epochEnded(j *learn.Job, m bus.Message, b *event.EpochEnded) {
+	if j.Take(m.Time, b) {
 		e.measure(j, m, b)
 		e.remember(j)
-		e.fresh[j.id] = struct{}{}
+		e.fresh[j.ID] = struct{}{}
 		e.signal()
 	}
 }
 
 // jobEnded adds a job to the library. The job is forgotten once its last model is written.
-func (e *estimator) jobEnded(j *job) {
-	j.ended = true
-	e.library.Add(j.spec.Signature(), j.history)
-	if _, unwritten := e.fresh[j.id]; !unwritten || !e.present {
-		e.forget(j.id)
+func (e *estimator) jobEnded(j *learn.Job) {
+	j.Ended = true
+	e.library.Add(j.Spec.Signature(), j.History)
+	if _, unwritten := e.fresh[j.ID]; !unwritten || !e.present {
+		e.forget(j.ID)
 	}
 }
 
 // admit begins with a job. Step times of jobs with its signature already make a model, and so does the memory of jobs
 // of its family.
-func (e *estimator) admit(j *job) {
-	e.jobs[j.id] = j
-	j.borrowed, j.peaks = e.library.Of(j.spec.Signature()), e.peaks.Of(curve.KindOf(j.spec).Family)
-	if len(j.borrowed)+len(j.peaks) > 0 {
-		e.fresh[j.id] = struct{}{}
+func (e *estimator) admit(j *learn.Job) {
+	e.jobs[j.ID] = j
+	j.Borrowed, j.Peaks = e.library.Of(j.Spec.Signature()), e.peaks.Of(curve.KindOf(j.Spec).Family)
+	if len(j.Borrowed)+len(j.Peaks) > 0 {
+		e.fresh[j.ID] = struct{}{}
 		e.signal()
 	}
 }
 
 // remember keeps how much memory a job needed, for jobs of its family.
-func (e *estimator) remember(j *job) {
-	family := curve.KindOf(j.spec).Family
-	for _, peak := range j.history.Memory {
+func (e *estimator) remember(j *learn.Job) {
+	family := curve.KindOf(j.Spec).Family
+	for _, peak := range j.History.Memory {
 		e.peaks.Add(family, peak)
 	}
-	j.peaks = e.peaks.Of(family)
+	j.Peaks = e.peaks.Of(family)
 }
 
 // sample applies a heartbeat.
@@ -144,8 +145,8 @@ func (e *estimator) sample(m bus.Message) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if j := e.jobs[train.JobID(m.Parsed.ID)]; j != nil && j.stepped(b) {
-		e.sampled[j.id] = struct{}{}
+	if j := e.jobs[train.JobID(m.Parsed.ID)]; j != nil && j.Stepped(m.Time, b) {
+		e.sampled[j.ID] = struct{}{}
 	}
 	return nil
 }
@@ -210,20 +211,20 @@ func (e *estimator) update(id train.JobID) (update, bool) {
 	if j == nil {
 		return update{}, false
 	}
-	if j.ended {
+	if j.Ended {
 		e.forget(id)
-		return update{model: j.model()}, true
+		return update{model: j.Model()}, true
 	}
 	// A straggler enters the model only after its fact is stored, so that a restart finds the same.
-	out := update{model: j.model(), straggling: j.straggling(), converged: j.stop()}
-	if r, known := j.estimate(out.model); known && j.differs(r) {
+	out := update{model: j.Model(), straggling: j.Straggling(), converged: j.Converged()}
+	if r, known := j.Estimate(out.model); known && j.Differs(r) {
 		out.estimate = &r
 	}
 	return out, true
 }
 
 // note records what was published of a job.
-func (e *estimator) note(id train.JobID, note func(*job)) {
+func (e *estimator) note(id train.JobID, note func(*learn.Job)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if j := e.jobs[id]; j != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/learn"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -29,6 +30,11 @@ func (m *interference) observe(n train.Node) {
 	for _, d := range n.Devices {
 		m.devices[deviceKey{n.ID, d.ID}] = d
 	}
+}
+
+// model names the model of a device; empty if the device is unknown.
+func (m *interference) model(node train.NodeID, device train.DeviceID) string {
+	return m.devices[deviceKey{node, device}].Model
 }
 
 // record returns the record for devices. It is nil if a device is unknown or of another type than the others, or if
@@ -94,47 +100,47 @@ func (s *store) readInterference(ctx context.Context) error {
 }
 
 // trackDevices follows a job to its devices and away from them.
-func (e *estimator) trackDevices(j *job, m bus.Message, body any) {
+func (e *estimator) trackDevices(j *learn.Job, m bus.Message, body any) {
 	switch b := body.(type) {
 	case *event.Started:
-		if b.Attempt > j.attempt && len(b.Parts) == 0 && len(b.Devices) > 0 {
+		if b.Attempt > j.Attempt() && len(b.Parts) == 0 && len(b.Devices) > 0 {
 			at := make([]deviceKey, len(b.Devices))
 			for i, d := range b.Devices {
 				at[i] = deviceKey{b.Node, d}
 			}
-			e.residency.started(j.id, curve.KindOf(j.spec), at, m.Time).limited = b.Enforcement == train.EnforcedByMPS
+			e.residency.started(j.ID, curve.KindOf(j.Spec), at, m.Time).limited = b.Enforcement == train.EnforcedByMPS
 		}
 	case *event.AttemptLost:
 		e.failed(j, m, b.Exit, b.Enlarged)
 	case *event.Failed:
 		e.failed(j, m, b.Exit, b.Enlarged)
 	case *event.Preempted, *event.Succeeded, *event.Cancelled, *event.Rejected:
-		e.residency.ended(j.id, m.Time)
+		e.residency.ended(j.ID, m.Time)
 	}
 }
 
 // failed records that a job ended badly, perhaps because it ran out of memory beside a co-runner. If its steps were
 // larger than submitted, they may be the cause instead, and nothing is recorded.
-func (e *estimator) failed(j *job, m bus.Message, exit train.Exit, enlarged bool) {
-	if sample, pair := e.residency.outOfMemory(j.id); pair && !enlarged && exit.OutOfDeviceMemory() {
+func (e *estimator) failed(j *learn.Job, m bus.Message, exit train.Exit, enlarged bool) {
+	if sample, pair := e.residency.outOfMemory(j.ID); pair && !enlarged && exit.OutOfDeviceMemory() {
 		if r := e.interference.record(sample.places, m.Sequence); r != nil {
 			r.OutOfMemory(sample.self, sample.coRunners[0][0])
 		}
 	}
-	e.residency.ended(j.id, m.Time)
+	e.residency.ended(j.ID, m.Time)
 }
 
 // measure takes an interference sample from the last epoch of a job.
-func (e *estimator) measure(j *job, m bus.Message, b *event.EpochEnded) {
-	last := j.history.Epochs[len(j.history.Epochs)-1]
+func (e *estimator) measure(j *learn.Job, m bus.Message, b *event.EpochEnded) {
+	last := j.History.Epochs[len(j.History.Epochs)-1]
 	step := b.StepSeconds
 	if step <= 0 {
 		step = last.Seconds / float64(max(last.Steps, 1))
 	}
-	if usual := j.spec.BatchSize * b.Steps; j.spec.TuneEffectiveBatch && b.Samples > usual && usual > 0 {
+	if usual := j.Spec.BatchSize * b.Steps; j.Spec.TuneEffectiveBatch && b.Samples > usual && usual > 0 {
 		step *= float64(usual) / float64(b.Samples) // larger steps than submitted count as several
 	}
-	if sample, measured := e.residency.epochEnded(j.id, m.Time, b.BatchesSince, last.Seconds, step); measured {
+	if sample, measured := e.residency.epochEnded(j.ID, m.Time, b.BatchesSince, last.Seconds, step); measured {
 		if r := e.interference.record(sample.places, m.Sequence); r != nil {
 			r.MeasuredOn(sample.self, sample.coRunners, sample.stepSeconds)
 		}

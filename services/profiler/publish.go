@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/learn"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -18,7 +19,7 @@ func (s *store) publishEstimate(ctx context.Context, id train.JobID, e *event.Re
 	if err := s.bus.Publish(ctx, f); err != nil {
 		return err
 	}
-	s.estimator.note(id, func(j *job) { j.published = e })
+	s.estimator.note(id, func(j *learn.Job) { j.Published = e })
 	s.metrics.estimates.Inc()
 	s.log.Info("estimate corrected", "job", id, "epochs_done", e.EpochsDone, "total_seconds", e.TotalSeconds, "penalty", e.PriorityPenalty)
 	return nil
@@ -33,7 +34,7 @@ func (s *store) publishStraggler(ctx context.Context, id train.JobID, found *eve
 	if err := s.bus.Publish(ctx, event.JobFact(id, event.FactStraggling, fmt.Sprintf("attempt/%d/straggling", found.Attempt), *found)); err != nil {
 		return err
 	}
-	s.estimator.note(id, func(j *job) { j.straggled(found.Straggler) })
+	s.estimator.note(id, func(j *learn.Job) { j.Straggled(found.Straggler) })
 	s.estimator.requeue(id)
 	s.estimator.signal()
 	s.log.Info("worker slows down the others", "job", id, "attempt", found.Attempt, "rank", found.Rank, "node", found.Node, "device", found.Device, "slowdown", found.Slowdown)
@@ -48,7 +49,7 @@ func (s *store) publishConverged(ctx context.Context, id train.JobID, c *event.C
 	if err := s.bus.Publish(ctx, event.OnceFact(id, event.FactConverged, "converged", *c)); err != nil {
 		return err
 	}
-	s.estimator.note(id, func(j *job) { j.converged = true })
+	s.estimator.note(id, func(j *learn.Job) { j.HasConverged = true })
 	s.log.Info("loss has converged", "job", id, "epochs_done", c.EpochsDone, "loss_decrease", c.LossDecrease)
 	return nil
 }

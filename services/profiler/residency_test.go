@@ -165,7 +165,7 @@ func TestTrialsAreNotLearnt(t *testing.T) {
 			timeline[i].Body = e
 		}
 	}
-	for _, m := range learn(t, nil, "1", timeline) {
+	for _, m := range teach(t, nil, "1", timeline) {
 		for _, e := range m.Known.Samples() {
 			if e.Count > 0 {
 				t.Errorf("learnt %+v", e)
@@ -193,8 +193,8 @@ func shared() []event.Fact {
 	}
 }
 
-// learn gives an estimator the facts of a timeline, an epoch apart, and returns what it has learned.
-func learn(t *testing.T, known map[string]curve.InterferenceRecord, driver string, timeline []event.Fact) map[string]curve.InterferenceRecord {
+// teach gives an estimator the facts of a timeline, an epoch apart, and returns what it has learned.
+func teach(t *testing.T, known map[string]curve.InterferenceRecord, driver string, timeline []event.Fact) map[string]curve.InterferenceRecord {
 	t.Helper()
 	l := newEstimator()
 	for key, m := range known {
@@ -240,13 +240,13 @@ func TestOnDevicesOfSeveralTypesNothingIsLearnt(t *testing.T) {
 // The result is the same however often the profiler is killed, and whatever it had stored by then.
 func TestFactsCountOnceAcrossRestarts(t *testing.T) {
 	timeline := shared()
-	want := learn(t, nil, "1", timeline)
+	want := teach(t, nil, "1", timeline)
 	if len(want) != 1 {
 		t.Fatalf("%d records", len(want))
 	}
 	for stored := range timeline {
-		before := learn(t, nil, "1", timeline[:stored])
-		got := learn(t, before, "1", timeline)
+		before := teach(t, nil, "1", timeline[:stored])
+		got := teach(t, before, "1", timeline)
 		for key, m := range want {
 			other := got[key]
 			if d := cmp.Diff(m.Known.Samples(), other.Known.Samples()); d != "" || !cmp.Equal(m.Alone, other.Alone) || !cmp.Equal(m.Open, other.Open) {
@@ -259,9 +259,9 @@ func TestFactsCountOnceAcrossRestarts(t *testing.T) {
 // With another driver old records are a hint, and no past fact counts again.
 func TestAnotherDriverBeginsAnew(t *testing.T) {
 	timeline := shared()
-	old := learn(t, nil, "1", timeline)
+	old := teach(t, nil, "1", timeline)
 	more := append(shared(), event.JobFact("b", event.FactEpochEnded, "epoch", event.EpochEnded{Attempt: 1, EpochsDone: 5, EpochSeconds: 100, StepSeconds: 3, Devices: 1}))
-	now := learn(t, old, "2", more)
+	now := teach(t, old, "2", more)
 	fresh, found := now[curve.InterferenceKey(&train.Device{Model: "M", Driver: "2"})]
 	if !found || len(now) != 2 {
 		t.Fatalf("%d records", len(now))
@@ -277,7 +277,7 @@ func TestAnotherDriverBeginsAnew(t *testing.T) {
 }
 
 func TestTheTimelineOfTwoJobs(t *testing.T) {
-	for _, m := range learn(t, nil, "1", shared()) {
+	for _, m := range teach(t, nil, "1", shared()) {
 		kind := func(id string) curve.Kind {
 			return curve.KindOf(train.Spec{Command: []string{id}, BatchSize: 8}.WithDefaults())
 		}
@@ -300,7 +300,7 @@ func TestALimitedJobBlamesNoCoRunner(t *testing.T) {
 		last := timeline[len(timeline)-2]
 		last.Body = event.Started{Attempt: 1, Node: "n", Devices: []train.DeviceID{"gpu:0"}, Enforcement: level}
 		timeline[len(timeline)-2] = last
-		for _, m := range learn(t, nil, "1", timeline) {
+		for _, m := range teach(t, nil, "1", timeline) {
 			known := m.Known.Samples()
 			if found := slices.ContainsFunc(known, func(e curve.InterferenceSample) bool { return e.OutOfMemory }); found != blames {
 				t.Errorf("held to its part by %s: %+v", level, known)
@@ -319,7 +319,7 @@ func TestLargerStepsBlameNoCoRunner(t *testing.T) {
 		} {
 			timeline := shared()
 			timeline[len(timeline)-1] = end
-			for _, m := range learn(t, nil, "1", timeline) {
+			for _, m := range teach(t, nil, "1", timeline) {
 				known := m.Known.Samples()
 				if found := slices.ContainsFunc(known, func(e curve.InterferenceSample) bool { return e.OutOfMemory }); found == enlarged {
 					t.Errorf("%s, enlarged %v: %+v", end.Subject.Fact, enlarged, known)
@@ -333,7 +333,7 @@ func TestLargerStepsBlameNoCoRunner(t *testing.T) {
 func TestLargerStepsCountAsSeveral(t *testing.T) {
 	for _, tunes := range []bool{true, false} {
 		spec := train.Spec{Command: []string{"x"}, BatchSize: 8, TrainingSetSize: 800, MaxEpochs: 100, TuneEffectiveBatch: tunes}.WithDefaults()
-		for _, m := range learn(t, nil, "1", []event.Fact{
+		for _, m := range teach(t, nil, "1", []event.Fact{
 			event.JobFact("x", event.FactAdmitted, "admitted", event.Admitted{Spec: spec}),
 			event.JobFact("x", event.FactStarted, "started", event.Started{Attempt: 1, Node: "n", Devices: []train.DeviceID{"gpu:0"}}),
 			event.JobFact("x", event.FactEpochEnded, "epoch", event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 100, StepSeconds: 2, Steps: 50, Samples: 800, Devices: 1}),

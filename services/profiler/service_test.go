@@ -320,3 +320,13 @@ func TestTheEstimatorIgnoresOtherPublishers(t *testing.T) {
 		t.Error("a broken heartbeat was believed")
 	}
 }
+
+func nine() time.Time { return time.Date(2030, 1, 1, 9, 0, 0, 0, time.UTC) }
+
+func spec() train.Spec {
+	return train.Spec{Name: "n", BatchSize: 10, TrainingSetSize: 1000, MaxEpochs: 10, MaxDevices: 2}.WithDefaults()
+}
+
+func after(seconds float64) time.Time {
+	return nine().Add(time.Duration(seconds * float64(time.Second)))
+}

@@ -62,7 +62,6 @@ func nonsense(now time.Time, dice *rand.Rand) Job {
 	whole := func() int { return []int{0, 1, 2, 1000, math.MaxInt32, math.MaxInt - 1}[dice.IntN(6)] }
 	bad := Job{
 		ID: "bad", Priority: 50, SubmittedAt: time.Unix(int64(dice.IntN(5)), 0), EpochsDone: whole(), RunSeconds: number(), DeviceSeconds: number(),
-		RestartSeconds: number(),
 		Spec: train.Spec{
 			MinDevices: 1, MaxDevices: whole(), BatchSize: whole(), TrainingSetSize: whole(), MaxEpochs: whole(), EstimatedHours: number(),
 			Deadline: new(now.Add(time.Duration(dice.IntN(3)-1) * time.Second)), Strategy: train.StrategyAllReduce,
@@ -70,7 +69,7 @@ func nonsense(now time.Time, dice *rand.Rand) Job {
 	}
 	if dice.IntN(2) == 0 {
 		bad.Model = &train.Model{
-			EpochSeconds: number(), EpochSteps: number(), StepsSeen: number(), EpochsSeen: whole(),
+			StartSeconds: number(), Progress: number(), EpochSeconds: number(), EpochSteps: number(), StepsSeen: number(), EpochsSeen: whole(),
 			EpochConfig: train.Config{Workers: 1 + dice.IntN(3), Nodes: 1, LocalBatch: whole()},
 			Speed:       train.Speed{Kind: train.SpeedAllReduce, AllReduce: train.AllReduce{ComputeFixed: number(), ComputePerSample: number(), LocalBase: number()}},
 		}

@@ -58,33 +58,31 @@ func (d *gangDay) change() {
 		}
 		j.DeviceSeconds += 60 * float64(n) * float64(1+d.dice.IntN(100))
 		j.EpochsDone = min(j.EpochsDone+1, j.Spec.MaxEpochs)
-		j.Noise = &train.Efficiency{Variance: 10 * d.dice.Float64(), Square: 1, BaseBatch: 8}
+		j.Model.Efficiency = &train.Efficiency{Variance: 10 * d.dice.Float64(), Square: 1, BaseBatch: 8}
 		step := 0.1 + d.dice.Float64()
-		j.Seen = append(j.Seen, Seen{
-			Config: train.Config{Workers: n, Nodes: len(nodes), LocalBatch: 4 + d.dice.IntN(9)}, Model: "a", StepSeconds: step, SyncSeconds: step / 4,
+		j.Model.Ran = append(j.Model.Ran, train.Ran{
+			Config: train.Config{Workers: n, Nodes: len(nodes), LocalBatch: 4 + d.dice.IntN(9)}, Device: "a", StepSeconds: step, SyncSeconds: step / 4,
 		})
 	}
 }
 
 func (d *gangDay) job() Job {
 	j := Job{
-		ID: train.JobID(fmt.Sprintf("j%03d", d.born)), SubmittedAt: d.state.Now.Add(-time.Duration(d.dice.IntN(60)) * time.Second), Signature: fmt.Sprint(d.dice.IntN(3)),
-		Spec:     train.Spec{MinDevices: 1, MaxDevices: 1 + d.dice.IntN(16), MaxEpochs: 10, TrainingSetSize: 1000, Tenant: fmt.Sprint("t", d.dice.IntN(3))},
+		ID: train.JobID(fmt.Sprintf("j%03d", d.born)), SubmittedAt: d.state.Now.Add(-time.Duration(d.dice.IntN(60)) * time.Second),
+		Spec: train.Spec{
+			Command: []string{fmt.Sprint(d.dice.IntN(3))}, MinDevices: 1, MaxDevices: 1 + d.dice.IntN(16), MaxEpochs: 10, TrainingSetSize: 1000,
+			Tenant: fmt.Sprint("t", d.dice.IntN(3)), BatchSize: 8, GlobalBatchSize: 8,
+			AdaptiveBatch: &train.AdaptiveBatchSpec{Max: 256, MinPerDevice: 4, MaxPerDevice: 32},
+		},
+		Model:    &train.Model{},
 		Priority: 50 + 20*(d.dice.IntN(4)/3),
-		Request:  &Request{Devices: 1 + d.dice.IntN(12), GlobalBatch: 64}, Limits: &Limits{BaseBatch: 8, MaxBatch: 256, MinLocal: 4, MaxLocal: 32},
 	}
-	o := Oracle{RemainingSteps: 1000 * d.dice.Float64()}
-	for n := range 1 + d.dice.IntN(16) {
-		o.StepSeconds = append(o.StepSeconds, (0.5+d.dice.Float64())/float64(n+1))
-	}
-	j.Oracle = &o
 	return j
 }
 
-// TestGangsKeepThePromises plays random days of gangs over several nodes, of jobs that ask for a size and leave the
-// batch to the planner, with each policy.
+// TestGangsKeepThePromises plays random days of gangs over several nodes, of jobs that leave the batch to the planner, with each policy.
 func TestGangsKeepThePromises(t *testing.T) {
-	for _, policy := range []Policy{FIFO{}, SRTF{}, Optimus{}, Switchyard{}, Switchyard{Oracle: true}} {
+	for _, policy := range []Policy{FIFO{}, SRTF{}, Optimus{}, Switchyard{}} {
 		t.Run(policy.Name(), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				d := newGangDay(rapid.Uint64().Draw(t, "day"))
@@ -168,13 +166,9 @@ func large(nodes, jobs int) State {
 		s.Nodes = append(s.Nodes, train.Node{ID: train.NodeID(fmt.Sprintf("n%05d", i)), Devices: devices})
 	}
 	for i := range jobs {
-		o := Oracle{RemainingSteps: float64(1000 + i%977)}
-		for n := range 40 {
-			o.StepSeconds = append(o.StepSeconds, 1/float64(n+1)+0.001*float64(n))
-		}
 		s.Jobs = append(s.Jobs, Job{
-			ID: train.JobID(fmt.Sprintf("j%05d", i)), SubmittedAt: time.Unix(int64(i), 0), Spec: train.Spec{MinDevices: 1, MaxDevices: 40, MaxEpochs: 10},
-			Request: &Request{Devices: 25, GlobalBatch: 1000}, Oracle: &o,
+			ID: train.JobID(fmt.Sprintf("j%05d", i)), SubmittedAt: time.Unix(int64(i), 0),
+			Spec: train.Spec{MinDevices: 25, MaxDevices: 40, MaxEpochs: 10, BatchSize: 40, GlobalBatchSize: 1000, AdaptiveBatch: &train.AdaptiveBatchSpec{Max: 1000}},
 		})
 	}
 	return s

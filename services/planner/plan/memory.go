@@ -123,10 +123,10 @@ func bit(is bool) float64 {
 // gang adds what the planner knows about a job.
 func (b *digest) gang(g *cluster.Gang) {
 	b.words(string(g.ID))
-	b.add(g.Progress, float64(g.EpochsDone), float64(len(g.Seen)), float64(g.Spec.MaxEpochs), float64(g.Spec.MaxDevices), float64(g.Priority),
+	b.add(g.Progress(), float64(g.EpochsDone), float64(len(g.Ran())), float64(g.Spec.MaxEpochs), float64(g.Spec.MaxDevices), float64(g.Priority),
 		float64(g.WantsDevices), float64(g.BatchDevices), float64(g.Spec.EstimatedMemoryMiB), bit(g.Outgrown), float64(len(g.Job.Slow)))
-	if g.Noise != nil {
-		b.add(g.Noise.Variance, g.Noise.Square)
+	if n := g.Noise(); n != nil {
+		b.add(n.Variance, n.Square)
 	}
 	if m := g.Model; m != nil {
 		b.add(float64(m.EpochsSeen), m.StepsSeen, m.EpochSeconds, float64(len(m.Speed.Measured)))

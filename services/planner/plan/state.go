@@ -14,10 +14,7 @@ import (
 type (
 	State   = state.State
 	Job     = state.Job
-	Request = state.Request
 	Limits  = state.Limits
-	Seen    = state.Seen
-	Oracle  = state.Oracle
 	Holding = state.Holding
 	Running = state.Running
 	Tuning  = state.Tuning
@@ -29,8 +26,6 @@ type (
 // What decides, see package policy.
 type (
 	Policy     = policy.Policy
-	Tuner      = policy.Tuner
-	Learner    = policy.Learner
 	FIFO       = policy.FIFO
 	SRTF       = policy.SRTF
 	Optimus    = policy.Optimus
@@ -38,7 +33,7 @@ type (
 )
 
 // Version names the code that decides. It is recorded with each input, so that a replay by other code can say so.
-const Version = "phases-1"
+const Version = "phases-2"
 
 // DefaultPolicy is the name of the policy that is used unless another is asked for.
 const DefaultPolicy = "switchyard"

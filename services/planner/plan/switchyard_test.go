@@ -34,9 +34,11 @@ func newShop(nodes, perNode int) *shop {
 func (s *shop) submit(signature string, seconds int) train.JobID {
 	s.born++
 	j := Job{
-		ID: train.JobID(fmt.Sprintf("%s-%03d", signature, s.born)), SubmittedAt: s.state.Now, Signature: signature,
-		Spec:    train.Spec{MinDevices: 1, MaxDevices: 64, MaxEpochs: 10, TrainingSetSize: seconds * 16},
-		Request: &Request{Devices: 1, GlobalBatch: 16}, Limits: &Limits{BaseBatch: 16, MaxBatch: 1024, MinLocal: 4, MaxLocal: 32},
+		ID: train.JobID(fmt.Sprintf("%s-%03d", signature, s.born)), SubmittedAt: s.state.Now, Model: &train.Model{},
+		Spec: train.Spec{
+			Command: []string{signature}, MinDevices: 1, MaxDevices: 64, MaxEpochs: 10, TrainingSetSize: seconds * 16, BatchSize: 16, GlobalBatchSize: 16,
+			AdaptiveBatch: &train.AdaptiveBatchSpec{Max: 1024, MinPerDevice: 4, MaxPerDevice: 32},
+		},
 	}
 	s.state.Jobs = append(s.state.Jobs, j)
 	return j.ID
@@ -66,12 +68,12 @@ func (s *shop) minute() train.Plan {
 			step, sync := truth(devices, nodes, a.Batch.LocalBatch)
 			noise := train.Efficiency{Variance: 20, Square: 1, BaseBatch: 16}
 			seconds := step + float64(a.Batch.Accumulation)*(step-sync)
-			j.Progress += 60 * noise.Gain(a.Batch.Global(devices)) / seconds
+			j.Model.Progress += 60 * noise.Gain(a.Batch.Global(devices)) / seconds
 			j.DeviceSeconds += 60 * float64(devices)
-			j.EpochsDone = min(int(j.Progress/float64(j.Spec.TrainingSetSize)*16), j.Spec.MaxEpochs)
-			j.Noise = &noise
-			j.Seen = append(j.Seen, Seen{
-				Config: train.Config{Workers: devices, Nodes: nodes, LocalBatch: a.Batch.LocalBatch}, Model: s.model(a), StepSeconds: step, SyncSeconds: sync,
+			j.EpochsDone = min(int(j.Model.Progress/float64(j.Spec.TrainingSetSize)*16), j.Spec.MaxEpochs)
+			j.Model.Efficiency = &noise
+			j.Model.Ran = append(j.Model.Ran, train.Ran{
+				Config: train.Config{Workers: devices, Nodes: nodes, LocalBatch: a.Batch.LocalBatch}, Device: s.model(a), StepSeconds: step, SyncSeconds: sync,
 			})
 		}
 		if j.EpochsDone < j.Spec.MaxEpochs {
@@ -257,7 +259,7 @@ func TestSwitchyardForgivesItsMemory(t *testing.T) {
 	} {
 		s := newShop(2, 4)
 		job := s.submit("a", 100)
-		s.state.Jobs[0].Seen = []Seen{{Config: train.Config{Workers: 1, Nodes: 1, LocalBatch: 16}, StepSeconds: 1}}
+		s.state.Jobs[0].Model.Ran = []train.Ran{{Config: train.Config{Workers: 1, Nodes: 1, LocalBatch: 16}, StepSeconds: 1}}
 		s.state.Memory = memory
 		p := Decide(s.state, Switchyard{})
 		if a, ok := p.Find(job); !ok || a.Batch.LocalBatch == 0 {
@@ -279,7 +281,7 @@ func BenchmarkSwitchyard(b *testing.B) {
 				s.minute()
 			}
 			for i := range s.state.Jobs {
-				s.state.Jobs[i].Progress++ // news
+				s.state.Jobs[i].Model.Progress++ // news
 			}
 			b.ReportAllocs()
 			before := processorSeconds(b)
@@ -319,7 +321,7 @@ func BenchmarkSwitchyardTypes(b *testing.B) {
 		b.Fatalf("%d jobs are left", len(s.state.Jobs))
 	}
 	for i := range s.state.Jobs {
-		s.state.Jobs[i].Progress++ // news
+		s.state.Jobs[i].Model.Progress++ // news
 	}
 	b.ReportAllocs()
 	before := processorSeconds(b)

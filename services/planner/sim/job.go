@@ -1,27 +1,31 @@
 package sim
 
 import (
+	"github.com/switchyard-dl/switchyard/libs/curve"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/learn"
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
 // job is a job of the workload in a run.
 type job struct {
 	Arrival
 	training Training
+	// spec is what was admitted, own its kind. atOnce says that the job may leave in the middle of an epoch.
+	spec   train.Spec
+	own    curve.Kind
+	atOnce bool
 
-	// parts are what it holds, shape the devices on each node in order of ranks, model the model of all of them.
+	// parts are what it holds, shape the devices on each node in order of ranks, device the model of all of them.
 	// batch is what the plan chose, zero if it left the batch to the job.
-	parts []train.Part
-	shape []int
-	model string
-	batch train.Batch
-	// planned is what the last plan gave it. leaving says that it was asked to leave what it holds, which it does at
-	// its epoch's end.
-	planned *plan.Holding
+	parts  []train.Part
+	shape  []int
+	device string
+	batch  train.Batch
+	// leaving says that it was asked to leave what it holds, which it does at its epoch's end.
 	leaving bool
 	// left are the times at which it was made to leave within the last hour.
-	left []float64
+	left []train.Change
 
 	// now is the job's own time within a tick, starting what is left of the price of its start.
 	now, starting float64
@@ -30,20 +34,33 @@ type job struct {
 	done          bool
 	completion    float64
 
-	starts                int
-	startedAt             float64
-	startedEpoch          int
-	deviceSeconds, worked float64
+	starts       int
+	startedAt    float64
+	startedEpoch int
+	work
+	// before is the work of the attempts before this one.
+	before work
+
+	// learned is what a profiler makes of the job's reports, model the newest model; fresh says that it is outdated.
+	learned *learn.Job
+	model   *train.Model
+	fresh   bool
+	// steps counts the steps, step0 those that were reported.
+	steps float64
+	step0 int
 }
 
+// work is the time that a job has run, and its time on all devices.
+type work struct{ worked, deviceSeconds float64 }
+
 func (j *job) held() Held {
-	return Held{Shape: j.shape, Model: j.model, Batch: j.batch, Epoch: j.epoch, Progress: j.progress}
+	return Held{Shape: j.shape, Model: j.device, Batch: j.batch, Epoch: j.epoch, Progress: j.progress}
 }
 
 func (j *job) devices() int { return j.held().Devices() }
 
 // step lets the job run for some seconds, or until it ends, at a part of its speed alone.
-func (j *job) step(seconds, rate float64, observe func() plan.Job) {
+func (j *job) step(seconds, rate float64) {
 	if len(j.shape) == 0 || j.done {
 		j.now += seconds
 		return
@@ -60,9 +77,9 @@ func (j *job) step(seconds, rate float64, observe func() plan.Job) {
 		if j.done {
 			return
 		}
-		j.training.Adjust(j.held(), observe)
+		j.training.Adjust(j.held())
 		if j.leaving && j.epoch > epoch {
-			j.left = append(j.left, j.now)
+			j.left = append(j.left, train.Change{At: at(j.now), Fact: event.FactPreempted})
 			j.stop()
 			break
 		}
@@ -72,17 +89,23 @@ func (j *job) step(seconds, rate float64, observe func() plan.Job) {
 
 // train goes on for some seconds, or to the end of the epoch if that is sooner, and returns how long it took.
 func (j *job) train(seconds, rate float64) float64 {
-	goodput := j.training.Goodput(j.held()) * rate
+	held := j.held()
+	goodput := j.training.Goodput(held) * rate
 	end := j.training.End(j.epoch + 1)
 	if j.progress+goodput*seconds < end {
 		j.progress += goodput * seconds
 		j.now += seconds
+		j.told(held, seconds*rate)
 		return seconds
 	}
 	took := j.training.Lasts((end - j.progress) / goodput)
 	j.epoch++
 	j.progress = end
 	j.now += took
+	j.told(held, took*rate)
+	ended := j.training.Ended(j.held())
+	ended.Attempt, ended.EpochsDone, ended.Devices = j.starts, j.epoch, held.Devices()
+	j.take(&ended)
 	if j.epoch == j.training.Epochs() {
 		j.done, j.completion = true, j.now
 	}
@@ -90,29 +113,34 @@ func (j *job) train(seconds, rate float64) float64 {
 }
 
 // start begins an attempt on other devices.
-func (j *job) start(places []train.Part, model string, observe func() plan.Job) {
-	j.parts, j.model = places, model
+func (j *job) start(places []train.Part, device string) {
+	j.parts, j.device = places, device
 	j.shape = make([]int, len(places))
 	for i, p := range places {
 		j.shape[i] = len(p.Devices)
 	}
 	j.starting = j.training.StartSeconds()
 	j.starts++
-	j.startedAt, j.startedEpoch = j.now, j.epoch
-	j.training.Adjust(j.held(), observe)
+	j.startedAt, j.startedEpoch, j.before = j.now, j.epoch, j.work
+	j.take(j.startedFact())
+	j.training.Adjust(j.held())
 }
 
 // stop takes the job's devices away.
-func (j *job) stop() { j.parts, j.shape, j.leaving = nil, nil, false }
+func (j *job) stop() {
+	if j.parts != nil {
+		j.take(&event.Preempted{Attempt: j.starts})
+	}
+	j.parts, j.shape, j.leaving = nil, nil, false
+}
 
 // Alone returns how long a training takes by itself, its one start included, if its batch is adjusted once in an
 // interval.
 func Alone(t Training, h Held, intervalSeconds float64) float64 {
-	j := &job{training: t, shape: h.Shape, model: h.Model, batch: h.Batch, starting: t.StartSeconds()}
-	none := func() plan.Job { return plan.Job{} }
-	t.Adjust(j.held(), none)
+	j := &job{training: t, shape: h.Shape, device: h.Model, batch: h.Batch, starting: t.StartSeconds()}
+	t.Adjust(j.held())
 	for !j.done && j.now < Longest {
-		j.step(intervalSeconds, 1, none)
+		j.step(intervalSeconds, 1)
 	}
 	return j.now
 }

@@ -18,12 +18,12 @@ type Pool struct {
 	Memory unit.Bytes
 }
 
-// Nodes makes the nodes of all pools.
+// Nodes makes the nodes of all pools. A gang may be spread over them.
 func Nodes(pools []Pool) []train.Node {
 	var nodes []train.Node
 	for _, p := range pools {
 		for range p.Nodes {
-			n := train.Node{ID: train.NodeID(fmt.Sprintf("n%05d", len(nodes)))}
+			n := train.Node{ID: train.NodeID(fmt.Sprintf("n%05d", len(nodes))), Backend: train.BackendKubernetes}
 			for d := range p.Devices {
 				n.Devices = append(n.Devices, train.Device{
 					ID: train.DeviceID(fmt.Sprintf("gpu:%d", d)), Kind: train.KindGPU, Model: p.Model, Memory: p.Memory,

@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/curve"
+	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
 // Recorded is a job of a live cluster as its facts describe it.
@@ -35,11 +35,11 @@ type RecordedEpoch struct {
 }
 
 // Start makes the training of the job for one run.
-func (r *Recorded) Start(library *curve.SampleLibrary) (Training, error) {
+func (r *Recorded) Start() (Training, error) {
 	if !r.known() {
 		return nil, errors.New("nothing tells how fast it is")
 	}
-	return newRecordedTraining(r, library), nil
+	return newRecordedTraining(r), nil
 }
 
 // recordedTraining trains a recorded job: progress is in epochs.
@@ -51,16 +51,6 @@ type recordedTraining struct {
 	// models are fitted to what ran on a model of device; "any" to everything.
 	models map[string]train.Model
 	any    train.Model
-	kind   curve.Kind
-
-	// history is what the job has shown in this simulation, learned the model of it.
-	history curve.History
-	learned train.Model
-	fresh   bool
-	// library is shared by all jobs of the run; lent are its step times of the signature when the job came (met).
-	library *curve.SampleLibrary
-	lent    []curve.StepSample
-	met     bool
 }
 
 type ranOn struct {
@@ -73,11 +63,8 @@ type ownEpoch struct {
 	epoch int
 }
 
-func newRecordedTraining(r *Recorded, library *curve.SampleLibrary) *recordedTraining {
-	c := &recordedTraining{
-		Recorded: r, own: map[ownEpoch]float64{}, means: map[ranOn]float64{}, models: map[string]train.Model{}, kind: curve.KindOf(r.Spec),
-		history: curve.History{Kind: train.SpeedAllReduce, BaseBatch: r.Spec.BatchSize}, library: library,
-	}
+func newRecordedTraining(r *Recorded) *recordedTraining {
+	c := &recordedTraining{Recorded: r, own: map[ownEpoch]float64{}, means: map[ranOn]float64{}, models: map[string]train.Model{}}
 	byDevice := map[string][]curve.EpochRecord{}
 	counts := map[ranOn]float64{}
 	all := curve.History{Kind: train.SpeedAllReduce}
@@ -99,8 +86,12 @@ func newRecordedTraining(r *Recorded, library *curve.SampleLibrary) *recordedTra
 	return c
 }
 
-// Kind is that of the submission.
-func (c *recordedTraining) Kind() curve.Kind { return c.kind }
+// Spec is the submission, with the priority that the job had in the end.
+func (c *recordedTraining) Spec() train.Spec {
+	s := c.Recorded.Spec
+	s.Priority = &c.Priority
+	return s
+}
 
 // Epochs is 1 for a job that says nothing of itself.
 func (c *recordedTraining) Epochs() int {
@@ -116,12 +107,6 @@ func (c *recordedTraining) End(epoch int) float64 { return float64(epoch) }
 // StartSeconds is from the start to the first step, and from the last step to the end.
 func (c *recordedTraining) StartSeconds() float64 { return c.Recorded.StartSeconds }
 
-// Ended lets later jobs of the signature know what this one has shown.
-func (c *recordedTraining) Ended(h Held) {
-	c.Adjust(h, nil) // its last epoch
-	c.library.Add(c.Spec.Signature(), c.history)
-}
-
 // Lasts is what was computed.
 func (c *recordedTraining) Lasts(seconds float64) float64 { return seconds }
 
@@ -132,11 +117,11 @@ func (c *recordedTraining) Goodput(h Held) float64 {
 
 // config keeps the batch per device as it was submitted.
 func (c *recordedTraining) config(devices, nodes int) train.Config {
-	return c.Spec.On(max(devices, 1), max(nodes, 1))
+	return c.Recorded.Spec.On(max(devices, 1), max(nodes, 1))
 }
 
 func (c *recordedTraining) steps(cfg train.Config) float64 {
-	return float64(c.Spec.StepsPerEpoch(cfg.Workers))
+	return float64(c.Recorded.Spec.StepsPerEpoch(cfg.Workers))
 }
 
 // epochSeconds is what this very epoch took if it was seen on such devices, else the mean of those that were, else
@@ -161,51 +146,26 @@ func (c *recordedTraining) epochSeconds(device string, cfg train.Config, epoch i
 	return max(seconds, shortest)
 }
 
-// Adjust notes an epoch that has just ended; the batch stays as it was submitted.
-func (c *recordedTraining) Adjust(h Held, _ func() plan.Job) {
-	if c.RunSeconds > 0 || len(h.Shape) == 0 || len(c.history.Epochs) > 0 && c.history.Epochs[len(c.history.Epochs)-1].Epoch >= h.Epoch || h.Epoch == 0 {
-		return
-	}
+// Adjust has nothing to do: the batch stays as it was submitted.
+func (c *recordedTraining) Adjust(Held) {}
+
+// Opaque jobs say nothing of themselves.
+func (c *recordedTraining) Opaque() bool { return c.RunSeconds > 0 }
+
+// Report is empty: what was recorded are epochs.
+func (c *recordedTraining) Report(Held) event.Stepped { return event.Stepped{} }
+
+// Ended is what the epoch takes alone.
+func (c *recordedTraining) Ended(h Held) event.EpochEnded {
 	cfg := c.config(h.Devices(), len(h.Shape))
-	c.history.Epochs = append(c.history.Epochs, curve.EpochRecord{
-		Epoch: h.Epoch, Seconds: c.epochSeconds(h.Model, cfg, h.Epoch), Config: cfg, Steps: int(c.steps(cfg)),
-	})
-	if len(c.history.Epochs) > mostEpochs {
-		c.history.Epochs = slices.Delete(c.history.Epochs, 0, mostEpochs/2)
-	}
-	c.fresh = true
-}
-
-// mostEpochs bounds what a job is fitted to, as the profiler bounds it.
-const mostEpochs = 600
-
-// Observe adds the model that the profiler would have fitted by now.
-func (c *recordedTraining) Observe(o *plan.Job, _ Held) {
-	if !c.met {
-		c.met, c.lent = true, c.library.Of(c.Spec.Signature())
-		c.fresh = len(c.lent) > 0
-	}
-	if c.fresh {
-		c.learned, c.fresh = curve.Refit(c.history.With(c.lent)), false
-	}
-	o.Spec, o.Priority = c.Spec, c.Priority
-	if len(c.history.Epochs)+len(c.lent) > 0 {
-		m := c.learned
-		o.Model = &m
-	}
-	if c.RunSeconds > 0 { // it says nothing of itself
-		o.EpochsDone = 0
-		if o.Running != nil {
-			o.Running.Spoke = false
-		}
-	}
+	return event.EpochEnded{EpochSeconds: c.epochSeconds(h.Model, cfg, h.Epoch), Steps: int(c.steps(cfg))}
 }
 
 // AloneSeconds is on one node, on as many of the devices as the job may have.
 func (c *recordedTraining) AloneSeconds(nodes []train.Node, devices int) float64 {
 	least := math.Inf(1)
 	for _, n := range nodes {
-		cfg := c.config(min(devices, len(n.Devices), cmp.Or(c.Spec.MaxDevices, 1)), 1)
+		cfg := c.config(min(devices, len(n.Devices), cmp.Or(c.Recorded.Spec.MaxDevices, 1)), 1)
 		sum := c.StartSeconds()
 		for epoch := 1; epoch <= c.Epochs(); epoch++ {
 			sum += c.epochSeconds(n.Devices[0].Model, cfg, epoch)

@@ -88,9 +88,6 @@ func TestAPolicyLearnsRecordedJobsWhileTheyRun(t *testing.T) {
 				t.Errorf("after %d epochs the policy knows of %d", j.EpochsDone, seen)
 			}
 			epochs[j.EpochsDone]++
-			if j.Oracle != nil || j.Limits != nil || j.Request != nil {
-				t.Error("a live job is shown with more than a live planner knows")
-			}
 		}
 		return plan.Decide(s, p)
 	}

@@ -100,7 +100,7 @@ func (w *world) shareOf(j *job) int {
 // meanActive is the mean number of active jobs over the life of one.
 func (w *world) meanActive(j *job) float64 {
 	sum, count := 0.0, 0.0
-	first, _ := slices.BinarySearchFunc(w.active, j.Seconds, func(a activity, t float64) int {
+	first, _ := slices.BinarySearchFunc(w.activity, j.Seconds, func(a activity, t float64) int {
 		switch {
 		case a.seconds < t:
 			return -1
@@ -109,7 +109,7 @@ func (w *world) meanActive(j *job) float64 {
 		}
 		return 0
 	})
-	for _, a := range w.active[first:] {
+	for _, a := range w.activity[first:] {
 		if a.seconds >= j.completion {
 			break
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
+	"github.com/switchyard-dl/switchyard/services/planner/records"
 )
 
 // Config is all that a run depends on.
@@ -34,6 +35,8 @@ type Config struct {
 	ShapeOnly bool
 	// Interference is the share of its speed that a gang over several nodes loses on a node with another such gang.
 	Interference float64
+	// Show, if set, sees the records of each decision.
+	Show func(records.Records)
 	// Decide, if set, stands between the simulator and plan.Decide, to measure it. Watch sees each tick and ends the
 	// run by false.
 	Decide func(plan.State, plan.Policy) train.Plan
@@ -67,15 +70,16 @@ type world struct {
 	jobs    []*job
 	byID    map[train.JobID]*job
 	now     float64
-	memory  string
+	// last is the newest plan.
+	last train.Plan
 	// busy is device time, in seconds.
 	busy float64
 	// idle counts the decisions in a row that gave nothing to any job.
 	idle int
 	// library is what recorded jobs that have ended leave to later ones of their signature.
 	library curve.SampleLibrary
-	// active is how many jobs were active, tick by tick.
-	active []activity
+	// activity is how many jobs were active, tick by tick.
+	activity []activity
 }
 
 // activity is how many jobs were active during a tick that began at a time.
@@ -123,11 +127,12 @@ func newWorld(c Config) (*world, error) {
 		return nil, fmt.Errorf("simulate %s: the cluster has no device", c.Workload.Name)
 	}
 	for _, a := range c.Workload.Jobs {
-		training, err := a.Source.Start(&w.library)
+		training, err := a.Source.Start()
 		if err != nil {
 			return nil, fmt.Errorf("simulate %s: job %s: %w", c.Workload.Name, a.Name, err)
 		}
-		j := &job{Arrival: a, training: training}
+		j := &job{Arrival: a, training: training, spec: training.Spec(), atOnce: c.AtOnce}
+		j.own = curve.KindOf(j.spec)
 		w.jobs = append(w.jobs, j)
 		w.byID[a.Name] = j
 	}
@@ -168,22 +173,27 @@ func (w *world) tick() bool {
 		if beside, shares := rates[j]; shares {
 			rate *= beside
 		}
-		j.step(w.IntervalSeconds, rate, w.observer(j))
+		j.step(w.IntervalSeconds, rate)
 		if j.done && j.shape != nil {
 			w.busy -= occupied * (before + w.IntervalSeconds - j.completion)
-			j.training.Ended(j.held())
+			w.library.Add(j.spec.Signature(), j.learned.History)
 			j.stop()
 		}
 		j.now = w.now + w.IntervalSeconds
 	}
-	w.active = append(w.active, activity{w.now, active})
+	w.activity = append(w.activity, activity{w.now, active})
 	w.now += w.IntervalSeconds
 	w.attend()
+	for _, j := range w.jobs {
+		if j.learned == nil && j.Seconds <= w.now {
+			w.admit(j)
+		}
+	}
 	state := w.state()
 	t := Tick{Seconds: w.now, Jobs: len(w.jobs), Active: len(state.Jobs)}
 	if len(state.Jobs) > 0 {
 		decided := w.Decide(state, w.Policy)
-		w.memory = decided.Memory
+		w.last = decided
 		if w.AtOnce {
 			w.apply(decided)
 		} else {
@@ -247,16 +257,13 @@ func (w *world) apply(p train.Plan) {
 		}
 		a, ok := given[j.Name]
 		if !ok {
-			j.planned = nil
 			j.stop()
 			continue
 		}
 		places := a.Places()
-		h := plan.HoldingOf(a)
-		j.planned = &h
 		j.batch = a.Batch
 		if len(j.parts) == 0 || w.moved(j, places) {
-			j.start(places, w.models[places[0].Node], w.observer(j))
+			j.start(places, w.models[places[0].Node])
 		} else {
 			j.parts = places
 		}
@@ -265,7 +272,7 @@ func (w *world) apply(p train.Plan) {
 
 // moved reports whether a gang has to start again.
 func (w *world) moved(j *job, places []train.Part) bool {
-	if w.ShapeOnly && w.models[places[0].Node] == j.model {
+	if w.ShapeOnly && w.models[places[0].Node] == j.device {
 		sizes := make([]int, len(places))
 		for i, p := range places {
 			sizes[i] = len(p.Devices)

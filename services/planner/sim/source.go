@@ -1,9 +1,8 @@
 package sim
 
 import (
-	"github.com/switchyard-dl/switchyard/libs/curve"
+	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
 // Workload is a sequence of arrivals.
@@ -25,31 +24,31 @@ type Arrival struct {
 
 // Source knows how the training of a job really goes: a recording of a live cluster (Recorded) or a published trace.
 type Source interface {
-	// Start returns the training for one run. All jobs of the run share the library, in which recorded jobs that have
-	// ended leave their step times.
-	Start(library *curve.SampleLibrary) (Training, error)
+	// Start returns the training for one run.
+	Start() (Training, error)
 }
 
 // Training is the truth about a job in one run.
 type Training interface {
-	// Kind is the kind of job, by which its interference with others is known.
-	Kind() curve.Kind
+	// Spec is what its user submitted, the priority included.
+	Spec() train.Spec
 	// Epochs is their number. End is the progress at which an epoch (from 1) ends.
 	Epochs() int
 	End(epoch int) float64
 	// StartSeconds is the price of each start.
 	StartSeconds() float64
-	// Goodput is the progress per second on what the job holds. The job measures on the way.
+	// Goodput is the progress per second on what the job holds.
 	Goodput(h Held) float64
 	// Lasts returns how long the rest of an epoch takes that is computed to take some seconds.
 	Lasts(seconds float64) float64
-	// Adjust follows a start or a stretch of training: it may set the batch for what the job holds now. observe
-	// returns what a planner knows of the job.
-	Adjust(h Held, observe func() plan.Job)
-	// Ended follows the last epoch.
-	Ended(h Held)
-	// Observe adds what a planner would know of the training to what it knows of the run.
-	Observe(o *plan.Job, h Held)
+	// Adjust follows a start or a stretch of training: it may set the batch for what the job holds now.
+	Adjust(h Held)
+	// Opaque says that its code reports nothing and cannot be asked to leave.
+	Opaque() bool
+	// Report is the heartbeat of a step; no step time: the code reports epochs only. Ended is what it reports of the
+	// epoch that has just ended.
+	Report(h Held) event.Stepped
+	Ended(h Held) event.EpochEnded
 	// AloneSeconds is how long the job takes by itself on a number of devices, its one start included.
 	AloneSeconds(nodes []train.Node, devices int) float64
 }

@@ -202,7 +202,7 @@ func (q Question) nodes(recorded []train.Node) ([]train.Node, bool, error) {
 			return nil, false, &Refusal{Message: "no recorded node has a device, and those of --cluster are like one of them"}
 		}
 		var err error
-		if nodes, err = q.otherNodes(model.Devices[0]); err != nil {
+		if nodes, err = q.otherNodes(model); err != nil {
 			return nil, false, err
 		}
 		changed = true
@@ -219,8 +219,9 @@ func (q Question) nodes(recorded []train.Node) ([]train.Node, bool, error) {
 	return nodes, changed, nil
 }
 
-// otherNodes are those of --cluster. Their devices are like a recorded one but for the type.
-func (q Question) otherNodes(device train.Device) ([]train.Node, error) {
+// otherNodes are those of --cluster. They are like a recorded one, and their devices too but for the type.
+func (q Question) otherNodes(like train.Node) ([]train.Node, error) {
+	device := like.Devices[0]
 	var nodes []train.Node
 	devices := 0
 	for _, text := range q.Clusters {
@@ -232,7 +233,7 @@ func (q Question) otherNodes(device train.Device) ([]train.Node, error) {
 			return nil, wrong("", "--cluster given %d times: want at most %d GPUs together", len(q.Clusters), sim.MostDevices)
 		}
 		for range p.Nodes {
-			n := train.Node{ID: train.NodeID(fmt.Sprintf("node-%05d", len(nodes))), Memory: math.MaxInt64, Cores: p.Devices}
+			n := train.Node{ID: train.NodeID(fmt.Sprintf("node-%05d", len(nodes))), Backend: like.Backend, Memory: math.MaxInt64, Cores: p.Devices}
 			for i := range p.Devices {
 				d := device
 				d.ID, d.UUID, d.Core = train.DeviceID(fmt.Sprintf("%s:%d", device.Kind, i)), "", i

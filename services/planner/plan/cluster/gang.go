@@ -46,6 +46,8 @@ type Gang struct {
 	Starved bool
 	// Head is the job behind which it waits in line.
 	Head *Gang
+	// Signature is equal for jobs that run the same training; set for those that leave their batch to the planner.
+	Signature string
 	// Batch is chosen by policies that do so.
 	Batch train.Batch
 	// Shed says that it holds less than the last plan gave it, since its experiment wants fewer devices.
@@ -105,6 +107,9 @@ const Anywhere = -1
 func newGang(j *state.Job, bounds Bounds, now time.Time) *Gang {
 	spec := j.Spec.WithDefaults()
 	g := &Gang{Job: j, Class: Anywhere, Level: j.Priority, Slow: avoided(j, now)}
+	if spec.AdaptiveBatch != nil {
+		g.Signature = cmp.Or(spec.Signature(), string(j.ID))
+	}
 	g.Least, g.Most = bounds(j, spec)
 	if spec.Strategy == train.StrategyParameterServer {
 		g.Servers = spec.ParameterServers
@@ -172,12 +177,36 @@ func (g *Gang) IsSlow(n *Node, device int) bool {
 	return false
 }
 
-// RestartSeconds is the price of a restart of a gang, in seconds.
+// RestartSeconds is the price of a restart of a gang, in seconds: no less than what its own starts took.
 func (s *Snapshot) RestartSeconds(g *Gang) float64 {
-	if g.RestartSeconds > 0 {
-		return g.RestartSeconds
+	if g.Model == nil {
+		return s.Tuning.RestartSeconds
 	}
-	return s.Tuning.RestartSeconds
+	return max(s.Tuning.RestartSeconds, g.Model.StartSeconds)
+}
+
+// Ran are the configurations that the job has run on.
+func (g *Gang) Ran() []train.Ran {
+	if g.Model == nil {
+		return nil
+	}
+	return g.Model.Ran
+}
+
+// Noise is the gradient noise of the job as measured of late; nil if nothing was reported.
+func (g *Gang) Noise() *train.Efficiency {
+	if g.Model == nil {
+		return nil
+	}
+	return g.Model.Efficiency
+}
+
+// Progress is the training done so far, in steps at the base batch.
+func (g *Gang) Progress() float64 {
+	if g.Model == nil {
+		return 0
+	}
+	return g.Model.Progress
 }
 
 // Shares says whether a gang may have its devices together with others.

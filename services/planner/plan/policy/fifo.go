@@ -15,7 +15,7 @@ type FIFO struct{}
 func (FIFO) Name() string { return "fifo" }
 
 // Bounds are those that the user asked for.
-func (FIFO) Bounds(j *state.Job, spec train.Spec) (least, most int) { return Requested(j, spec) }
+func (FIFO) Bounds(j *state.Job, spec train.Spec) (least, most int) { return Declared(j, spec) }
 
 // Decide serves the line.
 func (FIFO) Decide(r *Round) {

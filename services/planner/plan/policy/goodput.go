@@ -17,8 +17,8 @@ type speedCurve struct {
 	// model stands in.
 	tried  int
 	slower float64
-	// truth, if there, is asked instead of the fit, as is each job's own instead of its noise.
-	truth *state.Oracle
+	// truth, if there, is asked instead of the fit and the noise.
+	truth *Truth
 	// samples are where the fit was off, noise is by part of the training.
 	samples []residual
 	noise   []train.Efficiency
@@ -46,12 +46,7 @@ type residual struct {
 }
 
 func newSpeedCurve(g *cluster.Gang, model string) *speedCurve {
-	base := baseBatch(g)
-	l := state.Limits{BaseBatch: base, MaxBatch: base, MinLocal: 1, MaxLocal: base}
-	if g.Limits != nil {
-		l = g.Limits.On(model)
-	}
-	return &speedCurve{limits: l, model: model, slower: 1, rows: map[spread][]pace{}, rests: map[spread][]float64{}}
+	return &speedCurve{limits: state.LimitsOn(model, g.Spec), model: model, slower: 1, rows: map[spread][]pace{}, rests: map[spread][]float64{}}
 }
 
 // correct takes in a fit and where it was off.
@@ -164,7 +159,7 @@ func (c *speedCurve) best(g *cluster.Gang, devices, nodes int) (float64, train.B
 		return 0, train.Batch{}
 	}
 	if c.truth != nil {
-		goodput, at := bestTrue(row, g.Oracle.Gain)
+		goodput, at := bestTrue(row, g.EpochsDone, c.truth.Gain)
 		return goodput, row[at].batch
 	}
 	noise, known := c.noiseOf(g)
@@ -195,8 +190,8 @@ func bestPace(row []pace, noise train.Efficiency, base float64, seconds func(pac
 
 // noiseOf is the gradient noise of a job as last measured, or as others of its signature had it at this point.
 func (c *speedCurve) noiseOf(g *cluster.Gang) (train.Efficiency, bool) {
-	if g.Noise != nil && measured(*g.Noise) {
-		return *g.Noise, true
+	if n := g.Noise(); n != nil && measured(*n) {
+		return *n, true
 	}
 	if len(c.noise) == noiseParts && measured(c.noise[partOf(g)]) {
 		return c.noise[partOf(g)], true
@@ -256,10 +251,10 @@ func (c *speedCurve) trueSeconds(cfg train.Config, accumulation int) float64 {
 }
 
 // bestTrue is the pace with the most goodput if steps have this gain.
-func bestTrue(row []pace, gain func(globalBatch int) float64) (float64, int) {
+func bestTrue(row []pace, epoch int, gain func(globalBatch, epoch int) float64) (float64, int) {
 	best, at := 0.0, 0
 	for i := range row {
-		if v := gain(int(row[i].global)) / row[i].seconds; v > best {
+		if v := gain(int(row[i].global), epoch) / row[i].seconds; v > best {
 			best, at = v, i
 		}
 	}

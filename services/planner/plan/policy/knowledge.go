@@ -16,8 +16,8 @@ import (
 type knowledge struct {
 	Profiles map[string]*profile `json:"chapters"`
 	curves   map[curveKey]*speedCurve
-	// oracle replaces what was learned by the truth.
-	oracle bool
+	// oracle, if there, replaces what was learned by the truth.
+	oracle func(*state.Job) *Truth
 }
 
 // profile is about one signature.
@@ -29,12 +29,15 @@ type profile struct {
 
 // throughput is what was measured on one model of device.
 type throughput struct {
-	Samples []state.Seen    `json:"samples"`
+	Samples []train.Ran     `json:"samples"`
 	Fit     train.AllReduce `json:"fit"`
 	stale   bool
 }
 
-type curveKey struct{ signature, model string }
+type curveKey struct {
+	signature, model string
+	limits           state.Limits
+}
 
 // The bounds of the memory.
 const (
@@ -96,7 +99,7 @@ func (b *knowledge) forget(r *Round) {
 
 // learn takes in what one job has measured.
 func (b *knowledge) learn(g *cluster.Gang) {
-	if g.Signature == "" || len(g.Seen) == 0 {
+	if keepsBatch(g) || len(g.Ran()) == 0 {
 		return
 	}
 	c := b.Profiles[g.Signature]
@@ -107,17 +110,17 @@ func (b *knowledge) learn(g *cluster.Gang) {
 		c = &profile{Models: map[string]*throughput{}}
 		b.Profiles[g.Signature] = c
 	}
-	for _, s := range g.Seen {
-		if c.Models[s.Model] == nil {
-			c.Models[s.Model] = &throughput{}
+	for _, s := range g.Ran() {
+		if c.Models[s.Device] == nil {
+			c.Models[s.Device] = &throughput{}
 		}
-		c.Models[s.Model].add(s)
+		c.Models[s.Device].add(s)
 	}
-	if g.Noise != nil {
+	if n := g.Noise(); n != nil {
 		if len(c.Noise) != noiseParts {
 			c.Noise = make([]train.Efficiency, noiseParts)
 		}
-		c.Noise[partOf(g)] = *g.Noise
+		c.Noise[partOf(g)] = *n
 	}
 }
 
@@ -126,16 +129,15 @@ func partOf(g *cluster.Gang) int {
 	return min(g.EpochsDone*noiseParts/max(g.Spec.MaxEpochs, 1), noiseParts-1)
 }
 
-func (l *throughput) add(s state.Seen) {
+func (l *throughput) add(s train.Ran) {
 	if s.StepSeconds <= 0 || s.LocalBatch <= 0 || len(l.Samples) >= mostSamples {
 		return
 	}
-	near := func(o state.Seen) bool {
+	near := func(o train.Ran) bool {
 		ratio := float64(o.LocalBatch) / float64(s.LocalBatch)
 		return o.Workers == s.Workers && o.Nodes == s.Nodes && math.Max(ratio, 1/ratio) < sameBatch
 	}
 	if !slices.ContainsFunc(l.Samples, near) {
-		s.Shape = nil
 		l.Samples, l.stale = append(l.Samples, s), true
 	}
 }
@@ -155,19 +157,18 @@ func (l *throughput) fit() {
 	}
 }
 
-// curve predicts how fast a job is on a model of device: from the measurements of its signature, else from its own fit,
-// else from the prior. On a model that none of its kind has run on, the best known model stands in, as much slower or
+// curve predicts how fast a job is on a model of device: from the measurements of its signature, else from the prior. On a model that none of its kind has run on, the best known model stands in, as much slower or
 // faster as other signatures found the two to be.
 func (b *knowledge) curve(g *cluster.Gang, model string) *speedCurve {
-	key := curveKey{g.Signature, model}
-	if c := b.curves[key]; c != nil && g.Signature != "" {
+	key := curveKey{g.Signature, model, state.LimitsOn(model, g.Spec)}
+	if c := b.curves[key]; c != nil {
 		return c
 	}
 	c := newSpeedCurve(g, model)
-	if o := g.Oracle; b.oracle && o != nil && o.StepTime != nil && o.Gain != nil {
-		c.truth = g.Oracle
+	if b.oracle != nil {
+		c.truth = b.oracle(g.Job)
 	}
-	if known := b.Profiles[g.Signature]; known != nil && g.Signature != "" {
+	if known := b.Profiles[g.Signature]; known != nil {
 		c.noise = known.Noise
 		if l := known.Models[model]; l != nil {
 			c.correct(l)
@@ -179,9 +180,6 @@ func (b *knowledge) curve(g *cluster.Gang, model string) *speedCurve {
 	}
 	if c.fit == (train.AllReduce{}) {
 		c.fit = curve.PriorAllReduce(c.limits.BaseBatch)
-		if s, ok := g.Speeds[model]; ok && s.Known() {
-			c.fit = s.AllReduce
-		}
 	}
 	b.curves[key] = c
 	return c

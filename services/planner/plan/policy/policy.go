@@ -33,17 +33,6 @@ func IsPlain(p Policy) bool {
 	return is && plain.Plain()
 }
 
-// Tuner is a policy that also chooses the batch of a running gang between decisions, after each epoch, as the job's own
-// agent would.
-type Tuner interface {
-	Tune(j state.Job, devices, nodes int, model string) train.Batch
-}
-
-// Learner is a policy with a fit of step times of its own; all of seen is on one model of device.
-type Learner interface {
-	Learn(seen []state.Seen) train.Speed
-}
-
 // Declared are the bounds that the user declared.
 func Declared(_ *state.Job, spec train.Spec) (least, most int) {
 	least = max(spec.MinDevices, 1)
@@ -52,15 +41,6 @@ func Declared(_ *state.Job, spec train.Spec) (least, most int) {
 		most = least
 	}
 	return least, most
-}
-
-// Requested are the bounds of a policy that tunes no sizes: a job whose user asked for a size gets that.
-func Requested(j *state.Job, spec train.Spec) (least, most int) {
-	if j.Request != nil {
-		n := max(j.Request.Devices, 1)
-		return n, n
-	}
-	return Declared(j, spec)
 }
 
 // Round is one call of a policy.

@@ -166,7 +166,7 @@ func (m *allocation) wider(b *candidate) (int, float64) {
 
 // choose sets the batch, for jobs that leave it to the planner.
 func choose(g *cluster.Gang, o option) {
-	if g.Limits != nil {
+	if !keepsBatch(g) {
 		g.Batch = o.batch
 	}
 }

@@ -19,7 +19,7 @@ type SRTF struct{}
 func (SRTF) Name() string { return "srtf" }
 
 // Bounds are those that the user asked for.
-func (SRTF) Bounds(j *state.Job, spec train.Spec) (least, most int) { return Requested(j, spec) }
+func (SRTF) Bounds(j *state.Job, spec train.Spec) (least, most int) { return Declared(j, spec) }
 
 // Decide serves the shortest jobs first.
 func (SRTF) Decide(r *Round) {

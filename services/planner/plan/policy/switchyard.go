@@ -62,21 +62,29 @@ import (
 // finish-time fairness (its time in the cluster over its time alone on its share, devices/jobs) would exceed
 // FairnessBound even if it held that share from now on gets that share before all others but these, the worst first.
 //
-// Live jobs that keep their batch per device are compared by their predicted remaining time, 1/T(n) for G(n). They
+// Jobs that keep their batch are compared by their predicted remaining time, 1/T(n) for G(n). Live jobs
 // leave at an epoch's end only (AtEpochs): an attempt is left alone until it can be asked to leave, the gain of a
 // change counts for the epochs after the present one, and a change must be worth a tenth more than what the job has. If
 // two jobs need as long, the first one keeps its devices. A job without a prediction gets its least at once, out of
 // what others hold beyond theirs. If the back end keeps a gang on one node (OneNode), no option is larger than that,
 // and what is free on a node but not where others could use it goes to the gangs there.
 type Switchyard struct {
-	// Oracle makes the policy read the true step times and gains of a trace's present instead of what the jobs have shown.
-	// That shows how much is lost by having to learn.
-	Oracle bool
+	// Oracle gives the truth about a job, which the policy then reads instead of what the jobs have shown: with a trace
+	// that shows how much is lost by having to learn.
+	Oracle func(*state.Job) *Truth
+}
+
+// Truth is what a trace says of the present of a job and nobody observed.
+type Truth struct {
+	// StepTime is the time of a step on packed devices and, of it, of the exchange; Gain the progress of a step in an
+	// epoch.
+	StepTime func(cfg train.Config, model string) (step, sync float64)
+	Gain     func(globalBatch, epoch int) float64
 }
 
 // Name is switchyard, or switchyard-oracle.
 func (p Switchyard) Name() string {
-	if p.Oracle {
+	if p.Oracle != nil {
 		return "switchyard-oracle"
 	}
 	return "switchyard"

@@ -35,7 +35,7 @@ func TestSwitchyardPaysForComingBack(t *testing.T) {
 		{"would move close to its end, nobody comes any more", 600, held, false, 15, 45, 1e6, 0.25},
 		{"stays", 600, held, true, 1000, 45, 0, 1},
 	} {
-		job := &cluster.Gang{Job: &state.Job{DeviceSeconds: c.ran, RestartSeconds: c.restart}, Held: c.held}
+		job := &cluster.Gang{Job: &state.Job{DeviceSeconds: c.ran, Model: &train.Model{StartSeconds: c.restart}}, Held: c.held}
 		m := &allocation{round: &Round{Snapshot: &cluster.Snapshot{}}, quiet: c.quiet}
 		if got := m.spared(&candidate{gang: job}, &option{held: c.stays, left: c.left}); math.Abs(got-c.want) > 1e-9 {
 			t.Errorf("a job that %s counts %.3f of its speed-up, want %.3f", c.what, got, c.want)
@@ -101,12 +101,13 @@ func mostWorth(m *allocation, job int, used []int) float64 {
 // tried, but not one beyond twice as large; once it was as slow as the fit said, the batch goes back.
 func TestSwitchyardTriesLargerBatches(t *testing.T) {
 	job := state.Job{
-		Limits: &state.Limits{BaseBatch: 64, MaxBatch: 1024, MinLocal: 8, MaxLocal: 256}, Noise: &train.Efficiency{Variance: 1.5, Square: 1, BaseBatch: 64},
+		Spec:  train.Spec{BatchSize: 64, AdaptiveBatch: &train.AdaptiveBatchSpec{Max: 1024, MinPerDevice: 8, MaxPerDevice: 256}},
+		Model: &train.Model{Efficiency: &train.Efficiency{Variance: 1.5, Square: 1, BaseBatch: 64}},
 	}
 	l := &throughput{}
 	gang := &cluster.Gang{Job: &job}
 	best := func(local int, seconds float64) int {
-		l.add(state.Seen{Config: train.Config{Workers: 4, Nodes: 1, LocalBatch: local}, StepSeconds: seconds, SyncSeconds: 0.1})
+		l.add(train.Ran{Config: train.Config{Workers: 4, Nodes: 1, LocalBatch: local}, StepSeconds: seconds, SyncSeconds: 0.1})
 		l.fit()
 		c := newSpeedCurve(gang, "")
 		c.correct(l)
@@ -127,12 +128,13 @@ func TestSwitchyardTriesLargerBatches(t *testing.T) {
 // alone it is expected that the second is as much faster.
 func TestSwitchyardKnowsFasterDevices(t *testing.T) {
 	b := &knowledge{Profiles: map[string]*profile{}, curves: map[curveKey]*speedCurve{}}
+	spec := train.Spec{BatchSize: 16, AdaptiveBatch: &train.AdaptiveBatchSpec{Max: 64, MinPerDevice: 16, MaxPerDevice: 64}}
 	learn := func(signature, model string, seconds float64) {
-		b.learn(&cluster.Gang{Job: &state.Job{
-			Signature: signature, Seen: []state.Seen{{Model: model, Config: train.Config{Workers: 1, Nodes: 1, LocalBatch: 16}, StepSeconds: seconds}},
+		b.learn(&cluster.Gang{Signature: signature, Job: &state.Job{
+			Spec: spec, Model: &train.Model{Ran: []train.Ran{{Device: model, Config: train.Config{Workers: 1, Nodes: 1, LocalBatch: 16}, StepSeconds: seconds}}},
 		}})
 	}
-	stranger := &cluster.Gang{Job: &state.Job{Signature: "new", Limits: &state.Limits{BaseBatch: 16, MaxBatch: 64, MinLocal: 16, MaxLocal: 64}}}
+	stranger := &cluster.Gang{Signature: "new", Job: &state.Job{Spec: spec}}
 	learn("new", "slow", 1)
 	faster := func() float64 {
 		clear(b.curves)

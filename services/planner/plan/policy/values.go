@@ -140,9 +140,9 @@ func (m *allocation) weighChange(b *candidate) {
 	}
 }
 
-// keepsBatch says whether a job keeps its batch per device whatever it runs on: its batch has a range of one. Its speed
-// then is what the model of its own steps says.
-func keepsBatch(g *cluster.Gang) bool { return g.Limits == nil && g.Request == nil }
+// keepsBatch says whether a job keeps its batch, of a step or of each device, whatever it runs on. Its speed then is what
+// the model of its own steps says.
+func keepsBatch(g *cluster.Gang) bool { return g.Spec.AdaptiveBatch == nil }
 
 // foretell replaces the predictions of a job by those of the options, for the words and the predicted starts.
 func (b *candidate) foretell() {
@@ -159,20 +159,10 @@ func (b *candidate) foretell() {
 	b.gang.Expect(best, b.options[0].left)
 }
 
-// baseBatch is the batch at which a job's progress is counted.
-func baseBatch(g *cluster.Gang) int {
-	switch {
-	case g.Limits != nil:
-		return max(g.Limits.BaseBatch, 1)
-	case g.Request != nil:
-		return max(g.Request.GlobalBatch, 1)
-	}
-	return max(g.Spec.BatchSize, 1)
-}
-
-// work is what the user declared, in steps at the base batch, and how much of it is left. A job that has done all is
-// assumed to be nearly done.
+// work is what the user declared, in steps at the base batch, and how much of it is left: the training ends after its
+// last epoch, however much its steps gained. A job that has done all is assumed to be nearly done.
 func work(g *cluster.Gang) (total, left float64) {
-	total = math.Max(float64(g.Spec.TrainingSetSize)*float64(g.Spec.MaxEpochs)/float64(baseBatch(g)), 1)
-	return total, math.Max(total-g.Progress, total/1000)
+	total = math.Max(float64(g.Spec.TrainingSetSize)*float64(g.Spec.MaxEpochs)/float64(max(g.Spec.BaseBatch(), 1)), 1)
+	done := math.Max(g.Progress(), total*float64(g.EpochsDone)/math.Max(float64(g.Spec.MaxEpochs), 1))
+	return total, math.Max(total-done, total/1000)
 }

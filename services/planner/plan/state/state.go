@@ -59,18 +59,9 @@ type Job struct {
 	// samples. 0: the batch size holds for each device of any number.
 	BatchDevices int `json:"batch_devices,omitempty"`
 
-	// Request is the size that the user asked for, if the size is part of the request. Policies that tune sizes may give
-	// another one.
-	Request *Request `json:"request,omitempty"`
-	// Limits bound the batch of a job that lets the planner choose it.
-	Limits *Limits `json:"limits,omitempty"`
-	// Signature is equal for jobs that run the same training.
-	Signature string `json:"signature,omitempty"`
 	// Restarts counts the starts after the first one. DeviceSeconds is the device time of all attempts.
 	Restarts      int     `json:"restarts,omitempty"`
 	DeviceSeconds float64 `json:"device_seconds,omitempty"`
-	// RestartSeconds is the price of a restart of this job; 0: Tuning.RestartSeconds.
-	RestartSeconds float64 `json:"restart_seconds,omitempty"`
 	// RecentRestarts counts how often plans moved or resized the job within the last hour.
 	RecentRestarts int `json:"recent_restarts,omitempty"`
 	// Outgrown is set if the job uses more memory of a device than its part. Its Spec then asks for what it needs, with a
@@ -78,67 +69,6 @@ type Job struct {
 	Outgrown bool `json:"outgrown,omitempty"`
 	// Slow are the devices on which a worker of the job held up the others.
 	Slow []train.Straggler `json:"slow,omitempty"`
-	// Progress is the training done so far, in steps at Limits.BaseBatch: each step counts by its gain (see
-	// train.Efficiency).
-	Progress float64 `json:"progress,omitempty"`
-	// Seen are the configurations on which the job has run, Noise the gradient noise as last measured, Speeds the step
-	// times fitted from Seen by model of device.
-	Seen   []Seen                 `json:"seen,omitempty"`
-	Noise  *train.Efficiency      `json:"noise,omitempty"`
-	Speeds map[string]train.Speed `json:"speeds,omitempty"`
-	// Oracle is set by simulations only.
-	Oracle *Oracle `json:"oracle,omitempty"`
-}
-
-// Request is what a user asks for where the size is part of the request.
-type Request struct {
-	Devices int `json:"devices"`
-	// GlobalBatch is the number of samples of one optimizer step.
-	GlobalBatch int `json:"global_batch"`
-}
-
-// Limits are the batch sizes with which a job may run: globally from BaseBatch to MaxBatch, per device and pass from
-// MinLocal to MaxLocal.
-type Limits struct {
-	BaseBatch int `json:"base_batch"`
-	MaxBatch  int `json:"max_batch"`
-	MinLocal  int `json:"min_local"`
-	MaxLocal  int `json:"max_local"`
-	// MaxLocalOn overrides MaxLocal for models of device.
-	MaxLocalOn map[string]int `json:"max_local_on,omitempty"`
-}
-
-// On are the limits on a model of device.
-func (l Limits) On(model string) Limits {
-	if most, other := l.MaxLocalOn[model]; other {
-		l.MaxLocal = most
-	}
-	return l
-}
-
-// Seen is what was measured on one configuration.
-type Seen struct {
-	train.Config
-	// Model is the kind of device, Shape the devices used on each node.
-	Model string `json:"model,omitempty"`
-	Shape []int  `json:"shape,omitempty"`
-	// StepSeconds is one optimizer step without accumulation, SyncSeconds the part of it in which gradients are exchanged:
-	// a further accumulated pass costs the difference.
-	StepSeconds float64 `json:"step_seconds"`
-	SyncSeconds float64 `json:"sync_seconds"`
-}
-
-// Oracle is what a trace says and nobody observed. Its future is read only by published policies that were evaluated
-// with it, optimus and srtf; its present, exact, only by switchyard-oracle.
-type Oracle struct {
-	// RemainingSteps is the true number of steps to the end at the requested batch.
-	RemainingSteps float64 `json:"remaining_steps"`
-	// StepSeconds are the true step times on 1, 2, .. devices packed onto as few nodes as possible; more are of no use.
-	StepSeconds []float64 `json:"step_seconds"`
-	// StepTime is the true time of a step on packed devices and, of it, of the exchange; Gain the true progress
-	// of a step now.
-	StepTime func(cfg train.Config, model string) (step, sync float64) `json:"-"`
-	Gain     func(globalBatch int) float64                             `json:"-"`
 }
 
 // Holding is devices of one node, or the parts of a gang over several.

@@ -1,4 +1,4 @@
-package profiler
+package learn
 
 import (
 	"fmt"
@@ -26,8 +26,10 @@ func spec() train.Spec {
 	return train.Spec{Name: "n", BatchSize: 10, TrainingSetSize: 1000, MaxEpochs: 10, MaxDevices: 2}.WithDefaults()
 }
 
+func anyModel(train.NodeID, train.DeviceID) string { return "a" }
+
 func TestEpochsBecomeAModel(t *testing.T) {
-	j := newJob("a", spec())
+	j := New("a", spec(), anyModel)
 	j.started(after(0), &event.Started{Attempt: 1, Devices: []train.DeviceID{"cpu:0"}})
 	for i := 1; i <= 4; i++ {
 		if !j.epochEnded(after(float64(20*i)), &event.EpochEnded{Attempt: 1, EpochsDone: i, EpochSeconds: 20, Devices: 1, Loss: new(1 / float64(i)), MemoryBytes: unit.Bytes(1000 + i)}) {
@@ -37,7 +39,7 @@ func TestEpochsBecomeAModel(t *testing.T) {
 	if j.epochEnded(after(90), &event.EpochEnded{Attempt: 1, EpochsDone: 4, EpochSeconds: 99, Devices: 1}) {
 		t.Fatal("an epoch was taken twice")
 	}
-	m := j.model()
+	m := j.Model()
 	if m.Job != "a" || m.EpochSeconds != 20 || m.EpochsSeen != 4 || m.Convergence == nil || m.Memory == nil {
 		t.Fatalf("model %+v", m)
 	}
@@ -48,7 +50,7 @@ func TestEpochsBecomeAModel(t *testing.T) {
 	if got := m.Memory.Bytes(10); got != 1004 {
 		t.Fatalf("%d bytes, want the peak 1004", got)
 	}
-	r, known := j.estimate(m)
+	r, known := j.Estimate(m)
 	want := event.Reestimated{EpochsDone: 4, TotalSeconds: 200, RemainingSeconds: 120}
 	r.RemainingLowSeconds, r.RemainingHighSeconds = 0, 0
 	if diff := cmp.Diff(want, r); !known || diff != "" {
@@ -59,7 +61,7 @@ func TestEpochsBecomeAModel(t *testing.T) {
 // A trial on twice the devices has half the samples on each. Its epochs count for that batch and have as many steps
 // as before.
 func TestAnAttemptHasABatchOfItsOwn(t *testing.T) {
-	j := newJob("a", spec())
+	j := New("a", spec(), anyModel)
 	for attempt, devices := range []int{1, 2} {
 		started := event.Started{Attempt: attempt + 1, Devices: []train.DeviceID{"cpu:0", "cpu:1"}[:devices]}
 		if devices == 2 {
@@ -69,42 +71,42 @@ func TestAnAttemptHasABatchOfItsOwn(t *testing.T) {
 		j.epochEnded(after(float64(20*attempt+20)), &event.EpochEnded{Attempt: attempt + 1, EpochsDone: attempt + 1, EpochSeconds: 20, Devices: devices})
 	}
 	for i, want := range []train.Config{{Workers: 1, Nodes: 1, LocalBatch: 10}, {Workers: 2, Nodes: 1, LocalBatch: 5}} {
-		if e := j.history.Epochs[i]; e.Config != want || e.Steps != 100 {
+		if e := j.History.Epochs[i]; e.Config != want || e.Steps != 100 {
 			t.Errorf("epoch %d: %+v in %d steps, want %+v in 100", i+1, e.Config, e.Steps, want)
 		}
 	}
 }
 
 func TestHeartbeatsTeachBeforeTheFirstEpoch(t *testing.T) {
-	j := newJob("a", spec())
-	if j.stepped(event.Stepped{Attempt: 1, StepSeconds: 0.3, Devices: 1}) {
+	j := New("a", spec(), anyModel)
+	if j.Stepped(after(20), event.Stepped{Attempt: 1, StepSeconds: 0.3, Devices: 1}) {
 		t.Fatal("a heartbeat of an attempt that was not started")
 	}
 	j.started(after(0), &event.Started{Attempt: 1, Devices: []train.DeviceID{"cpu:0"}})
 	for range 3 {
-		if !j.stepped(event.Stepped{Attempt: 1, StepSeconds: 0.3, Steps: 10, Devices: 1}) {
+		if !j.Stepped(after(20), event.Stepped{Attempt: 1, StepSeconds: 0.3, Steps: 10, Devices: 1}) {
 			t.Fatal("a heartbeat was not taken")
 		}
 	}
-	m := j.model()
+	m := j.Model()
 	if got := m.Speed.StepSeconds(j.config(j.attempt, 1, train.Batch{})); math.Abs(got-0.3) > 1e-9 || m.StepsSeen != 30 {
 		t.Fatalf("%v s a step of %v", got, m.StepsSeen)
 	}
-	if _, known := j.estimate(m); known {
+	if _, known := j.Estimate(m); known {
 		t.Fatal("an estimate before the first epoch")
 	}
 	// The epoch's own mean replaces its heartbeats, so that a restart, which does not see them, learns the same.
 	j.epochEnded(after(40), &event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 40, StepSeconds: 0.35, Steps: 100, Devices: 1})
-	if got := j.model().Speed.StepSeconds(j.config(j.attempt, 1, train.Batch{})); math.Abs(got-0.35) > 1e-9 {
+	if got := j.Model().Speed.StepSeconds(j.config(j.attempt, 1, train.Batch{})); math.Abs(got-0.35) > 1e-9 {
 		t.Fatalf("%v s a step, want 0.35", got)
 	}
-	if j.stepped(event.Stepped{Attempt: 2, StepSeconds: 0.3}) || j.stepped(event.Stepped{Attempt: 1, StepSeconds: math.NaN()}) {
+	if j.Stepped(after(20), event.Stepped{Attempt: 2, StepSeconds: 0.3}) || j.Stepped(after(20), event.Stepped{Attempt: 1, StepSeconds: math.NaN()}) {
 		t.Fatal("a heartbeat without sense was taken")
 	}
 }
 
 func TestMissingDurationsComeFromTheFacts(t *testing.T) {
-	j := newJob("a", spec())
+	j := New("a", spec(), anyModel)
 	j.started(after(0), &event.Started{Attempt: 1, Devices: []train.DeviceID{"cpu:0"}})
 	j.epochEnded(after(12), &event.EpochEnded{Attempt: 1, EpochsDone: 1})
 	j.epochEnded(after(22), &event.EpochEnded{Attempt: 1, EpochsDone: 2})
@@ -113,7 +115,7 @@ func TestMissingDurationsComeFromTheFacts(t *testing.T) {
 	j.started(after(60), &event.Started{Attempt: 2, Devices: []train.DeviceID{"cpu:0", "cpu:1"}, EpochsDone: 4})
 	j.epochEnded(after(67), &event.EpochEnded{Attempt: 2, EpochsDone: 5})
 	var got []string
-	for _, e := range j.history.Epochs {
+	for _, e := range j.History.Epochs {
 		got = append(got, fmt.Sprintf("%d: %v s on %d, %d steps", e.Epoch, e.Seconds, e.Config.Workers, e.Steps))
 	}
 	want := []string{"1: 12 s on 1, 100 steps", "2: 10 s on 1, 100 steps", "4: 0 s on 1, 100 steps", "5: 7 s on 2, 50 steps"}
@@ -132,7 +134,7 @@ func TestMissingDurationsComeFromTheFacts(t *testing.T) {
 func TestAnEpochMayArriveBeforeTheStartOfItsAttempt(t *testing.T) {
 	s := spec()
 	s.Strategy = train.StrategyParameterServer
-	j := newJob("a", s)
+	j := New("a", s, anyModel)
 	two := []train.DeviceID{"gpu:0", "gpu:1"}
 	j.epochEnded(after(2), &event.EpochEnded{Attempt: 1, EpochsDone: 1, EpochSeconds: 2, Steps: 10, StepSeconds: 0.2, Devices: 2})
 	j.started(after(3), &event.Started{Attempt: 1, Devices: two, Servers: 1})
@@ -140,10 +142,10 @@ func TestAnEpochMayArriveBeforeTheStartOfItsAttempt(t *testing.T) {
 	j.epochEnded(after(5), &event.EpochEnded{Attempt: 2, EpochsDone: 3, EpochSeconds: 1, Steps: 10, StepSeconds: 0.1, Devices: 2})
 	j.started(after(6), &event.Started{Attempt: 2, Devices: two, Servers: 2})
 	var got []string
-	for _, e := range j.history.Epochs {
+	for _, e := range j.History.Epochs {
 		got = append(got, fmt.Sprintf("epoch %d: %d servers", e.Epoch, e.Config.Servers))
 	}
-	for _, x := range j.history.Steps {
+	for _, x := range j.History.Steps {
 		got = append(got, fmt.Sprintf("%d servers: %v s, %v steps", x.Config.Servers, x.StepSeconds, x.Weight))
 	}
 	want := []string{"epoch 1: 1 servers", "epoch 2: 1 servers", "epoch 3: 2 servers", "1 servers: 0.2 s, 20 steps", "2 servers: 0.1 s, 10 steps"}
@@ -169,12 +171,12 @@ func TestAJobThatOutrunsItsEstimateLosesPriority(t *testing.T) {
 	} {
 		s := spec()
 		s.EstimatedHours = tc.hours
-		j := newJob("a", s)
+		j := New("a", s, anyModel)
 		j.started(after(0), &event.Started{Attempt: 1, Devices: []train.DeviceID{"cpu:0"}})
 		for e := 1; e <= tc.epochs; e++ {
 			j.epochEnded(after(3600*float64(e)), &event.EpochEnded{Attempt: 1, EpochsDone: e, EpochSeconds: 3600, Devices: 1})
 		}
-		r, known := j.estimate(j.model())
+		r, known := j.Estimate(j.Model())
 		if !known || r.PriorityPenalty != tc.penalty || r.Warning != tc.warning {
 			t.Errorf("%v h, %d epochs: penalty %d, warning %q", tc.hours, tc.epochs, r.PriorityPenalty, r.Warning)
 		}
@@ -182,12 +184,12 @@ func TestAJobThatOutrunsItsEstimateLosesPriority(t *testing.T) {
 }
 
 func TestOnlyChangesArePublished(t *testing.T) {
-	j := newJob("a", spec())
+	j := New("a", spec(), anyModel)
 	first := event.Reestimated{TotalSeconds: 100}
-	if !j.differs(first) {
+	if !j.Differs(first) {
 		t.Fatal("the first estimate has to be published")
 	}
-	j.published = &first
+	j.Published = &first
 	for _, tc := range []struct {
 		next    event.Reestimated
 		differs bool
@@ -198,7 +200,7 @@ func TestOnlyChangesArePublished(t *testing.T) {
 		{event.Reestimated{TotalSeconds: 100, PriorityPenalty: 1}, true},
 		{event.Reestimated{TotalSeconds: 100, EpochsDone: 9}, false},
 	} {
-		if j.differs(tc.next) != tc.differs {
+		if j.Differs(tc.next) != tc.differs {
 			t.Errorf("%+v: news is %v", tc.next, !tc.differs)
 		}
 	}
@@ -207,20 +209,20 @@ func TestOnlyChangesArePublished(t *testing.T) {
 func TestHistoryIsBounded(t *testing.T) {
 	s := spec()
 	s.MaxEpochs = 10_000
-	j := newJob("a", s)
+	j := New("a", s, anyModel)
 	j.started(after(0), &event.Started{Attempt: 1, Devices: []train.DeviceID{"cpu:0"}})
 	for i := 1; i <= 5000; i++ {
-		j.stepped(event.Stepped{Attempt: 1, StepSeconds: 0.1, Devices: 1 + i%3})
+		j.Stepped(after(20), event.Stepped{Attempt: 1, StepSeconds: 0.1, Devices: 1 + i%3})
 		j.epochEnded(after(float64(i)), &event.EpochEnded{Attempt: 1, EpochsDone: i, EpochSeconds: 1, Devices: 1, Loss: new(1 + 1/float64(i))})
 	}
-	epochs := j.history.Epochs
-	if len(epochs) > maxEpochRecords || len(j.history.Steps) > 3 || len(j.live) > 3 {
-		t.Fatalf("%d epochs, %d step samples, %d live", len(epochs), len(j.history.Steps), len(j.live))
+	epochs := j.History.Epochs
+	if len(epochs) > maxEpochRecords || len(j.History.Steps) > 3 || len(j.live) > 3 {
+		t.Fatalf("%d epochs, %d step samples, %d live", len(epochs), len(j.History.Steps), len(j.live))
 	}
 	if epochs[0].Epoch != 1 || epochs[len(epochs)-1].Epoch != 5000 || epochs[len(epochs)-recentEpochs].Epoch != 5001-recentEpochs {
 		t.Fatalf("kept epochs %d .. %d .. %d", epochs[0].Epoch, epochs[len(epochs)-recentEpochs].Epoch, epochs[len(epochs)-1].Epoch)
 	}
-	if m := j.model(); m.Convergence == nil || m.EpochSeconds != 1 {
+	if m := j.Model(); m.Convergence == nil || m.EpochSeconds != 1 {
 		t.Fatalf("model %+v", m)
 	}
 }
@@ -230,7 +232,7 @@ func TestWhateverIsReportedTheEstimateHasSense(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := spec()
 		s.EstimatedHours = rapid.SampledFrom([]float64{0, 1.5, 100}).Draw(t, "hours")
-		j := newJob("a", s)
+		j := New("a", s, anyModel)
 		seconds, number := rapid.Float64Range(-5, 1e6), rapid.IntRange(-1, 12)
 		for range rapid.IntRange(0, 30).Draw(t, "facts") {
 			at := after(seconds.Draw(t, "at"))
@@ -240,14 +242,14 @@ func TestWhateverIsReportedTheEstimateHasSense(t *testing.T) {
 			case 1:
 				j.attemptEnded(at, number.Draw(t, "attempt"))
 			case 2:
-				j.stepped(event.Stepped{Attempt: number.Draw(t, "attempt"), StepSeconds: seconds.Draw(t, "step"), Devices: number.Draw(t, "devices"), Steps: number.Draw(t, "steps")})
+				j.Stepped(after(20), event.Stepped{Attempt: number.Draw(t, "attempt"), StepSeconds: seconds.Draw(t, "step"), Devices: number.Draw(t, "devices"), Steps: number.Draw(t, "steps")})
 			default:
 				l := seconds.Draw(t, "loss")
 				j.epochEnded(at, &event.EpochEnded{Attempt: 1, EpochsDone: number.Draw(t, "epochs"), EpochSeconds: seconds.Draw(t, "epoch"), Devices: number.Draw(t, "devices"), Loss: &l})
 			}
 		}
-		m := j.model()
-		r, known := j.estimate(m)
+		m := j.Model()
+		r, known := j.Estimate(m)
 		if !known {
 			return
 		}

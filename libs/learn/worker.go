@@ -1,4 +1,4 @@
-package profiler
+package learn
 
 import (
 	"cmp"
@@ -14,7 +14,7 @@ import (
 const recentSteps = 100
 
 // observePace adds a heartbeat to the pace of its worker.
-func (j *job) observePace(b event.Stepped) {
+func (j *Job) observePace(b event.Stepped) {
 	if b.Rank < 0 || b.Rank >= len(j.held) || b.WaitSeconds < 0 || b.WaitSeconds > b.StepSeconds {
 		return
 	}
@@ -31,15 +31,15 @@ func (j *job) observePace(b event.Stepped) {
 	j.paces[b.Rank] = p
 }
 
-// straggling returns the worker of the running attempt that slows down the others, unless one was published for the
+// Straggling returns the worker of the running attempt that slows down the others, unless one was published for the
 // attempt. Only with one process per device is it known which device a process has.
-func (j *job) straggling() *event.Straggling {
+func (j *Job) Straggling() *event.Straggling {
 	published := slices.ContainsFunc(j.stragglers, func(s train.Straggler) bool { return s.Attempt == j.attempt })
-	if published || len(j.stragglers) >= train.MaxStragglers || j.spec.Launch != train.LaunchPerDevice || len(j.paces) != len(j.held) {
+	if published || len(j.stragglers) >= train.MaxStragglers || j.Spec.Launch != train.LaunchPerDevice || len(j.paces) != len(j.held) {
 		return nil
 	}
 	paces := slices.SortedFunc(maps.Values(j.paces), func(x, y curve.WorkerPace) int { return cmp.Compare(x.Rank, y.Rank) })
-	rank, slowdown, found := curve.Straggler(paces, j.spec.SpeedKind() == train.SpeedServersAsync)
+	rank, slowdown, found := curve.Straggler(paces, j.Spec.SpeedKind() == train.SpeedServersAsync)
 	if !found {
 		return nil
 	}
@@ -48,24 +48,24 @@ func (j *job) straggling() *event.Straggling {
 	}
 }
 
-// straggled records a published straggler.
-func (j *job) straggled(s train.Straggler) {
+// Straggled records a published straggler.
+func (j *Job) Straggled(s train.Straggler) {
 	known := slices.ContainsFunc(j.stragglers, func(o train.Straggler) bool { return o.Attempt == s.Attempt })
 	if !known && len(j.stragglers) < train.MaxStragglers {
 		j.stragglers = append(slices.Clone(j.stragglers), s)
 	}
 }
 
-// stop reports whether the loss has converged by the job's rule and this was not published yet.
-func (j *job) stop() *event.Converged {
-	if j.converged || j.spec.Stop == nil || j.epochsDone >= j.spec.MaxEpochs {
+// Converged reports whether the loss has converged by the job's rule and this was not published yet.
+func (j *Job) Converged() *event.Converged {
+	if j.HasConverged || j.Spec.Stop == nil || j.epochsDone >= j.Spec.MaxEpochs {
 		return nil
 	}
-	points := make([]curve.Point, len(j.history.Epochs))
-	for i, e := range j.history.Epochs {
+	points := make([]curve.Point, len(j.History.Epochs))
+	for i, e := range j.History.Epochs {
 		points[i] = curve.Point{Epoch: float64(e.Epoch), Loss: e.Loss}
 	}
-	s, converged := curve.Converged(points, j.spec.StopRule())
+	s, converged := curve.Converged(points, j.Spec.StopRule())
 	if !converged {
 		return nil
 	}

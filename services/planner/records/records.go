@@ -1,0 +1,175 @@
+// Package records makes the state of a decision of what the services have recorded. The live planner reads the records
+// from the bus, and the simulator keeps those of its own world: both decide on what State makes of them.
+package records
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/curve"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/state"
+)
+
+const (
+	// NodeTimeout is the silence of a node after which nothing new is placed there: agents refresh its record every
+	// 5 s.
+	NodeTimeout = 20 * time.Second
+	// NodeLost is the silence after which what runs there is assumed to be gone, too. Until then it keeps its
+	// devices: an agent that restarts must not have its jobs stopped.
+	NodeLost = 2 * time.Minute
+)
+
+// Records are the records that a decision rests on, by the keys of their buckets.
+type Records struct {
+	// Jobs are those of the register that have not ended. The state lists them in this order.
+	Jobs     iter.Seq[train.Job]
+	Nodes    iter.Seq[train.Node]
+	Attempts map[string]train.Attempt
+	Reports  map[string]train.AttemptReport
+	Models   map[string]train.Model
+	Settings map[string]train.Setting
+	Links    []state.Link
+	// Silence is for how long a node has not reported; nil: none is silent.
+	Silence func(train.NodeID) time.Duration
+	// Interference returns what was measured on the devices of nodes; nil: the terms have it.
+	Interference func([]train.Node) map[string]*curve.Interference
+	// RestartSeconds is the measured mean time from the end of an attempt to the start of the next; 0 if unknown.
+	RestartSeconds float64
+}
+
+// State is the input of a decision. last is the newest plan; known is false if there has never been one. terms is the
+// part that does not change.
+func (r Records) State(now time.Time, last train.Plan, known bool, terms state.State) state.State {
+	s := terms
+	s.Now, s.Memory = now, last.Memory
+	if s.Tuning.RestartSeconds == 0 {
+		s.Tuning.RestartSeconds = r.RestartSeconds
+	}
+	s.Nodes, s.Silent = r.liveNodes()
+	s.Tuning.OneNode = OneNode(s.Nodes)
+	s.Links = r.Links
+	s.Jobs = r.plannable(now, last, known)
+	if r.Interference != nil && slices.ContainsFunc(s.Jobs, func(j state.Job) bool { return j.Spec.SharedMemory() > 0 }) {
+		s.Interference = r.Interference(s.Nodes)
+	}
+	if !slices.ContainsFunc(s.Jobs, func(j state.Job) bool { return j.Spec.Energy != nil && j.Spec.Energy.StartBy != nil }) {
+		s.Rates = nil // nobody waits for better ones
+	}
+	return s
+}
+
+// OneNode says that a gang cannot be spread over these nodes: only Kubernetes does that, and a plan does not tell one
+// job's nodes from another's.
+func OneNode(nodes []train.Node) bool {
+	return len(nodes) == 0 || slices.ContainsFunc(nodes, func(n train.Node) bool { return n.Backend != train.BackendKubernetes })
+}
+
+// liveNodes returns the nodes that are not lost, and which of them are silent. A silent node keeps only the devices
+// on which attempts are live.
+func (r Records) liveNodes() (live []train.Node, quiet []train.NodeID) {
+	for n := range r.Nodes {
+		silent := time.Duration(0)
+		if r.Silence != nil {
+			silent = r.Silence(n.ID)
+		}
+		if silent >= NodeTimeout {
+			n.Devices = r.inUse(n)
+		}
+		if silent >= NodeLost || len(n.Devices) == 0 {
+			continue
+		}
+		if live = append(live, n); silent >= NodeTimeout {
+			quiet = append(quiet, n.ID)
+		}
+	}
+	return live, quiet
+}
+
+// inUse are the devices of a node on which attempts are live.
+func (r Records) inUse(n train.Node) []train.Device {
+	var used []train.Device
+	for _, d := range n.Devices {
+		for _, a := range r.Attempts {
+			if a.Live() && slices.Contains(a.DevicesOn(n.ID), d.ID) {
+				used = append(used, d)
+				break
+			}
+		}
+	}
+	return used
+}
+
+// plannable returns the jobs that the decision is about, with what the last plan gave them. Without a last plan, a
+// running job counts as planned where it runs.
+func (r Records) plannable(now time.Time, last train.Plan, known bool) []state.Job {
+	planned := make(map[train.JobID]*state.Holding, len(last.Allocations))
+	for _, a := range last.Allocations {
+		h := state.HoldingOf(a)
+		planned[a.Job] = &h
+	}
+	var jobs []state.Job
+	for j := range r.Jobs {
+		a, tried := r.Attempts[string(j.ID)]
+		waitsForAdmission := j.State == train.StateNone || j.State == train.StateSubmitted
+		paused := !a.Live() && r.Settings[string(j.ID)].Pauses(j.EpochsDone)
+		if waitsForAdmission || paused || j.AwaitsBatch() || tried && a.Outcome.Terminal() {
+			continue
+		}
+		job := r.job(j, now)
+		job.Planned = planned[j.ID]
+		if !known && job.Running != nil {
+			job.Planned = &job.Running.Holding
+		}
+		jobs = append(jobs, job)
+	}
+	return jobs
+}
+
+// job puts together what the records say of one job.
+func (r Records) job(j train.Job, now time.Time) state.Job {
+	key := string(j.ID)
+	wish := r.Settings[key]
+	job := state.Job{
+		ID: j.ID, Spec: j.Spec, Priority: j.EffectivePriority(), SubmittedAt: j.SubmittedAt, EpochsDone: j.EpochsDone,
+		RunSeconds: j.RunSeconds, DeviceSeconds: j.DeviceSeconds, Restarts: j.Restarts, CancelRequested: j.CancelRequested,
+		RecentRestarts: recentRestarts(j, now), Outgrown: j.Outgrown, WantsDevices: int(wish.Values[train.SettingDevices]),
+		BatchDevices: wish.BatchDevices,
+	}
+	if m, ok := r.Models[key]; ok {
+		job.Model, job.Slow = &m, m.Stragglers
+	}
+	a, ok := r.Attempts[key]
+	if !ok || !a.Live() {
+		return job
+	}
+	report := r.Reports[ReportKey(a)]
+	job.EpochsDone = max(job.EpochsDone, report.EpochsDone)
+	job.Running = &state.Running{
+		Holding:     state.Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Parts: a.Parts},
+		StopPending: a.Stop != train.StopNone, Epochs: max(report.EpochsDone-a.StartedEpochs, 0), Spoke: report.Spoke,
+	}
+	if !a.StartedAt.IsZero() {
+		job.Running.Seconds = max(now.Sub(a.StartedAt).Seconds(), 0)
+		job.RunSeconds += job.Running.Seconds
+		job.DeviceSeconds += job.Running.Seconds * float64(a.DeviceCount())
+	}
+	return job
+}
+
+// ReportKey is where the report of an attempt is.
+func ReportKey(a train.Attempt) string { return fmt.Sprintf("%s.%d", a.Job, a.Number) }
+
+// recentRestarts counts how often plans had a job leave within the last hour.
+func recentRestarts(j train.Job, now time.Time) int {
+	n := 0
+	for _, c := range j.History {
+		if c.Fact == event.FactPreempted && now.Sub(c.At) < time.Hour {
+			n++
+		}
+	}
+	return n
+}

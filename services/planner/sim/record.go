@@ -1,0 +1,134 @@
+package sim
+
+import (
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/learn"
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/plan"
+	"github.com/switchyard-dl/switchyard/services/planner/records"
+)
+
+// state is what the planner makes of the records.
+func (w *world) state() plan.State {
+	r := w.records()
+	if w.Show != nil {
+		w.Show(r)
+	}
+	return r.State(at(w.now), w.last, true, w.Config.State)
+}
+
+// records are what the services would have recorded by now.
+func (w *world) records() records.Records {
+	r := records.Records{
+		Jobs: w.active(), Nodes: slices.Values(w.present),
+		Attempts: map[string]train.Attempt{}, Reports: map[string]train.AttemptReport{}, Models: map[string]train.Model{},
+	}
+	for j := range r.Jobs {
+		w.byID[j.ID].enter(r)
+	}
+	return r
+}
+
+// active are the records of the jobs that have come and have not ended, in the order of the workload.
+func (w *world) active() iter.Seq[train.Job] {
+	return func(yield func(train.Job) bool) {
+		for _, j := range w.jobs {
+			if j.Seconds <= w.now && !j.done && !yield(j.record(w.now)) {
+				return
+			}
+		}
+	}
+}
+
+// admit has the profiler follow a job, which may borrow from the ended jobs of its signature.
+func (w *world) admit(j *job) {
+	j.learned = learn.New(j.Name, j.spec, func(n train.NodeID, _ train.DeviceID) string { return w.models[n] })
+	j.learned.Borrowed = w.library.Of(j.spec.Signature())
+	j.fresh = len(j.learned.Borrowed) > 0
+}
+
+// record is the job in the register. Times of the running attempt are added by the planner.
+func (j *job) record(now float64) train.Job {
+	j.left = slices.DeleteFunc(j.left, func(c train.Change) bool { return at(now).Sub(c.At) >= time.Hour })
+	r := train.Job{
+		ID: j.Name, Spec: j.spec, State: train.StateQueued, SubmittedAt: at(j.Seconds), Attempt: j.starts, Restarts: max(j.starts-1, 0),
+		RunSeconds: j.before.worked, DeviceSeconds: j.before.deviceSeconds, History: j.left,
+	}
+	if !j.training.Opaque() {
+		r.EpochsDone = j.epoch
+	}
+	if len(j.parts) > 0 {
+		r.State = train.StateRunning
+	} else {
+		r.RunSeconds, r.DeviceSeconds = j.worked, j.deviceSeconds
+	}
+	return r
+}
+
+// enter adds the attempt, its report and the model.
+func (j *job) enter(r records.Records) {
+	if j.fresh {
+		m := j.learned.Model()
+		j.model, j.fresh = &m, false
+	}
+	if j.model != nil {
+		r.Models[string(j.Name)] = *j.model
+	}
+	if j.starts == 0 {
+		return
+	}
+	a := train.Attempt{Job: j.Name, Number: j.starts, Phase: train.PhaseExited, Outcome: train.OutcomePreempted, StartedAt: at(j.startedAt)}
+	if len(j.parts) > 0 {
+		a.Phase, a.Outcome = train.PhaseRunning, train.OutcomeNone
+		a.SetPlaces(j.parts)
+	}
+	if j.leaving {
+		a.Stop = train.StopPreempt
+	}
+	report := train.AttemptReport{Job: j.Name, Attempt: j.starts}
+	if !j.training.Opaque() {
+		// A process that is still starting has not called yet. One that may be moved at once need not be asked.
+		a.StartedEpochs = j.startedEpoch
+		report.EpochsDone, report.Spoke = j.epoch, j.atOnce || j.starting <= 0
+	}
+	r.Attempts[string(j.Name)] = a
+	r.Reports[records.ReportKey(a)] = report
+}
+
+// take has the profiler see a fact.
+func (j *job) take(body any) {
+	if j.learned != nil && !j.training.Opaque() {
+		j.fresh = j.learned.Take(at(j.now), body) || j.fresh
+	}
+}
+
+// told has the profiler see the heartbeat of a stretch of training.
+func (j *job) told(h Held, seconds float64) {
+	if j.learned == nil || j.training.Opaque() {
+		return
+	}
+	b := j.training.Report(h)
+	if b.StepSeconds <= 0 {
+		return
+	}
+	j.steps += seconds / b.StepSeconds
+	b.Attempt, b.Devices, b.Step = j.starts, h.Devices(), int(j.steps)
+	if b.Steps = b.Step - j.step0; b.Steps < 1 {
+		return
+	}
+	j.step0 = b.Step
+	j.fresh = j.learned.Stepped(at(j.now), b) || j.fresh
+}
+
+// startedFact is what an executor publishes of a start.
+func (j *job) startedFact() *event.Started {
+	b := &event.Started{Attempt: j.starts, Node: j.parts[0].Node, Devices: train.AllDevices(j.parts), EpochsDone: j.epoch}
+	if len(j.parts) > 1 {
+		b.Parts = j.parts
+	}
+	return b
+}
