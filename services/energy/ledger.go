@@ -16,8 +16,6 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-// Keys of the bucket.
-
 // ledger books intervals and closes accounts. The bucket is the truth; the state in memory is a copy.
 type ledger struct {
 	bus      *bus.Bus
@@ -46,25 +44,17 @@ type ledger struct {
 }
 
 func newLedger(ctx context.Context, b *bus.Bus, reserved bool, log *slog.Logger, now time.Time) (*ledger, error) {
-	books, err := bus.OpenKV(ctx, b, contract.Books)
-	if err != nil {
-		return nil, err
-	}
-	hours, err := bus.OpenKV(ctx, b, contract.Hours)
-	if err != nil {
-		return nil, err
-	}
-	accounts, err := bus.OpenKV(ctx, b, contract.Accounts)
-	if err != nil {
-		return nil, err
-	}
-	progress, err := bus.OpenKV(ctx, b, contract.EnergyProgress)
-	if err != nil {
-		return nil, err
-	}
 	l := &ledger{
-		bus: b, books: books, hours: hours, accounts: accounts, progress: progress, log: log, reserved: reserved, heard: map[train.NodeID]time.Time{}, began: now,
-		nodeBooks: map[train.NodeID]Book{}, jobs: map[train.JobID]train.Job{}, closed: map[train.JobID]bool{}, run: map[train.JobID]train.EnergyProgress{}, forgotten: map[train.JobID]bool{}, gangs: gangs{},
+		bus: b, log: log, reserved: reserved, heard: map[train.NodeID]time.Time{}, began: now,
+		nodeBooks: map[train.NodeID]Book{}, jobs: map[train.JobID]train.Job{}, closed: map[train.JobID]bool{},
+		run: map[train.JobID]train.EnergyProgress{}, forgotten: map[train.JobID]bool{}, gangs: gangs{},
+	}
+	err := errors.Join(
+		bus.Open(ctx, b, contract.Books, &l.books), bus.Open(ctx, b, contract.Hours, &l.hours),
+		bus.Open(ctx, b, contract.Accounts, &l.accounts), bus.Open(ctx, b, contract.EnergyProgress, &l.progress),
+	)
+	if err != nil {
+		return nil, err
 	}
 	return l, l.load(ctx)
 }

@@ -54,14 +54,11 @@ func newRecorder(ctx context.Context, b *bus.Bus, c seriesConfig, d database, g 
 		missing: counter("switchyard_energy_series_missing_total", "Intervals that had left the stream before they were written to the time-series database."),
 	}
 	metrics.MustRegister(r.written, r.refused, r.missing)
-	var errs [6]error
-	r.counters, errs[0] = bus.OpenKV(ctx, b, contract.SeriesNodes)
-	r.timelines, errs[1] = bus.OpenKV(ctx, b, contract.SeriesJobs)
-	r.progress, errs[5] = bus.OpenKV(ctx, b, contract.EnergyProgress)
-	r.accounts, errs[2] = bus.OpenKV(ctx, b, contract.Accounts)
-	r.jobs, errs[3] = bus.OpenKV(ctx, b, contract.Jobs)
-	r.nodes, errs[4] = bus.OpenKV(ctx, b, contract.Nodes)
-	return r, errors.Join(errs[:]...)
+	return r, errors.Join(
+		bus.Open(ctx, b, contract.SeriesNodes, &r.counters), bus.Open(ctx, b, contract.SeriesJobs, &r.timelines),
+		bus.Open(ctx, b, contract.EnergyProgress, &r.progress), bus.Open(ctx, b, contract.Accounts, &r.accounts),
+		bus.Open(ctx, b, contract.Jobs, &r.jobs), bus.Open(ctx, b, contract.Nodes, &r.nodes),
+	)
 }
 
 // The sizes of batches: a second of a large cluster, and small in memory.

@@ -46,14 +46,14 @@ func newPowerLimits(dir string, gpus gpu.Reader, devices func() []gpu.Device, li
 }
 
 // loops returns the loops to run once the attempts are known; none if no device has limits.
-func (p *powerLimits) loops(limits *bus.KV[train.PowerLimit], synced *latch) []func(context.Context) error {
+func (p *powerLimits) loops(limits *bus.KV[train.PowerLimit], synced *tick.Latch) []func(context.Context) error {
 	if p == nil {
 		return nil
 	}
-	wanted := newLatch()
+	wanted := tick.NewLatch()
 	return []func(context.Context) error{
-		func(ctx context.Context) error { return limits.Watch(ctx, p.onLimit, wanted.set) },
-		synced.then(wanted.then(p.run)),
+		func(ctx context.Context) error { return limits.Watch(ctx, p.onLimit, wanted.Open) },
+		synced.Then(wanted.Then(p.run)),
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/attemptindex"
@@ -135,19 +136,19 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 	}
 	describe := probing.describe(s.kubernetes.describe(s.describe(p.Common.NodeID(), opened, open, limits), p.Log))
 	work := pool.New().WithContext(ctx).WithCancelOnError()
-	synced := newLatch()
-	work.Go(func(ctx context.Context) error { return t.attempts.Watch(ctx, known.Put, synced.set) })
+	synced := tick.NewLatch()
+	work.Go(func(ctx context.Context) error { return t.attempts.Watch(ctx, known.Put, synced.Open) })
 	work.Go(func(ctx context.Context) error { return t.tunings.Watch(ctx, batches.onTuning, func() {}) })
-	work.Go(func(ctx context.Context) error { return t.settings.Watch(ctx, wanted.onSetting, wanted.synced.set) })
+	work.Go(func(ctx context.Context) error { return t.settings.Watch(ctx, wanted.onSetting, wanted.synced.Open) })
 	work.Go(func(ctx context.Context) error { return box.Run(ctx, api.DeliverKept) })
 	work.Go(api.RunHeartbeats)
 	work.Go(func(ctx context.Context) error { return bus.ForgetEnded(ctx, t.reports, t.jobs) })
 	// The job API is not announced, and nothing is measured, before the attempts are known.
-	work.Go(synced.then(func(ctx context.Context) error { return announce(ctx, t.nodes, describe, p) }))
-	work.Go(synced.then(func(ctx context.Context) error { return record(ctx, opened.recorder, b) }))
-	work.Go(synced.then(func(ctx context.Context) error { return reserved.run(ctx, opened.meter.Devices) }))
+	work.Go(synced.Then(func(ctx context.Context) error { return announce(ctx, t.nodes, describe, p) }))
+	work.Go(synced.Then(func(ctx context.Context) error { return record(ctx, opened.recorder, b) }))
+	work.Go(synced.Then(func(ctx context.Context) error { return reserved.run(ctx, opened.meter.Devices) }))
 	for _, loop := range s.kubernetes.logLoops(p, known.Newest, api, b, t.jobs) {
-		work.Go(synced.then(loop))
+		work.Go(synced.Then(loop))
 	}
 	for _, loop := range slices.Concat(open.loops(api.Handler()), opened.loops, probing.loops(), limits.loops(t.limits, synced)) {
 		work.Go(loop)
@@ -188,17 +189,14 @@ type tables struct {
 	settings *bus.KV[train.Setting]
 }
 
-func openTables(ctx context.Context, b *bus.Bus) (tables, error) {
-	var t tables
-	var errs [7]error
-	t.attempts, errs[0] = bus.OpenKV(ctx, b, contract.Attempts)
-	t.reports, errs[1] = bus.OpenKV(ctx, b, contract.Reports)
-	t.nodes, errs[2] = bus.OpenKV(ctx, b, contract.Nodes)
-	t.jobs, errs[3] = bus.OpenKV(ctx, b, contract.Jobs)
-	t.limits, errs[4] = bus.OpenKV(ctx, b, contract.PowerLimits)
-	t.tunings, errs[5] = bus.OpenKV(ctx, b, contract.Tunings)
-	t.settings, errs[6] = bus.OpenKV(ctx, b, contract.Settings)
-	return t, errors.Join(errs[:]...)
+func openTables(ctx context.Context, b *bus.Bus) (t tables, err error) {
+	err = errors.Join(
+		bus.Open(ctx, b, contract.Attempts, &t.attempts), bus.Open(ctx, b, contract.Reports, &t.reports),
+		bus.Open(ctx, b, contract.Nodes, &t.nodes), bus.Open(ctx, b, contract.Jobs, &t.jobs),
+		bus.Open(ctx, b, contract.PowerLimits, &t.limits), bus.Open(ctx, b, contract.Tunings, &t.tunings),
+		bus.Open(ctx, b, contract.Settings, &t.settings),
+	)
+	return t, err
 }
 
 // opened is what the machine has, ready to be read.

@@ -47,10 +47,7 @@ func newLinkMonitor(ctx context.Context, b *bus.Bus, log *slog.Logger, metrics p
 		unhealthy: gauge("switchyard_profiler_probe_node_ailing", "1 for a node whose probes cannot be judged: Silent, Stalled or ClockSkew.", "node", "why"),
 	}
 	metrics.MustRegister(w.loss, w.delay, w.unhealthy)
-	var errs [2]error
-	w.lists, errs[0] = bus.OpenKV(ctx, b, contract.Probes)
-	w.links, errs[1] = bus.OpenKV(ctx, b, contract.Links)
-	if err := errors.Join(errs[:]...); err != nil {
+	if err := errors.Join(bus.Open(ctx, b, contract.Probes, &w.lists), bus.Open(ctx, b, contract.Links, &w.links)); err != nil {
 		return nil, err
 	}
 	// A link that was degraded before a restart stays so until probes show otherwise.

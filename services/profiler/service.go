@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/sourcegraph/conc/pool"
@@ -21,6 +20,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -61,28 +61,21 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if err != nil {
 		return err
 	}
-	caughtUp := make(chan struct{})
+	caughtUp := tick.NewLatch()
 	running := pool.New().WithContext(ctx).WithCancelOnError()
 	running.Go(network.run)
 	running.Go(func(ctx context.Context) error { return bus.ForgetEnded(ctx, st.models, st.jobs) })
 	running.Go(func(ctx context.Context) error { return st.nodes.Watch(ctx, st.estimator.onNode, nil) })
-	running.Go(func(ctx context.Context) error {
-		return st.followJobs(ctx, last, sync.OnceFunc(func() { close(caughtUp) }))
-	})
+	running.Go(func(ctx context.Context) error { return st.followJobs(ctx, last, caughtUp.Open) })
 	running.Go(func(ctx context.Context) error {
 		return b.Follow(ctx, event.StreamSamples, []string{"yard.sample.*.stepped.v1"}, 0, func(m bus.Message) { st.ignore(m, st.estimator.sample(m)) })
 	})
-	running.Go(func(ctx context.Context) error {
-		// A fit of half the past would publish outdated estimates.
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-caughtUp:
-		}
+	// A fit of half the past would publish outdated estimates.
+	running.Go(caughtUp.Then(func(ctx context.Context) error {
 		st.estimator.caughtUp()
 		p.Started()
 		return st.run(ctx, s.config.RefitInterval)
-	})
+	}))
 	return running.Wait()
 }
 
@@ -109,12 +102,10 @@ type store struct {
 func newStore(ctx context.Context, b *bus.Bus, p run.Process) (*store, error) {
 	s := &store{bus: b, estimator: newEstimator(), log: p.Log, metrics: newMetrics()}
 	s.metrics.register(p.Metrics, s.estimator.size)
-	var errs [4]error
-	s.models, errs[0] = bus.OpenKV(ctx, b, contract.Models)
-	s.jobs, errs[1] = bus.OpenKV(ctx, b, contract.Jobs)
-	s.nodes, errs[2] = bus.OpenKV(ctx, b, contract.Nodes)
-	s.interference, errs[3] = bus.OpenKV(ctx, b, contract.Interference)
-	return s, errors.Join(errs[:]...)
+	return s, errors.Join(
+		bus.Open(ctx, b, contract.Models, &s.models), bus.Open(ctx, b, contract.Jobs, &s.jobs),
+		bus.Open(ctx, b, contract.Nodes, &s.nodes), bus.Open(ctx, b, contract.Interference, &s.interference),
+	)
 }
 
 // followJobs applies all past and future facts of jobs. It calls caughtUp after the last past one.

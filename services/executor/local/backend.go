@@ -13,6 +13,7 @@ import (
 	"github.com/sourcegraph/conc"
 	"golang.org/x/sys/unix"
 
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
@@ -83,7 +84,7 @@ func Secret(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return secret, WriteFile(path, []byte(secret))
+	return secret, installation.WriteFile(path, []byte(secret))
 }
 
 // MakeSecrets returns the capability of a job and the token of an attempt. Both are made once and kept.

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -73,7 +74,7 @@ const queueLimit = 3600
 type queue struct {
 	mu    sync.Mutex
 	facts []event.Fact
-	wake  chan struct{}
+	wake  tick.Signal
 }
 
 func (q *queue) len() int {
@@ -88,10 +89,7 @@ func (q *queue) put(f event.Fact) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.facts = append(q.facts, f)
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
+	q.wake.Send()
 }
 
 func (q *queue) first() (event.Fact, bool) {
@@ -146,7 +144,7 @@ type RecorderConfig struct {
 // NewRecorder makes a recorder.
 func NewRecorder(c RecorderConfig) *Recorder {
 	r := &Recorder{
-		node: c.Node, boot: c.Boot, interval: c.Interval, meter: c.Meter, live: c.Live, used: c.Used, log: c.Log, queue: queue{wake: make(chan struct{}, 1)},
+		node: c.Node, boot: c.Boot, interval: c.Interval, meter: c.Meter, live: c.Live, used: c.Used, log: c.Log, queue: queue{wake: tick.NewSignal()},
 		power: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "switchyard_nodeagent_power_watts", Help: "Mean power of the last interval by component, device and method.",
 		}, []string{"component", "device", "method"}),

@@ -10,8 +10,8 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
@@ -98,35 +98,14 @@ func (c *Controller) restore(d gpu.Device, before unit.Power) error {
 	return c.store()
 }
 
-// store replaces the file atomically; it is on disk when store returns.
+// store writes the file; it is on disk when store returns.
 func (c *Controller) store() error {
 	data, err := json.Marshal(c.before)
 	if err != nil {
 		return fmt.Errorf("encode power limits: %w", err)
 	}
-	fresh, err := os.Create(c.path + ".new")
-	if err != nil {
-		return fmt.Errorf("store power limits: %w", err)
-	}
-	_, err = fresh.Write(data)
-	err = errors.Join(err, fresh.Sync(), fresh.Close())
-	if err == nil {
-		err = os.Rename(fresh.Name(), c.path)
-	}
-	if err == nil {
-		err = syncFolder(filepath.Dir(c.path))
-	}
-	if err != nil {
+	if err := installation.WriteFile(c.path, data); err != nil {
 		return fmt.Errorf("store power limits: %w", err)
 	}
 	return nil
-}
-
-// syncFolder makes a rename in a folder survive a crash of the machine.
-func syncFolder(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
