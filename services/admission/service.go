@@ -23,19 +23,13 @@ import (
 )
 
 // Service is the admission service.
-type Service struct{ config settings.Admission }
+type Service struct {
+	run.Alone
+	config settings.Admission
+}
 
 // New makes the service.
-func New(c settings.Admission) *Service { return &Service{config: c} }
-
-// Name returns the service's name on the bus, which is also that of the durable consumer.
-func (s *Service) Name() string { return "admission" }
-
-// Task returns the lease's name, the same for all processes: one works at a time.
-func (s *Service) Task(run.Common) string { return s.Name() }
-
-// Validate has nothing to check: every setting was checked alone.
-func (s *Service) Validate(run.Common) error { return nil }
+func New(c settings.Admission) *Service { return &Service{"admission", c} }
 
 // Run consumes the facts of jobs until ctx ends.
 func (s *Service) Run(ctx context.Context, p run.Process) error {
@@ -50,8 +44,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	identity := fit.Identity{User: s.config.IdentityUser, Tenant: s.config.IdentityTenant, TrustBodies: s.config.TrustBodies}
-	d := newHandler(b, jobs, identity, append(s.config.AllowRoots, p.Common.DataDir), p.Log)
-	d.meters.register(p.Metrics)
+	d := newHandler(b, jobs, identity, append(s.config.AllowRoots, p.Common.DataDir), p.Log, newMeters(p.Metrics))
 	nodesKnown, jobsKnown := tick.NewLatch(), tick.NewLatch()
 	running := pool.New().WithContext(ctx).WithCancelOnError()
 	running.Go(func(ctx context.Context) error { return nodes.Watch(ctx, d.inventory.observe, nodesKnown.Open) })
