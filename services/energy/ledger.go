@@ -128,14 +128,14 @@ func (l *ledger) handle(ctx context.Context, m bus.Message) ([]event.Fact, error
 	l.turn(Book(e.Value))
 	l.heard[measured.Node] = time.Now()
 	// This also covers an interval that was booked before: the copies may be what a crash prevented.
-	touched := map[train.JobID]bool{}
+	attempts := map[train.JobID]int{}
 	for _, u := range measured.Users {
-		touched[u.Job] = true
+		attempts[u.Job] = max(attempts[u.Job], u.Attempt)
 	}
-	if err := l.follow(ctx, measured, e.Value.Recent); err != nil {
+	if err := l.follow(ctx, measured, attempts, e.Value.Recent); err != nil {
 		return nil, err
 	}
-	for job := range touched {
+	for job := range attempts {
 		if err := l.copyAccount(ctx, job); err != nil {
 			return nil, err
 		}
@@ -175,14 +175,20 @@ func (l *ledger) write(ctx context.Context, account train.Account) error {
 	return err
 }
 
-func (l *ledger) account(job train.JobID) (train.Account, bool) {
+// look returns the account of a job over all nodes, its record and its progress. booked is false if no node has booked
+// energy for it.
+func (l *ledger) look(id train.JobID) (a train.Account, booked bool, job train.Job, progress train.EnergyProgress) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a, found := combined(job, l.nodeBooks)
-	record, progress := l.jobs[job], l.run[job]
+	a, booked = combined(id, l.nodeBooks)
+	return a, booked, l.jobs[id], l.run[id]
+}
+
+func (l *ledger) account(id train.JobID) (train.Account, bool) {
+	a, booked, job, progress := l.look(id)
 	a.ToTarget = progress.Target
-	a.Epochs, a.Samples, a.Waste = record.EpochsDone, progress.Samples, wasteOf(a.Energy, record, progress)
-	return a, found
+	a.Epochs, a.Samples, a.Waste = job.EpochsDone, progress.Samples, wasteOf(a.Energy, job, progress)
+	return a, booked
 }
 
 func (l *ledger) isClosed(job train.JobID) bool {
@@ -191,7 +197,7 @@ func (l *ledger) isClosed(job train.JobID) bool {
 	return l.closed[job]
 }
 
-// see takes in a job's record from the register.
+// observe takes in a job's record from the register.
 func (l *ledger) observe(e bus.Entry[train.Job], deleted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 func probesAndLinksBecomePoints(t *testing.T, server *influxd.Server) {
 	s := storeOn(t, server)
 	k := newBooks(t)
-	k.startWith(&Service{series: s.config, idlePolicy: settings.IdleCluster})
+	k.startWith(New(s.config))
 	slot := time.Now().Add(-10*time.Minute).Unix() / 10
 	counted := event.Fact{Subject: event.Subject{Entity: "probe", ID: "n1", Fact: event.FactCounted, Version: 1}, Key: "counted", Body: event.ProbesCounted{
 		Slot:     slot,

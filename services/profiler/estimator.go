@@ -42,18 +42,13 @@ func newEstimator() *estimator {
 	}
 }
 
-// followed returns the facts of a job that the estimator uses.
-func followed() []string {
-	return []string{
+// followed returns the facts of all jobs that the estimator uses.
+func followed() []event.Subject {
+	var all []event.Subject
+	for _, fact := range []string{
 		event.FactAdmitted, event.FactTuned, event.FactStarted, event.FactEpochEnded, event.FactPreempted, event.FactAttemptLost, event.FactReestimated, event.FactStraggling,
 		event.FactConverged, event.FactSucceeded, event.FactFailed, event.FactCancelled, event.FactRejected,
-	}
-}
-
-// subjects returns the followed facts of all jobs.
-func subjects() []event.Subject {
-	var all []event.Subject
-	for _, fact := range followed() {
+	} {
 		all = append(all, event.Subject{Entity: "job", ID: "*", Fact: fact, Version: 1})
 	}
 	return all

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
@@ -38,7 +39,7 @@ type linkMonitor struct {
 
 func newLinkMonitor(ctx context.Context, b *bus.Bus, log *slog.Logger, metrics prometheus.Registerer) (*linkMonitor, error) {
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+		return promauto.With(metrics).NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	}
 	w := &linkMonitor{
 		bus: b, log: log, watch: linkhealth.New(),
@@ -46,7 +47,6 @@ func newLinkMonitor(ctx context.Context, b *bus.Bus, log *slog.Logger, metrics p
 		delay:     gauge("switchyard_profiler_link_delay_seconds", "How much longer than usual packets take over a slow link of the network.", "link"),
 		unhealthy: gauge("switchyard_profiler_probe_node_ailing", "1 for a node whose probes cannot be judged: Silent, Stalled or ClockSkew.", "node", "why"),
 	}
-	metrics.MustRegister(w.loss, w.delay, w.unhealthy)
 	if err := errors.Join(bus.Open(ctx, b, contract.Probes, &w.lists), bus.Open(ctx, b, contract.Links, &w.links)); err != nil {
 		return nil, err
 	}
