@@ -85,16 +85,12 @@ func (n *network) open(ctx context.Context, p run.Process, b *bus.Bus) (*linkPro
 	return l, err
 }
 
-// describe adds the addresses that answer probes to the description of the node.
-func (l *linkProber) describe(rest func(context.Context, time.Time) train.Node) func(context.Context, time.Time) train.Node {
+// addresses are where this node answers probes.
+func (l *linkProber) addresses() []string {
 	if l == nil {
-		return rest
+		return nil
 	}
-	return func(ctx context.Context, now time.Time) train.Node {
-		n := rest(ctx, now)
-		n.Probes = l.prober.Addresses()
-		return n
-	}
+	return l.prober.Addresses()
 }
 
 // loops returns the loops to run.
@@ -177,7 +173,7 @@ func (l *linkProber) report(ctx context.Context) error {
 		err := l.bus.Publish(within, event.Fact{
 			Subject: event.Subject{Entity: "probe", ID: string(l.node), Fact: event.FactCounted, Version: 1},
 			Key:     fmt.Sprintf("node/%s/probes/%s/%d", l.node, l.session, counts.Slot),
-			Body:    event.ProbesCounted(counts),
+			Body:    counts,
 		})
 		cancel()
 		if err != nil && ctx.Err() == nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/attemptindex"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/deviceplugin"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/inventory"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/jobapi"
@@ -109,8 +110,7 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 	live := func() []train.Attempt { return known.Live(p.Common.NodeID()) }
 	reserved := newReservations(p.Common.NodeID(), live, b.Publish, p.Log)
 	daemon := mps.Find(s.config.MPSDir)
-	advertised := s.kubernetes.advertiser(daemon, p.Log, p.Metrics)
-	opened, err := s.open(p, known, advertised, reserved, daemon)
+	opened, err := s.open(p, known, s.kubernetes.plugins(daemon, p.Log, p.Metrics), reserved, daemon)
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 	if err != nil {
 		return err
 	}
-	describe := probing.describe(s.kubernetes.describe(s.describe(p.Common.NodeID(), opened, open, limits), p.Log))
+	describe := s.describe(p, opened, open, limits, probing)
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	synced := tick.NewLatch()
 	work.Go(func(ctx context.Context) error { return t.attempts.Watch(ctx, known.Put, synced.Open) })
@@ -156,14 +156,19 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 	return work.Wait()
 }
 
-// describe returns a function that describes the node.
-func (s *Service) describe(node train.NodeID, o opened, d listeners, limits *powerLimits) func(context.Context, time.Time) train.Node {
+// describe returns a function that describes the node. Pods do not see the agent's socket.
+func (s *Service) describe(p run.Process, o opened, d listeners, limits *powerLimits, probing *linkProber) func(context.Context, time.Time) train.Node {
+	labels := s.kubernetes.labels(p.Log)
 	return func(ctx context.Context, now time.Time) train.Node {
-		n := o.machine.Node(ctx, node, o.meter.Devices(), now)
+		n := o.machine.Node(ctx, p.Common.NodeID(), o.meter.Devices(), now)
 		limits.describe(n.Devices)
 		n.Labels = s.config.Labels
 		n.JobAPI, n.JobAPISocket = d.tcp.Addr().String(), d.socket
 		n.Meters, n.MeterTroubles = metersOf(o.meter.Statuses())
+		n.Probes = probing.addresses()
+		if s.kubernetes.on() {
+			n.Backend, n.Name, n.Labels, n.JobAPISocket = train.BackendKubernetes, s.kubernetes.Node, labels.Labels(ctx, now), ""
+		}
 		return n
 	}
 }
@@ -211,11 +216,11 @@ type opened struct {
 }
 
 // open makes the meter and the inventory of the machine.
-func (s *Service) open(p run.Process, known *attemptindex.Index, advertised advertiser, reserved *reservations, daemon *mps.Daemon) (opened, error) {
+func (s *Service) open(p run.Process, known *attemptindex.Index, plugins *deviceplugin.Plugins, reserved *reservations, daemon *mps.Daemon) (opened, error) {
 	const root, cgroups = proc.Root("/proc"), "/sys/fs/cgroup"
 	offered := inventory.Config{Kind: s.config.DeviceKind, Slots: s.config.CPUSlots, Proc: root, Cgroups: cgroups, MPS: daemon}
-	if advertised != nil {
-		offered.Account, offered.Cgroups = advertised.Account, ""
+	if plugins != nil {
+		offered.Account, offered.Cgroups = plugins.Account, ""
 	}
 	machine, err := inventory.New(offered)
 	if err != nil {
@@ -233,8 +238,8 @@ func (s *Service) open(p run.Process, known *attemptindex.Index, advertised adve
 		closeGPUs()
 		return opened{}, err
 	}
-	if advertised != nil {
-		loops = append(loops, func(ctx context.Context) error { return advertised.Run(ctx, m.Devices) })
+	if plugins != nil {
+		loops = append(loops, func(ctx context.Context) error { return plugins.Run(ctx, m.Devices) })
 	}
 	node := p.Common.NodeID()
 	recorder := meter.NewRecorder(meter.RecorderConfig{

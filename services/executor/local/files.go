@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/libs/installation"
-	"github.com/switchyard-dl/switchyard/libs/joblog"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -98,11 +97,6 @@ const attemptsName = installation.AttemptsName
 
 // Layout maps jobs and attempts to files below the data folder.
 type Layout = installation.Layout
-
-// ReadLog reads a piece of a job's log, which is limited to limit bytes.
-func ReadLog(l Layout, r train.LogRequest, limit int64) (train.LogChunk, error) {
-	return joblog.Read(l.Output(r.Job), r, limit)
-}
 
 // writeJSON replaces a file atomically; its content is on disk before the file has its name.
 func writeJSON(path string, value any) error {

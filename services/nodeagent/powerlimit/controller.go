@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"sync"
 
 	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -17,10 +18,12 @@ import (
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 )
 
-// Controller sets and restores limits. One goroutine uses it at a time.
+// Controller sets and restores limits.
 type Controller struct {
 	limiter gpu.Limiter
 	path    string
+
+	mu sync.Mutex
 	// before are the limits to restore, by the UUID of the device, as they are on disk.
 	before map[string]unit.Power
 }
@@ -42,11 +45,17 @@ func Open(path string, limiter gpu.Limiter) (*Controller, error) {
 }
 
 // Own returns the limits to restore, by the UUID of the device.
-func (c *Controller) Own() map[string]unit.Power { return maps.Clone(c.before) }
+func (c *Controller) Own() map[string]unit.Power {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.before)
+}
 
 // Apply sets the wanted limit of each device, within the device's bounds and never above its previous limit, and
 // restores the limit of devices without a wanted one. The next call retries what fails.
 func (c *Controller) Apply(devices []gpu.Device, wanted map[train.DeviceID]unit.Power) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var errs []error
 	for _, d := range devices {
 		before, held := c.before[d.UUID]
