@@ -224,19 +224,15 @@ func signalOf(code int32) string {
 
 // disrupted returns why Kubernetes ended a pod, if it did.
 func disrupted(p *corev1.Pod) train.Reason {
-	switch p.Status.Reason {
-	case "Evicted":
+	refusals := []string{"UnexpectedAdmissionError", "NodeAffinity", "Terminated", "NodeShutdown"}
+	switch why := p.Status.Reason; {
+	case why == "Evicted":
 		return train.Reason{Code: "Evicted", Message: fmt.Sprintf("node %s evicted the pod: %s", p.Spec.NodeName, firstLine(p.Status.Message))}
-	case "UnexpectedAdmissionError", "OutOfcpu", "OutOfmemory", "OutOfpods", "NodeAffinity", "Terminated", "NodeShutdown", "OutOfephemeral-storage":
-		return train.Reason{Code: "NodeRefused", Message: fmt.Sprintf("node %s refused the pod: %s", p.Spec.NodeName, words(p.Status.Reason, p.Status.Message))}
+	case strings.HasPrefix(why, "OutOf") || slices.Contains(refusals, why):
+		return train.Reason{Code: "NodeRefused", Message: fmt.Sprintf("node %s refused the pod: %s", p.Spec.NodeName, words(why, p.Status.Message))}
 	}
-	if strings.HasPrefix(p.Status.Reason, "OutOf") {
-		return train.Reason{Code: "NodeRefused", Message: fmt.Sprintf("node %s refused the pod: %s", p.Spec.NodeName, words(p.Status.Reason, p.Status.Message))}
-	}
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
-			return train.Reason{Code: "Evicted", Message: fmt.Sprintf("pod %s was evicted: %s", p.Name, words(c.Reason, c.Message))}
-		}
+	if c := condition(p, corev1.DisruptionTarget); c.Type != "" {
+		return train.Reason{Code: "Evicted", Message: fmt.Sprintf("pod %s was evicted: %s", p.Name, words(c.Reason, c.Message))}
 	}
 	return train.Reason{}
 }
