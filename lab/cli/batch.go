@@ -45,9 +45,9 @@ func (a *app) writeTuned(all []sharing.Tuned) error {
 	}
 	return a.write(result{all, rows, "GPU\tJOBS\tBATCHES\tGRID\tTRIED\tOUT OF MEMORY\tSCORE\tOF THE BEST", func(w io.Writer) {
 		for _, t := range all {
-			_, _ = fmt.Fprintf(w, "%s\t%s + %s\t%d + %d\t%d\t%d\t%d\t%.3f\t%.1f%%\n", t.GPU, t.ModelA, t.ModelB, t.BatchA, t.BatchB, t.Cells, t.Evaluations,
+			fmt.Fprintf(w, "%s\t%s + %s\t%d + %d\t%d\t%d\t%d\t%.3f\t%.1f%%\n", t.GPU, t.ModelA, t.ModelB, t.BatchA, t.BatchB, t.Cells, t.Evaluations,
 				t.OutOfMemory, t.Score, 100*t.Relative)
 		}
-		_, _ = fmt.Fprintf(w, "\tmean\t\t\t\t\t\t%.1f%%\n\tworst\t\t\t\t\t\t%.1f%%\n", 100*sum/float64(max(len(all), 1)), 100*worst)
+		fmt.Fprintf(w, "\tmean\t\t\t\t\t\t%.1f%%\n\tworst\t\t\t\t\t\t%.1f%%\n", 100*sum/float64(max(len(all), 1)), 100*worst)
 	}})
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -32,18 +33,15 @@ type Console struct {
 	Stderr  io.Writer
 }
 
-// Run runs a command line below root and returns the exit code.
+// Run runs a command line below root and returns the exit code. Unless root checks -o itself, it is table or json.
 func (a *Console) Run(root *cobra.Command, args []string) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.PersistentFlags().StringVar(&a.Nats, "nats", a.Nats, "`URL` of the NATS server (default: $SWITCHYARD_NATS, else what switchyard up wrote down, else "+installation.DefaultURL+")")
-	root.PersistentFlags().StringVarP(&a.Output, "output", "o", "table", "table or json; report and tune results: csv or html too")
-	root.PersistentPreRunE = func(*cobra.Command, []string) error {
-		if !slices.Contains([]string{"table", "json"}, a.Output) {
-			return exit.Usagef("-o %q: want table or json", a.Output)
-		}
-		return nil
+	root.PersistentFlags().StringVarP(&a.Output, "output", "o", "table", "table or json; some commands: csv or html too")
+	if root.PersistentPreRunE == nil {
+		root.PersistentPreRunE = a.Accept("table", "json")
 	}
 	root.SetArgs(args)
 	root.SetIn(a.Stdin)
@@ -51,7 +49,7 @@ func (a *Console) Run(root *cobra.Command, args []string) int {
 	root.SetErr(a.Stderr)
 	err := root.ExecuteContext(ctx)
 	if err != nil {
-		_, _ = fmt.Fprintf(a.Stderr, "switchyard: %v\n", err)
+		_, _ = fmt.Fprintf(a.Stderr, "%s: %v\n", root.Name(), err)
 	}
 	return exit.Code(err)
 }
@@ -111,10 +109,13 @@ func (a *Console) Say(format string, args ...any) {
 	_, _ = fmt.Fprintf(a.Stderr, "%s  %s\n", time.Now().Format(time.TimeOnly), render.EscapeText(fmt.Sprintf(format, args...)))
 }
 
-// WantsPages checks -o of commands that also write CSV for other programs, and HTML pages.
-func (a *Console) WantsPages(*cobra.Command, []string) error {
-	if !slices.Contains([]string{"table", "json", "csv", "html"}, a.Output) {
-		return exit.Usagef("-o %q: want table, json, csv or html", a.Output)
+// Accept returns the check of a command line that -o is one of the formats.
+func (a *Console) Accept(formats ...string) func(*cobra.Command, []string) error {
+	return func(*cobra.Command, []string) error {
+		if slices.Contains(formats, a.Output) {
+			return nil
+		}
+		last := len(formats) - 1
+		return exit.Usagef("-o %q: want %s or %s", a.Output, strings.Join(formats[:last], ", "), formats[last])
 	}
-	return nil
 }

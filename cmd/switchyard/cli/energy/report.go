@@ -33,7 +33,7 @@ type reportOptions struct {
 
 func Command(a *console.Console) *cobra.Command {
 	cmd := &cobra.Command{Use: "report", Short: "Report the energy used", Args: cobra.NoArgs}
-	cmd.PersistentPreRunE = a.WantsPages
+	cmd.PersistentPreRunE = a.Accept("table", "json", "csv", "html")
 	cmd.AddCommand(reportEnergyCommand(a))
 	return cmd
 }

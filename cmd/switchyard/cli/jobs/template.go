@@ -30,13 +30,8 @@ func renderCommand(a *console.Console) *cobra.Command {
 are checked before anything is rendered, and what comes out is checked as a submission is. --list shows the templates and, with a name, its parameters. -o is yaml or json.`,
 		Example: `  switchyard render --list pytorch
   switchyard render pytorch --set name=mnist --set code=$PWD --set batch_size=64 --set training_set_size=60000 --set epochs=5 | switchyard submit -`,
-		Args: cobra.MaximumNArgs(1),
-		PersistentPreRunE: func(*cobra.Command, []string) error {
-			if !slices.Contains([]string{"table", "yaml", "json"}, a.Output) {
-				return exit.Usagef("-o %q: want yaml or json", a.Output)
-			}
-			return nil
-		},
+		Args:              cobra.MaximumNArgs(1),
+		PersistentPreRunE: a.Accept("table", "yaml", "json"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			switch {
 			case list && len(args) == 0:

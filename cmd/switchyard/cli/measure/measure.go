@@ -54,13 +54,8 @@ Measure on machines without other work, which would slow the job down.`,
 		Example: `  switchyard measure job.yaml --workers 1..4
   switchyard measure --template mxnet-parameter-server --set name=resnet --set code=/home/ann/resnet --set batch_size=32 --set training_set_size=50000 \
       --set epochs=5 --ps 1,2,4 --workers 1..8 -o csv`,
-		Args: cobra.MaximumNArgs(1),
-		PersistentPreRunE: func(*cobra.Command, []string) error {
-			if !slices.Contains([]string{"table", "json", "csv"}, a.Output) {
-				return exit.Usagef("-o %q: want table, json or csv", a.Output)
-			}
-			return nil
-		},
+		Args:              cobra.MaximumNArgs(1),
+		PersistentPreRunE: a.Accept("table", "json", "csv"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			spec, err := measuredSpec(a, args, o)
 			if err != nil {

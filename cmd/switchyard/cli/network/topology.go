@@ -38,7 +38,7 @@ type netLink struct {
 
 func netTopologyCommand(a *console.Console) *cobra.Command {
 	var (
-		network fabricFlags
+		network FabricFlags
 		picture string
 		lossy   []string
 		live    bool
@@ -81,7 +81,7 @@ unknown links grey. --live takes the states of links from the bus and, without -
 			return writeTopology(a, t)
 		},
 	}
-	network.addOptional(cmd)
+	network.declareTopology(cmd)
 	cmd.Flags().StringVar(&picture, "svg", "", "`file` for a drawing, links coloured by their state")
 	cmd.Flags().StringArrayVar(&lossy, "loss", nil, "`LINK=PART` of the packets that a link loses, for the drawing (repeatable)")
 	cmd.Flags().BoolVar(&live, "live", false, "take the states of links from the bus")
@@ -103,11 +103,11 @@ func reportForeign(a *console.Console, t *fabric.Topology, states map[fabric.Lin
 }
 
 // shown returns the network of --topology, or the network as live probes show it.
-func (f *fabricFlags) shown(live bool, ways []fabric.Seen) (*fabric.Topology, error) {
+func (f *FabricFlags) shown(live bool, ways []fabric.Seen) (*fabric.Topology, error) {
 	switch {
 	case f.topology != "":
-		loaded, err := f.read()
-		return loaded.topology, err
+		t, _, err := f.read()
+		return t, err
 	case !live:
 		return nil, exit.Usagef("name a network with --topology, or use --live for the network that live probes show")
 	case len(ways) == 0:

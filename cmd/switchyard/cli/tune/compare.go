@@ -58,7 +58,7 @@ The experiments do not use what was learned before, and what they learn is disca
 			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return compareModes(ctx, a, b, args, f) })
 		},
 	}
-	cmd.PersistentPreRunE = a.WantsPages
+	cmd.PersistentPreRunE = a.Accept("table", "json", "csv", "html")
 	fs := cmd.Flags()
 	fs.StringSliceVar(&f.modes, "modes", []string{"v1", "v2", "pipetune"}, "modes to compare; the first is the baseline")
 	fs.IntVar(&f.runs, "runs", 1, "runs of each file in each mode")

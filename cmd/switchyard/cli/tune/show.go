@@ -152,7 +152,7 @@ func tuneResultsCommand(a *console.Console) *cobra.Command {
 			})
 		},
 	}
-	cmd.PersistentPreRunE = a.WantsPages
+	cmd.PersistentPreRunE = a.Accept("table", "json", "csv", "html")
 	return cmd
 }
 

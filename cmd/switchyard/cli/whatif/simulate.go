@@ -3,7 +3,6 @@ package whatif
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -45,13 +44,8 @@ can be trusted. With --from-bus the planner answers, from what it knows; with --
 Policies: ` + strings.Join(plan.PolicyNames(), ", ") + ` (default: the one that decided). Published traces and workloads are for switchyard-lab.`,
 		Example: `  switchyard simulate --from-bus --since 24h --policy fifo,optimus
   switchyard simulate --bundle yesterday.tar.gz --add-nodes 2`,
-		Args: cobra.NoArgs,
-		PersistentPreRunE: func(*cobra.Command, []string) error {
-			if !slices.Contains([]string{"table", "json", "csv"}, a.Output) {
-				return exit.Usagef("-o %q: want table, json or csv", a.Output)
-			}
-			return nil
-		},
+		Args:              cobra.NoArgs,
+		PersistentPreRunE: a.Accept("table", "json", "csv"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, name := range []string{"traces", "workload", "interference"} {
 				if cmd.Flags().Changed(name) {
