@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/lab/sharing"
 )
 
@@ -39,7 +40,7 @@ func (a *app) writeTuned(all []sharing.Tuned) error {
 	for _, t := range all {
 		rows = append(rows, []string{
 			t.GPU, t.ModelA, t.ModelB, strconv.Itoa(t.BatchA), strconv.Itoa(t.BatchB), strconv.Itoa(t.Cells), strconv.Itoa(t.Evaluations),
-			strconv.Itoa(t.OutOfMemory), exactly(t.Score), exactly(t.BestScore), exactly(t.Relative),
+			strconv.Itoa(t.OutOfMemory), render.Exactly(t.Score), render.Exactly(t.BestScore), render.Exactly(t.Relative),
 		})
 		sum, worst = sum+t.Relative, min(worst, t.Relative)
 	}

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/csv"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/whatif"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/lab/traces"
 	"github.com/switchyard-dl/switchyard/services/planner/sim"
 	"github.com/switchyard-dl/switchyard/services/planner/simrun"
@@ -28,7 +29,7 @@ first. With --out it also writes the table, the distribution of completion times
 		Example: `  switchyard-lab simulate compare --traces pollux/traces --workload workload-1.csv,workload-2.csv --policy tiresias,optimus,pollux --out docs/comparison`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.checkTimeline(); err != nil {
+			if err := whatif.CheckTimeline(o.timeline); err != nil {
 				return err
 			}
 			s, err := o.prepare()
@@ -99,13 +100,13 @@ func (a *app) printComparison(table string, runs []simrun.Run, bounds []traces.B
 	rows := [][]string{append(resultColumns(), "lower_bound_seconds")}
 	for i, r := range runs {
 		all[i] = compared{r.Result, bounds[i%len(bounds)].Best()}
-		rows = append(rows, append(resultRow(r.Result), exactly(all[i].LowerBoundSeconds)))
+		rows = append(rows, append(resultRow(r.Result), render.Exactly(all[i].LowerBoundSeconds)))
 	}
 	switch a.Output {
 	case "json":
 		return a.PrintJSON(all)
 	case "csv":
-		return csv.NewWriter(a.Stdout).WriteAll(rows)
+		return a.CSV(rows)
 	}
 	_, err := io.WriteString(a.Stdout, table)
 	return err

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/lab/recurring"
 )
 
@@ -124,8 +125,8 @@ func (a *app) writeEnergy(all energyResult) error {
 	}}
 	for _, r := range all.Rows {
 		rows = append(rows, []string{
-			r.GPU, r.Dataset, r.Policy, exactly(r.EnergyRatio), exactly(r.TimeRatio), exactly(r.CostRatio), exactly(r.Regret),
-			exactly(r.First20EnergyRatio), exactly(r.WorstTimeRatio),
+			r.GPU, r.Dataset, r.Policy, render.Exactly(r.EnergyRatio), render.Exactly(r.TimeRatio), render.Exactly(r.CostRatio), render.Exactly(r.Regret),
+			render.Exactly(r.First20EnergyRatio), render.Exactly(r.WorstTimeRatio),
 		})
 	}
 	return a.write(result{all, rows, "GPU\tDATASET\tPOLICY\tENERGY\tTIME\tCOST\tREGRET\tFIRST 20\tWORST TIME", func(w io.Writer) {

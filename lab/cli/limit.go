@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/lab/recurring"
 )
 
@@ -52,7 +53,7 @@ each the limit of least cost, eta*energy + (1-eta)*time*(highest limit of all de
 func (a *app) writeChoices(choices []recurring.Choice) error {
 	rows := [][]string{{"file", "devices", "power_limit", "energy_ratio", "time_ratio"}}
 	for _, c := range choices {
-		rows = append(rows, []string{c.File, strconv.Itoa(c.Devices), exactly(c.PowerLimit), exactly(c.EnergyRatio), exactly(c.TimeRatio)})
+		rows = append(rows, []string{c.File, strconv.Itoa(c.Devices), render.Exactly(c.PowerLimit), render.Exactly(c.EnergyRatio), render.Exactly(c.TimeRatio)})
 	}
 	return a.write(result{map[string]any{"rows": choices}, rows, "FILE\tDEVICES\tLIMIT\tENERGY\tTIME", func(w io.Writer) {
 		for _, c := range choices {

@@ -4,12 +4,11 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/network"
 	"github.com/switchyard-dl/switchyard/lab/nettrial"
@@ -55,7 +54,7 @@ named; localise_seconds is the mean of a window.`,
 		Example: `  switchyard-lab net simulate --topology fattree:18 --alpha 2 --beta 1 --failures 1..50 --runs 100 --seed 1 -o json`,
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			counts, err := span(failures)
+			counts, err := console.Numbers("--failures", failures, 10_000)
 			if err != nil {
 				return err
 			}
@@ -114,28 +113,4 @@ func (a *app) writeTrials(trials []netTrial) error {
 			fmt.Fprintf(w, "%d\t%.2f%%\t%.2f%%\t%.2f%%\t%.4f\n", t.Failures, 100*t.Accuracy, 100*t.FalsePositives, 100*t.FalseNegatives, t.Seconds)
 		}
 	}})
-}
-
-// span reads 3, 1,10,50 or 1..50.
-func span(text string) ([]int, error) {
-	wrong := exit.Usagef("--failures %q: want a number, a list like 1,10,50 or a span like 1..50, of 1 to 10000", text)
-	var all []int
-	for field := range strings.SplitSeq(text, ",") {
-		first, last, ranged := strings.Cut(field, "..")
-		if !ranged {
-			last = first
-		}
-		from, err := strconv.Atoi(first)
-		if err != nil {
-			return nil, wrong
-		}
-		to, err := strconv.Atoi(last)
-		if err != nil || from < 1 || to < from || to > 10000 {
-			return nil, wrong
-		}
-		for n := from; n <= to; n++ {
-			all = append(all, n)
-		}
-	}
-	return all, nil
 }

@@ -46,8 +46,8 @@ func resultColumns() []string {
 
 func resultRow(r sim.Result) []string {
 	return []string{
-		r.Policy, r.Workload, strconv.Itoa(r.Jobs), strconv.Itoa(r.Completed), exactly(r.AvgJCTSeconds), exactly(r.P50JCTSeconds),
-		exactly(r.P99JCTSeconds), exactly(r.MakespanSeconds), strconv.Itoa(r.Restarts), exactly(r.GPUUtilisation), exactly(r.WorstFinishTimeFairness),
-		exactly(r.DecideMSP50), exactly(r.DecideMSP99),
+		r.Policy, r.Workload, strconv.Itoa(r.Jobs), strconv.Itoa(r.Completed), render.Exactly(r.AvgJCTSeconds), render.Exactly(r.P50JCTSeconds),
+		render.Exactly(r.P99JCTSeconds), render.Exactly(r.MakespanSeconds), strconv.Itoa(r.Restarts), render.Exactly(r.GPUUtilisation), render.Exactly(r.WorstFinishTimeFairness),
+		render.Exactly(r.DecideMSP50), render.Exactly(r.DecideMSP99),
 	}
 }

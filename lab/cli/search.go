@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/lab/contest"
 )
 
@@ -115,9 +116,9 @@ func (a *app) writeSearches(all []contest.Row) error {
 		"time_high",
 	}}
 	for _, r := range all {
-		row := []string{r.Problem, exactly(r.BestPart), r.Algorithm, strconv.Itoa(r.Seeds), strconv.Itoa(r.Reached)}
+		row := []string{r.Problem, render.Exactly(r.BestPart), r.Algorithm, strconv.Itoa(r.Seeds), strconv.Itoa(r.Reached)}
 		for _, s := range []contest.Spread{r.Trials, r.Epochs, r.Time} {
-			row = append(row, exactly(s.Median), exactly(s.Low), exactly(s.High))
+			row = append(row, render.Exactly(s.Median), render.Exactly(s.Low), render.Exactly(s.High))
 		}
 		rows = append(rows, row)
 	}

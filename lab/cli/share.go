@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/lab/sharing"
 	"github.com/switchyard-dl/switchyard/services/planner/sim"
 )
@@ -153,8 +154,8 @@ func (a *app) writeShare(results []shareResult) error {
 	}}
 	for _, r := range results {
 		rows = append(rows, []string{
-			r.Policy, r.GPU, r.Stream, exactly(r.AvgJCTSeconds), exactly(r.P99JCTSeconds), exactly(r.MakespanSeconds), strconv.Itoa(r.OutOfMemoryKills),
-			strconv.Itoa(r.CoLocations), strconv.Itoa(r.Evictions), exactly(r.MeanSlowdown),
+			r.Policy, r.GPU, r.Stream, render.Exactly(r.AvgJCTSeconds), render.Exactly(r.P99JCTSeconds), render.Exactly(r.MakespanSeconds), strconv.Itoa(r.OutOfMemoryKills),
+			strconv.Itoa(r.CoLocations), strconv.Itoa(r.Evictions), render.Exactly(r.MeanSlowdown),
 		})
 	}
 	return a.write(result{results, rows, "POLICY\tGPU\tSTREAM\tAVG JCT\tP99\tMAKESPAN\tSHARED\tEVICTED\tOUT OF MEMORY\tSLOWDOWN", func(w io.Writer) {

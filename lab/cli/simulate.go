@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -11,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/whatif"
 	"github.com/switchyard-dl/switchyard/lab/baselines"
 	"github.com/switchyard-dl/switchyard/lab/traces"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -46,7 +44,7 @@ Policies on traces: ` + strings.Join(baselines.Names(), ", ") + `. docs/simulato
   switchyard-lab simulate --traces sia/traces --workload philly/workload-1.csv --cluster nodes=6,gpus=4,type=aws --cluster nodes=3,gpus=8,type=rtx --policy fifo`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.checkTimeline(); err != nil {
+			if err := whatif.CheckTimeline(o.timeline); err != nil {
 				return err
 			}
 			s, err := o.prepare()
@@ -110,7 +108,7 @@ func (a *app) simulate(ctx context.Context, s simulation) ([]simrun.Run, error) 
 	if err != nil {
 		return nil, exit.Runtime(err)
 	}
-	runs, err := simrun.All(ctx, configs, a.simulationBar())
+	runs, err := simrun.All(ctx, configs, whatif.SimulationBar(a.Console))
 	return runs, exit.Runtime(err)
 }
 
@@ -150,21 +148,6 @@ func (o *simulateOptions) prepare() (simulation, error) {
 	}
 	s.workloads, err = loadWorkloads(o.workloads)
 	return s, err
-}
-
-// checkTimeline looks before a long run, not after it, whether its timeline can be written.
-func (o *simulateOptions) checkTimeline() error {
-	if o.timeline == "" {
-		return nil
-	}
-	folder := filepath.Dir(o.timeline)
-	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
-		return exit.Usagef("--timeline %s: there is no folder %s", o.timeline, folder)
-	}
-	if info, err := os.Stat(o.timeline); err == nil && info.IsDir() {
-		return exit.Usagef("--timeline %s: that is a folder", o.timeline)
-	}
-	return nil
 }
 
 func nearName(name string, known []string) string {
@@ -209,12 +192,4 @@ func names(known map[string]bool) []string {
 	}
 	slices.Sort(list)
 	return list
-}
-
-// simulationBar shows progress if a person looks at standard error.
-func (a *app) simulationBar() *simrun.Bar {
-	if !render.IsTerminal(a.Stderr) {
-		return nil
-	}
-	return simrun.NewBar(a.Stderr)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/lab/tuning"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/services/experiments/pipeline"
@@ -120,7 +121,7 @@ func (o *tuneOptions) space(grid tuning.Grid) pipeline.Space {
 func (a *app) writeTune(all []tuning.Row) error {
 	rows := [][]string{{"workload", "mode", "pass", "total_seconds", "epochs"}}
 	for _, r := range all {
-		rows = append(rows, []string{r.Workload, r.Mode, strconv.Itoa(r.Pass), exactly(r.TotalSeconds), strconv.Itoa(r.Epochs)})
+		rows = append(rows, []string{r.Workload, r.Mode, strconv.Itoa(r.Pass), render.Exactly(r.TotalSeconds), strconv.Itoa(r.Epochs)})
 	}
 	return a.write(result{all, rows, "WORKLOAD\tMODE\tPASS\tTOTAL\tCORES/GIB, EPOCH BY EPOCH", func(w io.Writer) {
 		for i, r := range all {
@@ -150,7 +151,7 @@ func settingsText(settings []contract.SettingValues) string {
 		for i+n < len(settings) && settings[i+n].Equal(settings[i]) {
 			n++
 		}
-		text := exactly(settings[i][pipeline.Cores]) + "/" + exactly(settings[i][pipeline.Memory]/mebibytes)
+		text := render.Exactly(settings[i][pipeline.Cores]) + "/" + render.Exactly(settings[i][pipeline.Memory]/mebibytes)
 		if n > 1 {
 			text += " x" + strconv.Itoa(n)
 		}

@@ -2,18 +2,11 @@ package cli
 
 import (
 	"context"
-	"encoding/csv"
 	"io"
 	"runtime"
-	"strconv"
 
 	"github.com/sourcegraph/conc/pool"
-
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 )
-
-// exactly prints a number such that it reads back as the same.
-func exactly(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
 
 // result is what a command found, in each form that -o names. The first row of rows is their header.
 type result struct {
@@ -28,7 +21,7 @@ func (a *app) write(r result) error {
 	case "json":
 		return a.PrintJSON(r.json)
 	case "csv":
-		return exit.Runtime(csv.NewWriter(a.Stdout).WriteAll(r.rows))
+		return a.CSV(r.rows)
 	}
 	return a.Table(r.header, r.table)
 }

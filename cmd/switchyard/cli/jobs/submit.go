@@ -1,3 +1,4 @@
+// Package jobs holds the commands that submit, list, follow, cancel and purge jobs.
 package jobs
 
 import (
@@ -22,6 +23,11 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
+
+// Commands returns the commands about jobs: submit, ps, logs, cancel, wait, render and purge.
+func Commands() []console.Command {
+	return []console.Command{submitCommand, psCommand, logsCommand, cancelCommand, waitCommand, renderCommand, purgeCommand}
+}
 
 func submitCommand(a *console.Console) *cobra.Command {
 	var f submitFlags

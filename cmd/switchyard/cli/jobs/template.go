@@ -136,12 +136,9 @@ func listTemplates(a *console.Console) error {
 		}
 		rows = append(rows, templateRow{name, t.Description, t.Parameters})
 	}
-	if a.Output == "json" {
-		return a.PrintJSON(rows)
-	}
-	return a.Table("TEMPLATE\tWHAT IT DOES", func(w io.Writer) {
+	return a.Show(rows, "TEMPLATE\tWHAT IT DOES", func(w io.Writer) {
 		for _, r := range rows {
-			_, _ = fmt.Fprintf(w, "%s\t%s\n", r.Name, r.Description)
+			fmt.Fprintf(w, "%s\t%s\n", r.Name, r.Description)
 		}
 	})
 }
@@ -151,10 +148,7 @@ func listParameters(a *console.Console, name string) error {
 	if err != nil {
 		return err
 	}
-	if a.Output == "json" {
-		return a.PrintJSON(templateRow{name, t.Description, t.Parameters})
-	}
-	return a.Table("PARAMETER\tTYPE\tDEFAULT\tWHAT IT IS", func(w io.Writer) {
+	return a.Show(templateRow{name, t.Description, t.Parameters}, "PARAMETER\tTYPE\tDEFAULT\tWHAT IT IS", func(w io.Writer) {
 		for _, p := range t.Parameters {
 			value := "-"
 			switch {
@@ -163,7 +157,7 @@ func listParameters(a *console.Console, name string) error {
 			case p.Default != nil:
 				value = fmt.Sprint(p.Default)
 			}
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", render.Cell(p.Name, 40), p.Type, render.Cell(value, 40), render.Cell(p.Doc, 160))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", render.Cell(p.Name, 40), p.Type, render.Cell(value, 40), render.Cell(p.Doc, 160))
 		}
 	})
 }

@@ -1,3 +1,4 @@
+// Package network holds the commands on topologies, probes and lossy links.
 package network
 
 import (
@@ -14,6 +15,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/probe"
 )
 
+// Command makes the command of this package.
 func Command(a *console.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "net",
@@ -127,11 +129,8 @@ the construction.`,
 			rows := probe.Plan(paths, goal)
 			p := netPlan{Links: paths.Links * paths.Parts, Candidates: paths.Count, Paths: len(rows), Seconds: time.Since(begin).Seconds()}
 			p.AlphaMin, p.Beta = probe.Check(fabric.NewMatrix(p.Links, rows), goal.Beta)
-			if a.Output == "json" {
-				return a.PrintJSON(p)
-			}
-			return a.Table("LINKS\tCANDIDATES\tPATHS\tALPHA\tBETA\tSECONDS", func(w io.Writer) {
-				_, _ = fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%.3f\n", p.Links, p.Candidates, p.Paths, p.AlphaMin, p.Beta, p.Seconds)
+			return a.Show(p, "LINKS\tCANDIDATES\tPATHS\tALPHA\tBETA\tSECONDS", func(w io.Writer) {
+				fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%.3f\n", p.Links, p.Candidates, p.Paths, p.AlphaMin, p.Beta, p.Seconds)
 			})
 		},
 	}

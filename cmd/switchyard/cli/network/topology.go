@@ -96,7 +96,7 @@ func reportForeign(a *console.Console, t *fabric.Topology, states map[fabric.Lin
 		case !live:
 			return exit.Errorf(exit.Usage, "`switchyard net topology` lists the links", "--loss %s: the network has no such link", id)
 		case state != fabric.State{}:
-			_, _ = fmt.Fprintf(a.Stderr, "not in the drawing: link %s, which loses %.3g %% or is %.3g ms slow, is not in the named network\n", id, 100*state.Loss, 1e3*state.DelaySeconds)
+			fmt.Fprintf(a.Stderr, "not in the drawing: link %s, which loses %.3g %% or is %.3g ms slow, is not in the named network\n", id, 100*state.Loss, 1e3*state.DelaySeconds)
 		}
 	}
 	return nil
@@ -179,12 +179,9 @@ func writeTopology(a *console.Console, t *fabric.Topology) error {
 	for _, l := range t.Links {
 		out.Links = append(out.Links, netLink{l.ID, t.Vertices[l.A].Name, t.Vertices[l.B].Name})
 	}
-	if a.Output == "json" {
-		return a.PrintJSON(out)
-	}
-	return a.Table("LINK\tFROM\tTO", func(w io.Writer) {
+	return a.Show(out, "LINK\tFROM\tTO", func(w io.Writer) {
 		for _, l := range out.Links {
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", render.EscapeText(string(l.ID)), render.EscapeText(l.A), render.EscapeText(l.B))
+			fmt.Fprintf(w, "%s\t%s\t%s\n", render.EscapeText(string(l.ID)), render.EscapeText(l.A), render.EscapeText(l.B))
 		}
 	})
 }

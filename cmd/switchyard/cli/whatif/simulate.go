@@ -1,3 +1,5 @@
+// Package whatif holds the commands simulate, replay and bundle: what-if questions, which the planner or a bundle
+// answers, and recorded decisions.
 package whatif
 
 import (
@@ -14,6 +16,11 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 	"github.com/switchyard-dl/switchyard/services/planner/simrun"
 )
+
+// Commands returns simulate, replay and bundle.
+func Commands() []console.Command {
+	return []console.Command{simulateCommand, replayCommand, bundleCommand}
+}
 
 // simulateOptions are the flags of simulate.
 type simulateOptions struct {
@@ -55,7 +62,7 @@ Policies: ` + strings.Join(plan.PolicyNames(), ", ") + ` (default: the one that 
 			if !o.fromBus && o.bundle == "" {
 				return exit.Errorf(exit.Usage, "published traces are simulated by switchyard-lab", "--from-bus, or --bundle FILE, is required")
 			}
-			if err := o.checkTimeline(); err != nil {
+			if err := CheckTimeline(o.timeline); err != nil {
 				return err
 			}
 			return whatIf(a, cmd, o)
@@ -88,23 +95,23 @@ func (o *simulateOptions) flags(cmd *cobra.Command) {
 	}
 }
 
-// checkTimeline reports before a long run that its timeline cannot be written.
-func (o *simulateOptions) checkTimeline() error {
-	if o.timeline == "" {
+// CheckTimeline reports before a long run that its timeline cannot be written.
+func CheckTimeline(path string) error {
+	if path == "" {
 		return nil
 	}
-	folder := filepath.Dir(o.timeline)
+	folder := filepath.Dir(path)
 	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
-		return exit.Usagef("--timeline %s: there is no folder %s", o.timeline, folder)
+		return exit.Usagef("--timeline %s: there is no folder %s", path, folder)
 	}
-	if info, err := os.Stat(o.timeline); err == nil && info.IsDir() {
-		return exit.Usagef("--timeline %s: that is a folder", o.timeline)
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return exit.Usagef("--timeline %s: that is a folder", path)
 	}
 	return nil
 }
 
-// simulationBar shows progress if a person looks at standard error.
-func simulationBar(a *console.Console) *simrun.Bar {
+// SimulationBar shows progress if a person looks at standard error.
+func SimulationBar(a *console.Console) *simrun.Bar {
 	if !render.IsTerminal(a.Stderr) {
 		return nil
 	}
