@@ -130,52 +130,47 @@ func (f *Finder) pooled(g *cluster.Gang) bool {
 // fewNodes is the number of nodes below which a search is as fast as the pools.
 const fewNodes = 64
 
-// group is nodes over which one gang may be spread: of one model, on one island.
-type group struct {
-	free  int
-	nodes []int
-}
-
 // over spreads a gang over the nodes of one group, the emptiest first: with servers evenly, by Optimus's theorem (Peng
 // et al., EuroSys'18, section 4.2), which holds for synchronous training on the fewest nodes that have equal numbers of
 // both kinds of task.
 func (f *Finder) over(g *cluster.Gang, workers, servers int, room func(node int) int) (cluster.Placement, bool) {
-	groups := map[string]*group{}
-	var all []*group
-	for i := range f.s.Nodes {
-		n := &f.s.Nodes[i]
-		free := room(i)
-		if free <= 0 || !Open(g, n, i) || !f.s.Ledger.HasRoom(g, i, min(free, workers), 0) {
-			continue
-		}
-		of := groups[n.Model+n.Island]
-		if of == nil {
-			of = &group{}
-			groups[n.Model+n.Island], all = of, append(all, of)
-		}
-		of.free, of.nodes = of.free+free, append(of.nodes, i)
+	type space struct {
+		free  int
+		nodes []int
 	}
-	slices.SortStableFunc(all, func(x, y *group) int { return cmp.Compare(y.free, x.free) })
-	for _, of := range all {
-		if of.free < workers {
-			break
+	var spaces []space
+	for _, of := range f.groups {
+		here := space{}
+		for _, i := range of.nodes {
+			free := room(i)
+			if free > 0 && Open(g, &f.s.Nodes[i], i) && f.s.Ledger.HasRoom(g, i, min(free, workers), 0) {
+				here.free, here.nodes = here.free+free, append(here.nodes, i)
+			}
 		}
+		if here.free >= workers {
+			spaces = append(spaces, here)
+		}
+	}
+	slices.SortFunc(spaces, func(x, y space) int { return cmp.Or(cmp.Compare(y.free, x.free), cmp.Compare(x.nodes[0], y.nodes[0])) })
+	for _, of := range spaces {
 		slices.SortStableFunc(of.nodes, func(x, y int) int { return cmp.Compare(room(y), room(x)) })
-		if p, found := f.evenly(g, of.nodes, workers, servers, room); found && f.s.Ledger.Covers(g, p) {
-			return p, true
-		}
-		if p, found := f.greedily(g, of.nodes, workers, servers, room); found && f.s.Ledger.Covers(g, p) {
-			return p, true
+		for _, spread := range []spreading{f.evenly, f.greedily} {
+			if p, found := spread(g, of.nodes, workers, servers, room); found && f.s.Ledger.Covers(g, p) {
+				return p, true
+			}
 		}
 	}
 	return cluster.Placement{}, false
 }
 
+// spreading puts a gang on some of the given nodes.
+type spreading func(g *cluster.Gang, nodes []int, workers, servers int, room func(node int) int) (cluster.Placement, bool)
+
 // overPools is over for what nobody claims, with the pools in place of a search.
 func (f *Finder) overPools(g *cluster.Gang, workers, servers int) (cluster.Placement, bool) {
 	unfit := func(p *Pool) bool { return !p.welcomes(g) }
-	for _, group := range f.groups {
-		pools := slices.DeleteFunc(slices.Clone(group), unfit)
+	for _, of := range f.groups {
+		pools := slices.DeleteFunc(slices.Clone(of.pools), unfit)
 		var nodes []int
 		sum := 0
 		p, found := cluster.Placement{}, false

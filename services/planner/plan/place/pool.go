@@ -9,8 +9,7 @@ type Finder struct {
 	// Pools are in the order of their first nodes; PoolOf is that of each node.
 	Pools  []*Pool
 	PoolOf []int
-	// groups are the pools over which one gang may be spread: of one model, on one island.
-	groups [][]*Pool
+	groups []*group
 	// off are the nodes that the present search has taken already.
 	off []bool
 }
@@ -36,32 +35,38 @@ type kind struct {
 	watts                float64
 }
 
+// group is the nodes over which one gang may be spread: those of one model, on one island.
+type group struct {
+	pools []*Pool
+	nodes []int
+}
+
 // NewFinder is for one round: it watches the ledger.
 func NewFinder(s *cluster.Snapshot) *Finder {
 	f := &Finder{s: s, PoolOf: make([]int, len(s.Nodes)), off: make([]bool, len(s.Nodes))}
-	byKind, groupOf := map[kind]int{}, map[string]int{}
+	byKind, groups := map[kind]int{}, map[string]*group{}
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		is := kind{Model: n.Model, Class: n.Class, Island: n.Island, Memory: n.Memory, Silent: n.Silent}
 		if s.State.PowerBudgetWatts > 0 && !s.Spans {
 			is.watts = n.Watts
 		}
+		of := groups[n.Model+n.Island]
+		if of == nil {
+			of = &group{}
+			groups[n.Model+n.Island], f.groups = of, append(f.groups, of)
+		}
 		at, known := byKind[is]
 		if !known {
 			at = len(f.Pools)
 			byKind[is], f.Pools = at, append(f.Pools, &Pool{kind: is})
+			of.pools = append(of.pools, f.Pools[at])
 		}
 		p := f.Pools[at]
-		f.PoolOf[i], p.Nodes = at, append(p.Nodes, i)
+		f.PoolOf[i], p.Nodes, of.nodes = at, append(p.Nodes, i), append(of.nodes, i)
 		p.PerNode, p.Watts = max(p.PerNode, len(n.Devices)), max(p.Watts, n.Watts)
 	}
 	for _, p := range f.Pools {
-		at, known := groupOf[p.Model+p.Island]
-		if !known {
-			at = len(f.groups)
-			groupOf[p.Model+p.Island], f.groups = at, append(f.groups, nil)
-		}
-		f.groups[at] = append(f.groups[at], p)
 		p.byFree = make([]cluster.Heap[int], p.PerNode+1)
 		for k := range p.byFree {
 			p.byFree[k].Less = func(x, y int) bool { return x < y }
