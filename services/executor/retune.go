@@ -13,7 +13,8 @@ import (
 
 // tuner changes the system parameters of running attempts.
 type tuner interface {
-	// Retune gives a running attempt system parameters, and returns which ones it has.
+	// Retune gives a running attempt system parameters, and returns which ones it has. To an attempt that has exited it
+	// gives nothing.
 	Retune(ctx context.Context, a train.Attempt, s launch.Status, wanted train.Setting) (train.Applied, error)
 }
 
@@ -51,9 +52,13 @@ func (r retuning) settled() bool { return r.published && len(r.pending) == 0 }
 
 // retune gives a running attempt the wanted system parameters and publishes the result: the following epochs ran with
 // them. The parameters that it was started with apply from the start. For parameters that need a restart it asks the
-// attempt to leave. again is the delay before the next look, 0 if every change is an event.
+// attempt to leave. For an attempt that has exited it publishes what the attempt was started with. again is the delay
+// before the next look, 0 if every change is an event.
 func (r *retuner) retune(ctx context.Context, a train.Attempt, s launch.Status) (again time.Duration, err error) {
 	setting, key := r.cache.setting(a.Job), diff.ReportKey{Job: a.Job, Number: a.Number}
+	if s.Phase == launch.Exited {
+		setting = a.Setting
+	}
 	before := r.retunings[key]
 	if before.generation != setting.Generation {
 		before = retuning{generation: setting.Generation, begun: time.Now()}
