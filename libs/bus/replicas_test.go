@@ -22,7 +22,7 @@ func TestALostServerOfThreeLosesNothing(t *testing.T) {
 	for _, s := range servers {
 		urls = append(urls, s.URL())
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	b, err := bus.Connect(ctx, bus.Config{URL: strings.Join(urls, ","), Name: "admission", Replicas: 3})
 	if err != nil {
