@@ -17,6 +17,7 @@ import (
 // TestALostServerOfThreeLosesNothing: with three replicas facts and records survive the loss of a server, and work goes
 // on.
 func TestALostServerOfThreeLosesNothing(t *testing.T) {
+	t.Parallel()
 	servers := bustest.StartCluster(t, 3)
 	var urls []string
 	for _, s := range servers {
