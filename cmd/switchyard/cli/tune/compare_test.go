@@ -96,7 +96,7 @@ func TestComparisonsLeaveProfilesAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	var playing conc.WaitGroup
 	defer playing.Wait()

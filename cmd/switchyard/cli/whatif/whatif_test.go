@@ -87,7 +87,7 @@ func (l *lab) admit(seconds float64, id train.JobID, generation int) {
 // recorded waits until the input of a generation is stored.
 func (l *lab) recorded(generation int) {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(l.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(l.t.Context(), 2*time.Minute)
 	defer cancel()
 	found := false
 	_ = l.Bus.Follow(ctx, event.StreamDecisions, nil, 1, func(m bus.Message) {
