@@ -34,7 +34,8 @@ type backend interface {
 	Status(ctx context.Context, a train.Attempt) (launch.Status, error)
 	// Follow calls changed when a running attempt changes.
 	Follow(ctx context.Context, a train.Attempt, s launch.Status, changed func())
-	// Retune gives a running attempt system parameters, and returns which ones it has.
+	// Retune gives a running attempt system parameters, and returns which ones it has. To an attempt that has exited it
+	// gives nothing.
 	Retune(ctx context.Context, a train.Attempt, s launch.Status, wanted train.Setting) (train.Applied, error)
 
 	// Stop makes the processes of an attempt end: it asks them first and kills them after a while.
