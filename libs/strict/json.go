@@ -40,8 +40,8 @@ type scanner struct {
 	lineStart int
 }
 
-// JSON reads a text that holds one JSON value. It gives false if the text cannot be read to its end; then the problem
-// is reported.
+// JSON reads a text that holds one JSON value. It returns false, and reports the problem, if the text cannot be read to
+// its end.
 func (r *Reader) JSON(data []byte) (*Node, bool) {
 	if !r.acceptable(data) {
 		return nil, false
@@ -151,7 +151,7 @@ func (s *scanner) word(w string) bool {
 	return true
 }
 
-// number gives the offset after the number that begins at start, or start.
+// number returns the offset after the number that begins at start, or start.
 func number(data string, start int) int {
 	end := digits(data, skip(data, start, "-"))
 	whole := strings.TrimPrefix(data[start:end], "-")
@@ -172,7 +172,7 @@ func number(data string, start int) int {
 	return end
 }
 
-// skip gives the offset after the byte at i if it is one of any, else i.
+// skip returns the offset after the byte at i if any contains it, else i.
 func skip(data string, i int, any string) int {
 	if i < len(data) && strings.IndexByte(any, data[i]) >= 0 {
 		return i + 1
@@ -180,7 +180,7 @@ func skip(data string, i int, any string) int {
 	return i
 }
 
-// digits gives the offset after the digits that begin at i.
+// digits returns the offset after the digits that begin at i.
 func digits(data string, i int) int {
 	for i < len(data) && data[i] >= '0' && data[i] <= '9' {
 		i++
@@ -306,7 +306,7 @@ func (s *scanner) foreign(n *Node) bool {
 	return s.malformed()
 }
 
-// malformed reports where the text stops being JSON, in the words of encoding/json. It gives false.
+// malformed reports where the text stops being JSON, in the words of encoding/json. It returns false.
 func (s *scanner) malformed() bool {
 	var whole json.RawMessage
 	err := json.Unmarshal([]byte(s.data), &whole)
