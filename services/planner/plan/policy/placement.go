@@ -244,8 +244,8 @@ func (m *allocation) displace(p *pool, g *cluster.Gang) cluster.Placement {
 	return to
 }
 
-// assign gives a gang a placement. If that is not what it was to get, the option is the one that comes closest, with the
-// batch for what it is.
+// assign gives a gang a placement. If the placement differs from the chosen option, assign takes the closest option,
+// with the batch for that placement.
 func (m *allocation) assign(b *candidate, to cluster.Placement) bool {
 	if !m.give(b.gang, to) {
 		return false
