@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
 )
 
@@ -19,8 +20,25 @@ type Finder struct {
 	pools  []*pool
 	poolOf []int
 	// had is what of each node is counted in the free devices of its pool.
-	had []int
-	all []*shelf
+	had     []int
+	all     []*shelf
+	refused *cluster.Refusals[request]
+}
+
+// request is what a search depends on besides the ledger.
+type request struct {
+	workers, servers, class, memory int
+	grows                           bool
+	tenant                          string
+	each                            train.ServersSpec
+}
+
+func requestOf(g *cluster.Gang, workers, servers int) request {
+	r := request{workers, servers, g.Class, g.MemoryClass, g.Most > g.Least, g.Spec.Tenant, train.ServersSpec{}}
+	if g.Servers != nil {
+		r.each = *g.Servers
+	}
+	return r
 }
 
 // pool is the nodes that are alike for every gang: of one model and memory of device, one class and one island.
@@ -43,7 +61,7 @@ type kind struct {
 
 // NewFinder is for one round: it watches the ledger.
 func NewFinder(s *cluster.Snapshot) *Finder {
-	f := &Finder{s: s, poolOf: make([]int, len(s.Nodes)), had: make([]int, len(s.Nodes))}
+	f := &Finder{s: s, poolOf: make([]int, len(s.Nodes)), had: make([]int, len(s.Nodes)), refused: cluster.NewRefusals[request](s.Ledger)}
 	byKind := map[kind]int{}
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
@@ -96,6 +114,22 @@ func (f *Finder) first(p *pool, free int) (int, bool) {
 // one node, or if no node has them and gangs may span nodes, on the emptiest ones. It takes devices nominated for gangs
 // that were not served yet only if there is nothing else.
 func (f *Finder) Find(g *cluster.Gang, workers, servers int) (cluster.Placement, bool) {
+	l := f.s.Ledger
+	if g.Got.Empty() && (f.s.Total-l.Taken() < workers || l.Allowed(g, f.s.LeastWatts) < workers) {
+		return cluster.Placement{}, false
+	}
+	asked := requestOf(g, workers, servers)
+	if f.refused.Has(g, asked) {
+		return cluster.Placement{}, false
+	}
+	p, found := f.find(g, workers, servers)
+	if !found {
+		f.refused.Add(g, asked)
+	}
+	return p, found
+}
+
+func (f *Finder) find(g *cluster.Gang, workers, servers int) (cluster.Placement, bool) {
 	if at := f.node(g, workers); at != nowhere {
 		return f.on(g, at, workers, servers), true
 	}

@@ -25,7 +25,14 @@ type allocation struct {
 	// skip are nodes that a search has taken already.
 	skip []bool
 	// quiet is for how long nobody has come.
-	quiet float64
+	quiet   float64
+	refused *cluster.Refusals[request]
+}
+
+// request is what a search of a place depends on besides the ledger.
+type request struct {
+	pool, devices, least int
+	servers              train.ServersSpec
 }
 
 // limit is something of which there is only so much, and its price.
@@ -83,7 +90,7 @@ type option struct {
 
 // newAllocation is of the first priorities: of as many as fit, see admit.
 func newAllocation(r *Round, b *knowledge, tiers [][]*cluster.Gang) *allocation {
-	m := &allocation{round: r, known: b, poolOf: make([]int, len(r.Nodes)), skip: make([]bool, len(r.Nodes))}
+	m := &allocation{round: r, known: b, poolOf: make([]int, len(r.Nodes)), skip: make([]bool, len(r.Nodes)), refused: cluster.NewRefusals[request](r.Ledger)}
 	type kind struct {
 		model         string
 		memory        int64
@@ -155,8 +162,8 @@ func (m *allocation) bid(g *cluster.Gang) *candidate {
 // options lists what a job may have. A job that must not be changed has no choice.
 func (m *allocation) options(b *candidate) []option {
 	const usual = 24 // options in a pool
-	all := make([]option, 0, usual*len(m.pools))
 	g, had := b.gang, b.gang.Held.Size()
+	all := make([]option, 0, min(usual, g.Most-g.Least+2)*len(m.pools))
 	for k := range m.pools {
 		here := had > 0 && m.poolOf[g.Held.Parts[0].Node] == k
 		all = m.optionsIn(all, b, k, here, had)

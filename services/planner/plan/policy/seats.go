@@ -209,12 +209,28 @@ func (m *allocation) first(p *pool, g *cluster.Gang, free int) (int, bool) {
 // much; and if no node has even the least, it takes the places of lower priorities.
 func (m *allocation) put(b *candidate) bool {
 	o := b.options[b.chosen]
-	p := &m.pools[o.pool]
 	least := b.gang.Least
-	wanted, mostNodes := min(o.devices, m.round.Ledger.Allowed(b.gang, p.watts)), math.MaxInt
+	wanted := min(o.devices, m.round.Ledger.Allowed(b.gang, m.pools[o.pool].watts))
 	if wanted < least {
 		return false
 	}
+	asked := request{pool: o.pool, devices: wanted, least: least}
+	if b.gang.Servers != nil {
+		asked.servers = *b.gang.Servers
+	}
+	if m.refused.Has(b.gang, asked) {
+		return false
+	}
+	if !m.search(b, o, wanted) {
+		m.refused.Add(b.gang, asked)
+		return false
+	}
+	return true
+}
+
+// search is put for the given number of devices.
+func (m *allocation) search(b *candidate, o option, wanted int) bool {
+	p, least, mostNodes := &m.pools[o.pool], b.gang.Least, math.MaxInt
 	if wanted <= p.perNode {
 		mostNodes = 1
 		for free := wanted; free <= p.perNode; free++ {
