@@ -7,8 +7,10 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -408,12 +410,12 @@ func (s *Setting) span() string {
 		if s.kind == kindDuration {
 			return time.Duration(x * float64(time.Second)).String()
 		}
-		return fmt.Sprintf("%v", x)
+		return strconv.FormatFloat(x, 'f', -1, 64)
 	}
 	switch {
 	case s.low == nil && s.high == nil:
 		return ""
-	case s.high == nil:
+	case s.high == nil, *s.high == math.MaxFloat64:
 		return words(*s.low) + " or more"
 	case s.low == nil:
 		return words(*s.high) + " or less"

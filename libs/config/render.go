@@ -63,16 +63,6 @@ func (s *Set) Markdown() string {
 	return b.String()
 }
 
-// GoneMarkdown lists the settings that exist no more.
-func (s *Set) GoneMarkdown() string {
-	var b strings.Builder
-	b.WriteString("| flag of earlier versions | instead |\n|---|---|\n")
-	for _, g := range s.gone {
-		fmt.Fprintf(&b, "| `--%s` | %s |\n", g.Name, g.Instead)
-	}
-	return b.String()
-}
-
 // Schema is the JSON Schema of the file, for editors.
 func (s *Set) Schema() ([]byte, error) {
 	sections := map[string]any{}

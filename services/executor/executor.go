@@ -202,12 +202,16 @@ func (e *executor) ending(ctx context.Context, a train.Attempt, s launch.Status)
 	return nil
 }
 
-// started records that the processes were started. The fact comes first: after a crash in between it is published
-// again, with the same key.
+// started records that the processes were started. The facts come first: after a crash in between they are published
+// again, with the same keys. So the setting of an attempt is published even if the attempt ends before an executor
+// looks at it again.
 func (e *executor) started(ctx context.Context, a train.Attempt, s launch.Status) error {
 	a.Phase, a.PID, a.PIDStart, a.BootID, a.StartedAt = train.PhaseRunning, s.PID, s.PIDStart, s.BootID, s.StartedAt
 	job, _ := e.cache.job(a.Job)
 	if err := e.publish(ctx, startedFact(a, job.Spec, e.backend.Mounts(job.Spec))); err != nil {
+		return err
+	}
+	if _, err := e.tuning.retune(ctx, a, s); err != nil {
 		return err
 	}
 	if err := e.swap(ctx, a); err != nil {

@@ -165,7 +165,7 @@ func (y *yard) until(what string, holds func() bool) {
 	y.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	patience := time.NewTimer(time.Minute)
+	patience := time.NewTimer(3 * time.Minute)
 	defer patience.Stop()
 	for !holds() {
 		select {

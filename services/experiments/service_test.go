@@ -38,7 +38,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	server := bustest.Start(t)
 	b := &bench{t: t, ctx: ctx, server: server, user: bustest.Connect(t, server, "cli")}

@@ -57,7 +57,7 @@ func (b *bench) until(what string, holds func() bool) {
 	b.t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	patience := time.NewTimer(time.Minute)
+	patience := time.NewTimer(3 * time.Minute)
 	defer patience.Stop()
 	for !holds() {
 		select {
