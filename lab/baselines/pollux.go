@@ -56,7 +56,7 @@ func (Pollux) Tune(j state.Job, devices, nodes int, model string) train.Batch {
 
 // Decide searches from the last population on.
 func (Pollux) Decide(r *policy.Round) {
-	line := r.BySubmission()
+	line := bySubmission(r)
 	if len(line) == 0 {
 		return
 	}

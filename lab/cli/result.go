@@ -5,6 +5,8 @@ import (
 	"io"
 	"strconv"
 
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/services/planner/sim"
 	"github.com/switchyard-dl/switchyard/services/planner/simrun"
 )
@@ -13,12 +15,12 @@ import (
 func (a *app) writeResults(runs []simrun.Run, timeline string) error {
 	if timeline != "" {
 		if err := simrun.WriteTimeline(timeline, runs); err != nil {
-			return runtime(err)
+			return exit.Runtime(err)
 		}
 	}
 	for _, r := range runs {
 		if r.Completed < r.Jobs {
-			_, _ = fmt.Fprintf(a.stderr, "%s on %s: %s never completed\n", r.Policy, r.Workload, plural(r.Jobs-r.Completed, "job"))
+			fmt.Fprintf(a.Stderr, "%s on %s: %s never completed\n", r.Policy, r.Workload, render.Plural(r.Jobs-r.Completed, "job"))
 		}
 	}
 	results, rows := make([]sim.Result, len(runs)), [][]string{resultColumns()}
@@ -28,7 +30,7 @@ func (a *app) writeResults(runs []simrun.Run, timeline string) error {
 	// The completion times of single jobs are in the JSON alone.
 	return a.write(result{results, rows, "POLICY\tWORKLOAD\tJOBS\tDONE\tAVG JCT\tP50\tP99\tMAKESPAN\tRESTARTS\tGPUS BUSY\tWORST FTF\tDECIDE P50\tP99", func(w io.Writer) {
 		for _, r := range runs {
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%.0f s\t%.0f s\t%.0f s\t%.0f s\t%d\t%.0f%%\t%.2f\t%.2f ms\t%.2f ms\n", r.Policy, r.Workload, r.Jobs, r.Completed,
+			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%.0f s\t%.0f s\t%.0f s\t%.0f s\t%d\t%.0f%%\t%.2f\t%.2f ms\t%.2f ms\n", r.Policy, r.Workload, r.Jobs, r.Completed,
 				r.AvgJCTSeconds, r.P50JCTSeconds, r.P99JCTSeconds, r.MakespanSeconds, r.Restarts, 100*r.GPUUtilisation, r.WorstFinishTimeFairness,
 				r.DecideMSP50, r.DecideMSP99)
 		}
@@ -44,8 +46,8 @@ func resultColumns() []string {
 
 func resultRow(r sim.Result) []string {
 	return []string{
-		r.Policy, r.Workload, strconv.Itoa(r.Jobs), strconv.Itoa(r.Completed), exactly(r.AvgJCTSeconds), exactly(r.P50JCTSeconds),
-		exactly(r.P99JCTSeconds), exactly(r.MakespanSeconds), strconv.Itoa(r.Restarts), exactly(r.GPUUtilisation), exactly(r.WorstFinishTimeFairness),
-		exactly(r.DecideMSP50), exactly(r.DecideMSP99),
+		r.Policy, r.Workload, strconv.Itoa(r.Jobs), strconv.Itoa(r.Completed), render.Exactly(r.AvgJCTSeconds), render.Exactly(r.P50JCTSeconds),
+		render.Exactly(r.P99JCTSeconds), render.Exactly(r.MakespanSeconds), strconv.Itoa(r.Restarts), render.Exactly(r.GPUUtilisation), render.Exactly(r.WorstFinishTimeFairness),
+		render.Exactly(r.DecideMSP50), render.Exactly(r.DecideMSP99),
 	}
 }

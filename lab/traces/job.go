@@ -53,15 +53,26 @@ func newSource(c *Config, app *Application, a Arrival, total int) *source {
 // Start begins the training for one run.
 func (s *source) Start(*curve.SampleLibrary) (sim.Training, error) {
 	t := &job{source: s, known: map[seenKey]bool{}, stale: map[string]bool{}, speeds: map[string]train.Speed{}}
-	t.tuner, _ = s.config.Policy.(plan.Tuner)
+	t.tuner, _ = s.config.Policy.(tuner)
 	return t, nil
+}
+
+// tuner is a policy that also chooses the batch of a running job between decisions, after each epoch, as the job's own
+// agent would.
+type tuner interface {
+	Tune(j plan.Job, devices, nodes int, model string) train.Batch
+}
+
+// learner is a policy with a fit of step times of its own; all of seen is on one model of device.
+type learner interface {
+	Learn(seen []plan.Seen) train.Speed
 }
 
 // job is the training of a source in one run.
 type job struct {
 	*source
 	// tuner, if there is one, chooses the batch between decisions.
-	tuner plan.Tuner
+	tuner tuner
 	batch train.Batch
 
 	seen   []plan.Seen
@@ -164,7 +175,7 @@ func (j *job) learn() {
 
 // fit is the policy's own way to learn, or that of the profiler.
 func fit(p plan.Policy, seen []plan.Seen) train.Speed {
-	if l, ok := p.(plan.Learner); ok {
+	if l, ok := p.(learner); ok {
 		return l.Learn(seen)
 	}
 	samples := make([]curve.StepSample, len(seen))

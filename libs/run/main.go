@@ -71,7 +71,7 @@ func Main(args, environ []string, stderr io.Writer, section string, make func(*s
 		err = s.Validate(all.Common)
 	}
 	if err != nil {
-		_, _ = fmt.Fprintf(stderr, "%s: %v\n", section, err)
+		fmt.Fprintf(stderr, "%s: %v\n", section, err)
 		return ExitUsage
 	}
 	common := all.Common

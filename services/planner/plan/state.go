@@ -29,8 +29,6 @@ type (
 // What decides, see package policy.
 type (
 	Policy     = policy.Policy
-	Tuner      = policy.Tuner
-	Learner    = policy.Learner
 	FIFO       = policy.FIFO
 	SRTF       = policy.SRTF
 	Optimus    = policy.Optimus

@@ -33,17 +33,6 @@ func IsPlain(p Policy) bool {
 	return is && plain.Plain()
 }
 
-// Tuner is a policy that also chooses the batch of a running gang between decisions, after each epoch, as the job's own
-// agent would.
-type Tuner interface {
-	Tune(j state.Job, devices, nodes int, model string) train.Batch
-}
-
-// Learner is a policy with a fit of step times of its own; all of seen is on one model of device.
-type Learner interface {
-	Learn(seen []state.Seen) train.Speed
-}
-
 // Declared are the bounds that the user declared.
 func Declared(_ *state.Job, spec train.Spec) (least, most int) {
 	least = max(spec.MinDevices, 1)
@@ -87,32 +76,6 @@ func (r *Round) Tiers() [][]*cluster.Gang {
 		tiers[last] = append(tiers[last], g)
 	}
 	return tiers
-}
-
-// BySubmission are the candidates in order of submission. Jobs that were submitted in one instant keep the order in
-// which the state lists them, if that is in order at all.
-func (r *Round) BySubmission() []*cluster.Gang {
-	line := slices.Clone(r.Candidates)
-	if len(line) == 0 {
-		return nil
-	}
-	jobs := r.State.Jobs
-	at := make(map[*state.Job]int, len(jobs))
-	for i := range jobs {
-		at[&jobs[i]] = i
-	}
-	byState := func(x, y *cluster.Gang) int { return at[x.Job] - at[y.Job] }
-	listed := slices.SortedFunc(slices.Values(line), byState)
-	if slices.IsSortedFunc(listed, func(x, y *cluster.Gang) int { return x.SubmittedAt.Compare(y.SubmittedAt) }) {
-		return listed
-	}
-	slices.SortFunc(line, func(x, y *cluster.Gang) int {
-		if order := x.SubmittedAt.Compare(y.SubmittedAt); order != 0 {
-			return order
-		}
-		return cluster.InQueue(x, y)
-	})
-	return line
 }
 
 // ClaimAll has each candidate claim what it holds, so that those that are served before it rather take other devices.
@@ -205,62 +168,6 @@ func (r *Round) Possible(g *cluster.Gang) bool {
 	}
 	return r.Spans && r.Widest() >= g.Least
 }
-
-// Pack gives a gang the given number of devices, or nothing, of the model that has the most free ones, each time from
-// the emptiest node: the placer that the published simulators share. It ignores nominations.
-func (r *Round) Pack(g *cluster.Gang, devices int) bool {
-	p, found := r.Finder.Pack(g, devices)
-	return found && r.Ledger.Take(g, p)
-}
-
-// Resize gives each candidate of a line a number of devices. A gang whose size does not change stays where it is; the
-// others are packed again, the small ones first.
-func (r *Round) Resize(line []*cluster.Gang, sizes []int) {
-	var placed []int
-	for i, g := range line {
-		if sizes[i] > 0 && (g.Held.Size() != sizes[i] || !r.Keep(g)) {
-			placed = append(placed, i)
-		}
-	}
-	slices.SortStableFunc(placed, func(x, y int) int { return sizes[x] - sizes[y] })
-	for _, i := range placed {
-		for n := sizes[i]; n > 0 && !r.Pack(line[i], min(n, r.Ledger.Allowed(line[i], r.MostWatts()))); n = 0 {
-		}
-	}
-}
-
-// RunRequested walks a line of gangs. One for which the devices that its user asked for are still free in number runs,
-// where it is if it can; later ones may pass one that does not fit.
-func (r *Round) RunRequested(line []*cluster.Gang) {
-	var running, starting []*cluster.Gang
-	left := r.Total - r.Ledger.Taken()
-	quotas, power, watts := map[string]int{}, r.Ledger.Watts(), r.MostWatts()
-	for _, g := range line {
-		n := g.Least
-		_, quota, has := r.Ledger.Quota(g.Spec.Tenant)
-		if n > left || has && n > quota-quotas[g.Spec.Tenant] || float64(n)*watts > power+1e-3 {
-			continue
-		}
-		left, power = left-n, power-float64(n)*watts
-		quotas[g.Spec.Tenant] += n
-		if g.Held.Size() == n {
-			running = append(running, g)
-		} else {
-			starting = append(starting, g)
-		}
-	}
-	for _, g := range running {
-		if !r.Keep(g) {
-			starting = append(starting, g)
-		}
-	}
-	for _, g := range starting {
-		r.Pack(g, g.Least)
-	}
-}
-
-// LargestGroup is the most devices that one gang can ever have: those of one model on one island.
-func (r *Round) LargestGroup() int { return r.Finder.LargestGroup() }
 
 // nowhere is no node, no option and no limit.
 const nowhere = -1
