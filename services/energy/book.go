@@ -244,7 +244,6 @@ func (b *Book) expect(m event.Measured, gap float64, r rules) {
 	}
 }
 
-// divide splits one meter.
 func divide(meter event.Meter, uses []attribute.Use, r rules) attribute.Split {
 	split := attribute.Divide(attribute.Meter{
 		Energy: meter.Energy, Idle: meter.Idle, Context: meter.Context, ContextSeconds: meter.ContextSeconds, Busy: meter.Busy, Held: meter.Device != "",

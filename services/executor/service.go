@@ -127,7 +127,6 @@ func (s *Service) openPlatform(ctx context.Context, p run.Process) (platform, er
 	return platform{backend: b, realm: diff.Realm{Node: p.Common.NodeID()}, local: b}, err
 }
 
-// open makes the executor with its buckets and settings.
 func (s *Service) open(ctx context.Context, p run.Process, b *bus.Bus, on platform) (*executor, error) {
 	kv, err := openBuckets(ctx, b)
 	if err != nil {
