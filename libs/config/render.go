@@ -11,21 +11,21 @@ import (
 func (s *Setting) typeName() string {
 	switch s.kind {
 	case kindWhole:
-		return "whole number"
+		return "integer"
 	case kindNumber:
 		return "number"
 	case kindBool:
-		return "true or false"
+		return "boolean"
 	case kindDuration:
 		return "duration"
 	case kindTexts:
-		return "list of texts"
+		return "list"
 	case kindNumbers:
 		return "list of numbers"
 	case kindTextMap:
-		return "texts by name"
+		return "map of texts"
 	case kindWholeMap:
-		return "whole numbers by name"
+		return "map of integers"
 	case kindText:
 		if len(s.choices) > 0 {
 			return strings.Join(s.choices, ", ")
