@@ -137,7 +137,7 @@ func (m *allocation) widen() {
 				best, to, per = b, o, worth
 			}
 		}
-		if best == nil || !m.give(best.gang, onNode(best.gang.Got.Parts[0].Node, to.devices)) {
+		if best == nil || !place.Give(m.Snapshot, best.gang, onNode(best.gang.Got.Parts[0].Node, to.devices)) {
 			return
 		}
 		best.choose(to)
@@ -247,7 +247,7 @@ func (m *allocation) displace(p *pool, g *cluster.Gang) cluster.Placement {
 // assign gives a gang a placement. If that is not what it was to get, the option is the one that comes closest, with the
 // batch for what it is.
 func (m *allocation) assign(b *candidate, to cluster.Placement) bool {
-	if !m.give(b.gang, to) {
+	if !place.Give(m.Snapshot, b.gang, to) {
 		return false
 	}
 	wanted, batch := b.chosen, b.chosen.batch
@@ -264,10 +264,4 @@ func (m *allocation) assign(b *candidate, to cluster.Placement) bool {
 	}
 	setBatch(b.gang, batch)
 	return true
-}
-
-// give gives a gang its workers, and parameter servers beside them if it needs some.
-func (m *allocation) give(g *cluster.Gang, p cluster.Placement) bool {
-	place.AddServers(m.Snapshot, g, &p, ServersFor(g, p.Size()))
-	return p.Servers() >= g.ServersLeast() && m.Ledger.Take(g, p)
 }
