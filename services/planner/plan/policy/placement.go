@@ -15,14 +15,7 @@ import (
 func (m *allocation) place() {
 	for _, tier := range m.tiers {
 		// Gangs that must not be changed or have waited too long take their place before the others keep theirs.
-		var first, rest []*candidate
-		for _, b := range tier {
-			if b.fixed || b.late {
-				first = append(first, b)
-			} else {
-				rest = append(rest, b)
-			}
-		}
+		first, rest := divide(tier, func(b *candidate) bool { return b.fixed || b.late })
 		m.squeeze(append(m.settle(first), m.settle(rest)...))
 	}
 	if !m.Spans {
