@@ -43,10 +43,8 @@ first. With --out it also writes the table, the distribution of completion times
 			if err != nil {
 				return err
 			}
-			if o.timeline != "" {
-				if err := simrun.WriteTimeline(o.timeline, runs); err != nil {
-					return runtime(err)
-				}
+			if err := writeTimeline(o.timeline, runs); err != nil {
+				return err
 			}
 			return runtime(a.compare(s, runs, out))
 		},

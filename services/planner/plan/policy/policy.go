@@ -106,13 +106,10 @@ func (r *Round) Serve(g *cluster.Gang) bool {
 		return false
 	}
 	if len(p.Parts) == 1 && g.Most > g.Least {
-		part := &p.Parts[0]
-		part.Count = min(g.Most, max(g.Least, min(r.Ledger.Unclaimed(g, part.Node), r.Ledger.Most(g, part.Node))))
-		for part.Servers = place.ServersFor(g, part.Count); !r.Ledger.HasRoom(g, part.Node, part.Count, part.Servers) && part.Servers > g.ServersLeast(); {
-			part.Servers--
-		}
-		if !r.Ledger.HasRoom(g, part.Node, part.Count, part.Servers) {
-			part.Count = g.Least
+		node := p.Parts[0].Node
+		more := min(g.Most, max(g.Least, min(r.Ledger.Unclaimed(g, node), r.Ledger.Most(g, node))))
+		if place.Give(r.Snapshot, g, onNode(node, more)) {
+			return true
 		}
 	}
 	return r.Ledger.Take(g, p)
