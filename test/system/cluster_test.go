@@ -83,8 +83,8 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// killRest ends the jobs and their supervisors. A supervisor writes until it is gone, so all of them must be gone before
-// the folder is removed.
+// killRest ends the jobs and their supervisors. A supervisor writes until it is gone, so all must be gone before the
+// folder is removed.
 func (c *cluster) killRest() {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

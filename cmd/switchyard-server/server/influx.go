@@ -86,12 +86,12 @@ func (a *app) influxSetup(ctx context.Context, client *influx.Client, url string
 	if err != nil {
 		return exit.Runtime(err)
 	}
-	if a.output == "json" {
-		return a.printJSON(map[string]any{"version": version, "done": did})
+	if a.Output == "json" {
+		return a.PrintJSON(map[string]any{"version": version, "done": did})
 	}
 	for _, line := range did {
-		_, _ = fmt.Fprintln(a.stdout, line)
+		fmt.Fprintln(a.Stdout, line)
 	}
-	_, _ = fmt.Fprintf(a.stdout, "InfluxDB %s is ready\n", version)
+	fmt.Fprintf(a.Stdout, "InfluxDB %s is ready\n", version)
 	return nil
 }

@@ -14,7 +14,7 @@ func (a *app) referenceCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "reference", Short: "Print the configuration reference as Markdown", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			_, err := io.WriteString(a.stdout, settings.Reference())
+			_, err := io.WriteString(a.Stdout, settings.Reference())
 			return exit.Runtime(err)
 		},
 	}

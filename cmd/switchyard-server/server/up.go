@@ -72,7 +72,7 @@ With --nats, or bus.url in the file, the services join that bus and none is embe
 			if !embedded || !errors.Is(err, bus.ErrStuck) {
 				return exit.Runtime(err)
 			}
-			_, _ = fmt.Fprintf(a.stderr, "starting the bus and the services again: %v\n", err)
+			fmt.Fprintf(a.Stderr, "starting the bus and the services again: %v\n", err)
 		}
 	}
 	return cmd
@@ -110,7 +110,7 @@ func (a *app) up(ctx context.Context, common run.Common, embedded bool, all []ru
 		return err
 	}
 	defer unlock()
-	log := common.NewLogger(a.stderr)
+	log := common.NewLogger(a.Stderr)
 	if embedded {
 		s, err := busserver.Start(busserver.Options{Port: common.Port, Dir: filepath.Join(common.DataDir, "bus")})
 		if err != nil {
@@ -122,7 +122,7 @@ func (a *app) up(ctx context.Context, common run.Common, embedded bool, all []ru
 	if err := furnish(ctx, common); err != nil {
 		return err
 	}
-	return run.Together(ctx, common, a.stderr, func(web net.Addr) {
+	return run.Together(ctx, common, a.Stderr, func(web net.Addr) {
 		p := installation.Context{NATS: common.NATS, HTTP: "http://" + web.String(), DataDir: common.DataDir, PID: os.Getpid()}
 		if err := installation.WriteContext(installation.ContextPath(), p); err != nil {
 			log.Warn("other commands need --nats", "error", err)
@@ -186,7 +186,7 @@ func (a *app) busCommand() *cobra.Command {
 				return exit.Runtime(err)
 			}
 			defer s.Stop()
-			_, _ = fmt.Fprintf(a.stdout, "%s\n", s.URL())
+			fmt.Fprintf(a.Stdout, "%s\n", s.URL())
 			<-cmd.Context().Done()
 			return nil
 		},

@@ -28,6 +28,7 @@ type demoOptions struct {
 	timeout time.Duration
 }
 
+// Command makes the command of this package.
 func Command(a *console.Console) *cobra.Command {
 	var o demoOptions
 	cmd := &cobra.Command{
@@ -64,7 +65,7 @@ func demo(ctx context.Context, a *console.Console, o demoOptions) error {
 		return fmt.Errorf("make the demo's folder: %w", err)
 	}
 	if o.keep {
-		_, _ = fmt.Fprintf(a.Stderr, "the files of this run stay in %s\n", dir)
+		fmt.Fprintf(a.Stderr, "the files of this run stay in %s\n", dir)
 	} else {
 		defer func() { _ = os.RemoveAll(dir) }()
 	}

@@ -1,3 +1,4 @@
+// Package cluster holds the commands that show the whole installation: events and top.
 package cluster
 
 import (
@@ -17,6 +18,11 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 )
+
+// Commands returns top and events.
+func Commands() []console.Command {
+	return []console.Command{topCommand, eventsCommand}
+}
 
 func eventsCommand(a *console.Console) *cobra.Command {
 	var poison, samples, all, once bool
@@ -111,7 +117,7 @@ func printMessage(a *console.Console, m bus.Message) {
 			"subject": m.Subject, "sequence": m.Sequence, "time": m.Time, "source": m.Source, "key": m.Key, "cause": m.Cause, "body": body,
 		})
 		if err == nil {
-			_, _ = fmt.Fprintf(a.Stdout, "%s\n", line)
+			fmt.Fprintf(a.Stdout, "%s\n", line)
 		}
 		return
 	}
@@ -120,5 +126,5 @@ func printMessage(a *console.Console, m bus.Message) {
 	if len(m.Data) > width {
 		body += fmt.Sprintf(" .. (%d bytes)", len(m.Data))
 	}
-	_, _ = fmt.Fprintf(a.Stdout, "%s %-9s %s %s\n", m.Time.Local().Format("15:04:05.000"), m.Source, strings.TrimPrefix(m.Subject, "yard."), body)
+	fmt.Fprintf(a.Stdout, "%s %-9s %s %s\n", m.Time.Local().Format("15:04:05.000"), m.Source, strings.TrimPrefix(m.Subject, "yard."), body)
 }

@@ -1,3 +1,4 @@
+// Package compat holds the commands under which users of kubernetesdlprofile know the scheduler.
 package compat
 
 import (
@@ -45,6 +46,7 @@ func Args(argv []string) []string {
 	return append([]string{"compat", name}, argv[1:]...)
 }
 
+// Command makes the command of this package.
 func Command(a *console.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compat",
@@ -74,7 +76,7 @@ func compatInstallCommand(a *console.Console) *cobra.Command {
 				return a.PrintJSON(written)
 			}
 			for _, path := range written {
-				_, _ = fmt.Fprintln(a.Stdout, path)
+				fmt.Fprintln(a.Stdout, path)
 			}
 			return nil
 		},
@@ -232,7 +234,7 @@ func compatSubmit(ctx context.Context, a *console.Console, b *bus.Bus, spec trai
 		}
 		most := largestNode(nodes)
 		if most == 0 {
-			_, _ = fmt.Fprintln(a.Stderr, "no node is known yet: the job gets at most one device")
+			fmt.Fprintln(a.Stderr, "no node is known yet: the job gets at most one device")
 		}
 		if most > 1 {
 			spec.MaxDevices, spec.Strategy = most, train.StrategyAllReduce

@@ -1,3 +1,4 @@
+// Package jobs holds the commands that submit, list, follow, cancel and purge jobs.
 package jobs
 
 import (
@@ -22,6 +23,11 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
+
+// Commands returns the commands about jobs: submit, ps, logs, cancel, wait, render and purge.
+func Commands() []console.Command {
+	return []console.Command{submitCommand, psCommand, logsCommand, cancelCommand, waitCommand, renderCommand, purgeCommand}
+}
 
 func submitCommand(a *console.Console) *cobra.Command {
 	var f submitFlags
@@ -167,8 +173,8 @@ func NewID(name string) train.JobID {
 	return train.JobID(clean[:min(len(clean), 40)] + "-" + suffix)
 }
 
-// submitResult is what became of a submission.
-type submitResult struct {
+// SubmitResult is what became of a submission.
+type SubmitResult struct {
 	ID      train.JobID    `json:"id"`
 	State   train.State    `json:"state"`
 	Repeat  bool           `json:"repeat,omitempty"`
@@ -177,8 +183,8 @@ type submitResult struct {
 }
 
 // Submit publishes a submission and waits for the answer of admission.
-func Submit(ctx context.Context, b *bus.Bus, spec train.Spec, id train.JobID) (submitResult, error) {
-	result := submitResult{ID: id}
+func Submit(ctx context.Context, b *bus.Bus, spec train.Spec, id train.JobID) (SubmitResult, error) {
+	result := SubmitResult{ID: id}
 	fact := event.OnceFact(id, event.FactSubmitted, "submitted", event.Submitted{Spec: spec})
 	repeat, err := PublishSubmission(ctx, b, event.StreamJobs, fact)
 	if err != nil {
@@ -224,7 +230,7 @@ func PublishSubmission(ctx context.Context, b *bus.Bus, stream string, fact even
 		return false, err
 	}
 	if string(first.Data) != string(body) {
-		return false, exit.Errorf(exit.Failed, "choose another --id, or leave it out", "%s %s: another submission has this id, and the first one stands", fact.Subject.Entity, fact.Subject.ID)
+		return false, exit.Errorf(exit.Failed, "choose another id", "%s %s: another submission has this id, and the first one stands", fact.Subject.Entity, fact.Subject.ID)
 	}
 	return true, nil
 }
@@ -244,7 +250,7 @@ func refusal(j train.Job) error {
 	return exit.Errorf(code, "", "job %s rejected:\n  %s", j.ID, lines)
 }
 
-func printSubmission(a *console.Console, r submitResult) error {
+func printSubmission(a *console.Console, r SubmitResult) error {
 	if a.Output == "json" {
 		return a.PrintJSON(r)
 	}

@@ -146,21 +146,21 @@ func printNetStatus(a *console.Console, s netStatus, now time.Time) error {
 		return a.PrintJSON(s)
 	}
 	if s.Nodes == 0 {
-		_, _ = fmt.Fprintln(a.Stderr, "no node probes the network: set nodeagent.probe_listen")
+		fmt.Fprintln(a.Stderr, "no node probes the network: set nodeagent.probe_listen")
 		return nil
 	}
 	judged := "no recent verdict"
 	if s.JudgedAt != nil {
 		judged = "judged " + now.Sub(*s.JudgedAt).Round(time.Second).String() + " ago"
 	}
-	_, _ = fmt.Fprintf(a.Stdout, "%d nodes probe %d paths over %d links, %s\n", s.Nodes, s.Flows, s.ProbedLinks, judged)
+	fmt.Fprintf(a.Stdout, "%d nodes probe %d paths over %d links, %s\n", s.Nodes, s.Flows, s.ProbedLinks, judged)
 	if err := printNetLinks(a, s.Links, now); err != nil || len(s.Ailing) == 0 {
 		return err
 	}
-	_, _ = fmt.Fprintln(a.Stdout, "\nprobes of these nodes do not count")
+	fmt.Fprintln(a.Stdout, "\nprobes of these nodes do not count")
 	return a.Table("NODE\tWHY\tMEANING", func(w io.Writer) {
 		for _, n := range s.Ailing {
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", n.Node, n.Why, meaning(n))
+			fmt.Fprintf(w, "%s\t%s\t%s\n", n.Node, n.Why, meaning(n))
 		}
 	})
 }
@@ -184,7 +184,7 @@ func meaning(n train.UnhealthyNode) string {
 
 func printNetLinks(a *console.Console, links []netStatusLink, now time.Time) error {
 	if len(links) == 0 {
-		_, _ = fmt.Fprintln(a.Stdout, "no link loses or delays packets")
+		fmt.Fprintln(a.Stdout, "no link loses or delays packets")
 		return nil
 	}
 	return a.Table("LINK\tSTATE\tLOSS\tDELAY\tCONFIDENCE\tSINCE\tPATHS", func(w io.Writer) {
@@ -202,7 +202,7 @@ func printNetLinks(a *console.Console, links []netStatusLink, now time.Time) err
 			if l.Degraded {
 				sure = fmt.Sprintf("%.0f %%", 100*l.Confidence)
 			}
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", strings.Join(append([]string{l.ID}, l.Alike...), " or "), state, loss, delay, sure, since, l.Flows)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", strings.Join(append([]string{l.ID}, l.Alike...), " or "), state, loss, delay, sure, since, l.Flows)
 		}
 	})
 }

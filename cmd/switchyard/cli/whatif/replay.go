@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -33,13 +32,8 @@ the exit code is 0 whatever that is.`,
 		Example: `  switchyard replay
   switchyard replay 42 --policy fifo
   switchyard replay 42 --bundle yesterday.tar.gz -o json`,
-		Args: cobra.MaximumNArgs(1),
-		PersistentPreRunE: func(*cobra.Command, []string) error {
-			if !slices.Contains([]string{"table", "text", "json"}, a.Output) {
-				return exit.Usagef("-o %q: want text or json", a.Output)
-			}
-			return nil
-		},
+		Args:              cobra.MaximumNArgs(1),
+		PersistentPreRunE: a.Accept("table", "text", "json"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			generation := uint64(0)
 			if len(args) > 0 {

@@ -69,7 +69,7 @@ func (o *simulateOptions) answer(a *console.Console, cmd *cobra.Command, q whati
 			return err
 		})
 		for _, text := range answer.Unreadable {
-			_, _ = fmt.Fprintf(a.Stderr, "passed over: %s\n", text)
+			fmt.Fprintf(a.Stderr, "passed over: %s\n", text)
 		}
 		return answer, err
 	}
@@ -111,7 +111,7 @@ func answerBundle(ctx context.Context, a *console.Console, path string, q whatif
 	if err != nil {
 		return answer, refused(err)
 	}
-	runs, err := simrun.All(ctx, simulations, simulationBar(a))
+	runs, err := simrun.All(ctx, simulations, SimulationBar(a))
 	if err != nil {
 		return answer, exit.Runtime(err)
 	}
