@@ -41,6 +41,19 @@ type Exclusive interface {
 	Task(c Common) string
 }
 
+// Alone is the name of a service of which one process works at a time, and whose settings need no check but their own.
+// Such a service embeds it.
+type Alone string
+
+// Name returns the service's name on the bus.
+func (a Alone) Name() string { return string(a) }
+
+// Task returns the same for all processes, so that one of them works at a time.
+func (a Alone) Task(Common) string { return string(a) }
+
+// Validate has nothing to check.
+func (a Alone) Validate(Common) error { return nil }
+
 // The exit codes of a service.
 const (
 	ExitOK    = 0
