@@ -152,8 +152,8 @@ func (src *source) about(t reflect.Type, field string) string {
 	return text
 }
 
-// withoutKey drops the key at the beginning of its explanation, which stands beside it, unless the sentence goes on with
-// another key.
+// withoutKey drops the key at the beginning of its explanation, which stands beside it, unless the sentence goes on
+// with another key.
 func withoutKey(text, key string) string {
 	rest := strings.TrimPrefix(strings.TrimPrefix(text, key+":"), key+" ")
 	if strings.HasPrefix(rest, "and ") {
