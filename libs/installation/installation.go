@@ -5,6 +5,7 @@ package installation
 import (
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -55,7 +56,7 @@ func ReadContext(path string) (Context, error) {
 	return c, nil
 }
 
-// WriteContext writes a context file in one step, so that no reader sees half of it.
+// WriteContext writes a context file.
 func WriteContext(path string, c Context) error {
 	data, err := json.MarshalIndent(c, "", "  ")
 	if err != nil {
@@ -64,11 +65,28 @@ func WriteContext(path string, c Context) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("make the folder of %s: %w", path, err)
 	}
-	temporary := fmt.Sprintf("%s.%d", path, os.Getpid())
-	if err := os.WriteFile(temporary, append(data, '\n'), 0o600); err != nil {
+	return ReplaceFile(path, append(data, '\n'), 0o600)
+}
+
+// ReplaceFile writes a whole file or nothing, whoever reads it meanwhile. It is on disk when ReplaceFile returns.
+func ReplaceFile(path string, data []byte, mode fs.FileMode) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	if err := os.Rename(temporary, path); err != nil {
+	defer func() { _ = os.Remove(f.Name()) }()
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	var folder *os.File
+	if err == nil {
+		folder, err = os.Open(filepath.Dir(path))
+	}
+	if err == nil {
+		err = errors.Join(folder.Sync(), folder.Close())
+	}
+	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil

@@ -20,6 +20,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -106,27 +107,12 @@ func installCompat(binary, dir string) ([]string, error) {
 			return written, fmt.Errorf("look at %s: %w", path, err)
 		}
 		script := fmt.Sprintf("#!/bin/sh\n%s\nexec %s compat %s \"$@\"\n", compatMark, render.ShellWord(binary), name)
-		if err := replaceFile(path, script); err != nil {
+		if err := installation.ReplaceFile(path, []byte(script), 0o755); err != nil { // the old one may be running
 			return written, err
 		}
 		written = append(written, path)
 	}
 	return written, nil
-}
-
-// replaceFile writes a program in one step, since the old one may be running.
-func replaceFile(path, script string) error {
-	temporary := fmt.Sprintf("%s.%d", path, os.Getpid())
-	if err := os.WriteFile(temporary, []byte(script), 0o755); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	if err := os.Chmod(temporary, 0o755); err != nil { // whatever the umask is
-		return fmt.Errorf("make %s a program: %w", path, err)
-	}
-	if err := os.Rename(temporary, path); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return nil
 }
 
 // compatFlags are the flags of run-scheduler, by the names that its users know. Boolean values are separate words
