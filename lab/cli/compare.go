@@ -47,10 +47,10 @@ first. With --out it also writes the table, the distribution of completion times
 			}
 			if o.timeline != "" {
 				if err := simrun.WriteTimeline(o.timeline, runs); err != nil {
-					return exit.Runtime(err)
+					return err
 				}
 			}
-			return exit.Runtime(a.compare(s, runs, out))
+			return a.compare(s, runs, out)
 		},
 	}
 	o.flags(cmd)

@@ -5,7 +5,6 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/services/planner/sim"
 	"github.com/switchyard-dl/switchyard/services/planner/simrun"
@@ -15,7 +14,7 @@ import (
 func (a *app) writeResults(runs []simrun.Run, timeline string) error {
 	if timeline != "" {
 		if err := simrun.WriteTimeline(timeline, runs); err != nil {
-			return exit.Runtime(err)
+			return err
 		}
 	}
 	for _, r := range runs {

@@ -106,10 +106,10 @@ func (s simulation) configs() ([]sim.Config, error) {
 func (a *app) simulate(ctx context.Context, s simulation) ([]simrun.Run, error) {
 	configs, err := s.configs()
 	if err != nil {
-		return nil, exit.Runtime(err)
+		return nil, err
 	}
 	runs, err := simrun.All(ctx, configs, whatif.SimulationBar(a.Console))
-	return runs, exit.Runtime(err)
+	return runs, err
 }
 
 // prepare checks the flags and loads the files.

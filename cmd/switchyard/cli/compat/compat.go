@@ -67,11 +67,11 @@ func compatInstallCommand(a *console.Console) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			binary, err := os.Executable()
 			if err != nil {
-				return exit.Runtime(fmt.Errorf("find this program: %w", err))
+				return fmt.Errorf("find this program: %w", err)
 			}
 			written, err := installCompat(binary, args[0])
 			if err != nil {
-				return exit.Runtime(err)
+				return err
 			}
 			if a.Output == "json" {
 				return a.PrintJSON(written)

@@ -102,7 +102,7 @@ func readExperiment(a *console.Console, path, mode string) (file.Experiment, err
 	for _, dir := range e.Job.Folders() {
 		if *dir != "" && !filepath.IsAbs(*dir) && path != "-" {
 			if *dir, err = filepath.Abs(filepath.Join(filepath.Dir(path), *dir)); err != nil {
-				return e, exit.Runtime(err)
+				return e, err
 			}
 		}
 	}
@@ -164,7 +164,7 @@ func submission(id string, e file.Experiment) (event.Fact, error) {
 		return event.Fact{}, exit.Usagef("%v", err)
 	}
 	body, err := json.Marshal(e)
-	return event.TuneOnceFact(id, event.FactSubmitted, event.ExperimentSubmitted{Experiment: body}), exit.Runtime(err)
+	return event.TuneOnceFact(id, event.FactSubmitted, event.ExperimentSubmitted{Experiment: body}), err
 }
 
 // announcePower explains which meter and nodes are used instead of those in a file of PipeTune: node agents measure,
