@@ -10,13 +10,8 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/simrun"
 )
 
-// writeResults prints all runs and writes the timeline where one is wanted.
-func (a *app) writeResults(runs []simrun.Run, timeline string) error {
-	if timeline != "" {
-		if err := simrun.WriteTimeline(timeline, runs); err != nil {
-			return err
-		}
-	}
+// writeResults prints all runs.
+func (a *app) writeResults(runs []simrun.Run) error {
 	for _, r := range runs {
 		if r.Completed < r.Jobs {
 			fmt.Fprintf(a.Stderr, "%s on %s: %s never completed\n", r.Policy, r.Workload, render.Plural(r.Jobs-r.Completed, "job"))
