@@ -18,7 +18,7 @@ func (FIFO) Name() string { return "fifo" }
 // Decide serves the queue up to the first job that does not fit.
 func (FIFO) Decide(r *policy.Round) {
 	for _, g := range keepRunning(r) {
-		possible := g.Least <= min(largestGroup(r), r.Ledger.Allowed(g, r.MostWatts()))
+		possible := g.Least <= min(largestGroup(r), r.Ledger.Allowed(g, r.MostWatts))
 		if possible && !pack(r, g, g.Least) {
 			return
 		}

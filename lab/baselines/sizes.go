@@ -21,7 +21,7 @@ type bounds struct {
 const slackWatts = 1e-3
 
 func newBounds(r *policy.Round) bounds {
-	return bounds{maps.Clone(r.Ledger.Quotas()), r.Ledger.Watts(), r.MostWatts()}
+	return bounds{maps.Clone(r.Ledger.Quotas()), r.Ledger.Watts(), r.MostWatts}
 }
 
 // most is the number of devices that a tenant may still get.

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// typeName is what a value is, for people.
+// typeName names the type of a value, for people.
 func (s *Setting) typeName() string {
 	if len(s.choices) > 0 {
 		return strings.Join(s.choices, ", ")
@@ -53,7 +53,7 @@ func (s *Set) Schema() ([]byte, error) {
 		for _, x := range section.Settings {
 			keys[x.Key] = x.schema()
 		}
-		// A section without values is one whose settings are all commented out.
+		// If all settings of a section are commented out, its value is null.
 		sections[section.Name] = map[string]any{
 			"type": []string{"object", "null"}, "description": section.About, "properties": keys, "additionalProperties": false,
 		}

@@ -5,7 +5,6 @@ package installation
 import (
 	"embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -56,7 +55,7 @@ func ReadContext(path string) (Context, error) {
 	return c, nil
 }
 
-// WriteContext writes a context file.
+// WriteContext writes a context file in one step, so that no reader sees half of it.
 func WriteContext(path string, c Context) error {
 	data, err := json.MarshalIndent(c, "", "  ")
 	if err != nil {
@@ -65,31 +64,7 @@ func WriteContext(path string, c Context) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("make the folder of %s: %w", path, err)
 	}
-	return ReplaceFile(path, append(data, '\n'), 0o600)
-}
-
-// ReplaceFile writes a whole file or nothing, whoever reads it meanwhile. It is on disk when ReplaceFile returns.
-func ReplaceFile(path string, data []byte, mode fs.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	defer func() { _ = os.Remove(f.Name()) }()
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	var folder *os.File
-	if err == nil {
-		folder, err = os.Open(filepath.Dir(path))
-	}
-	if err == nil {
-		err = errors.Join(folder.Sync(), folder.Close())
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return nil
+	return WriteFile(path, append(data, '\n'))
 }
 
 // Unpack writes embedded files into a folder, over those of an earlier version.

@@ -27,7 +27,7 @@ type Common struct {
 	LogFormat string
 	// DataDir is the node's folder: logs, attempts, private files.
 	DataDir string
-	// Node is the id of this machine. Left empty, it is the one that the data folder was first used with.
+	// Node is the id of this machine. If empty, the data folder's first id holds.
 	Node string
 }
 
@@ -101,7 +101,7 @@ func absoluteOrNone(path string) error {
 	return absolute(path)
 }
 
-// webURL does not repeat the address: there may be a password in it.
+// webURL does not repeat the address in its error: it may contain a password.
 func webURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {

@@ -40,8 +40,8 @@ type Kubelet struct {
 	DevicePluginDir string
 }
 
-// Meters configures how energy is measured. Maps are from the names of nodes, so that all nodes can have the same file;
-// a node that a map does not name has no such meter.
+// Meters configures how energy is measured. Maps are keyed by the names of nodes, so that all nodes can have the same
+// file; a node that a map does not name has no such meter.
 type Meters struct {
 	Interval        time.Duration
 	ModelIdleWatts  float64

@@ -11,7 +11,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/config"
 )
 
-// Planner configures who gets which devices.
+// Planner configures which job gets which devices.
 type Planner struct {
 	Policy             string
 	PlanInterval       time.Duration
@@ -37,7 +37,7 @@ type Planner struct {
 // Policies are the names of the live policies.
 func Policies() []string { return []string{"fifo", "optimus", "srtf", "switchyard"} }
 
-// DefaultPolicy is the policy unless another is asked for.
+// DefaultPolicy is the policy if none is configured.
 const DefaultPolicy = "switchyard"
 
 // Declare declares the section planner.
@@ -89,7 +89,7 @@ func (c *Planner) Declare(set *config.Set) {
 	s.String(&c.RackLabel, "rack-label", "switchyard.dev/rack", "label of nodes that names their rack, for networks whose switches do not answer")
 }
 
-// Profiler configures what is learnt about running jobs.
+// Profiler configures how models of running jobs are fitted.
 type Profiler struct{ RefitInterval time.Duration }
 
 // Declare declares the section profiler.
@@ -99,7 +99,7 @@ func (c *Profiler) Declare(set *config.Set) {
 		Between(0.1, time.Hour.Seconds())
 }
 
-// Experiments configures the service of that name. It has no settings yet: an experiment says itself what it wants.
+// Experiments configures the service experiments, which has no settings: each experiment's file has its own.
 type Experiments struct{}
 
 // Declare declares the section experiments.

@@ -53,6 +53,7 @@ func enter[T any](t *testing.T, b *bus.Bus, bucket contract.Bucket[T], key strin
 }
 
 func TestAnAgentProbesItsListAndPublishesTheCounts(t *testing.T) {
+	t.Parallel()
 	s := bustest.Start(t)
 	b := bustest.Connect(t, s, "test")
 	start(t, s.URL(), t.TempDir(), "--probe-listen", "127.0.0.1:0", "--probe-rate", "100", "--probe-budget-packets", "500", "--probe-budget-bytes", "100000")

@@ -31,7 +31,7 @@ func keepKey(path string) ([]byte, error) {
 	if _, err := rand.Read(key); err != nil {
 		return nil, fmt.Errorf("draw the key of probes: %w", err)
 	}
-	if err := installation.ReplaceFile(path, key, 0o600); err != nil {
+	if err := installation.WriteFile(path, key); err != nil {
 		return nil, fmt.Errorf("keep the key of probes: %w", err)
 	}
 	return key, nil
@@ -63,7 +63,7 @@ func readPaths(path string, log *slog.Logger) (map[train.NodeID]train.Paths, err
 func keepPaths(path string, all map[train.NodeID]train.Paths) error {
 	text, err := json.Marshal(all)
 	if err == nil {
-		err = installation.ReplaceFile(path, text, 0o600)
+		err = installation.WriteFile(path, text)
 	}
 	if err != nil {
 		return fmt.Errorf("keep the paths of probes: %w", err)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/place"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/policy"
@@ -49,14 +48,13 @@ func (b *backfilling) serve(g *cluster.Gang) {
 
 // alike is what gangs have in common that find a place, or none.
 type alike struct {
-	least, class, priority int
-	memory                 unit.Bytes
-	tenant                 string
-	starved                bool
+	least, class, memory, priority int
+	tenant                         string
+	starved                        bool
 }
 
 func alikeTo(g *cluster.Gang) alike {
-	return alike{g.Least, g.Class, g.Priority, g.Spec.EstimatedMemory(), g.Spec.Tenant, g.Starved}
+	return alike{g.Least, g.Class, g.MemoryClass, g.Priority, g.Spec.Tenant, g.Starved}
 }
 
 // start gives a gang what is left: what it holds, if nobody has taken that, else free devices.

@@ -107,8 +107,11 @@ func installCompat(binary, dir string) ([]string, error) {
 			return written, fmt.Errorf("look at %s: %w", path, err)
 		}
 		script := fmt.Sprintf("#!/bin/sh\n%s\nexec %s compat %s \"$@\"\n", compatMark, render.ShellWord(binary), name)
-		if err := installation.ReplaceFile(path, []byte(script), 0o755); err != nil { // the old one may be running
+		if err := installation.WriteFile(path, []byte(script)); err != nil {
 			return written, err
+		}
+		if err := os.Chmod(path, 0o755); err != nil {
+			return written, fmt.Errorf("make %s a program: %w", path, err)
 		}
 		written = append(written, path)
 	}

@@ -107,7 +107,7 @@ func (a *Console) PrintJSON(v any) error {
 	return e.Encode(v)
 }
 
-// CSV writes rows, of which the first is their header.
+// CSV writes rows; the first row is the header.
 func (a *Console) CSV(rows [][]string) error {
 	return csv.NewWriter(a.Stdout).WriteAll(rows)
 }

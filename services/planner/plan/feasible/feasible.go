@@ -10,7 +10,6 @@ import (
 	"strconv"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
 )
 
@@ -99,9 +98,7 @@ type Spaces struct {
 }
 
 type spaceKey struct {
-	memory unit.Bytes
-	least  int
-	class  int
+	memory, least, class int
 	// reserved tells apart from whom devices are kept.
 	reserved int
 }
@@ -111,7 +108,7 @@ func NewSpaces(s *cluster.Snapshot) *Spaces { return &Spaces{s, map[spaceKey]Spa
 
 // Of is what a gang finds in one place.
 func (p *Spaces) Of(g *cluster.Gang) Space {
-	key := spaceKey{g.Spec.EstimatedMemory(), g.Least, g.Class, p.s.Ledger.ReservedAhead(g)}
+	key := spaceKey{g.MemoryClass, g.Least, g.Class, p.s.Ledger.ReservedAhead(g)}
 	if r, known := p.known[key]; known {
 		return r
 	}

@@ -16,6 +16,22 @@ const nowhere = -1
 // one node, or if no node has them and gangs may span nodes, on the emptiest ones. It takes devices nominated for gangs
 // that were not served yet only if there is nothing else.
 func (f *Finder) Find(g *cluster.Gang, workers, servers int) (cluster.Placement, bool) {
+	l := f.s.Ledger
+	if g.Got.Empty() && (f.s.Total-l.Taken() < workers || l.Allowed(g, f.s.LeastWatts) < workers) {
+		return cluster.Placement{}, false
+	}
+	asked := requestOf(g, workers, servers)
+	if f.refused.Has(g, asked) {
+		return cluster.Placement{}, false
+	}
+	p, found := f.find(g, workers, servers)
+	if !found {
+		f.refused.Add(g, asked)
+	}
+	return p, found
+}
+
+func (f *Finder) find(g *cluster.Gang, workers, servers int) (cluster.Placement, bool) {
 	if at := f.node(g, workers); at != nowhere {
 		return f.on(g, at, workers, servers), true
 	}

@@ -1,6 +1,9 @@
 package place
 
-import "github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
+import (
+	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
+)
 
 // Finder finds placements for gangs. It keeps nodes by the number of their unclaimed devices, so that a search visits
 // few of them.
@@ -11,7 +14,24 @@ type Finder struct {
 	PoolOf []int
 	groups []*group
 	// off are the nodes that the present search has taken already.
-	off []bool
+	off     []bool
+	refused *cluster.Refusals[request]
+}
+
+// request is what a search depends on besides the ledger.
+type request struct {
+	workers, servers, class, memory int
+	grows                           bool
+	tenant                          string
+	each                            train.ServersSpec
+}
+
+func requestOf(g *cluster.Gang, workers, servers int) request {
+	r := request{workers, servers, g.Class, g.MemoryClass, g.Most > g.Least, g.Spec.Tenant, train.ServersSpec{}}
+	if g.Servers != nil {
+		r.each = *g.Servers
+	}
+	return r
 }
 
 // Pool is the nodes that are alike for every gang.
@@ -43,7 +63,7 @@ type group struct {
 
 // NewFinder is for one round: it watches the ledger.
 func NewFinder(s *cluster.Snapshot) *Finder {
-	f := &Finder{s: s, PoolOf: make([]int, len(s.Nodes)), off: make([]bool, len(s.Nodes))}
+	f := &Finder{s: s, PoolOf: make([]int, len(s.Nodes)), off: make([]bool, len(s.Nodes)), refused: cluster.NewRefusals[request](s.Ledger)}
 	byKind, groups := map[kind]int{}, map[string]*group{}
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
@@ -132,8 +152,8 @@ func (f *Finder) fitting(p *Pool, g *cluster.Gang, workers int, emptiest bool) (
 	return nowhere, 0, false
 }
 
-// takeEmptiest finds the node of some pools with the most unclaimed devices, the first of equals, and takes it off until
-// it is put back.
+// takeEmptiest returns the node of some pools with the most unclaimed devices, the first of equals, and removes it from
+// its pool until it is put back.
 func (f *Finder) takeEmptiest(pools []*Pool, g *cluster.Gang) (node, free int) {
 	node = nowhere
 	for _, p := range pools {
@@ -147,8 +167,8 @@ func (f *Finder) takeEmptiest(pools []*Pool, g *cluster.Gang) (node, free int) {
 	return node, free
 }
 
-// Fit is the node of a pool on which the given number of devices leaves the least room; false if no node has them
-// unclaimed.
+// Fit returns the node of a pool on which the given number of devices leaves the least room; false if no node has as
+// many unclaimed devices.
 func (f *Finder) Fit(p *Pool, g *cluster.Gang, devices int) (int, bool) {
 	node, _, found := f.fitting(p, g, devices, false)
 	return node, found

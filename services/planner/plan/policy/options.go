@@ -22,7 +22,14 @@ type allocation struct {
 	quotas map[string]int
 	power  int
 	// quiet is for how long nobody has come.
-	quiet float64
+	quiet   float64
+	refused *cluster.Refusals[request]
+}
+
+// request is what a search of a place depends on besides the ledger.
+type request struct {
+	pool, devices, least int
+	servers              train.ServersSpec
 }
 
 // limit is something of which there is only so much, and its price.
@@ -70,7 +77,7 @@ type option struct {
 
 // newAllocation is of the first priorities: of as many as fit, see admit.
 func newAllocation(r *Round, known *knowledge, tiers [][]*cluster.Gang) *allocation {
-	m := &allocation{Round: r, known: known, quiet: quiet(r)}
+	m := &allocation{Round: r, known: known, quiet: quiet(r), refused: cluster.NewRefusals[request](r.Ledger)}
 	for _, alike := range r.Finder.Pools {
 		p := pool{Pool: alike}
 		for _, i := range p.Nodes {
@@ -121,8 +128,8 @@ func (m *allocation) bid(g *cluster.Gang) *candidate {
 // options lists what a job may have. A job that must not be changed has no choice.
 func (m *allocation) options(b *candidate) []option {
 	const usual = 24 // options in a pool
-	all := make([]option, 0, usual*len(m.pools))
 	g, had := b.gang, b.gang.Held.Size()
+	all := make([]option, 0, min(usual, g.Most-g.Least+2)*len(m.pools))
 	for k := range m.pools {
 		here := had > 0 && m.Finder.PoolOf[g.Held.Parts[0].Node] == k
 		all = m.optionsIn(all, b, k, here, had)

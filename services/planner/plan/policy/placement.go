@@ -171,11 +171,25 @@ func (m *allocation) wider(b *candidate) (best *option, per float64) {
 // a small gang, it gets what the emptiest has rather than a network between its devices, or what it holds if that is as
 // much; and if no node has even the least, it takes the places of lower priorities.
 func (m *allocation) put(b *candidate) bool {
-	g, p := b.gang, &m.pools[b.chosen.pool]
-	wanted, mostNodes := min(b.chosen.devices, m.Ledger.Allowed(g, p.Watts)), math.MaxInt
-	if wanted < g.Least {
+	g := b.gang
+	wanted := min(b.chosen.devices, m.Ledger.Allowed(g, m.pools[b.chosen.pool].Watts))
+	asked := request{pool: b.chosen.pool, devices: wanted, least: g.Least}
+	if g.Servers != nil {
+		asked.servers = *g.Servers
+	}
+	if wanted < g.Least || m.refused.Has(g, asked) {
 		return false
 	}
+	if !m.search(b, wanted) {
+		m.refused.Add(g, asked)
+		return false
+	}
+	return true
+}
+
+// search is put for the given number of devices.
+func (m *allocation) search(b *candidate, wanted int) bool {
+	g, p, mostNodes := b.gang, &m.pools[b.chosen.pool], math.MaxInt
 	if wanted <= p.PerNode {
 		mostNodes = 1
 		if node, found := m.Finder.Fit(p.Pool, g, wanted); found {
@@ -244,8 +258,8 @@ func (m *allocation) displace(p *pool, g *cluster.Gang) cluster.Placement {
 	return to
 }
 
-// assign gives a gang a placement. If that is not what it was to get, the option is the one that comes closest, with the
-// batch for what it is.
+// assign gives a gang a placement. If the placement differs from the chosen option, assign takes the closest option,
+// with the batch for that placement.
 func (m *allocation) assign(b *candidate, to cluster.Placement) bool {
 	if !m.give(b.gang, to) {
 		return false

@@ -5,7 +5,6 @@ package policy
 
 import (
 	"cmp"
-	"math"
 	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -126,37 +125,6 @@ func (r *Round) Serve(g *cluster.Gang) bool {
 		}
 	}
 	return r.Ledger.Take(g, p)
-}
-
-// Barred says whether quotas and the power budget, less what is held by gangs that were not served yet, are too little
-// for a gang: whether it can be served does not depend on devices then.
-func (r *Round) Barred(g *cluster.Gang) bool {
-	if !r.Ledger.Bound(g) {
-		return false
-	}
-	most := r.MostWatts()
-	left, power := math.MaxInt32, r.Ledger.Watts()
-	if _, quota, has := r.Ledger.Quota(g.Spec.Tenant); has {
-		left = quota
-	}
-	for _, o := range r.Candidates {
-		for _, part := range o.Claim().Parts {
-			power -= float64(part.Count) * r.Nodes[part.Node].Watts
-			if o.Spec.Tenant == g.Spec.Tenant {
-				left -= part.Count
-			}
-		}
-	}
-	return left < g.Least || power+1e-3 < float64(g.Least)*most
-}
-
-// MostWatts is the most that a device draws more when a job has it, in watts.
-func (r *Round) MostWatts() float64 {
-	most := 0.0
-	for i := range r.Nodes {
-		most = max(most, r.Nodes[i].Watts)
-	}
-	return most
 }
 
 // Possible says whether some place is large enough for a gang, were nobody else there.
