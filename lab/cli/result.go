@@ -3,12 +3,28 @@ package cli
 import (
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/services/planner/sim"
 	"github.com/switchyard-dl/switchyard/services/planner/simrun"
 )
+
+// writeTimeline writes a CSV file with one row for each change of an allocation, if one is wanted.
+func writeTimeline(path string, runs []simrun.Run) error {
+	if path == "" {
+		return nil
+	}
+	text, err := simrun.Timeline(runs)
+	if err == nil {
+		err = os.WriteFile(path, []byte(text), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("write timeline: %w", err)
+	}
+	return nil
+}
 
 // writeResults prints all runs.
 func (a *app) writeResults(runs []simrun.Run) error {

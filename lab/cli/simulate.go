@@ -108,10 +108,10 @@ func (a *app) simulate(ctx context.Context, s simulation) ([]simrun.Run, error) 
 		return nil, err
 	}
 	runs, err := simrun.All(ctx, configs, whatif.SimulationBar(a.Console))
-	if err != nil || s.timeline == "" {
-		return runs, err
+	if err != nil {
+		return nil, err
 	}
-	return runs, simrun.WriteTimeline(s.timeline, runs)
+	return runs, writeTimeline(s.timeline, runs)
 }
 
 // prepare checks the flags and loads the files.

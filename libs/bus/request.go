@@ -73,7 +73,7 @@ func answerOne[Q, A any](ctx context.Context, b *Bus, m *nats.Msg, f func(contex
 		reply.Header.Set(headerError, err.Error())
 	}
 	err = m.RespondMsg(reply)
-	if errors.Is(err, nats.ErrMaxPayload) { // a bus of somebody else may take less than the embedded one
+	if errors.Is(err, nats.ErrMaxPayload) { // a bus of the operator may take less than the embedded one
 		refusal := nats.NewMsg(m.Reply)
 		refusal.Header.Set(headerError, fmt.Sprintf("the answer has %d bytes, and this bus takes at most %d in a message (its max_payload): ask for less, or raise that limit", reply.Size(), b.nc.MaxPayload()))
 		err = m.RespondMsg(refusal)

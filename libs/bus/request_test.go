@@ -50,7 +50,7 @@ func TestAnswersOfAnySize(t *testing.T) {
 	}
 }
 
-// A bus of somebody else may take less in a message than the embedded one: whoever asks hears so at once.
+// A bus of the operator may take smaller messages than the embedded one: the caller gets an error at once.
 func TestAnAnswerTooLargeForThisBusIsAnError(t *testing.T) {
 	const subject = "switchyard.test.echo"
 	ctx, cancel := context.WithCancel(within(t))

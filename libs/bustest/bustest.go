@@ -26,7 +26,7 @@ func Start(t testing.TB) *busserver.Server {
 	return s
 }
 
-// StartForeign runs a server as somebody else may have set it up, with another limit of a message; it returns the
+// StartForeign runs a server with another limit of a message, as an operator may have set it up, and returns its
 // address.
 func StartForeign(t testing.TB, maxPayload int32) string {
 	t.Helper()

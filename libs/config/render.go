@@ -25,20 +25,20 @@ func (s *Set) Markdown() string {
 		if len(section.Settings) == 0 {
 			continue
 		}
-		b.WriteString("| key | type | default | variable | flag | meaning |\n|---|---|---|---|---|---|\n")
+		b.WriteString("| key | type | default | variable, flag | meaning |\n|---|---|---|---|---|\n")
 		for _, x := range section.Settings {
 			kind := x.typeName()
 			if span := x.span(); span != "" {
 				kind += ", " + span
 			}
-			name, flag := "", ""
+			var names []string
 			if !x.noEnv {
-				name = "`" + x.Variable() + "`"
+				names = append(names, "`"+x.Variable()+"`")
 			}
 			if x.typed {
-				flag = "`--" + x.Name + "`"
+				names = append(names, "`--"+x.Name+"`")
 			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", x.Key, kind, cell(x.DefaultText()), name, flag, cell(x.Help))
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", x.Key, kind, cell(x.DefaultText()), strings.Join(names, ", "), cell(x.Help))
 		}
 		b.WriteString("\n")
 	}
@@ -99,21 +99,21 @@ func (k kind) describe() (words string, schema map[string]any) {
 	}
 	switch k {
 	case kindWhole:
-		return "whole number", of("integer")
+		return "integer", of("integer")
 	case kindNumber:
 		return "number", of("number")
 	case kindBool:
-		return "true or false", of("boolean")
+		return "boolean", of("boolean")
 	case kindDuration:
 		return "duration", map[string]any{"type": "string", "pattern": `^-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`}
 	case kindTexts:
-		return "list of texts", list("string")
+		return "list", list("string")
 	case kindNumbers:
 		return "list of numbers", list("number")
 	case kindTextMap:
-		return "texts by name", byName("string")
+		return "map of texts", byName("string")
 	case kindWholeMap:
-		return "whole numbers by name", byName("integer")
+		return "map of integers", byName("integer")
 	case kindText:
 	}
 	return "text", of("string")

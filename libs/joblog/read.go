@@ -17,8 +17,7 @@ const maxChunk = 512 << 10
 
 var errNoOutput = errors.New("no output here: the job has not started on this node")
 
-// Answer reads the piece of a job's log that somebody asks this node for. over is set if the job has ended: nothing is
-// written any more.
+// Answer reads the requested piece of a job's log. over is set if the job has ended: nothing is written any more.
 func Answer(l installation.Layout, r train.LogRequest, limit int64, over bool) (train.LogChunk, error) {
 	if _, err := train.ParseJobID(string(r.Job)); err != nil {
 		return train.LogChunk{}, err

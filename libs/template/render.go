@@ -185,7 +185,8 @@ func put(n *yaml.Node, placed []any, p *problems) {
 	n.Anchor = anchor
 }
 
-// textStyle quotes a text with tabs: YAML cannot read a block that begins with one. For other texts the encoder chooses.
+// textStyle quotes a text with tabs: YAML cannot read a block that begins with a tab. The encoder chooses the style of
+// other texts.
 func textStyle(text string) yaml.Style {
 	if strings.Contains(text, "\t") {
 		return yaml.DoubleQuotedStyle

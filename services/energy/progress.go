@@ -30,7 +30,8 @@ func (l *ledger) follow(ctx context.Context, m event.Measured, attempts map[trai
 		mark := train.EpochEnergy{
 			Attempt: e.Attempt, EpochsDone: e.EpochsDone, At: e.At, Loss: e.Loss, Metrics: e.Metrics, Energy: a.Energy - after(m, e, recent[e.Job]),
 		}
-		samples := int64(cmp.Or(max(e.Samples, 0), job.Spec.TrainingSetSize)) // code that reports none trains on the whole set
+		// Code that reports no samples trains on the whole set.
+		samples := int64(cmp.Or(max(e.Samples, 0), job.Spec.TrainingSetSize))
 		if err := l.amend(ctx, e.Job, func(c *train.EnergyProgress) { c.Mark(mark, samples); c.Aim(job.Spec.Target()) }); err != nil {
 			return err
 		}

@@ -68,8 +68,10 @@ func TestAnAgentProbesItsListAndPublishesTheCounts(t *testing.T) {
 	defer cancel()
 	var reported event.ProbesCounted
 	err := b.Follow(ctx, event.StreamSamples, []string{"yard.probe.n1.counted.v1"}, 1, func(m bus.Message) {
-		reported, _ = event.Decode[event.ProbesCounted](m.Data)
-		cancel()
+		// On a busy machine the agent may stall, and then counts nothing for the slot.
+		if reported, _ = event.Decode[event.ProbesCounted](m.Data); !reported.Stalled {
+			cancel()
+		}
 	})
 	if err != nil || len(reported.Sent) != 1 || len(reported.Received) != 1 || reported.Sent[0].Flow != f.ID() || reported.Sent[0].Acked == 0 || reported.Received[0].Count != reported.Sent[0].Sent {
 		t.Errorf("got %+v, %v", reported, err)

@@ -178,10 +178,10 @@ func (e Experiment) Setting(params search.Params) map[string]float64 {
 }
 
 // TrialJob returns the job of a trial with a setting of system parameters: the one from Setting, or a later one. The
-// job finds parameters in its environment (train.ParameterVariable), and ${name} in its texts is replaced by a parameter or
-// system parameter, ${epochs} by the epochs to train (FrozenEpochs). A parameter that the trial does not have is
-// replaced by nothing. The batch size of the job follows batch_size. Its number of devices follows devices, unless
-// that changes while trials run. MaxEpochs stays that of a whole training.
+// job finds parameters in its environment (train.ParameterVariable), and ${name} in its texts is replaced by a
+// parameter or system parameter, ${epochs} by the epochs to train (FrozenEpochs). A parameter that the trial does not
+// have is replaced by nothing. The batch size of the job follows batch_size. Its number of devices follows devices,
+// unless that changes while trials run. MaxEpochs stays that of a whole training.
 func (e Experiment) TrialJob(trial, epochs int, params search.Params, setting map[string]float64) train.Spec {
 	job := e.Job
 	job.Name = fmt.Sprintf("%s-%d", e.Name, trial)
