@@ -22,9 +22,9 @@ func (p DRF) Bounds(j *state.Job, spec train.Spec) (least, most int) {
 
 // Decide gives devices in turn.
 func (DRF) Decide(r *policy.Round) {
-	line := r.BySubmission()
+	line := bySubmission(r)
 	sizes := make([]int, len(line))
-	left, largest := r.Total-r.Ledger.Taken(), r.LargestGroup()
+	left, largest := r.Total-r.Ledger.Taken(), largestGroup(r)
 	for given := true; given && left > 0; {
 		given = false
 		for i, g := range line {

@@ -18,8 +18,8 @@ func (FIFO) Name() string { return "fifo" }
 // Decide serves the queue up to the first job that does not fit.
 func (FIFO) Decide(r *policy.Round) {
 	for _, g := range keepRunning(r) {
-		possible := g.Least <= min(r.LargestGroup(), r.Ledger.Allowed(g, r.MostWatts()))
-		if possible && !r.Pack(g, g.Least) {
+		possible := g.Least <= min(largestGroup(r), r.Ledger.Allowed(g, r.MostWatts))
+		if possible && !pack(r, g, g.Least) {
 			return
 		}
 	}
@@ -28,7 +28,7 @@ func (FIFO) Decide(r *policy.Round) {
 // keepRunning lets running gangs stay where they are and returns the others, in the order of submission.
 func keepRunning(r *policy.Round) []*cluster.Gang {
 	var waiting []*cluster.Gang
-	for _, g := range r.BySubmission() {
+	for _, g := range bySubmission(r) {
 		if !r.Keep(g) {
 			waiting = append(waiting, g)
 		}
@@ -45,7 +45,7 @@ func (SRTF) Name() string { return "srtf" }
 
 // Decide serves the shortest jobs first.
 func (p SRTF) Decide(r *policy.Round) {
-	line := r.BySubmission()
+	line := bySubmission(r)
 	left := make(map[*cluster.Gang]float64, len(line))
 	for _, g := range line {
 		if o := p.trace[g.ID]; o != nil && len(o.StepSeconds) > 0 {

@@ -20,47 +20,49 @@ func (MaxThroughput) Name() string { return "max-throughput" }
 // offer is a gang on a group of nodes of one model.
 type offer struct {
 	gang  *cluster.Gang
-	group int
+	group *group
 	value float64
 }
 
 // Decide takes the offers of the highest value.
 func (MaxThroughput) Decide(r *policy.Round) {
-	models, left := r.Finder.Groups()
+	left := map[*group]int{}
 	taken := map[*cluster.Gang]bool{}
 	var starting []offer
-	for _, o := range offers(r, models) {
+	all := groups(r)
+	for _, of := range all {
+		left[of] = of.free(r)
+	}
+	for _, o := range offers(r, all) {
 		n, held := o.gang.Least, o.gang.Held
 		if taken[o.gang] || n > left[o.group] {
 			continue
 		}
 		taken[o.gang] = true
 		left[o.group] -= n
-		stays := held.Size() == n && r.Nodes[held.Parts[0].Node].Model == models[o.group]
+		stays := held.Size() == n && r.Nodes[held.Parts[0].Node].Model == o.group.model
 		if !stays || !r.Keep(o.gang) {
 			starting = append(starting, o)
 		}
 	}
 	for _, o := range starting {
-		if p, ok := r.Finder.PackInto(o.gang, o.gang.Least, o.group); ok {
-			r.Ledger.Take(o.gang, p)
-		}
+		o.group.pack(r, o.gang, o.gang.Least)
 	}
 }
 
 // offers are those of all gangs on all groups, the most valuable first.
-func offers(r *policy.Round, models []string) []offer {
-	line := r.BySubmission()
+func offers(r *policy.Round, groups []*group) []offer {
+	line := bySubmission(r)
 	rates := ratesByModel(line)
 	var all []offer
-	for k, model := range models {
+	for _, of := range groups {
 		for _, g := range line {
 			// The value of a device-second, a little more on the model where the gang runs: a move costs a restart.
-			value := relativeRate(rates[signature(g)], model) / float64(g.Least)
-			if !g.Held.Empty() && r.Nodes[g.Held.Parts[0].Node].Model == model {
+			value := relativeRate(rates[signature(g)], of.model) / float64(g.Least)
+			if !g.Held.Empty() && r.Nodes[g.Held.Parts[0].Node].Model == of.model {
 				value *= 1.1
 			}
-			all = append(all, offer{g, k, value})
+			all = append(all, offer{g, of, value})
 		}
 	}
 	slices.SortStableFunc(all, func(x, y offer) int { return cmp.Compare(y.value, x.value) })

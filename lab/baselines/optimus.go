@@ -30,8 +30,8 @@ func (p Optimus) Bounds(j *state.Job, _ train.Spec) (least, most int) {
 
 // Decide gives devices by marginal gain.
 func (o Optimus) Decide(r *policy.Round) {
-	line := r.BySubmission()
-	resize(r, line, o.sizes(line, r.Total-r.Ledger.Taken(), r.LargestGroup()))
+	line := bySubmission(r)
+	resize(r, line, o.sizes(line, r.Total-r.Ledger.Taken(), largestGroup(r)))
 }
 
 // gain is the time that one more device saves a gang, by its place in the line.

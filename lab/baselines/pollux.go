@@ -59,7 +59,7 @@ func (Pollux) Tune(a *Agent, devices, nodes int, model string) train.Batch {
 
 // Decide searches from the last population on.
 func (p Pollux) Decide(r *policy.Round) {
-	line := r.BySubmission()
+	line := bySubmission(r)
 	if len(line) == 0 {
 		return
 	}

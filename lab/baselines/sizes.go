@@ -21,7 +21,7 @@ type bounds struct {
 const slackWatts = 1e-3
 
 func newBounds(r *policy.Round) bounds {
-	return bounds{maps.Clone(r.Ledger.Quotas()), r.Ledger.Watts(), r.MostWatts()}
+	return bounds{maps.Clone(r.Ledger.Quotas()), r.Ledger.Watts(), r.MostWatts}
 }
 
 // most is the number of devices that a tenant may still get.
@@ -66,7 +66,7 @@ func runRequested(r *policy.Round, line []*cluster.Gang) {
 		}
 	}
 	for _, g := range starting {
-		r.Pack(g, g.Least)
+		pack(r, g, g.Least)
 	}
 }
 
@@ -84,6 +84,6 @@ func resize(r *policy.Round, line []*cluster.Gang, sizes []int) {
 	}
 	slices.SortStableFunc(placed, func(x, y int) int { return cmp.Compare(sizes[x], sizes[y]) })
 	for _, i := range placed {
-		r.Pack(line[i], sizes[i])
+		pack(r, line[i], sizes[i])
 	}
 }

@@ -18,13 +18,13 @@ func (Tetris) Name() string { return "tetris" }
 // Decide starts waiting jobs in the order of their scores.
 func (Tetris) Decide(r *policy.Round) {
 	line := keepRunning(r)
-	work := workLeft(r.BySubmission(), line)
+	work := workLeft(bySubmission(r), line)
 	for {
 		best := tetrisBest(r, line, work)
 		if best < 0 {
 			return
 		}
-		r.Pack(line[best], line[best].Least)
+		pack(r, line[best], line[best].Least)
 		line, work = slices.Delete(line, best, best+1), slices.Delete(work, best, best+1)
 	}
 }

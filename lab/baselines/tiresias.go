@@ -37,7 +37,7 @@ func recallQueues(r *policy.Round) [2][]*cluster.Gang {
 	if r.Memory != "" && json.Unmarshal([]byte(r.Memory), &remembered) != nil {
 		remembered.Queues = [2][]train.JobID{} // another policy's
 	}
-	line := r.BySubmission()
+	line := bySubmission(r)
 	alive := make(map[train.JobID]*cluster.Gang, len(line))
 	for _, g := range line {
 		alive[g.ID] = g

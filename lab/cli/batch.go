@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/lab/sharing"
 )
 
@@ -39,15 +40,15 @@ func (a *app) writeTuned(all []sharing.Tuned) error {
 	for _, t := range all {
 		rows = append(rows, []string{
 			t.GPU, t.ModelA, t.ModelB, strconv.Itoa(t.BatchA), strconv.Itoa(t.BatchB), strconv.Itoa(t.Cells), strconv.Itoa(t.Evaluations),
-			strconv.Itoa(t.OutOfMemory), exactly(t.Score), exactly(t.BestScore), exactly(t.Relative),
+			strconv.Itoa(t.OutOfMemory), render.Exactly(t.Score), render.Exactly(t.BestScore), render.Exactly(t.Relative),
 		})
 		sum, worst = sum+t.Relative, min(worst, t.Relative)
 	}
 	return a.write(result{all, rows, "GPU\tJOBS\tBATCHES\tGRID\tTRIED\tOUT OF MEMORY\tSCORE\tOF THE BEST", func(w io.Writer) {
 		for _, t := range all {
-			_, _ = fmt.Fprintf(w, "%s\t%s + %s\t%d + %d\t%d\t%d\t%d\t%.3f\t%.1f%%\n", t.GPU, t.ModelA, t.ModelB, t.BatchA, t.BatchB, t.Cells, t.Evaluations,
+			fmt.Fprintf(w, "%s\t%s + %s\t%d + %d\t%d\t%d\t%d\t%.3f\t%.1f%%\n", t.GPU, t.ModelA, t.ModelB, t.BatchA, t.BatchB, t.Cells, t.Evaluations,
 				t.OutOfMemory, t.Score, 100*t.Relative)
 		}
-		_, _ = fmt.Fprintf(w, "\tmean\t\t\t\t\t\t%.1f%%\n\tworst\t\t\t\t\t\t%.1f%%\n", 100*sum/float64(max(len(all), 1)), 100*worst)
+		fmt.Fprintf(w, "\tmean\t\t\t\t\t\t%.1f%%\n\tworst\t\t\t\t\t\t%.1f%%\n", 100*sum/float64(max(len(all), 1)), 100*worst)
 	}})
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/csv"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/lab/traces"
 	"github.com/switchyard-dl/switchyard/services/planner/sim"
 	"github.com/switchyard-dl/switchyard/services/planner/simrun"
@@ -27,28 +28,20 @@ first. With --out it also writes the table, the distribution of completion times
 		Example: `  switchyard-lab simulate compare --traces pollux/traces --workload workload-1.csv,workload-2.csv --policy tiresias,optimus,pollux --out docs/comparison`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.checkTimeline(); err != nil {
-				return err
-			}
 			s, err := o.prepare()
 			if err != nil {
 				return err
 			}
 			if out != "" {
 				if err := os.MkdirAll(out, 0o755); err != nil {
-					return failure(ExitUsage, "", "--out: %v", err)
+					return exit.Usagef("--out: %v", err)
 				}
 			}
 			runs, err := a.simulate(cmd.Context(), s)
 			if err != nil {
 				return err
 			}
-			if o.timeline != "" {
-				if err := simrun.WriteTimeline(o.timeline, runs); err != nil {
-					return runtime(err)
-				}
-			}
-			return runtime(a.compare(s, runs, out))
+			return a.compare(s, runs, out)
 		},
 	}
 	o.flags(cmd)
@@ -98,15 +91,15 @@ func (a *app) printComparison(table string, runs []simrun.Run, bounds []traces.B
 	rows := [][]string{append(resultColumns(), "lower_bound_seconds")}
 	for i, r := range runs {
 		all[i] = compared{r.Result, bounds[i%len(bounds)].Best()}
-		rows = append(rows, append(resultRow(r.Result), exactly(all[i].LowerBoundSeconds)))
+		rows = append(rows, append(resultRow(r.Result), render.Exactly(all[i].LowerBoundSeconds)))
 	}
-	switch a.output {
+	switch a.Output {
 	case "json":
-		return a.printJSON(all)
+		return a.PrintJSON(all)
 	case "csv":
-		return csv.NewWriter(a.stdout).WriteAll(rows)
+		return a.CSV(rows)
 	}
-	_, err := io.WriteString(a.stdout, table)
+	_, err := io.WriteString(a.Stdout, table)
 	return err
 }
 
@@ -122,35 +115,35 @@ func ofWorkload(runs []simrun.Run, workloads, which int) []simrun.Run {
 // writeAverages is the average completion time of each policy on each workload, and the mean over the workloads.
 func writeAverages(w io.Writer, s simulation, runs []simrun.Run, bounds []traces.Bounds) {
 	row := func(name string, value func(workload int) float64) {
-		_, _ = fmt.Fprintf(w, "| %s |", name)
+		fmt.Fprintf(w, "| %s |", name)
 		sum := 0.0
 		for i := range s.workloads {
 			sum += value(i)
-			_, _ = fmt.Fprintf(w, " %.0f |", value(i))
+			fmt.Fprintf(w, " %.0f |", value(i))
 		}
-		_, _ = fmt.Fprintf(w, " %.0f |\n", sum/float64(len(s.workloads)))
+		fmt.Fprintf(w, " %.0f |\n", sum/float64(len(s.workloads)))
 	}
-	_, _ = fmt.Fprint(w, "### Average completion times, s\n\n| policy |")
+	fmt.Fprint(w, "### Average completion times, s\n\n| policy |")
 	for _, one := range s.workloads {
-		_, _ = fmt.Fprintf(w, " %s |", one.Name)
+		fmt.Fprintf(w, " %s |", one.Name)
 	}
-	_, _ = fmt.Fprintf(w, " mean |\n|---|%s\n", strings.Repeat("---|", len(s.workloads)+1))
+	fmt.Fprintf(w, " mean |\n|---|%s\n", strings.Repeat("---|", len(s.workloads)+1))
 	for k, p := range s.policies {
 		row(p.Name(), func(i int) float64 { return runs[k*len(s.workloads)+i].AvgJCTSeconds })
 	}
 	row("lower bound", func(i int) float64 { return bounds[i].Best() })
-	_, _ = fmt.Fprintln(w)
+	fmt.Fprintln(w)
 }
 
 // writeComparison is one table: a row for each policy.
 func writeComparison(w io.Writer, workload string, runs []simrun.Run, bounds traces.Bounds) {
-	_, _ = fmt.Fprintf(w, "### %s\n\n| policy | jobs completed | average JCT, s | / lower bound | p50, s | p99, s | makespan, s | restarts a job | GPUs busy | worst finish-time fairness |\n", workload)
-	_, _ = fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|")
+	fmt.Fprintf(w, "### %s\n\n| policy | jobs completed | average JCT, s | / lower bound | p50, s | p99, s | makespan, s | restarts a job | GPUs busy | worst finish-time fairness |\n", workload)
+	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|")
 	for _, r := range runs {
-		_, _ = fmt.Fprintf(w, "| %s | %d of %d | %.0f | %.2f | %.0f | %.0f | %.0f | %.1f | %.0f %% | %.2f |\n", r.Policy, r.Completed, r.Jobs, r.AvgJCTSeconds,
+		fmt.Fprintf(w, "| %s | %d of %d | %.0f | %.2f | %.0f | %.0f | %.0f | %.1f | %.0f %% | %.2f |\n", r.Policy, r.Completed, r.Jobs, r.AvgJCTSeconds,
 			r.AvgJCTSeconds/bounds.Best(), r.P50JCTSeconds, r.P99JCTSeconds, r.MakespanSeconds, float64(r.Restarts)/float64(max(r.Jobs, 1)),
 			100*r.GPUUtilisation, r.WorstFinishTimeFairness)
 	}
-	_, _ = fmt.Fprintf(w, "| lower bound | | %.0f | 1 | | | | | | |\n\nEach job alone at its best: %.0f s. Least device time, shortest first: %.0f s.\n\n",
+	fmt.Fprintf(w, "| lower bound | | %.0f | 1 | | | | | | |\n\nEach job alone at its best: %.0f s. Least device time, shortest first: %.0f s.\n\n",
 		bounds.Best(), bounds.AloneSeconds, bounds.DeviceTimeSeconds)
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/lab/recurring"
 )
 
@@ -46,7 +48,7 @@ user's own batch size at the highest limit is expected to take; the regret is wh
 			}
 			rows, err := replayEnergy(cmd.Context(), trainings, o)
 			if err != nil {
-				return runtime(err)
+				return err
 			}
 			return a.writeEnergy(energyResult{rows, recurring.ByPolicy(rows)})
 		},
@@ -61,7 +63,7 @@ user's own batch size at the highest limit is expected to take; the regret is wh
 
 func checkEta(eta float64) error {
 	if !(eta >= 0 && eta <= 1) {
-		return failure(ExitUsage, "", "--eta %g: want 0 (time) to 1 (energy)", eta)
+		return exit.Usagef("--eta %g: want 0 (time) to 1 (energy)", eta)
 	}
 	return nil
 }
@@ -69,10 +71,10 @@ func checkEta(eta float64) error {
 // prepare checks the flags and reads the files.
 func (o *energyOptions) prepare() ([]recurring.Training, error) {
 	if o.data == "" || len(o.gpus) == 0 {
-		return nil, failure(ExitUsage, "", "--data and --gpu are required")
+		return nil, exit.Usagef("--data and --gpu are required")
 	}
 	if o.seeds < 1 {
-		return nil, failure(ExitUsage, "", "--seeds %d: want 1 or more", o.seeds)
+		return nil, exit.Usagef("--seeds %d: want 1 or more", o.seeds)
 	}
 	if err := checkEta(o.eta); err != nil {
 		return nil, err
@@ -81,12 +83,12 @@ func (o *energyOptions) prepare() ([]recurring.Training, error) {
 	for _, gpu := range o.gpus {
 		trainings, err := recurring.Load(os.DirFS(filepath.Join(o.data, "trace")), strings.ToLower(gpu))
 		if err != nil {
-			return nil, failure(ExitUsage, o.advice(err), "--data %s, --gpu %s: %v", o.data, gpu, err)
+			return nil, exit.Errorf(exit.Usage, o.advice(err), "--data %s, --gpu %s: %v", o.data, gpu, err)
 		}
 		all = append(all, trainings...)
 	}
 	if len(all) == 0 {
-		return nil, failure(ExitUsage, "their datasets, networks and optimizers must be named as in the traces of Zeus", "--data %s, --gpu %s: none of the published trainings was measured", o.data, strings.Join(o.gpus, ","))
+		return nil, exit.Errorf(exit.Usage, "their datasets, networks and optimizers must be named as in the traces of Zeus", "--data %s, --gpu %s: none of the published trainings was measured", o.data, strings.Join(o.gpus, ","))
 	}
 	return all, nil
 }
@@ -123,13 +125,13 @@ func (a *app) writeEnergy(all energyResult) error {
 	}}
 	for _, r := range all.Rows {
 		rows = append(rows, []string{
-			r.GPU, r.Dataset, r.Policy, exactly(r.EnergyRatio), exactly(r.TimeRatio), exactly(r.CostRatio), exactly(r.Regret),
-			exactly(r.First20EnergyRatio), exactly(r.WorstTimeRatio),
+			r.GPU, r.Dataset, r.Policy, render.Exactly(r.EnergyRatio), render.Exactly(r.TimeRatio), render.Exactly(r.CostRatio), render.Exactly(r.Regret),
+			render.Exactly(r.First20EnergyRatio), render.Exactly(r.WorstTimeRatio),
 		})
 	}
 	return a.write(result{all, rows, "GPU\tDATASET\tPOLICY\tENERGY\tTIME\tCOST\tREGRET\tFIRST 20\tWORST TIME", func(w io.Writer) {
 		line := func(gpu, dataset, policy string, f recurring.Figures) {
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%.3f\t%.3f\t%.3f\t%.2f\t%.3f\t%.2f\n", gpu, dataset, policy, f.EnergyRatio, f.TimeRatio, f.CostRatio, f.Regret,
+			fmt.Fprintf(w, "%s\t%s\t%s\t%.3f\t%.3f\t%.3f\t%.2f\t%.3f\t%.2f\n", gpu, dataset, policy, f.EnergyRatio, f.TimeRatio, f.CostRatio, f.Regret,
 				f.First20EnergyRatio, f.WorstTimeRatio)
 		}
 		for _, r := range all.Rows {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 )
 
 // energyFolder writes a training with two batch sizes on a GPU with two power limits. The larger batch costs half.
@@ -35,7 +37,7 @@ func energyFolder(t *testing.T) string {
 
 func TestSimulateEnergyJSON(t *testing.T) {
 	code, out, errs := simulateWith(t, "energy", "--data", energyFolder(t), "--gpu", "toy", "--seeds", "2", "--eta", "0.5", "-o", "json")
-	if code != ExitOK {
+	if code != exit.OK {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
 	var got struct {
@@ -73,12 +75,12 @@ func TestSimulateEnergyJSON(t *testing.T) {
 func TestSimulateEnergyTableAndCSV(t *testing.T) {
 	data := energyFolder(t)
 	code, out, errs := simulateWith(t, "energy", "--data", data, "--gpu", "TOY", "--seeds", "1")
-	if lines := strings.Count(out, "\n"); code != ExitOK || lines != 9 {
+	if lines := strings.Count(out, "\n"); code != exit.OK || lines != 9 {
 		t.Fatalf("exit code %d: %s%s", code, errs, out)
 	}
 	code, out, errs = simulateWith(t, "energy", "--data", data, "--gpu", "toy", "--seeds", "1", "-o", "csv")
 	rows, err := csv.NewReader(strings.NewReader(out)).ReadAll()
-	if code != ExitOK || err != nil || len(rows) != 5 || rows[4][2] != "switchyard" {
+	if code != exit.OK || err != nil || len(rows) != 5 || rows[4][2] != "switchyard" {
 		t.Fatalf("exit code %d, error %v: %s%s", code, err, errs, out)
 	}
 }
@@ -92,14 +94,14 @@ func TestSimulatePowerLimit(t *testing.T) {
 			PowerLimit float64 `json:"power_limit"`
 		} `json:"rows"`
 	}
-	if err := json.Unmarshal([]byte(out), &got); code != ExitOK || err != nil {
+	if err := json.Unmarshal([]byte(out), &got); code != exit.OK || err != nil {
 		t.Fatalf("exit code %d, error %v: %s", code, err, errs)
 	}
 	if len(got.Rows) != 1 || got.Rows[0].File != "toy+gpu0.csv" || got.Rows[0].PowerLimit != 100 {
 		t.Errorf("chosen %+v, want 100 W", got.Rows)
 	}
 	for _, format := range []string{"table", "csv"} {
-		if code, out, errs = simulateWith(t, "power-limit", "--windows", windows, "-o", format); code != ExitOK || strings.Count(out, "\n") != 2 {
+		if code, out, errs = simulateWith(t, "power-limit", "--windows", windows, "-o", format); code != exit.OK || strings.Count(out, "\n") != 2 {
 			t.Errorf("-o %s: exit code %d: %s%s", format, code, errs, out)
 		}
 	}
@@ -118,7 +120,7 @@ func TestSimulateEnergyUsage(t *testing.T) {
 		{"power-limit", "--windows", data},
 		{"power-limit", "--windows", filepath.Join(data, "windows"), "--eta", "-1"},
 	} {
-		if code, _, errs := simulateWith(t, args...); code != ExitUsage || errs == "" {
+		if code, _, errs := simulateWith(t, args...); code != exit.Usage || errs == "" {
 			t.Errorf("%v: exit code %d, said %q", args, code, errs)
 		}
 	}

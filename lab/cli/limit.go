@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/lab/recurring"
 )
 
@@ -23,7 +25,7 @@ each the limit of least cost, eta*energy + (1-eta)*time*(highest limit of all de
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if windows == "" {
-				return failure(ExitUsage, "", "--windows is required")
+				return exit.Usagef("--windows is required")
 			}
 			if err := checkEta(eta); err != nil {
 				return err
@@ -31,10 +33,10 @@ each the limit of least cost, eta*energy + (1-eta)*time*(highest limit of all de
 			const fix = "--windows names a folder with a CSV file for each job"
 			profiles, err := recurring.LoadProfiles(os.DirFS(windows))
 			if err != nil {
-				return failure(ExitUsage, fix, "--windows %s: %v", windows, err)
+				return exit.Errorf(exit.Usage, fix, "--windows %s: %v", windows, err)
 			}
 			if len(profiles) == 0 {
-				return failure(ExitUsage, fix, "--windows %s: no file *.csv there", windows)
+				return exit.Errorf(exit.Usage, fix, "--windows %s: no file *.csv there", windows)
 			}
 			choices := make([]recurring.Choice, len(profiles))
 			for i, p := range profiles {
@@ -51,11 +53,11 @@ each the limit of least cost, eta*energy + (1-eta)*time*(highest limit of all de
 func (a *app) writeChoices(choices []recurring.Choice) error {
 	rows := [][]string{{"file", "devices", "power_limit", "energy_ratio", "time_ratio"}}
 	for _, c := range choices {
-		rows = append(rows, []string{c.File, strconv.Itoa(c.Devices), exactly(c.PowerLimit), exactly(c.EnergyRatio), exactly(c.TimeRatio)})
+		rows = append(rows, []string{c.File, strconv.Itoa(c.Devices), render.Exactly(c.PowerLimit), render.Exactly(c.EnergyRatio), render.Exactly(c.TimeRatio)})
 	}
 	return a.write(result{map[string]any{"rows": choices}, rows, "FILE\tDEVICES\tLIMIT\tENERGY\tTIME", func(w io.Writer) {
 		for _, c := range choices {
-			_, _ = fmt.Fprintf(w, "%s\t%d\t%.0f W\t%.3f\t%.3f\n", c.File, c.Devices, c.PowerLimit, c.EnergyRatio, c.TimeRatio)
+			fmt.Fprintf(w, "%s\t%d\t%.0f W\t%.3f\t%.3f\n", c.File, c.Devices, c.PowerLimit, c.EnergyRatio, c.TimeRatio)
 		}
 	}})
 }

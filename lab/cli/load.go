@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/lab/traces"
 )
 
@@ -37,15 +38,15 @@ func loadWorkloads(specs []string) ([]traces.Workload, error) {
 		var parts []traces.Workload
 		for path := range strings.SplitSeq(spec, "+") {
 			if path == "" {
-				return nil, failure(ExitUsage, "files are joined by commas, or by + to run both at once", "--workload %q: a name of a file is empty", spec)
+				return nil, exit.Errorf(exit.Usage, "files are joined by commas, or by + to run both at once", "--workload %q: a name of a file is empty", spec)
 			}
 			data, err := os.ReadFile(path)
 			if err != nil {
-				return nil, failure(ExitUsage, "", "--workload: %v", err)
+				return nil, exit.Usagef("--workload: %v", err)
 			}
 			w, err := traces.ParseWorkload(name, data)
 			if err != nil {
-				return nil, failure(ExitUsage, "columns are name,time,application,num_replicas,batch_size", "--workload %s: %v", path, err)
+				return nil, exit.Errorf(exit.Usage, "columns are name,time,application,num_replicas,batch_size", "--workload %s: %v", path, err)
 			}
 			parts = append(parts, w)
 		}

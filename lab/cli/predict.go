@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/lab/predictions"
 )
 
@@ -29,20 +30,20 @@ part of a Markdown page, and pictures are written beside it.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if data == "" {
-				return failure(ExitUsage, "", "--data, or SWITCHYARD_DATA, must name the folder of published measurements")
+				return exit.Usagef("--data, or SWITCHYARD_DATA, must name the folder of published measurements")
 			}
 			report, err := predictions.Study(os.DirFS(data))
 			if err != nil {
-				return failure(ExitUsage, "", "--data %s: %v", data, err)
+				return exit.Usagef("--data %s: %v", data, err)
 			}
 			if page == "" {
-				_, err := fmt.Fprint(a.stdout, report.Tables())
-				return runtime(err)
+				_, err := fmt.Fprint(a.Stdout, report.Tables())
+				return err
 			}
 			if err := insert(page, report.Tables()); err != nil {
-				return runtime(err)
+				return err
 			}
-			return runtime(report.Draw(filepath.Dir(page)))
+			return report.Draw(filepath.Dir(page))
 		},
 	}
 	cmd.Flags().StringVar(&data, "data", os.Getenv("SWITCHYARD_DATA"), "folder of the published measurements (default: $SWITCHYARD_DATA)")

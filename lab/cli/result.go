@@ -3,22 +3,34 @@ package cli
 import (
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/services/planner/sim"
 	"github.com/switchyard-dl/switchyard/services/planner/simrun"
 )
 
-// writeResults prints all runs and writes the timeline where one is wanted.
-func (a *app) writeResults(runs []simrun.Run, timeline string) error {
-	if timeline != "" {
-		if err := simrun.WriteTimeline(timeline, runs); err != nil {
-			return runtime(err)
-		}
+// writeTimeline writes a CSV file with one row for each change of an allocation, if one is wanted.
+func writeTimeline(path string, runs []simrun.Run) error {
+	if path == "" {
+		return nil
 	}
+	text, err := simrun.Timeline(runs)
+	if err == nil {
+		err = os.WriteFile(path, []byte(text), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("write timeline: %w", err)
+	}
+	return nil
+}
+
+// writeResults prints all runs.
+func (a *app) writeResults(runs []simrun.Run) error {
 	for _, r := range runs {
 		if r.Completed < r.Jobs {
-			_, _ = fmt.Fprintf(a.stderr, "%s on %s: %s never completed\n", r.Policy, r.Workload, plural(r.Jobs-r.Completed, "job"))
+			fmt.Fprintf(a.Stderr, "%s on %s: %s never completed\n", r.Policy, r.Workload, render.Plural(r.Jobs-r.Completed, "job"))
 		}
 	}
 	results, rows := make([]sim.Result, len(runs)), [][]string{resultColumns()}
@@ -28,7 +40,7 @@ func (a *app) writeResults(runs []simrun.Run, timeline string) error {
 	// The completion times of single jobs are in the JSON alone.
 	return a.write(result{results, rows, "POLICY\tWORKLOAD\tJOBS\tDONE\tAVG JCT\tP50\tP99\tMAKESPAN\tRESTARTS\tGPUS BUSY\tWORST FTF\tDECIDE P50\tP99", func(w io.Writer) {
 		for _, r := range runs {
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%.0f s\t%.0f s\t%.0f s\t%.0f s\t%d\t%.0f%%\t%.2f\t%.2f ms\t%.2f ms\n", r.Policy, r.Workload, r.Jobs, r.Completed,
+			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%.0f s\t%.0f s\t%.0f s\t%.0f s\t%d\t%.0f%%\t%.2f\t%.2f ms\t%.2f ms\n", r.Policy, r.Workload, r.Jobs, r.Completed,
 				r.AvgJCTSeconds, r.P50JCTSeconds, r.P99JCTSeconds, r.MakespanSeconds, r.Restarts, 100*r.GPUUtilisation, r.WorstFinishTimeFairness,
 				r.DecideMSP50, r.DecideMSP99)
 		}
@@ -44,8 +56,8 @@ func resultColumns() []string {
 
 func resultRow(r sim.Result) []string {
 	return []string{
-		r.Policy, r.Workload, strconv.Itoa(r.Jobs), strconv.Itoa(r.Completed), exactly(r.AvgJCTSeconds), exactly(r.P50JCTSeconds),
-		exactly(r.P99JCTSeconds), exactly(r.MakespanSeconds), strconv.Itoa(r.Restarts), exactly(r.GPUUtilisation), exactly(r.WorstFinishTimeFairness),
-		exactly(r.DecideMSP50), exactly(r.DecideMSP99),
+		r.Policy, r.Workload, strconv.Itoa(r.Jobs), strconv.Itoa(r.Completed), render.Exactly(r.AvgJCTSeconds), render.Exactly(r.P50JCTSeconds),
+		render.Exactly(r.P99JCTSeconds), render.Exactly(r.MakespanSeconds), strconv.Itoa(r.Restarts), render.Exactly(r.GPUUtilisation), render.Exactly(r.WorstFinishTimeFairness),
+		render.Exactly(r.DecideMSP50), render.Exactly(r.DecideMSP99),
 	}
 }

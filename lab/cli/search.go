@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/lab/contest"
 )
 
@@ -41,7 +43,7 @@ point belongs to the best part of all points has trained to its end. Figures are
 			}
 			rows, err := o.compete(cmd.Context(), problems)
 			if err != nil {
-				return runtime(err)
+				return err
 			}
 			return a.writeSearches(rows)
 		},
@@ -58,18 +60,18 @@ point belongs to the best part of all points has trained to its end. Figures are
 // prepare checks the flags and reads the files.
 func (o *searchOptions) prepare() ([]contest.Problem, error) {
 	if o.seeds < 1 || o.workers < 1 {
-		return nil, failure(ExitUsage, "", "--seeds %d, --workers %d: want 1 or more", o.seeds, o.workers)
+		return nil, exit.Usagef("--seeds %d, --workers %d: want 1 or more", o.seeds, o.workers)
 	}
 	for _, part := range o.parts {
 		if !(part > 0 && part < 1) {
-			return nil, failure(ExitUsage, "", "--best %g: want more than 0 and less than 1", part)
+			return nil, exit.Usagef("--best %g: want more than 0 and less than 1", part)
 		}
 	}
 	problems := contest.Functions()
 	if o.recorded != "" {
 		more, err := contest.LoadRecorded(os.DirFS(o.recorded))
 		if err != nil {
-			return nil, failure(ExitUsage, "--recorded names a folder with files TuneV*Vary_JOB_CORES.csv", "%v", err)
+			return nil, exit.Errorf(exit.Usage, "--recorded names a folder with files TuneV*Vary_JOB_CORES.csv", "%v", err)
 		}
 		problems = append(problems, more...)
 	}
@@ -84,7 +86,7 @@ func (o *searchOptions) prepare() ([]contest.Problem, error) {
 	for _, name := range o.problems {
 		i := slices.Index(names, name)
 		if i < 0 {
-			return nil, failure(ExitUsage, "problems are "+strings.Join(names, ", "), "--problem %q: no such problem", name)
+			return nil, exit.Errorf(exit.Usage, "problems are "+strings.Join(names, ", "), "--problem %q: no such problem", name)
 		}
 		chosen = append(chosen, problems[i])
 	}
@@ -114,16 +116,16 @@ func (a *app) writeSearches(all []contest.Row) error {
 		"time_high",
 	}}
 	for _, r := range all {
-		row := []string{r.Problem, exactly(r.BestPart), r.Algorithm, strconv.Itoa(r.Seeds), strconv.Itoa(r.Reached)}
+		row := []string{r.Problem, render.Exactly(r.BestPart), r.Algorithm, strconv.Itoa(r.Seeds), strconv.Itoa(r.Reached)}
 		for _, s := range []contest.Spread{r.Trials, r.Epochs, r.Time} {
-			row = append(row, exactly(s.Median), exactly(s.Low), exactly(s.High))
+			row = append(row, render.Exactly(s.Median), render.Exactly(s.Low), render.Exactly(s.High))
 		}
 		rows = append(rows, row)
 	}
 	return a.write(result{all, rows, "PROBLEM\tBEST\tSEARCH\tREACHED\tTRIALS\tEPOCHS\tTIME", func(w io.Writer) {
 		text := func(s contest.Spread) string { return fmt.Sprintf("%.0f (%.0f to %.0f)", s.Median, s.Low, s.High) }
 		for _, r := range all {
-			_, _ = fmt.Fprintf(w, "%s\t%g%%\t%s\t%d of %d\t%s\t%s\t%s\n", r.Problem, 100*r.BestPart, r.Algorithm, r.Reached, r.Seeds, text(r.Trials), text(r.Epochs), text(r.Time))
+			fmt.Fprintf(w, "%s\t%g%%\t%s\t%d of %d\t%s\t%s\t%s\n", r.Problem, 100*r.BestPart, r.Algorithm, r.Reached, r.Seeds, text(r.Trials), text(r.Epochs), text(r.Time))
 		}
 	}})
 }

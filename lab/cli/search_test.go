@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/lab/contest"
 )
 
@@ -19,7 +20,7 @@ func TestSimulateSearch(t *testing.T) {
 	args := []string{"search", "--recorded", dir, "--problem", "branin,net", "--seeds", "3"}
 	code, out, errs := simulateWith(t, append(args, "-o", "json")...)
 	var rows []contest.Row
-	if err := json.Unmarshal([]byte(out), &rows); code != ExitOK || err != nil {
+	if err := json.Unmarshal([]byte(out), &rows); code != exit.OK || err != nil {
 		t.Fatalf("exit code %d, error %v: %s", code, err, errs)
 	}
 	if len(rows) != 9 || rows[0].Problem != "branin" || rows[2].Problem != "net" {
@@ -42,7 +43,7 @@ func TestSimulateSearch(t *testing.T) {
 	for _, tc := range []struct{ flag, want string }{
 		{"--problem=brannin", "no such problem"}, {"--best=1", "want more than 0"}, {"--workers=0", "want 1 or more"}, {"--recorded=" + dir + "/none", "find recorded trainings"},
 	} {
-		if code, _, errs := simulateWith(t, "search", tc.flag); code != ExitUsage || !strings.Contains(errs, tc.want) {
+		if code, _, errs := simulateWith(t, "search", tc.flag); code != exit.Usage || !strings.Contains(errs, tc.want) {
 			t.Errorf("%s: exit code %d, %s", tc.flag, code, errs)
 		}
 	}

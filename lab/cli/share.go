@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/lab/sharing"
 	"github.com/switchyard-dl/switchyard/services/planner/sim"
 )
@@ -56,7 +58,7 @@ docs/simulator.md has the rules.`,
 			}
 			results, err := o.play(cmd.Context(), table, streams)
 			if err != nil {
-				return runtime(err)
+				return err
 			}
 			return a.writeShare(results)
 		},
@@ -79,11 +81,11 @@ func throughputsFlags(cmd *cobra.Command, folder, gpu *string) {
 
 func loadThroughputs(folder, gpu string) (sharing.Table, error) {
 	if folder == "" || gpu == "" {
-		return sharing.Table{}, failure(ExitUsage, "", "--throughputs and --gpu are required")
+		return sharing.Table{}, exit.Usagef("--throughputs and --gpu are required")
 	}
 	table, err := sharing.LoadTable(os.DirFS(folder), gpu)
 	if err != nil {
-		return table, failure(ExitUsage, "--throughputs names a folder with colocation-1gpu.csv, isolated.csv and declared_memory.csv", "--throughputs %s: %v", folder, err)
+		return table, exit.Errorf(exit.Usage, "--throughputs names a folder with colocation-1gpu.csv, isolated.csv and declared_memory.csv", "--throughputs %s: %v", folder, err)
 	}
 	return table, nil
 }
@@ -94,23 +96,23 @@ func (o *shareOptions) prepare() (table sharing.Table, streams [][]sharing.Job, 
 		return table, nil, err
 	}
 	if len(o.streams) == 0 || len(o.policies) == 0 {
-		return table, nil, failure(ExitUsage, "", "--stream and --policy are required")
+		return table, nil, exit.Usagef("--stream and --policy are required")
 	}
 	if o.gpus < 1 || o.gpus > sim.MostDevices {
-		return table, nil, failure(ExitUsage, "", "--gpus %d: want 1 to %d", o.gpus, sim.MostDevices)
+		return table, nil, exit.Usagef("--gpus %d: want 1 to %d", o.gpus, sim.MostDevices)
 	}
 	if o.memory != "declared" && o.memory != "unknown" {
-		return table, nil, failure(ExitUsage, "", "--memory %q: want declared or unknown", o.memory)
+		return table, nil, exit.Usagef("--memory %q: want declared or unknown", o.memory)
 	}
 	for _, name := range o.policies {
 		if !slices.Contains(sharePolicies(), name) {
-			return table, nil, failure(ExitUsage, nearName(name, sharePolicies()), "--policy %q: no such policy", name)
+			return table, nil, exit.Errorf(exit.Usage, nearName(name, sharePolicies()), "--policy %q: no such policy", name)
 		}
 	}
 	for _, file := range o.streams {
 		jobs, err := table.LoadStream(os.DirFS(filepath.Dir(file)), filepath.Base(file))
 		if err != nil {
-			return table, nil, failure(ExitUsage, "a stream has a job in each row, in the order of arrival", "--stream %s: %v", file, err)
+			return table, nil, exit.Errorf(exit.Usage, "a stream has a job in each row, in the order of arrival", "--stream %s: %v", file, err)
 		}
 		streams = append(streams, jobs)
 	}
@@ -152,13 +154,13 @@ func (a *app) writeShare(results []shareResult) error {
 	}}
 	for _, r := range results {
 		rows = append(rows, []string{
-			r.Policy, r.GPU, r.Stream, exactly(r.AvgJCTSeconds), exactly(r.P99JCTSeconds), exactly(r.MakespanSeconds), strconv.Itoa(r.OutOfMemoryKills),
-			strconv.Itoa(r.CoLocations), strconv.Itoa(r.Evictions), exactly(r.MeanSlowdown),
+			r.Policy, r.GPU, r.Stream, render.Exactly(r.AvgJCTSeconds), render.Exactly(r.P99JCTSeconds), render.Exactly(r.MakespanSeconds), strconv.Itoa(r.OutOfMemoryKills),
+			strconv.Itoa(r.CoLocations), strconv.Itoa(r.Evictions), render.Exactly(r.MeanSlowdown),
 		})
 	}
 	return a.write(result{results, rows, "POLICY\tGPU\tSTREAM\tAVG JCT\tP99\tMAKESPAN\tSHARED\tEVICTED\tOUT OF MEMORY\tSLOWDOWN", func(w io.Writer) {
 		for _, r := range results {
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%.0f s\t%.0f s\t%.0f s\t%d\t%d\t%d\t%.2f\n", r.Policy, r.GPU, r.Stream, r.AvgJCTSeconds, r.P99JCTSeconds,
+			fmt.Fprintf(w, "%s\t%s\t%s\t%.0f s\t%.0f s\t%.0f s\t%d\t%d\t%d\t%.2f\n", r.Policy, r.GPU, r.Stream, r.AvgJCTSeconds, r.P99JCTSeconds,
 				r.MakespanSeconds, r.CoLocations, r.Evictions, r.OutOfMemoryKills, r.MeanSlowdown)
 		}
 	}})

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 )
 
 // throughputsFolder writes measurements on a GPU where two jobs of one kind do not feel each other, and a stream of
@@ -39,7 +41,7 @@ func TestSimulateShare(t *testing.T) {
 	}
 	code, out, errs := simulateWith(t, append(args, "-o", "json")...)
 	var got []map[string]any
-	if err := json.Unmarshal([]byte(out), &got); code != ExitOK || err != nil {
+	if err := json.Unmarshal([]byte(out), &got); code != exit.OK || err != nil {
 		t.Fatalf("exit code %d, error %v: %s", code, err, errs)
 	}
 	keys := []string{
@@ -61,10 +63,10 @@ func TestSimulateShare(t *testing.T) {
 		}
 	}
 	code, out, errs = simulateWith(t, append(args, "-o", "csv")...)
-	if rows, err := csv.NewReader(strings.NewReader(out)).ReadAll(); code != ExitOK || err != nil || len(rows) != 5 || rows[3][3] != "100" {
+	if rows, err := csv.NewReader(strings.NewReader(out)).ReadAll(); code != exit.OK || err != nil || len(rows) != 5 || rows[3][3] != "100" {
 		t.Errorf("exit code %d, error %v: %s%s", code, err, errs, out)
 	}
-	if code, out, errs = simulateWith(t, args...); code != ExitOK || strings.Count(out, "\n") != 5 {
+	if code, out, errs = simulateWith(t, args...); code != exit.OK || strings.Count(out, "\n") != 5 {
 		t.Errorf("exit code %d: %s%s", code, errs, out)
 	}
 }
@@ -73,7 +75,7 @@ func TestSimulateBatch(t *testing.T) {
 	args := []string{"batch", "--throughputs", throughputsFolder(t), "--gpu", "toy"}
 	code, out, errs := simulateWith(t, append(args, "-o", "json")...)
 	var got []map[string]any
-	if err := json.Unmarshal([]byte(out), &got); code != ExitOK || err != nil || len(got) != 1 {
+	if err := json.Unmarshal([]byte(out), &got); code != exit.OK || err != nil || len(got) != 1 {
 		t.Fatalf("exit code %d, error %v: %s%s", code, err, errs, out)
 	}
 	// The best of the grid is 8 beside 8: two times 32 of 48 samples/s. 16 beside 16 needs more memory than there is,
@@ -86,7 +88,7 @@ func TestSimulateBatch(t *testing.T) {
 		}
 	}
 	for format, lines := range map[string]int{"csv": 2, "table": 4} {
-		if code, out, errs = simulateWith(t, append(args, "-o", format)...); code != ExitOK || strings.Count(out, "\n") != lines {
+		if code, out, errs = simulateWith(t, append(args, "-o", format)...); code != exit.OK || strings.Count(out, "\n") != lines {
 			t.Errorf("-o %s: exit code %d: %s%s", format, code, errs, out)
 		}
 	}
@@ -106,7 +108,7 @@ func TestSimulateShareUsage(t *testing.T) {
 		{"batch", "--gpu", "toy"},
 		{"batch", "--throughputs", filepath.Dir(dir), "--gpu", "toy"},
 	} {
-		if code, _, errs := simulateWith(t, args...); code != ExitUsage || errs == "" {
+		if code, _, errs := simulateWith(t, args...); code != exit.Usage || errs == "" {
 			t.Errorf("%v: exit code %d, said %q", args, code, errs)
 		}
 	}

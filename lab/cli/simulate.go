@@ -2,14 +2,14 @@ package cli
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/whatif"
 	"github.com/switchyard-dl/switchyard/lab/baselines"
 	"github.com/switchyard-dl/switchyard/lab/traces"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -45,9 +45,6 @@ Policies on traces: ` + strings.Join(baselines.Names(), ", ") + `. docs/simulato
   switchyard-lab simulate --traces sia/traces --workload philly/workload-1.csv --cluster nodes=6,gpus=4,type=aws --cluster nodes=3,gpus=8,type=rtx --policy fifo`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.checkTimeline(); err != nil {
-				return err
-			}
 			s, err := o.prepare()
 			if err != nil {
 				return err
@@ -56,7 +53,7 @@ Policies on traces: ` + strings.Join(baselines.Names(), ", ") + `. docs/simulato
 			if err != nil {
 				return err
 			}
-			return a.writeResults(runs, o.timeline)
+			return a.writeResults(runs)
 		},
 	}
 	o.flags(cmd)
@@ -85,6 +82,8 @@ type simulation struct {
 	config    traces.Config
 	workloads []traces.Workload
 	policies  []plan.Policy
+	// timeline is the file for each change of an allocation, or empty.
+	timeline string
 }
 
 // configs are the simulations, in the order of the policies, then of the workloads.
@@ -108,63 +107,54 @@ func (s simulation) configs() ([]sim.Config, error) {
 func (a *app) simulate(ctx context.Context, s simulation) ([]simrun.Run, error) {
 	configs, err := s.configs()
 	if err != nil {
-		return nil, runtime(err)
+		return nil, err
 	}
-	runs, err := simrun.All(ctx, configs, a.simulationBar())
-	return runs, runtime(err)
+	runs, err := simrun.All(ctx, configs, whatif.SimulationBar(a.Console))
+	if err != nil {
+		return nil, err
+	}
+	return runs, writeTimeline(s.timeline, runs)
 }
 
 // prepare checks the flags and loads the files.
 func (o *simulateOptions) prepare() (simulation, error) {
-	var s simulation
+	s := simulation{timeline: o.timeline}
+	if err := whatif.CheckTimeline(o.timeline); err != nil {
+		return s, err
+	}
 	if o.traces == "" || len(o.workloads) == 0 || len(o.policies) == 0 {
-		return s, failure(ExitUsage, "to simulate what a live cluster has recorded: `switchyard simulate --from-bus`", "--traces, --workload and --policy are required")
+		return s, exit.Errorf(exit.Usage, "to simulate what a live cluster has recorded: `switchyard simulate --from-bus`", "--traces, --workload and --policy are required")
 	}
 	if o.interval < time.Second {
-		return s, failure(ExitUsage, "", "--interval %s: want 1s or more", o.interval)
+		return s, exit.Usagef("--interval %s: want 1s or more", o.interval)
 	}
 	if !(o.interference >= 0 && o.interference < 1) {
-		return s, failure(ExitUsage, "", "--interference %g: want 0 or more, and less than 1", o.interference)
+		return s, exit.Usagef("--interference %g: want 0 or more, and less than 1", o.interference)
 	}
 	s.config = traces.Config{FixedBatch: o.fixedBatch, IntervalSeconds: o.interval.Seconds(), Seed: o.seed, Interference: o.interference}
 	for _, name := range o.policies {
 		p, err := baselines.Find(name)
 		if err != nil {
-			return s, failure(ExitUsage, nearName(name, baselines.Names()), "--policy %q: no such policy", name)
+			return s, exit.Errorf(exit.Usage, nearName(name, baselines.Names()), "--policy %q: no such policy", name)
 		}
 		s.policies = append(s.policies, p)
 	}
 	for _, text := range o.clusters {
 		p, err := sim.ParsePool(text)
 		if err != nil {
-			return s, failure(ExitUsage, "for example --cluster nodes=16,gpus=4", "--cluster %v", err)
+			return s, exit.Errorf(exit.Usage, "for example --cluster nodes=16,gpus=4", "--cluster %v", err)
 		}
 		s.config.Pools = append(s.config.Pools, p)
 	}
 	var err error
 	if s.config.Applications, err = loadApplications(o.traces); err != nil {
-		return s, failure(ExitUsage, "--traces names a folder with one folder for each application", "%v", err)
+		return s, exit.Errorf(exit.Usage, "--traces names a folder with one folder for each application", "%v", err)
 	}
 	if s.config.Rules, err = chooseModels(s.config.Applications, s.config.Pools); err != nil {
 		return s, err
 	}
 	s.workloads, err = loadWorkloads(o.workloads)
 	return s, err
-}
-
-// checkTimeline looks before a long run, not after it, whether its timeline can be written.
-func (o *simulateOptions) checkTimeline() error {
-	if o.timeline == "" {
-		return nil
-	}
-	folder := filepath.Dir(o.timeline)
-	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
-		return failure(ExitUsage, "", "--timeline %s: there is no folder %s", o.timeline, folder)
-	}
-	if info, err := os.Stat(o.timeline); err == nil && info.IsDir() {
-		return failure(ExitUsage, "", "--timeline %s: that is a folder", o.timeline)
-	}
-	return nil
 }
 
 func nearName(name string, known []string) string {
@@ -185,13 +175,13 @@ func chooseModels(apps map[string]*traces.Application, pools []sim.Pool) (traces
 	}
 	if len(known) == 1 && known[""] {
 		if len(pools) > 1 {
-			return traces.Rules{}, failure(ExitUsage, "", "--cluster given %d times: these traces are of one type of GPU", len(pools))
+			return traces.Rules{}, exit.Usagef("--cluster given %d times: these traces are of one type of GPU", len(pools))
 		}
 		pools[0].Model = ""
 	}
 	for _, p := range pools {
 		if !known[p.Model] {
-			return traces.Rules{}, failure(ExitUsage, "types in these traces: "+strings.Join(names(known), ", "), "--cluster type=%q: no step times of such GPUs", p.Model)
+			return traces.Rules{}, exit.Errorf(exit.Usage, "types in these traces: "+strings.Join(names(known), ", "), "--cluster type=%q: no step times of such GPUs", p.Model)
 		}
 	}
 	if pools[0].Model != "" {
@@ -209,12 +199,4 @@ func names(known map[string]bool) []string {
 	}
 	slices.Sort(list)
 	return list
-}
-
-// simulationBar shows progress if a person looks at standard error.
-func (a *app) simulationBar() *simrun.Bar {
-	if !isTerminal(a.stderr) {
-		return nil
-	}
-	return simrun.NewBar(a.stderr)
 }

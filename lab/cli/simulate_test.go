@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 )
 
 // traceFolder writes an application whose step takes 0.1 s on one device and 0.06 s on two, and a workload of three
@@ -62,7 +64,7 @@ func TestSimulateJSON(t *testing.T) {
 	timeline := filepath.Join(t.TempDir(), "timeline.csv")
 	code, out, errs := simulateWith(t, "--traces", traces, "--workload", workload+","+workload+"+"+workload, "--policy", "fifo,tiresias",
 		"--cluster", "nodes=1,gpus=2", "-o", "json", "--timeline", timeline)
-	if code != ExitOK {
+	if code != exit.OK {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
 	var runs []map[string]any
@@ -133,8 +135,8 @@ func TestSimulateRefuses(t *testing.T) {
 			for _, flag := range slices.Sorted(maps.Keys(flags)) {
 				args = append(args, flag, flags[flag])
 			}
-			if code, out, errs := simulateWith(t, args...); code != ExitUsage || out != "" || !strings.Contains(errs, c.says) {
-				t.Errorf("exit code %d, output %q, message %q; want %d and %q", code, out, errs, ExitUsage, c.says)
+			if code, out, errs := simulateWith(t, args...); code != exit.Usage || out != "" || !strings.Contains(errs, c.says) {
+				t.Errorf("exit code %d, output %q, message %q; want %d and %q", code, out, errs, exit.Usage, c.says)
 			}
 		})
 	}
@@ -144,7 +146,7 @@ func TestSimulateOnTypedClusterAndCompare(t *testing.T) {
 	traces, workload := traceFolder(t)
 	dir := filepath.Join(t.TempDir(), "pictures")
 	code, out, errs := simulateWith(t, "compare", "--traces", traces, "--workload", workload, "--policy", "fifo,drf", "--cluster", "nodes=1,gpus=2,type=fast", "--out", dir)
-	if code != ExitOK {
+	if code != exit.OK {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
 	for _, words := range []string{"| fifo | 3 of 3 |", "| drf | 3 of 3 |", "| lower bound |"} {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/lab/tuning"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/services/experiments/pipeline"
@@ -71,26 +73,26 @@ passes the workloads come again, and what was learnt is kept. docs/tuning.md has
 // prepare checks the flags and reads the grid.
 func (o *tuneOptions) prepare() ([]tuning.Case, error) {
 	if o.grid == "" || len(o.modes) == 0 {
-		return nil, failure(ExitUsage, "", "--grid and --mode are required")
+		return nil, exit.Usagef("--grid and --mode are required")
 	}
 	for _, mode := range o.modes {
 		if !slices.Contains(tuning.Modes(), mode) {
-			return nil, failure(ExitUsage, nearName(mode, tuning.Modes()), "--mode %q: no such mode", mode)
+			return nil, exit.Errorf(exit.Usage, nearName(mode, tuning.Modes()), "--mode %q: no such mode", mode)
 		}
 	}
 	if o.play.Passes < 1 || o.play.Epochs < 1 {
-		return nil, failure(ExitUsage, "", "--passes %d, --epochs %d: want 1 or more", o.play.Passes, o.play.Epochs)
+		return nil, exit.Usagef("--passes %d, --epochs %d: want 1 or more", o.play.Passes, o.play.Epochs)
 	}
 	if slices.ContainsFunc(slices.Concat(o.cores, o.memoryGB), func(x float64) bool { return !(x > 0) }) {
-		return nil, failure(ExitUsage, "", "--cores, --memory: want numbers of more than 0")
+		return nil, exit.Usagef("--cores, --memory: want numbers of more than 0")
 	}
 	grid, err := tuning.LoadGrid(os.DirFS(filepath.Dir(o.grid)), filepath.Base(o.grid))
 	if err != nil {
-		return nil, failure(ExitUsage, "a grid has a measured run in each row", "--grid %s: %v", o.grid, err)
+		return nil, exit.Errorf(exit.Usage, "a grid has a measured run in each row", "--grid %s: %v", o.grid, err)
 	}
 	cases := grid.Cases(o.space(grid))
 	if len(cases) == 0 {
-		return nil, failure(ExitUsage, "--cores and --memory name the values to choose from, the default first",
+		return nil, exit.Errorf(exit.Usage, "--cores and --memory name the values to choose from, the default first",
 			"--grid %s: no workload was measured at the default and beside it", o.grid)
 	}
 	return cases, nil
@@ -119,13 +121,13 @@ func (o *tuneOptions) space(grid tuning.Grid) pipeline.Space {
 func (a *app) writeTune(all []tuning.Row) error {
 	rows := [][]string{{"workload", "mode", "pass", "total_seconds", "epochs"}}
 	for _, r := range all {
-		rows = append(rows, []string{r.Workload, r.Mode, strconv.Itoa(r.Pass), exactly(r.TotalSeconds), strconv.Itoa(r.Epochs)})
+		rows = append(rows, []string{r.Workload, r.Mode, strconv.Itoa(r.Pass), render.Exactly(r.TotalSeconds), strconv.Itoa(r.Epochs)})
 	}
 	return a.write(result{all, rows, "WORKLOAD\tMODE\tPASS\tTOTAL\tCORES/GIB, EPOCH BY EPOCH", func(w io.Writer) {
 		for i, r := range all {
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%d\t%.1f s\t%s\n", r.Workload, r.Mode, r.Pass, r.TotalSeconds, settingsText(r.Settings))
+			fmt.Fprintf(w, "%s\t%s\t%d\t%.1f s\t%s\n", r.Workload, r.Mode, r.Pass, r.TotalSeconds, settingsText(r.Settings))
 			if i+1 == len(all) || all[i+1].Mode != r.Mode || all[i+1].Pass != r.Pass {
-				_, _ = fmt.Fprintf(w, "all\t%s\t%d\t%.1f s\t\n", r.Mode, r.Pass, totalOf(all, r.Mode, r.Pass))
+				fmt.Fprintf(w, "all\t%s\t%d\t%.1f s\t\n", r.Mode, r.Pass, totalOf(all, r.Mode, r.Pass))
 			}
 		}
 	}})
@@ -149,7 +151,7 @@ func settingsText(settings []contract.SettingValues) string {
 		for i+n < len(settings) && settings[i+n].Equal(settings[i]) {
 			n++
 		}
-		text := exactly(settings[i][pipeline.Cores]) + "/" + exactly(settings[i][pipeline.Memory]/mebibytes)
+		text := render.Exactly(settings[i][pipeline.Cores]) + "/" + render.Exactly(settings[i][pipeline.Memory]/mebibytes)
 		if n > 1 {
 			text += " x" + strconv.Itoa(n)
 		}

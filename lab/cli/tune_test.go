@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 )
 
 // tuneGrid writes a workload that is fastest on fewer cores, and another whose default was not measured.
@@ -23,7 +25,7 @@ func tuneGrid(t *testing.T) string {
 
 func TestSimulateTuneJSON(t *testing.T) {
 	code, out, errs := simulateWith(t, "tune", "--grid", tuneGrid(t), "--mode", "fixed,probe,switchyard,oracle", "--passes", "2", "-o", "json")
-	if code != ExitOK {
+	if code != exit.OK {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
 	var rows []map[string]any
@@ -48,11 +50,11 @@ func TestSimulateTuneJSON(t *testing.T) {
 func TestSimulateTuneTableAndCSV(t *testing.T) {
 	grid := tuneGrid(t)
 	code, out, errs := simulateWith(t, "tune", "--grid", grid, "--mode", "probe")
-	if code != ExitOK || !strings.Contains(out, "2/8 1/8 2/4 1/8 x7") || !strings.Contains(out, "all           probe  1     69.0 s") {
+	if code != exit.OK || !strings.Contains(out, "2/8 1/8 2/4 1/8 x7") || !strings.Contains(out, "all           probe  1     69.0 s") {
 		t.Errorf("exit code %d: %s%s", code, errs, out)
 	}
 	code, out, errs = simulateWith(t, "tune", "--grid", grid, "--mode", "fixed", "--cores", "1,2", "--epochs", "3", "-o", "csv")
-	if want := "workload,mode,pass,total_seconds,epochs\nlenet/toy/32,fixed,1,18.3,3\n"; code != ExitOK || out != want {
+	if want := "workload,mode,pass,total_seconds,epochs\nlenet/toy/32,fixed,1,18.3,3\n"; code != exit.OK || out != want {
 		t.Errorf("exit code %d: %s%s, want %s", code, errs, out, want)
 	}
 }
@@ -72,7 +74,7 @@ func TestSimulateTuneUsage(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(filepath.Dir(grid), "bad.csv"), []byte("model,dataset,cores,memory_gb,batch,n_epochs,epoch_s_mean\nlenet,toy,many,8,32,5,10\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if code, _, errs := simulateWith(t, append([]string{"tune"}, args...)...); code != ExitUsage || !strings.Contains(errs, text) {
+		if code, _, errs := simulateWith(t, append([]string{"tune"}, args...)...); code != exit.Usage || !strings.Contains(errs, text) {
 			t.Errorf("%v: exit code %d, %s: want %q", args, code, errs, text)
 		}
 	}

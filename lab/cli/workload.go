@@ -11,6 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/jobs"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/lab/traces"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -65,17 +68,17 @@ func (a *app) workloadGenerateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.output == "csv" && o.mix == "sharing" {
-				return failure(ExitUsage, "-o json prints them as events; `switchyard-lab simulate share` has streams of its own", "--mix sharing: the simulator has no profiles of these applications")
+			if a.Output == "csv" && o.mix == "sharing" {
+				return exit.Errorf(exit.Usage, "-o json prints them as events; `switchyard-lab simulate share` has streams of its own", "--mix sharing: the simulator has no profiles of these applications")
 			}
-			if a.output != "json" {
+			if a.Output != "json" {
 				return a.writeWorkload(w)
 			}
 			submissions, err := a.submissions(w, o)
 			if err != nil {
 				return err
 			}
-			return a.printJSON(submissions)
+			return a.PrintJSON(submissions)
 		},
 	}
 	o.flags(cmd)
@@ -93,7 +96,7 @@ func (a *app) workloadSubmitCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !(o.scale > 0) {
-				return failure(ExitUsage, "", "--scale %g: want more than 0", o.scale)
+				return exit.Usagef("--scale %g: want more than 0", o.scale)
 			}
 			w, err := o.draw()
 			if err != nil {
@@ -115,7 +118,7 @@ func (a *app) workloadSubmitCommand() *cobra.Command {
 func (o *workloadOptions) draw() (traces.Workload, error) {
 	w, err := traces.Draw{Jobs: o.jobs, Gaps: o.gaps, MeanGapSeconds: o.meanGap.Seconds(), Mix: o.mix, Seed: o.seed}.Workload()
 	if err != nil {
-		return w, failure(ExitUsage, "", "%v", err)
+		return w, exit.Usagef("%v", err)
 	}
 	prefix := o.prefix
 	if prefix == "" {
@@ -123,7 +126,7 @@ func (o *workloadOptions) draw() (traces.Workload, error) {
 	}
 	for i := range w.Jobs {
 		if w.Jobs[i].Name, err = train.ParseJobID(prefix + string(w.Jobs[i].Name)); err != nil {
-			return w, failure(ExitUsage, "", "--prefix %q: %v", o.prefix, err)
+			return w, exit.Usagef("--prefix %q: %v", o.prefix, err)
 		}
 	}
 	return w, nil
@@ -146,13 +149,13 @@ func (a *app) submissions(w traces.Workload, o workloadOptions) ([]submission, e
 		spec, read := files[j.Application]
 		if !read {
 			var err error
-			if spec, err = readSpecFile(filepath.Join(o.folder, j.Application+".yaml")); err != nil {
+			if spec, err = jobs.ReadSpecFile(a.Console, filepath.Join(o.folder, j.Application+".yaml")); err != nil {
 				return nil, err
 			}
 			for _, dir := range spec.Folders() {
 				if *dir != "" {
 					if *dir, err = filepath.Abs(*dir); err != nil {
-						return nil, failure(ExitUsage, "", "--job-files: %v", err)
+						return nil, exit.Usagef("--job-files: %v", err)
 					}
 				}
 			}
@@ -170,42 +173,42 @@ func (a *app) submissions(w traces.Workload, o workloadOptions) ([]submission, e
 // submitInTime submits each job when its time has come. A job that is refused, or of which admission says nothing
 // yet, does not keep the others.
 func (a *app) submitInTime(ctx context.Context, list []submission, scale float64) error {
-	b, err := a.connect(ctx)
+	b, err := a.Connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer b.Close()
 	start := time.Now()
-	results := []submitResult{}
+	results := []jobs.SubmitResult{}
 	failed := 0
 	for _, s := range list {
 		due := time.NewTimer(time.Until(start.Add(time.Duration(s.AtSeconds / scale * float64(time.Second)))))
 		select {
 		case <-ctx.Done():
 			due.Stop()
-			return runtime(ctx.Err())
+			return ctx.Err()
 		case <-due.C:
 		}
-		result, err := a.submit(ctx, b, s.Body, s.id)
+		result, err := jobs.Submit(ctx, b, s.Body, s.id)
 		switch {
 		case ctx.Err() != nil:
-			return runtime(ctx.Err())
+			return ctx.Err()
 		case err != nil:
 			failed++
 			result.Message = err.Error()
-			_, _ = fmt.Fprintf(a.stderr, "%v\n", err)
-		case a.output != "json":
-			_, _ = fmt.Fprintf(a.stdout, "%s  %s %s\n", duration(time.Since(start).Seconds()), s.id, result.State)
+			fmt.Fprintf(a.Stderr, "%v\n", err)
+		case a.Output != "json":
+			fmt.Fprintf(a.Stdout, "%s  %s %s\n", render.Duration(time.Since(start).Seconds()), s.id, result.State)
 		}
 		results = append(results, result)
 	}
-	if a.output == "json" {
-		if err := a.printJSON(results); err != nil {
+	if a.Output == "json" {
+		if err := a.PrintJSON(results); err != nil {
 			return err
 		}
 	}
 	if failed > 0 {
-		return failure(ExitError, "", "%d of %s not admitted", failed, plural(len(list), "job"))
+		return exit.Errorf(exit.Failed, "", "%d of %s not admitted", failed, render.Plural(len(list), "job"))
 	}
 	return nil
 }
@@ -218,7 +221,7 @@ func (a *app) writeWorkload(drawn traces.Workload) error {
 	}
 	return a.write(result{drawn, rows, "TIME\tJOB\tAPPLICATION\tGPUS\tBATCH", func(w io.Writer) {
 		for _, j := range drawn.Jobs {
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\n", duration(j.Seconds), j.Name, j.Application, j.Devices, j.Batch)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\n", render.Duration(j.Seconds), j.Name, j.Application, j.Devices, j.Batch)
 		}
 	}})
 }

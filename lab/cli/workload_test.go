@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/lab/traces"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
@@ -26,7 +27,7 @@ func workloadWith(t *testing.T, args ...string) (code int, stdout, stderr string
 func TestGeneratedWorkloadsAreReadBySimulator(t *testing.T) {
 	args := []string{"generate", "--jobs", "40", "--gaps", "bursts", "--mean-gap", "1m", "--seed", "7"}
 	code, out, errs := workloadWith(t, append(args, "-o", "csv")...)
-	if code != ExitOK {
+	if code != exit.OK {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
 	w, err := traces.ParseWorkload("drawn", []byte(out))
@@ -36,14 +37,14 @@ func TestGeneratedWorkloadsAreReadBySimulator(t *testing.T) {
 	if _, again, _ := workloadWith(t, append(args, "-o", "csv")...); again != out {
 		t.Error("the same seed gives another workload")
 	}
-	if code, out, errs = workloadWith(t, args...); code != ExitOK || strings.Count(out, "\n") != 41 {
+	if code, out, errs = workloadWith(t, args...); code != exit.OK || strings.Count(out, "\n") != 41 {
 		t.Errorf("exit code %d: %s%s", code, errs, out)
 	}
 }
 
 func TestGeneratedEventsAreSubmissions(t *testing.T) {
 	code, out, errs := workloadWith(t, "generate", "--jobs", "60", "--job-files", exampleJobs, "-o", "json")
-	if code != ExitOK {
+	if code != exit.OK {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
 	var list []struct {
@@ -80,7 +81,7 @@ func TestStreamsOfJobsThatShare(t *testing.T) {
 	var list []struct {
 		Body train.Spec `json:"body"`
 	}
-	if err := json.Unmarshal([]byte(out), &list); code != ExitOK || err != nil || len(list) != 60 {
+	if err := json.Unmarshal([]byte(out), &list); code != exit.OK || err != nil || len(list) != 60 {
 		t.Fatalf("exit code %d, %d events: %v %s", code, len(list), err, errs)
 	}
 	for _, one := range list {
@@ -101,7 +102,7 @@ func TestWorkloadUsage(t *testing.T) {
 		{"submit", "--scale", "0"},
 		{"submit", "--scale", "NaN"},
 	} {
-		if code, out, errs := workloadWith(t, args...); code != ExitUsage || out != "" || errs == "" {
+		if code, out, errs := workloadWith(t, args...); code != exit.Usage || out != "" || errs == "" {
 			t.Errorf("%v: exit code %d, output %q, message %q", args, code, out, errs)
 		}
 	}
@@ -136,7 +137,7 @@ func TestWorkloadSubmit(t *testing.T) {
 	}
 	code, out, errs := call(t, "--nats", server.URL(), "workload", "submit", "--jobs", "4", "--gaps", "poisson", "--mean-gap", "1h", "--seed", "5", "--prefix", "p-", "--scale", "1e9",
 		"--job-files", exampleJobs)
-	if code != ExitError || strings.Count(out, "queued") != 2 || !strings.Contains(errs, "another submission has this id") || !strings.Contains(errs, "too large for anybody") || !strings.Contains(errs, "2 of 4 jobs not admitted") {
+	if code != exit.Failed || strings.Count(out, "queued") != 2 || !strings.Contains(errs, "another submission has this id") || !strings.Contains(errs, "too large for anybody") || !strings.Contains(errs, "2 of 4 jobs not admitted") {
 		t.Errorf("exit code %d: %s%s", code, out, errs)
 	}
 	for _, j := range w.Jobs {

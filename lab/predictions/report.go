@@ -94,105 +94,106 @@ func half(heldOut bool) func(outcome) bool {
 
 func (r *Report) Tables() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Epochs until the loss has fallen by less than %g %% of the first loss in each of %d epochs (`Model.EpochsLeft`):\n\n", 100*stopDecrease, stopPatience)
-	life(&b, r.epochs, "declared epochs", "as the last epoch")
+	fmt.Fprintf(&b, "Epochs until the loss has fallen by less than %g %% of the first loss in each of %d epochs (`Model.EpochsLeft`):\n\n",
+		100*stopDecrease, stopPatience)
+	life(&b, r.epochs, "declared epochs", "last epoch")
 	b.WriteString("Time to the declared end on the configuration that runs (`Model.RemainingSeconds`), Pollux's trainings:\n\n")
-	life(&b, r.seconds, "declared steps", "as the last epoch")
-	b.WriteString("The same on wall-clock times of epochs (PipeTune, CPUs, 5 or 10 epochs):\n\n")
-	life(&b, r.wallClock, "as the first epoch", "as the last epoch")
-	b.WriteString("Time to the declared end if it went on with twice as many devices, which it never has, and half the batch on each:\n\n")
-	life(&b, r.elsewhere, "declared steps, halved", "last epoch, halved")
+	life(&b, r.seconds, "declared steps", "last epoch")
+	b.WriteString("The same on wall-clock times of epochs (PipeTune, CPUs, 5 or 10 epochs; relative to the first epoch), and on twice as many " +
+		"devices, where the job never ran, with half the batch on each (relative to half the declared steps, half the last epoch):\n\n")
+	heading(&b, "first epoch, declared", "last epoch")
+	halves(&b, "wall clock, ", r.wallClock)
+	halves(&b, "twice the devices, ", r.elsewhere)
+	b.WriteString("\n")
 	overruns(&b, slices.Concat(r.seconds, r.wallClock))
 	r.speedTable(&b)
 	return b.String()
 }
 
-// overruns is a table of the jobs whose estimate the profiler corrects (curve.CorrectEstimate): jobs that declared the
-// truth, and jobs that take half as long again.
+// overruns says how many jobs get a corrected estimate (curve.CorrectEstimate): of those that declared the truth, and
+// of those that take half as long again.
 func overruns(b *strings.Builder, all []outcome) {
-	b.WriteString("Jobs that are said to run longer than declared (`curve.CorrectEstimate`), held-out half of both:\n\n| life | jobs | that declared the truth | that take 1.5 times as long |\n|---|---|---|---|\n")
-	for tenth := 1; tenth <= tenths; tenth++ {
-		jobs, honest, late := 0.0, 0.0, 0.0
-		for _, o := range all {
-			if !o.heldOut || o.tenth != tenth || !o.known {
-				continue
-			}
-			jobs++
-			if curve.CorrectEstimate(o.whole, o.whole-o.truth, o.predicted, 1).Overrun {
-				honest++
-			}
-			if curve.CorrectEstimate(o.whole/1.5, o.whole-o.truth, o.predicted, 1).Overrun {
-				late++
-			}
+	jobs, honest, late := 0.0, 0.0, 0.0
+	for _, o := range all {
+		if !o.heldOut || !o.known {
+			continue
 		}
-		if jobs > 0 {
-			fmt.Fprintf(b, "| %d %% | %.0f | %.0f %% | %.0f %% |\n", 10*tenth, jobs, 100*honest/jobs, 100*late/jobs)
+		jobs++
+		if curve.CorrectEstimate(o.whole, o.whole-o.truth, o.predicted, 1).Overrun {
+			honest++
+		}
+		if curve.CorrectEstimate(o.whole/1.5, o.whole-o.truth, o.predicted, 1).Overrun {
+			late++
 		}
 	}
+	fmt.Fprintf(b, "Reported as overruns (`curve.CorrectEstimate`, held out): %.1f %% of the predictions for jobs that declared the truth, "+
+		"%.1f %% of those for jobs that take 1.5 times as long as declared.\n\n", 100*honest/jobs, 100*late/jobs)
+}
+
+// life is a table over the life of a job: every other tenth of the held-out half, all of it, and the other half.
+func life(b *strings.Builder, all []outcome, declared, last string) {
+	heading(b, declared, last)
+	for tenth := 1; tenth <= tenths; tenth += 2 {
+		row(b, fmt.Sprintf("%d %%", 10*tenth), measure(all, func(o outcome) bool { return o.heldOut && o.tenth == tenth }))
+	}
+	halves(b, "", all)
 	b.WriteString("\n")
 }
 
-// life is a table over the life of a job: the held-out half by tenths and as a whole, and the other half as a whole.
-func life(b *strings.Builder, all []outcome, declared, last string) {
-	fmt.Fprintf(b, "| life | jobs | median error | p90 | median, of the whole | within the interval | %s: median error | %s |\n|---|---|---|---|---|---|---|---|\n", declared, last)
-	row := func(name string, q quality) {
-		if q.count > 0 {
-			fmt.Fprintf(b, "| %s | %d | %.0f %% | %.0f %% | %.1f %% | %.0f %% | %.0f %% | %.0f %% |\n", name, q.count,
-				100*q.median, 100*q.p90, 100*q.ofWhole, 100*q.inside, 100*q.declared, 100*q.last)
-		}
+func heading(b *strings.Builder, declared, last string) {
+	fmt.Fprintf(b, "| life | jobs | error | p90 | of the whole | within | %s | %s |\n|---|---|---|---|---|---|---|---|\n", declared, last)
+}
+
+func halves(b *strings.Builder, what string, all []outcome) {
+	row(b, what+"held out", measure(all, half(true)))
+	row(b, what+"other half", measure(all, half(false)))
+}
+
+func row(b *strings.Builder, name string, q quality) {
+	if q.count > 0 {
+		fmt.Fprintf(b, "| %s | %d | %.0f %% | %.0f %% | %.1f %% | %.0f %% | %.0f %% | %.0f %% |\n", name, q.count,
+			100*q.median, 100*q.p90, 100*q.ofWhole, 100*q.inside, 100*q.declared, 100*q.last)
 	}
-	for tenth := 1; tenth <= tenths; tenth++ {
-		row(fmt.Sprintf("%d %%", 10*tenth), measure(all, func(o outcome) bool { return o.heldOut && o.tenth == tenth }))
-	}
-	whole := measure(all, half(true))
-	row("held out, all", whole)
-	row("the other half, all", measure(all, half(false)))
-	fmt.Fprintf(b, "\nMedian error of the held-out half over that of the simple answers: %.2f and %.2f.\n\n", whole.median/whole.declared, whole.median/whole.last)
 }
 
 // speedQuality sums up predictions of step times.
 type speedQuality struct {
-	count                                     int
-	median, p90, near, inside, nearest, scale float64
+	count                        int
+	median, p90, inside, nearest float64
 }
 
 func (r *Report) speedOf(observed int, heldOut bool) speedQuality {
-	var off, near, nearest, scaled []float64
+	var off, nearest []float64
 	q := speedQuality{}
 	for _, s := range r.speeds {
 		if s.observed != observed || s.heldOut != heldOut {
 			continue
 		}
-		off, nearest, scaled = append(off, s.off), append(nearest, s.nearest), append(scaled, s.scaled)
-		if s.near {
-			near = append(near, s.off)
-		}
+		off, nearest = append(off, s.off), append(nearest, s.nearest)
 		if s.inside {
 			q.inside++
 		}
 	}
-	if q.count = len(off); q.count == 0 || len(near) == 0 {
+	if q.count = len(off); q.count == 0 {
 		return q
 	}
 	q.inside /= float64(q.count)
-	q.median, q.p90, q.near = percentile(off, 0.5), percentile(off, 0.9), percentile(near, 0.5)
-	q.nearest, q.scale = percentile(nearest, 0.5), percentile(scaled, 0.5)
+	q.median, q.p90, q.nearest = percentile(off, 0.5), percentile(off, 0.9), percentile(nearest, 0.5)
 	return q
 }
 
 func (r *Report) speedTable(b *strings.Builder) {
 	b.WriteString("Step time on every measured configuration that has not run, after one device and then random other ones (`curve.FitStepTime`):\n\n" +
-		"| observed | devices | predictions | median error | p90 | median where the batch per device is near one that ran | within `RelativeError` | nearest that ran: median error | scaled by the batch |\n" +
-		"|---|---|---|---|---|---|---|---|---|\n")
+		"| ran | devices | predictions | error | p90 | within | nearest that ran |\n|---|---|---|---|---|---|---|\n")
 	for _, heldOut := range []bool{false, true} {
 		devices := "T4"
 		if heldOut {
-			devices = "four other types, held out"
+			devices = "four other types"
 		}
 		for _, n := range observedConfigurations() {
 			if q := r.speedOf(n, heldOut); q.count > 0 {
-				fmt.Fprintf(b, "| %d | %s | %d | %.1f %% | %.0f %% | %.1f %% | %.0f %% | %.1f %% | %.1f %% |\n", n, devices, q.count,
-					100*q.median, 100*q.p90, 100*q.near, 100*q.inside, 100*q.nearest, 100*q.scale)
+				fmt.Fprintf(b, "| %d | %s | %d | %.1f %% | %.0f %% | %.0f %% | %.1f %% |\n", n, devices, q.count,
+					100*q.median, 100*q.p90, 100*q.inside, 100*q.nearest)
 			}
 		}
 	}

@@ -19,10 +19,8 @@ const speedRuns = 20
 type speedOutcome struct {
 	observed        int
 	heldOut, inside bool
-	near            bool // a batch per device within a factor of two has run
-	// Relative errors: of the fit, of the step time of the nearest configuration that ran, and of that one scaled by
-	// the batch.
-	off, nearest, scaled float64
+	// Relative errors of the fit, and of the step time of the nearest configuration that ran.
+	off, nearest float64
 }
 
 // speeds plays jobs that run on one device first and then on random configurations at their own batch sizes.
@@ -58,12 +56,10 @@ func (p paces) predict(fit train.Speed) []speedOutcome {
 			continue
 		}
 		next := nearest(fit.Measured, s.Config)
-		batches := float64(s.LocalBatch) / float64(next.LocalBatch)
-		o := speedOutcome{observed: len(fit.Measured), heldOut: p.heldOut, near: batches >= 0.5 && batches <= 2}
+		o := speedOutcome{observed: len(fit.Measured), heldOut: p.heldOut}
 		o.off = relative(fit.StepSeconds(s.Config), s.StepSeconds, s.StepSeconds)
 		o.inside = o.off <= fit.RelativeError(s.Config)
 		o.nearest = relative(next.StepSeconds, s.StepSeconds, s.StepSeconds)
-		o.scaled = relative(next.StepSeconds*batches, s.StepSeconds, s.StepSeconds)
 		all = append(all, o)
 	}
 	return all

@@ -21,7 +21,7 @@ import (
 
 func within(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -119,7 +119,7 @@ func TestPoisonIsSetAsideAndTheStreamGoesOn(t *testing.T) {
 	}
 	defer nc.Close()
 	for _, subject := range []string{"yard.job.a.b.submitted.v1", "yard.job.panic.submitted.v1", "yard.job.good.submitted.v1"} {
-		if _, err := nc.Request(subject, []byte("{"), time.Second); err != nil {
+		if _, err := nc.Request(subject, []byte("{"), time.Minute); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -220,7 +220,7 @@ func TestRubbishInARecordIsPoisonOrReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	if _, err := nc.Request("$KV.reports.j.1", []byte("garbage{"), time.Second); err != nil {
+	if _, err := nc.Request("$KV.reports.j.1", []byte("garbage{"), time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	if e, err := kv.Get(ctx, "j.1"); !errors.Is(err, bus.ErrPoison) || e.Revision == 0 {
@@ -395,6 +395,22 @@ func TestReadersLeaveNoConsumersBehind(t *testing.T) {
 		}
 		if n := stream.CachedInfo().State.Consumers; n != 0 {
 			t.Errorf("%s has %d consumers left", name, n)
+		}
+	}
+}
+
+func TestPutWritesWhatIsNew(t *testing.T) {
+	b := bustest.Connect(t, bustest.Start(t), "test")
+	kv, err := bus.OpenKV(within(t), b, contract.Accounts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []uint64{1, 1, 2} {
+		if err := kv.Put(within(t), "a", train.Account{Job: "a", Epochs: i / 2}); err != nil {
+			t.Fatal(err)
+		}
+		if e, err := kv.Get(within(t), "a"); err != nil || e.Revision != want || e.Value.Epochs != i/2 {
+			t.Errorf("put %d: %d epochs at revision %d, %v; want revision %d", i, e.Value.Epochs, e.Revision, err, want)
 		}
 	}
 }

@@ -17,12 +17,13 @@ import (
 // TestALostServerOfThreeLosesNothing: with three replicas facts and records survive the loss of a server, and work goes
 // on.
 func TestALostServerOfThreeLosesNothing(t *testing.T) {
+	t.Parallel()
 	servers := bustest.StartCluster(t, 3)
 	var urls []string
 	for _, s := range servers {
 		urls = append(urls, s.URL())
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	b, err := bus.Connect(ctx, bus.Config{URL: strings.Join(urls, ","), Name: "admission", Replicas: 3})
 	if err != nil {

@@ -4,9 +4,12 @@ package bustest
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/busserver"
@@ -23,11 +26,27 @@ func Start(t testing.TB) *busserver.Server {
 	return s
 }
 
+// StartForeign runs a server with another limit of a message, as an operator may have set it up, and returns its
+// address.
+func StartForeign(t testing.TB, maxPayload int32) string {
+	t.Helper()
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, MaxPayload: maxPayload})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(s.Shutdown)
+	if !s.ReadyForConnections(15 * time.Second) {
+		t.Fatal("the server does not start")
+	}
+	return s.ClientURL()
+}
+
 // Connect opens a connection under a name for the length of the test, with the streams and buckets of the contract in
 // place.
 func Connect(t testing.TB, s *busserver.Server, name string) *bus.Bus {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	b, err := bus.Connect(ctx, bus.Config{URL: s.URL(), Name: name})
 	if err != nil {
@@ -61,13 +80,19 @@ func StartCluster(t testing.TB, servers int) []*busserver.Server {
 	return started
 }
 
-// FreePort returns a port of this machine that is not in use now.
+// FreePort returns a port of this machine that is not in use now. It lies below the ports that kernels give to clients
+// and to listeners that ask for any: otherwise one of those may take it before the test does.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // nothing is waited for
-	if err != nil {
-		t.Fatal(err)
+	const lowest, highest = 15000, 32767
+	for range 100 {
+		port := lowest + rand.IntN(highest-lowest+1)
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)) //nolint:noctx // nothing is waited for
+		if err == nil {
+			_ = l.Close()
+			return port
+		}
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Fatal("no port is free")
+	return 0
 }

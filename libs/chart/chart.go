@@ -71,7 +71,7 @@ func legendRows(names []string) int {
 	return rows
 }
 
-func (f *figure) printf(format string, args ...any) { _, _ = fmt.Fprintf(f, format, args...) }
+func (f *figure) printf(format string, args ...any) { fmt.Fprintf(f, format, args...) }
 
 // text writes a line of text; anchor is start, middle or end.
 func (f *figure) text(x, y float64, anchor, s string) {

@@ -7,31 +7,13 @@ import (
 	"strings"
 )
 
-// typeName is what a value is, for people.
+// typeName names the type of a value, for people.
 func (s *Setting) typeName() string {
-	switch s.kind {
-	case kindWhole:
-		return "whole number"
-	case kindNumber:
-		return "number"
-	case kindBool:
-		return "true or false"
-	case kindDuration:
-		return "duration"
-	case kindTexts:
-		return "list of texts"
-	case kindNumbers:
-		return "list of numbers"
-	case kindTextMap:
-		return "texts by name"
-	case kindWholeMap:
-		return "whole numbers by name"
-	case kindText:
-		if len(s.choices) > 0 {
-			return strings.Join(s.choices, ", ")
-		}
+	if len(s.choices) > 0 {
+		return strings.Join(s.choices, ", ")
 	}
-	return "text"
+	words, _ := s.kind.describe()
+	return words
 }
 
 // Markdown is the reference of all settings: a table for each section.
@@ -43,32 +25,22 @@ func (s *Set) Markdown() string {
 		if len(section.Settings) == 0 {
 			continue
 		}
-		b.WriteString("| key | type | default | variable | flag | meaning |\n|---|---|---|---|---|---|\n")
+		b.WriteString("| key | type | default | variable, flag | meaning |\n|---|---|---|---|---|\n")
 		for _, x := range section.Settings {
 			kind := x.typeName()
 			if span := x.span(); span != "" {
 				kind += ", " + span
 			}
-			name, flag := "", ""
+			var names []string
 			if !x.noEnv {
-				name = "`" + x.Variable() + "`"
+				names = append(names, "`"+x.Variable()+"`")
 			}
 			if x.typed {
-				flag = "`--" + x.Name + "`"
+				names = append(names, "`--"+x.Name+"`")
 			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", x.Key, kind, cell(x.DefaultText()), name, flag, cell(x.Help))
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", x.Key, kind, cell(x.DefaultText()), strings.Join(names, ", "), cell(x.Help))
 		}
 		b.WriteString("\n")
-	}
-	return b.String()
-}
-
-// GoneMarkdown lists the settings that exist no more.
-func (s *Set) GoneMarkdown() string {
-	var b strings.Builder
-	b.WriteString("| flag of earlier versions | instead |\n|---|---|\n")
-	for _, g := range s.gone {
-		fmt.Fprintf(&b, "| `--%s` | %s |\n", g.Name, g.Instead)
 	}
 	return b.String()
 }
@@ -81,7 +53,7 @@ func (s *Set) Schema() ([]byte, error) {
 		for _, x := range section.Settings {
 			keys[x.Key] = x.schema()
 		}
-		// A section without values is one whose settings are all commented out.
+		// If all settings of a section are commented out, its value is null.
 		sections[section.Name] = map[string]any{
 			"type": []string{"object", "null"}, "description": section.About, "properties": keys, "additionalProperties": false,
 		}
@@ -101,7 +73,8 @@ func (s *Setting) schema() map[string]any {
 	if s.kind < kindTexts || s.shown != "" {
 		m["description"] = s.Help + " (default: " + s.DefaultText() + ")"
 	}
-	maps.Copy(m, s.kind.schema())
+	_, kind := s.kind.describe()
+	maps.Copy(m, kind)
 	if len(s.choices) > 0 {
 		m["enum"] = s.choices
 	}
@@ -117,27 +90,31 @@ func (s *Setting) schema() map[string]any {
 	return m
 }
 
-// schema is the type of a value in JSON Schema.
-func (k kind) schema() map[string]any {
+// describe is the type of a value for people, and in JSON Schema.
+func (k kind) describe() (words string, schema map[string]any) {
 	of := func(kind string) map[string]any { return map[string]any{"type": kind} }
+	list := func(kind string) map[string]any { return map[string]any{"type": "array", "items": of(kind)} }
+	byName := func(kind string) map[string]any {
+		return map[string]any{"type": "object", "additionalProperties": of(kind)}
+	}
 	switch k {
 	case kindWhole:
-		return of("integer")
+		return "integer", of("integer")
 	case kindNumber:
-		return of("number")
+		return "number", of("number")
 	case kindBool:
-		return of("boolean")
+		return "boolean", of("boolean")
 	case kindDuration:
-		return map[string]any{"type": "string", "pattern": `^-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`}
+		return "duration", map[string]any{"type": "string", "pattern": `^-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`}
 	case kindTexts:
-		return map[string]any{"type": "array", "items": of("string")}
+		return "list", list("string")
 	case kindNumbers:
-		return map[string]any{"type": "array", "items": of("number")}
+		return "list of numbers", list("number")
 	case kindTextMap:
-		return map[string]any{"type": "object", "additionalProperties": of("string")}
+		return "map of texts", byName("string")
 	case kindWholeMap:
-		return map[string]any{"type": "object", "additionalProperties": of("integer")}
+		return "map of integers", byName("integer")
 	case kindText:
 	}
-	return of("string")
+	return "text", of("string")
 }

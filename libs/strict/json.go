@@ -3,56 +3,58 @@ package strict
 import (
 	"encoding/json"
 	"errors"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 )
 
-// literal is a word that other languages and libraries write where JSON has another one.
-type literal struct{ word, code, hint string }
+// foreign is what is wrong with a word that other languages and libraries write where JSON has another one.
+type foreign struct{ code, what, hint string }
 
-func literals() []literal {
-	const finite, leaveOut = "give a finite number or leave the field out", "leave the field out"
-	return []literal{
-		{"-Infinity", CodeNotFinite, finite},
-		{"+Infinity", CodeNotFinite, finite},
-		{"Infinity", CodeNotFinite, finite},
-		{"-inf", CodeNotFinite, finite},
-		{"inf", CodeNotFinite, finite},
-		{"-NaN", CodeNotFinite, finite},
-		{"NaN", CodeNotFinite, finite},
-		{"nan", CodeNotFinite, finite},
-		{"True", CodeLiteral, "write true"},
-		{"False", CodeLiteral, "write false"},
-		{"None", CodeLiteral, leaveOut},
-		{"undefined", CodeLiteral, leaveOut},
+func foreignWords() map[string]foreign {
+	number := foreign{CodeNotFinite, "no JSON number", "give a finite number or leave the field out"}
+	missing := foreign{CodeLiteral, "no JSON", "leave the field out"}
+	return map[string]foreign{
+		"-Infinity": number, "+Infinity": number, "Infinity": number, "-inf": number, "inf": number, "-NaN": number, "NaN": number, "nan": number,
+		"True": {CodeLiteral, "no JSON", "write true"}, "False": {CodeLiteral, "no JSON", "write false"}, "None": missing, "undefined": missing,
 	}
 }
 
-// scanner reads JSON (RFC 8259).
+// scanner turns JSON (RFC 8259) into a tree. encoding/json has checked the text before.
 type scanner struct {
 	r *Reader
-	// data is a copy of the text. Keys and values are parts of it.
+	// data is a copy of the text up to its first syntax error. Keys and values are parts of it.
 	data string
 	at   int
+	// foreign holds the offsets of words that are not JSON.
+	foreign map[int]string
 	// position is that of the offset counted.
 	position  Position
 	counted   int
 	lineStart int
+	tooDeep   bool
 }
 
-// JSON reads a text that holds one JSON value. It gives false if the text cannot be read to its end; then the problem
-// is reported.
+// JSON reads a text that holds one JSON value. It returns false, and reports the problem, if the text cannot be read to
+// its end.
 func (r *Reader) JSON(data []byte) (*Node, bool) {
 	if !r.acceptable(data) {
 		return nil, false
 	}
 	s := &scanner{r: r, data: string(data), position: Position{Line: 1}}
-	var root Node
-	if !s.value(&root, 1) {
-		return nil, false
+	var wrong *json.SyntaxError
+	if !json.Valid(data) {
+		wrong = s.repair()
 	}
-	if s.space(); s.at < len(s.data) {
-		return nil, s.malformed()
+	var root Node
+	whole := s.value(&root, 1)
+	if wrong != nil && !s.tooDeep {
+		line := 1 + strings.Count(s.data, "\n")
+		at := Position{int32(line), int32(len(s.data) - strings.LastIndexByte(s.data, '\n'))}
+		r.AddAt(at, CodeMalformed, "", "", "no JSON: %s", wrong)
+	}
+	if wrong != nil || !whole {
+		return nil, false
 	}
 	return &root, true
 }
@@ -68,6 +70,29 @@ func (r *Reader) acceptable(data []byte) bool {
 		return false
 	}
 	return true
+}
+
+// repair puts a number in the place of each foreign word. If the text is no JSON even then, repair cuts it at the
+// error, which it returns.
+func (s *scanner) repair() *json.SyntaxError {
+	words, text := foreignWords(), []byte(s.data)
+	s.foreign = map[int]string{}
+	for _, at := range regexp.MustCompile(`"(?:[^"\\]|\\.)*"?|[-+]?\w+`).FindAllStringIndex(s.data, -1) {
+		word := s.data[at[0]:at[1]]
+		begins := at[0] == 0 || strings.IndexByte(" \t\r\n,:[", s.data[at[0]-1]) >= 0
+		if _, known := words[word]; known && begins {
+			s.foreign[at[0]] = word
+			copy(text[at[0]:], "0"+strings.Repeat(" ", len(word)-1))
+		}
+	}
+	s.data = string(text)
+	var value json.RawMessage
+	wrong, found := errors.AsType[*json.SyntaxError](json.Unmarshal(text, &value))
+	if !found {
+		return nil
+	}
+	s.data = s.data[:min(max(int(wrong.Offset)-1, 0), len(s.data))]
+	return wrong
 }
 
 func (s *scanner) space() {
@@ -97,16 +122,26 @@ func (s *scanner) here() Position {
 	return s.position
 }
 
-// value reads the next value into n. False ends the reading; the problem is reported.
+// value reads the next value into n. It returns false at the end of a text that was cut, and below the greatest depth,
+// which it reports.
 func (s *scanner) value(n *Node, depth int) bool {
 	s.space()
 	n.Position = s.here()
 	if s.at == len(s.data) {
-		return s.malformed()
+		return false
+	}
+	if word, found := s.foreign[s.at]; found {
+		wrong := foreignWords()[word]
+		s.r.here(n.Position, wrong.code, wrong.hint, "%s is %s", word, wrong.what)
+		s.at += len(word)
+		n.Kind = Reported
+		return true
 	}
 	switch c := s.data[s.at]; {
 	case (c == '{' || c == '[') && depth > MaxDepth:
-		return s.tooDeep(n)
+		s.r.here(n.Position, CodeTooDeep, "", "nested deeper than %d levels", MaxDepth)
+		s.tooDeep = true
+		return false
 	case c == '{':
 		return s.object(n, depth)
 	case c == '[':
@@ -114,103 +149,46 @@ func (s *scanner) value(n *Node, depth int) bool {
 	case c == '"':
 		n.Kind = Text
 		return s.text(&n.Text)
-	case s.word("null"):
-		n.Kind = Null
-		return true
-	case s.word("true"):
-		n.Kind, n.Text = Bool, "true"
-		return true
-	case s.word("false"):
-		n.Kind, n.Text = Bool, "false"
-		return true
 	}
-	if end := number(s.data, s.at); end > s.at && delimited(s.data[end:]) {
-		n.Kind, n.Text = Number, s.data[s.at:end]
-		s.at = end
-		return true
-	}
-	return s.foreign(n)
-}
-
-func (s *scanner) tooDeep(n *Node) bool {
-	s.r.here(n.Position, CodeTooDeep, "", "nested deeper than %d levels", MaxDepth)
-	return false
-}
-
-// delimited reports whether a word may end before rest.
-func delimited(rest string) bool {
-	return len(rest) == 0 || strings.IndexByte(" \t\r\n,]}", rest[0]) >= 0
-}
-
-// word skips a word if it is next.
-func (s *scanner) word(w string) bool {
-	if !strings.HasPrefix(s.data[s.at:], w) || !delimited(s.data[s.at+len(w):]) {
-		return false
-	}
-	s.at += len(w)
+	s.word(n)
 	return true
 }
 
-// number gives the offset after the number that begins at start, or start.
-func number(data string, start int) int {
-	end := digits(data, skip(data, start, "-"))
-	whole := strings.TrimPrefix(data[start:end], "-")
-	if whole == "" || whole[0] == '0' && len(whole) > 1 {
-		return start
+// word reads a number, a boolean or null.
+func (s *scanner) word(n *Node) {
+	rest := s.data[s.at:]
+	if end := strings.IndexAny(rest, " \t\r\n,]}"); end >= 0 {
+		rest = rest[:end]
 	}
-	if point := skip(data, end, "."); point > end {
-		if end = digits(data, point); end == point {
-			return start
-		}
+	s.at += len(rest)
+	switch rest {
+	case "null":
+		n.Kind = Null
+	case "true", "false":
+		n.Kind, n.Text = Bool, rest
+	default:
+		n.Kind, n.Text = Number, rest
 	}
-	if exponent := skip(data, end, "eE"); exponent > end {
-		first := skip(data, exponent, "+-")
-		if end = digits(data, first); end == first {
-			return start
-		}
-	}
-	return end
-}
-
-// skip gives the offset after the byte at i if it is one of any, else i.
-func skip(data string, i int, any string) int {
-	if i < len(data) && strings.IndexByte(any, data[i]) >= 0 {
-		return i + 1
-	}
-	return i
-}
-
-// digits gives the offset after the digits that begin at i.
-func digits(data string, i int) int {
-	for i < len(data) && data[i] >= '0' && data[i] <= '9' {
-		i++
-	}
-	return i
 }
 
 // text reads a string.
 func (s *scanner) text(into *string) bool {
 	start, escaped := s.at, false
 	for i := s.at + 1; i < len(s.data); i++ {
-		switch c := s.data[i]; {
-		case c == '\\':
+		switch s.data[i] {
+		case '\\':
 			escaped = true
 			i++
-		case c < ' ':
-			return s.malformed()
-		case c == '"':
+		case '"':
 			s.at = i + 1
 			if !escaped {
 				*into = s.data[start+1 : i]
 				return true
 			}
-			if json.Unmarshal([]byte(s.data[start:s.at]), into) != nil {
-				return s.malformed()
-			}
-			return true
+			return json.Unmarshal([]byte(s.data[start:s.at]), into) == nil
 		}
 	}
-	return s.malformed()
+	return false
 }
 
 // next skips white space and c, if c follows.
@@ -239,16 +217,10 @@ func (s *scanner) object(n *Node, depth int) bool {
 	}
 	for {
 		s.space()
-		if s.at == len(s.data) || s.data[s.at] != '"' {
-			return s.malformed()
-		}
 		n.Entries = append(n.Entries, Entry{Position: s.here()})
 		e := &n.Entries[len(n.Entries)-1]
-		if !s.text(&e.Key) {
+		if !s.text(&e.Key) || !s.next(':') {
 			return false
-		}
-		if !s.next(':') {
-			return s.malformed()
 		}
 		s.r.push(e.Key, -1)
 		if !s.value(&e.Value, depth+1) {
@@ -259,7 +231,7 @@ func (s *scanner) object(n *Node, depth int) bool {
 			return true
 		}
 		if !s.next(',') {
-			return s.malformed()
+			return false
 		}
 	}
 }
@@ -281,42 +253,7 @@ func (s *scanner) list(n *Node, depth int) bool {
 			return true
 		}
 		if !s.next(',') {
-			return s.malformed()
+			return false
 		}
 	}
-}
-
-// foreign reports a word of another language and reads on after it.
-func (s *scanner) foreign(n *Node) bool {
-	for _, l := range literals() {
-		if !strings.HasPrefix(s.data[s.at:], l.word) || !delimited(s.data[s.at+len(l.word):]) {
-			continue
-		}
-		what := "no JSON"
-		if l.code == CodeNotFinite {
-			what = "no JSON number"
-		}
-		s.r.here(n.Position, l.code, l.hint, "%s is %s", l.word, what)
-		// A later syntax error is found in what JSON would have here.
-		s.data = s.data[:s.at] + "0" + strings.Repeat(" ", len(l.word)-1) + s.data[s.at+len(l.word):]
-		s.at += len(l.word)
-		n.Kind = Reported
-		return true
-	}
-	return s.malformed()
-}
-
-// malformed reports where the text stops being JSON, in the words of encoding/json. It gives false.
-func (s *scanner) malformed() bool {
-	var whole json.RawMessage
-	err := json.Unmarshal([]byte(s.data), &whole)
-	at, words := s.here(), "unexpected order of tokens"
-	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
-		words = syntax.Error()
-		before := s.data[:min(max(int(syntax.Offset)-1, 0), len(s.data))]
-		at.Line = int32(1 + strings.Count(before, "\n"))
-		at.Column = int32(len(before) - strings.LastIndexByte(before, '\n'))
-	}
-	s.r.AddAt(at, CodeMalformed, "", "", "no JSON: %s", words)
-	return false
 }

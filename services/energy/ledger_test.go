@@ -357,7 +357,7 @@ func TestClosingAnAccountCanBeRepeatedFromAnyPoint(t *testing.T) {
 	// A process wrote the final account and died before it published it.
 	account, _ := l.account("a")
 	account.Final = true
-	if err := l.write(ctx, account); err != nil {
+	if err := l.accounts.Put(ctx, contract.AccountKey(account.Job), account); err != nil {
 		t.Fatal(err)
 	}
 	l = open(t, k)
@@ -439,7 +439,7 @@ switchyard_energy_joules_total{component="cpu",kind="unattributed"} 20
 # TYPE switchyard_energy_missing_intervals_total counter
 switchyard_energy_missing_intervals_total 1
 `
-	if err := testutil.CollectAndCompare(collector{l}, strings.NewReader(want)); err != nil {
+	if err := testutil.CollectAndCompare(newCollector(l), strings.NewReader(want)); err != nil {
 		t.Error(err)
 	}
 	if got := slices.Sorted(maps.Keys(l.nodeBooks)); len(got) != 1 {

@@ -129,7 +129,7 @@ func (l *ledger) closeAccount(ctx context.Context, job train.JobID) error {
 			account.Methods = l.methodsPresent()
 		}
 		account.Final = true
-		if err := l.write(ctx, account); err != nil {
+		if err := l.accounts.Put(ctx, contract.AccountKey(job), account); err != nil {
 			return err
 		}
 		l.mu.Lock()
@@ -146,7 +146,7 @@ func (l *ledger) closeAccount(ctx context.Context, job train.JobID) error {
 	return l.removeFromBooks(ctx, job)
 }
 
-// strike removes a job from the books.
+// removeFromBooks removes a job from the books.
 func (l *ledger) removeFromBooks(ctx context.Context, job train.JobID) error {
 	l.mu.Lock()
 	var nodes []train.NodeID

@@ -11,26 +11,19 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
-// tuner changes the system parameters of running attempts.
-type tuner interface {
-	// Retune gives a running attempt system parameters, and returns which ones it has.
-	Retune(ctx context.Context, a train.Attempt, s launch.Status, wanted train.Setting) (train.Applied, error)
-}
-
 // retuner gives running attempts the system parameters that are wanted for their jobs.
 type retuner struct {
 	*shared
-	backend   tuner
+	backend   backend
 	retunings map[diff.ReportKey]retuning
 	// reasons says whether an attempt needs a restart for its parameters, and why; without a code it does not.
 	reasons map[diff.ReportKey]train.Reason
 }
 
-func newRetuner(s *shared, b tuner) *retuner {
+func newRetuner(s *shared, b backend) *retuner {
 	return &retuner{shared: s, backend: b, retunings: map[diff.ReportKey]retuning{}, reasons: map[diff.ReportKey]train.Reason{}}
 }
 
-// forget drops what the retuner knows about an attempt that has ended.
 func (r *retuner) forget(key diff.ReportKey) {
 	delete(r.retunings, key)
 	delete(r.reasons, key)
@@ -51,9 +44,13 @@ func (r retuning) settled() bool { return r.published && len(r.pending) == 0 }
 
 // retune gives a running attempt the wanted system parameters and publishes the result: the following epochs ran with
 // them. The parameters that it was started with apply from the start. For parameters that need a restart it asks the
-// attempt to leave. again is the delay before the next look, 0 if every change is an event.
+// attempt to leave. For an attempt that has exited it publishes what the attempt was started with. again is the delay
+// before the next look, 0 if every change is an event.
 func (r *retuner) retune(ctx context.Context, a train.Attempt, s launch.Status) (again time.Duration, err error) {
 	setting, key := r.cache.setting(a.Job), diff.ReportKey{Job: a.Job, Number: a.Number}
+	if s.Phase == launch.Exited {
+		setting = a.Setting
+	}
 	before := r.retunings[key]
 	if before.generation != setting.Generation {
 		before = retuning{generation: setting.Generation, begun: time.Now()}
@@ -76,16 +73,9 @@ func (r *retuner) retune(ctx context.Context, a train.Attempt, s launch.Status) 
 	pending := applied.Pending(setting.Values)
 	r.reasons[key] = restartReason(applied, pending)
 	if !before.published || !slices.Equal(pending, before.pending) {
-		applied.Job, applied.Attempt, applied.Generation, applied.At = a.Job, a.Number, setting.Generation, time.Now().UTC()
-		byAgent := setting.Wants(train.SettingMicroBatch) || setting.Wants(train.SettingPowerLimit)
-		if !before.published && len(pending) == 0 && !byAgent && a.Setting.Generation == setting.Generation {
-			applied.At = s.StartedAt
-		}
-		if err := r.publish(ctx, retunedFact(setting.Experiment, applied, pending)); err != nil {
+		if err := r.report(ctx, a, s, setting, applied, !before.published); err != nil {
 			return 0, err
 		}
-		r.log.Info("system parameters set", "job", a.Job, "attempt", a.Number, "generation", setting.Generation,
-			"values", applied.Values, "refused", applied.Refused, "pending", pending)
 	}
 	before.published, before.pending = true, pending
 	r.retunings[key] = before
@@ -93,6 +83,22 @@ func (r *retuner) retune(ctx context.Context, a train.Attempt, s launch.Status) 
 		return 0, nil
 	}
 	return launch.Later, nil
+}
+
+// report publishes which parameters an attempt has now. If it was started with all of them, it has had them since.
+func (r *retuner) report(ctx context.Context, a train.Attempt, s launch.Status, setting train.Setting, applied train.Applied, first bool) error {
+	pending := applied.Pending(setting.Values)
+	applied.Job, applied.Attempt, applied.Generation, applied.At = a.Job, a.Number, setting.Generation, time.Now().UTC()
+	byAgent := setting.Wants(train.SettingMicroBatch) || setting.Wants(train.SettingPowerLimit)
+	if first && len(pending) == 0 && !byAgent && a.Setting.Generation == setting.Generation {
+		applied.At = s.StartedAt
+	}
+	if err := r.publish(ctx, retunedFact(setting.Experiment, applied, pending)); err != nil {
+		return err
+	}
+	r.log.Info("system parameters set", "job", a.Job, "attempt", a.Number, "generation", setting.Generation,
+		"values", applied.Values, "refused", applied.Refused, "pending", pending)
+	return nil
 }
 
 // tune lets the back end set what it can.

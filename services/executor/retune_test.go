@@ -3,17 +3,20 @@ package executor
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
+	"github.com/switchyard-dl/switchyard/services/executor/local"
 )
 
 // setting stores the wanted system parameters of a job.
@@ -110,6 +113,33 @@ func TestAJobIsStartedAgainWithOtherParameters(t *testing.T) {
 	y.must(err)
 	if got := strings.Fields(string(ledger)); !slices.Equal(got, []string{"1:512", "2:1024", "3:2048"}) {
 		t.Errorf("started as %q", got)
+	}
+}
+
+// An attempt may end before an executor records that it runs. Its experiment still learns what it was started with.
+func TestTheSettingOfAShortAttemptIsPublished(t *testing.T) {
+	y := newYard(t)
+	y.job("a", command(fmt.Sprintf("while ! [ -e %s ]; do sleep 0.05; done", y.path("leave-1"))))
+	y.plan(on("a", "cpu:0"))
+	ran := y.attempt("a", "runs", isRunning(1))
+	y.stop()
+	wanted := map[string]float64{"cores": 1, "memory_mib": 512}
+	_, err := y.attempts.Modify(t.Context(), "a", func(a *train.Attempt) (bool, error) {
+		a.Phase, a.PID, a.PIDStart, a.BootID, a.StartedAt = train.PhaseClaimed, 0, 0, "", time.Time{}
+		a.Setting = train.Setting{Job: "a", Experiment: "e", Generation: 1, Values: wanted}
+		return true, nil
+	})
+	y.must(err)
+	y.touch("leave-1")
+	backend := local.New(y.dir, local.Bounds{})
+	y.until("it has exited", func() bool {
+		s, err := backend.Status(t.Context(), ran)
+		y.must(err)
+		return s.Phase == launch.Exited
+	})
+	y.run()
+	if got := y.retuned("a", 1, 1, wanted); !maps.Equal(got.Values, wanted) || !got.At.Equal(ran.StartedAt) {
+		t.Errorf("applied %+v to %+v", got, ran)
 	}
 }
 

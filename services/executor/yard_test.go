@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/sourcegraph/conc"
-	"golang.org/x/sys/unix"
-
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/busserver"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
@@ -109,15 +107,16 @@ func (y *yard) serve(port int) {
 	y.server = s
 }
 
-// killAll ends what the test left behind.
+// killAll ends what the test left behind. While it runs it writes into the folder, which is about to be removed.
 func (y *yard) killAll() {
 	b := local.New(y.dir, local.Bounds{LogBytes: 1 << 20, KillAfterMillis: 300})
 	found, err := b.Find(context.Background())
 	y.must(err)
 	for _, f := range found {
-		if s, err := b.Status(context.Background(), train.Attempt{Job: f.Job, Number: f.Number}); err == nil && s.PID != 0 {
-			_ = unix.Kill(s.PID, unix.SIGKILL)
-		}
+		y.until(fmt.Sprintf("nothing of %s is left", f.Job), func() bool {
+			left, err := b.Sweep(context.Background(), train.Attempt{Job: f.Job, Number: f.Number})
+			return err == nil && left == 0
+		})
 	}
 }
 
@@ -165,7 +164,7 @@ func (y *yard) until(what string, holds func() bool) {
 	y.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	patience := time.NewTimer(time.Minute)
+	patience := time.NewTimer(3 * time.Minute)
 	defer patience.Stop()
 	for !holds() {
 		select {
@@ -251,12 +250,8 @@ func (y *yard) attempt(job train.JobID, what string, fits func(train.Attempt) bo
 	var a train.Attempt
 	y.until(fmt.Sprintf("attempt of %s: %s", job, what), func() bool {
 		e, err := y.attempts.Get(y.t.Context(), string(job))
-		if errors.Is(err, bus.ErrNotFound) {
-			return false
-		}
-		y.must(err)
 		a = e.Value
-		return fits(a)
+		return err == nil && fits(a) // it is not there yet, or the bus is busy
 	})
 	return a
 }

@@ -30,7 +30,7 @@ import (
 
 func within(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -140,6 +140,7 @@ func burn(t *testing.T) train.Attempt {
 }
 
 func TestTheWholeAgentOverARestart(t *testing.T) {
+	t.Parallel()
 	server := bustest.Start(t)
 	b := bustest.Connect(t, server, "test")
 	attempts, err := bus.OpenKV[train.Attempt](within(t), b, contract.Attempts)

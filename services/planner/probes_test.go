@@ -126,7 +126,7 @@ func TestDecisionsWaitForWhoCrossesALossyLink(t *testing.T) {
 // awaitLists waits until a number of nodes have lists.
 func awaitLists(t *testing.T, p *prober, nodes int) map[string]train.Pinglist {
 	t.Helper()
-	deadline := time.After(time.Minute)
+	deadline := time.After(3 * time.Minute)
 	for {
 		found := map[string]train.Pinglist{}
 		entries, err := p.lists.List(t.Context())

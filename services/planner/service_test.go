@@ -37,7 +37,7 @@ type bench struct {
 
 func newBench(t testing.TB) *bench {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	b := &bench{t: t, ctx: ctx, server: bustest.Start(t)}
 	b.bus = bustest.Connect(t, b.server, "test")

@@ -10,6 +10,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/learn"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -21,7 +22,8 @@ type estimator struct {
 	// can wait.
 	fresh   map[train.JobID]struct{}
 	sampled map[train.JobID]struct{}
-	wake    chan struct{}
+	// wake wakes the writer.
+	wake tick.Signal
 	// present is set when the past has been read: from then on a job that ends is fitted once more before it is
 	// forgotten.
 	present bool
@@ -36,23 +38,18 @@ type estimator struct {
 
 func newEstimator() *estimator {
 	return &estimator{
-		jobs: map[train.JobID]*learn.Job{}, fresh: map[train.JobID]struct{}{}, sampled: map[train.JobID]struct{}{}, wake: make(chan struct{}, 1),
+		jobs: map[train.JobID]*learn.Job{}, fresh: map[train.JobID]struct{}{}, sampled: map[train.JobID]struct{}{}, wake: tick.NewSignal(),
 		residency: newResidency(), interference: newInterference(),
 	}
 }
 
-// followed returns the facts of a job that the estimator uses.
-func followed() []string {
-	return []string{
+// followed returns the facts of all jobs that the estimator uses.
+func followed() []event.Subject {
+	var all []event.Subject
+	for _, fact := range []string{
 		event.FactAdmitted, event.FactTuned, event.FactStarted, event.FactEpochEnded, event.FactPreempted, event.FactAttemptLost, event.FactReestimated, event.FactStraggling,
 		event.FactConverged, event.FactSucceeded, event.FactFailed, event.FactCancelled, event.FactRejected,
-	}
-}
-
-// subjects returns the followed facts of all jobs.
-func subjects() []event.Subject {
-	var all []event.Subject
-	for _, fact := range followed() {
+	} {
 		all = append(all, event.Subject{Entity: "job", ID: "*", Fact: fact, Version: 1})
 	}
 	return all
@@ -104,7 +101,7 @@ func (e *estimator) epochEnded(j *learn.Job, m bus.Message, b *event.EpochEnded)
 		e.measure(j, m, b)
 		e.remember(j)
 		e.fresh[j.ID] = struct{}{}
-		e.signal()
+		e.wake.Send()
 	}
 }
 
@@ -124,7 +121,7 @@ func (e *estimator) admit(j *learn.Job) {
 	j.Borrowed, j.Peaks = e.library.Of(j.Spec.Signature()), e.peaks.Of(curve.KindOf(j.Spec).Family)
 	if len(j.Borrowed)+len(j.Peaks) > 0 {
 		e.fresh[j.ID] = struct{}{}
-		e.signal()
+		e.wake.Send()
 	}
 }
 
@@ -137,7 +134,6 @@ func (e *estimator) remember(j *learn.Job) {
 	j.Peaks = e.peaks.Of(family)
 }
 
-// sample applies a heartbeat.
 func (e *estimator) sample(m bus.Message) error {
 	b, err := event.Decode[event.Stepped](m.Data)
 	if err != nil {
@@ -151,14 +147,6 @@ func (e *estimator) sample(m bus.Message) error {
 	return nil
 }
 
-// signal wakes the writer.
-func (e *estimator) signal() {
-	select {
-	case e.wake <- struct{}{}:
-	default:
-	}
-}
-
 func (e *estimator) forget(id train.JobID) {
 	delete(e.jobs, id)
 	delete(e.fresh, id)
@@ -170,7 +158,7 @@ func (e *estimator) caughtUp() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.present = true
-	e.signal()
+	e.wake.Send()
 }
 
 // requeue marks a job whose update could not be stored; the next round retries it.

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
@@ -38,7 +38,7 @@ type linkMonitor struct {
 
 func newLinkMonitor(ctx context.Context, b *bus.Bus, log *slog.Logger, metrics prometheus.Registerer) (*linkMonitor, error) {
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+		return promauto.With(metrics).NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	}
 	w := &linkMonitor{
 		bus: b, log: log, watch: linkhealth.New(),
@@ -46,11 +46,7 @@ func newLinkMonitor(ctx context.Context, b *bus.Bus, log *slog.Logger, metrics p
 		delay:     gauge("switchyard_profiler_link_delay_seconds", "How much longer than usual packets take over a slow link of the network.", "link"),
 		unhealthy: gauge("switchyard_profiler_probe_node_ailing", "1 for a node whose probes cannot be judged: Silent, Stalled or ClockSkew.", "node", "why"),
 	}
-	metrics.MustRegister(w.loss, w.delay, w.unhealthy)
-	var errs [2]error
-	w.lists, errs[0] = bus.OpenKV(ctx, b, contract.Probes)
-	w.links, errs[1] = bus.OpenKV(ctx, b, contract.Links)
-	if err := errors.Join(errs[:]...); err != nil {
+	if err := errors.Join(bus.Open(ctx, b, contract.Probes, &w.lists), bus.Open(ctx, b, contract.Links, &w.links)); err != nil {
 		return nil, err
 	}
 	// A link that was degraded before a restart stays so until probes show otherwise.
@@ -66,7 +62,6 @@ func newLinkMonitor(ctx context.Context, b *bus.Bus, log *slog.Logger, metrics p
 	return w, nil
 }
 
-// run judges until ctx ends.
 func (w *linkMonitor) run(ctx context.Context) error {
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	work.Go(func(ctx context.Context) error { return w.lists.Watch(ctx, w.onList, nil) })
@@ -232,10 +227,5 @@ func (w *linkMonitor) publish(ctx context.Context, t linkhealth.Transition, slot
 	case l.Degraded:
 		w.loss.WithLabelValues(l.ID).Set(l.Loss)
 	}
-	_, err := w.links.Modify(ctx, l.ID, func(known *train.Link) (bool, error) {
-		changed := !reflect.DeepEqual(*known, l)
-		*known = l
-		return changed, nil
-	})
-	return err
+	return w.links.Put(ctx, l.ID, l)
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// publishEstimate publishes an estimate unless it is nil.
 func (s *store) publishEstimate(ctx context.Context, id train.JobID, e *event.Reestimated) error {
 	if e == nil {
 		return nil
@@ -36,7 +35,7 @@ func (s *store) publishStraggler(ctx context.Context, id train.JobID, found *eve
 	}
 	s.estimator.note(id, func(j *learn.Job) { j.Straggled(found.Straggler) })
 	s.estimator.requeue(id)
-	s.estimator.signal()
+	s.estimator.wake.Send()
 	s.log.Info("worker slows down the others", "job", id, "attempt", found.Attempt, "rank", found.Rank, "node", found.Node, "device", found.Device, "slowdown", found.Slowdown)
 	return nil
 }

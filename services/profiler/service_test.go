@@ -28,7 +28,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	server := bustest.Start(t)
 	b := &bench{t: t, ctx: ctx, url: server.URL(), bus: bustest.Connect(t, server, "test")}

@@ -37,7 +37,7 @@ import (
 	"github.com/switchyard-dl/switchyard/test/influxd"
 )
 
-var update = flag.Bool("update", false, "write docs/dashboards.md again")
+var update = flag.Bool("update", false, "write testdata/panels.txt again")
 
 // board is the used part of a dashboard's file.
 type board struct {
@@ -66,7 +66,8 @@ type target struct {
 	Query string `json:"query"`
 }
 
-// TestEveryPanelShowsTheRecordedRun runs all queries as Grafana would and compares the results with docs/dashboards.md.
+// TestEveryPanelShowsTheRecordedRun runs all queries as Grafana would and compares the results with
+// testdata/panels.txt.
 func TestEveryPanelShowsTheRecordedRun(t *testing.T) {
 	server := influxd.Start(t)
 	client := influx.Open(influx.Config{URL: server.URL, Org: "switchyard"})
@@ -117,9 +118,8 @@ func TestEveryPanelShowsTheRecordedRun(t *testing.T) {
 const preface = `<!-- Written by the test of test/dashboards with -update. Do not edit. -->
 # What the dashboards show
 
-For developers of the dashboards: the rows that each panel and alert of [deploy/grafana](../deploy/grafana) gets from a
-real InfluxDB 1.8 for a recorded run. Grafana draws these rows; this page was made without it. A test runs every query
-again and compares. Long answers show only their beginning.
+The rows that each panel and alert of deploy/grafana gets from a real InfluxDB 1.8 for a recorded run. Long answers show
+only their beginning.
 
 The run has three jobs of two users on a node with two simulated GPUs. Processors' power is modelled. The recording adds
 a meter for each simulated GPU (60 W, and 240 W more while a job is there, as the plans predict), a PDU at 1.08 times the
@@ -127,12 +127,12 @@ sum, a missed second before every twentieth interval, and probes between two nod
 minute, packets into the other are delayed to the end.
 `
 
-// compare compares the rendered results with the page in docs.
+// compare compares the rendered results with the recorded ones.
 func compare(t *testing.T, page string) {
 	t.Helper()
-	const path = "../../docs/dashboards.md"
+	const path = "testdata/panels.txt"
 	if *update {
-		if err := os.WriteFile(path, []byte(page), 0o644); err != nil { //nolint:gosec // documentation
+		if err := os.WriteFile(path, []byte(page), 0o644); err != nil { //nolint:gosec // test data
 			t.Fatal(err)
 		}
 	}
@@ -141,7 +141,7 @@ func compare(t *testing.T, page string) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(strings.Split(string(known), "\n"), strings.Split(page, "\n")); d != "" {
-		t.Errorf("docs/dashboards.md (-known +now)\n%s", d)
+		t.Errorf("testdata/panels.txt (-known +now)\n%s", d)
 	}
 }
 

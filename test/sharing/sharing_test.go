@@ -53,7 +53,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	t.Cleanup(cancel)
 	server := bustest.Start(t)
 	w := &world{

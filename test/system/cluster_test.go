@@ -3,10 +3,12 @@ package system
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -29,6 +31,11 @@ func serviceNames() []string {
 var binaries string
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	// The tests mostly wait for trainers that sleep, so more of them than there are processors run at once.
+	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
+		_ = parallel.Value.Set(strconv.Itoa(2 * runtime.GOMAXPROCS(0)))
+	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "switchyard-kill-")
 		if err != nil {
@@ -67,7 +74,7 @@ type cluster struct {
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	c := &cluster{t: t, dir: t.TempDir(), port: bustest.FreePort(t), procs: map[string]*exec.Cmd{}, ctx: ctx}
 	c.ledger = filepath.Join(c.dir, "ledger.jsonl")
 	t.Cleanup(func() {
@@ -75,14 +82,35 @@ func newCluster(t *testing.T) *cluster {
 		for name := range c.procs {
 			c.kill(name, syscall.SIGKILL)
 		}
-		for _, pid := range c.trainers() {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
+		c.killRest()
 		if t.Failed() {
 			c.dump()
 		}
 	})
 	return c
+}
+
+// killRest ends the jobs and their supervisors. A supervisor writes until it is gone, so all must be gone before the
+// folder is removed.
+func (c *cluster) killRest() {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	patience := time.After(time.Minute)
+	for {
+		left := processes(c.owns)
+		if len(left) == 0 {
+			return
+		}
+		for _, pid := range left {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		select {
+		case <-patience:
+			c.t.Errorf("processes %v cannot be killed", left)
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 func (c *cluster) dump() {
@@ -163,10 +191,22 @@ func (c *cluster) connect() {
 		c.t.Fatal(err)
 	}
 	c.t.Cleanup(b.Close)
-	if err := b.Ensure(c.ctx); err != nil {
-		c.t.Fatal(err)
-	}
+	c.eventually("ensure the streams", func() error { return b.Ensure(c.ctx) })
 	c.bus = b
+}
+
+// eventually repeats a call until it succeeds: while a process is killed, or the machine is busy, calls fail.
+func (c *cluster) eventually(what string, call func() error) {
+	c.t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for err := call(); err != nil; err = call() {
+		select {
+		case <-c.ctx.Done():
+			c.t.Fatalf("%s: %v", what, err)
+		case <-tick.C:
+		}
+	}
 }
 
 // submit publishes a job of the Go trainer; epochs take about 0.2 s on a device. It sleeps most of that, so that other
@@ -187,8 +227,8 @@ func (c *cluster) submitSpec(id train.JobID, spec train.Spec) {
 	}
 }
 
-// await polls until a condition holds for the register.
-func (c *cluster) await(what string, holds func(map[train.JobID]train.Job) bool) {
+// await polls until a condition holds for the register, and returns the jobs of which it holds.
+func (c *cluster) await(what string, holds func(map[train.JobID]train.Job) bool) map[train.JobID]train.Job {
 	c.t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -196,7 +236,7 @@ func (c *cluster) await(what string, holds func(map[train.JobID]train.Job) bool)
 	for {
 		if now, err := c.register(); err == nil {
 			if jobs = now; holds(jobs) {
-				return
+				return jobs
 			}
 		}
 		select {
@@ -246,14 +286,48 @@ func (c *cluster) terminals() map[string]int {
 
 // trainers returns the processes that belong to jobs of this cluster, whatever their parent.
 func (c *cluster) trainers() []int {
+	return processes(func(proc string) bool { return names(proc, "environ", "TRAIN_LEDGER="+c.ledger) })
+}
+
+// owns reports whether a process belongs to this cluster or to a job of it: it names or works in the cluster's folder.
+func (c *cluster) owns(proc string) bool {
+	cwd, _ := os.Readlink(filepath.Join(proc, "cwd"))
+	return strings.HasPrefix(cwd, c.dir) || names(proc, "cmdline", c.dir) || names(proc, "environ", c.dir)
+}
+
+// names reports whether a file of a process contains a text.
+func names(proc, file, text string) bool {
+	data, err := os.ReadFile(filepath.Join(proc, file))
+	return err == nil && strings.Contains(string(data), text)
+}
+
+// processes returns the processes whose folders below /proc fit.
+func processes(fits func(proc string) bool) []int {
 	var pids []int
-	dirs, _ := filepath.Glob("/proc/[0-9]*")
-	for _, dir := range dirs {
-		environ, err := os.ReadFile(filepath.Join(dir, "environ"))
-		if err == nil && strings.Contains(string(environ), "TRAIN_LEDGER="+c.ledger) {
-			pid, _ := strconv.Atoi(filepath.Base(dir))
+	procs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, proc := range procs {
+		if fits(proc) {
+			pid, _ := strconv.Atoi(filepath.Base(proc))
 			pids = append(pids, pid)
 		}
 	}
 	return pids
 }
+
+// trained waits until the ledger has an epoch of a job, and returns the process that trained it. The ledger is not
+// behind the trainers, as the register is while the machine is busy.
+func (c *cluster) trained(job string, epoch int) (pid int) {
+	c.t.Helper()
+	c.eventually(fmt.Sprintf("wait for epoch %d of %s", epoch, job), func() error {
+		for _, e := range readLedger(c.t, c.ledger) {
+			if e.Event == "epoch" && e.Job == job && e.Epoch >= epoch {
+				pid = e.PID
+				return nil
+			}
+		}
+		return errNotTrained
+	})
+	return pid
+}
+
+var errNotTrained = errors.New("it is not in the ledger")

@@ -31,12 +31,7 @@ func TestAGroupLearnsItsBatchSize(t *testing.T) {
 			BatchSize: 32, TrainingSetSize: 1000, MaxEpochs: 1,
 			Energy: &train.EnergySpec{Eta: new(0.5), Group: "nightly", BatchSizes: []int{32, 64, 128}},
 		})
-		c.await(string(id), state(id, train.StateSucceeded))
-		record, err := c.register()
-		if err != nil {
-			t.Fatal(err)
-		}
-		chosen = append(chosen, record[id].TunedBatch)
+		chosen = append(chosen, c.await(string(id), state(id, train.StateSucceeded))[id].TunedBatch)
 		c.await("its cost is noted", func(map[train.JobID]train.Job) bool { return c.underWay() == 0 })
 	}
 	if chosen[0] != 32 || chosen[jobs-2] != 64 || chosen[jobs-1] != 64 {
@@ -108,14 +103,14 @@ func TestARunningJobGetsItsPowerLimit(t *testing.T) {
 // bucket reads all of a bucket.
 func (c *cluster) bucket(name string) map[string]json.RawMessage {
 	c.t.Helper()
-	kv, err := bus.OpenKV(c.ctx, c.bus, contract.Bucket[json.RawMessage](name))
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	entries, err := kv.List(c.ctx)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	var entries []bus.Entry[json.RawMessage]
+	c.eventually("list "+name, func() error {
+		kv, err := bus.OpenKV(c.ctx, c.bus, contract.Bucket[json.RawMessage](name))
+		if err == nil {
+			entries, err = kv.List(c.ctx)
+		}
+		return err
+	})
 	all := map[string]json.RawMessage{}
 	for _, e := range entries {
 		all[e.Key] = e.Value

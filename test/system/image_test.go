@@ -66,11 +66,7 @@ func TestAnImageTrainsIsPreemptedAndAccountedFor(t *testing.T) {
 	if code, out := c.command("submit", "--name", "urgent", "--id", "urgent", "--priority", "90", "--min-devices", "2", "--batch-size", "1", "--training-set-size", "1", "--epochs", "1", "--", "true"); code != 0 {
 		t.Fatalf("submit: exit %d: %s", code, out)
 	}
-	c.await("the end of both", allEnded(2))
-	jobs, err := c.register()
-	if err != nil {
-		t.Fatal(err)
-	}
+	jobs := c.await("the end of both", allEnded(2))
 	if j := jobs["boxed"]; j.State != train.StateSucceeded || j.EpochsDone != 16 || j.Preemptions != 1 {
 		t.Errorf("%s after %d epochs and %d preemptions: %s", j.State, j.EpochsDone, j.Preemptions, j.Message)
 	}

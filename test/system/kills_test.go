@@ -43,13 +43,10 @@ func allEnded(count int) func(map[train.JobID]train.Job) bool {
 	}
 }
 
-// verify checks the invariants with the oracle, after everything has ended.
-func (c *cluster) verify(epochs map[string]int, killed map[int]bool) {
+// verify waits for the end of all jobs, checks the invariants with the oracle, and returns the jobs.
+func (c *cluster) verify(epochs map[string]int, killed map[int]bool) map[train.JobID]train.Job {
 	c.t.Helper()
-	jobs, err := c.register()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	jobs := c.await("the end of all jobs", allEnded(len(epochs)))
 	for id, want := range epochs {
 		if j := jobs[train.JobID(id)]; j.State != train.StateSucceeded || j.EpochsDone != want {
 			c.t.Errorf("job %s: %s after %d epochs (%s), want succeeded after %d", id, j.State, j.EpochsDone, j.Message, want)
@@ -66,6 +63,7 @@ func (c *cluster) verify(epochs map[string]int, killed map[int]bool) {
 	if left := c.trainers(); len(left) > 0 {
 		c.t.Errorf("processes %v are left over", left)
 	}
+	return jobs
 }
 
 func TestKillOfEachServiceLosesNothing(t *testing.T) {
@@ -84,7 +82,6 @@ func TestKillOfEachServiceLosesNothing(t *testing.T) {
 				c.kill(victim, syscall.SIGKILL)
 				c.start(victim)
 			}
-			c.await("the end of all jobs", allEnded(len(epochs)))
 			c.verify(epochs, nil)
 		})
 	}
@@ -101,7 +98,6 @@ func TestKillOfEverythingAtOnceLosesNothing(t *testing.T) {
 		c.kill("up", syscall.SIGKILL)
 		c.start("up")
 	}
-	c.await("the end of all jobs", allEnded(len(epochs)))
 	c.verify(epochs, nil)
 }
 
@@ -111,13 +107,15 @@ func TestOrderlyStopLeavesJobsRunning(t *testing.T) {
 	c.start("up")
 	c.connect()
 	epochs := c.submitAll()
-	c.await("2 epochs", progressed(2))
+	// The trainer stands still meanwhile: otherwise it may have trained all its epochs before the stop is over.
+	trainer := c.trained("first", 1)
+	signal(t, trainer, syscall.SIGSTOP)
 	c.kill("up", syscall.SIGTERM)
-	if len(c.trainers()) == 0 {
-		t.Error("no job outlived an orderly stop")
+	if !slices.Contains(c.trainers(), trainer) {
+		t.Error("the job did not outlive an orderly stop")
 	}
+	signal(t, trainer, syscall.SIGCONT)
 	c.start("up")
-	c.await("the end of all jobs", allEnded(len(epochs)))
 	c.verify(epochs, nil)
 }
 
@@ -126,25 +124,13 @@ func TestAKilledTrainerRepeatsOnlyFromItsCheckpoint(t *testing.T) {
 	c := newCluster(t)
 	c.start("up")
 	c.connect()
-	epochs := c.submitAll()
-	c.await("4 epochs", progressed(4))
-	killed := map[int]bool{}
-	for _, e := range slices.Backward(readLedger(t, c.ledger)) {
-		if e.Event == "epoch" && len(killed) == 0 {
-			killed[e.PID] = true
-			if err := syscall.Kill(e.PID, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	c.await("the end of all jobs", allEnded(len(epochs)))
-	c.verify(epochs, killed)
-	jobs, err := c.register()
-	if err != nil {
-		t.Fatal(err)
-	}
+	epochs := map[string]int{"wide": 14, "victim": 20}
+	c.submit("wide", epochs["wide"], 2)
+	c.submit("victim", epochs["victim"], 1)
+	victim := c.trained("victim", 2)
+	signal(t, victim, syscall.SIGKILL)
 	recoveries := 0
-	for _, j := range jobs {
+	for _, j := range c.verify(epochs, map[int]bool{victim: true}) {
 		recoveries += j.Recoveries
 	}
 	if recoveries != 1 {
@@ -157,20 +143,18 @@ func TestAKilledSupervisorLeavesNothingBehind(t *testing.T) {
 	c := newCluster(t)
 	c.start("up")
 	c.connect()
-	c.submit("only", 10, 1)
-	c.await("2 epochs", progressed(2))
-	trainers := c.trainers()
-	killed := map[int]bool{}
-	for _, pid := range trainers {
-		killed[pid] = true
-		if parent := parentOf(t, pid); !slices.Contains(trainers, parent) {
-			if err := syscall.Kill(parent, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-		}
+	epochs := map[string]int{"only": 20}
+	c.submit("only", epochs["only"], 1)
+	trainer := c.trained("only", 2)
+	signal(t, parentOf(t, trainer), syscall.SIGKILL)
+	c.verify(epochs, map[int]bool{trainer: true})
+}
+
+func signal(t *testing.T, pid int, s syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(pid, s); err != nil {
+		t.Fatal(err)
 	}
-	c.await("the end of the job", allEnded(1))
-	c.verify(map[string]int{"only": 10}, killed)
 }
 
 func parentOf(t *testing.T, pid int) int {

@@ -61,12 +61,32 @@ func TestRecordedDecisionsAreReplayedAndTheWorkloadSimulated(t *testing.T) {
 	if measured.Kind != "measured" || same.Kind != "same_policy" || measured.Policy != same.Policy || measured.Completed != 3 || len(measured.LeftOut) != 0 {
 		t.Errorf("rows %+v", rows[:2])
 	}
-	if ratio := same.AvgJCTSeconds / measured.AvgJCTSeconds; ratio < 0.5 || ratio > 2 {
-		t.Errorf("the same policy takes %v s in the simulation, %v s were measured", same.AvgJCTSeconds, measured.AvgJCTSeconds)
+	// The services' own work is part of the measured time, and takes any time on a busy machine. The training is what
+	// the simulation has to show.
+	trained := c.trainedSeconds() / 3
+	if same.AvgJCTSeconds < trained/2 || same.AvgJCTSeconds > 2*measured.AvgJCTSeconds {
+		t.Errorf("the same policy takes %v s in the simulation, %v s were measured, %v s of them of training", same.AvgJCTSeconds, measured.AvgJCTSeconds, trained)
 	}
 	for _, r := range rows[2:] {
 		if r.Kind != "what_if" || r.Nodes != 3 || r.Completed != 3 || r.AvgJCTSeconds <= 0 || r.AvgJCTSeconds > same.AvgJCTSeconds*1.2 {
 			t.Errorf("with two more nodes: %+v", r)
 		}
 	}
+}
+
+// trainedSeconds adds up the epochs of all jobs.
+func (c *cluster) trainedSeconds() float64 {
+	c.t.Helper()
+	sum, epochs := 0.0, event.JobSubject("*", event.FactEpochEnded).String()
+	err := c.bus.Stored(c.ctx, event.StreamJobs, []string{epochs}, time.Time{}, func(m bus.Message) {
+		e, err := event.Decode[event.EpochEnded](m.Data)
+		if err != nil {
+			c.t.Error(err)
+		}
+		sum += e.EpochSeconds
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return sum
 }

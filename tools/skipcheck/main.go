@@ -47,8 +47,9 @@ func check(root, listPath string) ([]string, error) {
 	return complaints, nil
 }
 
-// readTable returns the first column of the table in a Markdown file with the place of each row, and a complaint for
-// each row without a reason.
+// readTable returns the tests in the first column of the table in a Markdown file with the place of each row, and a
+// complaint for each row without a reason. Commas separate the tests of a row; a test without a folder is in the folder
+// of the test before it.
 func readTable(path string) (map[string]string, []string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -59,11 +60,19 @@ func readTable(path string) (map[string]string, []string, error) {
 	for i, line := range strings.Split(string(text), "\n") {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
 		name := strings.Trim(strings.TrimSpace(cells[0]), "`")
-		if !strings.HasPrefix(line, "|") || name == "test" || strings.Trim(name, "-: ") == "" {
+		if !strings.HasPrefix(line, "|") || name == "tests" || strings.Trim(name, "-: ") == "" {
 			continue
 		}
 		at := fmt.Sprintf("%s:%d", path, i+1)
-		rows[name] = at
+		folder := ""
+		for test := range strings.SplitSeq(name, ", ") {
+			if before, _, ok := strings.Cut(test, "."); ok {
+				folder = before
+			} else {
+				test = folder + "." + test
+			}
+			rows[test] = at
+		}
 		if len(cells) < 2 || strings.TrimSpace(cells[1]) == "" {
 			complaints = append(complaints, fmt.Sprintf("%s: %s has no reason", at, name))
 		}

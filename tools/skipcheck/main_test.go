@@ -128,8 +128,9 @@ class Prepared(unittest.TestCase):
 func TestCheck(t *testing.T) {
 	root := write(t, map[string]string{
 		"a/a_test.go": "package a\n\nimport \"testing\"\n\n" +
-			"func TestListed(t *testing.T) { t.Skip() }\nfunc TestMute(t *testing.T) { t.Skip() }\nfunc TestForgotten(t *testing.T) { t.Skip() }\n",
-		"docs/skips.md": "# Skips\n\n| test | reason |\n| --- | --- |\n| `a.TestListed` | needs a GPU |\n| a.TestMute | |\n| a.TestGone | was slow |\n",
+			"func TestListed(t *testing.T) { t.Skip() }; func TestOther(t *testing.T) { t.Skip() }\nfunc TestMute(t *testing.T) { t.Skip() }\nfunc TestForgotten(t *testing.T) { t.Skip() }\n",
+		"b/b_test.go":   "package b\n\nimport \"testing\"\n\nfunc TestThird(t *testing.T) { t.Skip() }\n",
+		"docs/skips.md": "# Skips\n\n| tests | skip if |\n| --- | --- |\n| `a.TestListed, TestOther, b.TestThird` | needs a GPU |\n| a.TestMute | |\n| a.TestGone | was slow |\n",
 	})
 	t.Chdir(root)
 	complaints, err := check(".", "docs/skips.md")

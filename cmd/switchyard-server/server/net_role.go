@@ -49,21 +49,19 @@ func (a *app) netRoleCommand(use, short string, onHost bool, work func(ctx conte
 					return exit.Usagef("--host: %v", err)
 				}
 			}
-			return exit.Runtime(work(cmd.Context(), c, host, slog.New(slog.NewTextHandler(a.stderr, nil))))
+			return work(cmd.Context(), c, host, slog.New(slog.NewTextHandler(a.Stderr, nil)))
 		},
 	}
 	cmd.Flags().StringVar(&f.config, "config", "", "`FILE` with lines key=value: controller, diagnoser, pinger_listen_port, responder_listen_port, server_1.., interval, time_cyc")
-	_ = cmd.MarkFlagRequired("config")
 	if onHost {
 		cmd.Flags().StringVar(&f.host, "host", "", "`ADDRESS` of this server, one of server_1..")
-		_ = cmd.MarkFlagRequired("host")
 	}
 	return cmd
 }
 
 // netRoles are the roles of deTector for clusters without a bus.
 func (a *app) netRoles() []*cobra.Command {
-	say := func(at net.Addr) { _, _ = fmt.Fprintf(a.stdout, "listening on %s\n", at) }
+	say := func(at net.Addr) { fmt.Fprintf(a.Stdout, "listening on %s\n", at) }
 	controller := func(ctx context.Context, c netrole.Config, _ netip.Addr, log *slog.Logger) error {
 		return netrole.Controller(ctx, c, log, say)
 	}

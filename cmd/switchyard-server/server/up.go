@@ -60,7 +60,7 @@ With --nats, or bus.url in the file, the services join that bus and none is embe
 			return exit.Usagef("%v", err)
 		}
 		if err := a.giveLibrary(all, set); err != nil {
-			return exit.Runtime(err)
+			return err
 		}
 		serving := services(all)
 		if err := validate(all.Common, serving); err != nil {
@@ -70,9 +70,9 @@ With --nats, or bus.url in the file, the services join that bus and none is embe
 		for {
 			err := a.up(cmd.Context(), all.Common, embedded, serving)
 			if !embedded || !errors.Is(err, bus.ErrStuck) {
-				return exit.Runtime(err)
+				return err
 			}
-			_, _ = fmt.Fprintf(a.stderr, "starting the bus and the services again: %v\n", err)
+			fmt.Fprintf(a.Stderr, "starting the bus and the services again: %v\n", err)
 		}
 	}
 	return cmd
@@ -110,7 +110,7 @@ func (a *app) up(ctx context.Context, common run.Common, embedded bool, all []ru
 		return err
 	}
 	defer unlock()
-	log := common.NewLogger(a.stderr)
+	log := common.NewLogger(a.Stderr)
 	if embedded {
 		s, err := busserver.Start(busserver.Options{Port: common.Port, Dir: filepath.Join(common.DataDir, "bus")})
 		if err != nil {
@@ -122,7 +122,7 @@ func (a *app) up(ctx context.Context, common run.Common, embedded bool, all []ru
 	if err := furnish(ctx, common); err != nil {
 		return err
 	}
-	return run.Together(ctx, common, a.stderr, func(web net.Addr) {
+	return run.Together(ctx, common, a.Stderr, func(web net.Addr) {
 		p := installation.Context{NATS: common.NATS, HTTP: "http://" + web.String(), DataDir: common.DataDir, PID: os.Getpid()}
 		if err := installation.WriteContext(installation.ContextPath(), p); err != nil {
 			log.Warn("other commands need --nats", "error", err)
@@ -178,15 +178,15 @@ func (a *app) busCommand() *cobra.Command {
 			}
 			unlock, err := lockDir(all.DataDir)
 			if err != nil {
-				return exit.Runtime(err)
+				return err
 			}
 			defer unlock()
 			s, err := busserver.Start(busserver.Options{Port: all.Port, Dir: filepath.Join(all.DataDir, "bus")})
 			if err != nil {
-				return exit.Runtime(err)
+				return err
 			}
 			defer s.Stop()
-			_, _ = fmt.Fprintf(a.stdout, "%s\n", s.URL())
+			fmt.Fprintf(a.Stdout, "%s\n", s.URL())
 			<-cmd.Context().Done()
 			return nil
 		},

@@ -13,7 +13,7 @@ import (
 )
 
 func TestJobsAreFoundOnTheBus(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Commands()...)
 	s.Fill(t)
 	clitest.Publish(t, s.Bus, event.OnceFact("fresh", event.FactSubmitted, "submitted", event.Submitted{Spec: train.Spec{Name: "new"}}))
 	cases := []struct {
@@ -43,7 +43,7 @@ func TestJobsAreFoundOnTheBus(t *testing.T) {
 }
 
 func TestABusWithoutServicesIsTold(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Commands()...)
 	if kv, err := console.OpenBucket(t.Context(), s.Bus, contract.Jobs); err != nil || kv == nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestABusWithoutServicesIsTold(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "no service of Switchyard has run") {
 		t.Fatal(err)
 	}
-	code, _, stderr := clitest.Execute(Commands, "", "--nats", "nats://127.0.0.1:1", "ps")
+	code, _, stderr := clitest.Execute(Commands(), "", "--nats", "nats://127.0.0.1:1", "ps")
 	if code != exit.Unreachable {
 		t.Fatalf("exit %d for a bus that is not there: %s", code, stderr)
 	}

@@ -17,7 +17,7 @@ func TestCommandsOfTheLaboratory(t *testing.T) {
 		{"workload", "generate", "--jobs", "4"},
 		{"net", "simulate", "--topology", "fattree:4"},
 	} {
-		if code, out, errs := clitest.Execute(Commands, "", args...); code != exit.Usage || out != "" || !strings.Contains(errs, "switchyard-lab") {
+		if code, out, errs := clitest.Execute(Commands(), "", args...); code != exit.Usage || out != "" || !strings.Contains(errs, "switchyard-lab") {
 			t.Errorf("%v: exit code %d, %q, %q", args, code, out, errs)
 		}
 	}

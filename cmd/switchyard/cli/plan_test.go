@@ -12,7 +12,7 @@ import (
 )
 
 func TestRubbishInThePlaceOfThePlan(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Commands()...)
 	s.Fill(t)
 	raw, err := nats.Connect(s.Bus.URL())
 	if err != nil {

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -35,18 +36,16 @@ which devices, and account for its energy. ` + "`switchyard demo`" + ` shows it;
 Exit codes: 0 ok, 1 error, 2 usage, 3 the job can never run here, 4 the bus cannot be reached; wait: 100 the job failed,
 101 not finished in time, 102 unknown job, 103 cancelled.`,
 	}
-	root.AddCommand(Commands(a)...)
+	root.AddCommand(serverCommands()...)
+	a.Add(root, Commands()...)
 	return a.Run(root, compat.Args(argv))
 }
 
 // Commands returns all commands.
-func Commands(a *console.Console) []*cobra.Command {
-	all := serverCommands()
-	for _, commands := range []func(*console.Console) []*cobra.Command{
-		demo.Commands, doctor.Commands, jobs.Commands, describe.Commands, cluster.Commands, energy.Commands, whatif.Commands, measure.Commands, tune.Commands,
-		network.Commands, configuration.Commands, compat.Commands,
-	} {
-		all = append(all, commands(a)...)
+func Commands() []console.Command {
+	single := []console.Command{
+		demo.Command, doctor.Command, describe.Command, energy.Command, measure.Command, tune.Command, network.Command, configuration.Command, compat.Command,
+		func(*console.Console) *cobra.Command { return console.MovedToLab("workload") },
 	}
-	return append(all, console.MovedToLab("workload"))
+	return slices.Concat(jobs.Commands(), cluster.Commands(), whatif.Commands(), single)
 }

@@ -11,7 +11,7 @@ import (
 
 // A job that shares its device shows its micro-batch in the list and in its description, and why it is that one.
 func TestTheMicroBatchIsShown(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Commands()...)
 	tuning := train.Tuning{
 		Node: "n", Device: "gpu:0", Generation: 12, Tried: 8, Settled: train.Reason{Code: "Tuned", Message: "the best of 8 trials"},
 		Tenants: []train.TunedJob{{Job: "a", Attempt: 2, MicroBatch: 16, Accumulation: 4}, {Job: "b", Attempt: 1}},

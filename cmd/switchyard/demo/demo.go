@@ -28,6 +28,7 @@ type demoOptions struct {
 	timeout time.Duration
 }
 
+// Command makes the command of this package.
 func Command(a *console.Console) *cobra.Command {
 	var o demoOptions
 	cmd := &cobra.Command{
@@ -37,7 +38,7 @@ func Command(a *console.Console) *cobra.Command {
 admitted, profiled, planned, started, rescaled, preempted at an epoch's end and resumed from their checkpoints. Closes with a report. Nothing is left behind.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return exit.Runtime(demo(cmd.Context(), a, o))
+			return demo(cmd.Context(), a, o)
 		},
 	}
 	fs := cmd.Flags()
@@ -64,7 +65,7 @@ func demo(ctx context.Context, a *console.Console, o demoOptions) error {
 		return fmt.Errorf("make the demo's folder: %w", err)
 	}
 	if o.keep {
-		_, _ = fmt.Fprintf(a.Stderr, "the files of this run stay in %s\n", dir)
+		fmt.Fprintf(a.Stderr, "the files of this run stay in %s\n", dir)
 	} else {
 		defer func() { _ = os.RemoveAll(dir) }()
 	}

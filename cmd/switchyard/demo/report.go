@@ -83,7 +83,7 @@ func (r demoReport) verdict() error {
 
 func printReport(a *console.Console, r demoReport) error {
 	total := 0.0
-	_, _ = fmt.Fprintln(a.Stdout)
+	fmt.Fprintln(a.Stdout)
 	err := a.Table("JOB\tSTATE\tEPOCHS\tWAIT\tRUN\tJCT\tPREDICTED\tRESTARTS\tRESCALES\tPREEMPTIONS\tENERGY\tMETHOD", func(w io.Writer) {
 		for _, j := range r.Jobs {
 			total += j.EnergyJoules
@@ -91,7 +91,7 @@ func printReport(a *console.Console, r demoReport) error {
 			if j.PredictedJCTSeconds > 0 {
 				predicted = fmt.Sprintf("%.1fs (%+.0f%%)", j.PredictedJCTSeconds, 100*(j.PredictedJCTSeconds/j.JCTSeconds-1))
 			}
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%d\t%.1fs\t%.1fs\t%.1fs\t%s\t%d\t%d\t%d\t%.1f J\t%s\n",
+			fmt.Fprintf(w, "%s\t%s\t%d\t%.1fs\t%.1fs\t%.1fs\t%s\t%d\t%d\t%d\t%.1f J\t%s\n",
 				j.ID, j.State, j.EpochsDone, j.WaitSeconds, j.RunSeconds, j.JCTSeconds, predicted, j.Restarts, j.Rescales, j.Preemptions, j.EnergyJoules, j.EnergyMethod)
 		}
 	})
@@ -99,7 +99,7 @@ func printReport(a *console.Console, r demoReport) error {
 		return err
 	}
 	_, err = fmt.Fprintf(a.Stdout, "\npolicy %s, makespan %.1f s, %.1f J attributed to jobs\nPREDICTED is the completion time predicted after the job's first epoch, before later jobs arrived.\n", r.Policy, r.MakespanSeconds, total)
-	return exit.Runtime(err)
+	return err
 }
 
 // screen shows the jobs: redrawn on a terminal, a line per change elsewhere.
@@ -122,7 +122,7 @@ func (s *screen) show(p stagePicture, since time.Duration) {
 			continue
 		}
 		s.seen[string(j.ID)] = now
-		_, _ = fmt.Fprintf(s.out, "%6.1fs  %-8s %-11s %-12s epoch %d/%d%s\n", since.Seconds(), j.ID, j.State, devicesOrDash(j), j.EpochsDone, j.Spec.MaxEpochs, because(j))
+		fmt.Fprintf(s.out, "%6.1fs  %-8s %-11s %-12s epoch %d/%d%s\n", since.Seconds(), j.ID, j.State, devicesOrDash(j), j.EpochsDone, j.Spec.MaxEpochs, because(j))
 	}
 }
 
@@ -138,11 +138,11 @@ func (s *screen) redraw(p stagePicture, since time.Duration) {
 	}
 	var b strings.Builder
 	if s.lines > 0 {
-		_, _ = fmt.Fprintf(&b, "\x1b[%dA", s.lines)
+		fmt.Fprintf(&b, "\x1b[%dA", s.lines)
 	}
 	for _, line := range lines {
 		runes := []rune(line)
-		_, _ = fmt.Fprintf(&b, "%s\x1b[K\n", string(runes[:min(len(runes), s.width()-1)]))
+		fmt.Fprintf(&b, "%s\x1b[K\n", string(runes[:min(len(runes), s.width()-1)]))
 	}
 	s.lines = len(lines)
 	_, _ = io.WriteString(s.out, b.String())

@@ -20,6 +20,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
+// Command makes the command of this package.
 func Command(a *console.Console) *cobra.Command {
 	var dataDir, kubeletRoot, podLogs string
 	cmd := &cobra.Command{
@@ -60,6 +61,14 @@ type finding struct {
 	// Costs says what does not work without it, Fix how to get it.
 	Costs string `json:"costs,omitempty"`
 	Fix   string `json:"fix,omitempty"`
+}
+
+func present(name, detail string) finding {
+	return finding{Name: name, Verdict: verdictOK, Detail: detail}
+}
+
+func absent(name, detail, costs, fix string) finding {
+	return finding{Name: name, Verdict: verdictAbsent, Detail: detail, Costs: costs, Fix: fix}
 }
 
 // survey is what doctor found on a machine.
@@ -107,8 +116,8 @@ type survey struct {
 // findings returns the results for a survey.
 func findings(s survey) []finding {
 	list := []finding{
-		{Name: "kernel", Verdict: verdictOK, Detail: s.Kernel + " " + s.Arch},
-		{Name: "processor", Verdict: verdictOK, Detail: fmt.Sprintf("%s, %s of memory", render.Plural(s.Cores, "core"), s.Memory)},
+		present("kernel", s.Kernel+" "+s.Arch),
+		present("processor", fmt.Sprintf("%s, %s of memory", render.Plural(s.Cores, "core"), s.Memory)),
 		gpuFinding(s), raplFinding(s), perfFinding(s), cgroupFinding(s), mountFinding(s), containerFinding(s), pythonFinding(s),
 	}
 	if s.Python != "" {
@@ -127,92 +136,79 @@ func findings(s survey) []finding {
 
 func gpuFinding(s survey) finding {
 	if len(s.GPUs) > 0 {
-		return finding{Name: "GPU", Verdict: verdictOK, Detail: strings.Join(s.GPUs, "; ")}
+		return present("GPU", strings.Join(s.GPUs, "; "))
 	}
-	return finding{
-		Name: "GPU", Verdict: verdictAbsent, Detail: s.GPUTrouble, Costs: "jobs get processor cores as devices (CPU slots)",
-		Fix: "install NVIDIA's driver if there is a GPU; Switchyard needs nothing else",
-	}
+	return absent("GPU", s.GPUTrouble,
+		"jobs get processor cores as devices (CPU slots)",
+		"install NVIDIA's driver if there is a GPU; Switchyard needs nothing else")
 }
 
 func raplFinding(s survey) finding {
-	f := finding{Name: "RAPL", Verdict: verdictAbsent, Costs: "the energy of processor and memory is modelled, not measured, and marked so"}
+	const costs = "the energy of processor and memory is modelled, not measured, and marked so"
 	switch {
 	case s.RAPLReadable > 0:
-		return finding{Name: "RAPL", Verdict: verdictOK, Detail: render.Plural(s.RAPLReadable, "energy counter") + " can be read"}
+		return present("RAPL", render.Plural(s.RAPLReadable, "energy counter")+" can be read")
 	case s.RAPLZones > 0:
-		f.Detail = "permission denied"
-		f.Fix = "grant the node agent read access: chmod o+r /sys/class/powercap/*/energy_uj (again after each boot)"
-	default:
-		f.Detail = "the kernel shows no energy counters"
-		f.Fix = "run on the machine itself, not in a virtual machine; modprobe intel_rapl_common"
+		return absent("RAPL", "permission denied", costs,
+			"grant the node agent read access: chmod o+r /sys/class/powercap/*/energy_uj (again after each boot)")
 	}
-	return f
+	return absent("RAPL", "the kernel shows no energy counters", costs,
+		"run on the machine itself, not in a virtual machine; modprobe intel_rapl_common")
 }
 
 func perfFinding(s survey) finding {
 	const asked = 58
 	switch {
 	case s.PerfTrouble != "":
-		return finding{
-			Name: "counters", Verdict: verdictAbsent, Detail: s.PerfTrouble, Costs: "workloads are not recognised by hardware events",
-			Fix: "run the node agent with CAP_PERFMON, or sysctl kernel.perf_event_paranoid=0; not in a sandbox",
-		}
+		return absent("counters", s.PerfTrouble,
+			"workloads are not recognised by hardware events",
+			"run the node agent with CAP_PERFMON, or sysctl kernel.perf_event_paranoid=0; not in a sandbox")
 	case s.PerfHardware == 0:
-		return finding{
-			Name: "counters", Verdict: verdictAbsent, Detail: fmt.Sprintf("no hardware events; %s by the kernel", render.Plural(s.PerfEvents, "event")),
-			Costs: "workloads are recognised by software events only", Fix: "run on the machine itself, not in a virtual machine",
-		}
+		return absent("counters", fmt.Sprintf("no hardware events; %s by the kernel", render.Plural(s.PerfEvents, "event")),
+			"workloads are recognised by software events only", "run on the machine itself, not in a virtual machine")
 	}
-	return finding{Name: "counters", Verdict: verdictOK, Detail: fmt.Sprintf("%d of %d hardware events", s.PerfHardware, asked)}
+	return present("counters", fmt.Sprintf("%d of %d hardware events", s.PerfHardware, asked))
 }
 
 func cgroupFinding(s survey) finding {
 	if s.Cgroup > 0 {
-		return finding{Name: "cgroups", Verdict: verdictOK, Detail: fmt.Sprintf("version %d", s.Cgroup)}
+		return present("cgroups", fmt.Sprintf("version %d", s.Cgroup))
 	}
-	return finding{
-		Name: "cgroups", Verdict: verdictAbsent, Detail: "not mounted", Costs: "the node agent does not see limits on its cores and memory",
-		Fix: "mount -t cgroup2 none /sys/fs/cgroup",
-	}
+	return absent("cgroups", "not mounted",
+		"the node agent does not see limits on its cores and memory", "mount -t cgroup2 none /sys/fs/cgroup")
 }
 
 func mountFinding(s survey) finding {
 	if s.MountTrouble == "" {
-		return finding{Name: "mounts", Verdict: verdictOK, Detail: "jobs see their folders as /custom, /snapshots and /data"}
+		return present("mounts", "jobs see their folders as /custom, /snapshots and /data")
 	}
-	return finding{
-		Name: "mounts", Verdict: verdictAbsent, Detail: s.MountTrouble, Costs: "jobs find their folders by SWITCHYARD_CUSTOM_DIR, _SNAPSHOTS_DIR and _DATA_DIR instead",
-		Fix: s.MountFix,
-	}
+	return absent("mounts", s.MountTrouble,
+		"jobs find their folders by SWITCHYARD_CUSTOM_DIR, _SNAPSHOTS_DIR and _DATA_DIR instead", s.MountFix)
 }
 
 func containerFinding(s survey) finding {
 	if len(s.Containers) > 0 {
-		return finding{Name: "containers", Verdict: verdictOK, Detail: strings.Join(s.Containers, "; ")}
+		return present("containers", strings.Join(s.Containers, "; "))
 	}
-	return finding{
-		Name: "containers", Verdict: verdictAbsent, Detail: s.ContainerTrouble, Costs: "jobs with an image are refused; commands and scripts run as processes",
-		Fix: "install docker or podman, start it, and let this user use it",
-	}
+	return absent("containers", s.ContainerTrouble,
+		"jobs with an image are refused; commands and scripts run as processes",
+		"install docker or podman, start it, and let this user use it")
 }
 
 func pythonFinding(s survey) finding {
 	if s.Python != "" {
-		return finding{Name: "Python", Verdict: verdictOK, Detail: s.Python}
+		return present("Python", s.Python)
 	}
-	return finding{
-		Name: "Python", Verdict: verdictAbsent, Detail: "no python3 in PATH", Costs: "jobs with a script_path run here only in an image of their own", Fix: "install python3",
-	}
+	return absent("Python", "no python3 in PATH",
+		"jobs with a script_path run here only in an image of their own", "install python3")
 }
 
 func torchFinding(s survey) finding {
 	if s.Torch != "" {
-		return finding{Name: "PyTorch", Verdict: verdictOK, Detail: s.Torch}
+		return present("PyTorch", s.Torch)
 	}
-	return finding{
-		Name: "PyTorch", Verdict: verdictAbsent, Detail: "this python3 has no torch", Costs: "scripts that import it need an image or a Python of their own", Fix: "pip install torch",
-	}
+	return absent("PyTorch", "this python3 has no torch",
+		"scripts that import it need an image or a Python of their own", "pip install torch")
 }
 
 func packageFinding(s survey) finding {
@@ -223,13 +219,11 @@ func packageFinding(s survey) finding {
 		}
 	}
 	if len(missing) == 0 {
-		return finding{Name: "packages", Verdict: verdictOK, Detail: strings.Join(packageNames(), " and ") + " can be imported"}
+		return present("packages", strings.Join(packageNames(), " and ")+" can be imported")
 	}
-	return finding{
-		Name: "packages", Verdict: verdictAbsent, Detail: "this python3 cannot import " + strings.Join(missing, " and "),
-		Costs: "nothing under `switchyard up`, which gives jobs the packages; services run one by one need executor.python_path, images an installation",
-		Fix:   "pip install ./libs/python, to import them outside of jobs too",
-	}
+	return absent("packages", "this python3 cannot import "+strings.Join(missing, " and "),
+		"nothing under `switchyard up`, which gives jobs the packages; services run one by one need executor.python_path, images an installation",
+		"pip install ./libs/python, to import them outside of jobs too")
 }
 
 // packageNames are the product's own packages for training code.
@@ -244,27 +238,25 @@ func dataFinding(s survey) finding {
 			Name: "data", Verdict: verdictBroken, Detail: s.DataTrouble, Costs: "neither the bus nor jobs can store anything", Fix: "name another folder: --data-dir DIR",
 		}
 	}
-	f := finding{Name: "data", Verdict: verdictOK, Detail: fmt.Sprintf("%s, %s free", s.DataDir, s.DataFree)}
-	if s.DataFree < lowSpace {
-		f.Verdict, f.Costs, f.Fix = verdictAbsent, "a full disk stops the bus, and with it submissions and plans", "make room, or name another folder: --data-dir DIR"
+	detail := fmt.Sprintf("%s, %s free", s.DataDir, s.DataFree)
+	if s.DataFree >= lowSpace {
+		return present("data", detail)
 	}
-	return f
+	return absent("data", detail, "a full disk stops the bus, and with it submissions and plans", "make room, or name another folder: --data-dir DIR")
 }
 
 func busFinding(s survey) finding {
 	switch {
 	case s.BusUp:
-		return finding{Name: "bus", Verdict: verdictOK, Detail: s.BusURL}
+		return present("bus", s.BusURL)
 	case s.PortTrouble != "":
 		return finding{
 			Name: "bus", Verdict: verdictBroken, Detail: fmt.Sprintf("none at %s, and port %d cannot be used: %s", s.BusURL, s.Port, s.PortTrouble),
 			Costs: "`switchyard up` cannot start with its defaults", Fix: "`switchyard up --port 0` takes a free one",
 		}
 	}
-	return finding{
-		Name: "bus", Verdict: verdictAbsent, Detail: fmt.Sprintf("none at %s; port %d is free", s.BusURL, s.Port), Costs: "no job can be submitted",
-		Fix: "`switchyard up` starts one, --nats names one",
-	}
+	return absent("bus", fmt.Sprintf("none at %s; port %d is free", s.BusURL, s.Port),
+		"no job can be submitted", "`switchyard up` starts one, --nats names one")
 }
 
 // storageFinding reports the fullest of the streams and buckets that refuse messages when they are full.
@@ -275,15 +267,12 @@ func storageFinding(all []bus.Usage) finding {
 			fullest = u
 		}
 	}
-	f := finding{
-		Name: "storage", Verdict: verdictOK,
-		Detail: fmt.Sprintf("the fullest stream of the bus is %s, %.0f %% of %s", fullest.Name, 100*fullest.Share(), unit.Bytes(fullest.MaxBytes)),
+	detail := fmt.Sprintf("the fullest stream of the bus is %s, %.0f %% of %s", fullest.Name, 100*fullest.Share(), unit.Bytes(fullest.MaxBytes))
+	if !fullest.AlmostFull() {
+		return present("storage", detail)
 	}
-	if fullest.AlmostFull() {
-		f.Verdict, f.Costs = verdictAbsent, "when it is full, jobs can neither be submitted nor report"
-		f.Fix = "facts of jobs are deleted after 30 days, records after admission.keep_records; docs/operations.md lists what can be removed by hand"
-	}
-	return f
+	return absent("storage", detail, "when it is full, jobs can neither be submitted nor report",
+		"facts of jobs are deleted after 30 days, records after admission.keep_records; docs/operations.md lists what can be removed by hand")
 }
 
 func nodeFinding(n train.Node, now time.Time) finding {
@@ -303,18 +292,15 @@ func nodeFinding(n train.Node, now time.Time) finding {
 		troubles = append(troubles, meter+": "+n.MeterTroubles[meter])
 	}
 	if age := now.Sub(n.SeenAt); age > train.NodeStale {
-		return finding{
-			Name: "node", Verdict: verdictAbsent, Detail: fmt.Sprintf("%s, last seen %s ago", detail, render.Duration(age.Seconds())), Costs: "nothing new is placed on it",
-			Fix: "start its node agent",
-		}
+		return absent("node", fmt.Sprintf("%s, last seen %s ago", detail, render.Duration(age.Seconds())),
+			"nothing new is placed on it", "start its node agent")
 	}
 	if len(troubles) > 0 {
-		return finding{
-			Name: "node", Verdict: verdictAbsent, Detail: detail + "; " + strings.Join(troubles, "; "), Costs: "the energy of these meters is not measured",
-			Fix: "see the settings of meters in docs/configuration.md; the node is fine otherwise",
-		}
+		return absent("node", detail+"; "+strings.Join(troubles, "; "),
+			"the energy of these meters is not measured",
+			"see the settings of meters in docs/configuration.md; the node is fine otherwise")
 	}
-	return finding{Name: "node", Verdict: verdictOK, Detail: detail}
+	return present("node", detail)
 }
 
 // findingsText formats findings for people.
@@ -322,12 +308,12 @@ func findingsText(list []finding) string {
 	var b strings.Builder
 	marks := map[string]string{verdictOK: "ok", verdictAbsent: "--", verdictBroken: "!!"}
 	for _, f := range list {
-		_, _ = fmt.Fprintf(&b, "%s  %-11s %s\n", marks[f.Verdict], f.Name, render.EscapeText(f.Detail))
+		fmt.Fprintf(&b, "%s  %-11s %s\n", marks[f.Verdict], f.Name, render.EscapeText(f.Detail))
 		if f.Costs != "" {
-			_, _ = fmt.Fprintf(&b, "    %-11s costs: %s\n", "", f.Costs)
+			fmt.Fprintf(&b, "    %-11s costs: %s\n", "", f.Costs)
 		}
 		if f.Fix != "" {
-			_, _ = fmt.Fprintf(&b, "    %-11s fix:   %s\n", "", f.Fix)
+			fmt.Fprintf(&b, "    %-11s fix:   %s\n", "", f.Fix)
 		}
 	}
 	return b.String()
@@ -345,7 +331,7 @@ func printFindings(a *console.Console, list []finding) error {
 			return err
 		}
 	} else if _, err := fmt.Fprint(a.Stdout, findingsText(list)); err != nil {
-		return exit.Runtime(err)
+		return err
 	}
 	if broken > 0 {
 		return exit.Errorf(exit.Failed, "", "%s that Switchyard needs is broken", render.Plural(broken, "thing"))

@@ -90,7 +90,7 @@ func TestOnlyWhatIsBrokenFails(t *testing.T) {
 
 // The machine of the test is looked at for real.
 func TestDoctorHere(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Command)
 	s.Fill(t)
 	dir := filepath.Join(t.TempDir(), "not", "yet", "there")
 	code, out, stderr := s.Run("doctor", "--data-dir", dir, "-o", "json")

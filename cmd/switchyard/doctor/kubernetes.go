@@ -141,10 +141,9 @@ func kubernetesFindings(s survey) []finding {
 		}
 	}
 	if !s.Kubelet.There {
-		return append(list, finding{
-			Name: "kubelet", Verdict: verdictAbsent, Detail: "no " + s.Kubelet.Root, Costs: "nothing on one machine; this is no node of Kubernetes",
-			Fix: "if there is one, set nodeagent.kubelet_root to its root folder",
-		})
+		return append(list, absent("kubelet", "no "+s.Kubelet.Root,
+			"nothing on one machine; this is no node of Kubernetes",
+			"if there is one, set nodeagent.kubelet_root to its root folder"))
 	}
 	for _, looked := range []struct{ what, trouble, good, costs, fix string }{
 		{
@@ -156,9 +155,9 @@ func kubernetesFindings(s survey) []finding {
 			"`switchyard logs` shows nothing of jobs' pods", "run the node agent as root with this folder mounted; another one (podLogsDir) is nodeagent.pod_logs",
 		},
 	} {
-		f := finding{Name: looked.what, Verdict: verdictOK, Detail: looked.good}
+		f := present(looked.what, looked.good)
 		if looked.trouble != "" {
-			f = finding{Name: looked.what, Verdict: verdictAbsent, Detail: looked.trouble, Costs: looked.costs, Fix: looked.fix}
+			f = absent(looked.what, looked.trouble, looked.costs, looked.fix)
 		}
 		list = append(list, f)
 	}
@@ -167,37 +166,33 @@ func kubernetesFindings(s survey) []finding {
 
 // driverFindings returns nothing for a machine without NVIDIA's GPUs, which the finding on GPUs reports.
 func driverFindings(d driverSurvey) []finding {
+	if d.Cards == 0 && d.Module == "" && d.Library == "" {
+		return nil
+	}
+	return []finding{driverFinding(d)}
+}
+
+func driverFinding(d driverSurvey) finding {
 	const costs = "no job can use the GPUs of this machine"
 	switch {
-	case d.Cards == 0 && d.Module == "" && d.Library == "":
-		return nil
 	case d.Module == "" && d.Library == "":
-		return []finding{{
-			Name: "driver", Verdict: verdictAbsent, Detail: render.Plural(d.Cards, "NVIDIA card") + " on the PCI bus and no driver", Costs: costs,
-			Fix: "install NVIDIA's driver and load it: modprobe nvidia; in a container, run it with NVIDIA's runtime",
-		}}
+		return absent("driver", render.Plural(d.Cards, "NVIDIA card")+" on the PCI bus and no driver", costs,
+			"install NVIDIA's driver and load it: modprobe nvidia; in a container, run it with NVIDIA's runtime")
 	case d.Module == "":
-		return []finding{{
-			Name: "driver", Verdict: verdictAbsent, Detail: "library " + d.Library + " without its kernel module", Costs: costs, Fix: "modprobe nvidia; after an update of the kernel, install the driver again",
-		}}
+		return absent("driver", "library "+d.Library+" without its kernel module", costs,
+			"modprobe nvidia; after an update of the kernel, install the driver again")
 	case d.Library == "":
-		return []finding{{
-			Name: "driver", Verdict: verdictAbsent, Detail: "kernel module " + d.Module + ", and nvidia-smi does not work with it", Costs: costs,
-			Fix: "install the driver's programs of the same version; after an update, reboot or reload the module (rmmod nvidia_uvm nvidia && modprobe nvidia)",
-		}}
+		return absent("driver", "kernel module "+d.Module+", and nvidia-smi does not work with it", costs,
+			"install the driver's programs of the same version; after an update, reboot or reload the module (rmmod nvidia_uvm nvidia && modprobe nvidia)")
 	case d.Module != d.Library:
-		return []finding{{
-			Name: "driver", Verdict: verdictAbsent, Detail: fmt.Sprintf("kernel module %s, library %s", d.Module, d.Library), Costs: costs + " until both are one version",
-			Fix: "reboot, or reload the module (rmmod nvidia_uvm nvidia && modprobe nvidia)",
-		}}
+		return absent("driver", fmt.Sprintf("kernel module %s, library %s", d.Module, d.Library), costs+" until both are one version",
+			"reboot, or reload the module (rmmod nvidia_uvm nvidia && modprobe nvidia)")
 	}
-	f := finding{Name: "driver", Verdict: verdictOK, Detail: d.Module}
-	if newest := newestCUDA(d.Module); newest > 0 {
-		f.Detail += fmt.Sprintf(", runs programs of CUDA %d and older", newest)
-	} else {
-		f.Verdict, f.Costs, f.Fix = verdictAbsent, "images made for CUDA 11 and newer do not start", "install a newer driver (525 or later for CUDA 12)"
+	newest := newestCUDA(d.Module)
+	if newest == 0 {
+		return absent("driver", d.Module, "images made for CUDA 11 and newer do not start", "install a newer driver (525 or later for CUDA 12)")
 	}
-	return []finding{f}
+	return present("driver", fmt.Sprintf("%s, runs programs of CUDA %d and older", d.Module, newest))
 }
 
 // newestCUDA returns the newest major version of CUDA whose programs a driver runs, or 0 below 11. The bounds are
@@ -218,11 +213,9 @@ func newestCUDA(driver string) int {
 
 func engineFinding(e engineSurvey) finding {
 	if strings.Contains(e.DefaultRuntime, "nvidia") {
-		return finding{Name: "runtime", Verdict: verdictOK, Detail: e.Name + " starts containers with " + e.DefaultRuntime}
+		return present("runtime", e.Name+" starts containers with "+e.DefaultRuntime)
 	}
-	return finding{
-		Name: "runtime", Verdict: verdictAbsent, Detail: fmt.Sprintf("%s starts containers with %s, not with nvidia", e.Name, e.DefaultRuntime),
-		Costs: "jobs' pods get device nodes and not the driver's libraries",
-		Fix:   fmt.Sprintf("nvidia-ctk runtime configure --runtime=%s --set-as-default (writes %s), then systemctl restart %s", e.Name, e.Where, e.Name),
-	}
+	return absent("runtime", fmt.Sprintf("%s starts containers with %s, not with nvidia", e.Name, e.DefaultRuntime),
+		"jobs' pods get device nodes and not the driver's libraries",
+		fmt.Sprintf("nvidia-ctk runtime configure --runtime=%s --set-as-default (writes %s), then systemctl restart %s", e.Name, e.Where, e.Name))
 }

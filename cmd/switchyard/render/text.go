@@ -152,6 +152,9 @@ func Duration(seconds float64) string {
 	return fmt.Sprintf("%dd%02dh", h/24, h%24)
 }
 
+// Exactly prints a number such that it reads back as the same.
+func Exactly(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
+
 // StepTime prints the duration of a training step, which may be far below a second.
 func StepTime(seconds float64) string {
 	switch {

@@ -62,7 +62,7 @@ type Epoch struct {
 	GradSqr      float64            `json:"grad_sqr"`
 	GradVar      float64            `json:"grad_var"`
 	Batch
-	MemoryBytes  int64              `json:"gpu_memory_bytes,omitempty"` // the highest use of a device
+	MemoryBytes int64 `json:"gpu_memory_bytes,omitempty"` // the highest use of a device
 }
 
 // Checkpoint reports a checkpoint that is on disk.

@@ -51,14 +51,16 @@ const resizeTime = time.Minute
 // Retune gives the pods of a running attempt other processors and memory in place, and reads from their status what
 // they have. It is called until nothing is pending. If Kubernetes resizes no pods, or the node cannot resize this
 // one, a restart is needed.
-func (r *resizer) Retune(ctx context.Context, a train.Attempt, _ launch.Status, wanted train.Setting) (train.Applied, error) {
+func (r *resizer) Retune(ctx context.Context, a train.Attempt, s launch.Status, wanted train.Setting) (train.Applied, error) {
 	var applied train.Applied
 	k := keyOf(a)
 	now := r.resizingOf(k, wanted.Values)
 	has := maps.Clone(wanted.Values)
 	for _, p := range r.podsOf(k) {
-		if err := r.resize(ctx, p, now); err != nil {
-			return applied, err
+		if s.Phase != launch.Exited {
+			if err := r.resize(ctx, p, now); err != nil {
+				return applied, err
+			}
 		}
 		for name, value := range now.values {
 			if !runsWith(p, name, value) {

@@ -38,8 +38,10 @@ func (b *Backend) Retune(_ context.Context, a train.Attempt, s launch.Status, wa
 			applied.TakeByRestart(name, value, a.Setting.Values[name])
 			continue
 		}
-		if err := keepOn(l, s, int(value)); err != nil {
-			return applied, fmt.Errorf("retune %s: %w", a.Job, err)
+		if s.Phase != launch.Exited {
+			if err := keepOn(l, s, int(value)); err != nil {
+				return applied, fmt.Errorf("retune %s: %w", a.Job, err)
+			}
 		}
 		if why := l.lacks(int(value)); why != "" {
 			applied.Refuse(name, why)

@@ -38,7 +38,7 @@ func (r *Record) workload(params search.Params, batch float64) string {
 func digest(env map[string]string) string {
 	sum := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(env)) {
-		_, _ = fmt.Fprintf(sum, "%q=%q\n", name, env[name])
+		fmt.Fprintf(sum, "%q=%q\n", name, env[name])
 	}
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }

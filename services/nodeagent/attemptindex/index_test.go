@@ -107,7 +107,7 @@ func TestFindReadsTheBucketBeforeItGivesUp(t *testing.T) {
 func TestManyUnknownCallersCauseFewReadings(t *testing.T) {
 	b := &bucket{}
 	r := New(b)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	var callers conc.WaitGroup
 	const n = 200

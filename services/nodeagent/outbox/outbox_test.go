@@ -35,7 +35,7 @@ func put(t *testing.T, b *Box, keys ...string) {
 // run delivers until n items were taken; deliver decides the result of each try.
 func run(t *testing.T, b *Box, n int, deliver func(string) error) []string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	var taken []string
 	var running conc.WaitGroup

@@ -59,11 +59,11 @@ type Terminal struct {
 	*console.Console
 	Bus      *bus.Bus
 	out, Err *bytes.Buffer
-	commands func(*console.Console) []*cobra.Command
+	commands []console.Command
 }
 
 // New starts a bus, and a terminal that knows the given commands.
-func New(t *testing.T, commands func(*console.Console) []*cobra.Command) *Terminal {
+func New(t *testing.T, commands ...console.Command) *Terminal {
 	t.Helper()
 	s := bustest.Start(t)
 	b := bustest.Connect(t, s, "test")
@@ -83,11 +83,11 @@ func (s *Terminal) Run(args ...string) (code int, out, err string) {
 }
 
 // Execute runs a whole command line on a terminal without a bus.
-func Execute(commands func(*console.Console) []*cobra.Command, stdin string, args ...string) (code int, out, err string) {
+func Execute(commands []console.Command, stdin string, args ...string) (code int, out, err string) {
 	var stdout, stderr bytes.Buffer
 	a := &console.Console{Stdin: strings.NewReader(stdin), Stdout: &stdout, Stderr: &stderr}
 	root := &cobra.Command{Use: "switchyard"}
-	root.AddCommand(commands(a)...)
+	a.Add(root, commands...)
 	code = a.Run(root, args)
 	return code, stdout.String(), stderr.String()
 }
@@ -124,7 +124,7 @@ func PutJob(t *testing.T, b *bus.Bus, j train.Job) {
 
 func Publish(t *testing.T, b *bus.Bus, facts ...event.Fact) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := b.Publish(ctx, facts...); err != nil {
 		t.Fatal(err)

@@ -1,3 +1,4 @@
+// Package cluster holds the commands that show the whole installation: events and top.
 package cluster
 
 import (
@@ -12,11 +13,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
 )
+
+// Commands returns top and events.
+func Commands() []console.Command {
+	return []console.Command{topCommand, eventsCommand}
+}
 
 func eventsCommand(a *console.Console) *cobra.Command {
 	var poison, samples, all, once bool
@@ -30,11 +35,6 @@ func eventsCommand(a *console.Console) *cobra.Command {
   switchyard events --job resnet-x1 -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			b, err := a.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer b.Close()
 			streams := []string{event.StreamJobs, event.StreamPlans, event.StreamEnergy, event.StreamNet}
 			switch {
 			case poison:
@@ -42,7 +42,7 @@ func eventsCommand(a *console.Console) *cobra.Command {
 			case samples:
 				streams = append(streams, event.StreamSamples)
 			}
-			return exit.Runtime(Follow(cmd.Context(), a, b, streams, all, once, job))
+			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return Follow(ctx, a, b, streams, all, once, job) })
 		},
 	}
 	fs := cmd.Flags()
@@ -111,7 +111,7 @@ func printMessage(a *console.Console, m bus.Message) {
 			"subject": m.Subject, "sequence": m.Sequence, "time": m.Time, "source": m.Source, "key": m.Key, "cause": m.Cause, "body": body,
 		})
 		if err == nil {
-			_, _ = fmt.Fprintf(a.Stdout, "%s\n", line)
+			fmt.Fprintf(a.Stdout, "%s\n", line)
 		}
 		return
 	}
@@ -120,5 +120,5 @@ func printMessage(a *console.Console, m bus.Message) {
 	if len(m.Data) > width {
 		body += fmt.Sprintf(" .. (%d bytes)", len(m.Data))
 	}
-	_, _ = fmt.Fprintf(a.Stdout, "%s %-9s %s %s\n", m.Time.Local().Format("15:04:05.000"), m.Source, strings.TrimPrefix(m.Subject, "yard."), body)
+	fmt.Fprintf(a.Stdout, "%s %-9s %s %s\n", m.Time.Local().Format("15:04:05.000"), m.Source, strings.TrimPrefix(m.Subject, "yard."), body)
 }

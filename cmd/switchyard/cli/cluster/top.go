@@ -59,7 +59,7 @@ func topForever(ctx context.Context, a *console.Console, b *bus.Bus) error {
 		}
 		_, _ = io.WriteString(a.Stdout, clear)
 		if err != nil {
-			_, _ = fmt.Fprintf(a.Stdout, "%v; trying again\n", err)
+			fmt.Fprintf(a.Stdout, "%v; trying again\n", err)
 		} else if err := printTop(a, picture); err != nil {
 			return err
 		}
@@ -213,23 +213,23 @@ func printTop(a *console.Console, nodes []topNode) error {
 		return a.PrintJSON(nodes)
 	}
 	if len(nodes) == 0 {
-		_, _ = fmt.Fprintln(a.Stderr, "no nodes: start `switchyard up` or a node agent")
+		fmt.Fprintln(a.Stderr, "no nodes: start `switchyard up` or a node agent")
 		return nil
 	}
 	err := a.Table("NODE\tCORES\tMEMORY\tDEVICES\tBUSY\tPOWER\tMETERS\tSEEN", func(w io.Writer) {
 		for _, n := range nodes {
-			_, _ = fmt.Fprintln(w, n.line())
+			fmt.Fprintln(w, n.line())
 		}
 	})
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintln(a.Stdout)
+	fmt.Fprintln(a.Stdout)
 	return a.Table("NODE\tDEVICE\tMODEL\tPOWER\tJOB\tSTATE\tEPOCH\tJOB-POWER", func(w io.Writer) {
 		for _, n := range nodes {
 			for _, d := range n.Devices {
 				for _, line := range d.lines(n.ID) {
-					_, _ = fmt.Fprintln(w, line)
+					fmt.Fprintln(w, line)
 				}
 			}
 		}

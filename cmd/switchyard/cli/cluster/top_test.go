@@ -13,7 +13,7 @@ import (
 )
 
 func TestTop(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Commands()...)
 	s.Fill(t)
 	picture, err := takePicture(t.Context(), s.Bus, clitest.Noon)
 	if err != nil {
@@ -33,7 +33,7 @@ func TestTop(t *testing.T) {
 }
 
 func TestTopOfNothing(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Commands()...)
 	if code, out, stderr := s.Run("top"); code != exit.OK || out != "" || !strings.Contains(stderr, "no nodes") {
 		t.Errorf("exit %d, %q, %q", code, out, stderr)
 	}

@@ -68,7 +68,7 @@ func admit(t *testing.T, b *bus.Bus) <-chan train.Spec {
 }
 
 func TestRunScheduler(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Command)
 	specs := admit(t, s.Bus)
 	required := []string{"--batch_size", "32", "--training_set_size", "50000", "--max_epochs", "10"}
 	code, out, stderr := s.Run(append([]string{"compat", "run-scheduler", "first"}, required...)...)
@@ -115,7 +115,7 @@ func TestRunScheduler(t *testing.T) {
 }
 
 func TestSchedulerState(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Command)
 	s.Fill(t)
 	if err := compatState(t.Context(), s.Console, s.Bus, stateOptions{allUsers: true, newest: 4}, clitest.Noon); err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func TestSchedulerState(t *testing.T) {
 }
 
 func TestSchedulerCancelAndLogs(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Command)
 	s.Fill(t)
 	clitest.Obey(t, s.Bus, train.StateCancelled)
 	(&clitest.LogServer{Output: []byte("a\nb\n"), Piece: 3, Ended: true}).Serve(t, s.Bus, "gpu1")

@@ -52,10 +52,10 @@ func compatState(ctx context.Context, a *console.Console, b *bus.Bus, o stateOpt
 	}
 	shown, left := jobs.PsOptions{AllUsers: o.allUsers, Newest: o.newest}.Choose(all, console.CurrentUser())
 	if left.Older > 0 {
-		_, _ = fmt.Fprintf(a.Stderr, "%s not shown (--nlast %d shows all)\n", render.Plural(left.Older, "older job"), len(shown)+left.Older)
+		fmt.Fprintf(a.Stderr, "%s not shown (--nlast %d shows all)\n", render.Plural(left.Older, "older job"), len(shown)+left.Older)
 	}
 	if len(shown) == 0 && left.Others > 0 {
-		_, _ = fmt.Fprintf(a.Stderr, "no job of yours; %s of other users (--all_users shows them)\n", render.Plural(left.Others, "job"))
+		fmt.Fprintf(a.Stderr, "no job of yours; %s of other users (--all_users shows them)\n", render.Plural(left.Others, "job"))
 	}
 	if a.Output == "json" {
 		if shown == nil {
@@ -70,7 +70,7 @@ func compatState(ctx context.Context, a *console.Console, b *bus.Bus, o stateOpt
 	}
 	return a.Table(strings.Join(header, "\t"), func(w io.Writer) {
 		for _, j := range shown {
-			_, _ = fmt.Fprintln(w, strings.Join(stateCells(j, o.extended, now), "\t"))
+			fmt.Fprintln(w, strings.Join(stateCells(j, o.extended, now), "\t"))
 		}
 	})
 }

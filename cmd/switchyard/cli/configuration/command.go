@@ -16,11 +16,11 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/settings"
 )
 
-// Commands returns the command config.
-func Commands(a *console.Console) []*cobra.Command {
+// Command makes the command of this package.
+func Command(a *console.Console) *cobra.Command {
 	cmd := &cobra.Command{Use: "config", Short: "Check and show the configuration", Args: cobra.NoArgs}
 	cmd.AddCommand(checkCommand(a), showCommand(a), schemaCommand(a))
-	return []*cobra.Command{cmd}
+	return cmd
 }
 
 // locate returns the file to read: the named file, else the one that the services of this machine read.
@@ -69,7 +69,7 @@ the services start. Without FILE it checks the file that ` + "`switchyard up`" +
 				return a.PrintJSON(map[string]any{"file": path, "settings": given})
 			}
 			_, err = fmt.Fprintf(a.Stdout, "%s: nothing wrong, settings given: %d\n", path, given)
-			return exit.Runtime(err)
+			return err
 		},
 	}
 }
@@ -111,11 +111,11 @@ func showCommand(a *console.Console) *cobra.Command {
 			return a.PrintJSON(map[string]any{"file": path, "settings": rows})
 		}
 		if path != "" {
-			_, _ = fmt.Fprintf(a.Stdout, "# file: %s\n", path)
+			fmt.Fprintf(a.Stdout, "# file: %s\n", path)
 		}
 		return a.Table("SETTING\tVALUE\tFROM", func(w io.Writer) {
 			for _, r := range rows {
-				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", r.Key, r.Value, r.Source)
+				fmt.Fprintf(w, "%s\t%s\t%s\n", r.Key, r.Value, r.Source)
 			}
 		})
 	}
@@ -135,10 +135,10 @@ func schemaCommand(a *console.Console) *cobra.Command {
 			_, set := settings.New()
 			text, err := set.Schema()
 			if err != nil {
-				return exit.Runtime(err)
+				return err
 			}
 			_, err = a.Stdout.Write(text)
-			return exit.Runtime(err)
+			return err
 		},
 	}
 }

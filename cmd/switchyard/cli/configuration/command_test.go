@@ -19,7 +19,7 @@ func run(t *testing.T, args ...string) (int, string, string) {
 	var out, told strings.Builder
 	a := &console.Console{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &told}
 	root := &cobra.Command{Use: "switchyard"}
-	root.AddCommand(Commands(a)...)
+	root.AddCommand(Command(a))
 	return a.Run(root, args), out.String(), told.String()
 }
 

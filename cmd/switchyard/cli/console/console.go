@@ -4,12 +4,16 @@ package console
 
 import (
 	"context"
+	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -30,28 +34,41 @@ type Console struct {
 	Stdin   io.Reader
 	Stdout  io.Writer
 	Stderr  io.Writer
+	// accepted is set once the command line has been read without an error.
+	accepted bool
 }
 
-// Run runs a command line below root and returns the exit code.
+// Command makes a command on a console.
+type Command func(*Console) *cobra.Command
+
+// Add adds commands below root.
+func (a *Console) Add(root *cobra.Command, commands ...Command) {
+	for _, command := range commands {
+		root.AddCommand(command(a))
+	}
+}
+
+// Run runs a command line below root and returns the exit code. Unless root checks -o itself, it is table or json.
 func (a *Console) Run(root *cobra.Command, args []string) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.PersistentFlags().StringVar(&a.Nats, "nats", a.Nats, "`URL` of the NATS server (default: $SWITCHYARD_NATS, else what switchyard up wrote down, else "+installation.DefaultURL+")")
-	root.PersistentFlags().StringVarP(&a.Output, "output", "o", "table", "table or json; report and tune results: csv or html too")
-	root.PersistentPreRunE = func(*cobra.Command, []string) error {
-		if !slices.Contains([]string{"table", "json"}, a.Output) {
-			return exit.Usagef("-o %q: want table or json", a.Output)
-		}
-		return nil
+	root.PersistentFlags().StringVarP(&a.Output, "output", "o", "table", "table or json; some commands: csv or html too")
+	if root.PersistentPreRunE == nil {
+		root.PersistentPreRunE = a.Accept("table", "json")
 	}
 	root.SetArgs(args)
 	root.SetIn(a.Stdin)
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
 	err := root.ExecuteContext(ctx)
+	var coded *exit.Error
+	if err != nil && !a.accepted && !errors.As(err, &coded) {
+		err = exit.Usagef("%v", err)
+	}
 	if err != nil {
-		_, _ = fmt.Fprintf(a.Stderr, "switchyard: %v\n", err)
+		fmt.Fprintf(a.Stderr, "%s: %v\n", root.Name(), err)
 	}
 	return exit.Code(err)
 }
@@ -87,15 +104,28 @@ func (a *Console) PrintJSON(v any) error {
 	e := json.NewEncoder(a.Stdout)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
-	return exit.Runtime(e.Encode(v))
+	return e.Encode(v)
+}
+
+// CSV writes rows; the first row is the header.
+func (a *Console) CSV(rows [][]string) error {
+	return csv.NewWriter(a.Stdout).WriteAll(rows)
+}
+
+// Show writes v as JSON if -o asks for it, else the rows as a table.
+func (a *Console) Show(v any, header string, rows func(w io.Writer)) error {
+	if a.Output == "json" {
+		return a.PrintJSON(v)
+	}
+	return a.Table(header, rows)
 }
 
 // Table writes rows under a header, aligned.
 func (a *Console) Table(header string, rows func(w io.Writer)) error {
 	w := tabwriter.NewWriter(a.Stdout, 0, 8, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, header)
+	fmt.Fprintln(w, header)
 	rows(w)
-	return exit.Runtime(w.Flush())
+	return w.Flush()
 }
 
 // ContextPath returns the path of the context file.
@@ -108,13 +138,38 @@ func (a *Console) ContextPath() string {
 
 // Say prints a message with the time.
 func (a *Console) Say(format string, args ...any) {
-	_, _ = fmt.Fprintf(a.Stderr, "%s  %s\n", time.Now().Format(time.TimeOnly), render.EscapeText(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(a.Stderr, "%s  %s\n", time.Now().Format(time.TimeOnly), render.EscapeText(fmt.Sprintf(format, args...)))
 }
 
-// WantsPages checks -o of commands that also write CSV for other programs, and HTML pages.
-func (a *Console) WantsPages(*cobra.Command, []string) error {
-	if !slices.Contains([]string{"table", "json", "csv", "html"}, a.Output) {
-		return exit.Usagef("-o %q: want table, json, csv or html", a.Output)
+// Accept returns the check of a command line that -o is one of the formats.
+func (a *Console) Accept(formats ...string) func(*cobra.Command, []string) error {
+	return func(*cobra.Command, []string) error {
+		if a.accepted = slices.Contains(formats, a.Output); a.accepted {
+			return nil
+		}
+		last := len(formats) - 1
+		return exit.Usagef("-o %q: want %s or %s", a.Output, strings.Join(formats[:last], ", "), formats[last])
 	}
-	return nil
+}
+
+// Numbers reads the numbers of a flag, from 1 to most: 1..4 or 1,2,4, or both: 1..4,8. It returns each number once.
+func Numbers(flag, text string, most int) ([]int, error) {
+	var all []int
+	for part := range strings.SplitSeq(text, ",") {
+		low, high, isRange := strings.Cut(part, "..")
+		if !isRange {
+			high = low
+		}
+		from, err1 := strconv.Atoi(low)
+		to, err2 := strconv.Atoi(high)
+		if err1 != nil || err2 != nil || from < 1 || to < from || to > most {
+			return nil, exit.Usagef("%s %q: want numbers from 1 to %d, as 1..4 or 1,2,4", flag, text, most)
+		}
+		for n := from; n <= to; n++ {
+			if !slices.Contains(all, n) {
+				all = append(all, n)
+			}
+		}
+	}
+	return all, nil
 }

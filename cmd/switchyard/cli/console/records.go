@@ -28,7 +28,7 @@ func (a *Console) WithBus(cmd *cobra.Command, f func(ctx context.Context, b *bus
 		return err
 	}
 	defer b.Close()
-	return exit.Runtime(f(cmd.Context(), b))
+	return f(cmd.Context(), b)
 }
 
 // OpenBucket opens a bucket of the contract. A bus on which no service ever ran does not have it.
@@ -43,14 +43,9 @@ func OpenBucket[T any](ctx context.Context, b *bus.Bus, bucket contract.Bucket[T
 // ListTimeout bounds the reading of a whole bucket.
 const ListTimeout = 15 * time.Second
 
+// ListBucket reads the records whose keys match the patterns, or all.
 func ListBucket[T any](ctx context.Context, b *bus.Bus, bucket contract.Bucket[T], patterns ...string) ([]T, error) {
-	ctx, cancel := context.WithTimeout(ctx, ListTimeout)
-	defer cancel()
-	kv, err := OpenBucket(ctx, b, bucket)
-	if err != nil {
-		return nil, err
-	}
-	entries, err := kv.List(ctx, patterns...)
+	entries, err := listEntries(ctx, b, bucket, patterns)
 	if err != nil {
 		return nil, err
 	}
@@ -59,6 +54,26 @@ func ListBucket[T any](ctx context.Context, b *bus.Bus, bucket contract.Bucket[T
 		values[i] = e.Value
 	}
 	return values, nil
+}
+
+// MapBucket is ListBucket by key.
+func MapBucket[T any](ctx context.Context, b *bus.Bus, bucket contract.Bucket[T], patterns ...string) (map[string]T, error) {
+	entries, err := listEntries(ctx, b, bucket, patterns)
+	values := make(map[string]T, len(entries))
+	for _, e := range entries {
+		values[e.Key] = e.Value
+	}
+	return values, err
+}
+
+func listEntries[T any](ctx context.Context, b *bus.Bus, bucket contract.Bucket[T], patterns []string) ([]bus.Entry[T], error) {
+	ctx, cancel := context.WithTimeout(ctx, ListTimeout)
+	defer cancel()
+	kv, err := OpenBucket(ctx, b, bucket)
+	if err != nil {
+		return nil, err
+	}
+	return kv.List(ctx, patterns...)
 }
 
 // GetIfThere reads a key. found is false if it does not exist.

@@ -1,3 +1,4 @@
+// Package describe prints what the records say about one job.
 package describe
 
 import (
@@ -16,6 +17,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
+// Command makes the command of this package.
 func Command(a *console.Console) *cobra.Command {
 	return &cobra.Command{
 		Use:     "describe JOB",

@@ -16,7 +16,7 @@ import (
 )
 
 func TestDescribe(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Command)
 	s.Fill(t)
 	for _, id := range []string{"resnet-4f2a", "bert-91bc", "mnist-77de", "vgg-0c", "huge"} {
 		t.Run(id, func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestDescribeTellsWhatEnergyBought(t *testing.T) {
 
 // describe names the co-runners of a job, and its predicted and measured rate beside them.
 func TestDescribeNamesCoRunners(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Command)
 	device := train.Device{ID: "gpu:0", Kind: train.KindGPU, Model: "M", Driver: "550", Memory: 16 * unit.GiB}
 	clitest.Put(t, s.Bus, contract.Nodes, "n", train.Node{ID: "n", SeenAt: clitest.Noon, Devices: []train.Device{device}})
 	p := train.Plan{Generation: 1, Policy: "switchyard", DecidedAt: clitest.Noon}

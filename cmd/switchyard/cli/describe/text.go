@@ -18,17 +18,17 @@ type page struct{ strings.Builder }
 
 // field adds a labelled line.
 func (p *page) field(label, format string, args ...any) {
-	_, _ = fmt.Fprintf(p, "%-11s %s\n", label, fmt.Sprintf(format, args...))
+	fmt.Fprintf(p, "%-11s %s\n", label, fmt.Sprintf(format, args...))
 }
 
-func (p *page) section(title string) { _, _ = fmt.Fprintf(p, "\n%s\n", title) }
+func (p *page) section(title string) { fmt.Fprintf(p, "\n%s\n", title) }
 
 // rows adds a table, indented below its section.
 func (p *page) rows(header string, lines []string) {
 	w := tabwriter.NewWriter(p, 0, 8, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "  "+header)
+	fmt.Fprintln(w, "  "+header)
 	for _, line := range lines {
-		_, _ = fmt.Fprintln(w, "  "+line)
+		fmt.Fprintln(w, "  "+line)
 	}
 	_ = w.Flush() // a Builder takes everything
 }
@@ -44,7 +44,7 @@ func describeText(d description, now time.Time) string {
 	if j.Spec.User != "" {
 		head += ", of " + render.EscapeText(j.Spec.User)
 	}
-	_, _ = fmt.Fprintln(&p, head)
+	fmt.Fprintln(&p, head)
 	p.standing(j, now)
 	p.plan(d, now)
 	p.company(d)
@@ -348,7 +348,7 @@ func (p *page) history(changes []train.Change, now time.Time) {
 	}
 	p.section("history")
 	if hidden := len(changes) - historyShown; hidden > 0 {
-		_, _ = fmt.Fprintf(p, "  .. %s before (-o json has all)\n", render.Plural(hidden, "change"))
+		fmt.Fprintf(p, "  .. %s before (-o json has all)\n", render.Plural(hidden, "change"))
 		changes = changes[hidden:]
 	}
 	const width = 90
@@ -367,7 +367,7 @@ func (p *page) logTail(j train.Job) {
 	}
 	p.section("end of the output (all of it: switchyard logs " + string(j.ID) + ")")
 	for line := range strings.Lines(strings.TrimSuffix(render.EscapeLines(j.LogTail), "\n") + "\n") {
-		_, _ = fmt.Fprint(p, "  | "+line)
+		fmt.Fprint(p, "  | "+line)
 	}
 }
 

@@ -1,3 +1,4 @@
+// Package energy holds the command that reports who used how much energy.
 package energy
 
 import (
@@ -31,9 +32,10 @@ type reportOptions struct {
 	grid     grid.Config
 }
 
+// Command makes the command of this package.
 func Command(a *console.Console) *cobra.Command {
 	cmd := &cobra.Command{Use: "report", Short: "Report the energy used", Args: cobra.NoArgs}
-	cmd.PersistentPreRunE = a.WantsPages
+	cmd.PersistentPreRunE = a.Accept("table", "json", "csv", "html")
 	cmd.AddCommand(reportEnergyCommand(a))
 	return cmd
 }
@@ -80,16 +82,18 @@ func reportEnergy(ctx context.Context, a *console.Console, b *bus.Bus, o reportO
 		return exit.Usagef("%v", err)
 	}
 	if err := prices.Refresh(ctx); err != nil {
-		_, _ = fmt.Fprintf(a.Stderr, "no carbon intensities: %v\n", err)
+		fmt.Fprintf(a.Stderr, "no carbon intensities: %v\n", err)
 	}
 	q.Price = prices.Price
 	stated, err := readDefaults(o.defaults)
 	if err != nil {
 		return exit.Usagef("%v", err)
 	}
-	if q.Default, err = defaultsOf(ctx, b, stated); err != nil {
+	groups, err := console.MapBucket(ctx, b, contract.Groups)
+	if err != nil {
 		return err
 	}
+	q.Default = report.Defaults(stated, groups)
 	hours, err := spent(ctx, b, &q)
 	if err != nil {
 		return err
@@ -110,26 +114,11 @@ func spent(ctx context.Context, b *bus.Bus, q *report.Question) ([]report.Hour, 
 	if q.Accounts, err = console.JobAccounts(ctx, b); err != nil {
 		return nil, err
 	}
-	return readHours(ctx, b, q.From, q.To)
-}
-
-// readHours reads what the ledger booked in the hours that begin in [from, to).
-func readHours(ctx context.Context, b *bus.Bus, from, to time.Time) ([]report.Hour, error) {
-	ctx, cancel := context.WithTimeout(ctx, console.ListTimeout)
-	defer cancel()
-	kv, err := console.OpenBucket(ctx, b, contract.Hours)
+	books, err := console.MapBucket(ctx, b, contract.Hours, contract.HourPatterns(q.From, q.To)...)
 	if err != nil {
 		return nil, err
 	}
-	entries, err := kv.List(ctx, contract.HourPatterns(from, to)...)
-	if err != nil {
-		return nil, err
-	}
-	books := make(map[string]contract.Book, len(entries))
-	for _, e := range entries {
-		books[e.Key] = e.Value
-	}
-	return report.Hours(books, from, to)
+	return report.Hours(books, q.From, q.To)
 }
 
 // question makes sense of the flags. The ledger keeps hours: a part of an hour counts as the whole.
@@ -190,25 +179,6 @@ func parseSpan(s string) (time.Duration, error) {
 		return 0, fmt.Errorf("%q: want a time such as 12h or 7d", s)
 	}
 	return d, nil
-}
-
-// defaultsOf reads the groups of recurring jobs, and returns the cost of jobs in their default configuration.
-func defaultsOf(ctx context.Context, b *bus.Bus, stated map[string]report.Default) (func(train.Job) (report.Default, bool), error) {
-	ctx, cancel := context.WithTimeout(ctx, console.ListTimeout)
-	defer cancel()
-	groups, err := bus.OpenKV(ctx, b, contract.Groups)
-	if err != nil {
-		return nil, err
-	}
-	entries, err := groups.List(ctx)
-	if err != nil {
-		return nil, err
-	}
-	records := make(map[string]contract.Group, len(entries))
-	for _, e := range entries {
-		records[e.Key] = e.Value
-	}
-	return report.Defaults(stated, records), nil
 }
 
 // readDefaults reads what jobs take with their default configuration, by name.

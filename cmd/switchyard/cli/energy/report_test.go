@@ -46,7 +46,7 @@ func spend(t *testing.T, s *clitest.Terminal, hour time.Time) {
 }
 
 func TestReportOfEnergy(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Command)
 	hour := time.Now().Truncate(time.Hour).Add(-5 * time.Hour)
 	spend(t, s, hour)
 	defaults := filepath.Join(t.TempDir(), "defaults.csv")
@@ -98,7 +98,7 @@ func holdsLine(text string, words []string) bool {
 }
 
 func TestReportTakesCarbonFromAnAddress(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Command)
 	hour := time.Now().Truncate(time.Hour).Add(-5 * time.Hour)
 	spend(t, s, hour)
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -106,7 +106,7 @@ func TestReportTakesCarbonFromAnAddress(t *testing.T) {
 			http.Error(w, "who are you?", http.StatusUnauthorized)
 			return
 		}
-		_, _ = fmt.Fprintf(w, `{"zone":"DE","history":[{"carbonIntensity":200,"datetime":%q,"isEstimated":true}]}`, hour.UTC().Format(time.RFC3339))
+		fmt.Fprintf(w, `{"zone":"DE","history":[{"carbonIntensity":200,"datetime":%q,"isEstimated":true}]}`, hour.UTC().Format(time.RFC3339))
 	}))
 	defer site.Close()
 	tariffs := filepath.Join(t.TempDir(), "site.yaml")
@@ -130,7 +130,7 @@ func TestReportTakesCarbonFromAnAddress(t *testing.T) {
 }
 
 func TestReportRefusesWhatMakesNoSense(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Command)
 	for _, args := range [][]string{
 		{"--by", "moon"},
 		{"--from", "yesterday"},
@@ -150,7 +150,7 @@ func TestReportRefusesWhatMakesNoSense(t *testing.T) {
 // exampleReport is a month of made-up figures.
 // TestSavingAgainstTheGroupsOwnRuns has a job of a group that ran at another batch size than was submitted.
 func TestSavingAgainstTheGroupsOwnRuns(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Command)
 	hour := time.Now().Truncate(time.Hour).Add(-5 * time.Hour)
 	spend(t, s, hour)
 	spec := train.Spec{Name: "resnet", User: "ann", Tenant: "vision", BatchSize: 64, Energy: &train.EnergySpec{Group: "nightly"}}

@@ -2,7 +2,6 @@ package energy
 
 import (
 	"cmp"
-	"encoding/csv"
 	"fmt"
 	"io"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/energy/report"
@@ -22,9 +20,9 @@ func writeReport(a *console.Console, r report.Report, t *tariff.Tariff) error {
 	case "json":
 		return a.PrintJSON(r)
 	case "csv":
-		return exit.Runtime(writeReportCSV(a.Stdout, r))
+		return a.CSV(reportRows(r))
 	case "html":
-		return exit.Runtime(writeReportHTML(a.Stdout, r, t))
+		return writeReportHTML(a.Stdout, r, t)
 	}
 	columns := reportColumns(r, t)
 	header := make([]string, len(columns))
@@ -33,13 +31,13 @@ func writeReport(a *console.Console, r report.Report, t *tariff.Tariff) error {
 	}
 	err := a.Table(strings.Join(header, "\t"), func(w io.Writer) {
 		for _, row := range append(r.Rows, r.Total) {
-			_, _ = fmt.Fprintln(w, strings.Join(cells(columns, row), "\t"))
+			fmt.Fprintln(w, strings.Join(cells(columns, row), "\t"))
 		}
 	})
 	if err == nil {
 		_, err = fmt.Fprintln(a.Stdout, r.Accounted())
 	}
-	return exit.Runtime(err)
+	return err
 }
 
 // column is one of a report for people.
@@ -131,9 +129,8 @@ func savedCell(r report.Row) string {
 	return fmt.Sprintf("%+.0f %% energy, %+.0f %% time", -100*r.Saving.EnergyRatio, 100*r.Saving.TimePenaltyRatio)
 }
 
-// writeReportCSV writes all figures, for programs. An empty cell is an unknown figure.
-func writeReportCSV(w io.Writer, r report.Report) error {
-	c := csv.NewWriter(w)
+// reportRows are all figures, for programs. An empty cell is an unknown figure.
+func reportRows(r report.Report) [][]string {
 	components := report.Components(r)
 	header := []string{
 		string(r.By), "name", "user", "state", "jobs", "kwh", "facility_kwh", "active_kwh", "idle_kwh", "unattributed_kwh", "waste_kwh", "mean_w", "peak_w", "joules_per_epoch",
@@ -142,10 +139,7 @@ func writeReportCSV(w io.Writer, r report.Report) error {
 	for _, component := range components {
 		header = append(header, component+"_kwh")
 	}
-	if err := c.Write(header); err != nil {
-		return err
-	}
-	number := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+	lines, number := [][]string{header}, render.Exactly
 	maybe := func(v *float64) string {
 		if v == nil {
 			return ""
@@ -166,10 +160,7 @@ func writeReportCSV(w io.Writer, r report.Report) error {
 		for _, component := range components {
 			line = append(line, number(row.Components[component].KilowattHours()))
 		}
-		if err := c.Write(line); err != nil {
-			return err
-		}
+		lines = append(lines, line)
 	}
-	c.Flush()
-	return c.Error()
+	return lines
 }

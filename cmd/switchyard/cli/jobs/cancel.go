@@ -121,7 +121,7 @@ func printCancels(a *console.Console, rows []cancelRow) error {
 		case r.Result == "ended" || r.Result == "pending":
 			trouble = append(trouble, line)
 		case a.Output != "json":
-			_, _ = fmt.Fprintln(a.Stdout, line)
+			fmt.Fprintln(a.Stdout, line)
 		}
 	}
 	if a.Output == "json" {

@@ -179,7 +179,7 @@ func (r *logReader) stream(ctx context.Context, w io.Writer, offset int64) error
 			return r.fallBack(w, err)
 		}
 		if err != nil && !away {
-			_, _ = fmt.Fprintf(r.stderr, "the executor of node %s does not answer; trying again\n", r.node)
+			fmt.Fprintf(r.stderr, "the executor of node %s does not answer; trying again\n", r.node)
 		}
 		away = err != nil
 		if _, err := w.Write(chunk.Data); err != nil {
@@ -274,10 +274,10 @@ func (r *logReader) awaitNode(ctx context.Context) (bool, error) {
 			r.node = node
 			return true, nil
 		case err == nil && (r.job.State.Terminal() || !r.follow):
-			_, _ = fmt.Fprintf(r.stderr, "no output: job %s has not started; %s\n", r.job.ID, standing(r.job))
+			fmt.Fprintf(r.stderr, "no output: job %s has not started; %s\n", r.job.ID, standing(r.job))
 			return false, nil
 		case !said:
-			_, _ = fmt.Fprintf(r.stderr, "waiting for job %s to start; %s\n", r.job.ID, standing(r.job))
+			fmt.Fprintf(r.stderr, "waiting for job %s to start; %s\n", r.job.ID, standing(r.job))
 		}
 		if !tick.Pause(ctx, r.poll) {
 			return false, ctx.Err()
@@ -322,7 +322,7 @@ func (r *logReader) ended(ctx context.Context) bool {
 	if err := r.refresh(ctx); err != nil || !r.job.State.Terminal() {
 		return false
 	}
-	_, _ = fmt.Fprintln(r.stderr, endLine(r.job))
+	fmt.Fprintln(r.stderr, endLine(r.job))
 	return true
 }
 
@@ -332,7 +332,7 @@ func (r *logReader) fallBack(w io.Writer, cause error) error {
 	if r.job.LogTail == "" {
 		return cause
 	}
-	_, _ = fmt.Fprintln(r.stderr, "the end of the output, from the register:")
+	fmt.Fprintln(r.stderr, "the end of the output, from the register:")
 	_, err := io.WriteString(w, strings.TrimSuffix(r.job.LogTail, "\n")+"\n")
 	return errors.Join(cause, err)
 }

@@ -26,13 +26,13 @@ import (
 func lines(n int) string {
 	var b strings.Builder
 	for i := 1; i <= n; i++ {
-		_, _ = fmt.Fprintf(&b, "line %d ü\n", i)
+		fmt.Fprintf(&b, "line %d ü\n", i)
 	}
 	return b.String()
 }
 
 func TestLogs(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Commands()...)
 	s.Fill(t)
 	output := lines(9) + "\x1b[2Jlast"
 	(&clitest.LogServer{Output: []byte(output), Piece: 7, Ended: true}).Serve(t, s.Bus, "gpu1")
@@ -66,7 +66,7 @@ func TestLogs(t *testing.T) {
 }
 
 func TestLogsWithoutAnExecutor(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Commands()...)
 	s.Fill(t)
 	code, out, stderr := s.Run("logs", "vgg")
 	if code != exit.Unreachable || !strings.HasPrefix(out, "epoch 2\n"+`\x1b]0;title\x07Traceback`+"\n") || !strings.HasSuffix(out, "done\n") {
@@ -88,7 +88,7 @@ func TestLogsWithoutAnExecutor(t *testing.T) {
 // A followed job is shown to its end: through pauses in its output, and although the executor calls it ended before
 // the register does.
 func TestLogsAreFollowedToTheEnd(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Commands()...)
 	s.Fill(t)
 	story := &clitest.LogServer{Piece: 5, Asked: func(s2 *clitest.LogServer, times int) {
 		switch times {
@@ -197,7 +197,7 @@ func (o *onWrite) Write(p []byte) (int, error) {
 }
 
 func TestLogsWaitForTheStart(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Commands()...)
 	s.Fill(t)
 	story := &clitest.LogServer{Output: []byte("hello\n"), Piece: 100, Ended: true}
 	story.Serve(t, s.Bus, "gpu1")
@@ -219,7 +219,7 @@ func TestLogsWaitForTheStart(t *testing.T) {
 
 // A job that is cancelled before its start has no output, and nobody waits for it.
 func TestLogsOfAJobThatNeverStarts(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Commands()...)
 	s.Fill(t)
 	said := &onWrite{do: func() {
 		j := clitest.Bert()
@@ -237,7 +237,7 @@ func TestLogsOfAJobThatNeverStarts(t *testing.T) {
 }
 
 func TestTheTailIsFoundInALongOutput(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Commands()...)
 	s.Fill(t)
 	long := []byte(strings.Repeat(strings.Repeat("x", 999)+"\n", 200))
 	story := &clitest.LogServer{Output: long, Piece: 100 << 10, Ended: true}
@@ -271,7 +271,7 @@ func TestLastLines(t *testing.T) {
 }
 
 func TestLineEncoderCarriesAnyByte(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Commands()...)
 	s.Output = "json"
 	w := logWriter(s.Console, "x", false)
 	raw, _ := base64.StdEncoding.DecodeString("/wBhCg==")

@@ -121,7 +121,7 @@ func Ps(ctx context.Context, a *console.Console, b *bus.Bus, o PsOptions, now ti
 			if tuned {
 				line += "\t" + r.Tuning.Batch()
 			}
-			_, _ = fmt.Fprintln(w, line)
+			fmt.Fprintln(w, line)
 		}
 	})
 }
@@ -162,18 +162,18 @@ func (o PsOptions) Choose(jobs []train.Job, me string) ([]train.Job, unseen) {
 // tell names the jobs that are not listed, and the flag that lists them.
 func (l unseen) tell(w io.Writer, shown int) {
 	if l.Older > 0 {
-		_, _ = fmt.Fprintf(w, "%s not shown (-n %d shows all)\n", render.Plural(l.Older, "older job"), shown+l.Older)
+		fmt.Fprintf(w, "%s not shown (-n %d shows all)\n", render.Plural(l.Older, "older job"), shown+l.Older)
 	}
 	if shown > 0 {
 		return
 	}
 	switch {
 	case l.otherStates > 0:
-		_, _ = fmt.Fprintf(w, "no job in such a state; %s in others\n", render.Plural(l.otherStates, "job"))
+		fmt.Fprintf(w, "no job in such a state; %s in others\n", render.Plural(l.otherStates, "job"))
 	case l.Others > 0:
-		_, _ = fmt.Fprintf(w, "no job of yours; %s of other users (-A shows them)\n", render.Plural(l.Others, "job"))
+		fmt.Fprintf(w, "no job of yours; %s of other users (-A shows them)\n", render.Plural(l.Others, "job"))
 	default:
-		_, _ = fmt.Fprintln(w, "no jobs yet: `switchyard submit --help` shows how to submit one, `switchyard demo` shows some")
+		fmt.Fprintln(w, "no jobs yet: `switchyard submit --help` shows how to submit one, `switchyard demo` shows some")
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 func TestPS(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Commands()...)
 	if err := Ps(t.Context(), s.Console, s.Bus, PsOptions{}, clitest.Noon); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestPSRefusesWhatItCannotMean(t *testing.T) {
 		"want table or json":          {"ps", "-o", "xml"},
 		"states are submitted, queue": {"ps", "--state", "xxxxxxxxxxxxxxxxx"},
 	} {
-		if code, _, stderr := clitest.Execute(Commands, "", args...); code != exit.Usage || !strings.Contains(stderr, want) {
+		if code, _, stderr := clitest.Execute(Commands(), "", args...); code != exit.Usage || !strings.Contains(stderr, want) {
 			t.Errorf("%v: exit %d, %q", args, code, stderr)
 		}
 	}

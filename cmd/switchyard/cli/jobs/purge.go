@@ -170,7 +170,7 @@ func writePurged(a *console.Console, gone []purged, sum unit.Bytes, dryRun bool)
 			if !p.EndedAt.IsZero() {
 				ended = p.EndedAt.Format(time.DateTime)
 			}
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", render.EscapeText(string(p.Job)), ended, p.Freed)
+			fmt.Fprintf(w, "%s\t%s\t%s\n", render.EscapeText(string(p.Job)), ended, p.Freed)
 		}
 	})
 	if err != nil {
@@ -181,5 +181,5 @@ func writePurged(a *console.Console, gone []purged, sum unit.Bytes, dryRun bool)
 		verb = "would be removed"
 	}
 	_, err = fmt.Fprintf(a.Stdout, "%s of %s %s\n", sum, render.Plural(len(gone), "job"), verb)
-	return exit.Runtime(err)
+	return err
 }

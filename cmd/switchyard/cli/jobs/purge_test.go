@@ -14,7 +14,7 @@ import (
 )
 
 func TestPurge(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Commands()...)
 	data := t.TempDir()
 	now := time.Now()
 	write := func(path ...string) {

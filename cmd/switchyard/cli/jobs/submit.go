@@ -1,3 +1,4 @@
+// Package jobs holds the commands that submit, list, follow, cancel and purge jobs.
 package jobs
 
 import (
@@ -23,6 +24,11 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
+// Commands returns the commands about jobs: submit, ps, logs, cancel, wait, render and purge.
+func Commands() []console.Command {
+	return []console.Command{submitCommand, psCommand, logsCommand, cancelCommand, waitCommand, renderCommand, purgeCommand}
+}
+
 func submitCommand(a *console.Console) *cobra.Command {
 	var f submitFlags
 	cmd := &cobra.Command{
@@ -45,16 +51,13 @@ the command. --print-event shows the message instead, for any other NATS client.
 			if f.printEvent {
 				return a.PrintJSON(map[string]any{"subject": event.JobSubject(id, event.FactSubmitted).String(), "body": spec})
 			}
-			b, err := a.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer b.Close()
-			result, err := Submit(cmd.Context(), b, spec, id)
-			if err != nil {
-				return exit.Runtime(err)
-			}
-			return printSubmission(a, result)
+			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
+				result, err := Submit(ctx, b, spec, id)
+				if err != nil {
+					return err
+				}
+				return printSubmission(a, result)
+			})
 		},
 	}
 	f.declare(cmd.Flags())
@@ -167,8 +170,8 @@ func NewID(name string) train.JobID {
 	return train.JobID(clean[:min(len(clean), 40)] + "-" + suffix)
 }
 
-// submitResult is what became of a submission.
-type submitResult struct {
+// SubmitResult is what became of a submission.
+type SubmitResult struct {
 	ID      train.JobID    `json:"id"`
 	State   train.State    `json:"state"`
 	Repeat  bool           `json:"repeat,omitempty"`
@@ -177,8 +180,8 @@ type submitResult struct {
 }
 
 // Submit publishes a submission and waits for the answer of admission.
-func Submit(ctx context.Context, b *bus.Bus, spec train.Spec, id train.JobID) (submitResult, error) {
-	result := submitResult{ID: id}
+func Submit(ctx context.Context, b *bus.Bus, spec train.Spec, id train.JobID) (SubmitResult, error) {
+	result := SubmitResult{ID: id}
 	fact := event.OnceFact(id, event.FactSubmitted, "submitted", event.Submitted{Spec: spec})
 	repeat, err := PublishSubmission(ctx, b, event.StreamJobs, fact)
 	if err != nil {
@@ -224,7 +227,7 @@ func PublishSubmission(ctx context.Context, b *bus.Bus, stream string, fact even
 		return false, err
 	}
 	if string(first.Data) != string(body) {
-		return false, exit.Errorf(exit.Failed, "choose another --id, or leave it out", "%s %s: another submission has this id, and the first one stands", fact.Subject.Entity, fact.Subject.ID)
+		return false, exit.Errorf(exit.Failed, "choose another id", "%s %s: another submission has this id, and the first one stands", fact.Subject.Entity, fact.Subject.ID)
 	}
 	return true, nil
 }
@@ -244,7 +247,7 @@ func refusal(j train.Job) error {
 	return exit.Errorf(code, "", "job %s rejected:\n  %s", j.ID, lines)
 }
 
-func printSubmission(a *console.Console, r submitResult) error {
+func printSubmission(a *console.Console, r SubmitResult) error {
 	if a.Output == "json" {
 		return a.PrintJSON(r)
 	}
@@ -253,5 +256,5 @@ func printSubmission(a *console.Console, r submitResult) error {
 		word = "was submitted before; nothing changes"
 	}
 	_, err := fmt.Fprintf(a.Stdout, "job %s %s (%s)\n  next  switchyard logs -f %s | switchyard describe %s\n", r.ID, word, r.State, r.ID, r.ID)
-	return exit.Runtime(err)
+	return err
 }

@@ -27,7 +27,7 @@ func TestEveryExampleJobIsUnderstood(t *testing.T) {
 
 func TestFlagsGoOverTheFile(t *testing.T) {
 	file := `{"name":"a","command":["x"],"batch_size":1,"training_set_size":1,"max_epochs":1,"priority":10,"env":{"A":"1"},"stop":{"loss_decrease":0.01}}`
-	code, out, _ := clitest.Execute(Commands, file, "submit", "-", "--print-event", "--id", "j1", "--epochs", "7", "--custom-dir", ".", "-e", "B=2", "--port", "8080:80", "--stop-epochs", "5", "--", "y", "-z")
+	code, out, _ := clitest.Execute(Commands(), file, "submit", "-", "--print-event", "--id", "j1", "--epochs", "7", "--custom-dir", ".", "-e", "B=2", "--port", "8080:80", "--stop-epochs", "5", "--", "y", "-z")
 	for _, want := range []string{`"subject": "yard.job.j1.submitted.v1"`, `"max_epochs": 7`, `"priority": 10`, `"A": "1"`, `"B": "2"`, `"node_port": 8080`, `"loss_decrease": 0.01`, `"epochs": 5`, `"-z"`, `"custom_dir": "/`} {
 		if code != exit.OK || !strings.Contains(out, want) {
 			t.Errorf("exit %d, no %s in %s", code, want, out)
@@ -50,7 +50,7 @@ func TestBadSubmissionsAreRefusedBeforeTheBus(t *testing.T) {
 		"too large":   {strings.Repeat(" ", maxFileBytes+1), []string{"-"}, "larger than"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			code, out, errs := clitest.Execute(Commands, tt.stdin, append([]string{"submit"}, tt.args...)...)
+			code, out, errs := clitest.Execute(Commands(), tt.stdin, append([]string{"submit"}, tt.args...)...)
 			if code != exit.Usage || !strings.Contains(errs, tt.want) || out != "" {
 				t.Errorf("exit %d, message %q, output %q; want exit 2 and a word of %q", code, errs, out, tt.want)
 			}

@@ -30,13 +30,8 @@ func renderCommand(a *console.Console) *cobra.Command {
 are checked before anything is rendered, and what comes out is checked as a submission is. --list shows the templates and, with a name, its parameters. -o is yaml or json.`,
 		Example: `  switchyard render --list pytorch
   switchyard render pytorch --set name=mnist --set code=$PWD --set batch_size=64 --set training_set_size=60000 --set epochs=5 | switchyard submit -`,
-		Args: cobra.MaximumNArgs(1),
-		PersistentPreRunE: func(*cobra.Command, []string) error {
-			if !slices.Contains([]string{"table", "yaml", "json"}, a.Output) {
-				return exit.Usagef("-o %q: want yaml or json", a.Output)
-			}
-			return nil
-		},
+		Args:              cobra.MaximumNArgs(1),
+		PersistentPreRunE: a.Accept("table", "yaml", "json"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			switch {
 			case list && len(args) == 0:
@@ -58,7 +53,7 @@ are checked before anything is rendered, and what comes out is checked as a subm
 				return a.PrintJSON(spec)
 			}
 			_, err = a.Stdout.Write(job)
-			return exit.Runtime(err)
+			return err
 		},
 	}
 	cmd.Flags().BoolVar(&list, "list", false, "show the templates, or the parameters of one")
@@ -141,12 +136,9 @@ func listTemplates(a *console.Console) error {
 		}
 		rows = append(rows, templateRow{name, t.Description, t.Parameters})
 	}
-	if a.Output == "json" {
-		return a.PrintJSON(rows)
-	}
-	return a.Table("TEMPLATE\tWHAT IT DOES", func(w io.Writer) {
+	return a.Show(rows, "TEMPLATE\tWHAT IT DOES", func(w io.Writer) {
 		for _, r := range rows {
-			_, _ = fmt.Fprintf(w, "%s\t%s\n", r.Name, r.Description)
+			fmt.Fprintf(w, "%s\t%s\n", r.Name, r.Description)
 		}
 	})
 }
@@ -156,10 +148,7 @@ func listParameters(a *console.Console, name string) error {
 	if err != nil {
 		return err
 	}
-	if a.Output == "json" {
-		return a.PrintJSON(templateRow{name, t.Description, t.Parameters})
-	}
-	return a.Table("PARAMETER\tTYPE\tDEFAULT\tWHAT IT IS", func(w io.Writer) {
+	return a.Show(templateRow{name, t.Description, t.Parameters}, "PARAMETER\tTYPE\tDEFAULT\tWHAT IT IS", func(w io.Writer) {
 		for _, p := range t.Parameters {
 			value := "-"
 			switch {
@@ -168,7 +157,7 @@ func listParameters(a *console.Console, name string) error {
 			case p.Default != nil:
 				value = fmt.Sprint(p.Default)
 			}
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", render.Cell(p.Name, 40), p.Type, render.Cell(value, 40), render.Cell(p.Doc, 160))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", render.Cell(p.Name, 40), p.Type, render.Cell(value, 40), render.Cell(p.Doc, 160))
 		}
 	})
 }

@@ -28,7 +28,7 @@ func renderTemplate(t *testing.T, name string, set []string, more ...string) (co
 	for _, pair := range set {
 		args = append(args, "--set", pair)
 	}
-	return clitest.Execute(Commands, "", args...)
+	return clitest.Execute(Commands(), "", args...)
 }
 
 func TestEveryTemplateMakesAJob(t *testing.T) {

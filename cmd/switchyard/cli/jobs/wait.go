@@ -53,7 +53,7 @@ func wait(ctx context.Context, a *console.Console, b *bus.Bus, refs []string, ti
 	}
 	last, err := watchToEnd(ctx, b, jobs, timeout, func(j train.Job) {
 		if a.Output != "json" {
-			_, _ = fmt.Fprintln(a.Stdout, endLine(j))
+			fmt.Fprintln(a.Stdout, endLine(j))
 		}
 	})
 	if err != nil {

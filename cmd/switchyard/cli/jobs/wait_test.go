@@ -43,7 +43,7 @@ func TestWaitVerdict(t *testing.T) {
 }
 
 func TestWait(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Commands()...)
 	s.Fill(t)
 	for _, tc := range []struct {
 		args []string
@@ -73,7 +73,7 @@ func TestWait(t *testing.T) {
 
 // The end of a job is seen when it comes, and what comes after it changes nothing.
 func TestWaitSeesTheEnd(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Commands()...)
 	s.Fill(t)
 	var told []train.State
 	jobs, err := watchToEnd(t.Context(), s.Bus, []train.Job{clitest.Resnet(), clitest.Bert(), clitest.Mnist()}, 0, func(j train.Job) {
@@ -101,7 +101,7 @@ func TestWaitSeesTheEnd(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Commands()...)
 	s.Fill(t)
 	requests := clitest.Obey(t, s.Bus, train.StateCancelled)
 	code, out, stderr := s.Run("cancel", "resnet", "bert", "--reason", "no longer needed")
@@ -128,7 +128,7 @@ func TestCancel(t *testing.T) {
 }
 
 func TestCancelThatComesTooLate(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Commands()...)
 	s.Fill(t)
 	clitest.Obey(t, s.Bus, train.StateSucceeded)
 	if code, _, stderr := s.Run("cancel", "resnet"); code != exit.Failed || !strings.Contains(stderr, "ended before it could be cancelled: succeeded") {
@@ -137,7 +137,7 @@ func TestCancelThatComesTooLate(t *testing.T) {
 }
 
 func TestCancelThatNobodyFollows(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Commands()...)
 	s.Fill(t)
 	if code, out, _ := s.Run("cancel", "--no-wait", "resnet"); code != exit.OK || out != "job resnet-4f2a will be cancelled\n" {
 		t.Errorf("exit %d, %q", code, out)

@@ -1,11 +1,10 @@
+// Package measure holds the command that measures the speed of a job on several numbers of devices.
 package measure
 
 import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,6 +33,9 @@ type scale struct {
 	Servers int `json:"servers,omitempty"`
 }
 
+// mostScale bounds the workers and the servers of a scale.
+const mostScale = 4096
+
 // String is the scale in words.
 func (s scale) String() string {
 	if s.Servers == 0 {
@@ -42,6 +44,7 @@ func (s scale) String() string {
 	return render.Plural(s.Workers, "worker") + " and " + render.Plural(s.Servers, "server")
 }
 
+// Command makes the command of this package.
 func Command(a *console.Console) *cobra.Command {
 	var o measureOptions
 	cmd := &cobra.Command{
@@ -54,13 +57,8 @@ Measure on machines without other work, which would slow the job down.`,
 		Example: `  switchyard measure job.yaml --workers 1..4
   switchyard measure --template mxnet-parameter-server --set name=resnet --set code=/home/ann/resnet --set batch_size=32 --set training_set_size=50000 \
       --set epochs=5 --ps 1,2,4 --workers 1..8 -o csv`,
-		Args: cobra.MaximumNArgs(1),
-		PersistentPreRunE: func(*cobra.Command, []string) error {
-			if !slices.Contains([]string{"table", "json", "csv"}, a.Output) {
-				return exit.Usagef("-o %q: want table, json or csv", a.Output)
-			}
-			return nil
-		},
+		Args:              cobra.MaximumNArgs(1),
+		PersistentPreRunE: a.Accept("table", "json", "csv"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			spec, err := measuredSpec(a, args, o)
 			if err != nil {
@@ -118,7 +116,7 @@ func (o measureOptions) scales(spec train.Spec) ([]scale, error) {
 	if o.workers == "" {
 		return nil, exit.Errorf(exit.Usage, "e.g. --workers 1..4", "want --workers")
 	}
-	workers, err := numbers("--workers", o.workers)
+	workers, err := console.Numbers("--workers", o.workers, mostScale)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +128,7 @@ func (o measureOptions) scales(spec train.Spec) ([]scale, error) {
 	case spec.Strategy == train.StrategyParameterServer && o.servers == "":
 		servers = []int{max(spec.WithDefaults().ParameterServers.Max, 1)}
 	case spec.Strategy == train.StrategyParameterServer:
-		if servers, err = numbers("--ps", o.servers); err != nil {
+		if servers, err = console.Numbers("--ps", o.servers, mostScale); err != nil {
 			return nil, err
 		}
 	case o.servers != "":
@@ -143,29 +141,6 @@ func (o measureOptions) scales(spec train.Spec) ([]scale, error) {
 		}
 	}
 	return scales, nil
-}
-
-// numbers reads 1..4 or 1,2,4, or both: 1..4,8. It returns each number once.
-func numbers(flag, text string) ([]int, error) {
-	const most = 4096
-	var all []int
-	for part := range strings.SplitSeq(text, ",") {
-		low, high, isRange := strings.Cut(part, "..")
-		if !isRange {
-			high = low
-		}
-		from, err1 := strconv.Atoi(low)
-		to, err2 := strconv.Atoi(high)
-		if err1 != nil || err2 != nil || from < 1 || to < from || to > most {
-			return nil, exit.Usagef("%s %q: want numbers from 1 to %d, as 1..4 or 1,2,4", flag, text, most)
-		}
-		for n := from; n <= to; n++ {
-			if !slices.Contains(all, n) {
-				all = append(all, n)
-			}
-		}
-	}
-	return all, nil
 }
 
 // at is the job at a scale.

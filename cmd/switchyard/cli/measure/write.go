@@ -1,7 +1,6 @@
 package measure
 
 import (
-	"encoding/csv"
 	"fmt"
 	"io"
 	"strconv"
@@ -77,7 +76,7 @@ func printMeasurement(a *console.Console, m measurement) error {
 	case "json":
 		return a.PrintJSON(m)
 	case "csv":
-		return exit.Runtime(writeMeasurementCSV(a.Stdout, m))
+		return a.CSV(measurementRows(m))
 	}
 	err := a.Table("PS\tWORKERS\tSTATE\tEPOCHS\tSAMPLES/S\tSTEPS/S\tSTEP\tFITTED\tPROCESSORS", func(w io.Writer) {
 		for _, r := range m.Runs {
@@ -88,14 +87,14 @@ func printMeasurement(a *console.Console, m measurement) error {
 			if r.StepSeconds > 0 {
 				step, fitted = render.StepTime(r.StepSeconds), render.StepTime(r.FittedSeconds)
 			}
-			_, _ = fmt.Fprintf(w, "%d\t%d\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", r.Servers, r.Workers, r.State, r.Epochs, figure(r.SamplesPerSecond), figure(r.StepsPerSecond), step, fitted, cores)
+			fmt.Fprintf(w, "%d\t%d\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", r.Servers, r.Workers, r.State, r.Epochs, figure(r.SamplesPerSecond), figure(r.StepsPerSecond), step, fitted, cores)
 		}
 	})
 	if err != nil || m.Speed == nil {
 		return err
 	}
 	_, err = fmt.Fprintf(a.Stdout, "\nmodel %s: %s\nfitted to %s, residual %.1f %%; the profiler has learned the same speeds\n", m.Speed.Kind, formula(*m.Speed), render.Plural(len(m.Speed.Measured), "configuration"), 100*m.Speed.FitError)
-	return exit.Runtime(err)
+	return err
 }
 
 // formula is the fitted step time in words: w workers, p servers, m samples per worker.
@@ -111,25 +110,14 @@ func formula(s train.Speed) string {
 	return fmt.Sprintf("%s = %.3g s*m + %.3g s + %.3g s*w/p + %.3g s*w + %.3g s*p", words, x.PerSample, x.Fixed, x.PerShare, x.PerWorker, x.PerServer)
 }
 
-func writeMeasurementCSV(to io.Writer, m measurement) error {
-	w := csv.NewWriter(to)
-	header := []string{"servers", "workers", "job", "state", "epochs", "samples_per_second", "steps_per_second", "step_seconds", "fitted_step_seconds", "cpu_cores"}
-	if err := w.Write(header); err != nil {
-		return fmt.Errorf("write table: %w", err)
-	}
+func measurementRows(m measurement) [][]string {
+	rows := [][]string{{"servers", "workers", "job", "state", "epochs", "samples_per_second", "steps_per_second", "step_seconds", "fitted_step_seconds", "cpu_cores"}}
 	number := func(x float64) string { return strconv.FormatFloat(x, 'g', 6, 64) }
 	for _, r := range m.Runs {
-		row := []string{
+		rows = append(rows, []string{
 			strconv.Itoa(r.Servers), strconv.Itoa(r.Workers), string(r.Job), string(r.State), strconv.Itoa(r.Epochs),
 			number(r.SamplesPerSecond), number(r.StepsPerSecond), number(r.StepSeconds), number(r.FittedSeconds), number(r.CPUCores),
-		}
-		if err := w.Write(row); err != nil {
-			return fmt.Errorf("write table: %w", err)
-		}
+		})
 	}
-	w.Flush()
-	if err := w.Error(); err != nil {
-		return fmt.Errorf("write table: %w", err)
-	}
-	return nil
+	return rows
 }

@@ -1,3 +1,4 @@
+// Package network holds the commands on topologies, probes and lossy links.
 package network
 
 import (
@@ -14,6 +15,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/probe"
 )
 
+// Command makes the command of this package.
 func Command(a *console.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "net",
@@ -24,74 +26,72 @@ func Command(a *console.Console) *cobra.Command {
 	return cmd
 }
 
-// fabricFlags name a network.
-type fabricFlags struct {
+// FabricFlags name a network.
+type FabricFlags struct {
 	topology string
 	directed bool
 }
 
-func (f *fabricFlags) add(cmd *cobra.Command) {
-	f.addOptional(cmd)
-	_ = cmd.MarkFlagRequired("topology")
-}
-
-func (f *fabricFlags) addOptional(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.topology, "topology", "", "`fattree:PORTS`, vl2:PORTS,PORTS,SERVERS, bcube:PORTS,LEVELS or a file in YAML")
-}
-
-func (f *fabricFlags) addDirected(cmd *cobra.Command) {
+// Declare adds the flags of commands that need candidate paths.
+func (f *FabricFlags) Declare(cmd *cobra.Command) {
+	f.declareTopology(cmd)
 	cmd.Flags().BoolVar(&f.directed, "directed", false, "treat both directions of a link as two links, and paths as one-way")
 }
 
-// load returns the network and its candidate paths. For a file these are all shortest paths between its nodes.
-func (f *fabricFlags) load() (*fabric.Topology, fabric.Paths, error) {
-	t, err := f.read()
-	if err != nil {
-		return nil, fabric.Paths{}, err
-	}
-	if t.paths.Round != nil {
-		return t.topology, t.paths, nil
-	}
-	routes, err := t.topology.Routes(f.directed)
-	if err != nil {
-		return nil, fabric.Paths{}, exit.Runtime(err)
-	}
-	return t.topology, t.topology.Candidates(routes, f.directed), nil
+func (f *FabricFlags) declareTopology(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.topology, "topology", "", "`fattree:PORTS`, vl2:PORTS,PORTS,SERVERS, bcube:PORTS,LEVELS or a file in YAML")
 }
 
-type network struct {
-	topology *fabric.Topology
-	paths    fabric.Paths // of a generated network
+// Paths returns the candidate paths of the network. For a file these are all shortest paths between its nodes.
+func (f *FabricFlags) Paths() (fabric.Paths, error) {
+	t, paths, err := f.read()
+	if err != nil || paths.Round != nil {
+		return paths, err
+	}
+	routes, err := t.Routes(f.directed)
+	if err != nil {
+		return paths, err
+	}
+	return t.Candidates(routes, f.directed), nil
 }
 
-func (f *fabricFlags) read() (network, error) {
+// read returns the network and, if it is generated, its paths.
+func (f *FabricFlags) read() (*fabric.Topology, fabric.Paths, error) {
+	if f.topology == "" {
+		return nil, fabric.Paths{}, exit.Usagef("want --topology")
+	}
 	t, paths, generated, err := fabric.Generate(f.topology, f.directed)
 	if generated {
 		if err != nil {
 			err = exit.Usagef("%v", err)
 		}
-		return network{t, paths}, err
+		return t, paths, err
 	}
 	text, err := os.ReadFile(f.topology)
 	if err != nil {
-		return network{}, exit.Errorf(exit.Usage, "name a file, or fattree:12, vl2:40,24,40, bcube:8,4", "topology %s: %v", f.topology, err)
+		return nil, paths, exit.Errorf(exit.Usage, "name a file, or fattree:12, vl2:40,24,40, bcube:8,4", "topology %s: %v", f.topology, err)
 	}
 	if t, err = fabric.Read(text); err != nil {
-		return network{}, exit.Usagef("%s: %v", f.topology, err)
+		return nil, paths, exit.Usagef("%s: %v", f.topology, err)
 	}
-	return network{topology: t}, nil
+	return t, paths, nil
 }
 
-func goalFlags(cmd *cobra.Command, goal *probe.Goal) {
-	cmd.Flags().IntVar(&goal.Alpha, "alpha", 2, "least number of paths over each link")
-	cmd.Flags().IntVar(&goal.Beta, "beta", 1, "number of simultaneous link failures that can be told apart: 0 to 3")
+// GoalFlags say what the chosen paths must be able to tell.
+type GoalFlags struct{ goal probe.Goal }
+
+// Declare adds the flags.
+func (f *GoalFlags) Declare(cmd *cobra.Command) {
+	cmd.Flags().IntVar(&f.goal.Alpha, "alpha", 2, "least number of paths over each link")
+	cmd.Flags().IntVar(&f.goal.Beta, "beta", 1, "number of simultaneous link failures that can be told apart: 0 to 3")
 }
 
-func checkGoal(goal probe.Goal) error {
-	if goal.Alpha < 1 || goal.Alpha > 100 || goal.Beta < 0 || goal.Beta > 3 {
-		return exit.Usagef("--alpha %d --beta %d: want 1 to 100 and 0 to 3", goal.Alpha, goal.Beta)
+// Goal checks the flags.
+func (f *GoalFlags) Goal() (probe.Goal, error) {
+	if g := f.goal; g.Alpha < 1 || g.Alpha > 100 || g.Beta < 0 || g.Beta > 3 {
+		return g, exit.Usagef("--alpha %d --beta %d: want 1 to 100 and 0 to 3", g.Alpha, g.Beta)
 	}
-	return nil
+	return f.goal, nil
 }
 
 // netPlan is the result of `net plan`.
@@ -106,8 +106,8 @@ type netPlan struct {
 
 func netPlanCommand(a *console.Console) *cobra.Command {
 	var (
-		network fabricFlags
-		goal    probe.Goal
+		network FabricFlags
+		flags   GoalFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "plan",
@@ -119,10 +119,11 @@ the construction.`,
   switchyard net plan --topology yard.yaml --directed --alpha 3`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			if err := checkGoal(goal); err != nil {
+			goal, err := flags.Goal()
+			if err != nil {
 				return err
 			}
-			_, paths, err := network.load()
+			paths, err := network.Paths()
 			if err != nil {
 				return err
 			}
@@ -130,16 +131,12 @@ the construction.`,
 			rows := probe.Plan(paths, goal)
 			p := netPlan{Links: paths.Links * paths.Parts, Candidates: paths.Count, Paths: len(rows), Seconds: time.Since(begin).Seconds()}
 			p.AlphaMin, p.Beta = probe.Check(fabric.NewMatrix(p.Links, rows), goal.Beta)
-			if a.Output == "json" {
-				return a.PrintJSON(p)
-			}
-			return a.Table("LINKS\tCANDIDATES\tPATHS\tALPHA\tBETA\tSECONDS", func(w io.Writer) {
-				_, _ = fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%.3f\n", p.Links, p.Candidates, p.Paths, p.AlphaMin, p.Beta, p.Seconds)
+			return a.Show(p, "LINKS\tCANDIDATES\tPATHS\tALPHA\tBETA\tSECONDS", func(w io.Writer) {
+				fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%.3f\n", p.Links, p.Candidates, p.Paths, p.AlphaMin, p.Beta, p.Seconds)
 			})
 		},
 	}
-	network.add(cmd)
-	network.addDirected(cmd)
-	goalFlags(cmd, &goal)
+	network.Declare(cmd)
+	flags.Declare(cmd)
 	return cmd
 }

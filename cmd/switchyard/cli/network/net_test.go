@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/clitest"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
@@ -32,7 +33,7 @@ func TestNetPlan(t *testing.T) {
 		// Over l1 -> s1 lead two ways only, to b and to c.
 		{[]string{"--topology", yard, "--directed", "--alpha", "3"}, map[string]any{"links": 18.0, "candidates": 12.0, "alpha_min": 2.0, "beta": 1.0}},
 	} {
-		code, out, errs := clitest.Execute(Commands, "", append([]string{"net", "plan", "-o", "json"}, c.args...)...)
+		code, out, errs := clitest.Execute([]console.Command{Command}, "", append([]string{"net", "plan", "-o", "json"}, c.args...)...)
 		if code != exit.OK {
 			t.Fatalf("%v: exit %d: %s", c.args, code, errs)
 		}
@@ -53,7 +54,7 @@ func TestNetPlan(t *testing.T) {
 
 func TestNetTopology(t *testing.T) {
 	picture := filepath.Join(t.TempDir(), "net.svg")
-	code, out, errs := clitest.Execute(Commands, "", "net", "topology", "--topology", "fattree:4", "--svg", picture, "--loss", "agg-0-0=7Erack-0-0=0.02", "-o", "json")
+	code, out, errs := clitest.Execute([]console.Command{Command}, "", "net", "topology", "--topology", "fattree:4", "--svg", picture, "--loss", "agg-0-0=7Erack-0-0=0.02", "-o", "json")
 	if code != exit.OK {
 		t.Fatalf("exit %d: %s", code, errs)
 	}
@@ -72,7 +73,7 @@ func TestNetTopology(t *testing.T) {
 
 // Nodes that ail are shown beside the links, and how old the verdict is.
 func TestNetStatusShowsNodesThatAil(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Command)
 	for node, to := range map[string]train.NodeID{"a": "b", "b": "a"} {
 		clitest.Put(t, s.Bus, contract.Probes, node, train.Pinglist{Probes: []train.Flow{{From: train.NodeID(node), To: to, Links: []string{"from-" + node, "to-" + string(to)}}}})
 	}
@@ -122,7 +123,7 @@ func TestNetRefuses(t *testing.T) {
 		{"simulate", "--topology", "fattree:4", "--runs", "0"},
 		{"topology", "--topology", "fattree:4", "--svg", "x.svg", "--loss", "link"},
 	} {
-		if code, _, errs := clitest.Execute(Commands, "", append([]string{"net"}, args...)...); code != exit.Usage || errs == "" {
+		if code, _, errs := clitest.Execute([]console.Command{Command}, "", append([]string{"net"}, args...)...); code != exit.Usage || errs == "" {
 			t.Errorf("%v: exit %d, %q", args, code, errs)
 		}
 	}

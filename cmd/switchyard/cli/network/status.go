@@ -15,7 +15,6 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/cluster"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
@@ -49,12 +48,9 @@ func netWatchCommand(a *console.Console) *cobra.Command {
 		Short: "Follow links that begin to lose or delay packets, or recover",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			b, err := a.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer b.Close()
-			return exit.Runtime(cluster.Follow(cmd.Context(), a, b, []string{event.StreamNet}, past, false, ""))
+			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
+				return cluster.Follow(ctx, a, b, []string{event.StreamNet}, past, false, "")
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&past, "all", false, "begin with the oldest stored fact")
@@ -146,21 +142,21 @@ func printNetStatus(a *console.Console, s netStatus, now time.Time) error {
 		return a.PrintJSON(s)
 	}
 	if s.Nodes == 0 {
-		_, _ = fmt.Fprintln(a.Stderr, "no node probes the network: set nodeagent.probe_listen")
+		fmt.Fprintln(a.Stderr, "no node probes the network: set nodeagent.probe_listen")
 		return nil
 	}
 	judged := "no recent verdict"
 	if s.JudgedAt != nil {
 		judged = "judged " + now.Sub(*s.JudgedAt).Round(time.Second).String() + " ago"
 	}
-	_, _ = fmt.Fprintf(a.Stdout, "%d nodes probe %d paths over %d links, %s\n", s.Nodes, s.Flows, s.ProbedLinks, judged)
+	fmt.Fprintf(a.Stdout, "%d nodes probe %d paths over %d links, %s\n", s.Nodes, s.Flows, s.ProbedLinks, judged)
 	if err := printNetLinks(a, s.Links, now); err != nil || len(s.Ailing) == 0 {
 		return err
 	}
-	_, _ = fmt.Fprintln(a.Stdout, "\nprobes of these nodes do not count")
+	fmt.Fprintln(a.Stdout, "\nprobes of these nodes do not count")
 	return a.Table("NODE\tWHY\tMEANING", func(w io.Writer) {
 		for _, n := range s.Ailing {
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", n.Node, n.Why, meaning(n))
+			fmt.Fprintf(w, "%s\t%s\t%s\n", n.Node, n.Why, meaning(n))
 		}
 	})
 }
@@ -184,7 +180,7 @@ func meaning(n train.UnhealthyNode) string {
 
 func printNetLinks(a *console.Console, links []netStatusLink, now time.Time) error {
 	if len(links) == 0 {
-		_, _ = fmt.Fprintln(a.Stdout, "no link loses or delays packets")
+		fmt.Fprintln(a.Stdout, "no link loses or delays packets")
 		return nil
 	}
 	return a.Table("LINK\tSTATE\tLOSS\tDELAY\tCONFIDENCE\tSINCE\tPATHS", func(w io.Writer) {
@@ -202,7 +198,7 @@ func printNetLinks(a *console.Console, links []netStatusLink, now time.Time) err
 			if l.Degraded {
 				sure = fmt.Sprintf("%.0f %%", 100*l.Confidence)
 			}
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", strings.Join(append([]string{l.ID}, l.Alike...), " or "), state, loss, delay, sure, since, l.Flows)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", strings.Join(append([]string{l.ID}, l.Alike...), " or "), state, loss, delay, sure, since, l.Flows)
 		}
 	})
 }

@@ -38,7 +38,7 @@ type netLink struct {
 
 func netTopologyCommand(a *console.Console) *cobra.Command {
 	var (
-		network fabricFlags
+		network FabricFlags
 		picture string
 		lossy   []string
 		live    bool
@@ -81,7 +81,7 @@ unknown links grey. --live takes the states of links from the bus and, without -
 			return writeTopology(a, t)
 		},
 	}
-	network.addOptional(cmd)
+	network.declareTopology(cmd)
 	cmd.Flags().StringVar(&picture, "svg", "", "`file` for a drawing, links coloured by their state")
 	cmd.Flags().StringArrayVar(&lossy, "loss", nil, "`LINK=PART` of the packets that a link loses, for the drawing (repeatable)")
 	cmd.Flags().BoolVar(&live, "live", false, "take the states of links from the bus")
@@ -96,18 +96,18 @@ func reportForeign(a *console.Console, t *fabric.Topology, states map[fabric.Lin
 		case !live:
 			return exit.Errorf(exit.Usage, "`switchyard net topology` lists the links", "--loss %s: the network has no such link", id)
 		case state != fabric.State{}:
-			_, _ = fmt.Fprintf(a.Stderr, "not in the drawing: link %s, which loses %.3g %% or is %.3g ms slow, is not in the named network\n", id, 100*state.Loss, 1e3*state.DelaySeconds)
+			fmt.Fprintf(a.Stderr, "not in the drawing: link %s, which loses %.3g %% or is %.3g ms slow, is not in the named network\n", id, 100*state.Loss, 1e3*state.DelaySeconds)
 		}
 	}
 	return nil
 }
 
 // shown returns the network of --topology, or the network as live probes show it.
-func (f *fabricFlags) shown(live bool, ways []fabric.Seen) (*fabric.Topology, error) {
+func (f *FabricFlags) shown(live bool, ways []fabric.Seen) (*fabric.Topology, error) {
 	switch {
 	case f.topology != "":
-		loaded, err := f.read()
-		return loaded.topology, err
+		t, _, err := f.read()
+		return t, err
 	case !live:
 		return nil, exit.Usagef("name a network with --topology, or use --live for the network that live probes show")
 	case len(ways) == 0:
@@ -166,9 +166,9 @@ func parseLosses(lossy []string) (map[fabric.LinkID]fabric.State, error) {
 func drawNetwork(path string, t *fabric.Topology, states map[fabric.LinkID]fabric.State) error {
 	var b strings.Builder
 	if err := t.Draw(&b, states); err != nil {
-		return exit.Runtime(err)
+		return err
 	}
-	return exit.Runtime(os.WriteFile(path, []byte(b.String()), 0o644))
+	return os.WriteFile(path, []byte(b.String()), 0o644)
 }
 
 func writeTopology(a *console.Console, t *fabric.Topology) error {
@@ -179,12 +179,9 @@ func writeTopology(a *console.Console, t *fabric.Topology) error {
 	for _, l := range t.Links {
 		out.Links = append(out.Links, netLink{l.ID, t.Vertices[l.A].Name, t.Vertices[l.B].Name})
 	}
-	if a.Output == "json" {
-		return a.PrintJSON(out)
-	}
-	return a.Table("LINK\tFROM\tTO", func(w io.Writer) {
+	return a.Show(out, "LINK\tFROM\tTO", func(w io.Writer) {
 		for _, l := range out.Links {
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", render.EscapeText(string(l.ID)), render.EscapeText(l.A), render.EscapeText(l.B))
+			fmt.Fprintf(w, "%s\t%s\t%s\n", render.EscapeText(string(l.ID)), render.EscapeText(l.A), render.EscapeText(l.B))
 		}
 	})
 }

@@ -49,7 +49,7 @@ func probed(t *testing.T, s *clitest.Terminal) {
 }
 
 func TestTheLiveNetworkIsDrawn(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Command)
 	probed(t, s)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "yard.yaml")
@@ -93,7 +93,7 @@ func TestTheLiveNetworkIsDrawn(t *testing.T) {
 }
 
 func TestADegradedLinkOutsideTheDrawingIsNamed(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Command)
 	probed(t, s)
 	clitest.Put(t, s.Bus, contract.Links, "10-0-0-1=3E10-0-1-1", train.Link{ID: "10-0-0-1=3E10-0-1-1", Kind: train.LinkLoses, Loss: 0.2, Degraded: true})
 	file := filepath.Join(t.TempDir(), "yard.yaml")
@@ -110,7 +110,7 @@ func TestADegradedLinkOutsideTheDrawingIsNamed(t *testing.T) {
 }
 
 func TestNetStatusTellsLossyFromSlow(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Command)
 	probed(t, s)
 	code, out, errs := s.Run("net", "status")
 	if code != exit.OK {
@@ -124,7 +124,7 @@ func TestNetStatusTellsLossyFromSlow(t *testing.T) {
 }
 
 func TestTheLiveNetworkNeedsProbes(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Command)
 	if code, _, errs := s.Run("net", "topology", "--live"); code != exit.Failed || !strings.Contains(errs, "no path of the network is probed") {
 		t.Errorf("exit %d: %s", code, errs)
 	}

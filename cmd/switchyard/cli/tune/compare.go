@@ -2,7 +2,6 @@ package tune
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -58,7 +57,7 @@ The experiments do not use what was learned before, and what they learn is disca
 			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return compareModes(ctx, a, b, args, f) })
 		},
 	}
-	cmd.PersistentPreRunE = a.WantsPages
+	cmd.PersistentPreRunE = a.Accept("table", "json", "csv", "html")
 	fs := cmd.Flags()
 	fs.StringSliceVar(&f.modes, "modes", []string{"v1", "v2", "pipetune"}, "modes to compare; the first is the baseline")
 	fs.IntVar(&f.runs, "runs", 1, "runs of each file in each mode")
@@ -149,7 +148,7 @@ func compareRuns(a *console.Console, experiments []file.Experiment, f tuneCompar
 					return nil, err
 				}
 				all = append(all, one)
-				_, _ = fmt.Fprintf(a.Stderr, "run %d of %d, %s in mode %s: %s\n", n+1, f.runs, e.Name, mode, render.Duration(one.ResponseSeconds))
+				fmt.Fprintf(a.Stderr, "run %d of %d, %s in mode %s: %s\n", n+1, f.runs, e.Name, mode, render.Duration(one.ResponseSeconds))
 			}
 		}
 	}
@@ -168,7 +167,7 @@ func compareOnline(ctx context.Context, a *console.Console, b *bus.Bus, experime
 			}
 			gap += alone.ResponseSeconds / float64(len(experiments)) / f.load
 		}
-		_, _ = fmt.Fprintf(a.Stderr, "an arrival every %s on average, for a load of %g\n", render.Duration(gap), f.load)
+		fmt.Fprintf(a.Stderr, "an arrival every %s on average, for a load of %g\n", render.Duration(gap), f.load)
 	}
 	var all []modeRun
 	for _, mode := range f.modes {
@@ -196,7 +195,7 @@ func compareOnline(ctx context.Context, a *console.Console, b *bus.Bus, experime
 			return nil, err
 		}
 		all = append(all, done...)
-		_, _ = fmt.Fprintf(a.Stderr, "%s in mode %s: %s\n", render.Plural(f.jobs, "experiment"), mode, render.Duration(time.Since(begun).Seconds()))
+		fmt.Fprintf(a.Stderr, "%s in mode %s: %s\n", render.Plural(f.jobs, "experiment"), mode, render.Duration(time.Since(begun).Seconds()))
 	}
 	return all, nil
 }
@@ -209,14 +208,11 @@ func runCompared(ctx context.Context, b *bus.Bus, mode, id string, e file.Experi
 		e.Profiles = id
 		defer func() { err = errors.Join(err, dropProfiles(ctx, b, id)) }()
 	}
-	if err := conduct.Check(id, e); err != nil {
-		return modeRun{}, exit.Usagef("%v", err)
-	}
-	body, err := json.Marshal(e)
+	fact, err := submission(id, e)
 	if err != nil {
 		return modeRun{}, err
 	}
-	if _, err := jobs.PublishSubmission(ctx, b, event.StreamTune, event.TuneOnceFact(id, event.FactSubmitted, event.ExperimentSubmitted{Experiment: body})); err != nil {
+	if _, err := jobs.PublishSubmission(ctx, b, event.StreamTune, fact); err != nil {
 		return modeRun{}, err
 	}
 	r, err := pollExperiment(ctx, b, id, func(r conduct.Record) bool { return r.Settled() })

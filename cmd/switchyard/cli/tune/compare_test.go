@@ -85,7 +85,7 @@ func TestPartsOfTheMedianAddUp(t *testing.T) {
 // The ground truth does not change meanwhile, so that a comparison may be cut off at any time. What it
 // learns itself does not outlive it.
 func TestComparisonsLeaveProfilesAlone(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Command)
 	known := contract.GroundTruth{Seed: 7}
 	clitest.Put(t, s.Bus, contract.Profiles, contract.ProfilesKey, known)
 	stores, err := console.OpenBucket(t.Context(), s.Bus, contract.Profiles)
@@ -96,7 +96,7 @@ func TestComparisonsLeaveProfilesAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	var playing conc.WaitGroup
 	defer playing.Wait()

@@ -3,7 +3,6 @@ package tune
 import (
 	"cmp"
 	_ "embed"
-	"encoding/csv"
 	"fmt"
 	"html/template"
 	"io"
@@ -14,7 +13,6 @@ import (
 	"gonum.org/v1/gonum/stat"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/chart"
 )
@@ -89,13 +87,13 @@ func printCompared(a *console.Console, all []modeRun, f tuneCompare) error {
 	case "json":
 		return a.PrintJSON(map[string]any{"modes": rows, "experiments": all})
 	case "csv":
-		return writeComparedCSV(a.Stdout, all)
+		return a.CSV(comparedRows(all))
 	case "html":
 		return writeComparedHTML(a.Stdout, all, rows, f)
 	}
 	return a.Table("MODE\tEXPERIMENTS\tRESPONSE\tP95\tSAVED\tQUEUED\tTUNING\tTRAINING\tENERGY\tOBJECTIVE\tTRIALS", func(w io.Writer) {
 		for _, r := range rows {
-			_, _ = fmt.Fprintf(w, "%s\t%d\t%.1fs\t%.1fs\t%.1f %%\t%.1fs\t%.1fs\t%.1fs\t%s\t%.4g\t%.3g\n", r.Mode, r.Experiments, r.ResponseSeconds, r.P95Seconds, 100*r.SavedRatio,
+			fmt.Fprintf(w, "%s\t%d\t%.1fs\t%.1fs\t%.1f %%\t%.1fs\t%.1fs\t%.1fs\t%s\t%.4g\t%.3g\n", r.Mode, r.Experiments, r.ResponseSeconds, r.P95Seconds, 100*r.SavedRatio,
 				r.QueueSeconds, r.TuningSeconds, r.TrainingSeconds, r.energy(), r.Objective, r.Trials)
 		}
 	})
@@ -112,18 +110,18 @@ func (r modeSummary) energy() string {
 	return text
 }
 
-func writeComparedCSV(w io.Writer, all []modeRun) error {
-	out := csv.NewWriter(w)
-	_ = out.Write([]string{"mode", "name", "id", "response_seconds", "queue_seconds", "tuning_seconds", "training_seconds", "energy_j", "energy_modelled", "objective", "trials", "epochs"})
-	number := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+func comparedRows(all []modeRun) [][]string {
+	rows := [][]string{{
+		"mode", "name", "id", "response_seconds", "queue_seconds", "tuning_seconds", "training_seconds", "energy_j", "energy_modelled", "objective", "trials", "epochs",
+	}}
+	number := render.Exactly
 	for _, c := range all {
-		_ = out.Write([]string{
+		rows = append(rows, []string{
 			c.Mode, c.Name, c.ID, number(c.ResponseSeconds), number(c.QueueSeconds), number(c.TuningSeconds), number(c.TrainingSeconds), number(c.EnergyJoules),
 			strconv.FormatBool(c.Modelled), number(c.Objective), strconv.Itoa(c.Trials), strconv.Itoa(c.Epochs),
 		})
 	}
-	out.Flush()
-	return exit.Runtime(out.Error())
+	return rows
 }
 
 //go:embed tune_compare.html

@@ -119,18 +119,14 @@ earlier ones. With a GROUP the command shows its recurrences one by one.`,
 }
 
 func groupLines(ctx context.Context, b *bus.Bus) ([]groupLine, error) {
-	records, err := console.OpenBucket(ctx, b, contract.Groups)
-	if err != nil {
-		return nil, err
-	}
-	entries, err := records.List(ctx)
+	records, err := console.MapBucket(ctx, b, contract.Groups)
 	if err != nil {
 		return nil, err
 	}
 	lines := []groupLine{}
-	for _, e := range entries {
-		if tenant, group, ok := contract.SplitGroupKey(e.Key); ok {
-			lines = append(lines, newGroupLine(tenant, group, e.Value))
+	for key, record := range records {
+		if tenant, group, ok := contract.SplitGroupKey(key); ok {
+			lines = append(lines, newGroupLine(tenant, group, record))
 		}
 	}
 	slices.SortFunc(lines, func(x, y groupLine) int {
@@ -140,13 +136,10 @@ func groupLines(ctx context.Context, b *bus.Bus) ([]groupLine, error) {
 }
 
 func printGroups(a *console.Console, lines []groupLine) error {
-	if a.Output == "json" {
-		return a.PrintJSON(lines)
-	}
-	return a.Table("GROUP\tTENANT\tRECURRENCES\tRUNNING\tBATCH\tLIMIT", func(w io.Writer) {
+	return a.Show(lines, "GROUP\tTENANT\tRECURRENCES\tRUNNING\tBATCH\tLIMIT", func(w io.Writer) {
 		for _, l := range lines {
 			batch, limit := l.chosen()
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\n", l.Group, render.Cell(l.Tenant, 24), l.Recurrences, len(l.Running), batch, wattsCell(limit))
+			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\n", l.Group, render.Cell(l.Tenant, 24), l.Recurrences, len(l.Running), batch, wattsCell(limit))
 		}
 	})
 }
@@ -157,30 +150,30 @@ func printGroup(a *console.Console, lines []groupLine) error {
 		return a.PrintJSON(lines)
 	}
 	for _, l := range lines {
-		_, _ = fmt.Fprintf(a.Stdout, "group %s of %s: %s\n", l.Group, render.EscapeText(l.Tenant), render.Plural(l.Recurrences, "recurrence"))
+		fmt.Fprintf(a.Stdout, "group %s of %s: %s\n", l.Group, render.EscapeText(l.Tenant), render.Plural(l.Recurrences, "recurrence"))
 		for _, j := range l.Running {
-			_, _ = fmt.Fprintf(a.Stdout, "  running    %s with batch size %d\n", j.Job, j.BatchSize)
+			fmt.Fprintf(a.Stdout, "  running    %s with batch size %d\n", j.Job, j.BatchSize)
 		}
-		_, _ = fmt.Fprintln(a.Stdout)
+		fmt.Fprintln(a.Stdout)
 		if err := a.Table("BATCH\tREACHED BY\tENERGY\tTIME\tLIMIT", func(w io.Writer) {
 			for _, b := range l.Batches {
 				energy, time := "-", "-"
 				if b.Jobs > 0 {
 					energy, time = fmt.Sprintf("%.4g J", b.EnergyJoules), render.Duration(b.Seconds)
 				}
-				_, _ = fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", b.BatchSize, render.Plural(b.Jobs, "job"), energy, time, wattsCell(b.LimitWatts))
+				fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", b.BatchSize, render.Plural(b.Jobs, "job"), energy, time, wattsCell(b.LimitWatts))
 			}
 		}); err != nil {
 			return err
 		}
-		_, _ = fmt.Fprintln(a.Stdout)
+		fmt.Fprintln(a.Stdout)
 		if err := a.Table("RECURRENCE\tBATCH\tENERGY\tTIME\tEPOCHS\tTARGET", func(w io.Writer) {
 			for _, r := range l.Attempts {
 				target := "missed"
 				if r.Reached {
 					target = "reached"
 				}
-				_, _ = fmt.Fprintf(w, "%d\t%d\t%.4g J\t%s\t%d\t%s\n", r.Recurrence, r.BatchSize, r.EnergyJoules, render.Duration(r.Seconds), r.Epochs, target)
+				fmt.Fprintf(w, "%d\t%d\t%.4g J\t%s\t%d\t%s\n", r.Recurrence, r.BatchSize, r.EnergyJoules, render.Duration(r.Seconds), r.Epochs, target)
 			}
 		}); err != nil {
 			return err

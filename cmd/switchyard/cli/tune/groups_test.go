@@ -23,7 +23,7 @@ func (submitted) Next(g *recur.Group) contract.GroupChoice {
 
 // A group shows what its recurrences tried and cost, and what the next one gets.
 func TestGroupsOfRecurringJobs(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Command)
 	var record recur.Record
 	allowed := recur.Group{BatchSizes: []int{32, 64}, Default: 32, LimitsWatts: []float64{300}, MaxPowerWatts: 300, Eta: 0.5}
 	for _, one := range []struct {

@@ -81,7 +81,7 @@ func importClusters(a *console.Console, cmd *cobra.Command, name string, text []
 			return err
 		}
 		if !given.Named() {
-			_, _ = fmt.Fprintf(a.Stderr, "its %s have no names: set feature_names to the events of the columns, so that measurements here can be compared with them\n", render.Plural(len(given.Names), "feature"))
+			fmt.Fprintf(a.Stderr, "its %s have no names: set feature_names to the events of the columns, so that measurements here can be compared with them\n", render.Plural(len(given.Names), "feature"))
 		}
 		_, err := fmt.Fprintf(a.Stdout, "%s of %s given\n", render.Plural(len(model.Clusters), "cluster"), render.Plural(len(given.Labels), "signature"))
 		return err
@@ -104,13 +104,10 @@ func withProfiles(a *console.Console, cmd *cobra.Command, f func(context.Context
 }
 
 func printProfiles(a *console.Console, s profile.Store) error {
-	if a.Output == "json" {
-		return a.PrintJSON(s.Records())
-	}
-	return a.Table("WORKLOAD\tKIND\tBATCH\tSETTING\tEPOCHS\tCOST", func(w io.Writer) {
+	return a.Show(s.Records(), "WORKLOAD\tKIND\tBATCH\tSETTING\tEPOCHS\tCOST", func(w io.Writer) {
 		for _, r := range s.Records() {
 			for _, m := range r.Measured {
-				_, _ = fmt.Fprintf(w, "%s\t%s\t%g\t%s\t%d\t%.4g\n", render.Cell(r.Workload, 48), render.Dash(r.Kind), r.BatchSize, render.Cell(conduct.Words(m.Setting), 40), m.Epochs, m.Cost)
+				fmt.Fprintf(w, "%s\t%s\t%g\t%s\t%d\t%.4g\n", render.Cell(r.Workload, 48), render.Dash(r.Kind), r.BatchSize, render.Cell(conduct.Words(m.Setting), 40), m.Epochs, m.Cost)
 			}
 		}
 	})

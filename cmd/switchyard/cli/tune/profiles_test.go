@@ -18,7 +18,7 @@ import (
 // Which trainings were learnt is not exported, and not taken from an older export: one of the same name elsewhere is
 // another one.
 func TestProfilesTravelWithoutTheirTrainings(t *testing.T) {
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Command)
 	trial := pipeline.Trial{
 		Workload: "w", BatchSize: 32, Unit: "s", Epochs: 1, Settings: []contract.SettingValues{{"cores": 2}}, Ended: []pipeline.Epoch{{Setting: contract.SettingValues{"cores": 2}, Cost: 5}},
 	}
@@ -54,7 +54,7 @@ func TestImportOfClusters(t *testing.T) {
 	if root == "" {
 		t.Skip("SWITCHYARD_DATA names no folder with the published measurements")
 	}
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Command)
 	exported := func() (store profile.Store) {
 		t.Helper()
 		code, out, told := s.Run("tune", "profiles", "export")

@@ -2,7 +2,6 @@ package tune
 
 import (
 	"context"
-	"encoding/csv"
 	"fmt"
 	"io"
 	"maps"
@@ -13,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
@@ -64,25 +62,18 @@ func tunePsCommand(a *console.Console) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
-				records, err := console.OpenBucket(ctx, b, contract.Experiments)
+				records, err := console.ListBucket(ctx, b, contract.Experiments)
 				if err != nil {
 					return err
 				}
-				entries, err := records.List(ctx)
-				if err != nil {
-					return err
-				}
-				lines := make([]experimentLine, len(entries))
-				for i, e := range entries {
-					lines[i] = newExperimentLine(conduct.Record(e.Value), time.Now())
+				lines := make([]experimentLine, len(records))
+				for i, r := range records {
+					lines[i] = newExperimentLine(conduct.Record(r), time.Now())
 				}
 				slices.SortFunc(lines, func(x, y experimentLine) int { return x.SubmittedAt.Compare(y.SubmittedAt) })
-				if a.Output == "json" {
-					return a.PrintJSON(lines)
-				}
-				return a.Table("EXPERIMENT\tSTATE\tMODE\tSEARCH\tTRIALS\tRUNNING\tBEST\tTIME", func(w io.Writer) {
+				return a.Show(lines, "EXPERIMENT\tSTATE\tMODE\tSEARCH\tTRIALS\tRUNNING\tBEST\tTIME", func(w io.Writer) {
 					for _, l := range lines {
-						_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", l.ID, l.State, l.Mode, l.Algorithm, l.Trials, l.Running, render.Known(l.Best, "%.4g"), render.Duration(l.Seconds))
+						fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", l.ID, l.State, l.Mode, l.Algorithm, l.Trials, l.Running, render.Known(l.Best, "%.4g"), render.Duration(l.Seconds))
 					}
 				})
 			})
@@ -112,17 +103,17 @@ func describeExperiment(a *console.Console, r conduct.Record) error {
 	if e.Objective.Minimise {
 		goal = "minimise "
 	}
-	_, _ = fmt.Fprintf(a.Stdout, "experiment %s: %s\n", r.ID, join(string(r.State), render.EscapeText(r.Message)))
-	_, _ = fmt.Fprintf(a.Stdout, "  search     %s of at most %s, %d at a time, seed %d\n", e.Search.Algorithm, render.Plural(e.Search.Trials, "trial"), e.Concurrency, e.Search.Seed)
-	_, _ = fmt.Fprintf(a.Stdout, "  objective  %s%s, mode %s\n", goal, e.Objective, e.Mode)
-	_, _ = fmt.Fprintf(a.Stdout, "  time       %s\n", render.Duration(l.Seconds))
+	fmt.Fprintf(a.Stdout, "experiment %s: %s\n", r.ID, join(string(r.State), render.EscapeText(r.Message)))
+	fmt.Fprintf(a.Stdout, "  search     %s of at most %s, %d at a time, seed %d\n", e.Search.Algorithm, render.Plural(e.Search.Trials, "trial"), e.Concurrency, e.Search.Seed)
+	fmt.Fprintf(a.Stdout, "  objective  %s%s, mode %s\n", goal, e.Objective, e.Mode)
+	fmt.Fprintf(a.Stdout, "  time       %s\n", render.Duration(l.Seconds))
 	if r.Recurs != nil {
-		_, _ = fmt.Fprintf(a.Stdout, "  recurs     experiment %s was the same: one trial with its best parameters, and no probes\n", r.Recurs.Of)
+		fmt.Fprintf(a.Stdout, "  recurs     experiment %s was the same: one trial with its best parameters, and no probes\n", r.Recurs.Of)
 	}
 	if best, score, ok := r.Best(); ok {
-		_, _ = fmt.Fprintf(a.Stdout, "  best       trial %d: %.5g with %s\n", best.ID, r.Own(score), render.EscapeText(conduct.Words(best.Params)))
+		fmt.Fprintf(a.Stdout, "  best       trial %d: %.5g with %s\n", best.ID, r.Own(score), render.EscapeText(conduct.Words(best.Params)))
 	}
-	_, _ = fmt.Fprintln(a.Stdout)
+	fmt.Fprintln(a.Stdout)
 	return resultsTable(a, r)
 }
 
@@ -144,7 +135,7 @@ func tuneResultsCommand(a *console.Console) *cobra.Command {
 				case "json":
 					return a.PrintJSON(r.Rows())
 				case "csv":
-					return writeTrialsCSV(a.Stdout, r)
+					return a.CSV(trialRows(r))
 				case "html":
 					return writeResultsHTML(a.Stdout, r, time.Now())
 				}
@@ -152,7 +143,7 @@ func tuneResultsCommand(a *console.Console) *cobra.Command {
 			})
 		},
 	}
-	cmd.PersistentPreRunE = a.WantsPages
+	cmd.PersistentPreRunE = a.Accept("table", "json", "csv", "html")
 	return cmd
 }
 
@@ -163,7 +154,7 @@ func resultsTable(a *console.Console, r conduct.Record) error {
 			if row.Best {
 				mark = "*"
 			}
-			_, _ = fmt.Fprintf(w, "%d%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Trial, mark, row.State, row.Epochs, render.Known(row.Objective, "%.5g"),
+			fmt.Fprintf(w, "%d%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Trial, mark, row.State, row.Epochs, render.Known(row.Objective, "%.5g"),
 				render.Duration(row.QueueSeconds), render.Duration(row.TrainSeconds), joulesCell(row), render.Cell(conduct.Words(row.Params), 60), render.Cell(conduct.Words(row.Setting), 40), render.Cell(row.Reason, 60))
 		}
 	})
@@ -184,8 +175,8 @@ func joulesCell(row conduct.Row) string {
 	return fmt.Sprintf("%.4g J%s", row.EnergyJoules, mark)
 }
 
-// writeTrialsCSV writes a column for each parameter and system parameter.
-func writeTrialsCSV(w io.Writer, r conduct.Record) error {
+// trialRows has a column for each parameter and system parameter.
+func trialRows(r conduct.Record) [][]string {
 	rows := r.Rows()
 	params, settings := map[string]bool{}, map[string]bool{}
 	for _, row := range rows {
@@ -204,17 +195,15 @@ func writeTrialsCSV(w io.Writer, r conduct.Record) error {
 	for _, name := range factors {
 		header = append(header, "setting."+name)
 	}
-	out := csv.NewWriter(w)
-	_ = out.Write(header)
-	number := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+	lines := [][]string{header}
 	for _, row := range rows {
 		objective := ""
 		if row.Objective != nil {
-			objective = number(*row.Objective)
+			objective = render.Exactly(*row.Objective)
 		}
 		line := []string{
 			strconv.Itoa(row.Trial), string(row.Job), string(row.State), strconv.FormatBool(row.Best), strconv.Itoa(row.Epochs), objective,
-			number(row.QueueSeconds), number(row.TrainSeconds), number(row.EnergyJoules), strconv.FormatBool(row.Modelled), strconv.Itoa(row.Changes), row.Reason,
+			render.Exactly(row.QueueSeconds), render.Exactly(row.TrainSeconds), render.Exactly(row.EnergyJoules), strconv.FormatBool(row.Modelled), strconv.Itoa(row.Changes), row.Reason,
 		}
 		for _, name := range names {
 			text := ""
@@ -224,10 +213,9 @@ func writeTrialsCSV(w io.Writer, r conduct.Record) error {
 			line = append(line, text)
 		}
 		for _, name := range factors {
-			line = append(line, number(row.Setting[name]))
+			line = append(line, render.Exactly(row.Setting[name]))
 		}
-		_ = out.Write(line)
+		lines = append(lines, line)
 	}
-	out.Flush()
-	return exit.Runtime(out.Error())
+	return lines
 }

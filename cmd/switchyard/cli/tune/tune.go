@@ -1,3 +1,4 @@
+// Package tune holds the commands that run and compare experiments.
 package tune
 
 import (
@@ -24,6 +25,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/experiments/file"
 )
 
+// Command makes the command of this package.
 func Command(a *console.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tune",
@@ -100,7 +102,7 @@ func readExperiment(a *console.Console, path, mode string) (file.Experiment, err
 	for _, dir := range e.Job.Folders() {
 		if *dir != "" && !filepath.IsAbs(*dir) && path != "-" {
 			if *dir, err = filepath.Abs(filepath.Join(filepath.Dir(path), *dir)); err != nil {
-				return e, exit.Runtime(err)
+				return e, err
 			}
 		}
 	}
@@ -120,14 +122,10 @@ func openNamed(name, folder string) ([]byte, error) {
 }
 
 func runExperiment(a *console.Console, cmd *cobra.Command, f tuneRun, id string, e file.Experiment) error {
-	if err := conduct.Check(id, e); err != nil {
-		return exit.Usagef("%v", err)
-	}
-	body, err := json.Marshal(e)
+	fact, err := submission(id, e)
 	if err != nil {
-		return exit.Runtime(err)
+		return err
 	}
-	fact := event.TuneOnceFact(id, event.FactSubmitted, event.ExperimentSubmitted{Experiment: body})
 	if f.printEvent {
 		return a.PrintJSON(map[string]any{"subject": fact.Subject.String(), "body": fact.Body})
 	}
@@ -146,7 +144,7 @@ func runExperiment(a *console.Console, cmd *cobra.Command, f tuneRun, id string,
 			if repeat {
 				word = "was submitted before; nothing changes"
 			}
-			_, _ = fmt.Fprintf(a.Stdout, "experiment %s %s (%s)\n  next  switchyard tune describe %s | switchyard tune results %s\n", id, word, r.State, id, id)
+			fmt.Fprintf(a.Stdout, "experiment %s %s (%s)\n  next  switchyard tune describe %s | switchyard tune results %s\n", id, word, r.State, id, id)
 		}
 		if f.wait {
 			if r, err = awaitExperiment(ctx, b, id); err != nil {
@@ -160,6 +158,15 @@ func runExperiment(a *console.Console, cmd *cobra.Command, f tuneRun, id string,
 	})
 }
 
+// submission checks an experiment and makes the fact that submits it.
+func submission(id string, e file.Experiment) (event.Fact, error) {
+	if err := conduct.Check(id, e); err != nil {
+		return event.Fact{}, exit.Usagef("%v", err)
+	}
+	body, err := json.Marshal(e)
+	return event.TuneOnceFact(id, event.FactSubmitted, event.ExperimentSubmitted{Experiment: body}), err
+}
+
 // announcePower explains which meter and nodes are used instead of those in a file of PipeTune: node agents measure,
 // and the planner places jobs.
 func announcePower(ctx context.Context, a *console.Console, b *bus.Bus, p *contract.PowerMeter) {
@@ -167,17 +174,16 @@ func announcePower(ctx context.Context, a *console.Console, b *bus.Bus, p *contr
 		return
 	}
 	if len(p.Nodes) > 0 {
-		_, _ = fmt.Fprintln(a.Stderr, "the file's nodes are ignored: trials run on any node with free devices, and energy is measured there")
+		fmt.Fprintln(a.Stderr, "the file's nodes are ignored: trials run on any node with free devices, and energy is measured there")
 	}
-	nodes, err := console.OpenBucket(ctx, b, contract.Nodes)
-	if err != nil || p.Meter == "" {
+	if p.Meter == "" {
 		return
 	}
-	entries, err := nodes.List(ctx)
-	if err != nil || slices.ContainsFunc(entries, func(e bus.Entry[train.Node]) bool { return slices.Contains(e.Value.Meters, p.Meter) }) {
+	nodes, err := console.ListBucket(ctx, b, contract.Nodes)
+	if err != nil || slices.ContainsFunc(nodes, func(n train.Node) bool { return slices.Contains(n.Meters, p.Meter) }) {
 		return
 	}
-	_, _ = fmt.Fprintf(a.Stderr, "no node measures with %s: the nodes' own meters are used (`switchyard doctor`)\n", p.Meter)
+	fmt.Fprintf(a.Stderr, "no node measures with %s: the nodes' own meters are used (`switchyard doctor`)\n", p.Meter)
 }
 
 // begun waits until the experiment has begun, or was refused.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/clitest"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 )
 
@@ -15,7 +16,7 @@ func TestAConfigurationFindsItsBigDLFile(t *testing.T) {
 	dir := t.TempDir()
 	conf := filepath.Join(dir, "pipetune.conf")
 	run := func() (code int, out string) {
-		code, stdout, stderr := clitest.Execute(Commands, "", "tune", "run", "--config", conf, "--print-event", "--id", "e")
+		code, stdout, stderr := clitest.Execute([]console.Command{Command}, "", "tune", "run", "--config", conf, "--print-event", "--id", "e")
 		return code, stdout + stderr
 	}
 	write := func(path, text string) {

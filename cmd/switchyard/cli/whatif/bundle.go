@@ -117,6 +117,6 @@ func readBundle(a *console.Console, path string, generation uint64) (history.His
 
 func tellUnreadable(a *console.Console, h history.History) {
 	for _, err := range h.Unreadable {
-		_, _ = fmt.Fprintf(a.Stderr, "passed over: %v\n", err)
+		fmt.Fprintf(a.Stderr, "passed over: %v\n", err)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -33,13 +32,8 @@ the exit code is 0 whatever that is.`,
 		Example: `  switchyard replay
   switchyard replay 42 --policy fifo
   switchyard replay 42 --bundle yesterday.tar.gz -o json`,
-		Args: cobra.MaximumNArgs(1),
-		PersistentPreRunE: func(*cobra.Command, []string) error {
-			if !slices.Contains([]string{"table", "text", "json"}, a.Output) {
-				return exit.Usagef("-o %q: want text or json", a.Output)
-			}
-			return nil
-		},
+		Args:              cobra.MaximumNArgs(1),
+		PersistentPreRunE: a.Accept("table", "text", "json"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			generation := uint64(0)
 			if len(args) > 0 {
@@ -138,18 +132,18 @@ func replay(a *console.Console, r replayed, other string) error {
 	}
 	again, err := decision.EncodePlan(result.Plan)
 	if err != nil {
-		return exit.Runtime(err)
+		return err
 	}
 	// What is published is shortened where it is long: only then are both alike.
 	short, err := event.Decode[event.PlanDecided](again)
 	if err != nil {
-		return exit.Runtime(err)
+		return err
 	}
 	result.Plan = short.Plan
 	if r.published != nil {
 		decided, err := event.Decode[event.PlanDecided](r.published)
 		if err != nil {
-			return exit.Runtime(err)
+			return err
 		}
 		result.Published, result.Identical = &decided.Plan, bytes.Equal(again, r.published)
 		if !result.Identical {
@@ -198,5 +192,5 @@ func writeReplay(a *console.Console, r replayResult) error {
 		}
 	}
 	_, err := fmt.Fprint(a.Stdout, text.String())
-	return exit.Runtime(err)
+	return err
 }

@@ -84,7 +84,7 @@ func sharedBundle(t *testing.T) string {
 // quota, they do not share, and each epoch takes what it takes alone.
 func TestWhatIfOnAClusterThatShares(t *testing.T) {
 	bundle := sharedBundle(t)
-	term := clitest.New(t, Commands)
+	term := clitest.New(t, Commands()...)
 	jcts := func(args ...string) (same, other map[string]float64) {
 		t.Helper()
 		code, out, stderr := term.Run(append([]string{"simulate", "--bundle", bundle, "-o", "json"}, args...)...)
@@ -116,7 +116,7 @@ func TestWhatIfOnAClusterThatShares(t *testing.T) {
 }
 
 func TestAQuestionNeedsAPlanner(t *testing.T) {
-	term := clitest.New(t, Commands)
+	term := clitest.New(t, Commands()...)
 	code, out, stderr := term.Run("simulate", "--from-bus")
 	if code != exit.Unreachable || out != "" || !strings.Contains(stderr, "no planner answers") || !strings.Contains(stderr, "--bundle FILE") {
 		t.Errorf("exit code %d: %s %s", code, out, stderr)

@@ -1,9 +1,10 @@
+// Package whatif holds the commands simulate, replay and bundle: what-if questions, which the planner or a bundle
+// answers, and recorded decisions.
 package whatif
 
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +16,11 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 	"github.com/switchyard-dl/switchyard/services/planner/simrun"
 )
+
+// Commands returns simulate, replay and bundle.
+func Commands() []console.Command {
+	return []console.Command{simulateCommand, replayCommand, bundleCommand}
+}
 
 // simulateOptions are the flags of simulate.
 type simulateOptions struct {
@@ -45,13 +51,8 @@ can be trusted. With --from-bus the planner answers, from what it knows; with --
 Policies: ` + strings.Join(plan.PolicyNames(), ", ") + ` (default: the one that decided). Published traces and workloads are for switchyard-lab.`,
 		Example: `  switchyard simulate --from-bus --since 24h --policy fifo,optimus
   switchyard simulate --bundle yesterday.tar.gz --add-nodes 2`,
-		Args: cobra.NoArgs,
-		PersistentPreRunE: func(*cobra.Command, []string) error {
-			if !slices.Contains([]string{"table", "json", "csv"}, a.Output) {
-				return exit.Usagef("-o %q: want table, json or csv", a.Output)
-			}
-			return nil
-		},
+		Args:              cobra.NoArgs,
+		PersistentPreRunE: a.Accept("table", "json", "csv"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, name := range []string{"traces", "workload", "interference"} {
 				if cmd.Flags().Changed(name) {
@@ -61,7 +62,7 @@ Policies: ` + strings.Join(plan.PolicyNames(), ", ") + ` (default: the one that 
 			if !o.fromBus && o.bundle == "" {
 				return exit.Errorf(exit.Usage, "published traces are simulated by switchyard-lab", "--from-bus, or --bundle FILE, is required")
 			}
-			if err := o.checkTimeline(); err != nil {
+			if err := CheckTimeline(o.timeline); err != nil {
 				return err
 			}
 			return whatIf(a, cmd, o)
@@ -94,23 +95,23 @@ func (o *simulateOptions) flags(cmd *cobra.Command) {
 	}
 }
 
-// checkTimeline reports before a long run that its timeline cannot be written.
-func (o *simulateOptions) checkTimeline() error {
-	if o.timeline == "" {
+// CheckTimeline reports before a long run that its timeline cannot be written.
+func CheckTimeline(path string) error {
+	if path == "" {
 		return nil
 	}
-	folder := filepath.Dir(o.timeline)
+	folder := filepath.Dir(path)
 	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
-		return exit.Usagef("--timeline %s: there is no folder %s", o.timeline, folder)
+		return exit.Usagef("--timeline %s: there is no folder %s", path, folder)
 	}
-	if info, err := os.Stat(o.timeline); err == nil && info.IsDir() {
-		return exit.Usagef("--timeline %s: that is a folder", o.timeline)
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return exit.Usagef("--timeline %s: that is a folder", path)
 	}
 	return nil
 }
 
-// simulationBar shows progress if a person looks at standard error.
-func simulationBar(a *console.Console) *simrun.Bar {
+// SimulationBar shows progress if a person looks at standard error.
+func SimulationBar(a *console.Console) *simrun.Bar {
 	if !render.IsTerminal(a.Stderr) {
 		return nil
 	}

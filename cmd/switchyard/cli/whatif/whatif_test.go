@@ -40,7 +40,7 @@ type lab struct {
 
 func newLab(t *testing.T) *lab {
 	t.Helper()
-	s := clitest.New(t, Commands)
+	s := clitest.New(t, Commands()...)
 	all, err := settings.Of("--policy=fifo") // what happened was played by the rules of fifo
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func (l *lab) admit(seconds float64, id train.JobID, generation int) {
 // recorded waits until the input of a generation is stored.
 func (l *lab) recorded(generation int) {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(l.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(l.t.Context(), 2*time.Minute)
 	defer cancel()
 	found := false
 	_ = l.Bus.Follow(ctx, event.StreamDecisions, nil, 1, func(m bus.Message) {
@@ -224,7 +224,7 @@ func TestWhatIfOnAClusterThatGrew(t *testing.T) {
 	if err := errors.Join(w.Close(), f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	term := clitest.New(t, Commands)
+	term := clitest.New(t, Commands()...)
 	code, out, stderr := term.Run("simulate", "--bundle", path, "--add-nodes", "1", "-o", "json")
 	if code != exit.OK || !strings.Contains(stderr, "1 of 2 nodes came or went") {
 		t.Fatalf("exit code %d: %s", code, stderr)

@@ -1,13 +1,11 @@
 package whatif
 
 import (
-	"encoding/csv"
 	"fmt"
 	"io"
 	"strconv"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/services/planner/whatif"
 )
@@ -15,25 +13,25 @@ import (
 // writeWhatIf prints an answer in the form asked for.
 func writeWhatIf(a *console.Console, r whatif.Answer) error {
 	for _, l := range r.Rows[0].LeftOut {
-		_, _ = fmt.Fprintf(a.Stderr, "left out: %s %s\n", render.EscapeText(string(l.Job)), l.Why)
+		fmt.Fprintf(a.Stderr, "left out: %s %s\n", render.EscapeText(string(l.Job)), l.Why)
 	}
 	if r.CameAndWent > 0 {
-		_, _ = fmt.Fprintf(a.Stderr, "%d of %s came or went, wholly or in part, and so they do in the simulations of this cluster\n", r.CameAndWent, render.Plural(r.Nodes, "node"))
+		fmt.Fprintf(a.Stderr, "%d of %s came or went, wholly or in part, and so they do in the simulations of this cluster\n", r.CameAndWent, render.Plural(r.Nodes, "node"))
 	}
 	for _, row := range r.Rows[1:] {
 		if row.Completed < row.Jobs {
-			_, _ = fmt.Fprintf(a.Stderr, "%s: %s never completed\n", row.Name(), render.Plural(row.Jobs-row.Completed, "job"))
+			fmt.Fprintf(a.Stderr, "%s: %s never completed\n", row.Name(), render.Plural(row.Jobs-row.Completed, "job"))
 		}
 	}
 	switch a.Output {
 	case "json":
 		return a.PrintJSON(r.Rows)
 	case "csv":
-		return exit.Runtime(writeWhatIfCSV(a.Stdout, r.Rows))
+		return a.CSV(whatIfRows(r.Rows))
 	}
 	err := a.Table("RUN\tNODES\tDEVICES\tJOBS\tDONE\tAVG JCT\tP50\tP99\tMAKESPAN\tRESTARTS", func(w io.Writer) {
 		for _, row := range r.Rows {
-			_, _ = fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%d\n", render.EscapeText(row.Name()), row.Nodes, row.Devices, row.Jobs, row.Completed,
+			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%d\n", render.EscapeText(row.Name()), row.Nodes, row.Devices, row.Jobs, row.Completed,
 				shortSeconds(row.AvgJCTSeconds), shortSeconds(row.P50JCTSeconds), shortSeconds(row.P99JCTSeconds), shortSeconds(row.MakespanSeconds), row.Restarts)
 		}
 	})
@@ -41,7 +39,7 @@ func writeWhatIf(a *console.Console, r whatif.Answer) error {
 		return err
 	}
 	_, err = fmt.Fprintln(a.Stdout, calibration(r.Rows[0], r.Rows[1]))
-	return exit.Runtime(err)
+	return err
 }
 
 // shortSeconds prints a time with its significant digits.
@@ -64,18 +62,15 @@ func calibration(measured, same whatif.Row) string {
 	return text + "): expect the other rows to be as far off"
 }
 
-func writeWhatIfCSV(out io.Writer, all []whatif.Row) error {
+func whatIfRows(all []whatif.Row) [][]string {
 	rows := [][]string{{
 		"kind", "policy", "nodes", "devices", "jobs", "completed", "avg_jct_seconds", "p50_jct_seconds", "p99_jct_seconds", "makespan_seconds", "restarts",
 	}}
 	for _, r := range all {
 		rows = append(rows, []string{
-			r.Kind, r.Policy, strconv.Itoa(r.Nodes), strconv.Itoa(r.Devices), strconv.Itoa(r.Jobs), strconv.Itoa(r.Completed), exactly(r.AvgJCTSeconds),
-			exactly(r.P50JCTSeconds), exactly(r.P99JCTSeconds), exactly(r.MakespanSeconds), strconv.Itoa(r.Restarts),
+			r.Kind, r.Policy, strconv.Itoa(r.Nodes), strconv.Itoa(r.Devices), strconv.Itoa(r.Jobs), strconv.Itoa(r.Completed), render.Exactly(r.AvgJCTSeconds),
+			render.Exactly(r.P50JCTSeconds), render.Exactly(r.P99JCTSeconds), render.Exactly(r.MakespanSeconds), strconv.Itoa(r.Restarts),
 		})
 	}
-	return csv.NewWriter(out).WriteAll(rows)
+	return rows
 }
-
-// exactly prints a number such that it reads back as the same.
-func exactly(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }

@@ -29,6 +29,8 @@ type Snapshot struct {
 	Ledger          *Ledger
 	// Total is the number of devices, Largest that of the largest node.
 	Total, Largest int
+	// LeastWatts and MostWatts are what a device of any node draws more with a job, in watts.
+	LeastWatts, MostWatts float64
 	// TypicalSeconds is the median time of a whole training, of the jobs with an estimate.
 	TypicalSeconds float64
 	// NoNews says that nothing has changed since the last plan: no gang is stopped, resized or moved then.
@@ -78,9 +80,18 @@ func New(of *state.State, bounds Bounds) *Snapshot {
 	})
 	// A node that is listed twice has its devices once.
 	s.Nodes = slices.CompactFunc(s.Nodes, func(x, y Node) bool { return x.ID == y.ID })
+	var memories []int64
 	for i := range s.Nodes {
-		s.Total += len(s.Nodes[i].Devices)
-		s.Largest = max(s.Largest, len(s.Nodes[i].Devices))
+		n := &s.Nodes[i]
+		s.Total += len(n.Devices)
+		s.Largest = max(s.Largest, len(n.Devices))
+		s.MostWatts = max(s.MostWatts, n.Watts)
+		if s.LeastWatts = min(s.LeastWatts, n.Watts); i == 0 {
+			s.LeastWatts = n.Watts
+		}
+		if at, known := slices.BinarySearch(memories, n.Memory); !known && n.Memory > 0 {
+			memories = slices.Insert(memories, at, n.Memory)
+		}
 	}
 	for _, id := range of.Silent {
 		if at, known := s.FindNode(id); known {
@@ -94,6 +105,7 @@ func New(of *state.State, bounds Bounds) *Snapshot {
 		s.occupy(j)
 		if !j.CancelRequested {
 			g := newGang(j, bounds, of.Now)
+			g.MemoryClass, _ = slices.BinarySearch(memories, int64(g.Spec.EstimatedMemory()))
 			s.Gangs, s.byID[j.ID] = append(s.Gangs, g), g
 		}
 	}
@@ -110,7 +122,13 @@ func New(of *state.State, bounds Bounds) *Snapshot {
 
 // InQueue orders gangs by priority, then by submission.
 func InQueue(x, y *Gang) int {
-	return cmp.Or(cmp.Compare(y.Priority, x.Priority), x.SubmittedAt.Compare(y.SubmittedAt), cmp.Compare(x.ID, y.ID))
+	if x.Priority != y.Priority {
+		return cmp.Compare(y.Priority, x.Priority)
+	}
+	if order := x.SubmittedAt.Compare(y.SubmittedAt); order != 0 {
+		return order
+	}
+	return cmp.Compare(x.ID, y.ID)
 }
 
 func newNode(n *train.Node) Node {

@@ -21,6 +21,8 @@ type Gang struct {
 	Servers *train.ServersSpec
 	// Class is the place in Node.Class that says whether a node suits it; Anywhere if every node does.
 	Class int
+	// MemoryClass is equal for gangs whose devices must have so much memory that the same nodes have enough.
+	MemoryClass int
 	// Slow are the devices that it avoids.
 	Slow []train.Straggler
 

@@ -23,18 +23,22 @@ type Ledger struct {
 	granted map[string]int
 	budget  float64
 	given   int
-	claimed int
+	// claims are what gangs hold that were not served yet.
+	claims claims
 
-	reservations []Reservation
-	// reservedOn are their places by node.
-	reservedOn    [][]int
-	reservedNodes []int
-	changes       []change
-	// version counts changes of what is given and reserved; keptFrom is the last answer of Reserved.
-	version  int
-	keptFrom keptFrom
+	reservations reservations
+	changes      []change
+	// version counts changes of what is given, claimed and reserved.
+	version int
 	// changed is called with each node of which more or less is free than before.
 	changed func(node int)
+}
+
+// claims are devices, also by tenant, and what they draw in watts.
+type claims struct {
+	devices int
+	of      map[string]int
+	watts   float64
 }
 
 // account is that of one node.
@@ -48,12 +52,6 @@ type account struct {
 	used    []unit.Bytes
 }
 
-// Reservation is devices of one node that only one gang, and those ahead of it in the queue, may take.
-type Reservation struct {
-	For         *Gang
-	Node, Count int
-}
-
 // change is what a gang had before it was given something else.
 type change struct {
 	gang   *Gang
@@ -61,19 +59,12 @@ type change struct {
 	named  bool
 }
 
-// keptFrom is what reservations keep from a gang at a version of the ledger.
-type keptFrom struct {
-	gang    *Gang
-	version int
-	devices int
-	watts   float64
-}
-
 // slackWatts is less than any device draws: watts are rounded, and added up in another order each time.
 const slackWatts = 1e-3
 
 func newLedger(s *Snapshot) *Ledger {
 	l := &Ledger{s: s, nodes: make([]account, len(s.Nodes)), granted: s.State.Quotas, quotas: maps.Clone(s.State.Quotas), watts: math.Inf(1)}
+	l.claims.of = map[string]int{}
 	holders, used := make([]int, s.Total), make([]unit.Bytes, s.Total)
 	for i := range s.Nodes {
 		n := len(s.Nodes[i].Devices)
@@ -96,90 +87,6 @@ func newLedger(s *Snapshot) *Ledger {
 // Free is the number of devices of a node that nobody was given.
 func (l *Ledger) Free(node int) int { return len(l.s.Nodes[node].Devices) - l.nodes[node].taken }
 
-// FreeFor is Free less what is reserved for gangs ahead of this one. What a gang holds itself is reserved for nobody:
-// if a gang ahead of both takes a device that was reserved, the reservation does not pass to that.
-func (l *Ledger) FreeFor(g *Gang, node int) int {
-	free := l.Free(node)
-	if l.reservedOn == nil || len(l.reservedOn[node]) == 0 {
-		return free
-	}
-	left := free
-	for _, at := range l.reservedOn[node] {
-		if r := &l.reservations[at]; r.keeps(g) {
-			left -= r.Count
-		}
-	}
-	return max(left, min(free, g.own().CountOn(node)-g.Got.CountOn(node)))
-}
-
-// own is what no reservation is made of: what a gang may keep, or if it must have another size, what it had.
-func (g *Gang) own() Placement {
-	if g.Held.Empty() {
-		return g.Former
-	}
-	return g.Held
-}
-
-// Reserved is what reservations for others take off the quota of a gang's tenant, in devices, and off the power budget,
-// in watts. A device that a gang ahead of both has got is not kept any more.
-func (l *Ledger) Reserved(g *Gang) (devices int, watts float64) {
-	if len(l.reservations) == 0 {
-		return 0, 0
-	}
-	// A search asks for one gang on node after node.
-	if l.keptFrom.gang != g || l.keptFrom.version != l.version {
-		devices, watts = l.sumReserved(g)
-		l.keptFrom = keptFrom{g, l.version, devices, watts}
-	}
-	return l.keptFrom.devices, l.keptFrom.watts
-}
-
-func (l *Ledger) sumReserved(g *Gang) (devices int, watts float64) {
-	for _, node := range l.reservedNodes {
-		free := l.Free(node)
-		for _, at := range l.reservedOn[node] {
-			r := &l.reservations[at]
-			if !r.keeps(g) {
-				continue
-			}
-			n := min(r.Count, max(free, 0))
-			free -= n
-			watts += float64(n) * l.s.Nodes[node].Watts
-			if r.For.Spec.Tenant == g.Spec.Tenant {
-				devices += n
-			}
-		}
-	}
-	return devices, watts
-}
-
-// unreserved is what the quota of a gang and the power budget leave to it beside reservations for others, which are
-// made of nothing that it holds itself.
-func (l *Ledger) unreserved(g *Gang) (devices int, watts float64) {
-	devices, watts = math.MaxInt32, l.watts
-	if quota, bound := l.quotas[g.Spec.Tenant]; bound {
-		devices = quota
-	}
-	if !l.Bound(g) {
-		return devices, watts
-	}
-	kept, reserved := l.Reserved(g)
-	if kept == 0 && reserved == 0 {
-		return devices, watts
-	}
-	own, draws := 0, 0.0
-	for _, part := range g.own().Parts {
-		n := max(part.Count-g.Got.CountOn(part.Node), 0)
-		own, draws = own+n, draws+float64(n)*l.s.Nodes[part.Node].Watts
-	}
-	return max(devices-kept, min(devices, own)), max(watts-reserved, min(watts, draws))
-}
-
-// keeps says whether a reservation keeps its devices from a gang.
-func (r *Reservation) keeps(g *Gang) bool {
-	return r.For != g && r.For.Got.Empty() && InQueue(r.For, g) < 0
-}
-
 // Unclaimed is FreeFor less what gangs hold that were not served yet.
 func (l *Ledger) Unclaimed(g *Gang, node int) int { return l.FreeFor(g, node) - l.nodes[node].claimed }
 
@@ -190,7 +97,7 @@ func (l *Ledger) UnclaimedByAll(node int) int { return l.Free(node) - l.nodes[no
 func (l *Ledger) Taken() int { return l.given }
 
 // Claimed is the number of devices that gangs hold which were not served yet.
-func (l *Ledger) Claimed() int { return l.claimed }
+func (l *Ledger) Claimed() int { return l.claims.devices }
 
 // Holders is the number of gangs that have a named device.
 func (l *Ledger) Holders(d Spot) int { return l.nodes[d.Node].holders[d.Device] }
@@ -399,69 +306,37 @@ func (l *Ledger) IsNamed(g *Gang) bool { return g.named }
 
 // Claim marks what of its holding a gang is to find when its turn comes; an empty placement ends that.
 func (l *Ledger) Claim(g *Gang, p Placement) {
-	for i := range g.claim.Parts {
-		l.nodes[g.claim.Parts[i].Node].claimed -= g.claim.Parts[i].Count
-		l.claimed -= g.claim.Parts[i].Count
-		l.touch(g.claim.Parts[i].Node)
+	if g.claim.Empty() && p.Empty() {
+		return
 	}
+	l.version++
+	l.enterClaim(g, -1)
 	g.claim = p
-	for i := range p.Parts {
-		l.nodes[p.Parts[i].Node].claimed += p.Parts[i].Count
-		l.claimed += p.Parts[i].Count
-		l.touch(p.Parts[i].Node)
+	l.enterClaim(g, 1)
+}
+
+func (l *Ledger) enterClaim(g *Gang, sign int) {
+	for i := range g.claim.Parts {
+		node, n := g.claim.Parts[i].Node, sign*g.claim.Parts[i].Count
+		l.nodes[node].claimed += n
+		l.claims.devices += n
+		l.claims.of[g.Spec.Tenant] += n
+		l.claims.watts += float64(n) * l.s.Nodes[node].Watts
+		l.touch(node)
 	}
+}
+
+// Barred says whether quotas and the power budget, less what is claimed, are too little for a gang on any node: whether
+// it can be served does not depend on devices then.
+func (l *Ledger) Barred(g *Gang) bool {
+	if quota, bound := l.quotas[g.Spec.Tenant]; bound && quota-l.claims.of[g.Spec.Tenant] < g.Least {
+		return true
+	}
+	return l.watts-l.claims.watts+slackWatts < float64(g.Least)*l.s.MostWatts
 }
 
 // Claim is what a gang claims.
 func (g *Gang) Claim() Placement { return g.claim }
-
-// Reserve keeps devices of a node for a gang: only it and those ahead of it in the queue may take them, and what they
-// need of quota and power.
-func (l *Ledger) Reserve(g *Gang, node, count int) {
-	l.version++
-	if l.reservedOn == nil {
-		l.reservedOn = make([][]int, len(l.nodes))
-	}
-	if len(l.reservedOn[node]) == 0 {
-		l.reservedNodes = append(l.reservedNodes, node)
-	}
-	l.reservedOn[node] = append(l.reservedOn[node], len(l.reservations))
-	l.reservations = append(l.reservations, Reservation{g, node, count})
-}
-
-// ReservedAhead is how many reservations keep devices from a gang: they are in queue order, so it tells which ones.
-func (l *Ledger) ReservedAhead(g *Gang) int {
-	n := 0
-	for i := range l.reservations {
-		if l.reservations[i].keeps(g) {
-			n++
-		}
-	}
-	return n
-}
-
-// Reservations are all of them.
-func (l *Ledger) Reservations() []Reservation { return l.reservations }
-
-// TrimReservations ends reservations of devices that gangs ahead have got.
-func (l *Ledger) TrimReservations() {
-	l.version++
-	for _, node := range l.reservedNodes {
-		free := max(l.Free(node), 0)
-		for _, at := range l.reservedOn[node] {
-			r := &l.reservations[at]
-			if r.Count = min(r.Count, free); r.For.Got.Empty() {
-				free -= r.Count
-			}
-		}
-	}
-}
-
-// DropReservations ends all reservations.
-func (l *Ledger) DropReservations() {
-	l.version++
-	l.reservations, l.reservedOn, l.reservedNodes = nil, nil, nil
-}
 
 // Mark is a point to which Undo goes back.
 func (l *Ledger) Mark() int { return len(l.changes) }

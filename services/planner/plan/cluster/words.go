@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -40,13 +41,13 @@ func (s *Snapshot) Where(p Placement) string {
 // Names lists at most three gangs with their priorities.
 func Names(gangs []*Gang) string {
 	const most = 3
-	var names []string
+	names := make([]string, 0, most)
 	for _, g := range gangs[:min(len(gangs), most)] {
-		names = append(names, fmt.Sprintf("%s (priority %d)", g.ID, g.Priority))
+		names = append(names, string(g.ID)+" (priority "+strconv.Itoa(g.Priority)+")")
 	}
 	words := strings.Join(names, ", ")
 	if more := len(gangs) - most; more > 0 {
-		words += fmt.Sprintf(" and %d more", more)
+		words += " and " + strconv.Itoa(more) + " more"
 	}
 	return words
 }

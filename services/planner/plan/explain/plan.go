@@ -49,6 +49,7 @@ type account struct {
 	owner, former [][]*cluster.Gang
 	waiting       []*cluster.Gang // in the order in which they would be served
 	silent        []*cluster.Gang // cannot be asked to leave
+	silentNames   map[int]string  // by the priority that they are below
 	// reserved counts the devices that are free for each of them alone.
 	reserved map[*cluster.Gang]int
 	// starts are predicted waits by rank, in seconds; 0 if unknown.
@@ -75,7 +76,7 @@ func Plan(s *cluster.Snapshot, sharing *colocate.Sharing) train.Plan {
 }
 
 func newAccount(s *cluster.Snapshot, sharing *colocate.Sharing) *account {
-	a := &account{Snapshot: s, sharing: sharing, spaces: feasible.NewSpaces(s), owner: owners(s), former: owners(s)}
+	a := &account{Snapshot: s, sharing: sharing, spaces: feasible.NewSpaces(s), owner: owners(s), former: owners(s), silentNames: map[int]string{}}
 	for _, g := range s.Gangs {
 		if g.Silent && !g.Got.Empty() {
 			a.silent = append(a.silent, g)

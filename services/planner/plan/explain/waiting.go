@@ -107,11 +107,7 @@ func (a *account) bound(g *cluster.Gang) (train.Reason, bool) {
 
 // allowed says whether quotas and the power budget leave enough for a gang.
 func (a *account) allowed(g *cluster.Gang) bool {
-	most := 0.0
-	for i := range a.Nodes {
-		most = max(most, a.Nodes[i].Watts)
-	}
-	return a.Ledger.Allowed(g, most) >= g.Least
+	return a.Ledger.Allowed(g, a.MostWatts) >= g.Least
 }
 
 // needs is the plain reason: too few devices are free.
@@ -131,16 +127,20 @@ func (a *account) needs(g *cluster.Gang, ahead int) train.Reason {
 	if ahead > 0 {
 		r.Message += "; ahead: " + cluster.Names(a.waiting[:ahead])
 	}
-	var silent []*cluster.Gang
-	for _, o := range a.silent {
-		if o.Priority < g.Priority {
-			silent = append(silent, o)
-		}
-	}
-	if len(silent) > 0 {
-		r.Hint = cluster.Names(silent) + " cannot be asked to leave: no call of the job API yet"
+	if names := a.silentBelow(g.Priority); names != "" {
+		r.Hint = names + " cannot be asked to leave: no call of the job API yet"
 	}
 	return r
+}
+
+// silentBelow names the gangs of lower priorities that cannot be asked to leave.
+func (a *account) silentBelow(priority int) string {
+	names, known := a.silentNames[priority]
+	if !known {
+		names = cluster.Names(slices.DeleteFunc(slices.Clone(a.silent), func(o *cluster.Gang) bool { return o.Priority >= priority }))
+		a.silentNames[priority] = names
+	}
+	return names
 }
 
 // predictedStarts is for how many waiting jobs a start is predicted: further down the queue a number would only

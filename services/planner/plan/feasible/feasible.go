@@ -10,7 +10,6 @@ import (
 	"strconv"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
-	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
 )
 
@@ -24,23 +23,21 @@ func Classify(s *cluster.Snapshot) {
 			selectors[words] = g.Spec.NodeLabels
 		}
 	}
-	if len(selectors) > 0 {
-		names := slices.Sorted(maps.Keys(selectors))
-		for _, g := range s.Gangs {
-			if words := Selector(g); words != "" {
-				g.Class, _ = slices.BinarySearch(names, words)
+	names := slices.Sorted(maps.Keys(selectors))
+	for _, g := range s.Gangs {
+		if words := Selector(g); words != "" {
+			g.Class, _ = slices.BinarySearch(names, words)
+		}
+	}
+	for i := range s.Nodes {
+		has := make([]byte, len(names))
+		for k, name := range names {
+			has[k] = '0'
+			if s.Nodes[i].Spec.Has(selectors[name]) {
+				has[k] = '1'
 			}
 		}
-		for i := range s.Nodes {
-			has := make([]byte, len(names))
-			for k, name := range names {
-				has[k] = '0'
-				if s.Nodes[i].Spec.Has(selectors[name]) {
-					has[k] = '1'
-				}
-			}
-			s.Nodes[i].Class = string(has)
-		}
+		s.Nodes[i].Class = string(has)
 	}
 	islands(s)
 }
@@ -99,9 +96,7 @@ type Spaces struct {
 }
 
 type spaceKey struct {
-	memory unit.Bytes
-	least  int
-	class  int
+	memory, least, class int
 	// reserved tells apart from whom devices are kept.
 	reserved int
 }
@@ -111,7 +106,7 @@ func NewSpaces(s *cluster.Snapshot) *Spaces { return &Spaces{s, map[spaceKey]Spa
 
 // Of is what a gang finds in one place.
 func (p *Spaces) Of(g *cluster.Gang) Space {
-	key := spaceKey{g.Spec.EstimatedMemory(), g.Least, g.Class, p.s.Ledger.ReservedAhead(g)}
+	key := spaceKey{g.MemoryClass, g.Least, g.Class, p.s.Ledger.ReservedAhead(g)}
 	if r, known := p.known[key]; known {
 		return r
 	}

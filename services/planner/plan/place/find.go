@@ -12,90 +12,26 @@ import (
 // nowhere is no node.
 const nowhere = -1
 
-// Finder finds placements for gangs. It keeps nodes by the number of their free devices, so that a search visits few of
-// them.
-type Finder struct {
-	s      *cluster.Snapshot
-	pools  []*pool
-	poolOf []int
-	// had is what of each node is counted in the free devices of its pool.
-	had []int
-	all []*shelf
-}
-
-// pool is the nodes that are alike for every gang: of one model and memory of device, one class and one island.
-type pool struct {
-	kind    kind
-	nodes   []int
-	perNode int
-	// free counts the devices that nobody was given.
-	free int
-	// byFree are heaps of nodes by the number of devices that were free and unclaimed when they were put there; other
-	// entries are outdated.
-	byFree []cluster.Heap[int]
-}
-
-type kind struct {
-	model, class, island string
-	memory               int64
-	silent               bool
-}
-
-// NewFinder is for one round: it watches the ledger.
-func NewFinder(s *cluster.Snapshot) *Finder {
-	f := &Finder{s: s, poolOf: make([]int, len(s.Nodes)), had: make([]int, len(s.Nodes))}
-	byKind := map[kind]int{}
-	for i := range s.Nodes {
-		n := &s.Nodes[i]
-		is := kind{n.Model, n.Class, n.Island, n.Memory, n.Silent}
-		at, known := byKind[is]
-		if !known {
-			at = len(f.pools)
-			byKind[is], f.pools = at, append(f.pools, &pool{kind: is})
-		}
-		f.poolOf[i] = at
-		p := f.pools[at]
-		p.nodes, p.perNode = append(p.nodes, i), max(p.perNode, len(n.Devices))
-	}
-	for _, p := range f.pools {
-		p.byFree = make([]cluster.Heap[int], p.perNode+1)
-		for k := range p.byFree {
-			p.byFree[k].Less = func(x, y int) bool { return x < y }
-		}
-		for _, i := range p.nodes {
-			f.put(i)
-		}
-	}
-	s.Ledger.Watch(f.put)
-	return f
-}
-
-// put files a node under its unclaimed devices.
-func (f *Finder) put(node int) {
-	p := f.pools[f.poolOf[node]]
-	free := f.s.Ledger.Free(node)
-	p.free, f.had[node] = p.free+free-f.had[node], free
-	if n := f.unclaimed(node); n > 0 {
-		p.byFree[min(n, p.perNode)].Push(node)
-	}
-}
-
-func (f *Finder) unclaimed(node int) int { return f.s.Ledger.UnclaimedByAll(node) }
-
-// first is the first node of a pool with exactly free unclaimed devices.
-func (f *Finder) first(p *pool, free int) (int, bool) {
-	for h := &p.byFree[free]; h.Len() > 0; h.Pop() {
-		if f.unclaimed(h.Top()) == free {
-			return h.Top(), true
-		}
-	}
-	return nowhere, false
-}
-
 // Find looks for a placement for the given workers, and up to the given servers beside them as far as there is room: on
 // one node, or if no node has them and gangs may span nodes, on the emptiest ones. It takes devices nominated for gangs
 // that were not served yet only if there is nothing else.
 func (f *Finder) Find(g *cluster.Gang, workers, servers int) (cluster.Placement, bool) {
+	l := f.s.Ledger
+	if g.Got.Empty() && (f.s.Total-l.Taken() < workers || l.Allowed(g, f.s.LeastWatts) < workers) {
+		return cluster.Placement{}, false
+	}
+	asked := requestOf(g, workers, servers)
+	if f.refused.Has(g, asked) {
+		return cluster.Placement{}, false
+	}
+	p, found := f.find(g, workers, servers)
+	if !found {
+		f.refused.Add(g, asked)
+	}
+	return p, found
+}
+
+func (f *Finder) find(g *cluster.Gang, workers, servers int) (cluster.Placement, bool) {
 	if at := f.node(g, workers); at != nowhere {
 		return f.on(g, at, workers, servers), true
 	}
@@ -180,11 +116,11 @@ func (f *Finder) quick(g *cluster.Gang, workers int) (node int, sure bool) {
 		return at, true
 	}
 	best, most := nowhere, 0
-	for _, p := range f.pools {
-		if !g.SuitsKind(p.kind.memory, p.kind.class) || p.kind.silent || p.perNode < workers {
+	for _, p := range f.Pools {
+		if !p.welcomes(g) {
 			continue
 		}
-		at, free, found := f.fitting(g, p, workers)
+		at, free, found := f.fitting(p, g, workers, g.Most > g.Least)
 		if better := best == nowhere || (free > most) == (g.Most > g.Least) && free != most; found && better && room(at) {
 			best, most = at, free
 		}
@@ -210,74 +146,52 @@ func (f *Finder) pooled(g *cluster.Gang) bool {
 // fewNodes is the number of nodes below which a search is as fast as the pools.
 const fewNodes = 64
 
-// fitting is the node of a pool with the fewest unclaimed devices that are enough, or for a gang that can grow with the
-// most.
-func (f *Finder) fitting(g *cluster.Gang, p *pool, workers int) (node, free int, found bool) {
-	if g.Most > g.Least {
-		for free = p.perNode; free >= workers; free-- {
-			if at, ok := f.first(p, free); ok {
-				return at, free, true
-			}
-		}
-		return nowhere, 0, false
-	}
-	for free = workers; free <= p.perNode; free++ {
-		if at, ok := f.first(p, free); ok {
-			return at, free, true
-		}
-	}
-	return nowhere, 0, false
-}
-
-// group is nodes over which one gang may be spread: of one model, on one island.
-type group struct {
-	free  int
-	nodes []int
-}
-
 // over spreads a gang over the nodes of one group, the emptiest first: with servers evenly, by Optimus's theorem (Peng
 // et al., EuroSys'18, section 4.2), which holds for synchronous training on the fewest nodes that have equal numbers of
 // both kinds of task.
 func (f *Finder) over(g *cluster.Gang, workers, servers int, room func(node int) int) (cluster.Placement, bool) {
-	groups := map[string]*group{}
-	var all []*group
-	for i := range f.s.Nodes {
-		n := &f.s.Nodes[i]
-		free := room(i)
-		if free <= 0 || !Open(g, n, i) || !f.s.Ledger.HasRoom(g, i, min(free, workers), 0) {
-			continue
-		}
-		of := groups[n.Model+n.Island]
-		if of == nil {
-			of = &group{}
-			groups[n.Model+n.Island], all = of, append(all, of)
-		}
-		of.free, of.nodes = of.free+free, append(of.nodes, i)
+	type space struct {
+		free  int
+		nodes []int
 	}
-	slices.SortStableFunc(all, func(x, y *group) int { return cmp.Compare(y.free, x.free) })
-	for _, of := range all {
-		if of.free < workers {
-			break
+	var spaces []space
+	for _, of := range f.groups {
+		here := space{}
+		for _, i := range of.nodes {
+			free := room(i)
+			if free > 0 && Open(g, &f.s.Nodes[i], i) && f.s.Ledger.HasRoom(g, i, min(free, workers), 0) {
+				here.free, here.nodes = here.free+free, append(here.nodes, i)
+			}
 		}
+		if here.free >= workers {
+			spaces = append(spaces, here)
+		}
+	}
+	slices.SortFunc(spaces, func(x, y space) int { return cmp.Or(cmp.Compare(y.free, x.free), cmp.Compare(x.nodes[0], y.nodes[0])) })
+	for _, of := range spaces {
 		slices.SortStableFunc(of.nodes, func(x, y int) int { return cmp.Compare(room(y), room(x)) })
-		if p, found := f.evenly(g, of.nodes, workers, servers, room); found && f.s.Ledger.Covers(g, p) {
-			return p, true
-		}
-		if p, found := f.greedily(g, of.nodes, workers, servers, room); found && f.s.Ledger.Covers(g, p) {
-			return p, true
+		for _, spread := range []spreading{f.evenly, f.greedily} {
+			if p, found := spread(g, of.nodes, workers, servers, room); found && f.s.Ledger.Covers(g, p) {
+				return p, true
+			}
 		}
 	}
 	return cluster.Placement{}, false
 }
 
+// spreading puts a gang on some of the given nodes.
+type spreading func(g *cluster.Gang, nodes []int, workers, servers int, room func(node int) int) (cluster.Placement, bool)
+
 // overPools is over for what nobody claims, with the pools in place of a search.
 func (f *Finder) overPools(g *cluster.Gang, workers, servers int) (cluster.Placement, bool) {
-	for _, s := range f.groups() {
+	unfit := func(p *Pool) bool { return !p.welcomes(g) }
+	for _, of := range f.groups {
+		pools := slices.DeleteFunc(slices.Clone(of.pools), unfit)
 		var nodes []int
 		sum := 0
 		p, found := cluster.Placement{}, false
 		for sum < workers || g.Servers != nil && !found && len(nodes) < workers {
-			node, free := f.emptiest(s, func(p *pool) bool { return !p.kind.silent && g.SuitsKind(p.kind.memory, p.kind.class) })
+			node, free := f.takeEmptiest(pools, g)
 			if node == nowhere {
 				break
 			}
@@ -289,9 +203,7 @@ func (f *Finder) overPools(g *cluster.Gang, workers, servers int) (cluster.Place
 		if !found && sum >= workers {
 			p, found = f.greedily(g, nodes, workers, servers, f.unclaimed)
 		}
-		for _, node := range nodes { // they were taken off to find the next ones
-			f.put(node)
-		}
+		f.putBack(nodes)
 		if found && f.s.Ledger.Covers(g, p) {
 			return p, true
 		}
@@ -306,12 +218,12 @@ func (f *Finder) Next(g *cluster.Gang, model, island string, fits func(node int)
 		return f.search(g, model, island, fits)
 	}
 	best, most := nowhere, 0
-	for _, p := range f.pools {
-		if p.kind.model != model || p.kind.island != island || p.kind.silent || !g.SuitsKind(p.kind.memory, p.kind.class) {
+	for _, p := range f.Pools {
+		if p.Model != model || p.Island != island || !p.welcomes(g) {
 			continue
 		}
-		for free := p.perNode; free > most; free-- {
-			if node, found := f.firstFitting(p, free, func(i int) bool { return !g.Got.On(i) && fits(i) }); found {
+		for free := p.PerNode; free > most; free-- {
+			if node, found := f.firstFitting(p, g, free, func(i int) bool { return !g.Got.On(i) && fits(i) }); found {
 				best, most = node, free
 			}
 		}
@@ -332,24 +244,18 @@ func (f *Finder) search(g *cluster.Gang, model, island string, fits func(node in
 }
 
 // firstFitting is first among the nodes that fit. It tries a few of them.
-func (f *Finder) firstFitting(p *pool, free int, fits func(node int) bool) (int, bool) {
+func (f *Finder) firstFitting(p *Pool, g *cluster.Gang, free int, fits func(node int) bool) (int, bool) {
 	const tries = 8
-	var off []int
-	at, found := nowhere, false
+	var tried []int
+	defer func() { f.putBack(tried) }()
 	for range tries {
-		if at, found = f.first(p, free); !found || fits(at) {
-			break
+		at, found := f.first(p, g, free)
+		if !found || fits(at) {
+			return at, found
 		}
-		off = append(off, at)
-		for h := &p.byFree[free]; h.Len() > 0 && h.Top() == at; {
-			h.Pop()
-		}
-		found = false
+		f.off[at], tried = true, append(tried, at)
 	}
-	for _, i := range off {
-		p.byFree[free].Push(i)
-	}
-	return at, found
+	return nowhere, false
 }
 
 // evenly puts a gang with servers on the fewest nodes that hold equal parts of it. If the numbers do not divide, the
@@ -401,8 +307,16 @@ func (f *Finder) greedily(g *cluster.Gang, nodes []int, workers, servers int, ro
 	return p, workers == 0 && p.Servers() >= g.ServersLeast()
 }
 
-// AddServers puts as many parameter servers as have room beside the workers of a placement, evenly.
-func AddServers(s *cluster.Snapshot, g *cluster.Gang, p *cluster.Placement, servers int) {
+// ServersFor is how many parameter servers go with the given workers if the policy does not choose: one for each
+// worker, as far as the user wants.
+func ServersFor(g *cluster.Gang, workers int) int {
+	return min(workers, g.ServersMost())
+}
+
+// Give gives a gang its workers, and beside them, evenly, as many parameter servers as have room. It returns false, and
+// gives nothing, if these are too few or the workers are not to be had.
+func Give(s *cluster.Snapshot, g *cluster.Gang, p cluster.Placement) bool {
+	servers := ServersFor(g, p.Size())
 	for added := true; servers > 0 && added; {
 		added = false
 		for i := range p.Parts {
@@ -412,4 +326,5 @@ func AddServers(s *cluster.Snapshot, g *cluster.Gang, p *cluster.Placement, serv
 			}
 		}
 	}
+	return p.Servers() >= g.ServersLeast() && s.Ledger.Take(g, p)
 }

@@ -66,42 +66,27 @@ func (m *migration) set(p cluster.Placement, held bool) {
 // leaveSlow replaces a slow device by a free one of its node. If there is none, what the gang holds there goes as a
 // whole to another node with room for it, so that the gang keeps its shape.
 func (m *migration) leaveSlow(g *cluster.Gang) {
-	size := g.Held.Size()
-	for i := range g.Held.Parts {
-		part := g.Held.Parts[i]
-		slow, is := m.slowOf(g, part)
-		if !is || !worthReplacing(m.s, g, slow, size) {
+	for i, part := range g.Held.Parts {
+		report := slices.IndexFunc(g.Slow, func(slow train.Straggler) bool { return slowAt(m.s, part, slow) >= 0 })
+		if report < 0 || !worthReplacing(m.s, g, g.Slow[report], g.Held.Size()) {
 			continue
 		}
-		if free := freeDevice(m.s, g, part.Node, m.taken[part.Node]); free >= 0 {
-			to := g.Held.Copy()
-			at := slices.IndexFunc(part.Devices, func(d int) bool { return m.s.Nodes[part.Node].Devices[d].ID == slow.Device })
-			to.Parts[i].Devices[at] = free
+		slow, to, with := g.Slow[report], g.Held.Copy(), ""
+		if free, found := spare(m.s, g, part.Node, m.taken[part.Node]); found {
+			to.Parts[i].Devices[slowAt(m.s, part, slow)] = free
 			slices.Sort(to.Parts[i].Devices)
-			m.send(g, to)
-			g.Notes.Replaced = append(g.Notes.Replaced, cluster.Replacement{Slow: slow, With: string(m.s.Nodes[part.Node].Devices[free].ID)})
-			return
+			with = string(m.s.Nodes[part.Node].Devices[free].ID)
+		} else if node := m.otherNode(g, part); node != nowhere {
+			to.Parts[i] = cluster.Part{Node: node, Count: part.Count}
+			complete(m.s, &to.Parts[i], m.taken[node])
+			with = fmt.Sprintf("%s of node %s", cluster.Devices(part.Count), m.s.Nodes[node].ID)
+		} else {
+			continue
 		}
-		if node := m.otherNode(g, part); node != nowhere {
-			to := g.Held.Copy()
-			to.Parts[i] = m.choose(cluster.Part{Node: node, Count: part.Count})
-			m.send(g, to)
-			g.Notes.Replaced = append(g.Notes.Replaced, cluster.Replacement{Slow: slow, With: fmt.Sprintf("%s of node %s", cluster.Devices(part.Count), m.s.Nodes[node].ID)})
-			return
-		}
+		m.send(g, to)
+		g.Notes.Replaced = append(g.Notes.Replaced, cluster.Replacement{Slow: slow, With: with})
+		return
 	}
-}
-
-// slowOf is the report of a gang on one of the devices of a part.
-func (m *migration) slowOf(g *cluster.Gang, part cluster.Part) (train.Straggler, bool) {
-	n := &m.s.Nodes[part.Node]
-	i := slices.IndexFunc(g.Slow, func(s train.Straggler) bool {
-		return s.Node == n.ID && slices.ContainsFunc(part.Devices, func(d int) bool { return n.Devices[d].ID == s.Device })
-	})
-	if i < 0 {
-		return train.Straggler{}, false
-	}
-	return g.Slow[i], true
 }
 
 // otherNode is a node with as many devices alike that nobody holds: rather one that no attempt has to leave first, then
@@ -137,20 +122,6 @@ func (m *migration) open(node int) (free, idle int) {
 	return free, idle
 }
 
-// choose names devices of a part that nobody holds, besides those that it has.
-func (m *migration) choose(part cluster.Part) cluster.Part {
-	part.Devices = slices.Clone(part.Devices)
-	for _, leaving := range []bool{false, true} {
-		for d, held := range m.taken[part.Node] {
-			if len(part.Devices) < part.Count && !held && m.s.Busy(part.Node, d) == leaving && !slices.Contains(part.Devices, d) {
-				part.Devices = append(part.Devices, d)
-			}
-		}
-	}
-	slices.Sort(part.Devices)
-	return part
-}
-
 // send makes a placement what a gang holds.
 func (m *migration) send(g *cluster.Gang, to cluster.Placement) {
 	m.set(g.Held, false)
@@ -184,7 +155,7 @@ func (m *migration) leaveLinks(g *cluster.Gang, idle bool) {
 	}
 	m.set(to, true)
 	for i := range to.Parts {
-		to.Parts[i] = m.choose(to.Parts[i])
+		complete(m.s, &to.Parts[i], m.taken[to.Parts[i].Node])
 	}
 	m.send(g, to)
 	g.Notes.Links = felt

@@ -1,6 +1,7 @@
 package place
 
 import (
+	"iter"
 	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -26,7 +27,8 @@ func Name(s *cluster.Snapshot) {
 	n.replaceSlow()
 	for i := range n.gangs {
 		for k := range n.chosen[i].Parts {
-			n.complete(&n.chosen[i].Parts[k])
+			part := &n.chosen[i].Parts[k]
+			complete(s, part, n.marks(part.Node))
 		}
 	}
 	n.replaceSlow()
@@ -45,13 +47,42 @@ type naming struct {
 
 func (n *naming) marks(node int) []bool {
 	if n.taken[node] == nil {
-		taken := make([]bool, len(n.s.Nodes[node].Devices))
-		for d := range taken {
-			taken[d] = n.s.Ledger.Holders(cluster.Spot{Node: node, Device: d}) > 0
-		}
-		n.taken[node] = taken
+		n.taken[node] = given(n.s, node)
 	}
 	return n.taken[node]
+}
+
+// given marks the devices of a node that some gang was given.
+func given(s *cluster.Snapshot, node int) []bool {
+	marks := make([]bool, len(s.Nodes[node].Devices))
+	for d := range marks {
+		marks[d] = s.Ledger.Holders(cluster.Spot{Node: node, Device: d}) > 0
+	}
+	return marks
+}
+
+// vacant are the devices of a node that are not taken, first those that no attempt has to leave.
+func vacant(s *cluster.Snapshot, node int, taken []bool) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for _, leaving := range []bool{false, true} {
+			for d := range taken {
+				if !taken[d] && s.Busy(node, d) == leaving && !yield(d) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// complete adds vacant devices to a part until there are enough.
+func complete(s *cluster.Snapshot, part *cluster.Part, taken []bool) {
+	for d := range vacant(s, part.Node, taken) {
+		if len(part.Devices) >= part.Count {
+			break
+		}
+		taken[d], part.Devices = true, append(part.Devices, d)
+	}
+	slices.Sort(part.Devices)
 }
 
 // keep names the devices that a gang had before.
@@ -74,19 +105,6 @@ func (n *naming) keep(g *cluster.Gang) cluster.Placement {
 	return p
 }
 
-// complete adds devices to a part until there are enough.
-func (n *naming) complete(part *cluster.Part) {
-	taken := n.marks(part.Node)
-	for _, leaving := range []bool{false, true} {
-		for d := range taken {
-			if len(part.Devices) < part.Count && !taken[d] && n.s.Busy(part.Node, d) == leaving {
-				taken[d], part.Devices = true, append(part.Devices, d)
-			}
-		}
-	}
-	slices.Sort(part.Devices)
-}
-
 // replaceSlow gives gangs other devices of their node in place of slow ones, if such are free and the restart is worth
 // it. A gang that was just given a slow one, or restarts anyway, gets another in any case. A gang is moved for at most
 // train.MaxStragglers workers, since no more are reported of it.
@@ -102,38 +120,40 @@ func (n *naming) replaceSlow() {
 }
 
 func (n *naming) swapSlow(g *cluster.Gang, part *cluster.Part, size int) {
-	node := &n.s.Nodes[part.Node]
 	taken := n.marks(part.Node)
 	for _, slow := range g.Slow {
-		old := slices.IndexFunc(node.Devices, func(d train.Device) bool { return d.ID == slow.Device })
-		at := slices.Index(part.Devices, old)
-		if slow.Node != node.ID || at < 0 {
+		at := slowAt(n.s, *part, slow)
+		if at < 0 {
 			continue
 		}
+		old := part.Devices[at]
 		held := slices.Contains(g.Former.DevicesOn(part.Node), old)
-		free := freeDevice(n.s, g, part.Node, taken)
-		if free < 0 || held && size == g.Former.Size() && !worthReplacing(n.s, g, slow, size) {
+		free, found := spare(n.s, g, part.Node, taken)
+		if !found || held && size == g.Former.Size() && !worthReplacing(n.s, g, slow, size) {
 			continue
 		}
 		taken[free], taken[old], part.Devices[at] = true, false, free
 		if held {
-			g.Notes.Replaced = append(g.Notes.Replaced, cluster.Replacement{Slow: slow, With: string(node.Devices[free].ID)})
+			g.Notes.Replaced = append(g.Notes.Replaced, cluster.Replacement{Slow: slow, With: string(n.s.Nodes[part.Node].Devices[free].ID)})
 		}
 	}
 	slices.Sort(part.Devices)
 }
 
-// freeDevice is one that nobody has and on which the gang was not slow, rather none that an attempt is still leaving;
-// below zero if there is none.
-func freeDevice(s *cluster.Snapshot, g *cluster.Gang, node int, taken []bool) int {
-	for _, leaving := range []bool{false, true} {
-		for d := range taken {
-			if !taken[d] && s.Busy(node, d) == leaving && !g.IsSlow(&s.Nodes[node], d) {
-				return d
-			}
+// slowAt is the place in a part of the device that was slow; below zero if the part does not have it.
+func slowAt(s *cluster.Snapshot, part cluster.Part, slow train.Straggler) int {
+	n := &s.Nodes[part.Node]
+	return slices.IndexFunc(part.Devices, func(d int) bool { return slow.Node == n.ID && slow.Device == n.Devices[d].ID })
+}
+
+// spare is a vacant device of a node on which the gang was not slow; false if there is none.
+func spare(s *cluster.Snapshot, g *cluster.Gang, node int, taken []bool) (device int, found bool) {
+	for d := range vacant(s, node, taken) {
+		if !g.IsSlow(&s.Nodes[node], d) {
+			return d, true
 		}
 	}
-	return -1
+	return 0, false
 }
 
 // worthReplacing says whether a restart without a slow worker pays. If workers wait for each other, the whole step
@@ -156,22 +176,14 @@ func Price(s *cluster.Snapshot, g *cluster.Gang, left float64) float64 {
 	return s.Tuning.Hysteresis*left + s.RestartSeconds(g)
 }
 
-// Extend is what a gang has of a node with free devices in addition, rather such as no attempt is leaving; false if
-// there are too few.
+// Extend is what a gang has of a node with vacant devices in addition; false if there are too few.
 func Extend(s *cluster.Snapshot, g *cluster.Gang, count int) (cluster.Placement, bool) {
 	if len(g.Got.Parts) != 1 {
 		return cluster.Placement{}, false
 	}
 	p := g.Got.Copy()
 	part := &p.Parts[0]
-	for _, leaving := range []bool{false, true} {
-		for d := range s.Nodes[part.Node].Devices {
-			if len(part.Devices) < count && s.Ledger.Holders(cluster.Spot{Node: part.Node, Device: d}) == 0 && s.Busy(part.Node, d) == leaving {
-				part.Devices = append(part.Devices, d)
-			}
-		}
-	}
-	slices.Sort(part.Devices)
-	part.Count = len(part.Devices)
-	return p, part.Count == count
+	part.Count = count
+	complete(s, part, given(s, part.Node))
+	return p, len(part.Devices) == count
 }

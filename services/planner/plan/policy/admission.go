@@ -29,7 +29,7 @@ func (m *allocation) fixed(g *cluster.Gang) bool {
 	if g.Held.Empty() {
 		return false
 	}
-	near := m.round.Tuning.AtEpochs && g.Changeable()*g.RemainingOn(g.Held.Size(), len(g.Held.Parts)) <= m.round.RestartSeconds(g)
+	near := m.Tuning.AtEpochs && g.Changeable()*g.RemainingOn(g.Held.Size(), len(g.Held.Parts)) <= m.RestartSeconds(g)
 	return !g.MayMove || near
 }
 
@@ -42,14 +42,7 @@ func (m *allocation) admit(tiers [][]*cluster.Gang) {
 			candidates = append(candidates, m.bid(g))
 		}
 		m.jobs, m.tiers = append(m.jobs, candidates...), append(m.tiers, candidates)
-		var fixed, rest []*candidate
-		for _, b := range candidates {
-			if b.fixed {
-				fixed = append(fixed, b)
-			} else {
-				rest = append(rest, b)
-			}
-		}
+		fixed, rest := divide(candidates, func(b *candidate) bool { return b.fixed })
 		m.oblige(fixed, left)
 		m.oblige(m.overdue(rest), left)
 		m.reserve(rest, left)
@@ -60,7 +53,7 @@ func (m *allocation) admit(tiers [][]*cluster.Gang) {
 		if enough := slices.Clone(left); !m.oblige(rest, enough) {
 			for _, b := range rest {
 				if !b.late {
-					b.floor = nowhere
+					b.floor = nil
 				}
 			}
 			return
@@ -68,20 +61,32 @@ func (m *allocation) admit(tiers [][]*cluster.Gang) {
 	}
 }
 
+// divide parts those to which something applies from the rest.
+func divide(all []*candidate, applies func(*candidate) bool) (those, rest []*candidate) {
+	for _, b := range all {
+		if applies(b) {
+			those = append(those, b)
+		} else {
+			rest = append(rest, b)
+		}
+	}
+	return those, rest
+}
+
 // oblige promises to each job in turn the least that it can have; false where it does not fit for all.
 func (m *allocation) oblige(line []*candidate, left []float64) bool {
 	all := true
 	for _, b := range line {
-		if b.floor != nowhere || len(b.options) == 0 {
+		if b.floor != nil || len(b.options) == 0 {
 			continue
 		}
 		at := m.smallest(b, left)
-		if at == nowhere {
+		if at == nil {
 			all = false
 			continue
 		}
 		b.floor = at
-		m.take(b, nowhere, at, left)
+		m.take(b, nil, at, left)
 	}
 	return all
 }
@@ -90,41 +95,40 @@ func (m *allocation) oblige(line []*candidate, left []float64) bool {
 // their own least: as long as they wait nobody can tell what waiting costs them. Only for jobs that come by themselves;
 // those of traces have kinds that have taught before.
 func (m *allocation) welcome(line []*candidate, left []float64) {
-	if !m.round.Tuning.AtEpochs {
+	if !m.Tuning.AtEpochs {
 		return
 	}
 	spare := slices.Clone(left)
 	for _, b := range line {
-		if b.gang.Held.Empty() || b.floor != nowhere {
+		if b.gang.Held.Empty() || b.floor != nil {
 			continue
 		}
-		if at := m.smallest(b, spare); at != nowhere {
-			m.take(b, nowhere, at, spare)
+		if at := m.smallest(b, spare); at != nil {
+			m.take(b, nil, at, spare)
 		}
 	}
 	for _, b := range line {
-		if len(b.gang.Held.Parts) > 0 || b.floor != nowhere || m.known.knows(b.gang) {
+		if !b.gang.Held.Empty() || b.floor != nil || !keepsBatch(b.gang) || b.gang.Source() != cluster.FromNothing {
 			continue
 		}
-		if at := m.smallest(b, spare); at != nowhere {
+		if at := m.smallest(b, spare); at != nil {
 			b.floor = at
-			m.take(b, nowhere, at, spare)
-			m.take(b, nowhere, at, left)
+			m.take(b, nil, at, spare)
+			m.take(b, nil, at, left)
 		}
 	}
 }
 
-// smallest is the option with the fewest devices that fits, but no fewer than the job is due; nowhere if no option
-// fits.
-func (m *allocation) smallest(b *candidate, left []float64) int {
-	best := nowhere
+// smallest is the option with the fewest devices that fits, but no fewer than the job is due; nil if no option fits.
+func (m *allocation) smallest(b *candidate, left []float64) *option {
+	var best *option
 	for i := range b.options {
 		o := &b.options[i]
-		if o.devices < b.due || !m.fits(b, nowhere, i, left) {
+		if o.devices < b.due || !m.fits(b, nil, o, left) {
 			continue
 		}
-		if best == nowhere || o.devices < b.options[best].devices || o.devices == b.options[best].devices && o.held {
-			best = i
+		if best == nil || o.devices < best.devices || o.devices == best.devices && o.held {
+			best = o
 		}
 	}
 	return best
@@ -133,11 +137,11 @@ func (m *allocation) smallest(b *candidate, left []float64) int {
 // overdue are the jobs that have waited too long, and those that would end too late for their fair share, the most
 // urgent first.
 func (m *allocation) overdue(candidates []*candidate) []*candidate {
-	t := m.round.Tuning
+	t := m.Tuning
 	lateness := map[*candidate]float64{}
 	var starved, unfair []*candidate
 	for _, b := range candidates {
-		age := m.round.Age(b.gang)
+		age := m.Age(b.gang)
 		if age-b.gang.RunSeconds > t.StarvationSeconds {
 			starved = append(starved, b)
 			continue
@@ -170,22 +174,18 @@ func quiet(r *Round) float64 {
 // reserve takes what is reserved for jobs that cannot be obliged yet off what the others may have.
 func (m *allocation) reserve(line []*candidate, left []float64) {
 	for _, b := range line {
-		if !b.late || b.floor != nowhere {
+		if !b.late || b.floor != nil {
 			continue
 		}
-		for _, kept := range m.round.Ledger.Reservations() {
+		for _, kept := range m.Ledger.Reservations() {
 			if kept.For != b.gang {
 				continue
 			}
-			use := map[int]float64{m.poolOf[kept.Node]: float64(kept.Count)}
-			if b.quota != nowhere {
-				use[b.quota] = float64(kept.Count)
-			}
-			if m.power != nowhere {
-				use[m.power] = float64(kept.Count) * m.round.Nodes[kept.Node].Watts
-			}
-			for k, n := range use {
-				left[k], m.limits[k].left = max(left[k]-n, 0), max(m.limits[k].left-n, 0)
+			o := option{pool: m.Finder.PoolOf[kept.Node], devices: kept.Count, watts: float64(kept.Count) * m.Nodes[kept.Node].Watts}
+			for k := range left {
+				if n := m.use(b, &o, k); n > 0 {
+					left[k], m.limits[k].left = max(left[k]-n, 0), max(m.limits[k].left-n, 0)
+				}
 			}
 		}
 	}
@@ -194,20 +194,19 @@ func (m *allocation) reserve(line []*candidate, left []float64) {
 // unfairness is the finish-time fairness (Themis, NSDI'20) that a job would reach if it held its fair share from now
 // on, and that share: its whole time in the cluster over the time that it would have taken alone on the share.
 func (m *allocation) unfairness(b *candidate, age float64) (share int, ratio float64) {
-	jobs := max(len(m.round.Candidates), 1)
-	fair := (m.round.Total + jobs - 1) / jobs
-	at := nowhere
+	jobs := max(len(m.Candidates), 1)
+	fair := (m.Total + jobs - 1) / jobs
+	var on *option
 	for i := range b.options {
-		if n := b.options[i].devices; n <= fair && (at == nowhere || n > b.options[at].devices) {
-			at = i
+		if o := &b.options[i]; o.devices <= fair && (on == nil || o.devices > on.devices) {
+			on = o
 		}
 	}
-	if at == nowhere {
+	if on == nil {
 		return 0, 0
 	}
-	left := b.options[at].left
-	alone := left / math.Max(partLeft(b.gang), 1e-6)
-	return b.options[at].devices, (age + left) / math.Max(alone, 1)
+	alone := on.left / math.Max(partLeft(b.gang), 1e-6)
+	return on.devices, (age + on.left) / math.Max(alone, 1)
 }
 
 // partLeft is the part of the training that is still ahead.

@@ -28,7 +28,7 @@ func (FIFO) Decide(r *Round) {
 				g.Head = head
 				continue
 			}
-			if !r.Serve(g) && r.Possible(g) && !r.Barred(g) {
+			if !r.Serve(g) && r.Possible(g) && !r.Ledger.Barred(g) {
 				head = g
 			}
 		}

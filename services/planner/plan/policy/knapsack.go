@@ -28,20 +28,20 @@ func (m *allocation) refine() {
 func (m *allocation) refinePool(pool int) {
 	size := m.pools[pool].free
 	// most is, by number of devices, the largest sum of values for the jobs so far; chosen is the option of the last of
-	// them in that sum.
+	// them in that sum, nowhere if it has none of this pool.
 	most, next := make([]float64, size+1), make([]float64, size+1)
 	chosen := make([][]int16, len(m.jobs))
 	for i, b := range m.jobs {
 		row := make([]int16, size+1)
-		value, elsewhere, least := 0.0, nowhere, 0
-		if b.floor != nowhere {
-			value, least = math.Inf(-1), b.options[b.floor].devices // it cannot go without
+		value, least := 0.0, 0
+		if b.floor != nil {
+			value, least = math.Inf(-1), b.floor.devices // it cannot go without
 		}
-		if at := b.chosen; at != nowhere && b.options[at].pool != pool {
-			value, elsewhere = b.options[at].value, at
+		if b.chosen != nil && b.chosen.pool != pool {
+			value = b.chosen.value
 		}
 		for d := range row {
-			next[d], row[d] = most[d]+value, int16(elsewhere)
+			next[d], row[d] = most[d]+value, nowhere
 		}
 		for k := range b.options {
 			o := &b.options[k]
@@ -58,9 +58,12 @@ func (m *allocation) refinePool(pool int) {
 	}
 	left := size
 	for i, b := range slices.Backward(m.jobs) {
-		b.chosen = int(chosen[i][left])
-		if b.chosen != nowhere && b.options[b.chosen].pool == pool {
-			left -= b.options[b.chosen].devices
+		switch at := chosen[i][left]; {
+		case at != nowhere:
+			b.chosen = &b.options[at]
+			left -= b.chosen.devices
+		case b.chosen != nil && b.chosen.pool == pool:
+			b.chosen = nil
 		}
 	}
 }

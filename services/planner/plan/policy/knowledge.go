@@ -69,6 +69,20 @@ func recall(r *Round) *knowledge {
 	return b
 }
 
+// annotate chooses the batch of a gang that goes on as it is.
+func (b *knowledge) annotate(r *Round, g *cluster.Gang) {
+	if keepsBatch(g) || g.Got.Empty() {
+		return
+	}
+	size, nodes := g.Got.Size(), len(g.Got.Parts)
+	curve := b.curve(g, r.Nodes[g.Got.Parts[0].Node].Model)
+	goodput, batch := curve.best(g, size, nodes)
+	setBatch(g, batch)
+	if goodput > 0 {
+		g.ExpectOn(size, curve.timeLeft(g, size, nodes, goodput))
+	}
+}
+
 func (b *knowledge) close() string {
 	memory, err := json.Marshal(b)
 	if err != nil {

@@ -6,53 +6,47 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/place"
 )
 
 // allocation is one decision: what each job would give for each allocation.
 type allocation struct {
-	round *Round
+	*Round
 	known *knowledge
 	pools []pool
-	// poolOf is the pool of each node.
-	poolOf []int
-	jobs   []*candidate
+	jobs  []*candidate
 	// tiers are the jobs by priority.
 	tiers [][]*candidate
 	// limits are what the jobs share: the devices of each pool, then the quotas of tenants, then the power budget.
 	limits []limit
 	quotas map[string]int
 	power  int
-	// skip are nodes that a search has taken already.
-	skip []bool
 	// quiet is for how long nobody has come.
-	quiet float64
+	quiet   float64
+	refused *cluster.Refusals[request]
+}
+
+// request is what a search of a place depends on besides the ledger.
+type request struct {
+	pool, devices, least int
+	servers              train.ServersSpec
 }
 
 // limit is something of which there is only so much, and its price.
 type limit struct{ left, price float64 }
 
-// pool is the nodes of one model of device and one size of its memory, and, where jobs ask for labels, of those that
-// have the same of these.
+// pool is nodes that are alike: free devices are left on them, and at most roomiest on one of them.
 type pool struct {
-	model         string
-	memory        int64
-	class, island string
-	nodes         []int
-	// perNode is the size of the largest node, free the devices that are left, roomiest the most of them on one node.
-	perNode, free, roomiest int
-	// watts is the most that one of the devices draws more with work.
-	watts  float64
-	silent bool
-	// byFree are heaps of nodes by unclaimed devices; other entries are outdated.
-	byFree []cluster.Heap[int]
+	*place.Pool
+	free, roomiest int
 }
 
 // candidate is a job with the allocations that it may have.
 type candidate struct {
 	gang    *cluster.Gang
 	options []option
-	// chosen is the place of its option; nowhere: none. It gets floor at least, if that is somewhere.
-	chosen, floor int
+	// chosen is its option; nil: none. It gets floor at least, if there is one.
+	chosen, floor *option
 	// fixed: it must not be changed now. late: it has waited for so long that it goes before others, with the devices that
 	// it is due.
 	fixed, late bool
@@ -82,36 +76,15 @@ type option struct {
 }
 
 // newAllocation is of the first priorities: of as many as fit, see admit.
-func newAllocation(r *Round, b *knowledge, tiers [][]*cluster.Gang) *allocation {
-	m := &allocation{round: r, known: b, poolOf: make([]int, len(r.Nodes)), skip: make([]bool, len(r.Nodes))}
-	type kind struct {
-		model         string
-		memory        int64
-		watts         float64
-		class, island string
-		silent        bool
-	}
-	byKind := map[kind]int{}
-	for i := range r.Nodes {
-		n := &r.Nodes[i]
-		is := kind{model: n.Model, memory: n.Memory, class: n.Class, island: n.Island, silent: n.Silent}
-		if r.State.PowerBudgetWatts > 0 && r.Tuning.OneNode {
-			is.watts = n.Watts
+func newAllocation(r *Round, known *knowledge, tiers [][]*cluster.Gang) *allocation {
+	m := &allocation{Round: r, known: known, quiet: quiet(r), refused: cluster.NewRefusals[request](r.Ledger)}
+	for _, alike := range r.Finder.Pools {
+		p := pool{Pool: alike}
+		for _, i := range p.Nodes {
+			p.free, p.roomiest = p.free+r.Ledger.Free(i), max(p.roomiest, r.Ledger.Free(i))
 		}
-		k, known := byKind[is]
-		if !known {
-			k = len(m.pools)
-			byKind[is] = k
-			m.pools = append(m.pools, pool{model: n.Model, memory: n.Memory, class: n.Class, island: n.Island, silent: n.Silent})
-		}
-		m.poolOf[i] = k
-		p := &m.pools[k]
-		p.nodes = append(p.nodes, i)
-		p.perNode, p.roomiest = max(p.perNode, len(n.Devices)), max(p.roomiest, r.Ledger.Free(i))
-		p.free += r.Ledger.Free(i)
-		p.watts = max(p.watts, n.Watts)
+		m.pools = append(m.pools, p)
 	}
-	m.quiet = quiet(r)
 	m.limit()
 	m.admit(tiers)
 	m.weigh()
@@ -124,18 +97,18 @@ func (p *pool) sizes(most int) []int {
 	const fine = 8 // numbers of nodes up to which all are tried
 	most = min(most, p.free)
 	var sizes []int
-	for n := 1; n <= min(p.perNode, most); n++ {
+	for n := 1; n <= min(p.PerNode, most); n++ {
 		if n <= 4 || n%2 == 0 || n == most {
 			sizes = append(sizes, n)
 		}
 	}
-	if p.perNode == 0 {
+	if p.PerNode == 0 {
 		return nil
 	}
-	for nodes := 2; nodes*p.perNode <= most; nodes += max(1, nodes/fine) {
-		sizes = append(sizes, nodes*p.perNode)
+	for nodes := 2; nodes*p.PerNode <= most; nodes += max(1, nodes/fine) {
+		sizes = append(sizes, nodes*p.PerNode)
 	}
-	if k := len(sizes); k > 0 && sizes[k-1] < most && most > p.perNode {
+	if k := len(sizes); k > 0 && sizes[k-1] < most && most > p.PerNode {
 		sizes = append(sizes, most)
 	}
 	return sizes
@@ -143,7 +116,7 @@ func (p *pool) sizes(most int) []int {
 
 // bid is a job with its options.
 func (m *allocation) bid(g *cluster.Gang) *candidate {
-	b := &candidate{gang: g, chosen: nowhere, floor: nowhere, quota: nowhere, fixed: m.fixed(g)}
+	b := &candidate{gang: g, quota: nowhere, fixed: m.fixed(g)}
 	if k, bound := m.quotas[g.Spec.Tenant]; bound {
 		b.quota = k
 	}
@@ -155,30 +128,30 @@ func (m *allocation) bid(g *cluster.Gang) *candidate {
 // options lists what a job may have. A job that must not be changed has no choice.
 func (m *allocation) options(b *candidate) []option {
 	const usual = 24 // options in a pool
-	all := make([]option, 0, usual*len(m.pools))
-	g, had := b.gang, b.gang.Held.Size()
+	all := make([]option, 0, min(usual, b.gang.Most-b.gang.Least+2)*len(m.pools))
 	for k := range m.pools {
-		here := had > 0 && m.poolOf[g.Held.Parts[0].Node] == k
-		all = m.optionsIn(all, b, k, here, had)
+		all = m.optionsIn(all, b, k)
 	}
 	return all
 }
 
-// optionsIn adds those in one pool; here says that the job holds devices of it.
-func (m *allocation) optionsIn(all []option, b *candidate, k int, here bool, had int) []option {
+// optionsIn adds those in one pool.
+func (m *allocation) optionsIn(all []option, b *candidate, k int) []option {
 	p, g := &m.pools[k], b.gang
-	stuck := b.fixed || p.silent || !g.SuitsKind(p.memory, p.class)
+	had := g.Held.Size()
+	here := had > 0 && m.Finder.PoolOf[g.Held.Parts[0].Node] == k
+	stuck := b.fixed || p.Silent || !g.SuitsKind(p.Memory, p.Class)
 	missing := here && had >= g.Least && had <= g.Most
 	var curve *speedCurve
 	if !keepsBatch(g) {
-		curve = m.known.curve(g, p.model)
+		curve = m.known.curve(g, p.Model)
 	}
 	for _, n := range m.sizes(g, p) {
 		held := here && n == had
 		if n < g.Least || stuck && !held {
 			continue
 		}
-		o := option{pool: k, devices: n, nodes: (n + p.perNode - 1) / p.perNode}
+		o := option{pool: k, devices: n, nodes: (n + p.PerNode - 1) / p.PerNode}
 		if held {
 			o.nodes, o.held, missing = len(g.Held.Parts), true, false
 		}
@@ -195,7 +168,7 @@ func (m *allocation) optionsIn(all []option, b *candidate, k int, here bool, had
 // foresee fills in how fast a job would be; false where it cannot run like that. A job that keeps its batch has no
 // curve.
 func (o *option) foresee(g *cluster.Gang, p *pool, curve *speedCurve) bool {
-	o.watts = float64(o.devices) * p.watts
+	o.watts = float64(o.devices) * p.Watts
 	if curve == nil {
 		const least = 1e-3
 		o.left = math.Max(g.RemainingOn(o.devices, o.nodes), least)
@@ -213,7 +186,7 @@ func (o *option) foresee(g *cluster.Gang, p *pool, curve *speedCurve) bool {
 // sizes are the numbers of devices of a pool that a job may have.
 func (m *allocation) sizes(g *cluster.Gang, p *pool) []int {
 	most := g.Most
-	if !m.round.Spans {
+	if !m.Spans {
 		most = min(most, p.roomiest)
 	}
 	sizes := p.sizes(most)

@@ -4,10 +4,6 @@
 package policy
 
 import (
-	"cmp"
-	"math"
-	"slices"
-
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/place"
@@ -46,8 +42,8 @@ func Declared(_ *state.Job, spec train.Spec) (least, most int) {
 // Round is one call of a policy.
 type Round struct {
 	*cluster.Snapshot
-	// Candidates are the gangs that the policy decides about, in the order of cluster.InQueue; their Got is empty. Kept
-	// are gangs that keep what they hold since there is no news.
+	// Candidates are the gangs that the policy decides about, by level, then in the order of cluster.InQueue; their Got is
+	// empty. Kept are gangs that keep what they hold since there is no news.
 	Candidates, Kept []*cluster.Gang
 	Finder           *place.Finder
 	// Memory is what the policy left in the last plan, as JSON; what it writes there goes into this plan.
@@ -56,43 +52,15 @@ type Round struct {
 
 // Tiers are the candidates by level, the highest first.
 func (r *Round) Tiers() [][]*cluster.Gang {
-	line := slices.Clone(r.Candidates)
-	slices.SortStableFunc(line, func(x, y *cluster.Gang) int { return cmp.Compare(y.Level, x.Level) })
 	var tiers [][]*cluster.Gang
-	for i, g := range line {
-		if i == 0 || line[i-1].Level != g.Level {
+	for i, g := range r.Candidates {
+		if i == 0 || r.Candidates[i-1].Level != g.Level {
 			tiers = append(tiers, nil)
 		}
 		last := len(tiers) - 1
 		tiers[last] = append(tiers[last], g)
 	}
 	return tiers
-}
-
-// BySubmission are the candidates in order of submission. Jobs that were submitted in one instant keep the order in
-// which the state lists them, if that is in order at all.
-func (r *Round) BySubmission() []*cluster.Gang {
-	line := slices.Clone(r.Candidates)
-	if len(line) == 0 {
-		return nil
-	}
-	jobs := r.State.Jobs
-	at := make(map[*state.Job]int, len(jobs))
-	for i := range jobs {
-		at[&jobs[i]] = i
-	}
-	byState := func(x, y *cluster.Gang) int { return at[x.Job] - at[y.Job] }
-	listed := slices.SortedFunc(slices.Values(line), byState)
-	if slices.IsSortedFunc(listed, func(x, y *cluster.Gang) int { return x.SubmittedAt.Compare(y.SubmittedAt) }) {
-		return listed
-	}
-	slices.SortFunc(line, func(x, y *cluster.Gang) int {
-		if order := x.SubmittedAt.Compare(y.SubmittedAt); order != 0 {
-			return order
-		}
-		return cluster.InQueue(x, y)
-	})
-	return line
 }
 
 // ClaimAll has each candidate claim what it holds, so that those that are served before it rather take other devices.
@@ -119,61 +87,21 @@ func (r *Round) KeepAll(tier []*cluster.Gang) []*cluster.Gang {
 	return waiting
 }
 
-// ServersFor is how many parameter servers go with the given workers if the policy does not choose: one for each
-// worker, as far as the user wants.
-func ServersFor(g *cluster.Gang, workers int) int {
-	return min(workers, g.ServersMost())
-}
-
 // Serve gives a gang the least that it needs, from lower ones if it must, and as much more as nobody claims there.
 func (r *Round) Serve(g *cluster.Gang) bool {
 	r.Ledger.Claim(g, cluster.Placement{})
-	p, found := r.Finder.Find(g, g.Least, ServersFor(g, g.Least))
+	p, found := r.Finder.Find(g, g.Least, place.ServersFor(g, g.Least))
 	if !found {
 		return false
 	}
 	if len(p.Parts) == 1 && g.Most > g.Least {
-		part := &p.Parts[0]
-		part.Count = min(g.Most, max(g.Least, min(r.Ledger.Unclaimed(g, part.Node), r.Ledger.Most(g, part.Node))))
-		for part.Servers = ServersFor(g, part.Count); !r.Ledger.HasRoom(g, part.Node, part.Count, part.Servers) && part.Servers > g.ServersLeast(); {
-			part.Servers--
-		}
-		if !r.Ledger.HasRoom(g, part.Node, part.Count, part.Servers) {
-			part.Count = g.Least
+		node := p.Parts[0].Node
+		more := min(g.Most, max(g.Least, min(r.Ledger.Unclaimed(g, node), r.Ledger.Most(g, node))))
+		if place.Give(r.Snapshot, g, onNode(node, more)) {
+			return true
 		}
 	}
 	return r.Ledger.Take(g, p)
-}
-
-// Barred says whether quotas and the power budget, less what is held by gangs that were not served yet, are too little
-// for a gang: whether it can be served does not depend on devices then.
-func (r *Round) Barred(g *cluster.Gang) bool {
-	if !r.Ledger.Bound(g) {
-		return false
-	}
-	most := r.MostWatts()
-	left, power := math.MaxInt32, r.Ledger.Watts()
-	if _, quota, has := r.Ledger.Quota(g.Spec.Tenant); has {
-		left = quota
-	}
-	for _, o := range r.Candidates {
-		for _, part := range o.Claim().Parts {
-			power -= float64(part.Count) * r.Nodes[part.Node].Watts
-			if o.Spec.Tenant == g.Spec.Tenant {
-				left -= part.Count
-			}
-		}
-	}
-	return left < g.Least || power+1e-3 < float64(g.Least)*most
-}
-
-// MostWatts is the most that a device draws more when a job has it, in watts.
-func (r *Round) MostWatts() float64 {
-	most := 0.0
-	for i := range r.Nodes {
-		most = max(most, r.Nodes[i].Watts)
-	}
-	return most
 }
 
 // Possible says whether some place is large enough for a gang, were nobody else there.
@@ -185,62 +113,6 @@ func (r *Round) Possible(g *cluster.Gang) bool {
 	}
 	return r.Spans && r.Widest() >= g.Least
 }
-
-// Pack gives a gang the given number of devices, or nothing, of the model that has the most free ones, each time from
-// the emptiest node: the placer that the published simulators share. It ignores nominations.
-func (r *Round) Pack(g *cluster.Gang, devices int) bool {
-	p, found := r.Finder.Pack(g, devices)
-	return found && r.Ledger.Take(g, p)
-}
-
-// Resize gives each candidate of a line a number of devices. A gang whose size does not change stays where it is; the
-// others are packed again, the small ones first.
-func (r *Round) Resize(line []*cluster.Gang, sizes []int) {
-	var placed []int
-	for i, g := range line {
-		if sizes[i] > 0 && (g.Held.Size() != sizes[i] || !r.Keep(g)) {
-			placed = append(placed, i)
-		}
-	}
-	slices.SortStableFunc(placed, func(x, y int) int { return sizes[x] - sizes[y] })
-	for _, i := range placed {
-		for n := sizes[i]; n > 0 && !r.Pack(line[i], min(n, r.Ledger.Allowed(line[i], r.MostWatts()))); n = 0 {
-		}
-	}
-}
-
-// RunRequested walks a line of gangs. One for which the devices that its user asked for are still free in number runs,
-// where it is if it can; later ones may pass one that does not fit.
-func (r *Round) RunRequested(line []*cluster.Gang) {
-	var running, starting []*cluster.Gang
-	left := r.Total - r.Ledger.Taken()
-	quotas, power, watts := map[string]int{}, r.Ledger.Watts(), r.MostWatts()
-	for _, g := range line {
-		n := g.Least
-		_, quota, has := r.Ledger.Quota(g.Spec.Tenant)
-		if n > left || has && n > quota-quotas[g.Spec.Tenant] || float64(n)*watts > power+1e-3 {
-			continue
-		}
-		left, power = left-n, power-float64(n)*watts
-		quotas[g.Spec.Tenant] += n
-		if g.Held.Size() == n {
-			running = append(running, g)
-		} else {
-			starting = append(starting, g)
-		}
-	}
-	for _, g := range running {
-		if !r.Keep(g) {
-			starting = append(starting, g)
-		}
-	}
-	for _, g := range starting {
-		r.Pack(g, g.Least)
-	}
-}
-
-// LargestGroup is the most devices that one gang can ever have: those of one model on one island.
-func (r *Round) LargestGroup() int { return r.Finder.LargestGroup() }
 
 // nowhere is no node, no option and no limit.
 const nowhere = -1

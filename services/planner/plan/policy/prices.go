@@ -20,14 +20,14 @@ func (m *allocation) limit() {
 	for k := range m.pools {
 		m.limits = append(m.limits, limit{left: float64(m.pools[k].free)})
 	}
-	quotas := m.round.Ledger.Quotas()
+	quotas := m.Ledger.Quotas()
 	m.quotas = make(map[string]int, len(quotas))
 	for _, tenant := range slices.Sorted(maps.Keys(quotas)) {
 		m.quotas[tenant] = len(m.limits)
 		m.limits = append(m.limits, limit{left: float64(max(quotas[tenant], 0))})
 	}
 	m.power = nowhere
-	if watts := m.round.Ledger.Watts(); !math.IsInf(watts, 1) {
+	if watts := m.Ledger.Watts(); !math.IsInf(watts, 1) {
 		m.power = len(m.limits)
 		m.limits = append(m.limits, limit{left: math.Max(watts, 0)})
 	}
@@ -42,12 +42,12 @@ func (m *allocation) left() []float64 {
 	return left
 }
 
-// use is how much of a limit an option takes.
-func (m *allocation) use(b *candidate, at, limit int) float64 {
-	if at == nowhere {
+// use is how much of a limit an option takes; nothing without an option.
+func (m *allocation) use(b *candidate, o *option, limit int) float64 {
+	if o == nil {
 		return 0
 	}
-	switch o := &b.options[at]; limit {
+	switch limit {
 	case o.pool, b.quota:
 		return float64(o.devices)
 	case m.power:
@@ -57,9 +57,9 @@ func (m *allocation) use(b *candidate, at, limit int) float64 {
 }
 
 // fits says whether a job may have one option instead of another.
-func (m *allocation) fits(b *candidate, from, to int, left []float64) bool {
+func (m *allocation) fits(b *candidate, from, to *option, left []float64) bool {
 	const slack = 1e-6
-	for _, k := range [...]int{b.options[to].pool, b.quota, m.power} {
+	for _, k := range [...]int{to.pool, b.quota, m.power} {
 		if k != nowhere && m.use(b, to, k)-m.use(b, from, k) > left[k]+slack {
 			return false
 		}
@@ -68,7 +68,7 @@ func (m *allocation) fits(b *candidate, from, to int, left []float64) bool {
 }
 
 // take gives a job one option instead of another.
-func (m *allocation) take(b *candidate, from, to int, left []float64) {
+func (m *allocation) take(b *candidate, from, to *option, left []float64) {
 	for k := range left {
 		left[k] += m.use(b, from, k) - m.use(b, to, k)
 	}
@@ -86,17 +86,18 @@ func (m *allocation) cost(b *candidate, o *option) float64 {
 	return cost
 }
 
-// pick is the option with the most value above its price; nowhere if none is worth it. A job that is promised something
+// pick is the option with the most value above its price; nil if none is worth it. A job that is promised something
 // takes at least that, at any price.
-func (m *allocation) pick(b *candidate) int {
-	best, most, least := nowhere, 0.0, 0
-	if b.floor != nowhere {
-		most, least = math.Inf(-1), b.options[b.floor].devices
+func (m *allocation) pick(b *candidate) *option {
+	var best *option
+	most, least := 0.0, 0
+	if b.floor != nil {
+		most, least = math.Inf(-1), b.floor.devices
 	}
 	for i := range b.options {
 		o := &b.options[i]
 		if surplus := o.value - m.cost(b, o); surplus > most && o.devices >= least {
-			best, most = i, surplus
+			best, most = o, surplus
 		}
 	}
 	return best
@@ -116,13 +117,13 @@ func (m *allocation) demand(limit int) float64 {
 func (m *allocation) clear() {
 	m.setPrices()
 	left := m.left()
-	perDevice := func(b *candidate) float64 { return b.options[b.chosen].value / float64(b.options[b.chosen].devices) }
+	perDevice := func(b *candidate) float64 { return b.chosen.value / float64(b.chosen.devices) }
 	var order []*candidate
 	for _, b := range m.jobs {
-		if b.chosen = m.pick(b); b.chosen != nowhere {
+		if b.chosen = m.pick(b); b.chosen != nil {
 			order = append(order, b)
 		}
-		m.take(b, nowhere, b.floor, left)
+		m.take(b, nil, b.floor, left)
 	}
 	slices.SortStableFunc(order, func(x, y *candidate) int { return cmp.Compare(perDevice(y), perDevice(x)) })
 	for _, b := range order {
@@ -140,9 +141,10 @@ func (m *allocation) setPrices() {
 	top := make([]float64, len(m.limits))
 	for _, b := range m.jobs {
 		for i := range b.options {
+			o := &b.options[i]
 			for k := range top {
-				if use := m.use(b, i, k); use > 0 {
-					top[k] = math.Max(top[k], b.options[i].value/use)
+				if use := m.use(b, o, k); use > 0 {
+					top[k] = math.Max(top[k], o.value/use)
 				}
 			}
 		}
@@ -176,8 +178,9 @@ func (m *allocation) setPrices() {
 
 // upgrade is a better option for a job, and what it is worth more per further device.
 type upgrade struct {
-	job, option int
-	per         float64
+	job    int
+	option *option
+	per    float64
 }
 
 // fill hands out what is left, the best upgrade first.
@@ -188,37 +191,35 @@ func (m *allocation) fill(left []float64) {
 		}
 		return x.job < y.job
 	}}
-	for i := range m.jobs {
-		if u, found := m.bestUpgrade(i, left); found {
+	push := func(u upgrade) {
+		if u.option != nil {
 			queue.Push(u)
 		}
 	}
+	for i := range m.jobs {
+		push(m.bestUpgrade(i, left))
+	}
 	for queue.Len() > 0 {
 		u := queue.Pop()
-		now, found := m.bestUpgrade(u.job, left)
-		if !found {
+		if now := m.bestUpgrade(u.job, left); now != u {
+			push(now)
 			continue
 		}
-		if now == u {
-			b := m.jobs[u.job]
-			m.take(b, b.chosen, u.option, left)
-			b.chosen = u.option
-			if now, found = m.bestUpgrade(u.job, left); !found {
-				continue
-			}
-		}
-		queue.Push(now)
+		b := m.jobs[u.job]
+		m.take(b, b.chosen, u.option, left)
+		b.chosen = u.option
+		push(m.bestUpgrade(u.job, left))
 	}
 }
 
-// bestUpgrade is the best that fits; false if there is none.
-func (m *allocation) bestUpgrade(job int, left []float64) (upgrade, bool) {
+// bestUpgrade is the best that fits; without an option if there is none.
+func (m *allocation) bestUpgrade(job int, left []float64) upgrade {
 	b := m.jobs[job]
 	has := option{pool: nowhere}
-	if b.chosen != nowhere {
-		has = b.options[b.chosen]
+	if b.chosen != nil {
+		has = *b.chosen
 	}
-	best := upgrade{job: job, option: nowhere}
+	best := upgrade{job: job}
 	for i := range b.options {
 		o := &b.options[i]
 		if o.value <= has.value {
@@ -229,9 +230,9 @@ func (m *allocation) bestUpgrade(job int, left []float64) (upgrade, bool) {
 			more -= has.devices
 		}
 		// A better option that needs no more devices comes first of all.
-		if per := (o.value - has.value) / math.Max(float64(more), 1e-3); per > best.per && m.fits(b, b.chosen, i, left) {
-			best.option, best.per = i, per
+		if per := (o.value - has.value) / math.Max(float64(more), 1e-3); per > best.per && m.fits(b, b.chosen, o, left) {
+			best.option, best.per = o, per
 		}
 	}
-	return best, best.option != nowhere
+	return best
 }

@@ -36,7 +36,7 @@ func TestSwitchyardPaysForComingBack(t *testing.T) {
 		{"stays", 600, held, true, 1000, 45, 0, 1},
 	} {
 		job := &cluster.Gang{Job: &state.Job{DeviceSeconds: c.ran, Model: &train.Model{StartSeconds: c.restart}}, Held: c.held}
-		m := &allocation{round: &Round{Snapshot: &cluster.Snapshot{}}, quiet: c.quiet}
+		m := &allocation{Round: &Round{Snapshot: &cluster.Snapshot{}}, quiet: c.quiet}
 		if got := m.spared(&candidate{gang: job}, &option{held: c.stays, left: c.left}); math.Abs(got-c.want) > 1e-9 {
 			t.Errorf("a job that %s counts %.3f of its speed-up, want %.3f", c.what, got, c.want)
 		}
@@ -52,7 +52,7 @@ func TestTheKnapsackIsWorthMost(t *testing.T) {
 			m.pools = append(m.pools, pool{free: rapid.IntRange(1, 6).Draw(t, "free")})
 		}
 		for range rapid.IntRange(1, 4).Draw(t, "jobs") {
-			b := &candidate{chosen: nowhere, floor: nowhere}
+			b := &candidate{}
 			for range rapid.IntRange(0, 4).Draw(t, "options") {
 				b.options = append(b.options, option{
 					pool: rapid.IntRange(0, len(m.pools)-1).Draw(t, "pool"), devices: rapid.IntRange(1, 6).Draw(t, "devices"),
@@ -64,9 +64,9 @@ func TestTheKnapsackIsWorthMost(t *testing.T) {
 		m.refine()
 		used, worth := make([]int, len(m.pools)), 0.0
 		for _, b := range m.jobs {
-			if b.chosen != nowhere {
-				used[b.options[b.chosen].pool] += b.options[b.chosen].devices
-				worth += b.options[b.chosen].value
+			if b.chosen != nil {
+				used[b.chosen.pool] += b.chosen.devices
+				worth += b.chosen.value
 			}
 		}
 		for k, p := range m.pools {

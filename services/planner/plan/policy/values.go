@@ -36,7 +36,7 @@ func (m *allocation) spared(b *candidate, o *option) float64 {
 	if o.held || len(b.gang.Held.Parts) == 0 && b.gang.DeviceSeconds == 0 {
 		return 1
 	}
-	restart := m.round.RestartSeconds(b.gang)
+	restart := m.RestartSeconds(b.gang)
 	lasts := m.lasts(restart)
 	if len(b.gang.Held.Parts) == 0 {
 		return 1 - comingBack*restart/lasts
@@ -54,17 +54,17 @@ func (m *allocation) lasts(restart float64) float64 {
 // has to be shorter by more than the cost of that and the error of predictions: else equal jobs would take devices from
 // each other in turns.
 func (m *allocation) ahead(b *candidate) float64 {
-	t := &m.round.Tuning
+	t := &m.Tuning
 	if !t.AtEpochs || len(b.gang.Held.Parts) > 0 {
 		return b.single
 	}
-	return (1+t.Hysteresis)*b.single + m.round.RestartSeconds(b.gang)
+	return (1+t.Hysteresis)*b.single + m.RestartSeconds(b.gang)
 }
 
 // weight is the least cost of a second's work on one device, where each device held delays the others so much.
 func (m *allocation) weight(b *candidate, delay float64) float64 {
-	age := m.round.Age(b.gang)
-	expected := (b.gang.DeviceSeconds + patienceSeconds*float64(m.round.Total)) / (age + patienceSeconds)
+	age := m.Age(b.gang)
+	expected := (b.gang.DeviceSeconds + patienceSeconds*float64(m.Total)) / (age + patienceSeconds)
 	least, smallest := math.Inf(1), true
 	for _, o := range b.options {
 		if n := float64(o.devices); smallest || n <= expected {
@@ -85,7 +85,7 @@ func (m *allocation) weighDeadline(b *candidate) {
 	if d == nil {
 		return
 	}
-	until, slowest := d.Sub(m.round.State.Now).Seconds(), 0.0
+	until, slowest := d.Sub(m.State.Now).Seconds(), 0.0
 	for i := range b.options {
 		slowest = math.Max(slowest, b.options[i].left)
 	}
@@ -100,7 +100,7 @@ func (m *allocation) weighDeadline(b *candidate) {
 // power that is drawn for it plus 1-eta times the most that the job could draw. With eta 0 only time counts, with 1
 // only energy.
 func (m *allocation) weighEnergy(b *candidate) {
-	eta := b.gang.Spec.Eta(m.round.Tuning.EnergyWeight)
+	eta := b.gang.Spec.Eta(m.Tuning.EnergyWeight)
 	if !(eta > 0) {
 		return
 	}
@@ -119,24 +119,19 @@ func (m *allocation) weighEnergy(b *candidate) {
 // weighChange takes off what a change of a live job does not gain: until its epoch ends it goes on as it is, and
 // predictions are not exact, so a change must be worth clearly more than what the job has.
 func (m *allocation) weighChange(b *candidate) {
-	if !m.round.Tuning.AtEpochs || len(b.gang.Held.Parts) == 0 {
+	held := b.held()
+	if !m.Tuning.AtEpochs || held == nil || held.value == 0 {
 		return
-	}
-	had := 0.0
-	for i := range b.options {
-		if b.options[i].held {
-			had = b.options[i].value
-		}
 	}
 	for i := range b.options {
 		o := &b.options[i]
-		if o.held || had == 0 {
+		if o == held {
 			continue
 		}
-		if o.value > had {
-			o.value = had + b.gang.Changeable()*(o.value-had)
+		if o.value > held.value {
+			o.value = held.value + b.gang.Changeable()*(o.value-held.value)
 		}
-		o.value *= 1 - m.round.Tuning.Hysteresis
+		o.value *= 1 - m.Tuning.Hysteresis
 	}
 }
 
@@ -152,7 +147,7 @@ func (b *candidate) foretell() {
 	best := map[int]float64{}
 	for i := range b.options {
 		o := &b.options[i]
-		if had, known := best[o.devices]; !known || o.left < had || b.chosen == i {
+		if had, known := best[o.devices]; !known || o.left < had || b.chosen == o {
 			best[o.devices] = o.left
 		}
 	}

@@ -33,12 +33,13 @@ func Reserve(s *cluster.Snapshot, starved []*cluster.Gang, joins func(*cluster.G
 	mark := s.Ledger.Mark()
 	k.hold()
 	var made []cluster.Reservation
+	nothing := map[request]bool{} // what is kept only becomes more: who comes later finds no more
 	for _, g := range starved {
 		if k.open == 0 && (!shared || len(k.by) == s.Total) {
 			break
 		}
-		if g.Got.Empty() && !joins(g) {
-			k.setAside(g)
+		if asked := (request{g.Least, g.Class, g.MemoryClass, g.Spec.Tenant}); !nothing[asked] && g.Got.Empty() && !joins(g) {
+			nothing[asked] = !k.setAside(g)
 			made = append(made, reservations(g, k.idleNodes)...)
 		}
 	}
@@ -48,6 +49,12 @@ func Reserve(s *cluster.Snapshot, starved []*cluster.Gang, joins func(*cluster.G
 		s.Ledger.Reserve(r.For, r.Node, r.Count)
 	}
 	return k
+}
+
+// request is what gangs have in common that find the same devices to keep.
+type request struct {
+	least, class, memory int
+	tenant               string
 }
 
 // hold gives each gang what it holds, to see what is left beside that.
@@ -118,8 +125,9 @@ func (k *Kept) Release(g *cluster.Gang) {
 }
 
 // setAside keeps as many devices for a gang as it needs, among the nodes where it finds the most that are idle and that
-// its quota and the power budget leave to it; of equals those with the fewest jobs.
-func (k *Kept) setAside(g *cluster.Gang) {
+// its quota and the power budget leave to it; of equals those with the fewest jobs. It returns false if it found none.
+func (k *Kept) setAside(g *cluster.Gang) bool {
+	before := len(k.by)
 	k.idleNodes = nil
 	best, short := k.best(g)
 	for _, d := range best {
@@ -131,7 +139,7 @@ func (k *Kept) setAside(g *cluster.Gang) {
 		}
 	}
 	if g.Notes.Kept = len(k.idleNodes); short <= 0 {
-		return
+		return len(k.by) > before
 	}
 	all := make([]int, len(k.s.Nodes))
 	for i := range all {
@@ -144,6 +152,7 @@ func (k *Kept) setAside(g *cluster.Gang) {
 			short--
 		}
 	}
+	return len(k.by) > before
 }
 
 func (k *Kept) keep(g *cluster.Gang, d cluster.Spot) {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 )
 
 // call runs a whole command line.
@@ -19,7 +21,7 @@ func call(t *testing.T, args ...string) (code int, stdout, stderr string) {
 func TestNetSimulate(t *testing.T) {
 	args := []string{"net", "simulate", "--topology", "fattree:8", "--alpha", "3", "--beta", "2", "--failures", "1..3,9", "--runs", "20", "--seed", "7", "-o", "json"}
 	code, out, errs := call(t, args...)
-	if code != ExitOK {
+	if code != exit.OK {
 		t.Fatalf("exit %d: %s", code, errs)
 	}
 	var trials []map[string]float64

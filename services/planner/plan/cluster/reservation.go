@@ -1,0 +1,177 @@
+package cluster
+
+import (
+	"math"
+	"slices"
+)
+
+// Reservation is devices of one node that only one gang, and those ahead of it in the queue, may take.
+type Reservation struct {
+	For         *Gang
+	Node, Count int
+}
+
+// reservations are in the order of the queue.
+type reservations struct {
+	all []Reservation
+	// on are their places by node.
+	on    [][]int
+	nodes []int
+	sums  reservedSums
+}
+
+// reservedSums add up the reservations of gangs that still wait, at one version of the ledger.
+type reservedSums struct {
+	version int
+	// ranks are of the gangs. watts has the sum of the first ones, from none to all.
+	ranks []int
+	watts []float64
+	of    map[string]*tenantSums
+}
+
+// tenantSums are the devices that the first gangs of one tenant keep, by rank.
+type tenantSums struct{ ranks, devices []int }
+
+// FreeFor is Free less what is reserved for gangs ahead of this one. What a gang holds itself is reserved for nobody:
+// if a gang ahead of both takes a device that was reserved, the reservation does not pass to that.
+func (l *Ledger) FreeFor(g *Gang, node int) int {
+	free := l.Free(node)
+	if l.reservations.on == nil || len(l.reservations.on[node]) == 0 {
+		return free
+	}
+	left := free
+	for _, at := range l.reservations.on[node] {
+		if r := &l.reservations.all[at]; r.keeps(g) {
+			left -= r.Count
+		}
+	}
+	return max(left, min(free, g.own().CountOn(node)-g.Got.CountOn(node)))
+}
+
+// own is what no reservation is made of: what a gang may keep, or if it must have another size, what it had.
+func (g *Gang) own() Placement {
+	if g.Held.Empty() {
+		return g.Former
+	}
+	return g.Held
+}
+
+// keeps says whether a reservation keeps its devices from a gang.
+func (r *Reservation) keeps(g *Gang) bool {
+	return r.For.Rank < g.Rank && r.For.Got.Empty()
+}
+
+// Reserved is what reservations for others take off the quota of a gang's tenant, in devices, and off the power budget,
+// in watts. A device that a gang ahead of both has got is not kept any more.
+func (l *Ledger) Reserved(g *Gang) (devices int, watts float64) {
+	ahead := l.ReservedAhead(g)
+	if ahead == 0 {
+		return 0, 0
+	}
+	sums := &l.reservations.sums
+	if of := sums.of[g.Spec.Tenant]; of != nil {
+		if i, _ := slices.BinarySearch(of.ranks, g.Rank); i > 0 {
+			devices = of.devices[i-1]
+		}
+	}
+	return devices, sums.watts[ahead]
+}
+
+// ReservedAhead is how many reservations keep devices from a gang: they are in queue order, so it tells which ones.
+func (l *Ledger) ReservedAhead(g *Gang) int {
+	if len(l.reservations.all) == 0 {
+		return 0
+	}
+	if l.reservations.sums.version != l.version {
+		l.sumReserved()
+	}
+	ahead, _ := slices.BinarySearch(l.reservations.sums.ranks, g.Rank)
+	return ahead
+}
+
+func (l *Ledger) sumReserved() {
+	sums, free := reservedSums{version: l.version, watts: []float64{0}, of: map[string]*tenantSums{}}, map[int]int{}
+	for _, node := range l.reservations.nodes {
+		free[node] = max(l.Free(node), 0)
+	}
+	total := 0.0
+	for i := range l.reservations.all {
+		r := &l.reservations.all[i]
+		if !r.For.Got.Empty() {
+			continue
+		}
+		n := min(r.Count, free[r.Node])
+		free[r.Node] -= n
+		total += float64(n) * l.s.Nodes[r.Node].Watts
+		sums.ranks, sums.watts = append(sums.ranks, r.For.Rank), append(sums.watts, total)
+		of := sums.of[r.For.Spec.Tenant]
+		if of == nil {
+			of = &tenantSums{}
+			sums.of[r.For.Spec.Tenant] = of
+		}
+		if k := len(of.devices); k > 0 {
+			n += of.devices[k-1]
+		}
+		of.ranks, of.devices = append(of.ranks, r.For.Rank), append(of.devices, n)
+	}
+	l.reservations.sums = sums
+}
+
+// unreserved is what the quota of a gang and the power budget leave to it beside reservations for others, which are
+// made of nothing that it holds itself.
+func (l *Ledger) unreserved(g *Gang) (devices int, watts float64) {
+	devices, watts = math.MaxInt32, l.watts
+	if quota, bound := l.quotas[g.Spec.Tenant]; bound {
+		devices = quota
+	}
+	if !l.Bound(g) {
+		return devices, watts
+	}
+	kept, reserved := l.Reserved(g)
+	if kept == 0 && reserved == 0 {
+		return devices, watts
+	}
+	own, draws := 0, 0.0
+	for _, part := range g.own().Parts {
+		n := max(part.Count-g.Got.CountOn(part.Node), 0)
+		own, draws = own+n, draws+float64(n)*l.s.Nodes[part.Node].Watts
+	}
+	return max(devices-kept, min(devices, own)), max(watts-reserved, min(watts, draws))
+}
+
+// Reserve keeps devices of a node for a gang: only it and those ahead of it in the queue may take them, and what they
+// need of quota and power. Reservations are made in the order of the queue.
+func (l *Ledger) Reserve(g *Gang, node, count int) {
+	l.version++
+	if l.reservations.on == nil {
+		l.reservations.on = make([][]int, len(l.nodes))
+	}
+	if len(l.reservations.on[node]) == 0 {
+		l.reservations.nodes = append(l.reservations.nodes, node)
+	}
+	l.reservations.on[node] = append(l.reservations.on[node], len(l.reservations.all))
+	l.reservations.all = append(l.reservations.all, Reservation{g, node, count})
+}
+
+// Reservations are all of them.
+func (l *Ledger) Reservations() []Reservation { return l.reservations.all }
+
+// TrimReservations ends reservations of devices that gangs ahead have got.
+func (l *Ledger) TrimReservations() {
+	l.version++
+	for _, node := range l.reservations.nodes {
+		free := max(l.Free(node), 0)
+		for _, at := range l.reservations.on[node] {
+			r := &l.reservations.all[at]
+			if r.Count = min(r.Count, free); r.For.Got.Empty() {
+				free -= r.Count
+			}
+		}
+	}
+}
+
+// DropReservations ends all reservations.
+func (l *Ledger) DropReservations() {
+	l.version++
+	l.reservations = reservations{}
+}
