@@ -45,10 +45,8 @@ first. With --out it also writes the table, the distribution of completion times
 			if err != nil {
 				return err
 			}
-			if o.timeline != "" {
-				if err := simrun.WriteTimeline(o.timeline, runs); err != nil {
-					return exit.Runtime(err)
-				}
+			if err := writeTimeline(o.timeline, runs); err != nil {
+				return err
 			}
 			return exit.Runtime(a.compare(s, runs, out))
 		},

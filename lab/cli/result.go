@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
@@ -11,12 +12,25 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/simrun"
 )
 
+// writeTimeline writes a CSV file with one row for each change of an allocation, if one is wanted.
+func writeTimeline(path string, runs []simrun.Run) error {
+	if path == "" {
+		return nil
+	}
+	text, err := simrun.Timeline(runs)
+	if err == nil {
+		err = os.WriteFile(path, []byte(text), 0o644)
+	}
+	if err != nil {
+		return exit.Runtime(fmt.Errorf("write timeline: %w", err))
+	}
+	return nil
+}
+
 // writeResults prints all runs and writes the timeline where one is wanted.
 func (a *app) writeResults(runs []simrun.Run, timeline string) error {
-	if timeline != "" {
-		if err := simrun.WriteTimeline(timeline, runs); err != nil {
-			return exit.Runtime(err)
-		}
+	if err := writeTimeline(timeline, runs); err != nil {
+		return err
 	}
 	for _, r := range runs {
 		if r.Completed < r.Jobs {

@@ -99,10 +99,12 @@ func (r *Report) Tables() string {
 	life(&b, r.epochs, "declared epochs", "last epoch")
 	b.WriteString("Time to the declared end on the configuration that runs (`Model.RemainingSeconds`), Pollux's trainings:\n\n")
 	life(&b, r.seconds, "declared steps", "last epoch")
-	b.WriteString("The same on wall-clock times of epochs (PipeTune, CPUs, 5 or 10 epochs):\n\n")
-	life(&b, r.wallClock, "first epoch", "last epoch")
-	b.WriteString("Time to the declared end with twice as many devices, where the job never ran, and half the batch on each:\n\n")
-	life(&b, r.elsewhere, "declared, halved", "last, halved")
+	b.WriteString("The same on wall-clock times of epochs (PipeTune, CPUs, 5 or 10 epochs; relative to the first epoch), and on twice as many " +
+		"devices, where the job never ran, with half the batch on each (relative to half the declared steps, half the last epoch):\n\n")
+	heading(&b, "first epoch, declared", "last epoch")
+	halves(&b, "wall clock, ", r.wallClock)
+	halves(&b, "twice the devices, ", r.elsewhere)
+	b.WriteString("\n")
 	overruns(&b, slices.Concat(r.seconds, r.wallClock))
 	r.speedTable(&b)
 	return b.String()
@@ -130,19 +132,28 @@ func overruns(b *strings.Builder, all []outcome) {
 
 // life is a table over the life of a job: every other tenth of the held-out half, all of it, and the other half.
 func life(b *strings.Builder, all []outcome, declared, last string) {
-	fmt.Fprintf(b, "| life | jobs | error | p90 | of the whole | within | %s | %s |\n|---|---|---|---|---|---|---|---|\n", declared, last)
-	row := func(name string, q quality) {
-		if q.count > 0 {
-			fmt.Fprintf(b, "| %s | %d | %.0f %% | %.0f %% | %.1f %% | %.0f %% | %.0f %% | %.0f %% |\n", name, q.count,
-				100*q.median, 100*q.p90, 100*q.ofWhole, 100*q.inside, 100*q.declared, 100*q.last)
-		}
-	}
+	heading(b, declared, last)
 	for tenth := 1; tenth <= tenths; tenth += 2 {
-		row(fmt.Sprintf("%d %%", 10*tenth), measure(all, func(o outcome) bool { return o.heldOut && o.tenth == tenth }))
+		row(b, fmt.Sprintf("%d %%", 10*tenth), measure(all, func(o outcome) bool { return o.heldOut && o.tenth == tenth }))
 	}
-	row("held out", measure(all, half(true)))
-	row("other half", measure(all, half(false)))
+	halves(b, "", all)
 	b.WriteString("\n")
+}
+
+func heading(b *strings.Builder, declared, last string) {
+	fmt.Fprintf(b, "| life | jobs | error | p90 | of the whole | within | %s | %s |\n|---|---|---|---|---|---|---|---|\n", declared, last)
+}
+
+func halves(b *strings.Builder, what string, all []outcome) {
+	row(b, what+"held out", measure(all, half(true)))
+	row(b, what+"other half", measure(all, half(false)))
+}
+
+func row(b *strings.Builder, name string, q quality) {
+	if q.count > 0 {
+		fmt.Fprintf(b, "| %s | %d | %.0f %% | %.0f %% | %.1f %% | %.0f %% | %.0f %% | %.0f %% |\n", name, q.count,
+			100*q.median, 100*q.p90, 100*q.ofWhole, 100*q.inside, 100*q.declared, 100*q.last)
+	}
 }
 
 // speedQuality sums up predictions of step times.

@@ -49,6 +49,12 @@ func OpenKV[T any](ctx context.Context, b *Bus, bucket contract.Bucket[T]) (*KV[
 	return &KV[T]{bus: b, bucket: string(bucket), kv: kv}, nil
 }
 
+// Open is OpenKV for one bucket of several: their errors can be joined.
+func Open[T any](ctx context.Context, b *Bus, bucket contract.Bucket[T], into **KV[T]) (err error) {
+	*into, err = OpenKV(ctx, b, bucket)
+	return err
+}
+
 // Get reads a key. It returns ErrNotFound for a missing key, and ErrPoison (with the revision) if the value is no T.
 func (k *KV[T]) Get(ctx context.Context, key string) (Entry[T], error) {
 	ctx, cancel := exchange(ctx)

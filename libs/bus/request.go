@@ -72,7 +72,13 @@ func answerOne[Q, A any](ctx context.Context, b *Bus, m *nats.Msg, f func(contex
 	if err != nil {
 		reply.Header.Set(headerError, err.Error())
 	}
-	if err := m.RespondMsg(reply); err != nil {
+	err = m.RespondMsg(reply)
+	if errors.Is(err, nats.ErrMaxPayload) { // a bus of the operator may take less than the embedded one
+		refusal := nats.NewMsg(m.Reply)
+		refusal.Header.Set(headerError, fmt.Sprintf("the answer has %d bytes, and this bus takes at most %d in a message (its max_payload): ask for less, or raise that limit", reply.Size(), b.nc.MaxPayload()))
+		err = m.RespondMsg(refusal)
+	}
+	if err != nil {
 		b.log.Debug("reply lost", "subject", m.Subject, "error", err)
 	}
 }

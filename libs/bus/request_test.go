@@ -50,6 +50,30 @@ func TestAnswersOfAnySize(t *testing.T) {
 	}
 }
 
+// A bus of the operator may take smaller messages than the embedded one: the caller gets an error at once.
+func TestAnAnswerTooLargeForThisBusIsAnError(t *testing.T) {
+	const subject = "switchyard.test.echo"
+	ctx, cancel := context.WithCancel(within(t))
+	var serving conc.WaitGroup
+	defer serving.Wait()
+	defer cancel()
+	b, err := bus.Connect(ctx, bus.Config{URL: bustest.StartForeign(t, 64<<10), Name: "asking"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	serving.Go(func() {
+		_ = bus.Answer(ctx, b, subject, func(_ context.Context, bytes int) ([]byte, error) { return make([]byte, bytes), nil })
+	})
+	_, err = ask(ctx, b, subject, 80<<10)
+	for err != nil && strings.Contains(err.Error(), "not running") && ctx.Err() == nil {
+		_, err = ask(ctx, b, subject, 80<<10) // not subscribed yet
+	}
+	if err == nil || !strings.Contains(err.Error(), "this bus takes at most 65536") {
+		t.Errorf("an answer that is too large for this bus: %v", err)
+	}
+}
+
 func ask(ctx context.Context, b *bus.Bus, subject string, bytes int) ([]byte, error) {
 	return bus.Ask[int, []byte](ctx, b, subject, bytes)
 }

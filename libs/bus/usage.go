@@ -28,7 +28,7 @@ func (u Usage) Share() float64 {
 	return float64(u.Bytes) / float64(u.MaxBytes)
 }
 
-// AlmostFull reports whether it will soon accept nothing more.
+// AlmostFull reports whether the stream or bucket will soon refuse messages.
 func (u Usage) AlmostFull() bool { return u.Refuses && u.Share() >= almostFull }
 
 // Usage reads how full the streams and buckets of the contract are.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/busserver"
 )
@@ -22,6 +24,22 @@ func Start(t testing.TB) *busserver.Server {
 	}
 	t.Cleanup(s.Stop)
 	return s
+}
+
+// StartForeign runs a server with another limit of a message, as an operator may have set it up, and returns its
+// address.
+func StartForeign(t testing.TB, maxPayload int32) string {
+	t.Helper()
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, MaxPayload: maxPayload})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(s.Shutdown)
+	if !s.ReadyForConnections(15 * time.Second) {
+		t.Fatal("the server does not start")
+	}
+	return s.ClientURL()
 }
 
 // Connect opens a connection under a name for the length of the test, with the streams and buckets of the contract in

@@ -1,6 +1,6 @@
-// Package config is one declaration of each setting, from which its flag, its environment variable, its key in
-// switchyard.yaml, the reference and the schema for editors follow. A value comes from the command line, else from the
-// environment, else from the file, else it is the default.
+// Package config declares each setting once; its flag, its environment variable, its key in switchyard.yaml, the
+// reference and the schema for editors follow. A value comes from the command line, else from the environment, else
+// from the file, else it is the default.
 //
 // The package knows no setting itself: libs/settings declares them.
 package config
@@ -40,7 +40,7 @@ type Set struct {
 	values   *pflag.FlagSet
 }
 
-// Section is an object of the file: the settings of one service, or some that all share.
+// Section is an object of the file: the settings of one service, or settings that all share.
 type Section struct {
 	Name, About string
 	Settings    []*Setting
@@ -49,7 +49,7 @@ type Section struct {
 
 // Gone is a setting of earlier versions.
 type Gone struct {
-	// Name is that of its flag. Instead says what holds now.
+	// Name is that of its flag. Instead says what replaces it.
 	Name, Instead string
 }
 
@@ -74,7 +74,7 @@ type Setting struct {
 	line    int
 	// read reads the value from the file. It is kept only if keep is set.
 	read func(r *strict.Reader, n *strict.Node, field string, keep bool)
-	// show is the value in words where that of pflag is hard to read.
+	// show is the value in words if pflag's form is hard to read.
 	show func() string
 	// number is the value of a number, or a duration in seconds.
 	number func() float64
@@ -124,7 +124,7 @@ func (s *Set) All() []*Setting {
 	return all
 }
 
-// Find gives the setting of a flag's name, or nil.
+// Find returns the setting of a flag's name, or nil.
 func (s *Set) Find(name string) *Setting {
 	for _, setting := range s.All() {
 		if setting.Name == name {
@@ -140,7 +140,7 @@ func (s *Set) Given(name string) bool {
 	return setting != nil && setting.Source != Default
 }
 
-// Put sets a value for which nobody gave one.
+// Put sets a value that neither flag, variable nor file has set.
 func (s *Set) Put(name, value string) error { return s.Find(name).flag.Value.Set(value) }
 
 func (s *Section) add(name, help string, k kind) *Setting {
@@ -374,7 +374,7 @@ func (s *Setting) given() string {
 	return s.Path()
 }
 
-// validate gives what is wrong with the value.
+// validate returns what is wrong with the value.
 func (s *Setting) validate() []error {
 	var errs []error
 	wrong := func(format string, args ...any) {
@@ -404,7 +404,7 @@ func (s *Setting) isChoice(value string) bool {
 	return slices.Contains(s.choices, value) || s.anyCase && slices.Contains(s.choices, strings.ToLower(value))
 }
 
-// span is the bounds in words.
+// span returns the bounds in words.
 func (s *Setting) span() string {
 	words := func(x float64) string {
 		if s.kind == kindDuration {

@@ -19,7 +19,7 @@ const FileName = "switchyard.yaml"
 // SystemFile is the configuration of the whole machine.
 const SystemFile = "/etc/switchyard/" + FileName
 
-// Moved is the error of a flag that exists no more.
+// Moved is the error of a flag that no longer exists.
 type Moved struct{ words string }
 
 // Error says what to write instead.
@@ -37,8 +37,8 @@ func (m moved) String() string { return "" }
 // Type is that of a text.
 func (m moved) Type() string { return "string" }
 
-// AddFlags gives a command the flags of the sections in scope (nil: of all). Settings without a flag, and those that
-// are gone, answer with a sentence.
+// AddFlags adds the flags of the sections in scope (nil: of all) to a command. Settings without a flag, and those that
+// no longer exist, answer with a sentence.
 func (s *Set) AddFlags(fs *pflag.FlagSet, scope func(*Setting) bool) {
 	stand := func(name, words string) {
 		f := fs.VarPF(moved{words}, name, "", "")
@@ -58,7 +58,7 @@ func (s *Set) AddFlags(fs *pflag.FlagSet, scope func(*Setting) bool) {
 	}
 }
 
-// FlagError gives the sentence of a flag that exists no more, and any other error as it is.
+// FlagError returns the sentence of a flag that no longer exists, and any other error as it is.
 func FlagError(err error) error {
 	if m, ok := errors.AsType[Moved](err); ok {
 		return m
@@ -66,9 +66,8 @@ func FlagError(err error) error {
 	return err
 }
 
-// Locate finds the configuration file: the one that was named, else switchyard.yaml in the data folder, else the
-// machine's. Two files are never merged, and none is looked for in the working folder, which may be anybody's. It gives
-// "" if there is none.
+// Locate finds the configuration file: the named one, else switchyard.yaml in the data folder, else the machine's, else
+// "". Two files are never merged, and the working folder, which may belong to another user, is not searched.
 func Locate(named, dataDir string) (string, error) {
 	if named != "" {
 		return named, nil
@@ -86,7 +85,7 @@ func Locate(named, dataDir string) (string, error) {
 }
 
 // Load fills the settings that the command line left alone, first from the file (path "" for none), then from the
-// environment. scope says which settings variables may set (nil: all). Everything that is wrong is reported at once.
+// environment. Variables may set the settings in scope (nil: all). All problems are reported at once.
 func (s *Set) Load(path string, environ []string, scope func(*Setting) bool) error {
 	for _, setting := range s.All() {
 		if setting.flag.Changed && setting.Source == Default {
@@ -108,7 +107,7 @@ func (s *Set) Load(path string, environ []string, scope func(*Setting) bool) err
 	return errors.Join(errs...)
 }
 
-// Validate gives what is wrong with the values, each on its own.
+// Validate returns what is wrong with the values, each on its own.
 func (s *Set) Validate() error {
 	var errs []error
 	for _, setting := range s.All() {
@@ -207,8 +206,8 @@ func (s *Section) unknown(key string) (words, hint string) {
 	return "no such setting", strict.Near(key, keys)
 }
 
-// Foreign reports variables with the product's prefix that are no settings: the tests' data folder, the command line's
-// own, and what a job finds in its environment.
+// Foreign reports variables with the product's prefix that are no settings: the tests' data folder, those of the
+// command line, and those in a job's environment.
 func Foreign(name string) bool {
 	switch name {
 	case "SWITCHYARD_DATA", "SWITCHYARD_CONTEXT", "SWITCHYARD_CONFIG", "SWITCHYARD_JOB", "SWITCHYARD_ATTEMPT", "SWITCHYARD_DEVICES",
@@ -218,8 +217,8 @@ func Foreign(name string) bool {
 	return strings.HasPrefix(name, "SWITCHYARD_JOB_") && name != "SWITCHYARD_JOB_LOG_LIMIT" && name != "SWITCHYARD_JOB_MOUNTS"
 }
 
-// readEnvironment sets from the environment what the command line left alone. A variable with the product's prefix that
-// sets nothing is refused by name, with the near miss.
+// readEnvironment sets from the environment what the command line left alone. It refuses variables with the product's
+// prefix that set nothing, each with the near miss.
 func (s *Set) readEnvironment(environ []string, scope func(*Setting) bool) error {
 	var errs []error
 	byVariable := map[string]*Setting{}
@@ -280,7 +279,7 @@ type CommandLine struct {
 	named string
 }
 
-// CommandLine gives a command --config and the flags of the settings in scope (nil: of all).
+// CommandLine adds --config and the flags of the settings in scope (nil: of all) to a command.
 func (s *Set) CommandLine(fs *pflag.FlagSet, scope func(*Setting) bool) *CommandLine {
 	c := &CommandLine{set: s, scope: scope}
 	fs.StringVar(&c.named, "config", "", "`FILE` with the configuration (default: $"+EnvPrefix+"CONFIG, else "+FileName+" in the data folder, else "+SystemFile+")")
@@ -288,7 +287,7 @@ func (s *Set) CommandLine(fs *pflag.FlagSet, scope func(*Setting) bool) *Command
 	return c
 }
 
-// Load finds and reads the file once the command line is parsed, and gives its path, "" if there is none.
+// Load finds and reads the file once the command line is parsed, and returns its path, or "".
 func (c *CommandLine) Load(environ []string) (string, error) {
 	variables := map[string]string{}
 	for _, pair := range environ {

@@ -7,25 +7,25 @@ import (
 	"strings"
 )
 
-// typeName is what a value is, for people.
+// typeName names the type of a value, for people.
 func (s *Setting) typeName() string {
 	switch s.kind {
 	case kindWhole:
-		return "whole number"
+		return "integer"
 	case kindNumber:
 		return "number"
 	case kindBool:
-		return "true or false"
+		return "boolean"
 	case kindDuration:
 		return "duration"
 	case kindTexts:
-		return "list of texts"
+		return "list"
 	case kindNumbers:
 		return "list of numbers"
 	case kindTextMap:
-		return "texts by name"
+		return "map of texts"
 	case kindWholeMap:
-		return "whole numbers by name"
+		return "map of integers"
 	case kindText:
 		if len(s.choices) > 0 {
 			return strings.Join(s.choices, ", ")
@@ -43,20 +43,20 @@ func (s *Set) Markdown() string {
 		if len(section.Settings) == 0 {
 			continue
 		}
-		b.WriteString("| key | type | default | variable | flag | meaning |\n|---|---|---|---|---|---|\n")
+		b.WriteString("| key | type | default | variable, flag | meaning |\n|---|---|---|---|---|\n")
 		for _, x := range section.Settings {
 			kind := x.typeName()
 			if span := x.span(); span != "" {
 				kind += ", " + span
 			}
-			name, flag := "", ""
+			var names []string
 			if !x.noEnv {
-				name = "`" + x.Variable() + "`"
+				names = append(names, "`"+x.Variable()+"`")
 			}
 			if x.typed {
-				flag = "`--" + x.Name + "`"
+				names = append(names, "`--"+x.Name+"`")
 			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", x.Key, kind, cell(x.DefaultText()), name, flag, cell(x.Help))
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", x.Key, kind, cell(x.DefaultText()), strings.Join(names, ", "), cell(x.Help))
 		}
 		b.WriteString("\n")
 	}
@@ -71,7 +71,7 @@ func (s *Set) Schema() ([]byte, error) {
 		for _, x := range section.Settings {
 			keys[x.Key] = x.schema()
 		}
-		// A section without values is one whose settings are all commented out.
+		// If all settings of a section are commented out, its value is null.
 		sections[section.Name] = map[string]any{
 			"type": []string{"object", "null"}, "description": section.About, "properties": keys, "additionalProperties": false,
 		}

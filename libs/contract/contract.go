@@ -14,7 +14,7 @@ import (
 // Bucket names a key-value bucket, or the part of one under a key prefix, whose values are records of type T.
 type Bucket[T any] string
 
-// MaxBucketBytes is how much each bucket may hold. The server of the bus reserves it, as it does with the bytes of
+// MaxBucketBytes is the largest size of a bucket. The server of the bus reserves it, as it does with the bytes of
 // streams.
 const MaxBucketBytes = int64(1) << 30
 

@@ -47,16 +47,16 @@ type Totals struct {
 	Unattributed unit.Energy `json:"unattributed_uj"`
 }
 
-// Owner says who a job belongs to.
+// Owner is the name, the user and the tenant of a job.
 type Owner struct {
 	Name   string `json:"name"`
 	User   string `json:"user,omitempty"`
 	Tenant string `json:"tenant,omitempty"`
 }
 
-// NodeSeries is how far the time series of a node are written. It changes by compare-and-swap after the points are
-// stored and before the intervals are acknowledged: after a crash in between, the same intervals give the same points
-// again.
+// NodeSeries is the position up to which the time series of a node are written. It changes by compare-and-swap after
+// the points are stored and before the intervals are acknowledged: after a crash in between, the same intervals give
+// the same points again.
 type NodeSeries struct {
 	Node           train.NodeID `json:"node"`
 	Boot           string       `json:"boot"`
@@ -72,11 +72,11 @@ type NodeSeries struct {
 	Missing uint64 `json:"missing,omitempty"`
 }
 
-// JobSeries is what the time series need to remember of a job from fact to fact. Like NodeSeries it changes after the
+// JobSeries is what the time series remember of a job from fact to fact. Like NodeSeries it changes after the
 // points are stored.
 type JobSeries struct {
 	Sequence uint64 `json:"sequence"`
-	// Epochs is how many epochs were done when the last one ended.
+	// Epochs is the number of epochs done when the last one ended.
 	Epochs int `json:"epochs"`
 	// Policy planned the job first. PredictedFinish and PredictedWatts are its predictions of the end and of the
 	// devices' power.

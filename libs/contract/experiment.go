@@ -2,7 +2,7 @@ package contract
 
 import "github.com/switchyard-dl/switchyard/libs/train"
 
-// ExperimentMode says what becomes of system parameters.
+// ExperimentMode is how system parameters are chosen.
 type ExperimentMode string
 
 // The modes.
@@ -27,7 +27,7 @@ type Experiment struct {
 	Constraints []Constraint `json:"constraints,omitempty"`
 	Search      SearchConfig `json:"search"`
 	Budget      Budget       `json:"budget,omitzero"`
-	// Concurrency is how many trials run at a time.
+	// Concurrency is the number of trials that run at a time.
 	Concurrency int `json:"concurrency"`
 	// System are the system parameters that may be tuned.
 	System []Factor `json:"system,omitempty"`
@@ -36,7 +36,7 @@ type Experiment struct {
 	// Profiles names the ground truth that its trials learn from and add to; empty is the cluster's own. A comparison
 	// has another one, so that it begins empty and leaves the cluster's as it is.
 	Profiles string `json:"profiles,omitempty"`
-	// Power says where PipeTune's users measured. It is kept for people: the nodes' own meters are used.
+	// Power is the meter of PipeTune's users. It is kept for people: the nodes' own meters are used.
 	Power *PowerMeter `json:"power,omitempty"`
 }
 
@@ -139,17 +139,17 @@ type SearchConfig struct {
 	Algorithm SearchAlgorithm `json:"algorithm"`
 	// Sampler chooses the points of hyperband and asha: random (default) or gp.
 	Sampler SearchAlgorithm `json:"sampler,omitempty"`
-	// Trials is the most trials that are started.
+	// Trials is the largest number of trials that are started.
 	Trials int `json:"trials"`
 	// Seed makes two searches differ.
 	Seed uint64 `json:"seed"`
-	// MaxEpochs is how many epochs a whole training has, MinEpochs (default 1) how many hyperband and asha give each
-	// trial at least.
+	// MaxEpochs is the number of epochs of a whole training, MinEpochs (default 1) the least number that hyperband and
+	// asha give each trial.
 	MaxEpochs int `json:"max_epochs"`
 	MinEpochs int `json:"min_epochs,omitempty"`
-	// Reduction is how many trials hyperband and asha drop for each one that they promote, itself included (default 3).
+	// Reduction is the number of trials of which hyperband and asha promote one (default 3).
 	Reduction int `json:"reduction,omitempty"`
-	// Levels is how many values of a range the grid has (default 4).
+	// Levels is the number of values of a range in the grid (default 4).
 	Levels int `json:"levels,omitempty"`
 	// Median, if set, stops running trials that fall behind the others.
 	Median *MedianStopping `json:"median_stopping,omitempty"`
@@ -158,8 +158,8 @@ type SearchConfig struct {
 // MedianStopping is the rule of Google Vizier (KDD 2017): a running trial stops if its best score so far is below the
 // median of the others' average up to the same epoch.
 type MedianStopping struct {
-	// GraceEpochs are trained in any case (default 1).
+	// GraceEpochs is the number of epochs that every trial trains (default 1).
 	GraceEpochs int `json:"grace_epochs,omitempty"`
-	// Trials is how many others must have come as far (default 3).
+	// Trials is the number of others that must have come as far (default 3).
 	Trials int `json:"trials,omitempty"`
 }

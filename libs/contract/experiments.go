@@ -7,7 +7,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// ExperimentState is where an experiment stands.
+// ExperimentState is the state of an experiment.
 type ExperimentState string
 
 // The states of an experiment.
@@ -22,7 +22,7 @@ const (
 type ExperimentRecord struct {
 	ID         string     `json:"id"`
 	Experiment Experiment `json:"experiment"`
-	// Hash tells the experiment from another one under the same id.
+	// Hash distinguishes the experiment from another one under the same id.
 	Hash        string          `json:"hash"`
 	State       ExperimentState `json:"state"`
 	Message     string          `json:"message,omitempty"`
@@ -37,7 +37,7 @@ type ExperimentRecord struct {
 	Published bool `json:"told,omitempty"`
 }
 
-// Over says whether nothing more is decided.
+// Over reports whether nothing more is decided.
 func (r *ExperimentRecord) Over() bool { return r.State != ExperimentRunning }
 
 // Recurrence is the result of an earlier experiment of the same group.
@@ -48,7 +48,7 @@ type Recurrence struct {
 	Modelled bool `json:"modelled,omitempty"`
 }
 
-// TrialState is where a trial stands.
+// TrialState is the state of a trial.
 type TrialState string
 
 // The states of a trial.
@@ -65,7 +65,7 @@ type Trial struct {
 	ID     int              `json:"id"`
 	Job    train.JobID      `json:"job"`
 	Params map[string]Value `json:"params"`
-	// Epochs is how many epochs in all it trains for now.
+	// Epochs is the number of epochs in all that it trains for now.
 	Epochs int        `json:"epochs"`
 	State  TrialState `json:"state"`
 	Reason string     `json:"reason,omitempty"`
@@ -91,7 +91,7 @@ type Trial struct {
 	// Modelled says that its energy was computed, not measured. Closed says that nothing more will become known of it.
 	Modelled bool `json:"modelled,omitempty"`
 	Closed   bool `json:"closed,omitempty"`
-	// Learnt is how many of Done the ground truth contains, FailuresLearnt how many of Failed.
+	// Learnt is the number of Done that the ground truth contains, FailuresLearnt the number of Failed.
 	Learnt         int `json:"learnt,omitempty"`
 	FailuresLearnt int `json:"failures_learnt,omitempty"`
 	// PublishedStart is the number of epochs in the last published start. PublishedEnd is the end published last.
@@ -99,7 +99,7 @@ type Trial struct {
 	PublishedEnd   string `json:"told_end,omitempty"`
 }
 
-// EpochsDone is how many epochs the trial has trained.
+// EpochsDone returns the number of epochs that the trial has trained.
 func (t *Trial) EpochsDone() int {
 	if len(t.Done) == 0 {
 		return 0
@@ -107,7 +107,7 @@ func (t *Trial) EpochsDone() int {
 	return t.Done[len(t.Done)-1].Epoch
 }
 
-// Seconds is how long the trial has trained. An epoch that was trained again counts once.
+// Seconds returns the time that the trial has trained. An epoch that was trained again counts once.
 func (t *Trial) Seconds() float64 {
 	sum := 0.0
 	for _, e := range t.Done {
@@ -116,10 +116,10 @@ func (t *Trial) Seconds() float64 {
 	return sum
 }
 
-// Setting is the setting requested for the trial's job now.
+// Setting returns the setting requested for the trial's job now.
 func (t *Trial) Setting() SettingValues { return t.Settings[len(t.Settings)-1] }
 
-// Joules is the energy the trial has used; 0 if unknown.
+// Joules returns the energy the trial has used; 0 if unknown.
 func (t *Trial) Joules() float64 {
 	if len(t.Done) == 0 {
 		return 0
@@ -133,7 +133,7 @@ type TrialEpoch struct {
 	Attempt int       `json:"attempt"`
 	At      time.Time `json:"at"`
 	Seconds float64   `json:"seconds"`
-	// Devices is how many devices trained it; 0 if unknown.
+	// Devices is the number of devices that trained it; 0 if unknown.
 	Devices int `json:"devices,omitempty"`
 	// Joules is the energy the job had used in all when the epoch ended; 0 if not known (yet).
 	Joules  float64            `json:"joules,omitempty"`
@@ -144,7 +144,7 @@ type TrialEpoch struct {
 
 // TrialProfile is what nodes measured of a trial's job while it trained.
 type TrialProfile struct {
-	// BusyCores is how many processors were busy on average.
+	// BusyCores is the mean number of busy processors.
 	BusyCores float64 `json:"busy_cores"`
 	// Signature is kept until the ground truth contains it.
 	Signature Signature `json:"signature,omitempty"`
@@ -153,5 +153,5 @@ type TrialProfile struct {
 // SettingValues holds the value of each system parameter, more than 0.
 type SettingValues map[string]float64
 
-// Equal says whether two settings are the same.
+// Equal reports whether two settings are the same.
 func (s SettingValues) Equal(other SettingValues) bool { return maps.Equal(s, other) }

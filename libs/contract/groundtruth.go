@@ -1,15 +1,15 @@
 package contract
 
 // GroundTruth holds the knowledge about the workloads of trials: their signatures, what their settings cost, and the
-// model that tells their kinds apart. It holds signatures rather than names of clusters, so a new model loses nothing.
+// model that distinguishes their kinds. It holds signatures rather than names of clusters, so a new model loses
+// nothing.
 type GroundTruth struct {
 	Seed    uint64     `json:"seed"`
 	Entries []Workload `json:"entries,omitempty"`
 	Model   KindModel  `json:"model"`
-	// Fitted is how many signatures the model was made from.
+	// Fitted is the number of signatures that the model was made from.
 	Fitted int `json:"fitted"`
-	// Given are clusters that were made elsewhere and imported. They come first: Model tells apart what they do not
-	// know.
+	// Given are imported clusters. They come first: Model distinguishes the rest.
 	Given KindModel `json:"given,omitzero"`
 	// Heard are the newest epochs learnt, by training. An epoch that is reported again after a crash is learnt once.
 	Heard []LearntUpTo `json:"heard,omitempty"`
@@ -53,7 +53,7 @@ type LearntUpTo struct {
 // cores or bytes. What a node cannot measure is absent.
 type Signature map[string]float64
 
-// KindModel tells kinds of workloads apart.
+// KindModel distinguishes kinds of workloads.
 type KindModel struct {
 	Features []Feature     `json:"features"`
 	Clusters []KindCluster `json:"clusters"`
@@ -72,7 +72,7 @@ type Feature struct {
 type KindCluster struct {
 	// Centre is scaled, by the names of features. A feature that no member has is absent.
 	Centre map[string]float64 `json:"centre"`
-	// Threshold is how far from the centre a signature may be and still be of this kind.
+	// Threshold is the largest distance from the centre of a signature of this kind.
 	Threshold float64 `json:"threshold"`
 	Members   int     `json:"members"`
 }

@@ -23,7 +23,7 @@ type Group struct {
 	MaxPowerWatts float64 `json:"max_power_watts,omitempty"`
 }
 
-// Recurrences is how many jobs have reached their target.
+// Recurrences returns the number of jobs that have reached their target.
 func (g *Group) Recurrences() int {
 	n := 0
 	for _, a := range g.Attempts {
@@ -63,14 +63,14 @@ type GroupAttempt struct {
 	LimitWatts   float64 `json:"limit_watts"`
 	EnergyJoules float64 `json:"energy_joules"`
 	Seconds      float64 `json:"seconds"`
-	// Epochs is how many epochs it trained, 0 if unknown.
+	// Epochs is the number of epochs it trained, 0 if unknown.
 	Epochs int `json:"epochs,omitempty"`
 	// Reached says whether the job reached its target. It may have given up, or have been stopped because it cost too
 	// much.
 	Reached bool `json:"reached"`
 }
 
-// GroupChoice is how the next attempt of a recurring job shall run.
+// GroupChoice is how the next attempt of a recurring job is to run.
 type GroupChoice struct {
 	BatchSize int `json:"batch_size"`
 	// LimitWatts is the power limit. 0 means the limit found best for this batch size, profiled when the size is first
@@ -102,7 +102,7 @@ type PowerWindow struct {
 // the highest down.
 type PowerProfile struct {
 	train.PowerLimit
-	// Devices is how many devices the attempt has. Windows measured on another number do not compare.
+	// Devices is the number of devices of the attempt. Windows measured on another number do not compare.
 	Devices int           `json:"devices"`
 	Windows []PowerWindow `json:"windows,omitempty"`
 	// Settled is set when the limit was chosen, or the search for it given up.

@@ -32,7 +32,7 @@ func ParseValue(s string) Value {
 // Float returns the number; ok is false for a text.
 func (v Value) Float() (x float64, ok bool) { return v.number, v.isNumber }
 
-// IsNumber says whether the value is a number.
+// IsNumber reports whether the value is a number.
 func (v Value) IsNumber() bool { return v.isNumber }
 
 // String is the value as programs read it: whole numbers without a point or exponent.

@@ -260,12 +260,23 @@ func (m *Interference) forget() {
 	m.learn()
 }
 
-// Samples returns all samples, the newest last: the input of NewInterference.
-func (m *Interference) Samples() []InterferenceSample { return slices.Clone(m.samples) }
+// Samples returns all samples, the newest last: the input of NewInterference. A nil Interference has none, as in a
+// stored record without rates.
+func (m *Interference) Samples() []InterferenceSample {
+	if m == nil {
+		return nil
+	}
+	return slices.Clone(m.samples)
+}
 
 // Clone returns an interference of its own with the same samples: predictions are cached, so two goroutines must not
 // share one.
-func (m *Interference) Clone() *Interference { return NewInterference(m.under, m.samples) }
+func (m *Interference) Clone() *Interference {
+	if m == nil {
+		return NewInterference("", nil)
+	}
+	return NewInterference(m.under, m.samples)
+}
 
 // Without returns what would be known if a job had never been measured beside exactly these others.
 func (m *Interference) Without(self Kind, others []Kind) *Interference {

@@ -69,8 +69,8 @@ func reasons(r *strict.Reader) []train.Reason {
 	return list
 }
 
-// DecodeBody reads the body of a fact of kind k between services into what k.New makes: unknown keys are ignored. What
-// a person may publish by hand may have no body at all.
+// DecodeBody reads the body of a fact of kind k between services into what k.New makes, ignoring unknown keys. Facts
+// that people may publish by hand may have no body.
 func DecodeBody(k Kind, data []byte) (any, error) {
 	body := k.New()
 	if err := checkSize(body, data); err != nil {
@@ -85,7 +85,7 @@ func DecodeBody(k Kind, data []byte) (any, error) {
 	return body, nil
 }
 
-// OtherNames gives the field of a job for the name that another submission tool has for it, or "".
+// OtherNames returns the field of a job for another submission tool's name of it, or "".
 func OtherNames(key string) string {
 	switch key {
 	case "job_name", "jobname":

@@ -8,11 +8,30 @@ import (
 	"os"
 	"strings"
 
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // maxChunk bounds a piece of a log: with base64 around it, it must fit into a message.
 const maxChunk = 512 << 10
+
+var errNoOutput = errors.New("no output here: the job has not started on this node")
+
+// Answer reads the requested piece of a job's log. over is set if the job has ended: nothing is written any more.
+func Answer(l installation.Layout, r train.LogRequest, limit int64, over bool) (train.LogChunk, error) {
+	if _, err := train.ParseJobID(string(r.Job)); err != nil {
+		return train.LogChunk{}, err
+	}
+	chunk, err := Read(l.Output(r.Job), r, limit)
+	if err != nil {
+		return chunk, err
+	}
+	if over && chunk.Size == 0 {
+		return chunk, fmt.Errorf("job %s: %w", r.Job, errNoOutput)
+	}
+	chunk.Ended = over && chunk.Next >= chunk.Size
+	return chunk, nil
+}
 
 // Read reads a piece of the job's log at path. Offsets count all output of the job, including what was dropped; reading
 // skips dropped parts. A job that has not written anything has an empty log.

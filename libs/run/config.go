@@ -1,5 +1,5 @@
-// Package run is the life of a process: configuration, structured logs, signals, health, metrics, ordered stop. What a
-// service decides is not in here.
+// Package run is the life of a process: configuration, structured logs, signals, health, metrics, ordered stop. It
+// decides nothing for a service.
 package run
 
 import (

@@ -22,24 +22,37 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/tick"
 )
 
-// Service is one of the seven, or anything else that lives beside them.
+// Service is one of the seven services, or another part of the same process.
 type Service interface {
 	// Name is one word.
 	Name() string
-	// Validate names every setting at once that does not fit another one, or the machine. The values alone are checked
+	// Validate names every setting that does not fit another setting or the machine. The values alone were checked
 	// before.
 	Validate(c Common) error
 	// Run works until ctx ends and then returns nil; any error stops the process.
 	Run(ctx context.Context, p Process) error
 }
 
-// Exclusive is a service that works in one process at a time while the others stand by. Run is called each time that
-// the process's turn comes.
+// Exclusive is a service that works in one process at a time while the others stand by. Run is called whenever this
+// process takes the lease.
 type Exclusive interface {
 	Service
-	// Task names what one process at a time does; empty where that does not matter.
+	// Task names the lease; if it is empty, any number of processes may work.
 	Task(c Common) string
 }
+
+// Alone is the name of a service of which one process works at a time, and whose settings need no check but their own.
+// Such a service embeds it.
+type Alone string
+
+// Name returns the service's name on the bus.
+func (a Alone) Name() string { return string(a) }
+
+// Task returns the same for all processes, so that one of them works at a time.
+func (a Alone) Task(Common) string { return string(a) }
+
+// Validate has nothing to check.
+func (a Alone) Validate(Common) error { return nil }
 
 // The exit codes of a service.
 const (
@@ -48,7 +61,7 @@ const (
 	ExitUsage = 2
 )
 
-// Main runs the service of a section of the configuration as a process of its own, and gives its exit code. make gets
+// Main runs the service of a section of the configuration as a process of its own and returns its exit code. make gets
 // the configuration once it is read.
 func Main(args, environ []string, stderr io.Writer, section string, make func(*settings.All) Service) int {
 	all, set := settings.New()
@@ -156,7 +169,7 @@ func Together(ctx context.Context, common Common, stderr io.Writer, listening fu
 // the bus, too.
 const stuckFor = 30 * time.Second
 
-// watchStuck ends everything when the bus has stored nothing for long.
+// watchStuck cancels all services if the bus stores nothing for stuckFor.
 func watchStuck(ctx context.Context, health *Health, fail func(error)) error {
 	var since time.Time
 	for range tick.After(ctx, stuckFor/6) {

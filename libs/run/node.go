@@ -13,9 +13,9 @@ import (
 // nodeName is the file in the data folder that says which node the folder belongs to.
 const nodeName = "node"
 
-// SettleNode fills in the id of this machine and keeps it in the data folder. A host can change its name (containers do
-// at every start) while attempts and devices are recorded under the old one, so what counts is the first id that was
-// used with the folder; another one that is asked for is refused.
+// SettleNode fills in the id of this machine and stores it in the data folder. A host can change its name (containers
+// do at every start) while attempts and devices are recorded under the old one. So the folder's first id holds, and
+// SettleNode refuses another one.
 func SettleNode(c Common) (Common, error) {
 	wanted := c.Node
 	if wanted == "" {
@@ -32,7 +32,7 @@ func SettleNode(c Common) (Common, error) {
 	return c, nil
 }
 
-// keepNode stores an id unless there is one, and gives the one that is there. The file appears with its content, so of
+// keepNode stores an id unless the folder has one, and returns the stored id. The file appears with its content, so of
 // several processes that start at once one wins and the others read what it wrote.
 func keepNode(path, wanted string) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -55,7 +55,7 @@ func keepNode(path, wanted string) (string, error) {
 	return kept, nil
 }
 
-// offer gives a file its content unless it exists by then.
+// offer creates a file with its content unless it exists.
 func offer(path, content string) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {

@@ -64,7 +64,7 @@ func (h *Health) set(name string, check func() error) {
 	h.checks[name] = check
 }
 
-// Ready lists what does not hold yet.
+// Ready lists the conditions that do not hold yet.
 func (h *Health) Ready() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -78,7 +78,7 @@ func (h *Health) Ready() []string {
 	return faults
 }
 
-// find gives a fault of a kind, or nil.
+// find returns a fault of a kind, or nil.
 func (h *Health) find(kind error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

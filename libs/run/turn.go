@@ -12,7 +12,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 )
 
-// work runs a service, one that is exclusive when its turn comes.
+// work runs a service; an exclusive service waits for its lease.
 func work(ctx context.Context, s Service, p Process) error {
 	e, exclusive := s.(Exclusive)
 	if !exclusive || e.Task(p.Common) == "" {
@@ -60,9 +60,8 @@ func dropAtStop(ctx context.Context, err error) error {
 	return nil
 }
 
-// identity is the name under which this process holds leases: that of its machine and data folder, so that a killed
-// process is followed at once by its replacement. A lock in the folder keeps two of them from running at the same time;
-// the second waits for it.
+// identity is the name under which this process holds leases: the machine and the data folder. A restarted process has
+// the same name and takes over at once. A lock in the folder keeps two such processes from running at the same time.
 func (p Process) identity(ctx context.Context, task string) (holder string, unlock func(), err error) {
 	host, err := os.Hostname()
 	if err != nil {

@@ -44,11 +44,11 @@ func (c *Admission) Declare(set *config.Set) {
 		}
 		return nil
 	})
-	s.String(&c.IdentityUser, "identity-user", operatingSystemUser(), "user of every submission that comes in here").Shown("the user of the process").
+	s.String(&c.IdentityUser, "identity-user", operatingSystemUser(), "user of every submission").Shown("the user of the process").
 		Check(func() error { return name(c.IdentityUser) })
-	s.String(&c.IdentityTenant, "identity-tenant", "default", "tenant of every submission that comes in here").Check(func() error { return name(c.IdentityTenant) })
+	s.String(&c.IdentityTenant, "identity-tenant", "default", "tenant of every submission").Check(func() error { return name(c.IdentityTenant) })
 	s.Bool(&c.TrustBodies, "trust-bodies", false,
-		"take user and tenant from a submission that names them: for people who share this bus and trust each other, since anybody can then submit as anybody")
+		"take user and tenant from a submission that names them: only for users who trust each other, since anybody can then submit as anybody")
 }
 
 // factsAge is how long the facts of jobs are kept.

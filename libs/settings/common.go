@@ -27,15 +27,15 @@ type Common struct {
 	LogFormat string
 	// DataDir is the node's folder: logs, attempts, private files.
 	DataDir string
-	// Node is the id of this machine. Left empty, it is the one that the data folder was first used with.
+	// Node is the id of this machine. If empty, the data folder's first id holds.
 	Node string
 }
 
 // Declare declares the sections bus, data and process.
 func (c *Common) Declare(set *config.Set) {
 	s := set.Section("bus", "The bus that connects the services: the embedded one of `switchyard up`, or a NATS server of your own.")
-	s.String(&c.NATS, "nats", installation.DefaultURL, "URL of the NATS server; `switchyard up` joins it instead of starting a bus").As("url").Flag().Check(c.checkNATS)
-	s.Int(&c.BusReplicas, "bus-replicas", 1, "servers of a NATS cluster that keep each stream and bucket: 1, 3 or 5, the same for every service").As("replicas").Check(func() error {
+	s.String(&c.NATS, "nats", installation.DefaultURL, "URL of the NATS server; if set, `switchyard up` starts no bus").As("url").Flag().Check(c.checkNATS)
+	s.Int(&c.BusReplicas, "bus-replicas", 1, "replicas of each stream and bucket in a NATS cluster: 1, 3 or 5, the same for every service").As("replicas").Check(func() error {
 		if c.BusReplicas != 1 && c.BusReplicas != 3 && c.BusReplicas != 5 {
 			return errors.New("want 1, 3 or 5")
 		}
@@ -58,7 +58,7 @@ func (c *Common) Declare(set *config.Set) {
 		}
 		return nil
 	})
-	s.String(&c.LogLevel, "log-level", "info", "the least level that is logged").Flag().OneOf("debug", "info", "warn", "error").AnyCase()
+	s.String(&c.LogLevel, "log-level", "info", "lowest level that is logged").Flag().OneOf("debug", "info", "warn", "error").AnyCase()
 	s.String(&c.LogFormat, "log-format", "text", "form of the log").Flag().OneOf("text", "json")
 }
 
@@ -101,7 +101,7 @@ func absoluteOrNone(path string) error {
 	return absolute(path)
 }
 
-// webURL does not repeat the address: there may be a password in it.
+// webURL does not repeat the address in its error: it may contain a password.
 func webURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {

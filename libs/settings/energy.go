@@ -32,12 +32,12 @@ const InfluxDatabase = "switchyard"
 // Declare declares the section energy.
 func (c *Energy) Declare(set *config.Set) {
 	s := set.Section(EnergySection, "The energy service keeps the accounts of jobs, prices them, and writes time series.")
-	s.String(&c.IdlePolicy, "idle-policy", IdleCluster, "who pays for what devices draw without work: cluster (nobody's job) or reserved (the jobs that keep the devices)").
+	s.String(&c.IdlePolicy, "idle-policy", IdleCluster, "who pays for idle energy of devices: cluster (no job) or reserved (the jobs that hold them)").
 		OneOf(IdleCluster, IdleReserved)
-	s.String(&c.Tariff, "tariff", "", "YAML file with prices by time of use, carbon intensity and PUE (empty: none are known)").Flag()
+	s.String(&c.Tariff, "tariff", "", "YAML file with prices by time of use, carbon intensity and PUE").Flag()
 	s.String(&c.CarbonToken, "carbon-token", "", "token for the tariff's carbon url, sent as auth-token").Secret()
 	s.String(&c.ClusterName, "cluster-name", "switchyard", "name of this cluster in the time series")
-	s.String(&c.InfluxURL, "influx-url", "", "URL of an InfluxDB 2, or of a 1.8 with Flux, for the time series (empty: none are written)").Flag().Check(func() error {
+	s.String(&c.InfluxURL, "influx-url", "", "URL of an InfluxDB 2, or of a 1.8 with Flux, for the time series").Flag().Check(func() error {
 		if c.InfluxURL == "" {
 			return nil
 		}
@@ -52,7 +52,7 @@ func (c *Energy) Declare(set *config.Set) {
 			}
 			return nil
 		})
-	s.String(&c.InfluxPipeTune, "influx-pipetune", "", "database in which power is also written under PipeTune's names (its own is energy; empty: nowhere)")
+	s.String(&c.InfluxPipeTune, "influx-pipetune", "", "database for power under PipeTune's names (PipeTune's own is energy)")
 	s.String(&c.InfluxGroundTruth, "influx-ground-truth", "",
-		"database in which the best settings known of workloads are written under PipeTune's names (its own is ground_truth; empty: nowhere)")
+		"database for the best known settings of workloads under PipeTune's names (PipeTune's own is ground_truth)")
 }

@@ -52,13 +52,13 @@ const (
 // Declare declares the section executor.
 func (c *Executor) Declare(set *config.Set) {
 	s := set.Section(ExecutorSection, "The executor starts and stops jobs: as processes of this machine, or as pods.")
-	s.String(&c.Backend, "backend", BackendLocal, "what runs jobs: local (processes of this machine) or kubernetes (pods on all nodes of a cluster)").Flag().
+	s.String(&c.Backend, "backend", BackendLocal, "what runs jobs: local (processes of this machine) or kubernetes (pods)").Flag().
 		OneOf(BackendLocal, BackendKubernetes)
 	s.Duration(&c.StopGrace, "stop-grace", 10*time.Minute, "how long a job may take to leave at its epoch's end before it is killed (at least three of its epochs)").AtLeast(0)
-	s.Duration(&c.KillAfter, "kill-after", 5*time.Second, "time between asking a job's processes to end (SIGTERM) and killing them").Above(0)
+	s.Duration(&c.KillAfter, "kill-after", 5*time.Second, "time between SIGTERM and SIGKILL of a job's processes").Above(0)
 	s.String(&c.PythonPath, "python-path", "", "folder that is added to the PYTHONPATH of jobs").Shown("the switchyard package in the data folder, with `switchyard up`").
 		Check(func() error { return absoluteOrNone(c.PythonPath) })
-	s.Int(&c.JobLogLimit, "job-log-limit", 16, "size to which a job's log is kept, in MiB: its beginning and its end").Between(1, mostMiB)
+	s.Int(&c.JobLogLimit, "job-log-limit", 16, "largest size of a job's log in MiB: its beginning and its end are kept").Between(1, mostMiB)
 	s.String(&c.JobMounts, "job-mounts", MountsAuto, "give jobs /custom, /snapshots and /data as mounts: auto (where the machine allows it) or never").OneOf(MountsAuto, MountsNever)
 	c.Kubernetes.declare(s)
 }
@@ -66,12 +66,12 @@ func (c *Executor) Declare(set *config.Set) {
 const mostMiB = 1 << 20
 
 func (c *Kubernetes) declare(s *config.Section) {
-	s.String(&c.Kubeconfig, "kubeconfig", "", "file that says how to reach Kubernetes").Shown("the service account of the executor's own pod")
+	s.String(&c.Kubeconfig, "kubeconfig", "", "kubeconfig of the cluster").Shown("the service account of the executor's own pod")
 	s.String(&c.Namespace, "jobs-namespace", "switchyard-jobs", "namespace of jobs' pods").Check(func() error { return namespace(c.Namespace) })
 	s.String(&c.Image, "pod-image", "", "image of jobs that name none; without it they are refused on Kubernetes")
 	s.String(&c.PullPolicy, "pod-image-pull-policy", "IfNotPresent", "when nodes pull images").OneOf("Always", "IfNotPresent", "Never")
 	s.Strings(&c.VolumeRoots, "pod-volume-root", []string{"/data", "/home", "/mnt", "/srv"},
-		"folders of the nodes below which jobs' folders may be; with =pvc:NAME it is a claim instead, with =nfs:SERVER:/EXPORT what a server exports").As("pod_volume_roots").
+		"folders of the nodes below which jobs' folders may be; PATH=pvc:NAME is a claim, PATH=nfs:SERVER:/EXPORT an export").As("pod_volume_roots").
 		Check(func() error {
 			for _, root := range c.VolumeRoots {
 				if err := volumeRoot(root); err != nil {
@@ -83,7 +83,7 @@ func (c *Kubernetes) declare(s *config.Section) {
 	s.String(&c.SnapshotsRoot, "pod-snapshots-root", "/var/lib/switchyard/snapshots",
 		"folder of the snapshots of jobs that name none: of the nodes, or PATH=pvc:NAME or PATH=nfs:SERVER:/EXPORT").Check(func() error { return volumeRoot(c.SnapshotsRoot) })
 	taint := regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`)
-	s.Strings(&c.Tolerate, "pod-tolerate", []string{"nvidia.com/gpu"}, "keys of taints that keep other pods off the nodes, and jobs' not").Check(func() error {
+	s.Strings(&c.Tolerate, "pod-tolerate", []string{"nvidia.com/gpu"}, "keys of taints that jobs' pods tolerate").Check(func() error {
 		for _, key := range c.Tolerate {
 			if !taint.MatchString(key) {
 				return fmt.Errorf("%q: want the key of a taint, e.g. nvidia.com/gpu", key)
@@ -99,7 +99,7 @@ func (c *Kubernetes) declare(s *config.Section) {
 		return nil
 	})
 	s.Int(&c.RunAsUser, "pod-run-as-user", -1, "user id of jobs' processes; -1 leaves it to the image").AtLeast(-1)
-	s.Duration(&c.StartLimit, "pod-start-limit", 5*time.Minute, "how long it may take until all pods of a job run; then all of them are removed and tried again").Above(0)
+	s.Duration(&c.StartLimit, "pod-start-limit", 5*time.Minute, "how long the start of all pods of a job may take; then all are removed and tried again").Above(0)
 	s.Duration(&c.ScheduleLimit, "pod-schedule-limit", 30*time.Second, "how long a pod may wait for its node to have room").Above(0)
 	s.Duration(&c.NodeLostAfter, "node-lost-after", 2*time.Minute, "how long a node may be silent before its pods are given up").Above(0)
 }

@@ -40,8 +40,8 @@ type Kubelet struct {
 	DevicePluginDir string
 }
 
-// Meters configures how energy is measured. Maps are from the names of nodes, so that all nodes can have the same file;
-// a node that a map does not name has no such meter.
+// Meters configures how energy is measured. Maps are keyed by the names of nodes, so that all nodes can have the same
+// file; a node that a map does not name has no such meter.
 type Meters struct {
 	Interval        time.Duration
 	ModelIdleWatts  float64
@@ -88,13 +88,13 @@ const AnyLocalPort = "127.0.0.1:0"
 func (c *NodeAgent) Declare(set *config.Set) {
 	s := set.Section(NodeAgentSection, "The node agent offers the devices of a machine, measures its energy and answers training code.")
 	const mostSlots, mostGPUs, mostGiB, mostWatts = 4096, 64, 1024, 10_000
-	s.String(&c.DeviceKind, "device-kind", DevicesAuto, "what to offer as devices: gpu, cpu, or auto (GPUs where there are some, else CPU slots)").Flag().
+	s.String(&c.DeviceKind, "device-kind", DevicesAuto, "what to offer as devices: gpu, cpu, or auto (GPUs if the node has some, else CPU slots)").Flag().
 		OneOf(DevicesAuto, DevicesGPU, DevicesCPU)
 	s.Int(&c.CPUSlots, "cpu-slots", 0, "number of CPU slots to offer (0: one per core)").Flag().Between(0, mostSlots)
-	s.Int(&c.SimGPUs, "sim-gpus", 0, "number of simulated GPUs to offer instead of real ones; jobs on them run on processors").Flag().Between(0, mostGPUs)
+	s.Int(&c.SimGPUs, "sim-gpus", 0, "simulated GPUs to offer instead of real ones; jobs on them run on processors").Flag().Between(0, mostGPUs)
 	s.Int(&c.SimGPUMemory, "sim-gpu-memory", 16, "memory of a simulated GPU, in GiB").Between(1, mostGiB)
-	s.Float(&c.SimGPUWatts, "sim-gpu-watts", 0, "assumed power of a simulated GPU in use, up to its power limit (0: nothing beside the processors)").Between(0, mostWatts)
-	s.TextMap(&c.Labels, "label", "labels of the node, for jobs that ask for them with node_labels; as a flag NAME=VALUE (repeatable); on Kubernetes those of the node hold instead").
+	s.Float(&c.SimGPUWatts, "sim-gpu-watts", 0, "assumed power of a simulated GPU in use, up to its power limit (0: none)").Between(0, mostWatts)
+	s.TextMap(&c.Labels, "label", "labels of the node, for node_labels of jobs; as a flag NAME=VALUE (repeatable); on Kubernetes the node's own labels hold").
 		As("labels").Flag().Check(func() error {
 		for _, key := range slices.Sorted(maps.Keys(c.Labels)) {
 			if !train.IsLabel(key, c.Labels[key]) {
@@ -103,8 +103,8 @@ func (c *NodeAgent) Declare(set *config.Set) {
 		}
 		return nil
 	})
-	s.String(&c.JobAPI, "job-api", AnyLocalPort, "address of the job API: loopback, or the node's own where jobs are pods (port 0: a free one, kept over restarts)").Flag().NoVariable()
-	s.String(&c.MPSDir, "mps-pipe-directory", "", "folder in which the daemon of NVIDIA's Multi-Process Service has its pipes").
+	s.String(&c.JobAPI, "job-api", AnyLocalPort, "address of the job API: loopback, or the node's own if jobs are pods (port 0: a free one, kept over restarts)").Flag().NoVariable()
+	s.String(&c.MPSDir, "mps-pipe-directory", "", "folder of the pipes of NVIDIA's MPS daemon").
 		Shown("CUDA_MPS_PIPE_DIRECTORY, else /tmp/nvidia-mps").Check(func() error { return absoluteOrNone(c.MPSDir) })
 	c.Meters.declare(s)
 	c.Probes.declare(s)
@@ -115,10 +115,10 @@ func (c *Meters) declare(s *config.Section) {
 	const mostWatts = 100_000
 	least, most := 0.05, time.Minute.Seconds()
 	s.Duration(&c.Interval, "meter-interval", time.Second, "how often energy is measured").Between(least, most)
-	s.Float(&c.ModelIdleWatts, "model-idle-watts", 10, "assumed power of the idle machine, where it cannot be measured").Between(0, mostWatts)
-	s.Float(&c.ModelCoreWatts, "model-core-watts", 6, "assumed power of each busy core, where it cannot be measured").Between(0, mostWatts)
-	s.String(&c.RAPLRoot, "rapl-root", "/sys/class/powercap", "where Linux shows the energy counters of processors")
-	s.String(&c.PerfEvents, "perf-events", PerfAuto, "count hardware events, else software events, while jobs run: auto (if this is allowed) or off").
+	s.Float(&c.ModelIdleWatts, "model-idle-watts", 10, "assumed power of the idle machine, if it cannot be measured").Between(0, mostWatts)
+	s.Float(&c.ModelCoreWatts, "model-core-watts", 6, "assumed power of each busy core, if it cannot be measured").Between(0, mostWatts)
+	s.String(&c.RAPLRoot, "rapl-root", "/sys/class/powercap", "folder of Linux's energy counters of processors")
+	s.String(&c.PerfEvents, "perf-events", PerfAuto, "count hardware events, else software events, while jobs run: auto (if allowed) or off").
 		OneOf(PerfAuto, PerfOff)
 	s.String(&c.PDUURL, "pdu-url", "", "address of a PDU whose outlets feed nodes, for example http://pdu-address").Check(func() error {
 		if c.PDUURL == "" {
@@ -127,7 +127,7 @@ func (c *Meters) declare(s *config.Section) {
 		return webURL(c.PDUURL)
 	}).Secret()
 	outlets := regexp.MustCompile(`^[0-9]+( *\+ *[0-9]+)*$`)
-	s.TextMap(&c.PDUOutlets, "pdu-outlets", "the outlets of the PDU that feed a node, by node: from 0 on, added up as in 3+4").Check(func() error {
+	s.TextMap(&c.PDUOutlets, "pdu-outlets", "outlets of the PDU, from 0 on, by node; several as in 3+4").Check(func() error {
 		for _, node := range slices.Sorted(maps.Keys(c.PDUOutlets)) {
 			if !outlets.MatchString(c.PDUOutlets[node]) {
 				return fmt.Errorf("%s: want the numbers of outlets, as in 3+4", node)
@@ -136,8 +136,8 @@ func (c *Meters) declare(s *config.Section) {
 		return nil
 	})
 	s.Duration(&c.PDUInterval, "pdu-interval", time.Second, "how often the PDU is asked").Between(least, most)
-	s.TextMap(&c.PCMLogs, "pcm-log", "log that `pcm.x /csv` writes on a node, by node: followed for the energy of its processors where RAPL cannot be read").As("pcm_logs")
-	s.TextMap(&c.RedfishURLs, "redfish-url", "Redfish service of a node, or one chassis of it, by node: for the power of the whole node").As("redfish_urls").Check(func() error {
+	s.TextMap(&c.PCMLogs, "pcm-log", "log that `pcm.x /csv` writes, by node: for the energy of processors if RAPL cannot be read").As("pcm_logs")
+	s.TextMap(&c.RedfishURLs, "redfish-url", "Redfish service, or one chassis of it, by node: for the power of the whole node").As("redfish_urls").Check(func() error {
 		for _, node := range slices.Sorted(maps.Keys(c.RedfishURLs)) {
 			if err := webURL(c.RedfishURLs[node]); err != nil {
 				return fmt.Errorf("%s: %w", node, err)
@@ -154,7 +154,7 @@ func (c *Meters) declare(s *config.Section) {
 func (c *Probes) declare(s *config.Section) {
 	const mostRate, mostSize = 1000, 1400
 	s.Words(&c.Listen, "probe-listen", nil,
-		"addresses of this node, as HOST:PORT, at which it answers probes of the network; one for each interface that jobs use (empty: the network is not probed)").
+		"addresses HOST:PORT at which this node answers probes, one for each interface that jobs use (empty: no probing)").
 		Check(func() error {
 			for _, text := range c.Listen {
 				if at, err := netip.ParseAddrPort(text); err != nil || at.Addr().IsUnspecified() {
@@ -163,9 +163,9 @@ func (c *Probes) declare(s *config.Section) {
 			}
 			return nil
 		})
-	s.Float(&c.Rate, "probe-rate", 10, "probes that are sent in a second").Above(0).Between(0, mostRate)
+	s.Float(&c.Rate, "probe-rate", 10, "probes sent in a second").Above(0).Between(0, mostRate)
 	s.Int(&c.Bytes, "probe-bytes", 400, "size of a probe").Between(ProbeHeaderBytes, mostSize)
-	s.Int(&c.BudgetPackets, "probe-budget-packets", 60, "the most packets that are sent in a second: probes, answers and traces").Between(1, math.MaxInt32)
+	s.Int(&c.BudgetPackets, "probe-budget-packets", 60, "the most packets sent in a second: probes, answers and traces").Between(1, math.MaxInt32)
 	s.Int(&c.BudgetBytes, "probe-budget-bytes", 12_500, "the most bytes of these, headers included").Between(1, math.MaxInt32)
 }
 
@@ -173,8 +173,8 @@ func (c *Probes) declare(s *config.Section) {
 const ProbeHeaderBytes = 56
 
 func (c *Kubelet) declare(s *config.Section) {
-	s.String(&c.Node, "kubernetes-node", "", "name of this node in Kubernetes (the field spec.nodeName of the agent's pod): its jobs are pods")
-	s.String(&c.NodeLabels, "node-labels", "", `file with the labels of this Kubernetes node, as lines key="value" (empty: asked of the API server with the pod's service account)`).
+	s.String(&c.Node, "kubernetes-node", "", "name of this node in Kubernetes (field spec.nodeName): its jobs are pods")
+	s.String(&c.NodeLabels, "node-labels", "", `file with the labels of this Kubernetes node, as lines key="value" (empty: from the API server, with the pod's service account)`).
 		Check(func() error { return absoluteOrNone(c.NodeLabels) })
 	s.String(&c.Namespace, "pod-namespace", "switchyard-jobs", "namespace of jobs' pods, whose logs are kept").Check(func() error {
 		if c.Namespace == "" {
@@ -183,9 +183,9 @@ func (c *Kubelet) declare(s *config.Section) {
 		return nil
 	})
 	s.String(&c.PodLogs, "pod-logs", "/var/log/pods", "folder into which the kubelet writes the logs of pods").Check(func() error { return absolute(c.PodLogs) })
-	s.Int(&c.PodLogLimit, "pod-log-limit", 16, "size to which the log of a job of pods is kept, in MiB: its beginning and its end").Between(1, mostMiB)
+	s.Int(&c.PodLogLimit, "pod-log-limit", 16, "largest size of the log of a job of pods in MiB: its beginning and its end are kept").Between(1, mostMiB)
 	s.String(&c.Root, "kubelet-root", "/var/lib/kubelet", "root folder of the kubelet; the sockets of GPUs go into its plugins_registry").Check(func() error { return absolute(c.Root) })
 	s.String(&c.DevicePluginDir, "device-plugin-dir", "",
-		"put the sockets of GPUs into this folder and register them there (for kubelets that do not watch plugins_registry: /var/lib/kubelet/device-plugins)").
+		"folder for the sockets of GPUs, registered there, for kubelets that do not watch plugins_registry: /var/lib/kubelet/device-plugins").
 		Check(func() error { return absoluteOrNone(c.DevicePluginDir) })
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/config"
 )
 
-// Planner configures who gets which devices.
+// Planner configures which job gets which devices.
 type Planner struct {
 	Policy             string
 	PlanInterval       time.Duration
@@ -37,14 +37,14 @@ type Planner struct {
 // Policies are the names of the live policies.
 func Policies() []string { return []string{"fifo", "optimus", "srtf", "switchyard"} }
 
-// DefaultPolicy is the policy unless another is asked for.
+// DefaultPolicy is the policy if none is configured.
 const DefaultPolicy = "switchyard"
 
 // Declare declares the section planner.
 func (c *Planner) Declare(set *config.Set) {
 	s := set.Section(PlannerSection, "The planner decides which job runs on which devices.")
-	s.String(&c.Policy, "policy", DefaultPolicy, "who gets devices").Flag().OneOf(Policies()...)
-	s.Duration(&c.PlanInterval, "plan-interval", 5*time.Second, "longest time between two decisions; a change is decided on at once").Between(0.1, time.Hour.Seconds())
+	s.String(&c.Policy, "policy", DefaultPolicy, "policy that gives devices to jobs").Flag().OneOf(Policies()...)
+	s.Duration(&c.PlanInterval, "plan-interval", 5*time.Second, "longest time between two decisions; changes are decided on at once").Between(0.1, time.Hour.Seconds())
 	s.IntMap(&c.Quotas, "quota", "the most devices that the jobs of a tenant may hold together; as a flag TENANT=DEVICES (repeatable)").As("quotas").Flag().Check(func() error {
 		for _, tenant := range slices.Sorted(maps.Keys(c.Quotas)) {
 			if c.Quotas[tenant] < 0 {
@@ -65,14 +65,14 @@ func (c *Planner) Declare(set *config.Set) {
 	s.Duration(&c.RestartPrice, "restart-price", 0, "assumed cost of a restart of a job (0: the mean of those seen)").AtLeast(0)
 	s.Duration(&c.RescaleMinInterval, "rescale-min-interval", 10*time.Second, "least time, and at least one epoch, between two changes of a job's size").Above(0)
 	s.Int(&c.MaxRestartsPerHour, "max-restarts-per-hour", 6,
-		"how often a job is resized or moved within an hour for the sake of speed; a job of higher priority may still take its devices").AtLeast(1)
+		"how often a job is resized or moved for speed within an hour; higher priorities may still take its devices").AtLeast(1)
 	s.Float(&c.EnergyWeight, "energy-weight", 0, "weight of energy against time for jobs that have none of their own (policy switchyard)").Between(0, 1)
 	s.String(&c.EnergyRates, "energy-rates", "",
-		"CSV file with the columns datetime, grams_per_kwh and price_per_kwh, forecasts included, for prices that change by the hour (empty: as energy.tariff says)")
-	s.Float(&c.CarbonWeight, "carbon-weight", 0.5, "weight of carbon against price for jobs whose start may be put off").Between(0, 1)
+		"CSV file with the columns datetime, grams_per_kwh and price_per_kwh, forecasts included (empty: energy.tariff)")
+	s.Float(&c.CarbonWeight, "carbon-weight", 0.5, "weight of carbon against price for deferred jobs").Between(0, 1)
 	const mostWatts = 10_000
 	s.Floats(&c.PowerLimits, "power-limits", nil,
-		"watts to try as power limit of each GPU of a running job whose energy counts, e.g. 150, 200, 250, 300 (empty: none is set)").Check(func() error {
+		"power limits in watts to try on the GPUs of a running job whose energy counts, e.g. 150, 200, 250, 300 (empty: none)").Check(func() error {
 		for _, watts := range c.PowerLimits {
 			if !(watts > 0 && watts <= mostWatts) {
 				return fmt.Errorf("want more than 0 and at most %d W", mostWatts)
@@ -84,22 +84,22 @@ func (c *Planner) Declare(set *config.Set) {
 	s.Int(&c.ProbeCoverage, "probe-coverage", 3, "least number of probed paths that cross each link of the network").Between(1, 100)
 	const mostPeers, mostPorts = 1024, 64
 	s.Int(&c.ProbePeers, "probe-peers", 16, "the most other nodes that a node probes").Between(1, mostPeers)
-	s.Int(&c.ProbePorts, "probe-ports", 4, "source ports that are tried towards each other node: switches choose among equal paths by them").Between(1, mostPorts)
-	s.String(&c.Topology, "topology", "", "file of the network, in the form that `switchyard net plan` reads: links then have its names (empty: they are named by addresses)")
-	s.String(&c.RackLabel, "rack-label", "switchyard.dev/rack", "label of nodes that names their rack, for networks whose switches do not answer")
+	s.Int(&c.ProbePorts, "probe-ports", 4, "source ports towards each other node: switches choose among equal paths by them").Between(1, mostPorts)
+	s.String(&c.Topology, "topology", "", "file of the network, in the form that `switchyard net plan` reads, for the names of links (empty: addresses)")
+	s.String(&c.RackLabel, "rack-label", "switchyard.dev/rack", "node label that names the rack, for networks whose switches do not answer")
 }
 
-// Profiler configures what is learnt about running jobs.
+// Profiler configures how models of running jobs are fitted.
 type Profiler struct{ RefitInterval time.Duration }
 
 // Declare declares the section profiler.
 func (c *Profiler) Declare(set *config.Set) {
 	s := set.Section(ProfilerSection, "The profiler fits models of convergence and speed to what jobs report.")
-	s.Duration(&c.RefitInterval, "refit-interval", 3*time.Second, "least time between two fits of a job from heartbeats alone; an ended epoch leads to one at once").
+	s.Duration(&c.RefitInterval, "refit-interval", 3*time.Second, "least time between two fits of a job from heartbeats alone; the end of an epoch leads to a fit at once").
 		Between(0.1, time.Hour.Seconds())
 }
 
-// Experiments configures the service of that name. It has no settings yet: an experiment says itself what it wants.
+// Experiments configures the service experiments, which has no settings: each experiment's file has its own.
 type Experiments struct{}
 
 // Declare declares the section experiments.

@@ -75,7 +75,7 @@ func Of(words ...string) (*All, error) {
 	return a, set.Apply(words...)
 }
 
-// Process is how a process is given its settings.
+// Process holds the settings of a process as flags and environment.
 type Process struct{ Flags, Environ []string }
 
 // Words turns words such as --policy fifo and --plan-interval=5s into the flags of a process and, for settings without

@@ -154,7 +154,7 @@ func (r *Reader) bindStruct(n *Node, target reflect.Value) {
 	}
 }
 
-// find gives the field of a key, or nil.
+// find returns the field of a key, or nil.
 func (r *Reader) find(known []member, key string) *member {
 	for i := range known {
 		if known[i].key == key {
@@ -169,7 +169,7 @@ func (r *Reader) find(known []member, key string) *member {
 	return nil
 }
 
-// unknown reports a key that is none of names.
+// unknown reports a key that is not among names.
 func (r *Reader) unknown(e *Entry, names []string) {
 	hint := ""
 	if r.options.OtherNames != nil {
@@ -198,7 +198,7 @@ func (r *Reader) given(n *Node, twice map[int]int, i int) bool {
 	return true
 }
 
-// duplicates gives, for each entry whose key came before, the index of the first one; nil if there is none. With fold,
+// duplicates maps each entry with a repeated key to the first entry with that key; nil if no key repeats. With fold,
 // keys that differ only in case are the same.
 func duplicates(entries []Entry, fold bool) map[int]int {
 	const few = 16
@@ -260,7 +260,7 @@ func (r *Reader) bindMap(n *Node, target reflect.Value) {
 	}
 }
 
-// unmarshal leaves the value to a type that reads itself.
+// unmarshal passes the value to the target's json.Unmarshaler.
 func (r *Reader) unmarshal(n *Node, target json.Unmarshaler) {
 	if err := target.UnmarshalJSON(n.appendJSON(nil)); err != nil {
 		r.here(n.Position, CodeType, "", "%v", err)

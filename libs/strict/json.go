@@ -35,8 +35,8 @@ type scanner struct {
 	tooDeep   bool
 }
 
-// JSON reads a text that holds one JSON value. It gives false if the text cannot be read to its end; then the problem
-// is reported.
+// JSON reads a text that holds one JSON value. It returns false, and reports the problem, if the text cannot be read to
+// its end.
 func (r *Reader) JSON(data []byte) (*Node, bool) {
 	if !r.acceptable(data) {
 		return nil, false

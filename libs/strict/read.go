@@ -10,7 +10,7 @@ import (
 // The methods below read values by hand, where a struct cannot say what is wanted. A nil node is a missing key, which
 // reads as zero. field is the path of the node.
 
-// Entries gives the keys of an object in the order of the file, without those given twice.
+// Entries returns the keys of an object in the order of the file, without repeated ones.
 func (r *Reader) Entries(n *Node, field string) []*Entry {
 	if n == nil || n.Kind == Reported {
 		return nil
@@ -32,7 +32,7 @@ func (r *Reader) Entries(n *Node, field string) []*Entry {
 	return list
 }
 
-// Object gives the values of an object by key; all keys must be known.
+// Object returns the values of an object by key; all keys must be known.
 func (r *Reader) Object(n *Node, field string, known ...string) map[string]*Node {
 	values := map[string]*Node{}
 	for _, e := range r.Entries(n, field) {
@@ -45,7 +45,7 @@ func (r *Reader) Object(n *Node, field string, known ...string) map[string]*Node
 	return values
 }
 
-// Items gives the values of a list.
+// Items returns the values of a list.
 func (r *Reader) Items(n *Node, field string) []*Node {
 	if n == nil || n.Kind == Reported {
 		return nil

@@ -99,7 +99,7 @@ type Options struct {
 	KeepEmpty bool
 	// Words reads a number or boolean as the file spells it where text is wanted: a rack may be called 12.
 	Words bool
-	// OtherNames gives the key that another program's key stands for, or "". It is only used for hints.
+	// OtherNames returns the key that another program's key stands for, or "". It is only used for hints.
 	OtherNames func(key string) string
 }
 
@@ -172,7 +172,7 @@ func (r *Reader) pop() { r.path = r.path[:len(r.path)-1] }
 // Count is the number of problems so far.
 func (r *Reader) Count() int { return len(r.problems) + r.more }
 
-// Problems gives all problems in the order of the text, nil if there are none.
+// Problems returns all problems in the order of the text, nil if none.
 func (r *Reader) Problems() Problems {
 	slices.SortStableFunc(r.problems, func(x, y Problem) int { return cmp.Compare(x.Line, y.Line) })
 	if r.more > 0 {
@@ -190,7 +190,7 @@ func Decode(data []byte, o Options, target any) error {
 	return r.Err()
 }
 
-// Err is Problems as an error, nil if there are none.
+// Err returns the problems as an error, nil if none.
 func (r *Reader) Err() error {
 	if p := r.Problems(); len(p) > 0 {
 		return p

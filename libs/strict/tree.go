@@ -62,7 +62,7 @@ func (n *Node) Written() string {
 // Scalar reports whether the value is a text, number or boolean.
 func (n *Node) Scalar() bool { return n.Kind == Text || n.Kind == Number || n.Kind == Bool }
 
-// String says what was found, for a message.
+// String names the kind of the value, for a message.
 func (n *Node) String() string {
 	switch n.Kind {
 	case Null:
@@ -80,7 +80,7 @@ func (n *Node) String() string {
 	}
 }
 
-// Get gives the value of a key, nil if there is none.
+// Get returns the value of a key, nil if the object lacks it.
 func (n *Node) Get(key string) *Node {
 	if i := slices.IndexFunc(n.Entries, func(e Entry) bool { return e.Key == key }); i >= 0 {
 		return &n.Entries[i].Value
@@ -88,7 +88,7 @@ func (n *Node) Get(key string) *Node {
 	return nil
 }
 
-// Find gives the node of a field such as a.b[2], or the nearest one around it.
+// Find returns the node of a field such as a.b[2], or the nearest node around it.
 func (n *Node) Find(field string) *Node {
 	for part := range strings.FieldsFuncSeq(field, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
 		var next *Node

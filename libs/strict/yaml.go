@@ -14,8 +14,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Document reads a file that holds one document in YAML or JSON. It gives nil if the file cannot be read to its end;
-// then the problem is reported.
+// Document reads a file that holds one document in YAML or JSON. It returns nil, and reports the problem, if the file
+// cannot be read to its end.
 func (r *Reader) Document(data []byte) *Node {
 	if json.Valid(data) {
 		n, _ := r.JSON(data) // where YAML and JSON differ (tabs, surrogates), a JSON file is JSON
@@ -24,7 +24,7 @@ func (r *Reader) Document(data []byte) *Node {
 	return r.YAML(data)
 }
 
-// YAML reads a text that holds one YAML document, or gives nil.
+// YAML reads a text that holds one YAML document, or returns nil.
 func (r *Reader) YAML(data []byte) *Node {
 	if !r.acceptable(data) {
 		return nil

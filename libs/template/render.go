@@ -176,10 +176,22 @@ func put(n *yaml.Node, placed []any, p *problems) {
 		whole = text
 	}
 	anchor := n.Anchor
-	if err := n.Encode(whole); err != nil {
+	if value, isText := whole.(string); isText {
+		n.SetString(value)
+		n.Style = textStyle(value)
+	} else if err := n.Encode(whole); err != nil {
 		p.add(0, "", "put in %v: %v", whole, err)
 	}
 	n.Anchor = anchor
+}
+
+// textStyle quotes a text with tabs: YAML cannot read a block that begins with a tab. The encoder chooses the style of
+// other texts.
+func textStyle(text string) yaml.Style {
+	if strings.Contains(text, "\t") {
+		return yaml.DoubleQuotedStyle
+	}
+	return 0
 }
 
 // insert puts the values into a text. If the text is exactly one of them, it also returns that value.

@@ -169,7 +169,7 @@ twice: {{ .v }}{{ .v }}
 `)
 	rapid.Check(t, func(t *rapid.T) {
 		v := rapid.OneOf(
-			rapid.String(), rapid.SampledFrom([]string{"a: b", "x\ny: z", "\"", "'", "]", "}, {", "- a", "# c", "!!int 3", "*a", "&a", "null", "true", "12", "1e3", "~", "|", " x ", "\x00", "\u2028", mark + "0Q", "{{ .v }}", "---", "\t"}),
+			rapid.String(), rapid.SampledFrom([]string{"a: b", "x\ny: z", "\"", "'", "]", "}, {", "- a", "# c", "!!int 3", "*a", "&a", "null", "true", "12", "1e3", "~", "|", " x ", "\x00", "\u2028", mark + "0Q", "{{ .v }}", "---", "\t", "\t\n", "\n\tx"}),
 		).Draw(t, "value")
 		values, problems := made.Settings([]string{"v=" + v})
 		if len(problems) > 0 {

@@ -1,4 +1,4 @@
-// Package tick repeats work until a context ends.
+// Package tick paces loops: it repeats work until a context ends, wakes a loop, and lets one begin.
 package tick
 
 import (

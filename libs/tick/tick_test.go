@@ -34,3 +34,32 @@ func TestWorkIsRepeatedUntilTheContextEnds(t *testing.T) {
 		}
 	})
 }
+
+func TestSignalsAddUpToOne(t *testing.T) {
+	s := tick.NewSignal()
+	s.Send()
+	s.Send()
+	if <-s; len(s) != 0 {
+		t.Error("two signals woke twice")
+	}
+}
+
+func TestALoopBeginsWhenTheLatchIsOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, ran := tick.NewLatch(), 0
+		loop := l.Then(func(context.Context) error { ran++; return nil })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := loop(ctx); err != nil || ran != 0 {
+			t.Errorf("it ran %d times before the latch was open, %v", ran, err)
+		}
+		time.AfterFunc(time.Second, l.Open)
+		if err := loop(t.Context()); err != nil || ran != 1 {
+			t.Errorf("it ran %d times, %v", ran, err)
+		}
+		l.Open()
+		if !l.Wait(t.Context()) {
+			t.Error("the latch closed again")
+		}
+	})
+}

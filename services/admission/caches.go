@@ -2,7 +2,6 @@ package admission
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"sync"
 
@@ -85,24 +84,4 @@ func (r *records) put(e bus.Entry[train.Job]) {
 		}
 	}
 	r.entries[e.Value.ID] = e
-}
-
-// latch opens once.
-type latch struct {
-	once   sync.Once
-	opened chan struct{}
-}
-
-func newLatch() *latch { return &latch{opened: make(chan struct{})} }
-
-func (g *latch) open() { g.once.Do(func() { close(g.opened) }) }
-
-// wait returns true when the latch is open, false if ctx ends first.
-func (g *latch) wait(ctx context.Context) bool {
-	select {
-	case <-g.opened:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -28,9 +28,9 @@ type handler struct {
 	meters    *meters
 }
 
-func newHandler(b *bus.Bus, jobs *bus.KV[train.Job], who fit.Identity, roots []string, log *slog.Logger) *handler {
+func newHandler(b *bus.Bus, jobs *bus.KV[train.Job], who fit.Identity, roots []string, log *slog.Logger, m *meters) *handler {
 	return &handler{
-		bus: b, jobs: jobs, who: who, roots: roots, log: log, meters: newMeters(),
+		bus: b, jobs: jobs, who: who, roots: roots, log: log, meters: m,
 		records:   records{map[train.JobID]bus.Entry[train.Job]{}},
 		inventory: inventory{nodes: map[train.NodeID]train.Node{}},
 		queue:     queue{waiting: map[train.JobID]struct{}{}},
@@ -134,7 +134,7 @@ func (d *handler) open(ctx context.Context, id train.JobID, m bus.Message, s sub
 	}
 	e := bus.Entry[train.Job]{Key: string(id), Value: job, Revision: revision}
 	d.keep(e)
-	d.meters.folded(event.FactSubmitted)
+	d.meters.folded.WithLabelValues(event.FactSubmitted).Inc()
 	return e, true, nil
 }
 
@@ -162,7 +162,7 @@ func (d *handler) decide(id train.JobID, s submission) []event.Fact {
 	}
 	if len(verdict.Reasons) > 0 {
 		for _, r := range verdict.Reasons {
-			d.meters.rejected(r.Code)
+			d.meters.rejected.WithLabelValues(r.Code).Inc()
 		}
 		d.log.Info("job rejected", "job", id, "reasons", len(verdict.Reasons), "first", verdict.Reasons[0].Code,
 			"infeasible", verdict.Infeasible)
@@ -217,7 +217,7 @@ func (d *handler) foldOnce(ctx context.Context, id train.JobID, f register.Fact,
 	case errors.Is(err, register.ErrIllegal) && remembered:
 		return fmt.Errorf("look again: %w", bus.ErrConflict)
 	case errors.Is(err, register.ErrIllegal):
-		d.meters.illegal(f.Name)
+		d.meters.illegal.WithLabelValues(f.Name).Inc()
 		d.log.Debug("fact changes nothing", "job", id, "fact", f.Name, "sequence", f.Sequence, "reason", err)
 		return nil
 	case err != nil:
@@ -232,9 +232,10 @@ func (d *handler) foldOnce(ctx context.Context, id train.JobID, f register.Fact,
 	}
 	e.Value = next
 	d.keep(e)
-	d.meters.folded(f.Name)
+	d.meters.folded.WithLabelValues(f.Name).Inc()
 	if f.Name == event.FactAdmitted {
-		d.meters.admitted(stored.Sub(next.SubmittedAt))
+		d.meters.admitted.Inc()
+		d.meters.latency.Observe(max(stored.Sub(next.SubmittedAt), 0).Seconds())
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ type fillAlarm struct {
 // check warns once of each that is almost full, and again if it was not so in between.
 func (a *fillAlarm) check(all []bus.Usage) {
 	for _, u := range all {
-		a.meters.filled(u.Name, u.Share())
+		a.meters.fill.WithLabelValues(u.Name).Set(u.Share())
 		if u.AlmostFull() && !a.warned[u.Name] {
 			a.log.Warn("the bus is almost full: once full, jobs can be neither submitted nor reported", "stream",
 				u.Name, "bytes", u.Bytes, "max_bytes", u.MaxBytes)

@@ -61,7 +61,7 @@ func TestRecordsOutliveFacts(t *testing.T) {
 
 func TestTheAlarmRingsOnceEachTime(t *testing.T) {
 	var out bytes.Buffer
-	a := &fillAlarm{log: slog.New(slog.NewTextHandler(&out, nil)), meters: newMeters(), warned: map[string]bool{}}
+	a := &fillAlarm{log: slog.New(slog.NewTextHandler(&out, nil)), meters: newMeters(nil), warned: map[string]bool{}}
 	for _, share := range []int64{79, 80, 95, 10, 81} {
 		a.check([]bus.Usage{{Name: "JOBS", Bytes: share, MaxBytes: 100, Refuses: true}, {Name: "SAMPLES", Bytes: 99, MaxBytes: 100}})
 	}

@@ -6,6 +6,7 @@ package admission
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math"
 	"time"
 
@@ -16,24 +17,19 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/admission/fit"
 )
 
 // Service is the admission service.
-type Service struct{ config settings.Admission }
+type Service struct {
+	run.Alone
+	config settings.Admission
+}
 
 // New makes the service.
-func New(c settings.Admission) *Service { return &Service{config: c} }
-
-// Name returns the service's name on the bus, which is also that of the durable consumer.
-func (s *Service) Name() string { return "admission" }
-
-// Task returns the lease's name, the same for all processes: one works at a time.
-func (s *Service) Task(run.Common) string { return s.Name() }
-
-// Validate has nothing to check: every setting was checked alone.
-func (s *Service) Validate(run.Common) error { return nil }
+func New(c settings.Admission) *Service { return &Service{"admission", c} }
 
 // Run consumes the facts of jobs until ctx ends.
 func (s *Service) Run(ctx context.Context, p run.Process) error {
@@ -42,38 +38,30 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	defer b.Close()
-	jobs, err := bus.OpenKV(ctx, b, contract.Jobs)
-	if err != nil {
-		return err
-	}
-	nodes, err := bus.OpenKV(ctx, b, contract.Nodes)
-	if err != nil {
+	var jobs *bus.KV[train.Job]
+	var nodes *bus.KV[train.Node]
+	if err := errors.Join(bus.Open(ctx, b, contract.Jobs, &jobs), bus.Open(ctx, b, contract.Nodes, &nodes)); err != nil {
 		return err
 	}
 	identity := fit.Identity{User: s.config.IdentityUser, Tenant: s.config.IdentityTenant, TrustBodies: s.config.TrustBodies}
-	d := newHandler(b, jobs, identity, append(s.config.AllowRoots, p.Common.DataDir), p.Log)
-	d.meters.register(p.Metrics)
-	nodesKnown, jobsKnown := newLatch(), newLatch()
+	d := newHandler(b, jobs, identity, append(s.config.AllowRoots, p.Common.DataDir), p.Log, newMeters(p.Metrics))
+	nodesKnown, jobsKnown := tick.NewLatch(), tick.NewLatch()
 	running := pool.New().WithContext(ctx).WithCancelOnError()
-	running.Go(func(ctx context.Context) error { return nodes.Watch(ctx, d.inventory.observe, nodesKnown.open) })
+	running.Go(func(ctx context.Context) error { return nodes.Watch(ctx, d.inventory.observe, nodesKnown.Open) })
 	old := &retention{jobs: jobs, log: p.Log, keep: cmp.Or(s.config.KeepRecords, math.MaxInt64), old: map[string]uint64{}}
 	running.Go(func(ctx context.Context) error {
 		return jobs.Watch(ctx, func(e bus.Entry[train.Job], deleted bool) {
 			d.queue.observe(e, deleted)
 			old.observe(time.Now(), e, deleted)
-		}, jobsKnown.open)
+		}, jobsKnown.Open)
 	})
 	running.Go(func(ctx context.Context) error {
 		return housekeeping(ctx, b, old, &fillAlarm{log: p.Log, meters: d.meters, warned: map[string]bool{}})
 	})
-	running.Go(func(ctx context.Context) error {
-		// A verdict before the machines are known would be too lenient, and the first positions would be wrong.
-		if !nodesKnown.wait(ctx) || !jobsKnown.wait(ctx) {
-			return nil
-		}
+	// A verdict before the machines are known would be too lenient, and the first positions would be wrong.
+	running.Go(nodesKnown.Then(jobsKnown.Then(func(ctx context.Context) error {
 		p.Started()
-		return b.Consume(ctx,
-			bus.Consumer{Name: s.Name(), Stream: event.StreamJobs, Filters: []string{"yard.job.>"}, Handle: d.handle})
-	})
+		return b.Consume(ctx, bus.Consumer{Name: s.Name(), Stream: event.StreamJobs, Filters: []string{"yard.job.>"}, Handle: d.handle})
+	})))
 	return running.Wait()
 }

@@ -87,7 +87,7 @@ func TestTheServiceTellsWhatIsForetold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k.startWith(&Service{series: seriesConfig{grid: site(t, "url: "+forecaster(t, time.Now().UTC().Truncate(time.Hour), 400, 300))}, idlePolicy: settings.IdleCluster})
+	k.startWith(New(settings.Energy{Tariff: site(t, "url: "+forecaster(t, time.Now().UTC().Truncate(time.Hour), 400, 300)).File, IdlePolicy: settings.IdleCluster}))
 	ctx, cancel := context.WithCancel(within(t))
 	defer cancel()
 	var reported train.EnergyRates

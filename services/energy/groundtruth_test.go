@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
-	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/services/energy/influx"
 	"github.com/switchyard-dl/switchyard/test/influxd"
 )
@@ -23,7 +22,7 @@ func theGroundTruthIsMirrored(t *testing.T, server *influxd.Server) {
 		return f
 	}
 	k := newBooks(t)
-	k.startWith(&Service{series: s.config, idlePolicy: settings.IdleCluster})
+	k.startWith(New(s.config))
 	k.publish(learnt("1", 8, 57.4), learnt("2", 4, 48.6))
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -31,7 +30,7 @@ func theGroundTruthIsMirrored(t *testing.T, server *influxd.Server) {
 	defer tick.Stop()
 	var all []influx.Row
 	for len(all) < 2 {
-		all = s.query(t, s.config.groundTruth, `filter(fn: (r) => r._measurement == "clusters")
+		all = s.query(t, s.config.InfluxGroundTruth, `filter(fn: (r) => r._measurement == "clusters")
 			|> pivot(rowKey: ["_time", "clusterID", "batch"], columnKey: ["_field"], valueColumn: "_value") |> group() |> sort(columns: ["_time"])`)
 		select {
 		case <-ctx.Done():

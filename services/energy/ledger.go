@@ -16,8 +16,6 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
-// Keys of the bucket.
-
 // ledger books intervals and closes accounts. The bucket is the truth; the state in memory is a copy.
 type ledger struct {
 	bus      *bus.Bus
@@ -46,25 +44,17 @@ type ledger struct {
 }
 
 func newLedger(ctx context.Context, b *bus.Bus, reserved bool, log *slog.Logger, now time.Time) (*ledger, error) {
-	books, err := bus.OpenKV(ctx, b, contract.Books)
-	if err != nil {
-		return nil, err
-	}
-	hours, err := bus.OpenKV(ctx, b, contract.Hours)
-	if err != nil {
-		return nil, err
-	}
-	accounts, err := bus.OpenKV(ctx, b, contract.Accounts)
-	if err != nil {
-		return nil, err
-	}
-	progress, err := bus.OpenKV(ctx, b, contract.EnergyProgress)
-	if err != nil {
-		return nil, err
-	}
 	l := &ledger{
-		bus: b, books: books, hours: hours, accounts: accounts, progress: progress, log: log, reserved: reserved, heard: map[train.NodeID]time.Time{}, began: now,
-		nodeBooks: map[train.NodeID]Book{}, jobs: map[train.JobID]train.Job{}, closed: map[train.JobID]bool{}, run: map[train.JobID]train.EnergyProgress{}, forgotten: map[train.JobID]bool{}, gangs: gangs{},
+		bus: b, log: log, reserved: reserved, heard: map[train.NodeID]time.Time{}, began: now,
+		nodeBooks: map[train.NodeID]Book{}, jobs: map[train.JobID]train.Job{}, closed: map[train.JobID]bool{},
+		run: map[train.JobID]train.EnergyProgress{}, forgotten: map[train.JobID]bool{}, gangs: gangs{},
+	}
+	err := errors.Join(
+		bus.Open(ctx, b, contract.Books, &l.books), bus.Open(ctx, b, contract.Hours, &l.hours),
+		bus.Open(ctx, b, contract.Accounts, &l.accounts), bus.Open(ctx, b, contract.EnergyProgress, &l.progress),
+	)
+	if err != nil {
+		return nil, err
 	}
 	return l, l.load(ctx)
 }
@@ -138,14 +128,14 @@ func (l *ledger) handle(ctx context.Context, m bus.Message) ([]event.Fact, error
 	l.turn(Book(e.Value))
 	l.heard[measured.Node] = time.Now()
 	// This also covers an interval that was booked before: the copies may be what a crash prevented.
-	touched := map[train.JobID]bool{}
+	attempts := map[train.JobID]int{}
 	for _, u := range measured.Users {
-		touched[u.Job] = true
+		attempts[u.Job] = max(attempts[u.Job], u.Attempt)
 	}
-	if err := l.follow(ctx, measured, e.Value.Recent); err != nil {
+	if err := l.follow(ctx, measured, attempts, e.Value.Recent); err != nil {
 		return nil, err
 	}
-	for job := range touched {
+	for job := range attempts {
 		if err := l.copyAccount(ctx, job); err != nil {
 			return nil, err
 		}
@@ -185,14 +175,20 @@ func (l *ledger) write(ctx context.Context, account train.Account) error {
 	return err
 }
 
-func (l *ledger) account(job train.JobID) (train.Account, bool) {
+// look returns the account of a job over all nodes, its record and its progress. booked is false if no node has booked
+// energy for it.
+func (l *ledger) look(id train.JobID) (a train.Account, booked bool, job train.Job, progress train.EnergyProgress) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a, found := combined(job, l.nodeBooks)
-	record, progress := l.jobs[job], l.run[job]
+	a, booked = combined(id, l.nodeBooks)
+	return a, booked, l.jobs[id], l.run[id]
+}
+
+func (l *ledger) account(id train.JobID) (train.Account, bool) {
+	a, booked, job, progress := l.look(id)
 	a.ToTarget = progress.Target
-	a.Epochs, a.Samples, a.Waste = record.EpochsDone, progress.Samples, wasteOf(a.Energy, record, progress)
-	return a, found
+	a.Epochs, a.Samples, a.Waste = job.EpochsDone, progress.Samples, wasteOf(a.Energy, job, progress)
+	return a, booked
 }
 
 func (l *ledger) isClosed(job train.JobID) bool {
@@ -201,7 +197,7 @@ func (l *ledger) isClosed(job train.JobID) bool {
 	return l.closed[job]
 }
 
-// see takes in a job's record from the register.
+// observe takes in a job's record from the register.
 func (l *ledger) observe(e bus.Entry[train.Job], deleted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

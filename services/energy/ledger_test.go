@@ -439,7 +439,7 @@ switchyard_energy_joules_total{component="cpu",kind="unattributed"} 20
 # TYPE switchyard_energy_missing_intervals_total counter
 switchyard_energy_missing_intervals_total 1
 `
-	if err := testutil.CollectAndCompare(collector{l}, strings.NewReader(want)); err != nil {
+	if err := testutil.CollectAndCompare(newCollector(l), strings.NewReader(want)); err != nil {
 		t.Error(err)
 	}
 	if got := slices.Sorted(maps.Keys(l.nodeBooks)); len(got) != 1 {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
-	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/test/influxd"
 )
@@ -15,7 +14,7 @@ import (
 func probesAndLinksBecomePoints(t *testing.T, server *influxd.Server) {
 	s := storeOn(t, server)
 	k := newBooks(t)
-	k.startWith(&Service{series: s.config, idlePolicy: settings.IdleCluster})
+	k.startWith(New(s.config))
 	slot := time.Now().Add(-10*time.Minute).Unix() / 10
 	counted := event.Fact{Subject: event.Subject{Entity: "probe", ID: "n1", Fact: event.FactCounted, Version: 1}, Key: "counted", Body: event.ProbesCounted{
 		Slot:     slot,

@@ -1,6 +1,7 @@
 package energy
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -11,29 +12,27 @@ import (
 )
 
 // follow updates the energy progress of jobs: newer attempts and ended epochs of an interval that was just booked, in
-// which each job used the energy in recent. It may be repeated with the same interval.
-func (l *ledger) follow(ctx context.Context, m event.Measured, recent map[train.JobID]unit.Energy) error {
-	newest := map[train.JobID]int{}
-	for _, u := range m.Users {
-		newest[u.Job] = max(newest[u.Job], u.Attempt)
-	}
-	for job, attempt := range newest {
-		if used, known := l.used(job); known && attempt > l.progressOf(job).Attempt {
-			if err := l.amend(ctx, job, func(c *train.EnergyProgress) { c.Begin(attempt, used-recent[job]) }); err != nil {
+// which each job used the energy in recent. attempts are the newest ones in it. It may be repeated with the same
+// interval.
+func (l *ledger) follow(ctx context.Context, m event.Measured, attempts map[train.JobID]int, recent map[train.JobID]unit.Energy) error {
+	for job, attempt := range attempts {
+		if a, booked, _, progress := l.look(job); booked && attempt > progress.Attempt {
+			if err := l.amend(ctx, job, func(c *train.EnergyProgress) { c.Begin(attempt, a.Energy-recent[job]) }); err != nil {
 				return err
 			}
 		}
 	}
 	for _, e := range m.Epochs {
-		used, known := l.used(e.Job)
-		if !known || l.isClosed(e.Job) {
+		a, booked, job, _ := l.look(e.Job)
+		if !booked || l.isClosed(e.Job) {
 			continue
 		}
 		mark := train.EpochEnergy{
-			Attempt: e.Attempt, EpochsDone: e.EpochsDone, At: e.At, Loss: e.Loss, Metrics: e.Metrics, Energy: used - after(m, e, recent[e.Job]),
+			Attempt: e.Attempt, EpochsDone: e.EpochsDone, At: e.At, Loss: e.Loss, Metrics: e.Metrics, Energy: a.Energy - after(m, e, recent[e.Job]),
 		}
-		samples, target := l.samples(e), l.target(e.Job)
-		if err := l.amend(ctx, e.Job, func(c *train.EnergyProgress) { c.Mark(mark, samples); c.Aim(target) }); err != nil {
+		// Code that reports no samples trains on the whole set.
+		samples := int64(cmp.Or(max(e.Samples, 0), job.Spec.TrainingSetSize))
+		if err := l.amend(ctx, e.Job, func(c *train.EnergyProgress) { c.Mark(mark, samples); c.Aim(job.Spec.Target()) }); err != nil {
 			return err
 		}
 	}
@@ -45,36 +44,6 @@ func (l *ledger) follow(ctx context.Context, m event.Measured, recent map[train.
 func after(m event.Measured, e event.EpochMark, spent unit.Energy) unit.Energy {
 	part := m.To.Sub(e.At).Seconds() / m.To.Sub(m.From).Seconds()
 	return unit.Energy(float64(spent) * max(min(part, 1), 0))
-}
-
-// samples returns the samples of an epoch, or the training set's size if the code does not report them.
-func (l *ledger) samples(e event.EpochMark) int64 {
-	if e.Samples > 0 {
-		return int64(e.Samples)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return int64(l.jobs[e.Job].Spec.TrainingSetSize)
-}
-
-func (l *ledger) target(job train.JobID) *train.TargetSpec {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.jobs[job].Spec.Target()
-}
-
-// used returns the energy a job has used on all nodes.
-func (l *ledger) used(job train.JobID) (unit.Energy, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	a, found := combined(job, l.nodeBooks)
-	return a.Energy, found
-}
-
-func (l *ledger) progressOf(job train.JobID) train.EnergyProgress {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.run[job]
 }
 
 // amend changes the progress of a job, first in the bucket and then in memory.

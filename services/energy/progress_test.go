@@ -140,7 +140,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 	if !found || account.Energy != unit.Energy(10*sequence) || account.Seconds != float64(sequence) {
 		t.Errorf("%+v of %d seconds", account, sequence)
 	}
-	progress := l.progressOf("a")
+	_, _, _, progress := l.look("a")
 	if len(progress.Epochs) != int(sequence/4) || len(progress.Losses) != 0 {
 		t.Errorf("%d epochs and losses %v, want %d and none", len(progress.Epochs), progress.Losses, sequence/4)
 	}

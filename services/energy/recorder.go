@@ -7,10 +7,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/energy/attribute"
 	"github.com/switchyard-dl/switchyard/services/energy/grid"
@@ -18,16 +20,11 @@ import (
 	"github.com/switchyard-dl/switchyard/services/energy/series"
 )
 
-// database is the part of the influx client that the recorder needs.
-type database interface {
-	Write(ctx context.Context, bucket string, points []series.Point) error
-}
-
 // recorder writes the time series. Unwritten data stays in the streams: the recorder keeps one batch in memory, and
 // each node's position in the ledger's bucket.
 type recorder struct {
-	config    seriesConfig
-	database  database
+	config    settings.Energy
+	database  *influx.Client
 	bus       *bus.Bus
 	counters  *bus.KV[contract.NodeSeries]
 	timelines *bus.KV[contract.JobSeries]
@@ -43,9 +40,9 @@ type recorder struct {
 	owners    map[train.JobID]series.Owner
 }
 
-func newRecorder(ctx context.Context, b *bus.Bus, c seriesConfig, d database, g *grid.Grid, log *slog.Logger, metrics prometheus.Registerer) (*recorder, error) {
+func newRecorder(ctx context.Context, b *bus.Bus, c settings.Energy, d *influx.Client, g *grid.Grid, log *slog.Logger, metrics prometheus.Registerer) (*recorder, error) {
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+		return promauto.With(metrics).NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	r := &recorder{
 		config: c, database: d, bus: b, grid: g, log: log, owners: map[train.JobID]series.Owner{},
@@ -53,15 +50,11 @@ func newRecorder(ctx context.Context, b *bus.Bus, c seriesConfig, d database, g 
 		refused: counter("switchyard_energy_points_refused_total", "Points of batches that the time-series database will not take: they are lost to it."),
 		missing: counter("switchyard_energy_series_missing_total", "Intervals that had left the stream before they were written to the time-series database."),
 	}
-	metrics.MustRegister(r.written, r.refused, r.missing)
-	var errs [6]error
-	r.counters, errs[0] = bus.OpenKV(ctx, b, contract.SeriesNodes)
-	r.timelines, errs[1] = bus.OpenKV(ctx, b, contract.SeriesJobs)
-	r.progress, errs[5] = bus.OpenKV(ctx, b, contract.EnergyProgress)
-	r.accounts, errs[2] = bus.OpenKV(ctx, b, contract.Accounts)
-	r.jobs, errs[3] = bus.OpenKV(ctx, b, contract.Jobs)
-	r.nodes, errs[4] = bus.OpenKV(ctx, b, contract.Nodes)
-	return r, errors.Join(errs[:]...)
+	return r, errors.Join(
+		bus.Open(ctx, b, contract.SeriesNodes, &r.counters), bus.Open(ctx, b, contract.SeriesJobs, &r.timelines),
+		bus.Open(ctx, b, contract.EnergyProgress, &r.progress), bus.Open(ctx, b, contract.Accounts, &r.accounts),
+		bus.Open(ctx, b, contract.Jobs, &r.jobs), bus.Open(ctx, b, contract.Nodes, &r.nodes),
+	)
 }
 
 // The sizes of batches: a second of a large cluster, and small in memory.
@@ -112,14 +105,14 @@ func (r *recorder) measured(ctx context.Context, batch []bus.Message) error {
 				"intervals", missed, "before", body.From)
 		}
 		points = append(points, more...)
-		if r.config.pipetune != "" && len(more) > 0 {
+		if r.config.InfluxPipeTune != "" && len(more) > 0 {
 			pipetune = append(pipetune, series.PipeTune(body)...)
 		}
 	}
-	if err := r.write(ctx, influx.Bucket(r.config.database, series.Raw), points); err != nil {
+	if err := r.write(ctx, influx.Bucket(r.config.InfluxDatabase, series.Raw), points); err != nil {
 		return err
 	}
-	if err := r.write(ctx, r.config.pipetune, pipetune); err != nil {
+	if err := r.write(ctx, r.config.InfluxPipeTune, pipetune); err != nil {
 		return err
 	}
 	for node, p := range positions {
@@ -146,7 +139,7 @@ func (r *recorder) open(ctx context.Context, node train.NodeID) (*position, erro
 func (r *recorder) interval(ctx context.Context, m event.Measured) (series.Interval, error) {
 	in := series.Interval{Measured: m, Splits: make([]attribute.Split, len(m.Meters))}
 	for i, meter := range m.Meters {
-		in.Splits[i] = divide(meter, usesOf(meter, m.Users), rules{reserved: r.config.reserved})
+		in.Splits[i] = divide(meter, usesOf(meter, m.Users), rules{reserved: r.config.IdlePolicy == settings.IdleReserved})
 	}
 	for _, u := range m.Users {
 		if _, err := r.owner(ctx, u.Job); err != nil {
@@ -176,7 +169,7 @@ func (r *recorder) owner(ctx context.Context, job train.JobID) (series.Owner, er
 
 func (r *recorder) surroundings(node train.Node, at time.Time) series.Surroundings {
 	return series.Surroundings{
-		Cluster: r.config.cluster,
+		Cluster: r.config.ClusterName,
 		Owner:   func(job train.JobID) series.Owner { return r.owners[job] },
 		Device: func(id train.DeviceID) train.Device {
 			for _, d := range node.Devices {
@@ -188,6 +181,55 @@ func (r *recorder) surroundings(node train.Node, at time.Time) series.Surroundin
 		},
 		Price: r.grid.Price(at),
 	}
+}
+
+// groundTruths returns the consumer of the ground truth.
+func (r *recorder) groundTruths() bus.BatchConsumer {
+	return bus.BatchConsumer{
+		Name: "energy-series-truths", Stream: event.StreamTune, Size: seriesBatch, Wait: seriesWait, Handle: r.learnt,
+		Filters: []string{event.Subject{Entity: "tune", ID: "*", Fact: event.FactLearnt, Version: 1}.String()},
+	}
+}
+
+// learnt writes a batch of ground truth under PipeTune's names. The same fact gives the same points, so no position is
+// stored.
+func (r *recorder) learnt(ctx context.Context, batch []bus.Message) error {
+	var points []series.Point
+	for _, m := range batch {
+		body, err := event.Decode[event.Learnt](m.Data)
+		if err != nil || m.ParseErr != nil {
+			continue // it has no usable content
+		}
+		points = append(points, series.GroundTruth(body, m.Time)...)
+	}
+	return r.write(ctx, r.config.InfluxGroundTruth, points)
+}
+
+// network returns the consumer of the counts and results of network probes.
+func (r *recorder) network() bus.BatchConsumer {
+	return bus.BatchConsumer{
+		Name: "energy-series-network", Stream: event.StreamSamples, Filters: []string{"yard.probe.*.counted.v1", "yard.probe.*.judged.v1"},
+		Size: seriesBatch, Wait: seriesWait, Handle: r.probed,
+	}
+}
+
+// probed writes a batch of slots and windows. Their points follow from them alone, so it can be repeated.
+func (r *recorder) probed(ctx context.Context, batch []bus.Message) error {
+	var points []series.Point
+	for _, m := range batch {
+		switch {
+		case m.ParseErr != nil:
+		case m.Parsed.Fact == event.FactCounted:
+			if c, err := event.Decode[event.ProbesCounted](m.Data); err == nil {
+				points = append(points, series.Probes(train.NodeID(m.Parsed.ID), c, r.config.ClusterName))
+			}
+		default:
+			if j, err := event.Decode[event.LinksJudged](m.Data); err == nil {
+				points = append(points, series.Links(j, r.config.ClusterName)...)
+			}
+		}
+	}
+	return r.write(ctx, influx.Bucket(r.config.InfluxDatabase, series.Raw), points)
 }
 
 // write stores points. It counts and drops points that the database will never accept, so that they do not hold up the

@@ -58,7 +58,7 @@ func TestOnInfluxDB(t *testing.T) {
 
 // store holds the databases of one test: the service's configuration, and a client to read them.
 type store struct {
-	config seriesConfig
+	config settings.Energy
 	client *influx.Client
 }
 
@@ -66,17 +66,20 @@ type store struct {
 func storeOn(t *testing.T, server *influxd.Server) store {
 	t.Helper()
 	name := strings.ReplaceAll(t.Name(), "/", "-")
-	c := seriesConfig{Config: influx.Config{URL: server.URL, Org: "switchyard"}, database: name, pipetune: name + "-energy", groundTruth: name + "-truths", cluster: "lab"}
-	client := influx.Open(c.Config)
+	c := settings.Energy{
+		InfluxURL: server.URL, InfluxOrg: "switchyard", InfluxDatabase: name, InfluxPipeTune: name + "-energy", InfluxGroundTruth: name + "-truths", ClusterName: "lab",
+		IdlePolicy: settings.IdleCluster,
+	}
+	client := influx.Open(influx.Config{URL: c.InfluxURL, Org: c.InfluxOrg})
 	t.Cleanup(client.Close)
-	if _, err := client.Prepare(within(t), influx.Setup{Database: c.database, PipeTune: c.pipetune, GroundTruth: c.groundTruth}); err != nil {
+	if _, err := client.Prepare(within(t), influx.Setup{Database: c.InfluxDatabase, PipeTune: c.InfluxPipeTune, GroundTruth: c.InfluxGroundTruth}); err != nil {
 		t.Fatal(err)
 	}
 	return store{c, client}
 }
 
 // raw returns the bucket of raw points.
-func (s store) raw() string { return influx.Bucket(s.config.database, series.Raw) }
+func (s store) raw() string { return influx.Bucket(s.config.InfluxDatabase, series.Raw) }
 
 // query reads the last two hours of a bucket.
 func (s store) query(t *testing.T, bucket, pipe string) []influx.Row {
@@ -157,7 +160,7 @@ func intervalsBecomePoints(t *testing.T, server *influxd.Server) {
 	s := storeOn(t, server)
 	k := newBooks(t)
 	k.furnish()
-	k.startWith(&Service{series: s.config, idlePolicy: settings.IdleCluster})
+	k.startWith(New(s.config))
 	k.publish(lately(1), lately(2), lately(3))
 	gpu := s.eventually(t, "gpu_power", "energy_uj", 3)
 	last := slices.MaxFunc(slices.Collect(maps.Keys(gpu)), time.Time.Compare)
@@ -195,7 +198,7 @@ func intervalsBecomePoints(t *testing.T, server *influxd.Server) {
 	if d := cmp.Diff(want, jobs[5]); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
-	if pcm := s.rows(t, s.config.pipetune, "pcm_power/node_utilization", "value"); len(pcm) != 3 || pcm[last]["_value"] != 20.0 || pcm[last]["nodename"] != "n1" {
+	if pcm := s.rows(t, s.config.InfluxPipeTune, "pcm_power/node_utilization", "value"); len(pcm) != 3 || pcm[last]["_value"] != 20.0 || pcm[last]["nodename"] != "n1" {
 		t.Errorf("under PipeTune's names: %v", pcm)
 	}
 }
@@ -204,7 +207,7 @@ func factsOfJobsBecomePoints(t *testing.T, server *influxd.Server) {
 	s := storeOn(t, server)
 	k := newBooks(t)
 	k.furnish()
-	k.startWith(&Service{series: s.config, idlePolicy: settings.IdleCluster})
+	k.startWith(New(s.config))
 	now := time.Now().Add(-time.Minute)
 	loss := 0.5
 	fact := func(name, key string, body any, after time.Duration) event.Fact {
@@ -277,10 +280,10 @@ func unsteady(t *testing.T, server string) (string, *atomic.Int64) {
 func anUnsteadyDatabaseLosesAndDoublesNothing(t *testing.T, server *influxd.Server) {
 	s := storeOn(t, server)
 	var bad *atomic.Int64
-	s.config.URL, bad = unsteady(t, server.URL)
+	s.config.InfluxURL, bad = unsteady(t, server.URL)
 	k := newBooks(t)
 	k.furnish()
-	k.startWith(&Service{series: s.config, idlePolicy: settings.IdleCluster})
+	k.startWith(New(s.config))
 	const n = 120
 	for i := range uint64(n) {
 		k.publish(lately(i + 1))
@@ -316,8 +319,8 @@ func (s store) process(t *testing.T, bus, dir string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(binary, asService, "--nats", bus, "--data-dir", dir, "--http", "127.0.0.1:0", //nolint:noctx // the test kills it
-		"--influx-url", s.config.URL)
-	cmd.Env = append(os.Environ(), "SWITCHYARD_INFLUX_DATABASE="+s.config.database)
+		"--influx-url", s.config.InfluxURL)
+	cmd.Env = append(os.Environ(), "SWITCHYARD_INFLUX_DATABASE="+s.config.InfluxDatabase)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

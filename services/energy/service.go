@@ -4,6 +4,7 @@ package energy
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,21 +23,12 @@ import (
 
 // Service is the energy service.
 type Service struct {
-	idlePolicy string
-	series     seriesConfig
+	run.Alone
+	config settings.Energy
 }
 
 // New makes the service.
-func New(c settings.Energy) *Service { return &Service{idlePolicy: c.IdlePolicy, series: seriesOf(c)} }
-
-// Name returns the service's name.
-func (s *Service) Name() string { return "energy" }
-
-// Task returns the lease's name, the same for all processes: one works at a time.
-func (s *Service) Task(run.Common) string { return s.Name() }
-
-// Validate has nothing to check: every setting was checked alone.
-func (s *Service) Validate(run.Common) error { return nil }
+func New(c settings.Energy) *Service { return &Service{"energy", c} }
 
 // Run works until ctx ends.
 func (s *Service) Run(ctx context.Context, p run.Process) error {
@@ -45,33 +37,26 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	defer b.Close()
-	jobs, err := bus.OpenKV(ctx, b, contract.Jobs)
+	var jobs *bus.KV[train.Job]
+	var rates *bus.KV[train.EnergyRates]
+	if err := errors.Join(bus.Open(ctx, b, contract.Jobs, &jobs), bus.Open(ctx, b, contract.Rates, &rates)); err != nil {
+		return err
+	}
+	l, err := newLedger(ctx, b, s.config.IdlePolicy == settings.IdleReserved, p.Log, time.Now())
 	if err != nil {
 		return err
 	}
-	l, err := newLedger(ctx, b, s.idlePolicy == settings.IdleReserved, p.Log, time.Now())
+	prices, err := grid.Load(grid.Config{File: s.config.Tariff, Token: s.config.CarbonToken})
 	if err != nil {
 		return err
 	}
-	prices, err := grid.Load(s.series.grid)
-	if err != nil {
-		return err
-	}
-	rates, err := bus.OpenKV(ctx, b, contract.Rates)
-	if err != nil {
-		return err
-	}
-	p.Metrics.MustRegister(collector{l})
+	p.Metrics.MustRegister(newCollector(l))
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	work.Go(func(ctx context.Context) error { return jobs.Watch(ctx, l.observe, p.Started) })
 	work.Go(func(ctx context.Context) error { return b.Consume(ctx, measurements(l)) })
-	work.Go(func(ctx context.Context) error { return l.keepSettling(ctx) })
-	work.Go(func(ctx context.Context) error {
-		return keepGrid(ctx, prices, p.Log, func(ctx context.Context, forecast train.EnergyRates) error {
-			return publishForecast(ctx, rates, forecast)
-		})
-	})
-	if s.series.URL != "" {
+	work.Go(l.keepSettling)
+	work.Go(func(ctx context.Context) error { return keepGrid(ctx, prices, rates, p.Log) })
+	if s.config.InfluxURL != "" {
 		work.Go(func(ctx context.Context) error { return s.record(ctx, b, p, prices) })
 	}
 	return work.Wait()
@@ -79,11 +64,9 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 
 // record writes the time series until ctx ends. The ledger does not wait for them.
 func (s *Service) record(ctx context.Context, b *bus.Bus, p run.Process, prices *grid.Grid) error {
-	config := s.series
-	config.reserved = s.idlePolicy == settings.IdleReserved
-	client := influx.Open(config.Config)
+	client := influx.Open(influx.Config{URL: s.config.InfluxURL, Token: s.config.InfluxToken, Org: s.config.InfluxOrg})
 	defer client.Close()
-	r, err := newRecorder(ctx, b, config, client, prices, p.Log, p.Metrics)
+	r, err := newRecorder(ctx, b, s.config, client, prices, p.Log, p.Metrics)
 	if err != nil {
 		return err
 	}
@@ -91,7 +74,7 @@ func (s *Service) record(ctx context.Context, b *bus.Bus, p run.Process, prices 
 	work.Go(func(ctx context.Context) error { return b.ConsumeBatches(ctx, r.intervals()) })
 	work.Go(func(ctx context.Context) error { return b.ConsumeBatches(ctx, r.facts()) })
 	work.Go(func(ctx context.Context) error { return b.ConsumeBatches(ctx, r.network()) })
-	if config.groundTruth != "" {
+	if s.config.InfluxGroundTruth != "" {
 		work.Go(func(ctx context.Context) error { return b.ConsumeBatches(ctx, r.groundTruths()) })
 	}
 	return work.Wait()
@@ -118,29 +101,24 @@ func (l *ledger) keepSettling(ctx context.Context) error {
 }
 
 // collector shows the books as metrics. The books survive restarts, so the counters do, too.
-type collector struct{ ledger *ledger }
-
-func energyDesc() *prometheus.Desc {
-	return prometheus.NewDesc("switchyard_energy_joules_total", "Energy booked, by component and use.",
-		[]string{"component", "kind"}, nil)
+type collector struct {
+	ledger                       *ledger
+	energy, gap, missing, resets *prometheus.Desc
 }
 
-func gapDesc() *prometheus.Desc {
-	return prometheus.NewDesc("switchyard_energy_gap_seconds_total",
-		"Time between intervals in which nothing was measured.", nil, nil)
-}
-
-func missingDesc() *prometheus.Desc {
-	return prometheus.NewDesc("switchyard_energy_missing_intervals_total", "Intervals that were measured and never came.", nil, nil)
-}
-
-func resetDesc() *prometheus.Desc {
-	return prometheus.NewDesc("switchyard_energy_counter_resets_total", "Readings left out because a counter was reset.", nil, nil)
+func newCollector(l *ledger) collector {
+	return collector{
+		ledger:  l,
+		energy:  prometheus.NewDesc("switchyard_energy_joules_total", "Energy booked, by component and use.", []string{"component", "kind"}, nil),
+		gap:     prometheus.NewDesc("switchyard_energy_gap_seconds_total", "Time between intervals in which nothing was measured.", nil, nil),
+		missing: prometheus.NewDesc("switchyard_energy_missing_intervals_total", "Intervals that were measured and never came.", nil, nil),
+		resets:  prometheus.NewDesc("switchyard_energy_counter_resets_total", "Readings left out because a counter was reset.", nil, nil),
+	}
 }
 
 // Describe implements prometheus.Collector.
 func (c collector) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{energyDesc(), gapDesc(), missingDesc(), resetDesc()} {
+	for _, d := range []*prometheus.Desc{c.energy, c.gap, c.missing, c.resets} {
 		descs <- d
 	}
 }
@@ -152,11 +130,11 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 		metrics <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
 	}
 	for component, t := range totals {
-		counter(energyDesc(), t.Attributed.Joules(), component, "attributed")
-		counter(energyDesc(), t.Idle.Joules(), component, "idle")
-		counter(energyDesc(), t.Unattributed.Joules(), component, "unattributed")
+		counter(c.energy, t.Attributed.Joules(), component, "attributed")
+		counter(c.energy, t.Idle.Joules(), component, "idle")
+		counter(c.energy, t.Unattributed.Joules(), component, "unattributed")
 	}
-	counter(gapDesc(), gap)
-	counter(missingDesc(), float64(missing))
-	counter(resetDesc(), float64(resets))
+	counter(c.gap, gap)
+	counter(c.missing, float64(missing))
+	counter(c.resets, float64(resets))
 }

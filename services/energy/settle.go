@@ -146,7 +146,7 @@ func (l *ledger) closeAccount(ctx context.Context, job train.JobID) error {
 	return l.removeFromBooks(ctx, job)
 }
 
-// strike removes a job from the books.
+// removeFromBooks removes a job from the books.
 func (l *ledger) removeFromBooks(ctx context.Context, job train.JobID) error {
 	l.mu.Lock()
 	var nodes []train.NodeID

@@ -47,7 +47,7 @@ func (r *recorder) happened(ctx context.Context, batch []bus.Message) error {
 		points = append(points, (*series.Timeline)(&c.Value).Add(seen)...)
 		timelines[job] = c
 	}
-	if err := r.write(ctx, influx.Bucket(r.config.database, series.Raw), points); err != nil {
+	if err := r.write(ctx, influx.Bucket(r.config.InfluxDatabase, series.Raw), points); err != nil {
 		return err
 	}
 	for job, c := range timelines {

@@ -9,36 +9,43 @@ import (
 )
 
 // backend runs attempts, as processes of this machine or as pods. Every call may be repeated, even by a later executor:
-// what is true of an attempt is found out by looking. A call that begins something does not wait for its end. Each part
-// of the executor uses its own share of it.
+// what is true of an attempt is found out by looking. A call that begins something does not wait for its end.
 type backend interface {
-	launcher
-	tuner
-	finder
-	attemptKeeper
 	// Run does the background work until ctx ends. It calls notify with the jobs whose attempts should be looked at.
 	Run(ctx context.Context, notify func(...train.JobID)) error
-}
-
-// attemptKeeper watches and ends attempts.
-type attemptKeeper interface {
-	stopper
+	// Ready returns nil once statuses can be reported.
+	Ready() error
 	// Mounts reports whether a job sees its folders under their fixed names.
 	Mounts(spec train.Spec) bool
+
+	// MakeSecrets returns the capability of a job and the token of an attempt before the attempt is claimed.
+	// ReadSecrets returns those of a claimed attempt: it never makes new ones, and returns empty strings if they are
+	// gone.
+	MakeSecrets(ctx context.Context, job train.JobID, number int) (capability, token string, err error)
+	ReadSecrets(ctx context.Context, job train.JobID, number int) (capability, token string, err error)
+	// Start starts the missing processes of a claimed attempt.
+	Start(ctx context.Context, s launch.Setting) error
+	// Starting reports whether what Start began is still under way; if not, the error says why nothing has come of it.
+	Starting(job train.JobID, number int) (bool, error)
+	// Refuse records the end of an attempt that cannot be started.
+	Refuse(ctx context.Context, a train.Attempt, e train.Exit) error
+
 	// Status returns how far an attempt has got.
 	Status(ctx context.Context, a train.Attempt) (launch.Status, error)
 	// Follow calls changed when a running attempt changes.
 	Follow(ctx context.Context, a train.Attempt, s launch.Status, changed func())
-	// Forget removes what was made for an attempt whose end was published. ForgetAll removes what was made for a job
-	// that ended long ago.
-	Forget(ctx context.Context, a train.Attempt) error
-	ForgetAll(ctx context.Context, job train.JobID) error
-}
+	// Retune gives a running attempt system parameters, and returns which ones it has. To an attempt that has exited it
+	// gives nothing.
+	Retune(ctx context.Context, a train.Attempt, s launch.Status, wanted train.Setting) (train.Applied, error)
 
-// stopper ends the processes of attempts.
-type stopper interface {
 	// Stop makes the processes of an attempt end: it asks them first and kills them after a while.
 	Stop(ctx context.Context, a train.Attempt, now time.Time) error
 	// Sweep kills what is left of a lost attempt and returns how much it found.
 	Sweep(ctx context.Context, a train.Attempt) (left int, err error)
+	// Find lists the attempts that left anything, to be compared with the records.
+	Find(ctx context.Context) ([]launch.Found, error)
+	// Forget removes what was made for an attempt whose end was published. ForgetAll removes what was made for a job
+	// that ended long ago.
+	Forget(ctx context.Context, a train.Attempt) error
+	ForgetAll(ctx context.Context, job train.JobID) error
 }

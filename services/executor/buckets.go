@@ -21,13 +21,12 @@ type buckets struct {
 }
 
 func openBuckets(ctx context.Context, b *bus.Bus) (kv buckets, err error) {
-	var errs [5]error
-	kv.attempts, errs[0] = bus.OpenKV(ctx, b, contract.Attempts)
-	kv.jobs, errs[1] = bus.OpenKV(ctx, b, contract.Jobs)
-	kv.nodes, errs[2] = bus.OpenKV(ctx, b, contract.Nodes)
-	kv.reports, errs[3] = bus.OpenKV(ctx, b, contract.Reports)
-	kv.settings, errs[4] = bus.OpenKV(ctx, b, contract.Settings)
-	return kv, errors.Join(errs[:]...)
+	err = errors.Join(
+		bus.Open(ctx, b, contract.Attempts, &kv.attempts), bus.Open(ctx, b, contract.Jobs, &kv.jobs),
+		bus.Open(ctx, b, contract.Nodes, &kv.nodes), bus.Open(ctx, b, contract.Reports, &kv.reports),
+		bus.Open(ctx, b, contract.Settings, &kv.settings),
+	)
+	return kv, err
 }
 
 // watch keeps the cache up to date.

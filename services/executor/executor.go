@@ -16,11 +16,9 @@ import (
 // executor is one run of the service. Only its loop writes records.
 type executor struct {
 	*shared
-	backend attemptKeeper
-	// ready returns nil once the back end can report statuses; nil means it always can.
-	ready  func() error
-	realm  diff.Realm
-	limits diff.Limits
+	backend backend
+	realm   diff.Realm
+	limits  diff.Limits
 
 	starts *starter
 	tuning *retuner
@@ -31,7 +29,7 @@ type executor struct {
 
 func newExecutor(s *shared, on platform, config settings.Executor) *executor {
 	return &executor{
-		shared: s, backend: on.backend, ready: on.ready, realm: on.realm, limits: diff.Limits{StopGrace: config.StopGrace},
+		shared: s, backend: on.backend, realm: on.realm, limits: diff.Limits{StopGrace: config.StopGrace},
 		starts: newStarter(s, on.backend, on.realm, config), tuning: newRetuner(s, on.backend),
 		strays: &straySweeper{shared: s, backend: on.backend, realm: on.realm}, stopPublished: map[diff.ReportKey]train.StopCause{},
 	}
@@ -61,7 +59,7 @@ func (e *executor) loop(ctx context.Context, started func()) error {
 
 // pass looks at the queued jobs, does what is to be done, and returns when to look again.
 func (e *executor) pass(ctx context.Context) time.Duration {
-	if e.bus.Ready() != nil || e.ready != nil && e.ready() != nil {
+	if e.bus.Ready() != nil || e.backend.Ready() != nil {
 		return launch.Later // what happens meanwhile is on disk
 	}
 	now := time.Now()

@@ -1,31 +1,32 @@
 package executor
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
 
 // metrics are the service's own metrics.
 type metrics struct {
-	running      prometheus.Gauge
-	starts       prometheus.Counter
-	losses       prometheus.Counter
-	refused      prometheus.Counter
-	outcomes     *prometheus.CounterVec
-	startLatency prometheus.Histogram
+	running                 prometheus.Gauge
+	starts, losses, refused prometheus.Counter
+	outcomes                *prometheus.CounterVec
+	startLatency            prometheus.Histogram
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
-	m := &metrics{
-		running: prometheus.NewGauge(prometheus.GaugeOpts{Name: "switchyard_executor_attempts_running", Help: "Attempts that hold devices."}),
-		starts:  prometheus.NewCounter(prometheus.CounterOpts{Name: "switchyard_executor_starts_total", Help: "Attempts that were claimed."}),
-		losses:  prometheus.NewCounter(prometheus.CounterOpts{Name: "switchyard_executor_losses_total", Help: "Attempts whose supervisor vanished."}),
-		refused: prometheus.NewCounter(prometheus.CounterOpts{Name: "switchyard_executor_plans_refused_total", Help: "Plans older than the newest accepted plan."}),
-		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "switchyard_executor_outcomes_total", Help: "Attempts that ended, by outcome.",
-		}, []string{"outcome"}),
-		startLatency: prometheus.NewHistogram(prometheus.HistogramOpts{
+	auto := promauto.With(r)
+	counter := func(name, help string) prometheus.Counter {
+		return auto.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	return &metrics{
+		running:  auto.NewGauge(prometheus.GaugeOpts{Name: "switchyard_executor_attempts_running", Help: "Attempts that hold devices."}),
+		starts:   counter("switchyard_executor_starts_total", "Attempts that were claimed."),
+		losses:   counter("switchyard_executor_losses_total", "Attempts whose supervisor vanished."),
+		refused:  counter("switchyard_executor_plans_refused_total", "Plans older than the newest accepted plan."),
+		outcomes: auto.NewCounterVec(prometheus.CounterOpts{Name: "switchyard_executor_outcomes_total", Help: "Attempts that ended, by outcome."}, []string{"outcome"}),
+		startLatency: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "switchyard_executor_start_latency_seconds", Help: "From the claim of an attempt to its running supervisor.",
 			Buckets: prometheus.ExponentialBuckets(0.005, 2, 12),
 		}),
 	}
-	r.MustRegister(m.running, m.starts, m.losses, m.refused, m.outcomes, m.startLatency)
-	return m
 }

@@ -14,10 +14,10 @@ import (
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
-	"github.com/switchyard-dl/switchyard/services/executor/local"
 )
 
 // acceptedPlan is the newest accepted plan with an index of its jobs; known is false before there is one.
@@ -181,7 +181,7 @@ func (f *fence) accept(generation uint64) (bool, error) {
 	case generation == f.highest:
 		return true, nil
 	}
-	if err := local.WriteFile(f.path, strconv.AppendUint(nil, generation, 10)); err != nil {
+	if err := installation.WriteFile(f.path, strconv.AppendUint(nil, generation, 10)); err != nil {
 		return false, err
 	}
 	f.highest = generation

@@ -11,23 +11,16 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
-// tuner changes the system parameters of running attempts.
-type tuner interface {
-	// Retune gives a running attempt system parameters, and returns which ones it has. To an attempt that has exited it
-	// gives nothing.
-	Retune(ctx context.Context, a train.Attempt, s launch.Status, wanted train.Setting) (train.Applied, error)
-}
-
 // retuner gives running attempts the system parameters that are wanted for their jobs.
 type retuner struct {
 	*shared
-	backend   tuner
+	backend   backend
 	retunings map[diff.ReportKey]retuning
 	// reasons says whether an attempt needs a restart for its parameters, and why; without a code it does not.
 	reasons map[diff.ReportKey]train.Reason
 }
 
-func newRetuner(s *shared, b tuner) *retuner {
+func newRetuner(s *shared, b backend) *retuner {
 	return &retuner{shared: s, backend: b, retunings: map[diff.ReportKey]retuning{}, reasons: map[diff.ReportKey]train.Reason{}}
 }
 

@@ -111,19 +111,17 @@ func stopped(ctx context.Context, err error) error {
 type platform struct {
 	backend backend
 	realm   diff.Realm
-	// ready returns nil once the back end can report statuses; nil means it always can.
-	ready func() error
 	// local is the back end if it is that of this machine.
 	local *local.Backend
 }
 
 func (s *Service) openPlatform(ctx context.Context, p run.Process) (platform, error) {
 	if s.config.Backend == settings.BackendKubernetes {
-		b, err := kube.New(ctx, s.config.Kubernetes, s.config.KillAfter, p.Log)
+		b, err := kube.New(s.config.Kubernetes, s.config.KillAfter, p.Log)
 		if err != nil {
 			return platform{}, err
 		}
-		return platform{backend: b, realm: diff.Realm{Backend: train.BackendKubernetes}, ready: b.Ready}, nil
+		return platform{backend: b, realm: diff.Realm{Backend: train.BackendKubernetes}}, nil
 	}
 	b, err := s.openLocal(ctx, p)
 	return platform{backend: b, realm: diff.Realm{Node: p.Common.NodeID()}, local: b}, err

@@ -18,25 +18,10 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
-// launcher starts the processes of attempts.
-type launcher interface {
-	// MakeSecrets returns the capability of a job and the token of an attempt before the attempt is claimed.
-	// ReadSecrets returns those of a claimed attempt: it never makes new ones, and returns empty strings if they are
-	// gone.
-	MakeSecrets(ctx context.Context, job train.JobID, number int) (capability, token string, err error)
-	ReadSecrets(ctx context.Context, job train.JobID, number int) (capability, token string, err error)
-	// Start starts the missing processes of a claimed attempt.
-	Start(ctx context.Context, s launch.Setting) error
-	// Starting reports whether what Start began is still under way; if not, the error says why nothing has come of it.
-	Starting(job train.JobID, number int) (bool, error)
-	// Refuse records the end of an attempt that cannot be started.
-	Refuse(ctx context.Context, a train.Attempt, e train.Exit) error
-}
-
 // starter claims attempts and starts their processes.
 type starter struct {
 	*shared
-	backend launcher
+	backend backend
 	realm   diff.Realm
 	config  settings.Executor
 	// claimedAt is when an attempt was claimed, tries how often its processes were started.
@@ -44,7 +29,7 @@ type starter struct {
 	tries     map[diff.ReportKey]launchTries
 }
 
-func newStarter(s *shared, b launcher, realm diff.Realm, config settings.Executor) *starter {
+func newStarter(s *shared, b backend, realm diff.Realm, config settings.Executor) *starter {
 	return &starter{
 		shared: s, backend: b, realm: realm, config: config,
 		claimedAt: map[diff.ReportKey]time.Time{}, tries: map[diff.ReportKey]launchTries{},

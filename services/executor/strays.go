@@ -10,22 +10,11 @@ import (
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
 )
 
-// finder lists attempts on the machine or the cluster.
-type finder interface {
-	// Find lists the attempts that left anything, to be compared with the records.
-	Find(ctx context.Context) ([]launch.Found, error)
-}
-
 // straySweeper ends attempts without a record.
 type straySweeper struct {
 	*shared
-	backend interface {
-		finder
-		stopper
-		Status(ctx context.Context, a train.Attempt) (launch.Status, error)
-		Forget(ctx context.Context, a train.Attempt) error
-	}
-	realm diff.Realm
+	backend backend
+	realm   diff.Realm
 	// found are the attempts that are being ended.
 	found []launch.Found
 }

@@ -20,7 +20,7 @@ func (s *synced) mark(flags ...*bool) func() {
 		for _, f := range flags {
 			*f = true
 		}
-		s.queue.signal()
+		s.queue.wake.Send()
 	}
 }
 

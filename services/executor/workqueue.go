@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
 )
@@ -19,8 +20,7 @@ const (
 // The loop that takes a job from the queue looks at everything about it and enters what is due next, so a pass costs
 // what has changed and not what there is.
 type workqueue struct {
-	// wake has room for one signal that there is work.
-	wake chan struct{}
+	wake tick.Signal
 
 	mu    sync.Mutex
 	dirty map[train.JobID]bool
@@ -34,15 +34,7 @@ type workqueue struct {
 }
 
 func newWorkqueue() *workqueue {
-	return &workqueue{wake: make(chan struct{}, 1), dirty: map[train.JobID]bool{}, due: map[train.JobID]time.Time{}}
-}
-
-// signal wakes the loop.
-func (q *workqueue) signal() {
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
+	return &workqueue{wake: tick.NewSignal(), dirty: map[train.JobID]bool{}, due: map[train.JobID]time.Time{}}
 }
 
 // add queues jobs for the next pass.
@@ -52,7 +44,7 @@ func (q *workqueue) add(jobs ...train.JobID) {
 	for _, id := range jobs {
 		q.dirty[id] = true
 	}
-	q.signal()
+	q.wake.Send()
 }
 
 // addAll queues every job for the next pass.
@@ -60,7 +52,7 @@ func (q *workqueue) addAll() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.resync = time.Time{}
-	q.signal()
+	q.wake.Send()
 }
 
 // addAt makes a job due at a time, if it is not due earlier.
@@ -82,7 +74,7 @@ func (q *workqueue) postpone(starts []diff.Action) {
 	for _, s := range starts {
 		q.deferred = append(q.deferred, s.Job)
 	}
-	q.signal()
+	q.wake.Send()
 }
 
 // next returns when something is due by the clock, the zero time if nothing is.

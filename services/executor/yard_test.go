@@ -251,12 +251,8 @@ func (y *yard) attempt(job train.JobID, what string, fits func(train.Attempt) bo
 	var a train.Attempt
 	y.until(fmt.Sprintf("attempt of %s: %s", job, what), func() bool {
 		e, err := y.attempts.Get(y.t.Context(), string(job))
-		if errors.Is(err, bus.ErrNotFound) {
-			return false
-		}
-		y.must(err)
 		a = e.Value
-		return fits(a)
+		return err == nil && fits(a) // it is not there yet, or the bus is busy
 	})
 	return a
 }

@@ -188,6 +188,7 @@ func over(r conduct.Record) bool { return r.Over() && r.Published }
 // A whole experiment on the real bus, with a service that is replaced repeatedly, has the same result as an undisturbed
 // one; all its facts are published, once.
 func TestExperimentSurvivesItsService(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	b.yard(nil)
 	stop := b.serve()
@@ -226,6 +227,7 @@ func TestExperimentSurvivesItsService(t *testing.T) {
 }
 
 func TestTheFirstSubmissionStands(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	b.serve()
 	b.yard(nil)
@@ -253,6 +255,7 @@ func TestTheFirstSubmissionStands(t *testing.T) {
 // A service that dies between the record and its side effects leaves a stopped trial whose job was never submitted: it
 // still comes to an end.
 func TestAStoppedTrialThatWasNeverSubmittedSettles(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	r := conduct.New("exp", experiment(1), "hash", time.Now().UTC())
 	if err := r.Decide(profile.Store{}, r.SubmittedAt); err != nil {
@@ -271,6 +274,7 @@ func TestAStoppedTrialThatWasNeverSubmittedSettles(t *testing.T) {
 
 // A trial learns of the end of an attempt: it gives up the setting of that attempt.
 func TestALostAttemptCostsItsSetting(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	e := experiment(1)
 	e.Search.Algorithm = search.Random
@@ -297,6 +301,7 @@ func TestALostAttemptCostsItsSetting(t *testing.T) {
 
 // Another client's job under the id of a trial's is left alone: the trial fails, and the others go on.
 func TestJobsOfOthersAreLeftAlone(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	other := train.Spec{Name: "mine", Command: []string{"mine"}, BatchSize: 1, MaxEpochs: 1}
 	if err := b.user.Publish(b.ctx, event.OnceFact("exp-t0", event.FactSubmitted, "submitted", event.Submitted{Spec: other})); err != nil {

@@ -14,11 +14,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/deviceplugin"
-	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/mps"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/nodelabels"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/podlog"
@@ -58,17 +58,8 @@ func (k *kubernetes) validateJobAPI(address string) error {
 	return nil
 }
 
-// advertiser offers a node's GPUs to what hands them to containers. Device plugins offer them to a kubelet; dynamic
-// resource allocation would be another implementation.
-type advertiser interface {
-	// Account returns the resource under which a GPU is accounted for, and how many units of it are the whole GPU.
-	Account(g gpu.Device) (resource string, units int)
-	// Run offers the listed GPUs until ctx ends.
-	Run(ctx context.Context, gpus func() []gpu.Device) error
-}
-
-// advertiser returns nil without a kubelet.
-func (k *kubernetes) advertiser(daemon *mps.Daemon, log *slog.Logger, metrics prometheus.Registerer) advertiser {
+// plugins offer the node's GPUs to a kubelet; nil without one.
+func (k *kubernetes) plugins(daemon *mps.Daemon, log *slog.Logger, metrics prometheus.Registerer) *deviceplugin.Plugins {
 	if !k.on() {
 		return nil
 	}
@@ -79,21 +70,13 @@ func (k *kubernetes) advertiser(daemon *mps.Daemon, log *slog.Logger, metrics pr
 	return deviceplugin.New(deviceplugin.Config{Dir: dir, Classic: classic, Dev: "/dev", MPSDir: daemon.Dir, Every: time.Second, Log: log, Metrics: metrics})
 }
 
-// describe adds the Kubernetes part to the description of a machine. Pods do not see the agent's socket.
-func (k *kubernetes) describe(machine func(context.Context, time.Time) train.Node, log *slog.Logger) func(context.Context, time.Time) train.Node {
-	if !k.on() {
-		return machine
-	}
-	labels := nodelabels.Cache{Source: k.labelSource(), OnChange: func(err error) {
+// labels are the labels of the node in Kubernetes, as last read.
+func (k *kubernetes) labels(log *slog.Logger) *nodelabels.Cache {
+	return &nodelabels.Cache{Source: k.labelSource(), OnChange: func(err error) {
 		if err != nil {
 			log.Warn("labels of the node not read", "error", err)
 		}
 	}}
-	return func(ctx context.Context, now time.Time) train.Node {
-		n := machine(ctx, now)
-		n.Backend, n.Name, n.Labels, n.JobAPISocket = train.BackendKubernetes, k.Node, labels.Labels(ctx, now), ""
-		return n
-	}
 }
 
 // labelSource is where the node's labels are read.
@@ -110,7 +93,7 @@ func (k *kubernetes) logLoops(p run.Process, attempts func() []train.Attempt, ep
 		return nil
 	}
 	logs := podlog.New(podlog.Config{
-		Root: k.PodLogs, Namespace: k.Namespace, Jobs: filepath.Join(p.Common.DataDir, "jobs"), LimitBytes: int64(k.PodLogLimit) << 20,
+		Root: k.PodLogs, Namespace: k.Namespace, Layout: installation.Layout{DataDir: p.Common.DataDir}, LimitBytes: int64(k.PodLogLimit) << 20,
 		Attempts: attempts, Node: p.Common.NodeID(), Receiver: epochs, Log: p.Log,
 	})
 	return []func(context.Context) error{logs.Run, func(ctx context.Context) error { return answerLogs(ctx, b, p.Common.NodeID(), jobs, logs) }}
@@ -135,14 +118,9 @@ func (k *kubernetes) makeSnapshots(dataDir string) error {
 	return nil
 }
 
-var errNoOutput = errors.New("no output here: the job has not started on this node")
-
 // answerLogs serves pieces of jobs' logs.
 func answerLogs(ctx context.Context, b *bus.Bus, node train.NodeID, jobs *bus.KV[train.Job], logs *podlog.Tailer) error {
 	return bus.Answer(ctx, b, train.LogSubject(node), func(ctx context.Context, r train.LogRequest) (train.LogChunk, error) {
-		if _, err := train.ParseJobID(string(r.Job)); err != nil {
-			return train.LogChunk{}, err
-		}
 		job, err := jobs.Get(ctx, string(r.Job))
 		if err != nil && !errors.Is(err, bus.ErrNotFound) {
 			return train.LogChunk{}, fmt.Errorf("look whether %s has ended: %w", r.Job, err)
@@ -151,14 +129,6 @@ func answerLogs(ctx context.Context, b *bus.Bus, node train.NodeID, jobs *bus.KV
 		if over {
 			logs.Poll(ctx) // what the job wrote until it ended is there by now
 		}
-		chunk, err := logs.Read(r)
-		if err != nil {
-			return chunk, err
-		}
-		if over && chunk.Size == 0 {
-			return chunk, fmt.Errorf("job %s: %w", r.Job, errNoOutput)
-		}
-		chunk.Ended = over && chunk.Next >= chunk.Size
-		return chunk, nil
+		return logs.Answer(r, over)
 	})
 }

@@ -72,6 +72,7 @@ func unitsOf(t *testing.T, socket string) (all, healthy int) {
 }
 
 func TestTheWholeAgentOnANodeOfKubernetes(t *testing.T) {
+	t.Parallel()
 	server := bustest.Start(t)
 	b := bustest.Connect(t, server, "test")
 	tables, err := openTables(within(t), b)

@@ -14,9 +14,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/run"
 )
 
@@ -108,10 +108,7 @@ func rememberedPort(path string) string {
 func rememberPort(path string, address net.Addr) error {
 	_, port, err := net.SplitHostPort(address.String())
 	if err == nil {
-		fresh := path + ".new"
-		if err = os.WriteFile(fresh, []byte(port+"\n"), 0o600); err == nil {
-			err = os.Rename(fresh, path)
-		}
+		err = installation.WriteFile(path, []byte(port+"\n"))
 	}
 	if err != nil {
 		return fmt.Errorf("remember the job API's port: %w", err)
@@ -161,26 +158,4 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 		return nil, fmt.Errorf("set the mode of %s: %w", path, err)
 	}
 	return l, nil
-}
-
-// latch is set once and stays set.
-type latch struct {
-	once sync.Once
-	c    chan struct{}
-}
-
-func newLatch() *latch { return &latch{c: make(chan struct{})} }
-
-func (s *latch) set() { s.once.Do(func() { close(s.c) }) }
-
-// then makes a loop begin only when the latch is set.
-func (s *latch) then(f func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		select {
-		case <-s.c:
-			return f(ctx)
-		case <-ctx.Done():
-			return nil
-		}
-	}
 }

@@ -39,6 +39,7 @@ func TestValidateMeters(t *testing.T) {
 
 // TestMetersOfANodeByName runs the agent of node n1 with a PDU, a log of PCM and settings that are meant for n10.
 func TestMetersOfANodeByName(t *testing.T) {
+	t.Parallel()
 	pdu := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"sensor_values":[{},{"values":[[{},{},{},{},{"v":100}],[{},{},{},{},{"v":900}],[{},{},{},{},{"v":150}]]}]}`))
 	}))

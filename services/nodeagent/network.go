@@ -2,6 +2,7 @@ package nodeagent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -53,7 +54,7 @@ type linkProber struct {
 	nodes   *bus.KV[train.Node]
 	lists   *bus.KV[train.Pinglist]
 	paths   *bus.KV[train.Paths]
-	retrace chan struct{}
+	retrace tick.Signal
 	// session distinguishes the slots of this start of the agent from those of others.
 	session string
 	log     *slog.Logger
@@ -69,17 +70,13 @@ func (n *network) open(ctx context.Context, p run.Process, b *bus.Bus) (*linkPro
 		return nil, nil //nolint:nilnil // an agent that does not probe is none, and its methods know
 	}
 	l := &linkProber{
-		node: p.Common.NodeID(), bus: b, retrace: make(chan struct{}, 1), log: p.Log, answers: map[string][]netip.AddrPort{},
+		node: p.Common.NodeID(), bus: b, retrace: tick.NewSignal(), log: p.Log, answers: map[string][]netip.AddrPort{},
 		session: strconv.FormatInt(time.Now().UnixNano(), 36),
 	}
-	var err error
-	if l.nodes, err = bus.OpenKV(ctx, b, contract.Nodes); err != nil {
-		return nil, err
-	}
-	if l.lists, err = bus.OpenKV(ctx, b, contract.Probes); err != nil {
-		return nil, err
-	}
-	if l.paths, err = bus.OpenKV(ctx, b, contract.Paths); err != nil {
+	err := errors.Join(
+		bus.Open(ctx, b, contract.Nodes, &l.nodes), bus.Open(ctx, b, contract.Probes, &l.lists), bus.Open(ctx, b, contract.Paths, &l.paths),
+	)
+	if err != nil {
 		return nil, err
 	}
 	config := n.prober()
@@ -88,16 +85,12 @@ func (n *network) open(ctx context.Context, p run.Process, b *bus.Bus) (*linkPro
 	return l, err
 }
 
-// describe adds the addresses that answer probes to the description of the node.
-func (l *linkProber) describe(rest func(context.Context, time.Time) train.Node) func(context.Context, time.Time) train.Node {
+// addresses are where this node answers probes.
+func (l *linkProber) addresses() []string {
 	if l == nil {
-		return rest
+		return nil
 	}
-	return func(ctx context.Context, now time.Time) train.Node {
-		n := rest(ctx, now)
-		n.Probes = l.prober.Addresses()
-		return n
-	}
+	return l.prober.Addresses()
 }
 
 // loops returns the loops to run.
@@ -134,7 +127,7 @@ func (l *linkProber) onNode(e bus.Entry[train.Node], deleted bool) {
 		all = append(all, some...)
 	}
 	l.prober.Register(all)
-	l.traceSoon() // the paths to a node that was not registered could not be found
+	l.retrace.Send() // the paths to a node that was not registered could not be found
 }
 
 // onList applies a new list for this node.
@@ -152,14 +145,7 @@ func (l *linkProber) onList(ctx context.Context, e bus.Entry[train.Pinglist], de
 	defer l.mu.Unlock()
 	same := slices.EqualFunc(l.traced, e.Value.Trace, func(a, b train.Flow) bool { return a.ID() == b.ID() })
 	if l.traced = e.Value.Trace; !same {
-		l.traceSoon()
-	}
-}
-
-func (l *linkProber) traceSoon() {
-	select {
-	case l.retrace <- struct{}{}:
-	default:
+		l.retrace.Send()
 	}
 }
 
@@ -187,7 +173,7 @@ func (l *linkProber) report(ctx context.Context) error {
 		err := l.bus.Publish(within, event.Fact{
 			Subject: event.Subject{Entity: "probe", ID: string(l.node), Fact: event.FactCounted, Version: 1},
 			Key:     fmt.Sprintf("node/%s/probes/%s/%d", l.node, l.session, counts.Slot),
-			Body:    event.ProbesCounted(counts),
+			Body:    counts,
 		})
 		cancel()
 		if err != nil && ctx.Err() == nil {

@@ -53,6 +53,7 @@ func enter[T any](t *testing.T, b *bus.Bus, bucket contract.Bucket[T], key strin
 }
 
 func TestAnAgentProbesItsListAndPublishesTheCounts(t *testing.T) {
+	t.Parallel()
 	s := bustest.Start(t)
 	b := bustest.Connect(t, s, "test")
 	start(t, s.URL(), t.TempDir(), "--probe-listen", "127.0.0.1:0", "--probe-rate", "100", "--probe-budget-packets", "500", "--probe-budget-bytes", "100000")
@@ -67,8 +68,10 @@ func TestAnAgentProbesItsListAndPublishesTheCounts(t *testing.T) {
 	defer cancel()
 	var reported event.ProbesCounted
 	err := b.Follow(ctx, event.StreamSamples, []string{"yard.probe.n1.counted.v1"}, 1, func(m bus.Message) {
-		reported, _ = event.Decode[event.ProbesCounted](m.Data)
-		cancel()
+		// On a busy machine the agent may stall, and then counts nothing for the slot.
+		if reported, _ = event.Decode[event.ProbesCounted](m.Data); !reported.Stalled {
+			cancel()
+		}
 	})
 	if err != nil || len(reported.Sent) != 1 || len(reported.Received) != 1 || reported.Sent[0].Flow != f.ID() || reported.Sent[0].Acked == 0 || reported.Received[0].Count != reported.Sent[0].Sent {
 		t.Errorf("got %+v, %v", reported, err)

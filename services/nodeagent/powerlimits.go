@@ -28,8 +28,6 @@ type powerLimits struct {
 
 	mu     sync.Mutex
 	wanted map[string]train.PowerLimit
-	// defaults are the limits that devices get back, by UUID.
-	defaults map[string]unit.Power
 }
 
 // newPowerLimits returns nil if no device has limits that can be set.
@@ -42,18 +40,18 @@ func newPowerLimits(dir string, gpus gpu.Reader, devices func() []gpu.Device, li
 	if err != nil {
 		return nil, err
 	}
-	return &powerLimits{controller: controller, devices: devices, live: live, trials: trials, log: log, wanted: map[string]train.PowerLimit{}, defaults: controller.Own()}, nil
+	return &powerLimits{controller: controller, devices: devices, live: live, trials: trials, log: log, wanted: map[string]train.PowerLimit{}}, nil
 }
 
 // loops returns the loops to run once the attempts are known; none if no device has limits.
-func (p *powerLimits) loops(limits *bus.KV[train.PowerLimit], synced *latch) []func(context.Context) error {
+func (p *powerLimits) loops(limits *bus.KV[train.PowerLimit], synced *tick.Latch) []func(context.Context) error {
 	if p == nil {
 		return nil
 	}
-	wanted := newLatch()
+	wanted := tick.NewLatch()
 	return []func(context.Context) error{
-		func(ctx context.Context) error { return limits.Watch(ctx, p.onLimit, wanted.set) },
-		synced.then(wanted.then(p.run)),
+		func(ctx context.Context) error { return limits.Watch(ctx, p.onLimit, wanted.Open) },
+		synced.Then(wanted.Then(p.run)),
 	}
 }
 
@@ -94,11 +92,7 @@ func (p *powerLimits) now() map[train.DeviceID]unit.Power {
 
 // apply sets and restores limits.
 func (p *powerLimits) apply(wanted map[train.DeviceID]unit.Power) error {
-	err := p.controller.Apply(p.devices(), wanted)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.defaults = p.controller.Own()
-	return err
+	return p.controller.Apply(p.devices(), wanted)
 }
 
 // describe reports what devices draw at most without the limit of an attempt: a plan that relied on the limit would
@@ -107,11 +101,10 @@ func (p *powerLimits) describe(devices []train.Device) {
 	if p == nil {
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	own := p.controller.Own()
 	for i := range devices {
-		if own, limited := p.defaults[devices[i].UUID]; limited {
-			devices[i].BusyWatts = own.Watts()
+		if limit, limited := own[devices[i].UUID]; limited {
+			devices[i].BusyWatts = limit.Watts()
 		}
 	}
 }

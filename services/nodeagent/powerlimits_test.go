@@ -88,6 +88,7 @@ func (l *limited) await(watts float64) {
 // TestLimitsFollowTheAttempts makes the agent set what the planner wants, and restore it when the attempt ends,
 // another one follows, or the agent stops.
 func TestLimitsFollowTheAttempts(t *testing.T) {
+	t.Parallel()
 	l := newLimited(t)
 	stop := start(t, l.url, l.dir, "--device-kind=gpu", "--sim-gpus=2")
 	l.attempt(1, train.PhaseRunning)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
@@ -21,8 +22,7 @@ type reservations struct {
 	live    func() []train.Attempt
 	publish func(context.Context, ...event.Fact) error
 	log     *slog.Logger
-	// wake has room for one signal that there may be something to publish.
-	wake chan struct{}
+	wake    tick.Signal
 
 	mu sync.Mutex
 	// used is the largest measured use; published is the memory that a fact named as enough.
@@ -38,7 +38,7 @@ type claim struct {
 
 func newReservations(node train.NodeID, live func() []train.Attempt, publish func(context.Context, ...event.Fact) error, log *slog.Logger) *reservations {
 	return &reservations{
-		node: node, live: live, publish: publish, log: log, wake: make(chan struct{}, 1),
+		node: node, live: live, publish: publish, log: log, wake: tick.NewSignal(),
 		used: map[claim]unit.Bytes{}, published: map[claim]unit.Bytes{},
 	}
 }
@@ -70,10 +70,7 @@ func (r *reservations) observe(c claim, memory unit.Bytes) unit.Bytes {
 		return r.used[c]
 	}
 	r.used[c] = memory
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
+	r.wake.Send()
 	return memory
 }
 

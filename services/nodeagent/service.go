@@ -19,9 +19,11 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/attemptindex"
+	"github.com/switchyard-dl/switchyard/services/nodeagent/deviceplugin"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/inventory"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/jobapi"
@@ -108,8 +110,7 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 	live := func() []train.Attempt { return known.Live(p.Common.NodeID()) }
 	reserved := newReservations(p.Common.NodeID(), live, b.Publish, p.Log)
 	daemon := mps.Find(s.config.MPSDir)
-	advertised := s.kubernetes.advertiser(daemon, p.Log, p.Metrics)
-	opened, err := s.open(p, known, advertised, reserved, daemon)
+	opened, err := s.open(p, known, s.kubernetes.plugins(daemon, p.Log, p.Metrics), reserved, daemon)
 	if err != nil {
 		return err
 	}
@@ -133,21 +134,21 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 	if err != nil {
 		return err
 	}
-	describe := probing.describe(s.kubernetes.describe(s.describe(p.Common.NodeID(), opened, open, limits), p.Log))
+	describe := s.describe(p, opened, open, limits, probing)
 	work := pool.New().WithContext(ctx).WithCancelOnError()
-	synced := newLatch()
-	work.Go(func(ctx context.Context) error { return t.attempts.Watch(ctx, known.Put, synced.set) })
+	synced := tick.NewLatch()
+	work.Go(func(ctx context.Context) error { return t.attempts.Watch(ctx, known.Put, synced.Open) })
 	work.Go(func(ctx context.Context) error { return t.tunings.Watch(ctx, batches.onTuning, func() {}) })
-	work.Go(func(ctx context.Context) error { return t.settings.Watch(ctx, wanted.onSetting, wanted.synced.set) })
+	work.Go(func(ctx context.Context) error { return t.settings.Watch(ctx, wanted.onSetting, wanted.synced.Open) })
 	work.Go(func(ctx context.Context) error { return box.Run(ctx, api.DeliverKept) })
 	work.Go(api.RunHeartbeats)
 	work.Go(func(ctx context.Context) error { return bus.ForgetEnded(ctx, t.reports, t.jobs) })
 	// The job API is not announced, and nothing is measured, before the attempts are known.
-	work.Go(synced.then(func(ctx context.Context) error { return announce(ctx, t.nodes, describe, p) }))
-	work.Go(synced.then(func(ctx context.Context) error { return record(ctx, opened.recorder, b) }))
-	work.Go(synced.then(func(ctx context.Context) error { return reserved.run(ctx, opened.meter.Devices) }))
+	work.Go(synced.Then(func(ctx context.Context) error { return announce(ctx, t.nodes, describe, p) }))
+	work.Go(synced.Then(func(ctx context.Context) error { return record(ctx, opened.recorder, b) }))
+	work.Go(synced.Then(func(ctx context.Context) error { return reserved.run(ctx, opened.meter.Devices) }))
 	for _, loop := range s.kubernetes.logLoops(p, known.Newest, api, b, t.jobs) {
-		work.Go(synced.then(loop))
+		work.Go(synced.Then(loop))
 	}
 	for _, loop := range slices.Concat(open.loops(api.Handler()), opened.loops, probing.loops(), limits.loops(t.limits, synced)) {
 		work.Go(loop)
@@ -155,14 +156,19 @@ func (s *Service) serve(ctx context.Context, p run.Process, dir string, b *bus.B
 	return work.Wait()
 }
 
-// describe returns a function that describes the node.
-func (s *Service) describe(node train.NodeID, o opened, d listeners, limits *powerLimits) func(context.Context, time.Time) train.Node {
+// describe returns a function that describes the node. Pods do not see the agent's socket.
+func (s *Service) describe(p run.Process, o opened, d listeners, limits *powerLimits, probing *linkProber) func(context.Context, time.Time) train.Node {
+	labels := s.kubernetes.labels(p.Log)
 	return func(ctx context.Context, now time.Time) train.Node {
-		n := o.machine.Node(ctx, node, o.meter.Devices(), now)
+		n := o.machine.Node(ctx, p.Common.NodeID(), o.meter.Devices(), now)
 		limits.describe(n.Devices)
 		n.Labels = s.config.Labels
 		n.JobAPI, n.JobAPISocket = d.tcp.Addr().String(), d.socket
 		n.Meters, n.MeterTroubles = metersOf(o.meter.Statuses())
+		n.Probes = probing.addresses()
+		if s.kubernetes.on() {
+			n.Backend, n.Name, n.Labels, n.JobAPISocket = train.BackendKubernetes, s.kubernetes.Node, labels.Labels(ctx, now), ""
+		}
 		return n
 	}
 }
@@ -188,17 +194,14 @@ type tables struct {
 	settings *bus.KV[train.Setting]
 }
 
-func openTables(ctx context.Context, b *bus.Bus) (tables, error) {
-	var t tables
-	var errs [7]error
-	t.attempts, errs[0] = bus.OpenKV(ctx, b, contract.Attempts)
-	t.reports, errs[1] = bus.OpenKV(ctx, b, contract.Reports)
-	t.nodes, errs[2] = bus.OpenKV(ctx, b, contract.Nodes)
-	t.jobs, errs[3] = bus.OpenKV(ctx, b, contract.Jobs)
-	t.limits, errs[4] = bus.OpenKV(ctx, b, contract.PowerLimits)
-	t.tunings, errs[5] = bus.OpenKV(ctx, b, contract.Tunings)
-	t.settings, errs[6] = bus.OpenKV(ctx, b, contract.Settings)
-	return t, errors.Join(errs[:]...)
+func openTables(ctx context.Context, b *bus.Bus) (t tables, err error) {
+	err = errors.Join(
+		bus.Open(ctx, b, contract.Attempts, &t.attempts), bus.Open(ctx, b, contract.Reports, &t.reports),
+		bus.Open(ctx, b, contract.Nodes, &t.nodes), bus.Open(ctx, b, contract.Jobs, &t.jobs),
+		bus.Open(ctx, b, contract.PowerLimits, &t.limits), bus.Open(ctx, b, contract.Tunings, &t.tunings),
+		bus.Open(ctx, b, contract.Settings, &t.settings),
+	)
+	return t, err
 }
 
 // opened is what the machine has, ready to be read.
@@ -213,11 +216,11 @@ type opened struct {
 }
 
 // open makes the meter and the inventory of the machine.
-func (s *Service) open(p run.Process, known *attemptindex.Index, advertised advertiser, reserved *reservations, daemon *mps.Daemon) (opened, error) {
+func (s *Service) open(p run.Process, known *attemptindex.Index, plugins *deviceplugin.Plugins, reserved *reservations, daemon *mps.Daemon) (opened, error) {
 	const root, cgroups = proc.Root("/proc"), "/sys/fs/cgroup"
 	offered := inventory.Config{Kind: s.config.DeviceKind, Slots: s.config.CPUSlots, Proc: root, Cgroups: cgroups, MPS: daemon}
-	if advertised != nil {
-		offered.Account, offered.Cgroups = advertised.Account, ""
+	if plugins != nil {
+		offered.Account, offered.Cgroups = plugins.Account, ""
 	}
 	machine, err := inventory.New(offered)
 	if err != nil {
@@ -235,8 +238,8 @@ func (s *Service) open(p run.Process, known *attemptindex.Index, advertised adve
 		closeGPUs()
 		return opened{}, err
 	}
-	if advertised != nil {
-		loops = append(loops, func(ctx context.Context) error { return advertised.Run(ctx, m.Devices) })
+	if plugins != nil {
+		loops = append(loops, func(ctx context.Context) error { return plugins.Run(ctx, m.Devices) })
 	}
 	node := p.Common.NodeID()
 	recorder := meter.NewRecorder(meter.RecorderConfig{

@@ -140,6 +140,7 @@ func burn(t *testing.T) train.Attempt {
 }
 
 func TestTheWholeAgentOverARestart(t *testing.T) {
+	t.Parallel()
 	server := bustest.Start(t)
 	b := bustest.Connect(t, server, "test")
 	attempts, err := bus.OpenKV[train.Attempt](within(t), b, contract.Attempts)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -15,7 +16,7 @@ import (
 type trialSettings struct {
 	mu     sync.Mutex
 	wanted map[train.JobID]train.Setting
-	synced *latch
+	synced *tick.Latch
 }
 
 // settingsTimeout is how long training code waits for an agent that has just started: within it the agent has read
@@ -23,7 +24,7 @@ type trialSettings struct {
 const settingsTimeout = 5 * time.Second
 
 func newTrialSettings() *trialSettings {
-	return &trialSettings{wanted: map[train.JobID]train.Setting{}, synced: newLatch()}
+	return &trialSettings{wanted: map[train.JobID]train.Setting{}, synced: tick.NewLatch()}
 }
 
 func (s *trialSettings) onSetting(e bus.Entry[train.Setting], deleted bool) {
@@ -40,10 +41,7 @@ func (s *trialSettings) onSetting(e bus.Entry[train.Setting], deleted bool) {
 func (s *trialSettings) paused(ctx context.Context, job train.JobID, epochsDone int) bool {
 	within, cancel := context.WithTimeout(ctx, settingsTimeout)
 	defer cancel()
-	select {
-	case <-s.synced.c:
-	case <-within.Done():
-	}
+	s.synced.Wait(within)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.wanted[job].Pauses(epochsDone)

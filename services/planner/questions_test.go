@@ -1,13 +1,18 @@
 package planner
 
 import (
+	"encoding/json"
 	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/services/planner/plan"
+	"github.com/switchyard-dl/switchyard/services/planner/sim"
 	"github.com/switchyard-dl/switchyard/services/planner/whatif"
 )
 
@@ -72,4 +77,33 @@ func openPlan(b *bench) uint64 {
 		b.t.Fatal(err)
 	}
 	return sequence
+}
+
+// A record without rates, "known": null, is no knowledge: neither a decision nor a question fails on it.
+func TestARecordOfInterferenceWithoutRates(t *testing.T) {
+	device := train.Device{ID: "gpu:0", Kind: train.KindGPU, Model: "M", Driver: "1"}
+	var met curve.InterferenceRecord
+	if err := json.Unmarshal([]byte(`{"device": "M", "under": "1", "through": 7, "known": null}`), &met); err != nil {
+		t.Fatal(err)
+	}
+	known := newCache()
+	known.observeNode(time.Now(), bus.Entry[train.Node]{Key: "n", Value: train.Node{ID: "n", Devices: []train.Device{device}}}, false)
+	for range 2 {
+		known.observeInterference(bus.Entry[curve.InterferenceRecord]{Key: curve.InterferenceKey(&device), Value: met}, false)
+		if _, _, s := known.recorded(plan.State{}); len(s.Interference) != 0 {
+			t.Errorf("known is %v, want nothing", s.Interference)
+		}
+	}
+	var recorded plan.State
+	if err := json.Unmarshal([]byte(`{"interference": {"d": null}}`), &recorded); err != nil {
+		t.Fatal(err)
+	}
+	policy, err := plan.Find("switchyard")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan.Decide(recorded, policy)
+	if _, err := sim.Run(sim.Config{State: recorded, Policy: policy, Nodes: []train.Node{{ID: "n", Devices: []train.Device{device}}}}); err != nil {
+		t.Error(err)
+	}
 }

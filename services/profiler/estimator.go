@@ -9,6 +9,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -20,7 +21,8 @@ type estimator struct {
 	// can wait.
 	fresh   map[train.JobID]struct{}
 	sampled map[train.JobID]struct{}
-	wake    chan struct{}
+	// wake wakes the writer.
+	wake tick.Signal
 	// present is set when the past has been read: from then on a job that ends is fitted once more before it is
 	// forgotten.
 	present bool
@@ -35,23 +37,18 @@ type estimator struct {
 
 func newEstimator() *estimator {
 	return &estimator{
-		jobs: map[train.JobID]*job{}, fresh: map[train.JobID]struct{}{}, sampled: map[train.JobID]struct{}{}, wake: make(chan struct{}, 1),
+		jobs: map[train.JobID]*job{}, fresh: map[train.JobID]struct{}{}, sampled: map[train.JobID]struct{}{}, wake: tick.NewSignal(),
 		residency: newResidency(), interference: newInterference(),
 	}
 }
 
-// followed returns the facts of a job that the estimator uses.
-func followed() []string {
-	return []string{
+// followed returns the facts of all jobs that the estimator uses.
+func followed() []event.Subject {
+	var all []event.Subject
+	for _, fact := range []string{
 		event.FactAdmitted, event.FactTuned, event.FactStarted, event.FactEpochEnded, event.FactPreempted, event.FactAttemptLost, event.FactReestimated, event.FactStraggling,
 		event.FactConverged, event.FactSucceeded, event.FactFailed, event.FactCancelled, event.FactRejected,
-	}
-}
-
-// subjects returns the followed facts of all jobs.
-func subjects() []event.Subject {
-	var all []event.Subject
-	for _, fact := range followed() {
+	} {
 		all = append(all, event.Subject{Entity: "job", ID: "*", Fact: fact, Version: 1})
 	}
 	return all
@@ -103,7 +100,7 @@ func (e *estimator) epochEnded(j *job, m bus.Message, b *event.EpochEnded) {
 		e.measure(j, m, b)
 		e.remember(j)
 		e.fresh[j.id] = struct{}{}
-		e.signal()
+		e.wake.Send()
 	}
 }
 
@@ -123,7 +120,7 @@ func (e *estimator) admit(j *job) {
 	j.borrowed, j.peaks = e.library.Of(j.spec.Signature()), e.peaks.Of(curve.KindOf(j.spec).Family)
 	if len(j.borrowed)+len(j.peaks) > 0 {
 		e.fresh[j.id] = struct{}{}
-		e.signal()
+		e.wake.Send()
 	}
 }
 
@@ -150,14 +147,6 @@ func (e *estimator) sample(m bus.Message) error {
 	return nil
 }
 
-// signal wakes the writer.
-func (e *estimator) signal() {
-	select {
-	case e.wake <- struct{}{}:
-	default:
-	}
-}
-
 func (e *estimator) forget(id train.JobID) {
 	delete(e.jobs, id)
 	delete(e.fresh, id)
@@ -169,7 +158,7 @@ func (e *estimator) caughtUp() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.present = true
-	e.signal()
+	e.wake.Send()
 }
 
 // requeue marks a job whose update could not be stored; the next round retries it.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
@@ -38,7 +39,7 @@ type linkMonitor struct {
 
 func newLinkMonitor(ctx context.Context, b *bus.Bus, log *slog.Logger, metrics prometheus.Registerer) (*linkMonitor, error) {
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+		return promauto.With(metrics).NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	}
 	w := &linkMonitor{
 		bus: b, log: log, watch: linkhealth.New(),
@@ -46,11 +47,7 @@ func newLinkMonitor(ctx context.Context, b *bus.Bus, log *slog.Logger, metrics p
 		delay:     gauge("switchyard_profiler_link_delay_seconds", "How much longer than usual packets take over a slow link of the network.", "link"),
 		unhealthy: gauge("switchyard_profiler_probe_node_ailing", "1 for a node whose probes cannot be judged: Silent, Stalled or ClockSkew.", "node", "why"),
 	}
-	metrics.MustRegister(w.loss, w.delay, w.unhealthy)
-	var errs [2]error
-	w.lists, errs[0] = bus.OpenKV(ctx, b, contract.Probes)
-	w.links, errs[1] = bus.OpenKV(ctx, b, contract.Links)
-	if err := errors.Join(errs[:]...); err != nil {
+	if err := errors.Join(bus.Open(ctx, b, contract.Probes, &w.lists), bus.Open(ctx, b, contract.Links, &w.links)); err != nil {
 		return nil, err
 	}
 	// A link that was degraded before a restart stays so until probes show otherwise.

@@ -35,7 +35,7 @@ func (s *store) publishStraggler(ctx context.Context, id train.JobID, found *eve
 	}
 	s.estimator.note(id, func(j *job) { j.straggled(found.Straggler) })
 	s.estimator.requeue(id)
-	s.estimator.signal()
+	s.estimator.wake.Send()
 	s.log.Info("worker slows down the others", "job", id, "attempt", found.Attempt, "rank", found.Rank, "node", found.Node, "device", found.Device, "slowdown", found.Slowdown)
 	return nil
 }

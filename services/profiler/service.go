@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/sourcegraph/conc/pool"
@@ -21,23 +20,18 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
 // Service is the profiling service.
-type Service struct{ config settings.Profiler }
+type Service struct {
+	run.Alone
+	config settings.Profiler
+}
 
 // New makes the service.
-func New(c settings.Profiler) *Service { return &Service{config: c} }
-
-// Name returns the service's name on the bus.
-func (s *Service) Name() string { return "profiler" }
-
-// Task is the same for all processes, so one of them works at a time.
-func (s *Service) Task(run.Common) string { return s.Name() }
-
-// Validate has nothing to check: every setting was checked alone.
-func (s *Service) Validate(run.Common) error { return nil }
+func New(c settings.Profiler) *Service { return &Service{"profiler", c} }
 
 // Run follows the facts of jobs and their heartbeats until ctx ends.
 func (s *Service) Run(ctx context.Context, p run.Process) error {
@@ -61,37 +55,22 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if err != nil {
 		return err
 	}
-	caughtUp := make(chan struct{})
+	caughtUp := tick.NewLatch()
 	running := pool.New().WithContext(ctx).WithCancelOnError()
 	running.Go(network.run)
 	running.Go(func(ctx context.Context) error { return bus.ForgetEnded(ctx, st.models, st.jobs) })
 	running.Go(func(ctx context.Context) error { return st.nodes.Watch(ctx, st.estimator.onNode, nil) })
-	running.Go(func(ctx context.Context) error {
-		return st.followJobs(ctx, last, sync.OnceFunc(func() { close(caughtUp) }))
-	})
+	running.Go(func(ctx context.Context) error { return st.followJobs(ctx, last, caughtUp.Open) })
 	running.Go(func(ctx context.Context) error {
 		return b.Follow(ctx, event.StreamSamples, []string{"yard.sample.*.stepped.v1"}, 0, func(m bus.Message) { st.ignore(m, st.estimator.sample(m)) })
 	})
-	running.Go(func(ctx context.Context) error {
-		// A fit of half the past would publish outdated estimates.
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-caughtUp:
-		}
+	// A fit of half the past would publish outdated estimates.
+	running.Go(caughtUp.Then(func(ctx context.Context) error {
 		st.estimator.caughtUp()
 		p.Started()
 		return st.run(ctx, s.config.RefitInterval)
-	})
+	}))
 	return running.Wait()
-}
-
-func filters() []string {
-	var all []string
-	for _, s := range subjects() {
-		all = append(all, s.String())
-	}
-	return all
 }
 
 // store writes what the estimator has learned to the bus.
@@ -107,14 +86,12 @@ type store struct {
 }
 
 func newStore(ctx context.Context, b *bus.Bus, p run.Process) (*store, error) {
-	s := &store{bus: b, estimator: newEstimator(), log: p.Log, metrics: newMetrics()}
-	s.metrics.register(p.Metrics, s.estimator.size)
-	var errs [4]error
-	s.models, errs[0] = bus.OpenKV(ctx, b, contract.Models)
-	s.jobs, errs[1] = bus.OpenKV(ctx, b, contract.Jobs)
-	s.nodes, errs[2] = bus.OpenKV(ctx, b, contract.Nodes)
-	s.interference, errs[3] = bus.OpenKV(ctx, b, contract.Interference)
-	return s, errors.Join(errs[:]...)
+	s := &store{bus: b, estimator: newEstimator(), log: p.Log}
+	s.metrics = newMetrics(p.Metrics, s.estimator.size)
+	return s, errors.Join(
+		bus.Open(ctx, b, contract.Models, &s.models), bus.Open(ctx, b, contract.Jobs, &s.jobs),
+		bus.Open(ctx, b, contract.Nodes, &s.nodes), bus.Open(ctx, b, contract.Interference, &s.interference),
+	)
 }
 
 // followJobs applies all past and future facts of jobs. It calls caughtUp after the last past one.
@@ -122,7 +99,11 @@ func (s *store) followJobs(ctx context.Context, last uint64, caughtUp func()) er
 	if last == 0 {
 		caughtUp()
 	}
-	return s.bus.Follow(ctx, event.StreamJobs, filters(), 1, func(m bus.Message) {
+	var filters []string
+	for _, subject := range followed() {
+		filters = append(filters, subject.String())
+	}
+	return s.bus.Follow(ctx, event.StreamJobs, filters, 1, func(m bus.Message) {
 		s.ignore(m, s.estimator.fact(m))
 		if m.Sequence >= last {
 			caughtUp()
@@ -133,7 +114,7 @@ func (s *store) followJobs(ctx context.Context, last uint64, caughtUp func()) er
 // newest returns the sequence of the newest fact that Follow will deliver; 0 if there is none.
 func (s *store) newest(ctx context.Context) (uint64, error) {
 	var last uint64
-	for _, subject := range subjects() {
+	for _, subject := range followed() {
 		m, err := s.bus.Last(ctx, event.StreamJobs, subject)
 		if err != nil && !errors.Is(err, bus.ErrNotFound) {
 			return 0, err
@@ -182,7 +163,7 @@ func (s *store) save(ctx context.Context, id train.JobID) error {
 	if !alive {
 		return nil
 	}
-	s.metrics.fitted(time.Since(begun))
+	s.metrics.refits.Observe(time.Since(begun).Seconds())
 	want, err := json.Marshal(out.model)
 	if err != nil {
 		return fmt.Errorf("encode the model of %s: %w", id, err)

@@ -3,10 +3,12 @@ package system
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -29,6 +31,11 @@ func serviceNames() []string {
 var binaries string
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	// The tests mostly wait for trainers that sleep, so more of them than there are processors run at once.
+	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
+		_ = parallel.Value.Set(strconv.Itoa(2 * runtime.GOMAXPROCS(0)))
+	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "switchyard-kill-")
 		if err != nil {
@@ -83,8 +90,8 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// killRest ends the jobs and their supervisors. A supervisor writes until it is gone, so all of them must be gone before
-// the folder is removed.
+// killRest ends the jobs and their supervisors. A supervisor writes until it is gone, so all must be gone before the
+// folder is removed.
 func (c *cluster) killRest() {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

@@ -11,61 +11,54 @@ import (
 
 // apply changes the record by a fact that is legal in its state. It may correct the state that the table gives. It
 // returns false for an old fact that no longer matters.
-func apply(job *train.Job, f Fact, state *train.State) (bool, error) { //nolint:gocyclo // a table of the facts, a line each
+func apply(job *train.Job, f Fact, state *train.State) (changed bool, err error) { //nolint:gocyclo // a table of the facts, a line each
 	switch b := f.Body.(type) {
 	case *event.Submitted:
-		return is(f, event.FactSubmitted, func() bool { return submitted(job, f, b) })
+		return submitted(job, f, b), nil
 	case *event.Admitted:
-		return is(f, event.FactAdmitted, func() bool { return admitted(job, f, b) })
+		return admitted(job, f, b), nil
 	case *event.Rejected:
-		return is(f, event.FactRejected, func() bool { return rejected(job, f, b) })
+		return rejected(job, f, b), nil
 	case *event.Tuned:
-		return is(f, event.FactTuned, func() bool { return tuned(job, b) })
+		return tuned(job, b), nil
 	case *event.Queued:
-		return is(f, event.FactQueued, func() bool { return queued(job, b, *state) })
+		return queued(job, b, *state), nil
 	case *event.Planned:
-		return is(f, event.FactPlanned, func() bool { return planned(job, f, b, *state) })
+		return planned(job, f, b, *state), nil
 	case *event.Started:
-		return is(f, event.FactStarted, func() bool { return started(job, f, b, state) })
+		return started(job, f, b, state), nil
 	case *event.EpochEnded:
-		return is(f, event.FactEpochEnded, func() bool { return epochEnded(job, b, state) })
+		return epochEnded(job, b, state), nil
 	case *event.CheckpointWritten:
-		return is(f, event.FactCheckpointWritten, func() bool { return true })
+		return true, nil
 	case *event.StopRequested:
-		return is(f, event.FactStopRequested, func() bool { return stopRequested(job, b) })
+		return stopRequested(job, b), nil
 	case *event.StopWithdrawn:
-		return is(f, event.FactStopWithdrawn, func() bool { return stopWithdrawn(job, b, state) })
+		return stopWithdrawn(job, b, state), nil
 	case *event.Preempted:
-		return is(f, event.FactPreempted, func() bool { return preempted(job, f, b) })
+		return preempted(job, f, b), nil
 	case *event.AttemptLost:
-		return is(f, event.FactAttemptLost, func() bool { return attemptLost(job, f, b) })
+		return attemptLost(job, f, b), nil
 	case *event.Reestimated:
-		return is(f, event.FactReestimated, func() bool { return reestimated(job, f, b) })
+		return reestimated(job, f, b), nil
 	case *event.Straggling:
-		return is(f, event.FactStraggling, func() bool { return straggling(job, b) })
+		return straggling(job, b), nil
 	case *event.Outgrew:
-		return is(f, event.FactOutgrew, func() bool { return outgrew(job, b) })
+		return outgrew(job, b), nil
 	case *event.Converged:
-		return is(f, event.FactConverged, func() bool { return converged(job, b) })
+		return converged(job, b), nil
 	case *event.Overspent:
-		return is(f, event.FactOverspent, func() bool { return overspent(job, b) })
+		return overspent(job, b), nil
 	case *event.CancelRequested:
-		return is(f, event.FactCancelRequested, func() bool { return cancelRequested(job, b) })
+		return cancelRequested(job, b), nil
 	case *event.Succeeded:
-		return is(f, event.FactSucceeded, func() bool { return succeeded(job, f, b) })
+		return succeeded(job, f, b), nil
 	case *event.Failed:
-		return is(f, event.FactFailed, func() bool { return failed(job, f, b) })
+		return failed(job, f, b), nil
 	case *event.Cancelled:
-		return is(f, event.FactCancelled, func() bool { return cancelled(job, f, b) })
+		return cancelled(job, f, b), nil
 	}
 	return false, errBody
-}
-
-func is(f Fact, name string, change func() bool) (bool, error) {
-	if f.Name != name {
-		return false, errBody
-	}
-	return change(), nil
 }
 
 func submitted(job *train.Job, f Fact, b *event.Submitted) bool {

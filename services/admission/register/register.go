@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -47,8 +48,14 @@ func Fold(job train.Job, f Fact) (train.Job, error) {
 	if f.Sequence <= job.LastSequence || job.State.Terminal() {
 		return job, nil
 	}
-	if f.Name == event.FactConflicted { // about another submission: legal in every state
-		return conflicted(job, f)
+	kind, known := event.Find(event.Subject{Entity: "job", Fact: f.Name, Version: 1})
+	if !known || reflect.TypeOf(f.Body) != reflect.TypeOf(kind.New()) {
+		return job, fmt.Errorf("fold job %s: fact %s: %w: %T", job.ID, f.Name, errBody, f.Body)
+	}
+	if b, ok := f.Body.(*event.Conflicted); ok { // about another submission: legal in every state
+		job.LastSequence = f.Sequence
+		warn(&job, b.Message)
+		return job, nil
 	}
 	state, err := train.Next(job.State, f.Name)
 	if err != nil {
@@ -56,11 +63,8 @@ func Fold(job train.Job, f Fact) (train.Job, error) {
 	}
 	next := job
 	changed, err := apply(&next, f, &state)
-	if err != nil {
-		return job, fmt.Errorf("fold job %s: fact %s: %w: %T", job.ID, f.Name, err, f.Body)
-	}
-	if !changed {
-		return job, nil
+	if err != nil || !changed {
+		return job, err
 	}
 	moved := state != job.State
 	next.State, next.LastSequence = state, f.Sequence
@@ -112,16 +116,6 @@ func remember(job train.Job, f Fact) []train.Change {
 	}
 	first := max(len(job.History)+1-MaxHistory, 0)
 	return append(slices.Clone(job.History[first:]), change)
-}
-
-func conflicted(job train.Job, f Fact) (train.Job, error) {
-	body, ok := f.Body.(*event.Conflicted)
-	if !ok {
-		return job, fmt.Errorf("fold job %s: fact %s: %w: %T", job.ID, f.Name, errBody, f.Body)
-	}
-	job.LastSequence = f.Sequence
-	warn(&job, body.Message)
-	return job, nil
 }
 
 // explain sets the words that explain the job's state.

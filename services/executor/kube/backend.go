@@ -38,7 +38,7 @@ type Backend struct {
 }
 
 // New makes a back end for the cluster that the options name. It does not contact the cluster yet.
-func New(_ context.Context, o Options, killAfter time.Duration, log *slog.Logger) (*Backend, error) {
+func New(o Options, killAfter time.Duration, log *slog.Logger) (*Backend, error) {
 	config, err := clientConfig(o.Kubeconfig)
 	if err != nil {
 		return nil, err

@@ -44,17 +44,12 @@ var errForeign = errors.New("a pod of this name was made by another client")
 // applyServices creates the Services of an attempt: for its processes to find each other, and to be reached from
 // outside.
 func (c *cluster) applyServices(ctx context.Context, t podTemplate) error {
-	services := c.client.CoreV1().Services(c.options.Namespace)
-	options := metav1.ApplyOptions{FieldManager: manager, Force: true}
-	labels := t.key.labels(t.Attempt.Generation)
 	pods := map[string]string{labelJob: t.key.slug(), labelAttempt: strconv.Itoa(t.Attempt.Number)}
 	if len(t.processes) > 1 {
-		service := applycorev1.Service(t.key.rendezvous(), c.options.Namespace).WithLabels(labels).
-			WithAnnotations(map[string]string{annotationJob: string(t.Job)}).WithOwnerReferences(t.ownerApply()).
-			WithSpec(applycorev1.ServiceSpec().WithClusterIP(corev1.ClusterIPNone).WithPublishNotReadyAddresses(true).WithSelector(pods).
-				WithPorts(applycorev1.ServicePort().WithName("meet").WithPort(podPort)))
-		if _, err := services.Apply(ctx, service, options); err != nil {
-			return fmt.Errorf("apply Service %s: %w", t.key.rendezvous(), err)
+		err := c.applyService(ctx, t, t.key.rendezvous(), applycorev1.ServiceSpec().WithClusterIP(corev1.ClusterIPNone).WithSelector(pods).
+			WithPorts(applycorev1.ServicePort().WithName("meet").WithPort(podPort)))
+		if err != nil {
+			return err
 		}
 	}
 	if len(t.Spec.Ports) == 0 {
@@ -66,21 +61,23 @@ func (c *cluster) applyServices(ctx context.Context, t podTemplate) error {
 			break
 		}
 	}
-	spec := applycorev1.ServiceSpec().WithType(corev1.ServiceTypeNodePort).WithSelector(pods).WithPublishNotReadyAddresses(true)
+	spec := applycorev1.ServiceSpec().WithType(corev1.ServiceTypeNodePort).WithSelector(pods)
 	for i, p := range t.Spec.Ports {
 		spec.WithPorts(applycorev1.ServicePort().WithName(fmt.Sprintf("port-%d", i)).WithPort(int32(p.ContainerPort)). //nolint:gosec // a port
 																WithTargetPort(intstr.FromInt(p.ContainerPort)).WithNodePort(int32(p.NodePort))) //nolint:gosec // a port
 	}
-	service := applycorev1.Service(t.key.ports(), c.options.Namespace).WithLabels(labels).
-		WithAnnotations(map[string]string{annotationJob: string(t.Job)}).WithOwnerReferences(t.ownerApply()).WithSpec(spec)
-	if _, err := services.Apply(ctx, service, options); err != nil {
-		return fmt.Errorf("apply Service %s: %w", t.key.ports(), err)
-	}
-	return nil
+	return c.applyService(ctx, t, t.key.ports(), spec)
 }
 
-func (t podTemplate) ownerApply() *applymetav1.OwnerReferenceApplyConfiguration {
-	return applymetav1.OwnerReference().WithAPIVersion(t.owner.APIVersion).WithKind(t.owner.Kind).WithName(t.owner.Name).WithUID(t.owner.UID)
+// applyService creates a Service that the Secret of an attempt owns.
+func (c *cluster) applyService(ctx context.Context, t podTemplate, name string, spec *applycorev1.ServiceSpecApplyConfiguration) error {
+	owner := applymetav1.OwnerReference().WithAPIVersion(t.owner.APIVersion).WithKind(t.owner.Kind).WithName(t.owner.Name).WithUID(t.owner.UID)
+	service := applycorev1.Service(name, c.options.Namespace).WithLabels(t.key.labels(t.Attempt.Generation)).
+		WithAnnotations(map[string]string{annotationJob: string(t.Job)}).WithOwnerReferences(owner).WithSpec(spec.WithPublishNotReadyAddresses(true))
+	if _, err := c.client.CoreV1().Services(c.options.Namespace).Apply(ctx, service, metav1.ApplyOptions{FieldManager: manager, Force: true}); err != nil {
+		return fmt.Errorf("apply Service %s: %w", name, err)
+	}
+	return nil
 }
 
 // deletePods deletes these very pods, and none that have taken their names since.

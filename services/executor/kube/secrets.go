@@ -39,12 +39,6 @@ func (s *secretStore) useKey(data []byte) {
 	s.keyData = data
 }
 
-func (s *secretStore) hasKey() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.keyData != nil
-}
-
 func (s *secretStore) forgetSecret(k key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,31 +80,32 @@ func (s *secretStore) readKey(ctx context.Context) ([]byte, error) {
 
 var errNoKey = fmt.Errorf("no field %q", keyField)
 
-// capability is the job's unguessable name, the same for all its attempts.
-func (s *secretStore) capability(job train.JobID) string {
+// capability is the job's unguessable name, the same for all its attempts; it is unknown until the key is.
+func (s *secretStore) capability(job train.JobID) (string, error) {
 	s.mu.Lock()
-	data := s.keyData
-	s.mu.Unlock()
-	mac := hmac.New(sha256.New, data)
+	defer s.mu.Unlock()
+	if s.keyData == nil {
+		return "", errNotReady
+	}
+	mac := hmac.New(sha256.New, s.keyData)
 	_, _ = mac.Write([]byte("capability/" + string(job)))
-	return hex.EncodeToString(mac.Sum(nil))
+	return hex.EncodeToString(mac.Sum(nil)), nil
 }
 
 // MakeSecrets makes the Secret of an attempt that is about to be claimed, or reads the one that an earlier executor
 // made.
 func (s *secretStore) MakeSecrets(ctx context.Context, job train.JobID, number int) (capability, token string, err error) {
-	if !s.hasKey() {
-		return "", "", errNotReady
-	}
-	k := key{job, number}
-	token, err = launch.NewSecret()
-	if err != nil {
+	if capability, err = s.capability(job); err != nil {
 		return "", "", err
 	}
+	if token, err = launch.NewSecret(); err != nil {
+		return "", "", err
+	}
+	k := key{job, number}
 	immutable := true
 	wanted := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: k.base(), Labels: k.labels(0), Annotations: map[string]string{annotationJob: string(job)}}, Immutable: &immutable,
-		Data: map[string][]byte{secretCapability: []byte(s.capability(job)), secretToken: []byte(token)},
+		Data: map[string][]byte{secretCapability: []byte(capability), secretToken: []byte(token)},
 	}
 	delete(wanted.Labels, labelGeneration)
 	made, err := s.client.CoreV1().Secrets(s.options.Namespace).Create(ctx, wanted, metav1.CreateOptions{FieldManager: manager})

@@ -32,6 +32,18 @@ type failure struct {
 	at   time.Time
 }
 
+// lostFor is the exit of an attempt that is lost for a reason.
+func lostFor(code, hint, format string, args ...any) train.Exit {
+	return train.Exit{Lost: true, Reason: train.Reason{Code: code, Message: fmt.Sprintf(format, args...), Hint: hint}}
+}
+
+// unstartedFor is the exit of an attempt that never ran as a whole.
+func unstartedFor(code, format string, args ...any) train.Exit {
+	exit := lostFor(code, "", format, args...)
+	exit.Unstarted = true
+	return exit
+}
+
 // ranks returns how many pods the complete attempt has.
 func (v view) ranks() int {
 	n := 0
@@ -124,7 +136,7 @@ func (v view) end() (train.Exit, bool) {
 
 // missing is the exit of an attempt that ran and has lost some of its pods.
 func (v view) missing() train.Exit {
-	return train.Exit{Lost: true, Reason: train.Reason{Code: "PodDeleted", Message: "pods of the attempt and their finalizers were removed by another client"}}
+	return lostFor("PodDeleted", "", "pods of the attempt and their finalizers were removed by another client")
 }
 
 // done reports whether nothing of a pod runs any more, or ever will.
@@ -146,9 +158,7 @@ func (v view) failure(p *corev1.Pod) *failure {
 	case reason.Code != "" && (p.Status.Phase == corev1.PodFailed || p.DeletionTimestamp != nil):
 		return &failure{train.Exit{Lost: true, Unstarted: refused(p), Reason: reason}, asked}
 	case p.Status.Phase == corev1.PodFailed:
-		return &failure{train.Exit{Lost: true, Reason: train.Reason{
-			Code: "PodFailed", Message: fmt.Sprintf("pod %s failed: %s", p.Name, words(p.Status.Reason, p.Status.Message)),
-		}}, asked}
+		return &failure{lostFor("PodFailed", "", "pod %s failed: %s", p.Name, words(p.Status.Reason, p.Status.Message)), asked}
 	case p.DeletionTimestamp != nil && ours:
 		if v.done(p) {
 			return &failure{train.Exit{Forced: true, Signal: "SIGTERM"}, asked}
@@ -157,19 +167,15 @@ func (v view) failure(p *corev1.Pod) *failure {
 	case p.DeletionTimestamp != nil:
 		return &failure{deletedByOthers(p), asked}
 	case v.lost(p.Spec.NodeName):
-		return &failure{train.Exit{Lost: true, Reason: train.Reason{
-			Code: "NodeLost", Message: fmt.Sprintf("node %s has been silent for more than %s", p.Spec.NodeName, v.limits.NodeLostAfter),
-			Hint: "look at the node; what runs there ends when it comes back",
-		}}, time.Time{}}
+		return &failure{exit: lostFor("NodeLost", "look at the node; what runs there ends when it comes back",
+			"node %s has been silent for more than %s", p.Spec.NodeName, v.limits.NodeLostAfter)}
 	}
 	return neverStarts(p)
 }
 
 // deletedByOthers is the end of a pod that another client deleted.
 func deletedByOthers(p *corev1.Pod) train.Exit {
-	return train.Exit{Lost: true, Reason: train.Reason{
-		Code: "PodDeleted", Message: fmt.Sprintf("pod %s was deleted by another client", p.Name), Hint: "switchyard cancel ends a job for good",
-	}}
+	return lostFor("PodDeleted", "switchyard cancel ends a job for good", "pod %s was deleted by another client", p.Name)
 }
 
 // containerEnd reads the end of the container, which is more precise than the pod's.
@@ -224,19 +230,15 @@ func signalOf(code int32) string {
 
 // disrupted returns why Kubernetes ended a pod, if it did.
 func disrupted(p *corev1.Pod) train.Reason {
-	switch p.Status.Reason {
-	case "Evicted":
+	refusals := []string{"UnexpectedAdmissionError", "NodeAffinity", "Terminated", "NodeShutdown"}
+	switch why := p.Status.Reason; {
+	case why == "Evicted":
 		return train.Reason{Code: "Evicted", Message: fmt.Sprintf("node %s evicted the pod: %s", p.Spec.NodeName, firstLine(p.Status.Message))}
-	case "UnexpectedAdmissionError", "OutOfcpu", "OutOfmemory", "OutOfpods", "NodeAffinity", "Terminated", "NodeShutdown", "OutOfephemeral-storage":
-		return train.Reason{Code: "NodeRefused", Message: fmt.Sprintf("node %s refused the pod: %s", p.Spec.NodeName, words(p.Status.Reason, p.Status.Message))}
+	case strings.HasPrefix(why, "OutOf") || slices.Contains(refusals, why):
+		return train.Reason{Code: "NodeRefused", Message: fmt.Sprintf("node %s refused the pod: %s", p.Spec.NodeName, words(why, p.Status.Message))}
 	}
-	if strings.HasPrefix(p.Status.Reason, "OutOf") {
-		return train.Reason{Code: "NodeRefused", Message: fmt.Sprintf("node %s refused the pod: %s", p.Spec.NodeName, words(p.Status.Reason, p.Status.Message))}
-	}
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
-			return train.Reason{Code: "Evicted", Message: fmt.Sprintf("pod %s was evicted: %s", p.Name, words(c.Reason, c.Message))}
-		}
+	if c := condition(p, corev1.DisruptionTarget); c.Type != "" {
+		return train.Reason{Code: "Evicted", Message: fmt.Sprintf("pod %s was evicted: %s", p.Name, words(c.Reason, c.Message))}
 	}
 	return train.Reason{}
 }
@@ -248,18 +250,16 @@ func refused(p *corev1.Pod) bool {
 
 // neverStarts returns the failure of a pod that cannot start however long it waits.
 func neverStarts(p *corev1.Pod) *failure {
-	w := waiting(p)
+	missing := func(hint, format string, args ...any) *failure {
+		return &failure{exit: train.Exit{Code: launch.CannotStart, Reason: train.Reason{Code: "ImageMissing", Message: fmt.Sprintf(format, args...), Hint: hint}}}
+	}
 	image := p.Spec.Containers[0].Image
-	switch w.Reason {
+	switch waiting(p).Reason {
 	case "ErrImageNeverPull":
-		return &failure{train.Exit{Code: launch.CannotStart, Reason: train.Reason{
-			Code: "ImageMissing", Message: fmt.Sprintf("image %s is not on node %s, and nodes must not pull it", image, p.Spec.NodeName),
-			Hint: "load the image on the nodes, or ask the operator for another executor.pod_image_pull_policy",
-		}}, time.Time{}}
+		return missing("load the image on the nodes, or ask the operator for another executor.pod_image_pull_policy",
+			"image %s is not on node %s, and nodes must not pull it", image, p.Spec.NodeName)
 	case "InvalidImageName":
-		return &failure{train.Exit{Code: launch.CannotStart, Reason: train.Reason{
-			Code: "ImageMissing", Message: fmt.Sprintf("%q is not a valid image name", image), Hint: "correct the submission and submit it under another id",
-		}}, time.Time{}}
+		return missing("correct the submission and submit it under another id", "%q is not a valid image name", image)
 	}
 	return nil
 }
@@ -286,15 +286,11 @@ func (v view) overdue() (train.Exit, bool) {
 	noImage := strings.Contains(w.Reason, "Image")
 	switch {
 	case noImage && v.waited > min(imageTime, v.limits.StartLimit):
-		return train.Exit{Lost: true, Reason: train.Reason{
-			Code: "ImageMissing", Message: fmt.Sprintf("node %s cannot pull %s: %s", first.Spec.NodeName, first.Spec.Containers[0].Image, firstLine(w.Message)),
-			Hint: "is the name right, and may the nodes pull it?",
-		}}, true
+		return lostFor("ImageMissing", "is the name right, and may the nodes pull it?",
+			"node %s cannot pull %s: %s", first.Spec.NodeName, first.Spec.Containers[0].Image, firstLine(w.Message)), true
 	case v.waited > v.limits.StartLimit:
-		return train.Exit{Lost: true, Unstarted: true, Reason: train.Reason{
-			Code:    "GangIncomplete",
-			Message: fmt.Sprintf("%d of %d pods did not run after %s; %s: %s", len(pending), v.ranks(), v.limits.StartLimit, first.Name, words(w.Reason, w.Message)),
-		}}, true
+		return unstartedFor("GangIncomplete", "%d of %d pods did not run after %s; %s: %s",
+			len(pending), v.ranks(), v.limits.StartLimit, first.Name, words(w.Reason, w.Message)), true
 	}
 	return train.Exit{}, false
 }
@@ -304,9 +300,7 @@ func (v view) incomplete() (train.Exit, bool) {
 	if v.attempt.Phase != train.PhaseClaimed || len(v.pods) >= v.ranks() || v.waited <= v.limits.StartLimit {
 		return train.Exit{}, false
 	}
-	return train.Exit{Lost: true, Unstarted: true, Reason: train.Reason{
-		Code: "GangIncomplete", Message: fmt.Sprintf("only %d of %d pods could be created in %s", len(v.pods), v.ranks(), v.limits.StartLimit),
-	}}, true
+	return unstartedFor("GangIncomplete", "only %d of %d pods could be created in %s", len(v.pods), v.ranks(), v.limits.StartLimit), true
 }
 
 // unschedulable returns why the scheduler finds no node for one of the pods, if so.

@@ -30,18 +30,16 @@ func newTaskQueue() *taskQueue {
 }
 
 // begin queues a task unless another one of the attempt is queued or running.
-func (q *taskQueue) begin(k key, do func(ctx context.Context) error) bool {
+func (q *taskQueue) begin(k key, do func(ctx context.Context) error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.busy[k] {
-		return false
+		return
 	}
 	select {
 	case q.tasks <- task{k, do}:
 		q.busy[k] = true
-		return true
 	default:
-		return false
 	}
 }
 

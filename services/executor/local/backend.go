@@ -13,6 +13,7 @@ import (
 	"github.com/sourcegraph/conc"
 	"golang.org/x/sys/unix"
 
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
@@ -50,6 +51,9 @@ func (b *Backend) Run(ctx context.Context, _ func(...train.JobID)) error {
 	return nil
 }
 
+// Ready returns nil: the files of attempts are always there.
+func (b *Backend) Ready() error { return nil }
+
 // reap collects supervisors that have ended.
 func (b *Backend) reap() {
 	b.mu.Lock()
@@ -83,7 +87,7 @@ func Secret(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return secret, WriteFile(path, []byte(secret))
+	return secret, installation.WriteFile(path, []byte(secret))
 }
 
 // MakeSecrets returns the capability of a job and the token of an attempt. Both are made once and kept.

@@ -31,21 +31,18 @@ func (s *supervisor) startAll() error {
 		}
 		failures = append(failures, failure)
 	}
-	var errs []error
+	var first error // the others report the same
 	for _, t := range failures {
 		message, err := io.ReadAll(io.LimitReader(t, 4<<10))
 		_ = t.Close()
 		if err == nil {
 			err = errorOf(message)
 		}
-		errs = append(errs, err)
-	}
-	for _, err := range errs {
-		if err != nil {
-			return err // the others report the same
+		if first == nil {
+			first = err
 		}
 	}
-	return nil
+	return first
 }
 
 // start starts one process on its way to the job's program. The returned file yields the reason if the process cannot

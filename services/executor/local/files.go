@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/switchyard-dl/switchyard/libs/installation"
-	"github.com/switchyard-dl/switchyard/libs/joblog"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -99,49 +98,13 @@ const attemptsName = installation.AttemptsName
 // Layout maps jobs and attempts to files below the data folder.
 type Layout = installation.Layout
 
-// ReadLog reads a piece of a job's log, which is limited to limit bytes.
-func ReadLog(l Layout, r train.LogRequest, limit int64) (train.LogChunk, error) {
-	return joblog.Read(l.Output(r.Job), r, limit)
-}
-
 // writeJSON replaces a file atomically; its content is on disk before the file has its name.
 func writeJSON(path string, value any) error {
 	data, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", path, err)
 	}
-	return WriteFile(path, append(data, '\n'))
-}
-
-// WriteFile replaces a file atomically. Its content is on disk before the file has its name, and both are on disk
-// when it returns.
-func WriteFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return syncFolder(filepath.Dir(path))
-}
-
-func syncFolder(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("sync %s: %w", path, err)
-	}
-	defer func() { _ = d.Close() }()
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("sync %s: %w", path, err)
-	}
-	return nil
+	return installation.WriteFile(path, append(data, '\n'))
 }
 
 // readJSON reads a file; found is false if the file does not exist.
@@ -169,7 +132,7 @@ func claim(dir string) (taken bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("claim %s: %w", dir, err)
 	}
-	if err := errors.Join(f.Sync(), f.Close(), syncFolder(dir)); err != nil {
+	if err := errors.Join(f.Sync(), f.Close(), installation.SyncFolder(dir)); err != nil {
 		// The attempt stays free: the caller holds the lock and starts nothing, and the next supervisor may try.
 		return false, errors.Join(fmt.Errorf("claim %s: %w", dir, err), os.Remove(f.Name()))
 	}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/launch"
@@ -59,19 +59,15 @@ func (b *Backend) ForgetAll(ctx context.Context, job train.JobID) error {
 // call it, before anything else.
 func Tidy(dataDir string) error {
 	var errs []error
-	for _, pattern := range []string{probePrefix + "*", filepath.Join("*", attemptsName, forgottenPrefix+"*")} {
-		left, err := filepath.Glob(filepath.Join(escaped(dataDir), "jobs", pattern))
+	jobs := filepath.Join(dataDir, "jobs")
+	for _, pattern := range []string{probePrefix + "*", "*/" + attemptsName + "/" + forgottenPrefix + "*"} {
+		left, err := fs.Glob(os.DirFS(jobs), pattern)
 		errs = append(errs, err)
 		for _, dir := range left {
-			errs = append(errs, os.RemoveAll(dir))
+			errs = append(errs, os.RemoveAll(filepath.Join(jobs, dir)))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// escaped makes a path literal in a glob pattern.
-func escaped(path string) string {
-	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }
 
 // Find lists the attempts that were started on this machine and not forgotten yet.

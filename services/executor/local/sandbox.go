@@ -61,44 +61,48 @@ func Probe(ctx context.Context, scratch string) (Sandbox, error) {
 	if os.Geteuid() == 0 {
 		kind = SandboxRoot
 	}
+	if err := kind.try(ctx, scratch); err != nil {
+		return SandboxNone, fmt.Errorf("probe mounts: %w", err)
+	}
+	return kind, nil
+}
+
+func (s Sandbox) try(ctx context.Context, scratch string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	scratch, err := filepath.EvalSymlinks(scratch)
 	if err != nil {
-		return SandboxNone, fmt.Errorf("probe mounts: %w", err)
+		return err
 	}
 	dir, err := os.MkdirTemp(scratch, probePrefix)
 	if err != nil {
-		return SandboxNone, fmt.Errorf("probe mounts: %w", err)
+		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if err := os.WriteFile(filepath.Join(dir, "seen"), nil, 0o600); err != nil {
-		return SandboxNone, fmt.Errorf("probe mounts: %w", err)
-	}
 	launch := Launch{
-		Sandbox: kind, Mounts: []Mount{{Source: dir, Target: "/custom"}, {Source: dir, Target: "/snapshots"}, {Source: dir, Target: "/data"}},
+		Sandbox: s, Mounts: []Mount{{Source: dir, Target: "/custom"}, {Source: dir, Target: "/snapshots"}, {Source: dir, Target: "/data"}},
 		Processes: []Process{{Args: []string{"test", "-e", "/custom/seen"}, Dir: "/custom", Env: []string{"PATH=" + os.Getenv("PATH")}}},
 	}
-	if err := writeJSON(filepath.Join(dir, launchName), launch); err != nil {
-		return SandboxNone, fmt.Errorf("probe mounts: %w", err)
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "seen"), nil, 0o600), writeJSON(filepath.Join(dir, launchName), launch)); err != nil {
+		return err
 	}
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", rankArgument, dir, "0")
 	failure, in, err := os.Pipe()
 	if err != nil {
-		return SandboxNone, fmt.Errorf("probe mounts: %w", err)
+		return err
 	}
 	defer func() { _ = failure.Close() }()
 	cmd.ExtraFiles = []*os.File{in}
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
-	kind.apply(cmd.SysProcAttr)
+	s.apply(cmd.SysProcAttr)
 	err = cmd.Run()
 	_ = in.Close()
 	if err != nil {
 		message := make([]byte, 1024)
 		n, _ := failure.Read(message)
-		return SandboxNone, errors.Join(fmt.Errorf("probe mounts: %w", err), errorOf(message[:n]))
+		return errors.Join(err, errorOf(message[:n]))
 	}
-	return kind, nil
+	return nil
 }
 
 func errorOf(message []byte) error {
@@ -153,26 +157,36 @@ const (
 	newRoot = "/new"
 )
 
+// step is one change of the file system that a process sees.
+type step struct {
+	name string
+	do   func() error
+}
+
+// inOrder takes steps until one fails.
+func inOrder(steps ...step) error {
+	for _, s := range steps {
+		if err := s.do(); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
 // stepAside makes an empty file system the root and moves the machine's root below it, so that the new root can be
 // built without being part of what it shows.
 func stepAside(base string) error {
-	if err := unix.Mount("switchyard", base, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=4m"); err != nil {
-		return fmt.Errorf("make a root: %w", err)
-	}
 	old := filepath.Join(base, oldRoot)
-	if err := errors.Join(os.Mkdir(old, 0o755), os.Mkdir(filepath.Join(base, newRoot), 0o755)); err != nil {
-		return fmt.Errorf("make a root: %w", err)
-	}
-	if err := unix.PivotRoot(base, old); err != nil {
-		return fmt.Errorf("change the root: %w", err)
-	}
-	if err := os.Chdir("/"); err != nil {
-		return fmt.Errorf("change the root: %w", err)
-	}
-	if err := unix.Mount(newRoot, newRoot, "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("bind the new root: %w", err)
-	}
-	return nil
+	return inOrder(
+		step{"make a root", func() error {
+			return unix.Mount("switchyard", base, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=4m")
+		}},
+		step{"make a root", func() error { return os.Mkdir(old, 0o755) }},
+		step{"make a root", func() error { return os.Mkdir(filepath.Join(base, newRoot), 0o755) }},
+		step{"change the root", func() error { return unix.PivotRoot(base, old) }},
+		step{"change the root", func() error { return os.Chdir("/") }},
+		step{"bind the new root", func() error { return unix.Mount(newRoot, newRoot, "", unix.MS_BIND, "") }},
+	)
 }
 
 // build fills the new root. An entry of the machine's root that cannot be shown (no permission) is left out; a mount
@@ -224,25 +238,18 @@ func bindTo(from, to string) error {
 
 // leaveOldRoot moves into the new root and gives up the old one.
 func leaveOldRoot() error {
-	if err := unix.Mount("", newRoot, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
-		return fmt.Errorf("protect the root: %w", err)
-	}
-	if err := os.Chdir(newRoot); err != nil {
-		return fmt.Errorf("enter the root: %w", err)
-	}
-	// The old root ends up on top of the new one and is unmounted.
-	if err := unix.PivotRoot(".", "."); err != nil {
-		return fmt.Errorf("change the root: %w", err)
-	}
-	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("give up the old root: %w", err)
-	}
-	if err := os.Chdir("/"); err != nil {
-		return fmt.Errorf("enter the root: %w", err)
-	}
-	// The right to mount ends here; root keeps it, like any process of root.
-	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
-		return fmt.Errorf("drop the right to mount: %w", err)
-	}
-	return nil
+	return inOrder(
+		step{"protect the root", func() error {
+			return unix.Mount("", newRoot, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "")
+		}},
+		step{"enter the root", func() error { return os.Chdir(newRoot) }},
+		// The old root ends up on top of the new one and is unmounted.
+		step{"change the root", func() error { return unix.PivotRoot(".", ".") }},
+		step{"give up the old root", func() error { return unix.Unmount(".", unix.MNT_DETACH) }},
+		step{"enter the root", func() error { return os.Chdir("/") }},
+		// The right to mount ends here; root keeps it, like any process of root.
+		step{"drop the right to mount", func() error {
+			return unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+		}},
+	)
 }

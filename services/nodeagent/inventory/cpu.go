@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -35,28 +36,19 @@ func readLimits(membership, mount string) limits {
 		if len(parts) != 3 {
 			continue
 		}
-		controllers, path := parts[1], parts[2]
+		controllers, path := strings.Split(parts[1], ","), parts[2]
 		switch {
-		case controllers == "":
+		case parts[1] == "":
 			eachAbove(path, func(p string) {
 				l.lower(quotaV2(filepath.Join(mount, p)), memoryLimit(filepath.Join(mount, p, "memory.max")))
 			})
-		case hasController(controllers, "cpu"):
+		case slices.Contains(controllers, "cpu"):
 			eachAbove(path, func(p string) { l.lower(quotaV1(filepath.Join(mount, "cpu", p)), 0) })
-		case hasController(controllers, "memory"):
+		case slices.Contains(controllers, "memory"):
 			eachAbove(path, func(p string) { l.lower(0, memoryLimit(filepath.Join(mount, "memory", p, "memory.limit_in_bytes"))) })
 		}
 	}
 	return l
-}
-
-func hasController(list, name string) bool {
-	for c := range strings.SplitSeq(list, ",") {
-		if c == name {
-			return true
-		}
-	}
-	return false
 }
 
 // eachAbove calls f with a group and all its ancestors.

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -73,7 +75,7 @@ const queueLimit = 3600
 type queue struct {
 	mu    sync.Mutex
 	facts []event.Fact
-	wake  chan struct{}
+	wake  tick.Signal
 }
 
 func (q *queue) len() int {
@@ -82,16 +84,11 @@ func (q *queue) len() int {
 	return len(q.facts)
 }
 
-func (q *queue) full() bool { return q.len() >= queueLimit }
-
 func (q *queue) put(f event.Fact) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.facts = append(q.facts, f)
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
+	q.wake.Send()
 }
 
 func (q *queue) first() (event.Fact, bool) {
@@ -111,13 +108,7 @@ func (q *queue) drop() {
 
 // Recorder measures interval after interval and publishes them, numbered without gaps.
 type Recorder struct {
-	node     train.NodeID
-	boot     string
-	interval time.Duration
-	meter    *Meter
-	live     func() []train.Attempt
-	used     func([]event.Use)
-	log      *slog.Logger
+	config RecorderConfig
 
 	clock    *clock
 	sequence uint64
@@ -145,26 +136,25 @@ type RecorderConfig struct {
 
 // NewRecorder makes a recorder.
 func NewRecorder(c RecorderConfig) *Recorder {
+	auto := promauto.With(c.Metrics)
 	r := &Recorder{
-		node: c.Node, boot: c.Boot, interval: c.Interval, meter: c.Meter, live: c.Live, used: c.Used, log: c.Log, queue: queue{wake: make(chan struct{}, 1)},
-		power: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		config: c, queue: queue{wake: tick.NewSignal()},
+		power: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "switchyard_nodeagent_power_watts", Help: "Mean power of the last interval by component, device and method.",
 		}, []string{"component", "device", "method"}),
 	}
-	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "switchyard_nodeagent_intervals_waiting", Help: "Measured intervals that wait for the bus.",
-	}, func() float64 { return float64(r.queue.len()) })
-	c.Metrics.MustRegister(r.power, waiting)
+	auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "switchyard_nodeagent_intervals_waiting", Help: "Measured intervals that wait for the bus."},
+		func() float64 { return float64(r.queue.len()) })
 	return r
 }
 
 // Measure closes an interval at every tick until ctx ends, and then the last one.
 func (r *Recorder) Measure(ctx context.Context) error {
-	if err := r.meter.Begin(r.live()); err != nil {
+	if err := r.config.Meter.Begin(r.config.Live()); err != nil {
 		return fmt.Errorf("begin to measure: %w", err)
 	}
-	r.clock = newClock(r.interval, time.Now())
-	timer := time.NewTimer(untilTick(time.Now(), r.interval))
+	r.clock = newClock(r.config.Interval, time.Now())
+	timer := time.NewTimer(untilTick(time.Now(), r.config.Interval))
 	defer timer.Stop()
 	for {
 		select {
@@ -173,7 +163,7 @@ func (r *Recorder) Measure(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 			r.close(time.Now())
-			timer.Reset(untilTick(time.Now(), r.interval))
+			timer.Reset(untilTick(time.Now(), r.config.Interval))
 		}
 	}
 }
@@ -221,31 +211,31 @@ func (r *Recorder) close(now time.Time) {
 		// one is compared with.
 		d = 0
 	}
-	reading, err := r.meter.Read(d, r.live())
+	reading, err := r.config.Meter.Read(d, r.config.Live())
 	r.blind = err != nil
-	if r.used != nil {
-		r.used(reading.Users)
+	if r.config.Used != nil {
+		r.config.Used(reading.Users)
 	}
 	switch {
 	case err != nil:
-		r.log.Error("interval not measured", "error", err)
+		r.config.Log.Error("interval not measured", "error", err)
 	case !measured:
-		r.log.Warn("interval not measured: the machine or this process was paused", "seconds", to.Sub(from).Seconds())
+		r.config.Log.Warn("interval not measured: the machine or this process was paused", "seconds", to.Sub(from).Seconds())
 	}
 	if !measured {
 		return // the clock has counted it
 	}
-	if err != nil || blind || r.queue.full() {
+	if err != nil || blind || r.queue.len() >= queueLimit {
 		r.clock.lost(to.Sub(from) + gap)
 		return
 	}
 	r.sequence++
 	r.queue.put(event.Fact{
-		Subject: event.Subject{Entity: "energy", ID: string(r.node), Fact: event.FactMeasured, Version: 1},
-		Key:     fmt.Sprintf("node/%s/%s/%d", r.node, r.boot, r.sequence),
+		Subject: event.Subject{Entity: "energy", ID: string(r.config.Node), Fact: event.FactMeasured, Version: 1},
+		Key:     fmt.Sprintf("node/%s/%s/%d", r.config.Node, r.config.Boot, r.sequence),
 		Time:    now,
 		Body: event.Measured{
-			Node: r.node, BootID: r.boot, Sequence: r.sequence, From: from, To: to, GapSeconds: gap.Seconds(),
+			Node: r.config.Node, BootID: r.config.Boot, Sequence: r.sequence, From: from, To: to, GapSeconds: gap.Seconds(),
 			Meters: reading.Meters, Users: reading.Users, Epochs: r.takeMarks(from, to), Counters: reading.Counters,
 			CountersSeconds: reading.CountersOver.Seconds(),
 		},
@@ -292,7 +282,7 @@ func (r *Recorder) Flush(ctx context.Context, b publisher) bool {
 			if ctx.Err() != nil {
 				return false // it is sent again with the same key
 			}
-			r.log.Error("interval dropped: the bus refuses it", "key", fact.Key, "error", err)
+			r.config.Log.Error("interval dropped: the bus refuses it", "key", fact.Key, "error", err)
 		}
 		r.queue.drop()
 	}

@@ -107,7 +107,7 @@ func TestTicksAreAlignedAndDoNotDrift(t *testing.T) {
 func TestEpochsArePublishedWithTheirInterval(t *testing.T) {
 	r := newRecorder(t)
 	start := time.Now()
-	r.clock = newClock(r.interval, start)
+	r.clock = newClock(r.config.Interval, start)
 	for i, at := range []time.Duration{-time.Hour, 10 * time.Millisecond, time.Hour} {
 		r.Mark(event.EpochMark{Job: "a", EpochsDone: i + 1, At: start.Add(at).Round(0)})
 	}
@@ -191,7 +191,7 @@ func TestIntervalsFollowEachOther(t *testing.T) {
 
 func TestTheLastIntervalIsClosedAndFlushed(t *testing.T) {
 	r := newRecorder(t)
-	r.interval = time.Hour // no tick of its own
+	r.config.Interval = time.Hour // no tick of its own
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := r.Measure(ctx); err != nil {
@@ -206,7 +206,7 @@ func TestTheLastIntervalIsClosedAndFlushed(t *testing.T) {
 func TestAQueueThatIsFullLeavesAGapAndNoHole(t *testing.T) {
 	r := newRecorder(t)
 	now := time.Now()
-	r.clock = newClock(r.interval, now)
+	r.clock = newClock(r.config.Interval, now)
 	for range queueLimit + 2 {
 		now = now.Add(time.Second)
 		if r.queue.len() < queueLimit-1 {
@@ -240,11 +240,11 @@ func (g *growing) Read(time.Duration) ([]Spent, error) {
 
 func TestEnergyOfAFailedReadingIsNotBookedWithTheNext(t *testing.T) {
 	r, g := newRecorder(t), &growing{}
-	r.meter.sources = []Source{g}
+	r.config.Meter.config.Sources = []Source{g}
 	now := time.Now()
 	r.clock = newClock(time.Second, now)
 	tick := func(root proc.Root, after time.Duration) {
-		r.meter.proc = root
+		r.config.Meter.config.Proc = root
 		now, g.now = now.Add(after), g.now+unit.Energy(after.Seconds())*unit.Joule
 		r.close(now)
 	}

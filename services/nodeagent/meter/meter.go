@@ -47,13 +47,8 @@ type Reading struct {
 
 // Meter holds the last readings of all sources. One goroutine uses it, except for Statuses and Devices.
 type Meter struct {
-	proc      proc.Root
+	config    Config
 	processes proc.Reader
-	sources   []Source
-	gpus      gpu.Reader // nil if there are none
-	events    Events     // nil if none are counted
-	model     Model
-	log       *slog.Logger
 
 	cpuTimes cpuTimes
 	// booted is when the machine was booted, by the wall clock.
@@ -79,8 +74,8 @@ type Config struct {
 	Cgroups string
 	// Sources are ordered, best first.
 	Sources []Source
-	GPUs    gpu.Reader
-	Events  Events
+	GPUs    gpu.Reader // nil if there are none
+	Events  Events     // nil if none are counted
 	Model   Model
 	Log     *slog.Logger
 }
@@ -92,9 +87,7 @@ type Events interface {
 
 // New makes a meter and takes first readings.
 func New(c Config) (*Meter, error) {
-	m := &Meter{
-		proc: c.Proc, processes: proc.Reader{Root: c.Proc}, sources: c.Sources, gpus: c.GPUs, events: c.Events, model: c.Model, log: c.Log, gpuMeters: map[int]*gpuMeter{}, lastError: map[string]string{},
-	}
+	m := &Meter{config: c, processes: proc.Reader{Root: c.Proc}, gpuMeters: map[int]*gpuMeter{}, lastError: map[string]string{}}
 	uptime, err := c.Proc.Uptime()
 	if err != nil {
 		return nil, err
@@ -129,7 +122,7 @@ func (m *Meter) setStatuses(devices []gpu.Device, modelled bool) {
 	if m.lastError[methodNVML] != "" || slices.ContainsFunc(devices, func(d gpu.Device) bool { return !d.Simulated }) {
 		statuses = append(statuses, Status{methodNVML, m.lastError[methodNVML]})
 	}
-	for _, s := range m.sources {
+	for _, s := range m.config.Sources {
 		statuses = append(statuses, Status{s.Method(), m.lastError[s.Method()]})
 	}
 	if modelled {
@@ -150,9 +143,9 @@ func (m *Meter) Begin(attempts []train.Attempt) error {
 // the processors could be read; a reading of length 0 has to follow, because the next result covers more than its
 // interval.
 func (m *Meter) Read(d time.Duration, attempts []train.Attempt) (Reading, error) {
-	cpu, cpuErr := m.proc.CPU()
+	cpu, cpuErr := m.config.Proc.CPU()
 	all, allErr := m.processes.Read()
-	uptime, err := m.proc.Uptime()
+	uptime, err := m.config.Proc.Uptime()
 	if err := errors.Join(cpuErr, allErr, err); err != nil {
 		m.counting = false // its time is not in counted
 		return Reading{}, err
@@ -162,7 +155,7 @@ func (m *Meter) Read(d time.Duration, attempts []train.Attempt) (Reading, error)
 	busySeconds := min((cpu.Busy - m.busy).Seconds(), float64(cpu.Cores)*d.Seconds())
 	busySeconds = max(busySeconds, 0)
 	m.busy = cpu.Busy
-	for who, ticks := range m.cpuTimes.used(all, attempts, m.marks.read(m.proc, all)) {
+	for who, ticks := range m.cpuTimes.used(all, attempts, m.marks.read(m.config.Proc, all)) {
 		r.Users = append(r.Users, event.Use{
 			Job: who.job, Attempt: who.attempt, Component: event.ComponentCPU, Work: ticks.Seconds(), ReservedRatio: reservedSlots(who, attempts, cpu.Cores),
 		})
@@ -205,7 +198,7 @@ func (m *Meter) machine(d time.Duration, busySeconds, capacity float64) []event.
 		reading, found := reported[component]
 		switch {
 		case component == event.ComponentCPU && !found:
-			total, idle := m.model.energy(busySeconds, d)
+			total, idle := m.config.Model.energy(busySeconds, d)
 			reading = event.Meter{Component: component, Method: methodModelled, Energy: total, Idle: idle, Capacity: capacity, Busy: busySeconds}
 		case !found:
 			continue
@@ -227,14 +220,14 @@ const countInterval = 10 * time.Second
 
 // count reads the performance counters while attempts run, and returns the time over which they counted.
 func (m *Meter) count(d time.Duration, busy bool) (map[string]float64, time.Duration) {
-	if m.events == nil || !busy {
+	if m.config.Events == nil || !busy {
 		m.counting = false
 		return nil, 0
 	}
 	if m.counted += d; m.counting && m.counted < countInterval {
 		return nil, 0
 	}
-	counters, err := m.events.Read()
+	counters, err := m.config.Events.Read()
 	m.logChange("perf", err)
 	over, first := m.counted, !m.counting
 	m.counting, m.counted = true, 0
@@ -254,10 +247,10 @@ func (m *Meter) owners(all map[int]proc.Stat) owners {
 
 // present lists the GPUs.
 func (m *Meter) present() []gpu.Device {
-	if m.gpus == nil {
+	if m.config.GPUs == nil {
 		return nil
 	}
-	devices, err := m.gpus.Devices()
+	devices, err := m.config.GPUs.Devices()
 	m.logChange(methodNVML, err)
 	return devices
 }
@@ -274,7 +267,7 @@ func (m *Meter) accelerators(d time.Duration, devices []gpu.Device, attempts []t
 		}
 		boards[id] = true
 		name := string(id)
-		sample, err := m.gpus.Sample(device.Index)
+		sample, err := m.config.GPUs.Sample(device.Index)
 		m.logChange(name, err)
 		if err != nil {
 			delete(m.gpuMeters, device.Index)
@@ -309,8 +302,8 @@ func (m *Meter) logChange(source string, err error) {
 	}
 	m.lastError[source] = text
 	if err != nil {
-		m.log.Warn("meter cannot be read", "source", source, "error", err)
+		m.config.Log.Warn("meter cannot be read", "source", source, "error", err)
 		return
 	}
-	m.log.Info("meter can be read again", "source", source)
+	m.config.Log.Info("meter can be read again", "source", source)
 }

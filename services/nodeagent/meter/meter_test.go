@@ -260,7 +260,7 @@ func TestThisMachine(t *testing.T) {
 			t.Fatalf("%+v", r)
 		}
 		cpu := r.Meters[0]
-		if want, _ := m.model.energy(cpu.Busy, d); cpu.Energy != want || cpu.Busy > cpu.Capacity {
+		if want, _ := m.config.Model.energy(cpu.Busy, d); cpu.Energy != want || cpu.Busy > cpu.Capacity {
 			t.Fatalf("%+v, want %d uJ", cpu, want)
 		}
 		work, busy = work+r.Users[0].Work, busy+cpu.Busy
@@ -284,7 +284,7 @@ func TestInstancesOfOneGPU(t *testing.T) {
 		devices: []gpu.Device{{Index: 0, Instance: 1, UUID: "MIG-a"}, {Index: 0, Instance: 2, UUID: "MIG-b"}},
 		samples: map[int]gpu.Sample{0: counter(100, gpu.Process{PID: 11, Context: true, Slice: 1, SliceSize: 4}, gpu.Process{PID: 12, Context: true, Slice: 2, SliceSize: 3})},
 	}
-	m := &Meter{gpus: c, gpuMeters: map[int]*gpuMeter{}, lastError: map[string]string{}, log: quiet()}
+	m := &Meter{config: Config{GPUs: c, Log: quiet()}, gpuMeters: map[int]*gpuMeter{}, lastError: map[string]string{}}
 	who := living(map[int]runKey{11: {job: "a", attempt: 1}, 12: {job: "b", attempt: 1}})
 	attempts := []train.Attempt{
 		{Job: "a", Number: 1, Devices: []train.DeviceID{"gpu:0:0"}}, {Job: "b", Number: 1, Devices: []train.DeviceID{"gpu:0:1"}}, {Job: "c", Number: 1, Devices: []train.DeviceID{"gpu:1"}},
@@ -377,7 +377,7 @@ func (c *counted) Read() (map[string]float64, error) {
 }
 
 func TestCountersAreReadWhileAttemptsRun(t *testing.T) {
-	m := &Meter{events: &counted{}, lastError: map[string]string{}, log: quiet()}
+	m := &Meter{config: Config{Events: &counted{}, Log: quiet()}, lastError: map[string]string{}}
 	second := func(busy bool) (map[string]float64, time.Duration) { return m.count(time.Second, busy) }
 	if got, _ := second(false); got != nil {
 		t.Errorf("%v while no attempt runs", got)
@@ -394,7 +394,7 @@ func TestCountersAreReadWhileAttemptsRun(t *testing.T) {
 		}
 		second(false)
 	}
-	if reads := m.events.(*counted).n; reads != 2*3 {
+	if reads := m.config.Events.(*counted).n; reads != 2*3 {
 		t.Errorf("%g reads, want 6", reads)
 	}
 }

@@ -28,7 +28,7 @@ type Source interface {
 // of each component.
 func (m *Meter) readSources(d time.Duration) map[string]event.Meter {
 	reported := map[string]event.Meter{}
-	for _, s := range m.sources {
+	for _, s := range m.config.Sources {
 		spent, err := s.Read(d)
 		m.logChange(s.Method(), err)
 		if err != nil || d <= 0 {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -66,20 +67,9 @@ func (t *tally) tenths(n int) float64 {
 	return t.took[(len(t.took)*n-1)/10]
 }
 
-// Counts is what one agent counted in a slot.
-type Counts struct {
-	Slot     int64
-	Sent     []train.SentProbes
-	Received []train.ReceivedProbes
-	// Late are flows whose probes arrived for slots that had been reported already.
-	Late []train.LateProbes
-	// Stalled is set if the agent did not get to run during a part of the slot; nothing else is reported then.
-	Stalled bool
-}
-
 // take removes a slot and those before it, and returns its counts.
-func (c counts) take(number int64) Counts {
-	out := Counts{Slot: number, Sent: []train.SentProbes{}, Received: []train.ReceivedProbes{}}
+func (c counts) take(number int64) event.ProbesCounted {
+	out := event.ProbesCounted{Slot: number, Sent: []train.SentProbes{}, Received: []train.ReceivedProbes{}}
 	if s, found := c[number]; found {
 		for _, id := range slices.Sorted(maps.Keys(s.sent)) {
 			t := s.sent[id]
@@ -147,28 +137,28 @@ const (
 )
 
 // Report takes the counts of the next slot that is over; it returns false if there is none.
-func (p *Prober) Report(now time.Time) (Counts, bool) {
+func (p *Prober) Report(now time.Time) (event.ProbesCounted, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.beat(now)
 	if len(p.list.Key) == 0 {
-		return Counts{}, false
+		return event.ProbesCounted{}, false
 	}
 	return p.take(now)
 }
 
 // take removes and returns the counts of the next slot that is over; it returns false if there is none.
-func (s *slotCounter) take(now time.Time) (Counts, bool) {
+func (s *slotCounter) take(now time.Time) (event.ProbesCounted, bool) {
 	s.follow(now)
 	number := s.reported + 1
 	if late := now.Sub(endOf(number)); late < settle || late < mostBehind && now.Sub(s.lastArrival[number]) < quietFor {
-		return Counts{}, false
+		return event.ProbesCounted{}, false
 	}
 	s.reported = number
 	delete(s.lastArrival, number)
 	out := s.counts.take(number)
 	if s.stalled[number] {
-		out = Counts{Slot: number, Stalled: true}
+		out = event.ProbesCounted{Slot: number, Stalled: true}
 		clear(s.late) // they waited for the agent, and say nothing about clocks
 	}
 	maps.DeleteFunc(s.stalled, func(n int64, _ bool) bool { return n <= number })

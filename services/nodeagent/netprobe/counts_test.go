@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -20,7 +21,7 @@ func TestCountsHaveTheTimesOfProbes(t *testing.T) {
 	for _, took := range []time.Duration{3 * time.Millisecond, -2 * time.Millisecond, 5 * time.Millisecond} {
 		c.at(at).arrived(9, took)
 	}
-	want := Counts{
+	want := event.ProbesCounted{
 		Slot: 100, Sent: []train.SentProbes{{Flow: 7, Sent: 10, Acked: 10, RTTSeconds: 0.005, RTTHighSeconds: 0.009}, {Flow: 8, Sent: 1}},
 		Received: []train.ReceivedProbes{{Flow: 9, Count: 3, DelaySeconds: 0.003}},
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -145,7 +146,7 @@ func TestReportsFollowAClockThatIsSet(t *testing.T) {
 		}
 		now, sequence := hour(), uint64(0)
 		// pass advances the time, with a probe each second, and returns the reports.
-		pass := func(d time.Duration) (all []Counts) {
+		pass := func(d time.Duration) (all []event.ProbesCounted) {
 			for end := now.Add(d); now.Before(end); now = now.Add(beatInterval) {
 				if now.Nanosecond() == 0 {
 					sequence++

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sourcegraph/conc"
 
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -44,7 +45,7 @@ type Prober struct {
 	config    Config
 	session   uint64
 	listeners []*socket
-	changed   chan struct{}
+	changed   tick.Signal
 
 	mu         sync.Mutex
 	list       train.Pinglist
@@ -84,7 +85,7 @@ func Open(ctx context.Context, c Config) (*Prober, error) {
 		return nil, fmt.Errorf("draw the session of probes: %w", err)
 	}
 	p := &Prober{
-		config: c, session: binary.BigEndian.Uint64(session[:]), changed: make(chan struct{}, 1),
+		config: c, session: binary.BigEndian.Uint64(session[:]), changed: tick.NewSignal(),
 		sockets: map[netip.AddrPort]*socket{}, budget: newBudget(c.PacketsPerSecond, c.BytesPerSecond), guard: guard{}, slotCounter: newSlotCounter(),
 		waiting: map[uint64]waiting{},
 	}
@@ -224,10 +225,7 @@ func (p *Prober) reopen(ctx context.Context) error {
 			continue
 		}
 		p.sockets[at] = s
-		select {
-		case p.changed <- struct{}{}:
-		default:
-		}
+		p.changed.Send()
 	}
 	return errors.Join(errs...)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sourcegraph/conc"
 
+	"github.com/switchyard-dl/switchyard/libs/event"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -226,7 +227,7 @@ func TestASlotIsReportedWhenItsProbesHaveCome(t *testing.T) {
 		p.answer(p.listeners[0], packet{kind: kindProbe, flow: 9, session: 1, sequence: sequence, sent: sent}, netip.AddrPort{}, comes)
 	}
 	ran := begin
-	report := func(at time.Time) (Counts, bool) {
+	report := func(at time.Time) (event.ProbesCounted, bool) {
 		for ; ran.Before(at); ran = ran.Add(beatInterval) {
 			p.beat(ran)
 		}

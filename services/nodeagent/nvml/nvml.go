@@ -34,7 +34,7 @@ type Library struct {
 func Open() (*Library, error) { return open(nvml.New()) }
 
 func open(api nvml.Interface) (*Library, error) {
-	if ret := api.Init(); !errors.Is(ret, nvml.SUCCESS) {
+	if ret := api.Init(); !ok(ret) {
 		return nil, fmt.Errorf("load NVML: %s", word(ret))
 	}
 	began := time.Now()
@@ -48,8 +48,8 @@ func (l *Library) Close() { _ = l.api.Shutdown() }
 // failing. A GPU that could never be read is left out, because its name is unknown.
 func (l *Library) Devices() ([]gpu.Device, error) {
 	count, ret := l.api.DeviceGetCount()
-	if !errors.Is(ret, nvml.SUCCESS) {
-		return nil, fmt.Errorf("count GPUs: %s", word(ret))
+	if err := failed(ret, "count GPUs"); err != nil {
+		return nil, err
 	}
 	var devices []gpu.Device
 	answered := false
@@ -73,9 +73,9 @@ func (l *Library) Devices() ([]gpu.Device, error) {
 
 // offered returns a GPU, or its instances if it is partitioned.
 func (l *Library) offered(index int) ([]gpu.Device, error) {
-	handle, ret := l.api.DeviceGetHandleByIndex(index)
-	if !errors.Is(ret, nvml.SUCCESS) {
-		return nil, fmt.Errorf("open GPU %d: %s", index, word(ret))
+	handle, err := l.handle(index)
+	if err != nil {
+		return nil, err
 	}
 	d, err := l.device(index, handle)
 	if err != nil {
@@ -103,16 +103,16 @@ func (l *Library) offered(index int) ([]gpu.Device, error) {
 // driver's container runtime handles its device nodes.
 func (l *Library) instance(of gpu.Device, p partition) (gpu.Device, error) {
 	uuid, ret := p.handle.GetUUID()
-	if !errors.Is(ret, nvml.SUCCESS) {
-		return gpu.Device{}, fmt.Errorf("read UUID of instance %d of GPU %d: %s", p.id-1, of.Index, word(ret))
+	if err := failed(ret, "read UUID of instance %d of GPU %d", p.id-1, of.Index); err != nil {
+		return gpu.Device{}, err
 	}
 	one := gpu.Device{
 		Index: of.Index, Instance: p.id, UUID: uuid, Model: of.Model, Driver: of.Driver, PowerLimit: of.PowerLimit * unit.Power(p.size) / gpu.MostSlices, Trouble: of.Trouble,
 	}
-	if model, ret := p.handle.GetName(); errors.Is(ret, nvml.SUCCESS) {
+	if model, ret := p.handle.GetName(); ok(ret) {
 		one.Model = model
 	}
-	if memory, ret := p.handle.GetMemoryInfo(); errors.Is(ret, nvml.SUCCESS) {
+	if memory, ret := p.handle.GetMemoryInfo(); ok(ret) {
 		one.Memory = unit.Bytes(memory.Total)
 	}
 	return one, nil
@@ -120,23 +120,23 @@ func (l *Library) instance(of gpu.Device, p partition) (gpu.Device, error) {
 
 func (l *Library) device(index int, handle nvml.Device) (gpu.Device, error) {
 	uuid, ret := handle.GetUUID()
-	if !errors.Is(ret, nvml.SUCCESS) {
-		return gpu.Device{}, fmt.Errorf("read UUID of GPU %d: %s", index, word(ret))
+	if err := failed(ret, "read UUID of GPU %d", index); err != nil {
+		return gpu.Device{}, err
 	}
 	d := gpu.Device{Index: index, UUID: uuid}
-	if model, ret := handle.GetName(); errors.Is(ret, nvml.SUCCESS) {
+	if model, ret := handle.GetName(); ok(ret) {
 		d.Model = model
 	}
-	if driver, ret := l.api.SystemGetDriverVersion(); errors.Is(ret, nvml.SUCCESS) {
+	if driver, ret := l.api.SystemGetDriverVersion(); ok(ret) {
 		d.Driver = driver
 	}
-	if memory, ret := handle.GetMemoryInfo(); errors.Is(ret, nvml.SUCCESS) {
+	if memory, ret := handle.GetMemoryInfo(); ok(ret) {
 		d.Memory = unit.Bytes(memory.Total)
 	}
-	if limit, ret := handle.GetEnforcedPowerLimit(); errors.Is(ret, nvml.SUCCESS) {
+	if limit, ret := handle.GetEnforcedPowerLimit(); ok(ret) {
 		d.PowerLimit = milliwatts(limit)
 	}
-	if minor, ret := handle.GetMinorNumber(); errors.Is(ret, nvml.SUCCESS) {
+	if minor, ret := handle.GetMinorNumber(); ok(ret) {
 		d.Path = fmt.Sprintf("/dev/nvidia%d", minor)
 	}
 	d.Trouble = recovery(handle)
@@ -147,7 +147,7 @@ func (l *Library) device(index int, handle nvml.Device) (gpu.Device, error) {
 // if nothing. Old drivers report nothing.
 func recovery(handle nvml.Device) string {
 	values := []nvml.FieldValue{{FieldId: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}}
-	if ret := handle.GetFieldValues(values); !errors.Is(ret, nvml.SUCCESS) || !errors.Is(nvml.Return(values[0].NvmlReturn), nvml.SUCCESS) {
+	if ret := handle.GetFieldValues(values); !ok(ret) || !ok(nvml.Return(values[0].NvmlReturn)) {
 		return ""
 	}
 	switch action := nvml.DeviceGpuRecoveryAction(binary.NativeEndian.Uint32(values[0].Value[:])); action {
@@ -160,6 +160,23 @@ func recovery(handle nvml.Device) string {
 	default:
 		return fmt.Sprintf("the driver wants the GPU to be drained (recovery action %d)", action)
 	}
+}
+
+// handle returns the handle of a GPU.
+func (l *Library) handle(index int) (nvml.Device, error) {
+	handle, ret := l.api.DeviceGetHandleByIndex(index)
+	return handle, failed(ret, "open GPU %d", index)
+}
+
+// ok reports whether NVML did what it was asked for.
+func ok(ret nvml.Return) bool { return errors.Is(ret, nvml.SUCCESS) }
+
+// failed returns nil if NVML did what it was asked for, else what could not be done and why.
+func failed(ret nvml.Return, format string, args ...any) error {
+	if ok(ret) {
+		return nil
+	}
+	return fmt.Errorf("%s: %s", fmt.Sprintf(format, args...), word(ret))
 }
 
 // word describes an answer of NVML. The library's own descriptions are missing if it could not be loaded.

@@ -39,11 +39,11 @@ func (l *Library) processes(handle nvml.Device) ([]gpu.Process, error) {
 	for _, part := range parts {
 		running, ret := part.handle.GetComputeRunningProcesses()
 		if l.has("nvmlDeviceGetMPSComputeRunningProcesses_v3") {
-			if clients, ret := part.handle.GetMPSComputeRunningProcesses(); errors.Is(ret, nvml.SUCCESS) {
+			if clients, ret := part.handle.GetMPSComputeRunningProcesses(); ok(ret) {
 				running = append(running, clients...)
 			}
 		}
-		if !errors.Is(ret, nvml.SUCCESS) && !unsupported(ret) {
+		if !ok(ret) && !unsupported(ret) {
 			return nil, fmt.Errorf("list processes: %s", word(ret))
 		}
 		for _, p := range running {
@@ -83,21 +83,21 @@ func (l *Library) partitions(handle nvml.Device) ([]partition, error) {
 		return nil, nil // a driver from before MIG
 	}
 	mode, _, ret := handle.GetMigMode()
-	if !errors.Is(ret, nvml.SUCCESS) || mode != nvml.DEVICE_MIG_ENABLE {
+	if !ok(ret) || mode != nvml.DEVICE_MIG_ENABLE {
 		return nil, nil
 	}
 	most, ret := handle.GetMaxMigDeviceCount()
-	if !errors.Is(ret, nvml.SUCCESS) {
-		return nil, fmt.Errorf("count MIG instances: %s", word(ret))
+	if err := failed(ret, "count MIG instances"); err != nil {
+		return nil, err
 	}
 	parts := []partition{}
 	for i := range most {
 		part, ret := handle.GetMigDeviceHandleByIndex(i)
-		if !errors.Is(ret, nvml.SUCCESS) {
+		if !ok(ret) {
 			continue // that position is free
 		}
 		p := partition{handle: part, id: i + 1, size: 1}
-		if attributes, ret := part.GetAttributes(); errors.Is(ret, nvml.SUCCESS) {
+		if attributes, ret := part.GetAttributes(); ok(ret) {
 			p.size = max(int(attributes.GpuInstanceSliceCount), 1)
 		}
 		parts = append(parts, p)
@@ -130,8 +130,8 @@ const leastStep = 100 * time.Millisecond
 // insufficient buffer size. If it does not report utilisation, as with MIG, nothing is added.
 func (l *Library) sampled(handle nvml.Device, found map[int]gpu.Process) error {
 	uuid, ret := handle.GetUUID()
-	if !errors.Is(ret, nvml.SUCCESS) {
-		return fmt.Errorf("read UUID: %s", word(ret))
+	if err := failed(ret, "read UUID"); err != nil {
+		return err
 	}
 	if !l.has("nvmlDeviceGetProcessUtilization") {
 		return nil
@@ -143,7 +143,7 @@ func (l *Library) sampled(handle nvml.Device, found map[int]gpu.Process) error {
 	switch {
 	case unsupported(ret), errors.Is(ret, nvml.ERROR_INSUFFICIENT_SIZE):
 		return nil
-	case !errors.Is(ret, nvml.SUCCESS):
+	case !ok(ret):
 		return fmt.Errorf("read utilisation: %s", word(ret))
 	}
 	// The call may repeat earlier samples, even with stamps in the future since the clock was set back; a sample

@@ -17,25 +17,24 @@ func milliwatts(n uint32) unit.Power { return unit.Power(n) * (unit.Watt / 1000)
 
 // Sample reads energy, power, state and processes of a GPU.
 func (l *Library) Sample(index int) (gpu.Sample, error) {
-	handle, ret := l.api.DeviceGetHandleByIndex(index)
-	if !errors.Is(ret, nvml.SUCCESS) {
-		return gpu.Sample{}, fmt.Errorf("open GPU %d: %s", index, word(ret))
+	handle, err := l.handle(index)
+	if err != nil {
+		return gpu.Sample{}, err
 	}
 	var s gpu.Sample
 	// Millijoules since the driver was loaded, on Volta and later; else present milliwatts.
 	if l.has("nvmlDeviceGetTotalEnergyConsumption") {
-		if energy, ret := handle.GetTotalEnergyConsumption(); errors.Is(ret, nvml.SUCCESS) {
+		if energy, ret := handle.GetTotalEnergyConsumption(); ok(ret) {
 			s.Energy, s.HasEnergy = unit.Energy(energy)*unit.Millijoule, true
 		}
 	}
-	if power, ret := handle.GetPowerUsage(); errors.Is(ret, nvml.SUCCESS) {
+	if power, ret := handle.GetPowerUsage(); ok(ret) {
 		s.Power, s.HasPower = milliwatts(power), true
 	}
 	if !s.HasEnergy && !s.HasPower {
 		return gpu.Sample{}, fmt.Errorf("read GPU %d: it reports neither energy nor power", index)
 	}
 	s.Board = l.board(handle)
-	var err error
 	if s.Processes, err = l.processes(handle); err != nil {
 		return gpu.Sample{}, fmt.Errorf("read processes of GPU %d: %w", index, err)
 	}
@@ -45,20 +44,20 @@ func (l *Library) Sample(index int) (gpu.Sample, error) {
 // board reads what the driver reports besides energy; what it does not report is left out.
 func (l *Library) board(handle nvml.Device) event.Board {
 	var b event.Board
-	if limit, ret := handle.GetEnforcedPowerLimit(); errors.Is(ret, nvml.SUCCESS) {
+	if limit, ret := handle.GetEnforcedPowerLimit(); ok(ret) {
 		b.LimitWatts = milliwatts(limit).Watts()
 	}
-	if use, ret := handle.GetUtilizationRates(); errors.Is(ret, nvml.SUCCESS) {
+	if use, ret := handle.GetUtilizationRates(); ok(ret) {
 		ratio := min(float64(use.Gpu)/percent, 1)
 		b.SMRatio = &ratio
 	}
-	if memory, ret := handle.GetMemoryInfo(); errors.Is(ret, nvml.SUCCESS) {
+	if memory, ret := handle.GetMemoryInfo(); ok(ret) {
 		b.MemoryUsed = unit.Bytes(memory.Used)
 	}
-	if celsius, ret := handle.GetTemperature(nvml.TEMPERATURE_GPU); errors.Is(ret, nvml.SUCCESS) {
+	if celsius, ret := handle.GetTemperature(nvml.TEMPERATURE_GPU); ok(ret) {
 		b.TemperatureC = int(celsius)
 	}
-	if reasons, ret := l.throttleReasons(handle); errors.Is(ret, nvml.SUCCESS) {
+	if reasons, ret := l.throttleReasons(handle); ok(ret) {
 		b.Throttle = throttle(reasons)
 	}
 	return b
@@ -93,23 +92,17 @@ func throttle(reasons uint64) []string {
 
 // PowerLimits reads the limits of a GPU.
 func (l *Library) PowerLimits(index int) (gpu.PowerLimits, error) {
-	handle, ret := l.api.DeviceGetHandleByIndex(index)
-	if !errors.Is(ret, nvml.SUCCESS) {
-		return gpu.PowerLimits{}, fmt.Errorf("open GPU %d: %s", index, word(ret))
+	handle, err := l.handle(index)
+	if err != nil {
+		return gpu.PowerLimits{}, err
 	}
-	now, ret := handle.GetPowerManagementLimit()
-	if !errors.Is(ret, nvml.SUCCESS) {
-		return gpu.PowerLimits{}, fmt.Errorf("read power limit of GPU %d: %s", index, word(ret))
-	}
-	usual, ret := handle.GetPowerManagementDefaultLimit()
-	if !errors.Is(ret, nvml.SUCCESS) {
-		return gpu.PowerLimits{}, fmt.Errorf("read default power limit of GPU %d: %s", index, word(ret))
-	}
-	least, most, ret := handle.GetPowerManagementLimitConstraints()
-	if !errors.Is(ret, nvml.SUCCESS) {
-		return gpu.PowerLimits{}, fmt.Errorf("read bounds of the power limit of GPU %d: %s", index, word(ret))
-	}
-	return gpu.PowerLimits{Now: milliwatts(now), Default: milliwatts(usual), Least: milliwatts(least), Most: milliwatts(most)}, nil
+	now, nowRet := handle.GetPowerManagementLimit()
+	usual, usualRet := handle.GetPowerManagementDefaultLimit()
+	least, most, boundsRet := handle.GetPowerManagementLimitConstraints()
+	return gpu.PowerLimits{Now: milliwatts(now), Default: milliwatts(usual), Least: milliwatts(least), Most: milliwatts(most)}, errors.Join(
+		failed(nowRet, "read power limit of GPU %d", index), failed(usualRet, "read default power limit of GPU %d", index),
+		failed(boundsRet, "read bounds of the power limit of GPU %d", index),
+	)
 }
 
 // SetPowerLimit sets what a GPU may draw. A limit out of the GPU's bounds is refused with the bounds.
@@ -121,12 +114,9 @@ func (l *Library) SetPowerLimit(index int, limit unit.Power) error {
 	if limit < limits.Least || limit > limits.Most {
 		return fmt.Errorf("set power limit of GPU %d to %g W: want %g to %g W", index, limit.Watts(), limits.Least.Watts(), limits.Most.Watts())
 	}
-	handle, ret := l.api.DeviceGetHandleByIndex(index)
-	if !errors.Is(ret, nvml.SUCCESS) {
-		return fmt.Errorf("open GPU %d: %s", index, word(ret))
+	handle, err := l.handle(index)
+	if err != nil {
+		return err
 	}
-	if ret := handle.SetPowerManagementLimit(uint32(limit / (unit.Watt / 1000))); !errors.Is(ret, nvml.SUCCESS) {
-		return fmt.Errorf("set power limit of GPU %d: %s", index, word(ret))
-	}
-	return nil
+	return failed(handle.SetPowerManagementLimit(uint32(limit/(unit.Watt/1000))), "set power limit of GPU %d", index)
 }

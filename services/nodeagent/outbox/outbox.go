@@ -16,6 +16,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/installation"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 )
 
 // ErrFull says that the box holds as much as it may.
@@ -36,7 +39,7 @@ type Box struct {
 	dir   string
 	limit int
 	log   *slog.Logger
-	wake  chan struct{}
+	wake  tick.Signal
 
 	mu    sync.Mutex
 	next  uint64
@@ -59,7 +62,7 @@ func Open(dir string, limit int, log *slog.Logger) (*Box, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read outbox %s: %w", dir, err)
 	}
-	b := &Box{dir: dir, limit: limit, log: log, wake: make(chan struct{}, 1), next: 1}
+	b := &Box{dir: dir, limit: limit, log: log, wake: tick.NewSignal(), next: 1}
 	for _, e := range entries {
 		name, isItem := strings.CutSuffix(e.Name(), suffix)
 		number, hash, _ := strings.Cut(name, "-")
@@ -94,15 +97,12 @@ func (b *Box) Put(key string, data []byte) error {
 		return fmt.Errorf("keep %s: %w (%d items)", key, ErrFull, len(b.items))
 	}
 	i := item{b.next, hash}
-	if err := write(b.dir, i.name(), data); err != nil {
+	if err := installation.WriteFile(filepath.Join(b.dir, i.name()), data); err != nil {
 		return fmt.Errorf("keep %s: %w", key, err)
 	}
 	b.next++
 	b.items = append(b.items, i)
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
+	b.wake.Send()
 	return nil
 }
 
@@ -130,11 +130,7 @@ func (b *Box) Run(ctx context.Context, deliver func(context.Context, []byte) err
 		}
 		b.log.Debug("outbox waits", "items", b.Len(), "error", err)
 		delay = min(max(2*delay, 50*time.Millisecond), longestDelay)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(delay):
-		}
+		tick.Pause(ctx, delay)
 	}
 }
 
@@ -167,26 +163,4 @@ func (b *Box) deliver(ctx context.Context, i item, deliver func(context.Context,
 	defer b.mu.Unlock()
 	b.items = b.items[1:]
 	return nil
-}
-
-// write makes a file that is complete or absent; it is on disk when write returns.
-func write(dir, name string, data []byte) error {
-	f, err := os.CreateTemp(dir, ".new-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, name))
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

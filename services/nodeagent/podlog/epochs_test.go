@@ -193,10 +193,10 @@ func TestKilledAgentsDeliverEveryEpoch(t *testing.T) {
 			case "kill":
 				tail = g.tailer()
 			case "unkept": // killed after delivering, and before the state was stored
-				kept, err := os.ReadFile(filepath.Join(g.jobs, "j1", "pods.json"))
+				kept, err := os.ReadFile(filepath.Join(g.layout.Job("j1"), "pods.json"))
 				tail.Poll(g.ctx())
 				if err == nil {
-					err = os.WriteFile(filepath.Join(g.jobs, "j1", "pods.json"), kept, 0o600)
+					err = os.WriteFile(filepath.Join(g.layout.Job("j1"), "pods.json"), kept, 0o600)
 				}
 				if err != nil && !os.IsNotExist(err) {
 					t.Fatal(err)

@@ -1,6 +1,8 @@
 package podlog
 
 import (
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -56,11 +58,9 @@ func cutNumber(name string) (rest string, number int, ok bool) {
 
 // logFiles lists the logs of a pod's containers, below its folder: "<container>/<start>.log".
 func logFiles(folder string) []string {
-	paths, _ := filepath.Glob(filepath.Join(escaped(folder), "*", "*.log")) // the pattern is well-formed
-	return paths
-}
-
-// escaped makes a path literal in a glob pattern.
-func escaped(path string) string {
-	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
+	names, _ := fs.Glob(os.DirFS(folder), "*/*.log") // the pattern is well-formed
+	for i, name := range names {
+		names[i] = filepath.Join(folder, name)
+	}
+	return names
 }

@@ -13,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/joblog"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -21,21 +22,21 @@ import (
 type ground struct {
 	t        rapid.TB
 	root     string
-	jobs     string
+	layout   installation.Layout
 	attempts []train.Attempt
 	received received
 }
 
 func newGround(t rapid.TB, dir string) *ground {
 	return &ground{
-		t: t, root: filepath.Join(dir, "pods"), jobs: filepath.Join(dir, "jobs"),
+		t: t, root: filepath.Join(dir, "pods"), layout: installation.Layout{DataDir: dir},
 		attempts: []train.Attempt{{Job: "j1", Number: 1, Phase: train.PhaseRunning, Node: "n1", Devices: []train.DeviceID{"gpu:0"}}},
 	}
 }
 
 func (g *ground) tailer() *Tailer {
 	return New(Config{
-		Root: g.root, Namespace: "jobs", Jobs: g.jobs, LimitBytes: joblog.MinLimit, Log: slog.New(slog.DiscardHandler),
+		Root: g.root, Namespace: "jobs", Layout: g.layout, LimitBytes: joblog.MinLimit, Log: slog.New(slog.DiscardHandler),
 		Attempts: func() []train.Attempt { return g.attempts }, Node: "n1", Receiver: &g.received,
 	})
 }
@@ -64,7 +65,7 @@ func (g *ground) write(pod, name string, lines ...string) string {
 
 func (g *ground) want(t *Tailer, job train.JobID, want ...string) {
 	g.t.Helper()
-	data, err := os.ReadFile(t.Output(job))
+	data, err := os.ReadFile(g.layout.Output(job))
 	if err != nil && len(want) > 0 {
 		g.t.Fatal(err)
 	}
@@ -117,10 +118,10 @@ func TestLinesOfAPod(t *testing.T) {
 	g.write("j1-1-1", "0.log", "stdout F another rank\n")
 	tail.Poll(g.ctx())
 	g.want(tail, "j1", header, "one\n", "oh\n", "in between\n", "half of two\n", "with a tag\n", "\n", "[1] another rank\n")
-	if _, err := os.Stat(filepath.Join(g.jobs, "j2")); err == nil {
+	if _, err := os.Stat(g.layout.Job("j2")); err == nil {
 		t.Error("a pod of no job made a job")
 	}
-	if chunk, err := tail.Read(train.LogRequest{Job: "j1", Offset: -17}); err != nil || string(chunk.Data) != "[1] another rank\n" {
+	if chunk, err := tail.Answer(train.LogRequest{Job: "j1", Offset: -17}, false); err != nil || string(chunk.Data) != "[1] another rank\n" {
 		t.Errorf("%q, error %v", chunk.Data, err)
 	}
 }
@@ -189,11 +190,11 @@ func TestAFloodStaysBounded(t *testing.T) {
 	g.write("j1-1-0", "0.log", lines...)
 	g.write("j1-1-0", "0.log", "stdout F last\n")
 	tail.Poll(g.ctx())
-	data, err := os.ReadFile(tail.Output("j1"))
+	data, err := os.ReadFile(g.layout.Output("j1"))
 	if err != nil || len(data) > joblog.MinLimit || !strings.HasPrefix(string(data), header) || !strings.HasSuffix(string(data), "x\nlast\n") {
 		t.Errorf("log of %d bytes, error %v", len(data), err)
 	}
-	chunk, err := tail.Read(train.LogRequest{Job: "j1"})
+	chunk, err := tail.Answer(train.LogRequest{Job: "j1"}, false)
 	if err != nil || chunk.Size != int64(len(header)+10_000*100+len("last\n")) {
 		t.Errorf("size %d, error %v", chunk.Size, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/switchyard-dl/switchyard/libs/joblog"
@@ -42,9 +43,10 @@ const longestLine = 256 << 10
 func (s *source) open() error {
 	names := []string{s.path}
 	if s.at.Inode != 0 && inodeOf(s.path) != s.at.Inode {
-		rotated, _ := filepath.Glob(escaped(s.path) + ".*") // the pattern is well-formed
-		for _, name := range rotated {
-			if inodeOf(name) == s.at.Inode {
+		entries, _ := os.ReadDir(filepath.Dir(s.path)) // without any, there is no rotated file either
+		for _, e := range entries {
+			name := filepath.Join(filepath.Dir(s.path), e.Name())
+			if strings.HasPrefix(name, s.path+".") && inodeOf(name) == s.at.Inode {
 				names = []string{name, s.path}
 			}
 		}

@@ -20,6 +20,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/joblog"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -29,8 +30,8 @@ import (
 type Config struct {
 	// Root is the kubelet's folder of pods' logs, Namespace the namespace of jobs' pods.
 	Root, Namespace string
-	// Jobs is the folder that holds a folder for each job; LimitBytes bounds the log in it.
-	Jobs       string
+	// Layout has the folders of jobs; LimitBytes bounds the log in each.
+	Layout     installation.Layout
 	LimitBytes int64
 	// Attempts returns the newest attempts of all jobs.
 	Attempts func() []train.Attempt
@@ -74,14 +75,9 @@ type jobLog struct {
 	sources map[string]*source
 }
 
-// Output is the log of a job.
-func (t *Tailer) Output(job train.JobID) string {
-	return filepath.Join(t.config.Jobs, string(job), "output.log")
-}
-
-// Read reads a piece of a job's log.
-func (t *Tailer) Read(r train.LogRequest) (train.LogChunk, error) {
-	return joblog.Read(t.Output(r.Job), r, t.config.LimitBytes)
+// Answer reads a piece of a job's log; over is set if the job has ended.
+func (t *Tailer) Answer(r train.LogRequest, over bool) (train.LogChunk, error) {
+	return joblog.Answer(t.config.Layout, r, t.config.LimitBytes, over)
 }
 
 // Run copies until ctx ends.
@@ -154,7 +150,7 @@ func (t *Tailer) find(p pod, path string, newest train.Attempt) error {
 	l := t.jobs[p.job]
 	if l == nil {
 		var err error
-		if l, err = openJob(filepath.Dir(t.Output(p.job)), t.Output(p.job), t.config.LimitBytes); err != nil {
+		if l, err = openJob(t.config.Layout.Job(p.job), t.config.Layout.Output(p.job), t.config.LimitBytes); err != nil {
 			return err
 		}
 		t.jobs[p.job] = l

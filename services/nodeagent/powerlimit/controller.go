@@ -10,17 +10,20 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
+	"sync"
 
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 )
 
-// Controller sets and restores limits. One goroutine uses it at a time.
+// Controller sets and restores limits.
 type Controller struct {
 	limiter gpu.Limiter
 	path    string
+
+	mu sync.Mutex
 	// before are the limits to restore, by the UUID of the device, as they are on disk.
 	before map[string]unit.Power
 }
@@ -42,11 +45,17 @@ func Open(path string, limiter gpu.Limiter) (*Controller, error) {
 }
 
 // Own returns the limits to restore, by the UUID of the device.
-func (c *Controller) Own() map[string]unit.Power { return maps.Clone(c.before) }
+func (c *Controller) Own() map[string]unit.Power {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.before)
+}
 
 // Apply sets the wanted limit of each device, within the device's bounds and never above its previous limit, and
 // restores the limit of devices without a wanted one. The next call retries what fails.
 func (c *Controller) Apply(devices []gpu.Device, wanted map[train.DeviceID]unit.Power) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var errs []error
 	for _, d := range devices {
 		before, held := c.before[d.UUID]
@@ -98,35 +107,14 @@ func (c *Controller) restore(d gpu.Device, before unit.Power) error {
 	return c.store()
 }
 
-// store replaces the file atomically; it is on disk when store returns.
+// store writes the file; it is on disk when store returns.
 func (c *Controller) store() error {
 	data, err := json.Marshal(c.before)
 	if err != nil {
 		return fmt.Errorf("encode power limits: %w", err)
 	}
-	fresh, err := os.Create(c.path + ".new")
-	if err != nil {
-		return fmt.Errorf("store power limits: %w", err)
-	}
-	_, err = fresh.Write(data)
-	err = errors.Join(err, fresh.Sync(), fresh.Close())
-	if err == nil {
-		err = os.Rename(fresh.Name(), c.path)
-	}
-	if err == nil {
-		err = syncFolder(filepath.Dir(c.path))
-	}
-	if err != nil {
+	if err := installation.WriteFile(c.path, data); err != nil {
 		return fmt.Errorf("store power limits: %w", err)
 	}
 	return nil
-}
-
-// syncFolder makes a rename in a folder survive a crash of the machine.
-func syncFolder(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -24,7 +24,7 @@ import (
 // mostPower is more than any package draws: a difference that would need more is a counter reset and no wrap.
 const mostPower = 5000 * unit.Watt
 
-// Counters are the zones to read. A nil one reads nothing.
+// Counters are the zones to read.
 type Counters struct {
 	root  fs.FS
 	zones []*zone
@@ -52,17 +52,12 @@ func Open(root fs.FS) (*Counters, error) {
 	}
 	c := &Counters{root: root}
 	taken := map[string]bool{}
-	names := make([]string, 0, len(folders))
-	for _, f := range folders {
-		names = append(names, f.Name())
-	}
-	// Registers before memory-mapped I/O, and a package before its parts.
-	slices.SortFunc(names, func(a, b string) int {
-		mapped := func(s string) int { return strings.Count(s, "mmio") }
-		return min(1, max(-1, 2*(mapped(a)-mapped(b))+strings.Compare(a, b)))
+	// Registers before memory-mapped I/O; a package comes before its parts by its name.
+	slices.SortStableFunc(folders, func(a, b fs.DirEntry) int {
+		return strings.Count(a.Name(), "mmio") - strings.Count(b.Name(), "mmio")
 	})
-	for _, folder := range names {
-		z, identity, err := openZone(root, folder)
+	for _, folder := range folders {
+		z, identity, err := openZone(root, folder.Name())
 		if err != nil {
 			c.trouble = errors.Join(c.trouble, err)
 			continue
@@ -95,11 +90,11 @@ func openZone(root fs.FS, folder string) (*zone, string, error) {
 		component = event.ComponentCPU
 	case name == "dram":
 		// Every package has a zone of that name; the package distinguishes them.
-		parent, _, nested := cutLast(folder, ":")
-		if owner, err := readWord(root, path.Join(parent, "name")); nested && err == nil {
-			identity = owner + "/dram"
-		} else {
-			identity = folder
+		identity = folder
+		if at := strings.LastIndex(folder, ":"); at >= 0 {
+			if owner, err := readWord(root, path.Join(folder[:at], "name")); err == nil {
+				identity = owner + "/dram"
+			}
 		}
 		component = event.ComponentDRAM
 	default:
@@ -112,13 +107,6 @@ func openZone(root fs.FS, folder string) (*zone, string, error) {
 	return &zone{folder: folder, name: name, component: component, size: unit.Energy(size)}, identity, nil
 }
 
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return s, "", false
-}
-
 // Method is the meter's name.
 func (c *Counters) Method() string { return "rapl" }
 
@@ -126,9 +114,6 @@ func (c *Counters) Method() string { return "rapl" }
 // nothing to read. A zone that vanished or must not be read is an error, because the sum of the others would be too
 // small.
 func (c *Counters) Read(d time.Duration) ([]meter.Spent, error) {
-	if c == nil {
-		return nil, nil
-	}
 	if len(c.zones) == 0 {
 		return nil, c.trouble
 	}

@@ -101,9 +101,6 @@ func TestNothingToRead(t *testing.T) {
 		if c != nil || err != nil {
 			t.Errorf("%s: %+v, error %v", name, c, err)
 		}
-		if got, err := c.Read(time.Second); got != nil || err != nil {
-			t.Errorf("%s: read %v, error %v", name, got, err)
-		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/nodeagent/gpu"
 )
@@ -43,10 +44,7 @@ func (r Reader) SetPowerLimit(index int, limit unit.Power) error {
 	set[uuid(r.Node, index)] = limit
 	data, err := json.Marshal(set)
 	if err == nil {
-		err = os.WriteFile(r.Limits+".new", data, 0o600)
-	}
-	if err == nil {
-		err = os.Rename(r.Limits+".new", r.Limits)
+		err = installation.WriteFile(r.Limits, data)
 	}
 	if err != nil {
 		return fmt.Errorf("set power limit of simulated GPU %d: %w", index, err)

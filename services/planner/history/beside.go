@@ -68,14 +68,23 @@ func on(b *event.Started) []deviceOf {
 	return all
 }
 
+// others lists the times of other jobs on a device that overlap with a time.
+func (s *sharing) others(l *life, at deviceOf, from, to time.Time) []residency {
+	var all []residency
+	for _, r := range s.residencies[at] {
+		if r.life != l && r.from.Before(to) && (r.until.IsZero() || r.until.After(from)) {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
 // alone returns the part of a time that the work of an attempt in it takes alone.
 func (s *sharing) alone(l *life, a attempt, from, to time.Time) float64 {
 	var cuts []time.Time
 	for _, d := range a.on {
-		for _, r := range s.residencies[d] {
-			if r.life != l && r.from.Before(to) && (r.until.IsZero() || r.until.After(from)) {
-				cuts = append(cuts, r.from, r.until)
-			}
+		for _, r := range s.others(l, d, from, to) {
+			cuts = append(cuts, r.from, r.until)
 		}
 	}
 	total := to.Sub(from).Seconds()
@@ -98,10 +107,8 @@ func (s *sharing) rate(l *life, a attempt, from, to time.Time) float64 {
 	rate, self := math.Inf(1), curve.KindOf(l.spec).On(len(a.on))
 	for _, d := range a.on {
 		var others []curve.Kind
-		for _, r := range s.residencies[d] {
-			if r.life != l && r.from.Before(to) && (r.until.IsZero() || r.until.After(from)) {
-				others = append(others, r.kind)
-			}
+		for _, r := range s.others(l, d, from, to) {
+			others = append(others, r.kind)
 		}
 		one, _ := s.known(d).RateAmong(self, others)
 		rate = min(rate, max(one, slowest))

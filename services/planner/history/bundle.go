@@ -34,11 +34,12 @@ const (
 // maxFileBytes bounds what is read of one file of a bundle: it may come from anybody.
 const maxFileBytes = 1 << 30
 
-// Writer writes a bundle, secrets taken out if wanted.
+// Writer writes a bundle, secrets taken out if wanted. After an error it writes nothing more.
 type Writer struct {
 	zip    *gzip.Writer
 	tar    *tar.Writer
 	header Manifest
+	err    error
 }
 
 // NewWriter begins a bundle with all of a history but its inputs.
@@ -49,20 +50,12 @@ func NewWriter(w io.Writer, h History, redact bool) (*Writer, error) {
 	if h.Redacted {
 		h = redacted(h)
 	}
-	err := b.json(manifestFile, h.Manifest)
-	if err == nil {
-		err = b.json(nodesFile, h.Nodes)
-	}
-	if err == nil {
-		err = b.json(modelsFile, h.Models)
-	}
-	if err == nil {
-		err = b.lines(factsFile, h.Facts)
-	}
-	if err == nil {
-		err = b.lines(plansFile, h.Plans)
-	}
-	return b, err
+	write(b, manifestFile, h.Manifest)
+	write(b, nodesFile, h.Nodes)
+	write(b, modelsFile, h.Models)
+	write(b, factsFile, h.Facts...)
+	write(b, plansFile, h.Plans...)
+	return b, b.err
 }
 
 // redacted is the history without secrets. Facts are kept as what this program knows of them: a key that it does
@@ -89,40 +82,33 @@ func (w *Writer) Input(in decision.Input) error {
 	if w.header.Redacted {
 		in = redactInput(in)
 	}
-	return w.json(fmt.Sprintf("%s/%d.json", decisionsDir, in.Generation), in)
+	write(w, fmt.Sprintf("%s/%d.json", decisionsDir, in.Generation), in)
+	return w.err
 }
 
 // Close ends the bundle.
 func (w *Writer) Close() error { return errors.Join(w.tar.Close(), w.zip.Close()) }
 
-func (w *Writer) json(name string, v any) error {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("encode %s: %w", name, err)
-	}
-	return w.file(name, append(data, '\n'))
-}
-
-func (w *Writer) lines(name string, facts []Fact) error {
-	var all bytes.Buffer
-	e := json.NewEncoder(&all)
-	for _, f := range facts {
-		if err := e.Encode(f); err != nil {
-			return fmt.Errorf("encode %s: %w", name, err)
+// write adds a file with a line for each of some values.
+func write[T any](w *Writer, name string, values ...T) {
+	var data bytes.Buffer
+	encode := json.NewEncoder(&data)
+	for i := 0; i < len(values) && w.err == nil; i++ {
+		if err := encode.Encode(values[i]); err != nil {
+			w.err = fmt.Errorf("encode %s: %w", name, err)
 		}
 	}
-	return w.file(name, all.Bytes())
-}
-
-func (w *Writer) file(name string, data []byte) error {
-	h := &tar.Header{Name: name, Mode: 0o644, Size: int64(len(data)), ModTime: w.header.MadeAt, Format: tar.FormatPAX}
-	if err := w.tar.WriteHeader(h); err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
+	if w.err != nil {
+		return
 	}
-	if _, err := w.tar.Write(data); err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
+	h := &tar.Header{Name: name, Mode: 0o644, Size: int64(data.Len()), ModTime: w.header.MadeAt, Format: tar.FormatPAX}
+	err := w.tar.WriteHeader(h)
+	if err == nil {
+		_, err = w.tar.Write(data.Bytes())
 	}
-	return nil
+	if err != nil {
+		w.err = fmt.Errorf("write %s: %w", name, err)
+	}
 }
 
 // ReadBundle reads a bundle with the input of a generation, or the newest one for 0. Other inputs that cannot be

@@ -42,7 +42,8 @@ type attempt struct {
 	// epochAt is when its last epoch ended; zero before the first.
 	epochAt time.Time
 	startup float64
-	lost    bool
+	// lost: the work after its last epoch was in vain.
+	lost bool
 }
 
 // lives folds the facts into jobs, in the order of their first facts.
@@ -87,7 +88,9 @@ func (l *life) take(at time.Time, body any) {
 		l.left(at, b.Attempt)
 	case *event.AttemptLost:
 		l.left(at, b.Attempt)
-		l.lose(b.Attempt)
+		if a := l.current(b.Attempt); a != nil {
+			a.lost = true
+		}
 	case *event.Succeeded:
 		l.end(at, b.Attempt)
 	case *event.Failed:
@@ -97,16 +100,17 @@ func (l *life) take(at time.Time, body any) {
 	}
 }
 
-func (l *life) left(at time.Time, number int) {
-	if n := len(l.attempts); n > 0 && l.attempts[n-1].number == number && l.attempts[n-1].ended.IsZero() {
-		l.attempts[n-1].ended = at
+// current is the newest attempt if it has this number, else nil.
+func (l *life) current(number int) *attempt {
+	if n := len(l.attempts); n > 0 && l.attempts[n-1].number == number {
+		return &l.attempts[n-1]
 	}
+	return nil
 }
 
-// lose notes that the work of the attempt after its last epoch was in vain.
-func (l *life) lose(number int) {
-	if n := len(l.attempts); n > 0 && l.attempts[n-1].number == number {
-		l.attempts[n-1].lost = true
+func (l *life) left(at time.Time, number int) {
+	if a := l.current(number); a != nil && a.ended.IsZero() {
+		a.ended = at
 	}
 }
 
@@ -121,13 +125,12 @@ func (l *life) end(at time.Time, number int) {
 // between its steps is included. The first epoch of an attempt counts with its reported time, and the rest of the
 // time since the start is the price of the start.
 func (l *life) epochEnded(at time.Time, b *event.EpochEnded) {
-	n := len(l.attempts)
+	a := l.current(b.Attempt)
 	// A leap this wide is no report that was lost.
 	const widest = 10_000
-	if b.EpochsDone <= l.done || b.EpochsDone-l.done > widest || n == 0 || l.attempts[n-1].number != b.Attempt {
+	if b.EpochsDone <= l.done || b.EpochsDone-l.done > widest || a == nil {
 		return
 	}
-	a := &l.attempts[n-1]
 	more := b.EpochsDone - l.done
 	seconds := at.Sub(a.epochAt).Seconds()
 	if a.epochAt.IsZero() {
@@ -149,7 +152,7 @@ func (l *life) epochEnded(at time.Time, b *event.EpochEnded) {
 			Epoch: l.done + i + 1, Seconds: math.Max(seconds, 0) / float64(more), Steps: steps,
 			Config: train.Config{Workers: max(devices, 1), Nodes: 1, LocalBatch: l.spec.BatchSize},
 		}})
-		l.spans = append(l.spans, span{n - 1, at.Add(-time.Duration(seconds * float64(time.Second))), at})
+		l.spans = append(l.spans, span{len(l.attempts) - 1, at.Add(-time.Duration(seconds * float64(time.Second))), at})
 	}
 	l.done, a.epochAt = b.EpochsDone, at
 }

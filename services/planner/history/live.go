@@ -55,12 +55,8 @@ func (h History) Live() (Live, error) {
 	if len(all) == 0 {
 		return Live{}, errors.New("no job is recorded in this time")
 	}
-	first, last := all[0].submitted, h.Facts[len(h.Facts)-1].Time
-	for _, l := range all {
-		if l.submitted.Before(first) {
-			first = l.submitted
-		}
-	}
+	first := slices.MinFunc(all, func(x, y *life) int { return x.submitted.Compare(y.submitted) }).submitted
+	last := h.Facts[len(h.Facts)-1].Time
 	live := Live{Workload: sim.Workload{Name: "recorded"}, Happened: map[train.JobID]Outcome{}, Seconds: last.Sub(first).Seconds()}
 	live.Nodes, live.Absences = presence(h.Sightings, first)
 	shared := newSharing(h, all, h.knownState().Interference)

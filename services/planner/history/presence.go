@@ -1,9 +1,10 @@
 package history
 
 import (
+	"cmp"
+	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -103,12 +104,7 @@ func everSeen(sightings []Sighting) []train.Node {
 			newest[n.ID] = n
 		}
 	}
-	nodes := make([]train.Node, 0, len(newest))
-	for _, n := range newest {
-		nodes = append(nodes, n)
-	}
-	slices.SortFunc(nodes, func(x, y train.Node) int { return strings.Compare(string(x.ID), string(y.ID)) })
-	return nodes
+	return slices.SortedFunc(maps.Values(newest), func(x, y train.Node) int { return cmp.Compare(x.ID, y.ID) })
 }
 
 // CameAndWent counts the nodes that were not there all the time, or not with all their devices.

@@ -6,7 +6,6 @@ import (
 
 	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/place"
-	"github.com/switchyard-dl/switchyard/services/planner/plan/policy"
 )
 
 // backfill serves the gangs that have got nothing, in queue order: on what is left, beside others, or in place of gangs
@@ -75,7 +74,7 @@ func alikeTo(g *cluster.Gang) alike {
 func (d *decision) start(g *cluster.Gang) bool {
 	if !d.Ledger.TakeHeld(g) || d.shares(g) {
 		d.Ledger.Return(g)
-		p, found := d.finder.Find(g, g.Least, policy.ServersFor(g, g.Least))
+		p, found := d.finder.Find(g, g.Least, place.ServersFor(g, g.Least))
 		if !found || !d.Ledger.Take(g, p) {
 			return false
 		}
@@ -96,150 +95,132 @@ func (d *decision) shares(g *cluster.Gang) bool {
 // that is not enough. It prefers the node where the fewest devices have to be freed, and evicts what is least
 // important.
 func (d *decision) preempt(g *cluster.Gang) bool {
-	lower, quota := 0, d.Ledger.Allowed(g, 0)
-	for _, o := range d.Gangs[g.Rank:] {
-		if !o.Got.Empty() && d.evictable(o, g) {
-			if lower++; o.Spec.Tenant == g.Spec.Tenant {
-				quota += o.Got.Size()
-			}
-		}
-	}
-	if d.NoNews || lower == 0 || quota < g.Least {
-		return false
-	}
-	holders := map[cluster.Spot][]*cluster.Gang{}
+	p := preemption{decision: d, gang: g, holders: map[cluster.Spot][]*cluster.Gang{}}
+	quota := d.Ledger.Allowed(g, 0)
 	for _, o := range d.Gangs {
-		for _, at := range o.Got.Spots() {
-			holders[at] = append(holders[at], o)
-		}
-	}
-	options := d.freeable(g, holders)
-	slices.SortStableFunc(options, func(x, y freeable) int { return cmp.Compare(x.missing, y.missing) })
-	return slices.ContainsFunc(options, func(o freeable) bool { return d.evict(g, o.node, holders) })
-}
-
-// freeable is a node on which a gang finds its least if the missing devices are freed.
-type freeable struct{ node, missing int }
-
-func (d *decision) freeable(g *cluster.Gang, holders map[cluster.Spot][]*cluster.Gang) []freeable {
-	var options []freeable
-	for i := range d.Nodes {
-		n := &d.Nodes[i]
-		if len(n.Devices) < g.Least || !place.Open(g, n, i) {
+		if o.Got.Empty() || !p.evictable(o) {
 			continue
 		}
-		free, more := max(d.Ledger.FreeFor(g, i), 0), 0
+		if p.lower = append(p.lower, o); o.Spec.Tenant == g.Spec.Tenant {
+			quota += o.Got.Size()
+		}
+	}
+	if d.NoNews || len(p.lower) == 0 || quota < g.Least {
+		return false
+	}
+	slices.SortStableFunc(p.lower, func(x, y *cluster.Gang) int {
+		return cmp.Or(cmp.Compare(x.Priority, y.Priority), cmp.Compare(y.Rank, x.Rank))
+	})
+	for _, o := range d.Gangs {
+		for _, at := range o.Got.Spots() {
+			p.holders[at] = append(p.holders[at], o)
+		}
+	}
+	return slices.ContainsFunc(p.nodes(), p.on)
+}
+
+// preemption makes room for a gang.
+type preemption struct {
+	*decision
+	gang *cluster.Gang
+	// lower are the gangs that may be evicted, the least important first.
+	lower, victims []*cluster.Gang
+	// holders are the gangs that have a device.
+	holders map[cluster.Spot][]*cluster.Gang
+}
+
+// evictable says whether a gang has to make room.
+func (p *preemption) evictable(o *cluster.Gang) bool {
+	return o.Priority < p.gang.Priority && !o.Silent
+}
+
+// freeable says whether all that have a device have to make room; false if nobody has it.
+func (p *preemption) freeable(at cluster.Spot) bool {
+	on := p.holders[at]
+	return len(on) > 0 && !slices.ContainsFunc(on, func(o *cluster.Gang) bool { return !p.evictable(o) })
+}
+
+// nodes are those on which the gang finds its least if devices are freed, those first where the fewest have to be.
+func (p *preemption) nodes() []int {
+	var nodes []int
+	missing := map[int]int{}
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		if len(n.Devices) < p.gang.Least || !place.Open(p.gang, n, i) {
+			continue
+		}
+		free, more := p.Ledger.FreeFor(p.gang, i), 0
 		for at := range n.Devices {
-			if on := holders[cluster.Spot{Node: i, Device: at}]; len(on) > 0 && d.allEvictable(on, g) {
+			if p.freeable(cluster.Spot{Node: i, Device: at}) {
 				more++
 			}
 		}
-		if free+more >= g.Least {
-			options = append(options, freeable{i, max(g.Least-free, 0)})
+		if max(free, 0)+more >= p.gang.Least {
+			nodes, missing[i] = append(nodes, i), max(p.gang.Least-max(free, 0), 0)
 		}
 	}
-	return options
+	slices.SortStableFunc(nodes, func(x, y int) int { return cmp.Compare(missing[x], missing[y]) })
+	return nodes
 }
 
-func (d *decision) allEvictable(gangs []*cluster.Gang, g *cluster.Gang) bool {
-	return !slices.ContainsFunc(gangs, func(o *cluster.Gang) bool { return !d.evictable(o, g) })
-}
-
-// evictable says whether a gang has to make room for another one of a higher priority.
-func (d *decision) evictable(o, g *cluster.Gang) bool {
-	return o.Priority < g.Priority && !o.Silent
-}
-
-// evict frees devices of a node, and what quota or budget need, the least important gangs first. It changes nothing and
-// says false if that is not enough.
-func (d *decision) evict(g *cluster.Gang, node int, holders map[cluster.Spot][]*cluster.Gang) bool {
-	mark := d.Ledger.Mark()
-	e := eviction{decision: d, gang: g, node: node}
-	if !e.run(holders) {
-		d.Ledger.Undo(mark)
+// on places the gang on a node; false, and nothing is changed, if evicting is not enough for that.
+func (p *preemption) on(node int) bool {
+	mark := p.Ledger.Mark()
+	if p.victims = nil; !p.makeRoom(node) {
+		p.Ledger.Undo(mark)
 		return false
 	}
-	d.evicted(e.victims)
-	place.Name(d.Snapshot)
-	if d.sharing != nil {
-		d.sharing.Joined(g)
-		d.sharing.Look()
+	place.Name(p.Snapshot)
+	if p.sharing != nil {
+		for _, o := range p.victims {
+			p.sharing.Split(o)
+		}
+		p.sharing.Joined(p.gang)
+		p.sharing.Look()
 	}
 	return true
 }
 
-// eviction frees what a gang needs on a node.
-type eviction struct {
-	*decision
-	gang    *cluster.Gang
-	node    int
-	victims []*cluster.Gang
-}
-
-func (e *eviction) out(o *cluster.Gang) {
-	if !o.Got.Empty() {
-		e.Ledger.Return(o)
-		e.victims = append(e.victims, o)
-	}
-}
-
-// place tries to place the gang.
-func (e *eviction) place() bool {
-	p := cluster.Placement{Parts: []cluster.Part{{Node: e.node, Count: e.gang.Least}}}
-	place.AddServers(e.Snapshot, e.gang, &p, policy.ServersFor(e.gang, e.gang.Least))
-	return p.Servers() >= e.gang.ServersLeast() && e.Ledger.Take(e.gang, p)
-}
-
-// run evicts from the node first, then, as far as quota, budget or cores need it, others.
-func (e *eviction) run(holders map[cluster.Spot][]*cluster.Gang) bool {
-	below := slices.DeleteFunc(slices.Clone(e.Gangs), func(o *cluster.Gang) bool { return !e.evictable(o, e.gang) || o.Got.Empty() })
-	slices.SortStableFunc(below, func(x, y *cluster.Gang) int {
-		return cmp.Or(cmp.Compare(x.Priority, y.Priority), cmp.Compare(y.Rank, x.Rank))
-	})
+// makeRoom evicts gangs from a node, and then, as far as quota, budget or cores need it, others.
+func (p *preemption) makeRoom(node int) bool {
 	var rest []*cluster.Gang
-	for _, o := range below {
+	for _, o := range p.lower {
 		switch {
 		case o.Got.Empty():
-		case !o.Got.On(e.node) || e.Ledger.FreeFor(e.gang, e.node) >= e.gang.Least:
+		case !o.Got.On(node) || p.Ledger.FreeFor(p.gang, node) >= p.gang.Least:
 			rest = append(rest, o)
 		default:
-			e.free(o, holders)
+			p.free(o, node)
 		}
 	}
-	done := e.place()
+	done := p.place(node)
 	for _, o := range rest {
-		if !done && (e.Ledger.Rival(e.gang, o) || o.Got.On(e.node)) {
-			e.out(o)
-			done = e.place()
+		if !done && (p.Ledger.Rival(p.gang, o) || o.Got.On(node)) {
+			p.evict(o)
+			done = p.place(node)
 		}
 	}
 	return done
 }
 
-// free evicts a gang from the node, with all that share its devices there, if each of them may be evicted.
-func (e *eviction) free(o *cluster.Gang, holders map[cluster.Spot][]*cluster.Gang) {
+func (p *preemption) place(node int) bool {
+	return place.Give(p.Snapshot, p.gang, cluster.Placement{Parts: []cluster.Part{{Node: node, Count: p.gang.Least}}})
+}
+
+// free evicts a gang from a node, with all that share its devices there, if each of them may be evicted.
+func (p *preemption) free(o *cluster.Gang, node int) {
 	for _, at := range o.Got.Spots() {
-		if at.Node != e.node || !e.allEvictable(holders[at], e.gang) {
-			continue
-		}
-		for _, with := range holders[at] {
-			e.out(with)
+		if at.Node == node && p.freeable(at) {
+			for _, with := range p.holders[at] {
+				p.evict(with)
+			}
 		}
 	}
 }
 
-// evicted ends what the victims shared. Guests that stay on their devices without the gang that came first go on by
-// themselves.
-func (d *decision) evicted(victims []*cluster.Gang) {
-	for _, o := range victims {
-		d.Unseat(o)
-		if guests := o.Guests; len(guests) > 0 {
-			o.Guests = nil
-			left := slices.DeleteFunc(slices.Clone(guests), func(g *cluster.Gang) bool { return g.Got.Empty() })
-			for _, g := range guests {
-				g.Primary = nil
-			}
-			d.sharing.Regroup(left)
-		}
+func (p *preemption) evict(o *cluster.Gang) {
+	if !o.Got.Empty() {
+		p.Ledger.Return(o)
+		p.victims = append(p.victims, o)
 	}
 }

@@ -5,6 +5,7 @@ package simrun
 import (
 	"context"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"time"
@@ -102,10 +103,6 @@ func changes(held map[train.JobID]string, t sim.Tick) []Change {
 			list = append(list, Change{Seconds: t.Seconds, Job: string(w.Job), Reason: w.Blockers[0].Code})
 		}
 	}
-	for job := range held {
-		if !listed[job] {
-			delete(held, job)
-		}
-	}
+	maps.DeleteFunc(held, func(job train.JobID, _ string) bool { return !listed[job] })
 	return list
 }

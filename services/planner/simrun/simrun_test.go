@@ -3,8 +3,6 @@ package simrun
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -40,11 +38,7 @@ func TestRunsAreInTheirOrderWithTheirChanges(t *testing.T) {
 	if len(runs) != 2 || runs[0].Workload != "one" || runs[1].Workload != "two" || runs[1].Completed != 2 || len(runs[0].Ticks) == 0 {
 		t.Fatalf("%+v", runs)
 	}
-	path := filepath.Join(t.TempDir(), "timeline.csv")
-	if err := WriteTimeline(path, runs); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(path)
+	text, err := Timeline(runs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +47,7 @@ func TestRunsAreInTheirOrderWithTheirChanges(t *testing.T) {
 		"fifo,one,1,a,1,n00000:1,Placed\n" +
 		"fifo,two,1,a,1,n00000:1,Placed\n" +
 		"fifo,two,9,b,1,n00000:1,Placed\n"
-	if string(text) != want {
+	if text != want {
 		t.Errorf("timeline\n%s\nwant\n%s", text, want)
 	}
 	if shown := terminal.String(); !strings.HasSuffix(shown, "\r\x1b[K") {

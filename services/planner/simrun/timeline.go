@@ -2,23 +2,9 @@ package simrun
 
 import (
 	"encoding/csv"
-	"fmt"
-	"os"
 	"strconv"
 	"strings"
 )
-
-// WriteTimeline writes a CSV file with one row for each change of an allocation.
-func WriteTimeline(path string, runs []Run) error {
-	text, err := Timeline(runs)
-	if err != nil {
-		return fmt.Errorf("write timeline %s: %w", path, err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		return fmt.Errorf("write timeline: %w", err)
-	}
-	return nil
-}
 
 // Timeline returns a CSV text with one row for each change of an allocation.
 func Timeline(runs []Run) (string, error) {

@@ -1,6 +1,7 @@
 package whatif
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -96,11 +97,7 @@ func (r *Row) add(id train.JobID, arrived, jct float64, starts int) {
 
 func (r *Row) sum(jobs int) {
 	r.Jobs, r.Completed, r.MakespanSeconds = jobs, len(r.JCTs), r.last-r.first
-	var jcts []float64
-	for _, jct := range r.JCTs {
-		jcts = append(jcts, jct)
-	}
-	slices.Sort(jcts)
+	jcts := slices.Sorted(maps.Values(r.JCTs))
 	for _, jct := range jcts {
 		r.AvgJCTSeconds += jct / float64(len(jcts))
 	}

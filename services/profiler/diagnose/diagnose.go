@@ -16,6 +16,12 @@ type Count struct {
 	Sent, Lost int
 }
 
+// Add adds another result.
+func (n *Count) Add(other Count) {
+	n.Sent += other.Sent
+	n.Lost += other.Lost
+}
+
 // Options are the parameters of the judgement. The zero value means the defaults.
 type Options struct {
 	// Background is the largest share of packets that a healthy path loses: 1e-4.
@@ -25,9 +31,6 @@ type Options struct {
 	// RowDoubt is how often a healthy row is taken for lossy: 0.05. It may be often, because no link is blamed for
 	// one of several rows.
 	RowDoubt float64
-	// HitRatio is the share of the rows over a link that must have lost packets for the link to be blamed: more than
-	// 0.6. Healthy rows do not clear it completely, because a switch may lose some flows and not others.
-	HitRatio float64
 	// Known are links that were blamed before: no other link is blamed for what they still explain.
 	Known map[int32]bool
 }
@@ -36,9 +39,12 @@ func (o Options) withDefaults() Options {
 	o.Background = cmp.Or(o.Background, 1e-4)
 	o.Doubt = cmp.Or(o.Doubt, 0.01)
 	o.RowDoubt = cmp.Or(o.RowDoubt, 0.05)
-	o.HitRatio = cmp.Or(o.HitRatio, 0.6)
 	return o
 }
+
+// hitRatio is the share of the rows over a link that must have lost packets for the link to be blamed. Healthy rows do
+// not clear it completely, because a switch may lose some flows and not others.
+const hitRatio = 0.6
 
 // clearly is by how much better, as a log-likelihood, a link has to explain the losses than any other link, to be
 // named: 20 to 1.
@@ -123,7 +129,7 @@ func (c *localiser) findSuspects() {
 			}
 		}
 		ratio, chance := c.hitRatio(s), c.chance(Count{s.Sent, s.Lost})
-		if ratio > c.options.HitRatio && chance < c.options.Doubt {
+		if ratio > hitRatio && chance < c.options.Doubt {
 			s.Confidence = max(0, ratio-chance)
 			c.suspects = append(c.suspects, s)
 		}
@@ -151,7 +157,7 @@ func (c *localiser) gain(link int32) float64 { return c.unexplained(link).gain(c
 func (c *localiser) unexplained(link int32) (sum Count) {
 	for _, r := range c.matrix.Over(link) {
 		if c.explained[r] == 0 {
-			sum.Sent, sum.Lost = sum.Sent+c.counts[r].Sent, sum.Lost+c.counts[r].Lost
+			sum.Add(c.counts[r])
 		}
 	}
 	return sum
@@ -228,7 +234,7 @@ func (c *localiser) rate(blamed []Suspect) {
 			}
 			least = min(least, float64(n.Lost)/float64(n.Sent))
 			if c.explained[r] == 1 {
-				alone.Sent, alone.Lost = alone.Sent+n.Sent, alone.Lost+n.Lost
+				alone.Add(n)
 			}
 		}
 		blamed[i].Loss = least

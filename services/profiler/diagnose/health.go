@@ -1,50 +1,36 @@
 package diagnose
 
 import (
+	"maps"
 	"slices"
 	"time"
 )
 
-// Patience is how much evidence changes the state of a link. The zero value means the defaults.
-type Patience struct {
-	// Bad windows of the last Of make a link degraded: 2 of 3, if it lost packets in more than one slot, because
-	// windows overlap. A single window does if the link lost packets in Lasts of its slots: 3.
-	Bad, Of, Lasts int
-	// Good windows in a row, each with probes over it, make it recovered: 4.
-	Good int
-}
+// How much evidence changes the state of a link.
+const (
+	// badWindows of the last ofWindows make a link degraded, if it lost packets in more than one slot, because windows
+	// overlap. A single window does if the link lost packets in badSlots of its slots.
+	badWindows, ofWindows, badSlots = 2, 3, 3
+	// goodWindows in a row, each with probes over it, make it recovered.
+	goodWindows = 4
+)
 
-func (p Patience) withDefaults() Patience {
-	if p == (Patience{}) {
-		return Patience{Bad: 2, Of: 3, Lasts: 3, Good: 4}
-	}
-	return p
-}
-
-// Health is the state of the links that were suspected lately. Only Fold changes it, and it can be stored as JSON.
-type Health struct {
-	Links map[int32]LinkHealth `json:"links"`
-}
+// Health is the state of the links that were suspected lately. Only Fold changes it.
+type Health map[int32]LinkHealth
 
 // LinkHealth is the state of one link.
 type LinkHealth struct {
-	Degraded bool `json:"degraded"`
+	Degraded bool
 	// Recent are the last windows, newest first; true if the link was suspected.
-	Recent []bool `json:"recent"`
+	Recent []bool
 	// Good is the number of good windows in a row.
-	Good int `json:"good"`
+	Good int
 	// Since is when the link was first suspected of its present problem.
-	Since time.Time `json:"since"`
+	Since time.Time
 	// Loss, DelaySeconds and Confidence are from the last window in which it was suspected.
-	Loss         float64 `json:"loss"`
-	DelaySeconds float64 `json:"delay_seconds"`
-	Confidence   float64 `json:"confidence"`
-}
-
-// Change is a link that has become degraded or has recovered.
-type Change struct {
-	Link int32
-	LinkHealth
+	Loss         float64
+	DelaySeconds float64
+	Confidence   float64
 }
 
 // Window is the result of one window.
@@ -57,65 +43,44 @@ type Window struct {
 	Slots func(link int32) int
 }
 
-// Fold adds a window. It returns the new state, leaving the old one untouched, and the changes in order of links.
-func (h Health) Fold(w Window, p Patience) (Health, []Change) {
-	p = p.withDefaults()
-	next := Health{Links: map[int32]LinkHealth{}}
-	suspects := map[int32]Suspect{}
+// Fold returns the state after a window. The old one stays as it is.
+func (h Health) Fold(w Window) Health {
+	next := Health{}
+	for link, l := range h {
+		if w.Probed(link) {
+			l = l.better()
+		}
+		next[link] = l
+	}
 	for _, s := range w.Suspects {
-		suspects[s.Link] = s
+		next[s.Link] = h[s.Link].worse(s, w)
 	}
-	var changes []Change
-	step := func(link int32, old LinkHealth) {
-		new := old
-		s, suspected := suspects[link]
-		switch {
-		case suspected:
-			new = old.worse(s, w, p)
-		case w.Probed(link):
-			new = old.better(p)
-		}
-		if new.Degraded != old.Degraded {
-			changes = append(changes, Change{link, new})
-		}
-		if new.Degraded || slices.Contains(new.Recent, true) {
-			next.Links[link] = new
-		}
-	}
-	for link, old := range h.Links {
-		step(link, old)
-	}
-	for link := range suspects {
-		if _, known := h.Links[link]; !known {
-			step(link, LinkHealth{})
-		}
-	}
-	slices.SortFunc(changes, func(a, b Change) int { return int(a.Link - b.Link) })
-	return next, changes
+	maps.DeleteFunc(next, func(_ int32, l LinkHealth) bool { return !l.Degraded && !slices.Contains(l.Recent, true) })
+	return next
 }
 
-func (l LinkHealth) worse(s Suspect, w Window, p Patience) LinkHealth {
+func (l LinkHealth) worse(s Suspect, w Window) LinkHealth {
 	if !l.Degraded && !slices.Contains(l.Recent, true) {
 		l.Since = w.End
 	}
-	l.Recent = recent(true, l.Recent, p.Of)
+	l.Recent = recent(true, l.Recent)
 	l.Good, l.Loss, l.DelaySeconds, l.Confidence = 0, s.Loss, s.DelaySeconds, s.Confidence
 	slots := w.Slots(s.Link)
-	l.Degraded = l.Degraded || count(l.Recent) >= p.Bad && slots > 1 || slots >= p.Lasts
+	l.Degraded = l.Degraded || count(l.Recent) >= badWindows && slots > 1 || slots >= badSlots
 	return l
 }
 
-func (l LinkHealth) better(p Patience) LinkHealth {
-	l.Recent = recent(false, l.Recent, p.Of)
+func (l LinkHealth) better() LinkHealth {
+	l.Recent = recent(false, l.Recent)
 	l.Good++
-	l.Degraded = l.Degraded && l.Good < p.Good
+	l.Degraded = l.Degraded && l.Good < goodWindows
 	return l
 }
 
 // recent puts a window first and drops old ones.
-func recent(suspected bool, before []bool, most int) []bool {
+func recent(suspected bool, before []bool) []bool {
 	all := append([]bool{suspected}, before...)
-	return all[:min(len(all), most)]
+	return all[:min(len(all), ofWindows)]
 }
 
 func count(windows []bool) int {

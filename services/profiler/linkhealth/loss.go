@@ -35,7 +35,7 @@ func (w *Watch) background() float64 {
 // suspects judges the short and the long window that end with a slot.
 func (w *Watch) suspects(short, long window) []diagnose.Suspect {
 	options := diagnose.Options{Doubt: doubt, Background: w.background(), Known: map[int32]bool{}}
-	for link, h := range w.loss.Links {
+	for link, h := range w.loss {
 		options.Known[link] = h.Degraded
 	}
 	all := diagnose.Localise(short.matrix, short.counts, options)
@@ -51,7 +51,7 @@ func (w *Watch) suspects(short, long window) []diagnose.Suspect {
 // blamed returns the links that are suspected, or were lately.
 func (w *Watch) blamed(suspects []diagnose.Suspect) map[int32]bool {
 	all := map[int32]bool{}
-	for link := range w.loss.Links {
+	for link := range w.loss {
 		all[link] = true
 	}
 	for _, s := range suspects {
@@ -65,8 +65,8 @@ func (w *Watch) blamed(suspects []diagnose.Suspect) map[int32]bool {
 func (w *Watch) learn(slot int64) {
 	old := w.window(slot, 1)
 	for r, row := range old.matrix.Rows {
-		if !slices.ContainsFunc(row, func(l int32) bool { _, suspected := w.loss.Links[l]; return suspected }) {
-			w.healthy.Sent, w.healthy.Lost = w.healthy.Sent+old.counts[r].Sent, w.healthy.Lost+old.counts[r].Lost
+		if !slices.ContainsFunc(row, func(l int32) bool { _, suspected := w.loss[l]; return suspected }) {
+			w.healthy.Add(old.counts[r])
 		}
 	}
 	if w.healthy.Sent > mostHealthy {

@@ -78,7 +78,7 @@ func New() *Watch {
 			lists: map[train.NodeID]train.Pinglist{}, reports: map[int64]map[train.NodeID]report{}, expected: map[train.NodeID]halves{},
 		},
 		number: map[string]int32{}, baselines: map[uint32]*baseline{},
-		loss: diagnose.Health{Links: map[int32]diagnose.LinkHealth{}}, slow: diagnose.Health{Links: map[int32]diagnose.LinkHealth{}}, published: map[int32]train.Link{},
+		loss: diagnose.Health{}, slow: diagnose.Health{}, published: map[int32]train.Link{},
 	}
 }
 
@@ -100,7 +100,7 @@ func (w *Watch) Recall(l train.Link) {
 	if l.Kind == train.LinkIsSlow {
 		health = w.slow
 	}
-	health.Links[number] = diagnose.LinkHealth{Degraded: true, Since: l.Since, Loss: l.Loss, DelaySeconds: l.DelaySeconds, Confidence: l.Confidence}
+	health[number] = diagnose.LinkHealth{Degraded: true, Since: l.Since, Loss: l.Loss, DelaySeconds: l.DelaySeconds, Confidence: l.Confidence}
 	w.published[number] = l
 }
 
@@ -258,7 +258,7 @@ func (c *collector) count(f train.Flow, last int64, length int) (sum diagnose.Co
 			continue
 		}
 		lost := max(sent[id].Sent-received[id].Count, 0)
-		sum.Sent, sum.Lost = sum.Sent+sent[id].Sent, sum.Lost+lost
+		sum.Add(diagnose.Count{Sent: sent[id].Sent, Lost: lost})
 		if lost > 0 {
 			slots |= 1 << i
 		}
@@ -284,7 +284,7 @@ func (w window) sent(link int32) int { return w.over(link).Sent }
 // over adds up the paths over a link.
 func (w window) over(link int32) (sum diagnose.Count) {
 	for _, r := range w.matrix.Over(link) {
-		sum.Sent, sum.Lost = sum.Sent+w.counts[r].Sent, sum.Lost+w.counts[r].Lost
+		sum.Add(w.counts[r])
 	}
 	return sum
 }
@@ -320,12 +320,12 @@ func (w *Watch) Judge(slot int64, end time.Time) []Transition {
 	short.lags, short.slowSlots = w.slowness(short.flows, slot)
 	short.trips = w.roundTrips(short.flows, slot)
 	suspects := w.suspects(short, long)
-	w.loss, _ = w.loss.Fold(diagnose.Window{
+	w.loss = w.loss.Fold(diagnose.Window{
 		End: end, Suspects: suspects, Probed: short.probed, Slots: long.several(long.lossySlots, w.blamed(suspects)),
-	}, diagnose.Patience{})
-	w.slow, _ = w.slow.Fold(diagnose.Window{
+	})
+	w.slow = w.slow.Fold(diagnose.Window{
 		End: end, Suspects: diagnose.LocaliseSlow(short.matrix, short.lags, diagnose.Options{Doubt: doubt}), Probed: short.timed, Slots: short.several(short.slowSlots, nil),
-	}, diagnose.Patience{})
+	})
 	w.learn(slot - longSlots + 1)
 	w.forget(slot - longSlots + 2)
 	var transitions []Transition
@@ -353,9 +353,9 @@ func (w *Watch) trouble(number int32) (train.Link, bool) {
 	of := func(kind train.LinkTrouble, h diagnose.LinkHealth) train.Link {
 		return train.Link{Kind: kind, Loss: h.Loss, DelaySeconds: h.DelaySeconds, Confidence: h.Confidence, Degraded: true, Since: h.Since}
 	}
-	if h := w.loss.Links[number]; h.Degraded {
+	if h := w.loss[number]; h.Degraded {
 		return of(train.LinkLoses, h), true
 	}
-	h := w.slow.Links[number]
+	h := w.slow[number]
 	return of(train.LinkIsSlow, h), h.Degraded
 }

@@ -124,7 +124,7 @@ func PutJob(t *testing.T, b *bus.Bus, j train.Job) {
 
 func Publish(t *testing.T, b *bus.Bus, facts ...event.Fact) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := b.Publish(ctx, facts...); err != nil {
 		t.Fatal(err)

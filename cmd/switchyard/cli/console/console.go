@@ -100,7 +100,7 @@ func (a *Console) PrintJSON(v any) error {
 	return exit.Runtime(e.Encode(v))
 }
 
-// CSV writes rows, of which the first is their header.
+// CSV writes rows; the first row is the header.
 func (a *Console) CSV(rows [][]string) error {
 	return exit.Runtime(csv.NewWriter(a.Stdout).WriteAll(rows))
 }

@@ -62,19 +62,19 @@ type typed struct{ model, driver string }
 
 // New is for a snapshot. It sees what gangs hold.
 func New(s *cluster.Snapshot) *Sharing {
-	return &Sharing{s: s, owed: map[cluster.Spot]unit.Bytes{}, interference: map[typed]*curve.Interference{}, at: heldBy}
+	return &Sharing{
+		s: s, owed: map[cluster.Spot]unit.Bytes{}, interference: map[typed]*curve.Interference{},
+		at: func(g *cluster.Gang) cluster.Placement { return g.Held },
+	}
 }
-
-func heldBy(g *cluster.Gang) cluster.Placement { return g.Held }
-func gotBy(g *cluster.Gang) cluster.Placement  { return g.Got }
 
 // Any says whether any gang may share a device.
 func Any(s *cluster.Snapshot) bool {
 	return slices.ContainsFunc(s.Gangs, (*cluster.Gang).Shares)
 }
 
-// look finds out who is where.
-func (c *Sharing) look() {
+// Look finds out who is where.
+func (c *Sharing) Look() {
 	c.devices, c.by = nil, make([][]*device, len(c.s.Nodes))
 	c.refused, c.best, c.most = map[likeness]unit.Bytes{}, map[likeness]bestPlace{}, map[memoryKey]unit.Bytes{}
 	for _, g := range c.s.Gangs {
@@ -175,6 +175,9 @@ func likenessOf(g *cluster.Gang) likeness {
 // choose finds the devices beside whose gangs a gang adds most to the progress of all, of those that have memory for
 // it; of equals those with the least memory left. Nil if it adds too little everywhere.
 func (c *Sharing) choose(g *cluster.Gang) []cluster.Spot {
+	if !g.Shares() {
+		return nil
+	}
 	waits := g.Planned == nil && g.Running == nil // else its part may be another than that of gangs like it
 	alike := likeness{}
 	if waits {

@@ -15,7 +15,7 @@ import (
 
 // Finds says whether there is a place beside others for a gang.
 func (c *Sharing) Finds(g *cluster.Gang) bool {
-	return g.Shares() && c.choose(g) != nil
+	return c.choose(g) != nil
 }
 
 // See looks at who is where before the policy is asked: where gangs are, or are nominated to come.
@@ -26,13 +26,13 @@ func (c *Sharing) See() {
 		}
 		return g.Held
 	}
-	c.look()
+	c.Look()
 }
 
 // Nominate finds places beside others for waiting gangs if fewer devices are idle than gangs wait: while one is idle
 // nobody need share. The policy then does not see them. possible says whether there is a place for a gang at all.
 func (c *Sharing) Nominate(possible func(*cluster.Gang) bool) {
-	idle, quotas := c.idle(possible), c.quotas()
+	idle, quotas := c.left(possible)
 	for _, g := range c.s.Gangs {
 		if !g.Shares() || !g.Held.Empty() || g.Primary != nil || g.Silent {
 			continue
@@ -40,6 +40,7 @@ func (c *Sharing) Nominate(possible func(*cluster.Gang) bool) {
 		quota, bound := quotas[g.Spec.Tenant]
 		if idle < g.Least || bound && quota < g.Least {
 			if at := c.choose(g); at != nil {
+				g.Nominated = placement(at, c.s.GuestPart(g, at))
 				c.seat(g, at)
 				continue
 			}
@@ -53,43 +54,33 @@ func (c *Sharing) Nominate(possible func(*cluster.Gang) bool) {
 	}
 }
 
+// seat enters that a gang is, or is to come, beside others.
 func (c *Sharing) seat(g *cluster.Gang, at []cluster.Spot) {
-	g.Nominated = placement(at, c.s.GuestPart(g, at))
 	c.s.Seat(g, c.find(at[0]).primary)
-	c.enter(g, g.Nominated)
+	c.enter(g, c.at(g))
 	c.Kept.Release(g)
 }
 
-// idle is how many devices nobody holds, as far as the power budget leaves something for them, less what the gangs need
-// that wait, could run and do not share.
-func (c *Sharing) idle(possible func(*cluster.Gang) bool) int {
+// left is how many devices nobody holds, as far as the power budget leaves something for them, less what the gangs need
+// that wait, could run and do not share; and what the quotas leave beside what is held.
+func (c *Sharing) left(possible func(*cluster.Gang) bool) (idle int, quotas map[string]int) {
 	held, waiting, watts := map[cluster.Spot]bool{}, 0, c.s.Ledger.Watts()
+	quotas = maps.Clone(c.s.Ledger.Quotas())
 	for _, g := range c.s.Gangs {
+		_, bound := quotas[g.Spec.Tenant]
 		for _, d := range g.Former.Spots() {
-			if !held[d] {
-				held[d], watts = true, watts-c.s.Nodes[d.Node].Watts
+			if held[d] {
+				continue
+			}
+			if held[d], watts = true, watts-c.s.Nodes[d.Node].Watts; bound {
+				quotas[g.Spec.Tenant]--
 			}
 		}
 		if g.Planned == nil && !g.Shares() && possible(g) {
 			waiting += g.Least
 		}
 	}
-	return min(c.s.Total-len(held), c.powered(watts)) - waiting
-}
-
-// quotas are what the quotas leave beside what is held.
-func (c *Sharing) quotas() map[string]int {
-	left := maps.Clone(c.s.Ledger.Quotas())
-	counted := map[cluster.Spot]bool{}
-	for _, g := range c.s.Gangs {
-		for _, d := range g.Former.Spots() {
-			if _, bound := left[g.Spec.Tenant]; bound && !counted[d] {
-				counted[d] = true
-				left[g.Spec.Tenant]--
-			}
-		}
-	}
-	return left
+	return min(c.s.Total-len(held), c.powered(watts)) - waiting, quotas
 }
 
 // powered is the number of devices for which the given watts are enough.
@@ -107,7 +98,7 @@ func (c *Sharing) powered(watts float64) int {
 // Settle seats guests beside primaries that have got their devices, once these are named. It returns those whose
 // primary has gone elsewhere or got nothing: they are no guests any more.
 func (c *Sharing) Settle() []*cluster.Gang {
-	c.at = gotBy
+	c.at = func(g *cluster.Gang) cluster.Placement { return g.Got }
 	c.unite()
 	c.parts()
 	var displaced []*cluster.Gang
@@ -127,7 +118,7 @@ func (c *Sharing) Settle() []*cluster.Gang {
 			nominated = append(nominated, g)
 		}
 	}
-	c.look()
+	c.Look()
 	// Newcomers come in queue order, also those that were to get devices of their own and did not.
 	for _, g := range c.s.Gangs {
 		if !g.Got.Empty() || !g.Held.Empty() || c.Join(g) {
@@ -155,7 +146,7 @@ func (c *Sharing) unite() {
 	for _, g := range slices.Clone(met) {
 		met = append(met, g.Guests...)
 	}
-	c.Regroup(met)
+	c.regroup(met)
 }
 
 // parts enters how much of its devices each gang has that may share them.
@@ -179,7 +170,7 @@ func (c *Sharing) setPart(g *cluster.Gang) {
 func (c *Sharing) Joined(g *cluster.Gang) {
 	if g.Shares() && len(g.Got.Parts) == 1 {
 		c.setPart(g)
-		c.look()
+		c.Look()
 	}
 }
 
@@ -195,9 +186,6 @@ func (c *Sharing) Stay(g *cluster.Gang) bool {
 
 // Join finds a place beside others for a gang that has got nothing.
 func (c *Sharing) Join(g *cluster.Gang) bool {
-	if !g.Shares() {
-		return false
-	}
 	at := c.choose(g)
 	return at != nil && c.join(g, at)
 }
@@ -206,14 +194,9 @@ func (c *Sharing) join(g *cluster.Gang, at []cluster.Spot) bool {
 	if !c.s.Ledger.Take(g, placement(at, c.s.GuestPart(g, at))) {
 		return false
 	}
-	c.s.Seat(g, c.find(at[0]).primary)
-	c.enter(g, g.Got)
-	c.Kept.Release(g)
+	c.seat(g, at)
 	return true
 }
-
-// Look reads again which gang is where, after gangs were evicted.
-func (c *Sharing) Look() { c.look() }
 
 // Spread moves guests to devices that are free and that nobody waits for, those first that gain most: the time that
 // they and their co-runners save must be worth the restart. spare is how many such devices there are.
@@ -245,7 +228,7 @@ func (c *Sharing) Spread(spare int, find *place.Finder) {
 			c.s.Unseat(m.Gang)
 			place.Name(c.s)
 			c.setPart(m.Gang)
-			c.look()
+			c.Look()
 		}
 	}
 }

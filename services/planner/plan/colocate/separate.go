@@ -67,17 +67,22 @@ func (c *Sharing) overuses(g *cluster.Gang) {
 	}
 }
 
-// leave takes from a gang what it holds. Its guests go on where they are.
+// leave takes from a gang what it holds.
 func (c *Sharing) leave(g *cluster.Gang) {
 	g.Held, g.Former = cluster.Placement{}, cluster.Placement{}
+	c.Split(g)
+}
+
+// Split parts a gang from those that it shares devices with. They go on where they are.
+func (c *Sharing) Split(g *cluster.Gang) {
 	c.s.Unseat(g)
 	guests := g.Guests
 	g.Guests = nil
-	c.Regroup(guests)
+	c.regroup(guests)
 }
 
-// Regroup settles who comes first among gangs that share devices after the one that came first has gone.
-func (c *Sharing) Regroup(gangs []*cluster.Gang) {
+// regroup settles who comes first among gangs that share devices after the one that came first has gone.
+func (c *Sharing) regroup(gangs []*cluster.Gang) {
 	sorted := slices.SortedStableFunc(slices.Values(gangs), func(x, y *cluster.Gang) int {
 		return cmp.Or(cmp.Compare(c.at(y).Size(), c.at(x).Size()), compareTrue(x.Silent, y.Silent), cluster.InQueue(x, y))
 	})
@@ -107,8 +112,7 @@ func compareTrue(x, y bool) int {
 // part has gangs leave that do too little together. The one of the least weight leaves, of equals the one that came
 // last. What was measured of the two keeps them from being put together again.
 func (c *Sharing) part() {
-	c.at = heldBy
-	for _, g := range slices.Clone(c.s.Gangs) {
+	for _, g := range c.s.Gangs {
 		for g.Primary == nil && len(g.Guests) > 0 {
 			gangs := append([]*cluster.Gang{g}, g.Guests...)
 			one := c.leaver(gangs)
@@ -116,7 +120,7 @@ func (c *Sharing) part() {
 				break
 			}
 			one.Parted = one.Held
-			c.look()
+			c.Look()
 			one.Notes.Separated = c.disturbance(one, one.Parted.Spots(), gangs, true)
 			c.leave(one)
 		}

@@ -23,23 +23,21 @@ func Classify(s *cluster.Snapshot) {
 			selectors[words] = g.Spec.NodeLabels
 		}
 	}
-	if len(selectors) > 0 {
-		names := slices.Sorted(maps.Keys(selectors))
-		for _, g := range s.Gangs {
-			if words := Selector(g); words != "" {
-				g.Class, _ = slices.BinarySearch(names, words)
+	names := slices.Sorted(maps.Keys(selectors))
+	for _, g := range s.Gangs {
+		if words := Selector(g); words != "" {
+			g.Class, _ = slices.BinarySearch(names, words)
+		}
+	}
+	for i := range s.Nodes {
+		has := make([]byte, len(names))
+		for k, name := range names {
+			has[k] = '0'
+			if s.Nodes[i].Spec.Has(selectors[name]) {
+				has[k] = '1'
 			}
 		}
-		for i := range s.Nodes {
-			has := make([]byte, len(names))
-			for k, name := range names {
-				has[k] = '0'
-				if s.Nodes[i].Spec.Has(selectors[name]) {
-					has[k] = '1'
-				}
-			}
-			s.Nodes[i].Class = string(has)
-		}
+		s.Nodes[i].Class = string(has)
 	}
 	islands(s)
 }

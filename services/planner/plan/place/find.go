@@ -307,8 +307,16 @@ func (f *Finder) greedily(g *cluster.Gang, nodes []int, workers, servers int, ro
 	return p, workers == 0 && p.Servers() >= g.ServersLeast()
 }
 
-// AddServers puts as many parameter servers as have room beside the workers of a placement, evenly.
-func AddServers(s *cluster.Snapshot, g *cluster.Gang, p *cluster.Placement, servers int) {
+// ServersFor is how many parameter servers go with the given workers if the policy does not choose: one for each
+// worker, as far as the user wants.
+func ServersFor(g *cluster.Gang, workers int) int {
+	return min(workers, g.ServersMost())
+}
+
+// Give gives a gang its workers, and beside them, evenly, as many parameter servers as have room. It returns false, and
+// gives nothing, if these are too few or the workers are not to be had.
+func Give(s *cluster.Snapshot, g *cluster.Gang, p cluster.Placement) bool {
+	servers := ServersFor(g, p.Size())
 	for added := true; servers > 0 && added; {
 		added = false
 		for i := range p.Parts {
@@ -318,4 +326,5 @@ func AddServers(s *cluster.Snapshot, g *cluster.Gang, p *cluster.Placement, serv
 			}
 		}
 	}
+	return p.Servers() >= g.ServersLeast() && s.Ledger.Take(g, p)
 }

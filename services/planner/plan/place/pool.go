@@ -152,8 +152,8 @@ func (f *Finder) fitting(p *Pool, g *cluster.Gang, workers int, emptiest bool) (
 	return nowhere, 0, false
 }
 
-// takeEmptiest finds the node of some pools with the most unclaimed devices, the first of equals, and takes it off until
-// it is put back.
+// takeEmptiest returns the node of some pools with the most unclaimed devices, the first of equals, and removes it from
+// its pool until it is put back.
 func (f *Finder) takeEmptiest(pools []*Pool, g *cluster.Gang) (node, free int) {
 	node = nowhere
 	for _, p := range pools {
@@ -167,8 +167,8 @@ func (f *Finder) takeEmptiest(pools []*Pool, g *cluster.Gang) (node, free int) {
 	return node, free
 }
 
-// Fit is the node of a pool on which the given number of devices leaves the least room; false if no node has them
-// unclaimed.
+// Fit returns the node of a pool on which the given number of devices leaves the least room; false if no node has as
+// many unclaimed devices.
 func (f *Finder) Fit(p *Pool, g *cluster.Gang, devices int) (int, bool) {
 	node, _, found := f.fitting(p, g, devices, false)
 	return node, found

@@ -42,14 +42,7 @@ func (m *allocation) admit(tiers [][]*cluster.Gang) {
 			candidates = append(candidates, m.bid(g))
 		}
 		m.jobs, m.tiers = append(m.jobs, candidates...), append(m.tiers, candidates)
-		var fixed, rest []*candidate
-		for _, b := range candidates {
-			if b.fixed {
-				fixed = append(fixed, b)
-			} else {
-				rest = append(rest, b)
-			}
-		}
+		fixed, rest := divide(candidates, func(b *candidate) bool { return b.fixed })
 		m.oblige(fixed, left)
 		m.oblige(m.overdue(rest), left)
 		m.reserve(rest, left)
@@ -66,6 +59,18 @@ func (m *allocation) admit(tiers [][]*cluster.Gang) {
 			return
 		}
 	}
+}
+
+// divide parts those to which something applies from the rest.
+func divide(all []*candidate, applies func(*candidate) bool) (those, rest []*candidate) {
+	for _, b := range all {
+		if applies(b) {
+			those = append(those, b)
+		} else {
+			rest = append(rest, b)
+		}
+	}
+	return those, rest
 }
 
 // oblige promises to each job in turn the least that it can have; false where it does not fit for all.
@@ -176,15 +181,11 @@ func (m *allocation) reserve(line []*candidate, left []float64) {
 			if kept.For != b.gang {
 				continue
 			}
-			use := map[int]float64{m.Finder.PoolOf[kept.Node]: float64(kept.Count)}
-			if b.quota != nowhere {
-				use[b.quota] = float64(kept.Count)
-			}
-			if m.power != nowhere {
-				use[m.power] = float64(kept.Count) * m.Nodes[kept.Node].Watts
-			}
-			for k, n := range use {
-				left[k], m.limits[k].left = max(left[k]-n, 0), max(m.limits[k].left-n, 0)
+			o := option{pool: m.Finder.PoolOf[kept.Node], devices: kept.Count, watts: float64(kept.Count) * m.Nodes[kept.Node].Watts}
+			for k := range left {
+				if n := m.use(b, &o, k); n > 0 {
+					left[k], m.limits[k].left = max(left[k]-n, 0), max(m.limits[k].left-n, 0)
+				}
 			}
 		}
 	}

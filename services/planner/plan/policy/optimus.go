@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"cmp"
 	"math"
 	"slices"
 
@@ -103,17 +102,15 @@ func (o *gains) allocate() {
 	}
 }
 
-// clear takes back what was given; gangs claim what they hold.
+// clear takes back what was given.
 func (o *gains) clear() {
 	for _, g := range o.Candidates {
 		o.Ledger.Return(g)
 	}
-	o.ClaimAll()
 }
 
 // solve gives each gang its least in order, and the rest by gain. Frozen gangs that hold something keep it.
 func (o *gains) solve() {
-	o.ClaimAll()
 	least := func(g *cluster.Gang) cluster.Placement {
 		if o.frozen[g.Rank] {
 			return g.Held
@@ -274,7 +271,6 @@ func (o *gains) outcome() []cluster.Placement {
 func (o *gains) restore(outcome []cluster.Placement) {
 	o.clear()
 	for i, g := range o.Candidates {
-		o.Ledger.Claim(g, cluster.Placement{})
 		if !outcome[i].Empty() {
 			o.Ledger.Take(g, outcome[i])
 		}
@@ -285,15 +281,9 @@ func (o *gains) restore(outcome []cluster.Placement) {
 // differ, or it shortens the sum of all remaining times, the restarts included, by more than the hysteresis asks of the
 // jobs that it restarts.
 func (o *gains) pays(still, moved []cluster.Placement) bool {
-	order := make([]int, len(o.Candidates))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(x, y int) int { return cmp.Compare(o.Candidates[y].Level, o.Candidates[x].Level) })
 	served, saved, asked := 0, 0.0, 0.0
-	for at, i := range order {
-		g := o.Candidates[i]
-		if served != 0 && g.Level < o.Candidates[order[at-1]].Level {
+	for i, g := range o.Candidates {
+		if served != 0 && g.Level < o.Candidates[i-1].Level {
 			break
 		}
 		switch {

@@ -128,18 +128,18 @@ func (m *allocation) bid(g *cluster.Gang) *candidate {
 // options lists what a job may have. A job that must not be changed has no choice.
 func (m *allocation) options(b *candidate) []option {
 	const usual = 24 // options in a pool
-	g, had := b.gang, b.gang.Held.Size()
-	all := make([]option, 0, min(usual, g.Most-g.Least+2)*len(m.pools))
+	all := make([]option, 0, min(usual, b.gang.Most-b.gang.Least+2)*len(m.pools))
 	for k := range m.pools {
-		here := had > 0 && m.Finder.PoolOf[g.Held.Parts[0].Node] == k
-		all = m.optionsIn(all, b, k, here, had)
+		all = m.optionsIn(all, b, k)
 	}
 	return all
 }
 
-// optionsIn adds those in one pool; here says that the job holds devices of it.
-func (m *allocation) optionsIn(all []option, b *candidate, k int, here bool, had int) []option {
+// optionsIn adds those in one pool.
+func (m *allocation) optionsIn(all []option, b *candidate, k int) []option {
 	p, g := &m.pools[k], b.gang
+	had := g.Held.Size()
+	here := had > 0 && m.Finder.PoolOf[g.Held.Parts[0].Node] == k
 	stuck := b.fixed || p.Silent || !g.SuitsKind(p.Memory, p.Class)
 	missing := here && had >= g.Least && had <= g.Most
 	var curve *speedCurve

@@ -15,14 +15,7 @@ import (
 func (m *allocation) place() {
 	for _, tier := range m.tiers {
 		// Gangs that must not be changed or have waited too long take their place before the others keep theirs.
-		var first, rest []*candidate
-		for _, b := range tier {
-			if b.fixed || b.late {
-				first = append(first, b)
-			} else {
-				rest = append(rest, b)
-			}
-		}
+		first, rest := divide(tier, func(b *candidate) bool { return b.fixed || b.late })
 		m.squeeze(append(m.settle(first), m.settle(rest)...))
 	}
 	if !m.Spans {
@@ -137,7 +130,7 @@ func (m *allocation) widen() {
 				best, to, per = b, o, worth
 			}
 		}
-		if best == nil || !m.give(best.gang, onNode(best.gang.Got.Parts[0].Node, to.devices)) {
+		if best == nil || !place.Give(m.Snapshot, best.gang, onNode(best.gang.Got.Parts[0].Node, to.devices)) {
 			return
 		}
 		best.choose(to)
@@ -258,10 +251,10 @@ func (m *allocation) displace(p *pool, g *cluster.Gang) cluster.Placement {
 	return to
 }
 
-// assign gives a gang a placement. If that is not what it was to get, the option is the one that comes closest, with the
-// batch for what it is.
+// assign gives a gang a placement. If the placement differs from the chosen option, assign takes the closest option,
+// with the batch for that placement.
 func (m *allocation) assign(b *candidate, to cluster.Placement) bool {
-	if !m.give(b.gang, to) {
+	if !place.Give(m.Snapshot, b.gang, to) {
 		return false
 	}
 	wanted, batch := b.chosen, b.chosen.batch
@@ -278,10 +271,4 @@ func (m *allocation) assign(b *candidate, to cluster.Placement) bool {
 	}
 	setBatch(b.gang, batch)
 	return true
-}
-
-// give gives a gang its workers, and parameter servers beside them if it needs some.
-func (m *allocation) give(g *cluster.Gang, p cluster.Placement) bool {
-	place.AddServers(m.Snapshot, g, &p, ServersFor(g, p.Size()))
-	return p.Servers() >= g.ServersLeast() && m.Ledger.Take(g, p)
 }

@@ -4,9 +4,6 @@
 package policy
 
 import (
-	"cmp"
-	"slices"
-
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/place"
@@ -54,8 +51,8 @@ func Requested(j *state.Job, spec train.Spec) (least, most int) {
 // Round is one call of a policy.
 type Round struct {
 	*cluster.Snapshot
-	// Candidates are the gangs that the policy decides about, in the order of cluster.InQueue; their Got is empty. Kept
-	// are gangs that keep what they hold since there is no news.
+	// Candidates are the gangs that the policy decides about, by level, then in the order of cluster.InQueue; their Got is
+	// empty. Kept are gangs that keep what they hold since there is no news.
 	Candidates, Kept []*cluster.Gang
 	Finder           *place.Finder
 	// Memory is what the policy left in the last plan, as JSON; what it writes there goes into this plan.
@@ -64,11 +61,9 @@ type Round struct {
 
 // Tiers are the candidates by level, the highest first.
 func (r *Round) Tiers() [][]*cluster.Gang {
-	line := slices.Clone(r.Candidates)
-	slices.SortStableFunc(line, func(x, y *cluster.Gang) int { return cmp.Compare(y.Level, x.Level) })
 	var tiers [][]*cluster.Gang
-	for i, g := range line {
-		if i == 0 || line[i-1].Level != g.Level {
+	for i, g := range r.Candidates {
+		if i == 0 || r.Candidates[i-1].Level != g.Level {
 			tiers = append(tiers, nil)
 		}
 		last := len(tiers) - 1
@@ -101,27 +96,18 @@ func (r *Round) KeepAll(tier []*cluster.Gang) []*cluster.Gang {
 	return waiting
 }
 
-// ServersFor is how many parameter servers go with the given workers if the policy does not choose: one for each
-// worker, as far as the user wants.
-func ServersFor(g *cluster.Gang, workers int) int {
-	return min(workers, g.ServersMost())
-}
-
 // Serve gives a gang the least that it needs, from lower ones if it must, and as much more as nobody claims there.
 func (r *Round) Serve(g *cluster.Gang) bool {
 	r.Ledger.Claim(g, cluster.Placement{})
-	p, found := r.Finder.Find(g, g.Least, ServersFor(g, g.Least))
+	p, found := r.Finder.Find(g, g.Least, place.ServersFor(g, g.Least))
 	if !found {
 		return false
 	}
 	if len(p.Parts) == 1 && g.Most > g.Least {
-		part := &p.Parts[0]
-		part.Count = min(g.Most, max(g.Least, min(r.Ledger.Unclaimed(g, part.Node), r.Ledger.Most(g, part.Node))))
-		for part.Servers = ServersFor(g, part.Count); !r.Ledger.HasRoom(g, part.Node, part.Count, part.Servers) && part.Servers > g.ServersLeast(); {
-			part.Servers--
-		}
-		if !r.Ledger.HasRoom(g, part.Node, part.Count, part.Servers) {
-			part.Count = g.Least
+		node := p.Parts[0].Node
+		more := min(g.Most, max(g.Least, min(r.Ledger.Unclaimed(g, node), r.Ledger.Most(g, node))))
+		if place.Give(r.Snapshot, g, onNode(node, more)) {
+			return true
 		}
 	}
 	return r.Ledger.Take(g, p)

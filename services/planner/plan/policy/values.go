@@ -119,22 +119,17 @@ func (m *allocation) weighEnergy(b *candidate) {
 // weighChange takes off what a change of a live job does not gain: until its epoch ends it goes on as it is, and
 // predictions are not exact, so a change must be worth clearly more than what the job has.
 func (m *allocation) weighChange(b *candidate) {
-	if !m.Tuning.AtEpochs || len(b.gang.Held.Parts) == 0 {
+	held := b.held()
+	if !m.Tuning.AtEpochs || held == nil || held.value == 0 {
 		return
-	}
-	had := 0.0
-	for i := range b.options {
-		if b.options[i].held {
-			had = b.options[i].value
-		}
 	}
 	for i := range b.options {
 		o := &b.options[i]
-		if o.held || had == 0 {
+		if o == held {
 			continue
 		}
-		if o.value > had {
-			o.value = had + b.gang.Changeable()*(o.value-had)
+		if o.value > held.value {
+			o.value = held.value + b.gang.Changeable()*(o.value-held.value)
 		}
 		o.value *= 1 - m.Tuning.Hysteresis
 	}
