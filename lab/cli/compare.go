@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/whatif"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/lab/traces"
 	"github.com/switchyard-dl/switchyard/services/planner/sim"
@@ -29,9 +28,6 @@ first. With --out it also writes the table, the distribution of completion times
 		Example: `  switchyard-lab simulate compare --traces pollux/traces --workload workload-1.csv,workload-2.csv --policy tiresias,optimus,pollux --out docs/comparison`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := whatif.CheckTimeline(o.timeline); err != nil {
-				return err
-			}
 			s, err := o.prepare()
 			if err != nil {
 				return err
@@ -45,10 +41,7 @@ first. With --out it also writes the table, the distribution of completion times
 			if err != nil {
 				return err
 			}
-			if err := writeTimeline(o.timeline, runs); err != nil {
-				return err
-			}
-			return exit.Runtime(a.compare(s, runs, out))
+			return a.compare(s, runs, out)
 		},
 	}
 	o.flags(cmd)

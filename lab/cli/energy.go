@@ -48,7 +48,7 @@ user's own batch size at the highest limit is expected to take; the regret is wh
 			}
 			rows, err := replayEnergy(cmd.Context(), trainings, o)
 			if err != nil {
-				return exit.Runtime(err)
+				return err
 			}
 			return a.writeEnergy(energyResult{rows, recurring.ByPolicy(rows)})
 		},

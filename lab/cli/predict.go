@@ -38,12 +38,12 @@ part of a Markdown page, and pictures are written beside it.`,
 			}
 			if page == "" {
 				_, err := fmt.Fprint(a.Stdout, report.Tables())
-				return exit.Runtime(err)
+				return err
 			}
 			if err := insert(page, report.Tables()); err != nil {
-				return exit.Runtime(err)
+				return err
 			}
-			return exit.Runtime(report.Draw(filepath.Dir(page)))
+			return report.Draw(filepath.Dir(page))
 		},
 	}
 	cmd.Flags().StringVar(&data, "data", os.Getenv("SWITCHYARD_DATA"), "folder of the published measurements (default: $SWITCHYARD_DATA)")

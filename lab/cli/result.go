@@ -6,7 +6,6 @@ import (
 	"os"
 	"strconv"
 
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/services/planner/sim"
 	"github.com/switchyard-dl/switchyard/services/planner/simrun"
@@ -22,16 +21,13 @@ func writeTimeline(path string, runs []simrun.Run) error {
 		err = os.WriteFile(path, []byte(text), 0o644)
 	}
 	if err != nil {
-		return exit.Runtime(fmt.Errorf("write timeline: %w", err))
+		return fmt.Errorf("write timeline: %w", err)
 	}
 	return nil
 }
 
-// writeResults prints all runs and writes the timeline where one is wanted.
-func (a *app) writeResults(runs []simrun.Run, timeline string) error {
-	if err := writeTimeline(timeline, runs); err != nil {
-		return err
-	}
+// writeResults prints all runs.
+func (a *app) writeResults(runs []simrun.Run) error {
 	for _, r := range runs {
 		if r.Completed < r.Jobs {
 			fmt.Fprintf(a.Stderr, "%s on %s: %s never completed\n", r.Policy, r.Workload, render.Plural(r.Jobs-r.Completed, "job"))

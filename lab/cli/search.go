@@ -43,7 +43,7 @@ point belongs to the best part of all points has trained to its end. Figures are
 			}
 			rows, err := o.compete(cmd.Context(), problems)
 			if err != nil {
-				return exit.Runtime(err)
+				return err
 			}
 			return a.writeSearches(rows)
 		},

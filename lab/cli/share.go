@@ -58,7 +58,7 @@ docs/simulator.md has the rules.`,
 			}
 			results, err := o.play(cmd.Context(), table, streams)
 			if err != nil {
-				return exit.Runtime(err)
+				return err
 			}
 			return a.writeShare(results)
 		},

@@ -44,9 +44,6 @@ Policies on traces: ` + strings.Join(baselines.Names(), ", ") + `. docs/simulato
   switchyard-lab simulate --traces sia/traces --workload philly/workload-1.csv --cluster nodes=6,gpus=4,type=aws --cluster nodes=3,gpus=8,type=rtx --policy fifo`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := whatif.CheckTimeline(o.timeline); err != nil {
-				return err
-			}
 			s, err := o.prepare()
 			if err != nil {
 				return err
@@ -55,7 +52,7 @@ Policies on traces: ` + strings.Join(baselines.Names(), ", ") + `. docs/simulato
 			if err != nil {
 				return err
 			}
-			return a.writeResults(runs, o.timeline)
+			return a.writeResults(runs)
 		},
 	}
 	o.flags(cmd)
@@ -83,6 +80,8 @@ type simulation struct {
 	config    traces.Config
 	workloads []traces.Workload
 	policies  []plan.Policy
+	// timeline is the file for each change of an allocation, or empty.
+	timeline string
 }
 
 // configs are the simulations, in the order of the policies, then of the workloads.
@@ -106,15 +105,21 @@ func (s simulation) configs() ([]sim.Config, error) {
 func (a *app) simulate(ctx context.Context, s simulation) ([]simrun.Run, error) {
 	configs, err := s.configs()
 	if err != nil {
-		return nil, exit.Runtime(err)
+		return nil, err
 	}
 	runs, err := simrun.All(ctx, configs, whatif.SimulationBar(a.Console))
-	return runs, exit.Runtime(err)
+	if err != nil {
+		return nil, err
+	}
+	return runs, writeTimeline(s.timeline, runs)
 }
 
 // prepare checks the flags and loads the files.
 func (o *simulateOptions) prepare() (simulation, error) {
-	var s simulation
+	s := simulation{timeline: o.timeline}
+	if err := whatif.CheckTimeline(o.timeline); err != nil {
+		return s, err
+	}
 	if o.traces == "" || len(o.workloads) == 0 || len(o.policies) == 0 {
 		return s, exit.Errorf(exit.Usage, "to simulate what a live cluster has recorded: `switchyard simulate --from-bus`", "--traces, --workload and --policy are required")
 	}

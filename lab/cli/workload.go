@@ -186,13 +186,13 @@ func (a *app) submitInTime(ctx context.Context, list []submission, scale float64
 		select {
 		case <-ctx.Done():
 			due.Stop()
-			return exit.Runtime(ctx.Err())
+			return ctx.Err()
 		case <-due.C:
 		}
 		result, err := jobs.Submit(ctx, b, s.Body, s.id)
 		switch {
 		case ctx.Err() != nil:
-			return exit.Runtime(ctx.Err())
+			return ctx.Err()
 		case err != nil:
 			failed++
 			result.Message = err.Error()

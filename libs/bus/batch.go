@@ -98,13 +98,12 @@ func fetchBatch(cons jetstream.Consumer, c BatchConsumer) ([]jetstream.Msg, []Me
 	}
 	var raw []jetstream.Msg
 	var batch []Message
-	for m := range fetched.Messages() {
-		meta, err := m.Metadata()
+	for r := range fetched.Messages() {
+		m, _, err := delivered(r)
 		if err != nil {
 			return nil, nil, err
 		}
-		raw = append(raw, m)
-		batch = append(batch, newMessage(m.Subject(), m.Headers(), m.Data(), meta.Sequence.Stream, meta.Timestamp))
+		raw, batch = append(raw, r), append(batch, m)
 	}
 	return raw, batch, fetched.Error()
 }

@@ -51,6 +51,15 @@ func newMessage(subject string, header nats.Header, data []byte, sequence uint64
 	return m
 }
 
+// delivered makes a Message of what a consumer got.
+func delivered(raw jetstream.Msg) (Message, *jetstream.MsgMetadata, error) {
+	meta, err := raw.Metadata()
+	if err != nil {
+		return Message{}, nil, fmt.Errorf("read metadata of %s: %w", raw.Subject(), err)
+	}
+	return newMessage(raw.Subject(), raw.Headers(), raw.Data(), meta.Sequence.Stream, meta.Timestamp), meta, nil
+}
+
 // Handler turns a message into facts. They are published with their keys before the message is acknowledged, so a crash
 // anywhere repeats the whole, which must be harmless. An error that wraps ErrPoison moves the message to POISON; after
 // any other error it is delivered again with a growing delay.
@@ -97,11 +106,10 @@ func (b *Bus) consume(ctx context.Context, c Consumer) error {
 }
 
 func (b *Bus) deliver(ctx context.Context, c Consumer, raw jetstream.Msg) error {
-	meta, err := raw.Metadata()
+	m, meta, err := delivered(raw)
 	if err != nil {
-		return fmt.Errorf("read metadata of %s: %w", raw.Subject(), err)
+		return err
 	}
-	m := newMessage(raw.Subject(), raw.Headers(), raw.Data(), meta.Sequence.Stream, meta.Timestamp)
 	facts, err := protect(ctx, c.Handle, m)
 	if err == nil {
 		for i := range facts {
@@ -217,11 +225,11 @@ func (b *Bus) follow(ctx context.Context, stream string, filters []string, from 
 		if err != nil {
 			return fmt.Errorf("follow %s: %w", stream, err)
 		}
-		meta, err := raw.Metadata()
+		m, _, err := delivered(raw)
 		if err != nil {
 			return fmt.Errorf("follow %s: %w", stream, err)
 		}
-		f(newMessage(raw.Subject(), raw.Headers(), raw.Data(), meta.Sequence.Stream, meta.Timestamp))
+		f(m)
 	}
 }
 
@@ -250,12 +258,12 @@ func (b *Bus) StoredWhile(ctx context.Context, stream string, filters []string, 
 		if err != nil {
 			return fmt.Errorf("read stream %s: %w", stream, err)
 		}
-		meta, err := raw.Metadata()
+		m, meta, err := delivered(raw)
 		if err != nil {
 			return fmt.Errorf("read stream %s: %w", stream, err)
 		}
 		pending = meta.NumPending
-		if !f(newMessage(raw.Subject(), raw.Headers(), raw.Data(), meta.Sequence.Stream, meta.Timestamp)) {
+		if !f(m) {
 			return nil
 		}
 	}

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,36 +79,31 @@ func (b *Bus) PublishAfter(ctx context.Context, f event.Fact, last uint64) (uint
 
 // Last reads the newest fact on a subject; ErrNotFound if the subject is empty.
 func (b *Bus) Last(ctx context.Context, stream string, subject event.Subject) (Message, error) {
-	ctx, cancel := exchange(ctx)
-	defer cancel()
-	s, err := b.js.Stream(ctx, stream)
-	if err != nil {
-		return Message{}, fmt.Errorf("open stream %s: %w", stream, err)
-	}
-	raw, err := s.GetLastMsgForSubject(ctx, subject.String())
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return Message{}, fmt.Errorf("read the last %s: %w", subject, ErrNotFound)
-	}
-	if err != nil {
-		return Message{}, fmt.Errorf("read the last %s: %w", subject, err)
-	}
-	return newMessage(raw.Subject, raw.Header, raw.Data, raw.Sequence, raw.Time), nil
+	return b.stored(ctx, stream, fmt.Sprintf("the last %s", subject), func(ctx context.Context, s jetstream.Stream) (*jetstream.RawStreamMsg, error) {
+		return s.GetLastMsgForSubject(ctx, subject.String())
+	})
 }
 
 // At reads one message of a stream by its sequence; ErrNotFound if it is gone.
 func (b *Bus) At(ctx context.Context, stream string, sequence uint64) (Message, error) {
+	return b.stored(ctx, stream, fmt.Sprintf("message %d of %s", sequence, stream), func(ctx context.Context, s jetstream.Stream) (*jetstream.RawStreamMsg, error) {
+		return s.GetMsg(ctx, sequence)
+	})
+}
+
+func (b *Bus) stored(ctx context.Context, stream, what string, get func(context.Context, jetstream.Stream) (*jetstream.RawStreamMsg, error)) (Message, error) {
 	ctx, cancel := exchange(ctx)
 	defer cancel()
 	s, err := b.js.Stream(ctx, stream)
 	if err != nil {
 		return Message{}, fmt.Errorf("open stream %s: %w", stream, err)
 	}
-	raw, err := s.GetMsg(ctx, sequence)
+	raw, err := get(ctx, s)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return Message{}, fmt.Errorf("read message %d of %s: %w", sequence, stream, ErrNotFound)
+		err = ErrNotFound
 	}
 	if err != nil {
-		return Message{}, fmt.Errorf("read message %d of %s: %w", sequence, stream, err)
+		return Message{}, fmt.Errorf("read %s: %w", what, err)
 	}
 	return newMessage(raw.Subject, raw.Header, raw.Data, raw.Sequence, raw.Time), nil
 }
@@ -132,11 +128,7 @@ func (b *Bus) message(f event.Fact) (*nats.Msg, error) {
 	}
 	msg.Header.Set(jetstream.MsgIDHeader, f.Key)
 	msg.Header.Set(event.HeaderTime, at.UTC().Format(time.RFC3339Nano))
-	source := f.Source
-	if source == "" {
-		source = b.name
-	}
-	msg.Header.Set(event.HeaderSource, source)
+	msg.Header.Set(event.HeaderSource, cmp.Or(f.Source, b.name))
 	if f.Cause != "" {
 		msg.Header.Set(event.HeaderCause, f.Cause)
 	}

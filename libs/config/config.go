@@ -330,10 +330,7 @@ func (s *Setting) Value() string {
 	if s.show != nil {
 		return s.show()
 	}
-	if s.kind >= kindTexts {
-		value = strings.TrimSuffix(strings.TrimPrefix(value, "["), "]")
-	}
-	return withoutUser(value)
+	return withoutUser(s.bare(value))
 }
 
 // withoutUser hides who signs in, and how, at a URL.
@@ -351,13 +348,18 @@ func withoutUser(text string) string {
 
 // DefaultText is the default in words.
 func (s *Setting) DefaultText() string {
-	switch {
-	case s.shown != "":
+	if s.shown != "" {
 		return s.shown
-	case s.kind >= kindTexts:
-		return strings.TrimSuffix(strings.TrimPrefix(s.flag.DefValue, "["), "]")
 	}
-	return s.flag.DefValue
+	return s.bare(s.flag.DefValue)
+}
+
+// bare takes off the brackets that pflag puts around lists.
+func (s *Setting) bare(value string) string {
+	if s.kind < kindTexts {
+		return value
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(value, "["), "]")
 }
 
 // given names the setting as the user gave it, for an error.

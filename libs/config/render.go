@@ -9,29 +9,11 @@ import (
 
 // typeName names the type of a value, for people.
 func (s *Setting) typeName() string {
-	switch s.kind {
-	case kindWhole:
-		return "integer"
-	case kindNumber:
-		return "number"
-	case kindBool:
-		return "boolean"
-	case kindDuration:
-		return "duration"
-	case kindTexts:
-		return "list"
-	case kindNumbers:
-		return "list of numbers"
-	case kindTextMap:
-		return "map of texts"
-	case kindWholeMap:
-		return "map of integers"
-	case kindText:
-		if len(s.choices) > 0 {
-			return strings.Join(s.choices, ", ")
-		}
+	if len(s.choices) > 0 {
+		return strings.Join(s.choices, ", ")
 	}
-	return "text"
+	words, _ := s.kind.describe()
+	return words
 }
 
 // Markdown is the reference of all settings: a table for each section.
@@ -91,7 +73,8 @@ func (s *Setting) schema() map[string]any {
 	if s.kind < kindTexts || s.shown != "" {
 		m["description"] = s.Help + " (default: " + s.DefaultText() + ")"
 	}
-	maps.Copy(m, s.kind.schema())
+	_, kind := s.kind.describe()
+	maps.Copy(m, kind)
 	if len(s.choices) > 0 {
 		m["enum"] = s.choices
 	}
@@ -107,27 +90,31 @@ func (s *Setting) schema() map[string]any {
 	return m
 }
 
-// schema is the type of a value in JSON Schema.
-func (k kind) schema() map[string]any {
+// describe is the type of a value for people, and in JSON Schema.
+func (k kind) describe() (words string, schema map[string]any) {
 	of := func(kind string) map[string]any { return map[string]any{"type": kind} }
+	list := func(kind string) map[string]any { return map[string]any{"type": "array", "items": of(kind)} }
+	byName := func(kind string) map[string]any {
+		return map[string]any{"type": "object", "additionalProperties": of(kind)}
+	}
 	switch k {
 	case kindWhole:
-		return of("integer")
+		return "integer", of("integer")
 	case kindNumber:
-		return of("number")
+		return "number", of("number")
 	case kindBool:
-		return of("boolean")
+		return "boolean", of("boolean")
 	case kindDuration:
-		return map[string]any{"type": "string", "pattern": `^-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`}
+		return "duration", map[string]any{"type": "string", "pattern": `^-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`}
 	case kindTexts:
-		return map[string]any{"type": "array", "items": of("string")}
+		return "list", list("string")
 	case kindNumbers:
-		return map[string]any{"type": "array", "items": of("number")}
+		return "list of numbers", list("number")
 	case kindTextMap:
-		return map[string]any{"type": "object", "additionalProperties": of("string")}
+		return "map of texts", byName("string")
 	case kindWholeMap:
-		return map[string]any{"type": "object", "additionalProperties": of("integer")}
+		return "map of integers", byName("integer")
 	case kindText:
 	}
-	return of("string")
+	return "text", of("string")
 }

@@ -6,15 +6,35 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// MaxSignatures bounds the signatures in a SampleLibrary; the one added first goes.
+// MaxSignatures bounds the signatures and families of which something is remembered; the one added first goes.
 const MaxSignatures = 1000
+
+// shelf holds values by the name of what they belong to.
+type shelf[T any] struct {
+	byName map[string][]T
+	order  []string
+}
+
+// Of returns the values of a name.
+func (s *shelf[T]) Of(name string) []T { return s.byName[name] }
+
+// put replaces the values of a name.
+func (s *shelf[T]) put(name string, values []T) {
+	if s.byName == nil {
+		s.byName = map[string][]T{}
+	}
+	if _, known := s.byName[name]; !known {
+		if s.order = append(s.order, name); len(s.order) > MaxSignatures {
+			delete(s.byName, s.order[0])
+			s.order = s.order[1:]
+		}
+	}
+	s.byName[name] = values
+}
 
 // SampleLibrary holds the step times of ended jobs by signature; a new job starts from those of its signature. The zero
 // value is ready for use.
-type SampleLibrary struct {
-	bySignature map[string][]StepSample
-	order       []string
-}
+type SampleLibrary struct{ shelf[StepSample] }
 
 // Add keeps the job's own measurements. The newest measurement of a configuration replaces older ones, since the
 // machines may have changed.
@@ -23,25 +43,12 @@ func (t *SampleLibrary) Add(signature string, h History) {
 	if signature == "" || len(measured) == 0 {
 		return
 	}
-	if t.bySignature == nil {
-		t.bySignature = map[string][]StepSample{}
-	}
-	known, had := t.bySignature[signature]
-	if !had {
-		if t.order = append(t.order, signature); len(t.order) > MaxSignatures {
-			delete(t.bySignature, t.order[0])
-			t.order = t.order[1:]
-		}
-	}
 	samples := make([]StepSample, len(measured))
 	for i, m := range measured {
 		samples[i] = StepSample{Config: m.Config, StepSeconds: m.StepSeconds, Weight: 1}
 	}
-	t.bySignature[signature] = append(samples, without(known, samples)...)
+	t.put(signature, append(samples, without(t.Of(signature), samples)...))
 }
-
-// Of returns the step times measured by jobs of a signature.
-func (t *SampleLibrary) Of(signature string) []StepSample { return t.bySignature[signature] }
 
 // With returns the history with step times of other jobs added for configurations this one has not run on.
 func (h History) With(others []StepSample) History {

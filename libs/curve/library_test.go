@@ -38,7 +38,7 @@ func TestSampleLibraryAreBounded(t *testing.T) {
 	for i := range MaxSignatures + 5 {
 		library.Add(fmt.Sprint(i), oneEpoch(1, 10))
 	}
-	if len(library.bySignature) != MaxSignatures || len(library.order) != MaxSignatures || library.Of("0") != nil || library.Of(fmt.Sprint(MaxSignatures+4)) == nil {
-		t.Errorf("%d signatures, %d in order", len(library.bySignature), len(library.order))
+	if len(library.byName) != MaxSignatures || len(library.order) != MaxSignatures || library.Of("0") != nil || library.Of(fmt.Sprint(MaxSignatures+4)) == nil {
+		t.Errorf("%d signatures, %d in order", len(library.byName), len(library.order))
 	}
 }

@@ -52,29 +52,14 @@ func FitMemory(points []MemoryPoint) (train.Memory, error) {
 
 // Peaks holds the highest memory seen of jobs of each family, by batch; a new job of the family starts from it. The
 // zero value is ready for use.
-type Peaks struct {
-	byFamily map[string][]MemoryPoint
-	order    []string
-}
+type Peaks struct{ shelf[MemoryPoint] }
 
-// Add keeps a peak if it is the highest with its batch. Beyond MaxSignatures families it drops the oldest.
+// Add keeps a peak if it is the highest with its batch.
 func (p *Peaks) Add(family string, peak MemoryPoint) {
-	points, known := p.byFamily[family]
-	if p.byFamily == nil {
-		p.byFamily = map[string][]MemoryPoint{}
-	}
-	if !known {
-		if p.order = append(p.order, family); len(p.order) > MaxSignatures {
-			delete(p.byFamily, p.order[0])
-			p.order = p.order[1:]
-		}
-	}
+	points := slices.Clone(p.Of(family))
 	if i := slices.IndexFunc(points, func(o MemoryPoint) bool { return o.LocalBatch == peak.LocalBatch }); i >= 0 {
 		peak.Bytes = max(peak.Bytes, points[i].Bytes)
-		points = slices.Delete(slices.Clone(points), i, i+1)
+		points = slices.Delete(points, i, i+1)
 	}
-	p.byFamily[family] = append(slices.Clone(points), peak)
+	p.put(family, append(points, peak))
 }
-
-// Of returns the peaks of a family.
-func (p *Peaks) Of(family string) []MemoryPoint { return p.byFamily[family] }

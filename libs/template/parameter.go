@@ -78,7 +78,7 @@ func types() []string {
 // declared reads one parameter. It reports errors; the rest of the parameter serves further checks.
 func declared(e *strict.Entry, p *problems) Parameter {
 	par, line := Parameter{Name: e.Key}, e.Value.Line
-	if !identifier(e.Key) {
+	if !strict.Identifier(e.Key) {
 		p.add(line, "", "parameter %q: want letters, digits and '_', not beginning with a digit", e.Key)
 	}
 	var d declaration
@@ -131,16 +131,6 @@ func (par *Parameter) bounds(line int32, p *problems) {
 	case par.Min != nil && par.Max != nil && *par.Min > *par.Max:
 		p.add(line, "", "parameter %s: min is %g, max %g", par.Name, *par.Min, *par.Max)
 	}
-}
-
-func identifier(s string) bool {
-	for i, r := range s {
-		letter := r == '_' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
-		if !letter && (i == 0 || r < '0' || r > '9') {
-			return false
-		}
-	}
-	return s != ""
 }
 
 // fault is what is wrong with a value; an empty message says nothing is.

@@ -108,22 +108,12 @@ func checkMeter(meter event.Meter, most unit.Energy) error {
 
 // upTo reports whether all amounts are numbers from 0 to most.
 func upTo(most float64, amounts ...float64) bool {
-	for _, amount := range amounts {
-		if !(amount >= 0 && amount <= most) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(amounts, func(amount float64) bool { return !(amount >= 0 && amount <= most) })
 }
 
 // bounded reports whether no energy exceeds most in size.
 func bounded(most unit.Energy, energies ...unit.Energy) bool {
-	for _, e := range energies {
-		if e < -most || e > most {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(energies, func(e unit.Energy) bool { return e < -most || e > most })
 }
 
 // clone returns a book that can be changed without changing b.
@@ -244,7 +234,6 @@ func (b *Book) expect(m event.Measured, gap float64, r rules) {
 	}
 }
 
-// divide splits one meter.
 func divide(meter event.Meter, uses []attribute.Use, r rules) attribute.Split {
 	split := attribute.Divide(attribute.Meter{
 		Energy: meter.Energy, Idle: meter.Idle, Context: meter.Context, ContextSeconds: meter.ContextSeconds, Busy: meter.Busy, Held: meter.Device != "",

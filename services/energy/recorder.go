@@ -57,19 +57,6 @@ func newRecorder(ctx context.Context, b *bus.Bus, c settings.Energy, d *influx.C
 	)
 }
 
-// The sizes of batches: a second of a large cluster, and small in memory.
-const (
-	seriesBatch = 256
-	seriesWait  = time.Second
-)
-
-// intervals returns the consumer of measured intervals.
-func (r *recorder) intervals() bus.BatchConsumer {
-	return bus.BatchConsumer{
-		Name: "energy-series", Stream: event.StreamSamples, Filters: []string{"yard.energy.*.measured.v1"}, Size: seriesBatch, Wait: seriesWait, Handle: r.measured,
-	}
-}
-
 // position is the stored state of a node's series.
 type position struct {
 	at     contract.NodeSeries
@@ -183,14 +170,6 @@ func (r *recorder) surroundings(node train.Node, at time.Time) series.Surroundin
 	}
 }
 
-// groundTruths returns the consumer of the ground truth.
-func (r *recorder) groundTruths() bus.BatchConsumer {
-	return bus.BatchConsumer{
-		Name: "energy-series-truths", Stream: event.StreamTune, Size: seriesBatch, Wait: seriesWait, Handle: r.learnt,
-		Filters: []string{event.Subject{Entity: "tune", ID: "*", Fact: event.FactLearnt, Version: 1}.String()},
-	}
-}
-
 // learnt writes a batch of ground truth under PipeTune's names. The same fact gives the same points, so no position is
 // stored.
 func (r *recorder) learnt(ctx context.Context, batch []bus.Message) error {
@@ -203,14 +182,6 @@ func (r *recorder) learnt(ctx context.Context, batch []bus.Message) error {
 		points = append(points, series.GroundTruth(body, m.Time)...)
 	}
 	return r.write(ctx, r.config.InfluxGroundTruth, points)
-}
-
-// network returns the consumer of the counts and results of network probes.
-func (r *recorder) network() bus.BatchConsumer {
-	return bus.BatchConsumer{
-		Name: "energy-series-network", Stream: event.StreamSamples, Filters: []string{"yard.probe.*.counted.v1", "yard.probe.*.judged.v1"},
-		Size: seriesBatch, Wait: seriesWait, Handle: r.probed,
-	}
 }
 
 // probed writes a batch of slots and windows. Their points follow from them alone, so it can be repeated.

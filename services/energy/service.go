@@ -19,6 +19,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/energy/grid"
 	"github.com/switchyard-dl/switchyard/services/energy/influx"
+	"github.com/switchyard-dl/switchyard/services/energy/series"
 )
 
 // Service is the energy service.
@@ -53,7 +54,9 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	p.Metrics.MustRegister(newCollector(l))
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	work.Go(func(ctx context.Context) error { return jobs.Watch(ctx, l.observe, p.Started) })
-	work.Go(func(ctx context.Context) error { return b.Consume(ctx, measurements(l)) })
+	work.Go(func(ctx context.Context) error {
+		return b.Consume(ctx, bus.Consumer{Name: s.Name(), Stream: event.StreamSamples, Filters: []string{measuredFilter}, Handle: l.handle})
+	})
 	work.Go(l.keepSettling)
 	work.Go(func(ctx context.Context) error { return keepGrid(ctx, prices, rates, p.Log) })
 	if s.config.InfluxURL != "" {
@@ -71,23 +74,30 @@ func (s *Service) record(ctx context.Context, b *bus.Bus, p run.Process, prices 
 		return err
 	}
 	work := pool.New().WithContext(ctx).WithCancelOnError()
-	work.Go(func(ctx context.Context) error { return b.ConsumeBatches(ctx, r.intervals()) })
-	work.Go(func(ctx context.Context) error { return b.ConsumeBatches(ctx, r.facts()) })
-	work.Go(func(ctx context.Context) error { return b.ConsumeBatches(ctx, r.network()) })
+	consume := func(name, stream string, handle func(context.Context, []bus.Message) error, filters ...string) {
+		work.Go(func(ctx context.Context) error {
+			// A batch is a second of a large cluster, and small in memory.
+			return b.ConsumeBatches(ctx, bus.BatchConsumer{Name: name, Stream: stream, Filters: filters, Size: 256, Wait: time.Second, Handle: handle})
+		})
+	}
+	var facts []string
+	for _, fact := range series.JobFacts() {
+		facts = append(facts, event.Subject{Entity: "job", ID: "*", Fact: fact, Version: 1}.String())
+	}
+	consume("energy-series", event.StreamSamples, r.measured, measuredFilter)
+	consume("energy-series-jobs", event.StreamJobs, r.happened, facts...)
+	consume("energy-series-network", event.StreamSamples, r.probed, "yard.probe.*.counted.v1", "yard.probe.*.judged.v1")
 	if s.config.InfluxGroundTruth != "" {
-		work.Go(func(ctx context.Context) error { return b.ConsumeBatches(ctx, r.groundTruths()) })
+		consume("energy-series-truths", event.StreamTune, r.learnt, "yard.tune.*.learnt.v1")
 	}
 	return work.Wait()
 }
 
-// measurements returns the consumer of all intervals.
-func measurements(l *ledger) bus.Consumer {
-	return bus.Consumer{Name: "energy", Stream: event.StreamSamples, Filters: []string{"yard.energy.*.measured.v1"}, Handle: l.handle}
-}
+// measuredFilter matches the intervals of all nodes.
+const measuredFilter = "yard.energy.*.measured.v1"
 
 const settleEvery = 500 * time.Millisecond
 
-// keepSettling closes accounts until ctx ends.
 func (l *ledger) keepSettling(ctx context.Context) error {
 	for now := range tick.After(ctx, settleEvery) {
 		within, cancel := context.WithTimeout(ctx, settleAfter)

@@ -15,15 +15,6 @@ import (
 	"github.com/switchyard-dl/switchyard/services/energy/series"
 )
 
-// facts returns the consumer of the facts of jobs.
-func (r *recorder) facts() bus.BatchConsumer {
-	var filters []string
-	for _, fact := range series.JobFacts() {
-		filters = append(filters, event.Subject{Entity: "job", ID: "*", Fact: fact, Version: 1}.String())
-	}
-	return bus.BatchConsumer{Name: "energy-series-jobs", Stream: event.StreamJobs, Filters: filters, Size: seriesBatch, Wait: seriesWait, Handle: r.happened}
-}
-
 // happened writes a batch of facts of jobs, in the same order of steps.
 func (r *recorder) happened(ctx context.Context, batch []bus.Message) error {
 	timelines := map[train.JobID]bus.Entry[contract.JobSeries]{}

@@ -29,7 +29,6 @@ func openBuckets(ctx context.Context, b *bus.Bus) (kv buckets, err error) {
 	return kv, err
 }
 
-// watch keeps the cache up to date.
 func (kv buckets) watch(loops *pool.ContextPool, c *cache) {
 	s := c.synced
 	loops.Go(func(ctx context.Context) error {

@@ -175,7 +175,6 @@ func (c *cache) attempt(job train.JobID) (train.Attempt, uint64) {
 	return e.Value, e.Revision
 }
 
-// setting returns the wanted system parameters of a job, the zero value if there are none.
 func (c *cache) setting(job train.JobID) train.Setting {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -24,7 +24,6 @@ func newRetuner(s *shared, b backend) *retuner {
 	return &retuner{shared: s, backend: b, retunings: map[diff.ReportKey]retuning{}, reasons: map[diff.ReportKey]train.Reason{}}
 }
 
-// forget drops what the retuner knows about an attempt that has ended.
 func (r *retuner) forget(key diff.ReportKey) {
 	delete(r.retunings, key)
 	delete(r.reasons, key)

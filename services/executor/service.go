@@ -11,6 +11,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/joblog"
 	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
@@ -89,14 +90,19 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	e.buckets.watch(loops, e.cache)
 	loops.Go(plans.run)
 	if on.local != nil {
-		logs := logServer{cache: e.cache, layout: on.local.Layout, limit: int64(s.config.JobLogLimit) << 20}
-		loops.Go(func(ctx context.Context) error {
-			return bus.Answer(ctx, b, train.LogSubject(on.realm.Node), logs.answer)
-		})
+		loops.Go(func(ctx context.Context) error { return s.answerLogs(ctx, b, on, e.cache) })
 	}
 	loops.Go(func(ctx context.Context) error { return on.backend.Run(ctx, e.cache.queue.add) })
 	loops.Go(func(ctx context.Context) error { return e.loop(ctx, p.Started) })
 	return stopped(ctx, loops.Wait())
+}
+
+// answerLogs serves the logs of this machine's jobs. A job that has ended is dropped from the cache, or is about to be.
+func (s *Service) answerLogs(ctx context.Context, b *bus.Bus, on platform, c *cache) error {
+	return bus.Answer(ctx, b, train.LogSubject(on.realm.Node), func(_ context.Context, r train.LogRequest) (train.LogChunk, error) {
+		job, known := c.job(r.Job)
+		return joblog.Answer(on.local.Layout, r, int64(s.config.JobLogLimit)<<20, !known || job.State.Terminal())
+	})
 }
 
 // stopped returns nil if ctx has ended: errors that a requested stop leaves behind do not matter.
@@ -127,7 +133,6 @@ func (s *Service) openPlatform(ctx context.Context, p run.Process) (platform, er
 	return platform{backend: b, realm: diff.Realm{Node: p.Common.NodeID()}, local: b}, err
 }
 
-// open makes the executor with its buckets and settings.
 func (s *Service) open(ctx context.Context, p run.Process, b *bus.Bus, on platform) (*executor, error) {
 	kv, err := openBuckets(ctx, b)
 	if err != nil {

@@ -36,7 +36,6 @@ func newStarter(s *shared, b backend, realm diff.Realm, config settings.Executor
 	}
 }
 
-// forget drops what the starter knows about an attempt that has ended.
 func (s *starter) forget(key diff.ReportKey) {
 	delete(s.claimedAt, key)
 	delete(s.tries, key)

@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/sourcegraph/conc"
-	"golang.org/x/sys/unix"
-
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/busserver"
 	"github.com/switchyard-dl/switchyard/libs/bustest"
@@ -109,15 +107,16 @@ func (y *yard) serve(port int) {
 	y.server = s
 }
 
-// killAll ends what the test left behind.
+// killAll ends what the test left behind. While it runs it writes into the folder, which is about to be removed.
 func (y *yard) killAll() {
 	b := local.New(y.dir, local.Bounds{LogBytes: 1 << 20, KillAfterMillis: 300})
 	found, err := b.Find(context.Background())
 	y.must(err)
 	for _, f := range found {
-		if s, err := b.Status(context.Background(), train.Attempt{Job: f.Job, Number: f.Number}); err == nil && s.PID != 0 {
-			_ = unix.Kill(s.PID, unix.SIGKILL)
-		}
+		y.until(fmt.Sprintf("nothing of %s is left", f.Job), func() bool {
+			left, err := b.Sweep(context.Background(), train.Attempt{Job: f.Job, Number: f.Number})
+			return err == nil && left == 0
+		})
 	}
 }
 

@@ -16,19 +16,10 @@ import (
 )
 
 // Service is the experiments service.
-type Service struct{}
+type Service struct{ run.Alone }
 
 // New returns the service.
-func New() *Service { return &Service{} }
-
-// Name returns the service's name.
-func (s *Service) Name() string { return "experiments" }
-
-// Task returns the lease's name, the same for all processes: one works at a time.
-func (s *Service) Task(run.Common) string { return s.Name() }
-
-// Validate has nothing to check.
-func (s *Service) Validate(run.Common) error { return nil }
+func New() *Service { return &Service{"experiments"} }
 
 // Run works until ctx ends.
 func (s *Service) Run(ctx context.Context, p run.Process) error {

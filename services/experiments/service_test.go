@@ -113,7 +113,7 @@ func (b *bench) play(ctx context.Context, executor, agent *bus.Bus, job train.Jo
 		}
 		now = now.Add(10 * time.Second)
 		rate := 0.0
-		_ = json.Unmarshal([]byte(spec.Env[file.ParameterVariable("rate")]), &rate)
+		_ = json.Unmarshal([]byte(spec.Env[train.ParameterVariable("rate")]), &rate)
 		f := event.JobFact(job, event.FactEpochEnded, "attempt/1/epoch/"+string(rune('0'+epoch)), event.EpochEnded{
 			Attempt: 1, EpochsDone: epoch, EpochSeconds: 10, Devices: 1, Metrics: map[string]float64{"accuracy": rate * float64(epoch)},
 		})

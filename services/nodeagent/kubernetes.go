@@ -72,19 +72,15 @@ func (k *kubernetes) plugins(daemon *mps.Daemon, log *slog.Logger, metrics prome
 
 // labels are the labels of the node in Kubernetes, as last read.
 func (k *kubernetes) labels(log *slog.Logger) *nodelabels.Cache {
-	return &nodelabels.Cache{Source: k.labelSource(), OnChange: func(err error) {
+	source := nodelabels.Cluster(k.Node)
+	if k.NodeLabels != "" {
+		source = nodelabels.File(k.NodeLabels)
+	}
+	return &nodelabels.Cache{Source: source, OnChange: func(err error) {
 		if err != nil {
 			log.Warn("labels of the node not read", "error", err)
 		}
 	}}
-}
-
-// labelSource is where the node's labels are read.
-func (k *kubernetes) labelSource() nodelabels.Source {
-	if k.NodeLabels != "" {
-		return nodelabels.File(k.NodeLabels)
-	}
-	return nodelabels.Cluster(k.Node)
 }
 
 // logLoops copy the logs of jobs' pods into the data folder, report the epochs in them, and answer log requests.

@@ -22,18 +22,13 @@ import (
 
 // Service is the planner.
 type Service struct {
+	run.Alone
 	config  settings.Planner
 	probing pinglist.Settings
 }
 
 // New makes the service.
-func New(c settings.Planner) *Service { return &Service{config: c, probing: probing(c)} }
-
-// Name is planner.
-func (s *Service) Name() string { return "planner" }
-
-// Task is the same for all processes: one at a time works.
-func (s *Service) Task(run.Common) string { return s.Name() }
+func New(c settings.Planner) *Service { return &Service{"planner", c, probing(c)} }
 
 // Validate reads the files that the settings name.
 func (s *Service) Validate(run.Common) error {

@@ -133,7 +133,6 @@ func (e *estimator) remember(j *job) {
 	j.peaks = e.peaks.Of(family)
 }
 
-// sample applies a heartbeat.
 func (e *estimator) sample(m bus.Message) error {
 	b, err := event.Decode[event.Stepped](m.Data)
 	if err != nil {
@@ -211,7 +210,6 @@ func (e *estimator) update(id train.JobID) (update, bool) {
 	return out, true
 }
 
-// note records what was published of a job.
 func (e *estimator) note(id train.JobID, note func(*job)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

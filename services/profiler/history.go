@@ -73,7 +73,6 @@ func (j *job) config(attempt, devices int) train.Config {
 	return c
 }
 
-// stepsIn returns the number of steps of an epoch.
 func (j *job) stepsIn(c train.Config) float64 {
 	spec := j.spec
 	spec.BatchSize = c.LocalBatch
@@ -134,7 +133,6 @@ func (j *job) started(at time.Time, b *event.Started) {
 	j.settleServers(b.Servers)
 }
 
-// attemptEnded closes the running attempt.
 func (j *job) attemptEnded(at time.Time, attempt int) {
 	if attempt < j.attempt || j.startedAt.IsZero() {
 		return
@@ -224,7 +222,6 @@ func (j *job) remember(peak unit.Bytes) {
 	}
 }
 
-// model fits a model to the history.
 func (j *job) model() train.Model {
 	h := j.history
 	h.Steps = folded(slices.Concat(h.Steps, j.live))

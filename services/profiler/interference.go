@@ -24,7 +24,6 @@ func newInterference() *interference {
 	return &interference{records: map[string]*curve.InterferenceRecord{}, fresh: map[string]struct{}{}, devices: map[deviceKey]train.Device{}}
 }
 
-// observe stores the devices of a node.
 func (m *interference) observe(n train.Node) {
 	for _, d := range n.Devices {
 		m.devices[deviceKey{n.ID, d.ID}] = d

@@ -63,7 +63,6 @@ func newLinkMonitor(ctx context.Context, b *bus.Bus, log *slog.Logger, metrics p
 	return w, nil
 }
 
-// run judges until ctx ends.
 func (w *linkMonitor) run(ctx context.Context) error {
 	work := pool.New().WithContext(ctx).WithCancelOnError()
 	work.Go(func(ctx context.Context) error { return w.lists.Watch(ctx, w.onList, nil) })

@@ -9,7 +9,6 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// publishEstimate publishes an estimate unless it is nil.
 func (s *store) publishEstimate(ctx context.Context, id train.JobID, e *event.Reestimated) error {
 	if e == nil {
 		return nil

@@ -48,7 +48,6 @@ func (j *job) straggling() *event.Straggling {
 	}
 }
 
-// straggled records a published straggler.
 func (j *job) straggled(s train.Straggler) {
 	known := slices.ContainsFunc(j.stragglers, func(o train.Straggler) bool { return o.Attempt == s.Attempt })
 	if !known && len(j.stragglers) < train.MaxStragglers {

@@ -5,7 +5,6 @@ package influxd
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -15,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/switchyard-dl/switchyard/libs/bustest"
 	"github.com/switchyard-dl/switchyard/libs/tick"
 )
 
@@ -53,7 +53,7 @@ func Start(t testing.TB) *Server {
 	if binary == "" {
 		t.Skip("no influxd: `make bin/influxd` builds it from Go modules")
 	}
-	dir, address := t.TempDir(), freeAddress(t)
+	dir, address := t.TempDir(), fmt.Sprintf("127.0.0.1:%d", bustest.FreePort(t))
 	s := &Server{URL: "http://" + address, binary: binary, config: filepath.Join(dir, "influxdb.conf"), log: filepath.Join(dir, "influxd.log")}
 	text := strings.NewReplacer("DIR", dir, "ADDRESS", address).Replace(configuration)
 	if err := os.WriteFile(s.config, []byte(text), 0o600); err != nil {
@@ -84,16 +84,6 @@ func find(t testing.TB) string {
 		}
 	}
 	return ""
-}
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // nothing is waited for
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // Run starts the process, also again after Kill, and waits until it answers.

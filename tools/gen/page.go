@@ -205,7 +205,7 @@ func (w *writer) typeWords(t reflect.Type) string {
 	case reflect.Float64:
 		return "number"
 	default:
-		return "whole number"
+		return "integer"
 	}
 }
 

@@ -145,12 +145,22 @@ func (src *source) about(t reflect.Type, field string) string {
 	if text == "" {
 		return keyWords(t, wireName(f))
 	}
-	// "steps is the number of .." stands beside the key already.
-	text = strings.TrimPrefix(text, wireName(f)+" is ")
+	text = withoutKey(text, wireName(f))
 	if !strings.Contains(text, ". ") {
 		text = strings.TrimSuffix(text, ".")
 	}
 	return text
+}
+
+// withoutKey drops the key at the beginning of its explanation, which stands beside it, unless the sentence goes on
+// with another key.
+func withoutKey(text, key string) string {
+	rest := strings.TrimPrefix(strings.TrimPrefix(text, key+":"), key+" ")
+	if strings.HasPrefix(rest, "and ") {
+		return text
+	}
+	rest = strings.TrimPrefix(strings.TrimSpace(rest), "is ")
+	return strings.TrimPrefix(rest, "are ")
 }
 
 // wireName is the key of a field in JSON; "" for embedded ones.

@@ -1,9 +1,6 @@
 // Command prosecheck holds comments and sentences in Go files and the text of Markdown files to plain English. It
 // reports comment lines wider than 120 columns and the habits in rules.txt, each with a suggestion. It does not check
 // grammar.
-//
-// The file exempt.txt lists folders that still have findings. The list may only shrink: prosecheck also reports a
-// listed folder that has none.
 package main
 
 import (
@@ -15,7 +12,6 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -31,50 +27,21 @@ var rules string
 
 func main() {
 	root := flag.String("root", ".", "the folder to check")
-	list := flag.String("exempt", "tools/prosecheck/exempt.txt", "the list of exempted folders, under root")
 	flag.Parse()
-	findings, err := check(*root, filepath.Join(*root, *list))
+	findings, err := check(*root)
 	walk.Exit("prosecheck", findings, err)
 }
 
-// check returns the findings under root outside the folders listed in the file exempt, which may be missing.
-func check(root, exempt string) ([]string, error) {
-	text, err := os.ReadFile(exempt)
-	if err != nil && !os.IsNotExist(err) {
-		return nil, fmt.Errorf("read exempted folders: %w", err)
-	}
-	folders := strings.Fields(string(text))
-	exempted := map[string]int{}
+// check returns the findings under root.
+func check(root string) ([]string, error) {
 	var findings []string
-	err = walk.Files(root, func(path, rel string) error {
+	err := walk.Files(root, func(path, rel string) error {
 		found, err := checkFile(path, rel)
-		if folder := folderOf(rel, folders); folder != "" {
-			exempted[folder] += len(found)
-		} else {
-			findings = append(findings, found...)
-		}
+		findings = append(findings, found...)
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
 	slices.Sort(findings)
-	for _, folder := range folders {
-		if _, err := os.Stat(filepath.Join(root, folder)); err == nil && exempted[folder] == 0 {
-			findings = append(findings, fmt.Sprintf("%s: %s has no findings: remove it from the list", exempt, folder))
-		}
-	}
-	return findings, nil
-}
-
-// folderOf returns the entry of folders that holds the file rel, or the empty string.
-func folderOf(rel string, folders []string) string {
-	for _, folder := range folders {
-		if rel == folder || strings.HasPrefix(rel, folder+"/") {
-			return folder
-		}
-	}
-	return ""
+	return findings, err
 }
 
 // checkFile returns the findings in a Go or Markdown file, and none in others.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -138,22 +139,8 @@ func (a *agent) report(ctx context.Context) error {
 
 func get[T any](ctx context.Context, client *http.Client, url string) (T, error) {
 	var v T
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return v, fmt.Errorf("ask %s: %w", url, err)
-	}
-	answer, err := client.Do(request)
-	if err != nil {
-		return v, fmt.Errorf("ask %s: %w", url, err)
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		return v, fmt.Errorf("ask %s: %s", url, answer.Status)
-	}
-	if err := json.NewDecoder(answer.Body).Decode(&v); err != nil {
-		return v, fmt.Errorf("read %s: %w", url, err)
-	}
-	return v, nil
+	err := call(ctx, client, http.MethodGet, url, nil, func(answer io.Reader) error { return json.NewDecoder(answer).Decode(&v) })
+	return v, err
 }
 
 func post(ctx context.Context, client *http.Client, url string, v any) error {
@@ -161,17 +148,24 @@ func post(ctx context.Context, client *http.Client, url string, v any) error {
 	if err != nil {
 		return fmt.Errorf("encode for %s: %w", url, err)
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	return call(ctx, client, http.MethodPost, url, body, func(io.Reader) error { return nil })
+}
+
+func call(ctx context.Context, client *http.Client, method, url string, body []byte, read func(io.Reader) error) error {
+	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
-		return fmt.Errorf("tell %s: %w", url, err)
+		return fmt.Errorf("ask %s: %w", url, err)
 	}
 	answer, err := client.Do(request)
 	if err != nil {
-		return fmt.Errorf("tell %s: %w", url, err)
+		return fmt.Errorf("ask %s: %w", url, err)
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("tell %s: %s", url, answer.Status)
+		return fmt.Errorf("ask %s: %s", url, answer.Status)
+	}
+	if err := read(answer.Body); err != nil {
+		return fmt.Errorf("read %s: %w", url, err)
 	}
 	return nil
 }

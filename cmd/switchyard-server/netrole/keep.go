@@ -8,8 +8,8 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -31,7 +31,7 @@ func keepKey(path string) ([]byte, error) {
 	if _, err := rand.Read(key); err != nil {
 		return nil, fmt.Errorf("draw the key of probes: %w", err)
 	}
-	if err := replace(path, key); err != nil {
+	if err := installation.WriteFile(path, key); err != nil {
 		return nil, fmt.Errorf("keep the key of probes: %w", err)
 	}
 	return key, nil
@@ -63,30 +63,10 @@ func readPaths(path string, log *slog.Logger) (map[train.NodeID]train.Paths, err
 func keepPaths(path string, all map[train.NodeID]train.Paths) error {
 	text, err := json.Marshal(all)
 	if err == nil {
-		err = replace(path, text)
+		err = installation.WriteFile(path, text)
 	}
 	if err != nil {
 		return fmt.Errorf("keep the paths of probes: %w", err)
 	}
 	return nil
-}
-
-// replace writes a whole file or nothing. The file is on disk when replace returns.
-func replace(path string, data []byte) error {
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }

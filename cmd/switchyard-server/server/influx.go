@@ -74,7 +74,7 @@ func (a *app) influxSetup(ctx context.Context, client *influx.Client, url string
 	for began := time.Now(); err != nil && time.Since(began) < patience; {
 		select {
 		case <-ctx.Done():
-			return exit.Runtime(ctx.Err())
+			return ctx.Err()
 		case <-time.After(time.Second):
 		}
 		version, err = client.Ping(ctx)
@@ -84,7 +84,7 @@ func (a *app) influxSetup(ctx context.Context, client *influx.Client, url string
 	}
 	did, err := client.Prepare(ctx, s)
 	if err != nil {
-		return exit.Runtime(err)
+		return err
 	}
 	if a.Output == "json" {
 		return a.PrintJSON(map[string]any{"version": version, "done": did})

@@ -49,14 +49,12 @@ func (a *app) netRoleCommand(use, short string, onHost bool, work func(ctx conte
 					return exit.Usagef("--host: %v", err)
 				}
 			}
-			return exit.Runtime(work(cmd.Context(), c, host, slog.New(slog.NewTextHandler(a.Stderr, nil))))
+			return work(cmd.Context(), c, host, slog.New(slog.NewTextHandler(a.Stderr, nil)))
 		},
 	}
 	cmd.Flags().StringVar(&f.config, "config", "", "`FILE` with lines key=value: controller, diagnoser, pinger_listen_port, responder_listen_port, server_1.., interval, time_cyc")
-	_ = cmd.MarkFlagRequired("config")
 	if onHost {
 		cmd.Flags().StringVar(&f.host, "host", "", "`ADDRESS` of this server, one of server_1..")
-		_ = cmd.MarkFlagRequired("host")
 	}
 	return cmd
 }

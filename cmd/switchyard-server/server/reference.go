@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/settings"
 )
 
@@ -15,7 +14,7 @@ func (a *app) referenceCommand() *cobra.Command {
 		Use: "reference", Short: "Print the configuration reference as Markdown", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			_, err := io.WriteString(a.Stdout, settings.Reference())
-			return exit.Runtime(err)
+			return err
 		},
 	}
 }

@@ -60,7 +60,7 @@ With --nats, or bus.url in the file, the services join that bus and none is embe
 			return exit.Usagef("%v", err)
 		}
 		if err := a.giveLibrary(all, set); err != nil {
-			return exit.Runtime(err)
+			return err
 		}
 		serving := services(all)
 		if err := validate(all.Common, serving); err != nil {
@@ -70,7 +70,7 @@ With --nats, or bus.url in the file, the services join that bus and none is embe
 		for {
 			err := a.up(cmd.Context(), all.Common, embedded, serving)
 			if !embedded || !errors.Is(err, bus.ErrStuck) {
-				return exit.Runtime(err)
+				return err
 			}
 			fmt.Fprintf(a.Stderr, "starting the bus and the services again: %v\n", err)
 		}
@@ -178,12 +178,12 @@ func (a *app) busCommand() *cobra.Command {
 			}
 			unlock, err := lockDir(all.DataDir)
 			if err != nil {
-				return exit.Runtime(err)
+				return err
 			}
 			defer unlock()
 			s, err := busserver.Start(busserver.Options{Port: all.Port, Dir: filepath.Join(all.DataDir, "bus")})
 			if err != nil {
-				return exit.Runtime(err)
+				return err
 			}
 			defer s.Stop()
 			fmt.Fprintf(a.Stdout, "%s\n", s.URL())

@@ -38,7 +38,7 @@ func Command(a *console.Console) *cobra.Command {
 admitted, profiled, planned, started, rescaled, preempted at an epoch's end and resumed from their checkpoints. Closes with a report. Nothing is left behind.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return exit.Runtime(demo(cmd.Context(), a, o))
+			return demo(cmd.Context(), a, o)
 		},
 	}
 	fs := cmd.Flags()

@@ -99,7 +99,7 @@ func printReport(a *console.Console, r demoReport) error {
 		return err
 	}
 	_, err = fmt.Fprintf(a.Stdout, "\npolicy %s, makespan %.1f s, %.1f J attributed to jobs\nPREDICTED is the completion time predicted after the job's first epoch, before later jobs arrived.\n", r.Policy, r.MakespanSeconds, total)
-	return exit.Runtime(err)
+	return err
 }
 
 // screen shows the jobs: redrawn on a terminal, a line per change elsewhere.

@@ -331,7 +331,7 @@ func printFindings(a *console.Console, list []finding) error {
 			return err
 		}
 	} else if _, err := fmt.Fprint(a.Stdout, findingsText(list)); err != nil {
-		return exit.Runtime(err)
+		return err
 	}
 	if broken > 0 {
 		return exit.Errorf(exit.Failed, "", "%s that Switchyard needs is broken", render.Plural(broken, "thing"))

@@ -50,5 +50,5 @@ func BecomeServer(name string, args []string) error {
 		return err
 	}
 	err = syscall.Exec(path, append([]string{name}, args...), os.Environ())
-	return exit.Runtime(fmt.Errorf("start %s: %w", path, err))
+	return fmt.Errorf("start %s: %w", path, err)
 }

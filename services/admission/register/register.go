@@ -149,7 +149,6 @@ func clip(s string, n int) string {
 	return s[:cut] + mark
 }
 
-// clipTail keeps the end of s.
 func clipTail(s string, n int) string {
 	if len(s) <= n {
 		return s

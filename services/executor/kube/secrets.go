@@ -32,7 +32,6 @@ type secretStore struct {
 	secrets map[key]secret
 }
 
-// useKey sets the key from which capabilities are derived.
 func (s *secretStore) useKey(data []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -54,7 +54,6 @@ func (b *Backend) Run(ctx context.Context, _ func(...train.JobID)) error {
 // Ready returns nil: the files of attempts are always there.
 func (b *Backend) Ready() error { return nil }
 
-// reap collects supervisors that have ended.
 func (b *Backend) reap() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

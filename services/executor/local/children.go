@@ -166,7 +166,6 @@ func (s *supervisor) askToEnd() {
 	}
 }
 
-// note records the end of a child.
 func (s *supervisor) note(e ended) {
 	if _, ours := s.live[e.pid]; !ours {
 		return

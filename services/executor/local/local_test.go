@@ -44,9 +44,10 @@ func newBench(t *testing.T) *bench {
 			t.Error(err)
 		}
 		for _, f := range found {
-			if s, err := status(b.Attempt(f.Job, f.Number)); err == nil && s.PID != 0 {
-				_ = unix.Kill(s.PID, unix.SIGKILL)
-			}
+			b.until(fmt.Sprintf("nothing of %s is left", f.Job), func() bool {
+				left, err := b.Sweep(context.Background(), train.Attempt{Job: f.Job, Number: f.Number})
+				return err == nil && left == 0
+			})
 		}
 	})
 	return b

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/strict"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/experiments/search"
 )
@@ -176,14 +177,11 @@ func (e Experiment) Setting(params search.Params) map[string]float64 {
 	return setting
 }
 
-// ParameterVariable returns the environment variable in which a trial finds a parameter.
-func ParameterVariable(name string) string { return train.ParameterVariable(name) }
-
 // TrialJob returns the job of a trial with a setting of system parameters: the one from Setting, or a later one. The
-// job finds parameters in its environment (ParameterVariable), and ${name} in its texts is replaced by a parameter or
-// system parameter, ${epochs} by the epochs to train (FrozenEpochs). A parameter that the trial does not have is
-// replaced by nothing. The batch size of the job follows batch_size. Its number of devices follows devices, unless
-// that changes while trials run. MaxEpochs stays that of a whole training.
+// job finds parameters in its environment (train.ParameterVariable), and ${name} in its texts is replaced by a
+// parameter or system parameter, ${epochs} by the epochs to train (FrozenEpochs). A parameter that the trial does not
+// have is replaced by nothing. The batch size of the job follows batch_size. Its number of devices follows devices,
+// unless that changes while trials run. MaxEpochs stays that of a whole training.
 func (e Experiment) TrialJob(trial, epochs int, params search.Params, setting map[string]float64) train.Spec {
 	job := e.Job
 	job.Name = fmt.Sprintf("%s-%d", e.Name, trial)
@@ -196,7 +194,7 @@ func (e Experiment) TrialJob(trial, epochs int, params search.Params, setting ma
 		words[p.Name] = ""
 		if v, ok := params[p.Name]; ok {
 			words[p.Name] = v.String()
-			job.Env[ParameterVariable(p.Name)] = v.String()
+			job.Env[train.ParameterVariable(p.Name)] = v.String()
 		}
 	}
 	for name, x := range setting {
@@ -297,12 +295,4 @@ func placeholders(text string) func(yield func(name, before string) bool) {
 }
 
 // identifier reports whether s may name a parameter.
-func identifier(s string) bool {
-	for i, r := range s {
-		letter := r == '_' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
-		if !letter && (i == 0 || r < '0' || r > '9') {
-			return false
-		}
-	}
-	return s != "" && len(s) <= train.MaxIDLength
-}
+func identifier(s string) bool { return strict.Identifier(s) && len(s) <= train.MaxIDLength }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/switchyard-dl/switchyard/libs/tick"
@@ -41,11 +42,9 @@ type Plugins struct {
 
 // New makes plugins without GPUs.
 func New(c Config) *Plugins {
-	f := &Plugins{config: c, plugins: map[string]*plugin{}, healthy: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	return &Plugins{config: c, plugins: map[string]*plugin{}, healthy: promauto.With(c.Metrics).NewGaugeVec(prometheus.GaugeOpts{
 		Name: "switchyard_nodeagent_gpu_healthy", Help: "1 where new work may be put on the GPU, 0 where it is in trouble.",
 	}, []string{"device", "resource"})}
-	c.Metrics.MustRegister(f.healthy)
-	return f
 }
 
 // Account returns the resource under which the kubelet accounts for a GPU, and its number of units.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
@@ -32,7 +33,9 @@ type API struct {
 	paused     func(ctx context.Context, job train.JobID, epochsDone int) bool
 
 	sessions sessions
-	beats    *heartbeats
+	// beats are the heartbeats that wait for the bus.
+	beats    chan event.Fact
+	dropped  prometheus.Counter
 	requests *prometheus.CounterVec
 }
 
@@ -62,20 +65,21 @@ type Config struct {
 
 // New makes an API. The caller runs the loops: RunHeartbeats, and the outbox's with DeliverKept.
 func New(c Config) *API {
-	a := &API{
+	auto := promauto.With(c.Metrics)
+	auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "switchyard_nodeagent_outbox_facts", Help: "Facts on disk that wait for the bus."},
+		func() float64 { return float64(c.Outbox.Len()) })
+	return &API{
 		recorder:   &recorder{bus: c.Bus, reports: c.Reports, box: c.Outbox, log: c.Log},
 		callers:    identifier{node: c.Node, attempts: c.Attempts, log: c.Log},
 		epochEnded: c.EpochEnded, usesMemory: c.UsesMemory, tuned: c.Tuned, since: c.BatchesSince, paused: c.Paused,
-		sessions: sessions{byJob: map[train.JobID]*session{}}, beats: newHeartbeats(c.Bus, c.Log),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+		sessions: sessions{byJob: map[train.JobID]*session{}}, beats: make(chan event.Fact, beatsQueued),
+		dropped: auto.NewCounter(prometheus.CounterOpts{
+			Name: "switchyard_nodeagent_heartbeats_dropped_total", Help: "Heartbeats that were dropped because the bus did not keep up or was unreachable.",
+		}),
+		requests: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "switchyard_nodeagent_job_requests_total", Help: "Requests of training code by request and status.",
 		}, []string{"request", "status"}),
 	}
-	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "switchyard_nodeagent_outbox_facts", Help: "Facts on disk that wait for the bus.",
-	}, func() float64 { return float64(c.Outbox.Len()) })
-	c.Metrics.MustRegister(a.requests, a.beats.dropped, waiting)
-	return a
 }
 
 // Handler routes the requests.

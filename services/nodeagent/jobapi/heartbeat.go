@@ -3,10 +3,7 @@ package jobapi
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
@@ -34,57 +31,33 @@ func (a *API) beat(c call, s event.Stepped) {
 		Key:     fmt.Sprintf("job/%s/attempt/%d/step/%d/%d", s.Job, s.Attempt, s.Step, s.Rank),
 		Time:    c.now, Body: s,
 	}
-	a.beats.add(fact)
+	select {
+	case a.beats <- fact:
+	default:
+		a.dropped.Inc()
+	}
 }
 
 // RunHeartbeats publishes heartbeats until ctx ends. Those that the bus does not take are dropped.
-func (a *API) RunHeartbeats(ctx context.Context) error { return a.beats.run(ctx) }
-
-// heartbeats are the heartbeats that wait for the bus.
-type heartbeats struct {
-	bus     *bus.Bus
-	log     *slog.Logger
-	queue   chan event.Fact
-	dropped prometheus.Counter
-}
-
-func newHeartbeats(b *bus.Bus, log *slog.Logger) *heartbeats {
-	return &heartbeats{
-		bus: b, log: log, queue: make(chan event.Fact, beatsQueued),
-		dropped: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "switchyard_nodeagent_heartbeats_dropped_total", Help: "Heartbeats that were dropped because the bus did not keep up or was unreachable.",
-		}),
-	}
-}
-
-// add queues a heartbeat, or drops it if too many wait.
-func (h *heartbeats) add(fact event.Fact) {
-	select {
-	case h.queue <- fact:
-	default:
-		h.dropped.Inc()
-	}
-}
-
-func (h *heartbeats) run(ctx context.Context) error {
+func (a *API) RunHeartbeats(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case fact := <-h.queue:
-			if err := h.publish(ctx, fact); err != nil {
-				h.dropped.Inc()
-				h.log.Debug("heartbeat dropped", "key", fact.Key, "error", err)
+		case fact := <-a.beats:
+			if err := publish(ctx, a.bus, fact); err != nil {
+				a.dropped.Inc()
+				a.log.Debug("heartbeat dropped", "key", fact.Key, "error", err)
 			}
 		}
 	}
 }
 
-func (h *heartbeats) publish(ctx context.Context, fact event.Fact) error {
-	if err := h.bus.Ready(); err != nil {
+func publish(ctx context.Context, b *bus.Bus, fact event.Fact) error {
+	if err := b.Ready(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, busTimeout)
 	defer cancel()
-	return h.bus.Publish(ctx, fact)
+	return b.Publish(ctx, fact)
 }

@@ -20,24 +20,19 @@ import (
 	"time"
 )
 
-// Source is where labels are read.
-type Source interface {
-	Labels(ctx context.Context) (map[string]string, error)
-}
+// Source reads labels.
+type Source func(ctx context.Context) (map[string]string, error)
 
-// file holds labels as Kubernetes writes them into files: one key="value" per line.
-type file string
-
-// File reads a file at every call, because it may be rewritten.
-func File(path string) Source { return file(path) }
-
-// Labels reads the file.
-func (f file) Labels(context.Context) (map[string]string, error) {
-	text, err := os.ReadFile(string(f))
-	if err != nil {
-		return nil, fmt.Errorf("read labels: %w", err)
+// File reads labels as Kubernetes writes them into files, one key="value" per line: at every call, because the file may
+// be rewritten.
+func File(path string) Source {
+	return func(context.Context) (map[string]string, error) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("read labels: %w", err)
+		}
+		return parse(string(text))
 	}
-	return parse(string(text))
 }
 
 func parse(text string) (map[string]string, error) {
@@ -78,7 +73,7 @@ func Cluster(node string) Source {
 	if host := os.Getenv("KUBERNETES_SERVICE_HOST"); host != "" {
 		c.address = net.JoinHostPort(host, os.Getenv("KUBERNETES_SERVICE_PORT"))
 	}
-	return c
+	return c.labels
 }
 
 const (
@@ -87,8 +82,8 @@ const (
 	longestAnswer = 8 << 20
 )
 
-// Labels asks for the node.
-func (c cluster) Labels(ctx context.Context) (map[string]string, error) {
+// labels asks for the node.
+func (c cluster) labels(ctx context.Context) (map[string]string, error) {
 	if c.address == "" {
 		return nil, ErrOutside
 	}
@@ -154,7 +149,7 @@ func (c *Cache) Labels(ctx context.Context, now time.Time) map[string]string {
 		return c.labels
 	}
 	c.next = now.Add(Every)
-	labels, err := c.Source.Labels(ctx)
+	labels, err := c.Source(ctx)
 	text := ""
 	if err != nil {
 		text = err.Error()

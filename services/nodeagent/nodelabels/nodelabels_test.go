@@ -23,12 +23,12 @@ func TestFile(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got, err := File(path).Labels(t.Context())
+		got, err := File(path)(t.Context())
 		if diff := cmp.Diff(want, got); diff != "" || (err != nil) != (want == nil) {
 			t.Errorf("%q: error %v, (-want +got)\n%s", text, err, diff)
 		}
 	}
-	if _, err := File(path + "x").Labels(t.Context()); err == nil {
+	if _, err := File(path + "x")(t.Context()); err == nil {
 		t.Error("a file that is not there went unsaid")
 	}
 }
@@ -54,26 +54,26 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	c := cluster{node: "gpu-7.example", address: strings.TrimPrefix(server.URL, "https://"), account: account}
-	if _, err := c.Labels(t.Context()); !errors.Is(err, os.ErrNotExist) {
+	if _, err := c.labels(t.Context()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without a service account: error %v", err)
 	}
 	put("token", "secret\n")
 	put("ca.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})))
-	got, err := c.Labels(t.Context())
+	got, err := c.labels(t.Context())
 	if diff := cmp.Diff(map[string]string{"gpushare": "true"}, got); diff != "" || err != nil {
 		t.Errorf("error %v, (-want +got)\n%s", err, diff)
 	}
 	other := c
 	other.node = "unknown"
-	if _, err := other.Labels(t.Context()); err == nil || !strings.Contains(err.Error(), "404") {
+	if _, err := other.labels(t.Context()); err == nil || !strings.Contains(err.Error(), "404") {
 		t.Errorf("error %v of a node that is not there", err)
 	}
 	put("token", "old")
-	if _, err := c.Labels(t.Context()); err == nil || !strings.Contains(err.Error(), "401") {
+	if _, err := c.labels(t.Context()); err == nil || !strings.Contains(err.Error(), "401") {
 		t.Errorf("error %v of a wrong token", err)
 	}
 	c.address = ""
-	if _, err := c.Labels(t.Context()); !errors.Is(err, ErrOutside) {
+	if _, err := c.labels(t.Context()); !errors.Is(err, ErrOutside) {
 		t.Errorf("error %v outside of a cluster", err)
 	}
 }

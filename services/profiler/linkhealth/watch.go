@@ -68,7 +68,6 @@ func (h halves) and(other halves) halves {
 	return halves{h.sent || other.sent, h.received || other.received}
 }
 
-// reported returns which halves a report has.
 func (r report) reported() halves { return halves{r.sent != nil, r.received != nil} }
 
 // New returns a Watch without lists.
@@ -82,7 +81,6 @@ func New() *Watch {
 	}
 }
 
-// numberOf returns the number of a link.
 func (w *Watch) numberOf(link string) int32 {
 	n, known := w.number[link]
 	if !known {
@@ -278,7 +276,6 @@ func (w window) timed(link int32) bool {
 	return len(over) == 0 || slices.ContainsFunc(over, func(r int32) bool { return w.lags[r].Slots > 0 })
 }
 
-// sent returns how many probes were sent over a link.
 func (w window) sent(link int32) int { return w.over(link).Sent }
 
 // over adds up the paths over a link.

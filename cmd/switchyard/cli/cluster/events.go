@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/event"
@@ -36,11 +35,6 @@ func eventsCommand(a *console.Console) *cobra.Command {
   switchyard events --job resnet-x1 -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			b, err := a.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer b.Close()
 			streams := []string{event.StreamJobs, event.StreamPlans, event.StreamEnergy, event.StreamNet}
 			switch {
 			case poison:
@@ -48,7 +42,7 @@ func eventsCommand(a *console.Console) *cobra.Command {
 			case samples:
 				streams = append(streams, event.StreamSamples)
 			}
-			return exit.Runtime(Follow(cmd.Context(), a, b, streams, all, once, job))
+			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return Follow(ctx, a, b, streams, all, once, job) })
 		},
 	}
 	fs := cmd.Flags()

@@ -20,6 +20,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/installation"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
@@ -66,11 +67,11 @@ func compatInstallCommand(a *console.Console) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			binary, err := os.Executable()
 			if err != nil {
-				return exit.Runtime(fmt.Errorf("find this program: %w", err))
+				return fmt.Errorf("find this program: %w", err)
 			}
 			written, err := installCompat(binary, args[0])
 			if err != nil {
-				return exit.Runtime(err)
+				return err
 			}
 			if a.Output == "json" {
 				return a.PrintJSON(written)
@@ -106,27 +107,15 @@ func installCompat(binary, dir string) ([]string, error) {
 			return written, fmt.Errorf("look at %s: %w", path, err)
 		}
 		script := fmt.Sprintf("#!/bin/sh\n%s\nexec %s compat %s \"$@\"\n", compatMark, render.ShellWord(binary), name)
-		if err := replaceFile(path, script); err != nil {
+		if err := installation.WriteFile(path, []byte(script)); err != nil {
 			return written, err
+		}
+		if err := os.Chmod(path, 0o755); err != nil {
+			return written, fmt.Errorf("make %s a program: %w", path, err)
 		}
 		written = append(written, path)
 	}
 	return written, nil
-}
-
-// replaceFile writes a program in one step, since the old one may be running.
-func replaceFile(path, script string) error {
-	temporary := fmt.Sprintf("%s.%d", path, os.Getpid())
-	if err := os.WriteFile(temporary, []byte(script), 0o755); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	if err := os.Chmod(temporary, 0o755); err != nil { // whatever the umask is
-		return fmt.Errorf("make %s a program: %w", path, err)
-	}
-	if err := os.Rename(temporary, path); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return nil
 }
 
 // compatFlags are the flags of run-scheduler, by the names that its users know. Boolean values are separate words

@@ -69,7 +69,7 @@ the services start. Without FILE it checks the file that ` + "`switchyard up`" +
 				return a.PrintJSON(map[string]any{"file": path, "settings": given})
 			}
 			_, err = fmt.Fprintf(a.Stdout, "%s: nothing wrong, settings given: %d\n", path, given)
-			return exit.Runtime(err)
+			return err
 		},
 	}
 }
@@ -135,10 +135,10 @@ func schemaCommand(a *console.Console) *cobra.Command {
 			_, set := settings.New()
 			text, err := set.Schema()
 			if err != nil {
-				return exit.Runtime(err)
+				return err
 			}
 			_, err = a.Stdout.Write(text)
-			return exit.Runtime(err)
+			return err
 		},
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -33,6 +34,8 @@ type Console struct {
 	Stdin   io.Reader
 	Stdout  io.Writer
 	Stderr  io.Writer
+	// accepted is set once the command line has been read without an error.
+	accepted bool
 }
 
 // Command makes a command on a console.
@@ -60,6 +63,10 @@ func (a *Console) Run(root *cobra.Command, args []string) int {
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
 	err := root.ExecuteContext(ctx)
+	var coded *exit.Error
+	if err != nil && !a.accepted && !errors.As(err, &coded) {
+		err = exit.Usagef("%v", err)
+	}
 	if err != nil {
 		fmt.Fprintf(a.Stderr, "%s: %v\n", root.Name(), err)
 	}
@@ -97,12 +104,12 @@ func (a *Console) PrintJSON(v any) error {
 	e := json.NewEncoder(a.Stdout)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
-	return exit.Runtime(e.Encode(v))
+	return e.Encode(v)
 }
 
 // CSV writes rows; the first row is the header.
 func (a *Console) CSV(rows [][]string) error {
-	return exit.Runtime(csv.NewWriter(a.Stdout).WriteAll(rows))
+	return csv.NewWriter(a.Stdout).WriteAll(rows)
 }
 
 // Show writes v as JSON if -o asks for it, else the rows as a table.
@@ -118,7 +125,7 @@ func (a *Console) Table(header string, rows func(w io.Writer)) error {
 	w := tabwriter.NewWriter(a.Stdout, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, header)
 	rows(w)
-	return exit.Runtime(w.Flush())
+	return w.Flush()
 }
 
 // ContextPath returns the path of the context file.
@@ -137,7 +144,7 @@ func (a *Console) Say(format string, args ...any) {
 // Accept returns the check of a command line that -o is one of the formats.
 func (a *Console) Accept(formats ...string) func(*cobra.Command, []string) error {
 	return func(*cobra.Command, []string) error {
-		if slices.Contains(formats, a.Output) {
+		if a.accepted = slices.Contains(formats, a.Output); a.accepted {
 			return nil
 		}
 		last := len(formats) - 1

@@ -28,7 +28,7 @@ func (a *Console) WithBus(cmd *cobra.Command, f func(ctx context.Context, b *bus
 		return err
 	}
 	defer b.Close()
-	return exit.Runtime(f(cmd.Context(), b))
+	return f(cmd.Context(), b)
 }
 
 // OpenBucket opens a bucket of the contract. A bus on which no service ever ran does not have it.

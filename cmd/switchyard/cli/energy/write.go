@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/energy/report"
@@ -23,7 +22,7 @@ func writeReport(a *console.Console, r report.Report, t *tariff.Tariff) error {
 	case "csv":
 		return a.CSV(reportRows(r))
 	case "html":
-		return exit.Runtime(writeReportHTML(a.Stdout, r, t))
+		return writeReportHTML(a.Stdout, r, t)
 	}
 	columns := reportColumns(r, t)
 	header := make([]string, len(columns))
@@ -38,7 +37,7 @@ func writeReport(a *console.Console, r report.Report, t *tariff.Tariff) error {
 	if err == nil {
 		_, err = fmt.Fprintln(a.Stdout, r.Accounted())
 	}
-	return exit.Runtime(err)
+	return err
 }
 
 // column is one of a report for people.

@@ -45,17 +45,7 @@ func Errorf(code int, fix, format string, args ...any) error {
 // Usagef returns the error of a command line that is wrong.
 func Usagef(format string, args ...any) error { return Errorf(Usage, "", format, args...) }
 
-// Runtime marks err as the failure of a command whose command line was right. Errors that carry a code keep it.
-func Runtime(err error) error {
-	var coded *Error
-	if err == nil || errors.As(err, &coded) || errors.Is(err, bus.ErrAway) {
-		return err
-	}
-	return &Error{Code: Failed, Text: err.Error()}
-}
-
-// Code returns the exit code for what a command returned. Errors without a code come from the parser of the command
-// line.
+// Code returns the exit code for what a command returned.
 func Code(err error) int {
 	var coded *Error
 	switch {
@@ -66,5 +56,5 @@ func Code(err error) int {
 	case errors.Is(err, bus.ErrAway):
 		return Unreachable
 	}
-	return Usage
+	return Failed
 }

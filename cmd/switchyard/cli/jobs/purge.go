@@ -181,5 +181,5 @@ func writePurged(a *console.Console, gone []purged, sum unit.Bytes, dryRun bool)
 		verb = "would be removed"
 	}
 	_, err = fmt.Fprintf(a.Stdout, "%s of %s %s\n", sum, render.Plural(len(gone), "job"), verb)
-	return exit.Runtime(err)
+	return err
 }

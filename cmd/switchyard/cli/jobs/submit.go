@@ -51,16 +51,13 @@ the command. --print-event shows the message instead, for any other NATS client.
 			if f.printEvent {
 				return a.PrintJSON(map[string]any{"subject": event.JobSubject(id, event.FactSubmitted).String(), "body": spec})
 			}
-			b, err := a.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer b.Close()
-			result, err := Submit(cmd.Context(), b, spec, id)
-			if err != nil {
-				return exit.Runtime(err)
-			}
-			return printSubmission(a, result)
+			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
+				result, err := Submit(ctx, b, spec, id)
+				if err != nil {
+					return err
+				}
+				return printSubmission(a, result)
+			})
 		},
 	}
 	f.declare(cmd.Flags())
@@ -259,5 +256,5 @@ func printSubmission(a *console.Console, r SubmitResult) error {
 		word = "was submitted before; nothing changes"
 	}
 	_, err := fmt.Fprintf(a.Stdout, "job %s %s (%s)\n  next  switchyard logs -f %s | switchyard describe %s\n", r.ID, word, r.State, r.ID, r.ID)
-	return exit.Runtime(err)
+	return err
 }

@@ -53,7 +53,7 @@ are checked before anything is rendered, and what comes out is checked as a subm
 				return a.PrintJSON(spec)
 			}
 			_, err = a.Stdout.Write(job)
-			return exit.Runtime(err)
+			return err
 		},
 	}
 	cmd.Flags().BoolVar(&list, "list", false, "show the templates, or the parameters of one")

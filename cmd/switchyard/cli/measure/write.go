@@ -94,7 +94,7 @@ func printMeasurement(a *console.Console, m measurement) error {
 		return err
 	}
 	_, err = fmt.Fprintf(a.Stdout, "\nmodel %s: %s\nfitted to %s, residual %.1f %%; the profiler has learned the same speeds\n", m.Speed.Kind, formula(*m.Speed), render.Plural(len(m.Speed.Measured), "configuration"), 100*m.Speed.FitError)
-	return exit.Runtime(err)
+	return err
 }
 
 // formula is the fitted step time in words: w workers, p servers, m samples per worker.

@@ -35,7 +35,6 @@ type FabricFlags struct {
 // Declare adds the flags of commands that need candidate paths.
 func (f *FabricFlags) Declare(cmd *cobra.Command) {
 	f.declareTopology(cmd)
-	_ = cmd.MarkFlagRequired("topology")
 	cmd.Flags().BoolVar(&f.directed, "directed", false, "treat both directions of a link as two links, and paths as one-way")
 }
 
@@ -51,13 +50,16 @@ func (f *FabricFlags) Paths() (fabric.Paths, error) {
 	}
 	routes, err := t.Routes(f.directed)
 	if err != nil {
-		return paths, exit.Runtime(err)
+		return paths, err
 	}
 	return t.Candidates(routes, f.directed), nil
 }
 
 // read returns the network and, if it is generated, its paths.
 func (f *FabricFlags) read() (*fabric.Topology, fabric.Paths, error) {
+	if f.topology == "" {
+		return nil, fabric.Paths{}, exit.Usagef("want --topology")
+	}
 	t, paths, generated, err := fabric.Generate(f.topology, f.directed)
 	if generated {
 		if err != nil {

@@ -15,7 +15,6 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/cluster"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
@@ -49,12 +48,9 @@ func netWatchCommand(a *console.Console) *cobra.Command {
 		Short: "Follow links that begin to lose or delay packets, or recover",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			b, err := a.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer b.Close()
-			return exit.Runtime(cluster.Follow(cmd.Context(), a, b, []string{event.StreamNet}, past, false, ""))
+			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
+				return cluster.Follow(ctx, a, b, []string{event.StreamNet}, past, false, "")
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&past, "all", false, "begin with the oldest stored fact")

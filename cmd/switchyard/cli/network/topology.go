@@ -166,9 +166,9 @@ func parseLosses(lossy []string) (map[fabric.LinkID]fabric.State, error) {
 func drawNetwork(path string, t *fabric.Topology, states map[fabric.LinkID]fabric.State) error {
 	var b strings.Builder
 	if err := t.Draw(&b, states); err != nil {
-		return exit.Runtime(err)
+		return err
 	}
-	return exit.Runtime(os.WriteFile(path, []byte(b.String()), 0o644))
+	return os.WriteFile(path, []byte(b.String()), 0o644)
 }
 
 func writeTopology(a *console.Console, t *fabric.Topology) error {

@@ -2,7 +2,6 @@ package tune
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -209,14 +208,11 @@ func runCompared(ctx context.Context, b *bus.Bus, mode, id string, e file.Experi
 		e.Profiles = id
 		defer func() { err = errors.Join(err, dropProfiles(ctx, b, id)) }()
 	}
-	if err := conduct.Check(id, e); err != nil {
-		return modeRun{}, exit.Usagef("%v", err)
-	}
-	body, err := json.Marshal(e)
+	fact, err := submission(id, e)
 	if err != nil {
 		return modeRun{}, err
 	}
-	if _, err := jobs.PublishSubmission(ctx, b, event.StreamTune, event.TuneOnceFact(id, event.FactSubmitted, event.ExperimentSubmitted{Experiment: body})); err != nil {
+	if _, err := jobs.PublishSubmission(ctx, b, event.StreamTune, fact); err != nil {
 		return modeRun{}, err
 	}
 	r, err := pollExperiment(ctx, b, id, func(r conduct.Record) bool { return r.Settled() })

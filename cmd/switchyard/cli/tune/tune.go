@@ -102,7 +102,7 @@ func readExperiment(a *console.Console, path, mode string) (file.Experiment, err
 	for _, dir := range e.Job.Folders() {
 		if *dir != "" && !filepath.IsAbs(*dir) && path != "-" {
 			if *dir, err = filepath.Abs(filepath.Join(filepath.Dir(path), *dir)); err != nil {
-				return e, exit.Runtime(err)
+				return e, err
 			}
 		}
 	}
@@ -122,14 +122,10 @@ func openNamed(name, folder string) ([]byte, error) {
 }
 
 func runExperiment(a *console.Console, cmd *cobra.Command, f tuneRun, id string, e file.Experiment) error {
-	if err := conduct.Check(id, e); err != nil {
-		return exit.Usagef("%v", err)
-	}
-	body, err := json.Marshal(e)
+	fact, err := submission(id, e)
 	if err != nil {
-		return exit.Runtime(err)
+		return err
 	}
-	fact := event.TuneOnceFact(id, event.FactSubmitted, event.ExperimentSubmitted{Experiment: body})
 	if f.printEvent {
 		return a.PrintJSON(map[string]any{"subject": fact.Subject.String(), "body": fact.Body})
 	}
@@ -160,6 +156,15 @@ func runExperiment(a *console.Console, cmd *cobra.Command, f tuneRun, id string,
 		}
 		return nil
 	})
+}
+
+// submission checks an experiment and makes the fact that submits it.
+func submission(id string, e file.Experiment) (event.Fact, error) {
+	if err := conduct.Check(id, e); err != nil {
+		return event.Fact{}, exit.Usagef("%v", err)
+	}
+	body, err := json.Marshal(e)
+	return event.TuneOnceFact(id, event.FactSubmitted, event.ExperimentSubmitted{Experiment: body}), err
 }
 
 // announcePower explains which meter and nodes are used instead of those in a file of PipeTune: node agents measure,

@@ -132,18 +132,18 @@ func replay(a *console.Console, r replayed, other string) error {
 	}
 	again, err := decision.EncodePlan(result.Plan)
 	if err != nil {
-		return exit.Runtime(err)
+		return err
 	}
 	// What is published is shortened where it is long: only then are both alike.
 	short, err := event.Decode[event.PlanDecided](again)
 	if err != nil {
-		return exit.Runtime(err)
+		return err
 	}
 	result.Plan = short.Plan
 	if r.published != nil {
 		decided, err := event.Decode[event.PlanDecided](r.published)
 		if err != nil {
-			return exit.Runtime(err)
+			return err
 		}
 		result.Published, result.Identical = &decided.Plan, bytes.Equal(again, r.published)
 		if !result.Identical {
@@ -192,5 +192,5 @@ func writeReplay(a *console.Console, r replayResult) error {
 		}
 	}
 	_, err := fmt.Fprint(a.Stdout, text.String())
-	return exit.Runtime(err)
+	return err
 }

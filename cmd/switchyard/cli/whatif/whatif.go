@@ -33,7 +33,7 @@ func whatIf(a *console.Console, cmd *cobra.Command, o simulateOptions) error {
 	}
 	if o.timeline != "" {
 		if err := os.WriteFile(o.timeline, []byte(answer.Timeline), 0o644); err != nil {
-			return exit.Runtime(fmt.Errorf("write timeline: %w", err))
+			return fmt.Errorf("write timeline: %w", err)
 		}
 	}
 	return writeWhatIf(a, answer)
@@ -90,7 +90,7 @@ func ask(ctx context.Context, b *bus.Bus, q whatif.Question) (whatif.Answer, err
 	case errors.Is(err, context.DeadlineExceeded):
 		return answer, exit.Errorf(exit.Failed, "ask again later, or simulate a file of `switchyard bundle`: --bundle FILE", "the planner has not answered within %s: it may have other questions to answer", patience)
 	case err != nil:
-		return answer, exit.Runtime(err)
+		return answer, err
 	case answer.Refusal != nil:
 		return answer, refused(answer.Refusal)
 	}
@@ -105,7 +105,7 @@ func answerBundle(ctx context.Context, a *console.Console, path string, q whatif
 	}
 	live, err := h.Live()
 	if err != nil {
-		return answer, exit.Runtime(err)
+		return answer, err
 	}
 	simulations, err := q.Plan(live)
 	if err != nil {
@@ -113,7 +113,7 @@ func answerBundle(ctx context.Context, a *console.Console, path string, q whatif
 	}
 	runs, err := simrun.All(ctx, simulations, SimulationBar(a))
 	if err != nil {
-		return answer, exit.Runtime(err)
+		return answer, err
 	}
 	results := make([]sim.Result, len(runs))
 	for i, r := range runs {
@@ -123,14 +123,14 @@ func answerBundle(ctx context.Context, a *console.Console, path string, q whatif
 	if q.Timeline {
 		answer.Timeline, err = simrun.Timeline(runs)
 	}
-	return answer, exit.Runtime(err)
+	return answer, err
 }
 
 // refused is a refusal with its exit code.
 func refused(err error) error {
 	var r *whatif.Refusal
 	if !errors.As(err, &r) {
-		return exit.Runtime(err)
+		return err
 	}
 	code := exit.Failed
 	if r.Usage {

@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
-	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/services/planner/whatif"
 )
@@ -40,7 +39,7 @@ func writeWhatIf(a *console.Console, r whatif.Answer) error {
 		return err
 	}
 	_, err = fmt.Fprintln(a.Stdout, calibration(r.Rows[0], r.Rows[1]))
-	return exit.Runtime(err)
+	return err
 }
 
 // shortSeconds prints a time with its significant digits.
