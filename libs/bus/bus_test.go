@@ -398,3 +398,19 @@ func TestReadersLeaveNoConsumersBehind(t *testing.T) {
 		}
 	}
 }
+
+func TestPutWritesWhatIsNew(t *testing.T) {
+	b := bustest.Connect(t, bustest.Start(t), "test")
+	kv, err := bus.OpenKV(within(t), b, contract.Accounts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []uint64{1, 1, 2} {
+		if err := kv.Put(within(t), "a", train.Account{Job: "a", Epochs: i / 2}); err != nil {
+			t.Fatal(err)
+		}
+		if e, err := kv.Get(within(t), "a"); err != nil || e.Revision != want || e.Value.Epochs != i/2 {
+			t.Errorf("put %d: %d epochs at revision %d, %v; want revision %d", i, e.Value.Epochs, e.Revision, err, want)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -135,6 +136,16 @@ func (k *KV[T]) Modify(ctx context.Context, key string, change func(*T) (bool, e
 // markerTime is how long watchers can see that a key was deleted or has expired. A watcher that is disconnected for
 // longer and was not restarted keeps the value.
 const markerTime = 24 * time.Hour
+
+// Put stores a value whatever was there, and writes nothing if the same is there.
+func (k *KV[T]) Put(ctx context.Context, key string, value T) error {
+	_, err := k.Modify(ctx, key, func(known *T) (bool, error) {
+		same := reflect.DeepEqual(*known, value)
+		*known = value
+		return !same, nil
+	})
+	return err
+}
 
 // Delete removes a key if revision is still the newest one.
 func (k *KV[T]) Delete(ctx context.Context, key string, revision uint64) error {

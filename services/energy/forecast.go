@@ -3,7 +3,6 @@ package energy
 import (
 	"context"
 	"log/slog"
-	"reflect"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/bus"
@@ -21,13 +20,7 @@ func keepGrid(ctx context.Context, g *grid.Grid, rates *bus.KV[train.EnergyRates
 		if err := g.Refresh(ctx); err != nil && ctx.Err() == nil {
 			log.Warn("carbon intensity unknown", "error", err)
 		}
-		forecast := g.Forecast(time.Now())
-		_, err := rates.Modify(ctx, contract.RatesKey, func(known *train.EnergyRates) (bool, error) {
-			same := reflect.DeepEqual(*known, forecast)
-			*known = forecast
-			return !same, nil
-		})
-		if err != nil && ctx.Err() == nil {
+		if err := rates.Put(ctx, contract.RatesKey, g.Forecast(time.Now())); err != nil && ctx.Err() == nil {
 			log.Warn("energy rates not published", "error", err)
 		}
 	}

@@ -164,15 +164,7 @@ func (l *ledger) copyAccount(ctx context.Context, job train.JobID) error {
 	if !found || l.isClosed(job) {
 		return nil
 	}
-	return l.write(ctx, account)
-}
-
-func (l *ledger) write(ctx context.Context, account train.Account) error {
-	_, err := l.accounts.Modify(ctx, contract.AccountKey(account.Job), func(a *train.Account) (bool, error) {
-		*a = account
-		return true, nil
-	})
-	return err
+	return l.accounts.Put(ctx, contract.AccountKey(job), account)
 }
 
 // look returns the account of a job over all nodes, its record and its progress. booked is false if no node has booked

@@ -357,7 +357,7 @@ func TestClosingAnAccountCanBeRepeatedFromAnyPoint(t *testing.T) {
 	// A process wrote the final account and died before it published it.
 	account, _ := l.account("a")
 	account.Final = true
-	if err := l.write(ctx, account); err != nil {
+	if err := l.accounts.Put(ctx, contract.AccountKey(account.Job), account); err != nil {
 		t.Fatal(err)
 	}
 	l = open(t, k)

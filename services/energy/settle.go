@@ -129,7 +129,7 @@ func (l *ledger) closeAccount(ctx context.Context, job train.JobID) error {
 			account.Methods = l.methodsPresent()
 		}
 		account.Final = true
-		if err := l.write(ctx, account); err != nil {
+		if err := l.accounts.Put(ctx, contract.AccountKey(job), account); err != nil {
 			return err
 		}
 		l.mu.Lock()

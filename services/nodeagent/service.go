@@ -322,11 +322,7 @@ func announce(ctx context.Context, nodes *bus.KV[train.Node], describe func(cont
 func write(ctx context.Context, nodes *bus.KV[train.Node], n train.Node) error {
 	ctx, cancel := context.WithTimeout(ctx, announceInterval)
 	defer cancel()
-	_, err := nodes.Modify(ctx, string(n.ID), func(known *train.Node) (bool, error) {
-		*known = n
-		return true, nil
-	})
-	return err
+	return nodes.Put(ctx, string(n.ID), n)
 }
 
 // flushTimeout is how long a stop waits for the bus to take the last intervals.

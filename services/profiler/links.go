@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -228,10 +227,5 @@ func (w *linkMonitor) publish(ctx context.Context, t linkhealth.Transition, slot
 	case l.Degraded:
 		w.loss.WithLabelValues(l.ID).Set(l.Loss)
 	}
-	_, err := w.links.Modify(ctx, l.ID, func(known *train.Link) (bool, error) {
-		changed := !reflect.DeepEqual(*known, l)
-		*known = l
-		return changed, nil
-	})
-	return err
+	return w.links.Put(ctx, l.ID, l)
 }

@@ -20,7 +20,7 @@ func TestASlowWorkerIsReplacedAndACalmJobEnds(t *testing.T) {
 	trainer := filepath.Join(binaries, "gotrainer")
 	for id, spec := range map[train.JobID]train.Spec{
 		"held": {
-			Command: []string{trainer, "-hidden", "64", "-slow-device", "cpu:1", "-slow-by", "30ms"}, MaxEpochs: 400, TrainingSetSize: 3000,
+			Command: []string{trainer, "-hidden", "64", "-slow-device", "cpu:1", "-slow-by", "30ms"}, MaxEpochs: 100_000, TrainingSetSize: 3000,
 			MinDevices: 3, MaxDevices: 3, Strategy: train.StrategyAllReduce, Launch: train.LaunchPerDevice, Priority: new(90),
 		},
 		"calm": {

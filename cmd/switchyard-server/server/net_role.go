@@ -21,6 +21,9 @@ type roleFlags struct {
 }
 
 func (f *roleFlags) read() (netrole.Config, error) {
+	if f.config == "" {
+		return netrole.Config{}, exit.Usagef("want --config")
+	}
 	text, err := os.ReadFile(f.config)
 	if err != nil {
 		return netrole.Config{}, exit.Usagef("--config: %v", err)

@@ -67,7 +67,7 @@ func (d *decision) enlarge(g *cluster.Gang) {
 		g.Least, g.Most = least, most
 		return
 	}
-	d.Unseat(g)
+	g.LeavePrimary()
 	place.Name(d.Snapshot)
 	if d.sharing != nil {
 		d.sharing.Joined(g)

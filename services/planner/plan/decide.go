@@ -106,7 +106,7 @@ func (d *decision) possible(g *cluster.Gang) bool {
 	return false
 }
 
-// allocate asks the policy, places what it gives and seats guests beside their primaries. If a guest finds its primary
+// allocate asks the policy, places what it gives, and guests beside their primaries. If a guest finds its primary
 // gone, or a gang whose experiment chose its size cannot keep that, it asks once more, with the guest as a candidate of
 // its own and the gang at its least.
 func (d *decision) allocate() {
@@ -159,7 +159,7 @@ func (d *decision) round() {
 	place.Name(d.Snapshot)
 }
 
-// displaced seats guests, and says whether the policy has to be asked again.
+// displaced places guests, and says whether the policy has to be asked again.
 func (d *decision) displaced() bool {
 	again := false
 	if d.sharing != nil {

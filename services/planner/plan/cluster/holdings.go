@@ -141,7 +141,7 @@ func (h *holdings) own(g *Gang) bool {
 func (h *holdings) share(sharers []*Gang) {
 	order := slices.Clone(sharers)
 	slices.SortStableFunc(order, func(x, y *Gang) int {
-		return cmp.Or(last(x.cameAsGuest(), y.cameAsGuest()), cmp.Compare(h.at[y].Size(), h.at[x].Size()), last(!x.Silent, !y.Silent))
+		return cmp.Or(last(x.CameAsGuest(), y.CameAsGuest()), cmp.Compare(h.at[y].Size(), h.at[x].Size()), last(!x.Silent, !y.Silent))
 	})
 	var guests []*Gang
 	for _, g := range order {
@@ -196,7 +196,7 @@ func (h *holdings) join(g *Gang) bool {
 	}
 	p.Memory = h.s.GuestPart(g, at)
 	g.Former, g.Held = p, p
-	h.s.Seat(g, primary)
+	primary.AddGuest(g)
 	return true
 }
 
@@ -227,25 +227,22 @@ func (s *Snapshot) leftBeside(g, primary *Gang, d Spot) unit.Bytes {
 	return left
 }
 
-// Seat makes a gang a guest of another.
-func (s *Snapshot) Seat(g, primary *Gang) {
-	g.Primary = primary
-	primary.Guests = append(primary.Guests, g)
+// AddGuest makes another gang a guest of this one.
+func (g *Gang) AddGuest(guest *Gang) {
+	guest.Primary = g
+	g.Guests = append(g.Guests, guest)
 }
 
-// Unseat ends that.
-func (s *Snapshot) Unseat(g *Gang) {
+// LeavePrimary ends that a gang is a guest.
+func (g *Gang) LeavePrimary() {
 	if g.Primary != nil {
 		g.Primary.Guests = slices.DeleteFunc(g.Primary.Guests, func(o *Gang) bool { return o == g })
 		g.Primary = nil
 	}
 }
 
-// cameAsGuest says whether the gang came to its device as to another's.
-func (g *Gang) cameAsGuest() bool { return g.Planned != nil && g.Planned.Beside != "" }
-
 // CameAsGuest says whether the gang came to its device as to another's.
-func (g *Gang) CameAsGuest() bool { return g.cameAsGuest() }
+func (g *Gang) CameAsGuest() bool { return g.Planned != nil && g.Planned.Beside != "" }
 
 // last orders what is true behind the rest.
 func last(x, y bool) int {

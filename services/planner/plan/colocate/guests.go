@@ -41,7 +41,7 @@ func (c *Sharing) Nominate(possible func(*cluster.Gang) bool) {
 		if idle < g.Least || bound && quota < g.Least {
 			if at := c.choose(g); at != nil {
 				g.Nominated = placement(at, c.s.GuestPart(g, at))
-				c.seat(g, at)
+				c.enterGuest(g, at)
 				continue
 			}
 		}
@@ -54,9 +54,9 @@ func (c *Sharing) Nominate(possible func(*cluster.Gang) bool) {
 	}
 }
 
-// seat enters that a gang is, or is to come, beside others.
-func (c *Sharing) seat(g *cluster.Gang, at []cluster.Spot) {
-	c.s.Seat(g, c.find(at[0]).primary)
+// enterGuest enters that a gang is, or is to come, beside others.
+func (c *Sharing) enterGuest(g *cluster.Gang, at []cluster.Spot) {
+	c.find(at[0]).primary.AddGuest(g)
 	c.enter(g, c.at(g))
 	c.Kept.Release(g)
 }
@@ -95,7 +95,7 @@ func (c *Sharing) powered(watts float64) int {
 	return max(int((watts+1e-3)/least), 0)
 }
 
-// Settle seats guests beside primaries that have got their devices, once these are named. It returns those whose
+// Settle places guests beside primaries that have got their devices, once these are named. It returns those whose
 // primary has gone elsewhere or got nothing: they are no guests any more.
 func (c *Sharing) Settle() []*cluster.Gang {
 	c.at = func(g *cluster.Gang) cluster.Placement { return g.Got }
@@ -107,14 +107,14 @@ func (c *Sharing) Settle() []*cluster.Gang {
 			continue
 		}
 		if !cluster.Within(g.Held.Spots(), g.Primary.Got.Spots()) || !c.s.Ledger.Take(g, g.Held) {
-			c.s.Unseat(g)
+			g.LeavePrimary()
 			displaced = append(displaced, g)
 		}
 	}
 	var nominated []*cluster.Gang
 	for _, g := range c.s.Gangs {
 		if g.Primary != nil && g.Got.Empty() {
-			c.s.Unseat(g)
+			g.LeavePrimary()
 			nominated = append(nominated, g)
 		}
 	}
@@ -131,7 +131,7 @@ func (c *Sharing) Settle() []*cluster.Gang {
 	return displaced
 }
 
-// unite seats gangs that got back the same devices, each for itself, beside each other.
+// unite makes gangs that got back the same devices, each for itself, primaries and guests.
 func (c *Sharing) unite() {
 	var met []*cluster.Gang
 	for _, g := range c.s.Gangs {
@@ -194,7 +194,7 @@ func (c *Sharing) join(g *cluster.Gang, at []cluster.Spot) bool {
 	if !c.s.Ledger.Take(g, placement(at, c.s.GuestPart(g, at))) {
 		return false
 	}
-	c.seat(g, at)
+	c.enterGuest(g, at)
 	return true
 }
 
@@ -225,7 +225,7 @@ func (c *Sharing) Spread(spare int, find *place.Finder) {
 			m.Notes.Reason = &train.Reason{
 				Code: "Moved", Message: fmt.Sprintf("goes on with %s: alone there it is faster than beside %s", c.s.Where(p), m.Primary.ID),
 			}
-			c.s.Unseat(m.Gang)
+			m.LeavePrimary()
 			place.Name(c.s)
 			c.setPart(m.Gang)
 			c.Look()

@@ -75,7 +75,7 @@ func (c *Sharing) leave(g *cluster.Gang) {
 
 // Split parts a gang from those that it shares devices with. They go on where they are.
 func (c *Sharing) Split(g *cluster.Gang) {
-	c.s.Unseat(g)
+	g.LeavePrimary()
 	guests := g.Guests
 	g.Guests = nil
 	c.regroup(guests)
@@ -91,7 +91,7 @@ func (c *Sharing) regroup(gangs []*cluster.Gang) {
 		g.Primary, g.Guests = nil, nil
 		i := slices.IndexFunc(primaries, func(p *cluster.Gang) bool { return cluster.Meet(c.at(p).Spots(), c.at(g).Spots()) })
 		if i >= 0 {
-			c.s.Seat(g, primaries[i])
+			primaries[i].AddGuest(g)
 		} else {
 			primaries = append(primaries, g)
 		}
