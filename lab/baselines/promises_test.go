@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -144,9 +143,8 @@ func TestBaselinesKeepThePromises(t *testing.T) {
 					checkBounds(t, d.state, p)
 					checkSameBytes(t, d.state, p, policy)
 					d.apply(p)
-					// Pollux searches at random, and may find something better. What switchyard promises is tested
-					// with live jobs.
-					if name != "pollux" && !strings.HasPrefix(name, "switchyard") {
+					// Pollux searches at random, and may find something better.
+					if name != "pollux" {
 						checkStable(t, p, plan.Decide(d.state, policy))
 					}
 				}

@@ -194,6 +194,9 @@ func (m *Interference) Measured(self Kind, others []Kind, rate float64) {
 // Measurements returns how often the rate of a job beside others was measured in this environment.
 func (m *Interference) Measurements(self Kind, others []Kind) int {
 	m.ready()
+	if len(m.samples) == 0 {
+		return 0
+	}
 	if i, met := m.at[KindPair{self, combinedKind(others)}]; met && m.samples[i].Under == m.under {
 		return m.samples[i].Count
 	}

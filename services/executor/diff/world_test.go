@@ -78,6 +78,8 @@ func (w *world) act(a Action) error {
 		return w.requestStop(a, last)
 	case WithdrawStop:
 		return w.withdrawStop(a, last)
+	case Rebatch:
+		return w.rebatch(a, last)
 	case Kill:
 		w.kill(a, last)
 	case Decide:
@@ -111,6 +113,15 @@ func (w *world) requestStop(a Action, last train.Attempt) error {
 	if last.Stop = a.Cause; !again {
 		last.StopSince, w.StopSeen[ReportKey{a.Job, a.Number}] = w.Now.Add(w.step), w.Now
 	}
+	w.Attempts[a.Job] = last
+	return nil
+}
+
+func (w *world) rebatch(a Action, last train.Attempt) error {
+	if !last.Live() || a.Generation <= max(last.Generation, last.BatchGeneration) {
+		return fmt.Errorf("changes the batch of %s/%d by plan %d, which is %s by plan %d", a.Job, a.Number, a.Generation, last.Phase, last.Generation)
+	}
+	last.Batch, last.BatchGeneration = a.Batch, a.Generation
 	w.Attempts[a.Job] = last
 	return nil
 }
@@ -256,6 +267,8 @@ func describe(a Action) string {
 		if a.UnstartedInARow > 0 {
 			fmt.Fprintf(&b, ", unstarted %d in a row", a.UnstartedInARow)
 		}
+	case Rebatch:
+		fmt.Fprintf(&b, " by plan %d: %+v", a.Generation, a.Batch)
 	case RequestStop, Kill:
 		fmt.Fprintf(&b, " to %s: %s", cmp.Or(string(a.Cause), "end it"), a.Reason.Message)
 	case Decide:

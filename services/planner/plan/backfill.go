@@ -20,7 +20,7 @@ func (d *decision) backfill() {
 	for _, g := range d.Gangs {
 		if g.Got.Empty() && g.Primary == nil {
 			if _, never := d.spaces.Impossible(g); !never {
-				b.serve(g)
+				b.inLine(g)
 			}
 		}
 	}
@@ -30,6 +30,20 @@ func (d *decision) backfill() {
 type backfilling struct {
 	*decision
 	failed map[alike]bool
+	// head is the gang behind which others wait whose first head was served.
+	head *cluster.Gang
+}
+
+// inLine serves a gang. If the head of its line was served meanwhile, it is its turn, or that of the next head.
+func (b *backfilling) inLine(g *cluster.Gang) {
+	next := g.Head != nil && !g.Head.Got.Empty()
+	if next {
+		g.Head = b.head
+	}
+	b.serve(g)
+	if next && b.head == nil && g.Got.Empty() && !b.Ledger.Barred(g) {
+		b.head = g
+	}
 }
 
 func (b *backfilling) serve(g *cluster.Gang) {

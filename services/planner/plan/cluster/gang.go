@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"math"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/curve"
@@ -91,10 +92,10 @@ type Notes struct {
 	// Sampled: it goes to a size for an epoch, to learn. ByGain: the policy grew it by marginal gain. MayGrow: the policy
 	// would grow it if that paid.
 	Sampled, ByGain, MayGrow bool
-	// Kept is the number of devices reserved for it.
-	Kept int
-	// Separated says what it leaves co-runners for, Crowded why it may not share where it would fit.
-	Separated, Crowded *train.Reason
+	// Reserved are the idle devices that are reserved for it.
+	Reserved []Reservation
+	// Separated says what it leaves co-runners for.
+	Separated *train.Reason
 }
 
 // Replacement is what a gang goes on with instead of a slow device.
@@ -136,12 +137,14 @@ func (g *Gang) ServersMost() int {
 	return max(g.Servers.Max, 1)
 }
 
-// serverNeeds is what the given number of its parameter servers take up.
-func (g *Gang) serverNeeds(servers int) (cores int, ram int64) {
-	if g.Servers == nil {
+// ServerNeeds is what the given number of its parameter servers take up. More than any node has stays that.
+func (g *Gang) ServerNeeds(servers int) (cores int, ram int64) {
+	if g.Servers == nil || servers == 0 {
 		return 0, 0
 	}
-	return servers * g.Servers.Cores, int64(servers) * g.Servers.MemoryMiB << 20
+	const mostCores, mostMiB = math.MaxInt32, math.MaxInt64 >> 21
+	cores, mib := min(g.Servers.Cores, mostCores), min(g.Servers.MemoryMiB, mostMiB/int64(servers))
+	return servers * cores, int64(servers) * mib << 20
 }
 
 // Fits says whether devices of so much memory in bytes are enough; 0 is unknown.

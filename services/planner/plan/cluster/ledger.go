@@ -163,7 +163,7 @@ func (l *Ledger) Rival(g, other *Gang) bool {
 // HasRoom reports whether a node has the cores and the memory for the given workers and servers of a gang, besides the
 // devices.
 func (l *Ledger) HasRoom(g *Gang, node, workers, servers int) bool {
-	cores, ram := g.serverNeeds(servers)
+	cores, ram := g.ServerNeeds(servers)
 	if l.s.Nodes[node].Slots {
 		cores += workers
 	}
@@ -287,7 +287,7 @@ func (l *Ledger) book(g *Gang, p Placement, named bool, sign int) {
 			l.quotas[g.Spec.Tenant] -= sign * n
 		}
 		l.watts -= float64(sign*n) * l.s.Nodes[part.Node].Watts
-		cores, ram := g.serverNeeds(part.Servers)
+		cores, ram := g.ServerNeeds(part.Servers)
 		if l.s.Nodes[part.Node].Slots {
 			cores += part.Count
 		}

@@ -5,6 +5,7 @@ package colocate
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 
@@ -22,14 +23,29 @@ type Sharing struct {
 	Kept *queue.Kept
 	// at is where gangs are: what they hold, and what they are given once that is settled.
 	at func(*cluster.Gang) cluster.Placement
-	// devices are those that primaries have, in order.
+	// devices are those that primaries have, in order, and by node and place.
 	devices []*device
+	by      [][]*device
 	// owed is the memory of devices that jobs use beyond their parts.
 	owed map[cluster.Spot]unit.Bytes
 	// interference is what was measured on devices of each type and driver.
 	interference map[typed]*curve.Interference
-	// refused are the gangs for which there is no place, reasons are why.
-	refused map[likeness]bool
+	// refused is the least memory for which gangs alike found no place.
+	refused map[likeness]unit.Bytes
+	// best are the places where gangs alike that found none would do most, for those with the least memory of them.
+	best map[likeness]bestPlace
+	// most is the most memory that is left to gangs of a tenant, a class and a size.
+	most map[memoryKey]unit.Bytes
+}
+
+type bestPlace struct {
+	memory unit.Bytes
+	at     []cluster.Spot
+}
+
+type memoryKey struct {
+	tenant         string
+	class, devices int
 }
 
 // device is one that may be shared: whom it has, the primary first, and the memory that is left.
@@ -38,6 +54,8 @@ type device struct {
 	primary *cluster.Gang
 	gangs   []*cluster.Gang
 	left    unit.Bytes
+	// company is equal for devices with co-runners that are equal to a newcomer; empty if they are on several devices.
+	company string
 }
 
 type typed struct{ model, driver string }
@@ -57,7 +75,8 @@ func Any(s *cluster.Snapshot) bool {
 
 // Look finds out who is where.
 func (c *Sharing) Look() {
-	c.devices, c.refused = nil, map[likeness]bool{}
+	c.devices, c.by = nil, make([][]*device, len(c.s.Nodes))
+	c.refused, c.best, c.most = map[likeness]unit.Bytes{}, map[likeness]bestPlace{}, map[memoryKey]unit.Bytes{}
 	for _, g := range c.s.Gangs {
 		if p := c.at(g); g.Shares() && g.Primary == nil && len(p.Parts) == 1 {
 			c.open(g, p)
@@ -77,24 +96,36 @@ func (c *Sharing) open(g *cluster.Gang, p cluster.Placement) {
 		if p.Memory > 0 {
 			here.left = c.s.Device(d).Memory - p.Memory
 		}
-		c.devices = append(c.devices, here)
+		if p.Size() == 1 {
+			here.company = c.s.Device(d).Type() + "/" + c.s.Device(d).Driver + kindWords(g)
+		}
+		if c.by[d.Node] == nil {
+			c.by[d.Node] = make([]*device, len(c.s.Nodes[d.Node].Devices))
+		}
+		c.by[d.Node][d.Device], c.devices = here, append(c.devices, here)
 	}
+}
+
+func kindWords(g *cluster.Gang) string {
+	return fmt.Sprint("/", g.Kind(), g.Priority)
 }
 
 func (c *Sharing) enter(g *cluster.Gang, p cluster.Placement) {
 	for _, d := range p.Spots() {
 		if here := c.find(d); here != nil {
 			here.gangs, here.left = append(here.gangs, g), here.left-p.Memory
+			if here.company != "" {
+				here.company += kindWords(g)
+			}
 		}
 	}
 }
 
 func (c *Sharing) find(d cluster.Spot) *device {
-	i, found := slices.BinarySearchFunc(c.devices, d, func(x *device, d cluster.Spot) int { return cluster.CompareSpots(x.Spot, d) })
-	if !found {
+	if d.Node >= len(c.by) || c.by[d.Node] == nil {
 		return nil
 	}
-	return c.devices[i]
+	return c.by[d.Node][d.Device]
 }
 
 // leftFor is the memory that a gang may have of a device: a gang that is there already may have what others owe.
@@ -126,19 +157,19 @@ func (c *Sharing) fits(g *cluster.Gang, at []cluster.Spot) bool {
 	return cluster.Within(at, g.Held.Spots()) || g.Suits(&c.s.Nodes[at[0].Node])
 }
 
-// likeness is what waiting gangs have in common if there is a place beside others for all of them or for none.
+// likeness is what waiting gangs have in common if there is a place beside others for all of them or for none, as far as
+// they need as much memory: those that need more are taken to find none either.
 type likeness struct {
 	kind     curve.Kind
 	devices  int
 	priority int
-	memory   unit.Bytes
 	tenant   string
 	class    int
 	starved  bool
 }
 
 func likenessOf(g *cluster.Gang) likeness {
-	return likeness{g.Kind(), g.Least, g.Priority, g.DeviceMemory(), g.Spec.Tenant, g.Class, g.Starved}
+	return likeness{g.Kind(), g.Least, g.Priority, g.Spec.Tenant, g.Class, g.Starved}
 }
 
 // choose finds the devices beside whose gangs a gang adds most to the progress of all, of those that have memory for
@@ -150,19 +181,12 @@ func (c *Sharing) choose(g *cluster.Gang) []cluster.Spot {
 	waits := g.Planned == nil && g.Running == nil // else its part may be another than that of gangs like it
 	alike := likeness{}
 	if waits {
-		if alike = likenessOf(g); c.refused[alike] {
+		alike = likenessOf(g)
+		if least, known := c.refused[alike]; known && least <= g.DeviceMemory() {
 			return nil
 		}
 	}
-	fitting := slices.DeleteFunc(c.rooms(g), func(at []cluster.Spot) bool { return c.Kept.From(g, at) })
-	left := func(at []cluster.Spot) unit.Bytes {
-		least := c.find(at[0]).left
-		for _, d := range at[1:] {
-			least = min(least, c.find(d).left)
-		}
-		return least
-	}
-	slices.SortStableFunc(fitting, func(x, y []cluster.Spot) int { return cmp.Compare(left(x), left(y)) })
+	fitting := c.unlike(slices.DeleteFunc(c.rooms(g), func(at []cluster.Spot) bool { return c.Kept.From(g, at) }))
 	places := make([]share.Place, len(fitting))
 	for i, at := range fitting {
 		places[i] = share.Place{Model: c.known(at[0]), Newcomer: c.tenant(g, at), Tenants: c.tenants(c.company(at))}
@@ -171,9 +195,40 @@ func (c *Sharing) choose(g *cluster.Gang) []cluster.Spot {
 		return fitting[i]
 	}
 	if waits {
-		c.refused[alike] = true
+		c.refused[alike] = g.DeviceMemory()
 	}
 	return nil
+}
+
+// mostPlaces bounds how many places a gang compares.
+const mostPlaces = 128
+
+// unlike orders places by the memory that is left there, and keeps the first of those with equal co-runners, as many as
+// a gang compares.
+func (c *Sharing) unlike(places [][]cluster.Spot) [][]cluster.Spot {
+	type place struct {
+		at   []cluster.Spot
+		left unit.Bytes
+	}
+	order := make([]place, len(places))
+	for i, at := range places {
+		order[i] = place{at, c.find(at[0]).left}
+		for _, d := range at[1:] {
+			order[i].left = min(order[i].left, c.find(d).left)
+		}
+	}
+	slices.SortStableFunc(order, func(x, y place) int { return cmp.Compare(x.left, y.left) })
+	places, seen := places[:0], map[string]bool{}
+	for _, p := range order {
+		company := ""
+		if len(p.at) == 1 {
+			company = c.find(p.at[0]).company
+		}
+		if company == "" || !seen[company] {
+			places, seen[company] = append(places, p.at), true
+		}
+	}
+	return places[:min(len(places), mostPlaces)]
 }
 
 // rooms are the devices that have memory for a gang, as many as it needs at least. For each primary it tries the sets
@@ -189,7 +244,9 @@ func (c *Sharing) rooms(g *cluster.Gang) [][]cluster.Spot {
 	}
 	for _, here := range c.devices {
 		if g.Least == 1 {
-			add([]cluster.Spot{here.Spot})
+			if g.DeviceMemory() <= here.left || !g.Held.Empty() || !g.Overused.Empty() {
+				add([]cluster.Spot{here.Spot})
+			}
 			continue
 		}
 		all := c.at(here.primary).Spots()

@@ -63,17 +63,33 @@ func (c *Sharing) Blocker(g *cluster.Gang) train.Reason {
 	if g.Notes.Separated != nil {
 		return *g.Notes.Separated
 	}
+	if best := c.leastBad(g); best != nil {
+		return *c.disturbance(g, best, append(c.company(best), g), false)
+	}
+	return c.needs(g)
+}
+
+// leastBad is where a gang that found no place has room and would do most; nil if it has room nowhere. What is best for a
+// gang alike that needs less memory is best for this one, if there is room.
+func (c *Sharing) leastBad(g *cluster.Gang) []cluster.Spot {
+	alike, memory := likenessOf(g), g.DeviceMemory()
+	known, has := c.best[alike]
+	has = has && g.Planned == nil && g.Running == nil && known.memory <= memory
+	if has && (known.at == nil || c.fits(g, known.at)) {
+		return known.at
+	}
 	var best []cluster.Spot
 	most := 0.0
-	for _, at := range c.rooms(g) {
+	rooms := c.rooms(g)
+	for _, at := range rooms[:min(len(rooms), mostPlaces)] {
 		if together := c.together(g, at); best == nil || together > most {
 			best, most = at, together
 		}
 	}
-	if best != nil {
-		return *c.disturbance(g, best, append(c.company(best), g), false)
+	if g.Planned == nil && g.Running == nil {
+		c.best[alike] = bestPlace{memory, best}
 	}
-	return c.needs(g)
+	return best
 }
 
 // together is what gangs would do with one more on their devices, as a part of what the weightiest of them would do
@@ -127,13 +143,7 @@ func (c *Sharing) disturbance(g *cluster.Gang, at []cluster.Spot, gangs []*clust
 
 // needs is the reason of a gang that found no memory.
 func (c *Sharing) needs(g *cluster.Gang) train.Reason {
-	var most unit.Bytes
-	for _, here := range c.devices {
-		n := &c.s.Nodes[here.Node]
-		if n.Shared && here.primary.Spec.Tenant == g.Spec.Tenant && (g.Class == cluster.Anywhere || n.Class[g.Class] == '1') {
-			most = max(most, c.leftOnSeveral(g, here.primary))
-		}
-	}
+	most := c.mostLeft(g)
 	where, found := "one device", "a device that may be shared"
 	if g.Least > 1 {
 		where = fmt.Sprintf("each of %d devices of one node", g.Least)
@@ -144,6 +154,25 @@ func (c *Sharing) needs(g *cluster.Gang) train.Reason {
 		return train.Reason{Code: WaitingForMemory, Message: words + fmt.Sprintf("the most that is free on %s is %s", found, most)}
 	}
 	return train.Reason{Code: WaitingForMemory, Message: words + "no device is free, and none that jobs of its tenant share has memory left"}
+}
+
+// mostLeft is the most memory that a gang may have of each of as many devices as it needs.
+func (c *Sharing) mostLeft(g *cluster.Gang) unit.Bytes {
+	key, isNew := memoryKey{g.Spec.Tenant, g.Class, g.Least}, g.Planned == nil && g.Running == nil
+	if most, known := c.most[key]; known && isNew {
+		return most
+	}
+	var most unit.Bytes
+	for _, here := range c.devices {
+		n := &c.s.Nodes[here.Node]
+		if n.Shared && here.primary.Spec.Tenant == g.Spec.Tenant && (g.Class == cluster.Anywhere || n.Class[g.Class] == '1') {
+			most = max(most, c.leftOnSeveral(g, here.primary))
+		}
+	}
+	if isNew {
+		c.most[key] = most
+	}
+	return most
 }
 
 // leftOnSeveral is what a gang may have of each of as many devices of a primary as it needs; 0 if that has fewer.

@@ -50,6 +50,7 @@ type account struct {
 	waiting       []*cluster.Gang // in the order in which they would be served
 	silent        []*cluster.Gang // cannot be asked to leave
 	silentNames   map[int]string  // by the priority that they are below
+	reservedNames map[int]string  // by the number of reservations ahead
 	// reserved counts the devices that are free for each of them alone.
 	reserved map[*cluster.Gang]int
 	// starts are predicted waits by rank, in seconds; 0 if unknown.
@@ -76,7 +77,7 @@ func Plan(s *cluster.Snapshot, sharing *colocate.Sharing) train.Plan {
 }
 
 func newAccount(s *cluster.Snapshot, sharing *colocate.Sharing) *account {
-	a := &account{Snapshot: s, sharing: sharing, spaces: feasible.NewSpaces(s), owner: owners(s), former: owners(s), silentNames: map[int]string{}}
+	a := &account{Snapshot: s, sharing: sharing, spaces: feasible.NewSpaces(s), owner: owners(s), former: owners(s), silentNames: map[int]string{}, reservedNames: map[int]string{}}
 	for _, g := range s.Gangs {
 		if g.Silent && !g.Got.Empty() {
 			a.silent = append(a.silent, g)
@@ -294,10 +295,17 @@ func (a *account) placed(g *cluster.Gang) train.Reason {
 	}
 	if leaving := a.leaving(g); len(leaving) > 0 {
 		message += ", which " + strings.Join(leaving, ", ") + " must leave first"
-	} else if g.Notes.Kept >= g.Got.Size() && g.Primary == nil {
+	} else if g.Primary == nil && wereReserved(g) {
 		message += ", kept for it since it has waited for too long"
 	}
 	return train.Reason{Code: Placed, Message: message}
+}
+
+// wereReserved says whether what a gang gets was reserved for it.
+func wereReserved(g *cluster.Gang) bool {
+	return !slices.ContainsFunc(g.Got.Parts, func(part cluster.Part) bool {
+		return !slices.ContainsFunc(g.Notes.Reserved, func(r cluster.Reservation) bool { return r.Node == part.Node && r.Count >= part.Count })
+	})
 }
 
 // kept is the reason of a gang that goes on as it is.

@@ -112,7 +112,7 @@ func (a *account) allowed(g *cluster.Gang) bool {
 
 // needs is the plain reason: too few devices are free.
 func (a *account) needs(g *cluster.Gang, ahead int) train.Reason {
-	free, where := a.spaces.Of(g).Free, " on one node"
+	space, where := a.spaces.Of(g), " on one node"
 	if a.Spans {
 		where = ""
 	}
@@ -122,7 +122,10 @@ func (a *account) needs(g *cluster.Gang, ahead int) train.Reason {
 	}
 	r := train.Reason{
 		Code:    WaitingForDevices,
-		Message: fmt.Sprintf("needs %s%s%s, %d free, %d more needed", what, where, feasible.Selector(g), free, max(g.Least-free, 0)),
+		Message: fmt.Sprintf("needs %s%s%s, %d free, %d more needed", what, where, feasible.Selector(g), space.Free, max(g.Least-space.Free, 0)),
+	}
+	if idle := space.Idle - space.Free; idle > 0 {
+		r.Message += fmt.Sprintf("; %d idle, reserved for %s", idle, a.reservedAhead(g))
 	}
 	if ahead > 0 {
 		r.Message += "; ahead: " + cluster.Names(a.waiting[:ahead])
@@ -131,6 +134,23 @@ func (a *account) needs(g *cluster.Gang, ahead int) train.Reason {
 		r.Hint = names + " cannot be asked to leave: no call of the job API yet"
 	}
 	return r
+}
+
+// reservedAhead names the gangs ahead of one for which devices are reserved.
+func (a *account) reservedAhead(g *cluster.Gang) string {
+	at := a.Ledger.ReservedAhead(g)
+	names, known := a.reservedNames[at]
+	if !known {
+		var ahead []*cluster.Gang
+		for _, o := range a.Gangs[:g.Rank] {
+			if a.reserved[o] > 0 {
+				ahead = append(ahead, o)
+			}
+		}
+		names = cluster.Names(ahead)
+		a.reservedNames[at] = names
+	}
+	return names
 }
 
 // silentBelow names the gangs of lower priorities that cannot be asked to leave.

@@ -86,8 +86,9 @@ func islands(s *cluster.Snapshot) {
 	}
 }
 
-// Space is the most devices that a gang finds in one place, all of them and the free ones.
-type Space struct{ Widest, Free int }
+// Space is the most devices that a gang finds in one place: all of them, the free ones, and those that are idle but may
+// be reserved for others.
+type Space struct{ Widest, Free, Idle int }
 
 // Spaces finds what gangs find in one place. It remembers what gangs alike have found.
 type Spaces struct {
@@ -116,13 +117,14 @@ func (p *Spaces) Of(g *cluster.Gang) Space {
 		if !g.Suits(n) || !p.s.Spans && len(n.Devices) < g.Least {
 			continue
 		}
-		here := Space{len(n.Devices), max(p.s.Ledger.FreeFor(g, i), 0)}
+		here := Space{len(n.Devices), max(p.s.Ledger.FreeFor(g, i), 0), max(p.s.Ledger.Free(i), 0)}
 		if p.s.Spans {
 			together := n.Model + n.Island
-			here.Widest, here.Free = here.Widest+sums[together].Widest, here.Free+sums[together].Free
+			sum := sums[together]
+			here = Space{here.Widest + sum.Widest, here.Free + sum.Free, here.Idle + sum.Idle}
 			sums[together] = here
 		}
-		r.Widest, r.Free = max(r.Widest, here.Widest), max(r.Free, here.Free)
+		r = Space{max(r.Widest, here.Widest), max(r.Free, here.Free), max(r.Idle, here.Idle)}
 	}
 	p.known[key] = r
 	return r
@@ -174,7 +176,8 @@ func serversFit(s *cluster.Snapshot, g *cluster.Gang) bool {
 		if n.Slots {
 			workers = 1
 		}
-		if g.Suits(n) && n.Cores >= g.Servers.Cores+workers && n.RAM >= g.Servers.MemoryMiB<<20 {
+		cores, ram := g.ServerNeeds(1)
+		if g.Suits(n) && n.Cores >= cores+workers && n.RAM >= ram {
 			return true
 		}
 	}

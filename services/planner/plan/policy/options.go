@@ -142,10 +142,7 @@ func (m *allocation) optionsIn(all []option, b *candidate, k int) []option {
 	here := had > 0 && m.Finder.PoolOf[g.Held.Parts[0].Node] == k
 	stuck := b.fixed || p.Silent || !g.SuitsKind(p.Memory, p.Class)
 	missing := here && had >= g.Least && had <= g.Most
-	var curve *speedCurve
-	if !keepsBatch(g) {
-		curve = m.known.curve(g, p.Model)
-	}
+	curve := m.curve(g, p)
 	for _, n := range m.sizes(g, p) {
 		held := here && n == had
 		if n < g.Least || stuck && !held {
@@ -163,6 +160,14 @@ func (m *allocation) optionsIn(all []option, b *candidate, k int) []option {
 		all = append(all, o)
 	}
 	return all
+}
+
+// curve returns the speeds of a job whose batch is chosen with its devices, nil for others.
+func (m *allocation) curve(g *cluster.Gang, p *pool) *speedCurve {
+	if keepsBatch(g) {
+		return nil
+	}
+	return m.known.curve(g, p.Model)
 }
 
 // foresee fills in how fast a job would be; false where it cannot run like that. A job that keeps its batch has no

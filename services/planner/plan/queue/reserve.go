@@ -40,7 +40,7 @@ func Reserve(s *cluster.Snapshot, starved []*cluster.Gang, joins func(*cluster.G
 		}
 		if asked := (request{g.Least, g.Class, g.MemoryClass, g.Spec.Tenant}); !nothing[asked] && g.Got.Empty() && !joins(g) {
 			nothing[asked] = !k.setAside(g)
-			made = append(made, reservations(g, k.idleNodes)...)
+			made = append(made, g.Notes.Reserved...)
 		}
 	}
 	s.Ledger.DropReservations()
@@ -96,10 +96,8 @@ type Kept struct {
 	holder map[cluster.Spot]*cluster.Gang
 	// count is the number of devices of each node that are kept.
 	count []int
-	// open counts the devices that nobody holds and that are not kept. idleNodes are those of the devices that were last
-	// set aside and are idle.
-	open      int
-	idleNodes []int
+	// open counts the devices that nobody holds and that are not kept.
+	open int
 }
 
 // From says whether any of some devices is kept for a gang that is served before this one.
@@ -128,17 +126,17 @@ func (k *Kept) Release(g *cluster.Gang) {
 // its quota and the power budget leave to it; of equals those with the fewest jobs. It returns false if it found none.
 func (k *Kept) setAside(g *cluster.Gang) bool {
 	before := len(k.by)
-	k.idleNodes = nil
+	var idle []int
 	best, short := k.best(g)
 	for _, d := range best {
 		k.keep(g, d)
 		if k.s.Ledger.Holders(d) == 0 {
 			k.open--
-			k.idleNodes = append(k.idleNodes, d.Node)
+			idle = append(idle, d.Node)
 			k.s.Ledger.Reserve(g, d.Node, 1)
 		}
 	}
-	if g.Notes.Kept = len(k.idleNodes); short <= 0 {
+	if g.Notes.Reserved = reservations(g, idle); short <= 0 {
 		return len(k.by) > before
 	}
 	all := make([]int, len(k.s.Nodes))
