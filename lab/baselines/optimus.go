@@ -29,9 +29,9 @@ func (p Optimus) Bounds(j *state.Job, _ train.Spec) (least, most int) {
 }
 
 // Decide gives devices by marginal gain.
-func (o Optimus) Decide(r *policy.Round) {
+func (p Optimus) Decide(r *policy.Round) {
 	line := bySubmission(r)
-	resize(r, line, o.sizes(line, r.Total-r.Ledger.Taken(), largestGroup(r)))
+	resize(r, line, p.sizes(line, r.Total-r.Ledger.Taken(), largestGroup(r)))
 }
 
 // gain is the time that one more device saves a gang, by its place in the line.

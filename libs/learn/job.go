@@ -1,5 +1,5 @@
-// Package learn folds the facts and heartbeats of one job into what is known of it: its model, the prediction of its
-// end, slow workers, and whether its loss has converged. It reads no clock and does no I/O.
+// Package learn folds the facts and heartbeats of one job into its model: how fast it is, when it ends, which workers
+// are slow, and whether its loss has converged. It reads no clock and does no I/O.
 package learn
 
 import (
@@ -55,8 +55,8 @@ type Job struct {
 	batch int
 	// latest is the batch of the last epoch of the running attempt, as its code reported it.
 	latest train.Batch
-	// node, held and servers are what the running attempt was given, over so many nodes, all devices of one model; paces
-	// is how fast its workers are.
+	// node, held and servers are what the running attempt was given, with the number of its nodes and the one model of its
+	// devices; paces is how fast its workers are.
 	node    train.NodeID
 	nodes   int
 	device  string
@@ -69,8 +69,8 @@ type Job struct {
 	// ran are the measured configurations, noise the gradient noise of late, noiseBefore that of the stretch before.
 	ran                []ran
 	noise, noiseBefore noise
-	// progress is in steps at the base batch, saved what it was at the end of the last epoch. heard says that heartbeats
-	// have told of steps since then.
+	// progress is in steps at the base batch, saved what it was at the end of the last epoch. heard is set if heartbeats
+	// have reported steps since then.
 	progress, saved float64
 	heard           bool
 	// startSeconds is the mean price of a start. begun says that the running attempt has paid it.

@@ -74,8 +74,8 @@ func (j *Job) observeNoise(square, variance *float64, seconds float64) {
 	n.variance += (*variance - n.variance) * more / n.seconds
 }
 
-// noise is the mean of the gradient noise over a stretch of training. A single report may be negative: an unbiased estimate of a
-// square can be.
+// noise is the mean of the gradient noise over a stretch of training. A single report may be negative: an unbiased
+// estimate of a square can be.
 type noise struct{ square, variance, seconds float64 }
 
 func (j *Job) efficiency() train.Efficiency {

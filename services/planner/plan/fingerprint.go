@@ -161,9 +161,10 @@ func (b *digest) value(v reflect.Value) {
 			b.word(uint64(at.UnixNano()))
 			return
 		}
-		for i := range v.NumField() {
-			b.value(v.Field(i))
+		for _, field := range v.Fields() {
+			b.value(field)
 		}
+	default: // A function cannot be written down, and decides nothing.
 	}
 }
 

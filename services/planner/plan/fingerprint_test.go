@@ -108,9 +108,9 @@ func fill(v reflect.Value) {
 		fill(value)
 		v.SetMapIndex(key, value)
 	case reflect.Struct:
-		for i := range v.NumField() {
-			if v.Field(i).CanSet() {
-				fill(v.Field(i))
+		for _, field := range v.Fields() {
+			if field.CanSet() {
+				fill(field)
 			}
 		}
 	default:
@@ -156,6 +156,7 @@ func change(v reflect.Value) {
 		v.Set(reflect.MakeMap(v.Type()))
 	case reflect.Struct:
 		v.Set(reflect.ValueOf(v.Interface().(time.Time).Add(-time.Hour)))
+	default: // functions
 	}
 }
 

@@ -80,7 +80,8 @@ func (d *gangDay) job() Job {
 	return j
 }
 
-// TestGangsKeepThePromises plays random days of gangs over several nodes, of jobs that leave the batch to the planner, with each policy.
+// TestGangsKeepThePromises plays random days of gangs over several nodes, of jobs that leave the batch to the planner,
+// with each policy.
 func TestGangsKeepThePromises(t *testing.T) {
 	for _, policy := range []Policy{FIFO{}, SRTF{}, Optimus{}, Switchyard{}} {
 		t.Run(policy.Name(), func(t *testing.T) {

@@ -91,7 +91,7 @@ func (j *job) enter(r records.Records) {
 	}
 	report := train.AttemptReport{Job: j.Name, Attempt: j.starts}
 	if !j.training.Opaque() {
-		// A process that is still starting has not called yet. One that may be moved at once need not be asked.
+		// A process that is still starting has not called yet. A job that may be moved at once need not be asked.
 		a.StartedEpochs = j.startedEpoch
 		report.EpochsDone, report.Spoke = j.epoch, j.atOnce || j.starting <= 0
 	}

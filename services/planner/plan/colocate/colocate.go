@@ -157,8 +157,8 @@ func (c *Sharing) fits(g *cluster.Gang, at []cluster.Spot) bool {
 	return cluster.Within(at, g.Held.Spots()) || g.Suits(&c.s.Nodes[at[0].Node])
 }
 
-// likeness is what waiting gangs have in common if there is a place beside others for all of them or for none, as far as
-// they need as much memory: those that need more are taken to find none either.
+// likeness is what waiting gangs have in common if all of them find a place beside others or none does. If one finds
+// none, those that need more memory are taken to find none either.
 type likeness struct {
 	kind     curve.Kind
 	devices  int

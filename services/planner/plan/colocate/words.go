@@ -69,8 +69,8 @@ func (c *Sharing) Blocker(g *cluster.Gang) train.Reason {
 	return c.needs(g)
 }
 
-// leastBad is where a gang that found no place has room and would do most; nil if it has room nowhere. What is best for a
-// gang alike that needs less memory is best for this one, if there is room.
+// leastBad returns where a gang that found no place has room and would do most, or nil if it has room nowhere. The best
+// place for a gang alike that needs less memory is the best for this one, if there is room.
 func (c *Sharing) leastBad(g *cluster.Gang) []cluster.Spot {
 	alike, memory := likenessOf(g), g.DeviceMemory()
 	known, has := c.best[alike]

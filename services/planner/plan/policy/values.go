@@ -135,8 +135,8 @@ func (m *allocation) weighChange(b *candidate) {
 	}
 }
 
-// keepsBatch says whether a job keeps its batch, of a step or of each device, whatever it runs on. Its speed then is what
-// the model of its own steps says.
+// keepsBatch reports whether a job keeps its batch, of a step or of each device, whatever it runs on. Its speed then is
+// what the model of its own steps says.
 func keepsBatch(g *cluster.Gang) bool { return g.Spec.AdaptiveBatch == nil }
 
 // foretell replaces the predictions of a job by those of the options, for the words and the predicted starts.
