@@ -20,7 +20,8 @@ func TestTheClientIsSmall(t *testing.T) {
 	cores := []string{
 		"energy/grid", "energy/report", "energy/tariff",
 		"experiments/conduct", "experiments/file", "experiments/pipeline", "experiments/profile", "experiments/search",
-		"planner/decision", "planner/history", "planner/plan", "planner/probe", "planner/share", "planner/sim", "planner/simrun", "planner/whatif",
+		"planner/decision", "planner/history", "planner/plan", "planner/probe", "planner/records",
+		"planner/share", "planner/sim", "planner/simrun", "planner/whatif",
 	}
 	for _, cgo := range []string{"0", "1"} {
 		cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{.ImportPath}} {{if .Standard}}std{{else if .CgoFiles}}cgo{{end}}", ".")
