@@ -52,7 +52,7 @@ def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     # All processors that it may use: left to itself, PyTorch takes one thread for each physical core.
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    with switchyard.job(epochs=EPOCHS) as job:
+    with switchyard.job(EPOCHS, BATCH_SIZE) as job:
         torch.manual_seed(1)
         model = lenet().to(device)
         optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
@@ -62,13 +62,16 @@ def main() -> None:
             optimizer.load_state_dict(saved["optimizer"])
         images, labels = (each.to(device) for each in digits(job.training_set_size or TRAINING_SET_SIZE, 1))
         held_out = [each.to(device) for each in digits(HELD_OUT, 2)]
-        batch_size = job.samples_per_step or BATCH_SIZE
+        job.watch(model)
         for epoch in job.epochs():
-            order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(epoch)).to(device)
-            for batch in job.steps(order.split(batch_size)):
+            for batch in job.steps(map(torch.tensor, job.sampler(len(labels)))):
                 optimizer.zero_grad()
-                loss = nn.functional.cross_entropy(model(images[batch]), labels[batch])
-                loss.backward()
+                loss = 0.0
+                for part, weight in job.accumulate(batch):
+                    share = weight * nn.functional.cross_entropy(model(images[part]), labels[part])
+                    share.backward()
+                    loss += share.detach()
+                optimizer.param_groups[0]["lr"] = rate * job.lr_scale()
                 optimizer.step()
                 job.report(loss=loss)
             right = accuracy(model, *held_out)

@@ -25,12 +25,12 @@ __all__ = ["Job", "Slice", "balance_blocks", "job", "keras_callback", "lightning
 __version__ = "0.1.0"
 
 
-def job(epochs: Optional[int] = None) -> Job:
+def job(epochs: Optional[int] = None, batch_size: Optional[int] = None) -> Job:
     """The job that this process belongs to, from its environment.
 
-    epochs is how many epochs there are in all where the scheduler does not say. Raises ValueError when a variable
-    that should hold a number does not.
+    epochs is how many epochs there are in all, and batch_size how many samples a device takes in one pass, where the
+    scheduler does not say. Raises ValueError when a variable that should hold a number does not.
     """
-    this = Job(os.environ, epochs)
+    this = Job(os.environ, epochs, batch_size)
     atexit.register(this.leave)
     return this

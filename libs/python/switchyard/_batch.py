@@ -13,6 +13,8 @@ from switchyard._link import Link, Wish
 from switchyard._meter import samples_in
 from switchyard._parts import parts_of
 
+STEPS_BETWEEN_MEASUREMENTS = 10
+
 
 class Batch:
     """The steps of one process, which all processes of the job take alike."""
@@ -21,10 +23,13 @@ class Batch:
         self._environment = environment
         self._link = link
         self._global = environment.global_batch
-        # The steps that sampler gave out and that the loop has not come to yet: their samples, and the batch they are of.
-        self._given: Deque[Tuple[int, Optional[int]]] = collections.deque()
+        # The steps that sampler gave out and that the loop has not come to yet: their samples, the batch they are of,
+        # and the passes that go with it.
+        self._given: Deque[Tuple[int, Optional[int], Wish]] = collections.deque()
         self._now: Optional[int] = None
         self._of = self._global
+        self._wish: Optional[Wish] = None
+        self._agreed = link.wish
         # With which micro-batch the code runs, as far as it lets the scheduler choose; None: it does not.
         self.followed: Optional[Wish] = None
         self.follows_global = False
@@ -32,6 +37,7 @@ class Batch:
         self._smoothed: Optional[Tuple[float, float]] = None
         self._square: Optional[Callable[[], Any]] = None
         self._replicated: Any = None
+        self._watched = 0
         self._samples = 0.0
 
     @property
@@ -62,23 +68,23 @@ class Batch:
         self._given.clear()
         had, step = 0, 0
         while had < length:
-            if step % environment.heartbeat_steps == 0:
+            if environment.world_size == 1 or step % environment.heartbeat_steps == 0:
                 self._agree()
             samples = min(self._global or environment.samples_per_step * environment.world_size or 1, length - had)
             if samples < environment.device_count:
                 return  # a device would have none
-            self._given.append((samples, self._global))
+            self._given.append((samples, self._global, self._agreed))
             yield order[had + self._bound(samples, 0) : had + self._bound(samples, environment.own_devices)]
             had += samples
             step += 1
 
     def begin(self) -> None:
         """The loop has come to the next batch."""
-        self._now, self._of = self._given.popleft() if self._given else (None, self._global)
+        self._now, self._of, self._wish = self._given.popleft() if self._given else (None, self._global, None)
 
     def parts(self, batch: Any) -> Iterator[Tuple[Any, float]]:
         """See Job.accumulate."""
-        wish, environment = self._link.wish, self._environment
+        wish, environment = self._wish or self._link.wish, self._environment
         most, own, count = wish.micro_batch, environment.own_devices, samples_in(batch)
         if not self.follows_global and environment.batch_size is not None:
             most = min(most or environment.batch_size, environment.batch_size)
@@ -90,9 +96,12 @@ class Batch:
             # The processes average their gradients, and their shares may differ by a sample.
             samples, scale = self._now, count * environment.world_size / self._now
         self._samples = samples if self._now else samples * environment.world_size
+        largest = sys.maxsize if most is None else most * own
+        if self._measures_next(count) and count is not None:
+            largest = min(largest, -(-count // 2))
         first: Optional[Tuple[float, Any]] = None
         done = 0.0
-        for part, weight in parts_of(batch, sys.maxsize if most is None else most * own):
+        for part, weight in parts_of(batch, largest):
             done += weight
             with self._exchange(done > 1 - 1e-9):
                 yield part, weight * scale
@@ -131,6 +140,13 @@ class Batch:
             body.update(global_batch=batch, accumulation=-(-batch // (micro * environment.device_count)))
         return body
 
+    def _measures_next(self, samples: Optional[int]) -> bool:
+        """One pass alone shows no noise, so now and then a step takes at least two where a model is watched."""
+        if self._square is None or samples is None or samples < 2:
+            return False
+        self._watched += 1
+        return self._watched % STEPS_BETWEEN_MEASUREMENTS == 1
+
     def _exchange(self, last: bool) -> ContextManager[Any]:
         """Keeps replicas from exchanging gradients before the last pass of a step."""
         return contextlib.nullcontext() if last or self._replicated is None else self._replicated.no_sync()
@@ -147,7 +163,8 @@ class Batch:
 
     def _agree(self) -> None:
         """Makes every process take the batch, and the noise, that the first one knows."""
-        wanted, smoothed = self._link.wish.global_batch or self._global, self.noise.smoothed()
+        self._agreed = self._link.wish
+        wanted, smoothed = self._agreed.global_batch or self._global, self.noise.smoothed()
         if self._environment.world_size > 1:
             torch = sys.modules.get("torch")
             distributed = getattr(torch, "distributed", None)

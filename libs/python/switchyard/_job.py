@@ -42,8 +42,12 @@ class Job:
     epochs_done counts the whole epochs behind us; load may set it back to what the checkpoint holds.
     """
 
-    def __init__(self, environ: Mapping[str, str], epochs: Optional[int] = None):
+    def __init__(
+        self, environ: Mapping[str, str], epochs: Optional[int] = None, batch_size: Optional[int] = None
+    ):
         environment = Environment.read(environ)
+        if environment.batch_size is None:
+            environment = environment._replace(batch_size=batch_size)
         self.environment = environment
         self.uuid = environment.uuid
         self.name = environment.name
@@ -234,8 +238,9 @@ class Job:
         """Measures the gradient noise of a PyTorch model, for the scheduler and for lr_scale.
 
         A DistributedDataParallel model gets a communication hook, which compares the gradients of the processes. For
-        other models accumulate compares the first pass of a step with the whole step; with one pass nothing can be
-        measured. Instead of a model, a callable may return the squared norm of the gradient accumulated so far.
+        other models accumulate compares the first pass of a step with the whole step, and so that there is more than
+        one, cuts every tenth step in two. Instead of a model, a callable may return the squared norm of the gradient
+        accumulated so far.
         """
         self._batch.watch(model)
 

@@ -109,6 +109,16 @@ class Noise(unittest.TestCase):
         self.assertAlmostEqual(square, found[0], delta=0.1 * square)
         self.assertAlmostEqual(variance, found[1], delta=0.1 * variance)
 
+    def test_steps_that_fit_into_one_pass_are_cut_now_and_then(self):
+        with jobapi.environment(BATCH_SIZE=7, NUM_GPUS=1):
+            job = switchyard.job()
+            batch = Samples(range(7))
+            self.assertEqual([7], [len(part) for part, _ in job.accumulate(batch)])
+            job.watch(lambda: 1.0)
+            steps = [[len(part) for part, _ in job.accumulate(batch)] for _ in range(20)]
+        self.assertEqual(2 * ([[4, 3]] + 9 * [[7]]), steps)
+        self.assertIsNotNone(job._batch.noise.take())
+
     @unittest.skipUnless(TORCH, "PyTorch is not installed: Debian's python3-torch")
     def test_torch_finds_the_noise_in_closed_form(self):
         # loss = (w - x)^2 / 2 has the gradient w - x: at w = 0 its mean is -E[x], its covariance that of x.

@@ -136,6 +136,7 @@ func (d *decision) round() {
 	for _, g := range d.Gangs {
 		if g.Pinned && g.Silent {
 			d.Ledger.Force(g, g.Held)
+			r.Kept = append(r.Kept, g)
 		}
 	}
 	for _, g := range d.Gangs {

@@ -206,6 +206,20 @@ func (s *shop) submitNothing(t *testing.T) {
 	}
 }
 
+// TestASilentJobKeepsItsBatch: a plan that comes before the job's first call names the batch that it was started with.
+func TestASilentJobKeepsItsBatch(t *testing.T) {
+	s := newShop(1, 1)
+	s.state.Tuning.AtEpochs = true
+	id := s.submit("silent", 600)
+	first, _ := Decide(s.state, Switchyard{}).Find(id)
+	s.state = applied(s.state, train.Plan{Allocations: []train.Allocation{first}})
+	s.state.Jobs[0].Running.Spoke, s.state.Jobs[0].Running.Epochs = false, 0
+	then, held := Decide(s.state, Switchyard{}).Find(id)
+	if !held || first.Batch.LocalBatch == 0 || then.Batch != first.Batch {
+		t.Errorf("it was started with %+v, and then had %+v", first.Batch, then.Batch)
+	}
+}
+
 // TestSwitchyardPaysForRestarts: a gang moves to more devices only while what is left of it is worth the restart.
 func TestSwitchyardPaysForRestarts(t *testing.T) {
 	for _, c := range []struct {

@@ -268,7 +268,8 @@ func (a *account) resized(g *cluster.Gang) train.Reason {
 		return train.Reason{Code: GrewByMarginalGain, Message: fmt.Sprintf("%s instead of %s save %.0f s of %.0f s; the restart costs %.0f s",
 			cluster.Amount(g.Got), instead(g), g.Changeable()*(before-after), before, a.RestartSeconds(g))}
 	case after < before:
-		return train.Reason{Code: ShrunkForSpeed, Message: fmt.Sprintf("%s are predicted to save %.0f s of %.0f s against %s", cluster.Amount(g.Got), before-after, before, instead(g))}
+		return train.Reason{Code: ShrunkForSpeed, Message: fmt.Sprintf("with %s instead of %s it is predicted to save %.0f s of %.0f s",
+			cluster.Amount(g.Got), instead(g), before-after, before)}
 	case g.Former.Servers() > 0 || g.Got.Servers() > 0 || !g.Former.On(g.Got.Parts[0].Node):
 		return train.Reason{Code: ShrunkForOthers, Message: fmt.Sprintf("goes on with %s instead of %s: %s", a.Where(g.Got), cluster.Amount(g.Former), a.lostTo(g))}
 	}
