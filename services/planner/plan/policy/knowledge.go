@@ -45,11 +45,13 @@ const (
 	mostSamples  = 64
 	// sameBatch is the ratio of batches below which a further sample teaches nothing.
 	sameBatch = 1.2
+	// sameTime is the ratio of times of a step below which a later measurement does not replace an earlier one.
+	sameTime = 1.1
 	// noiseParts is into how many parts a training is divided.
 	noiseParts = 32
 )
 
-// recall recalls the last book and adds what the jobs have measured since.
+// recall reads the memory of the last decision and adds what the jobs have measured since.
 func recall(r *Round) *knowledge {
 	b := &knowledge{}
 	if len(r.Memory) == 0 || json.Unmarshal([]byte(r.Memory), b) != nil || b.Profiles == nil {
@@ -144,14 +146,20 @@ func partOf(g *cluster.Gang) int {
 }
 
 func (l *throughput) add(s train.Ran) {
-	if s.StepSeconds <= 0 || s.LocalBatch <= 0 || len(l.Samples) >= mostSamples {
+	if s.StepSeconds <= 0 || s.LocalBatch <= 0 {
 		return
+	}
+	for i := range l.Samples {
+		// The first measurement may have been a warm-up, or of a busy machine.
+		if o := &l.Samples[i]; o.Config == s.Config && math.Max(o.StepSeconds/s.StepSeconds, s.StepSeconds/o.StepSeconds) > sameTime {
+			*o, l.stale = s, true
+		}
 	}
 	near := func(o train.Ran) bool {
 		ratio := float64(o.LocalBatch) / float64(s.LocalBatch)
 		return o.Workers == s.Workers && o.Nodes == s.Nodes && math.Max(ratio, 1/ratio) < sameBatch
 	}
-	if !slices.ContainsFunc(l.Samples, near) {
+	if len(l.Samples) < mostSamples && !slices.ContainsFunc(l.Samples, near) {
 		l.Samples, l.stale = append(l.Samples, s), true
 	}
 }

@@ -155,3 +155,15 @@ func TestSwitchyardKnowsFasterDevices(t *testing.T) {
 		t.Errorf("eight kinds of job are 4 times as fast on the second, this one is expected to be %.2f times", got)
 	}
 }
+
+// TestALaterStepTimeReplacesAnEarlierOne: what was measured first may have been a warm-up.
+func TestALaterStepTimeReplacesAnEarlierOne(t *testing.T) {
+	on := train.Config{Workers: 2, Nodes: 1, LocalBatch: 32}
+	var l throughput
+	for _, seconds := range []float64{2, 1, 1.05} { // the last differs too little to be worth another fit
+		l.add(train.Ran{Config: on, StepSeconds: seconds})
+	}
+	if len(l.Samples) != 1 || l.Samples[0].StepSeconds != 1 {
+		t.Errorf("kept %+v, want one sample of 1 s", l.Samples)
+	}
+}
