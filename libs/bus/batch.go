@@ -58,7 +58,8 @@ func (b *Bus) consumeBatches(ctx context.Context, c BatchConsumer) error {
 }
 
 func (b *Bus) acknowledgeAll(ctx context.Context, last jetstream.Msg) error {
-	try, cancel := exchange(ctx)
+	// What was handled is acknowledged even if the reader is asked to stop meanwhile: the next one need not do it again.
+	try, cancel := exchange(context.WithoutCancel(ctx))
 	defer cancel()
 	return ackError(last.DoubleAck(try))
 }
