@@ -60,21 +60,25 @@ def hook(model: Any, measured: Callable[[Any, Any], None]) -> None:
     torch = sys.modules["torch"]
     sums: List[Any] = [0.0, 0.0]
 
+    def reduced(total: Any, last: bool) -> Any:
+        sums[1] = sums[1] + total.float().square().sum()
+        if last:
+            measured(sums[0], sums[1])
+            sums[:] = [0.0, 0.0]
+        return total
+
     # Without annotations: PyTorch takes none but its own types.
     def average(state, bucket):  # type: ignore[no-untyped-def]
-        gradient = bucket.buffer()
+        gradient, last = bucket.buffer(), bucket.is_last()
         sums[0] = sums[0] + gradient.float().square().sum()
         group = torch.distributed.group.WORLD
-        future = torch.distributed.all_reduce(gradient.div_(group.size()), group=group, async_op=True).get_future()
-
-        def reduced(done):  # type: ignore[no-untyped-def]
-            total = done.value()[0]
-            sums[1] = sums[1] + total.float().square().sum()
-            if bucket.is_last():
-                measured(sums[0], sums[1])
-                sums[:] = [0.0, 0.0]
-            return total
-
-        return future.then(reduced)
+        work = torch.distributed.all_reduce(gradient.div_(group.size()), group=group, async_op=True)
+        if torch.distributed.get_backend() != "gloo":
+            return work.get_future().then(lambda done: reduced(done.value()[0], last))
+        # Gloo calls back on a thread of its own, which aborts the process if Python ends meanwhile.
+        work.wait()
+        future = torch.futures.Future()
+        future.set_result(reduced(gradient, last))
+        return future
 
     model.register_comm_hook(None, average)

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import random
+import socket
 import subprocess
 import sys
 import textwrap
@@ -159,8 +160,10 @@ def torch_job(processes, wrap):
         """
     )
     running_processes = []
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     with jobapi.environment(
-        WORLD_SIZE=processes, NUM_NODES=processes, NUM_GPUS=1, BATCH_SIZE=8, MASTER_ADDR="127.0.0.1", MASTER_PORT=29641
+        WORLD_SIZE=processes, NUM_NODES=processes, NUM_GPUS=1, BATCH_SIZE=8, MASTER_ADDR="127.0.0.1", MASTER_PORT=port
     ):
         for rank in range(processes):
             environ = dict(os.environ, NODE_RANK=str(rank), PYTHONPATH=str(jobapi.LIBRARY), OMP_NUM_THREADS="1")
@@ -170,6 +173,9 @@ def torch_job(processes, wrap):
                 )
             )
         outputs = [process.communicate(timeout=jobapi.PATIENCE_SECONDS)[0] for process in running_processes]
+    codes = [process.returncode for process in running_processes]
+    if any(codes):
+        raise AssertionError("exit codes %s" % codes)
     return [float(word) for word in outputs[0].split()]
 
 

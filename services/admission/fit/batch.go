@@ -1,6 +1,12 @@
 package fit
 
-import "github.com/switchyard-dl/switchyard/libs/train"
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
 
 // batch checks the sizes of passes and optimizer steps against each other.
 func (c *checker) batch() {
@@ -61,6 +67,13 @@ func (c *checker) adaptiveBatch(a train.AdaptiveBatchSpec) {
 	if a.MaxPerDevice > 0 && a.MaxPerDevice < c.spec.BatchSize {
 		c.refuse("Contradiction", "adaptive_batch.max_per_device", "leave it out, or lower batch_size",
 			"want at least batch_size %d, found %d", c.spec.BatchSize, a.MaxPerDevice)
+	}
+	most := c.spec.WithDefaults().WithGlobalBatch().MaxLocalBatch()
+	c.between("adaptive_batch.min_per_device", int64(a.MinPerDevice), 0, int64(max(most, 1)),
+		"the least number of samples per device and pass; the largest is max_per_device, or batch_size")
+	for _, model := range slices.Sorted(maps.Keys(a.MaxPerDeviceOn)) {
+		c.between(fmt.Sprintf("adaptive_batch.max_per_device_on[%q]", model), int64(a.MaxPerDeviceOn[model]), int64(max(a.MinPerDevice, 1)), MaxSamples,
+			"the largest number of samples per device and pass on this model of device; the smallest is min_per_device")
 	}
 	c.oneOf("adaptive_batch.learning_rate", string(a.LearningRate), string(train.RateAdaScale), string(train.RateSqrt),
 		string(train.RateLinear), string(train.RateNone))

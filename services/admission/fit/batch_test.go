@@ -36,6 +36,12 @@ func TestBatchRefusals(t *testing.T) {
 			"Contradiction adaptive_batch.max_per_device: want at least batch_size 64, found 32 (leave it out, or lower batch_size)",
 			`UnknownValue adaptive_batch.learning_rate: want adascale, sqrt, linear or none, found "square"`,
 		}},
+		{"adaptive with shares that no device can have", change(func(s *train.Spec) {
+			s.AdaptiveBatch = &train.AdaptiveBatchSpec{Max: 512, MinPerDevice: 65, MaxPerDeviceOn: map[string]int{"T4": -1}}
+		}), []string{
+			"OutOfRange adaptive_batch.min_per_device: want at most 64, found 65 (the least number of samples per device and pass; the largest is max_per_device, or batch_size)",
+			`OutOfRange adaptive_batch.max_per_device_on["T4"]: want at least 65, found -1 (the largest number of samples per device and pass on this model of device; the smallest is min_per_device)`,
+		}},
 		{"adaptive from output", change(func(s *train.Spec) {
 			s.AdaptiveBatch, s.LogFormat = &train.AdaptiveBatchSpec{Max: 128}, train.LogBigDL
 		}), []string{

@@ -2,7 +2,9 @@ package meter
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 	"os/exec"
 	"slices"
 	"syscall"
@@ -123,7 +125,7 @@ func TestMarksAreReadFromTheEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	const root = proc.Root("/proc")
+	awaitEnvironment(t, cmd.Process.Pid)
 	all, err := root.Processes()
 	if err != nil {
 		t.Fatal(err)
@@ -134,6 +136,19 @@ func TestMarksAreReadFromTheEnvironment(t *testing.T) {
 			t.Fatalf("mark %q, want %q", got, a.Mark())
 		}
 	}
+}
+
+// awaitEnvironment waits until a process shows its environment: for an instant after exec it has none.
+func awaitEnvironment(t *testing.T, pid int) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+		if environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)); err != nil {
+			t.Fatal(err)
+		} else if len(environment) > 0 {
+			return
+		}
+	}
+	t.Fatalf("process %d has no environment", pid)
 }
 
 // What makes a container becomes the job's program late; until then it is looked at in vain.
@@ -166,6 +181,7 @@ func TestAProcessThatBecomesTheJobsProgramIsLookedAtAgain(t *testing.T) {
 	}
 	for name, mark := look(); mark != a.Mark(); name, mark = look() {
 		if name == "sleep" && mark == "" {
+			awaitEnvironment(t, cmd.Process.Pid)
 			if _, mark = look(); mark == "" {
 				t.Fatal("the program has begun and its mark is not seen")
 			}

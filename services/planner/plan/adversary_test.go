@@ -103,7 +103,7 @@ func TestANodeThatIsListedTwiceHasItsDevicesOnce(t *testing.T) {
 	}
 }
 
-// TestNobodyMovesForNothing: the market would give the short job a second device, from a job of a higher priority that
+// TestNobodyMovesForNothing: prices alone would give the short job a second device, from a job of a higher priority that
 // uses it less well; but the two that it could have are on different nodes. Then all stay as they are, since one device
 // elsewhere is no more than the one that it has.
 func TestNobodyMovesForNothing(t *testing.T) {

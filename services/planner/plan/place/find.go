@@ -9,8 +9,8 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
 )
 
-// nowhere is no node.
-const nowhere = -1
+// none is no node.
+const none = -1
 
 // Find looks for a placement for the given workers, and up to the given servers beside them as far as there is room: on
 // one node, or if no node has them and gangs may span nodes, on the emptiest ones. It takes devices nominated for gangs
@@ -32,7 +32,7 @@ func (f *Finder) Find(g *cluster.Gang, workers, servers int) (cluster.Placement,
 }
 
 func (f *Finder) find(g *cluster.Gang, workers, servers int) (cluster.Placement, bool) {
-	if at := f.node(g, workers); at != nowhere {
+	if at := f.node(g, workers); at != none {
 		return f.on(g, at, workers, servers), true
 	}
 	if !f.s.Spans || workers < 2 && servers < 2 {
@@ -72,12 +72,12 @@ func Open(g *cluster.Gang, n *cluster.Node, node int) bool {
 func (f *Finder) node(g *cluster.Gang, workers int) int {
 	l := f.s.Ledger
 	if f.s.Total-l.Taken() < workers {
-		return nowhere
+		return none
 	}
 	if at, sure := f.quick(g, workers); sure {
 		return at
 	}
-	best := nowhere
+	best := none
 	var key [4]int
 	for i := range f.s.Nodes {
 		n := &f.s.Nodes[i]
@@ -96,7 +96,7 @@ func (f *Finder) node(g *cluster.Gang, workers int) int {
 			slow = 1
 		}
 		k := [4]int{max(workers-l.Unclaimed(g, i), 0), slow, away, room}
-		if best == nowhere || slices.Compare(k[:], key[:]) < 0 {
+		if best == none || slices.Compare(k[:], key[:]) < 0 {
 			best, key = i, k
 		}
 	}
@@ -107,25 +107,25 @@ func (f *Finder) node(g *cluster.Gang, workers int) int {
 func (f *Finder) quick(g *cluster.Gang, workers int) (node int, sure bool) {
 	l := f.s.Ledger
 	if !f.pooled(g) {
-		return nowhere, false
+		return none, false
 	}
 	room := func(node int) bool {
 		return l.Most(g, node) >= workers && l.HasRoom(g, node, workers, g.ServersLeast())
 	}
-	if at := f.ownNode(g, workers, room); at != nowhere {
+	if at := f.ownNode(g, workers, room); at != none {
 		return at, true
 	}
-	best, most := nowhere, 0
+	best, most := none, 0
 	for _, p := range f.Pools {
-		if !p.welcomes(g) {
+		if !p.accepts(g) {
 			continue
 		}
 		at, free, found := f.fitting(p, g, workers, g.Most > g.Least)
-		if better := best == nowhere || (free > most) == (g.Most > g.Least) && free != most; found && better && room(at) {
+		if better := best == none || (free > most) == (g.Most > g.Least) && free != most; found && better && room(at) {
 			best, most = at, free
 		}
 	}
-	return best, best != nowhere || l.Claimed() == 0 && g.Servers == nil
+	return best, best != none || l.Claimed() == 0 && g.Servers == nil
 }
 
 // ownNode is a node that the gang is on already, with room for it.
@@ -135,7 +135,7 @@ func (f *Finder) ownNode(g *cluster.Gang, workers int, room func(node int) bool)
 			return part.Node
 		}
 	}
-	return nowhere
+	return none
 }
 
 // pooled says whether the pools say enough for a gang: the cluster is large, nothing is reserved and nothing avoided.
@@ -184,7 +184,7 @@ type spreading func(g *cluster.Gang, nodes []int, workers, servers int, room fun
 
 // overPools is over for what nobody claims, with the pools in place of a search.
 func (f *Finder) overPools(g *cluster.Gang, workers, servers int) (cluster.Placement, bool) {
-	unfit := func(p *Pool) bool { return !p.welcomes(g) }
+	unfit := func(p *Pool) bool { return !p.accepts(g) }
 	for _, of := range f.groups {
 		pools := slices.DeleteFunc(slices.Clone(of.pools), unfit)
 		var nodes []int
@@ -192,7 +192,7 @@ func (f *Finder) overPools(g *cluster.Gang, workers, servers int) (cluster.Place
 		p, found := cluster.Placement{}, false
 		for sum < workers || g.Servers != nil && !found && len(nodes) < workers {
 			node, free := f.takeEmptiest(pools, g)
-			if node == nowhere {
+			if node == none {
 				break
 			}
 			nodes, sum = append(nodes, node), sum+free
@@ -217,9 +217,9 @@ func (f *Finder) Next(g *cluster.Gang, model, island string, fits func(node int)
 	if !f.pooled(g) {
 		return f.search(g, model, island, fits)
 	}
-	best, most := nowhere, 0
+	best, most := none, 0
 	for _, p := range f.Pools {
-		if p.Model != model || p.Island != island || !p.welcomes(g) {
+		if p.Model != model || p.Island != island || !p.accepts(g) {
 			continue
 		}
 		for free := p.PerNode; free > most; free-- {
@@ -228,19 +228,19 @@ func (f *Finder) Next(g *cluster.Gang, model, island string, fits func(node int)
 			}
 		}
 	}
-	return best, best != nowhere
+	return best, best != none
 }
 
 // search is Next without the pools.
 func (f *Finder) search(g *cluster.Gang, model, island string, fits func(node int) bool) (int, bool) {
-	best, most := nowhere, 0
+	best, most := none, 0
 	for i := range f.s.Nodes {
 		n := &f.s.Nodes[i]
 		if free := f.s.Ledger.Unclaimed(g, i); free > most && n.Model == model && n.Island == island && Open(g, n, i) && !g.Got.On(i) && fits(i) {
 			best, most = i, free
 		}
 	}
-	return best, best != nowhere
+	return best, best != none
 }
 
 // firstFitting is first among the nodes that fit. It tries a few of them.
@@ -255,7 +255,7 @@ func (f *Finder) firstFitting(p *Pool, g *cluster.Gang, free int, fits func(node
 		}
 		f.off[at], tried = true, append(tried, at)
 	}
-	return nowhere, false
+	return none, false
 }
 
 // evenly puts a gang with servers on the fewest nodes that hold equal parts of it. If the numbers do not divide, the

@@ -76,7 +76,7 @@ func (m *migration) leaveSlow(g *cluster.Gang) {
 			to.Parts[i].Devices[slowAt(m.s, part, slow)] = free
 			slices.Sort(to.Parts[i].Devices)
 			with = string(m.s.Nodes[part.Node].Devices[free].ID)
-		} else if node := m.otherNode(g, part); node != nowhere {
+		} else if node := m.otherNode(g, part); node != none {
 			to.Parts[i] = cluster.Part{Node: node, Count: part.Count}
 			complete(m.s, &to.Parts[i], m.taken[node])
 			with = fmt.Sprintf("%s of node %s", cluster.Devices(part.Count), m.s.Nodes[node].ID)
@@ -94,7 +94,7 @@ func (m *migration) leaveSlow(g *cluster.Gang) {
 func (m *migration) otherNode(g *cluster.Gang, part cluster.Part) int {
 	rest := cluster.Placement{Parts: slices.DeleteFunc(slices.Clone(g.Held.Parts), func(p cluster.Part) bool { return p.Node == part.Node })}
 	bad := m.s.BadLinks()
-	best, from := nowhere, &m.s.Nodes[part.Node]
+	best, from := none, &m.s.Nodes[part.Node]
 	var key [2]int
 	for i := range m.s.Nodes {
 		n := &m.s.Nodes[i]
@@ -103,7 +103,7 @@ func (m *migration) otherNode(g *cluster.Gang, part cluster.Part) int {
 			continue
 		}
 		free, idle := m.open(i)
-		if k := [2]int{max(part.Count-idle, 0), free}; free >= part.Count && (best == nowhere || slices.Compare(k[:], key[:]) < 0) {
+		if k := [2]int{max(part.Count-idle, 0), free}; free >= part.Count && (best == none || slices.Compare(k[:], key[:]) < 0) {
 			best, key = i, k
 		}
 	}
@@ -180,7 +180,7 @@ func (m *migration) target(g *cluster.Gang, off []*cluster.Link) (cluster.Placem
 			rooms[n.Island] = append(rooms[n.Island], cluster.Part{Node: i, Count: free})
 		}
 	}
-	best, most := cluster.Placement{}, nowhere
+	best, most := cluster.Placement{}, none
 	own := func(p cluster.Part) int { return g.Held.CountOn(p.Node) }
 	for _, island := range slices.Sorted(maps.Keys(rooms)) {
 		room := rooms[island]
@@ -201,7 +201,7 @@ func (m *migration) target(g *cluster.Gang, off []*cluster.Link) (cluster.Placem
 			best, most = to, kept
 		}
 	}
-	return best, most != nowhere
+	return best, most != none
 }
 
 // Steer puts gangs that start now on other nodes, alike and as idle, in place of those behind links that lose or delay

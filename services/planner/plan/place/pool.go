@@ -99,8 +99,8 @@ func NewFinder(s *cluster.Snapshot) *Finder {
 	return f
 }
 
-// welcomes says whether a gang may come to the nodes of a pool.
-func (p *Pool) welcomes(g *cluster.Gang) bool { return !p.Silent && g.SuitsKind(p.Memory, p.Class) }
+// accepts reports whether a gang may run on the nodes of a pool.
+func (p *Pool) accepts(g *cluster.Gang) bool { return !p.Silent && g.SuitsKind(p.Memory, p.Class) }
 
 // put files a node under its unclaimed devices.
 func (f *Finder) put(node int) {
@@ -129,14 +129,14 @@ func (f *Finder) first(p *Pool, g *cluster.Gang, free int) (int, bool) {
 				return i, true
 			}
 		}
-		return nowhere, false
+		return none, false
 	}
 	for h := &p.byFree[free]; h.Len() > 0; h.Pop() {
 		if node := h.Top(); f.unclaimed(node) == free && !f.off[node] {
 			return node, true
 		}
 	}
-	return nowhere, false
+	return none, false
 }
 
 // fitting is the node of a pool with the fewest unclaimed devices that are enough, or the emptiest with enough.
@@ -149,19 +149,19 @@ func (f *Finder) fitting(p *Pool, g *cluster.Gang, workers int, emptiest bool) (
 			return node, free, true
 		}
 	}
-	return nowhere, 0, false
+	return none, 0, false
 }
 
 // takeEmptiest returns the node of some pools with the most unclaimed devices, the first of equals, and removes it from
 // its pool until it is put back.
 func (f *Finder) takeEmptiest(pools []*Pool, g *cluster.Gang) (node, free int) {
-	node = nowhere
+	node = none
 	for _, p := range pools {
 		if at, n, found := f.fitting(p, g, max(free, 1), true); found && (n > free || at < node) {
 			node, free = at, n
 		}
 	}
-	if node != nowhere {
+	if node != none {
 		f.off[node] = true
 	}
 	return node, free
@@ -180,7 +180,7 @@ func (f *Finder) Gather(p *Pool, g *cluster.Gang, devices, mostNodes int) cluste
 	var nodes []int
 	for devices > 0 && len(nodes) < mostNodes {
 		node, free := f.takeEmptiest([]*Pool{p}, g)
-		if node == nowhere {
+		if node == none {
 			break
 		}
 		take := min(free, devices)

@@ -39,14 +39,14 @@ func (m *allocation) admit(tiers [][]*cluster.Gang) {
 	for t, tier := range tiers {
 		var candidates []*candidate
 		for _, g := range tier {
-			candidates = append(candidates, m.bid(g))
+			candidates = append(candidates, m.candidate(g))
 		}
 		m.jobs, m.tiers = append(m.jobs, candidates...), append(m.tiers, candidates)
 		fixed, rest := divide(candidates, func(b *candidate) bool { return b.fixed })
 		m.oblige(fixed, left)
 		m.oblige(m.overdue(rest), left)
 		m.reserve(rest, left)
-		m.welcome(rest, left)
+		m.admitUnknown(rest, left)
 		if t == len(tiers)-1 {
 			return
 		}
@@ -91,10 +91,10 @@ func (m *allocation) oblige(line []*candidate, left []float64) bool {
 	return all
 }
 
-// welcome promises jobs of which nothing is known yet the least that they can run on, out of what others hold beyond
+// admitUnknown promises jobs without any measurement the least that they can run on, out of what others hold beyond
 // their own least: as long as they wait nobody can tell what waiting costs them. Only for jobs that come by themselves;
 // those of traces have kinds that have taught before.
-func (m *allocation) welcome(line []*candidate, left []float64) {
+func (m *allocation) admitUnknown(line []*candidate, left []float64) {
 	if !m.Tuning.AtEpochs {
 		return
 	}

@@ -28,7 +28,7 @@ func (m *allocation) refine() {
 func (m *allocation) refinePool(pool int) {
 	size := m.pools[pool].free
 	// most is, by number of devices, the largest sum of values for the jobs so far; chosen is the option of the last of
-	// them in that sum, nowhere if it has none of this pool.
+	// them in that sum, none if it has none of this pool.
 	most, next := make([]float64, size+1), make([]float64, size+1)
 	chosen := make([][]int16, len(m.jobs))
 	for i, b := range m.jobs {
@@ -41,7 +41,7 @@ func (m *allocation) refinePool(pool int) {
 			value = b.chosen.value
 		}
 		for d := range row {
-			next[d], row[d] = most[d]+value, nowhere
+			next[d], row[d] = most[d]+value, none
 		}
 		for k := range b.options {
 			o := &b.options[k]
@@ -59,7 +59,7 @@ func (m *allocation) refinePool(pool int) {
 	left := size
 	for i, b := range slices.Backward(m.jobs) {
 		switch at := chosen[i][left]; {
-		case at != nowhere:
+		case at != none:
 			b.chosen = &b.options[at]
 			left -= b.chosen.devices
 		case b.chosen != nil && b.chosen.pool == pool:

@@ -101,7 +101,7 @@ func (b *knowledge) mend() {
 	}
 }
 
-// forget drops signatures of which there is no job once there are too many.
+// forget drops the signatures without a job once there are too many.
 func (b *knowledge) forget(r *Round) {
 	if len(b.Profiles) < mostProfiles {
 		return
@@ -228,7 +228,7 @@ func (c *profile) bestKnown() string {
 	return best
 }
 
-// throughput is the most samples per second that a device was seen to take, without the exchange; zero if none was.
+// best returns the most samples per second that a device took, without the exchange of gradients; zero if none did.
 func (l *throughput) best() float64 {
 	most := 0.0
 	if l != nil {

@@ -114,9 +114,9 @@ func (p *pool) sizes(most int) []int {
 	return sizes
 }
 
-// bid is a job with its options.
-func (m *allocation) bid(g *cluster.Gang) *candidate {
-	b := &candidate{gang: g, quota: nowhere, fixed: m.fixed(g)}
+// candidate returns a job with its options.
+func (m *allocation) candidate(g *cluster.Gang) *candidate {
+	b := &candidate{gang: g, quota: none, fixed: m.fixed(g)}
 	if k, bound := m.quotas[g.Spec.Tenant]; bound {
 		b.quota = k
 	}

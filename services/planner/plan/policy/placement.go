@@ -223,13 +223,13 @@ func (m *allocation) stay(b *candidate, p *pool) bool {
 // them; empty if there is nothing.
 func (m *allocation) displace(p *pool, g *cluster.Gang) cluster.Placement {
 	unclaimed := func(node int) int { return max(m.Ledger.Unclaimed(g, node), 0) }
-	best, taken := nowhere, 0
+	best, taken := none, 0
 	for _, i := range p.Nodes {
-		if n := max(g.Least-unclaimed(i), 0); m.Ledger.FreeFor(g, i) >= g.Least && (best == nowhere || n < taken) {
+		if n := max(g.Least-unclaimed(i), 0); m.Ledger.FreeFor(g, i) >= g.Least && (best == none || n < taken) {
 			best, taken = i, n
 		}
 	}
-	if best != nowhere {
+	if best != none {
 		return onNode(best, g.Least)
 	}
 	if !m.Spans || g.Least <= p.PerNode {

@@ -114,5 +114,5 @@ func (r *Round) Possible(g *cluster.Gang) bool {
 	return r.Spans && r.Widest() >= g.Least
 }
 
-// nowhere is no node, no option and no limit.
-const nowhere = -1
+// none is no node, no option and no limit.
+const none = -1

@@ -26,7 +26,7 @@ func (m *allocation) limit() {
 		m.quotas[tenant] = len(m.limits)
 		m.limits = append(m.limits, limit{left: float64(max(quotas[tenant], 0))})
 	}
-	m.power = nowhere
+	m.power = none
 	if watts := m.Ledger.Watts(); !math.IsInf(watts, 1) {
 		m.power = len(m.limits)
 		m.limits = append(m.limits, limit{left: math.Max(watts, 0)})
@@ -60,7 +60,7 @@ func (m *allocation) use(b *candidate, o *option, limit int) float64 {
 func (m *allocation) fits(b *candidate, from, to *option, left []float64) bool {
 	const slack = 1e-6
 	for _, k := range [...]int{to.pool, b.quota, m.power} {
-		if k != nowhere && m.use(b, to, k)-m.use(b, from, k) > left[k]+slack {
+		if k != none && m.use(b, to, k)-m.use(b, from, k) > left[k]+slack {
 			return false
 		}
 	}
@@ -77,10 +77,10 @@ func (m *allocation) take(b *candidate, from, to *option, left []float64) {
 // cost is what an option costs at the present prices.
 func (m *allocation) cost(b *candidate, o *option) float64 {
 	cost := m.limits[o.pool].price * float64(o.devices)
-	if b.quota != nowhere {
+	if b.quota != none {
 		cost += m.limits[b.quota].price * float64(o.devices)
 	}
-	if m.power != nowhere {
+	if m.power != none {
 		cost += m.limits[m.power].price * o.watts
 	}
 	return cost
@@ -215,7 +215,7 @@ func (m *allocation) fill(left []float64) {
 // bestUpgrade is the best that fits; without an option if there is none.
 func (m *allocation) bestUpgrade(job int, left []float64) upgrade {
 	b := m.jobs[job]
-	has := option{pool: nowhere}
+	has := option{pool: none}
 	if b.chosen != nil {
 		has = *b.chosen
 	}
