@@ -103,9 +103,8 @@ func TestANodeThatIsListedTwiceHasItsDevicesOnce(t *testing.T) {
 	}
 }
 
-// TestNobodyMovesForNothing: prices alone would give the short job a second device, from a job of a higher priority that
-// uses it less well; but the two that it could have are on different nodes. Then all stay as they are, since one device
-// elsewhere is no more than the one that it has.
+// TestNobodyMovesForNothing: prices alone would give the short job a second device of a job with a higher priority, but
+// the two devices are on different nodes. All jobs stay, since one device elsewhere is no gain.
 func TestNobodyMovesForNothing(t *testing.T) {
 	s := State{Now: time.Unix(1000, 0), Tuning: live()}
 	for i, size := range []int{2, 1} {
