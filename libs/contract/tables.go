@@ -12,6 +12,8 @@ import (
 const (
 	Jobs           Bucket[train.Job]                = "jobs"
 	Nodes          Bucket[train.Node]               = "nodes"
+	Conditions     Bucket[train.NodeCondition]      = "conditions"
+	Eligibility    Bucket[train.Eligibility]        = "eligibility"
 	Models         Bucket[train.Model]              = "models"
 	Interference   Bucket[curve.InterferenceRecord] = "meetings"
 	Attempts       Bucket[train.Attempt]            = "attempts"
@@ -60,6 +62,14 @@ func Buckets() []BucketInfo {
 			record(Nodes, "Nodes", "<node>", nodeagent,
 				"A node and its devices. seen_at is refreshed every few seconds and distinguishes a live node from a lost one.",
 				admission, planner, executor, profiler, energy),
+		}},
+		{Name: string(Conditions), Doc: "The nodes as their cluster manager sees them.", Records: []Record{
+			record(Conditions, "Conditions", "<node>", executor,
+				"Whether Kubernetes would start a pod of a job on a node: cordon, taints, readiness. Nodes of other back ends have none.", planner),
+		}},
+		{Name: string(Eligibility), Doc: "What keeps jobs off nodes and devices.", Records: []Record{
+			record(Eligibility, "Eligibility", "<node>", planner,
+				"The orders of operators about a node and its devices."),
 		}},
 		{Name: string(Models), Doc: "The model learned of each job.", Records: []Record{
 			record(Models, "Models", "<job>", profiler,

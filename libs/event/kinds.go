@@ -1,5 +1,7 @@
 package event
 
+import "slices"
+
 // Kind describes one fact of the contract.
 type Kind struct {
 	Entity  string
@@ -161,7 +163,7 @@ func Kinds() []Kind {
 			"A message that could not be handled; <id> is the consumer's name.", body[Poisoned],
 		},
 	}
-	return append(kinds, tuneKinds()...)
+	return slices.Concat(kinds, nodeKinds(), tuneKinds())
 }
 
 // Find returns the kind of a subject.

@@ -11,6 +11,7 @@ const (
 	StreamEnergy    = "ENERGY"
 	StreamTune      = "TUNE"
 	StreamNet       = "NET"
+	StreamNodes     = "NODES"
 	StreamPoison    = "POISON"
 )
 
@@ -61,6 +62,7 @@ func Streams() []Stream {
 		{StreamEnergy, []string{"yard.ledger.>"}, 30 * day, gib, false, "Final energy accounts."},
 		{StreamTune, []string{"yard.tune.>"}, 30 * day, gib, false, "The facts of experiments."},
 		{StreamNet, []string{"yard.net.>"}, 30 * day, gib / 4, true, "Links of the network that lose or delay packets."},
+		{StreamNodes, []string{"yard.node.>"}, 30 * day, gib / 16, true, "Requests about nodes, and what the planner decides about them."},
 		{
 			StreamPoison,
 			[]string{"yard.poison.>"},

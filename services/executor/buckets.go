@@ -11,20 +11,22 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// buckets are the records that the executor reads; it writes attempts.
+// buckets are the records that the executor reads; it writes attempts and conditions.
 type buckets struct {
 	attempts *bus.KV[train.Attempt]
 	jobs     *bus.KV[train.Job]
 	nodes    *bus.KV[train.Node]
 	settings *bus.KV[train.Setting]
 	reports  *bus.KV[train.AttemptReport]
+	// conditions are written by the executor of pods.
+	conditions *bus.KV[train.NodeCondition]
 }
 
 func openBuckets(ctx context.Context, b *bus.Bus) (kv buckets, err error) {
 	err = errors.Join(
 		bus.Open(ctx, b, contract.Attempts, &kv.attempts), bus.Open(ctx, b, contract.Jobs, &kv.jobs),
 		bus.Open(ctx, b, contract.Nodes, &kv.nodes), bus.Open(ctx, b, contract.Reports, &kv.reports),
-		bus.Open(ctx, b, contract.Settings, &kv.settings),
+		bus.Open(ctx, b, contract.Settings, &kv.settings), bus.Open(ctx, b, contract.Conditions, &kv.conditions),
 	)
 	return kv, err
 }

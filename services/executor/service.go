@@ -7,6 +7,7 @@ package executor
 import (
 	"context"
 	"path/filepath"
+	"time"
 
 	"github.com/sourcegraph/conc/pool"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/proc"
 	"github.com/switchyard-dl/switchyard/libs/run"
 	"github.com/switchyard-dl/switchyard/libs/settings"
+	"github.com/switchyard-dl/switchyard/libs/tick"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/executor/diff"
 	"github.com/switchyard-dl/switchyard/services/executor/kube"
@@ -92,6 +94,9 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 	if on.local != nil {
 		loops.Go(func(ctx context.Context) error { return s.answerLogs(ctx, b, on, e.cache) })
 	}
+	if on.pods != nil {
+		loops.Go(func(ctx context.Context) error { return recordConditions(ctx, on.pods, e.buckets.conditions) })
+	}
 	loops.Go(func(ctx context.Context) error { return on.backend.Run(ctx, e.cache.queue.add) })
 	loops.Go(func(ctx context.Context) error { return e.loop(ctx, p.Started) })
 	return stopped(ctx, loops.Wait())
@@ -102,6 +107,23 @@ func (s *Service) answerLogs(ctx context.Context, b *bus.Bus, on platform, c *ca
 	return bus.Answer(ctx, b, train.LogSubject(on.realm.Node), func(_ context.Context, r train.LogRequest) (train.LogChunk, error) {
 		job, known := c.job(r.Job)
 		return joblog.Answer(on.local.Layout, r, int64(s.config.JobLogLimit)<<20, !known || job.State.Terminal())
+	})
+}
+
+// recordConditions records what the cluster says of its nodes.
+func recordConditions(ctx context.Context, pods *kube.Backend, records *bus.KV[train.NodeCondition]) error {
+	known := map[train.NodeID]train.NodeCondition{}
+	for range tick.Every(ctx, time.Second) {
+		entries, err := records.List(ctx)
+		for _, e := range entries {
+			known[train.NodeID(e.Key)] = e.Value
+		}
+		if err == nil {
+			break
+		}
+	}
+	return pods.RecordConditions(ctx, known, func(ctx context.Context, id train.NodeID, c train.NodeCondition) error {
+		return records.Put(ctx, string(id), c)
 	})
 }
 
@@ -117,8 +139,9 @@ func stopped(ctx context.Context, err error) error {
 type platform struct {
 	backend backend
 	realm   diff.Realm
-	// local is the back end if it is that of this machine.
+	// local is the back end if it is that of this machine, pods if it is that of a cluster.
 	local *local.Backend
+	pods  *kube.Backend
 }
 
 func (s *Service) openPlatform(ctx context.Context, p run.Process) (platform, error) {
@@ -127,7 +150,7 @@ func (s *Service) openPlatform(ctx context.Context, p run.Process) (platform, er
 		if err != nil {
 			return platform{}, err
 		}
-		return platform{backend: b, realm: diff.Realm{Backend: train.BackendKubernetes}}, nil
+		return platform{backend: b, pods: b, realm: diff.Realm{Backend: train.BackendKubernetes}}, nil
 	}
 	b, err := s.openLocal(ctx, p)
 	return platform{backend: b, realm: diff.Realm{Node: p.Common.NodeID()}, local: b}, err

@@ -30,8 +30,11 @@ type cache struct {
 	links    map[string]train.Link
 	crossed  map[string]pinglist.Crossing
 	wishes   map[string]train.Setting
-	missing  map[string]bool
-	restarts restartMean
+	// conditions and eligible are by node.
+	conditions map[string]train.NodeCondition
+	eligible   map[string]train.Eligibility
+	missing    map[string]bool
+	restarts   restartMean
 	// changed has room for one signal that something is new.
 	changed chan struct{}
 }
@@ -41,10 +44,11 @@ func newCache() *cache {
 		jobs: map[string]train.Job{}, nodes: map[string]train.Node{}, attempts: map[string]train.Attempt{},
 		reports: map[string]train.AttemptReport{}, models: map[string]train.Model{}, meetings: map[string]*curve.InterferenceRecord{},
 		links: map[string]train.Link{}, wishes: map[string]train.Setting{}, changed: make(chan struct{}, 1),
+		conditions: map[string]train.NodeCondition{}, eligible: map[string]train.Eligibility{},
 		restarts: restartMean{left: map[train.JobID]train.Attempt{}}, silence: newSilence(),
 		missing: map[string]bool{
 			string(contract.Jobs): true, string(contract.Nodes): true, string(contract.Attempts): true, string(contract.Reports): true, string(contract.Models): true,
-			string(contract.Rates):        true,
+			string(contract.Rates): true, string(contract.Conditions): true, string(contract.Eligibility): true,
 			string(contract.Interference): true, string(contract.Links): true, string(contract.Settings): true,
 		},
 	}
@@ -162,6 +166,20 @@ func (p *cache) observeSetting(e bus.Entry[train.Setting], deleted bool) {
 	observe(p, p.wishes, e, deleted)
 }
 
+// observeCondition takes note of what the cluster manager says of a node.
+func (p *cache) observeCondition(e bus.Entry[train.NodeCondition], deleted bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	observe(p, p.conditions, e, deleted)
+}
+
+// observeEligibility takes note of the orders of operators.
+func (p *cache) observeEligibility(e bus.Entry[train.Eligibility], deleted bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	observe(p, p.eligible, e, deleted)
+}
+
 // observeInterference keeps what is known until something else is: with it, what was computed from it.
 func (p *cache) observeInterference(e bus.Entry[curve.InterferenceRecord], deleted bool) {
 	p.mu.Lock()
@@ -212,7 +230,7 @@ func (p *cache) records() records.Records {
 	return records.Records{
 		Jobs: maps.Values(p.jobs), Nodes: maps.Values(p.nodes), Attempts: p.attempts, Reports: p.reports, Models: p.models, Settings: p.wishes,
 		Links: p.degraded(), Silence: func(n train.NodeID) time.Duration { return p.silence.of(string(n)) }, Interference: p.interference,
-		RestartSeconds: p.restarts.seconds(),
+		RestartSeconds: p.restarts.seconds(), Conditions: p.conditions, Eligibility: p.eligible,
 	}
 }
 

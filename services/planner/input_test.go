@@ -282,3 +282,18 @@ func BenchmarkPackInput(b *testing.B) {
 		})
 	}
 }
+
+// TestSilentNodesOfOldInputs: inputs named nodes that did not report before there were exclusions, and these are read.
+func TestSilentNodesOfOldInputs(t *testing.T) {
+	in, err := decision.ParseInput([]byte(`{"version":3,"generation":7,"state":{"nodes":[{"id":"a","devices":[{"id":"gpu:0","kind":"gpu"}]}],"silent":["a"],"jobs":[{"id":"j"}]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := in.Decide(plan.FIFO{}); len(p.Allocations) != 0 || p.Waiting[0].Blockers[0].Code != train.NodeSilent {
+		t.Errorf("%+v, want that the job waits for the silent node", p)
+	}
+	in.Version, in.State.Exclusions = decision.InputVersion, nil
+	if p := in.Decide(plan.FIFO{}); len(p.Allocations) != 1 {
+		t.Errorf("%+v, want that the job comes to the node", p)
+	}
+}

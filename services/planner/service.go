@@ -79,6 +79,11 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 		return err
 	}
 	watching.Go(batches.run)
+	asks, err := newOrders(ctx, b)
+	if err != nil {
+		return err
+	}
+	watching.Go(asks.run)
 	probes, err := newProber(ctx, b, p.Log, s.probing, known)
 	if err != nil {
 		return err
@@ -127,6 +132,8 @@ func watch(ctx context.Context, b *bus.Bus, known *cache, rates *grid, observeJo
 		follow(ctx, b, watching, known, contract.Interference, known.observeInterference),
 		follow(ctx, b, watching, known, contract.Links, known.observeLink),
 		follow(ctx, b, watching, known, contract.Settings, known.observeSetting),
+		follow(ctx, b, watching, known, contract.Conditions, known.observeCondition),
+		follow(ctx, b, watching, known, contract.Eligibility, known.observeEligibility),
 		follow(ctx, b, watching, known, contract.Rates, rates.see),
 	)
 }

@@ -306,10 +306,11 @@ func TestStateOfThePicture(t *testing.T) {
 	p.observeModel(bus.Entry[train.Model]{Key: "running", Value: train.Model{Job: "running", EpochsSeen: 5}}, false)
 
 	s := p.state(now, train.Plan{}, false, plan.State{})
-	if len(s.Nodes) != 2 || len(s.Jobs) != 1 {
-		t.Fatalf("%d nodes and %d jobs: want the fresh node, the stale one with what runs there, and the running job", len(s.Nodes), len(s.Jobs))
+	offered := s.Offered()
+	if len(offered) != 2 || len(s.Jobs) != 1 {
+		t.Fatalf("%d nodes and %d jobs: want the fresh node, the stale one with what runs there, and the running job", len(offered), len(s.Jobs))
 	}
-	for _, n := range s.Nodes {
+	for _, n := range offered {
 		if want := map[train.NodeID]int{"fresh": 2, "stale": 1}[n.ID]; len(n.Devices) != want {
 			t.Errorf("node %s has %d devices, want %d", n.ID, len(n.Devices), want)
 		}
@@ -367,4 +368,30 @@ func TestTheConfigurationKnowsThePolicies(t *testing.T) {
 	if !slices.Equal(settings.Policies(), plan.PolicyNames()) || settings.DefaultPolicy != plan.DefaultPolicy {
 		t.Errorf("%v, want %v", settings.Policies(), plan.PolicyNames())
 	}
+}
+
+// TestAnOrderIsFollowed: the planner plans nothing on a node that an operator has cordoned, and says why. A request that
+// nobody can read is set aside.
+func TestAnOrderIsFollowed(t *testing.T) {
+	b := newBench(t)
+	b.node(2)
+	b.serve()
+	order := func(fact string, body any) {
+		if err := b.bus.Publish(b.ctx, event.NodeRequestFact("a", fact, time.Now(), body)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	order(event.FactDrainRequested, []int{1})
+	b.await(event.StreamPoison, func(bus.Message) bool { return true })
+	order(event.FactCordonRequested, event.CordonRequested{NodeRequest: event.NodeRequest{By: "ops", Reason: "kernel upgrade"}})
+	put(b, b.jobs, "j", admitted("j", 1))
+	facts := b.await(event.StreamJobs, func(m bus.Message) bool {
+		return m.Parsed.Fact == event.FactQueued && decode[event.Queued](t, m).Blockers[0].Code == train.NodeCordoned
+	})
+	told := decode[event.Queued](t, facts[len(facts)-1])
+	if want := "needs 1 device, and node a is cordoned by ops: kernel upgrade"; told.Blockers[0].Message != want {
+		t.Errorf("it waits since %q, want %q", told.Blockers[0].Message, want)
+	}
+	order(event.FactResumeRequested, event.ResumeRequested{})
+	b.await(event.StreamJobs, func(m bus.Message) bool { return m.Parsed.Fact == event.FactPlanned })
 }

@@ -24,6 +24,7 @@ func TestOnlyTimeInWhichANodeWouldBeHeardAgesIt(t *testing.T) {
 		p.observeNode(now, bus.Entry[train.Node]{Key: "a", Value: node}, false)
 	}
 	p.observeNode(now, bus.Entry[train.Node]{Key: "a", Value: node}, false)
+	p.observeJob(bus.Entry[train.Job]{Key: "j", Value: admitted("j", 1)}, false)
 	p.observeAttempt(bus.Entry[train.Attempt]{Key: "j", Value: train.Attempt{Job: "j", Node: "a", Devices: []train.DeviceID{"cpu:1"}, Phase: train.PhaseRunning}}, false)
 	listen := func(d time.Duration, connected bool) {
 		for end := now.Add(d); now.Before(end); p.listen(now, connected) {
@@ -33,7 +34,8 @@ func TestOnlyTimeInWhichANodeWouldBeHeardAgesIt(t *testing.T) {
 	want := func(what string, n int) {
 		t.Helper()
 		got := 0
-		for _, node := range p.state(now, train.Plan{}, false, plan.State{}).Nodes {
+		s := p.state(now, train.Plan{}, false, plan.State{})
+		for _, node := range s.Offered() {
 			got += len(node.Devices)
 		}
 		if got != n {

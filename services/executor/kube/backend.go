@@ -23,8 +23,9 @@ type Backend struct {
 	*cluster
 	*secretStore
 	*resizer
-	killAfter time.Duration
-	queue     *taskQueue
+	conditions *conditions
+	killAfter  time.Duration
+	queue      *taskQueue
 
 	mu sync.Mutex
 	// ready is set when the caches are filled and the key is known.
@@ -59,7 +60,7 @@ func newBackend(client kubernetes.Interface, o Options, killAfter time.Duration,
 	}
 	return &Backend{
 		cluster: c, secretStore: &secretStore{cluster: c, secrets: map[key]secret{}}, resizer: &resizer{cluster: c, resizings: map[key]*resizing{}},
-		killAfter: killAfter, queue: newTaskQueue(), waitingSince: map[key]time.Time{}, refused: map[key]train.Exit{},
+		conditions: newConditions(), killAfter: killAfter, queue: newTaskQueue(), waitingSince: map[key]time.Time{}, refused: map[key]train.Exit{},
 	}, nil
 }
 
@@ -75,6 +76,7 @@ func (b *Backend) Run(ctx context.Context, notify func(...train.JobID)) error {
 				notify(k.job)
 			}
 		case *corev1.Node:
+			b.conditions.observe(o, deleted, b.options.Tolerate, time.Now().UTC())
 			if b.observeNode(o, deleted) {
 				notify(b.jobsOn(o.Name)...)
 			}

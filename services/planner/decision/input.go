@@ -19,7 +19,7 @@ import (
 
 // InputVersion is the version of the format of Input. A reader refuses a newer one: it would decide on less than
 // the planner did.
-const InputVersion = 3
+const InputVersion = 4
 
 // Input is everything that a published plan follows from: plan.Decide makes the same plan of it again.
 type Input struct {
@@ -111,7 +111,26 @@ func ParseInput(data []byte) (Input, error) {
 	if in.Version < 1 || in.Version > InputVersion {
 		return Input{}, fmt.Errorf("parse input %d: it has format %d, this program reads 1 to %d", in.Generation, in.Version, InputVersion)
 	}
+	if in.Version < 4 {
+		return in, in.readSilent(data)
+	}
 	return in, nil
+}
+
+// readSilent reads the nodes that did not report, as inputs named them before there were exclusions.
+func (in *Input) readSilent(data []byte) error {
+	var before struct {
+		State struct {
+			Silent []train.NodeID `json:"silent"`
+		} `json:"state"`
+	}
+	if err := json.Unmarshal(data, &before); err != nil {
+		return fmt.Errorf("parse input: %w", err)
+	}
+	for _, n := range before.State.Silent {
+		in.State.Exclusions = append(in.State.Exclusions, train.Exclusion{Node: n, Reason: train.Reason{Code: train.NodeSilent, Message: fmt.Sprintf("node %s does not report", n)}})
+	}
+	return nil
 }
 
 // ReadInputs calls f with the recorded inputs since a time (zero: all that are kept), in the order of their

@@ -169,7 +169,7 @@ func (h *History) read(name string, r io.Reader, generation uint64) error {
 	if err != nil {
 		return err
 	}
-	h.see(in.DecidedAt, in.State.Nodes)
+	h.see(in.DecidedAt, in.State.Offered())
 	if (generation == 0 || number == generation) && (h.Input == nil || h.Input.Generation < number) {
 		h.Input = &in
 	}

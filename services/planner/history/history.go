@@ -140,7 +140,7 @@ func Read(ctx context.Context, b *bus.Bus, s Scope) (History, error) {
 
 // take adds a later input.
 func (h *History) take(in decision.Input) {
-	h.see(in.DecidedAt, in.State.Nodes)
+	h.see(in.DecidedAt, in.State.Offered())
 	h.Input = &in
 }
 

@@ -119,7 +119,7 @@ func (l *Live) decider(h History) {
 		l.Policy = h.Input.Policy
 	}
 	l.State = h.knownState()
-	l.State.Jobs, l.State.Nodes, l.State.Memory = nil, nil, ""
+	l.State.Jobs, l.State.Nodes, l.State.Exclusions, l.State.Memory = nil, nil, nil, ""
 	for _, f := range slices.Backward(h.Plans) {
 		if decided, err := event.Decode[event.PlanDecided](f.Body); err == nil && decided.Policy != "" && f.Source == "planner" {
 			l.Policy = decided.Policy

@@ -134,10 +134,10 @@ func (p *preemption) evictable(o *cluster.Gang) bool {
 	return o.Priority < p.gang.Priority && !o.Silent
 }
 
-// freeable says whether all that have a device have to make room; false if nobody has it.
+// freeable says whether all that have an open device have to make room; false if nobody has it.
 func (p *preemption) freeable(at cluster.Spot) bool {
 	on := p.holders[at]
-	return len(on) > 0 && !slices.ContainsFunc(on, func(o *cluster.Gang) bool { return !p.evictable(o) })
+	return len(on) > 0 && !p.Nodes[at.Node].IsClosed(at.Device) && !slices.ContainsFunc(on, func(o *cluster.Gang) bool { return !p.evictable(o) })
 }
 
 // nodes are those on which the gang finds its least if devices are freed, those first where the fewest have to be.
@@ -146,7 +146,7 @@ func (p *preemption) nodes() []int {
 	missing := map[int]int{}
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
-		if len(n.Devices) < p.gang.Least || !place.Open(p.gang, n, i) {
+		if n.Room() < p.gang.Least || !p.gang.Suits(n) {
 			continue
 		}
 		free, more := p.Ledger.FreeFor(p.gang, i), 0

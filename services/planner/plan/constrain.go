@@ -17,7 +17,7 @@ func (d *decision) constrain() {
 	d.Predict()
 	for _, g := range d.Gangs {
 		g.MayMove, g.Stay = d.mayMove(g)
-		g.Pinned = g.Silent && !g.Held.Empty()
+		g.Pinned = d.pinned(g)
 	}
 	d.NoNews = d.memory.News != 0 && d.memory.News == d.fingerprint(d.planned)
 }
@@ -43,6 +43,19 @@ func (d *decision) leastWanted(g *cluster.Gang) int {
 	return min(g.WantsDevices, max(g.Spec.MinDevices, 1))
 }
 
+// pinned says whether a gang keeps all that it holds: its attempt cannot be asked to leave, or nobody may come back to
+// where it is.
+func (d *decision) pinned(g *cluster.Gang) bool {
+	return !g.Held.Empty() && (g.Silent || d.OnClosed(g.Held))
+}
+
+func whyPinned(g *cluster.Gang) cluster.Stay {
+	if g.Silent {
+		return cluster.StaySilent
+	}
+	return cluster.StayClosed
+}
+
 // mayMove says whether a gang may be resized or moved for the sake of speed. If jobs leave at any time, that is
 // whenever it holds something.
 func (d *decision) mayMove(g *cluster.Gang) (bool, cluster.Stay) {
@@ -50,8 +63,8 @@ func (d *decision) mayMove(g *cluster.Gang) (bool, cluster.Stay) {
 	switch {
 	case g.Held.Empty():
 		return false, cluster.StayNot
-	case g.Silent:
-		return false, cluster.StaySilent
+	case d.pinned(g):
+		return false, whyPinned(g)
 	case !d.Tuning.AtEpochs && (r == nil || g.Shed):
 		return true, cluster.StayNot
 	case r == nil || r.StopPending || g.Planned == nil || !r.Same(*g.Planned) || g.Held.Size() != g.Planned.Size():
@@ -73,7 +86,7 @@ func (d *decision) group() {
 			g.MayMove, g.Stay = d.mayMove(g)
 			g.Beside = nil
 		}
-		g.Pinned = g.Silent && !g.Held.Empty()
+		g.Pinned = d.pinned(g)
 	}
 	for _, g := range d.Gangs {
 		for _, guest := range g.Guests {

@@ -31,6 +31,12 @@ func (d *decision) fingerprint(holds func(*cluster.Gang) cluster.Placement) uint
 		b.words(key)
 		b.value(reflect.ValueOf(s.Interference[key].Samples()))
 	}
+	for i := range s.Exclusions {
+		e := &s.Exclusions[i]
+		b.words(string(e.Node), string(e.Job), e.Reason.Code)
+		b.value(reflect.ValueOf(e.Devices))
+		b.is(e.Leave)
+	}
 	for _, g := range d.Deferred {
 		b.words(string(g.ID))
 	}
@@ -98,7 +104,8 @@ func (b *digest) is(answers ...bool) {
 func (b *digest) node(n *cluster.Node) {
 	b.words(string(n.ID), n.Class, n.Island)
 	b.ints(len(n.Devices), n.Cores, int(n.RAM))
-	b.is(n.Silent, n.Shared)
+	b.value(reflect.ValueOf(n.Closed))
+	b.is(n.Shared)
 	for i := range n.Devices {
 		d := &n.Devices[i]
 		b.words(string(d.ID), string(d.Kind), d.Model, d.Driver, string(d.Enforcement))

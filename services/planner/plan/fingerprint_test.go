@@ -17,8 +17,9 @@ var unread = map[string]string{
 	"Running": "what may be done with the attempt counts", "CancelRequested": "takes the job out", "RecentRestarts": "whether it may move counts",
 	"RunSeconds": "whether it starves counts", "DeviceSeconds": "grows with time", "Restarts": "follows plans", "Beside": "of guests only",
 	"Parts": "instead of node and devices", "FoundAt": "whether it still counts does",
+	"Message": "words", "Hint": "words", "Field": "", "Until": "an exclusion that has ended is left out",
 	"Packets": "", "SeenAt": "", "Backend": "", "BootID": "", "ContainerRuntime": "", "JobAPI": "", "JobAPISocket": "", "MPSDir": "", "Meters": "",
-	"MeterTroubles": "", "Probes": "", "UUID": "", "Core": "", "Simulated": "", "Resource": "", "Name": "", "User": "", "ScriptPath": "", "Image": "", "WorkDir": "",
+	"MeterTroubles": "", "Probes": "", "Held": "an exclusion says it", "UUID": "", "Core": "", "Simulated": "", "Resource": "", "Name": "", "User": "", "ScriptPath": "", "Image": "", "WorkDir": "",
 	"CustomDir": "", "SnapshotsDir": "", "DatasetsDir": "", "Env": "", "LogFormat": "", "TuneEffectiveBatch": "", "Spec.Cores": "",
 	"MainMemoryMiB": "", "Ports": "", "Spec.Priority": "", "Launch": "", "MaxRestarts": "", "Command": "counts for jobs that share",
 }
@@ -84,7 +85,7 @@ func fullState() State {
 	now := time.Unix(100_000, 0)
 	s.Now, s.Rates, s.Interference = now, nil, map[string]*curve.Interference{"gpu": curve.NewInterference("", nil)}
 	n, j := &s.Nodes[0], &s.Jobs[0]
-	n.ID, n.Devices[0].ID, s.Silent[0] = "a", "gpu:0", "a"
+	n.ID, n.Devices[0].ID = "a", "gpu:0"
 	j.SubmittedAt, j.CancelRequested, j.Spec.Deadline = now, false, &now
 	j.Slow[0].FoundAt = now
 	j.Planned.Node, j.Planned.Devices, j.Planned.Parts = "a", []train.DeviceID{"gpu:0"}, nil

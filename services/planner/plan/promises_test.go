@@ -27,7 +27,7 @@ const (
 	withPower    = "power budget"
 	withSharing  = "sharing"
 	withSizes    = "sizes chosen by experiments"
-	withSilence  = "silent nodes"
+	withClosed   = "cordons, drains and devices held by others"
 	withLinks    = "lossy links"
 	withStarving = "starvation"
 	withLabels   = "labels"
@@ -36,7 +36,7 @@ const (
 )
 
 var features = []string{
-	withServers, withQuota, withPower, withSharing, withSizes, withSilence, withLinks, withStarving, withLabels, withRanks, withSpread,
+	withServers, withQuota, withPower, withSharing, withSizes, withClosed, withLinks, withStarving, withLabels, withRanks, withSpread,
 }
 
 // TestPromisesOverTheProductOfFeatures plays random days of each live policy on which any features meet, and checks
@@ -224,26 +224,21 @@ func (d *productDay) interfere() {
 	}
 }
 
-// hear is what the planner knows about nodes: if a node is silent, only the devices that jobs hold.
+// hear is what the planner knows about nodes: some are cordoned, drained or not heard, and some devices are another's.
 func (d *productDay) hear() {
-	d.state.Nodes, d.state.Silent = nil, nil
+	d.state.Nodes, d.state.Exclusions = d.nodes, nil
+	if !d.has[withClosed] {
+		return
+	}
 	for _, n := range d.nodes {
-		if d.has[withSilence] && d.chance(20) {
-			held := map[train.DeviceID]bool{}
-			for _, j := range d.state.Jobs {
-				for _, h := range holdings(j) {
-					for _, id := range devicesOf(h)[n.ID] {
-						held[id] = true
-					}
-				}
-			}
-			n.Devices = slices.DeleteFunc(slices.Clone(n.Devices), func(x train.Device) bool { return !held[x.ID] })
-			if len(n.Devices) == 0 {
-				continue
-			}
-			d.state.Silent = append(d.state.Silent, n.ID)
+		if d.chance(75) {
+			continue
 		}
-		d.state.Nodes = append(d.state.Nodes, n)
+		e := train.Exclusion{Node: n.ID, Reason: train.Reason{Code: train.NodeCordoned, Message: fmt.Sprintf("node %s is cordoned", n.ID)}, Leave: d.chance(40)}
+		if d.chance(50) {
+			e.Devices = []train.DeviceID{n.Devices[d.dice.IntN(len(n.Devices))].ID}
+		}
+		d.state.Exclusions = append(d.state.Exclusions, e)
 	}
 }
 
@@ -343,7 +338,7 @@ func describeState(s plan.State) string {
 		}
 		b.WriteString("\n")
 	}
-	fmt.Fprintf(&b, "quotas %v, budget %.0f W, silent %v, links %+v\n", s.Quotas, s.PowerBudgetWatts, s.Silent, s.Links)
+	fmt.Fprintf(&b, "quotas %v, budget %.0f W, excluded %+v, links %+v\n", s.Quotas, s.PowerBudgetWatts, s.Exclusions, s.Links)
 	for _, j := range s.Jobs {
 		fmt.Fprintf(&b, "job %s of %s, priority %d, waited %s, devices %d to %d wants %d, memory %s shares %v, %s %+v, labels %v, epochs %d/%d, slow %d, outgrown %v, cancelled %v\n",
 			j.ID, j.Spec.Tenant, j.Priority, s.Now.Sub(j.SubmittedAt), j.Spec.MinDevices, j.Spec.MaxDevices, j.WantsDevices, j.Spec.EstimatedMemory(), j.Spec.AllowSharing,
@@ -377,6 +372,7 @@ func (c *promises) check() {
 	c.power()
 	c.unspoken()
 	c.feasible()
+	c.excluded()
 	c.links()
 }
 
@@ -591,8 +587,7 @@ func sameDevices(a train.Allocation, h plan.Holding) bool {
 	return maps.EqualFunc(byNode(a), devicesOf(h), train.SameDevices)
 }
 
-// feasible: where a job was not before, the node has the labels that it asks for, its devices have the memory, and it
-// is not silent.
+// feasible: where a job was not before, the node has the labels that it asks for, and its devices have the memory.
 func (c *promises) feasible() {
 	for _, a := range c.plan.Allocations {
 		j := c.jobs[a.Job]
@@ -613,18 +608,29 @@ func (c *promises) feasible() {
 					c.fail("%s needs %s and comes to %s of %s with %s", a.Job, j.Spec.EstimatedMemory(), id, node, d.Memory)
 				}
 			}
-			if slices.Contains(c.day.state.Silent, node) && c.shared(a.Job, node, devices) {
-				c.fail("%s comes beside jobs of %s, which is silent", a.Job, node)
-			}
 		}
 	}
 }
 
-// shared says whether another job has any of these devices in the plan.
-func (c *promises) shared(job train.JobID, node train.NodeID, devices []train.DeviceID) bool {
-	return slices.ContainsFunc(c.plan.Allocations, func(o train.Allocation) bool {
-		return o.Job != job && slices.ContainsFunc(byNode(o)[node], func(d train.DeviceID) bool { return slices.Contains(devices, d) })
-	})
+// excluded: on an excluded device is only the job whose attempt runs there, and if jobs are to leave, only one that
+// cannot be asked to.
+func (c *promises) excluded() {
+	for _, a := range c.plan.Allocations {
+		j := c.jobs[a.Job]
+		for node, devices := range byNode(a) {
+			for _, id := range devices {
+				for _, e := range c.day.state.Exclusions {
+					if e.Node != node || !e.Covers(id) || !e.Concerns(a.Job) {
+						continue
+					}
+					runs := j.Running != nil && slices.Contains(devicesOf(j.Running.Holding)[node], id)
+					if !runs || e.Leave && !unasked(j) {
+						c.fail("%s gets %s of %s, and %s", a.Job, id, node, e.Reason.Message)
+					}
+				}
+			}
+		}
+	}
 }
 
 // links: no gang comes to lie across a link above the bound.

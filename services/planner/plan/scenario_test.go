@@ -44,6 +44,8 @@ import (
 //	wants id=x devices=2 [batch_devices=2]          the devices on which its experiment wants it to run, and those for
 //	                                                which its batch size is meant
 //	done id=x epochs=5; ended id=x; cancel id=x
+//	cordon node=a [devices=(gpu:0)] [drain]         an operator keeps jobs off; drain: those there are to leave
+//	resume node=a                                   and lets them come again
 //	decide policy                                   prints the plan
 //	apply [settled]                                 the last plan now runs; settled: each job has reported and finished
 //	                                                an epoch
@@ -106,6 +108,11 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 	case "wants":
 		j := s.find(t, d)
 		j.WantsDevices, j.BatchDevices = count(t, d, "devices", 0), count(t, d, "batch_devices", 0)
+	case "cordon":
+		s.cordon(t, d)
+	case "resume":
+		id := text(t, d, "node", "")
+		s.state.Exclusions = slices.DeleteFunc(s.state.Exclusions, func(e train.Exclusion) bool { return string(e.Node) == id })
 	case "restarted":
 		s.find(t, d).RecentRestarts = count(t, d, "times", 0)
 	case "done":
@@ -265,6 +272,18 @@ func (s *story) runs(t *testing.T, d *datadriven.TestData) {
 		Holding: h, Seconds: float64(count(t, d, "seconds", 60)), Epochs: count(t, d, "epochs", 2),
 		Spoke: !d.HasArg("silent"), StopPending: d.HasArg("stopping"),
 	}
+}
+
+// cordon keeps jobs off a node or some of its devices.
+func (s *story) cordon(t *testing.T, d *datadriven.TestData) {
+	t.Helper()
+	h := holding(t, d)
+	orders := train.Eligibility{Orders: map[train.DeviceID]train.NodeOrder{}}
+	for _, device := range append(h.Devices, train.DeviceID(train.WholeNode))[:max(len(h.Devices), 1)] {
+		orders.Orders[device] = train.NodeOrder{Drain: d.HasArg("drain"), By: "ops", Why: "kernel upgrade"}
+	}
+	n := train.Node{ID: h.Node}
+	s.state.Exclusions = append(s.state.Exclusions, n.Exclusions(train.NodeCondition{}, orders)...)
 }
 
 func (s *story) learn(t *testing.T, d *datadriven.TestData) {

@@ -3,6 +3,7 @@
 package records
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"slices"
@@ -33,6 +34,9 @@ type Records struct {
 	Models   map[string]train.Model
 	Settings map[string]train.Setting
 	Links    []state.Link
+	// Conditions and Eligibility are by node.
+	Conditions  map[string]train.NodeCondition
+	Eligibility map[string]train.Eligibility
 	// Silence is for how long a node has not reported; nil: none is silent.
 	Silence func(train.NodeID) time.Duration
 	// Interference returns what was measured on the devices of nodes; nil: the terms have it.
@@ -49,7 +53,7 @@ func (r Records) State(now time.Time, last train.Plan, known bool, terms state.S
 	if s.Tuning.RestartSeconds == 0 {
 		s.Tuning.RestartSeconds = r.RestartSeconds
 	}
-	s.Nodes, s.Silent = r.liveNodes()
+	s.Nodes, s.Exclusions = r.liveNodes()
 	s.Tuning.OneNode = OneNode(s.Nodes)
 	s.Links = r.Links
 	s.Jobs = r.plannable(now, last, known)
@@ -68,39 +72,26 @@ func OneNode(nodes []train.Node) bool {
 	return len(nodes) == 0 || slices.ContainsFunc(nodes, func(n train.Node) bool { return n.Backend != train.BackendKubernetes })
 }
 
-// liveNodes returns the nodes that are not lost, and which of them are silent. A silent node keeps only the devices
-// on which attempts are live.
-func (r Records) liveNodes() (live []train.Node, quiet []train.NodeID) {
+// liveNodes returns the nodes that are not lost, and what keeps jobs off them.
+func (r Records) liveNodes() (live []train.Node, exclusions []train.Exclusion) {
 	for n := range r.Nodes {
 		silent := time.Duration(0)
 		if r.Silence != nil {
 			silent = r.Silence(n.ID)
 		}
-		if silent >= NodeTimeout {
-			n.Devices = r.inUse(n)
-		}
 		if silent >= NodeLost || len(n.Devices) == 0 {
 			continue
 		}
-		if live = append(live, n); silent >= NodeTimeout {
-			quiet = append(quiet, n.ID)
+		live = append(live, n)
+		if silent >= NodeTimeout {
+			exclusions = append(exclusions, train.Exclusion{Node: n.ID, Reason: train.Reason{
+				Code: train.NodeSilent, Message: fmt.Sprintf("node %s has not reported for more than %s", n.ID, NodeTimeout), Hint: "is its node agent running?",
+			}})
 		}
+		exclusions = append(exclusions, n.Exclusions(r.Conditions[string(n.ID)], r.Eligibility[string(n.ID)])...)
 	}
-	return live, quiet
-}
-
-// inUse are the devices of a node on which attempts are live.
-func (r Records) inUse(n train.Node) []train.Device {
-	var used []train.Device
-	for _, d := range n.Devices {
-		for _, a := range r.Attempts {
-			if a.Live() && slices.Contains(a.DevicesOn(n.ID), d.ID) {
-				used = append(used, d)
-				break
-			}
-		}
-	}
-	return used
+	slices.SortStableFunc(exclusions, func(x, y train.Exclusion) int { return cmp.Compare(x.Node, y.Node) })
+	return live, exclusions
 }
 
 // plannable returns the jobs that the decision is about, with what the last plan gave them. Without a last plan, a

@@ -18,9 +18,9 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/event"
 )
 
-// Commands returns top and events.
+// Commands returns top, events and node.
 func Commands() []console.Command {
-	return []console.Command{topCommand, eventsCommand}
+	return []console.Command{topCommand, eventsCommand, nodeCommand}
 }
 
 func eventsCommand(a *console.Console) *cobra.Command {
@@ -35,7 +35,7 @@ func eventsCommand(a *console.Console) *cobra.Command {
   switchyard events --job resnet-x1 -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			streams := []string{event.StreamJobs, event.StreamPlans, event.StreamEnergy, event.StreamNet}
+			streams := []string{event.StreamJobs, event.StreamPlans, event.StreamEnergy, event.StreamNet, event.StreamNodes}
 			switch {
 			case poison:
 				streams, all, once = []string{event.StreamPoison}, true, true

@@ -20,8 +20,9 @@ type Snapshot struct {
 	Tuning state.Tuning
 	// Spans says that a gang may be spread over nodes.
 	Spans bool
-	// Nodes are ordered by id.
-	Nodes []Node
+	// Nodes are ordered by id, with the devices that some job may have or keep. Excluded are those that have more, as they
+	// are without exclusions.
+	Nodes, Excluded []Node
 	// Gangs are the jobs that take part, in queue order: by priority, then by submission. Deferred ones wait for cheaper
 	// energy.
 	Gangs, Deferred []*Gang
@@ -54,8 +55,10 @@ type Node struct {
 	// Class distinguishes nodes by the properties that jobs ask for; Island by the lossy links between nodes. Both are set
 	// by feasible.Classify.
 	Class, Island string
-	// Silent: it has not reported lately. Shared: jobs may share its devices.
-	Silent, Shared bool
+	// Closed marks the devices that only the jobs on them may keep; nil if there are none.
+	Closed []bool
+	// Shared: jobs may share its devices.
+	Shared bool
 	// Cores and RAM are what parameter servers take up. Slots says that the devices are CPU slots, which take up cores
 	// themselves.
 	Cores int
@@ -80,6 +83,7 @@ func New(of *state.State, bounds Bounds) *Snapshot {
 	})
 	// A node that is listed twice has its devices once.
 	s.Nodes = slices.CompactFunc(s.Nodes, func(x, y Node) bool { return x.ID == y.ID })
+	s.exclude()
 	var memories []int64
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
@@ -91,11 +95,6 @@ func New(of *state.State, bounds Bounds) *Snapshot {
 		}
 		if at, known := slices.BinarySearch(memories, n.Memory); !known && n.Memory > 0 {
 			memories = slices.Insert(memories, at, n.Memory)
-		}
-	}
-	for _, id := range of.Silent {
-		if at, known := s.FindNode(id); known {
-			s.Nodes[at].Silent = true
 		}
 	}
 	s.openForSharing()
@@ -202,9 +201,13 @@ func (s *Snapshot) occupy(j *state.Job) {
 		return
 	}
 	for _, part := range j.Running.Places() {
-		if p, ok := s.locatePart(part); ok {
-			for _, d := range p.Devices {
-				s.busy[p.Node][d] = true
+		at, known := s.FindNode(part.Node)
+		for _, id := range part.Devices {
+			if !known {
+				break
+			}
+			if d := s.Nodes[at].find(id); d >= 0 {
+				s.busy[at][d] = true
 			}
 		}
 	}
@@ -245,7 +248,7 @@ func (s *Snapshot) locatePart(h train.Part) (Part, bool) {
 	}
 	p := Part{Node: at, Count: len(h.Devices), Devices: make([]int, 0, len(h.Devices))}
 	for _, id := range h.Devices {
-		d := slices.IndexFunc(s.Nodes[at].Devices, func(d train.Device) bool { return d.ID == id })
+		d := s.Nodes[at].find(id)
 		if d < 0 || slices.Contains(p.Devices, d) {
 			return Part{}, false
 		}

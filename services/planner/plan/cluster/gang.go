@@ -80,6 +80,7 @@ const (
 	StayCoRunner
 	StayRestarts
 	StayApplying
+	StayClosed
 )
 
 // Notes are what phases say of a gang when they decide about it.
@@ -117,7 +118,7 @@ func newGang(j *state.Job, bounds Bounds, now time.Time) *Gang {
 	if spec.Strategy == train.StrategyParameterServer {
 		g.Servers = spec.ParameterServers
 	}
-	g.Silent = j.Running != nil && !j.Running.Spoke && !j.Running.StopPending
+	g.Silent = j.Running != nil && j.Running.Unasked()
 	return g
 }
 

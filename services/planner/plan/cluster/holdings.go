@@ -16,11 +16,7 @@ func (s *Snapshot) FindHoldings() {
 	h := holdings{s: s, owner: make([][]*Gang, len(s.Nodes)), at: make(map[*Gang]Placement, len(s.Gangs))}
 	var sharers []*Gang
 	for _, g := range s.Gangs {
-		p, ok := s.Locate(g.holding())
-		if !ok && g.Silent { // what it runs on is gone: the plan counts
-			g.Silent = false
-			p, ok = s.Locate(g.holding())
-		}
+		p, ok := s.find(g)
 		if !ok {
 			continue
 		}
@@ -39,6 +35,56 @@ func (s *Snapshot) FindHoldings() {
 			h.own(g)
 		}
 	}
+}
+
+// find locates what a gang holds.
+func (s *Snapshot) find(g *Gang) (Placement, bool) {
+	p, ok := s.holds(g, g.holding())
+	if !ok && g.Silent { // what it runs on is gone: the plan counts
+		g.Silent = false
+		p, ok = s.holds(g, g.holding())
+	}
+	if !ok && g.mayGoOn() {
+		return s.holds(g, &g.Running.Holding)
+	}
+	return p, ok
+}
+
+// holds locates a holding that no exclusion keeps from a gang.
+func (s *Snapshot) holds(g *Gang, h *state.Holding) (Placement, bool) {
+	p, ok := s.Locate(h)
+	if !ok || len(s.State.Exclusions) == 0 {
+		return p, ok
+	}
+	return p, !slices.ContainsFunc(h.Places(), func(part train.Part) bool {
+		return slices.ContainsFunc(part.Devices, func(d train.DeviceID) bool { return s.mustLeave(g, part.Node, d) })
+	})
+}
+
+// mustLeave says whether an exclusion keeps a gang off a device: the gang does not run there, or is to leave and can be
+// asked to.
+func (s *Snapshot) mustLeave(g *Gang, node train.NodeID, d train.DeviceID) bool {
+	for i := range s.State.Exclusions {
+		e := &s.State.Exclusions[i]
+		if e.Node != node || !e.Concerns(g.ID) || !e.Covers(d) {
+			continue
+		}
+		if !runsOn(g.Running, node, d) || e.Leave && !g.Running.Unasked() {
+			return true
+		}
+	}
+	return false
+}
+
+// mayGoOn says whether a gang that cannot have what the last plan gave it may go on as it runs. Only a plan says what
+// servers it has.
+func (g *Gang) mayGoOn() bool {
+	return g.Planned != nil && g.Running != nil && !g.Running.StopPending && g.Servers == nil
+}
+
+// runsOn says whether an attempt has a device.
+func runsOn(r *state.Running, node train.NodeID, d train.DeviceID) bool {
+	return r != nil && slices.ContainsFunc(r.Places(), func(p train.Part) bool { return p.Node == node && slices.Contains(p.Devices, d) })
 }
 
 // holding is what a gang is taken to hold. Attempts say nothing of their servers: those are in the plan.
@@ -64,9 +110,6 @@ func samePlaces(x, y state.Holding) bool {
 
 // lesser is a part of a holding with the given number of devices, first those that the attempt runs on.
 func lesser(h *state.Holding, devices int, runs *state.Running) *state.Holding {
-	running := func(on train.NodeID, d train.DeviceID) bool {
-		return runs != nil && slices.ContainsFunc(runs.Places(), func(p train.Part) bool { return p.Node == on && slices.Contains(p.Devices, d) })
-	}
 	kept := slices.Clone(h.Places())
 	for i := range kept {
 		kept[i].Devices = nil
@@ -74,7 +117,7 @@ func lesser(h *state.Holding, devices int, runs *state.Running) *state.Holding {
 	for _, first := range []bool{true, false} {
 		for i, p := range h.Places() {
 			for _, d := range p.Devices {
-				if devices > 0 && running(p.Node, d) == first {
+				if devices > 0 && runsOn(runs, p.Node, d) == first {
 					kept[i].Devices, devices = append(kept[i].Devices, d), devices-1
 				}
 			}

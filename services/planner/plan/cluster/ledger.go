@@ -43,10 +43,11 @@ type claims struct {
 
 // account is that of one node.
 type account struct {
-	// taken counts devices, claimed those that gangs hold which were not served yet.
-	taken, claimed int
-	cores          int
-	ram            int64
+	// room is the number of open devices. taken counts those that were given away, claimed those that gangs hold which
+	// were not served yet. Closed devices go by name to the gangs on them, and count in none of these.
+	room, taken, claimed int
+	cores                int
+	ram                  int64
 	// holders count the gangs that have a named device, used is the memory that they have of it.
 	holders []int
 	used    []unit.Bytes
@@ -68,7 +69,7 @@ func newLedger(s *Snapshot) *Ledger {
 	holders, used := make([]int, s.Total), make([]unit.Bytes, s.Total)
 	for i := range s.Nodes {
 		n := len(s.Nodes[i].Devices)
-		l.nodes[i] = account{cores: s.Nodes[i].Cores, ram: s.Nodes[i].RAM, holders: holders[:n:n], used: used[:n:n]}
+		l.nodes[i] = account{room: s.Nodes[i].Room(), cores: s.Nodes[i].Cores, ram: s.Nodes[i].RAM, holders: holders[:n:n], used: used[:n:n]}
 		holders, used = holders[n:], used[n:]
 	}
 	if budget := s.State.PowerBudgetWatts; budget > 0 {
@@ -84,8 +85,8 @@ func newLedger(s *Snapshot) *Ledger {
 	return l
 }
 
-// Free is the number of devices of a node that nobody was given.
-func (l *Ledger) Free(node int) int { return len(l.s.Nodes[node].Devices) - l.nodes[node].taken }
+// Free is the number of open devices of a node that nobody was given.
+func (l *Ledger) Free(node int) int { return l.nodes[node].room - l.nodes[node].taken }
 
 // Unclaimed is FreeFor less what gangs hold that were not served yet.
 func (l *Ledger) Unclaimed(g *Gang, node int) int { return l.FreeFor(g, node) - l.nodes[node].claimed }
@@ -212,11 +213,11 @@ func (l *Ledger) covers(g *Gang, p Placement) bool {
 	devices, watts := 0, 0.0
 	for i := range p.Parts {
 		part := &p.Parts[i]
-		fresh, ok := l.fresh(part, p.Memory)
-		if !ok || fresh > 0 && fresh > l.FreeFor(g, part.Node) || !l.HasRoom(g, part.Node, part.Count, part.Servers) {
+		open, own, ok := l.fresh(g, part, p.Memory)
+		if !ok || open > 0 && open > l.FreeFor(g, part.Node) || !l.HasRoom(g, part.Node, part.Count, part.Servers) {
 			return false
 		}
-		devices, watts = devices+fresh, watts+float64(fresh)*l.s.Nodes[part.Node].Watts
+		devices, watts = devices+open+own, watts+float64(open+own)*l.s.Nodes[part.Node].Watts
 	}
 	if devices == 0 {
 		return true
@@ -225,21 +226,27 @@ func (l *Ledger) covers(g *Gang, p Placement) bool {
 	return devices <= quota && watts <= power+slackWatts
 }
 
-// fresh is how many devices of a part nobody has yet; false if some are another's that cannot be shared.
-func (l *Ledger) fresh(part *Part, memory unit.Bytes) (int, bool) {
+// fresh is how many devices of a part nobody has yet: open ones, and closed ones that the gang is on. It returns false
+// if some are another's that cannot be shared, or closed to the gang.
+func (l *Ledger) fresh(g *Gang, part *Part, memory unit.Bytes) (open, own int, ok bool) {
 	if part.Devices == nil {
-		return part.Count, true
+		return part.Count, 0, true
 	}
-	a, fresh := &l.nodes[part.Node], 0
+	a, n := &l.nodes[part.Node], &l.s.Nodes[part.Node]
 	for _, d := range part.Devices {
+		closed := n.IsClosed(d)
 		switch {
+		case closed && !slices.Contains(g.Former.DevicesOn(part.Node), d):
+			return 0, 0, false
+		case a.holders[d] == 0 && closed:
+			own++
 		case a.holders[d] == 0:
-			fresh++
+			open++
 		case memory == 0 || a.used[d] == 0 || memory > l.Left(Spot{part.Node, d}):
-			return 0, false
+			return 0, 0, false
 		}
 	}
-	return fresh, true
+	return open, own, true
 }
 
 func named(p Placement) bool {
@@ -270,18 +277,20 @@ func (l *Ledger) replace(g *Gang, p Placement, named bool) {
 func (l *Ledger) book(g *Gang, p Placement, named bool, sign int) {
 	for i := range p.Parts {
 		part := &p.Parts[i]
-		a, n := &l.nodes[part.Node], part.Count
+		a, n, closed := &l.nodes[part.Node], part.Count, 0
 		if named {
 			n = 0
 			for _, d := range part.Devices {
 				if before := a.holders[d]; before == 0 && sign > 0 || before == 1 && sign < 0 {
-					n++
+					if n++; l.s.Nodes[part.Node].IsClosed(d) {
+						closed++
+					}
 				}
 				a.holders[d] += sign
 				a.used[d] += unit.Bytes(sign) * p.Memory
 			}
 		}
-		a.taken += sign * n
+		a.taken += sign * (n - closed)
 		l.given += sign * n
 		if _, bound := l.quotas[g.Spec.Tenant]; bound {
 			l.quotas[g.Spec.Tenant] -= sign * n
@@ -318,7 +327,7 @@ func (l *Ledger) Claim(g *Gang, p Placement) {
 func (l *Ledger) enterClaim(g *Gang, sign int) {
 	for i := range g.claim.Parts {
 		node, n := g.claim.Parts[i].Node, sign*g.claim.Parts[i].Count
-		l.nodes[node].claimed += n
+		l.nodes[node].claimed += sign * l.s.openIn(&g.claim.Parts[i])
 		l.claims.devices += n
 		l.claims.of[g.Spec.Tenant] += n
 		l.claims.watts += float64(n) * l.s.Nodes[node].Watts

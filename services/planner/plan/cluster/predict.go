@@ -76,7 +76,7 @@ func (s *Snapshot) Widest() int {
 	most, byModel := 0, map[string]int{}
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
-		size := len(n.Devices)
+		size := n.Room()
 		if s.Spans {
 			size += byModel[n.Model]
 			byModel[n.Model] = size

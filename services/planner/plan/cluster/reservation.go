@@ -45,7 +45,7 @@ func (l *Ledger) FreeFor(g *Gang, node int) int {
 			left -= r.Count
 		}
 	}
-	return max(left, min(free, g.own().CountOn(node)-g.Got.CountOn(node)))
+	return max(left, min(free, l.s.openOn(g.own(), node)-l.s.openOn(g.Got, node)))
 }
 
 // own is what no reservation is made of: what a gang may keep, or if it must have another size, what it had.

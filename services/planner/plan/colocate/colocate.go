@@ -237,8 +237,8 @@ func (c *Sharing) unlike(places [][]cluster.Spot) [][]cluster.Spot {
 func (c *Sharing) rooms(g *cluster.Gang) [][]cluster.Spot {
 	var found [][]cluster.Spot
 	add := func(at []cluster.Spot) {
-		n := &c.s.Nodes[at[0].Node]
-		if (!n.Silent || cluster.Within(at, g.Held.Spots())) && n.Shared && c.fits(g, at) {
+		open := !slices.ContainsFunc(at, func(d cluster.Spot) bool { return c.s.Nodes[d.Node].IsClosed(d.Device) })
+		if (open || cluster.Within(at, g.Held.Spots())) && c.s.Nodes[at[0].Node].Shared && c.fits(g, at) {
 			found = append(found, at)
 		}
 	}

@@ -291,6 +291,9 @@ func (a *account) placed(g *cluster.Gang) train.Reason {
 		}
 		return train.Reason{Code: GrewByMarginalGain, Message: words}
 	}
+	if e := a.ExcludedFrom(g); e != nil {
+		return train.Reason{Code: Moved, Message: fmt.Sprintf("goes on with %s: %s", a.Where(g.Got), e.Reason.Message)}
+	}
 	if bad := a.BadLinks(); len(bad) > 0 && len(g.Got.Parts) > 1 {
 		message += ", off others: " + cluster.LossWords(bad)
 	}
@@ -312,6 +315,9 @@ func wereReserved(g *cluster.Gang) bool {
 // kept is the reason of a gang that goes on as it is.
 func (a *account) kept(g *cluster.Gang) train.Reason {
 	r := train.Reason{Code: Kept, Message: "keeps " + cluster.Amount(g.Got)}
+	if e := a.ExcludedFrom(g); e != nil {
+		r.Message += "; " + e.Reason.Message
+	}
 	free := 0
 	if len(g.Got.Parts) == 1 && g.Notes.MayGrow {
 		free = min(a.Ledger.Most(g, g.Got.Parts[0].Node), g.Most-g.Got.Size())
@@ -319,6 +325,8 @@ func (a *account) kept(g *cluster.Gang) train.Reason {
 	switch {
 	case g.Silent:
 		r.Message += "; it has not called the job API yet, so it cannot be asked to leave"
+	case g.Stay == cluster.StayClosed:
+		r.Message += "; it stays as it is"
 	case free <= 0:
 	case g.RecentRestarts >= a.Tuning.MaxRestartsPerHour:
 		r.Message += fmt.Sprintf("; it was restarted %d times within an hour, as often as is allowed", g.RecentRestarts)

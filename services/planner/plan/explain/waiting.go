@@ -68,6 +68,9 @@ func (a *account) lost(g *cluster.Gang, bound bool) []train.Reason {
 	case !g.Former.Empty() && !bound:
 		return []train.Reason{{Code: PreemptedByShorter, Message: "its devices are needed otherwise", Hint: goesOn}}
 	case g.Former.Empty() && g.Planned != nil && g.Parted.Empty() && g.Overused.Empty():
+		if e := a.ExcludedFrom(g); e != nil {
+			return []train.Reason{{Code: e.Reason.Code, Message: "gives up its devices: " + e.Reason.Message, Hint: e.Reason.Hint}}
+		}
 		if _, there := a.Locate(g.Planned); !there {
 			return []train.Reason{{Code: DevicesGone, Message: "the devices that it was given are gone"}}
 		}
@@ -123,6 +126,9 @@ func (a *account) needs(g *cluster.Gang, ahead int) train.Reason {
 	r := train.Reason{
 		Code:    WaitingForDevices,
 		Message: fmt.Sprintf("needs %s%s%s, %d free, %d more needed", what, where, feasible.Selector(g), space.Free, max(g.Least-space.Free, 0)),
+	}
+	if kept := a.spaces.Kept(g); len(kept) > 0 {
+		r.Message += "; " + feasible.KeptWords(kept)
 	}
 	if idle := space.Idle - space.Free; idle > 0 {
 		r.Message += fmt.Sprintf("; %d idle, reserved for %s", idle, a.reservedAhead(g))
@@ -200,7 +206,7 @@ func (a *account) grounds() ([]ground, []int) {
 		}
 		of[i] = at
 		g := &all[at]
-		g.devices += len(n.Devices)
+		g.devices += n.Room()
 		if free := a.Ledger.Free(i); free > 0 {
 			g.releases = append(g.releases, release{0, free})
 		}

@@ -94,6 +94,9 @@ type Space struct{ Widest, Free, Idle int }
 type Spaces struct {
 	s     *cluster.Snapshot
 	known map[spaceKey]Space
+	// kept and unexcluded are what exclusions keep from gangs, and what these would find without any.
+	kept       map[spaceKey][]train.Reason
+	unexcluded map[spaceKey]int
 }
 
 type spaceKey struct {
@@ -103,7 +106,9 @@ type spaceKey struct {
 }
 
 // NewSpaces is for one moment of a decision: it remembers what is free.
-func NewSpaces(s *cluster.Snapshot) *Spaces { return &Spaces{s, map[spaceKey]Space{}} }
+func NewSpaces(s *cluster.Snapshot) *Spaces {
+	return &Spaces{s, map[spaceKey]Space{}, map[spaceKey][]train.Reason{}, map[spaceKey]int{}}
+}
 
 // Of is what a gang finds in one place.
 func (p *Spaces) Of(g *cluster.Gang) Space {
@@ -114,10 +119,10 @@ func (p *Spaces) Of(g *cluster.Gang) Space {
 	r, sums := Space{}, map[string]Space{}
 	for i := range p.s.Nodes {
 		n := &p.s.Nodes[i]
-		if !g.Suits(n) || !p.s.Spans && len(n.Devices) < g.Least {
+		if !g.Suits(n) || !p.s.Spans && n.Room() < g.Least {
 			continue
 		}
-		here := Space{len(n.Devices), max(p.s.Ledger.FreeFor(g, i), 0), max(p.s.Ledger.Free(i), 0)}
+		here := Space{n.Room(), max(p.s.Ledger.FreeFor(g, i), 0), max(p.s.Ledger.Free(i), 0)}
 		if p.s.Spans {
 			together := n.Model + n.Island
 			sum := sums[together]
@@ -132,6 +137,16 @@ func (p *Spaces) Of(g *cluster.Gang) Space {
 
 // Impossible is the reason of a gang that the present nodes could never hold, were they empty; false if they could.
 func (p *Spaces) Impossible(g *cluster.Gang) (train.Reason, bool) {
+	never, is := p.impossible(g)
+	if is && len(p.s.State.Exclusions) > 0 {
+		if why, excluded := p.excluded(g); excluded {
+			return why, true
+		}
+	}
+	return never, is
+}
+
+func (p *Spaces) impossible(g *cluster.Gang) (train.Reason, bool) {
 	if len(p.s.Nodes) == 0 {
 		return train.Reason{Code: NoNode, Message: "no node is alive", Hint: "start a node agent"}, true
 	}
@@ -201,8 +216,8 @@ func cutOff(s *cluster.Snapshot, g *cluster.Gang) (train.Reason, bool) {
 	whole, widest := 0, 0
 	for i := range s.Nodes {
 		if n := &s.Nodes[i]; g.Suits(n) {
-			all[n.Model] += len(n.Devices)
-			together[n.Model+n.Island] += len(n.Devices)
+			all[n.Model] += n.Room()
+			together[n.Model+n.Island] += n.Room()
 			whole, widest = max(whole, all[n.Model]), max(widest, together[n.Model+n.Island])
 		}
 	}

@@ -62,11 +62,6 @@ func (f *Finder) on(g *cluster.Gang, node, workers, servers int) cluster.Placeme
 	return cluster.Placement{Parts: []cluster.Part{{Node: node, Count: workers, Servers: servers}}}
 }
 
-// Open reports whether a gang may come to a node at all: a node that does not report takes no newcomers.
-func Open(g *cluster.Gang, n *cluster.Node, node int) bool {
-	return g.Suits(n) && (!n.Silent || g.Former.On(node))
-}
-
 // node is the one node where the fewest devices must be taken from gangs that claim them, then where no worker of the
 // gang was slow, then its own; for a gang that can grow then the emptiest, for another the fullest.
 func (f *Finder) node(g *cluster.Gang, workers int) int {
@@ -81,7 +76,7 @@ func (f *Finder) node(g *cluster.Gang, workers int) int {
 	var key [4]int
 	for i := range f.s.Nodes {
 		n := &f.s.Nodes[i]
-		if len(n.Devices) < workers || l.Most(g, i) < workers || !Open(g, n, i) || !l.HasRoom(g, i, workers, g.ServersLeast()) {
+		if len(n.Devices) < workers || l.Most(g, i) < workers || !g.Suits(n) || !l.HasRoom(g, i, workers, g.ServersLeast()) {
 			continue
 		}
 		room := l.Free(i)
@@ -131,7 +126,7 @@ func (f *Finder) quick(g *cluster.Gang, workers int) (node int, sure bool) {
 // ownNode is a node that the gang is on already, with room for it.
 func (f *Finder) ownNode(g *cluster.Gang, workers int, room func(node int) bool) int {
 	for _, part := range g.Held.Parts {
-		if f.s.Ledger.Unclaimed(g, part.Node) >= workers && room(part.Node) && Open(g, &f.s.Nodes[part.Node], part.Node) {
+		if f.s.Ledger.Unclaimed(g, part.Node) >= workers && room(part.Node) && g.Suits(&f.s.Nodes[part.Node]) {
 			return part.Node
 		}
 	}
@@ -159,7 +154,7 @@ func (f *Finder) over(g *cluster.Gang, workers, servers int, room func(node int)
 		here := space{}
 		for _, i := range of.nodes {
 			free := room(i)
-			if free > 0 && Open(g, &f.s.Nodes[i], i) && f.s.Ledger.HasRoom(g, i, min(free, workers), 0) {
+			if free > 0 && g.Suits(&f.s.Nodes[i]) && f.s.Ledger.HasRoom(g, i, min(free, workers), 0) {
 				here.free, here.nodes = here.free+free, append(here.nodes, i)
 			}
 		}
@@ -236,7 +231,7 @@ func (f *Finder) search(g *cluster.Gang, model, island string, fits func(node in
 	best, most := none, 0
 	for i := range f.s.Nodes {
 		n := &f.s.Nodes[i]
-		if free := f.s.Ledger.Unclaimed(g, i); free > most && n.Model == model && n.Island == island && Open(g, n, i) && !g.Got.On(i) && fits(i) {
+		if free := f.s.Ledger.Unclaimed(g, i); free > most && n.Model == model && n.Island == island && g.Suits(n) && !g.Got.On(i) && fits(i) {
 			best, most = i, free
 		}
 	}

@@ -48,6 +48,7 @@ func (m *migration) mark() {
 	m.taken = make([][]bool, len(m.s.Nodes))
 	for i := range m.taken {
 		m.taken[i] = make([]bool, len(m.s.Nodes[i].Devices))
+		copy(m.taken[i], m.s.Nodes[i].Closed)
 	}
 	for _, g := range m.s.Gangs {
 		m.set(g.Former, true)
@@ -58,7 +59,7 @@ func (m *migration) mark() {
 func (m *migration) set(p cluster.Placement, held bool) {
 	for _, part := range p.Parts {
 		for _, d := range part.Devices {
-			m.taken[part.Node][d] = held
+			m.taken[part.Node][d] = held || m.s.Nodes[part.Node].IsClosed(d)
 		}
 	}
 }
@@ -98,7 +99,7 @@ func (m *migration) otherNode(g *cluster.Gang, part cluster.Part) int {
 	var key [2]int
 	for i := range m.s.Nodes {
 		n := &m.s.Nodes[i]
-		alike := n.Model == from.Model && n.Watts <= from.Watts && !n.Silent && g.Suits(n)
+		alike := n.Model == from.Model && n.Watts <= from.Watts && g.Suits(n)
 		if !alike || g.Avoids(n) || g.Held.On(i) || cluster.CutOff(rest, i, bad) || !m.s.Ledger.HasRoom(g, i, part.Count, 0) {
 			continue
 		}
@@ -167,7 +168,7 @@ func (m *migration) target(g *cluster.Gang, off []*cluster.Link) (cluster.Placem
 	rooms := map[string][]cluster.Part{}
 	for i := range m.s.Nodes {
 		n := &m.s.Nodes[i]
-		if n.Model != m.s.Nodes[g.Held.Parts[0].Node].Model || !Open(g, n, i) || g.Avoids(n) {
+		if n.Model != m.s.Nodes[g.Held.Parts[0].Node].Model || !g.Suits(n) || g.Avoids(n) {
 			continue
 		}
 		free := g.Held.CountOn(i)
@@ -259,7 +260,7 @@ func idleDevices(s *cluster.Snapshot) []int {
 	idle := make([]int, len(s.Nodes))
 	for i := range s.Nodes {
 		for d := range s.Nodes[i].Devices {
-			if !s.Busy(i, d) {
+			if !s.Busy(i, d) && !s.Nodes[i].IsClosed(d) {
 				idle[i]++
 			}
 		}
@@ -274,5 +275,5 @@ func idleDevices(s *cluster.Snapshot) []int {
 
 // alike says whether a gang that may have the one node may as well have the other.
 func alike(n, o *cluster.Node) bool {
-	return n.Model == o.Model && n.Memory == o.Memory && n.Class == o.Class && n.Island == o.Island && n.Watts <= o.Watts && !n.Silent
+	return n.Model == o.Model && n.Memory == o.Memory && n.Class == o.Class && n.Island == o.Island && n.Watts <= o.Watts
 }

@@ -52,11 +52,11 @@ func (n *naming) marks(node int) []bool {
 	return n.taken[node]
 }
 
-// given marks the devices of a node that some gang was given.
+// given marks the devices of a node that some gang was given, or that are closed.
 func given(s *cluster.Snapshot, node int) []bool {
 	marks := make([]bool, len(s.Nodes[node].Devices))
 	for d := range marks {
-		marks[d] = s.Ledger.Holders(cluster.Spot{Node: node, Device: d}) > 0
+		marks[d] = s.Nodes[node].IsClosed(d) || s.Ledger.Holders(cluster.Spot{Node: node, Device: d}) > 0
 	}
 	return marks
 }

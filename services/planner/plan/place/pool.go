@@ -51,7 +51,6 @@ type Pool struct {
 type kind struct {
 	Model, Class, Island string
 	Memory               int64
-	Silent               bool
 	watts                float64
 }
 
@@ -67,7 +66,7 @@ func NewFinder(s *cluster.Snapshot) *Finder {
 	byKind, groups := map[kind]int{}, map[string]*group{}
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
-		is := kind{Model: n.Model, Class: n.Class, Island: n.Island, Memory: n.Memory, Silent: n.Silent}
+		is := kind{Model: n.Model, Class: n.Class, Island: n.Island, Memory: n.Memory}
 		if s.State.PowerBudgetWatts > 0 && !s.Spans {
 			is.watts = n.Watts
 		}
@@ -100,7 +99,7 @@ func NewFinder(s *cluster.Snapshot) *Finder {
 }
 
 // accepts reports whether a gang may run on the nodes of a pool.
-func (p *Pool) accepts(g *cluster.Gang) bool { return !p.Silent && g.SuitsKind(p.Memory, p.Class) }
+func (p *Pool) accepts(g *cluster.Gang) bool { return g.SuitsKind(p.Memory, p.Class) }
 
 // put files a node under its unclaimed devices.
 func (f *Finder) put(node int) {

@@ -140,7 +140,7 @@ func (m *allocation) optionsIn(all []option, b *candidate, k int) []option {
 	p, g := &m.pools[k], b.gang
 	had := g.Held.Size()
 	here := had > 0 && m.Finder.PoolOf[g.Held.Parts[0].Node] == k
-	stuck := b.fixed || p.Silent || !g.SuitsKind(p.Memory, p.Class)
+	stuck := b.fixed || !g.SuitsKind(p.Memory, p.Class)
 	missing := here && had >= g.Least && had <= g.Most
 	curve := m.curve(g, p)
 	for _, n := range m.sizes(g, p) {

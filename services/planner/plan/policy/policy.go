@@ -107,7 +107,7 @@ func (r *Round) Serve(g *cluster.Gang) bool {
 // Possible says whether some place is large enough for a gang, were nobody else there.
 func (r *Round) Possible(g *cluster.Gang) bool {
 	for i := range r.Nodes {
-		if n := &r.Nodes[i]; len(n.Devices) >= g.Least && g.Suits(n) {
+		if n := &r.Nodes[i]; n.Room() >= g.Least && g.Suits(n) {
 			return true
 		}
 	}

@@ -211,7 +211,7 @@ func (k *Kept) free(nodes []int) (free []cluster.Spot, watts float64) {
 	for _, at := range nodes {
 		watts = max(watts, k.s.Nodes[at].Watts)
 		for d := range k.s.Nodes[at].Devices {
-			if spot := (cluster.Spot{Node: at, Device: d}); k.by[spot] == nil {
+			if spot := (cluster.Spot{Node: at, Device: d}); k.by[spot] == nil && !k.s.Nodes[at].IsClosed(d) {
 				free = append(free, spot)
 			}
 		}
@@ -222,7 +222,7 @@ func (k *Kept) free(nodes []int) (free []cluster.Spot, watts float64) {
 
 // serves says whether a gang could ever have its least with devices of a node.
 func (k *Kept) serves(n *cluster.Node, g *cluster.Gang) bool {
-	return len(n.Devices) > 0 && !n.Silent && g.Suits(n) && k.s.Ledger.Granted(g, n.Watts) >= g.Least
+	return n.Room() > 0 && g.Suits(n) && k.s.Ledger.Granted(g, n.Watts) >= g.Least
 }
 
 // grounds are the nodes among which a gang finds all that it needs: each on its own, or if no node is so large and it
@@ -236,9 +236,9 @@ func (k *Kept) grounds(g *cluster.Gang) iter.Seq[[]int] {
 			if !k.serves(n, g) {
 				continue
 			}
-			if len(n.Devices) >= g.Least {
+			if n.Room() >= g.Least {
 				apart = true
-				if k.count[at] < len(n.Devices) && !yield([]int{at}) {
+				if k.count[at] < n.Room() && !yield([]int{at}) {
 					return
 				}
 				continue
@@ -256,7 +256,7 @@ func (k *Kept) grounds(g *cluster.Gang) iter.Seq[[]int] {
 		for _, nodes := range together {
 			devices := 0
 			for _, at := range nodes {
-				devices += len(k.s.Nodes[at].Devices)
+				devices += k.s.Nodes[at].Room()
 			}
 			if devices >= g.Least && !yield(nodes) {
 				return

@@ -15,8 +15,8 @@ import (
 type State struct {
 	Now   time.Time    `json:"now"`
 	Nodes []train.Node `json:"nodes"`
-	// Silent are nodes that have not reported lately. What runs there keeps its devices, and no job joins it.
-	Silent []train.NodeID `json:"silent,omitempty"`
+	// Exclusions keep jobs off nodes and devices: what is cordoned, drained, silent, set aside or held by others.
+	Exclusions []train.Exclusion `json:"exclusions,omitempty"`
 	// Jobs are admitted and have not ended.
 	Jobs   []Job  `json:"jobs"`
 	Tuning Tuning `json:"tuning"`
@@ -116,6 +116,9 @@ type Running struct {
 	// Spoke says that the training code has called the job API: only then can it be asked to leave.
 	Spoke bool `json:"spoke,omitempty"`
 }
+
+// Unasked says that the attempt cannot be asked to leave, and was not before it fell silent.
+func (r *Running) Unasked() bool { return !r.Spoke && !r.StopPending }
 
 // Tuning are the parameters of a decision; zero values stand for the defaults.
 type Tuning struct {

@@ -1,0 +1,336 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+func nodeCommand(a *console.Console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "node",
+		Short: "Keep jobs off nodes and devices, and show what is kept off",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(nodeListCommand(a))
+	for _, o := range []order{
+		{
+			verb: "cordon", fact: event.FactCordonRequested, done: "takes no more jobs",
+			short: "Give no more jobs to nodes; those there stay until they end",
+			body:  func(r event.NodeRequest) any { return event.CordonRequested{NodeRequest: r} },
+		},
+		{
+			verb: "drain", fact: event.FactDrainRequested, done: "takes no more jobs, and those there leave at their next save",
+			short: "Give no more jobs to nodes; those there leave at their next save",
+			body:  func(r event.NodeRequest) any { return event.DrainRequested{NodeRequest: r} },
+		},
+		{
+			verb: "resume", fact: event.FactResumeRequested, done: "takes jobs again",
+			short: "Give jobs to nodes again",
+			body:  func(r event.NodeRequest) any { return event.ResumeRequested{NodeRequest: r} },
+		},
+	} {
+		cmd.AddCommand(o.command(a))
+	}
+	return cmd
+}
+
+// order is one verb of an operator about nodes.
+type order struct {
+	verb, fact, short, done string
+	body                    func(event.NodeRequest) any
+}
+
+// orderFlags are the flags of an order.
+type orderFlags struct {
+	devices []string
+	reason  string
+}
+
+// orderTimeout bounds the wait for the planner.
+const orderTimeout = 10 * time.Second
+
+func (o order) command(a *console.Console) *cobra.Command {
+	var f orderFlags
+	cmd := &cobra.Command{
+		Use:   o.verb + " NODE..",
+		Short: o.short,
+		Long: o.short + `. The order holds until another one about the same node or device, also after restarts. On Kubernetes it
+is about jobs alone: other pods follow kubectl cordon and kubectl drain, which the planner obeys, too.
+
+Exit codes: 0 the planner follows the order, 1 a node is unknown, or the planner did not follow in time.`,
+		Example: "  switchyard node " + o.verb + " n1\n  switchyard node " + o.verb + " n1 --device gpu:3",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, nodes []string) error {
+			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error { return o.give(ctx, a, b, nodes, f) })
+		},
+	}
+	cmd.Flags().StringSliceVar(&f.devices, "device", nil, "only this device of each node (repeatable)")
+	if o.fact != event.FactResumeRequested {
+		cmd.Flags().StringVar(&f.reason, "reason", "", "reason, shown wherever a job waits for it")
+	}
+	return cmd
+}
+
+// give publishes the order for each node and waits until the planner follows it.
+func (o order) give(ctx context.Context, a *console.Console, b *bus.Bus, names []string, f orderFlags) error {
+	nodes, err := findNodes(ctx, b, names)
+	if err != nil {
+		return err
+	}
+	r := event.NodeRequest{By: console.CurrentUser(), Reason: f.reason}
+	for _, d := range f.devices {
+		r.Devices = append(r.Devices, train.DeviceID(d))
+	}
+	for _, n := range nodes {
+		if err := knownDevices(n, r.Devices); err != nil {
+			return err
+		}
+	}
+	kv, err := console.OpenBucket(ctx, b, contract.Eligibility)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, orderTimeout)
+	defer cancel()
+	for _, n := range nodes {
+		if err := o.giveOne(ctx, b, kv, n.ID, r); err != nil {
+			return err
+		}
+		if a.Output != "json" {
+			fmt.Fprintf(a.Stdout, "%s %s\n", orderedWords(n.ID, r.Devices), o.done)
+		}
+	}
+	if a.Output != "json" {
+		return nil
+	}
+	rows, err := nodeRows(ctx, b, time.Now())
+	if err != nil {
+		return err
+	}
+	return a.PrintJSON(slices.DeleteFunc(rows, func(row nodeRow) bool {
+		return !slices.ContainsFunc(nodes, func(n train.Node) bool { return n.ID == row.ID })
+	}))
+}
+
+func orderedWords(n train.NodeID, devices []train.DeviceID) string {
+	if len(devices) == 0 {
+		return "node " + string(n)
+	}
+	return fmt.Sprintf("%s of node %s", train.JoinDevices(devices), n)
+}
+
+func (o order) giveOne(ctx context.Context, b *bus.Bus, kv *bus.KV[train.Eligibility], n train.NodeID, r event.NodeRequest) error {
+	before, err := eligibility(ctx, kv, n)
+	if err != nil {
+		return err
+	}
+	if err := b.Publish(ctx, event.NodeRequestFact(n, o.fact, time.Now().UTC(), o.body(r))); err != nil {
+		return err
+	}
+	followed, stop := context.WithCancel(ctx)
+	defer stop()
+	done := false
+	err = kv.Watch(followed, func(e bus.Entry[train.Eligibility], _ bool) {
+		if e.Key == string(n) && e.Value.Sequence > before.Sequence {
+			done = true
+			stop()
+		}
+	}, nil)
+	if done {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return exit.Errorf(exit.Failed, "the request is stored and will be followed; is the planner running?",
+		"the planner has not followed the order about %s in %s", orderedWords(n, r.Devices), orderTimeout)
+}
+
+// eligibility reads the orders about a node; there may be none.
+func eligibility(ctx context.Context, kv *bus.KV[train.Eligibility], n train.NodeID) (train.Eligibility, error) {
+	e, err := kv.Get(ctx, string(n))
+	if errors.Is(err, bus.ErrNotFound) {
+		return train.Eligibility{}, nil
+	}
+	return e.Value, err
+}
+
+// findNodes finds all nodes, each once, or fails.
+func findNodes(ctx context.Context, b *bus.Bus, names []string) ([]train.Node, error) {
+	known, err := console.MapBucket(ctx, b, contract.Nodes)
+	if err != nil {
+		return nil, err
+	}
+	var found []train.Node
+	for _, name := range names {
+		n, is := known[name]
+		if !is {
+			fix := "`switchyard node list` shows the nodes"
+			if near := train.NearMiss(name, slices.Sorted(maps.Keys(known))); near != "" {
+				fix = fmt.Sprintf("did you mean %s?", render.EscapeText(near))
+			}
+			return nil, exit.Errorf(exit.Failed, fix, "no node %q", name)
+		}
+		if !slices.ContainsFunc(found, func(f train.Node) bool { return f.ID == n.ID }) {
+			found = append(found, n)
+		}
+	}
+	return found, nil
+}
+
+// knownDevices checks the form of the names of devices. One that has failed is no longer listed, but an order about it
+// makes sense.
+func knownDevices(n train.Node, devices []train.DeviceID) error {
+	for _, d := range devices {
+		if d.Kind() == "" || d.Index() == "" {
+			var ids []train.DeviceID
+			for i := range n.Devices {
+				ids = append(ids, n.Devices[i].ID)
+			}
+			return exit.Usagef("--device %q: want a device of node %s, one of %s", d, n.ID, train.JoinDevices(ids))
+		}
+	}
+	return nil
+}
+
+func nodeListCommand(a *console.Console) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "Show the nodes, and what keeps jobs off them",
+		Long: `Shows each node with the number of its devices, how many of them jobs have, and everything that keeps jobs off it:
+orders of operators, what Kubernetes says of the node, and devices that others hold.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.WithBus(cmd, func(ctx context.Context, b *bus.Bus) error {
+				rows, err := nodeRows(ctx, b, time.Now())
+				if err != nil {
+					return err
+				}
+				return printNodes(a, rows)
+			})
+		},
+	}
+}
+
+// nodeRow is a node with what keeps jobs off it.
+type nodeRow struct {
+	ID      train.NodeID `json:"id"`
+	State   string       `json:"state"`
+	Devices int          `json:"devices"`
+	// Busy counts the devices that jobs have, Jobs are those jobs.
+	Busy        int               `json:"busy"`
+	Jobs        []train.JobID     `json:"jobs"`
+	SeenSeconds float64           `json:"seen_seconds_ago"`
+	Exclusions  []train.Exclusion `json:"exclusions"`
+}
+
+// nodeRows reads the nodes in the order of their ids.
+func nodeRows(ctx context.Context, b *bus.Bus, now time.Time) ([]nodeRow, error) {
+	nodes, err := console.ListBucket(ctx, b, contract.Nodes)
+	if err != nil {
+		return nil, err
+	}
+	attempts, err := console.ListBucket(ctx, b, contract.Attempts)
+	if err != nil {
+		return nil, err
+	}
+	conditions, err := console.MapBucket(ctx, b, contract.Conditions)
+	if err != nil {
+		return nil, err
+	}
+	eligible, err := console.MapBucket(ctx, b, contract.Eligibility)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]nodeRow, 0, len(nodes))
+	for _, n := range nodes {
+		rows = append(rows, newNodeRow(n, n.Exclusions(conditions[string(n.ID)], eligible[string(n.ID)]), attempts, now))
+	}
+	slices.SortFunc(rows, func(x, y nodeRow) int { return cmp.Compare(x.ID, y.ID) })
+	return rows, nil
+}
+
+func newNodeRow(n train.Node, exclusions []train.Exclusion, attempts []train.Attempt, now time.Time) nodeRow {
+	seen := max(now.Sub(n.SeenAt), 0)
+	r := nodeRow{ID: n.ID, Devices: len(n.Devices), Jobs: []train.JobID{}, SeenSeconds: seen.Seconds(), Exclusions: append([]train.Exclusion{}, exclusions...)}
+	used := map[train.DeviceID]bool{}
+	for _, attempt := range attempts {
+		if on := attempt.DevicesOn(n.ID); attempt.Live() && len(on) > 0 {
+			r.Jobs = append(r.Jobs, attempt.Job)
+			for _, d := range on {
+				used[d] = true
+			}
+		}
+	}
+	slices.Sort(r.Jobs)
+	r.Busy, r.State = len(used), stateOf(exclusions, seen >= train.NodeStale)
+	return r
+}
+
+// stateOf says in short whether a node takes jobs.
+func stateOf(exclusions []train.Exclusion, stale bool) string {
+	if stale {
+		return "silent"
+	}
+	words := map[string]string{
+		train.NodeNotReady: "not ready", train.NodeCordoned: "cordoned", train.NodeDraining: "draining", train.NodeTainted: "tainted", train.NodeSetAside: "set aside",
+	}
+	var states []string
+	partly := 0
+	for _, e := range exclusions {
+		if len(e.Devices) > 0 {
+			partly++
+		} else if w := words[e.Reason.Code]; !slices.Contains(states, w) {
+			states = append(states, w)
+		}
+	}
+	switch {
+	case len(states) > 0:
+		return strings.Join(states, ", ")
+	case partly > 0:
+		return fmt.Sprintf("ready but %d", partly)
+	}
+	return "ready"
+}
+
+func printNodes(a *console.Console, rows []nodeRow) error {
+	if a.Output == "json" {
+		return a.PrintJSON(rows)
+	}
+	if len(rows) == 0 {
+		fmt.Fprintln(a.Stderr, "no nodes: start `switchyard up` or a node agent")
+		return nil
+	}
+	err := a.Table("NODE\tSTATE\tDEVICES\tBUSY\tJOBS\tSEEN", func(w io.Writer) {
+		for _, r := range rows {
+			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s ago\n", r.ID, r.State, r.Devices, r.Busy, len(r.Jobs), render.Duration(r.SeenSeconds))
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		for _, e := range r.Exclusions {
+			fmt.Fprintf(a.Stdout, "%s\n", render.EscapeText(e.Reason.String()))
+		}
+	}
+	return nil
+}

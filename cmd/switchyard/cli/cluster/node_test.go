@@ -1,0 +1,153 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sourcegraph/conc"
+
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/clitest"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/libs/bus"
+	"github.com/switchyard-dl/switchyard/libs/contract"
+	"github.com/switchyard-dl/switchyard/libs/event"
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// follow plays the planner: it enters each order about a whole node or one device.
+func follow(t *testing.T, b *bus.Bus) {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	var playing conc.WaitGroup
+	playing.Go(func() {
+		_ = b.Follow(ctx, event.StreamNodes, nil, 1, func(m bus.Message) {
+			r, err := event.Decode[event.NodeRequest](m.Data)
+			if err != nil {
+				t.Error(err)
+			}
+			device := train.DeviceID(train.WholeNode)
+			if len(r.Devices) > 0 {
+				device = r.Devices[0]
+			}
+			orders := map[train.DeviceID]train.NodeOrder{device: {Drain: m.Parsed.Fact == event.FactDrainRequested, By: "ops", Why: r.Reason, At: m.Time}}
+			if m.Parsed.Fact == event.FactResumeRequested {
+				orders = nil
+			}
+			kv, err := bus.OpenKV(ctx, b, contract.Eligibility)
+			if err == nil {
+				_, err = kv.Modify(ctx, m.Parsed.ID, func(e *train.Eligibility) (bool, error) {
+					*e = train.Eligibility{Orders: orders, Sequence: m.Sequence}
+					return true, nil
+				})
+			}
+			if err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+		})
+	})
+	t.Cleanup(func() { stop(); playing.Wait() })
+}
+
+func TestNodes(t *testing.T) {
+	s := clitest.New(t, Commands()...)
+	s.Fill(t)
+	clitest.Put(t, s.Bus, contract.Conditions, "cpu1", train.NodeCondition{Cordoned: true})
+	follow(t, s.Bus)
+	steps := []struct {
+		args []string
+		code int
+		want []string
+	}{
+		{[]string{"node", "cordon", "gpu1", "--reason", "kernel upgrade"}, exit.OK, []string{"node gpu1 takes no more jobs\n"}},
+		{[]string{"node", "list"}, exit.OK, []string{
+			"gpu1  cordoned  4        2     1", "node gpu1 is cordoned by ops: kernel upgrade (`switchyard node resume gpu1` ends that)", "node cpu1 is cordoned in Kubernetes",
+		}},
+		{[]string{"node", "drain", "gpu1", "--device", "gpu:3"}, exit.OK, []string{"gpu:3 of node gpu1 takes no more jobs, and those there leave at their next save\n"}},
+		{[]string{"node", "list"}, exit.OK, []string{"gpu1  ready but 1", "gpu:3 of node gpu1 is being drained by ops (`switchyard node resume gpu1 --device gpu:3` ends that)"}},
+		{[]string{"node", "resume", "gpu1"}, exit.OK, []string{"node gpu1 takes jobs again\n"}},
+		{[]string{"node", "list"}, exit.OK, []string{"gpu1  ready"}},
+		{[]string{"node", "drain", "gpu"}, exit.Failed, []string{`no node "gpu"`, "did you mean gpu1?"}},
+		{[]string{"node", "drain", "gpu1", "--device", "3"}, exit.Usage, []string{`--device "3": want a device of node gpu1, one of gpu:0,gpu:1,gpu:2,gpu:3`}},
+		{[]string{"node", "drain"}, exit.Usage, []string{"requires at least 1 arg"}},
+	}
+	for _, step := range steps {
+		code, out, stderr := runAtNoon(t, s, step.args)
+		if code != step.code {
+			t.Fatalf("%v: exit %d, want %d: %s", step.args, code, step.code, stderr)
+		}
+		for _, want := range step.want {
+			if !strings.Contains(out+stderr, want) {
+				t.Errorf("%v: want %q, found:\n%s%s", step.args, want, out, stderr)
+			}
+		}
+	}
+	_, out, _ := s.Run("node", "drain", "gpu1", "-o", "json")
+	var rows []nodeRow
+	if err := json.Unmarshal([]byte(out), &rows); err != nil || len(rows) != 1 || !rows[0].Exclusions[0].Leave || rows[0].Jobs[0] != "resnet-4f2a" {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// runAtNoon runs a command; a list shows the nodes as they are at the present of the records.
+func runAtNoon(t *testing.T, s *clitest.Terminal, args []string) (code int, out, stderr string) {
+	t.Helper()
+	if args[1] != "list" {
+		return s.Run(args...)
+	}
+	rows, err := nodeRows(t.Context(), s.Bus, clitest.Noon)
+	if err == nil {
+		err = printNodes(s.Console, rows)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, stderr = s.Printed()
+	return exit.OK, out, stderr
+}
+
+// TestStateOf: what a node is, in a word.
+func TestStateOf(t *testing.T) {
+	of := func(codes ...string) []train.Exclusion {
+		var all []train.Exclusion
+		for _, code := range codes {
+			all = append(all, train.Exclusion{Reason: train.Reason{Code: code}})
+		}
+		return all
+	}
+	part := train.Exclusion{Devices: []train.DeviceID{"gpu:0"}, Reason: train.Reason{Code: train.DeviceHeld}}
+	for _, tc := range []struct {
+		exclusions []train.Exclusion
+		stale      bool
+		want       string
+	}{
+		{nil, false, "ready"},
+		{nil, true, "silent"},
+		{of(train.NodeCordoned, train.NodeCordoned, train.NodeTainted), false, "cordoned, tainted"},
+		{[]train.Exclusion{part, part}, false, "ready but 2"},
+		{append(of(train.NodeSetAside), part), false, "set aside"},
+	} {
+		if got := stateOf(tc.exclusions, tc.stale); got != tc.want {
+			t.Errorf("%+v: %q, want %q", tc.exclusions, got, tc.want)
+		}
+	}
+}
+
+// TestAnOrderThatNobodyFollows: the request is stored, and the answer says what to look at.
+func TestAnOrderThatNobodyFollows(t *testing.T) {
+	s := clitest.New(t, Commands()...)
+	s.Fill(t)
+	kv, err := bus.OpenKV(t.Context(), s.Bus, contract.Eligibility)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	<-ctx.Done()
+	o := order{fact: event.FactDrainRequested, body: func(r event.NodeRequest) any { return event.DrainRequested{NodeRequest: r} }}
+	if err := o.giveOne(ctx, s.Bus, kv, "gpu1", event.NodeRequest{}); err == nil {
+		t.Error("an order that nobody follows is taken for followed")
+	}
+}

@@ -1,0 +1,57 @@
+package event
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/switchyard-dl/switchyard/libs/train"
+)
+
+// NodeRequest is what an operator asks for a node.
+type NodeRequest struct {
+	// Devices are the devices that it is about; empty for the whole node.
+	Devices []train.DeviceID `json:"devices,omitempty"`
+	By      string           `json:"by,omitempty"`
+	Reason  string           `json:"reason,omitempty"`
+}
+
+// CordonRequested asks to give no more jobs to a node. Those that run there stay until they end.
+type CordonRequested struct{ NodeRequest }
+
+// DrainRequested asks to give no more jobs to a node, and that those which run there leave at their next save.
+type DrainRequested struct{ NodeRequest }
+
+// ResumeRequested asks to give jobs to a node again.
+type ResumeRequested struct{ NodeRequest }
+
+// NodeSubject returns the subject of a node's fact in its current version.
+func NodeSubject(id train.NodeID, fact string) Subject {
+	return Subject{Entity: "node", ID: string(id), Fact: fact, Version: 1}
+}
+
+// NodeRequestFact returns a request about a node. An operator may repeat one at any time, so its key has the time.
+func NodeRequestFact(id train.NodeID, fact string, at time.Time, body any) Fact {
+	return Fact{Subject: NodeSubject(id, fact), Key: fmt.Sprintf("node/%s/%s/%d", id, fact, at.UnixNano()), Time: at, Body: body}
+}
+
+// The facts of nodes.
+const (
+	FactCordonRequested = "cordon_requested"
+	FactDrainRequested  = "drain_requested"
+	FactResumeRequested = "resume_requested"
+)
+
+// nodeKinds returns the facts of nodes.
+func nodeKinds() []Kind {
+	node := func(fact, publisher, key, doc string, newBody func() any) Kind {
+		return Kind{"node", fact, 1, StreamNodes, publisher, key, false, doc, newBody}
+	}
+	return []Kind{
+		node(FactCordonRequested, "anyone", "node/<id>/cordon_requested/<time>",
+			"A request to give no more jobs to a node, or to some of its devices.", body[CordonRequested]),
+		node(FactDrainRequested, "anyone", "node/<id>/drain_requested/<time>",
+			"The same, and jobs that run there leave at their next save.", body[DrainRequested]),
+		node(FactResumeRequested, "anyone", "node/<id>/resume_requested/<time>",
+			"A request to give jobs to a node again, or to some of its devices.", body[ResumeRequested]),
+	}
+}

@@ -1,0 +1,113 @@
+package train
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Eligibility is what keeps jobs off a node besides its own state: the orders of operators, and losses.
+type Eligibility struct {
+	// Orders are in force until they are taken back, by device. WholeNode stands for all devices.
+	Orders map[DeviceID]NodeOrder `json:"orders,omitempty"`
+	// Sequence is the place in the stream of the newest request that the record follows.
+	Sequence uint64 `json:"sequence,omitempty"`
+}
+
+// WholeNode stands for all devices of a node.
+const WholeNode = ""
+
+// NodeOrder is an operator's order to keep jobs off a node or a device.
+type NodeOrder struct {
+	// Drain is set if the jobs there are to leave at their next save; otherwise they stay until they end.
+	Drain bool      `json:"drain,omitempty"`
+	By    string    `json:"by,omitempty"`
+	Why   string    `json:"why,omitempty"`
+	At    time.Time `json:"at"`
+}
+
+// NodeCondition is what the cluster manager of a node says of it.
+type NodeCondition struct {
+	// Cordoned is set if the manager starts nothing new there.
+	Cordoned bool `json:"cordoned,omitempty"`
+	// Taints are those that pods of jobs do not tolerate, as key=value:effect.
+	Taints []string `json:"taints,omitempty"`
+	// NotReady says why the node is not ready; empty if it is.
+	NotReady string `json:"not_ready,omitempty"`
+	// SeenAt is when the manager last said something new.
+	SeenAt time.Time `json:"seen_at"`
+}
+
+// HeldDevice is a device that something other than a job uses.
+type HeldDevice struct {
+	Device DeviceID `json:"device"`
+	// By names the holder, for example a pod as namespace/name.
+	By string `json:"by"`
+}
+
+// Exclusions returns everything that keeps jobs off a node, in a fixed order: its state as its cluster manager sees it,
+// the orders of operators, and devices that others hold.
+func (n *Node) Exclusions(c NodeCondition, e Eligibility) []Exclusion {
+	all := c.exclusions(n.ID)
+	for _, d := range slices.Sorted(maps.Keys(e.Orders)) {
+		all = append(all, e.Orders[d].exclusion(n.ID, d))
+	}
+	for _, held := range n.Held {
+		all = append(all, Exclusion{Node: n.ID, Devices: []DeviceID{held.Device}, Reason: Reason{
+			Code: DeviceHeld, Message: fmt.Sprintf("%s is held by %s", deviceOf(n.ID, held.Device), held.By), Hint: "it is free for jobs when that has ended",
+		}})
+	}
+	return all
+}
+
+func (c NodeCondition) exclusions(id NodeID) []Exclusion {
+	var all []Exclusion
+	add := func(code, message, hint string) {
+		all = append(all, Exclusion{Node: id, Reason: Reason{Code: code, Message: message, Hint: hint}})
+	}
+	if c.NotReady != "" {
+		add(NodeNotReady, fmt.Sprintf("node %s is not ready: %s", id, c.NotReady), "look at the node: `kubectl describe node`")
+	}
+	if c.Cordoned {
+		add(NodeCordoned, fmt.Sprintf("node %s is cordoned in Kubernetes", id), "`kubectl uncordon` ends that")
+	}
+	if len(c.Taints) > 0 {
+		add(NodeTainted, fmt.Sprintf("node %s has taints that jobs do not tolerate: %s", id, strings.Join(c.Taints, ", ")),
+			"remove the taint, or ask the operator for another executor.pod_tolerate")
+	}
+	return all
+}
+
+func (o NodeOrder) exclusion(id NodeID, d DeviceID) Exclusion {
+	e := Exclusion{Node: id, Leave: o.Drain, Reason: Reason{Code: NodeCordoned, Hint: resumeHint(id, d)}}
+	state := "cordoned"
+	if o.Drain {
+		e.Reason.Code, state = NodeDraining, "being drained"
+	}
+	if d != WholeNode {
+		e.Devices = []DeviceID{d}
+	}
+	e.Reason.Message = fmt.Sprintf("%s is %s by %s", deviceOf(id, d), state, cmp.Or(o.By, "an operator"))
+	if o.Why != "" {
+		e.Reason.Message += ": " + o.Why
+	}
+	return e
+}
+
+// deviceOf names a device, or the whole node.
+func deviceOf(id NodeID, d DeviceID) string {
+	if d == WholeNode {
+		return "node " + string(id)
+	}
+	return fmt.Sprintf("%s of node %s", d, id)
+}
+
+func resumeHint(id NodeID, d DeviceID) string {
+	if d == WholeNode {
+		return fmt.Sprintf("`switchyard node resume %s` ends that", id)
+	}
+	return fmt.Sprintf("`switchyard node resume %s --device %s` ends that", id, d)
+}
