@@ -370,8 +370,8 @@ func TestTheConfigurationKnowsThePolicies(t *testing.T) {
 	}
 }
 
-// TestAnOrderIsFollowed: the planner plans nothing on a node that an operator has cordoned, and says why. A request that
-// nobody can read is set aside.
+// TestAnOrderIsFollowed: the planner plans nothing on a node that an operator has cordoned, and says why. It sets aside
+// a request that nobody can read.
 func TestAnOrderIsFollowed(t *testing.T) {
 	b := newBench(t)
 	b.node(2)

@@ -196,7 +196,7 @@ func findNodes(ctx context.Context, b *bus.Bus, names []string) ([]train.Node, e
 	return found, nil
 }
 
-// knownDevices checks the form of the names of devices. One that has failed is no longer listed, but an order about it
+// knownDevices checks the form of the names of devices. A failed device is no longer listed, but an order about it
 // makes sense.
 func knownDevices(n train.Node, devices []train.DeviceID) error {
 	for _, d := range devices {
