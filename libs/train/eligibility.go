@@ -97,6 +97,35 @@ func (o NodeOrder) exclusion(id NodeID, d DeviceID) Exclusion {
 	return e
 }
 
+// The time for which a job keeps off a node where it did not start grows with each such start in a row.
+const (
+	firstUnstarted   = 30 * time.Second
+	longestUnstarted = 30 * time.Minute
+)
+
+// Forbidden is the code of a start that a quota or limit of the cluster manager forbids: the node is not to blame.
+const Forbidden = "Forbidden"
+
+// Unstarted returns what keeps the job of an attempt off its nodes since not all of its processes ever ran there.
+func (a *Attempt) Unstarted(now time.Time) []Exclusion {
+	if a.Phase != PhaseExited || a.Exit == nil || !a.Exit.Unstarted || a.Exit.Reason.Code == Forbidden {
+		return nil
+	}
+	const doublings = 10
+	until := a.ExitedAt.Add(min(firstUnstarted<<min(a.UnstartedInARow, doublings), longestUnstarted))
+	if !now.Before(until) {
+		return nil
+	}
+	var all []Exclusion
+	for _, p := range a.Places() {
+		all = append(all, Exclusion{Node: p.Node, Job: a.Job, Until: until, Reason: Reason{
+			Code: StartFailed, Message: fmt.Sprintf("its last start on node %s failed: %s", p.Node, cmp.Or(a.Exit.Reason.Message, "not all processes ran")),
+			Hint: "it is tried there again at " + until.UTC().Format("15:04:05 MST"),
+		}})
+	}
+	return all
+}
+
 // deviceOf names a device, or the whole node.
 func deviceOf(id NodeID, d DeviceID) string {
 	if d == WholeNode {

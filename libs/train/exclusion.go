@@ -10,7 +10,7 @@ type Exclusion struct {
 	Node NodeID `json:"node"`
 	// Devices are the devices that it is about; empty for the whole node.
 	Devices []DeviceID `json:"devices,omitempty"`
-	// Job is set if it keeps only this job off.
+	// Job is set if it keeps only this job off; it is about the whole node then.
 	Job JobID `json:"job,omitempty"`
 	// Reason says why, as a sentence, with what ends it as the hint.
 	Reason Reason `json:"reason"`

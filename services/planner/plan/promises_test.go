@@ -27,7 +27,7 @@ const (
 	withPower    = "power budget"
 	withSharing  = "sharing"
 	withSizes    = "sizes chosen by experiments"
-	withClosed   = "cordons, drains and devices held by others"
+	withClosed   = "cordons, drains, held devices and failed starts"
 	withLinks    = "lossy links"
 	withStarving = "starvation"
 	withLabels   = "labels"
@@ -239,6 +239,13 @@ func (d *productDay) hear() {
 			e.Devices = []train.DeviceID{n.Devices[d.dice.IntN(len(n.Devices))].ID}
 		}
 		d.state.Exclusions = append(d.state.Exclusions, e)
+	}
+	for _, j := range d.state.Jobs {
+		if j.Running != nil || d.chance(80) {
+			continue
+		}
+		n := d.nodes[d.dice.IntN(len(d.nodes))].ID
+		d.state.Exclusions = append(d.state.Exclusions, train.Exclusion{Node: n, Job: j.ID, Reason: train.Reason{Code: train.StartFailed, Message: fmt.Sprintf("its start on node %s failed", n)}})
 	}
 }
 

@@ -45,6 +45,7 @@ import (
 //	                                                which its batch size is meant
 //	done id=x epochs=5; ended id=x; cancel id=x
 //	cordon node=a [devices=(gpu:0)] [drain]         an operator keeps jobs off; drain: those there are to leave
+//	unstarted id=x node=a                           its start there failed
 //	resume node=a                                   and lets them come again
 //	decide policy                                   prints the plan
 //	apply [settled]                                 the last plan now runs; settled: each job has reported and finished
@@ -110,6 +111,11 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 		j.WantsDevices, j.BatchDevices = count(t, d, "devices", 0), count(t, d, "batch_devices", 0)
 	case "cordon":
 		s.cordon(t, d)
+	case "unstarted":
+		a := train.Attempt{Job: s.find(t, d).ID, Number: 1, Node: train.NodeID(text(t, d, "node", "a")), Phase: train.PhaseExited, ExitedAt: s.state.Now, Exit: &train.Exit{
+			Lost: true, Unstarted: true, Reason: train.Reason{Code: "Unschedulable", Message: "no node has room for pod x-1-0: Insufficient cpu"},
+		}}
+		s.state.Exclusions = append(s.state.Exclusions, a.Unstarted(s.state.Now)...)
 	case "resume":
 		id := text(t, d, "node", "")
 		s.state.Exclusions = slices.DeleteFunc(s.state.Exclusions, func(e train.Exclusion) bool { return string(e.Node) == id })

@@ -57,6 +57,10 @@ func (r Records) State(now time.Time, last train.Plan, known bool, terms state.S
 	s.Tuning.OneNode = OneNode(s.Nodes)
 	s.Links = r.Links
 	s.Jobs = r.plannable(now, last, known)
+	for i := range s.Jobs {
+		a := r.Attempts[string(s.Jobs[i].ID)]
+		s.Exclusions = append(s.Exclusions, a.Unstarted(now)...)
+	}
 	if r.Interference != nil && slices.ContainsFunc(s.Jobs, func(j state.Job) bool { return j.Spec.SharedMemory() > 0 }) {
 		s.Interference = r.Interference(s.Nodes)
 	}

@@ -13,27 +13,27 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
 )
 
-// Classify writes a class into each node, one byte for each node selector that some gang has: '1' if the node has those
-// labels. Nodes of one class are alike for every gang. It then puts nodes between which a link loses more than the
-// bound on different islands.
+// Classify writes a class into each node, one byte for each node selector that some gang has: '1' if the node suits it.
+// Nodes of one class are alike for every gang. It then puts nodes between which a link loses more than the bound on
+// different islands.
 func Classify(s *cluster.Snapshot) {
-	selectors := map[string]map[string]string{}
+	selectors, off := map[string]selector{}, excludedNodes(s)
 	for _, g := range s.Gangs {
-		if words := Selector(g); words != "" {
-			selectors[words] = g.Spec.NodeLabels
+		if key := selectorOf(g, off); key != "" {
+			selectors[key] = selector{g.Spec.NodeLabels, off[g.ID]}
 		}
 	}
 	names := slices.Sorted(maps.Keys(selectors))
 	for _, g := range s.Gangs {
-		if words := Selector(g); words != "" {
-			g.Class, _ = slices.BinarySearch(names, words)
+		if key := selectorOf(g, off); key != "" {
+			g.Class, _ = slices.BinarySearch(names, key)
 		}
 	}
 	for i := range s.Nodes {
 		has := make([]byte, len(names))
 		for k, name := range names {
 			has[k] = '0'
-			if s.Nodes[i].Spec.Has(selectors[name]) {
+			if selectors[name].suits(s.Nodes[i].Spec) {
 				has[k] = '1'
 			}
 		}
@@ -42,7 +42,34 @@ func Classify(s *cluster.Snapshot) {
 	islands(s)
 }
 
-// Selector says in words which labels a gang asks for, and so tells selectors apart; empty if any node will do.
+// selector is the labels that gangs ask for, and the nodes that are excluded for one gang alone.
+type selector struct {
+	labels map[string]string
+	off    []train.NodeID
+}
+
+func (of selector) suits(n *train.Node) bool { return n.Has(of.labels) && !slices.Contains(of.off, n.ID) }
+
+// selectorOf tells selectors apart; empty if any node will do.
+func selectorOf(g *cluster.Gang, off map[train.JobID][]train.NodeID) string {
+	if len(off[g.ID]) > 0 {
+		return Selector(g) + "\x00" + string(g.ID)
+	}
+	return Selector(g)
+}
+
+// excludedNodes are the nodes that are excluded for one job alone.
+func excludedNodes(s *cluster.Snapshot) map[train.JobID][]train.NodeID {
+	off := map[train.JobID][]train.NodeID{}
+	for i := range s.State.Exclusions {
+		if e := &s.State.Exclusions[i]; e.Job != "" {
+			off[e.Job] = append(off[e.Job], e.Node)
+		}
+	}
+	return off
+}
+
+// Selector says in words which labels a gang asks for; empty for none.
 func Selector(g *cluster.Gang) string {
 	if len(g.Spec.NodeLabels) == 0 {
 		return ""
@@ -172,7 +199,7 @@ func (p *Spaces) impossible(g *cluster.Gang) (train.Reason, bool) {
 
 // labelled says whether any node has the labels that a gang asks for.
 func labelled(s *cluster.Snapshot, g *cluster.Gang) bool {
-	if g.Class == cluster.Anywhere {
+	if g.Class == cluster.Anywhere || len(g.Spec.NodeLabels) == 0 {
 		return true
 	}
 	for i := range s.Nodes {
@@ -244,7 +271,7 @@ func tooFew(s *cluster.Snapshot, g *cluster.Gang) train.Reason {
 	}
 	switch {
 	case most < g.Least:
-	case g.Class != cluster.Anywhere:
+	case len(g.Spec.NodeLabels) > 0:
 		r.Message = fmt.Sprintf("needs %s%s%s, and there are fewer", cluster.Devices(g.Least), where, Selector(g))
 		r.Hint = "lower min_devices or what is asked of the node"
 	default:
