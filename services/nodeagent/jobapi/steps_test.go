@@ -9,7 +9,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// TestTheReportSaysHowFarTheCodeIs: from the first heartbeat on, and anew after the end of an epoch.
+// TestTheReportSaysHowFarTheCodeIs: from the first heartbeat on, and again after the end of an epoch.
 func TestTheReportSaysHowFarTheCodeIs(t *testing.T) {
 	b := newBench(t, bustest.Start(t))
 	b.background()
