@@ -55,7 +55,7 @@ func TestServersFollowThePlan(t *testing.T) {
 			t.Errorf("%s: %+v, want a stop: %v", c.name, got, c.stops)
 		}
 	}
-	// Of an attempt of an older version the number is known: its servers were spread in turn.
+	// An attempt of an older version has the number of its servers only: they were spread in turn.
 	a.Servers, a.ServerCount = nil, 3
 	s.Attempts["a"], s.Plan.Allocations[0].Servers = a, on(2, 1)
 	if got := Actions(s, Limits{}); len(got) != 0 {

@@ -53,8 +53,8 @@ func TestAProcessKnowsItsShare(t *testing.T) {
 	}
 }
 
-// TestServersStartWhereTheyWerePlanned: the scheduler is the first process, servers follow on their nodes, workers last.
-// A process that serves sees no GPU, and takes what servers were planned with.
+// TestServersStartWhereTheyWerePlanned: the scheduler is the first process, servers follow on their nodes, workers
+// last. A process that serves sees no GPU, and takes what servers were planned with.
 func TestServersStartWhereTheyWerePlanned(t *testing.T) {
 	spec := train.Spec{
 		Strategy: train.StrategyParameterServer, ParameterServers: &train.ServersSpec{Max: 3, Cores: 2, MemoryMiB: 300}, Cores: 5, MainMemoryMiB: 1000,

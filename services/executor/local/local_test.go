@@ -388,8 +388,8 @@ func TestPythonByEitherName(t *testing.T) {
 	}
 }
 
-// TestServersEndWithTheWorkers: processes that only serve others are ended once the workers have succeeded, and how they
-// end is no failure. A server that fails before is one.
+// TestServersEndWithTheWorkers: processes that only serve others are ended once the workers have succeeded, and how
+// they end is no failure. A server that fails before is one.
 func TestServersEndWithTheWorkers(t *testing.T) {
 	b := newBench(t)
 	serves := func(l Launch, ranks ...int) Launch {
