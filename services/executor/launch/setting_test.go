@@ -70,8 +70,11 @@ func TestServersStartWhereTheyWerePlanned(t *testing.T) {
 		dmlc, visible, world string
 	}
 	for rank, want := range []is{
-		{RoleScheduler, 0, 0, 0, 0, "scheduler", "", "2"}, {RoleServer, 0, 1, 2, 300, "server", "", "2"}, {RoleServer, 1, 1, 2, 300, "server", "", "2"},
-		{RoleWorker, 0, 0, 5, 1000, "worker", "0", "2"}, {RoleWorker, 1, 1, 5, 1000, "worker", "0", "2"},
+		{RoleScheduler, 0, 0, 0, 0, "scheduler", "", "2"},
+		{RoleServer, 0, 1, 2, 300, "server", "", "2"},
+		{RoleServer, 1, 1, 2, 300, "server", "", "2"},
+		{RoleWorker, 0, 0, 5, 1000, "worker", "0", "2"},
+		{RoleWorker, 1, 1, 5, 1000, "worker", "0", "2"},
 	} {
 		p, env := s.Processes()[rank], s.Scheduler(rank)
 		got := is{p.Role, p.Index, p.Place, s.Cores(p), s.MemoryMiB(p), env["DMLC_ROLE"], env["CUDA_VISIBLE_DEVICES"], env["WORLD_SIZE"]}

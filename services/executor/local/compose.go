@@ -149,12 +149,7 @@ func container(s launch.Setting, rank int) Process {
 		args, client[name] = append(args, "--env", name), inside[name]
 	}
 	args = append(args, containerDevices(s, rank)...)
-	if n := s.Cores(is); n > 0 && (s.OnGPUs() || is.Serves()) {
-		args = append(args, "--cpus", fmt.Sprint(n))
-	}
-	if mib := s.MemoryMiB(is); mib > 0 {
-		args = append(args, "--memory", fmt.Sprintf("%dm", mib))
-	}
+	args = append(args, containerLimits(s, is)...)
 	if s.Spec.WorkDir != "" {
 		args = append(args, "--workdir", s.Spec.WorkDir)
 	}
@@ -166,6 +161,18 @@ func container(s launch.Setting, rank int) Process {
 		args = append(args, s.Spec.Command...)
 	}
 	return Process{Args: args, Env: pairs(client), Dir: s.Work, Serves: is.Serves()}
+}
+
+// containerLimits bounds the processors and the memory of a container. CPU slots bound the processors already.
+func containerLimits(s launch.Setting, p launch.Process) []string {
+	var args []string
+	if n := s.Cores(p); n > 0 && (s.OnGPUs() || p.Serves()) {
+		args = append(args, "--cpus", fmt.Sprint(n))
+	}
+	if mib := s.MemoryMiB(p); mib > 0 {
+		args = append(args, "--memory", fmt.Sprintf("%dm", mib))
+	}
+	return args
 }
 
 // containerDevices gives a container the devices of its rank. With one process per device, each container still sees
