@@ -51,7 +51,7 @@ func (b *balance) place(block, size int) {
 	offset := 0
 	for (size-offset)*servers > b.total {
 		emptiest := least(b.load)
-		room := (b.total - b.load[emptiest]*servers + servers - 1) / servers // rounded up: no slice of one number is left over
+		room := (b.total - b.load[emptiest]*servers + servers - 1) / servers // rounded up: no slice of one is left over
 		if room <= 0 || room >= size-offset {
 			break
 		}

@@ -1,6 +1,6 @@
-// Package servers sums vectors over the workers of a job by parameter servers. The vector's blocks are balanced over the
-// servers, in slices: a server waits for a slice from all workers, sums in the order of their ranks, and returns the
-// sum, one slice after the other. A lost worker or server ends the operation with ring.ErrPeerLost.
+// Package servers sums vectors over the workers of a job by parameter servers. The vector's blocks are balanced over
+// the servers, in slices. A server waits for a slice from all workers, sums in the order of their ranks, and returns
+// the sum, one slice after the other. A lost worker or server ends the operation with ring.ErrPeerLost.
 package servers
 
 import (
