@@ -231,7 +231,7 @@ func (m Model) EpochsLeft(epochsDone float64, rule StopRule) Span {
 
 // EpochSecondsOn predicts one epoch on a configuration. The time of an observed epoch beyond its steps (validation,
 // loading, checkpoints) is added to every configuration unchanged. stepsPerEpoch depends on the global batch; if an
-// observed epoch had more or fewer steps than it says, so have all predicted epochs. Until the job has finished an epoch,
+// observed epoch had more or fewer steps than it says, so have all predicted epochs. Before the job's first epoch,
 // whole runs of its family count. It returns false if nothing was ever measured.
 func (m Model) EpochSecondsOn(cfg Config, stepsPerEpoch func(Config) float64) (float64, bool) {
 	if m.EpochSeconds > 0 && cfg == m.EpochConfig {

@@ -180,8 +180,8 @@ func (l *throughput) fit() {
 	}
 }
 
-// curve predicts how fast a job is on a model of device: from the measurements of its signature, of its family as long
-// as that knows more, or from the prior. On a model that none of its kind has run on, the best known model stands in, as
+// curve predicts how fast a job is on a model of device: from what its signature measured, or its family as long as
+// that knows more, or from the prior. On a model that none of its kind has run on, the best known model stands in, as
 // much slower or faster as other signatures found the two to be.
 func (b *knowledge) curve(g *cluster.Gang, model string) *speedCurve {
 	key := curveKey{g.Signature, model, state.LimitsOn(model, g.Spec)}
