@@ -63,11 +63,19 @@ func merge(samples []StepSample, single float64) []StepSample {
 	for i := range merged {
 		m := &merged[i]
 		if each := logs[m.Config]; len(each) > 1 {
-			m.StepSeconds = math.Exp(stat.Mean(each, nil))
-			m.Error = min(math.Expm1(stat.StdDev(each, nil))+single/float64(len(each)), 1)
+			mean, deviation := Moments(each)
+			m.StepSeconds, m.Error = math.Exp(mean), min(math.Expm1(deviation)+single/float64(len(each)), 1)
 		}
 	}
 	return merged
+}
+
+// Moments returns the mean and the standard deviation of values; a single one does not deviate.
+func Moments(values []float64) (mean, deviation float64) {
+	if mean = stat.Mean(values, nil); len(values) > 1 {
+		deviation = stat.StdDev(values, nil)
+	}
+	return mean, deviation
 }
 
 // Ran returns the step times of the history itself.

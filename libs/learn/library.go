@@ -4,8 +4,6 @@ import (
 	"math"
 	"slices"
 
-	"gonum.org/v1/gonum/stat"
-
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
@@ -132,13 +130,12 @@ func (j *Job) kin(runs []whole, signature string) *train.Kin {
 			steps = append(steps, math.Log(x.stepSeconds))
 		}
 	}
-	deviation := few / float64(len(logs))
-	if len(logs) > 1 {
-		deviation = math.Hypot(stat.StdDev(logs, nil), deviation)
-	}
-	mean, step := stat.Mean(logs, nil), 0.0
+	mean, deviation := curve.Moments(logs)
+	deviation = math.Hypot(deviation, few/float64(len(logs)))
+	step := 0.0
 	if len(steps) == len(logs) {
-		step = math.Exp(stat.Mean(steps, nil))
+		typical, _ := curve.Moments(steps)
+		step = math.Exp(typical)
 	}
 	return &train.Kin{
 		Jobs: len(runs), Config: runs[len(runs)-1].config, StepSeconds: step,
