@@ -105,6 +105,7 @@ func (t *trainer) meet(ctx context.Context) (exchange, error) {
 	if len(t.servers) > 0 {
 		return servers.Join(ctx, servers.Place{
 			Rank: t.rank, World: t.processes, Addresses: t.servers, Session: t.session(), JoinTimeout: t.joinTimeout, Timeout: t.ringTimeout,
+			Blocks: append(t.shape.Blocks(), tailLength),
 		})
 	}
 	return ring.Join(ctx, ring.Place{
@@ -186,7 +187,9 @@ func (t *trainer) epoch(ctx context.Context) (stop bool, err error) {
 		whole.add(one)
 		beat.add(one)
 		if beat.steps == t.heartbeatSteps || schedule.Done(had) {
-			t.beats.Steps(ctx, beat.heartbeat(t.state, t.rank, batch))
+			report := beat.heartbeat(t.state, t.rank, batch)
+			report.EpochStep, report.EpochSteps = whole.steps, whole.steps+schedule.Steps(had, batch.GlobalBatch)
+			t.beats.Steps(ctx, report)
 			beat = tally{}
 			if err := t.followBatch(); err != nil {
 				return false, err

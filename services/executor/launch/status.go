@@ -57,4 +57,4 @@ type Found struct {
 const CannotStart = 127
 
 // Forbidden is a reason code: the attempt may never be made as it is.
-const Forbidden = "Forbidden"
+const Forbidden = train.Forbidden
