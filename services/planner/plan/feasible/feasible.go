@@ -48,7 +48,9 @@ type selector struct {
 	off    []train.NodeID
 }
 
-func (of selector) suits(n *train.Node) bool { return n.Has(of.labels) && !slices.Contains(of.off, n.ID) }
+func (of selector) suits(n *train.Node) bool {
+	return n.Has(of.labels) && !slices.Contains(of.off, n.ID)
+}
 
 // selectorOf tells selectors apart; empty if any node will do.
 func selectorOf(g *cluster.Gang, off map[train.JobID][]train.NodeID) string {
