@@ -9,7 +9,7 @@ import (
 // MaxSignatures bounds the signatures and families of which something is remembered; the one added first goes.
 const MaxSignatures = 1000
 
-// shelf holds values by the name of what they belong to.
+// shelf holds values by the name of their owner.
 type shelf[T any] struct {
 	byName map[string][]T
 	order  []string

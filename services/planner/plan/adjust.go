@@ -35,7 +35,7 @@ func (d *decision) waitsAhead(g *cluster.Gang) bool {
 	return false
 }
 
-// spare is how many devices are free, less those that gangs need that wait, could run and do not share.
+// spare returns the number of free devices less the needs of waiting gangs that could run and do not share.
 func (d *decision) spare() int {
 	n := d.Total - d.Ledger.Taken()
 	for _, g := range d.Gangs {

@@ -10,7 +10,7 @@ import (
 type Beat struct {
 	Job     train.JobID
 	Attempt int
-	// At is when the node agent received it.
+	// At is the time at which the node agent received it.
 	At time.Time
 	// Generation and MicroBatch are what the job runs with; 0 if it does not report them.
 	Generation uint64

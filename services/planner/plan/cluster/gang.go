@@ -18,7 +18,7 @@ type Gang struct {
 	Rank, Turn int
 	// Least and Most bound its devices. Wanted is another number that its experiment asks for; 0 if none.
 	Least, Most, Wanted int
-	// Servers is what it needs beside its workers; nil for a job without parameter servers.
+	// Servers are the parameter servers that it needs; nil for a job without.
 	Servers *train.ServersSpec
 	// Class is the place in Node.Class that says whether a node suits it; Anywhere if every node does.
 	Class int
@@ -40,7 +40,7 @@ type Gang struct {
 	// Former is what it held when the decision began, Held what of that it may keep, or where a migration sends it. Got is
 	// what it is given.
 	Former, Held, Got Placement
-	// Nominated is where it is to come beside others.
+	// Nominated is the place where it is to become a guest.
 	Nominated Placement
 	// Primary is the gang whose device it shares; nil if it came first. Guests are those that share its devices.
 	Primary *Gang
@@ -63,7 +63,7 @@ type Gang struct {
 
 	predicted predicted
 	kind      *curve.Kind
-	// claim is what of its holding nobody else is to take before it is served.
+	// claim is the part of its holding that no other gang may take before this one is served.
 	claim Placement
 	// named says that Got has named devices which the ledger has entered.
 	named bool
@@ -82,7 +82,7 @@ const (
 	StayApplying
 )
 
-// Notes are what phases say of a gang when they decide about it.
+// Notes hold the reasons that phases give when they decide about a gang.
 type Notes struct {
 	// Reason replaces the usual words.
 	Reason *train.Reason
@@ -98,7 +98,7 @@ type Notes struct {
 	Separated *train.Reason
 }
 
-// Replacement is what a gang goes on with instead of a slow device.
+// Replacement is the placement with which a gang leaves a slow device.
 type Replacement struct {
 	Slow train.Straggler
 	With string

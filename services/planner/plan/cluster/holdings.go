@@ -41,7 +41,7 @@ func (s *Snapshot) FindHoldings() {
 	}
 }
 
-// holding is what a gang is taken to hold.
+// holding returns what a gang is assumed to hold.
 func (g *Gang) holding() *state.Holding {
 	switch {
 	case g.Silent:

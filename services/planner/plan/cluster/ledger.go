@@ -23,7 +23,7 @@ type Ledger struct {
 	granted map[string]int
 	budget  float64
 	given   int
-	// claims are what gangs hold that were not served yet.
+	// claims are the holdings of gangs that were not served yet.
 	claims claims
 
 	reservations reservations
@@ -41,7 +41,7 @@ type claims struct {
 	watts   float64
 }
 
-// account is that of one node.
+// account is the account of one node.
 type account struct {
 	// taken counts devices, claimed those that gangs hold which were not served yet.
 	taken, claimed int
@@ -52,7 +52,7 @@ type account struct {
 	used    []unit.Bytes
 }
 
-// change is what a gang had before it was given something else.
+// change records the placement of a gang before it was replaced.
 type change struct {
 	gang   *Gang
 	before Placement
@@ -113,7 +113,7 @@ func (l *Ledger) Bound(g *Gang) bool {
 	return has || !math.IsInf(l.watts, 1)
 }
 
-// Watts is what the power budget still leaves, in watts; infinite without one.
+// Watts returns the rest of the power budget in watts, infinite without a budget.
 func (l *Ledger) Watts() float64 { return l.watts }
 
 // Quota is the quota of a tenant and what is left of it; false if it has none.
@@ -122,7 +122,7 @@ func (l *Ledger) Quota(tenant string) (quota, left int, has bool) {
 	return l.granted[tenant], left, has
 }
 
-// Quotas are what is left of all quotas.
+// Quotas returns the rest of every quota.
 func (l *Ledger) Quotas() map[string]int { return l.quotas }
 
 // Allowed is how many more devices of the given power in watts each quota and power budget leave to a gang, less what
@@ -149,7 +149,7 @@ func (l *Ledger) Granted(g *Gang, watts float64) int {
 	return most
 }
 
-// Most is how many more devices of a node a gang may have.
+// Most returns how many more devices of a node a gang may have.
 func (l *Ledger) Most(g *Gang, node int) int {
 	return max(min(l.FreeFor(g, node), l.Allowed(g, l.s.Nodes[node].Watts)), 0)
 }
@@ -225,7 +225,7 @@ func (l *Ledger) covers(g *Gang, p Placement) bool {
 	return devices <= quota && watts <= power+slackWatts
 }
 
-// fresh is how many devices of a part nobody has yet; false if some are another's that cannot be shared.
+// fresh returns how many devices of a part no gang has yet, or false if the gang cannot share those that another has.
 func (l *Ledger) fresh(part *Part, memory unit.Bytes) (int, bool) {
 	if part.Devices == nil {
 		return part.Count, true
@@ -253,7 +253,7 @@ func (l *Ledger) Return(g *Gang) {
 	}
 }
 
-// enter books a placement for a gang in place of what it had.
+// enter books a placement for a gang instead of its previous one.
 func (l *Ledger) enter(g *Gang, p Placement, named bool) {
 	l.changes = append(l.changes, change{g, g.Got, g.named})
 	l.replace(g, p.unshared(), named)
@@ -335,7 +335,7 @@ func (l *Ledger) Barred(g *Gang) bool {
 	return l.watts-l.claims.watts+slackWatts < float64(g.Least)*l.s.MostWatts
 }
 
-// Claim is what a gang claims.
+// Claim returns the placement that a gang claims.
 func (g *Gang) Claim() Placement { return g.claim }
 
 // Mark is a point to which Undo goes back.

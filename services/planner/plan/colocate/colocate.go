@@ -48,7 +48,7 @@ type memoryKey struct {
 	class, devices int
 }
 
-// device is one that may be shared: whom it has, the primary first, and the memory that is left.
+// device is a device that may be shared: its gangs, the primary first, and the memory that is left.
 type device struct {
 	cluster.Spot
 	primary *cluster.Gang

@@ -146,7 +146,7 @@ func slowAt(s *cluster.Snapshot, part cluster.Part, slow train.Straggler) int {
 	return slices.IndexFunc(part.Devices, func(d int) bool { return slow.Node == n.ID && slow.Device == n.Devices[d].ID })
 }
 
-// spare is a vacant device of a node on which the gang was not slow; false if there is none.
+// spare returns a vacant device of a node on which the gang was not slow, or false.
 func spare(s *cluster.Snapshot, g *cluster.Gang, node int, taken []bool) (device int, found bool) {
 	for d := range vacant(s, node, taken) {
 		if !g.IsSlow(&s.Nodes[node], d) {
@@ -176,7 +176,7 @@ func Price(s *cluster.Snapshot, g *cluster.Gang, left float64) float64 {
 	return s.Tuning.Hysteresis*left + s.RestartSeconds(g)
 }
 
-// Extend is what a gang has of a node with vacant devices in addition; false if there are too few.
+// Extend returns a gang's part of a node with vacant devices added, or false if there are too few.
 func Extend(s *cluster.Snapshot, g *cluster.Gang, count int) (cluster.Placement, bool) {
 	if len(g.Got.Parts) != 1 {
 		return cluster.Placement{}, false

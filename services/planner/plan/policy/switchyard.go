@@ -74,7 +74,7 @@ type Switchyard struct {
 	Oracle func(*state.Job) *Truth
 }
 
-// Truth is what a trace says of the present of a job and nobody observed.
+// Truth is the state of a job that a trace knows and that no service observed.
 type Truth struct {
 	// StepTime is the time of a step on packed devices and, of it, of the exchange; Gain the progress of a step in an
 	// epoch.
@@ -90,7 +90,7 @@ func (p Switchyard) Name() string {
 	return "switchyard"
 }
 
-// Bounds are those that the user declared.
+// Bounds returns the bounds that the user declared.
 func (Switchyard) Bounds(j *state.Job, spec train.Spec) (least, most int) { return Declared(j, spec) }
 
 // Decide allocates by prices.
@@ -108,7 +108,7 @@ func (p Switchyard) Decide(r *Round) {
 }
 
 const (
-	// horizonSeconds is how long a change is taken to last as long as jobs keep coming.
+	// horizonSeconds is the time that a change is assumed to last while jobs keep coming.
 	horizonSeconds = 450
 	// mostRestarts is of how many restarts the time is at most that a change is taken to last: it has to gain a fifteenth,
 	// since predictions are not exact.

@@ -74,7 +74,7 @@ func (m *allocation) weight(b *candidate, delay float64) float64 {
 	return least
 }
 
-// deadlineFactor is how much more a job weighs at most because of its deadline.
+// deadlineFactor is the largest factor by which a deadline raises a job's weight.
 const deadlineFactor = 8
 
 // weighDeadline lets an option by which a job ends in time weigh more, the more of the time until then the job needs:

@@ -8,7 +8,8 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
 )
 
-// Starve marks the gangs that hold nothing and have waited for longer than a job may, and returns them in queue order.
+// Starve marks the gangs that hold nothing and have waited longer than the starvation bound. It returns them in queue
+// order.
 func Starve(s *cluster.Snapshot) []*cluster.Gang {
 	var starved []*cluster.Gang
 	for _, g := range s.Gangs {
@@ -51,7 +52,7 @@ func Reserve(s *cluster.Snapshot, starved []*cluster.Gang, joins func(*cluster.G
 	return k
 }
 
-// request is what gangs have in common that find the same devices to keep.
+// request holds what decides which devices are reserved: gangs with equal requests find the same ones.
 type request struct {
 	least, class, memory int
 	tenant               string
@@ -194,7 +195,7 @@ func (k *Kept) rival(g *cluster.Gang, d cluster.Spot) bool {
 	return o != nil && k.s.Ledger.Rival(g, o)
 }
 
-// idle is how many of some devices nobody holds; they come first.
+// idle returns how many of some devices no gang holds; these come first.
 func (k *Kept) idle(at []cluster.Spot) int {
 	n := 0
 	for _, d := range at {
