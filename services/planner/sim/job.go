@@ -45,7 +45,7 @@ type job struct {
 	learned *learn.Job
 	model   *train.Model
 	fresh   bool
-	// steps counts the steps, step0 those that were reported.
+	// steps counts the steps, step0 the reported ones.
 	steps float64
 	step0 int
 }

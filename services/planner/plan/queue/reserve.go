@@ -21,10 +21,10 @@ func Starve(s *cluster.Snapshot) []*cluster.Gang {
 	return starved
 }
 
-// Reserve keeps devices for gangs that have waited for too long, so that those whom they wait for are not followed by
-// others for ever: for each as many as it needs, if it can be served at all, where it finds the most that nobody holds.
-// joins says whether a gang finds a place beside others; then it needs none of its own. If quota or budget are short,
-// as many others are kept that have to come free for that; to these no guests come.
+// Reserve reserves devices for gangs that have waited for too long, so that no newcomers get the devices for which they
+// wait: for each gang that can be served at all as many as it needs, where the most are idle. joins says whether a gang
+// finds a place beside others; then it needs no devices of its own. If quota or budget are short, devices whose release
+// makes room in them are kept, too, and get no guests.
 func Reserve(s *cluster.Snapshot, starved []*cluster.Gang, joins func(*cluster.Gang) bool) *Kept {
 	k := &Kept{s: s, by: map[cluster.Spot]*cluster.Gang{}, holder: map[cluster.Spot]*cluster.Gang{}, count: make([]int, len(s.Nodes))}
 	if len(starved) == 0 {
