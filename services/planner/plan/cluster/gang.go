@@ -41,15 +41,16 @@ type Gang struct {
 	Former, Held, Got Placement
 	// Nominated is the place where it is to become a guest.
 	Nominated Placement
-	// Primary is the gang whose device it shares; nil if it came first. Guests are those that share its devices.
+	// Primary is the gang whose device it shares; nil if it came first. Guests are the gangs that share its devices.
 	Primary *Gang
 	Guests  []*Gang
 	// Starved: it has waited longer than the starvation bound. Late: it is served before all others of its priority.
 	Starved bool
 	// Head is the job behind which it waits in line.
 	Head *Gang
-	// Signature is equal for jobs that run the same training. Only jobs that leave their batch to the planner have one.
-	Signature string
+	// Signature is equal for jobs that run the same training, Family for variants of it. Only jobs that leave their batch
+	// to the planner have them.
+	Signature, Family string
 	// Batch is chosen by policies that do so.
 	Batch train.Batch
 	// Shed says that it holds less than the last plan gave it, since its experiment wants fewer devices.
@@ -110,7 +111,7 @@ func newGang(j *state.Job, bounds Bounds, now time.Time) *Gang {
 	spec := j.Spec.WithDefaults()
 	g := &Gang{Job: j, Class: Anywhere, Level: j.Priority, Slow: avoided(j, now)}
 	if spec.AdaptiveBatch != nil {
-		g.Signature = cmp.Or(spec.Signature(), string(j.ID))
+		g.Signature, g.Family = cmp.Or(spec.Signature(), string(j.ID)), spec.FamilyKey()
 	}
 	g.Least, g.Most = bounds(j, spec)
 	if spec.Strategy == train.StrategyParameterServer {
