@@ -177,7 +177,7 @@ func (f *Finder) over(g *cluster.Gang, workers, servers int, room func(node int)
 // spreading puts a gang on some of the given nodes.
 type spreading func(g *cluster.Gang, nodes []int, workers, servers int, room func(node int) int) (cluster.Placement, bool)
 
-// overPools is over for what nobody claims, with the pools in place of a search.
+// overPools is over for devices that no gang claims, with the pools in place of a search.
 func (f *Finder) overPools(g *cluster.Gang, workers, servers int) (cluster.Placement, bool) {
 	unfit := func(p *Pool) bool { return !p.accepts(g) }
 	for _, of := range f.groups {
