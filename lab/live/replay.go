@@ -96,7 +96,11 @@ func (t *training) Ended(h sim.Held) event.EpochEnded {
 	return event.EpochEnded{EpochSeconds: steps * p.StepSeconds, Steps: int(steps), Batch: t.batch(h)}
 }
 
-// AloneSeconds is on one node.
+// AloneSeconds is on as few nodes as possible.
 func (t *training) AloneSeconds(_ []train.Node, devices int) float64 {
-	return sim.Alone(t, sim.Held{Shape: []int{max(1, min(devices, t.job.Spec.MaxDevices))}}, 1)
+	var shape []int
+	for left := max(1, min(devices, t.job.Spec.MaxDevices)); left > 0; left -= DevicesPerNode {
+		shape = append(shape, min(left, DevicesPerNode))
+	}
+	return sim.Alone(t, sim.Held{Shape: shape}, 1)
 }

@@ -61,7 +61,7 @@ func (p Plan) AssumedNodes() []train.Node {
 	const gib = 16
 	var nodes []train.Node
 	for i := range p.Nodes {
-		n := train.Node{ID: NodeID(i)}
+		n := train.Node{ID: NodeID(i), Machine: NodeID(0)}
 		for d := range DevicesPerNode {
 			n.Devices = append(n.Devices, train.Device{
 				ID: train.DeviceID(fmt.Sprintf("gpu:%d", d)), Kind: train.KindGPU, Model: "simulated", Memory: gib * unit.GiB, Simulated: true,

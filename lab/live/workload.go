@@ -27,7 +27,7 @@ type Job struct {
 type Plan struct {
 	Applications map[string]*traces.Application
 	Arrivals     []traces.Arrival
-	// Nodes have DevicesPerNode devices each. A gang stays on one node: the executor of a machine starts no others.
+	// Nodes have DevicesPerNode devices each.
 	Nodes int
 	// Factor is how much faster time runs than in the measurements.
 	Factor float64
@@ -63,8 +63,8 @@ func First(all []traces.Arrival, count int) []traces.Arrival {
 	return sorted
 }
 
-// Jobs are the submissions under a policy. Under fifo and srtf a job asks for what its user asked for, at most a node;
-// optimus may choose the number of devices, and switchyard the global batch, too.
+// Jobs are the submissions under a policy. Under fifo and srtf a job asks for what its user asked for; optimus
+// may choose the number of devices, and switchyard the global batch, too.
 func (p Plan) Jobs(policy string) ([]Job, error) {
 	var all []Job
 	for _, a := range p.Arrivals {
@@ -80,7 +80,7 @@ func (p Plan) Jobs(policy string) ([]Job, error) {
 // spec is what admission makes of the submission.
 func (p Plan) spec(policy string, a traces.Arrival, app *traces.Application) train.Spec {
 	l := app.Limits
-	most := max(min(l.MaxBatch/l.MinLocal, DevicesPerNode), 1)
+	most := max(min(l.MaxBatch/l.MinLocal, p.Nodes*DevicesPerNode), 1)
 	if app.OneDevice {
 		most = 1
 	}

@@ -1,5 +1,5 @@
-// Package cluster runs the programs of Switchyard on this machine as a cluster of several nodes, each with simulated
-// GPUs, and plays workloads on it. Jobs are real processes.
+// Package cluster runs the programs of Switchyard on this machine, which presents itself as several nodes with simulated
+// GPUs, and plays workloads on them. Jobs are real processes.
 package cluster
 
 import (
@@ -48,13 +48,12 @@ func (c Config) During(ctx context.Context, play func(ctx context.Context, url s
 			return err
 		})
 	}
-	start("up", "switchyard-server", slices.Concat([]string{"up", "--port", "0"}, c.deciding(), named(0), executing(), offering())...)
+	start("up", "switchyard-server", slices.Concat([]string{"up", "--port", "0", "--job-mounts", settings.MountsNever}, c.deciding(), node(0))...)
 	url, err := c.await(beside)
 	if err == nil {
 		for i := 1; i < c.Nodes; i++ {
 			id := string(live.NodeID(i))
-			start("executor-"+id, "switchyard-executor", slices.Concat([]string{"--nats", url}, named(i), executing())...)
-			start("nodeagent-"+id, "switchyard-nodeagent", slices.Concat([]string{"--nats", url}, named(i), offering())...)
+			start("nodeagent-"+id, "switchyard-nodeagent", slices.Concat([]string{"--nats", url, "--machine", string(live.NodeID(0))}, node(i))...)
 		}
 		err = play(beside, url)
 	}
@@ -72,13 +71,9 @@ func (c Config) deciding() []string {
 	}
 }
 
-func named(i int) []string { return []string{"--node", string(live.NodeID(i))} }
-
-func executing() []string { return []string{"--job-mounts", settings.MountsNever} }
-
-// offering are the settings of a node agent. Nobody reads its energy, so it is hardly measured.
-func offering() []string {
-	return []string{"--sim-gpus", strconv.Itoa(live.DevicesPerNode), "--meter-interval", "30s", "--perf-events", settings.PerfOff}
+// node are the settings of a node's agent. Nobody reads its energy, so it is hardly measured.
+func node(i int) []string {
+	return []string{"--node", string(live.NodeID(i)), "--sim-gpus", strconv.Itoa(live.DevicesPerNode), "--meter-interval", "30s", "--perf-events", settings.PerfOff}
 }
 
 func (c Config) log(name string) string { return filepath.Join(c.Dir, name+".log") }
