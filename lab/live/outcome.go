@@ -20,10 +20,11 @@ type Outcome struct {
 	Began time.Time
 }
 
-// Attempt is one start of a job: when its record was first seen, and when its outcome was.
+// Attempt is one start of a job: what it held, when its record was first seen, and when its outcome was.
 type Attempt struct {
 	Job             train.JobID
 	Number          int
+	Places          []train.Part
 	Claimed, Judged time.Time
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -162,7 +163,7 @@ func (b *bench) play(ctx context.Context, policy string) (played, float64, error
 	}
 	ledger := filepath.Join(dir, "ledger.jsonl")
 	with := b.Plan
-	with.Trainer = append(with.Trainer[:len(with.Trainer):len(with.Trainer)], "--ledger", ledger)
+	with.Trainer = append(slices.Clip(with.Trainer), "--ledger", ledger)
 	jobs, err := with.Jobs(policy)
 	if err != nil {
 		return played{}, 0, err

@@ -141,7 +141,7 @@ func (p *play) seeAttempt(a train.Attempt, at time.Time) {
 	key := contract.ReportKey(a.Job, a.Number)
 	seen := p.attempts[key]
 	if seen == nil {
-		seen = &live.Attempt{Job: a.Job, Number: a.Number, Claimed: at}
+		seen = &live.Attempt{Job: a.Job, Number: a.Number, Places: a.Places(), Claimed: at}
 		p.attempts[key] = seen
 	}
 	if a.Published && seen.Judged.IsZero() {
