@@ -117,7 +117,7 @@ func (b *digest) job(j *Job) {
 
 // spec adds what the planner reads of what the user asked for.
 func (b *digest) spec(s *train.Spec) {
-	b.words(s.Tenant, string(s.Strategy))
+	b.words(s.Tenant, s.Family, string(s.Strategy))
 	b.ints(s.BatchSize, s.GlobalBatchSize, s.TrainingSetSize, s.MaxEpochs, s.MinDevices, s.MaxDevices, int(s.EstimatedMemoryMiB))
 	b.add(s.EstimatedHours)
 	b.is(s.BatchPerDevice, s.SingleDevice, s.AllowSharing, s.DisableSharing)
@@ -186,7 +186,7 @@ func (d *decision) openness(g *cluster.Gang, p cluster.Placement) int {
 	}
 	on, ok := d.Locate(&r.Holding)
 	switch {
-	case !ok || !on.SameDevices(p) || on.Memory != p.Memory:
+	case !ok || !on.SameDevices(p) || !on.SameShape(p) || on.Memory != p.Memory:
 		return 0
 	case r.Epochs >= 1 && r.Seconds >= d.Tuning.MinRescaleSeconds && g.RecentRestarts < d.Tuning.MaxRestartsPerHour:
 		return 2
