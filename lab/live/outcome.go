@@ -40,7 +40,8 @@ type Epoch struct {
 	Ended   float64     `json:"ended"`
 }
 
-// Check returns nil if every job has trained exactly its work: each epoch once, in order, from where the last one ended.
+// Check returns nil if every job has trained exactly its work: each epoch once, in order, from where the last one
+// ended.
 func Check(jobs []Job, ledger []Epoch) error {
 	trained := map[train.JobID][]Epoch{}
 	for _, e := range ledger {

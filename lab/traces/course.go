@@ -30,7 +30,7 @@ func (c Course) Step(shape []int, b train.Batch) (step, exchange float64) {
 	return t.With(b.Accumulation), t.Sync
 }
 
-// Gain returns the progress of a step of so many samples in an epoch (from 0).
+// Gain returns the progress of a step of some samples in an epoch (from 0).
 func (c Course) Gain(samples, epoch int) float64 {
 	return c.training.gain(samples, epoch, c.Limits.BaseBatch)
 }

@@ -68,12 +68,12 @@ func read(args []string, out io.Writer) (*bench, error) {
 	flags := flag.NewFlagSet("switchyard-live", flag.ContinueOnError)
 	root := flags.String("traces", "", "folder of Pollux's measurements, with the folders traces, derived and workloads")
 	policies := flags.String("policies", "fifo,srtf,optimus,switchyard", "policies to run, joined by commas")
-	count := flags.Int("jobs", 0, "run the first so many jobs to arrive (0: all)")
+	count := flags.Int("jobs", 0, "number of jobs to run, the first to arrive (0: all)")
 	flags.IntVar(&b.Nodes, "nodes", 8, "nodes of 4 devices")
 	flags.Float64Var(&b.Factor, "factor", 60, "how much faster than measured to train, at most 60")
 	flags.StringVar(&b.bin, "bin", "bin", "folder of the programs")
 	flags.StringVar(&b.keep, "keep", "", "folder for the files of the runs (default: a temporary one, removed at the end)")
-	flags.Float64Var(&b.simulate, "simulate", -1, "only simulate, with starts that cost so many seconds of the run")
+	flags.Float64Var(&b.simulate, "simulate", -1, "only simulate; the cost of a start, in seconds of the run")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}

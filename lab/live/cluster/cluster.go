@@ -1,5 +1,5 @@
-// Package cluster runs the programs of Switchyard on this machine, which presents itself as several nodes with simulated
-// GPUs, and plays workloads on them. Jobs are real processes.
+// Package cluster runs the programs of Switchyard on this machine, which presents itself as several nodes with
+// simulated GPUs, and plays workloads on them. Jobs are real processes.
 package cluster
 
 import (

@@ -14,7 +14,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// settings are what a process is told by its command line and its environment.
+// settings are a process's command line and environment.
 type settings struct {
 	traces, application, ledger string
 	factor                      float64
