@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -155,7 +156,9 @@ type Attempt struct {
 	LogFormat string `json:"log_format,omitempty"`
 	// Backend is what runs the processes: the executor of pods manages its attempts even after a node's record is gone.
 	Backend Backend `json:"backend,omitempty"`
-	Phase   Phase   `json:"phase"`
+	// Machine is the machine whose executor runs them, if that is not Node: it presents itself as several nodes.
+	Machine NodeID `json:"machine,omitempty"`
+	Phase   Phase  `json:"phase"`
 	// Stop is set when the job should stop at its next epoch's end; the node agent answers has_to_stop from it.
 	Stop      StopCause `json:"stop,omitempty"`
 	StopSince time.Time `json:"stop_since,omitzero"`
@@ -183,9 +186,11 @@ type Attempt struct {
 	// one if no pod can have all of its values. The attempt continues with what it has.
 	Setting Setting `json:"setting,omitzero"`
 	Stays   uint64  `json:"stays,omitempty"`
-	// StartedEpochs is the number of epochs done when the attempt began; LostInARow counts the consecutive attempts
-	// before this one that were killed or lost without finishing an epoch.
+	// StartedEpochs is the number of epochs done when the attempt began, and StartedStep that of steps of the next epoch
+	// which a checkpoint held; LostInARow counts the consecutive attempts before this one that were killed or lost without
+	// progress.
 	StartedEpochs int `json:"started_epochs,omitempty"`
+	StartedStep   int `json:"started_step,omitempty"`
 	LostInARow    int `json:"lost_in_a_row,omitempty"`
 	// UnstartedInARow counts the attempts before this one whose processes never all ran. They delay the next attempt
 	// and do not count as restarts.
@@ -200,6 +205,14 @@ const MarkVariable = "SWITCHYARD_JOB_ATTEMPT"
 
 // Mark returns the value of MarkVariable: unique to the attempt, also among several installations on one machine.
 func (a Attempt) Mark() string { return fmt.Sprintf("%s/%d/%.16s", a.Job, a.Number, a.TokenHash) }
+
+// Realm returns what the executor of the attempt serves.
+func (a Attempt) Realm() Realm {
+	if a.Backend != BackendLocal {
+		return Realm{Backend: a.Backend}
+	}
+	return Realm{Machine: cmp.Or(a.Machine, a.Node)}
+}
 
 // Places returns the parts of the attempt, for one node as well.
 func (a Attempt) Places() []Part {
@@ -364,7 +377,8 @@ type AttemptReport struct {
 	Ended string `json:"ended,omitempty"`
 	// OutputRead reports that the attempt has ended and that all epochs in its output were reported.
 	OutputRead bool `json:"output_read,omitempty"`
-	// Checkpoint is the newest reported checkpoint.
+	// Checkpoint is the newest reported checkpoint: it holds CheckpointEpochs epochs and CheckpointStep steps of the next.
 	Checkpoint       string `json:"checkpoint,omitempty"`
 	CheckpointEpochs int    `json:"checkpoint_epochs,omitempty"`
+	CheckpointStep   int    `json:"checkpoint_step,omitempty"`
 }

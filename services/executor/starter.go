@@ -91,13 +91,15 @@ func (s *starter) claim(ctx context.Context, action diff.Action) (train.Attempt,
 	job, _ := s.cache.job(action.Job)
 	a := train.Attempt{
 		Job: action.Job, Number: action.Number, Backend: s.realm.Backend, LogFormat: job.Spec.LogFormat, Generation: action.Generation, Phase: train.PhaseClaimed,
-		StartedEpochs: action.StartedEpochs, LostInARow: action.LostInARow, UnstartedInARow: action.UnstartedInARow,
+		StartedEpochs: action.StartedEpochs, StartedStep: action.StartedStep, LostInARow: action.LostInARow, UnstartedInARow: action.UnstartedInARow,
 		Batch: action.Batch, BatchGeneration: action.Generation, Setting: s.cache.setting(action.Job),
 	}
 	if denied(last, a.Setting) {
 		a.Setting, a.Stays = a.Setting.Without(train.SettingCores, train.SettingMemoryMiB), a.Setting.Generation
 	}
-	a.SetPlaces(action.Places)
+	if a.SetPlaces(action.Places); a.Node != s.realm.Machine {
+		a.Machine = s.realm.Machine
+	}
 	a.SetServers(action.Servers)
 	places, err := s.cache.places(a)
 	if err != nil {

@@ -54,6 +54,7 @@ type Action struct {
 	// Batch belongs to a Start or a Rebatch.
 	Batch           train.Batch
 	StartedEpochs   int
+	StartedStep     int
 	LostInARow      int
 	UnstartedInARow int
 	// Cause and Reason belong to a RequestStop or a Kill. A WithdrawStop has a Cause if the attempt did not leave in
@@ -66,29 +67,23 @@ type Action struct {
 
 // Realm describes the attempts that an executor is responsible for: those of one machine, or all that run as pods.
 type Realm struct {
-	Backend train.Backend
-	// Node is the machine of a local executor.
-	Node train.NodeID
-	// Nodes are the nodes on which attempts may be started.
+	train.Realm
+	// Nodes are the nodes of the realm, on which attempts may be started.
 	Nodes map[train.NodeID]train.Node
 }
 
 // Owns reports whether this executor is responsible for an attempt, even if the attempt's node is no longer
 // described.
-func (r Realm) Owns(a train.Attempt) bool {
-	return a.Backend == r.Backend && (r.Backend != train.BackendLocal || a.Node == r.Node && len(a.Parts) == 0)
-}
+func (r Realm) Owns(a train.Attempt) bool { return a.Realm() == r.Realm }
 
-// reaches reports whether this executor can start on all nodes of an allocation. A local executor never starts a gang
-// over several nodes.
+// reaches reports whether this executor can start on all nodes of an allocation.
 func (r Realm) reaches(w train.Allocation) bool {
-	places := w.Places()
-	for _, p := range places {
+	for _, p := range w.Places() {
 		if _, here := r.Nodes[p.Node]; !here || len(p.Devices) == 0 {
 			return false
 		}
 	}
-	return r.Backend != train.BackendLocal || len(places) == 1
+	return true
 }
 
 // State is everything the decision depends on. What is done about one job depends on other jobs only through the
@@ -155,13 +150,14 @@ func Restarts(s State, a train.Attempt) bool {
 			return true
 		}
 	}
-	return a.Number > 1 && a.StartedEpochs > 0
+	return a.Number > 1 && (a.StartedEpochs > 0 || a.StartedStep > 0)
 }
 
 // Limits bound how long things may take.
 type Limits struct {
-	// StopGrace is how long an attempt may take to leave after it was asked to.
-	StopGrace time.Duration
+	// StopGrace is how long an attempt may take to leave after it was asked to, if it can save its state at once.
+	// MostGrace bounds how long it may take until it can.
+	StopGrace, MostGrace time.Duration
 }
 
 // Actions returns what to do now, in order: ends before starts, jobs by id, starts in the order of the plan.
@@ -269,10 +265,15 @@ func untilDue(s State, a train.Attempt) time.Duration {
 func start(s State, w train.Allocation) Action {
 	job, last := s.Jobs[w.Job], s.Attempts[w.Job]
 	report := s.report(last)
+	epochs, step := report.Resumes(last)
+	if job.EpochsDone > epochs {
+		epochs, step = job.EpochsDone, 0
+	}
 	return Action{
 		Kind: Start, Job: w.Job, Number: last.Number + 1, Places: slices.Clone(w.Places()), Servers: w.Servers, Generation: s.Plan.Generation,
 		Batch:           job.Spec.BatchIn(w),
-		StartedEpochs:   max(job.EpochsDone, last.StartedEpochs, report.EpochsDone),
+		StartedEpochs:   epochs,
+		StartedStep:     step,
 		LostInARow:      lostBeforeNext(last, report),
 		UnstartedInARow: unstartedBeforeNext(last),
 	}

@@ -16,7 +16,7 @@ func (d *decision) adjust() {
 		starved = starved || g.Starved && g.Got.Empty()
 	}
 	for _, g := range d.Gangs {
-		if !starved && g.Wanted > g.Got.Size() && !g.Got.Empty() && !g.Silent && g.Stay != cluster.StayClosed && !d.waitsAhead(g) {
+		if !starved && g.Wanted > g.Got.Size() && !g.Got.Empty() && !g.Stuck() && g.Stay != cluster.StayClosed && !d.waitsAhead(g) {
 			d.enlarge(g)
 		}
 	}

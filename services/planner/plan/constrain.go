@@ -30,7 +30,7 @@ func (d *decision) fixSize(g *cluster.Gang) {
 	g.Wanted = g.WantsDevices
 	n := d.leastWanted(g)
 	switch {
-	case g.Silent: // nobody can ask it to leave
+	case g.Stuck(): // it must not be asked to leave
 		n = g.Running.Size()
 	case g.Planned != nil:
 		n = min(g.Planned.Size(), g.Wanted)
@@ -43,14 +43,14 @@ func (d *decision) leastWanted(g *cluster.Gang) int {
 	return min(g.WantsDevices, max(g.Spec.MinDevices, 1))
 }
 
-// pinned says whether a gang keeps all that it holds: its attempt cannot be asked to leave, or nobody may come back to
-// where it is.
+// pinned says whether a gang keeps all that it holds: it must not be asked to leave, or nobody may come back to where it
+// is.
 func (d *decision) pinned(g *cluster.Gang) bool {
-	return !g.Held.Empty() && (g.Silent || d.OnClosed(g.Held))
+	return !g.Held.Empty() && (g.Stuck() || d.OnClosed(g.Held))
 }
 
 func whyPinned(g *cluster.Gang) cluster.Stay {
-	if g.Silent {
+	if g.Stuck() {
 		return cluster.StaySilent
 	}
 	return cluster.StayClosed
@@ -78,7 +78,7 @@ func (d *decision) mayMove(g *cluster.Gang) (bool, cluster.Stay) {
 }
 
 // group has gangs that share devices stay together: a primary is as important as the most important of its guests, is
-// not moved before each of them has finished an epoch beside it, and stays if one of them cannot be asked to leave.
+// not moved before each of them has finished an epoch beside it, and stays if one of them must not be asked to leave.
 func (d *decision) group() {
 	for _, g := range d.Gangs {
 		g.Level = g.Priority
@@ -97,7 +97,7 @@ func (d *decision) group() {
 			}
 		}
 		members := append([]*cluster.Gang{g}, g.Guests...)
-		if silent := slices.IndexFunc(members, func(o *cluster.Gang) bool { return o.Silent && !o.Held.Empty() }); silent >= 0 {
+		if slices.ContainsFunc(members, func(o *cluster.Gang) bool { return o.Stuck() && !o.Held.Empty() }) {
 			for _, o := range members {
 				o.Pinned = !o.Held.Empty()
 			}

@@ -18,7 +18,7 @@ var unread = map[string]string{
 	"RunSeconds": "whether it starves counts", "DeviceSeconds": "grows with time", "Restarts": "follows plans", "Beside": "of guests only",
 	"Parts": "instead of node and devices", "FoundAt": "whether it still counts does",
 	"Message": "words", "Hint": "words", "Field": "", "Until": "an exclusion that has ended is left out",
-	"Packets": "", "SeenAt": "", "Backend": "", "BootID": "", "ContainerRuntime": "", "JobAPI": "", "JobAPISocket": "", "MPSDir": "", "Meters": "",
+	"Packets": "", "SeenAt": "", "Backend": "", "Machine": "", "BootID": "", "ContainerRuntime": "", "JobAPI": "", "JobAPISocket": "", "MPSDir": "", "Meters": "",
 	"MeterTroubles": "", "Probes": "", "Held": "an exclusion says it", "UUID": "", "Core": "", "Simulated": "", "Resource": "", "Name": "", "User": "", "ScriptPath": "", "Image": "", "WorkDir": "",
 	"CustomDir": "", "SnapshotsDir": "", "DatasetsDir": "", "Env": "", "LogFormat": "", "TuneEffectiveBatch": "", "Spec.Cores": "",
 	"MainMemoryMiB": "", "Ports": "", "Spec.Priority": "", "Launch": "", "MaxRestarts": "", "Command": "counts for jobs that share",

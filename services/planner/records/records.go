@@ -70,10 +70,10 @@ func (r Records) State(now time.Time, last train.Plan, known bool, terms state.S
 	return s
 }
 
-// OneNode says that a gang cannot be spread over these nodes: only Kubernetes does that, and a plan does not tell one
-// job's nodes from another's.
+// OneNode says that a gang cannot be spread over these nodes: more than one executor serves them, and a plan does not
+// tell one job's nodes from another's.
 func OneNode(nodes []train.Node) bool {
-	return len(nodes) == 0 || slices.ContainsFunc(nodes, func(n train.Node) bool { return n.Backend != train.BackendKubernetes })
+	return len(nodes) == 0 || slices.ContainsFunc(nodes, func(n train.Node) bool { return n.Realm() != nodes[0].Realm() })
 }
 
 // liveNodes returns the nodes that are not lost, and what keeps jobs off them.
@@ -146,6 +146,10 @@ func (r Records) job(j train.Job, now time.Time) state.Job {
 	job.Running = &state.Running{
 		Holding:     state.Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Parts: a.Parts, Servers: a.ServerParts()},
 		StopPending: a.Stop != train.StopNone, Epochs: max(report.EpochsDone-a.StartedEpochs, 0), Spoke: report.Spoke,
+		Saved: report.Saved(a),
+	}
+	if next, known := report.NextSave(j.Spec, a.DeviceCount(), now); known {
+		job.Running.NextSaveSeconds = next.Seconds()
 	}
 	if !a.StartedAt.IsZero() {
 		job.Running.Seconds = max(now.Sub(a.StartedAt).Seconds(), 0)
