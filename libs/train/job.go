@@ -55,6 +55,9 @@ const LogBigDL = "bigdl"
 type Spec struct {
 	// Name is a person's name for the experiment.
 	Name string `json:"name"`
+	// Family names the training that the job is a variant of: jobs of a family predict each other's speed. Left out, jobs
+	// of one tenant are a family if they run the same code in the same image on the same data, with any flag values.
+	Family string `json:"family,omitempty"`
 	// User and Tenant may be left out: they come from the submitter's identity. A body that names another is refused.
 	User   string `json:"user,omitempty"`
 	Tenant string `json:"tenant,omitempty"`

@@ -117,7 +117,7 @@ func (b *digest) job(j *Job) {
 
 // spec adds what the planner reads of what the user asked for.
 func (b *digest) spec(s *train.Spec) {
-	b.words(s.Tenant, string(s.Strategy))
+	b.words(s.Tenant, s.Family, string(s.Strategy))
 	b.ints(s.BatchSize, s.GlobalBatchSize, s.TrainingSetSize, s.MaxEpochs, s.MinDevices, s.MaxDevices, int(s.EstimatedMemoryMiB))
 	b.add(s.EstimatedHours)
 	b.is(s.BatchPerDevice, s.SingleDevice, s.AllowSharing, s.DisableSharing)

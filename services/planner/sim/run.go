@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/curve"
+	"github.com/switchyard-dl/switchyard/libs/learn"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 	"github.com/switchyard-dl/switchyard/services/planner/records"
@@ -76,8 +77,8 @@ type world struct {
 	busy float64
 	// idle counts the decisions in a row that gave nothing to any job.
 	idle int
-	// library is what recorded jobs that have ended leave to later ones of their signature.
-	library curve.SampleLibrary
+	// library is what jobs teach those of their family.
+	library learn.Library
 	// activity is how many jobs were active, tick by tick.
 	activity []activity
 }
@@ -176,7 +177,6 @@ func (w *world) tick() bool {
 		j.step(w.IntervalSeconds, rate)
 		if j.done && j.shape != nil {
 			w.busy -= occupied * (before + w.IntervalSeconds - j.completion)
-			w.library.Add(j.spec.Signature(), j.learned.History)
 			j.stop()
 		}
 		j.now = w.now + w.IntervalSeconds
@@ -189,6 +189,7 @@ func (w *world) tick() bool {
 			w.admit(j)
 		}
 	}
+	w.teach()
 	state := w.state()
 	t := Tick{Seconds: w.now, Jobs: len(w.jobs), Active: len(state.Jobs)}
 	if len(state.Jobs) > 0 {

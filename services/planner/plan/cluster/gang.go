@@ -49,8 +49,9 @@ type Gang struct {
 	Starved bool
 	// Head is the job behind which it waits in line.
 	Head *Gang
-	// Signature is equal for jobs that run the same training; set for those that leave their batch to the planner.
-	Signature string
+	// Signature is equal for jobs that run the same training, Family for variants of it; set for those that leave their
+	// batch to the planner.
+	Signature, Family string
 	// Batch is chosen by policies that do so.
 	Batch train.Batch
 	// Shed says that it holds less than the last plan gave it, since its experiment wants fewer devices.
@@ -111,7 +112,7 @@ func newGang(j *state.Job, bounds Bounds, now time.Time) *Gang {
 	spec := j.Spec.WithDefaults()
 	g := &Gang{Job: j, Class: Anywhere, Level: j.Priority, Slow: avoided(j, now)}
 	if spec.AdaptiveBatch != nil {
-		g.Signature = cmp.Or(spec.Signature(), string(j.ID))
+		g.Signature, g.Family = cmp.Or(spec.Signature(), string(j.ID)), spec.FamilyKey()
 	}
 	g.Least, g.Most = bounds(j, spec)
 	if spec.Strategy == train.StrategyParameterServer {
