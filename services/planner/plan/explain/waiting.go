@@ -160,6 +160,8 @@ func (a *account) needsServer(g *cluster.Gang, free int, where string) train.Rea
 	r := train.Reason{Code: WaitingForServer, Hint: "lower what a parameter server needs, or wait until others end"}
 	need := fmt.Sprintf("needs %s and %s%s%s; %s free", cluster.Devices(g.Least), cluster.ServerWords(g), where, feasible.Selector(g), areFree(free))
 	switch {
+	case g.Servers.Cores > cores && cores == 0:
+		r.Message = need + ", and no node with a free device has a core left"
 	case g.Servers.Cores > cores:
 		r.Message = fmt.Sprintf("%s, and no node with a free device has more than %s left", need, cluster.Cores(cores))
 	case g.Servers.MemoryMiB<<20 > ram:
@@ -201,7 +203,7 @@ func (a *account) silentBelow(priority int) string {
 // pretend.
 const predictedStarts = 200
 
-// ground is where a gang finds its devices: a node, or all nodes of a kind if gangs may span them.
+// ground is the place in which a gang finds its devices: a node, or all nodes of a kind if gangs may span them.
 type ground struct {
 	devices  int
 	memory   int64
@@ -242,7 +244,7 @@ func (a *account) grounds() ([]ground, []int) {
 	return all, of
 }
 
-// after is when the given number of devices is free; infinite if it never is.
+// after returns the time until the given number of devices is free, infinite if it never is.
 func (g *ground) after(devices int) float64 {
 	for _, r := range g.releases {
 		if devices -= r.devices; devices <= 0 {

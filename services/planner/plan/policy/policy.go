@@ -109,7 +109,7 @@ func (r *Round) Serve(g *cluster.Gang) bool {
 	return r.Ledger.Take(g, p)
 }
 
-// Possible says whether some place is large enough for a gang, were nobody else there.
+// Possible reports whether some place would be large enough for a gang in an empty cluster.
 func (r *Round) Possible(g *cluster.Gang) bool { return r.Spaces.Of(g).Widest >= g.Least }
 
 // none is no node, no option and no limit.
