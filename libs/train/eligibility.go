@@ -48,13 +48,14 @@ type HeldDevice struct {
 	By string `json:"by"`
 }
 
-// Exclusions returns everything that keeps jobs off a node, in a fixed order: its state as its cluster manager sees it,
-// the orders of operators, and devices that others hold.
+// Exclusions returns everything that keeps jobs off a node, in a fixed order: the orders of operators, its state as its
+// cluster manager sees it, and devices that others hold.
 func (n *Node) Exclusions(c NodeCondition, e Eligibility) []Exclusion {
-	all := c.exclusions(n.ID)
+	var all []Exclusion
 	for _, d := range slices.Sorted(maps.Keys(e.Orders)) {
 		all = append(all, e.Orders[d].exclusion(n.ID, d))
 	}
+	all = append(all, c.exclusions(n.ID)...)
 	for _, held := range n.Held {
 		all = append(all, Exclusion{Node: n.ID, Devices: []DeviceID{held.Device}, Reason: Reason{
 			Code: DeviceHeld, Message: fmt.Sprintf("%s is held by %s", deviceOf(n.ID, held.Device), held.By), Hint: "it is free for jobs when that has ended",

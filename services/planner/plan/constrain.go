@@ -43,8 +43,8 @@ func (d *decision) leastWanted(g *cluster.Gang) int {
 	return min(g.WantsDevices, max(g.Spec.MinDevices, 1))
 }
 
-// pinned says whether a gang keeps all that it holds: it must not be asked to leave, or nobody may come back to where it
-// is.
+// pinned says whether a gang keeps all that it holds: it must not be asked to leave, or nobody may come back to where
+// it is.
 func (d *decision) pinned(g *cluster.Gang) bool {
 	return !g.Held.Empty() && (g.Stuck() || d.OnClosed(g.Held))
 }
