@@ -53,8 +53,9 @@ type Allocation struct {
 	// Servers are the job's parameter servers; its workers have a device each. The local back end starts no servers,
 	// and refuses such jobs.
 	Servers []ServerPart `json:"servers,omitempty"`
-	// Batch is set by policies that choose it together with the devices.
-	Batch Batch `json:"batch,omitzero"`
+	// Batch is set by policies that choose it together with the devices, BatchChoice says why.
+	Batch       Batch        `json:"batch,omitzero"`
+	BatchChoice *BatchChoice `json:"batch_choice,omitempty"`
 	// RemainingSeconds is the predicted time to the end of the job on this allocation; 0 if unknown.
 	RemainingSeconds float64 `json:"remaining_seconds,omitempty"`
 }
