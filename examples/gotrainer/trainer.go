@@ -186,7 +186,9 @@ func (t *trainer) epoch(ctx context.Context) (stop bool, err error) {
 		whole.add(one)
 		beat.add(one)
 		if beat.steps == t.heartbeatSteps || schedule.Done(had) {
-			t.beats.Steps(ctx, beat.heartbeat(t.state, t.rank, batch))
+			report := beat.heartbeat(t.state, t.rank, batch)
+			report.EpochStep, report.EpochSteps = whole.steps, whole.steps+schedule.Steps(had, batch.GlobalBatch)
+			t.beats.Steps(ctx, report)
 			beat = tally{}
 			if err := t.followBatch(); err != nil {
 				return false, err

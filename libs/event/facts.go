@@ -254,13 +254,16 @@ type DecisionRecorded struct {
 
 // Stepped is a heartbeat of training code between two epochs.
 type Stepped struct {
-	Job         train.JobID `json:"job"`
-	Attempt     int         `json:"attempt"`
-	Rank        int         `json:"rank"`
-	Step        int         `json:"step"`
-	Epoch       int         `json:"epoch"`
-	Steps       int         `json:"steps,omitempty"`
-	StepSeconds float64     `json:"step_seconds"`
+	Job     train.JobID `json:"job"`
+	Attempt int         `json:"attempt"`
+	Rank    int         `json:"rank"`
+	Step    int         `json:"step"`
+	Epoch   int         `json:"epoch"`
+	// EpochStep counts the steps of the epoch so far, EpochSteps is how many it has; both only from code that says so.
+	EpochStep   int     `json:"epoch_step,omitempty"`
+	EpochSteps  int     `json:"epoch_steps,omitempty"`
+	Steps       int     `json:"steps,omitempty"`
+	StepSeconds float64 `json:"step_seconds"`
 	// WaitSeconds is the part of StepSeconds in which the process waited for the gradients of the others.
 	WaitSeconds  float64            `json:"wait_seconds,omitempty"`
 	Samples      int                `json:"samples,omitempty"`

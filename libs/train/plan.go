@@ -326,6 +326,8 @@ type AttemptReport struct {
 	StopAnswered bool `json:"stop_answered,omitempty"`
 	// Batch is the batch of the last finished epoch, as the code reported it.
 	Batch Batch `json:"batch,omitzero"`
+	// Steps is how far the code is in its epoch. It is written some seconds after the code reported it, at most.
+	Steps Steps `json:"steps,omitzero"`
 	// Enlarged is set before the code is asked for optimizer steps larger than submitted.
 	Enlarged bool `json:"enlarged,omitempty"`
 	// Ended is the outcome that the code itself reported: finished, stopped or failed.

@@ -256,13 +256,31 @@ func (c *conductor) enter(ctx context.Context, id string, m bus.Message, change 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, open := c.running[id]; !open {
-		return nil
+		return c.enterLate(ctx, id, m, change)
 	}
 	return c.moveOn(ctx, id, func(r *conduct.Record) {
 		if !r.Seen(streamOf(m), m.Sequence) {
 			change(r)
 		}
 	})
+}
+
+// enterLate enters a fact about an experiment that no longer runs: facts of the other stream may have ended it first.
+func (c *conductor) enterLate(ctx context.Context, id string, m bus.Message, change func(*conduct.Record)) error {
+	there, err := c.records.Get(ctx, id)
+	switch {
+	case errors.Is(err, bus.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	}
+	r := conduct.Record(there.Value)
+	if r.Seen(streamOf(m), m.Sequence) {
+		return nil
+	}
+	change(&r)
+	_, err = c.records.Swap(ctx, id, contract.ExperimentRecord(r), there.Revision)
+	return err
 }
 
 func streamOf(m bus.Message) string {

@@ -226,6 +226,21 @@ func TestExperimentSurvivesItsService(t *testing.T) {
 	}
 }
 
+// The report of a setting may arrive after the facts of the job have ended the experiment.
+func TestASettingIsRecordedAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.serve()
+	b.yard(nil)
+	b.submit("exp", experiment(1))
+	job := b.await("exp", func(r conduct.Record) bool { return over(r) && r.Settled() }).Trials[0].Job
+	body := event.Retuned{Applied: train.Applied{Job: job, Attempt: 1, Generation: 1, Values: map[string]float64{file.Cores: 2}}}
+	if err := bustest.Connect(t, b.server, "executor").Publish(b.ctx, event.TuneFact("exp", event.FactRetuned, "retuned", body)); err != nil {
+		t.Fatal(err)
+	}
+	b.await("exp", func(r conduct.Record) bool { return len(r.Trials[0].Applied) == 1 })
+}
+
 func TestTheFirstSubmissionStands(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -143,9 +143,14 @@ func (p *cache) observeAttempt(e bus.Entry[train.Attempt], deleted bool) {
 	observe(p, p.attempts, e, deleted)
 }
 
+// observeReport takes note of the steps of an attempt, but each of them is not worth a decision.
 func (p *cache) observeReport(e bus.Entry[train.AttemptReport], deleted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if before, had := p.reports[e.Key]; had && !deleted {
+		before.Steps = e.Value.Steps
+		p.reports[e.Key] = before
+	}
 	observe(p, p.reports, e, deleted)
 }
 

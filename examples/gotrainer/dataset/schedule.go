@@ -10,11 +10,17 @@ type Schedule struct {
 }
 
 // Done reports whether the epoch is over when the workers together have had a number of samples.
-func (s Schedule) Done(had int) bool {
+func (s Schedule) Done(had int) bool { return had >= s.total() }
+
+// Steps returns how many steps of batch samples are left when the workers together have had a number of samples.
+func (s Schedule) Steps(had, batch int) int { return max(s.total()-had+batch-1, 0) / batch }
+
+// total returns the number of samples that the workers together have in an epoch.
+func (s Schedule) total() int {
 	if s.Repeat {
-		return had >= s.Samples*s.Workers
+		return s.Samples * s.Workers
 	}
-	return had >= s.Samples
+	return s.Samples
 }
 
 // Append appends to indices the samples of one worker in a step of batch samples, after all have had a number of them;

@@ -29,9 +29,11 @@ const (
 
 // Steps is a heartbeat.
 type Steps struct {
-	Step        uint64  `json:"step"`  // cumulative over the whole job
-	Epoch       uint64  `json:"epoch"` // the running one, from 0
-	Steps       int     `json:"steps"` // in this heartbeat
+	Step        uint64  `json:"step"`        // cumulative over the whole job
+	Epoch       uint64  `json:"epoch"`       // the running one, from 0
+	EpochStep   int     `json:"epoch_step"`  // steps of the running epoch so far
+	EpochSteps  int     `json:"epoch_steps"` // steps that the epoch has
+	Steps       int     `json:"steps"`       // in this heartbeat
 	StepSeconds float64 `json:"step_seconds"`
 	WaitSeconds float64 `json:"wait_seconds"` // of StepSeconds, for the gradients of the others
 	Samples     int     `json:"samples"`      // of all workers, in this heartbeat

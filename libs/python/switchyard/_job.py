@@ -83,6 +83,8 @@ class Job:
         self._step_watch = Stopwatch()
         self._epoch_watch = Stopwatch()
         self._heartbeat_watch = Stopwatch()
+        # How many steps the epoch has, as far as it is known.
+        self._epoch_length = self.steps_per_epoch
         self._begun = False
         self._in_step = False
         self._epoch_open = False
@@ -131,6 +133,7 @@ class Job:
         A body that calls step itself is not counted twice. report, inside the body, is about the current step.
         """
         self._open_epoch()
+        self._epoch_length = _length(loader) or self.steps_per_epoch
         for batch in loader:
             before = self._steps_done
             self._batch.begin()
@@ -372,10 +375,13 @@ class Job:
         body: Dict[str, Any] = {
             "step": self._steps_done,
             "epoch": self.epochs_done,
+            "epoch_step": self._epoch.steps,
             "steps": meter.steps,
             "step_seconds": meter.seconds / meter.steps,
             "samples": meter.samples,
         }
+        if self._epoch_length:
+            body["epoch_steps"] = max(self._epoch_length, self._epoch.steps)
         if meter.wait_seconds > 0:
             body["wait_seconds"] = meter.wait_seconds / meter.steps
         noise = self._batch.noise.take()
@@ -394,6 +400,14 @@ class Job:
             return
         self._ended = True
         self._link.end(outcome, self.epochs_done, message)
+
+
+def _length(loader: Any) -> Optional[int]:
+    """How many batches loader has; None where it does not say."""
+    try:
+        return len(loader) or None
+    except TypeError:
+        return None
 
 
 def _finite_values(values: Mapping[str, Any]) -> Dict[str, float]:

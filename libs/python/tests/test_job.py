@@ -48,7 +48,9 @@ class Reports(unittest.TestCase):
 
         first = api.bodies("steps")[1]
         self.assertGreaterEqual(first.pop("step_seconds"), 0)
-        want = {"step": 8, "epoch": 1, "steps": 4, "samples": 64, "rank": 0, "loss": 1.5}
+        want = {
+            "step": 8, "epoch": 1, "epoch_step": 4, "epoch_steps": 4, "steps": 4, "samples": 64, "rank": 0, "loss": 1.5,
+        }
         self.assertEqual(want, first)
         ended = api.bodies("epochs")[1]
         self.assertGreaterEqual(ended.pop("epoch_seconds"), 0)

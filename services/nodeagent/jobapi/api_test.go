@@ -191,9 +191,11 @@ func TestTheRicherRequests(t *testing.T) {
 	}, beat); diff != "" {
 		t.Errorf("stepped (-want +got)\n%s", diff)
 	}
+	reported := b.report(1)
 	if diff := cmp.Diff(train.AttemptReport{
 		Job: "j1", Attempt: 1, EpochsDone: 1, Spoke: true, Ended: "finished", Checkpoint: "/snapshots/x", CheckpointEpochs: 1,
-	}, b.report(1)); diff != "" {
+		Steps: train.Steps{Epoch: 1, Total: 8, Seconds: 0.1, At: reported.Steps.At},
+	}, reported); diff != "" {
 		t.Errorf("report (-want +got)\n%s", diff)
 	}
 }

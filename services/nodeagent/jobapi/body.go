@@ -114,8 +114,11 @@ func (b measures) run() train.Batch {
 
 // stepsBody is a heartbeat.
 type stepsBody struct {
-	Step        *int64  `json:"step"`
-	Epoch       int64   `json:"epoch"`
+	Step  *int64 `json:"step"`
+	Epoch int64  `json:"epoch"`
+	// EpochStep counts the steps of the epoch so far, EpochSteps is how many it has.
+	EpochStep   *int64  `json:"epoch_step"`
+	EpochSteps  int64   `json:"epoch_steps"`
 	StepSeconds float64 `json:"step_seconds"`
 	WaitSeconds float64 `json:"wait_seconds"`
 	// Generation is that of the batch it follows.
@@ -127,11 +130,28 @@ func (b stepsBody) check() strict.Problems {
 	var c checks
 	c.required("step", b.Step)
 	c.count("epoch", b.Epoch)
+	if b.EpochStep != nil {
+		c.count("epoch_step", *b.EpochStep)
+	}
+	c.count("epoch_steps", b.EpochSteps)
 	c.seconds("step_seconds", b.StepSeconds)
 	c.seconds("wait_seconds", b.WaitSeconds)
 	b.measures.check(&c)
 	c.count("generation", b.Generation)
 	return c.problems
+}
+
+func (b stepsBody) progress() stepped {
+	return stepped{
+		Step: int(*b.Step), Steps: int(b.Steps), Epoch: int(b.Epoch), EpochStep: b.EpochStep, EpochSteps: int(b.EpochSteps), Seconds: b.StepSeconds,
+	}
+}
+
+func deref(n *int64) int64 {
+	if n == nil {
+		return 0
+	}
+	return *n
 }
 
 // epochBody is the end of an epoch.

@@ -68,6 +68,9 @@ func merge(r, change train.AttemptReport) train.AttemptReport {
 		r.Batch = change.Batch
 	}
 	r.EpochsDone = max(r.EpochsDone, change.EpochsDone)
+	if change.Steps.At.After(r.Steps.At) {
+		r.Steps = change.Steps
+	}
 	r.Spoke = r.Spoke || change.Spoke
 	r.StopAnswered = r.StopAnswered || change.StopAnswered
 	r.OutputRead = r.OutputRead || change.OutputRead

@@ -114,7 +114,7 @@ func (a *API) batch(ctx context.Context, s *session) batchRecord {
 
 // profiling takes KubeProfiler's heartbeat. The last one of an epoch carries the epoch's duration and comes before
 // end_epoch.
-func (a *API) profiling(_ context.Context, c call) (answer, *refusal) {
+func (a *API) profiling(ctx context.Context, c call) (answer, *refusal) {
 	var b profile
 	if problems := parseAndCheck(c.body, &b, func() strict.Problems { return b.check() }); problems != nil {
 		return answer{}, badRequest(problems)
@@ -128,6 +128,8 @@ func (a *API) profiling(_ context.Context, c call) (answer, *refusal) {
 				t.epochSeconds = *b.EpochTime
 			}
 		})
+		iteration, epoch := int(*b.Iteration), c.session.known().EpochsDone
+		a.noteSteps(ctx, c.session, c.session.step(stepped{Step: iteration, Steps: iteration, Epoch: epoch, Seconds: b.MeanSeconds}, c.now))
 	}
 	a.beat(c, event.Stepped{
 		Rank: int(b.Rank), Step: int(*b.Iteration), Epoch: c.session.known().EpochsDone, StepSeconds: b.MeanSeconds, MemoryBytes: memory,
@@ -158,9 +160,11 @@ func (a *API) steps(ctx context.Context, c call) (answer, *refusal) {
 	memory := unit.Bytes(b.MemoryBytes)
 	if b.Rank == 0 {
 		c.session.gather(func(t *tally) { t.step(b.StepSeconds, b.Steps, memory) })
+		a.noteSteps(ctx, c.session, c.session.step(b.progress(), c.now))
 	}
 	a.beat(c, event.Stepped{
-		Rank: int(b.Rank), Step: int(*b.Step), Epoch: int(b.Epoch), Steps: int(b.Steps), StepSeconds: b.StepSeconds, WaitSeconds: b.WaitSeconds,
+		Rank: int(b.Rank), Step: int(*b.Step), Epoch: int(b.Epoch), EpochStep: int(deref(b.EpochStep)), EpochSteps: int(b.EpochSteps),
+		Steps: int(b.Steps), StepSeconds: b.StepSeconds, WaitSeconds: b.WaitSeconds,
 		Samples: int(b.Samples), Loss: b.Loss, Metrics: b.Metrics, GradSquared: b.GradSquared, GradVariance: b.GradVariance, MemoryBytes: memory,
 		MicroBatch: int(b.MicroBatch), Generation: uint64(b.Generation), Batch: b.run(),
 	})
@@ -210,7 +214,7 @@ func (a *API) endOfEpoch(ctx context.Context, c call, field string, done int64, 
 		fact.BatchesSince = a.since(attempt, c.now)
 	}
 	f := event.JobFact(attempt.Job, event.FactEpochEnded, fmt.Sprintf("attempt/%d/epoch/%d", attempt.Number, done), fact)
-	if refused := a.record(ctx, c, &f, train.AttemptReport{EpochsDone: int(done), Batch: fact.Batch}); refused != nil {
+	if refused := a.record(ctx, c, &f, train.AttemptReport{EpochsDone: int(done), Batch: fact.Batch, Steps: c.session.nextEpoch(int(done), c.now)}); refused != nil {
 		return refused
 	}
 	c.session.epochsRecorded(int(done))

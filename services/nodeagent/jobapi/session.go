@@ -25,8 +25,9 @@ type session struct {
 	recorded int
 	// beats is when the last heartbeat of a rank was accepted.
 	beats map[int64]time.Time
-	// running sums up the current epoch, as rank 0 sees it.
+	// running sums up the current epoch, as rank 0 sees it, and steps is how far it is.
 	running tally
+	steps   train.Steps
 	// answers are the answers by number of finished epochs: the processes of an attempt ask one after the other and
 	// must leave together.
 	answers map[int64]bool

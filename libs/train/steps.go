@@ -1,0 +1,46 @@
+package train
+
+import "time"
+
+// Steps is how far training code is in an epoch, as its newest heartbeat says. The zero value means that the code has
+// reported no steps.
+type Steps struct {
+	// Epoch is the number of finished epochs. Done counts the optimizer steps of the epoch after them, and Of is how many
+	// that epoch has; 0 if the code does not say.
+	Epoch int `json:"epoch"`
+	Done  int `json:"done"`
+	Of    int `json:"of,omitempty"`
+	// Total counts the steps since the first start of the job, as its code does.
+	Total int `json:"total"`
+	// Seconds is the mean time of the last steps.
+	Seconds float64   `json:"step_seconds,omitempty"`
+	At      time.Time `json:"at,omitzero"`
+}
+
+// Known reports whether steps were reported.
+func (s Steps) Known() bool { return !s.At.IsZero() }
+
+// In fills in what older libraries leave out: how many steps an epoch of the job has on a number of devices.
+func (s Steps) In(spec Spec, devices int) Steps {
+	if s.Of == 0 && s.Known() && spec.TrainingSetSize > 0 {
+		s.Of = spec.StepsPerEpoch(devices)
+	}
+	return s
+}
+
+// Part returns the part of the epoch that is done, less than 1; 0 if it is unknown.
+func (s Steps) Part() float64 {
+	const almost = 0.999 // the end of an epoch is reported, not guessed
+	if s.Of <= 0 {
+		return 0
+	}
+	return min(float64(s.Done)/float64(s.Of), almost)
+}
+
+// EpochEnd predicts how long after At the epoch ends; false if the code did not report enough.
+func (s Steps) EpochEnd() (time.Duration, bool) {
+	if s.Of <= 0 || !(s.Seconds > 0) {
+		return 0, false
+	}
+	return time.Duration(float64(max(s.Of-s.Done, 1)) * s.Seconds * float64(time.Second)), true
+}
