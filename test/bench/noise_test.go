@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// BenchmarkGradientNoise trains LeNet-5 with PyTorch on one thread, with and without a measurement of its gradient noise.
-// ratio is the processor time of a step with over that of one without: the median of all rounds, with the quartiles.
+// BenchmarkGradientNoise trains LeNet-5 with PyTorch on one thread, with and without a measurement of its gradient
+// noise. ratio is the processor time of a step with over that of one without: the median of all rounds, with the
+// quartiles.
 func BenchmarkGradientNoise(b *testing.B) {
 	python := "/usr/bin/python3"
 	if exec.Command(python, "-c", "import torch").Run() != nil {
