@@ -36,6 +36,8 @@ class Batch:
         # With which micro-batch the code runs, as far as it lets the scheduler choose; None: it does not.
         self.followed: Optional[Wish] = None
         self.follows_global = False
+        # Samples of a pass and passes of a step of code that follows nothing; None: it has not said so.
+        self.own: Optional[Tuple[int, int]] = None
         self.noise = _noise.Noise()
         self._smoothed: Optional[Tuple[float, float]] = None
         self._square: Optional[Callable[[], Any]] = None
@@ -132,6 +134,10 @@ class Batch:
 
     def ran(self) -> Dict[str, int]:
         """What the code ran with, as the job API takes it."""
+        if self.own is not None:
+            micro, passes = self.own
+            samples = micro * passes * self._environment.device_count
+            return {"micro_batch": micro, "accumulation": passes, "global_batch": samples}
         if self.followed is None and not self.follows_global:
             return {}
         wish, environment = self.followed or self._link.wish, self._environment
@@ -143,6 +149,12 @@ class Batch:
         if self.follows_global and batch:
             body.update(global_batch=batch, accumulation=-(-batch // (micro * environment.device_count)))
         return body
+
+    def samples_per_step(self) -> int:
+        """Samples that this process takes in a step, unless it says otherwise."""
+        if self.own is None:
+            return self._environment.samples_per_step
+        return self.own[0] * self.own[1] * self._environment.own_devices
 
     def _measures_next(self, samples: Optional[int], largest: int) -> bool:
         """Whether the passes of the next step are compared. One pass alone shows no noise, so it is cut in two."""

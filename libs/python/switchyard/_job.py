@@ -284,7 +284,14 @@ class Job:
 
     def accumulation(self) -> Optional[int]:
         """Forward passes per optimizer step that go with micro_batch; None: as the job likes."""
-        return self._link.wish.accumulation
+        return self._link.wish.accumulation or self.environment.accumulation
+
+    def runs(self, micro_batch: int, accumulation: int = 1) -> None:
+        """Says which batch the code runs, whatever the scheduler asks for: samples of a pass, passes of a step.
+
+        For frameworks that cannot change it while they train.
+        """
+        self._batch.own = (micro_batch, accumulation)
 
     def save(self, content: Any, name: str, epochs_done: Optional[int] = None, all_ranks: bool = False) -> Path:
         """Writes a checkpoint that is whole or absent, tells the scheduler, and returns its path.
@@ -360,7 +367,7 @@ class Job:
     def _count_step(self, samples: Optional[int], values: Dict[str, Any]) -> None:
         self._threads.follow()
         seconds = self._step_watch.lap()
-        count = self.samples_per_step if samples is None else int(samples)
+        count = self._batch.samples_per_step() if samples is None else int(samples)
         self._steps_done += 1
         waited, self._waited = self._waited, 0.0
         self._heartbeat.add(seconds, count, values, waited)
