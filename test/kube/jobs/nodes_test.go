@@ -7,8 +7,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// The planner decides on the node as Kubernetes and its operators see it: what runs on a cordoned node stays, and nothing
-// comes; what runs on a drained one saves and leaves. Everything goes on when the node is back.
+// The planner decides on the node as Kubernetes and its operators see it: what runs on a cordoned node stays, and
+// nothing comes; what runs on a drained one saves and leaves. All goes on when the node is back.
 func TestNodesThatTakeNoJobs(t *testing.T) {
 	const endless = 1_000_000
 	y := newYard(t)
