@@ -109,8 +109,8 @@ func TestPodsThatCannotStart(t *testing.T) {
 	y.nothingLeft()
 }
 
-// squat takes a unit of the first device for a pod that is no job's, and returns the device's resource.
-func (y *yard) squat() string {
+// crowded takes a device without the planner's knowledge.
+func (y *yard) crowded() {
 	y.t.Helper()
 	node, err := y.node()
 	y.must(err)
@@ -121,18 +121,11 @@ func (y *yard) squat() string {
 	y.until("the squatter has its unit", func() bool {
 		return y.kubectl("get", "pod", "squatter", "-n", y.namespace, "-o", "jsonpath={.spec.nodeName}") == "node1"
 	})
-	return node.Devices[0].Resource
-}
-
-// crowded takes a device without the planner's knowledge.
-func (y *yard) crowded() {
-	y.t.Helper()
-	resource := y.squat()
 	y.submit("crowded", 3, 1, nil)
 	y.plan(on("crowded", "gpu:0"))
 	j := y.job("crowded", "the reason", func(j train.Job) bool {
 		return slices.ContainsFunc(j.History, func(c train.Change) bool {
-			return strings.Contains(c.Message, "Insufficient "+resource)
+			return strings.Contains(c.Message, "Insufficient "+node.Devices[0].Resource)
 		})
 	})
 	if j.Recoveries > 0 {
