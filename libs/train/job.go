@@ -344,6 +344,9 @@ type Job struct {
 	PriorityPenalty int     `json:"priority_penalty,omitempty"`
 	// FirstPredictedFinish is the first finish predicted after an epoch, PredictedFinish the newest prediction.
 	FirstPredictedFinish time.Time `json:"first_predicted_finish,omitzero"`
+	// FirstPredictedLow and FirstPredictedHigh are the interval of the first prediction.
+	FirstPredictedLow  time.Time `json:"first_predicted_low,omitzero"`
+	FirstPredictedHigh time.Time `json:"first_predicted_high,omitzero"`
 	PredictedFinish      time.Time `json:"predicted_finish,omitzero"`
 	ExitCode             *int      `json:"exit_code,omitempty"`
 	LogTail              string    `json:"log_tail,omitempty"`
