@@ -119,8 +119,8 @@ func unknown() train.Span {
 	return train.Span{Expected: math.Inf(1), Low: math.Inf(1), High: math.Inf(1)}
 }
 
-// play plays the queue forward: each waiting gang in turn starts with its least where enough devices are released first,
-// by the predicted ends of those that hold them. It returns the starts.
+// play plays the queue forward: each waiting gang in turn starts with its least where enough devices are released
+// first, by the predicted ends of those that hold them. It returns the starts.
 func (a *account) play(line []*cluster.Gang, runs []train.Span, which func(train.Span) float64) []float64 {
 	grounds, of := a.grounds()
 	for _, g := range a.Gangs {
