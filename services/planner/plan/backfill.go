@@ -59,7 +59,7 @@ func (b *backfilling) serve(g *cluster.Gang) {
 	b.failed[key] = len(g.Slow) == 0 && g.Servers == nil
 }
 
-// alike is what gangs have in common that find a place, or none.
+// alike holds what decides whether a gang finds a place: gangs with equal values all find one, or all do not.
 type alike struct {
 	least, class, memory, priority int
 	tenant                         string

@@ -25,7 +25,7 @@ const (
 
 // Records are the records that a decision rests on, by the keys of their buckets.
 type Records struct {
-	// Jobs are those of the register that have not ended. The state lists them in this order.
+	// Jobs are the register's jobs that have not ended. The state lists them in this order.
 	Jobs     iter.Seq[train.Job]
 	Nodes    iter.Seq[train.Node]
 	Attempts map[string]train.Attempt

@@ -13,7 +13,7 @@ import (
 // pretend.
 const predictedStarts = 200
 
-// ground is where a gang finds its devices: a node, or all nodes of a kind if gangs may span them.
+// ground is the place in which a gang finds its devices: a node, or all nodes of a kind if gangs may span them.
 type ground struct {
 	devices  int
 	memory   int64
@@ -54,7 +54,7 @@ func (a *account) grounds() ([]ground, []int) {
 	return all, of
 }
 
-// after is when the given number of devices is free; infinite if it never is.
+// after returns the time until the given number of devices is free, infinite if it never is.
 func (g *ground) after(devices int) float64 {
 	for _, r := range g.releases {
 		if devices -= r.devices; devices <= 0 {

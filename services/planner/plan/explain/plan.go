@@ -129,7 +129,7 @@ func owners(s *cluster.Snapshot) [][]*cluster.Gang {
 	return by
 }
 
-// own enters a gang as the one that has the devices of a placement; a guest only if nobody else does.
+// own enters a gang as the owner of the devices of a placement. A guest owns only devices without another owner.
 func own(owners [][]*cluster.Gang, p cluster.Placement, g *cluster.Gang) {
 	for _, part := range p.Parts {
 		for _, d := range part.Devices {
@@ -372,7 +372,7 @@ func (a *account) leaving(g *cluster.Gang) []string {
 	return names
 }
 
-// others are the gangs besides one that have devices of a placement.
+// others returns the gangs that have devices of a placement, except the given gang.
 func others(p cluster.Placement, owners [][]*cluster.Gang, g *cluster.Gang) []*cluster.Gang {
 	var found []*cluster.Gang
 	for _, part := range p.Parts {

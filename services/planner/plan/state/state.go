@@ -37,7 +37,7 @@ type State struct {
 	Seed   uint64 `json:"seed,omitempty"`
 }
 
-// Job is what the planner needs to know of a job.
+// Job holds what the planner needs to know about a job.
 type Job struct {
 	ID   train.JobID `json:"id"`
 	Spec train.Spec  `json:"spec"`
