@@ -16,7 +16,7 @@ func (d *decision) adjust() {
 		starved = starved || g.Starved && g.Got.Empty()
 	}
 	for _, g := range d.Gangs {
-		if !starved && g.Wanted > g.Got.Size() && !g.Got.Empty() && !g.Silent && !d.waitsAhead(g) {
+		if !starved && g.Wanted > g.Got.Size() && !g.Got.Empty() && !g.Stuck() && !d.waitsAhead(g) {
 			d.enlarge(g)
 		}
 	}

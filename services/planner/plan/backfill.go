@@ -131,7 +131,7 @@ type preemption struct {
 
 // evictable says whether a gang has to make room.
 func (p *preemption) evictable(o *cluster.Gang) bool {
-	return o.Priority < p.gang.Priority && !o.Silent
+	return o.Priority < p.gang.Priority && !o.Stuck()
 }
 
 // freeable says whether all that have a device have to make room; false if nobody has it.

@@ -134,7 +134,7 @@ func (d *decision) allocate() {
 func (d *decision) round() {
 	r := &policy.Round{Snapshot: d.Snapshot, Memory: d.memory.policy()}
 	for _, g := range d.Gangs {
-		if g.Pinned && g.Silent {
+		if g.Pinned && g.Stuck() {
 			d.Ledger.Force(g, g.Held)
 			r.Kept = append(r.Kept, g)
 		}
@@ -167,7 +167,7 @@ func (d *decision) displaced() bool {
 		again = len(d.sharing.Settle()) > 0
 	}
 	for _, g := range d.Gangs {
-		if least := d.leastWanted(g); g.Got.Empty() && g.Wanted > 0 && g.Least > least && !g.Silent {
+		if least := d.leastWanted(g); g.Got.Empty() && g.Wanted > 0 && g.Least > least && !g.Stuck() {
 			g.Least, g.Most, again = least, least, true
 			g.Held = cluster.Placement{}
 		}

@@ -181,7 +181,7 @@ func (b *digest) holding(d *decision, g *cluster.Gang, p cluster.Placement) {
 // jobs leave at any time, all may.
 func (d *decision) openness(g *cluster.Gang, p cluster.Placement) int {
 	r := g.Running
-	if r == nil || !r.Spoke || r.StopPending || !d.Tuning.AtEpochs {
+	if r == nil || g.Stuck() || r.StopPending || !d.Tuning.AtEpochs {
 		return 0
 	}
 	on, ok := d.Locate(&r.Holding)

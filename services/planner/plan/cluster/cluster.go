@@ -104,7 +104,7 @@ func New(of *state.State, bounds Bounds) *Snapshot {
 		j := &of.Jobs[i]
 		s.occupy(j)
 		if !j.CancelRequested {
-			g := newGang(j, bounds, of.Now)
+			g := newGang(j, bounds, of)
 			g.MemoryClass, _ = slices.BinarySearch(memories, int64(g.Spec.EstimatedMemory()))
 			s.Gangs, s.byID[j.ID] = append(s.Gangs, g), g
 		}

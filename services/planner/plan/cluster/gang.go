@@ -3,7 +3,6 @@ package cluster
 import (
 	"cmp"
 	"math"
-	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -27,8 +26,9 @@ type Gang struct {
 	// Slow are the devices that it avoids.
 	Slow []train.Straggler
 
-	// Silent: its attempt has not called the job API, so it cannot be asked to leave. Pinned: it keeps all that it holds.
-	Silent, Pinned bool
+	// Silent: its attempt has not called the job API, so it cannot be asked to leave. Unsaved: it would lose all its work.
+	// Pinned: it keeps all that it holds.
+	Silent, Unsaved, Pinned bool
 	// MayMove says that it may be resized or moved for the sake of speed; Stay says why not, and Beside who is the reason.
 	MayMove bool
 	Stay    Stay
@@ -107,9 +107,9 @@ type Replacement struct {
 // Anywhere is the class of a gang that suits every node.
 const Anywhere = -1
 
-func newGang(j *state.Job, bounds Bounds, now time.Time) *Gang {
+func newGang(j *state.Job, bounds Bounds, of *state.State) *Gang {
 	spec := j.Spec.WithDefaults()
-	g := &Gang{Job: j, Class: Anywhere, Level: j.Priority, Slow: avoided(j, now)}
+	g := &Gang{Job: j, Class: Anywhere, Level: j.Priority, Slow: avoided(j, of.Now)}
 	if spec.AdaptiveBatch != nil {
 		g.Signature, g.Family = cmp.Or(spec.Signature(), string(j.ID)), spec.FamilyKey()
 	}
@@ -117,8 +117,25 @@ func newGang(j *state.Job, bounds Bounds, now time.Time) *Gang {
 	if spec.Strategy == train.StrategyParameterServer {
 		g.Servers = spec.ParameterServers
 	}
-	g.Silent = j.Running != nil && !j.Running.Spoke && !j.Running.StopPending
+	if r := j.Running; r != nil && !r.StopPending {
+		g.Silent = !r.Spoke
+		g.Unsaved = r.Spoke && wouldLoseAll(j, &of.Tuning)
+	}
 	return g
+}
+
+// Stuck says that the gang must not be asked to leave what it holds.
+func (g *Gang) Stuck() bool { return g.Silent || g.Unsaved }
+
+// nearSave is how many seconds before its first checkpoint a job may be asked to leave. It then leaves as soon as it
+// has one, and not an epoch later.
+const nearSave = 600
+
+// wouldLoseAll says whether a job that runs has no checkpoint to go on from, and will not have one soon.
+func wouldLoseAll(j *state.Job, t *state.Tuning) bool {
+	r := j.Running
+	saved := r.Saved || r.Epochs > 0 || j.EpochsDone > 0
+	return t.AtEpochs && !t.PreemptUnsaved && !saved && !(r.NextSaveSeconds > 0 && r.NextSaveSeconds <= nearSave)
 }
 
 // ServersLeast is the least number of parameter servers.

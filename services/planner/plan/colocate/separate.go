@@ -46,7 +46,7 @@ func (c *Sharing) outgrown() {
 		part := c.s.PartFor(g.DeviceMemory(), at)
 		lacks := func(d cluster.Spot) bool { return kept[d] > 0 && (part == 0 || part > c.s.Device(d).Memory-kept[d]) }
 		switch {
-		case g.Silent:
+		case g.Stuck():
 			add(c.owed, at, g.DeviceMemory()-g.Running.Memory)
 		case !slices.Equal(g.Held.Spots(), at): // it was sent away before
 			add(c.owed, at, g.DeviceMemory())

@@ -86,7 +86,7 @@ func Plan(s *cluster.Snapshot, sharing *colocate.Sharing) train.Plan {
 func newAccount(s *cluster.Snapshot, sharing *colocate.Sharing) *account {
 	a := &account{Snapshot: s, sharing: sharing, spaces: feasible.NewSpaces(s), owner: owners(s), former: owners(s), silentNames: map[int]string{}, reservedNames: map[int]string{}}
 	for _, g := range s.Gangs {
-		if g.Silent && !g.Got.Empty() {
+		if g.Stuck() && !g.Got.Empty() {
 			a.silent = append(a.silent, g)
 		}
 		own(a.former, g.Former, g)
@@ -324,6 +324,8 @@ func (a *account) kept(g *cluster.Gang) train.Reason {
 		free = min(a.Ledger.Most(g, g.Got.Parts[0].Node), g.Most-g.Got.Size())
 	}
 	switch {
+	case g.Unsaved:
+		r.Message += "; it is not asked to leave before its first checkpoint"
 	case g.Silent:
 		r.Message += "; it has not called the job API yet, so it cannot be asked to leave"
 	case free <= 0:

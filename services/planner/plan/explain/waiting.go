@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
@@ -57,7 +58,10 @@ func (a *account) memory(g *cluster.Gang) train.Reason {
 
 // lost says what became of the devices that a gang had.
 func (a *account) lost(g *cluster.Gang, bound bool) []train.Reason {
-	const goesOn = "it goes on from its checkpoint"
+	goesOn := "it goes on from its checkpoint"
+	if r := g.Running; r != nil && g.EpochsDone == 0 && !r.Saved && r.Epochs == 0 {
+		goesOn = "it leaves at its first checkpoint, if that comes in time"
+	}
 	switch takers := a.takers(g); {
 	case len(takers) > 0 && takers[0].Priority > g.Priority:
 		return []train.Reason{{Code: PreemptedByPriority, Message: "its devices go to " + cluster.Names(takers), Hint: goesOn}}
@@ -128,9 +132,7 @@ func (a *account) needs(g *cluster.Gang, ahead int) train.Reason {
 	if ahead > 0 {
 		r.Message += "; ahead: " + cluster.Names(a.waiting[:ahead])
 	}
-	if names := a.silentBelow(g.Priority); names != "" {
-		r.Hint = names + " cannot be asked to leave: no call of the job API yet"
-	}
+	r.Hint = a.silentBelow(g.Priority)
 	return r
 }
 
@@ -151,12 +153,25 @@ func (a *account) reservedAhead(g *cluster.Gang) string {
 	return names
 }
 
-// silentBelow names the gangs of lower priorities that cannot be asked to leave.
+// silentBelow says which gangs of lower priorities cannot be asked to leave, and why.
 func (a *account) silentBelow(priority int) string {
-	names, known := a.silentNames[priority]
-	if !known {
-		names = cluster.Names(slices.DeleteFunc(slices.Clone(a.silent), func(o *cluster.Gang) bool { return o.Priority >= priority }))
-		a.silentNames[priority] = names
+	words, known := a.silentNames[priority]
+	if known {
+		return words
 	}
-	return names
+	of := func(unsaved bool) string {
+		return cluster.Names(slices.DeleteFunc(slices.Clone(a.silent), func(o *cluster.Gang) bool {
+			return o.Priority >= priority || o.Unsaved != unsaved
+		}))
+	}
+	var all []string
+	if names := of(false); names != "" {
+		all = append(all, names+" cannot be asked to leave: no call of the job API yet")
+	}
+	if names := of(true); names != "" {
+		all = append(all, names+" cannot be asked to leave: no checkpoint yet")
+	}
+	words = strings.Join(all, "; ")
+	a.silentNames[priority] = words
+	return words
 }
