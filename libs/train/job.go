@@ -308,8 +308,12 @@ type Job struct {
 	StartedAt   time.Time `json:"started_at,omitzero"`
 	FinishedAt  time.Time `json:"finished_at,omitzero"`
 
-	Attempt     int        `json:"attempt"`
-	EpochsDone  int        `json:"epochs_done"`
+	Attempt    int `json:"attempt"`
+	EpochsDone int `json:"epochs_done"`
+	// EpochStep counts the steps of the epoch after EpochsDone that the newest checkpoint holds; EpochSteps is how many
+	// the epoch has, 0 if unknown.
+	EpochStep   int        `json:"epoch_step,omitempty"`
+	EpochSteps  int        `json:"epoch_steps,omitempty"`
 	Restarts    int        `json:"restarts"` // attempts after the first, whatever the cause
 	Rescales    int        `json:"rescales"`
 	Preemptions int        `json:"preemptions"`

@@ -47,7 +47,7 @@ type job struct {
 	family          string
 	model           *train.Model
 	fresh, reported bool
-	// steps counts the steps, step0 those that were reported.
+	// steps counts the steps, step0 the reported ones.
 	steps float64
 	step0 int
 }

@@ -21,7 +21,7 @@ func (w *world) state() plan.State {
 	return r.State(at(w.now), w.last, true, w.Config.State)
 }
 
-// records are what the services would have recorded by now.
+// records returns what the services would have recorded by now.
 func (w *world) records() records.Records {
 	r := records.Records{
 		Jobs: w.active(), Nodes: slices.Values(w.present),

@@ -59,7 +59,7 @@ const Longest = 400 * 24 * 3600
 // world is a run in progress.
 type world struct {
 	Config
-	// nodes are all that are ever there, present those of the moment; changesAt is when others are.
+	// nodes are all nodes of the run, present the nodes that are there now until changesAt.
 	nodes, present []train.Node
 	changesAt      float64
 

@@ -28,7 +28,7 @@ type profile struct {
 	Noise []train.Efficiency `json:"noise,omitempty"`
 }
 
-// throughput is what was measured on one model of device.
+// throughput holds the measurements on one model of device.
 type throughput struct {
 	Samples []train.Ran     `json:"samples"`
 	Fit     train.AllReduce `json:"fit"`
