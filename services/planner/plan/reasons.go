@@ -28,10 +28,16 @@ const (
 	ReasonPreemptedByShorter  = explain.PreemptedByShorter
 	ReasonHeadOfLineBlocked   = explain.HeadOfLineBlocked
 	ReasonWaitingForDevices   = explain.WaitingForDevices
+	ReasonWaitingForServer    = explain.WaitingForServer
 	ReasonDevicesKept         = explain.DevicesKept
 	ReasonWaitingForMemory    = colocate.WaitingForMemory
 	ReasonSlowTogether        = colocate.SlowTogether
 	ReasonQuotaReached        = explain.QuotaReached
 	ReasonPowerBudgetReached  = explain.PowerBudgetReached
 	ReasonPostponed           = queue.Postponed
+	ReasonBatchNoiseUnknown   = explain.BatchNoiseUnknown
+	ReasonBatchMostProgress   = explain.BatchMostProgress
+	ReasonBatchTried          = explain.BatchTried
+	ReasonBatchAtMost         = explain.BatchAtMost
+	ReasonBatchAtLeast        = explain.BatchAtLeast
 )
