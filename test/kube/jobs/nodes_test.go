@@ -23,7 +23,9 @@ func TestNodesThatTakeNoJobs(t *testing.T) {
 	y.running("stays", 1)
 
 	y.kubectl("cordon", "node1")
-	y.until("the cordon in the list of nodes", func() bool { return strings.Contains(y.switchyard("node", "list"), "node node1 is cordoned in Kubernetes") })
+	y.until("the cordon in the list of nodes", func() bool {
+		return strings.Contains(y.switchyard("node", "list"), "node node1 is cordoned in Kubernetes")
+	})
 	y.submit("comes", endless, 4, one)
 	y.awaitReason("comes", train.NodeCordoned, "node node1 is cordoned in Kubernetes")
 	y.kubectl("uncordon", "node1")
