@@ -74,7 +74,7 @@ func alikeTo(g *cluster.Gang) alike {
 func (d *decision) start(g *cluster.Gang) bool {
 	if !d.Ledger.TakeHeld(g) || d.shares(g) {
 		d.Ledger.Return(g)
-		p, found := d.finder.Find(g, g.Least, place.ServersFor(g, g.Least))
+		p, found := d.finder.Find(g, g.Least, g.ServersFor(g.Least))
 		if !found || !d.Ledger.Take(g, p) {
 			return false
 		}

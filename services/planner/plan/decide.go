@@ -132,7 +132,7 @@ func (d *decision) allocate() {
 
 // round is one call of the policy.
 func (d *decision) round() {
-	r := &policy.Round{Snapshot: d.Snapshot, Memory: d.memory.policy()}
+	r := &policy.Round{Snapshot: d.Snapshot, Spaces: d.spaces, Memory: d.memory.policy()}
 	for _, g := range d.Gangs {
 		if g.Pinned && g.Stuck() {
 			d.Ledger.Force(g, g.Held)

@@ -78,7 +78,7 @@ func newProductDay(seed uint64) *productDay {
 	for _, f := range features {
 		d.has[f] = d.chance(40)
 	}
-	d.state = plan.State{Now: time.Unix(100_000, 0), Tuning: plan.Tuning{AtEpochs: true, OneNode: !d.has[withSpread] && !d.has[withServers]}}
+	d.state = plan.State{Now: time.Unix(100_000, 0), Tuning: plan.Tuning{AtEpochs: true, OneNode: !d.has[withSpread]}}
 	for i := range d.between(1, 4) {
 		d.nodes = append(d.nodes, d.node(i))
 	}
@@ -112,7 +112,7 @@ func (d *productDay) between(low, high int) int { return low + d.dice.IntN(high-
 
 func (d *productDay) node(i int) train.Node {
 	n := train.Node{ID: train.NodeID(fmt.Sprint("n", i)), Cores: d.between(2, 12), Memory: unit.Bytes(d.between(8, 64)) * unit.GiB}
-	if d.has[withSpread] || d.has[withServers] {
+	if d.has[withSpread] {
 		n.Backend = train.BackendKubernetes
 	}
 	if d.has[withLabels] && d.chance(50) {
@@ -125,7 +125,14 @@ func (d *productDay) node(i int) train.Node {
 	}
 	busy := float64(50 + 25*d.between(0, 8))
 	memory := unit.Bytes(8*d.between(1, 3)) * unit.GiB
+	slots := d.has[withServers] && d.chance(30)
 	for k := range d.between(1, 5) {
+		if slots { // servers take their cores
+			n.Devices = append(n.Devices, train.Device{
+				ID: train.DeviceID(fmt.Sprint("cpu:", k)), Kind: train.KindCPU, Model: "cpu", Core: k, BusyWatts: busy, IdleWatts: busy / 5,
+			})
+			continue
+		}
 		n.Devices = append(n.Devices, train.Device{
 			ID: train.DeviceID(fmt.Sprint("gpu:", k)), Kind: train.KindGPU, Memory: memory, BusyWatts: busy, IdleWatts: busy / 5, Units: 16 * d.between(0, 1),
 		})
@@ -142,7 +149,8 @@ func (d *productDay) job() plan.Job {
 	}
 	j := plan.Job{
 		ID: train.JobID(fmt.Sprintf("j%d-%d", d.between(0, 9), d.born)), Priority: 50,
-		SubmittedAt: d.state.Now.Add(-time.Duration(d.between(0, 120)) * time.Second),
+		// Jobs come at half seconds: no bound of whole seconds passes until a plan is decided again.
+		SubmittedAt: d.state.Now.Add(-time.Duration(d.between(0, 120))*time.Second - time.Second/2),
 	}
 	if d.has[withRanks] {
 		j.Priority = 20 + 30*d.between(0, 2)
@@ -482,10 +490,17 @@ func (c *promises) device(node train.NodeID, id train.DeviceID) *train.Device {
 	return nil
 }
 
-// servers: a job that needs them has some, and no node gives more cores or memory than it has.
+// servers: a job that needs them has some, and no node gives more cores or memory than it has, CPU slots included.
 func (c *promises) servers() {
 	cores, memory := map[train.NodeID]int{}, map[train.NodeID]unit.Bytes{}
 	for _, a := range c.plan.Allocations {
+		for node, devices := range byNode(a) {
+			for _, id := range devices {
+				if id.Kind() == train.KindCPU {
+					cores[node]++
+				}
+			}
+		}
 		spec := c.jobs[a.Job].Spec.WithDefaults()
 		if spec.ParameterServers == nil {
 			if len(a.Servers) > 0 {
@@ -505,8 +520,12 @@ func (c *promises) servers() {
 		}
 	}
 	for _, n := range c.day.nodes {
-		if cores[n.ID] > n.Cores || memory[n.ID] > n.Memory {
-			c.fail("servers take %d of %d cores and %s of %s of %s", cores[n.ID], n.Cores, memory[n.ID], n.Memory, n.ID)
+		has := n.Cores
+		if n.Devices[0].Kind == train.KindCPU {
+			has = max(has, len(n.Devices)) // more slots than cores are no lack of cores
+		}
+		if cores[n.ID] > has || memory[n.ID] > n.Memory {
+			c.fail("servers and slots take %d of %d cores and %s of %s of %s", cores[n.ID], has, memory[n.ID], n.Memory, n.ID)
 		}
 	}
 }
@@ -667,7 +686,7 @@ func (c *promises) checkRepeated(policy plan.Policy) {
 	}
 	published, applied := c.day.state, c.day.state
 	published.Memory, applied.Memory = c.plan.Memory, c.plan.Memory
-	published.Now, applied.Now = published.Now.Add(time.Second), applied.Now.Add(time.Second)
+	published.Now, applied.Now = published.Now.Add(time.Second/4), applied.Now.Add(time.Second/4)
 	published.Jobs, applied.Jobs = slices.Clone(published.Jobs), slices.Clone(applied.Jobs)
 	for i := range published.Jobs {
 		now, then := &published.Jobs[i], &applied.Jobs[i]

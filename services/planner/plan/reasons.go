@@ -28,6 +28,7 @@ const (
 	ReasonPreemptedByShorter  = explain.PreemptedByShorter
 	ReasonHeadOfLineBlocked   = explain.HeadOfLineBlocked
 	ReasonWaitingForDevices   = explain.WaitingForDevices
+	ReasonWaitingForServer    = explain.WaitingForServer
 	ReasonDevicesKept         = explain.DevicesKept
 	ReasonWaitingForMemory    = colocate.WaitingForMemory
 	ReasonSlowTogether        = colocate.SlowTogether

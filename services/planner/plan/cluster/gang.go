@@ -154,6 +154,10 @@ func (g *Gang) ServersMost() int {
 	return max(g.Servers.Max, 1)
 }
 
+// ServersFor is how many parameter servers go with the given workers if the policy does not choose: one for each
+// worker, as far as the user wants.
+func (g *Gang) ServersFor(workers int) int { return min(workers, g.ServersMost()) }
+
 // ServerNeeds is what the given number of its parameter servers take up. More than any node has stays that.
 func (g *Gang) ServerNeeds(servers int) (cores int, ram int64) {
 	if g.Servers == nil || servers == 0 {

@@ -84,8 +84,16 @@ func newLedger(s *Snapshot) *Ledger {
 	return l
 }
 
-// Free returns the number of devices of a node that no gang was given.
-func (l *Ledger) Free(node int) int { return len(l.s.Nodes[node].Devices) - l.nodes[node].taken }
+// Free returns the number of devices of a node that no gang was given. Parameter servers take up cores, and a CPU slot
+// without a core is not free.
+func (l *Ledger) Free(node int) int {
+	n, a := &l.s.Nodes[node], &l.nodes[node]
+	free := len(n.Devices) - a.taken
+	if n.Slots {
+		free = max(min(free, a.cores), 0)
+	}
+	return free
+}
 
 // Unclaimed returns FreeFor less the devices held by gangs that were not served yet.
 func (l *Ledger) Unclaimed(g *Gang, node int) int { return l.FreeFor(g, node) - l.nodes[node].claimed }
@@ -160,8 +168,14 @@ func (l *Ledger) Rival(g, other *Gang) bool {
 	return bound && g.Spec.Tenant == other.Spec.Tenant || !math.IsInf(l.watts, 1)
 }
 
-// HasRoom reports whether a node has the cores and the memory for the given workers and servers of a gang, besides the
-// devices.
+// CoresLeft and RAMLeft are what a node has left for parameter servers.
+func (l *Ledger) CoresLeft(node int) int { return l.nodes[node].cores }
+
+// RAMLeft is in bytes.
+func (l *Ledger) RAMLeft(node int) int64 { return l.nodes[node].ram }
+
+// HasRoom reports whether a node has the cores and the memory for the given new workers and servers of a gang, besides
+// the devices.
 func (l *Ledger) HasRoom(g *Gang, node, workers, servers int) bool {
 	cores, ram := g.ServerNeeds(servers)
 	if l.s.Nodes[node].Slots {
@@ -213,7 +227,7 @@ func (l *Ledger) covers(g *Gang, p Placement) bool {
 	for i := range p.Parts {
 		part := &p.Parts[i]
 		fresh, ok := l.fresh(part, p.Memory)
-		if !ok || fresh > 0 && fresh > l.FreeFor(g, part.Node) || !l.HasRoom(g, part.Node, part.Count, part.Servers) {
+		if !ok || fresh > 0 && fresh > l.FreeFor(g, part.Node) || !l.HasRoom(g, part.Node, fresh, part.Servers) {
 			return false
 		}
 		devices, watts = devices+fresh, watts+float64(fresh)*l.s.Nodes[part.Node].Watts
@@ -289,7 +303,7 @@ func (l *Ledger) book(g *Gang, p Placement, named bool, sign int) {
 		l.watts -= float64(sign*n) * l.s.Nodes[part.Node].Watts
 		cores, ram := g.ServerNeeds(part.Servers)
 		if l.s.Nodes[part.Node].Slots {
-			cores += part.Count
+			cores += n
 		}
 		a.cores, a.ram = a.cores-sign*cores, a.ram-int64(sign)*ram
 		l.touch(part.Node)

@@ -106,13 +106,18 @@ func (g *Gang) RemainingOn(devices, nodes int) float64 {
 	return g.computeOn(g.config(devices, nodes))
 }
 
-// RemainingWith is Remaining with parameter servers.
+// RemainingWith is Remaining with another number of parameter servers than ServersFor.
 func (g *Gang) RemainingWith(devices, servers, nodes int) float64 {
-	if g.Servers == nil || servers == 0 {
+	if g.Servers == nil {
 		return g.RemainingOn(devices, nodes)
 	}
 	on := g.config(devices, max(nodes, 1))
 	on.Servers = servers
+	return g.computeServed(on)
+}
+
+// computeServed is the prediction for a gang with parameter servers.
+func (g *Gang) computeServed(on train.Config) float64 {
 	if g.predicted.source == FromModel {
 		each, _ := g.Model.EpochSecondsOn(on, g.Spec.StepsIn)
 		return bounded(g.predicted.epochsLeft * each)
@@ -130,9 +135,16 @@ func (g *Gang) RemainingWith(devices, servers, nodes int) float64 {
 }
 
 // config is the configuration of a gang on the given number of devices, with the submitted batch.
-func (g *Gang) config(devices, nodes int) train.Config { return g.Spec.On(devices, nodes) }
+func (g *Gang) config(devices, nodes int) train.Config {
+	on := g.Spec.On(devices, nodes)
+	on.Servers = g.ServersFor(devices)
+	return on
+}
 
 func (g *Gang) computeOn(on train.Config) float64 {
+	if g.Servers != nil {
+		return g.computeServed(on)
+	}
 	steps := g.Spec.StepsIn
 	if g.predicted.source == FromModel && g.Model != nil {
 		left, _ := g.Model.RemainingSeconds(on, float64(g.EpochsDone), g.Spec.StopRule(), steps)

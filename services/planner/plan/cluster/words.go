@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/switchyard-dl/switchyard/libs/unit"
 )
 
 // Devices counts devices in words.
@@ -12,6 +14,23 @@ func Devices(n int) string {
 		return "1 device"
 	}
 	return fmt.Sprintf("%d devices", n)
+}
+
+// Cores counts processor cores in words.
+func Cores(n int) string {
+	if n == 1 {
+		return "1 core"
+	}
+	return fmt.Sprintf("%d cores", n)
+}
+
+// ServerWords is a parameter server of a gang in words, with what it takes up.
+func ServerWords(g *Gang) string {
+	words := "1 parameter server of " + Cores(g.Servers.Cores)
+	if g.Servers.MemoryMiB > 0 {
+		words += " and " + (unit.Bytes(g.Servers.MemoryMiB) * unit.MiB).String()
+	}
+	return words
 }
 
 // Amount counts what a gang has in words: devices, and parameter servers if it has some.

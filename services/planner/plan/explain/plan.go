@@ -34,6 +34,7 @@ const (
 	PreemptedByShorter  = "PreemptedByShorter"
 	HeadOfLineBlocked   = "HeadOfLineBlocked"
 	WaitingForDevices   = "WaitingForDevices"
+	WaitingForServer    = "WaitingForServer"
 	DevicesKept         = "DevicesKept"
 	QuotaReached        = "QuotaReached"
 	PowerBudgetReached  = "PowerBudgetReached"

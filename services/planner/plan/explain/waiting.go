@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/feasible"
 )
@@ -123,10 +124,14 @@ func (a *account) needs(g *cluster.Gang, ahead int) train.Reason {
 	what := cluster.Devices(g.Least)
 	if g.Servers != nil {
 		what += " and 1 parameter server"
+		space = a.spaces.Devices(g)
 	}
 	r := train.Reason{
 		Code:    WaitingForDevices,
 		Message: fmt.Sprintf("needs %s%s%s, %d free, %d more needed", what, where, feasible.Selector(g), space.Free, max(g.Least-space.Free, 0)),
+	}
+	if g.Servers != nil && space.Free >= g.Least && a.spaces.Of(g).Free < g.Least {
+		r = a.needsServer(g, space.Free, where)
 	}
 	if idle := space.Idle - space.Free; idle > 0 {
 		r.Message += fmt.Sprintf("; %d idle, reserved for %s", idle, a.reservedAhead(g))
@@ -135,6 +140,37 @@ func (a *account) needs(g *cluster.Gang, ahead int) train.Reason {
 		r.Message += "; ahead: " + cluster.Names(a.waiting[:ahead])
 	}
 	r.Hint = a.silentBelow(g.Priority)
+	return r
+}
+
+// areFree counts free devices in words.
+func areFree(n int) string {
+	if n == 1 {
+		return "1 device is"
+	}
+	return cluster.Devices(n) + " are"
+}
+
+// needsServer is the reason of a gang for whose server no node has the cores or the memory left.
+func (a *account) needsServer(g *cluster.Gang, free int, where string) train.Reason {
+	cores, ram := 0, int64(0)
+	for i := range a.Nodes {
+		if g.Suits(&a.Nodes[i]) && a.Ledger.FreeFor(g, i) > 0 {
+			cores, ram = max(cores, a.Ledger.CoresLeft(i)), max(ram, a.Ledger.RAMLeft(i))
+		}
+	}
+	r := train.Reason{Code: WaitingForServer, Hint: "lower what a parameter server needs, or wait until others end"}
+	need := fmt.Sprintf("needs %s and %s%s%s; %s free", cluster.Devices(g.Least), cluster.ServerWords(g), where, feasible.Selector(g), areFree(free))
+	switch {
+	case g.Servers.Cores > cores && cores == 0:
+		r.Message = need + ", and no node with a free device has a core left"
+	case g.Servers.Cores > cores:
+		r.Message = fmt.Sprintf("%s, and no node with a free device has more than %s left", need, cluster.Cores(cores))
+	case g.Servers.MemoryMiB<<20 > ram:
+		r.Message = fmt.Sprintf("%s, and no node with a free device has more than %s left", need, unit.Bytes(ram))
+	default:
+		r.Message = need + ", but the server leaves too few of them cores"
+	}
 	return r
 }
 

@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
+	"github.com/switchyard-dl/switchyard/libs/unit"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
 )
 
@@ -86,8 +87,8 @@ func islands(s *cluster.Snapshot) {
 	}
 }
 
-// Space is the most devices that a gang finds in one place: all of them, the free ones, and those that are idle but may
-// be reserved for others.
+// Space is the most devices that a gang finds in one place, beside the parameter servers that it needs at least: all of
+// them, the free ones, and those that are idle but may be reserved for others.
 type Space struct{ Widest, Free, Idle int }
 
 // Spaces finds what gangs find in one place. It remembers what gangs alike have found.
@@ -98,6 +99,7 @@ type Spaces struct {
 
 type spaceKey struct {
 	memory, least, class int
+	servers              train.ServersSpec
 	// reserved tells apart from whom devices are kept.
 	reserved int
 }
@@ -107,27 +109,85 @@ func NewSpaces(s *cluster.Snapshot) *Spaces { return &Spaces{s, map[spaceKey]Spa
 
 // Of is what a gang finds in one place.
 func (p *Spaces) Of(g *cluster.Gang) Space {
-	key := spaceKey{g.MemoryClass, g.Least, g.Class, p.s.Ledger.ReservedAhead(g)}
+	key := spaceKey{g.MemoryClass, g.Least, g.Class, train.ServersSpec{}, p.s.Ledger.ReservedAhead(g)}
+	if g.Servers != nil {
+		key.servers = *g.Servers
+	}
 	if r, known := p.known[key]; known {
 		return r
 	}
-	r, sums := Space{}, map[string]Space{}
+	r := p.find(g, g.ServersLeast())
+	p.known[key] = r
+	return r
+}
+
+// Devices is what a gang finds in one place if it needs no parameter servers.
+func (p *Spaces) Devices(g *cluster.Gang) Space { return p.find(g, 0) }
+
+func (p *Spaces) find(g *cluster.Gang, servers int) Space {
+	var r Space
+	l, groups := p.s.Ledger, map[string]*[3]sum{}
 	for i := range p.s.Nodes {
 		n := &p.s.Nodes[i]
 		if !g.Suits(n) || !p.s.Spans && len(n.Devices) < g.Least {
 			continue
 		}
-		here := Space{len(n.Devices), max(p.s.Ledger.FreeFor(g, i), 0), max(p.s.Ledger.Free(i), 0)}
+		together := ""
 		if p.s.Spans {
-			together := n.Model + n.Island
-			sum := sums[together]
-			here = Space{here.Widest + sum.Widest, here.Free + sum.Free, here.Idle + sum.Idle}
-			sums[together] = here
+			together = n.Model + n.Island
 		}
-		r = Space{max(r.Widest, here.Widest), max(r.Free, here.Free), max(r.Idle, here.Idle)}
+		of := groups[together]
+		if of == nil || !p.s.Spans {
+			of = &[3]sum{}
+			groups[together] = of
+		}
+		for k, here := range [3]amount{
+			{len(n.Devices), n.Cores, n.RAM}, {l.FreeFor(g, i), l.CoresLeft(i), l.RAMLeft(i)}, {l.Free(i), l.CoresLeft(i), l.RAMLeft(i)},
+		} {
+			of[k].add(max(here.devices, 0), here.beside(g, n, servers))
+		}
+		r = Space{max(r.Widest, of[0].most()), max(r.Free, of[1].most()), max(r.Idle, of[2].most())}
 	}
-	p.known[key] = r
 	return r
+}
+
+// amount is what a node has, or has left.
+type amount struct {
+	devices, cores int
+	ram            int64
+}
+
+// beside is how many workers of a gang go beside the given servers.
+func (a amount) beside(g *cluster.Gang, n *cluster.Node, servers int) int {
+	cores, ram := g.ServerNeeds(servers)
+	if a.cores < cores || ram > 0 && a.ram < ram {
+		return 0
+	}
+	if n.Slots {
+		return max(min(a.devices, a.cores-cores), 0)
+	}
+	return max(a.devices, 0)
+}
+
+// sum is the devices of nodes over which a gang may be spread. One of the nodes has the servers, and a worker: that is
+// where they cost the fewest devices.
+type sum struct {
+	devices, cost int
+	room          bool
+}
+
+func (s *sum) add(devices, beside int) {
+	s.devices += devices
+	if cost := devices - beside; beside > 0 && (!s.room || cost < s.cost) {
+		s.cost, s.room = cost, true
+	}
+}
+
+func (s *sum) most() int {
+	if !s.room {
+		return 0
+	}
+	return s.devices - s.cost
 }
 
 // Impossible is the reason of a gang that the present nodes could never hold, were they empty; false if they could.
@@ -144,13 +204,10 @@ func (p *Spaces) Impossible(g *cluster.Gang) (train.Reason, bool) {
 		return apart, true
 	}
 	if p.Of(g).Widest < g.Least {
+		if g.Servers != nil && p.Devices(g).Widest >= g.Least {
+			return noServer(p.s, g), true
+		}
 		return tooFew(p.s, g), true
-	}
-	if g.Servers != nil && !serversFit(p.s, g) {
-		return train.Reason{
-			Code: DevicesTooFew, Message: fmt.Sprintf("needs %s and 1 parameter server, and no node has room for the server", cluster.Devices(g.Least)),
-			Hint: "lower what a parameter server needs",
-		}, true
 	}
 	return train.Reason{}, false
 }
@@ -168,20 +225,25 @@ func labelled(s *cluster.Snapshot, g *cluster.Gang) bool {
 	return false
 }
 
-// serversFit says whether an empty node that suits a gang has the cores and the memory for one of its servers.
-func serversFit(s *cluster.Snapshot, g *cluster.Gang) bool {
+// noServer is the reason of a gang that would find devices if it needed no parameter server.
+func noServer(s *cluster.Snapshot, g *cluster.Gang) train.Reason {
+	cores, ram := 0, int64(0)
 	for i := range s.Nodes {
-		n := &s.Nodes[i]
-		workers := 0
-		if n.Slots {
-			workers = 1
-		}
-		cores, ram := g.ServerNeeds(1)
-		if g.Suits(n) && n.Cores >= cores+workers && n.RAM >= ram {
-			return true
+		if n := &s.Nodes[i]; g.Suits(n) {
+			cores, ram = max(cores, n.Cores), max(ram, n.RAM)
 		}
 	}
-	return false
+	r := train.Reason{Code: DevicesTooFew, Hint: "lower what a parameter server needs"}
+	switch {
+	case g.Servers.Cores > cores:
+		r.Message = fmt.Sprintf("needs %s, and the largest node%s has %s", cluster.ServerWords(g), Selector(g), cluster.Cores(cores))
+	case g.Servers.MemoryMiB<<20 > ram:
+		r.Message = fmt.Sprintf("needs %s, and the largest node%s has %s", cluster.ServerWords(g), Selector(g), unit.Bytes(ram))
+	default:
+		r.Message = fmt.Sprintf("needs %s and %s, and no node%s has room for the server beside its workers", cluster.Devices(g.Least), cluster.ServerWords(g), Selector(g))
+		r.Hint = "lower min_devices or what a parameter server needs"
+	}
+	return r
 }
 
 // The codes of what is never feasible.

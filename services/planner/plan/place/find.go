@@ -121,7 +121,7 @@ func (f *Finder) quick(g *cluster.Gang, workers int) (node int, sure bool) {
 		if !p.accepts(g) {
 			continue
 		}
-		at, free, found := f.fitting(p, g, workers, g.Most > g.Least)
+		at, free, found := f.fitting(p, g, workers, g.ServersLeast(), g.Most > g.Least)
 		if better := best == none || (free > most) == (g.Most > g.Least) && free != most; found && better && room(at) {
 			best, most = at, free
 		}
@@ -218,13 +218,14 @@ func (f *Finder) Next(g *cluster.Gang, model, island string, fits func(node int)
 	if !f.pooled(g) {
 		return f.search(g, model, island, fits)
 	}
+	const tries = 8 // nodes of one size
 	best, most := none, 0
 	for _, p := range f.Pools {
 		if p.Model != model || p.Island != island || !p.accepts(g) {
 			continue
 		}
 		for free := p.PerNode; free > most; free-- {
-			if node, found := f.firstFitting(p, g, free, func(i int) bool { return !g.Got.On(i) && fits(i) }); found {
+			if node, found := f.firstFitting(p, g, free, tries, func(i int) bool { return !g.Got.On(i) && fits(i) }); found {
 				best, most = node, free
 			}
 		}
@@ -244,9 +245,8 @@ func (f *Finder) search(g *cluster.Gang, model, island string, fits func(node in
 	return best, best != none
 }
 
-// firstFitting is first among the nodes that fit. It tries a few of them.
-func (f *Finder) firstFitting(p *Pool, g *cluster.Gang, free int, fits func(node int) bool) (int, bool) {
-	const tries = 8
+// firstFitting is first among the nodes that fit, of the given number of nodes.
+func (f *Finder) firstFitting(p *Pool, g *cluster.Gang, free, tries int, fits func(node int) bool) (int, bool) {
 	var tried []int
 	defer func() { f.putBack(tried) }()
 	for range tries {
@@ -308,16 +308,10 @@ func (f *Finder) greedily(g *cluster.Gang, nodes []int, workers, servers int, ro
 	return p, workers == 0 && p.Servers() >= g.ServersLeast()
 }
 
-// ServersFor is how many parameter servers go with the given workers if the policy does not choose: one for each
-// worker, as far as the user wants.
-func ServersFor(g *cluster.Gang, workers int) int {
-	return min(workers, g.ServersMost())
-}
-
 // Give gives a gang its workers, and beside them, evenly, as many parameter servers as have room. It returns false, and
 // gives nothing, if these are too few or the workers are not to be had.
 func Give(s *cluster.Snapshot, g *cluster.Gang, p cluster.Placement) bool {
-	servers := ServersFor(g, p.Size())
+	servers := g.ServersFor(p.Size())
 	for added := true; servers > 0 && added; {
 		added = false
 		for i := range p.Parts {

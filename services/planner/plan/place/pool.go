@@ -1,6 +1,8 @@
 package place
 
 import (
+	"math"
+
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
 )
@@ -139,13 +141,19 @@ func (f *Finder) first(p *Pool, g *cluster.Gang, free int) (int, bool) {
 	return none, false
 }
 
-// fitting is the node of a pool with the fewest unclaimed devices that are enough, or the emptiest with enough.
-func (f *Finder) fitting(p *Pool, g *cluster.Gang, workers int, emptiest bool) (node, free int, found bool) {
+// fitting is the node of a pool with the fewest unclaimed devices that are enough, or the emptiest with enough. It has
+// room for the given servers beside the workers.
+func (f *Finder) fitting(p *Pool, g *cluster.Gang, workers, servers int, emptiest bool) (node, free int, found bool) {
 	for more := range p.PerNode - workers + 1 {
 		if free = workers + more; emptiest {
 			free = p.PerNode - more
 		}
-		if node, found = f.first(p, g, free); found {
+		if servers == 0 {
+			node, found = f.first(p, g, free)
+		} else {
+			node, found = f.firstFitting(p, g, free, math.MaxInt, func(i int) bool { return f.s.Ledger.HasRoom(g, i, workers, servers) })
+		}
+		if found {
 			return node, free, true
 		}
 	}
@@ -157,7 +165,7 @@ func (f *Finder) fitting(p *Pool, g *cluster.Gang, workers int, emptiest bool) (
 func (f *Finder) takeEmptiest(pools []*Pool, g *cluster.Gang) (node, free int) {
 	node = none
 	for _, p := range pools {
-		if at, n, found := f.fitting(p, g, max(free, 1), true); found && (n > free || at < node) {
+		if at, n, found := f.fitting(p, g, max(free, 1), 0, true); found && (n > free || at < node) {
 			node, free = at, n
 		}
 	}
@@ -168,9 +176,9 @@ func (f *Finder) takeEmptiest(pools []*Pool, g *cluster.Gang) (node, free int) {
 }
 
 // Fit returns the node of a pool on which the given number of devices leaves the least room; false if no node has as
-// many unclaimed devices.
+// many unclaimed devices, or room for a server beside them.
 func (f *Finder) Fit(p *Pool, g *cluster.Gang, devices int) (int, bool) {
-	node, _, found := f.fitting(p, g, devices, false)
+	node, _, found := f.fitting(p, g, devices, g.ServersLeast(), false)
 	return node, found
 }
 

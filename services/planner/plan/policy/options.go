@@ -190,15 +190,38 @@ func (o *option) foresee(g *cluster.Gang, p *pool, curve *speedCurve) bool {
 
 // sizes are the numbers of devices of a pool that a job may have.
 func (m *allocation) sizes(g *cluster.Gang, p *pool) []int {
-	most := g.Most
-	if !m.Spans {
-		most = min(most, p.roomiest)
-	}
+	most := min(g.Most, m.room(g, p))
 	sizes := p.sizes(most)
-	if at, listed := slices.BinarySearch(sizes, g.Least); !listed && g.Least <= min(most, p.free) {
+	if at, listed := slices.BinarySearch(sizes, g.Least); !listed && g.Least <= most {
 		sizes = slices.Insert(sizes, at, g.Least)
 	}
 	return sizes
+}
+
+// room is how many devices of a pool a job finds in one place, beside the parameter servers that it needs at least. A
+// node is in one place, and if gangs may span nodes, the pool is.
+func (m *allocation) room(g *cluster.Gang, p *pool) int {
+	if g.Servers == nil && m.Spans {
+		return p.free
+	}
+	if g.Servers == nil {
+		return p.roomiest
+	}
+	most, cost := 0, p.free
+	for _, i := range p.Nodes {
+		free := m.Ledger.Free(i)
+		beside := free
+		for beside > 0 && !m.Ledger.HasRoom(g, i, beside, g.ServersLeast()) {
+			beside--
+		}
+		if most = max(most, beside); beside > 0 {
+			cost = min(cost, free-beside)
+		}
+	}
+	if m.Spans {
+		return p.free - cost
+	}
+	return most
 }
 
 // measure finds the speed on one device, on the model where that is fastest, and the speed-ups over it. A job that does

@@ -225,7 +225,7 @@ func (m *allocation) displace(p *pool, g *cluster.Gang) cluster.Placement {
 	unclaimed := func(node int) int { return max(m.Ledger.Unclaimed(g, node), 0) }
 	best, taken := none, 0
 	for _, i := range p.Nodes {
-		if n := max(g.Least-unclaimed(i), 0); m.Ledger.FreeFor(g, i) >= g.Least && (best == none || n < taken) {
+		if n := max(g.Least-unclaimed(i), 0); m.Ledger.FreeFor(g, i) >= g.Least && m.Ledger.HasRoom(g, i, g.Least, g.ServersLeast()) && (best == none || n < taken) {
 			best, taken = i, n
 		}
 	}

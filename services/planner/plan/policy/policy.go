@@ -6,6 +6,7 @@ package policy
 import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
+	"github.com/switchyard-dl/switchyard/services/planner/plan/feasible"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/place"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/state"
 )
@@ -46,6 +47,7 @@ type Round struct {
 	// empty. Kept are gangs that keep what they hold since there is no news.
 	Candidates, Kept []*cluster.Gang
 	Finder           *place.Finder
+	Spaces           *feasible.Spaces
 	// Memory is what the policy left in the last plan, as JSON; what it writes there goes into this plan.
 	Memory string
 }
@@ -90,13 +92,16 @@ func (r *Round) KeepAll(tier []*cluster.Gang) []*cluster.Gang {
 // Serve gives a gang the least that it needs, from lower ones if it must, and as much more as nobody claims there.
 func (r *Round) Serve(g *cluster.Gang) bool {
 	r.Ledger.Claim(g, cluster.Placement{})
-	p, found := r.Finder.Find(g, g.Least, place.ServersFor(g, g.Least))
+	p, found := r.Finder.Find(g, g.Least, g.ServersFor(g.Least))
 	if !found {
 		return false
 	}
 	if len(p.Parts) == 1 && g.Most > g.Least {
 		node := p.Parts[0].Node
 		more := min(g.Most, max(g.Least, min(r.Ledger.Unclaimed(g, node), r.Ledger.Most(g, node))))
+		for more > g.Least && !r.Ledger.HasRoom(g, node, more, g.ServersLeast()) {
+			more--
+		}
 		if place.Give(r.Snapshot, g, onNode(node, more)) {
 			return true
 		}
@@ -105,14 +110,7 @@ func (r *Round) Serve(g *cluster.Gang) bool {
 }
 
 // Possible reports whether some place would be large enough for a gang in an empty cluster.
-func (r *Round) Possible(g *cluster.Gang) bool {
-	for i := range r.Nodes {
-		if n := &r.Nodes[i]; len(n.Devices) >= g.Least && g.Suits(n) {
-			return true
-		}
-	}
-	return r.Spans && r.Widest() >= g.Least
-}
+func (r *Round) Possible(g *cluster.Gang) bool { return r.Spaces.Of(g).Widest >= g.Least }
 
 // none is no node, no option and no limit.
 const none = -1
