@@ -46,6 +46,26 @@ func (b Batch) Global(devices int) int {
 	return devices * b.LocalBatch * b.Passes()
 }
 
+// BatchChoice says why a batch was chosen: what was predicted when it was decided.
+type BatchChoice struct {
+	Reason Reason `json:"reason"`
+	// Options are the next smaller batch, the chosen one and the next larger one, as far as the job's bounds allow them.
+	Options []BatchOption `json:"options,omitempty"`
+}
+
+// BatchOption is a batch with what is predicted of it.
+type BatchOption struct {
+	Batch Batch `json:"batch"`
+	// GlobalBatch is the number of samples of a step.
+	GlobalBatch int     `json:"global_batch"`
+	StepSeconds float64 `json:"step_seconds"`
+	// Efficiency is the progress per sample, relative to steps of the base batch, and Goodput the progress per second, in
+	// steps of the base batch; 0 if the gradient noise is unknown.
+	Efficiency float64 `json:"efficiency,omitempty"`
+	Goodput    float64 `json:"goodput,omitempty"`
+	Chosen     bool    `json:"chosen,omitempty"`
+}
+
 // KeepsBatch reports whether the optimizer steps of the job are the same on any number of devices.
 func (s Spec) KeepsBatch() bool { return s.GlobalBatchSize > 0 }
 

@@ -54,8 +54,9 @@ type Allocation struct {
 	// Servers are the job's parameter servers, on nodes where it has workers; the workers have a device each. The
 	// executor starts exactly these.
 	Servers []ServerPart `json:"servers,omitempty"`
-	// Batch is set by policies that choose it together with the devices.
-	Batch Batch `json:"batch,omitzero"`
+	// Batch is set by policies that choose it together with the devices, BatchChoice says why.
+	Batch       Batch        `json:"batch,omitzero"`
+	BatchChoice *BatchChoice `json:"batch_choice,omitempty"`
 	// RemainingSeconds is the predicted time to the end of the job on this allocation; 0 if unknown.
 	RemainingSeconds float64 `json:"remaining_seconds,omitempty"`
 }

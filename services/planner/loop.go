@@ -171,8 +171,9 @@ func (l *loop) decide(ctx context.Context) (train.Plan, plan.State, error) {
 	return next, state, nil
 }
 
-// differs reports whether a plan is worth publishing: a job has another device, the order of the waiting jobs changed,
-// or a job waits for another kind of reason. Predictions and words change all the time.
+// differs reports whether a plan is worth publishing: a job has another device, another batch or another reason for
+// it, the order of the waiting jobs changed, or a job waits for another kind of reason. Predictions and words change
+// all the time.
 func differs(a, b train.Plan) bool {
 	same := slices.EqualFunc(a.Allocations, b.Allocations, sameAllocation) && slices.EqualFunc(a.Waiting, b.Waiting, func(x, y train.Waiting) bool {
 		return x.Job == y.Job && codes(x.Blockers) == codes(y.Blockers)
@@ -181,7 +182,16 @@ func differs(a, b train.Plan) bool {
 }
 
 func sameAllocation(x, y train.Allocation) bool {
-	return x.Job == y.Job && x.Beside == y.Beside && slices.EqualFunc(x.Places(), y.Places(), train.Part.Same) && slices.Equal(x.Servers, y.Servers) && x.Batch == y.Batch
+	return x.Job == y.Job && x.Beside == y.Beside && slices.EqualFunc(x.Places(), y.Places(), train.Part.Same) && slices.Equal(x.Servers, y.Servers) && x.Batch == y.Batch &&
+		batchCode(x) == batchCode(y)
+}
+
+// batchCode is why an allocation has its batch.
+func batchCode(a train.Allocation) string {
+	if a.BatchChoice == nil {
+		return ""
+	}
+	return a.BatchChoice.Reason.Code
 }
 
 // publish appends the plan if no other was appended since the last one was read.

@@ -40,7 +40,6 @@ estimated_memory_mib: %d
 			t.Fatalf("submit %s: exit %d: %s", id, code, out)
 		}
 	}
-	const endless = 1_000_000
 	submit("large", 10, endless)
 	submit("small", 5, endless)
 	c.await("two jobs on one GPU", func(jobs map[train.JobID]train.Job) bool {
@@ -76,7 +75,6 @@ func TestAJobThatOutgrowsItsPartIsMoved(t *testing.T) {
 	c.flags = []string{"--device-kind", "gpu", "--sim-gpus", "2", "--sim-gpu-memory", "16"}
 	c.start("up")
 	c.connect()
-	const endless = 1_000_000
 	submit := func(id train.JobID, partGiB, usedGiB int64) {
 		t.Helper()
 		c.submitSpec(id, train.Spec{

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,9 +16,9 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// state returns a condition: the job is in this state.
-func state(id train.JobID, want train.State) func(map[train.JobID]train.Job) bool {
-	return func(jobs map[train.JobID]train.Job) bool { return jobs[id].State == want }
+// state returns a condition: the job is in one of these states.
+func state(id train.JobID, want ...train.State) func(map[train.JobID]train.Job) bool {
+	return func(jobs map[train.JobID]train.Job) bool { return slices.Contains(want, jobs[id].State) }
 }
 
 // publish sends a message as any NATS client would, and waits until the server has stored it.

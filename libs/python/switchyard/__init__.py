@@ -18,10 +18,10 @@ import os
 from typing import Optional
 
 from switchyard._blocks import Slice, balance_blocks
-from switchyard._callbacks import keras_callback, lightning_callback
+from switchyard._callbacks import keras_callback, lightning_callback, transformers_callback
 from switchyard._job import Job
 
-__all__ = ["Job", "Slice", "balance_blocks", "job", "keras_callback", "lightning_callback"]
+__all__ = ["Job", "Slice", "balance_blocks", "job", "keras_callback", "lightning_callback", "transformers_callback"]
 __version__ = "0.1.0"
 
 

@@ -13,7 +13,10 @@ from switchyard._link import Link, Wish
 from switchyard._meter import samples_in
 from switchyard._parts import parts_of
 
+# Every tenth step is measured. One that is cut in two for that takes up to twice as long, so once there is enough
+# evidence only every fiftieth is.
 STEPS_BETWEEN_MEASUREMENTS = 10
+STEPS_BETWEEN_CUTS = 50
 
 
 class Batch:
@@ -33,6 +36,8 @@ class Batch:
         # With which micro-batch the code runs, as far as it lets the scheduler choose; None: it does not.
         self.followed: Optional[Wish] = None
         self.follows_global = False
+        # Samples of a pass and passes of a step of code that follows nothing; None: it has not said so.
+        self.own: Optional[Tuple[int, int]] = None
         self.noise = _noise.Noise()
         self._smoothed: Optional[Tuple[float, float]] = None
         self._square: Optional[Callable[[], Any]] = None
@@ -97,7 +102,8 @@ class Batch:
             samples, scale = self._now, count * environment.world_size / self._now
         self._samples = samples if self._now else samples * environment.world_size
         largest = sys.maxsize if most is None else most * own
-        if self._measures_next(count) and count is not None:
+        measured = self._measures_next(count, largest)
+        if measured and count is not None:
             largest = min(largest, -(-count // 2))
         first: Optional[Tuple[float, Any]] = None
         done = 0.0
@@ -105,7 +111,7 @@ class Batch:
             done += weight
             with self._exchange(done > 1 - 1e-9):
                 yield part, weight * scale
-            if first is None and weight < 1 and self._square is not None:
+            if measured and first is None and self._square is not None:
                 first = (weight, self._square())
         if first is not None and self._square is not None and count:
             weight, square = first
@@ -128,6 +134,10 @@ class Batch:
 
     def ran(self) -> Dict[str, int]:
         """What the code ran with, as the job API takes it."""
+        if self.own is not None:
+            micro, passes = self.own
+            samples = micro * passes * self._environment.device_count
+            return {"micro_batch": micro, "accumulation": passes, "global_batch": samples}
         if self.followed is None and not self.follows_global:
             return {}
         wish, environment = self.followed or self._link.wish, self._environment
@@ -140,12 +150,20 @@ class Batch:
             body.update(global_batch=batch, accumulation=-(-batch // (micro * environment.device_count)))
         return body
 
-    def _measures_next(self, samples: Optional[int]) -> bool:
-        """One pass alone shows no noise, so now and then a step takes at least two where a model is watched."""
+    def samples_per_step(self) -> int:
+        """Samples that this process takes in a step, unless it says otherwise."""
+        if self.own is None:
+            return self._environment.samples_per_step
+        return self.own[0] * self.own[1] * self._environment.own_devices
+
+    def _measures_next(self, samples: Optional[int], largest: int) -> bool:
+        """Whether the passes of the next step are compared. One pass alone shows no noise, so it is cut in two."""
         if self._square is None or samples is None or samples < 2:
             return False
+        cut = samples <= largest and self.noise.count >= _noise.EVIDENCE
+        between = STEPS_BETWEEN_CUTS if cut else STEPS_BETWEEN_MEASUREMENTS
         self._watched += 1
-        return self._watched % STEPS_BETWEEN_MEASUREMENTS == 1
+        return self._watched % between == 1
 
     def _exchange(self, last: bool) -> ContextManager[Any]:
         """Keeps replicas from exchanging gradients before the last pass of a step."""
@@ -164,7 +182,7 @@ class Batch:
     def _agree(self) -> None:
         """Makes every process take the batch, and the noise, that the first one knows."""
         self._agreed = self._link.wish
-        wanted, smoothed = self._agreed.global_batch or self._global, self.noise.smoothed()
+        wanted, smoothed = self._agreed.global_batch or self._global, self.noise.averages()
         if self._environment.world_size > 1:
             torch = sys.modules.get("torch")
             distributed = getattr(torch, "distributed", None)

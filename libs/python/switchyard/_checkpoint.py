@@ -11,16 +11,24 @@ import os
 import pickle
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 LEFTOVER_AGE_SECONDS = 3600.0
 
 
 class Progress(NamedTuple):
-    """How far training had come: whole epochs, and optimizer steps since the job's first start."""
+    """How far training had come: whole epochs, and optimizer steps since the job's first start.
+
+    noise are the running averages of the gradient noise, if the checkpoint has them.
+    """
 
     epochs_done: int
     steps: int
+    noise: Optional[List[float]] = None
+
+    def position(self) -> Tuple[int, int]:
+        """What orders checkpoints."""
+        return self.epochs_done, self.steps
 
 
 def write(path: Path, content: Any, progress: Progress) -> int:
@@ -65,7 +73,7 @@ def progress_of(path: Path) -> Optional[Progress]:
     identity = _identity(os.stat(path))
     matching = [entry for entry in entries if entry.get("file") == identity]
     entry = (matching or entries)[-1]
-    return Progress(entry["epochs_done"], entry["steps"])
+    return Progress(entry["epochs_done"], entry["steps"], entry.get("noise"))
 
 
 def _remove_leftovers(path: Path) -> None:

@@ -30,6 +30,7 @@ class Environment(NamedTuple):
     device_count: int
     global_batch: Optional[int]
     base_batch: Optional[int]
+    accumulation: Optional[int]
     learning_rate: str
     batch_generation: int
     checkpoint_dir: Path
@@ -61,6 +62,7 @@ class Environment(NamedTuple):
             device_count=max(1, _integer(environ, "SWITCHYARD_DEVICE_COUNT", 1 if per_device else num_devices)),
             global_batch=_positive(environ, "SWITCHYARD_GLOBAL_BATCH"),
             base_batch=_positive(environ, "SWITCHYARD_BASE_BATCH"),
+            accumulation=_positive(environ, "SWITCHYARD_ACCUMULATION"),
             learning_rate=environ.get("SWITCHYARD_LEARNING_RATE", ""),
             batch_generation=_integer(environ, "SWITCHYARD_BATCH_GENERATION", 0),
             checkpoint_dir=snapshot_dir(environ, uuid) if uuid else Path(LOCAL_CHECKPOINT_DIR),

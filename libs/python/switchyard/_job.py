@@ -214,9 +214,7 @@ class Job:
             "steps": self._epoch.steps,
             "samples": self._epoch.samples,
         }
-        noise = self._batch.noise.smoothed()
-        if noise is not None:
-            body.update(grad_sqr=noise[0], grad_var=noise[1])
+        body.update(self._noise())
         body.update(figures(values))
         body.update(self._batch.ran())
         self._link.epoch(body)
@@ -286,7 +284,14 @@ class Job:
 
     def accumulation(self) -> Optional[int]:
         """Forward passes per optimizer step that go with micro_batch; None: as the job likes."""
-        return self._link.wish.accumulation
+        return self._link.wish.accumulation or self.environment.accumulation
+
+    def runs(self, micro_batch: int, accumulation: int = 1) -> None:
+        """Says which batch the code runs, whatever the scheduler asks for: samples of a pass, passes of a step.
+
+        For frameworks that cannot change it while they train.
+        """
+        self._batch.own = (micro_batch, accumulation)
 
     def save(self, content: Any, name: str, epochs_done: Optional[int] = None, all_ranks: bool = False) -> Path:
         """Writes a checkpoint that is whole or absent, tells the scheduler, and returns its path.
@@ -305,7 +310,7 @@ class Job:
         if epochs_done is None:
             epochs_done = self.epochs_done + (1 if self._epoch_open and self._epoch_trained else 0)
         watch = Stopwatch()
-        size_bytes = _checkpoint.write(path, content, _checkpoint.Progress(epochs_done, self._steps_done))
+        size_bytes = _checkpoint.write(path, content, self._progress(epochs_done))
         self._link.checkpoint(epochs_done, path.absolute(), size_bytes, watch.lap())
         self._step_watch.lap()
         return path
@@ -326,7 +331,7 @@ class Job:
             return default
         progress = _checkpoint.progress_of(path)
         if progress is not None and not self._begun:
-            self._loaded = min(progress, self._loaded or progress)
+            self._loaded = min(progress, self._loaded or progress, key=_checkpoint.Progress.position)
             self._continue_from(self._loaded)
         return content
 
@@ -349,7 +354,11 @@ class Job:
         return self.epochs_total is not None and self.epochs_done >= self.epochs_total
 
     def _continue_from(self, progress: _checkpoint.Progress) -> None:
-        self.epochs_done, self._steps_done = progress
+        self.epochs_done, self._steps_done = progress.position()
+        self._batch.noise.restore(progress.noise)
+
+    def _progress(self, epochs_done: int) -> _checkpoint.Progress:
+        return _checkpoint.Progress(epochs_done, self._steps_done, self._batch.noise.state())
 
     def _open_epoch(self) -> None:
         if not self._epoch_open:
@@ -358,7 +367,7 @@ class Job:
     def _count_step(self, samples: Optional[int], values: Dict[str, Any]) -> None:
         self._threads.follow()
         seconds = self._step_watch.lap()
-        count = self.samples_per_step if samples is None else int(samples)
+        count = self._batch.samples_per_step() if samples is None else int(samples)
         self._steps_done += 1
         waited, self._waited = self._waited, 0.0
         self._heartbeat.add(seconds, count, values, waited)
@@ -384,9 +393,7 @@ class Job:
             body["epoch_steps"] = max(self._epoch_length, self._epoch.steps)
         if meter.wait_seconds > 0:
             body["wait_seconds"] = meter.wait_seconds / meter.steps
-        noise = self._batch.noise.take()
-        if noise is not None:
-            body.update(grad_sqr=max(noise[0], 0.0), grad_var=max(noise[1], 0.0))
+        body.update(self._noise())
         body.update(figures(meter.values()))
         memory_bytes = gpu_memory_bytes()
         if memory_bytes is not None:
@@ -394,6 +401,10 @@ class Job:
         body.update(self._batch.ran())
         self._link.steps(body)
         meter.reset()
+
+    def _noise(self) -> Dict[str, float]:
+        averages = self._batch.noise.averages()
+        return {} if averages is None else {"grad_sqr": averages[0], "grad_var": averages[1]}
 
     def _end(self, outcome: str, message: str) -> None:
         if self._ended:

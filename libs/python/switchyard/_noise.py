@@ -5,20 +5,30 @@ the covariance of single samples' gradients. Two sizes thus give unbiased estima
 appendix A.1).
 """
 
+import math
 import sys
 from typing import Any, Callable, List, Optional, Tuple
 
-SMOOTHED_STEPS = 50.0
+# A single estimate is often off by more than its value. EVIDENCE are as many as are needed before anything is said:
+# a batch chosen by fewer would be too large as often as not. SMOOTHED are as many as the running averages go back.
+EVIDENCE = 20
+SMOOTHED = 50
 
 
 class Noise:
-    """Sums estimates of |mu|^2 and tr(S); values may be tensors, which are only read when means are asked for."""
+    """Running averages of |mu|^2 and tr(S); values may be tensors, which are only read when averages are asked for."""
 
     def __init__(self) -> None:
         self._square: Any = 0.0
         self._variance: Any = 0.0
-        self._steps = 0
-        self._smooth: Optional[Tuple[float, float]] = None
+        self._added = 0
+        self._means = (0.0, 0.0)
+        self._count = 0
+
+    @property
+    def count(self) -> int:
+        """Estimates so far."""
+        return self._count + self._added
 
     def add(self, few: float, square_of_few: Any, many: float, square_of_many: Any) -> None:
         """One step: the squared norms of the mean gradients over so few and so many of its samples."""
@@ -27,22 +37,37 @@ class Noise:
         variance = (square_of_few - square_of_many) / (1.0 / few - 1.0 / many)
         self._variance = self._variance + variance
         self._square = self._square + (square_of_many - variance / many)
-        self._steps += 1
+        self._added += 1
 
-    def take(self) -> Optional[Tuple[float, float]]:
-        """The means of |mu|^2 and tr(S) since the last call; None without a step."""
-        if not self._steps:
+    def averages(self) -> Optional[Tuple[float, float]]:
+        """The means of |mu|^2 and tr(S) over the last steps, at least 0; None before there is enough evidence."""
+        if self._added:
+            square, variance, added = float(self._square), float(self._variance), self._added
+            self._square, self._variance, self._added = 0.0, 0.0, 0
+            if math.isfinite(square) and math.isfinite(variance):
+                self._count += added
+                weight = min(1.0, added / min(self._count, SMOOTHED))
+                had = self._means
+                self._means = (
+                    had[0] + weight * (square / added - had[0]), had[1] + weight * (variance / added - had[1])
+                )
+        if self._count < EVIDENCE:
             return None
-        mean = (float(self._square) / self._steps, float(self._variance) / self._steps)
-        weight = min(1.0, self._steps / SMOOTHED_STEPS)
-        had = self._smooth or mean
-        self._smooth = (had[0] + weight * (mean[0] - had[0]), had[1] + weight * (mean[1] - had[1]))
-        self._square, self._variance, self._steps = 0.0, 0.0, 0
-        return mean
+        return max(self._means[0], 0.0), max(self._means[1], 0.0)
 
-    def smoothed(self) -> Optional[Tuple[float, float]]:
-        """The means over many steps, at least 0; None before the first."""
-        return None if self._smooth is None else (max(self._smooth[0], 0.0), max(self._smooth[1], 0.0))
+    def state(self) -> List[float]:
+        """What a checkpoint keeps."""
+        self.averages()
+        return [self._means[0], self._means[1], min(self._count, SMOOTHED)]
+
+    def restore(self, state: Any) -> None:
+        """Goes on from what a checkpoint kept; anything else is ignored."""
+        try:
+            square, variance, count = (float(value) for value in state)
+        except (TypeError, ValueError):
+            return
+        if math.isfinite(square) and math.isfinite(variance) and count > 0:
+            self._means, self._count = (square, variance), int(count)
 
 
 def squared_norm(parameters: List[Any]) -> Any:

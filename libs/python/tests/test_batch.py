@@ -10,6 +10,7 @@ import textwrap
 import unittest
 
 import switchyard
+from switchyard import _noise
 from tests import jobapi
 from tests.test_job import running
 
@@ -84,8 +85,10 @@ class LearningRates(unittest.TestCase):
                 SWITCHYARD_GLOBAL_BATCH=32, SWITCHYARD_BASE_BATCH=8, SWITCHYARD_LEARNING_RATE=rule, NUM_GPUS=1
             ):
                 job = switchyard.job()
-                job._batch.noise.add(1, 17.0, 2, 9.0)  # |mu|^2 1 and tr(S) 16: at the base batch 1 and 2
-                job._batch.noise.take()
+                for _ in range(_noise.EVIDENCE):
+                    job.global_batch()
+                    self.assertEqual(1.0 if rule in ("", "none", "adascale") else want, job.lr_scale())
+                    job._batch.noise.add(1, 17.0, 2, 9.0)  # |mu|^2 1 and tr(S) 16: at the base batch 1 and 2
                 job.global_batch()
                 self.assertAlmostEqual(want, job.lr_scale(), msg=rule)
 
@@ -100,13 +103,13 @@ class Noise(unittest.TestCase):
             job = switchyard.job()
             gradient = [0.0] * 4
             job.watch(lambda: sum(g * g for g in gradient))
-            for _ in range(4000):
+            for _ in range(20000):
                 gradient[:] = [0.0] * 4
                 batch = Samples([[source.gauss(m, d) for m, d in zip(mean, deviation)] for _ in range(20)])
                 for part, weight in job.accumulate(batch):  # 7, 7 and 6
                     for i in range(4):
                         gradient[i] += weight * sum(sample[i] for sample in part.samples) / len(part)
-            found = job._batch.noise.take()
+            found = job._batch.noise.averages()
         self.assertAlmostEqual(square, found[0], delta=0.1 * square)
         self.assertAlmostEqual(variance, found[1], delta=0.1 * variance)
 
@@ -116,9 +119,34 @@ class Noise(unittest.TestCase):
             batch = Samples(range(7))
             self.assertEqual([7], [len(part) for part, _ in job.accumulate(batch)])
             job.watch(lambda: 1.0)
-            steps = [[len(part) for part, _ in job.accumulate(batch)] for _ in range(20)]
-        self.assertEqual(2 * ([[4, 3]] + 9 * [[7]]), steps)
-        self.assertIsNotNone(job._batch.noise.take())
+            steps = [[len(part) for part, _ in job.accumulate(batch)] for _ in range(400)]
+        cut = [number for number, step in enumerate(steps) if step != [7]]
+        self.assertEqual([[4, 3]] * len(cut), [steps[number] for number in cut])
+        self.assertEqual(list(range(0, 200, 10)) + [200, 250, 300, 350], cut)
+
+    def test_nothing_is_said_before_there_is_evidence(self):
+        noise = _noise.Noise()
+        for _ in range(_noise.EVIDENCE - 1):
+            noise.add(1, 17.0, 2, 9.0)
+        self.assertIsNone(noise.averages())
+        noise.add(1, 17.0, 2, 9.0)
+        self.assertEqual((1.0, 16.0), noise.averages())
+        noise.add(1, float("nan"), 2, 9.0)  # a step that overflowed
+        self.assertEqual((1.0, 16.0), noise.averages())
+
+    def test_the_noise_goes_through_a_checkpoint(self):
+        with running(SWITCHYARD_GLOBAL_BATCH=32, SWITCHYARD_BASE_BATCH=8, SWITCHYARD_LEARNING_RATE="adascale") as api:
+            before = switchyard.job()
+            for _ in range(_noise.EVIDENCE):
+                before._batch.noise.add(1, 17.0, 2, 9.0)
+            before.save("weights", "model", epochs_done=1)
+            after = switchyard.job()
+            self.assertEqual("weights", after.load("model"))
+            after.global_batch()
+            self.assertEqual((1, 2.0), (after.epochs_done, after.lr_scale()))
+            after.step()
+            after.end_epoch()
+            self.assertEqual((1.0, 16.0), (api.bodies("epochs")[-1]["grad_sqr"], api.bodies("epochs")[-1]["grad_var"]))
 
     @unittest.skipUnless(TORCH, "PyTorch is not installed: Debian's python3-torch")
     def test_torch_finds_the_noise_in_closed_form(self):
@@ -147,14 +175,14 @@ def torch_job(processes, wrap):
         torch.nn.init.zeros_(model.weight)
         %s
         job.watch(model)
-        for _ in job.steps(range(800)):
+        for _ in job.steps(range(4000 if job.world_size == 1 else 800)):
             x = 1 + 2 * torch.randn(16, 4)
             for part, weight in job.accumulate(x):
                 # The gradient in w is the mean of x: mean 1 and variance 4 in each of 4 directions.
                 (weight * model(part).mean()).backward()
             model.zero_grad()
         if job.rank == 0:
-            print(*job._batch.noise.take())
+            print(*job._batch.noise.averages())
         if job.world_size > 1:
             torch.distributed.destroy_process_group()
         """

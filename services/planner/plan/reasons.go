@@ -35,4 +35,9 @@ const (
 	ReasonQuotaReached        = explain.QuotaReached
 	ReasonPowerBudgetReached  = explain.PowerBudgetReached
 	ReasonPostponed           = queue.Postponed
+	ReasonBatchNoiseUnknown   = explain.BatchNoiseUnknown
+	ReasonBatchMostProgress   = explain.BatchMostProgress
+	ReasonBatchTried          = explain.BatchTried
+	ReasonBatchAtMost         = explain.BatchAtMost
+	ReasonBatchAtLeast        = explain.BatchAtLeast
 )

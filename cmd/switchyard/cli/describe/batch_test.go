@@ -25,3 +25,25 @@ func TestDescribeShowsTheBatchOfEachEpoch(t *testing.T) {
 		t.Errorf("no %q in %s", want, text)
 	}
 }
+
+// TestDescribeSaysWhyABatchWasChosen with what was predicted of it and of its neighbours.
+func TestDescribeSaysWhyABatchWasChosen(t *testing.T) {
+	spec := train.Spec{BatchSize: 64, GlobalBatchSize: 64, AdaptiveBatch: &train.AdaptiveBatchSpec{Max: 512}}
+	a := train.Allocation{
+		Node: "n", Devices: []train.DeviceID{"gpu:0"}, Batch: train.Batch{LocalBatch: 76},
+		BatchChoice: &train.BatchChoice{Reason: train.Reason{Code: "MostProgress", Message: "predicted to make the most"}, Options: []train.BatchOption{
+			{Batch: train.Batch{LocalBatch: 64}, GlobalBatch: 64, StepSeconds: 2.5, Efficiency: 1, Goodput: 10},
+			{Batch: train.Batch{LocalBatch: 76}, GlobalBatch: 76, StepSeconds: 3.5, Efficiency: 0.95, Goodput: 10.26, Chosen: true},
+		}},
+	}
+	d := description{Job: train.Job{ID: "x", State: train.StateRunning, Spec: spec}, Plan: &planView{Generation: 7, Policy: "switchyard", Allocation: &a}}
+	text := strings.Join(strings.Fields(describeText(d, clitest.Noon)), " ")
+	want := "batch steps of 76 in plan 7: MostProgress - predicted to make the most STEP PASSES TIME EFFICIENCY PROGRESS/S 64 1 x 64 2.5 s 100 % 10 76 1 x 76 3.5 s 95 % 10.3 chosen"
+	if !strings.Contains(text, want) {
+		t.Errorf("no %q in %s", want, text)
+	}
+	a.BatchChoice, a.Batch, d.Plan.Policy = nil, train.Batch{}, "fifo"
+	if text := describeText(d, clitest.Noon); !strings.Contains(text, "steps of 64, as submitted: plan 7 by fifo chose none") {
+		t.Error(text)
+	}
+}

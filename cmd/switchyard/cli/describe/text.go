@@ -47,6 +47,7 @@ func describeText(d description, now time.Time) string {
 	fmt.Fprintln(&p, head)
 	p.standing(j, now)
 	p.plan(d, now)
+	p.batchChoice(d)
 	p.company(d)
 	p.times(j, now)
 	p.course(d, now)

@@ -20,6 +20,8 @@ type submitFlags struct {
 	priority   int
 	restarts   int
 	stop       train.StopSpec
+	adaptive   train.AdaptiveBatchSpec
+	rate       string
 	servers    int
 	strategy   string
 	launch     string
@@ -42,6 +44,10 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&s.LogFormat, "log-format", "", "bigdl: read the epochs from the program's output, for code that does not call the job API")
 	fs.IntVar(&s.BatchSize, "batch-size", 0, "samples per device and pass")
 	fs.IntVar(&s.GlobalBatchSize, "global-batch-size", 0, "samples per step on any number of devices (default for elastic jobs: --batch-size times --min-devices)")
+	fs.BoolVar(&s.BatchPerDevice, "batch-per-device", false, "keep --batch-size on every device, so that steps grow with the devices")
+	fs.IntVar(&f.adaptive.Max, "adaptive-batch", 0, "most samples per step: the planner chooses the batch with the devices, from --global-batch-size to this")
+	fs.IntVar(&f.adaptive.MaxPerDevice, "adaptive-batch-per-device", 0, "most samples per device and pass for --adaptive-batch (default: --batch-size)")
+	fs.StringVar(&f.rate, "learning-rate", "", "how the learning rate follows --adaptive-batch: adascale (default), sqrt, linear or none")
 	fs.IntVar(&s.TrainingSetSize, "training-set-size", 0, "samples of an epoch")
 	fs.IntVar(&s.MaxEpochs, "epochs", 0, "epochs to train")
 	fs.BoolVar(&s.SingleDevice, "single-device", false, "the code does not support more than one device")
@@ -80,6 +86,10 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 	given("log-format", func() { spec.LogFormat = f.spec.LogFormat })
 	given("batch-size", func() { spec.BatchSize = f.spec.BatchSize })
 	given("global-batch-size", func() { spec.GlobalBatchSize = f.spec.GlobalBatchSize })
+	given("batch-per-device", func() { spec.BatchPerDevice = f.spec.BatchPerDevice })
+	given("adaptive-batch", func() { adaptiveOf(spec).Max = f.adaptive.Max })
+	given("adaptive-batch-per-device", func() { adaptiveOf(spec).MaxPerDevice = f.adaptive.MaxPerDevice })
+	given("learning-rate", func() { adaptiveOf(spec).LearningRate = train.LearningRateRule(f.rate) })
 	given("training-set-size", func() { spec.TrainingSetSize = f.spec.TrainingSetSize })
 	given("epochs", func() { spec.MaxEpochs = f.spec.MaxEpochs })
 	given("single-device", func() { spec.SingleDevice = f.spec.SingleDevice })
@@ -147,6 +157,14 @@ func stopOf(spec *train.Spec) *train.StopSpec {
 		spec.Stop = &train.StopSpec{}
 	}
 	return spec.Stop
+}
+
+// adaptiveOf returns the adaptive batch of a spec. It adds an empty one if the spec has none.
+func adaptiveOf(spec *train.Spec) *train.AdaptiveBatchSpec {
+	if spec.AdaptiveBatch == nil {
+		spec.AdaptiveBatch = &train.AdaptiveBatchSpec{}
+	}
+	return spec.AdaptiveBatch
 }
 
 // ParsePorts reads NODE:CONTAINER[,NODE:CONTAINER..].

@@ -35,6 +35,18 @@ func TestFlagsGoOverTheFile(t *testing.T) {
 	}
 }
 
+func TestTheBatchIsChosenByFlags(t *testing.T) {
+	file := `{"name":"a","command":["x"],"batch_size":8,"training_set_size":1,"max_epochs":1,"adaptive_batch":{"max":64,"min_per_device":2}}`
+	code, out, errs := clitest.Execute(Commands(), file, "submit", "-", "--print-event", "--adaptive-batch-per-device", "32", "--learning-rate", "sqrt", "--global-batch-size", "16")
+	want := `"global_batch_size": 16, "adaptive_batch": { "max": 64, "max_per_device": 32, "min_per_device": 2, "learning_rate": "sqrt" }`
+	if got := strings.Join(strings.Fields(out), " "); code != exit.OK || !strings.Contains(got, want) {
+		t.Errorf("exit %d, no %s in %s %s", code, want, got, errs)
+	}
+	if _, out, _ := clitest.Execute(Commands(), file, "submit", "-", "--print-event", "--batch-per-device", "--adaptive-batch", "128"); !strings.Contains(out, `"batch_per_device": true`) || !strings.Contains(out, `"max": 128`) {
+		t.Error(out)
+	}
+}
+
 func TestBadSubmissionsAreRefusedBeforeTheBus(t *testing.T) {
 	for name, tt := range map[string]struct {
 		stdin string
@@ -47,6 +59,7 @@ func TestBadSubmissionsAreRefusedBeforeTheBus(t *testing.T) {
 		"a port":      {"", []string{"--port", "80"}, "NODE:CONTAINER"},
 		"environment": {"", []string{"-e", "A"}, "NAME=VALUE"},
 		"two files":   {"", []string{"a", "b"}, "after --"},
+		"a batch":     {"", []string{"--adaptive-batch", "many"}, "--adaptive-batch"},
 		"too large":   {strings.Repeat(" ", maxFileBytes+1), []string{"-"}, "larger than"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -81,7 +81,8 @@ Measure on machines without other work, which would slow the job down.`,
 	return cmd
 }
 
-// measuredSpec returns the job without stop rule and deadlines, which would end a run early.
+// measuredSpec returns the job without stop rule and deadlines, which would end a run early. Its steps are those with
+// which it would be trained on any number of devices; an adaptive batch stays at its base.
 func measuredSpec(a *console.Console, args []string, o measureOptions) (train.Spec, error) {
 	var spec train.Spec
 	var err error
@@ -107,7 +108,8 @@ func measuredSpec(a *console.Console, args []string, o measureOptions) (train.Sp
 	if o.epochs > 0 {
 		spec.MaxEpochs = o.epochs
 	}
-	spec.Stop, spec.Deadline, spec.EstimatedHours, spec.Energy = nil, nil, 0, nil
+	spec.GlobalBatchSize = spec.WithDefaults().WithGlobalBatch().GlobalBatchSize
+	spec.Stop, spec.Deadline, spec.EstimatedHours, spec.Energy, spec.AdaptiveBatch = nil, nil, 0, nil, nil
 	return spec, nil
 }
 

@@ -96,6 +96,19 @@ type Notes struct {
 	Reserved []Reservation
 	// Separated says why it leaves its co-runners.
 	Separated *train.Reason
+	// Batch says why it got its batch; nil if the policy did not choose it.
+	Batch *BatchNotes
+}
+
+// BatchNotes are what a policy says of the batch that it chose.
+type BatchNotes struct {
+	// Options are the chosen batch and its neighbours, the smallest first.
+	Options []train.BatchOption
+	// NoiseUnknown: nothing is known by which a larger batch could be compared. Tried: it is larger than what is predicted
+	// to be best, since no job has run with it.
+	NoiseUnknown, Tried bool
+	// AtMost: a larger batch is not allowed. AtLeast: a smaller one is not.
+	AtMost, AtLeast bool
 }
 
 // Replacement is a slow device that a gang leaves, and the device or node with which it goes on.

@@ -135,7 +135,7 @@ func own(owners [][]*cluster.Gang, p cluster.Placement, g *cluster.Gang) {
 }
 
 func (a *account) allocation(g *cluster.Gang) train.Allocation {
-	made := train.Allocation{Job: g.ID, Reason: a.allocated(g), Batch: g.Batch}
+	made := train.Allocation{Job: g.ID, Reason: a.allocated(g), Batch: g.Batch, BatchChoice: batchChoice(g)}
 	parts := a.Named(g.Got)
 	if len(parts) > 1 {
 		made.Parts = parts

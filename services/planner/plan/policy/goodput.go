@@ -91,7 +91,7 @@ func (c *speedCurve) row(devices, nodes int) []pace {
 		ratio := math.Pow(high/low, 1/math.Max(float64(steps), 1))
 		last := train.Batch{}
 		for i, samples := 0, low; i <= steps; i, samples = i+1, samples*ratio {
-			b := SplitSamples(math.Min(samples, high), devices, l)
+			b := splitSamples(math.Min(samples, high), devices, l)
 			if b.LocalBatch = min(b.LocalBatch, l.MaxBatch/(devices*(b.Accumulation+1))); b == last || b.LocalBatch < 1 {
 				continue
 			}
@@ -275,15 +275,11 @@ func bestTrue(row []pace, epoch int, gain func(globalBatch, epoch int) float64) 
 	return best, at
 }
 
-// SplitSamples spreads a global batch over devices: the fewest passes that fit, and at least two on one device for more
-// than the base batch, since the gradient noise cannot be measured from one pass alone.
-func SplitSamples(batch float64, devices int, l state.Limits) train.Batch {
+// splitSamples spreads a global batch over devices in the fewest passes that fit.
+func splitSamples(batch float64, devices int, l state.Limits) train.Batch {
 	const slack = 1e-8
 	local := batch / float64(devices)
 	more := math.Max(math.Ceil(local/float64(l.MaxLocal)-slack)-1, 0)
-	if devices == 1 && batch > float64(l.BaseBatch)+slack {
-		more = math.Max(more, 1)
-	}
 	return train.Batch{LocalBatch: int(math.Ceil(local/(more+1) - slack)), Accumulation: int(more)}
 }
 

@@ -81,6 +81,7 @@ func (b *knowledge) annotate(r *Round, g *cluster.Gang) {
 	curve := b.curve(g, r.Nodes[g.Got.Parts[0].Node].Model)
 	goodput, batch := curve.best(g, size, nodes)
 	setBatch(g, batch)
+	g.Notes.Batch = curve.notes(g, size, nodes)
 	if goodput > 0 {
 		g.ExpectOn(size, curve.timeLeft(g, size, nodes, goodput))
 	}

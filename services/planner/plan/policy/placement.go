@@ -23,6 +23,7 @@ func (m *allocation) place() {
 	}
 	for _, b := range m.jobs {
 		b.foretell()
+		m.note(b)
 	}
 }
 
