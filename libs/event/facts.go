@@ -61,6 +61,9 @@ type Planned struct {
 	Devices          []train.DeviceID `json:"devices"`
 	Reason           train.Reason     `json:"reason"`
 	RemainingSeconds float64          `json:"remaining_seconds,omitempty"`
+	// RemainingLowSeconds and RemainingHighSeconds bound the rest in eight of ten cases.
+	RemainingLowSeconds  float64 `json:"remaining_low_seconds,omitempty"`
+	RemainingHighSeconds float64 `json:"remaining_high_seconds,omitempty"`
 	// PowerWatts is the predicted power of the devices together, which counts against the power budget. Left out for a
 	// job that shares its device.
 	PowerWatts float64 `json:"power_w,omitempty"`

@@ -348,10 +348,13 @@ type Job struct {
 	PriorityPenalty int     `json:"priority_penalty,omitempty"`
 	// FirstPredictedFinish is the first finish predicted after an epoch, PredictedFinish the newest prediction.
 	FirstPredictedFinish time.Time `json:"first_predicted_finish,omitzero"`
-	PredictedFinish      time.Time `json:"predicted_finish,omitzero"`
-	ExitCode             *int      `json:"exit_code,omitempty"`
-	LogTail              string    `json:"log_tail,omitempty"`
-	Warnings             []string  `json:"warnings,omitempty"`
+	// FirstPredictedLow and FirstPredictedHigh are the interval of the first prediction.
+	FirstPredictedLow  time.Time `json:"first_predicted_low,omitzero"`
+	FirstPredictedHigh time.Time `json:"first_predicted_high,omitzero"`
+	PredictedFinish    time.Time `json:"predicted_finish,omitzero"`
+	ExitCode           *int      `json:"exit_code,omitempty"`
+	LogTail            string    `json:"log_tail,omitempty"`
+	Warnings           []string  `json:"warnings,omitempty"`
 
 	History []Change `json:"history,omitempty"`
 	// LastSequence is the stream sequence of the newest fact folded in: older facts are skipped when redelivered.

@@ -59,6 +59,8 @@ type Allocation struct {
 	BatchChoice *BatchChoice `json:"batch_choice,omitempty"`
 	// RemainingSeconds is the predicted time to the end of the job on this allocation; 0 if unknown.
 	RemainingSeconds float64 `json:"remaining_seconds,omitempty"`
+	// Forecast is when the job ends, with an interval.
+	Forecast Forecast `json:"forecast,omitzero"`
 }
 
 // Places returns the parts of the allocation, for one node as well.
@@ -93,7 +95,14 @@ type Waiting struct {
 	Blockers []Reason `json:"blockers"`
 	// StartInSeconds is the predicted time from the decision to the job's start; 0 if unknown.
 	StartInSeconds float64 `json:"start_in_seconds,omitempty"`
+	// Forecast is when the job starts and ends, with intervals.
+	Forecast Forecast `json:"forecast,omitzero"`
+	// Holders are jobs with devices that the job could use, those first that end first, at most MaxHolders.
+	Holders []JobID `json:"holders,omitempty"`
 }
+
+// MaxHolders bounds the holders that are named for a waiting job.
+const MaxHolders = 5
 
 // Find returns the allocation of a job.
 func (p Plan) Find(job JobID) (Allocation, bool) {

@@ -172,13 +172,13 @@ func (l *loop) decide(ctx context.Context) (train.Plan, plan.State, error) {
 }
 
 // differs reports whether a plan is worth publishing: a job has another device, another batch or another reason for
-// it, the order of the waiting jobs changed, or a job waits for another kind of reason. Predictions and words change
-// all the time.
+// it, the order of the waiting jobs changed, a job waits for another kind of reason, or a prediction was wrong. Words
+// change all the time.
 func differs(a, b train.Plan) bool {
 	same := slices.EqualFunc(a.Allocations, b.Allocations, sameAllocation) && slices.EqualFunc(a.Waiting, b.Waiting, func(x, y train.Waiting) bool {
 		return x.Job == y.Job && codes(x.Blockers) == codes(y.Blockers)
 	})
-	return !same || a.Policy != b.Policy
+	return !same || a.Policy != b.Policy || corrects(a, b)
 }
 
 func sameAllocation(x, y train.Allocation) bool {

@@ -79,10 +79,14 @@ func (l *loop) news() (facts []event.Fact, sent []publication, more bool) {
 			continue
 		}
 		now := publication{job: a.Job, words: fmt.Sprintf("planned %s %s", a.Node, train.JoinPlaces(a.Places()))}
-		add(now, event.FactPlanned, event.Planned{
+		body := event.Planned{
 			Generation: l.last.Generation, Node: a.Places()[0].Node, Devices: train.AllDevices(a.Places()), Reason: a.Reason, RemainingSeconds: a.RemainingSeconds,
 			PowerWatts: l.cache.powerOf(a.Places()),
-		})
+		}
+		if finish := a.Forecast.Finish; finish != nil {
+			body.RemainingLowSeconds, body.RemainingHighSeconds = finish.Low, finish.High
+		}
+		add(now, event.FactPlanned, body)
 	}
 	for i, w := range l.last.Waiting {
 		listed[w.Job] = true

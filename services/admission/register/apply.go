@@ -118,9 +118,6 @@ func queued(job *train.Job, b *event.Queued, state train.State) bool {
 	if b.Position > 0 {
 		message += fmt.Sprintf("; position %d in the queue", b.Position)
 	}
-	if b.StartInSeconds > 0 {
-		message += ", starts in about " + spoken(b.StartInSeconds)
-	}
 	explain(job, code, message, hint)
 	return true
 }
@@ -138,7 +135,7 @@ func planned(job *train.Job, f Fact, b *event.Planned, state train.State) bool {
 		explain(job, cmp.Or(b.Reason.Code, "Planned"), join("will move to "+place, b.Reason.Message), b.Reason.Hint)
 	}
 	if b.RemainingSeconds > 0 {
-		predict(job, f.Time, b.RemainingSeconds)
+		predict(job, f.Time, train.Span{Expected: b.RemainingSeconds, Low: b.RemainingLowSeconds, High: b.RemainingHighSeconds})
 	}
 	return true
 }
@@ -313,7 +310,7 @@ func reestimated(job *train.Job, f Fact, b *event.Reestimated) bool {
 		warn(job, b.Warning)
 	}
 	job.PriorityPenalty = b.PriorityPenalty
-	predict(job, f.Time, b.RemainingSeconds)
+	predict(job, f.Time, train.Span{Expected: b.RemainingSeconds, Low: b.RemainingLowSeconds, High: b.RemainingHighSeconds})
 	return true
 }
 

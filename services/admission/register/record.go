@@ -64,12 +64,20 @@ func addRun(job *train.Job, at time.Time) {
 	job.AttemptStartedAt, job.Devices = time.Time{}, nil
 }
 
-// predict sets the current predicted finish, and keeps the first one predicted after an epoch.
-func predict(job *train.Job, now time.Time, remainingSeconds float64) {
+// predict sets the current predicted finish, and keeps the first one predicted after an epoch. Older planners give no
+// interval.
+func predict(job *train.Job, now time.Time, left train.Span) {
 	const century = 100 * 365 * 24 * 3600.0
-	job.PredictedFinish = now.Add(time.Duration(math.Min(remainingSeconds, century) * float64(time.Second)))
-	if job.FirstPredictedFinish.IsZero() && job.EpochsDone > 0 {
-		job.FirstPredictedFinish = job.PredictedFinish
+	at := func(seconds float64) time.Time {
+		return now.Add(time.Duration(math.Min(seconds, century) * float64(time.Second)))
+	}
+	job.PredictedFinish = at(left.Expected)
+	if !job.FirstPredictedFinish.IsZero() || job.EpochsDone == 0 {
+		return
+	}
+	job.FirstPredictedFinish = job.PredictedFinish
+	if left.High >= left.Expected && left.High > 0 {
+		job.FirstPredictedLow, job.FirstPredictedHigh = at(left.Low), at(left.High)
 	}
 }
 

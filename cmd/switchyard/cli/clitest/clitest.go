@@ -265,9 +265,13 @@ func (s *Terminal) Fill(t *testing.T) {
 			Generation: 12, Policy: "optimus", DecidedAt: Ago(time.Minute),
 			Allocations: []train.Allocation{{
 				Job: "resnet-4f2a", Node: "gpu1", Devices: []train.DeviceID{"gpu:0", "gpu:1"}, RemainingSeconds: 9060,
-				Reason: train.Reason{Code: "GrewByMarginalGain", Message: "2 devices instead of 1 save 4000 s of 13000 s; the restart costs 20 s"},
+				Forecast: train.Forecast{Finish: &train.Span{Expected: 9060, Low: 8400, High: 9960}},
+				Reason:   train.Reason{Code: "GrewByMarginalGain", Message: "2 devices instead of 1 save 4000 s of 13000 s; the restart costs 20 s"},
 			}},
-			Waiting: []train.Waiting{{Job: "other"}, {Job: "bert-91bc", Blockers: Bert().Blockers, StartInSeconds: 3660}},
+			Waiting: []train.Waiting{{Job: "other"}, {
+				Job: "bert-91bc", Blockers: Bert().Blockers, StartInSeconds: 3660, Holders: []train.JobID{"resnet-4f2a"},
+				Forecast: train.Forecast{Start: &train.Span{Expected: 3660, Low: 1860, High: 9960}, Finish: &train.Span{Expected: 7260, Low: 2460, High: 20000}},
+			}},
 		}}},
 		event.Fact{Subject: event.Subject{Entity: "energy", ID: "gpu1", Fact: event.FactMeasured, Version: 1}, Key: "node/gpu1/boot/9", Body: event.Measured{
 			Node: "gpu1", From: Ago(4 * time.Second), To: Ago(2 * time.Second), Meters: []event.Meter{

@@ -26,7 +26,7 @@ func topCommand(a *console.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Show the nodes, their devices and the jobs on them",
-		Long: `Shows each node with its last measured power, and each device with its jobs. JOB-POWER is the mean power of a job over its time so far.
+		Long: `Shows each node with its last measured power, and each device with its jobs. ETA is the predicted time to a job's end, JOB-POWER the mean power of a job over its time so far.
 A figure with ~ is modelled, not measured.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -100,6 +100,9 @@ type topJob struct {
 	MaxEpochs  int         `json:"max_epochs"`
 	MeanPower  unit.Power  `json:"mean_uw"`
 	Methods    []string    `json:"power_methods"`
+	// Predicted is when it ends by the newest plan; eta is that in words.
+	Predicted train.Predicted `json:"predicted,omitzero"`
+	eta       string
 }
 
 // takePicture reads the nodes, and the jobs on each device.
@@ -120,7 +123,11 @@ func takePicture(ctx context.Context, b *bus.Bus, now time.Time) ([]topNode, err
 	if err != nil {
 		return nil, err
 	}
-	held := holders(attempts, jobs, accounts)
+	plan, err := console.LastPlan(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	held := holders(attempts, jobs, accounts, plan, now)
 	picture := make([]topNode, 0, len(nodes))
 	for _, n := range nodes {
 		subject := event.Subject{Entity: "energy", ID: string(n.ID), Fact: event.FactMeasured, Version: 1}
@@ -141,7 +148,7 @@ type devicePlace struct {
 }
 
 // holders returns the jobs on each device.
-func holders(attempts []train.Attempt, jobs []train.Job, accounts map[train.JobID]train.Account) map[devicePlace][]topJob {
+func holders(attempts []train.Attempt, jobs []train.Job, accounts map[train.JobID]train.Account, plan train.Plan, now time.Time) map[devicePlace][]topJob {
 	known := make(map[train.JobID]train.Job, len(jobs))
 	for _, j := range jobs {
 		known[j.ID] = j
@@ -156,11 +163,13 @@ func holders(attempts []train.Attempt, jobs []train.Job, accounts map[train.JobI
 		if len(account.Methods) > 0 {
 			methods = account.Methods
 		}
+		predicted := plan.Predicted(attempt.Job)
 		for _, part := range attempt.Places() {
 			for _, device := range part.Devices {
 				at := devicePlace{part.Node, device}
 				held[at] = append(held[at], topJob{
 					ID: attempt.Job, State: j.State, EpochsDone: j.EpochsDone, MaxEpochs: j.Spec.MaxEpochs, MeanPower: account.MeanPower, Methods: methods,
+					Predicted: predicted, eta: render.ETA(predicted, now),
 				})
 			}
 		}
@@ -225,7 +234,7 @@ func printTop(a *console.Console, nodes []topNode) error {
 		return err
 	}
 	fmt.Fprintln(a.Stdout)
-	return a.Table("NODE\tDEVICE\tMODEL\tPOWER\tJOB\tSTATE\tEPOCH\tJOB-POWER", func(w io.Writer) {
+	return a.Table("NODE\tDEVICE\tMODEL\tPOWER\tJOB\tSTATE\tEPOCH\tETA\tJOB-POWER", func(w io.Writer) {
 		for _, n := range nodes {
 			for _, d := range n.Devices {
 				for _, line := range d.lines(n.ID) {
@@ -261,7 +270,7 @@ func (d topDevice) lines(node train.NodeID) []string {
 	}
 	head := fmt.Sprintf("%s\t%s\t%s\t%s", node, d.ID, render.Cell(d.Model, modelWidth), power)
 	if len(d.Jobs) == 0 {
-		return []string{head + "\t-\tidle\t-\t-"}
+		return []string{head + "\t-\tidle\t-\t-\t-"}
 	}
 	var lines []string
 	for _, j := range d.Jobs {
@@ -269,7 +278,7 @@ func (d topDevice) lines(node train.NodeID) []string {
 		if len(j.Methods) > 0 {
 			mean = render.ModelledMark(j.Methods) + watts(j.MeanPower)
 		}
-		lines = append(lines, fmt.Sprintf("%s\t%s\t%s\t%d/%d\t%s", head, j.ID, render.Dash(string(j.State)), j.EpochsDone, j.MaxEpochs, mean))
+		lines = append(lines, fmt.Sprintf("%s\t%s\t%s\t%d/%d\t%s\t%s", head, j.ID, render.Dash(string(j.State)), j.EpochsDone, j.MaxEpochs, j.eta, mean))
 	}
 	return lines
 }

@@ -54,7 +54,7 @@ func TestTopTellsThePresent(t *testing.T) {
 		{Job: "elsewhere", Node: "b", Devices: []train.DeviceID{"cpu:0"}, Phase: train.PhaseRunning},
 		{Job: "two", Node: "a", Devices: []train.DeviceID{"cpu:0"}, Phase: train.PhaseClaimed},
 		{Job: "one", Node: "a", Devices: []train.DeviceID{"cpu:0"}, Phase: train.PhaseRunning},
-	}, nil, nil)
+	}, nil, nil, train.Plan{}, clitest.Noon)
 	n := newTopNode(node, measured, held, clitest.Noon)
 	if n.Power != nil || !n.Alive || len(n.Devices[0].Jobs) != 2 || n.Devices[0].Jobs[0].ID != "one" {
 		t.Errorf("%+v", n)

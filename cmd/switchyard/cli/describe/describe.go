@@ -83,6 +83,16 @@ type planView struct {
 	// Position is the job's place among the Queue waiting jobs, from 1; 0 if the job does not wait.
 	Position int `json:"position,omitempty"`
 	Queue    int `json:"queue,omitempty"`
+	// Predicted is when the job starts and ends. Holders are jobs whose devices it could use.
+	Predicted train.Predicted `json:"predicted,omitzero"`
+	Holders   []holderView    `json:"holders,omitempty"`
+}
+
+// holderView is a job that holds devices, until its predicted end.
+type holderView struct {
+	Job    train.JobID   `json:"job"`
+	Places []train.Part  `json:"places"`
+	Finish *train.Moment `json:"finish,omitempty"`
 }
 
 func describe(ctx context.Context, a *console.Console, b *bus.Bus, ref string, now time.Time) error {
@@ -165,7 +175,7 @@ func viewPlan(plan train.Plan, job train.Job) *planView {
 	if job.State.Terminal() {
 		return nil
 	}
-	view := &planView{Generation: plan.Generation, Policy: plan.Policy, DecidedAt: plan.DecidedAt}
+	view := &planView{Generation: plan.Generation, Policy: plan.Policy, DecidedAt: plan.DecidedAt, Predicted: plan.Predicted(job.ID)}
 	if allocation, found := plan.Find(job.ID); found {
 		view.Allocation = &allocation
 		return view
@@ -173,8 +183,19 @@ func viewPlan(plan train.Plan, job train.Job) *planView {
 	for i, w := range plan.Waiting {
 		if w.Job == job.ID {
 			view.Waiting, view.Position, view.Queue = &w, i+1, len(plan.Waiting)
+			view.Holders = viewHolders(plan, w.Holders)
 			return view
 		}
 	}
 	return nil
+}
+
+func viewHolders(plan train.Plan, ids []train.JobID) []holderView {
+	var views []holderView
+	for _, id := range ids {
+		if a, found := plan.Find(id); found {
+			views = append(views, holderView{Job: id, Places: a.Places(), Finish: plan.Predicted(id).Finish})
+		}
+	}
+	return views
 }

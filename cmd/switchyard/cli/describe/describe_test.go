@@ -89,19 +89,26 @@ func TestDescribeOfAlmostNothing(t *testing.T) {
 	}
 }
 
+// The end that the plan predicts is what counts: it is what every other view shows.
 func TestDescribeHoldsThePredictionAgainstTheDeadline(t *testing.T) {
-	job := train.Job{ID: "x", State: train.StateRunning, Spec: train.Spec{Deadline: new(clitest.Noon.Add(time.Hour))}, PredictedFinish: clitest.Noon.Add(50 * time.Minute)}
+	running := train.Job{ID: "x", State: train.StateRunning, Spec: train.Spec{Deadline: new(clitest.Noon.Add(time.Hour))}}
+	ended := running
+	ended.State, ended.FinishedAt = train.StateSucceeded, clitest.Noon.Add(90*time.Minute)
+	in := func(d time.Duration) *planView {
+		at := clitest.Noon.Add(d)
+		return &planView{Predicted: train.Predicted{Finish: &train.Moment{Expected: at, Low: at, High: at}}}
+	}
 	for _, c := range []struct {
-		change func(j *train.Job)
-		want   string
+		job  train.Job
+		plan *planView
+		want string
 	}{
-		{func(*train.Job) {}, "predicted to be 10m00s before it"},
-		{func(j *train.Job) { j.PredictedFinish = clitest.Noon.Add(2 * time.Hour) }, "predicted to be 1h00m late"},
-		{func(j *train.Job) { j.State, j.FinishedAt = train.StateSucceeded, clitest.Noon.Add(90*time.Minute) }, "ended 30m00s late"},
+		{running, in(50 * time.Minute), "predicted to be 10m00s before it"},
+		{running, in(2 * time.Hour), "predicted to be 1h00m late"},
+		{running, nil, "deadline    13:00:00\n"},
+		{ended, nil, "ended 30m00s late"},
 	} {
-		j := job
-		c.change(&j)
-		if text := describeText(description{Job: j}, clitest.Noon); !strings.Contains(text, c.want) {
+		if text := describeText(description{Job: c.job, Plan: c.plan}, clitest.Noon); !strings.Contains(text, c.want) {
 			t.Errorf("want %q in:\n%s", c.want, text)
 		}
 	}

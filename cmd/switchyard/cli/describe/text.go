@@ -113,11 +113,8 @@ func (p *page) plan(d description, now time.Time) {
 	}
 	if w := d.Plan.Waiting; w != nil {
 		line := fmt.Sprintf("no devices, position %d of %d in the queue", d.Plan.Position, d.Plan.Queue)
-		if w.StartInSeconds > 0 {
-			start := d.Plan.DecidedAt.Add(time.Duration(w.StartInSeconds * float64(time.Second)))
-			line += fmt.Sprintf(", predicted to start at %s (in %s)", render.Clock(start, now), render.Duration(start.Sub(now).Seconds()))
-		}
 		p.field("plan", "%s, %s", line, by)
+		p.holders(d.Plan, now)
 	}
 }
 
@@ -207,11 +204,15 @@ func counted(n int, one, many string) string {
 }
 
 // deadline compares the end, or the predicted end, with the user's deadline.
-func (p *page) deadline(j train.Job, now time.Time) {
+func (p *page) deadline(d description, now time.Time) {
+	j := d.Job
 	if j.Spec.Deadline == nil {
 		return
 	}
-	end, word := j.PredictedFinish, "predicted to be"
+	end, word := time.Time{}, "predicted to be"
+	if d.Plan != nil && d.Plan.Predicted.Finish != nil {
+		end = d.Plan.Predicted.Finish.Expected
+	}
 	if j.State.Terminal() {
 		end, word = j.FinishedAt, "ended"
 	}
@@ -241,38 +242,51 @@ func (p *page) finish(d description, now time.Time) {
 			line += fmt.Sprintf(", %+.0f %% of the time since its start", 100*off/whole)
 		}
 		p.field("finish", "%s", line)
-	case j.State.Terminal() || j.PredictedFinish.IsZero():
+	case j.State.Terminal() || d.Plan == nil:
 	default:
-		line := fmt.Sprintf("predicted at %s, in %s", render.Clock(j.PredictedFinish, now), render.Duration(j.PredictedFinish.Sub(now).Seconds()))
-		if slack, known := finishSlack(d); known {
-			line += " (+-" + render.Duration(slack) + ")"
-		}
-		if !j.FirstPredictedFinish.IsZero() {
-			line += fmt.Sprintf("; first predicted at %s", render.Clock(j.FirstPredictedFinish, now))
-		}
-		p.field("finish", "%s", line)
+		p.predicted("start", d.Plan.Predicted.Start, time.Time{}, now)
+		p.predicted("finish", d.Plan.Predicted.Finish, j.FirstPredictedFinish, now)
 		if j.EstimateSeconds > 0 {
 			p.field("", "%s of running in all", render.Duration(j.EstimateSeconds))
 		}
 	}
-	p.deadline(j, now)
+	p.deadline(d, now)
 	if j.PriorityPenalty > 0 {
 		p.field("priority", "%d: lowered by %d, because the job takes longer than its user's estimate", j.EffectivePriority(), j.PriorityPenalty)
 	}
 }
 
-// finishSlack returns half the confidence interval of the remaining time on the job's devices.
-func finishSlack(d description) (seconds float64, known bool) {
-	if d.Model == nil || len(d.Job.Devices) == 0 {
-		return 0, false
+// predicted prints a predicted time with its interval, and what was predicted first.
+func (p *page) predicted(label string, m *train.Moment, first, now time.Time) {
+	if m == nil {
+		return
 	}
-	cfg := d.Job.Spec.On(len(d.Job.Devices), 1)
-	if d.Model.EpochConfig.Workers == cfg.Workers {
-		cfg = d.Model.EpochConfig
+	line := fmt.Sprintf("predicted at %s, %s", render.Clock(m.Expected, now), render.In(*m, now))
+	if m.Expected.Sub(now) >= time.Second {
+		line = fmt.Sprintf("predicted at %s, in %s", render.Clock(m.Expected, now), render.In(*m, now))
 	}
-	steps := func(c train.Config) float64 { return float64(d.Job.Spec.StepsPerEpoch(c.Workers)) }
-	left, known := d.Model.RemainingSeconds(cfg, float64(d.Job.EpochsDone), train.StopRule{MaxEpochs: d.Job.Spec.MaxEpochs}, steps)
-	return (left.High - left.Low) / 2, known
+	if !first.IsZero() {
+		line += fmt.Sprintf("; first predicted at %s", render.Clock(first, now))
+	}
+	p.field(label, "%s", line)
+}
+
+// holders names the jobs that hold what a waiting job could use, and when they end.
+func (p *page) holders(v *planView, now time.Time) {
+	for i, h := range v.Holders {
+		label := ""
+		if i == 0 {
+			label = "held by"
+		}
+		when := "nobody knows until when"
+		if h.Finish != nil {
+			when = "free in " + render.In(*h.Finish, now)
+			if h.Finish.Expected.Sub(now) < time.Second {
+				when = "free " + render.In(*h.Finish, now)
+			}
+		}
+		p.field(label, "%s, %s: %s", h.Job, spread(h.Places, "on"), when)
+	}
 }
 
 // batchWords says how large the optimizer steps of a job are.

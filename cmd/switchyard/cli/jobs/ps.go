@@ -38,7 +38,7 @@ func psCommand(a *console.Console) *cobra.Command {
 		Aliases: []string{"list"},
 		Short:   "List jobs, the newest first",
 		Long: fmt.Sprintf(`Lists your jobs: all active jobs and the newest %d finished ones. ETA is the predicted time to the end or, for a waiting job, to its
-start. An ENERGY with ~ is modelled, not measured. While jobs share devices, BATCH is the micro-batch of each job and the number of micro-batches in a step.`, FinishedShown),
+start; eight of ten times it lies in the interval. An ENERGY with ~ is modelled, not measured. While jobs share devices, BATCH is the micro-batch of each job and the number of micro-batches in a step.`, FinishedShown),
 		Example: `  switchyard ps -A
   switchyard ps --state running,queued
   switchyard ps -n 100 -o json`,
@@ -190,15 +190,18 @@ type PsRow struct {
 	EpochsDone int              `json:"epochs_done"`
 	MaxEpochs  int              `json:"max_epochs"`
 	// RemainingSeconds is the predicted rest of a running job, StartInSeconds the predicted wait of a waiting job.
-	RemainingSeconds *float64             `json:"remaining_seconds,omitempty"`
-	StartInSeconds   *float64             `json:"start_in_seconds,omitempty"`
-	RunSeconds       float64              `json:"run_seconds"`
-	Energy           unit.Energy          `json:"energy_uj"`
-	EnergyMethods    []string             `json:"energy_methods"`
-	Tuning           *describe.TuningView `json:"tuning,omitempty"`
-	SubmittedAt      time.Time            `json:"submitted_at"`
-	StartedAt        time.Time            `json:"started_at,omitzero"`
-	FinishedAt       time.Time            `json:"finished_at,omitzero"`
+	RemainingSeconds *float64 `json:"remaining_seconds,omitempty"`
+	StartInSeconds   *float64 `json:"start_in_seconds,omitempty"`
+	// Predicted is when it starts and ends, with intervals, by the newest plan; eta is that in words.
+	Predicted     train.Predicted `json:"predicted,omitzero"`
+	eta           string
+	RunSeconds    float64              `json:"run_seconds"`
+	Energy        unit.Energy          `json:"energy_uj"`
+	EnergyMethods []string             `json:"energy_methods"`
+	Tuning        *describe.TuningView `json:"tuning,omitempty"`
+	SubmittedAt   time.Time            `json:"submitted_at"`
+	StartedAt     time.Time            `json:"started_at,omitzero"`
+	FinishedAt    time.Time            `json:"finished_at,omitzero"`
 }
 
 func newPSRow(j train.Job, account train.Account, plan train.Plan, now time.Time) PsRow {
@@ -215,37 +218,27 @@ func newPSRow(j train.Job, account train.Account, plan train.Plan, now time.Time
 	if len(account.Methods) > 0 {
 		r.EnergyMethods = account.Methods
 	}
-	switch {
-	case j.State.Terminal():
-	case j.State.Active():
-		if !j.PredictedFinish.IsZero() {
-			left := max(j.PredictedFinish.Sub(now).Seconds(), 0)
-			r.RemainingSeconds = &left
+	if !j.State.Terminal() {
+		r.Predicted = plan.Predicted(j.ID)
+	}
+	r.eta = render.ETA(r.Predicted, now)
+	in := func(m *train.Moment) *float64 {
+		if m == nil {
+			return nil
 		}
-	default:
-		if start, ok := predictedStart(plan, j.ID); ok {
-			wait := max(start.Sub(now).Seconds(), 0)
-			r.StartInSeconds = &wait
-		}
+		return new(max(m.Expected.Sub(now).Seconds(), 0))
+	}
+	if r.StartInSeconds = in(r.Predicted.Start); r.StartInSeconds == nil {
+		r.RemainingSeconds = in(r.Predicted.Finish)
 	}
 	return r
-}
-
-// predictedStart returns the time at which a waiting job starts by the newest plan.
-func predictedStart(plan train.Plan, id train.JobID) (time.Time, bool) {
-	for _, w := range plan.Waiting {
-		if w.Job == id && w.StartInSeconds > 0 {
-			return plan.DecidedAt.Add(time.Duration(w.StartInSeconds * float64(time.Second))), true
-		}
-	}
-	return time.Time{}, false
 }
 
 func (r PsRow) line() string {
 	const reasonWidth, nameWidth, userWidth = 28, 24, 12
 	return strings.Join([]string{
 		string(r.ID), render.Cell(r.Name, nameWidth), render.Cell(r.User, userWidth), string(r.State), render.Cell(r.Reason, reasonWidth), r.devices(), r.epochs(), r.progress(),
-		r.eta(), render.EnergyOf(train.Account{Energy: r.Energy, Methods: r.EnergyMethods}),
+		r.eta, render.EnergyOf(train.Account{Energy: r.Energy, Methods: r.EnergyMethods}),
 	}, "\t")
 }
 
@@ -273,18 +266,6 @@ func (r PsRow) progress() string {
 	}
 	const width = 5
 	return fmt.Sprintf("%s %d%%", render.ProgressBar(r.EpochsDone, r.MaxEpochs, width), min(100*r.EpochsDone/r.MaxEpochs, 100))
-}
-
-func (r PsRow) eta() string {
-	switch {
-	case r.RemainingSeconds != nil:
-		return render.Duration(*r.RemainingSeconds)
-	case r.StartInSeconds != nil && *r.StartInSeconds > 0:
-		return "starts in " + render.Duration(*r.StartInSeconds)
-	case r.StartInSeconds != nil:
-		return "starts soon"
-	}
-	return "-"
 }
 
 // tuned says whether any of the rows has a micro-batch to show.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/exit"
+	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 	"github.com/switchyard-dl/switchyard/libs/bus"
 	"github.com/switchyard-dl/switchyard/libs/contract"
 	"github.com/switchyard-dl/switchyard/libs/event"
@@ -56,7 +57,10 @@ the command. --print-event shows the message instead, for any other NATS client.
 				if err != nil {
 					return err
 				}
-				return printSubmission(a, result)
+				if result.Predicted, err = firstPrediction(ctx, b, id); err != nil {
+					return err
+				}
+				return printSubmission(a, result, time.Now())
 			})
 		},
 	}
@@ -177,6 +181,8 @@ type SubmitResult struct {
 	Repeat  bool           `json:"repeat,omitempty"`
 	Reasons []train.Reason `json:"reasons,omitempty"`
 	Message string         `json:"message,omitempty"`
+	// Predicted is when the job starts and ends by the first plan that knows it.
+	Predicted train.Predicted `json:"predicted,omitzero"`
 }
 
 // Submit publishes a submission and waits for the answer of admission.
@@ -206,6 +212,22 @@ func Submit(ctx context.Context, b *bus.Bus, spec train.Spec, id train.JobID) (S
 		}
 	}
 	return result, exit.Errorf(exit.Unreachable, "the submission is stored and will be taken up; is the admission service running? `switchyard describe "+string(id)+"` tells", "job %s: no answer from admission in 10 s", id)
+}
+
+// firstPrediction waits a moment for a plan that knows the job.
+func firstPrediction(ctx context.Context, b *bus.Bus, id train.JobID) (train.Predicted, error) {
+	moment, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	for range tick.Every(moment, 50*time.Millisecond) {
+		plan, err := console.LastPlan(ctx, b)
+		if err != nil {
+			return train.Predicted{}, err
+		}
+		if p := plan.Predicted(id); p != (train.Predicted{}) {
+			return p, nil
+		}
+	}
+	return train.Predicted{}, nil
 }
 
 // PublishSubmission stores the fact as the first of its subject. An equal one that is there already is a repetition,
@@ -247,7 +269,7 @@ func refusal(j train.Job) error {
 	return exit.Errorf(code, "", "job %s rejected:\n  %s", j.ID, lines)
 }
 
-func printSubmission(a *console.Console, r SubmitResult) error {
+func printSubmission(a *console.Console, r SubmitResult, now time.Time) error {
 	if a.Output == "json" {
 		return a.PrintJSON(r)
 	}
@@ -255,6 +277,13 @@ func printSubmission(a *console.Console, r SubmitResult) error {
 	if r.Repeat {
 		word = "was submitted before; nothing changes"
 	}
-	_, err := fmt.Fprintf(a.Stdout, "job %s %s (%s)\n  next  switchyard logs -f %s | switchyard describe %s\n", r.ID, word, r.State, r.ID, r.ID)
+	fmt.Fprintf(a.Stdout, "job %s %s (%s)\n", r.ID, word, r.State)
+	if p := r.Predicted; p.Start != nil {
+		fmt.Fprintf(a.Stdout, "  %s\n", render.ETA(p, now))
+	}
+	if p := r.Predicted; p.Finish != nil {
+		fmt.Fprintf(a.Stdout, "  ends in %s\n", render.In(*p.Finish, now))
+	}
+	_, err := fmt.Fprintf(a.Stdout, "  next  switchyard logs -f %s | switchyard describe %s\n", r.ID, r.ID)
 	return err
 }

@@ -54,8 +54,8 @@ type account struct {
 	reservedNames map[int]string  // by the number of reservations ahead
 	// reserved counts the devices that are free for each of them alone.
 	reserved map[*cluster.Gang]int
-	// starts are predicted waits by rank, in seconds; 0 if unknown.
-	starts []float64
+	// forecasts are by rank.
+	forecasts []train.Forecast
 }
 
 // Plan says who gets what, and why. sharing is nil if no gang may share a device.
@@ -72,7 +72,14 @@ func Plan(s *cluster.Snapshot, sharing *colocate.Sharing) train.Plan {
 	}
 	slices.SortFunc(made.Allocations, func(x, y train.Allocation) int { return cmp.Compare(x.Job, y.Job) })
 	for i, g := range a.waiting {
-		made.Waiting = append(made.Waiting, train.Waiting{Job: g.ID, Blockers: a.blockers(g, i), StartInSeconds: a.starts[g.Rank]})
+		w := train.Waiting{Job: g.ID, Blockers: a.blockers(g, i), Forecast: a.forecasts[g.Rank]}
+		if start := w.Forecast.Start; start != nil {
+			w.StartInSeconds = start.Expected
+		}
+		if i < holdersShown {
+			w.Holders = a.holders(g)
+		}
+		made.Waiting = append(made.Waiting, w)
 	}
 	return made
 }
@@ -92,7 +99,7 @@ func newAccount(s *cluster.Snapshot, sharing *colocate.Sharing) *account {
 	}
 	slices.SortStableFunc(a.waiting, func(x, y *cluster.Gang) int { return cmp.Compare(x.Turn, y.Turn) })
 	a.reserved = a.reservations()
-	a.starts = a.predictStarts()
+	a.forecast()
 	return a
 }
 
@@ -150,8 +157,8 @@ func (a *account) allocation(g *cluster.Gang) train.Allocation {
 	if g.Primary != nil {
 		made.Beside = g.Primary.ID
 	}
-	if g.Source() != cluster.FromNothing {
-		made.RemainingSeconds = a.Expected(g, g.Got)
+	if made.Forecast = a.forecasts[g.Rank]; made.Forecast.Finish != nil {
+		made.RemainingSeconds = made.Forecast.Finish.Expected
 	}
 	return made
 }

@@ -1,0 +1,51 @@
+package train
+
+import "time"
+
+// Forecast is when a job starts and ends by a plan, in seconds after its decision. The truth lies between Low and High
+// in eight of ten cases. A part is nil if it is unknown; a job that has devices has no Start.
+type Forecast struct {
+	Start  *Span `json:"start,omitempty"`
+	Finish *Span `json:"finish,omitempty"`
+}
+
+// Moment is a predicted time with its interval.
+type Moment struct {
+	Expected time.Time `json:"expected"`
+	Low      time.Time `json:"low"`
+	High     time.Time `json:"high"`
+}
+
+// Predicted is a Forecast by the clock. All views show this.
+type Predicted struct {
+	Start  *Moment `json:"start,omitempty"`
+	Finish *Moment `json:"finish,omitempty"`
+}
+
+// Predicted returns when a job starts and ends by the plan.
+func (p Plan) Predicted(job JobID) Predicted {
+	if a, found := p.Find(job); found {
+		return Predicted{Finish: p.moment(a.Forecast.Finish, a.RemainingSeconds)}
+	}
+	for _, w := range p.Waiting {
+		if w.Job == job {
+			return Predicted{Start: p.moment(w.Forecast.Start, w.StartInSeconds), Finish: p.moment(w.Forecast.Finish, 0)}
+		}
+	}
+	return Predicted{}
+}
+
+// moment is a span by the clock. Plans of older planners have only the expected time.
+func (p Plan) moment(s *Span, expected float64) *Moment {
+	if s == nil && expected <= 0 {
+		return nil
+	}
+	if s == nil {
+		s = &Span{Expected: expected, Low: expected, High: expected}
+	}
+	const century = 100 * 365 * 24 * 3600.0
+	at := func(seconds float64) time.Time {
+		return p.DecidedAt.Add(time.Duration(min(seconds, century) * float64(time.Second)))
+	}
+	return &Moment{Expected: at(s.Expected), Low: at(s.Low), High: at(s.High)}
+}
