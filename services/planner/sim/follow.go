@@ -5,7 +5,7 @@ import (
 )
 
 // follow carries out a plan as executors do: a job leaves what it does not keep at its epoch's end, unless a plan gives
-// it the same again before it has asked; it starts when all that it was given is free; and its batch follows at once.
+// it the same again before its code asks; it starts when all that it was given is free; and its batch follows at once.
 func (w *world) follow(p train.Plan) {
 	held := w.inUse()
 	given := map[*job]bool{}

@@ -34,17 +34,19 @@ A job is named by its id, the beginning of its id, or its name (the newest job w
 
 // description is the content of all records about a job. A missing record is nil.
 type description struct {
-	Job        train.Job             `json:"job"`
-	RunSeconds float64               `json:"run_seconds"`
-	Attempt    *attemptView          `json:"attempt,omitempty"`
-	Report     *train.AttemptReport  `json:"report,omitempty"`
-	Batches    []epochBatch          `json:"batches,omitempty"`
-	Plan       *planView             `json:"plan,omitempty"`
-	Company    *companyView          `json:"company,omitempty"`
-	Model      *train.Model          `json:"model,omitempty"`
-	Account    *train.Account        `json:"account,omitempty"`
-	Course     *train.EnergyProgress `json:"course,omitempty"`
-	Tuning     *TuningView           `json:"tuning,omitempty"`
+	Job        train.Job            `json:"job"`
+	RunSeconds float64              `json:"run_seconds"`
+	Attempt    *attemptView         `json:"attempt,omitempty"`
+	Report     *train.AttemptReport `json:"report,omitempty"`
+	Batches    []epochBatch         `json:"batches,omitempty"`
+	Plan       *planView            `json:"plan,omitempty"`
+	Company    *companyView         `json:"company,omitempty"`
+	// Silent is set while running code reports no more steps.
+	Silent  *train.Reason         `json:"silent,omitempty"`
+	Model   *train.Model          `json:"model,omitempty"`
+	Account *train.Account        `json:"account,omitempty"`
+	Course  *train.EnergyProgress `json:"course,omitempty"`
+	Tuning  *TuningView           `json:"tuning,omitempty"`
 	// Mounted says whether the job sees its folders as /custom, /snapshots and /data. It is nil before the job has
 	// started.
 	Mounted *bool `json:"mounted,omitempty"`
@@ -126,6 +128,11 @@ func gather(ctx context.Context, b *bus.Bus, job train.Job, now time.Time) (desc
 		}
 		if d.Report, err = optional(ctx, b, contract.Reports, contract.ReportKey(train.JobID(id), attempt.Number)); err != nil {
 			return d, err
+		}
+		if d.Report != nil {
+			if reason, silent := train.Silent(attempt, *d.Report, now); silent {
+				d.Silent = &reason
+			}
 		}
 		all, err := Tunings(ctx, b)
 		if err != nil {

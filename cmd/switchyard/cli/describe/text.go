@@ -46,6 +46,9 @@ func describeText(d description, now time.Time) string {
 	}
 	fmt.Fprintln(&p, head)
 	p.standing(j, now)
+	if d.Silent != nil {
+		p.field("Why:", "%s - %s", d.Silent.Code, render.EscapeText(d.Silent.String()))
+	}
 	p.plan(d, now)
 	p.batchChoice(d)
 	p.company(d)

@@ -97,11 +97,18 @@ func Ps(ctx context.Context, a *console.Console, b *bus.Bus, o PsOptions, now ti
 	if err != nil {
 		return err
 	}
+	silent, err := silentJobs(ctx, b, now)
+	if err != nil {
+		return err
+	}
 	shown, left := o.Choose(jobs, console.CurrentUser())
 	rows := make([]PsRow, 0, len(shown))
 	for _, j := range shown {
 		r := newPSRow(j, accounts[j.ID], plan, now)
 		r.Tuning = describe.ViewTuning(batches, j.ID, j.Attempt)
+		if reason, is := silent[j.ID]; is && j.State.Active() {
+			r.Reason, r.Message = reason.Code, reason.Message
+		}
 		rows = append(rows, r)
 	}
 	left.tell(a.Stderr, len(shown))
@@ -124,6 +131,22 @@ func Ps(ctx context.Context, a *console.Console, b *bus.Bus, o PsOptions, now ti
 			fmt.Fprintln(w, line)
 		}
 	})
+}
+
+// silentJobs returns the reasons of running jobs whose code has gone silent.
+func silentJobs(ctx context.Context, b *bus.Bus, now time.Time) (map[train.JobID]train.Reason, error) {
+	attempts, err := console.ListBucket(ctx, b, contract.Attempts)
+	if err != nil {
+		return nil, err
+	}
+	reports, err := console.MapBucket(ctx, b, contract.Reports)
+	silent := map[train.JobID]train.Reason{}
+	for _, a := range attempts {
+		if r, is := train.Silent(a, reports[contract.ReportKey(a.Job, a.Number)], now); is {
+			silent[a.Job] = r
+		}
+	}
+	return silent, err
 }
 
 // unseen counts the jobs that are not listed.
