@@ -13,12 +13,13 @@ import (
 
 // identity is what every line of the ledger contains about its process.
 type identity struct {
-	path    string // no ledger when empty
-	Job     string `json:"job"`
-	Attempt int    `json:"attempt"`
-	PID     int    `json:"pid"`
-	Rank    int    `json:"rank"`
-	Devices string `json:"devices"`
+	path     string // no ledger when empty
+	eachStep bool
+	Job      string `json:"job"`
+	Attempt  int    `json:"attempt"`
+	PID      int    `json:"pid"`
+	Rank     int    `json:"rank"`
+	Devices  string `json:"devices"`
 }
 
 // ledger records when this process started, finished epochs and ended, in a file that all processes of all jobs may
@@ -28,6 +29,7 @@ type ledger struct {
 	identity
 	log    io.Writer
 	epochs atomic.Uint64
+	steps  atomic.Uint64
 	ended  sync.Once
 }
 
@@ -44,6 +46,14 @@ func (l *ledger) start(epochs uint64) {
 func (l *ledger) epoch(epochs uint64) {
 	l.epochs.Store(epochs)
 	l.record("epoch")
+}
+
+// step records a step, if each is to be recorded.
+func (l *ledger) step(steps uint64) {
+	if l.eachStep {
+		l.steps.Store(steps)
+		l.record("step")
+	}
 }
 
 // exit records the end once: from the deferred call or the signal, whichever comes first.
@@ -65,8 +75,9 @@ func (l *ledger) append(event string) error {
 		Event string `json:"event"`
 		identity
 		Epoch       uint64  `json:"epoch"`
+		Step        uint64  `json:"step,omitempty"`
 		UnixSeconds float64 `json:"unix_seconds"`
-	}{event, l.identity, l.epochs.Load(), float64(time.Now().UnixMicro()) / 1e6})
+	}{event, l.identity, l.epochs.Load(), l.steps.Load(), float64(time.Now().UnixMicro()) / 1e6})
 	if err != nil {
 		return err
 	}

@@ -130,6 +130,7 @@ func readSettings(args []string, getenv func(string) string, stderr io.Writer) (
 	flags.DurationVar(&s.slowBy, "slow-by", 0, "how much longer each step on that device takes, sleeping")
 	flags.Int64Var(&s.memoryMiB, "memory-mib", 0,
 		"device memory that it says to use, in MiB, to see what a scheduler does about it")
+	flags.BoolVar(&s.ledger.eachStep, "ledger-steps", false, "record each step in the ledger, too")
 	if err := flags.Parse(args); err != nil {
 		return settings{}, err
 	}

@@ -170,30 +170,45 @@ func (t *trainer) shareState() error {
 	return nil
 }
 
-// epoch trains one epoch, saves, reports, and returns whether to stop after it.
+// epoch trains one epoch, or the rest of one, saves, reports, and returns whether to stop after it. It may stop within
+// the epoch, too.
 func (t *trainer) epoch(ctx context.Context) (stop bool, err error) {
 	begun := time.Now()
 	schedule := dataset.Schedule{Samples: t.samples, Workers: t.totalWorkers(), Repeat: !t.strongScaling}
+	if t.state.RNG, err = t.rng.MarshalBinary(); err != nil { // within the epoch it is saved as it was before
+		return false, fmt.Errorf("save permutations: %w", err)
+	}
 	order := rand.New(t.rng).Perm(t.samples)
+	earlier := int(t.state.EpochSteps)
 	var whole, beat tally
 	var batch jobapi.Batch
-	for had := 0; !schedule.Done(had); {
+	for had := int(t.state.Had); !schedule.Done(had); {
 		batch = t.stepBatch()
 		one, err := t.step(schedule, order, had, batch.GlobalBatch, batch.MicroBatch)
 		if err != nil {
-			return false, fmt.Errorf("step %d: %w", whole.steps, err)
+			return false, fmt.Errorf("step %d: %w", earlier+whole.steps, err)
 		}
+		t.ledger.step(t.state.Steps)
 		had += batch.GlobalBatch
+		t.state.EpochSteps, t.state.Had = t.state.EpochSteps+1, uint64(had)
 		whole.add(one)
 		beat.add(one)
-		if beat.steps == t.heartbeatSteps || schedule.Done(had) {
-			report := beat.heartbeat(t.state, t.rank, batch)
-			report.EpochStep, report.EpochSteps = whole.steps, whole.steps+schedule.Steps(had, batch.GlobalBatch)
-			t.beats.Steps(ctx, report)
-			beat = tally{}
-			if err := t.followBatch(); err != nil {
-				return false, err
-			}
+		if beat.steps < t.heartbeatSteps && !schedule.Done(had) {
+			continue
+		}
+		report := beat.heartbeat(t.state, t.rank, batch)
+		report.EpochStep, report.AnyStep = int(t.state.EpochSteps), true
+		report.EpochSteps = report.EpochStep + schedule.Steps(had, batch.GlobalBatch)
+		t.beats.Steps(ctx, report)
+		beat = tally{}
+		if err := t.followBatch(); err != nil {
+			return false, err
+		}
+		if schedule.Done(had) {
+			break
+		}
+		if stop, err := t.leave(ctx, report.EpochSteps); stop || err != nil {
+			return stop, err
 		}
 	}
 	accuracy, err := t.team.evaluate(t.state.Weights, heldOutSamples, t.totalWorkers(), t.batch)
@@ -201,10 +216,13 @@ func (t *trainer) epoch(ctx context.Context) (stop bool, err error) {
 		return false, fmt.Errorf("measure accuracy: %w", err)
 	}
 	t.state.Epochs++
-	seconds := time.Since(begun).Seconds()
+	t.state.EpochSteps, t.state.Had = 0, 0
+	// If an earlier attempt began the epoch, the whole is reported at the pace of this one.
+	share := float64(earlier+whole.steps) / float64(whole.steps)
 	if t.rank == 0 {
 		stop, err = t.conclude(ctx, jobapi.Epoch{
-			EpochsDone: t.state.Epochs, EpochSeconds: seconds, Steps: whole.steps, Samples: whole.samples,
+			EpochsDone: t.state.Epochs, EpochSeconds: time.Since(begun).Seconds() * share,
+			Steps: earlier + whole.steps, Samples: int(float64(whole.samples) * share),
 			Loss: whole.loss / float64(whole.samples), Metrics: map[string]float64{"accuracy": accuracy},
 			GradSqr: max(0, whole.gradSqr/float64(whole.steps)), GradVar: max(0, whole.gradVar/float64(whole.steps)), Batch: batch,
 			MemoryBytes: t.memoryMiB << 20,
@@ -213,24 +231,48 @@ func (t *trainer) epoch(ctx context.Context) (stop bool, err error) {
 			return false, err
 		}
 	}
-	return t.agree(stop)
+	if stop, err = t.agree(stop); err == nil && t.rank != 0 {
+		t.ledger.epoch(t.state.Epochs)
+	}
+	return stop, err
+}
+
+// leave saves the state within an epoch if the scheduler wants the devices.
+func (t *trainer) leave(ctx context.Context, epochSteps int) (stop bool, err error) {
+	if t.rank == 0 && t.api.StopNear() {
+		stop = t.api.StopRequestedAt(ctx, t.state.Steps)
+	}
+	if stop, err = t.agree(stop); !stop || err != nil || t.rank != 0 {
+		return stop, err
+	}
+	saved, err := t.save()
+	saved.EpochSteps = epochSteps
+	if err == nil {
+		t.api.Saved(ctx, saved)
+	}
+	return stop, err
+}
+
+// save writes the state to disk.
+func (t *trainer) save() (jobapi.Checkpoint, error) {
+	begun := time.Now()
+	data, err := checkpoint.Encode(t.state)
+	if err == nil {
+		err = t.directory.Save(data)
+	}
+	return jobapi.Checkpoint{
+		EpochsDone: t.state.Epochs, EpochStep: t.state.EpochSteps, Path: t.directory.Path(), Bytes: len(data), Seconds: time.Since(begun).Seconds(),
+	}, err
 }
 
 // conclude ends an epoch on rank 0, in an order that is safe against crashes: what is reported as done is on disk.
 func (t *trainer) conclude(ctx context.Context, done jobapi.Epoch) (stop bool, err error) {
-	begun := time.Now()
 	if t.state.RNG, err = t.rng.MarshalBinary(); err != nil {
 		return false, fmt.Errorf("save permutations: %w", err)
 	}
-	data, err := checkpoint.Encode(t.state)
+	saved, err := t.save()
 	if err != nil {
 		return false, err
-	}
-	if err := t.directory.Save(data); err != nil {
-		return false, err
-	}
-	saved := jobapi.Checkpoint{
-		EpochsDone: t.state.Epochs, Path: t.directory.Path(), Bytes: len(data), Seconds: time.Since(begun).Seconds(),
 	}
 	t.ledger.epoch(t.state.Epochs)
 	fmt.Fprintf(t.stdout, "epoch %d/%d loss %.4f accuracy %.3f seconds %.3f workers %d\n",
@@ -248,9 +290,6 @@ func (t *trainer) agree(stop bool) (bool, error) {
 	word, err := t.exchange.Broadcast(word)
 	if err != nil {
 		return false, fmt.Errorf("agree whether to go on: %w", err)
-	}
-	if t.rank != 0 {
-		t.ledger.epoch(t.state.Epochs)
 	}
 	return len(word) == 1 && word[0] == 1, nil
 }

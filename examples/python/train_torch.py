@@ -63,6 +63,10 @@ def main() -> None:
         images, labels = (each.to(device) for each in digits(job.training_set_size or TRAINING_SET_SIZE, 1))
         held_out = [each.to(device) for each in digits(HELD_OUT, 2)]
         job.watch(model)
+
+        def state() -> dict:
+            return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+
         for epoch in job.epochs():
             for batch in job.steps(map(torch.tensor, job.sampler(len(labels)))):
                 optimizer.zero_grad()
@@ -74,10 +78,11 @@ def main() -> None:
                 optimizer.param_groups[0]["lr"] = rate * job.lr_scale()
                 optimizer.step()
                 job.report(loss=loss)
+                if job.should_save():
+                    job.save(lambda path: torch.save(state(), path), CHECKPOINT)
             right = accuracy(model, *held_out)
             job.report(accuracy=right)
-            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-            job.save(lambda path, state=state: torch.save(state, path), CHECKPOINT)
+            job.save(lambda path: torch.save(state(), path), CHECKPOINT)
             print("epoch %d accuracy %.3f" % (epoch + 1, right), flush=True)
 
 

@@ -130,6 +130,8 @@ type StopRequested struct {
 	Attempt int             `json:"attempt"`
 	Cause   train.StopCause `json:"cause"`
 	Reason  train.Reason    `json:"reason"`
+	// AnyStep is set if its code can stop after any step.
+	AnyStep bool `json:"any_step,omitempty"`
 }
 
 // StopWithdrawn says that an attempt goes on: it was asked to stop, but its code had not yet received the request.

@@ -139,6 +139,10 @@ func (j *Job) Take(at time.Time, body any) bool {
 		j.attemptEnded(at, j.attempt)
 	case *event.Reestimated:
 		j.Published = b
+	case *event.CheckpointWritten:
+		if b.EpochStep > 0 && b.Attempt == j.attempt { // the next attempt goes on from here
+			j.saved = j.progress
+		}
 	case *event.Straggling:
 		j.Straggled(b.Straggler)
 	case *event.Converged:

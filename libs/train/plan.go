@@ -381,6 +381,9 @@ type AttemptReport struct {
 	Batch Batch `json:"batch,omitzero"`
 	// Steps is how far the code is in its epoch. It is written some seconds after the code reported it, at most.
 	Steps Steps `json:"steps,omitzero"`
+	// AnyStep is set by code that asks after each step whether to stop, and then saves its state: it need not finish its
+	// epoch first.
+	AnyStep bool `json:"any_step,omitempty"`
 	// Enlarged is set before the code is asked for optimizer steps larger than submitted.
 	Enlarged bool `json:"enlarged,omitempty"`
 	// Ended is the outcome that the code itself reported: finished, stopped or failed.

@@ -45,15 +45,18 @@ func (s Steps) EpochEnd() (time.Duration, bool) {
 	return time.Duration(float64(max(s.Of-s.Done, 1)) * s.Seconds * float64(time.Second)), true
 }
 
-// NextSave predicts how long after now the code of an attempt saves its state next, at the end of its epoch; false if
-// the code has not reported enough.
+// NextSave predicts how long after now the code of an attempt saves its state if it is asked to leave: at the end of
+// its epoch, or of its step if it can stop at any; false if the code has not reported enough.
 func (r AttemptReport) NextSave(spec Spec, devices int, now time.Time) (time.Duration, bool) {
 	steps := r.Steps.In(spec, devices)
 	end, known := steps.EpochEnd()
-	if !known {
+	if !known && !r.AnyStep {
 		return 0, false
 	}
 	step := time.Duration(steps.Seconds * float64(time.Second))
+	if r.AnyStep {
+		return step, true
+	}
 	return max(end-now.Sub(steps.At), step), true
 }
 

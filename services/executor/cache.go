@@ -200,6 +200,13 @@ func (c *cache) progress(a train.Attempt) progress {
 	return progress{planned: c.plan.devices(a.Job), up: report.Spoke || onlyOutput, trains: report.EpochsDone > a.StartedEpochs || onlyOutput}
 }
 
+// report returns what the code of an attempt has reported.
+func (c *cache) report(a train.Attempt) train.AttemptReport {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reports[diff.ReportKey{Job: a.Job, Number: a.Number}]
+}
+
 // places returns the devices of an attempt as the agents of their nodes describe them.
 func (c *cache) places(a train.Attempt) ([]launch.Place, error) {
 	c.mu.Lock()

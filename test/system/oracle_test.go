@@ -20,6 +20,7 @@ type entry struct {
 	PID     int     `json:"pid"`
 	Rank    int     `json:"rank"`
 	Epoch   int     `json:"epoch"`
+	Step    int     `json:"step"`
 	Devices string  `json:"devices"`
 	Seconds float64 `json:"unix_seconds"`
 }

@@ -1,4 +1,4 @@
-// Package checkpoint holds the state of a training between two epochs and stores it on disk so that a crash at any
+// Package checkpoint holds the state of a training between two steps and stores it on disk so that a crash at any
 // moment leaves a whole one. It does not decide when to save.
 package checkpoint
 
@@ -18,6 +18,7 @@ var ErrCorrupt = errors.New("corrupt checkpoint")
 
 const (
 	magic   = "gotrain\x01" // the last byte is the version of the format
+	within  = "gotrain\x02" // the format of a state within an epoch: its place there follows the header
 	rngSize = 20            // a marshalled rand.PCG
 )
 
@@ -29,10 +30,15 @@ type header struct {
 	RNG                       [rngSize]byte
 }
 
-// State is all that the next epoch depends on.
+// place is how far an epoch is.
+type place struct{ EpochSteps, Had uint64 }
+
+// State is all that the next step depends on.
 type State struct {
 	// Epochs and Steps count the epochs and steps since the training began.
 	Epochs, Steps uint64
+	// EpochSteps counts the steps of the epoch after Epochs, and Had their samples; RNG is as it was before that epoch.
+	EpochSteps, Had uint64
 	// Seed is the seed of the training set.
 	Seed  uint64
 	Shape nn.Shape
@@ -54,9 +60,14 @@ func Encode(s State) ([]byte, error) {
 	}
 	copy(h.Magic[:], magic)
 	copy(h.RNG[:], s.RNG)
+	parts := []any{h, s.Weights, s.Velocity}
+	if s.Had > 0 {
+		copy(h.Magic[:], within)
+		parts = []any{h, place{s.EpochSteps, s.Had}, s.Weights, s.Velocity}
+	}
 	var out bytes.Buffer
-	out.Grow(binary.Size(h) + 16*len(s.Weights) + sha256.Size)
-	for _, part := range []any{h, s.Weights, s.Velocity} {
+	out.Grow(binary.Size(h) + binary.Size(place{}) + 16*len(s.Weights) + sha256.Size)
+	for _, part := range parts {
 		if err := binary.Write(&out, binary.LittleEndian, part); err != nil {
 			return nil, fmt.Errorf("encode checkpoint: %w", err)
 		}
@@ -74,7 +85,8 @@ func Decode(data []byte) (State, error) {
 		return State{}, fmt.Errorf("%w: only %d bytes", ErrCorrupt, len(data))
 	}
 	body, sum := data[:len(data)-sha256.Size], data[len(data)-sha256.Size:]
-	if string(body[:len(magic)]) != magic {
+	version := string(body[:len(magic)])
+	if version != magic && version != within {
 		return State{}, fmt.Errorf("%w: not written by this trainer, or by another version of it", ErrCorrupt)
 	}
 	if sha256.Sum256(body) != [sha256.Size]byte(sum) {
@@ -88,6 +100,14 @@ func Decode(data []byte) (State, error) {
 		Shape: nn.Shape{Features: int(h.Features), Hidden: int(h.Hidden), Classes: int(h.Classes)},
 	}
 	vectors := body[fixed:]
+	if version == within {
+		var at place
+		n, err := binary.Decode(vectors, binary.LittleEndian, &at)
+		if err != nil {
+			return State{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
+		}
+		s.EpochSteps, s.Had, vectors = at.EpochSteps, at.Had, vectors[n:]
+	}
 	// In floating point, since absurd sizes would overflow an integer and pass.
 	f, n, c := float64(h.Features), float64(h.Hidden), float64(h.Classes)
 	if s.Shape.Validate() != nil || (f*n+n+n*n+n+n*c+c)*16 != float64(len(vectors)) {

@@ -29,11 +29,12 @@ const (
 
 // Steps is a heartbeat.
 type Steps struct {
-	Step        uint64  `json:"step"`        // cumulative over the whole job
-	Epoch       uint64  `json:"epoch"`       // the running one, from 0
-	EpochStep   int     `json:"epoch_step"`  // steps of the running epoch so far
-	EpochSteps  int     `json:"epoch_steps"` // steps that the epoch has
-	Steps       int     `json:"steps"`       // in this heartbeat
+	Step        uint64  `json:"step"`           // cumulative over the whole job
+	Epoch       uint64  `json:"epoch"`          // the running one, from 0
+	EpochStep   int     `json:"epoch_step"`     // steps of the running epoch so far
+	EpochSteps  int     `json:"epoch_steps"`    // steps that the epoch has
+	AnyStep     bool    `json:"stops_at_steps"` // it asks after steps whether to stop
+	Steps       int     `json:"steps"`          // in this heartbeat
 	StepSeconds float64 `json:"step_seconds"`
 	WaitSeconds float64 `json:"wait_seconds"` // of StepSeconds, for the gradients of the others
 	Samples     int     `json:"samples"`      // of all workers, in this heartbeat
@@ -70,6 +71,8 @@ type Epoch struct {
 // Checkpoint reports a checkpoint that is on disk.
 type Checkpoint struct {
 	EpochsDone uint64  `json:"epochs_done"`
+	EpochStep  uint64  `json:"epoch_step,omitempty"` // steps of the epoch after them
+	EpochSteps int     `json:"epoch_steps,omitempty"`
 	Path       string  `json:"path"`
 	Bytes      int     `json:"bytes"`
 	Seconds    float64 `json:"seconds"`
@@ -104,6 +107,7 @@ type Client struct {
 	log     io.Writer
 	pending []fact
 	wanted  Batch
+	stop    bool // the newest answer said that a stop is near
 	backOff time.Duration
 	retryAt time.Time
 }
@@ -125,11 +129,18 @@ func New(base, jobUUID string, log io.Writer) *Client {
 // Wanted returns the newest desired batch; zero without one.
 func (c *Client) Wanted() Batch { return c.wanted }
 
-// hear takes a desired batch out of an answer that may have one.
+// receive takes a desired batch, and whether a stop is near, out of an answer that may say so.
 func (c *Client) receive(answer []byte) {
-	var wish Batch
-	if json.Unmarshal(answer, &wish) == nil && wish.MicroBatch > 0 {
-		c.wanted = wish
+	var said struct {
+		Batch
+		Stop bool `json:"stop"`
+	}
+	if json.Unmarshal(answer, &said) != nil {
+		return
+	}
+	c.stop = said.Stop
+	if said.MicroBatch > 0 {
+		c.wanted = said.Batch
 	}
 }
 
@@ -156,15 +167,34 @@ func (c *Client) EpochEnded(ctx context.Context, saved Checkpoint, e Epoch) {
 	c.flush(ctx)
 }
 
+// Saved sends the fact of a checkpoint within an epoch.
+func (c *Client) Saved(ctx context.Context, saved Checkpoint) {
+	if c.base == "" {
+		return
+	}
+	c.pending = append(c.pending, fact{"checkpoints", saved})
+	c.flush(ctx)
+}
+
+// StopNear reports whether the newest answer said that StopRequested will be true.
+func (c *Client) StopNear() bool { return c.stop }
+
 // StopRequested asks whether the attempt should stop. While the API is away the answer is no.
-func (c *Client) StopRequested(ctx context.Context) bool {
+func (c *Client) StopRequested(ctx context.Context) bool { return c.asks(ctx, "control") }
+
+// StopRequestedAt is StopRequested after a step within an epoch, for all processes.
+func (c *Client) StopRequestedAt(ctx context.Context, step uint64) bool {
+	return c.asks(ctx, fmt.Sprintf("control?step=%d", step))
+}
+
+func (c *Client) asks(ctx context.Context, question string) bool {
 	if c.base == "" || len(c.pending) > 0 {
 		return false // it was away just now, at the epoch's end
 	}
 	var control struct {
 		Stop bool `json:"stop"`
 	}
-	answer, err := c.do(ctx, http.MethodGet, "control", nil)
+	answer, err := c.do(ctx, http.MethodGet, question, nil)
 	if err == nil {
 		err = json.Unmarshal(answer, &control)
 	}

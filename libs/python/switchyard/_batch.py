@@ -64,14 +64,21 @@ class Batch:
         else:
             self._square = model
 
-    def sampler(self, length: int, epoch: int, seed: int) -> Iterator[List[int]]:
-        """This process's share of each step of an epoch over so many samples, shuffled alike in every process."""
+    def samples_of_step(self, own: Optional[int]) -> int:
+        """Samples of the running step in all processes, of which this one has own."""
+        return self._now or (own or 0) * self._environment.world_size
+
+    def sampler(self, length: int, epoch: int, seed: int, had: int = 0) -> Iterator[List[int]]:
+        """This process's share of each step of an epoch over so many samples, shuffled alike in every process.
+
+        The first ones of the order were trained before.
+        """
         order = list(range(length))
         random.Random("%d %d" % (seed, epoch)).shuffle(order)
         environment = self._environment
         self.follows_global = True
         self._given.clear()
-        had, step = 0, 0
+        step = 0
         while had < length:
             if environment.world_size == 1 or step % environment.heartbeat_steps == 0:
                 self._agree()

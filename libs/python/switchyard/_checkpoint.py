@@ -17,14 +17,17 @@ LEFTOVER_AGE_SECONDS = 3600.0
 
 
 class Progress(NamedTuple):
-    """How far training had come: whole epochs, and optimizer steps since the job's first start.
+    """How far training had come: whole epochs, optimizer steps since the job's first start, and the part of an epoch.
 
-    noise are the running averages of the gradient noise, if the checkpoint has them.
+    noise are the running averages of the gradient noise, if the checkpoint has them. epoch_step and epoch_samples count
+    the steps of the epoch after the whole ones, and their samples in all processes.
     """
 
     epochs_done: int
     steps: int
     noise: Optional[List[float]] = None
+    epoch_step: int = 0
+    epoch_samples: int = 0
 
     def position(self) -> Tuple[int, int]:
         """What orders checkpoints."""
@@ -73,7 +76,8 @@ def progress_of(path: Path) -> Optional[Progress]:
     identity = _identity(os.stat(path))
     matching = [entry for entry in entries if entry.get("file") == identity]
     entry = (matching or entries)[-1]
-    return Progress(entry["epochs_done"], entry["steps"], entry.get("noise"))
+    within = entry.get("epoch_step", 0), entry.get("epoch_samples", 0)
+    return Progress(entry["epochs_done"], entry["steps"], entry.get("noise"), *within)
 
 
 def _remove_leftovers(path: Path) -> None:

@@ -12,6 +12,7 @@ from switchyard._environment import Environment, make_snapshot_dir
 from switchyard._http import address_from_environment, complain
 from switchyard._link import FAILED, FINISHED, STOPPED, Link
 from switchyard._meter import Meter, Stopwatch, figures, finite, gpu_memory_bytes, samples_in
+from switchyard._stops import Stops
 from switchyard._threads import Threads
 
 SECONDS_BETWEEN_HEARTBEATS = 1.0
@@ -26,7 +27,8 @@ class Sampler:
         self._seed = seed
 
     def __iter__(self) -> Iterator[List[int]]:
-        return self._job._batch.sampler(self._length, self._job.epochs_done, self._seed)
+        had, self._job._unskipped = self._job._epoch_samples, 0
+        return self._job._batch.sampler(self._length, self._job.epochs_done, self._seed, had)
 
     def __len__(self) -> int:
         """About how many steps an epoch has; the batch may change in the middle of one."""
@@ -91,7 +93,15 @@ class Job:
         self._epoch_trained = False
         self._in_context = False
         self._ended = False
+        self._own_samples: Optional[int] = None
         self._batch = Batch(environment, self._link)
+        self._stops = Stops(environment, self._link)
+        # Steps of the running epoch, and their samples in all processes, that an earlier attempt trained; then those of
+        # this one are added. The first _unskipped batches are still to be left out.
+        self._earlier_steps = 0
+        self._epoch_samples = 0
+        self._unskipped = 0
+        self._resumable = False
         self._link.stop_asked(self.epochs_done)
         # A stop is obeyed after an epoch of this attempt at the earliest: else a job could be moved about for ever.
         self._stop_asked = False
@@ -119,9 +129,11 @@ class Job:
             self.epochs_total = total
         if self.epochs_total is None:
             raise ValueError("how many epochs? set EPOCHS_TO_BE_DONE or call job.epochs(total)")
-        while self.epochs_done < self.epochs_total and not self.should_stop():
+        while self.epochs_done < self.epochs_total and not self._leaves():
             self.start_epoch()
             yield self.epochs_done
+            if self._stops.stopped:
+                break
             if self._epoch_open:
                 self.end_epoch()
         if not self._in_context:
@@ -130,19 +142,30 @@ class Job:
     def steps(self, loader: Iterable[Any]) -> Iterator[Any]:
         """The batches of loader, each counted as one optimizer step when the loop comes back for the next.
 
-        A body that calls step itself is not counted twice. report, inside the body, is about the current step.
+        A body that calls step itself is not counted twice. report, inside the body, is about the current step. In an
+        epoch that an earlier attempt began, the batches that it trained are left out. Ends early after a step at which
+        should_save or should_stop has told of a stop.
         """
         self._open_epoch()
+        self._resumable = True
         self._epoch_length = _length(loader) or self.steps_per_epoch
-        for batch in loader:
+        batches = iter(loader)
+        for _ in range(self._unskipped):
+            next(batches, None)
+        self._unskipped = 0
+        for batch in batches:
             before = self._steps_done
             self._batch.begin()
-            self._in_step = True
-            yield batch
-            self._in_step = False
-            if self._steps_done == before:
-                values, self._step_values = self._step_values, {}
-                self._count_step(samples_in(batch), values)
+            self._in_step, self._own_samples = True, samples_in(batch)
+            try:
+                yield batch
+            finally:  # the body may leave the loop after its step
+                self._in_step = False
+                if self._steps_done == before:
+                    values, self._step_values = self._step_values, {}
+                    self._count_step(self._own_samples, values)
+            if self._stops.stopped:
+                return
         self._epoch_trained = True
 
     def step(
@@ -182,7 +205,7 @@ class Job:
             self._step_values.update(values)
         else:
             self._reported.update(values)
-            self._epoch_trained = True
+            self._epoch_trained = not self._stops.stopped
 
     def start_epoch(self) -> None:
         """Starts the clock of an epoch. Called by epochs, and by the first step of an epoch."""
@@ -199,10 +222,18 @@ class Job:
         self._step_watch.lap()
 
     def end_epoch(self, loss: Any = None, **metrics: Any) -> None:
-        """Reports a whole epoch, then asks the scheduler, for at most two seconds, what to do next."""
+        """Reports a whole epoch, then asks the scheduler, for at most two seconds, what to do next.
+
+        Does nothing once the job has stopped within the epoch.
+        """
+        if self._stops.stopped:
+            return
         self._open_epoch()
         self._send_heartbeat()
         self.epochs_done += 1
+        earlier, self._earlier_steps, self._epoch_samples, self._unskipped = self._earlier_steps, 0, 0, 0
+        # If an earlier attempt began the epoch, the whole is told at the pace of this one.
+        whole = 1 + earlier / self._epoch.steps if self._epoch.steps else 1
         self._epoch_open = False
         self._epoch_trained = False
         given = dict(self._reported, loss=loss if loss is not None else self._reported.get("loss"), **metrics)
@@ -210,9 +241,9 @@ class Job:
         values.update(_finite_values(given))
         body: Dict[str, Any] = {
             "epochs_done": self.epochs_done,
-            "epoch_seconds": self._epoch_watch.lap(),
-            "steps": self._epoch.steps,
-            "samples": self._epoch.samples,
+            "epoch_seconds": self._epoch_watch.lap() * whole,
+            "steps": self._epoch.steps + earlier,
+            "samples": round(self._epoch.samples * whole),
         }
         body.update(self._noise())
         body.update(figures(values))
@@ -227,10 +258,39 @@ class Job:
     def should_stop(self) -> bool:
         """Whether to leave now: the scheduler wants the devices, or runs this job elsewhere.
 
-        Changes at the end of an epoch only, and is false while only the last epoch is left: finishing is cheaper
-        than coming back.
+        Between epochs it is false while only the last one is left: finishing is cheaper than coming back. Code that asks
+        after a step, once it has saved its state, can leave at any step; should_save is then asked before.
         """
-        if self._link.fenced:
+        if self._epoch_open and self._epoch.steps + int(self._in_step) > 0:
+            self._at_step()
+        return self._leaves()
+
+    def should_save(self) -> bool:
+        """Whether to save now, after an optimizer step: before a stop, and every ten minutes.
+
+        ``if job.should_save(): job.save(state, "state.pt")`` at the end of the body of job.steps is all that a training
+        needs to leave at any step, and to go on in the middle of an epoch. The order of the batches must then depend on
+        nothing but the epoch, as that of job.sampler.
+        """
+        return self._at_step()
+
+    def epoch_step(self) -> int:
+        """How many steps of the running epoch are done, also by earlier attempts. job.steps leaves these out itself.
+
+        Whoever asks is taken to do so, too: to begin its epoch after them.
+        """
+        self._resumable, self._unskipped = True, 0
+        return self._earlier_steps + self._epoch.steps
+
+    def _at_step(self) -> bool:
+        step = self._epoch.steps + int(self._in_step) + self._earlier_steps
+        if step == self._epoch_length:
+            return False  # the end of the epoch is next, with a checkpoint of its own
+        return self._stops.at(self._steps_done + int(self._in_step), self.epochs_done)[1]
+
+    def _leaves(self) -> bool:
+        """should_stop, as far as it is known."""
+        if self._link.fenced or self._stops.stopped:
             return True
         left = None if self.epochs_total is None else self.epochs_total - self.epochs_done
         return self._stop_asked and (left is None or left > 1)
@@ -307,13 +367,27 @@ class Job:
             return path
         if self.rank != 0 and not all_ranks:
             return path
-        if epochs_done is None:
-            epochs_done = self.epochs_done + (1 if self._epoch_open and self._epoch_trained else 0)
+        progress = self._progress(epochs_done)
         watch = Stopwatch()
-        size_bytes = _checkpoint.write(path, content, self._progress(epochs_done))
-        self._link.checkpoint(epochs_done, path.absolute(), size_bytes, watch.lap())
+        body: Dict[str, Any] = {"epochs_done": progress.epochs_done, "bytes": _checkpoint.write(path, content, progress)}
+        if progress.epoch_step:
+            body.update(epoch_step=progress.epoch_step, epoch_steps=max(self._epoch_length or 0, progress.epoch_step))
+        self._link.checkpoint(dict(body, seconds=watch.lap()), path.absolute())
+        self._stops.saved()
         self._step_watch.lap()
         return path
+
+    def _progress(self, epochs_done: Optional[int]) -> _checkpoint.Progress:
+        """What a checkpoint holds now. In the body of job.steps the step is taken to be done."""
+        in_step, noise = int(self._in_step), self._batch.noise.state()
+        steps = self._steps_done + in_step
+        if epochs_done is None:
+            epochs_done = self.epochs_done + int(self._epoch_open and self._epoch_trained)
+            if self._epoch_open and not self._epoch_trained and self._resumable:
+                samples = self._epoch_samples + in_step * self._batch.samples_of_step(self._own_samples)
+                done = self._earlier_steps + self._epoch.steps + in_step
+                return _checkpoint.Progress(epochs_done, steps, noise, done, samples)
+        return _checkpoint.Progress(epochs_done, steps, noise)
 
     def load(self, name: str, reader: Optional[Callable[[str], Any]] = None, default: Any = None) -> Any:
         """What save wrote under name: unpickled, or reader(path) (``torch.load``); default where there is nothing.
@@ -339,13 +413,13 @@ class Job:
         """Reports the end: finished, or stopped for the scheduler. Not needed inside ``with``."""
         if self._epoch_open and self._epoch_trained:
             self.end_epoch()
-        self._end(STOPPED if self.should_stop() and not self._complete() else FINISHED, "")
+        self._end(STOPPED if self._leaves() and not self._complete() else FINISHED, "")
 
     def leave(self) -> None:
         """Called at the exit of the process: a loop without ``with`` is over, or something went wrong in it."""
         if self._ended or self._pid != os.getpid():  # A forked child must not speak for its parent.
             return
-        if self._complete() or self.should_stop():
+        if self._complete() or self._leaves():
             self.finish()
         else:
             self._link.last_words()
@@ -355,20 +429,22 @@ class Job:
 
     def _continue_from(self, progress: _checkpoint.Progress) -> None:
         self.epochs_done, self._steps_done = progress.position()
+        self._earlier_steps, self._epoch_samples = progress.epoch_step, progress.epoch_samples
+        self._unskipped = self._earlier_steps
         self._batch.noise.restore(progress.noise)
-
-    def _progress(self, epochs_done: int) -> _checkpoint.Progress:
-        return _checkpoint.Progress(epochs_done, self._steps_done, self._batch.noise.state())
 
     def _open_epoch(self) -> None:
         if not self._epoch_open:
             self.start_epoch()
 
     def _count_step(self, samples: Optional[int], values: Dict[str, Any]) -> None:
+        if self._unskipped:  # the code does not go on in the middle of an epoch: it begins it again
+            self._earlier_steps, self._epoch_samples, self._unskipped = 0, 0, 0
         self._threads.follow()
         seconds = self._step_watch.lap()
         count = self._batch.samples_per_step() if samples is None else int(samples)
         self._steps_done += 1
+        self._epoch_samples += self._batch.samples_of_step(count)
         waited, self._waited = self._waited, 0.0
         self._heartbeat.add(seconds, count, values, waited)
         self._epoch.add(seconds, count, values)
@@ -384,13 +460,15 @@ class Job:
         body: Dict[str, Any] = {
             "step": self._steps_done,
             "epoch": self.epochs_done,
-            "epoch_step": self._epoch.steps,
+            "epoch_step": self._earlier_steps + self._epoch.steps,
             "steps": meter.steps,
             "step_seconds": meter.seconds / meter.steps,
             "samples": meter.samples,
         }
         if self._epoch_length:
-            body["epoch_steps"] = max(self._epoch_length, self._epoch.steps)
+            body["epoch_steps"] = max(self._epoch_length, body["epoch_step"])
+        if self._stops.announced:
+            body["stops_at_steps"] = True
         if meter.wait_seconds > 0:
             body["wait_seconds"] = meter.wait_seconds / meter.steps
         body.update(self._noise())

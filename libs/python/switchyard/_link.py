@@ -32,6 +32,8 @@ class Link:
         self._rank = rank
         # The newest one that was heard, with a heartbeat or at the end of an epoch.
         self.wish = Wish(None, None, generation)
+        # Whether the scheduler is about to ask for a stop, as the newest answer said.
+        self.stop_near = False
 
     @property
     def fenced(self) -> bool:
@@ -51,20 +53,24 @@ class Link:
         self._queue("epochs", dict(body, rank=self._rank), keep=True)
         self._sender.flush()
 
-    def checkpoint(self, epochs_done: int, path: Path, size_bytes: int, seconds: float) -> None:
+    def checkpoint(self, body: Dict[str, Any], path: Path) -> None:
         """Queues a checkpoint."""
-        body = {"epochs_done": epochs_done, "path": str(path), "bytes": size_bytes, "seconds": seconds}
-        self._queue("checkpoints", body, keep=True)
+        self._queue("checkpoints", dict(body, path=str(path)), keep=True)
 
-    def stop_asked(self, epochs_done: int) -> Optional[bool]:
+    def settle(self) -> None:
+        """Waits, shortly, until all that was queued has left."""
+        self._sender.flush()
+
+    def stop_asked(self, epochs_done: int, step: Optional[int] = None) -> Optional[bool]:
         """Asks whether to leave after epochs_done epochs. None: nobody answered.
 
         The question names its epoch, so that the processes of one job, which ask at slightly different moments,
-        can be given one answer.
+        can be given one answer. With a step one process asks for all, in the middle of an epoch.
         """
         if self._client is None:
             return None
-        answer = self._client.get("%scontrol?epochs_done=%d&rank=%d" % (self._base, epochs_done, self._rank))
+        question = "%scontrol?epochs_done=%d&rank=%d" % (self._base, epochs_done, self._rank)
+        answer = self._client.get(question if step is None else "%s&step=%d" % (question, step))
         if answer is None or not answer.ok:
             return None
         said = self._hear(answer)
@@ -97,6 +103,7 @@ class Link:
         """The answer as a record, after the wish in it, if there is one, was taken note of."""
         try:
             said = json.loads(answer.body)
+            self.stop_near = said.get("stop") is True
             micro_batch = _count(said.get("micro_batch"))
             if micro_batch is not None:
                 generation = _count(said.get("generation")) or 0

@@ -202,16 +202,20 @@ func stopRequested(job *train.Job, b *event.StopRequested) bool {
 	if b.Attempt < job.Attempt {
 		return false
 	}
-	message := "asked to leave at the end of its epoch"
+	when := "at the end of its epoch"
+	if b.AnyStep {
+		when = "after its step"
+	}
+	message := "asked to leave " + when
 	switch b.Cause {
 	case train.StopRescale:
-		message = "leaves at the end of its epoch to go on with other devices"
+		message = "leaves " + when + " to go on with other devices"
 	case train.StopRetune:
-		message = "leaves at the end of its epoch to go on with other system parameters"
+		message = "leaves " + when + " to go on with other system parameters"
 	case train.StopCancel:
 		message = "asked to end"
 	case train.StopConverged, train.StopOverspent:
-		message = "ends at the end of its epoch"
+		message = "ends " + when
 	case train.StopPreempt, train.StopNone:
 	}
 	explain(job, cmp.Or(b.Reason.Code, "StopRequested"), join(message, b.Reason.Message), b.Reason.Hint)

@@ -117,8 +117,10 @@ type stepsBody struct {
 	Step  *int64 `json:"step"`
 	Epoch int64  `json:"epoch"`
 	// EpochStep counts the steps of the epoch so far, EpochSteps is how many it has.
-	EpochStep   *int64  `json:"epoch_step"`
-	EpochSteps  int64   `json:"epoch_steps"`
+	EpochStep  *int64 `json:"epoch_step"`
+	EpochSteps int64  `json:"epoch_steps"`
+	// AnyStep is set by code that can stop after any step.
+	AnyStep     bool    `json:"stops_at_steps"`
 	StepSeconds float64 `json:"step_seconds"`
 	WaitSeconds float64 `json:"wait_seconds"`
 	// Generation is that of the batch it follows.

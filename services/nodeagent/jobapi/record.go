@@ -73,6 +73,7 @@ func merge(r, change train.AttemptReport) train.AttemptReport {
 		r.Steps = change.Steps
 	}
 	r.Spoke = r.Spoke || change.Spoke
+	r.AnyStep = r.AnyStep || change.AnyStep
 	r.StopAnswered = r.StopAnswered || change.StopAnswered
 	r.OutputRead = r.OutputRead || change.OutputRead
 	r.Enlarged = r.Enlarged || change.Enlarged

@@ -55,10 +55,11 @@ func (a *API) mustStop(ctx context.Context, s *session) bool {
 	return true
 }
 
-// control is the richer question. If it names its epoch, all processes of the attempt get the same answer.
+// control is the richer question. If it names its epoch, all processes of the attempt get the same answer. If it names
+// a step, one process asks for all of them.
 func (a *API) control(ctx context.Context, c call) (answer, *refusal) {
 	epochs, err := strconv.ParseInt(c.query("epochs_done"), 10, 64)
-	named := err == nil
+	named := err == nil && c.query("step") == ""
 	stop, known := false, false
 	if named {
 		stop, known = c.session.answered(epochs)
@@ -129,7 +130,7 @@ func (a *API) profiling(ctx context.Context, c call) (answer, *refusal) {
 			}
 		})
 		iteration, epoch := int(*b.Iteration), c.session.known().EpochsDone
-		a.noteSteps(ctx, c.session, c.session.step(stepped{Step: iteration, Steps: iteration, Epoch: epoch, Seconds: b.MeanSeconds}, c.now))
+		a.noteSteps(ctx, c.session, c.session.step(stepped{Step: iteration, Steps: iteration, Epoch: epoch, Seconds: b.MeanSeconds}, c.now), false)
 	}
 	a.beat(c, event.Stepped{
 		Rank: int(b.Rank), Step: int(*b.Iteration), Epoch: c.session.known().EpochsDone, StepSeconds: b.MeanSeconds, MemoryBytes: memory,
@@ -160,7 +161,7 @@ func (a *API) steps(ctx context.Context, c call) (answer, *refusal) {
 	memory := unit.Bytes(b.MemoryBytes)
 	if b.Rank == 0 {
 		c.session.gather(func(t *tally) { t.step(b.StepSeconds, b.Steps, memory) })
-		a.noteSteps(ctx, c.session, c.session.step(b.progress(), c.now))
+		a.noteSteps(ctx, c.session, c.session.step(b.progress(), c.now), b.AnyStep)
 	}
 	a.beat(c, event.Stepped{
 		Rank: int(b.Rank), Step: int(*b.Step), Epoch: int(b.Epoch), EpochStep: int(deref(b.EpochStep)), EpochSteps: int(b.EpochSteps),
@@ -168,10 +169,18 @@ func (a *API) steps(ctx context.Context, c call) (answer, *refusal) {
 		Samples: int(b.Samples), Loss: b.Loss, Metrics: b.Metrics, GradSquared: b.GradSquared, GradVariance: b.GradVariance, MemoryBytes: memory,
 		MicroBatch: int(b.MicroBatch), Generation: uint64(b.Generation), Batch: b.run(),
 	})
+	said := beatAnswer{Stop: b.AnyStep && c.session.current().Stop != train.StopNone}
 	if wanted := a.batch(ctx, c.session); wanted.MicroBatch != nil {
-		return answer{json: wanted}, nil
+		said.batchRecord = &wanted
 	}
-	return answer{json: struct{}{}}, nil
+	return answer{json: said}, nil
+}
+
+// beatAnswer is the answer to a heartbeat. Stop says that control will answer with a stop; the code leaves only after
+// that answer.
+type beatAnswer struct {
+	Stop bool `json:"stop,omitempty"`
+	*batchRecord
 }
 
 // epochs takes the end of an epoch. All processes of a job may report it; the first report is recorded.

@@ -55,11 +55,13 @@ func (s *session) nextEpoch(epochsDone int, now time.Time) train.Steps {
 
 // noteSteps records how far the code is: the first time, every few seconds, and once after it was asked to stop, since
 // the time until it has saved its state is then predicted from it.
-func (a *API) noteSteps(ctx context.Context, s *session, steps train.Steps) {
-	attempt, written := s.current(), s.known().Steps
+func (a *API) noteSteps(ctx context.Context, s *session, steps train.Steps, anyStep bool) {
+	attempt, report := s.current(), s.known()
+	written := report.Steps
 	asked := attempt.Stop != train.StopNone && written.At.Before(attempt.StopSince)
-	if written.Known() && steps.At.Sub(written.At) < stepsSpacing && !asked {
+	news := asked || anyStep && !report.AnyStep
+	if written.Known() && steps.At.Sub(written.At) < stepsSpacing && !news {
 		return
 	}
-	a.note(ctx, s, train.AttemptReport{Steps: steps})
+	a.note(ctx, s, train.AttemptReport{Steps: steps, AnyStep: anyStep})
 }

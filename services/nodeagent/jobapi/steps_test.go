@@ -51,3 +51,28 @@ func TestOlderLibrariesCountNoStepsOfTheEpoch(t *testing.T) {
 		t.Errorf("second epoch: %+v", got)
 	}
 }
+
+// TestCodeThatStopsAtAnyStepHearsOfAStop: with the answer to its heartbeat. Only control's answer is a stop.
+func TestCodeThatStopsAtAnyStepHearsOfAStop(t *testing.T) {
+	b := newBench(t, bustest.Start(t))
+	b.put(attempt(1))
+	const base = "/attempt/" + token + "1/v1/jobs/" + capability
+	beat := `{"step":10,"epoch_step":10,"epoch_steps":500,"steps":10,"step_seconds":0.5,"stops_at_steps":true}`
+	b.want("POST", base+"/steps", beat, 200, "{}")
+	if !b.report(1).AnyStep {
+		t.Error("the report does not say that it can stop at any step")
+	}
+	asked := attempt(1)
+	asked.Stop, asked.StopSince = train.StopPreempt, time.Now()
+	b.put(asked)
+	b.want("POST", base+"/steps", `{"step":11}`, 200, "{}") // code that cannot stop within an epoch is not told
+	b.want("POST", base+"/steps", beat, 200, `{"stop":true}`)
+	if b.report(1).StopAnswered {
+		t.Error("a heartbeat counts as an answer")
+	}
+	b.want("POST", base+"/checkpoints", `{"epochs_done":0,"epoch_step":20,"epoch_steps":500,"path":"/snapshots/x"}`, 200, "{}")
+	b.want("GET", base+"/control?epochs_done=0&step=20", "", 200, `{"stop":true,"micro_batch":null,"accumulation":null,"generation":0}`)
+	if r := b.report(1); !r.StopAnswered || r.CheckpointStep != 20 || r.CheckpointEpochs != 0 {
+		t.Errorf("report %+v", r)
+	}
+}

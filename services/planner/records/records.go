@@ -146,7 +146,7 @@ func (r Records) job(j train.Job, now time.Time) state.Job {
 	job.Running = &state.Running{
 		Holding:     state.Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Parts: a.Parts, Servers: a.ServerParts()},
 		StopPending: a.Stop != train.StopNone, Epochs: max(report.EpochsDone-a.StartedEpochs, 0), Spoke: report.Spoke,
-		Saved: report.Saved(a),
+		Saved: report.Saved(a), AnyStep: report.AnyStep,
 	}
 	if next, known := report.NextSave(j.Spec, a.DeviceCount(), now); known {
 		job.Running.NextSaveSeconds = next.Seconds()

@@ -178,7 +178,12 @@ func (p *page) checkpoint(d description, now time.Time) {
 	case r.EpochsDone == 0 && j.EpochsDone == 0 && j.EpochStep == 0 && j.State.Active():
 		p.field("checkpoint", "none yet: if the job is lost now, it begins again")
 	}
-	if end, known := r.NextSave(j.Spec, len(j.Devices), now); known && j.State.Active() {
+	if !j.State.Active() {
+		return
+	}
+	if r.AnyStep {
+		p.field("", "it can stop and save after any step")
+	} else if end, known := r.NextSave(j.Spec, len(j.Devices), now); known {
 		p.field("", "the next one in about %s, at the end of the epoch", render.Duration(end.Seconds()))
 	}
 }

@@ -227,9 +227,9 @@ func bounded(seconds float64) float64 {
 }
 
 // Changeable is the share of a gang's remaining time that a restart could still shorten: it leaves at the end of the
-// epoch that it is in.
+// epoch that it is in, or of its step if its code can stop at any.
 func (g *Gang) Changeable() float64 {
-	if g.Spec.MaxEpochs <= 0 {
+	if g.Spec.MaxEpochs <= 0 || g.Running != nil && g.Running.AnyStep {
 		return 1
 	}
 	left := float64(g.Spec.MaxEpochs - g.EpochsDone)

@@ -119,10 +119,15 @@ type Running struct {
 	// unknown.
 	Saved           bool    `json:"saved,omitempty"`
 	NextSaveSeconds float64 `json:"next_save_seconds,omitempty"`
+	// AnyStep says that its code can stop after any step, and need not finish its epoch.
+	AnyStep bool `json:"any_step,omitempty"`
 }
 
 // Unasked says that the attempt cannot be asked to leave, and was not before it fell silent.
 func (r *Running) Unasked() bool { return !r.Spoke && !r.StopPending }
+
+// Measured says whether the attempt has shown how fast it is where it runs, and may be resized or moved for that.
+func (r *Running) Measured() bool { return r.Epochs >= 1 || r.AnyStep && r.NextSaveSeconds > 0 }
 
 // Tuning are the parameters of a decision; zero values stand for the defaults.
 type Tuning struct {
