@@ -143,7 +143,7 @@ func ReadSpecFile(a *console.Console, path string) (train.Spec, error) {
 			}
 		}
 	}
-	return spec, nil
+	return spec, makeAbsolute(spec.Folders())
 }
 
 func joinReasons(reasons []train.Reason) string {
