@@ -24,7 +24,7 @@ func torchCluster(t *testing.T) (*cluster, []string) {
 	}
 	c := newCluster(t)
 	c.env = []string{"SWITCHYARD_PYTHON_PATH=" + filepath.Join(repository, "libs/python"), "OMP_NUM_THREADS=1"}
-	c.flags = []string{"--cpu-slots", "2", "--allow-root", c.dir, "--rescale-min-interval", "1s", "--restart-price", "1s", "--refit-interval", "500ms"}
+	c.flags = []string{"--cpu-slots", "2", "--allow-root", c.dir, "--rescale-min-interval", "30s", "--restart-price", "1s", "--refit-interval", "500ms"}
 	c.start("up")
 	c.connect()
 	return c, []string{python, filepath.Join(repository, "examples/python/train_torch.py"), "0.01"}
@@ -48,7 +48,8 @@ func (c *cluster) epochs(id train.JobID) (all []event.EpochEnded) {
 const endless = 1_000_000 // epochs
 
 // TestATorchTrainingGrowsWithItsGlobalBatch: while another job has one of the two devices, a training has the other.
-// Then it has both, and its steps have as many samples as before.
+// Then it has both, and its steps have as many samples as before. It keeps both for as long as a size is kept at least:
+// where two devices turn out to be slower, it goes back to one after that.
 func TestATorchTrainingGrowsWithItsGlobalBatch(t *testing.T) {
 	t.Parallel()
 	c, command := torchCluster(t)
