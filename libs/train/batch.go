@@ -55,6 +55,7 @@ type BatchChoice struct {
 
 // BatchOption is a batch with what is predicted of it.
 type BatchOption struct {
+	// Batch is how the gang forms its steps.
 	Batch Batch `json:"batch"`
 	// GlobalBatch is the number of samples of a step.
 	GlobalBatch int     `json:"global_batch"`
@@ -63,7 +64,8 @@ type BatchOption struct {
 	// steps of the base batch; 0 if the gradient noise is unknown.
 	Efficiency float64 `json:"efficiency,omitempty"`
 	Goodput    float64 `json:"goodput,omitempty"`
-	Chosen     bool    `json:"chosen,omitempty"`
+	// Chosen is set for the batch that the job gets.
+	Chosen bool `json:"chosen,omitempty"`
 }
 
 // KeepsBatch reports whether the optimizer steps of the job are the same on any number of devices.

@@ -23,10 +23,11 @@ const WholeNode = ""
 // NodeOrder is an operator's order to keep jobs off a node or a device.
 type NodeOrder struct {
 	// Drain is set if the jobs there are to leave at their next save; otherwise they stay until they end.
-	Drain bool      `json:"drain,omitempty"`
-	By    string    `json:"by,omitempty"`
-	Why   string    `json:"why,omitempty"`
-	At    time.Time `json:"at"`
+	Drain bool   `json:"drain,omitempty"`
+	By    string `json:"by,omitempty"`
+	// Why is the reason in the operator's words.
+	Why string    `json:"why,omitempty"`
+	At  time.Time `json:"at"`
 }
 
 // NodeCondition is what the cluster manager of a node says of it.

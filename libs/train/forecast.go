@@ -5,7 +5,9 @@ import "time"
 // Forecast is when a job starts and ends by a plan, in seconds after its decision. The truth lies between Low and High
 // in eight of ten cases. A part is nil if it is unknown; a job that has devices has no Start.
 type Forecast struct {
-	Start  *Span `json:"start,omitempty"`
+	// Start is when the job gets its devices.
+	Start *Span `json:"start,omitempty"`
+	// Finish is when it ends.
 	Finish *Span `json:"finish,omitempty"`
 }
 

@@ -351,10 +351,11 @@ type Job struct {
 	// FirstPredictedLow and FirstPredictedHigh are the interval of the first prediction.
 	FirstPredictedLow  time.Time `json:"first_predicted_low,omitzero"`
 	FirstPredictedHigh time.Time `json:"first_predicted_high,omitzero"`
-	PredictedFinish    time.Time `json:"predicted_finish,omitzero"`
-	ExitCode           *int      `json:"exit_code,omitempty"`
-	LogTail            string    `json:"log_tail,omitempty"`
-	Warnings           []string  `json:"warnings,omitempty"`
+	// PredictedFinish is the newest prediction.
+	PredictedFinish time.Time `json:"predicted_finish,omitzero"`
+	ExitCode        *int      `json:"exit_code,omitempty"`
+	LogTail         string    `json:"log_tail,omitempty"`
+	Warnings        []string  `json:"warnings,omitempty"`
 
 	History []Change `json:"history,omitempty"`
 	// LastSequence is the stream sequence of the newest fact folded in: older facts are skipped when redelivered.

@@ -13,6 +13,7 @@ import (
 
 // Span is a prediction with the interval that the evidence allows: Low <= Expected <= High, all in one unit.
 type Span struct {
+	// Expected is the most likely value.
 	Expected float64 `json:"expected"`
 	Low      float64 `json:"low"`
 	High     float64 `json:"high"`
