@@ -664,7 +664,8 @@ func (c *promises) checkRepeated(policy plan.Policy) {
 	}
 	published, applied := c.day.state, c.day.state
 	published.Memory, applied.Memory = c.plan.Memory, c.plan.Memory
-	published.Now, applied.Now = published.Now.Add(time.Second), applied.Now.Add(time.Second)
+	published.Now = c.later(time.Second)
+	applied.Now = published.Now
 	published.Jobs, applied.Jobs = slices.Clone(published.Jobs), slices.Clone(applied.Jobs)
 	for i := range published.Jobs {
 		now, then := &published.Jobs[i], &applied.Jobs[i]
@@ -682,6 +683,19 @@ func (c *promises) checkRepeated(policy plan.Policy) {
 	}
 	c.unmoved("published", plan.Decide(published, policy))
 	c.unmoved("carried out", plan.Decide(applied, policy))
+}
+
+// later is the time of a decision after the given one, or the same if a job starves in between: that is news.
+func (c *promises) later(by time.Duration) time.Time {
+	s := c.day.state
+	waited := func(j plan.Job, at time.Time) bool {
+		return at.Sub(j.SubmittedAt).Seconds()-j.RunSeconds > s.Tuning.StarvationSeconds
+	}
+	starves := func(j plan.Job) bool { return !waited(j, s.Now) && waited(j, s.Now.Add(by)) }
+	if slices.ContainsFunc(s.Jobs, starves) {
+		return s.Now
+	}
+	return s.Now.Add(by)
 }
 
 func (c *promises) unmoved(what string, again train.Plan) {
