@@ -202,15 +202,20 @@ func (m Model) EpochsLeft(epochsDone float64, rule StopRule) Span {
 	}
 }
 
+// Times reports whether the model can predict the epochs of a job: one was measured, or the time of its known steps.
+func (m Model) Times(s *Spec) bool {
+	return m.EpochSeconds > 0 || m.Speed.Known() && s.TrainingSetSize > 0
+}
+
 // EpochSecondsOn predicts one epoch on a configuration. The time of an observed epoch beyond its steps (validation,
 // loading, checkpoints) is added to every configuration unchanged. stepsPerEpoch depends on the global batch; if an
 // observed epoch had more or fewer steps than it says, so have all predicted epochs. It returns false if neither an
-// epoch nor a step was ever measured.
+// epoch nor a step was ever measured, or if stepsPerEpoch is 0 and no epoch was.
 func (m Model) EpochSecondsOn(cfg Config, stepsPerEpoch func(Config) float64) (float64, bool) {
 	if m.EpochSeconds > 0 && cfg == m.EpochConfig {
 		return m.EpochSeconds, true
 	}
-	if !m.Speed.Known() {
+	if !m.Speed.Known() || m.EpochSeconds == 0 && stepsPerEpoch(cfg) == 0 {
 		return 0, false
 	}
 	overhead, more := 0.0, 1.0

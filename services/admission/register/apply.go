@@ -150,8 +150,8 @@ func started(job *train.Job, f Fact, b *event.Started, state *train.State) bool 
 	if job.StartedAt.IsZero() {
 		job.StartedAt = f.Time
 	}
-	// An epoch of this attempt may have been reported before its start.
-	if job.EpochsDone > b.EpochsDone {
+	// An epoch of this attempt may have been reported before its start, or none is expected.
+	if job.EpochsDone > b.EpochsDone || job.Spec.MaxEpochs == 0 {
 		*state = train.StateRunning
 	}
 	job.Attempt, job.Restarts = b.Attempt, max(b.Attempt-1, 0)
@@ -163,6 +163,14 @@ func started(job *train.Job, f Fact, b *event.Started, state *train.State) bool 
 	}
 	explain(job, "Started", message, "")
 	return true
+}
+
+// epochsDone returns the progress of a job in words.
+func epochsDone(job *train.Job) string {
+	if job.Spec.MaxEpochs == 0 {
+		return fmt.Sprintf("epoch %d", job.EpochsDone)
+	}
+	return fmt.Sprintf("%d of %d epochs", job.EpochsDone, job.Spec.MaxEpochs)
 }
 
 func epochEnded(job *train.Job, b *event.EpochEnded, state *train.State) bool {
@@ -177,7 +185,7 @@ func epochEnded(job *train.Job, b *event.EpochEnded, state *train.State) bool {
 	if late || *state != train.StateRunning {
 		return true
 	}
-	message := fmt.Sprintf("%d of %d epochs done", job.EpochsDone, job.Spec.MaxEpochs)
+	message := epochsDone(job) + " done"
 	if b.EpochSeconds > 0 {
 		message += fmt.Sprintf(", the last one in %s", spoken(b.EpochSeconds))
 	}
