@@ -50,8 +50,8 @@ type Allocation struct {
 	Reason Reason     `json:"reason"`
 	// Parts are set instead of Node and Devices if the gang spans several nodes, in the order of its ranks.
 	Parts []Part `json:"parts,omitempty"`
-	// Servers are the job's parameter servers; its workers have a device each. The local back end starts no servers,
-	// and refuses such jobs.
+	// Servers are the job's parameter servers, on nodes where it has workers; the workers have a device each. The
+	// executor starts exactly these.
 	Servers []ServerPart `json:"servers,omitempty"`
 	// Batch is set by policies that choose it together with the devices.
 	Batch Batch `json:"batch,omitzero"`
@@ -68,12 +68,20 @@ func (a Allocation) Places() []Part {
 }
 
 // ServerCount returns the number of parameter servers on all nodes.
-func (a Allocation) ServerCount() int {
+func (a Allocation) ServerCount() int { return CountServers(a.Servers) }
+
+// CountServers returns the number of parameter servers on all nodes.
+func CountServers(parts []ServerPart) int {
 	sum := 0
-	for _, s := range a.Servers {
+	for _, s := range parts {
 		sum += s.Count
 	}
 	return sum
+}
+
+// SameServers reports whether a and b are as many parameter servers on the same nodes, in any order.
+func SameServers(a, b []ServerPart) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(s ServerPart) bool { return !slices.Contains(b, s) })
 }
 
 // Waiting explains why a job got nothing.
@@ -134,8 +142,10 @@ type Attempt struct {
 	Memory unit.Bytes `json:"memory_bytes,omitempty"`
 	// Parts are set instead of Node and Devices for a gang over several nodes, in the order of its ranks.
 	Parts []Part `json:"parts,omitempty"`
-	// Servers is the number of parameter servers beside the workers.
-	Servers int `json:"servers,omitempty"`
+	// Servers are the parameter servers beside the workers, ServerCount is their number. Attempts of older versions
+	// have only the number.
+	Servers     []ServerPart `json:"server_parts,omitempty"`
+	ServerCount int          `json:"servers,omitempty"`
 	// Batch is how its steps are formed from BatchGeneration, a plan, on; without it each device has the submitted batch.
 	Batch           Batch  `json:"batch,omitzero"`
 	BatchGeneration uint64 `json:"batch_generation,omitempty"`
@@ -207,6 +217,27 @@ func (a *Attempt) SetPlaces(parts []Part) {
 	} else {
 		a.Parts = parts
 	}
+}
+
+// SetServers sets the parameter servers of the attempt.
+func (a *Attempt) SetServers(parts []ServerPart) {
+	a.Servers, a.ServerCount = parts, CountServers(parts)
+}
+
+// ServerParts returns the parameter servers of the attempt. If only their number is known, they are spread over its
+// nodes in turn.
+func (a Attempt) ServerParts() []ServerPart {
+	if len(a.Servers) > 0 || a.ServerCount == 0 {
+		return a.Servers
+	}
+	var parts []ServerPart
+	places := a.Places()
+	for i, p := range places {
+		if n := (a.ServerCount + len(places) - 1 - i) / len(places); n > 0 {
+			parts = append(parts, ServerPart{Node: p.Node, Count: n})
+		}
+	}
+	return parts
 }
 
 // DeviceCount returns the number of devices of the attempt.

@@ -205,12 +205,16 @@ func (c *cache) places(a train.Attempt) ([]launch.Place, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var list []launch.Place
+	servers := map[train.NodeID]int{}
+	for _, s := range a.ServerParts() {
+		servers[s.Node] += s.Count
+	}
 	for _, part := range a.Places() {
 		node := c.realm.Nodes[part.Node]
 		if node.ID == "" || node.JobAPI == "" {
 			return nil, fmt.Errorf("the agent of node %s has not described it yet: %w", part.Node, bus.ErrAway)
 		}
-		place := launch.Place{Node: node, Memory: part.Memory}
+		place := launch.Place{Node: node, Memory: part.Memory, Servers: servers[part.Node]}
 		for _, id := range part.Devices {
 			i := slices.IndexFunc(node.Devices, func(d train.Device) bool { return d.ID == id })
 			if i < 0 {

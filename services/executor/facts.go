@@ -18,7 +18,7 @@ func startedFact(a train.Attempt, spec train.Spec, mounts bool) event.Fact {
 	}
 	f := event.JobFact(a.Job, event.FactStarted, fmt.Sprintf("attempt/%d/started", a.Number), event.Started{
 		Attempt: a.Number, Generation: a.Generation, Node: a.Places()[0].Node, Devices: train.AllDevices(a.Places()), Parts: a.Parts, EpochsDone: a.StartedEpochs, Enforcement: a.Enforcement,
-		Servers: a.Servers, Mounts: mounts, BatchSize: batch,
+		Servers: a.ServerCount, Mounts: mounts, BatchSize: batch,
 	})
 	f.Time = a.StartedAt
 	return f

@@ -92,12 +92,13 @@ func (s *starter) claim(ctx context.Context, action diff.Action) (train.Attempt,
 	a := train.Attempt{
 		Job: action.Job, Number: action.Number, Backend: s.realm.Backend, LogFormat: job.Spec.LogFormat, Generation: action.Generation, Phase: train.PhaseClaimed,
 		StartedEpochs: action.StartedEpochs, LostInARow: action.LostInARow, UnstartedInARow: action.UnstartedInARow,
-		Servers: action.Servers, Batch: action.Batch, BatchGeneration: action.Generation, Setting: s.cache.setting(action.Job),
+		Batch: action.Batch, BatchGeneration: action.Generation, Setting: s.cache.setting(action.Job),
 	}
 	if denied(last, a.Setting) {
 		a.Setting, a.Stays = a.Setting.Without(train.SettingCores, train.SettingMemoryMiB), a.Setting.Generation
 	}
 	a.SetPlaces(action.Places)
+	a.SetServers(action.Servers)
 	places, err := s.cache.places(a)
 	if err != nil {
 		return train.Attempt{}, fmt.Errorf("start %s: %w", action.Job, err)

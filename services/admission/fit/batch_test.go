@@ -27,7 +27,6 @@ func TestBatchRefusals(t *testing.T) {
 		}},
 		{"parameter servers", change(func(s *train.Spec) { s.GlobalBatchSize, s.Strategy = 128, train.StrategyParameterServer }), []string{
 			"NotSupported global_batch_size: workers of parameter servers take batch_size samples each (leave it out, or use strategy all_reduce)",
-			"NotSupported strategy: parameter servers cannot be started here: they run on Kubernetes, and no suitable Kubernetes node is known (use all_reduce)",
 		}},
 		{"adaptive without room", change(func(s *train.Spec) {
 			s.AdaptiveBatch = &train.AdaptiveBatchSpec{Max: 63, MaxPerDevice: 32, LearningRate: "square"}

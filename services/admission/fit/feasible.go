@@ -13,10 +13,6 @@ func (c *checker) feasible() {
 	if !none && !c.labelled() {
 		return
 	}
-	if c.spec.Strategy == train.StrategyParameterServer && !slices.ContainsFunc(c.where.Nodes, inCluster) {
-		c.refuse("NotSupported", "strategy", "use all_reduce",
-			"parameter servers cannot be started here: they run on Kubernetes, and no suitable Kubernetes node is known")
-	}
 	if none {
 		return // the job waits until a node is known
 	}
@@ -62,8 +58,8 @@ func (c *checker) enoughDevices() {
 	}
 }
 
-// inCluster reports whether a node runs pods: only there a job can span several nodes and have parameter servers, and
-// there it always finds a container runtime.
+// inCluster reports whether a node runs pods: only there a job can span several nodes, and there it always finds a
+// container runtime.
 func inCluster(n train.Node) bool { return n.Backend == train.BackendKubernetes }
 
 // enoughOfItsNode compares the processors and main memory wanted per process with those of the largest nodes.
@@ -72,12 +68,21 @@ func (c *checker) enoughOfItsNode() {
 	for _, n := range c.where.Nodes {
 		cores, memory = max(cores, n.Cores), max(memory, int64(n.Memory/unit.MiB))
 	}
-	if cores > 0 && c.spec.Cores > cores {
-		c.refuse("TooManyCores", "cores", "ask for fewer", "want %d, the largest node has %d", c.spec.Cores, cores)
+	few := func(field string, wanted int) {
+		if cores > 0 && wanted > cores {
+			c.refuse("TooManyCores", field, "ask for fewer", "want %d, the largest node has %d", wanted, cores)
+		}
 	}
-	if memory > 0 && c.spec.MainMemoryMiB > memory {
-		c.refuse("TooMuchMemory", "main_memory_mib", "ask for less", "want %d MiB, the largest node has %d",
-			c.spec.MainMemoryMiB, memory)
+	little := func(field string, wanted int64) {
+		if memory > 0 && wanted > memory {
+			c.refuse("TooMuchMemory", field, "ask for less", "want %d MiB, the largest node has %d", wanted, memory)
+		}
+	}
+	few("cores", c.spec.Cores)
+	little("main_memory_mib", c.spec.MainMemoryMiB)
+	if servers := c.spec.ParameterServers; servers != nil {
+		few("parameter_servers.cores", servers.Cores)
+		little("parameter_servers.memory_mib", servers.MemoryMiB)
 	}
 }
 

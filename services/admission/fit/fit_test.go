@@ -105,7 +105,6 @@ func TestRefusals(t *testing.T) {
 		{"log of BigDL", spec(func(s *train.Spec) { s.LogFormat = train.LogBigDL }), nil},
 		{"log with parameter servers", spec(func(s *train.Spec) { s.LogFormat, s.Strategy = train.LogBigDL, train.StrategyParameterServer }), []string{
 			"NotSupported log_format: epochs are read from the output of rank 0, which does not train with parameter servers (let the code call the job API)",
-			"NotSupported strategy: parameter servers cannot be started here: they run on Kubernetes, and no suitable Kubernetes node is known (use all_reduce)",
 		}},
 		{"two programs", spec(func(s *train.Spec) { s.Command = []string{"python", "a.py"} }), []string{
 			"TwoPrograms script_path: both command and script_path are given (give one of them)",
@@ -177,7 +176,6 @@ func TestRefusals(t *testing.T) {
 			s.AllowSharing, s.EstimatedMemoryMiB, s.Strategy = true, 4096, train.StrategyParameterServer
 		}), []string{
 			"NotSupported allow_sharing: jobs with parameter servers share no device (leave it out, or use strategy all_reduce)",
-			"NotSupported strategy: parameter servers cannot be started here: they run on Kubernetes, and no suitable Kubernetes node is known (use all_reduce)",
 		}},
 		{"priority and restarts at their borders", spec(func(s *train.Spec) { s.Priority, s.MaxRestarts = &none, &none }), nil},
 		{"priority and restarts beyond", spec(func(s *train.Spec) { s.Priority, s.MaxRestarts = &many, &negative }), []string{
@@ -350,8 +348,15 @@ func TestWhatCanNeverRunHere(t *testing.T) {
 		{"labels of a node that is too small", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
 			s.NodeLabels, s.MinDevices, w.Nodes[0].Labels = map[string]string{"tier": "slow"}, 2, map[string]string{"tier": "slow"}
 		}, []string{"TooFewDevices min_devices: want at least 2 on one node, the largest node small has 1 (ask for fewer)"}},
-		{"parameter servers", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.Strategy = "parameter_server" }, []string{
-			"NotSupported strategy: parameter servers cannot be started here: they run on Kubernetes, and no suitable Kubernetes node is known (use all_reduce)",
+		{"parameter servers", func(s *train.Spec, _ *Identity, _ *Inventory, _ *Paths) { s.Strategy = "parameter_server" }, nil},
+		{"parameter servers larger than any node", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
+			s.Strategy, s.ParameterServers = "parameter_server", &train.ServersSpec{Cores: 40, MemoryMiB: 1 << 16}
+			for i := range w.Nodes {
+				w.Nodes[i].Cores, w.Nodes[i].Memory = 32, 32*unit.GiB
+			}
+		}, []string{
+			"TooManyCores parameter_servers.cores: want 40, the largest node has 32 (ask for fewer)",
+			"TooMuchMemory parameter_servers.memory_mib: want 65536 MiB, the largest node has 32768 (ask for less)",
 		}},
 		{"parameter servers in a cluster", func(s *train.Spec, _ *Identity, w *Inventory, _ *Paths) {
 			s.Strategy, s.ParameterServers, s.Image, w.Nodes = "parameter_server", &train.ServersSpec{Max: 2}, "mxnet:1", cluster()

@@ -49,8 +49,8 @@ type Action struct {
 	// Places and the fields up to UnstartedInARow belong to a Start. Places are the devices to take, in the order of
 	// ranks.
 	Places []train.Part
-	// Servers is the number of parameter servers.
-	Servers int
+	// Servers are the parameter servers to start beside them.
+	Servers []train.ServerPart
 	// Batch belongs to a Start or a Rebatch.
 	Batch           train.Batch
 	StartedEpochs   int
@@ -231,7 +231,7 @@ func starts(s State) []Action {
 	seen := map[train.JobID]bool{}
 	for _, w := range s.Plan.Allocations {
 		places := w.Places()
-		if seen[w.Job] || !s.Realm.reaches(w) || !mayStart(s, w.Job) || !s.Realm.free(places, s.Held, taken) {
+		if seen[w.Job] || !s.Realm.reaches(w) || !mayStart(s, w) || !s.Realm.free(places, s.Held, taken) {
 			continue
 		}
 		seen[w.Job] = true
@@ -241,9 +241,14 @@ func starts(s State) []Action {
 	return actions
 }
 
-// mayStart reports whether the job itself is ready for its next attempt.
-func mayStart(s State, id train.JobID) bool {
+// mayStart reports whether the job itself is ready for its next attempt. Plans of older versions left the number of
+// parameter servers open: such a job starts with the next plan.
+func mayStart(s State, w train.Allocation) bool {
+	id := w.Job
 	job, known := s.Jobs[id]
+	if job.Spec.Strategy == train.StrategyParameterServer && w.ServerCount() == 0 {
+		return false
+	}
 	if !known || job.State.Terminal() || job.CancelRequested || job.State == train.StateNone || job.State == train.StateSubmitted {
 		return false
 	}
@@ -264,12 +269,8 @@ func untilDue(s State, a train.Attempt) time.Duration {
 func start(s State, w train.Allocation) Action {
 	job, last := s.Jobs[w.Job], s.Attempts[w.Job]
 	report := s.report(last)
-	servers := w.ServerCount()
-	if job.Spec.Strategy == train.StrategyParameterServer && servers == 0 { // the policy leaves the number to the job
-		servers = min(len(train.AllDevices(w.Places())), job.Spec.WithDefaults().ParameterServers.Max)
-	}
 	return Action{
-		Kind: Start, Job: w.Job, Number: last.Number + 1, Places: slices.Clone(w.Places()), Servers: servers, Generation: s.Plan.Generation,
+		Kind: Start, Job: w.Job, Number: last.Number + 1, Places: slices.Clone(w.Places()), Servers: w.Servers, Generation: s.Plan.Generation,
 		Batch:           job.Spec.BatchIn(w),
 		StartedEpochs:   max(job.EpochsDone, last.StartedEpochs, report.EpochsDone),
 		LostInARow:      lostBeforeNext(last, report),

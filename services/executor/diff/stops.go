@@ -82,7 +82,7 @@ func forLeaving(s State, l Limits, a train.Attempt) (Action, bool) {
 // devices.
 func withdrawStop(s State, a train.Attempt) (Action, bool) {
 	wanted, planned := s.wanted[a.Job]
-	moot := s.Planned && s.Plan.Generation > a.Generation && planned && train.SamePlaces(wanted.Places(), a.Places())
+	moot := s.Planned && s.Plan.Generation > a.Generation && planned && runsAs(a, wanted)
 	moot = moot && (a.Stop == train.StopPreempt || a.Stop == train.StopRescale)
 	if a.Stop == train.StopRetune {
 		why, known := s.Retunes[ReportKey{a.Job, a.Number}]
@@ -91,7 +91,12 @@ func withdrawStop(s State, a train.Attempt) (Action, bool) {
 	return Action{Kind: WithdrawStop, Job: a.Job, Number: a.Number, Generation: s.Plan.Generation}, moot && !s.report(a).StopAnswered
 }
 
-// requestStop compares the devices of an attempt with a plan newer than the one it was started from.
+// runsAs reports whether an attempt has the devices and the parameter servers of an allocation.
+func runsAs(a train.Attempt, w train.Allocation) bool {
+	return train.SamePlaces(w.Places(), a.Places()) && train.SameServers(w.Servers, a.ServerParts())
+}
+
+// requestStop compares what an attempt has with a plan newer than the one it was started from.
 func requestStop(s State, a train.Attempt) (Action, bool) {
 	action := Action{Kind: RequestStop, Job: a.Job, Number: a.Number}
 	if !s.Planned || s.Plan.Generation <= a.Generation {
@@ -99,19 +104,32 @@ func requestStop(s State, a train.Attempt) (Action, bool) {
 	}
 	wanted, planned := s.wanted[a.Job]
 	switch {
-	case planned && train.SamePlaces(wanted.Places(), a.Places()):
+	case planned && runsAs(a, wanted):
 		return action, false
 	case planned:
 		action.Cause = train.StopRescale
 		action.Reason = wanted.Reason
 		if action.Reason.Message == "" {
-			action.Reason = train.Reason{Code: "Replanned", Message: fmt.Sprintf("plan %d gives it %s", s.Plan.Generation, train.JoinPlaces(wanted.Places()))}
+			action.Reason = train.Reason{Code: "Replanned", Message: fmt.Sprintf("plan %d gives it %s", s.Plan.Generation, amount(wanted))}
 		}
 	default:
 		action.Cause = train.StopPreempt
 		action.Reason = blocker(s.Plan, a.Job)
 	}
 	return action, true
+}
+
+// amount says in words what an allocation gives.
+func amount(w train.Allocation) string {
+	words := train.JoinPlaces(w.Places())
+	switch n := w.ServerCount(); n {
+	case 0:
+		return words
+	case 1:
+		return words + " and 1 parameter server"
+	default:
+		return fmt.Sprintf("%s and %d parameter servers", words, n)
+	}
 }
 
 // blocker returns the main reason why the plan gives a job no devices.

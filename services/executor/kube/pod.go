@@ -49,9 +49,6 @@ func newPodTemplate(s launch.Setting, t Options, killAfter time.Duration) (podTe
 	for i := range s.Places {
 		s.Places[i].Node.JobAPISocket = "" // a pod cannot use a socket of the node
 	}
-	if s.Spec.Strategy == train.StrategyParameterServer {
-		s.Servers = s.Attempt.Servers
-	}
 	if s.Spec.Image == "" {
 		s.Spec.Image = t.Image
 	}
@@ -65,6 +62,11 @@ func newPodTemplate(s launch.Setting, t Options, killAfter time.Duration) (podTe
 	if why := allowsMemory(t, s.Spec.MainMemoryMiB); why != "" {
 		return r, fmt.Errorf("main_memory_mib %d: %s", s.Spec.MainMemoryMiB, why) //nolint:err113 // the words are for the job's owner
 	}
+	if servers := s.Spec.ParameterServers; servers != nil {
+		if why := allowsMemory(t, servers.MemoryMiB); why != "" {
+			return r, fmt.Errorf("parameter_servers.memory_mib %d: %s", servers.MemoryMiB, why) //nolint:err113 // the words are for the job's owner
+		}
+	}
 	var err error
 	r.volumes, err = composeVolumes(s, t)
 	return r, err
@@ -75,8 +77,12 @@ func newPodTemplate(s launch.Setting, t Options, killAfter time.Duration) (podTe
 func splitByDevice(places []launch.Place) []launch.Place {
 	var all []launch.Place
 	for _, p := range places {
-		for _, d := range p.Devices {
-			all = append(all, launch.Place{Node: p.Node, Devices: []train.Device{d}, Memory: p.Memory})
+		for i, d := range p.Devices {
+			split := launch.Place{Node: p.Node, Devices: []train.Device{d}, Memory: p.Memory}
+			if i == 0 {
+				split.Servers = p.Servers
+			}
+			all = append(all, split)
 		}
 	}
 	return all
@@ -125,7 +131,7 @@ func (t podTemplate) pod(rank int, rendezvousIP string) *corev1.Pod {
 		// The rendezvous is found even without DNS.
 		pod.Spec.HostAliases = []corev1.HostAlias{{IP: rendezvousIP, Hostnames: []string{t.Addresses[0]}}}
 	} else if len(t.processes) > 1 {
-		pod.Spec.Containers[0].Env = append(pod.Spec.Containers[0].Env, ownAddress(t.processes[0].Role, t.Servers)...)
+		pod.Spec.Containers[0].Env = append(pod.Spec.Containers[0].Env, ownAddress(t.processes[0].Role)...)
 	}
 	return pod
 }
@@ -140,9 +146,9 @@ func tolerations(taints []string) []corev1.Toleration {
 
 // ownAddress gives the first process the rendezvous as an IP address: its own name may not be resolvable in its own
 // pod.
-func ownAddress(role launch.Role, servers int) []corev1.EnvVar {
+func ownAddress(role launch.Role) []corev1.EnvVar {
 	names := []string{"MASTER_ADDR"}
-	if servers > 0 && role == launch.RoleScheduler {
+	if role == launch.RoleScheduler {
 		names = append(names, "DMLC_PS_ROOT_URI")
 	}
 	var env []corev1.EnvVar

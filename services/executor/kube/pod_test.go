@@ -57,7 +57,8 @@ func TestPods(t *testing.T) {
 	folders := setting(one)
 	folders.Spec.CustomDir, folders.Spec.DatasetsDir, folders.Spec.SnapshotsDir, folders.Spec.Env = "/home/me/code", "/nfs/mnist", "/mnt/team/saved", map[string]string{"JOB_UUID": "forged", "MINE": "$(yes)"}
 	servers := setting(one, two)
-	servers.Spec.Strategy, servers.Attempt.Servers = train.StrategyParameterServer, 1
+	servers.Spec.Strategy, servers.Spec.ParameterServers = train.StrategyParameterServer, &train.ServersSpec{Max: 2, Cores: 3, MemoryMiB: 512}
+	servers.Spec.Cores, servers.Spec.MainMemoryMiB, servers.Places[1].Servers = 1, 256, 1
 	perDevice := setting(one)
 	perDevice.Spec.Launch = train.LaunchPerDevice
 	part := setting(launch.Place{Node: one.Node, Devices: one.Devices[:1]})

@@ -18,7 +18,8 @@ const (
 	processMillis = 50
 )
 
-// resources requests the job's share of each device, all of it if it is not shared, and processors and memory.
+// resources requests the job's share of each device, all of it if it is not shared, and processors and memory: for a
+// parameter server what it was planned with.
 func (t podTemplate) resources(p launch.Process) corev1.ResourceRequirements {
 	r := corev1.ResourceRequirements{Requests: corev1.ResourceList{}, Limits: corev1.ResourceList{}}
 	for _, d := range p.Devices {
@@ -28,7 +29,7 @@ func (t podTemplate) resources(p launch.Process) corev1.ResourceRequirements {
 		}
 	}
 	slots := slotsOf(p.Devices)
-	cores := t.Cores()
+	cores := t.Cores(p)
 	if slots > 0 && (cores == 0 || cores > slots) {
 		cores = slots
 	}
@@ -36,7 +37,7 @@ func (t podTemplate) resources(p launch.Process) corev1.ResourceRequirements {
 	if t.options.MemoryLimit != "" {
 		r.Limits[corev1.ResourceMemory] = resource.MustParse(t.options.MemoryLimit)
 	}
-	if mib := t.MemoryMiB(); mib > 0 && allowsMemory(t.options, mib) == "" {
+	if mib := t.MemoryMiB(p); mib > 0 && allowsMemory(t.options, mib) == "" {
 		setMemory(r, mib)
 	}
 	return r

@@ -57,6 +57,9 @@ func (r *resizer) Retune(ctx context.Context, a train.Attempt, s launch.Status, 
 	now := r.resizingOf(k, wanted.Values)
 	has := maps.Clone(wanted.Values)
 	for _, p := range r.podsOf(k) {
+		if role := launch.Role(p.Labels[labelRole]); role == launch.RoleServer || role == launch.RoleScheduler {
+			continue // the values are those of workers
+		}
 		if s.Phase != launch.Exited {
 			if err := r.resize(ctx, p, now); err != nil {
 				return applied, err

@@ -30,15 +30,20 @@ type Process struct {
 	Devices []train.Device
 }
 
+// Serves reports whether the process only serves the workers: once they have ended, it is ended.
+func (p Process) Serves() bool { return p.Role != RoleWorker }
+
 // Processes returns the processes of the attempt. The others meet at the first one. Workers are consecutive, in the
 // order of the places.
 func (s Setting) Processes() []Process {
 	var all []Process
-	if s.Servers > 0 {
+	if s.servers() > 0 {
 		all = append(all, Process{Role: RoleScheduler, Locals: 1})
 	}
-	for i := range s.Servers {
-		all = append(all, Process{Role: RoleServer, Index: i, Place: i % max(len(s.Places), 1), Locals: 1})
+	for place, p := range s.Places {
+		for range p.Servers {
+			all = append(all, Process{Role: RoleServer, Index: len(all) - 1, Place: place, Locals: 1})
+		}
 	}
 	index := 0
 	for place, p := range s.Places {
@@ -58,6 +63,15 @@ func (s Setting) Processes() []Process {
 	return all
 }
 
+// servers returns the number of parameter servers.
+func (s Setting) servers() int {
+	n := 0
+	for _, p := range s.Places {
+		n += p.Servers
+	}
+	return n
+}
+
 func workers(all []Process) int {
 	n := 0
 	for _, p := range all {
@@ -68,8 +82,11 @@ func workers(all []Process) int {
 	return n
 }
 
-// Rank is the variable that tells several processes of a job apart.
-const Rank = "RANK"
+// The variables that tell several processes of a job apart.
+const (
+	Rank         = "RANK"
+	RoleVariable = "SWITCHYARD_ROLE"
+)
 
 // addRank adds the variables that tell the processes of a job apart.
 func (s Setting) addRank(env map[string]string, all []Process, rank int) {
@@ -81,16 +98,17 @@ func (s Setting) addRank(env map[string]string, all []Process, rank int) {
 		env["LOCAL_RANK"], env["LOCAL_WORLD_SIZE"] = number(p.Local), number(p.Locals)
 	}
 	env["TF_CONFIG"] = s.tfConfig(all, rank)
-	if s.Servers == 0 {
+	servers := s.servers()
+	if servers == 0 {
 		return
 	}
 	role := string(p.Role)
 	if p.Role == RoleServer {
 		role = "server" // MXNet's word for what TensorFlow calls ps
 	}
-	env["SWITCHYARD_ROLE"] = string(p.Role)
+	env[RoleVariable] = string(p.Role)
 	env["DMLC_ROLE"], env["DMLC_PS_ROOT_URI"], env["DMLC_PS_ROOT_PORT"] = role, s.address(0), number(s.port(0))
-	env["DMLC_NUM_SERVER"], env["DMLC_NUM_WORKER"] = number(s.Servers), number(workers(all))
+	env["DMLC_NUM_SERVER"], env["DMLC_NUM_WORKER"] = number(servers), number(workers(all))
 }
 
 // addBatch adds the variables by which a worker knows its share of an optimizer step: how many devices all processes

@@ -32,8 +32,6 @@ type Setting struct {
 	// Without addresses all processes are on this machine.
 	Ports     []int
 	Addresses []string
-	// Servers is the number of parameter servers to start beside the workers; with 0 the code starts its own.
-	Servers int
 	// The folders are real paths; Datasets may be empty. Mounted is set if the job sees them as /custom, /snapshots
 	// and /data.
 	Custom, Snapshots, Datasets, Work string
@@ -50,6 +48,8 @@ type Place struct {
 	Devices []train.Device
 	// Memory is the attempt's share of each device; 0 means the whole device.
 	Memory unit.Bytes
+	// Servers is the number of parameter servers on the node.
+	Servers int
 }
 
 // The paths at which a job sees its folders.
@@ -108,14 +108,36 @@ func LocalBatch(spec train.Spec, a train.Attempt) int {
 	return cmp.Or(a.Batch.LocalBatch, spec.BatchSize)
 }
 
-// Cores returns how many processors each process may use; 0 means all that come with its devices.
-func (s Setting) Cores() int {
+// Cores returns how many processors a process may use; 0 means all that come with its devices.
+func (s Setting) Cores(p Process) int {
+	switch p.Role {
+	case RoleServer:
+		return s.serverNeeds().Cores
+	case RoleScheduler:
+		return 0
+	case RoleWorker:
+	}
 	return int(cmp.Or(s.Attempt.Setting.Values[train.SettingCores], float64(s.Spec.Cores)))
 }
 
-// MemoryMiB returns how much main memory each process may use; 0 means no limit.
-func (s Setting) MemoryMiB() int64 {
+// MemoryMiB returns how much main memory a process may use; 0 means no limit.
+func (s Setting) MemoryMiB(p Process) int64 {
+	switch p.Role {
+	case RoleServer:
+		return s.serverNeeds().MemoryMiB
+	case RoleScheduler:
+		return 0
+	case RoleWorker:
+	}
 	return int64(cmp.Or(s.Attempt.Setting.Values[train.SettingMemoryMiB], float64(s.Spec.MainMemoryMiB)))
+}
+
+// serverNeeds returns what each parameter server was planned with.
+func (s Setting) serverNeeds() train.ServersSpec {
+	if needs := s.Spec.WithDefaults().ParameterServers; needs != nil {
+		return *needs
+	}
+	return train.ServersSpec{}
 }
 
 // Devices returns the devices of all places.
@@ -155,6 +177,9 @@ func (s Setting) Scheduler(rank int) map[string]string {
 		if declared > 0 {
 			env[name] = number(declared)
 		}
+	}
+	if p.Serves() {
+		env["CUDA_VISIBLE_DEVICES"] = ""
 	}
 	name, value, _ := strings.Cut(Marker(s.Attempt), "=")
 	env[name] = value

@@ -52,3 +52,34 @@ func TestAProcessKnowsItsShare(t *testing.T) {
 		}
 	}
 }
+
+// TestServersStartWhereTheyWerePlanned: the scheduler is the first process, servers follow on their nodes, workers
+// last. A process that serves sees no GPU, and takes what servers were planned with.
+func TestServersStartWhereTheyWerePlanned(t *testing.T) {
+	spec := train.Spec{
+		Strategy: train.StrategyParameterServer, ParameterServers: &train.ServersSpec{Max: 3, Cores: 2, MemoryMiB: 300}, Cores: 5, MainMemoryMiB: 1000,
+	}
+	s := Setting{Spec: spec, Ports: []int{1, 2, 3, 4, 5}, Places: []Place{
+		{Node: train.Node{ID: "n"}, Devices: []train.Device{gpu("0", 16, train.EnforcedByAdvice)}},
+		{Node: train.Node{ID: "m"}, Devices: []train.Device{gpu("0", 16, train.EnforcedByAdvice)}, Servers: 2},
+	}}
+	type is struct {
+		role                 Role
+		index, place, cores  int
+		memory               int64
+		dmlc, visible, world string
+	}
+	for rank, want := range []is{
+		{RoleScheduler, 0, 0, 0, 0, "scheduler", "", "2"},
+		{RoleServer, 0, 1, 2, 300, "server", "", "2"},
+		{RoleServer, 1, 1, 2, 300, "server", "", "2"},
+		{RoleWorker, 0, 0, 5, 1000, "worker", "0", "2"},
+		{RoleWorker, 1, 1, 5, 1000, "worker", "0", "2"},
+	} {
+		p, env := s.Processes()[rank], s.Scheduler(rank)
+		got := is{p.Role, p.Index, p.Place, s.Cores(p), s.MemoryMiB(p), env["DMLC_ROLE"], env["CUDA_VISIBLE_DEVICES"], env["WORLD_SIZE"]}
+		if got != want || env["DMLC_NUM_SERVER"] != "2" || env["DMLC_NUM_WORKER"] != "2" {
+			t.Errorf("rank %d: %+v, want %+v", rank, got, want)
+		}
+	}
+}

@@ -140,8 +140,8 @@ func (s *supervisor) wait(signals <-chan os.Signal) {
 			}
 			s.note(e)
 		case <-signals:
-			// An attempt that has failed already ended by itself.
-			s.forced = s.forced || !s.failed && len(s.live) > 0
+			// An attempt that has failed or finished already ended by itself.
+			s.forced = s.forced || !s.failed && !s.finished && len(s.live) > 0
 			s.askToEnd()
 		case <-s.kill:
 			killing = true
@@ -171,12 +171,29 @@ func (s *supervisor) note(e ended) {
 		return
 	}
 	delete(s.live, e.pid)
+	if s.finished {
+		return // it was asked to end
+	}
 	switch {
 	case e.status.Signaled():
 		s.blame(train.Exit{Signal: signalName(e.status.Signal())})
 	case e.status.ExitStatus() != 0:
 		s.blame(train.Exit{Code: e.status.ExitStatus()})
 	}
+	if !s.failed && !s.forced && len(s.live) > 0 && !s.trains() {
+		s.finished = true
+		s.askToEnd()
+	}
+}
+
+// trains reports whether a process is left that does not only serve others.
+func (s *supervisor) trains() bool {
+	for _, rank := range s.live {
+		if !s.launch.Processes[rank].Serves {
+			return true
+		}
+	}
+	return false
 }
 
 // blame keeps the first failure, because what follows is its consequence.

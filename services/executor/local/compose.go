@@ -42,8 +42,11 @@ func Compose(s launch.Setting, l Layout, b Bounds, header string) Launch {
 	if s.Mounted {
 		made.Sandbox, made.Mounts = b.Sandbox, mounts(s)
 	}
-	for rank := range s.Processes() {
-		p := Process{Args: command(s), Env: environment(s, rank), Dir: workDir(s), CPUs: cpus(s, rank, b.Processors), Cores: s.Cores()}
+	for rank, is := range s.Processes() {
+		p := Process{Args: command(s), Env: environment(s, rank), Dir: workDir(s), CPUs: cpus(s, rank, b.Processors), Serves: is.Serves()}
+		if !p.Serves {
+			p.Cores = s.Cores(is)
+		}
 		if p.Args[0] == "python" {
 			p.Fallback = "python3"
 		}
@@ -117,6 +120,7 @@ func containerName(s launch.Setting, rank int) string {
 // container returns the command that runs a rank in an image. Secrets are in the environment of the command and never
 // in its arguments, which every user of the machine can read.
 func container(s launch.Setting, rank int) Process {
+	is := s.Processes()[rank]
 	args := []string{s.Home().ContainerRuntime, "run", "--rm", "--name", containerName(s, rank), "--network", "host", "--init"}
 	for _, m := range mounts(s) {
 		args = append(args, "--volume", m.Source+":"+m.Target)
@@ -127,7 +131,9 @@ func container(s launch.Setting, rank int) Process {
 	inside := map[string]string{"PYTHONUNBUFFERED": "1"}
 	maps.Copy(inside, s.Spec.Env)
 	maps.Copy(inside, s.Scheduler(rank))
-	inside["CUDA_VISIBLE_DEVICES"] = launch.Inside(s.Places[0].GPUs())
+	if !is.Serves() {
+		inside["CUDA_VISIBLE_DEVICES"] = launch.Inside(s.Places[0].GPUs())
+	}
 	// The container client needs a PATH, a HOME and the like of its own.
 	client := map[string]string{}
 	for _, pair := range s.Base {
@@ -143,12 +149,7 @@ func container(s launch.Setting, rank int) Process {
 		args, client[name] = append(args, "--env", name), inside[name]
 	}
 	args = append(args, containerDevices(s, rank)...)
-	if n := s.Cores(); n > 0 && s.OnGPUs() {
-		args = append(args, "--cpus", fmt.Sprint(n))
-	}
-	if mib := s.MemoryMiB(); mib > 0 {
-		args = append(args, "--memory", fmt.Sprintf("%dm", mib))
-	}
+	args = append(args, containerLimits(s, is)...)
 	if s.Spec.WorkDir != "" {
 		args = append(args, "--workdir", s.Spec.WorkDir)
 	}
@@ -159,15 +160,31 @@ func container(s launch.Setting, rank int) Process {
 	default:
 		args = append(args, s.Spec.Command...)
 	}
-	return Process{Args: args, Env: pairs(client), Dir: s.Work}
+	return Process{Args: args, Env: pairs(client), Dir: s.Work, Serves: is.Serves()}
+}
+
+// containerLimits bounds the processors and the memory of a container. CPU slots bound the processors already.
+func containerLimits(s launch.Setting, p launch.Process) []string {
+	var args []string
+	if n := s.Cores(p); n > 0 && (s.OnGPUs() || p.Serves()) {
+		args = append(args, "--cpus", fmt.Sprint(n))
+	}
+	if mib := s.MemoryMiB(p); mib > 0 {
+		args = append(args, "--memory", fmt.Sprintf("%dm", mib))
+	}
+	return args
 }
 
 // containerDevices gives a container the devices of its rank. With one process per device, each container still sees
 // all GPUs of the job and picks its own by LOCAL_RANK, as it does outside of containers.
 func containerDevices(s launch.Setting, rank int) []string {
+	is := s.Processes()[rank]
+	if is.Serves() {
+		return nil
+	}
 	if !s.OnGPUs() {
 		var cores []string
-		for _, c := range narrowed(cpus(s, rank, nil), s.Cores()) {
+		for _, c := range narrowed(cpus(s, rank, nil), s.Cores(is)) {
 			cores = append(cores, fmt.Sprint(c))
 		}
 		return []string{"--cpuset-cpus", strings.Join(cores, ",")}

@@ -11,9 +11,19 @@ import (
 
 // cpus returns the processors that a process may use: those of its slots. GPUs come with no processors, so their
 // processes may use all of the machine's. The list starts at another processor for each GPU, so that processes
-// limited to a few do not share them.
+// limited to a few do not share them. A process that serves the workers may use the processors that they leave.
 func cpus(s launch.Setting, rank int, processors []int) []int {
-	devices := s.Processes()[rank].Devices
+	is := s.Processes()[rank]
+	devices := is.Devices
+	if is.Serves() {
+		ofWorker := func(cpu int) bool {
+			return slices.ContainsFunc(s.Devices(), func(d train.Device) bool { return d.Kind == train.KindCPU && d.Core == cpu })
+		}
+		if left := slices.DeleteFunc(slices.Clone(processors), ofWorker); len(left) > 0 {
+			return left
+		}
+		return processors
+	}
 	if s.OnGPUs() {
 		all := s.Home().Devices
 		first := max(slices.IndexFunc(all, func(d train.Device) bool { return len(devices) > 0 && d.ID == devices[0].ID }), 0)

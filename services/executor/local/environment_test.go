@@ -327,3 +327,26 @@ func TestSimulatedGPUs(t *testing.T) {
 		t.Errorf("%s: want all processors and no GPU", got)
 	}
 }
+
+// TestServersUseWhatWorkersLeave: on slots, the processes that serve use the processors that no worker of the job has.
+func TestServersUseWhatWorkersLeave(t *testing.T) {
+	s := slots()
+	s.Spec.Strategy, s.Spec.ParameterServers, s.Places[0].Servers = train.StrategyParameterServer, &train.ServersSpec{Max: 2}, 2
+	s.Ports = []int{4001, 4002, 4003, 4004}
+	l := Compose(s, Layout{DataDir: "/data"}, Bounds{Processors: []int{0, 3, 4, 5}}, "")
+	if len(l.Processes) != 4 {
+		t.Fatalf("%d processes, want a scheduler, 2 servers and a worker", len(l.Processes))
+	}
+	for rank, p := range l.Processes {
+		want := []int{0, 4}
+		if rank == 3 {
+			want = []int{3, 5}
+		}
+		if !slices.Equal(p.CPUs, want) || p.Serves != (rank < 3) {
+			t.Errorf("rank %d serves: %v, on %v, want %v", rank, p.Serves, p.CPUs, want)
+		}
+	}
+	if why := l.lacks(2); why != "" {
+		t.Errorf("two processors for each worker: %s", why)
+	}
+}

@@ -57,6 +57,8 @@ type Process struct {
 	CPUs []int `json:"cpus,omitempty"`
 	// Cores is how many of the CPUs the process may use at first; 0 means all.
 	Cores int `json:"cores,omitempty"`
+	// Serves says that the process only serves the others: once they have ended, it is ended.
+	Serves bool `json:"serves,omitempty"`
 }
 
 // Mount shows the folder Source of the machine at Target, a name at the root of the job's file system.

@@ -387,3 +387,32 @@ func TestPythonByEitherName(t *testing.T) {
 		t.Errorf("exit %+v", got)
 	}
 }
+
+// TestServersEndWithTheWorkers: processes that only serve others are ended once the workers have succeeded, and how
+// they end is no failure. A server that fails before is one.
+func TestServersEndWithTheWorkers(t *testing.T) {
+	b := newBench(t)
+	serves := func(l Launch, ranks ...int) Launch {
+		for _, rank := range ranks {
+			l.Processes[rank].Serves = true
+		}
+		return l
+	}
+	b.start(serves(b.launch("served", []string{"sh", "-c", "trap 'echo asked; exit 143' TERM; while :; do sleep 0.05; done"},
+		[]string{"sleep", "1000"}, []string{"sh", "-c", "echo trained"}), 0, 1))
+	if s := b.phase("served", launch.Exited); s.Exit != (train.Exit{}) {
+		t.Errorf("exit %+v, want success", s.Exit)
+	}
+	b.start(serves(b.launch("broken", []string{"sh", "-c", "exit 7"}, []string{"sleep", "1000"}), 0))
+	if s := b.phase("broken", launch.Exited); s.Exit.Code != 7 || s.Exit.Forced {
+		t.Errorf("exit %+v, want the server's code 7", s.Exit)
+	}
+	b.start(serves(b.launch("stopped", []string{"sleep", "1000"}, []string{"sleep", "1000"}), 0))
+	b.phase("stopped", launch.Running)
+	if err := b.stop("stopped", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if s := b.phase("stopped", launch.Exited); !s.Exit.Forced {
+		t.Errorf("exit %+v, want a forced one", s.Exit)
+	}
+}

@@ -55,7 +55,7 @@ func (b *Backend) Retune(_ context.Context, a train.Attempt, s launch.Status, wa
 // lacks explains why processes cannot have that many processors; it is empty if they can.
 func (l Launch) lacks(cores int) string {
 	for _, p := range l.Processes {
-		if cores > len(p.CPUs) {
+		if !p.Serves && cores > len(p.CPUs) {
 			return fmt.Sprintf("it was started on %d processors", len(p.CPUs))
 		}
 	}
@@ -73,7 +73,11 @@ func keepOn(l Launch, s launch.Status, cores int) error {
 			return err
 		}
 		for _, pid := range pids {
-			if err := keepThreads(pid, l.processOf(pid), cores); err != nil {
+			p := l.processOf(pid)
+			if p.Serves {
+				continue
+			}
+			if err := keepThreads(pid, p, cores); err != nil {
 				return err
 			}
 		}
@@ -83,8 +87,10 @@ func keepOn(l Launch, s launch.Status, cores int) error {
 
 // processOf returns the process to whose rank a running one belongs.
 func (l Launch) processOf(pid int) Process {
-	rank := kernel.Variable(pid, launch.Rank)
-	i := slices.IndexFunc(l.Processes, func(p Process) bool { return variable(p.Env, launch.Rank) == rank })
+	rank, role := kernel.Variable(pid, launch.Rank), kernel.Variable(pid, launch.RoleVariable)
+	i := slices.IndexFunc(l.Processes, func(p Process) bool {
+		return variable(p.Env, launch.Rank) == rank && variable(p.Env, launch.RoleVariable) == role
+	})
 	return l.Processes[max(i, 0)]
 }
 

@@ -32,12 +32,14 @@ type supervisor struct {
 	// process group.
 	live  map[int]int
 	group int
-	// first is the end that decided the attempt; failed is set once there is one.
-	first   train.Exit
-	failed  bool
-	forced  bool
-	pipes   conc.WaitGroup
-	outputs []*os.File
+	// first is the end that decided the attempt; failed is set once there is one. finished is set once only processes
+	// that serve others are left.
+	first    train.Exit
+	failed   bool
+	finished bool
+	forced   bool
+	pipes    conc.WaitGroup
+	outputs  []*os.File
 	// reporter reports the epochs that programs only write to their output; nil if the programs call the job API.
 	reporter *epochReporter
 	// kill fires when processes that were asked to end have to be killed; it is nil until they are asked.

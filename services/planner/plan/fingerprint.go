@@ -186,7 +186,7 @@ func (d *decision) openness(g *cluster.Gang, p cluster.Placement) int {
 	}
 	on, ok := d.Locate(&r.Holding)
 	switch {
-	case !ok || !on.SameDevices(p) || on.Memory != p.Memory:
+	case !ok || !on.SameDevices(p) || !on.SameShape(p) || on.Memory != p.Memory:
 		return 0
 	case r.Epochs >= 1 && r.Seconds >= d.Tuning.MinRescaleSeconds && g.RecentRestarts < d.Tuning.MaxRestartsPerHour:
 		return 2

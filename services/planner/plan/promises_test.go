@@ -493,10 +493,13 @@ func (c *promises) servers() {
 			}
 			continue
 		}
-		if n := a.ServerCount(); n > spec.ParameterServers.Max {
-			c.fail("%s has %d servers and wants at most %d", a.Job, n, spec.ParameterServers.Max)
+		if n := a.ServerCount(); n < 1 || n > spec.ParameterServers.Max {
+			c.fail("%s has %d servers and wants 1 to %d", a.Job, n, spec.ParameterServers.Max)
 		}
 		for _, s := range a.Servers {
+			if len(byNode(a)[s.Node]) == 0 {
+				c.fail("%s has a server on %s and no worker there", a.Job, s.Node)
+			}
 			cores[s.Node] += s.Count * spec.ParameterServers.Cores
 			memory[s.Node] += unit.Bytes(s.Count) * unit.Bytes(spec.ParameterServers.MemoryMiB) * unit.MiB
 		}

@@ -346,8 +346,8 @@ func (s *story) apply(settled bool) {
 			continue
 		}
 		h := Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Beside: a.Beside, Parts: a.Parts, Servers: a.Servers}
-		if j.Running == nil || !j.Running.Same(h) || j.Planned == nil || !slices.Equal(j.Planned.Servers, h.Servers) {
-			j.Running = &Running{Holding: Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Parts: a.Parts}}
+		if j.Running == nil || !j.Running.Same(h) {
+			j.Running = &Running{Holding: Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Parts: a.Parts, Servers: a.Servers}}
 		}
 		if settled {
 			j.Running.Seconds, j.Running.Epochs, j.Running.Spoke = 60, 2, true

@@ -149,7 +149,7 @@ func (r Records) job(j train.Job, now time.Time) state.Job {
 	report := r.Reports[ReportKey(a)]
 	job.EpochsDone = max(job.EpochsDone, report.EpochsDone)
 	job.Running = &state.Running{
-		Holding:     state.Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Parts: a.Parts},
+		Holding:     state.Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Parts: a.Parts, Servers: a.ServerParts()},
 		StopPending: a.Stop != train.StopNone, Epochs: max(report.EpochsDone-a.StartedEpochs, 0), Spoke: report.Spoke,
 	}
 	if !a.StartedAt.IsZero() {

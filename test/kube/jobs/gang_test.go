@@ -116,8 +116,13 @@ func TestParameterServers(t *testing.T) {
 	y.submit("servers", 5, 1, func(s *train.Spec) {
 		s.Strategy, s.ParameterServers, s.MinDevices, s.MaxDevices, s.Launch = train.StrategyParameterServer, &train.ServersSpec{Max: 1}, 2, 2, train.LaunchPerNode
 	})
-	y.plan(gang("servers", 0, 1))
+	planned := gang("servers", 0, 1)
+	planned.Servers = []train.ServerPart{{Node: "kwok-1", Count: 1}}
+	y.plan(planned)
 	y.running("servers", 1)
+	if got := y.pods("servers"); !slices.Contains(got, "servers-1-1@kwok-1") {
+		t.Errorf("pods %q, want the server where it was planned", got)
+	}
 	roles := y.kubectl("get", "pods", "-n", y.namespace, "-l", "switchyard.dev/job=servers", "-o",
 		`jsonpath={range .items[*]}{.metadata.labels.switchyard\.dev/role} {end}`)
 	if roles != "scheduler ps worker worker" {

@@ -41,25 +41,15 @@ func (s *Snapshot) FindHoldings() {
 	}
 }
 
-// holding is what a gang is taken to hold. Attempts say nothing of their servers: those are in the plan.
+// holding is what a gang is taken to hold.
 func (g *Gang) holding() *state.Holding {
 	switch {
-	case g.Silent && g.Planned != nil:
-		h := g.Running.Holding
-		if len(h.Servers) == 0 && samePlaces(h, *g.Planned) {
-			h.Servers = g.Planned.Servers
-		}
-		return &h
 	case g.Silent:
 		return &g.Running.Holding
 	case g.Planned != nil && g.Wanted > 0 && g.Planned.Size() > g.Most:
 		return lesser(g.Planned, g.Most, g.Running)
 	}
 	return g.Planned
-}
-
-func samePlaces(x, y state.Holding) bool {
-	return train.SamePlaces(x.Places(), y.Places())
 }
 
 // lesser is a part of a holding with the given number of devices, first those that the attempt runs on.
@@ -113,7 +103,8 @@ func (h *holdings) setOwner(d Spot, g *Gang) {
 func (h *holdings) own(g *Gang) bool {
 	p, holds := h.at[g]
 	n := p.Size()
-	fits := n >= g.Least && (n <= g.Most || g.Silent) && p.Servers() <= g.ServersMost()
+	servers := p.Servers() >= g.ServersLeast() && p.Servers() <= g.ServersMost()
+	fits := n >= g.Least && (g.Silent || n <= g.Most && servers)
 	if !holds || !fits && g.Silent {
 		return false
 	}

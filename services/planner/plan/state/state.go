@@ -92,9 +92,9 @@ func (h Holding) Places() []train.Part {
 	return []train.Part{{Node: h.Node, Devices: h.Devices, Memory: h.Memory}}
 }
 
-// Same says whether two holdings are the same devices, and as much of them.
+// Same says whether two holdings are the same devices, and as much of them, and as many parameter servers on each node.
 func (h Holding) Same(o Holding) bool {
-	return slices.EqualFunc(h.Places(), o.Places(), train.Part.Same)
+	return slices.EqualFunc(h.Places(), o.Places(), train.Part.Same) && train.SameServers(h.Servers, o.Servers)
 }
 
 // Size is the number of devices.
