@@ -221,9 +221,9 @@ func Reserved(name string) bool {
 	return strings.HasPrefix(name, "SWITCHYARD_") && !strings.HasPrefix(name, "SWITCHYARD_PARAM_")
 }
 
-func (c *checker) amounts() {
+// hints checks the numbers that may be left out unless something else in the job rests on them.
+func (c *checker) hints() {
 	s := c.spec
-	// least is 1 for what other fields of the job rest on, and 0 for what may be left out.
 	least := func(needed bool) int64 {
 		if needed {
 			return 1
@@ -236,6 +236,10 @@ func (c *checker) amounts() {
 	c.between("training_set_size", int64(s.TrainingSetSize), least(planned || tried), MaxSamples,
 		"the number of samples of an epoch, validation excluded")
 	c.between("max_epochs", int64(s.MaxEpochs), least(planned || s.Stop != nil), MaxEpochs, "the number of epochs to train")
+}
+
+func (c *checker) amounts() {
+	s := c.spec
 	if h := s.EstimatedHours; h != 0 && !(h > 1 && h <= MaxHours) {
 		c.refuse("OutOfRange", "estimated_hours", "leave it out for a short job",
 			"want more than 1 and at most %d hours, found %g", MaxHours, h)
