@@ -365,7 +365,11 @@ func succeeded(job *train.Job, f Fact, b *event.Succeeded) bool {
 	if job.ConvergedEpochs == 0 { // a converged job ended as requested
 		warn(job, b.Note)
 	}
-	explain(job, "Finished", join(fmt.Sprintf("%d epochs in %s", job.EpochsDone, spoken(job.RunSeconds)), b.Note), "")
+	message := "ended after " + spoken(job.RunSeconds)
+	if job.EpochsDone > 0 || job.Spec.MaxEpochs > 0 {
+		message = fmt.Sprintf("%d epochs in %s", job.EpochsDone, spoken(job.RunSeconds))
+	}
+	explain(job, "Finished", join(message, b.Note), "")
 	return true
 }
 
