@@ -105,6 +105,7 @@ func (t *trainer) meet(ctx context.Context) (exchange, error) {
 	if len(t.servers) > 0 {
 		return servers.Join(ctx, servers.Place{
 			Rank: t.rank, World: t.processes, Addresses: t.servers, Session: t.session(), JoinTimeout: t.joinTimeout, Timeout: t.ringTimeout,
+			Blocks: append(t.shape.Blocks(), tailLength),
 		})
 	}
 	return ring.Join(ctx, ring.Place{

@@ -50,7 +50,7 @@ func (MaxThroughput) Decide(r *policy.Round) {
 	}
 }
 
-// offers are those of all gangs on all groups, the most valuable first.
+// offers returns the offers of all gangs on all groups, the most valuable first.
 func offers(r *policy.Round, groups []*group) []offer {
 	line := bySubmission(r)
 	rates := ratesByModel(line)

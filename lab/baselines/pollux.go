@@ -27,7 +27,7 @@ type Pollux struct {
 // Name is pollux.
 func (Pollux) Name() string { return "pollux" }
 
-// Bounds are those that the user declared.
+// Bounds returns the bounds that the user declared.
 func (Pollux) Bounds(j *state.Job, spec train.Spec) (least, most int) {
 	return policy.Declared(j, spec)
 }
@@ -93,7 +93,7 @@ type polluxSearch struct {
 	population []individual
 }
 
-// polluxJob is what the fitness needs of a job.
+// polluxJob holds what the fitness needs to know about a job.
 type polluxJob struct {
 	gang  *cluster.Gang
 	agent *Agent

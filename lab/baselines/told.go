@@ -6,7 +6,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/plan/state"
 )
 
-// Trace is what a trace says of its jobs beyond what a planner knows.
+// Trace holds what a trace says about its jobs and no planner knows.
 type Trace map[train.JobID]*Told
 
 // Told is about one job.
@@ -43,7 +43,7 @@ type Reader interface {
 }
 
 // Tuner is a policy whose agents fit step times in their own way and choose the batch of a running gang between
-// decisions. All of what Learn gets ran on one model of device.
+// decisions. All samples for Learn ran on one model of device.
 type Tuner interface {
 	Learn(ran []train.Ran) train.Speed
 	Tune(a *Agent, devices, nodes int, model string) train.Batch

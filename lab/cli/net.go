@@ -77,7 +77,7 @@ named; localise_seconds is the mean of a window.`,
 	flags.Declare(cmd)
 	cmd.Flags().StringVar(&failures, "failures", "1..10", "links that fail at once: a number, a `list` like 1,10,50 or a span like 1..50")
 	cmd.Flags().IntVar(&runs, "runs", 100, "windows for each number of failures")
-	cmd.Flags().Uint64Var(&seed, "seed", 1, "seed of what is drawn")
+	cmd.Flags().Uint64Var(&seed, "seed", 1, "seed of the random draws")
 	cmd.Flags().IntVar(&trial.Probes, "probes", 1000, "probes over each path in a window")
 	cmd.Flags().IntVar(&trial.Flows, "flows", 8, "source ports that the probes of a path are spread over")
 	cmd.Flags().Float64Var(&trial.Background, "background", 1e-5, "part of the packets that a healthy link loses")

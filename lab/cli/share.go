@@ -28,7 +28,7 @@ type shareOptions struct {
 	memory      string
 }
 
-// shareResult is what a policy made of a stream.
+// shareResult is the result of a policy on a stream.
 type shareResult struct {
 	Policy string `json:"policy"`
 	GPU    string `json:"gpu"`

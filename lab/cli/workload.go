@@ -49,7 +49,7 @@ func (o *workloadOptions) flags(cmd *cobra.Command) {
 	fs.StringVar(&o.gaps, "gaps", "philly", "how gaps between arrivals are distributed: "+strings.Join(traces.GapNames(), ", "))
 	fs.StringVar(&o.mix, "mix", "pollux", "which applications: "+strings.Join(traces.MixNames(), ", ")+" (jobs that allow sharing, for a live cluster)")
 	fs.DurationVar(&o.meanGap, "mean-gap", 3*time.Minute, "mean time between arrivals")
-	fs.Uint64Var(&o.seed, "seed", 1, "seed of what is drawn")
+	fs.Uint64Var(&o.seed, "seed", 1, "seed of the random draws")
 	fs.StringVar(&o.folder, "job-files", "examples/jobs", "folder with a file APPLICATION.yaml for each application: what a live cluster runs for it")
 	fs.StringVar(&o.prefix, "prefix", "", "what the ids of jobs begin with (default: wSEED-); an id that was submitted before is not submitted again")
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 )
 
-// result is what a command found, in each form that -o names. The first row of rows is their header.
+// result holds the result of a command in each form that -o names. The first of the rows is their header.
 type result struct {
 	json   any
 	rows   [][]string

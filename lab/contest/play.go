@@ -53,7 +53,7 @@ func (p Problem) Best(part float64) float64 {
 type Play struct {
 	Problem Problem
 	Config  contract.SearchConfig
-	// Workers is how many trials train at a time.
+	// Workers is the number of trials that train at a time.
 	Workers int
 	// Wanted is the quality to reach.
 	Wanted float64

@@ -10,7 +10,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/profiler/diagnose"
 )
 
-// Network is what is probed, and how.
+// Network says what is probed, and how.
 type Network struct {
 	Matrix *fabric.Matrix
 	// Probes are those over each row in a window; Flows are the source ports that they are spread over.

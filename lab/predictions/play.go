@@ -28,7 +28,7 @@ type outcome struct {
 	heldOut, known bool
 }
 
-// history is what the live profiler has seen after a number of epochs.
+// history returns what the live profiler has seen after a number of epochs.
 func (t *training) history(epochs int) curve.History {
 	h := curve.History{Job: t.name, Kind: train.SpeedAllReduce}
 	for i := range epochs {

@@ -34,7 +34,7 @@ func (t *Training) limits() []float64 {
 	return slices.Compact(all)
 }
 
-// group is what a policy knows before the first recurrence.
+// group returns what a policy knows before the first recurrence.
 func (t *Training) group(eta float64, seed uint64) *recur.Group {
 	g := &recur.Group{Default: t.Default, LimitsWatts: t.limits(), MaxPowerWatts: t.MaxPowerWatts, Eta: eta, Seed: seed}
 	for _, b := range t.Batches {

@@ -96,7 +96,7 @@ func (t Table) recorded(j Job) *sim.Recorded {
 	return r
 }
 
-// spec is what the user of a kind of job submits.
+// spec returns what the user of a kind of job submits.
 func (t Table) spec(kind curve.Kind) train.Spec {
 	batch := max(kind.LocalBatch, 1)
 	return train.Spec{

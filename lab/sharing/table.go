@@ -32,7 +32,7 @@ type Job struct {
 	Kind curve.Kind
 	// ArrivalSeconds is counted from the stream's start.
 	ArrivalSeconds float64
-	// AloneSeconds is how long the job runs on a device of its own.
+	// AloneSeconds is the time that the job takes on a device of its own.
 	AloneSeconds float64
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 )
 
-// Profile is what the user of an application declares.
+// Profile holds what the user of an application declares.
 type Profile struct {
 	Name   string
 	Epochs int

@@ -10,7 +10,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/sim"
 )
 
-// Rules are what differs between the published simulators.
+// Rules hold the differences between the published simulators.
 type Rules struct {
 	// RestartSeconds is the price of each start; with PerApplication it and the slowdown are those of the profiles.
 	RestartSeconds float64
@@ -83,7 +83,7 @@ func (c Config) Simulation() (sim.Config, error) {
 	return s, err
 }
 
-// sources are those of the jobs, in the order of the workload.
+// sources returns a source for each job, in the order of the workload.
 func (c Config) sources() ([]*source, error) {
 	apps := ownCaches(c.Applications)
 	total := 0

@@ -21,7 +21,7 @@ type StepTimes struct {
 // StepTime is one optimizer step without accumulation, and the part of it in which gradients are exchanged.
 type StepTime struct{ Step, Sync float64 }
 
-// Pass is what a further accumulated pass costs.
+// Pass returns the time of a further accumulated pass.
 func (t StepTime) Pass() float64 { return t.Step - t.Sync }
 
 // With is a whole step with accumulation.

@@ -51,7 +51,7 @@ func newMessage(subject string, header nats.Header, data []byte, sequence uint64
 	return m
 }
 
-// delivered makes a Message of what a consumer got.
+// delivered makes a Message of a message that a consumer received.
 func delivered(raw jetstream.Msg) (Message, *jetstream.MsgMetadata, error) {
 	meta, err := raw.Metadata()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 // almostFull is the share of a stream's room above which an operator should act.
 const almostFull = 0.8
 
-// Usage is how full a stream or a bucket is.
+// Usage says how full a stream or a bucket is.
 type Usage struct {
 	// Name is the name of the stream or bucket.
 	Name            string

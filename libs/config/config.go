@@ -49,14 +49,14 @@ type Section struct {
 
 // Gone is a setting of earlier versions.
 type Gone struct {
-	// Name is that of its flag. Instead says what replaces it.
+	// Name is the flag's name. Instead says what replaces it.
 	Name, Instead string
 }
 
 // Setting is one setting.
 type Setting struct {
 	Section *Section
-	// Name is that of the flag, with dashes; Key is that of the file, with underscores.
+	// Name is the name of the flag, with dashes; Key is the key in the file, with underscores.
 	Name, Key, Help string
 	Source          Source
 
@@ -252,7 +252,7 @@ func (s *Setting) As(key string) *Setting {
 	return s
 }
 
-// Secret keeps the value out of what is printed.
+// Secret hides the value when settings are printed.
 func (s *Setting) Secret() *Setting {
 	s.secret = true
 	return s

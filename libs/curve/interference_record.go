@@ -37,7 +37,7 @@ type Pace struct {
 const maxPaces = 500
 
 // NewInterferenceRecord returns an empty record. A record of the same type of device in another environment serves as a
-// hint; nil means there is none.
+// hint; nil means no hint.
 func NewInterferenceRecord(device, under string, hint *InterferenceRecord) *InterferenceRecord {
 	var known []InterferenceSample
 	if hint != nil {

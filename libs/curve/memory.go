@@ -52,7 +52,7 @@ func FitMemory(points []MemoryPoint) (train.Memory, error) {
 
 // Peaks holds the highest memory seen of jobs of each family, by batch; a new job of the family starts from it. The
 // zero value is ready for use.
-type Peaks struct{ shelf[MemoryPoint] }
+type Peaks struct{ Shelf[MemoryPoint] }
 
 // Add keeps a peak if it is the highest with its batch.
 func (p *Peaks) Add(family string, peak MemoryPoint) {
@@ -61,5 +61,5 @@ func (p *Peaks) Add(family string, peak MemoryPoint) {
 		peak.Bytes = max(peak.Bytes, points[i].Bytes)
 		points = slices.Delete(points, i, i+1)
 	}
-	p.put(family, append(points, peak))
+	p.Put(family, append(points, peak))
 }

@@ -45,7 +45,9 @@ func Refit(h History) train.Model {
 	}
 	model.Speed = refitSpeed(h)
 	for _, m := range model.Speed.Measured {
-		model.StepsSeen += m.Weight
+		if m.Error == 0 {
+			model.StepsSeen += m.Weight
+		}
 	}
 	if fit, err := FitMemory(h.Memory); err == nil {
 		model.Memory = &fit
@@ -56,7 +58,7 @@ func Refit(h History) train.Model {
 
 // refitSpeed fits the job's form; with too few configurations for a parameter-server form, the prior fills in.
 func refitSpeed(h History) train.Speed {
-	samples := slices.Concat(h.Steps, stepsOfEpochs(h))
+	samples := h.Ran()
 	if h.Kind == train.SpeedServersSync || h.Kind == train.SpeedServersAsync {
 		if fit, err := FitSpeedPS(h.Kind, samples); err == nil {
 			return fit

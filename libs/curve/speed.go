@@ -9,11 +9,12 @@ import (
 )
 
 // StepSample is a step time measured on a configuration; Weight is the number of steps it is the mean of (zero counts
-// as one).
+// as one), Error the possible relative error of a time that comes from another job.
 type StepSample struct {
 	train.Config
 	StepSeconds float64 `json:"step_seconds"`
 	Weight      float64 `json:"weight"`
+	Error       float64 `json:"error,omitempty"`
 }
 
 // Fold returns the weighted mean of the samples of each configuration, in a fixed order, without unusable samples. A
@@ -33,6 +34,7 @@ func Fold(samples []StepSample) []train.Measured {
 			sums[s.Config] = sum
 		}
 		sum.Weight += s.Weight
+		sum.Error = max(sum.Error, s.Error)
 		sum.StepSeconds += (s.StepSeconds - sum.StepSeconds) * s.Weight / sum.Weight
 	}
 	folded := make([]train.Measured, 0, len(sums))

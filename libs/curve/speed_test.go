@@ -88,7 +88,7 @@ func TestFitStepTimeFromOneConfiguration(t *testing.T) {
 func TestFoldTakesWeightedMeansInAFixedOrder(t *testing.T) {
 	a, b := cfg(1, 1, 8), cfg(2, 1, 8)
 	got := Fold([]StepSample{
-		{b, 9, 1}, {a, 1, 3}, {a, 5, 1}, {a, math.NaN(), 1}, {a, -1, 1}, {a, 2, -1}, {a, 2, 0}, {train.Config{}, 1, 1},
+		{b, 9, 1, 0}, {a, 1, 3, 0}, {a, 5, 1, 0}, {a, math.NaN(), 1, 0}, {a, -1, 1, 0}, {a, 2, -1, 0}, {a, 2, 0, 0}, {train.Config{}, 1, 1, 0},
 	})
 	want := []train.Measured{{Config: a, StepSeconds: 2, Weight: 5}, {Config: b, StepSeconds: 9, Weight: 1}}
 	if len(got) != len(want) {

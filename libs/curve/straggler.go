@@ -17,7 +17,7 @@ const (
 	MinStragglerSteps = 10
 )
 
-// WorkerPace is what one worker of an attempt has reported recently.
+// WorkerPace holds the recent reports of one worker of an attempt.
 type WorkerPace struct {
 	Rank int
 	// StepSeconds is the mean time of a step, WaitSeconds the part of it spent waiting for the gradients of others,

@@ -110,8 +110,11 @@ type EpochEnded struct {
 
 // CheckpointWritten says that the training code has saved its state.
 type CheckpointWritten struct {
-	Attempt    int        `json:"attempt"`
-	EpochsDone int        `json:"epochs_done"`
+	Attempt    int `json:"attempt"`
+	EpochsDone int `json:"epochs_done"`
+	// EpochStep counts the steps of the epoch after them in it, EpochSteps is how many that epoch has.
+	EpochStep  int        `json:"epoch_step,omitempty"`
+	EpochSteps int        `json:"epoch_steps,omitempty"`
 	Path       string     `json:"path"`
 	Size       unit.Bytes `json:"size_bytes,omitempty"`
 	Seconds    float64    `json:"seconds,omitempty"`
@@ -140,6 +143,7 @@ type Preempted struct {
 	EpochsDone int             `json:"epochs_done"`
 	// Forced is set if the grace period ran out and the processes were killed.
 	Forced bool `json:"forced,omitempty"`
+	train.Resume
 }
 
 // AttemptLost says that an attempt was killed or vanished; another attempt follows from the last checkpoint.
@@ -148,6 +152,7 @@ type AttemptLost struct {
 	EpochsDone   int        `json:"epochs_done"`
 	Exit         train.Exit `json:"exit"`
 	RetrySeconds float64    `json:"retry_seconds"`
+	train.Resume
 	// Needs is the memory of each device with which the job is planned from then on, if it was held to a part that was
 	// too small.
 	Needs unit.Bytes `json:"needs_bytes,omitempty"`

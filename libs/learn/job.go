@@ -28,9 +28,10 @@ type Job struct {
 	ID      train.JobID
 	Spec    train.Spec
 	History curve.History
-	// Borrowed are step times of jobs with the same signature, for configurations that this one has not run on. Peaks is
-	// the memory that jobs of the same family needed.
+	// Borrowed are step times of jobs of the same family, for configurations that this one has not run on. Kin is how
+	// long whole runs of the family took, Peaks the memory that jobs of the same program needed.
 	Borrowed []curve.StepSample
+	Kin      *train.Kin
 	Peaks    []curve.MemoryPoint
 	Ended    bool
 	// Published is the newest published estimate; nil before the first. HasConverged says that this was published.
@@ -134,6 +135,8 @@ func (j *Job) Take(at time.Time, body any) bool {
 		j.attemptEnded(at, b.Attempt)
 	case *event.AttemptLost:
 		j.attemptEnded(at, b.Attempt)
+	case *event.Succeeded:
+		j.attemptEnded(at, j.attempt)
 	case *event.Reestimated:
 		j.Published = b
 	case *event.Straggling:
@@ -282,7 +285,7 @@ func (j *Job) Model() train.Model {
 	h.Steps = folded(slices.Concat(h.Steps, j.live))
 	h.Memory = slices.Concat(h.Memory, j.Peaks)
 	m := curve.Refit(h.With(j.Borrowed))
-	m.Stragglers, m.Progress, m.StartSeconds = j.stragglers, j.progress, j.startSeconds
+	m.Stragglers, m.Progress, m.StartSeconds, m.Kin = j.stragglers, j.progress, j.startSeconds, j.Kin
 	for _, r := range j.ran {
 		m.Ran = append(m.Ran, r.Ran)
 	}

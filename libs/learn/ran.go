@@ -44,7 +44,7 @@ func (j *Job) observeRan(b event.Stepped, cfg train.Config, passes int) {
 	r.SyncSeconds += (b.WaitSeconds - r.SyncSeconds) * steps / r.steps
 }
 
-// ranBatch is the batch that the code says that it ran; else the one that it was given.
+// ranBatch returns the batch that the code reported, else the batch that it was given.
 func (j *Job) ranBatch(reported train.Batch, devices int) train.Batch {
 	switch {
 	case reported.LocalBatch > 0:

@@ -10,7 +10,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// Run is what the facts so far say of a run.
+// Run holds what the facts so far say about a run.
 type Run struct {
 	ID   train.JobID
 	Spec train.Spec

@@ -20,7 +20,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/bus"
 )
 
-// Process is what a service gets from its surroundings.
+// Process holds what a service shares with its process: settings, log and metrics.
 type Process struct {
 	Common  Common
 	Log     *slog.Logger

@@ -18,13 +18,14 @@ const (
 
 // Executor configures how jobs run.
 type Executor struct {
-	Backend     string
-	StopGrace   time.Duration
-	KillAfter   time.Duration
-	PythonPath  string
-	JobLogLimit int
-	JobMounts   string
-	Kubernetes  Kubernetes
+	Backend      string
+	StopGrace    time.Duration
+	StopGraceMax time.Duration
+	KillAfter    time.Duration
+	PythonPath   string
+	JobLogLimit  int
+	JobMounts    string
+	Kubernetes   Kubernetes
 }
 
 // Kubernetes configures jobs that are pods.
@@ -54,7 +55,8 @@ func (c *Executor) Declare(set *config.Set) {
 	s := set.Section(ExecutorSection, "The executor starts and stops jobs: as processes of this machine, or as pods.")
 	s.String(&c.Backend, "backend", BackendLocal, "what runs jobs: local (processes of this machine) or kubernetes (pods)").Flag().
 		OneOf(BackendLocal, BackendKubernetes)
-	s.Duration(&c.StopGrace, "stop-grace", 10*time.Minute, "how long a job may take to leave at its epoch's end before it is killed (at least three of its epochs)").AtLeast(0)
+	s.Duration(&c.StopGrace, "stop-grace", 10*time.Minute, "how long a job may take to leave once it can save its state, before it is killed").AtLeast(0)
+	s.Duration(&c.StopGraceMax, "stop-grace-max", 2*time.Hour, "the longest that a job is given to leave, if the end of its epoch is far").AtLeast(0)
 	s.Duration(&c.KillAfter, "kill-after", 5*time.Second, "time between SIGTERM and SIGKILL of a job's processes").Above(0)
 	s.String(&c.PythonPath, "python-path", "", "folder that is added to the PYTHONPATH of jobs").Shown("the switchyard package in the data folder, with `switchyard up`").
 		Check(func() error { return absoluteOrNone(c.PythonPath) })

@@ -18,6 +18,7 @@ type Planner struct {
 	RestartPrice       time.Duration
 	RescaleMinInterval time.Duration
 	MaxRestartsPerHour int
+	PreemptUnsaved     bool
 	StarvationBound    time.Duration
 	FairnessBound      float64
 	EnergyWeight       float64
@@ -66,6 +67,7 @@ func (c *Planner) Declare(set *config.Set) {
 	s.Duration(&c.RescaleMinInterval, "rescale-min-interval", 10*time.Second, "least time, and at least one epoch, between two changes of a job's size").Above(0)
 	s.Int(&c.MaxRestartsPerHour, "max-restarts-per-hour", 6,
 		"how often a job is resized or moved for speed within an hour; higher priorities may still take its devices").AtLeast(1)
+	s.Bool(&c.PreemptUnsaved, "preempt-unsaved", false, "let a job of higher priority take devices of a job without a checkpoint, whose work is then lost")
 	s.Float(&c.EnergyWeight, "energy-weight", 0, "weight of energy against time for jobs that have none of their own (policy switchyard)").Between(0, 1)
 	s.String(&c.EnergyRates, "energy-rates", "",
 		"CSV file with the columns datetime, grams_per_kwh and price_per_kwh, forecasts included (empty: energy.tariff)")

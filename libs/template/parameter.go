@@ -133,7 +133,7 @@ func (par *Parameter) bounds(line int32, p *problems) {
 	}
 }
 
-// fault is what is wrong with a value; an empty message says nothing is.
+// fault says what is wrong with a value; its message is empty if nothing is.
 type fault struct{ message, hint string }
 
 func faultf(format string, args ...any) fault { return fault{message: fmt.Sprintf(format, args...)} }

@@ -55,6 +55,9 @@ const LogBigDL = "bigdl"
 type Spec struct {
 	// Name is a person's name for the experiment.
 	Name string `json:"name"`
+	// Family names the training that the job is a variant of: jobs of a family predict each other's speed. Left out, jobs
+	// of one tenant are a family if they run the same code in the same image on the same data, with any flag values.
+	Family string `json:"family,omitempty"`
 	// User and Tenant may be left out: they come from the submitter's identity. A body that names another is refused.
 	User   string `json:"user,omitempty"`
 	Tenant string `json:"tenant,omitempty"`
@@ -307,8 +310,12 @@ type Job struct {
 	StartedAt   time.Time `json:"started_at,omitzero"`
 	FinishedAt  time.Time `json:"finished_at,omitzero"`
 
-	Attempt     int        `json:"attempt"`
-	EpochsDone  int        `json:"epochs_done"`
+	Attempt    int `json:"attempt"`
+	EpochsDone int `json:"epochs_done"`
+	// EpochStep counts the steps of the epoch after EpochsDone that the newest checkpoint holds; EpochSteps is how many
+	// the epoch has, 0 if unknown.
+	EpochStep   int        `json:"epoch_step,omitempty"`
+	EpochSteps  int        `json:"epoch_steps,omitempty"`
 	Restarts    int        `json:"restarts"` // attempts after the first, whatever the cause
 	Rescales    int        `json:"rescales"`
 	Preemptions int        `json:"preemptions"`

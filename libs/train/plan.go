@@ -183,9 +183,11 @@ type Attempt struct {
 	// one if no pod can have all of its values. The attempt continues with what it has.
 	Setting Setting `json:"setting,omitzero"`
 	Stays   uint64  `json:"stays,omitempty"`
-	// StartedEpochs is the number of epochs done when the attempt began; LostInARow counts the consecutive attempts
-	// before this one that were killed or lost without finishing an epoch.
+	// StartedEpochs is the number of epochs done when the attempt began, and StartedStep that of steps of the next epoch
+	// which a checkpoint held; LostInARow counts the consecutive attempts before this one that were killed or lost without
+	// progress.
 	StartedEpochs int `json:"started_epochs,omitempty"`
+	StartedStep   int `json:"started_step,omitempty"`
 	LostInARow    int `json:"lost_in_a_row,omitempty"`
 	// UnstartedInARow counts the attempts before this one whose processes never all ran. They delay the next attempt
 	// and do not count as restarts.
@@ -364,7 +366,8 @@ type AttemptReport struct {
 	Ended string `json:"ended,omitempty"`
 	// OutputRead reports that the attempt has ended and that all epochs in its output were reported.
 	OutputRead bool `json:"output_read,omitempty"`
-	// Checkpoint is the newest reported checkpoint.
+	// Checkpoint is the newest reported checkpoint: it holds CheckpointEpochs epochs and CheckpointStep steps of the next.
 	Checkpoint       string `json:"checkpoint,omitempty"`
 	CheckpointEpochs int    `json:"checkpoint_epochs,omitempty"`
+	CheckpointStep   int    `json:"checkpoint_step,omitempty"`
 }

@@ -97,6 +97,8 @@ type Measured struct {
 	StepSeconds float64 `json:"step_seconds"`
 	// Weight is the number of steps (or other units) in the mean.
 	Weight float64 `json:"weight"`
+	// Error is the possible relative error of a time that comes from another job; 0 for the job's own.
+	Error float64 `json:"error,omitempty"`
 }
 
 // Speed predicts the time of one step on any configuration: the mean for a measured configuration, the fitted form for
@@ -181,14 +183,14 @@ const (
 // RelativeError returns the possible relative error of the predicted step time on cfg (about one standard deviation):
 // the fit's own residual, growing with the distance to the nearest measured configuration.
 func (s Speed) RelativeError(cfg Config) float64 {
-	if _, ok := s.Observed(cfg); ok {
-		return measuredError
+	if m, ok := s.Observed(cfg); ok {
+		return max(measuredError, m.Error)
 	}
 	cfg = s.normal(cfg)
 	nearest := unknownRelative
 	for _, m := range s.Measured {
 		distance := doublings(cfg.Workers, m.Workers) + doublings(cfg.Servers, m.Servers)
-		away := perDoubling * (distance + doublings(cfg.LocalBatch, m.LocalBatch))
+		away := m.Error + perDoubling*(distance+doublings(cfg.LocalBatch, m.LocalBatch))
 		if reach(cfg) > reach(m.Config) {
 			away += unseenNetwork
 		}

@@ -44,3 +44,42 @@ func (s Steps) EpochEnd() (time.Duration, bool) {
 	}
 	return time.Duration(float64(max(s.Of-s.Done, 1)) * s.Seconds * float64(time.Second)), true
 }
+
+// NextSave predicts how long after now the code of an attempt saves its state next, at the end of its epoch; false if
+// the code has not reported enough.
+func (r AttemptReport) NextSave(spec Spec, devices int, now time.Time) (time.Duration, bool) {
+	steps := r.Steps.In(spec, devices)
+	end, known := steps.EpochEnd()
+	if !known {
+		return 0, false
+	}
+	step := time.Duration(steps.Seconds * float64(time.Second))
+	return max(end-now.Sub(steps.At), step), true
+}
+
+// Saved reports whether the code of an attempt, or of one before it, has saved anything from which the job could go on.
+func (r AttemptReport) Saved(a Attempt) bool {
+	return r.Checkpoint != "" || r.EpochsDone > 0 || a.StartedEpochs > 0 || a.StartedStep > 0
+}
+
+// Resumes returns how many epochs, and steps of the next one, the state holds from which the next attempt goes on. The
+// end of an epoch counts as saved.
+func (r AttemptReport) Resumes(a Attempt) (epochs, step int) {
+	epochs = max(r.EpochsDone, a.StartedEpochs, r.CheckpointEpochs)
+	if epochs == a.StartedEpochs {
+		step = a.StartedStep
+	}
+	if r.Checkpoint != "" && epochs == r.CheckpointEpochs {
+		step = max(step, r.CheckpointStep)
+	}
+	return epochs, step
+}
+
+// Resume says from where a job goes on, besides its whole epochs, and what it has lost.
+type Resume struct {
+	// EpochStep counts the steps of the next epoch that a checkpoint holds.
+	EpochStep int `json:"epoch_step,omitempty"`
+	// LostSteps and LostSeconds are what was trained since, as far as it is known.
+	LostSteps   int     `json:"lost_steps,omitempty"`
+	LostSeconds float64 `json:"lost_seconds,omitempty"`
+}

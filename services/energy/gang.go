@@ -18,7 +18,7 @@ type drawn struct {
 	power map[train.JobID]unit.Power
 }
 
-// heldIntervals is how many intervals one node may be ahead of another.
+// heldIntervals bounds the intervals by which one node may be ahead of another.
 const heldIntervals = 16
 
 // note adds the newest interval of a node; a repeated interval is already there.

@@ -104,7 +104,7 @@ func (r *retuner) confirmPowerLimit(ctx context.Context, a train.Attempt, settin
 	return nil
 }
 
-// lastSample reads the newest sample of a subject; found is false if there is none that can be decoded.
+// lastSample reads the newest sample of a subject. found is false without a sample that can be decoded.
 func lastSample[T any](ctx context.Context, b *bus.Bus, subject event.Subject) (body T, found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()

@@ -29,7 +29,7 @@ type executor struct {
 
 func newExecutor(s *shared, on platform, config settings.Executor) *executor {
 	return &executor{
-		shared: s, backend: on.backend, realm: on.realm, limits: diff.Limits{StopGrace: config.StopGrace},
+		shared: s, backend: on.backend, realm: on.realm, limits: diff.Limits{StopGrace: config.StopGrace, MostGrace: config.StopGraceMax},
 		starts: newStarter(s, on.backend, on.realm, config), tuning: newRetuner(s, on.backend),
 		strays: &straySweeper{shared: s, backend: on.backend, realm: on.realm}, stopPublished: map[diff.ReportKey]train.StopCause{},
 	}

@@ -51,10 +51,10 @@ func endFact(a train.Attempt, r train.AttemptReport, v diff.Verdict, needs unit.
 	case train.OutcomeCancelled:
 		f = event.OnceFact(a.Job, event.FactCancelled, "end", event.Cancelled{Attempt: a.Number, EpochsDone: v.EpochsDone})
 	case train.OutcomePreempted:
-		f = event.JobFact(a.Job, event.FactPreempted, attempt, event.Preempted{Attempt: a.Number, Cause: a.Stop, EpochsDone: v.EpochsDone, Forced: v.Forced})
+		f = event.JobFact(a.Job, event.FactPreempted, attempt, event.Preempted{Attempt: a.Number, Cause: a.Stop, EpochsDone: v.EpochsDone, Forced: v.Forced, Resume: v.Resume})
 	case train.OutcomeRecovering:
 		f = event.JobFact(a.Job, event.FactAttemptLost, attempt, event.AttemptLost{
-			Attempt: a.Number, EpochsDone: v.EpochsDone, Exit: exit, RetrySeconds: v.Retry.Seconds(), Needs: needs, Enlarged: r.Enlarged,
+			Attempt: a.Number, EpochsDone: v.EpochsDone, Exit: exit, RetrySeconds: v.Retry.Seconds(), Needs: needs, Enlarged: r.Enlarged, Resume: v.Resume,
 		})
 	case train.OutcomeFailed, train.OutcomeNone:
 		f = event.OnceFact(a.Job, event.FactFailed, "end", event.Failed{Attempt: a.Number, EpochsDone: v.EpochsDone, Exit: exit, Reason: v.Reason, Enlarged: r.Enlarged})

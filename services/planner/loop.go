@@ -42,7 +42,7 @@ type loop struct {
 	// arrived is the sequence in the stream of the newest plan that was observed there, also if another planner
 	// published it.
 	arrived atomic.Uint64
-	// published is what was last published about each job in the plan.
+	// published holds what was last published about each job in the plan.
 	published map[train.JobID]publication
 }
 
@@ -80,7 +80,7 @@ func (l *loop) run(ctx context.Context, started func()) error {
 	}
 }
 
-// listen notes the time as it goes by.
+// listen notes the time at each tick.
 func (l *loop) listen(ctx context.Context) error {
 	tick := time.NewTicker(listenEvery)
 	defer tick.Stop()

@@ -105,7 +105,7 @@ func (s *Service) terms() plan.State {
 		Quotas: s.config.Quotas, PowerBudgetWatts: s.config.PowerBudgetWatts,
 		Tuning: plan.Tuning{
 			RestartSeconds: s.config.RestartPrice.Seconds(), MinRescaleSeconds: s.config.RescaleMinInterval.Seconds(), MaxRestartsPerHour: s.config.MaxRestartsPerHour,
-			AtEpochs:          true,
+			AtEpochs: true, PreemptUnsaved: s.config.PreemptUnsaved,
 			LinkLossBound:     s.config.LinkLossBound,
 			StarvationSeconds: s.config.StarvationBound.Seconds(), FairnessBound: s.config.FairnessBound, EnergyWeight: s.config.EnergyWeight,
 		},

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// listenEvery is how often the time is noted; a step longer than deafAfter was no listening.
+	// listenEvery is the interval at which the time is noted. In a step longer than deafAfter the planner heard nothing.
 	listenEvery = time.Second
 	deafAfter   = 5 * listenEvery
 )

@@ -27,8 +27,8 @@ type estimator struct {
 	// present is set when the past has been read: from then on a job that ends is fitted once more before it is
 	// forgotten.
 	present bool
-	// library has the step times of ended jobs, by signature.
-	library curve.SampleLibrary
+	// library is what jobs teach those of their family.
+	library learn.Library
 	// peaks is the memory that jobs have needed.
 	peaks curve.Peaks
 	// residency and interference record how jobs slow each other down on a device.
@@ -75,8 +75,15 @@ func (e *estimator) fact(m bus.Message) error {
 	switch b := body.(type) {
 	case *event.EpochEnded:
 		e.epochEnded(j, m, b)
-	case *event.Succeeded, *event.Failed, *event.Cancelled, *event.Rejected:
+	case *event.Succeeded:
+		j.Take(m.Time, b)
+		e.teach(j, e.library.Succeeded(j))
 		e.jobEnded(j)
+	case *event.Failed, *event.Cancelled, *event.Rejected:
+		e.jobEnded(j)
+	case *event.Started:
+		j.Take(m.Time, b)
+		e.library.Lend(j) // its devices are known now
 	default:
 		j.Take(m.Time, body)
 	}
@@ -100,26 +107,41 @@ func (e *estimator) epochEnded(j *learn.Job, m bus.Message, b *event.EpochEnded)
 	if j.Take(m.Time, b) {
 		e.measure(j, m, b)
 		e.remember(j)
+		e.teach(j, e.library.Learn(j))
+		e.library.Lend(j)
 		e.fresh[j.ID] = struct{}{}
 		e.wake.Send()
 	}
 }
 
-// jobEnded adds a job to the library. The job is forgotten once its last model is written.
+// teach lends the others of a job's family what it has taught, also those that wait.
+func (e *estimator) teach(teacher *learn.Job, taught bool) {
+	if !taught {
+		return
+	}
+	family := teacher.Family()
+	for id, j := range e.jobs {
+		if j != teacher && !j.Ended && j.Family() == family && e.library.Lend(j) {
+			e.fresh[id] = struct{}{}
+		}
+	}
+	e.wake.Send()
+}
+
+// jobEnded forgets a job once its last model is written.
 func (e *estimator) jobEnded(j *learn.Job) {
 	j.Ended = true
-	e.library.Add(j.Spec.Signature(), j.History)
 	if _, unwritten := e.fresh[j.ID]; !unwritten || !e.present {
 		e.forget(j.ID)
 	}
 }
 
-// admit begins with a job. Step times of jobs with its signature already make a model, and so does the memory of jobs
-// of its family.
+// admit begins with a job. What its family has taught already makes a model, and so does the memory of jobs of its
+// program.
 func (e *estimator) admit(j *learn.Job) {
 	e.jobs[j.ID] = j
-	j.Borrowed, j.Peaks = e.library.Of(j.Spec.Signature()), e.peaks.Of(curve.KindOf(j.Spec).Family)
-	if len(j.Borrowed)+len(j.Peaks) > 0 {
+	j.Peaks = e.peaks.Of(curve.KindOf(j.Spec).Family)
+	if e.library.Lend(j) || len(j.Peaks) > 0 {
 		e.fresh[j.ID] = struct{}{}
 		e.wake.Send()
 	}
@@ -143,6 +165,7 @@ func (e *estimator) sample(m bus.Message) error {
 	defer e.mu.Unlock()
 	if j := e.jobs[train.JobID(m.Parsed.ID)]; j != nil && j.Stepped(m.Time, b) {
 		e.sampled[j.ID] = struct{}{}
+		e.teach(j, e.library.Learn(j))
 	}
 	return nil
 }

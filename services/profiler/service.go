@@ -111,7 +111,7 @@ func (s *store) followJobs(ctx context.Context, last uint64, caughtUp func()) er
 	})
 }
 
-// newest returns the sequence of the newest fact that Follow will deliver; 0 if there is none.
+// newest returns the sequence of the newest fact that Follow will deliver, or 0.
 func (s *store) newest(ctx context.Context) (uint64, error) {
 	var last uint64
 	for _, subject := range followed() {

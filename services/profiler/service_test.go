@@ -330,3 +330,26 @@ func spec() train.Spec {
 func after(seconds float64) time.Time {
 	return nine().Add(time.Duration(seconds * float64(time.Second)))
 }
+
+// Five jobs of a sweep are queued together. The first one's epochs teach the four that wait.
+func TestJobsThatWaitAreTaught(t *testing.T) {
+	b := newBench(t)
+	b.serve()
+	of := func(rate string) train.Spec {
+		s := spec()
+		s.Command = []string{"python3", "train.py", "--lr", rate}
+		return s
+	}
+	for _, id := range []train.JobID{"w2", "w3", "w4", "w5"} {
+		b.publish(id, event.FactAdmitted, "admitted", 0, event.Admitted{Spec: of("0." + string(id[1:]))})
+	}
+	b.begin("w1", of("0.1"))
+	b.epoch("w1", 1, 20)
+	for _, id := range []train.JobID{"w2", "w3", "w4", "w5"} {
+		b.await(id, func(m train.Model) bool { return m.Speed.Known() && m.EpochsSeen == 0 })
+	}
+	b.publish("w1", event.FactSucceeded, "succeeded", 60, event.Succeeded{Attempt: 1, EpochsDone: 10})
+	for _, id := range []train.JobID{"w2", "w3", "w4", "w5"} {
+		b.await(id, func(m train.Model) bool { return m.Kin != nil && m.Kin.Jobs == 1 })
+	}
+}

@@ -11,7 +11,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/cli/console"
 )
 
-// app is what the commands share.
+// app holds what the commands share.
 type app struct{ *console.Console }
 
 // Main runs the command line, argv[0] included, and returns the exit code. `switchyard` passes its own name, with which

@@ -71,7 +71,7 @@ func absent(name, detail, costs, fix string) finding {
 	return finding{Name: name, Verdict: verdictAbsent, Detail: detail, Costs: costs, Fix: fix}
 }
 
-// survey is what doctor found on a machine.
+// survey holds what doctor found on a machine.
 type survey struct {
 	Kernel, Arch string
 	Cores        int

@@ -17,7 +17,7 @@ import (
 	"github.com/switchyard-dl/switchyard/cmd/switchyard/render"
 )
 
-// driverSurvey is what doctor found of NVIDIA's driver.
+// driverSurvey holds what doctor found out about NVIDIA's driver.
 type driverSurvey struct {
 	// Cards counts NVIDIA's GPUs on the PCI bus, whether there is a driver or not.
 	Cards int
@@ -32,7 +32,7 @@ type engineSurvey struct {
 	Where string
 }
 
-// kubeletSurvey is what doctor found of a kubelet.
+// kubeletSurvey holds what doctor found out about a kubelet.
 type kubeletSurvey struct {
 	Root string
 	// There says that the folder exists. The troubles are reasons why a node agent could not use what is in it, or

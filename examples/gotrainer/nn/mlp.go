@@ -34,6 +34,15 @@ func (s Shape) Parameters() int {
 	return total
 }
 
+// Blocks are the sizes of the weights and of the biases of each layer, in the order of the flat vector of parameters.
+func (s Shape) Blocks() []int {
+	var sizes []int
+	for _, l := range s.layers() {
+		sizes = append(sizes, l.in*l.out, l.out)
+	}
+	return sizes
+}
+
 // layer is one affine map: in x out weights, row by row, followed by out biases,
 // beginning at offset in the flat vector of parameters.
 type layer struct {

@@ -1,6 +1,6 @@
-// Package servers sums vectors over the workers of a job by parameter servers. Each server has a part of every vector:
-// it waits for that part from all workers, sums in the order of their ranks, and returns the sum, one step after the
-// other. A lost worker or server ends the operation with ring.ErrPeerLost.
+// Package servers sums vectors over the workers of a job by parameter servers. The vector's blocks are balanced over
+// the servers, in slices. A server waits for a slice from all workers, sums in the order of their ranks, and returns
+// the sum, one slice after the other. A lost worker or server ends the operation with ring.ErrPeerLost.
 package servers
 
 import (
@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/switchyard-dl/switchyard/examples/gotrainer/ring"
@@ -20,7 +21,7 @@ type hello struct {
 	Rank, World int
 }
 
-// message is a part of a vector, or rank 0's broadcast.
+// message is a slice of a vector, or rank 0's broadcast.
 type message struct {
 	Numbers []float64
 	Bytes   []byte
@@ -39,24 +40,21 @@ func newPeer(c net.Conn, timeout time.Duration) *peer {
 }
 
 func (p *peer) send(v any) error {
-	if err := p.hurry(); err != nil {
-		return err
+	if p.timeout > 0 {
+		if err := p.SetWriteDeadline(time.Now().Add(p.timeout)); err != nil {
+			return err
+		}
 	}
 	return p.encoder.Encode(v)
 }
 
 func (p *peer) receive(v any) error {
-	if err := p.hurry(); err != nil {
-		return err
+	if p.timeout > 0 {
+		if err := p.SetReadDeadline(time.Now().Add(p.timeout)); err != nil {
+			return err
+		}
 	}
 	return p.decoder.Decode(v)
-}
-
-func (p *peer) hurry() error {
-	if p.timeout == 0 {
-		return nil
-	}
-	return p.SetDeadline(time.Now().Add(p.timeout))
 }
 
 // helloWait is for callers that say nothing.
@@ -135,11 +133,17 @@ func gather(ctx context.Context, listener net.Listener, workers []*peer) error {
 	return nil
 }
 
-// Place is the rank of this worker, and the addresses of the servers.
+// Place is the rank of this worker, the addresses of the servers, and how the workers share out vectors among them.
 type Place struct {
 	Rank, World int
 	Addresses   []string
 	Session     string
+	// Blocks are the sizes of the parameter blocks of a vector. A vector that is not as long as all of them is one block.
+	// Share assigns blocks to servers; nil is Balance.
+	Blocks []int
+	Share  func(sizes []int, servers int) []Slice
+	// Dial calls a server; nil is TCP.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// JoinTimeout bounds the meeting, Timeout each single exchange afterwards.
 	JoinTimeout, Timeout time.Duration
 }
@@ -148,15 +152,25 @@ type Place struct {
 // calls in the same order.
 type Group struct {
 	servers []*peer
+	blocks  []int
+	share   func(sizes []int, servers int) []Slice
+	// shares are the slices of vectors by their length.
+	shares map[int]share
 }
+
+// share is what each server sums of a vector, as the begins and ends of its slices.
+type share [][][2]int
 
 // Join calls all servers, until each is there.
 func Join(ctx context.Context, p Place) (*Group, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.JoinTimeout)
 	defer cancel()
-	g := &Group{}
+	g := &Group{blocks: p.Blocks, share: p.Share, shares: map[int]share{}}
+	if g.share == nil {
+		g.share = Balance
+	}
 	for _, address := range p.Addresses {
-		conn, err := dial(ctx, address)
+		conn, err := p.call(ctx, address)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("call server %s: %w: %w", address, ring.ErrPeerLost, err), g.Close())
 		}
@@ -169,11 +183,18 @@ func Join(ctx context.Context, p Place) (*Group, error) {
 	return g, nil
 }
 
-func dial(ctx context.Context, address string) (net.Conn, error) {
+// call connects to a server. It repeats until the server is there.
+func (p Place) call(ctx context.Context, address string) (net.Conn, error) {
+	dial := p.Dial
+	if dial == nil {
+		dial = func(ctx context.Context, address string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		}
+	}
 	again := time.NewTicker(50 * time.Millisecond)
 	defer again.Stop()
 	for {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		conn, err := dial(ctx, address)
 		if err == nil {
 			return conn, nil
 		}
@@ -185,32 +206,74 @@ func dial(ctx context.Context, address string) (net.Conn, error) {
 	}
 }
 
-// AllReduce replaces v, in every worker, by the sum of all workers' v, with the same bytes everywhere.
+// AllReduce replaces v, in every worker, by the sum of all workers' v, with the same bytes everywhere. Each server is
+// pushed its slices while it returns those that are summed.
 func (g *Group) AllReduce(v []float64) error {
+	of := g.slicesOf(len(v))
+	errs := make([]error, 2*len(g.servers))
+	var all sync.WaitGroup
 	for i, server := range g.servers {
-		if err := server.send(message{Numbers: g.part(v, i)}); err != nil {
-			return fmt.Errorf("push to server %d: %w: %w", i, ring.ErrPeerLost, err)
+		all.Go(func() { errs[2*i] = push(server, v, of[i]) })
+		all.Go(func() { errs[2*i+1] = pull(server, v, of[i]) })
+	}
+	all.Wait()
+	for i, err := range errs {
+		if err != nil {
+			return fmt.Errorf("sum by server %d: %w", i/2, err)
 		}
 	}
-	for i, server := range g.servers {
-		part := g.part(v, i)
+	return nil
+}
+
+func push(server *peer, v []float64, of [][2]int) error {
+	for _, at := range of {
+		if err := server.send(message{Numbers: v[at[0]:at[1]]}); err != nil {
+			return fmt.Errorf("push: %w: %w", ring.ErrPeerLost, err)
+		}
+	}
+	return nil
+}
+
+func pull(server *peer, v []float64, of [][2]int) error {
+	for _, at := range of {
+		part := v[at[0]:at[1]:at[1]] // its capacity ends with it: nothing is written beyond
 		sum := message{Numbers: part[:0]}
 		if err := server.receive(&sum); err != nil {
-			return fmt.Errorf("pull from server %d: %w: %w", i, ring.ErrPeerLost, err)
+			// The push to a server that no longer answers must not wait on.
+			return errors.Join(fmt.Errorf("pull: %w: %w", ring.ErrPeerLost, err), server.Close())
 		}
 		if len(sum.Numbers) != len(part) {
-			return fmt.Errorf("pull from server %d: %w", i, errSizes)
+			return fmt.Errorf("pull: %w", errSizes)
 		}
 		copy(part, sum.Numbers)
 	}
 	return nil
 }
 
-// part returns a server's part of a vector. Its capacity ends with it, so that appends do not write beyond.
-func (g *Group) part(v []float64, server int) []float64 {
-	n := len(g.servers)
-	begin, end := server*len(v)/n, (server+1)*len(v)/n
-	return v[begin:end:end]
+// slicesOf is what each server sums of a vector.
+func (g *Group) slicesOf(length int) share {
+	if known, ok := g.shares[length]; ok {
+		return known
+	}
+	sizes, sum := g.blocks, 0
+	for _, size := range sizes {
+		sum += size
+	}
+	if sum != length {
+		sizes = []int{length}
+	}
+	begins := make([]int, len(sizes))
+	for i := range sizes[1:] {
+		begins[i+1] = begins[i] + sizes[i]
+	}
+	of := make(share, len(g.servers))
+	for _, s := range g.share(sizes, len(g.servers)) {
+		if begin := begins[s.Block] + s.Offset; s.Size > 0 {
+			of[s.Server] = append(of[s.Server], [2]int{begin, begin + s.Size})
+		}
+	}
+	g.shares[length] = of
+	return of
 }
 
 // Broadcast sends rank 0's payload to every worker, and returns it. The others need not give one.
@@ -230,7 +293,9 @@ func (g *Group) Broadcast(payload []byte) ([]byte, error) {
 func (g *Group) Close() error {
 	var errs []error
 	for _, server := range g.servers {
-		errs = append(errs, server.Close())
+		if err := server.Close(); !errors.Is(err, net.ErrClosed) { // AllReduce has closed it
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }

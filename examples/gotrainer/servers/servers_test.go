@@ -86,6 +86,32 @@ func TestSumsAndWordsOfAllWorkers(t *testing.T) {
 	}
 }
 
+// TestBlocksOfAnySizeAreSummed: vectors in blocks larger than what a connection buffers, and empty ones.
+func TestBlocksOfAnySizeAreSummed(t *testing.T) {
+	p := serve(t, 3, 2)
+	p.Blocks = []int{500_000, 0, 1, 70_000, 300_000}
+	err := together(t, p, func(rank int, g *servers.Group) error {
+		v := make([]float64, 870_001)
+		for step := range 2 {
+			for i := range v {
+				v[i] = float64(i*(rank+1) + step)
+			}
+			if err := g.AllReduce(v); err != nil {
+				return err
+			}
+			for i, sum := range v {
+				if sum != float64(3*i+2*step) {
+					return fmt.Errorf("step %d: number %d is %v", step, i, sum)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 func TestALostWorkerIsSeenByAll(t *testing.T) {
 	err := together(t, serve(t, 2, 3), func(rank int, g *servers.Group) error {
 		if rank == 2 {

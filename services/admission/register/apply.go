@@ -30,7 +30,7 @@ func apply(job *train.Job, f Fact, state *train.State) (changed bool, err error)
 	case *event.EpochEnded:
 		return epochEnded(job, b, state), nil
 	case *event.CheckpointWritten:
-		return true, nil
+		return checkpointWritten(job, b), nil
 	case *event.StopRequested:
 		return stopRequested(job, b), nil
 	case *event.StopWithdrawn:
@@ -158,7 +158,10 @@ func started(job *train.Job, f Fact, b *event.Started, state *train.State) bool 
 	job.Devices, job.Generation, job.AttemptStartedAt = b.Devices, b.Generation, f.Time
 	job.EpochsDone = max(job.EpochsDone, b.EpochsDone)
 	message := fmt.Sprintf("attempt %d runs on %s of node %s", b.Attempt, train.JoinDevices(b.Devices), b.Node)
-	if b.EpochsDone > 0 {
+	switch {
+	case b.EpochsDone == job.EpochsDone && job.EpochStep > 0:
+		message += ", goes on after " + reached(job)
+	case b.EpochsDone > 0:
 		message += fmt.Sprintf(", goes on after epoch %d", b.EpochsDone)
 	}
 	explain(job, "Started", message, "")
@@ -181,7 +184,9 @@ func epochEnded(job *train.Job, b *event.EpochEnded, state *train.State) bool {
 	if late && b.EpochsDone <= job.EpochsDone {
 		return false
 	}
-	job.EpochsDone = max(job.EpochsDone, b.EpochsDone)
+	if b.EpochsDone > job.EpochsDone {
+		job.EpochsDone, job.EpochStep = b.EpochsDone, 0
+	}
 	if late || *state != train.StateRunning {
 		return true
 	}
@@ -193,6 +198,14 @@ func epochEnded(job *train.Job, b *event.EpochEnded, state *train.State) bool {
 		message += fmt.Sprintf(", loss %.4g", *b.Loss)
 	}
 	explain(job, "Training", message, "")
+	return true
+}
+
+// checkpointWritten takes note of the steps of an epoch that are saved, so that the job's progress counts them.
+func checkpointWritten(job *train.Job, b *event.CheckpointWritten) bool {
+	if b.EpochsDone == job.EpochsDone && b.EpochStep > job.EpochStep {
+		job.EpochStep, job.EpochSteps = b.EpochStep, b.EpochSteps
+	}
 	return true
 }
 
@@ -233,17 +246,28 @@ func preempted(job *train.Job, f Fact, b *event.Preempted) bool {
 	if !endAttempt(job, f.Time, b.Attempt, b.EpochsDone) {
 		return false
 	}
-	message := fmt.Sprintf("left after epoch %d", job.EpochsDone)
+	job.EpochStep = max(job.EpochStep, b.EpochStep)
+	saved := job.EpochsDone > 0 || job.EpochStep > 0
+	message := "left after " + reached(job)
+	if !saved {
+		message = "left before its first checkpoint"
+	}
 	switch b.Cause {
 	case train.StopRescale:
 		job.Rescales++
 		message += " to go on with other devices"
 	case train.StopPreempt:
 		job.Preemptions++
-		message += " to make room; goes on from its checkpoint"
+		message += " to make room"
 	case train.StopRetune:
 		message += " to go on with other system parameters"
 	case train.StopNone, train.StopCancel, train.StopConverged, train.StopOverspent:
+	}
+	switch {
+	case !saved:
+		message += "; begins again" + lost(b.Resume)
+	case b.Cause == train.StopPreempt || lost(b.Resume) != "":
+		message += "; goes on from its checkpoint" + lost(b.Resume)
 	}
 	hint := ""
 	if b.Forced {
@@ -285,8 +309,8 @@ func attemptLost(job *train.Job, f Fact, b *event.AttemptLost) bool {
 	if b.Exit.LogTail != "" {
 		job.LogTail = clipTail(b.Exit.LogTail, maxLogTail)
 	}
-	message := fmt.Sprintf("attempt %d %s; starts again after epoch %d in %s", b.Attempt, what, job.EpochsDone,
-		spoken(b.RetrySeconds))
+	job.EpochStep = max(job.EpochStep, b.EpochStep)
+	message := fmt.Sprintf("attempt %d %s; starts again after %s in %s%s", b.Attempt, what, reached(job), spoken(b.RetrySeconds), lost(b.Resume))
 	explain(job, cmp.Or(clip(b.Exit.Reason.Code, maxText/4), "AttemptLost"), message, clip(b.Exit.Reason.Hint, maxText))
 	return true
 }

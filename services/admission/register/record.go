@@ -14,15 +14,42 @@ func endAttempt(job *train.Job, at time.Time, attempt, epochs int) bool {
 		return false
 	}
 	job.Attempt, job.Restarts = attempt, max(attempt-1, 0)
-	job.EpochsDone = max(job.EpochsDone, epochs)
+	if epochs > job.EpochsDone {
+		job.EpochsDone, job.EpochStep = epochs, 0
+	}
 	addRun(job, at)
 	return true
+}
+
+// reached says how far a job is in its saved state.
+func reached(job *train.Job) string {
+	switch {
+	case job.EpochStep > 0 && job.EpochSteps > 0:
+		return fmt.Sprintf("step %d of %d of epoch %d", job.EpochStep, job.EpochSteps, job.EpochsDone+1)
+	case job.EpochStep > 0:
+		return fmt.Sprintf("step %d of epoch %d", job.EpochStep, job.EpochsDone+1)
+	}
+	return fmt.Sprintf("epoch %d", job.EpochsDone)
+}
+
+// lost says how much training is to be repeated.
+func lost(of train.Resume) string {
+	const worthMentioning = 1 // seconds
+	switch {
+	case of.LostSeconds < worthMentioning:
+		return ""
+	case of.LostSteps > 0:
+		return fmt.Sprintf(": about %s of training (%d steps) are lost", spoken(of.LostSeconds), of.LostSteps)
+	}
+	return fmt.Sprintf(": %s are lost", spoken(of.LostSeconds))
 }
 
 func finish(job *train.Job, at time.Time, attempt, epochs int) {
 	job.Attempt = max(job.Attempt, attempt)
 	job.Restarts = max(job.Attempt-1, 0)
-	job.EpochsDone = max(job.EpochsDone, epochs)
+	if epochs > job.EpochsDone {
+		job.EpochsDone, job.EpochStep = epochs, 0
+	}
 	job.FinishedAt = at
 	addRun(job, at)
 }

@@ -89,6 +89,9 @@ func (l *life) counters() string {
 	j := l.job
 	s := fmt.Sprintf("attempt %d, %d epochs, %d restarts, %d rescales, %d preemptions, %d recoveries, ran %v s, devices [%s]\n",
 		j.Attempt, j.EpochsDone, j.Restarts, j.Rescales, j.Preemptions, j.Recoveries, j.RunSeconds, train.JoinDevices(j.Devices))
+	if j.EpochStep > 0 {
+		s += fmt.Sprintf("%d of %d steps of the next epoch\n", j.EpochStep, j.EpochSteps)
+	}
 	if !j.PredictedFinish.IsZero() {
 		s += fmt.Sprintf("finish predicted for %s", j.PredictedFinish.Format("15:04:05"))
 		if !j.FirstPredictedFinish.IsZero() {

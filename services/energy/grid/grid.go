@@ -64,7 +64,7 @@ func (g *Grid) Price(at time.Time) tariff.Price {
 	return g.Tariff.At(at, g.intensities)
 }
 
-// remembered is how far back received intensities are kept in memory.
+// remembered is the age up to which received intensities stay in memory.
 const remembered = 400 * 24 * time.Hour
 
 // Refresh queries the tariff's address once; without an address it does nothing.

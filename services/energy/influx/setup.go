@@ -17,7 +17,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/energy/series"
 )
 
-// Setup is what a server needs.
+// Setup names the databases that a server needs.
 type Setup struct {
 	// Database is the prefix of the names of its buckets, or of 1.8's retention policies.
 	Database string
@@ -159,7 +159,7 @@ func continuousQuery(database string, stage series.Stage, r series.Rollup) strin
 		database, stage.Name, r.Measurement, database, stage.From, r.Measurement, duration(stage.Every), by)
 }
 
-// remake is how often windows are recomputed.
+// remake is the interval at which windows are recomputed.
 const remake = 5 * time.Minute
 
 // duration formats d for InfluxQL and Flux, which know no decimals.

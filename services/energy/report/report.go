@@ -20,7 +20,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/energy/tariff"
 )
 
-// By is what a row stands for.
+// By is the grouping of a report's rows.
 type By string
 
 // What rows can stand for.

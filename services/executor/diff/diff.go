@@ -54,6 +54,7 @@ type Action struct {
 	// Batch belongs to a Start or a Rebatch.
 	Batch           train.Batch
 	StartedEpochs   int
+	StartedStep     int
 	LostInARow      int
 	UnstartedInARow int
 	// Cause and Reason belong to a RequestStop or a Kill. A WithdrawStop has a Cause if the attempt did not leave in
@@ -155,13 +156,14 @@ func Restarts(s State, a train.Attempt) bool {
 			return true
 		}
 	}
-	return a.Number > 1 && a.StartedEpochs > 0
+	return a.Number > 1 && (a.StartedEpochs > 0 || a.StartedStep > 0)
 }
 
 // Limits bound how long things may take.
 type Limits struct {
-	// StopGrace is how long an attempt may take to leave after it was asked to.
-	StopGrace time.Duration
+	// StopGrace is how long an attempt may take to leave after it was asked to, if it can save its state at once.
+	// MostGrace bounds how long it may take until it can.
+	StopGrace, MostGrace time.Duration
 }
 
 // Actions returns what to do now, in order: ends before starts, jobs by id, starts in the order of the plan.
@@ -269,10 +271,15 @@ func untilDue(s State, a train.Attempt) time.Duration {
 func start(s State, w train.Allocation) Action {
 	job, last := s.Jobs[w.Job], s.Attempts[w.Job]
 	report := s.report(last)
+	epochs, step := report.Resumes(last)
+	if job.EpochsDone > epochs {
+		epochs, step = job.EpochsDone, 0
+	}
 	return Action{
 		Kind: Start, Job: w.Job, Number: last.Number + 1, Places: slices.Clone(w.Places()), Servers: w.Servers, Generation: s.Plan.Generation,
 		Batch:           job.Spec.BatchIn(w),
-		StartedEpochs:   max(job.EpochsDone, last.StartedEpochs, report.EpochsDone),
+		StartedEpochs:   epochs,
+		StartedStep:     step,
 		LostInARow:      lostBeforeNext(last, report),
 		UnstartedInARow: unstartedBeforeNext(last),
 	}

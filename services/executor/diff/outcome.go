@@ -17,6 +17,8 @@ type Verdict struct {
 	Reason train.Reason
 	// Forced is set if an attempt that was asked to leave had to be killed.
 	Forced bool
+	// Resume says from where the next attempt goes on.
+	Resume train.Resume
 	// Retry is how long the next attempt waits after a loss.
 	Retry time.Duration
 }
@@ -25,7 +27,7 @@ type Verdict struct {
 // and its publication does no harm.
 func Judge(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 	e := newEnding(a, r, job)
-	v := Verdict{EpochsDone: e.epochs}
+	v := Verdict{EpochsDone: e.epochs, Resume: e.resume()}
 	switch {
 	case a.Stop == train.StopCancel && !e.byItself():
 		v.Outcome = train.OutcomeCancelled
@@ -73,6 +75,25 @@ func newEnding(a train.Attempt, r train.AttemptReport, job train.Job) ending {
 		e.exit = *a.Exit
 	}
 	return e
+}
+
+// resume compares what the code trained with what it saved. Its steps are those of its last heartbeats; without any,
+// an attempt that saved nothing has lost its whole time.
+func (e ending) resume() train.Resume {
+	a, r := e.attempt, e.report
+	epochs, step := r.Resumes(a)
+	if e.epochs > epochs {
+		epochs, step = e.epochs, 0
+	}
+	resume := train.Resume{EpochStep: step}
+	switch {
+	case r.Steps.Known() && r.Steps.Epoch == epochs:
+		resume.LostSteps = max(r.Steps.Done-step, 0)
+		resume.LostSeconds = float64(resume.LostSteps) * r.Steps.Seconds
+	case !r.Steps.Known() && epochs == a.StartedEpochs && step == a.StartedStep && !a.StartedAt.IsZero():
+		resume.LostSeconds = max(a.ExitedAt.Sub(a.StartedAt).Seconds(), 0)
+	}
+	return resume
 }
 
 // clean reports whether the program ended with status 0.
@@ -157,7 +178,7 @@ func lost(v Verdict, a train.Attempt, r train.AttemptReport, job train.Job, e tr
 		v.Outcome = train.OutcomeFailed
 		v.Reason = train.Reason{
 			Code:    "TooManyRestarts",
-			Message: fmt.Sprintf("%s; %d attempts in a row ended like this without finishing an epoch, and max_restarts is %d", describeExit(e), inARow, limit),
+			Message: fmt.Sprintf("%s; %d attempts in a row ended like this without saving any progress, and max_restarts is %d", describeExit(e), inARow, limit),
 			Hint:    cmp.Or(e.Reason.Hint, "look in the logs for what these attempts have in common (memory?)"),
 		}
 		return v
@@ -182,9 +203,9 @@ func describeExit(e train.Exit) string {
 	}
 }
 
-// lostBeforeNext counts the attempts in a row, up to and including a, that were lost without finishing an epoch.
+// lostBeforeNext counts the attempts in a row, up to and including a, that were lost without progress that was saved.
 func lostBeforeNext(a train.Attempt, r train.AttemptReport) int {
-	if r.EpochsDone > a.StartedEpochs {
+	if epochs, step := r.Resumes(a); epochs > a.StartedEpochs || step > a.StartedStep {
 		return 0
 	}
 	if a.Outcome == train.OutcomeRecovering && !unstarted(a) {
@@ -220,7 +241,7 @@ func Details(a train.Attempt, r train.AttemptReport, job train.Job) Verdict {
 	if v.Outcome == a.Outcome {
 		return v
 	}
-	v = Verdict{Outcome: a.Outcome, EpochsDone: v.EpochsDone}
+	v = Verdict{Outcome: a.Outcome, EpochsDone: v.EpochsDone, Resume: v.Resume}
 	exit := train.Exit{Lost: true}
 	if a.Exit != nil {
 		exit = *a.Exit

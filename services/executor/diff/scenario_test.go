@@ -21,7 +21,9 @@ import (
 //	job a [epochs=3] [max_restarts=1]      a job is admitted; `overheard`: its epochs are read from its output
 //	plan 2: a on gpu:0,gpu:1; b on gpu:2   a plan arrives; `a on gpu:0/6` is 6 of 16 GiB of a device,
 //	                                       `waits c (why)` gives a reason
-//	a reports epochs=2 [answered] [spoke] [ended=finished] [checkpoint] [read]   read: all of its output was read
+//	a reports epochs=2 [answered] [spoke] [ended=finished] [read]   read: all of its output was read
+//	a reports step=30 of=900 each=2        it is so far in its epoch
+//	a reports saved=30                     a checkpoint in its epoch
 //	a exits [with 3 | by SIGKILL | lost | forced | says .. | imageless | out of memory]
 //	a is in trouble: CODE what happened     a pod fails: the rest has to end, and the attempt is lost
 //	a never runs: CODE what happened        likewise, and not all of it ran
@@ -156,6 +158,12 @@ func (w *world) reports(id train.JobID, words []string) {
 	r := w.Reports[ReportKey{id, a.Number}]
 	r.Job, r.Attempt, r.Spoke = id, a.Number, w.Jobs[id].Spec.LogFormat == ""
 	r.EpochsDone = number(words, "epochs", r.EpochsDone)
+	if step := number(words, "step", -1); step >= 0 {
+		r.Steps = train.Steps{Epoch: r.EpochsDone, Done: step, Of: number(words, "of", 0), Seconds: float64(number(words, "each", 1)), At: w.Now.Add(w.step)}
+	}
+	if step := number(words, "saved", -1); step >= 0 {
+		r.Checkpoint, r.CheckpointEpochs, r.CheckpointStep = "x", r.EpochsDone, step
+	}
 	for _, word := range words {
 		switch {
 		case word == "answered":

@@ -142,15 +142,19 @@ func blocker(p train.Plan, job train.JobID) train.Reason {
 	return train.Reason{Code: "Replanned", Message: fmt.Sprintf("plan %d gives it no device", p.Generation)}
 }
 
-// Grace returns how long an attempt may take to leave: the limit, or three of its epochs if they are longer, because
-// it is asked at the end of an epoch and saves its state there. An attempt that was answered with a stop is on its
-// way out and gets twice the time.
+// Grace returns how long an attempt may take to leave. It leaves when it saves its state next, so it gets the limit and
+// twice the time that this will take as its steps show, and no less than three of its epochs, but at most MostGrace. An
+// attempt that was answered with a stop is on its way out and gets twice the time.
 func Grace(a train.Attempt, r train.AttemptReport, job train.Job, l Limits) time.Duration {
-	grace := max(l.StopGrace, 3*epochTime(a, r, job))
-	if r.StopAnswered {
-		return 2 * grace
+	grace := l.StopGrace
+	if next, known := r.NextSave(job.Spec, a.DeviceCount(), r.Steps.At); known {
+		grace += 2 * max(r.Steps.At.Add(next).Sub(a.StopSince), 0)
 	}
-	return grace
+	grace = max(grace, 3*epochTime(a, r, job))
+	if r.StopAnswered {
+		grace *= 2
+	}
+	return min(grace, max(l.MostGrace, l.StopGrace))
 }
 
 // epochTime returns the mean time of an epoch as far as counts show it, 0 if no epoch has ended.

@@ -40,7 +40,7 @@ func newWorld() *world {
 			Now: began, Realm: Realm{Node: "n1", Nodes: map[train.NodeID]train.Node{"n1": machine("n1")}}, Jobs: map[train.JobID]train.Job{}, Attempts: map[train.JobID]train.Attempt{},
 			Reports: map[ReportKey]train.AttemptReport{}, StopSeen: map[ReportKey]time.Time{}, ExitSeen: map[ReportKey]time.Time{}, Retunes: map[ReportKey]train.Reason{},
 		},
-		limits: Limits{StopGrace: 10 * time.Minute}, began: began,
+		limits: Limits{StopGrace: 10 * time.Minute, MostGrace: 2 * time.Hour}, began: began,
 	}
 }
 
@@ -98,7 +98,7 @@ func (w *world) start(a Action, last train.Attempt, tried bool) error {
 	}
 	next := train.Attempt{
 		Job: a.Job, Number: a.Number, Backend: w.Realm.Backend, LogFormat: w.Jobs[a.Job].Spec.LogFormat, Generation: a.Generation, Phase: train.PhaseRunning, StartedAt: w.Now,
-		StartedEpochs: a.StartedEpochs, LostInARow: a.LostInARow, UnstartedInARow: a.UnstartedInARow,
+		StartedEpochs: a.StartedEpochs, StartedStep: a.StartedStep, LostInARow: a.LostInARow, UnstartedInARow: a.UnstartedInARow,
 	}
 	next.SetPlaces(a.Places)
 	w.Attempts[a.Job] = next
@@ -261,6 +261,9 @@ func describe(a Action) string {
 		if a.StartedEpochs > 0 {
 			fmt.Fprintf(&b, ", %d epochs done", a.StartedEpochs)
 		}
+		if a.StartedStep > 0 {
+			fmt.Fprintf(&b, ", %d steps of the next", a.StartedStep)
+		}
 		if a.LostInARow > 0 {
 			fmt.Fprintf(&b, ", lost %d in a row", a.LostInARow)
 		}
@@ -280,6 +283,12 @@ func describe(a Action) string {
 		}
 		if a.Verdict.Forced {
 			b.WriteString("; forced")
+		}
+		if r := a.Verdict.Resume; r.EpochStep > 0 {
+			fmt.Fprintf(&b, " and %d steps", r.EpochStep)
+		}
+		if lost := a.Verdict.Resume.LostSteps; lost > 0 {
+			fmt.Fprintf(&b, "; %d steps lost", lost)
 		}
 		if a.Verdict.Retry > 0 {
 			fmt.Fprintf(&b, "; again in %s", a.Verdict.Retry)

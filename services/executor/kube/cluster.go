@@ -72,7 +72,7 @@ func newCluster(client kubernetes.Interface, o Options, log *slog.Logger) (*clus
 	return c, nil
 }
 
-// slim drops fields that nothing here reads, which are most of what a cache of many pods would hold.
+// slim drops fields that nothing here reads. They would be most of the cache.
 func slim(o any) (any, error) {
 	if accessor, ok := o.(metav1.ObjectMetaAccessor); ok {
 		accessor.GetObjectMeta().SetManagedFields(nil)

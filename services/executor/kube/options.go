@@ -30,7 +30,7 @@ import (
 // Options are the operator's settings.
 type Options = settings.Kubernetes
 
-// Bounds of what is asked of Kubernetes.
+// Bounds of requests to Kubernetes.
 const (
 	// queriesPerSecond is the most requests to the API server.
 	queriesPerSecond = 1000

@@ -100,7 +100,7 @@ type ended struct {
 	status unix.WaitStatus
 }
 
-// collect waits for children, including adopted orphans, until there are none left.
+// collect waits until all children, including adopted orphans, have ended.
 func collect(ends chan<- ended) {
 	defer close(ends)
 	for {

@@ -44,7 +44,7 @@ func (s Sandbox) apply(a *syscall.SysProcAttr) {
 // probePrefix begins the name of a probe's folder; no job's name begins with it.
 const probePrefix = ".probe-"
 
-// ProbeSandbox finds out which sandbox this machine allows to jobs of a data folder; reason says why there is none.
+// ProbeSandbox finds out which sandbox this machine allows to jobs of a data folder. reason says why it allows none.
 func ProbeSandbox(ctx context.Context, dataDir string) (s Sandbox, reason, err error) {
 	scratch := filepath.Join(dataDir, "jobs")
 	if err := makeFolder(scratch); err != nil {

@@ -42,7 +42,7 @@ func Read(text []byte, s Source) (Experiment, error) {
 		case shape.BigDLConf != nil:
 			return ParsePipeTune(text, s)
 		case shape.Program != nil:
-			return Experiment{}, errors.New("this is one job for BigDL, and says nothing of what to search: want a configuration that names it as bigdlConf")
+			return Experiment{}, errors.New("this file is one job for BigDL without values to search: want a configuration that names it as bigdlConf")
 		}
 	}
 	return Parse(text)

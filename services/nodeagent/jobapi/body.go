@@ -173,7 +173,10 @@ func (b epochBody) check() strict.Problems {
 
 // checkpointBody is a saved state.
 type checkpointBody struct {
-	EpochsDone *int64  `json:"epochs_done"`
+	EpochsDone *int64 `json:"epochs_done"`
+	// EpochStep counts the steps of the epoch after them in it.
+	EpochStep  int64   `json:"epoch_step"`
+	EpochSteps int64   `json:"epoch_steps"`
 	Path       string  `json:"path"`
 	Bytes      int64   `json:"bytes"`
 	Seconds    float64 `json:"seconds"`
@@ -182,6 +185,8 @@ type checkpointBody struct {
 func (b checkpointBody) check() strict.Problems {
 	var c checks
 	c.required("epochs_done", b.EpochsDone)
+	c.count("epoch_step", b.EpochStep)
+	c.count("epoch_steps", b.EpochSteps)
 	c.count("bytes", b.Bytes)
 	c.seconds("seconds", b.Seconds)
 	if b.Path == "" || len(b.Path) > maxPath || strings.ContainsRune(b.Path, 0) {

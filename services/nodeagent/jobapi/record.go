@@ -1,6 +1,7 @@
 package jobapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -79,8 +80,9 @@ func merge(r, change train.AttemptReport) train.AttemptReport {
 	if change.Ended != "" && r.Ended != endFailed {
 		r.Ended = change.Ended
 	}
-	if change.Checkpoint != "" && change.CheckpointEpochs >= r.CheckpointEpochs {
-		r.Checkpoint, r.CheckpointEpochs = change.Checkpoint, change.CheckpointEpochs
+	newer := cmp.Or(cmp.Compare(change.CheckpointEpochs, r.CheckpointEpochs), cmp.Compare(change.CheckpointStep, r.CheckpointStep)) >= 0
+	if change.Checkpoint != "" && newer {
+		r.Checkpoint, r.CheckpointEpochs, r.CheckpointStep = change.Checkpoint, change.CheckpointEpochs, change.CheckpointStep
 	}
 	return r
 }

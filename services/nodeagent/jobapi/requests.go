@@ -236,11 +236,17 @@ func (a *API) checkpoints(ctx context.Context, c call) (answer, *refusal) {
 		return answer{}, refused
 	}
 	attempt := c.session.attempt
-	f := event.JobFact(attempt.Job, event.FactCheckpointWritten, fmt.Sprintf("attempt/%d/checkpoint/%d", attempt.Number, *b.EpochsDone),
-		event.CheckpointWritten{
-			Attempt: attempt.Number, EpochsDone: int(*b.EpochsDone), Path: b.Path, Size: unit.Bytes(b.Bytes), Seconds: b.Seconds,
-		})
-	return answer{json: struct{}{}}, a.record(ctx, c, &f, train.AttemptReport{Checkpoint: b.Path, CheckpointEpochs: int(*b.EpochsDone)})
+	key := fmt.Sprintf("attempt/%d/checkpoint/%d", attempt.Number, *b.EpochsDone)
+	if b.EpochStep > 0 {
+		key += fmt.Sprintf("/step/%d", b.EpochStep)
+	}
+	f := event.JobFact(attempt.Job, event.FactCheckpointWritten, key, event.CheckpointWritten{
+		Attempt: attempt.Number, EpochsDone: int(*b.EpochsDone), EpochStep: int(b.EpochStep), EpochSteps: int(b.EpochSteps),
+		Path: b.Path, Size: unit.Bytes(b.Bytes), Seconds: b.Seconds,
+	})
+	return answer{json: struct{}{}}, a.record(ctx, c, &f, train.AttemptReport{
+		Checkpoint: b.Path, CheckpointEpochs: int(*b.EpochsDone), CheckpointStep: int(b.EpochStep),
+	})
 }
 
 // end takes the final report of an attempt.

@@ -58,7 +58,7 @@ func (s *slot) arrived(id uint32, took time.Duration) {
 	t.count, t.took = t.count+1, append(t.took, took.Seconds())
 }
 
-// tenths returns the largest time of the fastest n tenths; 0 if there are none.
+// tenths returns the largest time of the fastest n tenths, or 0 without times.
 func (t *tally) tenths(n int) float64 {
 	if len(t.took) == 0 {
 		return 0
@@ -136,7 +136,7 @@ const (
 	maxOpen = 6
 )
 
-// Report takes the counts of the next slot that is over; it returns false if there is none.
+// Report takes the counts of the next slot that is over. It returns false if no slot is over.
 func (p *Prober) Report(now time.Time) (event.ProbesCounted, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,7 +147,7 @@ func (p *Prober) Report(now time.Time) (event.ProbesCounted, bool) {
 	return p.take(now)
 }
 
-// take removes and returns the counts of the next slot that is over; it returns false if there is none.
+// take removes and returns the counts of the next slot that is over. It returns false if no slot is over.
 func (s *slotCounter) take(now time.Time) (event.ProbesCounted, bool) {
 	s.follow(now)
 	number := s.reported + 1

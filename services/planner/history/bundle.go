@@ -31,7 +31,7 @@ const (
 	decisionsDir = "decisions"
 )
 
-// maxFileBytes bounds what is read of one file of a bundle: it may come from anybody.
+// maxFileBytes bounds the bytes read from one file of a bundle, which may come from an untrusted person.
 const maxFileBytes = 1 << 30
 
 // Writer writes a bundle, secrets taken out if wanted. After an error it writes nothing more.

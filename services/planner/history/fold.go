@@ -10,7 +10,7 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/sim"
 )
 
-// life is what the facts say of one job.
+// life holds what the facts of a job say about it.
 type life struct {
 	id        train.JobID
 	spec      train.Spec
@@ -39,7 +39,7 @@ type attempt struct {
 	devices        int
 	on             []deviceOf
 	started, ended time.Time
-	// epochAt is when its last epoch ended; zero before the first.
+	// epochAt is the end of its last epoch; zero before the first.
 	epochAt time.Time
 	startup float64
 	// lost: the work after its last epoch was in vain.
@@ -157,7 +157,7 @@ func (l *life) epochEnded(at time.Time, b *event.EpochEnded) {
 	l.done, a.epochAt = b.EpochsDone, at
 }
 
-// startSeconds is the mean of what attempts took before their first epoch and after their last one.
+// startSeconds is the mean time of attempts before their first and after their last epoch.
 func (l *life) startSeconds() float64 {
 	sum, starts := 0.0, 0
 	for _, a := range l.attempts {

@@ -74,7 +74,7 @@ func (f Fact) parsed() (event.Kind, train.JobID, any, bool) {
 	return kind, train.JobID(subject.ID), body, err == nil
 }
 
-// Scope is what to read, and what is known already.
+// Scope says what to read and what the reader knows already.
 type Scope struct {
 	// Since is how far back to read (zero: all that is kept), Made the present.
 	Since, Made time.Time

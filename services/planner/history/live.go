@@ -26,7 +26,7 @@ type Live struct {
 	// time asked for. It is unknown what earlier jobs waited for.
 	Happened map[train.JobID]Outcome
 	LeftOut  []LeftOut
-	// Seconds is how long all of it took.
+	// Seconds is the time that all of it took.
 	Seconds float64
 }
 

@@ -5,8 +5,8 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/plan/place"
 )
 
-// adjust gives gangs the sizes that their experiments want if that costs nobody anything, and guests devices of their
-// own if nobody waits for these and the progress that all gain is worth the restart.
+// adjust gives gangs the sizes that their experiments want if no other gang loses by it. It gives guests devices of
+// their own if no gang waits for these and the progress that all gain is worth the restart.
 func (d *decision) adjust() {
 	if d.plain || d.NoNews {
 		return
@@ -16,7 +16,7 @@ func (d *decision) adjust() {
 		starved = starved || g.Starved && g.Got.Empty()
 	}
 	for _, g := range d.Gangs {
-		if !starved && g.Wanted > g.Got.Size() && !g.Got.Empty() && !g.Silent && !d.waitsAhead(g) {
+		if !starved && g.Wanted > g.Got.Size() && !g.Got.Empty() && !g.Stuck() && !d.waitsAhead(g) {
 			d.enlarge(g)
 		}
 	}
@@ -35,7 +35,7 @@ func (d *decision) waitsAhead(g *cluster.Gang) bool {
 	return false
 }
 
-// spare is how many devices are free, less those that gangs need that wait, could run and do not share.
+// spare returns the number of free devices less the needs of waiting gangs that could run and do not share.
 func (d *decision) spare() int {
 	n := d.Total - d.Ledger.Taken()
 	for _, g := range d.Gangs {

@@ -59,7 +59,7 @@ func (b *backfilling) serve(g *cluster.Gang) {
 	b.failed[key] = len(g.Slow) == 0 && g.Servers == nil
 }
 
-// alike is what gangs have in common that find a place, or none.
+// alike holds what decides whether a gang finds a place: gangs with equal values all find one, or all do not.
 type alike struct {
 	least, class, memory, priority int
 	tenant                         string
@@ -131,7 +131,7 @@ type preemption struct {
 
 // evictable says whether a gang has to make room.
 func (p *preemption) evictable(o *cluster.Gang) bool {
-	return o.Priority < p.gang.Priority && !o.Silent
+	return o.Priority < p.gang.Priority && !o.Stuck()
 }
 
 // freeable says whether all that have a device have to make room; false if nobody has it.

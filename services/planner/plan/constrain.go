@@ -17,7 +17,7 @@ func (d *decision) constrain() {
 	d.Predict()
 	for _, g := range d.Gangs {
 		g.MayMove, g.Stay = d.mayMove(g)
-		g.Pinned = g.Silent && !g.Held.Empty()
+		g.Pinned = g.Stuck() && !g.Held.Empty()
 	}
 	d.NoNews = d.memory.News != 0 && d.memory.News == d.fingerprint(d.planned)
 }
@@ -30,7 +30,7 @@ func (d *decision) fixSize(g *cluster.Gang) {
 	g.Wanted = g.WantsDevices
 	n := d.leastWanted(g)
 	switch {
-	case g.Silent: // nobody can ask it to leave
+	case g.Stuck(): // it must not be asked to leave
 		n = g.Running.Size()
 	case g.Planned != nil:
 		n = min(g.Planned.Size(), g.Wanted)
@@ -50,7 +50,7 @@ func (d *decision) mayMove(g *cluster.Gang) (bool, cluster.Stay) {
 	switch {
 	case g.Held.Empty():
 		return false, cluster.StayNot
-	case g.Silent:
+	case g.Stuck():
 		return false, cluster.StaySilent
 	case !d.Tuning.AtEpochs && (r == nil || g.Shed):
 		return true, cluster.StayNot
@@ -65,7 +65,7 @@ func (d *decision) mayMove(g *cluster.Gang) (bool, cluster.Stay) {
 }
 
 // group has gangs that share devices stay together: a primary is as important as the most important of its guests, is
-// not moved before each of them has finished an epoch beside it, and stays if one of them cannot be asked to leave.
+// not moved before each of them has finished an epoch beside it, and stays if one of them must not be asked to leave.
 func (d *decision) group() {
 	for _, g := range d.Gangs {
 		g.Level = g.Priority
@@ -73,7 +73,7 @@ func (d *decision) group() {
 			g.MayMove, g.Stay = d.mayMove(g)
 			g.Beside = nil
 		}
-		g.Pinned = g.Silent && !g.Held.Empty()
+		g.Pinned = g.Stuck() && !g.Held.Empty()
 	}
 	for _, g := range d.Gangs {
 		for _, guest := range g.Guests {
@@ -84,7 +84,7 @@ func (d *decision) group() {
 			}
 		}
 		members := append([]*cluster.Gang{g}, g.Guests...)
-		if silent := slices.IndexFunc(members, func(o *cluster.Gang) bool { return o.Silent && !o.Held.Empty() }); silent >= 0 {
+		if slices.ContainsFunc(members, func(o *cluster.Gang) bool { return o.Stuck() && !o.Held.Empty() }) {
 			for _, o := range members {
 				o.Pinned = !o.Held.Empty()
 			}

@@ -1,14 +1,14 @@
 // Package plan decides which job holds which devices. Decide is pure: the same state and policy give the same plan. The
-// plan is what is desired; carrying it out, and waiting for a job to leave before the next one starts on its devices,
-// is the executor's business.
+// plan says what is wanted. The executor carries it out, and waits for a job to leave before the next one starts on its
+// devices.
 //
 // For every policy: a device is given once, or to jobs of one tenant that share its memory; no tenant holds more than
-// its quota, and no plan is predicted to draw more than the power budget. For those of the live planner: a job gets
-// between min_devices and max_devices, or as many as its experiment chooses, or nothing; jobs with a strictly higher
-// priority go first and may take devices from lower ones, which leave at their next checkpoint; an attempt that never
-// called the job API is neither moved nor resized, since it could only be killed; a job whose size does not change
-// keeps its devices, one that shrinks keeps some of them, one that grows all; and deciding again without news stops and
-// moves no attempt.
+// its quota, and no plan is predicted to draw more than the power budget. For the policies of the live planner: a job
+// gets between min_devices and max_devices, or as many as its experiment chooses, or nothing. Jobs with a strictly
+// higher priority go first and may take devices from lower ones, which leave at their next checkpoint. An attempt that
+// never called the job API is neither moved nor resized, since it could only be killed. A job keeps its devices while
+// its size does not change, some of them if it shrinks, all if it grows. Deciding again without news stops and moves no
+// attempt.
 package plan
 
 import (
@@ -93,7 +93,7 @@ func (d *decision) reserve() {
 	d.group()
 }
 
-// possible says whether there is a place for a gang at all, were nobody else there.
+// possible reports whether a gang would find a place in an empty cluster.
 func (d *decision) possible(g *cluster.Gang) bool {
 	if _, never := d.spaces.Impossible(g); never {
 		return false
@@ -134,7 +134,7 @@ func (d *decision) allocate() {
 func (d *decision) round() {
 	r := &policy.Round{Snapshot: d.Snapshot, Memory: d.memory.policy()}
 	for _, g := range d.Gangs {
-		if g.Pinned && g.Silent {
+		if g.Pinned && g.Stuck() {
 			d.Ledger.Force(g, g.Held)
 			r.Kept = append(r.Kept, g)
 		}
@@ -167,7 +167,7 @@ func (d *decision) displaced() bool {
 		again = len(d.sharing.Settle()) > 0
 	}
 	for _, g := range d.Gangs {
-		if least := d.leastWanted(g); g.Got.Empty() && g.Wanted > 0 && g.Least > least && !g.Silent {
+		if least := d.leastWanted(g); g.Got.Empty() && g.Wanted > 0 && g.Least > least && !g.Stuck() {
 			g.Least, g.Most, again = least, least, true
 			g.Held = cluster.Placement{}
 		}

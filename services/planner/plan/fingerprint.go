@@ -115,9 +115,9 @@ func (b *digest) job(j *Job) {
 	b.value(reflect.ValueOf(j.Model))
 }
 
-// spec adds what the planner reads of what the user asked for.
+// spec adds the parts of the user's request that the planner reads.
 func (b *digest) spec(s *train.Spec) {
-	b.words(s.Tenant, string(s.Strategy))
+	b.words(s.Tenant, s.Family, string(s.Strategy))
 	b.ints(s.BatchSize, s.GlobalBatchSize, s.TrainingSetSize, s.MaxEpochs, s.MinDevices, s.MaxDevices, int(s.EstimatedMemoryMiB))
 	b.add(s.EstimatedHours)
 	b.is(s.BatchPerDevice, s.SingleDevice, s.AllowSharing, s.DisableSharing)
@@ -181,7 +181,7 @@ func (b *digest) holding(d *decision, g *cluster.Gang, p cluster.Placement) {
 // jobs leave at any time, all may.
 func (d *decision) openness(g *cluster.Gang, p cluster.Placement) int {
 	r := g.Running
-	if r == nil || !r.Spoke || r.StopPending || !d.Tuning.AtEpochs {
+	if r == nil || g.Stuck() || r.StopPending || !d.Tuning.AtEpochs {
 		return 0
 	}
 	on, ok := d.Locate(&r.Holding)

@@ -28,7 +28,7 @@ func readMemory(text string) memory {
 	return m
 }
 
-// policy is what the policy has left.
+// policy returns what the policy stored.
 func (m memory) policy() string {
 	if m.before != "" {
 		return m.before
@@ -53,7 +53,7 @@ func (d *decision) remember() string {
 	return string(text)
 }
 
-// planned is what the last plan gave to a gang.
+// planned returns the placement of a gang in the last plan.
 func (d *decision) planned(g *cluster.Gang) cluster.Placement {
 	p, _ := d.Locate(g.Planned)
 	return p

@@ -263,7 +263,7 @@ func (s *story) runs(t *testing.T, d *datadriven.TestData) {
 	j.Planned = &h
 	j.Running = &Running{
 		Holding: h, Seconds: float64(count(t, d, "seconds", 60)), Epochs: count(t, d, "epochs", 2),
-		Spoke: !d.HasArg("silent"), StopPending: d.HasArg("stopping"),
+		Spoke: !d.HasArg("silent"), StopPending: d.HasArg("stopping"), NextSaveSeconds: float64(count(t, d, "saves", 0)),
 	}
 }
 

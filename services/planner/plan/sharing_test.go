@@ -123,7 +123,7 @@ func sharingState() State {
 	}
 	return State{Now: s.Now, Tuning: s.Tuning, Nodes: s.Nodes, Jobs: []Job{
 		{ID: "x", Spec: spec, EpochsDone: 20, Planned: &h, Running: &Running{Holding: h, Spoke: true, Epochs: 20, Seconds: 6000}},
-		{ID: "y", Spec: spec, Planned: &guest, Running: &Running{Holding: h, Spoke: true, Seconds: 5}},
+		{ID: "y", Spec: spec, Planned: &guest, Running: &Running{Holding: h, Spoke: true, Saved: true, Seconds: 5}},
 	}}
 }
 

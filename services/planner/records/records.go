@@ -25,7 +25,7 @@ const (
 
 // Records are the records that a decision rests on, by the keys of their buckets.
 type Records struct {
-	// Jobs are those of the register that have not ended. The state lists them in this order.
+	// Jobs are the register's jobs that have not ended. The state lists them in this order.
 	Jobs     iter.Seq[train.Job]
 	Nodes    iter.Seq[train.Node]
 	Attempts map[string]train.Attempt
@@ -151,6 +151,10 @@ func (r Records) job(j train.Job, now time.Time) state.Job {
 	job.Running = &state.Running{
 		Holding:     state.Holding{Node: a.Node, Devices: a.Devices, Memory: a.Memory, Parts: a.Parts, Servers: a.ServerParts()},
 		StopPending: a.Stop != train.StopNone, Epochs: max(report.EpochsDone-a.StartedEpochs, 0), Spoke: report.Spoke,
+		Saved: report.Saved(a),
+	}
+	if next, known := report.NextSave(j.Spec, a.DeviceCount(), now); known {
+		job.Running.NextSaveSeconds = next.Seconds()
 	}
 	if !a.StartedAt.IsZero() {
 		job.Running.Seconds = max(now.Sub(a.StartedAt).Seconds(), 0)

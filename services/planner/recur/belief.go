@@ -8,13 +8,13 @@ import (
 // Prior is the belief about trainings in general: standard deviations of the logarithm of the cost as a function of
 // x, the binary logarithm of the batch size over the default.
 type Prior struct {
-	// Slope is that of the change of the cost over x at the default.
+	// Slope is the deviation of the cost's slope over x at the default.
 	Slope float64
-	// Bend is that of the change of the slope from one x to the next.
+	// Bend is the deviation of the change of the slope from one x to the next.
 	Bend float64
-	// Rough is that of the part of the cost that each batch size has for itself.
+	// Rough is the deviation of the part of the cost that each batch size has for itself.
 	Rough float64
-	// Noise is that of one run. It counts like NoiseRuns runs against the observed runs of the same batch size.
+	// Noise is the deviation of one run. It counts like NoiseRuns runs beside the observed runs of the same batch size.
 	Noise, NoiseRuns float64
 	// MinHorizon is the least number of recurrences still expected.
 	MinHorizon float64
@@ -113,7 +113,7 @@ func (b *belief) bestKnown() int {
 	return best
 }
 
-// open reports whether batch size i may be tried: it has run, or is next to one that has.
+// open reports whether batch size i may be tried: it or a neighbour has run.
 func (b *belief) open(i int) bool {
 	near := b.known[i] || i > 0 && b.known[i-1] || i+1 < len(b.known) && b.known[i+1]
 	return near && !b.out[i]

@@ -42,10 +42,12 @@ type job struct {
 	before work
 
 	// learned is what a profiler makes of the job's reports, model the newest model; fresh says that it is outdated.
-	learned *learn.Job
-	model   *train.Model
-	fresh   bool
-	// steps counts the steps, step0 those that were reported.
+	// reported says that it has news for its family.
+	learned         *learn.Job
+	family          string
+	model           *train.Model
+	fresh, reported bool
+	// steps counts the steps, step0 the reported ones.
 	steps float64
 	step0 int
 }
@@ -108,6 +110,7 @@ func (j *job) train(seconds, rate float64) float64 {
 	j.take(&ended)
 	if j.epoch == j.training.Epochs() {
 		j.done, j.completion = true, j.now
+		j.take(&event.Succeeded{Attempt: j.starts, EpochsDone: j.epoch})
 	}
 	return took
 }

@@ -21,7 +21,7 @@ func (w *world) state() plan.State {
 	return r.State(at(w.now), w.last, true, w.Config.State)
 }
 
-// records are what the services would have recorded by now.
+// records returns what the services would have recorded by now.
 func (w *world) records() records.Records {
 	r := records.Records{
 		Jobs: w.active(), Nodes: slices.Values(w.present),
@@ -44,11 +44,32 @@ func (w *world) active() iter.Seq[train.Job] {
 	}
 }
 
-// admit has the profiler follow a job, which may borrow from the ended jobs of its signature.
+// admit has the profiler follow a job, which may borrow from those of its family.
 func (w *world) admit(j *job) {
 	j.learned = learn.New(j.Name, j.spec, func(n train.NodeID, _ train.DeviceID) string { return w.models[n] })
-	j.learned.Borrowed = w.library.Of(j.spec.Signature())
-	j.fresh = len(j.learned.Borrowed) > 0
+	j.family = j.learned.Family()
+	j.fresh = w.library.Lend(j.learned)
+}
+
+// teach has jobs that have reported something, or have succeeded, teach the others of their family.
+func (w *world) teach() {
+	taught := map[string]bool{}
+	for _, j := range w.jobs {
+		if !j.reported {
+			continue
+		}
+		j.reported = false
+		news := w.library.Learn(j.learned)
+		if j.done {
+			news = w.library.Succeeded(j.learned)
+		}
+		taught[j.family] = taught[j.family] || news
+	}
+	for _, j := range w.jobs {
+		if j.learned != nil && !j.done && taught[j.family] && w.library.Lend(j.learned) {
+			j.fresh = true
+		}
+	}
 }
 
 // record is the job in the register. Times of the running attempt are added by the planner.
@@ -103,6 +124,7 @@ func (j *job) enter(r records.Records) {
 func (j *job) take(body any) {
 	if j.learned != nil && !j.training.Opaque() {
 		j.fresh = j.learned.Take(at(j.now), body) || j.fresh
+		j.reported = true
 	}
 }
 
@@ -122,6 +144,7 @@ func (j *job) told(h Held, seconds float64) {
 	}
 	j.step0 = b.Step
 	j.fresh = j.learned.Stepped(at(j.now), b) || j.fresh
+	j.reported = true
 }
 
 // startedFact is what an executor publishes of a start.

@@ -254,7 +254,7 @@ func TestARecordedJobKnowsItsRecentRestarts(t *testing.T) {
 	}
 }
 
-// As the profiler does, a simulation lends a new job the step times of ended jobs of its signature.
+// As the profiler does, a simulation lends a job the step times of others of its family, also of those that still run.
 func TestARecordedJobStartsWithWhatItsKindTaught(t *testing.T) {
 	known := map[string]bool{}
 	job := func(name string, arrives float64, command string) Arrival {
@@ -262,7 +262,7 @@ func TestARecordedJobStartsWithWhatItsKindTaught(t *testing.T) {
 		r.Spec.Command = []string{command}
 		return Arrival{Name: train.JobID(name), Seconds: arrives, Source: r}
 	}
-	c := live(plan.Switchyard{}, liveNodes(3), job("first", 0, "train"), job("early", 1, "train"), job("later", 30, "train"), job("other", 30, "another"))
+	c := live(plan.Switchyard{}, liveNodes(3), job("first", 0, "train"), job("early", 0, "train"), job("later", 15, "train"), job("other", 15, "another"))
 	c.Decide = func(s plan.State, p plan.Policy) train.Plan {
 		for _, j := range s.Jobs {
 			if _, met := known[string(j.ID)]; !met {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/curve"
+	"github.com/switchyard-dl/switchyard/libs/learn"
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/plan"
 	"github.com/switchyard-dl/switchyard/services/planner/records"
@@ -58,7 +59,7 @@ const Longest = 400 * 24 * 3600
 // world is a run in progress.
 type world struct {
 	Config
-	// nodes are all that are ever there, present those of the moment; changesAt is when others are.
+	// nodes are all nodes of the run, present the nodes that are there now until changesAt.
 	nodes, present []train.Node
 	changesAt      float64
 
@@ -76,8 +77,8 @@ type world struct {
 	busy float64
 	// idle counts the decisions in a row that gave nothing to any job.
 	idle int
-	// library is what recorded jobs that have ended leave to later ones of their signature.
-	library curve.SampleLibrary
+	// library is what jobs teach those of their family.
+	library learn.Library
 	// activity is how many jobs were active, tick by tick.
 	activity []activity
 }
@@ -176,7 +177,6 @@ func (w *world) tick() bool {
 		j.step(w.IntervalSeconds, rate)
 		if j.done && j.shape != nil {
 			w.busy -= occupied * (before + w.IntervalSeconds - j.completion)
-			w.library.Add(j.spec.Signature(), j.learned.History)
 			j.stop()
 		}
 		j.now = w.now + w.IntervalSeconds
@@ -189,6 +189,7 @@ func (w *world) tick() bool {
 			w.admit(j)
 		}
 	}
+	w.teach()
 	state := w.state()
 	t := Tick{Seconds: w.now, Jobs: len(w.jobs), Active: len(state.Jobs)}
 	if len(state.Jobs) > 0 {

@@ -24,7 +24,7 @@ type Run struct {
 	Ticks   []sim.Tick
 }
 
-// Change is a change of what a job holds. Placement is node:devices, in order of ranks; "" if the job holds nothing.
+// Change is a change of a job's placement. Placement is node:devices, in order of ranks; "" if the job holds nothing.
 type Change struct {
 	Seconds   float64
 	Job       string

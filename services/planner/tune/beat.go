@@ -10,9 +10,9 @@ import (
 type Beat struct {
 	Job     train.JobID
 	Attempt int
-	// At is when the node agent received it.
+	// At is the time at which the node agent received it.
 	At time.Time
-	// Generation and MicroBatch are what the job runs with; 0 if it does not report them.
+	// Generation and MicroBatch are those under which the job runs; 0 if it does not report them.
 	Generation uint64
 	MicroBatch int
 	// Step counts all optimizer steps. The last Steps of them took StepSeconds each. If Steps is 0 the job reports

@@ -10,7 +10,7 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/curve"
 )
 
-// MaxTrials is how many combinations of batches a round tries at most: each costs the jobs some steps.
+// MaxTrials bounds the combinations of batches that a round tries: each costs the jobs some steps.
 const MaxTrials = 8
 
 // mostCombinations bounds the time that a choice takes. Jobs with more combinations keep their batches.

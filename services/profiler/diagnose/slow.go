@@ -15,7 +15,7 @@ type Lag struct {
 	Excess float64
 }
 
-// slowByChance is the largest probability that a slot of a healthy row is taken for slow.
+// slowByChance is the largest probability that a slot of a healthy row counts as slow.
 const slowByChance = 0.01
 
 // A row has few slots in a window, and one of them is slow by chance too often to count.

@@ -160,7 +160,7 @@ func optional[T any](ctx context.Context, b *bus.Bus, bucket contract.Bucket[T],
 	return &value, nil
 }
 
-// viewPlan returns the part of the plan about a job, or nil if there is none.
+// viewPlan returns the part of the plan about a job, or nil.
 func viewPlan(plan train.Plan, job train.Job) *planView {
 	if job.State.Terminal() {
 		return nil

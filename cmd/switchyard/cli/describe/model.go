@@ -28,6 +28,7 @@ func (p *page) model(d description) {
 	if m.EpochSeconds > 0 {
 		p.field("  epoch", "%s on %s", render.Duration(m.EpochSeconds), render.Plural(m.EpochConfig.Workers, "device"))
 	}
+	p.kin(m)
 	if m.Memory != nil {
 		p.field("  memory", "%.0f MiB + %.3g MiB per sample of the batch, from %s", m.Memory.FixedBytes/(1<<20), m.Memory.SampleBytes/(1<<20), render.Plural(m.Memory.Points, "batch size"))
 	}
@@ -40,6 +41,14 @@ func (p *page) model(d description) {
 	p.speed(*d.Model)
 }
 
+// kin says how long others of the family ran, until the job itself has finished an epoch.
+func (p *page) kin(m *train.Model) {
+	if k := m.Kin; k != nil && m.EpochsSeen == 0 {
+		p.field("  family", "%s like it took %s to %s for each declared epoch, on %s", render.Plural(k.Jobs, "job"),
+			render.Duration(k.EpochSeconds.Low), render.Duration(k.EpochSeconds.High), render.Plural(k.Config.Workers, "device"))
+	}
+}
+
 // speed lists the measured step times, each with the prediction of the fitted model.
 func (p *page) speed(m train.Model) {
 	if !m.Speed.Known() {
@@ -49,8 +58,12 @@ func (p *page) speed(m train.Model) {
 	var lines []string
 	widest := train.Config{}
 	for _, s := range m.Speed.Measured {
-		lines = append(lines, fmt.Sprintf("%d\t%d\t%d\t%d\t%s\t%s\t%.0f", s.Workers, s.Servers, s.Nodes, s.LocalBatch, render.StepTime(s.StepSeconds),
-			render.StepTime(m.Speed.FittedSeconds(s.Config)), s.Weight))
+		steps := fmt.Sprintf("%.0f", s.Weight)
+		if s.Error > 0 {
+			steps = fmt.Sprintf("of its family, +-%.0f %%", 100*s.Error)
+		}
+		lines = append(lines, fmt.Sprintf("%d\t%d\t%d\t%d\t%s\t%s\t%s", s.Workers, s.Servers, s.Nodes, s.LocalBatch, render.StepTime(s.StepSeconds),
+			render.StepTime(m.Speed.FittedSeconds(s.Config)), steps))
 		if s.Workers > widest.Workers {
 			widest = s.Config
 		}

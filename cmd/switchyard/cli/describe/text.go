@@ -158,13 +158,27 @@ func (p *page) course(d description, now time.Time) {
 			p.field("memory", "%s", words)
 		}
 	}
-	if r := d.Report; r != nil {
-		switch {
-		case r.Checkpoint != "":
-			p.field("checkpoint", "%s, after epoch %d", render.EscapeText(r.Checkpoint), r.CheckpointEpochs)
-		case !r.Spoke && d.RunSeconds > 0:
-			p.field("checkpoint", "none reported: the training code has not called the job API, so that it cannot stop at the end of an epoch on request")
-		}
+	p.checkpoint(d, now)
+}
+
+// checkpoint says from what the job would go on, and when it saves next.
+func (p *page) checkpoint(d description, now time.Time) {
+	j, r := d.Job, d.Report
+	if r == nil {
+		return
+	}
+	switch {
+	case r.Checkpoint != "" && r.CheckpointStep > 0:
+		p.field("checkpoint", "%s, after step %d of epoch %d", render.EscapeText(r.Checkpoint), r.CheckpointStep, r.CheckpointEpochs+1)
+	case r.Checkpoint != "":
+		p.field("checkpoint", "%s, after epoch %d", render.EscapeText(r.Checkpoint), r.CheckpointEpochs)
+	case !r.Spoke && d.RunSeconds > 0:
+		p.field("checkpoint", "none reported: the training code has not called the job API, so that it cannot stop at the end of an epoch on request")
+	case r.EpochsDone == 0 && j.EpochsDone == 0 && j.EpochStep == 0 && j.State.Active():
+		p.field("checkpoint", "none yet: if the job is lost now, it begins again")
+	}
+	if end, known := r.NextSave(j.Spec, len(j.Devices), now); known && j.State.Active() {
+		p.field("", "the next one in about %s, at the end of the epoch", render.Duration(end.Seconds()))
 	}
 }
 

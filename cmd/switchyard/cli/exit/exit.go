@@ -25,7 +25,7 @@ const (
 // Error carries an exit code to main.
 type Error struct {
 	Code int
-	// Text is what went wrong, Fix what to do about it.
+	// Text says what went wrong, Fix what to do about it.
 	Text, Fix string
 }
 

@@ -30,7 +30,7 @@ type purgeOptions struct {
 	dryRun    bool
 }
 
-// purged is what became, or would become, of the folder of a job.
+// purged says what happened, or would happen, to the folder of a job.
 type purged struct {
 	Job train.JobID `json:"job"`
 	// EndedAt is zero for a job of which nothing is known any more.
@@ -145,7 +145,7 @@ func purgeFolder(layout installation.Layout, id train.JobID, o purgeOptions) (fr
 	return freed, os.Remove(layout.Job(id))
 }
 
-// sizeOf is what the files below a path take; what cannot be looked at counts nothing.
+// sizeOf returns the size of the files below a path. Files that cannot be read count nothing.
 func sizeOf(path string) unit.Bytes {
 	sum := unit.Bytes(0)
 	_ = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {

@@ -178,7 +178,7 @@ func NewID(name string) train.JobID {
 	return train.JobID(clean[:min(len(clean), 40)] + "-" + suffix)
 }
 
-// SubmitResult is what became of a submission.
+// SubmitResult says how a submission ended.
 type SubmitResult struct {
 	ID      train.JobID    `json:"id"`
 	State   train.State    `json:"state"`

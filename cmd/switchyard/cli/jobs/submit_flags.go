@@ -34,6 +34,7 @@ func (f *submitFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&f.id, "id", "", "id of the job (default: the name and a random suffix)")
 	fs.BoolVar(&f.printEvent, "print-event", false, "print the message instead of publishing it")
 	fs.StringVar(&s.Name, "name", "", "name of the job")
+	fs.StringVar(&s.Family, "family", "", "training that the job is a variant of: jobs of a family predict each other (default: same code, image and data)")
 	fs.StringVar(&s.ScriptPath, "script", "", "Python script to run, as the job sees it")
 	fs.StringVar(&s.Image, "image", "", "container image to run in")
 	fs.StringVar(&s.WorkDir, "work-dir", "", "folder where the command starts")
@@ -76,6 +77,7 @@ func (f *submitFlags) apply(fs *pflag.FlagSet, spec *train.Spec) error {
 		}
 	}
 	given("name", func() { spec.Name = f.spec.Name })
+	given("family", func() { spec.Family = f.spec.Family })
 	given("script", func() { spec.ScriptPath = f.spec.ScriptPath })
 	given("image", func() { spec.Image = f.spec.Image })
 	given("log-format", func() { spec.LogFormat = f.spec.LogFormat })

@@ -36,7 +36,7 @@ apply, it is the first of 102, 100, 101, 103.`,
 	return cmd
 }
 
-// waitRow is how the wait for one job ended.
+// waitRow says how the wait for one job ended.
 type waitRow struct {
 	ID         train.JobID `json:"id"`
 	State      train.State `json:"state"`

@@ -37,7 +37,7 @@ func netStatusCommand(a *console.Console) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "every probed link, not only those that lose or delay packets or did so within the last hour")
+	cmd.Flags().BoolVar(&all, "all", false, "every probed link, not only links that lost or delayed packets within the last hour")
 	return cmd
 }
 

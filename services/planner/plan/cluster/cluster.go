@@ -104,7 +104,7 @@ func New(of *state.State, bounds Bounds) *Snapshot {
 		j := &of.Jobs[i]
 		s.occupy(j)
 		if !j.CancelRequested {
-			g := newGang(j, bounds, of.Now)
+			g := newGang(j, bounds, of)
 			g.MemoryClass, _ = slices.BinarySearch(memories, int64(g.Spec.EstimatedMemory()))
 			s.Gangs, s.byID[j.ID] = append(s.Gangs, g), g
 		}
@@ -274,7 +274,7 @@ func (s *Snapshot) Named(p Placement) []train.Part {
 // Device is a device by its node and its place there.
 func (s *Snapshot) Device(d Spot) *train.Device { return &s.Nodes[d.Node].Devices[d.Device] }
 
-// Age is how long ago a job was submitted, in seconds.
+// Age returns the seconds since a job was submitted.
 func (s *Snapshot) Age(g *Gang) float64 {
 	return math.Max(s.State.Now.Sub(g.SubmittedAt).Seconds(), 0)
 }

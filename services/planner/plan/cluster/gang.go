@@ -3,7 +3,6 @@ package cluster
 import (
 	"cmp"
 	"math"
-	"time"
 
 	"github.com/switchyard-dl/switchyard/libs/curve"
 	"github.com/switchyard-dl/switchyard/libs/train"
@@ -18,7 +17,7 @@ type Gang struct {
 	Rank, Turn int
 	// Least and Most bound its devices. Wanted is another number that its experiment asks for; 0 if none.
 	Least, Most, Wanted int
-	// Servers is what it needs beside its workers; nil for a job without parameter servers.
+	// Servers says which parameter servers it needs; nil for a job without.
 	Servers *train.ServersSpec
 	// Class is the place in Node.Class that says whether a node suits it; Anywhere if every node does.
 	Class int
@@ -27,43 +26,44 @@ type Gang struct {
 	// Slow are the devices that it avoids.
 	Slow []train.Straggler
 
-	// Silent: its attempt has not called the job API, so it cannot be asked to leave. Pinned: it keeps all that it holds.
-	Silent, Pinned bool
+	// Silent: its attempt has not called the job API, so it cannot be asked to leave. Unsaved: it would lose all its work.
+	// Pinned: it keeps all that it holds.
+	Silent, Unsaved, Pinned bool
 	// MayMove says that it may be resized or moved for the sake of speed; Stay says why not, and Beside who is the reason.
 	MayMove bool
 	Stay    Stay
 	Beside  *Gang
-	// Level is the priority that a job must exceed to take its devices: that of the most important of those that share
-	// them.
+	// Level is the priority that a job must exceed to take its devices: the highest among the gangs that share them.
 	Level int
 
-	// Former is what it held when the decision began, Held what of that it may keep, or where a migration sends it. Got is
-	// what it is given.
+	// Former is the placement that it held when the decision began. Held is the part of it that it may keep, or where a
+	// migration sends it. Got is its placement in this plan.
 	Former, Held, Got Placement
-	// Nominated is where it is to come beside others.
+	// Nominated is the place where it is to become a guest.
 	Nominated Placement
-	// Primary is the gang whose device it shares; nil if it came first. Guests are those that share its devices.
+	// Primary is the gang whose device it shares; nil if it came first. Guests are the gangs that share its devices.
 	Primary *Gang
 	Guests  []*Gang
-	// Starved: it has waited for longer than a job may. Late: it is served before all others of its priority.
+	// Starved: it has waited longer than the starvation bound. Late: it is served before all others of its priority.
 	Starved bool
 	// Head is the job behind which it waits in line.
 	Head *Gang
-	// Signature is equal for jobs that run the same training; set for those that leave their batch to the planner.
-	Signature string
+	// Signature is equal for jobs that run the same training, Family for variants of it. Only jobs that leave their batch
+	// to the planner have them.
+	Signature, Family string
 	// Batch is chosen by policies that do so.
 	Batch train.Batch
 	// Shed says that it holds less than the last plan gave it, since its experiment wants fewer devices.
 	Shed bool
-	// Overused is where it uses more than its part of the memory until it has left; Parted where it was until it was
-	// separated from its co-runners.
+	// Overused is the placement where it uses more memory than its part, until it has left. Parted is the placement from
+	// which it was separated from its co-runners.
 	Overused, Parted Placement
 
 	Notes Notes
 
 	predicted predicted
 	kind      *curve.Kind
-	// claim is what of its holding nobody else is to take before it is served.
+	// claim is the part of its holding that no other gang may take before this one is served.
 	claim Placement
 	// named says that Got has named devices which the ledger has entered.
 	named bool
@@ -82,11 +82,11 @@ const (
 	StayApplying
 )
 
-// Notes are what phases say of a gang when they decide about it.
+// Notes hold the reasons that phases give when they decide about a gang.
 type Notes struct {
 	// Reason replaces the usual words.
 	Reason *train.Reason
-	// Replaced and Links are what it moves away from.
+	// Replaced and Links are the slow devices and the bad links that it leaves.
 	Replaced []Replacement
 	Links    []*Link
 	// Sampled: it goes to a size for an epoch, to learn. ByGain: the policy grew it by marginal gain. MayGrow: the policy
@@ -94,11 +94,11 @@ type Notes struct {
 	Sampled, ByGain, MayGrow bool
 	// Reserved are the idle devices that are reserved for it.
 	Reserved []Reservation
-	// Separated says what it leaves co-runners for.
+	// Separated says why it leaves its co-runners.
 	Separated *train.Reason
 }
 
-// Replacement is what a gang goes on with instead of a slow device.
+// Replacement is a slow device that a gang leaves, and the device or node with which it goes on.
 type Replacement struct {
 	Slow train.Straggler
 	With string
@@ -107,18 +107,35 @@ type Replacement struct {
 // Anywhere is the class of a gang that suits every node.
 const Anywhere = -1
 
-func newGang(j *state.Job, bounds Bounds, now time.Time) *Gang {
+func newGang(j *state.Job, bounds Bounds, of *state.State) *Gang {
 	spec := j.Spec.WithDefaults()
-	g := &Gang{Job: j, Class: Anywhere, Level: j.Priority, Slow: avoided(j, now)}
+	g := &Gang{Job: j, Class: Anywhere, Level: j.Priority, Slow: avoided(j, of.Now)}
 	if spec.AdaptiveBatch != nil {
-		g.Signature = cmp.Or(spec.Signature(), string(j.ID))
+		g.Signature, g.Family = cmp.Or(spec.Signature(), string(j.ID)), spec.FamilyKey()
 	}
 	g.Least, g.Most = bounds(j, spec)
 	if spec.Strategy == train.StrategyParameterServer {
 		g.Servers = spec.ParameterServers
 	}
-	g.Silent = j.Running != nil && !j.Running.Spoke && !j.Running.StopPending
+	if r := j.Running; r != nil && !r.StopPending {
+		g.Silent = !r.Spoke
+		g.Unsaved = r.Spoke && wouldLoseAll(j, &of.Tuning)
+	}
 	return g
+}
+
+// Stuck says that the gang must not be asked to leave what it holds.
+func (g *Gang) Stuck() bool { return g.Silent || g.Unsaved }
+
+// nearSave is how many seconds before its first checkpoint a job may be asked to leave. It then leaves as soon as it
+// has one, and not an epoch later.
+const nearSave = 600
+
+// wouldLoseAll says whether a job that runs has no checkpoint to go on from, and will not have one soon.
+func wouldLoseAll(j *state.Job, t *state.Tuning) bool {
+	r := j.Running
+	saved := r.Saved || r.Epochs > 0 || j.EpochsDone > 0
+	return t.AtEpochs && !t.PreemptUnsaved && !saved && !(r.NextSaveSeconds > 0 && r.NextSaveSeconds <= nearSave)
 }
 
 // ServersLeast is the least number of parameter servers.

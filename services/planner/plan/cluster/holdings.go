@@ -41,7 +41,7 @@ func (s *Snapshot) FindHoldings() {
 	}
 }
 
-// holding is what a gang is taken to hold.
+// holding returns what a gang is assumed to hold.
 func (g *Gang) holding() *state.Holding {
 	switch {
 	case g.Silent:
@@ -98,8 +98,8 @@ func (h *holdings) setOwner(d Spot, g *Gang) {
 	h.owner[d.Node][d.Device] = g
 }
 
-// own enters a holding of devices that nobody else holds. A gang that needs another size than it holds is served again,
-// and keeps what it can.
+// own enters a holding of devices that no other gang holds. A gang that needs another size than it holds is served
+// again, and keeps what it can.
 func (h *holdings) own(g *Gang) bool {
 	p, holds := h.at[g]
 	n := p.Size()

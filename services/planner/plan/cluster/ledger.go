@@ -17,33 +17,33 @@ import (
 type Ledger struct {
 	s     *Snapshot
 	nodes []account
-	// quotas and watts are what may still be given away, granted what could be in the beginning.
+	// quotas and watts are what is left to give, granted the quotas at the beginning.
 	quotas  map[string]int
 	watts   float64
 	granted map[string]int
 	budget  float64
 	given   int
-	// claims are what gangs hold that were not served yet.
+	// claims are the holdings of gangs that were not served yet.
 	claims claims
 
 	reservations reservations
 	changes      []change
 	// version counts changes of what is given, claimed and reserved.
 	version int
-	// changed is called with each node of which more or less is free than before.
+	// changed is called with each node whose free devices have changed.
 	changed func(node int)
 }
 
-// claims are devices, also by tenant, and what they draw in watts.
+// claims counts claimed devices, in total and by tenant, and their power in watts.
 type claims struct {
 	devices int
 	of      map[string]int
 	watts   float64
 }
 
-// account is that of one node.
+// account is the account of one node.
 type account struct {
-	// taken counts devices, claimed those that gangs hold which were not served yet.
+	// taken counts devices given away, claimed the devices held by gangs that were not served yet.
 	taken, claimed int
 	cores          int
 	ram            int64
@@ -52,7 +52,7 @@ type account struct {
 	used    []unit.Bytes
 }
 
-// change is what a gang had before it was given something else.
+// change records the placement of a gang before it was replaced.
 type change struct {
 	gang   *Gang
 	before Placement
@@ -84,25 +84,25 @@ func newLedger(s *Snapshot) *Ledger {
 	return l
 }
 
-// Free is the number of devices of a node that nobody was given.
+// Free returns the number of devices of a node that no gang was given.
 func (l *Ledger) Free(node int) int { return len(l.s.Nodes[node].Devices) - l.nodes[node].taken }
 
-// Unclaimed is FreeFor less what gangs hold that were not served yet.
+// Unclaimed returns FreeFor less the devices held by gangs that were not served yet.
 func (l *Ledger) Unclaimed(g *Gang, node int) int { return l.FreeFor(g, node) - l.nodes[node].claimed }
 
-// UnclaimedByAll is Free less what gangs hold that were not served yet.
+// UnclaimedByAll returns Free less the devices held by gangs that were not served yet.
 func (l *Ledger) UnclaimedByAll(node int) int { return l.Free(node) - l.nodes[node].claimed }
 
-// Taken is the number of devices that were given away.
+// Taken returns the number of devices given away.
 func (l *Ledger) Taken() int { return l.given }
 
-// Claimed is the number of devices that gangs hold which were not served yet.
+// Claimed returns the number of devices held by gangs that were not served yet.
 func (l *Ledger) Claimed() int { return l.claims.devices }
 
 // Holders is the number of gangs that have a named device.
 func (l *Ledger) Holders(d Spot) int { return l.nodes[d.Node].holders[d.Device] }
 
-// Left is the memory of a device that nobody was given.
+// Left returns the memory of a device that no gang was given.
 func (l *Ledger) Left(d Spot) unit.Bytes {
 	return l.s.Device(d).Memory - l.nodes[d.Node].used[d.Device]
 }
@@ -113,16 +113,16 @@ func (l *Ledger) Bound(g *Gang) bool {
 	return has || !math.IsInf(l.watts, 1)
 }
 
-// Watts is what the power budget still leaves, in watts; infinite without one.
+// Watts returns the rest of the power budget in watts, infinite without a budget.
 func (l *Ledger) Watts() float64 { return l.watts }
 
-// Quota is the quota of a tenant and what is left of it; false if it has none.
+// Quota returns the quota of a tenant and what is left of it, or false if it has no quota.
 func (l *Ledger) Quota(tenant string) (quota, left int, has bool) {
 	left, has = l.quotas[tenant]
 	return l.granted[tenant], left, has
 }
 
-// Quotas are what is left of all quotas.
+// Quotas returns the rest of every quota.
 func (l *Ledger) Quotas() map[string]int { return l.quotas }
 
 // Allowed is how many more devices of the given power in watts each quota and power budget leave to a gang, less what
@@ -136,8 +136,8 @@ func (l *Ledger) Allowed(g *Gang, watts float64) int {
 	return most
 }
 
-// Granted is how many devices of the given power in watts each quota and power budget would leave to a gang if nobody
-// else had any.
+// Granted returns how many devices of the given power in watts each quota and power budget would leave to a gang if no
+// other gang had any.
 func (l *Ledger) Granted(g *Gang, watts float64) int {
 	most := math.MaxInt32
 	if quota, bound := l.granted[g.Spec.Tenant]; bound {
@@ -149,12 +149,12 @@ func (l *Ledger) Granted(g *Gang, watts float64) int {
 	return most
 }
 
-// Most is how many more devices of a node a gang may have.
+// Most returns how many more devices of a node a gang may have.
 func (l *Ledger) Most(g *Gang, node int) int {
 	return max(min(l.FreeFor(g, node), l.Allowed(g, l.s.Nodes[node].Watts)), 0)
 }
 
-// Rival says whether what one gang takes may be missing to another because of a quota or the power budget.
+// Rival reports whether two gangs compete for a quota or for the power budget.
 func (l *Ledger) Rival(g, other *Gang) bool {
 	_, bound := l.quotas[g.Spec.Tenant]
 	return bound && g.Spec.Tenant == other.Spec.Tenant || !math.IsInf(l.watts, 1)
@@ -171,8 +171,8 @@ func (l *Ledger) HasRoom(g *Gang, node, workers, servers int) bool {
 	return a.cores >= cores && (ram == 0 || a.ram >= ram)
 }
 
-// Take gives a gang a placement in place of what it had. It returns false, and changes nothing, if that is not to be
-// had. Named devices may be shared with gangs of the same tenant as far as their memory goes.
+// Take gives a gang a placement instead of its present one. If the placement is not available, Take changes nothing and
+// returns false. Gangs of one tenant may share named devices as far as their memory allows.
 func (l *Ledger) Take(g *Gang, p Placement) bool {
 	mark := l.Mark()
 	l.Return(g)
@@ -225,7 +225,7 @@ func (l *Ledger) covers(g *Gang, p Placement) bool {
 	return devices <= quota && watts <= power+slackWatts
 }
 
-// fresh is how many devices of a part nobody has yet; false if some are another's that cannot be shared.
+// fresh returns how many devices of a part no gang has yet, or false if the gang cannot share those that another has.
 func (l *Ledger) fresh(part *Part, memory unit.Bytes) (int, bool) {
 	if part.Devices == nil {
 		return part.Count, true
@@ -253,7 +253,7 @@ func (l *Ledger) Return(g *Gang) {
 	}
 }
 
-// enter books a placement for a gang in place of what it had.
+// enter books a placement for a gang instead of its previous one.
 func (l *Ledger) enter(g *Gang, p Placement, named bool) {
 	l.changes = append(l.changes, change{g, g.Got, g.named})
 	l.replace(g, p.unshared(), named)
@@ -304,7 +304,7 @@ func (l *Ledger) Name(g *Gang, p Placement) {
 // IsNamed says whether the devices of a gang are named.
 func (l *Ledger) IsNamed(g *Gang) bool { return g.named }
 
-// Claim marks what of its holding a gang is to find when its turn comes; an empty placement ends that.
+// Claim marks the part of its holding that a gang must still find when it is served. An empty placement ends the claim.
 func (l *Ledger) Claim(g *Gang, p Placement) {
 	if g.claim.Empty() && p.Empty() {
 		return
@@ -335,7 +335,7 @@ func (l *Ledger) Barred(g *Gang) bool {
 	return l.watts-l.claims.watts+slackWatts < float64(g.Least)*l.s.MostWatts
 }
 
-// Claim is what a gang claims.
+// Claim returns the placement that a gang claims.
 func (g *Gang) Claim() Placement { return g.claim }
 
 // Mark is a point to which Undo goes back.

@@ -48,7 +48,7 @@ type memoryKey struct {
 	class, devices int
 }
 
-// device is one that may be shared: whom it has, the primary first, and the memory that is left.
+// device is a device that may be shared: its gangs, the primary first, and the memory that is left.
 type device struct {
 	cluster.Spot
 	primary *cluster.Gang
@@ -157,8 +157,8 @@ func (c *Sharing) fits(g *cluster.Gang, at []cluster.Spot) bool {
 	return cluster.Within(at, g.Held.Spots()) || g.Suits(&c.s.Nodes[at[0].Node])
 }
 
-// likeness is what waiting gangs have in common if all of them find a place beside others or none does. If one finds
-// none, those that need more memory are taken to find none either.
+// likeness holds what decides whether a waiting gang finds a place beside others: equal gangs all find one, or all do
+// not. If a gang finds no place, equal gangs that need more memory are assumed to find none either.
 type likeness struct {
 	kind     curve.Kind
 	devices  int
@@ -172,8 +172,8 @@ func likenessOf(g *cluster.Gang) likeness {
 	return likeness{g.Kind(), g.Least, g.Priority, g.Spec.Tenant, g.Class, g.Starved}
 }
 
-// choose finds the devices beside whose gangs a gang adds most to the progress of all, of those that have memory for
-// it; of equals those with the least memory left. Nil if it adds too little everywhere.
+// choose returns the devices, with enough memory left, where a gang adds most to the progress of all; among equals the
+// devices with the least memory left. It returns nil if the gang adds too little everywhere.
 func (c *Sharing) choose(g *cluster.Gang) []cluster.Spot {
 	if !g.Shares() {
 		return nil

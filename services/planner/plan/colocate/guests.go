@@ -13,12 +13,12 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/share"
 )
 
-// Finds says whether there is a place beside others for a gang.
+// Finds reports whether a gang finds a place beside others.
 func (c *Sharing) Finds(g *cluster.Gang) bool {
 	return c.choose(g) != nil
 }
 
-// See looks at who is where before the policy is asked: where gangs are, or are nominated to come.
+// See looks at where gangs are, or are nominated to come, before the policy decides.
 func (c *Sharing) See() {
 	c.at = func(g *cluster.Gang) cluster.Placement {
 		if g.Held.Empty() {
@@ -29,8 +29,9 @@ func (c *Sharing) See() {
 	c.Look()
 }
 
-// Nominate finds places beside others for waiting gangs if fewer devices are idle than gangs wait: while one is idle
-// nobody need share. The policy then does not see them. possible says whether there is a place for a gang at all.
+// Nominate finds places beside others for waiting gangs if fewer devices are idle than gangs wait: while a device is
+// idle no gang needs to share. The policy does not decide about nominated gangs. possible reports whether a gang could
+// be placed at all.
 func (c *Sharing) Nominate(possible func(*cluster.Gang) bool) {
 	idle, quotas := c.left(possible)
 	for _, g := range c.s.Gangs {
@@ -61,8 +62,8 @@ func (c *Sharing) enterGuest(g *cluster.Gang, at []cluster.Spot) {
 	c.Kept.Release(g)
 }
 
-// left is how many devices nobody holds, as far as the power budget leaves something for them, less what the gangs need
-// that wait, could run and do not share; and what the quotas leave beside what is held.
+// left returns the number of idle devices that the power budget allows, less the needs of waiting gangs that could run
+// and do not share, and what the quotas leave beside all that is held.
 func (c *Sharing) left(possible func(*cluster.Gang) bool) (idle int, quotas map[string]int) {
 	held, waiting, watts := map[cluster.Spot]bool{}, 0, c.s.Ledger.Watts()
 	quotas = maps.Clone(c.s.Ledger.Quotas())
@@ -198,8 +199,8 @@ func (c *Sharing) join(g *cluster.Gang, at []cluster.Spot) bool {
 	return true
 }
 
-// Spread moves guests to devices that are free and that nobody waits for, those first that gain most: the time that
-// they and their co-runners save must be worth the restart. spare is how many such devices there are.
+// Spread moves guests to free devices for which no gang waits, the greatest gain first: the time that they and their
+// co-runners save must be worth the restart. spare is the number of such devices.
 func (c *Sharing) Spread(spare int, find *place.Finder) {
 	type mover struct {
 		*cluster.Gang

@@ -46,7 +46,7 @@ func (c *Sharing) outgrown() {
 		part := c.s.PartFor(g.DeviceMemory(), at)
 		lacks := func(d cluster.Spot) bool { return kept[d] > 0 && (part == 0 || part > c.s.Device(d).Memory-kept[d]) }
 		switch {
-		case g.Silent:
+		case g.Stuck():
 			add(c.owed, at, g.DeviceMemory()-g.Running.Memory)
 		case !slices.Equal(g.Held.Spots(), at): // it was sent away before
 			add(c.owed, at, g.DeviceMemory())
@@ -109,8 +109,8 @@ func compareTrue(x, y bool) int {
 	return 1
 }
 
-// part has gangs leave that do too little together. The one of the least weight leaves, of equals the one that came
-// last. What was measured of the two keeps them from being put together again.
+// part separates gangs that do too little together: the gang of the least weight leaves, among equals the newest. Their
+// interference samples keep them from being colocated again.
 func (c *Sharing) part() {
 	for _, g := range c.s.Gangs {
 		for g.Primary == nil && len(g.Guests) > 0 {

@@ -79,7 +79,7 @@ func Plan(s *cluster.Snapshot, sharing *colocate.Sharing) train.Plan {
 func newAccount(s *cluster.Snapshot, sharing *colocate.Sharing) *account {
 	a := &account{Snapshot: s, sharing: sharing, spaces: feasible.NewSpaces(s), owner: owners(s), former: owners(s), silentNames: map[int]string{}, reservedNames: map[int]string{}}
 	for _, g := range s.Gangs {
-		if g.Silent && !g.Got.Empty() {
+		if g.Stuck() && !g.Got.Empty() {
 			a.silent = append(a.silent, g)
 		}
 		own(a.former, g.Former, g)
@@ -122,7 +122,7 @@ func owners(s *cluster.Snapshot) [][]*cluster.Gang {
 	return by
 }
 
-// own enters a gang as the one that has the devices of a placement; a guest only if nobody else does.
+// own enters a gang as the owner of the devices of a placement. A guest owns only devices without another owner.
 func own(owners [][]*cluster.Gang, p cluster.Placement, g *cluster.Gang) {
 	for _, part := range p.Parts {
 		for _, d := range part.Devices {
@@ -317,6 +317,8 @@ func (a *account) kept(g *cluster.Gang) train.Reason {
 		free = min(a.Ledger.Most(g, g.Got.Parts[0].Node), g.Most-g.Got.Size())
 	}
 	switch {
+	case g.Unsaved:
+		r.Message += "; it is not asked to leave before its first checkpoint"
 	case g.Silent:
 		r.Message += "; it has not called the job API yet, so it cannot be asked to leave"
 	case free <= 0:
@@ -365,7 +367,7 @@ func (a *account) leaving(g *cluster.Gang) []string {
 	return names
 }
 
-// others are the gangs besides one that have devices of a placement.
+// others returns the gangs that have devices of a placement, except the given gang.
 func others(p cluster.Placement, owners [][]*cluster.Gang, g *cluster.Gang) []*cluster.Gang {
 	var found []*cluster.Gang
 	for _, part := range p.Parts {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/switchyard-dl/switchyard/libs/train"
 	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
@@ -59,7 +60,10 @@ func (a *account) memory(g *cluster.Gang) train.Reason {
 
 // lost says what became of the devices that a gang had.
 func (a *account) lost(g *cluster.Gang, bound bool) []train.Reason {
-	const goesOn = "it goes on from its checkpoint"
+	goesOn := "it goes on from its checkpoint"
+	if r := g.Running; r != nil && g.EpochsDone == 0 && !r.Saved && r.Epochs == 0 {
+		goesOn = "it leaves at its first checkpoint, if that comes in time"
+	}
 	switch takers := a.takers(g); {
 	case len(takers) > 0 && takers[0].Priority > g.Priority:
 		return []train.Reason{{Code: PreemptedByPriority, Message: "its devices go to " + cluster.Names(takers), Hint: goesOn}}
@@ -130,9 +134,7 @@ func (a *account) needs(g *cluster.Gang, ahead int) train.Reason {
 	if ahead > 0 {
 		r.Message += "; ahead: " + cluster.Names(a.waiting[:ahead])
 	}
-	if names := a.silentBelow(g.Priority); names != "" {
-		r.Hint = names + " cannot be asked to leave: no call of the job API yet"
-	}
+	r.Hint = a.silentBelow(g.Priority)
 	return r
 }
 
@@ -153,21 +155,34 @@ func (a *account) reservedAhead(g *cluster.Gang) string {
 	return names
 }
 
-// silentBelow names the gangs of lower priorities that cannot be asked to leave.
+// silentBelow says which gangs of lower priorities cannot be asked to leave, and why.
 func (a *account) silentBelow(priority int) string {
-	names, known := a.silentNames[priority]
-	if !known {
-		names = cluster.Names(slices.DeleteFunc(slices.Clone(a.silent), func(o *cluster.Gang) bool { return o.Priority >= priority }))
-		a.silentNames[priority] = names
+	words, known := a.silentNames[priority]
+	if known {
+		return words
 	}
-	return names
+	of := func(unsaved bool) string {
+		return cluster.Names(slices.DeleteFunc(slices.Clone(a.silent), func(o *cluster.Gang) bool {
+			return o.Priority >= priority || o.Unsaved != unsaved
+		}))
+	}
+	var all []string
+	if names := of(false); names != "" {
+		all = append(all, names+" cannot be asked to leave: no call of the job API yet")
+	}
+	if names := of(true); names != "" {
+		all = append(all, names+" cannot be asked to leave: no checkpoint yet")
+	}
+	words = strings.Join(all, "; ")
+	a.silentNames[priority] = words
+	return words
 }
 
 // predictedStarts is for how many waiting jobs a start is predicted: further down the queue a number would only
 // pretend.
 const predictedStarts = 200
 
-// ground is where a gang finds its devices: a node, or all nodes of a kind if gangs may span them.
+// ground is the place in which a gang finds its devices: a node, or all nodes of a kind if gangs may span them.
 type ground struct {
 	devices  int
 	memory   int64
@@ -208,7 +223,7 @@ func (a *account) grounds() ([]ground, []int) {
 	return all, of
 }
 
-// after is when the given number of devices is free; infinite if it never is.
+// after returns the time until the given number of devices is free, infinite if it never is.
 func (g *ground) after(devices int) float64 {
 	for _, r := range g.releases {
 		if devices -= r.devices; devices <= 0 {

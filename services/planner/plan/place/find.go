@@ -67,8 +67,9 @@ func Open(g *cluster.Gang, n *cluster.Node, node int) bool {
 	return g.Suits(n) && (!n.Silent || g.Former.On(node))
 }
 
-// node is the one node where the fewest devices must be taken from gangs that claim them, then where no worker of the
-// gang was slow, then its own; for a gang that can grow then the emptiest, for another the fullest.
+// node returns the node that takes the fewest devices from gangs that claim them. Among equals it prefers a node where
+// no worker of the gang was slow, then the gang's own node, then the emptiest for a gang that can grow, the fullest for
+// others.
 func (f *Finder) node(g *cluster.Gang, workers int) int {
 	l := f.s.Ledger
 	if f.s.Total-l.Taken() < workers {
@@ -182,7 +183,7 @@ func (f *Finder) over(g *cluster.Gang, workers, servers int, room func(node int)
 // spreading puts a gang on some of the given nodes.
 type spreading func(g *cluster.Gang, nodes []int, workers, servers int, room func(node int) int) (cluster.Placement, bool)
 
-// overPools is over for what nobody claims, with the pools in place of a search.
+// overPools is over for devices that no gang claims, with the pools in place of a search.
 func (f *Finder) overPools(g *cluster.Gang, workers, servers int) (cluster.Placement, bool) {
 	unfit := func(p *Pool) bool { return !p.accepts(g) }
 	for _, of := range f.groups {

@@ -63,8 +63,8 @@ func (m *migration) set(p cluster.Placement, held bool) {
 	}
 }
 
-// leaveSlow replaces a slow device by a free one of its node. If there is none, what the gang holds there goes as a
-// whole to another node with room for it, so that the gang keeps its shape.
+// leaveSlow replaces a slow device by a free one of its node. Without a free one the gang's whole part of the node goes
+// to another node with room for it, so that the gang keeps its shape.
 func (m *migration) leaveSlow(g *cluster.Gang) {
 	for i, part := range g.Held.Parts {
 		report := slices.IndexFunc(g.Slow, func(slow train.Straggler) bool { return slowAt(m.s, part, slow) >= 0 })
@@ -89,8 +89,8 @@ func (m *migration) leaveSlow(g *cluster.Gang) {
 	}
 }
 
-// otherNode is a node with as many devices alike that nobody holds: rather one that no attempt has to leave first, then
-// the fullest.
+// otherNode returns a node with enough equal devices that no gang holds: preferably one that no attempt has to leave
+// first, then the fullest.
 func (m *migration) otherNode(g *cluster.Gang, part cluster.Part) int {
 	rest := cluster.Placement{Parts: slices.DeleteFunc(slices.Clone(g.Held.Parts), func(p cluster.Part) bool { return p.Node == part.Node })}
 	bad := m.s.BadLinks()
@@ -110,7 +110,7 @@ func (m *migration) otherNode(g *cluster.Gang, part cluster.Part) int {
 	return best
 }
 
-// open counts the devices of a node that nobody holds, and of those the ones that no attempt runs on.
+// open counts the devices of a node that no gang holds, and among them the idle ones, on which no attempt runs.
 func (m *migration) open(node int) (free, idle int) {
 	for d, held := range m.taken[node] {
 		if !held {

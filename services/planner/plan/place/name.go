@@ -8,9 +8,9 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
 )
 
-// Name settles which devices each gang gets of what it was given by number: as many as possible of those that it had,
-// then free ones, then those that others are leaving. Slow devices are replaced before newcomers come to what is free,
-// since for newcomers these are not slow.
+// Name names the devices of gangs that were given numbers of them: as many as possible of the gang's own, then free
+// ones, then devices that others are leaving. Slow devices are replaced before newcomers get free ones, since a device
+// is slow only for the gang that found it so.
 func Name(s *cluster.Snapshot) {
 	n := naming{s: s, taken: map[int][]bool{}}
 	for _, g := range s.Gangs {
@@ -61,7 +61,7 @@ func given(s *cluster.Snapshot, node int) []bool {
 	return marks
 }
 
-// vacant are the devices of a node that are not taken, first those that no attempt has to leave.
+// vacant yields the devices of a node that are not taken, first those that no attempt has to leave.
 func vacant(s *cluster.Snapshot, node int, taken []bool) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for _, leaving := range []bool{false, true} {
@@ -146,7 +146,7 @@ func slowAt(s *cluster.Snapshot, part cluster.Part, slow train.Straggler) int {
 	return slices.IndexFunc(part.Devices, func(d int) bool { return slow.Node == n.ID && slow.Device == n.Devices[d].ID })
 }
 
-// spare is a vacant device of a node on which the gang was not slow; false if there is none.
+// spare returns a vacant device of a node on which the gang was not slow, or false.
 func spare(s *cluster.Snapshot, g *cluster.Gang, node int, taken []bool) (device int, found bool) {
 	for d := range vacant(s, node, taken) {
 		if !g.IsSlow(&s.Nodes[node], d) {
@@ -176,7 +176,7 @@ func Price(s *cluster.Snapshot, g *cluster.Gang, left float64) float64 {
 	return s.Tuning.Hysteresis*left + s.RestartSeconds(g)
 }
 
-// Extend is what a gang has of a node with vacant devices in addition; false if there are too few.
+// Extend returns a gang's part of a node with vacant devices added, or false if there are too few.
 func Extend(s *cluster.Snapshot, g *cluster.Gang, count int) (cluster.Placement, bool) {
 	if len(g.Got.Parts) != 1 {
 		return cluster.Placement{}, false

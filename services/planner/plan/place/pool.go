@@ -18,7 +18,7 @@ type Finder struct {
 	refused *cluster.Refusals[request]
 }
 
-// request is what a search depends on besides the ledger.
+// request holds the inputs of a search besides the ledger.
 type request struct {
 	workers, servers, class, memory int
 	grows                           bool

@@ -8,9 +8,9 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
 )
 
-// serve lets the gangs trade. Higher priorities go first: as long as the least that their jobs can run on fits, they
-// are sure of it, and what is left goes to whom it is worth most, of all of them and of the next priority. Where it
-// does not fit, that priority trades for the devices alone and lower ones get what remains.
+// serve lets the gangs trade. Higher priorities go first. While the least devices of a priority's jobs fit, these jobs
+// are sure of them, and they trade for the rest together with the next priority. A priority whose least does not fit
+// trades for the devices alone, and lower ones get what remains.
 func serve(r *Round, b *knowledge) {
 	tiers := r.Tiers()
 	r.ClaimAll()
@@ -91,9 +91,9 @@ func (m *allocation) oblige(line []*candidate, left []float64) bool {
 	return all
 }
 
-// admitUnknown promises jobs without any measurement the least that they can run on, out of what others hold beyond
-// their own least: as long as they wait nobody can tell what waiting costs them. Only for jobs that come by themselves;
-// those of traces have kinds that have taught before.
+// admitUnknown promises jobs without any measurement their least devices, taken from jobs that hold more than their own
+// least: while a job waits, the cost of waiting stays unknown. It does so in live clusters only; kinds of jobs in
+// traces have been measured before.
 func (m *allocation) admitUnknown(line []*candidate, left []float64) {
 	if !m.Tuning.AtEpochs {
 		return

@@ -9,8 +9,8 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
 )
 
-// explore puts gangs of which too few configurations have run on the one that teaches most, for an epoch, as long as
-// what that takes is free and nobody waits (Optimus samples a job before it allocates, section 3.2).
+// explore puts a gang with too few measured configurations on the most informative one for an epoch, if its devices are
+// free and no job waits (Optimus samples a job before it allocates, section 3.2).
 func (o *gains) explore() {
 	if slices.ContainsFunc(o.Snapshot.Gangs, func(g *cluster.Gang) bool { return g.Got.Empty() && g.Primary == nil }) {
 		return

@@ -14,7 +14,7 @@ type FIFO struct{}
 // Name is fifo.
 func (FIFO) Name() string { return "fifo" }
 
-// Bounds are those that the user asked for.
+// Bounds returns the bounds that the user asked for.
 func (FIFO) Bounds(j *state.Job, spec train.Spec) (least, most int) { return Declared(j, spec) }
 
 // Decide serves the line.

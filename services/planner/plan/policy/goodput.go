@@ -62,6 +62,20 @@ func (c *speedCurve) correct(l *throughput) {
 	}
 }
 
+// resemble takes in what jobs of the family measured, and own measurements as a factor between the two; own may be nil.
+func (c *speedCurve) resemble(kin, own *throughput) {
+	c.correct(kin)
+	c.tried = max(kin.largest(), own.largest())
+	if own.count() == 0 {
+		return
+	}
+	sum := 0.0
+	for _, s := range own.Samples {
+		sum += math.Log(s.StepSeconds / c.seconds(s.Workers, s.Nodes, train.Batch{LocalBatch: s.LocalBatch}))
+	}
+	c.slower = math.Exp(sum / float64(own.count()))
+}
+
 // row are the batches to choose from on the given devices: the smallest that keeps all busy, and from there in four
 // steps to each doubling.
 func (c *speedCurve) row(devices, nodes int) []pace {

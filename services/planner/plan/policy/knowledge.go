@@ -22,12 +22,13 @@ type knowledge struct {
 
 // profile is about one signature.
 type profile struct {
+	Family string                 `json:"family,omitempty"`
 	Models map[string]*throughput `json:"models"`
 	// Noise is the gradient noise in each part of the training, as last measured there.
 	Noise []train.Efficiency `json:"noise,omitempty"`
 }
 
-// throughput is what was measured on one model of device.
+// throughput holds the measurements on one model of device.
 type throughput struct {
 	Samples []train.Ran     `json:"samples"`
 	Fit     train.AllReduce `json:"fit"`
@@ -123,7 +124,7 @@ func (b *knowledge) learn(g *cluster.Gang) {
 		if len(b.Profiles) >= mostProfiles {
 			return
 		}
-		c = &profile{Models: map[string]*throughput{}}
+		c = &profile{Family: g.Family, Models: map[string]*throughput{}}
 		b.Profiles[g.Signature] = c
 	}
 	for _, s := range g.Ran() {
@@ -179,9 +180,9 @@ func (l *throughput) fit() {
 	}
 }
 
-// curve predicts how fast a job is on a model of device: from the measurements of its signature, else from the prior.
-// On a model that none of its kind has run on, the best known model stands in, as much slower or faster as other
-// signatures found the two to be.
+// curve predicts how fast a job is on a model of device: from what its signature measured, or its family as long as
+// that knows more, or from the prior. On a model that none of its kind has run on, the best known model stands in, as
+// much slower or faster as other signatures found the two to be.
 func (b *knowledge) curve(g *cluster.Gang, model string) *speedCurve {
 	key := curveKey{g.Signature, model, state.LimitsOn(model, g.Spec)}
 	if c := b.curves[key]; c != nil {
@@ -191,16 +192,7 @@ func (b *knowledge) curve(g *cluster.Gang, model string) *speedCurve {
 	if b.oracle != nil {
 		c.truth = b.oracle(g.Job)
 	}
-	if known := b.Profiles[g.Signature]; known != nil {
-		c.noise = known.Noise
-		if l := known.Models[model]; l != nil {
-			c.correct(l)
-			c.tried = l.largest()
-		} else if other := known.bestKnown(); other != "" {
-			c.correct(known.Models[other])
-			c.slower = b.ratio(model, other)
-		}
-	}
+	b.inform(c, g, model)
 	if c.fit == (train.AllReduce{}) {
 		c.fit = curve.PriorAllReduce(c.limits.BaseBatch)
 	}
@@ -208,9 +200,77 @@ func (b *knowledge) curve(g *cluster.Gang, model string) *speedCurve {
 	return c
 }
 
+// inform has a curve take in what is known about a gang on a model of device.
+func (b *knowledge) inform(c *speedCurve, g *cluster.Gang, model string) {
+	known, kin := b.Profiles[g.Signature], b.kin(g, model)
+	switch {
+	case known != nil:
+		c.noise = known.Noise
+	case kin != nil:
+		c.noise = rebased(kin.Noise, c.limits.BaseBatch)
+		known = &profile{}
+	default:
+		return
+	}
+	own := known.Models[model]
+	if other := known.bestKnown(); kin != nil && own.count() < enough {
+		c.resemble(kin.Models[model], own)
+	} else if own != nil {
+		c.correct(own)
+		c.tried = own.largest()
+	} else if other != "" {
+		c.correct(known.Models[other])
+		c.slower = b.ratio(model, other)
+	}
+}
+
+// enough is the number of measurements from which on a signature no longer needs its family.
+const enough = 4
+
+// kin is the profile of another signature of a gang's family of which the most was seen on a model; nil if there is
+// none, or no more than of its own.
+func (b *knowledge) kin(g *cluster.Gang, model string) *profile {
+	if g.Family == "" {
+		return nil
+	}
+	var best *profile
+	most := 0
+	if own := b.Profiles[g.Signature]; own != nil {
+		most = own.Models[model].count()
+	}
+	for _, name := range slices.Sorted(maps.Keys(b.Profiles)) {
+		if p := b.Profiles[name]; name != g.Signature && p.Family == g.Family && p.Models[model].count() > most {
+			best, most = p, p.Models[model].count()
+		}
+	}
+	return best
+}
+
+func (l *throughput) count() int {
+	if l == nil {
+		return 0
+	}
+	return len(l.Samples)
+}
+
+// rebased is gradient noise at another base batch.
+func rebased(noise []train.Efficiency, base int) []train.Efficiency {
+	at := slices.Clone(noise)
+	for i := range at {
+		if at[i].BaseBatch > 0 && base > 0 {
+			at[i].Variance *= float64(at[i].BaseBatch) / float64(base)
+			at[i].BaseBatch = base
+		}
+	}
+	return at
+}
+
 // largest is the largest batch on a device that has run.
 func (l *throughput) largest() int {
 	most := 0
+	if l == nil {
+		return most
+	}
 	for _, s := range l.Samples {
 		most = max(most, s.LocalBatch)
 	}

@@ -21,7 +21,7 @@ type Optimus struct{}
 // Name is optimus.
 func (Optimus) Name() string { return "optimus" }
 
-// Bounds are those that the user declared.
+// Bounds returns the bounds that the user declared.
 func (Optimus) Bounds(j *state.Job, spec train.Spec) (least, most int) { return Declared(j, spec) }
 
 // Decide gives by gain, then explores.
@@ -58,7 +58,7 @@ func newGains(r *Round) *gains {
 	return o
 }
 
-// task is what a gang grows by.
+// task is the unit by which a gang grows: a worker or a parameter server.
 type task struct{ workers, servers int }
 
 // share is the dominant share of a task.
@@ -244,7 +244,7 @@ func (o *gains) settle() {
 	}
 }
 
-// freeze marks the gangs that would grow for less than their restart is worth; false if there are none.
+// freeze marks the gangs whose growth is worth less than their restart, and reports whether it marked any.
 func (o *gains) freeze() bool {
 	found := false
 	for _, g := range o.Candidates {
@@ -259,7 +259,7 @@ func (o *gains) freeze() bool {
 	return found
 }
 
-// outcome is what each candidate got.
+// outcome returns the placement that each candidate got.
 func (o *gains) outcome() []cluster.Placement {
 	got := make([]cluster.Placement, len(o.Candidates))
 	for i, g := range o.Candidates {

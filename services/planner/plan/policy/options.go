@@ -26,7 +26,7 @@ type allocation struct {
 	refused *cluster.Refusals[request]
 }
 
-// request is what a search of a place depends on besides the ledger.
+// request holds the inputs of a search for a place besides the ledger.
 type request struct {
 	pool, devices, least int
 	servers              train.ServersSpec
@@ -58,7 +58,7 @@ type candidate struct {
 	single, base, useful float64
 	// soonest is the time to its end on what is best for it: no plan can end it sooner.
 	soonest float64
-	// most is what a device is worth at most.
+	// most is the largest worth of a device.
 	most float64
 }
 
@@ -71,7 +71,7 @@ type option struct {
 	goodput, left float64
 	// up is the speed-up, value what it is worth, occupied the devices, those of a slow model counting for less.
 	up, value, occupied float64
-	// watts is what the devices draw more.
+	// watts is the additional power of the devices.
 	watts float64
 }
 

@@ -58,7 +58,7 @@ func (m *allocation) keep(b *candidate) bool {
 	return true
 }
 
-// held is the option that leaves the job as it is; nil if there is none.
+// held returns the option that leaves the job as it is, or nil.
 func (b *candidate) held() *option {
 	for i := range b.options {
 		if b.options[i].held {
@@ -108,7 +108,7 @@ func (m *allocation) squeeze(waiting []*candidate) {
 	}
 }
 
-// smallestIn is the option with the fewest devices of a pool; nil if there is none.
+// smallestIn returns the option with the fewest devices of a pool, or nil.
 func (b *candidate) smallestIn(pool int) *option {
 	var least *option
 	for i := range b.options {

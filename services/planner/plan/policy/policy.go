@@ -104,7 +104,7 @@ func (r *Round) Serve(g *cluster.Gang) bool {
 	return r.Ledger.Take(g, p)
 }
 
-// Possible says whether some place is large enough for a gang, were nobody else there.
+// Possible reports whether some place would be large enough for a gang in an empty cluster.
 func (r *Round) Possible(g *cluster.Gang) bool {
 	for i := range r.Nodes {
 		if n := &r.Nodes[i]; len(n.Devices) >= g.Least && g.Suits(n) {

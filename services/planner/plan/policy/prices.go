@@ -33,7 +33,7 @@ func (m *allocation) limit() {
 	}
 }
 
-// left is how much there is of each limit.
+// left returns what is left of each limit.
 func (m *allocation) left() []float64 {
 	left := make([]float64, len(m.limits))
 	for k := range m.limits {
@@ -42,7 +42,7 @@ func (m *allocation) left() []float64 {
 	return left
 }
 
-// use is how much of a limit an option takes; nothing without an option.
+// use returns how much of a limit an option takes; 0 without an option.
 func (m *allocation) use(b *candidate, o *option, limit int) float64 {
 	if o == nil {
 		return 0
@@ -74,7 +74,7 @@ func (m *allocation) take(b *candidate, from, to *option, left []float64) {
 	}
 }
 
-// cost is what an option costs at the present prices.
+// cost returns the cost of an option at the present prices.
 func (m *allocation) cost(b *candidate, o *option) float64 {
 	cost := m.limits[o.pool].price * float64(o.devices)
 	if b.quota != none {
@@ -103,7 +103,7 @@ func (m *allocation) pick(b *candidate) *option {
 	return best
 }
 
-// demand is how much of a limit all ask for at the present prices.
+// demand returns the amount of a limit that all jobs together ask for at the present prices.
 func (m *allocation) demand(limit int) float64 {
 	sum := 0.0
 	for _, b := range m.jobs {
@@ -212,7 +212,7 @@ func (m *allocation) fill(left []float64) {
 	}
 }
 
-// bestUpgrade is the best that fits; without an option if there is none.
+// bestUpgrade returns the best upgrade that fits, without an option if none fits.
 func (m *allocation) bestUpgrade(job int, left []float64) upgrade {
 	b := m.jobs[job]
 	has := option{pool: none}

@@ -18,7 +18,7 @@ type SRTF struct{}
 // Name is srtf.
 func (SRTF) Name() string { return "srtf" }
 
-// Bounds are those that the user asked for.
+// Bounds returns the bounds that the user asked for.
 func (SRTF) Bounds(j *state.Job, spec train.Spec) (least, most int) { return Declared(j, spec) }
 
 // Decide serves the shortest jobs first.

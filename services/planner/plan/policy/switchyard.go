@@ -32,7 +32,7 @@ import (
 //
 // Those with the least left thus get the most, but no more than they use well. In a job that has held fewer devices
 // than others for hours the minimum is only over what it may expect, n <= (D + 3h*N)/(age + 3h) with D its device time:
-// its weight grows, and so nobody starves.
+// its weight grows, and so no job starves.
 //
 // Allocation. The devices go where sum of w*s(n) is most. A job that would have to restart for R seconds counts its
 // speed-up only for the rest of the time for which the change will last, 1 - R/min(T(n), H), so that a plan is left
@@ -47,13 +47,13 @@ import (
 //
 // Priorities, quotas and power. Jobs of a higher priority get at least their minimum before lower ones get anything,
 // from these if need be. Each tenant's quota and the power budget have a price like the pools: as the budget falls, the
-// devices go whose watts are worth least.
+// jobs lose devices first whose watts are worth least.
 //
 // Energy. With an EnergyWeight eta an option is worth P/(eta*p + (1-eta)*P) times as much, p its power and P the most
 // that the job could draw: at 1 the options are compared by progress per joule.
 //
 // Deadlines. An option by which the job ends in time is worth up to 8 times as much, the closer it gets. A job that can
-// no longer make it is treated as if it had none; nobody is stopped at a deadline.
+// no longer make it is treated as if it had none; no job is stopped at a deadline.
 //
 // Two bounds hold within a priority. A job that has waited for more than StarvationSeconds in all goes before all that
 // have not, and among those that have, in order of submission: from then on it holds at least its minimum, unless
@@ -69,12 +69,12 @@ import (
 // what others hold beyond theirs. If the back end keeps a gang on one node (OneNode), no option is larger than that,
 // and what is free on a node but not where others could use it goes to the gangs there.
 type Switchyard struct {
-	// Oracle gives the truth about a job, which the policy then reads instead of what the jobs have shown: with a trace
-	// that shows how much is lost by having to learn.
+	// Oracle returns the truth about a job, which the policy then reads instead of measurements. With a trace the
+	// difference shows the cost of learning.
 	Oracle func(*state.Job) *Truth
 }
 
-// Truth is what a trace says of the present of a job and nobody observed.
+// Truth is the state of a job that a trace knows and that no service observed.
 type Truth struct {
 	// StepTime is the time of a step on packed devices and, of it, of the exchange; Gain the progress of a step in an
 	// epoch.
@@ -90,7 +90,7 @@ func (p Switchyard) Name() string {
 	return "switchyard"
 }
 
-// Bounds are those that the user declared.
+// Bounds returns the bounds that the user declared.
 func (Switchyard) Bounds(j *state.Job, spec train.Spec) (least, most int) { return Declared(j, spec) }
 
 // Decide allocates by prices.
@@ -108,25 +108,24 @@ func (p Switchyard) Decide(r *Round) {
 }
 
 const (
-	// horizonSeconds is how long a change is taken to last as long as jobs keep coming.
+	// horizonSeconds is the time that a change is assumed to last while jobs keep coming.
 	horizonSeconds = 450
-	// mostRestarts is of how many restarts the time is at most that a change is taken to last: it has to gain a fifteenth,
-	// since predictions are not exact.
+	// mostRestarts bounds the time that a change is assumed to last, in restarts: since predictions are not exact, a
+	// change has to gain a fifteenth.
 	mostRestarts = 15
-	// stillToCome scales the number of jobs that wait by those that come meanwhile. It and horizonSeconds were not derived
-	// but chosen on published workloads; from 1 to 2, and from 400 to 900 s, average completion times there differ by
-	// about a hundredth.
+	// stillToCome scales the number of waiting jobs by the jobs that come meanwhile. It and horizonSeconds were chosen on
+	// published workloads; from 1 to 2, and from 400 to 900 s, average completion times there differ by about a
+	// hundredth.
 	stillToCome = 1.4
-	// makespanJobs is as how many jobs the last one to end counts: as itself and, for the makespan, as nearly one more. It
-	// keeps the last ones from running one after the other at the width where they are least efficient.
+	// makespanJobs is the number of jobs for which the last one to end counts: itself and, for the makespan, nearly one
+	// more. It keeps the last jobs from running one after the other on more devices than they use well.
 	makespanJobs = 1.95
 	// comingBack is the part of its restart that a preempted job pays for coming back.
 	comingBack = 0.5
-	// patienceSeconds is how long a job's mean share of the devices is assumed to be all of them, regardless of what it
-	// has held so far.
+	// patienceSeconds is the time for which a job is assumed to have had all devices, whatever it held.
 	patienceSeconds = 3 * 3600
-	// criticalShare is by how much more the job weighs that ends last even with all that it can use: it bounds the
-	// makespan. With nothing of it makespans are a hundredth to a fiftieth longer and averages half a hundredth shorter.
+	// criticalShare is the extra weight of the job that ends last even with all devices that it can use: it bounds the
+	// makespan. Without it makespans are a hundredth to a fiftieth longer and averages half a hundredth shorter.
 	criticalShare = 0.2
 	// lookAhead is the part of the speed-up that is over the rest of the training instead of now.
 	lookAhead = 0.3

@@ -44,15 +44,15 @@ func (m *allocation) spared(b *candidate, o *option) float64 {
 	return 1 - restart/math.Min(lasts, o.left+restart)
 }
 
-// lasts is how long a change that costs a restart of the given seconds is assumed to last: until a new job upsets it,
-// which will take about as long as no job has come by now.
+// lasts returns how long a change that costs a restart of the given seconds is assumed to last: until the next job
+// comes, expected after as long as no job has come by now.
 func (m *allocation) lasts(restart float64) float64 {
 	return max(horizonSeconds, 2*restart, min(m.quiet, mostRestarts*restart))
 }
 
-// ahead is what a job has left, for the order of the weights. A waiting job that would start because another one leaves
-// has to be shorter by more than the cost of that and the error of predictions: else equal jobs would take devices from
-// each other in turns.
+// ahead returns the time that a job has left, for the order of the weights. A waiting job that would start because
+// another one leaves has to be shorter by more than the cost of that and the error of predictions: else equal jobs
+// would take devices from each other in turns.
 func (m *allocation) ahead(b *candidate) float64 {
 	t := &m.Tuning
 	if !t.AtEpochs || len(b.gang.Held.Parts) > 0 {
@@ -74,7 +74,7 @@ func (m *allocation) weight(b *candidate, delay float64) float64 {
 	return least
 }
 
-// deadlineFactor is how much more a job weighs at most because of its deadline.
+// deadlineFactor is the largest factor by which a deadline raises a job's weight.
 const deadlineFactor = 8
 
 // weighDeadline lets an option by which a job ends in time weigh more, the more of the time until then the job needs:

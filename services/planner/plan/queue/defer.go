@@ -52,7 +52,7 @@ func Defer(s *cluster.Snapshot) []train.Waiting {
 	return waiting
 }
 
-// length is how long a job is taken to run on the least that it asks for.
+// length returns the time that a job is assumed to run on the fewest devices that it asks for.
 func length(s *cluster.Snapshot, g *cluster.Gang) time.Duration {
 	seconds := g.Spec.EstimatedHours * 3600
 	if m := g.Model; m != nil && g.Spec.MaxEpochs > 0 && m.Times(&g.Spec) {

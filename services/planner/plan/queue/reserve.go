@@ -8,7 +8,8 @@ import (
 	"github.com/switchyard-dl/switchyard/services/planner/plan/cluster"
 )
 
-// Starve marks the gangs that hold nothing and have waited for longer than a job may, and returns them in queue order.
+// Starve marks the gangs that hold nothing and have waited longer than the starvation bound. It returns them in queue
+// order.
 func Starve(s *cluster.Snapshot) []*cluster.Gang {
 	var starved []*cluster.Gang
 	for _, g := range s.Gangs {
@@ -20,10 +21,10 @@ func Starve(s *cluster.Snapshot) []*cluster.Gang {
 	return starved
 }
 
-// Reserve keeps devices for gangs that have waited for too long, so that those whom they wait for are not followed by
-// others for ever: for each as many as it needs, if it can be served at all, where it finds the most that nobody holds.
-// joins says whether a gang finds a place beside others; then it needs none of its own. If quota or budget are short,
-// as many others are kept that have to come free for that; to these no guests come.
+// Reserve reserves devices for gangs that have waited for too long, so that no newcomers get the devices for which they
+// wait: for each gang that can be served at all as many as it needs, where the most are idle. joins says whether a gang
+// finds a place beside others; then it needs no devices of its own. If quota or budget are short, devices whose release
+// makes room in them are kept, too, and get no guests.
 func Reserve(s *cluster.Snapshot, starved []*cluster.Gang, joins func(*cluster.Gang) bool) *Kept {
 	k := &Kept{s: s, by: map[cluster.Spot]*cluster.Gang{}, holder: map[cluster.Spot]*cluster.Gang{}, count: make([]int, len(s.Nodes))}
 	if len(starved) == 0 {
@@ -51,7 +52,7 @@ func Reserve(s *cluster.Snapshot, starved []*cluster.Gang, joins func(*cluster.G
 	return k
 }
 
-// request is what gangs have in common that find the same devices to keep.
+// request holds what decides which devices are reserved: gangs with equal requests find the same ones.
 type request struct {
 	least, class, memory int
 	tenant               string
@@ -194,7 +195,7 @@ func (k *Kept) rival(g *cluster.Gang, d cluster.Spot) bool {
 	return o != nil && k.s.Ledger.Rival(g, o)
 }
 
-// idle is how many of some devices nobody holds; they come first.
+// idle returns how many of some devices no gang holds; these come first.
 func (k *Kept) idle(at []cluster.Spot) int {
 	n := 0
 	for _, d := range at {

@@ -37,7 +37,7 @@ type State struct {
 	Seed   uint64 `json:"seed,omitempty"`
 }
 
-// Job is what the planner needs to know of a job.
+// Job holds what the planner needs to know about a job.
 type Job struct {
 	ID   train.JobID `json:"id"`
 	Spec train.Spec  `json:"spec"`
@@ -115,6 +115,10 @@ type Running struct {
 	Epochs  int     `json:"epochs"`
 	// Spoke says that the training code has called the job API: only then can it be asked to leave.
 	Spoke bool `json:"spoke,omitempty"`
+	// Saved says that there is a checkpoint of the job. NextSaveSeconds is the predicted time to its next one; 0 if
+	// unknown.
+	Saved           bool    `json:"saved,omitempty"`
+	NextSaveSeconds float64 `json:"next_save_seconds,omitempty"`
 }
 
 // Tuning are the parameters of a decision; zero values stand for the defaults.
@@ -143,6 +147,8 @@ type Tuning struct {
 	// AtEpochs says that a job leaves its devices at the end of an epoch only. An attempt is then moved or resized once it
 	// has called the job API, has finished an epoch and is MinRescaleSeconds old.
 	AtEpochs bool `json:"at_epochs,omitempty"`
+	// PreemptUnsaved lets a job be asked to leave although it has saved nothing yet: it may lose all that it has done.
+	PreemptUnsaved bool `json:"preempt_unsaved,omitempty"`
 	// StarvationSeconds and FairnessBound are the bounds that Switchyard keeps (see there); StarvationSeconds is 4 h by
 	// default, and a FairnessBound of 0 is none.
 	StarvationSeconds float64 `json:"starvation_seconds,omitempty"`
