@@ -43,7 +43,7 @@ endif
 CGO_CFLAGS ?= -g -O2 -Wno-deprecated-declarations
 export CGO_CFLAGS
 
-.PHONY: days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-sched bench-predict bench-net bench-search bench-tune e2e-net fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
+.PHONY: days phases help influxd images image-root e2e-compose demo build test test-go test-python race check vet lint lint-devcluster generated skips prose links generate bench bench-share bench-sched bench-live bench-predict bench-net bench-search bench-tune e2e-net fuzz clean devcluster devcluster-stop e2e-kube bench-kube tools-go tools-cc FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -177,6 +177,21 @@ else
 	    files=$$(printf '%s\n' $(WORKLOADS) | sed "s|.*|$(SWITCHYARD_DATA)/pollux/$$load/workload-&.csv|" | paste -sd,); \
 	    $(LAB) simulate compare --traces $(SWITCHYARD_DATA)/pollux --workload "$$files" --policy $(POLICIES) --out docs/comparison/$$load; \
 	done
+endif
+
+# A live comparison takes the jobs, nodes and factor that docs/benchmarks.md names; QUICK=1 takes the first twelve jobs on three nodes.
+COMMA  := ,
+LIVE_POLICIES = $(if $(filter file,$(origin POLICIES)),fifo$(COMMA)srtf$(COMMA)optimus$(COMMA)switchyard,$(POLICIES))
+JOBS   ?= $(if $(QUICK),12,0)
+NODES  ?= $(if $(QUICK),3,12)
+FACTOR ?= 60
+
+bench-live: $(BIN)/switchyard-server $(BIN)/switchyard-nodeagent ## replay measured trainings on real services and in the simulator, and compare (hours; QUICK=1: ten minutes; POLICIES=, JOBS=, NODES=, FACTOR=; needs SWITCHYARD_DATA)
+ifndef SWITCHYARD_DATA
+	@echo 'SWITCHYARD_DATA does not name the folder of published traces'; exit 1
+else
+	cd lab && $(GO) build -o $(abspath $(BIN))/ ./cmd/switchyard-live ./cmd/switchyard-replay
+	$(BIN)/switchyard-live --bin $(BIN) --traces $(SWITCHYARD_DATA)/pollux --policies $(LIVE_POLICIES) --jobs $(JOBS) --nodes $(NODES) --factor $(FACTOR)
 endif
 
 # The networks on which the publication of the probe matrix was measured.

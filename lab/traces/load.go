@@ -18,14 +18,9 @@ func Load(root fs.FS, traces, derived string) (map[string]*Application, error) {
 		if _, err := fs.Stat(root, dir); err != nil {
 			continue
 		}
-		app, err := loadApplication(root, dir, p)
+		app, err := loadApplication(root, dir, derived, p)
 		if err != nil {
 			return nil, fmt.Errorf("load application %s: %w", p.Name, err)
-		}
-		if steps, ok := app.Steps[""]; ok && derived != "" {
-			if err := loadInterpolation(root, derived, p.Name, steps); err != nil {
-				return nil, fmt.Errorf("load application %s: %w", p.Name, err)
-			}
 		}
 		apps[p.Name] = app
 	}
@@ -35,7 +30,22 @@ func Load(root fs.FS, traces, derived string) (map[string]*Application, error) {
 	return apps, nil
 }
 
-func loadApplication(root fs.FS, dir string, p Profile) (*Application, error) {
+// LoadOne reads one application as Load does.
+func LoadOne(root fs.FS, traces, derived, name string) (*Application, error) {
+	for _, p := range Profiles() {
+		if p.Name != name {
+			continue
+		}
+		app, err := loadApplication(root, path.Join(traces, name), derived, p)
+		if err != nil {
+			return nil, fmt.Errorf("load application %s: %w", name, err)
+		}
+		return app, nil
+	}
+	return nil, fmt.Errorf("load application %q: it has no profile", name)
+}
+
+func loadApplication(root fs.FS, dir, derived string, p Profile) (*Application, error) {
 	app := &Application{Profile: p, Steps: map[string]*StepTimes{}}
 	files, err := fs.ReadDir(root, dir)
 	if err != nil {
@@ -62,7 +72,12 @@ func loadApplication(root fs.FS, dir string, p Profile) (*Application, error) {
 			}
 		}
 	}
-	app.Training, err = ParseTraining(p.Name, trainings, p.Epochs)
+	if app.Training, err = ParseTraining(p.Name, trainings, p.Epochs); err != nil {
+		return nil, err
+	}
+	if steps, ok := app.Steps[""]; ok && derived != "" {
+		err = loadInterpolation(root, derived, p.Name, steps)
+	}
 	return app, err
 }
 

@@ -72,6 +72,8 @@ type Started struct {
 	Generation uint64           `json:"generation"`
 	Node       train.NodeID     `json:"node"`
 	Devices    []train.DeviceID `json:"devices"`
+	// Machine is the machine that keeps the output, if that is not Node: it presents itself as several nodes.
+	Machine train.NodeID `json:"machine,omitempty"`
 	// Parts are set for a gang over several nodes; Node is then that of the first rank, and Devices are the devices of
 	// all nodes.
 	Parts      []train.Part `json:"parts,omitempty"`

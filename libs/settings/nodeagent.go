@@ -22,6 +22,7 @@ type NodeAgent struct {
 	SimGPUMemory int
 	SimGPUWatts  float64
 	Labels       map[string]string
+	Machine      string
 	JobAPI       string
 	MPSDir       string
 	Kubelet      Kubelet
@@ -103,6 +104,13 @@ func (c *NodeAgent) Declare(set *config.Set) {
 		}
 		return nil
 	})
+	s.String(&c.Machine, "machine", "", "id of the node whose executor also starts the jobs of this one: one machine can present itself as several nodes").
+		Check(func() error {
+			if _, err := train.ParseJobID(c.Machine); c.Machine != "" && err != nil {
+				return errors.New("want letters, digits, '-' or '_'")
+			}
+			return nil
+		})
 	s.String(&c.JobAPI, "job-api", AnyLocalPort, "address of the job API: loopback, or the node's own if jobs are pods (port 0: a free one, kept over restarts)").Flag().NoVariable()
 	s.String(&c.MPSDir, "mps-pipe-directory", "", "folder of the pipes of NVIDIA's MPS daemon").
 		Shown("CUDA_MPS_PIPE_DIRECTORY, else /tmp/nvidia-mps").Check(func() error { return absoluteOrNone(c.MPSDir) })

@@ -184,8 +184,10 @@ func (d *Device) IdlePower() unit.Power {
 // Node is a machine as its agent reports it.
 type Node struct {
 	ID NodeID `json:"id"`
-	// Backend is what starts processes on the node. A gang spans nodes only on Kubernetes.
+	// Backend is what starts processes on the node.
 	Backend Backend `json:"backend,omitempty"`
+	// Machine is the machine whose executor starts them, if it presents itself as several nodes.
+	Machine NodeID `json:"machine,omitempty"`
 	// Name is the node's name in Kubernetes, Labels are its labels there.
 	Name    string            `json:"name,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`
@@ -208,6 +210,22 @@ type Node struct {
 	Probes []string `json:"probe_addresses,omitempty"`
 	// SeenAt is refreshed by the agent every few seconds: an old time means that the node is gone.
 	SeenAt time.Time `json:"seen_at"`
+}
+
+// Realm is what one executor serves: the nodes of Kubernetes, or those of one machine. A gang spans nodes of one realm
+// only.
+type Realm struct {
+	Backend Backend
+	// Machine is empty on Kubernetes.
+	Machine NodeID
+}
+
+// Realm returns the realm of the node. A machine is a node itself, unless it presents itself as several.
+func (n *Node) Realm() Realm {
+	if n.Backend != BackendLocal {
+		return Realm{Backend: n.Backend}
+	}
+	return Realm{Machine: cmp.Or(n.Machine, n.ID)}
 }
 
 // Has reports whether the node has all of these labels.

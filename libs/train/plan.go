@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -155,7 +156,9 @@ type Attempt struct {
 	LogFormat string `json:"log_format,omitempty"`
 	// Backend is what runs the processes: the executor of pods manages its attempts even after a node's record is gone.
 	Backend Backend `json:"backend,omitempty"`
-	Phase   Phase   `json:"phase"`
+	// Machine is the machine whose executor runs them, if that is not Node: it presents itself as several nodes.
+	Machine NodeID `json:"machine,omitempty"`
+	Phase   Phase  `json:"phase"`
 	// Stop is set when the job should stop at its next epoch's end; the node agent answers has_to_stop from it.
 	Stop      StopCause `json:"stop,omitempty"`
 	StopSince time.Time `json:"stop_since,omitzero"`
@@ -202,6 +205,14 @@ const MarkVariable = "SWITCHYARD_JOB_ATTEMPT"
 
 // Mark returns the value of MarkVariable: unique to the attempt, also among several installations on one machine.
 func (a Attempt) Mark() string { return fmt.Sprintf("%s/%d/%.16s", a.Job, a.Number, a.TokenHash) }
+
+// Realm returns what the executor of the attempt serves.
+func (a Attempt) Realm() Realm {
+	if a.Backend != BackendLocal {
+		return Realm{Backend: a.Backend}
+	}
+	return Realm{Machine: cmp.Or(a.Machine, a.Node)}
+}
 
 // Places returns the parts of the attempt, for one node as well.
 func (a Attempt) Places() []Part {

@@ -151,7 +151,7 @@ func (e *executor) memoryNeeded(a train.Attempt, r train.AttemptReport) unit.Byt
 // can come in between.
 func (e *executor) cancel(ctx context.Context, action diff.Action, a train.Attempt) error {
 	if a.Job == "" {
-		a = train.Attempt{Job: action.Job, Node: e.realm.Node, Backend: e.realm.Backend, Phase: train.PhaseExited}
+		a = train.Attempt{Job: action.Job, Node: e.realm.Machine, Backend: e.realm.Backend, Phase: train.PhaseExited}
 	}
 	a.Outcome, a.Published = train.OutcomeCancelled, false
 	return e.swap(ctx, a)

@@ -99,7 +99,7 @@ func (s *Service) Run(ctx context.Context, p run.Process) error {
 
 // answerLogs serves the logs of this machine's jobs. A job that has ended is dropped from the cache, or is about to be.
 func (s *Service) answerLogs(ctx context.Context, b *bus.Bus, on platform, c *cache) error {
-	return bus.Answer(ctx, b, train.LogSubject(on.realm.Node), func(_ context.Context, r train.LogRequest) (train.LogChunk, error) {
+	return bus.Answer(ctx, b, train.LogSubject(on.realm.Machine), func(_ context.Context, r train.LogRequest) (train.LogChunk, error) {
 		job, known := c.job(r.Job)
 		return joblog.Answer(on.local.Layout, r, int64(s.config.JobLogLimit)<<20, !known || job.State.Terminal())
 	})
@@ -127,10 +127,10 @@ func (s *Service) openPlatform(ctx context.Context, p run.Process) (platform, er
 		if err != nil {
 			return platform{}, err
 		}
-		return platform{backend: b, realm: diff.Realm{Backend: train.BackendKubernetes}}, nil
+		return platform{backend: b, realm: diff.Realm{Realm: train.Realm{Backend: train.BackendKubernetes}}}, nil
 	}
 	b, err := s.openLocal(ctx, p)
-	return platform{backend: b, realm: diff.Realm{Node: p.Common.NodeID()}, local: b}, err
+	return platform{backend: b, realm: diff.Realm{Realm: train.Realm{Machine: p.Common.NodeID()}}, local: b}, err
 }
 
 func (s *Service) open(ctx context.Context, p run.Process, b *bus.Bus, on platform) (*executor, error) {

@@ -97,7 +97,9 @@ func (s *starter) claim(ctx context.Context, action diff.Action) (train.Attempt,
 	if denied(last, a.Setting) {
 		a.Setting, a.Stays = a.Setting.Without(train.SettingCores, train.SettingMemoryMiB), a.Setting.Generation
 	}
-	a.SetPlaces(action.Places)
+	if a.SetPlaces(action.Places); a.Node != s.realm.Machine {
+		a.Machine = s.realm.Machine
+	}
 	a.SetServers(action.Servers)
 	places, err := s.cache.places(a)
 	if err != nil {

@@ -36,7 +36,7 @@ func (s *straySweeper) sweep(ctx context.Context) {
 		}
 	}
 	s.found = slices.DeleteFunc(s.found, func(f launch.Found) bool {
-		stray := train.Attempt{Job: f.Job, Number: f.Number, Backend: s.realm.Backend, Node: s.realm.Node}
+		stray := train.Attempt{Job: f.Job, Number: f.Number, Backend: s.realm.Backend, Node: s.realm.Machine}
 		status, err := s.backend.Status(ctx, stray)
 		over := status.Phase == launch.Exited
 		switch {

@@ -115,7 +115,7 @@ func TestOldRecordsAreDeleted(t *testing.T) {
 
 // An executor that comes back long after the end of an attempt gives the agent the whole time to read the output.
 func TestAnExitCountsFromWhenItWasSeen(t *testing.T) {
-	p := newCache(diff.Realm{Backend: train.BackendKubernetes})
+	p := newCache(diff.Realm{Realm: train.Realm{Backend: train.BackendKubernetes}})
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	a := train.Attempt{Job: "j", Number: 1, Backend: train.BackendKubernetes, LogFormat: train.LogBigDL, Phase: train.PhaseExited, Exit: &train.Exit{}}
 	a.StartedAt, a.ExitedAt = now.Add(-2*time.Hour), now.Add(-time.Hour)
@@ -136,7 +136,7 @@ func TestAnExitCountsFromWhenItWasSeen(t *testing.T) {
 }
 
 func TestCacheForgetsEndedJobs(t *testing.T) {
-	p := newCache(diff.Realm{Node: "n1"})
+	p := newCache(diff.Realm{Realm: train.Realm{Machine: "n1"}})
 	p.synced.attempts = true
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	job := func(revision uint64, state train.State) {
@@ -199,7 +199,7 @@ func TestFailedLaunchesWait(t *testing.T) {
 		Job: "j1", Number: 1, Node: "n1", Devices: []train.DeviceID{"cpu:0"}, Phase: train.PhaseClaimed, CapabilityHash: hash(capability), TokenHash: hash(token),
 	}
 	log := testLogger(t)
-	e := newStarter(&shared{log: log, cache: newCache(diff.Realm{Node: "n1"}), faults: newFaultLog(log)}, b, diff.Realm{Node: "n1"}, settings.Executor{})
+	e := newStarter(&shared{log: log, cache: newCache(diff.Realm{Realm: train.Realm{Machine: "n1"}}), faults: newFaultLog(log)}, b, diff.Realm{Realm: train.Realm{Machine: "n1"}}, settings.Executor{})
 	e.cache.jobs["j1"] = bus.Entry[train.Job]{Value: train.Job{ID: "j1", Spec: command("true")}}
 	e.cache.realm.Nodes["n1"] = train.Node{ID: "n1", JobAPI: "127.0.0.1:1", Devices: []train.Device{{ID: "cpu:0", Kind: train.KindCPU}}}
 	began := time.Now()

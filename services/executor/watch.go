@@ -80,7 +80,7 @@ func (c *cache) onNode(e bus.Entry[train.Node], deleted bool) {
 	switch {
 	case deleted && c.realm.Backend != train.BackendLocal:
 		delete(c.realm.Nodes, id) // nothing is started on a node without an agent that serves the job API
-	case deleted || e.Value.Backend != c.realm.Backend || c.realm.Backend == train.BackendLocal && e.Value.ID != c.realm.Node:
+	case deleted || e.Value.Realm() != c.realm.Realm:
 		return
 	default:
 		c.realm.Nodes[id] = e.Value

@@ -54,7 +54,7 @@ type queueWorld struct {
 }
 
 func newQueueWorld() *queueWorld {
-	w := &queueWorld{c: newCache(diff.Realm{Backend: train.BackendKubernetes}), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	w := &queueWorld{c: newCache(diff.Realm{Realm: train.Realm{Backend: train.BackendKubernetes}}), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	for _, id := range []train.NodeID{"n1", "n2"} {
 		w.node(id, false)
 	}
@@ -257,7 +257,7 @@ func (w *queueWorld) starts() []train.JobID {
 }
 
 func TestStartsArePutOffInPortions(t *testing.T) {
-	p := newCache(diff.Realm{Backend: train.BackendKubernetes})
+	p := newCache(diff.Realm{Realm: train.Realm{Backend: train.BackendKubernetes}})
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	p.take(now)
 	var starts []diff.Action
@@ -277,7 +277,7 @@ func TestStartsArePutOffInPortions(t *testing.T) {
 // all.
 func BenchmarkPass(b *testing.B) {
 	const jobs = 10_000
-	p := newCache(diff.Realm{Backend: train.BackendKubernetes})
+	p := newCache(diff.Realm{Realm: train.Realm{Backend: train.BackendKubernetes}})
 	plan := train.Plan{Generation: 1}
 	for i := range jobs {
 		id, node := train.JobID(fmt.Sprintf("j%d", i)), train.NodeID(fmt.Sprintf("n%d", i/8))

@@ -162,12 +162,12 @@ func (s *Service) describe(p run.Process, o opened, d listeners, limits *powerLi
 	return func(ctx context.Context, now time.Time) train.Node {
 		n := o.machine.Node(ctx, p.Common.NodeID(), o.meter.Devices(), now)
 		limits.describe(n.Devices)
-		n.Labels = s.config.Labels
+		n.Labels, n.Machine = s.config.Labels, train.NodeID(s.config.Machine)
 		n.JobAPI, n.JobAPISocket = d.tcp.Addr().String(), d.socket
 		n.Meters, n.MeterTroubles = metersOf(o.meter.Statuses())
 		n.Probes = probing.addresses()
 		if s.kubernetes.on() {
-			n.Backend, n.Name, n.Labels, n.JobAPISocket = train.BackendKubernetes, s.kubernetes.Node, labels.Labels(ctx, now), ""
+			n.Backend, n.Machine, n.Name, n.Labels, n.JobAPISocket = train.BackendKubernetes, "", s.kubernetes.Node, labels.Labels(ctx, now), ""
 		}
 		return n
 	}

@@ -40,15 +40,14 @@ func (c *checker) labelled() bool {
 
 func (c *checker) enoughDevices() {
 	largest := slices.MaxFunc(c.where.Nodes, func(a, b train.Node) int { return len(a.Devices) - len(b.Devices) })
-	gang := 0
+	gang, together := 0, map[train.Realm]int{}
 	for _, n := range c.where.Nodes {
-		if inCluster(n) {
-			gang += len(n.Devices)
-		}
+		together[n.Realm()] += len(n.Devices)
+		gang = max(gang, together[n.Realm()])
 	}
 	least := max(c.spec.MinDevices, 1)
 	switch {
-	case least <= len(largest.Devices) || least <= gang:
+	case least <= gang:
 	case gang > len(largest.Devices):
 		c.refuse("TooFewDevices", "min_devices", "ask for fewer",
 			"want at least %d, all nodes of the cluster together have %d", least, gang)
@@ -58,8 +57,7 @@ func (c *checker) enoughDevices() {
 	}
 }
 
-// inCluster reports whether a node runs pods: only there a job can span several nodes, and there it always finds a
-// container runtime.
+// inCluster reports whether a node runs pods: there a job always finds a container runtime.
 func inCluster(n train.Node) bool { return n.Backend == train.BackendKubernetes }
 
 // enoughOfItsNode compares the processors and main memory wanted per process with those of the largest nodes.

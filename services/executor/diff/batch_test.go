@@ -26,7 +26,7 @@ func TestTheBatchFollowsThePlan(t *testing.T) {
 		{"adaptive", adaptive, larger, larger},
 	} {
 		s := State{
-			Realm: Realm{Node: "n", Nodes: map[train.NodeID]train.Node{"n": {}}, Backend: train.BackendLocal}, Planned: true,
+			Realm: Realm{Realm: train.Realm{Machine: "n"}, Nodes: map[train.NodeID]train.Node{"n": {}}}, Planned: true,
 			Plan:     train.Plan{Generation: 1, Allocations: []train.Allocation{{Job: "a", Node: "n", Devices: device}}},
 			Jobs:     map[train.JobID]train.Job{"a": {ID: "a", Spec: c.spec, State: train.StateQueued}},
 			Attempts: map[train.JobID]train.Attempt{},

@@ -67,29 +67,23 @@ type Action struct {
 
 // Realm describes the attempts that an executor is responsible for: those of one machine, or all that run as pods.
 type Realm struct {
-	Backend train.Backend
-	// Node is the machine of a local executor.
-	Node train.NodeID
-	// Nodes are the nodes on which attempts may be started.
+	train.Realm
+	// Nodes are the nodes of the realm, on which attempts may be started.
 	Nodes map[train.NodeID]train.Node
 }
 
 // Owns reports whether this executor is responsible for an attempt, even if the attempt's node is no longer
 // described.
-func (r Realm) Owns(a train.Attempt) bool {
-	return a.Backend == r.Backend && (r.Backend != train.BackendLocal || a.Node == r.Node && len(a.Parts) == 0)
-}
+func (r Realm) Owns(a train.Attempt) bool { return a.Realm() == r.Realm }
 
-// reaches reports whether this executor can start on all nodes of an allocation. A local executor never starts a gang
-// over several nodes.
+// reaches reports whether this executor can start on all nodes of an allocation.
 func (r Realm) reaches(w train.Allocation) bool {
-	places := w.Places()
-	for _, p := range places {
+	for _, p := range w.Places() {
 		if _, here := r.Nodes[p.Node]; !here || len(p.Devices) == 0 {
 			return false
 		}
 	}
-	return r.Backend != train.BackendLocal || len(places) == 1
+	return true
 }
 
 // State is everything the decision depends on. What is done about one job depends on other jobs only through the

@@ -19,7 +19,7 @@ func TestPromisesHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()
 		if rapid.Bool().Draw(t, "cluster") {
-			w.Realm = Realm{Backend: train.BackendKubernetes, Nodes: map[train.NodeID]train.Node{"n1": machine("n1"), "n2": machine("n2")}}
+			w.Realm = Realm{Realm: train.Realm{Backend: train.BackendKubernetes}, Nodes: map[train.NodeID]train.Node{"n1": machine("n1"), "n2": machine("n2")}}
 		}
 		for i := range 4 {
 			restarts := 2

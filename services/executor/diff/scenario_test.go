@@ -78,7 +78,7 @@ func (w *world) happenAround(words []string) (known bool, output string, err err
 	case words[0] == "job":
 		w.admit(words)
 	case words[0] == "cluster":
-		w.Realm = Realm{Backend: train.BackendKubernetes, Nodes: map[train.NodeID]train.Node{}}
+		w.Realm = Realm{Realm: train.Realm{Backend: train.BackendKubernetes}, Nodes: map[train.NodeID]train.Node{}}
 		for _, n := range words[1:] {
 			w.Realm.Nodes[train.NodeID(n)] = machine(train.NodeID(n))
 		}

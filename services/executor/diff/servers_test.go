@@ -19,7 +19,7 @@ func TestServersFollowThePlan(t *testing.T) {
 		return parts
 	}
 	s := State{
-		Realm: Realm{Nodes: map[train.NodeID]train.Node{"n": {}, "m": {}}, Backend: train.BackendKubernetes}, Planned: true,
+		Realm: Realm{Realm: train.Realm{Backend: train.BackendKubernetes}, Nodes: map[train.NodeID]train.Node{"n": {}, "m": {}}}, Planned: true,
 		Plan: train.Plan{Generation: 1, Allocations: []train.Allocation{{Job: "a", Parts: []train.Part{
 			{Node: "n", Devices: []train.DeviceID{"gpu:0"}}, {Node: "m", Devices: []train.DeviceID{"gpu:0"}},
 		}}}},

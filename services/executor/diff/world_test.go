@@ -37,7 +37,7 @@ func newWorld() *world {
 	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	return &world{
 		State: State{
-			Now: began, Realm: Realm{Node: "n1", Nodes: map[train.NodeID]train.Node{"n1": machine("n1")}}, Jobs: map[train.JobID]train.Job{}, Attempts: map[train.JobID]train.Attempt{},
+			Now: began, Realm: Realm{Realm: train.Realm{Machine: "n1"}, Nodes: map[train.NodeID]train.Node{"n1": machine("n1")}}, Jobs: map[train.JobID]train.Job{}, Attempts: map[train.JobID]train.Attempt{},
 			Reports: map[ReportKey]train.AttemptReport{}, StopSeen: map[ReportKey]time.Time{}, ExitSeen: map[ReportKey]time.Time{}, Retunes: map[ReportKey]train.Reason{},
 		},
 		limits: Limits{StopGrace: 10 * time.Minute, MostGrace: 2 * time.Hour}, began: began,
@@ -168,7 +168,7 @@ func (w *world) cancel(a Action, last train.Attempt) error {
 	if last.Live() || last.Outcome.Terminal() {
 		return fmt.Errorf("cancels %s, whose attempt is %s, %q", a.Job, last.Phase, last.Outcome)
 	}
-	last.Job, last.Node, last.Backend, last.Phase, last.Outcome, last.Published = a.Job, w.Realm.Node, w.Realm.Backend, train.PhaseExited, train.OutcomeCancelled, false
+	last.Job, last.Node, last.Backend, last.Phase, last.Outcome, last.Published = a.Job, w.Realm.Machine, w.Realm.Backend, train.PhaseExited, train.OutcomeCancelled, false
 	w.Attempts[a.Job] = last
 	return nil
 }

@@ -17,7 +17,7 @@ var unread = map[string]string{
 	"Running": "what may be done with the attempt counts", "CancelRequested": "takes the job out", "RecentRestarts": "whether it may move counts",
 	"RunSeconds": "whether it starves counts", "DeviceSeconds": "grows with time", "Restarts": "follows plans", "Beside": "of guests only",
 	"Parts": "instead of node and devices", "FoundAt": "whether it still counts does",
-	"Packets": "", "SeenAt": "", "Backend": "", "BootID": "", "ContainerRuntime": "", "JobAPI": "", "JobAPISocket": "", "MPSDir": "", "Meters": "",
+	"Packets": "", "SeenAt": "", "Backend": "", "Machine": "", "BootID": "", "ContainerRuntime": "", "JobAPI": "", "JobAPISocket": "", "MPSDir": "", "Meters": "",
 	"MeterTroubles": "", "Probes": "", "UUID": "", "Core": "", "Simulated": "", "Resource": "", "Name": "", "User": "", "ScriptPath": "", "Image": "", "WorkDir": "",
 	"CustomDir": "", "SnapshotsDir": "", "DatasetsDir": "", "Env": "", "LogFormat": "", "TuneEffectiveBatch": "", "Spec.Cores": "",
 	"MainMemoryMiB": "", "Ports": "", "Spec.Priority": "", "Launch": "", "MaxRestarts": "", "Command": "counts for jobs that share",

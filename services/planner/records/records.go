@@ -62,10 +62,10 @@ func (r Records) State(now time.Time, last train.Plan, known bool, terms state.S
 	return s
 }
 
-// OneNode says that a gang cannot be spread over these nodes: only Kubernetes does that, and a plan does not tell one
-// job's nodes from another's.
+// OneNode says that a gang cannot be spread over these nodes: more than one executor serves them, and a plan does not
+// tell one job's nodes from another's.
 func OneNode(nodes []train.Node) bool {
-	return len(nodes) == 0 || slices.ContainsFunc(nodes, func(n train.Node) bool { return n.Backend != train.BackendKubernetes })
+	return len(nodes) == 0 || slices.ContainsFunc(nodes, func(n train.Node) bool { return n.Realm() != nodes[0].Realm() })
 }
 
 // liveNodes returns the nodes that are not lost, and which of them are silent. A silent node keeps only the devices

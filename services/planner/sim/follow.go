@@ -4,8 +4,8 @@ import (
 	"github.com/switchyard-dl/switchyard/libs/train"
 )
 
-// follow carries out a plan as executors do: a job leaves what it does not keep at its epoch's end, and a job starts
-// when all that it was given is free.
+// follow carries out a plan as executors do: a job leaves what it does not keep at its epoch's end, unless a plan gives
+// it the same again before it has asked; it starts when all that it was given is free; and its batch follows at once.
 func (w *world) follow(p train.Plan) {
 	held := w.inUse()
 	given := map[*job]bool{}
@@ -18,7 +18,9 @@ func (w *world) follow(p train.Plan) {
 		given[j] = true
 		switch {
 		case len(j.parts) > 0:
-			j.leaving = j.leaving || !train.SamePlaces(j.parts, places)
+			if j.leaving = !train.SamePlaces(j.parts, places); !j.leaving {
+				j.batch = a.Batch
+			}
 		case held.fits(w.devices, places):
 			held.add(j, places)
 			j.batch = a.Batch

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -292,11 +293,11 @@ func (r *logReader) findNode(ctx context.Context) (train.NodeID, error) {
 	}
 	attempt, found, err := console.GetIfThere(ctx, r.bus, contract.Attempts, string(r.job.ID))
 	if err != nil || found && attempt.Number > 0 {
-		return attempt.Home(), err
+		return cmp.Or(attempt.Machine, attempt.Home()), err
 	}
 	// The record of a job that ended long ago is deleted. The fact that it started still names its node.
 	started, _, err := console.LastIfThere[event.Started](ctx, r.bus, event.StreamJobs, event.JobSubject(r.job.ID, event.FactStarted))
-	return started.Node, err
+	return cmp.Or(started.Machine, started.Node), err
 }
 
 // standing says in which state a job is, and why.
